@@ -1,0 +1,16 @@
+# `cmake --install build --prefix DIR`, then find_package(shardgrad) in another project.
+include(CMakePackageConfigHelpers)
+install(TARGETS shardgrad EXPORT shardgrad-targets)
+if(TARGET shardgrad_program)
+  install(TARGETS shardgrad_program)
+endif()
+foreach(folder core kernels dist autograd nn optim fsdp data train)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shardgrad
+          FILES_MATCHING PATTERN "*.h")
+endforeach()
+install(EXPORT shardgrad-targets NAMESPACE shardgrad:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/shardgrad)
+file(WRITE ${PROJECT_BINARY_DIR}/shardgrad-config.cmake
+     "include(\${CMAKE_CURRENT_LIST_DIR}/shardgrad-targets.cmake)\n")
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/shardgrad-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/shardgrad-config.cmake ${PROJECT_BINARY_DIR}/shardgrad-config-version.cmake
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/shardgrad)

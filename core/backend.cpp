@@ -1,0 +1,43 @@
+#include <shardgrad/core/backend.h>
+
+#include <cstring>
+
+#include <shardgrad/core/context.h>
+
+namespace shardgrad {
+namespace {
+
+// Devices cpu, acc and meta; they differ in the kind of compute stream and in the allocator.
+class HostBackend final : public Backend {
+ public:
+  HostBackend(Device device, Context& context, Ref<Allocator> memory, bool inline_compute)
+      : Backend(device, std::move(memory)), context_(context) {
+    std::string name = concat(device, "/compute");
+    compute_ = inline_compute ? make_inline_stream(context, name) : make_thread_stream(context, name);
+  }
+  Stream& compute() override { return *compute_; }
+  std::unique_ptr<Stream> make_stream(std::string name) override { return make_thread_stream(context_, name); }
+  void copy(Stream& stream, void* to, const void* from, size_t bytes) override {
+    Access accesses[] = {{to, bytes, true}, {from, bytes, false}};
+    stream.run("copy", [=] { std::memcpy(to, from, bytes); }, accesses);
+  }
+
+ private:
+  Context& context_;
+  std::unique_ptr<Stream> compute_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_backend(Device device, Context& context) {
+  switch (device.kind) {
+    case DeviceKind::cpu:
+      return std::make_unique<HostBackend>(device, context, make_caching_allocator(device, Reuse::when_done), true);
+    case DeviceKind::acc:
+      return std::make_unique<HostBackend>(device, context, make_caching_allocator(device, Reuse::ordered), false);
+    case DeviceKind::meta: return std::make_unique<HostBackend>(device, context, make_null_allocator(device), true);
+  }
+  fail_as(ErrorKind::missing, "device ", device, " is not part of this build");
+}
+
+}  // namespace shardgrad

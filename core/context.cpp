@@ -1,0 +1,72 @@
+#include <shardgrad/core/context.h>
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include <shardgrad/core/error.h>
+#include <shardgrad/core/happens_before.h>
+
+namespace shardgrad {
+
+static thread_local Context* current_context = nullptr;
+
+static int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+Context::Context() : Context(Options()) {}
+
+Context::Context(Options options) : options_(options) {
+  SG_CHECK(options_.world_size >= 1 && options_.rank >= 0 && options_.rank < options_.world_size, "context: rank ",
+           options_.rank, " of ", options_.world_size, " is not possible");
+  if (options_.threads <= 0) options_.threads = usable_cores();
+  if (options_.check_streams || options_.device.kind == DeviceKind::acc) checker_ = std::make_unique<HappensBefore>();
+  previous_ = current_context;
+  current_context = this;
+}
+
+Context::~Context() {
+  for (auto& backend : backends_) backend.reset();
+  current_context = previous_;
+}
+
+Context* Context::current() { return current_context; }
+
+Context& context() {
+  SG_CHECK(current_context, "this thread has no context; make one with sg::Context, or pass your context to the thread "
+                            "with sg::ContextScope");
+  return *current_context;
+}
+
+Backend& Context::make(Device device) {
+  std::lock_guard lock(backend_mutex_);
+  auto& backend = backends_[size_t(device.kind)];
+  if (!backend) {
+    SG_CHECK(device.index == 0, "device ", device, ": only index 0 exists");
+    if (device.kind == DeviceKind::acc && !checker_) checker_ = std::make_unique<HappensBefore>();
+    backend = make_backend(device, *this);
+    backend_cache_[size_t(device.kind)].store(backend.get(), std::memory_order_release);
+  }
+  return *backend;
+}
+
+void Context::abort(std::exception_ptr error) {
+  std::lock_guard lock(abort_mutex_);
+  if (abort_error_) return;
+  abort_error_ = std::move(error);
+  aborted_.store(true, std::memory_order_release);
+}
+
+void Context::check_abort() const {
+  if (!aborted()) return;
+  std::lock_guard lock(abort_mutex_);
+  std::rethrow_exception(abort_error_);
+}
+
+ContextScope::ContextScope(Context& context) : previous_(current_context) { current_context = &context; }
+ContextScope::~ContextScope() { current_context = previous_; }
+
+}  // namespace shardgrad

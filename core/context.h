@@ -1,0 +1,146 @@
+#pragma once
+// Everything that belongs to one rank: its number, grad mode, random seed, default device, ledger, recorder, devices.
+// There is no process-wide mutable state, so N ranks can be N threads of one process.
+//
+//     sg::Context context;                       // installs itself in this thread
+//     sg::Tensor x = sg::zeros({2, 3});          // belongs to it
+//
+// A thread started by the library carries its maker's context; a call from a thread without one throws.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <shardgrad/core/backend.h>
+#include <shardgrad/core/device.h>
+#include <shardgrad/core/dtype.h>
+#include <shardgrad/core/ledger.h>
+#include <shardgrad/core/recorder.h>
+
+namespace shardgrad {
+
+class HappensBefore;
+
+class Context {
+ public:
+  struct Options {
+    int rank = 0;
+    int world_size = 1;
+    uint64_t seed = 0;
+    int threads = 0;              ///< CPU threads for compute; 0 = the cores this process may use
+    Device device = kCpu;         ///< where tensors are made by default
+    bool check_streams = false;   ///< happens-before checker on every stream (always on for device acc)
+    uint64_t delay_seed = 0;      ///< non-zero: random legal delays before queued work, up to max_delay
+    std::chrono::microseconds max_delay{200};
+  };
+
+  Context();
+  explicit Context(Options options);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  /// The calling thread's context, or null.
+  static Context* current();
+
+  int rank() const { return options_.rank; }
+  int world_size() const { return options_.world_size; }
+  uint64_t seed() const { return options_.seed; }
+  int threads() const { return options_.threads; }
+  Device default_device() const { return options_.device; }
+  const Options& options() const { return options_; }
+
+  Ledger& ledger() { return *ledger_; }
+  const std::shared_ptr<Ledger>& shared_ledger() const { return ledger_; }
+  Recorder& recorder() { return recorder_; }
+  /// The memory and streams of a device; made on first use. Throws Error(missing) for a device this build lacks.
+  Backend& backend(Device device) {
+    Backend* made = backend_cache_[size_t(device.kind)].load(std::memory_order_acquire);
+    return made && device.index == 0 ? *made : make(device);
+  }
+  /// The happens-before checker, or null when off.
+  HappensBefore* checker() { return checker_.get(); }
+
+  bool grad_enabled() const { return grad_enabled_; }
+  /// The owner of tensors made now; see TagScope.
+  Tag tag() const { return tag_; }
+
+  /// Ends every wait of this context with `error`; the first call wins. Safe from any thread.
+  void abort(std::exception_ptr error);
+  bool aborted() const { return aborted_.load(std::memory_order_acquire); }
+  /// Throws the abort's error if there is one. Every blocking wait of the library calls it at least every 50 ms.
+  void check_abort() const;
+
+ private:
+  friend class GradMode;
+  friend class TagScope;
+  friend class ContextScope;
+  Backend& make(Device device);
+  Options options_;
+  std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
+  Recorder recorder_;
+  std::unique_ptr<HappensBefore> checker_;
+  bool grad_enabled_ = true;
+  Tag tag_{Category::activation, 0};
+  std::atomic<bool> aborted_{false};
+  mutable std::mutex abort_mutex_;
+  std::exception_ptr abort_error_;
+  std::mutex backend_mutex_;
+  std::unique_ptr<Backend> backends_[kDeviceKindCount];
+  std::atomic<Backend*> backend_cache_[kDeviceKindCount]{};
+  Context* previous_ = nullptr;
+};
+
+/// The calling thread's context. Throws Error(input) in a thread without one.
+Context& context();
+
+/// Makes `context` the calling thread's for a scope; how the library's own threads carry their maker's.
+class ContextScope {
+ public:
+  explicit ContextScope(Context& context);
+  ~ContextScope();
+  ContextScope(const ContextScope&) = delete;
+
+ private:
+  Context* previous_;
+};
+
+/// Sets whether operations are recorded for backward, for a scope.
+class GradMode {
+ public:
+  explicit GradMode(bool enabled) : context_(context()), previous_(context_.grad_enabled_) {
+    context_.grad_enabled_ = enabled;
+  }
+  ~GradMode() { context_.grad_enabled_ = previous_; }
+  GradMode(const GradMode&) = delete;
+
+ private:
+  Context& context_;
+  bool previous_;
+};
+
+/// NoGrad scope; nothing inside is recorded for backward.
+struct NoGrad : GradMode {
+  NoGrad() : GradMode(false) {}
+};
+
+/// Tensors made in this scope belong to `tag`.
+class TagScope {
+ public:
+  explicit TagScope(Tag tag) : context_(context()), previous_(context_.tag_) { context_.tag_ = tag; }
+  explicit TagScope(Category category) : TagScope(Tag{category, context().tag_.unit}) {}
+  ~TagScope() { context_.tag_ = previous_; }
+  TagScope(const TagScope&) = delete;
+
+ private:
+  Context& context_;
+  Tag previous_;
+};
+
+}  // namespace shardgrad

@@ -1,0 +1,42 @@
+#pragma once
+// Where memory lives and work runs.
+
+#include <cstdint>
+#include <ostream>
+#include <string_view>
+
+#include <shardgrad/core/error.h>
+
+namespace shardgrad {
+
+enum class DeviceKind : uint8_t {
+  cpu,   ///< host memory, compute inline in the caller's thread
+  acc,   ///< a test device: host memory behind its own tag, every stream a thread (see backend.h)
+  meta,  ///< shapes and ledger, no memory: what `plan` runs on
+};
+inline constexpr int kDeviceKindCount = 3;
+
+struct Device {
+  DeviceKind kind = DeviceKind::cpu;
+  uint8_t index = 0;
+  bool operator==(const Device&) const = default;
+};
+inline constexpr Device kCpu{DeviceKind::cpu, 0}, kAcc{DeviceKind::acc, 0}, kMeta{DeviceKind::meta, 0};
+
+constexpr const char* name_of(DeviceKind kind) {
+  constexpr const char* names[kDeviceKindCount] = {"cpu", "acc", "meta"};
+  return names[int(kind)];
+}
+inline std::ostream& operator<<(std::ostream& out, Device device) {
+  out << name_of(device.kind);
+  return device.index ? out << ':' << int(device.index) : out;
+}
+
+/// "cpu", "acc" or "meta". Throws Error(input) listing the choices.
+inline Device parse_device(std::string_view text) {
+  for (int k = 0; k < kDeviceKindCount; ++k)
+    if (text == name_of(DeviceKind(k))) return {DeviceKind(k), 0};
+  fail("unknown device '", text, "'; choose one of cpu, acc, meta");
+}
+
+}  // namespace shardgrad

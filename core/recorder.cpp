@@ -1,0 +1,76 @@
+#include <shardgrad/core/recorder.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace shardgrad {
+
+double Recorder::monotonic_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double Recorder::now() const { return monotonic_seconds() - epoch_; }
+
+uint64_t Recorder::begin(Record record) {
+  std::lock_guard lock(mutex_);
+  if (!tracing_ && records_.size() >= 2 * capacity_)  // drop in bulk: amortised constant time
+    records_.erase(records_.begin(), records_.end() - std::ptrdiff_t(capacity_));
+  record.sequence = next_++;
+  record.begin = now();
+  bytes_sent_ += record.bytes_sent;
+  records_.push_back(std::move(record));
+  return next_ - 1;
+}
+
+void Recorder::end(uint64_t sequence) {
+  std::lock_guard lock(mutex_);
+  auto it = std::ranges::lower_bound(records_, sequence, {}, &Record::sequence);
+  if (it != records_.end() && it->sequence == sequence) it->end = now();
+}
+
+void Recorder::instant(Record record) { end(begin(std::move(record))); }
+
+std::vector<Record> Recorder::records() const {
+  std::lock_guard lock(mutex_);
+  return records_;
+}
+
+void Recorder::clear() {
+  std::lock_guard lock(mutex_);
+  records_.clear();
+}
+
+void Recorder::set_tracing(bool on) {
+  std::lock_guard lock(mutex_);
+  tracing_ = on;
+}
+
+int64_t Recorder::total_bytes_sent() const {
+  std::lock_guard lock(mutex_);
+  return bytes_sent_;
+}
+
+std::string Recorder::chrome_trace(int rank) const {
+  using nlohmann::json;
+  json events = json::array();
+  std::map<std::string, int> lanes;
+  for (const Record& record : records()) {
+    int lane = lanes.try_emplace(record.lane, int(lanes.size())).first->second;
+    double duration = record.end < 0 ? 0 : record.end - record.begin;
+    events.push_back({{"name", record.unit.empty() ? record.op : record.op + " " + record.unit},
+                      {"cat", record.phase},
+                      {"ph", "X"},
+                      {"pid", rank},
+                      {"tid", lane},
+                      {"ts", record.begin * 1e6},
+                      {"dur", duration * 1e6},
+                      {"args", {{"elements", record.elements}, {"bytes_sent", record.bytes_sent}}}});
+  }
+  for (const auto& [name, lane] : lanes)
+    events.push_back({{"name", "thread_name"}, {"ph", "M"}, {"pid", rank}, {"tid", lane}, {"args", {{"name", name}}}});
+  return json{{"traceEvents", events}}.dump(1);
+}
+
+}  // namespace shardgrad

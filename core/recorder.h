@@ -1,0 +1,58 @@
+#pragma once
+// What happened, in order: every collective and every unit transition. Traffic tests, schedule tests, the trace, and
+// the hang diagnosis are all readers of this one list.
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <shardgrad/core/dtype.h>
+
+namespace shardgrad {
+
+/// One collective or unit transition. Times are seconds since the context was made; `end` is negative while running.
+struct Record {
+  uint64_t sequence = 0;     ///< position among this context's records
+  std::string op;            ///< "all_gather", "reduce_scatter", …, or a transition: "unshard", "reshard", …
+  std::string unit;          ///< the unit's name; empty outside units
+  std::string phase;         ///< "forward", "backward", "step", …
+  std::string lane;          ///< the stream it ran on
+  int64_t elements = 0;      ///< elements of the whole collective (all ranks' parts together)
+  int64_t bytes_sent = 0;    ///< bytes this rank sends: elements · size · (W-1)/W for gather and reduce-scatter
+  DType dtype = DType::f32;
+  double begin = 0, end = -1;
+};
+
+/// A bounded list of records: the newest `capacity` are kept, or all while tracing. Thread safe.
+class Recorder {
+ public:
+  explicit Recorder(size_t capacity = 4096) : capacity_(capacity) {}
+  /// Adds a record, stamps its sequence and begin time, and returns the sequence.
+  uint64_t begin(Record record);
+  /// Stamps the end time. Records that have left the list are ignored.
+  void end(uint64_t sequence);
+  /// A record with no duration.
+  void instant(Record record);
+  std::vector<Record> records() const;
+  void clear();
+  /// While tracing nothing is dropped.
+  void set_tracing(bool on);
+  /// Sums over every record ever made, dropped or not.
+  int64_t total_bytes_sent() const;
+  /// The Chrome trace (chrome://tracing, Perfetto) of the kept records, as JSON text; `rank` becomes the process id.
+  std::string chrome_trace(int rank) const;
+  double now() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<Record> records_;
+  size_t capacity_;
+  uint64_t next_ = 0;
+  int64_t bytes_sent_ = 0;
+  bool tracing_ = false;
+  double epoch_ = monotonic_seconds();
+  static double monotonic_seconds();
+};
+
+}  // namespace shardgrad

@@ -1,0 +1,61 @@
+#include <shardgrad/core/storage.h>
+
+#include <shardgrad/core/context.h>
+
+namespace shardgrad {
+
+Stream& current_stream(Device device) {
+  Stream* running = running_stream();
+  return running ? *running : context().backend(device).compute();
+}
+
+Storage::Storage(size_t bytes, Ref<Allocator> memory, Tag tag)
+    : bytes_(bytes), memory_(std::move(memory)), ledger_(context().shared_ledger()), tag_(tag) {}
+
+Ref<Storage> Storage::make(size_t bytes, Ref<Allocator> memory, Tag tag, bool released) {
+  Ref<Storage> storage(new Storage(bytes, std::move(memory), tag));
+  if (!released) storage->materialize(current_stream(storage->device()));
+  return storage;
+}
+
+Storage::~Storage() {
+  if (!resident_) return;
+  ledger_->sub(tag_, bytes_);
+  if (bytes_ == 0) return;
+  // A storage may outlive its context (a tensor kept past the end of a run): then no stream is left to order with.
+  if (Context::current()) memory_->free(block_, current_stream(device()));
+  else memory_->discard(block_);
+}
+
+void Storage::materialize(Stream& stream) {
+  SG_ASSERT(!resident_, "materialize of a resident storage");
+  if (bytes_ > 0) block_ = memory_->allocate(bytes_, stream);
+  resident_ = true;
+  ledger_->add(tag_, bytes_);
+}
+
+void Storage::release(Stream& stream) {
+  SG_ASSERT(resident_, "release of a released storage");
+  SG_CHECK(leases_ == 0, "this memory cannot be released: it is leased to ", *holder_,
+           "; end the lease (drop the exported tensor) first");
+  ledger_->sub(tag_, bytes_);
+  if (bytes_ > 0) memory_->free(block_, stream);
+  block_ = {};
+  resident_ = false;
+}
+
+void Storage::lease(std::string holder) {
+  ++leases_;
+  holder_ = std::make_unique<std::string>(std::move(holder));
+}
+
+void Storage::end_lease() {
+  SG_ASSERT(leases_ > 0, "end_lease without a lease");
+  --leases_;
+}
+
+void Storage::throw_released() const {
+  fail(note_ ? *note_ : std::string("this tensor's memory has been released; call materialize first"));
+}
+
+}  // namespace shardgrad

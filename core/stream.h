@@ -1,0 +1,105 @@
+#pragma once
+// In what order work runs. A stream runs its work one after the other; different streams run at the same time unless
+// an event orders them:
+//
+//     Event ready = communication.record();   // everything queued on `communication` so far
+//     compute.wait(ready);                     // later work on `compute` starts after it
+//
+// Two kinds on the host: the *inline* stream of device `cpu` runs work in the caller's thread at once, and a *thread*
+// stream is a FIFO with its own thread (communication everywhere; compute too on device `acc`). A CUDA stream is the
+// third kind. Code above core/ never asks which kind it has.
+//
+// An exception inside queued work stops the stream: later work is skipped, and every wait for it rethrows the first
+// exception. No wait is uninterruptible: Context::abort wakes them all.
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <shardgrad/core/ref.h>
+
+namespace shardgrad {
+
+class Context;
+
+/// A byte range that a piece of work touches; what the happens-before checker compares.
+struct Access {
+  const void* begin = nullptr;
+  size_t bytes = 0;
+  bool write = false;
+};
+
+using VectorClock = std::vector<uint64_t>;
+
+/// A point in a stream's order. Copyable; a default-constructed event has already happened.
+class Event {
+ public:
+  class State : public RefCounted {
+   public:
+    virtual bool done() const = 0;
+    virtual void host_wait() const = 0;
+    VectorClock clock;  ///< filled when the happens-before checker is on
+  };
+  Event() = default;
+  explicit Event(Ref<State> state) : state_(std::move(state)) {}
+  /// True when the work before the event has run.
+  bool done() const { return !state_ || state_->done(); }
+  /// Blocks the calling thread until done; rethrows the stream's failure; throws when the context is aborted.
+  void host_wait() const;
+  const State* state() const { return state_.get(); }
+
+ private:
+  Ref<State> state_;
+};
+
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  /// Runs `work` in this stream's order. `label` names it in errors and reports; it must be a literal or outlive the
+  /// work. `accesses` are the bytes it reads and writes (for the checker).
+  template <class Work>
+  void run(const char* label, Work&& work, std::span<const Access> accesses = {}) {
+    if (checked_) [[unlikely]] note(label, accesses);
+    if (inline_) work();
+    else enqueue(label, std::function<void()>(std::forward<Work>(work)));
+  }
+  /// The point after everything queued so far.
+  virtual Event record() = 0;
+  /// Work queued from now on starts after `event`. An inline stream blocks here.
+  virtual void wait(const Event& event) = 0;
+  /// Blocks the calling thread until everything queued so far has run; rethrows a failure of the work.
+  void synchronize() { record().host_wait(); }
+
+  bool is_inline() const { return inline_; }
+  const std::string& name() const { return name_; }
+  Context& context() const { return context_; }
+  int id() const { return id_; }
+
+ protected:
+  Stream(Context& context, std::string name, bool is_inline);
+  virtual void enqueue(const char* label, std::function<void()> work) = 0;
+  void note(const char* label, std::span<const Access> accesses);
+
+  Context& context_;
+  std::string name_;
+  int id_ = 0;
+  bool inline_;
+  bool checked_;
+};
+
+/// Runs work at once in the caller's thread.
+std::unique_ptr<Stream> make_inline_stream(Context& context, std::string name);
+/// A FIFO queue with its own thread, which carries `context`.
+std::unique_ptr<Stream> make_thread_stream(Context& context, std::string name);
+
+/// The stream whose work the calling thread runs, or null outside queued work.
+Stream* running_stream();
+
+}  // namespace shardgrad

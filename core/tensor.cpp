@@ -1,0 +1,199 @@
+#include <shardgrad/core/tensor.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <shardgrad/core/context.h>
+#include <shardgrad/core/happens_before.h>
+
+namespace shardgrad {
+
+void GradFn::destroy() noexcept {
+  thread_local std::vector<GradFn*>* line = nullptr;
+  if (line) {
+    line->push_back(this);
+    return;
+  }
+  std::vector<GradFn*> waiting{this};
+  line = &waiting;
+  while (!waiting.empty()) {
+    GradFn* next = waiting.back();
+    waiting.pop_back();
+    delete next;
+  }
+  line = nullptr;
+}
+
+Tensor::Tensor(Ref<Storage> storage, size_t offset, Shape shape, DType dtype) : impl_(new Impl) {
+  SG_CHECK(offset + size_t(shape.numel()) * size_of(dtype) <= storage->bytes(), "tensor: shape ", shape, " of ", dtype,
+           " at byte ", offset, " reaches past its storage of ", storage->bytes(), " bytes");
+  impl_->storage = std::move(storage);
+  impl_->offset = offset;
+  impl_->shape = shape;
+  impl_->dtype = dtype;
+}
+
+void Tensor::throw_undefined() { fail("use of an undefined tensor (default-constructed or moved from)"); }
+
+void* Tensor::resolve() const {
+  const Impl& t = impl();
+  if (!t.storage->resident()) [[unlikely]] {
+    std::string what = t.name ? "'" + *t.name + "'" : concat("a tensor of shape ", t.shape);
+    fail(what, " is not in memory: ", t.storage->note() ? *t.storage->note() : std::string("its storage was released"));
+  }
+  return static_cast<std::byte*>(t.storage->data()) + t.offset;
+}
+
+View Tensor::in() const { return {resolve(), impl().shape, impl().dtype, true}; }
+OutView Tensor::out(float beta) const { return {resolve(), impl().shape, impl().dtype, beta, true}; }
+
+void* Tensor::host_data(DType expected) const {
+  const Impl& t = impl();
+  SG_CHECK(expected == t.dtype, "data<", expected, ">() of a tensor of dtype ", t.dtype);
+  SG_CHECK(device().kind == DeviceKind::cpu, "data(): the tensor is on ", device(),
+           ", which the host may not read; copy it with .to(kCpu)");
+  void* data = resolve();
+  if (Context* context = Context::current(); context && context->checker() && !running_stream())
+    context->checker()->host_access("Tensor::data", {data, bytes(), false});
+  return data;
+}
+
+template <class T>
+std::vector<T> Tensor::to_vector() const {
+  SG_CHECK(dtype_of<T> == dtype(), "to_vector<", dtype_of<T>, ">() of a tensor of dtype ", dtype());
+  SG_CHECK(device().kind != DeviceKind::meta, "to_vector(): a tensor on meta has no values");
+  std::vector<T> values(static_cast<size_t>(numel()));
+  if (values.empty()) return values;
+  const void* from = resolve();
+  Backend& backend = context().backend(device());
+  backend.copy(backend.compute(), values.data(), from, bytes());
+  backend.compute().synchronize();
+  return values;
+}
+template std::vector<float> Tensor::to_vector() const;
+template std::vector<double> Tensor::to_vector() const;
+template std::vector<bf16> Tensor::to_vector() const;
+template std::vector<f16> Tensor::to_vector() const;
+template std::vector<int32_t> Tensor::to_vector() const;
+template std::vector<int64_t> Tensor::to_vector() const;
+template std::vector<uint8_t> Tensor::to_vector() const;
+
+double Tensor::item() const {
+  SG_CHECK(numel() == 1, "item(): a tensor of shape ", shape(), " has ", numel(), " elements; exactly one is needed");
+  return dispatch(dtype(), [&]<class T>() {
+    T value = to_vector<T>()[0];
+    if constexpr (sizeof(T) == 2) return double(float(value));
+    else return double(value);
+  });
+}
+
+Tensor Tensor::view(const Shape& shape) const {
+  SG_CHECK(shape.numel() == numel(), "view: ", this->shape(), " has ", numel(), " elements, ", shape, " has ",
+           shape.numel());
+  return Tensor(storage(), offset(), shape, dtype());
+}
+
+Tensor Tensor::rows(int64_t begin, int64_t end) const {
+  SG_CHECK(ndim() >= 1 && begin >= 0 && begin <= end && end <= size(0), "rows: [", begin, ", ", end,
+           ") is not within dimension 0 of ", shape());
+  size_t row = size(0) == 0 ? 0 : bytes() / size_t(size(0));
+  return Tensor(storage(), offset() + size_t(begin) * row, shape().with(0, end - begin), dtype());
+}
+
+Tensor Tensor::detach() const {
+  Tensor result(storage(), offset(), shape(), dtype());
+  if (impl().name) result.set_name(*impl().name);
+  return result;
+}
+
+const std::string& Tensor::name() const {
+  static const std::string unnamed;
+  return impl().name ? *impl().name : unnamed;
+}
+
+void Tensor::set_name(std::string name) const { impl().name = std::make_unique<std::string>(std::move(name)); }
+
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
+  if (!tensor.defined()) return out << "undefined tensor";
+  return out << tensor.dtype() << tensor.shape() << " on " << tensor.device();
+}
+
+static void print_values(std::ostream& out, const std::vector<double>& values, const Shape& shape, int dim,
+                         int64_t offset, int64_t stride) {
+  constexpr int64_t kEdge = 3;
+  if (dim == shape.ndim()) {
+    out << values[size_t(offset)];
+    return;
+  }
+  int64_t extent = shape[dim], step = extent ? stride / extent : 0;
+  out << '[';
+  for (int64_t i = 0; i < extent; ++i) {
+    if (i) out << ", ";
+    if (extent > 2 * kEdge + 1 && i == kEdge) {
+      out << "..., ";
+      i = extent - kEdge;
+    }
+    print_values(out, values, shape, dim + 1, offset + i * step, step);
+  }
+  out << ']';
+}
+
+std::string to_string(const Tensor& tensor) {
+  std::vector<double> values(static_cast<size_t>(tensor.numel()));
+  dispatch(tensor.dtype(), [&]<class T>() {
+    std::ranges::transform(tensor.to_vector<T>(), values.begin(), [](T value) {
+      if constexpr (sizeof(T) == 2) return double(float(value));
+      else return double(value);
+    });
+  });
+  std::ostringstream out;
+  print_values(out, values, tensor.shape(), 0, 0, tensor.numel());
+  return std::move(out).str();
+}
+
+Tensor empty(const Shape& shape, TensorOptions options) {
+  Context& ctx = context();
+  Device device = options.device.value_or(ctx.default_device());
+  size_t bytes = size_t(shape.numel()) * size_of(options.dtype);
+  return Tensor(Storage::make(bytes, ctx.backend(device).memory(), ctx.tag()), 0, shape, options.dtype);
+}
+
+Tensor empty_like(const Tensor& tensor) { return empty(tensor.shape(), {tensor.dtype(), tensor.device()}); }
+
+Tensor from_bytes(const void* data, const Shape& shape, TensorOptions options) {
+  Tensor result = empty(shape, options);
+  if (result.numel() == 0 || result.device().kind == DeviceKind::meta) return result;
+  Backend& backend = context().backend(result.device());
+  backend.copy(backend.compute(), result.out().data, data, result.bytes());
+  if (!backend.compute().is_inline()) backend.compute().synchronize();
+  return result;
+}
+
+template <class T>
+Tensor from_vector(const std::vector<T>& values, const Shape& shape, TensorOptions options) {
+  SG_CHECK(int64_t(values.size()) == shape.numel(), "from_vector: ", values.size(), " values for shape ", shape);
+  SG_CHECK(options.dtype == dtype_of<T>, "from_vector: values of dtype ", dtype_of<T>, " for a tensor of ", options.dtype,
+           "; convert with .to(dtype)");
+  return from_bytes(values.data(), shape, options);
+}
+template Tensor from_vector(const std::vector<float>&, const Shape&, TensorOptions);
+template Tensor from_vector(const std::vector<double>&, const Shape&, TensorOptions);
+template Tensor from_vector(const std::vector<bf16>&, const Shape&, TensorOptions);
+template Tensor from_vector(const std::vector<f16>&, const Shape&, TensorOptions);
+template Tensor from_vector(const std::vector<int32_t>&, const Shape&, TensorOptions);
+template Tensor from_vector(const std::vector<int64_t>&, const Shape&, TensorOptions);
+template Tensor from_vector(const std::vector<uint8_t>&, const Shape&, TensorOptions);
+
+void copy_into(const Tensor& to, const Tensor& from) {
+  SG_CHECK(to.dtype() == from.dtype() && to.numel() == from.numel(), "copy_into: ", from, " does not fit ", to);
+  to.storage()->bump_version();
+  if (to.numel() == 0 || to.device().kind == DeviceKind::meta || from.device().kind == DeviceKind::meta) return;
+  Backend& target = context().backend(to.device());
+  Backend& source = context().backend(from.device());
+  // Between a host and an asynchronous device the device's compute stream does the copy, in order with its work.
+  Backend& worker = target.compute().is_inline() ? source : target;
+  worker.copy(worker.compute(), to.out().data, from.in().data, to.bytes());
+  if (to.device() != from.device()) worker.compute().synchronize();
+}
+
+}  // namespace shardgrad

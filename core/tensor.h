@@ -1,0 +1,138 @@
+#pragma once
+// Tensor: a shared handle on (storage, offset, shape, dtype), always contiguous and row-major. Copying a Tensor copies
+// the handle. Views (reshape, slices of dimension 0) share the storage. Operations live in autograd/ops.h.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <shardgrad/core/device.h>
+#include <shardgrad/core/dtype.h>
+#include <shardgrad/core/ref.h>
+#include <shardgrad/core/shape.h>
+#include <shardgrad/core/storage.h>
+#include <shardgrad/core/view.h>
+
+namespace shardgrad {
+
+/// What made a tensor, for backward. The engine (autograd/node.h) derives from it; core only keeps it alive.
+/// Graphs are destroyed without recursion: a dropped node waits in line while another one is being destroyed.
+class GradFn : public RefCounted {
+ protected:
+  void destroy() noexcept override;
+};
+
+class Tensor {
+ public:
+  Tensor() = default;
+  /// A view of `storage` from byte `offset`. Throws Error(input) when it reaches past the end.
+  Tensor(Ref<Storage> storage, size_t offset, Shape shape, DType dtype);
+
+  bool defined() const { return bool(impl_); }
+  explicit operator bool() const { return defined(); }
+  const Shape& shape() const { return impl().shape; }
+  int64_t size(int dim) const { return impl().shape[dim]; }
+  int ndim() const { return impl().shape.ndim(); }
+  int64_t numel() const { return impl().shape.numel(); }
+  DType dtype() const { return impl().dtype; }
+  size_t bytes() const { return size_t(numel()) * size_of(dtype()); }
+  Device device() const { return impl().storage->device(); }
+  const Ref<Storage>& storage() const { return impl().storage; }
+  size_t offset() const { return impl().offset; }
+  bool same_as(const Tensor& other) const { return impl_ == other.impl_; }
+  /// True when no other handle shares this tensor's memory or autograd state.
+  bool unique() const { return impl_ && impl_->unique() && impl_->storage->unique(); }
+
+  /// Host pointer to the elements. Throws when T is not the dtype, when the device is not the cpu (copy with
+  /// `.to(kCpu)` first), or when the storage is released. On cpu, compute has always finished.
+  template <class T> T* data() const { return static_cast<T*>(host_data(dtype_of<T>)); }
+  /// All elements, copied to the host (waits for the device).
+  template <class T> std::vector<T> to_vector() const;
+  /// The only element as a double (waits for the device). Throws unless numel() == 1.
+  double item() const;
+
+  /// Same elements, another shape, same storage; not recorded for backward (see reshape in autograd/ops.h).
+  Tensor view(const Shape& shape) const;
+  /// Rows [begin, end) of dimension 0, same storage; not recorded for backward.
+  Tensor rows(int64_t begin, int64_t end) const;
+  /// The same memory without autograd state.
+  Tensor detach() const;
+
+  // Autograd. Implemented in autograd/; see autograd/node.h.
+  bool requires_grad() const { return impl_ && impl_->requires_grad; }
+  /// Makes this leaf record gradients, or stop. Throws for a computed tensor or an integer dtype.
+  Tensor& set_requires_grad(bool on = true);
+  bool is_leaf() const { return !impl().grad_fn || impl().leaf; }
+  /// The accumulated gradient of a leaf; undefined before backward.
+  Tensor grad() const;
+  void set_grad(Tensor grad) const;
+  /// Forgets the gradient and frees its memory.
+  void zero_grad() const { set_grad(Tensor()); }
+  /// Backpropagates from this tensor; `grad` defaults to 1 and is required for more than one element.
+  void backward(const Tensor& grad = Tensor(), bool retain_graph = false) const;
+  /// Differentiable conversions.
+  Tensor to(DType dtype) const;
+  Tensor to(Device device) const;
+
+  /// The name shown in errors; a parameter's full name.
+  const std::string& name() const;
+  void set_name(std::string name) const;
+
+  struct Impl final : RefCounted {
+    Ref<Storage> storage;
+    size_t offset = 0;
+    Shape shape;
+    DType dtype = DType::f32;
+    bool requires_grad = false;
+    bool leaf = false;        ///< grad_fn is this leaf's own accumulator
+    uint32_t output_index = 0;  ///< which output of grad_fn this is
+    Ref<GradFn> grad_fn;
+    std::unique_ptr<std::string> name;
+  };
+  Impl& impl() const {
+    if (!impl_) [[unlikely]] throw_undefined();
+    return *impl_;
+  }
+
+  /// Kernel operands. Throws when the storage is released, naming this tensor.
+  View in() const;
+  OutView out(float beta = 0) const;
+
+ private:
+  explicit Tensor(Ref<Impl> impl) : impl_(std::move(impl)) {}
+  void* resolve() const;
+  void* host_data(DType expected) const;
+  [[noreturn]] static void throw_undefined();
+  Ref<Impl> impl_;
+};
+
+/// Short description for messages: "f32[2, 3] on cpu".
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+/// The values, nested brackets, long dimensions shortened.
+std::string to_string(const Tensor& tensor);
+
+/// How tensors are made: dtype f32 and the context's default device unless given.
+struct TensorOptions {
+  DType dtype = DType::f32;
+  std::optional<Device> device;
+  TensorOptions() = default;
+  TensorOptions(DType dtype) : dtype(dtype) {}
+  TensorOptions(Device device) : device(device) {}
+  TensorOptions(DType dtype, Device device) : dtype(dtype), device(device) {}
+};
+
+/// Uninitialised memory, owned by the context's current tag.
+Tensor empty(const Shape& shape, TensorOptions options = {});
+Tensor empty_like(const Tensor& tensor);
+/// A copy of host values. Throws when the count does not match the shape.
+template <class T> Tensor from_vector(const std::vector<T>& values, const Shape& shape, TensorOptions options = dtype_of<T>);
+/// A copy of raw host bytes, shape.numel() · size_of(dtype) of them.
+Tensor from_bytes(const void* data, const Shape& shape, TensorOptions options);
+
+/// Copies the elements of `from` over those of `to` (same dtype and count, any devices) and counts a write.
+/// Returns when the memory of `from` may change if either is on the host.
+void copy_into(const Tensor& to, const Tensor& from);
+
+}  // namespace shardgrad

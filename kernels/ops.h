@@ -1,0 +1,129 @@
+#pragma once
+// Every operation's slot. Rules that hold for all of them:
+//   - an OutView is written as out = beta * out + result; with beta == 0 the old values are not read;
+//   - an undefined OutView is not wanted, an undefined View was not given;
+//   - shapes have been checked by the caller (autograd/ops); kernels only assert what they rely on;
+//   - the dtype that selects the kernel is that of the operand marked (key);
+//   - f16 and bf16 compute in f32 and round once when they store; sums of them accumulate in f32;
+//   - no kernel allocates tensors; scratch memory comes from kernels/workspace.h.
+// "Row-wise" means over the last dimension of a tensor seen as (rows, columns).
+
+#include <array>
+#include <cstdint>
+
+#include <shardgrad/kernels/table.h>
+
+namespace shardgrad::kernels {
+
+// --- filling, copying -------------------------------------------------------------------------------------------
+extern Slot<OutView, double> fill;      ///< y(key) = value
+extern Slot<OutView, View> copy;        ///< y = x(key), same dtype and count
+extern Slot<OutView, View> cast;        ///< y = x(key) in y's dtype; every pair; floats to integers truncate
+extern Slot<OutView, View> expand;      ///< y = x(key) broadcast to y's shape
+extern Slot<OutView, View> sum_to;      ///< y = x(key) summed over the dimensions where y has extent 1 or none
+/// The random numbers of element i are Philox4x32-10(key = seed, counter = (begin + i) / 4 and stream), lane i % 4.
+struct RandomArgs {
+  uint64_t seed, stream;
+  int64_t begin = 0;  ///< index of the first element, so a range of a tensor is filled as the whole would be
+  double a = 0, b = 1;  ///< uniform: [a, b); normal: mean a, standard deviation b
+};
+extern Slot<OutView, RandomArgs> random_uniform, random_normal;  ///< y(key)
+
+// --- elementwise; operands broadcast to the output's shape ------------------------------------------------------------
+extern Slot<OutView, View, View> add, sub, mul, div;             ///< y = a(key) ∘ b
+extern Slot<OutView, View, View> eq, ne, lt, le, gt, ge;         ///< y (u8) = a(key) ∘ b
+extern Slot<OutView, View, View, View> where;                    ///< y = condition (u8) ? a(key) : b
+extern Slot<OutView, View, double, double> affine;               ///< y = scale * x(key) + shift
+extern Slot<OutView, View> neg, exp, log, sqrt, tanh, sigmoid, relu, abs;  ///< y = f(x(key))
+extern Slot<OutView, View, bool> gelu;                           ///< x(key); true: tanh form, false: erf
+extern Slot<OutView, View, double> pow;                          ///< y = x(key) ^ exponent
+extern Slot<OutView, View, double, double> clamp;                ///< y = min(max(x(key), low), high)
+// Backward of the above: dx = dy(key) * f'. The last view is the saved y or x, as named. No broadcasting.
+extern Slot<OutView, View, View> relu_backward;                  ///< (dx, dy, y)
+extern Slot<OutView, View, View> tanh_backward, sigmoid_backward, sqrt_backward;  ///< (dx, dy, y)
+extern Slot<OutView, View, View> abs_backward;                   ///< (dx, dy, x)
+extern Slot<OutView, View, View, bool> gelu_backward;            ///< (dx, dy, x)
+extern Slot<OutView, View, View, double> pow_backward;           ///< (dx, dy, x)
+extern Slot<OutView, View, View, double, double> clamp_backward; ///< (dx, dy, x): 0 outside [low, high]
+
+// --- moving elements ----------------------------------------------------------------------------------------------
+using Permutation = std::array<int, kMaxDims>;
+extern Slot<OutView, View, Permutation> permute;                 ///< y's dimension d is x(key)'s dimension p[d]
+extern Slot<OutView, View, int, int64_t> narrow;                 ///< y = x(key)[start, start + y.size(dim)) along dim
+extern Slot<OutView, View, int, int64_t> narrow_backward;        ///< dx = dy(key) at that place, 0 elsewhere
+extern Slot<OutView, View, int, int64_t> paste;                  ///< y[start, …) along dim = x(key); the rest is untouched
+extern Slot<OutView, View, View, int> index_select;              ///< y[…, i, …] = x(key)[…, index[i], …] along dim; index i64
+extern Slot<OutView, View, View, int> index_add;                 ///< y[…, index[i], …] += x(key)[…, i, …]; in index order
+extern Slot<OutView, View, View, int> gather;                    ///< as torch.gather: (y, x(key), index i64, dim)
+extern Slot<OutView, View, View, int> scatter_add;               ///< as torch.scatter_add: (y, src(key), index i64, dim)
+
+// --- row-wise and reductions ----------------------------------------------------------------------------------------
+extern Slot<OutView, OutView, View, int> max_dim;                ///< (values, index i64, x(key), dim); first maximum wins
+extern Slot<OutView, View, bool> softmax;                        ///< y = softmax or log-softmax of x(key)'s rows
+extern Slot<OutView, View, View, bool> softmax_backward;         ///< (dx, dy(key), y)
+extern Slot<OutView, OutView, OutView, View, View, View, double> layer_norm;  ///< (y, mean, rstd, x(key), weight, bias, eps)
+extern Slot<OutView, OutView, OutView, View, View, View, View, View> layer_norm_backward;
+                                                                 ///< (dx, dweight, dbias, dy(key), x, weight, mean, rstd)
+// x is (samples, channels); mean and rstd are per channel, of the biased variance.
+extern Slot<OutView, OutView, OutView, View, View, View, double> batch_norm;  ///< (y, mean, rstd, x(key), weight, bias, eps)
+extern Slot<OutView, OutView, OutView, View, View, View, View, View> batch_norm_backward;
+                                                                 ///< (dx, dweight, dbias, dy(key), x, weight, mean, rstd)
+extern Slot<OutView, View, View, View, View, View> batch_norm_apply;  ///< y = (x(key) - mean) · rstd · weight + bias
+
+/// The mask of element e of global sample s is Philox(key = seed, counter = (s · per_sample + e) / 4 and stream) ≥ p.
+struct DropoutArgs {
+  double p;
+  uint64_t seed, stream;
+  int64_t first_element;  ///< (global index of this rank's first sample) · elements per sample
+};
+extern Slot<OutView, View, DropoutArgs> dropout;                 ///< y = x(key) · mask / (1 - p); backward is the same call
+
+// --- losses: loss is f32 (f64 for f64) with one element ---------------------------------------------------------------
+extern Slot<OutView, View, View, double> mse;                    ///< loss = scale · Σ (x(key) - target)²
+extern Slot<OutView, View, View, View, double> mse_backward;     ///< (dx, dloss, x(key), target, scale)
+struct CrossEntropyArgs {
+  double scale;
+  int64_t ignore_index;
+};
+/// (loss, lse, logits(key), labels i64): loss = scale · Σ (lse - logits[label]) over rows whose label is not ignored.
+/// Throws Error(input) naming row and label when a label is out of range.
+extern Slot<OutView, OutView, View, View, CrossEntropyArgs> cross_entropy;
+extern Slot<OutView, View, View, View, View, CrossEntropyArgs> cross_entropy_backward;  ///< (dx, dloss, logits(key), lse, labels)
+
+// --- matmul -----------------------------------------------------------------------------------------------------------
+enum class Epilogue : uint8_t { none, relu, gelu_tanh };
+struct MatmulArgs {
+  bool trans_a = false, trans_b = false;  ///< the last two dimensions of a (b) are transposed
+  Epilogue epilogue = Epilogue::none;
+};
+/// (c, pre, a(key), b, bias, args): c = epilogue(op(a) · op(b) + bias). a is (…, M, K), b is (…, K, N) with the same
+/// leading dimensions, or either has none of them and is used for all. bias is (N). `pre` (optional, c's shape) gets
+/// the value before the epilogue. beta is 0 when there is an epilogue.
+extern Slot<OutView, OutView, View, View, View, MatmulArgs> matmul;
+
+// --- optimizers: one fused pass over a flat range; p and the state are updated in place -----------------------------------
+struct SgdArgs {
+  double lr, momentum, dampening, weight_decay;
+  bool nesterov, first_step;
+  double grad_scale = 1;  ///< multiplies the gradient first (1 / loss scale, clip factor)
+};
+extern Slot<OutView, OutView, View, SgdArgs> sgd;                ///< (p(key), momentum buffer or undefined, g)
+struct AdamArgs {
+  double lr, beta1, beta2, eps, weight_decay;
+  bool decoupled;                              ///< AdamW: p -= lr · weight_decay · p; else added to the gradient
+  double bias_correction1, bias_correction2;   ///< 1 - beta^step
+  double grad_scale = 1;
+};
+extern Slot<OutView, OutView, OutView, View, AdamArgs> adam;     ///< (p(key), exp_avg, exp_avg_sq, g)
+
+// --- sums over ranks ----------------------------------------------------------------------------------------------------
+/// y(key) = the parts' sum by a pairwise tree: neighbours 2i and 2i+1, an odd last one carried up. Parts have y's count
+/// and the dtype given; f16, bf16 and f32 accumulate in f32, f64 in f64, integers exactly.
+struct TreeSumArgs {
+  const void* const* parts;
+  int count;
+  DType dtype;
+};
+extern Slot<OutView, TreeSumArgs> tree_sum;
+
+}  // namespace shardgrad::kernels

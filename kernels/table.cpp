@@ -1,0 +1,56 @@
+#include <shardgrad/kernels/table.h>
+
+#include <cstdlib>
+#include <string_view>
+
+namespace shardgrad {
+
+// Constant-initialised, so it is ready before any registration runs.
+static constinit const SlotBase* first_slot = nullptr;
+
+const SlotBase* SlotBase::first() { return first_slot; }
+
+const char* name_of(Isa isa) {
+  constexpr const char* names[] = {"plain", "avx2", "avx512"};
+  return names[int(isa)];
+}
+
+static Isa detect_isa() {
+  Isa isa = Isa::plain;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) isa = Isa::avx2;
+  if (isa == Isa::avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+    isa = Isa::avx512;
+#endif
+  if (const char* wish = std::getenv("SHARDGRAD_ISA"))
+    for (Isa lower : {Isa::plain, Isa::avx2})
+      if (std::string_view(wish) == name_of(lower) && lower < isa) isa = lower;
+  return isa;
+}
+
+Isa best_isa() {
+  static const Isa isa = detect_isa();
+  return isa;
+}
+
+void SlotBase::add(DeviceKind device, DType dtype, Isa isa, AnyKernel kernel) {
+  if (isa > best_isa()) return;
+  if (!listed_) {
+    next_ = first_slot;
+    first_slot = this;
+    listed_ = true;
+  }
+  AnyKernel& entry = kernels_[row(device)][int(dtype)];
+  Isa& entry_isa = isas_[row(device)][int(dtype)];
+  if (entry && isa < entry_isa) return;
+  entry = kernel;
+  entry_isa = isa;
+}
+
+void SlotBase::missing(DeviceKind device, DType dtype) const {
+  fail_as(ErrorKind::missing, name_, ": there is no kernel for device ", name_of(device), " and dtype ", dtype);
+}
+
+}  // namespace shardgrad

@@ -1,0 +1,79 @@
+#pragma once
+// The kernel table: one slot per operation, and in it one function per (device, dtype). A kernel is a plain function
+// on views; registering it is one line, in the tree or in a library outside:
+//
+//     static void relu_f32(const Launch& launch, OutView y, View x) { … }
+//     static const Register r(kernels::relu, DeviceKind::cpu, DType::f32, relu_f32);
+//
+// Registration happens while the program loads; after that the table is only read. Device `acc` runs the cpu kernels.
+
+#include <type_traits>
+
+#include <shardgrad/core/device.h>
+#include <shardgrad/core/dtype.h>
+#include <shardgrad/core/view.h>
+
+namespace shardgrad {
+
+/// What a kernel gets besides its operands.
+struct Launch {
+  int threads = 1;                 ///< CPU threads it may use
+  void* native_stream = nullptr;   ///< the device's stream handle; null on the host
+};
+
+/// Instruction sets of CPU kernels; at load time the best one the machine has wins.
+enum class Isa : uint8_t { plain, avx2, avx512 };
+/// The best instruction set of this machine, lowered by SHARDGRAD_ISA=plain|avx2|avx512 when set.
+Isa best_isa();
+const char* name_of(Isa isa);
+
+/// The type-free part of a slot, for listings.
+class SlotBase {
+ public:
+  const char* name() const { return name_; }
+  bool has(DeviceKind device, DType dtype) const { return kernels_[row(device)][int(dtype)] != nullptr; }
+  /// All slots that have at least one kernel, as a linked list.
+  static const SlotBase* first();
+  const SlotBase* next() const { return next_; }
+
+ protected:
+  using AnyKernel = void (*)();
+  constexpr explicit SlotBase(const char* name) : name_(name) {}
+  static constexpr int row(DeviceKind device) { return device == DeviceKind::acc ? 0 : int(device); }
+  void add(DeviceKind device, DType dtype, Isa isa, AnyKernel kernel);
+  [[noreturn]] void missing(DeviceKind device, DType dtype) const;
+
+  const char* name_;
+  AnyKernel kernels_[kDeviceKindCount][kDTypeCount] = {};
+  Isa isas_[kDeviceKindCount][kDTypeCount] = {};
+  const SlotBase* next_ = nullptr;
+  bool listed_ = false;
+};
+
+/// The kernels of one operation, which take Args after the Launch.
+template <class... Args>
+class Slot : public SlotBase {
+ public:
+  using Kernel = void (*)(const Launch&, Args...);
+  constexpr explicit Slot(const char* name) : SlotBase(name) {}
+  void add(DeviceKind device, DType dtype, Isa isa, Kernel kernel) {
+    SlotBase::add(device, dtype, isa, reinterpret_cast<AnyKernel>(kernel));
+  }
+  /// The kernel for a device and dtype. Throws Error(missing) naming operation, device and dtype.
+  Kernel find(DeviceKind device, DType dtype) const {
+    AnyKernel kernel = kernels_[row(device)][int(dtype)];
+    if (!kernel) [[unlikely]] missing(device, dtype);
+    return reinterpret_cast<Kernel>(kernel);
+  }
+};
+
+/// Adds a kernel to a slot while the program loads. A kernel for an instruction set this machine lacks is ignored.
+struct Register {
+  template <class... Args>
+  Register(Slot<Args...>& slot, DeviceKind device, DType dtype, typename Slot<Args...>::Kernel kernel,
+           Isa isa = Isa::plain) {
+    slot.add(device, dtype, isa, kernel);
+  }
+};
+
+}  // namespace shardgrad
