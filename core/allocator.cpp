@@ -38,8 +38,10 @@ void* system_allocate(size_t bytes) {
 }
 
 void system_free(void* data, size_t bytes) {
-  if (bytes < kMapThreshold) std::free(data);
-  else munmap(data, bytes);
+  if (bytes < kMapThreshold)
+    std::free(data);
+  else
+    munmap(data, bytes);
 }
 
 class CachingAllocator final : public Allocator {

@@ -19,7 +19,8 @@ class HostBackend final : public Backend {
   std::unique_ptr<Stream> make_stream(std::string name) override { return make_thread_stream(context_, name); }
   void copy(Stream& stream, void* to, const void* from, size_t bytes) override {
     Access accesses[] = {{to, bytes, true}, {from, bytes, false}};
-    stream.run("copy", [=] { std::memcpy(to, from, bytes); }, accesses);
+    stream.run(
+        "copy", [=] { std::memcpy(to, from, bytes); }, accesses);
   }
 
  private:
@@ -35,7 +36,8 @@ std::unique_ptr<Backend> make_backend(Device device, Context& context) {
       return std::make_unique<HostBackend>(device, context, make_caching_allocator(device, Reuse::when_done), true);
     case DeviceKind::acc:
       return std::make_unique<HostBackend>(device, context, make_caching_allocator(device, Reuse::ordered), false);
-    case DeviceKind::meta: return std::make_unique<HostBackend>(device, context, make_null_allocator(device), true);
+    case DeviceKind::meta:
+      return std::make_unique<HostBackend>(device, context, make_null_allocator(device), true);
   }
   fail_as(ErrorKind::missing, "device ", device, " is not part of this build");
 }

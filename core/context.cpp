@@ -36,8 +36,9 @@ Context::~Context() {
 Context* Context::current() { return current_context; }
 
 Context& context() {
-  SG_CHECK(current_context, "this thread has no context; make one with sg::Context, or pass your context to the thread "
-                            "with sg::ContextScope");
+  SG_CHECK(current_context,
+           "this thread has no context; make one with sg::Context, or pass your context to the thread "
+           "with sg::ContextScope");
   return *current_context;
 }
 

@@ -33,10 +33,10 @@ class Context {
     int rank = 0;
     int world_size = 1;
     uint64_t seed = 0;
-    int threads = 0;              ///< CPU threads for compute; 0 = the cores this process may use
-    Device device = kCpu;         ///< where tensors are made by default
-    bool check_streams = false;   ///< happens-before checker on every stream (always on for device acc)
-    uint64_t delay_seed = 0;      ///< non-zero: random legal delays before queued work, up to max_delay
+    int threads = 0;             ///< CPU threads for compute; 0 = the cores this process may use
+    Device device = kCpu;        ///< where tensors are made by default
+    bool check_streams = false;  ///< happens-before checker on every stream (always on for device acc)
+    uint64_t delay_seed = 0;     ///< non-zero: random legal delays before queued work, up to max_delay
     std::chrono::microseconds max_delay{200};
   };
 

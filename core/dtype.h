@@ -81,16 +81,22 @@ template <> inline constexpr DType dtype_of<int64_t> = DType::i64;
 template <> inline constexpr DType dtype_of<uint8_t> = DType::u8;
 
 /// Calls visit.operator()<T>() with the C++ type of dtype.
-template <class Visitor>
-decltype(auto) dispatch(DType dtype, Visitor&& visit) {
+template <class Visitor> decltype(auto) dispatch(DType dtype, Visitor&& visit) {
   switch (dtype) {
-    case DType::f32: return visit.template operator()<float>();
-    case DType::f64: return visit.template operator()<double>();
-    case DType::bf16: return visit.template operator()<bf16>();
-    case DType::f16: return visit.template operator()<f16>();
-    case DType::i32: return visit.template operator()<int32_t>();
-    case DType::i64: return visit.template operator()<int64_t>();
-    case DType::u8: return visit.template operator()<uint8_t>();
+    case DType::f32:
+      return visit.template operator()<float>();
+    case DType::f64:
+      return visit.template operator()<double>();
+    case DType::bf16:
+      return visit.template operator()<bf16>();
+    case DType::f16:
+      return visit.template operator()<f16>();
+    case DType::i32:
+      return visit.template operator()<int32_t>();
+    case DType::i64:
+      return visit.template operator()<int64_t>();
+    case DType::u8:
+      return visit.template operator()<uint8_t>();
   }
   fail_as(ErrorKind::internal, "dispatch: unknown dtype ", int(dtype));
 }

@@ -28,22 +28,19 @@ class Error : public std::runtime_error {
 };
 
 /// Streams every part into one string: concat("matmul: ", a.shape(), " x ", b.shape()).
-template <class... Parts>
-std::string concat(const Parts&... parts) {
+template <class... Parts> std::string concat(const Parts&... parts) {
   std::ostringstream out;
   (out << ... << parts);
   return std::move(out).str();
 }
 
 /// Throws Error(input) with the concatenated parts.
-template <class... Parts>
-[[noreturn, gnu::cold, gnu::noinline]] void fail(const Parts&... parts) {
+template <class... Parts> [[noreturn, gnu::cold, gnu::noinline]] void fail(const Parts&... parts) {
   throw Error(ErrorKind::input, concat(parts...));
 }
 
 /// Throws Error(kind) with the concatenated parts.
-template <class... Parts>
-[[noreturn, gnu::cold, gnu::noinline]] void fail_as(ErrorKind kind, const Parts&... parts) {
+template <class... Parts> [[noreturn, gnu::cold, gnu::noinline]] void fail_as(ErrorKind kind, const Parts&... parts) {
   throw Error(kind, concat(parts...));
 }
 
@@ -52,15 +49,16 @@ template <class... Parts>
 namespace sg = shardgrad;
 
 /// Refuses wrong input; the message parts are only evaluated on failure.
-#define SG_CHECK(condition, ...)                                   \
-  do {                                                             \
-    if (!(condition)) [[unlikely]] ::shardgrad::fail(__VA_ARGS__); \
+#define SG_CHECK(condition, ...)      \
+  do {                                \
+    if (!(condition)) [[unlikely]]    \
+      ::shardgrad::fail(__VA_ARGS__); \
   } while (0)
 
 /// Guards an invariant of the library itself; a failure is a bug and says where.
-#define SG_ASSERT(condition, ...)                                                                            \
-  do {                                                                                                       \
-    if (!(condition)) [[unlikely]]                                                                           \
-      ::shardgrad::fail_as(::shardgrad::ErrorKind::internal, __FILE__, ":", __LINE__, ": ", __VA_ARGS__,     \
-                           " (this is a bug in shardgrad)");                                                 \
+#define SG_ASSERT(condition, ...)                                                                        \
+  do {                                                                                                   \
+    if (!(condition)) [[unlikely]]                                                                       \
+      ::shardgrad::fail_as(::shardgrad::ErrorKind::internal, __FILE__, ":", __LINE__, ": ", __VA_ARGS__, \
+                           " (this is a bug in shardgrad)");                                             \
   } while (0)

@@ -65,8 +65,10 @@ void HappensBefore::work(int id, const char* label, std::span<const Access> acce
         range.reads.clear();
       } else {
         auto mine = std::ranges::find(range.reads, id, &Touch::stream);
-        if (mine != range.reads.end()) *mine = {id, tick, label};
-        else range.reads.push_back({id, tick, label});
+        if (mine != range.reads.end())
+          *mine = {id, tick, label};
+        else
+          range.reads.push_back({id, tick, label});
       }
       cursor = range.end;
       ++it;

@@ -7,10 +7,18 @@
 namespace shardgrad {
 
 const char* name_of(Category category) {
-  constexpr const char* names[kCategoryCount] = {
-      "parameter_shard", "gathered_parameter", "gradient_shard",       "full_gradient",
-      "optimizer_state", "activation",         "activation_gradient", "communication",
-      "workspace",       "pinned_host",        "data",                 "other"};
+  constexpr const char* names[kCategoryCount] = {"parameter_shard",
+                                                 "gathered_parameter",
+                                                 "gradient_shard",
+                                                 "full_gradient",
+                                                 "optimizer_state",
+                                                 "activation",
+                                                 "activation_gradient",
+                                                 "communication",
+                                                 "workspace",
+                                                 "pinned_host",
+                                                 "data",
+                                                 "other"};
   return names[int(category)];
 }
 
@@ -30,7 +38,8 @@ void Ledger::change(Tag tag, int64_t bytes) {
     current += bytes;
     peak = std::max(peak, current);
   }
-  if (observed_.load(std::memory_order_acquire)) [[unlikely]] observer_(tag, bytes);
+  if (observed_.load(std::memory_order_acquire)) [[unlikely]]
+    observer_(tag, bytes);
 }
 
 void Ledger::add(Tag tag, size_t bytes) { change(tag, int64_t(bytes)); }

@@ -13,13 +13,13 @@ namespace shardgrad {
 
 /// One collective or unit transition. Times are seconds since the context was made; `end` is negative while running.
 struct Record {
-  uint64_t sequence = 0;     ///< position among this context's records
-  std::string op;            ///< "all_gather", "reduce_scatter", …, or a transition: "unshard", "reshard", …
-  std::string unit;          ///< the unit's name; empty outside units
-  std::string phase;         ///< "forward", "backward", "step", …
-  std::string lane;          ///< the stream it ran on
-  int64_t elements = 0;      ///< elements of the whole collective (all ranks' parts together)
-  int64_t bytes_sent = 0;    ///< bytes this rank sends: elements · size · (W-1)/W for gather and reduce-scatter
+  uint64_t sequence = 0;   ///< position among this context's records
+  std::string op;          ///< "all_gather", "reduce_scatter", …, or a transition: "unshard", "reshard", …
+  std::string unit;        ///< the unit's name; empty outside units
+  std::string phase;       ///< "forward", "backward", "step", …
+  std::string lane;        ///< the stream it ran on
+  int64_t elements = 0;    ///< elements of the whole collective (all ranks' parts together)
+  int64_t bytes_sent = 0;  ///< bytes this rank sends: elements · size · (W-1)/W for gather and reduce-scatter
   DType dtype = DType::f32;
   double begin = 0, end = -1;
 };

@@ -29,17 +29,23 @@ class RefCounted {
 };
 
 /// A shared handle on a RefCounted object.
-template <class T>
-class Ref {
+template <class T> class Ref {
  public:
   Ref() = default;
   Ref(std::nullptr_t) {}
-  explicit Ref(T* object) : object_(object) { if (object_) object_->retain(); }
+  explicit Ref(T* object) : object_(object) {
+    if (object_) object_->retain();
+  }
   Ref(const Ref& other) : Ref(other.object_) {}
   Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
   template <class U> Ref(const Ref<U>& other) : Ref(static_cast<T*>(other.get())) {}
-  Ref& operator=(Ref other) noexcept { std::swap(object_, other.object_); return *this; }
-  ~Ref() { if (object_ && object_->drop()) static_cast<RefCounted*>(object_)->destroy(); }
+  Ref& operator=(Ref other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~Ref() {
+    if (object_ && object_->drop()) static_cast<RefCounted*>(object_)->destroy();
+  }
 
   T* get() const noexcept { return object_; }
   T* operator->() const noexcept { return object_; }
@@ -51,7 +57,6 @@ class Ref {
   T* object_ = nullptr;
 };
 
-template <class T, class... Args>
-Ref<T> make_ref(Args&&... args) { return Ref<T>(new T(std::forward<Args>(args)...)); }
+template <class T, class... Args> Ref<T> make_ref(Args&&... args) { return Ref<T>(new T(std::forward<Args>(args)...)); }
 
 }  // namespace shardgrad

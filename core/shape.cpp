@@ -5,7 +5,8 @@
 namespace shardgrad {
 
 Shape::Shape(std::span<const int64_t> dims) {
-  SG_CHECK(dims.size() <= size_t(kMaxDims), "shape: ", dims.size(), " dimensions; at most ", kMaxDims, " are supported");
+  SG_CHECK(dims.size() <= size_t(kMaxDims), "shape: ", dims.size(), " dimensions; at most ", kMaxDims,
+           " are supported");
   ndim_ = int(dims.size());
   bool empty = std::ranges::find(dims, 0) != dims.end();
   for (int d = 0; d < ndim_; ++d) {

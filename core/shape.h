@@ -31,7 +31,8 @@ class Shape {
   /// The dimension index with negatives resolved. Throws when out of range.
   int checked(int d) const {
     int resolved = d < 0 ? d + ndim_ : d;
-    if (resolved < 0 || resolved >= ndim_) [[unlikely]] bad_dim(d);
+    if (resolved < 0 || resolved >= ndim_) [[unlikely]]
+      bad_dim(d);
     return resolved;
   }
   /// This shape with dimension d set to extent.

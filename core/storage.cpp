@@ -23,8 +23,10 @@ Storage::~Storage() {
   ledger_->sub(tag_, bytes_);
   if (bytes_ == 0) return;
   // A storage may outlive its context (a tensor kept past the end of a run): then no stream is left to order with.
-  if (Context::current()) memory_->free(block_, current_stream(device()));
-  else memory_->discard(block_);
+  if (Context::current())
+    memory_->free(block_, current_stream(device()));
+  else
+    memory_->discard(block_);
 }
 
 void Storage::materialize(Stream& stream) {

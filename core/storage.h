@@ -22,7 +22,8 @@ class Storage final : public RefCounted {
 
   /// The memory. Throws Error(input) with the owner's note when released. On device meta: null.
   void* data() const {
-    if (!resident_) [[unlikely]] throw_released();
+    if (!resident_) [[unlikely]]
+      throw_released();
     return block_.data;
   }
   bool resident() const { return resident_; }

@@ -64,11 +64,13 @@ class Stream {
 
   /// Runs `work` in this stream's order. `label` names it in errors and reports; it must be a literal or outlive the
   /// work. `accesses` are the bytes it reads and writes (for the checker).
-  template <class Work>
-  void run(const char* label, Work&& work, std::span<const Access> accesses = {}) {
-    if (checked_) [[unlikely]] note(label, accesses);
-    if (inline_) work();
-    else enqueue(label, std::function<void()>(std::forward<Work>(work)));
+  template <class Work> void run(const char* label, Work&& work, std::span<const Access> accesses = {}) {
+    if (checked_) [[unlikely]]
+      note(label, accesses);
+    if (inline_)
+      work();
+    else
+      enqueue(label, std::function<void()>(std::forward<Work>(work)));
   }
   /// The point after everything queued so far.
   virtual Event record() = 0;

@@ -58,8 +58,7 @@ void* Tensor::host_data(DType expected) const {
   return data;
 }
 
-template <class T>
-std::vector<T> Tensor::to_vector() const {
+template <class T> std::vector<T> Tensor::to_vector() const {
   SG_CHECK(dtype_of<T> == dtype(), "to_vector<", dtype_of<T>, ">() of a tensor of dtype ", dtype());
   SG_CHECK(device().kind != DeviceKind::meta, "to_vector(): a tensor on meta has no values");
   std::vector<T> values(static_cast<size_t>(numel()));
@@ -82,8 +81,10 @@ double Tensor::item() const {
   SG_CHECK(numel() == 1, "item(): a tensor of shape ", shape(), " has ", numel(), " elements; exactly one is needed");
   return dispatch(dtype(), [&]<class T>() {
     T value = to_vector<T>()[0];
-    if constexpr (sizeof(T) == 2) return double(float(value));
-    else return double(value);
+    if constexpr (sizeof(T) == 2)
+      return double(float(value));
+    else
+      return double(value);
   });
 }
 
@@ -142,8 +143,10 @@ std::string to_string(const Tensor& tensor) {
   std::vector<double> values(static_cast<size_t>(tensor.numel()));
   dispatch(tensor.dtype(), [&]<class T>() {
     std::ranges::transform(tensor.to_vector<T>(), values.begin(), [](T value) {
-      if constexpr (sizeof(T) == 2) return double(float(value));
-      else return double(value);
+      if constexpr (sizeof(T) == 2)
+        return double(float(value));
+      else
+        return double(value);
     });
   });
   std::ostringstream out;
@@ -169,11 +172,10 @@ Tensor from_bytes(const void* data, const Shape& shape, TensorOptions options) {
   return result;
 }
 
-template <class T>
-Tensor from_vector(const std::vector<T>& values, const Shape& shape, TensorOptions options) {
+template <class T> Tensor from_vector(const std::vector<T>& values, const Shape& shape, TensorOptions options) {
   SG_CHECK(int64_t(values.size()) == shape.numel(), "from_vector: ", values.size(), " values for shape ", shape);
-  SG_CHECK(options.dtype == dtype_of<T>, "from_vector: values of dtype ", dtype_of<T>, " for a tensor of ", options.dtype,
-           "; convert with .to(dtype)");
+  SG_CHECK(options.dtype == dtype_of<T>, "from_vector: values of dtype ", dtype_of<T>, " for a tensor of ",
+           options.dtype, "; convert with .to(dtype)");
   return from_bytes(values.data(), shape, options);
 }
 template Tensor from_vector(const std::vector<float>&, const Shape&, TensorOptions);

@@ -86,13 +86,14 @@ class Tensor {
     Shape shape;
     DType dtype = DType::f32;
     bool requires_grad = false;
-    bool leaf = false;        ///< grad_fn is this leaf's own accumulator
+    bool leaf = false;          ///< grad_fn is this leaf's own accumulator
     uint32_t output_index = 0;  ///< which output of grad_fn this is
     Ref<GradFn> grad_fn;
     std::unique_ptr<std::string> name;
   };
   Impl& impl() const {
-    if (!impl_) [[unlikely]] throw_undefined();
+    if (!impl_) [[unlikely]]
+      throw_undefined();
     return *impl_;
   }
 
@@ -127,7 +128,8 @@ struct TensorOptions {
 Tensor empty(const Shape& shape, TensorOptions options = {});
 Tensor empty_like(const Tensor& tensor);
 /// A copy of host values. Throws when the count does not match the shape.
-template <class T> Tensor from_vector(const std::vector<T>& values, const Shape& shape, TensorOptions options = dtype_of<T>);
+template <class T>
+Tensor from_vector(const std::vector<T>& values, const Shape& shape, TensorOptions options = dtype_of<T>);
 /// A copy of raw host bytes, shape.numel() · size_of(dtype) of them.
 Tensor from_bytes(const void* data, const Shape& shape, TensorOptions options);
 

@@ -3,6 +3,7 @@
 namespace shardgrad::kernels {
 
 #define SG_SLOT(name) constinit decltype(name) name{#name};
+// clang-format off
 SG_SLOT(fill) SG_SLOT(copy) SG_SLOT(cast) SG_SLOT(expand) SG_SLOT(sum_to) SG_SLOT(random_uniform)
 SG_SLOT(random_normal) SG_SLOT(add) SG_SLOT(sub) SG_SLOT(mul) SG_SLOT(div) SG_SLOT(eq) SG_SLOT(ne) SG_SLOT(lt)
 SG_SLOT(le) SG_SLOT(gt) SG_SLOT(ge) SG_SLOT(where) SG_SLOT(affine) SG_SLOT(neg) SG_SLOT(exp) SG_SLOT(log)
@@ -14,6 +15,7 @@ SG_SLOT(scatter_add) SG_SLOT(max_dim) SG_SLOT(softmax) SG_SLOT(softmax_backward)
 SG_SLOT(layer_norm_backward) SG_SLOT(batch_norm) SG_SLOT(batch_norm_backward) SG_SLOT(batch_norm_apply)
 SG_SLOT(dropout) SG_SLOT(mse) SG_SLOT(mse_backward) SG_SLOT(cross_entropy) SG_SLOT(cross_entropy_backward)
 SG_SLOT(matmul) SG_SLOT(sgd) SG_SLOT(adam) SG_SLOT(tree_sum)
+// clang-format on
 #undef SG_SLOT
 
 }  // namespace shardgrad::kernels

@@ -15,6 +15,7 @@
 
 namespace shardgrad::kernels {
 
+// clang-format off
 // --- filling, copying -------------------------------------------------------------------------------------------
 extern Slot<OutView, double> fill;      ///< y(key) = value
 extern Slot<OutView, View> copy;        ///< y = x(key), same dtype and count
@@ -125,5 +126,6 @@ struct TreeSumArgs {
   DType dtype;
 };
 extern Slot<OutView, TreeSumArgs> tree_sum;
+// clang-format on
 
 }  // namespace shardgrad::kernels

@@ -17,8 +17,8 @@ namespace shardgrad {
 
 /// What a kernel gets besides its operands.
 struct Launch {
-  int threads = 1;                 ///< CPU threads it may use
-  void* native_stream = nullptr;   ///< the device's stream handle; null on the host
+  int threads = 1;                ///< CPU threads it may use
+  void* native_stream = nullptr;  ///< the device's stream handle; null on the host
 };
 
 /// Instruction sets of CPU kernels; at load time the best one the machine has wins.
@@ -51,8 +51,7 @@ class SlotBase {
 };
 
 /// The kernels of one operation, which take Args after the Launch.
-template <class... Args>
-class Slot : public SlotBase {
+template <class... Args> class Slot : public SlotBase {
  public:
   using Kernel = void (*)(const Launch&, Args...);
   constexpr explicit Slot(const char* name) : SlotBase(name) {}
@@ -62,7 +61,8 @@ class Slot : public SlotBase {
   /// The kernel for a device and dtype. Throws Error(missing) naming operation, device and dtype.
   Kernel find(DeviceKind device, DType dtype) const {
     AnyKernel kernel = kernels_[row(device)][int(dtype)];
-    if (!kernel) [[unlikely]] missing(device, dtype);
+    if (!kernel) [[unlikely]]
+      missing(device, dtype);
     return reinterpret_cast<Kernel>(kernel);
   }
 };
