@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Checks the layer table: what each folder may include, and which outside headers and calls live where.
+
+    layers.py ROOT        prints every violation and exits 1, or prints one line and exits 0
+"""
+import re
+import sys
+from pathlib import Path
+
+ORDER = {
+    "core": [],
+    "kernels": ["core"],
+    "dist": ["core", "kernels"],
+    "autograd": ["core", "kernels"],
+    "nn": ["core", "kernels", "autograd"],
+    "optim": ["core", "kernels", "autograd"],
+    "fsdp": ["core", "kernels", "dist", "autograd", "nn", "optim"],
+    "train": ["core", "kernels", "dist", "autograd", "nn", "optim", "fsdp"],
+}
+# Outside headers that only some places may see: a device difference or a file format has one home.
+HOMES = {
+    r"(omp|immintrin|x86intrin|arm_neon|cpuid)\.h": ["kernels/cpu/"],
+    r"oneapi/|dnnl": ["kernels/cpu/"],
+    r"mpi\.h": ["dist/mpi"],
+    r"zlib\.h": ["train/"],
+    r"nlohmann/": ["core/recorder.cpp", "train/"],
+    r"CLI/": ["train/"],
+    r"gtest/|gmock/|benchmark/": [],
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
+ENDS_PROCESS = re.compile(r"(?<![\w.>:])(?<!void )(?:std::|::)?(?:exit|_exit|_Exit|quick_exit|abort|terminate)\s*\(")
+# The program's top level, and a forked rank, which ends where its program would.
+MAY_END_PROCESS = ["train/main.cpp", "dist/launch", "dist/fork"]
+
+
+def code_only(text):
+    """The text without comments and strings, line numbers kept."""
+    pattern = r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"'
+    return re.sub(pattern, lambda m: "\n" * m.group().count("\n"), text, flags=re.S)
+
+
+def include_fault(root, file, quote, header):
+    folder = file.parts[0]
+    if quote == '"':
+        return f'"{header}": write <shardgrad/{file.parent.as_posix()}/{header}>'
+    if header.startswith("shardgrad/"):
+        target = header.removeprefix("shardgrad/")
+        if not (root / target).is_file():
+            return f"<{header}>: no such file"
+        layer = target.split("/")[0]
+        if layer != folder and layer not in ORDER[folder]:
+            return f"<{header}>: {folder}/ may include only {', '.join(ORDER[folder]) or 'the standard library'}"
+        return None
+    for pattern, homes in HOMES.items():
+        if re.match(pattern, header) and not any(file.as_posix().startswith(home) for home in homes):
+            return f"<{header}>: belongs in {' or '.join(homes) or 'tests and bench'} only"
+    return None
+
+
+def faults(root, file):
+    text = (root / file).read_text()
+    for match in INCLUDE.finditer(text):
+        fault = include_fault(root, file, *match.groups())
+        if fault:
+            yield text.count("\n", 0, match.start()) + 1, fault
+    if any(file.as_posix().startswith(place) for place in MAY_END_PROCESS):
+        return
+    for number, line in enumerate(code_only(text).split("\n"), 1):
+        if ENDS_PROCESS.search(line):
+            yield number, "a library never ends the process: throw an Error"
+
+
+def main():
+    root = Path(sys.argv[1]).resolve()
+    found = (p for layer in ORDER for p in sorted((root / layer).rglob("*")) if p.suffix in (".h", ".cpp"))
+    files = [p.relative_to(root) for p in found]
+    found = [f"{file}:{line}: {fault}" for file in files for line, fault in faults(root, file)]
+    for fault in found:
+        print(fault)
+    if found or not files:
+        print(f"{len(found)} violations of the layer table in {len(files)} files")
+        return 1
+    print(f"{len(files)} files keep the layer table")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

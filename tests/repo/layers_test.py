@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+"""The layer check must be able to fail: each planted violation is found, with file and line."""
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+CHECK = Path(__file__).with_name("layers.py")
+PLANTED = {
+    "core/a.h": ("#include <vector>\n#include <shardgrad/nn/b.h>\n", "core/a.h:2: <shardgrad/nn/b.h>"),
+    "nn/b.h": ("#include <shardgrad/fsdp/c.h>\n", "nn/b.h:1: <shardgrad/fsdp/c.h>"),
+    "fsdp/c.h": ("#include <mpi.h>\n", "fsdp/c.h:1: <mpi.h>"),
+    "dist/d.cpp": ('#include "e.h"\n', 'dist/d.cpp:1: "e.h"'),
+    "optim/f.cpp": ("// exit(1)\nvoid f() { std::exit(1); }\n", "optim/f.cpp:2: a library never ends"),
+    "train/g.cpp": ("#include <shardgrad/core/gone.h>\n", "train/g.cpp:1: <shardgrad/core/gone.h>: no such file"),
+}
+
+
+def run(root):
+    return subprocess.run([sys.executable, CHECK, root], capture_output=True, text=True)
+
+
+with tempfile.TemporaryDirectory(prefix="layer check ") as folder:
+    root = Path(folder)
+    for name, (text, _) in PLANTED.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    result = run(root)
+    missed = [expected for _, expected in PLANTED.values() if expected not in result.stdout]
+    if result.returncode != 1 or missed or len(result.stdout.splitlines()) != len(PLANTED) + 1:
+        sys.exit(f"missed: {missed}\n{result.stdout}{result.stderr}")
+    for name in PLANTED:
+        (root / name).write_text("#include <vector>\n")
+    if run(root).returncode != 0:
+        sys.exit("a clean tree was refused")
