@@ -1,0 +1,177 @@
+// The backward pass. Two walks over the graph, neither recursive:
+//
+//   1. from the roots, count for every node how many gradient contributions will arrive;
+//   2. run every node whose contributions have all arrived, the newest recorded first and leaves before all others.
+//
+// For y = a * b + a the leaf `a` waits for two contributions (from mul and from add). The order is a function of the
+// program alone, so every rank and every run visits the same nodes in the same order.
+
+#include <algorithm>
+
+#include <shardgrad/autograd/node.h>
+#include <shardgrad/kernels/ops.h>
+
+namespace shardgrad {
+
+class Engine;
+static thread_local Engine* running_engine = nullptr;
+
+class Engine {
+ public:
+  explicit Engine(bool retain) : retain_(retain), previous_(running_engine) { running_engine = this; }
+  ~Engine() { running_engine = previous_; }
+
+  static void check_root(const Tensor& root, const Tensor& grad) {
+    SG_CHECK(root.requires_grad(), "backward: the tensor does not require grad: nothing it was computed from does");
+    if (!grad.defined()) {
+      SG_CHECK(root.numel() == 1, "backward: a tensor of shape ", root.shape(),
+               " is not a scalar; pass the gradient to start from, or reduce it with sum() or mean()");
+    } else {
+      SG_CHECK(grad.shape() == root.shape() && grad.dtype() == root.dtype() && grad.device() == root.device(),
+               "backward: the gradient ", grad, " does not fit the tensor ", root);
+    }
+  }
+
+  void add_root(const Tensor& root, const Tensor& grad) {
+    Node* node = node_of(root);
+    enter(node);
+    GradSlot slot = slot_for(node, root.impl().output_index);
+    if (grad.defined()) slot.alias(grad);
+    else launch(kernels::fill, root, slot.write(), 1.0);
+    if (std::ranges::find(roots_, node) == roots_.end()) roots_.push_back(node);
+  }
+
+  void run() {
+    count();
+    for (Node* root : roots_)
+      if (root->waiting_ == 0) make_ready(root);
+    while (!ready_.empty()) {
+      std::pop_heap(ready_.begin(), ready_.end(), older);
+      Ref<Node> node = std::move(ready_.back());
+      ready_.pop_back();
+      step(*node);
+    }
+    for (size_t i = 0; i < callbacks_.size(); ++i) callbacks_[i]();
+  }
+
+  void abandon() noexcept {
+    for (Ref<Node>& node : seen_) {
+      node->gradients_.clear();
+      if (node->outputs_.empty()) static_cast<Leaf&>(*node).current_ = Tensor();
+    }
+  }
+
+  std::vector<std::function<void()>> callbacks_;
+
+ private:
+  static bool older(const Ref<Node>& a, const Ref<Node>& b) { return a->sequence_ < b->sequence_; }
+  static uint64_t next_visit() {
+    thread_local uint64_t visit = 0;
+    return ++visit;
+  }
+
+  GradSlot slot_for(Node* node, uint32_t output) {
+    GradSlot slot;
+    slot.target_ = node;
+    slot.output_ = output;
+    return slot;
+  }
+
+  // Prepares a node the first time this pass meets it.
+  void enter(Node* node) {
+    if (node->visit_ == visit_) return;
+    SG_CHECK(!node->consumed_, node->name(),
+             ": backward went through this graph before and freed what it had saved; pass retain_graph = true the first "
+             "time to go through it again. Double backward (the gradient of a gradient) is not supported");
+    node->visit_ = visit_;
+    node->waiting_ = 0;
+    node->gradients_.resize(node->outputs_.size());
+    seen_.emplace_back(node);
+  }
+
+  void count() {
+    for (size_t i = 0; i < seen_.size(); ++i)  // grows while it is walked
+      for (size_t e = 0; e < seen_[i]->edges_.size(); ++e)
+        if (Node* next = seen_[i]->edges_[e].node.get()) {
+          enter(next);
+          ++next->waiting_;
+        }
+  }
+
+  void make_ready(Node* node) {
+    ready_.emplace_back(node);
+    std::push_heap(ready_.begin(), ready_.end(), older);
+  }
+
+  void step(Node& node) {
+    for (auto& hook : node.pre_hooks_) hook();
+    slots_.clear();
+    for (const Node::Edge& edge : node.edges_) slots_.push_back(slot_for(edge.node.get(), edge.output));
+    bool any = node.outputs_.empty() || std::ranges::any_of(node.gradients_, &Tensor::defined);
+    if (any) {
+      node.backward(node.gradients_, slots_);
+      for (size_t i = 0; i < slots_.size(); ++i)
+        SG_ASSERT(!slots_[i].target_ || slots_[i].written_, node.name(), ": backward left the wanted gradient of input ",
+                  i, " unwritten");
+    }
+    node.gradients_.clear();
+    for (size_t e = 0; e < node.edges_.size(); ++e)
+      if (Node* next = node.edges_[e].node.get(); next && --next->waiting_ == 0) make_ready(next);
+    if (!retain_ && !node.outputs_.empty()) node.forget();
+  }
+
+  bool retain_;
+  Engine* previous_;
+  uint64_t visit_ = next_visit();
+  std::vector<Ref<Node>> seen_;
+  std::vector<Node*> roots_;
+  std::vector<Ref<Node>> ready_;  // a heap, newest first
+  std::vector<GradSlot> slots_;
+};
+
+void backward(std::span<const Tensor> roots, std::span<const Tensor> grads, bool retain_graph) {
+  SG_CHECK(!in_backward(), "backward: called from inside backward; double backward is not supported");
+  SG_CHECK(grads.empty() || grads.size() == roots.size(), "backward: ", roots.size(), " tensors but ", grads.size(),
+           " gradients");
+  for (size_t i = 0; i < roots.size(); ++i) Engine::check_root(roots[i], grads.empty() ? Tensor() : grads[i]);
+  TagScope owner(Category::activation_gradient);
+  NoGrad no_grad;
+  Engine engine(retain_graph);
+  try {
+    for (size_t i = 0; i < roots.size(); ++i) engine.add_root(roots[i], grads.empty() ? Tensor() : grads[i]);
+    engine.run();
+  } catch (...) {
+    engine.abandon();
+    throw;
+  }
+}
+
+void on_backward_end(std::function<void()> callback) {
+  SG_CHECK(running_engine, "on_backward_end: no backward is running");
+  running_engine->callbacks_.push_back(std::move(callback));
+}
+
+bool in_backward() { return running_engine != nullptr; }
+
+Tensor Tensor::grad() const {
+  if (!requires_grad() || !is_leaf() || !impl().grad_fn) return Tensor();
+  return leaf_of(*this).grad();
+}
+
+void Tensor::set_grad(Tensor grad) const {
+  if (!grad.defined() && !impl().grad_fn) return;
+  leaf_of(*this).set_grad(std::move(grad));
+}
+
+Tensor& Tensor::set_requires_grad(bool on) {
+  SG_CHECK(is_leaf(), "set_requires_grad: this tensor was computed; detach() it first");
+  SG_CHECK(!on || is_floating(dtype()), "set_requires_grad: dtype ", dtype(), " has no gradient");
+  impl().requires_grad = on;
+  return *this;
+}
+
+void Tensor::backward(const Tensor& grad, bool retain_graph) const {
+  shardgrad::backward({this, 1}, {&grad, 1}, retain_graph);
+}
+
+}  // namespace shardgrad

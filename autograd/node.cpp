@@ -1,0 +1,120 @@
+#include <shardgrad/autograd/node.h>
+
+#include <shardgrad/kernels/ops.h>
+
+namespace shardgrad {
+
+static uint64_t next_sequence() {
+  thread_local uint64_t sequence = 0;
+  return ++sequence;
+}
+
+Node::Node() : sequence_(next_sequence()) {}
+
+const Tensor& Node::saved(size_t i) const {
+  const SavedTensor& kept = saved_.at(i);
+  if (kept.tensor.defined() && kept.tensor.storage()->version() != kept.version) [[unlikely]] {
+    const std::string& label = kept.tensor.name();
+    fail(name(), ": ", label.empty() ? concat("a tensor of shape ", kept.tensor.shape()) : "'" + label + "'",
+         " was changed in place after it was saved for backward (version ", kept.tensor.storage()->version(),
+         ", saved at ", kept.version, "); run backward before the change, or change a copy");
+  }
+  return kept.tensor;
+}
+
+void Node::connect(const Tensor& input) {
+  Node* target = input.defined() ? node_of(input) : nullptr;
+  edges_.push_back({Ref<Node>(target), target ? input.impl().output_index : 0});
+}
+
+void Node::add_output(const Tensor& output) {
+  Tensor::Impl& impl = output.impl();
+  impl.requires_grad = true;
+  impl.leaf = false;
+  impl.output_index = uint32_t(outputs_.size());
+  impl.grad_fn = Ref<GradFn>(this);
+  outputs_.push_back({impl.shape, impl.dtype, output.device()});
+}
+
+void Node::forget() {
+  edges_.clear();
+  saved_.clear();
+  consumed_ = true;
+}
+
+Leaf::Leaf(const Tensor& tensor) : meta_{tensor.shape(), tensor.dtype(), tensor.device()} {
+  sequence_ = UINT64_MAX;  // a complete gradient is announced at once, so that its reduction starts early
+}
+
+Out Leaf::open() {
+  if (current_.defined()) return out(current_, 1);
+  if (sink_) {
+    Out destination = sink_->open();
+    current_ = destination.tensor;
+    return destination;
+  }
+  float beta = grad_.defined() ? 1 : 0;
+  if (!grad_.defined()) grad_ = empty(meta_.shape, {meta_.dtype, meta_.device});
+  current_ = grad_;
+  return out(current_, beta);
+}
+
+void Leaf::backward(std::span<const Tensor>, std::span<GradSlot>) {
+  current_ = Tensor();
+  if (sink_) sink_->ready();
+  for (auto& hook : ready_hooks_) hook();
+}
+
+void Leaf::set_grad(Tensor grad) {
+  SG_CHECK(!sink_, "set_grad: this parameter's gradient belongs to its sharded unit");
+  SG_CHECK(!grad.defined() || (grad.shape() == meta_.shape && grad.dtype() == meta_.dtype), "set_grad: ", grad,
+           " does not fit a tensor of ", meta_.dtype, meta_.shape);
+  grad_ = std::move(grad);
+}
+
+Leaf& leaf_of(const Tensor& tensor) {
+  Tensor::Impl& impl = tensor.impl();
+  SG_CHECK(impl.requires_grad, "this tensor does not require grad; call set_requires_grad() first");
+  SG_CHECK(!impl.grad_fn || impl.leaf, "only a leaf has an accumulated gradient; this tensor was computed");
+  if (!impl.grad_fn) {
+    impl.grad_fn = make_ref<Leaf>(tensor);
+    impl.leaf = true;
+  }
+  return static_cast<Leaf&>(*impl.grad_fn);
+}
+
+Node* node_of(const Tensor& tensor) {
+  if (!tensor.requires_grad()) return nullptr;
+  GradFn* made_by = tensor.impl().grad_fn.get();
+  return made_by ? static_cast<Node*>(made_by) : &leaf_of(tensor);
+}
+
+Out GradSlot::write() {
+  SG_ASSERT(target_, "write to a gradient nobody wants");
+  written_ = true;
+  if (target_->outputs_.empty()) return static_cast<Leaf*>(target_)->open();
+  Tensor& gradient = target_->gradients_[output_];
+  const OutputMeta& meta = target_->outputs_[output_];
+  if (!gradient.defined()) {
+    gradient = empty(meta.shape, {meta.dtype, meta.device});
+    return out(gradient, 0);
+  }
+  if (!gradient.unique()) {  // handed over by alias() and still used elsewhere
+    Tensor copy = empty_like(gradient);
+    launch(kernels::copy, gradient, out(copy), gradient);
+    gradient = copy;
+  }
+  return out(gradient, 1);
+}
+
+void GradSlot::alias(const Tensor& gradient) {
+  bool first = !target_->outputs_.empty() && !target_->gradients_[output_].defined();
+  if (first) {
+    written_ = true;
+    target_->gradients_[output_] = gradient;
+  } else {
+    launch(kernels::copy, gradient, write(), gradient);
+  }
+}
+
+}  // namespace shardgrad

@@ -1,0 +1,193 @@
+#pragma once
+// One recorded operation: who made a tensor, and what is its gradient.
+//
+// Gradients are written, not returned. backward() gets the gradients of its outputs and one GradSlot per input, and
+// writes  slot = beta * slot + gradient  into memory the slot provides. Forward and backward stand side by side:
+//
+//     struct Mul final : Node {
+//       const char* name() const override { return "mul"; }
+//       void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+//         if (dx[0].wanted()) launch(kernels::mul, dy[0], dx[0].write(), dy[0], saved(1));
+//         if (dx[1].wanted()) launch(kernels::mul, dy[0], dx[1].write(), dy[0], saved(0));
+//       }
+//     };
+//     Tensor mul(const Tensor& a, const Tensor& b) {
+//       Tensor y = empty(…);
+//       launch(kernels::mul, a, out(y), a, b);
+//       if (auto* node = record<Mul>(y, a, b)) node->save(a, b);
+//       return y;
+//     }
+//
+// A parameter's slot is its slice of the unit's flat gradient (see GradSink), so the kernel that computes a weight
+// gradient writes straight into the buffer that the reduce-scatter sends.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <shardgrad/autograd/launch.h>
+#include <shardgrad/core/context.h>
+#include <shardgrad/core/tensor.h>
+
+namespace shardgrad {
+
+class Node;
+
+/// Where one input's gradient goes. Valid only during Node::backward.
+class GradSlot {
+ public:
+  /// False when nothing needs this gradient: write nothing.
+  bool wanted() const { return target_ != nullptr; }
+  /// The destination, allocated on the first write; its beta says whether to add. Requires wanted().
+  Out write();
+  /// Hands over `gradient` (of the input's shape and dtype) instead of writing: on a first write it becomes the
+  /// gradient with no copy, otherwise it is added. The caller must not change it afterwards.
+  void alias(const Tensor& gradient);
+
+ private:
+  friend class Engine;
+  Node* target_ = nullptr;
+  uint32_t output_ = 0;
+  bool written_ = false;
+};
+
+/// Shape, dtype and device of a node's output; what its gradient looks like.
+struct OutputMeta {
+  Shape shape;
+  DType dtype = DType::f32;
+  Device device;
+};
+
+class Node : public GradFn {
+ public:
+  /// The operation's name, shown in errors.
+  virtual const char* name() const = 0;
+  /// Writes the gradients of the wanted inputs. dy[i] is undefined when output i received no gradient; an operation
+  /// with one output always gets it. Every wanted slot must be written.
+  virtual void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) = 0;
+
+  /// Keeps inputs of the operation for backward, in order; undefined tensors keep their place.
+  template <class... Tensors>
+  void save(const Tensors&... tensors) { (saved_.push_back({tensors, version_of(tensors)}), ...); }
+  /// Keeps an output, without the cycle through this node.
+  void save_output(const Tensor& tensor) { saved_.push_back({tensor.detach(), version_of(tensor)}); }
+  /// The i-th kept tensor. Throws Error(input) naming the operation when it was changed in place since.
+  const Tensor& saved(size_t i) const;
+
+  /// Runs before backward of this node: where a unit gathers its parameters.
+  void add_pre_hook(std::function<void()> hook) { pre_hooks_.push_back(std::move(hook)); }
+  /// Grows with every recorded operation; backward visits the newest first.
+  uint64_t sequence() const { return sequence_; }
+
+ protected:
+  Node();
+
+ private:
+  friend class Engine;
+  friend class GradSlot;
+  friend class Leaf;
+  template <class N, class... Inputs> friend N* record(const Tensor& output, const Inputs&... inputs);
+  template <class N> friend N* record_all(std::span<const Tensor> outputs, std::span<const Tensor> inputs);
+
+  struct Edge {
+    Ref<Node> node;  // null: this input needs no gradient
+    uint32_t output = 0;
+  };
+  struct SavedTensor {
+    Tensor tensor;
+    uint64_t version;
+  };
+  static uint64_t version_of(const Tensor& tensor) { return tensor.defined() ? tensor.storage()->version() : 0; }
+  void connect(const Tensor& input);
+  void add_output(const Tensor& output);
+  void forget();
+
+  std::vector<Edge> edges_;
+  std::vector<OutputMeta> outputs_;
+  std::vector<SavedTensor> saved_;
+  std::vector<Tensor> gradients_;  // one per output while backward runs
+  std::vector<std::function<void()>> pre_hooks_;
+  uint64_t sequence_;
+  uint64_t visit_ = 0;  // the backward pass that has seen this node
+  int waiting_ = 0;     // gradient contributions still to come in that pass
+  bool consumed_ = false;
+};
+
+/// Where a leaf's gradient lives when something other than the leaf owns it: a unit's flat gradient.
+class GradSink {
+ public:
+  virtual ~GradSink() = default;
+  /// The destination of the first write of a backward pass, and its beta; later writes of the pass add to it.
+  virtual Out open() = 0;
+  /// Every contribution of this backward pass has been written.
+  virtual void ready() = 0;
+  /// The gradient as its owner shows it; undefined when there is none.
+  virtual Tensor grad() const = 0;
+};
+
+/// The end of the graph: accumulates the gradient of one leaf tensor.
+class Leaf final : public Node {
+ public:
+  explicit Leaf(const Tensor& tensor);
+  const char* name() const override { return "leaf"; }
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override;
+  Tensor grad() const { return sink_ ? sink_->grad() : grad_; }
+  void set_grad(Tensor grad);
+  /// Sends gradients to `sink` from now on; null gives them back to the leaf.
+  void set_sink(std::shared_ptr<GradSink> sink) { sink_ = std::move(sink); }
+  /// Runs when this leaf's gradient of a backward pass is complete.
+  void add_ready_hook(std::function<void()> hook) { ready_hooks_.push_back(std::move(hook)); }
+
+ private:
+  friend class GradSlot;
+  friend class Engine;
+  Out open();
+  OutputMeta meta_;
+  Tensor grad_;
+  std::shared_ptr<GradSink> sink_;
+  std::vector<std::function<void()>> ready_hooks_;
+  Tensor current_;  // what this backward pass writes to; undefined before its first write
+};
+
+/// The accumulator of a tensor that requires grad; made on first use.
+Leaf& leaf_of(const Tensor& tensor);
+/// The node that `tensor`'s gradient flows into, or null when it requires none.
+Node* node_of(const Tensor& tensor);
+
+inline bool needs_grad(const Tensor& tensor) { return tensor.requires_grad(); }
+
+/// Records that `output` was made from `inputs` by a new N; null when no gradient is needed. Undefined inputs keep
+/// their place in dx but are never wanted.
+template <class N, class... Inputs>
+N* record(const Tensor& output, const Inputs&... inputs) {
+  if (!(needs_grad(inputs) || ...) || !context().grad_enabled()) return nullptr;
+  Ref<N> node = make_ref<N>();
+  node->edges_.reserve(sizeof...(inputs));
+  (node->connect(inputs), ...);
+  node->add_output(output);
+  return node.get();
+}
+
+/// The same for any number of inputs and outputs.
+template <class N>
+N* record_all(std::span<const Tensor> outputs, std::span<const Tensor> inputs) {
+  bool needed = false;
+  for (const Tensor& input : inputs) needed = needed || needs_grad(input);
+  if (!needed || !context().grad_enabled()) return nullptr;
+  Ref<N> node = make_ref<N>();
+  for (const Tensor& input : inputs) node->connect(input);
+  for (const Tensor& output : outputs) node->add_output(output);
+  return node.get();
+}
+
+/// Backpropagates from several tensors at once, each with its gradient (undefined: 1, for one element only).
+/// Throws Error(input) when a graph was already consumed, a shape does not fit, or nothing requires grad.
+void backward(std::span<const Tensor> roots, std::span<const Tensor> grads = {}, bool retain_graph = false);
+/// Inside backward: runs `callback` when the pass has finished. Throws outside.
+void on_backward_end(std::function<void()> callback);
+/// True while the calling thread runs backward.
+bool in_backward();
+
+}  // namespace shardgrad

@@ -1,0 +1,142 @@
+#pragma once
+// The operations users call. Names and arguments follow PyTorch. Elementwise operations broadcast like NumPy; operands
+// must share dtype and device (convert with Tensor::to). All throw Error(input) naming the operation and both shapes.
+// Dimensions may be negative, counted from the end.
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include <shardgrad/core/tensor.h>
+
+namespace shardgrad {
+
+// --- creation (not differentiable) -------------------------------------------------------------------------------------
+Tensor full(const Shape& shape, double value, TensorOptions options = {});
+Tensor zeros(const Shape& shape, TensorOptions options = {});
+Tensor ones(const Shape& shape, TensorOptions options = {});
+/// 0, 1, …, count - 1.
+Tensor arange(int64_t count, TensorOptions options = {});
+/// Standard normal (uniform in [0, 1)) numbers: a function of the context's seed, `name` and the element's index.
+Tensor randn(const Shape& shape, const std::string& name, TensorOptions options = {});
+Tensor rand(const Shape& shape, const std::string& name, TensorOptions options = {});
+/// Row i has a one in column labels[i]. labels: i64 (N); result: (N, classes). Throws for a label out of range.
+Tensor one_hot(const Tensor& labels, int64_t classes, DType dtype = DType::f32);
+
+// --- elementwise ------------------------------------------------------------------------------------------------------
+Tensor add(const Tensor& a, const Tensor& b);
+Tensor sub(const Tensor& a, const Tensor& b);
+Tensor mul(const Tensor& a, const Tensor& b);
+Tensor div(const Tensor& a, const Tensor& b);
+/// scale * x + shift
+Tensor affine(const Tensor& x, double scale, double shift);
+Tensor neg(const Tensor& x);
+Tensor exp(const Tensor& x);
+Tensor log(const Tensor& x);
+Tensor sqrt(const Tensor& x);
+Tensor tanh(const Tensor& x);
+Tensor sigmoid(const Tensor& x);
+Tensor relu(const Tensor& x);
+/// x · Φ(x); `tanh_form` selects the tanh approximation (Hendrycks and Gimpel, arXiv 1606.08415).
+Tensor gelu(const Tensor& x, bool tanh_form = false);
+Tensor abs(const Tensor& x);
+Tensor pow(const Tensor& x, double exponent);
+Tensor clamp(const Tensor& x, double low, double high);
+/// condition: u8.
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+// Comparisons give u8 and are not differentiable.
+Tensor eq(const Tensor& a, const Tensor& b);
+Tensor ne(const Tensor& a, const Tensor& b);
+Tensor lt(const Tensor& a, const Tensor& b);
+Tensor le(const Tensor& a, const Tensor& b);
+Tensor gt(const Tensor& a, const Tensor& b);
+Tensor ge(const Tensor& a, const Tensor& b);
+Tensor cast(const Tensor& x, DType dtype);
+/// A copy on another device (the same tensor when it is there already). Differentiable.
+Tensor to_device(const Tensor& x, Device device);
+/// A copy with its own memory.
+Tensor clone(const Tensor& x);
+
+// --- shape ------------------------------------------------------------------------------------------------------------
+/// Same elements, another shape; one extent may be -1. Shares memory.
+Tensor reshape(const Tensor& x, std::initializer_list<int64_t> dims);
+Tensor reshape(const Tensor& x, const Shape& shape);
+/// Dimension d of the result is dimension dims[d] of x. Copies.
+Tensor permute(const Tensor& x, std::initializer_list<int> dims);
+/// Swaps two dimensions. Copies; matmul takes transposed operands without a copy.
+Tensor transpose(const Tensor& x, int a, int b);
+/// Elements [begin, end) along dim. Shares memory along dim 0, copies otherwise.
+Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end);
+Tensor cat(std::span<const Tensor> tensors, int dim);
+/// Parts of the given sizes along dim; shares memory along dim 0 only.
+std::vector<Tensor> split(const Tensor& x, std::span<const int64_t> sizes, int dim);
+Tensor expand(const Tensor& x, const Shape& shape);
+/// Elements of x along dim at index (i64, one dimension).
+Tensor index_select(const Tensor& x, int dim, const Tensor& index);
+Tensor gather(const Tensor& x, int dim, const Tensor& index);
+/// A copy of x with src added at index along dim, as torch.scatter_add.
+Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& src);
+/// Rows of table (V, D) at ids (any shape, i64): ids.shape + [D].
+Tensor embedding(const Tensor& table, const Tensor& ids);
+
+// --- reductions -------------------------------------------------------------------------------------------------------
+Tensor sum(const Tensor& x);
+Tensor sum(const Tensor& x, int dim, bool keepdim = false);
+Tensor mean(const Tensor& x);
+Tensor mean(const Tensor& x, int dim, bool keepdim = false);
+struct MaxResult {
+  Tensor values, index;  ///< index: i64, the first maximum
+};
+MaxResult max(const Tensor& x, int dim, bool keepdim = false);
+Tensor argmax(const Tensor& x, int dim, bool keepdim = false);
+/// The Euclidean norm of all elements.
+Tensor norm(const Tensor& x);
+/// Over the last dimension.
+Tensor softmax(const Tensor& x);
+Tensor log_softmax(const Tensor& x);
+
+// --- layers -----------------------------------------------------------------------------------------------------------
+/// op(a) · op(b): the last two dimensions multiply; leading ones must match or one operand has none.
+Tensor matmul(const Tensor& a, const Tensor& b, bool trans_a = false, bool trans_b = false);
+enum class Activation : uint8_t { none, relu, gelu_tanh };
+/// activation(x · weightᵀ + bias): x (…, in), weight (out, in), bias (out) or undefined. One GEMM with its epilogue.
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation = Activation::none);
+/// Over the last dimension; weight and bias (D) or undefined.
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
+struct BatchNormResult {
+  Tensor y, mean, rstd;  ///< mean and rstd (C) of this batch, of the biased variance; not differentiable themselves
+};
+/// x (N, C), normalised with the batch's own statistics.
+BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
+/// x (N, C), normalised with given statistics.
+Tensor batch_norm_apply(const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight, const Tensor& bias);
+/// Zeroes each element with probability p and scales the others by 1/(1-p). The mask is a function of (seed, stream,
+/// first_sample · elements per sample + index), so neither recompute nor the number of ranks changes it.
+Tensor dropout(const Tensor& x, double p, uint64_t seed, uint64_t stream, int64_t first_sample = 0);
+
+// --- losses: sums divided by a given count, so that N ranks with one global count train the same run --------------------
+/// Σ (x - target)² / count; count 0 means x.numel(). One element.
+Tensor mse_loss(const Tensor& x, const Tensor& target, double count = 0);
+/// Σ -log softmax(logits)[label] / count over rows whose label is not ignore_index; count 0 means the number of those
+/// rows. logits (N, C), labels i64 (N). Throws for a label out of range.
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double count = 0, int64_t ignore_index = -100);
+
+// --- operators ----------------------------------------------------------------------------------------------------------
+inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+inline Tensor operator-(const Tensor& x) { return neg(x); }
+inline Tensor operator+(const Tensor& x, double value) { return affine(x, 1, value); }
+inline Tensor operator-(const Tensor& x, double value) { return affine(x, 1, -value); }
+inline Tensor operator*(const Tensor& x, double value) { return affine(x, value, 0); }
+inline Tensor operator/(const Tensor& x, double value) { return affine(x, 1 / value, 0); }
+inline Tensor operator+(double value, const Tensor& x) { return affine(x, 1, value); }
+inline Tensor operator-(double value, const Tensor& x) { return affine(x, -1, value); }
+inline Tensor operator*(double value, const Tensor& x) { return affine(x, value, 0); }
+
+// --- in place, outside autograd (no grad flows; counts a write) -----------------------------------------------------------
+void fill_(const Tensor& x, double value);
+inline void zero_(const Tensor& x) { fill_(x, 0); }
+
+}  // namespace shardgrad
