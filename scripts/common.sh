@@ -1,0 +1,79 @@
+# Shared by scripts/quickstart and scripts/test: finding and installing what is missing, quiet stages, one last line.
+# Sourced by bash; the caller has set `me` (its name) and stands in the root of the tree.
+
+start_seconds=$SECONDS
+if [ -t 1 ]; then terminal=yes; else terminal=no; fi
+
+# say WORDS: one line for the reader.
+say() { printf '%s\n' "$me: $*"; }
+# finish CODE WORDS: the last line, and the end.
+finish() { local code=$1; shift; say "$*"; exit "$code"; }
+
+has_command() { command -v "$1" >/dev/null 2>&1; }
+has_header() { has_command c++ && printf '#include <%s>\n' "$1" | c++ -x c++ -E - >/dev/null 2>&1; }
+has_clang_format() { clang-format-14 --version 2>/dev/null | grep -q 'version 14\.'; }
+has_data() { [ -r /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ]; }
+
+# What the build, the data set and the tests need, as PACKAGE:PROBE (Debian 12 names).
+build_needs="g++:has_command,c++ cmake:has_command,cmake ninja-build:has_command,ninja
+  zlib1g-dev:has_header,zlib.h nlohmann-json3-dev:has_header,nlohmann/json.hpp libcli11-dev:has_header,CLI/CLI.hpp"
+build_wants="openmpi-bin:has_command,mpirun libopenmpi-dev:has_command,mpicxx
+  libdnnl-dev:has_header,oneapi/dnnl/dnnl.hpp ccache:has_command,ccache git:has_command,git"
+data_needs="dataset-fashion-mnist:has_data"
+test_needs="libgtest-dev:has_header,gtest/gtest.h python3:has_command,python3 clang-format-14:has_clang_format"
+
+# missing_of NEEDS: the packages whose probe fails.
+missing_of() {
+  local need
+  for need in $1; do
+    # shellcheck disable=SC2046
+    $(printf '%s' "${need#*:}" | tr ',' ' ') || printf '%s ' "${need%%:*}"
+  done
+}
+
+# install_missing NEEDS WANTS INSTALL(yes|no): installs, or ends with code 3 and one line that names all that is
+# missing. Wanted packages are only installed together with the rest; a build without them works.
+install_missing() {
+  local needed wanted as_root=""
+  needed=$(missing_of "$1")
+  wanted=$(missing_of "$2")
+  [ -n "$needed$wanted" ] || return 0
+  [ "$(id -u)" = 0 ] || as_root=sudo
+  if [ "$3" = no ] || ! has_command apt-get || { [ -n "$as_root" ] && ! has_command sudo; }; then
+    [ -z "$needed" ] && return 0
+    finish 3 "missing: $needed${wanted:+(and, for full speed: $wanted)}; install with: sudo apt-get install -y --no-install-recommends $needed$wanted"
+  fi
+  say "installing Debian packages: $needed$wanted"
+  local log; log=$(mktemp)
+  if ! { $as_root apt-get update && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y \
+       --no-install-recommends $needed$wanted; } >"$log" 2>&1 </dev/null; then
+    tail -n 15 "$log"
+    finish 3 "apt-get failed (whole log: $log); install by hand and run $me again: $needed$wanted"
+  fi
+  rm -f "$log"
+}
+
+# stage TITLE LOG COMMAND…: runs a command with its output in LOG; prints one line, and the log's end on failure.
+stage() {
+  local title=$1 log=$2 begin=$SECONDS code=0
+  shift 2
+  mkdir -p "$(dirname "$log")"
+  [ "$terminal" = no ] || printf '%s: %s …\r' "$me" "$title"
+  "$@" >"$log" 2>&1 || code=$?
+  if [ "$code" = 0 ]; then
+    say "$title: done in $((SECONDS - begin)) s"
+    return 0
+  fi
+  grep -E 'error|Error|FAILED|warning' "$log" | head -n 20
+  tail -n 20 "$log"
+  finish 1 "$title FAILED; the whole log: $log; mend it and run $me again, it goes on from there"
+}
+
+# At most this many compilers at once, and no more than memory allows (about 1 GiB each).
+jobs_here() {
+  local cores memory
+  cores=$(nproc)
+  memory=$(awk '/MemAvailable/ { print int($2 / 1048576) }' /proc/meminfo)
+  [ "${memory:-1}" -ge 1 ] || memory=1
+  echo $((cores < memory ? cores : memory))
+}
