@@ -1,0 +1,146 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include <shardgrad/core/context.h>
+#include <shardgrad/train/data/data_loader.h>
+
+#include "temporary_folder.h"
+
+namespace shardgrad {
+namespace {
+
+using data::Batch;
+using data::DataLoader;
+using ::testing::HasSubstr;
+
+// Sample i is the number i.
+std::shared_ptr<data::Dataset> numbers(int64_t count) {
+  std::vector<int64_t> values(static_cast<size_t>(count));
+  std::iota(values.begin(), values.end(), 0);
+  return std::make_shared<data::TensorDataset>(std::vector{from_vector(values, {count})});
+}
+
+// The samples of one epoch, global batch by global batch, as the ranks together see them.
+std::vector<std::vector<int64_t>> samples(int64_t count, int64_t batch, int world_size, int64_t epoch,
+                                          bool shuffle = true) {
+  std::vector<std::vector<int64_t>> steps;
+  for (int rank = 0; rank < world_size; ++rank) {
+    DataLoader loader(numbers(count),
+                      {.batch = batch, .shuffle = shuffle, .seed = 7, .rank = rank, .world_size = world_size});
+    steps.resize(static_cast<size_t>(loader.batches()));
+    for (const Batch& part : loader.epoch(epoch)) {
+      auto& step = steps[static_cast<size_t>(part.step)];
+      EXPECT_EQ(part.first, int64_t(step.size()));
+      EXPECT_EQ(part.count, part.fields[0].size(0));
+      EXPECT_EQ(part.global_count, std::min(batch, count - part.step * batch));
+      auto local = part.fields[0].to_vector<int64_t>();
+      step.insert(step.end(), local.begin(), local.end());
+    }
+  }
+  return steps;
+}
+
+TEST(DataLoader, EverySampleOncePerEpochForAnyNumberOfRanks) {
+  Context context;
+  for (int64_t count : {1, 2, 7, 64, 101})
+    for (int64_t batch : {1, 3, 8, 200})
+      for (int world_size = 1; world_size <= 5; ++world_size) {
+        std::vector<int64_t> seen;
+        for (const auto& step : samples(count, batch, world_size, 0)) seen.insert(seen.end(), step.begin(), step.end());
+        std::sort(seen.begin(), seen.end());
+        ASSERT_EQ(seen, numbers(count)->fetch(seen)[0].to_vector<int64_t>());
+        ASSERT_EQ(int64_t(seen.size()), count);
+        ASSERT_EQ(std::adjacent_find(seen.begin(), seen.end()), seen.end());
+      }
+}
+
+TEST(DataLoader, GlobalBatchesDoNotDependOnTheNumberOfRanks) {
+  Context context;
+  for (int world_size = 2; world_size <= 6; ++world_size)
+    EXPECT_EQ(samples(50, 16, world_size, 3), samples(50, 16, 1, 3)) << world_size << " ranks";
+}
+
+TEST(DataLoader, PartsDifferByAtMostOneSampleAndMayBeEmpty) {
+  Context context;
+  for (int world_size = 1; world_size <= 6; ++world_size)
+    for (int64_t count = 0; count <= 20; ++count) {
+      int64_t least = count, most = 0;
+      for (int rank = 0; rank < world_size; ++rank) {
+        data::Part part = data::part_of(count, rank, world_size);
+        least = std::min(least, part.end - part.begin);
+        most = std::max(most, part.end - part.begin);
+      }
+      EXPECT_LE(most - least, 1);
+    }
+  DataLoader loader(numbers(9), {.batch = 4, .rank = 0, .world_size = 4});
+  Batch last = loader.get(0, 2);  // one sample for four ranks
+  EXPECT_EQ(last.global_count, 1);
+  EXPECT_EQ(last.fields[0].shape(), Shape({0}));
+}
+
+TEST(DataLoader, OrderIsAFunctionOfSeedAndEpoch) {
+  EXPECT_EQ(data::sample_order(1000, 1, 2), data::sample_order(1000, 1, 2));
+  EXPECT_NE(data::sample_order(1000, 1, 2), data::sample_order(1000, 1, 3));
+  EXPECT_NE(data::sample_order(1000, 1, 2), data::sample_order(1000, 2, 2));
+}
+
+TEST(DataLoader, AnyStepCanBeAskedForWithoutTheStepsBeforeIt) {
+  Context context;
+  DataLoader all(numbers(40), {.batch = 8, .seed = 7}), some(numbers(40), {.batch = 8, .seed = 7});
+  std::vector<std::vector<int64_t>> expected = samples(40, 8, 1, 5);
+  EXPECT_EQ(some.get(5, 3).fields[0].to_vector<int64_t>(), expected[3]);
+  EXPECT_EQ(some.get(1, 0).fields[0].to_vector<int64_t>(), samples(40, 8, 1, 1)[0]);
+  EXPECT_EQ(some.get(5, 3).fields[0].to_vector<int64_t>(), expected[3]);
+}
+
+// Each place of the order holds each sample equally often: 200 orders of 20, expected 10 times, deviation 3.1.
+TEST(DataLoader, OrdersAreUniform) {
+  std::vector<int> counts(20 * 20);
+  for (int64_t epoch = 0; epoch < 200; ++epoch) {
+    auto order = data::sample_order(20, 11, epoch);
+    for (size_t place = 0; place < 20; ++place) ++counts[place * 20 + size_t(order[place])];
+  }
+  double chi_square = 0;
+  for (int count : counts) chi_square += (count - 10.0) * (count - 10.0) / 10.0;
+  EXPECT_LT(chi_square, 19 * 19 + 5 * 27);  // 361 degrees of freedom, five standard deviations
+}
+
+TEST(DataLoader, WithoutShuffleTheOrderIsTheDataSets) {
+  Context context;
+  std::vector<std::vector<int64_t>> expected{{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9}};
+  EXPECT_EQ(samples(10, 4, 3, 0, false), expected);
+  EXPECT_EQ(samples(10, 4, 3, 9, false), expected);
+}
+
+TEST(DataLoader, BatchesAreOwnedAsDataInTheLedger) {
+  Context context;
+  DataLoader loader(numbers(32), {.batch = 8});
+  int64_t before = context.ledger().current(Category::data);
+  Batch batch = loader.get(0, 0);
+  EXPECT_EQ(context.ledger().current(Category::data) - before, 8 * 8);
+}
+
+TEST(DataLoader, RefusesWhatCannotWork) {
+  Context context;
+  EXPECT_THAT(error_of([] { DataLoader(numbers(0), {}); }), HasSubstr("the data set is empty"));
+  EXPECT_THAT(error_of([] { DataLoader(numbers(4), {.batch = 0}); }), HasSubstr("batch is 0"));
+  EXPECT_THAT(error_of([] { DataLoader(numbers(4), {.rank = 2, .world_size = 2}); }), HasSubstr("rank 2 of 2"));
+  DataLoader loader(numbers(4), {.batch = 2});
+  EXPECT_THAT(error_of([&] { loader.get(0, 2); }), HasSubstr("step 2 of epoch 0 does not exist; an epoch has 2"));
+  EXPECT_THAT(error_of([] { numbers(4)->fetch(std::vector<int64_t>{4}); }), HasSubstr("sample 4 does not exist"));
+}
+
+TEST(TensorDataset, FieldsMustHaveTheSameNumberOfSamples) {
+  Context context;
+  EXPECT_THAT(error_of([] {
+                data::TensorDataset({empty({3, 2}), empty({4})});
+              }),
+              HasSubstr("fields have shapes [3, 2] and [4]"));
+  EXPECT_THAT(error_of([] { data::TensorDataset({empty({3}, kAcc)}); }), HasSubstr("copy it with .to(kCpu)"));
+}
+
+}  // namespace
+}  // namespace shardgrad

@@ -1,0 +1,58 @@
+#include <shardgrad/train/data/data_loader.h>
+
+#include <numeric>
+#include <utility>
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/core/context.h>
+#include <shardgrad/core/rng.h>
+
+namespace shardgrad::data {
+
+static std::vector<int64_t> given_order(int64_t count) {
+  std::vector<int64_t> order(static_cast<size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+std::vector<int64_t> sample_order(int64_t count, uint64_t seed, int64_t epoch) {
+  std::vector<int64_t> order = given_order(count);
+  uint64_t stream = stream_of("sample order") + uint64_t(epoch);
+  for (uint64_t i = uint64_t(count); i > 1; --i) {  // Fisher and Yates
+    auto bits = philox(seed, stream, i);
+    uint64_t pick = (uint64_t(bits[0]) << 32 | bits[1]) % i;
+    std::swap(order[i - 1], order[pick]);
+  }
+  return order;
+}
+
+DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, Options options)
+    : dataset_(std::move(dataset)), options_(options) {
+  SG_CHECK(dataset_ && dataset_->size() > 0, "DataLoader: the data set is empty");
+  SG_CHECK(options_.batch >= 1, "DataLoader: batch is ", options_.batch, "; it must be at least 1");
+  SG_CHECK(options_.world_size >= 1 && options_.rank >= 0 && options_.rank < options_.world_size, "DataLoader: rank ",
+           options_.rank, " of ", options_.world_size, " is not possible");
+}
+
+Batch DataLoader::get(int64_t epoch, int64_t step) {
+  SG_CHECK(epoch >= 0 && step >= 0 && step < batches(), "DataLoader: step ", step, " of epoch ", epoch,
+           " does not exist; an epoch has ", batches());
+  int64_t wanted = options_.shuffle ? epoch : 0;
+  if (ordered_ != wanted) {
+    order_ = options_.shuffle ? sample_order(dataset_->size(), options_.seed, epoch) : given_order(dataset_->size());
+    ordered_ = wanted;
+  }
+  int64_t begin = step * options_.batch;
+  int64_t global_count = std::min(options_.batch, dataset_->size() - begin);
+  Part part = part_of(global_count, options_.rank, options_.world_size);
+  auto indices = std::span(order_).subspan(size_t(begin + part.begin), size_t(part.end - part.begin));
+  Batch batch{dataset_->fetch(indices), step, global_count, part.begin, part.end - part.begin};
+  if (options_.device != kCpu) {
+    NoGrad no_grad;
+    TagScope tag(Category::data);
+    for (Tensor& field : batch.fields) field = to_device(field, options_.device);
+  }
+  return batch;
+}
+
+}  // namespace shardgrad::data

@@ -1,0 +1,100 @@
+#pragma once
+// Which samples a rank sees in which step. The order of an epoch is a pure function of (seed, epoch, position); `batch`
+// counts the samples of all ranks together, and each global batch is cut into one contiguous part per rank, so any
+// number of ranks trains the same run. Nothing is dropped and nothing is repeated: the last batch of an epoch may be
+// smaller, and a rank's part of it may be empty.
+//
+//     data::DataLoader loader(dataset, {.batch = 256, .seed = 1, .rank = group.rank(), .world_size = group.size()});
+//     for (data::Batch batch : loader.epoch(e))
+//       loss = nn::mse_loss(model(batch.fields[0]), batch.fields[1], batch.global_count * classes);
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <shardgrad/train/data/dataset.h>
+
+namespace shardgrad::data {
+
+/// One rank's part of a global batch.
+struct Batch {
+  std::vector<Tensor> fields;  ///< this rank's rows of each field
+  int64_t step = 0;            ///< within the epoch
+  int64_t global_count = 0;    ///< samples of all ranks together
+  int64_t first = 0;           ///< place of this rank's first sample within the global batch
+  int64_t count = 0;           ///< samples of this rank; may be 0
+};
+
+/// The positions [begin, end) of rank's part of `count` things; parts differ by at most one.
+struct Part {
+  int64_t begin, end;
+};
+constexpr Part part_of(int64_t count, int rank, int world_size) {
+  return {count * rank / world_size, count * (rank + 1) / world_size};
+}
+
+/// The order of an epoch: a permutation of [0, count), a pure function of (seed, epoch).
+std::vector<int64_t> sample_order(int64_t count, uint64_t seed, int64_t epoch);
+
+class DataLoader {
+ public:
+  struct Options {
+    int64_t batch = 256;  ///< samples per step, all ranks together
+    bool shuffle = true;  ///< false: in the data set's order, for evaluation
+    uint64_t seed = 0;
+    int rank = 0;
+    int world_size = 1;
+    Device device = kCpu;  ///< where the batches are put
+  };
+  class Epoch;
+
+  /// Throws Error(input) for an empty data set, a batch below 1, or an impossible rank.
+  DataLoader(std::shared_ptr<const Dataset> dataset, Options options);
+
+  /// Steps per epoch.
+  int64_t batches() const { return (dataset_->size() + options_.batch - 1) / options_.batch; }
+  /// This rank's part of step `step` of `epoch`; a pure function of its arguments.
+  Batch get(int64_t epoch, int64_t step);
+  /// All batches of an epoch, for a range-based for.
+  Epoch epoch(int64_t epoch);
+  const Dataset& dataset() const { return *dataset_; }
+  const Options& options() const { return options_; }
+
+ private:
+  std::shared_ptr<const Dataset> dataset_;
+  Options options_;
+  std::vector<int64_t> order_;  ///< of epoch ordered_
+  int64_t ordered_ = -1;
+};
+
+/// The batches of one epoch.
+class DataLoader::Epoch {
+ public:
+  class Iterator {
+   public:
+    Batch operator*() const { return loader_->get(epoch_, step_); }
+    Iterator& operator++() {
+      ++step_;
+      return *this;
+    }
+    bool operator==(const Iterator& other) const { return step_ == other.step_; }
+
+   private:
+    friend class Epoch;
+    Iterator(DataLoader* loader, int64_t epoch, int64_t step) : loader_(loader), epoch_(epoch), step_(step) {}
+    DataLoader* loader_;
+    int64_t epoch_, step_;
+  };
+  Iterator begin() const { return {loader_, epoch_, 0}; }
+  Iterator end() const { return {loader_, epoch_, loader_->batches()}; }
+
+ private:
+  friend class DataLoader;
+  Epoch(DataLoader* loader, int64_t epoch) : loader_(loader), epoch_(epoch) {}
+  DataLoader* loader_;
+  int64_t epoch_;
+};
+
+inline DataLoader::Epoch DataLoader::epoch(int64_t epoch) { return {this, epoch}; }
+
+}  // namespace shardgrad::data

@@ -1,0 +1,53 @@
+#include <shardgrad/train/data/fashion_mnist.h>
+#include <zlib.h>
+
+#include <array>
+
+#include <shardgrad/core/context.h>
+
+namespace shardgrad::data {
+
+FashionMnist::FashionMnist(const std::string& folder, Split split) {
+  std::string stem = folder + (split == Split::train ? "/train" : "/t10k");
+  IdxFile images = read_idx(stem + "-images-idx3-ubyte.gz", 3);
+  IdxFile labels = read_idx(stem + "-labels-idx1-ubyte.gz", 1);
+  SG_CHECK(images.dims[1] * images.dims[2] == kPixels, "'", images.path, "' holds pictures of ", images.dims[1], " x ",
+           images.dims[2], ", expected 28 x 28");
+  SG_CHECK(images.dims[0] == labels.dims[0], "'", images.path, "' holds ", images.dims[0], " pictures, but '",
+           labels.path, "' holds ", labels.dims[0], " labels; both must come from one data set");
+  const auto* label = labels.values.data<uint8_t>();
+  for (int64_t i = 0; i < labels.dims[0]; ++i)
+    SG_CHECK(label[i] < kClasses, "'", labels.path, "': label ", i, " is ", int(label[i]), ", expected 0 to ",
+             kClasses - 1);
+  images_ = images.values.view({images.dims[0], kPixels});
+  labels_ = labels.values;
+}
+
+std::vector<Tensor> FashionMnist::fetch(std::span<const int64_t> indices) const {
+  check("FashionMnist", indices);
+  static constexpr auto normalised = [] {
+    std::array<float, 256> table{};
+    for (int grey = 0; grey < 256; ++grey) table[size_t(grey)] = (float(grey) / 255 - kMean) / kStd;
+    return table;
+  }();
+  TagScope tag(Category::data);
+  auto count = int64_t(indices.size());
+  Tensor x = empty({count, kPixels}, {DType::f32, kCpu}), y = empty({count}, {DType::i64, kCpu});
+  const auto* images = images_.data<uint8_t>();
+  const auto* labels = labels_.data<uint8_t>();
+  auto* pixels = x.data<float>();
+  auto* classes = y.data<int64_t>();
+  for (int64_t i = 0; i < count; ++i) {
+    const uint8_t* image = images + indices[size_t(i)] * kPixels;
+    for (int64_t p = 0; p < kPixels; ++p) pixels[i * kPixels + p] = normalised[image[p]];
+    classes[i] = labels[indices[size_t(i)]];
+  }
+  return {x, y};
+}
+
+uint64_t FashionMnist::fingerprint() const {
+  uLong sum = crc32_z(0, images_.data<uint8_t>(), images_.bytes());
+  return crc32_z(sum, labels_.data<uint8_t>(), labels_.bytes());
+}
+
+}  // namespace shardgrad::data
