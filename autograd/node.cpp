@@ -66,7 +66,8 @@ void Leaf::backward(std::span<const Tensor>, std::span<GradSlot>) {
 }
 
 void Leaf::set_grad(Tensor grad) {
-  SG_CHECK(!sink_, "set_grad: this parameter's gradient belongs to its sharded unit");
+  SG_CHECK(!sink_ || !grad.defined(), "set_grad: this parameter's gradient belongs to its sharded unit");
+  if (sink_) return sink_->clear();
   SG_CHECK(!grad.defined() || (grad.shape() == meta_.shape && grad.dtype() == meta_.dtype), "set_grad: ", grad,
            " does not fit a tensor of ", meta_.dtype, meta_.shape);
   grad_ = std::move(grad);

@@ -28,6 +28,7 @@
 #include <vector>
 
 #include <shardgrad/autograd/launch.h>
+#include <shardgrad/autograd/parameter.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/tensor.h>
 
@@ -125,6 +126,12 @@ class GradSink {
   virtual void ready() = 0;
   /// The gradient as its owner shows it; undefined when there is none.
   virtual Tensor grad() const = 0;
+  /// Forgets the gradient.
+  virtual void clear() = 0;
+  /// The elements of the parameter that this rank's optimizer updates. Valid until the owner changes them.
+  virtual std::span<const LocalRange> local_ranges() = 0;
+  /// The optimizer has changed those elements: full copies are out of date, and what backward saved of them is too.
+  virtual void written() = 0;
 };
 
 /// The end of the graph: accumulates the gradient of one leaf tensor.
@@ -135,6 +142,8 @@ class Leaf final : public Node {
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override;
   Tensor grad() const { return sink_ ? sink_->grad() : grad_; }
   void set_grad(Tensor grad);
+  /// The owner of the gradient, or null when it is this leaf.
+  GradSink* sink() const { return sink_.get(); }
   /// Sends gradients to `sink` from now on; null gives them back to the leaf.
   void set_sink(std::shared_ptr<GradSink> sink) { sink_ = std::move(sink); }
   /// Runs when this leaf's gradient of a backward pass is complete.

@@ -1,0 +1,28 @@
+#pragma once
+// What modules, sharding and optimizers know in common about a parameter.
+
+#include <cstdint>
+#include <string>
+
+#include <shardgrad/core/tensor.h>
+
+namespace shardgrad {
+
+/// A trainable tensor and the name it goes by in state dicts, rules and messages.
+struct NamedParameter {
+  std::string name;
+  Tensor tensor;
+};
+
+/// Elements of one parameter that this rank's optimizer updates: the whole of it, or the part inside a shard.
+/// `values` and `grad` have the same number of elements. The first `count` are the parameter's elements from `begin`;
+/// the rest is padding that belongs to nobody, holds zeros, and may be updated along so that neighbours in memory are
+/// updated by one kernel. A rank whose shard is all padding has a range with count 0.
+struct LocalRange {
+  Tensor values;
+  Tensor grad;        ///< undefined, or not in memory, when this step left no gradient
+  int64_t begin = 0;  ///< index within the parameter of the first element
+  int64_t count = 0;
+};
+
+}  // namespace shardgrad
