@@ -15,6 +15,18 @@ void check_floating(const char* op, const Tensor& x) {
   SG_CHECK(is_floating(x.dtype()), op, ": needs a floating dtype, got ", x, "; convert it with .to(dtype)");
 }
 
+void check_index(const char* op, const Tensor& x, const Tensor& index) {
+  SG_CHECK(index.dtype() == DType::i64, op, ": the index must be i64, got ", index, "; convert it with .to(dtype)");
+  SG_CHECK(index.device() == x.device(), op, ": the index is on ", index.device(), " and the tensor of shape ",
+           x.shape(), " on ", x.device(), "; move one with .to(device)");
+}
+
+int check_dim(const char* op, const Tensor& x, int dim) {
+  int resolved = dim < 0 ? dim + x.ndim() : dim;
+  SG_CHECK(resolved >= 0 && resolved < x.ndim(), op, ": a tensor of shape ", x.shape(), " has no dimension ", dim);
+  return resolved;
+}
+
 Tensor broadcast_empty(const char* op, const Tensor& a, const Tensor& b, DType dtype) {
   check_same_kind(op, a, b);
   return empty(a.shape() == b.shape() ? a.shape() : broadcast_shapes(op, a.shape(), b.shape()), {dtype, a.device()});
@@ -22,8 +34,22 @@ Tensor broadcast_empty(const char* op, const Tensor& a, const Tensor& b, DType d
 
 void reduce_to(GradSlot& dx, const Tensor& dy, const Shape& shape) {
   if (!dx.wanted()) return;
-  if (dy.shape() == shape) dx.alias(dy);
-  else launch(kernels::sum_to, dy, dx.write(), dy);
+  if (dy.shape() == shape)
+    dx.alias(dy);
+  else
+    launch(kernels::sum_to, dy, dx.write(), dy);
+}
+
+Out accumulating(const Out& to) {
+  if (to.beta == 0) launch(kernels::fill, to.tensor, to, 0.0);
+  return out(to.tensor, 1);
+}
+
+Tensor as_rows(const Tensor& x) {
+  if (x.ndim() == 2) return x;
+  int64_t rows = 1;
+  for (int d = 0; d + 1 < x.ndim(); ++d) rows *= x.size(d);
+  return x.view({rows, x.size(-1)});
 }
 
 }  // namespace shardgrad

@@ -1,5 +1,5 @@
 #pragma once
-// What several operations share: argument checks and broadcasting backwards.
+// What several operations share: argument checks, broadcasting backwards, and destinations of gradients.
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/core/tensor.h>
@@ -10,9 +10,40 @@ namespace shardgrad {
 void check_same_kind(const char* op, const Tensor& a, const Tensor& b);
 /// Throws Error(input) unless x is of a floating dtype.
 void check_floating(const char* op, const Tensor& x);
+/// Throws Error(input) unless `index` is i64 and on x's device.
+void check_index(const char* op, const Tensor& x, const Tensor& index);
+/// The dimension with negatives resolved. Throws Error(input) naming `op` when x has no such dimension.
+int check_dim(const char* op, const Tensor& x, int dim);
 /// The uninitialised result of broadcasting a and b, after check_same_kind.
 Tensor broadcast_empty(const char* op, const Tensor& a, const Tensor& b, DType dtype);
 /// Sends dy, summed over the dimensions that `shape` was broadcast along, to dx; by alias where nothing is summed.
 void reduce_to(GradSlot& dx, const Tensor& dy, const Shape& shape);
+
+/// The dtype that sums of `dtype` are taken in: f32 for f16 and bf16.
+constexpr DType sum_dtype(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16 ? DType::f32 : dtype; }
+/// Whether backward will need anything from an operation on these inputs.
+template <class... Inputs> bool will_record(const Inputs&... inputs) {
+  return (needs_grad(inputs) || ...) && context().grad_enabled();
+}
+/// `x` where backward will read it, else nothing: what is not read is not kept.
+inline Tensor kept_if(bool read, const Tensor& x) { return read ? x : Tensor(); }
+/// The slot's destination, or an unwanted one; for kernels that write several gradients at once.
+inline Out destination(GradSlot& slot) { return slot.wanted() ? slot.write() : unwanted(); }
+/// The same destination seen in another shape.
+inline Out view_of(const Out& to, const Shape& shape) {
+  return to.tensor.shape() == shape ? to : out(to.tensor.view(shape), to.beta);
+}
+/// The destination ready to be added to: filled with zeros where old values were to be overwritten.
+Out accumulating(const Out& to);
+/// x seen as a matrix (rows, last dimension).
+Tensor as_rows(const Tensor& x);
+
+/// y = kernel(x, args…), elementwise.
+template <class... Parameters, class... Args>
+Tensor elementwise(const Slot<OutView, View, Parameters...>& slot, const Tensor& x, Args... args) {
+  Tensor y = empty_like(x);
+  launch(slot, x, out(y), x, args...);
+  return y;
+}
 
 }  // namespace shardgrad

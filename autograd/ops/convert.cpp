@@ -1,0 +1,54 @@
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/common.h>
+#include <shardgrad/kernels/ops.h>
+
+namespace shardgrad {
+namespace {
+
+struct Cast final : Node {
+  const char* name() const override { return "cast"; }
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    launch(kernels::cast, dy[0], dx[0].write(), dy[0]);
+  }
+};
+
+struct ToDevice final : Node {
+  const char* name() const override { return "to_device"; }
+  Device from;
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override { dx[0].alias(to_device(dy[0], from)); }
+};
+
+struct Clone final : Node {
+  const char* name() const override { return "clone"; }
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override { dx[0].alias(dy[0]); }
+};
+
+}  // namespace
+
+Tensor cast(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  Tensor y = empty(x.shape(), {dtype, x.device()});
+  launch(kernels::cast, x, out(y), x);
+  if (is_floating(dtype)) record<Cast>(y, x);
+  return y;
+}
+
+Tensor to_device(const Tensor& x, Device device) {
+  if (x.device() == device) return x;
+  SG_CHECK(x.device() != kMeta, "to_device: ", x, " has no values to copy to ", device);
+  Tensor y = empty(x.shape(), {x.dtype(), device});
+  copy_into(y, x);  // in the order of the device's compute stream; the host may change x as soon as this returns
+  if (auto* node = record<ToDevice>(y, x)) node->from = x.device();
+  return y;
+}
+
+Tensor clone(const Tensor& x) {
+  Tensor y = elementwise(kernels::copy, x);
+  record<Clone>(y, x);
+  return y;
+}
+
+Tensor Tensor::to(DType dtype) const { return cast(*this, dtype); }
+Tensor Tensor::to(Device device) const { return to_device(*this, device); }
+
+}  // namespace shardgrad

@@ -1,0 +1,83 @@
+#include <algorithm>
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/common.h>
+#include <shardgrad/kernels/ops.h>
+
+namespace shardgrad {
+namespace {
+
+// The loss is symmetric in its operands, so the target's gradient is the same kernel with the two exchanged.
+struct MseLoss final : Node {
+  const char* name() const override { return "mse_loss"; }
+  double scale = 1;
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    const Tensor &x = saved(0), &target = saved(1);
+    if (dx[0].wanted()) launch(kernels::mse_backward, x, dx[0].write(), dy[0], x, target, scale);
+    if (dx[1].wanted()) launch(kernels::mse_backward, x, dx[1].write(), dy[0], target, x, scale);
+  }
+};
+
+struct CrossEntropy final : Node {
+  const char* name() const override { return "cross_entropy"; }
+  kernels::CrossEntropyArgs args{};
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    const Tensor &logits = saved(0), &lse = saved(1), &labels = saved(2), &rows = saved(3);
+    Tensor dloss = rows.defined() ? div(dy[0], rows) : dy[0];
+    launch(kernels::cross_entropy_backward, logits, dx[0].write(), dloss, logits, lse, labels, args);
+  }
+};
+
+// How many labels count, at least 1, as one element on the labels' device: the host need not read them.
+Tensor counted_rows(const Tensor& labels, int64_t ignore_index, DType dtype) {
+  Tensor ignored = full({1}, double(ignore_index), {DType::i64, labels.device()});
+  return clamp(sum(cast(ne(labels, ignored), dtype)), 1, double(std::max<int64_t>(labels.numel(), 1)));
+}
+
+void check_cross_entropy(const Tensor& logits, const Tensor& labels, double count) {
+  check_floating("cross_entropy", logits);
+  SG_CHECK(logits.ndim() == 2 && labels.ndim() == 1 && labels.size(0) == logits.size(0), "cross_entropy: logits ",
+           logits.shape(), " and labels ", labels.shape(), " do not fit; they must be (N, classes) and (N)");
+  SG_CHECK(labels.dtype() == DType::i64, "cross_entropy: labels must be i64, got ", labels,
+           "; convert them with .to(dtype)");
+  SG_CHECK(labels.device() == logits.device(), "cross_entropy: logits are on ", logits.device(), ", labels on ",
+           labels.device(), "; move one with .to(device)");
+  SG_CHECK(count >= 0, "cross_entropy: count ", count, " is negative");
+}
+
+}  // namespace
+
+Tensor mse_loss(const Tensor& x, const Tensor& target, double count) {
+  check_same_kind("mse_loss", x, target);
+  check_floating("mse_loss", x);
+  SG_CHECK(x.shape() == target.shape(), "mse_loss: input ", x.shape(), " and target ", target.shape(),
+           " must have the same shape");
+  SG_CHECK(count >= 0, "mse_loss: count ", count, " is negative");
+  if (count == 0) count = double(std::max<int64_t>(x.numel(), 1));
+  Tensor loss = empty({}, {sum_dtype(x.dtype()), x.device()});
+  launch(kernels::mse, x, out(loss), x, target, 1 / count);
+  if (auto* node = record<MseLoss>(loss, x, target)) {
+    node->scale = 1 / count;
+    node->save(x, target);
+  }
+  return loss;
+}
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double count, int64_t ignore_index) {
+  check_cross_entropy(logits, labels, count);
+  TensorOptions wide{sum_dtype(logits.dtype()), logits.device()};
+  Tensor loss = empty({}, wide), lse = empty({logits.size(0)}, wide), rows;
+  kernels::CrossEntropyArgs args{count > 0 ? 1 / count : 1.0, ignore_index};
+  launch(kernels::cross_entropy, logits, out(loss), out(lse), logits, labels, args);
+  if (count == 0) {
+    rows = counted_rows(labels, ignore_index, wide.dtype);
+    loss = div(loss, rows);
+  }
+  if (auto* node = record<CrossEntropy>(loss, logits)) {
+    node->args = args;
+    node->save(logits, lse, labels, rows);
+  }
+  return loss;
+}
+
+}  // namespace shardgrad

@@ -1,0 +1,94 @@
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/common.h>
+#include <shardgrad/kernels/ops.h>
+
+namespace shardgrad {
+namespace {
+
+struct LayerNorm final : Node {
+  const char* name() const override { return "layer_norm"; }
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    launch(kernels::layer_norm_backward, dy[0], destination(dx[0]), destination(dx[1]), destination(dx[2]), dy[0],
+           saved(0), saved(1), saved(2), saved(3));
+  }
+};
+
+struct BatchNorm final : Node {
+  const char* name() const override { return "batch_norm"; }
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    launch(kernels::batch_norm_backward, dy[0], destination(dx[0]), destination(dx[1]), destination(dx[2]), dy[0],
+           saved(0), saved(1), saved(2), saved(3));
+  }
+};
+
+struct BatchNormApply final : Node {
+  const char* name() const override { return "batch_norm_apply"; }
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    const Tensor &x = saved(0), &mean = saved(1), &rstd = saved(2), &weight = saved(3);
+    if (dx[0].wanted()) launch(kernels::mul, dy[0], dx[0].write(), dy[0], weight.defined() ? mul(rstd, weight) : rstd);
+    if (dx[1].wanted()) {
+      Tensor terms = mul(dy[0], mul(sub(x, mean), rstd));  // (N, C)
+      launch(kernels::sum_to, terms, dx[1].write(), terms);
+    }
+    if (dx[2].wanted()) launch(kernels::sum_to, dy[0], dx[2].write(), dy[0]);
+  }
+};
+
+// weight and bias are undefined or one value per column of x. They are two tensors: their gradients are written at
+// once.
+void check_scale(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check_floating(op, x);
+  for (const Tensor* each : {&weight, &bias}) {
+    if (!each->defined()) continue;
+    check_same_kind(op, x, *each);
+    SG_CHECK(each->ndim() == 1 && each->size(0) == x.size(-1), op, ": ", each == &weight ? "weight " : "bias ",
+             each->shape(), " does not fit input ", x.shape(), "; it must be (", x.size(-1), ")");
+  }
+  SG_CHECK(!weight.defined() || !bias.defined() || !weight.same_as(bias), op, ": weight and bias are the same tensor");
+}
+
+void check_channels(const char* op, const Tensor& x) {
+  SG_CHECK(x.ndim() == 2, op, ": the input must be (samples, channels), got ", x.shape());
+}
+
+}  // namespace
+
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  SG_CHECK(x.ndim() >= 1, "layer_norm: needs at least one dimension, got a scalar");
+  check_scale("layer_norm", x, weight, bias);
+  Tensor rows = as_rows(x);
+  TensorOptions statistics{sum_dtype(x.dtype()), x.device()};
+  Tensor y = empty_like(x), mean = empty({rows.size(0)}, statistics), rstd = empty({rows.size(0)}, statistics);
+  launch(kernels::layer_norm, x, view_of(out(y), rows.shape()), out(mean), out(rstd), rows, weight, bias, eps);
+  if (auto* node = record<LayerNorm>(y, x, weight, bias)) node->save(x, weight, mean, rstd);
+  return y;
+}
+
+BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  check_channels("batch_norm", x);
+  check_scale("batch_norm", x, weight, bias);
+  SG_CHECK(x.size(0) > 0, "batch_norm: an input of shape ", x.shape(), " has no samples to take statistics of");
+  TensorOptions statistics{sum_dtype(x.dtype()), x.device()};
+  BatchNormResult result{empty_like(x), empty({x.size(1)}, statistics), empty({x.size(1)}, statistics)};
+  launch(kernels::batch_norm, x, out(result.y), out(result.mean), out(result.rstd), x, weight, bias, eps);
+  if (auto* node = record<BatchNorm>(result.y, x, weight, bias)) node->save(x, weight, result.mean, result.rstd);
+  return result;
+}
+
+Tensor batch_norm_apply(const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight,
+                        const Tensor& bias) {
+  check_channels("batch_norm_apply", x);
+  check_scale("batch_norm_apply", x, weight, bias);
+  for (const Tensor* each : {&mean, &rstd})
+    SG_CHECK(each->ndim() == 1 && each->size(0) == x.size(1) && each->dtype() == sum_dtype(x.dtype()) &&
+                 each->device() == x.device() && !each->requires_grad(),
+             "batch_norm_apply: ", each == &mean ? "mean " : "rstd ", *each, " does not fit input ", x,
+             "; it must be (channels), of dtype ", sum_dtype(x.dtype()), ", and without grad");
+  Tensor y = empty_like(x);
+  launch(kernels::batch_norm_apply, x, out(y), x, mean, rstd, weight, bias);
+  if (auto* node = record<BatchNormApply>(y, x, weight, bias))
+    node->save(kept_if(needs_grad(weight), x), mean, rstd, weight);
+  return y;
+}
+
+}  // namespace shardgrad

@@ -1,0 +1,111 @@
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/common.h>
+#include <shardgrad/kernels/ops.h>
+
+namespace shardgrad {
+namespace {
+
+// `kept` is the result's shape with extent 1 where elements were summed, so that it broadcasts against the input.
+struct Sum final : Node {
+  const char* name() const override { return "sum"; }
+  Shape kept;
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    launch(kernels::expand, dy[0], dx[0].write(), dy[0].view(kept));
+  }
+};
+
+struct Max final : Node {
+  const char* name() const override { return "max"; }
+  int dim = 0;
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    const Tensor& index = saved(0);  // with extent 1 along dim
+    launch(kernels::scatter_add, dy[0], accumulating(dx[0].write()), dy[0].view(index.shape()), index, dim);
+  }
+};
+
+struct Norm final : Node {
+  const char* name() const override { return "norm"; }
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    const Tensor &x = saved(0), &y = saved(1);
+    Tensor zero = zeros({}, {y.dtype(), y.device()});
+    Tensor scale = where(eq(y, zero), zero, div(dy[0], y));  // the gradient of the norm of 0 is 0, as in PyTorch
+    launch(kernels::mul, x, dx[0].write(), x, scale);
+  }
+};
+
+Tensor sum_over(const Tensor& x, const Shape& kept, const Shape& result) {
+  Tensor y = empty(kept, {x.dtype(), x.device()});
+  launch(kernels::sum_to, x, out(y), x);
+  if (kept != result) y = y.view(result);
+  if (auto* node = record<Sum>(y, x)) node->kept = kept;
+  return y;
+}
+
+// Sums of f16 and bf16 are taken in f32, whose range they may need.
+Tensor mean_over(const Tensor& x, const Shape& kept, const Shape& result) {
+  check_floating("mean", x);
+  double factor = double(kept.numel()) / double(x.numel());
+  return cast(affine(sum_over(cast(x, sum_dtype(x.dtype())), kept, result), factor, 0), x.dtype());
+}
+
+Shape without(const Shape& shape, int dim) {
+  std::array<int64_t, kMaxDims> extents{};
+  size_t count = 0;
+  for (int d = 0; d < shape.ndim(); ++d)
+    if (d != dim) extents[count++] = shape[d];
+  return Shape(std::span<const int64_t>(extents.data(), count));
+}
+
+Shape result_shape(const Tensor& x, int dim, bool keepdim) {
+  return keepdim ? x.shape().with(dim, 1) : without(x.shape(), dim);
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& x) { return sum_over(x, {}, {}); }
+Tensor mean(const Tensor& x) { return mean_over(x, {}, {}); }
+
+Tensor sum(const Tensor& x, int dim, bool keepdim) {
+  dim = check_dim("sum", x, dim);
+  return sum_over(x, x.shape().with(dim, 1), result_shape(x, dim, keepdim));
+}
+
+Tensor mean(const Tensor& x, int dim, bool keepdim) {
+  dim = check_dim("mean", x, dim);
+  return mean_over(x, x.shape().with(dim, 1), result_shape(x, dim, keepdim));
+}
+
+MaxResult max(const Tensor& x, int dim, bool keepdim) {
+  dim = check_dim("max", x, dim);
+  SG_CHECK(x.size(dim) > 0, "max: dimension ", dim, " of ", x.shape(), " is empty");
+  Shape kept = x.shape().with(dim, 1), shape = result_shape(x, dim, keepdim);
+  Tensor values = empty(kept, {x.dtype(), x.device()}), index = empty(kept, {DType::i64, x.device()});
+  launch(kernels::max_dim, x, out(values), out(index), x, dim);
+  MaxResult result{values.view(shape), index.view(shape)};
+  if (auto* node = record<Max>(result.values, x)) {
+    node->dim = dim;
+    node->save(index);
+  }
+  return result;
+}
+
+Tensor argmax(const Tensor& x, int dim, bool keepdim) {
+  NoGrad no_grad;
+  return max(x, dim, keepdim).index;
+}
+
+Tensor norm(const Tensor& x) {
+  check_floating("norm", x);
+  Tensor y = [&] {
+    NoGrad no_grad;
+    Tensor wide = cast(x, sum_dtype(x.dtype()));
+    return cast(sqrt(sum(mul(wide, wide))), x.dtype());
+  }();
+  if (auto* node = record<Norm>(y, x)) {
+    node->save(x);
+    node->save_output(y);
+  }
+  return y;
+}
+
+}  // namespace shardgrad

@@ -1,0 +1,32 @@
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/common.h>
+#include <shardgrad/kernels/ops.h>
+
+namespace shardgrad {
+namespace {
+
+struct Softmax final : Node {
+  bool log = false;
+  const char* name() const override { return log ? "log_softmax" : "softmax"; }
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    launch(kernels::softmax_backward, dy[0], dx[0].write(), dy[0], saved(0), log);
+  }
+};
+
+Tensor softmax(const char* op, const Tensor& x, bool log) {
+  check_floating(op, x);
+  SG_CHECK(x.ndim() >= 1, op, ": needs at least one dimension, got a scalar");
+  Tensor y = elementwise(kernels::softmax, x, log);
+  if (auto* node = record<Softmax>(y, x)) {
+    node->log = log;
+    node->save_output(y);
+  }
+  return y;
+}
+
+}  // namespace
+
+Tensor softmax(const Tensor& x) { return softmax("softmax", x, false); }
+Tensor log_softmax(const Tensor& x) { return softmax("log_softmax", x, true); }
+
+}  // namespace shardgrad
