@@ -1,0 +1,120 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <shardgrad/core/error.h>
+#include <shardgrad/train/config.h>
+
+#include "temporary_folder.h"
+
+namespace shardgrad {
+namespace {
+
+using ::testing::HasSubstr;
+using train::Config;
+using train::read_config;
+
+// What is said about a configuration file with this text.
+std::string refusal(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  TemporaryFolder folder;
+  folder.write("a.json", text);
+  std::string message = error_of([&] { read_config(folder / "a.json", overrides); });
+  for (size_t at; (at = message.find(folder.path() + "/")) != std::string::npos;)
+    message.erase(at, folder.path().size() + 1);
+  return message;
+}
+Config config_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  TemporaryFolder folder;
+  folder.write("a.json", text);
+  return read_config(folder / "a.json", overrides);
+}
+
+TEST(Config, NestedKeysDefaultsAndOverrides) {
+  Config config = config_of(R"({"batch": 64, "optimizer": {"name": "sgd", "lr": 1}})",
+                            {"batch=32", "model.layers=[4, 3, 2]", "optimizer.nesterov=true", "name=two words"});
+  EXPECT_EQ(config.batch, 32);
+  EXPECT_EQ(config.optimizer.lr, 1.0);
+  EXPECT_EQ(config.optimizer.momentum, 0.9);
+  EXPECT_TRUE(config.optimizer.nesterov);
+  EXPECT_EQ(config.model.layers, (std::vector<int64_t>{4, 3, 2}));
+  EXPECT_EQ(config.name, "two words");
+}
+
+TEST(Config, WhatIsWrittenIsReadBack) {
+  for (const char* optimizer : {"sgd", "adam"}) {
+    Config config = config_of(R"({"batch": 7, "optimizer": {"lr": 0.1, "no_decay": ["a", "*.b"]}, "trace": true})",
+                              {concat("optimizer.name=", optimizer)});
+    std::string text = to_json(config);
+    EXPECT_THAT(text, HasSubstr("\"no_decay\""));
+    EXPECT_EQ(to_json(config_of(text)), text);
+  }
+}
+
+TEST(Config, UnknownKeysNameTheNearestOne) {
+  EXPECT_EQ(refusal("{\n  \"batch\": 1,\n  \"optimzer\": {\"lr\": 1}\n}"),
+            "a.json:3: unknown key 'optimzer.lr'; did you mean 'optimizer.lr'? (`shardgrad train --keys` lists all)");
+  EXPECT_THAT(refusal("{}", {"lr=1"}), HasSubstr("--set lr=1: unknown key 'lr'; did you mean 'optimizer.lr'?"));
+  EXPECT_THAT(refusal("{\"optimizer\": 3}"), HasSubstr("unknown key 'optimizer'"));
+  EXPECT_THAT(refusal("{\"batch\": {\"size\": 3}}"), HasSubstr("unknown key 'batch.size'"));
+}
+
+TEST(Config, WrongTypesAndRangesSayWhatWasExpected) {
+  EXPECT_EQ(refusal(R"({"batch": "many"})"), "a.json:1: batch is \"many\", expected an integer from 1 to 1073741824");
+  EXPECT_EQ(refusal(R"({"batch": 2.5})"), "a.json:1: batch is 2.5, expected an integer from 1 to 1073741824");
+  EXPECT_EQ(refusal(R"({"batch": 0})"), "a.json:1: batch is 0, expected an integer from 1 to 1073741824");
+  EXPECT_EQ(refusal(R"({"seed": 18446744073709551615})"),
+            "a.json:1: seed is 18446744073709551615, expected an integer 0 or more");
+  EXPECT_EQ(refusal(R"({"trace": 1})"), "a.json:1: trace is 1, expected true or false");
+  EXPECT_EQ(refusal(R"({"batch": null})"), "a.json:1: batch is null, expected an integer from 1 to 1073741824");
+  EXPECT_EQ(refusal(R"({"optimizer": {"lr": 0}})"), "a.json:1: optimizer.lr is 0, expected a finite number above 0");
+  EXPECT_EQ(refusal(R"({"optimizer": {"momentum": 1}})"),
+            "a.json:1: optimizer.momentum is 1, expected a finite number from 0 to below 1");
+  EXPECT_EQ(refusal(R"({"device": "gpu"})"), "a.json:1: device is \"gpu\", expected one of cpu, acc");
+  EXPECT_EQ(refusal(R"({"model": {"layers": [3, "x"]}})"),
+            "a.json:1: model.layers is [3,\"x\"], expected a list, each an integer from 1 to 1073741824");
+  EXPECT_EQ(refusal(R"({"optimizer": {"name": "adam", "betas": [0.9]}})"),
+            "a.json:1: optimizer.betas is [0.9], expected a list of 2, each a finite number from 0 to below 1");
+}
+
+TEST(Config, NonFiniteNumbersAreRefused) {
+  EXPECT_THAT(refusal("{\n\"optimizer\": {\"lr\": 1e999}}"), HasSubstr("a.json:2: the number 1e999 is not finite"));
+  EXPECT_THAT(refusal("{\n\"optimizer\": {\"lr\": NaN}}"), HasSubstr("a.json:2: "));
+  EXPECT_THAT(refusal("{}", {"optimizer.lr=nan"}), HasSubstr("\"nan\", expected a finite number above 0"));
+  EXPECT_THAT(refusal("{}", {"optimizer.lr=-inf"}), HasSubstr("expected a finite number above 0"));
+  EXPECT_THAT(refusal("{}", {"optimizer.lr=1e999"}), HasSubstr("expected a finite number above 0"));
+}
+
+TEST(Config, DuplicateKeysNameBothPlaces) {
+  EXPECT_EQ(refusal("{\n\"batch\": 1,\n\"batch\": 2\n}"), "a.json:3: batch is given twice; first at a.json:2");
+  EXPECT_THAT(refusal("{\"optimizer.lr\": 1,\n\"optimizer\": {\"lr\": 2}}"),
+              HasSubstr("a.json:2: optimizer.lr is given twice; first at a.json:1"));
+  EXPECT_EQ(refusal("{}", {"batch=1", "batch=2"}), "--set batch=2: batch is given twice on the command line");
+}
+
+TEST(Config, EveryFaultIsListedAtOnce) {
+  EXPECT_EQ(refusal("{\"batch\": 0,\n\"epochs\": 0}", {"seed=-1"}),
+            "a.json:1: batch is 0, expected an integer from 1 to 1073741824\n"
+            "a.json:2: epochs is 0, expected an integer from 1 to 1073741824\n"
+            "--set seed=-1: seed is -1, expected an integer 0 or more");
+}
+
+TEST(Config, FilesThatAreNotOneObjectAreRefusedWithTheLine) {
+  EXPECT_THAT(refusal("{\n\"batch\" 3}"), HasSubstr("a.json:2: "));
+  EXPECT_THAT(refusal("{\"batch\": 3"), HasSubstr("a.json:1: "));
+  EXPECT_THAT(refusal(""), HasSubstr("a.json:1: "));
+  EXPECT_THAT(refusal("[1]"), HasSubstr("the file must hold one object"));
+  EXPECT_THAT(refusal("{\"model\": {\"layers\": [{\"a\": 1}]}}"), HasSubstr("an object is not possible here"));
+  EXPECT_THAT(error_of([] { read_config("no/such.json", {}); }),
+              HasSubstr("cannot read the configuration 'no/such.json': No such file or directory"));
+  EXPECT_THAT(refusal("{}", {"batch"}), HasSubstr("--set batch: write key=value"));
+}
+
+TEST(Config, SettingsWithoutEffectAreRefused) {
+  EXPECT_EQ(refusal(R"({"optimizer": {"name": "adamw", "momentum": 0.5}})"),
+            "a.json:1: optimizer.momentum means nothing to adamw; remove it or change optimizer.name");
+  EXPECT_THAT(refusal("{}", {"optimizer.eps=1"}), HasSubstr("optimizer.eps means nothing to sgd"));
+  EXPECT_THAT(refusal("{}", {"model.layers=[3]"}), HasSubstr("at least two widths"));
+  EXPECT_THAT(refusal("{}", {"name=a/b"}), HasSubstr("it names a folder"));
+}
+
+}  // namespace
+}  // namespace shardgrad

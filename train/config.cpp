@@ -1,0 +1,198 @@
+#include <shardgrad/train/config.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include <shardgrad/core/error.h>
+#include <shardgrad/train/config_fields.h>
+#include <shardgrad/train/settings.h>
+
+namespace shardgrad::train {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class T> constexpr bool kIsList = false;
+template <class T> constexpr bool kIsList<std::vector<T>> = true;
+
+template <class T> std::string range_text(const char* noun, const Rule& rule) {
+  if (std::isinf(rule.low) && std::isinf(rule.high)) return noun;
+  std::string low = concat(rule.above_low ? "above " : "from ", rule.low);
+  if (std::isinf(rule.high)) return concat(noun, " ", rule.above_low ? low : concat(rule.low, " or more"));
+  return concat(noun, " ", low, rule.below_high ? " to below " : " to ", T(rule.high));
+}
+
+// "a number above 0", "one of cpu, acc", …
+template <class T> std::string expected(const Rule& rule) {
+  if constexpr (std::is_same_v<T, bool>) return "true or false";
+  if constexpr (std::is_same_v<T, int64_t>) return range_text<T>("an integer", rule);
+  if constexpr (std::is_same_v<T, double>) return range_text<T>("a finite number", rule);
+  if constexpr (std::is_same_v<T, std::string>) {
+    std::string list;
+    for (const char* choice : rule.choices) list += concat(list.empty() ? "one of " : ", ", choice);
+    return list.empty() ? "a text" : list;
+  }
+  if constexpr (kIsList<T>) {
+    std::string count = rule.length ? concat("a list of ", rule.length) : "a list";
+    return concat(count, ", each ", expected<typename T::value_type>(rule));
+  }
+}
+
+bool in_range(double value, const Rule& rule) {
+  return std::isfinite(value) && (rule.above_low ? value > rule.low : value >= rule.low) &&
+         (rule.below_high ? value < rule.high : value <= rule.high);
+}
+
+/// Sets `field` from JSON; false when the value is not what the rule allows.
+template <class T> bool assign(T& field, const Json& value, const Rule& rule) {
+  if constexpr (kIsList<T>) {
+    if (!value.is_array() || (rule.length && value.size() != rule.length)) return false;
+    T list;
+    for (const Json& element : value)
+      if (!assign(list.emplace_back(), element, rule)) return false;
+    field = std::move(list);
+    return true;
+  } else {
+    if constexpr (std::is_same_v<T, bool>) {
+      if (!value.is_boolean()) return false;
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      if (!value.is_string()) return false;
+      auto same = [&](const char* choice) { return value.get<std::string>() == choice; };
+      if (rule.choices.size() && std::none_of(rule.choices.begin(), rule.choices.end(), same)) return false;
+    } else {
+      bool integer = value.is_number_integer() || value.is_number_unsigned();
+      if (!value.is_number() || (std::is_same_v<T, int64_t> && !integer)) return false;
+      if (!in_range(value.get<double>(), rule) || (integer && value.get<double>() >= 0x1p63)) return false;
+    }
+    field = value.get<T>();
+    return true;
+  }
+}
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0]++;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      size_t change = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({change, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+// Compared as a whole and by its last part, so that "lr" finds "optimizer.lr".
+std::string nearest_key(const std::string& key) {
+  std::string best;
+  size_t least = key.size() + 1;
+  Config config;
+  visit_fields(config, [&](std::string name, auto&, const Rule&, const char*) {
+    size_t distance = std::min(edit_distance(key, name), edit_distance(key, name.substr(name.rfind('.') + 1)));
+    if (distance < least) {
+      least = distance;
+      best = name;
+    }
+  });
+  return best;
+}
+
+void apply(Config& config, const Setting& setting, std::vector<std::string>& faults) {
+  bool known = false;
+  visit_fields(config, [&](const char* key, auto& field, const Rule& rule, const char*) {
+    if (setting.key != key) return;
+    known = true;
+    if (assign(field, Json::parse(setting.json), rule)) return;
+    using T = std::remove_reference_t<decltype(field)>;
+    faults.push_back(concat(setting.place, ": ", key, " is ", setting.json, ", expected ", expected<T>(rule)));
+  });
+  if (known) return;
+  faults.push_back(concat(setting.place, ": unknown key '", setting.key, "'; did you mean '", nearest_key(setting.key),
+                          "'? (`shardgrad train --keys` lists all)"));
+}
+
+bool means_nothing(const Config& config, const std::string& key) {
+  if (config.optimizer.name == "sgd") return key == "optimizer.betas" || key == "optimizer.eps";
+  return key == "optimizer.momentum" || key == "optimizer.nesterov";
+}
+
+// Settings that would silently do nothing, or that only fail together.
+void check_together(const Config& config, const std::vector<Setting>& settings, std::vector<std::string>& faults) {
+  for (const Setting& setting : settings)
+    if (means_nothing(config, setting.key))
+      faults.push_back(concat(setting.place, ": ", setting.key, " means nothing to ", config.optimizer.name,
+                              "; remove it or change optimizer.name"));
+  if (config.model.layers.size() < 2)
+    faults.push_back("model.layers needs at least two widths: those of the input and the output");
+  if (config.optimizer.nesterov && config.optimizer.momentum == 0)
+    faults.push_back("optimizer.nesterov needs a momentum above 0");
+  if (config.name.empty() || config.name.find('/') != std::string::npos || config.name[0] == '.')
+    faults.push_back(concat("name is '", config.name, "'; it names a folder: not empty, no '/', no leading '.'"));
+}
+
+std::vector<Setting> gather_settings(const std::string& path, const std::vector<std::string>& overrides,
+                                     std::vector<std::string>& faults) {
+  std::vector<Setting> settings = read_settings(path, faults);
+  std::set<std::string> given;
+  for (const std::string& text : overrides) {
+    Setting setting = parse_setting(text, faults);
+    if (setting.key.empty()) continue;
+    if (!given.insert(setting.key).second)
+      faults.push_back(concat(setting.place, ": ", setting.key, " is given twice on the command line"));
+    settings.push_back(std::move(setting));
+  }
+  return settings;
+}
+
+Json as_json(const Config& config) {
+  Json all = Json::object();
+  visit_fields(config, [&](std::string key, const auto& field, const Rule&, const char*) {
+    if (means_nothing(config, key)) return;
+    size_t dot = key.find('.');
+    if (dot == std::string::npos)
+      all[key] = field;
+    else
+      all[key.substr(0, dot)][key.substr(dot + 1)] = field;
+  });
+  return all;
+}
+
+}  // namespace
+
+Config read_config(const std::string& path, const std::vector<std::string>& overrides) {
+  std::vector<std::string> faults;
+  std::vector<Setting> settings = gather_settings(path, overrides, faults);
+  Config config;
+  for (const Setting& setting : settings) apply(config, setting, faults);
+  if (faults.empty()) check_together(config, settings, faults);
+  std::string all;
+  for (const std::string& fault : faults) all += (all.empty() ? "" : "\n") + fault;
+  if (!all.empty()) fail(all);
+  return config;
+}
+
+std::string to_json(const Config& config) { return as_json(config).dump(2) + "\n"; }
+
+std::string to_lines(const Config& config) {
+  std::string lines;
+  for (const auto& [key, value] : as_json(config).items())
+    lines += "  " + key + std::string(key.size() < 13 ? 13 - key.size() : 1, ' ') + value.dump() + "\n";
+  return lines;
+}
+
+std::string key_table() {
+  const Config kDefaults;
+  std::string table = "| key | default | may be | meaning |\n|---|---|---|---|\n";
+  visit_fields(kDefaults, [&](const char* key, const auto& field, const Rule& rule, const char* meaning) {
+    using T = std::remove_cvref_t<decltype(field)>;
+    table += concat("| `", key, "` | `", Json(field).dump(), "` | ", expected<T>(rule), " | ", meaning, " |\n");
+  });
+  return table;
+}
+
+}  // namespace shardgrad::train

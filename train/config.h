@@ -1,0 +1,61 @@
+#pragma once
+// What a training job is: every setting with its default. Read from a JSON file and `--set key=value`; anything that is
+// unknown, of the wrong type, out of range or given twice is refused with its place.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace shardgrad::train {
+
+struct Config {
+  std::string name = "run";
+  int64_t seed = 1;
+  std::string device = "cpu";
+  struct Data {
+    std::string name = "fashion_mnist";
+    std::string dir = "/usr/share/datasets/fashion-mnist";
+  } data;
+  struct Model {
+    std::vector<int64_t> layers{784, 256, 10};
+    std::string activation = "relu";
+  } model;
+  std::string loss = "cross_entropy";
+  struct Optimizer {
+    std::string name = "sgd";
+    double lr = 0.1, momentum = 0.9, weight_decay = 0, eps = 1e-8;
+    bool nesterov = false;
+    std::vector<double> betas{0.9, 0.999};
+    std::vector<std::string> no_decay{"*.bias"};
+  } optimizer;
+  struct Schedule {
+    std::string name = "constant";
+    int64_t warmup_steps = 0;
+    double final = 0;
+  } schedule;
+  int64_t batch = 256;
+  int64_t epochs = 10;
+  std::string strategy = "zero3";
+  struct Fsdp {
+    std::string wrap = "children";
+    int64_t wrap_numel = 100000;
+    int64_t prefetch = 1;
+    int64_t prefetch_bytes = 0;
+  } fsdp;
+  int64_t log_interval = 100;
+  std::string runs = "runs";
+  bool trace = false;
+};
+
+/// The defaults, changed by the file, changed by the overrides ("key=value"). Throws Error(input) with one line per
+/// fault, each naming file and line (or the override), the key, and what was expected.
+Config read_config(const std::string& path, const std::vector<std::string>& overrides);
+
+/// The whole configuration as JSON text; read_config reads it back.
+std::string to_json(const Config& config);
+/// One line per top-level key, for people.
+std::string to_lines(const Config& config);
+/// Every key with its default, what it may be, and its meaning, as a Markdown table.
+std::string key_table();
+
+}  // namespace shardgrad::train

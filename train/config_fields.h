@@ -1,0 +1,63 @@
+#pragma once
+// The one list of configuration keys, walked by reading, writing and the table of the documentation.
+
+#include <initializer_list>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <shardgrad/train/config.h>
+
+namespace shardgrad::train {
+
+/// What a value (each value, for a list) may be.
+struct Rule {
+  std::initializer_list<const char*> choices{};  ///< strings
+  double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
+  bool above_low = false, below_high = false;  ///< the limit itself is excluded
+  size_t length = 0;                           ///< exact length of a list; 0: one or more
+};
+
+/// Calls visit(key, field, rule, meaning) for every key. C is Config or const Config.
+template <class C, class Visit> void visit_fields(C& c, Visit&& visit) {
+  constexpr double kMost = 1 << 30;
+  using Choices = std::initializer_list<const char*>;
+  auto& o = c.optimizer;
+  auto text = [&](const char* key, auto& field, const char* meaning) { visit(key, field, Rule{}, meaning); };
+  auto choice = [&](const char* key, auto& field, Choices choices, const char* meaning) {
+    visit(key, field, Rule{.choices = choices}, meaning);
+  };
+  auto number = [&](const char* key, auto& field, Rule rule, const char* meaning) { visit(key, field, rule, meaning); };
+  text("name", c.name, "the run's folder is `runs`/NAME");
+  number("seed", c.seed, {.low = 0}, "initial weights and the order of samples are functions of it");
+  choice("device", c.device, {"cpu", "acc"}, "`acc` is host memory that behaves like an accelerator, for tests");
+  choice("data.name", c.data.name, {"fashion_mnist"}, "the data set");
+  text("data.dir", c.data.dir, "the folder with its files");
+  number("model.layers", c.model.layers, {.low = 1, .high = kMost}, "widths from input to output");
+  choice("model.activation", c.model.activation, {"relu", "gelu", "tanh", "sigmoid"}, "between layers");
+  choice("loss", c.loss, {"mse", "cross_entropy"}, "`mse` is on one-hot targets");
+  choice("optimizer.name", o.name, {"sgd", "adam", "adamw"}, "PyTorch's formulas");
+  number("optimizer.lr", o.lr, {.low = 0, .above_low = true}, "learning rate, before the schedule");
+  number("optimizer.momentum", o.momentum, {.low = 0, .high = 1, .below_high = true}, "sgd only");
+  number("optimizer.nesterov", o.nesterov, {}, "sgd only");
+  number("optimizer.betas", o.betas, {.low = 0, .high = 1, .below_high = true, .length = 2}, "adam and adamw only");
+  number("optimizer.eps", o.eps, {.low = 0, .above_low = true}, "adam and adamw only");
+  number("optimizer.weight_decay", o.weight_decay, {.low = 0}, "decoupled for adamw, added to the gradient otherwise");
+  text("optimizer.no_decay", o.no_decay, "parameter names without weight decay; `*` stands for any part");
+  choice("schedule.name", c.schedule.name, {"constant", "linear", "cosine"}, "of the learning rate, after the warm-up");
+  number("schedule.warmup_steps", c.schedule.warmup_steps, {.low = 0, .high = kMost}, "linear from 0");
+  number("schedule.final", c.schedule.final, {.low = 0, .high = 1}, "what is left of the learning rate at the end");
+  number("batch", c.batch, {.low = 1, .high = kMost}, "samples per step, all ranks together");
+  number("epochs", c.epochs, {.low = 1, .high = kMost}, "passes over the training samples");
+  choice("strategy", c.strategy, {"zero3", "zero2", "ddp"}, "what is sharded; it never changes the numbers");
+  choice("fsdp.wrap", c.fsdp.wrap, {"children", "size"}, "units: one per layer, or of at least `fsdp.wrap_numel`");
+  number("fsdp.wrap_numel", c.fsdp.wrap_numel, {.low = 1}, "parameters of a unit, for `size`");
+  number("fsdp.prefetch", c.fsdp.prefetch, {.low = 0, .high = 1000}, "units gathered ahead of the one that computes");
+  number("fsdp.prefetch_bytes", c.fsdp.prefetch_bytes, {.low = 0}, "bound for bytes gathered ahead; 0: none");
+  number("log_interval", c.log_interval, {.low = 1, .high = kMost}, "steps between progress lines");
+  text("runs", c.runs, "the folder of all runs");
+  number("trace", c.trace, {}, "write trace.json, a timeline for chrome://tracing or Perfetto");
+}
+
+}  // namespace shardgrad::train

@@ -1,0 +1,145 @@
+#include <shardgrad/train/settings.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include <shardgrad/core/error.h>
+
+namespace shardgrad::train {
+
+namespace {
+
+using Json = nlohmann::json;
+
+// nlohmann's events carry no position, so the text is read through an iterator that counts lines. A key's event comes
+// right after its closing quote, and the values of a key are placed at the key.
+class CountingIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+  CountingIterator(const char* at, int* line) : at_(at), line_(line) {}
+  reference operator*() const { return *at_; }
+  CountingIterator& operator++() {
+    *line_ += *at_++ == '\n';
+    return *this;
+  }
+  bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
+  bool operator!=(const CountingIterator& other) const { return at_ != other.at_; }
+
+ private:
+  const char* at_;
+  int* line_;
+};
+
+class Flattener : public nlohmann::json_sax<Json> {
+ public:
+  Flattener(const std::string& path, std::string_view text, const int& line, std::vector<std::string>& faults)
+      : path_(path), text_(text), line_(line), faults_(faults) {}
+  std::vector<Setting> settings;
+
+  bool null() override { return value(nullptr); }
+  bool boolean(bool v) override { return value(v); }
+  bool number_integer(number_integer_t v) override { return value(v); }
+  bool number_unsigned(number_unsigned_t v) override { return value(v); }
+  bool number_float(number_float_t v, const string_t&) override { return value(v); }
+  bool string(string_t& v) override { return value(v); }
+  bool binary(binary_t&) override { return value(nullptr); }
+  bool key(string_t& name) override {
+    if (arrays_.empty()) {
+      name_ = name;
+      place_ = path_ + ":" + std::to_string(line_);
+    }
+    return true;
+  }
+  bool start_object(size_t) override {
+    if (!arrays_.empty()) return refuse("an object is not possible here");
+    if (opened_) groups_.push_back(full_name());
+    opened_ = true;
+    return true;
+  }
+  bool end_object() override {
+    if (!groups_.empty()) groups_.pop_back();
+    return true;
+  }
+  bool start_array(size_t) override {
+    arrays_.push_back(Json::array());
+    return true;
+  }
+  bool end_array() override {
+    Json done = std::move(arrays_.back());
+    arrays_.pop_back();
+    return value(std::move(done));
+  }
+  bool parse_error(size_t position, const std::string& token, const Json::exception& error) override {
+    auto line = 1 + std::count(text_.begin(), text_.begin() + std::ptrdiff_t(std::min(position, text_.size())), '\n');
+    std::string what = error.id == 406 ? "the number " + token + " is not finite" : error.what();
+    if (size_t at = what.find(": syntax error"); at != std::string::npos) what = what.substr(at + 2);
+    faults_.push_back(concat(path_, ":", line, ": ", what));
+    return false;
+  }
+
+ private:
+  std::string full_name() const { return groups_.empty() ? name_ : groups_.back() + "." + name_; }
+  bool refuse(const char* why) {
+    faults_.push_back(concat(path_, ":", line_, ": ", why));
+    return false;
+  }
+  bool value(Json v) {
+    if (!arrays_.empty()) {
+      arrays_.back().push_back(std::move(v));
+      return true;
+    }
+    if (!opened_) return refuse("the file must hold one object: {\"key\": value, …}");
+    auto [first, added] = places_.emplace(full_name(), place_);
+    if (added)
+      settings.push_back({full_name(), v.dump(), place_});
+    else
+      faults_.push_back(concat(place_, ": ", full_name(), " is given twice; first at ", first->second));
+    return true;
+  }
+
+  std::string path_;
+  std::string_view text_;
+  const int& line_;
+  std::vector<std::string>& faults_;
+  bool opened_ = false;
+  std::string name_, place_;
+  std::vector<std::string> groups_;  // full names of the open objects
+  std::vector<Json> arrays_;         // open arrays
+  std::map<std::string, std::string> places_;
+};
+
+}  // namespace
+
+std::vector<Setting> read_settings(const std::string& path, std::vector<std::string>& faults) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in || in.bad()) {
+    faults.push_back(concat("cannot read the configuration '", path, "': ", std::strerror(errno)));
+    return {};
+  }
+  int line = 1;
+  Flattener flattener(path, text, line, faults);
+  Json::sax_parse(CountingIterator(text.data(), &line), CountingIterator(text.data() + text.size(), &line), &flattener);
+  return std::move(flattener.settings);
+}
+
+Setting parse_setting(const std::string& text, std::vector<std::string>& faults) {
+  size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    faults.push_back(concat("--set ", text, ": write key=value, for example --set optimizer.lr=0.1"));
+    return {};
+  }
+  std::string value = text.substr(equals + 1);
+  if (!Json::accept(value)) value = Json(value).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return {text.substr(0, equals), value, "--set " + text};
+}
+
+}  // namespace shardgrad::train
