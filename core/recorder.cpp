@@ -24,10 +24,19 @@ uint64_t Recorder::begin(Record record) {
   return next_ - 1;
 }
 
+Record* Recorder::find(uint64_t sequence) {
+  auto it = std::ranges::lower_bound(records_, sequence, {}, &Record::sequence);
+  return it != records_.end() && it->sequence == sequence ? &*it : nullptr;
+}
+
+void Recorder::start(uint64_t sequence) {
+  std::lock_guard lock(mutex_);
+  if (Record* record = find(sequence)) record->begin = now();
+}
+
 void Recorder::end(uint64_t sequence) {
   std::lock_guard lock(mutex_);
-  auto it = std::ranges::lower_bound(records_, sequence, {}, &Record::sequence);
-  if (it != records_.end() && it->sequence == sequence) it->end = now();
+  if (Record* record = find(sequence)) record->end = now();
 }
 
 void Recorder::instant(Record record) { end(begin(std::move(record))); }

@@ -30,6 +30,8 @@ class Recorder {
   explicit Recorder(size_t capacity = 4096) : capacity_(capacity) {}
   /// Adds a record, stamps its sequence and begin time, and returns the sequence.
   uint64_t begin(Record record);
+  /// Stamps the begin time anew: queued work starts to run.
+  void start(uint64_t sequence);
   /// Stamps the end time. Records that have left the list are ignored.
   void end(uint64_t sequence);
   /// A record with no duration.
@@ -53,6 +55,7 @@ class Recorder {
   bool tracing_ = false;
   double epoch_ = monotonic_seconds();
   static double monotonic_seconds();
+  Record* find(uint64_t sequence);
 };
 
 }  // namespace shardgrad

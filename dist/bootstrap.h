@@ -1,0 +1,46 @@
+#pragma once
+// How the ranks of a job find each other before there is a process group: by MPI, as processes forked on this node, as
+// threads, or alone.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <shardgrad/dist/rank_map.h>
+
+namespace shardgrad::dist {
+
+class Bootstrap {
+ public:
+  virtual ~Bootstrap() = default;
+  Bootstrap(const Bootstrap&) = delete;
+  /// "single", "threads", "forked" or "mpi".
+  const std::string& name() const { return name_; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const RankMap& ranks() const { return map_; }
+  int node_rank() const { return map_.node_rank(rank_); }
+  int local_rank() const { return map_.local_rank(rank_); }
+  int local_size() const { return map_.local_size(node_rank()); }
+
+  /// Every rank's blob, by rank. Called by all ranks. Throws when the calling thread's context is aborted meanwhile.
+  virtual std::vector<std::string> exchange(const std::string& mine) = 0;
+  void barrier() { exchange(""); }
+
+ protected:
+  Bootstrap(std::string name, int rank, int size, RankMap map)
+      : name_(std::move(name)), rank_(rank), size_(size), map_(std::move(map)) {}
+
+ private:
+  std::string name_;
+  int rank_, size_;
+  RankMap map_;
+};
+
+std::unique_ptr<Bootstrap> make_single_bootstrap();
+
+/// Ranks that share `memory`: zeroed when new, local_bootstrap_bytes(size) long, aligned to 128.
+std::unique_ptr<Bootstrap> make_local_bootstrap(std::string name, std::shared_ptr<void> memory, int rank, int size);
+size_t local_bootstrap_bytes(int size);
+
+}  // namespace shardgrad::dist

@@ -1,0 +1,72 @@
+#pragma once
+// One rank's end of the control channel, which runs beside the data path on host memory. It says where this rank is
+// (enter, leave), reports its failure (fail), and ends its waits when any rank has failed (check). A monitor
+// (dist/monitor.h) watches the other ranks through it.
+
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <shardgrad/core/context.h>
+#include <shardgrad/dist/control_page.h>
+
+namespace shardgrad::dist {
+
+class Control {
+ public:
+  /// Uses the calling thread's context: the job's failure aborts it.
+  Control(ControlPage page, int rank);
+  ~Control();
+  Control(const Control&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return page_.ranks(); }
+  const ControlPage& page() const { return page_; }
+
+  /// A group of these global ranks begins and ends. Returns the lane for the calls below.
+  int open_lane(uint64_t group, std::vector<int> members);
+  void close_lane(int lane);
+  /// This rank is in a collective from now on, or has finished it.
+  void enter(int lane, const Place& place) { my_lane(lane).place.store(place); }
+  void leave(int lane, uint64_t sequence) { my_lane(lane).finished.store(sequence, std::memory_order_release); }
+
+  /// Throws when the job has failed: this rank's own error, or Error(rank_failed) with the cause.
+  void check() {
+    if (page_.has_cause()) [[unlikely]]
+      context_.abort(cause_error());
+    context_.check_abort();
+  }
+  /// Reports that this rank fails with `error`, and ends its waits. The job's first failure becomes its cause.
+  void fail(std::exception_ptr error) noexcept;
+  /// Makes `sentence` the cause unless there is one, and ends this rank's waits with the cause.
+  void end_job(const std::string& sentence, int code = int(ErrorKind::rank_failed)) noexcept;
+  /// This rank's program is over without a failure.
+  void finish();
+  /// Throws the merged sentence about ranks that are in different collectives of this lane's group.
+  [[noreturn]] void throw_diverged(int lane);
+
+  /// One sentence on what each member of the lane's group is doing.
+  std::string whereabouts(int lane) const;
+  /// The members of a lane's group; empty for a free lane.
+  std::vector<int> members(int lane) const;
+
+ private:
+  Lane& my_lane(int lane) { return page_.row(rank_).lanes[lane]; }
+  std::exception_ptr cause_error() const;
+  std::string whereabouts_of(int rank, uint64_t group) const;
+
+  Context& context_;
+  ControlPage page_;
+  int rank_;
+  mutable std::mutex mutex_;
+  std::vector<std::vector<int>> members_;  // by lane
+};
+
+/// The sentence of an exception: what(), or a stand-in for foreign types.
+std::string describe(std::exception_ptr error);
+/// The exit code that goes with it: an Error's kind; otherwise rank_failed, or internal for a single process.
+int exit_code(std::exception_ptr error, int world_size);
+
+}  // namespace shardgrad::dist

@@ -1,0 +1,61 @@
+#pragma once
+// Collectives for ranks that can read each other's memory: threads of one process, or processes of one node with a
+// shared heap. Nobody sends anything. A rank offers its buffer, meets the others, reads what it needs out of theirs,
+// and meets them again before anybody's buffer changes:
+//
+//     reduce_scatter:  offer(full) · meet · shard = tree sum of slice[rank] over all ranks' full · meet
+//
+// A buffer that peers cannot read in place is staged: it goes through a small bounce region in as many rounds as it
+// takes, and then everybody takes part in the rounds.
+
+#include <cstddef>
+
+#include <shardgrad/dist/board.h>
+#include <shardgrad/dist/transport.h>
+
+namespace shardgrad::dist {
+
+class DirectTransport : public Transport {
+ public:
+  DirectTransport(std::string kind, std::shared_ptr<void> board, int rank, int size, std::shared_ptr<Control> control);
+
+  void all_gather(const Call& call, void* full, const void* shard, size_t bytes) override;
+  void reduce_scatter(const Call& call, void* shard, const void* full, int64_t n, DType dtype) override;
+  void all_reduce(const Call& call, void* data, int64_t n, DType dtype) override;
+  void broadcast(const Call& call, void* data, size_t bytes, int root) override;
+  void all_to_all(const Call& call, void* out, const void* in, size_t bytes) override;
+  void barrier(const Call& call) override;
+
+ protected:
+  /// True when peers can read these bytes in place; then `place` tells them where.
+  virtual bool offer(const void* data, size_t bytes, uint64_t& place) const = 0;
+  /// Where this process sees what `peer` offered at `place`.
+  virtual const std::byte* resolve(int peer, uint64_t place) const = 0;
+  /// The region that `peer` stages in; bounce_bytes() long.
+  virtual std::byte* bounce(int) const { return nullptr; }
+  virtual size_t bounce_bytes() const { return 0; }
+  /// Called when a collective ends early: returns when no peer reads this rank's memory.
+  void withdraw() noexcept;
+
+ private:
+  /// The part of a collective in which bytes [begin, end) of every part move.
+  struct Round {
+    size_t begin, end;
+  };
+  template <class Visit>
+  void rounds(const Call& call, const void* mine, int parts, size_t bytes, Visit&& visit);
+  bool open(const Call& call, const void* mine, size_t bytes);
+  void meet();
+  void begin_reading();
+  void end_reading() { board_.mine().reading.store(0); }
+  /// Bytes [round.begin, round.end) of part `part` of `peer`'s buffer.
+  const std::byte* piece(int peer, int part, Round round) const;
+
+  Board board_;
+  // The collective in progress.
+  std::vector<const std::byte*> sources_;  // by rank; null: staged
+  size_t part_bytes_ = 0;
+  std::vector<const void*> pieces_;
+};
+
+}  // namespace shardgrad::dist

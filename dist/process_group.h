@@ -1,0 +1,130 @@
+#pragma once
+// A group of ranks and the collectives between them. A collective is queued on the group's own stream and returns at
+// once; the Work it returns is waited for by a stream or by the host:
+//
+//     Work gathered = group.all_gather(full, shard, Label{"layers.0", "forward"});
+//     gathered.wait(compute);          // later work on `compute` sees the full tensor
+//
+// Every rank makes the same calls in the same order. This class does what all groups share: it checks arguments,
+// numbers the calls, records them, and tells the control channel; a Transport (dist/transport.h) only moves bytes.
+// Sums have one order on every transport and rank (dist/tree_sum.h), so the results are the same bits.
+
+#include <chrono>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <shardgrad/core/context.h>
+#include <shardgrad/core/tensor.h>
+#include <shardgrad/dist/control.h>
+#include <shardgrad/dist/transport.h>
+
+namespace shardgrad::dist {
+
+/// What a collective is for; shown by the recorder, the control channel and errors.
+struct Label {
+  std::string unit;   ///< the unit's name, empty outside units
+  std::string phase;  ///< "forward", "backward", "step", …
+};
+
+struct CollectiveOptions {
+  CollectiveOptions(Label label = {}, std::optional<Event> after = {}) : label(std::move(label)), after(after) {}
+  Label label;
+  /// What the collective starts after. Unset: everything queued so far on the compute stream of the tensors' device.
+  /// Event() waits for nothing; several events: stream().wait(each), then Event().
+  std::optional<Event> after;
+};
+
+/// A queued collective. Copyable; a default-constructed one is done.
+class Work {
+ public:
+  Work() = default;
+  explicit Work(Event event) : event_(std::move(event)) {}
+  /// Work queued on `stream` from now on starts after this collective.
+  void wait(Stream& stream) const { stream.wait(event_); }
+  /// Blocks the calling thread; throws the collective's failure, or the job's.
+  void host_wait() const { event_.host_wait(); }
+  bool done() const { return event_.done(); }
+  const Event& event() const { return event_; }
+
+ private:
+  Event event_;
+};
+
+struct GroupOptions {
+  /// "single", "threads", "shared_memory" or "mpi"; empty: the fastest that connects all ranks.
+  std::string kind;
+  /// A slow fake network: how long a collective that sends so many bytes is held up. See fixed_delay, random_delay.
+  std::function<std::chrono::microseconds(int64_t bytes_sent)> delay;
+  /// Shared memory: the most bytes of the heap a rank may use; 0: as much as the machine has.
+  size_t heap_limit = 0;
+};
+std::function<std::chrono::microseconds(int64_t)> fixed_delay(std::chrono::microseconds time);
+std::function<std::chrono::microseconds(int64_t)> random_delay(std::chrono::microseconds at_most, uint64_t seed);
+
+class ProcessGroup {
+ public:
+  /// Made by run_ranks, run_job and split. `members` are the global ranks, in the group's order. Uses the calling
+  /// thread's context, which must outlive the group.
+  ProcessGroup(std::unique_ptr<Transport> transport, std::shared_ptr<Control> control, std::vector<int> members,
+               uint64_t id, GroupOptions options);
+  ~ProcessGroup();
+  ProcessGroup(const ProcessGroup&) = delete;
+
+  int rank() const { return transport_->rank(); }
+  int size() const { return transport_->size(); }
+  int global_rank(int rank) const { return members_.at(size_t(rank)); }
+  const std::string& kind() const { return transport_->kind(); }
+  /// The memory that this group sends from and receives into without a copy. Device: the context's default.
+  const Ref<Allocator>& memory() const { return memory_; }
+  /// The FIFO that the group's collectives run on.
+  Stream& stream() { return *stream_; }
+  Control& control() { return *control_; }
+
+  // Collectives. Tensors of any dtype, on cpu, acc or meta (recorded, nothing moved); all of one call on one device and
+  // of one dtype. The tensors' memory must stay resident until the call is done. Wrong arguments throw Error(input)
+  // naming op, shapes, rank and unit. Versions (Storage::version) count all_reduce and broadcast as writes.
+
+  /// full = all ranks' shards in rank order. full.numel() == size() * shard.numel(); shard may be full's own slice.
+  Work all_gather(const Tensor& full, const Tensor& shard, const CollectiveOptions& options = {});
+  /// shard = this rank's slice of the sum of all ranks' full. full.numel() == size() * shard.numel(); shard may be
+  /// full's own slice.
+  Work reduce_scatter(const Tensor& shard, const Tensor& full, const CollectiveOptions& options = {});
+  /// t = the sum of all ranks' t.
+  Work all_reduce(const Tensor& t, const CollectiveOptions& options = {});
+  /// t = root's t.
+  Work broadcast(const Tensor& t, int root, const CollectiveOptions& options = {});
+  /// Slice r of `in` goes to rank r; slice r of `out` comes from rank r. Equal sizes, divisible by size(); no overlap.
+  Work all_to_all(const Tensor& out, const Tensor& in, const CollectiveOptions& options = {});
+  /// Returns when every rank has called it and everything queued before on the group's stream has run.
+  void barrier(const CollectiveOptions& options = {});
+
+  /// One group for each color, of the ranks that gave it, ordered by (key, rank). Called by all ranks; blocks.
+  std::unique_ptr<ProcessGroup> split(int color, int key);
+
+ private:
+  struct Operation;
+  Work launch(Operation operation, const CollectiveOptions& options);
+  void run(const Operation& operation, const Place& place, uint64_t record);
+  std::string who(const char* op, const Label& label) const;
+  std::vector<int64_t> share(const std::vector<int64_t>& mine, const char* what);
+  void wait_before(const CollectiveOptions& options, Device device);
+
+  Context& context_;
+  std::unique_ptr<Transport> transport_;
+  std::shared_ptr<Control> control_;
+  std::vector<int> members_;
+  uint64_t id_;
+  GroupOptions options_;
+  int lane_;
+  uint64_t sequence_ = 0;
+  int splits_ = 0;
+  int exceptions_;
+  Ref<Allocator> memory_;
+  std::unique_ptr<Stream> stream_;  // last: drained before anything above goes
+};
+
+}  // namespace shardgrad::dist

@@ -1,0 +1,22 @@
+#include <shardgrad/dist/rank_map.h>
+
+#include <algorithm>
+
+namespace shardgrad::dist {
+
+RankMap::RankMap(const std::vector<std::string>& hosts) {
+  std::vector<std::string> nodes;
+  for (size_t r = 0; r < hosts.size(); ++r) {
+    auto found = std::ranges::find(nodes, hosts[r]);
+    int node = int(found - nodes.begin());
+    if (found == nodes.end()) {
+      nodes.push_back(hosts[r]);
+      ranks_of_.emplace_back();
+    }
+    node_of_.push_back(node);
+    local_of_.push_back(int(ranks_of_[size_t(node)].size()));
+    ranks_of_[size_t(node)].push_back(int(r));
+  }
+}
+
+}  // namespace shardgrad::dist

@@ -1,0 +1,26 @@
+#pragma once
+// A rank is one number, 0 … W-1, and also a pair (node, local rank on that node). The two map one to one, for nodes
+// with unequal numbers of ranks and for ranks dealt out to nodes in any order.
+
+#include <string>
+#include <vector>
+
+namespace shardgrad::dist {
+
+class RankMap {
+ public:
+  /// hosts[r] names the machine of rank r. Nodes are numbered by first appearance, local ranks by global order.
+  explicit RankMap(const std::vector<std::string>& hosts);
+  int world_size() const { return int(node_of_.size()); }
+  int node_count() const { return int(ranks_of_.size()); }
+  int node_rank(int global) const { return node_of_.at(size_t(global)); }
+  int local_rank(int global) const { return local_of_.at(size_t(global)); }
+  int local_size(int node) const { return int(ranks_of_.at(size_t(node)).size()); }
+  int global_rank(int node, int local) const { return ranks_of_.at(size_t(node)).at(size_t(local)); }
+
+ private:
+  std::vector<int> node_of_, local_of_;
+  std::vector<std::vector<int>> ranks_of_;
+};
+
+}  // namespace shardgrad::dist

@@ -1,0 +1,55 @@
+#include <cstring>
+
+#include <shardgrad/dist/transports.h>
+
+namespace shardgrad::dist {
+namespace {
+
+void copy(void* to, const void* from, size_t bytes) {
+  if (to != from && bytes > 0) std::memmove(to, from, bytes);
+}
+
+class SingleTransport final : public Transport {
+ public:
+  explicit SingleTransport(std::shared_ptr<Control> control) : Transport("single", 0, 1, std::move(control)) {}
+  void all_gather(const Call&, void* full, const void* shard, size_t bytes) override { copy(full, shard, bytes); }
+  void reduce_scatter(const Call&, void* shard, const void* full, int64_t n, DType dtype) override {
+    copy(shard, full, size_t(n) * size_of(dtype));
+  }
+  void all_reduce(const Call&, void*, int64_t, DType) override {}
+  void broadcast(const Call&, void*, size_t, int) override {}
+  void all_to_all(const Call&, void* out, const void* in, size_t bytes) override { copy(out, in, bytes); }
+  void barrier(const Call&) override {}
+  int64_t invite(int) override { return 0; }
+  std::unique_ptr<Transport> join(int64_t, const std::vector<int>&, int) override {
+    return make_single_transport(shared_control());
+  }
+};
+
+class AbsentTransport final : public Transport {
+ public:
+  AbsentTransport(int rank, int size, std::shared_ptr<Control> control)
+      : Transport("absent", rank, size, std::move(control)) {}
+  void all_gather(const Call&, void*, const void*, size_t) override {}
+  void reduce_scatter(const Call&, void*, const void*, int64_t, DType) override {}
+  void all_reduce(const Call&, void*, int64_t, DType) override {}
+  void broadcast(const Call&, void*, size_t, int) override {}
+  void all_to_all(const Call&, void*, const void*, size_t) override {}
+  void barrier(const Call&) override {}
+  int64_t invite(int) override { return 0; }
+  std::unique_ptr<Transport> join(int64_t, const std::vector<int>&, int) override {
+    fail("split: a world that is not there (kind 'absent') cannot be split");
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_single_transport(std::shared_ptr<Control> control) {
+  return std::make_unique<SingleTransport>(std::move(control));
+}
+
+std::unique_ptr<Transport> make_absent_transport(int rank, int size, std::shared_ptr<Control> control) {
+  return std::make_unique<AbsentTransport>(rank, size, std::move(control));
+}
+
+}  // namespace shardgrad::dist

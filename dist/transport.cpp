@@ -1,0 +1,15 @@
+#include <shardgrad/dist/transport.h>
+
+#include <shardgrad/core/context.h>
+
+namespace shardgrad::dist {
+
+Ref<Allocator> Transport::memory(Device device) { return context().backend(device).memory(); }
+
+void Transport::check() const {
+  control_->check();
+  if (abandoned_.load(std::memory_order_acquire))
+    fail_as(ErrorKind::rank_failed, "this rank leaves its ", kind_, " group with collectives unfinished");
+}
+
+}  // namespace shardgrad::dist

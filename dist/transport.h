@@ -1,0 +1,69 @@
+#pragma once
+// How bytes move between the ranks of one group. All calls are made by the group's stream, one after the other, with
+// host addresses; arguments have been checked. A transport waits only in loops that call check(), so every wait ends
+// when the job does. One file per implementation.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <shardgrad/core/allocator.h>
+#include <shardgrad/core/dtype.h>
+#include <shardgrad/dist/control.h>
+
+namespace shardgrad::dist {
+
+/// One collective as all ranks see it.
+struct Call {
+  uint64_t sequence = 0;     ///< the group's how-manieth call, from 1
+  uint64_t fingerprint = 0;  ///< equal on all ranks when they make the same call
+  int lane = 0;              ///< the group's lane of the control channel
+};
+
+class Transport {
+ public:
+  Transport(std::string kind, int rank, int size, std::shared_ptr<Control> control)
+      : kind_(std::move(kind)), rank_(rank), size_(size), control_(std::move(control)) {}
+  virtual ~Transport() = default;
+  Transport(const Transport&) = delete;
+
+  const std::string& kind() const { return kind_; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  /// full (size · bytes) = all shards; shard may be its own slice.
+  virtual void all_gather(const Call& call, void* full, const void* shard, size_t bytes) = 0;
+  /// shard (n elements) = the tree sum of slice rank() of every rank's full; shard may be its own slice.
+  virtual void reduce_scatter(const Call& call, void* shard, const void* full, int64_t n, DType dtype) = 0;
+  virtual void all_reduce(const Call& call, void* data, int64_t n, DType dtype) = 0;
+  virtual void broadcast(const Call& call, void* data, size_t bytes, int root) = 0;
+  /// out and in hold size() parts of `bytes` each.
+  virtual void all_to_all(const Call& call, void* out, const void* in, size_t bytes) = 0;
+  virtual void barrier(const Call& call) = 0;
+
+  /// Memory that this transport sends from without a copy.
+  virtual Ref<Allocator> memory(Device device);
+
+  /// Splitting: rank 0 of the new group calls invite(), its word reaches the members, each calls join().
+  virtual int64_t invite(int size) = 0;
+  virtual std::unique_ptr<Transport> join(int64_t invitation, const std::vector<int>& members, int rank) = 0;
+
+  /// Calls in flight and later ones end with an error: this rank leaves without finishing them.
+  void abandon() { abandoned_.store(true, std::memory_order_release); }
+
+ protected:
+  /// Throws when waiting has become pointless.
+  void check() const;
+  Control& control() const { return *control_; }
+  const std::shared_ptr<Control>& shared_control() const { return control_; }
+
+ private:
+  std::string kind_;
+  int rank_, size_;
+  std::shared_ptr<Control> control_;
+  std::atomic<bool> abandoned_{false};
+};
+
+}  // namespace shardgrad::dist

@@ -1,0 +1,21 @@
+#pragma once
+// The transports that exist. Each is one file.
+
+#include <memory>
+
+#include <shardgrad/dist/transport.h>
+
+namespace shardgrad::dist {
+
+/// One rank alone: every collective is a copy, or nothing.
+std::unique_ptr<Transport> make_single_transport(std::shared_ptr<Control> control);
+
+/// Rank `rank` of `size` in a world that is not there: everything is checked and recorded, nothing moves. For `plan`.
+std::unique_ptr<Transport> make_absent_transport(int rank, int size, std::shared_ptr<Control> control);
+
+/// Ranks that are threads of one process and read each other's memory. `board` is shared by all of them: zeroed,
+/// Board::board_bytes(size) long, aligned to 64.
+std::unique_ptr<Transport> make_threads_transport(std::shared_ptr<void> board, int rank, int size,
+                                                  std::shared_ptr<Control> control);
+
+}  // namespace shardgrad::dist

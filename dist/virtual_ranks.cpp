@@ -1,0 +1,93 @@
+#include <shardgrad/dist/virtual_ranks.h>
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include <shardgrad/dist/board.h>
+#include <shardgrad/dist/transports.h>
+
+namespace shardgrad::dist {
+namespace {
+
+std::shared_ptr<void> zeroed(size_t bytes) {
+  std::shared_ptr<void> memory(std::aligned_alloc(128, (bytes + 127) / 128 * 128), std::free);
+  std::memset(memory.get(), 0, bytes);
+  return memory;
+}
+
+// What the ranks of one run_ranks share.
+struct World {
+  int size;
+  const VirtualOptions& options;
+  ControlPage page;
+  std::shared_ptr<void> board;
+  std::vector<std::exception_ptr> failures;
+};
+
+std::unique_ptr<Transport> make_transport(World& world, int rank, const std::shared_ptr<Control>& control) {
+  const std::string& kind = world.options.group.kind;
+  if (kind == "single" || (kind.empty() && world.size == 1)) {
+    SG_CHECK(world.size == 1, "run_ranks: a group of kind 'single' has one rank, not ", world.size);
+    return make_single_transport(control);
+  }
+  SG_CHECK(kind.empty() || kind == "threads", "run_ranks: there is no group of kind '", kind,
+           "' for threads; choose threads or single");
+  return make_threads_transport(world.board, rank, world.size, control);
+}
+
+int cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+void run_rank(World& world, int rank, const std::function<void(ProcessGroup&)>& body) {
+  const VirtualOptions& o = world.options;
+  Context::Options options;
+  options.rank = rank;
+  options.world_size = world.size;
+  options.seed = o.seed;
+  options.threads = o.threads > 0 ? o.threads : std::max(1, cores() / world.size);
+  options.device = o.device;
+  options.check_streams = o.check_streams;
+  options.delay_seed = o.delay_seed == 0 ? 0 : o.delay_seed + uint64_t(rank) * 7919;
+  options.max_delay = o.max_delay;
+  Context context(options);
+  auto control = std::make_shared<Control>(world.page, rank);
+  try {
+    std::vector<int> members;
+    for (int r = 0; r < world.size; ++r) members.push_back(r);
+    ProcessGroup group(make_transport(world, rank, control), control, std::move(members), 1, o.group);
+    try {
+      body(group);
+      group.stream().synchronize();
+    } catch (...) {
+      control->fail(std::current_exception());  // before the group goes, which its peers wait in
+      throw;
+    }
+  } catch (...) {
+    world.failures[size_t(rank)] = std::current_exception();
+    control->fail(std::current_exception());
+  }
+  control->finish();
+}
+
+}  // namespace
+
+void run_ranks(int world_size, const std::function<void(ProcessGroup&)>& body, const VirtualOptions& options) {
+  SG_CHECK(world_size >= 1, "run_ranks: ", world_size, " ranks are not possible");
+  World world{world_size, options, make_private_page(world_size), zeroed(Board::board_bytes(world_size)),
+              std::vector<std::exception_ptr>(size_t(world_size))};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world_size; ++rank) threads.emplace_back(run_rank, std::ref(world), rank, std::cref(body));
+  for (std::thread& thread : threads) thread.join();
+  if (!world.page.has_cause()) return;
+  auto first = world.failures[size_t(world.page.header().rank.load())];
+  if (!first) first = *std::ranges::find_if(world.failures, [](const auto& failure) { return bool(failure); });
+  std::rethrow_exception(first);
+}
+
+}  // namespace shardgrad::dist

@@ -1,0 +1,303 @@
+#pragma once
+// One suite for every kind of group: each case is a small program that all ranks run. The groups' tests (threads,
+// forked processes, MPI) run all of them.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <shardgrad/dist/process_group.h>
+
+namespace shardgrad::dist::testing {
+
+struct GroupCase {
+  const char* name;
+  std::function<void(ProcessGroup&)> run;
+};
+
+inline const std::vector<int64_t> kSizes = {0, 1, 3, 17, 1000, 4099};
+inline const std::vector<DType> kDTypes = {DType::f32, DType::f64, DType::bf16, DType::f16,
+                                           DType::i32, DType::i64, DType::u8};
+
+/// Where a tensor of a case lives. `mixed`: odd ranks in group memory, even ranks outside.
+enum class Where { group_memory, plain, mixed };
+
+inline Tensor make(ProcessGroup& group, int64_t n, DType dtype, Where where) {
+  bool inside = where == Where::group_memory || (where == Where::mixed && group.rank() % 2 == 1);
+  size_t bytes = size_t(n) * size_of(dtype);
+  if (!inside) return empty({n}, {dtype, kCpu});
+  return Tensor(Storage::make(bytes, group.memory(), {Category::communication, 0}), 0, {n}, dtype);
+}
+
+/// Rank `rank`'s n values: a function of (rank, index). Floats of all sizes, so that the order of a sum shows.
+template <class T>
+std::vector<T> values(int rank, int64_t n) {
+  std::mt19937 random(unsigned(rank) * 7919 + 17);
+  std::vector<T> result(static_cast<size_t>(n));
+  for (T& value : result) {
+    double x = std::uniform_real_distribution(-1.0, 1.0)(random) * double(1 << random() % 8);
+    if constexpr (std::is_integral_v<T>)
+      value = T(random() % 100);
+    else
+      value = T(float(x));
+  }
+  return result;
+}
+
+/// The sum over ranks in tree order, written the plain way: one element, one level at a time.
+template <class T>
+T tree_sum_of(const std::vector<T>& parts) {
+  using A = std::conditional_t<sizeof(T) == 2, float, T>;
+  std::vector<A> level;
+  for (T part : parts) level.push_back(A(part));
+  while (level.size() > 1) {
+    std::vector<A> next;
+    for (size_t i = 0; i + 1 < level.size(); i += 2) next.push_back(A(level[i] + level[i + 1]));
+    if (level.size() % 2 == 1) next.push_back(level.back());
+    level = next;
+  }
+  return T(level[0]);
+}
+
+template <class T>
+std::vector<T> reduced(int size, int64_t n) {
+  std::vector<std::vector<T>> all;
+  for (int r = 0; r < size; ++r) all.push_back(values<T>(r, n));
+  std::vector<T> result;
+  for (int64_t i = 0; i < n; ++i) {
+    std::vector<T> parts;
+    for (auto& rank : all) parts.push_back(rank[size_t(i)]);
+    result.push_back(tree_sum_of(parts));
+  }
+  return result;
+}
+
+template <class T>
+void fill(const Tensor& t, const std::vector<T>& from) {
+  copy_into(t, from_vector(from, {t.numel()}));
+}
+
+/// Bits, so that -0 differs from 0 and NaN equals NaN.
+template <class T>
+void expect_same_bits(const Tensor& t, const std::vector<T>& expected, const std::string& what) {
+  std::vector<T> actual = t.to_vector<T>();
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  bool same = actual.empty() || std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(T)) == 0;
+  EXPECT_TRUE(same) << what;
+}
+
+/// Calls body.operator()<T>(n, place, text) for every dtype, size and place.
+template <class Body>
+void for_all(ProcessGroup& group, Body&& body) {
+  for (DType dtype : kDTypes)
+    for (int64_t n : kSizes)
+      for (Where place : {Where::group_memory, Where::plain, Where::mixed})
+        dispatch(dtype, [&]<class T>() {
+          body.template operator()<T>(n, place, concat(dtype, " n=", n, " place ", int(place), " rank ", group.rank()));
+        });
+}
+
+template <class T>
+std::vector<T> slice(const std::vector<T>& all, int64_t begin, int64_t n) {
+  return {all.begin() + begin, all.begin() + begin + n};
+}
+
+inline void all_gather_puts_shards_in_rank_order(ProcessGroup& group) {
+  for_all(group, [&]<class T>(int64_t n, Where place, const std::string& what) {
+    std::vector<T> expected;
+    for (int r = 0; r < group.size(); ++r) {
+      std::vector<T> part = values<T>(r, n);
+      expected.insert(expected.end(), part.begin(), part.end());
+    }
+    Tensor full = make(group, n * group.size(), dtype_of<T>, place), shard = make(group, n, dtype_of<T>, place);
+    fill(shard, values<T>(group.rank(), n));
+    group.all_gather(full, shard).host_wait();
+    expect_same_bits(full, expected, what);
+
+    Tensor own = make(group, n * group.size(), dtype_of<T>, place);
+    Tensor slice = own.rows(n * group.rank(), n * (group.rank() + 1));
+    fill(slice, values<T>(group.rank(), n));
+    group.all_gather(own, slice).host_wait();
+    expect_same_bits(own, expected, what + " in place");
+  });
+}
+
+inline void reduce_scatter_sums_in_tree_order(ProcessGroup& group) {
+  for_all(group, [&]<class T>(int64_t n, Where place, const std::string& what) {
+    int64_t total = n * group.size();
+    std::vector<T> expected = slice(reduced<T>(group.size(), total), n * group.rank(), n);
+    Tensor full = make(group, total, dtype_of<T>, place), shard = make(group, n, dtype_of<T>, place);
+    fill(full, values<T>(group.rank(), total));
+    group.reduce_scatter(shard, full).host_wait();
+    expect_same_bits(shard, expected, what);
+    expect_same_bits(full, values<T>(group.rank(), total), what + " leaves its input alone");
+
+    Tensor own = full.rows(n * group.rank(), n * (group.rank() + 1));
+    group.reduce_scatter(own, full).host_wait();
+    expect_same_bits(own, expected, what + " in place");
+  });
+}
+
+inline void all_reduce_sums_in_tree_order(ProcessGroup& group) {
+  for_all(group, [&]<class T>(int64_t n, Where place, const std::string& what) {
+    Tensor t = make(group, n, dtype_of<T>, place);
+    fill(t, values<T>(group.rank(), n));
+    group.all_reduce(t).host_wait();
+    expect_same_bits(t, reduced<T>(group.size(), n), what);
+  });
+}
+
+inline void broadcast_copies_the_root(ProcessGroup& group) {
+  for (int root = 0; root < group.size(); ++root)
+    for_all(group, [&]<class T>(int64_t n, Where place, const std::string& what) {
+      Tensor t = make(group, n, dtype_of<T>, place);
+      fill(t, values<T>(group.rank(), n));
+      group.broadcast(t, root).host_wait();
+      expect_same_bits(t, values<T>(root, n), what + concat(" root ", root));
+    });
+}
+
+inline void all_to_all_transposes(ProcessGroup& group) {
+  for_all(group, [&]<class T>(int64_t n, Where place, const std::string& what) {
+    int64_t total = n * group.size();
+    std::vector<T> expected;
+    for (int r = 0; r < group.size(); ++r)
+      for (T value : slice(values<T>(r, total), n * group.rank(), n)) expected.push_back(value);
+    Tensor in = make(group, total, dtype_of<T>, place), out = make(group, total, dtype_of<T>, place);
+    fill(in, values<T>(group.rank(), total));
+    group.all_to_all(out, in).host_wait();
+    expect_same_bits(out, expected, what);
+  });
+}
+
+inline void queued_collectives_run_in_order(ProcessGroup& group) {
+  constexpr int kCalls = 50;
+  int64_t n = 33;
+  std::vector<Tensor> tensors;
+  for (int i = 0; i < kCalls; ++i) {
+    tensors.push_back(make(group, n, DType::i64, Where::group_memory));
+    fill(tensors.back(), std::vector<int64_t>(size_t(n), i + group.rank()));
+    group.all_reduce(tensors.back());
+  }
+  group.barrier();
+  int64_t ranks = group.size();
+  for (int i = 0; i < kCalls; ++i)
+    expect_same_bits(tensors[size_t(i)], std::vector<int64_t>(size_t(n), i * ranks + ranks * (ranks - 1) / 2),
+                     concat("call ", i));
+}
+
+inline void expect_sum_of_members(ProcessGroup& group) {
+  int64_t expected = 0;
+  for (int r = 0; r < group.size(); ++r) expected += group.global_rank(r);
+  Tensor t = from_vector<int64_t>({group.global_rank(group.rank())}, {1});
+  group.all_reduce(t).host_wait();
+  EXPECT_EQ(t.item(), double(expected));
+}
+
+inline void split_groups_are_groups(ProcessGroup& group) {
+  auto parity = group.split(group.rank() % 2, group.rank());
+  EXPECT_EQ(parity->size(), (group.size() + 1 - group.rank() % 2) / 2);
+  EXPECT_EQ(parity->global_rank(parity->rank()), group.global_rank(group.rank()));
+  expect_sum_of_members(*parity);
+  reduce_scatter_sums_in_tree_order(*parity);
+
+  auto reversed = group.split(0, -group.rank());
+  EXPECT_EQ(reversed->rank(), group.size() - 1 - group.rank());
+  Tensor t = from_vector<int64_t>({group.rank()}, {1});
+  reversed->broadcast(t, 0).host_wait();
+  EXPECT_EQ(t.item(), group.size() - 1);
+
+  auto alone = parity->split(parity->rank(), 0);
+  EXPECT_EQ(alone->size(), 1);
+  expect_sum_of_members(*alone);
+  expect_sum_of_members(group);
+}
+
+/// The message of the Error(input) that `call` throws.
+inline std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    return error.what();
+  }
+  ADD_FAILURE() << "not refused";
+  return "";
+}
+
+inline void misuse_is_refused_by_name(ProcessGroup& group) {
+  int size = group.size();
+  Tensor shard = empty({5}), full = empty({5 * size}), wrong = empty({5 * size + 1});
+  Tensor other = empty({5 * size}, DType::i32);
+  std::string text = refusal([&] { group.all_gather(wrong, shard, Label{"layers.0", "forward"}); });
+  EXPECT_NE(text.find(concat("all_gather on rank ", group.rank(), " of ", size, " (unit 'layers.0')")), text.npos)
+      << text;
+  EXPECT_NE(text.find(concat("f32[", 5 * size + 1, "]")), text.npos) << text;
+  EXPECT_NE(text.find("f32[5]"), text.npos) << text;
+  EXPECT_NE(refusal([&] { group.all_gather(other, shard); }).find("i32"), text.npos);
+  EXPECT_NE(refusal([&] { group.reduce_scatter(shard, wrong); }).find("reduce_scatter"), text.npos);
+  EXPECT_NE(refusal([&] { group.broadcast(full, size); }).find(concat("root ", size)), text.npos);
+  EXPECT_NE(refusal([&] { group.all_to_all(wrong, full); }).find("all_to_all"), text.npos);
+  EXPECT_NE(refusal([&] { group.all_to_all(full, full); }).find("overlap"), text.npos);
+  if (size > 1) {
+    Tensor middle = full.rows(2, 7);
+    EXPECT_NE(refusal([&] { group.all_gather(full, middle); }).find("overlaps full"), text.npos);
+  }
+  Tensor elsewhere = empty({5}, kMeta);
+  EXPECT_NE(refusal([&] { group.all_gather(full, elsewhere); }).find("meta"), text.npos);
+  EXPECT_NE(refusal([&] { group.all_reduce(Tensor()); }).find("undefined"), text.npos);
+  group.barrier();
+}
+
+inline void records_name_every_call_and_its_exact_bytes(ProcessGroup& group) {
+  Context& ctx = context();
+  ctx.recorder().clear();
+  int64_t before = ctx.recorder().total_bytes_sent(), size = group.size();
+  Tensor full = empty({12 * size}), shard = empty({12});
+  group.all_gather(full, shard, Label{"u1", "forward"});
+  group.reduce_scatter(shard, full, Label{"u1", "backward"});
+  group.barrier();
+  std::vector<Record> records = ctx.recorder().records();
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(records[0].op, "all_gather");
+  EXPECT_EQ(records[0].unit, "u1");
+  EXPECT_EQ(records[0].phase, "forward");
+  EXPECT_EQ(records[1].op, "reduce_scatter");
+  for (int i : {0, 1}) {
+    EXPECT_EQ(records[size_t(i)].elements, 12 * size);
+    EXPECT_EQ(records[size_t(i)].bytes_sent, 12 * size * 4 * (size - 1) / size);
+    EXPECT_GE(records[size_t(i)].end, records[size_t(i)].begin);
+  }
+  EXPECT_EQ(ctx.recorder().total_bytes_sent() - before, 2 * 12 * 4 * (size - 1));
+}
+
+inline void meta_is_recorded_and_not_moved(ProcessGroup& group) {
+  Context& ctx = context();
+  ctx.recorder().clear();
+  int64_t huge = int64_t(1) << 40;
+  Tensor full = empty({huge * group.size()}, kMeta), shard = empty({huge}, kMeta);
+  EXPECT_TRUE(group.all_gather(full, shard, Label{"u", "forward"}).done());
+  EXPECT_EQ(ctx.recorder().records().at(0).bytes_sent, huge * 4 * (group.size() - 1));
+}
+
+inline const std::vector<GroupCase>& group_cases() {
+  static const std::vector<GroupCase> cases = {
+      {"all_gather_puts_shards_in_rank_order", all_gather_puts_shards_in_rank_order},
+      {"reduce_scatter_sums_in_tree_order", reduce_scatter_sums_in_tree_order},
+      {"all_reduce_sums_in_tree_order", all_reduce_sums_in_tree_order},
+      {"broadcast_copies_the_root", broadcast_copies_the_root},
+      {"all_to_all_transposes", all_to_all_transposes},
+      {"queued_collectives_run_in_order", queued_collectives_run_in_order},
+      {"split_groups_are_groups", split_groups_are_groups},
+      {"misuse_is_refused_by_name", misuse_is_refused_by_name},
+      {"records_name_every_call_and_its_exact_bytes", records_name_every_call_and_its_exact_bytes},
+      {"meta_is_recorded_and_not_moved", meta_is_recorded_and_not_moved},
+  };
+  return cases;
+}
+
+}  // namespace shardgrad::dist::testing

@@ -1,0 +1,40 @@
+// The suite of group_cases.h over groups within one process: every kind, 1 to 6 ranks.
+
+#include <shardgrad/dist/virtual_ranks.h>
+#include <tests/dist/group_cases.h>
+
+namespace shardgrad::dist::testing {
+namespace {
+
+struct Setting {
+  const char* kind;
+  int size;
+  Device device;
+};
+
+class Groups : public ::testing::TestWithParam<std::tuple<Setting, size_t>> {};
+
+TEST_P(Groups, Case) {
+  auto [setting, index] = GetParam();
+  VirtualOptions options;
+  options.group.kind = setting.kind;
+  options.device = setting.device;
+  run_ranks(setting.size, group_cases()[index].run, options);
+}
+
+const std::vector<Setting> kSettings = {{"single", 1, kCpu},  {"single", 1, kAcc},  {"threads", 1, kCpu},
+                                        {"threads", 2, kCpu}, {"threads", 3, kCpu}, {"threads", 4, kCpu},
+                                        {"threads", 5, kCpu}, {"threads", 6, kCpu}};
+
+std::string name_of_case(const ::testing::TestParamInfo<Groups::ParamType>& info) {
+  const auto& [setting, index] = info.param;
+  return concat(setting.kind, "_", name_of(setting.device.kind), "_", setting.size, "_", group_cases()[index].name);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Groups,
+                         ::testing::Combine(::testing::ValuesIn(kSettings),
+                                            ::testing::Range(size_t(0), group_cases().size())),
+                         name_of_case);
+
+}  // namespace
+}  // namespace shardgrad::dist::testing

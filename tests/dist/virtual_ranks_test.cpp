@@ -1,0 +1,143 @@
+#include <gtest/gtest.h>
+
+#include <shardgrad/dist/virtual_ranks.h>
+
+namespace shardgrad::dist {
+namespace {
+
+/// What run_ranks throws for this body.
+std::string failure(int size, const std::function<void(ProcessGroup&)>& body, const VirtualOptions& options = {}) {
+  try {
+    run_ranks(size, body, options);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+Tensor ones(int64_t n) { return from_vector(std::vector<float>(size_t(n), 1.f), {n}); }
+
+TEST(VirtualRanks, EachHasItsOwnContextLedgerAndRecorder) {
+  run_ranks(3, [](ProcessGroup& world) {
+    Context& ctx = context();
+    EXPECT_EQ(ctx.rank(), world.rank());
+    EXPECT_EQ(ctx.world_size(), 3);
+    Tensor mine = empty({100 * (world.rank() + 1)});
+    EXPECT_EQ(ctx.ledger().current(), 400 * (world.rank() + 1));
+    world.barrier();
+    EXPECT_EQ(ctx.recorder().records().size(), 1u);
+  });
+}
+
+TEST(VirtualRanks, I45_TheFirstFailureIsRethrownAndEndsTheOthersWaits) {
+  std::atomic<int> ended{0};
+  auto body = [&](ProcessGroup& world) {
+    if (world.rank() == 2) throw std::out_of_range("label 11 of sample 5 is out of range");
+    try {
+      world.barrier();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::rank_failed);
+      EXPECT_STREQ(error.what(), "rank 2 failed: label 11 of sample 5 is out of range");
+      ++ended;
+      throw;
+    }
+  };
+  EXPECT_THROW(run_ranks(4, body), std::out_of_range);
+  EXPECT_EQ(ended, 3);
+}
+
+TEST(VirtualRanks, AFailureEndsCollectivesThatAreQueuedAndNotWaitedFor) {
+  EXPECT_EQ(failure(2,
+                    [](ProcessGroup& world) {
+                      Tensor t = ones(100);
+                      if (world.rank() == 1) fail("stop");
+                      for (int i = 0; i < 10; ++i) world.all_reduce(t);
+                    }),
+            "stop");
+}
+
+TEST(VirtualRanks, AnExceptionInsideASplitGroupsScopeDoesNotHang) {
+  EXPECT_EQ(failure(2,
+                    [](ProcessGroup& world) {
+                      auto part = world.split(0, 0);
+                      Tensor t = ones(100);
+                      if (world.rank() == 1) {
+                        part->all_reduce(t);
+                        part->all_reduce(t);
+                        fail("stop");
+                      }
+                      part->all_reduce(t).host_wait();
+                      world.barrier();
+                    }),
+            "stop");
+}
+
+// I23: the merged sentence names each rank, its collective, and the unit.
+TEST(VirtualRanks, I23_DifferentOperationsAreNamed) {
+  std::string text = failure(3, [](ProcessGroup& world) {
+    Tensor full = ones(12), shard = ones(4);
+    if (world.rank() == 1)
+      world.reduce_scatter(shard, full, Label{"layers.1", "backward"}).host_wait();
+    else
+      world.all_gather(full, shard, Label{"layers.0", "forward"}).host_wait();
+  });
+  EXPECT_TRUE(contains(text, "rank 1 is in reduce_scatter #1 of unit 'layers.1' in backward (12 f32)")) << text;
+  EXPECT_TRUE(contains(text, "all_gather #1 of unit 'layers.0' in forward (12 f32)")) << text;
+}
+
+TEST(VirtualRanks, I23_DifferentCountsDtypesAndUnitsAreNamed) {
+  std::string counts = failure(2, [](ProcessGroup& world) { world.all_reduce(ones(5 + world.rank())).host_wait(); });
+  EXPECT_TRUE(contains(counts, "(5 f32)") && contains(counts, "(6 f32)")) << counts;
+  std::string dtypes = failure(
+      2, [](ProcessGroup& world) { world.all_reduce(empty({8}, world.rank() ? DType::f32 : DType::i32)).host_wait(); });
+  EXPECT_TRUE(contains(dtypes, "(8 i32)") && contains(dtypes, "(8 f32)")) << dtypes;
+  std::string units = failure(2, [](ProcessGroup& world) {
+    world.all_reduce(ones(8), Label{world.rank() ? "b" : "a", "forward"}).host_wait();
+  });
+  EXPECT_TRUE(contains(units, "unit 'a'") && contains(units, "unit 'b'")) << units;
+  std::string roots = failure(2, [](ProcessGroup& world) { world.broadcast(ones(8), world.rank()).host_wait(); });
+  EXPECT_TRUE(contains(roots, "root 0") && contains(roots, "root 1")) << roots;
+}
+
+TEST(VirtualRanks, TheFakeNetworkDelaysCollectivesNotTheHost) {
+  VirtualOptions options;
+  options.group.delay = fixed_delay(std::chrono::milliseconds(50));
+  run_ranks(
+      2,
+      [](ProcessGroup& world) {
+        Tensor t = ones(10);
+        auto begin = std::chrono::steady_clock::now();
+        Work work = world.all_reduce(t);
+        EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(40));
+        EXPECT_FALSE(work.done());
+        work.host_wait();
+        EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(50));
+      },
+      options);
+}
+
+TEST(VirtualRanks, CollectivesStartAfterComputeUnlessToldOtherwise) {
+  VirtualOptions options;
+  options.device = kAcc;
+  options.delay_seed = 3;
+  auto body = [](ProcessGroup& world, bool ordered) {
+    for (int i = 0; i < 10; ++i) {
+      Tensor t = empty({64}), source = from_vector(std::vector<float>(64, float(i)), {64}, {DType::f32, kAcc});
+      copy_into(t, source);  // queued on the compute stream
+      CollectiveOptions collective;
+      if (!ordered) collective.after = Event();
+      world.all_reduce(t, collective).wait(context().backend(kAcc).compute());
+      EXPECT_EQ(t.to_vector<float>(), std::vector<float>(64, 2.f * float(i)));
+    }
+  };
+  run_ranks(
+      2, [&](ProcessGroup& world) { body(world, true); }, options);
+  std::string text = failure(
+      2, [&](ProcessGroup& world) { body(world, false); }, options);
+  EXPECT_TRUE(contains(text, "race: 'all_reduce'")) << text;
+}
+
+}  // namespace
+}  // namespace shardgrad::dist
