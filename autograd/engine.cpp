@@ -36,8 +36,10 @@ class Engine {
     Node* node = node_of(root);
     enter(node);
     GradSlot slot = slot_for(node, root.impl().output_index);
-    if (grad.defined()) slot.alias(grad);
-    else launch(kernels::fill, root, slot.write(), 1.0);
+    if (grad.defined())
+      slot.alias(grad);
+    else
+      launch(kernels::fill, root, slot.write(), 1.0);
     if (std::ranges::find(roots_, node) == roots_.end()) roots_.push_back(node);
   }
 
@@ -61,6 +63,7 @@ class Engine {
     }
   }
 
+  uint64_t visit() const { return visit_; }
   std::vector<std::function<void()>> callbacks_;
 
  private:
@@ -80,9 +83,10 @@ class Engine {
   // Prepares a node the first time this pass meets it.
   void enter(Node* node) {
     if (node->visit_ == visit_) return;
-    SG_CHECK(!node->consumed_, node->name(),
-             ": backward went through this graph before and freed what it had saved; pass retain_graph = true the first "
-             "time to go through it again. Double backward (the gradient of a gradient) is not supported");
+    SG_CHECK(
+        !node->consumed_, node->name(),
+        ": backward went through this graph before and freed what it had saved; pass retain_graph = true the first "
+        "time to go through it again. Double backward (the gradient of a gradient) is not supported");
     node->visit_ = visit_;
     node->waiting_ = 0;
     node->gradients_.resize(node->outputs_.size());
@@ -111,8 +115,8 @@ class Engine {
     if (any) {
       node.backward(node.gradients_, slots_);
       for (size_t i = 0; i < slots_.size(); ++i)
-        SG_ASSERT(!slots_[i].target_ || slots_[i].written_, node.name(), ": backward left the wanted gradient of input ",
-                  i, " unwritten");
+        SG_ASSERT(!slots_[i].target_ || slots_[i].written_, node.name(),
+                  ": backward left the wanted gradient of input ", i, " unwritten");
     }
     node.gradients_.clear();
     for (size_t e = 0; e < node.edges_.size(); ++e)
@@ -152,6 +156,13 @@ void on_backward_end(std::function<void()> callback) {
 }
 
 bool in_backward() { return running_engine != nullptr; }
+
+uint64_t backward_pass() {
+  SG_CHECK(running_engine, "backward_pass: no backward is running");
+  return running_engine->visit();
+}
+
+bool Leaf::in_current_pass() const { return visit_ == backward_pass(); }
 
 Tensor Tensor::grad() const {
   if (!requires_grad() || !is_leaf() || !impl().grad_fn) return Tensor();

@@ -25,16 +25,16 @@ inline Out unwanted() { return {}; }
 
 namespace detail {
 
-template <class Parameter, class Argument>
-Parameter operand(const Argument& argument) {
-  if constexpr (std::is_same_v<Parameter, View>) return argument.defined() ? argument.in() : View{};
+template <class Parameter, class Argument> Parameter operand(const Argument& argument) {
+  if constexpr (std::is_same_v<Parameter, View>)
+    return argument.defined() ? argument.in() : View{};
   else if constexpr (std::is_same_v<Parameter, OutView>)
     return argument.tensor.defined() ? argument.tensor.out(argument.beta) : OutView{};
-  else return static_cast<Parameter>(argument);
+  else
+    return static_cast<Parameter>(argument);
 }
 
-template <class Operand>
-void note_access(const Operand& operand, Access* accesses, size_t& count) {
+template <class Operand> void note_access(const Operand& operand, Access* accesses, size_t& count) {
   if constexpr (std::is_same_v<Operand, View>) {
     if (operand.defined()) accesses[count++] = {operand.data, operand.bytes(), false};
   } else if constexpr (std::is_same_v<Operand, OutView>) {
@@ -62,9 +62,8 @@ void launch(const Slot<Parameters...>& slot, const Tensor& key, const Arguments&
   std::array<Access, sizeof...(Parameters)> accesses;
   size_t count = 0;
   std::apply([&](const auto&... each) { (detail::note_access(each, accesses.data(), count), ...); }, operands);
-  stream.run(
-      slot.name(), [kernel, how, operands] { std::apply(kernel, std::tuple_cat(std::tuple(how), operands)); },
-      {accesses.data(), count});
+  stream.run(slot.name(), [kernel, how, operands] { std::apply(kernel, std::tuple_cat(std::tuple(how), operands)); },
+             {accesses.data(), count});
 }
 
 }  // namespace shardgrad

@@ -70,8 +70,9 @@ class Node : public GradFn {
   virtual void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) = 0;
 
   /// Keeps inputs of the operation for backward, in order; undefined tensors keep their place.
-  template <class... Tensors>
-  void save(const Tensors&... tensors) { (saved_.push_back({tensors, version_of(tensors)}), ...); }
+  template <class... Tensors> void save(const Tensors&... tensors) {
+    (saved_.push_back({tensors, version_of(tensors)}), ...);
+  }
   /// Keeps an output, without the cycle through this node.
   void save_output(const Tensor& tensor) { saved_.push_back({tensor.detach(), version_of(tensor)}); }
   /// The i-th kept tensor. Throws Error(input) naming the operation when it was changed in place since.
@@ -146,6 +147,8 @@ class Leaf final : public Node {
   GradSink* sink() const { return sink_.get(); }
   /// Sends gradients to `sink` from now on; null gives them back to the leaf.
   void set_sink(std::shared_ptr<GradSink> sink) { sink_ = std::move(sink); }
+  /// Inside backward: whether this pass brings a gradient for this leaf.
+  bool in_current_pass() const;
   /// Runs when this leaf's gradient of a backward pass is complete.
   void add_ready_hook(std::function<void()> hook) { ready_hooks_.push_back(std::move(hook)); }
 
@@ -169,8 +172,7 @@ inline bool needs_grad(const Tensor& tensor) { return tensor.requires_grad(); }
 
 /// Records that `output` was made from `inputs` by a new N; null when no gradient is needed. Undefined inputs keep
 /// their place in dx but are never wanted.
-template <class N, class... Inputs>
-N* record(const Tensor& output, const Inputs&... inputs) {
+template <class N, class... Inputs> N* record(const Tensor& output, const Inputs&... inputs) {
   if (!(needs_grad(inputs) || ...) || !context().grad_enabled()) return nullptr;
   Ref<N> node = make_ref<N>();
   node->edges_.reserve(sizeof...(inputs));
@@ -180,8 +182,7 @@ N* record(const Tensor& output, const Inputs&... inputs) {
 }
 
 /// The same for any number of inputs and outputs.
-template <class N>
-N* record_all(std::span<const Tensor> outputs, std::span<const Tensor> inputs) {
+template <class N> N* record_all(std::span<const Tensor> outputs, std::span<const Tensor> inputs) {
   bool needed = false;
   for (const Tensor& input : inputs) needed = needed || needs_grad(input);
   if (!needed || !context().grad_enabled()) return nullptr;
@@ -198,5 +199,7 @@ void backward(std::span<const Tensor> roots, std::span<const Tensor> grads = {},
 void on_backward_end(std::function<void()> callback);
 /// True while the calling thread runs backward.
 bool in_backward();
+/// The running pass's number, which no other pass of this thread has. Throws outside backward.
+uint64_t backward_pass();
 
 }  // namespace shardgrad

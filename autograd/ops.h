@@ -11,7 +11,8 @@
 
 namespace shardgrad {
 
-// --- creation (not differentiable) -------------------------------------------------------------------------------------
+// --- creation (not differentiable)
+// -------------------------------------------------------------------------------------
 Tensor full(const Shape& shape, double value, TensorOptions options = {});
 Tensor zeros(const Shape& shape, TensorOptions options = {});
 Tensor ones(const Shape& shape, TensorOptions options = {});
@@ -23,7 +24,8 @@ Tensor rand(const Shape& shape, const std::string& name, TensorOptions options =
 /// Row i has a one in column labels[i]. labels: i64 (N); result: (N, classes). Throws for a label out of range.
 Tensor one_hot(const Tensor& labels, int64_t classes, DType dtype = DType::f32);
 
-// --- elementwise ------------------------------------------------------------------------------------------------------
+// --- elementwise
+// ------------------------------------------------------------------------------------------------------
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
@@ -57,7 +59,8 @@ Tensor to_device(const Tensor& x, Device device);
 /// A copy with its own memory.
 Tensor clone(const Tensor& x);
 
-// --- shape ------------------------------------------------------------------------------------------------------------
+// --- shape
+// ------------------------------------------------------------------------------------------------------------
 /// Same elements, another shape; one extent may be -1. Shares memory.
 Tensor reshape(const Tensor& x, std::initializer_list<int64_t> dims);
 Tensor reshape(const Tensor& x, const Shape& shape);
@@ -79,7 +82,8 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& 
 /// Rows of table (V, D) at ids (any shape, i64): ids.shape + [D].
 Tensor embedding(const Tensor& table, const Tensor& ids);
 
-// --- reductions -------------------------------------------------------------------------------------------------------
+// --- reductions
+// -------------------------------------------------------------------------------------------------------
 Tensor sum(const Tensor& x);
 Tensor sum(const Tensor& x, int dim, bool keepdim = false);
 Tensor mean(const Tensor& x);
@@ -95,7 +99,8 @@ Tensor norm(const Tensor& x);
 Tensor softmax(const Tensor& x);
 Tensor log_softmax(const Tensor& x);
 
-// --- layers -----------------------------------------------------------------------------------------------------------
+// --- layers
+// -----------------------------------------------------------------------------------------------------------
 /// op(a) · op(b): the last two dimensions multiply; leading ones must match or one operand has none.
 Tensor matmul(const Tensor& a, const Tensor& b, bool trans_a = false, bool trans_b = false);
 enum class Activation : uint8_t { none, relu, gelu_tanh };
@@ -109,19 +114,22 @@ struct BatchNormResult {
 /// x (N, C), normalised with the batch's own statistics.
 BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
 /// x (N, C), normalised with given statistics.
-Tensor batch_norm_apply(const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight, const Tensor& bias);
+Tensor batch_norm_apply(const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight,
+                        const Tensor& bias);
 /// Zeroes each element with probability p and scales the others by 1/(1-p). The mask is a function of (seed, stream,
 /// first_sample · elements per sample + index), so neither recompute nor the number of ranks changes it.
 Tensor dropout(const Tensor& x, double p, uint64_t seed, uint64_t stream, int64_t first_sample = 0);
 
-// --- losses: sums divided by a given count, so that N ranks with one global count train the same run --------------------
+// --- losses: sums divided by a given count, so that N ranks with one global count train the same run
+// --------------------
 /// Σ (x - target)² / count; count 0 means x.numel(). One element.
 Tensor mse_loss(const Tensor& x, const Tensor& target, double count = 0);
 /// Σ -log softmax(logits)[label] / count over rows whose label is not ignore_index; count 0 means the number of those
 /// rows. logits (N, C), labels i64 (N). Throws for a label out of range.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double count = 0, int64_t ignore_index = -100);
 
-// --- operators ----------------------------------------------------------------------------------------------------------
+// --- operators
+// ----------------------------------------------------------------------------------------------------------
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
 inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
@@ -135,7 +143,8 @@ inline Tensor operator+(double value, const Tensor& x) { return affine(x, 1, val
 inline Tensor operator-(double value, const Tensor& x) { return affine(x, -1, value); }
 inline Tensor operator*(double value, const Tensor& x) { return affine(x, value, 0); }
 
-// --- in place, outside autograd (no grad flows; counts a write) -----------------------------------------------------------
+// --- in place, outside autograd (no grad flows; counts a write)
+// -----------------------------------------------------------
 void fill_(const Tensor& x, double value);
 inline void zero_(const Tensor& x) { fill_(x, 0); }
 

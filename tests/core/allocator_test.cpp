@@ -1,0 +1,117 @@
+#include <shardgrad/core/allocator.h>
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include <shardgrad/core/context.h>
+#include <shardgrad/core/tensor.h>
+
+namespace shardgrad {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(CachingAllocator, BlocksAreAlignedAndReusedOnTheirOwnStream) {
+  Context context;
+  Stream& compute = context.backend(kCpu).compute();
+  Ref<Allocator> memory = make_caching_allocator(kCpu, Reuse::when_done);
+  for (size_t bytes : {1, 63, 64, 65, 1024, 1025, 5000, 1 << 20, (3 << 20) + 1}) {
+    Block block = memory->allocate(bytes, compute);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(block.data) % kAlignment, 0u) << bytes;
+    std::memset(block.data, 1, bytes);
+    memory->free(block, compute);
+    Block again = memory->allocate(bytes, compute);
+    EXPECT_EQ(again.data, block.data) << bytes;
+    memory->free(again, compute);
+  }
+}
+
+TEST(CachingAllocator, HostMemoryInUseOnAnotherStreamIsNotReusedBeforeThatUseIsDone) {
+  Context context;
+  Stream& compute = context.backend(kCpu).compute();
+  auto busy = make_thread_stream(context, "busy");
+  Ref<Allocator> memory = make_caching_allocator(kCpu, Reuse::when_done);
+  std::atomic<bool> go{false};
+  busy->run("use", [&] {
+    while (!go) std::this_thread::sleep_for(1ms);
+  });
+  Block first = memory->allocate(4096, compute);
+  memory->free(first, *busy);
+  Block second = memory->allocate(4096, compute);
+  EXPECT_NE(second.data, first.data);
+  go = true;
+  busy->synchronize();
+  Block third = memory->allocate(4096, compute);
+  EXPECT_EQ(third.data, first.data);
+  memory->free(second, compute);
+  memory->free(third, compute);
+}
+
+TEST(CachingAllocator, AnAsynchronousDeviceReusesAtOnceAndTheStreamWaits) {
+  Context context({.device = kAcc});
+  Backend& acc = context.backend(kAcc);
+  auto other = acc.make_stream("other");
+  std::atomic<bool> go{false};
+  other->run("use", [&] {
+    while (!go) std::this_thread::sleep_for(1ms);
+  });
+  Block first = acc.memory()->allocate(4096, *other);
+  acc.memory()->free(first, *other);
+  Block second = acc.memory()->allocate(4096, acc.compute());
+  EXPECT_EQ(second.data, first.data);
+  std::atomic<bool> ran{false};
+  acc.compute().run("after", [&] { ran = true; });
+  std::this_thread::sleep_for(10ms);
+  EXPECT_FALSE(ran);
+  go = true;
+  acc.compute().synchronize();
+  EXPECT_TRUE(ran);
+  acc.memory()->free(second, acc.compute());
+}
+
+TEST(CachingAllocator, FreedMemoryOfAnAsynchronousDeviceIsPoisoned) {
+  Context context({.device = kAcc});
+  Backend& acc = context.backend(kAcc);
+  Block block = acc.memory()->allocate(64, acc.compute());
+  acc.compute().run("write", [block] { std::memset(block.data, 0, 64); });
+  acc.memory()->free(block, acc.compute());
+  acc.compute().synchronize();
+  EXPECT_EQ(static_cast<unsigned char*>(block.data)[63], 0xff);
+}
+
+TEST(AccDevice, TheHostMayNotReadDirectlyButCopiesWork) {
+  Context context({.device = kAcc});
+  Tensor x = from_vector<float>({1, 2, 3}, {3});
+  EXPECT_EQ(x.device(), kAcc);
+  EXPECT_THROW(x.data<float>(), Error);
+  EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{1, 2, 3}));
+}
+
+TEST(AccDevice, ReleasingWhileAnotherStreamStillReadsIsReported) {
+  Context context({.device = kAcc});
+  auto other = context.backend(kAcc).make_stream("other");
+  Tensor x = from_vector<float>({1, 2, 3}, {3});
+  Access access{x.in().data, x.bytes(), false};
+  other->run("early read", [] {}, {&access, 1});
+  x.storage()->release(context.backend(kAcc).compute());
+  EXPECT_TRUE(context.aborted());
+  try {
+    context.check_abort();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("early read"), std::string::npos);
+  }
+}
+
+TEST(Meta, HasShapesAndLedgerButNoMemory) {
+  Context context({.device = kMeta});
+  Tensor x = empty({1 << 20, 1 << 15});
+  EXPECT_EQ(context.ledger().current(), int64_t(4) << 35);
+  EXPECT_EQ(x.rows(0, 2).shape(), (Shape{2, 1 << 15}));
+  EXPECT_THROW(x.to_vector<float>(), Error);
+}
+
+}  // namespace
+}  // namespace shardgrad
