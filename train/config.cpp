@@ -180,7 +180,8 @@ std::string to_json(const Config& config) { return as_json(config).dump(2) + "\n
 
 std::string to_lines(const Config& config) {
   std::string lines;
-  for (const auto& [key, value] : as_json(config).items())
+  const Json all = as_json(config);
+  for (const auto& [key, value] : all.items())
     lines += "  " + key + std::string(key.size() < 13 ? 13 - key.size() : 1, ' ') + value.dump() + "\n";
   return lines;
 }

@@ -1,0 +1,122 @@
+#include <shardgrad/train/run_report.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include <shardgrad/core/error.h>
+
+namespace shardgrad::train {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class... Args> std::string format(const char* pattern, Args... args) {
+  char text[256];
+  std::snprintf(text, sizeof text, pattern, args...);
+  return text;
+}
+
+std::string make_run_folder(const Config& config) {
+  std::error_code error;
+  std::filesystem::create_directories(config.runs, error);
+  for (int number = 1;; ++number) {
+    std::string folder = config.runs + "/" + config.name + (number == 1 ? "" : concat("-", number));
+    if (std::filesystem::create_directory(folder, error)) return folder;
+    SG_CHECK(!error, "cannot make the run's folder '", folder, "': ", error.message(),
+             "; set runs to a folder you may write to");
+  }
+}
+
+}  // namespace
+
+std::string to_json_line(const Metrics& m) {
+  auto finite = [](double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); };
+  auto known = [&](const std::optional<double>& value) { return value ? finite(*value) : Json(nullptr); };
+  Json line{{"step", m.step},
+            {"epoch", m.epoch},
+            {"samples", m.samples},
+            {"loss", finite(m.loss)},
+            {"test_accuracy", known(m.test_accuracy)},
+            {"test_count", m.test_count},
+            {"lr", finite(m.lr)},
+            {"grad_norm", known(m.grad_norm)},
+            {"samples_per_s", finite(m.samples_per_s)},
+            {"peak_bytes", m.peak_bytes}};
+  return line.dump();
+}
+
+std::string format_bytes(int64_t bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = double(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
+  return format(unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+}
+
+std::string format_seconds(double seconds) {
+  auto whole = int64_t(std::lround(std::max(0.0, seconds)));
+  if (whole < 60) return format("%lds", long(whole));
+  if (whole < 3600) return format("%ldm%02lds", long(whole / 60), long(whole % 60));
+  return format("%ldh%02ldm", long(whole / 3600), long(whole / 60 % 60));
+}
+
+RunReport::RunReport(const Config& config, std::ostream& out, bool terminal)
+    : folder_(make_run_folder(config)), out_(out), terminal_(terminal), metrics_(folder_ + "/metrics.jsonl") {
+  write("config.json", to_json(config));
+  out_ << "configuration (saved as " << folder_ << "/config.json):\n" << to_lines(config) << std::flush;
+}
+
+void RunReport::progress(const Metrics& m, int64_t steps_left, double seconds_per_step, bool final) {
+  metrics_ << to_json_line(m) << std::endl;
+  SG_CHECK(metrics_, "cannot write '", folder_, "/metrics.jsonl'; is the disk full?");
+  std::string accuracy = m.test_accuracy ? format("%.4f", *m.test_accuracy) : "-";
+  std::string line =
+      format("step %6ld  epoch %3ld  loss %.5f  test_accuracy %6s  %8.0f samples/s  lr %.3g  peak %s  eta %s",
+             long(m.step), long(m.epoch), m.loss, accuracy.c_str(), m.samples_per_s, m.lr,
+             format_bytes(m.peak_bytes).c_str(), format_seconds(double(steps_left) * seconds_per_step).c_str());
+  if (terminal_)
+    out_ << "\r\033[K" << line << (final ? "\n" : "") << std::flush;
+  else
+    out_ << line << std::endl;
+}
+
+void RunReport::write_ledger(const Ledger& ledger) {
+  Json all{{"current", ledger.current()}, {"peak", ledger.peak()}, {"categories", Json::object()}};
+  for (int c = 0; c < kCategoryCount; ++c) {
+    auto category = Category(c);
+    if (ledger.peak(category) == 0) continue;
+    Json units = Json::object();
+    for (int unit = 0; unit < ledger.unit_count(); ++unit) {
+      Tag tag{category, uint16_t(unit)};
+      if (ledger.peak(tag) > 0)
+        units[ledger.unit_name(tag.unit)] = {{"current", ledger.current(tag)}, {"peak", ledger.peak(tag)}};
+    }
+    all["categories"][name_of(category)] = {
+        {"current", ledger.current(category)}, {"peak", ledger.peak(category)}, {"units", units}};
+  }
+  write("ledger.json", all.dump(2) + "\n");
+}
+
+void RunReport::write_trace(const std::string& chrome_trace) { write("trace.json", chrome_trace); }
+
+void RunReport::table(const std::vector<std::pair<std::string, std::string>>& rows) {
+  for (const auto& [name, value] : rows) out_ << format("  %-24s %s\n", name.c_str(), value.c_str());
+}
+
+void RunReport::done(double test_accuracy, int64_t steps, double seconds) {
+  out_ << format("done: test_accuracy=%.4f steps=%ld seconds=%.1f run=", test_accuracy, long(steps), seconds) << folder_
+       << std::endl;
+}
+
+void RunReport::write(const std::string& name, const std::string& text) {
+  std::string path = folder_ + "/" + name;
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  SG_CHECK(file, "cannot write '", path, "'; is the disk full?");
+}
+
+}  // namespace shardgrad::train

@@ -1,0 +1,63 @@
+#pragma once
+// What a run leaves behind and tells: the folder runs/NAME with config.json, metrics.jsonl, ledger.json and trace.json,
+// a progress line per interval, a final table, and the closing `done:` line. Made by rank 0 only.
+
+#include <chrono>
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <shardgrad/core/ledger.h>
+#include <shardgrad/train/config.h>
+
+namespace shardgrad::train {
+
+/// One line of metrics.jsonl. What is unknown is null there.
+struct Metrics {
+  int64_t step = 0, epoch = 0, samples = 0;  ///< samples: seen so far in the whole run
+  double loss = 0;                           ///< mean over the steps since the last line
+  std::optional<double> test_accuracy{};     ///< of the last evaluation
+  int64_t test_count = 0;                    ///< samples it was measured on
+  double lr = 0;
+  std::optional<double> grad_norm{};
+  double samples_per_s = 0;
+  int64_t peak_bytes = 0;  ///< this rank's peak in the ledger
+};
+/// One JSON object on one line; a number that is not finite becomes null.
+std::string to_json_line(const Metrics& metrics);
+
+/// 1536 → "1.5 KiB", 90 → "1m30s".
+std::string format_bytes(int64_t bytes);
+std::string format_seconds(double seconds);
+
+class RunReport {
+ public:
+  /// Makes the folder `runs`/NAME (NAME-2, NAME-3, … when taken) with config.json, and prints the configuration.
+  /// Throws Error(input) when the folder cannot be made or written.
+  RunReport(const Config& config, std::ostream& out, bool terminal);
+
+  const std::string& folder() const { return folder_; }
+  /// Adds a line to metrics.jsonl and prints one; `steps_left` gives the ETA. A line that is not `final` of its epoch
+  /// is overwritten by the next one on a terminal.
+  void progress(const Metrics& metrics, int64_t steps_left, double seconds_per_step, bool final);
+  /// Writes ledger.json: current and peak bytes by category and unit.
+  void write_ledger(const Ledger& ledger);
+  /// Writes trace.json.
+  void write_trace(const std::string& chrome_trace);
+  /// Rows of (name, value).
+  void table(const std::vector<std::pair<std::string, std::string>>& rows);
+  /// `done: test_accuracy=0.xxxx steps=N seconds=S run=PATH`.
+  void done(double test_accuracy, int64_t steps, double seconds);
+
+ private:
+  void write(const std::string& name, const std::string& text);
+  std::string folder_;
+  std::ostream& out_;
+  bool terminal_;
+  std::ofstream metrics_;
+};
+
+}  // namespace shardgrad::train
