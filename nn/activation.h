@@ -1,0 +1,31 @@
+#pragma once
+// Activations as modules, for Sequential; in a forward call the functions themselves.
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/nn/module.h>
+
+namespace shardgrad::nn {
+
+struct ReLU : Module {
+  Tensor forward(const Tensor& x) { return relu(x); }
+};
+
+/// x · Φ(x), exactly or in the tanh form.
+class GELU : public Module {
+ public:
+  explicit GELU(bool tanh_form = false) : tanh_form_(tanh_form) {}
+  Tensor forward(const Tensor& x) { return gelu(x, tanh_form_); }
+
+ private:
+  bool tanh_form_;
+};
+
+struct Tanh : Module {
+  Tensor forward(const Tensor& x) { return tanh(x); }
+};
+
+struct Sigmoid : Module {
+  Tensor forward(const Tensor& x) { return sigmoid(x); }
+};
+
+}  // namespace shardgrad::nn

@@ -1,0 +1,108 @@
+#pragma once
+// Child<M>: a shared handle on a module of type M. Calling it runs pre-hooks, M::forward and hooks. Included by
+// module.h.
+
+#include <shardgrad/nn/module.h>
+#include <shardgrad/nn/traverse.h>
+
+namespace shardgrad::nn {
+namespace detail {
+
+// While hooks run, arguments that hold tensors are kept as copies (of handles), so that a hook may replace a tensor
+// without touching the caller's variable. Others are passed through.
+template <class Arg> using Kept = std::conditional_t<holds_tensors<Arg>, std::remove_cvref_t<Arg>, Arg&&>;
+
+/// How forward receives an argument: a tensor-holding variable of the caller's as const, anything else as it came.
+template <class Arg, class Value> decltype(auto) pass(Value& value) {
+  if constexpr (!holds_tensors<Arg>)
+    return static_cast<Arg&&>(value);
+  else if constexpr (std::is_lvalue_reference_v<Arg>)
+    return std::as_const(value);
+  else
+    return std::move(value);
+}
+
+template <class T> std::vector<Tensor> tensors_in(T& value) {
+  std::vector<Tensor> found;
+  for_each_tensor(value, [&](const Tensor& tensor) {
+    if (tensor.defined()) found.push_back(tensor);
+  });
+  return found;
+}
+
+/// Puts the tensors that hooks left back to where tensors_in found them.
+template <class T> void replace_tensors(T& value, const std::vector<Tensor>& replacements) {
+  size_t i = 0;
+  for_each_tensor(value, [&](auto& tensor) {
+    if (!tensor.defined()) return;
+    if constexpr (!std::is_const_v<std::remove_reference_t<decltype(tensor)>>) tensor = replacements[i];
+    ++i;
+  });
+}
+
+}  // namespace detail
+
+template <class M> class Child {
+ public:
+  Child() = default;
+  explicit Child(std::shared_ptr<M> module) : module_(std::move(module)) {}
+  /// A handle on the same module as a base type.
+  template <class Derived>
+  requires std::is_convertible_v<Derived*, M*> Child(const Child<Derived>& other) : module_(other.shared()) {}
+
+  /// Runs pre-hooks, M::forward(args…) and hooks. The root's first call fills the parameters.
+  template <class... Args> auto operator()(Args&&... args) const {
+    if (module().direct()) [[likely]]
+      return module_->forward(detail::pass<Args>(args)...);
+    return call_with_hooks(std::forward<Args>(args)...);
+  }
+
+  M& module() const {
+    if (!module_) [[unlikely]]
+      fail("use of an empty module handle; make one with child<M>(…) or nn::make<M>(…)");
+    return *module_;
+  }
+  M* operator->() const { return &module(); }
+  M& operator*() const { return module(); }
+  explicit operator bool() const { return bool(module_); }
+  const std::shared_ptr<M>& shared() const { return module_; }
+
+ private:
+  template <class... Args> auto call_with_hooks(Args&&... args) const {
+    std::tuple<detail::Kept<Args>...> kept(std::forward<Args>(args)...);
+    std::vector<Tensor> inputs = detail::tensors_in(kept);
+    module_->before_forward(inputs);
+    detail::replace_tensors(kept, inputs);
+    auto forward = [&](auto&... each) { return module_->forward(detail::pass<Args>(each)...); };
+    if constexpr (std::is_void_v<decltype(std::apply(forward, kept))>) {
+      std::apply(forward, kept);
+      module_->after_forward({});
+    } else {
+      auto result = std::apply(forward, kept);
+      module_->after_forward(detail::tensors_in(result));
+      return result;
+    }
+  }
+
+  std::shared_ptr<M> module_;
+};
+
+/// Makes the root of a model: a module whose parameters have full names and get their values at the first call.
+template <class M, class... Args> Child<M> make(Args&&... args) {
+  auto module = std::make_shared<M>(std::forward<Args>(args)...);
+  module->make_root();
+  return Child<M>(std::move(module));
+}
+
+template <class M, class... Args> Child<M> Module::child(std::string name, Args&&... args) {
+  auto module = std::make_shared<M>(std::forward<Args>(args)...);
+  add_child(std::move(name), module);
+  return Child<M>(std::move(module));
+}
+
+template <class M> Child<M> Module::share(std::string name, const Child<M>& module) {
+  add_child(std::move(name), std::shared_ptr<Module>(module.shared()));
+  return module;
+}
+
+}  // namespace shardgrad::nn

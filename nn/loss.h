@@ -1,0 +1,29 @@
+#pragma once
+// Losses divide by a count that the caller gives: the number of elements or labels of the *global* batch. Each rank
+// then holds its part of one sum, the sum over ranks is the loss of the whole batch, and uneven parts need no
+// correction.
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/nn/module.h>
+
+namespace shardgrad::nn {
+
+/// Σ (x - target)² / count, one element; count 0 means x.numel().
+struct MSELoss : Module {
+  Tensor forward(const Tensor& x, const Tensor& target, double count = 0) { return mse_loss(x, target, count); }
+};
+
+/// Σ -log softmax(logits)[label] / count over rows whose label is not ignore_index; count 0 means their number.
+/// logits: (N, C), labels: i64 (N).
+class CrossEntropyLoss : public Module {
+ public:
+  explicit CrossEntropyLoss(int64_t ignore_index = -100) : ignore_index_(ignore_index) {}
+  Tensor forward(const Tensor& logits, const Tensor& labels, double count = 0) {
+    return cross_entropy(logits, labels, count, ignore_index_);
+  }
+
+ private:
+  int64_t ignore_index_;
+};
+
+}  // namespace shardgrad::nn

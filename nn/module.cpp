@@ -1,0 +1,281 @@
+#include <shardgrad/nn/module.h>
+
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <typeinfo>
+#include <unordered_set>
+
+#include <shardgrad/core/context.h>
+
+namespace shardgrad::nn {
+namespace {
+
+std::string join(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : prefix + "." + name;
+}
+
+Ref<Storage> released_storage(const Shape& shape, DType dtype, Device device, Tag tag) {
+  return Storage::make(size_t(shape.numel()) * size_of(dtype), context().backend(device).memory(), tag, true);
+}
+
+void walk(Module& module, const std::string& name, std::unordered_set<Module*>& seen,
+          std::vector<std::pair<std::string, Module*>>& found) {
+  if (!seen.insert(&module).second) return;
+  found.emplace_back(name, &module);
+  for (const auto& child : module.children()) walk(*child.object, join(name, child.name), seen, found);
+}
+
+}  // namespace
+
+Module::~Module() {
+  for (auto& child : children_)
+    if (child.object->parent_ == this) child.object->parent_ = nullptr;
+}
+
+std::string Module::type_name() const {
+  int status = 0;
+  char* text = abi::__cxa_demangle(typeid(*this).name(), nullptr, nullptr, &status);
+  std::string name = status == 0 ? text : typeid(*this).name();
+  std::free(text);
+  size_t scope = name.substr(0, name.find('<')).rfind("::");
+  return scope == std::string::npos ? name : name.substr(scope + 2);
+}
+
+// --- registration
+// -------------------------------------------------------------------------------------------------------
+
+void Module::check_name(const std::string& name) const {
+  auto taken = [&](const auto& list) {
+    return std::ranges::any_of(list, [&](const auto& entry) { return entry.name == name; });
+  };
+  SG_CHECK(!name.empty() && name.find('.') == std::string::npos, type_name(), ": '", name,
+           "' cannot be a name within a module; use a word without dots");
+  SG_CHECK(!taken(parameters_) && !taken(buffers_) && !taken(children_), type_name(), ": there are two things named '",
+           name, "'; rename one");
+}
+
+Tensor Module::add_tensor(EntryList& list, std::string name, const Shape& shape, DType dtype, Category category,
+                          Init init) {
+  check_name(name);
+  Tensor tensor(released_storage(shape, dtype, context().default_device(), {category, 0}), 0, shape, dtype);
+  tensor.set_name(name);
+  tensor.storage()->set_note("it has no values yet; call the model once, call materialize(), or shard it");
+  auto record = std::make_shared<Parameter>(Parameter{name, tensor, init, false});
+  list.push_back({std::move(name), std::move(record)});
+  return tensor;
+}
+
+Tensor Module::param(std::string name, const Shape& shape, Init init) {
+  Tensor tensor = add_tensor(parameters_, std::move(name), shape, DType::f32, Category::parameter_shard, init);
+  return tensor.set_requires_grad();
+}
+
+Tensor Module::buffer(std::string name, const Shape& shape, DType dtype, double value) {
+  return add_tensor(buffers_, std::move(name), shape, dtype, Category::other, init::constant(value));
+}
+
+void Module::add_child(std::string name, std::shared_ptr<Module> module) {
+  check_name(name);
+  SG_CHECK(module, type_name(), ": the module shared as '", name, "' is empty");
+  for (Module* above = this; above; above = above->parent_)
+    SG_CHECK(above != module.get(), type_name(), ": '", name, "' would contain itself");
+  if (!module->parent_) module->parent_ = this;
+  module->fills_on_call_ = false;
+  module->update_direct();
+  children_.push_back({std::move(name), std::move(module)});
+}
+
+std::shared_ptr<Parameter> Module::find(const Tensor& tensor) {
+  for (auto& [name, module] : named_modules())
+    for (auto& entry : module->parameters_)
+      if (entry.object->tensor.same_as(tensor)) return entry.object;
+  return nullptr;
+}
+
+void Module::tie(const Tensor& first, Tensor& second) {
+  std::shared_ptr<Parameter> kept = find(first), replaced = find(second);
+  SG_CHECK(kept && replaced, type_name(), ": tie: '", (kept ? second : first).name(),
+           "' is not a parameter of this module or of one below it");
+  SG_CHECK(first.shape() == second.shape(), type_name(), ": tie: '", first.name(), "' has shape ", first.shape(), ", '",
+           second.name(), "' has ", second.shape());
+  for (auto& [name, module] : named_modules())
+    for (auto& entry : module->parameters_)
+      if (entry.object == replaced) entry.object = kept;
+  second = first;
+}
+
+// --- names
+// ----------------------------------------------------------------------------------------------------------------
+
+Module& Module::root() {
+  Module* top = this;
+  while (top->parent_) top = top->parent_;
+  return *top;
+}
+
+std::vector<std::pair<std::string, Module*>> Module::named_modules() {
+  std::unordered_set<Module*> seen;
+  std::vector<std::pair<std::string, Module*>> found;
+  walk(*this, "", seen, found);
+  return found;
+}
+
+std::vector<Module::Entry<Parameter>> Module::distinct(EntryList Module::*list) {
+  std::unordered_set<Parameter*> seen;
+  std::vector<Entry<Parameter>> found;
+  for (auto& [prefix, module] : named_modules())
+    for (auto& entry : module->*list)
+      if (seen.insert(entry.object.get()).second) found.push_back({join(prefix, entry.name), entry.object});
+  return found;
+}
+
+static std::vector<NamedParameter> names_and_tensors(const std::vector<Module::Entry<Parameter>>& entries) {
+  std::vector<NamedParameter> named;
+  for (const auto& entry : entries) named.push_back({entry.name, entry.object->tensor});
+  return named;
+}
+
+std::vector<NamedParameter> Module::named_parameters() { return names_and_tensors(distinct(&Module::parameters_)); }
+std::vector<NamedParameter> Module::named_buffers() { return names_and_tensors(distinct(&Module::buffers_)); }
+
+std::map<std::string, std::string> Module::aliases() {
+  std::map<const Parameter*, std::string> listed;
+  for (auto list : {&Module::parameters_, &Module::buffers_})
+    for (auto& entry : distinct(list)) listed[entry.object.get()] = entry.name;
+  std::map<std::string, std::string> found;
+  std::function<void(Module&, const std::string&)> visit = [&](Module& module, const std::string& prefix) {
+    for (auto* list : {&module.parameters_, &module.buffers_})
+      for (auto& entry : *list) {
+        std::string name = join(prefix, entry.name);
+        if (const std::string& first = listed[entry.object.get()]; first != name) found[name] = first;
+      }
+    for (auto& child : module.children_) visit(*child.object, join(prefix, child.name));
+  };
+  visit(*this, "");
+  return found;
+}
+
+void Module::complete_names() {
+  Module& top = root();
+  for (auto& [name, module] : top.named_modules()) module->full_name_ = name;
+  for (auto list : {&Module::parameters_, &Module::buffers_})
+    for (auto& entry : top.distinct(list)) {
+      entry.object->full_name = entry.name;
+      entry.object->tensor.set_name(entry.name);
+    }
+}
+
+// --- state
+// ----------------------------------------------------------------------------------------------------------------
+
+void Module::materialize() {
+  Module& top = root();
+  top.complete_names();
+  for (auto list : {&Module::parameters_, &Module::buffers_})
+    for (auto& entry : top.distinct(list)) {
+      Parameter& parameter = *entry.object;
+      if (parameter.initialised) continue;
+      Storage& storage = *parameter.tensor.storage();
+      if (!storage.resident()) storage.materialize(current_stream(storage.device()));
+      parameter.fill_range(0, parameter.tensor);
+      parameter.initialised = true;
+    }
+  top.fills_on_call_ = false;
+  top.update_direct();
+}
+
+template <class Change> void Module::change_storages(const Change& change) {
+  for (auto list : {&Module::parameters_, &Module::buffers_})
+    for (auto& entry : distinct(list))
+      SG_CHECK(!entry.object->initialised, "to(): '", entry.name,
+               "' has values already; move the model before its first call and before it is sharded");
+  for (auto list : {&Module::parameters_, &Module::buffers_})
+    for (auto& entry : distinct(list)) {
+      Tensor::Impl& impl = entry.object->tensor.impl();
+      Ref<Storage> old = impl.storage;
+      Device device = old->device();
+      change(impl.dtype, device);
+      impl.storage = released_storage(impl.shape, impl.dtype, device, old->tag());
+      impl.storage->set_note(*old->note());
+      impl.grad_fn = nullptr;
+    }
+}
+
+void Module::to(Device device) {
+  change_storages([&](DType&, Device& home) { home = device; });
+}
+
+void Module::to(DType dtype) {
+  SG_CHECK(is_floating(dtype), "to(): parameters cannot be of dtype ", dtype);
+  change_storages([&](DType& own, Device&) { own = is_floating(own) ? dtype : own; });
+}
+
+StateDict Module::state_dict() {
+  materialize();
+  StateDict state;
+  for (auto list : {&Module::parameters_, &Module::buffers_})
+    for (auto& entry : distinct(list)) state.emplace(entry.name, entry.object->tensor);
+  return state;
+}
+
+void Module::load_state_dict(const StateDict& state) {
+  StateDict own = state_dict();
+  std::map<std::string, std::string> also = aliases();
+  std::string faults;
+  for (auto& [name, tensor] : own) {
+    auto given = state.find(name);
+    if (given == state.end())
+      faults += concat("\n  missing: '", name, "', ", tensor);
+    else if (given->second.shape() != tensor.shape() || given->second.dtype() != tensor.dtype())
+      faults += concat("\n  '", name, "' is ", tensor, " here, but ", given->second, " was given");
+    else if (!tensor.storage()->resident())
+      faults +=
+          concat("\n  '", name, "' is not in memory: ", tensor.storage()->note() ? *tensor.storage()->note() : "");
+  }
+  for (auto& [name, tensor] : state)
+    if (!own.contains(name) && !also.contains(name)) faults += concat("\n  unknown: '", name, "', ", tensor);
+  SG_CHECK(faults.empty(), "load_state_dict: this is not a state of ", type_name(), "; nothing was loaded:", faults);
+  for (auto& [name, tensor] : own) copy_into(tensor, state.at(name));
+}
+
+void Module::train(bool on) {
+  for (auto& [name, module] : named_modules()) module->training_ = on;
+}
+
+void Module::zero_grad() {
+  for (const NamedParameter& parameter : named_parameters()) parameter.tensor.zero_grad();
+}
+
+// --- calls
+// ----------------------------------------------------------------------------------------------------------------
+
+void Module::update_direct() { direct_ = pre_hooks_.empty() && hooks_.empty() && !fills_on_call_; }
+
+void Module::make_root() {
+  fills_on_call_ = true;
+  update_direct();
+  complete_names();
+}
+
+void Module::add_forward_pre_hook(ForwardPreHook hook) {
+  pre_hooks_.push_back(std::move(hook));
+  update_direct();
+}
+
+void Module::add_forward_hook(ForwardHook hook) {
+  hooks_.push_back(std::move(hook));
+  update_direct();
+}
+
+void Module::before_forward(std::vector<Tensor>& inputs) {
+  if (fills_on_call_) materialize();
+  for (auto& hook : pre_hooks_) hook(*this, inputs);
+}
+
+void Module::after_forward(const std::vector<Tensor>& outputs) {
+  for (auto& hook : hooks_) hook(*this, outputs);
+}
+
+}  // namespace shardgrad::nn

@@ -1,0 +1,149 @@
+#pragma once
+// A module owns parameters, buffers and submodules, and calls its forward with whatever signature its author wants:
+//
+//     struct Mlp : nn::Module {
+//       nn::Child<nn::Linear> up   = child<nn::Linear>("up", 784, 1024);
+//       nn::Child<nn::Linear> down = child<nn::Linear>("down", 1024, 10);
+//       Tensor forward(const Tensor& x) { return down(relu(up(x))); }
+//     };
+//     auto model = nn::make<Mlp>();     // a handle like `up` and `down`
+//     Tensor y = model(x);              // hooks, Mlp::forward, hooks
+//
+// forward is not virtual: a handle knows its module's type. Calling a handle, never forward itself, runs the hooks, and
+// hooks are how sharding works: it gathers parameters before a call and frees them after.
+//
+// A module is constructed without memory: a parameter is a shape, an initialiser and a released storage. Values appear
+// at the first call of the root, or each rank fills only its shard (fsdp); see Init for why both give the same model.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <shardgrad/autograd/parameter.h>
+#include <shardgrad/core/tensor.h>
+#include <shardgrad/nn/init.h>
+
+namespace shardgrad::nn {
+
+template <class M> class Child;
+
+/// What a module records of a parameter or buffer. `tensor` is the same handle as the module's member, so giving it
+/// another storage (tensor.impl()) re-homes the member too.
+struct Parameter {
+  std::string full_name;  ///< from the root, e.g. "layers.0.weight"
+  Tensor tensor;
+  Init init;
+  bool initialised = false;  ///< its values exist, here or in a shard
+
+  /// Fills a one-dimensional tensor with the initial values of elements [begin, begin + destination.numel()).
+  void fill_range(int64_t begin, const Tensor& destination) const {
+    init.fill(destination, begin, tensor.shape(), full_name);
+  }
+};
+
+using StateDict = std::map<std::string, Tensor>;
+
+class Module {
+ public:
+  /// Gets the tensors among the arguments of a call, undefined ones left out, and may replace them.
+  using ForwardPreHook = std::function<void(Module&, std::span<Tensor>)>;
+  /// Gets the tensors in the result of a call.
+  using ForwardHook = std::function<void(Module&, std::span<const Tensor>)>;
+  template <class T> struct Entry {
+    std::string name;  ///< within this module
+    std::shared_ptr<T> object;
+  };
+
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+  virtual ~Module();
+
+  // --- names; all walks are in order of registration, a module before its submodules, everything shared once
+  // -----------
+  std::vector<NamedParameter> named_parameters();
+  std::vector<NamedParameter> named_buffers();
+  std::vector<std::pair<std::string, Module*>> named_modules();
+  /// Second names of tied parameters and of what shared modules hold, with the names they are listed under.
+  std::map<std::string, std::string> aliases();
+  std::span<const Entry<Parameter>> own_parameters() const { return parameters_; }
+  std::span<const Entry<Parameter>> own_buffers() const { return buffers_; }
+  std::span<const Entry<Module>> children() const { return children_; }
+  /// The type without namespaces: "Linear".
+  std::string type_name() const;
+  /// The name within the root; empty for the root itself.
+  const std::string& full_name() const { return full_name_; }
+  /// Gives every parameter, buffer and module of the whole tree its full name. Done by the calls that need the names.
+  void complete_names();
+
+  // --- state
+  // ----------------------------------------------------------------------------------------------------------
+  /// Fills every parameter and buffer of the whole tree that has no values yet.
+  void materialize();
+  /// Makes everything below live on `device`, or be of floating type `dtype`. Throws once there are values.
+  void to(Device device);
+  void to(DType dtype);
+  /// Parameters and buffers by name. The tensors are those of the model, not copies.
+  StateDict state_dict();
+  /// Copies values in. Throws, having changed nothing, listing every missing, unknown or ill-fitting name.
+  void load_state_dict(const StateDict& state);
+  void train(bool on = true);
+  void eval() { train(false); }
+  bool training() const { return training_; }
+  void zero_grad();
+
+  void add_forward_pre_hook(ForwardPreHook hook);
+  void add_forward_hook(ForwardHook hook);
+
+  // --- what Child needs
+  // -------------------------------------------------------------------------------------------------
+  /// True when a call is nothing but forward.
+  bool direct() const { return direct_; }
+  void before_forward(std::vector<Tensor>& inputs);
+  void after_forward(const std::vector<Tensor>& outputs);
+  /// Marks the top of a tree; see make.
+  void make_root();
+
+ protected:
+  Module() = default;
+
+  /// Registers a trainable tensor of dtype f32 (see to). Throws for a name that is taken, empty, or has a dot.
+  Tensor param(std::string name, const Shape& shape, Init init);
+  /// Registers a tensor that is saved and moved with the module but not trained, such as a running mean.
+  Tensor buffer(std::string name, const Shape& shape, DType dtype = DType::f32, double value = 0);
+  /// Makes and owns a submodule.
+  template <class M, class... Args> Child<M> child(std::string name, Args&&... args);
+  /// Registers a module that exists, perhaps as another's child, under a name of this module.
+  template <class M> Child<M> share(std::string name, const Child<M>& module);
+  /// Makes `second`, a parameter of a module below this one, the same parameter as `first`.
+  void tie(const Tensor& first, Tensor& second);
+
+ private:
+  using EntryList = std::vector<Entry<Parameter>>;
+  void check_name(const std::string& name) const;
+  Tensor add_tensor(EntryList& list, std::string name, const Shape& shape, DType dtype, Category category, Init init);
+  void add_child(std::string name, std::shared_ptr<Module> module);
+  std::vector<Entry<Parameter>> distinct(EntryList Module::*list);
+  std::shared_ptr<Parameter> find(const Tensor& tensor);
+  Module& root();
+  void update_direct();
+  template <class Change> void change_storages(const Change& change);
+
+  EntryList parameters_, buffers_;
+  std::vector<Entry<Module>> children_;
+  std::vector<ForwardPreHook> pre_hooks_;
+  std::vector<ForwardHook> hooks_;
+  std::string full_name_;
+  Module* parent_ = nullptr;  // the first module that registered this one
+  bool training_ = true;
+  bool direct_ = true;
+  bool fills_on_call_ = false;  // a root that has not been called
+};
+
+}  // namespace shardgrad::nn
+
+#include <shardgrad/nn/child.h>

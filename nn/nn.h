@@ -1,0 +1,9 @@
+#pragma once
+// All of nn.
+
+#include <shardgrad/nn/activation.h>
+#include <shardgrad/nn/containers.h>
+#include <shardgrad/nn/init.h>
+#include <shardgrad/nn/linear.h>
+#include <shardgrad/nn/loss.h>
+#include <shardgrad/nn/module.h>

@@ -1,0 +1,33 @@
+#include <shardgrad/optim/adam.h>
+
+#include <cmath>
+
+#include <shardgrad/autograd/launch.h>
+#include <shardgrad/kernels/ops.h>
+
+namespace shardgrad::optim {
+
+Adam::Adam(const char* name, std::vector<NamedParameter> parameters, AdamOptions options, Rules rules, bool decoupled)
+    : Optimizer(name, std::move(parameters), options.lr, options.weight_decay, std::move(rules),
+                {"exp_avg", "exp_avg_sq"}),
+      options_(options),
+      decoupled_(decoupled) {
+  check_option(name, "beta1", options.beta1, options.beta1 >= 0 && options.beta1 < 1);
+  check_option(name, "beta2", options.beta2, options.beta2 >= 0 && options.beta2 < 1);
+  check_option(name, "eps", options.eps, options.eps > 0);
+}
+
+void Adam::update(const Run& run) {
+  kernels::AdamArgs args{.lr = run.lr,
+                         .beta1 = options_.beta1,
+                         .beta2 = options_.beta2,
+                         .eps = options_.eps,
+                         .weight_decay = run.weight_decay,
+                         .decoupled = decoupled_,
+                         .bias_correction1 = 1 - std::pow(options_.beta1, double(run.step)),
+                         .bias_correction2 = 1 - std::pow(options_.beta2, double(run.step)),
+                         .grad_scale = run.grad_scale};
+  launch(kernels::adam, run.values, out(run.values), out(run.states[0]), out(run.states[1]), run.grad, args);
+}
+
+}  // namespace shardgrad::optim

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <shardgrad/optim/optimizer.h>
+
+namespace shardgrad::optim {
+
+struct AdamOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+};
+
+/// Adam with PyTorch's formulas, t being the parameter's own step count:
+///
+///     g = grad + weight_decay · p
+///     exp_avg    = beta1 · exp_avg    + (1 - beta1) · g
+///     exp_avg_sq = beta2 · exp_avg_sq + (1 - beta2) · g²
+///     p = p - lr · (exp_avg / (1 - beta1ᵗ)) / (√(exp_avg_sq / (1 - beta2ᵗ)) + eps)
+///
+/// State: exp_avg, exp_avg_sq (f32; f64 for f64 parameters). Throws Error(input) for options that make no sense.
+class Adam : public Optimizer {
+ public:
+  Adam(std::vector<NamedParameter> parameters, AdamOptions options, Rules rules = {})
+      : Adam("Adam", std::move(parameters), options, std::move(rules), false) {}
+
+ protected:
+  Adam(const char* name, std::vector<NamedParameter> parameters, AdamOptions options, Rules rules, bool decoupled);
+
+ private:
+  void update(const Run& run) override;
+  AdamOptions options_;
+  bool decoupled_;
+};
+
+struct AdamWOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+};
+
+/// Adam with decoupled weight decay: first p = p - lr · weight_decay · p, then Adam's step on the bare gradient.
+class AdamW : public Adam {
+ public:
+  AdamW(std::vector<NamedParameter> parameters, AdamWOptions options, Rules rules = {})
+      : Adam("AdamW", std::move(parameters),
+             {options.lr, options.beta1, options.beta2, options.eps, options.weight_decay}, std::move(rules), true) {}
+};
+
+}  // namespace shardgrad::optim

@@ -1,0 +1,258 @@
+#include <shardgrad/optim/optimizer.h>
+
+#include <cmath>
+#include <unordered_set>
+
+#include <shardgrad/autograd/node.h>
+#include <shardgrad/kernels/ops.h>
+
+namespace shardgrad::optim {
+namespace {
+
+GradSink* owner_of(const Tensor& parameter) { return parameter.requires_grad() ? leaf_of(parameter).sink() : nullptr; }
+
+bool in_memory(const Tensor& tensor) { return tensor.defined() && tensor.storage()->resident(); }
+
+bool adjacent(const Tensor& a, const Tensor& b) {
+  return a.storage() == b.storage() && a.offset() + a.bytes() == b.offset() && a.dtype() == b.dtype();
+}
+
+Tensor flat(const Tensor& first, int64_t begin, int64_t count) {
+  return Tensor(first.storage(), first.offset() + size_t(begin) * size_of(first.dtype()), {count}, first.dtype());
+}
+
+}  // namespace
+
+bool matches(std::string_view pattern, std::string_view name) {
+  size_t p = 0, n = 0, star = std::string_view::npos, retry = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      retry = n;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
+      ++p, ++n;
+    } else if (star != std::string_view::npos) {  // let the last star take one more character
+      p = star + 1;
+      n = ++retry;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+void check_option(const char* optimizer, const char* option, double value, bool valid) {
+  SG_CHECK(std::isfinite(value) && valid, optimizer, ": ", option, " = ", value, " is not possible");
+}
+
+Optimizer::Optimizer(const char* name, std::vector<NamedParameter> parameters, double lr, double weight_decay,
+                     Rules rules, std::vector<std::string> state_names)
+    : name_(name), parameters_(std::move(parameters)), state_names_(std::move(state_names)), lr_(lr) {
+  check_option(name, "lr", lr, lr >= 0);
+  check_option(name, "weight_decay", weight_decay, weight_decay >= 0);
+  SG_CHECK(!parameters_.empty(), name_, ": there are no parameters to optimize");
+  std::unordered_set<Tensor::Impl*> seen;
+  for (const NamedParameter& parameter : parameters_) {
+    SG_CHECK(seen.insert(&parameter.tensor.impl()).second, name_, ": '", parameter.name, "' is given twice");
+    slots_.push_back({owner_of(parameter.tensor), weight_decay, 1, 0, {}});
+  }
+  apply_rules(rules);
+}
+
+void Optimizer::apply_rules(const Rules& rules) {
+  std::vector<bool> used(rules.size());
+  for (size_t i = 0; i < slots_.size(); ++i)
+    for (size_t r = 0; r < rules.size(); ++r) {
+      if (!matches(rules[r].pattern, parameters_[i].name)) continue;
+      used[r] = true;
+      slots_[i].weight_decay = rules[r].overrides.weight_decay.value_or(slots_[i].weight_decay);
+      slots_[i].lr_scale = rules[r].overrides.lr_scale;
+      break;
+    }
+  for (size_t r = 0; r < rules.size(); ++r) {
+    const Overrides& set = rules[r].overrides;
+    SG_CHECK(used[r], name_, ": the rule '", rules[r].pattern, "' applies to no parameter; the first one is named '",
+             parameters_[0].name, "'");
+    check_option(name_.c_str(), "lr_scale of a rule", set.lr_scale, set.lr_scale >= 0);
+    double decay = set.weight_decay.value_or(0);
+    check_option(name_.c_str(), "weight_decay of a rule", decay, decay >= 0);
+  }
+}
+
+void Optimizer::set_lr(double lr) {
+  check_option(name_.c_str(), "lr", lr, lr >= 0);
+  lr_ = lr;
+}
+
+// --- a step
+// ---------------------------------------------------------------------------------------------------------------
+
+template <class Visit> void Optimizer::for_each_range(size_t i, const Visit& visit) const {
+  const Tensor& tensor = parameters_[i].tensor;
+  GradSink* owner = owner_of(tensor);
+  SG_CHECK(owner == slots_[i].owner, name_, ": '", parameters_[i].name,
+           "' was sharded after this optimizer was made; make the optimizer after fully_shard");
+  if (!owner) return visit(LocalRange{tensor, tensor.grad(), 0, tensor.numel()}, size_t(0));
+  size_t part = 0;
+  for (const LocalRange& range : owner->local_ranges()) visit(range, part++);
+}
+
+std::vector<Optimizer::Piece> Optimizer::pieces_with_gradient() const {
+  std::vector<Piece> pieces;
+  bool sharded = false;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    sharded = sharded || slots_[i].owner;
+    if (!parameters_[i].tensor.requires_grad()) continue;
+    for_each_range(i, [&](const LocalRange& range, size_t part) {
+      if (range.values.numel() > 0 && in_memory(range.grad)) pieces.push_back({range, i, part});
+    });
+  }
+  SG_CHECK(sharded || !pieces.empty(), name_, ": no parameter has a gradient; call backward() before step()");
+  return pieces;
+}
+
+bool Optimizer::follows(const Piece& before, const Piece& after) const {
+  const Slot &a = slots_[before.index], &b = slots_[after.index];
+  if (a.weight_decay != b.weight_decay || a.lr_scale != b.lr_scale || a.steps != b.steps) return false;
+  if (!adjacent(before.range.values, after.range.values) || !adjacent(before.range.grad, after.range.grad))
+    return false;
+  for (size_t s = 0; s < state_names_.size(); ++s)
+    if (!adjacent(a.states[before.part][s], b.states[after.part][s])) return false;
+  return true;
+}
+
+void Optimizer::update_run(std::span<const Piece> pieces, double grad_scale) {
+  const Piece& first = pieces[0];
+  const Slot& slot = slots_[first.index];
+  int64_t count = 0;
+  for (const Piece& piece : pieces) count += piece.range.values.numel();
+  Run run{flat(first.range.values, 0, count),
+          flat(first.range.grad, 0, count),
+          {},
+          lr_ * slot.lr_scale,
+          slot.weight_decay,
+          slot.steps,
+          grad_scale};
+  for (size_t s = 0; s < state_names_.size(); ++s) run.states[s] = flat(slot.states[first.part][s], 0, count);
+  update(run);
+}
+
+void Optimizer::step(double grad_scale) {
+  check_option(name_.c_str(), "grad_scale", grad_scale, true);
+  allocate_states();
+  std::vector<Piece> pieces = pieces_with_gradient();
+  for (size_t i = 0; i < pieces.size(); ++i)
+    if (i == 0 || pieces[i].index != pieces[i - 1].index) ++slots_[pieces[i].index].steps;
+  for (size_t begin = 0, end; begin < pieces.size(); begin = end) {
+    for (end = begin + 1; end < pieces.size() && follows(pieces[end - 1], pieces[end]);) ++end;
+    update_run(std::span(pieces).subspan(begin, end - begin), grad_scale);
+  }
+  for (const Piece& piece : pieces) {
+    piece.range.values.storage()->bump_version();
+    if (GradSink* owner = slots_[piece.index].owner) owner->written();
+  }
+}
+
+void Optimizer::zero_grad() {
+  for (const NamedParameter& parameter : parameters_) parameter.tensor.zero_grad();
+}
+
+// --- state
+// ----------------------------------------------------------------------------------------------------------------
+
+void Optimizer::allocate_states() {
+  if (state_names_.empty()) return;
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < slots_.size(); ++i)
+    if (slots_[i].states.empty() && parameters_[i].tensor.requires_grad())
+      for_each_range(i, [&](const LocalRange& range, size_t part) { pieces.push_back({range, i, part}); });
+  for (size_t begin = 0, end; begin < pieces.size(); begin = end) {
+    for (end = begin + 1; end < pieces.size() && adjacent(pieces[end - 1].range.values, pieces[end].range.values);)
+      ++end;
+    allocate_run(std::span(pieces).subspan(begin, end - begin));
+  }
+}
+
+// One storage per state for parameters that lie end to end, so that one kernel can update them all.
+void Optimizer::allocate_run(std::span<const Piece> pieces) {
+  const Tensor& first = pieces[0].range.values;
+  int64_t count = 0;
+  for (const Piece& piece : pieces) count += piece.range.values.numel();
+  TagScope owner(Tag{Category::optimizer_state, first.storage()->tag().unit});
+  States whole;
+  for (size_t s = 0; s < state_names_.size(); ++s) {
+    whole[s] = empty({count}, {first.dtype() == DType::f64 ? DType::f64 : DType::f32, first.device()});
+    launch(kernels::fill, whole[s], out(whole[s]), 0.0);
+  }
+  int64_t begin = 0;
+  for (const Piece& piece : pieces) {
+    int64_t length = piece.range.values.numel();
+    States& part = slots_[piece.index].states.emplace_back();
+    for (size_t s = 0; s < state_names_.size(); ++s) part[s] = flat(whole[s], begin, length);
+    begin += length;
+  }
+}
+
+std::vector<Optimizer::StateSlice> Optimizer::state_slices() {
+  allocate_states();
+  std::vector<StateSlice> slices;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].states.empty()) continue;
+    for_each_range(i, [&](const LocalRange& range, size_t part) {
+      for (size_t s = 0; s < state_names_.size() && range.count > 0; ++s)
+        slices.push_back({state_name(i, s), parameters_[i].tensor.shape(), range.begin,
+                          flat(slots_[i].states[part][s], 0, range.count)});
+    });
+  }
+  return slices;
+}
+
+std::map<std::string, int64_t> Optimizer::steps() const {
+  std::map<std::string, int64_t> result;
+  for (size_t i = 0; i < slots_.size(); ++i) result[parameters_[i].name] = slots_[i].steps;
+  return result;
+}
+
+void Optimizer::set_steps(const std::map<std::string, int64_t>& steps) {
+  SG_CHECK(steps.size() == slots_.size(), name_, ": step counts for ", steps.size(), " parameters; there are ",
+           slots_.size());
+  for (const NamedParameter& parameter : parameters_) {
+    auto given = steps.find(parameter.name);
+    SG_CHECK(given != steps.end() && given->second >= 0, name_, ": no usable step count for '", parameter.name, "'");
+  }
+  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].steps = steps.at(parameters_[i].name);
+}
+
+std::map<std::string, Tensor> Optimizer::state_dict() {
+  std::map<std::string, Tensor> state;
+  for (StateSlice& slice : state_slices()) {
+    SG_CHECK(slice.begin == 0 && slice.values.numel() == slice.shape.numel(), name_, ": state_dict(): '", slice.name,
+             "' is sharded and this rank holds a part of it; gather it with fsdp's optimizer state functions");
+    state.emplace(slice.name, slice.values.view(slice.shape));
+  }
+  for (auto& [name, steps] : steps())
+    state.emplace(name + ".step", from_vector<int64_t>({steps}, {1}, {DType::i64, kCpu}));
+  return state;
+}
+
+void Optimizer::load_state_dict(const std::map<std::string, Tensor>& state) {
+  std::map<std::string, Tensor> own = state_dict();
+  std::string faults;
+  for (auto& [name, tensor] : own) {
+    auto given = state.find(name);
+    if (given == state.end())
+      faults += concat("\n  missing: '", name, "', ", tensor);
+    else if (given->second.shape() != tensor.shape() || given->second.dtype() != tensor.dtype())
+      faults += concat("\n  '", name, "' is ", tensor, " here, but ", given->second, " was given");
+  }
+  for (auto& [name, tensor] : state)
+    if (!own.contains(name)) faults += concat("\n  unknown: '", name, "', ", tensor);
+  SG_CHECK(faults.empty(), name_, ": this is not a state of this optimizer; nothing was loaded:", faults);
+  std::map<std::string, int64_t> counts;
+  for (const NamedParameter& parameter : parameters_)
+    counts[parameter.name] = int64_t(state.at(parameter.name + ".step").item());
+  set_steps(counts);
+  for (const StateSlice& slice : state_slices()) copy_into(slice.values, state.at(slice.name));
+}
+
+}  // namespace shardgrad::optim

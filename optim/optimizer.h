@@ -1,0 +1,127 @@
+#pragma once
+// What all optimizers share. An optimizer asks each parameter for its local ranges: the whole tensor, or the pieces
+// that lie in this rank's shard. So one loop serves plain and sharded models. Neighbours in memory with the same
+// options are updated by one kernel: under ZeRO-3 that is one launch per shard, not one per parameter.
+//
+//     optim::AdamW optimizer(model->named_parameters(), {.lr = 1e-3}, {{"*.bias", {.weight_decay = 0}}});
+//     for (…) { loss.backward(); optimizer.step(); optimizer.zero_grad(); }
+
+#include <array>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <shardgrad/autograd/parameter.h>
+#include <shardgrad/core/tensor.h>
+
+namespace shardgrad {
+class GradSink;
+}
+
+namespace shardgrad::optim {
+
+/// What a rule changes for the parameters it matches.
+struct Overrides {
+  std::optional<double> weight_decay = {};
+  double lr_scale = 1;  ///< multiplies the learning rate, also after set_lr
+};
+
+/// Options for parameters whose name matches `pattern`: '*' stands for any characters, '?' for one. A parameter obeys
+/// the first rule that matches it.
+struct Rule {
+  std::string pattern;
+  Overrides overrides;
+};
+using Rules = std::vector<Rule>;
+
+/// True when the whole of `name` matches `pattern`.
+bool matches(std::string_view pattern, std::string_view name);
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  /// Updates every parameter that has a gradient, after multiplying the gradient by `grad_scale`. Throws Error(input)
+  /// when none has one, or when a parameter's memory moved since the optimizer was made (it was sharded later).
+  void step(double grad_scale = 1);
+  /// Forgets the gradients and frees their memory.
+  void zero_grad();
+  double lr() const { return lr_; }
+  void set_lr(double lr);
+  std::span<const NamedParameter> parameters() const { return parameters_; }
+
+  /// This rank's elements of one state tensor of one parameter.
+  struct StateSlice {
+    std::string name;   ///< e.g. "layers.0.weight.exp_avg"
+    Shape shape;        ///< of the whole parameter
+    int64_t begin = 0;  ///< index within the parameter of the first element
+    Tensor values;      ///< one dimension; writing to it changes the state
+  };
+  /// All state of this rank, allocated if it was not yet.
+  std::vector<StateSlice> state_slices();
+  /// How many steps each parameter has been through; 0 on a rank that holds no part of it.
+  std::map<std::string, int64_t> steps() const;
+  /// Throws for a missing, unknown or negative entry.
+  void set_steps(const std::map<std::string, int64_t>& steps);
+  /// State tensors by name, not copies, and "<parameter>.step" (i64, one element). Throws for a sharded model, whose
+  /// state is spread over the ranks (see state_slices).
+  std::map<std::string, Tensor> state_dict();
+  /// Copies values in. Throws, having changed nothing, listing every missing, unknown or ill-fitting name.
+  void load_state_dict(const std::map<std::string, Tensor>& state);
+
+ protected:
+  static constexpr size_t kMaxStates = 2;
+  using States = std::array<Tensor, kMaxStates>;
+
+  /// A contiguous run of elements with the same options; flat tensors of one length.
+  struct Run {
+    Tensor values, grad;
+    States states;
+    double lr, weight_decay;
+    int64_t step;  ///< 1 for the first
+    double grad_scale;
+  };
+  /// `state_names` are the state tensors that an update keeps, at most kMaxStates.
+  Optimizer(const char* name, std::vector<NamedParameter> parameters, double lr, double weight_decay, Rules rules,
+            std::vector<std::string> state_names);
+  virtual void update(const Run& run) = 0;
+
+ private:
+  // What is known of parameters_[i].
+  struct Slot {
+    GradSink* owner;  // who had sharded it when the optimizer was made, or null
+    double weight_decay, lr_scale;
+    int64_t steps = 0;
+    std::vector<States> states;  // one per local range; empty until allocated
+  };
+  // One local range that a step updates.
+  struct Piece {
+    LocalRange range;
+    size_t index;  // of the parameter
+    size_t part;   // of the parameter's ranges
+  };
+  template <class Visit> void for_each_range(size_t i, const Visit& visit) const;
+  std::vector<Piece> pieces_with_gradient() const;
+  bool follows(const Piece& before, const Piece& after) const;
+  void apply_rules(const Rules& rules);
+  void allocate_states();
+  void allocate_run(std::span<const Piece> pieces);
+  void update_run(std::span<const Piece> pieces, double grad_scale);
+  std::string state_name(size_t i, size_t state) const { return parameters_[i].name + "." + state_names_[state]; }
+
+  std::string name_;
+  std::vector<NamedParameter> parameters_;
+  std::vector<Slot> slots_;
+  std::vector<std::string> state_names_;
+  double lr_;
+};
+
+/// Throws Error(input) naming optimizer, option and value unless `valid` and the value is finite.
+void check_option(const char* optimizer, const char* option, double value, bool valid);
+
+}  // namespace shardgrad::optim

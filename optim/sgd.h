@@ -1,0 +1,31 @@
+#pragma once
+
+#include <shardgrad/optim/optimizer.h>
+
+namespace shardgrad::optim {
+
+struct SgdOptions {
+  double lr = 1e-3;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
+  bool nesterov = false;
+};
+
+/// Stochastic gradient descent with PyTorch's formulas:
+///
+///     g = grad + weight_decay · p
+///     m = g at the first step, momentum · m + (1 - dampening) · g later        (only with momentum)
+///     p = p - lr · (nesterov ? g + momentum · m : m)
+///
+/// State: momentum_buffer, only with momentum. Throws Error(input) for options that make no sense.
+class SGD : public Optimizer {
+ public:
+  SGD(std::vector<NamedParameter> parameters, SgdOptions options, Rules rules = {});
+
+ private:
+  void update(const Run& run) override;
+  SgdOptions options_;
+};
+
+}  // namespace shardgrad::optim
