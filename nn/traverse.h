@@ -84,19 +84,19 @@ template <class T> auto parts_of(T& value) {
     return fields_of(value);
 }
 
-template <class T> consteval bool holds_tensors();
+template <class T> consteval bool can_hold_tensors();
 template <class... Parts> consteval bool any_holds(std::type_identity<std::tuple<Parts...>>) {
-  return (holds_tensors<std::remove_cvref_t<Parts>>() || ...);
+  return (can_hold_tensors<std::remove_cvref_t<Parts>>() || ...);
 }
-template <class T> consteval bool holds_tensors() {
+template <class T> consteval bool can_hold_tensors() {
   if constexpr (std::is_same_v<T, Tensor>)
     return true;
   else if constexpr (Listed<T>)
     return true;
   else if constexpr (is_optional<T>)
-    return holds_tensors<typename T::value_type>();
+    return can_hold_tensors<typename T::value_type>();
   else if constexpr (std::ranges::range<T&>)
-    return holds_tensors<std::ranges::range_value_t<T&>>();
+    return can_hold_tensors<std::ranges::range_value_t<T&>>();
   else if constexpr (std::is_trivially_copyable_v<T>)
     return false;  // a Tensor member would forbid it
   else if constexpr (TupleLike<T> || std::is_aggregate_v<T>)
@@ -108,7 +108,7 @@ template <class T> consteval bool holds_tensors() {
 }  // namespace detail
 
 /// True when values of type T may hold tensors. Does not compile for a type that cannot be looked into.
-template <class T> inline constexpr bool holds_tensors = detail::holds_tensors<std::remove_cvref_t<T>>();
+template <class T> inline constexpr bool holds_tensors = detail::can_hold_tensors<std::remove_cvref_t<T>>();
 
 /// Calls visit(tensor) for every tensor inside `value`, undefined ones too, in a fixed order.
 template <class T, class Visit> void for_each_tensor(T& value, const Visit& visit) {
