@@ -19,10 +19,15 @@ static thread_local Engine* running_engine = nullptr;
 class Engine {
  public:
   explicit Engine(bool retain) : retain_(retain), previous_(running_engine) { running_engine = this; }
-  ~Engine() { running_engine = previous_; }
+  ~Engine() {
+    for (Ref<Node>& node : seen_) leave(*node);
+    running_engine = previous_;
+  }
 
   static void check_root(const Tensor& root, const Tensor& grad) {
-    SG_CHECK(root.requires_grad(), "backward: the tensor does not require grad: nothing it was computed from does");
+    SG_CHECK(root.requires_grad(),
+             "backward: the tensor does not require grad: nothing it was computed from does. "
+             "Gradients themselves are not recorded: double backward is not supported");
     if (!grad.defined()) {
       SG_CHECK(root.numel() == 1, "backward: a tensor of shape ", root.shape(),
                " is not a scalar; pass the gradient to start from, or reduce it with sum() or mean()");
@@ -59,18 +64,22 @@ class Engine {
   void abandon() noexcept {
     for (Ref<Node>& node : seen_) {
       node->gradients_.clear();
-      if (node->outputs_.empty()) static_cast<Leaf&>(*node).current_ = Tensor();
+      if (!node->outputs_.empty()) continue;
+      Leaf& leaf = static_cast<Leaf&>(*node);
+      leaf.current_ = Tensor();
+      if (leaf.fresh_) leaf.grad_ = Tensor();
     }
   }
 
-  uint64_t visit() const { return visit_; }
+  uint64_t number() const { return number_; }
   std::vector<std::function<void()>> callbacks_;
 
  private:
   static bool older(const Ref<Node>& a, const Ref<Node>& b) { return a->sequence_ < b->sequence_; }
-  static uint64_t next_visit() {
-    thread_local uint64_t visit = 0;
-    return ++visit;
+
+  static uint64_t next_number() {
+    thread_local uint64_t number = 0;
+    return ++number;
   }
 
   GradSlot slot_for(Node* node, uint32_t output) {
@@ -82,15 +91,20 @@ class Engine {
 
   // Prepares a node the first time this pass meets it.
   void enter(Node* node) {
-    if (node->visit_ == visit_) return;
+    if (node->entered_) return;
     SG_CHECK(
         !node->consumed_, node->name(),
         ": backward went through this graph before and freed what it had saved; pass retain_graph = true the first "
         "time to go through it again. Double backward (the gradient of a gradient) is not supported");
-    node->visit_ = visit_;
+    node->entered_ = true;
     node->waiting_ = 0;
     node->gradients_.resize(node->outputs_.size());
     seen_.emplace_back(node);
+  }
+
+  static void leave(Node& node) {
+    node.entered_ = false;
+    if (node.outputs_.empty()) static_cast<Leaf&>(node).fresh_ = false;
   }
 
   void count() {
@@ -126,7 +140,7 @@ class Engine {
 
   bool retain_;
   Engine* previous_;
-  uint64_t visit_ = next_visit();
+  uint64_t number_ = next_number();
   std::vector<Ref<Node>> seen_;
   std::vector<Node*> roots_;
   std::vector<Ref<Node>> ready_;  // a heap, newest first
@@ -159,10 +173,13 @@ bool in_backward() { return running_engine != nullptr; }
 
 uint64_t backward_pass() {
   SG_CHECK(running_engine, "backward_pass: no backward is running");
-  return running_engine->visit();
+  return running_engine->number();
 }
 
-bool Leaf::in_current_pass() const { return visit_ == backward_pass(); }
+bool Leaf::in_current_pass() const {
+  SG_CHECK(running_engine, "in_current_pass: no backward is running");
+  return entered_;
+}
 
 Tensor Tensor::grad() const {
   if (!requires_grad() || !is_leaf() || !impl().grad_fn) return Tensor();

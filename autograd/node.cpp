@@ -54,7 +54,10 @@ Out Leaf::open() {
     return destination;
   }
   float beta = grad_.defined() ? 1 : 0;
-  if (!grad_.defined()) grad_ = empty(meta_.shape, {meta_.dtype, meta_.device});
+  if (!grad_.defined()) {
+    grad_ = empty(meta_.shape, {meta_.dtype, meta_.device});
+    fresh_ = true;
+  }
   current_ = grad_;
   return out(current_, beta);
 }

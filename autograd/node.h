@@ -112,8 +112,8 @@ class Node : public GradFn {
   std::vector<Tensor> gradients_;  // one per output while backward runs
   std::vector<std::function<void()>> pre_hooks_;
   uint64_t sequence_;
-  uint64_t visit_ = 0;  // the backward pass that has seen this node
-  int waiting_ = 0;     // gradient contributions still to come in that pass
+  int waiting_ = 0;       // gradient contributions still to come in the running pass
+  bool entered_ = false;  // the running pass has met this node
   bool consumed_ = false;
 };
 
@@ -160,7 +160,8 @@ class Leaf final : public Node {
   Tensor grad_;
   std::shared_ptr<GradSink> sink_;
   std::vector<std::function<void()>> ready_hooks_;
-  Tensor current_;  // what this backward pass writes to; undefined before its first write
+  Tensor current_;      // what this backward pass writes to; undefined before its first write
+  bool fresh_ = false;  // grad_ was made in the running pass: dropped when it fails
 };
 
 /// The accumulator of a tensor that requires grad; made on first use.

@@ -1,0 +1,49 @@
+#include <shardgrad/autograd/registry.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <shardgrad/autograd/registry_cases.h>
+#include <shardgrad/core/rng.h>
+
+namespace shardgrad {
+
+bool OpCase::differentiable() const {
+  return std::ranges::any_of(inputs, [](const InputSpec& in) { return in.kind == InputSpec::Kind::differentiable; });
+}
+
+// Numbers of 8 significant bits, so that rounding to any dtype changes none of them.
+static double draw(const InputSpec& spec, uint64_t stream, size_t index) {
+  double value = spec.low + (spec.high - spec.low) * double(unit_float(philox(7, stream, index)[0]));
+  if (spec.kind == InputSpec::Kind::index || spec.kind == InputSpec::Kind::flag) return std::floor(value);
+  int exponent = 0;
+  double mantissa = std::frexp(value, &exponent);
+  return std::ldexp(std::round(mantissa * 256), exponent - 8);
+}
+
+std::vector<Tensor> OpCase::make_inputs(DType dtype, Device device) const {
+  std::vector<Tensor> tensors;
+  for (const InputSpec& spec : inputs) {
+    std::vector<double> values(static_cast<size_t>(spec.shape.numel()));
+    uint64_t stream = stream_of(concat(name(), " ", tensors.size()));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = draw(spec, stream, i);
+    DType kind = spec.kind == InputSpec::Kind::index  ? DType::i64
+                 : spec.kind == InputSpec::Kind::flag ? DType::u8
+                                                      : dtype;
+    Tensor wide = from_vector(values, spec.shape, {DType::f64, kCpu});
+    tensors.push_back(device == kMeta ? empty(spec.shape, {kind, kMeta}) : wide.to(kind).to(device));
+  }
+  return tensors;
+}
+
+std::vector<OpCase> op_cases() {
+  std::vector<OpCase> cases;
+  add_creation_cases(cases);
+  add_elementwise_cases(cases);
+  add_shape_cases(cases);
+  add_reduction_cases(cases);
+  add_layer_cases(cases);
+  return cases;
+}
+
+}  // namespace shardgrad
