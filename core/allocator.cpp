@@ -29,24 +29,27 @@ size_t class_bytes(size_t index) {
   return (size_t(1) << octave) + eighth * (size_t(1) << (octave - 3));
 }
 
-void* system_allocate(size_t bytes) {
-  if (bytes < kMapThreshold) return std::aligned_alloc(kAlignment, bytes);
-  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) return nullptr;
-  madvise(data, bytes, MADV_HUGEPAGE);
-  return data;
-}
-
-void system_free(void* data, size_t bytes) {
-  if (bytes < kMapThreshold)
-    std::free(data);
-  else
-    munmap(data, bytes);
-}
+class SystemMemory final : public MemorySource {
+ public:
+  void* take(size_t bytes) override {
+    if (bytes < kMapThreshold) return std::aligned_alloc(kAlignment, bytes);
+    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) return nullptr;
+    madvise(data, bytes, MADV_HUGEPAGE);
+    return data;
+  }
+  void give(void* data, size_t bytes) noexcept override {
+    if (bytes < kMapThreshold)
+      std::free(data);
+    else
+      munmap(data, bytes);
+  }
+};
 
 class CachingAllocator final : public Allocator {
  public:
-  CachingAllocator(Device device, Reuse reuse) : Allocator(device), reuse_(reuse) {}
+  CachingAllocator(Device device, Reuse reuse, std::shared_ptr<MemorySource> source)
+      : Allocator(device), reuse_(reuse), source_(std::move(source)) {}
   ~CachingAllocator() override { trim(0); }
 
   Block allocate(size_t bytes, Stream& stream) override {
@@ -71,7 +74,7 @@ class CachingAllocator final : public Allocator {
 
   void discard(Block block) noexcept override {
     size_t size = class_bytes(class_of(block.bytes));
-    system_free(block.data, size);
+    source_->give(block.data, size);
     std::lock_guard lock(mutex_);
     live_ -= size;
   }
@@ -120,13 +123,14 @@ class CachingAllocator final : public Allocator {
   }
 
   void* fresh(size_t bytes, size_t size) {
-    void* data = system_allocate(size);
+    void* data = source_->take(size);
     if (data) return data;
     std::lock_guard lock(mutex_);
     trim(0);
-    if ((data = system_allocate(size))) return data;
+    if ((data = source_->take(size))) return data;
     live_ -= size;
-    fail("out of memory: ", bytes, " bytes on ", device(), " cannot be allocated (", live_, " bytes in use)");
+    fail("out of memory: ", bytes, " bytes on ", device(), " cannot be allocated (", live_, " bytes in use)",
+         source_->remedy());
   }
 
   // Returns cached blocks to the system, largest first, until at most `keep` bytes are cached. Blocks that a stream
@@ -138,7 +142,7 @@ class CachingAllocator final : public Allocator {
         if (!list[i].freed.done()) continue;
         if (Context* context = Context::current(); context && context->checker())
           context->checker()->forget(list[i].data, class_bytes(index));
-        system_free(list[i].data, class_bytes(index));
+        source_->give(list[i].data, class_bytes(index));
         cached_ -= class_bytes(index);
         list.erase(list.begin() + std::ptrdiff_t(i));
       }
@@ -146,6 +150,7 @@ class CachingAllocator final : public Allocator {
   }
 
   Reuse reuse_;
+  std::shared_ptr<MemorySource> source_;
   std::mutex mutex_;
   std::vector<std::vector<Cached>> free_;
   size_t live_ = 0, cached_ = 0, peak_ = 0;
@@ -161,7 +166,11 @@ class NullAllocator final : public Allocator {
 
 }  // namespace
 
-Ref<Allocator> make_caching_allocator(Device device, Reuse reuse) { return make_ref<CachingAllocator>(device, reuse); }
+std::shared_ptr<MemorySource> system_memory() { return std::make_shared<SystemMemory>(); }
+
+Ref<Allocator> make_caching_allocator(Device device, Reuse reuse, std::shared_ptr<MemorySource> source) {
+  return make_ref<CachingAllocator>(device, reuse, std::move(source));
+}
 Ref<Allocator> make_null_allocator(Device device) { return make_ref<NullAllocator>(device); }
 
 }  // namespace shardgrad

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include <shardgrad/core/device.h>
@@ -46,9 +47,22 @@ enum class Reuse {
   ordered,    ///< asynchronous devices: take it, and make the stream wait; freed memory is poisoned in stream order
 };
 
-/// Keeps freed blocks in size classes and hands them out again; asks the system only when none fits. The memory it
+/// Where a caching allocator gets its memory: the operating system, or a region set aside for a purpose.
+class MemorySource {
+ public:
+  virtual ~MemorySource() = default;
+  /// At least `bytes` bytes aligned to kAlignment, or null when there is no more. Safe to call from several threads.
+  virtual void* take(size_t bytes) = 0;
+  virtual void give(void* data, size_t bytes) noexcept = 0;
+  /// What to do when there is no more; ends an error message.
+  virtual std::string remedy() const { return ""; }
+};
+std::shared_ptr<MemorySource> system_memory();
+
+/// Keeps freed blocks in size classes and hands them out again; asks the source only when none fits. The memory it
 /// holds stays within 1.1 times the largest sum of live blocks plus 16 MiB.
-Ref<Allocator> make_caching_allocator(Device device, Reuse reuse);
+Ref<Allocator> make_caching_allocator(Device device, Reuse reuse,
+                                      std::shared_ptr<MemorySource> source = system_memory());
 /// For device meta: blocks without memory.
 Ref<Allocator> make_null_allocator(Device device);
 

@@ -22,6 +22,7 @@ struct alignas(128) Seat {
   std::atomic<uint32_t> sleepers{0};   ///< ranks that sleep until phase changes
   std::atomic<uint32_t> reading{0};    ///< this rank reads its peers' memory now
   std::atomic<uint32_t> withdrawn{0};  ///< this rank has given up: its memory must not be read any more
+  std::atomic<uint64_t> bounce{0};     ///< where this rank stages, in the transport's terms
   Offer offers[2];  ///< by parity of the call: a fast rank's next call must not overwrite what a slow one still reads
 };
 
@@ -41,8 +42,7 @@ class Board {
            0;
   }
   /// Waits for `rank` to arrive; calls check() again and again, which may throw.
-  template <class Check>
-  void await(int rank, Check&& check) const {
+  template <class Check> void await(int rank, Check&& check) const {
     if (spin(rank)) return;
     Sleeper sleeper(seats_[rank]);
     while (!arrived(rank)) {
@@ -51,8 +51,7 @@ class Board {
     }
   }
   /// arrive(), then await everybody.
-  template <class Check>
-  void meet(Check&& check) const {
+  template <class Check> void meet(Check&& check) const {
     arrive();
     for (int r = 0; r < size_; ++r)
       if (r != rank_) await(r, check);

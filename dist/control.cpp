@@ -11,14 +11,14 @@ Control::Control(ControlPage page, int rank) : context_(context()), page_(std::m
   row.state.store(RankState::running);
 }
 
-Control::~Control() = default;
-
 int Control::open_lane(uint64_t group, std::vector<int> members) {
   std::lock_guard lock(mutex_);
   Row& row = page_.row(rank_);
-  for (int i = 0; i < Row::kLanes; ++i) {
-    Lane& lane = row.lanes[i];
+  for (int n = 0; n < Row::kLanes; ++n) {
+    int i = (last_lane_ + 1 + n) % Row::kLanes;  // in turn: a closed lane can be read for a while
     if (!members_[size_t(i)].empty()) continue;
+    Lane& lane = row.lanes[i];
+    last_lane_ = i;
     members_[size_t(i)] = std::move(members);
     lane.finished.store(0);
     lane.place.store(Place());
@@ -55,7 +55,7 @@ void Control::fail(std::exception_ptr error) noexcept {
 
 void Control::end_job(const std::string& sentence, int code) noexcept {
   page_.claim_cause(rank_, code, sentence);
-  while (!page_.has_cause()) usleep(1000);
+  for (int i = 0; i < 1000 && !page_.has_cause(); ++i) usleep(1000);  // another rank was first and is writing
   context_.abort(cause_error());
 }
 
@@ -64,33 +64,75 @@ void Control::finish() {
   page_.row(rank_).state.compare_exchange_strong(running, RankState::finished);
 }
 
-std::string Control::whereabouts_of(int rank, uint64_t group) const {
-  Row& row = page_.row(rank);
-  for (Lane& lane : row.lanes) {
-    Place place;
-    if (lane.group.load() != group || !lane.place.load(place)) continue;
-    if (place.sequence > lane.finished.load()) return concat("rank ", rank, " is in ", describe(place));
+static const Lane* lane_of(const Row& row, uint64_t group) {
+  for (const Lane& lane : row.lanes)
+    if (lane.group.load() == group) return &lane;
+  return nullptr;
+}
+
+LaneView Control::look(int index) const {
+  LaneView view;
+  const Lane& mine = my_lane(index);
+  std::vector<int> ranks = members(index);
+  if (ranks.empty() || !mine.place.load(view.place) || view.place.sequence <= mine.finished.load()) return view;
+  view.waiting = view.speaker = true;
+  uint64_t fingerprint = view.place.fingerprint();
+  for (int r : ranks) {
+    const Row& row = page_.row(r);
+    const Lane* theirs = lane_of(row, view.place.group);
+    // The state is read first: a rank that has finished makes no further call.
     RankState state = row.state.load();
-    const char* now = state == RankState::finished ? " has finished its program"
-                      : state == RankState::failed ? " has failed"
-                      : lane.closed.load()         ? " has left the group"
-                                                   : " computes";
-    if (place.sequence == 0) return concat("rank ", rank, now, ", having made no call yet");
-    return concat("rank ", rank, now, ", last in ", describe(place));
+    bool closed = theirs && theirs->closed.load();
+    Place place;
+    if (r == rank_ || !theirs || !theirs->place.load(place) || place.sequence > view.place.sequence) continue;
+    if (place.sequence < view.place.sequence) {
+      view.late.push_back(r);
+      view.diverged |= closed || state == RankState::finished || state == RankState::failed;
+    } else {
+      view.diverged |= place.fingerprint() != fingerprint;
+      if (r < rank_ && theirs->finished.load() < place.sequence) view.speaker = false;
+    }
   }
+  return view;
+}
+
+static std::string idle(const Row& row, const Lane& lane, const Place& place) {
+  RankState state = row.state.load();
+  std::string now = state == RankState::finished ? "has finished its program"
+                    : state == RankState::failed ? "has failed"
+                    : lane.closed.load()         ? "has left the group"
+                                                 : "computes";
+  return now + (place.sequence == 0 ? ", having made no call yet" : ", last in " + describe(place));
+}
+
+std::string Control::whereabouts_of(int rank, uint64_t group) const {
+  const Row& row = page_.row(rank);
+  std::string text;
+  for (const Lane& lane : row.lanes) {
+    Place place;
+    uint64_t id = lane.group.load();
+    if (id == 0 || (group != 0 && id != group) || !lane.place.load(place)) continue;
+    if (place.sequence > lane.finished.load()) return concat("rank ", rank, " is in ", describe(place));
+    if (text.empty()) text = concat("rank ", rank, " ", idle(row, lane, place));
+  }
+  if (!text.empty()) return text;
   return concat("rank ", rank, row.state.load() == RankState::absent ? " has not started" : " is elsewhere");
 }
 
 std::string Control::whereabouts(int lane) const {
-  uint64_t group = page_.row(rank_).lanes[lane].group.load();
+  uint64_t group = my_lane(lane).group.load();
   std::string text;
   for (int member : members(lane)) text += (text.empty() ? "" : "; ") + whereabouts_of(member, group);
   return text;
 }
 
+std::string Control::divergence(int lane) const {
+  return "the ranks have diverged: " + whereabouts(lane) +
+         ". Every rank must make the same collective calls in the same order";
+}
+
 void Control::throw_diverged(int lane) {
-  end_job("the ranks have diverged: " + whereabouts(lane) +
-          ". Every rank must make the same collective calls in the same order");
+  end_job(divergence(lane));
   context_.check_abort();
   fail_as(ErrorKind::rank_failed, page_.cause());
 }

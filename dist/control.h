@@ -3,6 +3,7 @@
 // (enter, leave), reports its failure (fail), and ends its waits when any rank has failed (check). A monitor
 // (dist/monitor.h) watches the other ranks through it.
 
+#include <atomic>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -14,11 +15,19 @@
 
 namespace shardgrad::dist {
 
+/// A lane's collective as one of its ranks sees it.
+struct LaneView {
+  bool waiting = false;   ///< this rank is in a collective
+  Place place;            ///< which one
+  bool diverged = false;  ///< a member is in another collective, or will never come
+  bool speaker = false;   ///< this rank is the first of those that wait
+  std::vector<int> late;  ///< members that have not come yet
+};
+
 class Control {
  public:
   /// Uses the calling thread's context: the job's failure aborts it.
   Control(ControlPage page, int rank);
-  ~Control();
   Control(const Control&) = delete;
 
   int rank() const { return rank_; }
@@ -44,24 +53,33 @@ class Control {
   void end_job(const std::string& sentence, int code = int(ErrorKind::rank_failed)) noexcept;
   /// This rank's program is over without a failure.
   void finish();
-  /// Throws the merged sentence about ranks that are in different collectives of this lane's group.
+  /// Ends the job because ranks are in different collectives of this lane's group, and throws.
   [[noreturn]] void throw_diverged(int lane);
+  /// Somebody asked the program to save and end (SIGUSR1); see Job::stop_requested.
+  void request_stop() { stop_.store(true, std::memory_order_release); }
+  bool stop_requested() const { return stop_.load(std::memory_order_acquire); }
 
-  /// One sentence on what each member of the lane's group is doing.
+  /// What this rank sees of one of its groups.
+  LaneView look(int lane) const;
+  /// The merged sentence on ranks that have diverged.
+  std::string divergence(int lane) const;
+  /// What each member of the lane's group is doing.
   std::string whereabouts(int lane) const;
-  /// The members of a lane's group; empty for a free lane.
-  std::vector<int> members(int lane) const;
+  /// What a rank is doing: in `group`, or in general for 0.
+  std::string whereabouts_of(int rank, uint64_t group = 0) const;
 
  private:
-  Lane& my_lane(int lane) { return page_.row(rank_).lanes[lane]; }
+  Lane& my_lane(int lane) const { return page_.row(rank_).lanes[lane]; }
+  std::vector<int> members(int lane) const;
   std::exception_ptr cause_error() const;
-  std::string whereabouts_of(int rank, uint64_t group) const;
 
   Context& context_;
   ControlPage page_;
   int rank_;
+  std::atomic<bool> stop_{false};
   mutable std::mutex mutex_;
   std::vector<std::vector<int>> members_;  // by lane
+  int last_lane_ = -1;
 };
 
 /// The sentence of an exception: what(), or a stand-in for foreign types.

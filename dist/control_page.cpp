@@ -1,6 +1,7 @@
 #include <shardgrad/dist/control_page.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <sstream>
 
@@ -41,6 +42,13 @@ bool ControlPage::claim_cause(int rank, int code, const std::string& text) const
   h.text[bytes] = 0;
   h.claim.store(2, std::memory_order_release);
   return true;
+}
+
+void announce(const ControlPage& page) {
+  uint32_t nobody = 0;
+  if (!page.header().printed.compare_exchange_strong(nobody, 1)) return;
+  std::string line = "shardgrad: " + page.cause() + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);  // in one piece: other ranks may write, too
 }
 
 ControlPage make_private_page(int ranks) {

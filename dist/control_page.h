@@ -32,8 +32,7 @@ struct Place {
 std::string describe(const Place& place);
 
 /// A small value written by one thread and read by others without a lock: a read that overlaps a write is repeated.
-template <class T>
-class Published {
+template <class T> class Published {
  public:
   void store(const T& value) {
     std::array<uint64_t, kWords> words{};
@@ -100,13 +99,16 @@ class ControlPage {
   /// Makes this the job's cause unless there is one. True when it was the first.
   bool claim_cause(int rank, int code, const std::string& text) const;
   bool has_cause() const { return header().claim.load(std::memory_order_acquire) == 2; }
-  std::string cause() const { return has_cause() ? std::string(header().text) : std::string(); }
+  std::string cause() const { return has_cause() ? header().text : "a rank died while it was saying why it failed"; }
 
  private:
   static constexpr size_t kRowsAt = (sizeof(Header) + 63) / 64 * 64;
   std::shared_ptr<void> memory_;
   int ranks_;
 };
+
+/// Prints the cause on standard error, once per job: by whoever comes first.
+void announce(const ControlPage& page);
 
 /// A page for ranks that are threads of this process.
 ControlPage make_private_page(int ranks);

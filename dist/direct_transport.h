@@ -34,18 +34,17 @@ class DirectTransport : public Transport {
   /// The region that `peer` stages in; bounce_bytes() long.
   virtual std::byte* bounce(int) const { return nullptr; }
   virtual size_t bounce_bytes() const { return 0; }
-  /// Called when a collective ends early: returns when no peer reads this rank's memory.
-  void withdraw() noexcept;
+  const Board& board() const { return board_; }
 
  private:
   /// The part of a collective in which bytes [begin, end) of every part move.
   struct Round {
     size_t begin, end;
   };
-  template <class Visit>
-  void rounds(const Call& call, const void* mine, int parts, size_t bytes, Visit&& visit);
+  template <class Visit> void rounds(const Call& call, const void* mine, int parts, size_t bytes, Visit&& visit);
   bool open(const Call& call, const void* mine, size_t bytes);
   void meet();
+  void withdraw() noexcept;  // a collective ends early: returns when no peer reads this rank's memory
   void begin_reading();
   void end_reading() { board_.mine().reading.store(0); }
   /// Bytes [round.begin, round.end) of part `part` of `peer`'s buffer.

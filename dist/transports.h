@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include <shardgrad/dist/shared_heap.h>
 #include <shardgrad/dist/transport.h>
 
 namespace shardgrad::dist {
@@ -17,5 +18,9 @@ std::unique_ptr<Transport> make_absent_transport(int rank, int size, std::shared
 /// Board::board_bytes(size) long, aligned to 64.
 std::unique_ptr<Transport> make_threads_transport(std::shared_ptr<void> board, int rank, int size,
                                                   std::shared_ptr<Control> control);
+
+/// Ranks of one node that read each other's memory through the node's heap; `heap` is this rank's view of it.
+std::unique_ptr<Transport> make_shared_memory_transport(std::shared_ptr<SharedHeap> heap, int rank, int size,
+                                                        std::shared_ptr<Control> control);
 
 }  // namespace shardgrad::dist

@@ -8,8 +8,7 @@
 namespace shardgrad::dist {
 namespace {
 
-template <class T>
-using Accumulator = std::conditional_t<sizeof(T) == 2, float, T>;
+template <class T> using Accumulator = std::conditional_t<sizeof(T) == 2, float, T>;
 
 // Blocks stay in the nearest cache; level by level, the tree is folded in place.
 template <class T>

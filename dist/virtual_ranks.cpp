@@ -24,6 +24,7 @@ struct World {
   const VirtualOptions& options;
   ControlPage page;
   std::shared_ptr<void> board;
+  std::shared_ptr<SharedMemory> heap;  // kind shared_memory only
   std::vector<std::exception_ptr> failures;
 };
 
@@ -33,8 +34,11 @@ std::unique_ptr<Transport> make_transport(World& world, int rank, const std::sha
     SG_CHECK(world.size == 1, "run_ranks: a group of kind 'single' has one rank, not ", world.size);
     return make_single_transport(control);
   }
+  if (kind == "shared_memory")
+    return make_shared_memory_transport(std::make_shared<SharedHeap>(world.heap, rank, world.size), rank, world.size,
+                                        control);
   SG_CHECK(kind.empty() || kind == "threads", "run_ranks: there is no group of kind '", kind,
-           "' for threads; choose threads or single");
+           "' for threads; choose threads, shared_memory or single");
   return make_threads_transport(world.board, rank, world.size, control);
 }
 
@@ -57,6 +61,7 @@ void run_rank(World& world, int rank, const std::function<void(ProcessGroup&)>& 
   options.max_delay = o.max_delay;
   Context context(options);
   auto control = std::make_shared<Control>(world.page, rank);
+  Monitor monitor(control, o.watch);
   try {
     std::vector<int> members;
     for (int r = 0; r < world.size; ++r) members.push_back(r);
@@ -79,8 +84,14 @@ void run_rank(World& world, int rank, const std::function<void(ProcessGroup&)>& 
 
 void run_ranks(int world_size, const std::function<void(ProcessGroup&)>& body, const VirtualOptions& options) {
   SG_CHECK(world_size >= 1, "run_ranks: ", world_size, " ranks are not possible");
-  World world{world_size, options, make_private_page(world_size), zeroed(Board::board_bytes(world_size)),
+  World world{world_size,
+              options,
+              make_private_page(world_size),
+              zeroed(Board::board_bytes(world_size)),
+              nullptr,
               std::vector<std::exception_ptr>(size_t(world_size))};
+  if (options.group.kind == "shared_memory")
+    world.heap = SharedMemory::create("shardgrad-heap", SharedHeap::heap_bytes(world_size, options.group.heap_limit));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world_size; ++rank) threads.emplace_back(run_rank, std::ref(world), rank, std::cref(body));
   for (std::thread& thread : threads) thread.join();

@@ -9,6 +9,7 @@
 
 #include <functional>
 
+#include <shardgrad/dist/monitor.h>
 #include <shardgrad/dist/process_group.h>
 
 namespace shardgrad::dist {
@@ -20,8 +21,9 @@ struct VirtualOptions {
   bool check_streams = false;  ///< the happens-before checker (always on for device acc)
   uint64_t delay_seed = 0;     ///< non-zero: random legal delays on every stream
   std::chrono::microseconds max_delay{200};
-  /// kind: "threads", or "single" when there is one rank.
+  /// kind: "threads" (the default), "shared_memory", or "single" (the default for one rank).
   GroupOptions group;
+  WatchOptions watch;
 };
 
 /// Runs body on every rank and returns when all have ended. If any failed, rethrows the failure that came first, as it

@@ -34,8 +34,7 @@ inline Tensor make(ProcessGroup& group, int64_t n, DType dtype, Where where) {
 }
 
 /// Rank `rank`'s n values: a function of (rank, index). Floats of all sizes, so that the order of a sum shows.
-template <class T>
-std::vector<T> values(int rank, int64_t n) {
+template <class T> std::vector<T> values(int rank, int64_t n) {
   std::mt19937 random(unsigned(rank) * 7919 + 17);
   std::vector<T> result(static_cast<size_t>(n));
   for (T& value : result) {
@@ -49,8 +48,7 @@ std::vector<T> values(int rank, int64_t n) {
 }
 
 /// The sum over ranks in tree order, written the plain way: one element, one level at a time.
-template <class T>
-T tree_sum_of(const std::vector<T>& parts) {
+template <class T> T tree_sum_of(const std::vector<T>& parts) {
   using A = std::conditional_t<sizeof(T) == 2, float, T>;
   std::vector<A> level;
   for (T part : parts) level.push_back(A(part));
@@ -63,8 +61,7 @@ T tree_sum_of(const std::vector<T>& parts) {
   return T(level[0]);
 }
 
-template <class T>
-std::vector<T> reduced(int size, int64_t n) {
+template <class T> std::vector<T> reduced(int size, int64_t n) {
   std::vector<std::vector<T>> all;
   for (int r = 0; r < size; ++r) all.push_back(values<T>(r, n));
   std::vector<T> result;
@@ -76,14 +73,12 @@ std::vector<T> reduced(int size, int64_t n) {
   return result;
 }
 
-template <class T>
-void fill(const Tensor& t, const std::vector<T>& from) {
+template <class T> void fill(const Tensor& t, const std::vector<T>& from) {
   copy_into(t, from_vector(from, {t.numel()}));
 }
 
 /// Bits, so that -0 differs from 0 and NaN equals NaN.
-template <class T>
-void expect_same_bits(const Tensor& t, const std::vector<T>& expected, const std::string& what) {
+template <class T> void expect_same_bits(const Tensor& t, const std::vector<T>& expected, const std::string& what) {
   std::vector<T> actual = t.to_vector<T>();
   ASSERT_EQ(actual.size(), expected.size()) << what;
   bool same = actual.empty() || std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(T)) == 0;
@@ -91,8 +86,7 @@ void expect_same_bits(const Tensor& t, const std::vector<T>& expected, const std
 }
 
 /// Calls body.operator()<T>(n, place, text) for every dtype, size and place.
-template <class Body>
-void for_all(ProcessGroup& group, Body&& body) {
+template <class Body> void for_all(ProcessGroup& group, Body&& body) {
   for (DType dtype : kDTypes)
     for (int64_t n : kSizes)
       for (Where place : {Where::group_memory, Where::plain, Where::mixed})
@@ -101,8 +95,7 @@ void for_all(ProcessGroup& group, Body&& body) {
         });
 }
 
-template <class T>
-std::vector<T> slice(const std::vector<T>& all, int64_t begin, int64_t n) {
+template <class T> std::vector<T> slice(const std::vector<T>& all, int64_t begin, int64_t n) {
   return {all.begin() + begin, all.begin() + begin + n};
 }
 

@@ -22,9 +22,11 @@ TEST_P(Groups, Case) {
   run_ranks(setting.size, group_cases()[index].run, options);
 }
 
-const std::vector<Setting> kSettings = {{"single", 1, kCpu},  {"single", 1, kAcc},  {"threads", 1, kCpu},
-                                        {"threads", 2, kCpu}, {"threads", 3, kCpu}, {"threads", 4, kCpu},
-                                        {"threads", 5, kCpu}, {"threads", 6, kCpu}};
+const std::vector<Setting> kSettings = {
+    {"single", 1, kCpu},        {"single", 1, kAcc},        {"threads", 1, kCpu},       {"threads", 2, kCpu},
+    {"threads", 3, kCpu},       {"threads", 4, kCpu},       {"threads", 5, kCpu},       {"threads", 6, kCpu},
+    {"shared_memory", 1, kCpu}, {"shared_memory", 2, kCpu}, {"shared_memory", 3, kCpu}, {"shared_memory", 4, kCpu},
+    {"shared_memory", 5, kCpu}, {"shared_memory", 6, kCpu}};
 
 std::string name_of_case(const ::testing::TestParamInfo<Groups::ParamType>& info) {
   const auto& [setting, index] = info.param;

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <mutex>
+#include <thread>
+
 #include <shardgrad/dist/virtual_ranks.h>
 
 namespace shardgrad::dist {
@@ -99,6 +102,52 @@ TEST(VirtualRanks, I23_DifferentCountsDtypesAndUnitsAreNamed) {
   EXPECT_TRUE(contains(units, "unit 'a'") && contains(units, "unit 'b'")) << units;
   std::string roots = failure(2, [](ProcessGroup& world) { world.broadcast(ones(8), world.rank()).host_wait(); });
   EXPECT_TRUE(contains(roots, "root 0") && contains(roots, "root 1")) << roots;
+}
+
+TEST(VirtualRanks, I23_ARankThatLeavesEarlyIsNamed) {
+  std::string text = failure(3, [](ProcessGroup& world) {
+    world.all_reduce(ones(4)).host_wait();
+    if (world.rank() != 1) world.all_reduce(ones(8), Label{"head", "backward"}).host_wait();
+  });
+  EXPECT_TRUE(contains(text, "rank 1 has finished its program, last in all_reduce #1 (4 f32)")) << text;
+  EXPECT_TRUE(contains(text, "rank 0 is in all_reduce #2 of unit 'head' in backward (8 f32)")) << text;
+}
+
+TEST(VirtualRanks, I23_ARankThatDropsASplitGroupEarlyIsNamed) {
+  std::string text = failure(2, [](ProcessGroup& world) {
+    auto part = world.split(0, 0);
+    if (world.rank() == 0) part->all_reduce(ones(4)).host_wait();
+    part.reset();
+    world.barrier();
+  });
+  EXPECT_TRUE(contains(text, "rank 1 has left the group")) << text;
+}
+
+TEST(VirtualRanks, ALateRankIsNamedInWarningsAndHarmless) {
+  std::mutex mutex;
+  std::vector<std::string> warnings;
+  VirtualOptions options;
+  options.watch.beat = std::chrono::milliseconds(10);
+  options.watch.warn_after = std::chrono::milliseconds(100);
+  options.watch.warn_again = std::chrono::milliseconds(100);
+  options.watch.warn = [&](const std::string& text) {
+    std::lock_guard lock(mutex);
+    warnings.push_back(text);
+  };
+  auto body = [](ProcessGroup& world) {
+    world.all_reduce(ones(4), Label{"layers.0", "forward"}).host_wait();
+    if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(350));
+    world.all_reduce(ones(8), Label{"layers.1", "forward"}).host_wait();
+  };
+  run_ranks(3, body, options);
+  ASSERT_GE(warnings.size(), 2u);  // by one rank only, again and again
+  ASSERT_LE(warnings.size(), 4u);
+  EXPECT_TRUE(contains(warnings[0], "ranks wait in all_reduce #2 of unit 'layers.1'")) << warnings[0];
+  EXPECT_TRUE(contains(warnings[0], "rank 2 computes, last in all_reduce #1 of unit 'layers.0'")) << warnings[0];
+
+  options.watch.stall_limit = std::chrono::milliseconds(200);
+  std::string text = failure(3, body, options);
+  EXPECT_TRUE(contains(text, "stall_limit") && contains(text, "rank 2 computes")) << text;
 }
 
 TEST(VirtualRanks, TheFakeNetworkDelaysCollectivesNotTheHost) {

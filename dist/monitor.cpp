@@ -1,0 +1,171 @@
+#include <shardgrad/dist/monitor.h>
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace shardgrad::dist {
+
+Monitor::Monitor(std::shared_ptr<Control> control, WatchOptions options)
+    : control_(std::move(control)),
+      options_(std::move(options)),
+      context_(context()),
+      peers_(size_t(control_->size())),
+      waits_(Row::kLanes),
+      now_(Clock::now()),
+      wake_(eventfd(0, EFD_CLOEXEC)) {
+  if (options_.processes) parent_ = ProcessWatch(getppid());
+  restart_windows();
+  thread_ = std::thread([this] { loop(); });
+}
+
+Monitor::~Monitor() {
+  uint64_t one = 1;
+  [[maybe_unused]] ssize_t written = write(wake_, &one, sizeof(one));
+  thread_.join();
+  close(wake_);
+}
+
+void Monitor::loop() {
+  ContextScope scope(context_);
+  pollfd stop{wake_, POLLIN, 0};
+  while (poll(&stop, 1, 0) == 0) {
+    Clock::time_point before = now_;
+    now_ = Clock::now();
+    if (now_ - before > options_.gap) restart_windows();
+    tick();
+    sleep();
+  }
+}
+
+// One beat long, less when a process dies, a signal comes, or the monitor is to stop.
+void Monitor::sleep() {
+  std::vector<pollfd> wakers = {{wake_, POLLIN, 0}, {options_.signals, POLLIN, 0}};
+  bool ended = control_->page().has_cause();
+  for (const Peer& peer : peers_)
+    if (!ended) wakers.push_back({peer.process.descriptor(), POLLIN, 0});
+  if (!ended) wakers.push_back({parent_.descriptor(), POLLIN, 0});
+  poll(wakers.data(), wakers.size(), int(options_.beat.count()));
+}
+
+void Monitor::restart_windows() {
+  for (Peer& peer : peers_) peer.heard = now_;
+  for (Wait& wait : waits_) wait = Wait();
+}
+
+void Monitor::tick() try {
+  control_->page().row(control_->rank()).beats.fetch_add(1, std::memory_order_relaxed);
+  read_signals();
+  if (!control_->page().has_cause()) {
+    if (options_.processes) watch_processes();
+    watch_heartbeats();
+    for (int lane = 0; lane < Row::kLanes; ++lane) watch_lane(lane);
+  }
+  after_sigterm();
+  control_->check();
+} catch (const Error&) {
+  // The context has been aborted: whoever waits in it learns why. This thread goes on beating.
+}
+
+void Monitor::watch_processes() {
+  for (int r = 0; r < control_->size(); ++r) {
+    Peer& peer = peers_[size_t(r)];
+    pid_t pid = row(r).pid.load();
+    if (r == control_->rank()) continue;
+    if (row(r).state.load() != RankState::running) {
+      peer.process = ProcessWatch();
+      continue;
+    }
+    if (peer.process.pid() != pid) peer.process = ProcessWatch(pid);
+    // Its state is looked at once more: it may have ended in good order in the meantime.
+    if (!peer.process.died() || row(r).state.load() != RankState::running) continue;
+    std::string how = peer.process.how_it_ended();
+    control_->end_job(concat("rank ", r, " (pid ", pid, ") died: ", how.empty() ? "killed, or crashed" : how));
+  }
+  if (parent_.died()) control_->end_job(concat("the launcher (pid ", parent_.pid(), ") died, which ends its ranks"));
+}
+
+void Monitor::watch_heartbeats() {
+  for (int r = 0; r < control_->size(); ++r) {
+    Peer& peer = peers_[size_t(r)];
+    uint64_t beats = row(r).beats.load(std::memory_order_relaxed);
+    bool judged = r != control_->rank() && row(r).state.load() == RankState::running && beats > 0;
+    if (!judged || std::exchange(peer.beats, beats) != beats) {
+      peer.heard = now_;
+      peer.excused = false;
+    }
+    if (now_ - peer.heard < options_.silence_limit || excuse(r)) continue;
+    pid_t pid = row(r).pid.load();
+    auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now_ - peer.heard).count();
+    control_->end_job(concat("rank ", r, " (pid ", pid, ") has stopped: no heartbeat for ", seconds, " s",
+                             is_stopped(pid) ? ", stopped by a signal" : "", "; it was seen last where ",
+                             control_->whereabouts_of(r)));
+  }
+}
+
+// A rank under a debugger is not judged. True for one; says so the first time.
+bool Monitor::excuse(int rank) {
+  Peer& peer = peers_[size_t(rank)];
+  pid_t tracer = tracer_of(row(rank).pid.load());
+  if (tracer == 0) return false;
+  if (!std::exchange(peer.excused, true))
+    warn(concat("rank ", rank, " (pid ", row(rank).pid.load(), ") is under a debugger (pid ", tracer,
+                "): nobody judges how long it takes"));
+  return true;
+}
+
+void Monitor::watch_lane(int index) {
+  Wait& wait = waits_[size_t(index)];
+  LaneView view = control_->look(index);
+  if (!view.waiting) {
+    wait = Wait();
+    return;
+  }
+  if (wait.sequence != view.place.sequence) wait = {view.place.sequence, now_, now_ + options_.warn_after};
+  if (view.diverged) control_->end_job(control_->divergence(index));
+  if (now_ < wait.next_warning) return;
+  if (std::ranges::any_of(view.late, [&](int r) { return excuse(r); })) {
+    wait = Wait();
+    return;
+  }
+  auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now_ - wait.since).count();
+  std::string what = concat(describe(view.place), " for ", seconds, " s: ", control_->whereabouts(index));
+  if (now_ - wait.since >= options_.stall_limit)
+    control_->end_job(concat("stall_limit: ranks have waited in ", what));
+  else if (view.speaker)
+    warn(concat("ranks wait in ", what));
+  wait.next_warning = std::min(now_ + options_.warn_again, wait.since + options_.stall_limit);
+}
+
+void Monitor::read_signals() {
+  signalfd_siginfo info;
+  pollfd ready{options_.signals, POLLIN, 0};
+  while (options_.signals >= 0 && poll(&ready, 1, 0) > 0) {
+    if (read(options_.signals, &info, sizeof(info)) != sizeof(info)) return;
+    if (info.ssi_signo == SIGUSR1) control_->request_stop();
+    if (info.ssi_signo == SIGTERM && terminated_ == Clock::time_point()) terminated_ = now_;
+  }
+}
+
+// A launcher sends SIGTERM to the ranks that survive another, and kills them a second later: the cause is said first.
+// Without a cause after a moment, the signal is the cause.
+void Monitor::after_sigterm() {
+  if (terminated_ == Clock::time_point()) return;
+  if (!control_->page().has_cause() && now_ - terminated_ > std::chrono::milliseconds(300))
+    control_->end_job(concat("rank ", control_->rank(), " (pid ", getpid(), ") was told to end (SIGTERM)"));
+  if (options_.announce && control_->page().has_cause()) announce(control_->page());
+}
+
+void Monitor::warn(const std::string& text) const {
+  if (options_.warn)
+    options_.warn(text);
+  else
+    std::fprintf(stderr, "shardgrad: %s\n", text.c_str());
+}
+
+}  // namespace shardgrad::dist

@@ -1,0 +1,80 @@
+#pragma once
+// The thread that watches the other ranks for one rank, through the control page. It ends the job, with one sentence on
+// who, where and why, when a rank has died, has stopped, has diverged, or has left a collective that others wait in. It
+// is slow to judge everything else:
+//   - a rank that is alive and late is named after `warn_after`, then each `warn_again`, and only ends the job after
+//     `stall_limit`;
+//   - after a gap in its own clock (Ctrl-Z and fg, a suspended machine) it starts all its windows anew;
+//   - a rank under a debugger is not judged, and it says so.
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <shardgrad/dist/control.h>
+#include <shardgrad/dist/process_watch.h>
+
+namespace shardgrad::dist {
+
+struct WatchOptions {
+  std::chrono::milliseconds beat{100};
+  std::chrono::milliseconds silence_limit{8000};  ///< no heartbeat for so long: the rank has stopped
+  std::chrono::milliseconds warn_after{10000}, warn_again{60000};
+  std::chrono::milliseconds stall_limit{std::chrono::minutes(30)};
+  std::chrono::milliseconds gap{2000};  ///< its own tick late by so much: this rank was suspended
+  /// Where warnings go; by default standard error.
+  std::function<void(const std::string&)> warn;
+  bool processes = false;  ///< ranks are processes of this machine: watch them and the parent
+  int signals = -1;        ///< a signalfd: SIGTERM ends the job, SIGUSR1 asks it to stop
+  bool announce = false;   ///< on SIGTERM, print the cause before the launcher kills this process
+};
+
+class Monitor {
+ public:
+  /// Starts the thread, which carries the calling thread's context.
+  Monitor(std::shared_ptr<Control> control, WatchOptions options);
+  ~Monitor();
+  Monitor(const Monitor&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Peer {
+    uint64_t beats = 0;
+    Clock::time_point heard;
+    ProcessWatch process;
+    bool excused = false;  // under a debugger, and said so
+  };
+  struct Wait {
+    uint64_t sequence = 0;
+    Clock::time_point since, next_warning;
+  };
+
+  void loop();
+  void sleep();
+  void restart_windows();
+  void tick();
+  void watch_processes();
+  void watch_heartbeats();
+  void watch_lane(int lane);
+  void read_signals();
+  void after_sigterm();
+  bool excuse(int rank);
+  void warn(const std::string& text) const;
+  const Row& row(int rank) const { return control_->page().row(rank); }
+
+  std::shared_ptr<Control> control_;
+  WatchOptions options_;
+  Context& context_;
+  std::vector<Peer> peers_;
+  std::vector<Wait> waits_;  // by lane
+  ProcessWatch parent_;
+  Clock::time_point now_;
+  Clock::time_point terminated_{};  // when SIGTERM came
+  int wake_;                        // an eventfd
+  std::thread thread_;
+};
+
+}  // namespace shardgrad::dist

@@ -1,0 +1,102 @@
+#include <shardgrad/dist/process_watch.h>
+
+#include <poll.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include <shardgrad/core/error.h>
+
+namespace shardgrad::dist {
+
+ProcessWatch::ProcessWatch(pid_t pid) : pid_(pid) {
+  descriptor_ = int(syscall(SYS_pidfd_open, pid, 0));
+  gone_ = descriptor_ < 0 && errno == ESRCH;
+}
+
+ProcessWatch::~ProcessWatch() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+ProcessWatch::ProcessWatch(ProcessWatch&& other) noexcept
+    : pid_(other.pid_), descriptor_(std::exchange(other.descriptor_, -1)), gone_(other.gone_) {}
+
+ProcessWatch& ProcessWatch::operator=(ProcessWatch&& other) noexcept {
+  std::swap(pid_, other.pid_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(gone_, other.gone_);
+  return *this;
+}
+
+bool ProcessWatch::died() const {
+  if (gone_) return true;
+  pollfd poll_entry{descriptor_, POLLIN, 0};
+  return descriptor_ >= 0 && poll(&poll_entry, 1, 0) > 0;
+}
+
+// The fields of /proc/PID/stat after the command's name, which may itself hold spaces and brackets.
+static std::istringstream stat_fields(pid_t pid) {
+  std::ifstream file(concat("/proc/", pid, "/stat"));
+  std::string text;
+  std::getline(file, text);
+  size_t end = text.rfind(')');
+  return std::istringstream(end == text.npos ? "" : text.substr(end + 1));
+}
+
+// Asks the pidfd itself, which newer kernels (6.15) answer even after the process has been waited for.
+static bool exit_status_of(int descriptor, int& status) {
+  struct {
+    uint64_t mask, cgroup;
+    uint32_t ids[11];
+    int32_t exit_code;
+    uint32_t rest[16];
+  } info{};
+  static_assert(offsetof(decltype(info), exit_code) == 60);
+  constexpr uint64_t kExit = 1u << 3;
+  info.mask = kExit;
+  unsigned long request = _IOC(_IOC_READ | _IOC_WRITE, 0xff, 11, 64);
+  if (ioctl(descriptor, request, &info) != 0 || !(info.mask & kExit)) return false;
+  status = info.exit_code;
+  return true;
+}
+
+std::string ProcessWatch::how_it_ended() const {
+  int status = 0;
+  if (descriptor_ >= 0 && exit_status_of(descriptor_, status)) return describe_status(status);
+  // A process that its parent has not waited for yet still shows its state, Z, and as the last field its status.
+  std::istringstream fields = stat_fields(pid_);
+  std::string field, last;
+  if (!(fields >> field) || field != "Z") return "";
+  while (fields >> field) last = field;
+  return describe_status(std::atoi(last.c_str()));
+}
+
+std::string describe_status(int status) {
+  if (!WIFSIGNALED(status)) return concat("exited with code ", WEXITSTATUS(status));
+  const char* name = sigdescr_np(WTERMSIG(status));
+  return concat("killed by signal ", WTERMSIG(status), name ? concat(" (", name, ")") : "");
+}
+
+pid_t tracer_of(pid_t pid) {
+  std::ifstream file(concat("/proc/", pid, "/status"));
+  std::string line;
+  while (std::getline(file, line))
+    if (line.starts_with("TracerPid:")) return pid_t(std::atoi(line.c_str() + 10));
+  return 0;
+}
+
+bool is_stopped(pid_t pid) {
+  std::istringstream fields = stat_fields(pid);
+  std::string state;
+  return fields >> state && (state == "T" || state == "t");
+}
+
+}  // namespace shardgrad::dist
