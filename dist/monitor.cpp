@@ -68,7 +68,7 @@ void Monitor::tick() try {
   }
   after_sigterm();
   control_->check();
-} catch (const Error&) {
+} catch (...) {
   // The context has been aborted: whoever waits in it learns why. This thread goes on beating.
 }
 
