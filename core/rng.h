@@ -8,8 +8,9 @@
 
 namespace shardgrad {
 
-/// Four independent uniform 32-bit numbers of counter (index, stream) under key `seed`.
-constexpr std::array<uint32_t, 4> philox(uint64_t seed, uint64_t stream, uint64_t index) {
+/// Four independent uniform 32-bit numbers of counter (index, stream) under key `seed`. Always inlined: hot loops
+/// compiled for newer instruction sets (kernels/cpu/isa) must not leave a copy of it that others could be linked to.
+[[gnu::always_inline]] constexpr std::array<uint32_t, 4> philox(uint64_t seed, uint64_t stream, uint64_t index) {
   uint32_t c0 = uint32_t(index), c1 = uint32_t(index >> 32), c2 = uint32_t(stream), c3 = uint32_t(stream >> 32);
   uint32_t k0 = uint32_t(seed), k1 = uint32_t(seed >> 32);
   for (int round = 0; round < 10; ++round) {

@@ -1,0 +1,104 @@
+// Comparisons and where for every dtype; add, sub and mul of integers, which wrap.
+
+#include <functional>
+
+#include <shardgrad/kernels/cpu/broadcast.h>
+#include <shardgrad/kernels/cpu/element.h>
+#include <shardgrad/kernels/cpu/register.h>
+
+namespace shardgrad::cpu {
+namespace {
+
+// y[r, c] = fn(a[r, c], b[r, c]) over a grid; the common strides have loops of their own.
+template <class R, class T, class Fn>
+void map_grid(R* y, const T* a, const T* b, const Grid& grid, const Fn& fn) {
+  for (int64_t r = 0; r < grid.rows; ++r, y += grid.cols, a += grid.row[0], b += grid.row[1]) {
+    if (grid.accumulate) {
+      for (int64_t c = 0; c < grid.cols; ++c) put(y[c], fn(a[grid.fixed[0] ? 0 : c], b[grid.fixed[1] ? 0 : c]), true);
+    } else if (grid.fixed[1]) {
+      T right = *b;
+      for (int64_t c = 0; c < grid.cols; ++c) y[c] = fn(a[grid.fixed[0] ? 0 : c], right);
+    } else if (grid.fixed[0]) {
+      T left = *a;
+      for (int64_t c = 0; c < grid.cols; ++c) y[c] = fn(left, b[c]);
+    } else {
+      for (int64_t c = 0; c < grid.cols; ++c) y[c] = fn(a[c], b[c]);
+    }
+  }
+}
+
+using GridLoop = void (*)(void* y, const void* a, const void* b, const Grid&);
+
+void run(const Launch& launch, OutView y, View a, View b, GridLoop loop) {
+  if (y.numel() == 0) return;
+  size_t size = size_of(a.dtype), out_size = size_of(y.dtype);
+  Broadcast<2> shape(y.shape, {&a.shape, &b.shape});
+  for_grids(launch.threads, shape, y.beta != 0, [&](const Grid& grid, int64_t at, std::array<int64_t, 2> from) {
+    loop(y.as<char>() + at * out_size, a.as<char>() + from[0] * size, b.as<char>() + from[1] * size, grid);
+  });
+}
+
+template <class Op>
+void compare(const Launch& launch, OutView y, View a, View b) {
+  run(launch, y, a, b, dispatch(a.dtype, []<class T>() -> GridLoop {
+        return [](void* y, const void* a, const void* b, const Grid& grid) {
+          using C = std::conditional_t<std::is_class_v<T>, float, T>;
+          map_grid(static_cast<uint8_t*>(y), static_cast<const T*>(a), static_cast<const T*>(b), grid,
+                   [](T x, T z) { return uint8_t(Op()(C(x), C(z))); });
+        };
+      }));
+}
+
+template <class Op, class T>
+void integer_binary(const Launch& launch, OutView y, View a, View b) {
+  run(launch, y, a, b, [](void* y, const void* a, const void* b, const Grid& grid) {
+    map_grid(static_cast<T*>(y), static_cast<const T*>(a), static_cast<const T*>(b), grid,
+             [](T x, T z) { return T(Op()(uint64_t(x), uint64_t(z))); });
+  });
+}
+
+template <class T>
+void where_grid(T* y, const uint8_t* condition, const T* a, const T* b, const Grid& grid) {
+  int64_t step[3] = {!grid.fixed[0], !grid.fixed[1], !grid.fixed[2]};
+  for (int64_t r = 0; r < grid.rows; ++r) {
+    for (int64_t c = 0; c < grid.cols; ++c)
+      put(y[c], condition[c * step[0]] ? a[c * step[1]] : b[c * step[2]], grid.accumulate);
+    y += grid.cols, condition += grid.row[0], a += grid.row[1], b += grid.row[2];
+  }
+}
+
+void where(const Launch& launch, OutView y, View condition, View a, View b) {
+  if (y.numel() == 0) return;
+  Broadcast<3> shape(y.shape, {&condition.shape, &a.shape, &b.shape});
+  dispatch(a.dtype, [&]<class T>() {
+    for_grids(launch.threads, shape, y.beta != 0, [&](const Grid& grid, int64_t at, std::array<int64_t, 3> from) {
+      where_grid(y.as<T>() + at, condition.as<uint8_t>() + from[0], a.as<T>() + from[1], b.as<T>() + from[2], grid);
+    });
+  });
+}
+
+const Each registered[] = {
+    {kernels::eq, kAll, compare<std::equal_to<>>},
+    {kernels::ne, kAll, compare<std::not_equal_to<>>},
+    {kernels::lt, kAll, compare<std::less<>>},
+    {kernels::le, kAll, compare<std::less_equal<>>},
+    {kernels::gt, kAll, compare<std::greater<>>},
+    {kernels::ge, kAll, compare<std::greater_equal<>>},
+    {kernels::where, kAll, where},
+};
+
+template <class Op>
+void add_integers(decltype(kernels::add)& slot) {
+  slot.add(DeviceKind::cpu, DType::i32, Isa::plain, integer_binary<Op, int32_t>);
+  slot.add(DeviceKind::cpu, DType::i64, Isa::plain, integer_binary<Op, int64_t>);
+  slot.add(DeviceKind::cpu, DType::u8, Isa::plain, integer_binary<Op, uint8_t>);
+}
+const bool registered_integers = [] {
+  add_integers<std::plus<>>(kernels::add);
+  add_integers<std::minus<>>(kernels::sub);
+  add_integers<std::multiplies<>>(kernels::mul);
+  return true;
+}();
+
+}  // namespace
+}  // namespace shardgrad::cpu

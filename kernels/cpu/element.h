@@ -1,0 +1,67 @@
+#pragma once
+// Typed element access for kernels that only move or compare elements, compiled once: their speed is memory's.
+
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include <shardgrad/core/dtype.h>
+
+namespace shardgrad::cpu {
+
+/// The type in which elements of type T are added: float for f32, bf16, f16; double; unsigned integers wrap.
+template <class T>
+using Compute =
+    std::conditional_t<std::is_same_v<T, double>, double, std::conditional_t<std::is_integral_v<T>, uint64_t, float>>;
+
+/// Converts between any two element types. Floats to integers truncate; what does not fit becomes the nearest integer
+/// that does, NaN becomes 0.
+template <class To, class From>
+inline To convert(From value) {
+  if constexpr (std::is_same_v<To, From>) {
+    return value;
+  } else if constexpr (std::is_class_v<From>) {
+    return convert<To>(float(value));
+  } else if constexpr (std::is_class_v<To>) {
+    return To(float(value));
+  } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
+    if (!(value == value)) return 0;
+    if (value < From(std::numeric_limits<To>::min())) return std::numeric_limits<To>::min();
+    if (value >= From(std::numeric_limits<To>::max())) return std::numeric_limits<To>::max();
+    return To(value);
+  } else {
+    return To(value);
+  }
+}
+
+/// dispatch() over the floating dtypes only.
+template <class Visitor>
+decltype(auto) dispatch_floats(DType dtype, Visitor&& visit) {
+  switch (dtype) {
+    case DType::f32:
+      return visit.template operator()<float>();
+    case DType::f64:
+      return visit.template operator()<double>();
+    case DType::bf16:
+      return visit.template operator()<bf16>();
+    case DType::f16:
+      return visit.template operator()<f16>();
+    default:
+      fail_as(ErrorKind::internal, "a kernel for floats was called with dtype ", dtype);
+  }
+}
+
+/// y = value, or y += value, rounding once.
+template <class T>
+inline void put_sum(T& y, Compute<T> value, bool accumulate) {
+  y = convert<T>(Compute<T>(accumulate ? convert<Compute<T>>(y) + value : value));
+}
+template <class T>
+inline void put(T& y, T value, bool accumulate) {
+  if (accumulate)
+    put_sum(y, convert<Compute<T>>(value), true);
+  else
+    y = value;
+}
+
+}  // namespace shardgrad::cpu

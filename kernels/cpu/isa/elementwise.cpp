@@ -1,0 +1,185 @@
+#include "math.h"
+#include "tables.h"
+
+namespace shardgrad::cpu {
+namespace {
+
+// Each operation is a function of vectors (x, s) or (a, b, s); s.a and s.b are the same number in every lane.
+template <class V>
+struct Splats {
+  V a, b;
+  double first;  // s.a as it was given
+};
+
+// The common exponents cost one or two instructions; the test is the same for every element.
+template <class V>
+SG_INLINE V power(V x, double exponent) {
+  if (exponent == 1) return x;
+  if (exponent == 2) return x * x;
+  if (exponent == 3) return x * x * x;
+  if (exponent == 0.5) return sqrt(x);
+  if (exponent == -1) return 1.0f / x;
+  return pow(x, exponent);
+}
+
+// gelu(x) = x * cdf(x). The tanh form's is sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3).
+constexpr double kTwoU = 2 * 0.79788456080286536, kTwoUCubic = kTwoU * 0.044715;
+template <class V>
+SG_INLINE V normal_cdf(V x) {
+  return 0.5f + 0.5f * erf(x * splat<V>(0.70710678118654752));
+}
+template <class V>
+SG_INLINE V tanh_cdf(V x) {
+  return sigmoid(x * fma(x * x, splat<V>(kTwoUCubic), splat<V>(kTwoU)));
+}
+
+constexpr auto affine_op = [](auto x, const auto& s) { return fma(x, s.a, s.b); };
+constexpr auto neg_op = [](auto x, const auto&) { return -x; };
+constexpr auto exp_op = [](auto x, const auto&) { return exp(x); };
+constexpr auto log_op = [](auto x, const auto&) { return log(x); };
+constexpr auto sqrt_op = [](auto x, const auto&) { return sqrt(x); };
+constexpr auto tanh_op = [](auto x, const auto&) { return tanh(x); };
+constexpr auto sigmoid_op = [](auto x, const auto&) { return sigmoid(x); };
+constexpr auto relu_op = [](auto x, const auto&) { return max(x, decltype(x){}); };
+constexpr auto abs_op = [](auto x, const auto&) { return abs(x); };
+constexpr auto gelu_tanh_op = [](auto x, const auto&) { return x * tanh_cdf(x); };
+constexpr auto gelu_erf_op = [](auto x, const auto&) { return x * normal_cdf(x); };
+constexpr auto pow_op = [](auto x, const auto& s) { return power(x, s.first); };
+constexpr auto clamp_op = [](auto x, const auto& s) { return min(max(x, s.a), s.b); };
+
+constexpr auto add_op = [](auto a, auto b, const auto&) { return a + b; };
+constexpr auto sub_op = [](auto a, auto b, const auto&) { return a - b; };
+constexpr auto mul_op = [](auto a, auto b, const auto&) { return a * b; };
+constexpr auto div_op = [](auto a, auto b, const auto&) { return a / b; };
+constexpr auto scaled_difference_op = [](auto a, auto b, const auto& s) { return s.a * (a - b); };
+
+constexpr auto relu_backward_op = [](auto dy, auto y, const auto&) { return y > 0.0f ? dy : decltype(dy){}; };
+constexpr auto tanh_backward_op = [](auto dy, auto y, const auto&) { return dy * (1.0f - y * y); };
+constexpr auto sigmoid_backward_op = [](auto dy, auto y, const auto&) { return dy * (y * (1.0f - y)); };
+constexpr auto sqrt_backward_op = [](auto dy, auto y, const auto&) { return dy * 0.5f / y; };
+constexpr auto abs_backward_op = [](auto dy, auto x, const auto&) {
+  return x > 0.0f ? dy : (x < 0.0f ? -dy : dy * x);  // 0 at 0, NaN at NaN
+};
+constexpr auto gelu_tanh_backward_op = [](auto dy, auto x, const auto&) {
+  using V = decltype(x);
+  V cdf = tanh_cdf(x), slope = fma(x * x, splat<V>(3 * kTwoUCubic), splat<V>(kTwoU));
+  return dy * fma(x * slope, cdf * (1.0f - cdf), cdf);
+};
+constexpr auto gelu_erf_backward_op = [](auto dy, auto x, const auto&) {
+  auto density = exp(x * x * -0.5f) * splat<decltype(x)>(0.39894228040143268);
+  return dy * fma(x, density, normal_cdf(x));
+};
+constexpr auto pow_backward_op = [](auto dy, auto x, const auto& s) {
+  return s.first == 0 ? decltype(x){} : dy * (s.a * power(x, s.first - 1));
+};
+constexpr auto clamp_backward_op = [](auto dy, auto x, const auto& s) {
+  using V = decltype(x);
+  return x < s.a ? V{} : (x > s.b ? V{} : dy);
+};
+
+template <class T>
+SG_INLINE Splats<VectorOf<T>> splats(Scalars s) {
+  using V = VectorOf<T>;
+  return {splat<V>(ScalarOf<T>(s.a)), splat<V>(ScalarOf<T>(s.b)), s.a};
+}
+
+template <class T, class Op>
+[[gnu::flatten]] void unary(void* y_, const void* x_, int64_t n, Scalars scalars, bool accumulate) {
+  T* y = static_cast<T*>(y_);
+  const T* x = static_cast<const T*>(x_);
+  auto s = splats<T>(scalars);
+  for_vectors<T>(n, [&](int64_t i, auto load, auto store) {
+    auto r = Op()(load(x + i), s);
+    store(y + i, accumulate ? load(y + i) + r : r);
+  });
+}
+
+template <class T, class Op, bool a_fixed, bool b_fixed>
+SG_INLINE void binary_row(T* y, const T* a, const T* b, int64_t n, const Splats<VectorOf<T>>& s, bool accumulate) {
+  VectorOf<T> va{}, vb{};
+  if constexpr (a_fixed) va = splat_load(a);
+  if constexpr (b_fixed) vb = splat_load(b);
+  for_vectors<T>(n, [&](int64_t i, auto load, auto store) {
+    auto r = Op()(a_fixed ? va : load(a + i), b_fixed ? vb : load(b + i), s);
+    store(y + i, accumulate ? load(y + i) + r : r);
+  });
+}
+
+template <class T, class Op>
+[[gnu::flatten]] void binary(void* y_, const void* a_, const void* b_, const Grid& grid, Scalars scalars) {
+  auto s = splats<T>(scalars);
+  for (int64_t r = 0; r < grid.rows; ++r) {
+    T* y = static_cast<T*>(y_) + r * grid.cols;
+    const T* a = static_cast<const T*>(a_) + r * grid.row[0];
+    const T* b = static_cast<const T*>(b_) + r * grid.row[1];
+    if (grid.fixed[1])
+      binary_row<T, Op, false, true>(y, a, b, grid.cols, s, grid.accumulate);
+    else if (grid.fixed[0])
+      binary_row<T, Op, true, false>(y, a, b, grid.cols, s, grid.accumulate);
+    else
+      binary_row<T, Op, false, false>(y, a, b, grid.cols, s, grid.accumulate);
+  }
+}
+
+// For operations whose operands never broadcast: one flat row.
+template <class T, class Op>
+[[gnu::flatten]] void backward(void* y, const void* a, const void* b, const Grid& grid, Scalars scalars) {
+  binary_row<T, Op, false, false>(static_cast<T*>(y), static_cast<const T*>(a), static_cast<const T*>(b), grid.cols,
+                                  splats<T>(scalars), grid.accumulate);
+}
+
+template <class To, class From>
+void cast(void* y_, const void* x_, int64_t n, bool accumulate) {
+  To* y = static_cast<To*>(y_);
+  const From* x = static_cast<const From*>(x_);
+  if constexpr (Pack<To>::width == Pack<From>::width) {
+    for_vectors<To>(n, [&](int64_t i, auto load, auto store) {
+      auto r = load(x + i);
+      store(y + i, accumulate ? load(y + i) + r : r);
+    });
+  } else if constexpr (sizeof(To) == 8) {
+    constexpr int64_t block = 64;
+    float values[block];
+    for (int64_t i = 0; i < n; i += block) {
+      int64_t count = n - i < block ? n - i : block;
+      cast<float, From>(values, x + i, count, false);
+      for (int64_t k = 0; k < count; ++k) y[i + k] = accumulate ? y[i + k] + values[k] : values[k];
+    }
+  } else {
+    constexpr int64_t block = 64;
+    float values[block];
+    for (int64_t i = 0; i < n; i += block) {
+      int64_t count = n - i < block ? n - i : block;
+      for (int64_t k = 0; k < count; ++k) values[k] = float(x[i + k]);
+      cast<To, float>(y + i, values, count, accumulate);
+    }
+  }
+}
+
+#define SG_FLOATS(loop, ...) \
+  { loop<float, __VA_ARGS__>, loop<double, __VA_ARGS__>, loop<Bf16, __VA_ARGS__>, loop<F16, __VA_ARGS__> }
+#define SG_CASTS(to) \
+  { cast<to, float>, cast<to, double>, cast<to, Bf16>, cast<to, F16> }
+
+}  // namespace
+
+namespace SG_ISA {
+
+#define SG_UNARY(name) SG_FLOATS(unary, decltype(name##_op))
+#define SG_BINARY(name) SG_FLOATS(binary, decltype(name##_op))
+#define SG_BACKWARD(name) SG_FLOATS(backward, decltype(name##_op))
+
+// In the order of the enumerations.
+constinit const ElementwiseLoops elementwise_loops = {
+    .unary = {SG_UNARY(affine), SG_UNARY(neg), SG_UNARY(exp), SG_UNARY(log), SG_UNARY(sqrt), SG_UNARY(tanh),
+              SG_UNARY(sigmoid), SG_UNARY(relu), SG_UNARY(abs), SG_UNARY(gelu_tanh), SG_UNARY(gelu_erf), SG_UNARY(pow),
+              SG_UNARY(clamp)},
+    .binary = {SG_BINARY(add), SG_BINARY(sub), SG_BINARY(mul), SG_BINARY(div), SG_BACKWARD(scaled_difference),
+               SG_BACKWARD(relu_backward), SG_BACKWARD(tanh_backward), SG_BACKWARD(sigmoid_backward),
+               SG_BACKWARD(sqrt_backward), SG_BACKWARD(abs_backward), SG_BACKWARD(gelu_tanh_backward),
+               SG_BACKWARD(gelu_erf_backward), SG_BACKWARD(pow_backward), SG_BACKWARD(clamp_backward)},
+    .cast = {SG_CASTS(float), SG_CASTS(double), SG_CASTS(Bf16), SG_CASTS(F16)},
+};
+
+}  // namespace SG_ISA
+}  // namespace shardgrad::cpu

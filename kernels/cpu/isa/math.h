@@ -1,0 +1,118 @@
+#pragma once
+// Elementary functions on vectors. f32: polynomials without branches, within about 2 ulp. f64: the C library's, lane by
+// lane. The coefficients interpolate the function at Chebyshev nodes of the stated interval.
+
+#include "simd.h"
+
+namespace shardgrad::cpu {
+namespace {
+
+template <class... Cs>
+SG_INLINE F32 horner(F32 x, float first, Cs... rest) {
+  if constexpr (sizeof...(rest) == 0)
+    return splat<F32>(first);
+  else
+    return fma(horner(x, rest...), x, splat<F32>(first));
+}
+
+SG_INLINE F32 exp(F32 x) {
+  x = x < -104.0f ? splat<F32>(-104.0f) : x;
+  x = x > 89.0f ? splat<F32>(89.0f) : x;
+  // x = n ln 2 + r; adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+  constexpr float magic = 12582912.0f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
+  F32 t = fma(x, splat<F32>(1.44269504f), splat<F32>(magic)), n = t - magic;
+  F32 r = fma(n, splat<F32>(-ln2_high), x);
+  r = fma(n, splat<F32>(-ln2_low), r);
+  // (exp(r) - 1 - r) / r^2 on [-ln2/2, ln2/2]
+  F32 q = horner(r, 0.5000000013f, 0.1666666668f, 0.04166646501f, 0.008333310934f, 0.001393364103f, 0.0001989098087f);
+  F32 p = fma(q * r, r, r) + 1.0f;
+  I32 k = (I32)t - 0x4b400000, half = k >> 1;  // 2^k in two factors, so that subnormal results round once
+  return p * (F32)((half + 127) << 23) * (F32)((k - half + 127) << 23);
+}
+
+SG_INLINE F32 log(F32 x) {
+  I32 tiny = x < 0x1p-126f;
+  F32 scaled = tiny ? x * 0x1p23f : x;
+  // scaled = 2^e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2))
+  I32 bits = (I32)scaled - 0x3f3504f3, e = bits >> 23;
+  F32 f = (F32)((bits & 0x7fffff) + 0x3f3504f3) - 1.0f;
+  F32 exponent = __builtin_convertvector(e, F32) - (tiny ? splat<F32>(23.0f) : F32{});
+  // (log(1 + f) - f + f^2 / 2) / f^3
+  F32 p = horner(f, 0.3333333118f, -0.2499999696f, 0.2000071575f, -0.1666780232f, 0.1424905765f, -0.1242568733f,
+                 0.1168541992f, -0.1147973385f, 0.06971611471f);
+  F32 square = f * f;
+  F32 low = fma(exponent, splat<F32>(-2.12194440e-4f), p * square * f);
+  F32 y = fma(square, splat<F32>(-0.5f), low) + f;
+  y = fma(exponent, splat<F32>(0.693359375f), y);
+  y = x == __builtin_inff() ? x : y;
+  y = x == 0.0f ? splat<F32>(-__builtin_inff()) : y;
+  return x >= 0.0f ? y : splat<F32>(__builtin_nanf(""));
+}
+
+SG_INLINE F32 tanh(F32 x) {
+  F32 magnitude = abs(x), s = x * x;
+  F32 p = horner(s, -0.3333333317f, 0.1333330356f, -0.05395925958f, 0.02176891865f, -0.008343945516f, 0.002292744816f);
+  F32 small = fma(p * s, x, x);
+  F32 large = copysign(1.0f - 2.0f / (exp(magnitude + magnitude) + 1.0f), x);
+  return magnitude < 0.625f ? small : large;
+}
+
+SG_INLINE F32 erf(F32 x) {
+  F32 t = abs(x), s = x * x;
+  F32 p = horner(s, 0.1283791667f, -0.3761263414f, 0.1128370117f, -0.02685969065f, 0.005201714569f, -0.0008150050488f,
+                 8.399777795e-5f);
+  F32 small = fma(p, x, x);
+  t = t > 4.0f ? splat<F32>(4.0f) : t;
+  // log(erfc(t)) / t on [0.92, 4]
+  F32 q = horner(t, -1.128734241f, -0.6348386282f, -0.1066690219f, 0.02402030304f, -0.003668697231f, 0.0002762448312f,
+                 1.279368213e-5f, -4.499955174e-6f, 2.774853129e-7f);
+  F32 large = copysign(1.0f - exp(q * t), x);
+  return t < 0.92f ? small : large;
+}
+
+// sin and cos of 2 pi turns, turns = k / 2^24.
+SG_INLINE void sincos_turns(U32 k, F32& sine, F32& cosine) {
+  U32 quadrant = (k + (1u << 21)) >> 22;
+  F32 x = __builtin_convertvector((I32)(k - (quadrant << 22)), F32) * 3.7450704e-7f, s = x * x;  // 2 pi / 2^24
+  F32 sin_x = fma(horner(s, -0.1666666666f, 0.008333331875f, -0.0001984008674f, 2.72499258e-6f) * s, x, x);
+  F32 cos_x = fma(horner(s, 0.04166666466f, -0.001388830304f, 2.454794209e-5f) * s, s,
+                  fma(s, splat<F32>(-0.5f), splat<F32>(1.0f)));
+  I32 swapped = (quadrant & 1u) != 0u;
+  F32 a = swapped ? cos_x : sin_x, b = swapped ? sin_x : cos_x;
+  sine = (F32)((U32)a ^ ((quadrant & 2u) << 30));
+  cosine = (F32)((U32)b ^ (((quadrant + 1u) & 2u) << 30));
+}
+
+SG_INLINE F32 pow(F32 x, double exponent) {
+  for (int l = 0; l < kLanes32; ++l) x[l] = __builtin_powf(x[l], float(exponent));
+  return x;
+}
+
+SG_INLINE F64 exp(F64 x) {
+  for (int l = 0; l < kLanes64; ++l) x[l] = __builtin_exp(x[l]);
+  return x;
+}
+SG_INLINE F64 log(F64 x) {
+  for (int l = 0; l < kLanes64; ++l) x[l] = __builtin_log(x[l]);
+  return x;
+}
+SG_INLINE F64 tanh(F64 x) {
+  for (int l = 0; l < kLanes64; ++l) x[l] = __builtin_tanh(x[l]);
+  return x;
+}
+SG_INLINE F64 erf(F64 x) {
+  for (int l = 0; l < kLanes64; ++l) x[l] = __builtin_erf(x[l]);
+  return x;
+}
+SG_INLINE F64 pow(F64 x, double exponent) {
+  for (int l = 0; l < kLanes64; ++l) x[l] = __builtin_pow(x[l], exponent);
+  return x;
+}
+
+template <class V>
+SG_INLINE V sigmoid(V x) {
+  return 1.0f / (1.0f + exp(-x));
+}
+
+}  // namespace
+}  // namespace shardgrad::cpu

@@ -1,0 +1,137 @@
+#include <shardgrad/core/rng.h>
+
+#include "math.h"
+#include "tables.h"
+
+namespace shardgrad::cpu {
+namespace {
+
+constexpr int64_t kGroups = 64, kBlock = 4 * kGroups;  // Philox calls and words at a time
+
+// words[lane][g] is word 4 * (first + g) + lane of the sequence.
+SG_INLINE void fill_words(uint32_t (&words)[4][kGroups], RandomRange range, uint64_t first) {
+  for (int64_t g = 0; g < kGroups; ++g) {
+    auto four = philox(range.seed, range.stream, first + uint64_t(g));
+    uint32_t lanes[4];
+    memcpy(lanes, &four, sizeof(lanes));
+    for (int lane = 0; lane < 4; ++lane) words[lane][g] = lanes[lane];
+  }
+}
+
+// Calls fill(block, first) for blocks of kBlock values, values 4 * first, 4 * first + 1, ... of the sequence, and
+// use(i, values, n) for the part of each that lies in the range, i counted from the range's begin.
+template <class C, class Fill, class Use>
+SG_INLINE void for_blocks(int64_t n, RandomRange range, const Fill& fill, const Use& use) {
+  alignas(64) C values[kBlock];
+  int64_t skip = range.begin % 4;
+  uint64_t first = uint64_t(range.begin) / 4;
+  for (int64_t i = 0; i < n; first += kGroups, skip = 0) {
+    fill(values, first);
+    int64_t count = n - i < kBlock - skip ? n - i : kBlock - skip;
+    use(i, values + skip, count);
+    i += count;
+  }
+}
+
+// Uniform numbers in [0, 1), exact multiples of 2^-24.
+template <class C>
+SG_INLINE void fill_uniform(C* values, RandomRange range, uint64_t first) {
+  uint32_t words[4][kGroups];
+  fill_words(words, range, first);
+  for (int64_t g = 0; g < kGroups; ++g)
+    for (int lane = 0; lane < 4; ++lane) values[4 * g + lane] = C(int32_t(words[lane][g] >> 8)) * C(0x1p-24);
+}
+
+// Box-Muller on words (0, 1) and (2, 3) of each group: radius from the first, angle from the second.
+SG_INLINE void box_muller(const uint32_t* radius_words, const uint32_t* angle_words, float* out) {
+  for (int64_t g = 0; g < kGroups; g += kLanes32) {
+    U32 wr, wa;
+    memcpy(&wr, radius_words + g, kBytes);
+    memcpy(&wa, angle_words + g, kBytes);
+    F32 u = (__builtin_convertvector((I32)(wr >> 8), F32) + 1.0f) * 0x1p-24f, sine, cosine;
+    F32 radius = sqrt(-2.0f * log(u));
+    sincos_turns(wa >> 8, sine, cosine);
+    F32 even = radius * cosine, odd = radius * sine;
+    for (int l = 0; l < kLanes32; ++l) {
+      out[4 * (g + l)] = even[l];
+      out[4 * (g + l) + 1] = odd[l];
+    }
+  }
+}
+SG_INLINE void box_muller(const uint32_t* radius_words, const uint32_t* angle_words, double* out) {
+  for (int64_t g = 0; g < kGroups; ++g) {
+    double radius = __builtin_sqrt(-2 * __builtin_log(((radius_words[g] >> 8) + 1.0) * 0x1p-24));
+    double angle = (angle_words[g] >> 8) * (6.283185307179586 * 0x1p-24);
+    out[4 * g] = radius * __builtin_cos(angle);
+    out[4 * g + 1] = radius * __builtin_sin(angle);
+  }
+}
+
+template <class T>
+void uniform(void* y_, int64_t n, RandomRange range, double a_, double b_, double below_, bool accumulate) {
+  using V = VectorOf<T>;
+  using C = ScalarOf<T>;
+  T* y = static_cast<T*>(y_);
+  V a = splat<V>(C(a_)), width = splat<V>(C(b_ - a_)), below = splat<V>(C(below_));
+  for_blocks<C>(
+      n, range, [&](C* values, uint64_t first) { fill_uniform(values, range, first); },
+      [&](int64_t begin, const C* values, int64_t count) {
+        for_vectors<T>(count, [&](int64_t i, auto load, auto store) {
+          V r = min(fma(width, load(values + i), a), below);
+          store(y + begin + i, accumulate ? load(y + begin + i) + r : r);
+        });
+      });
+}
+
+template <class T>
+void normal(void* y_, int64_t n, RandomRange range, double mean_, double deviation_, bool accumulate) {
+  using V = VectorOf<T>;
+  using C = ScalarOf<T>;
+  T* y = static_cast<T*>(y_);
+  V mean = splat<V>(C(mean_)), deviation = splat<V>(C(deviation_));
+  for_blocks<C>(
+      n, range,
+      [&](C* values, uint64_t first) {
+        uint32_t words[4][kGroups];
+        fill_words(words, range, first);
+        box_muller(words[0], words[1], values);
+        box_muller(words[2], words[3], values + 2);
+      },
+      [&](int64_t begin, const C* values, int64_t count) {
+        for_vectors<T>(count, [&](int64_t i, auto load, auto store) {
+          V r = fma(deviation, load(values + i), mean);
+          store(y + begin + i, accumulate ? load(y + begin + i) + r : r);
+        });
+      });
+}
+
+template <class T>
+void dropout(void* y_, const void* x_, int64_t n, RandomRange range, double p_, double scale_, bool accumulate) {
+  using V = VectorOf<T>;
+  using C = ScalarOf<T>;
+  T* y = static_cast<T*>(y_);
+  const T* x = static_cast<const T*>(x_);
+  V p = splat<V>(C(p_)), scale = splat<V>(C(scale_));
+  for_blocks<C>(
+      n, range, [&](C* values, uint64_t first) { fill_uniform(values, range, first); },
+      [&](int64_t begin, const C* values, int64_t count) {
+        for_vectors<T>(count, [&](int64_t i, auto load, auto store) {
+          V r = load(values + i) >= p ? load(x + begin + i) * scale : V{};
+          store(y + begin + i, accumulate ? load(y + begin + i) + r : r);
+        });
+      });
+}
+
+#define SG_FLOATS(loop) \
+  { loop<float>, loop<double>, loop<Bf16>, loop<F16> }
+
+}  // namespace
+
+namespace SG_ISA {
+constinit const RandomLoops random_loops = {
+    .uniform = SG_FLOATS(uniform),
+    .normal = SG_FLOATS(normal),
+    .dropout = SG_FLOATS(dropout),
+};
+}  // namespace SG_ISA
+}  // namespace shardgrad::cpu

@@ -1,0 +1,69 @@
+#include "simd.h"
+#include "tables.h"
+
+namespace shardgrad::cpu {
+namespace {
+
+// Four vectors of partial sums hide the latency of addition.
+template <class T, class Term>
+SG_INLINE double sum_terms(int64_t n, const Term& term) {
+  using V = VectorOf<T>;
+  constexpr int64_t width = Pack<T>::width, step = 4 * width;
+  V acc[4] = {};
+  int64_t i = 0;
+  for (; i + step <= n; i += step)
+    for (int k = 0; k < 4; ++k) acc[k] += term(i + k * width, [](const T* p) { return load(p); });
+  for (; i + width <= n; i += width) acc[0] += term(i, [](const T* p) { return load(p); });
+  if (int64_t rest = n - i) acc[1] += term(i, [rest](const T* p) { return load_part(p, rest); });
+  return sum((acc[0] + acc[1]) + (acc[2] + acc[3]));
+}
+
+template <class T>
+double sum_all(const void* x_, int64_t n) {
+  const T* x = static_cast<const T*>(x_);
+  return sum_terms<T>(n, [x](int64_t i, auto load) { return load(x + i); });
+}
+
+template <class T>
+double squared_difference(const void* x_, const void* target_, int64_t n) {
+  const T *x = static_cast<const T*>(x_), *target = static_cast<const T*>(target_);
+  return sum_terms<T>(n, [=](int64_t i, auto load) {
+    auto d = load(x + i) - load(target + i);
+    return d * d;
+  });
+}
+
+template <class T>
+void add_rows(void* acc_, const void* x_, int64_t rows, int64_t cols, int64_t stride) {
+  using V = VectorOf<T>;
+  constexpr int64_t width = Pack<T>::width, step = 4 * width;
+  auto* acc = static_cast<ScalarOf<T>*>(acc_);
+  const T* x = static_cast<const T*>(x_);
+  int64_t c = 0;
+  for (; c + step <= cols; c += step) {
+    V v[4];
+    for (int k = 0; k < 4; ++k) v[k] = load(acc + c + k * width);
+    for (int64_t r = 0; r < rows; ++r)
+      for (int k = 0; k < 4; ++k) v[k] += load(x + r * stride + c + k * width);
+    for (int k = 0; k < 4; ++k) store(acc + c + k * width, v[k]);
+  }
+  for_vectors<T>(cols - c, [&](int64_t i, auto load, auto store) {
+    V v = load(acc + c + i);
+    for (int64_t r = 0; r < rows; ++r) v += load(x + r * stride + c + i);
+    store(acc + c + i, v);
+  });
+}
+
+#define SG_FLOATS(loop) \
+  { loop<float>, loop<double>, loop<Bf16>, loop<F16> }
+
+}  // namespace
+
+namespace SG_ISA {
+constinit const ReduceLoops reduce_loops = {
+    .sum = SG_FLOATS(sum_all),
+    .squared_difference = SG_FLOATS(squared_difference),
+    .add_rows = SG_FLOATS(add_rows),
+};
+}  // namespace SG_ISA
+}  // namespace shardgrad::cpu

@@ -1,0 +1,109 @@
+#include "math.h"
+#include "tables.h"
+
+namespace shardgrad::cpu {
+namespace {
+
+// The largest element of a row and Σ exp(x - largest).
+template <class T>
+struct ExpSum {
+  ScalarOf<T> largest, sum;
+};
+
+template <class T>
+SG_INLINE ExpSum<T> exp_sum(const T* x, int64_t cols) {
+  using V = VectorOf<T>;
+  constexpr int64_t width = Pack<T>::width;
+  int64_t whole = cols / width * width, rest = cols - whole;
+  V top = splat<V>(-__builtin_inff());
+  for (int64_t c = 0; c < whole; c += width) top = max(top, load(x + c));
+  if (rest) top = max(top, keep_first(load_part(x + whole, rest), rest, top));
+  ScalarOf<T> high = largest(top);
+  V shift = splat<V>(high), total{};
+  for (int64_t c = 0; c < whole; c += width) total += exp(load(x + c) - shift);
+  if (rest) total += keep_first(exp(load_part(x + whole, rest) - shift), rest, V{});
+  return {high, ScalarOf<T>(sum(total))};
+}
+
+template <class T>
+void softmax(void* y_, const void* x_, int64_t rows, int64_t cols, bool log_form, bool accumulate) {
+  using V = VectorOf<T>;
+  T* y = static_cast<T*>(y_);
+  const T* x = static_cast<const T*>(x_);
+  for (int64_t r = 0; r < rows; ++r, x += cols, y += cols) {
+    auto [high, total] = exp_sum(x, cols);
+    V shift = splat<V>(high), scale = 1.0f / splat<V>(total), log_total = log(splat<V>(total));
+    for_vectors<T>(cols, [&](int64_t c, auto load, auto store) {
+      V shifted = load(x + c) - shift, result = log_form ? shifted - log_total : exp(shifted) * scale;
+      store(y + c, accumulate ? load(y + c) + result : result);
+    });
+  }
+}
+
+template <class T>
+void softmax_backward(void* dx_, const void* dy_, const void* y_, int64_t rows, int64_t cols, bool log_form,
+                      bool accumulate) {
+  using V = VectorOf<T>;
+  T* dx = static_cast<T*>(dx_);
+  const T *dy = static_cast<const T*>(dy_), *y = static_cast<const T*>(y_);
+  for (int64_t r = 0; r < rows; ++r, dx += cols, dy += cols, y += cols) {
+    V total{};
+    for_vectors<T>(cols, [&](int64_t c, auto load, auto) {
+      V g = load(dy + c);
+      total += log_form ? g : g * load(y + c);
+    });
+    V dot = splat<V>(ScalarOf<T>(sum(total)));
+    for_vectors<T>(cols, [&](int64_t c, auto load, auto store) {
+      V g = load(dy + c), v = load(y + c), result = log_form ? g - exp(v) * dot : v * (g - dot);
+      store(dx + c, accumulate ? load(dx + c) + result : result);
+    });
+  }
+}
+
+template <class T>
+void log_sum_exp(void* lse, const void* x_, int64_t rows, int64_t cols) {
+  using V = VectorOf<T>;
+  const T* x = static_cast<const T*>(x_);
+  for (int64_t r = 0; r < rows; ++r, x += cols) {
+    auto [high, total] = exp_sum(x, cols);
+    static_cast<ScalarOf<T>*>(lse)[r] = high + log(splat<V>(total))[0];
+  }
+}
+
+template <class T>
+void cross_entropy_backward(void* dx_, const void* x_, const void* lse, const int64_t* labels, int64_t rows,
+                            int64_t cols, double k_, int64_t ignore, bool accumulate) {
+  using V = VectorOf<T>;
+  T* dx = static_cast<T*>(dx_);
+  const T* x = static_cast<const T*>(x_);
+  V k = splat<V>(ScalarOf<T>(k_));
+  for (int64_t r = 0; r < rows; ++r, dx += cols, x += cols) {
+    bool counts = labels[r] != ignore;
+    if (!counts && accumulate) continue;
+    V shift = splat<V>(static_cast<const ScalarOf<T>*>(lse)[r]);
+    T* label = dx + labels[r];
+    V result{};  // at the label; read first, since dx may be x
+    if (counts) result = k * (exp(splat_load(x + labels[r]) - shift) - 1.0f);
+    if (counts && accumulate) result += splat_load(label);
+    for_vectors<T>(cols, [&](int64_t c, auto load, auto store) {
+      V other = counts ? k * exp(load(x + c) - shift) : V{};
+      store(dx + c, accumulate ? load(dx + c) + other : other);
+    });
+    if (counts) store_part(label, result, 1);
+  }
+}
+
+#define SG_FLOATS(loop) \
+  { loop<float>, loop<double>, loop<Bf16>, loop<F16> }
+
+}  // namespace
+
+namespace SG_ISA {
+constinit const RowLoops row_loops = {
+    .softmax = SG_FLOATS(softmax),
+    .softmax_backward = SG_FLOATS(softmax_backward),
+    .log_sum_exp = SG_FLOATS(log_sum_exp),
+    .cross_entropy_backward = SG_FLOATS(cross_entropy_backward),
+};
+}  // namespace SG_ISA
+}  // namespace shardgrad::cpu

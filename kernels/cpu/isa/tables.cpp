@@ -1,0 +1,7 @@
+#include "tables.h"
+
+namespace shardgrad::cpu::SG_ISA {
+
+constinit const Loops loops = {elementwise_loops, reduce_loops, row_loops, optimizer_loops, random_loops, gemm_loops};
+
+}  // namespace shardgrad::cpu::SG_ISA

@@ -1,0 +1,16 @@
+#pragma once
+// The tables that the files of this folder export, in the namespace of their instruction set.
+
+#include <shardgrad/kernels/cpu/loops.h>
+
+namespace shardgrad::cpu::SG_ISA {
+
+extern const ElementwiseLoops elementwise_loops;
+extern const ReduceLoops reduce_loops;
+extern const RowLoops row_loops;
+extern const OptimizerLoops optimizer_loops;
+extern const RandomLoops random_loops;
+extern const GemmLoops gemm_loops;
+extern const Loops loops;
+
+}  // namespace shardgrad::cpu::SG_ISA

@@ -1,0 +1,146 @@
+#pragma once
+// The seam between kernels and their hot loops. A kernel (kernels/cpu/*.cpp) unpacks views, validates, and divides the
+// work among threads; a loop (kernels/cpu/isa/*.cpp) sees only pointers, counts and numbers, and is compiled once per
+// instruction set. The tables below are all that leaves those object files.
+
+#include <cstdint>
+
+#include <shardgrad/core/dtype.h>
+#include <shardgrad/kernels/table.h>
+
+namespace shardgrad::cpu {
+
+inline constexpr int kFloatCount = 4;  ///< f32, f64, bf16, f16: the first four dtypes index the tables
+
+/// The numbers an elementwise loop may need (scale and shift, exponent, bounds).
+struct Scalars {
+  double a = 0, b = 0;
+};
+
+enum class Unary { affine, neg, exp, log, sqrt, tanh, sigmoid, relu, abs, gelu_tanh, gelu_erf, pow, clamp, count };
+/// The backward ones take (dy, saved y or x) as (a, b); scaled_difference is s.a * (a - b).
+enum class Binary {
+  add,
+  sub,
+  mul,
+  div,
+  scaled_difference,
+  relu_backward,
+  tanh_backward,
+  sigmoid_backward,
+  sqrt_backward,
+  abs_backward,
+  gelu_tanh_backward,
+  gelu_erf_backward,
+  pow_backward,
+  clamp_backward,
+  count
+};
+
+/// An elementwise loop's index space: rows x cols elements, contiguous in y. Operand k of row r begins at element
+/// r * row[k] and advances by one element per column, or stays where fixed[k]. accumulate: y += result, not y = result.
+struct Grid {
+  int64_t rows = 1, cols = 0;
+  int64_t row[3] = {};
+  bool fixed[3] = {};
+  bool accumulate = false;
+};
+
+struct ElementwiseLoops {
+  using UnaryLoop = void (*)(void* y, const void* x, int64_t n, Scalars, bool accumulate);
+  using BinaryLoop = void (*)(void* y, const void* a, const void* b, const Grid&, Scalars);
+  using CastLoop = void (*)(void* y, const void* x, int64_t n, bool accumulate);
+  UnaryLoop unary[int(Unary::count)][kFloatCount];
+  BinaryLoop binary[int(Binary::count)][kFloatCount];
+  CastLoop cast[kFloatCount][kFloatCount];  ///< [to][from]
+};
+
+/// Sums in a fixed order. f16, bf16 and f32 add up in f32 lanes, f64 in f64.
+struct ReduceLoops {
+  double (*sum[kFloatCount])(const void* x, int64_t n);
+  double (*squared_difference[kFloatCount])(const void* x, const void* target, int64_t n);
+  /// acc[c] += x[r * stride + c] for each row r in turn; acc is float, or double for f64.
+  void (*add_rows[kFloatCount])(void* acc, const void* x, int64_t rows, int64_t cols, int64_t stride);
+};
+
+/// Loops over the rows of (rows, cols). Statistics (lse) are float, or double for f64.
+struct RowLoops {
+  using Softmax = void (*)(void* y, const void* x, int64_t rows, int64_t cols, bool log, bool accumulate);
+  using SoftmaxBackward = void (*)(void* dx, const void* dy, const void* y, int64_t rows, int64_t cols, bool log,
+                                   bool accumulate);
+  Softmax softmax[kFloatCount];
+  SoftmaxBackward softmax_backward[kFloatCount];
+  /// lse[r] = log Σ exp(x[r, c])
+  void (*log_sum_exp[kFloatCount])(void* lse, const void* x, int64_t rows, int64_t cols);
+  /// dx[r, c] = k · (exp(x[r, c] - lse[r]) - (c == labels[r])), and 0 in rows whose label is `ignore`
+  void (*cross_entropy_backward[kFloatCount])(void* dx, const void* x, const void* lse, const int64_t* labels,
+                                              int64_t rows, int64_t cols, double k, int64_t ignore, bool accumulate);
+};
+
+struct SgdStep {
+  double lr, momentum, dampening, weight_decay, grad_scale;
+  bool nesterov, first_step;
+};
+struct AdamStep {
+  double lr, beta1, beta2, eps, weight_decay, bias_correction1, bias_correction2, grad_scale;
+  bool decoupled;
+};
+/// For f32 and f64.
+struct OptimizerLoops {
+  void (*sgd[2])(void* p, void* momentum, const void* g, int64_t n, const SgdStep&);
+  void (*adam[2])(void* p, void* exp_avg, void* exp_avg_sq, const void* g, int64_t n, const AdamStep&);
+};
+
+/// Elements [begin, begin + n) of the random sequence (seed, stream); see kernels/ops.h.
+struct RandomRange {
+  uint64_t seed, stream;
+  int64_t begin;
+};
+struct RandomLoops {
+  /// y = min(a + (b - a) u, below)
+  void (*uniform[kFloatCount])(void* y, int64_t n, RandomRange, double a, double b, double below, bool accumulate);
+  void (*normal[kFloatCount])(void* y, int64_t n, RandomRange, double mean, double deviation, bool accumulate);
+  /// y = u >= p ? x * scale : 0
+  void (*dropout[kFloatCount])(void* y, const void* x, int64_t n, RandomRange, double p, double scale, bool accumulate);
+};
+
+/// One thread's share of a matrix product: c (m, n) = a (m, k) · b (k, n), element (i, j) of a at a[i * a_row + j *
+/// a_col]. Rows of c are contiguous, c_row elements apart.
+struct GemmTask {
+  int64_t m, n, k;
+  const void* a;
+  int64_t a_row, a_col;
+  const void* b;
+  int64_t b_row, b_col;
+  void* c;
+  int64_t c_row;
+  bool accumulate;
+  void* workspace;  ///< GemmLoops::workspace bytes, 64-byte aligned; not used by `small`
+};
+/// The largest k · n of a transposed b that GemmLoops::small takes.
+inline constexpr int64_t kSmallTransposed = 4096;
+/// For f32 and f64. The order of each element's sum depends on k alone.
+struct GemmLoops {
+  void (*gemm[2])(const GemmTask&);
+  /// Without packing, for operands that fit the cache.
+  void (*small[2])(const GemmTask&);
+  size_t (*workspace[2])(int64_t m, int64_t n, int64_t k);
+  int row_step[2], column_step[2];  ///< where a product is best cut
+};
+
+/// Every loop of one instruction set.
+struct Loops {
+  const ElementwiseLoops& elementwise;
+  const ReduceLoops& reduce;
+  const RowLoops& rows;
+  const OptimizerLoops& optimizers;
+  const RandomLoops& random;
+  const GemmLoops& gemm;
+};
+
+/// The loops of the best instruction set this machine has.
+const Loops& loops();
+/// The loops of one instruction set, or null when this build or machine lacks it.
+const Loops* loops_of(Isa isa);
+
+}  // namespace shardgrad::cpu

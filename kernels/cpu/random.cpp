@@ -1,0 +1,69 @@
+// random_uniform, random_normal, dropout: pure functions of (seed, stream, element).
+
+#include <cmath>
+
+#include <shardgrad/kernels/cpu/element.h>
+#include <shardgrad/kernels/cpu/loops.h>
+#include <shardgrad/kernels/cpu/parallel.h>
+#include <shardgrad/kernels/cpu/register.h>
+
+namespace shardgrad::cpu {
+namespace {
+
+using kernels::DropoutArgs;
+using kernels::RandomArgs;
+
+// The largest value of the dtype below b, so that rounding never reaches the open end of [a, b).
+double largest_below(DType dtype, double b) {
+  return dispatch_floats(dtype, [b]<class T>() -> double {
+    if constexpr (std::is_same_v<T, double>) return std::nextafter(b, -INFINITY);
+    if constexpr (std::is_same_v<T, float>)
+      return double(float(b)) < b ? float(b) : std::nextafterf(float(b), -INFINITY);
+    if constexpr (std::is_class_v<T>) {
+      T value(static_cast<float>(b));
+      while (!(double(float(value)) < b)) {  // one step down in the ordered bit patterns
+        if (float(value) == 0)
+          value.bits = 0x8001;
+        else
+          value.bits = uint16_t(float(value) > 0 ? value.bits - 1 : value.bits + 1);
+      }
+      return float(value);
+    }
+  });
+}
+
+void random_uniform(const Launch& launch, OutView y, RandomArgs args) {
+  double below = args.a < args.b ? largest_below(y.dtype, args.b) : args.b;
+  auto loop = loops().random.uniform[int(y.dtype)];
+  parallel_elements(launch.threads, y.numel(), [&](int64_t begin, int64_t end) {
+    RandomRange range{args.seed, args.stream, args.begin + begin};
+    loop(y.as<char>() + begin * size_of(y.dtype), end - begin, range, args.a, args.b, below, y.beta != 0);
+  });
+}
+
+void random_normal(const Launch& launch, OutView y, RandomArgs args) {
+  auto loop = loops().random.normal[int(y.dtype)];
+  parallel_elements(launch.threads, y.numel(), [&](int64_t begin, int64_t end) {
+    RandomRange range{args.seed, args.stream, args.begin + begin};
+    loop(y.as<char>() + begin * size_of(y.dtype), end - begin, range, args.a, args.b, y.beta != 0);
+  });
+}
+
+void dropout(const Launch& launch, OutView y, View x, DropoutArgs args) {
+  double p =
+      std::ceil(args.p * 0x1p24) * 0x1p-24;  // uniform numbers are multiples of 2^-24: the same test, exact in f32
+  double scale = args.p < 1 ? 1 / (1 - args.p) : 0;
+  auto loop = loops().random.dropout[int(x.dtype)];
+  size_t size = size_of(x.dtype);
+  parallel_elements(launch.threads, y.numel(), [&](int64_t begin, int64_t end) {
+    RandomRange range{args.seed, args.stream, args.first_element + begin};
+    loop(y.as<char>() + begin * size, x.as<char>() + begin * size, end - begin, range, p, scale, y.beta != 0);
+  });
+}
+
+const Each registered_uniform(kernels::random_uniform, kFloats, random_uniform);
+const Each registered_normal(kernels::random_normal, kFloats, random_normal);
+const Each registered_dropout(kernels::dropout, kFloats, dropout);
+
+}  // namespace
+}  // namespace shardgrad::cpu

@@ -1,0 +1,83 @@
+// The sum over ranks: a pairwise tree over the parts, neighbours 2i and 2i+1, an odd last one carried up.
+
+#include <shardgrad/kernels/cpu/element.h>
+#include <shardgrad/kernels/cpu/loops.h>
+#include <shardgrad/kernels/cpu/parallel.h>
+#include <shardgrad/kernels/cpu/register.h>
+
+namespace shardgrad::cpu {
+namespace {
+
+using kernels::TreeSumArgs;
+
+constexpr int64_t kBlock = 512;
+constexpr int kLevels = 32;
+
+struct FloatSum {
+  DType part, sum;         // dtypes of a part and of the accumulator
+  using Element = double;  // room for either accumulator
+  void load(void* acc, const void* from, int64_t n) const {
+    loops().elementwise.cast[int(sum)][int(part)](acc, from, n, false);
+  }
+  void add(void* acc, const void* other, int64_t n) const {
+    loops().elementwise.binary[int(Binary::add)][int(sum)](acc, acc, other, Grid{.cols = n}, {});
+  }
+  void store(OutView y, int64_t at, const void* acc, int64_t n) const {
+    auto cast = loops().elementwise.cast[int(y.dtype)][int(sum)];
+    cast(y.as<char>() + at * size_of(y.dtype), acc, n, y.beta != 0);
+  }
+};
+
+template <class T>
+struct IntegerSum {
+  using Element = uint64_t;
+  void load(void* acc, const void* from, int64_t n) const {
+    for (int64_t i = 0; i < n; ++i) static_cast<uint64_t*>(acc)[i] = uint64_t(static_cast<const T*>(from)[i]);
+  }
+  void add(void* acc, const void* other, int64_t n) const {
+    for (int64_t i = 0; i < n; ++i) static_cast<uint64_t*>(acc)[i] += static_cast<const uint64_t*>(other)[i];
+  }
+  void store(OutView y, int64_t at, const void* acc, int64_t n) const {
+    for (int64_t i = 0; i < n; ++i) put_sum(y.as<T>()[at + i], static_cast<const uint64_t*>(acc)[i], y.beta != 0);
+  }
+};
+
+// Adds the parts into a stack of partial sums as a binary counter does: stack[k] holds the sum of 2^level[k] parts.
+template <class Sum>
+void sum_block(OutView y, const TreeSumArgs& args, int64_t at, int64_t n, const Sum& sum) {
+  alignas(64) typename Sum::Element stack[kLevels][kBlock];
+  int level[kLevels], top = -1;
+  for (int part = 0; part < args.count; ++part) {
+    sum.load(stack[++top], static_cast<const char*>(args.parts[part]) + at * size_of(args.dtype), n);
+    for (level[top] = 0; top > 0 && level[top - 1] == level[top]; --top) {
+      sum.add(stack[top - 1], stack[top], n);
+      ++level[top - 1];
+    }
+  }
+  for (; top > 0; --top) sum.add(stack[top - 1], stack[top], n);
+  sum.store(y, at, stack[0], n);
+}
+
+template <class Sum>
+void run(const Launch& launch, OutView y, const TreeSumArgs& args, const Sum& sum) {
+  parallel_elements(launch.threads, y.numel(), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += kBlock) sum_block(y, args, i, std::min(kBlock, end - i), sum);
+  });
+}
+
+void tree_sum(const Launch& launch, OutView y, TreeSumArgs args) {
+  SG_ASSERT(args.count >= 1, "tree_sum of ", args.count, " parts");
+  if (is_floating(y.dtype) && is_floating(args.dtype)) {
+    bool wide = y.dtype == DType::f64 || args.dtype == DType::f64;
+    return run(launch, y, args, FloatSum{args.dtype, wide ? DType::f64 : DType::f32});
+  }
+  SG_ASSERT(y.dtype == args.dtype, "tree_sum of ", args.dtype, " into ", y.dtype);
+  dispatch(y.dtype, [&]<class T>() {
+    if constexpr (std::is_integral_v<T>) run(launch, y, args, IntegerSum<T>());
+  });
+}
+
+const Each registered(kernels::tree_sum, kAll, tree_sum);
+
+}  // namespace
+}  // namespace shardgrad::cpu
