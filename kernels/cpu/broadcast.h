@@ -12,8 +12,7 @@ namespace shardgrad::cpu {
 
 /// The output's dimensions, merged where every operand allows, and each operand's stride in elements along them
 /// (0 where it is broadcast). There is always at least one dimension.
-template <int operands>
-struct Broadcast {
+template <int operands> struct Broadcast {
   int ndim = 0;
   std::array<int64_t, kMaxDims> extent{};
   std::array<std::array<int64_t, kMaxDims>, operands> stride{};

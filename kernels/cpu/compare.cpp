@@ -10,8 +10,7 @@ namespace shardgrad::cpu {
 namespace {
 
 // y[r, c] = fn(a[r, c], b[r, c]) over a grid; the common strides have loops of their own.
-template <class R, class T, class Fn>
-void map_grid(R* y, const T* a, const T* b, const Grid& grid, const Fn& fn) {
+template <class R, class T, class Fn> void map_grid(R* y, const T* a, const T* b, const Grid& grid, const Fn& fn) {
   for (int64_t r = 0; r < grid.rows; ++r, y += grid.cols, a += grid.row[0], b += grid.row[1]) {
     if (grid.accumulate) {
       for (int64_t c = 0; c < grid.cols; ++c) put(y[c], fn(a[grid.fixed[0] ? 0 : c], b[grid.fixed[1] ? 0 : c]), true);
@@ -38,8 +37,7 @@ void run(const Launch& launch, OutView y, View a, View b, GridLoop loop) {
   });
 }
 
-template <class Op>
-void compare(const Launch& launch, OutView y, View a, View b) {
+template <class Op> void compare(const Launch& launch, OutView y, View a, View b) {
   run(launch, y, a, b, dispatch(a.dtype, []<class T>() -> GridLoop {
         return [](void* y, const void* a, const void* b, const Grid& grid) {
           using C = std::conditional_t<std::is_class_v<T>, float, T>;
@@ -49,16 +47,14 @@ void compare(const Launch& launch, OutView y, View a, View b) {
       }));
 }
 
-template <class Op, class T>
-void integer_binary(const Launch& launch, OutView y, View a, View b) {
+template <class Op, class T> void integer_binary(const Launch& launch, OutView y, View a, View b) {
   run(launch, y, a, b, [](void* y, const void* a, const void* b, const Grid& grid) {
     map_grid(static_cast<T*>(y), static_cast<const T*>(a), static_cast<const T*>(b), grid,
              [](T x, T z) { return T(Op()(uint64_t(x), uint64_t(z))); });
   });
 }
 
-template <class T>
-void where_grid(T* y, const uint8_t* condition, const T* a, const T* b, const Grid& grid) {
+template <class T> void where_grid(T* y, const uint8_t* condition, const T* a, const T* b, const Grid& grid) {
   int64_t step[3] = {!grid.fixed[0], !grid.fixed[1], !grid.fixed[2]};
   for (int64_t r = 0; r < grid.rows; ++r) {
     for (int64_t c = 0; c < grid.cols; ++c)
@@ -87,8 +83,7 @@ const Each registered[] = {
     {kernels::where, kAll, where},
 };
 
-template <class Op>
-void add_integers(decltype(kernels::add)& slot) {
+template <class Op> void add_integers(decltype(kernels::add)& slot) {
   slot.add(DeviceKind::cpu, DType::i32, Isa::plain, integer_binary<Op, int32_t>);
   slot.add(DeviceKind::cpu, DType::i64, Isa::plain, integer_binary<Op, int64_t>);
   slot.add(DeviceKind::cpu, DType::u8, Isa::plain, integer_binary<Op, uint8_t>);

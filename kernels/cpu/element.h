@@ -2,10 +2,12 @@
 // Typed element access for kernels that only move or compare elements, compiled once: their speed is memory's.
 
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
 #include <shardgrad/core/dtype.h>
+#include <shardgrad/core/shape.h>
 
 namespace shardgrad::cpu {
 
@@ -16,8 +18,7 @@ using Compute =
 
 /// Converts between any two element types. Floats to integers truncate; what does not fit becomes the nearest integer
 /// that does, NaN becomes 0.
-template <class To, class From>
-inline To convert(From value) {
+template <class To, class From> inline To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
     return value;
   } else if constexpr (std::is_class_v<From>) {
@@ -35,8 +36,7 @@ inline To convert(From value) {
 }
 
 /// dispatch() over the floating dtypes only.
-template <class Visitor>
-decltype(auto) dispatch_floats(DType dtype, Visitor&& visit) {
+template <class Visitor> decltype(auto) dispatch_floats(DType dtype, Visitor&& visit) {
   switch (dtype) {
     case DType::f32:
       return visit.template operator()<float>();
@@ -52,16 +52,31 @@ decltype(auto) dispatch_floats(DType dtype, Visitor&& visit) {
 }
 
 /// y = value, or y += value, rounding once.
-template <class T>
-inline void put_sum(T& y, Compute<T> value, bool accumulate) {
+template <class T> inline void put_sum(T& y, Compute<T> value, bool accumulate) {
   y = convert<T>(Compute<T>(accumulate ? convert<Compute<T>>(y) + value : value));
 }
-template <class T>
-inline void put(T& y, T value, bool accumulate) {
+template <class T> inline void put(T& y, T value, bool accumulate) {
   if (accumulate)
     put_sum(y, convert<Compute<T>>(value), true);
   else
     y = value;
 }
+
+/// y[0, n) = x[0, n), or added to it.
+template <class T> inline void put_range(T* y, const T* x, int64_t n, bool accumulate) {
+  if (!accumulate)
+    std::memcpy(y, x, size_t(n) * sizeof(T));
+  else
+    for (int64_t i = 0; i < n; ++i) put(y[i], x[i], true);
+}
+
+/// A tensor seen as (outer, extent, inner) around one dimension.
+struct Around {
+  int64_t outer = 1, extent, inner = 1;
+  Around(const Shape& shape, int dim) : extent(shape[dim]) {
+    for (int d = 0; d < dim; ++d) outer *= shape[d];
+    for (int d = dim + 1; d < shape.ndim(); ++d) inner *= shape[d];
+  }
+};
 
 }  // namespace shardgrad::cpu

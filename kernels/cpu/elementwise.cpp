@@ -24,18 +24,13 @@ void flat_binary(const Launch& launch, Binary op, OutView y, View a, View b, Sca
   });
 }
 
-template <Unary op>
-void unary_kernel(const Launch& launch, OutView y, View x) {
-  unary(launch, op, y, x);
-}
+template <Unary op> void unary_kernel(const Launch& launch, OutView y, View x) { unary(launch, op, y, x); }
 
-template <Binary op>
-void flat_kernel(const Launch& launch, OutView y, View a, View b) {
+template <Binary op> void flat_kernel(const Launch& launch, OutView y, View a, View b) {
   flat_binary(launch, op, y, a, b);
 }
 
-template <Binary op>
-void binary_kernel(const Launch& launch, OutView y, View a, View b) {
+template <Binary op> void binary_kernel(const Launch& launch, OutView y, View a, View b) {
   int64_t n = y.numel();
   if (a.numel() == n && b.numel() == n) return flat_binary(launch, op, y, a, b);
   if (n == 0) return;

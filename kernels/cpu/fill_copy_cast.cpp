@@ -48,8 +48,7 @@ void copy(const Launch& launch, OutView y, View x) {
   });
 }
 
-template <class T>
-void expand_grid(T* y, const T* x, const Grid& grid) {
+template <class T> void expand_grid(T* y, const T* x, const Grid& grid) {
   for (int64_t r = 0; r < grid.rows; ++r, y += grid.cols, x += grid.row[0]) {
     if (grid.accumulate)
       for (int64_t c = 0; c < grid.cols; ++c) put(y[c], x[grid.fixed[0] ? 0 : c], true);

@@ -77,6 +77,28 @@ struct RowLoops {
                                               int64_t rows, int64_t cols, double k, int64_t ignore, bool accumulate);
 };
 
+/// Mean and rstd (float, or double for f64), one per row or one per column.
+struct NormStatistics {
+  const void *mean, *rstd;
+  bool per_row;
+};
+/// Weight and bias have x's dtype and may be null; sums (acc, dweight, dbias) are float, or double for f64.
+struct NormLoops {
+  void (*row_statistics[kFloatCount])(void* mean, void* rstd, const void* x, int64_t rows, int64_t cols, double eps);
+  void (*normalize[kFloatCount])(void* y, const void* x, const NormStatistics&, const void* weight, const void* bias,
+                                 int64_t rows, int64_t cols, bool accumulate);
+  /// acc[c] += Σ (x[r, c] - mean[c])²
+  void (*column_squares[kFloatCount])(void* acc, const void* x, const void* mean, int64_t rows, int64_t cols);
+  /// dweight[c] += Σ dy · x̂, dbias[c] += Σ dy
+  void (*weight_sums[kFloatCount])(void* dweight, void* dbias, const void* dy, const void* x, const NormStatistics&,
+                                   int64_t rows, int64_t cols);
+  void (*row_backward[kFloatCount])(void* dx, const void* dy, const void* x, const NormStatistics&, const void* weight,
+                                    int64_t rows, int64_t cols, bool accumulate);
+  void (*column_backward[kFloatCount])(void* dx, const void* dy, const void* x, const NormStatistics&,
+                                       const void* weight, const void* dweight, const void* dbias, int64_t samples,
+                                       int64_t rows, int64_t cols, bool accumulate);
+};
+
 struct SgdStep {
   double lr, momentum, dampening, weight_decay, grad_scale;
   bool nesterov, first_step;
@@ -133,6 +155,7 @@ struct Loops {
   const ElementwiseLoops& elementwise;
   const ReduceLoops& reduce;
   const RowLoops& rows;
+  const NormLoops& norm;
   const OptimizerLoops& optimizers;
   const RandomLoops& random;
   const GemmLoops& gemm;

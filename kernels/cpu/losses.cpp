@@ -10,7 +10,7 @@ namespace {
 
 using kernels::CrossEntropyArgs;
 
-constexpr int64_t kRowChunk = 64;
+constexpr int64_t kLossRows = 64;
 
 // Losses and statistics are f32, or f64 for f64.
 void put_loss(OutView loss, double value) {
@@ -50,7 +50,7 @@ void check_labels(View labels, int64_t classes, int64_t ignore) {
 template <class T, class S>
 double loss_of_rows(const T* x, const int64_t* label, OutView lse, int64_t begin, int64_t n, int64_t cols,
                     int64_t ignore) {
-  S row_lse[kRowChunk];
+  S row_lse[kLossRows];
   loops().rows.log_sum_exp[int(dtype_of<T>)](row_lse, x + begin * cols, n, cols);
   double total = 0;
   for (int64_t r = 0; r < n; ++r) {
@@ -71,7 +71,7 @@ void cross_entropy(const Launch& launch, OutView loss, OutView lse, View logits,
         [&](int64_t begin, int64_t n) {
           return loss_of_rows<T, S>(logits.as<T>(), labels.as<int64_t>(), lse, begin, n, cols, args.ignore_index);
         },
-        kRowChunk, 4 * cols);
+        kLossRows, 4 * cols);
   });
   put_loss(loss, args.scale * sum);
 }

@@ -15,8 +15,7 @@ inline int64_t grain_for(int64_t cost) { return std::max<int64_t>(1, kSerialElem
 
 /// Calls fn(begin, end) for disjoint ranges that make up [0, n), cut at multiples of `align`; at least `grain` items
 /// per call. fn must not throw when it may run on another thread.
-template <class Fn>
-void parallel_for(int threads, int64_t n, int64_t grain, const Fn& fn, int64_t align = 1) {
+template <class Fn> void parallel_for(int threads, int64_t n, int64_t grain, const Fn& fn, int64_t align = 1) {
 #if defined(_OPENMP)
   int64_t parts = std::min<int64_t>(threads, n / std::max<int64_t>(grain, 1));
   if (parts > 1) {
@@ -32,8 +31,7 @@ void parallel_for(int threads, int64_t n, int64_t grain, const Fn& fn, int64_t a
 }
 
 /// parallel_for over n elements of cheap work, cut at cache lines.
-template <class Fn>
-void parallel_elements(int threads, int64_t n, const Fn& fn) {
+template <class Fn> void parallel_elements(int threads, int64_t n, const Fn& fn) {
   parallel_for(threads, n, kSerialElements, fn, 64);
 }
 

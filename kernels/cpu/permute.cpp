@@ -1,6 +1,4 @@
-// Kernels that move elements: permute, narrow, paste, index_select, index_add, gather, scatter_add.
-
-#include <cstring>
+// permute: a copy with the dimensions in another order.
 
 #include <shardgrad/kernels/cpu/element.h>
 #include <shardgrad/kernels/cpu/parallel.h>
@@ -19,9 +17,9 @@ struct Moves {
 
 Moves moves_of(const Shape& x, const Permutation& p) {
   int64_t strides[kMaxDims], stride = 1;
-  for (int d = x.ndim() - 1; d >= 0; --d, stride *= x[d + 1]) {
+  for (int d = x.ndim() - 1; d >= 0; --d) {
     strides[d] = stride;
-    if (d == 0) break;
+    stride *= x[d];
   }
   Moves m;
   for (int d = 0; d < x.ndim(); ++d) {
@@ -54,8 +52,7 @@ void move_plane(T* y, const T* x, int64_t rows, int64_t cols, int64_t row, int64
           put(y[i * cols + j], x[i * row + j * col], accumulate);
 }
 
-template <class T>
-void permute_typed(const Launch& launch, OutView y, const T* x, const Moves& m) {
+template <class T> void permute_typed(const Launch& launch, OutView y, const T* x, const Moves& m) {
   int last = m.ndim - 1;
   int64_t cols = m.extent[last], rows = last > 0 ? m.extent[last - 1] : 1, planes = 1;
   int64_t row = last > 0 ? m.stride[last - 1] : 0;

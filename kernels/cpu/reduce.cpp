@@ -1,6 +1,7 @@
 // sum_to. Sums are cut into chunks of a fixed size, whatever the number of threads, so that they have one order.
 
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include <shardgrad/kernels/cpu/broadcast.h>
@@ -75,8 +76,7 @@ void sum_columns(const Launch& launch, OutView y, View x, int64_t outer, int64_t
 }
 
 // Any pattern of kept and reduced dimensions, one output element after the other.
-template <class T>
-void sum_any(const Launch& launch, OutView y, const T* x, const Broadcast<1>& dims) {
+template <class T> void sum_any(const Launch& launch, OutView y, const T* x, const Broadcast<1>& dims) {
   using Acc = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
   struct Walk {
     int64_t extent, stride;

@@ -1,8 +1,9 @@
 #pragma once
 // Sums over a range in a fixed order: chunks of one size, their sums added one after the other.
 
-#include <optional>
+#include <cstring>
 
+#include <shardgrad/kernels/cpu/loops.h>
 #include <shardgrad/kernels/cpu/parallel.h>
 #include <shardgrad/kernels/workspace.h>
 
@@ -28,5 +29,33 @@ double sum_chunks(int threads, int64_t count, const Chunk& chunk, int64_t size =
   for (int64_t i = 0; i < chunks; ++i) total += sums[i];
   return total;
 }
+
+inline constexpr int64_t kRowChunk = 128;
+
+/// Sums over the rows of a matrix, `width` of them, in f32 (f64 for f64), in a fixed order: chunks of kRowChunk rows,
+/// then the chunks' sums one after the other.
+class RowSums {
+ public:
+  /// add(sums, first_row, count) adds rows to sums; `cost` is the elements of work per row.
+  template <class Add>
+  RowSums(int threads, DType dtype, int64_t rows, int64_t width, int64_t cost, const Add& add)
+      : size_(dtype == DType::f64 ? 8 : 4),
+        chunks_(std::max<int64_t>(1, (rows + kRowChunk - 1) / kRowChunk)),
+        memory_(kCpu, size_t(chunks_ * width * size_)) {
+    char* sums = memory_.as<char>();
+    parallel_for(threads, chunks_, grain_for(kRowChunk * cost), [&](int64_t begin, int64_t end) {
+      std::memset(sums + begin * width * size_, 0, size_t((end - begin) * width * size_));
+      for (int64_t i = begin; i < end; ++i)
+        add(sums + i * width * size_, i * kRowChunk, std::min(kRowChunk, rows - i * kRowChunk));
+    });
+    auto add_rows = loops().reduce.add_rows[int(size_ == 8 ? DType::f64 : DType::f32)];
+    if (chunks_ > 1) add_rows(sums, sums + width * size_, chunks_ - 1, width, width);
+  }
+  void* at(int64_t index) const { return memory_.as<char>() + index * size_; }
+
+ private:
+  int64_t size_, chunks_;
+  Workspace memory_;
+};
 
 }  // namespace shardgrad::cpu

@@ -28,8 +28,7 @@ struct FloatSum {
   }
 };
 
-template <class T>
-struct IntegerSum {
+template <class T> struct IntegerSum {
   using Element = uint64_t;
   void load(void* acc, const void* from, int64_t n) const {
     for (int64_t i = 0; i < n; ++i) static_cast<uint64_t*>(acc)[i] = uint64_t(static_cast<const T*>(from)[i]);
@@ -43,8 +42,7 @@ struct IntegerSum {
 };
 
 // Adds the parts into a stack of partial sums as a binary counter does: stack[k] holds the sum of 2^level[k] parts.
-template <class Sum>
-void sum_block(OutView y, const TreeSumArgs& args, int64_t at, int64_t n, const Sum& sum) {
+template <class Sum> void sum_block(OutView y, const TreeSumArgs& args, int64_t at, int64_t n, const Sum& sum) {
   alignas(64) typename Sum::Element stack[kLevels][kBlock];
   int level[kLevels], top = -1;
   for (int part = 0; part < args.count; ++part) {
@@ -58,8 +56,7 @@ void sum_block(OutView y, const TreeSumArgs& args, int64_t at, int64_t n, const 
   sum.store(y, at, stack[0], n);
 }
 
-template <class Sum>
-void run(const Launch& launch, OutView y, const TreeSumArgs& args, const Sum& sum) {
+template <class Sum> void run(const Launch& launch, OutView y, const TreeSumArgs& args, const Sum& sum) {
   parallel_elements(launch.threads, y.numel(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i += kBlock) sum_block(y, args, i, std::min(kBlock, end - i), sum);
   });

@@ -5,15 +5,13 @@ namespace shardgrad::cpu {
 namespace {
 
 // Each operation is a function of vectors (x, s) or (a, b, s); s.a and s.b are the same number in every lane.
-template <class V>
-struct Splats {
+template <class V> struct Splats {
   V a, b;
   double first;  // s.a as it was given
 };
 
 // The common exponents cost one or two instructions; the test is the same for every element.
-template <class V>
-SG_INLINE V power(V x, double exponent) {
+template <class V> SG_INLINE V power(V x, double exponent) {
   if (exponent == 1) return x;
   if (exponent == 2) return x * x;
   if (exponent == 3) return x * x * x;
@@ -24,14 +22,8 @@ SG_INLINE V power(V x, double exponent) {
 
 // gelu(x) = x * cdf(x). The tanh form's is sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3).
 constexpr double kTwoU = 2 * 0.79788456080286536, kTwoUCubic = kTwoU * 0.044715;
-template <class V>
-SG_INLINE V normal_cdf(V x) {
-  return 0.5f + 0.5f * erf(x * splat<V>(0.70710678118654752));
-}
-template <class V>
-SG_INLINE V tanh_cdf(V x) {
-  return sigmoid(x * fma(x * x, splat<V>(kTwoUCubic), splat<V>(kTwoU)));
-}
+template <class V> SG_INLINE V normal_cdf(V x) { return 0.5f + 0.5f * erf(x * splat<V>(0.70710678118654752)); }
+template <class V> SG_INLINE V tanh_cdf(V x) { return sigmoid(x * fma(x * x, splat<V>(kTwoUCubic), splat<V>(kTwoU))); }
 
 constexpr auto affine_op = [](auto x, const auto& s) { return fma(x, s.a, s.b); };
 constexpr auto neg_op = [](auto x, const auto&) { return -x; };
@@ -77,8 +69,7 @@ constexpr auto clamp_backward_op = [](auto dy, auto x, const auto& s) {
   return x < s.a ? V{} : (x > s.b ? V{} : dy);
 };
 
-template <class T>
-SG_INLINE Splats<VectorOf<T>> splats(Scalars s) {
+template <class T> SG_INLINE Splats<VectorOf<T>> splats(Scalars s) {
   using V = VectorOf<T>;
   return {splat<V>(ScalarOf<T>(s.a)), splat<V>(ScalarOf<T>(s.b)), s.a};
 }
@@ -128,8 +119,7 @@ template <class T, class Op>
                                   splats<T>(scalars), grid.accumulate);
 }
 
-template <class To, class From>
-void cast(void* y_, const void* x_, int64_t n, bool accumulate) {
+template <class To, class From> void cast(void* y_, const void* x_, int64_t n, bool accumulate) {
   To* y = static_cast<To*>(y_);
   const From* x = static_cast<const From*>(x_);
   if constexpr (Pack<To>::width == Pack<From>::width) {

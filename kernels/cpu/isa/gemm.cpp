@@ -15,8 +15,7 @@ constexpr int kRows = 6, kColumnVectors = 2;  // 12 of 16
 constexpr int kRows = 4, kColumnVectors = 2;  // 8 of 16
 #endif
 
-template <class T>
-struct Tile {
+template <class T> struct Tile {
   static constexpr int64_t width = Pack<T>::width;
   static constexpr int64_t mr = kRows, nr = kColumnVectors * width;
   static constexpr int64_t mc = 16 * kRows, kc = 256, nc = 64 * nr;
@@ -75,8 +74,7 @@ void kernel(int64_t k, const T* a, const T* b, T* c, int64_t c_row, int64_t m, i
   }
 }
 
-template <class T>
-void gemm(const GemmTask& t) {
+template <class T> void gemm(const GemmTask& t) {
   using Size = Tile<T>;
   const T *a = static_cast<const T*>(t.a), *b = static_cast<const T*>(t.b);
   T *c = static_cast<T*>(t.c), *packed_a = static_cast<T*>(t.workspace);
@@ -99,16 +97,14 @@ void gemm(const GemmTask& t) {
   }
 }
 
-template <class T>
-size_t workspace(int64_t m, int64_t n, int64_t k) {
+template <class T> size_t workspace(int64_t m, int64_t n, int64_t k) {
   using Size = Tile<T>;
   int64_t rows = round_up(smaller(Size::mc, m), Size::mr), columns = round_up(smaller(Size::nc, n), Size::nr);
   return size_t((rows + columns) * smaller(Size::kc, k)) * sizeof(T);
 }
 
 // m x n pieces of c straight from a and b, whose rows (b_col == 1) are contiguous.
-template <class T, int rows>
-SG_INLINE void small_rows(const GemmTask& t, int64_t i) {
+template <class T, int rows> SG_INLINE void small_rows(const GemmTask& t, int64_t i) {
   using V = VectorOf<T>;
   const T* a = static_cast<const T*>(t.a) + i * t.a_row;
   const T* b = static_cast<const T*>(t.b);
@@ -128,8 +124,7 @@ SG_INLINE void small_rows(const GemmTask& t, int64_t i) {
   });
 }
 
-template <class T>
-void small(const GemmTask& t) {
+template <class T> void small(const GemmTask& t) {
   T transposed[kSmallTransposed];
   GemmTask task = t;
   if (t.b_col != 1) {

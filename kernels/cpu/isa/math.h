@@ -7,8 +7,7 @@
 namespace shardgrad::cpu {
 namespace {
 
-template <class... Cs>
-SG_INLINE F32 horner(F32 x, float first, Cs... rest) {
+template <class... Cs> SG_INLINE F32 horner(F32 x, float first, Cs... rest) {
   if constexpr (sizeof...(rest) == 0)
     return splat<F32>(first);
   else
@@ -109,10 +108,7 @@ SG_INLINE F64 pow(F64 x, double exponent) {
   return x;
 }
 
-template <class V>
-SG_INLINE V sigmoid(V x) {
-  return 1.0f / (1.0f + exp(-x));
-}
+template <class V> SG_INLINE V sigmoid(V x) { return 1.0f / (1.0f + exp(-x)); }
 
 }  // namespace
 }  // namespace shardgrad::cpu

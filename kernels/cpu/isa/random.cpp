@@ -34,8 +34,7 @@ SG_INLINE void for_blocks(int64_t n, RandomRange range, const Fill& fill, const 
 }
 
 // Uniform numbers in [0, 1), exact multiples of 2^-24.
-template <class C>
-SG_INLINE void fill_uniform(C* values, RandomRange range, uint64_t first) {
+template <class C> SG_INLINE void fill_uniform(C* values, RandomRange range, uint64_t first) {
   uint32_t words[4][kGroups];
   fill_words(words, range, first);
   for (int64_t g = 0; g < kGroups; ++g)

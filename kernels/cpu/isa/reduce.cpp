@@ -5,8 +5,7 @@ namespace shardgrad::cpu {
 namespace {
 
 // Four vectors of partial sums hide the latency of addition.
-template <class T, class Term>
-SG_INLINE double sum_terms(int64_t n, const Term& term) {
+template <class T, class Term> SG_INLINE double sum_terms(int64_t n, const Term& term) {
   using V = VectorOf<T>;
   constexpr int64_t width = Pack<T>::width, step = 4 * width;
   V acc[4] = {};
@@ -18,14 +17,12 @@ SG_INLINE double sum_terms(int64_t n, const Term& term) {
   return sum((acc[0] + acc[1]) + (acc[2] + acc[3]));
 }
 
-template <class T>
-double sum_all(const void* x_, int64_t n) {
+template <class T> double sum_all(const void* x_, int64_t n) {
   const T* x = static_cast<const T*>(x_);
   return sum_terms<T>(n, [x](int64_t i, auto load) { return load(x + i); });
 }
 
-template <class T>
-double squared_difference(const void* x_, const void* target_, int64_t n) {
+template <class T> double squared_difference(const void* x_, const void* target_, int64_t n) {
   const T *x = static_cast<const T*>(x_), *target = static_cast<const T*>(target_);
   return sum_terms<T>(n, [=](int64_t i, auto load) {
     auto d = load(x + i) - load(target + i);
@@ -33,8 +30,7 @@ double squared_difference(const void* x_, const void* target_, int64_t n) {
   });
 }
 
-template <class T>
-void add_rows(void* acc_, const void* x_, int64_t rows, int64_t cols, int64_t stride) {
+template <class T> void add_rows(void* acc_, const void* x_, int64_t rows, int64_t cols, int64_t stride) {
   using V = VectorOf<T>;
   constexpr int64_t width = Pack<T>::width, step = 4 * width;
   auto* acc = static_cast<ScalarOf<T>*>(acc_);

@@ -5,13 +5,9 @@ namespace shardgrad::cpu {
 namespace {
 
 // The largest element of a row and Σ exp(x - largest).
-template <class T>
-struct ExpSum {
-  ScalarOf<T> largest, sum;
-};
+template <class T> struct ExpSum { ScalarOf<T> largest, sum; };
 
-template <class T>
-SG_INLINE ExpSum<T> exp_sum(const T* x, int64_t cols) {
+template <class T> SG_INLINE ExpSum<T> exp_sum(const T* x, int64_t cols) {
   using V = VectorOf<T>;
   constexpr int64_t width = Pack<T>::width;
   int64_t whole = cols / width * width, rest = cols - whole;
@@ -25,8 +21,7 @@ SG_INLINE ExpSum<T> exp_sum(const T* x, int64_t cols) {
   return {high, ScalarOf<T>(sum(total))};
 }
 
-template <class T>
-void softmax(void* y_, const void* x_, int64_t rows, int64_t cols, bool log_form, bool accumulate) {
+template <class T> void softmax(void* y_, const void* x_, int64_t rows, int64_t cols, bool log_form, bool accumulate) {
   using V = VectorOf<T>;
   T* y = static_cast<T*>(y_);
   const T* x = static_cast<const T*>(x_);
@@ -60,8 +55,7 @@ void softmax_backward(void* dx_, const void* dy_, const void* y_, int64_t rows, 
   }
 }
 
-template <class T>
-void log_sum_exp(void* lse, const void* x_, int64_t rows, int64_t cols) {
+template <class T> void log_sum_exp(void* lse, const void* x_, int64_t rows, int64_t cols) {
   using V = VectorOf<T>;
   const T* x = static_cast<const T*>(x_);
   for (int64_t r = 0; r < rows; ++r, x += cols) {

@@ -40,24 +40,11 @@ struct F16 {
   uint16_t bits;
 };
 
-template <class V>
-struct ElementOf;
-template <>
-struct ElementOf<F32> {
-  using Type = float;
-};
-template <>
-struct ElementOf<F64> {
-  using Type = double;
-};
-template <>
-struct ElementOf<U32> {
-  using Type = uint32_t;
-};
-template <class V>
-SG_INLINE V splat(typename ElementOf<V>::Type value) {
-  return value - V{};
-}  // minus keeps -0
+template <class V> struct ElementOf;
+template <> struct ElementOf<F32> { using Type = float; };
+template <> struct ElementOf<F64> { using Type = double; };
+template <> struct ElementOf<U32> { using Type = uint32_t; };
+template <class V> SG_INLINE V splat(typename ElementOf<V>::Type value) { return value - V{}; }  // minus keeps -0
 
 SG_INLINE F32 fma(F32 a, F32 b, F32 c) {
 #if defined(__AVX512F__)
@@ -103,14 +90,8 @@ SG_INLINE F64 sqrt(F64 x) {
 }
 
 // NaN of the first operand stays: max(NaN, y) is NaN, as PyTorch's clamp and relu.
-template <class V>
-SG_INLINE V max(V x, V y) {
-  return x < y ? y : x;
-}
-template <class V>
-SG_INLINE V min(V x, V y) {
-  return x > y ? y : x;
-}
+template <class V> SG_INLINE V max(V x, V y) { return x < y ? y : x; }
+template <class V> SG_INLINE V min(V x, V y) { return x > y ? y : x; }
 SG_INLINE F32 abs(F32 x) { return (F32)((U32)x & 0x7fffffffu); }
 SG_INLINE F64 abs(F64 x) { return (F64)((I64)x & INT64_MAX); }
 SG_INLINE F32 copysign(F32 x, F32 sign) { return (F32)(((U32)x & 0x7fffffffu) | ((U32)sign & 0x80000000u)); }
@@ -176,11 +157,9 @@ SG_INLINE U16 narrow(F32 x, F16) {
 }
 
 // Pack<T>: how elements of type T in memory become a vector V of `width` lanes to compute with, and back.
-template <class T>
-struct Pack;
+template <class T> struct Pack;
 
-template <>
-struct Pack<float> {
+template <> struct Pack<float> {
   using V = F32;
   using Scalar = float;
   static constexpr int width = kLanes32;
@@ -192,8 +171,7 @@ struct Pack<float> {
   SG_INLINE static void store(float* p, V v) { memcpy(p, &v, sizeof(v)); }
 };
 
-template <>
-struct Pack<double> {
+template <> struct Pack<double> {
   using V = F64;
   using Scalar = double;
   static constexpr int width = kLanes64;
@@ -205,8 +183,7 @@ struct Pack<double> {
   SG_INLINE static void store(double* p, V v) { memcpy(p, &v, sizeof(v)); }
 };
 
-template <class T>
-struct PackHalf {
+template <class T> struct PackHalf {
   using V = F32;
   using Scalar = float;
   static constexpr int width = kLanes32;
@@ -220,41 +197,28 @@ struct PackHalf {
     memcpy(p, &bits, sizeof(bits));
   }
 };
-template <>
-struct Pack<Bf16> : PackHalf<Bf16> {};
-template <>
-struct Pack<F16> : PackHalf<F16> {};
+template <> struct Pack<Bf16> : PackHalf<Bf16> {};
+template <> struct Pack<F16> : PackHalf<F16> {};
 
-template <class T>
-using VectorOf = typename Pack<T>::V;
-template <class T>
-using ScalarOf = typename Pack<T>::Scalar;
+template <class T> using VectorOf = typename Pack<T>::V;
+template <class T> using ScalarOf = typename Pack<T>::Scalar;
 
-template <class T>
-SG_INLINE VectorOf<T> load(const T* p) {
-  return Pack<T>::load(p);
-}
-template <class T>
-SG_INLINE void store(T* p, VectorOf<T> v) {
-  Pack<T>::store(p, v);
-}
+template <class T> SG_INLINE VectorOf<T> load(const T* p) { return Pack<T>::load(p); }
+template <class T> SG_INLINE void store(T* p, VectorOf<T> v) { Pack<T>::store(p, v); }
 
 // The first n < width elements; the other lanes are 0. The same vector arithmetic as for whole vectors then gives the
 // same bits wherever a range is cut.
-template <class T>
-SG_INLINE VectorOf<T> load_part(const T* p, int64_t n) {
+template <class T> SG_INLINE VectorOf<T> load_part(const T* p, int64_t n) {
   T lanes[Pack<T>::width] = {};
   memcpy(lanes, p, size_t(n) * sizeof(T));
   return load(lanes);
 }
-template <class T>
-SG_INLINE void store_part(T* p, VectorOf<T> v, int64_t n) {
+template <class T> SG_INLINE void store_part(T* p, VectorOf<T> v, int64_t n) {
   T lanes[Pack<T>::width];
   store(lanes, v);
   memcpy(p, lanes, size_t(n) * sizeof(T));
 }
-template <class T>
-SG_INLINE VectorOf<T> splat_load(const T* p) {
+template <class T> SG_INLINE VectorOf<T> splat_load(const T* p) {
   T lanes[Pack<T>::width];
   for (T& lane : lanes) lane = *p;
   return load(lanes);
@@ -267,8 +231,7 @@ SG_INLINE F64 load_part(const double* p, int64_t n) { return (F64)_mm512_maskz_l
 SG_INLINE void store_part(double* p, F64 v, int64_t n) {
   _mm512_mask_storeu_pd(p, __mmask8((1u << n) - 1), (__m512d)v);
 }
-template <class T>
-SG_INLINE F32 load_half_part(const T* p, int64_t n) {
+template <class T> SG_INLINE F32 load_half_part(const T* p, int64_t n) {
   return widen((U16)_mm256_maskz_loadu_epi16(__mmask16((1u << n) - 1), p), T());
 }
 SG_INLINE F32 load_part(const Bf16* p, int64_t n) { return load_half_part(p, n); }
@@ -282,8 +245,7 @@ SG_INLINE void store_part(F16* p, F32 v, int64_t n) {
 #endif
 
 // Runs body(i, load, store) over [0, n): whole vectors first, then the rest as one part.
-template <class T, class Body>
-SG_INLINE void for_vectors(int64_t n, const Body& body) {
+template <class T, class Body> SG_INLINE void for_vectors(int64_t n, const Body& body) {
   constexpr int64_t width = Pack<T>::width;
   int64_t i = 0;
   for (; i + width <= n; i += width)
