@@ -15,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <shardgrad/core/backend.h>
@@ -26,6 +27,16 @@
 namespace shardgrad {
 
 class HappensBefore;
+
+/// Where a training loop is. Dropout masks are a function of it, so that recompute and any number of ranks draw the same:
+///
+///     context.progress() = {step, first_sample};     // before each forward pass
+struct Progress {
+  uint64_t step = 0;
+  int64_t first_sample = 0;  ///< place in the global batch of this rank's first sample
+  /// Per random stream, how often it was drawn from in this pass. Saved and put back around a recomputed region.
+  std::unordered_map<uint64_t, uint64_t> draws = {};
+};
 
 class Context {
  public:
@@ -68,6 +79,7 @@ class Context {
   HappensBefore* checker() { return checker_.get(); }
 
   bool grad_enabled() const { return grad_enabled_; }
+  Progress& progress() { return progress_; }
   /// The owner of tensors made now; see TagScope.
   Tag tag() const { return tag_; }
 
@@ -86,6 +98,7 @@ class Context {
   std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
   Recorder recorder_;
   std::unique_ptr<HappensBefore> checker_;
+  Progress progress_;
   bool grad_enabled_ = true;
   Tag tag_{Category::activation, 0};
   std::atomic<bool> aborted_{false};

@@ -131,6 +131,12 @@ std::vector<Module::Entry<Parameter>> Module::distinct(EntryList Module::*list) 
   return found;
 }
 
+std::vector<Module::Entry<Parameter>> Module::state_entries() {
+  std::vector<Entry<Parameter>> found = distinct(&Module::parameters_);
+  for (auto& entry : distinct(&Module::buffers_)) found.push_back(std::move(entry));
+  return found;
+}
+
 static std::vector<NamedParameter> names_and_tensors(const std::vector<Module::Entry<Parameter>>& entries) {
   std::vector<NamedParameter> named;
   for (const auto& entry : entries) named.push_back({entry.name, entry.object->tensor});
@@ -142,8 +148,7 @@ std::vector<NamedParameter> Module::named_buffers() { return names_and_tensors(d
 
 std::map<std::string, std::string> Module::aliases() {
   std::map<const Parameter*, std::string> listed;
-  for (auto list : {&Module::parameters_, &Module::buffers_})
-    for (auto& entry : distinct(list)) listed[entry.object.get()] = entry.name;
+  for (auto& entry : state_entries()) listed[entry.object.get()] = entry.name;
   std::map<std::string, std::string> found;
   std::function<void(Module&, const std::string&)> visit = [&](Module& module, const std::string& prefix) {
     for (auto* list : {&module.parameters_, &module.buffers_})
@@ -160,11 +165,10 @@ std::map<std::string, std::string> Module::aliases() {
 void Module::complete_names() {
   Module& top = root();
   for (auto& [name, module] : top.named_modules()) module->full_name_ = name;
-  for (auto list : {&Module::parameters_, &Module::buffers_})
-    for (auto& entry : top.distinct(list)) {
-      entry.object->full_name = entry.name;
-      entry.object->tensor.set_name(entry.name);
-    }
+  for (auto& entry : top.state_entries()) {
+    entry.object->full_name = entry.name;
+    entry.object->tensor.set_name(entry.name);
+  }
 }
 
 // --- state
@@ -173,50 +177,45 @@ void Module::complete_names() {
 void Module::materialize() {
   Module& top = root();
   top.complete_names();
-  for (auto list : {&Module::parameters_, &Module::buffers_})
-    for (auto& entry : top.distinct(list)) {
-      Parameter& parameter = *entry.object;
-      if (parameter.initialised) continue;
-      Storage& storage = *parameter.tensor.storage();
-      if (!storage.resident()) storage.materialize(current_stream(storage.device()));
-      parameter.fill_range(0, parameter.tensor);
-      parameter.initialised = true;
-    }
+  for (auto& entry : top.state_entries()) {
+    Parameter& parameter = *entry.object;
+    if (parameter.initialised) continue;
+    Storage& storage = *parameter.tensor.storage();
+    if (!storage.resident()) storage.materialize(current_stream(storage.device()));
+    parameter.fill_range(0, parameter.tensor);
+    parameter.initialised = true;
+  }
   top.fills_on_call_ = false;
   top.update_direct();
 }
 
-template <class Change> void Module::change_storages(const Change& change) {
-  for (auto list : {&Module::parameters_, &Module::buffers_})
-    for (auto& entry : distinct(list))
-      SG_CHECK(!entry.object->initialised, "to(): '", entry.name,
-               "' has values already; move the model before its first call and before it is sharded");
-  for (auto list : {&Module::parameters_, &Module::buffers_})
-    for (auto& entry : distinct(list)) {
-      Tensor::Impl& impl = entry.object->tensor.impl();
-      Ref<Storage> old = impl.storage;
-      Device device = old->device();
-      change(impl.dtype, device);
-      impl.storage = released_storage(impl.shape, impl.dtype, device, old->tag());
-      impl.storage->set_note(*old->note());
-      impl.grad_fn = nullptr;
-    }
+void Module::rehouse(std::optional<Device> device, std::optional<DType> dtype) {
+  for (auto& entry : state_entries())
+    SG_CHECK(!entry.object->initialised, "to(): '", entry.name,
+             "' has values already; move the model before its first call and before it is sharded");
+  for (auto& entry : state_entries()) {
+    Tensor::Impl& impl = entry.object->tensor.impl();
+    Ref<Storage> old = impl.storage;
+    bool trained = old->tag().category == Category::parameter_shard;
+    // Running statistics of a 16-bit model stay in f32.
+    if (dtype && is_floating(impl.dtype)) impl.dtype = trained || size_of(*dtype) >= 4 ? *dtype : DType::f32;
+    impl.storage = released_storage(impl.shape, impl.dtype, device.value_or(old->device()), old->tag());
+    impl.storage->set_note(*old->note());
+    impl.grad_fn = nullptr;
+  }
 }
 
-void Module::to(Device device) {
-  change_storages([&](DType&, Device& home) { home = device; });
-}
+void Module::to(Device device) { rehouse(device, std::nullopt); }
 
 void Module::to(DType dtype) {
   SG_CHECK(is_floating(dtype), "to(): parameters cannot be of dtype ", dtype);
-  change_storages([&](DType& own, Device&) { own = is_floating(own) ? dtype : own; });
+  rehouse(std::nullopt, dtype);
 }
 
 StateDict Module::state_dict() {
   materialize();
   StateDict state;
-  for (auto list : {&Module::parameters_, &Module::buffers_})
-    for (auto& entry : distinct(list)) state.emplace(entry.name, entry.object->tensor);
+  for (auto& entry : state_entries()) state.emplace(entry.name, entry.object->tensor);
   return state;
 }
 

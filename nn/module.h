@@ -18,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -128,10 +129,11 @@ class Module {
   Tensor add_tensor(EntryList& list, std::string name, const Shape& shape, DType dtype, Category category, Init init);
   void add_child(std::string name, std::shared_ptr<Module> module);
   std::vector<Entry<Parameter>> distinct(EntryList Module::*list);
+  std::vector<Entry<Parameter>> state_entries();
   std::shared_ptr<Parameter> find(const Tensor& tensor);
   Module& root();
   void update_direct();
-  template <class Change> void change_storages(const Change& change);
+  void rehouse(std::optional<Device> device, std::optional<DType> dtype);
 
   EntryList parameters_, buffers_;
   std::vector<Entry<Module>> children_;

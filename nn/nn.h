@@ -3,7 +3,10 @@
 
 #include <shardgrad/nn/activation.h>
 #include <shardgrad/nn/containers.h>
+#include <shardgrad/nn/dropout.h>
+#include <shardgrad/nn/embedding.h>
 #include <shardgrad/nn/init.h>
 #include <shardgrad/nn/linear.h>
 #include <shardgrad/nn/loss.h>
 #include <shardgrad/nn/module.h>
+#include <shardgrad/nn/normalization.h>

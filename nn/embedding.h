@@ -1,0 +1,17 @@
+#pragma once
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/nn/module.h>
+
+namespace shardgrad::nn {
+
+/// Looks rows up: ids (any shape, i64) → ids.shape + [features]. weight: (count, features), drawn from N(0, 1).
+class Embedding : public Module {
+ public:
+  Tensor weight;
+
+  Embedding(int64_t count, int64_t features) : weight(param("weight", {count, features}, init::normal())) {}
+  Tensor forward(const Tensor& ids) { return embedding(weight, ids); }
+};
+
+}  // namespace shardgrad::nn

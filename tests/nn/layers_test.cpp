@@ -1,0 +1,167 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include <shardgrad/core/context.h>
+#include <shardgrad/nn/nn.h>
+
+#include "tests/nn/gradcheck_module.h"
+
+namespace shardgrad {
+namespace {
+
+using Floats = std::vector<float>;
+
+TEST(Linear, IsAMatrixProductWithBias) {
+  Context context;
+  auto linear = nn::make<nn::Linear>(2, 3);
+  linear->load_state_dict(
+      {{"weight", from_vector<float>({1, 2, 3, 4, 5, 6}, {3, 2})}, {"bias", from_vector<float>({10, 20, 30}, {3})}});
+  EXPECT_EQ(linear(from_vector<float>({1, 1, 2, 0}, {2, 2})).to_vector<float>(), (Floats{13, 27, 41, 12, 26, 40}));
+  auto fused = nn::make<nn::Linear>(2, 3, true, Activation::relu);
+  fused->load_state_dict(linear->state_dict());
+  EXPECT_EQ(fused(from_vector<float>({-9, 1}, {1, 2})).to_vector<float>(), (Floats{3, 0, 0}));
+}
+
+TEST(Linear, StartsWithPyTorchsSpread) {
+  Context context;
+  auto linear = nn::make<nn::Linear>(400, 300);
+  linear->materialize();
+  for (const NamedParameter& parameter : linear->named_parameters()) {
+    float low = 0, high = 0;
+    for (float v : parameter.tensor.to_vector<float>()) low = std::min(low, v), high = std::max(high, v);
+    EXPECT_NEAR(low, -0.05, 1e-3) << parameter.name;
+    EXPECT_NEAR(high, 0.05, 1e-3) << parameter.name;
+  }
+}
+
+TEST(Layers, GradientsAgreeWithDifferences) {
+  Context context;
+  EXPECT_EQ(gradcheck_module(nn::make<nn::Linear>(5, 3), {4, 5}), 3u);
+  EXPECT_EQ(gradcheck_module(nn::make<nn::Linear>(5, 3, false, Activation::gelu_tanh), {4, 5}), 2u);
+  EXPECT_EQ(gradcheck_module(nn::make<nn::GELU>(), {4, 6}), 1u);
+  EXPECT_EQ(gradcheck_module(nn::make<nn::Tanh>(), {4, 6}), 1u);
+  EXPECT_EQ(gradcheck_module(nn::make<nn::Sigmoid>(), {4, 6}), 1u);
+}
+
+TEST(Sequential, RunsItsModulesInTurn) {
+  Context context;
+  auto model = nn::make<nn::Sequential>();
+  model->add<nn::Linear>(3, 4).add<nn::ReLU>().add_named<nn::Linear>("head", 4, 2);
+  ASSERT_EQ(model->size(), 3u);
+  Tensor x = randn({5, 3}, "x");
+  Tensor y = model(x);
+  nn::StateDict state = model->state_dict();
+  Tensor by_hand =
+      linear(relu(linear(x, state.at("0.weight"), state.at("0.bias"))), state.at("head.weight"), state.at("head.bias"));
+  EXPECT_EQ(y.to_vector<float>(), by_hand.to_vector<float>());
+}
+
+TEST(Sequential, RunsHooksOfItsModules) {
+  Context context;
+  auto model = nn::make<nn::Sequential>();
+  model->add<nn::ReLU>().add<nn::Tanh>();
+  int calls = 0;
+  for (const auto& child : model->children()) child.object->add_forward_hook([&](auto&, auto) { ++calls; });
+  model(ones({2}));
+  EXPECT_EQ(calls, 2);
+}
+
+// --- dropout
+// ----------------------------------------------------------------------------------------------------------------
+
+struct TwoDropouts : nn::Module {
+  nn::Child<nn::Dropout> a = child<nn::Dropout>("a", 0.5), b = child<nn::Dropout>("b", 0.5);
+  std::pair<Tensor, Tensor> forward(const Tensor& x) { return {a(x), b(x)}; }
+};
+
+TEST(Dropout, KeepsTheExpectedPartAndTheMean) {
+  Context context;
+  auto drop = nn::make<nn::Dropout>(0.3);
+  Floats y = drop(ones({100, 400})).to_vector<float>();
+  double kept = 0;
+  for (float v : y) {
+    EXPECT_TRUE(v == 0 || v == 1 / 0.7f);
+    kept += v != 0;
+  }
+  EXPECT_NEAR(kept / 40000, 0.7, 0.01);  // more than four standard deviations
+}
+
+TEST(Dropout, EvaluationAndZeroProbabilityPassTheInputOn) {
+  Context context;
+  auto drop = nn::make<nn::Dropout>(0.3), none = nn::make<nn::Dropout>(0.0);
+  drop->eval();
+  Tensor x = ones({2, 2});
+  EXPECT_TRUE(drop(x).same_as(x));
+  EXPECT_TRUE(none(x).same_as(x));
+  EXPECT_THROW(nn::make<nn::Dropout>(1.0), Error);
+  EXPECT_THROW(nn::make<nn::Dropout>(-0.1), Error);
+}
+
+TEST(Dropout, TheMaskIsAFunctionOfStepModuleAndCall) {
+  Context context;
+  auto model = nn::make<TwoDropouts>();
+  Tensor x = ones({8, 16});
+  auto masks = [&](uint64_t step) {
+    context.progress() = {step, 0};
+    auto [a, b] = model(x);
+    auto [again, unused] = model(x);
+    return std::vector<Floats>{a.to_vector<float>(), b.to_vector<float>(), again.to_vector<float>()};
+  };
+  std::vector<Floats> first = masks(1);
+  EXPECT_EQ(first, masks(1));     // the same place draws the same
+  EXPECT_NE(first[0], first[1]);  // another module
+  EXPECT_NE(first[0], first[2]);  // a second call in the pass
+  EXPECT_NE(first, masks(2));     // another step
+  EXPECT_NE(masks(2)[0], first[0]);
+}
+
+TEST(Dropout, EachRankDrawsItsRowsOfTheGlobalMask) {
+  Context context;
+  auto model = nn::make<TwoDropouts>();
+  Tensor x = ones({8, 5});
+  context.progress() = {3, 0};
+  Floats whole = model(x).first.to_vector<float>(), joined;
+  for (auto [begin, end] : {std::pair{0, 3}, {3, 4}, {4, 8}}) {
+    context.progress() = {3, begin};
+    for (float value : model(x.rows(begin, end)).first.to_vector<float>()) joined.push_back(value);
+  }
+  EXPECT_EQ(whole, joined);
+}
+
+TEST(Dropout, BackwardUsesTheSameMask) {
+  Context context;
+  auto drop = nn::make<nn::Dropout>(0.5);
+  Tensor x = ones({4, 8}).set_requires_grad();
+  Tensor y = drop(x);
+  sum(y).backward();
+  EXPECT_EQ(x.grad().to_vector<float>(), y.to_vector<float>());
+}
+
+// --- losses
+// -----------------------------------------------------------------------------------------------------------------
+
+TEST(Loss, UnevenPartsWithTheGlobalCountSumToTheLossOfTheWhole) {
+  Context context;
+  auto mse = nn::make<nn::MSELoss>();
+  Tensor x = randn({5, 3}, "x"), target = randn({5, 3}, "t");
+  double parts = 0;
+  for (auto [begin, end] : {std::pair{0, 3}, {3, 5}})
+    parts += mse(x.rows(begin, end), target.rows(begin, end), 15).item();
+  EXPECT_NEAR(parts, mse(x, target).item(), 1e-6);
+  auto entropy = nn::make<nn::CrossEntropyLoss>(-1);
+  Tensor labels = from_vector<int64_t>({0, -1, 2, 1, 1}, {5});
+  parts = 0;
+  for (auto [begin, end] : {std::pair{0, 2}, {2, 5}})
+    parts += entropy(x.rows(begin, end), labels.rows(begin, end), 4).item();
+  EXPECT_NEAR(parts, entropy(x, labels).item(), 1e-6);
+}
+
+TEST(Loss, CrossEntropyOfEqualLogitsIsTheLogarithmOfTheClasses) {
+  Context context;
+  auto entropy = nn::make<nn::CrossEntropyLoss>();
+  EXPECT_NEAR(entropy(zeros({4, 10}), from_vector<int64_t>({0, 1, 2, 3}, {4})).item(), std::log(10.0), 1e-6);
+}
+
+}  // namespace
+}  // namespace shardgrad

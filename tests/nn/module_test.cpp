@@ -1,0 +1,324 @@
+#include <gtest/gtest.h>
+
+#include <shardgrad/autograd/node.h>
+#include <shardgrad/core/context.h>
+#include <shardgrad/nn/nn.h>
+
+namespace shardgrad {
+namespace {
+
+using Names = std::vector<std::string>;
+
+Names names_of(const std::vector<NamedParameter>& list) {
+  Names names;
+  for (const NamedParameter& each : list) names.push_back(each.name);
+  return names;
+}
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+struct Block : nn::Module {
+  nn::Child<nn::Linear> up = child<nn::Linear>("up", 4, 8);
+  nn::Child<nn::Linear> down = child<nn::Linear>("down", 8, 4);
+  Tensor forward(const Tensor& x) { return down(relu(up(x))); }
+};
+
+struct Stack : nn::Module {
+  Tensor scale = param("scale", {4}, nn::init::ones());
+  nn::Child<nn::ModuleList<Block>> layers = child<nn::ModuleList<Block>>("layers");
+  nn::Child<nn::Linear> head = child<nn::Linear>("head", 4, 3, false);
+  Stack() {
+    for (int i = 0; i < 2; ++i) layers->add();
+  }
+  Tensor forward(const Tensor& x) {
+    Tensor y = x * scale;
+    for (const auto& layer : *layers) y = layer(y);
+    return head(y);
+  }
+};
+
+// --- names
+// ----------------------------------------------------------------------------------------------------------------
+
+TEST(Module, NamesFollowRegistrationFromTheRoot) {
+  Context context;
+  auto model = nn::make<Stack>();
+  EXPECT_EQ(
+      names_of(model->named_parameters()),
+      (Names{"scale", "layers.0.up.weight", "layers.0.up.bias", "layers.0.down.weight", "layers.0.down.bias",
+             "layers.1.up.weight", "layers.1.up.bias", "layers.1.down.weight", "layers.1.down.bias", "head.weight"}));
+  EXPECT_EQ((*model->layers)[1]->up->weight.name(), "layers.1.up.weight");
+  EXPECT_EQ((*model->layers)[1]->up->full_name(), "layers.1.up");
+  EXPECT_EQ(names_of((*model->layers)[1]->named_parameters()),
+            (Names{"up.weight", "up.bias", "down.weight", "down.bias"}));
+}
+
+TEST(Module, WalksModulesBeforeTheirChildrenAndKnowsTheirTypes) {
+  Context context;
+  auto model = nn::make<Stack>();
+  Names names, types;
+  for (auto& [name, module] : model->named_modules()) {
+    names.push_back(name);
+    types.push_back(module->type_name());
+  }
+  EXPECT_EQ(names, (Names{"", "layers", "layers.0", "layers.0.up", "layers.0.down", "layers.1", "layers.1.up",
+                          "layers.1.down", "head"}));
+  EXPECT_EQ(types[0], "Stack");
+  EXPECT_EQ(types[2], "Block");
+  EXPECT_EQ(types[3], "Linear");
+}
+
+TEST(Module, RefusesNamesThatAreTakenOrHaveDots) {
+  struct Twice : nn::Module {
+    Twice() {
+      param("w", {1}, nn::init::zeros());
+      buffer("w", {1});
+    }
+  };
+  struct Dotted : nn::Module {
+    Tensor w = param("a.b", {1}, nn::init::zeros());
+  };
+  Context context;
+  EXPECT_EQ(error_of([] { nn::make<Twice>(); }), "Twice: there are two things named 'w'; rename one");
+  EXPECT_EQ(error_of([] { nn::make<Dotted>(); }),
+            "Dotted: 'a.b' cannot be a name within a module; use a word without dots");
+}
+
+// --- signatures and hooks
+// -------------------------------------------------------------------------------------------------
+
+struct TwoIn : nn::Module {
+  nn::Child<nn::Linear> left = child<nn::Linear>("left", 4, 2);
+  nn::Child<nn::Linear> right = child<nn::Linear>("right", 3, 2);
+  std::map<std::string, Tensor> forward(const Tensor& a, const Tensor& b, bool add) {
+    Tensor l = left(a), r = right(b);
+    return {{"left", l}, {"mixed", add ? l + r : l - r}};
+  }
+};
+
+struct TwoOut : nn::Module {
+  nn::Child<nn::Linear> fc = child<nn::Linear>("fc", 4, 4);
+  std::pair<Tensor, Tensor> forward(const Tensor& x) { return {fc(x), x * 2.0}; }
+};
+
+TEST(Module, HooksSeeEveryTensorOfArgumentsAndResults) {
+  Context context;
+  auto model = nn::make<TwoIn>();
+  std::vector<Shape> in;
+  std::vector<std::string> nodes;
+  model->add_forward_pre_hook([&](nn::Module& module, std::span<Tensor> inputs) {
+    EXPECT_EQ(&module, &model.module());
+    for (const Tensor& each : inputs) in.push_back(each.shape());
+  });
+  model->add_forward_hook([&](nn::Module&, std::span<const Tensor> outputs) {
+    for (const Tensor& each : outputs) nodes.push_back(node_of(each)->name());
+  });
+  auto result = model(ones({5, 4}), ones({5, 3}), true);
+  EXPECT_EQ(in, (std::vector<Shape>{{5, 4}, {5, 3}}));
+  EXPECT_EQ(nodes, (Names{"linear", "add"}));
+  EXPECT_EQ(result.at("mixed").shape(), Shape({5, 2}));
+}
+
+TEST(Module, HooksOnASubmoduleRunForEveryCallOfItsHandle) {
+  Context context;
+  auto model = nn::make<TwoOut>();
+  int before = 0, after = 0;
+  model->fc->add_forward_pre_hook([&](nn::Module&, std::span<Tensor>) { ++before; });
+  model->fc->add_forward_hook([&](nn::Module&, std::span<const Tensor> outputs) { after += int(outputs.size()); });
+  auto [y, twice] = model(ones({1, 4}));
+  model(y);
+  EXPECT_EQ(before, 2);
+  EXPECT_EQ(after, 2);
+  EXPECT_EQ(twice.to_vector<float>()[0], 2);
+}
+
+TEST(Module, APreHookMayReplaceTensorsWithoutTouchingTheCallers) {
+  Context context;
+  auto model = nn::make<TwoOut>();
+  model->add_forward_pre_hook([](nn::Module&, std::span<Tensor> inputs) { inputs[0] = inputs[0] * 10.0; });
+  Tensor x = ones({1, 4});
+  EXPECT_EQ(model(x).second.to_vector<float>()[0], 20);
+  EXPECT_EQ(x.to_vector<float>()[0], 1);
+}
+
+TEST(Module, AHookOnAnOutputsNodeRunsBeforeTheModulesBackward) {
+  Context context;
+  auto model = nn::make<TwoOut>();
+  Names order;
+  model->fc->add_forward_hook([&](nn::Module&, std::span<const Tensor> outputs) {
+    node_of(outputs[0])->add_pre_hook([&] { order.push_back("before backward"); });
+  });
+  auto [y, twice] = model(ones({1, 4}));
+  leaf_of(model->fc->weight).add_ready_hook([&] { order.push_back("gradient ready"); });
+  sum(y).backward();
+  EXPECT_EQ(order, (Names{"before backward", "gradient ready"}));
+}
+
+TEST(Module, AnEmptyHandleSaysSo) {
+  nn::Child<nn::ReLU> empty;
+  EXPECT_EQ(error_of([&] { empty->eval(); }),
+            "use of an empty module handle; make one with child<M>(…) or nn::make<M>(…)");
+}
+
+// --- shared modules and tied parameters
+// -----------------------------------------------------------------------------------
+
+struct Siamese : nn::Module {
+  nn::Child<nn::Linear> encoder = child<nn::Linear>("encoder", 4, 4);
+  nn::Child<nn::Linear> again = share("again", encoder);
+  Tensor forward(const Tensor& a, const Tensor& b) { return encoder(a) - again(b); }
+};
+
+struct TiedModel : nn::Module {
+  nn::Child<nn::Embedding> embed = child<nn::Embedding>("embed", 7, 4);
+  nn::Child<nn::Linear> head = child<nn::Linear>("head", 4, 7, false);
+  TiedModel() { tie(embed->weight, head->weight); }
+  Tensor forward(const Tensor& ids) { return head(embed(ids)); }
+};
+
+TEST(Module, ASharedModuleIsSeenOnceUnderItsFirstName) {
+  Context context;
+  auto model = nn::make<Siamese>();
+  EXPECT_EQ(names_of(model->named_parameters()), (Names{"encoder.weight", "encoder.bias"}));
+  EXPECT_EQ(model->named_modules().size(), 2u);
+  EXPECT_EQ(model->aliases().at("again.weight"), "encoder.weight");
+  Tensor x = ones({2, 4});
+  EXPECT_EQ(model(x, x).to_vector<float>(), std::vector<float>(8, 0));
+}
+
+TEST(Module, TieRefusesStrangersAndOtherShapes) {
+  struct Wrong : nn::Module {
+    nn::Child<nn::Linear> a = child<nn::Linear>("a", 4, 2);
+    nn::Child<nn::Linear> b = child<nn::Linear>("b", 4, 3);
+    Wrong(bool stranger) {
+      Tensor other = ones({2, 4});
+      tie(a->weight, stranger ? other : b->weight);
+    }
+  };
+  Context context;
+  EXPECT_EQ(error_of([] { nn::make<Wrong>(false); }), "Wrong: tie: 'weight' has shape [2, 4], 'weight' has [3, 4]");
+  EXPECT_NE(error_of([] { nn::make<Wrong>(true); }).find("is not a parameter of this module"), std::string::npos);
+}
+
+TEST(Module, CannotContainItself) {
+  struct Ring : nn::Module {
+    void close(const nn::Child<Ring>& self) { share("self", self); }
+  };
+  Context context;
+  auto ring = nn::make<Ring>();
+  EXPECT_EQ(error_of([&] { ring->close(ring); }), "Ring: 'self' would contain itself");
+}
+
+// --- values
+// -----------------------------------------------------------------------------------------------------------------
+
+TEST(Module, IsBuiltWithoutMemoryAndFilledByTheFirstCall) {
+  Context context;
+  auto model = nn::make<Stack>();
+  EXPECT_EQ(context.ledger().peak(), 0);
+  EXPECT_EQ(
+      error_of([&] { model->head->weight.to_vector<float>(); }),
+      "'head.weight' is not in memory: it has no values yet; call the model once, call materialize(), or shard it");
+  model(ones({2, 4}));
+  int64_t numel = 0;
+  for (const NamedParameter& each : model->named_parameters()) numel += each.tensor.numel();
+  EXPECT_EQ(context.ledger().current(Category::parameter_shard), numel * 4);
+}
+
+TEST(Module, DeferredValuesEqualThoseFilledInPieces) {
+  Context context;
+  auto model = nn::make<Stack>(), pieces = nn::make<Stack>();
+  model->materialize();
+  nn::Module& block = *pieces->layers->children()[1].object->children()[0].object;
+  const nn::Parameter& weight = *block.own_parameters()[0].object;
+  EXPECT_EQ(weight.full_name, "layers.1.up.weight");
+  std::vector<float> whole = (*model->layers)[1]->up->weight.to_vector<float>(), joined;
+  for (int64_t begin = 0, end; begin < 32; begin = end) {
+    end = std::min<int64_t>(begin + 5, 32);
+    Tensor part = empty({end - begin});
+    weight.fill_range(begin, part);
+    for (float value : part.to_vector<float>()) joined.push_back(value);
+  }
+  EXPECT_EQ(whole, joined);
+}
+
+TEST(Module, ValuesDependOnSeedAndNameOnly) {
+  auto weights = [](uint64_t seed) {
+    Context context({.seed = seed});
+    auto model = nn::make<Stack>();
+    model->materialize();
+    return (*model->layers)[0]->up->weight.to_vector<float>();
+  };
+  EXPECT_EQ(weights(1), weights(1));
+  EXPECT_NE(weights(1), weights(2));
+  Context context;
+  auto model = nn::make<Stack>();
+  model->materialize();
+  EXPECT_NE((*model->layers)[0]->up->weight.to_vector<float>(), (*model->layers)[1]->up->weight.to_vector<float>());
+}
+
+TEST(Module, MovesToADtypeBeforeThereAreValuesOnly) {
+  Context context;
+  auto model = nn::make<Stack>();
+  model->to(DType::f64);
+  EXPECT_EQ(model(ones({2, 4}, DType::f64)).dtype(), DType::f64);
+  EXPECT_EQ(error_of([&] { model->to(DType::f32); }),
+            "to(): 'scale' has values already; move the model before its first call and before it is sharded");
+}
+
+TEST(Module, MovesToADevice) {
+  Context context;
+  auto model = nn::make<Stack>();
+  model->to(kMeta);
+  EXPECT_EQ(model(ones({2, 4}, kMeta)).shape(), Shape({2, 3}));
+}
+
+TEST(Module, TrainAndEvalReachEveryModule) {
+  Context context;
+  auto model = nn::make<Stack>();
+  model->eval();
+  for (auto& [name, module] : model->named_modules()) EXPECT_FALSE(module->training()) << name;
+  model->train();
+  for (auto& [name, module] : model->named_modules()) EXPECT_TRUE(module->training()) << name;
+}
+
+TEST(Module, AWrongStateDictIsRefusedWithEveryFaultAndChangesNothing) {
+  Context context;
+  auto model = nn::make<TwoOut>();
+  std::vector<float> before = model->state_dict().at("fc.bias").to_vector<float>();
+  nn::StateDict wrong{{"fc.bias", zeros({5})}, {"extra", zeros({1})}};
+  EXPECT_EQ(error_of([&] { model->load_state_dict(wrong); }),
+            "load_state_dict: this is not a state of TwoOut; nothing was loaded:"
+            "\n  'fc.bias' is f32[4] on cpu here, but f32[5] on cpu was given"
+            "\n  missing: 'fc.weight', f32[4, 4] on cpu"
+            "\n  unknown: 'extra', f32[1] on cpu");
+  EXPECT_EQ(model->fc->bias.to_vector<float>(), before);
+}
+
+TEST(Module, AStateDictMayListTiedParametersUnderBothNames) {
+  Context context;
+  auto model = nn::make<TiedModel>();
+  nn::StateDict state{{"embed.weight", ones({7, 4})}, {"head.weight", ones({7, 4})}};
+  model->load_state_dict(state);
+  EXPECT_EQ(model->head->weight.to_vector<float>(), std::vector<float>(28, 1));
+}
+
+TEST(Module, LoadingCountsAsAWriteForBackward) {
+  Context context;
+  auto model = nn::make<TwoOut>();
+  Tensor loss = sum(model(ones({1, 4}).set_requires_grad()).first);
+  nn::StateDict state = model->state_dict();
+  for (auto& [name, tensor] : state) tensor = clone(tensor.detach());
+  model->load_state_dict(state);
+  EXPECT_NE(error_of([&] { loss.backward(); }).find("'fc.weight' was changed in place"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace shardgrad
