@@ -28,7 +28,8 @@ namespace shardgrad {
 
 class HappensBefore;
 
-/// Where a training loop is. Dropout masks are a function of it, so that recompute and any number of ranks draw the same:
+/// Where a training loop is. Dropout masks are a function of it, so that recompute and any number of ranks draw the
+/// same:
 ///
 ///     context.progress() = {step, first_sample};     // before each forward pass
 struct Progress {

@@ -67,6 +67,17 @@ TEST(Sequential, RunsHooksOfItsModules) {
   EXPECT_EQ(calls, 2);
 }
 
+TEST(Embedding, LooksUpRowsAndSumsGradientsOfRepeatedIds) {
+  Context context;
+  auto table = nn::make<nn::Embedding>(3, 2);
+  table->load_state_dict({{"weight", from_vector<float>({1, 2, 3, 4, 5, 6}, {3, 2})}});
+  Tensor y = table(from_vector<int64_t>({2, 0, 2, 2}, {2, 2}));
+  EXPECT_EQ(y.shape(), Shape({2, 2, 2}));
+  EXPECT_EQ(y.to_vector<float>(), (Floats{5, 6, 1, 2, 5, 6, 5, 6}));
+  sum(y).backward();
+  EXPECT_EQ(table->weight.grad().to_vector<float>(), (Floats{1, 1, 0, 0, 3, 3}));
+}
+
 // --- dropout
 // ----------------------------------------------------------------------------------------------------------------
 

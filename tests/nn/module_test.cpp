@@ -193,6 +193,24 @@ TEST(Module, ASharedModuleIsSeenOnceUnderItsFirstName) {
   EXPECT_EQ(model(x, x).to_vector<float>(), std::vector<float>(8, 0));
 }
 
+TEST(Module, TiedParametersAreOneParameterWithOneGradient) {
+  Context context;
+  auto model = nn::make<TiedModel>();
+  EXPECT_EQ(names_of(model->named_parameters()), Names{"embed.weight"});
+  EXPECT_EQ(model->aliases(), (std::map<std::string, std::string>{{"head.weight", "embed.weight"}}));
+  EXPECT_TRUE(model->head->weight.same_as(model->embed->weight));
+  Tensor ids = from_vector<int64_t>({3}, {1});
+  sum(model(ids)).backward();
+  // d/dw of Σ_j w_j · w_3: every row gets w_3, row 3 also Σ_j w_j.
+  std::vector<float> w = model->embed->weight.to_vector<float>(), g = model->embed->weight.grad().to_vector<float>();
+  for (int c = 0; c < 4; ++c) {
+    float column = 0;
+    for (int row = 0; row < 7; ++row) column += w[size_t(row * 4 + c)];
+    EXPECT_FLOAT_EQ(g[size_t(c)], w[size_t(12 + c)]);
+    EXPECT_NEAR(g[size_t(12 + c)], w[size_t(12 + c)] + column, 1e-5);
+  }
+}
+
 TEST(Module, TieRefusesStrangersAndOtherShapes) {
   struct Wrong : nn::Module {
     nn::Child<nn::Linear> a = child<nn::Linear>("a", 4, 2);
@@ -287,6 +305,25 @@ TEST(Module, TrainAndEvalReachEveryModule) {
   for (auto& [name, module] : model->named_modules()) EXPECT_FALSE(module->training()) << name;
   model->train();
   for (auto& [name, module] : model->named_modules()) EXPECT_TRUE(module->training()) << name;
+}
+
+TEST(Module, StateDictCarriesAModelToAnotherOne) {
+  Context context({.seed = 1});
+  auto model = nn::make<nn::Sequential>();
+  model->add<nn::Linear>(3, 4).add<nn::BatchNorm1d>(4).add<nn::ReLU>().add_named<nn::Linear>("head", 4, 2);
+  Tensor x = randn({6, 3}, "x");
+  model(x);
+  model->eval();
+  Context other_context({.seed = 2});
+  auto other = nn::make<nn::Sequential>();
+  other->add<nn::Linear>(3, 4).add<nn::BatchNorm1d>(4).add<nn::ReLU>().add_named<nn::Linear>("head", 4, 2);
+  other->eval();
+  nn::StateDict state = model->state_dict();
+  EXPECT_EQ(state.size(), 8u);
+  EXPECT_TRUE(state.contains("1.running_var"));
+  EXPECT_NE(model(x).to_vector<float>(), other(x).to_vector<float>());
+  other->load_state_dict(state);
+  EXPECT_EQ(model(x).to_vector<float>(), other(x).to_vector<float>());
 }
 
 TEST(Module, AWrongStateDictIsRefusedWithEveryFaultAndChangesNothing) {
