@@ -1,0 +1,281 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include <shardgrad/autograd/node.h>
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/core/context.h>
+#include <shardgrad/optim/adam.h>
+#include <shardgrad/optim/sgd.h>
+
+#include "tests/optim/torch_fixture.h"
+
+namespace shardgrad {
+namespace {
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+Tensor parameter(const std::vector<float>& values) {
+  return from_vector(values, {int64_t(values.size())}).set_requires_grad();
+}
+
+// --- formulas
+// ---------------------------------------------------------------------------------------------------------------
+
+constexpr int kCount = 9, kSteps = 5;
+
+Tensor numbers(const std::function<double(int)>& formula) {
+  std::vector<double> values;
+  for (int i = 0; i < kCount; ++i) values.push_back(formula(i));
+  return from_vector(values, {kCount});
+}
+
+using State = std::map<std::string, std::vector<double>>;
+
+/// Runs the fixture's problem and returns weight "w" and every state tensor.
+template <class Optimizer, class Options> State run(Options options) {
+  Context context;
+  Tensor w = numbers([](int i) { return std::sin(i + 1.0); }).set_requires_grad();
+  Optimizer optimizer({{"w", w}}, options);
+  for (int t = 0; t < kSteps; ++t) {
+    w.set_grad(numbers([&](int i) { return std::cos(0.7 * i + t); }));
+    optimizer.step();
+  }
+  State result{{"w", w.to_vector<double>()}};
+  for (auto& [name, tensor] : optimizer.state_dict())
+    if (tensor.dtype() == DType::f64) result[name] = tensor.template to_vector<double>();
+  return result;
+}
+
+void expect_close(const State& ours, const State& theirs) {
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (auto& [name, values] : theirs) {
+    double largest = 0;
+    for (double v : values) largest = std::max(largest, std::abs(v));
+    for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(ours.at(name)[i], values[i], 1e-12 * largest) << name << i;
+  }
+}
+
+TEST(Optimizer, SgdEqualsPyTorch) {
+  using namespace torch_fixture;
+  using optim::SGD;
+  using Options = optim::SgdOptions;
+  expect_close(run<SGD>(Options{.lr = 0.1}), {{"w", sgd}});
+  expect_close(run<SGD>(Options{.lr = 0.1, .weight_decay = 0.03}), {{"w", sgd_decay}});
+  expect_close(run<SGD>(Options{.lr = 0.1, .momentum = 0.9, .dampening = 0.2, .weight_decay = 0.03}),
+               {{"w", sgd_momentum}, {"w.momentum_buffer", sgd_momentum_momentum_buffer}});
+  expect_close(run<SGD>(Options{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.03, .nesterov = true}),
+               {{"w", sgd_nesterov}, {"w.momentum_buffer", sgd_nesterov_momentum_buffer}});
+}
+
+TEST(Optimizer, AdamAndAdamWEqualPyTorch) {
+  using namespace torch_fixture;
+  expect_close(run<optim::Adam>(optim::AdamOptions{.lr = 0.05, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6}),
+               {{"w", adam}, {"w.exp_avg", adam_exp_avg}, {"w.exp_avg_sq", adam_exp_avg_sq}});
+  expect_close(run<optim::Adam>(optim::AdamOptions{.lr = 0.05, .weight_decay = 0.1}),
+               {{"w", adam_decay}, {"w.exp_avg", adam_decay_exp_avg}, {"w.exp_avg_sq", adam_decay_exp_avg_sq}});
+  expect_close(run<optim::AdamW>(optim::AdamWOptions{.lr = 0.05, .weight_decay = 0.1}),
+               {{"w", adamw}, {"w.exp_avg", adamw_exp_avg}, {"w.exp_avg_sq", adamw_exp_avg_sq}});
+}
+
+TEST(Optimizer, GradScaleMultipliesTheGradient) {
+  Context context;
+  Tensor a = parameter({1, 2}), b = parameter({1, 2});
+  optim::SGD one({{"a", a}}, {.lr = 0.5}), other({{"b", b}}, {.lr = 0.5});
+  a.set_grad(from_vector<float>({2, 4}, {2}));
+  b.set_grad(from_vector<float>({8, 16}, {2}));
+  one.step();
+  other.step(0.25);
+  EXPECT_EQ(a.to_vector<float>(), b.to_vector<float>());
+  EXPECT_THROW(one.step(NAN), Error);
+}
+
+TEST(Optimizer, AParameterWithoutGradientStaysAsItIsAndKeepsItsOwnStepCount) {
+  Context context;
+  Tensor a = parameter({1}), b = parameter({1});
+  optim::AdamW optimizer({{"a", a}, {"b", b}}, {.lr = 0.1});
+  a.set_grad(ones({1}));
+  optimizer.step();
+  EXPECT_EQ(b.item(), 1);
+  b.set_grad(ones({1}));
+  optimizer.step();
+  EXPECT_EQ(optimizer.steps(), (std::map<std::string, int64_t>{{"a", 2}, {"b", 1}}));
+  EXPECT_NEAR(b.item(), 1 - 0.1 * 0.01 - 0.1, 1e-6);  // the first step of Adam has size lr
+}
+
+TEST(Optimizer, AFrozenParameterIsLeftAlone) {
+  Context context;
+  Tensor a = parameter({1}), frozen = ones({1});
+  optim::AdamW optimizer({{"a", a}, {"frozen", frozen}}, {});
+  a.set_grad(ones({1}));
+  optimizer.step();
+  EXPECT_EQ(frozen.item(), 1);
+  EXPECT_EQ(context.ledger().current(Category::optimizer_state), 8);
+}
+
+TEST(Optimizer, SetLrActsFromTheNextStep) {
+  Context context;
+  Tensor a = parameter({0});
+  optim::SGD optimizer({{"a", a}}, {.lr = 1});
+  a.set_grad(ones({1}));
+  optimizer.step();
+  optimizer.set_lr(0.25);
+  optimizer.step();
+  EXPECT_EQ(a.item(), -1.25);
+  EXPECT_THROW(optimizer.set_lr(-1), Error);
+}
+
+TEST(Optimizer, ZeroGradFreesTheMemory) {
+  Context context;
+  Tensor a = parameter({1, 2, 3});
+  optim::SGD optimizer({{"a", a}}, {});
+  int64_t before = context.ledger().current();
+  a.set_grad(ones({3}));
+  optimizer.step();
+  optimizer.zero_grad();
+  EXPECT_FALSE(a.grad().defined());
+  EXPECT_EQ(context.ledger().current(), before);
+}
+
+// --- rules
+// ------------------------------------------------------------------------------------------------------------------
+
+TEST(Rules, PatternsMatchWholeNames) {
+  using optim::matches;
+  EXPECT_TRUE(matches("*.bias", "layers.0.bias"));
+  EXPECT_FALSE(matches("*.bias", "layers.0.bias2"));
+  EXPECT_FALSE(matches("*.bias", "bias"));
+  EXPECT_TRUE(matches("bias", "bias"));
+  EXPECT_TRUE(matches("layers.?.weight", "layers.3.weight"));
+  EXPECT_FALSE(matches("layers.?.weight", "layers.13.weight"));
+  EXPECT_TRUE(matches("*norm*", "layers.0.norm.weight"));
+  EXPECT_TRUE(matches("*a*b", "aabab"));
+  EXPECT_FALSE(matches("*a*b", "aaba"));
+  EXPECT_TRUE(matches("*", ""));
+  EXPECT_FALSE(matches("", "a"));
+}
+
+TEST(Rules, BiasesMayGoWithoutDecay) {
+  Context context;
+  Tensor weight = parameter({1}), bias = parameter({1});
+  optim::AdamW optimizer({{"fc.weight", weight}, {"fc.bias", bias}}, {.lr = 0.1, .weight_decay = 0.5},
+                         {{"*.bias", {.weight_decay = 0}}});
+  weight.set_grad(zeros({1}));
+  bias.set_grad(zeros({1}));
+  optimizer.step();
+  EXPECT_FLOAT_EQ(float(weight.item()), 0.95f);
+  EXPECT_EQ(bias.item(), 1);
+}
+
+TEST(Rules, TheFirstMatchWinsAndScalesTheLearningRate) {
+  Context context;
+  Tensor head = parameter({0}), body = parameter({0});
+  optim::SGD optimizer({{"head.weight", head}, {"body.weight", body}}, {.lr = 1},
+                       {{"head.*", {.lr_scale = 0.5}}, {"*.weight", {.lr_scale = 2}}});
+  for (Tensor each : {head, body}) each.set_grad(ones({1}));
+  optimizer.step();
+  EXPECT_EQ(head.item(), -0.5);
+  EXPECT_EQ(body.item(), -2);
+}
+
+TEST(Rules, ARuleThatMatchesNothingIsRefused) {
+  Context context;
+  EXPECT_EQ(error_of([] {
+              optim::SGD({{"fc.weight", parameter({1})}}, {}, {{"*.bais", {.weight_decay = 0}}});
+            }),
+            "SGD: the rule '*.bais' applies to no parameter; the first one is named 'fc.weight'");
+}
+
+// --- refusals
+// -----------------------------------------------------------------------------------------------------------------
+
+TEST(Optimizer, OptionsThatMakeNoSenseAreRefusedByName) {
+  Context context;
+  auto sgd = [](optim::SgdOptions options) { return error_of([&] { optim::SGD({{"w", parameter({1})}}, options); }); };
+  auto adam = [](optim::AdamOptions options) {
+    return error_of([&] { optim::Adam({{"w", parameter({1})}}, options); });
+  };
+  double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(sgd({.lr = -0.1}), "SGD: lr = -0.1 is not possible");
+  EXPECT_EQ(sgd({.lr = nan}), "SGD: lr = nan is not possible");
+  EXPECT_EQ(sgd({.momentum = -1}), "SGD: momentum = -1 is not possible");
+  EXPECT_EQ(sgd({.weight_decay = -1}), "SGD: weight_decay = -1 is not possible");
+  EXPECT_EQ(sgd({.nesterov = true}), "SGD: nesterov needs momentum > 0 and dampening = 0, got 0 and 0");
+  EXPECT_EQ(adam({.lr = INFINITY}), "Adam: lr = inf is not possible");
+  EXPECT_EQ(adam({.beta1 = 1}), "Adam: beta1 = 1 is not possible");
+  EXPECT_EQ(adam({.beta2 = -0.1}), "Adam: beta2 = -0.1 is not possible");
+  EXPECT_EQ(adam({.eps = 0}), "Adam: eps = 0 is not possible");
+  EXPECT_EQ(adam({}), "no error");
+}
+
+TEST(Optimizer, NoParametersTwoOfOneAndNoGradientAreRefused) {
+  Context context;
+  Tensor a = parameter({1});
+  EXPECT_EQ(error_of([] { optim::SGD({}, {}); }), "SGD: there are no parameters to optimize");
+  EXPECT_EQ(error_of([&] { optim::SGD({{"a", a}, {"b", a}}, {}); }), "SGD: 'b' is given twice");
+  EXPECT_EQ(error_of([&] {
+              optim::SGD({{"a", a}}, {}).step();
+            }),
+            "SGD: no parameter has a gradient; call backward() before step()");
+}
+
+TEST(Optimizer, ForwardStepBackwardIsRefusedByName) {
+  Context context;
+  Tensor w = parameter({1, 2});
+  w.set_name("fc.weight");
+  optim::SGD optimizer({{"fc.weight", w}}, {.lr = 0.1});
+  Tensor x = ones({2}).set_requires_grad();
+  sum(w * x).backward();
+  Tensor loss = sum(w * x);
+  optimizer.step();
+  EXPECT_NE(error_of([&] { loss.backward(); }).find("'fc.weight' was changed in place after it was saved"),
+            std::string::npos);
+}
+
+// --- state dict
+// -----------------------------------------------------------------------------------------------------------------
+
+TEST(Optimizer, AStateDictContinuesARun) {
+  Context context;
+  auto train = [](optim::Optimizer& optimizer, const Tensor& w, int from, int to) {
+    for (int t = from; t < to; ++t) {
+      w.set_grad(from_vector<float>({float(t), 1, -2}, {3}));
+      optimizer.step();
+    }
+  };
+  Tensor whole = parameter({1, 2, 3}), first = parameter({1, 2, 3});
+  optim::AdamW uninterrupted({{"w", whole}}, {}), before({{"w", first}}, {});
+  train(uninterrupted, whole, 0, 6);
+  train(before, first, 0, 3);
+  auto state = before.state_dict();
+  EXPECT_EQ(state.size(), 3u);
+  EXPECT_EQ(state.at("w.step").to_vector<int64_t>(), std::vector<int64_t>{3});
+  Tensor second = parameter(first.to_vector<float>());
+  optim::AdamW after({{"w", second}}, {});
+  after.load_state_dict(state);
+  train(after, second, 3, 6);
+  EXPECT_EQ(second.to_vector<float>(), whole.to_vector<float>());
+}
+
+TEST(Optimizer, AWrongStateDictIsRefusedWithEveryFault) {
+  Context context;
+  optim::SGD optimizer({{"w", parameter({1, 2})}}, {.momentum = 0.9});
+  EXPECT_EQ(error_of([&] {
+              optimizer.load_state_dict({{"w.momentum_buffer", ones({3})}, {"v", ones({1})}});
+            }),
+            "SGD: this is not a state of this optimizer; nothing was loaded:"
+            "\n  'w.momentum_buffer' is f32[2] on cpu here, but f32[3] on cpu was given"
+            "\n  missing: 'w.step', i64[1] on cpu"
+            "\n  unknown: 'v', f32[1] on cpu");
+}
+
+}  // namespace
+}  // namespace shardgrad
