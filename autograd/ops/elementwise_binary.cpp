@@ -101,7 +101,11 @@ Tensor compare(const char* name, const decltype(kernels::eq)& slot, const Tensor
 Tensor add(const Tensor& a, const Tensor& b) { return binary<Add>("add", kernels::add, a, b); }
 Tensor sub(const Tensor& a, const Tensor& b) { return binary<Sub>("sub", kernels::sub, a, b); }
 Tensor mul(const Tensor& a, const Tensor& b) { return binary<Mul>("mul", kernels::mul, a, b); }
-Tensor div(const Tensor& a, const Tensor& b) { return binary<Div>("div", kernels::div, a, b); }
+
+Tensor div(const Tensor& a, const Tensor& b) {
+  check_floating("div", a);
+  return binary<Div>("div", kernels::div, a, b);
+}
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   SG_CHECK(condition.dtype() == DType::u8, "where: the condition must be u8, got ", condition);

@@ -25,10 +25,14 @@ struct BatchNormApply final : Node {
   const char* name() const override { return "batch_norm_apply"; }
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
     const Tensor &x = saved(0), &mean = saved(1), &rstd = saved(2), &weight = saved(3);
-    if (dx[0].wanted()) launch(kernels::mul, dy[0], dx[0].write(), dy[0], weight.defined() ? mul(rstd, weight) : rstd);
+    DType dtype = dy[0].dtype(), wide = rstd.dtype();
+    if (dx[0].wanted()) {
+      Tensor scale = cast(weight.defined() ? mul(rstd, cast(weight, wide)) : rstd, dtype);
+      launch(kernels::mul, dy[0], dx[0].write(), dy[0], scale);
+    }
     if (dx[1].wanted()) {
-      Tensor terms = mul(dy[0], mul(sub(x, mean), rstd));  // (N, C)
-      launch(kernels::sum_to, terms, dx[1].write(), terms);
+      Tensor normalised = mul(sub(cast(x, wide), mean), rstd);  // (N, C)
+      dx[1].alias(cast(sum(mul(cast(dy[0], wide), normalised), 0), dtype));
     }
     if (dx[2].wanted()) launch(kernels::sum_to, dy[0], dx[2].write(), dy[0]);
   }

@@ -1,0 +1,204 @@
+// An operation is tested because it is registered: every check below runs over all cases of autograd/registry.h.
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+
+#include <shardgrad/autograd/gradcheck.h>
+#include <shardgrad/autograd/registry.h>
+
+#include <tests/autograd/support.h>
+
+namespace shardgrad::test {
+namespace {
+
+bool differentiable(const InputSpec& spec) { return spec.kind == InputSpec::Kind::differentiable; }
+
+struct Outcome {
+  std::vector<Tensor> results, grads;
+};
+
+// Backward through every result that has a gradient, from fixed upstream gradients.
+void run_backward(const std::vector<Tensor>& results) {
+  std::vector<Tensor> roots, upstream;
+  for (size_t k = 0; k < results.size(); ++k) {
+    if (!results[k].requires_grad()) continue;
+    roots.push_back(results[k]);
+    bool meta = results[k].device() == kMeta;
+    upstream.push_back(meta ? empty_like(results[k]) : upstream_like(results[k], k));
+  }
+  if (!roots.empty()) backward(roots, upstream);
+}
+
+void require_grad(const OpCase& op, std::vector<Tensor>& inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (differentiable(op.inputs[i])) inputs[i].set_requires_grad();
+}
+
+Outcome run_on(const OpCase& op, std::vector<Tensor> inputs) {
+  require_grad(op, inputs);
+  Outcome outcome;
+  outcome.results = op.call(inputs);
+  run_backward(outcome.results);
+  for (const Tensor& input : inputs) outcome.grads.push_back(input.grad());
+  return outcome;
+}
+
+Outcome run(const OpCase& op, DType dtype, Device device) { return run_on(op, op.make_inputs(dtype, device)); }
+
+void expect_same_bits(const Outcome& a, const Outcome& b) {
+  ASSERT_EQ(a.results.size(), b.results.size());
+  for (size_t k = 0; k < a.results.size(); ++k) EXPECT_EQ(bits(a.results[k]), bits(b.results[k])) << "result " << k;
+  for (size_t i = 0; i < a.grads.size(); ++i) {
+    ASSERT_EQ(a.grads[i].defined(), b.grads[i].defined()) << "gradient " << i;
+    if (!a.grads[i].defined()) continue;
+    EXPECT_EQ(bits(a.grads[i]), bits(b.grads[i])) << "gradient " << i;
+  }
+}
+
+// To a part of the largest element, or of 1 where results that cancel are smaller: inputs and upstream are of that
+// size.
+void expect_parity(const OpCase& op, DType dtype, double tolerance) {
+  Outcome a = run(op, dtype, kCpu), b = run(op, DType::f64, kCpu);
+  for (size_t k = 0; k < a.results.size(); ++k)
+    expect_close(values(a.results[k]), values(b.results[k]), tolerance, concat("result ", k, " in ", dtype), 1);
+  for (size_t i = 0; i < a.grads.size(); ++i)
+    if (a.grads[i].defined())
+      expect_close(values(a.grads[i]), values(b.grads[i]), tolerance, concat("gradient ", i, " in ", dtype), 1);
+}
+
+// Calls check with every case; an exception fails that case and the others go on.
+template <class Check> void for_every_case(Check check) {
+  for (const OpCase& op : op_cases()) {
+    SCOPED_TRACE(op.name());
+    EXPECT_NO_THROW(check(op));
+  }
+}
+
+std::set<std::string> declared_operations() {
+  std::ifstream header(std::filesystem::path(__FILE__).parent_path() / "../../autograd/ops.h");
+  std::regex declaration(R"(^(?:Tensor|MaxResult|BatchNormResult|std::vector<Tensor>|void) (\w+)\()");
+  std::set<std::string> names;
+  std::smatch match;
+  for (std::string line; std::getline(header, line);)
+    if (std::regex_search(line, match, declaration)) names.insert(match[1]);
+  return names;
+}
+
+TEST(OpRegistry, EveryDeclaredOperationHasACase) {
+  std::set<std::string> registered;
+  for (const OpCase& op : op_cases()) registered.insert(op.op);
+  std::set<std::string> declared = declared_operations();
+  EXPECT_GE(declared.size(), 50u);
+  EXPECT_EQ(registered, declared);
+}
+
+TEST(OpRegistry, CaseNamesAreUnique) {
+  std::set<std::string> names;
+  for (const OpCase& op : op_cases()) EXPECT_TRUE(names.insert(op.name()).second) << op.name();
+}
+
+TEST(OpRegistry, GradientsAgreeWithCentralDifferences) {
+  Context context;
+  for_every_case([](const OpCase& op) {
+    if (!op.differentiable()) return;
+    // Constants are closed over: only differentiable inputs are moved.
+    std::vector<Tensor> all = op.make_inputs(DType::f64, kCpu), moved;
+    for (size_t i = 0; i < all.size(); ++i)
+      if (differentiable(op.inputs[i])) moved.push_back(all[i]);
+    auto fn = [&](std::span<const Tensor> in) {
+      std::vector<Tensor> inputs = all;
+      for (size_t i = 0, next = 0; i < inputs.size(); ++i)
+        if (differentiable(op.inputs[i])) inputs[i] = in[next++];
+      return op.call(inputs);
+    };
+    gradcheck_all(fn, moved);
+  });
+}
+
+TEST(OpRegistry, F32AgreesWithF64) {
+  Context context;
+  for_every_case([](const OpCase& op) { expect_parity(op, DType::f32, 2e-6); });
+}
+
+TEST(OpRegistry, HalfPrecisionAgreesWithF64) {
+  Context context;
+  for_every_case([](const OpCase& op) {
+    expect_parity(op, DType::bf16, 0x1p-6);
+    expect_parity(op, DType::f16, 0x1p-9);
+  });
+}
+
+TEST(OpRegistry, OverwritesAPoisonedGradientAndAddsToAGivenOne) {
+  Context context;
+  for_every_case([](const OpCase& op) {
+    if (!op.differentiable()) return;
+    Outcome expected = run(op, DType::f64, kCpu);
+    std::vector<Tensor> inputs = op.make_inputs(DType::f64, kCpu);
+    require_grad(op, inputs);
+    std::vector<std::shared_ptr<PoisonedSink>> sinks(inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (differentiable(op.inputs[i]))
+        leaf_of(inputs[i]).set_sink(sinks[i] = std::make_shared<PoisonedSink>(inputs[i]));
+    run_backward(op.call(inputs));
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (sinks[i]) {
+        EXPECT_EQ(bits(inputs[i].grad()), bits(expected.grads[i])) << "gradient " << i;
+        EXPECT_EQ(sinks[i]->opened, 1);
+        EXPECT_EQ(sinks[i]->made_ready, 1);
+        leaf_of(inputs[i]).set_sink(nullptr);
+      }
+    // Twice into the same leaf.
+    run_backward(op.call(inputs));
+    run_backward(op.call(inputs));
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (sinks[i]) expect_close(values(inputs[i].grad()), values(affine(expected.grads[i], 2, 0)), 1e-14, "twice");
+  });
+}
+
+TEST(OpRegistry, LeavesItsInputsAsTheyWere) {
+  Context context;
+  for_every_case([](const OpCase& op) {
+    std::vector<Tensor> inputs = op.make_inputs(DType::f32, kCpu), copies = op.make_inputs(DType::f32, kCpu);
+    run_on(op, inputs);
+    for (size_t i = 0; i < inputs.size(); ++i) EXPECT_EQ(bits(inputs[i]), bits(copies[i])) << "input " << i;
+  });
+}
+
+TEST(OpRegistry, GivesTheSameBitsTwice) {
+  Context context;
+  for_every_case([](const OpCase& op) { expect_same_bits(run(op, DType::f32, kCpu), run(op, DType::f32, kCpu)); });
+}
+
+TEST(OpRegistry, GivesTheSameBitsOnAnAsynchronousDevice) {
+  Context context;
+  for_every_case([](const OpCase& op) { expect_same_bits(run(op, DType::f32, kCpu), run(op, DType::f32, kAcc)); });
+}
+
+TEST(OpRegistry, RandomDelaysChangeNothing) {
+  for (uint64_t seed : {1, 2, 3}) {
+    Context context({.delay_seed = seed});
+    for_every_case([](const OpCase& op) { expect_same_bits(run(op, DType::f32, kCpu), run(op, DType::f32, kAcc)); });
+  }
+}
+
+TEST(OpRegistry, ComputesShapesWithoutMemoryOnMeta) {
+  Context context;
+  for_every_case([](const OpCase& op) {
+    Outcome real = run(op, DType::f32, kCpu), shapes = run(op, DType::f32, kMeta);
+    ASSERT_EQ(real.results.size(), shapes.results.size());
+    auto expect_like = [](const Tensor& a, const Tensor& b) {
+      ASSERT_EQ(a.defined(), b.defined());
+      if (!a.defined()) return;
+      EXPECT_EQ(a.shape(), b.shape());
+      EXPECT_EQ(a.dtype(), b.dtype());
+      EXPECT_EQ(b.device(), kMeta);
+    };
+    for (size_t k = 0; k < real.results.size(); ++k) expect_like(real.results[k], shapes.results[k]);
+    for (size_t i = 0; i < real.grads.size(); ++i) expect_like(real.grads[i], shapes.grads[i]);
+  });
+}
+
+}  // namespace
+}  // namespace shardgrad::test

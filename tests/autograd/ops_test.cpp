@@ -1,0 +1,192 @@
+// What single operations promise beyond the registry's checks.
+
+#include <algorithm>
+
+#include <tests/autograd/support.h>
+
+namespace shardgrad::test {
+namespace {
+
+std::vector<double> list(std::initializer_list<double> numbers) { return numbers; }
+
+TEST(Ops, IntegersGoThroughArithmeticWithoutGrad) {
+  Context context;
+  for (DType dtype : {DType::i32, DType::i64, DType::u8}) {
+    SCOPED_TRACE(name_of(dtype));
+    Tensor a = from_vector<double>({6, 7, 9}, {3}, DType::f64).to(dtype), b = full({3}, 2, dtype);
+    EXPECT_EQ(values(add(a, b)), list({8, 9, 11}));
+    EXPECT_EQ(values(sub(a, b)), list({4, 5, 7}));
+    EXPECT_EQ(values(mul(a, b)), list({12, 14, 18}));
+    EXPECT_REFUSED(div(a, b), "div", "floating", name_of(dtype));
+    EXPECT_EQ(values(sum(a)), list({22}));
+    EXPECT_EQ(values(max(reshape(a, {1, 3}), 1).values), list({9}));
+    EXPECT_EQ(values(eq(a, full({}, 7, dtype))), list({0, 1, 0}));
+    EXPECT_EQ(values(slice(a, 0, 1, 3)), list({7, 9}));
+    EXPECT_FALSE(add(a, b).requires_grad());
+  }
+}
+
+TEST(Ops, LinearIsTheMatrixProductWithTheTransposedWeight) {
+  Context context;
+  Tensor x = from_vector<float>({1, 2, 3, 4}, {2, 2}), w = from_vector<float>({1, 0, 0, -1, 2, 2}, {3, 2});
+  Tensor b = from_vector<float>({10, 20, 30}, {3});
+  EXPECT_EQ(values(linear(x, w, b)), list({11, 18, 36, 13, 16, 44}));
+  EXPECT_EQ(values(linear(x, w, Tensor(), Activation::relu)), list({1, 0, 6, 3, 0, 14}));
+}
+
+TEST(Ops, ReshapeAndSliceOfDimensionZeroShareMemory) {
+  Context context;
+  Tensor x = arange(12);
+  Tensor matrix = reshape(x, {3, -1}), rows = slice(matrix, 0, 1, 3);
+  EXPECT_EQ(matrix.shape(), (Shape{3, 4}));
+  EXPECT_EQ(rows.data<float>(), x.data<float>() + 4);
+  const int64_t sizes[] = {1, 2};
+  EXPECT_EQ(split(matrix, sizes, 0)[1].data<float>(), x.data<float>() + 4);
+  EXPECT_NE(slice(matrix, 1, 0, 1).data<float>(), x.data<float>());
+}
+
+TEST(Ops, MaxGivesTheFirstOfEqualElements) {
+  Context context;
+  Tensor x = from_vector<float>({1, 3, 3, 5, 5, 2}, {2, 3}).set_requires_grad();
+  MaxResult result = max(x, 1);
+  EXPECT_EQ(values(result.index), list({1, 0}));
+  sum(result.values).backward();
+  EXPECT_EQ(values(x.grad()), list({0, 1, 0, 1, 0, 0}));
+  EXPECT_FALSE(result.index.requires_grad());
+}
+
+TEST(Ops, TheNormOfZeroHasGradientZero) {
+  Context context;
+  Tensor x = zeros({3}).set_requires_grad();
+  norm(x).backward();
+  EXPECT_EQ(values(x.grad()), list({0, 0, 0}));
+}
+
+TEST(Ops, MeanAndNormOfHalfPrecisionDoNotOverflow) {
+  Context context;
+  Tensor x = full({100'000}, 300, DType::f16);
+  EXPECT_EQ(mean(x).item(), 300);
+  EXPECT_EQ(norm(full({4}, 300, DType::f16)).item(), 600);
+}
+
+TEST(Ops, CrossEntropyDividesByTheRowsThatCount) {
+  for (Device device : {kCpu, kAcc}) {
+    Context context({.device = device});
+    Tensor logits = zeros({4, 3}).set_requires_grad();
+    Tensor labels = from_vector<int64_t>({0, -100, 2, -100}, {4}).to(device);
+    Tensor loss = cross_entropy(logits, labels);
+    EXPECT_NEAR(loss.item(), std::log(3), 1e-6);
+    loss.backward();
+    std::vector<double> grad = values(logits.grad());
+    EXPECT_NEAR(grad[0], (1.0 / 3 - 1) / 2, 1e-6);
+    EXPECT_EQ(grad[3], 0);
+    EXPECT_NEAR(cross_entropy(logits, labels, 8).item(), 2 * std::log(3) / 8, 1e-6);
+  }
+}
+
+TEST(Ops, CrossEntropyOfIgnoredRowsOnlyIsZero) {
+  Context context;
+  for (int64_t rows : {0, 3}) {
+    Tensor logits = zeros({rows, 2}).set_requires_grad();
+    Tensor loss = cross_entropy(logits, full({rows}, -100, DType::i64));
+    EXPECT_EQ(loss.item(), 0);
+    loss.backward();
+    EXPECT_EQ(values(logits.grad()), std::vector<double>(size_t(rows) * 2, 0));
+  }
+}
+
+TEST(Ops, LossesOfPartsAddUpToTheLossOfTheWhole) {
+  Context context;
+  Tensor x = randn({6, 3}, "x"), target = randn({6, 3}, "target");
+  double whole = mse_loss(x, target).item();
+  double parts = mse_loss(slice(x, 0, 0, 2), slice(target, 0, 0, 2), 18).item() +
+                 mse_loss(slice(x, 0, 2, 6), slice(target, 0, 2, 6), 18).item();
+  EXPECT_NEAR(parts, whole, 1e-6 * whole);
+  EXPECT_EQ(mse_loss(zeros({0, 3}), zeros({0, 3})).item(), 0);
+}
+
+TEST(Ops, LossesOfHalfPrecisionAreF32) {
+  Context context;
+  Tensor x = zeros({2, 3}, DType::bf16);
+  EXPECT_EQ(mse_loss(x, x).dtype(), DType::f32);
+  EXPECT_EQ(cross_entropy(x, zeros({2}, DType::i64)).dtype(), DType::f32);
+}
+
+TEST(Ops, I42_DropoutIsAFunctionOfTheGlobalSample) {
+  Context context;
+  Tensor x = ones({8, 5});
+  std::vector<double> whole = values(dropout(x, 0.5, 1, 2)), parts;
+  for (int64_t begin : {0, 3}) {
+    Tensor part = dropout(slice(x, 0, begin, begin ? 8 : 3), 0.5, 1, 2, begin);
+    for (double value : values(part)) parts.push_back(value);
+  }
+  EXPECT_EQ(parts, whole);
+  EXPECT_NE(values(dropout(x, 0.5, 1, 3)), whole);
+  EXPECT_NE(values(dropout(x, 0.5, 2, 2)), whole);
+  std::vector<double> many = values(dropout(ones({10'000}), 0.25, 1, 2));
+  double kept = double(std::ranges::count_if(many, [](double v) { return v != 0; }));
+  EXPECT_NEAR(kept / 10'000, 0.75, 0.02);
+  EXPECT_NEAR(largest(many), 1 / 0.75, 1e-6);
+}
+
+TEST(Ops, DropoutMaskIsTheSameInBackward) {
+  Context context;
+  Tensor x = ones({100}).set_requires_grad();
+  Tensor y = dropout(x, 0.5, 1, 2);
+  sum(y).backward();
+  EXPECT_EQ(values(x.grad()), values(y));
+}
+
+TEST(Ops, RandomNumbersDependOnSeedAndNameOnly) {
+  auto draw = [](uint64_t seed, const char* name) {
+    Context context({.seed = seed});
+    return values(randn({1000}, name));
+  };
+  EXPECT_EQ(draw(1, "a"), draw(1, "a"));
+  EXPECT_NE(draw(1, "a"), draw(1, "b"));
+  EXPECT_NE(draw(1, "a"), draw(2, "a"));
+  double total = 0, squares = 0;
+  for (double value : draw(1, "a")) total += value, squares += value * value;
+  EXPECT_NEAR(total / 1000, 0, 0.1);
+  EXPECT_NEAR(squares / 1000, 1, 0.15);
+}
+
+TEST(Ops, ConversionsKeepGradientsAndIdentity) {
+  Context context;
+  Tensor x = from_vector<float>({1.5, -2}, {2}).set_requires_grad();
+  EXPECT_TRUE(x.to(DType::f32).same_as(x));
+  EXPECT_TRUE(x.to(kCpu).same_as(x));
+  Tensor there = x.to(DType::bf16).to(kAcc);
+  Tensor back = affine(there, 2, 0).to(kCpu).to(DType::f64);
+  sum(back).backward();
+  EXPECT_EQ(values(back), list({3, -4}));
+  EXPECT_EQ(values(x.grad()), list({2, 2}));
+  EXPECT_EQ(x.grad().dtype(), DType::f32);
+  EXPECT_FALSE(x.to(DType::i32).requires_grad());
+}
+
+TEST(Ops, ACopyToAnAsynchronousDeviceOutlivesItsSource) {
+  for (uint64_t seed : {1, 2, 3}) {
+    Context context({.delay_seed = seed});
+    std::vector<Tensor> far;
+    for (int i = 0; i < 20; ++i) far.push_back(full({64}, i).to(kAcc));
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(values(far[size_t(i)]), std::vector<double>(64, i));
+  }
+}
+
+TEST(Ops, LinearBackwardWritesOnlyItsDestinations) {
+  Context context;
+  Tensor x = zeros({64, 128}), w = zeros({256, 128}).set_requires_grad(), b = zeros({256}).set_requires_grad();
+  for (Tensor p : {w, b}) p.set_grad(zeros(p.shape()));
+  Tensor y = linear(x, w, b, Activation::relu);
+  std::vector<Tensor> roots{y}, grads{zeros(y.shape())};
+  context.ledger().reset_peaks();
+  int64_t before = context.ledger().current();
+  backward(roots, grads);
+  // The gradient before the activation, because dy is the caller's, and nothing else but workspaces.
+  int64_t workspace = context.ledger().peak(Category::workspace);
+  EXPECT_LE(context.ledger().peak() - workspace, before + int64_t(y.bytes()));
+}
+
+}  // namespace
+}  // namespace shardgrad::test

@@ -1,0 +1,161 @@
+// What is refused, and that the message names the operation and what did not fit.
+
+#include <tests/autograd/support.h>
+
+namespace shardgrad::test {
+namespace {
+
+TEST(Refusals, AChangedSavedTensorIsNamed) {
+  Context context;
+  Tensor x = leaf({1, 2}, {2}), w = leaf({3, 4}, {2});
+  w.set_name("layer.weight");
+  Tensor y = sum(mul(x, w));
+  {
+    NoGrad no_grad;
+    fill_(w, 0);
+  }
+  EXPECT_REFUSED(y.backward(), "mul", "'layer.weight'", "changed in place");
+}
+
+TEST(Refusals, AViewSharesItsVersion) {
+  Context context;
+  Tensor x = leaf({1, 2, 3, 4}, {4});
+  Tensor h = affine(x, 1, 0);
+  Tensor view = slice(h, 0, 0, 2);
+  Tensor y = sum(mul(h, h));
+  fill_(view.detach(), 9);
+  EXPECT_REFUSED(y.backward(), "mul", "changed in place");
+}
+
+TEST(Refusals, ATensorThatBackwardDoesNotReadMayChange) {
+  Context context;
+  Tensor x = leaf({1, 2}, {2}), constant = from_vector<float>({3, 4}, {2});
+  Tensor data = from_vector<float>({5, 6}, {2});
+  Tensor y = sum(mul(data, x)) + sum(x + constant);
+  fill_(constant, 0);
+  y.backward();
+  EXPECT_EQ(values(x.grad()), (std::vector<double>{6, 7}));
+}
+
+TEST(Refusals, FillOfAComputedTensor) {
+  Context context;
+  Tensor x = leaf({1, 2}, {2});
+  Tensor y = mul(x, x);
+  EXPECT_REFUSED(fill_(y, 0), "fill_", "computed", "detach()");
+}
+
+TEST(Refusals, BackwardTwice) {
+  Context context;
+  Tensor x = leaf({3}, {1});
+  Tensor y = mul(x, x);
+  y.backward();
+  EXPECT_REFUSED(y.backward(), "mul", "retain_graph");
+  EXPECT_EQ(x.grad().item(), 6);
+}
+
+TEST(Refusals, DoubleBackward) {
+  Context context;
+  Tensor x = leaf({3}, {1});
+  Tensor y = mul(x, x);
+  y.backward();
+  EXPECT_REFUSED(x.grad().backward(), "does not require grad", "double backward");
+}
+
+TEST(Refusals, BackwardInsideBackward) {
+  Context context;
+  Tensor x = leaf({3}, {1});
+  Tensor y = mul(x, x);
+  node_of(y)->add_pre_hook([&] { x.backward(); });
+  EXPECT_REFUSED(y.backward(), "inside backward", "double backward");
+}
+
+TEST(Refusals, AResultThatIsNotAScalar) {
+  Context context;
+  Tensor x = leaf({1, 2}, {2});
+  EXPECT_REFUSED(mul(x, x).backward(), "[2]", "not a scalar", "sum()");
+}
+
+TEST(Refusals, AGradientThatDoesNotFit) {
+  Context context;
+  Tensor x = leaf({1, 2}, {2});
+  Tensor y = mul(x, x);
+  EXPECT_REFUSED(y.backward(zeros({3})), "f32[3]", "f32[2]");
+  EXPECT_REFUSED(y.backward(zeros({2}, DType::f64)), "f64[2]", "f32[2]");
+  EXPECT_REFUSED(y.backward(zeros({2}, kAcc)), "acc", "cpu");
+}
+
+TEST(Refusals, NothingRequiresGrad) {
+  Context context;
+  EXPECT_REFUSED(zeros({1}).backward(), "does not require grad");
+  EXPECT_REFUSED(zeros({1}, DType::i64).set_requires_grad(), "i64", "no gradient");
+  Tensor x = leaf({1}, {1});
+  EXPECT_REFUSED(mul(x, x).set_requires_grad(), "computed", "detach()");
+  EXPECT_REFUSED(x.set_grad(zeros({2})), "f32[2]", "does not fit");
+}
+
+TEST(Refusals, ShapesDTypesAndDevicesOfOperands) {
+  Context context;
+  Tensor a = zeros({2, 3}), b = zeros({4}), wide = zeros({2, 3}, DType::f64), far = zeros({2, 3}, kAcc);
+  EXPECT_REFUSED(add(a, b), "add", "[2, 3]", "[4]");
+  EXPECT_REFUSED(mul(a, wide), "mul", "f32", "f64", ".to(dtype)");
+  EXPECT_REFUSED(div(a, far), "div", "cpu", "acc", ".to(device)");
+  EXPECT_REFUSED(eq(a, b), "eq", "[2, 3]", "[4]");
+  EXPECT_REFUSED(where(a, a, a), "where", "u8", "f32");
+  EXPECT_REFUSED(matmul(a, a), "matmul", "[2, 3] x [2, 3]", "3 and 2");
+  EXPECT_REFUSED(matmul(a, b), "matmul", "[4]", "two dimensions");
+  EXPECT_REFUSED(matmul(zeros({2, 2, 3}), zeros({3, 3, 2})), "matmul", "leading dimensions");
+  EXPECT_REFUSED(linear(a, zeros({5, 4}), Tensor()), "linear", "[2, 3]", "[5, 4]");
+  EXPECT_REFUSED(linear(a, zeros({5, 3}), zeros({4})), "linear", "[4]", "[5, 3]");
+  EXPECT_REFUSED(layer_norm(a, zeros({2}), Tensor()), "layer_norm", "weight [2]", "[2, 3]");
+  EXPECT_REFUSED(layer_norm(zeros({2, 4}), b, b), "layer_norm", "same tensor");
+  EXPECT_REFUSED(batch_norm(zeros({4}), Tensor(), Tensor()), "batch_norm", "[4]");
+  EXPECT_REFUSED(batch_norm(zeros({0, 4}), Tensor(), Tensor()), "batch_norm", "no samples");
+  EXPECT_REFUSED(batch_norm_apply(a, zeros({2}), zeros({3}), Tensor(), Tensor()), "mean f32[2]", "f32[2, 3]");
+  EXPECT_REFUSED(mse_loss(a, b), "mse_loss", "[2, 3]", "[4]");
+  EXPECT_REFUSED(cross_entropy(a, zeros({4}, DType::i64)), "cross_entropy", "[2, 3]", "[4]");
+  EXPECT_REFUSED(cross_entropy(a, zeros({2})), "cross_entropy", "i64", "f32[2]");
+  EXPECT_REFUSED(softmax(zeros({2}, DType::i64)), "softmax", "floating", "i64");
+}
+
+TEST(Refusals, DimensionsAndRanges) {
+  Context context;
+  Tensor a = zeros({2, 3});
+  EXPECT_REFUSED(sum(a, 2), "sum", "[2, 3]", "dimension 2");
+  EXPECT_REFUSED(max(zeros({2, 0}), 1), "max", "[2, 0]", "empty");
+  EXPECT_REFUSED(reshape(a, {4, -1}), "reshape", "[2, 3]");
+  EXPECT_REFUSED(reshape(a, {-1, -1}), "reshape", "only one");
+  EXPECT_REFUSED(reshape(a, Shape{5}), "reshape", "[2, 3]", "[5]");
+  EXPECT_REFUSED(permute(a, {0, 0}), "permute", "twice");
+  EXPECT_REFUSED(permute(a, {0}), "permute", "[2, 3]");
+  EXPECT_REFUSED(slice(a, 1, 2, 4), "slice", "[2, 4)", "[2, 3]");
+  const int64_t sizes[] = {1, 1};
+  EXPECT_REFUSED(split(a, sizes, 1), "split", "2", "[2, 3]");
+  const Tensor parts[] = {a, zeros({3, 3})};
+  EXPECT_REFUSED(cat(parts, 1), "cat", "[2, 3]", "[3, 3]");
+  EXPECT_REFUSED(expand(a, {2, 4}), "expand", "[2, 3]", "[2, 4]");
+  EXPECT_REFUSED(index_select(a, 0, zeros({2})), "index_select", "i64");
+  EXPECT_REFUSED(gather(a, 0, zeros({2, 4}, DType::i64)), "gather", "[2, 4]", "[2, 3]");
+  EXPECT_REFUSED(scatter_add(a, 0, zeros({2, 3}, DType::i64), zeros({1, 3})), "scatter_add", "[2, 3]", "[1, 3]");
+  EXPECT_REFUSED(clamp(a, 2, 1), "clamp", "2", "1");
+  EXPECT_REFUSED(dropout(a, 1.0, 0, 0), "dropout", "[0, 1)");
+  EXPECT_REFUSED(to_device(zeros({2}, kMeta), kCpu), "to_device", "meta");
+}
+
+TEST(Refusals, LabelsAndIdsOutOfRange) {
+  Context context;
+  Tensor logits = zeros({2, 3});
+  Tensor labels = from_vector<int64_t>({1, 3}, {2});
+  EXPECT_REFUSED(cross_entropy(logits, labels), "cross_entropy", "row 1 is 3");
+  EXPECT_REFUSED(one_hot(labels, 3), "3");
+  EXPECT_REFUSED(embedding(zeros({3, 2}), labels), "3");
+  EXPECT_REFUSED(index_select(logits, 1, from_vector<int64_t>({-1}, {1})), "-1");
+}
+
+TEST(Refusals, OnAnAsynchronousDeviceARefusedLabelSurfacesAtTheNextWait) {
+  Context context;
+  Tensor loss = cross_entropy(zeros({2, 3}, kAcc), from_vector<int64_t>({1, 3}, {2}).to(kAcc));
+  EXPECT_REFUSED(loss.item(), "cross_entropy", "row 1 is 3");
+}
+
+}  // namespace
+}  // namespace shardgrad::test
