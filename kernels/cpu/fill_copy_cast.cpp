@@ -28,7 +28,13 @@ void cast_range(void* y, DType to, const void* x, DType from, int64_t n, bool ac
   dispatch(to, [&]<class To>() {
     dispatch(from, [&]<class From>() {
       To* out = static_cast<To*>(y);
-      for (int64_t i = 0; i < n; ++i) put(out[i], convert<To>(static_cast<const From*>(x)[i]), accumulate);
+      const From* in = static_cast<const From*>(x);
+      for (int64_t i = 0; i < n; ++i) {
+        if constexpr (std::is_integral_v<To>)
+          put(out[i], convert<To>(in[i]), accumulate);
+        else
+          put_sum(out[i], convert<Compute<To>>(in[i]), accumulate);
+      }
     });
   });
 }

@@ -1,5 +1,5 @@
-#include "math.h"
-#include "tables.h"
+#include <shardgrad/kernels/cpu/isa/math.h>
+#include <shardgrad/kernels/cpu/isa/tables.h>
 
 namespace shardgrad::cpu {
 namespace {
@@ -54,8 +54,10 @@ constexpr auto abs_backward_op = [](auto dy, auto x, const auto&) {
 };
 constexpr auto gelu_tanh_backward_op = [](auto dy, auto x, const auto&) {
   using V = decltype(x);
-  V cdf = tanh_cdf(x), slope = fma(x * x, splat<V>(3 * kTwoUCubic), splat<V>(kTwoU));
-  return dy * fma(x * slope, cdf * (1.0f - cdf), cdf);
+  // cdf and cdf (1 - cdf) from e = exp(-|2 u|), where nothing cancels
+  V two_u = x * fma(x * x, splat<V>(kTwoUCubic), splat<V>(kTwoU)), e = exp(-abs(two_u)), larger = 1.0f / (1.0f + e);
+  V cdf = two_u > 0.0f ? larger : e * larger, slope = fma(x * x, splat<V>(3 * kTwoUCubic), splat<V>(kTwoU));
+  return dy * fma(x * slope, e * larger * larger, cdf);
 };
 constexpr auto gelu_erf_backward_op = [](auto dy, auto x, const auto&) {
   auto density = exp(x * x * -0.5f) * splat<decltype(x)>(0.39894228040143268);

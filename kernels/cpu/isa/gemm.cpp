@@ -1,8 +1,8 @@
 // Matrix product in the manner of Goto and van de Geijn: b is packed in blocks of kc x nc and a in blocks of mc x kc,
 // so that the innermost kernel, which keeps an mr x nr piece of c in registers, reads both in order.
 
-#include "simd.h"
-#include "tables.h"
+#include <shardgrad/kernels/cpu/isa/simd.h>
+#include <shardgrad/kernels/cpu/isa/tables.h>
 
 namespace shardgrad::cpu {
 namespace {

@@ -2,7 +2,7 @@
 // Elementary functions on vectors. f32: polynomials without branches, within about 2 ulp. f64: the C library's, lane by
 // lane. The coefficients interpolate the function at Chebyshev nodes of the stated interval.
 
-#include "simd.h"
+#include <shardgrad/kernels/cpu/isa/simd.h>
 
 namespace shardgrad::cpu {
 namespace {

@@ -1,7 +1,7 @@
 // layer_norm and batch_norm: x̂ = (x - mean) · rstd with one mean and rstd per row, or per column.
 
-#include "simd.h"
-#include "tables.h"
+#include <shardgrad/kernels/cpu/isa/simd.h>
+#include <shardgrad/kernels/cpu/isa/tables.h>
 
 namespace shardgrad::cpu {
 namespace {

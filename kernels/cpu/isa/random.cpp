@@ -1,7 +1,7 @@
 #include <shardgrad/core/rng.h>
 
-#include "math.h"
-#include "tables.h"
+#include <shardgrad/kernels/cpu/isa/math.h>
+#include <shardgrad/kernels/cpu/isa/tables.h>
 
 namespace shardgrad::cpu {
 namespace {

@@ -1,5 +1,5 @@
-#include "simd.h"
-#include "tables.h"
+#include <shardgrad/kernels/cpu/isa/simd.h>
+#include <shardgrad/kernels/cpu/isa/tables.h>
 
 namespace shardgrad::cpu {
 namespace {

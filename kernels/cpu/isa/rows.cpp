@@ -1,5 +1,5 @@
-#include "math.h"
-#include "tables.h"
+#include <shardgrad/kernels/cpu/isa/math.h>
+#include <shardgrad/kernels/cpu/isa/tables.h>
 
 namespace shardgrad::cpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "tables.h"
+#include <shardgrad/kernels/cpu/isa/tables.h>
 
 namespace shardgrad::cpu::SG_ISA {
 

@@ -1,0 +1,312 @@
+#include <shardgrad/kernels/reference/elementwise.h>
+#include <tests/kernels/kernel_case.h>
+
+namespace shardgrad::test {
+namespace {
+
+const Shape kSizes[] = {{}, {0}, {1}, {7}, {15}, {16}, {17}, {33}, {3, 0}, {5, 41}, {2, 3, 50}};
+
+// Slot and reference share their names.
+#define SG_BOTH(name) kernels::name, [](auto... args) { reference::name(args...); }
+
+template <class SlotType, class Reference, class... Args>
+void unary_cases(SlotType& slot, const Reference& reference, double low, double high, Tolerance tolerance,
+                 Args... args) {
+  for (DType dtype : kFloats)
+    for (const Shape& shape : kSizes)
+      expect_like_reference(slot, reference, dtype, one(shape, dtype), tolerance,
+                            Buffer::random(shape, dtype, low, high), args...);
+}
+
+TEST(Elementwise, UnaryKernelsMatchTheReference) {
+  unary_cases(SG_BOTH(neg), -3, 3, {1});
+  unary_cases(SG_BOTH(exp), -9, 9, {3});
+  unary_cases(SG_BOTH(log), 0.01, 9, {3});
+  unary_cases(SG_BOTH(sqrt), 0, 9, {2});
+  unary_cases(SG_BOTH(tanh), -4, 4, {4});
+  unary_cases(SG_BOTH(sigmoid), -9, 9, {4});
+  unary_cases(SG_BOTH(relu), -3, 3, {1});
+  unary_cases(SG_BOTH(abs), -3, 3, {1});
+  unary_cases(SG_BOTH(affine), -3, 3, {3}, 1.5, -0.25);
+  unary_cases(SG_BOTH(clamp), -3, 3, {1}, -1.0, 0.5);
+  unary_cases(SG_BOTH(gelu), -6, 6, {4}, true);
+  unary_cases(SG_BOTH(gelu), -6, 6, {4}, false);
+  for (double exponent : {0.0, 1.0, 2.0, 3.0, 0.5, -1.0, -0.5, 2.7}) unary_cases(SG_BOTH(pow), 0.2, 3, {4}, exponent);
+}
+
+template <class SlotType, class Reference, class... Args>
+void backward_cases(SlotType& slot, const Reference& reference, double low, double high, Tolerance tolerance,
+                    Args... args) {
+  for (DType dtype : kFloats)
+    for (const Shape& shape : kSizes)
+      expect_like_reference(slot, reference, dtype, one(shape, dtype), tolerance,
+                            Buffer::random(shape, dtype, -2, 2, 5), Buffer::random(shape, dtype, low, high), args...);
+}
+
+TEST(Elementwise, BackwardKernelsMatchTheReference) {
+  backward_cases(SG_BOTH(relu_backward), -1, 1, {1});
+  backward_cases(SG_BOTH(tanh_backward), -1, 1, {4});
+  backward_cases(SG_BOTH(sigmoid_backward), 0, 1, {4});
+  backward_cases(SG_BOTH(sqrt_backward), 0.5, 2, {4});
+  backward_cases(SG_BOTH(abs_backward), -1, 1, {1});
+  backward_cases(SG_BOTH(gelu_backward), -6, 6, {6}, true);
+  backward_cases(SG_BOTH(gelu_backward), -6, 6, {6}, false);
+  backward_cases(SG_BOTH(clamp_backward), -3, 3, {1}, -1.0, 0.5);
+  for (double exponent : {0.0, 1.0, 2.0, 3.0, 0.5, -1.0, 2.7})
+    backward_cases(SG_BOTH(pow_backward), 0.2, 3, {6}, exponent);
+}
+
+struct Operands {
+  Shape y, a, b;
+};
+const Operands kOperands[] = {
+    {{}, {}, {}},
+    {{0}, {0}, {1}},
+    {{33}, {33}, {33}},
+    {{33}, {33}, {}},
+    {{33}, {1}, {33}},
+    {{5, 17}, {5, 17}, {17}},
+    {{5, 17}, {17}, {5, 17}},
+    {{5, 17}, {5, 1}, {5, 17}},
+    {{5, 17}, {5, 1}, {1, 17}},
+    {{4, 3, 9}, {4, 1, 9}, {3, 1}},
+    {{4, 3, 9}, {3, 9}, {4, 1, 1}},
+    {{2, 3, 4, 5}, {3, 1, 5}, {2, 1, 4, 1}},
+    {{2, 3, 1, 5}, {2, 1, 1, 5}, {1, 3, 1, 1}},
+};
+
+template <class SlotType, class Reference>
+void binary_cases(SlotType& slot, const Reference& reference, std::span<const DType> dtypes, Tolerance tolerance) {
+  for (DType dtype : dtypes)
+    for (const Operands& o : kOperands)
+      expect_like_reference(slot, reference, dtype, one(o.y, dtype), tolerance, Buffer::random(o.a, dtype, 1, 9, 3),
+                            Buffer::random(o.b, dtype, is_floating(dtype) ? -9 : 0, -1, 4));
+}
+
+TEST(Elementwise, ArithmeticBroadcastsEveryWay) {
+  binary_cases(SG_BOTH(add), kFloats, {1});
+  binary_cases(SG_BOTH(sub), kFloats, {1});
+  binary_cases(SG_BOTH(mul), kFloats, {1});
+  binary_cases(SG_BOTH(div), kFloats, {1});
+}
+
+TEST(Elementwise, IntegerArithmeticIsExactAndWraps) {
+  for (DType dtype : kIntegers) {
+    Buffer a = Buffer::random({5, 17}, dtype, -100, 100, 3), b = Buffer::random({17}, dtype, -100, 100, 4);
+    dispatch(dtype, [&]<class T>() {
+      if constexpr (std::is_integral_v<T>) a.set(3, double(std::numeric_limits<T>::max()));
+    });
+    expect_like_reference(SG_BOTH(add), dtype, one({5, 17}, dtype), {0}, a, b);
+    expect_like_reference(SG_BOTH(sub), dtype, one({5, 17}, dtype), {0}, b, a);
+    expect_like_reference(SG_BOTH(mul), dtype, one({5, 17}, dtype), {0}, a, b);
+  }
+}
+
+TEST(Elementwise, ComparisonsOfEveryDtypeBroadcast) {
+  for (DType dtype : kAll)
+    for (const Operands& o : kOperands) {
+      double low = is_floating(dtype) ? -1 : 0;
+      Buffer a = Buffer::random(o.a, dtype, low, 2, 3), b = Buffer::random(o.b, dtype, low, 2, 4);
+      if (a.numel() > 2 && b.numel() > 2) b.set(1, a.get(1));
+      expect_like_reference(SG_BOTH(eq), dtype, one(o.y, DType::u8), {0}, a, b);
+      expect_like_reference(SG_BOTH(ne), dtype, one(o.y, DType::u8), {0}, a, b);
+      expect_like_reference(SG_BOTH(lt), dtype, one(o.y, DType::u8), {0}, a, b);
+      expect_like_reference(SG_BOTH(le), dtype, one(o.y, DType::u8), {0}, a, b);
+      expect_like_reference(SG_BOTH(gt), dtype, one(o.y, DType::u8), {0}, a, b);
+      expect_like_reference(SG_BOTH(ge), dtype, one(o.y, DType::u8), {0}, a, b);
+    }
+}
+
+TEST(Elementwise, ComparisonsWithNaNAreFalseButForNotEqual) {
+  Context context;
+  Buffer a = Buffer::of({2}, DType::f32, {NAN, 1}), b = Buffer::of({2}, DType::f32, {NAN, NAN});
+  Buffer y({2}, DType::u8);
+  for (auto* slot : {&kernels::eq, &kernels::lt, &kernels::le, &kernels::gt, &kernels::ge}) {
+    slot->find(DeviceKind::cpu, DType::f32)(Launch{}, y.poison().out(), a.in(), b.in());
+    EXPECT_EQ(y.get(0) + y.get(1), 0) << slot->name();
+  }
+  kernels::ne.find(DeviceKind::cpu, DType::f32)(Launch{}, y.poison().out(), a.in(), b.in());
+  EXPECT_EQ(y.get(0) + y.get(1), 2);
+}
+
+TEST(Elementwise, WhereChoosesElementsOfEveryDtype) {
+  for (DType dtype : kAll)
+    for (const Operands& o : kOperands) {
+      Buffer a = Buffer::random(o.a, dtype, 0, 9, 3), b = Buffer::random(o.b, dtype, 0, 9, 4);
+      for (const Shape& shape : {o.y, o.a, o.b})
+        expect_like_reference(SG_BOTH(where), dtype, one(o.y, dtype), {dtype == DType::f64 ? 1.0 : 1.0},
+                              Buffer::random(shape, DType::u8, 0, 1, 6), a, b);
+    }
+}
+
+TEST(Elementwise, FillCopyAndExpandServeEveryDtype) {
+  for (DType dtype : kAll)
+    for (const Operands& o : kOperands) {
+      expect_like_reference(SG_BOTH(fill), dtype, one(o.y, dtype), {1}, 3.0);
+      expect_like_reference(SG_BOTH(copy), dtype, one(o.y, dtype), {1}, Buffer::random(o.y, dtype, 0, 9));
+      expect_like_reference(SG_BOTH(expand), dtype, one(o.y, dtype), {1}, Buffer::random(o.a, dtype, 0, 9));
+    }
+}
+
+TEST(Elementwise, CastConvertsEveryPair) {
+  for (DType from : kAll)
+    for (DType to : kAll)
+      for (const Shape& shape : kSizes)
+        expect_like_reference(SG_BOTH(cast), from, one(shape, to), {1}, Buffer::random(shape, from, -200, 300));
+}
+
+TEST(Elementwise, CastOfFloatsToIntegersTruncatesAndStopsAtTheEnds) {
+  std::vector<double> values = {-1.9, 1.9, 1e30, -1e30, INFINITY, -INFINITY, NAN, 255.9, 256, -0.0};
+  for (DType from : {DType::f32, DType::f64})
+    for (DType to : kIntegers)
+      expect_like_reference(SG_BOTH(cast), from, one({10}, to), {0}, Buffer::of({10}, from, values));
+}
+
+TEST(Elementwise, CastToHalvesRoundsToNearestEvenForEveryPattern) {
+  Context context;
+  for (DType half : {DType::bf16, DType::f16}) {
+    Buffer wide({1 << 16}, DType::f32), narrow({1 << 16}, half), back({1 << 16}, DType::f32);
+    for (uint32_t upper = 0; upper < (1u << 16); upper += 7) {
+      for (uint32_t i = 0; i < (1u << 16); ++i) {  // upper bits of the float from i, lower ones from `upper`
+        uint32_t bits = i << 16 | ((upper * 40503u) & 0xffffu);
+        wide.out().as<uint32_t>()[i] = bits;
+      }
+      kernels::cast.find(DeviceKind::cpu, DType::f32)(Launch{}, narrow.out(), wide.in());
+      for (uint32_t i = 0; i < (1u << 16); ++i) {
+        float value = wide.in().as<float>()[i];
+        uint16_t expected = half == DType::bf16 ? bf16(value).bits : f16(value).bits;
+        uint16_t actual = narrow.in().as<uint16_t>()[i];
+        ASSERT_TRUE(std::isnan(value) ? std::isnan(narrow.get(i)) : actual == expected) << value;
+      }
+      if (upper > 700) break;
+    }
+    for (uint32_t i = 0; i < (1u << 16); ++i) narrow.out().as<uint16_t>()[i] = uint16_t(i);
+    kernels::cast.find(DeviceKind::cpu, half)(Launch{}, back.out(), narrow.in());
+    for (int64_t i = 0; i < (1 << 16); ++i) ASSERT_TRUE(back.get(i) == narrow.get(i) || std::isnan(narrow.get(i)));
+  }
+}
+
+TEST(Elementwise, ElementaryFunctionsOfF32StayWithinAFewUlp) {
+  Context context;
+  struct Function {
+    Slot<OutView, View>& slot;
+    double (*exact)(double);
+    double low, high, ulps;
+  };
+  const Function functions[] = {
+      {kernels::exp, [](double x) { return std::exp(x); }, -87.3, 88.7, 1.5},
+      {kernels::log, [](double x) { return std::log(x); }, 1e-6, 1e6, 1.5},
+      {kernels::tanh, [](double x) { return std::tanh(x); }, -10, 10, 2},
+      {kernels::sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }, -80, 80, 3},
+      {kernels::sqrt, [](double x) { return std::sqrt(x); }, 0, 1e6, 0.5},
+  };
+  for (const Function& f : functions) {
+    Buffer x = Buffer::random({100003}, DType::f32, f.low, f.high), y({100003}, DType::f32);
+    f.slot.find(DeviceKind::cpu, DType::f32)(Launch{}, y.out(), x.in());
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      double exact = f.exact(x.get(i));
+      float ulp = std::nextafter(std::abs(float(exact)), INFINITY) - std::abs(float(exact));
+      ASSERT_LE(std::abs(y.get(i) - exact), f.ulps * double(ulp)) << f.slot.name() << '(' << x.get(i) << ')';
+    }
+  }
+}
+
+TEST(Elementwise, SpecialValuesFollowTheMathematics) {
+  Context context;
+  Buffer x = Buffer::of({8}, DType::f32, {INFINITY, -INFINITY, NAN, 0, -0.0, -1, 1e-42, 200}), y({8}, DType::f32);
+  auto run = [&](Slot<OutView, View>& slot) {
+    slot.find(DeviceKind::cpu, DType::f32)(Launch{}, y.poison().out(), x.in());
+    std::vector<double> values;
+    for (int64_t i = 0; i < 8; ++i) values.push_back(y.get(i));
+    return values;
+  };
+  auto expect = [&](Slot<OutView, View>& slot, const std::vector<double>& expected) {
+    std::vector<double> actual = run(slot);
+    for (size_t i = 0; i < expected.size(); ++i)
+      EXPECT_TRUE(actual[i] == expected[i] || (std::isnan(actual[i]) && std::isnan(expected[i])))
+          << slot.name() << '(' << x.get(int64_t(i)) << ") is " << actual[i] << ", expected " << expected[i];
+  };
+  expect(kernels::exp, {INFINITY, 0, NAN, 1, 1});
+  EXPECT_EQ(run(kernels::exp)[7], INFINITY);
+  expect(kernels::log, {INFINITY, NAN, NAN, -INFINITY, -INFINITY, NAN, std::log(float(1e-42))});
+  expect(kernels::tanh, {1, -1, NAN, 0, 0});
+  expect(kernels::sigmoid, {1, 0, NAN, 0.5, 0.5});
+  expect(kernels::relu, {INFINITY, 0, NAN, 0, 0, 0});
+  expect(kernels::abs, {INFINITY, INFINITY, NAN, 0, 0, 1});
+  expect(kernels::sqrt, {INFINITY, NAN, NAN, 0, 0, NAN});
+}
+
+// What sharding rests on: a shard's elements get the bits they would get in the whole tensor.
+template <class SlotType, class... Args>
+void expect_split_invariance(SlotType& slot, DType dtype, const std::vector<Buffer>& inputs, Args... args) {
+  Context context;
+  auto kernel = slot.find(DeviceKind::cpu, dtype);
+  int64_t n = inputs[0].numel();
+  auto piece = [&](const Buffer& buffer, int64_t begin, int64_t end) {
+    View view = buffer.in();
+    return View{view.as<char>() + size_t(begin) * size_of(dtype), {end - begin}, dtype, true};
+  };
+  auto run = [&](Buffer& y, int64_t begin, int64_t end) {
+    OutView out{y.out().as<char>() + size_t(begin) * size_of(dtype), {end - begin}, dtype, y.numel() ? 1.0f : 0, true};
+    if constexpr (std::is_invocable_v<decltype(kernel), const Launch&, OutView, View, Args...>)
+      kernel(Launch{}, out, piece(inputs[0], begin, end), args...);
+    else
+      kernel(Launch{}, out, piece(inputs[0], begin, end), piece(inputs[1], begin, end), args...);
+  };
+  Buffer start = Buffer::random({n}, dtype, -1, 1, 77), whole = start;
+  run(whole, 0, n);
+  for (int64_t k = 0; k <= n; ++k) {
+    Buffer parts = start;
+    run(parts, 0, k);
+    run(parts, k, n);
+    ASSERT_TRUE(parts == whole) << slot.name() << ' ' << dtype << " cut at " << k;
+  }
+}
+
+TEST(Elementwise, APieceGetsTheBitsOfTheWholeWhereverItIsCut) {
+  for (DType dtype : kFloats) {
+    std::vector<Buffer> x = {Buffer::random({67}, dtype, 0.1, 3, 1), Buffer::random({67}, dtype, 0.1, 3, 2)};
+    for (auto* slot : {&kernels::neg, &kernels::exp, &kernels::log, &kernels::sqrt, &kernels::tanh, &kernels::sigmoid,
+                       &kernels::relu, &kernels::abs, &kernels::copy})
+      expect_split_invariance(*slot, dtype, x);
+    expect_split_invariance(kernels::gelu, dtype, x, true);
+    expect_split_invariance(kernels::gelu, dtype, x, false);
+    expect_split_invariance(kernels::affine, dtype, x, 1.1, 0.3);
+    expect_split_invariance(kernels::clamp, dtype, x, 0.5, 2.0);
+    expect_split_invariance(kernels::pow, dtype, x, 2.7);
+    for (auto* slot :
+         {&kernels::add, &kernels::sub, &kernels::mul, &kernels::div, &kernels::relu_backward, &kernels::tanh_backward,
+          &kernels::sigmoid_backward, &kernels::sqrt_backward, &kernels::abs_backward})
+      expect_split_invariance(*slot, dtype, x);
+    expect_split_invariance(kernels::gelu_backward, dtype, x, true);
+    expect_split_invariance(kernels::gelu_backward, dtype, x, false);
+    expect_split_invariance(kernels::pow_backward, dtype, x, 2.7);
+    expect_split_invariance(kernels::clamp_backward, dtype, x, 0.5, 2.0);
+  }
+}
+
+TEST(Elementwise, LargeTensorsGiveTheSameBitsForEveryNumberOfThreads) {
+  Shape large{301, 517};
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    Buffer x = Buffer::random(large, dtype, 0.1, 3), row = Buffer::random({517}, dtype);
+    expect_like_reference(SG_BOTH(exp), dtype, one(large, dtype), {3}, x);
+    expect_like_reference(SG_BOTH(add), dtype, one(large, dtype), {1}, x, row);
+    expect_like_reference(SG_BOTH(mul), dtype, one(large, dtype), {1}, x, x);
+    expect_like_reference(SG_BOTH(lt), dtype, one(large, DType::u8), {0}, x, row);
+    expect_like_reference(SG_BOTH(cast), dtype, one(large, DType::f32), {1}, x);
+    expect_like_reference(SG_BOTH(expand), dtype, one(large, dtype), {1}, row);
+  }
+}
+
+TEST(Elementwise, OperandsMayBeTheDestination) {
+  Context context;
+  Buffer x = Buffer::random({100}, DType::f32), y = x;
+  kernels::exp.find(DeviceKind::cpu, DType::f32)(Launch{}, y.out(), y.in());
+  for (int64_t i = 0; i < 100; ++i) EXPECT_FLOAT_EQ(float(y.get(i)), float(std::exp(x.get(i))));
+  y = x;
+  kernels::add.find(DeviceKind::cpu, DType::f32)(Launch{}, y.out(), y.in(), x.in());
+  for (int64_t i = 0; i < 100; ++i) EXPECT_EQ(y.get(i), 2 * x.get(i));
+}
+
+}  // namespace
+}  // namespace shardgrad::test

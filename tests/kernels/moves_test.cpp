@@ -1,0 +1,193 @@
+#include <shardgrad/kernels/reference/elementwise.h>
+#include <shardgrad/kernels/reference/moves.h>
+#include <tests/kernels/kernel_case.h>
+
+namespace shardgrad::test {
+namespace {
+
+#define SG_BOTH(name) kernels::name, [](auto... args) { reference::name(args...); }
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Moves, PermuteReordersDimensionsOfEveryDtype) {
+  struct Case {
+    Shape x;
+    kernels::Permutation p;
+  };
+  const Case cases[] = {
+      {{}, {}},
+      {{7}, {0}},
+      {{5, 0}, {1, 0}},
+      {{33, 65}, {1, 0}},
+      {{3, 1, 5}, {2, 1, 0}},
+      {{4, 5, 6}, {1, 0, 2}},
+      {{4, 5, 6}, {0, 2, 1}},
+      {{4, 5, 6}, {2, 0, 1}},
+      {{2, 3, 4, 5}, {0, 2, 1, 3}},
+      {{2, 3, 4, 5}, {3, 1, 2, 0}},
+      {{2, 3, 1, 2, 3, 2}, {5, 0, 4, 1, 2, 3}},
+  };
+  for (DType dtype : kAll)
+    for (const Case& c : cases) {
+      std::array<int64_t, kMaxDims> extents{};
+      for (int d = 0; d < c.x.ndim(); ++d) extents[size_t(d)] = c.x[c.p[size_t(d)]];
+      Shape y(std::span<const int64_t>(extents.data(), size_t(c.x.ndim())));
+      expect_like_reference(SG_BOTH(permute), dtype, one(y, dtype), {1}, Buffer::random(c.x, dtype, 0, 200), c.p);
+    }
+  Buffer large = Buffer::random({300, 401}, DType::f32);
+  expect_like_reference(SG_BOTH(permute), DType::f32, one({401, 300}, DType::f32), {1}, large,
+                        kernels::Permutation{1, 0});
+}
+
+TEST(Moves, NarrowPasteAndTheirBackwardServeEveryDimension) {
+  const Shape whole{4, 5, 6};
+  for (DType dtype : kAll)
+    for (int dim = 0; dim < 3; ++dim)
+      for (int64_t length : {0, 1, 3, 4})
+        for (int64_t start : {0, 1}) {
+          if (start + length > whole[dim]) continue;
+          Shape part = whole.with(dim, length);
+          Buffer x = Buffer::random(whole, dtype, 0, 200), piece = Buffer::random(part, dtype, 0, 200);
+          expect_like_reference(SG_BOTH(narrow), dtype, one(part, dtype), {1}, x, dim, start);
+          expect_like_reference(SG_BOTH(narrow_backward), dtype, one(whole, dtype), {1}, piece, dim, start);
+          expect_like_reference(SG_BOTH(paste), dtype, one(whole, dtype), {1}, piece, dim, start);
+        }
+}
+
+TEST(Moves, IndexSelectAndIndexAddServeEveryDimension) {
+  const Shape x{4, 5, 6};
+  for (DType dtype : kAll)
+    for (int dim = 0; dim < 3; ++dim)
+      for (const std::vector<int64_t>& values : {std::vector<int64_t>{}, {3}, {1, 0, 1, 3, 1, 2, 1}}) {
+        Buffer index = Buffer::labels(values);
+        Shape rows = x.with(dim, index.numel());
+        expect_like_reference(SG_BOTH(index_select), dtype, one(rows, dtype), {1}, Buffer::random(x, dtype, 0, 200),
+                              index, dim);
+        expect_like_reference(SG_BOTH(index_add), dtype, one(x, dtype), {3}, Buffer::random(rows, dtype, 0, 30), index,
+                              dim);
+      }
+}
+
+TEST(Moves, GatherAndScatterAddFollowTorch) {
+  struct Case {
+    Shape x, index;
+    int dim;
+  };
+  const Case cases[] = {{{7}, {4}, 0},
+                        {{7}, {0}, 0},
+                        {{4, 5}, {4, 3}, 1},
+                        {{4, 5}, {6, 5}, 0},
+                        {{4, 5}, {2, 9}, 1},
+                        {{3, 4, 5}, {2, 7, 4}, 1},
+                        {{3, 4, 5}, {8, 3, 5}, 0},
+                        {{3, 4, 5}, {3, 2, 9}, 2}};
+  for (DType dtype : kAll)
+    for (const Case& c : cases) {
+      Buffer index = Buffer::random(c.index, DType::i64, 0, double(c.x[c.dim] - 1), 8);
+      expect_like_reference(SG_BOTH(gather), dtype, one(c.index, dtype), {1}, Buffer::random(c.x, dtype, 0, 200), index,
+                            c.dim);
+      expect_like_reference(SG_BOTH(scatter_add), dtype, one(c.x, dtype), {4}, Buffer::random(c.index, dtype, 0, 30),
+                            index, c.dim);
+    }
+}
+
+TEST(Moves, LargeIndexedSumsDoNotDependOnThreads) {
+  Shape table{50, 300};
+  Buffer index = Buffer::random({700}, DType::i64, 0, 49, 8), rows = Buffer::random({700, 300}, DType::f32);
+  Context context;
+  auto run = [&](auto& slot, const Buffer& at, int threads) {
+    Buffer y(table, DType::f32);
+    slot.find(DeviceKind::cpu, DType::f32)(Launch{threads}, y.poison().out(), rows.in(), at.in(), 0);
+    return y;
+  };
+  EXPECT_TRUE(run(kernels::index_add, index, 1) == run(kernels::index_add, index, 4));
+  Buffer wide = Buffer::random({700, 300}, DType::i64, 0, 49, 9);
+  EXPECT_TRUE(run(kernels::scatter_add, wide, 1) == run(kernels::scatter_add, wide, 4));
+}
+
+TEST(Moves, AnIndexOutOfRangeIsRefusedNamingPositionAndValue) {
+  Context context;
+  Buffer x = Buffer::random({4, 3}, DType::f32), y({3, 3}, DType::f32);
+  Buffer index = Buffer::labels({0, 3, 4}), negative = Buffer::labels({0, -1, 2});
+  auto run = [&](auto& slot, const Buffer& at) {
+    slot.find(DeviceKind::cpu, DType::f32)(Launch{}, y.out(), x.in(), at.in(), 0);
+  };
+  EXPECT_EQ(error_of([&] { run(kernels::index_select, index); }), "index_select: index 2 is 4, outside [0, 4)");
+  EXPECT_EQ(error_of([&] { run(kernels::index_select, negative); }), "index_select: index 1 is -1, outside [0, 4)");
+  EXPECT_EQ(error_of([&] { run(kernels::index_add, index); }), "index_add: index 1 is 3, outside [0, 3)");
+  Buffer matrix = Buffer::of({1, 3}, DType::i64, {0, 4, 1});
+  EXPECT_EQ(error_of([&] { run(kernels::gather, matrix); }), "gather: index 1 is 4, outside [0, 4)");
+  EXPECT_EQ(error_of([&] { run(kernels::scatter_add, matrix); }), "scatter_add: index 1 is 4, outside [0, 3)");
+}
+
+TEST(Moves, MaxFindsTheFirstLargestAlongEveryDimension) {
+  for (DType dtype : kAll)
+    for (int dim = 0; dim < 3; ++dim) {
+      Buffer x = Buffer::random({4, 5, 6}, dtype, 0, is_floating(dtype) ? 200 : 3);
+      std::vector<int64_t> kept;
+      for (int d = 0; d < 3; ++d)
+        if (d != dim) kept.push_back(x.shape()[d]);
+      Shape y{std::span<const int64_t>(kept)};
+      expect_like_reference(SG_BOTH(max_dim), dtype, std::array<Buffer, 2>{Buffer(y, dtype), Buffer(y, DType::i64)},
+                            {1}, x, dim);
+    }
+  Buffer row = Buffer::of({1, 5}, DType::f32, {3, 7, 7, NAN, 9}),
+         ties = Buffer::of({1, 5}, DType::f32, {3, 7, 7, 1, 7});
+  for (const Buffer& x : {row, ties})
+    expect_like_reference(SG_BOTH(max_dim), DType::f32,
+                          std::array<Buffer, 2>{Buffer({1}, DType::f32), Buffer({1}, DType::i64)}, {0}, x, 1);
+}
+
+TEST(Moves, SumToReducesWhateverWasBroadcast) {
+  struct Case {
+    Shape x, y;
+  };
+  const Case cases[] = {
+      {{}, {}},
+      {{33}, {}},
+      {{0}, {}},
+      {{0, 3}, {3}},
+      {{3, 0}, {3, 1}},
+      {{33}, {33}},
+      {{7, 33}, {33}},
+      {{7, 33}, {7, 1}},
+      {{7, 33}, {1, 1}},
+      {{700, 3}, {3}},
+      {{3, 700, 2}, {3, 1, 2}},
+      {{2, 3, 4, 5}, {3, 1, 5}},
+      {{2, 3, 4, 5}, {2, 1, 4, 1}},
+      {{2, 3, 4, 5}, {4, 1}},
+      {{2, 3, 4, 5}, {2, 3, 1, 1}},
+  };
+  for (DType dtype : kAll)
+    for (const Case& c : cases)
+      expect_like_reference(SG_BOTH(sum_to), dtype, one(c.y, dtype), {6}, Buffer::random(c.x, dtype, 0.5, 2));
+}
+
+TEST(Moves, LargeSumsAreAccurateAndDoNotDependOnThreads) {
+  Context context;
+  for (const Shape& shape : {Shape{1}, Shape{513}, Shape{611, 1}}) {
+    Buffer x = Buffer::random({611, 513}, DType::f32, 0, 1);
+    auto run = [&](int threads) {
+      Buffer y(shape, DType::f32);
+      kernels::sum_to.find(DeviceKind::cpu, DType::f32)(Launch{threads}, y.poison().out(), x.in());
+      return y;
+    };
+    Buffer single = run(1);
+    for (int threads : {2, 3, 5}) EXPECT_TRUE(run(threads) == single) << shape;
+    std::vector<double> exact(size_t(shape.numel()));
+    for (int64_t i = 0; i < x.numel(); ++i) exact[size_t(reference::broadcast_index(x.shape(), shape, i))] += x.get(i);
+    for (int64_t i = 0; i < shape.numel(); ++i) EXPECT_NEAR(single.get(i), exact[size_t(i)], 2e-7 * exact[size_t(i)]);
+  }
+}
+
+}  // namespace
+}  // namespace shardgrad::test

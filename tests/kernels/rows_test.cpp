@@ -1,0 +1,146 @@
+#include <shardgrad/kernels/reference/elementwise.h>
+#include <shardgrad/kernels/reference/rows.h>
+#include <tests/kernels/kernel_case.h>
+
+namespace shardgrad::test {
+namespace {
+
+#define SG_BOTH(name) kernels::name, [](auto... args) { reference::name(args...); }
+
+const Shape kMatrices[] = {{0, 5}, {1, 1}, {3, 2}, {5, 10}, {2, 16}, {4, 33}, {2, 3, 70}, {150, 19}};
+
+DType statistic(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+Shape rows_shape(const Shape& x) { return {x[-1] ? x.numel() / x[-1] : 0}; }
+Shape columns_shape(const Shape& x) { return {x[-1]}; }
+
+TEST(Rows, SoftmaxAndItsBackwardMatchTheReference) {
+  for (DType dtype : kFloats)
+    for (const Shape& shape : kMatrices)
+      for (bool log : {false, true}) {
+        Buffer x = Buffer::random(shape, dtype, -5, 5), dy = Buffer::random(shape, dtype, -1, 1, 3);
+        expect_like_reference(SG_BOTH(softmax), dtype, one(shape, dtype), {6}, x, log);
+        Buffer y(shape, dtype);
+        reference::softmax(y.out(), x.in(), log);
+        expect_like_reference(SG_BOTH(softmax_backward), dtype, one(shape, dtype), {24}, dy, y, log);
+      }
+}
+
+TEST(Rows, SoftmaxOfHugeOrMaskedLogitsStaysFinite) {
+  Buffer x = Buffer::of({2, 3}, DType::f32, {1e30, 1e30, -1e30, -INFINITY, 5, -INFINITY});
+  expect_like_reference(SG_BOTH(softmax), DType::f32, one({2, 3}, DType::f32), {2}, x, false);
+}
+
+TEST(Rows, LayerNormAndItsBackwardMatchTheReference) {
+  for (DType dtype : kFloats)
+    for (const Shape& shape : kMatrices)
+      for (bool affine : {false, true}) {
+        Buffer x = Buffer::random(shape, dtype, -1, 3), none, dy = Buffer::random(shape, dtype, -1, 1, 3);
+        Buffer weight = affine ? Buffer::random(columns_shape(shape), dtype, 0.5, 2, 4) : none;
+        Buffer bias = affine ? Buffer::random(columns_shape(shape), dtype, -1, 1, 5) : none;
+        Buffer mean(rows_shape(shape), statistic(dtype)), rstd = mean, y(shape, dtype);
+        if (shape[-1] > 1)  // one column has no variance: 1/sqrt(eps) magnifies every rounding
+          expect_like_reference(SG_BOTH(layer_norm), dtype, std::array<Buffer, 3>{y, mean, rstd}, {24}, x, weight, bias,
+                                1e-5);
+        reference::layer_norm(y.out(), mean.out(), rstd.out(), x.in(), weight.in(), bias.in(), 1e-1);
+        Buffer dweight(columns_shape(shape), dtype), dbias = dweight;
+        expect_like_reference(SG_BOTH(layer_norm_backward), dtype, std::array<Buffer, 3>{y, dweight, dbias}, {24}, dy,
+                              x, weight, mean, rstd);
+      }
+}
+
+TEST(Rows, BatchNormAndItsBackwardMatchTheReference) {
+  for (DType dtype : kFloats)
+    for (const Shape& shape : {Shape{3, 2}, Shape{5, 10}, Shape{40, 33}, Shape{300, 19}})
+      for (bool affine : {false, true}) {
+        Buffer x = Buffer::random(shape, dtype, -1, 3), none, dy = Buffer::random(shape, dtype, -1, 1, 3);
+        Buffer weight = affine ? Buffer::random(columns_shape(shape), dtype, 0.5, 2, 4) : none;
+        Buffer bias = affine ? Buffer::random(columns_shape(shape), dtype, -1, 1, 5) : none;
+        Buffer mean(columns_shape(shape), statistic(dtype)), rstd = mean, y(shape, dtype);
+        expect_like_reference(SG_BOTH(batch_norm), dtype, std::array<Buffer, 3>{y, mean, rstd}, {24}, x, weight, bias,
+                              1e-2);
+        reference::batch_norm(y.out(), mean.out(), rstd.out(), x.in(), weight.in(), bias.in(), 1e-2);
+        expect_like_reference(SG_BOTH(batch_norm_apply), dtype, one(shape, dtype), {8}, x, mean, rstd, weight, bias);
+        Buffer dweight(columns_shape(shape), dtype), dbias = dweight;
+        expect_like_reference(SG_BOTH(batch_norm_backward), dtype, std::array<Buffer, 3>{y, dweight, dbias}, {24}, dy,
+                              x, weight, mean, rstd);
+      }
+}
+
+TEST(Rows, NormalisationWritesOnlyTheGradientsThatAreWanted) {
+  Shape shape{6, 7};
+  Buffer x = Buffer::random(shape, DType::f32), dy = Buffer::random(shape, DType::f32, -1, 1, 3), none;
+  Buffer dx(shape, DType::f32), dweight({7}, DType::f32), per_row({6}, DType::f32), per_column({7}, DType::f32);
+  for (int64_t i = 0; i < 6; ++i) per_row.set(i, 1 + double(i));
+  for (int64_t i = 0; i < 7; ++i) per_column.set(i, 1 + double(i));
+  using Three = std::array<Buffer, 3>;
+  for (const Three& wanted : {Three{dx, none, none}, Three{none, dweight, none}, Three{none, none, dweight}}) {
+    expect_like_reference(SG_BOTH(layer_norm_backward), DType::f32, wanted, {24}, dy, x, none, per_row, per_row);
+    expect_like_reference(SG_BOTH(batch_norm_backward), DType::f32, wanted, {24}, dy, x, none, per_column, per_column);
+  }
+}
+
+TEST(Rows, MseAndItsBackwardMatchTheReference) {
+  for (DType dtype : kFloats)
+    for (const Shape& shape : kMatrices) {
+      Buffer x = Buffer::random(shape, dtype), target = Buffer::random(shape, dtype, -2, 2, 9);
+      Buffer dloss = Buffer::of({}, statistic(dtype), {0.75});
+      expect_like_reference(SG_BOTH(mse), dtype, one({}, statistic(dtype)), {8}, x, target, 0.5);
+      expect_like_reference(SG_BOTH(mse_backward), dtype, one(shape, dtype), {4}, dloss, x, target, 0.5);
+    }
+}
+
+TEST(Rows, CrossEntropyAndItsBackwardMatchTheReference) {
+  for (DType dtype : kFloats)
+    for (const Shape& shape : {Shape{0, 5}, Shape{1, 1}, Shape{3, 2}, Shape{150, 10}, Shape{7, 33}}) {
+      Buffer x = Buffer::random(shape, dtype, -5, 5);
+      Buffer labels = Buffer::random({shape[0]}, DType::i64, 0, double(shape[1] - 1), 11);
+      if (shape[0] > 2) labels.set(1, -100);
+      Buffer dloss = Buffer::of({}, statistic(dtype), {0.75}), lse({shape[0]}, statistic(dtype)), none;
+      Buffer loss({}, statistic(dtype));
+      kernels::CrossEntropyArgs args{0.5, -100};
+      expect_like_reference(SG_BOTH(cross_entropy), dtype, std::array<Buffer, 2>{loss, lse}, {8}, x, labels, args);
+      expect_like_reference(SG_BOTH(cross_entropy), dtype, std::array<Buffer, 2>{loss, none}, {8}, x, labels, args);
+      reference::cross_entropy(loss.out(), lse.out(), x.in(), labels.in(), args);
+      expect_like_reference(SG_BOTH(cross_entropy_backward), dtype, one(shape, dtype), {8}, dloss, x, lse, labels,
+                            args);
+    }
+}
+
+TEST(Rows, ALabelOutOfRangeIsRefusedNamingRowAndLabel) {
+  Context context;
+  Buffer x = Buffer::random({3, 4}, DType::f32), loss({}, DType::f32), lse({3}, DType::f32), dx = x;
+  Buffer labels = Buffer::labels({0, 4, 1});
+  auto kernel = kernels::cross_entropy.find(DeviceKind::cpu, DType::f32);
+  auto backward = kernels::cross_entropy_backward.find(DeviceKind::cpu, DType::f32);
+  const char* expected = "cross_entropy: the label of row 1 is 4, outside [0, 4) and not ignore_index (-1)";
+  try {
+    kernel(Launch{}, loss.out(), lse.out(), x.in(), labels.in(), {1, -1});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), expected);
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+  }
+  EXPECT_THROW(backward(Launch{}, dx.out(), loss.in(), x.in(), lse.in(), labels.in(), {1, -1}), Error);
+}
+
+TEST(Rows, LargeInputsGiveTheSameBitsForEveryNumberOfThreads) {
+  Shape large{1201, 130};
+  Buffer x = Buffer::random(large, DType::f32, -3, 3), dy = Buffer::random(large, DType::f32, -1, 1, 3), none;
+  Buffer labels = Buffer::random({1201}, DType::i64, 0, 129, 11), loss({}, DType::f32), lse({1201}, DType::f32);
+  Buffer rows({1201}, DType::f32), columns({130}, DType::f32), dloss = Buffer::of({}, DType::f32, {1});
+  kernels::CrossEntropyArgs args{1.0 / 1201, -100};
+  expect_like_reference(SG_BOTH(softmax), DType::f32, one(large, DType::f32), {8}, x, false);
+  expect_like_reference(SG_BOTH(mse), DType::f32, one({}, DType::f32), {8}, x, dy, 0.5);
+  expect_like_reference(SG_BOTH(cross_entropy), DType::f32, std::array<Buffer, 2>{loss, lse}, {8}, x, labels, args);
+  using Three = std::array<Buffer, 3>;
+  expect_like_reference(SG_BOTH(layer_norm), DType::f32, Three{x, rows, rows}, {24}, x, none, none, 1e-5);
+  expect_like_reference(SG_BOTH(batch_norm), DType::f32, Three{x, columns, columns}, {24}, x, none, none, 1e-5);
+  for (int64_t i = 0; i < 1201; ++i) rows.set(i, 0.5);
+  for (int64_t i = 0; i < 130; ++i) columns.set(i, 0.5);
+  Three gradients{x, columns, columns};
+  expect_like_reference(SG_BOTH(layer_norm_backward), DType::f32, gradients, {60}, dy, x, none, rows, rows);
+  expect_like_reference(SG_BOTH(batch_norm_backward), DType::f32, gradients, {60}, dy, x, none, columns, columns);
+}
+
+}  // namespace
+}  // namespace shardgrad::test

@@ -1,0 +1,185 @@
+#include <set>
+
+#include <shardgrad/kernels/reference/rest.h>
+#include <tests/kernels/kernel_case.h>
+
+namespace shardgrad::test {
+namespace {
+
+#define SG_BOTH(name) kernels::name, [](auto... args) { reference::name(args...); }
+
+TEST(Random, UniformNumbersArePureFunctionsOfSeedStreamAndIndex) {
+  for (DType dtype : kFloats)
+    for (int64_t begin : {0, 1, 2, 3, 255, 1000003})
+      for (int64_t n : {0, 1, 5, 255, 256, 257, 1000}) {
+        kernels::RandomArgs args{0x123456789abcdefu, 0xfedcba9876543210u, begin, -0.5, 1.5};
+        expect_like_reference(SG_BOTH(random_uniform), dtype, one({n}, dtype), {2}, args);
+      }
+}
+
+TEST(Random, NormalNumbersArePureFunctionsOfSeedStreamAndIndex) {
+  for (DType dtype : kFloats)
+    for (int64_t begin : {0, 1, 2, 3, 1000003})
+      for (int64_t n : {0, 1, 5, 257, 1000})
+        expect_like_reference(SG_BOTH(random_normal), dtype, one({n}, dtype), {6},
+                              kernels::RandomArgs{7, 9, begin, 1, 2});
+}
+
+TEST(Random, ARangeIsFilledAsTheWholeWouldBe) {
+  Context context;
+  for (DType dtype : kFloats)
+    for (auto* slot : {&kernels::random_uniform, &kernels::random_normal}) {
+      Buffer whole({301}, dtype), parts({301}, dtype);
+      auto kernel = slot->find(DeviceKind::cpu, dtype);
+      kernel(Launch{}, whole.poison().out(), {3, 4, 0, 0, 1});
+      for (int64_t cut : {0, 1, 2, 3, 4, 5, 63, 64, 65, 300}) {
+        char* data = parts.poison().out().as<char>();
+        kernel(Launch{}, {data, {cut}, dtype, 0, true}, {3, 4, 0, 0, 1});
+        kernel(Launch{}, {data + size_t(cut) * size_of(dtype), {301 - cut}, dtype, 0, true}, {3, 4, cut, 0, 1});
+        EXPECT_TRUE(parts == whole) << slot->name() << ' ' << dtype << " cut at " << cut;
+      }
+    }
+}
+
+TEST(Random, UniformNumbersStayBelowTheOpenEnd) {
+  Context context;
+  for (DType dtype : kFloats) {
+    Buffer y({200000}, dtype);
+    kernels::random_uniform.find(DeviceKind::cpu, dtype)(Launch{}, y.out(), {1, 2, 0, 2, 3});
+    double low = 3, high = 2;
+    for (int64_t i = 0; i < y.numel(); ++i) low = std::min(low, y.get(i)), high = std::max(high, y.get(i));
+    EXPECT_GE(low, 2);
+    EXPECT_LT(high, 3) << dtype;
+  }
+}
+
+TEST(Random, MomentsAreThoseOfTheDistribution) {
+  Context context;
+  Buffer y({400000}, DType::f32);
+  auto moments = [&] {
+    double mean = 0, square = 0;
+    for (int64_t i = 0; i < y.numel(); ++i) mean += y.get(i) / 4e5, square += y.get(i) * y.get(i) / 4e5;
+    return std::pair(mean, square - mean * mean);
+  };
+  kernels::random_normal.find(DeviceKind::cpu, DType::f32)(Launch{2}, y.out(), {11, 5, 0, 3, 2});
+  EXPECT_NEAR(moments().first, 3, 0.02);
+  EXPECT_NEAR(moments().second, 4, 0.05);
+  kernels::random_uniform.find(DeviceKind::cpu, DType::f32)(Launch{2}, y.out(), {11, 5, 0, -1, 1});
+  EXPECT_NEAR(moments().first, 0, 0.005);
+  EXPECT_NEAR(moments().second, 1.0 / 3, 0.005);
+}
+
+TEST(Random, DropoutKeepsByPositionOnly) {
+  for (DType dtype : kFloats)
+    for (double p : {0.0, 0.1, 0.5, 0.7})
+      for (int64_t first : {0, 3, 1001})
+        for (int64_t n : {0, 1, 70, 1000})
+          expect_like_reference(SG_BOTH(dropout), dtype, one({n}, dtype), {2}, Buffer::random({n}, dtype),
+                                kernels::DropoutArgs{p, 5, 6, first});
+}
+
+TEST(Random, DropoutOfEverythingIsZero) {
+  Context context;
+  Buffer x = Buffer::random({100}, DType::f32), y({100}, DType::f32);
+  kernels::dropout.find(DeviceKind::cpu, DType::f32)(Launch{}, y.poison().out(), x.in(), {1.0, 5, 6, 0});
+  for (int64_t i = 0; i < 100; ++i) EXPECT_EQ(y.get(i), 0);
+}
+
+// Optimizers update in place: the "outputs" begin as the state.
+template <class SlotType, class Reference, class Args>
+void expect_step(SlotType& slot, const Reference& reference, DType dtype, int64_t n, std::vector<Buffer> state,
+                 const Buffer& g, const Args& args) {
+  Context context;
+  std::vector<Buffer> expected = state, whole = state;
+  auto kernel = slot.find(DeviceKind::cpu, dtype);
+  auto run = [&](const auto& step, std::vector<Buffer>& buffers, int64_t begin, int64_t end) {
+    auto out = [&](size_t k) {
+      OutView view = buffers[k].out();
+      if (!view.defined()) return view;
+      return OutView{view.as<char>() + size_t(begin) * size_of(dtype), {end - begin}, dtype, 0, true};
+    };
+    View grad{g.in().as<char>() + size_t(begin) * size_of(dtype), {end - begin}, dtype, true};
+    if constexpr (std::is_same_v<Args, kernels::SgdArgs>)
+      step(out(0), out(1), grad, args);
+    else
+      step(out(0), out(1), out(2), grad, args);
+  };
+  auto launch = [&](auto... all) { kernel(Launch{2}, all...); };
+  run(reference, expected, 0, n);
+  run(launch, whole, 0, n);
+  for (size_t k = 0; k < state.size(); ++k)
+    if (state[k].defined()) expect_close(whole[k], expected[k], state[k], 0, {4}, concat(slot.name(), ' ', dtype));
+  for (int64_t cut = 0; cut <= n; cut += n > 100 ? 23333 : 1) {
+    std::vector<Buffer> parts = state;
+    run(launch, parts, 0, cut);
+    run(launch, parts, cut, n);
+    ASSERT_TRUE(parts == whole) << slot.name() << ' ' << dtype << " cut at " << cut;
+  }
+}
+
+TEST(Optimizers, SgdFollowsTorchAndGivesTheSameBitsWhereverItIsCut) {
+  for (DType dtype : {DType::f32, DType::f64})
+    for (int64_t n : {0, 1, 17, 67, 70001}) {
+      Buffer p = Buffer::random({n}, dtype), g = Buffer::random({n}, dtype, -1, 1, 3), none;
+      Buffer momentum = Buffer::random({n}, dtype, -1, 1, 4);
+      auto step = [](auto... all) { reference::sgd(all...); };
+      expect_step(kernels::sgd, step, dtype, n, {p, none}, g, kernels::SgdArgs{0.1, 0, 0, 0.01, false, false, 0.5});
+      for (bool nesterov : {false, true})
+        for (bool first : {false, true})
+          expect_step(kernels::sgd, step, dtype, n, {p, momentum}, g,
+                      kernels::SgdArgs{0.1, 0.9, nesterov ? 0 : 0.2, 0.01, nesterov, first, 1});
+    }
+}
+
+TEST(Optimizers, AFirstStepDoesNotReadTheMomentumBuffer) {
+  Context context;
+  Buffer p = Buffer::random({20}, DType::f32), momentum({20}, DType::f32);
+  kernels::sgd.find(DeviceKind::cpu, DType::f32)(Launch{}, p.out(), momentum.poison().out(), p.in(),
+                                                 {0.1, 0.9, 0, 0, false, true, 1});
+  for (int64_t i = 0; i < 20; ++i) EXPECT_TRUE(std::isfinite(p.get(i)) && std::isfinite(momentum.get(i)));
+}
+
+TEST(Optimizers, AdamFollowsTorchAndGivesTheSameBitsWhereverItIsCut) {
+  for (DType dtype : {DType::f32, DType::f64})
+    for (int64_t n : {0, 1, 17, 67, 70001})
+      for (bool decoupled : {false, true}) {
+        Buffer p = Buffer::random({n}, dtype), g = Buffer::random({n}, dtype, -1, 1, 3);
+        Buffer mean = Buffer::random({n}, dtype, -1, 1, 4), square = Buffer::random({n}, dtype, 0, 1, 5);
+        kernels::AdamArgs args{1e-2, 0.9, 0.999, 1e-8, 0.1, decoupled, 1 - std::pow(0.9, 3), 1 - std::pow(0.999, 3),
+                               0.5};
+        expect_step(
+            kernels::adam, [](auto... all) { reference::adam(all...); }, dtype, n, {p, mean, square}, g, args);
+      }
+}
+
+TEST(TreeSum, AddsByNeighboursWhateverTheNumberOfParts) {
+  for (DType dtype : kAll)
+    for (int count = 1; count <= 9; ++count)
+      for (int64_t n : {0, 1, 511, 512, 513, 1100}) {
+        std::vector<Buffer> parts;
+        std::vector<const void*> pointers;
+        for (int k = 0; k < count; ++k) parts.push_back(Buffer::random({n}, dtype, 0, 9, uint32_t(20 + k)));
+        for (const Buffer& part : parts) pointers.push_back(part.in().data);
+        kernels::TreeSumArgs args{pointers.data(), count, dtype};
+        expect_like_reference(SG_BOTH(tree_sum), dtype, one({n}, dtype), {0}, args);
+      }
+}
+
+TEST(TreeSum, AccumulatesNarrowPartsInF32) {
+  Buffer a = Buffer::random({70}, DType::bf16, 0, 1, 1), b = Buffer::random({70}, DType::bf16, 0, 1, 2);
+  const void* pointers[] = {a.in().data, b.in().data, a.in().data};
+  kernels::TreeSumArgs args{pointers, 3, DType::bf16};
+  expect_like_reference(SG_BOTH(tree_sum), DType::f32, one({70}, DType::f32), {0}, args);
+  expect_like_reference(SG_BOTH(tree_sum), DType::bf16, one({70}, DType::bf16), {0}, args);
+}
+
+TEST(TreeSum, ThePartsMayContainTheDestination) {
+  Context context;
+  Buffer a = Buffer::random({2000}, DType::f32, 0, 1, 1), b = Buffer::random({2000}, DType::f32, 0, 1, 2), y = b;
+  const void* pointers[] = {a.in().data, y.in().data};
+  kernels::tree_sum.find(DeviceKind::cpu, DType::f32)(Launch{}, y.out(), {pointers, 2, DType::f32});
+  for (int64_t i = 0; i < 2000; ++i) ASSERT_EQ(float(y.get(i)), float(a.get(i)) + float(b.get(i)));
+}
+
+}  // namespace
+}  // namespace shardgrad::test
