@@ -1,0 +1,43 @@
+#include <shardgrad/optim/schedule.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include <shardgrad/core/error.h>
+
+namespace shardgrad::optim {
+
+/// How far step is on the way from 0 to the last of `steps`: 0 to 1.
+static double progress(int64_t step, int64_t steps) {
+  return steps == 1 ? 1 : std::clamp(double(step) / double(steps - 1), 0.0, 1.0);
+}
+
+Schedule constant() {
+  return [](int64_t) { return 1.0; };
+}
+
+Schedule linear(int64_t steps, double final) {
+  SG_CHECK(steps >= 1, "linear schedule: ", steps, " steps; at least 1 is needed");
+  return [=](int64_t step) { return 1 + (final - 1) * progress(step, steps); };
+}
+
+Schedule cosine(int64_t steps, double final) {
+  SG_CHECK(steps >= 1, "cosine schedule: ", steps, " steps; at least 1 is needed");
+  return
+      [=](int64_t step) { return final + (1 - final) * (1 + std::cos(std::numbers::pi * progress(step, steps))) / 2; };
+}
+
+Schedule staircase(int64_t every, double factor) {
+  SG_CHECK(every >= 1, "staircase schedule: every ", every, " steps; at least 1 is needed");
+  return [=](int64_t step) { return std::pow(factor, double(step / every)); };
+}
+
+Schedule warmup(int64_t steps, Schedule after) {
+  SG_CHECK(steps >= 0, "warm-up: ", steps, " steps are not possible");
+  return [=, after = std::move(after)](int64_t step) {
+    return step < steps ? double(step + 1) / double(steps) : after(step - steps);
+  };
+}
+
+}  // namespace shardgrad::optim

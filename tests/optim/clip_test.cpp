@@ -1,0 +1,94 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include <shardgrad/autograd/node.h>
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/core/context.h>
+#include <shardgrad/optim/clip.h>
+#include <shardgrad/optim/sgd.h>
+
+namespace shardgrad {
+namespace {
+
+NamedParameter with_gradient(const std::string& name, const std::vector<float>& gradient) {
+  Tensor tensor = zeros({int64_t(gradient.size())}).set_requires_grad();
+  tensor.set_grad(from_vector(gradient, tensor.shape()));
+  return {name, tensor};
+}
+
+TEST(Clip, I14_TheNormIsThatOfAllGradientsJoined) {
+  Context context;
+  std::vector<float> a(100), b(7);
+  double square = 0;
+  for (size_t i = 0; i < a.size(); ++i) a[i] = float(std::sin(double(i)));
+  for (size_t i = 0; i < b.size(); ++i) b[i] = float(3 * std::cos(double(i)));
+  for (float v : a) square += double(v) * v;
+  for (float v : b) square += double(v) * v;
+  NamedParameter none{"c", zeros({3}).set_requires_grad()};
+  EXPECT_NEAR(optim::grad_norm(std::vector{with_gradient("a", a), with_gradient("b", b), none}), std::sqrt(square),
+              1e-12);
+}
+
+TEST(Clip, TheTreeFollowsNamesNotTheOrderGiven) {
+  Context context;
+  // In f64, (1e16 + 1) + 1 is 1e16, 1e16 + (1 + 1) is not.
+  auto big = with_gradient("a", {1e8f}), one = with_gradient("b", {1}), two = with_gradient("c", {1}),
+       three = with_gradient("d", {1});
+  double norm = optim::grad_norm(std::vector{big, one, two, three});
+  EXPECT_EQ(norm, optim::grad_norm(std::vector{two, big, three, one}));
+  EXPECT_EQ(norm, std::sqrt((1e16 + 1) + 2));
+}
+
+TEST(Clip, BlocksAreSummedAsTreesOfPairs) {
+  EXPECT_EQ(optim::tree_sum({}), 0);
+  EXPECT_EQ(optim::tree_sum({1, 2, 3}), 6);
+  EXPECT_EQ(optim::tree_sum({1e16, 1, 1}), (1e16 + 1) + 1);
+  EXPECT_EQ(optim::tree_sum({1e16, 1, 1, 1}), (1e16 + 1) + 2);
+  Context context;
+  std::vector<double> blocks = optim::block_squares(full({70}, 2));
+  EXPECT_EQ(blocks, (std::vector<double>{128, 128, 24}));
+}
+
+TEST(Clip, ManyLargeValuesOf16BitsStayFinite) {
+  Context context;
+  Tensor w = zeros({64}, DType::f16).set_requires_grad();
+  w.set_grad(full({64}, 1000, DType::f16));
+  EXPECT_EQ(optim::grad_norm(std::vector{NamedParameter{"w", w}}), 8000);
+}
+
+TEST(Clip, TheFactorBoundsTheNormAndLeavesSmallOnesAlone) {
+  Context context;
+  EXPECT_EQ(optim::clip_factor(0.5, 1), 1);
+  EXPECT_DOUBLE_EQ(optim::clip_factor(4, 2), 2 / (4 + 1e-6));
+  EXPECT_THROW(optim::clip_factor(NAN, 1), Error);
+  EXPECT_THROW(optim::clip_factor(INFINITY, 1), Error);
+  EXPECT_THROW(optim::clip_factor(1, 0), Error);
+  auto w = with_gradient("w", {3, 4});
+  optim::SGD optimizer({w}, {.lr = 1});
+  optimizer.step(optim::clip_factor(optim::grad_norm(std::vector{w}), 1));
+  EXPECT_NEAR(w.tensor.to_vector<float>()[0], -0.6, 1e-6);
+}
+
+TEST(Clip, ASumOverRanksMayBePassedIn) {
+  Context context;
+  EXPECT_EQ(optim::grad_norm(std::vector{with_gradient("w", {3})}, [](double square) { return square + 16; }), 5);
+}
+
+TEST(Clip, AShardedGradientIsRefused) {
+  struct Elsewhere final : GradSink {
+    Out open() override { return {}; }
+    void ready() override {}
+    Tensor grad() const override { return {}; }
+    void clear() override {}
+    std::span<const LocalRange> local_ranges() override { return {}; }
+    void written() override {}
+  };
+  Context context;
+  Tensor w = zeros({2}).set_requires_grad();
+  leaf_of(w).set_sink(std::make_shared<Elsewhere>());
+  EXPECT_THROW(optim::grad_norm(std::vector{NamedParameter{"w", w}}), Error);
+}
+
+}  // namespace
+}  // namespace shardgrad
