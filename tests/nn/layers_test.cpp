@@ -57,6 +57,16 @@ TEST(Sequential, RunsItsModulesInTurn) {
   EXPECT_EQ(y.to_vector<float>(), by_hand.to_vector<float>());
 }
 
+TEST(Sequential, WhatIsAddedAfterMakeIsFilledUnderItsFullName) {
+  Context context;
+  auto model = nn::make<nn::Sequential>();
+  model->add<nn::Linear>(4, 4).add<nn::Linear>(4, 4);
+  model(ones({1, 4}));
+  nn::StateDict state = model->state_dict();
+  EXPECT_EQ(state.at("1.weight").name(), "1.weight");
+  EXPECT_NE(state.at("0.weight").to_vector<float>(), state.at("1.weight").to_vector<float>());
+}
+
 TEST(Sequential, RunsHooksOfItsModules) {
   Context context;
   auto model = nn::make<nn::Sequential>();

@@ -267,6 +267,27 @@ TEST(Module, DeferredValuesEqualThoseFilledInPieces) {
   EXPECT_EQ(whole, joined);
 }
 
+TEST(Module, ASubmoduleFilledByItselfHasTheValuesOfTheWholeModel) {
+  Context context;
+  auto model = nn::make<Stack>(), part = nn::make<Stack>();
+  model->materialize();
+  (*part->layers)[1]->up->materialize();
+  EXPECT_EQ((*model->layers)[1]->up->weight.to_vector<float>(), (*part->layers)[1]->up->weight.to_vector<float>());
+}
+
+TEST(Module, AModuleMadeByItselfMayBecomePartOfAModel) {
+  struct Uses : nn::Module {
+    nn::Child<nn::Linear> fc;
+    explicit Uses(const nn::Child<nn::Linear>& made) : fc(share("fc", made)) {}
+    Tensor forward(const Tensor& x) { return fc(x); }
+  };
+  Context context;
+  auto model = nn::make<Uses>(nn::make<nn::Linear>(2, 2));
+  EXPECT_EQ(names_of(model->named_parameters()), (Names{"fc.weight", "fc.bias"}));
+  model(ones({1, 2}));
+  EXPECT_EQ(model->fc->weight.name(), "fc.weight");
+}
+
 TEST(Module, ValuesDependOnSeedAndNameOnly) {
   auto weights = [](uint64_t seed) {
     Context context({.seed = seed});

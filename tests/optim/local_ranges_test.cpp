@@ -109,6 +109,23 @@ TEST(LocalRanges, AParameterThatMissedAStepIsUpdatedByItselfFromThenOn) {
   EXPECT_EQ(optimizer.lengths, (std::vector<int64_t>{64, 96, 64, 32, 96}));
 }
 
+TEST(LocalRanges, GradientsOrStateThatLieElsewhereCutTheRun) {
+  Context context;
+  Shard shard(kSizes, 0, 192);
+  shard.sinks[2]->ranges[0].grad = zeros({64});
+  Watched optimizer(shard.parameters);
+  optimizer.step();
+  EXPECT_EQ(optimizer.lengths, (std::vector<int64_t>{96, 64, 32}));
+
+  Shard late(kSizes, 0, 192);
+  std::vector<LocalRange> ranges = std::exchange(late.sinks[1]->ranges, {});
+  Watched grown(late.parameters);
+  grown.state_slices();
+  late.sinks[1]->ranges = ranges;
+  grown.step();
+  EXPECT_EQ(grown.lengths, (std::vector<int64_t>{64, 32, 96}));
+}
+
 template <class Optimizer, class Options> std::vector<float> updated(bool merged, Options options, int64_t cut) {
   std::vector<float> joined;
   for (auto [begin, end] : {std::pair<int64_t, int64_t>{0, cut}, {cut, 192}}) {
