@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 #include <shardgrad/kernels/table.h>
 
@@ -127,5 +128,8 @@ struct TreeSumArgs {
 };
 extern Slot<OutView, TreeSumArgs> tree_sum;
 // clang-format on
+
+/// Every slot declared above, for tests and listings.
+std::span<const SlotBase* const> all_slots();
 
 }  // namespace shardgrad::kernels

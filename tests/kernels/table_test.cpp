@@ -1,0 +1,57 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <shardgrad/kernels/cpu/loops.h>
+#include <shardgrad/kernels/ops.h>
+
+namespace shardgrad::test {
+namespace {
+
+std::vector<std::string> slots_without(DeviceKind device, DType dtype) {
+  std::vector<std::string> missing;
+  for (const SlotBase* slot : kernels::all_slots())
+    if (!slot->has(device, dtype)) missing.push_back(slot->name());
+  std::sort(missing.begin(), missing.end());
+  return missing;
+}
+
+TEST(Table, EverySlotHasACpuKernelForF32AndF64) {
+  EXPECT_GT(kernels::all_slots().size(), 50u);
+  EXPECT_EQ(slots_without(DeviceKind::cpu, DType::f32), std::vector<std::string>());
+  EXPECT_EQ(slots_without(DeviceKind::cpu, DType::f64), std::vector<std::string>());
+  EXPECT_EQ(slots_without(DeviceKind::acc, DType::f32), std::vector<std::string>());
+}
+
+TEST(Table, OnlyOptimizersLackKernelsForHalves) {
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    EXPECT_EQ(slots_without(DeviceKind::cpu, dtype), (std::vector<std::string>{"adam", "sgd"}));
+  }
+}
+
+TEST(Table, AMissingKernelIsNamed) {
+  try {
+    kernels::adam.find(DeviceKind::cpu, DType::u8);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::missing);
+    EXPECT_STREQ(error.what(), "adam: there is no kernel for device cpu and dtype u8");
+  }
+}
+
+TEST(Table, EveryLoopTableIsComplete) {
+  for (Isa isa : {Isa::plain, Isa::avx2, Isa::avx512}) {
+    const cpu::Loops* loops = cpu::loops_of(isa);
+    if (!loops) continue;
+    for (const auto& row : loops->elementwise.unary)
+      for (auto loop : row) EXPECT_NE(loop, nullptr) << name_of(isa);
+    for (const auto& row : loops->elementwise.binary)
+      for (auto loop : row) EXPECT_NE(loop, nullptr) << name_of(isa);
+  }
+  EXPECT_EQ(cpu::loops_of(best_isa()), &cpu::loops());
+}
+
+}  // namespace
+}  // namespace shardgrad::test

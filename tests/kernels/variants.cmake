@@ -1,0 +1,17 @@
+# The kernels' tests once more for each lower instruction set and for the own matrix product; what each machine's best
+# gives is tested by the entries of test_kernels itself.
+foreach(variant SHARDGRAD_ISA=plain SHARDGRAD_ISA=avx2 SHARDGRAD_GEMM=own)
+  string(REGEX REPLACE ".*=" "" value ${variant})
+  add_test(NAME kernels.${value} COMMAND test_kernels --gtest_brief=1)
+  set_tests_properties(kernels.${value} PROPERTIES LABELS fast TIMEOUT 300 ENVIRONMENT ${variant})
+endforeach()
+
+# Hot loops may export their tables only: an inline function compiled for AVX-512 must not become the program's copy.
+find_program(NM nm)
+if(NM AND NOT SHARDGRAD_SANITIZE AND TARGET shardgrad_avx512)
+  add_test(NAME kernels.hot_loops_export_no_shared_code
+           COMMAND sh ${CMAKE_CURRENT_LIST_DIR}/no_shared_code.sh ${NM} $<TARGET_OBJECTS:shardgrad_avx2>
+                   $<TARGET_OBJECTS:shardgrad_avx512>
+           COMMAND_EXPAND_LISTS)
+  set_tests_properties(kernels.hot_loops_export_no_shared_code PROPERTIES LABELS fast)
+endif()
