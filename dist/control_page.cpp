@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <sstream>
 
 namespace shardgrad::dist {
@@ -45,14 +44,11 @@ bool ControlPage::claim_cause(int rank, int code, const std::string& text) const
   return true;
 }
 
-void announce(const ControlPage& page, const std::string& path) {
+void announce(const ControlPage& page) {
   uint32_t nobody = 0;
   if (!page.header().printed.compare_exchange_strong(nobody, 1)) return;
   std::string line = "shardgrad: " + page.cause() + "\n";
-  if (!path.empty())
-    std::ofstream(path) << page.header().code.load() << ' ' << line;
-  else
-    std::fwrite(line.data(), 1, line.size(), stderr);  // in one piece: other ranks may write, too
+  std::fwrite(line.data(), 1, line.size(), stderr);  // in one piece: other ranks may write, too
 }
 
 ControlPage make_private_page(int ranks) {

@@ -12,7 +12,7 @@ namespace shardgrad::dist {
 /// A collective between its check and its end: what is recorded, and how to move it.
 struct ProcessGroup::Operation {
   const char* op;
-  std::vector<Tensor> tensors;  // kept until the collective is done
+  std::vector<Tensor> tensors;
   std::vector<Access> accesses;
   int64_t elements = 0, bytes_sent = 0;
   int root = -1;
@@ -43,6 +43,10 @@ ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::shared_ptr
 ProcessGroup::~ProcessGroup() {
   // An exception passes: this rank will not make the calls its peers would wait for, nor wait for theirs.
   if (std::uncaught_exceptions() > exceptions_) transport_->abandon();
+  try {
+    stream_->synchronize();
+  } catch (...) {  // NOLINT: whoever waits for the failed collective gets its error; a destructor has no caller
+  }
   stream_.reset();
   control_->close_lane(lane_);
 }
@@ -189,9 +193,21 @@ Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options)
     context_.recorder().end(record);
     return Work();
   }
+  forget_finished();
+  auto state = std::make_shared<Work::State>();
+  state->tensors = std::move(operation.tensors);
   auto work = [this, operation = std::move(operation), place, record] { run(operation, place, record); };
   stream_->run(op, std::move(work), accesses);
-  return Work(stream_->record());
+  state->event = stream_->record();
+  if (!stream_->is_inline()) in_flight_.push_back(state);
+  return Work(std::move(state));
+}
+
+void ProcessGroup::forget_finished() {
+  while (!in_flight_.empty() && (in_flight_.front()->tensors.empty() || in_flight_.front()->event.done())) {
+    Work(in_flight_.front()).host_wait();
+    in_flight_.pop_front();
+  }
 }
 
 void ProcessGroup::run(const Operation& operation, const Place& place, uint64_t record) {

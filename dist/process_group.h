@@ -10,6 +10,7 @@
 // Sums have one order on every transport and rank (dist/tree_sum.h), so the results are the same bits.
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -38,20 +39,33 @@ struct CollectiveOptions {
   std::optional<Event> after;
 };
 
-/// A queued collective. Copyable; a default-constructed one is done.
+/// A queued collective. Copyable; a default-constructed one is done. It keeps its tensors alive until somebody waits
+/// for it, so that their memory is given back in the order of whoever waited, not of the group's stream.
 class Work {
  public:
+  struct State {
+    Event event;
+    std::vector<Tensor> tensors;
+  };
   Work() = default;
-  explicit Work(Event event) : event_(std::move(event)) {}
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
   /// Work queued on `stream` from now on starts after this collective.
-  void wait(Stream& stream) const { stream.wait(event_); }
+  void wait(Stream& stream) const {
+    if (!state_) return;
+    stream.wait(state_->event);
+    state_->tensors.clear();
+  }
   /// Blocks the calling thread; throws the collective's failure, or the job's.
-  void host_wait() const { event_.host_wait(); }
-  bool done() const { return event_.done(); }
-  const Event& event() const { return event_; }
+  void host_wait() const {
+    if (!state_) return;
+    state_->event.host_wait();
+    state_->tensors.clear();
+  }
+  bool done() const { return !state_ || state_->event.done(); }
+  Event event() const { return state_ ? state_->event : Event(); }
 
  private:
-  Event event_;
+  std::shared_ptr<State> state_;
 };
 
 struct GroupOptions {
@@ -111,6 +125,7 @@ class ProcessGroup {
   void run(const Operation& operation, const Place& place, uint64_t record);
   std::string who(const char* op, const Label& label) const;
   std::vector<int64_t> share(const std::vector<int64_t>& mine, const char* what);
+  void forget_finished();
   void wait_before(const CollectiveOptions& options, Device device);
 
   Context& context_;
@@ -124,7 +139,8 @@ class ProcessGroup {
   int splits_ = 0;
   int exceptions_;
   Ref<Allocator> memory_;
-  std::unique_ptr<Stream> stream_;  // last: drained before anything above goes
+  std::deque<std::shared_ptr<Work::State>> in_flight_;  // nobody may have waited for these yet
+  std::unique_ptr<Stream> stream_;                      // last: drained before anything above goes
 };
 
 }  // namespace shardgrad::dist

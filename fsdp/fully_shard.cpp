@@ -1,0 +1,166 @@
+#include <shardgrad/fsdp/fully_shard.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace shardgrad::fsdp {
+namespace {
+
+// One future unit: a module and the parameters below it that no deeper unit takes.
+struct Planned {
+  nn::Module* module;
+  std::vector<nn::Parameter*> parameters;
+};
+
+// Assigns every parameter to the deepest unit that contains all modules using it: a tied parameter whose users lie in
+// different units belongs to the unit around them.
+class Planner {
+ public:
+  Planner(nn::Module& root, const WrapPolicy& wrap) : root_(root), wrap_(wrap) { count(root); }
+
+  std::vector<Planned> plan() {
+    visit(root_);
+    if (!planned_.empty() && planned_.back().module == &root_)  // visited last, comes first
+      std::ranges::rotate(planned_, planned_.end() - 1);
+    return std::move(planned_);
+  }
+
+ private:
+  using Key = const Tensor::Impl*;
+  struct Found {
+    nn::Parameter* parameter;
+    int uses;
+  };
+  static Key key(const nn::Parameter& parameter) { return &parameter.tensor.impl(); }
+
+  void count(nn::Module& module) {
+    if (!seen_.insert(&module).second) return;
+    for (const auto& own : module.own_parameters()) ++uses_[key(*own.object)];
+    for (const auto& child : module.children()) count(*child.object);
+  }
+
+  // The parameters at and below `module` that no unit has taken, in order, each with the uses seen so far.
+  std::vector<Found> visit(nn::Module& module) {
+    seen_.erase(&module);
+    std::vector<Found> found;
+    auto add = [&](nn::Parameter* parameter, int uses) {
+      auto same = [&](const Found& f) { return key(*f.parameter) == key(*parameter); };
+      auto it = std::ranges::find_if(found, same);
+      if (it == found.end())
+        found.push_back({parameter, uses});
+      else
+        it->uses += uses;
+    };
+    for (const auto& own : module.own_parameters()) add(own.object.get(), 1);
+    for (const auto& child : module.children())
+      if (seen_.contains(child.object.get()))
+        for (const Found& f : visit(*child.object)) add(f.parameter, f.uses);
+    return take(module, std::move(found));
+  }
+
+  std::vector<Found> take(nn::Module& module, std::vector<Found> found) {
+    auto complete = [&](const Found& f) { return f.uses == uses_[key(*f.parameter)]; };
+    int64_t numel = 0;
+    for (const Found& f : found)
+      if (complete(f)) numel += f.parameter->tensor.numel();
+    bool is_root = &module == &root_;
+    if (numel == 0 || !(is_root || wrap_(module, numel))) return found;
+    Planned planned{&module, {}};
+    std::vector<Found> rest;
+    for (const Found& f : found) {
+      if (complete(f))
+        planned.parameters.push_back(f.parameter);
+      else
+        rest.push_back(f);
+    }
+    planned_.push_back(std::move(planned));
+    return rest;
+  }
+
+  nn::Module& root_;
+  const WrapPolicy& wrap_;
+  std::map<Key, int> uses_;
+  std::set<nn::Module*> seen_;
+  std::vector<Planned> planned_;
+};
+
+WrapPolicy direct_children_of(nn::Module& root) {
+  std::set<const nn::Module*> children;
+  for (const auto& child : root.children()) children.insert(child.object.get());
+  return [children](const nn::Module& module, int64_t) { return children.contains(&module); };
+}
+
+std::string unit_name(const nn::Module& module, const nn::Module& root) {
+  return &module == &root ? "root" : module.full_name();
+}
+
+uint64_t mix(uint64_t hash, std::string_view text) {
+  for (char c : text) hash = (hash ^ uint8_t(c)) * 0x100000001b3;
+  return hash;
+}
+
+}  // namespace
+
+Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
+    : group_(group), schedule_(config, context().recorder()) {
+  SG_CHECK(config.prefetch >= 0, "fully_shard: prefetch is ", config.prefetch, "; it must be 0 or more");
+  SG_CHECK(config.prefetch_bytes >= 0, "fully_shard: prefetch_bytes is ", config.prefetch_bytes,
+           "; it must be 0 (no bound) or more");
+  root.complete_names();
+  WrapPolicy wrap = config.wrap ? config.wrap : direct_children_of(root);
+  std::vector<std::unique_ptr<Unit>> units;
+  for (Planned& planned : Planner(root, wrap).plan()) {
+    for (const nn::Parameter* parameter : planned.parameters)
+      SG_CHECK(is_floating(parameter->tensor.dtype()), "fully_shard: parameter '", parameter->full_name, "' has dtype ",
+               parameter->tensor.dtype(), "; only floating parameters are sharded");
+    bool is_root = planned.module == &root;
+    units.push_back(std::make_unique<Unit>(unit_name(*planned.module, root), planned.parameters, group,
+                                           config.strategy != Strategy::ddp, is_root,
+                                           [this](Unit& unit) { schedule_.after_last_grad(unit); }));
+    modules_.push_back(planned.module);
+  }
+  for (const auto& unit : units)
+    for (const auto& flat : unit->flat_params())
+      for (size_t i = 0; i < flat->slices().size(); ++i) index_[flat->slices()[i].name] = {unit.get(), flat.get(), i};
+  schedule_.set_units(std::move(units));
+  check_same_on_all_ranks();
+}
+
+// Ranks that disagree would hang or mix up weights later; they are refused here, before the first step.
+void Sharded::check_same_on_all_ranks() const {
+  std::ostringstream structure;
+  structure << name_of(config().strategy) << ' ' << config().prefetch << ' ' << config().prefetch_bytes;
+  for (const auto& unit : units())
+    for (const auto& flat : unit->flat_params())
+      for (const Slice& slice : flat->slices())
+        structure << '\n'
+                  << unit->name() << ' ' << slice.name << ' ' << slice.shape << flat->dtype() << flat->trainable();
+  auto mine = int64_t(mix(0xcbf29ce484222325, structure.str()));
+  Tensor all = empty({group_.size()}, {DType::i64, kCpu});
+  group_.all_gather(all, from_vector<int64_t>({mine}, {1}, {DType::i64, kCpu}), {{"", "fully_shard"}}).host_wait();
+  std::vector<int64_t> hashes = all.to_vector<int64_t>();
+  for (int rank = 0; rank < group_.size(); ++rank)
+    SG_CHECK(hashes[size_t(rank)] == hashes[0], "fully_shard: rank ", group_.global_rank(rank), " and rank ",
+             group_.global_rank(0), " have different models or sharding options; build the same on every rank");
+}
+
+std::shared_ptr<Sharded> fully_shard(nn::Module& module, dist::ProcessGroup& group, Config config) {
+  for (const NamedParameter& parameter : module.named_parameters())
+    SG_CHECK(parameter.tensor.storage()->tag().unit == 0, "fully_shard: '", parameter.name,
+             "' is sharded already; shard a model once, at its root");
+  auto sharded = std::make_shared<Sharded>(module, group, std::move(config));
+  Schedule& schedule = sharded->schedule_;
+  module.add_forward_pre_hook([sharded](nn::Module&, std::span<Tensor>) { sharded->schedule_.begin_forward(); });
+  for (size_t i = 0; i < sharded->modules_.size(); ++i) {
+    Unit& unit = *schedule.units()[i];
+    nn::Module& owner = *sharded->modules_[i];
+    owner.add_forward_pre_hook([&schedule, &unit](nn::Module&, std::span<Tensor>) { schedule.before_forward(unit); });
+    owner.add_forward_hook(
+        [&schedule, &unit](nn::Module&, std::span<const Tensor> outputs) { schedule.after_forward(unit, outputs); });
+  }
+  module.add_forward_hook([&schedule](nn::Module&, std::span<const Tensor>) { schedule.end_forward(); });
+  return sharded;
+}
+
+}  // namespace shardgrad::fsdp

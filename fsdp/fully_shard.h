@@ -1,0 +1,71 @@
+#pragma once
+// The way in: fully_shard(model, group, config) shards a model in place. Names, types, state-dict keys and the code
+// that calls the model stay as they are; build the optimizer afterwards.
+//
+//     auto model = nn::make<Mlp>();
+//     auto sharded = fsdp::fully_shard(model.module(), group, {.strategy = fsdp::Strategy::zero3});
+//     optim::AdamW optimizer(model->named_parameters(), {.lr = 1e-3});
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <shardgrad/fsdp/config.h>
+#include <shardgrad/fsdp/schedule.h>
+
+namespace shardgrad::fsdp {
+
+/// Where one parameter lives: which flat parameter, and which elements of it.
+struct Location {
+  Unit* unit = nullptr;
+  FlatParam* flat = nullptr;
+  size_t slice = 0;
+};
+
+/// A sharded model's units and schedule. Lives as long as the module's hooks.
+class Sharded {
+ public:
+  Sharded(nn::Module& root, dist::ProcessGroup& group, Config config);
+  dist::ProcessGroup& group() const { return group_; }
+  const Config& config() const { return schedule_.config(); }
+  std::span<const std::unique_ptr<Unit>> units() const { return schedule_.units(); }
+  /// Parameter name → location.
+  const std::map<std::string, Location>& index() const { return index_; }
+
+ private:
+  friend std::shared_ptr<Sharded> fully_shard(nn::Module&, dist::ProcessGroup&, Config);
+  void check_same_on_all_ranks() const;
+  dist::ProcessGroup& group_;
+  Schedule schedule_;
+  std::vector<nn::Module*> modules_;  // of the units, in their order
+  std::map<std::string, Location> index_;
+};
+
+/// Shards `module` over `group` in place. Throws Error(input) when the module is sharded already, when a parameter is
+/// not floating, or when ranks disagree about structure or options.
+std::shared_ptr<Sharded> fully_shard(nn::Module& module, dist::ProcessGroup& group, Config config = {});
+
+/// In this scope every parameter is whole and readable. With `write_back`, changes are kept at the end: each rank keeps
+/// its own part, and edits that differ between ranks are refused. Do not run forward or backward inside.
+class SummonFullParams {
+ public:
+  explicit SummonFullParams(Sharded& sharded, bool write_back = false);
+  ~SummonFullParams() noexcept(false);
+  SummonFullParams(const SummonFullParams&) = delete;
+
+ private:
+  Sharded& sharded_;
+  bool write_back_;
+  int exceptions_;
+};
+
+/// All parameters with their original names and shapes, as copies on the cpu, gathered one unit at a time. A
+/// collective: every rank calls it; ranks other than 0 get an empty map with `rank0_only`. Buffers are the module's
+/// business.
+std::map<std::string, Tensor> full_state_dict(Sharded& sharded, bool rank0_only = true);
+/// Each rank takes its part of whole parameters. Throws Error(input) listing missing, unknown and misshapen names
+/// before anything is changed.
+void load_full_state_dict(Sharded& sharded, const std::map<std::string, Tensor>& state);
+
+}  // namespace shardgrad::fsdp

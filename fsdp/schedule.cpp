@@ -1,0 +1,127 @@
+#include <shardgrad/fsdp/schedule.h>
+
+#include <algorithm>
+
+namespace shardgrad::fsdp {
+
+// Full gradients being sent at a time; one more waits for the oldest.
+static constexpr size_t kReductionsInFlight = 2;
+
+std::span<Unit* const> Schedule::Order::advance(Unit& unit, int count) {
+  current.push_back(&unit);
+  auto here = std::find(last.begin() + std::ptrdiff_t(cursor), last.end(), &unit);
+  if (here == last.end()) return {};  // not where it was last time: nothing is expected
+  cursor = size_t(here - last.begin()) + 1;
+  return std::span(last).subspan(cursor, std::min(size_t(count), last.size() - cursor));
+}
+
+void Schedule::Order::restart() {
+  if (!current.empty()) last = std::exchange(current, {});
+  cursor = 0;
+}
+
+void Schedule::begin_forward() {
+  if (in_forward_ || in_backward_) recover();
+  in_forward_ = true;
+  if (!context().grad_enabled()) return eval_.restart();
+  forward_.restart();
+  if (!finished_.empty()) last_finished_ = std::exchange(finished_, {});
+}
+
+void Schedule::before_forward(Unit& unit) { gather(unit, "forward", context().grad_enabled() ? forward_ : eval_); }
+
+void Schedule::after_forward(Unit& unit, std::span<const Tensor> outputs) {
+  bool backward_follows = false;
+  for (const Tensor& output : outputs) {
+    Node* node = context().grad_enabled() ? node_of(output) : nullptr;
+    if (!node || output.is_leaf()) continue;
+    backward_follows = true;
+    node->add_pre_hook([this, &unit] { before_backward(unit); });
+  }
+  if (!keep(unit, backward_follows)) release(unit, "forward");
+}
+
+bool Schedule::keep(Unit& unit, bool backward_follows) {
+  if (!backward_follows) return false;
+  if (unit.is_root()) return true;
+  finished_.push_back(&unit);
+  bool last = finished_.size() == last_finished_.size() && last_finished_.back() == &unit;
+  return last || config_.strategy == Strategy::zero2;
+}
+
+void Schedule::before_backward(Unit& unit) {
+  begin_backward();
+  gather(unit, "backward", backward_);
+}
+
+void Schedule::begin_backward() {
+  if (std::exchange(in_backward_, true)) return;
+  on_backward_end([this] { end_backward(); });
+  backward_.restart();
+  if (!backward_.last.empty()) return;
+  // The first backward: expect the reverse of the order in which units finished forward.
+  if (!units_.empty() && units_[0]->is_root()) backward_.last.push_back(units_[0].get());
+  backward_.last.insert(backward_.last.end(), finished_.rbegin(), finished_.rend());
+}
+
+void Schedule::after_last_grad(Unit& unit) {
+  begin_backward();
+  unit.reduce_grads();
+  reducing_.push_back(&unit);
+  // A frozen parameter of the unit may still be read by backward further down; it is released at the end.
+  bool frozen = std::ranges::any_of(unit.flat_params(), [](const auto& flat) { return !flat->trainable(); });
+  if (!frozen) release(unit, "backward");
+  while (reducing_.size() > kReductionsInFlight) {
+    reducing_.front()->finish_reduce();
+    reducing_.pop_front();
+  }
+}
+
+void Schedule::end_backward() {
+  for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit)
+    if ((*unit)->has_open_grads()) after_last_grad(**unit);
+  for (Unit* unit : std::exchange(reducing_, {})) unit->finish_reduce();
+  for (auto& unit : units_) {
+    release(*unit, "backward");
+    SG_ASSERT(!unit->split() || unit->state() == UnitState::sharded, "unit '", unit->name(), "' is ",
+              name_of(unit->state()), " at the end of backward");
+  }
+  ahead_.clear();
+  in_backward_ = false;
+}
+
+void Schedule::gather(Unit& unit, const char* phase, Order& order) {
+  std::erase(ahead_, &unit);
+  std::span<Unit* const> next = order.advance(unit, config_.prefetch);
+  unit.unshard(phase);
+  size_t bytes = 0;
+  for (Unit* started : ahead_) bytes += started->full_bytes();
+  for (Unit* candidate : next) {
+    if (candidate == &unit || candidate->state() != UnitState::sharded) continue;
+    bytes += candidate->full_bytes();
+    if (config_.prefetch_bytes > 0 && bytes > size_t(config_.prefetch_bytes)) break;
+    candidate->unshard(phase);
+    ahead_.push_back(candidate);
+  }
+  unit.wait();
+}
+
+void Schedule::release(Unit& unit, const char* phase) {
+  if (!unit.split() || unit.state() == UnitState::sharded) return;
+  unit.reshard();
+  recorder_.instant({.op = "reshard", .unit = unit.name(), .phase = phase});
+}
+
+void Schedule::recover() {
+  for (auto& unit : units_) unit->recover();
+  for (Order* order : {&forward_, &eval_, &backward_}) {
+    order->current.clear();
+    order->cursor = 0;
+  }
+  finished_.clear();
+  ahead_.clear();
+  reducing_.clear();
+  in_forward_ = in_backward_ = false;
+}
+
+}  // namespace shardgrad::fsdp

@@ -1,0 +1,72 @@
+#pragma once
+// When units are gathered, released and reduced. For a root with three blocks, from the second step on (AG gathers,
+// RS reduce-scatters, "free" releases the gathered parameters):
+//
+//     forward    AG root, AG b0, AG b1, free b0, AG b2, free b1
+//     backward   AG b1, RS b2, free b2, AG b0, RS b1, free b1, RS b0, free b0, RS root, free root
+//
+// - Before a unit computes it is gathered, unless that was started earlier; then the next units in the order of the
+// last
+//   step are started, so that their transfer runs beside this unit's compute.
+// - After forward it is released, unless it is kept: the root, and the unit that finished last, whose backward is next.
+// - Two orders are kept, one of forward and one of backward. Prefetching forward by the order in which units *finish*
+//   would gather the wrong unit.
+// - When a unit's last gradient is written its reduction starts; the host does not wait for it. Units whose gradients
+//   are incomplete (unused parameters) are flushed at the end of backward in a fixed order.
+
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <shardgrad/core/recorder.h>
+#include <shardgrad/fsdp/config.h>
+#include <shardgrad/fsdp/unit.h>
+
+namespace shardgrad::fsdp {
+
+class Schedule {
+ public:
+  Schedule(Config config, Recorder& recorder) : config_(std::move(config)), recorder_(recorder) {}
+  /// The root, when it has parameters, comes first; then units in module order.
+  void set_units(std::vector<std::unique_ptr<Unit>> units) { units_ = std::move(units); }
+  std::span<const std::unique_ptr<Unit>> units() const { return units_; }
+  const Config& config() const { return config_; }
+
+  /// The root module's call begins; it has returned.
+  void begin_forward();
+  void end_forward() { in_forward_ = false; }
+  /// A unit's module is called; it has returned `outputs`.
+  void before_forward(Unit& unit);
+  void after_forward(Unit& unit, std::span<const Tensor> outputs);
+  /// Every gradient of the unit has been written in this backward pass.
+  void after_last_grad(Unit& unit);
+
+ private:
+  /// A recorded order of units and where we are in it.
+  struct Order {
+    std::vector<Unit*> last, current;
+    size_t cursor = 0;
+    /// Adds `unit` to the current order; returns up to `count` units that came after it last time.
+    std::span<Unit* const> advance(Unit& unit, int count);
+    void restart();
+  };
+  void gather(Unit& unit, const char* phase, Order& order);
+  void release(Unit& unit, const char* phase);
+  bool keep(Unit& unit, bool backward_follows);
+  void before_backward(Unit& unit);
+  void begin_backward();
+  void end_backward();
+  void recover();
+
+  Config config_;
+  Recorder& recorder_;
+  std::vector<std::unique_ptr<Unit>> units_;
+  Order forward_, eval_, backward_;
+  std::vector<Unit*> finished_, last_finished_;  // the order in which inner units finish forward
+  std::vector<Unit*> ahead_;                     // started before they are needed
+  std::deque<Unit*> reducing_;                   // their full gradients are still being sent
+  bool in_forward_ = false, in_backward_ = false;
+};
+
+}  // namespace shardgrad::fsdp

@@ -1,0 +1,110 @@
+#include <shardgrad/fsdp/unit.h>
+
+#include <algorithm>
+
+namespace shardgrad::fsdp {
+
+const char* name_of(UnitState state) {
+  constexpr const char* names[] = {"sharded", "gathering", "unsharded"};
+  return names[int(state)];
+}
+
+Unit::Unit(std::string name, std::vector<nn::Parameter*> parameters, dist::ProcessGroup& group, bool split,
+           bool is_root, std::function<void(Unit&)> on_last_grad)
+    : name_(std::move(name)),
+      is_root_(is_root),
+      split_(split && group.size() > 1),
+      state_(split_ ? UnitState::sharded : UnitState::unsharded),
+      on_last_grad_(std::move(on_last_grad)) {
+  std::vector<std::vector<nn::Parameter*>> groups;
+  auto alike = [](const nn::Parameter* a, const nn::Parameter* b) {
+    return a->tensor.dtype() == b->tensor.dtype() && a->tensor.requires_grad() == b->tensor.requires_grad();
+  };
+  for (nn::Parameter* parameter : parameters) {
+    auto home = std::ranges::find_if(groups, [&](const auto& g) { return alike(g.front(), parameter); });
+    if (home == groups.end())
+      groups.push_back({parameter});
+    else
+      home->push_back(parameter);
+  }
+  for (auto& members : groups) {
+    FlatParam& flat = *flat_params_.emplace_back(std::make_unique<FlatParam>(name_, members, group, split_));
+    if (!flat.trainable()) continue;
+    for (size_t i = 0; i < members.size(); ++i) {
+      flat.attach(*members[i], i, [this] { grad_ready(); });
+      leaves_.push_back(&leaf_of(members[i]->tensor));
+      parameters_.push_back(members[i]->tensor);
+    }
+  }
+}
+
+size_t Unit::full_bytes() const {
+  size_t bytes = 0;
+  for (const auto& flat : flat_params_) bytes += flat->split() ? flat->full_bytes() : 0;
+  return bytes;
+}
+
+int64_t Unit::numel() const {
+  int64_t total = 0;
+  for (const auto& flat : flat_params_) total += flat->numel();
+  return total;
+}
+
+void Unit::transition(UnitState to) {
+  bool legal = (state_ == UnitState::sharded && to == UnitState::gathering) ||
+               (state_ == UnitState::gathering && to == UnitState::unsharded) ||
+               (state_ == UnitState::unsharded && to != UnitState::unsharded);
+  SG_ASSERT(legal, "unit '", name_, "' cannot go from ", name_of(state_), " to ", name_of(to));
+  state_ = to;
+}
+
+void Unit::unshard(std::string_view phase) {
+  if (!split_) return;
+  bool current = std::ranges::none_of(flat_params_, [](const auto& flat) { return flat->stale(); });
+  if (state_ == UnitState::gathering || (state_ == UnitState::unsharded && current)) return;
+  transition(UnitState::gathering);
+  for (auto& flat : flat_params_) flat->start_gather(phase);
+}
+
+void Unit::wait() {
+  if (state_ != UnitState::gathering) return;
+  for (auto& flat : flat_params_) flat->finish_gather();
+  transition(UnitState::unsharded);
+}
+
+void Unit::reshard() {
+  if (!split_ || state_ == UnitState::sharded) return;
+  wait();
+  for (auto& flat : flat_params_) flat->release_full();
+  transition(UnitState::sharded);
+}
+
+void Unit::expect_grads() {
+  if (std::exchange(expected_pass_, backward_pass()) == backward_pass()) return;
+  grads_left_ = int(std::ranges::count_if(leaves_, [](const Leaf* leaf) { return leaf->in_current_pass(); }));
+}
+
+void Unit::grad_ready() {
+  expect_grads();
+  if (--grads_left_ == 0) on_last_grad_(*this);
+}
+
+void Unit::reduce_grads() {
+  for (auto& flat : flat_params_)
+    if (flat->grad_open()) flat->start_reduce();
+}
+
+void Unit::finish_reduce() {
+  for (auto& flat : flat_params_) flat->finish_reduce();
+}
+
+bool Unit::has_open_grads() const {
+  return std::ranges::any_of(flat_params_, [](const auto& flat) { return flat->grad_open(); });
+}
+
+void Unit::recover() {
+  for (auto& flat : flat_params_) flat->abandon_grad();
+  reshard();
+}
+
+}  // namespace shardgrad::fsdp

@@ -1,0 +1,69 @@
+#pragma once
+// A unit: one module's parameters (less those of units inside it), gathered, used and released together.
+//
+//     Sharded ──unshard()──▶ Gathering ──wait()──▶ Unsharded ──reshard()──▶ Sharded
+//
+// In backward an unsharded unit also collects gradients; when its last one is written, reduce_grads() sends the full
+// gradient to the shards. Illegal transitions are asserted. Under ddp a unit is always unsharded and the same calls do
+// nothing or reduce to everybody: one code path.
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <shardgrad/fsdp/flat_param.h>
+
+namespace shardgrad::fsdp {
+
+enum class UnitState : uint8_t { sharded, gathering, unsharded };
+const char* name_of(UnitState state);
+
+class Unit {
+ public:
+  /// Groups the module's parameters by (dtype, trainable), in order of first appearance. `on_last_grad` is called
+  /// in backward when every gradient of this unit has been written.
+  Unit(std::string name, std::vector<nn::Parameter*> parameters, dist::ProcessGroup& group, bool split, bool is_root,
+       std::function<void(Unit&)> on_last_grad);
+
+  const std::string& name() const { return name_; }
+  bool is_root() const { return is_root_; }
+  bool split() const { return split_; }
+  UnitState state() const { return state_; }
+  std::span<const std::unique_ptr<FlatParam>> flat_params() const { return flat_params_; }
+  /// Bytes that unsharding brings into memory.
+  size_t full_bytes() const;
+  int64_t numel() const;
+
+  /// Starts gathering, unless gathered already and still current.
+  void unshard(std::string_view phase);
+  /// Compute waits for the gather.
+  void wait();
+  /// Gives the gathered parameters back.
+  void reshard();
+  /// Reduces what this backward pass has written and releases the full gradients.
+  void reduce_grads();
+  /// Compute waits for the reductions.
+  void finish_reduce();
+  bool has_open_grads() const;
+  /// In backward, before the unit's first gradient: counts the gradients that this pass will bring.
+  void expect_grads();
+  /// After a failure: back to Sharded, gradients dropped.
+  void recover();
+
+ private:
+  void transition(UnitState to);
+  void grad_ready();
+  std::string name_;
+  bool is_root_, split_;
+  UnitState state_;
+  std::vector<std::unique_ptr<FlatParam>> flat_params_;
+  std::vector<Leaf*> leaves_;
+  std::vector<Tensor> parameters_;  // keep the leaves alive
+  int grads_left_ = 0;
+  uint64_t expected_pass_ = 0;
+  std::function<void(Unit&)> on_last_grad_;
+};
+
+}  // namespace shardgrad::fsdp

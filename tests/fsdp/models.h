@@ -1,0 +1,93 @@
+#pragma once
+// Small models that exercise every shape of wrapping. All map (batch, 7) to (batch, 5).
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/nn/nn.h>
+
+namespace shardgrad::fsdp::testing {
+
+/// Sizes that nothing divides: 7 → 13 → 3 → 5, each layer a unit; the root has no parameters.
+struct Chain : nn::Module {
+  nn::Child<nn::Linear> a = child<nn::Linear>("a", 7, 13), b = child<nn::Linear>("b", 13, 3),
+                        c = child<nn::Linear>("c", 3, 5);
+  Tensor forward(const Tensor& x) { return c(relu(b(relu(a(x))))); }
+};
+
+/// The root owns a scale and a shift of its own, around three blocks.
+struct Rooted : nn::Module {
+  Tensor scale = param("scale", {7}, nn::init::normal(1, 0.1)), shift = param("shift", {5}, nn::init::zeros());
+  nn::Child<nn::Linear> b0 = child<nn::Linear>("b0", 7, 9), b1 = child<nn::Linear>("b1", 9, 9),
+                        b2 = child<nn::Linear>("b2", 9, 5);
+  Tensor forward(const Tensor& x) { return b2(tanh(b1(tanh(b0(x * scale))))) + shift; }
+};
+
+/// One unit: the root holds everything.
+struct Flat : nn::Module {
+  Tensor weight = param("weight", {5, 7}, nn::init::normal(0, 0.5)), bias = param("bias", {5}, nn::init::zeros());
+  Tensor forward(const Tensor& x) { return linear(x, weight, bias); }
+};
+
+/// `mix` runs twice in a step, with other units between its uses.
+struct Twice : nn::Module {
+  nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 6), mix = child<nn::Linear>("mix", 6, 6),
+                        out = child<nn::Linear>("out", 6, 5);
+  Tensor forward(const Tensor& x) { return out(mix(relu(mix(tanh(in(x)))))); }
+};
+
+/// `spare` is a unit that no step uses; `lucky.extra` is an unused parameter of a used unit.
+struct Unused : nn::Module {
+  struct Lucky : nn::Module {
+    Tensor weight = param("weight", {6, 7}, nn::init::normal(0, 0.4)),
+           extra = param("extra", {11}, nn::init::normal(0, 1));
+    Tensor forward(const Tensor& x) { return matmul(x, weight, false, true); }
+  };
+  nn::Child<Lucky> lucky = child<Lucky>("lucky");
+  nn::Child<nn::Linear> spare = child<nn::Linear>("spare", 4, 4), out = child<nn::Linear>("out", 6, 5);
+  Tensor forward(const Tensor& x) { return out(tanh(lucky(x))); }
+};
+
+/// A frozen unit between two trainable ones, and a frozen bias in a trainable unit.
+struct Frozen : nn::Module {
+  nn::Child<nn::Linear> a = child<nn::Linear>("a", 7, 8), b = child<nn::Linear>("b", 8, 8),
+                        c = child<nn::Linear>("c", 8, 5);
+  Frozen() {
+    b->weight.set_requires_grad(false);
+    b->bias.set_requires_grad(false);
+    c->bias.set_requires_grad(false);
+  }
+  Tensor forward(const Tensor& x) { return c(tanh(b(tanh(a(x))))); }
+};
+
+/// One weight used by two layers of the same unit.
+struct Tied : nn::Module {
+  struct Pair : nn::Module {
+    nn::Child<nn::Linear> first = child<nn::Linear>("first", 7, 7), second = child<nn::Linear>("second", 7, 7);
+    Pair() { tie(first->weight, second->weight); }
+    Tensor forward(const Tensor& x) { return second(tanh(first(x))); }
+  };
+  nn::Child<Pair> pair = child<Pair>("pair");
+  nn::Child<nn::Linear> out = child<nn::Linear>("out", 7, 5);
+  Tensor forward(const Tensor& x) { return out(pair(x)); }
+};
+
+/// The same weight in two different units: it belongs to the unit around both, the root.
+struct TiedAcross : nn::Module {
+  nn::Child<nn::Linear> first = child<nn::Linear>("first", 7, 7), second = child<nn::Linear>("second", 7, 7),
+                        out = child<nn::Linear>("out", 7, 5);
+  TiedAcross() { tie(first->weight, second->weight); }
+  Tensor forward(const Tensor& x) { return out(second(tanh(first(x)))); }
+};
+
+/// Parameters smaller than the number of ranks.
+struct Tiny : nn::Module {
+  Tensor gain = param("gain", {1}, nn::init::ones());
+  struct Scale : nn::Module {
+    Tensor s = param("s", {2}, nn::init::normal(1, 0.1));
+    Tensor forward(const Tensor& x) { return x * sum(s); }
+  };
+  nn::Child<Scale> scale = child<Scale>("scale");
+  nn::Child<nn::Linear> out = child<nn::Linear>("out", 7, 5);
+  Tensor forward(const Tensor& x) { return out(scale(x)) * gain; }
+};
+
+}  // namespace shardgrad::fsdp::testing

@@ -1,0 +1,128 @@
+// A strategy changes memory and traffic, never the numbers.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/fsdp/training.h"
+
+namespace shardgrad::fsdp::testing {
+namespace {
+
+template <class Model> class Parity : public ::testing::Test {};
+using Models = ::testing::Types<Chain, Rooted, Flat, Twice, Unused, Frozen, Tied, TiedAcross, Tiny>;
+TYPED_TEST_SUITE(Parity, Models);
+
+std::vector<Setup> variations(int world) {
+  std::vector<Setup> all;
+  for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3})
+    for (int prefetch : {0, 1, 2})
+      for (Device device : {kCpu, kAcc}) {
+        if (strategy == Strategy::ddp && prefetch > 0) continue;
+        Setup setup{.world = world, .device = device};
+        setup.config.strategy = strategy;
+        setup.config.prefetch = prefetch;
+        all.push_back(setup);
+      }
+  return all;
+}
+
+std::string describe(const Setup& setup) {
+  std::ostringstream out;
+  out << name_of(setup.config.strategy) << " W=" << setup.world << " prefetch=" << setup.config.prefetch << " on "
+      << setup.device << (setup.optim == Optim::sgd ? " sgd" : " adamw");
+  return out.str();
+}
+
+TYPED_TEST(Parity, I03_EveryStrategyPrefetchAndDeviceGivesTheSameBits) {
+  for (int world : {1, 2, 3, 4})
+    for (Optim optim : {Optim::sgd, Optim::adamw}) {
+      std::vector<Setup> setups = variations(world);
+      Setup reference = setups[0];
+      reference.optim = optim;
+      Outcome expected = train<TypeParam>(reference);
+      for (Setup setup : setups) {
+        setup.optim = optim;
+        EXPECT_TRUE(train<TypeParam>(setup) == expected) << describe(setup);
+      }
+    }
+}
+
+TYPED_TEST(Parity, I03_EveryWrappingGivesTheSameBits) {
+  Setup setup{.world = 3};
+  Outcome expected = train<TypeParam>(setup);
+  setup.config.wrap = wrap_by_size(1);
+  EXPECT_TRUE(train<TypeParam>(setup) == expected) << "every module a unit";
+  setup.config.wrap = wrap_by_size(60);
+  EXPECT_TRUE(train<TypeParam>(setup) == expected) << "units of at least 60";
+  setup.config.wrap = wrap_by_size(1 << 30);
+  EXPECT_TRUE(train<TypeParam>(setup) == expected) << "one unit";
+  setup.config.wrap = wrap_by_type({"Linear"});
+  EXPECT_TRUE(train<TypeParam>(setup) == expected) << "every Linear";
+}
+
+// Largest difference over a tensor's values, relative to its largest element.
+double difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double largest = 1e-300, worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    largest = std::max(largest, std::abs(b[i]));
+    worst = std::max(worst, std::abs(a[i] - b[i]));
+  }
+  return worst / largest;
+}
+
+void expect_close(const std::map<std::string, std::vector<double>>& a,
+                  const std::map<std::string, std::vector<double>>& b, double tolerance, const std::string& where) {
+  ASSERT_EQ(a.size(), b.size()) << where;
+  for (const auto& [name, values] : b) {
+    ASSERT_TRUE(a.contains(name)) << name;
+    EXPECT_LE(difference(a.at(name), values), tolerance) << where << " " << name;
+  }
+}
+
+TYPED_TEST(Parity, I01_AnyNumberOfRanksTrainsTheRunOfOneProcessInDouble) {
+  for (Optim optim : {Optim::sgd, Optim::adamw}) {
+    Setup setup{.shard = false, .optim = optim, .dtype = DType::f64, .batch = 11};
+    Outcome expected = train<TypeParam>(setup);
+    setup.shard = true;
+    for (int world : {1, 2, 3, 4}) {
+      setup.world = world;
+      Outcome outcome = train<TypeParam>(setup);
+      expect_close(outcome.weights, expected.weights, 1e-12, describe(setup));
+      expect_close(outcome.state, expected.state, 1e-12, describe(setup));
+      EXPECT_LE(difference(outcome.losses, expected.losses), 1e-12) << describe(setup);
+    }
+  }
+}
+
+TYPED_TEST(Parity, I01_AnyNumberOfRanksTrainsTheRunOfOneProcessInSingle) {
+  Setup setup{.shard = false, .batch = 11};
+  Outcome sgd = train<TypeParam>(setup);
+  setup.optim = Optim::adamw;
+  Outcome adamw = train<TypeParam>(setup);
+  setup.shard = true;
+  for (int world : {2, 3, 4}) {
+    setup.world = world;
+    setup.optim = Optim::sgd;
+    Outcome outcome = train<TypeParam>(setup);
+    expect_close(outcome.weights, sgd.weights, 1e-6, describe(setup));
+    EXPECT_LE(difference(outcome.losses, sgd.losses), 1e-6) << describe(setup);
+    setup.optim = Optim::adamw;
+    outcome = train<TypeParam>(setup);
+    for (const auto& [name, values] : adamw.weights)
+      for (size_t i = 0; i < values.size(); ++i)
+        EXPECT_LE(std::abs(outcome.weights[name][i] - values[i]), 1e-2 * 0.01 * setup.steps) << name;
+  }
+}
+
+TYPED_TEST(Parity, I03_RandomLegalDelaysChangeNothing) {
+  Setup setup{.world = 2, .device = kAcc, .steps = 4};
+  Outcome expected = train<TypeParam>(setup);
+  for (uint64_t seed : {1, 2, 3}) {
+    setup.delay_seed = seed;
+    EXPECT_TRUE(train<TypeParam>(setup) == expected) << "delays with seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace shardgrad::fsdp::testing

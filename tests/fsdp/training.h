@@ -1,0 +1,125 @@
+#pragma once
+// Trains a small model for some steps and returns everything that strategies must agree on.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <shardgrad/dist/virtual_ranks.h>
+#include <shardgrad/fsdp/fully_shard.h>
+#include <shardgrad/optim/adam.h>
+#include <shardgrad/optim/sgd.h>
+
+#include "tests/fsdp/models.h"
+
+namespace shardgrad::fsdp::testing {
+
+enum class Optim { sgd, adamw };
+
+struct Setup {
+  int world = 1;
+  Config config = {};
+  bool shard = true;  ///< false: the plain model, whole batch, one process
+  Optim optim = Optim::sgd;
+  DType dtype = DType::f32;
+  Device device = kCpu;
+  int steps = 10;
+  int64_t batch = 12;  ///< global
+  uint64_t delay_seed = 0;
+  std::string group = "threads";
+};
+
+struct Outcome {
+  std::vector<double> losses;
+  std::map<std::string, std::vector<double>> weights, state;
+  bool operator==(const Outcome&) const = default;
+};
+
+inline std::vector<double> values_of(const Tensor& t) {
+  Tensor wide = t.dtype() == DType::f64 ? t : t.to(DType::f64);
+  return wide.to_vector<double>();
+}
+
+/// Rows [begin, end) of the global batch of a step, the same whatever the ranks are.
+inline Tensor rows_of_batch(const char* what, int step, int64_t begin, int64_t end, int64_t columns, DType dtype) {
+  std::string name = std::string(what) + std::to_string(step);
+  NoGrad no_grad;
+  Tensor all = randn({64, columns}, name, {DType::f64, kCpu}).rows(begin, end);
+  return clone(all.to(dtype)).to(context().default_device());
+}
+
+inline std::unique_ptr<optim::Optimizer> make_optimizer(Optim kind, std::vector<NamedParameter> parameters) {
+  if (kind == Optim::sgd)
+    return std::make_unique<optim::SGD>(std::move(parameters),
+                                        optim::SgdOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01});
+  return std::make_unique<optim::AdamW>(std::move(parameters), optim::AdamWOptions{.lr = 0.01, .weight_decay = 0.1});
+}
+
+/// This rank's optimizer state, summed into whole tensors over the ranks.
+inline void collect_state(optim::Optimizer& optimizer, Optim kind, dist::ProcessGroup* group, Outcome& outcome) {
+  std::vector<std::string> kinds = {"momentum_buffer"};
+  if (kind == Optim::adamw) kinds = {"exp_avg", "exp_avg_sq"};
+  for (const NamedParameter& parameter : optimizer.parameters())
+    for (const std::string& state : kinds)
+      outcome.state[parameter.name + "." + state].resize(size_t(parameter.tensor.numel()));
+  for (const auto& slice : optimizer.state_slices()) {
+    std::vector<double>& whole = outcome.state.at(slice.name);
+    std::vector<double> mine = values_of(slice.values);
+    for (size_t i = 0; i < mine.size(); ++i) whole[size_t(slice.begin) + i] = mine[i];
+  }
+  if (!group) return;  // every rank has all of it
+  for (auto& [name, whole] : outcome.state) {
+    Tensor sum = from_vector<double>(whole, {int64_t(whole.size())}, {DType::f64, kCpu});
+    group->all_reduce(sum).host_wait();
+    whole = sum.to_vector<double>();
+  }
+}
+
+template <class Model> Outcome train_rank(const Setup& setup, dist::ProcessGroup* group) {
+  auto model = nn::make<Model>();
+  if (setup.dtype != DType::f32) model->to(setup.dtype);
+  std::shared_ptr<Sharded> sharded;
+  if (group) sharded = fully_shard(*model, *group, setup.config);
+  auto optimizer = make_optimizer(setup.optim, model->named_parameters());
+  int rank = group ? group->rank() : 0, world = group ? group->size() : 1;
+  int64_t begin = setup.batch * rank / world, end = setup.batch * (rank + 1) / world;
+  Outcome outcome;
+  for (int step = 0; step < setup.steps; ++step) {
+    Tensor x = rows_of_batch("x", step, begin, end, 7, setup.dtype);
+    Tensor target = rows_of_batch("t", step, begin, end, 5, setup.dtype);
+    Tensor loss = mse_loss(model(x), target, double(setup.batch * 5));
+    loss.backward();
+    optimizer->step();
+    optimizer->zero_grad();
+    Tensor total = clone(loss.detach());
+    if (group) group->all_reduce(total).host_wait();
+    outcome.losses.push_back(total.item());
+  }
+  if (sharded) {
+    for (auto& [name, tensor] : full_state_dict(*sharded, false)) outcome.weights[name] = values_of(tensor);
+  } else {
+    for (auto& [name, tensor] : model->state_dict()) outcome.weights[name] = values_of(tensor.detach());
+  }
+  bool split = group && setup.config.strategy != Strategy::ddp;
+  collect_state(*optimizer, setup.optim, split ? group : nullptr, outcome);
+  return outcome;
+}
+
+/// Trains; with ranks, every rank must end with the same outcome, which is returned.
+template <class Model> Outcome train(const Setup& setup) {
+  if (!setup.shard) {
+    Context context({.device = setup.device});
+    return train_rank<Model>(setup, nullptr);
+  }
+  std::vector<Outcome> outcomes(size_t(setup.world));
+  dist::VirtualOptions options{.device = setup.device, .threads = 1, .delay_seed = setup.delay_seed};
+  options.group.kind = setup.world == 1 ? "" : setup.group;
+  dist::run_ranks(
+      setup.world,
+      [&](dist::ProcessGroup& world) { outcomes[size_t(world.rank())] = train_rank<Model>(setup, &world); }, options);
+  for (const Outcome& outcome : outcomes)
+    if (!(outcome == outcomes[0])) fail("the ranks ended with different outcomes");
+  return outcomes[0];
+}
+
+}  // namespace shardgrad::fsdp::testing

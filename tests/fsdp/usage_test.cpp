@@ -1,0 +1,192 @@
+// What users do with a sharded model, and what they must not do.
+
+#include <gtest/gtest.h>
+
+#include "tests/fsdp/training.h"
+
+namespace shardgrad::fsdp::testing {
+namespace {
+
+template <class F> std::string message_of(const F& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(Usage, AShardedParameterOutsideItsUnitIsRefusedWithItsNameAndTheRemedy) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<Chain>();
+    fully_shard(*model, group);
+    std::string what = message_of([&] { sum(model->b->weight); });
+    EXPECT_TRUE(contains(what, "'b.weight'") && contains(what, "unit 'b'") && contains(what, "SummonFullParams"))
+        << what;
+  });
+}
+
+TEST(Usage, ForwardOptimizerStepBackwardIsRefusedByName) {
+  for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3})
+    dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+      auto model = nn::make<Chain>();
+      fully_shard(*model, group, {.strategy = strategy});
+      optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
+      Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), t = rows_of_batch("t", 0, 0, 4, 5, DType::f32);
+      mse_loss(model(x), t, 20).backward();
+      Tensor loss = mse_loss(model(x), t, 20);
+      optimizer.step();
+      std::string what = message_of([&] { loss.backward(); });
+      EXPECT_TRUE(contains(what, "changed in place") && contains(what, ".weight'")) << what;
+    });
+}
+
+TEST(Usage, SummonedParametersAreWholeAndEqualToTheUnshardedModel) {
+  std::map<std::string, std::vector<double>> expected;
+  {
+    Context context;
+    auto model = nn::make<Rooted>();
+    model->materialize();
+    for (auto& p : model->named_parameters()) expected[p.name] = values_of(p.tensor.detach());
+  }
+  for (int world : {1, 2, 3})
+    dist::run_ranks(world, [&](dist::ProcessGroup& group) {
+      auto model = nn::make<Rooted>();
+      auto sharded = fully_shard(*model, group);
+      int64_t before = context().ledger().current();
+      {
+        SummonFullParams whole(*sharded);
+        for (auto& p : model->named_parameters()) EXPECT_EQ(values_of(p.tensor.detach()), expected[p.name]) << p.name;
+      }
+      EXPECT_EQ(context().ledger().current(), before);
+    });
+}
+
+TEST(Usage, I40_EqualEditsPersistAndDifferentOnesAreRefused) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<Chain>();
+    auto sharded = fully_shard(*model, group);
+    {
+      SummonFullParams whole(*sharded, true);
+      fill_(model->a->bias, 42);
+    }
+    EXPECT_EQ(values_of(full_state_dict(*sharded, false).at("a.bias")), std::vector<double>(13, 42.0));
+    std::string what = message_of([&] {
+      SummonFullParams whole(*sharded, true);
+      fill_(model->a->bias, group.rank());
+    });
+    EXPECT_TRUE(contains(what, "unit 'a'") && contains(what, "differently")) << what;
+    EXPECT_EQ(values_of(full_state_dict(*sharded, false).at("a.bias")), std::vector<double>(13, 42.0));
+  });
+}
+
+TEST(Usage, I37_AFullStateDictLoadsAtAnyNumberOfRanks) {
+  std::map<std::string, std::vector<double>> saved;
+  dist::run_ranks(3, [&](dist::ProcessGroup& group) {
+    auto model = nn::make<Rooted>();
+    auto sharded = fully_shard(*model, group);
+    auto state = full_state_dict(*sharded);
+    if (group.rank() == 0)
+      for (auto& [name, tensor] : state) saved[name] = values_of(tensor);
+    else
+      EXPECT_TRUE(state.empty());
+  });
+  dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+    context();
+    auto model = nn::make<Rooted>();
+    auto sharded = fully_shard(*model, group);
+    std::map<std::string, Tensor> state;
+    for (auto& [name, where] : sharded->index()) {
+      std::vector<float> values(saved[name].begin(), saved[name].end());
+      for (float& v : values) v += 1;
+      state[name] = from_vector(values, where.flat->slices()[where.slice].shape);
+    }
+    load_full_state_dict(*sharded, state);
+    auto loaded = full_state_dict(*sharded, false);
+    for (auto& [name, values] : saved)
+      for (size_t i = 0; i < values.size(); ++i)
+        EXPECT_EQ(values_of(loaded.at(name))[i], float(float(values[i]) + 1)) << name;
+    state.erase("shift");
+    state["stranger"] = zeros({2});
+    std::string what = message_of([&] { load_full_state_dict(*sharded, state); });
+    EXPECT_TRUE(contains(what, "missing: shift") && contains(what, "unknown: stranger")) << what;
+  });
+}
+
+TEST(Usage, I43_AnEditBetweenEvaluationsIsSeen) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<Flat>();
+    auto sharded = fully_shard(*model, group);
+    Tensor x = zeros({1, 7});
+    NoGrad no_grad;
+    EXPECT_EQ(model(x).to_vector<float>()[0], 0);
+    {
+      SummonFullParams whole(*sharded, true);
+      fill_(model->bias, 3);
+    }
+    EXPECT_EQ(model(x).to_vector<float>()[0], 3);
+  });
+}
+
+TEST(Usage, ShardingTwiceIsRefused) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<Chain>();
+    fully_shard(*model, group);
+    EXPECT_TRUE(contains(message_of([&] { fully_shard(*model, group); }), "sharded already"));
+  });
+}
+
+TEST(Usage, RanksWithDifferentModelsAreRefusedAtOnce) {
+  EXPECT_THROW(dist::run_ranks(2,
+                               [](dist::ProcessGroup& group) {
+                                 if (group.rank() == 0)
+                                   fully_shard(*nn::make<Chain>(), group);
+                                 else
+                                   fully_shard(*nn::make<Rooted>(), group);
+                               }),
+               Error);
+}
+
+TEST(Usage, AnOptimizerBuiltBeforeShardingIsRefusedWithTheLineToMove) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<Chain>();
+    model->materialize();
+    optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
+    fully_shard(*model, group);
+    Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), t = rows_of_batch("t", 0, 0, 4, 5, DType::f32);
+    mse_loss(model(x), t, 20).backward();
+    EXPECT_TRUE(contains(message_of([&] { optimizer.step(); }), "after")) << message_of([&] { optimizer.step(); });
+  });
+}
+
+TEST(Usage, GradientsAccumulateOverBackwardPasses) {
+  for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3})
+    dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+      auto once = [&](int passes) {
+        auto model = nn::make<Chain>();
+        auto sharded = fully_shard(*model, group, {.strategy = strategy});
+        Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), t = rows_of_batch("t", 0, 0, 4, 5, DType::f32);
+        for (int i = 0; i < passes; ++i) mse_loss(model(x), t, 20).backward();
+        return values_of(sharded->units()[0]->flat_params()[0]->grad());
+      };
+      std::vector<double> one = once(1), two = once(2);
+      for (size_t i = 0; i < one.size(); ++i) EXPECT_EQ(two[i], 2 * one[i]);
+    });
+}
+
+TEST(Usage, MetaDeviceRunsTheWholeStepWithoutMemory) {
+  dist::run_ranks(4,
+                  [](dist::ProcessGroup& group) {
+                    auto model = nn::make<Rooted>();
+                    fully_shard(*model, group);
+                    Tensor x = empty({1 << 20, 7});
+                    mse_loss(model(x), empty({1 << 20, 5}), 1).backward();
+                    EXPECT_GT(context().ledger().peak(), int64_t(1) << 26);
+                  },
+                  {.device = kMeta});
+}
+
+}  // namespace
+}  // namespace shardgrad::fsdp::testing
