@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <shardgrad/dist/control_page.h>
 #include <shardgrad/dist/rank_map.h>
 
 namespace shardgrad::dist {
@@ -26,6 +27,13 @@ class Bootstrap {
   /// Every rank's blob, by rank. Called by all ranks. Throws when the calling thread's context is aborted meanwhile.
   virtual std::vector<std::string> exchange(const std::string& mine) = 0;
   void barrier() { exchange(""); }
+  /// The memory of the job's control channel. Called once, by all ranks. Where the ranks cannot share memory it is
+  /// private, and `reason` says why.
+  virtual ControlPage control_page(std::string& reason);
+  /// Leaves the job in good order, after the last use of everything else here. Called by all ranks.
+  virtual void finish() {}
+  /// Ends all ranks the launcher's way, if it has one: then it does not return. For the program's top level only.
+  virtual void abort(int) {}
 
  protected:
   Bootstrap(std::string name, int rank, int size, RankMap map)
@@ -37,7 +45,19 @@ class Bootstrap {
   RankMap map_;
 };
 
+/// By MPI under mpirun or srun; as launch_local's environment says; alone otherwise. Throws Error(input), with the line
+/// to type, when a launcher started several processes but they would not find each other.
+std::unique_ptr<Bootstrap> bootstrap_from_environment();
+/// How many processes a launcher says it has started, by its environment; 1 without a launcher.
+int launched_processes();
+/// This process's number among them; 0 without a launcher.
+int launched_rank();
+
 std::unique_ptr<Bootstrap> make_single_bootstrap();
+/// Starts MPI. Throws Error(missing) in a build without it.
+std::unique_ptr<Bootstrap> make_mpi_bootstrap();
+/// The MPI library this build uses, as it names itself; empty without one.
+std::string mpi_library();
 
 /// Ranks that share `memory`: zeroed when new, local_bootstrap_bytes(size) long, aligned to 128.
 std::unique_ptr<Bootstrap> make_local_bootstrap(std::string name, std::shared_ptr<void> memory, int rank, int size);

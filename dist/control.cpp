@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 namespace shardgrad::dist {
 
 Control::Control(ControlPage page, int rank) : context_(context()), page_(std::move(page)), rank_(rank) {
@@ -98,11 +100,11 @@ LaneView Control::look(int index) const {
 
 static std::string idle(const Row& row, const Lane& lane, const Place& place) {
   RankState state = row.state.load();
-  std::string now = state == RankState::finished ? "has finished its program"
-                    : state == RankState::failed ? "has failed"
-                    : lane.closed.load()         ? "has left the group"
-                                                 : "computes";
-  return now + (place.sequence == 0 ? ", having made no call yet" : ", last in " + describe(place));
+  std::string now = state == RankState::finished ? "finished with its program"
+                    : state == RankState::failed ? "failed"
+                    : lane.closed.load()         ? "out of the group"
+                                                 : "computing";
+  return now + (place.sequence == 0 ? ", no call made yet" : ", last in " + describe(place));
 }
 
 std::string Control::whereabouts_of(int rank, uint64_t group) const {
@@ -112,18 +114,35 @@ std::string Control::whereabouts_of(int rank, uint64_t group) const {
     Place place;
     uint64_t id = lane.group.load();
     if (id == 0 || (group != 0 && id != group) || !lane.place.load(place)) continue;
-    if (place.sequence > lane.finished.load()) return concat("rank ", rank, " is in ", describe(place));
-    if (text.empty()) text = concat("rank ", rank, " ", idle(row, lane, place));
+    if (place.sequence > lane.finished.load()) return "in " + describe(place);
+    if (text.empty()) text = idle(row, lane, place);
   }
   if (!text.empty()) return text;
-  return concat("rank ", rank, row.state.load() == RankState::absent ? " has not started" : " is elsewhere");
+  return row.state.load() == RankState::absent ? "not started" : "elsewhere";
+}
+
+static std::string list_of(const std::vector<int>& ranks) {
+  std::ostringstream text;
+  text << (ranks.size() > 1 ? "ranks " : "rank ") << ranks[0];
+  for (size_t i = 1; i < ranks.size(); ++i) text << ", " << ranks[i];
+  return text.str();
 }
 
 std::string Control::whereabouts(int lane) const {
-  uint64_t group = my_lane(lane).group.load();
-  std::string text;
-  for (int member : members(lane)) text += (text.empty() ? "" : "; ") + whereabouts_of(member, group);
-  return text;
+  using Place = std::pair<std::string, std::vector<int>>;
+  std::vector<Place> places;
+  for (int member : members(lane)) {
+    std::string where = whereabouts_of(member, my_lane(lane).group.load());
+    auto same = std::ranges::find(places, where, &Place::first);
+    if (same == places.end())
+      places.push_back({where, {member}});
+    else
+      same->second.push_back(member);
+  }
+  std::ostringstream text;
+  for (const Place& place : places)
+    text << (&place == &places[0] ? "" : "; ") << list_of(place.second) << ' ' << place.first;
+  return text.str();
 }
 
 std::string Control::divergence(int lane) const {

@@ -63,9 +63,9 @@ class Control {
   LaneView look(int lane) const;
   /// The merged sentence on ranks that have diverged.
   std::string divergence(int lane) const;
-  /// What each member of the lane's group is doing.
+  /// Where each member of the lane's group is: "ranks 0, 2 in all_reduce #6 …; rank 1 computing, last in …".
   std::string whereabouts(int lane) const;
-  /// What a rank is doing: in `group`, or in general for 0.
+  /// Where a rank is, in `group`, or in any group for 0: "in all_reduce #6 …", "computing, last in …".
   std::string whereabouts_of(int rank, uint64_t group = 0) const;
 
  private:

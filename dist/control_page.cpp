@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <sstream>
 
 namespace shardgrad::dist {
@@ -44,11 +45,14 @@ bool ControlPage::claim_cause(int rank, int code, const std::string& text) const
   return true;
 }
 
-void announce(const ControlPage& page) {
+void announce(const ControlPage& page, const std::string& path) {
   uint32_t nobody = 0;
   if (!page.header().printed.compare_exchange_strong(nobody, 1)) return;
   std::string line = "shardgrad: " + page.cause() + "\n";
-  std::fwrite(line.data(), 1, line.size(), stderr);  // in one piece: other ranks may write, too
+  if (!path.empty())
+    std::ofstream(path) << page.header().code.load() << ' ' << line;
+  else
+    std::fwrite(line.data(), 1, line.size(), stderr);  // in one piece: other ranks may write, too
 }
 
 ControlPage make_private_page(int ranks) {

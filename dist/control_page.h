@@ -81,8 +81,9 @@ struct alignas(64) Row {
 
 struct Header {
   static constexpr size_t kTextBytes = 2048;
-  std::atomic<uint32_t> claim{0};  ///< 0: no failure; 1: being written; 2: the cause can be read
-  std::atomic<uint32_t> printed{0};
+  std::atomic<uint32_t> claim{0};    ///< 0: no failure; 1: being written; 2: the cause can be read
+  std::atomic<uint32_t> printed{0};  ///< somebody has said the cause
+  std::atomic<uint32_t> ending{0};   ///< somebody ends the job the launcher's way
   std::atomic<int32_t> rank{-1}, code{0};
   char text[kTextBytes] = {};
 };
@@ -107,8 +108,9 @@ class ControlPage {
   int ranks_;
 };
 
-/// Prints the cause on standard error, once per job: by whoever comes first.
-void announce(const ControlPage& page);
+/// Prints the cause on standard error, once per job: by whoever comes first. With a path, writes the exit code and the
+/// cause there instead.
+void announce(const ControlPage& page, const std::string& path = {});
 
 /// A page for ranks that are threads of this process.
 ControlPage make_private_page(int ranks);

@@ -51,6 +51,7 @@ class DirectTransport : public Transport {
   const std::byte* piece(int peer, int part, Round round) const;
 
   Board board_;
+  uint64_t calls_ = 0;
   // The collective in progress.
   std::vector<const std::byte*> sources_;  // by rank; null: staged
   size_t part_bytes_ = 0;

@@ -49,12 +49,6 @@ class LocalBootstrap final : public Bootstrap {
   Mailbox* boxes_;
 };
 
-class SingleBootstrap final : public Bootstrap {
- public:
-  SingleBootstrap() : Bootstrap("single", 0, 1, RankMap({"here"})) {}
-  std::vector<std::string> exchange(const std::string& mine) override { return {mine}; }
-};
-
 }  // namespace
 
 size_t local_bootstrap_bytes(int size) { return Board::board_bytes(size) + size_t(size) * sizeof(Mailbox); }
@@ -62,7 +56,5 @@ size_t local_bootstrap_bytes(int size) { return Board::board_bytes(size) + size_
 std::unique_ptr<Bootstrap> make_local_bootstrap(std::string name, std::shared_ptr<void> memory, int rank, int size) {
   return std::make_unique<LocalBootstrap>(std::move(name), std::move(memory), rank, size);
 }
-
-std::unique_ptr<Bootstrap> make_single_bootstrap() { return std::make_unique<SingleBootstrap>(); }
 
 }  // namespace shardgrad::dist

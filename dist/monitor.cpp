@@ -66,7 +66,7 @@ void Monitor::tick() try {
     watch_heartbeats();
     for (int lane = 0; lane < Row::kLanes; ++lane) watch_lane(lane);
   }
-  after_sigterm();
+  tell();
   control_->check();
 } catch (...) {
   // The context has been aborted: whoever waits in it learns why. This thread goes on beating.
@@ -86,6 +86,7 @@ void Monitor::watch_processes() {
     if (!peer.process.died() || row(r).state.load() != RankState::running) continue;
     std::string how = peer.process.how_it_ended();
     control_->end_job(concat("rank ", r, " (pid ", pid, ") died: ", how.empty() ? "killed, or crashed" : how));
+    control_->page().row(r).state.store(RankState::failed);  // nobody needs to wait for it
   }
   if (parent_.died()) control_->end_job(concat("the launcher (pid ", parent_.pid(), ") died, which ends its ranks"));
 }
@@ -103,7 +104,7 @@ void Monitor::watch_heartbeats() {
     pid_t pid = row(r).pid.load();
     auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now_ - peer.heard).count();
     control_->end_job(concat("rank ", r, " (pid ", pid, ") has stopped: no heartbeat for ", seconds, " s",
-                             is_stopped(pid) ? ", stopped by a signal" : "", "; it was seen last where ",
+                             is_stopped(pid) ? " (stopped by a signal)" : "", "; it was ",
                              control_->whereabouts_of(r)));
   }
 }
@@ -126,7 +127,9 @@ void Monitor::watch_lane(int index) {
     wait = Wait();
     return;
   }
-  if (wait.sequence != view.place.sequence) wait = {view.place.sequence, now_, now_ + options_.warn_after};
+  // A rank that has not come is worth a word sooner than a transfer in which everybody takes part.
+  if (wait.sequence != view.place.sequence)
+    wait = {view.place.sequence, now_, now_ + (view.late.empty() ? options_.warn_again : options_.warn_after)};
   if (view.diverged) control_->end_job(control_->divergence(index));
   if (now_ < wait.next_warning) return;
   if (std::ranges::any_of(view.late, [&](int r) { return excuse(r); })) {
@@ -134,11 +137,11 @@ void Monitor::watch_lane(int index) {
     return;
   }
   auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now_ - wait.since).count();
-  std::string what = concat(describe(view.place), " for ", seconds, " s: ", control_->whereabouts(index));
+  std::string what = concat(" for ", seconds, " s: ", control_->whereabouts(index));
   if (now_ - wait.since >= options_.stall_limit)
-    control_->end_job(concat("stall_limit: ranks have waited in ", what));
+    control_->end_job(concat("stall_limit is reached; ranks have waited", what));
   else if (view.speaker)
-    warn(concat("ranks wait in ", what));
+    warn(concat("ranks have waited", what));
   wait.next_warning = std::min(now_ + options_.warn_again, wait.since + options_.stall_limit);
 }
 
@@ -147,14 +150,16 @@ void Monitor::read_signals() {
   pollfd ready{options_.signals, POLLIN, 0};
   while (options_.signals >= 0 && poll(&ready, 1, 0) > 0) {
     if (read(options_.signals, &info, sizeof(info)) != sizeof(info)) return;
-    if (info.ssi_signo == SIGUSR1) control_->request_stop();
+    if (info.ssi_signo == SIGINT && control_->stop_requested()) control_->end_job("interrupted twice (SIGINT)");
+    if (info.ssi_signo == SIGUSR1 || info.ssi_signo == SIGINT) control_->request_stop();
     if (info.ssi_signo == SIGTERM && terminated_ == Clock::time_point()) terminated_ = now_;
   }
 }
 
 // A launcher sends SIGTERM to the ranks that survive another, and kills them a second later: the cause is said first.
 // Without a cause after a moment, the signal is the cause.
-void Monitor::after_sigterm() {
+void Monitor::tell() {
+  if (!options_.cause_file.empty() && control_->page().has_cause()) announce(control_->page(), options_.cause_file);
   if (terminated_ == Clock::time_point()) return;
   if (!control_->page().has_cause() && now_ - terminated_ > std::chrono::milliseconds(300))
     control_->end_job(concat("rank ", control_->rank(), " (pid ", getpid(), ") was told to end (SIGTERM)"));

@@ -28,8 +28,9 @@ struct WatchOptions {
   /// Where warnings go; by default standard error.
   std::function<void(const std::string&)> warn;
   bool processes = false;  ///< ranks are processes of this machine: watch them and the parent
-  int signals = -1;        ///< a signalfd: SIGTERM ends the job, SIGUSR1 asks it to stop
+  int signals = -1;        ///< a signalfd: SIGTERM ends the job, SIGUSR1 and SIGINT ask it to stop
   bool announce = false;   ///< on SIGTERM, print the cause before the launcher kills this process
+  std::string cause_file;  ///< the launcher\'s: gets the cause as soon as it is known, and nobody prints it
 };
 
 class Monitor {
@@ -60,7 +61,7 @@ class Monitor {
   void watch_heartbeats();
   void watch_lane(int lane);
   void read_signals();
-  void after_sigterm();
+  void tell();
   bool excuse(int rank);
   void warn(const std::string& text) const;
   const Row& row(int rank) const { return control_->page().row(rank); }

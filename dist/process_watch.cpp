@@ -68,15 +68,24 @@ static bool exit_status_of(int descriptor, int& status) {
   return true;
 }
 
+// A process that its parent has not waited for yet shows its state, Z, and as the last field its status.
+static bool zombie_status_of(pid_t pid, int& status) {
+  std::istringstream fields = stat_fields(pid);
+  std::string field, last;
+  if (!(fields >> field) || field != "Z") return false;
+  while (fields >> field) last = field;
+  status = std::atoi(last.c_str());
+  return true;
+}
+
 std::string ProcessWatch::how_it_ended() const {
   int status = 0;
-  if (descriptor_ >= 0 && exit_status_of(descriptor_, status)) return describe_status(status);
-  // A process that its parent has not waited for yet still shows its state, Z, and as the last field its status.
-  std::istringstream fields = stat_fields(pid_);
-  std::string field, last;
-  if (!(fields >> field) || field != "Z") return "";
-  while (fields >> field) last = field;
-  return describe_status(std::atoi(last.c_str()));
+  for (int attempt = 0; attempt < 5; ++attempt) {  // its parent may be waiting for it between the two questions
+    if (zombie_status_of(pid_, status) || (descriptor_ >= 0 && exit_status_of(descriptor_, status)))
+      return describe_status(status);
+    usleep(1000);
+  }
+  return "";
 }
 
 std::string describe_status(int status) {

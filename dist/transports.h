@@ -23,4 +23,7 @@ std::unique_ptr<Transport> make_threads_transport(std::shared_ptr<void> board, i
 std::unique_ptr<Transport> make_shared_memory_transport(std::shared_ptr<SharedHeap> heap, int rank, int size,
                                                         std::shared_ptr<Control> control);
 
+/// Ranks that send messages by MPI; the bootstrap's name is "mpi".
+std::unique_ptr<Transport> make_mpi_transport(Bootstrap& bootstrap, std::shared_ptr<Control> control);
+
 }  // namespace shardgrad::dist

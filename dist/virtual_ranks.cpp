@@ -1,12 +1,11 @@
 #include <shardgrad/dist/virtual_ranks.h>
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstring>
 #include <thread>
 
 #include <shardgrad/dist/board.h>
+#include <shardgrad/dist/cores.h>
 #include <shardgrad/dist/transports.h>
 
 namespace shardgrad::dist {
@@ -42,19 +41,13 @@ std::unique_ptr<Transport> make_transport(World& world, int rank, const std::sha
   return make_threads_transport(world.board, rank, world.size, control);
 }
 
-int cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 void run_rank(World& world, int rank, const std::function<void(ProcessGroup&)>& body) {
   const VirtualOptions& o = world.options;
   Context::Options options;
   options.rank = rank;
   options.world_size = world.size;
   options.seed = o.seed;
-  options.threads = o.threads > 0 ? o.threads : std::max(1, cores() / world.size);
+  options.threads = o.threads > 0 ? o.threads : std::max(1, usable_cores() / world.size);
   options.device = o.device;
   options.check_streams = o.check_streams;
   options.delay_seed = o.delay_seed == 0 ? 0 : o.delay_seed + uint64_t(rank) * 7919;

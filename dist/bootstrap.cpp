@@ -1,0 +1,67 @@
+#include <shardgrad/dist/bootstrap.h>
+
+#include <cstdlib>
+
+#include <shardgrad/core/error.h>
+#include <shardgrad/dist/forked.h>
+#include <shardgrad/dist/shared_memory.h>
+
+namespace shardgrad::dist {
+namespace {
+
+class SingleBootstrap final : public Bootstrap {
+ public:
+  SingleBootstrap() : Bootstrap("single", 0, 1, RankMap({"here"})) {}
+  std::vector<std::string> exchange(const std::string& mine) override { return {mine}; }
+};
+
+int number(const char* variable, int otherwise) {
+  const char* text = std::getenv(variable);
+  return text ? std::atoi(text) : otherwise;
+}
+
+// Open MPI, MPICH and Intel MPI (Hydra), SLURM's srun. A batch script of SLURM is not a step: it has no step tasks.
+struct Launcher {
+  const char *size, *rank;
+};
+constexpr Launcher kLaunchers[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                                   {"PMI_SIZE", "PMI_RANK"},
+                                   {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
+
+const Launcher* launcher() {
+  for (const Launcher& l : kLaunchers)
+    if (std::getenv(l.size)) return &l;
+  return nullptr;
+}
+
+}  // namespace
+
+ControlPage Bootstrap::control_page(std::string& reason) {
+  if (size() > 1 && map_.node_count() == 1)
+    if (auto memory = share_memory(*this, "shardgrad-control", ControlPage::page_bytes(size()), reason))
+      return ControlPage({memory, memory->data()}, size());
+  if (map_.node_count() > 1) reason = "the ranks are on several machines";
+  return make_private_page(size());
+}
+
+std::unique_ptr<Bootstrap> make_single_bootstrap() { return std::make_unique<SingleBootstrap>(); }
+
+int launched_processes() { return launcher() ? number(launcher()->size, 1) : 1; }
+int launched_rank() { return launcher() ? number(launcher()->rank, 0) : 0; }
+
+std::unique_ptr<Bootstrap> bootstrap_from_environment() {
+  if (auto forked = forked_bootstrap_from_environment()) return forked;
+  if (!launcher()) return make_single_bootstrap();
+  int processes = launched_processes();
+  std::string remedy = concat("; start them with: shardgrad launch -n ", processes, " …");
+  SG_CHECK(!mpi_library().empty() || processes == 1, "the launcher started ", processes,
+           " processes, but this build has no MPI to connect them", remedy);
+  if (mpi_library().empty()) return make_single_bootstrap();
+  auto bootstrap = make_mpi_bootstrap();
+  SG_CHECK(bootstrap->size() == processes, "the launcher started ", processes, " processes, but ", mpi_library(),
+           " finds a world of ", bootstrap->size(), ": it is another MPI's launcher", remedy,
+           ", or with the mpirun of that library");
+  return bootstrap;
+}
+
+}  // namespace shardgrad::dist

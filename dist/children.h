@@ -1,0 +1,52 @@
+#pragma once
+// The processes a launcher has started, and the signals it gets while they run. SIGINT and SIGTERM are passed on as
+// SIGUSR1 (please save and end), the second one ends them; SIGUSR1 as it is; SIGTSTP and SIGCONT stop and continue the
+// children together with the launcher. Children run in process groups of their own, so that the terminal's Ctrl-C does
+// not kill them first, and die with the launcher's thread.
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace shardgrad::dist {
+
+class Children {
+ public:
+  struct Ended {
+    int index;  ///< in order of start
+    pid_t pid;
+    int status;  ///< as waitpid gives it
+  };
+  /// Takes the signals over for its lifetime. `end` and `stop` are what ends and stops a child.
+  explicit Children(int end = SIGKILL, int stop = SIGSTOP);
+  /// Kills who is left.
+  ~Children();
+  Children(const Children&) = delete;
+
+  /// Runs argv with these variables ("NAME=value") added to the environment. `death_signal` is what the child gets when
+  /// this thread dies.
+  void start(const std::vector<std::string>& argv, const std::vector<std::string>& variables, int death_signal);
+  int alive() const;
+  /// Waits a moment, passes signals on, and returns who has ended.
+  std::vector<Ended> wait();
+  void signal(int number);
+
+ private:
+  struct Child {
+    pid_t pid;
+    bool alive;
+  };
+  void read_signals();
+  std::vector<Child> children_;
+  int end_, stop_;
+  sigset_t before_, taken_;
+  int signals_;
+  int requests_ = 0;  // to end
+};
+
+/// A child's exit code in the manner of a shell: its own, or 128 + signal.
+int exit_code_of(int status);
+
+}  // namespace shardgrad::dist

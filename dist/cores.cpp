@@ -1,0 +1,34 @@
+#include <shardgrad/dist/cores.h>
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include <shardgrad/core/error.h>
+
+namespace shardgrad::dist {
+
+static cpu_set_t my_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) CPU_SET(0, &set);
+  return set;
+}
+
+int usable_cores() {
+  cpu_set_t set = my_cores();
+  return std::max(1, CPU_COUNT(&set));
+}
+
+int threads_per_rank(Bootstrap& bootstrap) {
+  cpu_set_t set = my_cores();
+  std::string mine = concat(bootstrap.node_rank(), ":");
+  for (int i = 0; i < CPU_SETSIZE; ++i)
+    if (CPU_ISSET(i, &set)) mine += concat(i, ",");
+  std::vector<std::string> all = bootstrap.exchange(mine);
+  if (const char* text = std::getenv("OMP_NUM_THREADS"); text && std::atoi(text) > 0) return std::atoi(text);
+  return std::max(1, usable_cores() / int(std::ranges::count(all, mine)));
+}
+
+}  // namespace shardgrad::dist

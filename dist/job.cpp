@@ -1,0 +1,156 @@
+#include <shardgrad/dist/job.h>
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include <shardgrad/dist/cores.h>
+#include <shardgrad/dist/world.h>
+
+namespace shardgrad::dist {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Signals are read by the monitor, not handled: nothing runs in the middle of anything.
+class Signals {
+ public:
+  Signals() {
+    sigset_t mask;
+    sigemptyset(&mask);
+    for (int number : {SIGTERM, SIGUSR1, SIGINT}) sigaddset(&mask, number);
+    pthread_sigmask(SIG_BLOCK, &mask, &before_);
+    descriptor_ = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+  }
+  ~Signals() {
+    close(descriptor_);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  Signals(const Signals&) = delete;
+  int descriptor() const { return descriptor_; }
+  bool pending() const {
+    pollfd ready{descriptor_, POLLIN, 0};
+    return poll(&ready, 1, 0) > 0;
+  }
+
+ private:
+  sigset_t before_;
+  int descriptor_;
+};
+
+bool has_ended(const ControlPage& page, int rank) {
+  RankState state = page.row(rank).state.load();
+  return state == RankState::finished || state == RankState::failed;
+}
+
+bool all_ended(const ControlPage& page) {
+  for (int r = 0; r < page.ranks(); ++r)
+    if (!has_ended(page, r)) return false;
+  return true;
+}
+
+JobOptions complete(JobOptions options, Bootstrap& bootstrap, int signals, bool shared_page) {
+  options.context.rank = bootstrap.rank();
+  options.context.world_size = bootstrap.size();
+  int threads = threads_per_rank(bootstrap);
+  if (options.context.threads == 0) options.context.threads = threads;
+  options.watch.processes = shared_page && bootstrap.size() > 1;
+  options.watch.signals = signals;
+  options.watch.announce = bootstrap.name() != "forked";
+  if (const char* path = std::getenv("SHARDGRAD_CAUSE_FILE")) options.watch.cause_file = path;
+  return options;
+}
+
+// The body between a world that is ready and one that all ranks have left. Throws what ends the job.
+int run_body(const std::function<int(Job&)>& body, Bootstrap& bootstrap, const ControlPage& page,
+             const JobOptions& options) {
+  Context context(options.context);
+  auto control = std::make_shared<Control>(page, bootstrap.rank());
+  Monitor monitor(control, options.watch);
+  try {
+    int code = 0;
+    {
+      auto world = make_world(bootstrap, control, options.group);
+      try {
+        Job job(bootstrap, *world);
+        code = body(job);
+        world->stream().synchronize();
+      } catch (...) {
+        control->fail(std::current_exception());  // before the group goes, which its peers wait in
+        throw;
+      }
+    }
+    control->finish();
+    // The others may still need this rank's end of the control channel; and MPI's own way to wait spins.
+    while (options.watch.processes && !all_ended(page)) {
+      control->check();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return code;
+  } catch (...) {
+    control->fail(std::current_exception());
+    throw;
+  }
+}
+
+template <class Done> void wait_at_most(std::chrono::milliseconds limit, Done&& done) {
+  for (auto deadline = Clock::now() + limit; !done() && Clock::now() < deadline;)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+// This rank has failed, or ends because another has. Gives the others a moment, says why once, and ends the job.
+int end_badly(Bootstrap& bootstrap, const ControlPage& page, std::exception_ptr error, const Signals& signals) {
+  using namespace std::chrono_literals;
+  page.claim_cause(bootstrap.rank(), exit_code(error, bootstrap.size()), describe(error));
+  page.row(bootstrap.rank()).state.store(RankState::failed);
+  wait_at_most(2s, [&] { return all_ended(page) || signals.pending(); });
+  const char* path = std::getenv("SHARDGRAD_CAUSE_FILE");
+  if (bootstrap.name() != "forked") announce(page, path ? path : "");  // launch_local says it itself
+  int code = page.header().code.load();
+  if (page.header().ending.exchange(1) == 0) bootstrap.abort(code);
+  if (bootstrap.name() == "mpi") {  // the job is being ended around this rank, which must not end MPI in good order
+    wait_at_most(3s, [&] { return signals.pending(); });
+    _exit(code);
+  }
+  return code;
+}
+
+}  // namespace
+
+int run_job(const std::function<int(Job&)>& body, const std::function<JobOptions(const Bootstrap&)>& configure) {
+  Signals signals;  // before any thread is started, which inherit the mask
+  std::unique_ptr<Bootstrap> bootstrap;
+  try {
+    bootstrap = bootstrap_from_environment();
+  } catch (...) {
+    if (launched_rank() == 0) std::fprintf(stderr, "shardgrad: %s\n", describe(std::current_exception()).c_str());
+    return exit_code(std::current_exception(), 1);
+  }
+  const char* report = std::getenv("SHARDGRAD_CAUSE_FILE");
+  if (report && bootstrap->rank() == 0) std::ofstream(report) << "started\n";
+  std::string reason;
+  ControlPage page = bootstrap->control_page(reason);
+  if (!reason.empty() && bootstrap->rank() == 0)
+    std::fprintf(stderr,
+                 "shardgrad: ranks cannot watch over each other (a failure is found by the launcher only): %s\n",
+                 reason.c_str());
+  try {
+    JobOptions options = configure ? configure(*bootstrap) : JobOptions();
+    options = complete(std::move(options), *bootstrap, signals.descriptor(), reason.empty());
+    int code = run_body(body, *bootstrap, page, options);
+    bootstrap->finish();
+    return code;
+  } catch (...) {
+    return end_badly(*bootstrap, page, std::current_exception(), signals);
+  }
+}
+
+}  // namespace shardgrad::dist

@@ -1,0 +1,125 @@
+#include <shardgrad/dist/launch.h>
+
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <shardgrad/core/error.h>
+#include <shardgrad/dist/bootstrap.h>
+#include <shardgrad/dist/children.h>
+#include <shardgrad/dist/cores.h>
+#include <shardgrad/dist/forked.h>
+#include <shardgrad/dist/process_watch.h>
+#include <shardgrad/dist/shared_memory.h>
+
+namespace shardgrad::dist {
+namespace {
+
+bool exists(const std::string& program) {
+  if (program.find('/') != program.npos) return access(program.c_str(), X_OK) == 0;
+  std::istringstream path(std::getenv("PATH") ? std::getenv("PATH") : "");
+  for (std::string folder; std::getline(path, folder, ':');)
+    if (access(concat(folder, "/", program).c_str(), X_OK) == 0) return true;
+  return false;
+}
+
+// Open MPI copies between ranks with process_vm_readv, which some containers and kernels refuse.
+bool can_read_other_processes() {
+  std::ifstream file("/proc/sys/kernel/yama/ptrace_scope");
+  int scope = 0;
+  if (file >> scope && scope > 0 && geteuid() != 0) return false;
+  char from = 1, to = 0;
+  iovec local{&to, 1}, remote{&from, 1};
+  return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
+}
+
+std::string quoted(const std::string& text) {
+  bool plain = !text.empty() && text.find_first_not_of(
+                                    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                    "_-+=./:,@%") == text.npos;
+  if (plain) return text;
+  std::ostringstream result;
+  result << '\'';
+  for (char c : text)
+    if (c == '\'')
+      result << "'\\''";
+    else
+      result << c;
+  result << '\'';
+  return result.str();
+}
+
+// The report is "started" from the first rank, then the exit code and the cause from whoever says why the job failed.
+int conclude(const std::string& report, int status) {
+  std::ifstream file(report);
+  int told = 0, code = exit_code_of(status);
+  std::string cause, first;
+  std::getline(file, first);
+  std::istringstream line(first);
+  if (line >> told && std::getline(line >> std::ws, cause)) {
+    std::fprintf(stderr, "%s\n", cause.c_str());
+    return told;
+  }
+  if (WIFSIGNALED(status) || (code != 0 && !first.starts_with("started")))
+    std::fprintf(stderr, "shardgrad: mpirun %s; run the line above without -q to see what it says\n",
+                 describe_status(status).c_str());
+  return code;
+}
+
+int run_mpirun(int n, const std::vector<std::string>& argv, const LaunchOptions& options) {
+  std::vector<std::string> command = mpirun_command(n, argv, options);
+  std::ostringstream line;
+  for (const std::string& word : command) line << (&word == &command[0] ? "" : " ") << quoted(word);
+  std::fprintf(stderr, "%s\n", line.str().c_str());
+
+  auto report = SharedMemory::create("shardgrad-report", 4096);  // a file without a name
+  Children children(SIGTERM, SIGTSTP);
+  children.start(command, {"SHARDGRAD_CAUSE_FILE=" + report->path()}, SIGTERM);
+  int status = 0;
+  while (children.alive() > 0)
+    for (const Children::Ended& ended : children.wait()) status = ended.status;
+  return conclude(report->path(), status);
+}
+
+}  // namespace
+
+std::vector<std::string> mpirun_command(int n, const std::vector<std::string>& argv, const LaunchOptions& options) {
+  int available = usable_cores(), threads = options.threads > 0 ? options.threads : std::max(1, available / n);
+  std::vector<std::string> command = {"mpirun", "-n", std::to_string(n)};
+  auto add = [&](std::initializer_list<const char*> words) {
+    command.insert(command.end(), words.begin(), words.end());
+  };
+  if (mpi_library().starts_with("Open MPI")) {
+    if (geteuid() == 0) add({"--allow-run-as-root"});
+    if (n > available) add({"--oversubscribe"});
+    add({"--bind-to", "none", "-q"});  // -q: no pages of text about a failure that we name in one line
+    if (!can_read_other_processes()) add({"--mca", "btl_vader_single_copy_mechanism", "none"});
+    add({"-x"});
+    command.push_back(concat("OMP_NUM_THREADS=", threads));
+  }
+  command.insert(command.end(), argv.begin(), argv.end());
+  return command;
+}
+
+int launch(int n, const std::vector<std::string>& argv, const LaunchOptions& options) {
+  SG_CHECK(n >= 1, "launch: ", n, " ranks are not possible");
+  SG_CHECK(!argv.empty(), "launch: there is no program to run");
+  SG_CHECK(options.by.empty() || options.by == "mpi" || options.by == "local", "launch: there is no way '", options.by,
+           "'; choose mpi or local");
+  SG_CHECK(exists(argv[0]), "launch: there is no program '", argv[0], "'");
+  bool mpi = !mpi_library().empty() && exists("mpirun");
+  if (options.by == "mpi" && !mpi)
+    fail_as(ErrorKind::missing,
+            mpi_library().empty() ? "launch: this build has no MPI" : "launch: mpirun is not in PATH",
+            "; leave out 'mpi' to start the ranks of this machine without it");
+  return mpi && options.by != "local" ? run_mpirun(n, argv, options) : launch_local(n, argv, options.threads);
+}
+
+}  // namespace shardgrad::dist

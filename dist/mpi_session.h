@@ -1,0 +1,48 @@
+#pragma once
+// What the MPI files share: MPI itself, which is one per process. Only files named mpi_* include this.
+
+#include <mpi.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace shardgrad::dist {
+
+/// MPI from its start to its end. Calls come from several threads, one at a time: under `mutex`
+/// (MPI_THREAD_SERIALIZED).
+class MpiSession {
+ public:
+  /// Starts MPI. Throws Error(missing) when it was started by somebody else with less than MPI_THREAD_SERIALIZED.
+  MpiSession();
+  ~MpiSession();
+  MpiSession(const MpiSession&) = delete;
+
+  MPI_Comm world() const { return world_; }
+  int max_tag() const { return max_tag_; }
+  std::mutex& mutex() { return mutex_; }
+
+  /// Waits for all requests without holding the core: polls, then sleeps for longer and longer, up to 0.2 ms. Calls
+  /// check() again and again; when it throws, the requests are given up.
+  void wait(std::vector<MPI_Request>& requests, const std::function<void()>& check);
+  /// Removes the names of Open MPI's shared-memory files, which every rank has mapped by now: whatever happens to the
+  /// job, none is left in /dev/shm. Called after all ranks have met.
+  void unlink_segments();
+  /// Ends MPI in good order.
+  void finish();
+
+ private:
+  bool all_done(std::vector<MPI_Request>& requests);
+  MPI_Comm world_ = MPI_COMM_NULL;
+  int max_tag_ = 0;
+  bool started_here_ = false;
+  std::mutex mutex_;
+};
+
+/// The session of a bootstrap made by make_mpi_bootstrap.
+class Bootstrap;
+std::shared_ptr<MpiSession> mpi_session(Bootstrap& bootstrap);
+
+}  // namespace shardgrad::dist

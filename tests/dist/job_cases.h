@@ -1,0 +1,48 @@
+#pragma once
+// What whole jobs must do, well or badly, however their ranks were started.
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include <shardgrad/core/error.h>
+#include <tests/dist/run_program.h>
+
+namespace shardgrad::dist::testing {
+
+/// A scenario of dist_probe, the exit code it must have, and what its last line must hold.
+struct JobCase {
+  const char* name;
+  int code;
+  const char* last_line;
+};
+
+inline const std::vector<JobCase> kJobCases = {
+    {"good", 0, "ten steps done"},
+    {"suite", 0, "suite over "},
+    {"bad-option", 2, "shardgrad: unknown option 'lrr'; did you mean 'lr'?"},
+    {"refuse", 2, "shardgrad: rank 1 failed: label 11 of sample 5"},
+    {"throw", 4, "shardgrad: rank 1 failed: label 11 of sample 5"},
+    {"kill", 4, "killed by signal 9"},
+    {"crash", 4, "killed by signal 11"},
+    {"exit", 4, "exited with code 0"},
+    {"diverge", 4, "rank 1 in barrier #6 of unit 'norm' in step"},
+    {"leave", 4, "rank 1 finished with its program"},
+};
+
+/// Runs one rank-count-3 job by `launcher` (a command up to the program) and checks all it promises.
+inline void check_job(const std::string& launcher, const JobCase& expected) {
+  static int count = 0;
+  std::string token = concat("token-", getpid(), "-", ++count);
+  Ran ran = run_program(concat(launcher, " ", expected.name, " ", token));
+  EXPECT_EQ(ran.code, expected.code) << ran.output;
+  EXPECT_NE(ran.last_line().find(expected.last_line), std::string::npos) << ran.output;
+  EXPECT_LT(ran.seconds, 12) << ran.output;
+  EXPECT_TRUE(all_gone(token));
+}
+
+}  // namespace shardgrad::dist::testing

@@ -1,0 +1,93 @@
+// Whole jobs whose ranks are forked by launch_local.
+
+#include <tests/dist/job_cases.h>
+
+#include <shardgrad/dist/bootstrap.h>
+
+namespace shardgrad::dist::testing {
+namespace {
+
+std::string local(int n) { return concat(program("dist_probe"), " --local ", n); }
+
+class LocalJobs : public ::testing::TestWithParam<JobCase> {};
+TEST_P(LocalJobs, EndInTimeWithTheFirstCauseLast) { check_job(local(3), GetParam()); }
+INSTANTIATE_TEST_SUITE_P(I45, LocalJobs, ::testing::ValuesIn(kJobCases), [](const auto& info) {
+  std::string name = info.param.name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+TEST(LocalJob, AnyNumberOfRanksFindsEachOther) {
+  for (int n = 1; n <= 6; ++n) {
+    Ran ran = run_program(concat(local(n), " suite"));
+    EXPECT_EQ(ran.code, 0) << n << " ranks: " << ran.output;
+  }
+}
+
+TEST(LocalJob, StartsAgainAtOnceAfterAKill) {
+  EXPECT_EQ(run_program(local(2) + " kill").code, 4);
+  EXPECT_EQ(run_program(local(2) + " good").code, 0);
+}
+
+TEST(LocalJob, LeavesNoNameInDevShmThatCouldStay) {
+  Ran ran = run_program(local(2) + " names");
+  EXPECT_EQ(ran.output, "names left: 0\nnames left: 0\n");
+}
+
+TEST(LocalJob, EndsWithItsLauncher) {
+  std::string token = concat("token-launcher-", getpid());
+  EXPECT_EQ(run_program(concat(local(3), " kill-launcher ", token)).code, 128 + SIGKILL);
+  EXPECT_TRUE(all_gone(token));
+}
+
+TEST(LocalJob, PassesSignalsOnAsARequestToSaveAndEnd) {
+  for (const char* signal : {"INT", "TERM", "USR1"}) {
+    Ran ran = run_program(concat(local(2), " until-asked & pid=$!; sleep 0.7; kill -", signal, " $pid; wait $pid"));
+    EXPECT_EQ(ran.code, 75) << signal << ": " << ran.output;
+  }
+}
+
+TEST(LocalJob, ARankAloneNeedsNoLauncher) {
+  Ran ran = run_program(program("dist_probe") + " place");
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_NE(ran.output.find("rank 0 of 1 by single over single"), std::string::npos) << ran.output;
+}
+
+TEST(LocalJob, ProcessesThatDoNotFindEachOtherAreRefusedWithTheLineToType) {
+  // A launcher of another MPI, or none that this build understands.
+  Ran ran = run_program("PMI_SIZE=4 PMI_RANK=0 " + program("dist_probe") + " place");
+  EXPECT_EQ(ran.code, 2) << ran.output;
+  EXPECT_NE(ran.output.find("shardgrad launch -n 4"), std::string::npos) << ran.output;
+}
+
+TEST(LocalJob, AHeapThatDoesNotFitIsRefusedWithTheRemedy) {
+  Ran ran = run_program("SHARDGRAD_GROUP=mpi " + local(2) + " place");
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_NE(ran.output.find("needs ranks started by mpirun"), std::string::npos) << ran.output;
+}
+
+TEST(LocalJobSlow, AStoppedRankIsNamedAndEndsTheJob) {
+  check_job(local(3), {"stop", 4, "has stopped: no heartbeat for 8 s (stopped by a signal)"});
+}
+
+TEST(LocalJobSlow, AShortStopASlowRankAndADebuggerAreHarmless) {
+  EXPECT_EQ(run_program(local(3) + " stop-3").output, "ten steps done\n");
+  Ran slow = run_program(local(3) + " slow");
+  EXPECT_EQ(slow.code, 0);
+  EXPECT_NE(slow.output.find("rank 1 computing, last in all_reduce #5"), std::string::npos) << slow.output;
+  Ran debugged = run_program(local(3) + " debugged");
+  EXPECT_EQ(debugged.code, 0);
+  EXPECT_NE(debugged.output.find("is under a debugger"), std::string::npos) << debugged.output;
+}
+
+TEST(LocalJobSlow, SuspendingTheWholeJobIsHarmless) {
+  Ran ran = run_program(local(2) +
+                        " until-asked & pid=$!; sleep 0.7; kill -TSTP $pid; sleep 10; kill -CONT $pid; "
+                        "sleep 1; kill -TERM $pid; wait $pid");
+  EXPECT_EQ(ran.code, 75) << ran.output;
+}
+
+TEST(LocalJobSlow, CountsAbove2To31Bytes) { EXPECT_EQ(run_program(local(2) + " large").code, 0); }
+
+}  // namespace
+}  // namespace shardgrad::dist::testing

@@ -1,0 +1,82 @@
+// Whole jobs whose ranks are started by mpirun, bare or by launch.
+
+#include <tests/dist/job_cases.h>
+
+#include <shardgrad/dist/launch.h>
+
+namespace shardgrad::dist::testing {
+namespace {
+
+std::string launched(int n) { return concat(program("dist_probe"), " --launch ", n); }
+
+std::string bare(int n) {
+  return concat(
+      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -q --oversubscribe --bind-to none -n ", n, " ",
+      program("dist_probe"));
+}
+
+class MpiJobs : public ::testing::TestWithParam<JobCase> {};
+TEST_P(MpiJobs, EndInTimeWithTheFirstCauseLast) { check_job(launched(3), GetParam()); }
+INSTANTIATE_TEST_SUITE_P(I45, MpiJobs, ::testing::ValuesIn(kJobCases), [](const auto& info) {
+  std::string name = info.param.name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+// mpirun's own exit code wins where it kills the job itself.
+TEST(BareMpirun, OurLastLineNamesTheFirstCause) {
+  for (const char* name : {"throw", "kill", "diverge"}) {
+    Ran ran = run_program(concat(bare(3), " ", name));
+    EXPECT_NE(ran.code, 0);
+    EXPECT_TRUE(ran.last_line().starts_with("shardgrad: ")) << ran.output;
+    EXPECT_NE(ran.last_line().find("rank 1"), std::string::npos) << ran.output;
+    EXPECT_EQ(ran.output.find("shardgrad: "), ran.output.rfind("shardgrad: ")) << "said once: " << ran.output;
+  }
+}
+
+TEST(BareMpirun, RanksEndWhenItIsKilled) {
+  std::string token = concat("token-mpirun-", getpid());
+  EXPECT_NE(run_program(concat(bare(3), " kill-launcher ", token)).code, 0);
+  EXPECT_TRUE(all_gone(token));
+}
+
+TEST(MpiJob, WithoutSharedMemoryIsTheSame) {
+  for (const char* name : {"suite", "kill", "diverge", "leave"}) {
+    const JobCase& expected = *std::ranges::find_if(kJobCases, [&](auto& c) { return c.name == std::string(name); });
+    check_job("SHARDGRAD_GROUP=mpi " + launched(3), expected);
+  }
+}
+
+TEST(MpiJob, LeavesNoNameInDevShmThatCouldStay) {
+  Ran ran = run_program(bare(2) + " names");
+  EXPECT_EQ(ran.output, "names left: 0\nnames left: 0\n");
+}
+
+TEST(MpiJob, PassesSignalsOnAsARequestToSaveAndEnd) {
+  for (const char* signal : {"INT", "TERM"}) {
+    Ran ran = run_program(concat(launched(2), " until-asked & pid=$!; sleep 2; kill -", signal, " $pid; wait $pid"));
+    EXPECT_EQ(ran.code, 75) << signal << ": " << ran.output;
+  }
+}
+
+TEST(Launch, PrintsTheLineThatStartsTheRanks) {
+  std::vector<std::string> command = mpirun_command(64, {"prog", "train"}, {.by = "mpi", .threads = 3});
+  auto has = [&](const std::string& word) { return std::ranges::find(command, word) != command.end(); };
+  EXPECT_EQ(command[0], "mpirun");
+  EXPECT_EQ(command[2], "64");
+  EXPECT_EQ(has("--allow-run-as-root"), geteuid() == 0);
+  EXPECT_TRUE(has("--oversubscribe") && has("--bind-to") && has("none") && has("OMP_NUM_THREADS=3"));
+  EXPECT_EQ(command.back(), "train");
+  Ran ran = run_program(launched(2) + " place");
+  EXPECT_TRUE(ran.output.starts_with("mpirun -n 2 ")) << ran.output;
+}
+
+TEST(MpiJobSlow, AStoppedRankIsNamedAndEndsTheJob) {
+  check_job(launched(3), {"stop", 4, "has stopped: no heartbeat for 8 s (stopped by a signal)"});
+  EXPECT_EQ(run_program(launched(3) + " stop-3").code, 0);
+}
+
+TEST(MpiJobSlow, CountsAbove2To31Bytes) { EXPECT_EQ(run_program("SHARDGRAD_GROUP=mpi " + bare(2) + " large").code, 0); }
+
+}  // namespace
+}  // namespace shardgrad::dist::testing

@@ -1,0 +1,174 @@
+// A program for the tests of whole jobs: `dist_probe SCENARIO` is one rank, well behaved or faulty in a known way;
+// `dist_probe --local N …` and `dist_probe --launch N …` start N of them.
+
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <thread>
+
+#include <shardgrad/dist/forked.h>
+#include <shardgrad/dist/job.h>
+#include <shardgrad/dist/launch.h>
+#include <tests/dist/group_cases.h>
+
+namespace shardgrad::dist::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+void step(ProcessGroup& world, int i) {
+  Tensor t = from_vector(std::vector<float>(1000, 1.f), {1000});
+  world.all_reduce(t, Label{concat("layers.", i), "backward"}).host_wait();
+}
+
+/// Ten steps; rank 1 does something else before the sixth.
+int steps_with(Job& job, const std::function<void()>& deed) {
+  for (int i = 0; i < 10; ++i) {
+    if (i == 5 && job.world().rank() == 1) deed();
+    step(job.world(), i);
+  }
+  if (job.world().rank() == 0) std::cout << "ten steps done" << std::endl;
+  return 0;
+}
+
+int suite(Job& job) {
+  for (const GroupCase& c : group_cases()) {
+    c.run(job.world());
+    job.world().barrier();
+  }
+  if (job.world().rank() == 0) std::cout << "suite over " << job.world().kind() << std::endl;
+  return ::testing::Test::HasFailure() ? 1 : 0;
+}
+
+void stop_for(int seconds) {
+  std::string command = concat("(sleep ", seconds, "; kill -CONT ", getpid(), ") >/dev/null 2>&1 &");
+  if (std::system(command.c_str()) == 0) raise(SIGSTOP);
+}
+
+/// Counts of bytes above 2^31: every rank's contribution is checked at both ends of each slice.
+int large(Job& job) {
+  ProcessGroup& world = job.world();
+  int64_t n = 1'100'000'001, size = world.size(), rank = world.rank();
+  auto make = [&](int64_t count) {
+    return Tensor(Storage::make(size_t(count), world.memory(), {Category::data, 0}), 0, {count}, DType::u8);
+  };
+  Tensor full = make(n * size);
+  uint8_t* data = full.data<uint8_t>();
+  std::fill(data + n * rank, data + n * (rank + 1), uint8_t(rank + 1));
+  world.all_gather(full, full.rows(n * rank, n * (rank + 1))).host_wait();
+  for (int64_t r = 0; r < size; ++r)
+    SG_CHECK(data[n * r] == r + 1 && data[n * (r + 1) - 1] == r + 1, "all_gather: slice ", r, " is wrong");
+  world.all_reduce(full).host_wait();
+  for (int64_t r = 0; r < size; ++r)
+    SG_CHECK(data[n * r] == size * (r + 1) && data[n * (r + 1) - 1] == size * (r + 1), "all_reduce: slice ", r,
+             " is wrong");
+  Tensor shard = make(n);
+  world.reduce_scatter(shard, full).host_wait();
+  SG_CHECK(shard.data<uint8_t>()[n - 1] == uint8_t(size * size * (rank + 1)), "reduce_scatter is wrong");
+  return 0;
+}
+
+/// Another process stops all threads of this one for ten seconds, as a debugger does.
+void be_debugged() {
+  pid_t me = getpid();
+  if (fork() == 0) {
+    std::vector<pid_t> threads;
+    for (const auto& entry : std::filesystem::directory_iterator(concat("/proc/", me, "/task")))
+      threads.push_back(std::stoi(entry.path().filename()));
+    for (pid_t thread : threads)
+      if (ptrace(PTRACE_ATTACH, thread, nullptr, nullptr) == 0) waitpid(thread, nullptr, __WALL);
+    std::this_thread::sleep_for(10s);
+    for (pid_t thread : threads) ptrace(PTRACE_DETACH, thread, nullptr, nullptr);
+    _exit(0);
+  }
+  std::this_thread::sleep_for(1s);
+}
+
+/// Counts the files of /dev/shm that this process maps and that still have a name to leave behind.
+int count_names_in_dev_shm(Job& job) {
+  step(job.world(), 0);
+  int count = 0;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);)
+    count += line.find("/dev/shm/") != line.npos && !line.ends_with("(deleted)");
+  std::cout << concat("names left: ", count, "\n") << std::flush;
+  return 0;
+}
+
+int until_asked_to_stop(Job& job) {
+  if (job.world().rank() == 0) std::cout << "running" << std::endl;
+  for (int i = 0;; ++i) {
+    Tensor wish = from_vector<int32_t>({job.stop_requested()}, {1});
+    job.world().all_reduce(wish).host_wait();
+    if (wish.item() > 0) return 75;
+    std::this_thread::sleep_for(10ms);
+  }
+}
+
+int report_place(Job& job) {
+  std::string line = concat("rank ", job.world().rank(), " of ", job.world().size(), " by ", job.bootstrap().name(),
+                            " over ", job.world().kind(), ", ", context().threads(), " threads\n");
+  std::cout << line << std::flush;
+  return 0;
+}
+
+const std::map<std::string, std::function<int(Job&)>>& scenarios() {
+  static const std::map<std::string, std::function<int(Job&)>> all = {
+      {"suite", suite},
+      {"place", report_place},
+      {"large", large},
+      {"names", count_names_in_dev_shm},
+      {"debugged", [](Job& job) { return steps_with(job, be_debugged); }},
+      {"until-asked", until_asked_to_stop},
+      {"good", [](Job& job) { return steps_with(job, [] {}); }},
+      {"bad-option", [](Job& job) { return steps_with(job, [] {}); }},
+      {"throw", [](Job& job) { return steps_with(job, [] { throw std::runtime_error("label 11 of sample 5"); }); }},
+      {"refuse", [](Job& job) { return steps_with(job, [] { fail("label 11 of sample 5"); }); }},
+      {"kill", [](Job& job) { return steps_with(job, [] { raise(SIGKILL); }); }},
+      {"crash", [](Job& job) { return steps_with(job, [] { raise(SIGSEGV); }); }},
+      {"exit", [](Job& job) { return steps_with(job, [] { std::_Exit(0); }); }},
+      {"stop", [](Job& job) { return steps_with(job, [] { raise(SIGSTOP); }); }},
+      {"stop-3", [](Job& job) { return steps_with(job, [] { stop_for(3); }); }},
+      {"slow", [](Job& job) { return steps_with(job, [] { std::this_thread::sleep_for(12s); }); }},
+      {"diverge", [](Job& job) { return steps_with(job, [&] {
+                                   job.world().barrier(Label{"norm", "step"});
+                                 }); }},
+      {"leave", [](Job& job) { return job.world().rank() == 1 ? 0 : steps_with(job, [] {}); }},
+      {"kill-launcher", [](Job& job) { return steps_with(job, [] { kill(getppid(), SIGKILL); }); }},
+  };
+  return all;
+}
+
+int run_scenario(const std::string& name) {
+  return run_job([&](Job& job) { return scenarios().at(name)(job); },
+                 [&](const Bootstrap&) {
+                   SG_CHECK(name != "bad-option", "unknown option 'lrr'; did you mean 'lr'?");
+                   return JobOptions();
+                 });
+}
+
+int start(const std::string& how, int n, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "/proc/self/exe");
+  arguments[0] = std::filesystem::read_symlink(arguments[0]);
+  return how == "--local" ? launch_local(n, arguments) : launch(n, arguments);
+}
+
+}  // namespace
+}  // namespace shardgrad::dist::testing
+
+int main(int argc, char** argv) {
+  using namespace shardgrad::dist::testing;
+  ::testing::InitGoogleTest(&argc, argv);
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.size() > 2 && arguments[0].starts_with("--"))
+    return start(arguments[0], std::stoi(arguments[1]), {arguments.begin() + 2, arguments.end()});
+  return run_scenario(arguments.at(0));
+}
