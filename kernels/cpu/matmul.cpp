@@ -22,8 +22,6 @@ namespace {
 using kernels::Epilogue;
 using kernels::MatmulArgs;
 
-constexpr int64_t kLibraryProduct = 64 * 64 * 64;  // multiply-adds from which the library's overhead pays
-
 bool library_wanted() {
   static const bool wanted = [] {
     const char* choice = std::getenv("SHARDGRAD_GEMM");
@@ -76,7 +74,7 @@ Product single(const Product& p, int64_t index) {
 
 bool library_product(const Product& p, Epilogue epilogue) {
   bool fast = p.dtype == DType::f32 || (p.dtype == DType::bf16 && library.bf16);
-  if (!fast || p.work() < kLibraryProduct || !library_wanted()) return false;
+  if (!fast || is_direct(p) || !library_wanted()) return false;
   bool shared = p.batch > 1 && (p.a_step == 0 || p.b_step == 0);
   if (!shared) return library.product(p, epilogue);
   for (int64_t i = 0; i < p.batch; ++i)

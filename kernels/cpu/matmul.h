@@ -28,6 +28,8 @@ struct ProductLibrary {
 /// To be called while the program loads.
 void set_product_library(ProductLibrary library);
 
+/// Products so small or narrow that packing does not pay, where the own kernel beats libraries.
+bool is_direct(const Product& p);
 /// The product by the own kernels; f32 and f64.
 void own_product(const Product& p, kernels::Epilogue epilogue);
 

@@ -1,6 +1,7 @@
-// The own matrix product: small ones without packing, others in blocks, each thread a piece of c.
+// The own matrix product: small and narrow ones directly, others in blocks, each thread a piece of c.
 
 #include <cstring>
+#include <optional>
 
 #include <shardgrad/kernels/cpu/loops.h>
 #include <shardgrad/kernels/cpu/matmul.h>
@@ -12,7 +13,7 @@ namespace {
 
 using kernels::Epilogue;
 
-constexpr int64_t kSmallProduct = 32 * 32 * 32;  // multiply-adds below which nothing is packed
+constexpr int64_t kSmallProduct = 64 * 64 * 64;  // multiply-adds up to which nothing is packed
 
 GemmTask task_of(const Product& p, int64_t index) {
   size_t size = size_of(p.dtype);
@@ -31,11 +32,23 @@ GemmTask task_of(const Product& p, int64_t index) {
           .workspace = nullptr};
 }
 
+// Rows (or columns) [from, from + count) of c.
+GemmTask cut(GemmTask task, DType dtype, bool by_rows, int64_t from, int64_t count) {
+  int64_t size = int64_t(size_of(dtype));
+  const char *a = static_cast<const char*>(task.a), *b = static_cast<const char*>(task.b);
+  (by_rows ? task.m : task.n) = count;
+  if (by_rows)
+    task.a = a + from * task.a_row * size;
+  else
+    task.b = b + from * task.b_col * size;
+  task.c = static_cast<char*>(task.c) + from * (by_rows ? task.c_row : 1) * size;
+  return task;
+}
+
 // One matrix cut along its longer side, a piece per thread.
 void blocked(const Product& p, const GemmTask& whole, char* workspace, size_t each) {
   const GemmLoops& gemm = loops().gemm;
   int type = int(p.dtype);
-  size_t size = size_of(p.dtype);
   bool by_rows = p.m >= p.n;
   int64_t step = by_rows ? gemm.row_step[type] : gemm.column_step[type], length = by_rows ? p.m : p.n;
   int64_t parts = std::min<int64_t>(p.threads, (length + step - 1) / step);
@@ -44,30 +57,54 @@ void blocked(const Product& p, const GemmTask& whole, char* workspace, size_t ea
     for (int64_t part = begin; part < end; ++part) {
       int64_t from = part * piece, count = std::min(piece, length - from);
       if (count <= 0) continue;
-      GemmTask task = whole;
-      (by_rows ? task.m : task.n) = count;
-      int64_t a = by_rows ? from * task.a_row : 0, b = by_rows ? 0 : from * task.b_col;
-      task.a = static_cast<const char*>(task.a) + a * int64_t(size);
-      task.b = static_cast<const char*>(task.b) + b * int64_t(size);
-      task.c = static_cast<char*>(task.c) + (by_rows ? from * task.c_row : from) * int64_t(size);
+      GemmTask task = cut(whole, p.dtype, by_rows, from, count);
       task.workspace = workspace + size_t(part) * each;
       gemm.gemm[type](task);
     }
   });
 }
 
-void products(const Product& p) {
-  const GemmLoops& gemm = loops().gemm;
-  int type = int(p.dtype);
-  if (p.work() <= kSmallProduct && (!p.trans_b || p.k * p.n <= kSmallTransposed)) {
-    parallel_for(p.threads, p.batch, grain_for(p.work() / 8), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) gemm.small[type](task_of(p, i));
-    });
-    return;
-  }
-  size_t each = (gemm.workspace[type](p.m, p.n, p.k) + 63) / 64 * 64;
+void blocked_products(const Product& p) {
+  size_t each = (loops().gemm.workspace[int(p.dtype)](p.m, p.n, p.k) + 63) / 64 * 64;
   Workspace workspace(kCpu, each * size_t(p.threads));
   for (int64_t i = 0; i < p.batch; ++i) blocked(p, task_of(p, i), workspace.as<char>(), each);
+}
+
+void small_products(const Product& p) {
+  auto small = loops().gemm.small[int(p.dtype)];
+  if (p.batch == 1) return small(task_of(p, 0));
+  parallel_for(p.threads, p.batch, grain_for(p.work() / 8), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) small(task_of(p, i));
+  });
+}
+
+// c of a few columns: nothing is packed, since a is read once only.
+void narrow_products(const Product& p) {
+  std::optional<Workspace> turned;
+  if (p.trans_b) turned.emplace(kCpu, size_t(p.k * p.n) * size_of(p.dtype));
+  for (int64_t i = 0; i < p.batch; ++i) {
+    GemmTask task = task_of(p, i);
+    if (turned) {
+      OutView rows{turned->as<char>(), {p.k, p.n}, p.dtype, 0, true};
+      kernels::permute.find(DeviceKind::cpu, p.dtype)(Launch{p.threads}, rows, {task.b, {p.n, p.k}, p.dtype, true},
+                                                      {1, 0});
+      task.b = rows.data, task.b_row = p.n, task.b_col = 1;
+    }
+    parallel_for(p.threads, p.m, grain_for(p.k * p.n / 4), [&](int64_t begin, int64_t end) {
+      loops().gemm.small[int(p.dtype)](cut(task, p.dtype, true, begin, end - begin));
+    });
+  }
+}
+
+bool is_small(const Product& p) { return p.work() <= kSmallProduct && (!p.trans_b || p.k * p.n <= kSmallTransposed); }
+
+void products(const Product& p) {
+  if (is_small(p))
+    small_products(p);
+  else if (is_direct(p))
+    narrow_products(p);
+  else
+    blocked_products(p);
 }
 
 // c = epilogue(c + bias)
@@ -88,6 +125,11 @@ void finish(const Product& p, Epilogue epilogue) {
 }
 
 }  // namespace
+
+bool is_direct(const Product& p) {
+  int type = p.dtype == DType::f64 ? 1 : 0;
+  return is_small(p) || p.n <= loops().gemm.column_step[type] / 2;
+}
 
 void own_product(const Product& p, Epilogue epilogue) {
   if (p.k > 0)

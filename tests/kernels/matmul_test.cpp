@@ -38,8 +38,9 @@ template <class... Args> void expect_product(DType dtype, Shape c, Tolerance tol
 struct Sizes {
   int64_t m, n, k;
 };
-const Sizes kSizes[] = {{1, 1, 1},   {3, 5, 7},    {4, 16, 32},  {17, 33, 9},    {13, 31, 65}, {1, 70, 40}, {70, 1, 40},
-                        {40, 40, 1}, {65, 67, 66}, {90, 80, 70}, {33, 140, 300}, {0, 3, 4},    {3, 0, 4},   {3, 4, 0}};
+const Sizes kSizes[] = {{1, 1, 1},      {3, 5, 7},     {4, 16, 32}, {17, 33, 9},  {13, 31, 65},
+                        {1, 70, 40},    {70, 1, 40},   {40, 40, 1}, {65, 67, 66}, {90, 80, 70},
+                        {33, 140, 300}, {150, 3, 700}, {0, 3, 4},   {3, 0, 4},    {3, 4, 0}};
 
 TEST(Matmul, MatchesTheReferenceForEverySizeTransposeAndBeta) {
   for (DType dtype : kFloats)
