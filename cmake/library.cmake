@@ -1,5 +1,5 @@
 # One shared library. Registration of kernels happens in static objects, which a shared library never drops.
-set(folders core kernels kernels/cpu dist autograd autograd/ops nn optim fsdp train train/data)
+set(folders core kernels kernels/cpu dist autograd autograd/ops nn optim fsdp train train/data train/cli)
 set(sources)
 foreach(folder IN LISTS folders)
   file(GLOB found CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)

@@ -7,6 +7,7 @@
 #include <set>
 
 #include <shardgrad/core/error.h>
+#include <shardgrad/fsdp/config.h>
 #include <shardgrad/train/config_fields.h>
 #include <shardgrad/train/settings.h>
 
@@ -173,6 +174,7 @@ Config read_config(const std::string& path, const std::vector<std::string>& over
   std::string all;
   for (const std::string& fault : faults) all += (all.empty() ? "" : "\n") + fault;
   if (!all.empty()) fail(all);
+  config.strategy = name_of(fsdp::parse_strategy(config.strategy));
   return config;
 }
 

@@ -50,7 +50,8 @@ template <class C, class Visit> void visit_fields(C& c, Visit&& visit) {
   number("schedule.final", c.schedule.final, {.low = 0, .high = 1}, "what is left of the learning rate at the end");
   number("batch", c.batch, {.low = 1, .high = kMost}, "samples per step, all ranks together");
   number("epochs", c.epochs, {.low = 1, .high = kMost}, "passes over the training samples");
-  choice("strategy", c.strategy, {"zero3", "zero2", "ddp"}, "what is sharded; it never changes the numbers");
+  choice("strategy", c.strategy, {"zero3", "zero2", "ddp", "full_shard", "fsdp", "shard_grad_op", "no_shard"},
+         "what is sharded; it never changes the numbers. The last four are other names of the first three");
   choice("fsdp.wrap", c.fsdp.wrap, {"children", "size"}, "units: one per layer, or of at least `fsdp.wrap_numel`");
   number("fsdp.wrap_numel", c.fsdp.wrap_numel, {.low = 1}, "parameters of a unit, for `size`");
   number("fsdp.prefetch", c.fsdp.prefetch, {.low = 0, .high = 1000}, "units gathered ahead of the one that computes");

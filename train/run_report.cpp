@@ -106,6 +106,12 @@ void RunReport::table(const std::vector<std::pair<std::string, std::string>>& ro
   for (const auto& [name, value] : rows) out_ << format("  %-24s %s\n", name.c_str(), value.c_str());
 }
 
+void RunReport::stopped(int64_t steps, int64_t total_steps) {
+  out_ << format("stopped as asked after step %ld of %ld; no model is saved; the record is in ", long(steps),
+                 long(total_steps))
+       << folder_ << std::endl;
+}
+
 void RunReport::done(double test_accuracy, int64_t steps, double seconds) {
   out_ << format("done: test_accuracy=%.4f steps=%ld seconds=%.1f run=", test_accuracy, long(steps), seconds) << folder_
        << std::endl;

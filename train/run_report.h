@@ -49,6 +49,8 @@ class RunReport {
   void write_trace(const std::string& chrome_trace);
   /// Rows of (name, value).
   void table(const std::vector<std::pair<std::string, std::string>>& rows);
+  /// One line for a run that ends before its last step because it was asked to.
+  void stopped(int64_t steps, int64_t total_steps);
   /// `done: test_accuracy=0.xxxx steps=N seconds=S run=PATH`.
   void done(double test_accuracy, int64_t steps, double seconds);
 

@@ -29,8 +29,8 @@ HOMES = {
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 ENDS_PROCESS = re.compile(r"(?<![\w.>:])(?<!void )(?:std::|::)?(?:exit|_exit|_Exit|quick_exit|abort|terminate)\s*\(")
-# The program's top level, and a forked rank, which ends where its program would.
-MAY_END_PROCESS = ["train/main.cpp", "dist/launch", "dist/fork"]
+# A forked child that could not become its program, and the guard of a program's top level (dist/job.h).
+MAY_END_PROCESS = ["dist/children.cpp", "dist/job.cpp"]
 
 
 def code_only(text):

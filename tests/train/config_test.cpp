@@ -108,6 +108,12 @@ TEST(Config, FilesThatAreNotOneObjectAreRefusedWithTheLine) {
   EXPECT_THAT(refusal("{}", {"batch"}), HasSubstr("--set batch: write key=value"));
 }
 
+TEST(Config, OtherNamesOfStrategiesAreAcceptedAndResolved) {
+  EXPECT_EQ(config_of("{}", {"strategy=full_shard"}).strategy, "zero3");
+  EXPECT_EQ(config_of("{}", {"strategy=shard_grad_op"}).strategy, "zero2");
+  EXPECT_EQ(config_of("{}", {"strategy=no_shard"}).strategy, "ddp");
+}
+
 TEST(Config, SettingsWithoutEffectAreRefused) {
   EXPECT_EQ(refusal(R"({"optimizer": {"name": "adamw", "momentum": 0.5}})"),
             "a.json:1: optimizer.momentum means nothing to adamw; remove it or change optimizer.name");

@@ -1,0 +1,22 @@
+# Writes the version source; leaves the file alone when nothing has changed.
+set(git "unknown")
+execute_process(COMMAND git -C ${source} describe --always --dirty --abbrev=12 --exclude=* OUTPUT_VARIABLE found
+                OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE code)
+if(code EQUAL 0)
+  set(git ${found})
+endif()
+set(text "#include <shardgrad/train/cli/version.h>
+
+namespace shardgrad::cli {
+BuildInfo build_info() {
+  return {\"${version}\", \"${git}\", \"${compiler}\", \"${onednn}\", \"${openmp}\"};
+}
+}  // namespace shardgrad::cli
+")
+set(old "")
+if(EXISTS ${out})
+  file(READ ${out} old)
+endif()
+if(NOT old STREQUAL text)
+  file(WRITE ${out} "${text}")
+endif()

@@ -1,0 +1,151 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include <shardgrad/core/context.h>
+#include <shardgrad/core/rng.h>
+#include <shardgrad/dist/virtual_ranks.h>
+#include <shardgrad/train/trainer.h>
+
+#include "temporary_folder.h"
+
+namespace shardgrad {
+namespace {
+
+using ::testing::HasSubstr;
+using train::Config;
+
+// A small stand-in for Fashion-MNIST: pictures whose bright row tells the class.
+void write_pictures(const TemporaryFolder& folder, const std::string& stem, int count) {
+  auto big_endian = [](int value) {
+    return std::string{char(value >> 24), char(value >> 16), char(value >> 8), char(value)};
+  };
+  std::string images = std::string{0, 0, 8, 3} + big_endian(count) + big_endian(28) + big_endian(28);
+  std::string labels = std::string{0, 0, 8, 1} + big_endian(count);
+  for (int i = 0; i < count; ++i) {
+    int label = int(philox(5, stream_of(stem), uint64_t(i))[0] % 10);
+    labels += char(label);
+    for (int p = 0; p < 784; ++p)
+      images += char(p / 28 == 2 * label ? 200 : philox(7, uint64_t(i), uint64_t(p))[0] % 100);
+  }
+  folder.write(stem + "-images-idx3-ubyte.gz", images);
+  folder.write(stem + "-labels-idx1-ubyte.gz", labels);
+}
+
+class TrainerTest : public ::testing::Test {
+ protected:
+  TrainerTest() {
+    write_pictures(folder_, "train", 301);  // the last batch is uneven on every number of ranks
+    write_pictures(folder_, "t10k", 101);
+    config_.data.dir = folder_.path();
+    config_.runs = folder_ / "runs";
+    config_.model.layers = {784, 24, 10};
+    config_.optimizer.name = "adamw";
+    config_.optimizer.lr = 0.01;
+    config_.batch = 32;
+    config_.epochs = 3;
+    config_.log_interval = 4;
+  }
+  train::Result train(int ranks) {
+    out_.str("");
+    train::Result result;
+    dist::run_ranks(ranks,
+                    [&](dist::ProcessGroup& world) {
+                      auto mine = train::train(config_, world, out_, false);
+                      if (world.rank() == 0) result = mine;
+                    },
+                    {.seed = uint64_t(config_.seed), .threads = 1});
+    return result;
+  }
+  std::vector<nlohmann::json> metrics(const train::Result& result) {
+    std::vector<nlohmann::json> lines;
+    std::istringstream file(read_file(result.folder + "/metrics.jsonl"));
+    for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+
+  TemporaryFolder folder_;
+  Config config_;
+  std::ostringstream out_;
+};
+
+TEST_F(TrainerTest, LearnsAndReportsExactly) {
+  train::Result result = train(1);
+  EXPECT_GT(result.test_accuracy, 0.95);
+  EXPECT_EQ(result.steps, 30);
+  auto lines = metrics(result);
+  ASSERT_EQ(lines.size(), 9);  // steps 4, 8 and the end of each epoch
+  EXPECT_EQ(lines.back()["step"], 30);
+  EXPECT_EQ(lines.back()["samples"], 903);
+  EXPECT_EQ(lines.back()["test_count"], 101);
+  EXPECT_GT(lines.front()["loss"].get<double>(), lines.back()["loss"].get<double>());
+  EXPECT_GT(lines.back()["grad_norm"].get<double>(), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("\ndone: test_accuracy="));
+}
+
+TEST_F(TrainerTest, AnyNumberOfRanksTrainsTheSameRun) {
+  for (const char* loss : {"mse", "cross_entropy"}) {
+    config_.loss = loss;
+    auto expected = metrics(train(1));
+    for (int ranks = 2; ranks <= 4; ++ranks) {
+      train::Result result = train(ranks);
+      auto lines = metrics(result);
+      ASSERT_EQ(lines.size(), expected.size());
+      for (size_t i = 0; i < lines.size(); ++i) {
+        EXPECT_NEAR(lines[i]["loss"].get<double>(), expected[i]["loss"].get<double>(), 1e-4) << ranks << " ranks";
+        EXPECT_EQ(lines[i]["test_accuracy"], expected[i]["test_accuracy"]) << ranks << " ranks";
+      }
+    }
+  }
+}
+
+TEST_F(TrainerTest, StrategiesGiveTheSameBits) {
+  auto expected = metrics(train(3));
+  for (const char* strategy : {"zero2", "ddp"}) {
+    config_.strategy = strategy;
+    auto lines = metrics(train(3));
+    ASSERT_EQ(lines.size(), expected.size());
+    for (size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(lines[i]["loss"], expected[i]["loss"]) << strategy;
+  }
+}
+
+TEST_F(TrainerTest, WritesLedgerAndTrace) {
+  config_.trace = true;
+  config_.epochs = 1;
+  train::Result result = train(2);
+  EXPECT_GT(nlohmann::json::parse(read_file(result.folder + "/ledger.json"))["peak"], 0);
+  EXPECT_THAT(read_file(result.folder + "/trace.json"), HasSubstr("reduce_scatter"));
+  EXPECT_TRUE(nlohmann::json::accept(read_file(result.folder + "/trace.json")));
+}
+
+TEST_F(TrainerTest, EveryActivationAndOptimizerTrains) {
+  config_.epochs = 1;
+  for (const char* activation : {"relu", "gelu", "tanh", "sigmoid"})
+    for (const char* optimizer : {"sgd", "adam", "adamw"}) {
+      config_.model.activation = activation;
+      config_.optimizer.name = optimizer;
+      auto lines = metrics(train(2));
+      EXPECT_LT(lines.back()["loss"].get<double>(), lines.front()["loss"].get<double>()) << activation << optimizer;
+    }
+}
+
+TEST_F(TrainerTest, ALayerThatDoesNotFitTheDataIsRefusedBeforeARunBegins) {
+  config_.model.layers = {100, 10};
+  EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("fashion_mnist has pictures of 784 pixels and 10 classes"));
+  EXPECT_FALSE(std::filesystem::exists(config_.runs));
+}
+
+TEST_F(TrainerTest, RanksWithDifferentConfigurationsAreRefused) {
+  Config other = config_;
+  other.optimizer.lr = 0.5;
+  std::string message = error_of([&] {
+    dist::run_ranks(
+        2, [&](dist::ProcessGroup& world) { train::train(world.rank() == 1 ? other : config_, world, out_, false); });
+  });
+  EXPECT_THAT(message, HasSubstr("the configuration of rank 1 differs from that of rank 0"));
+}
+
+}  // namespace
+}  // namespace shardgrad

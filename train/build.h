@@ -1,0 +1,27 @@
+#pragma once
+// From a configuration to the objects of a training job.
+
+#include <memory>
+
+#include <shardgrad/fsdp/config.h>
+#include <shardgrad/nn/containers.h>
+#include <shardgrad/optim/optimizer.h>
+#include <shardgrad/optim/schedule.h>
+#include <shardgrad/train/config.h>
+
+namespace shardgrad::train {
+
+/// Linear layers "layer0", "layer1", … with the activation between them. relu is part of its layer's matrix product;
+/// the others are modules "activation0", ….
+nn::Child<nn::Sequential> make_mlp(const Config::Model& model);
+
+fsdp::Config make_sharding(const Config& config);
+
+/// Over the parameters as they are now: call it after fully_shard.
+std::unique_ptr<optim::Optimizer> make_optimizer(const Config::Optimizer& options,
+                                                 std::vector<NamedParameter> parameters);
+
+/// The factor of the learning rate over a run of `total` steps.
+optim::Schedule make_schedule(const Config::Schedule& schedule, int64_t total);
+
+}  // namespace shardgrad::train

@@ -1,0 +1,24 @@
+#pragma once
+// The `shardgrad` program: commands, options and exit codes. main() only calls run.
+
+#include <string>
+#include <vector>
+
+namespace shardgrad::cli {
+
+/// Runs a command line and returns the exit code: 0 done, 2 refused input, 3 missing device or library, 4 a rank
+/// failed, 130 stopped by a signal.
+int run(int argc, char** argv);
+
+/// What `shardgrad train` was given.
+struct TrainOptions {
+  std::string config;
+  std::vector<std::string> overrides;
+  std::string group;  ///< how ranks communicate; empty: chosen automatically
+};
+int train_command(const TrainOptions& options);
+
+/// The text of `shardgrad --version`.
+std::string version_text();
+
+}  // namespace shardgrad::cli

@@ -1,0 +1,30 @@
+#include <unistd.h>
+
+#include <iostream>
+
+#include <shardgrad/dist/job.h>
+#include <shardgrad/train/cli/program.h>
+#include <shardgrad/train/trainer.h>
+
+namespace shardgrad::cli {
+
+int train_command(const TrainOptions& options) {
+  train::Config config;
+  auto configure = [&](const dist::Bootstrap&) {
+    config = train::read_config(options.config, options.overrides);
+    dist::JobOptions job;
+    job.context.seed = uint64_t(config.seed);
+    job.context.device = parse_device(config.device);
+    job.group.kind = options.group;
+    return job;
+  };
+  auto body = [&](dist::Job& job) {
+    // mpirun gives every rank a terminal of its own, wherever its own output goes.
+    bool terminal = isatty(STDOUT_FILENO) && job.bootstrap().name() != "mpi";
+    train::Result result = train::train(config, job.world(), std::cout, terminal);
+    return result.stopped ? 130 : 0;
+  };
+  return dist::run_job(body, configure);
+}
+
+}  // namespace shardgrad::cli

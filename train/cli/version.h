@@ -1,0 +1,11 @@
+#pragma once
+// What this binary was built from; the build fills it in.
+
+namespace shardgrad::cli {
+
+struct BuildInfo {
+  const char *version, *git, *compiler, *onednn, *openmp;
+};
+BuildInfo build_info();
+
+}  // namespace shardgrad::cli

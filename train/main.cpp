@@ -1,0 +1,17 @@
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <shardgrad/train/cli/program.h>
+
+// GNU OpenMP's idle threads spin for long by default: beside other work on the same cores a step then takes ten times
+// as long. The library reads its environment when it is loaded, so the program starts itself once more.
+static void spin_less(char** argv) {
+  if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY")) return;
+  setenv("GOMP_SPINCOUNT", "1000", 1);
+  execv("/proc/self/exe", argv);
+}
+
+int main(int argc, char** argv) {
+  spin_less(argv);
+  return shardgrad::cli::run(argc, argv);
+}

@@ -1,0 +1,238 @@
+#include <shardgrad/train/trainer.h>
+
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include <shardgrad/autograd/node.h>
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/core/context.h>
+#include <shardgrad/core/rng.h>
+#include <shardgrad/fsdp/fully_shard.h>
+#include <shardgrad/optim/clip.h>
+#include <shardgrad/train/build.h>
+#include <shardgrad/train/data/data_loader.h>
+#include <shardgrad/train/data/fashion_mnist.h>
+#include <shardgrad/train/run_report.h>
+
+namespace shardgrad::train {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using data::FashionMnist;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+data::DataLoader make_loader(const Config& config, dist::ProcessGroup& world, FashionMnist::Split split) {
+  return {std::make_shared<FashionMnist>(config.data.dir, split),
+          {.batch = config.batch,
+           .shuffle = split == FashionMnist::Split::train,
+           .seed = uint64_t(config.seed),
+           .rank = world.rank(),
+           .world_size = world.size(),
+           .device = context().default_device()}};
+}
+
+/// Throws Error(input) on every rank unless all have the same `value`.
+void check_same(dist::ProcessGroup& world, const char* what, uint64_t value) {
+  Tensor mine = from_vector<int64_t>({int64_t(value)}, {1}), all = empty({world.size()}, DType::i64);
+  world.all_gather(all, mine, dist::Label{"", "start"}).host_wait();
+  auto values = all.to_vector<int64_t>();
+  for (int rank = 1; rank < world.size(); ++rank)
+    SG_CHECK(values[size_t(rank)] == values[0], what, " of rank ", rank,
+             " differs from that of rank 0; every rank must be given the same files and options");
+}
+
+int64_t sum_over_ranks(dist::ProcessGroup& world, int64_t value, const char* phase) {
+  Tensor total = from_vector<int64_t>({value}, {1});
+  world.all_reduce(total, dist::Label{"", phase}).host_wait();
+  return int64_t(total.item());
+}
+
+/// Refuses, on every rank, what would only fail later.
+void check_start(const Config& config, dist::ProcessGroup& world, const data::DataLoader& train,
+                 const data::DataLoader& test) {
+  const auto& layers = config.model.layers;
+  SG_CHECK(layers.front() == FashionMnist::kPixels && layers.back() == FashionMnist::kClasses,
+           "model.layers begins with ", layers.front(), " and ends with ", layers.back(),
+           "; fashion_mnist has pictures of ", FashionMnist::kPixels, " pixels and ", FashionMnist::kClasses,
+           " classes");
+  check_same(world, "the configuration", stream_of(to_json(config)));
+  check_same(world, "the training data", train.dataset().fingerprint());
+  check_same(world, "the test data", test.dataset().fingerprint());
+}
+
+class Trainer {
+ public:
+  Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& out, bool terminal);
+  Result run();
+
+ private:
+  void step(const data::Batch& batch, bool reported);
+  double grad_norm();
+  Tensor loss_of(const Tensor& y, const data::Batch& batch) const;
+  void evaluate();
+  void report(int64_t epoch, bool epoch_done);
+  bool agree_to_stop();
+  Result stop(double seconds);
+  Result finish(double seconds);
+
+  const Config& config_;
+  dist::ProcessGroup& world_;
+  data::DataLoader train_, test_;
+  std::optional<RunReport> report_;  // rank 0's
+  nn::Child<nn::Sequential> model_;
+  std::shared_ptr<fsdp::Sharded> sharded_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  int64_t total_steps_;
+  optim::Schedule schedule_;
+
+  int64_t step_ = 0, samples_ = 0, reported_step_ = 0, reported_samples_ = 0;
+  double training_seconds_ = 0, reported_seconds_ = 0;
+  Tensor loss_sum_;  // this rank's parts of the losses since the last report
+  Metrics metrics_;
+};
+
+Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& out, bool terminal)
+    : config_(config),
+      world_(world),
+      train_(make_loader(config, world, FashionMnist::Split::train)),
+      test_(make_loader(config, world, FashionMnist::Split::test)),
+      total_steps_(train_.batches() * config.epochs),
+      schedule_(make_schedule(config.schedule, total_steps_)) {
+  check_start(config, world, train_, test_);
+  if (world.rank() == 0) report_.emplace(config, out, terminal);
+  context().recorder().set_tracing(config.trace);
+  model_ = make_mlp(config.model);
+  sharded_ = fsdp::fully_shard(model_.module(), world, make_sharding(config));
+  optimizer_ = make_optimizer(config.optimizer, model_->named_parameters());
+  loss_sum_ = zeros({});
+}
+
+Tensor Trainer::loss_of(const Tensor& y, const data::Batch& batch) const {
+  const Tensor& labels = batch.fields[1];
+  auto count = double(batch.global_count);
+  if (config_.loss == "cross_entropy") return cross_entropy(y, labels, count);
+  return mse_loss(y, one_hot(labels, y.size(1)), count * double(y.size(1)));
+}
+
+void Trainer::step(const data::Batch& batch, bool reported) {
+  optimizer_->set_lr(config_.optimizer.lr * schedule_(step_));
+  Tensor loss = loss_of(model_(batch.fields[0]), batch);
+  loss.backward();
+  if (reported) metrics_.grad_norm = grad_norm();
+  optimizer_->step();
+  optimizer_->zero_grad();
+  NoGrad no_grad;
+  loss_sum_ = loss_sum_ + reshape(loss, Shape());
+  ++step_;
+  samples_ += batch.global_count;
+}
+
+// Of the whole gradient: from the elements that each rank's optimizer updates.
+double Trainer::grad_norm() {
+  double squares = 0;
+  for (const NamedParameter& parameter : optimizer_->parameters())
+    for (const LocalRange& range : leaf_of(parameter.tensor).sink()->local_ranges())
+      if (range.grad.defined() && range.count > 0)
+        squares += optim::tree_sum(optim::block_squares(range.grad.rows(0, range.count)));
+  if (sharded_->config().strategy == fsdp::Strategy::ddp) return std::sqrt(squares);
+  Tensor total = from_vector<double>({squares}, {1});
+  world_.all_reduce(total, dist::Label{"", "report"}).host_wait();
+  return std::sqrt(total.item());
+}
+
+// Exact for any number of ranks: every test sample is counted once, and counts are added as integers.
+void Trainer::evaluate() {
+  NoGrad no_grad;
+  model_->eval();
+  int64_t correct = 0;
+  for (const data::Batch& batch : test_.epoch(0)) {
+    auto classes = argmax(model_(batch.fields[0]), 1).to_vector<int64_t>();
+    auto labels = batch.fields[1].to_vector<int64_t>();
+    for (size_t i = 0; i < labels.size(); ++i) correct += classes[i] == labels[i];
+  }
+  model_->train();
+  metrics_.test_count = test_.dataset().size();
+  metrics_.test_accuracy = double(sum_over_ranks(world_, correct, "evaluate")) / double(metrics_.test_count);
+}
+
+void Trainer::report(int64_t epoch, bool epoch_done) {
+  world_.all_reduce(loss_sum_, dist::Label{"", "report"}).host_wait();
+  double seconds = training_seconds_ - reported_seconds_;
+  metrics_.step = step_;
+  metrics_.epoch = epoch;
+  metrics_.samples = samples_;
+  metrics_.loss = loss_sum_.item() / double(std::max<int64_t>(1, step_ - reported_step_));
+  metrics_.lr = optimizer_->lr();
+  metrics_.samples_per_s = double(samples_ - reported_samples_) / seconds;
+  metrics_.peak_bytes = context().ledger().peak();
+  double seconds_per_step = training_seconds_ / double(step_);
+  if (report_) report_->progress(metrics_, total_steps_ - step_, seconds_per_step, epoch_done);
+  loss_sum_ = zeros({});
+  reported_step_ = step_;
+  reported_samples_ = samples_;
+  reported_seconds_ = training_seconds_;
+}
+
+Result Trainer::stop(double seconds) {
+  if (report_) report_->stopped(step_, total_steps_);
+  return {metrics_.test_accuracy.value_or(0), step_, seconds, true, report_ ? report_->folder() : ""};
+}
+
+Result Trainer::finish(double seconds) {
+  Context& ctx = context();
+  Result result{metrics_.test_accuracy.value_or(0), step_, seconds, false, report_ ? report_->folder() : ""};
+  if (!report_) return result;
+  const Ledger& ledger = ctx.ledger();
+  report_->write_ledger(ledger);
+  if (config_.trace) report_->write_trace(ctx.recorder().chrome_trace(ctx.rank()));
+  auto text = [](auto value) { return concat(value); };
+  std::vector<std::pair<std::string, std::string>> rows{
+      {"ranks", concat(world_.size(), " (", world_.kind(), "), ", ctx.threads(), " threads each")},
+      {"strategy", config_.strategy},
+      {"steps", text(step_)},
+      {"test accuracy", concat(result.test_accuracy, " on ", metrics_.test_count, " samples")},
+      {"training loss", text(metrics_.loss)},
+      {"samples/s", text(int64_t(double(samples_) / training_seconds_))},
+      {"sent per step and rank", format_bytes(ctx.recorder().total_bytes_sent() / step_)}};
+  for (Category category : {Category::parameter_shard, Category::gathered_parameter, Category::gradient_shard,
+                            Category::full_gradient, Category::optimizer_state, Category::activation})
+    rows.push_back({concat("peak ", name_of(category)), format_bytes(ledger.peak(category))});
+  rows.push_back({"peak of everything", format_bytes(ledger.peak())});
+  report_->table(rows);
+  report_->done(result.test_accuracy, step_, seconds);
+  return result;
+}
+
+// Ranks learn of a request to stop at different times, so every few steps they agree.
+bool Trainer::agree_to_stop() {
+  constexpr int64_t kEvery = 16;
+  return step_ % kEvery == 0 && sum_over_ranks(world_, world_.control().stop_requested(), "agree") > 0;
+}
+
+Result Trainer::run() {
+  auto begin = Clock::now();
+  for (int64_t epoch = 0; epoch < config_.epochs; ++epoch) {
+    for (int64_t i = 0; i < train_.batches(); ++i) {
+      bool last = i + 1 == train_.batches(), reported = last || (step_ + 1) % config_.log_interval == 0;
+      auto step_begin = Clock::now();
+      step(train_.get(epoch, i), reported);
+      training_seconds_ += seconds_since(step_begin);
+      if (agree_to_stop()) return stop(seconds_since(begin));
+      if (reported && !last) report(epoch + 1, false);
+    }
+    evaluate();
+    report(epoch + 1, true);
+  }
+  return finish(seconds_since(begin));
+}
+
+}  // namespace
+
+Result train(const Config& config, dist::ProcessGroup& world, std::ostream& out, bool terminal) {
+  return Trainer(config, world, out, terminal).run();
+}
+
+}  // namespace shardgrad::train
