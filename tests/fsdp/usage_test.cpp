@@ -130,6 +130,43 @@ TEST(Usage, I43_AnEditBetweenEvaluationsIsSeen) {
   });
 }
 
+TEST(Usage, I43_AnOptimizerStepWhileParametersAreGatheredIsSeenByTheNextForward) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<Flat>();
+    auto sharded = fully_shard(*model, group);
+    optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
+    Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), t = rows_of_batch("t", 0, 0, 4, 5, DType::f32);
+    mse_loss(model(x), t, 20).backward();
+    std::vector<float> before = model(x).to_vector<float>();  // no backward follows: the root stays gathered
+    EXPECT_EQ(sharded->units()[0]->state(), UnitState::unsharded);
+    optimizer.step();
+    std::vector<float> seen = model(x).to_vector<float>();
+    EXPECT_NE(seen, before);
+    auto state = full_state_dict(*sharded, false);
+    EXPECT_EQ(seen, linear(x, state.at("weight"), state.at("bias")).to_vector<float>());
+  });
+}
+
+TEST(Usage, AnUnusedParameterOfAUsedUnitHasAZeroGradientThere) {
+  dist::run_ranks(
+      2,
+      [](dist::ProcessGroup& group) {
+        auto model = nn::make<Unused>();
+        auto sharded = fully_shard(*model, group);
+        for (int pass = 0; pass < 3; ++pass) {  // freed memory of this device is poisoned, not zero
+          Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), t = rows_of_batch("t", 0, 0, 4, 5, DType::f32);
+          mse_loss(model(x), t, 20).backward();
+          const FlatParam& flat = *sharded->index().at("lucky.extra").flat;
+          const Slice& slice = flat.slices()[sharded->index().at("lucky.extra").slice];
+          std::vector<double> grad = values_of(flat.grad());
+          for (int64_t i = std::max(int64_t(0), slice.offset - flat.shard_begin()); i < flat.grad().numel(); ++i)
+            EXPECT_EQ(grad[size_t(i)], 0);
+          model->zero_grad();
+        }
+      },
+      {.device = kAcc});
+}
+
 TEST(Usage, ShardingTwiceIsRefused) {
   dist::run_ranks(2, [](dist::ProcessGroup& group) {
     auto model = nn::make<Chain>();
