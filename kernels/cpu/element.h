@@ -1,6 +1,7 @@
 #pragma once
 // Typed element access for kernels that only move or compare elements, compiled once: their speed is memory's.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -65,7 +66,7 @@ template <class T> inline void put(T& y, T value, bool accumulate) {
 /// y[0, n) = x[0, n), or added to it.
 template <class T> inline void put_range(T* y, const T* x, int64_t n, bool accumulate) {
   if (!accumulate)
-    std::memcpy(y, x, size_t(n) * sizeof(T));
+    std::copy_n(x, n, y);
   else
     for (int64_t i = 0; i < n; ++i) put(y[i], x[i], true);
 }

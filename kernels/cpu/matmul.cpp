@@ -1,8 +1,9 @@
-// Matrix product: chooses between the small kernel and the blocked one, and finishes what they leave.
+// Matrix product: what the operands mean, and which implementation computes it.
 
 #include <shardgrad/kernels/cpu/matmul.h>
 
-#include <cstring>
+#include <cstdlib>
+#include <string_view>
 
 #include <shardgrad/kernels/cpu/loops.h>
 #include <shardgrad/kernels/cpu/parallel.h>
@@ -10,12 +11,24 @@
 #include <shardgrad/kernels/workspace.h>
 
 namespace shardgrad::cpu {
+
+// Constant-initialised, so it is ready before any registration runs.
+static constinit ProductLibrary library;
+
+void set_product_library(ProductLibrary fast) { library = fast; }
+
 namespace {
 
 using kernels::Epilogue;
 using kernels::MatmulArgs;
 
-constexpr int64_t kSmallProduct = 32 * 32 * 32;  // multiply-adds below which nothing is packed
+bool library_wanted() {
+  static const bool wanted = [] {
+    const char* choice = std::getenv("SHARDGRAD_GEMM");
+    return library.product && !(choice && std::string_view(choice) == "own");
+  }();
+  return wanted;
+}
 
 int64_t batch_of(const Shape& shape) {
   int64_t batch = 1;
@@ -48,126 +61,83 @@ Product describe(const Launch& launch, OutView c, View a, View b, View bias, Mat
   return p;
 }
 
-GemmTask task_of(const Product& p, int64_t index) {
+// One matrix of a batch.
+Product single(const Product& p, int64_t index) {
+  Product one = p;
   size_t size = size_of(p.dtype);
-  return {.m = p.m,
-          .n = p.n,
-          .k = p.k,
-          .a = p.a + size_t(index * p.a_step) * size,
-          .a_row = p.trans_a ? 1 : p.k,
-          .a_col = p.trans_a ? p.m : 1,
-          .b = p.b + size_t(index * p.b_step) * size,
-          .b_row = p.trans_b ? 1 : p.n,
-          .b_col = p.trans_b ? p.k : 1,
-          .c = p.c + size_t(index * p.m * p.n) * size,
-          .c_row = p.n,
-          .accumulate = p.accumulate,
-          .workspace = nullptr};
+  one.batch = 1;
+  one.a += size_t(index * p.a_step) * size;
+  one.b += size_t(index * p.b_step) * size;
+  one.c += size_t(index * p.m * p.n) * size;
+  return one;
 }
 
-// One matrix cut along its longer side, a piece per thread.
-void blocked(const Product& p, const GemmTask& whole, char* workspace, size_t each) {
-  const GemmLoops& gemm = loops().gemm;
-  int type = int(p.dtype);
-  size_t size = size_of(p.dtype);
-  bool by_rows = p.m >= p.n;
-  int64_t step = by_rows ? gemm.row_step[type] : gemm.column_step[type], length = by_rows ? p.m : p.n;
-  int64_t parts = std::min<int64_t>(p.threads, (length + step - 1) / step);
-  int64_t piece = (length + parts * step - 1) / (parts * step) * step;
-  parallel_for(int(parts), parts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; ++part) {
-      int64_t from = part * piece, count = std::min(piece, length - from);
-      if (count <= 0) continue;
-      GemmTask task = whole;
-      (by_rows ? task.m : task.n) = count;
-      int64_t a = by_rows ? from * task.a_row : 0, b = by_rows ? 0 : from * task.b_col;
-      task.a = static_cast<const char*>(task.a) + a * int64_t(size);
-      task.b = static_cast<const char*>(task.b) + b * int64_t(size);
-      task.c = static_cast<char*>(task.c) + (by_rows ? from * task.c_row : from) * int64_t(size);
-      task.workspace = workspace + size_t(part) * each;
-      gemm.gemm[type](task);
-    }
-  });
+bool library_product(const Product& p, Epilogue epilogue) {
+  bool fast = p.dtype == DType::f32 || (p.dtype == DType::bf16 && library.bf16);
+  if (!fast || is_direct(p) || !library_wanted()) return false;
+  bool shared = p.batch > 1 && (p.a_step == 0 || p.b_step == 0);
+  if (!shared) return library.product(p, epilogue);
+  for (int64_t i = 0; i < p.batch; ++i)
+    if (!library.product(single(p, i), epilogue)) return false;  // all or none: they have one shape
+  return true;
 }
 
-void own_product(const Product& p) {
-  const GemmLoops& gemm = loops().gemm;
-  int type = int(p.dtype);
-  if (p.m * p.n * p.k <= kSmallProduct && (!p.trans_b || p.k * p.n <= kSmallTransposed)) {
-    parallel_for(p.threads, p.batch, grain_for(p.m * p.n * p.k / 8), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) gemm.small[type](task_of(p, i));
-    });
-    return;
-  }
-  size_t each = (gemm.workspace[type](p.m, p.n, p.k) + 63) / 64 * 64;
-  Workspace workspace(kCpu, each * size_t(p.threads));
-  for (int64_t i = 0; i < p.batch; ++i) blocked(p, task_of(p, i), workspace.as<char>(), each);
+void multiply(const Product& p, Epilogue epilogue) {
+  if (!library_product(p, epilogue)) own_product(p, epilogue);
 }
 
-void zero_product(const Product& p) {
-  if (!p.accumulate) std::memset(p.c, 0, size_t(p.batch * p.m * p.n) * size_of(p.dtype));
-}
-
-// c += bias; pre = c; c = epilogue(c)
-void finish(const Product& p, const char* bias, char* pre, Epilogue epilogue) {
-  const ElementwiseLoops& elementwise = loops().elementwise;
-  int type = int(p.dtype);
-  size_t row = size_t(p.n) * size_of(p.dtype);
-  parallel_for(p.threads, p.batch * p.m, grain_for(p.n), [&](int64_t begin, int64_t end) {
-    char* c = p.c + begin * row;
-    int64_t count = (end - begin) * p.n;
-    if (bias) {
-      Grid grid{.rows = end - begin, .cols = p.n, .row = {p.n, 0}};
-      elementwise.binary[int(Binary::add)][type](c, c, bias, grid, {});
-    }
-    if (pre) std::memcpy(pre + begin * row, c, (end - begin) * row);
-    if (epilogue == Epilogue::relu) elementwise.unary[int(Unary::relu)][type](c, c, count, {}, false);
-    if (epilogue == Epilogue::gelu_tanh) elementwise.unary[int(Unary::gelu_tanh)][type](c, c, count, {}, false);
-  });
+// c = epilogue(x), in the dtype of both.
+void apply(Epilogue epilogue, const Launch& launch, OutView c, View x) {
+  if (epilogue == Epilogue::relu)
+    kernels::relu.find(DeviceKind::cpu, x.dtype)(launch, c, x);
+  else if (epilogue == Epilogue::gelu_tanh)
+    kernels::gelu.find(DeviceKind::cpu, x.dtype)(launch, c, x, true);
+  else
+    kernels::copy.find(DeviceKind::cpu, x.dtype)(launch, c, x);
 }
 
 void matmul_wide(const Launch& launch, OutView c, OutView pre, View a, View b, View bias, MatmulArgs args) {
-  Product p = describe(launch, c, a, b, bias, args);
   if (c.numel() == 0) return;
-  if (p.k == 0)
-    zero_product(p);
-  else
-    own_product(p);
-  if (p.bias || pre.defined() || args.epilogue != Epilogue::none)
-    finish(p, p.bias, pre.defined() ? pre.as<char>() : nullptr, args.epilogue);
+  if (!pre.defined()) return multiply(describe(launch, c, a, b, bias, args), args.epilogue);
+  multiply(describe(launch, pre, a, b, bias, args), Epilogue::none);
+  apply(args.epilogue, launch, c, {pre.data, pre.shape, pre.dtype, true});
 }
 
-// bf16 and f16: operands and result by way of f32.
-void matmul_half(const Launch& launch, OutView c, OutView pre, View a, View b, View bias, MatmulArgs args) {
-  size_t numbers = 0;
-  auto reserve = [&](int64_t count) {
-    size_t at = numbers;
-    numbers += (size_t(count) + 15) / 16 * 16;
-    return at;
+// Operands and results by way of f32.
+void matmul_narrow(const Launch& launch, OutView c, OutView pre, View a, View b, View bias, MatmulArgs args) {
+  auto padded = [](const auto& view) { return view.defined() ? size_t(view.numel() + 15) / 16 * 16 : 0; };
+  Workspace workspace(kCpu, (padded(a) + padded(b) + padded(bias) + padded(c) + padded(pre) + 16) * sizeof(float));
+  float* next = workspace.as<float>();
+  auto wide_output = [&](const auto& view) {
+    OutView wide{next, view.shape, DType::f32, 0, view.defined()};
+    next += padded(view);
+    return wide;
   };
-  size_t at_a = reserve(a.numel()), at_b = reserve(b.numel()), at_bias = reserve(bias.defined() ? bias.numel() : 0);
-  size_t at_c = reserve(c.numel()), at_pre = reserve(pre.defined() ? pre.numel() : 0);
-  Workspace workspace(kCpu, std::max<size_t>(1, numbers * sizeof(float)));
-  float* memory = workspace.as<float>();
-  auto widened = [&](View x, size_t at) {
+  auto widened = [&](View x) {
     if (!x.defined()) return x;
-    OutView wide{memory + at, x.shape, DType::f32, 0, true};
+    OutView wide = wide_output(x);
     kernels::cast.find(DeviceKind::cpu, x.dtype)(launch, wide, x);
     return View{wide.data, x.shape, DType::f32, true};
   };
-  auto result = [&](OutView y, size_t at) { return OutView{memory + at, y.shape, DType::f32, 0, y.defined()}; };
   auto narrowed = [&](OutView y, OutView wide) {
     if (y.defined()) kernels::cast.find(DeviceKind::cpu, DType::f32)(launch, y, {wide.data, y.shape, DType::f32, true});
   };
-  OutView wide_c = result(c, at_c), wide_pre = result(pre, at_pre);
-  matmul_wide(launch, wide_c, wide_pre, widened(a, at_a), widened(b, at_b), widened(bias, at_bias), args);
+  View wide_a = widened(a), wide_b = widened(b), wide_bias = widened(bias);
+  OutView wide_c = wide_output(c), wide_pre = wide_output(pre);
+  matmul_wide(launch, wide_c, wide_pre, wide_a, wide_b, wide_bias, args);
   narrowed(c, wide_c);
   narrowed(pre, wide_pre);
 }
 
-constexpr DType kHalves[] = {DType::bf16, DType::f16};
+void matmul_bf16(const Launch& launch, OutView c, OutView pre, View a, View b, View bias, MatmulArgs args) {
+  if (c.numel() == 0) return;
+  if (!pre.defined() && library_product(describe(launch, c, a, b, bias, args), args.epilogue)) return;
+  matmul_narrow(launch, c, pre, a, b, bias, args);
+}
+
 const Each registered_wide(kernels::matmul, kWideFloats, matmul_wide);
-const Each registered_half(kernels::matmul, kHalves, matmul_half);
+const Register registered_bf16(kernels::matmul, DeviceKind::cpu, DType::bf16, matmul_bf16);
+const Register registered_f16(kernels::matmul, DeviceKind::cpu, DType::f16, matmul_narrow);
 
 }  // namespace
 }  // namespace shardgrad::cpu

@@ -43,19 +43,26 @@ inline int64_t batch_of(const Shape& shape) {
   return batch;
 }
 
+inline std::vector<double> numbers_of(const View& x) {
+  std::vector<double> numbers;
+  for (int64_t i = 0; i < x.numel(); ++i) numbers.push_back(get(x, i));
+  return numbers;
+}
+
 inline void matmul(OutView c, OutView pre, View a, View b, View bias, kernels::MatmulArgs args) {
   int64_t m = a.shape[args.trans_a ? -1 : -2], k = a.shape[args.trans_a ? -2 : -1];
   int64_t n = b.shape[args.trans_b ? -2 : -1];
   int64_t batch = std::max(batch_of(a.shape), batch_of(b.shape));
   if (c.numel() == 0) return;
+  std::vector<double> left = numbers_of(a), right = numbers_of(b);
   for (int64_t s = 0; s < batch; ++s)
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j) {
         int64_t a0 = a.shape.ndim() > 2 ? s * m * k : 0, b0 = b.shape.ndim() > 2 ? s * k * n : 0;
         double sum = bias.defined() ? get(bias, j) : 0;
         for (int64_t p = 0; p < k; ++p)
-          sum +=
-              get(a, a0 + (args.trans_a ? p * m + i : i * k + p)) * get(b, b0 + (args.trans_b ? j * k + p : p * n + j));
+          sum += left[size_t(a0 + (args.trans_a ? p * m + i : i * k + p))] *
+                 right[size_t(b0 + (args.trans_b ? j * k + p : p * n + j))];
         if (pre.defined()) put(pre, (s * m + i) * n + j, sum);
         if (args.epilogue == kernels::Epilogue::relu) sum = std::max(sum, 0.0);
         if (args.epilogue == kernels::Epilogue::gelu_tanh) sum *= tanh_cdf(sum);

@@ -113,10 +113,10 @@ template <class T, int rows> SG_INLINE void small_rows(const GemmTask& t, int64_
     V acc[rows] = {};
     for (int64_t p = 0; p < t.k; ++p) {
       V row = load(b + p * t.b_row + j);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int r = 0; r < rows; ++r) acc[r] = fma(splat<V>(a[r * t.a_row + p * t.a_col]), row, acc[r]);
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < rows; ++r) {
       T* to = c + r * t.c_row + j;
       store(to, t.accumulate ? load(to) + acc[r] : acc[r]);
@@ -134,7 +134,8 @@ template <class T> void small(const GemmTask& t) {
     task.b_row = t.n;
   }
   int64_t i = 0;
-  for (; i + 4 <= t.m; i += 4) small_rows<T, 4>(task, i);
+  for (; i + 8 <= t.m; i += 8) small_rows<T, 8>(task, i);
+  for (; i + 3 <= t.m; i += 3) small_rows<T, 3>(task, i);
   for (; i < t.m; ++i) small_rows<T, 1>(task, i);
 }
 

@@ -1,0 +1,170 @@
+#include <barrier>
+#include <thread>
+
+#include <shardgrad/kernels/cpu/matmul.h>
+#include <shardgrad/kernels/reference/rest.h>
+#include <tests/kernels/kernel_case.h>
+
+namespace shardgrad::test {
+namespace {
+
+#define SG_BOTH(name) kernels::name, [](auto... args) { reference::name(args...); }
+
+using kernels::Epilogue;
+using kernels::MatmulArgs;
+
+// Sums of k products, in an order of the implementation's choice.
+Tolerance tolerance_for(int64_t k) { return {8 + std::sqrt(double(k)) * 2, true, false}; }
+
+Shape matrix(std::vector<int64_t> dims, int64_t rows, int64_t cols, bool transposed) {
+  dims.push_back(transposed ? cols : rows);
+  dims.push_back(transposed ? rows : cols);
+  return Shape(std::span<const int64_t>(dims));
+}
+
+// Small integers over eight: products and their sums are exact in f32 and f64, so any order gives the same bits.
+Buffer exact(Shape shape, DType dtype, uint32_t seed) {
+  Buffer buffer = Buffer::random(shape, dtype, -8, 8, seed);
+  for (int64_t i = 0; i < buffer.numel(); ++i) buffer.set(i, std::round(buffer.get(i)) / 8);
+  return buffer;
+}
+
+// kernels::matmul with `pre` not wanted, as a kernel of one output.
+template <class... Args> void expect_product(DType dtype, Shape c, Tolerance tolerance, const Args&... args) {
+  std::array<Buffer, 2> outputs{Buffer(c, dtype), Buffer()};
+  expect_like_reference(SG_BOTH(matmul), dtype, outputs, tolerance, args...);
+}
+
+struct Sizes {
+  int64_t m, n, k;
+};
+const Sizes kSizes[] = {{1, 1, 1},      {3, 5, 7},     {4, 16, 32}, {17, 33, 9},  {13, 31, 65},
+                        {1, 70, 40},    {70, 1, 40},   {40, 40, 1}, {65, 67, 66}, {90, 80, 70},
+                        {33, 140, 300}, {150, 3, 700}, {0, 3, 4},   {3, 0, 4},    {3, 4, 0}};
+
+TEST(Matmul, MatchesTheReferenceForEverySizeTransposeAndBeta) {
+  for (DType dtype : kFloats)
+    for (auto [m, n, k] : kSizes)
+      for (bool trans_a : {false, true})
+        for (bool trans_b : {false, true})
+          expect_product(dtype, {m, n}, tolerance_for(k), Buffer::random(matrix({}, m, k, trans_a), dtype, -1, 1, 3),
+                         Buffer::random(matrix({}, k, n, trans_b), dtype, -1, 1, 4), Buffer(),
+                         MatmulArgs{trans_a, trans_b});
+}
+
+TEST(Matmul, IsExactWhereEveryProductAndSumIs) {
+  for (DType dtype : {DType::f32, DType::f64})
+    for (auto [m, n, k] : kSizes)
+      expect_product(dtype, {m, n}, {0, true, true}, exact({m, k}, dtype, 3), exact({k, n}, dtype, 4), Buffer(),
+                     MatmulArgs{});
+}
+
+TEST(Matmul, AddsBiasAndAppliesTheEpilogue) {
+  for (DType dtype : kFloats)
+    for (auto [m, n, k] : kSizes)
+      for (Epilogue epilogue : {Epilogue::none, Epilogue::relu, Epilogue::gelu_tanh}) {
+        Tolerance tolerance = tolerance_for(k);
+        tolerance.accumulates = epilogue == Epilogue::none;
+        Buffer a = Buffer::random({m, k}, dtype, -1, 1, 3), b = Buffer::random({n, k}, dtype, -1, 1, 4);
+        Buffer bias = Buffer::random({n}, dtype, -1, 1, 5);
+        expect_product(dtype, {m, n}, tolerance, a, b, bias, MatmulArgs{false, true, epilogue});
+      }
+}
+
+TEST(Matmul, KeepsTheValueBeforeTheEpilogue) {
+  for (DType dtype : kFloats)
+    for (auto [m, n, k] : kSizes)
+      for (Epilogue epilogue : {Epilogue::none, Epilogue::relu, Epilogue::gelu_tanh}) {
+        Tolerance tolerance = tolerance_for(k);
+        tolerance.accumulates = false;
+        Buffer a = Buffer::random({m, k}, dtype, -1, 1, 3), b = Buffer::random({k, n}, dtype, -1, 1, 4);
+        Buffer bias = Buffer::random({n}, dtype, -1, 1, 5), c({m, n}, dtype);
+        expect_like_reference(SG_BOTH(matmul), dtype, std::array<Buffer, 2>{c, c}, tolerance, a, b, bias,
+                              MatmulArgs{false, false, epilogue});
+      }
+}
+
+TEST(Matmul, ServesBatchesAndOneMatrixForAll) {
+  for (DType dtype : kFloats)
+    for (auto [m, n, k] : {Sizes{3, 5, 7}, Sizes{33, 20, 40}, Sizes{65, 66, 67}})
+      for (bool trans_a : {false, true})
+        for (bool trans_b : {false, true})
+          for (int which : {0, 1, 2}) {  // both batched, only a, only b
+            auto batch_a = which == 2 ? std::vector<int64_t>{} : std::vector<int64_t>{2, 3};
+            auto batch_b = which == 1 ? std::vector<int64_t>{} : std::vector<int64_t>{2, 3};
+            Buffer a = Buffer::random(matrix(batch_a, m, k, trans_a), dtype, -1, 1, 3);
+            Buffer b = Buffer::random(matrix(batch_b, k, n, trans_b), dtype, -1, 1, 4);
+            expect_product(dtype, {2, 3, m, n}, tolerance_for(k), a, b, Buffer::random({n}, dtype, -1, 1, 5),
+                           MatmulArgs{trans_a, trans_b});
+          }
+}
+
+TEST(Matmul, OwnProductsDoNotDependOnThreads) {
+  Context context;
+  for (DType dtype : {DType::f32, DType::f64}) {
+    Buffer a = Buffer::random({150, 130}, dtype), b = Buffer::random({130, 170}, dtype);
+    auto run = [&](int threads) {
+      Buffer c({150, 170}, dtype);
+      c.poison();
+      cpu::Product p{.threads = threads, .dtype = dtype, .m = 150, .n = 170, .k = 130};
+      p.a = a.in().as<char>(), p.b = b.in().as<char>(), p.c = c.out().as<char>();
+      cpu::own_product(p, Epilogue::none);
+      return c;
+    };
+    Buffer single = run(1);
+    for (int threads : {2, 3, 4, 7}) EXPECT_TRUE(run(threads) == single) << threads;
+  }
+}
+
+TEST(Matmul, FourThreadsAtOnceGetTheBitsOfOne) {
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    constexpr int64_t n = 192;
+    Buffer a = Buffer::random({n, n}, dtype), b = Buffer::random({n, n}, dtype), bias = Buffer::random({n}, dtype);
+    auto run = [&](int times) {
+      Context context;
+      Buffer first({n, n}, dtype), again({n, n}, dtype);
+      auto kernel = kernels::matmul.find(DeviceKind::cpu, dtype);
+      for (int i = 0; i < times; ++i) {
+        for (Buffer* c : {&first, &again})
+          kernel(Launch{2}, c->poison().out(), {}, a.in(), b.in(), bias.in(), {false, true, Epilogue::relu});
+        EXPECT_TRUE(first == again);
+      }
+      return first;
+    };
+    Buffer alone = run(1);
+    std::barrier start(4);
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < 4; ++rank)
+      ranks.emplace_back([&] {
+        start.arrive_and_wait();
+        EXPECT_TRUE(run(20) == alone) << dtype;
+      });
+    for (std::thread& rank : ranks) rank.join();
+  }
+}
+
+TEST(Matmul, ManyShapesDoNotFillTheCacheForEver) {
+  Context context;
+  auto kernel = kernels::matmul.find(DeviceKind::cpu, DType::f32);
+  Buffer a = exact({400, 64}, DType::f32, 1), b = exact({64, 64}, DType::f32, 2);
+  for (int64_t m = 64; m < 360; ++m) {
+    Buffer c({m, 64}, DType::f32), again({m, 64}, DType::f32);
+    View rows{a.in().data, {m, 64}, DType::f32, true};
+    kernel(Launch{1}, c.poison().out(), {}, rows, b.in(), {}, {});
+    cpu::Product p{.m = m, .n = 64, .k = 64};
+    p.a = rows.as<char>(), p.b = b.in().as<char>(), p.c = again.poison().out().as<char>();
+    cpu::own_product(p, Epilogue::none);
+    ASSERT_TRUE(c.in().numel() == again.numel() && std::memcmp(c.in().data, again.in().data, c.in().bytes()) == 0) << m;
+  }
+}
+
+TEST(Matmul, ScratchMemoryIsInTheLedgerAndGivenBack) {
+  Context context;
+  Buffer a = Buffer::random({300, 300}, DType::f64), c({300, 300}, DType::f64);
+  kernels::matmul.find(DeviceKind::cpu, DType::f64)(Launch{1}, c.out(), {}, a.in(), a.in(), {}, {});
+  EXPECT_EQ(context.ledger().current(Category::workspace), 0);
+  EXPECT_GT(context.ledger().peak(Category::workspace), 0);
+}
+
+}  // namespace
+}  // namespace shardgrad::test

@@ -1,0 +1,37 @@
+// The strategies on ranks that are processes: the same bits as each other, and as ranks that are threads.
+
+#include <gtest/gtest.h>
+
+#include "tests/fsdp/training.h"
+#include "tests/mpi/world.h"
+
+namespace shardgrad::fsdp::testing {
+namespace {
+
+template <class Model> void expect_same_bits(const char* name) {
+  dist::ProcessGroup& world = ::shardgrad::testing::world();
+  for (Optim optim : {Optim::sgd, Optim::adamw}) {
+    Setup setup{.world = world.size(), .optim = optim, .batch = 11};
+    Outcome threads = train<Model>(setup);
+    for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3}) {
+      setup.config.strategy = strategy;
+      EXPECT_TRUE(train_rank<Model>(setup, &world) == threads)
+          << name << " " << name_of(strategy) << " on " << world.kind() << ", rank " << world.rank();
+    }
+  }
+}
+
+TEST(ProcessParity, I50_RanksThatAreProcessesGiveTheBitsOfRanksThatAreThreads) {
+  expect_same_bits<Chain>("Chain");
+  expect_same_bits<Rooted>("Rooted");
+  expect_same_bits<Flat>("Flat");
+  expect_same_bits<Twice>("Twice");
+  expect_same_bits<Unused>("Unused");
+  expect_same_bits<Frozen>("Frozen");
+  expect_same_bits<Tied>("Tied");
+  expect_same_bits<TiedAcross>("TiedAcross");
+  expect_same_bits<Tiny>("Tiny");
+}
+
+}  // namespace
+}  // namespace shardgrad::fsdp::testing
