@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Runs the same training step here and in PyTorch, in alternation, and prints every ratio and their median.
+
+    bench/compare_pytorch.py PROGRAM PYTHON [--pairs 15] [--threads 1]
+
+PROGRAM is the built training_step, PYTHON an interpreter that can import torch. A ratio above 1 means that PyTorch takes
+longer. The losses of both sides are compared before anything is timed.
+"""
+import argparse
+import os
+import statistics
+import subprocess
+
+MODELS = {  # name: (batch, sizes, steps per measurement, least ratio aimed at)
+    "784-1024-1024-1024-10, batch 256": (256, [784, 1024, 1024, 1024, 10], 8, 1.0),
+    "64-64-64-64-1, batch 64": (64, [64, 64, 64, 64, 1], 1000, 2.5),
+}
+
+
+class Side:
+    def __init__(self, command, threads):
+        env = dict(os.environ, OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads))
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+
+    def ask(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        return [float(word) for word in self.process.stdout.readline().split()]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("python")
+    parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    here = os.path.dirname(os.path.abspath(__file__))
+    missed = 0
+    for name, (batch, sizes, steps, aim) in MODELS.items():
+        arguments = [str(batch), str(options.threads), *map(str, sizes)]
+        ours = Side([options.program, *arguments], options.threads)
+        torch = Side([options.python, os.path.join(here, "torch_step.py"), *arguments], options.threads)
+        losses = ours.ask("check"), torch.ask("check")
+        for a, b in zip(*losses):
+            assert abs(a - b) <= 1e-4 * abs(b), f"{name}: the losses differ: {losses}"
+        for side in (ours, torch):
+            side.ask(f"run {steps}")
+        ratios = []
+        for pair in range(options.pairs):
+            first, second = (ours, torch) if pair % 2 == 0 else (torch, ours)
+            times = {first: first.ask(f"run {steps}")[0], second: second.ask(f"run {steps}")[0]}
+            ratios.append(times[torch] / times[ours])
+        median = statistics.median(ratios)
+        missed += median < aim
+        print(f"{name}, {options.threads} thread(s): PyTorch / shardgrad = {median:.2f} (aim {aim})")
+        print("  every ratio:", " ".join(f"{r:.2f}" for r in ratios))
+        for side in (ours, torch):
+            side.process.stdin.close()
+            side.process.wait()
+    return missed
+
+
+if __name__ == "__main__":
+    raise SystemExit(1 if main() else 0)
