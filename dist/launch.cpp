@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -64,6 +65,9 @@ int conclude(const std::string& report, int status) {
   std::getline(file, first);
   std::istringstream line(first);
   if (line >> told && std::getline(line >> std::ws, cause)) {
+    // The ranks may not have seen what killed one of them, but mpirun's exit code says it: 128 + signal.
+    if (cause.ends_with(kUnknownEnd) && code > 128)
+      cause.replace(cause.size() - std::strlen(kUnknownEnd), cause.npos, describe_status(code - 128));
     std::fprintf(stderr, "%s\n", cause.c_str());
     return told;
   }

@@ -43,14 +43,18 @@ void Monitor::loop() {
   }
 }
 
-// One beat long, less when a process dies, a signal comes, or the monitor is to stop.
+// One beat long, less when a process dies, a signal comes, or the monitor is to stop, and while ranks are still
+// starting, so that each is watched from the beginning.
 void Monitor::sleep() {
+  int beat = int(options_.beat.count());
+  for (int r = 0; r < control_->size(); ++r)
+    if (row(r).state.load() == RankState::absent) beat = std::min(beat, 5);
   std::vector<pollfd> wakers = {{wake_, POLLIN, 0}, {options_.signals, POLLIN, 0}};
   bool ended = control_->page().has_cause();
   for (const Peer& peer : peers_)
     if (!ended) wakers.push_back({peer.process.descriptor(), POLLIN, 0});
   if (!ended) wakers.push_back({parent_.descriptor(), POLLIN, 0});
-  poll(wakers.data(), wakers.size(), int(options_.beat.count()));
+  poll(wakers.data(), wakers.size(), beat);
 }
 
 void Monitor::restart_windows() {
@@ -85,7 +89,7 @@ void Monitor::watch_processes() {
     // Its state is looked at once more: it may have ended in good order in the meantime.
     if (!peer.process.died() || row(r).state.load() != RankState::running) continue;
     std::string how = peer.process.how_it_ended();
-    control_->end_job(concat("rank ", r, " (pid ", pid, ") died: ", how.empty() ? "killed, or crashed" : how));
+    control_->end_job(concat("rank ", r, " (pid ", pid, ") died: ", how.empty() ? kUnknownEnd : how));
     control_->page().row(r).state.store(RankState::failed);  // nobody needs to wait for it
   }
   if (parent_.died()) control_->end_job(concat("the launcher (pid ", parent_.pid(), ") died, which ends its ranks"));

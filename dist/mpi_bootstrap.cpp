@@ -53,7 +53,9 @@ class MpiBootstrap final : public Bootstrap {
   MpiBootstrap(std::shared_ptr<MpiSession> session, int rank, int size, RankMap map)
       : Bootstrap("mpi", rank, size, std::move(map)), session_(std::move(session)) {}
   std::vector<std::string> exchange(const std::string& mine) override { return exchange_over(*session_, size(), mine); }
-  void finish() override { session_->finish(); }
+  void finish() override {
+    session_->finish([this] { barrier(); });
+  }
   void abort(int code) override { MPI_Abort(MPI_COMM_WORLD, code); }
   const std::shared_ptr<MpiSession>& session() const { return session_; }
 

@@ -36,13 +36,21 @@ MpiSession::MpiSession() {
 void MpiSession::unlink_segments() {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);)
-    for (const char* name : {"/dev/shm/vader_segment.", "/dev/shm/sm_segment."})
-      if (size_t begin = line.find(name); begin != line.npos) unlink(line.c_str() + begin);
+    for (const char* name : {"/dev/shm/vader_segment.", "/dev/shm/sm_segment."}) {
+      size_t begin = line.find(name);
+      if (begin == line.npos) continue;
+      std::string path = line.substr(begin, line.find(' ', begin) - begin);
+      unlink(path.c_str());
+      unlinked_.push_back(path);
+    }
 }
 
-void MpiSession::finish() {
+// MPI_Finalize complains about names that it cannot remove itself.
+void MpiSession::finish(const std::function<void()>& meet) {
+  for (const std::string& path : unlinked_) std::ofstream(path, std::ios::app);
+  meet();
   std::lock_guard lock(mutex_);
-  if (world_ != MPI_COMM_NULL) MPI_Comm_free(&world_);
+  MPI_Comm_free(&world_);
   if (std::exchange(started_here_, false)) MPI_Finalize();
 }
 

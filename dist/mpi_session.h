@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 namespace shardgrad::dist {
@@ -30,14 +31,15 @@ class MpiSession {
   /// Removes the names of Open MPI's shared-memory files, which every rank has mapped by now: whatever happens to the
   /// job, none is left in /dev/shm. Called after all ranks have met.
   void unlink_segments();
-  /// Ends MPI in good order.
-  void finish();
+  /// Ends MPI in good order; `meet` returns when all ranks have called it.
+  void finish(const std::function<void()>& meet);
 
  private:
   bool all_done(std::vector<MPI_Request>& requests);
   MPI_Comm world_ = MPI_COMM_NULL;
   int max_tag_ = 0;
   bool started_here_ = false;
+  std::vector<std::string> unlinked_;
   std::mutex mutex_;
 };
 

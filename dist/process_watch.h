@@ -29,6 +29,8 @@ class ProcessWatch {
   bool gone_ = false;  // was dead before the watch began
 };
 
+/// What a watcher says who cannot find out how a process ended.
+inline constexpr const char* kUnknownEnd = "killed, crashed, or left without a word";
 /// "killed by signal 9 (Killed)" or "exited with code 3", from a status as waitpid gives it.
 std::string describe_status(int status);
 /// The debugger's pid, or 0.

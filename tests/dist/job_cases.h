@@ -28,8 +28,8 @@ inline const std::vector<JobCase> kJobCases = {
     {"refuse", 2, "shardgrad: rank 1 failed: label 11 of sample 5"},
     {"throw", 4, "shardgrad: rank 1 failed: label 11 of sample 5"},
     {"kill", 4, "killed by signal 9"},
-    {"crash", 4, "killed by signal 11"},
-    {"exit", 4, "exited with code 0"},
+    {"crash", 4, "killed by signal 4"},
+    {"exit", 4, "shardgrad: rank 1 (pid "},
     {"diverge", 4, "rank 1 in barrier #6 of unit 'norm' in step"},
     {"leave", 4, "rank 1 finished with its program"},
 };

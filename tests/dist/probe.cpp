@@ -133,7 +133,7 @@ const std::map<std::string, std::function<int(Job&)>>& scenarios() {
       {"throw", [](Job& job) { return steps_with(job, [] { throw std::runtime_error("label 11 of sample 5"); }); }},
       {"refuse", [](Job& job) { return steps_with(job, [] { fail("label 11 of sample 5"); }); }},
       {"kill", [](Job& job) { return steps_with(job, [] { raise(SIGKILL); }); }},
-      {"crash", [](Job& job) { return steps_with(job, [] { raise(SIGSEGV); }); }},
+      {"crash", [](Job& job) { return steps_with(job, [] { raise(SIGILL); }); }},
       {"exit", [](Job& job) { return steps_with(job, [] { std::_Exit(0); }); }},
       {"stop", [](Job& job) { return steps_with(job, [] { raise(SIGSTOP); }); }},
       {"stop-3", [](Job& job) { return steps_with(job, [] { stop_for(3); }); }},
