@@ -63,6 +63,8 @@ std::string format_seconds(double seconds) {
   return format("%ldh%02ldm", long(whole / 3600), long(whole / 60 % 60));
 }
 
+std::string format_fixed(double value, int digits) { return format("%.*f", digits, value); }
+
 RunReport::RunReport(const Config& config, std::ostream& out, bool terminal)
     : folder_(make_run_folder(config)), out_(out), terminal_(terminal), metrics_(folder_ + "/metrics.jsonl") {
   write("config.json", to_json(config));

@@ -29,9 +29,10 @@ struct Metrics {
 /// One JSON object on one line; a number that is not finite becomes null.
 std::string to_json_line(const Metrics& metrics);
 
-/// 1536 → "1.5 KiB", 90 → "1m30s".
+/// 1536 → "1.5 KiB"; 90 → "1m30s"; 0.125, 2 → "0.13".
 std::string format_bytes(int64_t bytes);
 std::string format_seconds(double seconds);
+std::string format_fixed(double value, int digits);
 
 class RunReport {
  public:

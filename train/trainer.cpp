@@ -188,18 +188,17 @@ Result Trainer::finish(double seconds) {
   const Ledger& ledger = ctx.ledger();
   report_->write_ledger(ledger);
   if (config_.trace) report_->write_trace(ctx.recorder().chrome_trace(ctx.rank()));
-  auto text = [](auto value) { return concat(value); };
   std::vector<std::pair<std::string, std::string>> rows{
       {"ranks", concat(world_.size(), " (", world_.kind(), "), ", ctx.threads(), " threads each")},
       {"strategy", config_.strategy},
-      {"steps", text(step_)},
-      {"test accuracy", concat(result.test_accuracy, " on ", metrics_.test_count, " samples")},
-      {"training loss", text(metrics_.loss)},
-      {"samples/s", text(int64_t(double(samples_) / training_seconds_))},
+      {"steps", std::to_string(step_)},
+      {"test accuracy", concat(format_fixed(result.test_accuracy, 4), " on ", metrics_.test_count, " samples")},
+      {"training loss", format_fixed(metrics_.loss, 5)},
+      {"samples/s", format_fixed(double(samples_) / training_seconds_, 0)},
       {"sent per step and rank", format_bytes(ctx.recorder().total_bytes_sent() / step_)}};
-  for (Category category : {Category::parameter_shard, Category::gathered_parameter, Category::gradient_shard,
-                            Category::full_gradient, Category::optimizer_state, Category::activation})
-    rows.push_back({concat("peak ", name_of(category)), format_bytes(ledger.peak(category))});
+  for (int c = 0; c < kCategoryCount; ++c)
+    if (int64_t peak = ledger.peak(Category(c)); peak > 0)
+      rows.push_back({concat("peak ", name_of(Category(c))), format_bytes(peak)});
   rows.push_back({"peak of everything", format_bytes(ledger.peak())});
   report_->table(rows);
   report_->done(result.test_accuracy, step_, seconds);

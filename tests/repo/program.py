@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Runs the shardgrad program as a user would and checks what it says, writes and returns.
+
+    program.py PROGRAM CASE        CASE is a function below, perhaps with a number of ranks: train:3
+"""
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = sys.argv[1]
+CONFIG = str(ROOT / "configs/fashion_mnist.json")
+SMALL = ["--set", "epochs=1", "--set", "model.layers=[784,16,10]", "--set", "schedule.warmup_steps=10"]
+DONE = re.compile(r"done: test_accuracy=(0\.\d{4}) steps=(\d+) seconds=[\d.]+ run=(.+)")
+KEYS = ["step", "epoch", "samples", "loss", "test_accuracy", "test_count", "lr", "grad_norm", "samples_per_s", "peak_bytes"]
+
+
+def call(words, environment=None, timeout=120):
+    run = subprocess.run(words, capture_output=True, text=True, timeout=timeout, env=os.environ | (environment or {}))
+    run.all = f"$ {' '.join(words)}\n{run.stdout}{run.stderr}[{run.returncode}]"
+    return run
+
+
+def expect(condition, run):
+    if not condition:
+        raise AssertionError(run.all)
+
+
+def check_run(run):
+    """A training run that went well: exit code, last line, and files."""
+    expect(run.returncode == 0, run)
+    done = DONE.fullmatch(run.stdout.splitlines()[-1])
+    expect(done and float(done[1]) > 0.75, run)
+    expect("\r" not in run.stdout and "\033" not in run.stdout, run)
+    folder = Path(done[3])
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    expect(all(list(line) == KEYS for line in lines) and lines[-1]["step"] == int(done[2]) == 235, run)
+    expect(lines[-1]["test_count"] == 10000 and f"{lines[-1]['test_accuracy']:.4f}" == done[1], run)
+    expect(json.loads((folder / "config.json").read_text())["batch"] == 256, run)
+    expect(json.loads((folder / "ledger.json").read_text())["peak"] > 0, run)
+    return lines[-1]
+
+
+def train(ranks):
+    check_run(call([PROGRAM, "launch", "-n", ranks, "train", CONFIG, *SMALL]))
+
+
+def without_mpi(ranks):
+    check_run(call([PROGRAM, "launch", "-n", ranks, "--by", "local", "train", CONFIG, *SMALL]))
+
+
+def bare_mpirun(ranks):
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    check_run(call(["mpirun", "--oversubscribe", "-n", ranks, PROGRAM, "train", CONFIG, *SMALL], root))
+
+
+def the_saved_configuration_repeats_the_run():
+    first = check_run(call([PROGRAM, "train", CONFIG, *SMALL]))
+    again = check_run(call([PROGRAM, "train", "runs/fashion_mnist/config.json"]))
+    assert first["loss"] == again["loss"] and first["test_accuracy"] == again["test_accuracy"], (first, again)
+
+
+def refusals():
+    Path("broken.json").write_text('{"batch": 64,\n "batch": 32}')
+    refused = [
+        (["train", "gone.json"], "cannot read the configuration 'gone.json'"),
+        (["train", "broken.json"], "broken.json:2: batch is given twice; first at broken.json:1"),
+        (["train", CONFIG, "--set", "bach=3"], "unknown key 'bach'; did you mean 'batch'?"),
+        (["train", CONFIG, "--set", "data.dir=/nowhere"], "cannot read '/nowhere/train-images-idx3-ubyte.gz'"),
+        (["train", CONFIG, "--set", "model.layers=[3,10]"], "pictures of 784 pixels"),
+    ]
+    for words, said in refused:
+        for front in [], ["launch", "-n", "2"], ["launch", "-n", "3", "--by", "local"]:
+            run = call([PROGRAM, *front, *words])
+            text = run.stdout + run.stderr
+            expect(run.returncode == 2 and text.count(said) == 1 and said in text.splitlines()[-1], run)
+            expect(not Path("runs").exists(), run)
+    for words in ["bogus"], [], ["train"], ["launch", "-n", "0", "train", CONFIG], ["launch", "-n", "2"], ["--bogus"]:
+        expect(call([PROGRAM, *words]).returncode == 2, call([PROGRAM, *words]))
+
+
+def a_launcher_whose_ranks_do_not_find_each_other():
+    run = call([PROGRAM, "train", CONFIG], {"PMI_SIZE": "4", "PMI_RANK": "0"})
+    expect(run.returncode in (2, 3) and "shardgrad launch -n 4" in run.stderr, run)
+
+
+def a_signal_ends_the_run_after_a_step():
+    words = [PROGRAM, "launch", "-n", "2", "train", CONFIG, "--set", "epochs=1000", "--set", "model.layers=[784,16,10]"]
+    job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    for line in job.stdout:
+        if line.startswith("step"):
+            break
+    job.send_signal(signal.SIGINT)
+    begin = time.monotonic()
+    rest = job.stdout.read()
+    assert job.wait(timeout=30) == 130 and "stopped as asked after step" in rest, (job.returncode, rest)
+    assert time.monotonic() - begin < 12, "it took too long"
+
+
+def a_terminal_is_updated_in_place():
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(PROGRAM, [PROGRAM, "train", CONFIG, *SMALL])
+    text = b""
+    try:
+        while chunk := os.read(terminal, 4096):
+            text += chunk
+    except OSError:
+        pass  # the other end is closed
+    assert os.waitpid(pid, 0)[1] == 0 and b"\r\033[Kstep" in text, text.decode()
+
+
+def version():
+    run = call([PROGRAM, "--version"])
+    expect(run.returncode == 0 and all(f"\n  {word} " in run.stdout for word in ("compiler", "MPI", "oneDNN", "CPU")), run)
+
+
+def main():
+    case, _, ranks = sys.argv[2].partition(":")
+    with tempfile.TemporaryDirectory(prefix="program test ") as folder:
+        os.chdir(folder)
+        try:
+            globals()[case](*([ranks] if ranks else []))
+        except AssertionError as failure:
+            sys.exit(f"{case}: {failure}")
+
+
+if __name__ == "__main__":
+    main()
