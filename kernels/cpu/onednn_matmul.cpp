@@ -1,8 +1,6 @@
 // Matrix products by oneDNN, 2.6 and 3.x. Primitives are cached per thread: one that two threads run at once returns
 // wrong numbers without a word. Their scratch memory comes from the ledger.
 
-#include <omp.h>
-
 #include <optional>
 #include <unordered_map>
 
@@ -11,6 +9,10 @@
 #include <shardgrad/kernels/cpu/matmul.h>
 #include <shardgrad/kernels/table.h>
 #include <shardgrad/kernels/workspace.h>
+
+// oneDNN brings its OpenMP runtime along, whether this file is compiled with OpenMP or not.
+extern "C" [[gnu::weak]] int omp_get_max_threads();
+extern "C" [[gnu::weak]] void omp_set_num_threads(int);
 
 namespace shardgrad::cpu {
 namespace {
@@ -60,8 +62,12 @@ Library& library() {
 // oneDNN runs on the OpenMP threads that the calling thread is allowed.
 class ThreadLimit {
  public:
-  explicit ThreadLimit(int threads) : previous_(omp_get_max_threads()) { omp_set_num_threads(threads); }
-  ~ThreadLimit() { omp_set_num_threads(previous_); }
+  explicit ThreadLimit(int threads) : previous_(omp_get_max_threads ? omp_get_max_threads() : 0) {
+    if (previous_) omp_set_num_threads(threads);
+  }
+  ~ThreadLimit() {
+    if (previous_) omp_set_num_threads(previous_);
+  }
   ThreadLimit(const ThreadLimit&) = delete;
 
  private:

@@ -26,15 +26,16 @@ SG_INLINE F32 exp(F32 x) {
   F32 q = horner(r, 0.5000000013f, 0.1666666668f, 0.04166646501f, 0.008333310934f, 0.001393364103f, 0.0001989098087f);
   F32 p = fma(q * r, r, r) + 1.0f;
   I32 k = (I32)t - 0x4b400000, half = k >> 1;  // 2^k in two factors, so that subnormal results round once
-  return p * (F32)((half + 127) << 23) * (F32)((k - half + 127) << 23);
+  return p * (F32)((U32)(half + 127) << 23) * (F32)((U32)(k - half + 127) << 23);
 }
 
 SG_INLINE F32 log(F32 x) {
   I32 tiny = x < 0x1p-126f;
   F32 scaled = tiny ? x * 0x1p23f : x;
   // scaled = 2^e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2))
-  I32 bits = (I32)scaled - 0x3f3504f3, e = bits >> 23;
-  F32 f = (F32)((bits & 0x7fffff) + 0x3f3504f3) - 1.0f;
+  U32 bits = (U32)scaled - 0x3f3504f3u;
+  I32 e = (I32)bits >> 23;
+  F32 f = (F32)((bits & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
   F32 exponent = __builtin_convertvector(e, F32) - (tiny ? splat<F32>(23.0f) : F32{});
   // (log(1 + f) - f + f^2 / 2) / f^3
   F32 p = horner(f, 0.3333333118f, -0.2499999696f, 0.2000071575f, -0.1666780232f, 0.1424905765f, -0.1242568733f,
