@@ -109,16 +109,24 @@ static std::string idle(const Row& row, const Lane& lane, const Place& place) {
 
 std::string Control::whereabouts_of(int rank, uint64_t group) const {
   const Row& row = page_.row(rank);
-  std::string text;
+  std::string idle_text, elsewhere;
+  bool closed = false;
   for (const Lane& lane : row.lanes) {
     Place place;
     uint64_t id = lane.group.load();
-    if (id == 0 || (group != 0 && id != group) || !lane.place.load(place)) continue;
-    if (place.sequence > lane.finished.load()) return "in " + describe(place);
-    if (text.empty()) text = idle(row, lane, place);
+    if (id == 0 || !lane.place.load(place)) continue;
+    bool asked = group == 0 || id == group;
+    if (place.sequence > lane.finished.load()) {
+      if (asked) return "in " + describe(place);
+      elsewhere = "in " + describe(place) + " of another group";
+    } else if (asked && idle_text.empty()) {
+      idle_text = idle(row, lane, place);
+      closed = lane.closed.load();
+    }
   }
-  if (!text.empty()) return text;
-  return row.state.load() == RankState::absent ? "not started" : "elsewhere";
+  if (!elsewhere.empty() && !closed) return elsewhere;
+  if (!idle_text.empty()) return idle_text;
+  return row.state.load() == RankState::absent ? "not started" : "in none of its groups";
 }
 
 static std::string list_of(const std::vector<int>& ranks) {

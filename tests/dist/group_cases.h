@@ -241,6 +241,21 @@ inline void split_groups_are_groups(ProcessGroup& group) {
   expect_sum_of_members(group);
 }
 
+/// Two groups of a rank do not wait for each other: ranks may queue their calls in any order between groups.
+inline void groups_run_beside_each_other(ProcessGroup& group) {
+  auto rows = group.split(group.rank() / 2, 0), columns = group.split(group.rank() % 2, 0);
+  for (int i = 0; i < 20; ++i) {
+    Tensor a = from_vector<int32_t>({1}, {1}), b = from_vector<int32_t>({1}, {1});
+    bool rows_first = (group.rank() + i) % 2 == 0;
+    Work first = rows_first ? rows->all_reduce(a) : columns->all_reduce(b);
+    Work second = rows_first ? columns->all_reduce(b) : rows->all_reduce(a);
+    second.host_wait();
+    first.host_wait();
+    EXPECT_EQ(a.item(), rows->size());
+    EXPECT_EQ(b.item(), columns->size());
+  }
+}
+
 /// The message of the Error(input) that `call` throws.
 inline std::string refusal(const std::function<void()>& call) {
   try {
@@ -318,6 +333,7 @@ inline const std::vector<GroupCase>& group_cases() {
       {"large_buffers_arrive_whole", large_buffers_arrive_whole},
       {"queued_collectives_run_in_order", queued_collectives_run_in_order},
       {"split_groups_are_groups", split_groups_are_groups},
+      {"groups_run_beside_each_other", groups_run_beside_each_other},
       {"misuse_is_refused_by_name", misuse_is_refused_by_name},
       {"records_name_every_call_and_its_exact_bytes", records_name_every_call_and_its_exact_bytes},
       {"meta_is_recorded_and_not_moved", meta_is_recorded_and_not_moved},

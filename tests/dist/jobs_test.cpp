@@ -61,9 +61,17 @@ TEST(LocalJob, ProcessesThatDoNotFindEachOtherAreRefusedWithTheLineToType) {
 }
 
 TEST(LocalJob, AHeapThatDoesNotFitIsRefusedWithTheRemedy) {
+  Ran ran = run_program(local(2) + " tiny-heap");
+  EXPECT_EQ(ran.code, 3);
+  EXPECT_NE(ran.last_line().find("the ranks cannot share memory: "), std::string::npos) << ran.output;
+  EXPECT_NE(ran.last_line().find("start them with mpirun"), std::string::npos) << ran.output;
+}
+
+TEST(LocalJob, AGroupThatCannotBeIsRefused) {
   Ran ran = run_program("SHARDGRAD_GROUP=mpi " + local(2) + " place");
   EXPECT_EQ(ran.code, 2);
   EXPECT_NE(ran.output.find("needs ranks started by mpirun"), std::string::npos) << ran.output;
+  EXPECT_EQ(run_program("SHARDGRAD_GROUP=carrier_pigeon " + local(2) + " place").code, 2);
 }
 
 TEST(LocalJobSlow, AStoppedRankIsNamedAndEndsTheJob) {

@@ -52,6 +52,14 @@ TEST(MpiJob, LeavesNoNameInDevShmThatCouldStay) {
   EXPECT_EQ(ran.output, "names left: 0\nnames left: 0\n");
 }
 
+TEST(MpiJob, AHeapThatDoesNotFitIsOneLineAndMpi) {
+  Ran ran = run_program(bare(2) + " tiny-heap");
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_TRUE(ran.output.starts_with("shardgrad: MPI connects the ranks of this node; they cannot share memory: "))
+      << ran.output;
+  EXPECT_NE(ran.output.find("rank 1 of 2 by mpi over mpi"), std::string::npos) << ran.output;
+}
+
 TEST(MpiJob, PassesSignalsOnAsARequestToSaveAndEnd) {
   for (const char* signal : {"INT", "TERM"}) {
     Ran ran = run_program(concat(launched(2), " until-asked & pid=$!; sleep 2; kill -", signal, " $pid; wait $pid"));
@@ -74,6 +82,13 @@ TEST(Launch, PrintsTheLineThatStartsTheRanks) {
 TEST(MpiJobSlow, AStoppedRankIsNamedAndEndsTheJob) {
   check_job(launched(3), {"stop", 4, "has stopped: no heartbeat for 8 s (stopped by a signal)"});
   EXPECT_EQ(run_program(launched(3) + " stop-3").code, 0);
+}
+
+TEST(MpiJobSlow, SuspendingTheWholeJobIsHarmless) {
+  Ran ran = run_program(launched(2) +
+                        " until-asked & pid=$!; sleep 2; kill -TSTP $pid; sleep 10; kill -CONT $pid; "
+                        "sleep 1; kill -TERM $pid; wait $pid");
+  EXPECT_EQ(ran.code, 75) << ran.output;
 }
 
 TEST(MpiJobSlow, CountsAbove2To31Bytes) { EXPECT_EQ(run_program("SHARDGRAD_GROUP=mpi " + bare(2) + " large").code, 0); }

@@ -125,6 +125,7 @@ const std::map<std::string, std::function<int(Job&)>>& scenarios() {
       {"suite", suite},
       {"place", report_place},
       {"large", large},
+      {"tiny-heap", report_place},
       {"names", count_names_in_dev_shm},
       {"debugged", [](Job& job) { return steps_with(job, be_debugged); }},
       {"until-asked", until_asked_to_stop},
@@ -151,7 +152,9 @@ int run_scenario(const std::string& name) {
   return run_job([&](Job& job) { return scenarios().at(name)(job); },
                  [&](const Bootstrap&) {
                    SG_CHECK(name != "bad-option", "unknown option 'lrr'; did you mean 'lr'?");
-                   return JobOptions();
+                   JobOptions options;
+                   if (name == "tiny-heap") options.group.heap_limit = size_t(1) << 20;
+                   return options;
                  });
 }
 
