@@ -167,6 +167,15 @@ TEST(TreeSum, AddsByNeighboursWhateverTheNumberOfParts) {
       }
 }
 
+TEST(TreeSum, TheOrderIsTheTreesAndNotLeftToRight) {
+  // (1e8 + 1) + (-1e8 + 1) = 1e8 - 1e8 = 0 in f32; from left to right it would be 1.
+  float parts[] = {1e8f, 1, -1e8f, 1}, sum = -1;
+  const void* pointers[] = {&parts[0], &parts[1], &parts[2], &parts[3]};
+  kernels::tree_sum.find(DeviceKind::cpu, DType::f32)(Launch{}, {&sum, Shape{1}, DType::f32, 0, true},
+                                                      {pointers, 4, DType::f32});
+  EXPECT_EQ(sum, 0);
+}
+
 TEST(TreeSum, AccumulatesNarrowPartsInF32) {
   Buffer a = Buffer::random({70}, DType::bf16, 0, 1, 1), b = Buffer::random({70}, DType::bf16, 0, 1, 2);
   const void* pointers[] = {a.in().data, b.in().data, a.in().data};
