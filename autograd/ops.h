@@ -11,8 +11,7 @@
 
 namespace shardgrad {
 
-// --- creation (not differentiable)
-// -------------------------------------------------------------------------------------
+// --- creation (not differentiable) ---------------------------------------------------------------------------------
 Tensor full(const Shape& shape, double value, TensorOptions options = {});
 Tensor zeros(const Shape& shape, TensorOptions options = {});
 Tensor ones(const Shape& shape, TensorOptions options = {});
@@ -24,11 +23,11 @@ Tensor rand(const Shape& shape, const std::string& name, TensorOptions options =
 /// Row i has a one in column labels[i]. labels: i64 (N); result: (N, classes). Throws for a label out of range.
 Tensor one_hot(const Tensor& labels, int64_t classes, DType dtype = DType::f32);
 
-// --- elementwise
-// ------------------------------------------------------------------------------------------------------
+// --- elementwise ---------------------------------------------------------------------------------------------------
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
+/// Floating dtypes only.
 Tensor div(const Tensor& a, const Tensor& b);
 /// scale * x + shift
 Tensor affine(const Tensor& x, double scale, double shift);
@@ -54,13 +53,13 @@ Tensor le(const Tensor& a, const Tensor& b);
 Tensor gt(const Tensor& a, const Tensor& b);
 Tensor ge(const Tensor& a, const Tensor& b);
 Tensor cast(const Tensor& x, DType dtype);
-/// A copy on another device (the same tensor when it is there already). Differentiable.
+/// A copy on another device (the same tensor when it is there already). Differentiable. The copy runs in the order of
+/// the devices' compute and has been made when this returns: x may change or go.
 Tensor to_device(const Tensor& x, Device device);
 /// A copy with its own memory.
 Tensor clone(const Tensor& x);
 
-// --- shape
-// ------------------------------------------------------------------------------------------------------------
+// --- shape ---------------------------------------------------------------------------------------------------------
 /// Same elements, another shape; one extent may be -1. Shares memory.
 Tensor reshape(const Tensor& x, std::initializer_list<int64_t> dims);
 Tensor reshape(const Tensor& x, const Shape& shape);
@@ -74,16 +73,17 @@ Tensor cat(std::span<const Tensor> tensors, int dim);
 /// Parts of the given sizes along dim; shares memory along dim 0 only.
 std::vector<Tensor> split(const Tensor& x, std::span<const int64_t> sizes, int dim);
 Tensor expand(const Tensor& x, const Shape& shape);
+// An index out of range is an Error(input); on an asynchronous device it surfaces at the next wait.
 /// Elements of x along dim at index (i64, one dimension).
 Tensor index_select(const Tensor& x, int dim, const Tensor& index);
+/// As torch.gather: index (i64) has x's dimensions and reaches past none of them but dim.
 Tensor gather(const Tensor& x, int dim, const Tensor& index);
-/// A copy of x with src added at index along dim, as torch.scatter_add.
+/// A copy of x with src added at index along dim, as torch.scatter_add; index and src have the same shape.
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& src);
 /// Rows of table (V, D) at ids (any shape, i64): ids.shape + [D].
 Tensor embedding(const Tensor& table, const Tensor& ids);
 
-// --- reductions
-// -------------------------------------------------------------------------------------------------------
+// --- reductions ----------------------------------------------------------------------------------------------------
 Tensor sum(const Tensor& x);
 Tensor sum(const Tensor& x, int dim, bool keepdim = false);
 Tensor mean(const Tensor& x);
@@ -93,14 +93,13 @@ struct MaxResult {
 };
 MaxResult max(const Tensor& x, int dim, bool keepdim = false);
 Tensor argmax(const Tensor& x, int dim, bool keepdim = false);
-/// The Euclidean norm of all elements.
+/// The Euclidean norm of all elements; its gradient at 0 is 0.
 Tensor norm(const Tensor& x);
 /// Over the last dimension.
 Tensor softmax(const Tensor& x);
 Tensor log_softmax(const Tensor& x);
 
-// --- layers
-// -----------------------------------------------------------------------------------------------------------
+// --- layers --------------------------------------------------------------------------------------------------------
 /// op(a) · op(b): the last two dimensions multiply; leading ones must match or one operand has none.
 Tensor matmul(const Tensor& a, const Tensor& b, bool trans_a = false, bool trans_b = false);
 enum class Activation : uint8_t { none, relu, gelu_tanh };
@@ -111,25 +110,24 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
 struct BatchNormResult {
   Tensor y, mean, rstd;  ///< mean and rstd (C) of this batch, of the biased variance; not differentiable themselves
 };
-/// x (N, C), normalised with the batch's own statistics.
+/// x (N, C) with at least one sample, normalised with the batch's own statistics; weight and bias (C) or undefined.
 BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
-/// x (N, C), normalised with given statistics.
+/// x (N, C), normalised with given statistics (f32, or f64 for f64), which are constants.
 Tensor batch_norm_apply(const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight,
                         const Tensor& bias);
-/// Zeroes each element with probability p and scales the others by 1/(1-p). The mask is a function of (seed, stream,
-/// first_sample · elements per sample + index), so neither recompute nor the number of ranks changes it.
+/// Zeroes each element with probability p, below 1, and scales the others by 1/(1-p). The mask is a function of (seed,
+/// stream, first_sample · elements per sample + index), so neither recompute nor the number of ranks changes it.
 Tensor dropout(const Tensor& x, double p, uint64_t seed, uint64_t stream, int64_t first_sample = 0);
 
-// --- losses: sums divided by a given count, so that N ranks with one global count train the same run
-// --------------------
-/// Σ (x - target)² / count; count 0 means x.numel(). One element.
+// --- losses: sums divided by a given count, so that N ranks with one global count train the same run ---------------
+/// Σ (x - target)² / count; count 0 means x.numel(). Losses have no dimensions and are f32 (f64 for f64).
 Tensor mse_loss(const Tensor& x, const Tensor& target, double count = 0);
 /// Σ -log softmax(logits)[label] / count over rows whose label is not ignore_index; count 0 means the number of those
-/// rows. logits (N, C), labels i64 (N). Throws for a label out of range.
+/// rows, counted on the device; where there is none, loss and gradient are 0. logits (N, C), labels i64 (N). Throws for
+/// a label out of range (on an asynchronous device: at the next wait).
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double count = 0, int64_t ignore_index = -100);
 
-// --- operators
-// ----------------------------------------------------------------------------------------------------------
+// --- operators -----------------------------------------------------------------------------------------------------
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
 inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
@@ -143,8 +141,8 @@ inline Tensor operator+(double value, const Tensor& x) { return affine(x, 1, val
 inline Tensor operator-(double value, const Tensor& x) { return affine(x, -1, value); }
 inline Tensor operator*(double value, const Tensor& x) { return affine(x, value, 0); }
 
-// --- in place, outside autograd (no grad flows; counts a write)
-// -----------------------------------------------------------
+// --- in place, outside autograd (no grad flows; counts a write) ----------------------------------------------------
+/// Refused for a computed tensor while operations are recorded.
 void fill_(const Tensor& x, double value);
 inline void zero_(const Tensor& x) { fill_(x, 0); }
 

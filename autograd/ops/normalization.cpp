@@ -48,7 +48,8 @@ void check_scale(const char* op, const Tensor& x, const Tensor& weight, const Te
     SG_CHECK(each->ndim() == 1 && each->size(0) == x.size(-1), op, ": ", each == &weight ? "weight " : "bias ",
              each->shape(), " does not fit input ", x.shape(), "; it must be (", x.size(-1), ")");
   }
-  SG_CHECK(!weight.defined() || !bias.defined() || !weight.same_as(bias), op, ": weight and bias are the same tensor");
+  bool same = (weight.defined() && (weight.same_as(bias) || weight.same_as(x))) || (bias.defined() && bias.same_as(x));
+  SG_CHECK(!same, op, ": input, weight and bias must be different tensors; clone() one");
 }
 
 void check_channels(const char* op, const Tensor& x) {

@@ -247,6 +247,7 @@ TEST(Engine, AnExceptionLeavesNoGradientBehind) {
     Tensor z = sum(mul(mul(y, w), affine(h, 2, 0)));
     EXPECT_THROW(z.backward(), Error);
     EXPECT_FALSE(in_backward());
+    EXPECT_EQ(context.ledger().current(Category::activation_gradient), 0);
   }
   EXPECT_EQ(context.ledger().current(), before);
   EXPECT_FALSE(x.grad().defined());
