@@ -118,7 +118,7 @@ Tensor Trainer::loss_of(const Tensor& y, const data::Batch& batch) const {
 }
 
 void Trainer::step(const data::Batch& batch, bool reported) {
-  context().progress() = {step_, batch.first};
+  context().progress() = {uint64_t(step_), batch.first};
   optimizer_->set_lr(config_.optimizer.lr * schedule_(step_));
   Tensor loss = loss_of(model_(batch.fields[0]), batch);
   loss.backward();
