@@ -33,9 +33,9 @@ inline Ran run_program(const std::string& command) {
   return ran;
 }
 
-/// The program of this name beside the test's own.
+/// The program of this name beside the test's own, quoted for the shell.
 inline std::string program(const std::string& name) {
-  return std::filesystem::read_symlink("/proc/self/exe").replace_filename(name).string();
+  return "'" + std::filesystem::read_symlink("/proc/self/exe").replace_filename(name).string() + "'";
 }
 
 /// Processes that have `token` among their arguments.
