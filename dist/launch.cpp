@@ -31,6 +31,12 @@ bool exists(const std::string& program) {
   return false;
 }
 
+// The first number of Open MPI's version; 0 for another MPI.
+int open_mpi_version() {
+  std::string library = mpi_library(), name = "Open MPI v";
+  return library.starts_with(name) ? std::atoi(library.c_str() + name.size()) : 0;
+}
+
 // Open MPI copies between ranks with process_vm_readv, which some containers and kernels refuse.
 bool can_read_other_processes() {
   std::ifstream file("/proc/sys/kernel/yama/ptrace_scope");
@@ -72,7 +78,7 @@ int conclude(const std::string& report, int status) {
     return told;
   }
   if (WIFSIGNALED(status) || (code != 0 && !first.starts_with("started")))
-    std::fprintf(stderr, "shardgrad: mpirun %s; run the line above without -q to see what it says\n",
+    std::fprintf(stderr, "shardgrad: mpirun %s; run the line above (without -q) to see what it says\n",
                  describe_status(status).c_str());
   return code;
 }
@@ -100,11 +106,13 @@ std::vector<std::string> mpirun_command(int n, const std::vector<std::string>& a
   auto add = [&](std::initializer_list<const char*> words) {
     command.insert(command.end(), words.begin(), words.end());
   };
-  if (mpi_library().starts_with("Open MPI")) {
+  if (int version = open_mpi_version()) {
     if (geteuid() == 0) add({"--allow-run-as-root"});
     if (n > available) add({"--oversubscribe"});
-    add({"--bind-to", "none", "-q"});  // -q: no pages of text about a failure that we name in one line
-    if (!can_read_other_processes()) add({"--mca", "btl_vader_single_copy_mechanism", "none"});
+    add({"--bind-to", "none"});
+    if (version < 5) add({"-q"});  // no pages of text about a failure that we name in one line; Open MPI 5 knows no -q
+    if (!can_read_other_processes() && version < 5) add({"--mca", "btl_vader_single_copy_mechanism", "none"});
+    if (!can_read_other_processes() && version >= 5) add({"--mca", "smsc", "^cma"});
     add({"-x"});
     command.push_back(concat("OMP_NUM_THREADS=", threads));
   }
