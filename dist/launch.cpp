@@ -110,9 +110,14 @@ std::vector<std::string> mpirun_command(int n, const std::vector<std::string>& a
     if (geteuid() == 0) add({"--allow-run-as-root"});
     if (n > available) add({"--oversubscribe"});
     add({"--bind-to", "none"});
-    if (version < 5) add({"-q"});  // no pages of text about a failure that we name in one line; Open MPI 5 knows no -q
-    if (!can_read_other_processes() && version < 5) add({"--mca", "btl_vader_single_copy_mechanism", "none"});
-    if (!can_read_other_processes() && version >= 5) add({"--mca", "smsc", "^cma"});
+    bool copies = can_read_other_processes();
+    if (version < 5) {
+      add({"-q"});  // no pages of text about a failure that we name in one line
+      if (!copies) add({"--mca", "btl_vader_single_copy_mechanism", "none"});
+    } else {
+      add({"--mca", "btl_tcp_if_include", "lo"});  // Debian's 5.0 warns of machines with IPv4 and IPv6
+      if (!copies) add({"--mca", "smsc", "^cma"});
+    }
     add({"-x"});
     command.push_back(concat("OMP_NUM_THREADS=", threads));
   }
