@@ -1,4 +1,5 @@
 #include <barrier>
+#include <functional>
 #include <thread>
 
 #include <shardgrad/kernels/cpu/matmul.h>
@@ -116,28 +117,40 @@ TEST(Matmul, OwnProductsDoNotDependOnThreads) {
   }
 }
 
+// Four threads run one shape after the other, all the same at the same time, so that a primitive shared between them
+// would run in two at once; and each thread has operands of its own, so that one's data in another's result would show.
 TEST(Matmul, FourThreadsAtOnceGetTheBitsOfOne) {
+  const Sizes sizes[] = {{72, 72, 72}, {64, 96, 64}, {100, 40, 80}, {33, 64, 160}};
+  constexpr size_t kThreads = 4, kShapes = 4, kRounds = 1500;
+  using Results = std::array<Buffer, kShapes>;
   for (DType dtype : {DType::f32, DType::bf16}) {
-    constexpr int64_t n = 192;
-    Buffer a = Buffer::random({n, n}, dtype), b = Buffer::random({n, n}, dtype), bias = Buffer::random({n}, dtype);
-    auto run = [&](int times) {
+    auto kernel = kernels::matmul.find(DeviceKind::cpu, dtype);
+    // Products whose bits differ from `results`, which the first round writes where it is empty.
+    auto run = [&](size_t thread, size_t rounds, Results& results, const std::function<void()>& meet) {
       Context context;
-      Buffer first({n, n}, dtype), again({n, n}, dtype);
-      auto kernel = kernels::matmul.find(DeviceKind::cpu, dtype);
-      for (int i = 0; i < times; ++i) {
-        for (Buffer* c : {&first, &again})
-          kernel(Launch{2}, c->poison().out(), {}, a.in(), b.in(), bias.in(), {false, true, Epilogue::relu});
-        EXPECT_TRUE(first == again);
+      size_t wrong = 0;
+      auto seed = uint32_t(100 * thread);
+      for (size_t i = 0; i < kShapes; ++i) {
+        auto [m, n, k] = sizes[i];
+        Buffer a = Buffer::random({m, k}, dtype, -2, 2, seed), b = Buffer::random({n, k}, dtype, -2, 2, seed + 1);
+        Buffer bias = Buffer::random({n}, dtype, -2, 2, seed + 2), c({m, n}, dtype);
+        meet();
+        for (size_t round = 0; round < rounds; ++round) {
+          c.poison();
+          kernel(Launch{1}, c.out(), {}, a.in(), b.in(), bias.in(), {false, true, Epilogue::relu});
+          if (!results[i].defined()) results[i] = c;
+          wrong += !(c == results[i]);
+        }
       }
-      return first;
+      return wrong;
     };
-    Buffer alone = run(1);
-    std::barrier start(4);
+    std::array<Results, kThreads> alone;
+    for (size_t thread = 0; thread < kThreads; ++thread) run(thread, 1, alone[thread], [] {});
+    std::barrier start(kThreads);
     std::vector<std::thread> ranks;
-    for (int rank = 0; rank < 4; ++rank)
-      ranks.emplace_back([&] {
-        start.arrive_and_wait();
-        EXPECT_TRUE(run(20) == alone) << dtype;
+    for (size_t thread = 0; thread < kThreads; ++thread)
+      ranks.emplace_back([&, thread] {
+        EXPECT_EQ(run(thread, kRounds, alone[thread], [&] { start.arrive_and_wait(); }), 0u) << dtype << ' ' << thread;
       });
     for (std::thread& rank : ranks) rank.join();
   }
