@@ -108,7 +108,8 @@ Tensor div(const Tensor& a, const Tensor& b) {
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
-  SG_CHECK(condition.dtype() == DType::u8, "where: the condition must be u8, got ", condition);
+  SG_CHECK(condition.dtype() == DType::u8, "where: the condition must be u8, got ", condition,
+           "; convert it with .to(dtype)");
   SG_CHECK(condition.device() == a.device(), "where: the condition is on ", condition.device(), ", the values on ",
            a.device(), "; move one with .to(device)");
   check_same_kind("where", a, b);

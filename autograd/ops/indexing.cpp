@@ -107,7 +107,8 @@ Tensor embedding(const Tensor& table, const Tensor& ids) {
 }
 
 Tensor one_hot(const Tensor& labels, int64_t classes, DType dtype) {
-  SG_CHECK(labels.dtype() == DType::i64 && labels.ndim() == 1, "one_hot: labels must be i64 (N), got ", labels);
+  SG_CHECK(labels.dtype() == DType::i64 && labels.ndim() == 1, "one_hot: labels must be i64 (N), got ", labels,
+           "; convert them with .to(dtype)");
   SG_CHECK(classes > 0, "one_hot: ", classes, " classes");
   Tensor y = zeros({labels.size(0), classes}, {dtype, labels.device()});
   Tensor one = ones({labels.size(0), 1}, {dtype, labels.device()});

@@ -88,7 +88,8 @@ Tensor batch_norm_apply(const Tensor& x, const Tensor& mean, const Tensor& rstd,
     SG_CHECK(each->ndim() == 1 && each->size(0) == x.size(1) && each->dtype() == sum_dtype(x.dtype()) &&
                  each->device() == x.device() && !each->requires_grad(),
              "batch_norm_apply: ", each == &mean ? "mean " : "rstd ", *each, " does not fit input ", x,
-             "; it must be (channels), of dtype ", sum_dtype(x.dtype()), ", and without grad");
+             "; it must be (channels), without grad, of dtype ", sum_dtype(x.dtype()),
+             " and on the input's device; convert it with .to(dtype) or .to(device)");
   Tensor y = empty_like(x);
   launch(kernels::batch_norm_apply, x, out(y), x, mean, rstd, weight, bias);
   if (auto* node = record<BatchNormApply>(y, x, weight, bias))

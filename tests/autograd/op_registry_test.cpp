@@ -1,5 +1,6 @@
 // An operation is tested because it is registered: every check below runs over all cases of autograd/registry.h.
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -198,6 +199,50 @@ TEST(OpRegistry, ComputesShapesWithoutMemoryOnMeta) {
     for (size_t k = 0; k < real.results.size(); ++k) expect_like(real.results[k], shapes.results[k]);
     for (size_t i = 0; i < real.grads.size(); ++i) expect_like(real.grads[i], shapes.grads[i]);
   });
+}
+
+bool of_tried_dtype(const InputSpec& spec) {
+  return spec.kind == InputSpec::Kind::differentiable || spec.kind == InputSpec::Kind::constant;
+}
+
+// Calls the operation with input `changed` put in another dtype or on another device.
+void expect_refused(const OpCase& op, size_t changed, const Tensor& by, std::initializer_list<std::string> parts) {
+  std::vector<Tensor> inputs = op.make_inputs(DType::f32, kCpu);
+  inputs[changed] = by;
+  std::string message = refusal([&] { op.call(inputs); });
+  EXPECT_EQ(message.rfind(op.op + ": ", 0), 0u) << "input " << changed << " as " << by << ": '" << message << "'";
+  for (const std::string& part : parts)
+    EXPECT_NE(message.find(part), std::string::npos) << "'" << message << "' lacks '" << part << "'";
+}
+
+TEST(OpRegistry, RefusesAnOperandOfAnotherDtypeNamingBothAndTheRemedy) {
+  Context context;
+  int tried = 0;
+  for_every_case([&](const OpCase& op) {
+    std::vector<Tensor> inputs = op.make_inputs(DType::f32, kCpu);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      bool free = of_tried_dtype(op.inputs[i]);  // an operation on one tensor of any dtype has nothing to disagree with
+      if (free && std::ranges::count_if(op.inputs, of_tried_dtype) < 2) continue;
+      DType wrong = free ? DType::f64 : DType::i32;
+      expect_refused(op, i, inputs[i].to(wrong), {name_of(wrong), name_of(inputs[i].dtype()), ".to(dtype)"});
+      ++tried;
+    }
+  });
+  EXPECT_GT(tried, 250);
+}
+
+TEST(OpRegistry, RefusesAnOperandOnAnotherDeviceNamingBothAndTheRemedy) {
+  Context context;
+  int tried = 0;
+  for_every_case([&](const OpCase& op) {
+    std::vector<Tensor> inputs = op.make_inputs(DType::f32, kCpu), shapes = op.make_inputs(DType::f32, kMeta);
+    for (size_t i = 0; inputs.size() > 1 && i < inputs.size(); ++i) {
+      expect_refused(op, i, inputs[i].to(kAcc), {"cpu", "acc", ".to(device)"});
+      expect_refused(op, i, shapes[i], {"cpu", "meta", ".to(device)"});
+      ++tried;
+    }
+  });
+  EXPECT_GT(tried, 250);
 }
 
 }  // namespace
