@@ -22,10 +22,11 @@ BatchNorm1d::BatchNorm1d(int64_t channels, double eps, double momentum, bool aff
 }
 
 Tensor BatchNorm1d::forward(const Tensor& x) {
-  if (!training()) return batch_norm_apply(x, running_mean, pow(running_var + eps_, -0.5), weight, bias);
+  // No samples have no statistics: nothing moves, the result is empty and the gradients are zero.
+  bool empty = x.ndim() == 2 && x.size(0) == 0;
+  if (!training() || empty) return batch_norm_apply(x, running_mean, pow(running_var + eps_, -0.5), weight, bias);
   SG_CHECK(x.ndim() == 2 && x.size(0) >= 2,
-           "BatchNorm1d: in training the input must be (samples, channels) with at "
-           "least two samples, got ",
+           "BatchNorm1d: in training the input must be (samples, channels) with at least two samples, or none, got ",
            x.shape());
   BatchNormResult batch = batch_norm(x, weight, bias, eps_);
   update_running(batch, double(x.size(0)));

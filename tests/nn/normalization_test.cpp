@@ -75,6 +75,22 @@ TEST(BatchNorm1d, StatisticsOfA16BitModelStayInF32) {
   EXPECT_EQ(norm->running_mean.dtype(), DType::f32);
 }
 
+TEST(BatchNorm1d, NoSamplesMoveNothingAndGiveZeroGradients) {
+  Context context;
+  auto norm = nn::make<nn::BatchNorm1d>(2);
+  norm(from_vector<float>({1, 2, 3, 5}, {2, 2}));
+  Floats mean = norm->running_mean.to_vector<float>(), variance = norm->running_var.to_vector<float>();
+  Tensor x = zeros({0, 2}).set_requires_grad();
+  Tensor y = norm(x);
+  EXPECT_EQ(y.shape(), (Shape{0, 2}));
+  y.backward(zeros({0, 2}));
+  EXPECT_EQ(norm->weight.grad().to_vector<float>(), (Floats{0, 0}));
+  EXPECT_EQ(norm->bias.grad().to_vector<float>(), (Floats{0, 0}));
+  EXPECT_EQ(x.grad().shape(), (Shape{0, 2}));
+  EXPECT_EQ(norm->running_mean.to_vector<float>(), mean);
+  EXPECT_EQ(norm->running_var.to_vector<float>(), variance);
+}
+
 TEST(BatchNorm1d, OneSampleHasNoVariance) {
   Context context;
   auto norm = nn::make<nn::BatchNorm1d>(2);

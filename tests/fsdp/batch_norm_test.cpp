@@ -1,0 +1,76 @@
+// Batch norm takes its statistics from each rank's own samples, of which a rank may have none in a short last batch.
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include <tests/autograd/support.h>
+#include <tests/fsdp/training.h>
+
+namespace shardgrad::fsdp::testing {
+namespace {
+
+struct Normed : nn::Module {
+  nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 6);
+  nn::Child<nn::BatchNorm1d> norm = child<nn::BatchNorm1d>("norm", 6);
+  nn::Child<nn::Linear> out = child<nn::Linear>("out", 6, 5);
+  Tensor forward(const Tensor& x) { return out(relu(norm(in(x)))); }
+};
+
+constexpr int kRanks = 4, kSteps = 5;
+constexpr int64_t kSamples[kSteps][kRanks] = {{3, 2, 4, 2}, {3, 2, 2, 0}, {2, 0, 3, 2}, {0, 2, 0, 0}, {2, 2, 2, 2}};
+
+using Weights = std::map<std::string, std::vector<double>>;
+
+Tensor loss_of(nn::Child<Normed>& model, int step, int rank) {
+  const int64_t* samples = kSamples[step];
+  int64_t begin = std::accumulate(samples, samples + rank, int64_t(0)), end = begin + samples[rank];
+  int64_t batch = std::accumulate(samples, samples + kRanks, int64_t(0));
+  Tensor x = rows_of_batch("x", step, begin, end, 7, DType::f64);
+  return mse_loss(model(x), rows_of_batch("t", step, begin, end, 5, DType::f64), double(batch * 5));
+}
+
+// One process that goes through the ranks' samples part by part, as each rank would see them.
+Weights train_parts() {
+  Context context;
+  auto model = nn::make<Normed>();
+  model->to(DType::f64);
+  auto optimizer = make_optimizer(Optim::sgd, model->named_parameters());
+  for (int step = 0; step < kSteps; ++step) {
+    for (int rank = 0; rank < kRanks; ++rank)
+      if (kSamples[step][rank] > 0) loss_of(model, step, rank).backward();
+    optimizer->step();
+    optimizer->zero_grad();
+  }
+  Weights weights;
+  for (auto& p : model->named_parameters()) weights[p.name] = values_of(p.tensor.detach());
+  return weights;
+}
+
+TEST(BatchNorm, RanksWithoutSamplesTakePartInEveryStrategy) {
+  Weights expected = train_parts();
+  for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3})
+    for (Device device : {kCpu, kAcc})
+      dist::run_ranks(kRanks,
+                      [&](dist::ProcessGroup& group) {
+                        auto model = nn::make<Normed>();
+                        model->to(DType::f64);
+                        auto sharded = fully_shard(*model, group, {.strategy = strategy});
+                        auto optimizer = make_optimizer(Optim::sgd, model->named_parameters());
+                        for (int step = 0; step < kSteps; ++step) {
+                          Tensor mean = step > 0 ? clone(model->norm->running_mean) : Tensor();
+                          loss_of(model, step, group.rank()).backward();
+                          if (kSamples[step][group.rank()] == 0) {
+                            EXPECT_EQ(values_of(model->norm->running_mean), values_of(mean)) << "step " << step;
+                          }
+                          optimizer->step();
+                          optimizer->zero_grad();
+                        }
+                        for (auto& [name, weight] : full_state_dict(*sharded, false))
+                          test::expect_close(values_of(weight), expected.at(name), 1e-12, name);
+                      },
+                      {.device = device});
+}
+
+}  // namespace
+}  // namespace shardgrad::fsdp::testing
