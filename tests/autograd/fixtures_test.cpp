@@ -1,35 +1,19 @@
 // What PyTorch computed (tests/fixtures, written by scripts/make_fixtures.py), matched to 1e-5 of each tensor's largest
 // element: results and gradients of operations, losses and weights of short training runs.
 
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
-
-#include <nlohmann/json.hpp>
 
 #include <shardgrad/kernels/ops.h>
 
 #include <tests/autograd/support.h>
+#include <tests/fixtures/read.h>
 
 namespace shardgrad::test {
 namespace {
 
-using Json = nlohmann::json;
 using Inputs = std::vector<Tensor>;
 constexpr double kTolerance = 1e-5;
-
-Json fixture(const char* name) {
-  std::ifstream file(std::filesystem::path(__FILE__).parent_path() / "../fixtures" / name);
-  return Json::parse(file);
-}
-
-Tensor tensor_of(const Json& entry) {
-  auto dims = entry["shape"].get<std::vector<int64_t>>();
-  DType dtype = entry["dtype"] == "f32" ? DType::f32 : entry["dtype"] == "u8" ? DType::u8 : DType::i64;
-  return from_vector(entry["values"].get<std::vector<double>>(), Shape(std::span<const int64_t>(dims)), DType::f64)
-      .to(dtype);
-}
 
 // clang-format off
 const std::map<std::string, std::function<Tensor(const Inputs&)>> kOperations = {
