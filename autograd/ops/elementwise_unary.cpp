@@ -23,60 +23,35 @@ struct Neg final : Node {
   }
 };
 
-struct Exp final : Node {
-  const char* name() const override { return "exp"; }
+// dx = slope(dy, x or y), one kernel.
+struct Unary final : Node {
+  const SlotBase* kernel = nullptr;
+  const Slot<OutView, View, View>* slope = nullptr;
+  const char* name() const override { return kernel->name(); }
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
-    launch(kernels::mul, dy[0], dx[0].write(), dy[0], saved(0));
+    launch(*slope, dy[0], dx[0].write(), dy[0], saved(0));
   }
 };
 
-struct Log final : Node {
-  const char* name() const override { return "log"; }
-  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
-    launch(kernels::div, dy[0], dx[0].write(), dy[0], saved(0));
-  }
-};
+enum class Reads { input, output };
 
-struct Sqrt final : Node {
-  const char* name() const override { return "sqrt"; }
-  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
-    launch(kernels::sqrt_backward, dy[0], dx[0].write(), dy[0], saved(0));
+Tensor unary(const Slot<OutView, View>& kernel, const Slot<OutView, View, View>& slope, Reads reads, const Tensor& x) {
+  Tensor y = elementwise(kernel, x);
+  if (auto* node = record<Unary>(y, x)) {
+    node->kernel = &kernel, node->slope = &slope;
+    if (reads == Reads::input)
+      node->save(x);
+    else
+      node->save_output(y);
   }
-};
-
-struct Tanh final : Node {
-  const char* name() const override { return "tanh"; }
-  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
-    launch(kernels::tanh_backward, dy[0], dx[0].write(), dy[0], saved(0));
-  }
-};
-
-struct Sigmoid final : Node {
-  const char* name() const override { return "sigmoid"; }
-  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
-    launch(kernels::sigmoid_backward, dy[0], dx[0].write(), dy[0], saved(0));
-  }
-};
-
-struct Relu final : Node {
-  const char* name() const override { return "relu"; }
-  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
-    launch(kernels::relu_backward, dy[0], dx[0].write(), dy[0], saved(0));
-  }
-};
+  return y;
+}
 
 struct Gelu final : Node {
   const char* name() const override { return "gelu"; }
   bool tanh_form = false;
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
     launch(kernels::gelu_backward, dy[0], dx[0].write(), dy[0], saved(0), tanh_form);
-  }
-};
-
-struct Abs final : Node {
-  const char* name() const override { return "abs"; }
-  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
-    launch(kernels::abs_backward, dy[0], dx[0].write(), dy[0], saved(0));
   }
 };
 
@@ -103,12 +78,6 @@ template <class Op> Op* keep_input(const Tensor& y, const Tensor& x) {
   return node;
 }
 
-// Backward reads the output.
-template <class Op> Tensor keep_output(const Tensor& y, const Tensor& x) {
-  if (auto* node = record<Op>(y, x)) node->save_output(y);
-  return y;
-}
-
 }  // namespace
 
 Tensor affine(const Tensor& x, double scale, double shift) {
@@ -123,27 +92,17 @@ Tensor neg(const Tensor& x) {
   return y;
 }
 
-Tensor exp(const Tensor& x) { return keep_output<Exp>(elementwise(kernels::exp, x), x); }
-Tensor sqrt(const Tensor& x) { return keep_output<Sqrt>(elementwise(kernels::sqrt, x), x); }
-Tensor tanh(const Tensor& x) { return keep_output<Tanh>(elementwise(kernels::tanh, x), x); }
-Tensor sigmoid(const Tensor& x) { return keep_output<Sigmoid>(elementwise(kernels::sigmoid, x), x); }
-Tensor relu(const Tensor& x) { return keep_output<Relu>(elementwise(kernels::relu, x), x); }
-
-Tensor log(const Tensor& x) {
-  Tensor y = elementwise(kernels::log, x);
-  keep_input<Log>(y, x);
-  return y;
-}
+Tensor exp(const Tensor& x) { return unary(kernels::exp, kernels::mul, Reads::output, x); }
+Tensor log(const Tensor& x) { return unary(kernels::log, kernels::div, Reads::input, x); }
+Tensor sqrt(const Tensor& x) { return unary(kernels::sqrt, kernels::sqrt_backward, Reads::output, x); }
+Tensor tanh(const Tensor& x) { return unary(kernels::tanh, kernels::tanh_backward, Reads::output, x); }
+Tensor sigmoid(const Tensor& x) { return unary(kernels::sigmoid, kernels::sigmoid_backward, Reads::output, x); }
+Tensor relu(const Tensor& x) { return unary(kernels::relu, kernels::relu_backward, Reads::output, x); }
+Tensor abs(const Tensor& x) { return unary(kernels::abs, kernels::abs_backward, Reads::input, x); }
 
 Tensor gelu(const Tensor& x, bool tanh_form) {
   Tensor y = elementwise(kernels::gelu, x, tanh_form);
   if (auto* node = keep_input<Gelu>(y, x)) node->tanh_form = tanh_form;
-  return y;
-}
-
-Tensor abs(const Tensor& x) {
-  Tensor y = elementwise(kernels::abs, x);
-  keep_input<Abs>(y, x);
   return y;
 }
 
