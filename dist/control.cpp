@@ -25,11 +25,28 @@ int Control::open_lane(uint64_t group, std::vector<int> members) {
     lane.finished.store(0);
     lane.place.store(Place());
     lane.closed.store(0);
+    lane.blocked.store(0);
+    call(i, 0);
     lane.group.store(group);
     return i;
   }
   fail_as(ErrorKind::input, "a rank can be in at most ", Row::kLanes,
           " process groups at a time; destroy those that are no longer used");
+}
+
+static uint32_t this_thread() {
+  static thread_local const auto id = uint32_t(gettid());
+  return id;
+}
+
+void Control::call(int lane, uint64_t sequence) {
+  my_lane(lane).caller.store(this_thread(), std::memory_order_relaxed);
+  my_lane(lane).called.store(sequence, std::memory_order_release);
+}
+
+Control::Waiting::Waiting(Control& control, int lane, uint64_t sequence)
+    : blocked_(control.my_lane(lane).blocked), word_(Blocked{this_thread(), sequence}.word()) {
+  blocked_.store(word_);
 }
 
 void Control::close_lane(int lane) {
@@ -66,12 +83,6 @@ void Control::finish() {
   page_.row(rank_).state.compare_exchange_strong(running, RankState::finished);
 }
 
-static const Lane* lane_of(const Row& row, uint64_t group) {
-  for (const Lane& lane : row.lanes)
-    if (lane.group.load() == group) return &lane;
-  return nullptr;
-}
-
 LaneView Control::look(int index) const {
   LaneView view;
   const Lane& mine = my_lane(index);
@@ -81,7 +92,7 @@ LaneView Control::look(int index) const {
   uint64_t fingerprint = view.place.fingerprint();
   for (int r : ranks) {
     const Row& row = page_.row(r);
-    const Lane* theirs = lane_of(row, view.place.group);
+    const Lane* theirs = row.lane_of(view.place.group);
     // The state is read first: a rank that has finished makes no further call.
     RankState state = row.state.load();
     bool closed = theirs && theirs->closed.load();
@@ -156,6 +167,20 @@ std::string Control::whereabouts(int lane) const {
 std::string Control::divergence(int lane) const {
   return "the ranks have diverged: " + whereabouts(lane) +
          ". Every rank must make the same collective calls in the same order";
+}
+
+std::string Control::deadlock(const std::vector<Stuck>& cycle) const {
+  std::ostringstream text;
+  text << "the ranks wait for each other in different groups: ";
+  for (size_t i = 0; i < cycle.size(); ++i) {
+    std::vector<int> group;
+    for (int r = 0; r < size(); ++r)
+      if (page_.row(r).lane_of(cycle[i].place.group)) group.push_back(r);
+    text << (i == 0 ? "" : "; ") << "rank " << cycle[i].rank << " in " << describe(cycle[i].place)
+         << " of the group of " << list_of(group) << ", for rank " << cycle[(i + 1) % cycle.size()].rank;
+  }
+  text << ". Every rank must make the calls of all its groups in the same order";
+  return std::move(text).str();
 }
 
 void Control::throw_diverged(int lane) {

@@ -12,6 +12,7 @@
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/control_page.h>
+#include <shardgrad/dist/deadlock.h>
 
 namespace shardgrad::dist {
 
@@ -37,6 +38,19 @@ class Control {
   /// A group of these global ranks begins and ends. Returns the lane for the calls below.
   int open_lane(uint64_t group, std::vector<int> members);
   void close_lane(int lane);
+  /// The calling thread makes the group's calls from now on; `sequence` is the last one made.
+  void call(int lane, uint64_t sequence);
+  /// While it lives, the calling thread waits for a collective of the lane.
+  class Waiting {
+   public:
+    Waiting(Control& control, int lane, uint64_t sequence);
+    ~Waiting() { blocked_.compare_exchange_strong(word_, 0); }
+    Waiting(const Waiting&) = delete;
+
+   private:
+    std::atomic<uint64_t>& blocked_;
+    uint64_t word_;
+  };
   /// This rank is in a collective from now on, or has finished it.
   void enter(int lane, const Place& place) { my_lane(lane).place.store(place); }
   void leave(int lane, uint64_t sequence) { my_lane(lane).finished.store(sequence, std::memory_order_release); }
@@ -63,6 +77,8 @@ class Control {
   LaneView look(int lane) const;
   /// The merged sentence on ranks that have diverged.
   std::string divergence(int lane) const;
+  /// The merged sentence on ranks that wait for each other; see dist/deadlock.h.
+  std::string deadlock(const std::vector<Stuck>& cycle) const;
   /// Where each member of the lane's group is: "ranks 0, 2 in all_reduce #6 …; rank 1 computing, last in …".
   std::string whereabouts(int lane) const;
   /// Where a rank is, in `group`, or in any group for 0: "in all_reduce #6 …", "computing, last in …".

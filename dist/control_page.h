@@ -66,7 +66,18 @@ struct alignas(64) Lane {
   std::atomic<uint64_t> group{0};     ///< id; 0: never used
   std::atomic<uint64_t> finished{0};  ///< sequence of the last finished collective
   std::atomic<uint32_t> closed{0};    ///< the group has been destroyed on this rank
+  std::atomic<uint32_t> caller{0};    ///< the thread that makes the group's calls
+  std::atomic<uint64_t> called{0};    ///< sequence of the last call made, which may still be queued
+  std::atomic<uint64_t> blocked{0};   ///< a thread that waits for a collective of this lane: see Blocked; 0: none
   Published<Place> place;             ///< the collective it is in, or was in last
+};
+
+/// A thread that goes on only when collective `sequence` of a lane is done, as one word.
+struct Blocked {
+  uint32_t thread;
+  uint64_t sequence;
+  uint64_t word() const { return sequence << 24 | thread; }  // Linux has fewer than 2^22 threads
+  static Blocked from(uint64_t word) { return {uint32_t(word & 0xffffff), word >> 24}; }
 };
 
 enum class RankState : uint32_t { absent, running, finished, failed };
@@ -77,6 +88,12 @@ struct alignas(64) Row {
   std::atomic<int32_t> pid{0};
   std::atomic<RankState> state{RankState::absent};
   Lane lanes[kLanes];
+  /// This rank's lane of a group, or null.
+  const Lane* lane_of(uint64_t group) const {
+    for (const Lane& lane : lanes)
+      if (lane.group.load() == group) return &lane;
+    return nullptr;
+  }
 };
 
 struct Header {

@@ -115,6 +115,7 @@ int end_badly(Bootstrap& bootstrap, const ControlPage& page, std::exception_ptr 
   const char* path = std::getenv("SHARDGRAD_CAUSE_FILE");
   if (bootstrap.name() != "forked") announce(page, path ? path : "");  // launch_local says it itself
   int code = page.header().code.load();
+  if (bootstrap.name() == "mpi") alarm(5);  // mpirun may be stopped or gone, and MPI's way to end hang
   if (page.header().ending.exchange(1) == 0) bootstrap.abort(code);
   if (bootstrap.name() == "mpi") {  // the job is being ended around this rank, which must not end MPI in good order
     wait_at_most(3s, [&] { return signals.pending(); });

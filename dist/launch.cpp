@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,6 +23,9 @@
 
 namespace shardgrad::dist {
 namespace {
+
+/// What mpirun gets to end the ranks, once the job has failed.
+constexpr auto kGrace = std::chrono::seconds(8);
 
 bool exists(const std::string& program) {
   if (program.find('/') != program.npos) return access(program.c_str(), X_OK) == 0;
@@ -63,6 +67,11 @@ std::string quoted(const std::string& text) {
   return result.str();
 }
 
+bool has_cause(const std::string& report) {
+  int code = 0;
+  return bool(std::ifstream(report) >> code);
+}
+
 // The report is "started" from the first rank, then the exit code and the cause from whoever says why the job failed.
 int conclude(const std::string& report, int status) {
   std::ifstream file(report);
@@ -93,8 +102,13 @@ int run_mpirun(int n, const std::vector<std::string>& argv, const LaunchOptions&
   Children children(SIGTERM, SIGTSTP);
   children.start(command, {"SHARDGRAD_CAUSE_FILE=" + report->path()}, SIGTERM);
   int status = 0;
-  while (children.alive() > 0)
+  auto deadline = std::chrono::steady_clock::time_point::max();
+  while (children.alive() > 0) {
     for (const Children::Ended& ended : children.wait()) status = ended.status;
+    auto now = std::chrono::steady_clock::now();
+    if (deadline > now + kGrace && has_cause(report->path())) deadline = now + kGrace;
+    if (now > deadline) children.signal(SIGKILL);  // mpirun hangs, or is stopped
+  }
   return conclude(report->path(), status);
 }
 

@@ -104,7 +104,11 @@ void Monitor::watch_heartbeats() {
       peer.heard = now_;
       peer.excused = false;
     }
-    if (now_ - peer.heard < options_.silence_limit || excuse(r)) continue;
+    if (now_ - peer.heard < options_.silence_limit) continue;
+    if (excuse(r)) {  // its window starts anew: the debugger may go before the next beat comes
+      peer.heard = now_;
+      continue;
+    }
     pid_t pid = row(r).pid.load();
     auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now_ - peer.heard).count();
     control_->end_job(concat("rank ", r, " (pid ", pid, ") has stopped: no heartbeat for ", seconds, " s",
@@ -133,7 +137,12 @@ void Monitor::watch_lane(int index) {
   }
   // A rank that has not come is worth a word sooner than a transfer in which everybody takes part.
   if (wait.sequence != view.place.sequence)
-    wait = {view.place.sequence, now_, now_ + (view.late.empty() ? options_.warn_again : options_.warn_after)};
+    wait = {view.place.sequence, now_, now_ + (view.late.empty() ? options_.warn_again : options_.warn_after), {}};
+  if (now_ - wait.since >= options_.deadlock_after) {
+    std::vector<Stuck> found = find_deadlock(control_->page(), control_->rank(), index);
+    if (!found.empty() && found == wait.deadlock) control_->end_job(control_->deadlock(found));
+    wait.deadlock = std::move(found);
+  }
   if (view.diverged) control_->end_job(control_->divergence(index));
   if (now_ < wait.next_warning) return;
   if (std::ranges::any_of(view.late, [&](int r) { return excuse(r); })) {

@@ -23,6 +23,7 @@ struct WatchOptions {
   std::chrono::milliseconds beat{100};
   std::chrono::milliseconds silence_limit{8000};  ///< no heartbeat for so long: the rank has stopped
   std::chrono::milliseconds warn_after{10000}, warn_again{60000};
+  std::chrono::milliseconds deadlock_after{1000};  ///< ranks that wait for so long are searched for a deadlock
   std::chrono::milliseconds stall_limit{std::chrono::minutes(30)};
   std::chrono::milliseconds gap{2000};  ///< its own tick late by so much: this rank was suspended
   /// Where warnings go; by default standard error.
@@ -30,7 +31,7 @@ struct WatchOptions {
   bool processes = false;  ///< ranks are processes of this machine: watch them and the parent
   int signals = -1;        ///< a signalfd: SIGTERM ends the job, SIGUSR1 and SIGINT ask it to stop
   bool announce = false;   ///< on SIGTERM, print the cause before the launcher kills this process
-  std::string cause_file;  ///< the launcher\'s: gets the cause as soon as it is known, and nobody prints it
+  std::string cause_file;  ///< the launcher's: gets the cause as soon as it is known, and nobody prints it
 };
 
 class Monitor {
@@ -51,6 +52,7 @@ class Monitor {
   struct Wait {
     uint64_t sequence = 0;
     Clock::time_point since, next_warning;
+    std::vector<Stuck> deadlock;  // as the last look found it
   };
 
   void loop();

@@ -44,6 +44,7 @@ ProcessGroup::~ProcessGroup() {
   // An exception passes: this rank will not make the calls its peers would wait for, nor wait for theirs.
   if (std::uncaught_exceptions() > exceptions_) transport_->abandon();
   try {
+    Control::Waiting waiting(*control_, lane_, sequence_);
     stream_->synchronize();
   } catch (...) {  // NOLINT: whoever waits for the failed collective gets its error; a destructor has no caller
   }
@@ -196,6 +197,10 @@ Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options)
   forget_finished();
   auto state = std::make_shared<Work::State>();
   state->tensors = std::move(operation.tensors);
+  state->control = control_.get();
+  state->lane = lane_;
+  state->sequence = place.sequence;
+  control_->call(lane_, place.sequence);
   auto work = [this, operation = std::move(operation), place, record] { run(operation, place, record); };
   stream_->run(op, std::move(work), accesses);
   state->event = stream_->record();

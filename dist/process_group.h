@@ -5,7 +5,8 @@
 //     Work gathered = group.all_gather(full, shard, Label{"layers.0", "forward"});
 //     gathered.wait(compute);          // later work on `compute` sees the full tensor
 //
-// Every rank makes the same calls in the same order. This class does what all groups share: it checks arguments,
+// Every rank makes the same calls in the same order, also between groups, and from one thread: the one that made the
+// group, until another takes it over. This class does what all groups share: it checks arguments,
 // numbers the calls, records them, and tells the control channel; a Transport (dist/transport.h) only moves bytes.
 // Sums have one order on every transport and rank (dist/tree_sum.h), so the results are the same bits.
 
@@ -46,11 +47,15 @@ class Work {
   struct State {
     Event event;
     std::vector<Tensor> tensors;
+    Control* control;  // lives until the event is done
+    int lane;
+    uint64_t sequence;
   };
   Work() = default;
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
   /// Work queued on `stream` from now on starts after this collective.
   void wait(Stream& stream) const {
+    if (stream.is_inline()) return host_wait();
     if (!state_) return;
     stream.wait(state_->event);
     state_->tensors.clear();
@@ -58,6 +63,8 @@ class Work {
   /// Blocks the calling thread; throws the collective's failure, or the job's.
   void host_wait() const {
     if (!state_) return;
+    std::optional<Control::Waiting> waiting;
+    if (!state_->event.done()) waiting.emplace(*state_->control, state_->lane, state_->sequence);
     state_->event.host_wait();
     state_->tensors.clear();
   }
@@ -116,6 +123,9 @@ class ProcessGroup {
   /// Returns when every rank has called it and everything queued before on the group's stream has run.
   void barrier(const CollectiveOptions& options = {});
 
+  /// The calling thread makes this group's calls from now on. Needed because a thread that waits for another group is
+  /// taken not to make them meanwhile; see dist/deadlock.h.
+  void take_over() { control_->call(lane_, sequence_); }
   /// One group for each color, of the ranks that gave it, ordered by (key, rank). Called by all ranks; blocks.
   std::unique_ptr<ProcessGroup> split(int color, int key);
 

@@ -26,6 +26,10 @@ static std::unique_ptr<Transport> share_or_fall_back(Bootstrap& bootstrap, const
 std::unique_ptr<ProcessGroup> make_world(Bootstrap& bootstrap, std::shared_ptr<Control> control, GroupOptions options) {
   const char* wish = std::getenv("SHARDGRAD_GROUP");
   std::string kind = !options.kind.empty() ? options.kind : wish ? wish : "";
+  std::vector<std::string> kinds = bootstrap.exchange(kind);
+  for (int r = 1; r < bootstrap.size(); ++r)
+    SG_CHECK(kinds[size_t(r)] == kinds[0], "rank 0 asks for a group of kind '", kinds[0], "' and rank ", r, " for '",
+             kinds[size_t(r)], "'; every rank must be given the same options and SHARDGRAD_GROUP");
   std::unique_ptr<Transport> transport;
   if (kind == "mpi") {
     SG_CHECK(bootstrap.name() == "mpi", "a group of kind mpi needs ranks started by mpirun; these were started as '",

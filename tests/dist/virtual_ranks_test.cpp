@@ -123,6 +123,69 @@ TEST(VirtualRanks, I23_ARankThatDropsASplitGroupEarlyIsNamed) {
   EXPECT_TRUE(contains(text, "rank 1 out of the group")) << text;
 }
 
+TEST(VirtualRanks, I23_RanksThatWaitForEachOtherInDifferentGroupsAreNamed) {
+  std::string two = failure(2, [](ProcessGroup& world) {
+    auto first = world.split(0, 0), second = world.split(0, 0);
+    if (world.rank() == 1) std::swap(first, second);
+    first->all_reduce(ones(4 + world.rank()), Label{"norm", "step"}).host_wait();
+    second->barrier();
+  });
+  EXPECT_EQ(two,
+            "the ranks wait for each other in different groups: "
+            "rank 0 in all_reduce #1 of unit 'norm' in step (4 f32) of the group of ranks 0, 1, for rank 1; "
+            "rank 1 in all_reduce #1 of unit 'norm' in step (5 f32) of the group of ranks 0, 1, for rank 0. "
+            "Every rank must make the calls of all its groups in the same order");
+  std::string ring = failure(3, [](ProcessGroup& world) {
+    std::vector<std::unique_ptr<ProcessGroup>> pairs;  // pair r: rank r and the next
+    for (int r = 0; r < 3; ++r) pairs.push_back(world.split(world.rank() == (r + 2) % 3, 0));
+    pairs[size_t(world.rank())]->barrier();
+    pairs[size_t(world.rank() + 2) % 3]->barrier();
+  });
+  for (const char* part : {"rank 0 in barrier #1 of the group of ranks 0, 1, for rank 1",
+                           "rank 1 in barrier #1 of the group of ranks 1, 2, for rank 2",
+                           "rank 2 in barrier #1 of the group of ranks 0, 2, for rank 0"})
+    EXPECT_TRUE(contains(ring, part)) << ring;
+}
+
+TEST(VirtualRanks, GroupsThatOverlapAreNotTakenForADeadlock) {
+  VirtualOptions options;
+  options.watch.beat = std::chrono::milliseconds(5);
+  options.watch.deadlock_after = std::chrono::milliseconds(20);
+  auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(200)); };
+  auto body = [&](ProcessGroup& world) {
+    auto a = world.split(0, 0), b = world.split(0, 0);
+    bool late = world.rank() == 1;
+    Tensor t = ones(4), u = ones(4);
+    {  // queued in different orders, waited for afterwards
+      Work first = late ? b->all_reduce(u) : a->all_reduce(t);
+      if (late) pause();
+      Work second = late ? a->all_reduce(t) : b->all_reduce(u);
+      first.host_wait();
+      second.host_wait();
+    }
+    {  // one rank waits for a collective of one group before it calls the other's
+      Work other = late ? Work() : a->all_reduce(t);
+      b->all_reduce(u).host_wait();
+      if (late) pause();
+      (late ? a->all_reduce(t) : other).host_wait();
+    }
+    if (late) {  // a thread of its own for one of the groups
+      std::thread thread([&, &mine = context()] {
+        ContextScope scope(mine);
+        a->take_over();
+        pause();
+        a->barrier();
+      });
+      b->barrier();
+      thread.join();
+    } else {
+      a->barrier();
+      b->barrier();
+    }
+  };
+  run_ranks(2, body, options);
+}
+
 TEST(VirtualRanks, ALateRankIsNamedInWarningsAndHarmless) {
   std::mutex mutex;
   std::vector<std::string> warnings;

@@ -122,15 +122,15 @@ def version():
     expect(run.returncode == 0 and all(f"\n  {word} " in run.stdout for word in ("compiler", "MPI", "oneDNN", "CPU")), run)
 
 
-def main():
+def main(cases):
     case, _, ranks = sys.argv[2].partition(":")
     with tempfile.TemporaryDirectory(prefix="program test ") as folder:
         os.chdir(folder)
         try:
-            globals()[case](*([ranks] if ranks else []))
+            cases[case](*([ranks] if ranks else []))
         except AssertionError as failure:
             sys.exit(f"{case}: {failure}")
 
 
 if __name__ == "__main__":
-    main()
+    main(globals())

@@ -1,0 +1,380 @@
+#!/usr/bin/env python3
+"""Harms whole training jobs and checks that they end as promised, or go on unharmed.
+
+    faults.py PROGRAM CASE      CASE is a function below, perhaps with how the ranks are started: a_rank_is_killed:bare
+"""
+import ctypes
+import gzip
+import json
+import os
+import pty
+import re
+import resource
+import shlex
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+from program import CONFIG, PROGRAM, call, expect, main
+
+LIMIT = 12  # seconds from the fault to the end of everything
+DATA = Path("/usr/share/datasets/fashion-mnist")
+MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"]
+START = {
+    "launch": [PROGRAM, "launch", "-n", "2"],
+    "local": [PROGRAM, "launch", "-n", "2", "--by", "local"],
+    "bare": [*MPIRUN, "-n", "2", PROGRAM],
+}
+ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def train(*settings):
+    words = ["train", CONFIG]
+    for setting in ("model.layers=[784,64,10]", "log_interval=20", *settings):
+        words += ["--set", setting]
+    return words
+
+
+ENDLESS = train("epochs=100000")
+SHORT = train("epochs=4")
+
+
+class Job:
+    """A running job. Its processes are known by a variable in their environment."""
+
+    def __init__(self, words):
+        self.words, self.lines = words, []
+        self.token = f"FAULTS_JOB={os.getpid()}-{time.monotonic_ns()}"
+        name, value = self.token.split("=")
+        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, text=True, env=os.environ | ROOT_MAY | {name: value})
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+
+    def text(self):
+        return "\n".join([f"$ {' '.join(self.words)}", *self.lines, f"[{self.process.poll()}]"])
+
+    def wait_for(self, begin):
+        until(lambda: any(line.startswith(begin) for line in self.lines), 60, lambda: f"no '{begin}' in {self.text()}")
+
+    def pids(self):
+        return processes_with(self.token)
+
+    def rank(self, number):
+        return rank_of(self.pids(), number)
+
+    def ended_badly(self, causes, since, named_last=True):
+        """The job ends in time, with one of these causes; nothing is left; and the next job starts at once."""
+        left = max(0.1, since + LIMIT - time.monotonic())
+        until(lambda: self.process.poll() is not None and not self.pids(), left,
+              lambda: f"{list(self.pids())} live in {self.text()}")
+        self.reader.join(5)
+        assert self.process.returncode != 0, self.text()
+        if causes:
+            ours = [line for line in self.lines if line.startswith("shardgrad: ")]
+            assert ours and any(cause in ours[-1] for cause in causes), f"expected {causes} last in {self.text()}"
+            assert not named_last or self.lines[-1] == ours[-1], self.text()
+        assert not any(os.path.exists(file) for file in self.files), (self.files, self.text())
+        run = call([PROGRAM, "launch", "-n", "2", *train("epochs=1")])
+        expect(run.returncode == 0, run)
+
+    def started(self):
+        """Waits for the first step, and notes which files the ranks share."""
+        self.wait_for("step")
+        self.files = shared_files(self.pids())
+        return self
+
+    def unharmed(self):
+        self.process.wait(timeout=120)
+        self.reader.join(5)
+        assert self.process.returncode == 0 and self.lines[-1].startswith("done: "), self.text()
+        return metrics(self.lines[-1])
+
+
+def until(condition, seconds, message):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, message()
+        time.sleep(0.05)
+
+
+def processes_with(token):
+    """pid -> environment, of the processes that have this variable."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if token in environment:
+            found[int(pid)] = dict(entry.split("=", 1) for entry in environment if "=" in entry)
+    return found
+
+
+def rank_of(pids, number):
+    return next(pid for pid, environment in pids.items()
+                if str(number) in (environment.get("OMPI_COMM_WORLD_RANK"), environment.get("SHARDGRAD_RANK")))
+
+
+def shared_files(pids):
+    files = set()
+    for pid in pids:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            path = line[73:]
+            if path.startswith("/dev/shm/") and not path.endswith("(deleted)"):
+                files.add(path)
+    return files
+
+
+def state_of(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def metrics(done):
+    """What a run recorded, without times."""
+    lines = Path(done.partition("run=")[2], "metrics.jsonl").read_text().splitlines()
+    return [{key: value for key, value in json.loads(line).items() if key not in ("samples_per_s", "peak_bytes")}
+            for line in lines]
+
+
+def same_as_undisturbed(got, how):
+    expected = Job([*START[how], *SHORT]).unharmed()
+    assert len(got) > 40 and got == expected, (got, expected)
+
+
+def each(*words_of_ranks):
+    """mpirun with other words for each rank."""
+    words = list(MPIRUN)
+    for rank_words in words_of_ranks:
+        words += [":"] * (len(words) > len(MPIRUN)) + ["-n", "1", *rank_words]
+    return words
+
+
+def refused(cause, words):
+    job = Job(words)
+    job.files = ()
+    job.process.wait(timeout=LIMIT)
+    job.ended_badly([cause], time.monotonic(), named_last=False)
+    assert not any(line.startswith("step") for line in job.lines), job.text()
+    assert not Path("refused").exists(), job.text()
+
+
+# What ends the job.
+
+
+def a_rank_is_killed(how):
+    job = Job([*START[how], *ENDLESS]).started()
+    pid, since = job.rank(1), time.monotonic()
+    os.kill(pid, signal.SIGKILL)
+    job.ended_badly([f"rank 1 (pid {pid}) died: killed by signal 9"], since, how != "bare")
+
+
+def a_rank_is_stopped_for_ever(how):
+    job = Job([*START[how], *ENDLESS]).started()
+    pid, since = job.rank(1), time.monotonic()
+    os.kill(pid, signal.SIGSTOP)
+    cause = f"rank 1 (pid {pid}) has stopped: no heartbeat for 8 s (stopped by a signal)"
+    job.ended_badly([cause], since, how != "bare")
+
+
+def a_rank_throws(how):
+    """Writing a file fails, as on a full disk."""
+    without_signal = ["env", "--ignore-signal=XFSZ", PROGRAM]
+    start = START[how][:-1] if how == "bare" else START[how]
+    job = Job([*start, *without_signal, *ENDLESS]).started()
+    pid, since = job.rank(0), time.monotonic()
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (1000, 1000))
+    cause = "rank 0 failed: cannot write 'runs/fashion_mnist/metrics.jsonl'; is the disk full?"
+    job.ended_badly([cause], since, how != "bare")
+
+
+def a_rank_is_told_to_end(how):
+    job = Job([*START[how], *ENDLESS]).started()
+    pid, since = job.rank(1), time.monotonic()
+    os.kill(pid, signal.SIGTERM)
+    job.ended_badly([f"rank 1 (pid {pid}) was told to end (SIGTERM)"], since, how != "bare")
+
+
+def mpirun_is_killed(how):
+    job = Job([*START[how], *ENDLESS]).started()
+    mpirun, since = parent_of(job.rank(0)), time.monotonic()
+    os.kill(mpirun, signal.SIGKILL)
+    said = ["mpirun killed by signal 9", f"the launcher (pid {mpirun}) died"]  # by the launcher, or by a rank
+    job.ended_badly(said if how == "launch" else [], since)
+
+
+def mpirun_hangs_while_a_rank_dies(how):
+    job = Job([*START[how], *ENDLESS]).started()
+    pid, mpirun, since = job.rank(1), parent_of(job.rank(0)), time.monotonic()
+    os.kill(mpirun, signal.SIGSTOP)
+    os.kill(pid, signal.SIGKILL)
+    job.ended_badly([f"rank 1 (pid {pid}) died: killed by signal 9"], since)
+
+
+def the_launcher_is_killed(how):
+    job = Job([*START[how], *ENDLESS]).started()
+    since = time.monotonic()
+    job.process.kill()
+    job.ended_badly([], since)
+
+
+def interrupted_twice_while_a_rank_hangs(how):
+    job = Job([*START[how], *ENDLESS]).started()
+    os.kill(job.rank(1), signal.SIGSTOP)
+    job.process.send_signal(signal.SIGINT)
+    time.sleep(1)
+    since = time.monotonic()
+    job.process.send_signal(signal.SIGINT)
+    job.ended_badly([], since)
+
+
+# What is refused before the first step.
+
+
+def other_configurations():
+    common = ["epochs=1", "runs=refused"]
+    mine = [PROGRAM, *train(*common)]
+    for others, cause in [
+        ([PROGRAM, *train(*common, "optimizer.lr=0.002")], "the configuration of rank 1 differs from that of rank 0"),
+        ([PROGRAM, *train(*common, "strategy=ddp")], "the configuration of rank 1 differs from that of rank 0"),
+        ([PROGRAM, *train(*common, "bach=3")], "unknown key 'bach'; did you mean 'batch'?"),
+        ([*mine, "--group", "mpi"], "rank 0 asks for a group of kind '' and rank 1 for 'mpi'"),
+    ]:
+        refused(cause, each(mine, others))
+
+
+def other_data_files():
+    words = [PROGRAM, *train("epochs=1", "data.dir=data", f"runs={Path.cwd()}/refused")]
+
+    def another_last_byte(text):
+        return gzip.compress(text[:-1] + bytes([text[-1] ^ 1]), 1)
+
+    for file, change, cause in [
+        ("train-labels-idx1-ubyte.gz", another_last_byte, "the training data of rank 1 differs"),
+        ("t10k-images-idx3-ubyte.gz", another_last_byte, "the test data of rank 1 differs"),
+        ("train-images-idx3-ubyte.gz", lambda text: gzip.compress(text[:1000]), "rank 1 failed: '{}' is truncated"),
+        ("t10k-labels-idx1-ubyte.gz", None, "rank 1 failed: cannot read '{}'"),
+    ]:
+        copies("mine", "theirs")
+        changed = Path("theirs/data", file)
+        text = gzip.decompress(changed.read_bytes())
+        changed.unlink()
+        if change:
+            changed.write_bytes(change(text))
+        cause = cause.format(f"data/{file}")
+        refused(cause, each(["--wdir", "mine", *words], ["--wdir", "theirs", *words]))
+
+
+def copies(*folders):
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+        Path(folder, "data").mkdir(parents=True)
+        for file in DATA.iterdir():
+            Path(folder, "data", file.name).symlink_to(file)
+
+
+# What does no harm.
+
+
+def a_rank_is_stopped_for_3_seconds(how):
+    job = Job([*START[how], *SHORT]).started()
+    os.kill(job.rank(1), signal.SIGSTOP)
+    time.sleep(3)
+    os.kill(job.rank(1), signal.SIGCONT)
+    same_as_undisturbed(job.unharmed(), how)
+
+
+def the_data_stall():
+    """One rank's pictures come through a pipe, whose other end pauses for 30 s."""
+    copies("mine", "theirs")
+    pictures = Path("theirs/data/train-images-idx3-ubyte.gz")
+    content = pictures.read_bytes()
+    pictures.unlink()
+    os.mkfifo(pictures)
+    words = [PROGRAM, *SHORT, "--set", "data.dir=data", "--set", f"runs={Path.cwd()}/runs"]
+    job = Job(each(["--wdir", "mine", *words], ["--wdir", "theirs", *words]))
+    with open(pictures, "wb") as pipe:
+        pipe.write(content[:10000000])
+        pipe.flush()
+        time.sleep(30)
+        pipe.write(content[10000000:])
+    got = job.unharmed()
+    warnings = [line for line in job.lines if line.startswith("shardgrad: ")]
+    assert len(warnings) == 1 and "ranks have waited for 10 s: rank 0 in all_gather" in warnings[0], job.text()
+    assert "rank 1 computing" in warnings[0], job.text()
+    same_as_undisturbed(got, "bare")
+
+
+def a_rank_is_debugged_for_a_minute(how):
+    job = Job([*START[how], *SHORT]).started()
+    pid, libc = job.rank(1), ctypes.CDLL(None, use_errno=True)
+    attach, detach, every_thread = 16, 17, 0x40000000
+    threads = set()
+    while new := {int(thread) for thread in os.listdir(f"/proc/{pid}/task")} - threads:
+        for thread in new:
+            assert libc.ptrace(attach, thread, None, None) == 0, os.strerror(ctypes.get_errno())
+            os.waitpid(thread, every_thread)
+        threads |= new
+    assert all(state_of(f"{pid}/task/{thread}") == "t" for thread in threads), threads
+    time.sleep(60)
+    assert all(state_of(f"{pid}/task/{thread}") == "t" for thread in threads), threads
+    for thread in threads:
+        assert libc.ptrace(detach, thread, None, None) == 0, os.strerror(ctypes.get_errno())
+    got = job.unharmed()
+    assert any(f"rank 1 (pid {pid}) is under a debugger" in line for line in job.lines), job.text()
+    same_as_undisturbed(got, how)
+
+
+def ctrl_z_and_fg(how):
+    """In a shell on a terminal, with more than the heartbeat's limit between the two."""
+    token = f"FAULTS_JOB={os.getpid()}"
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.update(ROOT_MAY | {"PS1": "", "FAULTS_JOB": str(os.getppid())})
+        os.execvp("bash", ["bash", "--norc", "-i"])
+    text = b""
+
+    def read():
+        nonlocal text
+        try:
+            while chunk := os.read(terminal, 4096):
+                text += chunk
+        except OSError:
+            pass  # the other end is closed
+
+    threading.Thread(target=read, daemon=True).start()
+    os.write(terminal, shlex.join([*START[how], *SHORT]).encode() + b"\n")
+    until(lambda: re.search(rb"step +\d+ +epoch", text), 60, lambda: text.decode())
+    os.write(terminal, b"\x1a")
+    time.sleep(1)
+    job = {p: e for p, e in processes_with(token).items() if p != pid}
+    ranks = [rank_of(job, 0), rank_of(job, 1)]
+    assert all(state_of(rank) == "T" for rank in ranks), [state_of(rank) for rank in ranks]
+    time.sleep(10)
+    if how == "bare":  # Open MPI 4.1 stops the ranks only and stays in the foreground, where it reads what is typed
+        os.kill(parent_of(ranks[0]), signal.SIGCONT)
+        until(lambda: b"\ndone: " in text, 60, lambda: text.decode())
+        time.sleep(3)
+        os.write(terminal, b"echo ended=$?\n")
+    else:
+        os.write(terminal, b"fg; echo ended=$?\n")
+    until(lambda: b"ended=0" in text, 60, lambda: text.decode())
+    os.write(terminal, b"exit\n")
+    os.waitpid(pid, 0)
+    done = next(line for line in text.decode().splitlines() if line.startswith("done: "))
+    same_as_undisturbed(metrics(done.strip()), how)
+
+
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+if __name__ == "__main__":
+    main(globals())
