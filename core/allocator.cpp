@@ -7,13 +7,14 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <shardgrad/core/chunk_pool.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/happens_before.h>
 
 namespace shardgrad {
 namespace {
 
-constexpr size_t kMapThreshold = size_t(1) << 20;
+constexpr size_t kLarge = size_t(1) << 20;  // bytes; from here on blocks come from chunks
 
 // Size classes: multiples of 64 up to 1 KiB, then eight per octave (at most 12.5 % larger than asked for).
 size_t class_of(size_t bytes) {
@@ -31,15 +32,16 @@ size_t class_bytes(size_t index) {
 
 class SystemMemory final : public MemorySource {
  public:
+  size_t granularity() const override { return size_t(32) << 20; }  // pages nobody touches cost nothing
   void* take(size_t bytes) override {
-    if (bytes < kMapThreshold) return std::aligned_alloc(kAlignment, bytes);
+    if (bytes < kLarge) return std::aligned_alloc(kAlignment, bytes);
     void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) return nullptr;
     madvise(data, bytes, MADV_HUGEPAGE);
     return data;
   }
   void give(void* data, size_t bytes) noexcept override {
-    if (bytes < kMapThreshold)
+    if (bytes < kLarge)
       std::free(data);
     else
       munmap(data, bytes);
@@ -49,34 +51,44 @@ class SystemMemory final : public MemorySource {
 class CachingAllocator final : public Allocator {
  public:
   CachingAllocator(Device device, Reuse reuse, std::shared_ptr<MemorySource> source)
-      : Allocator(device), reuse_(reuse), source_(std::move(source)) {}
-  ~CachingAllocator() override { trim(0); }
+      : Allocator(device), reuse_(reuse), source_(std::move(source)), chunks_(reuse, source_->divisible()) {}
+  ~CachingAllocator() override { shrink(0); }
 
   Block allocate(size_t bytes, Stream& stream) override {
-    size_t index = class_of(bytes), size = class_bytes(index);
-    Event ready;
-    void* data = take(index, stream, ready);
-    if (!data) data = fresh(bytes, size);
-    if (ready.state()) stream.wait(ready);
+    Event wait;
+    void* data = nullptr;
+    {
+      std::lock_guard lock(mutex_);
+      size_t size = rounded(bytes);
+      live_ += size;
+      peak_ = std::max(peak_, live_);
+      data = reuse(bytes, stream, wait);
+      if (!data) data = fresh(bytes, size, stream, wait);
+    }
+    if (wait.state()) stream.wait(wait);
     return {data, bytes};
   }
 
   void free(Block block, Stream& stream) noexcept override {
-    size_t index = class_of(block.bytes), size = class_bytes(index);
     if (reuse_ == Reuse::ordered) poison(block, stream);
-    Event freed = stream.is_inline() ? Event() : stream.record();
+    bool over = stream.is_inline();
+    Event freed = over ? Event() : stream.record();
     std::lock_guard lock(mutex_);
+    size_t size = rounded(block.bytes);
+    live_ -= size;
+    if (size >= kLarge) return chunks_.put(block.data, size, over ? nullptr : &stream, std::move(freed));
+    size_t index = class_of(block.bytes);
     if (free_.size() <= index) free_.resize(index + 1);
     free_[index].push_back({block.data, &stream, std::move(freed)});
-    live_ -= size;
     cached_ += size;
   }
 
   void discard(Block block) noexcept override {
-    size_t size = class_bytes(class_of(block.bytes));
-    source_->give(block.data, size);
     std::lock_guard lock(mutex_);
+    size_t size = rounded(block.bytes);
     live_ -= size;
+    if (size >= kLarge) return chunks_.put(block.data, size, nullptr, {});
+    source_->give(block.data, size);
   }
 
  private:
@@ -86,6 +98,11 @@ class CachingAllocator final : public Allocator {
     Event freed;
   };
 
+  static size_t rounded(size_t bytes) {
+    if (bytes < kLarge) return class_bytes(class_of(bytes));
+    return (bytes + ChunkPool::kGrain - 1) / ChunkPool::kGrain * ChunkPool::kGrain;
+  }
+
   // A use of the memory that is not ordered before its release is a race; it ends every later wait of the context.
   static void poison(Block block, Stream& stream) noexcept try {
     Access access{block.data, block.bytes, true};
@@ -94,54 +111,58 @@ class CachingAllocator final : public Allocator {
     stream.context().abort(std::current_exception());
   }
 
-  void* take(size_t index, Stream& stream, Event& ready) {
-    std::lock_guard lock(mutex_);
-    size_t size = class_bytes(index);
-    if (index < free_.size()) {
-      auto& list = free_[index];
-      for (size_t i = list.size(); i-- > 0;) {
-        Cached& entry = list[i];
-        bool ordered = entry.stream == &stream || entry.freed.done();
-        if (!ordered && reuse_ == Reuse::when_done) continue;
-        if (entry.stream != &stream) ready = entry.freed;
-        void* data = entry.data;
-        list.erase(list.begin() + std::ptrdiff_t(i));
-        cached_ -= size;
-        grow(size);
-        return data;
-      }
+  void* reuse(size_t bytes, Stream& stream, Event& wait) {
+    size_t size = rounded(bytes);
+    if (size >= kLarge) return chunks_.take(size, stream, wait);
+    size_t index = class_of(bytes);
+    if (index >= free_.size()) return nullptr;
+    auto& list = free_[index];
+    for (size_t i = list.size(); i-- > 0;) {
+      Cached& entry = list[i];
+      bool ordered = entry.stream == &stream || entry.freed.done();
+      if (!ordered && reuse_ == Reuse::when_done) continue;
+      if (entry.stream != &stream) wait = entry.freed;
+      void* data = entry.data;
+      list.erase(list.begin() + std::ptrdiff_t(i));
+      cached_ -= size;
+      return data;
     }
-    grow(size);
-    size_t limit = peak_ + peak_ / 10 + (size_t(16) << 20);
-    if (live_ + cached_ > limit) trim(live_ + cached_ - limit > cached_ ? 0 : cached_ - (live_ + cached_ - limit));
     return nullptr;
   }
 
-  void grow(size_t size) {
-    live_ += size;
-    peak_ = std::max(peak_, live_);
-  }
-
-  void* fresh(size_t bytes, size_t size) {
-    void* data = source_->take(size);
-    if (data) return data;
-    std::lock_guard lock(mutex_);
-    trim(0);
-    if ((data = source_->take(size))) return data;
+  void* fresh(size_t bytes, size_t size, Stream& stream, Event& wait) {
+    size_t limit = peak_ + peak_ / 10 + (size_t(16) << 20), held = cached_ + chunks_.bytes();
+    if (live_ + held > limit) shrink(limit > live_ ? limit - live_ : 0);
+    if (void* data = take(bytes, size, stream, wait)) return data;
+    shrink(0);
+    if (void* data = take(bytes, size, stream, wait)) return data;
     live_ -= size;
     fail("out of memory: ", bytes, " bytes on ", device(), " cannot be allocated (", live_, " bytes in use)",
          source_->remedy());
   }
 
-  // Returns cached blocks to the system, largest first, until at most `keep` bytes are cached. Blocks that a stream
+  void* take(size_t bytes, size_t size, Stream& stream, Event& wait) {
+    if (size < kLarge) return source_->take(size);
+    size_t asked = std::max(size, source_->granularity());
+    void* data = source_->take(asked);
+    if (!data) data = source_->take(asked = size);
+    if (!data) return nullptr;
+    chunks_.add(data, asked);
+    return reuse(bytes, stream, wait);
+  }
+
+  // Returns cached blocks to the source, largest first, until at most `keep` bytes are cached. Blocks that a stream
   // has not finished with stay.
-  void trim(size_t keep) {
-    for (size_t index = free_.size(); index-- > 0 && cached_ > keep;) {
+  void shrink(size_t keep) {
+    auto forget = [](void* data, size_t bytes) {
+      if (Context* context = Context::current(); context && context->checker()) context->checker()->forget(data, bytes);
+    };
+    chunks_.shrink(keep > cached_ ? keep - cached_ : 0, *source_, forget);
+    for (size_t index = free_.size(); index-- > 0 && cached_ + chunks_.bytes() > keep;) {
       auto& list = free_[index];
-      for (size_t i = list.size(); i-- > 0 && cached_ > keep;) {
+      for (size_t i = list.size(); i-- > 0 && cached_ + chunks_.bytes() > keep;) {
         if (!list[i].freed.done()) continue;
-        if (Context* context = Context::current(); context && context->checker())
-          context->checker()->forget(list[i].data, class_bytes(index));
+        forget(list[i].data, class_bytes(index));
         source_->give(list[i].data, class_bytes(index));
         cached_ -= class_bytes(index);
         list.erase(list.begin() + std::ptrdiff_t(i));
@@ -152,7 +173,8 @@ class CachingAllocator final : public Allocator {
   Reuse reuse_;
   std::shared_ptr<MemorySource> source_;
   std::mutex mutex_;
-  std::vector<std::vector<Cached>> free_;
+  ChunkPool chunks_;
+  std::vector<std::vector<Cached>> free_;  // small blocks by size class
   size_t live_ = 0, cached_ = 0, peak_ = 0;
 };
 

@@ -54,13 +54,18 @@ class MemorySource {
   /// At least `bytes` bytes aligned to kAlignment, or null when there is no more. Safe to call from several threads.
   virtual void* take(size_t bytes) = 0;
   virtual void give(void* data, size_t bytes) noexcept = 0;
+  /// Whether any part of what was taken may be given back, also one that spans neighbouring pieces.
+  virtual bool divisible() const { return true; }
+  /// Takes of large blocks ask for at least this.
+  virtual size_t granularity() const { return 0; }
   /// What to do when there is no more; ends an error message.
   virtual std::string remedy() const { return ""; }
 };
 std::shared_ptr<MemorySource> system_memory();
 
-/// Keeps freed blocks in size classes and hands them out again; asks the source only when none fits. The memory it
-/// holds stays within 1.1 times the largest sum of live blocks plus 16 MiB.
+/// Keeps freed blocks and hands them out again: small ones by size class, those of 1 MiB or more cut from chunks that
+/// grow together again (chunk_pool.h). The source is asked when nothing fits. The memory held stays within 1.1 times the
+/// largest sum of live blocks plus 16 MiB, and what large blocks lose to fragmentation.
 Ref<Allocator> make_caching_allocator(Device device, Reuse reuse,
                                       std::shared_ptr<MemorySource> source = system_memory());
 /// For device meta: blocks without memory.

@@ -5,6 +5,7 @@
 #include <random>
 #include <thread>
 
+#include <shardgrad/dist/cores.h>
 #include <shardgrad/dist/tree_sum.h>
 
 namespace shardgrad::dist {
@@ -24,7 +25,10 @@ static std::unique_ptr<Stream> make_group_stream(Context& context, const Transpo
   Device device = context.default_device();
   // One rank alone never waits for another, and meta moves nothing: no thread is needed beside inline compute.
   bool alone = device.kind == DeviceKind::meta || (transport.size() == 1 && device.kind == DeviceKind::cpu);
-  return alone ? make_inline_stream(context, name) : context.backend(device).make_stream(name);
+  if (alone) return make_inline_stream(context, name);
+  std::unique_ptr<Stream> stream = context.backend(device).make_stream(name);
+  if (device.kind == DeviceKind::cpu) stream->run("run promptly", run_promptly);
+  return stream;
 }
 
 ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::shared_ptr<Control> control,

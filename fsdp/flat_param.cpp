@@ -183,18 +183,18 @@ void FlatParam::start_reduce() {
   if (split_) {
     incoming_ = buffer_on(stream, shard_.numel(), grad_.defined() ? Category::communication : Category::gradient_shard);
     reduce_ = group_.reduce_scatter(incoming_, full_grad_, options);
-    full_grad_.storage()->release(stream);
   } else {
     reduce_ = group_.all_reduce(full_grad_, options);
     incoming_ = full_grad_;
   }
-  full_grad_ = Tensor();
+  sent_ = std::exchange(full_grad_, Tensor());
   reducing_ = true;
 }
 
 void FlatParam::finish_reduce() {
   if (!std::exchange(reducing_, false)) return;
   reduce_.wait(context().backend(device_).compute());
+  sent_ = Tensor();
   if (grad_.defined())
     launch(kernels::copy, incoming_, out(grad_, 1), incoming_);
   else

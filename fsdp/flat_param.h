@@ -116,7 +116,8 @@ class FlatParam {
   Device device_;
   Layout layout_;
   Tensor shard_, full_, full_grad_, grad_;
-  Tensor incoming_;  // a reduction that will be added to grad_
+  Tensor sent_;      // the full gradient that is being reduced
+  Tensor incoming_;  // the reduction that will be grad_, or be added to it
   std::vector<bool> opened_, has_grad_;
   dist::Work gather_, reduce_;
   bool gathering_ = false, reducing_ = false, stale_ = false;

@@ -4,8 +4,8 @@
 
 namespace shardgrad::fsdp {
 
-// Full gradients being sent at a time; one more waits for the oldest.
-static constexpr size_t kReductionsInFlight = 2;
+// Full gradients being sent while another is written; one more waits for the oldest.
+static constexpr size_t kReductionsInFlight = 1;
 
 std::span<Unit* const> Schedule::Order::advance(Unit& unit, int count) {
   current.push_back(&unit);

@@ -50,6 +50,72 @@ TEST(CachingAllocator, HostMemoryInUseOnAnotherStreamIsNotReusedBeforeThatUseIsD
   memory->free(third, compute);
 }
 
+// Counts what an allocator asks for.
+class CountingMemory final : public MemorySource {
+ public:
+  void* take(size_t bytes) override {
+    ++takes, held += bytes;
+    return memory_->take(bytes);
+  }
+  void give(void* data, size_t bytes) noexcept override {
+    held -= bytes;
+    memory_->give(data, bytes);
+  }
+  int takes = 0;
+  size_t held = 0;
+
+ private:
+  std::shared_ptr<MemorySource> memory_ = system_memory();
+};
+
+constexpr size_t kMiB = size_t(1) << 20;
+
+TEST(CachingAllocator, BlocksOfDifferentSizesShareMemoryAtDifferentTimes) {
+  for (Reuse reuse : {Reuse::when_done, Reuse::ordered}) {
+    Context context;
+    Stream& compute = context.backend(kCpu).compute();
+    auto source = std::make_shared<CountingMemory>();
+    {
+      Ref<Allocator> memory = make_caching_allocator(kCpu, reuse, source);
+      auto use = [&](size_t bytes, int count) {
+        std::vector<Block> blocks;
+        for (int i = 0; i < count; ++i) blocks.push_back(memory->allocate(bytes, compute));
+        for (Block block : blocks) std::memset(block.data, 1, block.bytes);
+        for (Block block : blocks) memory->free(block, compute);
+      };
+      use(10 * kMiB, 6);
+      int takes = source->takes;
+      use(5 * kMiB, 12);
+      use(20 * kMiB, 3);
+      use(60 * kMiB, 1);
+      EXPECT_EQ(source->takes, takes) << "sixty megabytes in any cut";
+      EXPECT_EQ(source->held, 60 * kMiB);
+    }
+    EXPECT_EQ(source->held, 0u);
+  }
+}
+
+TEST(CachingAllocator, ALargeBlockStillInUseElsewhereIsLeftAloneUntilThatUseIsDone) {
+  Context context;
+  Stream& compute = context.backend(kCpu).compute();
+  auto busy = make_thread_stream(context, "busy");
+  Ref<Allocator> memory = make_caching_allocator(kCpu, Reuse::when_done);
+  std::atomic<bool> go{false};
+  busy->run("use", [&] {
+    while (!go) std::this_thread::sleep_for(1ms);
+  });
+  Block first = memory->allocate(8 * kMiB, compute);
+  memory->free(first, *busy);
+  Block second = memory->allocate(8 * kMiB, compute);
+  EXPECT_NE(second.data, first.data);
+  go = true;
+  busy->synchronize();
+  Block third = memory->allocate(8 * kMiB, compute);
+  EXPECT_EQ(third.data, first.data);
+  memory->free(second, compute);
+  memory->free(third, compute);
+}
+
 TEST(CachingAllocator, AnAsynchronousDeviceReusesAtOnceAndTheStreamWaits) {
   Context context({.device = kAcc});
   Backend& acc = context.backend(kAcc);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/fsdp/training.h"
 
 namespace shardgrad::fsdp::testing {
@@ -62,6 +64,23 @@ TEST(Bytes, I28_GatheredParametersNeverExceedTheBound) {
       EXPECT_LE(worst, root + (1 + prefetch) * largest) << "prefetch " << prefetch;
       EXPECT_GT(worst, root);
       EXPECT_EQ(bytes(Category::gathered_parameter), 0);
+    });
+}
+
+TEST(Bytes, AtMostTwoFullGradientsAreAliveTheOneBeingWrittenAndTheOneBeingSent) {
+  for (Strategy strategy : {Strategy::zero2, Strategy::zero3})
+    dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+      auto model = nn::make<Rooted>();
+      auto sharded = fully_shard(*model, group, {.strategy = strategy});
+      std::vector<int64_t> sizes;
+      for (const auto& unit : sharded->units()) sizes.push_back(int64_t(unit->full_bytes()));
+      std::ranges::sort(sizes, std::greater());
+      optim::SGD optimizer(model->named_parameters(), {.lr = 0.01});
+      for (int i = 0; i < 3; ++i) step(model, optimizer, i);
+      // The root's is open from its first gradient on.
+      int64_t root = int64_t(sharded->units()[0]->full_bytes());
+      EXPECT_LE(context().ledger().peak(Category::full_gradient), root + sizes[0] + sizes[1]);
+      EXPECT_GE(context().ledger().peak(Category::full_gradient), sizes[0] + sizes[1]);
     });
 }
 

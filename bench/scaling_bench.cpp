@@ -1,0 +1,121 @@
+// All ranks together at batch 256 each against one rank alone at 256, one thread per rank, in alternation:
+//
+//     mpirun -n 2 --bind-to none scaling_bench [pairs] [strategy]
+//
+// The model is 784-1024-1024-1024-10 under AdamW. Perfect scaling gives a ratio of 1. The second ratio is that of ranks
+// which all train at once but each for itself: what sharing the machine's memory and caches costs with no communication
+// at all. Before anything is timed, both ways train three steps on the whole batch, and their losses are compared.
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/dist/job.h>
+#include <shardgrad/fsdp/fully_shard.h>
+#include <shardgrad/nn/nn.h>
+#include <shardgrad/optim/adam.h>
+
+using namespace shardgrad;
+
+namespace {
+
+constexpr int64_t kBatch = 256, kIn = 784, kOut = 10;
+constexpr int kStepsPerTime = 8;
+
+struct Mlp : nn::Module {
+  nn::Child<nn::Linear> a = child<nn::Linear>("a", kIn, 1024, true, Activation::relu);
+  nn::Child<nn::Linear> b = child<nn::Linear>("b", 1024, 1024, true, Activation::relu);
+  nn::Child<nn::Linear> c = child<nn::Linear>("c", 1024, 1024, true, Activation::relu);
+  nn::Child<nn::Linear> d = child<nn::Linear>("d", 1024, kOut);
+  Tensor forward(const Tensor& x) { return d(c(b(a(x)))); }
+};
+
+/// A model, its optimizer and its part of the global batch; sharded where a group is given.
+class Training {
+ public:
+  Training(int64_t first, int64_t rows, int64_t global, dist::ProcessGroup* group, fsdp::Strategy strategy)
+      : denominator_(double(global * kOut)) {
+    if (group)
+      sharded_ = fsdp::fully_shard(model_.module(), *group, {.strategy = strategy});
+    else
+      model_->materialize();
+    optimizer_ = std::make_unique<optim::AdamW>(model_->named_parameters(), optim::AdamWOptions{.lr = 1e-3});
+    x_ = clone(rand({global, kIn}, "x").rows(first, first + rows));
+    target_ = clone(rand({global, kOut}, "target").rows(first, first + rows));
+  }
+  double step() {
+    Tensor loss = mse_loss(model_(x_), target_, denominator_);
+    loss.backward();
+    optimizer_->step();
+    optimizer_->zero_grad();
+    return loss.item();
+  }
+  double seconds_per_step() {
+    auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kStepsPerTime; ++i) step();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / kStepsPerTime;
+  }
+
+ private:
+  double denominator_;
+  nn::Child<Mlp> model_ = nn::make<Mlp>();
+  std::shared_ptr<fsdp::Sharded> sharded_;
+  std::unique_ptr<optim::AdamW> optimizer_;
+  Tensor x_, target_;
+};
+
+void check_losses(dist::ProcessGroup& world, fsdp::Strategy strategy) {
+  int64_t global = kBatch * world.size();
+  Training whole(0, global, global, nullptr, strategy);
+  Training part(kBatch * world.rank(), kBatch, global, &world, strategy);
+  for (int i = 0; i < 3; ++i) {
+    Tensor sum = from_vector<double>({part.step()}, {1});
+    world.all_reduce(sum).host_wait();
+    double expected = whole.step();
+    SG_CHECK(std::abs(sum.item() - expected) <= 1e-5 * expected, "step ", i, ": the loss is ", sum.item(),
+             " on all ranks and ", expected, " on one");
+  }
+}
+
+int run(dist::Job& job, int pairs, fsdp::Strategy strategy) {
+  dist::ProcessGroup& world = job.world();
+  check_losses(world, strategy);
+  Training alone(0, kBatch, kBatch, nullptr, strategy);
+  Training together(kBatch * world.rank(), kBatch, kBatch * world.size(), &world, strategy);
+  together.seconds_per_step();
+  std::vector<double> sharded, independent, step;
+  for (int pair = 0; pair < pairs; ++pair) {
+    world.barrier();
+    double one = world.rank() == 0 ? alone.seconds_per_step() : 0;
+    world.barrier();
+    double each = alone.seconds_per_step();
+    world.barrier();
+    double all = together.seconds_per_step();
+    step.push_back(one * 1e3), independent.push_back(each / one), sharded.push_back(all / one);
+  }
+  world.barrier();
+  if (world.rank() != 0) return 0;
+  for (auto* values : {&sharded, &independent, &step}) std::sort(values->begin(), values->end());
+  auto print = [&](const std::string& what, const std::vector<double>& values) {
+    std::printf("%-32s median %.3f (%.3f to %.3f)\n", what.c_str(), values[values.size() / 2], values.front(),
+                values.back());
+  };
+  print("one rank alone, ms", step);
+  print(concat(world.size(), " ranks, each for itself"), independent);
+  print(concat(world.size(), " ranks, ", fsdp::name_of(strategy)), sharded);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int pairs = argc > 1 ? std::atoi(argv[1]) : 15;
+  fsdp::Strategy strategy = fsdp::parse_strategy(argc > 2 ? argv[2] : "zero3");
+  auto configure = [](const dist::Bootstrap&) { return dist::JobOptions{.context = {.threads = 1}}; };
+  return dist::run_job([&](dist::Job& job) { return run(job, pairs, strategy); }, configure);
+}
