@@ -64,8 +64,8 @@ class MemorySource {
 std::shared_ptr<MemorySource> system_memory();
 
 /// Keeps freed blocks and hands them out again: small ones by size class, those of 1 MiB or more cut from chunks that
-/// grow together again (chunk_pool.h). The source is asked when nothing fits. The memory held stays within 1.1 times the
-/// largest sum of live blocks plus 16 MiB, and what large blocks lose to fragmentation.
+/// grow together again (chunk_pool.h). The source is asked when nothing fits. The memory held stays within 1.1 times
+/// the largest sum of live blocks plus 16 MiB, and what large blocks lose to fragmentation.
 Ref<Allocator> make_caching_allocator(Device device, Reuse reuse,
                                       std::shared_ptr<MemorySource> source = system_memory());
 /// For device meta: blocks without memory.

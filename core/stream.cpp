@@ -39,6 +39,10 @@ class QueueEvent final : public Event::State {
     std::lock_guard lock(queue_->mutex);
     return queue_->completed >= ticket_;
   }
+  bool failed() const override {
+    std::lock_guard lock(queue_->mutex);
+    return bool(queue_->failure);
+  }
   void host_wait() const override {
     using namespace std::chrono_literals;
     std::unique_lock lock(queue_->mutex);
@@ -87,7 +91,7 @@ class ThreadStream final : public Stream {
   void wait(const Event& event) override {
     if (!event.state()) return;
     if (checked_) context_.checker()->wait(id_, event.state()->clock);
-    if (event.done()) return;
+    if (event.done() && !event.state()->failed()) return;
     enqueue("wait", [event] { event.state()->host_wait(); });
   }
 

@@ -41,6 +41,8 @@ class Event {
   class State : public RefCounted {
    public:
     virtual bool done() const = 0;
+    /// Whether host_wait would throw because the work before the event has failed.
+    virtual bool failed() const { return false; }
     virtual void host_wait() const = 0;
     VectorClock clock;  ///< filled when the happens-before checker is on
   };

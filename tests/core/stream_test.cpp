@@ -61,6 +61,16 @@ TEST(ThreadStream, AFailureTravelsAlongAnEventToAnotherStream) {
   EXPECT_THROW(second->synchronize(), Error);
 }
 
+TEST(ThreadStream, AFailureTravelsAlongAnEventThatIsLongOver) {
+  Context context;
+  auto first = make_thread_stream(context, "first"), second = make_thread_stream(context, "second");
+  first->run("fails", [] { fail("the first cause"); });
+  Event event = first->record();
+  EXPECT_THROW(first->synchronize(), Error);
+  second->wait(event);
+  EXPECT_THROW(second->synchronize(), Error);
+}
+
 TEST(ThreadStream, AbortEndsAHostWaitWithinAMoment) {
   Context context;
   auto stream = make_thread_stream(context, "s");
