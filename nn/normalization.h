@@ -26,7 +26,8 @@ class BatchNorm1d : public Module {
   Tensor running_mean, running_var;
 
   explicit BatchNorm1d(int64_t channels, double eps = 1e-5, double momentum = 0.1, bool affine = true);
-  /// Throws Error(input) in training for fewer than two samples, which have no variance.
+  /// Throws Error(input) in training for one sample, which has no variance. A rank without samples takes part: the
+  /// result is empty, its gradients are zero, and the running statistics stay as they are.
   Tensor forward(const Tensor& x);
 
  private:
