@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include <shardgrad/core/rng.h>
+
 namespace shardgrad::fsdp {
 namespace {
 
@@ -95,11 +97,6 @@ std::string unit_name(const nn::Module& module, const nn::Module& root) {
   return &module == &root ? "root" : module.full_name();
 }
 
-uint64_t mix(uint64_t hash, std::string_view text) {
-  for (char c : text) hash = (hash ^ uint8_t(c)) * 0x100000001b3;
-  return hash;
-}
-
 }  // namespace
 
 Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
@@ -136,7 +133,7 @@ void Sharded::check_same_on_all_ranks() const {
       for (const Slice& slice : flat->slices())
         structure << '\n'
                   << unit->name() << ' ' << slice.name << ' ' << slice.shape << flat->dtype() << flat->trainable();
-  auto mine = int64_t(mix(0xcbf29ce484222325, structure.str()));
+  auto mine = int64_t(hash_of(structure.str()));
   Tensor all = empty({group_.size()}, {DType::i64, kCpu});
   group_.all_gather(all, from_vector<int64_t>({mine}, {1}, {DType::i64, kCpu}), {{"", "fully_shard"}}).host_wait();
   std::vector<int64_t> hashes = all.to_vector<int64_t>();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <exception>
 
+#include <shardgrad/core/rng.h>
+#include <shardgrad/core/state_check.h>
 #include <shardgrad/fsdp/fully_shard.h>
 
 namespace shardgrad::fsdp {
@@ -21,9 +23,7 @@ void check_equal_edits(const Sharded& sharded) {
   for (const auto& unit : sharded.units())
     for (const auto& flat : unit->flat_params()) {
       Tensor host = flat->full().to(kCpu);
-      auto* bytes = static_cast<const uint8_t*>(host.in().data);
-      uint64_t hash = 0xcbf29ce484222325;
-      for (size_t i = 0; i < host.bytes(); ++i) hash = (hash ^ bytes[i]) * 0x100000001b3;
+      uint64_t hash = hash_of({static_cast<const char*>(host.in().data), host.bytes()});
       Tensor all = empty({group.size()}, {DType::i64, kCpu});
       Tensor mine = from_vector<int64_t>({int64_t(hash)}, {1}, {DType::i64, kCpu});
       group.all_gather(all, mine, {{unit->name(), "summon"}}).host_wait();
@@ -84,18 +84,11 @@ std::map<std::string, Tensor> full_state_dict(Sharded& sharded, bool rank0_only)
 
 void load_full_state_dict(Sharded& sharded, const std::map<std::string, Tensor>& state) {
   check_idle(sharded, "load_full_state_dict");
-  std::string problems;
-  for (const auto& [name, tensor] : state)
-    if (!sharded.index().contains(name)) problems += "\n  unknown: " + name;
-  for (const auto& [name, where] : sharded.index()) {
-    auto found = state.find(name);
-    const Shape& shape = where.flat->slices()[where.slice].shape;
-    if (found == state.end())
-      problems += "\n  missing: " + name;
-    else if (!(found->second.shape() == shape) || found->second.dtype() != where.flat->dtype())
-      problems += concat("\n  ", name, ": ", found->second, " instead of ", where.flat->dtype(), shape);
-  }
-  SG_CHECK(problems.empty(), "load_full_state_dict: the state does not fit the model; nothing was changed:", problems);
+  StateCheck check(state);
+  for (const auto& [name, where] : sharded.index())
+    check.expect(name, where.flat->slices()[where.slice].shape, where.flat->dtype());
+  std::string faults = check.faults();
+  SG_CHECK(faults.empty(), "load_full_state_dict: the state does not fit the model; nothing was changed:", faults);
   for (const auto& [name, where] : sharded.index()) {
     FlatParam& flat = *where.flat;
     const Slice& slice = flat.slices()[where.slice];

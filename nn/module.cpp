@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include <shardgrad/core/context.h>
+#include <shardgrad/core/state_check.h>
 
 namespace shardgrad::nn {
 namespace {
@@ -221,20 +222,16 @@ StateDict Module::state_dict() {
 
 void Module::load_state_dict(const StateDict& state) {
   StateDict own = state_dict();
-  std::map<std::string, std::string> also = aliases();
-  std::string faults;
+  StateCheck check(state);
+  std::string absent;
   for (auto& [name, tensor] : own) {
-    auto given = state.find(name);
-    if (given == state.end())
-      faults += concat("\n  missing: '", name, "', ", tensor);
-    else if (given->second.shape() != tensor.shape() || given->second.dtype() != tensor.dtype())
-      faults += concat("\n  '", name, "' is ", tensor, " here, but ", given->second, " was given");
-    else if (!tensor.storage()->resident())
-      faults +=
-          concat("\n  '", name, "' is not in memory: ", tensor.storage()->note() ? *tensor.storage()->note() : "");
+    check.expect(name, tensor.shape(), tensor.dtype());
+    const Storage& storage = *tensor.storage();
+    if (!storage.resident())
+      absent += concat("\n  '", name, "' is not in memory: ", storage.note() ? *storage.note() : "");
   }
-  for (auto& [name, tensor] : state)
-    if (!own.contains(name) && !also.contains(name)) faults += concat("\n  unknown: '", name, "', ", tensor);
+  for (auto& [name, first] : aliases()) check.permit(name);
+  std::string faults = check.faults() + absent;
   SG_CHECK(faults.empty(), "load_state_dict: this is not a state of ", type_name(), "; nothing was loaded:", faults);
   for (auto& [name, tensor] : own) copy_into(tensor, state.at(name));
 }

@@ -8,8 +8,8 @@
 namespace shardgrad::optim {
 
 Adam::Adam(const char* name, std::vector<NamedParameter> parameters, AdamOptions options, Rules rules, bool decoupled)
-    : Optimizer(name, std::move(parameters), options.lr, options.weight_decay, std::move(rules),
-                {"exp_avg", "exp_avg_sq"}),
+    : Optimizer(name, std::move(parameters), options.lr, options.weight_decay.value_or(decoupled ? 0.01 : 0),
+                std::move(rules), {"exp_avg", "exp_avg_sq"}),
       options_(options),
       decoupled_(decoupled) {
   check_option(name, "beta1", options.beta1, options.beta1 >= 0 && options.beta1 < 1);

@@ -9,7 +9,7 @@ struct AdamOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  double weight_decay = 0;
+  std::optional<double> weight_decay = {};  ///< unset: 0 for Adam, 0.01 for AdamW
 };
 
 /// Adam with PyTorch's formulas, t being the parameter's own step count:
@@ -34,20 +34,11 @@ class Adam : public Optimizer {
   bool decoupled_;
 };
 
-struct AdamWOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0.01;
-};
-
 /// Adam with decoupled weight decay: first p = p - lr · weight_decay · p, then Adam's step on the bare gradient.
 class AdamW : public Adam {
  public:
-  AdamW(std::vector<NamedParameter> parameters, AdamWOptions options, Rules rules = {})
-      : Adam("AdamW", std::move(parameters),
-             {options.lr, options.beta1, options.beta2, options.eps, options.weight_decay}, std::move(rules), true) {}
+  AdamW(std::vector<NamedParameter> parameters, AdamOptions options, Rules rules = {})
+      : Adam("AdamW", std::move(parameters), options, std::move(rules), true) {}
 };
 
 }  // namespace shardgrad::optim

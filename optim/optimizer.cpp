@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include <shardgrad/autograd/node.h>
+#include <shardgrad/core/state_check.h>
 #include <shardgrad/kernels/ops.h>
 
 namespace shardgrad::optim {
@@ -236,17 +237,9 @@ std::map<std::string, Tensor> Optimizer::state_dict() {
 }
 
 void Optimizer::load_state_dict(const std::map<std::string, Tensor>& state) {
-  std::map<std::string, Tensor> own = state_dict();
-  std::string faults;
-  for (auto& [name, tensor] : own) {
-    auto given = state.find(name);
-    if (given == state.end())
-      faults += concat("\n  missing: '", name, "', ", tensor);
-    else if (given->second.shape() != tensor.shape() || given->second.dtype() != tensor.dtype())
-      faults += concat("\n  '", name, "' is ", tensor, " here, but ", given->second, " was given");
-  }
-  for (auto& [name, tensor] : state)
-    if (!own.contains(name)) faults += concat("\n  unknown: '", name, "', ", tensor);
+  StateCheck check(state);
+  for (auto& [name, tensor] : state_dict()) check.expect(name, tensor.shape(), tensor.dtype());
+  std::string faults = check.faults();
   SG_CHECK(faults.empty(), name_, ": this is not a state of this optimizer; nothing was loaded:", faults);
   std::map<std::string, int64_t> counts;
   for (const NamedParameter& parameter : parameters_)

@@ -45,11 +45,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Config::Optimizer& o, std
         .lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay, .nesterov = o.nesterov};
     return std::make_unique<optim::SGD>(std::move(parameters), options, rules);
   }
-  if (o.name == "adam") {
-    optim::AdamOptions options{o.lr, o.betas[0], o.betas[1], o.eps, o.weight_decay};
-    return std::make_unique<optim::Adam>(std::move(parameters), options, rules);
-  }
-  optim::AdamWOptions options{o.lr, o.betas[0], o.betas[1], o.eps, o.weight_decay};
+  optim::AdamOptions options{o.lr, o.betas[0], o.betas[1], o.eps, o.weight_decay};
+  if (o.name == "adam") return std::make_unique<optim::Adam>(std::move(parameters), options, rules);
   return std::make_unique<optim::AdamW>(std::move(parameters), options, rules);
 }
 

@@ -37,7 +37,7 @@ std::unique_ptr<optim::Optimizer> optimizer_of(const std::string& kind, std::vec
                                         optim::SgdOptions{.lr = 0.1, .momentum = 0.9, .nesterov = true});
   if (kind == "adam")
     return std::make_unique<optim::Adam>(std::move(parameters), optim::AdamOptions{.lr = 0.01, .weight_decay = 0.01});
-  return std::make_unique<optim::AdamW>(std::move(parameters), optim::AdamWOptions{.lr = 0.01, .weight_decay = 0.1});
+  return std::make_unique<optim::AdamW>(std::move(parameters), optim::AdamOptions{.lr = 0.01, .weight_decay = 0.1});
 }
 
 // A parameter's gradient, put together from every rank's part of it.

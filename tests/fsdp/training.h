@@ -52,7 +52,7 @@ inline std::unique_ptr<optim::Optimizer> make_optimizer(Optim kind, std::vector<
   if (kind == Optim::sgd)
     return std::make_unique<optim::SGD>(std::move(parameters),
                                         optim::SgdOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01});
-  return std::make_unique<optim::AdamW>(std::move(parameters), optim::AdamWOptions{.lr = 0.01, .weight_decay = 0.1});
+  return std::make_unique<optim::AdamW>(std::move(parameters), optim::AdamOptions{.lr = 0.01, .weight_decay = 0.1});
 }
 
 /// This rank's optimizer state, summed into whole tensors over the ranks.

@@ -111,7 +111,7 @@ TEST(Usage, I37_AFullStateDictLoadsAtAnyNumberOfRanks) {
     state.erase("shift");
     state["stranger"] = zeros({2});
     std::string what = message_of([&] { load_full_state_dict(*sharded, state); });
-    EXPECT_TRUE(contains(what, "missing: shift") && contains(what, "unknown: stranger")) << what;
+    EXPECT_TRUE(contains(what, "missing: 'shift'") && contains(what, "unknown: 'stranger'")) << what;
   });
 }
 

@@ -82,7 +82,7 @@ TEST(Optimizer, AdamAndAdamWEqualPyTorch) {
                {{"w", adam}, {"w.exp_avg", adam_exp_avg}, {"w.exp_avg_sq", adam_exp_avg_sq}});
   expect_close(run<optim::Adam>(optim::AdamOptions{.lr = 0.05, .weight_decay = 0.1}),
                {{"w", adam_decay}, {"w.exp_avg", adam_decay_exp_avg}, {"w.exp_avg_sq", adam_decay_exp_avg_sq}});
-  expect_close(run<optim::AdamW>(optim::AdamWOptions{.lr = 0.05, .weight_decay = 0.1}),
+  expect_close(run<optim::AdamW>(optim::AdamOptions{.lr = 0.05, .weight_decay = 0.1}),
                {{"w", adamw}, {"w.exp_avg", adamw_exp_avg}, {"w.exp_avg_sq", adamw_exp_avg_sq}});
 }
 
@@ -272,8 +272,8 @@ TEST(Optimizer, AWrongStateDictIsRefusedWithEveryFault) {
               optimizer.load_state_dict({{"w.momentum_buffer", ones({3})}, {"v", ones({1})}});
             }),
             "SGD: this is not a state of this optimizer; nothing was loaded:"
-            "\n  'w.momentum_buffer' is f32[2] on cpu here, but f32[3] on cpu was given"
-            "\n  missing: 'w.step', i64[1] on cpu"
+            "\n  'w.momentum_buffer' is f32[2] here, but f32[3] on cpu was given"
+            "\n  missing: 'w.step', i64[1]"
             "\n  unknown: 'v', f32[1] on cpu");
 }
 

@@ -1,0 +1,21 @@
+#include <shardgrad/core/state_check.h>
+
+namespace shardgrad {
+
+void StateCheck::expect(const std::string& name, const Shape& shape, DType dtype) {
+  known_.insert(name);
+  auto given = given_.find(name);
+  if (given == given_.end())
+    faults_ += concat("\n  missing: '", name, "', ", dtype, shape);
+  else if (given->second.shape() != shape || given->second.dtype() != dtype)
+    faults_ += concat("\n  '", name, "' is ", dtype, shape, " here, but ", given->second, " was given");
+}
+
+std::string StateCheck::faults() const {
+  std::string text = faults_;
+  for (const auto& [name, tensor] : given_)
+    if (!known_.contains(name)) text += concat("\n  unknown: '", name, "', ", tensor);
+  return text;
+}
+
+}  // namespace shardgrad

@@ -1,0 +1,33 @@
+#pragma once
+// Whether tensors by name fit where they are to be loaded.
+
+#include <map>
+#include <set>
+#include <string>
+
+#include <shardgrad/core/tensor.h>
+
+namespace shardgrad {
+
+/// Compares a given state with what is expected of it and collects every fault, so that one error names them all:
+///
+///     StateCheck check(given);
+///     check.expect("weight", {3, 5}, DType::f32);
+///     SG_CHECK(check.faults().empty(), "…; nothing was loaded:", check.faults());
+class StateCheck {
+ public:
+  explicit StateCheck(const std::map<std::string, Tensor>& given) : given_(given) {}
+  /// There must be a `name` of this shape and dtype.
+  void expect(const std::string& name, const Shape& shape, DType dtype);
+  /// There may be a `name`, whatever it is.
+  void permit(const std::string& name) { known_.insert(name); }
+  /// A line, begun by a line break, for each missing, ill-fitting and unknown name; empty when all fits.
+  std::string faults() const;
+
+ private:
+  const std::map<std::string, Tensor>& given_;
+  std::set<std::string> known_;
+  std::string faults_;
+};
+
+}  // namespace shardgrad
