@@ -87,7 +87,7 @@ TEST(PyTorchFixtures, ShardedTrainingRunsMatchAtEveryNumberOfRanks) {
   for (const Json& run : runs)
     for (int world : {1, 2, 3, 4})
       for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3}) {
-        SCOPED_TRACE(concat(run["optimizer"], ' ', run["loss"], ' ', name_of(strategy), " W=", world));
+        SCOPED_TRACE(shardgrad::concat(run["optimizer"], ' ', run["loss"], ' ', name_of(strategy), " W=", world));
         dist::run_ranks(world, [&](dist::ProcessGroup& group) { repeat(run, strategy, group); });
       }
 }
