@@ -70,7 +70,7 @@ class CachingAllocator final : public Allocator {
   }
 
   void free(Block block, Stream& stream) noexcept override {
-    if (reuse_ == Reuse::ordered) poison(block, stream);
+    if (reuse_ == Reuse::poisoned) poison(block, stream);
     bool over = stream.is_inline();
     Event freed = over ? Event() : stream.record();
     std::lock_guard lock(mutex_);
@@ -137,8 +137,10 @@ class CachingAllocator final : public Allocator {
     shrink(0);
     if (void* data = take(bytes, size, stream, wait)) return data;
     live_ -= size;
+    Context* context = Context::current();
+    std::string owners = context ? context->ledger().largest_owners(4) : "";
     fail("out of memory: ", bytes, " bytes on ", device(), " cannot be allocated (", live_, " bytes in use)",
-         source_->remedy());
+         source_->remedy(), owners.empty() ? "" : "; the largest owners: ", owners);
   }
 
   void* take(size_t bytes, size_t size, Stream& stream, Event& wait) {

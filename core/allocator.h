@@ -44,7 +44,8 @@ class Allocator : public RefCounted {
 /// How a caching allocator treats a free block whose last use has not been reached yet.
 enum class Reuse {
   when_done,  ///< host memory for inline compute: take other memory instead of waiting
-  ordered,    ///< asynchronous devices: take it, and make the stream wait; freed memory is poisoned in stream order
+  ordered,    ///< asynchronous devices: take it, and make the stream wait
+  poisoned,   ///< likewise, for emulated devices: freed memory is poisoned in stream order
 };
 
 /// Where a caching allocator gets its memory: the operating system, or a region set aside for a purpose.
@@ -58,6 +59,8 @@ class MemorySource {
   virtual bool divisible() const { return true; }
   /// Takes of large blocks ask for at least this.
   virtual size_t granularity() const { return 0; }
+  /// How often memory was asked of the operating system or the driver. A training step must not, after the first.
+  virtual int64_t requests() const { return 0; }
   /// What to do when there is no more; ends an error message.
   virtual std::string remedy() const { return ""; }
 };

@@ -7,7 +7,7 @@
 namespace shardgrad {
 namespace {
 
-// Devices cpu, acc and meta; they differ in the kind of compute stream and in the allocator.
+// Devices cpu, acc, sim and meta; they differ in the kind of compute stream and in the allocator.
 class HostBackend final : public Backend {
  public:
   HostBackend(Device device, Context& context, Ref<Allocator> memory, bool inline_compute)
@@ -30,16 +30,21 @@ class HostBackend final : public Backend {
 
 }  // namespace
 
+const Ref<Allocator>& Backend::host_memory() { return context().backend(kCpu).memory(); }
+
 std::unique_ptr<Backend> make_backend(Device device, Context& context) {
   switch (device.kind) {
     case DeviceKind::cpu:
       return std::make_unique<HostBackend>(device, context, make_caching_allocator(device, Reuse::when_done), true);
     case DeviceKind::acc:
-      return std::make_unique<HostBackend>(device, context, make_caching_allocator(device, Reuse::ordered), false);
+    case DeviceKind::sim:
+      return std::make_unique<HostBackend>(device, context, make_caching_allocator(device, Reuse::poisoned), false);
     case DeviceKind::meta:
       return std::make_unique<HostBackend>(device, context, make_null_allocator(device), true);
+    case DeviceKind::cuda:
+      return make_cuda_backend(device, context);
   }
-  fail_as(ErrorKind::missing, "device ", device, " is not part of this build");
+  fail_as(ErrorKind::internal, "there is no device of kind ", int(device.kind));
 }
 
 }  // namespace shardgrad

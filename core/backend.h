@@ -5,6 +5,7 @@
 // Device `acc` is host memory that behaves like an accelerator: every stream, compute too, is a thread; freed memory is
 // poisoned and reused in stream order; the happens-before checker is on; the host may not look at memory directly. It
 // gives tests on any machine what CUDA has: asynchronous compute, separate memory, and bugs from freeing too early.
+// Device `sim` is the same with the kernels of `cuda`. Device `cuda` is one GPU: that of number rank % GPUs.
 
 #include <memory>
 #include <string>
@@ -17,6 +18,20 @@ namespace shardgrad {
 
 class Context;
 
+/// A device failed in a piece of work, or refused it.
+class DeviceFault : public Error {
+ public:
+  using Error::Error;
+};
+
+/// What a device says of itself; empty or zero where it has nothing to say.
+struct DeviceInfo {
+  std::string name;
+  int capability = 0;                      ///< of a GPU: 10 · major + minor
+  size_t total_bytes = 0, free_bytes = 0;  ///< the whole device's
+  int64_t memory_requests = 0;             ///< how often memory was asked of the driver so far
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -26,10 +41,15 @@ class Backend {
   /// A further stream that runs beside compute; for communication and copies.
   virtual std::unique_ptr<Stream> make_stream(std::string name) = 0;
   const Ref<Allocator>& memory() const { return memory_; }
+  /// Host memory that copies to and from this device are fastest with (pinned, for a GPU).
+  virtual const Ref<Allocator>& host_memory();
+  virtual DeviceInfo info() const { return {}; }
   /// Queues a copy of bytes within this device, or between it and host memory.
   virtual void copy(Stream& stream, void* to, const void* from, size_t bytes) = 0;
   /// True when the host may read this memory after synchronising (cpu only).
   bool host_accessible() const { return device_.kind == DeviceKind::cpu; }
+  /// True when queued work on a thread of the host may read and write this memory: everywhere but on a GPU.
+  bool addressable() const { return device_.kind != DeviceKind::cuda; }
 
  protected:
   Backend(Device device, Ref<Allocator> memory) : device_(device), memory_(std::move(memory)) {}
@@ -40,5 +60,10 @@ class Backend {
 };
 
 std::unique_ptr<Backend> make_backend(Device device, Context& context);
+
+/// The GPUs that this process may use; 0 without a driver, and in builds without CUDA.
+int cuda_device_count();
+/// Throws Error(missing) that says what is not there: CUDA in this build, a driver, a GPU, or code for that GPU.
+std::unique_ptr<Backend> make_cuda_backend(Device device, Context& context);
 
 }  // namespace shardgrad

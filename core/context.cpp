@@ -23,7 +23,7 @@ Context::Context(Options options) : options_(options) {
   SG_CHECK(options_.world_size >= 1 && options_.rank >= 0 && options_.rank < options_.world_size, "context: rank ",
            options_.rank, " of ", options_.world_size, " is not possible");
   if (options_.threads <= 0) options_.threads = usable_cores();
-  if (options_.check_streams || options_.device.kind == DeviceKind::acc) checker_ = std::make_unique<HappensBefore>();
+  if (options_.check_streams || is_emulated(options_.device.kind)) checker_ = std::make_unique<HappensBefore>();
   previous_ = current_context;
   current_context = this;
 }
@@ -47,7 +47,7 @@ Backend& Context::make(Device device) {
   auto& backend = backends_[size_t(device.kind)];
   if (!backend) {
     SG_CHECK(device.index == 0, "device ", device, ": only index 0 exists");
-    if (device.kind == DeviceKind::acc && !checker_) checker_ = std::make_unique<HappensBefore>();
+    if (is_emulated(device.kind) && !checker_) checker_ = std::make_unique<HappensBefore>();
     backend = make_backend(device, *this);
     backend_cache_[size_t(device.kind)].store(backend.get(), std::memory_order_release);
   }

@@ -47,7 +47,7 @@ class Context {
     uint64_t seed = 0;
     int threads = 0;             ///< CPU threads for compute; 0 = the cores this process may use
     Device device = kCpu;        ///< where tensors are made by default
-    bool check_streams = false;  ///< happens-before checker on every stream (always on for device acc)
+    bool check_streams = false;  ///< happens-before checker on every stream (always on for devices acc and sim)
     uint64_t delay_seed = 0;     ///< non-zero: random legal delays before queued work, up to max_delay
     std::chrono::microseconds max_delay{200};
   };
@@ -71,7 +71,8 @@ class Context {
   Ledger& ledger() { return *ledger_; }
   const std::shared_ptr<Ledger>& shared_ledger() const { return ledger_; }
   Recorder& recorder() { return recorder_; }
-  /// The memory and streams of a device; made on first use. Throws Error(missing) for a device this build lacks.
+  /// The memory and streams of a device; made on first use. Throws Error(missing) for a device this build or machine
+  /// lacks.
   Backend& backend(Device device) {
     Backend* made = backend_cache_[size_t(device.kind)].load(std::memory_order_acquire);
     return made && device.index == 0 ? *made : make(device);

@@ -13,18 +13,24 @@ enum class DeviceKind : uint8_t {
   cpu,   ///< host memory, compute inline in the caller's thread
   acc,   ///< a test device: host memory behind its own tag, every stream a thread (see backend.h)
   meta,  ///< shapes and ledger, no memory: what `plan` runs on
+  cuda,  ///< an NVIDIA GPU
+  sim,   ///< `acc` with the kernels of `cuda`, run on the host by a simulator
 };
-inline constexpr int kDeviceKindCount = 3;
+inline constexpr int kDeviceKindCount = 5;
 
 struct Device {
   DeviceKind kind = DeviceKind::cpu;
   uint8_t index = 0;
   bool operator==(const Device&) const = default;
 };
-inline constexpr Device kCpu{DeviceKind::cpu, 0}, kAcc{DeviceKind::acc, 0}, kMeta{DeviceKind::meta, 0};
+inline constexpr Device kCpu{DeviceKind::cpu, 0}, kAcc{DeviceKind::acc, 0}, kMeta{DeviceKind::meta, 0},
+    kCuda{DeviceKind::cuda, 0}, kSim{DeviceKind::sim, 0};
+
+/// Host memory that behaves like an accelerator's: acc and sim.
+constexpr bool is_emulated(DeviceKind kind) { return kind == DeviceKind::acc || kind == DeviceKind::sim; }
 
 constexpr const char* name_of(DeviceKind kind) {
-  constexpr const char* names[kDeviceKindCount] = {"cpu", "acc", "meta"};
+  constexpr const char* names[kDeviceKindCount] = {"cpu", "acc", "meta", "cuda", "sim"};
   return names[int(kind)];
 }
 inline std::ostream& operator<<(std::ostream& out, Device device) {
@@ -32,11 +38,11 @@ inline std::ostream& operator<<(std::ostream& out, Device device) {
   return device.index ? out << ':' << int(device.index) : out;
 }
 
-/// "cpu", "acc" or "meta". Throws Error(input) listing the choices.
+/// "cpu", "acc", "meta", "cuda" or "sim". Throws Error(input) listing the choices.
 inline Device parse_device(std::string_view text) {
   for (int k = 0; k < kDeviceKindCount; ++k)
     if (text == name_of(DeviceKind(k))) return {DeviceKind(k), 0};
-  fail("unknown device '", text, "'; choose one of cpu, acc, meta");
+  fail("unknown device '", text, "'; choose one of cpu, cuda, acc, sim, meta");
 }
 
 }  // namespace shardgrad

@@ -65,6 +65,23 @@ void Ledger::reset_peaks() {
   for (auto& [key, value] : units_) value.second = value.first;
 }
 
+std::string Ledger::largest_owners(int count) const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::pair<int64_t, std::string>> owners;
+  std::array<int64_t, kCategoryCount> rest{};  // of no unit
+  for (int c = 0; c < kCategoryCount; ++c) rest[size_t(c)] = current(Category(c));
+  for (const auto& [key, bytes] : units_) {
+    owners.emplace_back(bytes.first, concat(name_of(Category(key.first)), " of '", names_[key.second], "'"));
+    rest[key.first] -= bytes.first;
+  }
+  for (int c = 0; c < kCategoryCount; ++c) owners.emplace_back(rest[size_t(c)], name_of(Category(c)));
+  std::ranges::sort(owners, std::greater(), &std::pair<int64_t, std::string>::first);
+  std::string text;
+  for (size_t i = 0; i < owners.size() && int(i) < count && owners[i].first > 0; ++i)
+    text += concat(i ? ", " : "", owners[i].second, ' ', owners[i].first, " bytes");
+  return text;
+}
+
 uint16_t Ledger::unit_id(std::string_view name) {
   std::lock_guard lock(mutex_);
   auto it = std::ranges::find(names_, name);

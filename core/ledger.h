@@ -53,6 +53,9 @@ class Ledger {
   /// Starts new peaks at the current values.
   void reset_peaks();
 
+  /// The `count` largest owners now, for messages: "activation 4096 bytes, gathered_parameter of 'layer0' 1024 bytes".
+  std::string largest_owners(int count) const;
+
   /// The id of a unit name, registering it when new.
   uint16_t unit_id(std::string_view name);
   const std::string& unit_name(uint16_t id) const;

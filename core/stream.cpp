@@ -19,9 +19,6 @@ class InlineStream final : public Stream {
   InlineStream(Context& context, std::string name) : Stream(context, std::move(name), true) {}
   Event record() override { return Event(); }
   void wait(const Event& event) override { event.host_wait(); }
-
- protected:
-  void enqueue(const char*, std::function<void()> work) override { work(); }
 };
 
 // What the queue's thread and its events share; it outlives the stream while an event is held.
@@ -159,6 +156,10 @@ class ThreadStream final : public Stream {
 Stream::Stream(Context& context, std::string name, bool is_inline)
     : context_(context), name_(std::move(name)), inline_(is_inline), checked_(context.checker() != nullptr) {
   if (checked_ && !is_inline) id_ = context.checker()->add_stream(name_);
+}
+
+void Stream::enqueue(const char* label, std::function<void()>) {
+  fail_as(ErrorKind::internal, "stream ", name_, " has no queue for '", label, "'");
 }
 
 void Stream::note(const char* label, std::span<const Access> accesses) {

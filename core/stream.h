@@ -6,8 +6,9 @@
 //     compute.wait(ready);                     // later work on `compute` starts after it
 //
 // Two kinds on the host: the *inline* stream of device `cpu` runs work in the caller's thread at once, and a *thread*
-// stream is a FIFO with its own thread (communication everywhere; compute too on device `acc`). A CUDA stream is the
-// third kind. Code above core/ never asks which kind it has.
+// stream is a FIFO with its own thread (communication everywhere; compute too on devices `acc` and `sim`). A *native*
+// stream is one of the device: work runs in the caller's thread at once, and all it does is to launch kernels and
+// copies on native(), which run later in the stream's order. Code above core/ rarely asks which kind it has.
 //
 // An exception inside queued work stops the stream: later work is skipped, and every wait for it rethrows the first
 // exception. No wait is uninterruptible: Context::abort wakes them all.
@@ -69,10 +70,15 @@ class Stream {
   template <class Work> void run(const char* label, Work&& work, std::span<const Access> accesses = {}) {
     if (checked_) [[unlikely]]
       note(label, accesses);
-    if (inline_)
+    if (inline_) {
       work();
-    else
+    } else if (native_) {
+      before_launch(label);
+      work();
+      after_launch(label);
+    } else {
       enqueue(label, std::function<void()>(std::forward<Work>(work)));
+    }
   }
   /// The point after everything queued so far.
   virtual Event record() = 0;
@@ -82,13 +88,17 @@ class Stream {
   void synchronize() { record().host_wait(); }
 
   bool is_inline() const { return inline_; }
+  /// The device's own handle (a cudaStream_t); null for streams of the host.
+  void* native() const { return native_; }
   const std::string& name() const { return name_; }
   Context& context() const { return context_; }
   int id() const { return id_; }
 
  protected:
   Stream(Context& context, std::string name, bool is_inline);
-  virtual void enqueue(const char* label, std::function<void()> work) = 0;
+  virtual void enqueue(const char* label, std::function<void()> work);  // thread streams
+  virtual void before_launch(const char*) {}                            // native streams
+  virtual void after_launch(const char*) {}                             // native streams: throws DeviceFault
   void note(const char* label, std::span<const Access> accesses);
 
   Context& context_;
@@ -96,6 +106,7 @@ class Stream {
   int id_ = 0;
   bool inline_;
   bool checked_;
+  void* native_ = nullptr;
 };
 
 /// Runs work at once in the caller's thread.

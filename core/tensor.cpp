@@ -192,8 +192,11 @@ void copy_into(const Tensor& to, const Tensor& from) {
   if (to.numel() == 0 || to.device().kind == DeviceKind::meta || from.device().kind == DeviceKind::meta) return;
   Backend& target = context().backend(to.device());
   Backend& source = context().backend(from.device());
-  // Between a host and an asynchronous device the device's compute stream does the copy, in order with its work.
-  Backend& worker = target.compute().is_inline() ? source : target;
+  // Between a host and an asynchronous device the device's compute stream does the copy, in order with its work; a
+  // GPU does every copy that it has a part in.
+  Backend& worker = target.compute().is_inline() || !source.addressable() ? source : target;
+  Backend& other = &worker == &target ? source : target;
+  if (&other != &worker) worker.compute().wait(other.compute().record());
   worker.copy(worker.compute(), to.out().data, from.in().data, to.bytes());
   if (to.device() != from.device()) worker.compute().synchronize();
 }

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <shardgrad/dist/cores.h>
+#include <shardgrad/dist/transports.h>
 #include <shardgrad/dist/tree_sum.h>
 
 namespace shardgrad::dist {
@@ -26,15 +27,25 @@ static std::unique_ptr<Stream> make_group_stream(Context& context, const Transpo
   // One rank alone never waits for another, and meta moves nothing: no thread is needed beside inline compute.
   bool alone = device.kind == DeviceKind::meta || (transport.size() == 1 && device.kind == DeviceKind::cpu);
   if (alone) return make_inline_stream(context, name);
-  std::unique_ptr<Stream> stream = context.backend(device).make_stream(name);
-  if (device.kind == DeviceKind::cpu) stream->run("run promptly", run_promptly);
+  // Between ranks a thread of the host moves the bytes, whatever the device.
+  Backend& backend = context.backend(device);
+  if (!backend.addressable() && transport.size() == 1) return backend.make_stream(name);
+  std::unique_ptr<Stream> stream = backend.addressable() ? backend.make_stream(name) : make_thread_stream(context, name);
+  stream->run("run promptly", run_promptly);
   return stream;
+}
+
+static std::unique_ptr<Transport> within_reach(Context& context, std::unique_ptr<Transport> transport,
+                                               const std::shared_ptr<Control>& control) {
+  Device device = context.default_device();
+  if (transport->size() == 1 || device.kind != DeviceKind::cuda) return transport;
+  return make_staged_transport(std::move(transport), device, control);
 }
 
 ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::shared_ptr<Control> control,
                            std::vector<int> members, uint64_t id, GroupOptions options)
     : context_(context()),
-      transport_(std::move(transport)),
+      transport_(within_reach(context_, std::move(transport), control)),
       control_(std::move(control)),
       members_(std::move(members)),
       id_(id),
@@ -224,7 +235,7 @@ void ProcessGroup::run(const Operation& operation, const Place& place, uint64_t 
     context_.recorder().start(record);
     control_->enter(lane_, place);
     if (options_.delay) std::this_thread::sleep_for(options_.delay(operation.bytes_sent));
-    operation.move(*transport_, {place.sequence, place.fingerprint(), lane_});
+    operation.move(*transport_, {place.sequence, place.fingerprint(), lane_, stream_.get()});
     control_->leave(lane_, place.sequence);
     context_.recorder().end(record);
   } catch (...) {

@@ -105,8 +105,8 @@ class ProcessGroup {
   Stream& stream() { return *stream_; }
   Control& control() { return *control_; }
 
-  // Collectives. Tensors of any dtype, on cpu, acc or meta (recorded, nothing moved); all of one call on one device and
-  // of one dtype. The tensors' memory must stay resident until the call is done. Wrong arguments throw Error(input)
+  // Collectives. Tensors of any dtype, on any device (on meta: recorded, nothing moved); all of one call on one device
+  // and of one dtype. The tensors' memory must stay resident until the call is done. Wrong arguments throw Error(input)
   // naming op, shapes, rank and unit. Versions (Storage::version) count all_reduce and broadcast as writes.
 
   /// full = all ranks' shards in rank order. full.numel() == size() * shard.numel(); shard may be full's own slice.

@@ -17,43 +17,26 @@ static size_t board_pages(int size) { return (Board::board_bytes(size) + kPage -
 void* HeapRegion::take(size_t bytes) {
   std::lock_guard lock(mutex_);
   bytes = rounded(bytes);
-  auto fits = [&] { return std::ranges::find_if(free_, [&](const auto& piece) { return piece.second >= bytes; }); };
-  auto it = fits();
-  if (it == free_.end()) {
+  auto offset = free_.take(bytes);
+  if (!offset) {
     // The last free piece, if it ends at the top, is part of what is needed.
-    size_t at_top =
-        free_.empty() || free_.rbegin()->first + free_.rbegin()->second != top_ ? 0 : free_.rbegin()->second;
-    if (!grow(top_ + std::max(bytes - at_top, std::min(kGrowth, limit_ - top_)))) return nullptr;
-    it = fits();
+    size_t missing = bytes - free_.bytes_before(top_);
+    if (!grow(top_ + std::max(missing, std::min(kGrowth, limit_ - top_)))) return nullptr;
+    offset = free_.take(bytes);
   }
-  auto [offset, room] = *it;
-  free_.erase(it);
-  if (room > bytes) free_[offset + bytes] = room - bytes;
-  return memory_->data() + begin_ + offset;
+  return memory_->data() + begin_ + *offset;
 }
 
 void HeapRegion::give(void* data, size_t bytes) noexcept {
   std::lock_guard lock(mutex_);
-  size_t offset = size_t(static_cast<std::byte*>(data) - memory_->data()) - begin_, room = rounded(bytes);
-  auto next = free_.lower_bound(offset);
-  if (next != free_.end() && next->first == offset + room) {
-    room += next->second;
-    next = free_.erase(next);
-  }
-  if (next != free_.begin() && std::prev(next)->first + std::prev(next)->second == offset)
-    std::prev(next)->second += room;
-  else
-    free_[offset] = room;
+  free_.give(size_t(static_cast<std::byte*>(data) - memory_->data()) - begin_, rounded(bytes));
 }
 
 bool HeapRegion::grow(size_t top) {
   top = (top + kPage - 1) / kPage * kPage;
   if (top > limit_ || !memory_->back(begin_ + top_, top - top_)) return false;
-  size_t grown = top - top_, from = std::exchange(top_, top);
-  if (!free_.empty() && free_.rbegin()->first + free_.rbegin()->second == from)
-    free_.rbegin()->second += grown;
-  else
-    free_[from] = grown;
+  free_.give(top_, top - top_);
+  top_ = top;
   return true;
 }
 
@@ -91,7 +74,7 @@ bool SharedHeap::contains(const void* data, size_t bytes) const {
 Ref<Allocator> SharedHeap::allocator(Device device) {
   Ref<Allocator>& made = allocators_[device.kind];
   if (!made) {
-    Reuse reuse = device.kind == DeviceKind::acc ? Reuse::ordered : Reuse::when_done;
+    Reuse reuse = is_emulated(device.kind) ? Reuse::poisoned : Reuse::when_done;
     made = make_caching_allocator(device, reuse, region_);
   }
   return made;

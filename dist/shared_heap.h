@@ -10,11 +10,12 @@
 #include <string>
 
 #include <shardgrad/core/allocator.h>
+#include <shardgrad/core/free_list.h>
 #include <shardgrad/dist/shared_memory.h>
 
 namespace shardgrad::dist {
 
-/// Hands out pieces of one rank's region: first fit, neighbours merged when they come back.
+/// Hands out pieces of one rank's region.
 class HeapRegion final : public MemorySource {
  public:
   HeapRegion(std::shared_ptr<SharedMemory> memory, size_t begin, size_t limit)
@@ -31,7 +32,7 @@ class HeapRegion final : public MemorySource {
   bool grow(size_t top);
   std::shared_ptr<SharedMemory> memory_;
   size_t begin_, limit_, top_ = 0;  // bytes [0, top_) of the region have pages
-  std::map<size_t, size_t> free_;   // offset in the region -> bytes
+  FreeList free_;                   // offsets in the region
   std::mutex mutex_;
 };
 
@@ -51,7 +52,7 @@ class SharedHeap {
   std::shared_ptr<void> share(uint64_t offset) const { return {memory_, at(offset)}; }
   /// The place where the ranks of the world meet.
   std::shared_ptr<void> world_board() const { return share(0); }
-  /// Memory for tensors of `device` (cpu or acc) in this rank's region.
+  /// Memory for tensors of `device` (cpu, acc or sim) in this rank's region.
   Ref<Allocator> allocator(Device device);
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 // How bytes move between the ranks of one group. All calls are made by the group's stream, one after the other, with
-// host addresses; arguments have been checked. A transport waits only in loops that call check(), so every wait ends
-// when the job does. One file per implementation.
+// addresses that the host may use (staged_transport.cpp sees to that for a GPU); arguments have been checked. A
+// transport waits only in loops that call check(), so every wait ends when the job does. One file per implementation.
 
 #include <atomic>
 #include <cstdint>
@@ -20,6 +20,7 @@ struct Call {
   uint64_t sequence = 0;     ///< the group's how-manieth call, from 1
   uint64_t fingerprint = 0;  ///< equal on all ranks when they make the same call
   int lane = 0;              ///< the group's lane of the control channel
+  Stream* stream = nullptr;  ///< the group's stream
 };
 
 class Transport {
@@ -51,7 +52,7 @@ class Transport {
   virtual std::unique_ptr<Transport> join(int64_t invitation, const std::vector<int>& members, int rank) = 0;
 
   /// Calls in flight and later ones end with an error: this rank leaves without finishing them.
-  void abandon() { abandoned_.store(true, std::memory_order_release); }
+  virtual void abandon() { abandoned_.store(true, std::memory_order_release); }
 
  protected:
   /// Throws when waiting has become pointless.

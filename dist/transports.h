@@ -11,6 +11,11 @@ namespace shardgrad::dist {
 /// One rank alone: every collective is a copy, or nothing.
 std::unique_ptr<Transport> make_single_transport(std::shared_ptr<Control> control);
 
+/// Collectives of `inner` for tensors of a device that the host cannot address: each is copied to host memory, done
+/// there, and copied back. The sums are those of the other devices.
+std::unique_ptr<Transport> make_staged_transport(std::unique_ptr<Transport> inner, Device device,
+                                                 std::shared_ptr<Control> control);
+
 /// Rank `rank` of `size` in a world that is not there: everything is checked and recorded, nothing moves. For `plan`.
 std::unique_ptr<Transport> make_absent_transport(int rank, int size, std::shared_ptr<Control> control);
 

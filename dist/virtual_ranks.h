@@ -18,7 +18,7 @@ struct VirtualOptions {
   Device device = kCpu;
   uint64_t seed = 0;
   int threads = 0;             ///< CPU threads per rank; 0: cores / ranks, at least 1
-  bool check_streams = false;  ///< the happens-before checker (always on for device acc)
+  bool check_streams = false;  ///< the happens-before checker (always on for devices acc and sim)
   uint64_t delay_seed = 0;     ///< non-zero: random legal delays on every stream
   std::chrono::microseconds max_delay{200};
   /// kind: "threads" (the default), "shared_memory", or "single" (the default for one rank).

@@ -1,0 +1,88 @@
+#include <shardgrad/core/cuda_memory.h>
+
+#include <shardgrad/core/error.h>
+
+namespace shardgrad {
+
+// Blocks begin where the driver's own would. A gap after each chunk keeps chunks that happen to be neighbours apart:
+// a block across two of them could not be copied in one call.
+static constexpr size_t kStep = 256, kGap = 256;
+static size_t rounded(size_t bytes) { return (bytes + kStep - 1) / kStep * kStep; }
+
+CudaArena::~CudaArena() {
+  for (const Chunk& chunk : chunks_) hand_back(chunk.begin);
+}
+
+cudaError_t CudaArena::ask(void** data, size_t bytes) const {
+  cudaSetDevice(device_);
+  return kind_ == Kind::device ? cudaMalloc(data, bytes) : cudaHostAlloc(data, bytes, cudaHostAllocPortable);
+}
+
+// An error here has been reported by somebody, or the process ends and the driver has gone already.
+void CudaArena::hand_back(uintptr_t begin) const noexcept {
+  void* data = reinterpret_cast<void*>(begin);
+  if (kind_ == Kind::device)
+    cudaFree(data);
+  else
+    cudaFreeHost(data);
+}
+
+bool CudaArena::grow(size_t bytes) {
+  for (size_t size : {std::max(bytes, chunk_), bytes}) {
+    void* data = nullptr;
+    ++requests_;
+    if (ask(&data, size + kGap) == cudaSuccess) {
+      chunks_.push_back({reinterpret_cast<uintptr_t>(data), size});
+      free_.give(chunks_.back().begin, size);
+      return true;
+    }
+    cudaGetLastError();  // forget it: a later launch must not be blamed
+  }
+  return false;
+}
+
+void CudaArena::release_unused() noexcept {
+  std::erase_if(chunks_, [this](const Chunk& chunk) {
+    if (!free_.take_at(chunk.begin, chunk.bytes)) return false;
+    hand_back(chunk.begin);
+    return true;
+  });
+}
+
+void* CudaArena::take(size_t bytes) {
+  std::lock_guard lock(mutex_);
+  bytes = rounded(bytes);
+  auto place = free_.take(bytes);
+  if (!place) {
+    bool grown = grow(bytes);
+    if (!grown) {
+      release_unused();
+      grown = grow(bytes);
+    }
+    if (!grown) return nullptr;
+    place = free_.take(bytes);
+  }
+  return reinterpret_cast<void*>(*place);
+}
+
+void CudaArena::give(void* data, size_t bytes) noexcept {
+  std::lock_guard lock(mutex_);
+  free_.give(reinterpret_cast<uintptr_t>(data), rounded(bytes));
+}
+
+int64_t CudaArena::requests() const {
+  std::lock_guard lock(mutex_);
+  return requests_;
+}
+
+std::string CudaArena::remedy() const {
+  if (kind_ == Kind::pinned_host) return "; the host cannot pin more memory";
+  size_t free = 0, total = 0, held = 0;
+  cudaMemGetInfo(&free, &total);
+  std::lock_guard lock(mutex_);
+  for (const Chunk& chunk : chunks_) held += chunk.bytes;
+  return concat("; the GPU has ", free, " of ", total, " bytes free, and this process holds ", held,
+                " of them: use a smaller batch, more ranks, or strategy zero3");
+}
+
+}  // namespace shardgrad

@@ -1,0 +1,56 @@
+#pragma once
+// Streams and events of one GPU.
+
+#include <cuda_runtime.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <shardgrad/core/stream.h>
+
+namespace shardgrad {
+
+/// Events that are made once and used again.
+class CudaEventPool {
+ public:
+  explicit CudaEventPool(int device) : device_(device) {}
+  ~CudaEventPool();
+  CudaEventPool(const CudaEventPool&) = delete;
+  cudaError_t get(cudaEvent_t& event);
+  void put(cudaEvent_t event) noexcept;
+  int device() const { return device_; }
+
+ private:
+  int device_;
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> free_;
+};
+
+class CudaStream final : public Stream {
+ public:
+  /// With `check`, every piece of work is waited for, so that a fault is thrown where it was launched.
+  CudaStream(Context& context, std::string name, std::shared_ptr<CudaEventPool> pool, bool check);
+  ~CudaStream() override;
+  /// Never throws for a fault of the device: a stream that records after one gives an event whose waits throw it.
+  Event record() override;
+  /// An event of the host's streams is waited for here and now.
+  void wait(const Event& event) override;
+
+ protected:
+  void before_launch(const char* label) override;
+  void after_launch(const char* label) override;
+
+ private:
+  cudaStream_t handle() const { return static_cast<cudaStream_t>(native_); }
+  std::shared_ptr<CudaEventPool> pool_;
+  bool check_;
+  std::atomic<bool> changed_{true};  // something was queued since last_
+  std::atomic<int> launching_{0};    // pieces of work between before_launch and after_launch, which may free memory
+  std::mutex mutex_;
+  Event last_;
+};
+
+}  // namespace shardgrad

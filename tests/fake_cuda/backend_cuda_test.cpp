@@ -1,0 +1,371 @@
+// Device cuda on a pretended GPU: the sources of core/ compiled against the cuda_runtime.h of this folder.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/core/context.h>
+#include <shardgrad/core/cuda_error.h>
+#include <shardgrad/core/cuda_memory.h>
+#include <shardgrad/dist/virtual_ranks.h>
+
+#include "tests/fake_cuda/fake_cuda.h"
+
+namespace shardgrad {
+namespace {
+
+using namespace std::chrono_literals;
+
+class BackendCuda : public ::testing::Test {
+ protected:
+  void SetUp() override { fake_cuda::reset(); }
+  void TearDown() override {
+    unsetenv("SHARDGRAD_CHECK");
+    fake_cuda::reset();
+  }
+};
+
+template <class Work> Error error_of(Work&& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {ErrorKind::internal, ""};
+}
+
+void expect_says(const Error& error, std::initializer_list<const char*> parts) {
+  for (const char* part : parts)
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what() << "\nlacks: " << part;
+}
+
+cudaStream_t handle(Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
+
+// A piece of work that runs on `stream` when its turn comes, as a kernel does.
+void queue(Stream& stream, const char* label, std::function<void()> work) {
+  stream.run(label, [&] { fake_cuda::launch(handle(stream), work); });
+}
+
+TEST_F(BackendCuda, TensorsGoThereAndComeBack) {
+  Context context({.device = kCuda});
+  Tensor x = from_vector<float>({1, 2, 3}, {3});
+  EXPECT_EQ(x.device(), kCuda);
+  EXPECT_THROW(x.data<float>(), Error);
+  EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{1, 2, 3}));
+  Tensor y = empty_like(x), z = from_vector<float>({4, 5, 6}, {3}, {DType::f32, kCpu});
+  copy_into(y, x);
+  copy_into(x, z);
+  copy_into(z, y);
+  EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{4, 5, 6}));
+  EXPECT_EQ(z.to_vector<float>(), (std::vector<float>{1, 2, 3}));
+}
+
+TEST_F(BackendCuda, AnEmulatedDeviceAndTheGpuWaitForEachOthersWork) {
+  Context context({.device = kCuda});
+  Tensor on_acc = from_vector<float>({0}, {1}, {DType::f32, kAcc}), on_gpu = from_vector<float>({0}, {1});
+  float* place = on_acc.out().as<float>();
+  context.backend(kAcc).compute().run("late write", [=] { std::this_thread::sleep_for(20ms), *place = 7; });
+  copy_into(on_gpu, on_acc);
+  EXPECT_EQ(on_gpu.item(), 7);
+  float* there = on_gpu.out().as<float>();
+  queue(context.backend(kCuda).compute(), "late write", [=] { std::this_thread::sleep_for(20ms), *there = 8; });
+  copy_into(on_acc, on_gpu);
+  EXPECT_EQ(on_acc.item(), 8);
+}
+
+TEST_F(BackendCuda, EverythingIsGivenBackAtTheEnd) {
+  {
+    Context context({.device = kCuda});
+    Tensor x = from_vector<float>({1, 2, 3}, {3});
+    auto other = context.backend(kCuda).make_stream("other");
+    other->wait(context.backend(kCuda).compute().record());
+    Ref<Allocator> pinned = context.backend(kCuda).host_memory();
+    pinned->free(pinned->allocate(1000, context.backend(kCpu).compute()), context.backend(kCpu).compute());
+    EXPECT_GT(fake_cuda::alive(), 0);
+  }
+  EXPECT_EQ(fake_cuda::alive(), 0);
+}
+
+TEST_F(BackendCuda, ATensorMayOutliveItsContext) {
+  Tensor kept;
+  {
+    Context context({.device = kCuda});
+    kept = from_vector<float>({1}, {1});
+  }
+  kept = Tensor();
+  EXPECT_EQ(fake_cuda::alive(), 0);
+}
+
+TEST_F(BackendCuda, AnEventOrdersTwoStreams) {
+  Context context({.device = kCuda});
+  Backend& gpu = context.backend(kCuda);
+  auto other = gpu.make_stream("other");
+  std::atomic<int> value{0};
+  int seen = -1;
+  queue(gpu.compute(), "slow write", [&] { std::this_thread::sleep_for(20ms), value = 7; });
+  other->wait(gpu.compute().record());
+  queue(*other, "read", [&] { seen = value; });
+  other->synchronize();
+  EXPECT_EQ(seen, 7);
+}
+
+TEST_F(BackendCuda, WorkQueuedAfterAnEventIsNotPartOfIt) {
+  Context context({.device = kCuda});
+  Stream& compute = context.backend(kCuda).compute();
+  std::atomic<bool> go{false};
+  Event before = compute.record();
+  queue(compute, "stuck", [&] {
+    while (!go) std::this_thread::sleep_for(1ms);
+  });
+  Event after = compute.record();
+  before.host_wait();
+  EXPECT_FALSE(after.done());
+  go = true;
+  after.host_wait();
+  EXPECT_TRUE(after.done());
+}
+
+TEST_F(BackendCuda, ThreadStreamsAndTheGpuWaitForEachOther) {
+  Context context({.device = kCuda});
+  Stream& compute = context.backend(kCuda).compute();
+  auto host = make_thread_stream(context, "host");
+  std::vector<int> order;
+  host->run("first", [&] { std::this_thread::sleep_for(10ms), order.push_back(1); });
+  compute.wait(host->record());
+  queue(compute, "second", [&] { std::this_thread::sleep_for(10ms), order.push_back(2); });
+  host->wait(compute.record());
+  host->run("third", [&] { order.push_back(3); });
+  host->synchronize();
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
+}
+
+TEST_F(BackendCuda, AnAbortEndsAWaitForTheGpu) {
+  Context context({.device = kCuda});
+  Stream& compute = context.backend(kCuda).compute();
+  std::atomic<bool> go{false};
+  queue(compute, "stuck", [&] {
+    while (!go) std::this_thread::sleep_for(1ms);
+  });
+  context.abort(std::make_exception_ptr(Error(ErrorKind::rank_failed, "rank 3 died")));
+  EXPECT_EQ(error_of([&] { compute.synchronize(); }).kind(), ErrorKind::rank_failed);
+  go = true;
+}
+
+TEST_F(BackendCuda, AFreedBlockGoesToAnotherStreamOnlyAfterItsLastUse) {
+  Context context({.device = kCuda});
+  Backend& gpu = context.backend(kCuda);
+  auto other = gpu.make_stream("other");
+  std::atomic<bool> go{false};
+  std::atomic<int> uses{0};
+  int seen = -1;
+  Block block = gpu.memory()->allocate(4096, gpu.compute());
+  queue(gpu.compute(), "use", [&] {
+    while (!go) std::this_thread::sleep_for(1ms);
+    ++uses;
+  });
+  gpu.memory()->free(block, gpu.compute());
+  Block again = gpu.memory()->allocate(4096, *other);
+  ASSERT_EQ(again.data, block.data);
+  queue(*other, "next use", [&] { seen = uses; });
+  std::this_thread::sleep_for(5ms);
+  go = true;
+  other->synchronize();
+  EXPECT_EQ(seen, 1);
+  gpu.memory()->free(again, *other);
+}
+
+// A kernel's scratch memory is freed between two launches of one piece of work.
+TEST_F(BackendCuda, MemoryFreedWithinAPieceOfWorkWaitsForItsOwnLaunches) {
+  Context context({.device = kCuda});
+  Backend& gpu = context.backend(kCuda);
+  auto other = gpu.make_stream("other");
+  std::atomic<bool> go{false};
+  std::atomic<int> uses{0};
+  int seen = -1;
+  Block first = gpu.memory()->allocate(64, gpu.compute()), second = gpu.memory()->allocate(4096, gpu.compute());
+  gpu.compute().run("two launches", [&] {
+    gpu.memory()->free(first, gpu.compute());
+    fake_cuda::launch(handle(gpu.compute()), [&] {
+      while (!go) std::this_thread::sleep_for(1ms);
+      ++uses;
+    });
+    gpu.memory()->free(second, gpu.compute());
+  });
+  Block again = gpu.memory()->allocate(4096, *other);
+  ASSERT_EQ(again.data, second.data);
+  queue(*other, "next use", [&] { seen = uses; });
+  std::this_thread::sleep_for(5ms);
+  go = true;
+  other->synchronize();
+  EXPECT_EQ(seen, 1);
+  gpu.memory()->free(again, *other);
+}
+
+TEST_F(BackendCuda, RepeatedStepsAskTheDriverForNothing) {
+  Context context({.device = kCuda});
+  Backend& gpu = context.backend(kCuda);
+  auto step = [&] {
+    std::vector<Tensor> held;
+    for (int64_t n : {1000, 300000, 5, 2000000, 40000, 7000000, 1000, 123456}) held.push_back(empty({n}));
+    for (int64_t n : {3000000, 20, 500000}) empty({n});
+  };
+  step();
+  int64_t asked = gpu.info().memory_requests;
+  EXPECT_GE(asked, 1);
+  for (int i = 0; i < 20; ++i) step();
+  EXPECT_EQ(gpu.info().memory_requests, asked);
+  EXPECT_EQ(fake_cuda::calls("cudaMalloc"), asked);
+  EXPECT_EQ(fake_cuda::calls("cudaFree"), 0);
+}
+
+TEST_F(BackendCuda, OutOfMemoryNamesWhatWasAskedWhatIsFreeAndTheLargestOwners) {
+  fake_cuda::machine().memory = size_t(256) << 20;
+  Context context({.device = kCuda});
+  TagScope scope({Category::optimizer_state, context.ledger().unit_id("layer7")});
+  Tensor held = empty({30 << 20}, DType::u8);
+  Error error = error_of([] { empty({int64_t(1) << 30}, DType::u8); });
+  EXPECT_EQ(error.kind(), ErrorKind::input);
+  expect_says(error,
+              {"1073741824 bytes on cuda", "of 268435456 bytes free", "optimizer_state of 'layer7' 31457280 bytes"});
+  EXPECT_EQ(empty({3}).numel(), 3);  // the failure is forgotten
+  EXPECT_NO_THROW(held.to_vector<uint8_t>());
+}
+
+TEST_F(BackendCuda, HostMemoryThatCannotBePinnedIsAnError) {
+  fake_cuda::machine().pins = false;
+  Context context({.device = kCuda});
+  auto pin = [&] { context.backend(kCuda).host_memory()->allocate(8, context.backend(kCpu).compute()); };
+  expect_says(error_of(pin), {"8 bytes on cpu", "the host cannot pin more memory"});
+}
+
+TEST_F(BackendCuda, ChunksThatAreFreeGoBackBeforeMemoryRunsOut) {
+  fake_cuda::machine().memory = size_t(256) << 20;
+  Context context({.device = kCuda});
+  empty({200 << 20}, DType::u8);
+  context.backend(kCuda).compute().synchronize();
+  EXPECT_NO_THROW(empty({230 << 20}, DType::u8));
+}
+
+TEST_F(BackendCuda, NothingIsThereToRunOn) {
+  Context context;
+  auto use = [&] { return error_of([&] { context.backend(kCuda); }); };
+  fake_cuda::machine().driver = 0;
+  EXPECT_EQ(use().kind(), ErrorKind::missing);
+  expect_says(use(), {"no CUDA device: no NVIDIA driver is loaded"});
+  EXPECT_EQ(cuda_device_count(), 0);
+  fake_cuda::machine().driver = 12040;
+  expect_says(use(), {"the NVIDIA driver supports CUDA 12.4, this build needs 13.0; update the driver"});
+  fake_cuda::machine() = {.gpus = 0};
+  EXPECT_EQ(use().kind(), ErrorKind::missing);
+  expect_says(use(), {"no CUDA device", "cudaError"});
+  EXPECT_EQ(cuda_device_count(), 0);
+  fake_cuda::machine() = {};
+  EXPECT_EQ(cuda_device_count(), 1);
+  EXPECT_NO_THROW(context.backend(kCuda));
+}
+
+TEST_F(BackendCuda, CodeForAnotherGpuIsRefusedAtTheStart) {
+  fake_cuda::machine().capability = 75;
+  Context context;
+  Error error = error_of([&] { context.backend(kCuda); });
+  EXPECT_EQ(error.kind(), ErrorKind::missing);
+  expect_says(error, {"GPU code for 90,", "it needs 75", "-DCMAKE_CUDA_ARCHITECTURES=75"});
+}
+
+TEST(CudaArchitectures, MachineCodeRunsWithinItsFamilyAndPtxOnNewerGpus) {
+  EXPECT_TRUE(runs_on("90", 90));
+  EXPECT_TRUE(runs_on("80-real", 86));
+  EXPECT_FALSE(runs_on("86-real", 80));
+  EXPECT_FALSE(runs_on("80-real", 90));
+  EXPECT_TRUE(runs_on("80", 90));
+  EXPECT_TRUE(runs_on("80-virtual", 100));
+  EXPECT_FALSE(runs_on("90-virtual", 80));
+  EXPECT_TRUE(runs_on("90a", 90));
+  EXPECT_FALSE(runs_on("90a", 100));
+  EXPECT_TRUE(runs_on("80-real;86-real;90", 89));
+  EXPECT_FALSE(runs_on("", 90));
+}
+
+TEST_F(BackendCuda, RanksTakeTheGpusInTurn) {
+  fake_cuda::machine().gpus = 2;
+  Context context({.rank = 3, .world_size = 4});
+  EXPECT_EQ(context.backend(kCuda).info().name, "pretended GPU");
+  EXPECT_EQ(fake_cuda::current_device(), 1);
+}
+
+TEST_F(BackendCuda, AFailingLaunchIsThrownAtItsOperation) {
+  Context context({.device = kCuda});
+  Stream& compute = context.backend(kCuda).compute();
+  Error error =
+      error_of([&] { compute.run("softmax", [] { fake_cuda::refuse_launch(cudaErrorNoKernelImageForDevice); }); });
+  EXPECT_EQ(error.kind(), ErrorKind::missing);
+  expect_says(error, {"'softmax' on stream cuda/compute", "no kernel image", "GPU code for 90",
+                      "-DCMAKE_CUDA_ARCHITECTURES=native"});
+  EXPECT_NO_THROW(compute.run("next", [] {}));
+}
+
+TEST_F(BackendCuda, AFaultShowsLaterAndSaysHowToFindItsOperation) {
+  Context context({.device = kCuda});
+  Stream& compute = context.backend(kCuda).compute();
+  compute.run("layer_norm", [&] { fake_cuda::launch_fault(handle(compute), cudaErrorIllegalAddress); });
+  expect_says(error_of([&] { compute.synchronize(); }), {"an illegal memory access", "SHARDGRAD_CHECK=1"});
+  EXPECT_THROW(compute.run("next", [] {}), DeviceFault);
+}
+
+TEST_F(BackendCuda, WithChecksAFaultIsThrownAtItsOperation) {
+  setenv("SHARDGRAD_CHECK", "1", 1);
+  Context context({.device = kCuda});
+  Stream& compute = context.backend(kCuda).compute();
+  Error error = error_of(
+      [&] { compute.run("layer_norm", [&] { fake_cuda::launch_fault(handle(compute), cudaErrorIllegalAddress); }); });
+  expect_says(error, {"'layer_norm' on stream cuda/compute: an illegal memory access"});
+  EXPECT_EQ(std::string(error.what()).find("SHARDGRAD_CHECK"), std::string::npos);
+}
+
+// Storages are freed while the exception passes, and the context ends after it.
+TEST_F(BackendCuda, AfterAFaultEverythingEndsWithoutAnotherError) {
+  {
+    Context context({.device = kCuda});
+    Tensor x = from_vector<float>({1, 2, 3}, {3});
+    Stream& compute = context.backend(kCuda).compute();
+    compute.run("bad", [&] { fake_cuda::launch_fault(handle(compute), cudaErrorIllegalAddress); });
+    EXPECT_THROW(x.to_vector<float>(), Error);
+    x = Tensor();
+    Event event = compute.record();
+    EXPECT_TRUE(event.done());
+    EXPECT_THROW(event.host_wait(), DeviceFault);
+  }
+  EXPECT_EQ(fake_cuda::alive(), 0);
+}
+
+TEST_F(BackendCuda, EveryFailingCallIsAnException) {
+  struct Case {
+    const char* function;
+    std::function<void(Context&)> use;
+  };
+  const Case cases[] = {
+      {"cudaStreamCreateWithFlags", [](Context& c) { c.backend(kCuda).make_stream("s"); }},
+      {"cudaEventCreateWithFlags", [](Context& c) { c.backend(kCuda).compute().synchronize(); }},
+      {"cudaEventRecord", [](Context& c) { c.backend(kCuda).compute().synchronize(); }},
+      {"cudaEventQuery", [](Context& c) { c.backend(kCuda).compute().synchronize(); }},
+      {"cudaMemcpyAsync", [](Context&) { from_vector<float>({1}, {1}); }},
+      {"cudaMemGetInfo", [](Context& c) { c.backend(kCuda).info(); }},
+  };
+  for (const Case& each : cases) {
+    SCOPED_TRACE(each.function);
+    fake_cuda::reset();
+    Context context({.device = kCuda});
+    context.backend(kCuda);
+    fake_cuda::fail_call(each.function, 1, cudaErrorInvalidValue);
+    EXPECT_THROW(each.use(context), Error);
+    EXPECT_NO_THROW(empty({3}));
+  }
+  EXPECT_EQ(fake_cuda::alive(), 0);
+}
+
+}  // namespace
+}  // namespace shardgrad

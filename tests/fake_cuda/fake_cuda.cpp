@@ -1,0 +1,334 @@
+#include "tests/fake_cuda/fake_cuda.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace fake_cuda {
+
+struct Stream {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::function<void()>> pending;
+  uint64_t queued = 0, completed = 0;
+  bool closing = false;
+  std::thread thread{[this] { loop(); }};
+
+  void close() {
+    {
+      std::lock_guard lock(mutex);
+      closing = true;
+    }
+    changed.notify_all();
+    thread.join();
+  }
+  uint64_t newest() {
+    std::lock_guard lock(mutex);
+    return queued;
+  }
+  uint64_t push(std::function<void()> work) {
+    std::lock_guard lock(mutex);
+    pending.push_back(std::move(work));
+    changed.notify_all();
+    return ++queued;
+  }
+  bool reached(uint64_t ticket) {
+    std::lock_guard lock(mutex);
+    return completed >= ticket;
+  }
+  void wait(uint64_t ticket) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return completed >= ticket; });
+  }
+  void loop() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [&] { return closing || !pending.empty(); });
+      if (pending.empty()) return;
+      auto work = std::move(pending.front());
+      pending.pop_front();
+      lock.unlock();
+      work();
+      lock.lock();
+      ++completed;
+      changed.notify_all();
+    }
+  }
+};
+
+struct Event {
+  Stream* stream = nullptr;
+  uint64_t ticket = 0;
+};
+
+namespace {
+
+struct State {
+  std::mutex mutex;
+  Machine machine;
+  std::map<std::string, int64_t> calls;
+  std::map<std::string, std::pair<int64_t, cudaError_t>> failures;  // at which call
+  std::map<uintptr_t, size_t> blocks;                               // device memory
+  std::set<Stream*> streams;
+  std::vector<std::unique_ptr<Stream>> closed;  // events may still ask how far they came
+  size_t used = 0;
+  std::atomic<int64_t> alive{0};
+  std::atomic<cudaError_t> sticky{cudaSuccess};
+};
+State& state() {
+  static State state;
+  return state;
+}
+thread_local cudaError_t last_error = cudaSuccess;
+thread_local int chosen_device = 0;
+
+cudaError_t report(cudaError_t error) {
+  if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
+  return error;
+}
+
+// Counts a call; the error that it is to end with.
+cudaError_t enter(const char* function) {
+  State& s = state();
+  std::lock_guard lock(s.mutex);
+  int64_t count = ++s.calls[function];
+  auto failure = s.failures.find(function);
+  if (failure != s.failures.end() && failure->second.first == count) {
+    cudaError_t error = failure->second.second;
+    s.failures.erase(failure);
+    return report(error);
+  }
+  return s.sticky;
+}
+
+// [data, data + bytes) is host memory or lies within one block.
+bool within_bounds(const void* data, size_t bytes) {
+  State& s = state();
+  std::lock_guard lock(s.mutex);
+  auto begin = reinterpret_cast<uintptr_t>(data);
+  auto it = s.blocks.upper_bound(begin);
+  if (it == s.blocks.begin()) return true;
+  --it;
+  bool inside = begin < it->first + it->second;
+  return !inside || begin + bytes <= it->first + it->second;
+}
+
+void synchronize_all() {
+  std::set<Stream*> streams;
+  {
+    std::lock_guard lock(state().mutex);
+    streams = state().streams;
+  }
+  for (Stream* stream : streams) stream->wait(stream->newest());
+}
+
+}  // namespace
+
+Machine& machine() { return state().machine; }
+void reset() {
+  State& s = state();
+  std::lock_guard lock(s.mutex);
+  s.machine = {};
+  s.calls.clear();
+  s.failures.clear();
+  s.sticky = cudaSuccess;
+  last_error = cudaSuccess;
+}
+void fail_call(const std::string& function, int nth, cudaError_t error) {
+  std::lock_guard lock(state().mutex);
+  state().failures[function] = {state().calls[function] + nth, error};
+}
+int64_t calls(const std::string& function) {
+  std::lock_guard lock(state().mutex);
+  return state().calls[function];
+}
+int64_t alive() { return state().alive; }
+int current_device() { return chosen_device; }
+void launch(cudaStream_t stream, std::function<void()> work) { stream->push(std::move(work)); }
+void launch_fault(cudaStream_t stream, cudaError_t error) {
+  stream->push([error] { state().sticky = error; });
+}
+void refuse_launch(cudaError_t error) { last_error = error; }
+
+static cudaError_t take(size_t bytes, void** data) {
+  State& s = state();
+  std::lock_guard lock(s.mutex);
+  if (s.used + bytes > s.machine.memory) return report(cudaErrorMemoryAllocation);
+  *data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  s.blocks[reinterpret_cast<uintptr_t>(*data)] = bytes;
+  s.used += bytes;
+  ++s.alive;
+  return cudaSuccess;
+}
+
+static cudaError_t give(void* data) {
+  synchronize_all();
+  State& s = state();
+  std::lock_guard lock(s.mutex);
+  auto it = s.blocks.find(reinterpret_cast<uintptr_t>(data));
+  if (it == s.blocks.end()) return report(cudaErrorInvalidValue);
+  s.used -= it->second;
+  s.blocks.erase(it);
+  std::free(data);
+  --s.alive;
+  return cudaSuccess;
+}
+
+}  // namespace fake_cuda
+
+using fake_cuda::enter;
+using fake_cuda::machine;
+using fake_cuda::report;
+using fake_cuda::state;
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorIllegalAddress:
+      return "an illegal memory access was encountered";
+    case cudaErrorNoKernelImageForDevice:
+      return "no kernel image is available for execution on the device";
+    default:
+      return "an error";
+  }
+}
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+      return "cudaErrorIllegalAddress";
+    case cudaErrorNoKernelImageForDevice:
+      return "cudaErrorNoKernelImageForDevice";
+    default:
+      return "cudaError";
+  }
+}
+cudaError_t cudaGetLastError() {
+  cudaError_t error = fake_cuda::last_error;
+  fake_cuda::last_error = cudaSuccess;
+  return state().sticky != cudaSuccess ? state().sticky.load() : error;
+}
+cudaError_t cudaGetDeviceCount(int* count) {
+  if (machine().driver < 13000) return report(cudaErrorInsufficientDriver);
+  if (machine().gpus == 0) return report(cudaErrorNoDevice);
+  *count = machine().gpus;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  if (device >= machine().gpus) return report(cudaErrorInvalidValue);
+  fake_cuda::chosen_device = device;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = machine().driver;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {"pretended GPU", machine().capability / 10, machine().capability % 10};
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int) {
+  int capability = machine().capability;
+  *value = what == cudaDevAttrComputeCapabilityMajor ? capability / 10 : capability % 10;
+  return cudaSuccess;
+}
+cudaError_t cudaMalloc(void** data, size_t bytes) {
+  cudaError_t error = enter("cudaMalloc");
+  return error == cudaSuccess ? fake_cuda::take(bytes, data) : error;
+}
+cudaError_t cudaFree(void* data) {
+  enter("cudaFree");
+  return fake_cuda::give(data);
+}
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
+  cudaError_t error = enter("cudaHostAlloc");
+  if (error != cudaSuccess) return error;
+  if (!machine().pins) return report(cudaErrorMemoryAllocation);
+  *data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  ++state().alive;
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* data) {
+  std::free(data);
+  --state().alive;
+  return enter("cudaFreeHost");
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  std::unique_lock lock(state().mutex);
+  *total = machine().memory;
+  *free = machine().memory - state().used;
+  lock.unlock();
+  return enter("cudaMemGetInfo");
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  cudaError_t error = enter("cudaMemcpyAsync");
+  if (error != cudaSuccess) return error;
+  if (!fake_cuda::within_bounds(to, bytes) || !fake_cuda::within_bounds(from, bytes))
+    return report(cudaErrorInvalidValue);
+  stream->push([=] { std::memmove(to, from, bytes); });
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  cudaError_t error = enter("cudaStreamCreateWithFlags");
+  if (error != cudaSuccess) return error;
+  *stream = new fake_cuda::Stream;
+  std::lock_guard lock(state().mutex);
+  state().streams.insert(*stream);
+  ++state().alive;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  stream->close();
+  {
+    std::lock_guard lock(state().mutex);
+    state().streams.erase(stream);
+    state().closed.emplace_back(stream);
+    --state().alive;
+  }
+  return enter("cudaStreamDestroy");
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  stream->wait(stream->newest());
+  return enter("cudaStreamSynchronize");
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  cudaError_t error = enter("cudaStreamWaitEvent");
+  if (error != cudaSuccess || !event->stream || event->stream == stream) return error;
+  stream->push([source = event->stream, ticket = event->ticket] { source->wait(ticket); });
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  cudaError_t error = enter("cudaEventCreateWithFlags");
+  if (error != cudaSuccess) return error;
+  *event = new fake_cuda::Event;
+  ++state().alive;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  --state().alive;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  cudaError_t error = enter("cudaEventRecord");
+  if (error != cudaSuccess) return error;
+  *event = {stream, stream->newest()};
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  cudaError_t error = enter("cudaEventQuery");
+  if (error != cudaSuccess) return error;
+  return !event->stream || event->stream->reached(event->ticket) ? cudaSuccess : cudaErrorNotReady;
+}

@@ -1,0 +1,39 @@
+#pragma once
+// The test's side of the pretended GPU.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace fake_cuda {
+
+/// What is there; reset() puts it back and checks nothing.
+struct Machine {
+  int gpus = 1;
+  int driver = 13000;  ///< 0: none is loaded
+  int capability = 90;
+  size_t memory = size_t(1) << 30;
+  bool pins = true;  ///< host memory can be pinned
+};
+Machine& machine();
+void reset();
+
+/// The `nth` call of `function` from now (1: the next) fails with `error`.
+void fail_call(const std::string& function, int nth, cudaError_t error);
+int64_t calls(const std::string& function);
+/// Blocks of device and pinned memory that have not been given back, and streams and events that still exist.
+int64_t alive();
+
+/// The calling thread's, as cudaSetDevice has set it.
+int current_device();
+
+/// Queues work as a kernel launch does.
+void launch(cudaStream_t stream, std::function<void()> work);
+/// A kernel that faults when it runs: from then on every call returns `error`.
+void launch_fault(cudaStream_t stream, cudaError_t error);
+/// Launching fails at once, as with a kernel that this GPU has no code for: found by cudaGetLastError.
+void refuse_launch(cudaError_t error);
+
+}  // namespace fake_cuda

@@ -1,0 +1,99 @@
+// Sharded training on the pretended GPU, with the CPU's kernels queued on its streams: memory, order and staging of
+// device cuda change nothing of the numbers.
+
+#include <gtest/gtest.h>
+
+#include <shardgrad/kernels/ops.h>
+
+#include "tests/fake_cuda/fake_cuda.h"
+#include "tests/fsdp/training.h"
+
+namespace shardgrad::fsdp::testing {
+namespace {
+
+// The slot's kernel for the CPU, run on the GPU's stream when its turn comes.
+template <auto& slot, DType dtype, class... Args> void queued(const Launch& how, Args... args) {
+  Context* owner = Context::current();
+  fake_cuda::launch(static_cast<cudaStream_t>(how.native_stream), [=] {
+    ContextScope scope(*owner);
+    slot.find(DeviceKind::cpu, dtype)(Launch{1}, args...);
+  });
+}
+template <auto& slot, class... Args> bool add(Slot<Args...>&) {
+  slot.add(DeviceKind::cuda, DType::f32, Isa::plain, queued<slot, DType::f32, Args...>);
+  slot.add(DeviceKind::cuda, DType::f64, Isa::plain, queued<slot, DType::f64, Args...>);
+  return true;
+}
+template <auto&... slots> bool add_all() { return (add<slots>(slots) && ...); }
+const bool registered =
+    add_all<kernels::fill, kernels::copy, kernels::cast, kernels::expand, kernels::sum_to, kernels::random_uniform,
+            kernels::random_normal, kernels::add, kernels::sub, kernels::mul, kernels::affine, kernels::relu,
+            kernels::gelu, kernels::tanh, kernels::relu_backward, kernels::gelu_backward, kernels::tanh_backward,
+            kernels::matmul, kernels::mse, kernels::mse_backward, kernels::sgd, kernels::adam>();
+
+class OnFakeCuda : public ::testing::TestWithParam<std::tuple<int, Strategy, std::string>> {
+ protected:
+  void SetUp() override { fake_cuda::reset(); }
+};
+
+TEST_P(OnFakeCuda, TrainingGivesTheBitsOfTheCpu) {
+  auto [world, strategy, group] = GetParam();
+  Setup setup{.world = world, .steps = 4, .group = group};
+  setup.config.strategy = strategy;
+  for (Optim optim : {Optim::sgd, Optim::adamw}) {
+    setup.optim = optim;
+    setup.device = kCpu;
+    Outcome expected = train<Chain>(setup);
+    setup.device = kCuda;
+    EXPECT_TRUE(train<Chain>(setup) == expected);
+  }
+  EXPECT_EQ(fake_cuda::alive(), 0);
+}
+
+std::string name_of_case(const ::testing::TestParamInfo<OnFakeCuda::ParamType>& info) {
+  auto [world, strategy, group] = info.param;
+  return concat(group, "_", name_of(strategy), "_", world);
+}
+INSTANTIATE_TEST_SUITE_P(Training, OnFakeCuda,
+                         ::testing::Combine(::testing::Values(1, 2, 3),
+                                            ::testing::Values(Strategy::ddp, Strategy::zero2, Strategy::zero3),
+                                            ::testing::Values("threads", "shared_memory")),
+                         name_of_case);
+
+TEST(OnFakeCudaErrors, AFaultOfAnOperationNamesItItsShapesAndTheRank) {
+  fake_cuda::reset();
+  setenv("SHARDGRAD_CHECK", "1", 1);
+  {
+    Context context({.rank = 2, .world_size = 3, .device = kCuda});
+    Tensor a = full({2, 3}, 1), b = full({3}, 2);
+    auto* stream = static_cast<cudaStream_t>(context.backend(kCuda).compute().native());
+    fake_cuda::launch_fault(stream, cudaErrorIllegalAddress);
+    try {
+      a + b;
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const DeviceFault& fault) {
+      EXPECT_NE(std::string(fault.what())
+                    .find("add(f32[2, 3], f32[2, 3], f32[3]) on rank 2: 'add' on stream "
+                          "cuda/compute: an illegal memory access"),
+                std::string::npos)
+          << fault.what();
+    }
+  }
+  unsetenv("SHARDGRAD_CHECK");
+  fake_cuda::reset();
+}
+
+TEST(OnFakeCudaErrors, AnOperationWithoutKernelIsNamed) {
+  fake_cuda::reset();
+  Context context({.device = kCuda});
+  try {
+    exp(full({2}, 1));
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::missing);
+    EXPECT_STREQ(error.what(), "exp: there is no kernel for device cuda and dtype f32");
+  }
+}
+
+}  // namespace
+}  // namespace shardgrad::fsdp::testing
