@@ -1,18 +1,28 @@
 # Device cuda: its backend and kernels, as part of the library. The kernels are compiled by nvcc here, and by the C++
 # compiler for the simulator (sim.cmake).
 file(GLOB cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu)
-file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cpp)
+file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/backend_cuda.cpp ${PROJECT_SOURCE_DIR}/core/cuda*.cpp
+     ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cpp)
+if(TARGET CUDA::cublasLt)
+  list(FILTER cuda_sources EXCLUDE REGEX "/without_cublaslt\\.cpp$")
+  target_link_libraries(shardgrad PRIVATE CUDA::cublasLt)
+else()
+  list(FILTER cuda_sources EXCLUDE REGEX "/cublaslt\\.cpp$")
+endif()
 add_library(shardgrad_cuda OBJECT ${cuda_kernels} ${cuda_sources})
 set_target_properties(shardgrad_cuda PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF
                                                 POSITION_INDEPENDENT_CODE ON)
 target_include_directories(shardgrad_cuda PRIVATE ${PROJECT_BINARY_DIR}/include)
 target_include_directories(shardgrad_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 # Pedantic warnings are about what nvcc generates. No fused contraction is turned off: a GPU's products are fused.
-target_compile_options(shardgrad_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra --expt-relaxed-constexpr
-                                              --expt-extended-lambda $<$<BOOL:${SHARDGRAD_WERROR}>:-Werror=all-warnings>>)
-target_link_libraries(shardgrad_cuda PRIVATE $<$<COMPILE_LANGUAGE:CXX>:shardgrad_flags>)
+set(nvcc_options -Xcompiler=-Wall,-Wextra --expt-relaxed-constexpr --expt-extended-lambda)
+if(SHARDGRAD_WERROR)
+  list(APPEND nvcc_options -Werror=all-warnings)
+endif()
+target_compile_options(shardgrad_cuda PRIVATE
+  "$<$<COMPILE_LANGUAGE:CUDA>:${nvcc_options}>"
+  "$<$<COMPILE_LANGUAGE:CXX>:$<TARGET_PROPERTY:shardgrad_flags,INTERFACE_COMPILE_OPTIONS>>")
+target_compile_definitions(shardgrad_cuda PRIVATE "SHARDGRAD_CUDA_ARCHITECTURES=\"${cuda_architectures}\"")
 target_sources(shardgrad PRIVATE $<TARGET_OBJECTS:shardgrad_cuda>)
 
-target_include_directories(shardgrad SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
-target_compile_definitions(shardgrad PRIVATE "SHARDGRAD_CUDA_ARCHITECTURES=\"${cuda_architectures}\"")
-target_link_libraries(shardgrad PRIVATE CUDA::cudart_static CUDA::cublasLt)
+target_link_libraries(shardgrad PRIVATE CUDA::cudart_static)

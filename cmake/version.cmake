@@ -10,9 +10,15 @@ set(openmp_text "none")
 if(SHARDGRAD_HAS_OPENMP)
   set(openmp_text ${OpenMP_CXX_VERSION})
 endif()
+set(cuda_text "none")
+if(SHARDGRAD_HAS_CUDA)
+  list(JOIN cuda_architectures " " cuda_text)
+  set(cuda_text "${CUDAToolkit_VERSION} for ${cuda_text}")
+endif()
 add_custom_target(shardgrad_version
   COMMAND ${CMAKE_COMMAND} -D source=${PROJECT_SOURCE_DIR} -D out=${version_file} -D version=${PROJECT_VERSION}
-          -D "compiler=${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}" -D "onednn=${onednn_text}" -D "openmp=${openmp_text}" -P ${PROJECT_SOURCE_DIR}/cmake/write_version.cmake
+          -D "compiler=${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}" -D "onednn=${onednn_text}" -D "openmp=${openmp_text}"
+          -D "cuda=${cuda_text}" -P ${PROJECT_SOURCE_DIR}/cmake/write_version.cmake
   BYPRODUCTS ${version_file} VERBATIM)
 target_sources(shardgrad PRIVATE ${version_file})
 set_source_files_properties(${version_file} PROPERTIES GENERATED TRUE)

@@ -9,7 +9,7 @@ set(text "#include <shardgrad/train/cli/version.h>
 
 namespace shardgrad::cli {
 BuildInfo build_info() {
-  return {\"${version}\", \"${git}\", \"${compiler}\", \"${onednn}\", \"${openmp}\"};
+  return {\"${version}\", \"${git}\", \"${compiler}\", \"${onednn}\", \"${openmp}\", \"${cuda}\"};
 }
 }  // namespace shardgrad::cli
 ")

@@ -22,6 +22,7 @@ class CudaArena final : public MemorySource {
   ~CudaArena() override;
   void* take(size_t bytes) override;
   void give(void* data, size_t bytes) noexcept override;
+  bool divisible() const override { return chunk_ > 0; }
   int64_t requests() const override;
   std::string remedy() const override;
 

@@ -27,7 +27,7 @@ template <class T> std::string range_text(const char* noun, const Rule& rule) {
   return concat(noun, " ", low, rule.below_high ? " to below " : " to ", T(rule.high));
 }
 
-// "a number above 0", "one of cpu, acc", …
+// "a number above 0", "one of cpu, cuda", …
 template <class T> std::string expected(const Rule& rule) {
   if constexpr (std::is_same_v<T, bool>) return "true or false";
   if constexpr (std::is_same_v<T, int64_t>) return range_text<T>("an integer", rule);

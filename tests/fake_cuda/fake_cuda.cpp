@@ -151,6 +151,10 @@ int64_t calls(const std::string& function) {
   return state().calls[function];
 }
 int64_t alive() { return state().alive; }
+std::atomic<int>& heuristic_calls() {
+  static std::atomic<int> count{0};
+  return count;
+}
 int current_device() { return chosen_device; }
 void launch(cudaStream_t stream, std::function<void()> work) { stream->push(std::move(work)); }
 void launch_fault(cudaStream_t stream, cudaError_t error) {

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -28,6 +29,9 @@ int64_t alive();
 
 /// The calling thread's, as cudaSetDevice has set it.
 int current_device();
+
+/// How often cuBLASLt was asked for an algorithm.
+std::atomic<int>& heuristic_calls();
 
 /// Queues work as a kernel launch does.
 void launch(cudaStream_t stream, std::function<void()> work);

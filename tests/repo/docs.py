@@ -86,9 +86,9 @@ def check_environment(root):
     read = set()
     for folder in SOURCE_FOLDERS:
         for path in (root / folder).rglob("*"):
-            if path.suffix in (".h", ".cpp"):
-                read |= set(re.findall(r'"(SHARDGRAD_[A-Z_]+)"', path.read_text()))
-    told = set(re.findall(r"^\| `(SHARDGRAD_[A-Z_]+)`", (root / "docs/environment.md").read_text(), re.M))
+            if path.suffix in (".h", ".cpp", ".cu"):
+                read |= set(re.findall(r'"(SHARDGRAD_[A-Z0-9_]+)"', path.read_text()))
+    told = set(re.findall(r"^\| `(SHARDGRAD_[A-Z0-9_]+)`", (root / "docs/environment.md").read_text(), re.M))
     for name in sorted(read ^ told):
         yield f"{name} is {'read but not in the table' if name in read else 'in the table but never read'}"
 

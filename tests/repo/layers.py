@@ -22,6 +22,7 @@ HOMES = {
     r"(omp|immintrin|x86intrin|arm_neon|cpuid)\.h": ["kernels/cpu/"],
     r"oneapi/|dnnl": ["kernels/cpu/"],
     r"mpi\.h": ["dist/mpi"],
+    r"cuda|cublas|nvtx3/|mma\.h": ["core/backend_cuda", "core/cuda", "kernels/cuda/"],
     r"zlib\.h": ["train/"],
     r"nlohmann/": ["core/recorder.cpp", "train/"],
     r"CLI/": ["train/"],
@@ -72,7 +73,7 @@ def faults(root, file):
 
 def main():
     root = Path(sys.argv[1]).resolve()
-    found = (p for layer in ORDER for p in sorted((root / layer).rglob("*")) if p.suffix in (".h", ".cpp"))
+    found = (p for layer in ORDER for p in sorted((root / layer).rglob("*")) if p.suffix in (".h", ".cpp", ".cu"))
     files = [p.relative_to(root) for p in found]
     found = [f"{file}:{line}: {fault}" for file in files for line, fault in faults(root, file)]
     for fault in found:

@@ -68,7 +68,7 @@ TEST(Config, WrongTypesAndRangesSayWhatWasExpected) {
   EXPECT_EQ(refusal(R"({"optimizer": {"lr": 0}})"), "a.json:1: optimizer.lr is 0, expected a finite number above 0");
   EXPECT_EQ(refusal(R"({"optimizer": {"momentum": 1}})"),
             "a.json:1: optimizer.momentum is 1, expected a finite number from 0 to below 1");
-  EXPECT_EQ(refusal(R"({"device": "gpu"})"), "a.json:1: device is \"gpu\", expected one of cpu, acc");
+  EXPECT_EQ(refusal(R"({"device": "gpu"})"), "a.json:1: device is \"gpu\", expected one of cpu, cuda, auto, acc, sim");
   EXPECT_EQ(refusal(R"({"model": {"layers": [3, "x"]}})"),
             "a.json:1: model.layers is [3,\"x\"], expected a list, each an integer from 1 to 1073741824");
   EXPECT_EQ(refusal(R"({"optimizer": {"name": "adam", "betas": [0.9]}})"),

@@ -18,7 +18,7 @@ std::string version_text() {
   std::string mpi = dist::mpi_library();
   return concat("shardgrad ", build.version, " (git ", build.git, ")\n  compiler  ", build.compiler, "\n  MPI       ",
                 mpi.empty() ? "none" : mpi, "\n  oneDNN    ", build.onednn, "\n  OpenMP    ", build.openmp,
-                "\n  CUDA      none\n", "  CPU       ", name_of(best_isa()), "\n");
+                "\n  CUDA      ", build.cuda, "\n  CPU       ", name_of(best_isa()), "\n");
 }
 
 namespace {

@@ -8,13 +8,25 @@
 
 namespace shardgrad::cli {
 
+namespace {
+
+// "auto": a GPU where there is one.
+Device choose_device(const std::string& wish, bool first_rank) {
+  if (wish != "auto") return parse_device(wish);
+  if (cuda_device_count() > 0) return kCuda;
+  if (first_rank) std::cerr << "shardgrad: no CUDA device; training on the CPU\n";
+  return kCpu;
+}
+
+}  // namespace
+
 int train_command(const TrainOptions& options) {
   train::Config config;
-  auto configure = [&](const dist::Bootstrap&) {
+  auto configure = [&](const dist::Bootstrap& bootstrap) {
     config = train::read_config(options.config, options.overrides);
     dist::JobOptions job;
     job.context.seed = uint64_t(config.seed);
-    job.context.device = parse_device(config.device);
+    job.context.device = choose_device(config.device, bootstrap.rank() == 0);
     job.group.kind = options.group;
     return job;
   };

@@ -4,7 +4,7 @@
 namespace shardgrad::cli {
 
 struct BuildInfo {
-  const char *version, *git, *compiler, *onednn, *openmp;
+  const char *version, *git, *compiler, *onednn, *openmp, *cuda;
 };
 BuildInfo build_info();
 

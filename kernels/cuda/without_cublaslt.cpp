@@ -1,0 +1,9 @@
+// In the place of cublaslt.cpp where there is no cuBLASLt.
+
+#include <shardgrad/kernels/cuda/library.h>
+
+namespace shardgrad::gpu {
+
+bool library_product(const Launch&, OutView, OutView, View, View, View, kernels::MatmulArgs) { return false; }
+
+}  // namespace shardgrad::gpu

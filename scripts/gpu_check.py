@@ -1,0 +1,135 @@
+"""The measuring part of scripts/gpu-check:  gpu_check.py BUILD OUT_JSON SECONDS_LEFT SECONDS_BUILT
+
+Runs the test programs' cases that name the GPU, compute-sanitizer, a training run and bench/gpu_bench; prints a table.
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+BEGIN = time.monotonic()
+SANITIZED = "*cuda*softmax*:*cuda*LayerNorm*:*cuda*matmul*:*Kernels*cuda*"
+
+
+def run(command, seconds, environment=None):
+    """(exit code or None when it ran out of time, output)"""
+    try:
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, errors="replace",
+                              timeout=max(1, seconds), env={**os.environ, **(environment or {})})
+        return done.returncode, done.stdout + done.stderr
+    except subprocess.TimeoutExpired as expired:
+        return None, (expired.stdout or b"").decode(errors="replace")
+
+
+def gpu():
+    fields = "name,driver_version,memory.total,compute_cap"
+    _, text = run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], 30)
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def outcome(title, code, output, seconds):
+    words = "passed" if code == 0 else "ran out of time" if code is None else f"FAILED ({code})"
+    return {"what": title, "result": words, "seconds": round(seconds, 1), "output": output[-4000:] if code else ""}
+
+
+def tests(build, left):
+    """Every test program: its cases on device cuda."""
+    for program in sorted((build / "bin").glob("test_*")):
+        if program.name in ("test_mpi", "test_fake_cuda") or not os.access(program, os.X_OK):
+            continue
+        _, listed = run([program, "--gtest_list_tests", "--gtest_filter=*cuda*:*Cuda*"], 60)
+        count = sum(line.startswith("  ") for line in listed.splitlines())
+        if count == 0:
+            continue
+        begin = time.monotonic()
+        code, output = run([program, "--gtest_filter=*cuda*:*Cuda*", "--gtest_brief=1"], min(left(), 180))
+        yield outcome(f"{program.name}: {count} tests on the GPU", code, output, time.monotonic() - begin)
+
+
+def sanitizer(build, left):
+    tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    program = build / "bin/test_kernels"
+    if not os.access(tool, os.X_OK):
+        yield {"what": "compute-sanitizer", "result": "not installed", "seconds": 0, "output": ""}
+        return
+    for check in ("memcheck", "racecheck"):
+        begin = time.monotonic()
+        command = [tool, "--tool", check, "--error-exitcode", "9", program, f"--gtest_filter={SANITIZED}"]
+        code, output = run(command, min(left(), 60), {"SHARDGRAD_CHECK": "1"})
+        yield outcome(f"compute-sanitizer {check}", code, output, time.monotonic() - begin)
+
+
+def training(build, left):
+    command = [build / "bin/shardgrad", "train", "configs/fashion_mnist.json", "--set", "device=cuda", "--set", "epochs=1",
+               "--set", f"runs={build / 'runs'}"]
+    data = os.environ.get("SHARDGRAD_GPU_CHECK_DATA")
+    if data:
+        command += ["--set", f"data.dir={data}"]
+    begin = time.monotonic()
+    code, output = run(command, min(left(), 120))
+    row = outcome("training on the GPU, one epoch", code, output, time.monotonic() - begin)
+    row["last_line"] = output.strip().splitlines()[-1] if output.strip() else ""
+    yield row
+
+
+def benchmarks(build, left):
+    """One JSON object per line, from our program and from PyTorch."""
+    sides = [("shardgrad", [build / "bin/gpu_bench"])]
+    if run([sys.executable, "-c", "import torch; assert torch.cuda.is_available()"], 60)[0] == 0:
+        sides.append(("torch", [sys.executable, "bench/gpu_torch.py"]))
+    rows = []
+    for side, command in sides:
+        begin = time.monotonic()
+        code, output = run(command, min(left(), 120))
+        if code != 0:
+            yield outcome(f"benchmarks of {side}", code, output, time.monotonic() - begin), rows
+        for line in output.splitlines():
+            if line.startswith("{"):
+                rows.append({"side": side, **json.loads(line)})
+    yield None, rows
+
+
+def table(report):
+    width = max([len(row["what"]) for row in report["checks"]] + [30])
+    for row in report["checks"]:
+        print(f"{row['what']:{width}}  {row['result']:16} {row['seconds']:7.1f} s")
+        if row["output"]:
+            print("    " + "\n    ".join(row["output"].strip().splitlines()[-15:]))
+    torch = {row["name"]: row for row in report["benchmarks"] if row["side"] == "torch"}
+    for row in report["benchmarks"]:
+        if row["side"] != "shardgrad":
+            continue
+        beside = torch.get(row["name"])
+        other = f"   PyTorch {beside['value']:9.1f}   ratio {row['value'] / beside['value']:.2f}" if beside else ""
+        print(f"{row['name']:{width}}  {row['value']:9.1f} {row['unit']:8}{other}")
+
+
+def main():
+    build, out, seconds, built = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
+
+    def left():
+        return seconds - (time.monotonic() - BEGIN)
+
+    git = run(["git", "describe", "--always", "--dirty"], 20)[1].strip()
+    version = run([build / "bin/shardgrad", "--version"], 60)[1]
+    report = {"date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "gpus": gpu(), "git": git, "version": version,
+              "command": "scripts/gpu-check", "seconds_built": built, "checks": [], "benchmarks": []}
+    for row, found in benchmarks(build, left):
+        if row:
+            report["checks"].append(row)
+        report["benchmarks"] = found
+    for part in (tests, training, sanitizer):
+        report["checks"] += part(build, left)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(report, indent=1) + "\n")
+    print(", ".join(report["gpus"]))
+    table(report)
+    good = ("passed", "not installed")
+    return 0 if all(row["result"] in good for row in report["checks"]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

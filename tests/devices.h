@@ -1,0 +1,23 @@
+#pragma once
+// The devices that run the kernels of kernels/cuda on this machine: the simulator, and a GPU where there is one.
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <shardgrad/core/backend.h>
+#include <shardgrad/kernels/ops.h>
+
+namespace shardgrad::test {
+
+inline std::vector<Device> kernel_devices() {
+  std::vector<Device> devices;
+  if (kernels::add.has(DeviceKind::sim, DType::f32)) devices.push_back(kSim);
+  if (cuda_device_count() > 0) devices.push_back(kCuda);
+  return devices;
+}
+
+/// For the last argument of INSTANTIATE_TEST_SUITE_P: "sim", "cuda".
+inline std::string device_name(const ::testing::TestParamInfo<Device>& info) { return name_of(info.param.kind); }
+
+}  // namespace shardgrad::test

@@ -1,0 +1,112 @@
+// Products by cuBLASLt, as it is asked for them: what kernels/cuda/cublaslt.cpp describes is computed the plain way by
+// the pretended cuBLASLt and compared with the reference.
+
+#include <thread>
+
+#include <shardgrad/kernels/cuda/library.h>
+#include <shardgrad/kernels/reference/rest.h>
+
+#include "tests/fake_cuda/fake_cuda.h"
+#include "tests/kernels/kernel_case.h"
+
+namespace shardgrad::test {
+namespace {
+
+using kernels::Epilogue;
+using kernels::MatmulArgs;
+
+Shape matrix(std::vector<int64_t> dims, int64_t rows, int64_t columns, bool transposed) {
+  dims.push_back(transposed ? columns : rows);
+  dims.push_back(transposed ? rows : columns);
+  return Shape(std::span<const int64_t>(dims));
+}
+
+class CublasLt : public ::testing::Test {
+ protected:
+  void SetUp() override { fake_cuda::reset(); }
+
+  // Whether the library took it; if so, c and pre are compared with the reference.
+  bool product(Buffer c, Buffer pre, const Buffer& a, const Buffer& b, const Buffer& bias, MatmulArgs args,
+               float beta = 0) {
+    Context context({.device = kCuda});
+    Stream& stream = context.backend(kCuda).compute();
+    Buffer initial = beta == 0 ? c.poison() : c, expected = c, expected_pre = pre;
+    Launch how{1, stream.native()};
+    bool taken = false;
+    stream.run("matmul",
+               [&] { taken = gpu::library_product(how, c.out(beta), pre.out(), a.in(), b.in(), bias.in(), args); });
+    stream.synchronize();
+    if (!taken) {
+      EXPECT_TRUE(c == initial);
+      return false;
+    }
+    reference::matmul(expected.out(beta), expected_pre.out(), a.in(), b.in(), bias.in(), args);
+    std::string what = concat(a.dtype(), a.shape(), args.trans_a ? "T" : "", " x ", b.shape(), args.trans_b ? "T" : "",
+                              " epilogue ", int(args.epilogue), " beta ", beta);
+    expect_close(c, expected, initial, beta, {16}, what);
+    if (pre.defined()) expect_close(pre, expected_pre, Buffer(), 0, {16}, what + ", before the epilogue");
+    return true;
+  }
+};
+
+const std::array<int64_t, 3> kSizes[] = {{1, 1, 1}, {3, 5, 7}, {4, 16, 32}, {17, 33, 9}, {1, 70, 40}, {40, 40, 1}};
+
+TEST_F(CublasLt, EverySizeTransposeDtypeAndBeta) {
+  for (DType dtype : kFloats)
+    for (auto [m, n, k] : kSizes)
+      for (bool trans_a : {false, true})
+        for (bool trans_b : {false, true})
+          for (float beta : {0.0f, 1.0f})
+            EXPECT_TRUE(product(
+                Buffer::random({m, n}, dtype, -1, 1, 9), {}, Buffer::random(matrix({}, m, k, trans_a), dtype, -1, 1, 3),
+                Buffer::random(matrix({}, k, n, trans_b), dtype, -1, 1, 4), {}, {trans_a, trans_b}, beta));
+}
+
+TEST_F(CublasLt, BiasAndEpilogueWithAndWithoutTheValueBefore) {
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (auto [m, n, k] : kSizes)
+      for (Epilogue epilogue : {Epilogue::none, Epilogue::relu, Epilogue::gelu_tanh})
+        for (bool with_bias : {false, true}) {
+          Buffer a = Buffer::random({m, k}, dtype, -1, 1, 3), b = Buffer::random({n, k}, dtype, -1, 1, 4),
+                 c({m, n}, dtype);
+          Buffer bias = with_bias ? Buffer::random({n}, dtype, -1, 1, 5) : Buffer();
+          EXPECT_TRUE(product(c, {}, a, b, bias, {false, true, epilogue}));
+          if (epilogue == Epilogue::gelu_tanh && n % 8 == 0)  // else the activation is a kernel of its own
+            EXPECT_TRUE(product(c, c, a, b, bias, {false, true, epilogue}));
+        }
+}
+
+TEST_F(CublasLt, BatchesAndOneMatrixForAll) {
+  for (bool trans_a : {false, true})
+    for (bool trans_b : {false, true})
+      for (int which : {0, 1, 2}) {  // both batched, only a, only b
+        auto batch_a = which == 2 ? std::vector<int64_t>{} : std::vector<int64_t>{2, 3};
+        auto batch_b = which == 1 ? std::vector<int64_t>{} : std::vector<int64_t>{2, 3};
+        Buffer a = Buffer::random(matrix(batch_a, 8, 7, trans_a), DType::f32, -1, 1, 3);
+        Buffer b = Buffer::random(matrix(batch_b, 7, 16, trans_b), DType::f32, -1, 1, 4);
+        Buffer c({2, 3, 8, 16}, DType::f32), bias = Buffer::random({16}, DType::f32, -1, 1, 5);
+        EXPECT_TRUE(product(c, {}, a, b, bias, {trans_a, trans_b}));
+        EXPECT_TRUE(product(c, c, a, b, bias, {trans_a, trans_b, Epilogue::gelu_tanh}));
+      }
+}
+
+TEST_F(CublasLt, WhatItHasNoAlgorithmForIsLeftToTheOwnKernel) {
+  Buffer a = Buffer::random({3, 4}, DType::f64), c({3, 3}, DType::f64), bias({3}, DType::f64);
+  EXPECT_FALSE(product(c, {}, a, a, bias, {false, true}));
+  EXPECT_FALSE(product(Buffer({3, 3}, DType::f32), {}, Buffer({3, 0}, DType::f32), Buffer({0, 3}, DType::f32), {}, {}));
+}
+
+TEST_F(CublasLt, AsksForAnAlgorithmOncePerProduct) {
+  std::thread([&] {  // algorithms are kept per thread
+    Buffer a = Buffer::random({8, 8}, DType::f32), c({8, 8}, DType::f32);
+    int before = fake_cuda::heuristic_calls();
+    for (int i = 0; i < 5; ++i) EXPECT_TRUE(product(c, {}, a, a, {}, {}));
+    EXPECT_EQ(fake_cuda::heuristic_calls(), before + 1);
+    EXPECT_TRUE(product(c, {}, a, a, {}, {}, 1));
+    EXPECT_EQ(fake_cuda::heuristic_calls(), before + 2);
+  })
+      .join();
+}
+
+}  // namespace
+}  // namespace shardgrad::test
