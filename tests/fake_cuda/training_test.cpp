@@ -38,7 +38,7 @@ class OnFakeCuda : public ::testing::TestWithParam<std::tuple<int, Strategy, std
 
 TEST_P(OnFakeCuda, TrainingGivesTheBitsOfTheCpu) {
   auto [world, strategy, group] = GetParam();
-  Setup setup{.world = world, .steps = 4, .group = group};
+  fsdp::testing::Setup setup{.world = world, .steps = 4, .group = group};
   setup.config.strategy = strategy;
   for (Optim optim : {Optim::sgd, Optim::adamw}) {
     setup.optim = optim;
