@@ -1,0 +1,70 @@
+#pragma once
+// launch.h's words under nvcc.
+
+#include <cuda_runtime.h>
+
+#include <cstdio>
+
+#include <shardgrad/core/context.h>
+#include <shardgrad/kernels/workspace.h>
+
+#define SG_DEVICE gpu
+
+namespace shardgrad::gpu {
+
+inline constexpr DeviceKind kThisDevice = DeviceKind::cuda;
+
+/// Grid, block, and bytes of dynamic shared memory.
+struct Config {
+  dim3 grid, block;
+  size_t shared = 0;
+};
+
+/// Queues the kernel. Throws Error(internal) when the launch itself is refused.
+template <auto Kernel, class... Args> void launch(const Launch& how, Config config, Args... args) {
+  if (config.grid.x == 0 || config.grid.y == 0 || config.grid.z == 0) return;
+  if (config.shared > 48 * 1024)
+    cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(config.shared));
+  Kernel<<<config.grid, config.block, config.shared, static_cast<cudaStream_t>(how.native_stream)>>>(args...);
+  if (cudaError_t error = cudaGetLastError())
+    fail_as(ErrorKind::internal, "launch of ", config.grid.x, " blocks of ", config.block.x, " threads with ",
+            config.shared, " bytes of shared memory: ", cudaGetErrorString(error));
+}
+
+/// The block's dynamic shared memory.
+template <class T> __device__ inline T* dynamic_shared() {
+  extern __shared__ __align__(16) unsigned char memory[];
+  return reinterpret_cast<T*>(memory);
+}
+
+/// Refuses an index outside [0, extent): prints one line and ends the launch with a fault.
+__device__ inline void check_index(const char* what, int64_t position, int64_t value, int64_t extent) {
+  if (uint64_t(value) < uint64_t(extent)) [[likely]]
+    return;
+  printf("%s %lld is %lld, outside [0, %lld)\n", what, static_cast<long long>(position),
+         static_cast<long long>(value), static_cast<long long>(extent));
+  __trap();
+}
+
+/// Device memory for the length of an operation, from the stream's allocator.
+class Scratch {
+ public:
+  Scratch(const Launch&, size_t bytes) : memory_(kCuda, std::max<size_t>(bytes, 1)) {}
+  template <class T> T* as() const { return memory_.as<T>(); }
+
+ private:
+  Workspace memory_;
+};
+
+/// Memory that a kernel reads and that is not an operand's; the simulator wants to know.
+inline void note_input(const void*, size_t) {}
+
+struct Registered {};
+/// Enters an operation into the kernel table for this device and these dtypes.
+template <auto Operation, class... Args>
+Registered add_kernel(Slot<Args...>& slot, std::span<const DType> dtypes) {
+  for (DType dtype : dtypes) slot.add(kThisDevice, dtype, Isa::plain, Operation);
+  return {};
+}
+
+}  // namespace shardgrad::gpu

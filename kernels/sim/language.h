@@ -1,0 +1,119 @@
+#pragma once
+// launch.h's words under a host compiler: CUDA's language as the simulator runs it. Only .cu files include this.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <source_location>
+#include <span>
+#include <tuple>
+
+#include <shardgrad/kernels/sim/launch.h>
+#include <shardgrad/kernels/sim/operands.h>
+#include <shardgrad/kernels/sim/warp.h>
+
+#define SG_DEVICE sim
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+// One block at a time runs in a thread of the host, so a block's shared memory is that thread's.
+#define __shared__ static thread_local
+
+// They change only while a thread is switched, so inside one thread's code they are constants.
+extern __thread const uint3 threadIdx, blockIdx;
+extern __thread const dim3 blockDim, gridDim;
+inline constexpr int warpSize = 32;
+
+using SourceLine = std::source_location;
+#define SG_HERE SourceLine here = SourceLine::current()
+
+inline void __syncthreads(SG_HERE) { shardgrad::sim::barrier(0, here); }
+inline int __syncthreads_count(int predicate, SG_HERE) { return shardgrad::sim::barrier(predicate != 0, here); }
+inline int __syncthreads_or(int predicate, SG_HERE) { return shardgrad::sim::barrier(predicate != 0, here) > 0; }
+inline int __syncthreads_and(int predicate, SG_HERE) { return shardgrad::sim::barrier(predicate == 0, here) == 0; }
+inline void __syncwarp(unsigned mask = 0xffffffffu, SG_HERE) { shardgrad::sim::sync_warp(mask, here); }
+inline void __threadfence() { shardgrad::sim::fence(); }
+inline void __threadfence_block() {}
+
+template <class T> T __shfl_sync(unsigned mask, T value, int from, int width = warpSize, SG_HERE) {
+  return shardgrad::sim::shuffle(mask, value, shardgrad::sim::Shuffle::index, from, width, here);
+}
+template <class T> T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = warpSize, SG_HERE) {
+  return shardgrad::sim::shuffle(mask, value, shardgrad::sim::Shuffle::up, int(delta), width, here);
+}
+template <class T> T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = warpSize, SG_HERE) {
+  return shardgrad::sim::shuffle(mask, value, shardgrad::sim::Shuffle::down, int(delta), width, here);
+}
+template <class T> T __shfl_xor_sync(unsigned mask, T value, int bits, int width = warpSize, SG_HERE) {
+  return shardgrad::sim::shuffle(mask, value, shardgrad::sim::Shuffle::exclusive_or, bits, width, here);
+}
+inline unsigned __ballot_sync(unsigned mask, int predicate, SG_HERE) {
+  return shardgrad::sim::vote(mask, predicate != 0, here);
+}
+inline int __any_sync(unsigned mask, int predicate, SG_HERE) {
+  return shardgrad::sim::vote(mask, predicate != 0, here) != 0;
+}
+inline int __all_sync(unsigned mask, int predicate, SG_HERE) {
+  return shardgrad::sim::vote(mask, predicate == 0, here) == 0;
+}
+
+// Atomics give back the old value. One thread runs at a time, so reading and writing are one step.
+template <class T> T atomicAdd(T* at, std::type_identity_t<T> value, SG_HERE) {
+  return shardgrad::sim::atomic(at, [=](T old) { return T(old + value); }, here);
+}
+template <class T> T atomicMax(T* at, std::type_identity_t<T> value, SG_HERE) {
+  return shardgrad::sim::atomic(at, [=](T old) { return old < value ? value : old; }, here);
+}
+template <class T> T atomicMin(T* at, std::type_identity_t<T> value, SG_HERE) {
+  return shardgrad::sim::atomic(at, [=](T old) { return value < old ? value : old; }, here);
+}
+template <class T> T atomicOr(T* at, std::type_identity_t<T> value, SG_HERE) {
+  return shardgrad::sim::atomic(at, [=](T old) { return T(old | value); }, here);
+}
+template <class T> T atomicExch(T* at, std::type_identity_t<T> value, SG_HERE) {
+  return shardgrad::sim::atomic(at, [=](T) { return value; }, here);
+}
+template <class T> T atomicCAS(T* at, std::type_identity_t<T> compare, std::type_identity_t<T> value, SG_HERE) {
+  return shardgrad::sim::atomic(at, [=](T old) { return old == compare ? value : old; }, here);
+}
+inline unsigned atomicInc(unsigned* at, unsigned last, SG_HERE) {
+  return shardgrad::sim::atomic(at, [=](unsigned old) { return old >= last ? 0 : old + 1; }, here);
+}
+#undef SG_HERE
+
+namespace shardgrad::sim {
+
+inline constexpr DeviceKind kThisDevice = DeviceKind::sim;
+
+/// Runs the kernel to its end. Throws Error(internal) with kernel, block, thread and line when it does what a GPU
+/// would not forgive.
+template <auto Kernel, class... Args> void launch(const Launch&, Config config, Args... args) {
+  run_kernel(RecordOf<Kernel>::record, config, [&] { Kernel(args...); });
+}
+
+/// The block's dynamic shared memory.
+template <class T> T* dynamic_shared() { return static_cast<T*>(dynamic_shared_memory()); }
+
+/// Refuses an index outside [0, extent) with Error(input).
+inline void check_index(const char* what, int64_t position, int64_t value, int64_t extent) {
+  if (uint64_t(value) >= uint64_t(extent)) [[unlikely]]
+    refuse_index(what, position, value, extent);
+}
+
+struct Registered {};
+/// The operation with its operands made known to the simulator: all other memory is out of bounds.
+template <auto Operation, class... Args> void with_operands(const Launch& how, Args... args) {
+  Operands operands;
+  (operands.note(args), ...);
+  Operation(how, args...);
+}
+/// Enters an operation into the kernel table for this device and these dtypes.
+template <auto Operation, class... Args> Registered add_kernel(Slot<Args...>& slot, std::span<const DType> dtypes) {
+  for (DType dtype : dtypes) slot.add(kThisDevice, dtype, Isa::plain, with_operands<Operation, Args...>);
+  return {};
+}
+
+}  // namespace shardgrad::sim

@@ -1,0 +1,57 @@
+#pragma once
+// What the simulator runs: a grid of a kernel. It runs in the calling thread, blocks one after another, a block's
+// threads as fibres, to the end. Used through kernels/cuda/launch.h.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+struct uint3 {
+  unsigned x = 0, y = 0, z = 0;
+};
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+
+namespace shardgrad::sim {
+
+/// Grid, block, and bytes of dynamic shared memory.
+struct Config {
+  dim3 grid, block;
+  size_t shared = 0;
+};
+
+/// A kernel that some launch() of this program names. Entered while the program loads, so that a test can tell which
+/// kernels never ran.
+class KernelRecord {
+ public:
+  explicit KernelRecord(const char* pretty);
+  const std::string& name() const { return name_; }
+  uint64_t launches() const { return launches_.load(std::memory_order_relaxed); }
+  void count() { launches_.fetch_add(1, std::memory_order_relaxed); }
+  /// All of them, as a linked list.
+  static const KernelRecord* first();
+  const KernelRecord* next() const { return next_; }
+
+ private:
+  std::string name_;
+  std::atomic<uint64_t> launches_{0};
+  const KernelRecord* next_;
+};
+
+template <auto Kernel> const char* pretty_name() { return __PRETTY_FUNCTION__; }
+template <auto Kernel> struct RecordOf {
+  static inline KernelRecord record{pretty_name<Kernel>()};
+};
+
+/// Runs body(data) once for every thread of the grid. Throws Error(internal) on the first fault.
+void run_grid(KernelRecord& kernel, const Config& config, void (*body)(const void*), const void* data);
+
+template <class Body> void run_kernel(KernelRecord& kernel, const Config& config, const Body& body) {
+  run_grid(
+      kernel, config, [](const void* data) { (*static_cast<const Body*>(data))(); }, &body);
+}
+
+}  // namespace shardgrad::sim

@@ -1,0 +1,60 @@
+#pragma once
+// The global memory that kernels may touch: the operands of the operation that runs, and its scratch memory. An access
+// elsewhere is reported, and so is a write to an input, even where other tensors happen to lie.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <shardgrad/core/view.h>
+#include <shardgrad/kernels/ops.h>
+#include <shardgrad/kernels/workspace.h>
+
+namespace shardgrad::sim {
+
+/// A range of global memory.
+struct Range {
+  uintptr_t begin, end;
+  bool writable;
+  const char* what;  ///< "input", "output" or "scratch memory"
+};
+
+/// Declares memory to the simulator for a scope of the calling thread; the newest scope counts.
+class Operands {
+ public:
+  Operands();
+  ~Operands();
+  Operands(const Operands&) = delete;
+  void note(const View& view) { add(view.data, view.bytes(), false, "input"); }
+  void note(const OutView& view) { add(view.data, view.bytes(), true, "output"); }
+  template <class T> void note(const T&) {}  // scalars
+  void add(const void* begin, size_t bytes, bool writable, const char* what);
+  void remove(const void* begin);
+  const std::vector<Range>& ranges() const { return ranges_; }
+  /// The calling thread's newest, or null.
+  static Operands* current();
+
+ private:
+  std::vector<Range> ranges_;
+  Operands* outer_;
+};
+
+/// Memory for the length of an operation. Its elements count as unwritten at first.
+class Scratch {
+ public:
+  Scratch(const Launch& how, size_t bytes);
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  template <class T> T* as() const { return memory_.as<T>(); }
+
+ private:
+  Workspace memory_;
+};
+
+/// Memory that a kernel reads and that is not an operand's.
+void note_input(const void* begin, size_t bytes);
+
+[[noreturn]] void refuse_index(const char* what, int64_t position, int64_t value, int64_t extent);
+
+}  // namespace shardgrad::sim
