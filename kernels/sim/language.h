@@ -91,7 +91,7 @@ inline constexpr DeviceKind kThisDevice = DeviceKind::sim;
 /// Runs the kernel to its end. Throws Error(internal) with kernel, block, thread and line when it does what a GPU
 /// would not forgive.
 template <auto Kernel, class... Args> void launch(const Launch&, Config config, Args... args) {
-  run_kernel(RecordOf<Kernel>::record, config, [&] { Kernel(args...); });
+  run_kernel(RecordOf<Kernel>::record, config, [=] { Kernel(args...); });
 }
 
 /// The block's dynamic shared memory.

@@ -46,12 +46,13 @@ template <auto Kernel> struct RecordOf {
   static inline KernelRecord record{pretty_name<Kernel>()};
 };
 
-/// Runs body(data) once for every thread of the grid. Throws Error(internal) on the first fault.
-void run_grid(KernelRecord& kernel, const Config& config, void (*body)(const void*), const void* data);
+/// Runs body(data) once for every thread of the grid; `bytes` is the size of data, the kernel's arguments. Throws
+/// Error(internal) on the first fault.
+void run_grid(KernelRecord& kernel, const Config& config, void (*body)(const void*), const void* data, size_t bytes);
 
 template <class Body> void run_kernel(KernelRecord& kernel, const Config& config, const Body& body) {
   run_grid(
-      kernel, config, [](const void* data) { (*static_cast<const Body*>(data))(); }, &body);
+      kernel, config, [](const void* data) { (*static_cast<const Body*>(data))(); }, &body, sizeof(body));
 }
 
 }  // namespace shardgrad::sim

@@ -1,0 +1,198 @@
+// Judges every access to memory: in bounds, aligned, written before, ordered after what it depends on.
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <shardgrad/core/allocator.h>
+#include <shardgrad/kernels/sim/machine.h>
+
+namespace shardgrad::sim {
+namespace {
+
+const char* verb(Access how) { return how == Access::read ? "reads" : how == Access::write ? "writes" : "updates"; }
+
+// True when these bytes hold the pattern that fresh and freed memory is filled with. Of longer reads any word counts.
+bool is_unwritten(const void* at, size_t bytes) {
+  const auto* data = static_cast<const unsigned char*>(at);
+  size_t unit = bytes == 2 ? 2 : bytes == 8 ? 8 : 4;
+  constexpr uint64_t pattern = kUnwritten * 0x0001000100010001u;
+  for (size_t i = 0; bytes >= 2 && i + unit <= bytes; i += unit)
+    if (std::memcmp(data + i, &pattern, unit) == 0) return true;
+  return false;
+}
+
+}  // namespace
+
+void Machine::access(uintptr_t address, size_t bytes, Access how, Code code, bool aligned) {
+  if (stacks_.contains(address)) return;
+  if (same_value_) check_same_value();
+  Region* region = find(address, bytes);
+  if (!region) {
+    if (how == Access::read && dladdr(reinterpret_cast<void*>(address), std::make_unique<Dl_info>().get())) return;
+    outside(address, bytes, how, code);
+  }
+  if (how != Access::read && !region->writable)
+    fault({code, concat(verb(how), ' ', bytes, " bytes of ", region->what, ", which it may only read")});
+  if (aligned && address % bytes != 0)
+    fault({code, concat(verb(how), ' ', bytes, " bytes at an address that is not a multiple of ", bytes)});
+  if (how != Access::write && region->kind == Region::Kind::global &&
+      is_unwritten(reinterpret_cast<void*>(address), bytes))
+    fault({code, concat("reads ", bytes, " bytes of ", region->what, " at byte ", address - region->begin,
+                        " that nobody has written")});
+  if (how == Access::atomic && region->kind == Region::Kind::global) publish_or_acquire();
+  if (!region->cells) return;
+  for (uintptr_t word = address & ~uintptr_t(3); word < address + bytes; word += 4) {
+    unsigned begin = unsigned(word < address ? address - word : 0);
+    unsigned end = unsigned(std::min<uintptr_t>(4, address + bytes - word));
+    check_word(*region, word, ((1u << end) - 1) & ~((1u << begin) - 1), how, code);
+  }
+  if (same_value_ && same_value_->bytes == 0) {  // found in one of the words: watch all of them
+    same_value_->address = address;
+    same_value_->bytes = std::min(bytes, same_value_->old.size());
+    std::memcpy(same_value_->old.data(), reinterpret_cast<void*>(address), same_value_->bytes);
+  }
+}
+
+Region* Machine::find(uintptr_t address, size_t bytes) {
+  if (last_region_ < regions_.size() && regions_[last_region_].holds(address, bytes)) return &regions_[last_region_];
+  for (size_t i = 0; i < regions_.size(); ++i)
+    if (regions_[i].holds(address, bytes)) {
+      last_region_ = i;
+      return &regions_[i];
+    }
+  Region* variable = static_shared_.find(address);
+  return variable && variable->holds(address, bytes) ? variable : nullptr;
+}
+
+void Machine::outside(uintptr_t address, size_t bytes, Access how, Code code) {
+  const Region* nearest = static_shared_.find(address);
+  for (const Region& region : regions_) {
+    bool near = region.kind != Region::Kind::parameters && address >= region.begin && address < region.end + 4096;
+    if (near && (!nearest || region.end > nearest->end)) nearest = &region;
+  }
+  if (nearest)
+    fault({code, concat(verb(how), ' ', bytes, " bytes at byte ", address - nearest->begin, " of ", nearest->what,
+                        ", which has ", nearest->end - nearest->begin)});
+  fault({code, concat(verb(how), ' ', bytes, " bytes at ", reinterpret_cast<void*>(address),
+                      ", which belongs to no operand and no shared memory")});
+}
+
+void Machine::check_word(Region& region, uintptr_t word, unsigned mask, Access how, Code code) {
+  Cell& cell = region.cell(word);
+  bool shared = region.kind == Region::Kind::shared;
+  uint32_t era = shared ? block_ : launch_;
+  if (cell.era != era) {
+    cell = {};
+    cell.era = era;
+  }
+  if (shared && how != Access::write && (cell.written & mask) != mask)
+    fault({code, concat("reads ", region.what, " where nobody in this block has written")});
+  Stamp now{block_, epoch_, clock_of(current_), uint16_t(current_), how == Access::atomic, code};
+  if (how != Access::read) return check_write(region, cell, word, mask, now);
+  if ((cell.write_mask & mask) && !ordered(cell.write)) fault(race(region, cell.write, "wrote", how, code));
+  note_read(cell, mask, now);
+}
+
+void Machine::check_write(Region& region, Cell& cell, uintptr_t word, unsigned mask, const Stamp& now) {
+  Access how = now.atomic ? Access::atomic : Access::write;
+  if ((cell.write_mask & mask) && !(now.atomic && cell.write.atomic) && !ordered(cell.write)) {
+    Fault fault_if_different = race(region, cell.write, "wrote", how, now.code);
+    if (now.atomic || cell.write.atomic) fault(std::move(fault_if_different));
+    same_value_.emplace(SameValue{word, 0, {}, std::move(fault_if_different)});
+  }
+  if ((cell.read_mask & mask) && !ordered(cell.readers, current_ % kWarp))
+    fault(race(region, cell.readers.last, "read", how, now.code));
+  bool same = cell.write.block == now.block && cell.write.epoch == now.epoch && cell.write.thread == now.thread &&
+              cell.write.atomic == now.atomic;
+  cell.write_mask = uint8_t(same ? cell.write_mask | mask : mask);
+  cell.written = uint8_t(cell.written | mask);
+  cell.write = now;
+  cell.read_mask = uint8_t(cell.read_mask & ~mask);
+  if (!cell.read_mask) cell.readers = {};
+}
+
+void Machine::note_read(Cell& cell, unsigned mask, const Stamp& now) {
+  Readers& r = cell.readers;
+  bool none = cell.read_mask == 0;
+  cell.read_mask = uint8_t(cell.read_mask | mask);
+  int lane = now.thread % kWarp;
+  if (!none && r.last.block == now.block && r.last.epoch == now.epoch) {
+    if (r.last.thread / kWarp != now.thread / kWarp) {
+      r.other_warps = true;
+      return;
+    }
+    if (clocks_[now.thread / kWarp].block == block_)  // those that this read comes after need no watching
+      for (int l = 0; l < kWarp; ++l)
+        if (l == lane || clocks_[now.thread / kWarp].known[size_t(lane)][size_t(l)] >= r.clock) r.lanes &= ~(1u << l);
+    r.clock = r.lanes ? std::min(r.clock, now.clock) : now.clock;
+    r.lanes |= 1u << lane;
+    r.last = now;
+    return;
+  }
+  bool others = !none && r.last.block != now.block && !published(r.last);
+  r = {now, 1u << lane, now.clock, false, others || (!none && r.other_blocks)};
+}
+
+uint32_t Machine::clock_of(int thread) const {
+  const WarpClocks& clocks = clocks_[size_t(thread / kWarp)];
+  return clocks.block == block_ ? clocks.known[size_t(thread % kWarp)][size_t(thread % kWarp)] : 1;
+}
+
+// True when the running thread comes after that access.
+bool Machine::ordered(const Stamp& before) const {
+  if (before.block != block_) return published(before);
+  if (before.thread == current_ || before.epoch < epoch_) return true;
+  if (before.thread / kWarp != current_ / kWarp) return false;
+  const WarpClocks& clocks = clocks_[size_t(current_ / kWarp)];
+  return clocks.block == block_ &&
+         clocks.known[size_t(current_ % kWarp)][size_t(before.thread % kWarp)] >= before.clock;
+}
+
+bool Machine::ordered(const Readers& r, int lane) const {
+  if (r.other_blocks) return false;
+  if (r.last.block != block_) return published(r.last);
+  if (r.last.epoch < epoch_) return true;
+  if (r.other_warps || r.last.thread / kWarp != current_ / kWarp) return false;
+  const WarpClocks& clocks = clocks_[size_t(current_ / kWarp)];
+  for (int l = 0; l < kWarp; ++l) {
+    if (!(r.lanes >> l & 1) || l == lane) continue;
+    if (clocks.block != block_ || clocks.known[size_t(lane)][size_t(l)] < r.clock) return false;
+  }
+  return true;
+}
+
+// __threadfence and an atomic publish what the thread has done and seen; a later block's atomic acquires it.
+void Machine::publish_or_acquire() {
+  if (acquired_.block != block_) acquired_ = {block_, epoch_, current_};
+  if (!fibres_[size_t(current_)].fenced) return;
+  Published& mine = published_[block_];
+  mine.epoch = epoch_;
+  mine.threads.set(size_t(current_));
+}
+
+bool Machine::published(const Stamp& before) const {
+  if (acquired_.block != block_ || (acquired_.thread != current_ && acquired_.epoch == epoch_)) return false;
+  auto found = published_.find(before.block);
+  return found != published_.end() &&
+         (before.epoch < found->second.epoch || found->second.threads.test(before.thread));
+}
+
+Fault Machine::race(const Region& region, const Stamp& before, const char* did, Access how, Code code) const {
+  std::string who = describe(before.thread);
+  if (before.block != block_) who += " of an earlier block";
+  return {code, concat(verb(how), ' ', region.what, " that ", who, ' ', did, " at @, with nothing to order the two"),
+          before.code};
+}
+
+// Threads that all write the same value into one place are no race that could be seen.
+void Machine::check_same_value() {
+  if (!same_value_) return;
+  SameValue second = std::move(*same_value_);
+  same_value_.reset();
+  if (std::memcmp(reinterpret_cast<void*>(second.address), second.old.data(), second.bytes) != 0)
+    fault(std::move(second.fault));
+}
+
+}  // namespace shardgrad::sim

@@ -1,0 +1,88 @@
+// The functions that a compiler calls for every access in code compiled with -fsanitize=thread. They are the
+// sanitizer's interface, here with the simulator behind it. Outside a simulated thread they do nothing.
+
+#include <shardgrad/kernels/sim/machine.h>
+
+namespace shardgrad::sim {
+namespace {
+
+inline void observe(const void* at, size_t bytes, Access how, const void* from, bool aligned) {
+  if (Machine* machine = Machine::running())
+    machine->access(reinterpret_cast<uintptr_t>(at), bytes, how, reinterpret_cast<uintptr_t>(from) - 1, aligned);
+}
+
+}  // namespace
+}  // namespace shardgrad::sim
+
+using shardgrad::sim::Access;
+using shardgrad::sim::observe;
+
+extern "C" {
+
+#define SG_HOOKS(bytes)                                                                                    \
+  void __tsan_read##bytes(void* p) { observe(p, bytes, Access::read, __builtin_return_address(0), true); } \
+  void __tsan_write##bytes(void* p) { observe(p, bytes, Access::write, __builtin_return_address(0), true); }
+SG_HOOKS(1)
+SG_HOOKS(2)
+SG_HOOKS(4)
+SG_HOOKS(8)
+SG_HOOKS(16)
+
+#define SG_UNALIGNED_HOOKS(bytes)                                                                                     \
+  void __tsan_unaligned_read##bytes(void* p) { observe(p, bytes, Access::read, __builtin_return_address(0), false); } \
+  void __tsan_unaligned_write##bytes(void* p) { observe(p, bytes, Access::write, __builtin_return_address(0), false); }
+SG_UNALIGNED_HOOKS(2)
+SG_UNALIGNED_HOOKS(4)
+SG_UNALIGNED_HOOKS(8)
+SG_UNALIGNED_HOOKS(16)
+
+void __tsan_read_range(void* p, size_t bytes) { observe(p, bytes, Access::read, __builtin_return_address(0), false); }
+void __tsan_write_range(void* p, size_t bytes) { observe(p, bytes, Access::write, __builtin_return_address(0), false); }
+
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+
+// std::atomic in the host's part of a .cu file: plain atomics.
+#define SG_ATOMIC_HOOKS(bits, T)                                                                                    \
+  T __tsan_atomic##bits##_load(const volatile T* at, int) { return __atomic_load_n(at, __ATOMIC_SEQ_CST); }         \
+  void __tsan_atomic##bits##_store(volatile T* at, T value, int) { __atomic_store_n(at, value, __ATOMIC_SEQ_CST); } \
+  T __tsan_atomic##bits##_exchange(volatile T* at, T value, int) {                                                  \
+    return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST);                                                        \
+  }                                                                                                                 \
+  T __tsan_atomic##bits##_fetch_add(volatile T* at, T value, int) {                                                 \
+    return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);                                                         \
+  }                                                                                                                 \
+  T __tsan_atomic##bits##_fetch_sub(volatile T* at, T value, int) {                                                 \
+    return __atomic_fetch_sub(at, value, __ATOMIC_SEQ_CST);                                                         \
+  }                                                                                                                 \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* at, T* expected, T value, int, int) {               \
+    return __atomic_compare_exchange_n(at, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);             \
+  }                                                                                                                 \
+  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* at, T* expected, T value, int, int) {                 \
+    return __atomic_compare_exchange_n(at, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);             \
+  }
+SG_ATOMIC_HOOKS(8, uint8_t)
+SG_ATOMIC_HOOKS(32, uint32_t)
+SG_ATOMIC_HOOKS(64, uint64_t)
+void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+// clang calls these for copies of memory.
+void* __tsan_memcpy(void* to, const void* from, size_t bytes) {
+  observe(from, bytes, Access::read, __builtin_return_address(0), false);
+  observe(to, bytes, Access::write, __builtin_return_address(0), false);
+  return __builtin_memcpy(to, from, bytes);
+}
+void* __tsan_memmove(void* to, const void* from, size_t bytes) {
+  observe(from, bytes, Access::read, __builtin_return_address(0), false);
+  observe(to, bytes, Access::write, __builtin_return_address(0), false);
+  return __builtin_memmove(to, from, bytes);
+}
+void* __tsan_memset(void* to, int value, size_t bytes) {
+  observe(to, bytes, Access::write, __builtin_return_address(0), false);
+  return __builtin_memset(to, value, bytes);
+}
+
+}  // extern "C"

@@ -1,0 +1,206 @@
+#include <shardgrad/kernels/sim/machine.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <shardgrad/kernels/sim/operands.h>
+
+// CUDA's built-in variables; kernels see them as constants (language.h).
+__thread uint3 threadIdx, blockIdx;
+__thread dim3 blockDim, gridDim;
+
+namespace shardgrad::sim {
+namespace {
+
+[[gnu::tls_model("initial-exec")]] __thread Machine* running_machine = nullptr;
+
+constinit const KernelRecord* first_record = nullptr;
+
+uint64_t volume(dim3 d) { return uint64_t(d.x) * d.y * d.z; }
+
+// The index with this number in a box, x fastest.
+uint3 index_in(dim3 box, uint32_t number) {
+  return {number % box.x, number / box.x % box.y, number / box.x / box.y};
+}
+
+std::string text_of(uint3 index) { return concat('(', index.x, ", ", index.y, ", ", index.z, ')'); }
+
+}  // namespace
+
+KernelRecord::KernelRecord(const char* pretty) : name_(kernel_name(pretty)), next_(first_record) {
+  first_record = this;
+}
+const KernelRecord* KernelRecord::first() { return first_record; }
+
+Machine::Machine() : fibres_(kMaxThreads) {
+  for (int i = kMaxThreads; i-- > 0;) free_stacks_.push_back(i);
+}
+Machine* Machine::running() { return running_machine; }
+Machine& Machine::mine() {
+  static thread_local std::unique_ptr<Machine> machine;
+  if (!machine) machine = std::make_unique<Machine>();
+  return *machine;
+}
+
+void run_grid(KernelRecord& kernel, const Config& config, void (*body)(const void*), const void* data, size_t bytes) {
+  kernel.count();
+  Machine::mine().run(kernel.name(), config, body, data, bytes);
+}
+
+void Machine::check_config(const Config& c) const {
+  uint64_t threads = volume(c.block);
+  SG_CHECK(threads >= 1 && threads <= kMaxThreads && c.block.z <= 64, *kernel_, ": a block of ", c.block.x, " x ",
+           c.block.y, " x ", c.block.z, " threads is not possible; a GPU takes up to 1024, 64 along z");
+  SG_CHECK(c.grid.x < (1u << 31) && c.grid.y < 65536 && c.grid.z < 65536, *kernel_, ": a grid of ", c.grid.x, " x ",
+           c.grid.y, " x ", c.grid.z, " blocks is not possible; a GPU takes up to 2^31 - 1 along x, 65535 along y, z");
+  SG_CHECK(c.shared <= 227 * 1024, *kernel_, ": ", c.shared, " bytes of shared memory; a block has at most 227 KiB");
+}
+
+// Writable ranges first: memory that is input and output counts as output.
+void Machine::make_regions(const Config& config, const void* data, size_t bytes) {
+  regions_.clear();
+  last_region_ = 0;
+  dynamic_.resize(config.shared);
+  dynamic_cells_.resize(config.shared / 4 + 1);
+  auto address = [](const void* p) { return reinterpret_cast<uintptr_t>(p); };
+  if (config.shared > 0)
+    regions_.push_back({address(dynamic_.data()), address(dynamic_.data()) + config.shared, Region::Kind::shared, true,
+                        dynamic_cells_.data(), "the dynamic shared memory"});
+  size_t cells = 0;
+  const std::vector<Range> none;
+  const std::vector<Range>& ranges = Operands::current() ? Operands::current()->ranges() : none;
+  for (const Range& range : ranges)
+    if (range.writable) cells += cells_for(range.begin, range.end);
+  if (global_cells_.size() < cells) global_cells_.resize(cells);
+  cells = 0;
+  for (bool writable : {true, false})
+    for (const Range& range : ranges) {
+      if (range.writable != writable) continue;
+      Cell* own = writable ? global_cells_.data() + cells : nullptr;
+      regions_.push_back({range.begin, range.end, Region::Kind::global, writable, own, range.what});
+      if (writable) cells += cells_for(range.begin, range.end);
+    }
+  regions_.push_back({address(data), address(data) + bytes, Region::Kind::parameters, false, nullptr, "the arguments"});
+}
+
+void Machine::run(const std::string& kernel, const Config& config, void (*body)(const void*), const void* data,
+                  size_t bytes) {
+  SG_CHECK(!running_machine, kernel, ": a kernel cannot launch a kernel");
+  kernel_ = &kernel;
+  check_config(config);
+  make_regions(config, data, bytes);
+  body_ = body;
+  data_ = data;
+  grid_ = gridDim = config.grid;
+  block_shape_ = blockDim = config.block;
+  threads_ = int(volume(config.block));
+  ++launch_;
+  first_block_ = block_ + 1;
+  published_.clear();
+  faulted_ = false;
+  uint32_t blocks = uint32_t(volume(config.grid));
+  for (uint32_t b = 0; b < blocks && !faulted_; ++b) run_block(b);
+  if (!faulted_) return;
+  free_stacks_.clear();  // the threads that were on the others will never go on
+  for (int i = kMaxThreads; i-- > 0;) free_stacks_.push_back(i);
+  if (exception_) std::rethrow_exception(std::exchange(exception_, nullptr));
+  fail_as(ErrorKind::internal, report());
+}
+
+void Machine::run_block(uint32_t index) {
+  blockIdx = index_in(grid_, index);
+  ++block_;
+  epoch_ = 0;
+  done_ = 0;
+  acquired_ = {};
+  for (int t = 0; t < threads_; ++t) {
+    fibres_[size_t(t)].state = Fibre::State::fresh;
+    fibres_[size_t(t)].fenced = false;
+  }
+  while (done_ < threads_ && !faulted_) {
+    bool moved = false;
+    for (int first = 0; first < threads_ && !faulted_; first += kWarp) moved |= run_warp(first);
+    if (!moved && !faulted_) complete_barrier();
+  }
+}
+
+// Runs the lanes of a warp until all of them wait or are done.
+bool Machine::run_warp(int first) {
+  bool moved = false;
+  for (bool again = true; again && !faulted_;) {
+    again = false;
+    for (int t = first; t < std::min(first + kWarp, threads_) && !faulted_; ++t) {
+      Fibre::State state = fibres_[size_t(t)].state;
+      if (state != Fibre::State::fresh && state != Fibre::State::ready) continue;
+      enter(t);
+      again = moved = true;
+    }
+  }
+  return moved;
+}
+
+void Machine::enter(int thread) {
+  Fibre& fibre = fibres_[size_t(thread)];
+  if (fibre.state == Fibre::State::fresh) {
+    fibre.stack = free_stacks_.back();
+    free_stacks_.pop_back();
+    prepare(fibre.point, stacks_.begin(fibre.stack), Stacks::kBytes, fibre_main);
+  }
+  fibre.state = Fibre::State::ready;
+  current_ = thread;
+  threadIdx = index_in(block_shape_, uint32_t(thread));
+  running_machine = this;
+  switch_to(scheduler_, fibre.point);
+  running_machine = nullptr;
+  if (fibre.state == Fibre::State::done) free_stacks_.push_back(fibre.stack);
+}
+
+void Machine::leave() { switch_to(fibres_[size_t(current_)].point, scheduler_); }
+
+void Machine::fibre_main() {
+  Machine& machine = *running_machine;
+  try {
+    machine.body_(machine.data_);
+    machine.check_same_value();
+  } catch (...) {
+    machine.exception_ = std::current_exception();
+    machine.faulted_ = true;
+  }
+  machine.finish_thread();
+}
+
+// Never returns: nobody enters a thread that is done.
+void Machine::finish_thread() {
+  fibres_[size_t(current_)].state = Fibre::State::done;
+  ++done_;
+  int first = current_ / kWarp * kWarp;
+  for (int t = first; t < std::min(first + kWarp, threads_); ++t)
+    if (fibres_[size_t(t)].state == Fibre::State::at_warp_op) complete_warp_op(first, fibres_[size_t(t)].mask);
+  leave();
+}
+
+// A breakpoint here stops at the first fault of any kernel, in the thread that made it.
+void Machine::set_fault(int thread, Fault fault) {
+  if (faulted_) return;
+  faulted_ = true;
+  fault_ = std::move(fault);
+  fault_where_ = concat(*kernel_, ", block ", text_of(blockIdx), ", ", describe(thread));
+}
+
+void Machine::fault(Fault fault) {
+  set_fault(current_, std::move(fault));
+  leave();
+  __builtin_unreachable();
+}
+
+std::string Machine::describe(int thread) const {
+  return concat("thread ", text_of(index_in(block_shape_, uint32_t(thread))));
+}
+
+std::string Machine::report() const {
+  std::string text = fault_.text;
+  if (size_t at = text.find('@'); at != std::string::npos) text.replace(at, 1, places_.describe(fault_.other));
+  return concat("simulator: ", fault_where_, ": ", text, ", at ", places_.describe(fault_.code));
+}
+
+}  // namespace shardgrad::sim

@@ -1,0 +1,156 @@
+#pragma once
+// The simulated GPU of one host thread: runs blocks one after another and a block's threads as fibres, and watches what
+// they do. Accesses come from hooks.cpp; barriers and warp operations from the functions of warp.h.
+
+#include <array>
+#include <bitset>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <shardgrad/core/error.h>
+#include <shardgrad/kernels/sim/fibre.h>
+#include <shardgrad/kernels/sim/launch.h>
+#include <shardgrad/kernels/sim/places.h>
+#include <shardgrad/kernels/sim/shadow.h>
+#include <shardgrad/kernels/sim/static_shared.h>
+#include <shardgrad/kernels/sim/warp.h>
+
+namespace shardgrad::sim {
+
+inline constexpr int kWarp = 32, kMaxThreads = 1024;
+
+enum class Access : uint8_t { read, write, atomic };
+enum class WarpOp : uint8_t { synchronise, shuffle, vote };
+
+/// One simulated thread.
+struct Fibre {
+  enum class State : uint8_t { fresh, ready, at_barrier, at_warp_op, done };
+  State state = State::fresh;
+  int stack = -1;
+  Point point;
+  Code waits_at = 0;
+  bool passed = false;  // what it brought to a barrier or a vote
+  WarpOp op{};
+  unsigned mask = 0;
+  uint64_t value = 0, result = 0;  // what it brought to a warp operation, and what it gets
+  int source = 0;                  // the lane it wants to read
+  bool fenced = false;
+};
+
+/// What a kernel did wrong. In `text`, '@' stands for the place `other`.
+struct Fault {
+  Code code = 0;
+  std::string text;
+  Code other = 0;
+};
+
+/// What the lanes of a warp know of each other's progress; see shadow.h.
+struct WarpClocks {
+  uint32_t block = 0;  // the block they belong to; else all are at the beginning
+  std::array<std::array<uint32_t, kWarp>, kWarp> known;
+};
+
+class Machine {
+ public:
+  Machine();
+  /// The calling thread's machine while one of its simulated threads runs, else null.
+  static Machine* running();
+  /// The calling thread's machine.
+  static Machine& mine();
+
+  void run(const std::string& kernel, const Config& config, void (*body)(const void*), const void* data, size_t bytes);
+  void access(uintptr_t address, size_t bytes, Access how, Code code, bool aligned);
+  int barrier(bool vote, Code code);
+  uint64_t warp_op(WarpOp op, unsigned mask, uint64_t value, int source, Code code);
+  void fence() { fibres_[size_t(current_)].fenced = true; }
+  Places& places() { return places_; }
+  void* dynamic_shared() { return dynamic_.data(); }
+  int lane() const { return current_ % kWarp; }
+
+ private:
+  // machine.cpp: the order in which threads run
+  void check_config(const Config& config) const;
+  void make_regions(const Config& config, const void* data, size_t bytes);
+  void run_block(uint32_t index);
+  bool run_warp(int first);
+  void enter(int thread);
+  void leave();
+  static void fibre_main();
+  void finish_thread();
+  void set_fault(int thread, Fault fault);
+  [[noreturn]] void fault(Fault fault);
+  std::string describe(int thread) const;
+  std::string report() const;
+  // meet.cpp: barriers and warp operations
+  void complete_barrier();
+  bool complete_warp_op(int first, unsigned mask);
+  void merge_clocks(int first, unsigned mask);
+  void report_stuck();
+  std::string where(int thread) const;
+  // access.cpp: memory
+  Region* find(uintptr_t address, size_t bytes);
+  [[noreturn]] void outside(uintptr_t address, size_t bytes, Access how, Code code);
+  void check_word(Region& region, uintptr_t word, unsigned mask, Access how, Code code);
+  void check_write(Region& region, Cell& cell, uintptr_t word, unsigned mask, const Stamp& now);
+  void check_written(const Region& region, uintptr_t address, size_t bytes, Code code);
+  void note_read(Cell& cell, unsigned mask, const Stamp& now);
+  bool ordered(const Stamp& before) const;
+  bool ordered(const Readers& readers, int lane) const;
+  uint32_t clock_of(int thread) const;
+  bool published(const Stamp& before) const;
+  void publish_or_acquire();
+  Fault race(const Region& region, const Stamp& before, const char* did, Access how, Code code) const;
+  void check_same_value();
+
+  struct Published {
+    uint32_t epoch = 0;
+    std::bitset<kMaxThreads> threads;
+  };
+  struct Acquired {
+    uint32_t block = 0, epoch = 0;
+    int thread = 0;
+  };
+  struct SameValue {  // a second write of the same word is forgiven when it writes what is there
+    uintptr_t address = 0;
+    size_t bytes = 0;
+    std::array<unsigned char, 16> old;
+    Fault fault;
+  };
+
+  Stacks stacks_{kMaxThreads};
+  std::vector<int> free_stacks_;
+  std::vector<Fibre> fibres_;
+  std::array<WarpClocks, kMaxThreads / kWarp> clocks_;
+  Point scheduler_;
+  Places places_;
+  StaticShared static_shared_;
+
+  // the launch
+  const std::string* kernel_ = nullptr;
+  void (*body_)(const void*) = nullptr;
+  const void* data_ = nullptr;
+  dim3 grid_, block_shape_;
+  std::vector<Region> regions_;
+  size_t last_region_ = 0;
+  std::vector<unsigned char> dynamic_;
+  std::vector<Cell> dynamic_cells_, global_cells_;
+  uint32_t launch_ = 0, first_block_ = 0;
+  std::unordered_map<uint32_t, Published> published_;
+  Acquired acquired_;
+
+  // the block
+  uint32_t block_ = 0, epoch_ = 0;
+  int threads_ = 0, done_ = 0, current_ = -1, passed_ = 0;
+  std::optional<SameValue> same_value_;
+
+  bool faulted_ = false;
+  Fault fault_;
+  std::string fault_where_;
+  std::exception_ptr exception_;
+};
+
+}  // namespace shardgrad::sim

@@ -1,0 +1,37 @@
+#include <shardgrad/kernels/sim/operands.h>
+
+#include <algorithm>
+
+#include <shardgrad/core/allocator.h>
+
+namespace shardgrad::sim {
+
+static thread_local Operands* newest = nullptr;
+
+Operands::Operands() : outer_(newest) { newest = this; }
+Operands::~Operands() { newest = outer_; }
+Operands* Operands::current() { return newest; }
+
+void Operands::add(const void* begin, size_t bytes, bool writable, const char* what) {
+  auto address = reinterpret_cast<uintptr_t>(begin);
+  if (bytes > 0) ranges_.push_back({address, address + bytes, writable, what});
+}
+
+void Operands::remove(const void* begin) {
+  std::erase_if(ranges_, [=](const Range& range) { return range.begin == reinterpret_cast<uintptr_t>(begin); });
+}
+
+// Kernels run at once, so the host's memory serves, whose allocator needs no stream.
+Scratch::Scratch(const Launch&, size_t bytes) : memory_(kCpu, std::max<size_t>(bytes, 2)) {
+  std::fill_n(memory_.as<uint16_t>(), bytes / 2, kUnwritten);
+  if (newest) newest->add(memory_.as<char>(), bytes, true, "scratch memory");
+}
+Scratch::~Scratch() {
+  if (newest) newest->remove(memory_.as<char>());
+}
+
+void note_input(const void* begin, size_t bytes) {
+  if (newest) newest->add(begin, bytes, false, "input");
+}
+
+}  // namespace shardgrad::sim
