@@ -10,6 +10,7 @@
 #include <shardgrad/core/chunk_pool.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/happens_before.h>
+#include <shardgrad/core/poison.h>
 
 namespace shardgrad {
 namespace {
@@ -106,7 +107,7 @@ class CachingAllocator final : public Allocator {
   // A use of the memory that is not ordered before its release is a race; it ends every later wait of the context.
   static void poison(Block block, Stream& stream) noexcept try {
     Access access{block.data, block.bytes, true};
-    stream.run("poison of freed memory", [block] { std::memset(block.data, 0xff, block.bytes); }, {&access, 1});
+    stream.run("poison of freed memory", [block] { poison_bytes(block.data, block.bytes); }, {&access, 1});
   } catch (...) {
     stream.context().abort(std::current_exception());
   }
@@ -144,11 +145,13 @@ class CachingAllocator final : public Allocator {
   }
 
   void* take(size_t bytes, size_t size, Stream& stream, Event& wait) {
-    if (size < kLarge) return source_->take(size);
-    size_t asked = std::max(size, source_->granularity());
+    bool poisoned = reuse_ == Reuse::poisoned;
+    size_t asked = size < kLarge || poisoned ? size : std::max(size, source_->granularity());
     void* data = source_->take(asked);
-    if (!data) data = source_->take(asked = size);
+    if (!data && asked > size) data = source_->take(asked = size);
     if (!data) return nullptr;
+    if (poisoned) poison_bytes(data, asked);
+    if (size < kLarge) return data;
     chunks_.add(data, asked);
     return reuse(bytes, stream, wait);
   }

@@ -6,6 +6,7 @@
 #include <shardgrad/kernels/cpu/loops.h>
 #include <shardgrad/kernels/cpu/parallel.h>
 #include <shardgrad/kernels/cpu/register.h>
+#include <shardgrad/kernels/largest_below.h>
 
 namespace shardgrad::cpu {
 namespace {
@@ -13,27 +14,8 @@ namespace {
 using kernels::DropoutArgs;
 using kernels::RandomArgs;
 
-// The largest value of the dtype below b, so that rounding never reaches the open end of [a, b).
-double largest_below(DType dtype, double b) {
-  return dispatch_floats(dtype, [b]<class T>() -> double {
-    if constexpr (std::is_same_v<T, double>) return std::nextafter(b, -INFINITY);
-    if constexpr (std::is_same_v<T, float>)
-      return double(float(b)) < b ? float(b) : std::nextafterf(float(b), -INFINITY);
-    if constexpr (std::is_class_v<T>) {
-      T value(static_cast<float>(b));
-      while (!(double(float(value)) < b)) {  // one step down in the ordered bit patterns
-        if (float(value) == 0)
-          value.bits = 0x8001;
-        else
-          value.bits = uint16_t(float(value) > 0 ? value.bits - 1 : value.bits + 1);
-      }
-      return float(value);
-    }
-  });
-}
-
 void random_uniform(const Launch& launch, OutView y, RandomArgs args) {
-  double below = args.a < args.b ? largest_below(y.dtype, args.b) : args.b;
+  double below = args.a < args.b ? kernels::largest_below(y.dtype, args.b) : args.b;
   auto loop = loops().random.uniform[int(y.dtype)];
   parallel_elements(launch.threads, y.numel(), [&](int64_t begin, int64_t end) {
     RandomRange range{args.seed, args.stream, args.begin + begin};

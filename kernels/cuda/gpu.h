@@ -1,11 +1,14 @@
 #pragma once
 // launch.h's words under nvcc.
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstdio>
 
 #include <shardgrad/core/context.h>
+#include <shardgrad/kernels/cuda/library.h>
 #include <shardgrad/kernels/workspace.h>
 
 #define SG_DEVICE gpu
@@ -29,6 +32,22 @@ template <auto Kernel, class... Args> void launch(const Launch& how, Config conf
   if (cudaError_t error = cudaGetLastError())
     fail_as(ErrorKind::internal, "launch of ", config.grid.x, " blocks of ", config.block.x, " threads with ",
             config.shared, " bytes of shared memory: ", cudaGetErrorString(error));
+}
+
+/// bf16 and f16 to f32 and back, rounding to nearest even.
+template <class Half> __host__ __device__ inline float widen(Half value) {
+  if constexpr (std::is_same_v<Half, bf16>)
+    return __bfloat162float(__ushort_as_bfloat16(value.bits));
+  else
+    return __half2float(__ushort_as_half(value.bits));
+}
+template <class Half> __host__ __device__ inline Half narrow(float value) {
+  Half half;
+  if constexpr (std::is_same_v<Half, bf16>)
+    half.bits = __bfloat16_as_ushort(__float2bfloat16_rn(value));
+  else
+    half.bits = __half_as_ushort(__float2half_rn(value));
+  return half;
 }
 
 /// The block's dynamic shared memory.
@@ -59,7 +78,9 @@ class Scratch {
 /// Memory that a kernel reads and that is not an operand's; the simulator wants to know.
 inline void note_input(const void*, size_t) {}
 
-struct Registered {};
+struct Registered {
+  Registered() {}
+};
 /// Enters an operation into the kernel table for this device and these dtypes.
 template <auto Operation, class... Args>
 Registered add_kernel(Slot<Args...>& slot, std::span<const DType> dtypes) {

@@ -62,13 +62,13 @@ using Compute =
 
 /// Converts between any two element types. Floats to integers truncate; what does not fit becomes the nearest integer
 /// that does, NaN becomes 0.
-template <class To, class From> __device__ inline To convert(From value) {
+template <class To, class From> __host__ __device__ inline To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
     return value;
   } else if constexpr (std::is_class_v<From>) {
-    return convert<To>(float(value));
+    return convert<To>(widen(value));
   } else if constexpr (std::is_class_v<To>) {
-    return To(float(value));
+    return narrow<To>(float(value));
   } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
     if (!(value == value)) return 0;
     if (value < From(std::numeric_limits<To>::min())) return std::numeric_limits<To>::min();

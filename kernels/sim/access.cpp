@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include <shardgrad/core/allocator.h>
+#include <shardgrad/core/poison.h>
 #include <shardgrad/kernels/sim/machine.h>
 
 namespace shardgrad::sim {

@@ -88,6 +88,13 @@ namespace shardgrad::sim {
 
 inline constexpr DeviceKind kThisDevice = DeviceKind::sim;
 
+/// bf16 and f16 to f32 and back, rounding to nearest even.
+template <class Half> float widen(Half value) { return float(value); }
+template <class Half> Half narrow(float value) { return Half(value); }
+
+/// There is no library for the simulator.
+inline bool library_product(const Launch&, OutView, OutView, View, View, View, kernels::MatmulArgs) { return false; }
+
 /// Runs the kernel to its end. Throws Error(internal) with kernel, block, thread and line when it does what a GPU
 /// would not forgive.
 template <auto Kernel, class... Args> void launch(const Launch&, Config config, Args... args) {
@@ -103,7 +110,9 @@ inline void check_index(const char* what, int64_t position, int64_t value, int64
     refuse_index(what, position, value, extent);
 }
 
-struct Registered {};
+struct Registered {
+  Registered() {}
+};
 /// The operation with its operands made known to the simulator: all other memory is out of bounds.
 template <auto Operation, class... Args> void with_operands(const Launch& how, Args... args) {
   Operands operands;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <shardgrad/core/allocator.h>
+#include <shardgrad/core/poison.h>
 
 namespace shardgrad::sim {
 
@@ -23,7 +23,7 @@ void Operands::remove(const void* begin) {
 
 // Kernels run at once, so the host's memory serves, whose allocator needs no stream.
 Scratch::Scratch(const Launch&, size_t bytes) : memory_(kCpu, std::max<size_t>(bytes, 2)) {
-  std::fill_n(memory_.as<uint16_t>(), bytes / 2, kUnwritten);
+  poison_bytes(memory_.as<char>(), bytes);
   if (newest) newest->add(memory_.as<char>(), bytes, true, "scratch memory");
 }
 Scratch::~Scratch() {

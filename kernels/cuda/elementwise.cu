@@ -1,0 +1,119 @@
+// Functions of one element and their backward. Memory-bound: each moves x (and the saved value in backward) in and y
+// out once; a few operations per element, about 20 with an exponential.
+
+#include <shardgrad/kernels/cuda/map.h>
+
+namespace shardgrad::SG_DEVICE {
+namespace {
+
+constexpr double kRootHalf = 0.70710678118654752, kRootTwoOverPi = 0.79788456080286536, kCubic = 0.044715;
+constexpr double kOverRootTwoPi = 0.39894228040143268;
+
+template <class C> __device__ C sigmoid_of(C x) { return 1 / (1 + std::exp(-x)); }
+template <class C> __device__ C normal_cdf(C x) { return C(0.5) * std::erfc(-x * C(kRootHalf)); }
+template <class C> __device__ C gelu_inner_tanh(C x) { return std::tanh(C(kRootTwoOverPi) * (x + C(kCubic) * x * x * x)); }
+
+#define SG_UNARY(Name, expression)                                             \
+  struct Name {                                                                \
+    template <class C> __device__ C operator()(C x) const { return expression; } \
+  };
+SG_UNARY(Neg, -x)
+SG_UNARY(Exp, std::exp(x))
+SG_UNARY(Log, std::log(x))
+SG_UNARY(Sqrt, std::sqrt(x))
+SG_UNARY(Tanh, std::tanh(x))
+SG_UNARY(Sigmoid, sigmoid_of(x))
+SG_UNARY(Relu, x < 0 ? C(0) : x)
+SG_UNARY(Abs, std::abs(x))
+SG_UNARY(GeluTanh, C(0.5) * x * (1 + gelu_inner_tanh(x)))
+SG_UNARY(GeluErf, x* normal_cdf(x))
+
+struct Affine {
+  double scale, shift;
+  template <class C> __device__ C operator()(C x) const { return C(scale) * x + C(shift); }
+};
+struct Pow {
+  double exponent;
+  template <class C> __device__ C operator()(C x) const { return std::pow(x, C(exponent)); }
+};
+struct Clamp {
+  double low, high;
+  template <class C> __device__ C operator()(C x) const { return x < C(low) ? C(low) : x > C(high) ? C(high) : x; }
+};
+
+#define SG_BACKWARD(Name, slope)                                                          \
+  struct Name {                                                                           \
+    template <class C> __device__ C operator()(C dy, C v) const { return dy * (slope); } \
+  };
+SG_BACKWARD(ReluBackward, C(v > 0))
+SG_BACKWARD(TanhBackward, 1 - v * v)
+SG_BACKWARD(SigmoidBackward, v*(1 - v))
+SG_BACKWARD(SqrtBackward, C(0.5) / v)
+SG_BACKWARD(AbsBackward, C(v > 0) - C(v < 0))
+SG_BACKWARD(GeluErfBackward, normal_cdf(v) + v * C(kOverRootTwoPi) * std::exp(C(-0.5) * v * v))
+
+struct GeluTanhBackward {
+  template <class C> __device__ C operator()(C dy, C v) const {
+    C t = gelu_inner_tanh(v), inner_slope = C(kRootTwoOverPi) * (1 + 3 * C(kCubic) * v * v);
+    return dy * C(0.5) * (1 + t + v * (1 - t * t) * inner_slope);
+  }
+};
+struct PowBackward {
+  double exponent;
+  template <class C> __device__ C operator()(C dy, C v) const {
+    return exponent == 0 ? C(0) : dy * C(exponent) * std::pow(v, C(exponent - 1));
+  }
+};
+struct ClampBackward {
+  double low, high;
+  template <class C> __device__ C operator()(C dy, C v) const { return v < C(low) || v > C(high) ? C(0) : dy; }
+};
+
+template <class Op> void run(const Launch& how, OutView y, View x, Op op) {
+  dispatch_floats(x.dtype, [&]<class T>() { map<Op, T, T>(how, op, y, x.as<T>()); });
+}
+template <class Op> void run(const Launch& how, OutView dx, View dy, View saved, Op op) {
+  dispatch_floats(dy.dtype, [&]<class T>() { map<Op, T, T, T>(how, op, dx, dy.as<T>(), saved.as<T>()); });
+}
+template <class Op> void unary(const Launch& how, OutView y, View x) { run(how, y, x, Op()); }
+template <class Op> void backward(const Launch& how, OutView dx, View dy, View saved) { run(how, dx, dy, saved, Op()); }
+
+void gelu(const Launch& how, OutView y, View x, bool tanh) { tanh ? unary<GeluTanh>(how, y, x) : unary<GeluErf>(how, y, x); }
+void gelu_backward(const Launch& how, OutView dx, View dy, View x, bool tanh) {
+  tanh ? backward<GeluTanhBackward>(how, dx, dy, x) : backward<GeluErfBackward>(how, dx, dy, x);
+}
+void affine(const Launch& how, OutView y, View x, double scale, double shift) { run(how, y, x, Affine{scale, shift}); }
+void pow(const Launch& how, OutView y, View x, double exponent) { run(how, y, x, Pow{exponent}); }
+void pow_backward(const Launch& how, OutView dx, View dy, View x, double exponent) {
+  run(how, dx, dy, x, PowBackward{exponent});
+}
+void clamp(const Launch& how, OutView y, View x, double low, double high) { run(how, y, x, Clamp{low, high}); }
+void clamp_backward(const Launch& how, OutView dx, View dy, View x, double low, double high) {
+  run(how, dx, dy, x, ClampBackward{low, high});
+}
+
+const Registered registered[] = {
+    add_kernel<unary<Neg>>(kernels::neg, kFloats),
+    add_kernel<unary<Exp>>(kernels::exp, kFloats),
+    add_kernel<unary<Log>>(kernels::log, kFloats),
+    add_kernel<unary<Sqrt>>(kernels::sqrt, kFloats),
+    add_kernel<unary<Tanh>>(kernels::tanh, kFloats),
+    add_kernel<unary<Sigmoid>>(kernels::sigmoid, kFloats),
+    add_kernel<unary<Relu>>(kernels::relu, kFloats),
+    add_kernel<unary<Abs>>(kernels::abs, kFloats),
+    add_kernel<affine>(kernels::affine, kFloats),
+    add_kernel<gelu>(kernels::gelu, kFloats),
+    add_kernel<pow>(kernels::pow, kFloats),
+    add_kernel<clamp>(kernels::clamp, kFloats),
+    add_kernel<backward<ReluBackward>>(kernels::relu_backward, kFloats),
+    add_kernel<backward<TanhBackward>>(kernels::tanh_backward, kFloats),
+    add_kernel<backward<SigmoidBackward>>(kernels::sigmoid_backward, kFloats),
+    add_kernel<backward<SqrtBackward>>(kernels::sqrt_backward, kFloats),
+    add_kernel<backward<AbsBackward>>(kernels::abs_backward, kFloats),
+    add_kernel<gelu_backward>(kernels::gelu_backward, kFloats),
+    add_kernel<pow_backward>(kernels::pow_backward, kFloats),
+    add_kernel<clamp_backward>(kernels::clamp_backward, kFloats),
+};
+
+}  // namespace
+}  // namespace shardgrad::SG_DEVICE

@@ -1,0 +1,169 @@
+// index_select, index_add, gather, scatter_add. Each moves what it selects in and out once, and reads the index.
+//
+// Additions follow the order of the index, so the sums have the same bits every time: what may meet in one place belongs
+// to one thread, which goes through the index. index_add has one thread per column of the table, scatter_add one per
+// line along the dimension. Sums of f16 and bf16 are built in f32 and rounded once.
+
+#include <optional>
+
+#include <shardgrad/kernels/cuda/map.h>
+
+namespace shardgrad::SG_DEVICE {
+namespace {
+
+/// A tensor seen as (outer, extent, inner) around one dimension.
+struct Around {
+  int64_t outer = 1, extent, inner = 1;
+  Around(const Shape& shape, int dim) : extent(shape[dim]) {
+    for (int d = 0; d < dim; ++d) outer *= shape[d];
+    for (int d = dim + 1; d < shape.ndim(); ++d) inner *= shape[d];
+  }
+};
+
+// y is (outer, count, inner), x is (outer, extent, inner)
+template <class T>
+__global__ void index_select_kernel(T* y, const T* x, const int64_t* index, int64_t n, int64_t count, int64_t extent,
+                                    int64_t inner, bool accumulate) {
+  int64_t i = thread_number();
+  if (i >= n) return;
+  int64_t position = i / inner % count, at = index[position];
+  check_index("index_select: index", position, at, extent);
+  put(y + i, T(x[(i / inner / count * extent + at) * inner + i % inner]), accumulate);
+}
+
+void index_select(const Launch& how, OutView y, View x, View index, int dim) {
+  if (y.numel() == 0) return;
+  Around from(x.shape, dim);
+  dispatch(x.dtype, [&]<class T>() {
+    launch<index_select_kernel<T>>(how, {blocks_for(y.numel()), kBlock}, y.as<T>(), x.as<T>(), index.as<int64_t>(),
+                                   y.numel(), index.numel(), from.extent, from.inner, y.beta != 0);
+  });
+}
+
+template <class T> using SumType = std::conditional_t<std::is_class_v<T>, float, T>;
+
+/// Where sums into y are built: y itself, or f32 scratch memory for f16 and bf16. Begins as beta · y.
+template <class T> class SumsInto {
+ public:
+  SumsInto(const Launch& how, const OutView& y) : how_(how), y_(y), sums_(y) {
+    if constexpr (std::is_class_v<T>) {
+      memory_.emplace(how, size_t(y.numel()) * sizeof(float));
+      sums_ = {memory_->template as<float>(), y.shape, DType::f32, 0, true};
+    }
+    sums_.beta = 0;
+    if (y.beta == 0)
+      kernels::fill.find(kThisDevice, sums_.dtype)(how, sums_, 0);
+    else if (std::is_class_v<T>)
+      kernels::cast.find(kThisDevice, y.dtype)(how, sums_, {y.data, y.shape, y.dtype, true});
+  }
+  SumType<T>* data() const { return sums_.template as<SumType<T>>(); }
+  void finish() {
+    y_.beta = 0;
+    if constexpr (std::is_class_v<T>)
+      kernels::cast.find(kThisDevice, DType::f32)(how_, y_, {sums_.data, sums_.shape, DType::f32, true});
+  }
+
+ private:
+  const Launch& how_;
+  OutView y_, sums_;
+  std::optional<Scratch> memory_;
+};
+
+// sums is (outer, extent, inner), x is (outer, count, inner); thread (outer, inner) adds all of its column
+template <class T>
+__global__ void index_add_kernel(SumType<T>* sums, const T* x, const int64_t* index, int64_t threads, int64_t count,
+                                 int64_t extent, int64_t inner) {
+  int64_t i = thread_number();
+  if (i >= threads) return;
+  int64_t outer = i / inner, col = i % inner;
+  for (int64_t k = 0; k < count; ++k) {
+    int64_t at = index[k];
+    check_index("index_add: index", k, at, extent);
+    store(sums + (outer * extent + at) * inner + col, load(x + (outer * count + k) * inner + col), true);
+  }
+}
+
+void index_add(const Launch& how, OutView y, View x, View index, int dim) {
+  if (y.numel() == 0) return;
+  Around to(y.shape, dim);
+  dispatch(x.dtype, [&]<class T>() {
+    SumsInto<T> sums(how, y);
+    int64_t threads = to.outer * to.inner;
+    launch<index_add_kernel<T>>(how, {blocks_for(threads), kBlock}, sums.data(), x.as<T>(), index.as<int64_t>(), threads,
+                                index.numel(), to.extent, to.inner);
+    sums.finish();
+  });
+}
+
+/// Where the elements of an index of shape `index` stand in a tensor of shape `data`, but for dimension `dim`, and the
+/// step there.
+struct Lines {
+  Broadcast<1> shape;
+  int64_t step = 1;
+  Lines(const Shape& index, const Shape& data, int dim) {
+    shape.ndim = index.ndim();
+    int64_t stride = 1;
+    for (int d = index.ndim() - 1; d >= 0; --d) {
+      shape.extent[size_t(d)] = index[d];
+      shape.stride[0][size_t(d)] = d == dim ? 0 : stride;
+      if (d == dim) step = stride;
+      stride *= data[d];
+    }
+  }
+};
+
+template <class T>
+__global__ void gather_kernel(T* y, const T* x, const int64_t* index, int64_t n, int64_t extent, Lines lines,
+                              bool accumulate) {
+  int64_t i = thread_number();
+  if (i >= n) return;
+  int64_t at = index[i];
+  check_index("gather: index", i, at, extent);
+  put(y + i, T(x[offset_of<0>(lines.shape, i) + at * lines.step]), accumulate);
+}
+
+void gather(const Launch& how, OutView y, View x, View index, int dim) {
+  if (index.numel() == 0) return;
+  dispatch(x.dtype, [&]<class T>() {
+    launch<gather_kernel<T>>(how, {blocks_for(y.numel()), kBlock}, y.as<T>(), x.as<T>(), index.as<int64_t>(), y.numel(),
+                             x.shape[dim], Lines(index.shape, x.shape, dim), y.beta != 0);
+  });
+}
+
+// Thread (outer, inner) of the index, seen as (outer, count, inner), adds one line along the dimension.
+template <class T>
+__global__ void scatter_add_kernel(SumType<T>* sums, const T* src, const int64_t* index, int64_t threads, int64_t count,
+                                   int64_t inner, int64_t extent, Lines lines) {
+  int64_t i = thread_number();
+  if (i >= threads) return;
+  int64_t first = i / inner * count * inner + i % inner;
+  sums += offset_of<0>(lines.shape, first);
+  for (int64_t k = 0; k < count; ++k) {
+    int64_t at = index[first + k * inner];
+    check_index("scatter_add: index", first + k * inner, at, extent);
+    store(sums + at * lines.step, load(src + first + k * inner), true);
+  }
+}
+
+void scatter_add(const Launch& how, OutView y, View src, View index, int dim) {
+  if (y.numel() == 0) return;
+  Around from(index.shape, dim);
+  dispatch(src.dtype, [&]<class T>() {
+    SumsInto<T> sums(how, y);
+    int64_t threads = from.outer * from.inner;
+    if (index.numel() > 0)
+      launch<scatter_add_kernel<T>>(how, {blocks_for(threads), kBlock}, sums.data(), src.as<T>(), index.as<int64_t>(),
+                                    threads, from.extent, from.inner, y.shape[dim], Lines(index.shape, y.shape, dim));
+    sums.finish();
+  });
+}
+
+const Registered registered[] = {
+    add_kernel<index_select>(kernels::index_select, kAll),
+    add_kernel<index_add>(kernels::index_add, kAll),
+    add_kernel<gather>(kernels::gather, kAll),
+    add_kernel<scatter_add>(kernels::scatter_add, kAll),
+};
+
+}  // namespace
+}  // namespace shardgrad::SG_DEVICE

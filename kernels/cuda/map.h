@@ -1,0 +1,100 @@
+#pragma once
+// Elementwise kernels: y[i] = op(x[i]…), with operands of y's shape or broadcast to it.
+//
+// An op is a struct with operator(). It gets each operand in its computing type (Compute<T>), or the elements
+// themselves when it declares `raw`. It returns y's computing type, rounded once when stored, or an element of y.
+
+#include <shardgrad/kernels/broadcast.h>
+#include <shardgrad/kernels/cuda/launch.h>
+
+namespace shardgrad::SG_DEVICE {
+namespace {
+
+template <class Op, class... X> __device__ auto apply(const Op& op, X... x) {
+  if constexpr (requires { Op::raw; })
+    return op(x...);
+  else
+    return op(convert<Compute<X>>(x)...);
+}
+
+/// *y = result, or *y += result.
+template <class Y, class Result> __device__ void put(Y* y, Result result, bool accumulate) {
+  if constexpr (std::is_same_v<Result, Y>) {
+    if (accumulate)
+      store(y, convert<Compute<Y>>(result), true);
+    else
+      *y = result;
+  } else {
+    store(y, Compute<Y>(result), accumulate);
+  }
+}
+
+/// Elements that one thread takes: 16 bytes of the widest operand.
+template <class... T> inline constexpr int kPerThread = 16 / int(std::max({sizeof(T)...}));
+
+// y and x have n elements. `packed`: all of them begin at a multiple of what a thread takes, so that each moves in one
+// instruction. The last thread may have fewer.
+template <class Op, class Y, class... X>
+__global__ void map_kernel(Op op, Y* y, int64_t n, bool accumulate, bool packed, const X*... x) {
+  constexpr int count = kPerThread<Y, X...>;
+  using Result = Pack<Y, count>;
+  int64_t begin = thread_number() * count;
+  if (packed && begin + count <= n) {
+    Result result;
+    if (accumulate) result = *reinterpret_cast<const Result*>(y + begin);
+    auto fill = [&](const auto&... in) {
+      for (int k = 0; k < count; ++k) put(&result.at[k], apply(op, in.at[k]...), accumulate);
+    };
+    fill(Pack<X, count>(*reinterpret_cast<const Pack<X, count>*>(x + begin))...);
+    *reinterpret_cast<Result*>(y + begin) = result;
+  } else {
+    for (int64_t i = begin; i < n && i < begin + count; ++i) {
+      auto one = [&](auto... in) { put(y + i, apply(op, in...), accumulate); };
+      one(x[i]...);
+    }
+  }
+}
+
+template <class T, int count> bool aligned(const T* data) {
+  return reinterpret_cast<uintptr_t>(data) % (sizeof(T) * count) == 0;
+}
+
+template <class Op, class Y, class... X> void map(const Launch& how, Op op, const OutView& out, const X*... x) {
+  constexpr int count = kPerThread<Y, X...>;
+  Y* y = out.as<Y>();
+  bool packed = aligned<Y, count>(y) && (aligned<X, count>(x) && ... && true);
+  Config config{blocks_for((out.numel() + count - 1) / count), kBlock};
+  launch<map_kernel<Op, Y, X...>>(how, config, op, y, out.numel(), out.beta != 0, packed, x...);
+}
+
+using kernels::Broadcast;
+
+/// Where element i of the output reads operand K.
+template <size_t K, int operands> __device__ int64_t offset_of(const Broadcast<operands>& shape, int64_t i) {
+  int64_t at = 0;
+  for (int d = shape.ndim - 1; d >= 0; --d) {
+    at += i % shape.extent[size_t(d)] * shape.stride[K][size_t(d)];
+    i /= shape.extent[size_t(d)];
+  }
+  return at;
+}
+
+// y has n elements, one per thread.
+template <class Op, class Y, class... X>
+__global__ void broadcast_kernel(Op op, Y* y, int64_t n, bool accumulate, Broadcast<sizeof...(X)> shape, const X*... x) {
+  int64_t i = thread_number();
+  if (i >= n) return;
+  auto one = [&]<size_t... K>(std::index_sequence<K...>) {
+    put(y + i, apply(op, X(x[offset_of<K>(shape, i)])...), accumulate);
+  };
+  one(std::index_sequence_for<X...>());
+}
+
+template <class Op, class Y, class... X>
+void broadcast(const Launch& how, Op op, const OutView& y, const Broadcast<sizeof...(X)>& shape, const X*... x) {
+  launch<broadcast_kernel<Op, Y, X...>>(how, {blocks_for(y.numel()), kBlock}, op, y.as<Y>(), y.numel(), y.beta != 0,
+                                        shape, x...);
+}
+
+}  // namespace
+}  // namespace shardgrad::SG_DEVICE

@@ -1,0 +1,90 @@
+// random_uniform, random_normal, dropout: pure functions of (seed, stream, element), the same numbers as on the CPU.
+// One thread per Philox counter, which makes four elements: about 100 integer operations. Writes y; dropout reads x.
+
+#include <shardgrad/core/rng.h>
+#include <shardgrad/kernels/cuda/launch.h>
+#include <shardgrad/kernels/largest_below.h>
+
+namespace shardgrad::SG_DEVICE {
+namespace {
+
+using kernels::DropoutArgs;
+using kernels::RandomArgs;
+
+/// Elements [begin, begin + n) of a sequence, four per thread.
+struct Range {
+  uint64_t seed, stream;
+  int64_t begin, n;
+  Config config() const { return {n == 0 ? 0u : blocks_for((begin + n + 3) / 4 - begin / 4), kBlock}; }
+  /// Calls use(i, lane, words) for this thread's elements; element i of the range is lane `lane` of the words.
+  template <class Use> __device__ void for_mine(const Use& use) const {
+    int64_t group = begin / 4 + thread_number();
+    if (group * 4 >= begin + n) return;
+    auto words = philox(seed, stream, uint64_t(group));
+    for (int lane = 0; lane < 4; ++lane) {
+      int64_t i = group * 4 + lane - begin;
+      if (i >= 0 && i < n) use(i, lane, words);
+    }
+  }
+};
+
+template <class T> __global__ void uniform_kernel(T* y, Range range, double a, double b, double below, bool accumulate) {
+  using C = Compute<T>;
+  range.for_mine([&](int64_t i, int lane, const auto& words) {
+    C value = C(b - a) * C(unit_float(words[size_t(lane)])) + C(a);
+    store(y + i, value < C(below) ? value : C(below), accumulate);
+  });
+}
+
+void random_uniform(const Launch& how, OutView y, RandomArgs args) {
+  double below = args.a < args.b ? kernels::largest_below(y.dtype, args.b) : args.b;
+  Range range{args.seed, args.stream, args.begin, y.numel()};
+  dispatch_floats(y.dtype, [&]<class T>() {
+    launch<uniform_kernel<T>>(how, range.config(), y.as<T>(), range, args.a, args.b, below, y.beta != 0);
+  });
+}
+
+// Box-Muller on words (0, 1) and (2, 3): radius from the first, angle from the second; in f64, since it is used once.
+template <class T> __global__ void normal_kernel(T* y, Range range, double mean, double deviation, bool accumulate) {
+  range.for_mine([&](int64_t i, int lane, const auto& words) {
+    size_t pair = size_t(lane) / 2 * 2;
+    double radius = std::sqrt(-2 * std::log(double(unit_float(words[pair])) + 0x1p-24));
+    double angle = 6.283185307179586 * double(unit_float(words[pair + 1]));
+    double value = radius * (lane % 2 == 0 ? std::cos(angle) : std::sin(angle));
+    store(y + i, Compute<T>(mean + deviation * value), accumulate);
+  });
+}
+
+void random_normal(const Launch& how, OutView y, RandomArgs args) {
+  Range range{args.seed, args.stream, args.begin, y.numel()};
+  dispatch_floats(y.dtype, [&]<class T>() {
+    launch<normal_kernel<T>>(how, range.config(), y.as<T>(), range, args.a, args.b, y.beta != 0);
+  });
+}
+
+template <class T> __global__ void dropout_kernel(T* y, const T* x, Range range, float p, double scale, bool accumulate) {
+  using C = Compute<T>;
+  range.for_mine([&](int64_t i, int lane, const auto& words) {
+    C value = unit_float(words[size_t(lane)]) >= p ? load(x + i) * C(scale) : C(0);
+    store(y + i, value, accumulate);
+  });
+}
+
+void dropout(const Launch& how, OutView y, View x, DropoutArgs args) {
+  // Uniform numbers are multiples of 2^-24: the same test, exact in f32.
+  float p = float(std::ceil(args.p * 0x1p24) * 0x1p-24);
+  double scale = args.p < 1 ? 1 / (1 - args.p) : 0;
+  Range range{args.seed, args.stream, args.first_element, y.numel()};
+  dispatch_floats(x.dtype, [&]<class T>() {
+    launch<dropout_kernel<T>>(how, range.config(), y.as<T>(), x.as<T>(), range, p, scale, y.beta != 0);
+  });
+}
+
+const Registered registered[] = {
+    add_kernel<random_uniform>(kernels::random_uniform, kFloats),
+    add_kernel<random_normal>(kernels::random_normal, kFloats),
+    add_kernel<dropout>(kernels::dropout, kFloats),
+};
+
+}  // namespace
+}  // namespace shardgrad::SG_DEVICE

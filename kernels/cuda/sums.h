@@ -1,0 +1,115 @@
+#pragma once
+// Sums over rows or columns, in two passes: chunks of a fixed size, then the chunks in their order. So a sum has one
+// order, whatever the GPU. Sums of floats accumulate in f64, of integers modulo 2^64.
+//
+// A `Term` adds what one element contributes: term(outer, row or position, column, sums). A `Finish` gets the sums of
+// one output: finish(output, sums).
+
+#include <shardgrad/kernels/cuda/reduce.h>
+
+namespace shardgrad::SG_DEVICE {
+namespace {
+
+/// The type that sums of T accumulate in.
+template <class T> using Sums = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
+
+constexpr int64_t kChunk = 4096;    ///< elements of a row that one block adds
+constexpr int64_t kChunkRows = 256;  ///< rows of a column that one block adds
+constexpr int kTileRows = 8;
+
+inline int64_t chunks_of(int64_t n, int64_t chunk) { return std::max<int64_t>(1, (n + chunk - 1) / chunk); }
+
+/// Adds what has been summed before: the second pass. Sums lie as (outer, chunk, column, sum).
+template <class A, int count> struct Partials {
+  const A* from;
+  int64_t chunks, cols;
+  __device__ void operator()(int64_t outer, int64_t chunk, int64_t col, A* sums) const {
+    for (int k = 0; k < count; ++k) sums[k] += from[((outer * chunks + chunk) * cols + col) * count + k];
+  }
+};
+/// Keeps the sums for the second pass.
+template <class A, int count> struct Keep {
+  A* to;
+  __device__ void operator()(int64_t output, const A* sums) const {
+    for (int k = 0; k < count; ++k) to[output * count + k] = sums[k];
+  }
+};
+
+// Block outer · chunks + chunk adds the positions [chunk · length, …) of n, and finishes the output of its own number.
+template <class A, int count, class Term, class Finish>
+__global__ void row_sums_kernel(Term term, Finish finish, int64_t n, int64_t length, int64_t chunks) {
+  A sums[count] = {};
+  int64_t begin = blockIdx.x % chunks * length, end = begin + length < n ? begin + length : n;
+  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) term(blockIdx.x / chunks, i, 0, sums);
+  for (int k = 0; k < count; ++k) sums[k] = block_reduce<Sum>(sums[k]);
+  if (threadIdx.x == 0) finish(blockIdx.x, sums);
+}
+
+/// output o = Σ over i < n of term(o, i, 0)
+template <class A, int count, class Term, class Finish>
+void sum_rows(const Launch& how, Term term, Finish finish, int64_t outer, int64_t n) {
+  int64_t chunks = chunks_of(n, kChunk);
+  if (chunks == 1)
+    return launch<row_sums_kernel<A, count, Term, Finish>>(how, {blocks_for(outer, 1), threads_for(n)}, term, finish, n,
+                                                           kChunk, chunks);
+  Scratch scratch(how, size_t(outer * chunks) * count * sizeof(A));
+  A* partials = scratch.as<A>();
+  launch<row_sums_kernel<A, count, Term, Keep<A, count>>>(how, {blocks_for(outer * chunks, 1), kBlock}, term,
+                                                          Keep<A, count>{partials}, n, kChunk, chunks);
+  Partials<A, count> second{partials, chunks, 1};
+  launch<row_sums_kernel<A, count, Partials<A, count>, Finish>>(how, {blocks_for(outer, 1), threads_for(chunks)}, second,
+                                                                finish, chunks, chunks, int64_t(1));
+}
+
+// Block (columns / 32, chunk, outer) of 32 × 8 threads adds the rows [chunk · length, …) of 32 columns: a thread every
+// eighth row, then the first 32 threads add up the eight.
+template <class A, int count, class Term, class Finish>
+__global__ void column_sums_kernel(Term term, Finish finish, int64_t rows, int64_t cols, int64_t length) {
+  __shared__ A tile[count][kTileRows][32];
+  int64_t col = int64_t(blockIdx.x) * 32 + threadIdx.x, outer = blockIdx.z, chunk = blockIdx.y;
+  int64_t end = (chunk + 1) * length < rows ? (chunk + 1) * length : rows;
+  A sums[count] = {};
+  if (col < cols)
+    for (int64_t r = chunk * length + threadIdx.y; r < end; r += kTileRows) term(outer, r, col, sums);
+  for (int k = 0; k < count; ++k) tile[k][threadIdx.y][threadIdx.x] = sums[k];
+  __syncthreads();
+  if (threadIdx.y > 0 || col >= cols) return;
+  for (int y = 1; y < kTileRows; ++y)
+    for (int k = 0; k < count; ++k) sums[k] += tile[k][y][threadIdx.x];
+  finish((outer * gridDim.y + chunk) * cols + col, sums);
+}
+
+/// output o · cols + c = Σ over r < rows of term(o, r, c)
+template <class A, int count, class Term, class Finish>
+void sum_columns(const Launch& how, Term term, Finish finish, int64_t outer, int64_t rows, int64_t cols) {
+  int64_t chunks = chunks_of(rows, kChunkRows);
+  SG_CHECK(outer < 65536 && chunks < 65536, "a sum over ", outer, " x ", rows, " rows has more blocks than a GPU takes");
+  unsigned across = blocks_for(cols, 32), planes = unsigned(outer);
+  dim3 block(32, kTileRows);
+  if (chunks == 1)
+    return launch<column_sums_kernel<A, count, Term, Finish>>(how, {{across, 1, planes}, block}, term, finish, rows, cols,
+                                                              kChunkRows);
+  Scratch scratch(how, size_t(outer * chunks * cols) * count * sizeof(A));
+  A* partials = scratch.as<A>();
+  launch<column_sums_kernel<A, count, Term, Keep<A, count>>>(how, {{across, unsigned(chunks), planes}, block}, term,
+                                                             Keep<A, count>{partials}, rows, cols, kChunkRows);
+  Partials<A, count> second{partials, chunks, cols};
+  launch<column_sums_kernel<A, count, Partials<A, count>, Finish>>(how, {{across, 1, planes}, block}, second, finish,
+                                                                   chunks, cols, chunks);
+}
+
+/// Writes one sum, times a factor, to an element of y where y is wanted.
+template <class T> struct Write {
+  T* y;
+  bool accumulate;
+  double factor = 1;
+  template <class A> __device__ void operator()(int64_t output, const A* sums) const {
+    if constexpr (std::is_integral_v<T>)
+      store(y + output, sums[0], accumulate);
+    else
+      store(y + output, Compute<T>(sums[0] * factor), accumulate);
+  }
+};
+
+}  // namespace
+}  // namespace shardgrad::SG_DEVICE
