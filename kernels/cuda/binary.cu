@@ -22,12 +22,10 @@ template <class T> __device__ auto number(T x) {
     return x;
 }
 
-#define SG_COMPARE(Name, symbol)                                                        \
-  struct Name {                                                                         \
-    static constexpr bool raw = true;                                                   \
-    template <class T> __device__ uint8_t operator()(T a, T b) const {                  \
-      return number(a) symbol number(b);                                                \
-    }                                                                                   \
+#define SG_COMPARE(Name, symbol)                                                                            \
+  struct Name {                                                                                             \
+    static constexpr bool raw = true;                                                                       \
+    template <class T> __device__ uint8_t operator()(T a, T b) const { return number(a) symbol number(b); } \
   };
 SG_COMPARE(Equal, ==)
 SG_COMPARE(NotEqual, !=)
@@ -67,20 +65,13 @@ void where(const Launch& how, OutView y, View condition, View a, View b) {
 }
 
 const Registered registered[] = {
-    add_kernel<floats<Add>>(kernels::add, kFloats),
-    add_kernel<floats<Sub>>(kernels::sub, kFloats),
-    add_kernel<floats<Mul>>(kernels::mul, kFloats),
-    add_kernel<floats<Div>>(kernels::div, kFloats),
-    add_kernel<integers<Add>>(kernels::add, kIntegers),
-    add_kernel<integers<Sub>>(kernels::sub, kIntegers),
-    add_kernel<integers<Mul>>(kernels::mul, kIntegers),
-    add_kernel<compare<Equal>>(kernels::eq, kAll),
-    add_kernel<compare<NotEqual>>(kernels::ne, kAll),
-    add_kernel<compare<Less>>(kernels::lt, kAll),
-    add_kernel<compare<LessEqual>>(kernels::le, kAll),
-    add_kernel<compare<Greater>>(kernels::gt, kAll),
-    add_kernel<compare<GreaterEqual>>(kernels::ge, kAll),
-    add_kernel<where>(kernels::where, kAll),
+    add_kernel<floats<Add>>(kernels::add, kFloats),       add_kernel<floats<Sub>>(kernels::sub, kFloats),
+    add_kernel<floats<Mul>>(kernels::mul, kFloats),       add_kernel<floats<Div>>(kernels::div, kFloats),
+    add_kernel<integers<Add>>(kernels::add, kIntegers),   add_kernel<integers<Sub>>(kernels::sub, kIntegers),
+    add_kernel<integers<Mul>>(kernels::mul, kIntegers),   add_kernel<compare<Equal>>(kernels::eq, kAll),
+    add_kernel<compare<NotEqual>>(kernels::ne, kAll),     add_kernel<compare<Less>>(kernels::lt, kAll),
+    add_kernel<compare<LessEqual>>(kernels::le, kAll),    add_kernel<compare<Greater>>(kernels::gt, kAll),
+    add_kernel<compare<GreaterEqual>>(kernels::ge, kAll), add_kernel<where>(kernels::where, kAll),
 };
 
 }  // namespace

@@ -1,20 +1,19 @@
 // Functions of one element and their backward. Memory-bound: each moves x (and the saved value in backward) in and y
 // out once; a few operations per element, about 20 with an exponential.
 
+#include <shardgrad/kernels/cuda/gelu.h>
 #include <shardgrad/kernels/cuda/map.h>
 
 namespace shardgrad::SG_DEVICE {
 namespace {
 
-constexpr double kRootHalf = 0.70710678118654752, kRootTwoOverPi = 0.79788456080286536, kCubic = 0.044715;
-constexpr double kOverRootTwoPi = 0.39894228040143268;
+constexpr double kRootHalf = 0.70710678118654752, kOverRootTwoPi = 0.39894228040143268;
 
 template <class C> __device__ C sigmoid_of(C x) { return 1 / (1 + std::exp(-x)); }
 template <class C> __device__ C normal_cdf(C x) { return C(0.5) * std::erfc(-x * C(kRootHalf)); }
-template <class C> __device__ C gelu_inner_tanh(C x) { return std::tanh(C(kRootTwoOverPi) * (x + C(kCubic) * x * x * x)); }
 
-#define SG_UNARY(Name, expression)                                             \
-  struct Name {                                                                \
+#define SG_UNARY(Name, expression)                                               \
+  struct Name {                                                                  \
     template <class C> __device__ C operator()(C x) const { return expression; } \
   };
 SG_UNARY(Neg, -x)
@@ -25,7 +24,7 @@ SG_UNARY(Tanh, std::tanh(x))
 SG_UNARY(Sigmoid, sigmoid_of(x))
 SG_UNARY(Relu, x < 0 ? C(0) : x)
 SG_UNARY(Abs, std::abs(x))
-SG_UNARY(GeluTanh, C(0.5) * x * (1 + gelu_inner_tanh(x)))
+SG_UNARY(GeluTanh, gelu_tanh(x))
 SG_UNARY(GeluErf, x* normal_cdf(x))
 
 struct Affine {
@@ -41,8 +40,8 @@ struct Clamp {
   template <class C> __device__ C operator()(C x) const { return x < C(low) ? C(low) : x > C(high) ? C(high) : x; }
 };
 
-#define SG_BACKWARD(Name, slope)                                                          \
-  struct Name {                                                                           \
+#define SG_BACKWARD(Name, slope)                                                         \
+  struct Name {                                                                          \
     template <class C> __device__ C operator()(C dy, C v) const { return dy * (slope); } \
   };
 SG_BACKWARD(ReluBackward, C(v > 0))
@@ -52,12 +51,8 @@ SG_BACKWARD(SqrtBackward, C(0.5) / v)
 SG_BACKWARD(AbsBackward, C(v > 0) - C(v < 0))
 SG_BACKWARD(GeluErfBackward, normal_cdf(v) + v * C(kOverRootTwoPi) * std::exp(C(-0.5) * v * v))
 
-struct GeluTanhBackward {
-  template <class C> __device__ C operator()(C dy, C v) const {
-    C t = gelu_inner_tanh(v), inner_slope = C(kRootTwoOverPi) * (1 + 3 * C(kCubic) * v * v);
-    return dy * C(0.5) * (1 + t + v * (1 - t * t) * inner_slope);
-  }
-};
+SG_BACKWARD(GeluTanhBackward, gelu_tanh_slope(v))
+
 struct PowBackward {
   double exponent;
   template <class C> __device__ C operator()(C dy, C v) const {
@@ -78,7 +73,9 @@ template <class Op> void run(const Launch& how, OutView dx, View dy, View saved,
 template <class Op> void unary(const Launch& how, OutView y, View x) { run(how, y, x, Op()); }
 template <class Op> void backward(const Launch& how, OutView dx, View dy, View saved) { run(how, dx, dy, saved, Op()); }
 
-void gelu(const Launch& how, OutView y, View x, bool tanh) { tanh ? unary<GeluTanh>(how, y, x) : unary<GeluErf>(how, y, x); }
+void gelu(const Launch& how, OutView y, View x, bool tanh) {
+  tanh ? unary<GeluTanh>(how, y, x) : unary<GeluErf>(how, y, x);
+}
 void gelu_backward(const Launch& how, OutView dx, View dy, View x, bool tanh) {
   tanh ? backward<GeluTanhBackward>(how, dx, dy, x) : backward<GeluErfBackward>(how, dx, dy, x);
 }

@@ -56,12 +56,16 @@ template <class T> __device__ inline T* dynamic_shared() {
   return reinterpret_cast<T*>(memory);
 }
 
-/// Refuses an index outside [0, extent): prints one line and ends the launch with a fault.
-__device__ inline void check_index(const char* what, int64_t position, int64_t value, int64_t extent) {
-  if (uint64_t(value) < uint64_t(extent)) [[likely]]
+/// Refuses an index outside [0, extent), other than the one that `unless` names: prints a line and ends the launch with
+/// a fault.
+__device__ inline void check_index(const char* what, int64_t position, int64_t value, int64_t extent,
+                                   const char* unless = nullptr, int64_t exception = 0) {
+  if (uint64_t(value) < uint64_t(extent) || (unless && value == exception)) [[likely]]
     return;
-  printf("%s %lld is %lld, outside [0, %lld)\n", what, static_cast<long long>(position),
-         static_cast<long long>(value), static_cast<long long>(extent));
+  using Number = long long;
+  printf("%s %lld is %lld, outside [0, %lld)", what, Number(position), Number(value), Number(extent));
+  if (unless) printf(" and not %s (%lld)", unless, Number(exception));
+  printf("\n");
   __trap();
 }
 
@@ -82,8 +86,7 @@ struct Registered {
   Registered() {}
 };
 /// Enters an operation into the kernel table for this device and these dtypes.
-template <auto Operation, class... Args>
-Registered add_kernel(Slot<Args...>& slot, std::span<const DType> dtypes) {
+template <auto Operation, class... Args> Registered add_kernel(Slot<Args...>& slot, std::span<const DType> dtypes) {
   for (DType dtype : dtypes) slot.add(kThisDevice, dtype, Isa::plain, Operation);
   return {};
 }

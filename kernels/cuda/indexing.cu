@@ -1,8 +1,8 @@
 // index_select, index_add, gather, scatter_add. Each moves what it selects in and out once, and reads the index.
 //
-// Additions follow the order of the index, so the sums have the same bits every time: what may meet in one place belongs
-// to one thread, which goes through the index. index_add has one thread per column of the table, scatter_add one per
-// line along the dimension. Sums of f16 and bf16 are built in f32 and rounded once.
+// Additions follow the order of the index, so the sums have the same bits every time: what may meet in one place
+// belongs to one thread, which goes through the index. index_add has one thread per column of the table, scatter_add
+// one per line along the dimension. Sums of f16 and bf16 are built in f32 and rounded once.
 
 #include <optional>
 
@@ -89,8 +89,8 @@ void index_add(const Launch& how, OutView y, View x, View index, int dim) {
   dispatch(x.dtype, [&]<class T>() {
     SumsInto<T> sums(how, y);
     int64_t threads = to.outer * to.inner;
-    launch<index_add_kernel<T>>(how, {blocks_for(threads), kBlock}, sums.data(), x.as<T>(), index.as<int64_t>(), threads,
-                                index.numel(), to.extent, to.inner);
+    launch<index_add_kernel<T>>(how, {blocks_for(threads), kBlock}, sums.data(), x.as<T>(), index.as<int64_t>(),
+                                threads, index.numel(), to.extent, to.inner);
     sums.finish();
   });
 }

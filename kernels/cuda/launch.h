@@ -17,7 +17,8 @@
 //
 // Both sides give: launch<kernel>(how, {grid, block, shared bytes}, args…); dynamic_shared<T>(); CUDA's own words
 // (threadIdx, __shared__, __syncthreads, __shfl_*_sync, atomicAdd, …); check_index; Scratch; add_kernel.
-// nvcc needs -std=c++20 --expt-relaxed-constexpr. A host compiler needs -x c++ -fsanitize=thread (see docs/simulator.md).
+// nvcc needs -std=c++20 --expt-relaxed-constexpr. A host compiler needs -x c++ -fsanitize=thread (see
+// docs/simulator.md).
 
 #include <algorithm>
 #include <array>
@@ -91,9 +92,7 @@ template <class T> __device__ inline void store(T* to, Compute<T> value, bool ac
 }
 
 /// N neighbours that move in one instruction.
-template <class T, int N> struct alignas(sizeof(T) * N) Pack {
-  T at[N];
-};
+template <class T, int N> struct alignas(sizeof(T) * N) Pack { T at[N]; };
 
 /// Calls visit.operator()<T>() for the floating dtypes.
 template <class Visitor> decltype(auto) dispatch_floats(DType dtype, Visitor&& visit) {

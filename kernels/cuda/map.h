@@ -81,7 +81,8 @@ template <size_t K, int operands> __device__ int64_t offset_of(const Broadcast<o
 
 // y has n elements, one per thread.
 template <class Op, class Y, class... X>
-__global__ void broadcast_kernel(Op op, Y* y, int64_t n, bool accumulate, Broadcast<sizeof...(X)> shape, const X*... x) {
+__global__ void broadcast_kernel(Op op, Y* y, int64_t n, bool accumulate, Broadcast<sizeof...(X)> shape,
+                                 const X*... x) {
   int64_t i = thread_number();
   if (i >= n) return;
   auto one = [&]<size_t... K>(std::index_sequence<K...>) {

@@ -5,7 +5,7 @@
 // of a and of b to shared memory, each read once by the block and 64 times from there: 2·M·N·K operations, and
 // M·N·K/32 elements moved from memory.
 
-#include <shardgrad/kernels/cuda/launch.h>
+#include <shardgrad/kernels/cuda/gelu.h>
 
 namespace shardgrad::SG_DEVICE {
 namespace {
@@ -23,9 +23,7 @@ template <class T> struct Operand {
 
 template <class C> __device__ C finish(C value, Epilogue epilogue) {
   if (epilogue == Epilogue::relu) return value < 0 ? C(0) : value;
-  if (epilogue == Epilogue::gelu_tanh)
-    return C(0.5) * value * (1 + std::tanh(C(0.79788456080286536) * (value + C(0.044715) * value * value * value)));
-  return value;
+  return epilogue == Epilogue::gelu_tanh ? gelu_tanh(value) : value;
 }
 
 // tile[k][i] = element (first + i, depth + k) of x seen as (outside, K), 0 beyond its edges. Neighbouring threads read
@@ -46,7 +44,8 @@ __global__ void matmul_kernel(T* c, T* pre, Operand<T> a, Operand<T> b, const T*
   __shared__ C left[kDepth][kTile + 1], right[kDepth][kTile + 1];
   a.data += blockIdx.z * a.batch_step;
   b.data += blockIdx.z * b.batch_step;
-  int64_t row0 = int64_t(blockIdx.y) * kTile, col0 = int64_t(blockIdx.x) * kTile, m = a.rows, n = b.cols, k_size = a.cols;
+  int64_t row0 = int64_t(blockIdx.y) * kTile, col0 = int64_t(blockIdx.x) * kTile, m = a.rows, n = b.cols,
+          k_size = a.cols;
   int row = int(threadIdx.x) / kSide, col = int(threadIdx.x) % kSide;
   C sums[kEach][kEach] = {};
   for (int64_t depth = 0; depth < k_size; depth += kDepth) {

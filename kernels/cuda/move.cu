@@ -108,14 +108,10 @@ void narrow_backward(const Launch& how, OutView dx, View dy, int dim, int64_t st
 }
 
 const Registered registered[] = {
-    add_kernel<fill>(kernels::fill, kAll),
-    add_kernel<copy>(kernels::copy, kAll),
-    add_kernel<cast>(kernels::cast, kAll),
-    add_kernel<expand>(kernels::expand, kAll),
-    add_kernel<permute>(kernels::permute, kAll),
-    add_kernel<narrow>(kernels::narrow, kAll),
-    add_kernel<paste>(kernels::paste, kAll),
-    add_kernel<narrow_backward>(kernels::narrow_backward, kAll),
+    add_kernel<fill>(kernels::fill, kAll),       add_kernel<copy>(kernels::copy, kAll),
+    add_kernel<cast>(kernels::cast, kAll),       add_kernel<expand>(kernels::expand, kAll),
+    add_kernel<permute>(kernels::permute, kAll), add_kernel<narrow>(kernels::narrow, kAll),
+    add_kernel<paste>(kernels::paste, kAll),     add_kernel<narrow_backward>(kernels::narrow_backward, kAll),
 };
 
 }  // namespace

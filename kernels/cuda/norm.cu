@@ -170,8 +170,8 @@ __global__ void normalize_columns_kernel(Wanted<T> y, const T* x, const S* mean,
 }
 
 template <class T>
-void normalize_columns(const Launch& how, OutView y, View x, const Compute<T>* mean, const Compute<T>* rstd, View weight,
-                       View bias) {
+void normalize_columns(const Launch& how, OutView y, View x, const Compute<T>* mean, const Compute<T>* rstd,
+                       View weight, View bias) {
   launch<normalize_columns_kernel<T>>(how, {blocks_for(x.numel()), kBlock}, Wanted<T>(y), x.as<T>(), mean, rstd,
                                       weight.as<T>(), bias.as<T>(), x.numel(), Matrix(x).cols);
 }
@@ -184,7 +184,8 @@ void batch_norm(const Launch& how, OutView y, OutView mean, OutView rstd, View x
     Scratch scratch(how, size_t(2 * m.cols) * sizeof(S));
     S *means = scratch.as<S>(), *rstds = means + m.cols;
     double over = 1.0 / double(m.rows);
-    sum_columns<double, 1>(how, Value<T>{x.as<T>(), m.cols}, KeepMean<S>{means, Wanted<S>(mean), over}, 1, m.rows, m.cols);
+    sum_columns<double, 1>(how, Value<T>{x.as<T>(), m.cols}, KeepMean<S>{means, Wanted<S>(mean), over}, 1, m.rows,
+                           m.cols);
     sum_columns<double, 1>(how, Square<T>{x.as<T>(), means, m.cols}, KeepRstd<S>{rstds, Wanted<S>(rstd), over, eps}, 1,
                            m.rows, m.cols);
     normalize_columns<T>(how, y, x, means, rstds, weight, bias);

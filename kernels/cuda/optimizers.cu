@@ -26,7 +26,8 @@ template <class T> __global__ void sgd_kernel(T* p, T* momentum, const T* g, int
 void sgd(const Launch& how, OutView p, OutView momentum, View g, SgdArgs args) {
   dispatch_floats(p.dtype, [&]<class T>() {
     if constexpr (std::is_floating_point_v<T>)
-      launch<sgd_kernel<T>>(how, {blocks_for(p.numel()), kBlock}, p.as<T>(), momentum.as<T>(), g.as<T>(), p.numel(), args);
+      launch<sgd_kernel<T>>(how, {blocks_for(p.numel()), kBlock}, p.as<T>(), momentum.as<T>(), g.as<T>(), p.numel(),
+                            args);
   });
 }
 

@@ -28,7 +28,8 @@ struct Range {
   }
 };
 
-template <class T> __global__ void uniform_kernel(T* y, Range range, double a, double b, double below, bool accumulate) {
+template <class T>
+__global__ void uniform_kernel(T* y, Range range, double a, double b, double below, bool accumulate) {
   using C = Compute<T>;
   range.for_mine([&](int64_t i, int lane, const auto& words) {
     C value = C(b - a) * C(unit_float(words[size_t(lane)])) + C(a);
@@ -62,7 +63,8 @@ void random_normal(const Launch& how, OutView y, RandomArgs args) {
   });
 }
 
-template <class T> __global__ void dropout_kernel(T* y, const T* x, Range range, float p, double scale, bool accumulate) {
+template <class T>
+__global__ void dropout_kernel(T* y, const T* x, Range range, float p, double scale, bool accumulate) {
   using C = Compute<T>;
   range.for_mine([&](int64_t i, int lane, const auto& words) {
     C value = unit_float(words[size_t(lane)]) >= p ? load(x + i) * C(scale) : C(0);

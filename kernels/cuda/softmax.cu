@@ -9,8 +9,7 @@
 namespace shardgrad::SG_DEVICE {
 namespace {
 
-template <class T>
-__global__ void softmax_kernel(T* y, const T* x, int64_t cols, bool log, bool accumulate) {
+template <class T> __global__ void softmax_kernel(T* y, const T* x, int64_t cols, bool log, bool accumulate) {
   using C = Compute<T>;
   y += blockIdx.x * cols;
   x += blockIdx.x * cols;

@@ -13,7 +13,7 @@ namespace {
 /// The type that sums of T accumulate in.
 template <class T> using Sums = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
 
-constexpr int64_t kChunk = 4096;    ///< elements of a row that one block adds
+constexpr int64_t kChunk = 4096;     ///< elements of a row that one block adds
 constexpr int64_t kChunkRows = 256;  ///< rows of a column that one block adds
 constexpr int kTileRows = 8;
 
@@ -57,8 +57,8 @@ void sum_rows(const Launch& how, Term term, Finish finish, int64_t outer, int64_
   launch<row_sums_kernel<A, count, Term, Keep<A, count>>>(how, {blocks_for(outer * chunks, 1), kBlock}, term,
                                                           Keep<A, count>{partials}, n, kChunk, chunks);
   Partials<A, count> second{partials, chunks, 1};
-  launch<row_sums_kernel<A, count, Partials<A, count>, Finish>>(how, {blocks_for(outer, 1), threads_for(chunks)}, second,
-                                                                finish, chunks, chunks, int64_t(1));
+  launch<row_sums_kernel<A, count, Partials<A, count>, Finish>>(how, {blocks_for(outer, 1), threads_for(chunks)},
+                                                                second, finish, chunks, chunks, int64_t(1));
 }
 
 // Block (columns / 32, chunk, outer) of 32 × 8 threads adds the rows [chunk · length, …) of 32 columns: a thread every
@@ -83,12 +83,13 @@ __global__ void column_sums_kernel(Term term, Finish finish, int64_t rows, int64
 template <class A, int count, class Term, class Finish>
 void sum_columns(const Launch& how, Term term, Finish finish, int64_t outer, int64_t rows, int64_t cols) {
   int64_t chunks = chunks_of(rows, kChunkRows);
-  SG_CHECK(outer < 65536 && chunks < 65536, "a sum over ", outer, " x ", rows, " rows has more blocks than a GPU takes");
+  SG_CHECK(outer < 65536 && chunks < 65536, "a sum over ", outer, " x ", rows,
+           " rows has more blocks than a GPU takes");
   unsigned across = blocks_for(cols, 32), planes = unsigned(outer);
   dim3 block(32, kTileRows);
   if (chunks == 1)
-    return launch<column_sums_kernel<A, count, Term, Finish>>(how, {{across, 1, planes}, block}, term, finish, rows, cols,
-                                                              kChunkRows);
+    return launch<column_sums_kernel<A, count, Term, Finish>>(how, {{across, 1, planes}, block}, term, finish, rows,
+                                                              cols, kChunkRows);
   Scratch scratch(how, size_t(outer * chunks * cols) * count * sizeof(A));
   A* partials = scratch.as<A>();
   launch<column_sums_kernel<A, count, Term, Keep<A, count>>>(how, {{across, unsigned(chunks), planes}, block}, term,

@@ -13,13 +13,18 @@ namespace {
 
 const char* verb(Access how) { return how == Access::read ? "reads" : how == Access::write ? "writes" : "updates"; }
 
-// True when these bytes hold the pattern that fresh and freed memory is filled with. Of longer reads any word counts.
-bool is_unwritten(const void* at, size_t bytes) {
-  const auto* data = static_cast<const unsigned char*>(at);
-  size_t unit = bytes == 2 ? 2 : bytes == 8 ? 8 : 4;
+// True when these bytes hold the pattern that fresh and freed memory is filled with. Of 2 bytes the neighbours are
+// asked too, since 16 bits may be there by right; of longer reads any word counts.
+bool is_unwritten(const Region& region, uintptr_t address, size_t bytes) {
   constexpr uint64_t pattern = kUnwritten * 0x0001000100010001u;
-  for (size_t i = 0; bytes >= 2 && i + unit <= bytes; i += unit)
-    if (std::memcmp(data + i, &pattern, unit) == 0) return true;
+  if (bytes == 2) {
+    address &= ~uintptr_t(3);
+    bytes = 4;
+    if (!region.holds(address, bytes)) return false;
+  }
+  size_t unit = bytes == 8 ? 8 : 4;
+  for (size_t i = 0; i + unit <= bytes; i += unit)
+    if (std::memcmp(reinterpret_cast<const char*>(address) + i, &pattern, unit) == 0) return true;
   return false;
 }
 
@@ -37,8 +42,7 @@ void Machine::access(uintptr_t address, size_t bytes, Access how, Code code, boo
     fault({code, concat(verb(how), ' ', bytes, " bytes of ", region->what, ", which it may only read")});
   if (aligned && address % bytes != 0)
     fault({code, concat(verb(how), ' ', bytes, " bytes at an address that is not a multiple of ", bytes)});
-  if (how != Access::write && region->kind == Region::Kind::global &&
-      is_unwritten(reinterpret_cast<void*>(address), bytes))
+  if (how != Access::write && region->kind == Region::Kind::global && is_unwritten(*region, address, bytes))
     fault({code, concat("reads ", bytes, " bytes of ", region->what, " at byte ", address - region->begin,
                         " that nobody has written")});
   if (how == Access::atomic && region->kind == Region::Kind::global) publish_or_acquire();
@@ -56,18 +60,21 @@ void Machine::access(uintptr_t address, size_t bytes, Access how, Code code, boo
 }
 
 Region* Machine::find(uintptr_t address, size_t bytes) {
-  if (last_region_ < regions_.size() && regions_[last_region_].holds(address, bytes)) return &regions_[last_region_];
-  for (size_t i = 0; i < regions_.size(); ++i)
-    if (regions_[i].holds(address, bytes)) {
-      last_region_ = i;
-      return &regions_[i];
-    }
+  Region*& recent = recent_[(address >> 8) % recent_.size()];
+  if (recent && recent->holds(address, bytes)) [[likely]]
+    return recent;
+  for (Region& region : regions_)
+    if (region.holds(address, bytes)) return recent = &region;
   Region* variable = static_shared_.find(address);
-  return variable && variable->holds(address, bytes) ? variable : nullptr;
+  bool mine = variable && variable->holds(address, bytes) && (!*variable->owner || variable->owner == kernel_base_);
+  return mine ? recent = variable : nullptr;
 }
 
 void Machine::outside(uintptr_t address, size_t bytes, Access how, Code code) {
   const Region* nearest = static_shared_.find(address);
+  if (nearest && nearest->holds(address, bytes))
+    fault({code, concat(verb(how), ' ', bytes, " bytes outside the kernel's own shared memory, in ", nearest->what,
+                        " of ", nearest->owner)});
   for (const Region& region : regions_) {
     bool near = region.kind != Region::Kind::parameters && address >= region.begin && address < region.end + 4096;
     if (near && (!nearest || region.end > nearest->end)) nearest = &region;
@@ -175,8 +182,7 @@ void Machine::publish_or_acquire() {
 bool Machine::published(const Stamp& before) const {
   if (acquired_.block != block_ || (acquired_.thread != current_ && acquired_.epoch == epoch_)) return false;
   auto found = published_.find(before.block);
-  return found != published_.end() &&
-         (before.epoch < found->second.epoch || found->second.threads.test(before.thread));
+  return found != published_.end() && (before.epoch < found->second.epoch || found->second.threads.test(before.thread));
 }
 
 Fault Machine::race(const Region& region, const Stamp& before, const char* did, Access how, Code code) const {

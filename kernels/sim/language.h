@@ -23,8 +23,7 @@
 #define __shared__ static thread_local
 
 // They change only while a thread is switched, so inside one thread's code they are constants.
-extern __thread const uint3 threadIdx, blockIdx;
-extern __thread const dim3 blockDim, gridDim;
+extern __thread const uint3 threadIdx, blockIdx, blockDim, gridDim;
 inline constexpr int warpSize = 32;
 
 using SourceLine = std::source_location;
@@ -62,25 +61,32 @@ inline int __all_sync(unsigned mask, int predicate, SG_HERE) {
 
 // Atomics give back the old value. One thread runs at a time, so reading and writing are one step.
 template <class T> T atomicAdd(T* at, std::type_identity_t<T> value, SG_HERE) {
-  return shardgrad::sim::atomic(at, [=](T old) { return T(old + value); }, here);
+  return shardgrad::sim::atomic(
+      at, [=](T old) { return T(old + value); }, here);
 }
 template <class T> T atomicMax(T* at, std::type_identity_t<T> value, SG_HERE) {
-  return shardgrad::sim::atomic(at, [=](T old) { return old < value ? value : old; }, here);
+  return shardgrad::sim::atomic(
+      at, [=](T old) { return old < value ? value : old; }, here);
 }
 template <class T> T atomicMin(T* at, std::type_identity_t<T> value, SG_HERE) {
-  return shardgrad::sim::atomic(at, [=](T old) { return value < old ? value : old; }, here);
+  return shardgrad::sim::atomic(
+      at, [=](T old) { return value < old ? value : old; }, here);
 }
 template <class T> T atomicOr(T* at, std::type_identity_t<T> value, SG_HERE) {
-  return shardgrad::sim::atomic(at, [=](T old) { return T(old | value); }, here);
+  return shardgrad::sim::atomic(
+      at, [=](T old) { return T(old | value); }, here);
 }
 template <class T> T atomicExch(T* at, std::type_identity_t<T> value, SG_HERE) {
-  return shardgrad::sim::atomic(at, [=](T) { return value; }, here);
+  return shardgrad::sim::atomic(
+      at, [=](T) { return value; }, here);
 }
 template <class T> T atomicCAS(T* at, std::type_identity_t<T> compare, std::type_identity_t<T> value, SG_HERE) {
-  return shardgrad::sim::atomic(at, [=](T old) { return old == compare ? value : old; }, here);
+  return shardgrad::sim::atomic(
+      at, [=](T old) { return old == compare ? value : old; }, here);
 }
 inline unsigned atomicInc(unsigned* at, unsigned last, SG_HERE) {
-  return shardgrad::sim::atomic(at, [=](unsigned old) { return old >= last ? 0 : old + 1; }, here);
+  return shardgrad::sim::atomic(
+      at, [=](unsigned old) { return old >= last ? 0 : old + 1; }, here);
 }
 #undef SG_HERE
 
@@ -104,10 +110,12 @@ template <auto Kernel, class... Args> void launch(const Launch&, Config config, 
 /// The block's dynamic shared memory.
 template <class T> T* dynamic_shared() { return static_cast<T*>(dynamic_shared_memory()); }
 
-/// Refuses an index outside [0, extent) with Error(input).
-inline void check_index(const char* what, int64_t position, int64_t value, int64_t extent) {
-  if (uint64_t(value) >= uint64_t(extent)) [[unlikely]]
-    refuse_index(what, position, value, extent);
+/// Refuses an index outside [0, extent), other than the one that `unless` names, with Error(input).
+inline void check_index(const char* what, int64_t position, int64_t value, int64_t extent, const char* unless = nullptr,
+                        int64_t exception = 0) {
+  if (uint64_t(value) < uint64_t(extent) || (unless && value == exception)) [[likely]]
+    return;
+  refuse_index(what, position, value, extent, unless, exception);
 }
 
 struct Registered {

@@ -8,7 +8,7 @@
 #include <string>
 
 struct uint3 {
-  unsigned x = 0, y = 0, z = 0;
+  unsigned x, y, z;
 };
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
@@ -42,9 +42,7 @@ class KernelRecord {
 };
 
 template <auto Kernel> const char* pretty_name() { return __PRETTY_FUNCTION__; }
-template <auto Kernel> struct RecordOf {
-  static inline KernelRecord record{pretty_name<Kernel>()};
-};
+template <auto Kernel> struct RecordOf { static inline KernelRecord record{pretty_name<Kernel>()}; };
 
 /// Runs body(data) once for every thread of the grid; `bytes` is the size of data, the kernel's arguments. Throws
 /// Error(internal) on the first fault.

@@ -6,8 +6,7 @@
 #include <shardgrad/kernels/sim/operands.h>
 
 // CUDA's built-in variables; kernels see them as constants (language.h).
-__thread uint3 threadIdx, blockIdx;
-__thread dim3 blockDim, gridDim;
+__thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace shardgrad::sim {
 namespace {
@@ -19,9 +18,7 @@ constinit const KernelRecord* first_record = nullptr;
 uint64_t volume(dim3 d) { return uint64_t(d.x) * d.y * d.z; }
 
 // The index with this number in a box, x fastest.
-uint3 index_in(dim3 box, uint32_t number) {
-  return {number % box.x, number / box.x % box.y, number / box.x / box.y};
-}
+uint3 index_in(dim3 box, uint32_t number) { return {number % box.x, number / box.x % box.y, number / box.x / box.y}; }
 
 std::string text_of(uint3 index) { return concat('(', index.x, ", ", index.y, ", ", index.z, ')'); }
 
@@ -43,6 +40,7 @@ Machine& Machine::mine() {
 }
 
 void run_grid(KernelRecord& kernel, const Config& config, void (*body)(const void*), const void* data, size_t bytes) {
+  if (volume(config.grid) == 0) return;
   kernel.count();
   Machine::mine().run(kernel.name(), config, body, data, bytes);
 }
@@ -59,13 +57,13 @@ void Machine::check_config(const Config& c) const {
 // Writable ranges first: memory that is input and output counts as output.
 void Machine::make_regions(const Config& config, const void* data, size_t bytes) {
   regions_.clear();
-  last_region_ = 0;
+  recent_ = {};
   dynamic_.resize(config.shared);
   dynamic_cells_.resize(config.shared / 4 + 1);
   auto address = [](const void* p) { return reinterpret_cast<uintptr_t>(p); };
   if (config.shared > 0)
     regions_.push_back({address(dynamic_.data()), address(dynamic_.data()) + config.shared, Region::Kind::shared, true,
-                        dynamic_cells_.data(), "the dynamic shared memory"});
+                        dynamic_cells_.data(), "the dynamic shared memory", ""});
   size_t cells = 0;
   const std::vector<Range> none;
   const std::vector<Range>& ranges = Operands::current() ? Operands::current()->ranges() : none;
@@ -77,22 +75,30 @@ void Machine::make_regions(const Config& config, const void* data, size_t bytes)
     for (const Range& range : ranges) {
       if (range.writable != writable) continue;
       Cell* own = writable ? global_cells_.data() + cells : nullptr;
-      regions_.push_back({range.begin, range.end, Region::Kind::global, writable, own, range.what});
+      regions_.push_back({range.begin, range.end, Region::Kind::global, writable, own, range.what, ""});
       if (writable) cells += cells_for(range.begin, range.end);
     }
-  regions_.push_back({address(data), address(data) + bytes, Region::Kind::parameters, false, nullptr, "the arguments"});
+  auto readable = [&](const void* at, size_t size) {
+    regions_.push_back(
+        {address(at), address(at) + size, Region::Kind::parameters, false, nullptr, "the arguments", ""});
+  };
+  readable(data, bytes);
+  for (const uint3* builtin : {&threadIdx, &blockIdx, &blockDim, &gridDim}) readable(builtin, sizeof(uint3));
 }
 
 void Machine::run(const std::string& kernel, const Config& config, void (*body)(const void*), const void* data,
                   size_t bytes) {
   SG_CHECK(!running_machine, kernel, ": a kernel cannot launch a kernel");
   kernel_ = &kernel;
+  kernel_base_ = base_name(kernel);
   check_config(config);
   make_regions(config, data, bytes);
   body_ = body;
   data_ = data;
-  grid_ = gridDim = config.grid;
-  block_shape_ = blockDim = config.block;
+  grid_ = config.grid;
+  block_shape_ = config.block;
+  gridDim = {grid_.x, grid_.y, grid_.z};
+  blockDim = {block_shape_.x, block_shape_.y, block_shape_.z};
   threads_ = int(volume(config.block));
   ++launch_;
   first_block_ = block_ + 1;

@@ -131,11 +131,12 @@ class Machine {
 
   // the launch
   const std::string* kernel_ = nullptr;
+  std::string kernel_base_;
   void (*body_)(const void*) = nullptr;
   const void* data_ = nullptr;
   dim3 grid_, block_shape_;
   std::vector<Region> regions_;
-  size_t last_region_ = 0;
+  std::array<Region*, 16> recent_{};  // those that accesses near an address fell into
   std::vector<unsigned char> dynamic_;
   std::vector<Cell> dynamic_cells_, global_cells_;
   uint32_t launch_ = 0, first_block_ = 0;

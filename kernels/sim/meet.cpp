@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include <shardgrad/kernels/sim/machine.h>
-#include <shardgrad/kernels/sim/operands.h>
 
 namespace shardgrad::sim {
 
@@ -30,8 +29,9 @@ void Machine::complete_barrier() {
     count += fibre.state == Fibre::State::at_barrier && fibre.passed;
   }
   if (missing >= 0) {
-    Fault fault{fibres_[size_t(here)].waits_at, concat("waits at a barrier that not every thread of the block reaches: ",
-                                                       where(missing)), fibres_[size_t(missing)].waits_at};
+    Fault fault{fibres_[size_t(here)].waits_at,
+                concat("waits at a barrier that not every thread of the block reaches: ", where(missing)),
+                fibres_[size_t(missing)].waits_at};
     return set_fault(here, std::move(fault));
   }
   passed_ = count;
@@ -57,8 +57,8 @@ uint64_t Machine::warp_op(WarpOp op, unsigned mask, uint64_t value, int source, 
   Fibre& fibre = fibres_[size_t(current_)];
   int lane = current_ % kWarp, first = current_ - lane;
   if (!(mask >> lane & 1))
-    fault({code, concat("calls a warp operation with mask 0x", std::hex, mask, std::dec, ", which leaves out its own lane ",
-                        lane)});
+    fault({code, concat("calls a warp operation with mask 0x", std::hex, mask, std::dec,
+                        ", which leaves out its own lane ", lane)});
   fibre.state = Fibre::State::at_warp_op;
   fibre.waits_at = code;
   fibre.op = op;
@@ -73,8 +73,7 @@ uint64_t Machine::warp_op(WarpOp op, unsigned mask, uint64_t value, int source, 
 bool Machine::complete_warp_op(int first, unsigned mask) {
   const Fibre* some = nullptr;
   auto here = [&](int lane) {
-    return (mask >> lane & 1) && first + lane < threads_ &&
-           fibres_[size_t(first + lane)].state != Fibre::State::done;
+    return (mask >> lane & 1) && first + lane < threads_ && fibres_[size_t(first + lane)].state != Fibre::State::done;
   };
   for (int lane = 0; lane < kWarp; ++lane) {
     if (!here(lane)) continue;
@@ -91,8 +90,8 @@ bool Machine::complete_warp_op(int first, unsigned mask) {
     if (!here(lane)) continue;
     Fibre& fibre = fibres_[size_t(first + lane)];
     if (op == WarpOp::shuffle && !here(fibre.source)) {
-      set_fault(first + lane, {fibre.waits_at, concat("reads lane ", fibre.source, " in a shuffle with mask 0x", std::hex,
-                                                      mask, ", but that lane does not take part")});
+      set_fault(first + lane, {fibre.waits_at, concat("reads lane ", fibre.source, " in a shuffle with mask 0x",
+                                                      std::hex, mask, ", but that lane does not take part")});
       return true;
     }
     fibre.result = op == WarpOp::shuffle ? fibres_[size_t(first + fibre.source)].value : votes;
@@ -131,8 +130,9 @@ void Machine::report_stuck() {
     if (!(fibre.mask >> lane & 1) || peer.state == Fibre::State::done) continue;
     if (peer.state != Fibre::State::at_warp_op || peer.mask != fibre.mask || peer.op != fibre.op) other = first + lane;
   }
-  set_fault(t, {fibre.waits_at, concat("waits in a warp operation with mask 0x", std::hex, fibre.mask, std::dec,
-                                       " for lanes that do not come: ", where(other)),
+  set_fault(t, {fibre.waits_at,
+                concat("waits in a warp operation with mask 0x", std::hex, fibre.mask, std::dec,
+                       " for lanes that do not come: ", where(other)),
                 fibres_[size_t(other)].waits_at});
 }
 
@@ -186,9 +186,5 @@ void note_atomic(const void* at, size_t bytes, const SourceLine& here) {
 }
 
 void* dynamic_shared_memory() { return Machine::running()->dynamic_shared(); }
-
-void refuse_index(const char* what, int64_t position, int64_t value, int64_t extent) {
-  fail(what, ' ', position, " is ", value, ", outside [0, ", extent, ')');
-}
 
 }  // namespace shardgrad::sim

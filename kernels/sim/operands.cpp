@@ -30,6 +30,12 @@ Scratch::~Scratch() {
   if (newest) newest->remove(memory_.as<char>());
 }
 
+void refuse_index(const char* what, int64_t position, int64_t value, int64_t extent, const char* unless,
+                  int64_t exception) {
+  std::string rest = unless ? concat(" and not ", unless, " (", exception, ')') : "";
+  fail(what, ' ', position, " is ", value, ", outside [0, ", extent, ')', rest);
+}
+
 void note_input(const void* begin, size_t bytes) {
   if (newest) newest->add(begin, bytes, false, "input");
 }

@@ -55,6 +55,7 @@ class Scratch {
 /// Memory that a kernel reads and that is not an operand's.
 void note_input(const void* begin, size_t bytes);
 
-[[noreturn]] void refuse_index(const char* what, int64_t position, int64_t value, int64_t extent);
+[[noreturn]] void refuse_index(const char* what, int64_t position, int64_t value, int64_t extent, const char* unless,
+                               int64_t exception);
 
 }  // namespace shardgrad::sim

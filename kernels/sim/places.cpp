@@ -41,8 +41,8 @@ std::string lines_of_instruction(uintptr_t address) {
   if (char* real = realpath(file.c_str(), target)) file = real;
   std::string text;
   if (file.find('\'') == std::string::npos)
-    for (std::string& line : output_of(concat("addr2line -ie '", file, "' ", reinterpret_cast<void*>(address - map->l_addr),
-                                              " 2>/dev/null"))) {
+    for (std::string& line : output_of(
+             concat("addr2line -ie '", file, "' ", reinterpret_cast<void*>(address - map->l_addr), " 2>/dev/null"))) {
       line = line.substr(0, line.find(" ("));  // "(discriminator 2)"
       if (line.starts_with("??") || line.ends_with(":?") || line.find("kernels/sim/") != std::string::npos) continue;
       line = last_parts(line);

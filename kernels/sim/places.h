@@ -24,5 +24,7 @@ class Places {
 
 /// The name of a function that stands in "… [Kernel = name]", without our namespaces.
 std::string kernel_name(const std::string& pretty);
+/// A template's name without its arguments.
+inline std::string base_name(const std::string& kernel) { return kernel.substr(0, kernel.find('<')); }
 
 }  // namespace shardgrad::sim

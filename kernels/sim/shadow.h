@@ -32,8 +32,8 @@ struct Stamp {
 /// The threads that have read a word since its last write.
 struct Readers {
   Stamp last;
-  uint32_t lanes = 0;       ///< of last's warp, in its epoch
-  uint32_t clock = 0;       ///< the oldest of those lanes' clocks
+  uint32_t lanes = 0;         ///< of last's warp, in its epoch
+  uint32_t clock = 0;         ///< the oldest of those lanes' clocks
   bool other_warps = false;   ///< threads of other warps too
   bool other_blocks = false;  ///< threads of other blocks too
 };
@@ -53,6 +53,7 @@ struct Region {
   bool writable = true;
   Cell* cells = nullptr;
   const char* what = "";
+  const char* owner = "";  ///< the kernel that alone may touch it; empty: any
   bool holds(uintptr_t address, size_t bytes) const { return address >= begin && address + bytes <= end; }
   Cell& cell(uintptr_t word) const { return cells[(word - (begin & ~uintptr_t(3))) / 4]; }
 };

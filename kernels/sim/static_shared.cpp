@@ -7,16 +7,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <optional>
+#include <utility>
+
+#include <shardgrad/kernels/sim/launch.h>
+#include <shardgrad/kernels/sim/places.h>
 
 namespace shardgrad::sim {
 namespace {
 
-// The library whose thread-local memory holds an address, and where that memory is in the calling thread.
-struct Library {
-  uintptr_t address, begin = 0, end = 0;
-  std::string file;
-};
+using Library = StaticShared::Library;
+using Symbol = StaticShared::Symbol;
 
 int look(dl_phdr_info* info, size_t, void* data) {
   auto& library = *static_cast<Library*>(data);
@@ -32,11 +32,6 @@ int look(dl_phdr_info* info, size_t, void* data) {
   return 0;
 }
 
-struct Symbol {
-  uint64_t offset, size;
-  std::string name;
-};
-
 template <class T> std::vector<T> read_table(std::ifstream& file, uint64_t offset, uint64_t bytes) {
   std::vector<T> table(bytes / sizeof(T));
   file.seekg(std::streamoff(offset));
@@ -44,54 +39,78 @@ template <class T> std::vector<T> read_table(std::ifstream& file, uint64_t offse
   return table;
 }
 
-// The thread-local variable at this offset, from the ELF file's symbol table.
-std::optional<Symbol> symbol_at(const std::string& path, uint64_t offset) {
+// The thread-local variables in an ELF file's symbol table.
+std::vector<Symbol> read_symbols(const std::string& path) {
+  std::vector<Symbol> found;
   std::ifstream file(path, std::ios::binary);
   Elf64_Ehdr header{};
   if (!file.read(reinterpret_cast<char*>(&header), sizeof(header)) || header.e_ident[EI_CLASS] != ELFCLASS64) return {};
   auto sections = read_table<Elf64_Shdr>(file, header.e_shoff, uint64_t(header.e_shnum) * sizeof(Elf64_Shdr));
   for (const Elf64_Shdr& section : sections) {
     if (section.sh_type != SHT_SYMTAB || section.sh_link >= sections.size()) continue;
-    const Elf64_Shdr& text = sections[section.sh_link];
-    std::vector<char> names;
     for (const Elf64_Sym& symbol : read_table<Elf64_Sym>(file, section.sh_offset, section.sh_size)) {
-      if (ELF64_ST_TYPE(symbol.st_info) != STT_TLS || offset < symbol.st_value ||
-          offset >= symbol.st_value + symbol.st_size)
-        continue;
-      if (names.empty()) names = read_table<char>(file, text.sh_offset, text.sh_size);
-      return Symbol{symbol.st_value, symbol.st_size, &names[symbol.st_name]};
+      if (ELF64_ST_TYPE(symbol.st_info) != STT_TLS || symbol.st_size == 0) continue;
+      std::string name;
+      file.seekg(std::streamoff(sections[section.sh_link].sh_offset + symbol.st_name));
+      std::getline(file, name, '\0');
+      found.push_back({symbol.st_value, symbol.st_size, name});
     }
   }
-  return {};
+  return found;
 }
 
-// "kernel(float*)::tile" of a mangled name is "tile".
-std::string variable_name(const std::string& mangled) {
+std::string demangled(const std::string& mangled) {
   char* plain = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, nullptr);
   std::string name = plain ? plain : mangled;
   std::free(plain);
-  size_t cut = name.rfind("::");
-  return cut == std::string::npos ? name : name.substr(cut + 2);
+  return name;
+}
+
+// The kernel in whose body a variable "void space::kernel<float>(float*)::tile" stands; none for other functions.
+std::string owner_of(const std::string& variable) {
+  for (const KernelRecord* kernel = KernelRecord::first(); kernel; kernel = kernel->next()) {
+    std::string name = base_name(kernel->name());
+    for (size_t at = variable.find(name); at != std::string::npos; at = variable.find(name, at + 1)) {
+      char before = at > 0 ? variable[at - 1] : ' ', after = variable[at + name.size()];
+      if ((before == ' ' || before == ':') && (after == '<' || after == '(')) return name;
+    }
+  }
+  return "";
 }
 
 }  // namespace
 
 Region* StaticShared::find(uintptr_t address) {
-  for (Variable& variable : variables_)
-    if (variable.region.holds(address, 1)) return &variable.region;
+  for (size_t i = 0; i < variables_.size(); ++i)
+    if (variables_[i]->region.holds(address, 1)) {
+      if (i > 0) std::swap(variables_[i], variables_[i - 1]);  // those in use are found first
+      return &variables_[i > 0 ? i - 1 : 0]->region;
+    }
   Library library{address};
-  if (!dl_iterate_phdr(look, &library)) return nullptr;
-  Region region{library.begin, library.end, Region::Kind::shared, true, nullptr, ""};
-  std::string name = "the shared memory";
-  if (auto symbol = symbol_at(library.file, address - library.begin)) {
-    region.begin = library.begin + symbol->offset;
-    region.end = region.begin + symbol->size;
-    name = "the shared variable '" + variable_name(symbol->name) + "'";
+  return dl_iterate_phdr(look, &library) ? &enter(library) : nullptr;
+}
+
+Region& StaticShared::enter(const Library& library) {
+  auto& variable = *variables_.emplace_back(std::make_unique<Variable>());
+  variable.region = {library.begin, library.end, Region::Kind::shared, true, nullptr, "", ""};
+  variable.name = "the shared memory";
+  auto [symbols, fresh] = symbols_.try_emplace(library.file);
+  if (fresh) symbols->second = read_symbols(library.file);
+  uint64_t offset = library.address - library.begin;
+  for (const Symbol& symbol : symbols->second) {
+    if (offset < symbol.offset || offset >= symbol.offset + symbol.size) continue;
+    variable.region.begin = library.begin + symbol.offset;
+    variable.region.end = variable.region.begin + symbol.size;
+    std::string full = demangled(symbol.name);
+    size_t cut = full.rfind("::");
+    variable.name = "the shared variable '" + (cut == std::string::npos ? full : full.substr(cut + 2)) + "'";
+    variable.owner = owner_of(full);
   }
-  Variable& variable = variables_.emplace_back(region, std::vector<Cell>(cells_for(region.begin, region.end)), name);
+  variable.cells.resize(cells_for(variable.region.begin, variable.region.end));
   variable.region.cells = variable.cells.data();
   variable.region.what = variable.name.c_str();
-  return &variable.region;
+  variable.region.owner = variable.owner.c_str();
+  return variable.region;
 }
 
 }  // namespace shardgrad::sim

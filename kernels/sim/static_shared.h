@@ -3,7 +3,8 @@
 // library's symbol table tells where each begins and ends.
 
 #include <cstdint>
-#include <deque>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,17 +14,30 @@ namespace shardgrad::sim {
 
 class StaticShared {
  public:
-  /// The __shared__ variable that holds this address, or the whole of the library's thread-local memory where its symbol
-  /// table is missing. Null when the address is not thread-local memory of the calling thread.
+  /// The __shared__ variable that holds this address, or the whole of the library's thread-local memory where its
+  /// symbol table is missing. Null when the address is not thread-local memory of the calling thread.
   Region* find(uintptr_t address);
+
+  /// The library whose thread-local memory holds an address, and where that memory is in the calling thread.
+  struct Library {
+    uintptr_t address, begin = 0, end = 0;
+    std::string file = {};
+  };
+  /// A thread-local variable of a library.
+  struct Symbol {
+    uint64_t offset, size;
+    std::string name;
+  };
 
  private:
   struct Variable {
     Region region;
     std::vector<Cell> cells;
-    std::string name;
+    std::string name, owner;
   };
-  std::deque<Variable> variables_;  // those found so far
+  Region& enter(const Library& library);
+  std::vector<std::unique_ptr<Variable>> variables_;  // those found so far
+  std::map<std::string, std::vector<Symbol>> symbols_;
 };
 
 }  // namespace shardgrad::sim

@@ -10,6 +10,7 @@
 #include <shardgrad/autograd/registry.h>
 
 #include <tests/autograd/support.h>
+#include <tests/devices.h>
 
 namespace shardgrad::test {
 namespace {
@@ -175,6 +176,30 @@ TEST(OpRegistry, GivesTheSameBitsTwice) {
 TEST(OpRegistry, GivesTheSameBitsOnAnAsynchronousDevice) {
   Context context;
   for_every_case([](const OpCase& op) { expect_same_bits(run(op, DType::f32, kCpu), run(op, DType::f32, kAcc)); });
+}
+
+// The kernels of kernels/cuda, on every device that runs them here, against those of the CPU.
+TEST(OpRegistry, DevicesAgreeWithTheCpu) {
+  Context context;
+  for (Device device : kernel_devices())
+    for (auto [dtype, tolerance] :
+         {std::pair(DType::f32, 1e-5), {DType::f64, 1e-12}, {DType::bf16, 1e-2}, {DType::f16, 1e-2}})
+      for_every_case([&, dtype = dtype, tolerance = tolerance](const OpCase& op) {
+        Outcome a = run(op, dtype, device), b = run(op, dtype, kCpu);
+        std::string where = concat(" in ", dtype, " on ", device);
+        for (size_t k = 0; k < b.results.size(); ++k)
+          expect_close(values(a.results[k]), values(b.results[k]), tolerance, concat("result ", k, where), 1);
+        for (size_t i = 0; i < b.grads.size(); ++i)
+          if (b.grads[i].defined())
+            expect_close(values(a.grads[i]), values(b.grads[i]), tolerance, concat("gradient ", i, where), 1);
+      });
+}
+
+TEST(OpRegistry, DevicesGiveTheSameBitsTwice) {
+  Context context;
+  for (Device device : kernel_devices())
+    for_every_case(
+        [&](const OpCase& op) { expect_same_bits(run(op, DType::f32, device), run(op, DType::f32, device)); });
 }
 
 TEST(OpRegistry, RandomDelaysChangeNothing) {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "tests/devices.h"
 #include "tests/fsdp/training.h"
 
 namespace shardgrad::fsdp::testing {
@@ -113,6 +114,23 @@ TYPED_TEST(Parity, I01_AnyNumberOfRanksTrainsTheRunOfOneProcessInSingle) {
       for (size_t i = 0; i < values.size(); ++i)
         EXPECT_LE(std::abs(outcome.weights[name][i] - values[i]), 1e-2 * 0.01 * setup.steps) << name;
   }
+}
+
+// On devices with the kernels of kernels/cuda: the same bits for every strategy, and the CPU's numbers.
+TYPED_TEST(Parity, I03_EveryStrategyGivesTheSameBitsOnDevices) {
+  for (Device device : test::kernel_devices())
+    for (Optim optim : {Optim::sgd, Optim::adamw})
+      for (int world : {1, 2, 3}) {
+        Setup setup{.world = world, .optim = optim, .device = device, .steps = 4};
+        setup.config.strategy = Strategy::ddp;
+        Outcome expected = train<TypeParam>(setup);
+        for (Strategy strategy : {Strategy::zero2, Strategy::zero3}) {
+          setup.config.strategy = strategy;
+          EXPECT_TRUE(train<TypeParam>(setup) == expected) << describe(setup);
+        }
+        setup.device = kCpu;
+        if (optim == Optim::sgd) expect_close(expected.weights, train<TypeParam>(setup).weights, 1e-5, describe(setup));
+      }
 }
 
 TYPED_TEST(Parity, I03_RandomLegalDelaysChangeNothing) {

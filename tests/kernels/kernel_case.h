@@ -1,16 +1,19 @@
 #pragma once
-// Compares a cpu kernel with its reference (kernels/reference) as every kernel must hold: both betas, poisoned
-// destinations, inputs unchanged, the same bits for every number of threads.
+// Compares a kernel with its reference (kernels/reference) as every kernel must hold: both betas, poisoned
+// destinations, inputs unchanged, the same bits for every number of threads. The kernels are those of device cpu, or of
+// sim when SHARDGRAD_TEST_DEVICE says so; both work on the host's memory.
 
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <random>
 #include <vector>
 
 #include <shardgrad/core/context.h>
+#include <shardgrad/core/poison.h>
 #include <shardgrad/kernels/ops.h>
 #include <shardgrad/kernels/reference/element.h>
 
@@ -19,6 +22,11 @@ namespace shardgrad::test {
 inline constexpr DType kFloats[] = {DType::f32, DType::f64, DType::bf16, DType::f16};
 inline constexpr DType kIntegers[] = {DType::i32, DType::i64, DType::u8};
 inline constexpr DType kAll[] = {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32, DType::i64, DType::u8};
+
+inline DeviceKind test_device() {
+  const char* wish = std::getenv("SHARDGRAD_TEST_DEVICE");
+  return wish ? parse_device(wish).kind : DeviceKind::cpu;
+}
 
 /// A small tensor of our own, aligned as badly as elements allow when `shift` is given.
 class Buffer {
@@ -44,9 +52,9 @@ class Buffer {
     return of({int64_t(values.size())}, DType::i64, {values.begin(), values.end()});
   }
 
-  /// Fills memory, guard elements included, with a byte; 0xff makes every float NaN.
-  Buffer& poison(int byte = 0xff) {
-    std::memset(memory_.data(), byte, memory_.size());
+  /// Fills memory, guard elements included, with what no kernel may read: every float is NaN.
+  Buffer& poison() {
+    poison_bytes(memory_.data(), memory_.size());
     return *this;
   }
   void set(int64_t i, double value) {
@@ -150,6 +158,7 @@ inline void compare_runs(const std::string& name, DType key, const std::vector<B
     std::vector<Buffer> expected = initial;
     reference(expected, beta, 1);
     for (int threads : {1, 2, 3}) {
+      if (threads > 1 && test_device() != DeviceKind::cpu) break;
       std::vector<Buffer> actual = initial;
       kernel(actual, beta, threads);
       std::string what = concat(name, ' ', key, " beta ", beta, " threads ", threads);
@@ -174,7 +183,7 @@ template <size_t outputs, class... Params, class Reference, class... Args>
 void expect_like_reference(Slot<Params...>& slot, const Reference& reference, DType key,
                            const std::array<Buffer, outputs>& shapes, Tolerance tolerance, const Args&... args) {
   Context context;
-  auto kernel = slot.find(DeviceKind::cpu, key);
+  auto kernel = slot.find(test_device(), key);
   auto apply = [&]<size_t... k>(std::index_sequence<k...>, std::vector<Buffer> & results, float beta, const auto& fn) {
     fn(results[k].out(beta)..., as_argument(args)...);
   };

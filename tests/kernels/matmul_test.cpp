@@ -124,7 +124,7 @@ TEST(Matmul, FourThreadsAtOnceGetTheBitsOfOne) {
   constexpr size_t kThreads = 4, kShapes = 4, kRounds = 1500;
   using Results = std::array<Buffer, kShapes>;
   for (DType dtype : {DType::f32, DType::bf16}) {
-    auto kernel = kernels::matmul.find(DeviceKind::cpu, dtype);
+    auto kernel = kernels::matmul.find(test_device(), dtype);
     // Products whose bits differ from `results`, which the first round writes where it is empty.
     auto run = [&](size_t thread, size_t rounds, Results& results, const std::function<void()>& meet) {
       Context context;
@@ -158,7 +158,7 @@ TEST(Matmul, FourThreadsAtOnceGetTheBitsOfOne) {
 
 TEST(Matmul, ManyShapesDoNotFillTheCacheForEver) {
   Context context;
-  auto kernel = kernels::matmul.find(DeviceKind::cpu, DType::f32);
+  auto kernel = kernels::matmul.find(test_device(), DType::f32);
   Buffer a = exact({400, 64}, DType::f32, 1), b = exact({64, 64}, DType::f32, 2);
   for (int64_t m = 64; m < 360; ++m) {
     Buffer c({m, 64}, DType::f32), again({m, 64}, DType::f32);
@@ -174,7 +174,7 @@ TEST(Matmul, ManyShapesDoNotFillTheCacheForEver) {
 TEST(Matmul, ScratchMemoryIsInTheLedgerAndGivenBack) {
   Context context;
   Buffer a = Buffer::random({300, 300}, DType::f64), c({300, 300}, DType::f64);
-  kernels::matmul.find(DeviceKind::cpu, DType::f64)(Launch{1}, c.out(), {}, a.in(), a.in(), {}, {});
+  kernels::matmul.find(test_device(), DType::f64)(Launch{1}, c.out(), {}, a.in(), a.in(), {}, {});
   EXPECT_EQ(context.ledger().current(Category::workspace), 0);
   EXPECT_GT(context.ledger().peak(Category::workspace), 0);
 }

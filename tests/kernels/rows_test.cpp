@@ -110,8 +110,8 @@ TEST(Rows, ALabelOutOfRangeIsRefusedNamingRowAndLabel) {
   Context context;
   Buffer x = Buffer::random({3, 4}, DType::f32), loss({}, DType::f32), lse({3}, DType::f32), dx = x;
   Buffer labels = Buffer::labels({0, 4, 1});
-  auto kernel = kernels::cross_entropy.find(DeviceKind::cpu, DType::f32);
-  auto backward = kernels::cross_entropy_backward.find(DeviceKind::cpu, DType::f32);
+  auto kernel = kernels::cross_entropy.find(test_device(), DType::f32);
+  auto backward = kernels::cross_entropy_backward.find(test_device(), DType::f32);
   const char* expected = "cross_entropy: the label of row 1 is 4, outside [0, 4) and not ignore_index (-1)";
   try {
     kernel(Launch{}, loss.out(), lse.out(), x.in(), labels.in(), {1, -1});

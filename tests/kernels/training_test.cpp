@@ -30,7 +30,7 @@ TEST(Random, ARangeIsFilledAsTheWholeWouldBe) {
   for (DType dtype : kFloats)
     for (auto* slot : {&kernels::random_uniform, &kernels::random_normal}) {
       Buffer whole({301}, dtype), parts({301}, dtype);
-      auto kernel = slot->find(DeviceKind::cpu, dtype);
+      auto kernel = slot->find(test_device(), dtype);
       kernel(Launch{}, whole.poison().out(), {3, 4, 0, 0, 1});
       for (int64_t cut : {0, 1, 2, 3, 4, 5, 63, 64, 65, 300}) {
         char* data = parts.poison().out().as<char>();
@@ -45,7 +45,7 @@ TEST(Random, UniformNumbersStayBelowTheOpenEnd) {
   Context context;
   for (DType dtype : kFloats) {
     Buffer y({200000}, dtype);
-    kernels::random_uniform.find(DeviceKind::cpu, dtype)(Launch{}, y.out(), {1, 2, 0, 2, 3});
+    kernels::random_uniform.find(test_device(), dtype)(Launch{}, y.out(), {1, 2, 0, 2, 3});
     double low = 3, high = 2;
     for (int64_t i = 0; i < y.numel(); ++i) low = std::min(low, y.get(i)), high = std::max(high, y.get(i));
     EXPECT_GE(low, 2);
@@ -61,10 +61,10 @@ TEST(Random, MomentsAreThoseOfTheDistribution) {
     for (int64_t i = 0; i < y.numel(); ++i) mean += y.get(i) / 4e5, square += y.get(i) * y.get(i) / 4e5;
     return std::pair(mean, square - mean * mean);
   };
-  kernels::random_normal.find(DeviceKind::cpu, DType::f32)(Launch{2}, y.out(), {11, 5, 0, 3, 2});
+  kernels::random_normal.find(test_device(), DType::f32)(Launch{2}, y.out(), {11, 5, 0, 3, 2});
   EXPECT_NEAR(moments().first, 3, 0.02);
   EXPECT_NEAR(moments().second, 4, 0.05);
-  kernels::random_uniform.find(DeviceKind::cpu, DType::f32)(Launch{2}, y.out(), {11, 5, 0, -1, 1});
+  kernels::random_uniform.find(test_device(), DType::f32)(Launch{2}, y.out(), {11, 5, 0, -1, 1});
   EXPECT_NEAR(moments().first, 0, 0.005);
   EXPECT_NEAR(moments().second, 1.0 / 3, 0.005);
 }
@@ -81,7 +81,7 @@ TEST(Random, DropoutKeepsByPositionOnly) {
 TEST(Random, DropoutOfEverythingIsZero) {
   Context context;
   Buffer x = Buffer::random({100}, DType::f32), y({100}, DType::f32);
-  kernels::dropout.find(DeviceKind::cpu, DType::f32)(Launch{}, y.poison().out(), x.in(), {1.0, 5, 6, 0});
+  kernels::dropout.find(test_device(), DType::f32)(Launch{}, y.poison().out(), x.in(), {1.0, 5, 6, 0});
   for (int64_t i = 0; i < 100; ++i) EXPECT_EQ(y.get(i), 0);
 }
 
@@ -91,7 +91,7 @@ void expect_step(SlotType& slot, const Reference& reference, DType dtype, int64_
                  const Buffer& g, const Args& args, Tolerance tolerance) {
   Context context;
   std::vector<Buffer> expected = state, whole = state;
-  auto kernel = slot.find(DeviceKind::cpu, dtype);
+  auto kernel = slot.find(test_device(), dtype);
   auto run = [&](const auto& step, std::vector<Buffer>& buffers, int64_t begin, int64_t end) {
     auto out = [&](size_t k) {
       OutView view = buffers[k].out();
@@ -136,8 +136,8 @@ TEST(Optimizers, SgdFollowsTorchAndGivesTheSameBitsWhereverItIsCut) {
 TEST(Optimizers, AFirstStepDoesNotReadTheMomentumBuffer) {
   Context context;
   Buffer p = Buffer::random({20}, DType::f32), momentum({20}, DType::f32);
-  kernels::sgd.find(DeviceKind::cpu, DType::f32)(Launch{}, p.out(), momentum.poison().out(), p.in(),
-                                                 {0.1, 0.9, 0, 0, false, true, 1});
+  kernels::sgd.find(test_device(), DType::f32)(Launch{}, p.out(), momentum.poison().out(), p.in(),
+                                               {0.1, 0.9, 0, 0, false, true, 1});
   for (int64_t i = 0; i < 20; ++i) EXPECT_TRUE(std::isfinite(p.get(i)) && std::isfinite(momentum.get(i)));
 }
 
@@ -171,24 +171,25 @@ TEST(TreeSum, TheOrderIsTheTreesAndNotLeftToRight) {
   // (1e8 + 1) + (-1e8 + 1) = 1e8 - 1e8 = 0 in f32; from left to right it would be 1.
   float parts[] = {1e8f, 1, -1e8f, 1}, sum = -1;
   const void* pointers[] = {&parts[0], &parts[1], &parts[2], &parts[3]};
-  kernels::tree_sum.find(DeviceKind::cpu, DType::f32)(Launch{}, {&sum, Shape{1}, DType::f32, 0, true},
-                                                      {pointers, 4, DType::f32});
+  kernels::tree_sum.find(test_device(), DType::f32)(Launch{}, {&sum, Shape{1}, DType::f32, 0, true},
+                                                    {pointers, 4, DType::f32});
   EXPECT_EQ(sum, 0);
 }
 
-TEST(TreeSum, AccumulatesNarrowPartsInF32) {
-  Buffer a = Buffer::random({70}, DType::bf16, 0, 1, 1), b = Buffer::random({70}, DType::bf16, 0, 1, 2);
-  const void* pointers[] = {a.in().data, b.in().data, a.in().data};
-  kernels::TreeSumArgs args{pointers, 3, DType::bf16};
-  expect_like_reference(SG_BOTH(tree_sum), DType::f32, one({70}, DType::f32), {0}, args);
-  expect_like_reference(SG_BOTH(tree_sum), DType::bf16, one({70}, DType::bf16), {0}, args);
+TEST(TreeSum, PartsAndSumMayBeOfDifferentFloatingDtypes) {
+  for (DType from : kFloats)
+    for (DType to : kFloats) {
+      Buffer a = Buffer::random({70}, from, 0, 1, 1), b = Buffer::random({70}, from, 0, 1, 2);
+      const void* pointers[] = {a.in().data, b.in().data, a.in().data};
+      expect_like_reference(SG_BOTH(tree_sum), to, one({70}, to), {0}, kernels::TreeSumArgs{pointers, 3, from});
+    }
 }
 
 TEST(TreeSum, ThePartsMayContainTheDestination) {
   Context context;
   Buffer a = Buffer::random({2000}, DType::f32, 0, 1, 1), b = Buffer::random({2000}, DType::f32, 0, 1, 2), y = b;
   const void* pointers[] = {a.in().data, y.in().data};
-  kernels::tree_sum.find(DeviceKind::cpu, DType::f32)(Launch{}, y.out(), {pointers, 2, DType::f32});
+  kernels::tree_sum.find(test_device(), DType::f32)(Launch{}, y.out(), {pointers, 2, DType::f32});
   for (int64_t i = 0; i < 2000; ++i) ASSERT_EQ(float(y.get(i)), float(a.get(i)) + float(b.get(i)));
 }
 

@@ -6,6 +6,14 @@ foreach(variant SHARDGRAD_ISA=plain SHARDGRAD_ISA=avx2 SHARDGRAD_GEMM=own)
   set_tests_properties(kernels.${value} PROPERTIES LABELS fast TIMEOUT 300 ENVIRONMENT ${variant})
 endforeach()
 
+# And for the kernels of kernels/cuda on the simulator: all tests of the table's operations in one process, which fails
+# when one of its kernels was never launched (tests/sim/launched.cpp).
+if(TARGET shardgrad_sim)
+  set(of_the_cpu Table.*:Matmul.OwnProducts*:Matmul.FourThreads*:Matmul.ManyShapes*:Matmul.ScratchMemory*)
+  add_test(NAME kernels.sim COMMAND test_kernels --gtest_brief=1 --gtest_filter=-${of_the_cpu})
+  set_tests_properties(kernels.sim PROPERTIES LABELS "fast;sim" TIMEOUT 600 ENVIRONMENT SHARDGRAD_TEST_DEVICE=sim)
+endif()
+
 # Hot loops may export their tables only: an inline function compiled for AVX-512 must not become the program's copy.
 find_program(NM nm)
 if(NM AND NOT SHARDGRAD_SANITIZE AND TARGET shardgrad_avx512)

@@ -38,8 +38,7 @@ template <bool atomic> __global__ void histogram_kernel(unsigned* counts, const 
 }
 
 __global__ void barrier_in_branch_kernel(float* y) {
-  if (threadIdx.x < blockDim.x / 2)
-    __syncthreads();  // fault
+  if (threadIdx.x < blockDim.x / 2) __syncthreads();  // fault
   __syncthreads();
   y[threadIdx.x] = 1;
 }

@@ -6,4 +6,16 @@ add_library(planted OBJECT sim/planted.cu)
 set_source_files_properties(sim/planted.cu PROPERTIES LANGUAGE CXX)
 target_compile_options(planted PRIVATE -fsanitize=thread -g -O1)
 target_link_libraries(planted PRIVATE shardgrad_test_support)
+target_compile_definitions(test_sim PRIVATE "SG_PLANTED_SOURCE=\"${CMAKE_CURRENT_SOURCE_DIR}/sim/planted.cu\"")
 target_sources(test_sim PRIVATE $<TARGET_OBJECTS:planted>)
+target_sources(test_kernels PRIVATE sim/launched.cpp)
+
+# A debugger stops in a kernel, in the thread asked for, and sees its variables and its caller.
+find_program(GDB gdb)
+if(GDB)
+  add_test(NAME sim.a_breakpoint_stops_in_a_kernel
+           COMMAND ${GDB} -batch -ex "set breakpoint pending on" -ex "break planted.cu:15 if threadIdx.x == 77" -ex run
+                   -ex "print t" -ex bt --args $<TARGET_FILE:test_sim> --gtest_filter=*AMissingBarrier*)
+  set_tests_properties(sim.a_breakpoint_stops_in_a_kernel PROPERTIES LABELS "fast;sim" TIMEOUT 120
+                       PASS_REGULAR_EXPRESSION "= 77.*reverse_kernel<true>.*fibre_main")
+endif()

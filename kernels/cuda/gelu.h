@@ -1,0 +1,27 @@
+#pragma once
+// GELU in its tanh form: x · (1 + tanh u) / 2 = x · σ(2u), u = √(2/π) · (x + 0.044715 x³). Written with σ, it loses
+// nothing where tanh u is near -1.
+
+#include <shardgrad/kernels/cuda/launch.h>
+
+namespace shardgrad::SG_DEVICE {
+namespace {
+
+/// σ(2u) and its slope by 2u, from e = exp(-2|u|), which never overflows.
+template <class C> struct TwiceLogistic {
+  C value, slope;
+  __device__ explicit TwiceLogistic(C x) {
+    C u = C(0.79788456080286536) * (x + C(0.044715) * x * x * x), e = std::exp(-2 * std::abs(u)), p = 1 / (1 + e);
+    value = u < 0 ? e * p : p;
+    slope = e * p * p;
+  }
+};
+
+template <class C> __device__ C gelu_tanh(C x) { return x * TwiceLogistic<C>(x).value; }
+template <class C> __device__ C gelu_tanh_slope(C x) {
+  TwiceLogistic<C> s(x);
+  return s.value + x * s.slope * 2 * C(0.79788456080286536) * (1 + 3 * C(0.044715) * x * x);
+}
+
+}  // namespace
+}  // namespace shardgrad::SG_DEVICE
