@@ -96,9 +96,12 @@ TEST(Elementwise, IntegerArithmeticIsExactAndWraps) {
     dispatch(dtype, [&]<class T>() {
       if constexpr (std::is_integral_v<T>) a.set(3, double(std::numeric_limits<T>::max()));
     });
-    expect_like_reference(SG_BOTH(add), dtype, one({5, 17}, dtype), {0}, a, b);
-    expect_like_reference(SG_BOTH(sub), dtype, one({5, 17}, dtype), {0}, b, a);
-    expect_like_reference(SG_BOTH(mul), dtype, one({5, 17}, dtype), {0}, a, b);
+    Buffer same = Buffer::random({5, 17}, dtype, -100, 100, 5);
+    for (const Buffer& other : {b, same}) {
+      expect_like_reference(SG_BOTH(add), dtype, one({5, 17}, dtype), {0}, a, other);
+      expect_like_reference(SG_BOTH(sub), dtype, one({5, 17}, dtype), {0}, other, a);
+      expect_like_reference(SG_BOTH(mul), dtype, one({5, 17}, dtype), {0}, a, other);
+    }
   }
 }
 

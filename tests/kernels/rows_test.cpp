@@ -80,8 +80,10 @@ TEST(Rows, NormalisationWritesOnlyTheGradientsThatAreWanted) {
 }
 
 TEST(Rows, MseAndItsBackwardMatchTheReference) {
+  std::vector<Shape> shapes(std::begin(kMatrices), std::end(kMatrices));
+  shapes.push_back({3, 1999});  // more than one block of a GPU adds
   for (DType dtype : kFloats)
-    for (const Shape& shape : kMatrices) {
+    for (const Shape& shape : shapes) {
       Buffer x = Buffer::random(shape, dtype), target = Buffer::random(shape, dtype, -2, 2, 9);
       Buffer dloss = Buffer::of({}, statistic(dtype), {0.75});
       expect_like_reference(SG_BOTH(mse), dtype, one({}, statistic(dtype)), {8}, x, target, 0.5);
@@ -91,7 +93,7 @@ TEST(Rows, MseAndItsBackwardMatchTheReference) {
 
 TEST(Rows, CrossEntropyAndItsBackwardMatchTheReference) {
   for (DType dtype : kFloats)
-    for (const Shape& shape : {Shape{0, 5}, Shape{1, 1}, Shape{3, 2}, Shape{150, 10}, Shape{7, 33}}) {
+    for (const Shape& shape : {Shape{0, 5}, Shape{1, 1}, Shape{3, 2}, Shape{150, 10}, Shape{7, 33}, Shape{4099, 3}}) {
       Buffer x = Buffer::random(shape, dtype, -5, 5);
       Buffer labels = Buffer::random({shape[0]}, DType::i64, 0, double(shape[1] - 1), 11);
       if (shape[0] > 2) labels.set(1, -100);

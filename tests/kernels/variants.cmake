@@ -11,7 +11,7 @@ endforeach()
 if(TARGET shardgrad_sim)
   set(of_the_cpu Table.*:Matmul.OwnProducts*:Matmul.FourThreads*:Matmul.ManyShapes*:Matmul.ScratchMemory*)
   add_test(NAME kernels.sim COMMAND test_kernels --gtest_brief=1 --gtest_filter=-${of_the_cpu})
-  set_tests_properties(kernels.sim PROPERTIES LABELS "fast;sim" TIMEOUT 600 ENVIRONMENT SHARDGRAD_TEST_DEVICE=sim)
+  set_tests_properties(kernels.sim PROPERTIES LABELS "fast;sim" TIMEOUT 900 ENVIRONMENT SHARDGRAD_TEST_DEVICE=sim)
 endif()
 
 # Hot loops may export their tables only: an inline function compiled for AVX-512 must not become the program's copy.
