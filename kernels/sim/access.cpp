@@ -96,10 +96,16 @@ void Machine::check_word(Region& region, uintptr_t word, unsigned mask, Access h
   }
   if (shared && how != Access::write && (cell.written & mask) != mask)
     fault({code, concat("reads ", region.what, " where nobody in this block has written")});
+  if (how == Access::read) {
+    if ((cell.write_mask & mask) && !ordered(cell.write)) fault(race(region, cell.write, "wrote", how, code));
+    const Readers& r = cell.readers;  // once several warps have read, one more reader changes nothing
+    if (r.other_warps && (cell.read_mask & mask) == mask && r.last.block == block_ && r.last.epoch == epoch_) return;
+  }
   Stamp now{block_, epoch_, clock_of(current_), uint16_t(current_), how == Access::atomic, code};
-  if (how != Access::read) return check_write(region, cell, word, mask, now);
-  if ((cell.write_mask & mask) && !ordered(cell.write)) fault(race(region, cell.write, "wrote", how, code));
-  note_read(cell, mask, now);
+  if (how == Access::read)
+    note_read(cell, mask, now);
+  else
+    check_write(region, cell, word, mask, now);
 }
 
 void Machine::check_write(Region& region, Cell& cell, uintptr_t word, unsigned mask, const Stamp& now) {
