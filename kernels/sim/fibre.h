@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#if !defined(__x86_64__) || defined(SG_PORTABLE_FIBRES)
+#if !defined(__x86_64__) || defined(SG_PORTABLE_FIBRES)  // a test sets it
 #include <ucontext.h>
 #define SG_UCONTEXT_FIBRES
 #endif

@@ -19,3 +19,10 @@ if(GDB)
   set_tests_properties(sim.a_breakpoint_stops_in_a_kernel PROPERTIES LABELS "fast;sim" TIMEOUT 120
                        PASS_REGULAR_EXPRESSION "= 77.*reverse_kernel<true>.*fibre_main")
 endif()
+
+add_executable(portable_fibres sim/portable_fibres.cpp ${PROJECT_SOURCE_DIR}/kernels/sim/fibre.cpp)
+target_compile_definitions(portable_fibres PRIVATE SG_PORTABLE_FIBRES)
+target_include_directories(portable_fibres PRIVATE ${PROJECT_BINARY_DIR}/include)
+target_link_libraries(portable_fibres PRIVATE shardgrad_flags)
+add_test(NAME sim.portable_fibres COMMAND portable_fibres)
+set_tests_properties(sim.portable_fibres PROPERTIES LABELS "fast;sim")
