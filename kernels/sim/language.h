@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <source_location>
 #include <span>
 #include <tuple>
 
@@ -26,8 +25,7 @@
 extern __thread const uint3 threadIdx, blockIdx, blockDim, gridDim;
 inline constexpr int warpSize = 32;
 
-using SourceLine = std::source_location;
-#define SG_HERE SourceLine here = SourceLine::current()
+#define SG_HERE shardgrad::sim::SourceLine here = shardgrad::sim::SourceLine::current()
 
 inline void __syncthreads(SG_HERE) { shardgrad::sim::barrier(0, here); }
 inline int __syncthreads_count(int predicate, SG_HERE) { return shardgrad::sim::barrier(predicate != 0, here); }

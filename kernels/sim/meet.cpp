@@ -140,7 +140,7 @@ void Machine::report_stuck() {
 
 static Machine& machine(const SourceLine& here) {
   Machine* running = Machine::running();
-  SG_CHECK(running, here.file_name(), ":", here.line(), ": a kernel's function was called outside a launch");
+  SG_CHECK(running, here.file, ":", here.line, ": a kernel's function was called outside a launch");
   return *running;
 }
 

@@ -58,17 +58,17 @@ std::string lines_of_instruction(uintptr_t address) {
 
 }  // namespace
 
-Code Places::code_of(const std::source_location& line) {
+Code Places::code_of(const SourceLine& line) {
   for (size_t i = 0; i < lines_.size(); ++i)
-    if (lines_[i].line() == line.line() && lines_[i].file_name() == line.file_name()) return kLine | i;
+    if (lines_[i].line == line.line && lines_[i].file == line.file) return kLine | i;
   lines_.push_back(line);
   return kLine | (lines_.size() - 1);
 }
 
 std::string Places::describe(Code code) const {
   if (!(code & kLine)) return lines_of_instruction(uintptr_t(code));
-  const std::source_location& line = lines_[size_t(code & ~kLine)];
-  return concat(last_parts(line.file_name()), ":", line.line());
+  const SourceLine& line = lines_[size_t(code & ~kLine)];
+  return concat(last_parts(line.file), ':', line.line);
 }
 
 std::string kernel_name(const std::string& pretty) {

@@ -2,24 +2,24 @@
 // Where in the source: what reports name.
 
 #include <deque>
-#include <source_location>
 #include <string>
 
 #include <shardgrad/kernels/sim/shadow.h>
+#include <shardgrad/kernels/sim/source_line.h>
 
 namespace shardgrad::sim {
 
 /// Numbers for source lines, so that they fit where instruction addresses do.
 class Places {
  public:
-  Code code_of(const std::source_location& line);
+  Code code_of(const SourceLine& line);
   /// "file.cu:31", for code inlined from elsewhere "reduce.h:12, from softmax.cu:31". Instructions are looked up with
   /// addr2line in the program's debug information; where that is missing, the function's name and offset.
   std::string describe(Code code) const;
 
  private:
   static constexpr Code kLine = Code(1) << 63;
-  std::deque<std::source_location> lines_;
+  std::deque<SourceLine> lines_;
 };
 
 /// The name of a function that stands in "… [Kernel = name]", without our namespaces.

@@ -4,11 +4,11 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <source_location>
+#include <type_traits>
+
+#include <shardgrad/kernels/sim/source_line.h>
 
 namespace shardgrad::sim {
-
-using SourceLine = std::source_location;
 
 /// Waits for every thread of the block. Gives back how many of them passed `vote`.
 int barrier(bool vote, const SourceLine& here);
