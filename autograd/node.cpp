@@ -4,12 +4,11 @@
 
 namespace shardgrad {
 
-static uint64_t next_sequence() {
-  thread_local uint64_t sequence = 0;
-  return ++sequence;
-}
+static thread_local uint64_t sequence_of_thread = 0;
 
-Node::Node() : sequence_(next_sequence()) {}
+uint64_t last_sequence() { return sequence_of_thread; }
+
+Node::Node() : sequence_(++sequence_of_thread) {}
 
 const Tensor& Node::saved(size_t i) const {
   const SavedTensor& kept = saved_.at(i);
@@ -78,7 +77,7 @@ void Leaf::set_grad(Tensor grad) {
 
 Leaf& leaf_of(const Tensor& tensor) {
   Tensor::Impl& impl = tensor.impl();
-  SG_CHECK(impl.requires_grad, "this tensor does not require grad; call set_requires_grad() first");
+  SG_CHECK(impl.requires_grad || impl.leaf, "this tensor does not require grad; call set_requires_grad() first");
   SG_CHECK(!impl.grad_fn || impl.leaf, "only a leaf has an accumulated gradient; this tensor was computed");
   if (!impl.grad_fn) {
     impl.grad_fn = make_ref<Leaf>(tensor);

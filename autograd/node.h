@@ -171,6 +171,9 @@ Node* node_of(const Tensor& tensor);
 
 inline bool needs_grad(const Tensor& tensor) { return tensor.requires_grad(); }
 
+/// The sequence of the operation recorded last by this thread.
+uint64_t last_sequence();
+
 /// Records that `output` was made from `inputs` by a new N; null when no gradient is needed. Undefined inputs keep
 /// their place in dx but are never wanted.
 template <class N, class... Inputs> N* record(const Tensor& output, const Inputs&... inputs) {

@@ -18,8 +18,15 @@ Ref<Storage> Storage::make(size_t bytes, Ref<Allocator> memory, Tag tag, bool re
   return storage;
 }
 
+Ref<Storage> Storage::window(Ref<Storage> base) {
+  Ref<Storage> storage(new Storage(base->bytes_, base->memory_, base->tag_));
+  storage->base_ = std::move(base);
+  storage->materialize(current_stream(storage->device()));
+  return storage;
+}
+
 Storage::~Storage() {
-  if (!resident_) return;
+  if (!resident_ || base_) return;
   ledger_->sub(tag_, bytes_);
   if (bytes_ == 0) return;
   // A storage may outlive its context (a tensor kept past the end of a run): then no stream is left to order with.
@@ -31,17 +38,22 @@ Storage::~Storage() {
 
 void Storage::materialize(Stream& stream) {
   SG_ASSERT(!resident_, "materialize of a resident storage");
-  if (bytes_ > 0) block_ = memory_->allocate(bytes_, stream);
+  if (base_)
+    block_ = base_->block_;
+  else if (bytes_ > 0)
+    block_ = memory_->allocate(bytes_, stream);
   resident_ = true;
-  ledger_->add(tag_, bytes_);
+  if (!base_) ledger_->add(tag_, bytes_);
 }
 
 void Storage::release(Stream& stream) {
   SG_ASSERT(resident_, "release of a released storage");
   SG_CHECK(leases_ == 0, "this memory cannot be released: it is leased to ", *holder_,
            "; end the lease (drop the exported tensor) first");
-  ledger_->sub(tag_, bytes_);
-  if (bytes_ > 0) memory_->free(block_, stream);
+  if (!base_) {
+    ledger_->sub(tag_, bytes_);
+    if (bytes_ > 0) memory_->free(block_, stream);
+  }
   block_ = {};
   resident_ = false;
 }

@@ -18,6 +18,9 @@ class Storage final : public RefCounted {
  public:
   /// A storage of `bytes` bytes from `memory`, resident at once unless `released`.
   static Ref<Storage> make(size_t bytes, Ref<Allocator> memory, Tag tag, bool released = false);
+  /// A resident storage on the memory of `base`, which stays its owner: released, it can only not be read through this
+  /// one. For values that are out of date for a while. Its bytes are entered under base's tag alone.
+  static Ref<Storage> window(Ref<Storage> base);
   ~Storage() override;
 
   /// The memory. Throws Error(input) with the owner's note when released. On device meta: null.
@@ -54,6 +57,7 @@ class Storage final : public RefCounted {
   size_t bytes_;
   Block block_{};
   Ref<Allocator> memory_;
+  Ref<Storage> base_;  // of a window
   std::shared_ptr<Ledger> ledger_;
   uint64_t version_ = 0;
   Tag tag_;

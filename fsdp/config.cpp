@@ -1,11 +1,12 @@
 #include <shardgrad/fsdp/config.h>
 
 #include <algorithm>
+#include <cctype>
 
 namespace shardgrad::fsdp {
 
 const char* name_of(Strategy strategy) {
-  constexpr const char* names[] = {"ddp", "zero2", "zero3"};
+  constexpr const char* names[] = {"ddp", "zero1", "zero2", "zero3", "hybrid"};
   return names[int(strategy)];
 }
 
@@ -15,12 +16,43 @@ Strategy parse_strategy(std::string_view name) {
     Strategy strategy;
   };
   constexpr Name names[] = {
-      {"ddp", Strategy::ddp},         {"no_shard", Strategy::ddp},        {"zero2", Strategy::zero2},
-      {"zero3", Strategy::zero3},     {"shard_grad_op", Strategy::zero2}, {"fsdp", Strategy::zero3},
-      {"full_shard", Strategy::zero3}};
+      {"ddp", Strategy::ddp},           {"noshard", Strategy::ddp},   {"zero1", Strategy::zero1},
+      {"oss", Strategy::zero1},         {"zero2", Strategy::zero2},   {"shardgradop", Strategy::zero2},
+      {"shardedddp", Strategy::zero2},  {"zero3", Strategy::zero3},   {"fsdp", Strategy::zero3},
+      {"fullshard", Strategy::zero3},   {"hybrid", Strategy::hybrid}, {"hsdp", Strategy::hybrid},
+      {"hybridshard", Strategy::hybrid}};
+  std::string plain;
+  for (char c : name)
+    if (c != '-' && c != '_') plain += char(std::tolower(uint8_t(c)));
   for (const Name& known : names)
-    if (known.name == name) return known.strategy;
-  fail("unknown strategy '", name, "'; choose one of ddp (no_shard), zero2 (shard_grad_op), zero3 (fsdp, full_shard)");
+    if (known.name == plain) return known.strategy;
+  fail("unknown strategy '", name, "'; choose one of ddp (no_shard), zero1 (oss), zero2 (shard_grad_op, sharded_ddp), ",
+       "zero3 (fsdp, full_shard), hybrid (hsdp, hybrid_shard)");
+}
+
+int Config::parts(int world_size) const {
+  if (strategy == Strategy::ddp) return 1;
+  return strategy == Strategy::hybrid ? shard_ranks : world_size;
+}
+
+void check(const Config& config, int world_size) {
+  const char* name = name_of(config.strategy);
+  SG_CHECK(config.prefetch >= 0, "fully_shard: prefetch is ", config.prefetch, "; it must be 0 or more");
+  SG_CHECK(config.prefetch_bytes >= 0, "fully_shard: prefetch_bytes is ", config.prefetch_bytes,
+           "; it must be 0 (no bound) or more");
+  SG_CHECK(!config.keep_params || config.strategy == Strategy::zero2, "fully_shard: keep_params is for zero2, not ",
+           name, "; ddp and zero1 always keep full parameters, zero3 and hybrid never do");
+  if (config.strategy == Strategy::hybrid)
+    SG_CHECK(config.shard_ranks > 0 && world_size % config.shard_ranks == 0, "fully_shard: shard_ranks is ",
+             config.shard_ranks, "; hybrid needs a number of ranks that divides ", world_size,
+             ", such as the ranks per node");
+  else
+    SG_CHECK(config.shard_ranks == 0, "fully_shard: shard_ranks is ", config.shard_ranks, ", but only hybrid has ",
+             "groups of ranks; ", name, " has none");
+  bool moves = config.move_params_to_cpu || config.grads_to_cpu();
+  SG_CHECK(!moves || !config.keeps_params(), "fully_shard: ", name, config.keep_params ? " with keep_params" : "",
+           " keeps full parameters on the device, so nothing is won by moving shards to host memory; use zero2, zero3 ",
+           "or hybrid, or leave move_params_to_cpu and move_grads_to_cpu off");
 }
 
 WrapPolicy wrap_by_size(int64_t min_numel) {

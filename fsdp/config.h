@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,16 +13,20 @@
 
 namespace shardgrad::fsdp {
 
-/// W ranks, P padded parameter elements.
+/// W ranks, P padded parameter elements, P_k of them in units kept from forward to backward, groups of S, R = W/S.
 ///
-///     strategy   full parameters live          gradients           optimizer     elements sent per rank and step
-///     ddp        always                        reduced to all      replicated    2 P (W-1)/W
-///     zero2      forward to end of backward    reduced to shards   sharded       2 P (W-1)/W
-///     zero3      while their unit computes     reduced to shards   sharded       at most 3 P (W-1)/W
-enum class Strategy : uint8_t { ddp, zero2, zero3 };
+///     strategy   full parameters live          full gradients live   optimizer   elements sent per rank and step
+///     ddp        always                        to zero_grad          replicated  2 P (W-1)/W
+///     zero1      always                        to zero_grad          sharded     2 P (W-1)/W
+///     zero2      forward to end of backward    while their unit      sharded     2 P (W-1)/W
+///                (always, with keep_params)      is in backward
+///     zero3      while their unit computes     the same              sharded     (3 P - P_k)(W-1)/W
+///     hybrid     the same                      the same              in groups   (3 P - P_k)(S-1)/S + 2 (P/S)(R-1)/R
+enum class Strategy : uint8_t { ddp, zero1, zero2, zero3, hybrid };
 const char* name_of(Strategy strategy);
-/// Accepts the names above and those of other systems: no_shard, shard_grad_op, fsdp, full_shard.
-/// Throws Error(input) listing them.
+/// Accepts the names above and those of other systems, in any case, with or without '-' and '_': DDP, NO_SHARD; ZeRO-1,
+/// OSS; ZeRO-2, SHARD_GRAD_OP, ShardedDDP; ZeRO-3, FSDP, FULL_SHARD; HSDP, HYBRID_SHARD. Throws Error(input) listing
+/// them.
 Strategy parse_strategy(std::string_view name);
 
 /// Decides for a submodule (never the root, which is always a unit) whether it becomes a unit of its own. `numel`
@@ -34,12 +39,29 @@ WrapPolicy wrap_by_type(std::vector<std::string> types);
 
 struct Config {
   Strategy strategy = Strategy::zero3;
+  /// zero2: full parameters stay in memory; only what the optimizer changed is gathered anew, in the next forward.
+  bool keep_params = false;
+  /// hybrid: consecutive ranks that share one copy of the model, such as the ranks of a node. Divides W.
+  int shard_ranks = 0;
   /// Units gathered ahead of the one that computes, in forward and in backward.
   int prefetch = 1;
   /// Upper bound for the bytes of units gathered ahead; 0: no bound but `prefetch`.
   int64_t prefetch_bytes = 0;
+  /// Shards, and with them the optimizer's state and its step, live in host memory; zero2, zero3 and hybrid.
+  bool move_params_to_cpu = false;
+  /// Reduced gradients wait for the step in host memory; unset: as move_params_to_cpu.
+  std::optional<bool> move_grads_to_cpu = {};
   /// Which submodules become units; empty: every direct child of the root that has parameters.
   WrapPolicy wrap;
+
+  bool keeps_params() const { return keep_params || strategy == Strategy::ddp || strategy == Strategy::zero1; }
+  bool reshards_after_forward() const { return strategy == Strategy::zero3 || strategy == Strategy::hybrid; }
+  bool grads_to_cpu() const { return move_grads_to_cpu.value_or(move_params_to_cpu); }
+  /// Ranks that one copy of the model is split over.
+  int parts(int world_size) const;
 };
+
+/// Throws Error(input), naming the option and what to do, for a combination that cannot work.
+void check(const Config& config, int world_size);
 
 }  // namespace shardgrad::fsdp

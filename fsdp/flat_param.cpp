@@ -10,6 +10,13 @@ namespace {
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
+bool on_host(const Tensor& t) { return t.storage()->tag().category == Category::pinned_host; }
+
+void copy(Stream& stream, Device device, const Tensor& to, const Tensor& from) {
+  if (device.kind == DeviceKind::meta) return;
+  context().backend(device).copy(stream, to.out().data, from.in().data, to.bytes());
+}
+
 // A parameter's gradient lands in its slice of the unit's full gradient.
 class SliceSink final : public GradSink {
  public:
@@ -21,7 +28,7 @@ class SliceSink final : public GradSink {
     if (!flat_.has_grad(slice_)) return Tensor();
     const Slice& slice = flat_.slices()[slice_];
     SG_CHECK(!flat_.split(), "the gradient of '", slice.name, "' is sharded: each rank holds a part of it. Clip with ",
-             "fsdp::clip_grad_norm, read the parts with FlatParam::grad()");
+             "fsdp::clip_grad_norm(*sharded, max_norm), read the parts with FlatParam::grad()");
     return flat_.grad().rows(slice.offset, slice.offset + slice.numel()).view(slice.shape);
   }
   void clear() override {
@@ -54,34 +61,43 @@ Layout make_layout(std::span<const Slice> slices, int ranks) {
   return layout;
 }
 
-FlatParam::FlatParam(std::string unit, std::span<nn::Parameter* const> parameters, dist::ProcessGroup& group,
-                     bool split)
+FlatParam::FlatParam(std::string unit, std::span<nn::Parameter* const> parameters, Mesh& mesh, const Config& config)
     : unit_(std::move(unit)),
-      group_(group),
-      split_(split && group.size() > 1),
+      mesh_(mesh),
+      keeps_grads_(config.strategy == Strategy::zero1 || mesh.parts() == 1),
       trainable_(parameters.front()->tensor.requires_grad()),
       unit_id_(context().ledger().unit_id(unit_)),
       dtype_(parameters.front()->tensor.dtype()),
       device_(parameters.front()->tensor.device()) {
   std::vector<Slice> slices;
   for (const nn::Parameter* parameter : parameters) slices.push_back({parameter->full_name, parameter->tensor.shape()});
-  layout_ = make_layout(slices, group.size());
+  layout_ = make_layout(slices, mesh.world().size());
   opened_.resize(slices.size());
   has_grad_.resize(slices.size());
-  shard_ = buffer(split_ ? padded() / group.size() : padded(), Category::parameter_shard);
-  fill(parameters);
-  full_ = split_ ? buffer(padded(), Category::gathered_parameter, true) : shard_.detach();
+  bool separate = device_.kind != DeviceKind::cpu;  // from host memory
+  bool params_to_cpu = config.move_params_to_cpu && separate;
+  grads_to_cpu_ = config.grads_to_cpu() && separate;
+  keeps_params_ = config.keeps_params() || (!split() && !params_to_cpu);
+  int64_t mine = padded() / mesh.parts();
+  if (keeps_params_) {
+    Tensor whole = buffer(padded(), Category::parameter_shard);
+    shard_ = whole.rows(mesh.part() * mine, (mesh.part() + 1) * mine);
+    full_ = Tensor(Storage::window(whole.storage()), 0, {padded()}, dtype_);
+  } else {
+    shard_ = params_to_cpu ? host_buffer(mine) : buffer(mine, Category::parameter_shard);
+    full_ = buffer(padded(), Category::gathered_parameter, true);
+  }
   full_.storage()->set_note(concat("it belongs to unit '", unit_,
                                    "', which is sharded now. Use it inside its module's "
                                    "forward, or in a scope of fsdp::SummonFullParams"));
+  fill(parameters);
   rehome(parameters);
+  shard_written();
 }
-
-Tag FlatParam::tag(Category category) const { return {category, unit_id_}; }
 
 Tensor FlatParam::buffer(int64_t numel, Category category, bool released) const {
   size_t bytes = size_t(numel) * size_of(dtype_);
-  return Tensor(Storage::make(bytes, group_.memory(), tag(category), released), 0, {numel}, dtype_);
+  return Tensor(Storage::make(bytes, mesh_.memory(), tag(category), released), 0, {numel}, dtype_);
 }
 
 Tensor FlatParam::buffer_on(Stream& stream, int64_t numel, Category category) const {
@@ -89,6 +105,13 @@ Tensor FlatParam::buffer_on(Stream& stream, int64_t numel, Category category) co
   result.storage()->materialize(stream);
   return result;
 }
+
+Tensor FlatParam::host_buffer(int64_t numel) const {
+  TagScope owner(tag(Category::pinned_host));
+  return empty({numel}, {dtype_, device_.kind == DeviceKind::meta ? kMeta : kCpu});
+}
+
+Stream& FlatParam::compute() const { return context().backend(device_).compute(); }
 
 // Each rank fills only its own shard: the initial weights are a function of (seed, name, element).
 void FlatParam::fill(std::span<nn::Parameter* const> parameters) {
@@ -105,7 +128,6 @@ void FlatParam::fill(std::span<nn::Parameter* const> parameters) {
     else
       parameters[i]->fill_range(first - slice.offset, mine);
   }
-  shard_ready_ = context().backend(device_).compute().record();
 }
 
 void FlatParam::rehome(std::span<nn::Parameter* const> parameters) {
@@ -128,22 +150,32 @@ void FlatParam::attach(const nn::Parameter& parameter, size_t slice, std::functi
 }
 
 void FlatParam::start_gather(std::string_view phase) {
-  if (!split_) return;
-  if (!resident()) full_.storage()->materialize(group_.stream());
-  gather_ = group_.all_gather(full_, shard_, {{unit_, std::string(phase)}, shard_ready_});
+  if (!needs_gather()) return;
+  dist::ProcessGroup* group = mesh_.shard();
+  Stream& stream = group ? group->stream() : mesh_.copies();
+  if (!resident()) full_.storage()->materialize(stream);
+  Tensor mine = shard_;
+  if (on_host(shard_)) {
+    mine = part_of(full_);
+    stream.wait(shard_ready_);
+    copy(stream, device_, mine, shard_);
+    shard_sent_ = stream.record();
+  }
+  if (group) gather_ = group->all_gather(full_, mine, {{unit_, std::string(phase)}, shard_ready_});
   gathering_ = true;
   stale_ = false;
 }
 
 void FlatParam::finish_gather() {
   if (!std::exchange(gathering_, false)) return;
-  gather_.wait(context().backend(device_).compute());
+  compute().wait(shard_sent_);
+  gather_.wait(compute());
 }
 
 void FlatParam::release_full() {
-  if (!split_ || !resident()) return;
+  if (keeps_params_ || !resident()) return;
   finish_gather();
-  full_.storage()->release(context().backend(device_).compute());
+  full_.storage()->release(compute());
 }
 
 Out FlatParam::open_grad(size_t i) {
@@ -158,86 +190,151 @@ Out FlatParam::open_grad(size_t i) {
   return out(full_grad_.rows(slice.offset, slice.offset + slice.numel()).view(slice.shape), beta);
 }
 
-void FlatParam::zero(int64_t begin, int64_t end) {
-  if (begin == end) return;
-  Tensor part = full_grad_.rows(begin, end);
-  launch(kernels::fill, part, out(part), 0.0);
+static void zero(const Tensor& part) {
+  if (part.numel() > 0) launch(kernels::fill, part, out(part), 0.0);
+}
+
+// The gradient of slice i was given up while others of the buffer were kept.
+void FlatParam::forget(size_t i) {
+  grad_moved_.host_wait();
+  auto [begin, end] = mine_of(i);
+  zero(grad_.rows(begin, end));
 }
 
 void FlatParam::zero_gaps() {
   int64_t end = 0;
   for (const Slice& slice : slices()) {
-    zero(end, slice.offset);
+    zero(full_grad_.rows(end, slice.offset));
     end = slice.offset + slice.numel();
   }
-  zero(end, padded());
+  zero(full_grad_.rows(end, padded()));
 }
 
 void FlatParam::start_reduce() {
   for (size_t i = 0; i < opened_.size(); ++i) {
-    if (!opened_[i]) zero(slices()[i].offset, slices()[i].offset + slices()[i].numel());
+    const Slice& slice = slices()[i];
+    if (!opened_[i]) zero(full_grad_.rows(slice.offset, slice.offset + slice.numel()));
+    if (!has_grad_[i] && grad_.defined()) forget(i);
     has_grad_[i] = has_grad_[i] || opened_[i];
   }
-  Stream& stream = group_.stream();
-  dist::CollectiveOptions options({unit_, "backward"}, context().backend(device_).compute().record());
-  if (split_) {
-    incoming_ = buffer_on(stream, shard_.numel(), grad_.defined() ? Category::communication : Category::gradient_shard);
-    reduce_ = group_.reduce_scatter(incoming_, full_grad_, options);
-  } else {
-    reduce_ = group_.all_reduce(full_grad_, options);
-    incoming_ = full_grad_;
-  }
+  // Along the row into the shard, then the shard along the column.
   sent_ = std::exchange(full_grad_, Tensor());
+  dist::CollectiveOptions options({unit_, "backward"}, compute().record());
+  if (dist::ProcessGroup* group = mesh_.shard()) {
+    Category category = grad_.defined() || grads_to_cpu_ ? Category::communication : Category::gradient_shard;
+    incoming_ = keeps_grads_ ? part_of(sent_) : buffer_on(group->stream(), shard_.numel(), category);
+    scatter_ = group->reduce_scatter(incoming_, sent_, options);
+    options.after = scatter_.event();
+  } else {
+    incoming_ = sent_;
+  }
+  if (dist::ProcessGroup* group = mesh_.replica()) reduce_ = group->all_reduce(incoming_, options);
   reducing_ = true;
 }
 
 void FlatParam::finish_reduce() {
   if (!std::exchange(reducing_, false)) return;
-  reduce_.wait(context().backend(device_).compute());
+  scatter_.wait(compute());
+  reduce_.wait(compute());
   sent_ = Tensor();
-  if (grad_.defined())
+  if (grad_.defined() ? on_host(grad_) : grads_to_cpu_)
+    add_to_host_grad();
+  else if (grad_.defined())
     launch(kernels::copy, incoming_, out(grad_, 1), incoming_);
   else
     grad_ = incoming_;
   incoming_ = Tensor();
 }
 
-void FlatParam::zero_grad(size_t i) {
-  has_grad_[i] = false;
-  if (std::ranges::find(has_grad_, true) == has_grad_.end()) grad_ = Tensor();
+// The sum is made on the device, so the host waits for nothing.
+void FlatParam::add_to_host_grad() {
+  if (grad_.defined()) {
+    Tensor earlier = buffer_on(compute(), incoming_.numel(), Category::communication);
+    compute().wait(grad_moved_);
+    copy(compute(), device_, earlier, grad_);
+    launch(kernels::copy, earlier, out(incoming_, 1), earlier);
+  } else {
+    grad_ = host_buffer(incoming_.numel());
+  }
+  Stream& copies = mesh_.copies();
+  copies.wait(compute().record());
+  copy(copies, device_, grad_, incoming_);
+  grad_moved_ = copies.record();
+  incoming_.storage()->release(copies);
 }
 
-LocalRange FlatParam::local_range(size_t i) const {
+void FlatParam::zero_grad(size_t i) {
+  auto none = [](const std::vector<bool>& flags) { return std::ranges::find(flags, true) == flags.end(); };
+  torn_ = false;
+  has_grad_[i] = false;
+  if (none(has_grad_) && grad_.defined()) {
+    grad_moved_.host_wait();
+    grad_ = Tensor();
+  }
+  if (!full_grad_.defined()) return;
+  opened_[i] = false;
+  if (none(opened_)) full_grad_ = Tensor();
+}
+
+std::pair<int64_t, int64_t> FlatParam::mine_of(size_t i) const {
+  int64_t next = i + 1 < slices().size() ? slices()[i + 1].offset : padded(), mine = shard_begin();
+  return {std::clamp(slices()[i].offset - mine, int64_t(0), shard_.numel()),
+          std::clamp(next - mine, int64_t(0), shard_.numel())};
+}
+
+LocalRange FlatParam::local_range(size_t i) {
+  settle_grad();
   const Slice& slice = slices()[i];
-  int64_t next = i + 1 < slices().size() ? slices()[i + 1].offset : padded();
-  int64_t mine = shard_begin();
-  int64_t begin = std::clamp(slice.offset, mine, mine + shard_.numel());
-  int64_t end = std::clamp(next, mine, mine + shard_.numel());
+  auto [begin, end] = mine_of(i);
   LocalRange range;
-  range.values = shard_.rows(begin - mine, end - mine);
-  if (has_grad_[i]) range.grad = grad_.rows(begin - mine, end - mine);
-  range.begin = begin - slice.offset;
+  range.values = shard_.rows(begin, end);
+  if (has_grad_[i]) range.grad = grad_.rows(begin, end);
+  range.begin = begin + shard_begin() - slice.offset;
   range.count = std::clamp(slice.numel() - range.begin, int64_t(0), end - begin);
   return range;
 }
 
+void FlatParam::settle_grad() {
+  SG_CHECK(!torn_, "unit '", unit_, "': a backward pass failed halfway, so its gradients are incomplete; call ",
+           "zero_grad() and repeat the step");
+  SG_CHECK(!full_grad_.defined() && !reducing_, "unit '", unit_, "' has gradients that were not reduced over the ",
+           "ranks; run the last backward before the step outside the scope of fsdp::NoSync");
+  wait_for_shard();
+  if (!grad_.defined()) return;
+  grad_moved_.host_wait();
+  if (on_host(grad_) == on_host(shard_)) return;
+  int64_t count = shard_.numel();
+  Tensor moved = on_host(shard_) ? host_buffer(count) : buffer(count, Category::gradient_shard);
+  copy_into(moved, grad_);
+  grad_ = moved;
+}
+
+void FlatParam::wait_for_shard() const { shard_sent_.host_wait(); }
+
 void FlatParam::abandon_grad() {
   if (reducing_) finish_reduce();
   full_grad_ = Tensor();
+  torn_ = trainable_;
 }
 
-void FlatParam::shard_written() {
+void FlatParam::note_write() {
   full_.storage()->bump_version();
-  shard_ready_ = context().backend(device_).compute().record();
-  stale_ = split_;
+  shard_ready_ = context().backend(shard_.device()).compute().record();
+}
+
+// What is out of date cannot be read: the next forward or summon gathers it.
+void FlatParam::shard_written() {
+  note_write();
+  if (keeps_params_ && !split()) return;
+  stale_ = true;
+  finish_gather();
+  if (resident()) full_.storage()->release(compute());
 }
 
 void FlatParam::write_back() {
-  if (!split_) return;
-  Tensor mine = full_.rows(shard_begin(), shard_begin() + shard_.numel());
-  launch(kernels::copy, mine, out(shard_), mine);
-  shard_written();
-  stale_ = false;
+  wait_for_shard();
+  if (!keeps_params_) copy_into(shard_, part_of(full_));
+  note_write();
 }
 
 }  // namespace shardgrad::fsdp

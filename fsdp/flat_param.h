@@ -10,13 +10,14 @@
 //
 // Buffers and what they are for:
 //
-//     shard       P/S   always there; what the optimizer updates
+//     shard       P/S   always there; what the optimizer updates; in host memory with move_params_to_cpu
 //     full        P     there while the unit is unsharded; the parameters are views of it
 //     full_grad   P     from the first gradient written to the reduction; gradients are written straight into it
-//     grad        P/S   the reduced gradient; what the optimizer reads
+//     grad        P/S   the reduced gradient; what the optimizer reads; in host memory with move_grads_to_cpu
 //
-// S is the number of ranks a parameter is split over: W for zero2 and zero3; 1 for ddp, where shard and full are the
-// same memory.
+// S is the number of ranks a parameter is split over (fsdp/mesh.h); 1 for ddp. Where full parameters are kept, the
+// shard is a part of their memory, and `full` cannot be read while it is out of date. Where full gradients are kept,
+// grad is a part of full_grad. Passes without sync add up in full_grad, reduced passes in grad.
 
 #include <memory>
 #include <span>
@@ -25,7 +26,8 @@
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/core/tensor.h>
-#include <shardgrad/dist/process_group.h>
+#include <shardgrad/fsdp/config.h>
+#include <shardgrad/fsdp/mesh.h>
 #include <shardgrad/nn/module.h>
 
 namespace shardgrad::fsdp {
@@ -50,18 +52,21 @@ Layout make_layout(std::span<const Slice> slices, int ranks);
 class FlatParam {
  public:
   /// Takes over `parameters` (one dtype, all trainable or none): fills this rank's shard, then re-homes each parameter
-  /// to the full buffer. `split` is whether the parameters are sharded over the group or replicated.
-  FlatParam(std::string unit, std::span<nn::Parameter* const> parameters, dist::ProcessGroup& group, bool split);
+  /// to the full buffer.
+  FlatParam(std::string unit, std::span<nn::Parameter* const> parameters, Mesh& mesh, const Config& config);
 
   std::span<const Slice> slices() const { return layout_.slices; }
   int64_t numel() const;
   int64_t padded() const { return layout_.padded; }
   DType dtype() const { return shard_.dtype(); }
   bool trainable() const { return trainable_; }
-  bool split() const { return split_; }
+  /// Whether this rank holds less than the whole.
+  bool split() const { return mesh_.parts() > 1; }
+  /// Whether the full parameters stay in memory.
+  bool kept() const { return keeps_params_; }
   const Tensor& shard() const { return shard_; }
   /// First element of the flat parameter that this rank's shard holds.
-  int64_t shard_begin() const { return split_ ? group_.rank() * shard_.numel() : 0; }
+  int64_t shard_begin() const { return mesh_.part() * shard_.numel(); }
   const Tensor& full() const { return full_; }
   /// The reduced gradient of the shard; undefined when there is none.
   const Tensor& grad() const { return grad_; }
@@ -74,43 +79,56 @@ class FlatParam {
 
   // --- the unit's life --------------------------------------------------------------------------------------------
   bool resident() const { return full_.storage()->resident(); }
+  /// Whether the full parameters are not there, or not what the shards are now.
+  bool needs_gather() const { return stale_ || !resident(); }
   /// Materializes the full buffer and starts gathering into it.
   void start_gather(std::string_view phase);
   /// Makes compute wait for the gather.
   void finish_gather();
-  /// Releases the full buffer after the compute queued so far.
+  /// Releases the full buffer after the compute queued so far, unless it is kept.
   void release_full();
   /// The destination of slice i's gradient: its part of full_grad, which appears with the first write.
   Out open_grad(size_t i);
   bool grad_open() const { return full_grad_.defined(); }
   /// Zeroes what was not written, and starts the reduction of full_grad over the ranks.
   void start_reduce();
-  /// Makes compute wait for the reduction and adds it to an earlier gradient.
+  /// Makes compute wait for the reduction and adds it to an earlier gradient, in host memory if it lives there.
   void finish_reduce();
   /// Forgets the gradient of slice i; the buffer goes with the last one.
   void zero_grad(size_t i);
-  /// What this rank's optimizer updates of slice i, with the padding after it.
-  LocalRange local_range(size_t i) const;
-  /// Drops an unreduced gradient after a failed backward.
+  /// Before the optimizer: brings the reduced gradient to where the shard is, both free for the host to use.
+  /// Throws Error(input) for a gradient that was not reduced.
+  void settle_grad();
+  /// What this rank's optimizer updates of slice i, with the padding after it; settles the gradient.
+  LocalRange local_range(size_t i);
+  /// After a failed backward: drops what was not reduced, and refuses a step until zero_grad.
   void abandon_grad();
-  /// The optimizer (or a write-back) has changed the shard: saved parameters and gathered copies are stale.
+  /// The shard may be written by the host: nothing queued reads it.
+  void wait_for_shard() const;
+  /// The optimizer (or a load) has changed the shard: saved parameters and gathered copies are stale.
   void shard_written();
-  bool stale() const { return stale_; }
-  /// Copies this rank's part of the full buffer to the shard.
+  /// Copies this rank's part of the full buffer to the shard; every rank has the same full buffer.
   void write_back();
 
  private:
   void fill(std::span<nn::Parameter* const> parameters);
   void rehome(std::span<nn::Parameter* const> parameters);
-
-  std::string unit_;
-  dist::ProcessGroup& group_;
-  Tag tag(Category category) const;
+  Tag tag(Category category) const { return {category, unit_id_}; }
   Tensor buffer(int64_t numel, Category category, bool released = false) const;
   Tensor buffer_on(Stream& stream, int64_t numel, Category category) const;
-  void zero(int64_t begin, int64_t end);
+  Tensor host_buffer(int64_t numel) const;
+  Tensor part_of(const Tensor& full) const { return full.rows(shard_begin(), shard_begin() + shard_.numel()); }
+  Stream& compute() const;
+  /// Elements of the shard that belong to slice i, with the padding after it.
+  std::pair<int64_t, int64_t> mine_of(size_t i) const;
+  void forget(size_t i);
   void zero_gaps();
-  bool split_, trainable_;
+  void add_to_host_grad();
+  void note_write();
+
+  std::string unit_;
+  Mesh& mesh_;
+  bool keeps_grads_, trainable_, keeps_params_ = false, grads_to_cpu_ = false;
   uint16_t unit_id_;
   DType dtype_;
   Device device_;
@@ -119,9 +137,11 @@ class FlatParam {
   Tensor sent_;      // the full gradient that is being reduced
   Tensor incoming_;  // the reduction that will be grad_, or be added to it
   std::vector<bool> opened_, has_grad_;
-  dist::Work gather_, reduce_;
-  bool gathering_ = false, reducing_ = false, stale_ = false;
+  dist::Work gather_, scatter_, reduce_;
+  bool gathering_ = false, reducing_ = false, stale_ = false, torn_ = false;
   Event shard_ready_;  // the last write to the shard
+  Event shard_sent_;   // the last copy of a shard in host memory to the device
+  Event grad_moved_;   // the last copy of a gradient to host memory
 };
 
 }  // namespace shardgrad::fsdp

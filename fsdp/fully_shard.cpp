@@ -100,10 +100,7 @@ std::string unit_name(const nn::Module& module, const nn::Module& root) {
 }  // namespace
 
 Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
-    : group_(group), schedule_(config, context().recorder()) {
-  SG_CHECK(config.prefetch >= 0, "fully_shard: prefetch is ", config.prefetch, "; it must be 0 or more");
-  SG_CHECK(config.prefetch_bytes >= 0, "fully_shard: prefetch_bytes is ", config.prefetch_bytes,
-           "; it must be 0 (no bound) or more");
+    : mesh_(group, config.parts(group.size())), schedule_(config, context().recorder()) {
   root.complete_names();
   WrapPolicy wrap = config.wrap ? config.wrap : direct_children_of(root);
   std::vector<std::unique_ptr<Unit>> units;
@@ -112,8 +109,7 @@ Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
       SG_CHECK(is_floating(parameter->tensor.dtype()), "fully_shard: parameter '", parameter->full_name, "' has dtype ",
                parameter->tensor.dtype(), "; only floating parameters are sharded");
     bool is_root = planned.module == &root;
-    units.push_back(std::make_unique<Unit>(unit_name(*planned.module, root), planned.parameters, group,
-                                           config.strategy != Strategy::ddp, is_root,
+    units.push_back(std::make_unique<Unit>(unit_name(*planned.module, root), planned.parameters, mesh_, config, is_root,
                                            [this](Unit& unit) { schedule_.after_last_grad(unit); }));
     modules_.push_back(planned.module);
   }
@@ -131,22 +127,26 @@ Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
 // Ranks that disagree would hang or mix up weights later; they are refused here, before the first step.
 void Sharded::check_same_on_all_ranks() const {
   std::ostringstream structure;
-  structure << name_of(config().strategy) << ' ' << config().prefetch << ' ' << config().prefetch_bytes;
+  const Config& options = config();
+  structure << name_of(options.strategy) << ' ' << options.keep_params << options.shard_ranks << ' ' << options.prefetch
+            << ' ' << options.prefetch_bytes << ' ' << options.move_params_to_cpu << options.grads_to_cpu();
   for (const auto& unit : units())
     for (const auto& flat : unit->flat_params())
       for (const Slice& slice : flat->slices())
         structure << '\n'
                   << unit->name() << ' ' << slice.name << ' ' << slice.shape << flat->dtype() << flat->trainable();
   auto mine = int64_t(hash_of(structure.str()));
-  Tensor all = empty({group_.size()}, {DType::i64, kCpu});
-  group_.all_gather(all, from_vector<int64_t>({mine}, {1}, {DType::i64, kCpu}), {{"", "fully_shard"}}).host_wait();
+  dist::ProcessGroup& world = group();
+  Tensor all = empty({world.size()}, {DType::i64, kCpu});
+  world.all_gather(all, from_vector<int64_t>({mine}, {1}, {DType::i64, kCpu}), {{"", "fully_shard"}}).host_wait();
   std::vector<int64_t> hashes = all.to_vector<int64_t>();
-  for (int rank = 0; rank < group_.size(); ++rank)
-    SG_CHECK(hashes[size_t(rank)] == hashes[0], "fully_shard: rank ", group_.global_rank(rank), " and rank ",
-             group_.global_rank(0), " have different models or sharding options; build the same on every rank");
+  for (int rank = 0; rank < world.size(); ++rank)
+    SG_CHECK(hashes[size_t(rank)] == hashes[0], "fully_shard: rank ", world.global_rank(rank), " and rank ",
+             world.global_rank(0), " have different models or sharding options; build the same on every rank");
 }
 
 std::shared_ptr<Sharded> fully_shard(nn::Module& module, dist::ProcessGroup& group, Config config) {
+  check(config, group.size());
   for (const NamedParameter& parameter : module.named_parameters())
     SG_CHECK(parameter.tensor.storage()->tag().unit == 0, "fully_shard: '", parameter.name,
              "' is sharded already; shard a model once, at its root");
@@ -163,5 +163,12 @@ std::shared_ptr<Sharded> fully_shard(nn::Module& module, dist::ProcessGroup& gro
   module.add_forward_hook([&schedule](nn::Module&, std::span<const Tensor>) { schedule.end_forward(); });
   return sharded;
 }
+
+NoSync::NoSync(Sharded& sharded) : sharded_(sharded), outer_(sharded.schedule_.sync()) {
+  SG_CHECK(!in_backward(), "NoSync: a backward pass is running; open the scope around whole passes");
+  sharded.schedule_.set_sync(false);
+}
+
+NoSync::~NoSync() { sharded_.schedule_.set_sync(outer_); }
 
 }  // namespace shardgrad::fsdp

@@ -27,16 +27,18 @@ struct Location {
 class Sharded {
  public:
   Sharded(nn::Module& root, dist::ProcessGroup& group, Config config);
-  dist::ProcessGroup& group() const { return group_; }
+  dist::ProcessGroup& group() const { return mesh_.world(); }
+  const Mesh& mesh() const { return mesh_; }
   const Config& config() const { return schedule_.config(); }
   std::span<const std::unique_ptr<Unit>> units() const { return schedule_.units(); }
   /// Parameter name → location.
   const std::map<std::string, Location>& index() const { return index_; }
 
  private:
+  friend class NoSync;
   friend std::shared_ptr<Sharded> fully_shard(nn::Module&, dist::ProcessGroup&, Config);
   void check_same_on_all_ranks() const;
-  dist::ProcessGroup& group_;
+  Mesh mesh_;
   Schedule schedule_;
   std::vector<nn::Module*> modules_;  // of the units, in their order
   std::map<std::string, Location> index_;
@@ -45,6 +47,24 @@ class Sharded {
 /// Shards `module` over `group` in place. Throws Error(input) when the module is sharded already, when a parameter is
 /// not floating, or when ranks disagree about structure or options.
 std::shared_ptr<Sharded> fully_shard(nn::Module& module, dist::ProcessGroup& group, Config config = {});
+
+/// Backward passes in this scope add up gradients on each rank and send nothing; the first one after it reduces the
+/// sum. Costs the full gradients' memory until then, and saves their traffic. Without it every pass is reduced and
+/// added to the reduced sum. Each is the same bits under every strategy, but not the same as the other.
+///
+///     { fsdp::NoSync local(*sharded); loss(0).backward(); loss(1).backward(); }
+///     loss(2).backward();
+///     optimizer.step();
+class NoSync {
+ public:
+  explicit NoSync(Sharded& sharded);
+  ~NoSync();
+  NoSync(const NoSync&) = delete;
+
+ private:
+  Sharded& sharded_;
+  bool outer_;
+};
 
 /// In this scope every parameter is whole and readable. With `write_back`, changes are kept at the end: each rank keeps
 /// its own part, and edits that differ between ranks are refused. Do not run forward or backward inside.

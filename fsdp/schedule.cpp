@@ -43,7 +43,10 @@ void Schedule::begin_forward() {
   if (!finished_.empty()) last_finished_ = std::exchange(finished_, {});
 }
 
-void Schedule::before_forward(Unit& unit) { gather(unit, "forward", context().grad_enabled() ? forward_ : eval_); }
+void Schedule::before_forward(Unit& unit) {
+  unit.called_at = last_sequence();
+  gather(unit, "forward", context().grad_enabled() ? forward_ : eval_);
+}
 
 void Schedule::after_forward(Unit& unit, std::span<const Tensor> outputs) {
   bool backward_follows = false;
@@ -51,7 +54,8 @@ void Schedule::after_forward(Unit& unit, std::span<const Tensor> outputs) {
     Node* node = context().grad_enabled() ? node_of(output) : nullptr;
     if (!node || output.is_leaf()) continue;
     backward_follows = true;
-    node->add_pre_hook([this, &unit] { before_backward(unit); });
+    node->add_pre_hook(
+        [this, &unit, called_at = unit.called_at, now = node->sequence()] { before_backward(unit, called_at, now); });
   }
   if (!keep(unit, backward_follows)) release(unit, "forward");
 }
@@ -61,12 +65,27 @@ bool Schedule::keep(Unit& unit, bool backward_follows) {
   if (unit.is_root()) return true;
   finished_.push_back(&unit);
   bool last = finished_.size() == last_finished_.size() && last_finished_.back() == &unit;
-  return last || config_.strategy == Strategy::zero2;
+  return last || !config_.reshards_after_forward();
 }
 
-void Schedule::before_backward(Unit& unit) {
+void Schedule::before_backward(Unit& unit, uint64_t called_at, uint64_t now) {
   begin_backward();
+  release_frozen(now);
+  if (unit.has_frozen()) frozen_.push_back({&unit, called_at});
   gather(unit, "backward", backward_);
+}
+
+void Schedule::release_frozen(uint64_t now) {
+  for (size_t i = 0; i < frozen_.size();) {
+    Unit* unit = frozen_[i].unit;
+    if (frozen_[i].called_at < now) {
+      ++i;
+      continue;
+    }
+    frozen_.erase(frozen_.begin() + std::ptrdiff_t(i));
+    bool used = std::ranges::any_of(frozen_, [&](const Frozen& call) { return call.unit == unit; });
+    if (!used && !unit->expects_grads()) release(*unit, "backward");
+  }
 }
 
 void Schedule::begin_backward() {
@@ -81,11 +100,13 @@ void Schedule::begin_backward() {
 
 void Schedule::after_last_grad(Unit& unit) {
   begin_backward();
+  if (sync_) reduce(unit);
+  if (!unit.has_frozen()) release(unit, "backward");
+}
+
+void Schedule::reduce(Unit& unit) {
   unit.reduce_grads();
   reducing_.push_back(&unit);
-  // A frozen parameter of the unit may still be read by backward further down; it is released at the end.
-  bool frozen = std::ranges::any_of(unit.flat_params(), [](const auto& flat) { return !flat->trainable(); });
-  if (!frozen) release(unit, "backward");
   while (reducing_.size() > kReductionsInFlight) {
     reducing_.front()->finish_reduce();
     reducing_.pop_front();
@@ -93,15 +114,16 @@ void Schedule::after_last_grad(Unit& unit) {
 }
 
 void Schedule::end_backward() {
-  for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit)
-    if ((*unit)->has_open_grads()) after_last_grad(**unit);
+  for (auto unit = units_.rbegin(); unit != units_.rend() && sync_; ++unit)
+    if ((*unit)->has_open_grads()) reduce(**unit);
   for (Unit* unit : std::exchange(reducing_, {})) unit->finish_reduce();
   for (auto& unit : units_) {
     release(*unit, "backward");
-    SG_ASSERT(!unit->split() || unit->state() == UnitState::sharded, "unit '", unit->name(), "' is ",
+    SG_ASSERT(unit->kept() || unit->state() == UnitState::sharded, "unit '", unit->name(), "' is ",
               name_of(unit->state()), " at the end of backward");
   }
   ahead_.clear();
+  frozen_.clear();
   in_backward_ = false;
 }
 
@@ -112,7 +134,7 @@ void Schedule::gather(Unit& unit, const char* phase, Order& order) {
   size_t bytes = 0;
   for (Unit* started : ahead_) bytes += started->full_bytes();
   for (Unit* candidate : next) {
-    if (candidate == &unit || candidate->state() != UnitState::sharded) continue;
+    if (candidate == &unit || !candidate->needs_gather()) continue;
     bytes += candidate->full_bytes();
     if (config_.prefetch_bytes > 0 && bytes > size_t(config_.prefetch_bytes)) break;
     candidate->unshard(phase);
@@ -122,19 +144,20 @@ void Schedule::gather(Unit& unit, const char* phase, Order& order) {
 }
 
 void Schedule::release(Unit& unit, const char* phase) {
-  if (!unit.split() || unit.state() == UnitState::sharded) return;
+  if (unit.kept() || unit.state() == UnitState::sharded) return;
   unit.reshard();
   recorder_.instant({.op = "reshard", .unit = unit.name(), .phase = phase});
 }
 
 void Schedule::recover() {
-  for (auto& unit : units_) unit->recover();
+  for (auto& unit : units_) unit->recover(in_backward_);
   for (Order* order : {&forward_, &eval_, &backward_}) {
     order->current.clear();
     order->cursor = 0;
   }
   finished_.clear();
   ahead_.clear();
+  frozen_.clear();
   reducing_.clear();
   in_forward_ = in_backward_ = false;
 }

@@ -6,13 +6,15 @@
 //     backward   AG b1, RS b2, free b2, AG b0, RS b1, free b1, RS b0, free b0, RS root, free root
 //
 // - Before a unit computes it is gathered, unless that was started earlier; then the next units in the order of the
-// last
-//   step are started, so that their transfer runs beside this unit's compute.
+//   last step are started, so that their transfer runs beside this unit's compute.
 // - After forward it is released, unless it is kept: the root, and the unit that finished last, whose backward is next.
 // - Two orders are kept, one of forward and one of backward. Prefetching forward by the order in which units *finish*
 //   would gather the wrong unit.
 // - When a unit's last gradient is written its reduction starts; the host does not wait for it. Units whose gradients
 //   are incomplete (unused parameters) are flushed at the end of backward in a fixed order.
+// - A unit with frozen parameters may be read after its last gradient is written. Backward visits newer operations
+//   first: once it is at an operation older than the unit's call, it is done with the unit.
+// - Without sync nothing is reduced; full gradients stay and add up until a pass with sync reduces the sum.
 
 #include <deque>
 #include <memory>
@@ -43,6 +45,9 @@ class Schedule {
   void after_forward(Unit& unit, std::span<const Tensor> outputs);
   /// Every gradient of the unit has been written in this backward pass.
   void after_last_grad(Unit& unit);
+  /// Whether backward passes reduce gradients.
+  bool sync() const { return sync_; }
+  void set_sync(bool on) { sync_ = on; }
 
  private:
   /// A recorded order of units and where we are in it.
@@ -56,7 +61,9 @@ class Schedule {
   void gather(Unit& unit, const char* phase, Order& order);
   void release(Unit& unit, const char* phase);
   bool keep(Unit& unit, bool backward_follows);
-  void before_backward(Unit& unit);
+  void before_backward(Unit& unit, uint64_t called_at, uint64_t now);
+  void reduce(Unit& unit);
+  void release_frozen(uint64_t now);
   void begin_backward();
   void end_backward();
   void recover();
@@ -68,7 +75,12 @@ class Schedule {
   std::vector<Unit*> finished_, last_finished_;  // the order in which inner units finish forward
   std::vector<Unit*> ahead_;                     // started before they are needed
   std::deque<Unit*> reducing_;                   // their full gradients are still being sent
-  bool in_forward_ = false, in_backward_ = false;
+  struct Frozen {
+    Unit* unit;
+    uint64_t called_at;  // the sequence of the last operation before its call
+  };
+  std::vector<Frozen> frozen_;  // calls of units with frozen parameters that backward is in
+  bool in_forward_ = false, in_backward_ = false, sync_ = true;
 };
 
 }  // namespace shardgrad::fsdp

@@ -67,7 +67,7 @@ std::map<std::string, Tensor> full_state_dict(Sharded& sharded, bool rank0_only)
   std::map<std::string, Tensor> state;
   TagScope owner(Category::other);
   for (const auto& unit : sharded.units()) {
-    bool was_sharded = unit->state() == UnitState::sharded;
+    bool was_sharded = unit->needs_gather();
     unit->unshard("state_dict");
     unit->wait();
     for (const auto& flat : unit->flat_params())
@@ -91,6 +91,7 @@ void load_full_state_dict(Sharded& sharded, const std::map<std::string, Tensor>&
   SG_CHECK(faults.empty(), "load_full_state_dict: the state does not fit the model; nothing was changed:", faults);
   for (const auto& [name, where] : sharded.index()) {
     FlatParam& flat = *where.flat;
+    flat.wait_for_shard();
     const Slice& slice = flat.slices()[where.slice];
     int64_t begin = flat.shard_begin(), end = begin + flat.shard().numel();
     int64_t first = std::max(begin, slice.offset), last = std::min(end, slice.offset + slice.numel());

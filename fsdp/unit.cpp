@@ -9,13 +9,9 @@ const char* name_of(UnitState state) {
   return names[int(state)];
 }
 
-Unit::Unit(std::string name, std::vector<nn::Parameter*> parameters, dist::ProcessGroup& group, bool split,
-           bool is_root, std::function<void(Unit&)> on_last_grad)
-    : name_(std::move(name)),
-      is_root_(is_root),
-      split_(split && group.size() > 1),
-      state_(split_ ? UnitState::sharded : UnitState::unsharded),
-      on_last_grad_(std::move(on_last_grad)) {
+Unit::Unit(std::string name, std::vector<nn::Parameter*> parameters, Mesh& mesh, const Config& config, bool is_root,
+           std::function<void(Unit&)> on_last_grad)
+    : name_(std::move(name)), is_root_(is_root), on_last_grad_(std::move(on_last_grad)) {
   std::vector<std::vector<nn::Parameter*>> groups;
   auto alike = [](const nn::Parameter* a, const nn::Parameter* b) {
     return a->tensor.dtype() == b->tensor.dtype() && a->tensor.requires_grad() == b->tensor.requires_grad();
@@ -28,19 +24,22 @@ Unit::Unit(std::string name, std::vector<nn::Parameter*> parameters, dist::Proce
       home->push_back(parameter);
   }
   for (auto& members : groups) {
-    FlatParam& flat = *flat_params_.emplace_back(std::make_unique<FlatParam>(name_, members, group, split_));
-    if (!flat.trainable()) continue;
+    FlatParam& flat = *flat_params_.emplace_back(std::make_unique<FlatParam>(name_, members, mesh, config));
     for (size_t i = 0; i < members.size(); ++i) {
+      Tensor& parameter = parameters_.emplace_back(members[i]->tensor);
+      parameter.set_requires_grad();  // a frozen one may be trained later
       flat.attach(*members[i], i, [this] { grad_ready(); });
-      leaves_.push_back(&leaf_of(members[i]->tensor));
-      parameters_.push_back(members[i]->tensor);
+      leaves_.push_back(&leaf_of(parameter));
+      parameter.set_requires_grad(flat.trainable());
     }
+    kept_ = flat.kept();
   }
+  if (kept_) state_ = UnitState::unsharded;
 }
 
 size_t Unit::full_bytes() const {
   size_t bytes = 0;
-  for (const auto& flat : flat_params_) bytes += flat->split() ? flat->full_bytes() : 0;
+  for (const auto& flat : flat_params_) bytes += kept_ ? 0 : flat->full_bytes();
   return bytes;
 }
 
@@ -48,6 +47,15 @@ int64_t Unit::numel() const {
   int64_t total = 0;
   for (const auto& flat : flat_params_) total += flat->numel();
   return total;
+}
+
+bool Unit::has_frozen() const {
+  return std::ranges::any_of(parameters_, [](const Tensor& parameter) { return !parameter.requires_grad(); });
+}
+
+bool Unit::needs_gather() const {
+  if (state_ == UnitState::gathering) return false;
+  return std::ranges::any_of(flat_params_, [](const auto& flat) { return flat->needs_gather(); });
 }
 
 void Unit::transition(UnitState to) {
@@ -59,9 +67,7 @@ void Unit::transition(UnitState to) {
 }
 
 void Unit::unshard(std::string_view phase) {
-  if (!split_) return;
-  bool current = std::ranges::none_of(flat_params_, [](const auto& flat) { return flat->stale(); });
-  if (state_ == UnitState::gathering || (state_ == UnitState::unsharded && current)) return;
+  if (!needs_gather()) return;
   transition(UnitState::gathering);
   for (auto& flat : flat_params_) flat->start_gather(phase);
 }
@@ -73,7 +79,7 @@ void Unit::wait() {
 }
 
 void Unit::reshard() {
-  if (!split_ || state_ == UnitState::sharded) return;
+  if (kept_ || state_ == UnitState::sharded) return;
   wait();
   for (auto& flat : flat_params_) flat->release_full();
   transition(UnitState::sharded);
@@ -82,6 +88,11 @@ void Unit::reshard() {
 void Unit::expect_grads() {
   if (std::exchange(expected_pass_, backward_pass()) == backward_pass()) return;
   grads_left_ = int(std::ranges::count_if(leaves_, [](const Leaf* leaf) { return leaf->in_current_pass(); }));
+}
+
+bool Unit::expects_grads() {
+  expect_grads();
+  return grads_left_ > 0;
 }
 
 void Unit::grad_ready() {
@@ -102,8 +113,10 @@ bool Unit::has_open_grads() const {
   return std::ranges::any_of(flat_params_, [](const auto& flat) { return flat->grad_open(); });
 }
 
-void Unit::recover() {
-  for (auto& flat : flat_params_) flat->abandon_grad();
+void Unit::recover(bool in_backward) {
+  for (auto& flat : flat_params_)
+    if (in_backward) flat->abandon_grad();
+  wait();
   reshard();
 }
 

@@ -4,8 +4,9 @@
 //     Sharded ──unshard()──▶ Gathering ──wait()──▶ Unsharded ──reshard()──▶ Sharded
 //
 // In backward an unsharded unit also collects gradients; when its last one is written, reduce_grads() sends the full
-// gradient to the shards. Illegal transitions are asserted. Under ddp a unit is always unsharded and the same calls do
-// nothing or reduce to everybody: one code path.
+// gradient to the shards. Illegal transitions are asserted. A unit that is kept never goes back to Sharded; after the
+// optimizer's step it is gathered over its old values. Under ddp the same calls do nothing or reduce to everybody: one
+// code path.
 
 #include <functional>
 #include <memory>
@@ -24,12 +25,16 @@ class Unit {
  public:
   /// Groups the module's parameters by (dtype, trainable), in order of first appearance. `on_last_grad` is called
   /// in backward when every gradient of this unit has been written.
-  Unit(std::string name, std::vector<nn::Parameter*> parameters, dist::ProcessGroup& group, bool split, bool is_root,
+  Unit(std::string name, std::vector<nn::Parameter*> parameters, Mesh& mesh, const Config& config, bool is_root,
        std::function<void(Unit&)> on_last_grad);
 
   const std::string& name() const { return name_; }
   bool is_root() const { return is_root_; }
-  bool split() const { return split_; }
+  /// Whether its full parameters stay in memory.
+  bool kept() const { return kept_; }
+  bool has_frozen() const;
+  /// Whether unshard() would move anything.
+  bool needs_gather() const;
   UnitState state() const { return state_; }
   std::span<const std::unique_ptr<FlatParam>> flat_params() const { return flat_params_; }
   /// Bytes that unsharding brings into memory.
@@ -49,15 +54,20 @@ class Unit {
   bool has_open_grads() const;
   /// In backward, before the unit's first gradient: counts the gradients that this pass will bring.
   void expect_grads();
-  /// After a failure: back to Sharded, gradients dropped.
-  void recover();
+  /// Whether this pass will bring gradients that have not been written.
+  bool expects_grads();
+  /// After a failure: back to Sharded; gradients are dropped when it was backward that failed.
+  void recover(bool in_backward);
+
+  /// When its module was called last; see Schedule.
+  uint64_t called_at = 0;
 
  private:
   void transition(UnitState to);
   void grad_ready();
   std::string name_;
-  bool is_root_, split_;
-  UnitState state_;
+  bool is_root_, kept_ = true;
+  UnitState state_ = UnitState::sharded;
   std::vector<std::unique_ptr<FlatParam>> flat_params_;
   std::vector<Leaf*> leaves_;
   std::vector<Tensor> parameters_;  // keep the leaves alive

@@ -5,64 +5,129 @@
 #include <cmath>
 
 #include <shardgrad/autograd/node.h>
+#include <shardgrad/kernels/ops.h>
 
 namespace shardgrad::optim {
 namespace {
 
-template <class T> double block_square(const T* values, int64_t count) {
-  std::array<double, kNormBlock> squares{};
+double power(double value, double p) {
+  double x = std::abs(value);
+  if (p == 1 || std::isinf(p)) return x;
+  if (p == 2) return x * x;
+  return p == 3 ? x * x * x : std::pow(x, p);
+}
+
+double join(double a, double b, double p) {
+  if (!std::isinf(p)) return a + b;
+  return b > a || std::isnan(b) ? b : a;
+}
+
+template <class T> double block_power(const T* values, int64_t count, double p) {
+  std::array<double, kNormBlock> powers{};
   for (int64_t i = 0; i < count; ++i) {
-    double value;
     if constexpr (sizeof(T) == 2)
-      value = float(values[i]);
+      powers[size_t(i)] = power(float(values[i]), p);
     else
-      value = double(values[i]);
-    squares[size_t(i)] = value * value;
+      powers[size_t(i)] = power(double(values[i]), p);
   }
   for (size_t width = kNormBlock; width > 1; width /= 2)
-    for (size_t i = 0; i < width / 2; ++i) squares[i] = squares[2 * i] + squares[2 * i + 1];
-  return squares[0];
+    for (size_t i = 0; i < width / 2; ++i) powers[i] = join(powers[2 * i], powers[2 * i + 1], p);
+  return powers[0];
+}
+
+// Each gradient of `parameters` in the order of their names, refusing sharded ones for `call`.
+std::vector<Tensor> gradients(std::span<const NamedParameter> parameters, const char* call) {
+  std::vector<NamedParameter> sorted(parameters.begin(), parameters.end());
+  std::ranges::sort(sorted, {}, &NamedParameter::name);
+  std::vector<Tensor> found;
+  for (const NamedParameter& parameter : sorted) {
+    if (!parameter.tensor.requires_grad()) continue;
+    SG_CHECK(!leaf_of(parameter.tensor).sink(), "optim::", call, ": the gradient of '", parameter.name,
+             "' is spread over the ranks; call fsdp::", call, " with what fully_shard returned");
+    if (Tensor grad = parameter.tensor.grad(); grad.defined()) found.push_back(grad);
+  }
+  return found;
+}
+
+double norm_of(std::span<const Tensor> grads, double p) {
+  std::vector<double> powers;
+  for (const Tensor& grad : grads) powers.push_back(tree_join(block_powers(grad, p), p));
+  return root_of(tree_join(std::move(powers), p), p);
+}
+
+double finish(std::span<const Blocks> subtrees, std::span<const double> values, Blocks node, double p) {
+  auto found = std::ranges::lower_bound(subtrees, node);
+  if (found != subtrees.end() && *found == node) return values[size_t(found - subtrees.begin())];
+  int64_t half = 1;
+  SG_ASSERT(node.end - node.begin > 1, "no value for block ", node.begin, " of a norm");
+  while (2 * half < node.end - node.begin) half *= 2;
+  double left = finish(subtrees, values, {node.begin, node.begin + half}, p);
+  return join(left, finish(subtrees, values, {node.begin + half, node.end}, p), p);
 }
 
 }  // namespace
 
-std::vector<double> block_squares(const Tensor& tensor) {
-  SG_CHECK(is_floating(tensor.dtype()), "block_squares: needs a floating dtype, got ", tensor);
-  std::vector<double> squares;
+std::vector<double> block_powers(const Tensor& tensor, double p) {
+  SG_CHECK(is_floating(tensor.dtype()), "gradient norm: needs a floating dtype, got ", tensor);
+  SG_CHECK(p >= 1, "gradient norm: p = ", p, " is not possible; use 1, 2, 3, … or infinity");
+  std::vector<double> powers;
   dispatch(tensor.dtype(), [&]<class T>() {
     if constexpr (is_floating(dtype_of<T>)) {
-      std::vector<T> values = tensor.to_vector<T>();
+      bool here = tensor.device() == kCpu;
+      std::vector<T> copied = here ? std::vector<T>() : tensor.to_vector<T>();
+      const T* values = here ? tensor.data<T>() : copied.data();
       int64_t count = tensor.numel();
       for (int64_t begin = 0; begin < count; begin += kNormBlock)
-        squares.push_back(block_square(values.data() + begin, std::min(kNormBlock, count - begin)));
+        powers.push_back(block_power(values + begin, std::min(kNormBlock, count - begin), p));
     }
   });
-  return squares;
+  return powers;
 }
 
-double tree_sum(std::vector<double> parts) {
+double tree_join(std::vector<double> parts, double p) {
   if (parts.empty()) return 0;
   while (parts.size() > 1) {
     size_t pairs = parts.size() / 2, odd = parts.size() % 2;
-    for (size_t i = 0; i < pairs; ++i) parts[i] = parts[2 * i] + parts[2 * i + 1];
+    for (size_t i = 0; i < pairs; ++i) parts[i] = join(parts[2 * i], parts[2 * i + 1], p);
     if (odd) parts[pairs] = parts.back();
     parts.resize(pairs + odd);
   }
   return parts[0];
 }
 
-double grad_norm(std::span<const NamedParameter> parameters, const std::function<double(double)>& reduce) {
-  std::vector<NamedParameter> sorted(parameters.begin(), parameters.end());
-  std::ranges::sort(sorted, {}, &NamedParameter::name);
-  std::vector<double> squares;
-  for (const NamedParameter& parameter : sorted) {
-    if (!parameter.tensor.requires_grad()) continue;
-    SG_CHECK(!leaf_of(parameter.tensor).sink(), "grad_norm: the gradient of '", parameter.name,
-             "' is spread over the ranks; use the norm of the sharded model (fsdp)");
-    if (Tensor grad = parameter.tensor.grad(); grad.defined()) squares.push_back(tree_sum(block_squares(grad)));
+double root_of(double power, double p) {
+  if (p == 1 || std::isinf(p)) return power;
+  return p == 2 ? std::sqrt(power) : std::pow(power, 1 / p);
+}
+
+std::vector<Blocks> subtrees(Blocks part, int64_t count) {
+  std::vector<Blocks> found;
+  for (int64_t begin = part.begin; begin < part.end;) {
+    int64_t width = 1, end = begin + 1;
+    while (begin % (2 * width) == 0 && end < count && std::min(begin + 2 * width, count) <= part.end) {
+      width *= 2;
+      end = std::min(begin + width, count);
+    }
+    found.push_back({begin, end});
+    begin = end;
   }
-  double total = tree_sum(std::move(squares));
-  return std::sqrt(reduce ? reduce(total) : total);
+  return found;
+}
+
+double finish_tree(std::span<const Blocks> subtrees, std::span<const double> values, int64_t count, double p) {
+  return count == 0 ? 0 : finish(subtrees, values, {0, count}, p);
+}
+
+double grad_norm(std::span<const NamedParameter> parameters, double p) {
+  return norm_of(gradients(parameters, "grad_norm"), p);
+}
+
+double clip_grad_norm(std::span<const NamedParameter> parameters, double max_norm, double p) {
+  std::vector<Tensor> grads = gradients(parameters, "clip_grad_norm");
+  double norm = norm_of(grads, p), factor = clip_factor(norm, max_norm);
+  for (const Tensor& grad : grads)
+    if (factor < 1) launch(kernels::affine, grad, out(grad), grad, factor, 0.0);
+  return norm;
 }
 
 double clip_factor(double norm, double max_norm) {

@@ -1,13 +1,16 @@
 #pragma once
-// The norm of all gradients together, and the factor that bounds it. The sum of squares is a fixed binary tree in f64:
-// over the elements of blocks of 32, over the blocks of each parameter, over the parameters in the order of their
-// names. Shards begin at blocks, so a sum over ranks can follow the same tree.
+// The norm of all gradients together, and its bound. The sum of |x|^p (the maximum of |x| for p = inf) is a fixed
+// binary tree in f64: over the elements of blocks of 32, over the blocks of each parameter, over the parameters in the
+// order of their names. A tree over five blocks, an odd last one carried up:
 //
-//     double norm = optim::grad_norm(model->named_parameters());
-//     optimizer.step(optim::clip_factor(norm, 1.0));
+//     ((0 + 1) + (2 + 3)) + 4
+//
+// A rank that holds blocks 1 to 4 knows the subtrees 1, (2 + 3) and 4; whoever gets them and 0 finishes the same tree.
+// So the norm has the same bits however the parameters are cut.
+//
+//     double norm = optim::clip_grad_norm(model->named_parameters(), 1.0);
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -17,16 +20,33 @@ namespace shardgrad::optim {
 
 inline constexpr int64_t kNormBlock = 32;  ///< elements
 
-/// The sum of squares of each block of a floating tensor (waits for its device).
-std::vector<double> block_squares(const Tensor& tensor);
-/// Adds neighbours 2i and 2i + 1, an odd last one carried up, until one is left; 0 for none.
-double tree_sum(std::vector<double> parts);
-
-/// The Euclidean norm of all gradients of `parameters`; those without one count as 0. `reduce`, if given, turns this
-/// rank's sum of squares into the sum over all ranks. Throws Error(input) for a sharded gradient.
-double grad_norm(std::span<const NamedParameter> parameters, const std::function<double(double)>& reduce = {});
-/// What to multiply gradients of norm `norm` with so that it is at most `max_norm`: min(1, max_norm / (norm + 1e-6)).
+/// The p-norm of all gradients of `parameters`; those without one count as 0. Throws Error(input) for p below 1 and for
+/// a sharded gradient.
+double grad_norm(std::span<const NamedParameter> parameters, double p = 2);
+/// Multiplies all gradients so that their norm is at most `max_norm`, and returns the norm they had.
 /// Throws Error(input) for a norm that is not finite.
+double clip_grad_norm(std::span<const NamedParameter> parameters, double max_norm, double p = 2);
+/// What to multiply gradients of norm `norm` with: min(1, max_norm / (norm + 1e-6)). Throws Error(input) for a norm
+/// that is not finite.
 double clip_factor(double norm, double max_norm);
+
+// --- the tree, for gradients that are spread over ranks ------------------------------------------------------------
+
+/// Σ |x|^p of each block of a floating tensor; max |x| for p = inf, where not-a-number wins (waits for its device).
+std::vector<double> block_powers(const Tensor& tensor, double p);
+/// Joins neighbours 2i and 2i + 1, an odd last one carried up, until one is left; 0 for none.
+double tree_join(std::vector<double> parts, double p);
+/// The p-th root of a joined value.
+double root_of(double power, double p);
+
+/// Blocks [begin, end) of one parameter.
+struct Blocks {
+  int64_t begin, end;
+  auto operator<=>(const Blocks&) const = default;
+};
+/// The fewest whole subtrees of the tree over `count` blocks that make up `part`, in order.
+std::vector<Blocks> subtrees(Blocks part, int64_t count);
+/// The joined value of the tree over `count` blocks, from the values of subtrees that cover it.
+double finish_tree(std::span<const Blocks> subtrees, std::span<const double> values, int64_t count, double p);
 
 }  // namespace shardgrad::optim

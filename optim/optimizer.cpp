@@ -10,7 +10,11 @@
 namespace shardgrad::optim {
 namespace {
 
-GradSink* owner_of(const Tensor& parameter) { return parameter.requires_grad() ? leaf_of(parameter).sink() : nullptr; }
+// Also of a frozen parameter, which may be trained later.
+GradSink* owner_of(const Tensor& parameter) {
+  GradFn* made_by = parameter.impl().grad_fn.get();
+  return made_by && parameter.is_leaf() ? static_cast<Leaf*>(made_by)->sink() : nullptr;
+}
 
 bool in_memory(const Tensor& tensor) { return tensor.defined() && tensor.storage()->resident(); }
 
@@ -148,9 +152,17 @@ void Optimizer::step(double grad_scale) {
     for (end = begin + 1; end < pieces.size() && follows(pieces[end - 1], pieces[end]);) ++end;
     update_run(std::span(pieces).subspan(begin, end - begin), grad_scale);
   }
-  for (const Piece& piece : pieces) {
-    piece.range.values.storage()->bump_version();
-    if (GradSink* owner = slots_[piece.index].owner) owner->written();
+  for (const Piece& piece : pieces) piece.range.values.storage()->bump_version();
+  tell_owners();
+}
+
+// Also where this rank holds no part of a parameter: every rank must know that it changed.
+void Optimizer::tell_owners() const {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    bool stepped = false;
+    if (slots_[i].owner && parameters_[i].tensor.requires_grad())
+      for_each_range(i, [&](const LocalRange& range, size_t) { stepped = stepped || in_memory(range.grad); });
+    if (stepped) slots_[i].owner->written();
   }
 }
 

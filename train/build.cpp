@@ -31,6 +31,9 @@ nn::Child<nn::Sequential> make_mlp(const Config::Model& model) {
 fsdp::Config make_sharding(const Config& config) {
   fsdp::Config sharding;
   sharding.strategy = fsdp::parse_strategy(config.strategy);
+  sharding.keep_params = config.fsdp.keep_params;
+  sharding.shard_ranks = int(config.fsdp.shard_ranks);
+  sharding.move_params_to_cpu = config.fsdp.move_params_to_cpu;
   sharding.prefetch = int(config.fsdp.prefetch);
   sharding.prefetch_bytes = config.fsdp.prefetch_bytes;
   if (config.fsdp.wrap == "size") sharding.wrap = fsdp::wrap_by_size(config.fsdp.wrap_numel);

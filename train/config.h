@@ -33,6 +33,7 @@ struct Config {
     int64_t warmup_steps = 0;
     double final = 0;
   } schedule;
+  double clip_grad_norm = 0;
   int64_t batch = 256;
   int64_t epochs = 10;
   std::string strategy = "zero3";
@@ -41,6 +42,8 @@ struct Config {
     int64_t wrap_numel = 100000;
     int64_t prefetch = 1;
     int64_t prefetch_bytes = 0;
+    bool keep_params = false, move_params_to_cpu = false;
+    int64_t shard_ranks = 0;
   } fsdp;
   int64_t log_interval = 100;
   std::string runs = "runs";

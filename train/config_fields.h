@@ -51,14 +51,22 @@ template <class C, class Visit> void visit_fields(C& c, Visit&& visit) {
   choice("schedule.name", c.schedule.name, {"constant", "linear", "cosine"}, "of the learning rate, after the warm-up");
   number("schedule.warmup_steps", c.schedule.warmup_steps, {.low = 0, .high = kMost}, "linear from 0");
   number("schedule.final", c.schedule.final, {.low = 0, .high = 1}, "what is left of the learning rate at the end");
+  number("clip_grad_norm", c.clip_grad_norm, {.low = 0}, "bound of the gradients' norm, all together; 0: none");
   number("batch", c.batch, {.low = 1, .high = kMost}, "samples per step, all ranks together");
   number("epochs", c.epochs, {.low = 1, .high = kMost}, "passes over the training samples");
-  choice("strategy", c.strategy, {"zero3", "zero2", "ddp", "full_shard", "fsdp", "shard_grad_op", "no_shard"},
-         "what is sharded; it never changes the numbers. The last four are other names of the first three");
+  choice("strategy", c.strategy,
+         {"zero3", "zero2", "zero1", "ddp", "hybrid", "full_shard", "fsdp", "shard_grad_op", "sharded_ddp", "oss",
+          "no_shard", "hybrid_shard", "hsdp"},
+         "what is sharded; it never changes the numbers (docs/zero.md)");
   choice("fsdp.wrap", c.fsdp.wrap, {"children", "size"}, "units: one per layer, or of at least `fsdp.wrap_numel`");
   number("fsdp.wrap_numel", c.fsdp.wrap_numel, {.low = 1}, "parameters of a unit, for `size`");
   number("fsdp.prefetch", c.fsdp.prefetch, {.low = 0, .high = 1000}, "units gathered ahead of the one that computes");
   number("fsdp.prefetch_bytes", c.fsdp.prefetch_bytes, {.low = 0}, "bound for bytes gathered ahead; 0: none");
+  number("fsdp.keep_params", c.fsdp.keep_params, {}, "zero2 only: full parameters stay in memory");
+  number("fsdp.shard_ranks", c.fsdp.shard_ranks, {.low = 0, .high = kMost},
+         "hybrid only: ranks per copy, as in a node");
+  number("fsdp.move_params_to_cpu", c.fsdp.move_params_to_cpu, {},
+         "shards, gradients and optimizer in host memory; zero2, zero3, hybrid");
   number("log_interval", c.log_interval, {.low = 1, .high = kMost}, "steps between progress lines");
   text("runs", c.runs, "the folder of all runs");
   number("trace", c.trace, {}, "write trace.json, a timeline for chrome://tracing or Perfetto");

@@ -8,8 +8,8 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/rng.h>
+#include <shardgrad/fsdp/clip.h>
 #include <shardgrad/fsdp/fully_shard.h>
-#include <shardgrad/optim/clip.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/data/data_loader.h>
 #include <shardgrad/train/data/fashion_mnist.h>
@@ -70,7 +70,6 @@ class Trainer {
 
  private:
   void step(const data::Batch& batch, bool reported);
-  double grad_norm();
   Tensor loss_of(const Tensor& y, const data::Batch& batch) const;
   void evaluate();
   void report(int64_t epoch, bool epoch_done);
@@ -122,26 +121,16 @@ void Trainer::step(const data::Batch& batch, bool reported) {
   optimizer_->set_lr(config_.optimizer.lr * schedule_(step_));
   Tensor loss = loss_of(model_(batch.fields[0]), batch);
   loss.backward();
-  if (reported) metrics_.grad_norm = grad_norm();
+  if (config_.clip_grad_norm > 0)
+    metrics_.grad_norm = fsdp::clip_grad_norm(*sharded_, config_.clip_grad_norm);
+  else if (reported)
+    metrics_.grad_norm = fsdp::grad_norm(*sharded_);
   optimizer_->step();
   optimizer_->zero_grad();
   NoGrad no_grad;
   loss_sum_ = loss_sum_ + reshape(loss, Shape());
   ++step_;
   samples_ += batch.global_count;
-}
-
-// Of the whole gradient: from the elements that each rank's optimizer updates.
-double Trainer::grad_norm() {
-  double squares = 0;
-  for (const NamedParameter& parameter : optimizer_->parameters())
-    for (const LocalRange& range : leaf_of(parameter.tensor).sink()->local_ranges())
-      if (range.grad.defined() && range.count > 0)
-        squares += optim::tree_sum(optim::block_squares(range.grad.rows(0, range.count)));
-  if (sharded_->config().strategy == fsdp::Strategy::ddp) return std::sqrt(squares);
-  Tensor total = from_vector<double>({squares}, {1});
-  world_.all_reduce(total, dist::Label{"", "report"}).host_wait();
-  return std::sqrt(total.item());
 }
 
 // Exact for any number of ranks: every test sample is counted once, and counts are added as integers.

@@ -24,24 +24,99 @@ template <class Model> void step(nn::Child<Model>& model, optim::Optimizer& opti
   optimizer.step();
 }
 
-TEST(Bytes, I26_I27_PersistentMemoryIsFourFourAndEightBytesPerElementOfThePaddedShard) {
-  for (int world : {1, 2, 3, 4})
-    for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3})
+// What the table of fsdp/config.h says is there between backward and zero_grad, in twelfths of P.
+struct Row {
+  Config config;
+  int64_t params, full_grads, grad_shards, optimizer;
+};
+
+TEST(Bytes, I26_I27_MemoryOfEveryStrategyEqualsTheTable) {
+  for (int world : {1, 2, 3, 4}) {
+    int64_t all = 12, part = 12 / world;
+    std::vector<Row> table{{{.strategy = Strategy::ddp}, all, all, 0, 2 * all},
+                           {{.strategy = Strategy::zero1}, all, all, 0, 2 * part},
+                           {{.strategy = Strategy::zero2}, part, 0, part, 2 * part},
+                           {{.strategy = Strategy::zero2, .keep_params = true}, all, 0, part, 2 * part},
+                           {{.strategy = Strategy::zero3}, part, 0, part, 2 * part},
+                           {{.strategy = Strategy::hybrid, .shard_ranks = world}, part, 0, part, 2 * part}};
+    if (world == 4) table.push_back({{.strategy = Strategy::hybrid, .shard_ranks = 2}, 6, 0, 6, 12});
+    for (const Row& row : table)
       dist::run_ranks(world, [&](dist::ProcessGroup& group) {
         auto model = nn::make<Rooted>();
-        auto sharded = fully_shard(*model, group, {.strategy = strategy});
-        int64_t shard = total_padded(*sharded) / (strategy == Strategy::ddp ? 1 : world);
-        EXPECT_EQ(bytes(Category::parameter_shard), 4 * shard);
-        EXPECT_EQ(context().ledger().current(), 4 * shard) << "nothing else is held after construction";
+        auto sharded = fully_shard(*model, group, row.config);
+        int64_t unit = 4 * total_padded(*sharded);
+        EXPECT_EQ(12 * context().ledger().current(), row.params * unit) << "nothing else after construction";
         optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01});
-        step(model, optimizer, 0);
-        EXPECT_EQ(bytes(Category::parameter_shard), 4 * shard);
-        EXPECT_EQ(bytes(Category::gradient_shard) + bytes(Category::full_gradient), 4 * shard);
-        EXPECT_EQ(bytes(Category::optimizer_state), 8 * shard);
-        EXPECT_EQ(bytes(Category::gathered_parameter), 0);
-        optimizer.zero_grad();
-        EXPECT_EQ(context().ledger().current(), 12 * shard) << "no gradient bytes remain";
+        for (int i = 0; i < 2; ++i) {
+          SCOPED_TRACE(concat(name_of(row.config.strategy), " W=", world, " step ", i));
+          step(model, optimizer, i);
+          EXPECT_EQ(12 * bytes(Category::parameter_shard), row.params * unit);
+          int64_t grads = bytes(Category::full_gradient) + bytes(Category::gradient_shard);
+          EXPECT_EQ(12 * grads, (row.full_grads + row.grad_shards) * unit);
+          if (world > 1) {
+            EXPECT_EQ(12 * bytes(Category::full_gradient), row.full_grads * unit);
+          }
+          EXPECT_EQ(12 * bytes(Category::optimizer_state), row.optimizer * unit);
+          EXPECT_EQ(bytes(Category::gathered_parameter), 0);
+          optimizer.zero_grad();
+          EXPECT_EQ(12 * context().ledger().current(), (row.params + row.optimizer) * unit) << "no gradient remains";
+        }
       });
+  }
+}
+
+TEST(Bytes, I28_FrozenUnitsAreGivenBackOnceBackwardHasPassedThem) {
+  struct Frozens : nn::Module {
+    nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 9), a = child<nn::Linear>("a", 9, 9),
+                          b = child<nn::Linear>("b", 9, 9), out = child<nn::Linear>("out", 9, 5);
+    Frozens() {
+      for (nn::Linear* frozen : {&*a, &*b}) frozen->weight.set_requires_grad(false);
+      b->bias.set_requires_grad(false);
+    }
+    Tensor forward(const Tensor& x) { return out(tanh(b(tanh(a(tanh(in(x))))))); }
+  };
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<Frozens>();
+    fully_shard(*model, group, {.prefetch = 0});
+    optim::SGD optimizer(model->named_parameters(), {.lr = 0.01});
+    for (int i = 0; i < 3; ++i) {
+      context().recorder().clear();
+      step(model, optimizer, i);
+      optimizer.zero_grad();
+    }
+    std::vector<std::string> events;
+    for (const Record& record : context().recorder().records())
+      if (record.phase == "backward" && record.op != "reduce_scatter")
+        events.push_back((record.op == "reshard" ? "free " : "AG ") + record.unit);
+    EXPECT_EQ(events,
+              (std::vector<std::string>{"free out", "AG b", "free b", "AG a", "AG a", "free a", "AG in", "free in"}));
+  });
+}
+
+TEST(Bytes, I30_OffloadLeavesNothingOnTheDeviceBetweenSteps) {
+  for (int world : {1, 2, 4})
+    for (Strategy strategy : {Strategy::zero2, Strategy::zero3})
+      dist::run_ranks(
+          world,
+          [&](dist::ProcessGroup& group) {
+            auto model = nn::make<Rooted>();
+            auto sharded = fully_shard(*model, group, {.strategy = strategy, .move_params_to_cpu = true});
+            int64_t shard = 4 * total_padded(*sharded) / world;
+            EXPECT_EQ(bytes(Category::pinned_host), shard);
+            optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01});
+            for (int i = 0; i < 2; ++i) {
+              step(model, optimizer, i);
+              for (const auto& slice : optimizer.state_slices()) EXPECT_EQ(slice.values.device(), kCpu);
+              EXPECT_EQ(bytes(Category::pinned_host), 2 * shard) << "shards and gradients";
+              for (Category device : {Category::parameter_shard, Category::gathered_parameter, Category::full_gradient,
+                                      Category::gradient_shard, Category::communication})
+                EXPECT_EQ(bytes(device), 0) << name_of(device);
+              optimizer.zero_grad();
+              EXPECT_EQ(bytes(Category::pinned_host), shard);
+              EXPECT_EQ(bytes(Category::optimizer_state), 2 * shard);
+            }
+          },
+          {.device = kAcc});
 }
 
 TEST(Bytes, I28_GatheredParametersNeverExceedTheBound) {

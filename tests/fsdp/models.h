@@ -90,4 +90,19 @@ struct Tiny : nn::Module {
   Tensor forward(const Tensor& x) { return out(scale(x)) * gain; }
 };
 
+/// Dropout between two units: its mask must follow the global sample, not the rank.
+struct Dropping : nn::Module {
+  nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 16);
+  nn::Child<nn::Dropout> drop = child<nn::Dropout>("drop", 0.3);
+  nn::Child<nn::Linear> out = child<nn::Linear>("out", 16, 5);
+  Tensor forward(const Tensor& x) { return out(drop(tanh(in(x)))); }
+};
+
+/// Parameters large enough to be cut at several places, in a unit with small ones.
+struct Wide : nn::Module {
+  nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 61), out = child<nn::Linear>("out", 61, 5);
+  Tensor gain = param("gain", {1}, nn::init::ones());
+  Tensor forward(const Tensor& x) { return out(tanh(in(x))) * gain; }
+};
+
 }  // namespace shardgrad::fsdp::testing

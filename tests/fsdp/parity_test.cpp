@@ -11,17 +11,27 @@ namespace shardgrad::fsdp::testing {
 namespace {
 
 template <class Model> class Parity : public ::testing::Test {};
-using Models = ::testing::Types<Chain, Rooted, Flat, Twice, Unused, Frozen, Tied, TiedAcross, Tiny>;
+using Models = ::testing::Types<Chain, Rooted, Flat, Twice, Unused, Frozen, Tied, TiedAcross, Tiny, Dropping, Wide>;
 TYPED_TEST_SUITE(Parity, Models);
+
+// Every strategy with every lifetime it can have; groups of hybrid are powers of two, or their sums have another order.
+std::vector<Config> strategies(int world) {
+  std::vector<Config> all{{.strategy = Strategy::ddp}, {.strategy = Strategy::zero1}, {.strategy = Strategy::zero2}};
+  all.push_back({.strategy = Strategy::zero2, .keep_params = true});
+  all.push_back({.strategy = Strategy::zero3});
+  for (int group = 1; group <= world; group *= 2)
+    if (world % group == 0) all.push_back({.strategy = Strategy::hybrid, .shard_ranks = group});
+  return all;
+}
 
 std::vector<Setup> variations(int world) {
   std::vector<Setup> all;
-  for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3})
+  for (const Config& config : strategies(world))
     for (int prefetch : {0, 1, 2})
       for (Device device : {kCpu, kAcc}) {
-        if (strategy == Strategy::ddp && prefetch > 0) continue;
-        Setup setup{.world = world, .device = device};
-        setup.config.strategy = strategy;
+        if (config.strategy == Strategy::ddp && prefetch > 0) continue;
+        if (!config.reshards_after_forward() && prefetch > 1) continue;
+        Setup setup{.world = world, .config = config, .device = device};
         setup.config.prefetch = prefetch;
         all.push_back(setup);
       }
@@ -29,10 +39,77 @@ std::vector<Setup> variations(int world) {
 }
 
 std::string describe(const Setup& setup) {
+  const Config& config = setup.config;
   std::ostringstream out;
-  out << name_of(setup.config.strategy) << " W=" << setup.world << " prefetch=" << setup.config.prefetch << " on "
-      << setup.device << (setup.optim == Optim::sgd ? " sgd" : " adamw");
+  out << name_of(config.strategy) << (config.keep_params ? " keep_params" : "") << " W=" << setup.world;
+  if (config.shard_ranks > 0) out << " groups of " << config.shard_ranks;
+  if (config.move_params_to_cpu) out << " params on cpu";
+  if (config.move_grads_to_cpu) out << " grads on cpu: " << *config.move_grads_to_cpu;
+  out << " prefetch=" << config.prefetch << " on " << setup.device << (setup.optim == Optim::sgd ? " sgd" : " adamw");
+  if (setup.micro > 1) out << ' ' << setup.micro << (setup.no_sync ? " micro-batches, no_sync" : " micro-batches");
+  if (setup.clip > 0) out << " clipped, p=" << setup.norm_type;
   return out.str();
+}
+
+// How strategies are compared: everything on.
+Setup full_setup(int world) { return {.world = world, .optim = Optim::adamw, .steps = 4, .micro = 3, .clip = 0.05}; }
+
+TYPED_TEST(Parity, I05_I14_AccumulationAndClippingGiveTheSameBitsUnderEveryStrategy) {
+  for (int world : {1, 2, 4})
+    for (bool no_sync : {false, true}) {
+      Setup setup = full_setup(world);
+      setup.no_sync = no_sync;
+      setup.config.strategy = Strategy::ddp;
+      Outcome expected = train<TypeParam>(setup);
+      for (const Config& config : strategies(world)) {
+        setup.config = config;
+        EXPECT_TRUE(train<TypeParam>(setup) == expected) << describe(setup);
+      }
+    }
+}
+
+TYPED_TEST(Parity, I11_I14_OneRankGivesTheBitsOfThePlainModelAndItsNorms) {
+  Setup setup = full_setup(1);
+  setup.no_sync = true;  // a plain leaf adds every contribution of every pass to one sum
+  for (double p : {1.0, 2.0, 3.0, double(INFINITY)}) {
+    setup.norm_type = p;
+    setup.shard = false;
+    Outcome expected = train<TypeParam>(setup);
+    setup.shard = true;
+    for (const Config& config : strategies(1)) {
+      setup.config = config;
+      EXPECT_TRUE(train<TypeParam>(setup) == expected) << describe(setup);
+    }
+  }
+}
+
+TYPED_TEST(Parity, I14_TheNormHasTheSameBitsForEveryPAndWrapping) {
+  for (double p : {1.0, 2.0, 3.0, double(INFINITY)}) {
+    Setup setup{.world = 3, .steps = 2, .clip = 0.1, .norm_type = p};
+    setup.config.strategy = Strategy::ddp;
+    Outcome expected = train<TypeParam>(setup);
+    for (Strategy strategy : {Strategy::zero1, Strategy::zero3})
+      for (int64_t least : {1, 60, 1 << 30}) {
+        setup.config = {.strategy = strategy, .wrap = wrap_by_size(least)};
+        EXPECT_TRUE(train<TypeParam>(setup) == expected) << describe(setup) << " units of at least " << least;
+      }
+  }
+}
+
+TYPED_TEST(Parity, I03_I05_OffloadGivesTheSameBitsAlsoWhenAccumulating) {
+  for (int world : {1, 2})
+    for (bool no_sync : {false, true}) {
+      Setup setup = full_setup(world);
+      setup.no_sync = no_sync;
+      Outcome expected = train<TypeParam>(setup);
+      setup.device = kAcc;
+      for (bool params : {false, true})
+        for (bool grads : {false, true})
+          for (Strategy strategy : {Strategy::zero2, Strategy::zero3}) {
+            setup.config = {.strategy = strategy, .move_params_to_cpu = params, .move_grads_to_cpu = grads};
+            EXPECT_TRUE(train<TypeParam>(setup) == expected) << describe(setup);
+          }
+    }
 }
 
 TYPED_TEST(Parity, I03_EveryStrategyPrefetchAndDeviceGivesTheSameBits) {

@@ -124,10 +124,60 @@ TEST(Traffic, I19_ElementsMovedEqualTheFormula) {
   expect_traffic<Flat>("Flat", {{"root", 1}}, {{"root", 1}});
 }
 
+TEST(Traffic, I19_EveryStrategySendsWhatTheTableSays) {
+  struct Row {
+    Config config;
+    double shares;  // of P, of all units
+  };
+  double across = 2.0 / 2 / 2;  // 2 (P/S)(R-1)/R with S = R = 2
+  for (const Row& row :
+       {Row{{.strategy = Strategy::ddp}, 2 * 0.75}, Row{{.strategy = Strategy::zero1}, 2 * 0.75},
+        Row{{.strategy = Strategy::zero2}, 2 * 0.75}, Row{{.strategy = Strategy::zero2, .keep_params = true}, 2 * 0.75},
+        Row{{.strategy = Strategy::zero3}, 3 * 0.75},
+        Row{{.strategy = Strategy::hybrid, .shard_ranks = 2}, 3 * 0.5 + across},
+        Row{{.strategy = Strategy::hybrid, .shard_ranks = 4}, 3 * 0.75},
+        Row{{.strategy = Strategy::hybrid, .shard_ranks = 1}, 2 * 0.75}}) {
+    std::map<std::string, int64_t> padded;
+    auto run = steps<Rooted>(4, row.config, 3, &padded);
+    double total = 0;
+    for (auto& [unit, size] : padded) total += double(size);
+    // P_k: the root and the unit whose backward comes first are gathered once only.
+    double kept = row.config.reshards_after_forward() ? double(padded.at("root") + padded.at("b2")) : 0;
+    int parts = row.config.parts(4);
+    double expected = 4 * (row.shares * total - kept * double(parts - 1) / parts);
+    for (size_t step : {1, 2})
+      EXPECT_EQ(double(run[step].bytes_sent), expected)
+          << name_of(row.config.strategy) << ' ' << row.config.shard_ranks << " step " << step;
+  }
+}
+
+TEST(Traffic, KeptParametersAreGatheredOnceAfterAStepWhateverIsEvaluated) {
+  for (Config config : {Config{.strategy = Strategy::zero1}, Config{.strategy = Strategy::zero2, .keep_params = true}})
+    dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+      auto model = nn::make<Rooted>();
+      fully_shard(*model, group, config);
+      optim::SGD optimizer(model->named_parameters(), {.lr = 0.01});
+      for (int step = 0; step < 3; ++step) {
+        Tensor x = rows_of_batch("x", step, 0, 4, 7, DType::f32);
+        context().recorder().clear();
+        for (int i = 0; i < 2; ++i) {
+          NoGrad no_grad;
+          model(x);
+        }
+        mse_loss(model(x), rows_of_batch("t", step, 0, 4, 5, DType::f32), 20).backward();
+        EXPECT_EQ(read(context().recorder().records()).gathers, 4);
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+    });
+}
+
 TEST(Traffic, OneRankSendsNothing) {
-  auto run = steps<Rooted>(1, {.strategy = Strategy::zero3}, 2);
-  EXPECT_EQ(run[1].bytes_sent, 0);
-  EXPECT_EQ(run[1].gathers, 0);
+  for (Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3}) {
+    auto run = steps<Rooted>(1, {.strategy = strategy}, 2);
+    EXPECT_EQ(run[1].bytes_sent, 0);
+    EXPECT_EQ(run[1].gathers + run[1].reductions, 0);
+  }
 }
 
 TEST(Traffic, I22_EvaluationGathersEachUnitOnceAndKeepsNothing) {

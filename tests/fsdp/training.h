@@ -6,8 +6,10 @@
 #include <vector>
 
 #include <shardgrad/dist/virtual_ranks.h>
+#include <shardgrad/fsdp/clip.h>
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/optim/adam.h>
+#include <shardgrad/optim/clip.h>
 #include <shardgrad/optim/sgd.h>
 
 #include "tests/fsdp/models.h"
@@ -24,13 +26,16 @@ struct Setup {
   DType dtype = DType::f32;
   Device device = kCpu;
   int steps = 10;
-  int64_t batch = 12;  ///< global
+  int64_t batch = 12;              ///< global
+  int micro = 1;                   ///< micro-batches of a step
+  bool no_sync = false;            ///< reduce only the last of them
+  double clip = 0, norm_type = 2;  ///< clip_grad_norm; 0: not
   uint64_t delay_seed = 0;
   std::string group = "threads";
 };
 
 struct Outcome {
-  std::vector<double> losses;
+  std::vector<double> losses, norms;
   std::map<std::string, std::vector<double>> weights, state;
   bool operator==(const Outcome&) const = default;
 };
@@ -75,28 +80,42 @@ inline void collect_state(optim::Optimizer& optimizer, Optim kind, dist::Process
   }
 }
 
+/// The rows of a micro-batch that are this rank's.
+inline std::pair<int64_t, int64_t> my_rows(const Setup& setup, dist::ProcessGroup* group) {
+  int64_t rank = group ? group->rank() : 0, world = group ? group->size() : 1;
+  return {setup.batch * rank / world, setup.batch * (rank + 1) / world};
+}
+
 template <class Model> Outcome train_rank(const Setup& setup, dist::ProcessGroup* group) {
   auto model = nn::make<Model>();
   if (setup.dtype != DType::f32) model->to(setup.dtype);
   std::shared_ptr<Sharded> sharded;
   if (group) sharded = fully_shard(*model, *group, setup.config);
   auto optimizer = make_optimizer(setup.optim, model->named_parameters());
-  int rank = group ? group->rank() : 0, world = group ? group->size() : 1;
-  int64_t begin = setup.batch * rank / world, end = setup.batch * (rank + 1) / world;
   // Nothing in the loop waits for the device, so that only the schedule's own waits order the steps.
   std::vector<Tensor> inputs, targets, losses;
-  for (int step = 0; step < setup.steps; ++step) {
+  for (int step = 0; step < setup.steps * setup.micro; ++step) {
+    auto [begin, end] = my_rows(setup, group);
     inputs.push_back(rows_of_batch("x", step, begin, end, 7, setup.dtype));
     targets.push_back(rows_of_batch("t", step, begin, end, 5, setup.dtype));
   }
-  for (size_t step = 0; step < inputs.size(); ++step) {
-    Tensor loss = mse_loss(model(inputs[step]), targets[step], double(setup.batch * 5));
-    loss.backward();
+  Outcome outcome;
+  for (int step = 0, batch = 0; step < setup.steps; ++step) {
+    for (int micro = 0; micro < setup.micro; ++micro, ++batch) {
+      context().progress() = {uint64_t(batch), my_rows(setup, group).first};
+      std::optional<NoSync> local;
+      if (sharded && setup.no_sync && micro + 1 < setup.micro) local.emplace(*sharded);
+      Tensor loss =
+          mse_loss(model(inputs[size_t(batch)]), targets[size_t(batch)], double(setup.batch * setup.micro * 5));
+      loss.backward();
+      losses.push_back(loss.detach());
+    }
+    if (setup.clip > 0)
+      outcome.norms.push_back(sharded ? clip_grad_norm(*sharded, setup.clip, setup.norm_type)
+                                      : optim::clip_grad_norm(optimizer->parameters(), setup.clip, setup.norm_type));
     optimizer->step();
     optimizer->zero_grad();
-    losses.push_back(loss.detach());
   }
-  Outcome outcome;
   for (const Tensor& loss : losses) {
     if (group) group->all_reduce(loss).host_wait();
     outcome.losses.push_back(loss.item());
@@ -106,8 +125,7 @@ template <class Model> Outcome train_rank(const Setup& setup, dist::ProcessGroup
   } else {
     for (auto& [name, tensor] : model->state_dict()) outcome.weights[name] = values_of(tensor.detach());
   }
-  bool split = group && setup.config.strategy != Strategy::ddp;
-  collect_state(*optimizer, setup.optim, split ? group : nullptr, outcome);
+  collect_state(*optimizer, setup.optim, sharded ? sharded->mesh().shard() : nullptr, outcome);
   return outcome;
 }
 

@@ -213,6 +213,71 @@ TEST(Usage, GradientsAccumulateOverBackwardPasses) {
     });
 }
 
+TEST(Usage, I44_ImpossibleOptionsAreRefusedNamingThem) {
+  dist::run_ranks(4, [](dist::ProcessGroup& group) {
+    auto refusal = [&](Config config) {
+      auto model = nn::make<Chain>();
+      return message_of([&] { fully_shard(*model, group, config); });
+    };
+    EXPECT_TRUE(contains(refusal({.strategy = Strategy::hybrid}), "shard_ranks"));
+    EXPECT_TRUE(contains(refusal({.strategy = Strategy::hybrid, .shard_ranks = 3}), "divides 4"));
+    EXPECT_TRUE(contains(refusal({.strategy = Strategy::zero3, .shard_ranks = 2}), "only hybrid"));
+    EXPECT_TRUE(contains(refusal({.strategy = Strategy::zero3, .keep_params = true}), "keep_params is for zero2"));
+    EXPECT_TRUE(contains(refusal({.prefetch = -1}), "prefetch"));
+    for (Strategy strategy : {Strategy::ddp, Strategy::zero1})
+      EXPECT_TRUE(contains(refusal({.strategy = strategy, .move_params_to_cpu = true}), "move_params_to_cpu"));
+    EXPECT_TRUE(contains(refusal({.strategy = Strategy::zero2, .keep_params = true, .move_grads_to_cpu = true}),
+                         "move_grads_to_cpu"));
+  });
+}
+
+TEST(Usage, NamesOfOtherSystemsAreUnderstood) {
+  std::map<Strategy, std::vector<std::string>> names{
+      {Strategy::ddp, {"ddp", "DDP", "NO_SHARD", "no-shard"}},
+      {Strategy::zero1, {"zero1", "ZeRO-1", "OSS"}},
+      {Strategy::zero2, {"zero2", "ZeRO-2", "SHARD_GRAD_OP", "ShardedDDP", "sharded_ddp"}},
+      {Strategy::zero3, {"zero3", "ZeRO-3", "FSDP", "FULL_SHARD"}},
+      {Strategy::hybrid, {"hybrid", "HSDP", "HYBRID_SHARD"}}};
+  for (auto& [strategy, known] : names)
+    for (const std::string& name : known) EXPECT_EQ(parse_strategy(name), strategy) << name;
+  EXPECT_TRUE(contains(message_of([] { parse_strategy("zero4"); }), "hybrid_shard"));
+}
+
+TEST(Usage, I43_AKeptParameterThatIsOutOfDateCannotBeRead) {
+  for (Config config : {Config{.strategy = Strategy::zero1}, Config{.strategy = Strategy::zero2, .keep_params = true}})
+    dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+      auto model = nn::make<Flat>();
+      auto sharded = fully_shard(*model, group, config);
+      optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
+      Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), t = rows_of_batch("t", 0, 0, 4, 5, DType::f32);
+      mse_loss(model(x), t, 20).backward();
+      values_of(model->weight.detach());
+      optimizer.step();
+      EXPECT_TRUE(contains(message_of([&] { sum(model->weight); }), "SummonFullParams"));
+      NoGrad no_grad;
+      model(x);
+      EXPECT_EQ(values_of(model->weight.detach()), values_of(full_state_dict(*sharded, false).at("weight")));
+    });
+}
+
+// Rank 1 holds only the parameter that is never used, so its optimizer updates nothing of the unit; it must gather all
+// the same.
+TEST(Usage, ARankWhoseShardIsNotUpdatedGathersWithTheOthers) {
+  struct Halves : nn::Module {
+    Tensor used = param("used", {32}, nn::init::ones()), spare = param("spare", {32}, nn::init::ones());
+    Tensor forward(const Tensor& x) { return x * used; }
+  };
+  for (Config config : {Config{.strategy = Strategy::zero1}, Config{.strategy = Strategy::zero2, .keep_params = true}})
+    dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+      auto model = nn::make<Halves>();
+      fully_shard(*model, group, config);
+      optim::SGD optimizer(model->named_parameters(), {.lr = 1});
+      sum(model(ones({32}))).backward();
+      optimizer.step();
+      EXPECT_EQ(sum(model(ones({32}))).item(), 32 * (1 - 2));
+    });
+}
+
 TEST(Usage, MetaDeviceRunsTheWholeStepWithoutMemory) {
   dist::run_ranks(4,
                   [](dist::ProcessGroup& group) {

@@ -40,14 +40,57 @@ TEST(Clip, TheTreeFollowsNamesNotTheOrderGiven) {
   EXPECT_EQ(norm, std::sqrt((1e16 + 1) + 2));
 }
 
-TEST(Clip, BlocksAreSummedAsTreesOfPairs) {
-  EXPECT_EQ(optim::tree_sum({}), 0);
-  EXPECT_EQ(optim::tree_sum({1, 2, 3}), 6);
-  EXPECT_EQ(optim::tree_sum({1e16, 1, 1}), (1e16 + 1) + 1);
-  EXPECT_EQ(optim::tree_sum({1e16, 1, 1, 1}), (1e16 + 1) + 2);
+TEST(Clip, BlocksAreJoinedAsTreesOfPairs) {
+  EXPECT_EQ(optim::tree_join({}, 2), 0);
+  EXPECT_EQ(optim::tree_join({1, 2, 3}, 2), 6);
+  EXPECT_EQ(optim::tree_join({1, 3, 2}, INFINITY), 3);
+  EXPECT_EQ(optim::tree_join({1e16, 1, 1}, 2), (1e16 + 1) + 1);
+  EXPECT_EQ(optim::tree_join({1e16, 1, 1, 1}, 2), (1e16 + 1) + 2);
   Context context;
-  std::vector<double> blocks = optim::block_squares(full({70}, 2));
-  EXPECT_EQ(blocks, (std::vector<double>{128, 128, 24}));
+  EXPECT_EQ(optim::block_powers(full({70}, 2), 2), (std::vector<double>{128, 128, 24}));
+  EXPECT_EQ(optim::block_powers(full({33}, -2), 3), (std::vector<double>{256, 8}));
+  EXPECT_EQ(optim::block_powers(full({33}, -2), INFINITY), (std::vector<double>{2, 2}));
+}
+
+TEST(Clip, EveryCutOfATreeFinishesWithTheSameBits) {
+  for (int64_t count = 1; count <= 40; ++count) {
+    std::vector<double> blocks;
+    for (int64_t i = 0; i < count; ++i) blocks.push_back(std::exp(double(i * 37 % 23) - 11));
+    double whole = optim::tree_join(blocks, 2);
+    for (int64_t a = 0; a <= count; ++a)
+      for (int64_t b = a; b <= count; ++b) {
+        std::vector<optim::Blocks> nodes;
+        std::vector<double> values;
+        for (optim::Blocks part : {optim::Blocks{0, a}, optim::Blocks{a, b}, optim::Blocks{b, count}})
+          for (optim::Blocks node : optim::subtrees(part, count)) {
+            nodes.push_back(node);
+            values.push_back(optim::tree_join({blocks.begin() + node.begin, blocks.begin() + node.end}, 2));
+          }
+        ASSERT_EQ(optim::finish_tree(nodes, values, count, 2), whole) << count << " blocks cut at " << a << ", " << b;
+        EXPECT_LE(nodes.size(), 3 * 12u);
+      }
+  }
+}
+
+TEST(Clip, I14_NormsOfSeveralPAreThoseOfAllGradientsJoined) {
+  Context context;
+  std::vector<NamedParameter> w{with_gradient("a", {3, -4}), with_gradient("b", {-12})};
+  EXPECT_DOUBLE_EQ(optim::grad_norm(w, 1), 19);
+  EXPECT_DOUBLE_EQ(optim::grad_norm(w, 2), 13);
+  EXPECT_DOUBLE_EQ(optim::grad_norm(w, 3), std::cbrt(27. + 64 + 1728));
+  EXPECT_DOUBLE_EQ(optim::grad_norm(w, INFINITY), 12);
+  EXPECT_THROW(optim::grad_norm(w, 0.5), Error);
+  w.push_back(with_gradient("c", {NAN}));
+  for (double p : {1., 2., 3., double(INFINITY)}) EXPECT_TRUE(std::isnan(optim::grad_norm(w, p))) << "p = " << p;
+}
+
+TEST(Clip, I14_ClippingBoundsTheNormAndReturnsTheOldOne) {
+  Context context;
+  std::vector<NamedParameter> w{with_gradient("a", {3, 4})};
+  EXPECT_EQ(optim::clip_grad_norm(w, 10), 5);
+  EXPECT_EQ(w[0].tensor.grad().to_vector<float>(), (std::vector<float>{3, 4}));
+  EXPECT_EQ(optim::clip_grad_norm(w, 1), 5);
+  EXPECT_NEAR(w[0].tensor.grad().to_vector<float>()[0], 0.6, 1e-6);
 }
 
 TEST(Clip, ManyLargeValuesOf16BitsStayFinite) {
@@ -70,12 +113,7 @@ TEST(Clip, TheFactorBoundsTheNormAndLeavesSmallOnesAlone) {
   EXPECT_NEAR(w.tensor.to_vector<float>()[0], -0.6, 1e-6);
 }
 
-TEST(Clip, ASumOverRanksMayBePassedIn) {
-  Context context;
-  EXPECT_EQ(optim::grad_norm(std::vector{with_gradient("w", {3})}, [](double square) { return square + 16; }), 5);
-}
-
-TEST(Clip, AShardedGradientIsRefused) {
+TEST(Clip, I44_AShardedGradientIsRefusedNamingTheRightCall) {
   struct Elsewhere final : GradSink {
     Out open() override { return {}; }
     void ready() override {}
@@ -87,7 +125,12 @@ TEST(Clip, AShardedGradientIsRefused) {
   Context context;
   Tensor w = zeros({2}).set_requires_grad();
   leaf_of(w).set_sink(std::make_shared<Elsewhere>());
-  EXPECT_THROW(optim::grad_norm(std::vector{NamedParameter{"w", w}}), Error);
+  try {
+    optim::clip_grad_norm(std::vector{NamedParameter{"w", w}}, 1);
+    FAIL() << "not refused";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("fsdp::clip_grad_norm"), std::string::npos) << error.what();
+  }
 }
 
 }  // namespace
