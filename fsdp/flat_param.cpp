@@ -197,7 +197,7 @@ static void zero(const Tensor& part) {
 // The gradient of slice i was given up while others of the buffer were kept.
 void FlatParam::forget(size_t i) {
   grad_moved_.host_wait();
-  auto [begin, end] = mine_of(i);
+  auto [begin, end] = elements_of(i);
   zero(grad_.rows(begin, end));
 }
 
@@ -276,7 +276,7 @@ void FlatParam::zero_grad(size_t i) {
   if (none(opened_)) full_grad_ = Tensor();
 }
 
-std::pair<int64_t, int64_t> FlatParam::mine_of(size_t i) const {
+std::pair<int64_t, int64_t> FlatParam::elements_of(size_t i) const {
   int64_t next = i + 1 < slices().size() ? slices()[i + 1].offset : padded(), mine = shard_begin();
   return {std::clamp(slices()[i].offset - mine, int64_t(0), shard_.numel()),
           std::clamp(next - mine, int64_t(0), shard_.numel())};
@@ -285,7 +285,7 @@ std::pair<int64_t, int64_t> FlatParam::mine_of(size_t i) const {
 LocalRange FlatParam::local_range(size_t i) {
   settle_grad();
   const Slice& slice = slices()[i];
-  auto [begin, end] = mine_of(i);
+  auto [begin, end] = elements_of(i);
   LocalRange range;
   range.values = shard_.rows(begin, end);
   if (has_grad_[i]) range.grad = grad_.rows(begin, end);

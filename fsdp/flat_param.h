@@ -68,6 +68,8 @@ class FlatParam {
   /// First element of the flat parameter that this rank's shard holds.
   int64_t shard_begin() const { return mesh_.part() * shard_.numel(); }
   const Tensor& full() const { return full_; }
+  /// The elements of this rank's shard that are slice i's, with the padding after it.
+  std::pair<int64_t, int64_t> elements_of(size_t i) const;
   /// The reduced gradient of the shard; undefined when there is none.
   const Tensor& grad() const { return grad_; }
   size_t full_bytes() const { return size_t(padded()) * size_of(dtype()); }
@@ -119,8 +121,6 @@ class FlatParam {
   Tensor host_buffer(int64_t numel) const;
   Tensor part_of(const Tensor& full) const { return full.rows(shard_begin(), shard_begin() + shard_.numel()); }
   Stream& compute() const;
-  /// Elements of the shard that belong to slice i, with the padding after it.
-  std::pair<int64_t, int64_t> mine_of(size_t i) const;
   void forget(size_t i);
   void zero_gaps();
   void add_to_host_grad();

@@ -145,6 +145,13 @@ void Sharded::check_same_on_all_ranks() const {
              world.global_rank(0), " have different models or sharding options; build the same on every rank");
 }
 
+void Sharded::check_idle(const char* call) const {
+  SG_CHECK(!in_backward(), call, ": called inside backward; call it between steps");
+  for (const auto& unit : units())
+    SG_CHECK(unit->state() != UnitState::gathering, call, ": unit '", unit->name(),
+             "' is being gathered; call it between steps");
+}
+
 std::shared_ptr<Sharded> fully_shard(nn::Module& module, dist::ProcessGroup& group, Config config) {
   check(config, group.size());
   for (const NamedParameter& parameter : module.named_parameters())

@@ -33,6 +33,8 @@ class Sharded {
   std::span<const std::unique_ptr<Unit>> units() const { return schedule_.units(); }
   /// Parameter name → location.
   const std::map<std::string, Location>& index() const { return index_; }
+  /// Throws Error(input) naming `call` unless the model is between steps.
+  void check_idle(const char* call) const;
 
  private:
   friend class NoSync;

@@ -1,70 +1,143 @@
-// Whole parameters out of shards and back: the summon scope and full state dicts.
+#include <shardgrad/fsdp/state.h>
 
 #include <algorithm>
-#include <exception>
+#include <set>
 
-#include <shardgrad/core/rng.h>
-#include <shardgrad/core/state_check.h>
-#include <shardgrad/fsdp/fully_shard.h>
+#include <shardgrad/autograd/ops.h>
 
 namespace shardgrad::fsdp {
 namespace {
 
-void check_idle(const Sharded& sharded, const char* what) {
-  SG_CHECK(!in_backward(), what, ": called inside backward; call it between steps");
-  for (const auto& unit : sharded.units())
-    SG_CHECK(unit->state() != UnitState::gathering, what, ": unit '", unit->name(),
-             "' is being gathered; call it between steps");
+// This rank's part of every parameter, in place.
+std::vector<StateSlice> parts_of(Sharded& sharded) {
+  std::vector<StateSlice> parts;
+  for (const auto& [name, where] : sharded.index()) {
+    where.flat->wait_for_shard();
+    auto [begin, end] = where.flat->elements_of(where.slice);
+    const Slice& slice = where.flat->slices()[where.slice];
+    int64_t first = where.flat->shard_begin() + begin - slice.offset;
+    int64_t count = std::clamp(slice.numel() - first, int64_t(0), end - begin);
+    if (count > 0) parts.push_back({name, slice.shape, first, where.flat->shard().rows(begin, begin + count)});
+  }
+  return parts;
 }
 
-// Edits must agree, or each rank would keep its own part of a different tensor.
-void check_equal_edits(const Sharded& sharded) {
-  dist::ProcessGroup& group = sharded.group();
-  for (const auto& unit : sharded.units())
-    for (const auto& flat : unit->flat_params()) {
-      Tensor host = flat->full().to(kCpu);
-      uint64_t hash = hash_of({static_cast<const char*>(host.in().data), host.bytes()});
-      Tensor all = empty({group.size()}, {DType::i64, kCpu});
-      Tensor mine = from_vector<int64_t>({int64_t(hash)}, {1}, {DType::i64, kCpu});
-      group.all_gather(all, mine, {{unit->name(), "summon"}}).host_wait();
-      std::vector<int64_t> hashes = all.to_vector<int64_t>();
-      bool equal = std::ranges::all_of(hashes, [&](int64_t h) { return h == hashes[0]; });
-      SG_CHECK(equal, "SummonFullParams: the ranks edited unit '", unit->name(),
-               "' differently; nothing of it was written back. Make the same edit on every rank");
+std::vector<StateSlice> copies_of(std::vector<StateSlice> slices) {
+  TagScope owner(Category::other);
+  for (StateSlice& slice : slices) {
+    Tensor copy = empty(slice.values.shape(), {slice.values.dtype(), kCpu});
+    copy_into(copy, slice.values);
+    slice.values = copy;
+  }
+  return slices;
+}
+
+struct Overlap {
+  int64_t begin, end;
+};
+Overlap overlap(const StateSlice& a, const StateSlice& b) {
+  return {std::max(a.begin, b.begin), std::min(a.begin + a.values.numel(), b.begin + b.values.numel())};
+}
+
+// Copies what `given` has of each target; refuses before anything is changed.
+void load(const char* call, std::span<const StateSlice> targets, std::span<const StateSlice> given,
+          std::string problems = "") {
+  std::multimap<std::string_view, const StateSlice*> by_name;
+  for (const StateSlice& slice : given) by_name.emplace(slice.name, &slice);
+  auto each = [&](const StateSlice& target, auto visit) {
+    for (auto [it, end] = by_name.equal_range(target.name); it != end; ++it) visit(*it->second);
+  };
+  for (const StateSlice& target : targets) {
+    int64_t reached = target.begin;  // everything before it is covered
+    bool fits = true;
+    for (int64_t before = -1; before < reached;) {
+      before = reached;
+      each(target, [&](const StateSlice& slice) {
+        fits = fits && slice.shape == target.shape && slice.values.dtype() == target.values.dtype();
+        if (slice.begin <= reached) reached = std::max(reached, overlap(target, slice).end);
+      });
     }
+    if (!by_name.contains(target.name))
+      problems += "\n  missing: " + target.name;
+    else if (!fits)
+      problems += concat("\n  ", target.name, ": not ", target.values.dtype(), target.shape);
+    else if (reached < target.begin + target.values.numel())
+      problems += concat("\n  ", target.name, ": element ", reached, " is in no piece");
+  }
+  SG_CHECK(problems.empty(), call, ": the state does not fit; nothing was changed:", problems);
+  for (const StateSlice& target : targets)
+    each(target, [&](const StateSlice& slice) {
+      auto [begin, end] = overlap(target, slice);
+      if (begin < end)
+        copy_into(target.values.rows(begin - target.begin, end - target.begin),
+                  slice.values.rows(begin - slice.begin, end - slice.begin));
+    });
+}
+
+void load_parameters(const char* call, Sharded& sharded, std::span<const StateSlice> given, std::string problems = "") {
+  sharded.check_idle(call);
+  load(call, parts_of(sharded), given, std::move(problems));
+  for (const auto& unit : sharded.units())
+    for (const auto& flat : unit->flat_params()) flat->shard_written();
+}
+
+std::vector<StateSlice> slices_of(const StateDict& state) {
+  std::vector<StateSlice> slices;
+  for (const auto& [name, tensor] : state)
+    slices.push_back({name, tensor.shape(), 0, tensor.detach().view({tensor.numel()})});
+  return slices;
+}
+
+// One state tensor of a flat parameter, whole, from the parts that the ranks hold.
+Tensor gather_state(const FlatParam& flat, dist::ProcessGroup* group, const std::string& kind,
+                    const std::map<std::string, StateSlice>& mine) {
+  DType dtype = flat.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  Tensor part = zeros({flat.shard().numel()}, dtype);
+  for (size_t i = 0; i < flat.slices().size(); ++i) {
+    auto found = mine.find(flat.slices()[i].name + "." + kind);
+    if (found == mine.end()) continue;
+    const Tensor& values = found->second.values;
+    int64_t begin = flat.elements_of(i).first;
+    copy_into(part.rows(begin, begin + values.numel()), values);
+  }
+  if (!group) return part;
+  Tensor whole = empty({flat.padded()}, dtype);
+  group->all_gather(whole, part, {{"", "optim_state_dict"}}).host_wait();
+  return whole;
+}
+
+// A rank that holds no part of a parameter does not count its steps.
+std::map<std::string, int64_t> steps_of(dist::ProcessGroup* group, const optim::Optimizer& optimizer) {
+  std::map<std::string, int64_t> steps = optimizer.steps();
+  if (!group) return steps;
+  std::vector<int64_t> mine;
+  for (const auto& [name, count] : steps) mine.push_back(count);
+  auto n = int64_t(mine.size());
+  Tensor all = empty({n * group->size()}, {DType::i64, kCpu});
+  group->all_gather(all, from_vector(mine, {n}, {DType::i64, kCpu}), {{"", "optim_state_dict"}}).host_wait();
+  std::vector<int64_t> counts = all.to_vector<int64_t>();
+  size_t i = 0;
+  for (auto& [name, count] : steps) {
+    for (size_t rank = 0; rank < size_t(group->size()); ++rank) count = std::max(count, counts[rank * size_t(n) + i]);
+    ++i;
+  }
+  return steps;
+}
+
+// The parameters that have state.
+std::set<std::string> stepped(const optim::Optimizer& optimizer) {
+  std::set<std::string> names;
+  for (const NamedParameter& parameter : optimizer.parameters())
+    if (parameter.tensor.requires_grad()) names.insert(parameter.name);
+  return names;
 }
 
 }  // namespace
 
-SummonFullParams::SummonFullParams(Sharded& sharded, bool write_back)
-    : sharded_(sharded), write_back_(write_back), exceptions_(std::uncaught_exceptions()) {
-  check_idle(sharded, "SummonFullParams");
-  for (const auto& unit : sharded.units()) unit->unshard("summon");
-  for (const auto& unit : sharded.units()) unit->wait();
-}
-
-SummonFullParams::~SummonFullParams() noexcept(false) {
-  bool unwinding = std::uncaught_exceptions() > exceptions_;
-  auto give_back = [&] {
-    for (const auto& unit : sharded_.units()) unit->reshard();
-  };
-  try {
-    if (write_back_ && !unwinding) {
-      check_equal_edits(sharded_);
-      for (const auto& unit : sharded_.units())
-        for (const auto& flat : unit->flat_params()) flat->write_back();
-    }
-  } catch (...) {
-    give_back();
-    throw;
-  }
-  give_back();
-}
-
-std::map<std::string, Tensor> full_state_dict(Sharded& sharded, bool rank0_only) {
-  check_idle(sharded, "full_state_dict");
+StateDict full_state_dict(Sharded& sharded, bool rank0_only) {
+  sharded.check_idle("full_state_dict");
   bool wanted = !rank0_only || sharded.group().rank() == 0;
-  std::map<std::string, Tensor> state;
+  StateDict state;
   TagScope owner(Category::other);
   for (const auto& unit : sharded.units()) {
     bool was_sharded = unit->needs_gather();
@@ -82,25 +155,75 @@ std::map<std::string, Tensor> full_state_dict(Sharded& sharded, bool rank0_only)
   return state;
 }
 
-void load_full_state_dict(Sharded& sharded, const std::map<std::string, Tensor>& state) {
-  check_idle(sharded, "load_full_state_dict");
-  StateCheck check(state);
-  for (const auto& [name, where] : sharded.index())
-    check.expect(name, where.flat->slices()[where.slice].shape, where.flat->dtype());
-  std::string faults = check.faults();
-  SG_CHECK(faults.empty(), "load_full_state_dict: the state does not fit the model; nothing was changed:", faults);
-  for (const auto& [name, where] : sharded.index()) {
-    FlatParam& flat = *where.flat;
-    flat.wait_for_shard();
-    const Slice& slice = flat.slices()[where.slice];
-    int64_t begin = flat.shard_begin(), end = begin + flat.shard().numel();
-    int64_t first = std::max(begin, slice.offset), last = std::min(end, slice.offset + slice.numel());
-    if (first >= last) continue;
-    Tensor source = state.at(name).view({slice.numel()}).rows(first - slice.offset, last - slice.offset);
-    copy_into(flat.shard().rows(first - begin, last - begin), source);
-  }
+void load_full_state_dict(Sharded& sharded, const StateDict& state) {
+  std::string unknown;
+  for (const auto& [name, tensor] : state)
+    if (!sharded.index().contains(name)) unknown += "\n  unknown: " + name;
+  load_parameters("load_full_state_dict", sharded, slices_of(state), unknown);
+}
+
+std::vector<StateSlice> sharded_state_dict(Sharded& sharded) {
+  sharded.check_idle("sharded_state_dict");
+  return copies_of(parts_of(sharded));
+}
+
+void load_sharded_state_dict(Sharded& sharded, std::span<const StateSlice> pieces) {
+  load_parameters("load_sharded_state_dict", sharded, pieces);
+}
+
+std::vector<StateSlice> sharded_optim_state_dict(optim::Optimizer& optimizer) {
+  return copies_of(optimizer.state_slices());
+}
+
+void load_sharded_optim_state_dict(optim::Optimizer& optimizer, std::span<const StateSlice> pieces) {
+  load("load_sharded_optim_state_dict", optimizer.state_slices(), pieces);
+}
+
+StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, bool rank0_only) {
+  sharded.check_idle("full_optim_state_dict");
+  dist::ProcessGroup* group = sharded.mesh().shard();
+  bool wanted = !rank0_only || sharded.group().rank() == 0;
+  std::map<std::string, StateSlice> mine;
+  for (StateSlice& slice : optimizer.state_slices()) mine.emplace(slice.name, slice);
+  std::set<std::string> with_state = stepped(optimizer);
+  StateDict state;
+  TagScope owner(Category::other);
   for (const auto& unit : sharded.units())
-    for (const auto& flat : unit->flat_params()) flat->shard_written();
+    for (const auto& flat : unit->flat_params())
+      for (const std::string& kind : optimizer.state_names()) {
+        auto has_state = [&](const Slice& slice) { return with_state.contains(slice.name); };
+        if (std::ranges::none_of(flat->slices(), has_state)) continue;
+        Tensor whole = gather_state(*flat, group, kind, mine);
+        for (const Slice& slice : flat->slices()) {
+          if (!wanted || !has_state(slice)) continue;
+          Tensor copy = empty(slice.shape, {whole.dtype(), kCpu});
+          copy_into(copy, whole.rows(slice.offset, slice.offset + slice.numel()));
+          state[slice.name + "." + kind] = copy;
+        }
+      }
+  for (auto& [name, steps] : steps_of(group, optimizer))
+    if (wanted) state.emplace(name + ".step", from_vector<int64_t>({steps}, {1}, {DType::i64, kCpu}));
+  return state;
+}
+
+void load_full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, const StateDict& state) {
+  sharded.check_idle("load_full_optim_state_dict");
+  std::string problems;
+  std::set<std::string> known;
+  std::map<std::string, int64_t> steps;
+  for (const std::string& name : stepped(optimizer))
+    for (const std::string& kind : optimizer.state_names()) known.insert(name + "." + kind);
+  for (const NamedParameter& parameter : optimizer.parameters()) {
+    auto given = state.find(*known.insert(parameter.name + ".step").first);
+    if (given != state.end() && given->second.numel() == 1)
+      steps[parameter.name] = int64_t(given->second.item());
+    else
+      problems += "\n  missing: " + parameter.name + ".step";
+  }
+  for (const auto& [name, tensor] : state)
+    if (!known.contains(name)) problems += "\n  unknown: " + name;
+  load("load_full_optim_state_dict", optimizer.state_slices(), slices_of(state), problems);
+  optimizer.set_steps(steps);
 }
 
 }  // namespace shardgrad::fsdp

@@ -55,6 +55,9 @@ class Optimizer {
   void set_lr(double lr);
   std::span<const NamedParameter> parameters() const { return parameters_; }
 
+  /// The state tensors of a parameter: "exp_avg", …
+  std::span<const std::string> state_names() const { return state_names_; }
+
   /// This rank's elements of one state tensor of one parameter.
   struct StateSlice {
     std::string name;   ///< e.g. "layers.0.weight.exp_avg"

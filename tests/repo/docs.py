@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
-HEADERS = ["autograd/ops.h", "core/context.h", "dist/virtual_ranks.h", "fsdp/fully_shard.h", "nn/nn.h", "optim/adam.h",
+HEADERS = ["autograd/ops.h", "core/context.h", "dist/virtual_ranks.h", "fsdp/clip.h", "fsdp/fully_shard.h", "nn/nn.h", "optim/adam.h",
            "optim/sgd.h", "train/data/data_loader.h"]
 SOURCE_FOLDERS = ["core", "kernels", "dist", "autograd", "nn", "optim", "fsdp", "train"]
 

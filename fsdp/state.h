@@ -1,0 +1,30 @@
+#pragma once
+// State of model and optimizer as pieces or as whole tensors. A piece knows its tensor's name and shape and where in it
+// it begins, so pieces of any number of ranks load at any other, and a file of pieces says nothing about ranks. All of
+// these are called by every rank, between steps.
+
+#include <shardgrad/fsdp/fully_shard.h>
+#include <shardgrad/optim/optimizer.h>
+
+namespace shardgrad::fsdp {
+
+using StateSlice = optim::Optimizer::StateSlice;
+using StateDict = std::map<std::string, Tensor>;
+
+/// This rank's part of every parameter, as copies on the cpu. Sends nothing.
+std::vector<StateSlice> sharded_state_dict(Sharded& sharded);
+/// Takes this rank's part out of `pieces`, which may come from any number of ranks. Throws Error(input), having changed
+/// nothing, listing what they do not cover.
+void load_sharded_state_dict(Sharded& sharded, std::span<const StateSlice> pieces);
+
+/// The same for the optimizer's state ("<parameter>.exp_avg", …). Its step counts are Optimizer::steps.
+std::vector<StateSlice> sharded_optim_state_dict(optim::Optimizer& optimizer);
+void load_sharded_optim_state_dict(optim::Optimizer& optimizer, std::span<const StateSlice> pieces);
+
+/// The optimizer's whole state, in the form of Optimizer::state_dict of a plain model, as copies on the cpu; gathered
+/// one flat parameter at a time. With `rank0_only` other ranks get an empty map.
+StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, bool rank0_only = true);
+/// Each rank takes its part. Throws Error(input), having changed nothing, listing missing, unknown and misshapen names.
+void load_full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, const StateDict& state);
+
+}  // namespace shardgrad::fsdp

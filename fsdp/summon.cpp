@@ -1,0 +1,55 @@
+#include <algorithm>
+#include <exception>
+
+#include <shardgrad/fsdp/fully_shard.h>
+
+namespace shardgrad::fsdp {
+namespace {
+
+// Edits must agree, or each rank would keep its own part of a different tensor.
+void check_equal_edits(const Sharded& sharded) {
+  dist::ProcessGroup& group = sharded.group();
+  for (const auto& unit : sharded.units())
+    for (const auto& flat : unit->flat_params()) {
+      Tensor host = flat->full().to(kCpu);
+      auto* bytes = static_cast<const uint8_t*>(host.in().data);
+      uint64_t hash = 0xcbf29ce484222325;
+      for (size_t i = 0; i < host.bytes(); ++i) hash = (hash ^ bytes[i]) * 0x100000001b3;
+      Tensor all = empty({group.size()}, {DType::i64, kCpu});
+      Tensor mine = from_vector<int64_t>({int64_t(hash)}, {1}, {DType::i64, kCpu});
+      group.all_gather(all, mine, {{unit->name(), "summon"}}).host_wait();
+      std::vector<int64_t> hashes = all.to_vector<int64_t>();
+      bool equal = std::ranges::all_of(hashes, [&](int64_t h) { return h == hashes[0]; });
+      SG_CHECK(equal, "SummonFullParams: the ranks edited unit '", unit->name(),
+               "' differently; nothing of it was written back. Make the same edit on every rank");
+    }
+}
+
+}  // namespace
+
+SummonFullParams::SummonFullParams(Sharded& sharded, bool write_back)
+    : sharded_(sharded), write_back_(write_back), exceptions_(std::uncaught_exceptions()) {
+  sharded.check_idle("SummonFullParams");
+  for (const auto& unit : sharded.units()) unit->unshard("summon");
+  for (const auto& unit : sharded.units()) unit->wait();
+}
+
+SummonFullParams::~SummonFullParams() noexcept(false) {
+  bool unwinding = std::uncaught_exceptions() > exceptions_;
+  auto give_back = [&] {
+    for (const auto& unit : sharded_.units()) unit->reshard();
+  };
+  try {
+    if (write_back_ && !unwinding) {
+      check_equal_edits(sharded_);
+      for (const auto& unit : sharded_.units())
+        for (const auto& flat : unit->flat_params()) flat->write_back();
+    }
+  } catch (...) {
+    give_back();
+    throw;
+  }
+  give_back();
+}
+
+}  // namespace shardgrad::fsdp

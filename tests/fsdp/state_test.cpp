@@ -1,0 +1,212 @@
+// State in pieces and as whole tensors, saved and loaded at different numbers of ranks.
+
+#include <shardgrad/fsdp/state.h>
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "tests/fsdp/training.h"
+
+namespace shardgrad::fsdp::testing {
+namespace {
+
+// A slice as plain values, to carry it from one set of ranks to another.
+struct Saved {
+  std::string name;
+  Shape shape;
+  int64_t begin;
+  std::vector<float> values;
+};
+
+struct Checkpoint {
+  std::vector<Saved> parameters, optimizer;
+  std::map<std::string, int64_t> steps;
+};
+
+std::vector<Saved> saved(const std::vector<StateSlice>& slices) {
+  std::vector<Saved> result;
+  for (const StateSlice& slice : slices)
+    result.push_back({slice.name, slice.shape, slice.begin, slice.values.to_vector<float>()});
+  return result;
+}
+
+std::vector<StateSlice> slices(const std::vector<Saved>& saved) {
+  std::vector<StateSlice> result;
+  for (const Saved& s : saved)
+    result.push_back({s.name, s.shape, s.begin, from_vector(s.values, {int64_t(s.values.size())}, {DType::f32, kCpu})});
+  return result;
+}
+
+template <class Model>
+void step(nn::Child<Model>& model, optim::Optimizer& optimizer, dist::ProcessGroup& group, int n) {
+  int64_t begin = 12 * group.rank() / group.size(), end = 12 * (group.rank() + 1) / group.size();
+  Tensor x = rows_of_batch("x", n, begin, end, 7, DType::f32), t = rows_of_batch("t", n, begin, end, 5, DType::f32);
+  mse_loss(model(x), t, 60).backward();
+  optimizer.step();
+  optimizer.zero_grad();
+}
+
+using Whole = std::map<std::string, std::vector<double>>;
+
+Whole whole_of(const StateDict& state) {
+  Whole whole;
+  for (const auto& [name, tensor] : state) whole[name] = values_of(tensor);
+  return whole;
+}
+
+struct Run {
+  std::shared_ptr<Sharded> sharded;
+  optim::AdamW optimizer;
+  template <class Model>
+  Run(nn::Child<Model>& model, dist::ProcessGroup& group, const Config& config)
+      : sharded(fully_shard(*model, group, config)), optimizer(model->named_parameters(), {.lr = 0.02}) {}
+  std::pair<Whole, Whole> state() {
+    return {whole_of(full_state_dict(*sharded, false)), whole_of(full_optim_state_dict(*sharded, optimizer, false))};
+  }
+};
+
+Checkpoint save_at(int world, const Config& config, std::pair<Whole, Whole>& later) {
+  Checkpoint checkpoint;
+  std::mutex mutex;
+  dist::run_ranks(world, [&](dist::ProcessGroup& group) {
+    auto model = nn::make<Wide>();
+    Run run(model, group, config);
+    for (int i = 0; i < 3; ++i) step(model, run.optimizer, group, i);
+    {
+      std::lock_guard lock(mutex);
+      for (Saved& s : saved(sharded_state_dict(*run.sharded))) checkpoint.parameters.push_back(s);
+      for (Saved& s : saved(sharded_optim_state_dict(run.optimizer))) checkpoint.optimizer.push_back(s);
+      for (auto& [name, count] : run.optimizer.steps())
+        checkpoint.steps[name] = std::max(checkpoint.steps[name], count);
+    }
+    for (int i = 3; i < 6; ++i) step(model, run.optimizer, group, i);
+    auto state = run.state();
+    if (group.rank() == 0) later = state;
+  });
+  return checkpoint;
+}
+
+TEST(State, I38_PiecesLoadAtAnyNumberOfRanksAndTheRunGoesOn) {
+  std::pair<Whole, Whole> later;
+  Checkpoint checkpoint = save_at(3, {}, later);
+  for (int world : {1, 2, 3, 4})
+    for (const Config& config : {Config{.strategy = Strategy::ddp}, Config{.strategy = Strategy::zero1}, Config{}})
+      dist::run_ranks(world, [&](dist::ProcessGroup& group) {
+        auto model = nn::make<Wide>();
+        Run run(model, group, config);
+        load_sharded_state_dict(*run.sharded, slices(checkpoint.parameters));
+        load_sharded_optim_state_dict(run.optimizer, slices(checkpoint.optimizer));
+        run.optimizer.set_steps(checkpoint.steps);
+        for (const auto& [name, values] : whole_of(full_state_dict(*run.sharded, false)))
+          for (const Saved& s : checkpoint.parameters)
+            for (size_t i = 0; i < s.values.size() && s.name == name; ++i)
+              ASSERT_EQ(values[size_t(s.begin) + i], s.values[i]) << name << " at W=" << world;
+        for (int i = 3; i < 6; ++i) step(model, run.optimizer, group, i);
+        if (world == 3) {
+          EXPECT_EQ(run.state(), later) << "the run that was not interrupted";
+        }
+      });
+}
+
+TEST(State, I39_TheFullOptimizerStateIsThatOfThePlainModelAndLoadsAnywhere) {
+  Whole plain;
+  {
+    Context context;
+    auto model = nn::make<Wide>();
+    optim::AdamW optimizer(model->named_parameters(), {.lr = 0.02});
+    for (int i = 0; i < 3; ++i) {
+      Tensor x = rows_of_batch("x", i, 0, 12, 7, DType::f32), t = rows_of_batch("t", i, 0, 12, 5, DType::f32);
+      mse_loss(model(x), t, 60).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    plain = whole_of(optimizer.state_dict());
+  }
+  for (int world : {1, 2, 4})
+    for (Config config : {Config{.strategy = Strategy::ddp}, Config{.strategy = Strategy::zero1}, Config{},
+                          Config{.strategy = Strategy::hybrid, .shard_ranks = std::max(1, world / 2)}})
+      dist::run_ranks(world, [&](dist::ProcessGroup& group) {
+        auto model = nn::make<Wide>();
+        Run run(model, group, config);
+        for (int i = 0; i < 3; ++i) step(model, run.optimizer, group, i);
+        StateDict state = full_optim_state_dict(*run.sharded, run.optimizer, false);
+        Whole whole = whole_of(state);
+        ASSERT_EQ(whole.size(), plain.size());
+        for (auto& [name, values] : plain)
+          for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(whole.at(name)[i], values[i], 1e-6) << name;
+        EXPECT_EQ(full_optim_state_dict(*run.sharded, run.optimizer).empty(), group.rank() != 0);
+
+        auto other = nn::make<Wide>();
+        Run fresh(other, group, {});
+        load_full_optim_state_dict(*fresh.sharded, fresh.optimizer, state);
+        EXPECT_EQ(whole_of(full_optim_state_dict(*fresh.sharded, fresh.optimizer, false)), whole);
+
+        state.erase("out.bias.exp_avg");
+        state["stranger.exp_avg"] = zeros({2});
+        try {
+          load_full_optim_state_dict(*fresh.sharded, fresh.optimizer, state);
+          FAIL() << "not refused";
+        } catch (const Error& error) {
+          std::string what = error.what();
+          EXPECT_NE(what.find("unknown: stranger.exp_avg"), std::string::npos) << what;
+        }
+      });
+}
+
+TEST(State, I39_AUnitWithoutStateAndParametersWithoutStepsAreNoTrouble) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<Frozen>();
+    Run run(model, group, {});
+    step(model, run.optimizer, group, 0);
+    StateDict state = full_optim_state_dict(*run.sharded, run.optimizer, false);
+    EXPECT_FALSE(state.contains("b.weight.exp_avg"));
+    EXPECT_EQ(state.at("b.weight.step").item(), 0);
+    EXPECT_EQ(state.at("a.weight.step").item(), 1);
+    load_full_optim_state_dict(*run.sharded, run.optimizer, state);
+  });
+}
+
+TEST(State, I38_B04_MissingPiecesAreRefusedAndTheirOrderDoesNotMatter) {
+  std::pair<Whole, Whole> later;
+  Checkpoint checkpoint = save_at(2, {}, later);
+  dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+    auto model = nn::make<Wide>();
+    Run run(model, group, {});
+    std::vector<StateSlice> pieces = slices(checkpoint.parameters);
+    load_sharded_state_dict(*run.sharded, pieces);
+    Whole before = whole_of(full_state_dict(*run.sharded, false));
+    std::reverse(pieces.begin(), pieces.end());
+    load_sharded_state_dict(*run.sharded, pieces);
+    EXPECT_EQ(whole_of(full_state_dict(*run.sharded, false)), before);
+    std::erase_if(pieces, [&](const StateSlice& piece) { return piece.begin > 0; });  // rank 1's file is lost
+    for (StateSlice& piece : pieces) fill_(piece.values, 7);
+    pieces.push_back(pieces[0]);
+    try {
+      load_sharded_state_dict(*run.sharded, pieces);
+      EXPECT_EQ(group.rank(), 0);
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("is in no piece"), std::string::npos) << error.what();
+    }
+    std::vector<StateSlice> mine = sharded_state_dict(*run.sharded);
+    if (group.rank() == 1) {
+      for (const StateSlice& piece : mine)
+        EXPECT_EQ(piece.values.to_vector<float>()[0], float(before.at(piece.name)[size_t(piece.begin)]));
+    }
+  });
+}
+
+TEST(State, I38_B45_PiecesAreCopies) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<Wide>();
+    Run run(model, group, {});
+    std::vector<StateSlice> pieces = sharded_state_dict(*run.sharded);
+    std::vector<Saved> before = saved(pieces);
+    step(model, run.optimizer, group, 0);
+    for (size_t i = 0; i < pieces.size(); ++i) EXPECT_EQ(saved(pieces)[i].values, before[i].values);
+    EXPECT_NE(saved(sharded_state_dict(*run.sharded))[0].values, before[0].values);
+  });
+}
+
+}  // namespace
+}  // namespace shardgrad::fsdp::testing
