@@ -39,8 +39,16 @@ Overlap overlap(const StateSlice& a, const StateSlice& b) {
   return {std::max(a.begin, b.begin), std::min(a.begin + a.values.numel(), b.begin + b.values.numel())};
 }
 
-// Copies what `given` has of each target; refuses before anything is changed.
-void load(const char* call, std::span<const StateSlice> targets, std::span<const StateSlice> given,
+// Every rank refuses what one of them cannot load.
+void agree(Sharded& sharded, const char* call, const std::string& problems) {
+  Tensor faulty = from_vector<int64_t>({!problems.empty()}, {1}, {DType::i64, kCpu});
+  sharded.group().all_reduce(faulty, {{"", call}}).host_wait();
+  SG_CHECK(problems.empty(), call, ": the state does not fit; nothing was changed:", problems);
+  SG_CHECK(faulty.item() == 0, call, ": the state does not fit on another rank; nothing was changed");
+}
+
+// Copies what `given` has of each target.
+void load(Sharded& sharded, const char* call, std::span<const StateSlice> targets, std::span<const StateSlice> given,
           std::string problems = "") {
   std::multimap<std::string_view, const StateSlice*> by_name;
   for (const StateSlice& slice : given) by_name.emplace(slice.name, &slice);
@@ -58,13 +66,13 @@ void load(const char* call, std::span<const StateSlice> targets, std::span<const
       });
     }
     if (!by_name.contains(target.name))
-      problems += "\n  missing: " + target.name;
+      problems += problems.find("missing: " + target.name) == std::string::npos ? "\n  missing: " + target.name : "";
     else if (!fits)
       problems += concat("\n  ", target.name, ": not ", target.values.dtype(), target.shape);
     else if (reached < target.begin + target.values.numel())
       problems += concat("\n  ", target.name, ": element ", reached, " is in no piece");
   }
-  SG_CHECK(problems.empty(), call, ": the state does not fit; nothing was changed:", problems);
+  agree(sharded, call, problems);
   for (const StateSlice& target : targets)
     each(target, [&](const StateSlice& slice) {
       auto [begin, end] = overlap(target, slice);
@@ -76,7 +84,7 @@ void load(const char* call, std::span<const StateSlice> targets, std::span<const
 
 void load_parameters(const char* call, Sharded& sharded, std::span<const StateSlice> given, std::string problems = "") {
   sharded.check_idle(call);
-  load(call, parts_of(sharded), given, std::move(problems));
+  load(sharded, call, parts_of(sharded), given, std::move(problems));
   for (const auto& unit : sharded.units())
     for (const auto& flat : unit->flat_params()) flat->shard_written();
 }
@@ -86,6 +94,15 @@ std::vector<StateSlice> slices_of(const StateDict& state) {
   for (const auto& [name, tensor] : state)
     slices.push_back({name, tensor.shape(), 0, tensor.detach().view({tensor.numel()})});
   return slices;
+}
+
+std::string differences(const std::set<std::string>& expected, const StateDict& state) {
+  std::string problems;
+  for (const std::string& name : expected)
+    if (!state.contains(name)) problems += "\n  missing: " + name;
+  for (const auto& [name, tensor] : state)
+    if (!expected.contains(name)) problems += "\n  unknown: " + name;
+  return problems;
 }
 
 // One state tensor of a flat parameter, whole, from the parts that the ranks hold.
@@ -156,10 +173,9 @@ StateDict full_state_dict(Sharded& sharded, bool rank0_only) {
 }
 
 void load_full_state_dict(Sharded& sharded, const StateDict& state) {
-  std::string unknown;
-  for (const auto& [name, tensor] : state)
-    if (!sharded.index().contains(name)) unknown += "\n  unknown: " + name;
-  load_parameters("load_full_state_dict", sharded, slices_of(state), unknown);
+  std::set<std::string> names;
+  for (const auto& [name, where] : sharded.index()) names.insert(name);
+  load_parameters("load_full_state_dict", sharded, slices_of(state), differences(names, state));
 }
 
 std::vector<StateSlice> sharded_state_dict(Sharded& sharded) {
@@ -175,8 +191,9 @@ std::vector<StateSlice> sharded_optim_state_dict(optim::Optimizer& optimizer) {
   return copies_of(optimizer.state_slices());
 }
 
-void load_sharded_optim_state_dict(optim::Optimizer& optimizer, std::span<const StateSlice> pieces) {
-  load("load_sharded_optim_state_dict", optimizer.state_slices(), pieces);
+void load_sharded_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, std::span<const StateSlice> pieces) {
+  sharded.check_idle("load_sharded_optim_state_dict");
+  load(sharded, "load_sharded_optim_state_dict", optimizer.state_slices(), pieces);
 }
 
 StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, bool rank0_only) {
@@ -208,21 +225,15 @@ StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, b
 
 void load_full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, const StateDict& state) {
   sharded.check_idle("load_full_optim_state_dict");
-  std::string problems;
-  std::set<std::string> known;
+  std::set<std::string> expected;
   std::map<std::string, int64_t> steps;
   for (const std::string& name : stepped(optimizer))
-    for (const std::string& kind : optimizer.state_names()) known.insert(name + "." + kind);
+    for (const std::string& kind : optimizer.state_names()) expected.insert(name + "." + kind);
   for (const NamedParameter& parameter : optimizer.parameters()) {
-    auto given = state.find(*known.insert(parameter.name + ".step").first);
-    if (given != state.end() && given->second.numel() == 1)
-      steps[parameter.name] = int64_t(given->second.item());
-    else
-      problems += "\n  missing: " + parameter.name + ".step";
+    auto given = state.find(*expected.insert(parameter.name + ".step").first);
+    if (given != state.end()) steps[parameter.name] = int64_t(given->second.item());
   }
-  for (const auto& [name, tensor] : state)
-    if (!known.contains(name)) problems += "\n  unknown: " + name;
-  load("load_full_optim_state_dict", optimizer.state_slices(), slices_of(state), problems);
+  load(sharded, "load_full_optim_state_dict", optimizer.state_slices(), slices_of(state), differences(expected, state));
   optimizer.set_steps(steps);
 }
 

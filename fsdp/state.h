@@ -13,13 +13,13 @@ using StateDict = std::map<std::string, Tensor>;
 
 /// This rank's part of every parameter, as copies on the cpu. Sends nothing.
 std::vector<StateSlice> sharded_state_dict(Sharded& sharded);
-/// Takes this rank's part out of `pieces`, which may come from any number of ranks. Throws Error(input), having changed
-/// nothing, listing what they do not cover.
+/// Takes this rank's part out of `pieces`, which may come from any number of ranks. Throws Error(input) on every rank,
+/// having changed nothing, listing what they do not cover.
 void load_sharded_state_dict(Sharded& sharded, std::span<const StateSlice> pieces);
 
 /// The same for the optimizer's state ("<parameter>.exp_avg", …). Its step counts are Optimizer::steps.
 std::vector<StateSlice> sharded_optim_state_dict(optim::Optimizer& optimizer);
-void load_sharded_optim_state_dict(optim::Optimizer& optimizer, std::span<const StateSlice> pieces);
+void load_sharded_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, std::span<const StateSlice> pieces);
 
 /// The optimizer's whole state, in the form of Optimizer::state_dict of a plain model, as copies on the cpu; gathered
 /// one flat parameter at a time. With `rank0_only` other ranks get an empty map.

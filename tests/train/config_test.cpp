@@ -112,6 +112,8 @@ TEST(Config, OtherNamesOfStrategiesAreAcceptedAndResolved) {
   EXPECT_EQ(config_of("{}", {"strategy=full_shard"}).strategy, "zero3");
   EXPECT_EQ(config_of("{}", {"strategy=shard_grad_op"}).strategy, "zero2");
   EXPECT_EQ(config_of("{}", {"strategy=no_shard"}).strategy, "ddp");
+  EXPECT_EQ(config_of("{}", {"strategy=oss"}).strategy, "zero1");
+  EXPECT_EQ(config_of("{}", {"strategy=hsdp"}).strategy, "hybrid");
 }
 
 TEST(Config, SettingsWithoutEffectAreRefused) {

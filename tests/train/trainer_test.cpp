@@ -102,13 +102,26 @@ TEST_F(TrainerTest, AnyNumberOfRanksTrainsTheSameRun) {
 }
 
 TEST_F(TrainerTest, StrategiesGiveTheSameBits) {
-  auto expected = metrics(train(3));
-  for (const char* strategy : {"zero2", "ddp"}) {
+  config_.clip_grad_norm = 0.5;
+  auto expected = metrics(train(4));
+  for (const char* strategy : {"zero1", "zero2", "ddp", "hybrid"}) {
     config_.strategy = strategy;
-    auto lines = metrics(train(3));
+    config_.fsdp.shard_ranks = config_.strategy == "hybrid" ? 2 : 0;
+    auto lines = metrics(train(4));
     ASSERT_EQ(lines.size(), expected.size());
-    for (size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(lines[i]["loss"], expected[i]["loss"]) << strategy;
+    for (size_t i = 0; i < lines.size(); ++i) {
+      EXPECT_EQ(lines[i]["loss"], expected[i]["loss"]) << strategy;
+      EXPECT_EQ(lines[i]["grad_norm"], expected[i]["grad_norm"]) << strategy;
+    }
   }
+}
+
+TEST_F(TrainerTest, ClippingBoundsTheStep) {
+  config_.epochs = 1;
+  config_.clip_grad_norm = 1e-12;
+  auto lines = metrics(train(2));
+  EXPECT_NEAR(lines.back()["loss"].get<double>(), lines.front()["loss"].get<double>(), 0.05) << "it does not learn";
+  EXPECT_GT(lines.back()["grad_norm"].get<double>(), 0.01) << "the norm before clipping";
 }
 
 TEST_F(TrainerTest, WritesLedgerAndTrace) {
