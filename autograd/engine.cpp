@@ -21,6 +21,7 @@ class Engine {
   explicit Engine(bool retain) : retain_(retain), previous_(running_engine) { running_engine = this; }
   ~Engine() {
     for (Ref<Node>& node : seen_) leave(*node);
+    for (Ref<RebuiltValues>& rebuilt : rebuilt_) rebuilt->values.clear();
     running_engine = previous_;
   }
 
@@ -73,6 +74,7 @@ class Engine {
 
   uint64_t number() const { return number_; }
   std::vector<std::function<void()>> callbacks_;
+  std::vector<Ref<RebuiltValues>> rebuilt_;
 
  private:
   static bool older(const Ref<Node>& a, const Ref<Node>& b) { return a->sequence_ < b->sequence_; }
@@ -127,10 +129,12 @@ class Engine {
     for (const Node::Edge& edge : node.edges_) slots_.push_back(slot_for(edge.node.get(), edge.output));
     bool any = node.outputs_.empty() || std::ranges::any_of(node.gradients_, &Tensor::defined);
     if (any) {
+      if (node.region_) node.region_->rebuild();
       node.backward(node.gradients_, slots_);
       for (size_t i = 0; i < slots_.size(); ++i)
         SG_ASSERT(!slots_[i].target_ || slots_[i].written_, node.name(),
                   ": backward left the wanted gradient of input ", i, " unwritten");
+      if (node.region_) node.forget_rebuilt();
     }
     node.gradients_.clear();
     for (size_t e = 0; e < node.edges_.size(); ++e)
@@ -167,6 +171,11 @@ void backward(std::span<const Tensor> roots, std::span<const Tensor> grads, bool
 void on_backward_end(std::function<void()> callback) {
   SG_CHECK(running_engine, "on_backward_end: no backward is running");
   running_engine->callbacks_.push_back(std::move(callback));
+}
+
+void keep_until_pass_ends(Ref<RebuiltValues> rebuilt) {
+  SG_CHECK(running_engine, "keep_until_pass_ends: no backward is running");
+  running_engine->rebuilt_.push_back(std::move(rebuilt));
 }
 
 bool in_backward() { return running_engine != nullptr; }

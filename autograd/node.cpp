@@ -8,22 +8,17 @@ static thread_local uint64_t sequence_of_thread = 0;
 
 uint64_t last_sequence() { return sequence_of_thread; }
 
-Node::Node() : sequence_(++sequence_of_thread) {}
+Node::Node() : region_(Region::current()), sequence_(++sequence_of_thread) {}
 
 const Tensor& Node::saved(size_t i) const {
   const SavedTensor& kept = saved_.at(i);
-  if (kept.tensor.defined() && kept.tensor.storage()->version() != kept.version) [[unlikely]] {
-    const std::string& label = kept.tensor.name();
-    fail(name(), ": ", label.empty() ? concat("a tensor of shape ", kept.tensor.shape()) : "'" + label + "'",
-         " was changed in place after it was saved for backward (version ", kept.tensor.storage()->version(),
-         ", saved at ", kept.version, "); run backward before the change, or change a copy");
-  }
-  return kept.tensor;
+  return (kept.value < 0 ? kept : region_->value(kept.value)).get(name());
 }
 
 void Node::connect(const Tensor& input) {
   Node* target = input.defined() ? node_of(input) : nullptr;
   edges_.push_back({Ref<Node>(target), target ? input.impl().output_index : 0});
+  if (region_ && input.defined()) region_->note_input(input);
 }
 
 void Node::add_output(const Tensor& output) {
@@ -33,15 +28,23 @@ void Node::add_output(const Tensor& output) {
   impl.output_index = uint32_t(outputs_.size());
   impl.grad_fn = Ref<GradFn>(this);
   outputs_.push_back({impl.shape, impl.dtype, output.device()});
+  if (region_) region_->note_output(name(), output);
+}
+
+void Node::forget_rebuilt() {
+  for (const SavedTensor& kept : saved_)
+    if (kept.value >= 0) region_->forget(kept.value);
 }
 
 void Node::forget() {
   edges_.clear();
   saved_.clear();
+  region_ = nullptr;
   consumed_ = true;
 }
 
 Leaf::Leaf(const Tensor& tensor) : meta_{tensor.shape(), tensor.dtype(), tensor.device()} {
+  region_ = nullptr;
   sequence_ = UINT64_MAX;  // a complete gradient is announced at once, so that its reduction starts early
 }
 

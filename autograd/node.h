@@ -29,6 +29,7 @@
 
 #include <shardgrad/autograd/launch.h>
 #include <shardgrad/autograd/parameter.h>
+#include <shardgrad/autograd/region.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/tensor.h>
 
@@ -70,11 +71,9 @@ class Node : public GradFn {
   virtual void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) = 0;
 
   /// Keeps inputs of the operation for backward, in order; undefined tensors keep their place.
-  template <class... Tensors> void save(const Tensors&... tensors) {
-    (saved_.push_back({tensors, version_of(tensors)}), ...);
-  }
+  template <class... Tensors> void save(const Tensors&... tensors) { (keep(tensors), ...); }
   /// Keeps an output, without the cycle through this node.
-  void save_output(const Tensor& tensor) { saved_.push_back({tensor.detach(), version_of(tensor)}); }
+  void save_output(const Tensor& tensor) { keep(tensor.detach()); }
   /// The i-th kept tensor. Throws Error(input) naming the operation when it was changed in place since.
   const Tensor& saved(size_t i) const;
 
@@ -97,18 +96,16 @@ class Node : public GradFn {
     Ref<Node> node;  // null: this input needs no gradient
     uint32_t output = 0;
   };
-  struct SavedTensor {
-    Tensor tensor;
-    uint64_t version;
-  };
-  static uint64_t version_of(const Tensor& tensor) { return tensor.defined() ? tensor.storage()->version() : 0; }
+  void keep(const Tensor& tensor) { saved_.push_back(region_ ? region_->save(tensor) : SavedTensor(tensor)); }
   void connect(const Tensor& input);
   void add_output(const Tensor& output);
+  void forget_rebuilt();
   void forget();
 
   std::vector<Edge> edges_;
   std::vector<OutputMeta> outputs_;
   std::vector<SavedTensor> saved_;
+  Ref<Region> region_;             // that recorded this node, or null
   std::vector<Tensor> gradients_;  // one per output while backward runs
   std::vector<std::function<void()>> pre_hooks_;
   uint64_t sequence_;
@@ -201,6 +198,8 @@ template <class N> N* record_all(std::span<const Tensor> outputs, std::span<cons
 void backward(std::span<const Tensor> roots, std::span<const Tensor> grads = {}, bool retain_graph = false);
 /// Inside backward: runs `callback` when the pass has finished. Throws outside.
 void on_backward_end(std::function<void()> callback);
+/// Inside backward: holds `rebuilt` until the pass has finished or failed, and empties it then. Throws outside.
+void keep_until_pass_ends(Ref<RebuiltValues> rebuilt);
 /// True while the calling thread runs backward.
 bool in_backward();
 /// The running pass's number, which no other pass of this thread has. Throws outside backward.

@@ -44,7 +44,7 @@ class Training {
       sharded_ = fsdp::fully_shard(model_.module(), *group, {.strategy = strategy});
     else
       model_->materialize();
-    optimizer_ = std::make_unique<optim::AdamW>(model_->named_parameters(), optim::AdamWOptions{.lr = 1e-3});
+    optimizer_ = std::make_unique<optim::AdamW>(model_->named_parameters(), optim::AdamOptions{.lr = 1e-3});
     x_ = clone(rand({global, kIn}, "x").rows(first, first + rows));
     target_ = clone(rand({global, kOut}, "target").rows(first, first + rows));
   }

@@ -9,8 +9,16 @@ Stream& current_stream(Device device) {
   return running ? *running : context().backend(device).compute();
 }
 
+static thread_local uint64_t storages_made = 0;
+
+uint64_t Storage::next_serial() { return storages_made; }
+
 Storage::Storage(size_t bytes, Ref<Allocator> memory, Tag tag)
-    : bytes_(bytes), memory_(std::move(memory)), ledger_(context().shared_ledger()), tag_(tag) {}
+    : bytes_(bytes),
+      memory_(std::move(memory)),
+      ledger_(context().shared_ledger()),
+      serial_(storages_made++),
+      tag_(tag) {}
 
 Ref<Storage> Storage::make(size_t bytes, Ref<Allocator> memory, Tag tag, bool released) {
   Ref<Storage> storage(new Storage(bytes, std::move(memory), tag));

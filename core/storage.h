@@ -39,6 +39,10 @@ class Storage final : public RefCounted {
   /// Gives the memory back; `stream` is the last to use it. Requires a resident storage that nobody leases.
   void release(Stream& stream);
 
+  /// Grows with every storage that a thread makes: of two made by one thread, the later has the larger number.
+  uint64_t serial() const { return serial_; }
+  static uint64_t next_serial();
+
   /// Counts writes that backward must know of. A value saved at one version is refused at another.
   uint64_t version() const { return version_; }
   void bump_version() { ++version_; }
@@ -59,7 +63,7 @@ class Storage final : public RefCounted {
   Ref<Allocator> memory_;
   Ref<Storage> base_;  // of a window
   std::shared_ptr<Ledger> ledger_;
-  uint64_t version_ = 0;
+  uint64_t version_ = 0, serial_;
   Tag tag_;
   bool resident_ = false;
   int leases_ = 0;

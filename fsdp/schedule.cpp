@@ -36,6 +36,7 @@ size_t Schedule::step_bytes() const {
 }
 
 void Schedule::begin_forward() {
+  if (recomputing()) return;
   if (in_forward_ || in_backward_) recover();
   in_forward_ = true;
   if (!context().grad_enabled()) return eval_.restart();
@@ -44,11 +45,13 @@ void Schedule::begin_forward() {
 }
 
 void Schedule::before_forward(Unit& unit) {
+  if (recomputing()) return before_backward(unit);
   unit.called_at = last_sequence();
   gather(unit, "forward", context().grad_enabled() ? forward_ : eval_);
 }
 
 void Schedule::after_forward(Unit& unit, std::span<const Tensor> outputs) {
+  if (recomputing()) return;  // its backward is next, and the nodes of the first run have the hook
   bool backward_follows = false;
   for (const Tensor& output : outputs) {
     Node* node = context().grad_enabled() ? node_of(output) : nullptr;

@@ -15,6 +15,9 @@
 // - A unit with frozen parameters may be read after its last gradient is written. Backward visits newer operations
 //   first: once it is at an operation older than the unit's call, it is done with the unit.
 // - Without sync nothing is reduced; full gradients stay and add up until a pass with sync reduces the sum.
+// - A recomputed region (autograd/region.h) calls its units again in backward, all of them before the first of their
+//   gradients is complete. Each is gathered then, once, and stays until its own backward: the bound of gathered bytes
+//   grows by the region's units.
 
 #include <deque>
 #include <memory>

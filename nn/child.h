@@ -2,8 +2,10 @@
 // Child<M>: a shared handle on a module of type M. Calling it runs pre-hooks, M::forward and hooks. Included by
 // module.h.
 
+#include <ranges>
+
+#include <shardgrad/core/traverse.h>
 #include <shardgrad/nn/module.h>
-#include <shardgrad/nn/traverse.h>
 
 namespace shardgrad::nn {
 namespace detail {
@@ -22,23 +24,13 @@ template <class Arg, class Value> decltype(auto) pass(Value& value) {
     return std::move(value);
 }
 
-template <class T> std::vector<Tensor> tensors_in(T& value) {
-  std::vector<Tensor> found;
-  for_each_tensor(value, [&](const Tensor& tensor) {
-    if (tensor.defined()) found.push_back(tensor);
-  });
-  return found;
-}
-
-/// Puts the tensors that hooks left back to where tensors_in found them.
-template <class T> void replace_tensors(T& value, const std::vector<Tensor>& replacements) {
-  size_t i = 0;
-  for_each_tensor(value, [&](auto& tensor) {
-    if (!tensor.defined()) return;
-    if constexpr (!std::is_const_v<std::remove_reference_t<decltype(tensor)>>) tensor = replacements[i];
-    ++i;
-  });
-}
+/// Whether a call with these arguments can be made again from copies of them.
+template <class M, class... Args>
+concept Repeatable = (std::is_copy_constructible_v<std::decay_t<Args>> && ...) &&
+                     !(std::ranges::view<std::decay_t<Args>> || ...) &&
+                     requires(M & module, std::decay_t<Args>... args) {
+  module.forward(std::move(args)...);
+};
 
 }  // namespace detail
 
@@ -70,17 +62,33 @@ template <class M> class Child {
  private:
   template <class... Args> auto call_with_hooks(Args&&... args) const {
     std::tuple<detail::Kept<Args>...> kept(std::forward<Args>(args)...);
-    std::vector<Tensor> inputs = detail::tensors_in(kept);
+    std::vector<Tensor> inputs = tensors_in(kept);
     module_->before_forward(inputs);
-    detail::replace_tensors(kept, inputs);
-    auto forward = [&](auto&... each) { return module_->forward(detail::pass<Args>(each)...); };
+    replace_tensors(kept, inputs);
+    auto forward = [&](auto&... each) { return run_forward(detail::pass<Args>(each)...); };
     if constexpr (std::is_void_v<decltype(std::apply(forward, kept))>) {
       std::apply(forward, kept);
       module_->after_forward({});
     } else {
       auto result = std::apply(forward, kept);
-      module_->after_forward(detail::tensors_in(result));
+      module_->after_forward(tensors_in(result));
       return result;
+    }
+  }
+
+  template <class... Args> auto run_forward(Args&&... args) const {
+    const std::optional<CheckpointOptions>& options = module_->checkpoint_options();
+    if (!options) return module_->forward(std::forward<Args>(args)...);
+    if constexpr (detail::Repeatable<M, Args...>) {
+      auto forward = [module = module_, training = module_->training()](auto&&... each) {
+        SG_CHECK(module->training() == training, "checkpoint of '", module->full_name(), "', a ", module->type_name(),
+                 ": it was switched between train() and eval() before backward ran it again");
+        return module->forward(std::forward<decltype(each)>(each)...);
+      };
+      return shardgrad::checkpoint(*options, std::move(forward), std::forward<Args>(args)...);
+    } else {
+      fail("checkpoint of '", module_->full_name(), "', a ", module_->type_name(),
+           ": its forward changes or cannot copy an argument, so it cannot run again; pass a pointer");
     }
   }
 

@@ -247,7 +247,7 @@ void Module::zero_grad() {
 // --- calls
 // ----------------------------------------------------------------------------------------------------------------
 
-void Module::update_direct() { direct_ = pre_hooks_.empty() && hooks_.empty() && !fills_on_call_; }
+void Module::update_direct() { direct_ = pre_hooks_.empty() && hooks_.empty() && !fills_on_call_ && !checkpoint_; }
 
 void Module::make_root() {
   fills_on_call_ = true;
@@ -262,6 +262,11 @@ void Module::add_forward_pre_hook(ForwardPreHook hook) {
 
 void Module::add_forward_hook(ForwardHook hook) {
   hooks_.push_back(std::move(hook));
+  update_direct();
+}
+
+void Module::set_checkpoint(std::optional<CheckpointOptions> options) {
+  checkpoint_ = std::move(options);
   update_direct();
 }
 

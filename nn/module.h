@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include <shardgrad/autograd/checkpoint.h>
 #include <shardgrad/autograd/parameter.h>
 #include <shardgrad/core/tensor.h>
 #include <shardgrad/nn/init.h>
@@ -99,11 +100,14 @@ class Module {
 
   void add_forward_pre_hook(ForwardPreHook hook);
   void add_forward_hook(ForwardHook hook);
+  /// Calls of this module are checkpointed from now on, or not; see nn/checkpoint.h. Hooks run outside of the region.
+  void set_checkpoint(std::optional<CheckpointOptions> options);
 
   // --- what Child needs
   // -------------------------------------------------------------------------------------------------
   /// True when a call is nothing but forward.
   bool direct() const { return direct_; }
+  const std::optional<CheckpointOptions>& checkpoint_options() const { return checkpoint_; }
   void before_forward(std::vector<Tensor>& inputs);
   void after_forward(const std::vector<Tensor>& outputs);
   /// Marks the top of a tree; see make.
@@ -139,6 +143,7 @@ class Module {
   std::vector<Entry<Module>> children_;
   std::vector<ForwardPreHook> pre_hooks_;
   std::vector<ForwardHook> hooks_;
+  std::optional<CheckpointOptions> checkpoint_;
   std::string full_name_;
   Module* parent_ = nullptr;  // the first module that registered this one
   bool training_ = true;

@@ -2,6 +2,7 @@
 // All of nn.
 
 #include <shardgrad/nn/activation.h>
+#include <shardgrad/nn/checkpoint.h>
 #include <shardgrad/nn/containers.h>
 #include <shardgrad/nn/dropout.h>
 #include <shardgrad/nn/embedding.h>

@@ -29,7 +29,7 @@ Tensor BatchNorm1d::forward(const Tensor& x) {
            "BatchNorm1d: in training the input must be (samples, channels) with at least two samples, or none, got ",
            x.shape());
   BatchNormResult batch = batch_norm(x, weight, bias, eps_);
-  update_running(batch, double(x.size(0)));
+  if (!recomputing()) update_running(batch, double(x.size(0)));
   return batch.y;
 }
 

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include <shardgrad/autograd/node.h>
+#include <shardgrad/core/match.h>
 #include <shardgrad/core/state_check.h>
 #include <shardgrad/kernels/ops.h>
 
@@ -27,24 +28,6 @@ Tensor flat(const Tensor& first, int64_t begin, int64_t count) {
 }
 
 }  // namespace
-
-bool matches(std::string_view pattern, std::string_view name) {
-  size_t p = 0, n = 0, star = std::string_view::npos, retry = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      retry = n;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
-      ++p, ++n;
-    } else if (star != std::string_view::npos) {  // let the last star take one more character
-      p = star + 1;
-      n = ++retry;
-    } else {
-      return false;
-    }
-  }
-  return pattern.find_first_not_of('*', p) == std::string_view::npos;
-}
 
 void check_option(const char* optimizer, const char* option, double value, bool valid) {
   SG_CHECK(std::isfinite(value) && valid, optimizer, ": ", option, " = ", value, " is not possible");

@@ -11,7 +11,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <shardgrad/autograd/parameter.h>
@@ -29,16 +28,12 @@ struct Overrides {
   double lr_scale = 1;  ///< multiplies the learning rate, also after set_lr
 };
 
-/// Options for parameters whose name matches `pattern`: '*' stands for any characters, '?' for one. A parameter obeys
-/// the first rule that matches it.
+/// Options for parameters whose name matches `pattern` (core/match.h). A parameter obeys the first rule that matches.
 struct Rule {
   std::string pattern;
   Overrides overrides;
 };
 using Rules = std::vector<Rule>;
-
-/// True when the whole of `name` matches `pattern`.
-bool matches(std::string_view pattern, std::string_view name);
 
 class Optimizer {
  public:

@@ -148,21 +148,6 @@ TEST(Optimizer, ZeroGradFreesTheMemory) {
 // --- rules
 // ------------------------------------------------------------------------------------------------------------------
 
-TEST(Rules, PatternsMatchWholeNames) {
-  using optim::matches;
-  EXPECT_TRUE(matches("*.bias", "layers.0.bias"));
-  EXPECT_FALSE(matches("*.bias", "layers.0.bias2"));
-  EXPECT_FALSE(matches("*.bias", "bias"));
-  EXPECT_TRUE(matches("bias", "bias"));
-  EXPECT_TRUE(matches("layers.?.weight", "layers.3.weight"));
-  EXPECT_FALSE(matches("layers.?.weight", "layers.13.weight"));
-  EXPECT_TRUE(matches("*norm*", "layers.0.norm.weight"));
-  EXPECT_TRUE(matches("*a*b", "aabab"));
-  EXPECT_FALSE(matches("*a*b", "aaba"));
-  EXPECT_TRUE(matches("*", ""));
-  EXPECT_FALSE(matches("", "a"));
-}
-
 TEST(Rules, BiasesMayGoWithoutDecay) {
   Context context;
   Tensor weight = parameter({1}), bias = parameter({1});

@@ -5,7 +5,7 @@
 #include <string>
 
 #include <shardgrad/core/context.h>
-#include <shardgrad/nn/traverse.h>
+#include <shardgrad/core/traverse.h>
 
 namespace shardgrad {
 namespace {
@@ -28,7 +28,7 @@ inline auto tensors_of(Hidden& hidden) { return std::tie(hidden.inside); }
 
 template <class T> int count(T value) {
   int found = 0;
-  nn::for_each_tensor(value, [&](const Tensor&) { ++found; });
+  for_each_tensor(value, [&](const Tensor&) { ++found; });
   return found;
 }
 
@@ -54,23 +54,23 @@ TEST(Traverse, FindsTensorsInPlainStructsAndWhereAFunctionPoints) {
 }
 
 TEST(Traverse, KnowsAtCompileTimeWhatCannotHoldTensors) {
-  static_assert(!nn::holds_tensors<int>);
-  static_assert(!nn::holds_tensors<const std::string&>);
-  static_assert(!nn::holds_tensors<std::vector<std::vector<double>>>);
-  static_assert(!nn::holds_tensors<std::map<std::string, int>>);
-  static_assert(!nn::holds_tensors<Shape>);
-  static_assert(!nn::holds_tensors<Tensor*>);
-  static_assert(!nn::holds_tensors<std::pair<std::string, int>>);
-  static_assert(nn::holds_tensors<const Tensor&>);
-  static_assert(nn::holds_tensors<Named&&>);
-  static_assert(nn::holds_tensors<std::span<const Tensor>>);
+  static_assert(!holds_tensors<int>);
+  static_assert(!holds_tensors<const std::string&>);
+  static_assert(!holds_tensors<std::vector<std::vector<double>>>);
+  static_assert(!holds_tensors<std::map<std::string, int>>);
+  static_assert(!holds_tensors<Shape>);
+  static_assert(!holds_tensors<Tensor*>);
+  static_assert(!holds_tensors<std::pair<std::string, int>>);
+  static_assert(holds_tensors<const Tensor&>);
+  static_assert(holds_tensors<Named&&>);
+  static_assert(holds_tensors<std::span<const Tensor>>);
 }
 
 TEST(Traverse, MayReplaceTensors) {
   Context context;
   Tensor a = empty({1}), b = empty({2});
   std::map<std::string, Tensor> value{{"x", a}};
-  nn::for_each_tensor(value, [&](Tensor& tensor) { tensor = b; });
+  for_each_tensor(value, [&](Tensor& tensor) { tensor = b; });
   EXPECT_TRUE(value["x"].same_as(b));
 }
 

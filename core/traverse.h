@@ -1,6 +1,6 @@
 #pragma once
-// Finds the tensors inside the arguments and results of a module's forward, whatever their types: a Tensor; optional,
-// vector, array, pair, tuple, map and other ranges of them; structs with up to eight public members and no constructor.
+// Finds the tensors inside the arguments and results of a function, whatever their types: a Tensor; optional, vector,
+// array, pair, tuple, map and other ranges of them; structs with up to eight public members and no constructor.
 // Any other type that might hide a tensor does not compile: say where its tensors are with a function beside it,
 //
 //     struct Batch { Batch(…); Tensor tokens, mask; int epoch; };
@@ -13,10 +13,11 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <shardgrad/core/tensor.h>
 
-namespace shardgrad::nn {
+namespace shardgrad {
 namespace detail {
 
 // Counts the members of an aggregate: how many values of any type can initialise it.
@@ -32,7 +33,7 @@ template <class T, class... Values> consteval size_t field_count() {
 
 template <class T> auto fields_of(T& value) {
   constexpr size_t count = field_count<T>();
-  static_assert(count <= 8, "a struct of more than 8 members: give it a tensors_of function (see nn/traverse.h)");
+  static_assert(count <= 8, "a struct of more than 8 members: give it a tensors_of function (see core/traverse.h)");
   if constexpr (count == 1) {
     auto& [a] = value;
     return std::tie(a);
@@ -102,7 +103,7 @@ template <class T> consteval bool can_hold_tensors() {
   else if constexpr (TupleLike<T> || std::is_aggregate_v<T>)
     return any_holds(std::type_identity<decltype(parts_of(std::declval<T&>()))>());
   else
-    static_assert(never<T>, "cannot see whether this type holds tensors: see the note in nn/traverse.h");
+    static_assert(never<T>, "cannot see whether this type holds tensors: see the note in core/traverse.h");
 }
 
 }  // namespace detail
@@ -126,4 +127,23 @@ template <class T, class Visit> void for_each_tensor(T& value, const Visit& visi
   }
 }
 
-}  // namespace shardgrad::nn
+/// The defined tensors inside `value`.
+template <class T> std::vector<Tensor> tensors_in(T& value) {
+  std::vector<Tensor> found;
+  for_each_tensor(value, [&](const Tensor& tensor) {
+    if (tensor.defined()) found.push_back(tensor);
+  });
+  return found;
+}
+
+/// Puts `replacements` where tensors_in found the defined tensors of `value`; constant ones stay.
+template <class T> void replace_tensors(T& value, const std::vector<Tensor>& replacements) {
+  size_t i = 0;
+  for_each_tensor(value, [&](auto& tensor) {
+    if (!tensor.defined()) return;
+    if constexpr (!std::is_const_v<std::remove_reference_t<decltype(tensor)>>) tensor = replacements[i];
+    ++i;
+  });
+}
+
+}  // namespace shardgrad

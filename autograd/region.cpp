@@ -1,0 +1,142 @@
+#include <shardgrad/autograd/region.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <shardgrad/autograd/checkpoint.h>
+#include <shardgrad/autograd/node.h>
+#include <shardgrad/autograd/ops.h>
+
+namespace shardgrad {
+
+static thread_local Region* current_region = nullptr;
+static thread_local int regions_running_again = 0;
+
+bool recomputing() { return regions_running_again > 0; }
+
+const Tensor& SavedTensor::get(const char* user) const {
+  if (tensor.defined() && tensor.storage()->version() != version) [[unlikely]] {
+    const std::string& label = tensor.name();
+    fail(user, ": ", label.empty() ? concat("a tensor of shape ", tensor.shape()) : "'" + label + "'",
+         " was changed in place after it was saved for backward (version ", tensor.storage()->version(), ", saved at ",
+         version, "); run backward before the change, or change a copy");
+  }
+  return tensor;
+}
+
+Region* Region::current() { return current_region; }
+
+Region::Scope::Scope(Region& region) : previous_(std::exchange(current_region, &region)) {}
+Region::Scope::~Scope() { current_region = previous_; }
+
+Region::Region(const CheckpointOptions& options, const std::vector<Tensor>& inputs, Body body)
+    : name_(options.name.empty() ? "checkpoint" : concat("checkpoint of '", options.name, "'")),
+      parent_(current_region),
+      body_(std::move(body)),
+      begin_(parent_ ? parent_->begin_ : Storage::next_serial()),
+      rebuilt_(make_ref<RebuiltValues>()),
+      progress_(context().progress()),
+      tag_(context().tag()) {
+  for (const Tensor& input : inputs) inputs_.push_back(keep_input(input, options.offload_inputs));
+}
+
+// --- the first run --------------------------------------------------------------------------------------------------
+
+Region::Input Region::keep_input(const Tensor& input, bool offload) {
+  Tensor kept = input.detach();
+  bool parameter = input.is_leaf() && input.requires_grad();
+  if (offload && !parameter && input.device() != kCpu && input.device() != kMeta) {
+    offloaded_.push_back(input.storage().get());
+    NoGrad no_grad;
+    TagScope owner(Category::pinned_host);
+    if (!parent_ || parent_->running_again_) kept = to_device(kept, kCpu);  // else nothing is kept yet
+  }
+  return {parent_ ? parent_->save(kept) : SavedTensor(kept), input.device(), input.requires_grad()};
+}
+
+SavedTensor Region::save(const Tensor& tensor) {
+  if (running_again_) {
+    std::vector<SavedTensor>& values = rebuilt_->values;
+    SG_CHECK(values.size() < wanted_.size(), name_, ": run again for backward, it saves more tensors than the ",
+             wanted_.size(), " of the first run; it must do the same every time");
+    values.push_back(wanted_[values.size()] ? SavedTensor(tensor.detach()) : SavedTensor());
+    return {};
+  }
+  bool kept = !tensor.defined() || (older(tensor) && std::ranges::count(offloaded_, tensor.storage().get()) == 0);
+  wanted_.push_back(!kept);
+  if (kept) return SavedTensor(tensor);
+  SavedTensor saved;
+  saved.value = int32_t(wanted_.size()) - 1;
+  return saved;
+}
+
+void Region::note_input(const Tensor& input) {
+  if (running_again_ || !older(input) || std::ranges::count(offloaded_, input.storage().get()) > 0) return;
+  auto same = [&](const SavedTensor& watched) { return watched.tensor.storage() == input.storage(); };
+  if (std::ranges::none_of(watched_, same)) watched_.emplace_back(input.detach());
+}
+
+void Region::note_output(const char* op, const Tensor& output) {
+  if (!running_again_) return outputs_.push_back({op, output.shape(), output.dtype()});
+  SG_CHECK(outputs_again_ < outputs_.size(), name_, ": run again for backward, it also records ", op, " of ",
+           output.dtype(), output.shape(), "; it must do the same every time");
+  const Output& first = outputs_[outputs_again_++];
+  SG_CHECK(first.op == op && first.shape == output.shape() && first.dtype == output.dtype(), name_,
+           ": run again for backward, its operation ", outputs_again_, " is ", op, " of ", output.dtype(),
+           output.shape(), "; in the first run it was ", first.op, " of ", first.dtype, first.shape,
+           ". It must do the same every time");
+}
+
+// --- backward -------------------------------------------------------------------------------------------------------
+
+Tensor Region::restore(const Input& input) {
+  const SavedTensor* saved = &input.saved;
+  if (saved->value >= 0) {
+    parent_->rebuild();
+    saved = &parent_->value(saved->value);
+  }
+  const Tensor& kept = saved->get(name_.c_str());
+  Tensor restored = kept.device() == input.device ? kept.detach() : to_device(kept, input.device);
+  if (input.saved.value >= 0) parent_->forget(input.saved.value);
+  if (input.requires_grad) restored.set_requires_grad();
+  return restored;
+}
+
+void Region::rebuild() {
+  if (!rebuilt_->values.empty() || std::ranges::count(wanted_, true) == 0) return;
+  for (const SavedTensor& watched : watched_) watched.get(name_.c_str());
+  TagScope owner(tag_);
+  std::vector<Tensor> inputs;
+  for (const Input& input : inputs_) inputs.push_back(restore(input));
+  keep_until_pass_ends(rebuilt_);
+  struct Again {
+    Region& region;
+    Scope scope;
+    Progress now;
+    explicit Again(Region& region) : region(region), scope(region), now(std::move(context().progress())) {
+      context().progress() = region.progress_;
+      region.running_again_ = true;
+      ++regions_running_again;
+    }
+    ~Again() {
+      context().progress() = std::move(now);
+      region.running_again_ = false;
+      --regions_running_again;
+    }
+  };
+  outputs_again_ = 0;
+  Again again(*this);
+  GradMode recorded(true);
+  body_(inputs);
+  check_complete();
+}
+
+void Region::check_complete() const {
+  SG_CHECK(outputs_again_ == outputs_.size(), name_, ": run again for backward, it stops after ", outputs_again_,
+           " operations; in the first run ", outputs_[outputs_again_].op, " of ", outputs_[outputs_again_].dtype,
+           outputs_[outputs_again_].shape, " followed. It must do the same every time");
+  SG_CHECK(rebuilt_->values.size() == wanted_.size(), name_, ": run again for backward, it saves ",
+           rebuilt_->values.size(), " tensors instead of ", wanted_.size(), "; it must do the same every time");
+}
+
+}  // namespace shardgrad

@@ -1,0 +1,213 @@
+// Recompute inside and outside of sharded units: the same bits, and each unit gathered at most twice.
+
+#include <gtest/gtest.h>
+
+#include "tests/fsdp/training.h"
+
+namespace shardgrad::fsdp::testing {
+namespace {
+
+/// What is computed again in backward.
+enum class Where { nothing, inside_units, around_units, nested, everything };
+constexpr Where kChoices[] = {Where::inside_units, Where::around_units, Where::nested, Where::everything};
+
+struct Block : nn::Module {
+  nn::Child<nn::Linear> up = child<nn::Linear>("up", 9, 11), down = child<nn::Linear>("down", 11, 9);
+  nn::Child<nn::LayerNorm> norm = child<nn::LayerNorm>("norm", 9);
+  nn::Child<nn::Dropout> drop = child<nn::Dropout>("drop", 0.25);
+  Tensor forward(const Tensor& x) { return x + drop(down(tanh(up(norm(x))))); }
+};
+
+/// A unit with one parameter, which its last operation needs no saved value for.
+struct Shift : nn::Module {
+  Tensor shift = param("shift", {9}, nn::init::normal(0, 0.1));
+  Tensor forward(const Tensor& x) { return x + shift; }
+};
+
+/// Around the blocks' units: two of them and a shift make one region.
+struct Half : nn::Module {
+  nn::Child<Block> a = child<Block>("a"), b = child<Block>("b");
+  nn::Child<Shift> c = child<Shift>("c");
+  Tensor forward(const Tensor& x) { return c(b(a(x))); }
+};
+
+template <Where where> struct Net : nn::Module {
+  nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 9), out = child<nn::Linear>("out", 9, 5);
+  nn::Child<Half> first = child<Half>("first"), second = child<Half>("second");
+  Tensor gain = param("gain", {5}, nn::init::ones());
+  Net() {
+    if (where == Where::inside_units || where == Where::nested) nn::checkpoint_by_type(*this, {"Block"});
+    if (where == Where::around_units || where == Where::nested)
+      for (auto* half : {&first, &second}) nn::checkpoint(**half, {.offload_inputs = half == &second});
+    if (where == Where::everything) nn::checkpoint(*this);
+  }
+  Tensor forward(const Tensor& x) { return out(second(first(in(x)))) * gain; }
+};
+
+// Units: the root, in, out, and every block and shift.
+const WrapPolicy kWrap = [](const nn::Module& module, int64_t) {
+  return module.type_name() == "Block" || module.type_name() == "Shift" || module.full_name() == "in" ||
+         module.full_name() == "out";
+};
+
+Outcome train_with(Where where, const Setup& setup) {
+  switch (where) {
+    case Where::nothing:
+      return train<Net<Where::nothing>>(setup);
+    case Where::inside_units:
+      return train<Net<Where::inside_units>>(setup);
+    case Where::around_units:
+      return train<Net<Where::around_units>>(setup);
+    case Where::nested:
+      return train<Net<Where::nested>>(setup);
+    case Where::everything:
+      return train<Net<Where::everything>>(setup);
+  }
+  return {};
+}
+
+void expect_same_bits(Device device, std::vector<int> worlds, int steps) {
+  for (int world : worlds) {
+    Setup setup{.world = world, .optim = Optim::adamw, .device = device, .steps = steps};
+    setup.config = {.strategy = Strategy::ddp, .wrap = kWrap};
+    Outcome expected = train_with(Where::nothing, setup);
+    for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3})
+      for (Where where : kChoices) {
+        setup.config.strategy = strategy;
+        EXPECT_TRUE(train_with(where, setup) == expected)
+            << name_of(strategy) << " W=" << world << " on " << device << " recompute " << int(where);
+      }
+  }
+}
+
+TEST(Recompute, I03_EveryStrategyAndRegionGivesTheBitsOfThePlainRun) { expect_same_bits(kCpu, {1, 2, 3, 4}, 4); }
+TEST(Recompute, I03_OnAnAsynchronousDeviceToo) { expect_same_bits(kAcc, {1, 2, 3, 4}, 3); }
+
+TEST(Recompute, I03_PrefetchAndWrappingChangeNothing) {
+  Setup setup{.world = 2, .device = kAcc, .steps = 3};
+  setup.config.wrap = kWrap;
+  Outcome expected = train_with(Where::nothing, setup);
+  for (int prefetch : {0, 1, 3})
+    for (bool leaves : {false, true})
+      for (Where where : kChoices) {
+        setup.config.prefetch = prefetch;
+        setup.config.wrap = leaves ? wrap_by_size(1) : wrap_by_type({"Half"});
+        EXPECT_TRUE(train_with(where, setup) == expected) << "prefetch " << prefetch << " recompute " << int(where);
+      }
+}
+
+template <Where where> void expect_at_most_two_gathers(int prefetch) {
+  dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+    auto model = nn::make<Net<where>>();
+    auto sharded = fully_shard(*model, group, {.prefetch = prefetch, .wrap = kWrap});
+    for (int step = 0; step < 4; ++step) {
+      context().recorder().clear();
+      Tensor loss = mse_loss(model(rows_of_batch("x", step, 0, 4, 7, DType::f32)), zeros({4, 5}), 20);
+      loss.backward();
+      model->zero_grad();
+      std::map<std::string, int> gathers, reductions;
+      for (const Record& record : context().recorder().records()) {
+        gathers[record.unit] += record.op == "all_gather";
+        reductions[record.unit] += record.op == "reduce_scatter";
+      }
+      EXPECT_EQ(sharded->units().size(), 9);
+      int twice = 0;
+      for (const auto& unit : sharded->units()) {
+        EXPECT_GE(gathers[unit->name()], 1);
+        EXPECT_LE(gathers[unit->name()], 2) << unit->name() << " in step " << step << " recompute " << int(where);
+        EXPECT_EQ(reductions[unit->name()], 1) << unit->name();
+        EXPECT_EQ(unit->state(), UnitState::sharded);
+        twice += gathers[unit->name()] == 2;
+      }
+      EXPECT_EQ(twice, step == 0 ? 8 : 7) << "all but the root and, once known, the last";
+    }
+  });
+}
+
+TEST(Recompute, I21_EveryUnitIsGatheredAtMostTwice) {
+  for (int prefetch : {0, 1, 2}) {
+    expect_at_most_two_gathers<Where::nothing>(prefetch);
+    expect_at_most_two_gathers<Where::inside_units>(prefetch);
+    expect_at_most_two_gathers<Where::around_units>(prefetch);
+    expect_at_most_two_gathers<Where::nested>(prefetch);
+    expect_at_most_two_gathers<Where::everything>(prefetch);
+  }
+}
+
+// With one region at a time unsharded: root + (1 + prefetch) · largest, and the region's units.
+TEST(Recompute, I28_GatheredParametersAreBoundedByTheRegion) {
+  dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+    auto model = nn::make<Net<Where::around_units>>();
+    auto sharded = fully_shard(*model, group, {.prefetch = 1, .wrap = kWrap});
+    int64_t root = 0, largest = 0, region = 0;
+    for (const auto& unit : sharded->units()) {
+      int64_t bytes = int64_t(unit->full_bytes());
+      if (unit->is_root()) root = bytes;
+      if (!unit->is_root()) largest = std::max(largest, bytes);
+      if (unit->name().starts_with("first")) region += bytes;
+    }
+    Ledger& ledger = context().ledger();
+    int64_t worst = 0;
+    ledger.on_change([&](Tag, int64_t) { worst = std::max(worst, ledger.current(Category::gathered_parameter)); });
+    for (int step = 0; step < 3; ++step) {
+      mse_loss(model(rows_of_batch("x", step, 0, 4, 7, DType::f32)), zeros({4, 5}), 20).backward();
+      model->zero_grad();
+    }
+    ledger.on_change(nullptr);
+    EXPECT_LE(worst, root + 2 * largest + region);
+    EXPECT_GT(worst, root + region);
+    EXPECT_EQ(ledger.current(Category::gathered_parameter), 0);
+  });
+}
+
+TEST(Recompute, AWriteBetweenTheRunsIsRefusedByName) {
+  for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3})
+    dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+      auto model = nn::make<Net<Where::around_units>>();
+      fully_shard(*model, group, {.strategy = strategy, .wrap = kWrap});
+      optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
+      Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), t = zeros({4, 5});
+      mse_loss(model(x), t, 20).backward();
+      Tensor loss = mse_loss(model(x), t, 20);
+      optimizer.step();
+      EXPECT_THROW(loss.backward(), Error);
+    });
+}
+
+TEST(Recompute, I33_AFailedSecondRunLeavesTheScheduleUsable) {
+  struct Faulty : nn::Module {
+    struct Inner : nn::Module {
+      nn::Child<nn::Linear> a = child<nn::Linear>("a", 7, 7), b = child<nn::Linear>("b", 7, 7);
+      bool armed = false;
+      Tensor forward(const Tensor& x) {
+        Tensor h = tanh(a(x));
+        if (armed && recomputing()) fail("boom");
+        return b(h);
+      }
+    };
+    nn::Child<Inner> inner = child<Inner>("inner");
+    nn::Child<nn::Linear> out = child<nn::Linear>("out", 7, 5);
+    Faulty() { nn::checkpoint(*inner); }
+    Tensor forward(const Tensor& x) { return out(inner(x)); }
+  };
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<Faulty>();
+    fully_shard(*model, group, {.wrap = wrap_by_type({"Linear"})});
+    auto step = [&] {
+      mse_loss(model(rows_of_batch("x", 0, 0, 4, 7, DType::f32)), zeros({4, 5}), 20).backward();
+      model->zero_grad();
+    };
+    step();
+    int64_t baseline = context().ledger().current();
+    for (int i = 0; i < 3; ++i) {
+      model->inner->armed = true;
+      EXPECT_THROW(step(), Error);
+      model->inner->armed = false;
+      step();
+      EXPECT_EQ(context().ledger().current(), baseline);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace shardgrad::fsdp::testing

@@ -1,0 +1,179 @@
+// Modules chosen to be computed again: the same training, whatever they contain.
+
+#include <gtest/gtest.h>
+
+#include <shardgrad/autograd/node.h>
+#include <shardgrad/nn/nn.h>
+
+namespace shardgrad::nn {
+namespace {
+
+using Values = std::vector<float>;
+
+std::string refusal(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+struct Block : Module {
+  Child<Linear> up = child<Linear>("up", 6, 12), down = child<Linear>("down", 12, 6);
+  Child<Dropout> drop = child<Dropout>("drop", 0.5);
+  Child<BatchNorm1d> norm = child<BatchNorm1d>("norm", 12);
+  int calls = 0;
+  Tensor forward(const Tensor& x) { return ++calls, x + drop(down(relu(norm(up(x))))); }
+};
+
+struct Net : Module {
+  Child<ModuleList<Block>> blocks = child<ModuleList<Block>>("blocks");
+  Child<Linear> head = child<Linear>("head", 6, 2);
+  Net() {
+    for (int i = 0; i < 3; ++i) blocks->add();
+  }
+  Tensor forward(Tensor x) {
+    for (const Child<Block>& block : *blocks) x = block(x);
+    return head(x);
+  }
+  int calls() const {
+    int total = 0;
+    for (const Child<Block>& block : *blocks) total += block->calls;
+    return total;
+  }
+};
+
+// Everything a few steps leave: losses, gradients, running statistics, dropout counters.
+std::vector<Values> train(const std::function<void(Net&)>& choose, int* calls = nullptr) {
+  Context context({.seed = 3});
+  auto model = make<Net>();
+  choose(*model);
+  std::vector<Values> trace;
+  for (uint64_t step = 0; step < 3; ++step) {
+    context.progress() = {.step = step, .first_sample = 0};
+    Tensor loss = mse_loss(model(randn({8, 6}, "x" + std::to_string(step))), zeros({8, 2}));
+    trace.push_back(loss.to_vector<float>());
+    uint64_t draws = context.progress().draws.size();
+    loss.backward();
+    EXPECT_EQ(context.progress().draws.size(), draws);
+    for (const auto& [name, count] : context.progress().draws) EXPECT_EQ(count, 1) << "as without a second run";
+  }
+  for (const NamedParameter& p : model->named_parameters()) trace.push_back(p.tensor.grad().to_vector<float>());
+  for (const NamedParameter& b : model->named_buffers()) trace.push_back(b.tensor.to_vector<float>());
+  if (calls) *calls = model->calls();
+  return trace;
+}
+
+TEST(CheckpointModule, I41_B22_DropoutAndRunningStatisticsAreTheSameHoweverItIsChosen) {
+  int calls = 0;
+  std::vector<Values> plain = train([](Net&) {}, &calls);
+  EXPECT_EQ(calls, 9);
+  EXPECT_EQ(train([](Net& net) { checkpoint_by_name(net, {"blocks.*"}); }, &calls), plain);
+  EXPECT_EQ(calls, 18) << "blocks, not their layers once more";
+  EXPECT_EQ(train([](Net& net) { checkpoint_by_type(net, {"Block"}); }, &calls), plain);
+  EXPECT_EQ(calls, 18);
+  EXPECT_EQ(train([](Net& net) { checkpoint(*net.blocks[0][1]); }, &calls), plain);
+  EXPECT_EQ(calls, 12);
+  EXPECT_EQ(train([](Net& net) { checkpoint(net); }), plain);
+  EXPECT_EQ(train([](Net& net) { checkpoint_by_type(net, {"Linear", "BatchNorm1d"}); }), plain);
+  auto nested = [](Net& net) {
+    checkpoint(net);
+    checkpoint_by_name(net, {"blocks.?"});
+    for (const Child<Block>& block : *net.blocks) checkpoint(*block->norm);
+  };
+  EXPECT_EQ(train(nested, &calls), plain);
+  EXPECT_EQ(calls, 27);
+}
+
+TEST(CheckpointModule, NamesAndTypesThatChooseNothingAreListed) {
+  Context context;
+  auto model = make<Net>();
+  std::string what = refusal([&] { checkpoint_by_name(*model, {"blocks.*", "blok", "heads"}); });
+  EXPECT_NE(what.find("'blok', 'heads'"), std::string::npos) << what;
+  EXPECT_EQ(what.find("blocks"), std::string::npos) << what;
+  what = refusal([&] { checkpoint_by_type(*model, {"Attention"}); });
+  EXPECT_NE(what.find("'Attention'"), std::string::npos) << what;
+}
+
+TEST(CheckpointModule, EvaluationIsAPlainCall) {
+  Context context;
+  auto model = make<Net>();
+  checkpoint_by_type(*model, {"Block"});
+  model->eval();
+  NoGrad no_grad;
+  model(randn({8, 6}, "x"));
+  EXPECT_EQ(model->calls(), 3);
+}
+
+TEST(CheckpointModule, SwitchingToEvaluationBeforeBackwardIsRefusedByName) {
+  Context context;
+  auto model = make<Net>();
+  checkpoint(*model->blocks[0][1]);
+  Tensor loss = sum(model(randn({8, 6}, "x")));
+  model->eval();
+  std::string what = refusal([&] { loss.backward(); });
+  EXPECT_NE(what.find("'blocks.1'"), std::string::npos) << what;
+  EXPECT_NE(what.find("eval()"), std::string::npos) << what;
+}
+
+// A module that is no longer the first draws again what it drew.
+TEST(CheckpointModule, I41_AModuleCalledTwiceDrawsTwoMasks) {
+  auto gradients = [](bool recompute) {
+    Context context;
+    auto model = make<Block>();
+    if (recompute) checkpoint(*model);
+    Tensor x = randn({8, 6}, "x").set_requires_grad();
+    sum(model(model(x))).backward();
+    return x.grad().to_vector<float>();
+  };
+  EXPECT_EQ(gradients(true), gradients(false));
+}
+
+struct Several : Module {
+  struct Out {
+    Tensor a;
+    std::map<std::string, Tensor> rest;
+  };
+  struct Mix : Module {
+    Child<Linear> linear = child<Linear>("linear", 4, 4);
+    Out forward(const std::pair<Tensor, Tensor>& in, int times, const Tensor& optional) {
+      EXPECT_FALSE(optional.defined());
+      return {tanh(linear(in.first)) * times, {{"b", sigmoid(in.second)}}};
+    }
+  };
+  struct Counter : Module {
+    Tensor forward(const Tensor& x, int& calls) { return ++calls, tanh(x); }
+  };
+  Child<Mix> mix = child<Mix>("mix");
+  Child<Counter> counter = child<Counter>("counter");
+  Tensor forward(const Tensor& x) {
+    Out out = mix(std::pair(x, x * 2), 3, Tensor());
+    return out.a + out.rest.at("b");
+  }
+};
+
+TEST(CheckpointModule, AnySignatureOfCopyableArguments) {
+  auto gradients = [](bool recompute) {
+    Context context;
+    auto model = make<Several>();
+    if (recompute) checkpoint(*model->mix);
+    Tensor x = randn({5, 4}, "x").set_requires_grad();
+    sum(model(x)).backward();
+    return std::pair(x.grad().to_vector<float>(), model->mix->linear->weight.grad().to_vector<float>());
+  };
+  EXPECT_EQ(gradients(true), gradients(false));
+}
+
+TEST(CheckpointModule, AnArgumentThatForwardChangesIsRefused) {
+  Context context;
+  auto model = make<Several>();
+  checkpoint(*model->counter);
+  int calls = 0;
+  std::string what = refusal([&] { model->counter(ones({2}), calls); });
+  EXPECT_NE(what.find("'counter'"), std::string::npos) << what;
+  EXPECT_NE(what.find("pass a pointer"), std::string::npos) << what;
+}
+
+}  // namespace
+}  // namespace shardgrad::nn
