@@ -28,7 +28,7 @@ void Node::add_output(const Tensor& output) {
   impl.output_index = uint32_t(outputs_.size());
   impl.grad_fn = Ref<GradFn>(this);
   outputs_.push_back({impl.shape, impl.dtype, output.device()});
-  if (region_) region_->note_output(name(), output);
+  if (region_) region_->note_output(*this, output);
 }
 
 void Node::forget_rebuilt() {

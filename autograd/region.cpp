@@ -26,8 +26,15 @@ const Tensor& SavedTensor::get(const char* user) const {
 
 Region* Region::current() { return current_region; }
 
-Region::Scope::Scope(Region& region) : previous_(std::exchange(current_region, &region)) {}
-Region::Scope::~Scope() { current_region = previous_; }
+Region::Scope::Scope(Region& region)
+    : region_(region), previous_(std::exchange(current_region, &region)), exceptions_(std::uncaught_exceptions()) {}
+
+Region::Scope::~Scope() {
+  current_region = previous_;
+  if (std::uncaught_exceptions() == exceptions_) region_.finish_operation();
+  region_.operation_ = nullptr;
+  region_.unnamed_.clear();
+}
 
 Region::Region(const CheckpointOptions& options, const std::vector<Tensor>& inputs, Body body)
     : name_(options.name.empty() ? "checkpoint" : concat("checkpoint of '", options.name, "'")),
@@ -57,9 +64,8 @@ Region::Input Region::keep_input(const Tensor& input, bool offload) {
 SavedTensor Region::save(const Tensor& tensor) {
   if (running_again_) {
     std::vector<SavedTensor>& values = rebuilt_->values;
-    SG_CHECK(values.size() < wanted_.size(), name_, ": run again for backward, it saves more tensors than the ",
-             wanted_.size(), " of the first run; it must do the same every time");
-    values.push_back(wanted_[values.size()] ? SavedTensor(tensor.detach()) : SavedTensor());
+    bool wanted = values.size() < wanted_.size() && wanted_[values.size()];
+    values.push_back(wanted ? SavedTensor(tensor.detach()) : SavedTensor());
     return {};
   }
   bool kept = !tensor.defined() || (older(tensor) && std::ranges::count(offloaded_, tensor.storage().get()) == 0);
@@ -76,14 +82,33 @@ void Region::note_input(const Tensor& input) {
   if (std::ranges::none_of(watched_, same)) watched_.emplace_back(input.detach());
 }
 
-void Region::note_output(const char* op, const Tensor& output) {
-  if (!running_again_) return outputs_.push_back({op, output.shape(), output.dtype()});
-  SG_CHECK(outputs_again_ < outputs_.size(), name_, ": run again for backward, it also records ", op, " of ",
-           output.dtype(), output.shape(), "; it must do the same every time");
+// A node knows its name when its operation is done: at the next one, or at the end.
+void Region::note_output(GradFn& node, const Tensor& output) {
+  if (operation_.get() != &node) finish_operation();
+  operation_ = Ref<GradFn>(&node);
+  unnamed_.push_back({"", output.shape(), output.dtype()});
+}
+
+void Region::finish_operation() {
+  if (!operation_) return;
+  for (Output& output : unnamed_) {
+    output.op = static_cast<Node&>(*operation_).name();
+    if (running_again_)
+      compare(output);
+    else
+      outputs_.push_back(std::move(output));
+  }
+  unnamed_.clear();
+  operation_ = nullptr;
+}
+
+void Region::compare(const Output& again) {
+  SG_CHECK(outputs_again_ < outputs_.size(), name_, ": run again for backward, it also records ", again.op, " of ",
+           again.dtype, again.shape, "; it must do the same every time");
   const Output& first = outputs_[outputs_again_++];
-  SG_CHECK(first.op == op && first.shape == output.shape() && first.dtype == output.dtype(), name_,
-           ": run again for backward, its operation ", outputs_again_, " is ", op, " of ", output.dtype(),
-           output.shape(), "; in the first run it was ", first.op, " of ", first.dtype, first.shape,
+  SG_CHECK(first.op == again.op && first.shape == again.shape && first.dtype == again.dtype, name_,
+           ": run again for backward, its operation ", outputs_again_, " is ", again.op, " of ", again.dtype,
+           again.shape, "; in the first run it was ", first.op, " of ", first.dtype, first.shape,
            ". It must do the same every time");
 }
 
@@ -131,7 +156,8 @@ void Region::rebuild() {
   check_complete();
 }
 
-void Region::check_complete() const {
+void Region::check_complete() {
+  finish_operation();
   SG_CHECK(outputs_again_ == outputs_.size(), name_, ": run again for backward, it stops after ", outputs_again_,
            " operations; in the first run ", outputs_[outputs_again_].op, " of ", outputs_[outputs_again_].dtype,
            outputs_[outputs_again_].shape, " followed. It must do the same every time");

@@ -66,13 +66,15 @@ class Region final : public RefCounted {
     Scope(const Scope&) = delete;
 
    private:
+    Region& region_;
     Region* previous_;
+    int exceptions_;
   };
 
   // --- recording: called by nodes -----------------------------------------------------------------------------------
   SavedTensor save(const Tensor& tensor);
   void note_input(const Tensor& input);
-  void note_output(const char* op, const Tensor& output);
+  void note_output(GradFn& node, const Tensor& output);
 
   // --- backward -----------------------------------------------------------------------------------------------------
   /// Runs the body again unless this pass has. Throws Error(input) naming the operation that differs from the first
@@ -95,7 +97,9 @@ class Region final : public RefCounted {
   bool older(const Tensor& tensor) const { return tensor.storage()->serial() < begin_; }
   Input keep_input(const Tensor& input, bool offload);
   Tensor restore(const Input& input);
-  void check_complete() const;
+  void finish_operation();
+  void compare(const Output& again);
+  void check_complete();
 
   std::string name_;
   Ref<Region> parent_;
@@ -106,6 +110,8 @@ class Region final : public RefCounted {
   std::vector<SavedTensor> watched_;       // from outside; the second run would differ if they changed
   std::vector<bool> wanted_;               // per save: whether it is a value
   std::vector<Output> outputs_;
+  Ref<GradFn> operation_;        // whose recording is not complete
+  std::vector<Output> unnamed_;  // its outputs
   Ref<RebuiltValues> rebuilt_;
   size_t outputs_again_ = 0;
   bool running_again_ = false;
