@@ -30,7 +30,8 @@ static std::unique_ptr<Stream> make_group_stream(Context& context, const Transpo
   // Between ranks a thread of the host moves the bytes, whatever the device.
   Backend& backend = context.backend(device);
   if (!backend.addressable() && transport.size() == 1) return backend.make_stream(name);
-  std::unique_ptr<Stream> stream = backend.addressable() ? backend.make_stream(name) : make_thread_stream(context, name);
+  std::unique_ptr<Stream> stream =
+      backend.addressable() ? backend.make_stream(name) : make_thread_stream(context, name);
   stream->run("run promptly", run_promptly);
   return stream;
 }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <exception>
 
+#include <shardgrad/core/rng.h>
 #include <shardgrad/fsdp/fully_shard.h>
 
 namespace shardgrad::fsdp {
@@ -12,9 +13,7 @@ void check_equal_edits(const Sharded& sharded) {
   for (const auto& unit : sharded.units())
     for (const auto& flat : unit->flat_params()) {
       Tensor host = flat->full().to(kCpu);
-      auto* bytes = static_cast<const uint8_t*>(host.in().data);
-      uint64_t hash = 0xcbf29ce484222325;
-      for (size_t i = 0; i < host.bytes(); ++i) hash = (hash ^ bytes[i]) * 0x100000001b3;
+      uint64_t hash = hash_of({static_cast<const char*>(host.in().data), host.bytes()});
       Tensor all = empty({group.size()}, {DType::i64, kCpu});
       Tensor mine = from_vector<int64_t>({int64_t(hash)}, {1}, {DType::i64, kCpu});
       group.all_gather(all, mine, {{unit->name(), "summon"}}).host_wait();

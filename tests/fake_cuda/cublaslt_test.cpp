@@ -44,7 +44,8 @@ class CublasLt : public ::testing::Test {
     std::string what = concat(a.dtype(), a.shape(), args.trans_a ? "T" : "", " x ", b.shape(), args.trans_b ? "T" : "",
                               " epilogue ", int(args.epilogue), " beta ", beta);
     expect_close(c, expected, initial, beta, {16}, what);
-    if (pre.defined()) expect_close(pre, expected_pre, Buffer(pre.shape(), pre.dtype()), 0, {16}, what + ", before the epilogue");
+    if (pre.defined())
+      expect_close(pre, expected_pre, Buffer(pre.shape(), pre.dtype()), 0, {16}, what + ", before the epilogue");
     return true;
   }
 };
