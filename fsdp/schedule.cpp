@@ -45,7 +45,10 @@ void Schedule::begin_forward() {
 }
 
 void Schedule::before_forward(Unit& unit) {
-  if (recomputing()) return before_backward(unit);
+  if (recomputing()) {
+    begin_backward();
+    return gather(unit, "backward", backward_);
+  }
   unit.called_at = last_sequence();
   gather(unit, "forward", context().grad_enabled() ? forward_ : eval_);
 }
