@@ -49,9 +49,9 @@ inline int processes_with(const std::string& token) {
   return count;
 }
 
-/// True when within two seconds no process with `token` is left.
-inline bool all_gone(const std::string& token) {
-  for (int i = 0; i < 20; ++i) {
+/// True when within so many seconds no process with `token` is left.
+inline bool all_gone(const std::string& token, int seconds = 2) {
+  for (int i = 0; i < 10 * seconds; ++i) {
     if (processes_with(token) == 0) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
