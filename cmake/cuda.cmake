@@ -14,8 +14,10 @@ set_target_properties(shardgrad_cuda PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_R
                                                 POSITION_INDEPENDENT_CODE ON)
 target_include_directories(shardgrad_cuda PRIVATE ${PROJECT_BINARY_DIR}/include)
 target_include_directories(shardgrad_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
-# Of false warnings: 177 (constants unused that templates do use), gcc 12 on std::optional. Registers that spill to memory are worth a warning.
-set(nvcc_options -Xcompiler=-Wall,-Wextra,-Wno-maybe-uninitialized -diag-suppress=177 -Xptxas=-warn-spills --expt-relaxed-constexpr)
+# False warnings are off: 177 (constants that only templates use), gcc 12's on std::optional. Registers that spill to
+# memory are worth one.
+set(nvcc_options --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-Wno-maybe-uninitialized
+                 -diag-suppress=177 -Xptxas=-warn-spills)
 if(SHARDGRAD_WERROR)
   list(APPEND nvcc_options -Werror=all-warnings)
 endif()
