@@ -1,5 +1,5 @@
-// fill, copy, cast, expand, permute, narrow and paste: elements that only move. Each moves x in and y out once. permute
-// reads with the stride of its last dimension, so a transpose uses one element of each 32 bytes that it fetches.
+// fill, copy, cast, expand, permute, narrow and paste: elements that only move. Each moves x in and y out once; a
+// permute that is no transpose of matrices may fetch 32 bytes for each element.
 
 #include <shardgrad/kernels/cuda/map.h>
 
@@ -64,15 +64,56 @@ std::array<int64_t, kMaxDims> strides_of(const Shape& shape) {
   return strides;
 }
 
-void permute(const Launch& how, OutView y, View x, Permutation p) {
-  Broadcast<1> shape;
-  auto strides = strides_of(x.shape);
-  shape.ndim = x.shape.ndim();
-  for (size_t d = 0; d < size_t(shape.ndim); ++d) {
-    shape.extent[d] = y.shape[int(d)];
-    shape.stride[0][d] = strides[size_t(p[d])];
+// y's dimensions with their strides in x, merged where they stay neighbours there.
+Broadcast<1> moves_of(const Shape& x, const Permutation& p) {
+  auto strides = strides_of(x);
+  Broadcast<1> moves;
+  for (size_t d = 0; d < size_t(x.ndim()); ++d) {
+    int64_t n = x[p[d]], stride = strides[size_t(p[d])];
+    if (n == 1) continue;
+    size_t last = size_t(moves.ndim) - 1;
+    if (moves.ndim > 0 && moves.stride[0][last] == n * stride) {
+      moves.extent[last] *= n;
+      moves.stride[0][last] = stride;
+    } else {
+      moves.extent[size_t(moves.ndim)] = n;
+      moves.stride[0][size_t(moves.ndim++)] = stride;
+    }
   }
-  gather_strided(how, y, x, shape);
+  return moves;
+}
+
+constexpr int kSide = 32, kRows = 8;
+
+// y (planes, cols, rows) from x (planes, rows, cols): block (32, 8) takes 32 × 32 elements by way of shared memory, so
+// that neighbouring threads read neighbours in x and write neighbours in y. The 33rd column keeps the threads of a warp
+// off each other's banks.
+template <class T> __global__ void transpose_kernel(T* y, const T* x, int64_t rows, int64_t cols, bool accumulate) {
+  __shared__ Compute<T> tile[kSide][kSide + 1];
+  int64_t plane = blockIdx.z * rows * cols, row0 = int64_t(blockIdx.y) * kSide, col0 = int64_t(blockIdx.x) * kSide;
+  for (int i = int(threadIdx.y); i < kSide; i += kRows) {
+    int64_t r = row0 + i, c = col0 + threadIdx.x;
+    if (r < rows && c < cols) tile[i][threadIdx.x] = load(x + plane + r * cols + c);
+  }
+  __syncthreads();
+  for (int i = int(threadIdx.y); i < kSide; i += kRows) {
+    int64_t c = col0 + i, r = row0 + threadIdx.x;
+    if (r < rows && c < cols) store(y + plane + c * rows + r, tile[threadIdx.x][i], accumulate);
+  }
+}
+
+void permute(const Launch& how, OutView y, View x, Permutation p) {
+  if (x.numel() == 0) return;
+  Broadcast<1> moves = moves_of(x.shape, p);
+  int64_t planes = moves.ndim == 3 ? moves.extent[0] : 1;
+  size_t first = moves.ndim == 3 ? 1 : 0;
+  int64_t cols = moves.extent[first], rows = moves.extent[first + 1];
+  bool transposes =
+      (moves.ndim == 2 || moves.ndim == 3) && moves.stride[0][first] == 1 && moves.stride[0][first + 1] == cols;
+  if (!transposes || planes > 65535 || rows > 65535 * kSide) return gather_strided(how, y, x, moves);
+  Config config{{blocks_for(cols, kSide), blocks_for(rows, kSide), unsigned(planes)}, {kSide, kRows}};
+  dispatch(x.dtype,
+           [&]<class T>() { launch<transpose_kernel<T>>(how, config, y.as<T>(), x.as<T>(), rows, cols, y.beta != 0); });
 }
 
 void narrow(const Launch& how, OutView y, View x, int dim, int64_t start) {
