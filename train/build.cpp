@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <shardgrad/autograd/ops.h>
 #include <shardgrad/nn/activation.h>
 #include <shardgrad/nn/linear.h>
 #include <shardgrad/optim/adam.h>
@@ -26,6 +27,11 @@ nn::Child<nn::Sequential> make_mlp(const Config::Model& model) {
       mlp->add_named<nn::Sigmoid>(name);
   }
   return mlp;
+}
+
+Tensor loss_of(const Config& config, const Tensor& y, const Tensor& labels, int64_t count) {
+  if (config.loss == "cross_entropy") return cross_entropy(y, labels, double(count));
+  return mse_loss(y, one_hot(labels, y.size(1)), double(count * y.size(1)));
 }
 
 fsdp::Config make_sharding(const Config& config) {

@@ -15,6 +15,9 @@ namespace shardgrad::train {
 /// the others are modules "activation0", ….
 nn::Child<nn::Sequential> make_mlp(const Config::Model& model);
 
+/// The loss of outputs `y` over `count` samples of the global batch. labels: i64 (N).
+Tensor loss_of(const Config& config, const Tensor& y, const Tensor& labels, int64_t count);
+
 fsdp::Config make_sharding(const Config& config);
 
 /// Over the parameters as they are now: call it after fully_shard.

@@ -70,7 +70,6 @@ class Trainer {
 
  private:
   void step(const data::Batch& batch, bool reported);
-  Tensor loss_of(const Tensor& y, const data::Batch& batch) const;
   void evaluate();
   void report(int64_t epoch, bool epoch_done);
   bool agree_to_stop();
@@ -109,17 +108,10 @@ Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& 
   loss_sum_ = zeros({});
 }
 
-Tensor Trainer::loss_of(const Tensor& y, const data::Batch& batch) const {
-  const Tensor& labels = batch.fields[1];
-  auto count = double(batch.global_count);
-  if (config_.loss == "cross_entropy") return cross_entropy(y, labels, count);
-  return mse_loss(y, one_hot(labels, y.size(1)), count * double(y.size(1)));
-}
-
 void Trainer::step(const data::Batch& batch, bool reported) {
   context().progress() = {uint64_t(step_), batch.first};
   optimizer_->set_lr(config_.optimizer.lr * schedule_(step_));
-  Tensor loss = loss_of(model_(batch.fields[0]), batch);
+  Tensor loss = loss_of(config_, model_(batch.fields[0]), batch.fields[1], batch.global_count);
   loss.backward();
   if (config_.clip_grad_norm > 0)
     metrics_.grad_norm = fsdp::clip_grad_norm(*sharded_, config_.clip_grad_norm);

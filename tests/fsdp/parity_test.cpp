@@ -14,16 +14,6 @@ template <class Model> class Parity : public ::testing::Test {};
 using Models = ::testing::Types<Chain, Rooted, Flat, Twice, Unused, Frozen, Tied, TiedAcross, Tiny, Dropping, Wide>;
 TYPED_TEST_SUITE(Parity, Models);
 
-// Every strategy with every lifetime it can have; groups of hybrid are powers of two, or their sums have another order.
-std::vector<Config> strategies(int world) {
-  std::vector<Config> all{{.strategy = Strategy::ddp}, {.strategy = Strategy::zero1}, {.strategy = Strategy::zero2}};
-  all.push_back({.strategy = Strategy::zero2, .keep_params = true});
-  all.push_back({.strategy = Strategy::zero3});
-  for (int group = 1; group <= world; group *= 2)
-    if (world % group == 0) all.push_back({.strategy = Strategy::hybrid, .shard_ranks = group});
-  return all;
-}
-
 // Prefetching is tried where there is most to gather, on both devices.
 std::vector<Setup> variations(int world) {
   std::vector<Setup> all;

@@ -40,6 +40,16 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
+// Every strategy with every lifetime it can have; groups of hybrid are powers of two, or their sums have another order.
+inline std::vector<Config> strategies(int world) {
+  std::vector<Config> all{{.strategy = Strategy::ddp}, {.strategy = Strategy::zero1}, {.strategy = Strategy::zero2}};
+  all.push_back({.strategy = Strategy::zero2, .keep_params = true});
+  all.push_back({.strategy = Strategy::zero3});
+  for (int group = 1; group <= world; group *= 2)
+    if (world % group == 0) all.push_back({.strategy = Strategy::hybrid, .shard_ranks = group});
+  return all;
+}
+
 inline std::vector<double> values_of(const Tensor& t) {
   Tensor wide = t.dtype() == DType::f64 ? t : t.to(DType::f64);
   return wide.to_vector<double>();

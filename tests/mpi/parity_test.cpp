@@ -11,12 +11,12 @@ namespace {
 template <class Model> void expect_same_bits(const char* name) {
   dist::ProcessGroup& world = ::shardgrad::testing::world();
   for (Optim optim : {Optim::sgd, Optim::adamw}) {
-    Setup setup{.world = world.size(), .optim = optim, .batch = 11};
+    Setup setup{.world = world.size(), .optim = optim, .batch = 11, .micro = 2, .clip = 0.05};
     Outcome threads = train<Model>(setup);
-    for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3}) {
-      setup.config.strategy = strategy;
+    for (const Config& config : strategies(world.size())) {
+      setup.config = config;
       EXPECT_TRUE(train_rank<Model>(setup, &world) == threads)
-          << name << " " << name_of(strategy) << " on " << world.kind() << ", rank " << world.rank();
+          << name << " " << name_of(config.strategy) << " " << config.shard_ranks << " on " << world.kind() << ", rank " << world.rank();
     }
   }
 }

@@ -52,6 +52,16 @@ def train(ranks):
     check_run(call([PROGRAM, "launch", "-n", ranks, "train", CONFIG, *SMALL]))
 
 
+def plan(ranks):
+    """The table is printed, and what was predicted is what is measured."""
+    for strategy in ["ddp", "zero1", "zero2", "zero3"]:
+        run = call([PROGRAM, "plan", CONFIG, *SMALL, "--ranks", ranks, "--set", f"strategy={strategy}", "--measure"])
+        expect(run.returncode == 0 and run.stdout.endswith("as predicted\n") and "NOT" not in run.stdout, run)
+        expect(run.stdout.count("layer0") >= 2 and "warning: unit 'layer0' holds 99 %" in run.stdout, run)
+    refused = call([PROGRAM, "plan", CONFIG, "--ranks", ranks, "--set", "strategy=hybrid"])
+    expect(refused.returncode == 2 and "shard_ranks" in refused.stderr, refused)
+
+
 def without_mpi(ranks):
     check_run(call([PROGRAM, "launch", "-n", ranks, "--by", "local", "train", CONFIG, *SMALL]))
 

@@ -40,6 +40,15 @@ void add_train(CLI::App& app, TrainOptions& options, bool& keys, int& code) {
   });
 }
 
+void add_plan(CLI::App& app, PlanOptions& options, int& code) {
+  CLI::App* command = app.add_subcommand("plan", "Memory and traffic of a training step by unit, before training");
+  command->add_option("config", options.config, "the configuration, a JSON file")->required();
+  command->add_option("--ranks", options.ranks, "number of ranks")->check(CLI::Range(1, 4096));
+  command->add_option("--set", options.overrides, "change one key, e.g. --set strategy=zero2")->allow_extra_args(false);
+  command->add_flag("--measure", options.measure, "also run the step here, ranks as threads, and compare");
+  command->callback([&] { code = plan_command(options); });
+}
+
 bool is_command(const CLI::App& app, const std::string& word) {
   auto same = [&](const CLI::App* command) { return command->get_name() == word; };
   return !app.get_subcommands(same).empty();
@@ -82,8 +91,10 @@ int run(int argc, char** argv) {
   TrainOptions train;
   bool keys = false;
   LaunchCommand launch;
+  PlanOptions plan;
   add_train(app, train, keys, code);
   add_launch(app, launch, code);
+  add_plan(app, plan, code);
   try {
     app.parse(argc, argv);
   } catch (const Error& error) {

@@ -18,6 +18,15 @@ struct TrainOptions {
 };
 int train_command(const TrainOptions& options);
 
+/// What `shardgrad plan` was given.
+struct PlanOptions {
+  std::string config;
+  std::vector<std::string> overrides;
+  int ranks = 1;
+  bool measure = false;
+};
+int plan_command(const PlanOptions& options);
+
 /// The text of `shardgrad --version`.
 std::string version_text();
 

@@ -1,0 +1,109 @@
+#include <shardgrad/fsdp/plan.h>
+
+#include <algorithm>
+#include <iomanip>
+#include <mutex>
+
+namespace shardgrad::fsdp {
+namespace {
+
+constexpr double kMost = 0.5;  // of the parameters in one unit: worth a warning
+
+std::string percent(double share) { return concat(int64_t(100 * share + 0.5), " %"); }
+
+std::string mebibytes(int64_t bytes) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(2) << double(bytes) / (1 << 20);
+  return out.str();
+}
+
+// The peak of everything but workspaces while it lives.
+class PeakOfTensors {
+ public:
+  explicit PeakOfTensors(Ledger& ledger) : ledger_(ledger) {
+    current_ = peak_ = ledger.current() - ledger.current(Category::workspace);
+    ledger.on_change([this](Tag tag, int64_t bytes) {
+      if (tag.category == Category::workspace) return;
+      std::lock_guard lock(mutex_);
+      peak_ = std::max(peak_, current_ += bytes);
+    });
+  }
+  ~PeakOfTensors() { ledger_.on_change(nullptr); }
+  int64_t get() const { return peak_; }
+
+ private:
+  Ledger& ledger_;
+  std::mutex mutex_;
+  int64_t current_, peak_;
+};
+
+}  // namespace
+
+Plan make_plan(Sharded& sharded, const std::function<void()>& step) {
+  Recorder& recorder = context().recorder();
+  Ledger& ledger = context().ledger();
+  step();
+  recorder.clear();
+  ledger.reset_peaks();
+  int64_t sent = recorder.total_bytes_sent();
+  PeakOfTensors peak(ledger);
+  step();
+  Plan plan;
+  plan.peak = peak.get();
+  plan.bytes_sent = recorder.total_bytes_sent() - sent;
+  int64_t total = 0;
+  for (const auto& unit : sharded.units()) {
+    UnitPlan& row = plan.units.emplace_back(UnitPlan{.name = unit->name(), .parameters = unit->numel()});
+    for (const auto& flat : unit->flat_params()) row.full_bytes += int64_t(flat->full_bytes());
+    total += row.parameters;
+  }
+  for (const Record& record : recorder.records()) {
+    auto row = std::ranges::find(plan.units, record.unit, &UnitPlan::name);
+    if (row == plan.units.end()) continue;
+    row->bytes_sent += record.bytes_sent;
+    row->gathers += record.op == "all_gather";
+    row->reductions += record.op == "reduce_scatter" || record.op == "all_reduce";
+  }
+  for (UnitPlan& row : plan.units) row.share = double(row.parameters) / double(total);
+  for (int c = 0; c < kCategoryCount; ++c)
+    if (int64_t peak = ledger.peak(Category(c)); peak > 0 && Category(c) != Category::workspace)
+      plan.peaks[Category(c)] = peak;
+  return plan;
+}
+
+std::string Plan::warning() const {
+  auto largest = std::ranges::max_element(units, {}, &UnitPlan::share);
+  if (largest == units.end() || largest->share <= kMost) return "";
+  return concat("warning: unit '", largest->name, "' holds ", percent(largest->share),
+                " of the parameters, and all of them are in memory whenever it computes; make units of parts of it "
+                "(Config::wrap), or split the module");
+}
+
+std::string Plan::table() const {
+  std::ostringstream out;
+  size_t width = 8;
+  for (const UnitPlan& row : units) width = std::max(width, row.name.size());
+  auto line = [&](const std::string& name, auto... cells) {
+    out << std::left << std::setw(int(width)) << name << std::right;
+    ((out << std::setw(14) << cells), ...);
+    out << '\n';
+  };
+  line("unit", "parameters", "MiB", "share", "gathers", "reductions", "MiB sent");
+  UnitPlan all{.name = "all"};
+  for (const UnitPlan& row : units) {
+    line(row.name, row.parameters, mebibytes(row.full_bytes), percent(row.share), row.gathers, row.reductions,
+         mebibytes(row.bytes_sent));
+    all.parameters += row.parameters;
+    all.full_bytes += row.full_bytes;
+    all.gathers += row.gathers;
+    all.reductions += row.reductions;
+  }
+  line(all.name, all.parameters, mebibytes(all.full_bytes), "", all.gathers, all.reductions, mebibytes(bytes_sent));
+  out << "peak per rank, MiB: " << mebibytes(peak) << " together\n";
+  for (auto [category, bytes] : peaks)
+    out << "  " << std::left << std::setw(22) << name_of(category) << mebibytes(bytes) << '\n';
+  if (std::string text = warning(); !text.empty()) out << text << '\n';
+  return out.str();
+}
+
+}  // namespace shardgrad::fsdp

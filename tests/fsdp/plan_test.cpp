@@ -1,0 +1,65 @@
+// The plan: what the engine does on meta is what it does.
+
+#include <shardgrad/fsdp/plan.h>
+
+#include <gtest/gtest.h>
+
+#include "tests/fsdp/training.h"
+
+namespace shardgrad::fsdp::testing {
+namespace {
+
+template <class Model> Plan plan_of(int world, const Config& config, Device device) {
+  Plan plan;
+  dist::run_ranks(world,
+                  [&](dist::ProcessGroup& group) {
+                    auto model = nn::make<Model>();
+                    auto sharded = fully_shard(*model, group, config);
+                    optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01});
+                    Plan mine = make_plan(*sharded, [&] {
+                      mse_loss(model(zeros({4, 7})), zeros({4, 5}), 20).backward();
+                      optimizer.step();
+                      optimizer.zero_grad();
+                    });
+                    if (group.rank() == 0) plan = mine;
+                  },
+                  {.device = device, .threads = 1});
+  return plan;
+}
+
+TEST(Plan, PredictedOnMetaEqualsMeasured) {
+  for (int world : {1, 2, 4})
+    for (Config config : {Config{.strategy = Strategy::ddp}, Config{.strategy = Strategy::zero1},
+                          Config{.strategy = Strategy::zero2}, Config{.strategy = Strategy::zero2, .keep_params = true},
+                          Config{}, Config{.strategy = Strategy::hybrid, .shard_ranks = (world + 1) / 2}}) {
+      Plan predicted = plan_of<Rooted>(world, config, kMeta), measured = plan_of<Rooted>(world, config, kCpu);
+      EXPECT_EQ(predicted, measured) << name_of(config.strategy) << " W=" << world << '\n'
+                                     << predicted.table() << measured.table();
+    }
+}
+
+TEST(Plan, OffloadIsPredictedToo) {
+  Config config{.move_params_to_cpu = true};
+  EXPECT_EQ(plan_of<Rooted>(2, config, kMeta), plan_of<Rooted>(2, config, kAcc));
+}
+
+TEST(Plan, TheTableNamesUnitsAndTraffic) {
+  Plan plan = plan_of<Rooted>(2, {}, kMeta);
+  ASSERT_EQ(plan.units.size(), 4u);
+  EXPECT_EQ(plan.units[1].name, "b0");
+  EXPECT_EQ(plan.units[1].parameters, 7 * 9 + 9);
+  EXPECT_EQ(plan.units[1].gathers, 2);
+  EXPECT_EQ(plan.units[1].bytes_sent, 3 * plan.units[1].full_bytes / 2);
+  EXPECT_EQ(plan.units[3].gathers, 1) << "the last unit is kept for backward";
+  for (const char* part : {"root", "b0", "parameters", "MiB sent", "optimizer_state"})
+    EXPECT_NE(plan.table().find(part), std::string::npos) << plan.table();
+}
+
+TEST(Plan, B34_AUnitThatHoldsMostOfTheModelIsWarnedOf) {
+  EXPECT_NE(plan_of<Flat>(2, {}, kMeta).warning().find("unit 'root' holds 100 %"), std::string::npos);
+  EXPECT_NE(plan_of<Rooted>(2, {.wrap = wrap_by_size(1 << 20)}, kMeta).warning(), "");
+  EXPECT_EQ(plan_of<Rooted>(2, {}, kMeta).warning(), "");
+}
+
+}  // namespace
+}  // namespace shardgrad::fsdp::testing

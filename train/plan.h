@@ -1,0 +1,13 @@
+#pragma once
+// `shardgrad plan`: what the training step of a configuration will need, before anything is trained.
+
+#include <shardgrad/fsdp/plan.h>
+#include <shardgrad/train/config.h>
+
+namespace shardgrad::train {
+
+/// The plan of the rank with the most samples, from two steps of `ranks` virtual ranks on `device`: meta predicts, any
+/// other measures. Throws Error(input) for a sharding that cannot work.
+fsdp::Plan plan(const Config& config, int ranks, Device device);
+
+}  // namespace shardgrad::train
