@@ -158,6 +158,7 @@ void backward(std::span<const Tensor> roots, std::span<const Tensor> grads, bool
   for (size_t i = 0; i < roots.size(); ++i) Engine::check_root(roots[i], grads.empty() ? Tensor() : grads[i]);
   TagScope owner(Category::activation_gradient);
   NoGrad no_grad;
+  Autocast off(std::nullopt);
   Engine engine(retain_graph);
   try {
     for (size_t i = 0; i < roots.size(); ++i) engine.add_root(roots[i], grads.empty() ? Tensor() : grads[i]);

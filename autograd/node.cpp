@@ -10,7 +10,15 @@ uint64_t last_sequence() { return sequence_of_thread; }
 
 Node::Node() : region_(Region::current()), sequence_(++sequence_of_thread) {}
 
-const Tensor& Node::saved(size_t i) const {
+void Node::keep(const Tensor& tensor) {
+  Node* maker = tensor.defined() ? static_cast<Node*>(tensor.impl().grad_fn.get()) : nullptr;
+  const Tensor* source = maker ? maker->source_of_copy() : nullptr;
+  const Tensor& kept = source ? *source : tensor;
+  SavedTensor& saved = saved_.emplace_back(region_ ? region_->save(kept) : SavedTensor(kept));
+  if (source && saved.value < 0) saved.dtype = tensor.dtype();
+}
+
+Tensor Node::saved(size_t i) const {
   const SavedTensor& kept = saved_.at(i);
   return (kept.value < 0 ? kept : region_->value(kept.value)).get(name());
 }

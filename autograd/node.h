@@ -75,7 +75,9 @@ class Node : public GradFn {
   /// Keeps an output, without the cycle through this node.
   void save_output(const Tensor& tensor) { keep(tensor.detach()); }
   /// The i-th kept tensor. Throws Error(input) naming the operation when it was changed in place since.
-  const Tensor& saved(size_t i) const;
+  Tensor saved(size_t i) const;
+  /// For an output that can be computed again from a leaf by a conversion: the leaf, kept in its place; else null.
+  virtual const Tensor* source_of_copy() const { return nullptr; }
 
   /// Runs before backward of this node: where a unit gathers its parameters.
   void add_pre_hook(std::function<void()> hook) { pre_hooks_.push_back(std::move(hook)); }
@@ -96,7 +98,7 @@ class Node : public GradFn {
     Ref<Node> node;  // null: this input needs no gradient
     uint32_t output = 0;
   };
-  void keep(const Tensor& tensor) { saved_.push_back(region_ ? region_->save(tensor) : SavedTensor(tensor)); }
+  void keep(const Tensor& tensor);
   void connect(const Tensor& input);
   void add_output(const Tensor& output);
   void forget_rebuilt();

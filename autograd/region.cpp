@@ -14,14 +14,14 @@ static thread_local int regions_running_again = 0;
 
 bool recomputing() { return regions_running_again > 0; }
 
-const Tensor& SavedTensor::get(const char* user) const {
+Tensor SavedTensor::get(const char* user) const {
   if (tensor.defined() && tensor.storage()->version() != version) [[unlikely]] {
     const std::string& label = tensor.name();
     fail(user, ": ", label.empty() ? concat("a tensor of shape ", tensor.shape()) : "'" + label + "'",
          " was changed in place after it was saved for backward (version ", tensor.storage()->version(), ", saved at ",
          version, "); run backward before the change, or change a copy");
   }
-  return tensor;
+  return dtype ? cast(tensor, *dtype) : tensor;
 }
 
 Region* Region::current() { return current_region; }
@@ -43,6 +43,7 @@ Region::Region(const CheckpointOptions& options, const std::vector<Tensor>& inpu
       begin_(parent_ ? parent_->begin_ : Storage::next_serial()),
       rebuilt_(make_ref<RebuiltValues>()),
       progress_(context().progress()),
+      autocast_(context().autocast()),
       tag_(context().tag()) {
   for (const Tensor& input : inputs) inputs_.push_back(keep_input(input, options.offload_inputs));
 }
@@ -120,7 +121,7 @@ Tensor Region::restore(const Input& input) {
     parent_->rebuild();
     saved = &parent_->value(saved->value);
   }
-  const Tensor& kept = saved->get(name_.c_str());
+  Tensor kept = saved->get(name_.c_str());
   Tensor restored = kept.device() == input.device ? kept.detach() : to_device(kept, input.device);
   if (input.saved.value >= 0) parent_->forget(input.saved.value);
   if (input.requires_grad) restored.set_requires_grad();
@@ -152,6 +153,7 @@ void Region::rebuild() {
   outputs_again_ = 0;
   Again again(*this);
   GradMode recorded(true);
+  Autocast precision(autocast_);
   body_(inputs);
   check_complete();
 }

@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,12 +31,13 @@ struct SavedTensor {
   Tensor tensor;
   uint64_t version = 0;
   int32_t value = -1;
+  std::optional<DType> dtype;  ///< what to convert it to, if not its own
 
   SavedTensor() = default;
   explicit SavedTensor(const Tensor& tensor)
       : tensor(tensor), version(tensor.defined() ? tensor.storage()->version() : 0) {}
   /// The tensor. Throws Error(input) naming `user` when it was changed in place since.
-  const Tensor& get(const char* user) const;
+  Tensor get(const char* user) const;
 };
 
 struct CheckpointOptions {
@@ -116,6 +118,7 @@ class Region final : public RefCounted {
   size_t outputs_again_ = 0;
   bool running_again_ = false;
   Progress progress_;
+  std::optional<DType> autocast_;
   Tag tag_;
 };
 

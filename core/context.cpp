@@ -67,6 +67,12 @@ void Context::check_abort() const {
   std::rethrow_exception(abort_error_);
 }
 
+Autocast::Autocast(std::optional<DType> dtype) : context_(context()), previous_(context_.autocast_) {
+  SG_CHECK(!dtype || *dtype == DType::bf16 || *dtype == DType::f16, "autocast: dtype ", *dtype,
+           " is not possible; choose bf16 or f16, or none to switch it off");
+  context_.autocast_ = dtype;
+}
+
 ContextScope::ContextScope(Context& context) : previous_(current_context) { current_context = &context; }
 ContextScope::~ContextScope() { current_context = previous_; }
 

@@ -81,6 +81,8 @@ class Context {
   HappensBefore* checker() { return checker_.get(); }
 
   bool grad_enabled() const { return grad_enabled_; }
+  /// The 16-bit dtype that matrix products compute in, if any; see Autocast.
+  std::optional<DType> autocast() const { return autocast_; }
   Progress& progress() { return progress_; }
   /// The owner of tensors made now; see TagScope.
   Tag tag() const { return tag_; }
@@ -93,6 +95,7 @@ class Context {
 
  private:
   friend class GradMode;
+  friend class Autocast;
   friend class TagScope;
   friend class ContextScope;
   Backend& make(Device device);
@@ -102,6 +105,7 @@ class Context {
   std::unique_ptr<HappensBefore> checker_;
   Progress progress_;
   bool grad_enabled_ = true;
+  std::optional<DType> autocast_;
   Tag tag_{Category::activation, 0};
   std::atomic<bool> aborted_{false};
   mutable std::mutex abort_mutex_;
@@ -143,6 +147,27 @@ class GradMode {
 /// NoGrad scope; nothing inside is recorded for backward.
 struct NoGrad : GradMode {
   NoGrad() : GradMode(false) {}
+};
+
+/// Mixed precision for a scope: operations convert their f32, f16 and bf16 operands (never f64), differentiably.
+///
+///     linear, matmul                                          compute in `dtype`, bf16 or f16
+///     losses, normalisations, softmax, sums, means, norms,    compute in f32
+///     exp, log, pow
+///     operations on two tensors, cat                          compute in the wider dtype of their operands
+///
+/// Others keep the dtype they are given. No dtype: off. Parameters stay f32, and so do their gradients and the sums of
+/// these; the converted copy of a parameter is not kept for backward but made again.
+class Autocast {
+ public:
+  /// Throws Error(input) unless dtype is bf16 or f16.
+  explicit Autocast(std::optional<DType> dtype);
+  ~Autocast() { context_.autocast_ = previous_; }
+  Autocast(const Autocast&) = delete;
+
+ private:
+  Context& context_;
+  std::optional<DType> previous_;
 };
 
 /// Tensors made in this scope belong to `tag`.

@@ -1,5 +1,6 @@
 #include <shardgrad/optim/optimizer.h>
 
+#include <algorithm>
 #include <cmath>
 #include <unordered_set>
 
@@ -87,16 +88,26 @@ template <class Visit> void Optimizer::for_each_range(size_t i, const Visit& vis
 
 std::vector<Optimizer::Piece> Optimizer::pieces_with_gradient() const {
   std::vector<Piece> pieces;
-  bool sharded = false;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    sharded = sharded || slots_[i].owner;
     if (!parameters_[i].tensor.requires_grad()) continue;
     for_each_range(i, [&](const LocalRange& range, size_t part) {
       if (range.values.numel() > 0 && in_memory(range.grad)) pieces.push_back({range, i, part});
     });
   }
-  SG_CHECK(sharded || !pieces.empty(), name_, ": no parameter has a gradient; call backward() before step()");
   return pieces;
+}
+
+std::vector<Tensor> Optimizer::gradients() const {
+  std::vector<Tensor> found;
+  for (const Piece& piece : pieces_with_gradient()) {
+    const Tensor& grad = piece.range.grad;
+    Tensor all = flat(grad, 0, grad.numel());
+    if (!found.empty() && adjacent(found.back(), all))
+      found.back() = flat(found.back(), 0, found.back().numel() + all.numel());
+    else
+      found.push_back(all);
+  }
+  return found;
 }
 
 bool Optimizer::follows(const Piece& before, const Piece& after) const {
@@ -129,6 +140,8 @@ void Optimizer::step(double grad_scale) {
   check_option(name_.c_str(), "grad_scale", grad_scale, true);
   allocate_states();
   std::vector<Piece> pieces = pieces_with_gradient();
+  bool sharded = std::ranges::any_of(slots_, [](const Slot& slot) { return slot.owner != nullptr; });
+  SG_CHECK(sharded || !pieces.empty(), name_, ": no parameter has a gradient; call backward() before step()");
   for (size_t i = 0; i < pieces.size(); ++i)
     if (i == 0 || pieces[i].index != pieces[i - 1].index) ++slots_[pieces[i].index].steps;
   for (size_t begin = 0, end; begin < pieces.size(); begin = end) {

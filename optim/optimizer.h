@@ -46,6 +46,8 @@ class Optimizer {
   void step(double grad_scale = 1);
   /// Forgets the gradients and frees their memory.
   void zero_grad();
+  /// The gradients that a step on this rank would use, padding included; none on a rank that holds none.
+  std::vector<Tensor> gradients() const;
   double lr() const { return lr_; }
   void set_lr(double lr);
   std::span<const NamedParameter> parameters() const { return parameters_; }

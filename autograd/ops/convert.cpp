@@ -1,3 +1,4 @@
+#include <shardgrad/autograd/checkpoint.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/kernels/ops.h>
@@ -7,6 +8,8 @@ namespace {
 
 struct Cast final : Node {
   const char* name() const override { return "cast"; }
+  Tensor source;  // a leaf: who needs its converted copy for backward keeps the leaf, and converts again
+  const Tensor* source_of_copy() const override { return source.defined() ? &source : nullptr; }
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
     launch(kernels::cast, dy[0], dx[0].write(), dy[0]);
   }
@@ -29,7 +32,8 @@ Tensor cast(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   Tensor y = empty(x.shape(), {dtype, x.device()});
   launch(kernels::cast, x, out(y), x);
-  if (is_floating(dtype)) record<Cast>(y, x);
+  auto* node = is_floating(dtype) ? record<Cast>(y, x) : nullptr;
+  if (node && x.is_leaf() && !recomputing()) node->source = x;
   return y;
 }
 

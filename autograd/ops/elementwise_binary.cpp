@@ -1,5 +1,6 @@
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/autocast.h>
 #include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/kernels/ops.h>
 
@@ -80,6 +81,7 @@ struct Where final : Node {
 
 template <class Op>
 Tensor binary(const char* name, const decltype(kernels::add)& slot, const Tensor& a, const Tensor& b) {
+  if (should_promote(a, b)) return binary<Op>(name, slot, widened(a), widened(b));
   Tensor y = broadcast_empty(name, a, b, a.dtype());
   launch(slot, a, out(y), a, b);
   if (auto* node = record<Op>(y, a, b)) {
@@ -91,6 +93,7 @@ Tensor binary(const char* name, const decltype(kernels::add)& slot, const Tensor
 }
 
 Tensor compare(const char* name, const decltype(kernels::eq)& slot, const Tensor& a, const Tensor& b) {
+  if (should_promote(a, b)) return compare(name, slot, widened(a), widened(b));
   Tensor y = broadcast_empty(name, a, b, DType::u8);
   launch(slot, a, out(y), a, b);
   return y;
@@ -108,6 +111,7 @@ Tensor div(const Tensor& a, const Tensor& b) {
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  if (should_promote(a, b)) return where(condition, widened(a), widened(b));
   SG_CHECK(condition.dtype() == DType::u8, "where: the condition must be u8, got ", condition,
            "; convert it with .to(dtype)");
   SG_CHECK(condition.device() == a.device(), "where: the condition is on ", condition.device(), ", the values on ",

@@ -1,4 +1,5 @@
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/autocast.h>
 #include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/kernels/ops.h>
 
@@ -92,8 +93,8 @@ Tensor neg(const Tensor& x) {
   return y;
 }
 
-Tensor exp(const Tensor& x) { return unary(kernels::exp, kernels::mul, Reads::output, x); }
-Tensor log(const Tensor& x) { return unary(kernels::log, kernels::div, Reads::input, x); }
+Tensor exp(const Tensor& x) { return unary(kernels::exp, kernels::mul, Reads::output, widened(x)); }
+Tensor log(const Tensor& x) { return unary(kernels::log, kernels::div, Reads::input, widened(x)); }
 Tensor sqrt(const Tensor& x) { return unary(kernels::sqrt, kernels::sqrt_backward, Reads::output, x); }
 Tensor tanh(const Tensor& x) { return unary(kernels::tanh, kernels::tanh_backward, Reads::output, x); }
 Tensor sigmoid(const Tensor& x) { return unary(kernels::sigmoid, kernels::sigmoid_backward, Reads::output, x); }
@@ -107,6 +108,7 @@ Tensor gelu(const Tensor& x, bool tanh_form) {
 }
 
 Tensor pow(const Tensor& x, double exponent) {
+  if (should_widen(x)) return pow(widened(x), exponent);
   Tensor y = elementwise(kernels::pow, x, exponent);
   if (auto* node = keep_input<Pow>(y, x)) node->exponent = exponent;
   return y;

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/autocast.h>
 #include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/kernels/ops.h>
 
@@ -78,6 +79,7 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
 }
 
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& src) {
+  if (should_promote(x, src)) return scatter_add(widened(x), dim, index, widened(src));
   dim = check_dim("scatter_add", x, dim);
   check_same_kind("scatter_add", x, src);
   check_index_shape("scatter_add", x, dim, index);

@@ -2,6 +2,7 @@
 // kernels after the activation's: two GEMMs and a column sum, which write straight into their destinations.
 
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/autocast.h>
 #include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/kernels/ops.h>
 
@@ -59,6 +60,7 @@ constexpr kernels::Epilogue epilogue_of(Activation activation) {
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation) {
+  if (should_lower(x, weight, bias)) return linear(lowered(x), lowered(weight), lowered(bias), activation);
   check_linear(x, weight, bias);
   Tensor rows = as_rows(x);
   Shape result{rows.size(0), weight.size(0)};

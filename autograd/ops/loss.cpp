@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/autocast.h>
 #include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/kernels/ops.h>
 
@@ -48,6 +49,7 @@ void check_cross_entropy(const Tensor& logits, const Tensor& labels, double coun
 }  // namespace
 
 Tensor mse_loss(const Tensor& x, const Tensor& target, double count) {
+  if (should_widen(x, target)) return mse_loss(widened(x), widened(target), count);
   check_same_kind("mse_loss", x, target);
   check_floating("mse_loss", x);
   SG_CHECK(x.shape() == target.shape(), "mse_loss: input ", x.shape(), " and target ", target.shape(),
@@ -64,6 +66,7 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, double count) {
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double count, int64_t ignore_index) {
+  if (should_widen(logits)) return cross_entropy(widened(logits), labels, count, ignore_index);
   check_cross_entropy(logits, labels, count);
   TensorOptions wide{sum_dtype(logits.dtype()), logits.device()};
   Tensor loss = empty({}, wide), lse = empty({logits.size(0)}, wide), rows;

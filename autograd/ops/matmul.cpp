@@ -5,6 +5,7 @@
 // and where an operand was used transposed, its gradient is the transposed product: no transpose is ever copied.
 
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/autocast.h>
 #include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/kernels/ops.h>
 
@@ -82,6 +83,7 @@ void check_matmul(const Operand& a, const Operand& b) {
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b, bool trans_a, bool trans_b) {
+  if (should_lower(a, b)) return matmul(lowered(a), lowered(b), trans_a, trans_b);
   Operand left{a, trans_a}, right{b, trans_b};
   check_matmul(left, right);
   Tensor c = empty(product_shape(left, right), {a.dtype(), a.device()});

@@ -1,4 +1,5 @@
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/autocast.h>
 #include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/kernels/ops.h>
 
@@ -59,6 +60,7 @@ void check_channels(const char* op, const Tensor& x) {
 }  // namespace
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  if (should_widen(x, weight, bias)) return layer_norm(widened(x), widened(weight), widened(bias), eps);
   SG_CHECK(x.ndim() >= 1, "layer_norm: needs at least one dimension, got a scalar");
   check_scale("layer_norm", x, weight, bias);
   Tensor rows = as_rows(x);
@@ -70,6 +72,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
 }
 
 BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  if (should_widen(x, weight, bias)) return batch_norm(widened(x), widened(weight), widened(bias), eps);
   check_channels("batch_norm", x);
   check_scale("batch_norm", x, weight, bias);
   SG_CHECK(x.size(0) > 0, "batch_norm: an input of shape ", x.shape(), " has no samples to take statistics of");
@@ -82,6 +85,7 @@ BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& 
 
 Tensor batch_norm_apply(const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight,
                         const Tensor& bias) {
+  if (should_widen(x, weight, bias)) return batch_norm_apply(widened(x), mean, rstd, widened(weight), widened(bias));
   check_channels("batch_norm_apply", x);
   check_scale("batch_norm_apply", x, weight, bias);
   for (const Tensor* each : {&mean, &rstd})

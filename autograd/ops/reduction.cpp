@@ -1,4 +1,5 @@
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/autocast.h>
 #include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/kernels/ops.h>
 
@@ -34,6 +35,7 @@ struct Norm final : Node {
 };
 
 Tensor sum_over(const Tensor& x, const Shape& kept, const Shape& result) {
+  if (should_widen(x)) return sum_over(widened(x), kept, result);
   Tensor y = empty(kept, {x.dtype(), x.device()});
   launch(kernels::sum_to, x, out(y), x);
   if (kept != result) y = y.view(result);
@@ -43,6 +45,7 @@ Tensor sum_over(const Tensor& x, const Shape& kept, const Shape& result) {
 
 // Sums of f16 and bf16 are taken in f32, whose range they may need.
 Tensor mean_over(const Tensor& x, const Shape& kept, const Shape& result) {
+  if (should_widen(x)) return mean_over(widened(x), kept, result);
   check_floating("mean", x);
   double factor = double(kept.numel()) / double(x.numel());
   return cast(affine(sum_over(cast(x, sum_dtype(x.dtype())), kept, result), factor, 0), x.dtype());
@@ -95,6 +98,7 @@ Tensor argmax(const Tensor& x, int dim, bool keepdim) {
 }
 
 Tensor norm(const Tensor& x) {
+  if (should_widen(x)) return norm(widened(x));
   check_floating("norm", x);
   Tensor y = [&] {
     NoGrad no_grad;

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/autocast.h>
 #include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/kernels/ops.h>
 
@@ -139,6 +140,11 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) {
 
 Tensor cat(std::span<const Tensor> tensors, int dim) {
   SG_CHECK(!tensors.empty(), "cat: needs at least one tensor");
+  if (std::ranges::any_of(tensors, [&](const Tensor& x) { return should_promote(tensors[0], x); })) {
+    std::vector<Tensor> wide;
+    for (const Tensor& x : tensors) wide.push_back(widened(x));
+    return cat(wide, dim);
+  }
   const Tensor& first = tensors[0];
   dim = check_dim("cat", first, dim);
   std::vector<int64_t> sizes;

@@ -1,4 +1,5 @@
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/autocast.h>
 #include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/kernels/ops.h>
 
@@ -14,6 +15,7 @@ struct Softmax final : Node {
 };
 
 Tensor softmax(const char* op, const Tensor& x, bool log) {
+  if (should_widen(x)) return softmax(op, widened(x), log);
   check_floating(op, x);
   SG_CHECK(x.ndim() >= 1, op, ": needs at least one dimension, got a scalar");
   Tensor y = elementwise(kernels::softmax, x, log);

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <shardgrad/dist/process_group.h>
+#include <shardgrad/optim/grad_scaler.h>
+
+namespace shardgrad::fsdp {
+
+/// A GradScaler whose decisions are the same on every rank of `group`, also on ranks whose shards are finite or empty:
+/// it looks at reduced gradients, and the ranks add up what they found.
+inline optim::GradScaler sharded_grad_scaler(dist::ProcessGroup& group, optim::GradScalerOptions options = {}) {
+  return optim::GradScaler(options, [&group](double mine) {
+    Tensor sum = from_vector<double>({mine}, {1}, {DType::f64, kCpu});
+    group.all_reduce(sum, {{"", "grad_scaler"}}).host_wait();
+    return sum.item();
+  });
+}
+
+}  // namespace shardgrad::fsdp

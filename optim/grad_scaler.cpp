@@ -1,0 +1,85 @@
+#include <shardgrad/optim/grad_scaler.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <shardgrad/autograd/launch.h>
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/kernels/ops.h>
+
+namespace shardgrad::optim {
+namespace {
+
+// 0 · x is 0 for a finite x and not a number otherwise, and so is the sum. The host waits once per device.
+bool all_finite(const std::vector<Tensor>& gradients) {
+  NoGrad no_grad;
+  TagScope owner(Category::workspace);
+  std::vector<Tensor> sums;
+  for (const Tensor& gradient : gradients) {
+    auto same = [&](const Tensor& sum) { return sum.device() == gradient.device() && sum.dtype() == gradient.dtype(); };
+    auto sum = std::ranges::find_if(sums, same);
+    if (sum == sums.end()) sum = sums.insert(sum, zeros({}, {gradient.dtype(), gradient.device()}));
+    Tensor zero = affine(gradient, 0, 0);
+    launch(kernels::sum_to, zero, out(*sum, 1), zero);
+  }
+  return std::ranges::all_of(sums, [](const Tensor& sum) { return sum.device() == kMeta || sum.item() == 0; });
+}
+
+}  // namespace
+
+GradScaler::GradScaler(GradScalerOptions options, Sum sum_over_ranks)
+    : options_(options), sum_(std::move(sum_over_ranks)), factor_(options.init_scale) {
+  check_option("GradScaler", "init_scale", options.init_scale, options.init_scale > 0);
+  check_option("GradScaler", "growth_factor", options.growth_factor, options.growth_factor > 1);
+  check_option("GradScaler", "backoff_factor", options.backoff_factor,
+               options.backoff_factor > 0 && options.backoff_factor < 1);
+  check_option("GradScaler", "growth_interval", double(options.growth_interval), options.growth_interval >= 1);
+}
+
+Tensor GradScaler::scale(const Tensor& loss) const { return options_.enabled ? loss * factor_ : loss; }
+
+bool GradScaler::finite(const Optimizer& optimizer) {
+  if (!options_.enabled) return true;
+  auto known = seen_.find(&optimizer);
+  if (known != seen_.end()) return known->second.finite;
+  double overflowed = all_finite(optimizer.gradients()) ? 0 : 1;
+  if (sum_) overflowed = sum_(overflowed);
+  return seen_.emplace(&optimizer, Seen{overflowed == 0, false}).first->second.finite;
+}
+
+bool GradScaler::step(Optimizer& optimizer, double grad_scale) {
+  bool good = finite(optimizer);
+  if (!options_.enabled) {
+    optimizer.step(grad_scale);
+    return true;
+  }
+  Seen& seen = seen_.at(&optimizer);
+  SG_CHECK(!seen.stepped, "GradScaler: step() for the second time since update(); call update() once per step");
+  seen.stepped = true;
+  if (good) optimizer.step(grad_scale / factor_);
+  return good;
+}
+
+void GradScaler::update() {
+  if (!options_.enabled) return;
+  SG_CHECK(!seen_.empty(), "GradScaler: update() without step(); call step(optimizer) first");
+  bool good = std::ranges::all_of(seen_, [](const auto& entry) { return entry.second.finite; });
+  seen_.clear();
+  if (!good) {
+    factor_ *= options_.backoff_factor;
+    good_steps_ = 0;
+  } else if (++good_steps_ == options_.growth_interval) {
+    double grown = factor_ * options_.growth_factor;
+    if (std::isfinite(float(grown))) factor_ = grown;  // it multiplies f32 losses
+    good_steps_ = 0;
+  }
+}
+
+void GradScaler::load_state(State state) {
+  check_option("GradScaler", "factor", state.factor, state.factor > 0);
+  check_option("GradScaler", "good_steps", double(state.good_steps), state.good_steps >= 0);
+  factor_ = state.factor;
+  good_steps_ = state.good_steps;
+}
+
+}  // namespace shardgrad::optim

@@ -1,0 +1,74 @@
+#pragma once
+// Dynamic loss scaling for f16, whose gradients would vanish below 2⁻²⁴: backward starts from scale · loss, the step
+// divides by the scale, and a step in which a gradient overflowed is left out, everywhere:
+//
+//     optim::GradScaler scaler;
+//     scaler.scale(loss).backward();
+//     scaler.step(optimizer);                       // p and state untouched when a gradient is not finite
+//     scaler.update();                              // the scale for the next step
+//     optimizer.zero_grad();
+//
+// With clipping in between, on gradients that are still scaled:
+//
+//     if (scaler.finite(optimizer)) fsdp::clip_grad_norm(*sharded, max_norm * scaler.factor());
+//
+// Ranks that hold different gradients (shards, or none) decide together: pass how to sum a number over them.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+
+#include <shardgrad/core/tensor.h>
+#include <shardgrad/optim/optimizer.h>
+
+namespace shardgrad::optim {
+
+/// PyTorch's names and defaults.
+struct GradScalerOptions {
+  double init_scale = 65536;
+  double growth_factor = 2;
+  double backoff_factor = 0.5;
+  int64_t growth_interval = 2000;  ///< good steps before the scale grows
+  bool enabled = true;             ///< false: every call is a plain step
+};
+
+class GradScaler {
+ public:
+  /// This rank's number → its sum over all ranks. Called the same number of times on every rank.
+  using Sum = std::function<double(double)>;
+  /// Throws Error(input) for options that make no sense.
+  explicit GradScaler(GradScalerOptions options = {}, Sum sum_over_ranks = {});
+
+  /// The loss times factor(), differentiably.
+  Tensor scale(const Tensor& loss) const;
+  /// What gradients are multiplied by now.
+  double factor() const { return options_.enabled ? factor_ : 1; }
+  /// Whether every gradient that `optimizer` would use is finite, on all ranks. Looks once per step: waits for the
+  /// device, and with a sum over ranks it is a collective that every rank joins, with gradients or without.
+  bool finite(const Optimizer& optimizer);
+  /// Runs optimizer.step(grad_scale / factor()) if finite(optimizer); returns whether it did. Throws Error(input) when
+  /// called twice for one optimizer without update().
+  bool step(Optimizer& optimizer, double grad_scale = 1);
+  /// Ends a step: halves the factor after an overflow, doubles it after growth_interval good steps in a row. Throws
+  /// Error(input) when no gradients were looked at.
+  void update();
+
+  struct State {
+    double factor;
+    int64_t good_steps;
+  };
+  State state() const { return {factor_, good_steps_}; }
+  void load_state(State state);
+
+ private:
+  struct Seen {
+    bool finite, stepped;
+  };
+  GradScalerOptions options_;
+  Sum sum_;
+  double factor_;
+  int64_t good_steps_ = 0;
+  std::map<const Optimizer*, Seen> seen_;  // since update()
+};
+
+}  // namespace shardgrad::optim

@@ -1,0 +1,141 @@
+// In a scope of Autocast, matrix products compute in 16 bits and what needs range or precision in f32.
+
+#include <shardgrad/autograd/checkpoint.h>
+#include <tests/autograd/support.h>
+
+namespace shardgrad::test {
+namespace {
+
+Tensor narrow_tensor(const Shape& shape, DType dtype) { return randn(shape, "narrow").to(dtype); }
+
+TEST(Autocast, I12_ProductsComputeInTheChosenDtype) {
+  Context context;
+  Tensor x = randn({4, 8}, "x"), w = randn({8, 8}, "w"), b = randn({8}, "b");
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    Autocast scope(dtype);
+    EXPECT_EQ(linear(x, w, b).dtype(), dtype);
+    EXPECT_EQ(matmul(x, w).dtype(), dtype);
+    EXPECT_EQ(linear(x.to(dtype), w, b).dtype(), dtype);
+    EXPECT_EQ(tanh(matmul(x, w)).dtype(), dtype) << "other operations keep the dtype they are given";
+    EXPECT_EQ(matmul(x.to(DType::f64), w.to(DType::f64)).dtype(), DType::f64);
+    {
+      Autocast off(std::nullopt);
+      EXPECT_EQ(matmul(x, w).dtype(), DType::f32);
+    }
+  }
+  EXPECT_EQ(matmul(x, w).dtype(), DType::f32);
+  EXPECT_REFUSED(Autocast(DType::f64), "autocast", "f64", "bf16");
+}
+
+TEST(Autocast, I12_LossesNormalisationsAndSumsComputeInSingle) {
+  Context context;
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    Tensor x = narrow_tensor({4, 8}, dtype), scale = ones({8}), labels = zeros({4}, DType::i64);
+    EXPECT_EQ(softmax(x).dtype(), dtype);
+    Autocast scope(dtype);
+    for (const Tensor& y : {softmax(x), log_softmax(x), layer_norm(x, scale, scale + 1), sum(x), mean(x, 0), norm(x),
+                            exp(x), log(x), pow(x, 2), mse_loss(x, ones({4, 8})), cross_entropy(x, labels),
+                            batch_norm(x, scale, scale + 1).y, batch_norm_apply(x, scale, scale, scale, scale + 1)})
+      EXPECT_EQ(y.dtype(), DType::f32);
+  }
+}
+
+TEST(Autocast, OperandsOfDifferentWidthMeetInTheWider) {
+  Context context;
+  Tensor a = randn({4}, "a"), low = narrow_tensor({4}, DType::bf16), half = narrow_tensor({4}, DType::f16);
+  EXPECT_REFUSED(a + low, "dtypes");
+  Autocast scope(DType::bf16);
+  EXPECT_EQ((a + low).dtype(), DType::f32);
+  EXPECT_EQ((low + low).dtype(), DType::bf16);
+  EXPECT_EQ((low * half).dtype(), DType::f32);
+  EXPECT_EQ(gt(a, low).dtype(), DType::u8);
+  EXPECT_EQ(where(ones({4}, DType::u8), low, a).dtype(), DType::f32);
+  std::vector<Tensor> parts{low, a};
+  EXPECT_EQ(cat(parts, 0).dtype(), DType::f32);
+  EXPECT_EQ(scatter_add(a, 0, zeros({4}, DType::i64), low).dtype(), DType::f32);
+}
+
+struct Layers {
+  Tensor x = randn({16, 8}, "x").set_requires_grad(), w1 = (randn({32, 8}, "w1") * 0.3).detach().set_requires_grad(),
+         w2 = (randn({4, 32}, "w2") * 0.3).detach().set_requires_grad(), b = zeros({32}).set_requires_grad();
+  Tensor loss() const { return mse_loss(linear(layer_norm(linear(x, w1, b), Tensor(), Tensor()), w2, Tensor()), t); }
+  Tensor t = randn({16, 4}, "t");
+};
+
+TEST(Autocast, GradientsAreSingleAndCloseToThoseOfSingle) {
+  Context context;
+  Layers single;
+  Tensor expected = single.loss();
+  expected.backward();
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    Layers mixed;
+    Tensor loss;
+    {
+      Autocast scope(dtype);
+      loss = mixed.loss();
+    }
+    EXPECT_EQ(loss.dtype(), DType::f32);
+    EXPECT_NEAR(loss.item(), expected.item(), 1e-2 * expected.item());
+    loss.backward();
+    const Tensor Layers::*leaves[] = {&Layers::x, &Layers::w1, &Layers::w2, &Layers::b};
+    for (const Tensor Layers::*leaf : leaves) {
+      EXPECT_EQ((mixed.*leaf).grad().dtype(), DType::f32);
+      expect_close(values((mixed.*leaf).grad()), values((single.*leaf).grad()), 2e-2, "gradient");
+    }
+  }
+}
+
+TEST(Autocast, BackwardInsideTheScopeGivesTheSameBits) {
+  Context context;
+  Layers outside, inside;
+  Tensor loss;
+  {
+    Autocast scope(DType::bf16);
+    loss = outside.loss();
+    inside.loss().backward();
+  }
+  loss.backward();
+  EXPECT_EQ(bits(inside.w1.grad()), bits(outside.w1.grad()));
+  EXPECT_EQ(bits(inside.x.grad()), bits(outside.x.grad()));
+}
+
+TEST(Autocast, TheConvertedCopyOfAParameterIsNotKeptForBackward) {
+  Context context;
+  Tensor x = randn({64, 32}, "x").set_requires_grad(), w = randn({16, 32}, "w").set_requires_grad();
+  w.set_name("layer.weight");
+  Tensor h = affine(x, 1, 0);
+  int64_t before = context.ledger().current();
+  Autocast scope(DType::bf16);
+  Tensor y = linear(h, w, Tensor());
+  EXPECT_EQ(context.ledger().current() - before, 2 * (64 * 32 + 64 * 16)) << "the converted input and the result";
+  fill_(w, 0);
+  EXPECT_REFUSED(sum(y).backward(), "'layer.weight'", "changed in place");
+}
+
+TEST(Autocast, I41_B21_ARegionIsRunAgainInTheDtypeOfItsFirstRun) {
+  Context context;
+  for (std::optional<DType> dtype : {std::optional(DType::bf16), std::optional(DType::f16), std::optional<DType>()})
+    for (std::optional<DType> around : {std::optional<DType>(), std::optional(DType::f16)}) {
+      auto gradients = [&](bool recompute) {
+        Layers layers;
+        Tensor loss;
+        {
+          Autocast scope(dtype);
+          auto body = [&](const Tensor& x) {
+            return linear(tanh(linear(x, layers.w1, layers.b)), layers.w2, Tensor());
+          };
+          Tensor y = recompute ? checkpoint(body, layers.x) : body(layers.x);
+          EXPECT_EQ(y.dtype(), dtype.value_or(DType::f32));
+          loss = mse_loss(y, layers.t.to(y.dtype()));
+        }
+        Autocast scope(around);
+        loss.backward();
+        return std::vector{bits(layers.x.grad()), bits(layers.w1.grad()), bits(layers.w2.grad()),
+                           bits(layers.b.grad())};
+      };
+      EXPECT_EQ(gradients(true), gradients(false));
+    }
+}
+
+}  // namespace
+}  // namespace shardgrad::test

@@ -1,0 +1,168 @@
+// Mixed precision over ranks: f32 parameters and gradients, products in 16 bits, one decision about overflows.
+
+#include <shardgrad/fsdp/grad_scaler.h>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/fsdp/training.h"
+
+namespace shardgrad::fsdp::testing {
+namespace {
+
+struct Mixed {
+  int world = 1;
+  std::optional<DType> autocast = {};
+  Strategy strategy = Strategy::zero3;
+  Device device = kCpu;
+  bool recompute = false;
+  double init_scale = 0;           ///< 0: no scaler
+  std::vector<int> poisoned = {};  ///< steps in which the last sample of the batch is infinite
+  int steps = 8;
+};
+
+struct Trace {
+  std::vector<double> losses, factors;
+  std::vector<bool> stepped;
+  std::map<std::string, std::vector<double>> weights;
+  std::map<std::string, int64_t> counts;  ///< optimizer steps per parameter
+  bool operator==(const Trace&) const = default;
+};
+
+template <class Model> Trace train_rank(const Mixed& setup, dist::ProcessGroup& group) {
+  constexpr int64_t kBatch = 12;
+  auto model = nn::make<Model>();
+  if (setup.recompute) nn::checkpoint_by_type(*model, {"Linear"});
+  auto sharded = fully_shard(*model, group, {.strategy = setup.strategy});
+  optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01});
+  bool scaled = setup.init_scale > 0;
+  auto scaler = sharded_grad_scaler(
+      group, {.init_scale = scaled ? setup.init_scale : 1, .growth_interval = 3, .enabled = scaled});
+  int64_t begin = kBatch * group.rank() / group.size(), end = kBatch * (group.rank() + 1) / group.size();
+  Trace trace;
+  for (int step = 0; step < setup.steps; ++step) {
+    Tensor x = rows_of_batch("x", step, begin, end, 7, DType::f32), loss;
+    if (std::ranges::count(setup.poisoned, step) > 0 && end == kBatch)
+      fill_(x.rows(x.size(0) - 1, x.size(0)), std::numeric_limits<double>::infinity());
+    {
+      Autocast precision(setup.autocast);
+      loss = mse_loss(model(x), rows_of_batch("t", step, begin, end, 5, DType::f32), double(kBatch * 5));
+    }
+    scaler.scale(loss).backward();
+    trace.stepped.push_back(scaler.step(optimizer));
+    scaler.update();
+    optimizer.zero_grad();
+    trace.factors.push_back(scaler.factor());
+    Tensor total = loss.detach();
+    group.all_reduce(total).host_wait();
+    if (trace.stepped.back()) trace.losses.push_back(total.item());
+  }
+  for (auto& [name, tensor] : full_state_dict(*sharded, false)) {
+    EXPECT_EQ(tensor.dtype(), DType::f32);
+    trace.weights[name] = values_of(tensor);
+  }
+  trace.counts = optimizer.steps();
+  return trace;
+}
+
+template <class Model> Trace train_mixed(const Mixed& setup) {
+  std::vector<Trace> traces(static_cast<size_t>(setup.world));
+  auto body = [&](dist::ProcessGroup& group) { traces[size_t(group.rank())] = train_rank<Model>(setup, group); };
+  dist::run_ranks(setup.world, body, {.device = setup.device, .threads = 1});
+  for (const Trace& trace : traces) {
+    EXPECT_EQ(trace.factors, traces[0].factors);
+    EXPECT_EQ(trace.stepped, traces[0].stepped);
+    EXPECT_EQ(trace.losses, traces[0].losses);
+    EXPECT_EQ(trace.weights, traces[0].weights);
+  }
+  return traces[0];
+}
+
+template <class Model> class Precision : public ::testing::Test {};
+using Models = ::testing::Types<Chain, Rooted, Twice, Unused, Frozen, Tied>;
+TYPED_TEST_SUITE(Precision, Models);
+
+TYPED_TEST(Precision, I12_AutocastGivesTheSameBitsUnderEveryStrategyDeviceAndWithRecompute) {
+  for (int world : {1, 2, 3, 4})
+    for (DType dtype : {DType::bf16, DType::f16}) {
+      Mixed setup{.world = world, .autocast = dtype, .strategy = Strategy::ddp, .steps = 4};
+      auto expected = train_mixed<TypeParam>(setup).weights;
+      for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3})
+        for (bool recompute : {false, true}) {
+          setup.strategy = strategy;
+          setup.recompute = recompute;
+          setup.device = recompute ? kAcc : kCpu;
+          EXPECT_TRUE(train_mixed<TypeParam>(setup).weights == expected)
+              << name_of(strategy) << " W=" << world << " " << dtype << " recompute " << recompute;
+        }
+    }
+}
+
+TYPED_TEST(Precision, SixteenBitsTrainWithinOnePercentOfSingle) {
+  for (int world : {1, 2, 4}) {
+    Mixed setup{.world = world};
+    Trace single = train_mixed<TypeParam>(setup);
+    for (DType dtype : {DType::bf16, DType::f16}) {
+      setup.autocast = dtype;
+      setup.init_scale = dtype == DType::f16 ? 1024 : 0;
+      Trace mixed = train_mixed<TypeParam>(setup);
+      ASSERT_EQ(mixed.losses.size(), single.losses.size());
+      for (size_t i = 0; i < single.losses.size(); ++i)
+        EXPECT_NEAR(mixed.losses[i], single.losses[i], 1e-2 * single.losses[i]) << dtype << " step " << i;
+    }
+  }
+}
+
+TEST(ShardedGradScaler, I15_B11_OneInfiniteSampleOnOneRankStopsTheStepOnAll) {
+  for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3})
+    for (int world : {1, 2, 3, 4})
+      for (Device device : {kCpu, kAcc}) {
+        Mixed setup{.world = world, .autocast = DType::f16, .strategy = strategy, .device = device};
+        setup.init_scale = 256;
+        setup.poisoned = {1, 4};
+        Trace trace = train_mixed<Rooted>(setup);
+        EXPECT_EQ(trace.stepped, (std::vector<bool>{true, false, true, true, false, true, true, true}));
+        EXPECT_EQ(trace.factors, (std::vector<double>{256, 128, 128, 128, 64, 64, 64, 128}));
+        for (const auto& [name, steps] : trace.counts) EXPECT_TRUE(steps == 6 || steps == 0) << name;
+        for (const auto& [name, values] : trace.weights)
+          for (double value : values) ASSERT_TRUE(std::isfinite(value)) << name;
+      }
+}
+
+TEST(ShardedGradScaler, ItsDecisionsAreTheSameForEveryNumberOfRanks) {
+  Mixed setup{.world = 1, .autocast = DType::f16, .init_scale = 0x1p30, .steps = 30};
+  Trace expected = train_mixed<Chain>(setup);
+  EXPECT_GT(std::ranges::count(expected.stepped, false), 5) << "the first scale is too large for f16";
+  EXPECT_TRUE(expected.stepped.back() || expected.stepped[expected.stepped.size() - 2]);
+  for (int world : {2, 3, 4}) {
+    setup.world = world;
+    Trace trace = train_mixed<Chain>(setup);
+    EXPECT_EQ(trace.stepped, expected.stepped) << "W=" << world;
+    EXPECT_EQ(trace.factors, expected.factors) << "W=" << world;
+  }
+}
+
+TEST(ShardedGradScaler, I15_RanksWhoseShardsAreAllPaddingDecideToo) {
+  Mixed setup{.world = 4, .init_scale = 256, .poisoned = {0}, .steps = 3};
+  Trace trace = train_mixed<Tiny>(setup);
+  EXPECT_EQ(trace.stepped, (std::vector<bool>{false, true, true}));
+}
+
+// The parameter's copy in 16 bits lives while its operation runs, so a sharded model stays sharded.
+TEST(MixedMemory, I28_AutocastKeepsNoCopyOfTheParameters) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<Chain>();
+    fully_shard(*model, group);
+    Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), t = rows_of_batch("t", 0, 0, 4, 5, DType::f32);
+    int64_t before = context().ledger().current(Category::activation);
+    Autocast precision(DType::bf16);
+    Tensor y = model(x);
+    // Inputs of the three layers, the outputs of both ReLUs (which are two of these), and the result, in two bytes.
+    EXPECT_EQ(context().ledger().current(Category::activation) - before, 2 * 4 * (7 + 13 + 3 + 5));
+  });
+}
+
+}  // namespace
+}  // namespace shardgrad::fsdp::testing
