@@ -50,6 +50,15 @@ template <class Half> __host__ __device__ inline Half narrow(float value) {
   return half;
 }
 
+template <class T, int N> struct Pack;
+/// Reads and writes N neighbours in one instruction. The address is a multiple of their bytes.
+template <int N, class T> __device__ inline Pack<T, N> load_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+}
+template <class T, int N> __device__ inline void store_pack(T* to, const Pack<T, N>& value) {
+  *reinterpret_cast<Pack<T, N>*>(to) = value;
+}
+
 /// The block's dynamic shared memory.
 template <class T> __device__ inline T* dynamic_shared() {
   extern __shared__ __align__(16) unsigned char memory[];

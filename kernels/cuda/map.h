@@ -37,16 +37,15 @@ template <class... T> inline constexpr int kPerThread = 16 / int(std::max({sizeo
 template <class Op, class Y, class... X>
 __global__ void map_kernel(Op op, Y* y, int64_t n, bool accumulate, bool packed, const X*... x) {
   constexpr int count = kPerThread<Y, X...>;
-  using Result = Pack<Y, count>;
   int64_t begin = thread_number() * count;
   if (packed && begin + count <= n) {
-    Result result;
-    if (accumulate) result = *reinterpret_cast<const Result*>(y + begin);
+    Pack<Y, count> result;
+    if (accumulate) result = load_pack<count>(static_cast<const Y*>(y + begin));
     auto fill = [&](const auto&... in) {
       for (int k = 0; k < count; ++k) put(&result.at[k], apply(op, in.at[k]...), accumulate);
     };
-    fill(Pack<X, count>(*reinterpret_cast<const Pack<X, count>*>(x + begin))...);
-    *reinterpret_cast<Result*>(y + begin) = result;
+    fill(load_pack<count>(x + begin)...);
+    store_pack(y + begin, result);
   } else {
     for (int64_t i = begin; i < n && i < begin + count; ++i) {
       auto one = [&](auto... in) { put(y + i, apply(op, in...), accumulate); };

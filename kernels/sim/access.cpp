@@ -72,7 +72,7 @@ Region* Machine::find(uintptr_t address, size_t bytes) {
 
 void Machine::outside(uintptr_t address, size_t bytes, Access how, Code code) {
   const Region* nearest = static_shared_.find(address);
-  if (nearest && nearest->holds(address, bytes))
+  if (nearest && *nearest->owner && nearest->owner != kernel_base_)
     fault({code, concat(verb(how), ' ', bytes, " bytes outside the kernel's own shared memory, in ", nearest->what,
                         " of ", nearest->owner)});
   for (const Region& region : regions_) {

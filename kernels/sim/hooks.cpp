@@ -12,6 +12,11 @@ inline void observe(const void* at, size_t bytes, Access how, const void* from, 
 }
 
 }  // namespace
+
+void note_access(const void* at, size_t bytes, bool write, const void* from) {
+  observe(at, bytes, write ? Access::write : Access::read, from, true);
+}
+
 }  // namespace shardgrad::sim
 
 using shardgrad::sim::Access;

@@ -105,6 +105,19 @@ template <auto Kernel, class... Args> void launch(const Launch&, Config config, 
   run_kernel(RecordOf<Kernel>::record, config, [=] { Kernel(args...); });
 }
 
+template <class T, int N> struct Pack;
+/// Reads and writes N neighbours in one instruction. The address is a multiple of their bytes. Told to the simulator
+/// here, since clang copies structures behind its hooks.
+template <int N, class T> __attribute__((no_sanitize("thread"), noinline)) Pack<T, N> load_pack(const T* from) {
+  note_access(from, sizeof(Pack<T, N>), false, __builtin_return_address(0));
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+}
+template <class T, int N>
+__attribute__((no_sanitize("thread"), noinline)) void store_pack(T* to, const Pack<T, N>& value) {
+  note_access(to, sizeof(Pack<T, N>), true, __builtin_return_address(0));
+  *reinterpret_cast<Pack<T, N>*>(to) = value;
+}
+
 /// The block's dynamic shared memory.
 template <class T> T* dynamic_shared() { return static_cast<T*>(dynamic_shared_memory()); }
 

@@ -39,6 +39,9 @@ __attribute__((no_sanitize("thread"))) T atomic(T* at, Change change, const Sour
   return old;
 }
 
+/// An access by one instruction, from the code at `from`.
+void note_access(const void* at, size_t bytes, bool write, const void* from);
+
 void* dynamic_shared_memory();
 
 }  // namespace shardgrad::sim

@@ -7,6 +7,8 @@
 #include <shardgrad/kernels/cpu/loops.h>
 #include <shardgrad/kernels/ops.h>
 
+#include <tests/devices.h>
+
 namespace shardgrad::test {
 namespace {
 
@@ -29,6 +31,13 @@ TEST(Table, OnlyOptimizersLackKernelsForHalves) {
   for (DType dtype : {DType::bf16, DType::f16}) {
     EXPECT_EQ(slots_without(DeviceKind::cpu, dtype), (std::vector<std::string>{"adam", "sgd"}));
   }
+}
+
+TEST(Table, DevicesHaveTheKernelsOfTheCpu) {
+  for (Device device : kernel_devices())
+    for (int dtype = 0; dtype < kDTypeCount; ++dtype)
+      EXPECT_EQ(slots_without(device.kind, DType(dtype)), slots_without(DeviceKind::cpu, DType(dtype)))
+          << device << ' ' << DType(dtype);
 }
 
 TEST(Table, AMissingKernelIsNamed) {

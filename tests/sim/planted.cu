@@ -77,12 +77,11 @@ __global__ void dynamic_shared_kernel(float* y) {
 }
 
 __global__ void vector_copy_kernel(float* y, const float* x, int n) {
-  using Four = Pack<float, 4>;
   int i = 4 * int(thread_number());
   if (i >= n) return;
-  Four four = {};
+  Pack<float, 4> four = {};
   for (int k = 0; k < 4 && i + k < n; ++k) four.at[k] = x[i + k];
-  *reinterpret_cast<Four*>(y + i) = four;  // fault
+  store_pack(y + i, four);  // fault
 }
 
 __global__ void overrun_of_static_shared_kernel(float* y) {
