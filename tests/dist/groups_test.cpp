@@ -1,6 +1,7 @@
 // The suite of group_cases.h over groups within one process: every kind, 1 to 6 ranks.
 
 #include <shardgrad/dist/virtual_ranks.h>
+#include <tests/devices.h>
 #include <tests/dist/group_cases.h>
 
 namespace shardgrad::dist::testing {
@@ -27,6 +28,8 @@ std::vector<Setting> settings() {
       {"single", 1, kCpu}, {"single", 1, kAcc}, {"threads", 3, kAcc}, {"shared_memory", 3, kAcc}};
   for (int size = 1; size <= 6; ++size)
     for (const char* kind : {"threads", "shared_memory"}) all.push_back({kind, size, kCpu});
+  for (Device device : test::kernel_devices())
+    for (Setting setting : {Setting{"single", 1, device}, {"threads", 3, device}}) all.push_back(setting);
   return all;
 }
 
