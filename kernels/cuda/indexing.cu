@@ -7,6 +7,7 @@
 #include <optional>
 
 #include <shardgrad/kernels/cuda/map.h>
+#include <shardgrad/kernels/cuda/reduce.h>
 
 namespace shardgrad::SG_DEVICE {
 namespace {
@@ -40,6 +41,36 @@ void index_select(const Launch& how, OutView y, View x, View index, int dim) {
   });
 }
 
+// y is (outer, extent, inner), x is (outer, count, inner). Block (row of y, columns): its warps go through the index,
+// 32 entries at a time, and add the rows that are meant for theirs.
+template <class T>
+__global__ void index_add_kernel(T* y, const T* x, const int64_t* index, int64_t count, int64_t extent, int64_t inner,
+                                 bool accumulate) {
+  int64_t outer = blockIdx.x / extent, row = blockIdx.x % extent, col = int64_t(blockIdx.y) * blockDim.x + threadIdx.x;
+  int lane = int(threadIdx.x) % warpSize;
+  Compute<T> sum = 0;
+  for (int64_t first = 0; first < count; first += warpSize) {
+    int64_t k = first + lane, at = k < count ? index[k] : row;
+    check_index("index_add: index", k, at, extent);
+    for (unsigned hits = __ballot_sync(kWholeWarp, k < count && at == row); hits; hits &= hits - 1) {
+      int64_t hit = first + __ffs(int(hits)) - 1;  // the lowest bit
+      if (col < inner) sum += load(x + (outer * count + hit) * inner + col);
+    }
+  }
+  if (col < inner) store(y + blockIdx.x * inner + col, sum, accumulate);
+}
+
+void index_add(const Launch& how, OutView y, View x, View index, int dim) {
+  if (y.numel() == 0) return;
+  Around to(y.shape, dim);
+  unsigned block = threads_for(to.inner);
+  Config config{{blocks_for(to.outer * to.extent, 1), blocks_for(to.inner, block)}, block};
+  dispatch(x.dtype, [&]<class T>() {
+    launch<index_add_kernel<T>>(how, config, y.as<T>(), x.as<T>(), index.as<int64_t>(), index.numel(), to.extent,
+                                to.inner, y.beta != 0);
+  });
+}
+
 template <class T> using SumType = std::conditional_t<std::is_class_v<T>, float, T>;
 
 /// Where sums into y are built: y itself, or f32 scratch memory for f16 and bf16. Begins as beta · y.
@@ -68,32 +99,6 @@ template <class T> class SumsInto {
   OutView y_, sums_;
   std::optional<Scratch> memory_;
 };
-
-// sums is (outer, extent, inner), x is (outer, count, inner); thread (outer, inner) adds all of its column
-template <class T>
-__global__ void index_add_kernel(SumType<T>* sums, const T* x, const int64_t* index, int64_t threads, int64_t count,
-                                 int64_t extent, int64_t inner) {
-  int64_t i = thread_number();
-  if (i >= threads) return;
-  int64_t outer = i / inner, col = i % inner;
-  for (int64_t k = 0; k < count; ++k) {
-    int64_t at = index[k];
-    check_index("index_add: index", k, at, extent);
-    store(sums + (outer * extent + at) * inner + col, load(x + (outer * count + k) * inner + col), true);
-  }
-}
-
-void index_add(const Launch& how, OutView y, View x, View index, int dim) {
-  if (y.numel() == 0) return;
-  Around to(y.shape, dim);
-  dispatch(x.dtype, [&]<class T>() {
-    SumsInto<T> sums(how, y);
-    int64_t threads = to.outer * to.inner;
-    launch<index_add_kernel<T>>(how, {blocks_for(threads), kBlock}, sums.data(), x.as<T>(), index.as<int64_t>(),
-                                threads, index.numel(), to.extent, to.inner);
-    sums.finish();
-  });
-}
 
 /// Where the elements of an index of shape `index` stand in a tensor of shape `data`, but for dimension `dim`, and the
 /// step there.
