@@ -114,14 +114,16 @@ class CachingAllocator final : public Allocator {
 
   void* reuse(size_t bytes, Stream& stream, Event& wait) {
     size_t size = rounded(bytes);
-    if (size >= kLarge) return chunks_.take(size, stream, wait);
+    // Work that is running asks for itself: what its own stream frees is freed behind it, and it waits for nobody.
+    bool running = running_stream() == &stream;
+    if (size >= kLarge) return chunks_.take(size, stream, running, wait);
     size_t index = class_of(bytes);
     if (index >= free_.size()) return nullptr;
     auto& list = free_[index];
     for (size_t i = list.size(); i-- > 0;) {
       Cached& entry = list[i];
-      bool ordered = entry.stream == &stream || entry.freed.done();
-      if (!ordered && reuse_ == Reuse::when_done) continue;
+      bool ordered = entry.freed.done() || (entry.stream == &stream && !running);
+      if (!ordered && (running || reuse_ == Reuse::when_done)) continue;
       if (entry.stream != &stream) wait = entry.freed;
       void* data = entry.data;
       list.erase(list.begin() + std::ptrdiff_t(i));

@@ -5,18 +5,21 @@
 
 namespace shardgrad {
 
-void* ChunkPool::take(size_t bytes, const Stream& stream, Event& wait) {
+void* ChunkPool::take(size_t bytes, const Stream& stream, bool running, Event& wait) {
   if (reuse_ == Reuse::when_done) settle();
-  auto best = free_.end();
   auto cost = [&](Chunks::iterator chunk) {
     bool foreign = chunk->second.stream && chunk->second.stream != &stream;
     return std::tuple(foreign, chunk->second.bytes);
   };
-  for (auto chunk = free_.begin(); chunk != free_.end(); ++chunk) {
-    if (chunk->second.bytes < bytes) continue;
-    if (reuse_ == Reuse::when_done && std::get<0>(cost(chunk))) continue;
-    if (best == free_.end() || cost(chunk) < cost(best)) best = chunk;
-  }
+  auto usable = [&](Chunks::iterator chunk) {
+    const auto& [size, last, freed] = chunk->second;
+    if (size < bytes) return false;
+    if (running) return !last || freed.done();
+    return reuse_ != Reuse::when_done || !last || last == &stream;
+  };
+  auto best = free_.end();
+  for (auto chunk = free_.begin(); chunk != free_.end(); ++chunk)
+    if (usable(chunk) && (best == free_.end() || cost(chunk) < cost(best))) best = chunk;
   if (best == free_.end()) return nullptr;
   auto [data, chunk] = *best;
   if (chunk.stream && chunk.stream != &stream) wait = chunk.freed;

@@ -30,6 +30,26 @@ TEST(CachingAllocator, BlocksAreAlignedAndReusedOnTheirOwnStream) {
   }
 }
 
+TEST(CachingAllocator, WorkThatRunsDoesNotGetWhatIsFreedBehindIt) {
+  Context context;
+  auto stream = make_thread_stream(context, "stream");
+  for (Reuse reuse : {Reuse::when_done, Reuse::ordered}) {
+    Ref<Allocator> memory = make_caching_allocator(kCpu, reuse);
+    Block used = memory->allocate(256, *stream), own{};
+    std::atomic<bool> go{false};
+    stream->run("use", [&] {
+      while (!go) std::this_thread::sleep_for(1ms);
+      own = memory->allocate(256, *stream);
+    });
+    memory->free(used, *stream);
+    go = true;
+    stream->synchronize();
+    EXPECT_NE(own.data, used.data) << "a workspace on top of the operand";
+    memory->free(own, *stream);
+    stream->synchronize();
+  }
+}
+
 TEST(CachingAllocator, HostMemoryInUseOnAnotherStreamIsNotReusedBeforeThatUseIsDone) {
   Context context;
   Stream& compute = context.backend(kCpu).compute();

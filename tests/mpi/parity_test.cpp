@@ -16,7 +16,8 @@ template <class Model> void expect_same_bits(const char* name) {
     for (const Config& config : strategies(world.size())) {
       setup.config = config;
       EXPECT_TRUE(train_rank<Model>(setup, &world) == threads)
-          << name << " " << name_of(config.strategy) << " " << config.shard_ranks << " on " << world.kind() << ", rank " << world.rank();
+          << name << " " << name_of(config.strategy) << " " << config.shard_ranks << " on " << world.kind() << ", rank "
+          << world.rank();
     }
   }
 }
