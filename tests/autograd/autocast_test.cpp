@@ -24,7 +24,7 @@ TEST(Autocast, I12_ProductsComputeInTheChosenDtype) {
     }
   }
   EXPECT_EQ(matmul(x, w).dtype(), DType::f32);
-  EXPECT_REFUSED(Autocast(DType::f64), "autocast", "f64", "bf16");
+  EXPECT_REFUSED(Autocast wrong(DType::f64), "autocast", "f64", "bf16");
 }
 
 TEST(Autocast, I12_LossesNormalisationsAndSumsComputeInSingle) {

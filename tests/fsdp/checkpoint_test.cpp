@@ -71,9 +71,11 @@ void expect_same_bits(Device device, std::vector<int> worlds, int steps) {
     Setup setup{.world = world, .optim = Optim::adamw, .device = device, .steps = steps};
     setup.config = {.strategy = Strategy::ddp, .wrap = kWrap};
     Outcome expected = train_with(Where::nothing, setup);
-    for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3})
+    for (Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3, Strategy::hybrid})
       for (Where where : kChoices) {
+        if (strategy == Strategy::hybrid && world != 4) continue;
         setup.config.strategy = strategy;
+        setup.config.shard_ranks = strategy == Strategy::hybrid ? 2 : 0;
         EXPECT_TRUE(train_with(where, setup) == expected)
             << name_of(strategy) << " W=" << world << " on " << device << " recompute " << int(where);
       }
@@ -94,6 +96,20 @@ TEST(Recompute, I03_PrefetchAndWrappingChangeNothing) {
         setup.config.wrap = leaves ? wrap_by_size(1) : wrap_by_type({"Half"});
         EXPECT_TRUE(train_with(where, setup) == expected) << "prefetch " << prefetch << " recompute " << int(where);
       }
+}
+
+TEST(Recompute, I03_OffloadAndAccumulationChangeNothing) {
+  for (bool no_sync : {false, true}) {
+    fsdp::testing::Setup setup{.world = 2, .device = kAcc, .steps = 2, .micro = 2, .no_sync = no_sync, .clip = 0.5};
+    setup.config.wrap = kWrap;
+    Outcome expected = train_with(Where::nothing, setup);
+    for (bool offload : {false, true})
+      for (Where where : kChoices) {
+        setup.config.move_params_to_cpu = offload;
+        EXPECT_TRUE(train_with(where, setup) == expected)
+            << "no_sync " << no_sync << " offload " << offload << " recompute " << int(where);
+      }
+  }
 }
 
 template <Where where> void expect_at_most_two_gathers(int prefetch) {
