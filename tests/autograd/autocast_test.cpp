@@ -99,6 +99,26 @@ TEST(Autocast, BackwardInsideTheScopeGivesTheSameBits) {
   EXPECT_EQ(bits(inside.x.grad()), bits(outside.x.grad()));
 }
 
+// An operation outside of the library whose backward calls operations.
+struct Product final : Node {
+  const char* name() const override { return "product"; }
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override { dx[0].alias(matmul(dy[0], saved(0))); }
+};
+
+TEST(Autocast, BackwardComputesAsForwardWasRecorded) {
+  Context context;
+  Tensor w = randn({8, 8}, "w");
+  auto gradient = [&](std::optional<DType> around) {
+    Tensor x = randn({4, 8}, "x").set_requires_grad();
+    Tensor y = matmul(x.detach(), w, false, true);
+    record<Product>(y, x)->save(w);
+    Autocast scope(around);
+    y.backward(ones({4, 8}));
+    return bits(x.grad());
+  };
+  EXPECT_EQ(gradient(DType::bf16), gradient(std::nullopt));
+}
+
 TEST(Autocast, TheConvertedCopyOfAParameterIsNotKeptForBackward) {
   Context context;
   Tensor x = randn({64, 32}, "x").set_requires_grad(), w = randn({16, 32}, "w").set_requires_grad();

@@ -118,7 +118,7 @@ TYPED_TEST(Precision, SixteenBitsTrainWithinOnePercentOfSingle) {
   }
 }
 
-TEST(ShardedGradScaler, I15_B11_OneInfiniteSampleOnOneRankStopsTheStepOnAll) {
+TEST(ShardedGradScaler, I15_OneInfiniteSampleOnOneRankStopsTheStepOnAll) {
   for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3})
     for (int world : {1, 2, 3, 4})
       for (Device device : {kCpu, kAcc}) {
@@ -150,6 +150,27 @@ TEST(ShardedGradScaler, AScaleThatIsTooLargeComesDownOnAllRanksTogether) {
       for (const auto& [name, values] : trace.weights)
         for (double value : values) ASSERT_TRUE(std::isfinite(value)) << name;
     }
+}
+
+TEST(ShardedGradScaler, I15_B11_OneInfiniteElementInOneShardStopsTheStepOnAll) {
+  for (Strategy strategy : {Strategy::zero2, Strategy::zero3})
+    for (int bad : {0, 1, 2})
+      dist::run_ranks(3, [&](dist::ProcessGroup& group) {
+        auto model = nn::make<Chain>();
+        auto sharded = fully_shard(*model, group, {.strategy = strategy});
+        optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01});
+        auto scaler = sharded_grad_scaler(group, {.init_scale = 8});
+        Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), t = rows_of_batch("t", 0, 0, 4, 5, DType::f32);
+        scaler.scale(mse_loss(model(x), t, 20)).backward();
+        auto before = full_state_dict(*sharded, false);
+        const Tensor& grad = sharded->units()[0]->flat_params()[0]->grad();
+        if (group.rank() == bad) fill_(grad.rows(1, 2), -std::numeric_limits<double>::infinity());
+        EXPECT_FALSE(scaler.step(optimizer));
+        scaler.update();
+        EXPECT_EQ(scaler.factor(), 4);
+        for (auto& [name, tensor] : full_state_dict(*sharded, false))
+          EXPECT_EQ(values_of(tensor), values_of(before.at(name))) << name;
+      });
 }
 
 TEST(ShardedGradScaler, I15_RanksWhoseShardsAreAllPaddingDecideToo) {
