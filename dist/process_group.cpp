@@ -27,9 +27,8 @@ static std::unique_ptr<Stream> make_group_stream(Context& context, const Transpo
   // One rank alone never waits for another, and meta moves nothing: no thread is needed beside inline compute.
   bool alone = device.kind == DeviceKind::meta || (transport.size() == 1 && device.kind == DeviceKind::cpu);
   if (alone) return make_inline_stream(context, name);
-  // Between ranks a thread of the host moves the bytes, whatever the device.
   Backend& backend = context.backend(device);
-  if (!backend.addressable() && transport.size() == 1) return backend.make_stream(name);
+  if (!backend.addressable() && transport.queues()) return backend.make_stream(name);
   std::unique_ptr<Stream> stream =
       backend.addressable() ? backend.make_stream(name) : make_thread_stream(context, name);
   stream->run("run promptly", run_promptly);
@@ -39,7 +38,7 @@ static std::unique_ptr<Stream> make_group_stream(Context& context, const Transpo
 static std::unique_ptr<Transport> within_reach(Context& context, std::unique_ptr<Transport> transport,
                                                const std::shared_ptr<Control>& control) {
   Device device = context.default_device();
-  if (transport->size() == 1 || device.kind != DeviceKind::cuda) return transport;
+  if (transport->queues() || context.backend(device).addressable()) return transport;
   return make_staged_transport(std::move(transport), device, control);
 }
 

@@ -19,6 +19,7 @@ void copy(const Call& call, void* to, const void* from, size_t bytes) {
 class SingleTransport final : public Transport {
  public:
   explicit SingleTransport(std::shared_ptr<Control> control) : Transport("single", 0, 1, std::move(control)) {}
+  bool queues() const override { return true; }
   void all_gather(const Call& call, void* full, const void* shard, size_t bytes) override {
     copy(call, full, shard, bytes);
   }
@@ -39,6 +40,7 @@ class AbsentTransport final : public Transport {
  public:
   AbsentTransport(int rank, int size, std::shared_ptr<Control> control)
       : Transport("absent", rank, size, std::move(control)) {}
+  bool queues() const override { return true; }
   void all_gather(const Call&, void*, const void*, size_t) override {}
   void reduce_scatter(const Call&, void*, const void*, int64_t, DType) override {}
   void all_reduce(const Call&, void*, int64_t, DType) override {}

@@ -44,6 +44,10 @@ class Transport {
   virtual void all_to_all(const Call& call, void* out, const void* in, size_t bytes) = 0;
   virtual void barrier(const Call& call) = 0;
 
+  /// True when calls queue what they do on call.stream, which may then be a stream of a GPU. The others move bytes
+  /// themselves, in a thread of the host.
+  virtual bool queues() const { return false; }
+
   /// Memory that this transport sends from without a copy.
   virtual Ref<Allocator> memory(Device device);
 

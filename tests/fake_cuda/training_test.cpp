@@ -83,17 +83,5 @@ TEST(OnFakeCudaErrors, AFaultOfAnOperationNamesItItsShapesAndTheRank) {
   fake_cuda::reset();
 }
 
-TEST(OnFakeCudaErrors, AnOperationWithoutKernelIsNamed) {
-  fake_cuda::reset();
-  Context context({.device = kCuda});
-  try {
-    exp(full({2}, 1));
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::missing);
-    EXPECT_STREQ(error.what(), "exp: there is no kernel for device cuda and dtype f32");
-  }
-}
-
 }  // namespace
 }  // namespace shardgrad::fsdp::testing
