@@ -105,4 +105,18 @@ struct Wide : nn::Module {
   Tensor forward(const Tensor& x) { return out(tanh(in(x))) * gain; }
 };
 
+/// A frozen weight that backward reads last, around a unit, beside a bias whose gradient comes first.
+struct FrozenAround : nn::Module {
+  struct Around : nn::Module {
+    Tensor first = param("first", {8, 8}, nn::init::normal(0, 0.4)), last = param("last", {8}, nn::init::zeros());
+    nn::Child<nn::Linear> inner = child<nn::Linear>("inner", 8, 8);
+    Around() { first.set_requires_grad(false); }
+    Tensor forward(const Tensor& x) { return tanh(inner(tanh(matmul(x, first, false, true)))) + last; }
+  };
+  nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 8);
+  nn::Child<Around> around = child<Around>("around");
+  nn::Child<nn::Linear> out = child<nn::Linear>("out", 8, 5);
+  Tensor forward(const Tensor& x) { return out(around(in(x))); }
+};
+
 }  // namespace shardgrad::fsdp::testing
