@@ -118,10 +118,6 @@ Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
       for (size_t i = 0; i < flat->slices().size(); ++i) index_[flat->slices()[i].name] = {unit.get(), flat.get(), i};
   schedule_.set_units(std::move(units));
   check_same_on_all_ranks();
-  // The memory of a step is taken once and given back, so that the group's heap has it and no step makes pages. Size
-  // classes of an allocator are up to an eighth apart.
-  size_t bytes = schedule_.step_bytes() / 8 * 9;
-  if (bytes > 0) group.memory()->discard(group.memory()->allocate(bytes, group.stream()));
 }
 
 // Ranks that disagree would hang or mix up weights later; they are refused here, before the first step.

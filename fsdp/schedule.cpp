@@ -20,21 +20,6 @@ void Schedule::Order::restart() {
   cursor = 0;
 }
 
-// Every reduced gradient, and the full parameters and full gradients that are alive at the same time.
-size_t Schedule::step_bytes() const {
-  size_t reduced = 0, all = 0, root = 0, largest = 0;
-  for (const auto& unit : units_) {
-    for (const auto& flat : unit->flat_params()) reduced += flat->trainable() ? flat->shard().bytes() : 0;
-    all += unit->full_bytes();  // 0 where nothing is split
-    size_t& most = unit->is_root() ? root : largest;
-    most = std::max(most, unit->full_bytes());
-  }
-  auto alive = [&](size_t units) { return std::min(all, root + units * largest); };
-  // At work, gathered ahead, and kept from the end of forward.
-  size_t parameters = config_.strategy == Strategy::zero2 ? all : alive(size_t(config_.prefetch) + 2);
-  return reduced + parameters + alive(kReductionsInFlight + 1);
-}
-
 void Schedule::begin_forward() {
   if (recomputing()) return;
   if (in_forward_ || in_backward_) recover();

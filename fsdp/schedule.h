@@ -37,8 +37,6 @@ class Schedule {
   void set_units(std::vector<std::unique_ptr<Unit>> units) { units_ = std::move(units); }
   std::span<const std::unique_ptr<Unit>> units() const { return units_; }
   const Config& config() const { return config_; }
-  /// What a step takes at most from the group's memory beside the shards.
-  size_t step_bytes() const;
 
   /// The root module's call begins; it has returned.
   void begin_forward();
