@@ -23,8 +23,8 @@ class ChunkPool {
   /// With `divisible` memory, neighbours may grow together and be given back whoever they came from.
   ChunkPool(Reuse reuse, bool divisible) : reuse_(reuse), divisible_(divisible) {}
 
-  /// `bytes` for use on `stream`, or null when no chunk fits. `wait` is set to what the stream has to wait for. Work that
-  /// is `running` on the stream gets only what nobody will use any more.
+  /// `bytes` for use on `stream`, or null when no chunk fits. `wait` is set to what the stream has to wait for. Work
+  /// that is `running` on the stream gets only what nobody will use any more.
   void* take(size_t bytes, const Stream& stream, bool running, Event& wait);
   /// Gives a block back that `stream` used last; a null event: its last use is over.
   void put(void* data, size_t bytes, const Stream* stream, Event freed);
