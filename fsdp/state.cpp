@@ -8,6 +8,8 @@
 namespace shardgrad::fsdp {
 namespace {
 
+std::string quoted(std::string_view name) { return concat("'", name, "'"); }
+
 // This rank's part of every parameter, in place.
 std::vector<StateSlice> parts_of(Sharded& sharded) {
   std::vector<StateSlice> parts;
@@ -66,7 +68,7 @@ void load(Sharded& sharded, const char* call, std::span<const StateSlice> target
       });
     }
     if (!by_name.contains(target.name))
-      problems += problems.find("missing: " + target.name) == std::string::npos ? "\n  missing: " + target.name : "";
+      problems += problems.find(quoted(target.name)) == std::string::npos ? "\n  missing: " + quoted(target.name) : "";
     else if (!fits)
       problems += concat("\n  ", target.name, ": not ", target.values.dtype(), target.shape);
     else if (reached < target.begin + target.values.numel())
@@ -99,9 +101,9 @@ std::vector<StateSlice> slices_of(const StateDict& state) {
 std::string differences(const std::set<std::string>& expected, const StateDict& state) {
   std::string problems;
   for (const std::string& name : expected)
-    if (!state.contains(name)) problems += "\n  missing: " + name;
+    if (!state.contains(name)) problems += "\n  missing: " + quoted(name);
   for (const auto& [name, tensor] : state)
-    if (!expected.contains(name)) problems += "\n  unknown: " + name;
+    if (!expected.contains(name)) problems += "\n  unknown: " + quoted(name);
   return problems;
 }
 

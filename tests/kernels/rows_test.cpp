@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include <shardgrad/kernels/reference/elementwise.h>
 #include <shardgrad/kernels/reference/rows.h>
 #include <tests/kernels/kernel_case.h>
@@ -86,7 +88,8 @@ TEST(Rows, MseAndItsBackwardMatchTheReference) {
     for (const Shape& shape : shapes) {
       Buffer x = Buffer::random(shape, dtype), target = Buffer::random(shape, dtype, -2, 2, 9);
       Buffer dloss = Buffer::of({}, statistic(dtype), {0.75});
-      expect_like_reference(SG_BOTH(mse), dtype, one({}, statistic(dtype)), {8}, x, target, 0.5);
+      double roundings = 8 + std::sqrt(double(shape.numel())) / 8;  // a running sum of n values loses about sqrt(n)
+      expect_like_reference(SG_BOTH(mse), dtype, one({}, statistic(dtype)), {roundings}, x, target, 0.5);
       expect_like_reference(SG_BOTH(mse_backward), dtype, one(shape, dtype), {4}, dloss, x, target, 0.5);
     }
 }
