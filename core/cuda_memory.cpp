@@ -1,6 +1,6 @@
 #include <shardgrad/core/cuda_memory.h>
 
-#include <shardgrad/core/error.h>
+#include <shardgrad/core/cuda_error.h>
 
 namespace shardgrad {
 
@@ -31,11 +31,13 @@ bool CudaArena::grow(size_t bytes) {
   for (size_t size : {std::max(bytes, chunk_), bytes}) {
     void* data = nullptr;
     ++requests_;
-    if (ask(&data, size + kGap) == cudaSuccess) {
+    cudaError_t status = ask(&data, size + kGap);
+    if (status == cudaSuccess) {
       chunks_.push_back({reinterpret_cast<uintptr_t>(data), size});
       free_.give(chunks_.back().begin, size);
       return true;
     }
+    if (status != cudaErrorMemoryAllocation) throw_cuda(status, concat("asking for ", size, " bytes of memory"));
     cudaGetLastError();  // forget it: a later launch must not be blamed
   }
   return false;

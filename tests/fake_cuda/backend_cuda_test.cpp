@@ -316,6 +316,14 @@ TEST_F(BackendCuda, AFaultShowsLaterAndSaysHowToFindItsOperation) {
   EXPECT_THROW(compute.run("next", [] {}), DeviceFault);
 }
 
+TEST_F(BackendCuda, AFaultIsNotMistakenForAShortageOfMemory) {
+  Context context({.device = kCuda});
+  Stream& compute = context.backend(kCuda).compute();
+  fake_cuda::launch_fault(handle(compute), cudaErrorIllegalAddress);
+  EXPECT_THROW(compute.synchronize(), DeviceFault);
+  expect_says(error_of([] { empty({3}); }), {"asking for", "an illegal memory access"});
+}
+
 TEST_F(BackendCuda, WithChecksAFaultIsThrownAtItsOperation) {
   setenv("SHARDGRAD_CHECK", "1", 1);
   Context context({.device = kCuda});
