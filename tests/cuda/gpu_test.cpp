@@ -39,7 +39,7 @@ TEST_P(Gpu, CopiesRunInTheOrderOfTheirStreamsAndOfTheEventsBetweenThem) {
   Context context({.device = GetParam()});
   Backend& backend = context.backend(GetParam());
   auto other = backend.make_stream("other");
-  constexpr int64_t n = int64_t(4) << 20;
+  constexpr int64_t n = int64_t(1) << 20;
   Tensor a = full({n}, 1), b = full({n}, 2), c = full({n}, 3);
   for (int round = 0; round < 20; ++round) {
     copy_into(b, a);
