@@ -32,17 +32,20 @@ size_t class_bytes(size_t index) {
 }
 
 class SystemMemory final : public MemorySource {
+  // Whole pages are mapped, whatever their number: pieces of a mapping come back one by one.
+  static bool mapped(size_t bytes) { return bytes % ChunkPool::kGrain == 0; }
+
  public:
   size_t granularity() const override { return size_t(32) << 20; }  // pages nobody touches cost nothing
   void* take(size_t bytes) override {
-    if (bytes < kLarge) return std::aligned_alloc(kAlignment, bytes);
+    if (!mapped(bytes)) return std::aligned_alloc(kAlignment, bytes);
     void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) return nullptr;
     madvise(data, bytes, MADV_HUGEPAGE);
     return data;
   }
   void give(void* data, size_t bytes) noexcept override {
-    if (bytes < kLarge)
+    if (!mapped(bytes))
       std::free(data);
     else
       munmap(data, bytes);
@@ -73,8 +76,8 @@ class CachingAllocator final : public Allocator {
   void free(Block block, Stream& stream) noexcept override {
     if (reuse_ == Reuse::poisoned) poison(block, stream);
     bool over = stream.is_inline();
+    std::lock_guard lock(mutex_);  // before the event: a chunk's latest event is the last of all
     Event freed = over ? Event() : stream.record();
-    std::lock_guard lock(mutex_);
     size_t size = rounded(block.bytes);
     live_ -= size;
     if (size >= kLarge) return chunks_.put(block.data, size, over ? nullptr : &stream, std::move(freed));

@@ -83,12 +83,12 @@ int run_body(const std::function<int(Job&)>& body, Bootstrap& bootstrap, const C
         Job job(bootstrap, *world);
         code = body(job);
         world->stream().synchronize();
+        control->finish();  // likewise
       } catch (...) {
         control->fail(std::current_exception());  // before the group goes, which its peers wait in
         throw;
       }
     }
-    control->finish();
     // The others may still need this rank's end of the control channel; and MPI's own way to wait spins.
     while (options.watch.processes && !all_ended(page)) {
       control->check();

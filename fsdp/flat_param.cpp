@@ -309,6 +309,15 @@ void FlatParam::settle_grad() {
   grad_ = moved;
 }
 
+// Copies between host and device may still run; their memory goes with this object.
+FlatParam::~FlatParam() {
+  try {
+    shard_sent_.host_wait();
+    grad_moved_.host_wait();
+  } catch (...) {  // NOLINT: whoever waits for the failed copy gets its error; a destructor has no caller
+  }
+}
+
 void FlatParam::wait_for_shard() const { shard_sent_.host_wait(); }
 
 void FlatParam::abandon_grad() {

@@ -54,6 +54,7 @@ class FlatParam {
   /// Takes over `parameters` (one dtype, all trainable or none): fills this rank's shard, then re-homes each parameter
   /// to the full buffer.
   FlatParam(std::string unit, std::span<nn::Parameter* const> parameters, Mesh& mesh, const Config& config);
+  ~FlatParam();
 
   std::span<const Slice> slices() const { return layout_.slices; }
   int64_t numel() const;

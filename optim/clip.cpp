@@ -70,6 +70,7 @@ double finish(std::span<const Blocks> subtrees, std::span<const double> values, 
 std::vector<double> block_powers(const Tensor& tensor, double p) {
   SG_CHECK(is_floating(tensor.dtype()), "gradient norm: needs a floating dtype, got ", tensor);
   SG_CHECK(p >= 1, "gradient norm: p = ", p, " is not possible; use 1, 2, 3, … or infinity");
+  if (tensor.device() == kMeta) return std::vector<double>(size_t((tensor.numel() + kNormBlock - 1) / kNormBlock));
   std::vector<double> powers;
   dispatch(tensor.dtype(), [&]<class T>() {
     if constexpr (is_floating(dtype_of<T>)) {

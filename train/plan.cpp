@@ -2,6 +2,7 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/dist/virtual_ranks.h>
+#include <shardgrad/fsdp/clip.h>
 #include <shardgrad/train/build.h>
 
 namespace shardgrad::train {
@@ -18,6 +19,7 @@ fsdp::Plan plan(const Config& config, int ranks, Device device) {
     TagScope inner(Category::activation);
     fsdp::Plan mine = fsdp::make_plan(*sharded, [&] {
       loss_of(config, model(x), labels, config.batch).backward();
+      if (config.clip_grad_norm > 0) fsdp::clip_grad_norm(*sharded, config.clip_grad_norm);
       optimizer->step();
       optimizer->zero_grad();
     });

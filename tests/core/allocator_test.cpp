@@ -116,6 +116,16 @@ TEST(CachingAllocator, BlocksOfDifferentSizesShareMemoryAtDifferentTimes) {
   }
 }
 
+TEST(CachingAllocator, PiecesOfAChunkGoBackToTheSystemAndRunningOutOfMemoryIsAnError) {
+  Context context;
+  Stream& compute = context.backend(kCpu).compute();
+  Ref<Allocator> memory = make_caching_allocator(kCpu, Reuse::when_done);
+  Block block = memory->allocate(31 * kMiB + kMiB / 2, compute);  // half a mebibyte of its chunk stays free
+  EXPECT_THROW(memory->allocate(size_t(1) << 50, compute), Error);
+  std::memset(block.data, 1, block.bytes);
+  memory->free(block, compute);
+}
+
 TEST(CachingAllocator, ALargeBlockStillInUseElsewhereIsLeftAloneUntilThatUseIsDone) {
   Context context;
   Stream& compute = context.backend(kCpu).compute();

@@ -332,7 +332,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  bool reached = !event->stream || event->stream->reached(event->ticket);  // before the fault that work may have left
   cudaError_t error = enter("cudaEventQuery");
   if (error != cudaSuccess) return error;
-  return !event->stream || event->stream->reached(event->ticket) ? cudaSuccess : cudaErrorNotReady;
+  return reached ? cudaSuccess : cudaErrorNotReady;
 }
