@@ -36,31 +36,10 @@ class SingleTransport final : public Transport {
   }
 };
 
-class AbsentTransport final : public Transport {
- public:
-  AbsentTransport(int rank, int size, std::shared_ptr<Control> control)
-      : Transport("absent", rank, size, std::move(control)) {}
-  bool queues() const override { return true; }
-  void all_gather(const Call&, void*, const void*, size_t) override {}
-  void reduce_scatter(const Call&, void*, const void*, int64_t, DType) override {}
-  void all_reduce(const Call&, void*, int64_t, DType) override {}
-  void broadcast(const Call&, void*, size_t, int) override {}
-  void all_to_all(const Call&, void*, const void*, size_t) override {}
-  void barrier(const Call&) override {}
-  int64_t invite(int) override { return 0; }
-  std::unique_ptr<Transport> join(int64_t, const std::vector<int>&, int) override {
-    fail("split: a world that is not there (kind 'absent') cannot be split");
-  }
-};
-
 }  // namespace
 
 std::unique_ptr<Transport> make_single_transport(std::shared_ptr<Control> control) {
   return std::make_unique<SingleTransport>(std::move(control));
-}
-
-std::unique_ptr<Transport> make_absent_transport(int rank, int size, std::shared_ptr<Control> control) {
-  return std::make_unique<AbsentTransport>(rank, size, std::move(control));
 }
 
 }  // namespace shardgrad::dist

@@ -16,9 +16,6 @@ std::unique_ptr<Transport> make_single_transport(std::shared_ptr<Control> contro
 std::unique_ptr<Transport> make_staged_transport(std::unique_ptr<Transport> inner, Device device,
                                                  std::shared_ptr<Control> control);
 
-/// Rank `rank` of `size` in a world that is not there: everything is checked and recorded, nothing moves. For `plan`.
-std::unique_ptr<Transport> make_absent_transport(int rank, int size, std::shared_ptr<Control> control);
-
 /// Ranks that are threads of one process and read each other's memory. `board` is shared by all of them: zeroed,
 /// Board::board_bytes(size) long, aligned to 64.
 std::unique_ptr<Transport> make_threads_transport(std::shared_ptr<void> board, int rank, int size,

@@ -21,17 +21,6 @@ template <class Model> void pass(nn::Child<Model>& model, int number) {
   mse_loss(model(x), rows_of_batch("t", number, 0, 4, 5, DType::f32), 20).backward();
 }
 
-template <class Body> std::string message_of(const Body& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 int count(const std::string& op) {
   int found = 0;
   for (const Record& record : context().recorder().records()) found += record.op == op && !record.unit.empty();

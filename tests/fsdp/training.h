@@ -16,6 +16,18 @@
 
 namespace shardgrad::fsdp::testing {
 
+/// What the error that `body` throws says; empty when it throws none.
+template <class Body> std::string message_of(const Body& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
 enum class Optim { sgd, adamw };
 
 struct Setup {

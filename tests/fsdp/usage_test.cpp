@@ -7,17 +7,6 @@
 namespace shardgrad::fsdp::testing {
 namespace {
 
-template <class F> std::string message_of(const F& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 TEST(Usage, AShardedParameterOutsideItsUnitIsRefusedWithItsNameAndTheRemedy) {
   dist::run_ranks(2, [](dist::ProcessGroup& group) {
     auto model = nn::make<Chain>();
