@@ -60,7 +60,8 @@ std::vector<Stuck> find_deadlock(const ControlPage& page, int rank, int lane) {
   Search search(page);
   if (!search.visit(rank, lane)) return {};
   std::vector<Stuck> cycle = search.cycle();
-  std::ranges::rotate(cycle, std::ranges::min_element(cycle, {}, &Stuck::rank));  // every finder says the same
+  auto lowest = std::ranges::min_element(cycle, {}, &Stuck::rank);
+  std::rotate(cycle.begin(), lowest, cycle.end());  // every finder says the same
   return cycle;
 }
 

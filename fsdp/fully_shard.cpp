@@ -24,7 +24,7 @@ class Planner {
   std::vector<Planned> plan() {
     visit(root_);
     if (!planned_.empty() && planned_.back().module == &root_)  // visited last, comes first
-      std::ranges::rotate(planned_, planned_.end() - 1);
+      std::rotate(planned_.begin(), planned_.end() - 1, planned_.end());
     return std::move(planned_);
   }
 
