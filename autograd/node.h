@@ -130,6 +130,8 @@ class GradSink {
   virtual void clear() = 0;
   /// The elements of the parameter that this rank's optimizer updates. Valid until the owner changes them.
   virtual std::span<const LocalRange> local_ranges() = 0;
+  /// The optimizer is about to change those elements; called on all ranks.
+  virtual void before_write() {}
   /// The optimizer has changed those elements: full copies are out of date, and what backward saved of them is too.
   virtual void written() = 0;
 };

@@ -27,8 +27,14 @@ Ref<Storage> Storage::make(size_t bytes, Ref<Allocator> memory, Tag tag, bool re
 }
 
 Ref<Storage> Storage::window(Ref<Storage> base) {
-  Ref<Storage> storage(new Storage(base->bytes_, base->memory_, base->tag_));
+  Block whole = base->block_;
+  return window(std::move(base), whole);
+}
+
+Ref<Storage> Storage::window(Ref<Storage> base, Block whole) {
+  Ref<Storage> storage(new Storage(whole.bytes, base->memory_, base->tag_));
   storage->base_ = std::move(base);
+  storage->seen_ = whole;
   storage->materialize(current_stream(storage->device()));
   return storage;
 }
@@ -47,7 +53,7 @@ Storage::~Storage() {
 void Storage::materialize(Stream& stream) {
   SG_ASSERT(!resident_, "materialize of a resident storage");
   if (base_)
-    block_ = base_->block_;
+    block_ = seen_;
   else if (bytes_ > 0)
     block_ = memory_->allocate(bytes_, stream);
   resident_ = true;

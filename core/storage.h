@@ -21,6 +21,8 @@ class Storage final : public RefCounted {
   /// A resident storage on the memory of `base`, which stays its owner: released, it can only not be read through this
   /// one. For values that are out of date for a while. Its bytes are entered under base's tag alone.
   static Ref<Storage> window(Ref<Storage> base);
+  /// The same for `whole`, memory that base's is a part of: what belongs to others is read through the window only.
+  static Ref<Storage> window(Ref<Storage> base, Block whole);
   ~Storage() override;
 
   /// The memory. Throws Error(input) with the owner's note when released. On device meta: null.
@@ -62,6 +64,7 @@ class Storage final : public RefCounted {
   Block block_{};
   Ref<Allocator> memory_;
   Ref<Storage> base_;  // of a window
+  Block seen_{};       // through a window
   std::shared_ptr<Ledger> ledger_;
   uint64_t version_ = 0, serial_;
   Tag tag_;

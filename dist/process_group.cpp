@@ -271,6 +271,14 @@ std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key) {
   return group;
 }
 
+std::shared_ptr<CommonMemory> ProcessGroup::common_memory(size_t bytes) {
+  if (!transport_->has_common_memory() || context_.default_device() != kCpu) return nullptr;
+  int lender = commons_++ % size();  // in turn, so that no rank's memory is used up before the others'
+  int64_t loan = rank() == lender ? transport_->lend(bytes) : 0;
+  loan = share({loan}, "common memory")[size_t(lender)];
+  return loan ? transport_->borrow(loan, bytes) : nullptr;
+}
+
 std::function<std::chrono::microseconds(int64_t)> fixed_delay(std::chrono::microseconds time) {
   return [time](int64_t) { return time; };
 }

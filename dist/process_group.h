@@ -101,6 +101,9 @@ class ProcessGroup {
   const std::string& kind() const { return transport_->kind(); }
   /// The memory that this group sends from and receives into without a copy. Device: the context's default.
   const Ref<Allocator>& memory() const { return memory_; }
+  /// Memory of `bytes` bytes a rank that all ranks see as one (dist/common_memory.h); null where they cannot. Called by
+  /// all ranks; blocks.
+  std::shared_ptr<CommonMemory> common_memory(size_t bytes);
   /// The FIFO that the group's collectives run on.
   Stream& stream() { return *stream_; }
   Control& control() { return *control_; }
@@ -146,7 +149,7 @@ class ProcessGroup {
   GroupOptions options_;
   int lane_;
   uint64_t sequence_ = 0;
-  int splits_ = 0;
+  int splits_ = 0, commons_ = 0;
   int exceptions_;
   Ref<Allocator> memory_;
   std::deque<std::shared_ptr<Work::State>> in_flight_;  // nobody may have waited for these yet

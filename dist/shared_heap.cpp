@@ -59,16 +59,28 @@ size_t SharedHeap::heap_bytes(int size, size_t limit) {
 
 SharedHeap::SharedHeap(std::shared_ptr<SharedMemory> memory, int rank, int size) : memory_(std::move(memory)) {
   size_t region = (memory_->bytes() - board_pages(size)) / size_t(size);
-  begin_ = board_pages(size) + size_t(rank) * region;
-  end_ = begin_ + region;
-  region_ = std::make_shared<HeapRegion>(memory_, begin_, region);
+  region_ = std::make_shared<HeapRegion>(memory_, board_pages(size) + size_t(rank) * region, region);
   bool backed = memory_->back(0, board_pages(size)) && region_->grow_to(kFirstGrowth);
   if (!backed) fail_as(ErrorKind::missing, "shared memory: there is no room for ", kFirstGrowth, " bytes per rank");
 }
 
 bool SharedHeap::contains(const void* data, size_t bytes) const {
   auto begin = reinterpret_cast<uintptr_t>(data), base = reinterpret_cast<uintptr_t>(memory_->data());
-  return begin >= base + begin_ && begin + bytes <= base + end_;
+  return begin >= base && begin + bytes <= base + memory_->bytes();
+}
+
+uint64_t SharedHeap::lend(size_t bytes, int holders) {
+  std::erase_if(lent_, [this](const auto& loan) {
+    if (loan.first->holders.load() > 0) return false;
+    region_->give(loan.first, loan.second);
+    return true;
+  });
+  void* memory = region_->take(bytes);
+  if (!memory) return 0;
+  auto* head = new (memory) CommonMemory::Head;
+  head->holders.store(holders);
+  lent_[head] = bytes;
+  return offset_of(head);
 }
 
 Ref<Allocator> SharedHeap::allocator(Device device) {

@@ -11,6 +11,7 @@
 
 #include <shardgrad/core/allocator.h>
 #include <shardgrad/core/free_list.h>
+#include <shardgrad/dist/common_memory.h>
 #include <shardgrad/dist/shared_memory.h>
 
 namespace shardgrad::dist {
@@ -44,7 +45,7 @@ class SharedHeap {
   static size_t heap_bytes(int size, size_t limit);
 
   const std::shared_ptr<HeapRegion>& region() const { return region_; }
-  /// True when [data, data + bytes) lies in this rank's region.
+  /// True when [data, data + bytes) lies in the heap, so that all ranks see it.
   bool contains(const void* data, size_t bytes) const;
   uint64_t offset_of(const void* data) const { return uint64_t(static_cast<const std::byte*>(data) - memory_->data()); }
   std::byte* at(uint64_t offset) const { return memory_->data() + offset; }
@@ -52,14 +53,17 @@ class SharedHeap {
   std::shared_ptr<void> share(uint64_t offset) const { return {memory_, at(offset)}; }
   /// The place where the ranks of the world meet.
   std::shared_ptr<void> world_board() const { return share(0); }
+  /// The offset of common memory (dist/common_memory.h) in this rank's region for `holders` ranks; 0 when there is no
+  /// room. It comes back when all have let go of it.
+  uint64_t lend(size_t bytes, int holders);
   /// Memory for tensors of `device` (cpu, acc or sim) in this rank's region.
   Ref<Allocator> allocator(Device device);
 
  private:
   std::shared_ptr<SharedMemory> memory_;
-  size_t begin_, end_;  // this rank's region
   std::shared_ptr<HeapRegion> region_;
   std::map<DeviceKind, Ref<Allocator>> allocators_;
+  std::map<CommonMemory::Head*, size_t> lent_;  // their bytes
 };
 
 /// The heap of a node, or null with the reason. Called by all ranks of the bootstrap.

@@ -24,6 +24,13 @@ class SharedMemoryTransport final : public DirectTransport {
     return device.kind == DeviceKind::meta ? Transport::memory(device) : heap_->allocator(device);
   }
 
+  bool has_common_memory() const override { return true; }
+  int64_t lend(size_t bytes) override { return int64_t(heap_->lend(CommonMemory::bytes_of(size(), bytes), size())); }
+  std::shared_ptr<CommonMemory> borrow(int64_t loan, size_t bytes) override {
+    std::shared_ptr<void> memory = heap_->share(uint64_t(loan));
+    return std::make_shared<CommonMemory>(std::static_pointer_cast<CommonMemory::Head>(memory), rank(), size(), bytes);
+  }
+
   // The board stays when the group goes: peers may still look at it.
   int64_t invite(int size) override {
     void* board = heap_->region()->take(Board::board_bytes(size));

@@ -11,6 +11,7 @@
 
 #include <shardgrad/core/allocator.h>
 #include <shardgrad/core/dtype.h>
+#include <shardgrad/dist/common_memory.h>
 #include <shardgrad/dist/control.h>
 
 namespace shardgrad::dist {
@@ -50,6 +51,12 @@ class Transport {
 
   /// Memory that this transport sends from without a copy.
   virtual Ref<Allocator> memory(Device device);
+
+  /// Common memory (dist/common_memory.h): one rank lends it, its word reaches the others, each opens it. 0: it has
+  /// none.
+  virtual bool has_common_memory() const { return false; }
+  virtual int64_t lend(size_t) { return 0; }
+  virtual std::shared_ptr<CommonMemory> borrow(int64_t, size_t) { return nullptr; }
 
   /// Splitting: rank 0 of the new group calls invite(), its word reaches the members, each calls join().
   virtual int64_t invite(int size) = 0;

@@ -39,6 +39,7 @@ class SliceSink final : public GradSink {
     range_ = flat_.local_range(slice_);
     return {&range_, 1};
   }
+  void before_write() override { flat_.before_write(); }
   void written() override { flat_.shard_written(); }
 
  private:
@@ -83,6 +84,13 @@ FlatParam::FlatParam(std::string unit, std::span<nn::Parameter* const> parameter
     Tensor whole = buffer(padded(), Category::parameter_shard);
     shard_ = whole.rows(mesh.part() * mine, (mesh.part() + 1) * mine);
     full_ = Tensor(Storage::window(whole.storage()), 0, {padded()}, dtype_);
+  } else if (auto common = params_to_cpu ? nullptr : common_memory(mine)) {
+    Ref<Allocator> slice = dist::slice_allocator(device_, common);
+    shard_ =
+        Tensor(Storage::make(size_t(mine) * size_of(dtype_), slice, tag(Category::parameter_shard)), 0, {mine}, dtype_);
+    full_ = Tensor(Storage::window(shard_.storage(), common->whole()), 0, {padded()}, dtype_);
+    full_.storage()->release(compute());
+    common_ = true;
   } else {
     shard_ = params_to_cpu ? host_buffer(mine) : buffer(mine, Category::parameter_shard);
     full_ = buffer(padded(), Category::gathered_parameter, true);
@@ -93,6 +101,11 @@ FlatParam::FlatParam(std::string unit, std::span<nn::Parameter* const> parameter
   fill(parameters);
   rehome(parameters);
   shard_written();
+}
+
+std::shared_ptr<dist::CommonMemory> FlatParam::common_memory(int64_t mine) const {
+  dist::ProcessGroup* group = mesh_.shard();
+  return group && mine > 0 ? group->common_memory(size_t(mine) * size_of(dtype_)) : nullptr;
 }
 
 Tensor FlatParam::buffer(int64_t numel, Category category, bool released) const {
@@ -162,6 +175,7 @@ void FlatParam::start_gather(std::string_view phase) {
     shard_sent_ = stream.record();
   }
   if (group) gather_ = group->all_gather(full_, mine, {{unit_, std::string(phase)}, shard_ready_});
+  if (common_) mesh_.reading_shards();
   gathering_ = true;
   stale_ = false;
 }

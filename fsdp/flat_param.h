@@ -74,6 +74,8 @@ class FlatParam {
   /// The reduced gradient of the shard; undefined when there is none.
   const Tensor& grad() const { return grad_; }
   size_t full_bytes() const { return size_t(padded()) * size_of(dtype()); }
+  /// Whether the ranks' shards lie side by side in common memory, so that gathering brings nothing into memory.
+  bool common() const { return common_; }
   /// Whether slice i got a gradient in the backward passes since zero_grad.
   bool has_grad(size_t i) const { return has_grad_[i]; }
 
@@ -108,6 +110,8 @@ class FlatParam {
   void abandon_grad();
   /// The shard may be written by the host: nothing queued reads it.
   void wait_for_shard() const;
+  /// The optimizer is about to change the shard: no rank reads it in common memory any more.
+  void before_write() { mesh_.before_write(); }
   /// The optimizer (or a load) has changed the shard: saved parameters and gathered copies are stale.
   void shard_written();
   /// Copies this rank's part of the full buffer to the shard; every rank has the same full buffer.
@@ -122,6 +126,7 @@ class FlatParam {
   Tensor host_buffer(int64_t numel) const;
   Tensor part_of(const Tensor& full) const { return full.rows(shard_begin(), shard_begin() + shard_.numel()); }
   Stream& compute() const;
+  std::shared_ptr<dist::CommonMemory> common_memory(int64_t shard) const;
   void forget(size_t i);
   void zero_gaps();
   void add_to_host_grad();
@@ -129,7 +134,7 @@ class FlatParam {
 
   std::string unit_;
   Mesh& mesh_;
-  bool keeps_grads_, trainable_, keeps_params_ = false, grads_to_cpu_ = false;
+  bool keeps_grads_, trainable_, keeps_params_ = false, grads_to_cpu_ = false, common_ = false;
   uint16_t unit_id_;
   DType dtype_;
   Device device_;

@@ -36,6 +36,12 @@ class Mesh {
   int part() const { return world_.rank() % parts_; }
   /// Memory that shards, full parameters and gradients are sent from without a copy.
   const Ref<Allocator>& memory() const { return shard_ ? shard_->memory() : world_.memory(); }
+  /// What common memory holds has been gathered: ranks read each other's shards from now on.
+  void reading_shards() { shards_read_ = true; }
+  /// Called by all ranks before any of them writes its shard: nobody reads it any more.
+  void before_write() {
+    if (std::exchange(shards_read_, false)) shard_->barrier({{"", "write"}});
+  }
   /// Copies between device and host memory run here, beside compute and communication.
   Stream& copies() {
     Device device = context().default_device();
@@ -49,6 +55,7 @@ class Mesh {
   dist::ProcessGroup *shard_ = nullptr, *replica_ = nullptr;
   std::unique_ptr<dist::ProcessGroup> row_, column_;
   std::unique_ptr<Stream> copies_;
+  bool shards_read_ = false;
 };
 
 }  // namespace shardgrad::fsdp

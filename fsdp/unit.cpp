@@ -39,7 +39,7 @@ Unit::Unit(std::string name, std::vector<nn::Parameter*> parameters, Mesh& mesh,
 
 size_t Unit::full_bytes() const {
   size_t bytes = 0;
-  for (const auto& flat : flat_params_) bytes += kept_ ? 0 : flat->full_bytes();
+  for (const auto& flat : flat_params_) bytes += kept_ || flat->common() ? 0 : flat->full_bytes();
   return bytes;
 }
 

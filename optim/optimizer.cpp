@@ -144,21 +144,22 @@ void Optimizer::step(double grad_scale) {
   SG_CHECK(sharded || !pieces.empty(), name_, ": no parameter has a gradient; call backward() before step()");
   for (size_t i = 0; i < pieces.size(); ++i)
     if (i == 0 || pieces[i].index != pieces[i - 1].index) ++slots_[pieces[i].index].steps;
+  tell_owners(&GradSink::before_write);
   for (size_t begin = 0, end; begin < pieces.size(); begin = end) {
     for (end = begin + 1; end < pieces.size() && follows(pieces[end - 1], pieces[end]);) ++end;
     update_run(std::span(pieces).subspan(begin, end - begin), grad_scale);
   }
   for (const Piece& piece : pieces) piece.range.values.storage()->bump_version();
-  tell_owners();
+  tell_owners(&GradSink::written);
 }
 
 // Also where this rank holds no part of a parameter: every rank must know that it changed.
-void Optimizer::tell_owners() const {
+void Optimizer::tell_owners(void (GradSink::*event)()) const {
   for (size_t i = 0; i < slots_.size(); ++i) {
     bool stepped = false;
     if (slots_[i].owner && parameters_[i].tensor.requires_grad())
       for_each_range(i, [&](const LocalRange& range, size_t) { stepped = stepped || in_memory(range.grad); });
-    if (stepped) slots_[i].owner->written();
+    if (stepped) (slots_[i].owner->*event)();
   }
 }
 

@@ -107,7 +107,7 @@ class Optimizer {
   };
   template <class Visit> void for_each_range(size_t i, const Visit& visit) const;
   std::vector<Piece> pieces_with_gradient() const;
-  void tell_owners() const;
+  void tell_owners(void (GradSink::*event)()) const;
   bool follows(const Piece& before, const Piece& after) const;
   void apply_rules(const Rules& rules);
   void allocate_states();

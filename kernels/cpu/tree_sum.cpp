@@ -16,12 +16,16 @@ constexpr int kLevels = 32;
 struct FloatSum {
   DType part, sum;         // dtypes of a part and of the accumulator
   using Element = double;  // room for either accumulator
-  void load(void* acc, const void* from, int64_t n) const {
+  const void* load(void* acc, const void* from, int64_t n) const {
+    if (part == sum) return from;
     loops().elementwise.cast[int(sum)][int(part)](acc, from, n, false);
+    return acc;
   }
-  void add(void* acc, const void* other, int64_t n) const {
-    loops().elementwise.binary[int(Binary::add)][int(sum)](acc, acc, other, Grid{.cols = n}, {});
+  void add(void* to, const void* a, const void* b, int64_t n) const {
+    loops().elementwise.binary[int(Binary::add)][int(sum)](to, a, b, Grid{.cols = n}, {});
   }
+  /// Whether the last addition may write to y.
+  bool direct(OutView y) const { return y.dtype == sum && y.beta == 0; }
   void store(OutView y, int64_t at, const void* acc, int64_t n) const {
     auto cast = loops().elementwise.cast[int(y.dtype)][int(sum)];
     cast(y.as<char>() + at * size_of(y.dtype), acc, n, y.beta != 0);
@@ -30,30 +34,40 @@ struct FloatSum {
 
 template <class T> struct IntegerSum {
   using Element = uint64_t;
-  void load(void* acc, const void* from, int64_t n) const {
+  const void* load(void* acc, const void* from, int64_t n) const {
     for (int64_t i = 0; i < n; ++i) static_cast<uint64_t*>(acc)[i] = uint64_t(static_cast<const T*>(from)[i]);
+    return acc;
   }
-  void add(void* acc, const void* other, int64_t n) const {
-    for (int64_t i = 0; i < n; ++i) static_cast<uint64_t*>(acc)[i] += static_cast<const uint64_t*>(other)[i];
+  void add(void* to, const void* a, const void* b, int64_t n) const {
+    for (int64_t i = 0; i < n; ++i)
+      static_cast<uint64_t*>(to)[i] = static_cast<const uint64_t*>(a)[i] + static_cast<const uint64_t*>(b)[i];
   }
+  bool direct(OutView) const { return false; }
   void store(OutView y, int64_t at, const void* acc, int64_t n) const {
     for (int64_t i = 0; i < n; ++i) put_sum(y.as<T>()[at + i], static_cast<const uint64_t*>(acc)[i], y.beta != 0);
   }
 };
 
-// Adds the parts into a stack of partial sums as a binary counter does: stack[k] holds the sum of 2^level[k] parts.
+// Adds the parts into a stack of partial sums as a binary counter does: value[k] is the sum of 2^level[k] parts. A part
+// is read where it lies, and the last addition writes to y, where the dtypes allow it.
 template <class Sum> void sum_block(OutView y, const TreeSumArgs& args, int64_t at, int64_t n, const Sum& sum) {
   alignas(64) typename Sum::Element stack[kLevels][kBlock];
-  int level[kLevels], top = -1;
+  const void* value[kLevels];
+  int level[kLevels], top = -1, left = args.count - 1;  // additions to do
+  void* result = sum.direct(y) ? static_cast<void*>(y.as<char>() + at * size_of(y.dtype)) : stack[0];
+  auto merge = [&] {
+    --top;
+    void* to = --left == 0 ? result : stack[top];
+    sum.add(to, value[top], value[top + 1], n);
+    value[top] = to;
+  };
   for (int part = 0; part < args.count; ++part) {
-    sum.load(stack[++top], static_cast<const char*>(args.parts[part]) + at * size_of(args.dtype), n);
-    for (level[top] = 0; top > 0 && level[top - 1] == level[top]; --top) {
-      sum.add(stack[top - 1], stack[top], n);
-      ++level[top - 1];
-    }
+    ++top;
+    value[top] = sum.load(stack[top], static_cast<const char*>(args.parts[part]) + at * size_of(args.dtype), n);
+    for (level[top] = 0; top > 0 && level[top - 1] == level[top]; ++level[top]) merge();
   }
-  for (; top > 0; --top) sum.add(stack[top - 1], stack[top], n);
-  sum.store(y, at, stack[0], n);
+  while (top > 0) merge();
+  if (args.count == 1 || result == stack[0]) sum.store(y, at, value[0], n);
 }
 
 template <class Sum> void run(const Launch& launch, OutView y, const TreeSumArgs& args, const Sum& sum) {

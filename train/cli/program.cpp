@@ -30,7 +30,7 @@ void add_train(CLI::App& app, TrainOptions& options, bool& keys, int& code) {
       ->allow_extra_args(false);
   command->add_option("--group", options.group, "how ranks communicate: shared_memory, mpi; automatic when not given");
   command->add_flag("--keys", keys, "list the configuration's keys and end");
-  command->callback([&, command] {
+  command->callback([&] {
     if (keys) {
       std::cout << train::key_table();
       return;

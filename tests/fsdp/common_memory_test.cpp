@@ -1,0 +1,96 @@
+// On one node the shards of a unit lie side by side in common memory: gathering copies nothing.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/fsdp/training.h"
+
+namespace shardgrad::fsdp::testing {
+namespace {
+
+dist::VirtualOptions on_one_node(Device device = kCpu) {
+  dist::VirtualOptions options{.device = device};
+  options.group.kind = "shared_memory";
+  return options;
+}
+
+struct Slow : Rooted {
+  bool dawdles = false;
+  Tensor forward(const Tensor& x) {
+    Tensor y = b2(tanh(b1(tanh(b0(x * scale)))));
+    if (dawdles) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return y + shift;
+  }
+};
+
+TEST(CommonParameters, GatheringBringsNoBytesIntoMemory) {
+  for (Strategy strategy : {Strategy::zero2, Strategy::zero3})
+    dist::run_ranks(
+        2,
+        [&](dist::ProcessGroup& world) {
+          auto model = nn::make<Rooted>();
+          auto sharded = fully_shard(*model, world, {.strategy = strategy});
+          int64_t padded = 0;
+          for (const auto& unit : sharded->units()) {
+            EXPECT_EQ(unit->full_bytes(), 0u) << unit->name();
+            for (const auto& flat : unit->flat_params()) padded += flat->padded();
+          }
+          Ledger& ledger = context().ledger();
+          EXPECT_EQ(2 * ledger.current(Category::parameter_shard), 4 * padded);
+          mse_loss(model(rows_of_batch("x", 0, 0, 4, 7, DType::f32)), rows_of_batch("t", 0, 0, 4, 5, DType::f32), 20)
+              .backward();
+          EXPECT_EQ(ledger.peak(Category::gathered_parameter), 0);
+        },
+        on_one_node());
+}
+
+TEST(CommonParameters, AShardChangesOnlyWhenNoRankReadsIt) {
+  dist::run_ranks(
+      2,
+      [](dist::ProcessGroup& world) {
+        auto model = nn::make<Slow>();
+        fully_shard(*model, world);
+        optim::SGD optimizer(model->named_parameters(), {.lr = 1});
+        Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), t = rows_of_batch("t", 0, 0, 4, 5, DType::f32);
+        mse_loss(model(x), t, 20).backward();
+        NoGrad no_grad;
+        std::vector<float> expected = model(x).to_vector<float>();
+        // Rank 0 has not read `shift`, which rank 1 updates, when rank 1 comes to its step.
+        model->dawdles = world.rank() == 0;
+        EXPECT_EQ(model(x).to_vector<float>(), expected);
+        optimizer.step();
+        EXPECT_NE(model(x).to_vector<float>(), expected);
+      },
+      on_one_node());
+}
+
+TEST(CommonParameters, AShardedParameterCannotBeReadOutsideItsUnit) {
+  dist::run_ranks(
+      2,
+      [](dist::ProcessGroup& world) {
+        auto model = nn::make<Rooted>();
+        fully_shard(*model, world);
+        EXPECT_TRUE(contains(message_of([&] { model->scale.to_vector<float>(); }), "SummonFullParams"));
+        model(rows_of_batch("x", 0, 0, 4, 7, DType::f32));
+        NoGrad no_grad;
+        model(rows_of_batch("x", 0, 0, 4, 7, DType::f32));
+        EXPECT_TRUE(contains(message_of([&] { model->scale.to_vector<float>(); }), "SummonFullParams"));
+      },
+      on_one_node());
+}
+
+TEST(CommonParameters, AnAsynchronousDeviceGathersCopies) {
+  dist::run_ranks(
+      2,
+      [](dist::ProcessGroup& world) {
+        auto model = nn::make<Rooted>();
+        auto sharded = fully_shard(*model, world);
+        for (const auto& unit : sharded->units()) EXPECT_GT(unit->full_bytes(), 0u);
+      },
+      on_one_node(kAcc));
+}
+
+}  // namespace
+}  // namespace shardgrad::fsdp::testing
