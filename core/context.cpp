@@ -11,7 +11,7 @@ namespace shardgrad {
 
 static thread_local Context* current_context = nullptr;
 
-static int usable_cores() {
+int usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;

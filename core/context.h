@@ -170,6 +170,9 @@ class Autocast {
   std::optional<DType> previous_;
 };
 
+/// CPU cores that this process may run on, at least 1.
+int usable_cores();
+
 /// Tensors made in this scope belong to `tag`.
 class TagScope {
  public:

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include <shardgrad/core/error.h>
+#include <shardgrad/core/context.h>
 
 namespace shardgrad::dist {
 
@@ -17,11 +17,6 @@ static cpu_set_t my_cores() {
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof(set), &set) != 0) CPU_SET(0, &set);
   return set;
-}
-
-int usable_cores() {
-  cpu_set_t set = my_cores();
-  return std::max(1, CPU_COUNT(&set));
 }
 
 int threads_per_rank(Bootstrap& bootstrap) {

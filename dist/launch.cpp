@@ -13,10 +13,9 @@
 #include <fstream>
 #include <sstream>
 
-#include <shardgrad/core/error.h>
+#include <shardgrad/core/context.h>
 #include <shardgrad/dist/bootstrap.h>
 #include <shardgrad/dist/children.h>
-#include <shardgrad/dist/cores.h>
 #include <shardgrad/dist/forked.h>
 #include <shardgrad/dist/process_watch.h>
 #include <shardgrad/dist/shared_memory.h>

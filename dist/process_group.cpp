@@ -224,8 +224,12 @@ Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options)
 }
 
 void ProcessGroup::forget_finished() {
-  while (!in_flight_.empty() && (in_flight_.front()->tensors.empty() || in_flight_.front()->event.done())) {
-    Work(in_flight_.front()).host_wait();
+  while (!in_flight_.empty()) {
+    const std::shared_ptr<Work::State>& oldest = in_flight_.front();
+    if (oldest->event.done())
+      Work(oldest).host_wait();  // throws if it failed
+    else if (!oldest->tensors.empty())
+      return;
     in_flight_.pop_front();
   }
 }
