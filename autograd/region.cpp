@@ -57,7 +57,10 @@ Region::Input Region::keep_input(const Tensor& input, bool offload) {
     offloaded_.push_back(input.storage().get());
     NoGrad no_grad;
     TagScope owner(Category::pinned_host);
-    if (!parent_ || parent_->running_again_) kept = to_device(kept, kCpu);  // else nothing is kept yet
+    if (!parent_ || parent_->running_again_) {  // else nothing is kept yet
+      kept = empty_on_host(input.shape(), input.dtype(), input.device());
+      copy_into(kept, input);
+    }
   }
   return {parent_ ? parent_->save(kept) : SavedTensor(kept), input.device(), input.requires_grad()};
 }

@@ -7,6 +7,8 @@ if(TARGET CUDA::cublasLt)
   list(FILTER cuda_sources EXCLUDE REGEX "/without_cublaslt\\.cpp$")
   target_link_libraries(shardgrad PRIVATE CUDA::cublasLt)
 else()
+  message(WARNING "shardgrad: the CUDA toolkit has no cuBLASLt; matrix products use the own kernels, which are slower. "
+                  "Install it (Debian and Ubuntu: libcublas-dev of the toolkit's version) and configure again")
   list(FILTER cuda_sources EXCLUDE REGEX "/cublaslt\\.cpp$")
 endif()
 add_library(shardgrad_cuda OBJECT ${cuda_kernels} ${cuda_sources})

@@ -14,6 +14,9 @@ set(cuda_text "none")
 if(SHARDGRAD_HAS_CUDA)
   list(JOIN cuda_architectures " " cuda_text)
   set(cuda_text "${CUDAToolkit_VERSION} for ${cuda_text}")
+  if(NOT TARGET CUDA::cublasLt)
+    string(APPEND cuda_text ", without cuBLASLt")
+  endif()
 endif()
 add_custom_target(shardgrad_version
   COMMAND ${CMAKE_COMMAND} -D source=${PROJECT_SOURCE_DIR} -D out=${version_file} -D version=${PROJECT_VERSION}

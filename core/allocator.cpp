@@ -55,20 +55,14 @@ class SystemMemory final : public MemorySource {
 class CachingAllocator final : public Allocator {
  public:
   CachingAllocator(Device device, Reuse reuse, std::shared_ptr<MemorySource> source)
-      : Allocator(device), reuse_(reuse), source_(std::move(source)), chunks_(reuse, source_->divisible()) {}
+      : Allocator(device), reuse_(reuse), source_(std::move(source)), chunks_(reuse) {}
   ~CachingAllocator() override { shrink(0); }
 
   Block allocate(size_t bytes, Stream& stream) override {
     Event wait;
-    void* data = nullptr;
-    {
-      std::lock_guard lock(mutex_);
-      size_t size = rounded(bytes);
-      live_ += size;
-      peak_ = std::max(peak_, live_);
-      data = reuse(bytes, stream, wait);
-      if (!data) data = fresh(bytes, size, stream, wait);
-    }
+    void* data = find(bytes, stream, wait);
+    if (!data && wait_for_frees()) data = find(bytes, stream, wait);
+    if (!data) throw_out_of_memory(bytes, device(), in_use(), *source_);
     if (wait.state()) stream.wait(wait);
     return {data, bytes};
   }
@@ -115,6 +109,39 @@ class CachingAllocator final : public Allocator {
     stream.context().abort(std::current_exception());
   }
 
+  // Null when neither what is kept nor the source has it.
+  void* find(size_t bytes, Stream& stream, Event& wait) {
+    std::lock_guard lock(mutex_);
+    size_t size = rounded(bytes);
+    void* data = reuse(bytes, stream, wait);
+    if (!data) data = fresh(bytes, size, stream, wait);
+    if (!data) return nullptr;
+    live_ += size;
+    peak_ = std::max(peak_, live_);
+    return data;
+  }
+
+  size_t in_use() {
+    std::lock_guard lock(mutex_);
+    return live_;
+  }
+
+  // Waits until nobody uses freed blocks any more. Work that is running may not: some of it is what would be waited
+  // for.
+  bool wait_for_frees() {
+    if (running_stream()) return false;
+    std::vector<Event> pending;
+    {
+      std::lock_guard lock(mutex_);
+      chunks_.collect_pending(pending);
+      for (const auto& list : free_)
+        for (const Cached& entry : list)
+          if (!entry.freed.done()) pending.push_back(entry.freed);
+    }
+    for (const Event& event : pending) event.host_wait();
+    return !pending.empty();
+  }
+
   void* reuse(size_t bytes, Stream& stream, Event& wait) {
     size_t size = rounded(bytes);
     // Work that is running asks for itself: what its own stream frees is freed behind it, and it waits for nobody.
@@ -137,16 +164,12 @@ class CachingAllocator final : public Allocator {
   }
 
   void* fresh(size_t bytes, size_t size, Stream& stream, Event& wait) {
-    size_t limit = peak_ + peak_ / 10 + (size_t(16) << 20), held = cached_ + chunks_.bytes();
-    if (live_ + held > limit) shrink(limit > live_ ? limit - live_ : 0);
+    size_t live = live_ + size, peak = std::max(peak_, live);
+    size_t limit = peak + peak / 10 + (size_t(16) << 20), held = cached_ + chunks_.bytes();
+    if (live + held > limit) shrink(limit > live ? limit - live : 0);
     if (void* data = take(bytes, size, stream, wait)) return data;
     shrink(0);
-    if (void* data = take(bytes, size, stream, wait)) return data;
-    live_ -= size;
-    Context* context = Context::current();
-    std::string owners = context ? context->ledger().largest_owners(4) : "";
-    fail("out of memory: ", bytes, " bytes on ", device(), " cannot be allocated (", live_, " bytes in use)",
-         source_->remedy(), owners.empty() ? "" : "; the largest owners: ", owners);
+    return take(bytes, size, stream, wait);
   }
 
   void* take(size_t bytes, size_t size, Stream& stream, Event& wait) {
@@ -199,6 +222,13 @@ class NullAllocator final : public Allocator {
 }  // namespace
 
 std::shared_ptr<MemorySource> system_memory() { return std::make_shared<SystemMemory>(); }
+
+void throw_out_of_memory(size_t bytes, Device device, size_t in_use, const MemorySource& source) {
+  Context* context = Context::current();
+  std::string owners = context ? context->ledger().largest_owners(4) : "";
+  fail("out of memory: ", bytes, " bytes on ", device, " cannot be allocated (", in_use, " bytes in use)",
+       source.remedy(), owners.empty() ? "" : "; the largest owners: ", owners);
+}
 
 Ref<Allocator> make_caching_allocator(Device device, Reuse reuse, std::shared_ptr<MemorySource> source) {
   return make_ref<CachingAllocator>(device, reuse, std::move(source));

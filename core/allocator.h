@@ -54,9 +54,8 @@ class MemorySource {
   virtual ~MemorySource() = default;
   /// At least `bytes` bytes aligned to kAlignment, or null when there is no more. Safe to call from several threads.
   virtual void* take(size_t bytes) = 0;
+  /// Any part of what was taken may be given back, also one that spans neighbouring pieces.
   virtual void give(void* data, size_t bytes) noexcept = 0;
-  /// Whether any part of what was taken may be given back, also one that spans neighbouring pieces.
-  virtual bool divisible() const { return true; }
   /// Takes of large blocks ask for at least this.
   virtual size_t granularity() const { return 0; }
   /// How often memory was asked of the operating system or the driver. A training step must not, after the first.
@@ -68,9 +67,12 @@ std::shared_ptr<MemorySource> system_memory();
 
 /// Keeps freed blocks and hands them out again: small ones by size class, those of 1 MiB or more cut from chunks that
 /// grow together again (chunk_pool.h). The source is asked when nothing fits. The memory held stays within 1.1 times
-/// the largest sum of live blocks plus 16 MiB, and what large blocks lose to fragmentation.
+/// the largest sum of live blocks plus 16 MiB, and what large blocks lose to fragmentation. When the source has no
+/// more, the caller waits for the uses that freed blocks still have, which then go back to it.
 Ref<Allocator> make_caching_allocator(Device device, Reuse reuse,
                                       std::shared_ptr<MemorySource> source = system_memory());
+/// Throws Error(input): what was asked for, what is in use, the source's remedy and the ledger's largest owners.
+[[noreturn]] void throw_out_of_memory(size_t bytes, Device device, size_t in_use, const MemorySource& source);
 /// For device meta: blocks without memory.
 Ref<Allocator> make_null_allocator(Device device);
 

@@ -30,7 +30,7 @@ class HostBackend final : public Backend {
 
 }  // namespace
 
-const Ref<Allocator>& Backend::host_memory() { return context().backend(kCpu).memory(); }
+const Ref<Allocator>& Backend::host_memory() { return device_ == kMeta ? memory_ : context().backend(kCpu).memory(); }
 
 std::unique_ptr<Backend> make_backend(Device device, Context& context) {
   switch (device.kind) {

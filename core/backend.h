@@ -41,7 +41,8 @@ class Backend {
   /// A further stream that runs beside compute; for communication and copies.
   virtual std::unique_ptr<Stream> make_stream(std::string name) = 0;
   const Ref<Allocator>& memory() const { return memory_; }
-  /// Host memory that copies to and from this device are fastest with (pinned, for a GPU).
+  /// Host memory that copies to and from this device are fastest with (pinned, for a GPU). What the host gives back is
+  /// not used again before the GPU has done all that was queued.
   virtual const Ref<Allocator>& host_memory();
   virtual DeviceInfo info() const { return {}; }
   /// Queues a copy of bytes within this device, or between it and host memory.

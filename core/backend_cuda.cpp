@@ -7,6 +7,7 @@
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/cuda_error.h>
 #include <shardgrad/core/cuda_memory.h>
+#include <shardgrad/core/cuda_pinned.h>
 #include <shardgrad/core/cuda_stream.h>
 
 namespace shardgrad {
@@ -28,16 +29,16 @@ int attribute(int device, cudaDeviceAttr what) {
 class CudaBackend final : public Backend {
  public:
   CudaBackend(Device device, Context& context, int number, bool check, std::shared_ptr<CudaArena> arena)
-      : Backend(device, make_caching_allocator(device, Reuse::ordered, arena)),
+      : Backend(device, memory_of(device, check, arena)),
         context_(context),
         number_(number),
         check_(check),
         arena_(std::move(arena)),
         pool_(std::make_shared<CudaEventPool>(number)),
-        pinned_(make_caching_allocator(
-            kCpu, Reuse::when_done,
-            std::make_shared<CudaArena>(number, CudaArena::Kind::pinned_host, check ? 0 : kPinnedChunk))),
-        compute_(make_stream(concat(device, "/compute"))) {}
+        pinned_(make_pinned_allocator(context, pool_,
+                                      std::make_shared<CudaArena>(number, CudaArena::Kind::pinned_host, kPinnedChunk))),
+        compute_(make_stream(concat(device, "/compute"))),
+        host_copies_(make_stream(concat(device, "/copies of host streams"))) {}
 
   Stream& compute() override { return *compute_; }
   std::unique_ptr<Stream> make_stream(std::string name) override {
@@ -59,21 +60,35 @@ class CudaBackend final : public Backend {
 
   void copy(Stream& stream, void* to, const void* from, size_t bytes) override {
     Access accesses[] = {{to, bytes, true}, {from, bytes, false}};
-    auto work = [&] {
-      auto* handle = static_cast<cudaStream_t>(stream.native());
-      check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle), concat("copying ", bytes, " bytes"));
+    if (stream.native())
+      return stream.run(
+          "copy", [&] { queue_copy(stream, to, from, bytes); }, accesses);
+    // A stream of the host: when its turn comes, the copy is made and waited for.
+    auto work = [this, to, from, bytes] {
+      host_copies_->run("copy", [&] { queue_copy(*host_copies_, to, from, bytes); });
+      host_copies_->synchronize();
     };
     stream.run("copy", work, accesses);
   }
 
  private:
+  static Ref<Allocator> memory_of(Device device, bool check, std::shared_ptr<CudaArena> arena) {
+    if (check) return make_ref<WatchedAllocator>(device, std::move(arena));
+    return make_caching_allocator(device, Reuse::ordered, std::move(arena));
+  }
+
+  static void queue_copy(const Stream& stream, void* to, const void* from, size_t bytes) {
+    auto* handle = static_cast<cudaStream_t>(stream.native());
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle), concat("copying ", bytes, " bytes"));
+  }
+
   Context& context_;
   int number_;
   bool check_;
   std::shared_ptr<CudaArena> arena_;
   std::shared_ptr<CudaEventPool> pool_;
   Ref<Allocator> pinned_;
-  std::unique_ptr<Stream> compute_;
+  std::unique_ptr<Stream> compute_, host_copies_;
 };
 
 [[noreturn]] void throw_no_device(cudaError_t status) {
@@ -110,7 +125,7 @@ std::unique_ptr<Backend> make_cuda_backend(Device device, Context& context) {
             ", which does not run on this machine's GPU (it needs ", capability,
             "); configure again with -DCMAKE_CUDA_ARCHITECTURES=", capability);
   bool check = checks_wanted();
-  auto arena = std::make_shared<CudaArena>(number, CudaArena::Kind::device, check ? 0 : kChunk);
+  auto arena = std::make_shared<CudaArena>(number, CudaArena::Kind::device, kChunk);
   return std::make_unique<CudaBackend>(device, context, number, check, std::move(arena));
 }
 

@@ -39,16 +39,18 @@ void ChunkPool::put(void* data, size_t bytes, const Stream* stream, Event freed)
   chunk->second.freed = std::move(freed);  // the stream's latest use is the last of them all
 }
 
-void ChunkPool::add(void* data, size_t bytes) {
-  if (!divisible_) segments_.emplace(static_cast<std::byte*>(data), bytes);
-  put(data, bytes, nullptr, {});
+void ChunkPool::add(void* data, size_t bytes) { put(data, bytes, nullptr, {}); }
+
+void ChunkPool::collect_pending(std::vector<Event>& events) const {
+  for (const auto& [data, chunk] : free_)
+    if (chunk.stream && !chunk.freed.done()) events.push_back(chunk.freed);
 }
 
 // Joins `left` with its right neighbour if it may; returns the chunk where what was right of it lies now.
 ChunkPool::Chunks::iterator ChunkPool::merge(Chunks::iterator left) {
   auto right = std::next(left);
   if (right == free_.end() || left->first + left->second.bytes != right->first ||
-      left->second.stream != right->second.stream || segments_.contains(right->first))
+      left->second.stream != right->second.stream)
     return right == free_.end() ? left : right;
   left->second.bytes += right->second.bytes;
   free_.erase(right);
@@ -72,10 +74,6 @@ ChunkPool::Chunks::iterator ChunkPool::largest_unused() {
   auto largest = free_.end();
   for (auto chunk = free_.begin(); chunk != free_.end(); ++chunk) {
     if (chunk->second.stream && !chunk->second.freed.done()) continue;
-    if (!divisible_) {
-      auto segment = segments_.find(chunk->first);
-      if (segment == segments_.end() || segment->second != chunk->second.bytes) continue;
-    }
     if (largest == free_.end() || chunk->second.bytes > largest->second.bytes) largest = chunk;
   }
   return largest;

@@ -20,8 +20,7 @@ class ChunkPool {
  public:
   static constexpr size_t kGrain = 4096;  ///< bytes; every block is a multiple of it
 
-  /// With `divisible` memory, neighbours may grow together and be given back whoever they came from.
-  ChunkPool(Reuse reuse, bool divisible) : reuse_(reuse), divisible_(divisible) {}
+  explicit ChunkPool(Reuse reuse) : reuse_(reuse) {}
 
   /// `bytes` for use on `stream`, or null when no chunk fits. `wait` is set to what the stream has to wait for. Work
   /// that is `running` on the stream gets only what nobody will use any more.
@@ -38,11 +37,12 @@ class ChunkPool {
       auto [data, bytes] = std::pair(chunk->first, chunk->second.bytes);
       forget(data, bytes);
       remove(chunk);
-      segments_.erase(data);
       source.give(data, bytes);
     }
   }
   size_t bytes() const { return bytes_; }
+  /// Adds the events that chunks still wait for.
+  void collect_pending(std::vector<Event>& events) const;
 
  private:
   struct Chunk {
@@ -57,9 +57,7 @@ class ChunkPool {
   void remove(Chunks::iterator chunk);
 
   Reuse reuse_;
-  bool divisible_;
   Chunks free_;
-  std::map<std::byte*, size_t> segments_;  // as they came from the source, when not divisible
   size_t bytes_ = 0;
 };
 

@@ -38,6 +38,7 @@ void throw_cuda(cudaError_t error, std::string_view what, bool at_its_op) {
   std::string hint;
   if (is_kernel_fault(error) && !at_its_op)
     hint = "; an earlier operation may be the cause: SHARDGRAD_CHECK=1 waits for every operation and names the one";
+  cudaGetLastError();  // forget it: a later launch must not be blamed
   ErrorKind kind = is_missing_code(error) ? ErrorKind::missing : ErrorKind::internal;
   throw DeviceFault(kind, concat(what, ": ", describe(error), hint));
 }

@@ -1,6 +1,8 @@
 #include <shardgrad/core/cuda_memory.h>
 
+#include <shardgrad/core/context.h>
 #include <shardgrad/core/cuda_error.h>
+#include <shardgrad/core/happens_before.h>
 
 namespace shardgrad {
 
@@ -13,9 +15,17 @@ CudaArena::~CudaArena() {
   for (const Chunk& chunk : chunks_) hand_back(chunk.begin);
 }
 
-cudaError_t CudaArena::ask(void** data, size_t bytes) const {
+// Null when the driver has no more.
+void* CudaArena::ask(size_t bytes) {
+  void* data = nullptr;
+  ++requests_;
   cudaSetDevice(device_);
-  return kind_ == Kind::device ? cudaMalloc(data, bytes) : cudaHostAlloc(data, bytes, cudaHostAllocPortable);
+  cudaError_t status =
+      kind_ == Kind::device ? cudaMalloc(&data, bytes) : cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
+  if (status == cudaSuccess) return data;
+  if (status != cudaErrorMemoryAllocation) throw_cuda(status, concat("asking for ", bytes, " bytes of memory"));
+  cudaGetLastError();  // forget it: a later launch must not be blamed
+  return nullptr;
 }
 
 // An error here has been reported by somebody, or the process ends and the driver has gone already.
@@ -28,18 +38,12 @@ void CudaArena::hand_back(uintptr_t begin) const noexcept {
 }
 
 bool CudaArena::grow(size_t bytes) {
-  for (size_t size : {std::max(bytes, chunk_), bytes}) {
-    void* data = nullptr;
-    ++requests_;
-    cudaError_t status = ask(&data, size + kGap);
-    if (status == cudaSuccess) {
+  for (size_t size : {std::max(bytes, chunk_), bytes})
+    if (void* data = ask(size + kGap)) {
       chunks_.push_back({reinterpret_cast<uintptr_t>(data), size});
       free_.give(chunks_.back().begin, size);
       return true;
     }
-    if (status != cudaErrorMemoryAllocation) throw_cuda(status, concat("asking for ", size, " bytes of memory"));
-    cudaGetLastError();  // forget it: a later launch must not be blamed
-  }
   return false;
 }
 
@@ -72,6 +76,13 @@ void CudaArena::give(void* data, size_t bytes) noexcept {
   free_.give(reinterpret_cast<uintptr_t>(data), rounded(bytes));
 }
 
+void* CudaArena::take_alone(size_t bytes) {
+  std::lock_guard lock(mutex_);
+  return ask(bytes);
+}
+
+void CudaArena::give_alone(void* data) noexcept { hand_back(reinterpret_cast<uintptr_t>(data)); }
+
 int64_t CudaArena::requests() const {
   std::lock_guard lock(mutex_);
   return requests_;
@@ -85,6 +96,25 @@ std::string CudaArena::remedy() const {
   for (const Chunk& chunk : chunks_) held += chunk.bytes;
   return concat("; the GPU has ", free, " of ", total, " bytes free, and this process holds ", held,
                 " of them: use a smaller batch, more ranks, or strategy zero3");
+}
+
+Block WatchedAllocator::allocate(size_t bytes, Stream&) {
+  void* data = arena_->take_alone(bytes);
+  if (!data) throw_out_of_memory(bytes, device(), live_, *arena_);
+  live_ += bytes;
+  return {data, bytes};
+}
+
+void WatchedAllocator::free(Block block, Stream& stream) noexcept {
+  if (stream.native()) cudaStreamSynchronize(static_cast<cudaStream_t>(stream.native()));
+  discard(block);
+}
+
+void WatchedAllocator::discard(Block block) noexcept {
+  if (Context* context = Context::current(); context && context->checker())
+    context->checker()->forget(block.data, block.bytes);
+  live_ -= block.bytes;
+  arena_->give_alone(block.data);
 }
 
 }  // namespace shardgrad

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -16,13 +17,14 @@ namespace shardgrad {
 class CudaArena final : public MemorySource {
  public:
   enum class Kind { device, pinned_host };
-  /// Chunks have at least `chunk` bytes; with 0 every block is asked of the driver by itself, so that tools which watch
-  /// the driver (compute-sanitizer) see its bounds.
+  /// Chunks have at least `chunk` bytes.
   CudaArena(int device, Kind kind, size_t chunk) : device_(device), kind_(kind), chunk_(chunk) {}
   ~CudaArena() override;
   void* take(size_t bytes) override;
   void give(void* data, size_t bytes) noexcept override;
-  bool divisible() const override { return chunk_ > 0; }
+  /// Memory that the driver gives for this alone, with exactly `bytes` bytes, and takes back. Null: there is none.
+  void* take_alone(size_t bytes);
+  void give_alone(void* data) noexcept;
   int64_t requests() const override;
   std::string remedy() const override;
 
@@ -31,9 +33,9 @@ class CudaArena final : public MemorySource {
     uintptr_t begin;
     size_t bytes;
   };
+  void* ask(size_t bytes);
   bool grow(size_t bytes);
   void release_unused() noexcept;
-  cudaError_t ask(void** data, size_t bytes) const;
   void hand_back(uintptr_t data) const noexcept;
 
   int device_;
@@ -43,6 +45,20 @@ class CudaArena final : public MemorySource {
   std::vector<Chunk> chunks_;
   FreeList free_;
   int64_t requests_ = 0;
+};
+
+/// For SHARDGRAD_CHECK=1: every block is one of the driver's and has no byte more than was asked for, so that tools
+/// which watch the driver (compute-sanitizer) see where it ends. Slow.
+class WatchedAllocator final : public Allocator {
+ public:
+  WatchedAllocator(Device device, std::shared_ptr<CudaArena> arena) : Allocator(device), arena_(std::move(arena)) {}
+  Block allocate(size_t bytes, Stream& stream) override;
+  void free(Block block, Stream& stream) noexcept override;
+  void discard(Block block) noexcept override;
+
+ private:
+  std::shared_ptr<CudaArena> arena_;
+  std::atomic<size_t> live_{0};
 };
 
 }  // namespace shardgrad

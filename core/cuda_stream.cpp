@@ -71,15 +71,34 @@ void CudaEventPool::put(cudaEvent_t event) noexcept {
   free_.push_back(event);
 }
 
+void CudaEventPool::enter(CudaStream& stream) {
+  std::lock_guard lock(streams_mutex_);
+  streams_.push_back(&stream);
+}
+
+void CudaEventPool::leave(CudaStream& stream) noexcept {
+  std::lock_guard lock(streams_mutex_);
+  std::erase(streams_, &stream);
+}
+
+std::vector<Event> CudaEventPool::record_all() {
+  std::lock_guard lock(streams_mutex_);
+  std::vector<Event> events;
+  for (CudaStream* stream : streams_) events.push_back(stream->record());
+  return events;
+}
+
 CudaStream::CudaStream(Context& context, std::string name, std::shared_ptr<CudaEventPool> pool, bool check)
     : Stream(context, std::move(name), false), pool_(std::move(pool)), check_(check) {
   cudaStream_t stream = nullptr;
   cudaSetDevice(pool_->device());
   check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), concat("making stream ", this->name()));
   native_ = stream;
+  pool_->enter(*this);
 }
 
 CudaStream::~CudaStream() {
+  pool_->leave(*this);
   cudaStreamSynchronize(handle());  // memory that its work uses may go right after it
   cudaStreamDestroy(handle());
 }
@@ -98,12 +117,14 @@ Event CudaStream::record() {
 void CudaStream::wait(const Event& event) {
   if (!event.state()) return;
   if (checked_) context_.checker()->wait(id_, event.state()->clock);
-  changed_ = true;
-  auto* of_device = dynamic_cast<const CudaEvent*>(event.state());
-  if (!of_device) return event.state()->host_wait();
-  cudaError_t status = of_device->failure();
-  if (status == cudaSuccess) status = cudaStreamWaitEvent(handle(), of_device->handle(), 0);
-  check_cuda(status, concat("stream ", name(), " waiting for an event"));
+  if (auto* of_device = dynamic_cast<const CudaEvent*>(event.state())) {
+    cudaError_t status = of_device->failure();
+    if (status == cudaSuccess) status = cudaStreamWaitEvent(handle(), of_device->handle(), 0);
+    if (status != cudaSuccess) throw_cuda(status, concat("stream ", name(), " waiting for an event"));
+  } else {
+    event.state()->host_wait();
+  }
+  changed_ = true;  // not before: an event recorded meanwhile would be taken for one after the wait
 }
 
 void CudaStream::before_launch(const char* label) {
@@ -112,10 +133,13 @@ void CudaStream::before_launch(const char* label) {
   nvtxRangePushA(label);
 }
 
-void CudaStream::after_launch(const char* label) {
+void CudaStream::after_launch() noexcept {
   nvtxRangePop();
   changed_ = true;
   --launching_;
+}
+
+void CudaStream::check_launch(const char* label) {
   cudaError_t status = cudaGetLastError();
   if (status == cudaSuccess && check_) status = cudaStreamSynchronize(handle());
   if (status != cudaSuccess) [[unlikely]]

@@ -13,7 +13,9 @@
 
 namespace shardgrad {
 
-/// Events that are made once and used again.
+class CudaStream;
+
+/// What the streams of one GPU share: events that are made once and used again, and a list of the streams.
 class CudaEventPool {
  public:
   explicit CudaEventPool(int device) : device_(device) {}
@@ -23,10 +25,17 @@ class CudaEventPool {
   void put(cudaEvent_t event) noexcept;
   int device() const { return device_; }
 
+  void enter(CudaStream& stream);
+  void leave(CudaStream& stream) noexcept;
+  /// An event of each stream: when all have happened, nothing that is queued now runs any more.
+  std::vector<Event> record_all();
+
  private:
   int device_;
   std::mutex mutex_;
   std::vector<cudaEvent_t> free_;
+  std::mutex streams_mutex_;
+  std::vector<CudaStream*> streams_;
 };
 
 class CudaStream final : public Stream {
@@ -41,7 +50,8 @@ class CudaStream final : public Stream {
 
  protected:
   void before_launch(const char* label) override;
-  void after_launch(const char* label) override;
+  void after_launch() noexcept override;
+  void check_launch(const char* label) override;
 
  private:
   cudaStream_t handle() const { return static_cast<cudaStream_t>(native_); }

@@ -73,9 +73,11 @@ class Stream {
     if (inline_) {
       work();
     } else if (native_) {
-      before_launch(label);
-      work();
-      after_launch(label);
+      {
+        Launching launching(*this, label);
+        work();
+      }
+      check_launch(label);
     } else {
       enqueue(label, std::function<void()>(std::forward<Work>(work)));
     }
@@ -95,10 +97,20 @@ class Stream {
   int id() const { return id_; }
 
  protected:
+  /// The time in which a native stream's work launches.
+  class Launching {
+   public:
+    Launching(Stream& stream, const char* label) : stream_(stream) { stream.before_launch(label); }
+    ~Launching() { stream_.after_launch(); }
+
+   private:
+    Stream& stream_;
+  };
   Stream(Context& context, std::string name, bool is_inline);
   virtual void enqueue(const char* label, std::function<void()> work);  // thread streams
   virtual void before_launch(const char*) {}                            // native streams
-  virtual void after_launch(const char*) {}                             // native streams: throws DeviceFault
+  virtual void after_launch() noexcept {}                               // native streams, also when the work threw
+  virtual void check_launch(const char*) {}                             // native streams: throws DeviceFault
   void note(const char* label, std::span<const Access> accesses);
 
   Context& context_;

@@ -163,6 +163,12 @@ Tensor empty(const Shape& shape, TensorOptions options) {
 
 Tensor empty_like(const Tensor& tensor) { return empty(tensor.shape(), {tensor.dtype(), tensor.device()}); }
 
+Tensor empty_on_host(const Shape& shape, DType dtype, Device device) {
+  Context& ctx = context();
+  size_t bytes = size_t(shape.numel()) * size_of(dtype);
+  return Tensor(Storage::make(bytes, ctx.backend(device).host_memory(), ctx.tag()), 0, shape, dtype);
+}
+
 Tensor from_bytes(const void* data, const Shape& shape, TensorOptions options) {
   Tensor result = empty(shape, options);
   if (result.numel() == 0 || result.device().kind == DeviceKind::meta) return result;

@@ -127,6 +127,8 @@ struct TensorOptions {
 /// Uninitialised memory, owned by the context's current tag.
 Tensor empty(const Shape& shape, TensorOptions options = {});
 Tensor empty_like(const Tensor& tensor);
+/// Likewise in host memory that copies to and from `device` are fastest with (Backend::host_memory).
+Tensor empty_on_host(const Shape& shape, DType dtype, Device device);
 /// A copy of host values. Throws when the count does not match the shape.
 template <class T>
 Tensor from_vector(const std::vector<T>& values, const Shape& shape, TensorOptions options = dtype_of<T>);

@@ -121,7 +121,7 @@ Tensor FlatParam::buffer_on(Stream& stream, int64_t numel, Category category) co
 
 Tensor FlatParam::host_buffer(int64_t numel) const {
   TagScope owner(tag(Category::pinned_host));
-  return empty({numel}, {dtype_, device_.kind == DeviceKind::meta ? kMeta : kCpu});
+  return empty_on_host({numel}, dtype_, device_);
 }
 
 Stream& FlatParam::compute() const { return context().backend(device_).compute(); }

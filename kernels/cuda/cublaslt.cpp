@@ -26,7 +26,7 @@ using kernels::MatmulArgs;
 
 constexpr size_t kCacheLimit = 1024;                  // products per thread
 constexpr size_t kWorkspaceLimit = size_t(32) << 20;  // what the largest algorithms for Hopper want
-constexpr int kLargestAlignment = 256;
+constexpr int kLargestAlignment = 16;                 // bytes; more never decides
 
 void check(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS)
@@ -158,6 +158,9 @@ void Plan::choose(cublasLtHandle_t handle) {
     check(cublasLtMatmulPreferenceSetAttribute(wish, attribute, &value, sizeof(value)), "preference attribute");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t(kWorkspaceLimit));
+  // Where K is cut into pieces, their sums are added in f32, in a fixed order: neither rounded to 16 bits before, nor
+  // added up in the result's own memory.
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, uint32_t(key_.align_b));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, uint32_t(key_.align_a));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include <shardgrad/core/context.h>
+#include <shardgrad/core/cuda_error.h>
 #include <shardgrad/kernels/cuda/library.h>
 #include <shardgrad/kernels/workspace.h>
 
@@ -23,15 +24,21 @@ struct Config {
   size_t shared = 0;
 };
 
-/// Queues the kernel. Throws Error(internal) when the launch itself is refused.
+/// Queues the kernel. Throws DeviceFault when the launch itself is refused; who runs the operation adds its name and
+/// operands.
 template <auto Kernel, class... Args> void launch(const Launch& how, Config config, Args... args) {
   if (config.grid.x == 0 || config.grid.y == 0 || config.grid.z == 0) return;
+  cudaError_t status = cudaSuccess;
   if (config.shared > 48 * 1024)
-    cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(config.shared));
-  Kernel<<<config.grid, config.block, config.shared, static_cast<cudaStream_t>(how.native_stream)>>>(args...);
-  if (cudaError_t error = cudaGetLastError())
-    fail_as(ErrorKind::internal, "launch of ", config.grid.x, " blocks of ", config.block.x, " threads with ",
-            config.shared, " bytes of shared memory: ", cudaGetErrorString(error));
+    status = cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(config.shared));
+  if (status == cudaSuccess) {
+    Kernel<<<config.grid, config.block, config.shared, static_cast<cudaStream_t>(how.native_stream)>>>(args...);
+    status = cudaGetLastError();
+  }
+  if (status != cudaSuccess) [[unlikely]]
+    throw_cuda(status, concat("launch of (", config.grid.x, ", ", config.grid.y, ", ", config.grid.z, ") blocks of (",
+                              config.block.x, ", ", config.block.y, ", ", config.block.z, ") threads with ",
+                              config.shared, " bytes of shared memory"));
 }
 
 /// bf16 and f16 to f32 and back, rounding to nearest even.

@@ -41,12 +41,13 @@ void index_select(const Launch& how, OutView y, View x, View index, int dim) {
   });
 }
 
-// y is (outer, extent, inner), x is (outer, count, inner). Block (row of y, columns): its warps go through the index,
-// 32 entries at a time, and add the rows that are meant for theirs.
+// y is (outer, extent, inner), x is (outer, count, inner). `across` blocks share a row of y: their warps go through the
+// index, 32 entries at a time, and add the rows that are meant for theirs.
 template <class T>
 __global__ void index_add_kernel(T* y, const T* x, const int64_t* index, int64_t count, int64_t extent, int64_t inner,
-                                 bool accumulate) {
-  int64_t outer = blockIdx.x / extent, row = blockIdx.x % extent, col = int64_t(blockIdx.y) * blockDim.x + threadIdx.x;
+                                 int64_t across, bool accumulate) {
+  int64_t to = blockIdx.x / across, col = blockIdx.x % across * blockDim.x + threadIdx.x;
+  int64_t outer = to / extent, row = to % extent;
   int lane = int(threadIdx.x) % warpSize;
   Compute<T> sum = 0;
   for (int64_t first = 0; first < count; first += warpSize) {
@@ -57,17 +58,18 @@ __global__ void index_add_kernel(T* y, const T* x, const int64_t* index, int64_t
       if (col < inner) sum += load(x + (outer * count + hit) * inner + col);
     }
   }
-  if (col < inner) store(y + blockIdx.x * inner + col, sum, accumulate);
+  if (col < inner) store(y + to * inner + col, sum, accumulate);
 }
 
 void index_add(const Launch& how, OutView y, View x, View index, int dim) {
   if (y.numel() == 0) return;
   Around to(y.shape, dim);
   unsigned block = threads_for(to.inner);
-  Config config{{blocks_for(to.outer * to.extent, 1), blocks_for(to.inner, block)}, block};
+  int64_t across = blocks_for(to.inner, block);
+  Config config{blocks_for(to.outer * to.extent * across, 1), block};
   dispatch(x.dtype, [&]<class T>() {
     launch<index_add_kernel<T>>(how, config, y.as<T>(), x.as<T>(), index.as<int64_t>(), index.numel(), to.extent,
-                                to.inner, y.beta != 0);
+                                to.inner, across, y.beta != 0);
   });
 }
 

@@ -70,7 +70,7 @@ template <class T> void sum_typed(const Launch& how, OutView y, View x) {
   };
   if (dims.ndim == 1) return rows(1, n[0]);
   if (dims.ndim == 2) return kept(0) ? rows(n[0], n[1]) : columns(1, n[0], n[1]);
-  if (dims.ndim == 3 && kept(0) && n[0] < 65536) return columns(n[0], n[1], n[2]);
+  if (dims.ndim == 3 && kept(0)) return columns(n[0], n[1], n[2]);
   sum_any<T>(how, y, x, dims);
 }
 

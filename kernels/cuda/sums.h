@@ -61,12 +61,14 @@ void sum_rows(const Launch& how, Term term, Finish finish, int64_t outer, int64_
                                                                 second, finish, chunks, chunks, int64_t(1));
 }
 
-// Block (columns / 32, chunk, outer) of 32 × 8 threads adds the rows [chunk · length, …) of 32 columns: a thread every
-// eighth row, then the first 32 threads add up the eight.
+// Block ((outer · chunks + chunk) · across + part) of 32 × 8 threads adds the rows [chunk · length, …) of 32 columns: a
+// thread every eighth row, then the first 32 threads add up the eight.
 template <class A, int count, class Term, class Finish>
-__global__ void column_sums_kernel(Term term, Finish finish, int64_t rows, int64_t cols, int64_t length) {
+__global__ void column_sums_kernel(Term term, Finish finish, int64_t rows, int64_t cols, int64_t length, int64_t chunks,
+                                   int64_t across) {
   __shared__ A tile[count][kTileRows][32];
-  int64_t col = int64_t(blockIdx.x) * 32 + threadIdx.x, outer = blockIdx.z, chunk = blockIdx.y;
+  int64_t part = blockIdx.x / across, col = blockIdx.x % across * 32 + threadIdx.x;
+  int64_t outer = part / chunks, chunk = part % chunks;
   int64_t end = (chunk + 1) * length < rows ? (chunk + 1) * length : rows;
   A sums[count] = {};
   if (col < cols)
@@ -76,27 +78,26 @@ __global__ void column_sums_kernel(Term term, Finish finish, int64_t rows, int64
   if (threadIdx.y > 0 || col >= cols) return;
   for (int y = 1; y < kTileRows; ++y)
     for (int k = 0; k < count; ++k) sums[k] += tile[k][y][threadIdx.x];
-  finish((outer * gridDim.y + chunk) * cols + col, sums);
+  finish(part * cols + col, sums);
 }
 
 /// output o · cols + c = Σ over r < rows of term(o, r, c)
 template <class A, int count, class Term, class Finish>
 void sum_columns(const Launch& how, Term term, Finish finish, int64_t outer, int64_t rows, int64_t cols) {
   int64_t chunks = chunks_of(rows, kChunkRows);
-  SG_CHECK(outer < 65536 && chunks < 65536, "a sum over ", outer, " x ", rows,
-           " rows has more blocks than a GPU takes");
-  unsigned across = blocks_for(cols, 32), planes = unsigned(outer);
+  int64_t across = blocks_for(cols, 32), one = 1;
+  unsigned blocks = blocks_for(outer * chunks * across, 1), last_blocks = blocks_for(outer * across, 1);
   dim3 block(32, kTileRows);
   if (chunks == 1)
-    return launch<column_sums_kernel<A, count, Term, Finish>>(how, {{across, 1, planes}, block}, term, finish, rows,
-                                                              cols, kChunkRows);
+    return launch<column_sums_kernel<A, count, Term, Finish>>(how, {blocks, block}, term, finish, rows, cols,
+                                                              kChunkRows, chunks, across);
   Scratch scratch(how, size_t(outer * chunks * cols) * count * sizeof(A));
   A* partials = scratch.as<A>();
-  launch<column_sums_kernel<A, count, Term, Keep<A, count>>>(how, {{across, unsigned(chunks), planes}, block}, term,
-                                                             Keep<A, count>{partials}, rows, cols, kChunkRows);
+  launch<column_sums_kernel<A, count, Term, Keep<A, count>>>(how, {blocks, block}, term, Keep<A, count>{partials}, rows,
+                                                             cols, kChunkRows, chunks, across);
   Partials<A, count> second{partials, chunks, cols};
-  launch<column_sums_kernel<A, count, Partials<A, count>, Finish>>(how, {{across, 1, planes}, block}, second, finish,
-                                                                   chunks, cols, chunks);
+  launch<column_sums_kernel<A, count, Partials<A, count>, Finish>>(how, {last_blocks, block}, second, finish, chunks,
+                                                                   cols, chunks, one, across);
 }
 
 /// Writes one sum, times a factor, to an element of y where y is wanted.

@@ -126,6 +126,77 @@ TEST(CachingAllocator, PiecesOfAChunkGoBackToTheSystemAndRunningOutOfMemoryIsAnE
   memory->free(block, compute);
 }
 
+// As much as it is made with, and no more.
+class LimitedMemory final : public MemorySource {
+ public:
+  explicit LimitedMemory(size_t limit) : limit_(limit) {}
+  void* take(size_t bytes) override {
+    if (held + bytes > limit_) return nullptr;
+    held += bytes;
+    return system_->take(bytes);
+  }
+  void give(void* data, size_t bytes) noexcept override {
+    held -= bytes;
+    system_->give(data, bytes);
+  }
+  std::atomic<size_t> held{0};
+
+ private:
+  std::shared_ptr<MemorySource> system_ = system_memory();
+  size_t limit_;
+};
+
+TEST(CachingAllocator, MemoryThatRunsOutWaitsForTheFreesThatArePending) {
+  for (Reuse reuse : {Reuse::when_done, Reuse::ordered, Reuse::poisoned}) {
+    Context context;
+    std::unique_ptr<Stream> streams[] = {make_thread_stream(context, "a"), make_thread_stream(context, "b")};
+    auto third = make_thread_stream(context, "c");
+    std::atomic<bool> go{false};
+    Ref<Allocator> memory = make_caching_allocator(kCpu, reuse, std::make_shared<LimitedMemory>(17 * kMiB));
+    for (auto& stream : streams) {
+      Block block = memory->allocate(8 * kMiB, *stream), small = memory->allocate(1000, *stream);
+      stream->run("use", [&] {
+        while (!go) std::this_thread::sleep_for(1ms);
+      });
+      memory->free(block, *stream);
+      memory->free(small, *stream);
+    }
+    std::thread later([&] { std::this_thread::sleep_for(20ms), go = true; });
+    Block both = memory->allocate(16 * kMiB, *third);  // no chunk is large enough, and all are in use
+    EXPECT_TRUE(go);
+    std::memset(both.data, 1, both.bytes);
+    memory->free(both, *third);
+    third->synchronize();
+    later.join();
+  }
+}
+
+TEST(CachingAllocator, WorkThatRunsDoesNotWaitForTheFreesBehindIt) {
+  Context context;
+  auto stream = make_thread_stream(context, "stream");
+  Ref<Allocator> memory = make_caching_allocator(kCpu, Reuse::ordered, std::make_shared<LimitedMemory>(16 * kMiB));
+  Block held = memory->allocate(12 * kMiB, *stream);
+  std::atomic<bool> go{false};
+  stream->run("use", [&] {
+    while (!go) std::this_thread::sleep_for(1ms);
+    EXPECT_THROW(memory->allocate(12 * kMiB, *stream), Error);
+  });
+  memory->free(held, *stream);
+  go = true;
+  stream->synchronize();
+}
+
+TEST(CachingAllocator, ARefusedRequestDoesNotRaiseWhatIsKept) {
+  Context context;
+  Stream& compute = context.backend(kCpu).compute();
+  auto source = std::make_shared<LimitedMemory>(128 * kMiB);
+  Ref<Allocator> memory = make_caching_allocator(kCpu, Reuse::ordered, source);
+  EXPECT_THROW(memory->allocate(size_t(1) << 50, compute), Error);
+  memory->free(memory->allocate(40 * kMiB, compute), compute);
+  memory->free(memory->allocate(41 * kMiB, compute), compute);
+  EXPECT_LE(source->held, 62 * kMiB);  // 1.1 times 41 MiB, plus 16 MiB
+}
+
 TEST(CachingAllocator, ALargeBlockStillInUseElsewhereIsLeftAloneUntilThatUseIsDone) {
   Context context;
   Stream& compute = context.backend(kCpu).compute();

@@ -205,6 +205,70 @@ TEST_F(BackendCuda, MemoryFreedWithinAPieceOfWorkWaitsForItsOwnLaunches) {
   gpu.memory()->free(again, *other);
 }
 
+// Only when the wait is queued may later events be taken for ones after it.
+TEST_F(BackendCuda, AnEventThatIsRecordedWhileAWaitIsQueuedDoesNotStandForLaterOnes) {
+  Context context({.device = kCuda});
+  Stream& compute = context.backend(kCuda).compute();
+  auto other = context.backend(kCuda).make_stream("other");
+  std::atomic<bool> go{false};
+  queue(*other, "stuck", [&] {
+    while (!go) std::this_thread::sleep_for(1ms);
+  });
+  fake_cuda::on_call("cudaStreamWaitEvent", [&] { compute.record(); });
+  compute.wait(other->record());
+  Event after = compute.record();
+  std::this_thread::sleep_for(5ms);
+  EXPECT_FALSE(after.done());
+  go = true;
+  after.host_wait();
+}
+
+TEST_F(BackendCuda, WorkThatThrowsLeavesTheStreamAsItWas) {
+  Context context({.device = kCuda});
+  Stream& compute = context.backend(kCuda).compute();
+  EXPECT_THROW(compute.run("bad", [] { fail("refused"); }), Error);
+  EXPECT_EQ(fake_cuda::open_ranges(), 0);
+  compute.record();
+  int64_t recorded = fake_cuda::calls("cudaEventRecord");
+  compute.record();
+  EXPECT_EQ(fake_cuda::calls("cudaEventRecord"), recorded) << "nothing was queued since";
+}
+
+TEST_F(BackendCuda, AFailedCallIsNotBlamedOnTheNextOperation) {
+  Context context({.device = kCuda});
+  Backend& gpu = context.backend(kCuda);
+  Tensor x = from_vector<float>({1, 2}, {2}), y = empty_like(x);
+  fake_cuda::fail_call("cudaMemcpyAsync", 1, cudaErrorInvalidValue);
+  expect_says(error_of([&] { copy_into(y, x); }), {"copying 8 bytes"});
+  EXPECT_NO_THROW(gpu.compute().run("next", [] {}));
+}
+
+TEST_F(BackendCuda, PinnedMemoryThatTheHostGivesBackWaitsForEveryStreamOfTheGpu) {
+  Context context({.device = kCuda});
+  Backend& gpu = context.backend(kCuda);
+  Stream& host = context.backend(kCpu).compute();
+  auto copies = gpu.make_stream("copies");
+  std::atomic<bool> go{false};
+  for (size_t bytes : {size_t(4096), size_t(2) << 20}) {
+    go = false;
+    Block block = gpu.host_memory()->allocate(bytes, host);
+    queue(*copies, "use", [&] {
+      while (!go) std::this_thread::sleep_for(1ms);
+    });
+    gpu.host_memory()->free(block, host);
+    Block meanwhile = gpu.host_memory()->allocate(bytes, host);
+    EXPECT_NE(meanwhile.data, block.data) << bytes << " bytes";
+    go = true;
+    copies->synchronize();
+    gpu.compute().synchronize();
+    Block later = gpu.host_memory()->allocate(bytes, host);
+    EXPECT_EQ(later.data, block.data) << bytes << " bytes";
+    gpu.host_memory()->free(meanwhile, host);
+    gpu.host_memory()->free(later, host);
+    gpu.compute().synchronize();
+  }
+}
+
 TEST_F(BackendCuda, RepeatedStepsAskTheDriverForNothing) {
   Context context({.device = kCuda});
   Backend& gpu = context.backend(kCuda);
@@ -333,6 +397,25 @@ TEST_F(BackendCuda, WithChecksAFaultIsThrownAtItsOperation) {
       [&] { compute.run("layer_norm", [&] { fake_cuda::launch_fault(handle(compute), cudaErrorIllegalAddress); }); });
   expect_says(error, {"'layer_norm' on stream cuda/compute: an illegal memory access"});
   EXPECT_EQ(std::string(error.what()).find("SHARDGRAD_CHECK"), std::string::npos);
+}
+
+// Of a block of three bytes the fourth belongs to nobody: a tool that watches the driver sees the overrun.
+TEST_F(BackendCuda, WithChecksBlocksEndWhereTheyWereAskedToEnd) {
+  setenv("SHARDGRAD_CHECK", "1", 1);
+  {
+    Context context({.device = kCuda});
+    Backend& gpu = context.backend(kCuda);
+    char host[8] = {};
+    for (size_t bytes : {size_t(3), size_t(5000), (size_t(3) << 20) + 1}) {
+      Block block = gpu.memory()->allocate(bytes, gpu.compute());
+      auto* end = static_cast<std::byte*>(block.data) + bytes;
+      EXPECT_NO_THROW(gpu.copy(gpu.compute(), end - 3, host, 3));
+      EXPECT_THROW(gpu.copy(gpu.compute(), end - 3, host, 4), DeviceFault);
+      gpu.memory()->free(block, gpu.compute());
+    }
+    expect_says(error_of([] { empty({int64_t(1) << 40}, DType::u8); }), {"1099511627776 bytes on cuda", "bytes free"});
+  }
+  EXPECT_EQ(fake_cuda::alive(), 0);
 }
 
 // Storages are freed while the exception passes, and the context ends after it.

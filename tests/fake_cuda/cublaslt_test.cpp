@@ -50,7 +50,8 @@ class CublasLt : public ::testing::Test {
   }
 };
 
-const std::array<int64_t, 3> kSizes[] = {{1, 1, 1}, {3, 5, 7}, {4, 16, 32}, {17, 33, 9}, {1, 70, 40}, {40, 40, 1}};
+const std::array<int64_t, 3> kSizes[] = {{1, 1, 1},   {3, 5, 7},   {4, 16, 32}, {17, 33, 9},
+                                         {1, 70, 40}, {40, 40, 1}, {5, 24, 9},  {33, 8, 17}};
 
 TEST_F(CublasLt, EverySizeTransposeDtypeAndBeta) {
   for (DType dtype : kFloats)

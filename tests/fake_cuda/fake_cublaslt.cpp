@@ -29,6 +29,7 @@ struct Product {
 };
 struct Preference {
   int64_t alignment[4] = {256, 256, 256, 256};
+  uint32_t reductions = 7;
 };
 
 namespace {
@@ -206,6 +207,10 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t w
                                                     cublasLtMatmulPreferenceAttributes_t what, const void* value,
                                                     size_t bytes) {
   if (what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) return bytes == 8 ? ok : CUBLAS_STATUS_INVALID_VALUE;
+  if (what == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) {
+    fake_cuda::read(wish->reductions, value, bytes);
+    return ok;
+  }
   uint32_t alignment = 0;
   fake_cuda::read(alignment, value, bytes);
   wish->alignment[what - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES] = alignment;
@@ -220,6 +225,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   // The real one has few epilogues for f64.
   if (a->type == CUDA_R_64F && product->epilogue != CUBLASLT_EPILOGUE_DEFAULT) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (!fake_cuda::fits(*product, *a, *b, *d)) return CUBLAS_STATUS_INVALID_VALUE;
+  // Pieces of K may only be added in the computing type: else sums depend on rounding and on the order of blocks.
+  if (wish->reductions != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) return CUBLAS_STATUS_INVALID_VALUE;
   std::memcpy(result->algo.alignment, wish->alignment, sizeof(wish->alignment));
   result->workspaceSize = 4096;
   *found = 1;

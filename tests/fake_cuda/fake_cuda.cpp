@@ -1,5 +1,7 @@
 #include "tests/fake_cuda/fake_cuda.h"
 
+#include <nvtx3/nvToolsExt.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
@@ -76,7 +78,8 @@ struct State {
   Machine machine;
   std::map<std::string, int64_t> calls;
   std::map<std::string, std::pair<int64_t, cudaError_t>> failures;  // at which call
-  std::map<uintptr_t, size_t> blocks;                               // device memory
+  std::map<std::string, std::function<void()>> hooks;
+  std::map<uintptr_t, size_t> blocks;  // device memory
   std::set<Stream*> streams;
   std::vector<std::unique_ptr<Stream>> closed;  // events may still ask how far they came
   size_t used = 0;
@@ -88,7 +91,7 @@ State& state() {
   return state;
 }
 thread_local cudaError_t last_error = cudaSuccess;
-thread_local int chosen_device = 0;
+thread_local int chosen_device = 0, ranges = 0;
 
 cudaError_t report(cudaError_t error) {
   if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
@@ -98,8 +101,13 @@ cudaError_t report(cudaError_t error) {
 // Counts a call; the error that it is to end with.
 cudaError_t enter(const char* function) {
   State& s = state();
-  std::lock_guard lock(s.mutex);
+  std::unique_lock lock(s.mutex);
   int64_t count = ++s.calls[function];
+  if (auto hook = s.hooks.extract(function)) {
+    lock.unlock();
+    hook.mapped()();
+    lock.lock();
+  }
   auto failure = s.failures.find(function);
   if (failure != s.failures.end() && failure->second.first == count) {
     cudaError_t error = failure->second.second;
@@ -139,12 +147,17 @@ void reset() {
   s.machine = {};
   s.calls.clear();
   s.failures.clear();
+  s.hooks.clear();
   s.sticky = cudaSuccess;
   last_error = cudaSuccess;
 }
 void fail_call(const std::string& function, int nth, cudaError_t error) {
   std::lock_guard lock(state().mutex);
   state().failures[function] = {state().calls[function] + nth, error};
+}
+void on_call(const std::string& function, std::function<void()> hook) {
+  std::lock_guard lock(state().mutex);
+  state().hooks[function] = std::move(hook);
 }
 int64_t calls(const std::string& function) {
   std::lock_guard lock(state().mutex);
@@ -156,6 +169,7 @@ std::atomic<int>& heuristic_calls() {
   return count;
 }
 int current_device() { return chosen_device; }
+int open_ranges() { return ranges; }
 void launch(cudaStream_t stream, std::function<void()> work) { stream->push(std::move(work)); }
 void launch_fault(cudaStream_t stream, cudaError_t error) {
   stream->push([error] { state().sticky = error; });
@@ -193,6 +207,8 @@ using fake_cuda::machine;
 using fake_cuda::report;
 using fake_cuda::state;
 
+int nvtxRangePushA(const char*) { return fake_cuda::ranges++; }
+int nvtxRangePop() { return --fake_cuda::ranges; }
 const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
     case cudaErrorMemoryAllocation:

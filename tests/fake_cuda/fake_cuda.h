@@ -23,9 +23,14 @@ void reset();
 
 /// The `nth` call of `function` from now (1: the next) fails with `error`.
 void fail_call(const std::string& function, int nth, cudaError_t error);
+/// Runs `hook` in the next call of `function`, before it does anything.
+void on_call(const std::string& function, std::function<void()> hook);
 int64_t calls(const std::string& function);
 /// Blocks of device and pinned memory that have not been given back, and streams and events that still exist.
 int64_t alive();
+
+/// NVTX ranges that the calling thread has opened and not closed.
+int open_ranges();
 
 /// The calling thread's, as cudaSetDevice has set it.
 int current_device();

@@ -50,6 +50,24 @@ TEST_P(OnFakeCuda, TrainingGivesTheBitsOfTheCpu) {
   EXPECT_EQ(fake_cuda::alive(), 0);
 }
 
+// What is kept in host memory is pinned, so that copies run beside compute.
+TEST(OnFakeCudaOffload, HostMemoryIsPinnedAndTheBitsAreThoseOfTheCpu) {
+  fake_cuda::reset();
+  for (int world : {1, 2}) {
+    fsdp::testing::Setup setup{.world = world, .steps = 4};
+    setup.config.strategy = Strategy::zero3;
+    setup.device = kCpu;
+    Outcome expected = train<Chain>(setup);
+    setup.device = kCuda;
+    train<Chain>(setup);
+    EXPECT_TRUE(world > 1 || fake_cuda::calls("cudaHostAlloc") == 0) << "one rank stages nothing";
+    setup.config.move_params_to_cpu = true;
+    EXPECT_TRUE(train<Chain>(setup) == expected);
+    EXPECT_GT(fake_cuda::calls("cudaHostAlloc"), 0);
+  }
+  EXPECT_EQ(fake_cuda::alive(), 0);
+}
+
 std::string name_of_case(const ::testing::TestParamInfo<OnFakeCuda::ParamType>& info) {
   auto [world, strategy, group] = info.param;
   return concat(group, "_", name_of(strategy), "_", world);
