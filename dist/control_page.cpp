@@ -28,6 +28,7 @@ std::string describe(const Place& place) {
   if (place.phase[0]) out << " in " << place.phase;
   if (place.has_elements) out << " (" << place.elements << " " << place.dtype;
   if (place.has_elements && place.root >= 0) out << ", root " << place.root;
+  if (place.has_elements && place.detail[0]) out << ", " << place.detail;
   if (place.has_elements) out << ")";
   return std::move(out).str();
 }

@@ -25,6 +25,7 @@ struct Place {
   char op[18] = {};
   char unit[72] = {};  ///< cut when longer
   char phase[16] = {};
+  char detail[32] = {};  ///< cut when longer
 
   uint64_t fingerprint() const;
 };

@@ -199,6 +199,7 @@ Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options)
   copy_text(place.op, sizeof(place.op), operation.op);
   copy_text(place.unit, sizeof(place.unit), options.label.unit);
   copy_text(place.phase, sizeof(place.phase), options.label.phase);
+  copy_text(place.detail, sizeof(place.detail), options.detail);
 
   uint64_t record =
       context_.recorder().begin({0, operation.op, options.label.unit, options.label.phase, stream_->name(),

@@ -38,6 +38,8 @@ struct CollectiveOptions {
   /// What the collective starts after. Unset: everything queued so far on the compute stream of the tensors' device.
   /// Event() waits for nothing; several events: stream().wait(each), then Event().
   std::optional<Event> after;
+  /// What else must be equal on all ranks, in a few letters; ranks that differ have diverged, and the error shows it.
+  std::string detail = {};
 };
 
 /// A queued collective. Copyable; a default-constructed one is done. It keeps its tensors alive until somebody waits

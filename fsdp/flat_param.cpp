@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include <shardgrad/core/rng.h>
 #include <shardgrad/kernels/ops.h>
 
 namespace shardgrad::fsdp {
@@ -25,7 +26,7 @@ class SliceSink final : public GradSink {
   Out open() override { return flat_.open_grad(slice_); }
   void ready() override { ready_(); }
   Tensor grad() const override {
-    if (!flat_.has_grad(slice_)) return Tensor();
+    if (!flat_.has_grad(slice_) || !flat_.grad().defined()) return Tensor();
     const Slice& slice = flat_.slices()[slice_];
     SG_CHECK(!flat_.split(), "the gradient of '", slice.name, "' is sharded: each rank holds a part of it. Clip with ",
              "fsdp::clip_grad_norm(*sharded, max_norm), read the parts with FlatParam::grad()");
@@ -99,7 +100,11 @@ FlatParam::FlatParam(std::string unit, std::span<nn::Parameter* const> parameter
                                    "', which is sharded now. Use it inside its module's "
                                    "forward, or in a scope of fsdp::SummonFullParams"));
   fill(parameters);
-  rehome(parameters);
+  for (nn::Parameter* parameter : parameters) {
+    parameters_.push_back(parameter->tensor);
+    parameter->initialised = true;
+  }
+  rehome(full_);
   shard_written();
 }
 
@@ -143,12 +148,12 @@ void FlatParam::fill(std::span<nn::Parameter* const> parameters) {
   }
 }
 
-void FlatParam::rehome(std::span<nn::Parameter* const> parameters) {
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    Tensor::Impl& impl = parameters[i]->tensor.impl();
-    impl.storage = full_.storage();
+// The parameters are views of `full` from now on.
+void FlatParam::rehome(const Tensor& full) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    Tensor::Impl& impl = parameters_[i].impl();
+    impl.storage = full.storage();
     impl.offset = size_t(layout_.slices[i].offset) * size_of(dtype_);
-    parameters[i]->initialised = true;
   }
 }
 
@@ -224,7 +229,18 @@ void FlatParam::zero_gaps() {
   zero(full_grad_.rows(end, padded()));
 }
 
+// Which slices have a gradient from this reduction (1), an earlier one (2) or both (3); else ranks that used different
+// parameters of the unit would add up different sums.
+std::string FlatParam::sources() const {
+  std::string digits;
+  for (size_t i = 0; i < opened_.size(); ++i) digits += char('0' + opened_[i] + 2 * has_grad_[i]);
+  constexpr size_t kShown = 20;
+  return "gradients " + (digits.size() <= kShown ? digits : concat('#', hash_of(digits)));
+}
+
 void FlatParam::start_reduce() {
+  dist::CollectiveOptions options({unit_, "backward"});
+  options.detail = sources();
   for (size_t i = 0; i < opened_.size(); ++i) {
     const Slice& slice = slices()[i];
     if (!opened_[i]) zero(full_grad_.rows(slice.offset, slice.offset + slice.numel()));
@@ -233,7 +249,7 @@ void FlatParam::start_reduce() {
   }
   // Along the row into the shard, then the shard along the column.
   sent_ = std::exchange(full_grad_, Tensor());
-  dist::CollectiveOptions options({unit_, "backward"}, compute().record());
+  options.after = compute().record();
   if (dist::ProcessGroup* group = mesh_.shard()) {
     Category category = grad_.defined() || grads_to_cpu_ ? Category::communication : Category::gradient_shard;
     incoming_ = keeps_grads_ ? part_of(sent_) : buffer_on(group->stream(), shard_.numel(), category);
@@ -279,9 +295,10 @@ void FlatParam::add_to_host_grad() {
 
 void FlatParam::zero_grad(size_t i) {
   auto none = [](const std::vector<bool>& flags) { return std::ranges::find(flags, true) == flags.end(); };
-  torn_ = false;
+  finish_reduce();  // of a pass that failed
   has_grad_[i] = false;
-  if (none(has_grad_) && grad_.defined()) {
+  if (none(has_grad_)) {
+    torn_ = false;
     grad_moved_.host_wait();
     grad_ = Tensor();
   }
@@ -309,6 +326,7 @@ LocalRange FlatParam::local_range(size_t i) {
 }
 
 void FlatParam::settle_grad() {
+  SG_CHECK(!summoned(), "unit '", unit_, "' is to be updated in a scope of SummonFullParams; leave the scope first");
   SG_CHECK(!torn_, "unit '", unit_, "': a backward pass failed halfway, so its gradients are incomplete; call ",
            "zero_grad() and repeat the step");
   SG_CHECK(!full_grad_.defined() && !reducing_, "unit '", unit_, "' has gradients that were not reduced over the ",
@@ -335,29 +353,43 @@ FlatParam::~FlatParam() {
 void FlatParam::wait_for_shard() const { shard_sent_.host_wait(); }
 
 void FlatParam::abandon_grad() {
-  if (reducing_) finish_reduce();
+  finish_reduce();
+  for (size_t i = 0; i < opened_.size() && full_grad_.defined(); ++i) has_grad_[i] = has_grad_[i] || opened_[i];
   full_grad_ = Tensor();
-  torn_ = trainable_;
-}
-
-void FlatParam::note_write() {
-  full_.storage()->bump_version();
-  shard_ready_ = context().backend(shard_.device()).compute().record();
+  torn_ = std::ranges::find(has_grad_, true) != has_grad_.end();
 }
 
 // What is out of date cannot be read: the next forward or summon gathers it.
 void FlatParam::shard_written() {
-  note_write();
+  full_.storage()->bump_version();
+  shard_ready_ = context().backend(shard_.device()).compute().record();
   if (keeps_params_ && !split()) return;
   stale_ = true;
   finish_gather();
   if (resident()) full_.storage()->release(compute());
 }
 
+void FlatParam::summon() {
+  dist::ProcessGroup* group = mesh_.shard();
+  whole_ = buffer(padded(), Category::gathered_parameter);
+  if (group && !on_host(shard_)) {
+    group->all_gather(whole_, shard_, {{unit_, "summon"}}).wait(compute());
+  } else {
+    copy_into(part_of(whole_), shard_);
+    if (group) group->all_gather(whole_, part_of(whole_), {{unit_, "summon"}}).wait(compute());
+  }
+  rehome(whole_);
+}
+
 void FlatParam::write_back() {
   wait_for_shard();
-  if (!keeps_params_) copy_into(shard_, part_of(full_));
-  note_write();
+  copy_into(shard_, part_of(whole_));
+  shard_written();
+}
+
+void FlatParam::dismiss() {
+  rehome(full_);
+  whole_ = Tensor();
 }
 
 }  // namespace shardgrad::fsdp

@@ -106,7 +106,7 @@ class FlatParam {
   void settle_grad();
   /// What this rank's optimizer updates of slice i, with the padding after it; settles the gradient.
   LocalRange local_range(size_t i);
-  /// After a failed backward: drops what was not reduced, and refuses a step until zero_grad.
+  /// After a failed backward: drops what was not reduced, and refuses a step until every gradient was zeroed.
   void abandon_grad();
   /// The shard may be written by the host: nothing queued reads it.
   void wait_for_shard() const;
@@ -114,12 +114,17 @@ class FlatParam {
   void before_write() { mesh_.before_write(); }
   /// The optimizer (or a load) has changed the shard: saved parameters and gathered copies are stale.
   void shard_written();
-  /// Copies this rank's part of the full buffer to the shard; every rank has the same full buffer.
+  /// Copies of the whole parameters take the parameters' place until dismiss(); the buffers above are not touched.
+  void summon();
+  bool summoned() const { return whole_.defined(); }
+  const Tensor& whole() const { return whole_; }
+  /// Takes this rank's part of what was summoned; every rank has the same.
   void write_back();
+  void dismiss();
 
  private:
   void fill(std::span<nn::Parameter* const> parameters);
-  void rehome(std::span<nn::Parameter* const> parameters);
+  void rehome(const Tensor& full);
   Tag tag(Category category) const { return {category, unit_id_}; }
   Tensor buffer(int64_t numel, Category category, bool released = false) const;
   Tensor buffer_on(Stream& stream, int64_t numel, Category category) const;
@@ -128,9 +133,9 @@ class FlatParam {
   Stream& compute() const;
   std::shared_ptr<dist::CommonMemory> common_memory(int64_t shard) const;
   void forget(size_t i);
+  std::string sources() const;
   void zero_gaps();
   void add_to_host_grad();
-  void note_write();
 
   std::string unit_;
   Mesh& mesh_;
@@ -139,7 +144,9 @@ class FlatParam {
   DType dtype_;
   Device device_;
   Layout layout_;
+  std::vector<Tensor> parameters_;
   Tensor shard_, full_, full_grad_, grad_;
+  Tensor whole_;     // what was summoned
   Tensor sent_;      // the full gradient that is being reduced
   Tensor incoming_;  // the reduction that will be grad_, or be added to it
   std::vector<bool> opened_, has_grad_;

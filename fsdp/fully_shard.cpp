@@ -143,6 +143,7 @@ void Sharded::check_same_on_all_ranks() const {
 
 void Sharded::check_idle(const char* call) const {
   SG_CHECK(!in_backward(), call, ": called inside backward; call it between steps");
+  SG_CHECK(!schedule_.summoned(), call, ": called in a scope of SummonFullParams; leave the scope first");
   for (const auto& unit : units())
     SG_CHECK(unit->state() != UnitState::gathering, call, ": unit '", unit->name(),
              "' is being gathered; call it between steps");

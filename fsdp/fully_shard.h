@@ -33,11 +33,12 @@ class Sharded {
   std::span<const std::unique_ptr<Unit>> units() const { return schedule_.units(); }
   /// Parameter name → location.
   const std::map<std::string, Location>& index() const { return index_; }
-  /// Throws Error(input) naming `call` unless the model is between steps.
+  /// Throws Error(input) naming `call` unless the model is between steps and outside of SummonFullParams.
   void check_idle(const char* call) const;
 
  private:
   friend class NoSync;
+  friend class SummonFullParams;
   friend std::shared_ptr<Sharded> fully_shard(nn::Module&, dist::ProcessGroup&, Config);
   void check_same_on_all_ranks() const;
   Mesh mesh_;
@@ -68,8 +69,10 @@ class NoSync {
   bool outer_;
 };
 
-/// In this scope every parameter is whole and readable. With `write_back`, changes are kept at the end: each rank keeps
-/// its own part, and edits that differ between ranks are refused. Do not run forward or backward inside.
+/// In this scope the parameters are copies of the whole ones, in the shards' dtype: readable, and to be edited. With
+/// `write_back` edits are kept at the end: each rank takes its own part; edits that differ between ranks are refused,
+/// and nothing is kept. Otherwise, or after an exception, edits are dropped. A collective. Forward, backward, a step,
+/// state and another such scope are refused inside.
 class SummonFullParams {
  public:
   explicit SummonFullParams(Sharded& sharded, bool write_back = false);
@@ -77,6 +80,7 @@ class SummonFullParams {
   SummonFullParams(const SummonFullParams&) = delete;
 
  private:
+  void dismiss();
   Sharded& sharded_;
   bool write_back_;
   int exceptions_;

@@ -29,7 +29,12 @@ void Schedule::begin_forward() {
   if (!finished_.empty()) last_finished_ = std::exchange(finished_, {});
 }
 
+void Schedule::check_not_summoned(const Unit& unit) const {
+  SG_CHECK(!summoned_, "unit '", unit.name(), "' is to compute in a scope of SummonFullParams; leave the scope first");
+}
+
 void Schedule::before_forward(Unit& unit) {
+  check_not_summoned(unit);
   if (recomputing()) {
     begin_backward();
     return gather(unit, "backward", backward_);
@@ -39,16 +44,20 @@ void Schedule::before_forward(Unit& unit) {
 }
 
 void Schedule::after_forward(Unit& unit, std::span<const Tensor> outputs) {
-  if (recomputing()) return;  // its backward is next, and the nodes of the first run have the hook
   bool backward_follows = false;
   for (const Tensor& output : outputs) {
     Node* node = context().grad_enabled() ? node_of(output) : nullptr;
     if (!node || output.is_leaf()) continue;
     backward_follows = true;
+    if (recomputing()) continue;  // the nodes of the first run have the hook
     node->add_pre_hook(
         [this, &unit, called_at = unit.called_at, now = node->sequence()] { before_backward(unit, called_at, now); });
   }
-  if (!keep(unit, backward_follows)) release(unit, "forward");
+  if (recomputing()) {
+    if (!backward_follows) release(unit, "backward");
+  } else if (!keep(unit, backward_follows)) {
+    release(unit, "forward");
+  }
 }
 
 bool Schedule::keep(Unit& unit, bool backward_follows) {
@@ -60,6 +69,7 @@ bool Schedule::keep(Unit& unit, bool backward_follows) {
 }
 
 void Schedule::before_backward(Unit& unit, uint64_t called_at, uint64_t now) {
+  check_not_summoned(unit);
   begin_backward();
   release_frozen(now);
   if (unit.has_frozen()) frozen_.push_back({&unit, called_at});
@@ -80,7 +90,10 @@ void Schedule::release_frozen(uint64_t now) {
 }
 
 void Schedule::begin_backward() {
-  if (std::exchange(in_backward_, true)) return;
+  if (in_backward_ && pass_ == backward_pass()) return;
+  if (in_backward_) recover();  // the last pass failed, and its caller went on with another
+  in_backward_ = true;
+  pass_ = backward_pass();
   on_backward_end([this] { end_backward(); });
   backward_.restart();
   if (!backward_.last.empty()) return;

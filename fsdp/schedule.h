@@ -49,6 +49,9 @@ class Schedule {
   /// Whether backward passes reduce gradients.
   bool sync() const { return sync_; }
   void set_sync(bool on) { sync_ = on; }
+  /// While parameters are summoned no unit may compute.
+  bool summoned() const { return summoned_; }
+  void set_summoned(bool on) { summoned_ = on; }
 
  private:
   /// A recorded order of units and where we are in it.
@@ -68,6 +71,7 @@ class Schedule {
   void begin_backward();
   void end_backward();
   void recover();
+  void check_not_summoned(const Unit& unit) const;
 
   Config config_;
   Recorder& recorder_;
@@ -81,7 +85,8 @@ class Schedule {
     uint64_t called_at;  // the sequence of the last operation before its call
   };
   std::vector<Frozen> frozen_;  // calls of units with frozen parameters that backward is in
-  bool in_forward_ = false, in_backward_ = false, sync_ = true;
+  bool in_forward_ = false, in_backward_ = false, sync_ = true, summoned_ = false;
+  uint64_t pass_ = 0;  // that in_backward_ speaks of
 };
 
 }  // namespace shardgrad::fsdp

@@ -226,5 +226,32 @@ TEST(Recompute, I33_AFailedSecondRunLeavesTheScheduleUsable) {
   });
 }
 
+// A frozen unit at the beginning of a region is needed by the second run only.
+TEST(Recompute, I28_AFrozenUnitThatNoGradientPassesIsGivenBackAfterTheSecondRun) {
+  struct Pair : nn::Module {
+    nn::Child<nn::Linear> frozen = child<nn::Linear>("frozen", 7, 9), trained = child<nn::Linear>("trained", 9, 5);
+    Pair() {
+      frozen->weight.set_requires_grad(false);
+      frozen->bias.set_requires_grad(false);
+    }
+    Tensor forward(const Tensor& x) { return trained(tanh(frozen(x))); }
+  };
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<Pair>();
+    nn::checkpoint(*model);
+    auto sharded = fully_shard(*model, group, {.prefetch = 0});
+    for (int i = 0; i < 2; ++i) {
+      context().recorder().clear();
+      mse_loss(model(rows_of_batch("x", i, 0, 4, 7, DType::f32)), rows_of_batch("t", i, 0, 4, 5, DType::f32), 20)
+          .backward();
+    }
+    std::vector<std::string> events;
+    for (const Record& record : context().recorder().records())
+      if (record.phase == "backward") events.push_back(record.op + " " + record.unit);
+    EXPECT_EQ(events, (std::vector<std::string>{"all_gather frozen", "reshard frozen", "reduce_scatter trained",
+                                                "reshard trained"}));
+  });
+}
+
 }  // namespace
 }  // namespace shardgrad::fsdp::testing

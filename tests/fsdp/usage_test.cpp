@@ -53,21 +53,81 @@ TEST(Usage, SummonedParametersAreWholeAndEqualToTheUnshardedModel) {
     });
 }
 
+// Runs `use` on a model of every strategy, on two ranks or four.
+template <class Model>
+void under_every_strategy(const std::function<void(nn::Child<Model>&, Sharded&, dist::ProcessGroup&)>& use) {
+  for (int world : {1, 2, 4})
+    for (const Config& config : strategies(world)) {
+      SCOPED_TRACE(concat(name_of(config.strategy), " W=", world, " keep_params ", config.keep_params));
+      dist::run_ranks(world, [&](dist::ProcessGroup& group) {
+        auto model = nn::make<Model>();
+        auto sharded = fully_shard(*model, group, config);
+        use(model, *sharded, group);
+      });
+    }
+}
+
+std::vector<double> bias_of(Sharded& sharded) { return values_of(full_state_dict(sharded, false).at("a.bias")); }
+
 TEST(Usage, I40_EqualEditsPersistAndDifferentOnesAreRefused) {
-  dist::run_ranks(2, [](dist::ProcessGroup& group) {
-    auto model = nn::make<Chain>();
-    auto sharded = fully_shard(*model, group);
+  under_every_strategy<Chain>([](nn::Child<Chain>& model, Sharded& sharded, dist::ProcessGroup& group) {
+    Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32);
     {
-      SummonFullParams whole(*sharded, true);
+      SummonFullParams whole(sharded, true);
       fill_(model->a->bias, 42);
     }
-    EXPECT_EQ(values_of(full_state_dict(*sharded, false).at("a.bias")), std::vector<double>(13, 42.0));
-    std::string what = message_of([&] {
-      SummonFullParams whole(*sharded, true);
+    EXPECT_EQ(bias_of(sharded), std::vector<double>(13, 42.0));
+    std::vector<double> y = values_of(model(x));
+    auto edit = [&] {
+      SummonFullParams whole(sharded, true);
       fill_(model->a->bias, group.rank());
-    });
-    EXPECT_TRUE(contains(what, "unit 'a'") && contains(what, "differently")) << what;
-    EXPECT_EQ(values_of(full_state_dict(*sharded, false).at("a.bias")), std::vector<double>(13, 42.0));
+    };
+    if (group.size() > 1) {
+      std::string what = message_of(edit);
+      EXPECT_TRUE(contains(what, "unit 'a'") && contains(what, "differently")) << what;
+    }
+    EXPECT_EQ(bias_of(sharded), std::vector<double>(13, 42.0));
+    EXPECT_EQ(values_of(model(x)), y);
+  });
+}
+
+TEST(Usage, I40_EditsThatAreNotToBeWrittenBackAreDropped) {
+  under_every_strategy<Chain>([](nn::Child<Chain>& model, Sharded& sharded, dist::ProcessGroup&) {
+    Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32);
+    std::vector<double> y = values_of(model(x)), bias = bias_of(sharded);
+    {
+      SummonFullParams whole(sharded);
+      fill_(model->a->bias, 42);
+    }
+    EXPECT_THROW(
+        {
+          SummonFullParams whole(sharded, true);
+          fill_(model->a->bias, 43);
+          fail("boom");
+        },
+        Error);
+    EXPECT_EQ(bias_of(sharded), bias);
+    EXPECT_EQ(values_of(model(x)), y);
+  });
+}
+
+TEST(Usage, I40_NothingButLookingAndEditingIsAllowedInside) {
+  under_every_strategy<Chain>([](nn::Child<Chain>& model, Sharded& sharded, dist::ProcessGroup&) {
+    optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
+    Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), waiting = sum(model(x));
+    sum(model(x)).backward();
+    {
+      SummonFullParams whole(sharded);
+      for (const auto& wrong : std::vector<std::function<void()>>{
+               [&] { SummonFullParams again(sharded); }, [&] { model(x); }, [&] { waiting.backward(); },
+               [&] { optimizer.step(); }, [&] { full_state_dict(sharded); }}) {
+        std::string what = message_of(wrong);
+        EXPECT_TRUE(contains(what, "SummonFullParams; leave the scope first")) << what;
+      }
+    }
+    optimizer.zero_grad();
+    sum(model(x)).backward();
+    optimizer.step();
   });
 }
 

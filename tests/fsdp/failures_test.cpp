@@ -1,0 +1,142 @@
+// Ranks that do different things, and passes that fail halfway: an error or the right numbers, never a silent mix.
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "tests/fsdp/training.h"
+
+namespace shardgrad::fsdp::testing {
+namespace {
+
+/// Two paths through one unit.
+struct Fork : nn::Module {
+  Tensor left = param("left", {5, 7}, nn::init::normal(0, 0.5)),
+         right = param("right", {5, 7}, nn::init::normal(0, 0.5));
+  bool both = true;
+  Tensor forward(const Tensor& x) {
+    Tensor y = matmul(x, left, false, true);
+    return both ? y + matmul(x, right, false, true) : y;
+  }
+};
+
+template <class Model> Tensor loss_of(nn::Child<Model>& model, int number) {
+  Tensor x = rows_of_batch("x", number, 0, 4, 7, DType::f32);
+  return mse_loss(model(x), rows_of_batch("t", number, 0, 4, 5, DType::f32), 20);
+}
+
+// What each rank's error says when rank 0 does `different`.
+std::vector<std::string> errors_when(const Config& config, int world,
+                                     const std::function<void(nn::Child<Fork>&)>& different) {
+  std::vector<std::string> errors(static_cast<size_t>(world));
+  auto body = [&](dist::ProcessGroup& group) {
+    auto model = nn::make<Fork>();
+    auto sharded = fully_shard(*model, group, config);
+    try {
+      loss_of(model, 0).backward();
+      if (group.rank() == 0) different(model);
+      loss_of(model, 1).backward();
+      grad_norm(*sharded);
+    } catch (const Error& error) {
+      errors[size_t(group.rank())] = error.what();
+      throw;
+    }
+  };
+  EXPECT_THROW(dist::run_ranks(world, body), Error);
+  return errors;
+}
+
+TEST(Failures, I23_RanksThatUseDifferentParametersOfAUnitAreToldSo) {
+  for (const Config& config : strategies(4))
+    for (const std::string& error : errors_when(config, 4, [](auto& model) { model->both = false; })) {
+      EXPECT_TRUE(contains(error, "diverged") && contains(error, "unit 'root'")) << error;
+      EXPECT_TRUE(contains(error, "gradients 32") && contains(error, "gradients 33")) << error;
+    }
+}
+
+TEST(Failures, I23_ARankThatFreezesOrClearsOneParameterAloneIsToldSo) {
+  for (auto alone : {+[](nn::Child<Fork>& model) { model->right.set_requires_grad(false); },
+                     +[](nn::Child<Fork>& model) { model->right.zero_grad(); }})
+    for (const std::string& error : errors_when({}, 2, alone)) EXPECT_TRUE(contains(error, "gradients 33")) << error;
+}
+
+using Weights = std::map<std::string, std::vector<double>>;
+
+/// A Chain whose backward fails on demand: after the last unit was reduced, in the midst of the one before it.
+struct Fragile {
+  nn::Child<Chain> model = nn::make<Chain>();
+  std::shared_ptr<Sharded> sharded;
+  optim::SGD optimizer;
+  bool armed = false;
+  Fragile(dist::ProcessGroup& group, const Config& config)
+      : sharded(fully_shard(*model, group, config)), optimizer(model->named_parameters(), {.lr = 0.1}) {
+    leaf_of(model->b->bias).add_ready_hook([this] {
+      if (armed) fail("boom");
+    });
+  }
+  void failing(const Tensor& loss) {
+    armed = true;
+    EXPECT_TRUE(contains(message_of([&] { loss.backward(); }), "boom"));
+    armed = false;
+  }
+  Weights good_step() {
+    loss_of(model, 1).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+    Weights weights;
+    for (auto& [name, tensor] : full_state_dict(*sharded, false)) weights[name] = values_of(tensor);
+    EXPECT_EQ(context().ledger().current(Category::full_gradient), 0);
+    return weights;
+  }
+};
+
+void after_a_failure(const std::function<void(Fragile&)>& use) {
+  for (int world : {1, 2, 4})
+    for (Device device : {kCpu, kAcc})
+      for (const Config& config : strategies(world)) {
+        SCOPED_TRACE(concat(name_of(config.strategy), " W=", world, " on ", device));
+        auto body = [&](dist::ProcessGroup& group) {
+          Weights expected = Fragile(group, config).good_step();
+          Fragile run(group, config);
+          use(run);
+          EXPECT_TRUE(contains(message_of([&] { run.optimizer.step(); }), "failed halfway"));
+          for (const NamedParameter& parameter : run.model->named_parameters())
+            if (parameter.name != "c.bias") parameter.tensor.zero_grad();
+          EXPECT_TRUE(contains(message_of([&] { run.optimizer.step(); }), "failed halfway")) << "one is not all";
+          run.optimizer.zero_grad();
+          EXPECT_EQ(run.good_step(), expected);
+        };
+        dist::run_ranks(world, body, {.device = device, .threads = 1});
+      }
+}
+
+TEST(Failures, I33_GradientsOfAFailedBackwardAreRefusedUntilAllAreZeroed) {
+  after_a_failure([](Fragile& run) {
+    run.failing(loss_of(run.model, 0));
+    NoGrad no_grad;
+    loss_of(run.model, 0);
+  });
+}
+
+TEST(Failures, I33_AfterAFailedBackwardAnotherOneNeedsNoForward) {
+  after_a_failure([](Fragile& run) {
+    Tensor first = loss_of(run.model, 0), second = loss_of(run.model, 0);
+    run.failing(first);
+    second.backward();
+    EXPECT_EQ(context().ledger().current(Category::gathered_parameter), 0);
+  });
+}
+
+TEST(Failures, I33_ZeroGradMayComeRightAfterAFailedBackward) {
+  for (const Config& config : strategies(2))
+    dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+      Weights expected = Fragile(group, config).good_step();
+      Fragile run(group, config);
+      run.failing(loss_of(run.model, 0));
+      run.optimizer.zero_grad();
+      EXPECT_EQ(run.good_step(), expected) << name_of(config.strategy);
+    });
+}
+
+}  // namespace
+}  // namespace shardgrad::fsdp::testing
