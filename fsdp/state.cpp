@@ -4,11 +4,10 @@
 #include <set>
 
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/core/state_check.h>
 
 namespace shardgrad::fsdp {
 namespace {
-
-std::string quoted(std::string_view name) { return concat("'", name, "'"); }
 
 // This rank's part of every parameter, in place.
 std::vector<StateSlice> parts_of(Sharded& sharded) {
@@ -49,34 +48,39 @@ void agree(Sharded& sharded, const char* call, const std::string& problems) {
   SG_CHECK(faulty.item() == 0, call, ": the state does not fit on another rank; nothing was changed");
 }
 
-// Copies what `given` has of each target.
+using Pieces = std::multimap<std::string_view, const StateSlice*>;
+
+template <class Visit> void for_each_piece(const Pieces& pieces, const std::string& name, Visit&& visit) {
+  for (auto [it, end] = pieces.equal_range(name); it != end; ++it) visit(*it->second);
+}
+
+// What the pieces lack of `target`, as a line; empty when they have all of it.
+std::string gap(const Pieces& pieces, const StateSlice& target) {
+  int64_t reached = target.begin;  // everything before it is covered
+  bool fits = true;
+  for (int64_t before = -1; before < reached;) {
+    before = reached;
+    for_each_piece(pieces, target.name, [&](const StateSlice& slice) {
+      fits = fits && slice.shape == target.shape && slice.values.dtype() == target.values.dtype();
+      if (slice.begin <= reached) reached = std::max(reached, overlap(target, slice).end);
+    });
+  }
+  if (!pieces.contains(target.name)) return concat("\n  missing: '", target.name, "'");
+  if (!fits) return concat("\n  '", target.name, "': not ", target.values.dtype(), target.shape);
+  if (reached == target.begin + target.values.numel()) return "";
+  return concat("\n  '", target.name, "': element ", reached, " is in no piece");
+}
+
+// Copies what `given` has of each target. `problems`: what is known not to fit.
 void load(Sharded& sharded, const char* call, std::span<const StateSlice> targets, std::span<const StateSlice> given,
           std::string problems = "") {
-  std::multimap<std::string_view, const StateSlice*> by_name;
-  for (const StateSlice& slice : given) by_name.emplace(slice.name, &slice);
-  auto each = [&](const StateSlice& target, auto visit) {
-    for (auto [it, end] = by_name.equal_range(target.name); it != end; ++it) visit(*it->second);
-  };
-  for (const StateSlice& target : targets) {
-    int64_t reached = target.begin;  // everything before it is covered
-    bool fits = true;
-    for (int64_t before = -1; before < reached;) {
-      before = reached;
-      each(target, [&](const StateSlice& slice) {
-        fits = fits && slice.shape == target.shape && slice.values.dtype() == target.values.dtype();
-        if (slice.begin <= reached) reached = std::max(reached, overlap(target, slice).end);
-      });
-    }
-    if (!by_name.contains(target.name))
-      problems += problems.find(quoted(target.name)) == std::string::npos ? "\n  missing: " + quoted(target.name) : "";
-    else if (!fits)
-      problems += concat("\n  ", target.name, ": not ", target.values.dtype(), target.shape);
-    else if (reached < target.begin + target.values.numel())
-      problems += concat("\n  ", target.name, ": element ", reached, " is in no piece");
-  }
+  Pieces pieces;
+  for (const StateSlice& slice : given) pieces.emplace(slice.name, &slice);
+  bool complete = problems.empty();
+  for (size_t i = 0; i < targets.size() && complete; ++i) problems += gap(pieces, targets[i]);
   agree(sharded, call, problems);
   for (const StateSlice& target : targets)
-    each(target, [&](const StateSlice& slice) {
+    for_each_piece(pieces, target.name, [&](const StateSlice& slice) {
       auto [begin, end] = overlap(target, slice);
       if (begin < end)
         copy_into(target.values.rows(begin - target.begin, end - target.begin),
@@ -98,19 +102,12 @@ std::vector<StateSlice> slices_of(const StateDict& state) {
   return slices;
 }
 
-std::string differences(const std::set<std::string>& expected, const StateDict& state) {
-  std::string problems;
-  for (const std::string& name : expected)
-    if (!state.contains(name)) problems += "\n  missing: " + quoted(name);
-  for (const auto& [name, tensor] : state)
-    if (!expected.contains(name)) problems += "\n  unknown: " + quoted(name);
-  return problems;
-}
+DType state_dtype(const FlatParam& flat) { return flat.dtype() == DType::f64 ? DType::f64 : DType::f32; }
 
 // One state tensor of a flat parameter, whole, from the parts that the ranks hold.
 Tensor gather_state(const FlatParam& flat, dist::ProcessGroup* group, const std::string& kind,
                     const std::map<std::string, StateSlice>& mine) {
-  DType dtype = flat.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  DType dtype = state_dtype(flat);
   Tensor part = zeros({flat.shard().numel()}, dtype);
   for (size_t i = 0; i < flat.slices().size(); ++i) {
     auto found = mine.find(flat.slices()[i].name + "." + kind);
@@ -175,9 +172,10 @@ StateDict full_state_dict(Sharded& sharded, bool rank0_only) {
 }
 
 void load_full_state_dict(Sharded& sharded, const StateDict& state) {
-  std::set<std::string> names;
-  for (const auto& [name, where] : sharded.index()) names.insert(name);
-  load_parameters("load_full_state_dict", sharded, slices_of(state), differences(names, state));
+  StateCheck check(state);
+  for (const auto& [name, where] : sharded.index())
+    check.expect(name, where.flat->slices()[where.slice].shape, where.flat->dtype());
+  load_parameters("load_full_state_dict", sharded, slices_of(state), check.faults());
 }
 
 std::vector<StateSlice> sharded_state_dict(Sharded& sharded) {
@@ -227,15 +225,25 @@ StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, b
 
 void load_full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, const StateDict& state) {
   sharded.check_idle("load_full_optim_state_dict");
-  std::set<std::string> expected;
-  std::map<std::string, int64_t> steps;
-  for (const std::string& name : stepped(optimizer))
-    for (const std::string& kind : optimizer.state_names()) expected.insert(name + "." + kind);
-  for (const NamedParameter& parameter : optimizer.parameters()) {
-    auto given = state.find(*expected.insert(parameter.name + ".step").first);
-    if (given != state.end()) steps[parameter.name] = int64_t(given->second.item());
+  StateCheck check(state);
+  for (const std::string& name : stepped(optimizer)) {
+    auto found = sharded.index().find(name);
+    SG_CHECK(found != sharded.index().end(), "load_full_optim_state_dict: the optimizer's '", name,
+             "' is not a parameter of this model");
+    const Location& where = found->second;
+    for (const std::string& kind : optimizer.state_names())
+      check.expect(name + "." + kind, where.flat->slices()[where.slice].shape, state_dtype(*where.flat));
   }
-  load(sharded, "load_full_optim_state_dict", optimizer.state_slices(), slices_of(state), differences(expected, state));
+  for (const NamedParameter& parameter : optimizer.parameters())
+    check.expect(parameter.name + ".step", {1}, DType::i64);
+  std::string problems = check.faults();
+  std::map<std::string, int64_t> steps;
+  for (const NamedParameter& parameter : optimizer.parameters()) {
+    auto given = state.find(parameter.name + ".step");
+    int64_t count = steps[parameter.name] = problems.empty() ? int64_t(given->second.item()) : 0;
+    if (count < 0) problems += concat("\n  '", parameter.name, ".step' is ", count);
+  }
+  load(sharded, "load_full_optim_state_dict", optimizer.state_slices(), slices_of(state), std::move(problems));
   optimizer.set_steps(steps);
 }
 

@@ -68,7 +68,7 @@ void GradScaler::update() {
   if (!good) {
     factor_ *= options_.backoff_factor;
     good_steps_ = 0;
-  } else if (++good_steps_ == options_.growth_interval) {
+  } else if (++good_steps_ >= options_.growth_interval) {
     double grown = factor_ * options_.growth_factor;
     if (std::isfinite(float(grown))) factor_ = grown;  // it multiplies f32 losses
     good_steps_ = 0;

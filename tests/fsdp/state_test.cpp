@@ -142,6 +142,14 @@ TEST(State, I39_TheFullOptimizerStateIsThatOfThePlainModelAndLoadsAnywhere) {
         load_full_optim_state_dict(*fresh.sharded, fresh.optimizer, state);
         EXPECT_EQ(whole_of(full_optim_state_dict(*fresh.sharded, fresh.optimizer, false)), whole);
 
+        StateDict negative = state;
+        negative["out.bias.step"] = from_vector<int64_t>({-1}, {1}, {DType::i64, kCpu});
+        for (auto& [name, tensor] : negative)
+          if (tensor.dtype() == DType::f32) tensor = zeros(tensor.shape(), {DType::f32, kCpu});
+        EXPECT_TRUE(contains(message_of([&] { load_full_optim_state_dict(*fresh.sharded, fresh.optimizer, negative); }),
+                             "is -1"));
+        EXPECT_EQ(whole_of(full_optim_state_dict(*fresh.sharded, fresh.optimizer, false)), whole) << "nothing changed";
+
         state.erase("out.bias.exp_avg");
         state["stranger.exp_avg"] = zeros({2});
         try {

@@ -160,6 +160,11 @@ TEST(GradScaler, ItsStateContinuesARun) {
   second.step(model.optimizer);
   second.update();
   EXPECT_EQ(second.factor(), 16);
+  GradScaler shorter({.growth_interval = 1});  // more good steps were counted than it needs
+  shorter.load_state(first.state());
+  shorter.step(model.optimizer);
+  shorter.update();
+  EXPECT_EQ(shorter.factor(), 16);
 }
 
 TEST(GradScaler, GradientsOnAnAsynchronousDevice) {
