@@ -8,7 +8,7 @@ namespace {
 
 Tensor narrow_tensor(const Shape& shape, DType dtype) { return randn(shape, "narrow").to(dtype); }
 
-TEST(Autocast, I12_ProductsComputeInTheChosenDtype) {
+TEST(Autocast, I12_B35_ProductsComputeInTheChosenDtype) {
   Context context;
   Tensor x = randn({4, 8}, "x"), w = randn({8, 8}, "w"), b = randn({8}, "b");
   for (DType dtype : {DType::bf16, DType::f16}) {

@@ -101,7 +101,7 @@ TEST(OpRegistry, CaseNamesAreUnique) {
   for (const OpCase& op : op_cases()) EXPECT_TRUE(names.insert(op.name()).second) << op.name();
 }
 
-TEST(OpRegistry, GradientsAgreeWithCentralDifferences) {
+TEST(OpRegistry, I16_GradientsAgreeWithCentralDifferences) {
   Context context;
   for_every_case([](const OpCase& op) {
     if (!op.differentiable()) return;

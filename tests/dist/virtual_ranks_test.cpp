@@ -34,7 +34,7 @@ TEST(VirtualRanks, EachHasItsOwnContextLedgerAndRecorder) {
   });
 }
 
-TEST(VirtualRanks, I45_TheFirstFailureIsRethrownAndEndsTheOthersWaits) {
+TEST(VirtualRanks, I45_B30_TheFirstFailureIsRethrownAndEndsTheOthersWaits) {
   std::atomic<int> ended{0};
   auto body = [&](ProcessGroup& world) {
     if (world.rank() == 2) throw std::out_of_range("label 11 of sample 5 is out of range");

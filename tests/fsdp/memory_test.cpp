@@ -30,7 +30,7 @@ struct Row {
   int64_t params, full_grads, grad_shards, optimizer;
 };
 
-TEST(Bytes, I26_I27_MemoryOfEveryStrategyEqualsTheTable) {
+TEST(Bytes, I26_I27_B15_MemoryOfEveryStrategyEqualsTheTable) {
   for (int world : {1, 2, 3, 4}) {
     int64_t all = 12, part = 12 / world;
     std::vector<Row> table{{{.strategy = Strategy::ddp}, all, all, 0, 2 * all},
@@ -65,7 +65,7 @@ TEST(Bytes, I26_I27_MemoryOfEveryStrategyEqualsTheTable) {
   }
 }
 
-TEST(Bytes, I28_FrozenUnitsAreGivenBackOnceBackwardHasPassedThem) {
+TEST(Bytes, I28_B18_FrozenUnitsAreGivenBackOnceBackwardHasPassedThem) {
   struct Frozens : nn::Module {
     nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 9), a = child<nn::Linear>("a", 9, 9),
                           b = child<nn::Linear>("b", 9, 9), out = child<nn::Linear>("out", 9, 5);

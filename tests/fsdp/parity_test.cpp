@@ -127,7 +127,7 @@ TYPED_TEST(ParitySlow, I03_I05_I14_TheWholeGrid) {
     }
 }
 
-TYPED_TEST(Parity, I03_EveryStrategyPrefetchAndDeviceGivesTheSameBits) {
+TYPED_TEST(Parity, I02_I03_EveryStrategyPrefetchAndDeviceGivesTheSameBits) {
   for (int world : {1, 2, 3, 4})
     for (Optim optim : {Optim::sgd, Optim::adamw}) {
       std::vector<Setup> setups = variations(world);

@@ -86,7 +86,7 @@ template <class Model> class Precision : public ::testing::Test {};
 using Models = ::testing::Types<Chain, Rooted, Twice, Unused, Frozen, Tied>;
 TYPED_TEST_SUITE(Precision, Models);
 
-TYPED_TEST(Precision, I12_AutocastGivesTheSameBitsUnderEveryStrategyDeviceAndWithRecompute) {
+TYPED_TEST(Precision, I12_B08_B19_AutocastGivesTheSameBitsUnderEveryStrategyDeviceAndWithRecompute) {
   for (int world : {1, 2, 3, 4})
     for (DType dtype : {DType::bf16, DType::f16}) {
       Mixed setup{.world = world, .autocast = dtype, .strategy = Strategy::ddp, .steps = 4};
@@ -118,7 +118,7 @@ TYPED_TEST(Precision, SixteenBitsTrainWithinOnePercentOfSingle) {
   }
 }
 
-TEST(ShardedGradScaler, I15_OneInfiniteSampleOnOneRankStopsTheStepOnAll) {
+TEST(ShardedGradScaler, I15_B38_OneInfiniteSampleOnOneRankStopsTheStepOnAll) {
   for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3})
     for (int world : {1, 2, 3, 4})
       for (Device device : {kCpu, kAcc}) {

@@ -172,7 +172,7 @@ TEST(Traffic, KeptParametersAreGatheredOnceAfterAStepWhateverIsEvaluated) {
     });
 }
 
-TEST(Traffic, OneRankSendsNothing) {
+TEST(Traffic, I17_OneRankSendsNothing) {
   for (Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3}) {
     auto run = steps<Rooted>(1, {.strategy = strategy}, 2);
     EXPECT_EQ(run[1].bytes_sent, 0);

@@ -32,7 +32,7 @@ TEST(Usage, ForwardOptimizerStepBackwardIsRefusedByName) {
     });
 }
 
-TEST(Usage, SummonedParametersAreWholeAndEqualToTheUnshardedModel) {
+TEST(Usage, I42_B12_SummonedParametersAreWholeAndEqualToTheUnshardedModel) {
   std::map<std::string, std::vector<double>> expected;
   {
     Context context;
@@ -164,7 +164,7 @@ TEST(Usage, I37_AFullStateDictLoadsAtAnyNumberOfRanks) {
   });
 }
 
-TEST(Usage, I43_AnEditBetweenEvaluationsIsSeen) {
+TEST(Usage, I43_B20_AnEditBetweenEvaluationsIsSeen) {
   dist::run_ranks(2, [](dist::ProcessGroup& group) {
     auto model = nn::make<Flat>();
     auto sharded = fully_shard(*model, group);
@@ -235,7 +235,7 @@ TEST(Usage, RanksWithDifferentModelsAreRefusedAtOnce) {
                Error);
 }
 
-TEST(Usage, AnOptimizerBuiltBeforeShardingIsRefusedWithTheLineToMove) {
+TEST(Usage, I44_B36_AnOptimizerBuiltBeforeShardingIsRefusedWithTheLineToMove) {
   dist::run_ranks(2, [](dist::ProcessGroup& group) {
     auto model = nn::make<Chain>();
     model->materialize();
@@ -262,7 +262,7 @@ TEST(Usage, GradientsAccumulateOverBackwardPasses) {
     });
 }
 
-TEST(Usage, I44_ImpossibleOptionsAreRefusedNamingThem) {
+TEST(Usage, I44_B01_ImpossibleOptionsAreRefusedNamingThem) {
   dist::run_ranks(4, [](dist::ProcessGroup& group) {
     auto refusal = [&](Config config) {
       auto model = nn::make<Chain>();

@@ -137,7 +137,7 @@ TEST(Dropout, TheMaskIsAFunctionOfStepModuleAndCall) {
   EXPECT_NE(masks(2)[0], first[0]);
 }
 
-TEST(Dropout, EachRankDrawsItsRowsOfTheGlobalMask) {
+TEST(Dropout, I42_B42_EachRankDrawsItsRowsOfTheGlobalMask) {
   Context context;
   auto model = nn::make<TwoDropouts>();
   Tensor x = ones({8, 5});

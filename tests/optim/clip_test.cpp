@@ -93,7 +93,7 @@ TEST(Clip, I14_ClippingBoundsTheNormAndReturnsTheOldOne) {
   EXPECT_NEAR(w[0].tensor.grad().to_vector<float>()[0], 0.6, 1e-6);
 }
 
-TEST(Clip, ManyLargeValuesOf16BitsStayFinite) {
+TEST(Clip, I14_B06_ManyLargeValuesOf16BitsStayFinite) {
   Context context;
   Tensor w = zeros({64}, DType::f16).set_requires_grad();
   w.set_grad(full({64}, 1000, DType::f16));

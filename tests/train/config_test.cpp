@@ -49,7 +49,7 @@ TEST(Config, WhatIsWrittenIsReadBack) {
   }
 }
 
-TEST(Config, UnknownKeysNameTheNearestOne) {
+TEST(Config, B37_UnknownKeysNameTheNearestOne) {
   EXPECT_EQ(refusal("{\n  \"batch\": 1,\n  \"optimzer\": {\"lr\": 1}\n}"),
             "a.json:3: unknown key 'optimzer.lr'; did you mean 'optimizer.lr'? (`shardgrad train --keys` lists all)");
   EXPECT_THAT(refusal("{}", {"lr=1"}), HasSubstr("--set lr=1: unknown key 'lr'; did you mean 'optimizer.lr'?"));

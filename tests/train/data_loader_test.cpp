@@ -63,7 +63,7 @@ TEST(DataLoader, GlobalBatchesDoNotDependOnTheNumberOfRanks) {
     EXPECT_EQ(samples(50, 16, world_size, 3), samples(50, 16, 1, 3)) << world_size << " ranks";
 }
 
-TEST(DataLoader, PartsDifferByAtMostOneSampleAndMayBeEmpty) {
+TEST(DataLoader, I49_PartsDifferByAtMostOneSampleAndMayBeEmpty) {
   Context context;
   for (int world_size = 1; world_size <= 6; ++world_size)
     for (int64_t count = 0; count <= 20; ++count) {

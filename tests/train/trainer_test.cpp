@@ -85,7 +85,7 @@ TEST_F(TrainerTest, LearnsAndReportsExactly) {
   EXPECT_THAT(out_.str(), HasSubstr("\ndone: test_accuracy="));
 }
 
-TEST_F(TrainerTest, AnyNumberOfRanksTrainsTheSameRun) {
+TEST_F(TrainerTest, B09_B31_AnyNumberOfRanksTrainsTheSameRun) {
   for (const char* loss : {"mse", "cross_entropy"}) {
     config_.loss = loss;
     auto expected = metrics(train(1));
