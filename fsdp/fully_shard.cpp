@@ -66,8 +66,8 @@ class Planner {
     int64_t numel = 0;
     for (const Found& f : found)
       if (complete(f)) numel += f.parameter->tensor.numel();
-    bool is_root = &module == &root_;
-    if (numel == 0 || !(is_root || wrap_(module, numel))) return found;
+    bool chosen = wrap_(module, numel) || &module == &root_;
+    if (numel == 0 || !chosen) return found;
     Planned planned{&module, {}};
     std::vector<Found> rest;
     for (const Found& f : found) {
