@@ -243,7 +243,7 @@ TEST(Checkpoint, AnInPlaceChangeInsideIsStillRefused) {
 
 // --- failures -------------------------------------------------------------------------------------------------------
 
-TEST(Checkpoint, I33_AnExceptionInEitherRunLeavesNothingBehind) {
+TEST(Checkpoint, I33_I41_B23_AnExceptionInEitherRunLeavesNothingBehind) {
   Context context;
   Weights some;
   int fail_in = 1, run = 0;

@@ -78,6 +78,14 @@ struct TiedAcross : nn::Module {
   Tensor forward(const Tensor& x) { return out(second(tanh(first(x)))); }
 };
 
+/// The root's own weight is also that of a layer inside a unit.
+struct TiedToParent : nn::Module {
+  Tensor weight = param("weight", {7, 7}, nn::init::normal(0, 0.4));
+  nn::Child<nn::Linear> inner = child<nn::Linear>("inner", 7, 7), out = child<nn::Linear>("out", 7, 5);
+  TiedToParent() { tie(weight, inner->weight); }
+  Tensor forward(const Tensor& x) { return out(tanh(inner(tanh(matmul(x, weight, false, true))))); }
+};
+
 /// Parameters smaller than the number of ranks.
 struct Tiny : nn::Module {
   Tensor gain = param("gain", {1}, nn::init::ones());
