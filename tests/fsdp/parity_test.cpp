@@ -99,34 +99,6 @@ TYPED_TEST(Parity, I03_I05_B02_OffloadGivesTheSameBitsAlsoWhenAccumulating) {
   }
 }
 
-// Everything with everything; the fast tests are samples of it.
-template <class Model> class ParitySlow : public ::testing::Test {};
-TYPED_TEST_SUITE(ParitySlow, Models);
-
-TYPED_TEST(ParitySlow, I03_I05_I14_TheWholeGrid) {
-  for (int world : {1, 2, 3, 4})
-    for (bool no_sync : {false, true}) {
-      Setup setup = full_setup(world);
-      setup.no_sync = no_sync;
-      setup.config.strategy = Strategy::ddp;
-      Outcome expected = train<TypeParam>(setup);
-      for (const Config& config : strategies(world))
-        for (int prefetch : {0, 1, 2})
-          for (int64_t least : {1, 60, 1 << 30})
-            for (int offload = 0; offload < 4; ++offload)
-              for (Device device : {kCpu, kAcc}) {
-                if (offload > 0 && (config.keeps_params() || device == kCpu)) continue;
-                setup.config = config;
-                setup.config.prefetch = prefetch;
-                setup.config.wrap = wrap_by_size(least);
-                setup.config.move_params_to_cpu = offload & 1;
-                setup.config.move_grads_to_cpu = bool(offload & 2);
-                setup.device = device;
-                EXPECT_TRUE(train<TypeParam>(setup) == expected) << describe(setup) << " units of " << least;
-              }
-    }
-}
-
 TYPED_TEST(Parity, I02_I03_EveryStrategyPrefetchAndDeviceGivesTheSameBits) {
   for (int world : {1, 2, 3, 4})
     for (Optim optim : {Optim::sgd, Optim::adamw}) {
