@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Checks docs/invariants.md against the tests: `ctest -R I17` runs what its row names.
+
+    invariants.py SOURCE_DIR
+
+- every id from I01 to I50 and from B01 to B45 has one row;
+- every test that a row names exists and carries the row's id in its name; every test that carries an id stands in its
+  row;
+- a row without a test gives a reason.
+"""
+import re
+import sys
+from pathlib import Path
+
+IDS = [f"I{n:02}" for n in range(1, 51)] + [f"B{n:02}" for n in range(1, 46)]
+TEST = re.compile(r"^(?:TYPED_)?TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\s*\)", re.M)
+ROW = re.compile(r"^\| ([IB]\d\d) \| (.*?) \| (.*?) \|$", re.M)
+
+
+def ids_of(test):
+    """Those at the beginning of a test's name: I17_B03_…"""
+    return re.match(r"(?:[IB]\d\d_)*", test).group().split("_")[:-1]
+
+
+def tests_by_id(root):
+    found = {}
+    for path in (root / "tests").rglob("*.cpp"):
+        for suite, name in TEST.findall(path.read_text()):
+            for id in ids_of(name):
+                found.setdefault(id, set()).add(f"{suite}.{name}")
+    return found
+
+
+def faults(table, tests):
+    rows = ROW.findall(table)
+    listed = [row[0] for row in rows]
+    for id in IDS:
+        if listed.count(id) != 1:
+            yield f"{id} has {listed.count(id)} rows"
+    for id, _, proof in rows:
+        named = set(re.findall(r"`(\w+\.[IB]\d\d_\w+)`", proof))
+        for name in sorted(named ^ tests.get(id, set())):
+            yield f"{id}: {name} {'does not exist or lacks the id' if name in named else 'is not in the row'}"
+        if not named and len(proof) < 20:
+            yield f"{id} has neither a test nor a reason"
+    for id in sorted(tests.keys() - set(listed)):
+        yield f"{id}: there is no such id, but {', '.join(sorted(tests[id]))}"
+
+
+def main():
+    root = Path(sys.argv[1])
+    found = list(faults((root / "docs/invariants.md").read_text(), tests_by_id(root)))
+    print("\n".join(found) or "every invariant has its test or its reason")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
