@@ -5,6 +5,7 @@
 #include <shardgrad/core/error.h>
 #include <shardgrad/dist/forked.h>
 #include <shardgrad/dist/shared_memory.h>
+#include <shardgrad/dist/tcp_bootstrap.h>
 
 namespace shardgrad::dist {
 namespace {
@@ -23,10 +24,11 @@ int number(const char* variable, int otherwise) {
 // Open MPI, MPICH and Intel MPI (Hydra), SLURM's srun. A batch script of SLURM is not a step: it has no step tasks.
 struct Launcher {
   const char *size, *rank;
+  bool mpi;  // an MPI's own
 };
-constexpr Launcher kLaunchers[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
-                                   {"PMI_SIZE", "PMI_RANK"},
-                                   {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
+constexpr Launcher kLaunchers[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", true},
+                                   {"PMI_SIZE", "PMI_RANK", true},
+                                   {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", false}};
 
 const Launcher* launcher() {
   for (const Launcher& l : kLaunchers)
@@ -34,13 +36,14 @@ const Launcher* launcher() {
   return nullptr;
 }
 
+bool launched_by_mpi() { return launcher() && launcher()->mpi; }
+
 }  // namespace
 
 ControlPage Bootstrap::control_page(std::string& reason) {
-  if (size() > 1 && map_.node_count() == 1)
+  if (size() > 1)
     if (auto memory = share_memory(*this, "shardgrad-control", ControlPage::page_bytes(size()), reason))
       return ControlPage({memory, memory->data()}, size());
-  if (map_.node_count() > 1) reason = "the ranks are on several machines";
   return make_private_page(size());
 }
 
@@ -51,6 +54,8 @@ int launched_rank() { return launcher() ? number(launcher()->rank, 0) : 0; }
 
 std::unique_ptr<Bootstrap> bootstrap_from_environment() {
   if (auto forked = forked_bootstrap_from_environment()) return forked;
+  if (!launched_by_mpi())
+    if (auto tcp = tcp_bootstrap_from_environment()) return tcp;
   if (!launcher()) return make_single_bootstrap();
   int processes = launched_processes();
   std::string remedy = concat("; start them with: shardgrad launch -n ", processes, " …");

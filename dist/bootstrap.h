@@ -1,6 +1,6 @@
 #pragma once
-// How the ranks of a job find each other before there is a process group: by MPI, as processes forked on this node, as
-// threads, or alone.
+// How the ranks of a job find each other before there is a process group: by MPI, by TCP, as processes forked on this
+// node, as threads, or alone.
 
 #include <memory>
 #include <string>
@@ -15,7 +15,7 @@ class Bootstrap {
  public:
   virtual ~Bootstrap() = default;
   Bootstrap(const Bootstrap&) = delete;
-  /// "single", "threads", "forked" or "mpi".
+  /// "single", "threads", "forked", "tcp" or "mpi".
   const std::string& name() const { return name_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -27,8 +27,8 @@ class Bootstrap {
   /// Every rank's blob, by rank. Called by all ranks. Throws when the calling thread's context is aborted meanwhile.
   virtual std::vector<std::string> exchange(const std::string& mine) = 0;
   void barrier() { exchange(""); }
-  /// The memory of the job's control channel. Called once, by all ranks. Where the ranks cannot share memory it is
-  /// private, and `reason` says why.
+  /// The memory of the job's control channel, shared by the ranks of a machine (dist/page_link.h connects machines).
+  /// Called once, by all ranks. Where ranks of a machine cannot share memory it is private, and `reason` says why.
   virtual ControlPage control_page(std::string& reason);
   /// Leaves the job in good order, after the last use of everything else here. Called by all ranks.
   virtual void finish() {}
@@ -45,8 +45,9 @@ class Bootstrap {
   RankMap map_;
 };
 
-/// By MPI under mpirun or srun; as launch_local's environment says; alone otherwise. Throws Error(input), with the line
-/// to type, when a launcher started several processes but they would not find each other.
+/// As launch_local's environment says; by MPI under mpirun or srun; by TCP where RANK and WORLD_SIZE are set
+/// (dist/tcp_bootstrap.h); alone otherwise. Throws Error(input), with the line to type, when a launcher started several
+/// processes but they would not find each other.
 std::unique_ptr<Bootstrap> bootstrap_from_environment();
 /// How many processes a launcher says it has started, by its environment; 1 without a launcher.
 int launched_processes();

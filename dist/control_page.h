@@ -1,6 +1,7 @@
 #pragma once
 // The memory of the control channel: one page for a node, a row for each rank of the job. It is shared by the ranks
 // whether they are threads or processes, so it holds only atomics and plain bytes; zeroed memory is a valid new page.
+// The pages of several nodes are kept alike by dist/page_link.h.
 // A rank writes its own row and reads the others'. The job's first failure, the cause, stands in the header: whoever
 // claims it first writes it, and everybody ends with it.
 
@@ -88,6 +89,7 @@ struct alignas(64) Row {
   std::atomic<uint64_t> beats{0};
   std::atomic<int32_t> pid{0};
   std::atomic<RankState> state{RankState::absent};
+  std::atomic<int32_t> tracer{0};  ///< pid of its debugger, for ranks on other machines
   Lane lanes[kLanes];
   /// This rank's lane of a group, or null.
   const Lane* lane_of(uint64_t group) const {

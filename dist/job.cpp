@@ -13,6 +13,7 @@
 #include <thread>
 
 #include <shardgrad/dist/cores.h>
+#include <shardgrad/dist/page_link.h>
 #include <shardgrad/dist/world.h>
 
 namespace shardgrad::dist {
@@ -57,12 +58,15 @@ bool all_ended(const ControlPage& page) {
   return true;
 }
 
-JobOptions complete(JobOptions options, Bootstrap& bootstrap, int signals, bool shared_page) {
+JobOptions complete(JobOptions options, Bootstrap& bootstrap, int signals, bool see_each_other) {
   options.context.rank = bootstrap.rank();
   options.context.world_size = bootstrap.size();
   int threads = threads_per_rank(bootstrap);
   if (options.context.threads == 0) options.context.threads = threads;
-  options.watch.processes = shared_page && bootstrap.size() > 1;
+  options.watch.processes = see_each_other && bootstrap.size() > 1;
+  options.watch.parent = options.watch.processes && bootstrap.name() != "tcp";
+  for (int r = 0; r < bootstrap.size(); ++r)
+    if (bootstrap.ranks().node_rank(r) != bootstrap.node_rank()) options.watch.elsewhere.push_back(r);
   options.watch.signals = signals;
   options.watch.announce = bootstrap.name() != "forked";
   if (const char* path = std::getenv("SHARDGRAD_CAUSE_FILE")) options.watch.cause_file = path;
@@ -139,6 +143,7 @@ int run_job(const std::function<int(Job&)>& body, const std::function<JobOptions
   if (report && bootstrap->rank() == 0) std::ofstream(report) << "started\n";
   std::string reason;
   ControlPage page = bootstrap->control_page(reason);
+  std::unique_ptr<PageLink> link = link_pages(*bootstrap, page, reason);
   if (!reason.empty() && bootstrap->rank() == 0)
     std::fprintf(stderr,
                  "shardgrad: ranks cannot watch over each other (a failure is found by the launcher only): %s\n",

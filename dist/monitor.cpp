@@ -19,7 +19,7 @@ Monitor::Monitor(std::shared_ptr<Control> control, WatchOptions options)
       waits_(Row::kLanes),
       now_(Clock::now()),
       wake_(eventfd(0, EFD_CLOEXEC)) {
-  if (options_.processes) parent_ = ProcessWatch(getppid());
+  if (options_.parent) parent_ = ProcessWatch(getppid());
   restart_windows();
   thread_ = std::thread([this] { loop(); });
 }
@@ -80,7 +80,7 @@ void Monitor::watch_processes() {
   for (int r = 0; r < control_->size(); ++r) {
     Peer& peer = peers_[size_t(r)];
     pid_t pid = row(r).pid.load();
-    if (r == control_->rank()) continue;
+    if (r == control_->rank() || is_elsewhere(r)) continue;
     if (row(r).state.load() != RankState::running) {
       peer.process = ProcessWatch();
       continue;
@@ -112,15 +112,17 @@ void Monitor::watch_heartbeats() {
     pid_t pid = row(r).pid.load();
     auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now_ - peer.heard).count();
     control_->end_job(concat("rank ", r, " (pid ", pid, ") has stopped: no heartbeat for ", seconds, " s",
-                             is_stopped(pid) ? " (stopped by a signal)" : "", "; it was ",
+                             !is_elsewhere(r) && is_stopped(pid) ? " (stopped by a signal)" : "", "; it was ",
                              control_->whereabouts_of(r)));
   }
 }
 
+bool Monitor::is_elsewhere(int rank) const { return std::ranges::count(options_.elsewhere, rank) > 0; }
+
 // A rank under a debugger is not judged. True for one; says so the first time.
 bool Monitor::excuse(int rank) {
   Peer& peer = peers_[size_t(rank)];
-  pid_t tracer = tracer_of(row(rank).pid.load());
+  pid_t tracer = is_elsewhere(rank) ? row(rank).tracer.load() : tracer_of(row(rank).pid.load());
   if (tracer == 0) return false;
   if (!std::exchange(peer.excused, true))
     warn(concat("rank ", rank, " (pid ", row(rank).pid.load(), ") is under a debugger (pid ", tracer,
@@ -135,12 +137,16 @@ void Monitor::watch_lane(int index) {
     wait = Wait();
     return;
   }
+  if (wait.sequence != view.place.sequence) wait = {view.place.sequence, now_};
   // A rank that has not come is worth a word sooner than a transfer in which everybody takes part.
-  if (wait.sequence != view.place.sequence)
-    wait = {view.place.sequence, now_, now_ + (view.late.empty() ? options_.warn_again : options_.warn_after), {}};
+  if (!wait.warned) wait.next_warning = wait.since + (view.late.empty() ? options_.warn_again : options_.warn_after);
   if (now_ - wait.since >= options_.deadlock_after) {
     std::vector<Stuck> found = find_deadlock(control_->page(), control_->rank(), index);
-    if (!found.empty() && found == wait.deadlock) control_->end_job(control_->deadlock(found));
+    if (found != wait.deadlock) wait.found = now_;
+    // Rows of other machines are seen a moment late: what is there now must stay.
+    auto sure = options_.elsewhere.empty() ? options_.beat : 10 * options_.beat;
+    if (!found.empty() && found == wait.deadlock && now_ - wait.found >= sure / 2)
+      control_->end_job(control_->deadlock(found));
     wait.deadlock = std::move(found);
   }
   if (view.diverged) control_->end_job(control_->divergence(index));
@@ -155,6 +161,7 @@ void Monitor::watch_lane(int index) {
     control_->end_job(concat("stall_limit is reached; ranks have waited", what));
   else if (view.speaker)
     warn(concat("ranks have waited", what));
+  wait.warned = true;
   wait.next_warning = std::min(now_ + options_.warn_again, wait.since + options_.stall_limit);
 }
 

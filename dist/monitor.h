@@ -28,10 +28,12 @@ struct WatchOptions {
   std::chrono::milliseconds gap{2000};  ///< its own tick late by so much: this rank was suspended
   /// Where warnings go; by default standard error.
   std::function<void(const std::string&)> warn;
-  bool processes = false;  ///< ranks are processes of this machine: watch them and the parent
-  int signals = -1;        ///< a signalfd: SIGTERM ends the job, SIGUSR1 and SIGINT ask it to stop
-  bool announce = false;   ///< on SIGTERM, print the cause before the launcher kills this process
-  std::string cause_file;  ///< the launcher's: gets the cause as soon as it is known, and nobody prints it
+  bool processes = false;      ///< ranks are processes: watch those of this machine
+  bool parent = false;         ///< the parent process is the launcher: watch it
+  std::vector<int> elsewhere;  ///< ranks on other machines, of which only the page tells
+  int signals = -1;            ///< a signalfd: SIGTERM ends the job, SIGUSR1 and SIGINT ask it to stop
+  bool announce = false;       ///< on SIGTERM, print the cause before the launcher kills this process
+  std::string cause_file;      ///< the launcher's: gets the cause as soon as it is known, and nobody prints it
 };
 
 class Monitor {
@@ -52,7 +54,9 @@ class Monitor {
   struct Wait {
     uint64_t sequence = 0;
     Clock::time_point since, next_warning;
+    bool warned = false;
     std::vector<Stuck> deadlock;  // as the last look found it
+    Clock::time_point found;      // since when
   };
 
   void loop();
@@ -65,6 +69,7 @@ class Monitor {
   void read_signals();
   void tell();
   bool excuse(int rank);
+  bool is_elsewhere(int rank) const;
   void warn(const std::string& text) const;
   const Row& row(int rank) const { return control_->page().row(rank); }
 

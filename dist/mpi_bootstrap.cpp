@@ -1,22 +1,9 @@
-#include <unistd.h>
-
-#include <fstream>
-
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/bootstrap.h>
 #include <shardgrad/dist/mpi_session.h>
 
 namespace shardgrad::dist {
 namespace {
-
-// Which machine this is: names repeat between clusters of containers, boot ids do not.
-std::string machine() {
-  char host[256] = {};
-  gethostname(host, sizeof(host) - 1);
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return concat(host, "/", boot);
-}
 
 void check_context() {
   if (Context* context = Context::current()) context->check_abort();
@@ -78,7 +65,7 @@ std::unique_ptr<Bootstrap> make_mpi_bootstrap() {
   int rank = 0, size = 1;
   MPI_Comm_rank(session->world(), &rank);
   MPI_Comm_size(session->world(), &size);
-  RankMap map(exchange_over(*session, size, machine()));
+  RankMap map(exchange_over(*session, size, this_machine()));
   session->unlink_segments();
   return std::make_unique<MpiBootstrap>(std::move(session), rank, size, std::move(map));
 }

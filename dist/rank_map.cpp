@@ -1,6 +1,9 @@
 #include <shardgrad/dist/rank_map.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <fstream>
 
 namespace shardgrad::dist {
 
@@ -17,6 +20,14 @@ RankMap::RankMap(const std::vector<std::string>& hosts) {
     local_of_.push_back(int(ranks_of_[size_t(node)].size()));
     ranks_of_[size_t(node)].push_back(int(r));
   }
+}
+
+std::string this_machine() {
+  char host[256] = {};
+  gethostname(host, sizeof(host) - 1);
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return std::string(host) + "/" + boot;
 }
 
 }  // namespace shardgrad::dist

@@ -23,4 +23,7 @@ class RankMap {
   std::vector<std::vector<int>> ranks_of_;
 };
 
+/// The machine this process runs on: host and boot. Names repeat between clusters of containers, boot ids do not.
+std::string this_machine();
+
 }  // namespace shardgrad::dist

@@ -70,14 +70,15 @@ bool SharedMemory::back(size_t offset, size_t bytes) const {
 std::shared_ptr<SharedMemory> share_memory(Bootstrap& bootstrap, const char* name, size_t bytes, std::string& reason) {
   std::shared_ptr<SharedMemory> memory;
   std::string path, error;
-  if (bootstrap.rank() == 0) try {
+  int first = bootstrap.ranks().global_rank(bootstrap.node_rank(), 0);
+  if (bootstrap.rank() == first) try {
       memory = SharedMemory::create(name, bytes);
       path = memory->path();
     } catch (const Error& e) {
       error = e.what();
     }
-  path = bootstrap.exchange(path)[0];
-  if (bootstrap.rank() != 0 && !path.empty()) try {
+  path = bootstrap.exchange(path)[size_t(first)];
+  if (bootstrap.rank() != first && !path.empty()) try {
       memory = SharedMemory::open(path, bytes);
     } catch (const Error& e) {
       error = e.what();

@@ -36,8 +36,8 @@ class SharedMemory {
   size_t bytes_;
 };
 
-/// One memory shared by all ranks of the bootstrap, which must be on one node. Called by all ranks. Null, with the
-/// reason, when any of them cannot have it.
+/// One memory on each machine, shared by the ranks there. Called by all ranks of the bootstrap. Null everywhere, with
+/// the reason, when any of them cannot have it.
 std::shared_ptr<SharedMemory> share_memory(Bootstrap& bootstrap, const char* name, size_t bytes, std::string& reason);
 
 }  // namespace shardgrad::dist

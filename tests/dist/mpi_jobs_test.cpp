@@ -73,6 +73,29 @@ TEST(MpiJob, PassesSignalsOnAsARequestToSaveAndEnd) {
   }
 }
 
+// Machines that are pretended on this one: their control pages are connected by TCP (dist/page_link.h).
+class SeveralMachines : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (run_program("unshare --uts true").code != 0) GTEST_SKIP() << "needs root, to pretend several machines";
+  }
+  static std::string machines(int m, int n) { return concat("PROBE_MACHINES=", m, " ", launched(n)); }
+};
+
+TEST_F(SeveralMachines, FindTheirRanksWithoutHelp) {
+  Ran ran = run_program(machines(2, 4) + " place");
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_NE(ran.output.find("rank 3 is rank 1 of 2 on machine 1"), std::string::npos) << ran.output;
+  EXPECT_NE(ran.output.find("rank 0 of 4 by mpi over mpi"), std::string::npos) << ran.output;
+  EXPECT_EQ(ran.output.find("cannot watch over each other"), std::string::npos) << ran.output;
+}
+
+TEST_F(SeveralMachines, EndInTimeWithTheFirstCauseLast) {
+  for (const JobCase& expected : kJobCases)
+    for (const char* name : {"good", "throw", "kill", "diverge"})
+      if (expected.name == std::string(name)) check_job(machines(3, 3), expected);
+}
+
 TEST(Launch, PrintsTheLineThatStartsTheRanks) {
   std::vector<std::string> command = mpirun_command(64, {"prog", "train"}, {.by = "mpi", .threads = 3});
   auto has = [&](const std::string& word) { return std::ranges::find(command, word) != command.end(); };
@@ -83,6 +106,27 @@ TEST(Launch, PrintsTheLineThatStartsTheRanks) {
   EXPECT_EQ(command.back(), "train");
   Ran ran = run_program(launched(2) + " place");
   EXPECT_TRUE(ran.output.starts_with("mpirun -n 2 ")) << ran.output;
+}
+
+using SeveralMachinesSlow = SeveralMachines;
+
+TEST_F(SeveralMachinesSlow, EndInTimeWithTheFirstCauseLast) {
+  for (int m : {2, 3})
+    for (const JobCase& expected : kJobCases) {
+      SCOPED_TRACE(concat(m, " machines, ", expected.name));
+      check_job(machines(m, 3), expected);
+    }
+}
+
+TEST_F(SeveralMachinesSlow, AStoppedRankIsNamedAndEndsTheJob) {
+  check_job(machines(3, 3), {"stop", 4, "shardgrad: rank 1 (pid "});
+}
+
+TEST_F(SeveralMachinesSlow, AShortStopASlowRankAndADebuggerAreHarmless) {
+  EXPECT_NE(run_program(machines(3, 3) + " stop-3").output.find("ten steps done\n"), std::string::npos);
+  Ran slow = run_program(machines(3, 3) + " slow");
+  EXPECT_EQ(slow.code, 0);
+  EXPECT_NE(slow.output.find("rank 1 computing, last in all_reduce #5"), std::string::npos) << slow.output;
 }
 
 TEST(MpiJobSlow, AStoppedRankIsNamedAndEndsTheJob) {

@@ -1,6 +1,8 @@
 // A program for the tests of whole jobs: `dist_probe SCENARIO` is one rank, well behaved or faulty in a known way;
-// `dist_probe --local N …` and `dist_probe --launch N …` start N of them.
+// `dist_probe --local N …`, `--launch N …` and `--tcp N …` start N of them. With PROBE_MACHINES=M in the environment
+// they pretend to be on M machines, which needs root.
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
@@ -14,9 +16,11 @@
 #include <map>
 #include <thread>
 
+#include <shardgrad/dist/children.h>
 #include <shardgrad/dist/forked.h>
 #include <shardgrad/dist/job.h>
 #include <shardgrad/dist/launch.h>
+#include <shardgrad/dist/sockets.h>
 #include <tests/dist/group_cases.h>
 
 namespace shardgrad::dist::testing {
@@ -114,6 +118,10 @@ int until_asked_to_stop(Job& job) {
 }
 
 int report_place(Job& job) {
+  const Bootstrap& b = job.bootstrap();
+  if (b.ranks().node_count() > 1)
+    std::cout << concat("rank ", b.rank(), " is rank ", b.local_rank(), " of ", b.local_size(), " on machine ",
+                        b.node_rank(), "\n");
   std::string line = concat("rank ", job.world().rank(), " of ", job.world().size(), " by ", job.bootstrap().name(),
                             " over ", job.world().kind(), ", ", context().threads(), " threads\n");
   std::cout << line << std::flush;
@@ -158,9 +166,33 @@ int run_scenario(const std::string& name) {
                  });
 }
 
+/// As a user starts them who has no MPI: each process is told who it is. Rank 0 comes last.
+int start_by_tcp(int n, const std::vector<std::string>& arguments) {
+  int port = port_of(listen_on(0)), code = 0;
+  Children children;
+  for (int rank = n - 1; rank >= 0; --rank)
+    children.start(arguments,
+                   {concat("RANK=", rank), concat("WORLD_SIZE=", n), "MASTER_ADDR=localhost",
+                    concat("MASTER_PORT=", port), "SHARDGRAD_RENDEZVOUS_SECONDS=20"},
+                   SIGKILL);
+  while (children.alive() > 0)
+    for (const Children::Ended& ended : children.wait())
+      if (code == 0 && WIFEXITED(ended.status)) code = WEXITSTATUS(ended.status);
+  return code;
+}
+
+/// Ranks of one machine in equal parts on pretended ones, which differ in their names.
+void pretend_machines(int machines) {
+  int part = launched_rank() * machines / launched_processes();
+  std::string name = concat("machine-", part);
+  if (unshare(CLONE_NEWUTS) != 0 || sethostname(name.data(), name.size()) != 0)
+    throw std::runtime_error("PROBE_MACHINES needs root");
+}
+
 int start(const std::string& how, int n, std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "/proc/self/exe");
   arguments[0] = std::filesystem::read_symlink(arguments[0]);
+  if (how == "--tcp") return start_by_tcp(n, arguments);
   return how == "--local" ? launch_local(n, arguments) : launch(n, arguments);
 }
 
@@ -173,5 +205,6 @@ int main(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments.size() > 2 && arguments[0].starts_with("--"))
     return start(arguments[0], std::stoi(arguments[1]), {arguments.begin() + 2, arguments.end()});
+  if (const char* machines = std::getenv("PROBE_MACHINES")) pretend_machines(std::atoi(machines));
   return run_scenario(arguments.at(0));
 }
