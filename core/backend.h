@@ -5,7 +5,8 @@
 // Device `acc` is host memory that behaves like an accelerator: every stream, compute too, is a thread; freed memory is
 // poisoned and reused in stream order; the happens-before checker is on; the host may not look at memory directly. It
 // gives tests on any machine what CUDA has: asynchronous compute, separate memory, and bugs from freeing too early.
-// Device `sim` is the same with the kernels of `cuda`. Device `cuda` is one GPU: that of number rank % GPUs.
+// Device `sim` is the same with the kernels of `cuda`. Device `cuda` is one GPU: number
+// (rank on its machine) % GPUs.
 
 #include <memory>
 #include <string>
@@ -28,6 +29,8 @@ class DeviceFault : public Error {
 struct DeviceInfo {
   std::string name;
   int capability = 0;                      ///< of a GPU: 10 · major + minor
+  int number = 0;                          ///< which GPU of those this process sees
+  std::string address;                     ///< of a GPU: where it is plugged in, the same for every process
   size_t total_bytes = 0, free_bytes = 0;  ///< the whole device's
   int64_t memory_requests = 0;             ///< how often memory was asked of the driver so far
 };

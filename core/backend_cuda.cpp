@@ -55,6 +55,10 @@ class CudaBackend final : public Backend {
     info.name = properties.name;
     info.capability = properties.major * 10 + properties.minor;
     info.memory_requests = arena_->requests();
+    info.number = number_;
+    char address[32] = {};
+    check_cuda(cudaDeviceGetPCIBusId(address, sizeof(address), number_), "reading where the GPU is");
+    info.address = address;
     return info;
   }
 
@@ -117,7 +121,8 @@ std::unique_ptr<Backend> make_cuda_backend(Device device, Context& context) {
   int count = 0;
   cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) throw_no_device(status);
-  int number = context.rank() % count;
+  int local = context.options().local_rank;
+  int number = (local >= 0 ? local : context.rank()) % count;
   int capability =
       attribute(number, cudaDevAttrComputeCapabilityMajor) * 10 + attribute(number, cudaDevAttrComputeCapabilityMinor);
   if (!runs_on(SHARDGRAD_CUDA_ARCHITECTURES, capability))

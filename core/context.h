@@ -44,6 +44,7 @@ class Context {
   struct Options {
     int rank = 0;
     int world_size = 1;
+    int local_rank = -1;  ///< number among the ranks of its machine, which chooses the GPU; -1: as rank
     uint64_t seed = 0;
     int threads = 0;             ///< CPU threads for compute; 0 = the cores this process may use
     Device device = kCpu;        ///< where tensors are made by default

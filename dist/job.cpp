@@ -61,6 +61,7 @@ bool all_ended(const ControlPage& page) {
 JobOptions complete(JobOptions options, Bootstrap& bootstrap, int signals, bool see_each_other) {
   options.context.rank = bootstrap.rank();
   options.context.world_size = bootstrap.size();
+  options.context.local_rank = bootstrap.local_rank();
   int threads = threads_per_rank(bootstrap);
   if (options.context.threads == 0) options.context.threads = threads;
   options.watch.processes = see_each_other && bootstrap.size() > 1;

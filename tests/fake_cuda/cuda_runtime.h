@@ -47,6 +47,7 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaDeviceGetPCIBusId(char* address, int length, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int device);
 cudaError_t cudaMalloc(void** data, size_t bytes);
 cudaError_t cudaFree(void* data);

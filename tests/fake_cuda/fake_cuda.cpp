@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -257,6 +258,10 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {"pretended GPU", machine().capability / 10, machine().capability % 10};
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char* address, int length, int device) {
+  std::snprintf(address, size_t(length), "0000:%02X:00.0", device + 1);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int) {
