@@ -4,9 +4,8 @@
     invariants.py SOURCE_DIR
 
 - every id from I01 to I50 and from B01 to B45 has one row;
-- every test that a row names exists and carries the row's id in its name; every test that carries an id stands in its
-  row;
-- a row without a test gives a reason.
+- every test that a row names exists and begins with the row's id, perhaps among others;
+- a row without a test gives a reason, and there is no test with its id.
 """
 import re
 import sys
@@ -39,9 +38,11 @@ def faults(table, tests):
             yield f"{id} has {listed.count(id)} rows"
     for id, _, proof in rows:
         named = set(re.findall(r"`(\w+\.[IB]\d\d_\w+)`", proof))
-        for name in sorted(named ^ tests.get(id, set())):
-            yield f"{id}: {name} {'does not exist or lacks the id' if name in named else 'is not in the row'}"
-        if not named and len(proof) < 20:
+        for name in sorted(named - tests.get(id, set())):
+            yield f"{id}: {name} does not exist or lacks the id"
+        if not named and id in tests:
+            yield f"{id}: {', '.join(sorted(tests[id]))} not named"
+        elif not named and len(proof) < 20:
             yield f"{id} has neither a test nor a reason"
     for id in sorted(tests.keys() - set(listed)):
         yield f"{id}: there is no such id, but {', '.join(sorted(tests[id]))}"
