@@ -51,6 +51,10 @@ void check(const Config& config, int world_size) {
   else
     SG_CHECK(config.shard_ranks == 0, "fully_shard: shard_ranks is ", config.shard_ranks, ", but only hybrid has ",
              "groups of ranks; ", name, " has none");
+  SG_CHECK(config.bucket_bytes >= 0, "fully_shard: bucket_bytes is ", config.bucket_bytes,
+           "; it must be 0 (no buckets) or more");
+  SG_CHECK(config.bucket_bytes == 0 || config.keeps_params(), "fully_shard: bucket_bytes is for ddp, zero1 and ",
+           "keep_params; ", name, " gathers a unit when its module is called, so make larger units (Config::wrap)");
   bool moves = config.move_params_to_cpu || config.grads_to_cpu();
   SG_CHECK(!moves || !config.keeps_params(), "fully_shard: ", name, config.keep_params ? " with keep_params" : "",
            " keeps full parameters on the device, so nothing is won by moving shards to host memory; use zero2, zero3 ",

@@ -51,6 +51,9 @@ struct Config {
   int prefetch = 1;
   /// Upper bound for the bytes of units gathered ahead; 0: no bound but `prefetch`.
   int64_t prefetch_bytes = 0;
+  /// Where full parameters stay in memory (ddp, zero1, keep_params): neighbouring units share one buffer and one
+  /// reduction while they are together at most this large; 0: each has its own.
+  int64_t bucket_bytes = 0;
   /// Shards, and with them the optimizer's state and its step, live in host memory; zero2, zero3 and hybrid.
   bool move_params_to_cpu = false;
   /// Reduced gradients wait for the step in host memory; unset: as move_params_to_cpu.

@@ -9,10 +9,16 @@
 namespace shardgrad::fsdp {
 namespace {
 
-// One future unit: a module and the parameters below it that no deeper unit takes.
+// One future unit: a module, or several that share a bucket, and the parameters below that no deeper unit takes.
 struct Planned {
-  nn::Module* module;
+  std::vector<nn::Module*> modules;
   std::vector<nn::Parameter*> parameters;
+
+  int64_t bytes() const {
+    int64_t total = 0;
+    for (const nn::Parameter* p : parameters) total += p->tensor.numel() * int64_t(size_of(p->tensor.dtype()));
+    return total;
+  }
 };
 
 // Assigns every parameter to the deepest unit that contains all modules using it: a tied parameter whose users lie in
@@ -23,7 +29,7 @@ class Planner {
 
   std::vector<Planned> plan() {
     visit(root_);
-    if (!planned_.empty() && planned_.back().module == &root_)  // visited last, comes first
+    if (!planned_.empty() && planned_.back().modules[0] == &root_)  // visited last, comes first
       std::rotate(planned_.begin(), planned_.end() - 1, planned_.end());
     return std::move(planned_);
   }
@@ -68,7 +74,7 @@ class Planner {
       if (complete(f)) numel += f.parameter->tensor.numel();
     bool chosen = wrap_(module, numel) || &module == &root_;
     if (numel == 0 || !chosen) return found;
-    Planned planned{&module, {}};
+    Planned planned{{&module}, {}};
     std::vector<Found> rest;
     for (const Found& f : found) {
       if (complete(f))
@@ -87,14 +93,33 @@ class Planner {
   std::vector<Planned> planned_;
 };
 
+// Joins neighbours that are at most `most` bytes together; not the root, whose gradients are complete last.
+std::vector<Planned> into_buckets(std::vector<Planned> planned, const nn::Module& root, int64_t most) {
+  std::vector<Planned> buckets;
+  for (Planned& next : planned) {
+    bool joins =
+        !buckets.empty() && buckets.back().modules[0] != &root && buckets.back().bytes() + next.bytes() <= most;
+    if (!joins) {
+      buckets.push_back(std::move(next));
+      continue;
+    }
+    Planned& bucket = buckets.back();
+    bucket.modules.insert(bucket.modules.end(), next.modules.begin(), next.modules.end());
+    bucket.parameters.insert(bucket.parameters.end(), next.parameters.begin(), next.parameters.end());
+  }
+  return buckets;
+}
+
 WrapPolicy direct_children_of(nn::Module& root) {
   std::set<const nn::Module*> children;
   for (const auto& child : root.children()) children.insert(child.object.get());
   return [children](const nn::Module& module, int64_t) { return children.contains(&module); };
 }
 
-std::string unit_name(const nn::Module& module, const nn::Module& root) {
-  return &module == &root ? "root" : module.full_name();
+std::string unit_name(const Planned& planned, const nn::Module& root) {
+  if (planned.modules[0] == &root) return "root";
+  const std::string &first = planned.modules.front()->full_name(), &last = planned.modules.back()->full_name();
+  return planned.modules.size() == 1 ? first : first + ".." + last;
 }
 
 }  // namespace
@@ -104,14 +129,14 @@ Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
   root.complete_names();
   WrapPolicy wrap = config.wrap ? config.wrap : direct_children_of(root);
   std::vector<std::unique_ptr<Unit>> units;
-  for (Planned& planned : Planner(root, wrap).plan()) {
+  for (Planned& planned : into_buckets(Planner(root, wrap).plan(), root, config.bucket_bytes)) {
     for (const nn::Parameter* parameter : planned.parameters)
       SG_CHECK(is_floating(parameter->tensor.dtype()), "fully_shard: parameter '", parameter->full_name, "' has dtype ",
                parameter->tensor.dtype(), "; only floating parameters are sharded");
-    bool is_root = planned.module == &root;
-    units.push_back(std::make_unique<Unit>(unit_name(*planned.module, root), planned.parameters, mesh_, config, is_root,
+    bool is_root = planned.modules[0] == &root;
+    units.push_back(std::make_unique<Unit>(unit_name(planned, root), planned.parameters, mesh_, config, is_root,
                                            [this](Unit& unit) { schedule_.after_last_grad(unit); }));
-    modules_.push_back(planned.module);
+    modules_.push_back(planned.modules);
   }
   for (const auto& unit : units)
     for (const auto& flat : unit->flat_params())
@@ -125,7 +150,8 @@ void Sharded::check_same_on_all_ranks() const {
   std::ostringstream structure;
   const Config& options = config();
   structure << name_of(options.strategy) << ' ' << options.keep_params << options.shard_ranks << ' ' << options.prefetch
-            << ' ' << options.prefetch_bytes << ' ' << options.move_params_to_cpu << options.grads_to_cpu();
+            << ' ' << options.prefetch_bytes << ' ' << options.bucket_bytes << ' ' << options.move_params_to_cpu
+            << options.grads_to_cpu();
   for (const auto& unit : units())
     for (const auto& flat : unit->flat_params())
       for (const Slice& slice : flat->slices())
@@ -157,13 +183,13 @@ std::shared_ptr<Sharded> fully_shard(nn::Module& module, dist::ProcessGroup& gro
   auto sharded = std::make_shared<Sharded>(module, group, std::move(config));
   Schedule& schedule = sharded->schedule_;
   module.add_forward_pre_hook([sharded](nn::Module&, std::span<Tensor>) { sharded->schedule_.begin_forward(); });
-  for (size_t i = 0; i < sharded->modules_.size(); ++i) {
-    Unit& unit = *schedule.units()[i];
-    nn::Module& owner = *sharded->modules_[i];
-    owner.add_forward_pre_hook([&schedule, &unit](nn::Module&, std::span<Tensor>) { schedule.before_forward(unit); });
-    owner.add_forward_hook(
-        [&schedule, &unit](nn::Module&, std::span<const Tensor> outputs) { schedule.after_forward(unit, outputs); });
-  }
+  for (size_t i = 0; i < sharded->modules_.size(); ++i)
+    for (nn::Module* user : sharded->modules_[i]) {
+      Unit& unit = *schedule.units()[i];
+      user->add_forward_pre_hook([&schedule, &unit](nn::Module&, std::span<Tensor>) { schedule.before_forward(unit); });
+      user->add_forward_hook(
+          [&schedule, &unit](nn::Module&, std::span<const Tensor> outputs) { schedule.after_forward(unit, outputs); });
+    }
   module.add_forward_hook([&schedule](nn::Module&, std::span<const Tensor>) { schedule.end_forward(); });
   return sharded;
 }

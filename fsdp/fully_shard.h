@@ -43,7 +43,7 @@ class Sharded {
   void check_same_on_all_ranks() const;
   Mesh mesh_;
   Schedule schedule_;
-  std::vector<nn::Module*> modules_;  // of the units, in their order
+  std::vector<std::vector<nn::Module*>> modules_;  // of the units, in their order
   std::map<std::string, Location> index_;
 };
 

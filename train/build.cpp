@@ -42,6 +42,7 @@ fsdp::Config make_sharding(const Config& config) {
   sharding.move_params_to_cpu = config.fsdp.move_params_to_cpu;
   sharding.prefetch = int(config.fsdp.prefetch);
   sharding.prefetch_bytes = config.fsdp.prefetch_bytes;
+  sharding.bucket_bytes = config.fsdp.bucket_bytes;
   if (config.fsdp.wrap == "size") sharding.wrap = fsdp::wrap_by_size(config.fsdp.wrap_numel);
   return sharding;
 }

@@ -62,6 +62,8 @@ template <class C, class Visit> void visit_fields(C& c, Visit&& visit) {
   number("fsdp.wrap_numel", c.fsdp.wrap_numel, {.low = 1}, "parameters of a unit, for `size`");
   number("fsdp.prefetch", c.fsdp.prefetch, {.low = 0, .high = 1000}, "units gathered ahead of the one that computes");
   number("fsdp.prefetch_bytes", c.fsdp.prefetch_bytes, {.low = 0}, "bound for bytes gathered ahead; 0: none");
+  number("fsdp.bucket_bytes", c.fsdp.bucket_bytes, {.low = 0},
+         "ddp, zero1, keep_params: small neighbouring units share a buffer of at most this; 0: none");
   number("fsdp.keep_params", c.fsdp.keep_params, {}, "zero2 only: full parameters stay in memory");
   number("fsdp.shard_ranks", c.fsdp.shard_ranks, {.low = 0, .high = kMost},
          "hybrid only: ranks per copy, as in a node");

@@ -126,6 +126,18 @@ TYPED_TEST(Parity, I03_EveryWrappingGivesTheSameBits) {
   EXPECT_TRUE(train<TypeParam>(setup) == expected) << "every Linear";
 }
 
+TYPED_TEST(Parity, I03_BucketsOfAnySizeGiveTheSameBits) {
+  Setup setup = full_setup(2);
+  Outcome expected = train<TypeParam>(setup);
+  for (const Config& config : strategies(2))
+    for (int64_t bytes : {300, 1 << 20}) {
+      if (!config.keeps_params()) continue;
+      setup.config = config;
+      setup.config.bucket_bytes = bytes;
+      EXPECT_TRUE(train<TypeParam>(setup) == expected) << describe(setup) << " buckets of " << bytes;
+    }
+}
+
 // Largest difference over a tensor's values, relative to its largest element.
 double difference(const std::vector<double>& a, const std::vector<double>& b) {
   double largest = 1e-300, worst = 0;

@@ -49,6 +49,43 @@ TEST(Traffic, I20_AUnitIsReducedByOneCallThatSendsItsElementsAndTheirPaddingOnly
       });
 }
 
+// A bucket of 240 bytes holds three layers of 80, which are 64 elements with gaps, or the first two, of 128 and 80.
+TEST(Traffic, I20_SmallNeighboursShareAReductionUpToTheSizeOfABucket) {
+  struct Layers : nn::Module {
+    nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 4);
+    nn::Child<nn::ModuleList<nn::Linear>> layers = child<nn::ModuleList<nn::Linear>>("layers");
+    nn::Child<nn::Linear> out = child<nn::Linear>("out", 4, 5);
+    Layers() {
+      for (int i = 0; i < 12; ++i) layers->add(4, 4);
+    }
+    Tensor forward(const Tensor& x) {
+      Tensor h = in(x);
+      for (const auto& layer : *layers) h = tanh(layer(h));
+      return out(h);
+    }
+  };
+  for (Strategy strategy : {Strategy::ddp, Strategy::zero1})
+    dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+      auto reductions = [&](int64_t bucket_bytes) {
+        auto model = nn::make<Layers>();
+        fully_shard(*model, group,
+                    {.strategy = strategy, .bucket_bytes = bucket_bytes, .wrap = wrap_by_type({"Linear"})});
+        context().recorder().clear();
+        loss_of(model, 0, 0, 4).backward();
+        std::vector<std::pair<std::string, int64_t>> all;
+        for (const Sent& s : sent_since_clear(strategy == Strategy::ddp ? "all_reduce" : "reduce_scatter"))
+          all.emplace_back(s.unit, s.elements);
+        return all;
+      };
+      EXPECT_EQ(reductions(0).size(), 14u);
+      std::vector<std::pair<std::string, int64_t>> thrice = reductions(240);
+      ASSERT_EQ(thrice.size(), 6u);
+      EXPECT_EQ(thrice[1], std::pair(std::string("layers.10..layers.11"), int64_t(2 * 64)));
+      EXPECT_EQ(thrice[4], std::pair(std::string("layers.1..layers.3"), int64_t(3 * 64)));
+      EXPECT_EQ(reductions(1 << 20).size(), 1u);
+    });
+}
+
 // `a` and `b` are frozen and get an input that needs no gradient; `d` is frozen between units that are trained.
 TEST(Traffic, I21_B18_AFrozenUnitIsNeverReducedAndGatheredForBackwardOnlyIfGradientsPassIt) {
   struct Frozens : nn::Module {

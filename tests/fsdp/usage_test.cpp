@@ -273,6 +273,8 @@ TEST(Usage, I44_B01_ImpossibleOptionsAreRefusedNamingThem) {
     EXPECT_TRUE(contains(refusal({.strategy = Strategy::zero3, .shard_ranks = 2}), "only hybrid"));
     EXPECT_TRUE(contains(refusal({.strategy = Strategy::zero3, .keep_params = true}), "keep_params is for zero2"));
     EXPECT_TRUE(contains(refusal({.prefetch = -1}), "prefetch"));
+    for (Strategy strategy : {Strategy::zero2, Strategy::zero3})
+      EXPECT_TRUE(contains(refusal({.strategy = strategy, .bucket_bytes = 1}), "bucket_bytes is for ddp"));
     for (Strategy strategy : {Strategy::ddp, Strategy::zero1})
       EXPECT_TRUE(contains(refusal({.strategy = strategy, .move_params_to_cpu = true}), "move_params_to_cpu"));
     EXPECT_TRUE(contains(refusal({.strategy = Strategy::zero2, .keep_params = true, .move_grads_to_cpu = true}),
