@@ -100,6 +100,7 @@ class Engine {
         "time to go through it again. Double backward (the gradient of a gradient) is not supported");
     node->entered_ = true;
     node->waiting_ = 0;
+    node->dy_prepared_ = false;
     node->gradients_.resize(node->outputs_.size());
     seen_.emplace_back(node);
   }

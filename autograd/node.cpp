@@ -51,6 +51,11 @@ void Node::forget() {
   consumed_ = true;
 }
 
+bool GradSlot::is_sole(const Node& writer) const {
+  return target_ && target_->waiting_ == 1 && target_->outputs_.size() == 1 && !target_->gradients_[0].defined() &&
+         target_->region_ == writer.region_;
+}
+
 Leaf::Leaf(const Tensor& tensor) : meta_{tensor.shape(), tensor.dtype(), tensor.device()} {
   region_ = nullptr;
   sequence_ = UINT64_MAX;  // a complete gradient is announced at once, so that its reduction starts early

@@ -47,9 +47,13 @@ class GradSlot {
   /// Hands over `gradient` (of the input's shape and dtype) instead of writing: on a first write it becomes the
   /// gradient with no copy, otherwise it is added. The caller must not change it afterwards.
   void alias(const Tensor& gradient);
+  /// The operation that made this input, if it is an N in `writer`'s region, has this result only, and nothing but this
+  /// slot writes its gradient in the running pass. Else null.
+  template <class N> N* sole_maker(const Node& writer) const;
 
  private:
   friend class Engine;
+  bool is_sole(const Node& writer) const;
   Node* target_ = nullptr;
   uint32_t output_ = 0;
   bool written_ = false;
@@ -86,6 +90,8 @@ class Node : public GradFn {
 
  protected:
   Node();
+  /// In the running pass, somebody has done the first part of backward already: dy is what comes out of it.
+  bool dy_prepared_ = false;
 
  private:
   friend class Engine;
@@ -115,6 +121,10 @@ class Node : public GradFn {
   bool entered_ = false;  // the running pass has met this node
   bool consumed_ = false;
 };
+
+template <class N> N* GradSlot::sole_maker(const Node& writer) const {
+  return is_sole(writer) ? dynamic_cast<N*>(target_) : nullptr;
+}
 
 /// Where a leaf's gradient lives when something other than the leaf owns it: a unit's flat gradient.
 class GradSink {

@@ -9,7 +9,7 @@ if(TARGET CUDA::cublasLt)
 else()
   message(WARNING "shardgrad: the CUDA toolkit has no cuBLASLt; matrix products use the own kernels, which are slower. "
                   "Install it (Debian and Ubuntu: libcublas-dev of the toolkit's version) and configure again")
-  list(FILTER cuda_sources EXCLUDE REGEX "/cublaslt\\.cpp$")
+  list(FILTER cuda_sources EXCLUDE REGEX "/cublaslt[^/]*\\.cpp$")
 endif()
 add_library(shardgrad_cuda OBJECT ${cuda_kernels} ${cuda_sources})
 set_target_properties(shardgrad_cuda PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF

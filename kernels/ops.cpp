@@ -12,11 +12,13 @@ namespace shardgrad::kernels {
   SLOT(paste) SLOT(index_select) SLOT(index_add) SLOT(gather) SLOT(scatter_add) SLOT(max_dim) SLOT(softmax) \
   SLOT(softmax_backward) SLOT(layer_norm) SLOT(layer_norm_backward) SLOT(batch_norm) SLOT(batch_norm_backward) \
   SLOT(batch_norm_apply) SLOT(dropout) SLOT(mse) SLOT(mse_backward) SLOT(cross_entropy) \
-  SLOT(cross_entropy_backward) SLOT(matmul) SLOT(sgd) SLOT(adam) SLOT(tree_sum)
+  SLOT(cross_entropy_backward) SLOT(matmul) SLOT(linear_backward_input) \
+  SLOT(linear_backward_weight) SLOT(sgd) SLOT(adam) SLOT(tree_sum)
 // clang-format on
 
 #define SG_DEFINE(name) constinit decltype(name) name{#name};
 SG_SLOTS(SG_DEFINE)
+SG_DEFINE(relu_mask_bytes)
 
 std::span<const SlotBase* const> all_slots() {
 #define SG_ADDRESS(name) &name,

@@ -100,8 +100,17 @@ struct MatmulArgs {
 };
 /// (c, pre, a(key), b, bias, args): c = epilogue(op(a) · op(b) + bias). a is (…, M, K), b is (…, K, N) with the same
 /// leading dimensions, or either has none of them and is used for all. bias is (N). `pre` (optional, c's shape) gets
-/// the value before the epilogue. beta is 0 when there is an epilogue.
+/// the value before the epilogue. beta is 0 when there is an epilogue. With relu, `pre` is the mask that relu_mask_bytes
+/// asks for, if it does.
 extern Slot<OutView, OutView, View, View, View, MatmulArgs> matmul;
+// Backward of y = x · wᵀ + bias, from the gradient dy of that sum; dy is (rows, out), x (rows, in), w (out, in).
+/// dx = dy(key) · w. Where x came from relu: given x, dx is the gradient of what came before (0 where x ≤ 0; beta is 0),
+/// and the mask is that of the product that made x, or undefined.
+extern Slot<OutView, View, View, View, View> linear_backward_input;      ///< (dx, dy(key), w, x, mask)
+extern Slot<OutView, OutView, View, View> linear_backward_weight;        ///< (dw, dbias, dy(key), x): dyᵀ · x, Σ rows of dy
+/// No operation but a question, which not every device has a function for: (bytes, c, a(key), b, bias, args). How large a
+/// mask, in a form of its own, a product with relu leaves for linear_backward_input; 0: none. Answered at once.
+extern Slot<int64_t*, OutView, View, View, View, MatmulArgs> relu_mask_bytes;
 
 // --- optimizers: one fused pass over a flat range; p and the state are updated in place -----------------------------------
 struct SgdArgs {

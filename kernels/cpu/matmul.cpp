@@ -135,6 +135,19 @@ void matmul_bf16(const Launch& launch, OutView c, OutView pre, View a, View b, V
   matmul_narrow(launch, c, pre, a, b, bias, args);
 }
 
+void linear_backward_input(const Launch& launch, OutView dx, View dy, View w, View x, View) {
+  kernels::matmul.find(DeviceKind::cpu, dy.dtype)(launch, dx, {}, dy, w, {}, {});
+  View written{dx.data, dx.shape, dx.dtype, true};
+  if (x.defined()) kernels::relu_backward.find(DeviceKind::cpu, dy.dtype)(launch, dx, written, x);
+}
+
+void linear_backward_weight(const Launch& launch, OutView dw, OutView dbias, View dy, View x) {
+  if (dbias.defined()) kernels::sum_to.find(DeviceKind::cpu, dy.dtype)(launch, dbias, dy);
+  if (dw.defined()) kernels::matmul.find(DeviceKind::cpu, dy.dtype)(launch, dw, {}, dy, x, {}, {.trans_a = true});
+}
+
+const Each registered_input(kernels::linear_backward_input, kFloats, linear_backward_input);
+const Each registered_weight(kernels::linear_backward_weight, kFloats, linear_backward_weight);
 const Each registered_wide(kernels::matmul, kWideFloats, matmul_wide);
 const Register registered_bf16(kernels::matmul, DeviceKind::cpu, DType::bf16, matmul_bf16);
 const Register registered_f16(kernels::matmul, DeviceKind::cpu, DType::f16, matmul_narrow);

@@ -1,22 +1,13 @@
-// Matrix products by cuBLASLt. It thinks in columns: a row-major (r, c) matrix is a column-major (c, r) one, so
-//
-//     C (m, n) = op(A) · op(B)     is computed as     Cᵀ (n, m) = op(B)ᵀ · op(A)ᵀ
-//
-// with B as its first operand and no transpose to be made: the n elements of the bias run along its rows, as it wants.
-// Bias, ReLU and GELU are part of the product (an epilogue) where cuBLASLt has that for the dtype, and GELU keeps the
-// value before it. Asking for the best algorithm costs more than a small product, so answers are kept per thread.
+// Matrix products by cuBLASLt. Bias, ReLU and GELU are part of the product (an epilogue) where cuBLASLt has that for
+// the dtype. GELU keeps the value before it, ReLU a mask of bits that only cuBLASLt reads. In backward the mask is
+// applied by the product that makes the gradient, and the bias gradient is a by-product of the weight's: a layer costs
+// three products and no other kernel.
 
-#include <cublasLt.h>
-#include <cuda_runtime.h>
-
-#include <algorithm>
 #include <cstdlib>
 #include <string_view>
-#include <unordered_map>
 
-#include <shardgrad/core/context.h>
+#include <shardgrad/kernels/cuda/cublaslt_plan.h>
 #include <shardgrad/kernels/cuda/library.h>
-#include <shardgrad/kernels/workspace.h>
 
 namespace shardgrad::gpu {
 namespace {
@@ -24,259 +15,90 @@ namespace {
 using kernels::Epilogue;
 using kernels::MatmulArgs;
 
-constexpr size_t kCacheLimit = 1024;                  // products per thread
-constexpr size_t kWorkspaceLimit = size_t(32) << 20;  // what the largest algorithms for Hopper want
-constexpr int kLargestAlignment = 16;                 // bytes; more never decides
-
-void check(cublasStatus_t status, const char* what) {
-  if (status != CUBLAS_STATUS_SUCCESS)
-    throw DeviceFault(ErrorKind::internal, concat("cuBLASLt, ", what, ": status ", int(status)));
-}
-
-bool is_set(const char* variable, std::string_view value) {
-  const char* wish = std::getenv(variable);
-  return wish && wish == value;
-}
-
-// One product, as cuBLASLt is asked for it: what decides the algorithm.
-struct Key {
-  int64_t batch, m, n, k;
-  bool batched_a, batched_b, trans_a, trans_b, accumulate, bias;
-  Epilogue epilogue;
-  bool keeps_pre;
-  DType dtype;
-  int align_a, align_b, align_c, align_bias, align_pre;
-  bool operator==(const Key&) const = default;
-};
-struct KeyHash {
-  size_t operator()(const Key& key) const {
-    size_t hash = 0;
-    auto mix = [&](int64_t value) { hash = (hash ^ size_t(value)) * 0x9e3779b97f4a7c15u + (hash >> 29); };
-    for (int64_t value : {key.batch, key.m, key.n, key.k, int64_t(key.dtype), int64_t(key.epilogue)}) mix(value);
-    for (int value : {key.align_a, key.align_b, key.align_c, key.align_bias, key.align_pre}) mix(value);
-    for (bool value : {key.batched_a, key.batched_b, key.trans_a, key.trans_b, key.accumulate, key.bias, key.keeps_pre})
-      mix(value);
-    return hash;
-  }
-};
-
-cudaDataType_t type_of(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return CUDA_R_64F;
-    case DType::bf16:
-      return CUDA_R_16BF;
-    case DType::f16:
-      return CUDA_R_16F;
-    default:
-      return CUDA_R_32F;
-  }
-}
-
-cublasLtEpilogue_t epilogue_of(const Key& key) {
-  switch (key.epilogue) {
+cublasLtEpilogue_t epilogue_of(Epilogue epilogue, bool bias, bool keeps) {
+  switch (epilogue) {
     case Epilogue::relu:
-      return key.bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+      if (keeps) return bias ? CUBLASLT_EPILOGUE_RELU_AUX_BIAS : CUBLASLT_EPILOGUE_RELU_AUX;
+      return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
     case Epilogue::gelu_tanh:
-      if (key.keeps_pre) return key.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
-      return key.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+      if (keeps) return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+      return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
     default:
-      return key.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+      return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
   }
 }
 
-// A row-major matrix, seen in columns; with a batch, one behind the other, or one for all.
-class Layout {
- public:
-  Layout(DType dtype, int64_t rows, int64_t columns, int64_t batch, bool batched) {
-    check(cublasLtMatrixLayoutCreate(&layout_, type_of(dtype), uint64_t(columns), uint64_t(rows), columns), "layout");
-    if (batch == 1) return;
-    set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, int32_t(batch));
-    set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, batched ? rows * columns : int64_t(0));
-  }
-  Layout(Layout&& other) noexcept : layout_(std::exchange(other.layout_, nullptr)) {}
-  ~Layout() {
-    if (layout_) cublasLtMatrixLayoutDestroy(layout_);
-  }
-  cublasLtMatrixLayout_t get() const { return layout_; }
-
- private:
-  template <class T> void set(cublasLtMatrixLayoutAttribute_t attribute, T value) {
-    check(cublasLtMatrixLayoutSetAttribute(layout_, attribute, &value, sizeof(value)), "layout attribute");
-  }
-  cublasLtMatrixLayout_t layout_ = nullptr;
-};
-
-// A product whose algorithm is known.
-class Plan {
- public:
-  Plan(const Key& key, bool tf32);
-  Plan(const Plan&) = delete;
-  ~Plan() { cublasLtMatmulDescDestroy(description_); }
-  /// False where cuBLASLt has no algorithm for it, which is known after the first run.
-  bool usable() const { return usable_; }
-  /// Queues the product; the first time it is found out how. Queues nothing when it is not usable.
-  void run(cublasLtHandle_t handle, const Launch& how, const OutView& c, const OutView& pre, const View& a,
-           const View& b, const View& bias, bool first);
-
- private:
-  template <class T> void set(cublasLtMatmulDescAttributes_t attribute, T value) {
-    check(cublasLtMatmulDescSetAttribute(description_, attribute, &value, sizeof(value)), "product attribute");
-  }
-  void choose(cublasLtHandle_t handle);
-  Key key_;
-  Layout a_, b_, c_;
-  cublasLtMatmulDesc_t description_ = nullptr;
-  cublasLtMatmulHeuristicResult_t choice_{};
-  bool usable_ = false;
-};
-
-Plan::Plan(const Key& key, bool tf32)
-    : key_(key),
-      a_(key.dtype, key.trans_a ? key.k : key.m, key.trans_a ? key.m : key.k, key.batch, key.batched_a),
-      b_(key.dtype, key.trans_b ? key.n : key.k, key.trans_b ? key.k : key.n, key.batch, key.batched_b),
-      c_(key.dtype, key.m, key.n, key.batch, true) {
-  bool wide = key.dtype == DType::f64;
-  cublasComputeType_t compute = wide                              ? CUBLAS_COMPUTE_64F
-                                : tf32 && key.dtype == DType::f32 ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                                                  : CUBLAS_COMPUTE_32F;
-  check(cublasLtMatmulDescCreate(&description_, compute, wide ? CUDA_R_64F : CUDA_R_32F), "product");
-  set(CUBLASLT_MATMUL_DESC_TRANSA, key.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
-  set(CUBLASLT_MATMUL_DESC_TRANSB, key.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-  set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(key));
-  if (key.keeps_pre) {
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.n);
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, key.batch == 1 ? int64_t(0) : key.m * key.n);
-  }
+bool declined(const OutView& c, const View& a) {
+  static const bool own = [] {
+    const char* wish = std::getenv("SHARDGRAD_GEMM");
+    return wish && std::string_view(wish) == "own";
+  }();
+  return own || c.numel() == 0 || a.numel() == 0;
 }
 
-// The choice depends on the addresses of bias and kept value through their alignment: both are set before.
-void Plan::choose(cublasLtHandle_t handle) {
-  cublasLtMatmulPreference_t wish;
-  check(cublasLtMatmulPreferenceCreate(&wish), "preference");
-  auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
-    check(cublasLtMatmulPreferenceSetAttribute(wish, attribute, &value, sizeof(value)), "preference attribute");
-  };
-  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t(kWorkspaceLimit));
-  // Where K is cut into pieces, their sums are added in f32, in a fixed order: neither rounded to 16 bits before, nor
-  // added up in the result's own memory.
-  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, uint32_t(key_.align_b));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, uint32_t(key_.align_a));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-         uint32_t(std::min({key_.align_c, key_.align_bias, key_.align_pre})));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
-         uint32_t(std::min({key_.align_c, key_.align_bias, key_.align_pre})));
-  int found = 0;
-  cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, description_, b_.get(), a_.get(), c_.get(), c_.get(),
-                                                         wish, 1, &choice_, &found);
-  cublasLtMatmulPreferenceDestroy(wish);
-  usable_ = status == CUBLAS_STATUS_SUCCESS && found == 1;
+Call call_of(OutView c, const void* aux, View a, View b, View bias, MatmulArgs args) {
+  return {c, a, b, args.trans_a, args.trans_b, epilogue_of(args.epilogue, bias.defined(), aux), bias.data, aux};
 }
 
-void Plan::run(cublasLtHandle_t handle, const Launch& how, const OutView& c, const OutView& pre, const View& a,
-               const View& b, const View& bias, bool first) {
-  if (key_.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data);
-  if (key_.keeps_pre) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, pre.data);
-  if (first) choose(handle);
-  if (!usable_) return;
-  float one = 1, beta = c.beta;
-  double wide_one = 1, wide_beta = c.beta;
-  bool wide = key_.dtype == DType::f64;
-  const void *alpha_at = wide ? static_cast<const void*>(&wide_one) : &one,
-             *beta_at = wide ? static_cast<const void*>(&wide_beta) : &beta;
-  Workspace scratch(kCuda, choice_.workspaceSize);
-  check(cublasLtMatmul(handle, description_, alpha_at, b.data, b_.get(), a.data, a_.get(), beta_at, c.data, c_.get(),
-                       c.data, c_.get(), &choice_.algo, choice_.workspaceSize ? scratch.as<void>() : nullptr,
-                       choice_.workspaceSize, static_cast<cudaStream_t>(how.native_stream)),
-        "product");
+View as_operand(const OutView& y) { return {y.data, y.shape, y.dtype, true}; }
+
+// Whether there is an algorithm that leaves the mask, asked with an address as a tensor of its own would have.
+void relu_mask_bytes(const Launch&, int64_t* bytes, OutView c, View a, View b, View bias, MatmulArgs args) {
+  *bytes = 0;
+  if (declined(c, a) || args.epilogue != Epilogue::relu) return;
+  Call call = call_of(c, reinterpret_cast<const void*>(uintptr_t(kLargestAlignment)), a, b, bias, args);
+  if (can_multiply(call)) *bytes = c.numel() / c.shape[-1] * mask_bits(c.shape[-1]) / 8;
 }
 
-struct Library {
-  Library() { check(cublasLtCreate(&handle), "start"); }
-  Library(const Library&) = delete;
-  ~Library() {
-    cache.clear();
-    cublasLtDestroy(handle);
-  }
-  cublasLtHandle_t handle = nullptr;
-  bool tf32 = is_set("SHARDGRAD_TF32", "1");
-  std::unordered_map<Key, Plan, KeyHash> cache;
-};
-
-Library& library() {
-  static thread_local Library library;
-  return library;
-}
-
-int alignment_of(const void* data) {
-  auto address = reinterpret_cast<uintptr_t>(data);
-  int alignment = kLargestAlignment;
-  while (address % uintptr_t(alignment) != 0) alignment /= 2;
-  return alignment;
-}
-
-int64_t batch_of(const Shape& shape) {
-  int64_t batch = 1;
-  for (int d = 0; d + 2 < shape.ndim(); ++d) batch *= shape[d];
-  return batch;
-}
-
-Key key_of(const OutView& c, const OutView& pre, const View& a, const View& b, const View& bias, MatmulArgs args) {
-  Key key{};
-  key.dtype = a.dtype;
-  key.batched_a = a.shape.ndim() > 2;
-  key.batched_b = b.shape.ndim() > 2;
-  key.batch = key.batched_a ? batch_of(a.shape) : batch_of(b.shape);
-  key.m = a.shape[args.trans_a ? -1 : -2];
-  key.k = a.shape[args.trans_a ? -2 : -1];
-  key.n = b.shape[args.trans_b ? -2 : -1];
-  key.trans_a = args.trans_a, key.trans_b = args.trans_b;
-  if (!key.batched_b && !key.trans_a) {  // one product of all rows
-    key.m *= key.batch;
-    key.batch = 1;
-  }
-  key.accumulate = c.beta != 0;
-  key.bias = bias.defined();
-  key.epilogue = args.epilogue;
-  key.keeps_pre = pre.defined();
-  key.align_a = alignment_of(a.data), key.align_b = alignment_of(b.data), key.align_c = alignment_of(c.data);
-  key.align_bias = alignment_of(bias.data), key.align_pre = alignment_of(pre.data);
-  return key;
-}
-
-// False, with nothing queued, where cuBLASLt has no algorithm.
-bool multiply(const Launch& how, const OutView& c, const OutView& pre, const View& a, const View& b, const View& bias,
-              MatmulArgs args) {
-  Key key = key_of(c, pre, a, b, bias, args);
-  Library& lib = library();
-  auto found = lib.cache.find(key);
-  bool first = found == lib.cache.end();
-  if (first) {
-    if (lib.cache.size() >= kCacheLimit) lib.cache.clear();
-    found = lib.cache.try_emplace(key, key, lib.tf32).first;
-  }
-  found->second.run(lib.handle, how, c, pre, a, b, bias, first);
-  return found->second.usable();
-}
+const bool registered = [] {
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
+    kernels::relu_mask_bytes.add(DeviceKind::cuda, dtype, Isa::plain, relu_mask_bytes);
+  return true;
+}();
 
 }  // namespace
 
 bool library_product(const Launch& how, OutView c, OutView pre, View a, View b, View bias, MatmulArgs args) {
-  static const bool own = is_set("SHARDGRAD_GEMM", "own");
-  if (own || c.numel() == 0 || a.numel() == 0) return false;
-  if (!pre.defined()) return multiply(how, c, pre, a, b, bias, args);
-  bool fused = args.epilogue == Epilogue::gelu_tanh && c.shape[-1] % 8 == 0;  // cuBLASLt's rule for the kept value
-  if (fused && multiply(how, c, pre, a, b, bias, args)) return true;
-  MatmulArgs plain{args.trans_a, args.trans_b};
-  if (!multiply(how, pre, {}, a, b, bias, plain)) return false;
-  View x{pre.data, pre.shape, pre.dtype, true};
+  if (declined(c, a)) return false;
+  if (!pre.defined()) return multiply(how, call_of(c, nullptr, a, b, bias, args));
+  bool mask = args.epilogue == Epilogue::relu && pre.dtype == DType::u8;
+  bool fused = mask || (args.epilogue == Epilogue::gelu_tanh && c.shape[-1] % 8 == 0);  // its rule for kept values
+  if (fused && multiply(how, call_of(c, pre.data, a, b, bias, args))) return true;
+  SG_ASSERT(!mask, "matmul: a mask that relu_mask_bytes did not ask for, at ", pre.data);
+  if (!multiply(how, call_of(pre, nullptr, a, b, bias, {args.trans_a, args.trans_b}))) return false;
+  View x = as_operand(pre);
   if (args.epilogue == Epilogue::relu)
     kernels::relu.find(DeviceKind::cuda, x.dtype)(how, c, x);
   else if (args.epilogue == Epilogue::gelu_tanh)
     kernels::gelu.find(DeviceKind::cuda, x.dtype)(how, c, x, true);
   else
     kernels::copy.find(DeviceKind::cuda, x.dtype)(how, c, x);
+  return true;
+}
+
+bool library_backward_input(const Launch& how, OutView dx, View dy, View w, View x, View mask) {
+  if (declined(dx, dy)) return false;
+  Call call{dx, dy, w};
+  if (x.defined() && mask.defined()) {
+    call.epilogue = CUBLASLT_EPILOGUE_DRELU, call.aux = mask.data;
+    if (multiply(how, call)) return true;
+    call.epilogue = CUBLASLT_EPILOGUE_DEFAULT, call.aux = nullptr;
+  }
+  if (!multiply(how, call)) return false;
+  if (x.defined()) kernels::relu_backward.find(DeviceKind::cuda, dx.dtype)(how, dx, as_operand(dx), x);
+  return true;
+}
+
+bool library_backward_weight(const Launch& how, OutView dw, OutView dbias, View dy, View x) {
+  if (declined(dw, dy)) return false;
+  Call call{dw, dy, x, true};
+  if (dbias.defined() && dbias.beta == 0) {  // the library only overwrites it
+    call.epilogue = CUBLASLT_EPILOGUE_BGRADB, call.bias = dbias.data;
+    if (multiply(how, call)) return true;
+    call.epilogue = CUBLASLT_EPILOGUE_DEFAULT, call.bias = nullptr;
+  }
+  if (!multiply(how, call)) return false;
+  if (dbias.defined()) kernels::sum_to.find(DeviceKind::cuda, dy.dtype)(how, dbias, dy);
   return true;
 }
 

@@ -13,6 +13,8 @@
 #include <shardgrad/kernels/workspace.h>
 
 #define SG_DEVICE gpu
+/// Before a loop whose array must lie in registers.
+#define SG_UNROLL _Pragma("unroll")
 
 namespace shardgrad::gpu {
 
@@ -57,6 +59,21 @@ template <class Half> __host__ __device__ inline Half narrow(float value) {
   return half;
 }
 
+/// Adds a (16, 16) · b (16, 8) of bf16 or f16 to sums (16, 8), on tensor cores: all lanes of the warp call. Lane
+/// 4·g + t has, two neighbours in a register: of a's rows g and g + 8 the columns 2t and 2t + 8, in the order (g, 2t),
+/// (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8); of b's column g the rows 2t and 2t + 8; of the sums' rows g and g + 8 the
+/// columns 2t, 2t + 1.
+template <class T> __device__ inline void mma(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  if constexpr (std::is_same_v<T, bf16>)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  else
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 template <class T, int N> struct Pack;
 /// Reads and writes N neighbours in one instruction. The address is a multiple of their bytes.
 template <int N, class T> __device__ inline Pack<T, N> load_pack(const T* from) {
@@ -98,13 +115,9 @@ class Scratch {
 /// Memory that a kernel reads and that is not an operand's; the simulator wants to know.
 inline void note_input(const void*, size_t) {}
 
-struct Registered {
-  Registered() {}
-};
-/// Enters an operation into the kernel table for this device and these dtypes.
-template <auto Operation, class... Args> Registered add_kernel(Slot<Args...>& slot, std::span<const DType> dtypes) {
-  for (DType dtype : dtypes) slot.add(kThisDevice, dtype, Isa::plain, Operation);
-  return {};
+/// What stands in the kernel table for an operation.
+template <auto Operation, class... Args> typename Slot<Args...>::Kernel entry_of(const Slot<Args...>&) {
+  return Operation;
 }
 
 }  // namespace shardgrad::gpu

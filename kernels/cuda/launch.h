@@ -28,6 +28,7 @@
 #include <span>
 #include <type_traits>
 
+#include <shardgrad/kernels/alternatives.h>
 #include <shardgrad/kernels/ops.h>
 
 #ifdef __CUDACC__
@@ -93,6 +94,21 @@ template <class T> __device__ inline void store(T* to, Compute<T> value, bool ac
 
 /// N neighbours that move in one instruction.
 template <class T, int N> struct alignas(sizeof(T) * N) Pack { T at[N]; };
+
+struct Registered {
+  Registered() {}
+};
+/// Enters an operation into the kernel table for this device and these dtypes.
+template <auto Operation, class... Args> Registered add_kernel(Slot<Args...>& slot, std::span<const DType> dtypes) {
+  for (DType dtype : dtypes) slot.add(kThisDevice, dtype, Isa::plain, entry_of<Operation>(slot));
+  return {};
+}
+/// Offers an operation in the place of a built-in one, under a name (kernels/alternatives.h).
+template <auto Operation, class... Args>
+Registered offer_kernel(const char* name, Slot<Args...>& slot, std::span<const DType> dtypes) {
+  for (DType dtype : dtypes) Offer(name, slot, kThisDevice, dtype, entry_of<Operation>(slot));
+  return {};
+}
 
 /// Calls visit.operator()<T>() for the floating dtypes.
 template <class Visitor> decltype(auto) dispatch_floats(DType dtype, Visitor&& visit) {

@@ -70,6 +70,25 @@ inline void matmul(OutView c, OutView pre, View a, View b, View bias, kernels::M
       }
 }
 
+inline void linear_backward_input(OutView dx, View dy, View w, View x, View) {
+  int64_t out = w.shape[0], in = w.shape[1];
+  for (int64_t i = 0; i < dx.numel(); ++i) {
+    double sum = 0;
+    for (int64_t o = 0; o < out; ++o) sum += get(dy, i / in * out + o) * get(w, o * in + i % in);
+    put(dx, i, x.defined() && !(get(x, i) > 0) ? 0 : sum);
+  }
+}
+
+inline void linear_backward_weight(OutView dw, OutView dbias, View dy, View x) {
+  if (dw.defined()) matmul(dw, {}, dy, x, {}, {.trans_a = true});
+  int64_t out = dy.shape[-1], rows = dy.shape[0];
+  for (int64_t o = 0; dbias.defined() && o < out; ++o) {
+    double sum = 0;
+    for (int64_t r = 0; r < rows; ++r) sum += get(dy, r * out + o);
+    put(dbias, o, sum);
+  }
+}
+
 /// Replaces an element of a state that is updated in place.
 inline void set(OutView y, int64_t i, double value) {
   y.beta = 0;

@@ -12,6 +12,7 @@
 #include <shardgrad/kernels/sim/warp.h>
 
 #define SG_DEVICE sim
+#define SG_UNROLL
 
 #define __global__
 #define __device__
@@ -99,8 +100,29 @@ inline constexpr DeviceKind kThisDevice = DeviceKind::sim;
 template <class Half> float widen(Half value) { return float(value); }
 template <class Half> Half narrow(float value) { return Half(value); }
 
+/// What tensor cores do for a warp; gpu.h says who has what. The lanes of a group of four have parts of the same rows.
+template <class T>
+void mma(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], SourceLine here = SourceLine::current()) {
+  auto from = [&](uint32_t value, int lane) { return shuffle(0xffffffffu, value, Shuffle::index, lane, 32, here); };
+  auto dot = [](uint32_t x, uint32_t y) {
+    T low_x, low_y, high_x, high_y;
+    low_x.bits = uint16_t(x), low_y.bits = uint16_t(y), high_x.bits = uint16_t(x >> 16),
+    high_y.bits = uint16_t(y >> 16);
+    return float(low_x) * float(low_y) + float(high_x) * float(high_y);
+  };
+  int lane = int(threadIdx.x) % 32, rows = lane / 4 * 4, columns = lane % 4 * 2 * 4;
+  for (int t = 0; t < 4; ++t) {
+    uint32_t x[4], y[4];
+    for (int r = 0; r < 4; ++r) x[r] = from(a[r], rows + t);
+    for (int r = 0; r < 4; ++r) y[r] = from(b[r % 2], columns + r / 2 * 4 + t);
+    for (int e = 0; e < 4; ++e) sums[e] += dot(x[e / 2], y[e % 2 * 2]) + dot(x[e / 2 + 2], y[e % 2 * 2 + 1]);
+  }
+}
+
 /// There is no library for the simulator.
 inline bool library_product(const Launch&, OutView, OutView, View, View, View, kernels::MatmulArgs) { return false; }
+inline bool library_backward_input(const Launch&, OutView, View, View, View, View) { return false; }
+inline bool library_backward_weight(const Launch&, OutView, OutView, View, View) { return false; }
 
 /// Runs the kernel to its end. Throws Error(internal) with kernel, block, thread and line when it does what a GPU
 /// would not forgive.
@@ -132,19 +154,15 @@ inline void check_index(const char* what, int64_t position, int64_t value, int64
   refuse_index(what, position, value, extent, unless, exception);
 }
 
-struct Registered {
-  Registered() {}
-};
 /// The operation with its operands made known to the simulator: all other memory is out of bounds.
 template <auto Operation, class... Args> void with_operands(const Launch& how, Args... args) {
   Operands operands;
   (operands.note(args), ...);
   Operation(how, args...);
 }
-/// Enters an operation into the kernel table for this device and these dtypes.
-template <auto Operation, class... Args> Registered add_kernel(Slot<Args...>& slot, std::span<const DType> dtypes) {
-  for (DType dtype : dtypes) slot.add(kThisDevice, dtype, Isa::plain, with_operands<Operation, Args...>);
-  return {};
+/// What stands in the kernel table for an operation.
+template <auto Operation, class... Args> typename Slot<Args...>::Kernel entry_of(const Slot<Args...>&) {
+  return with_operands<Operation, Args...>;
 }
 
 }  // namespace shardgrad::sim

@@ -78,6 +78,43 @@ TEST_F(CublasLt, BiasAndEpilogueWithAndWithoutTheValueBefore) {
         }
 }
 
+// What relu keeps has a form of the library's own, which only its backward reads.
+TEST_F(CublasLt, ReluLeavesAMaskAndBackwardAppliesItAndSumsTheBiasGradient) {
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (auto [rows, in, out] : kSizes) {
+      Context context({.device = kCuda});
+      Stream& stream = context.backend(kCuda).compute();
+      Launch how{1, stream.native()};
+      Buffer a = Buffer::random({rows, out}, dtype, -1, 1, 3), b = Buffer::random({in, out}, dtype, -1, 1, 4);
+      Buffer bias = Buffer::random({in}, dtype, -1, 1, 5), x({rows, in}, dtype), expected = x;
+      Buffer dy = Buffer::random({rows, out}, dtype, -1, 1, 6), w = Buffer::random({out, in}, dtype, -1, 1, 7), dx = x;
+      Buffer dw({out, in}, dtype), dbias({out}, dtype), expected_dx = dx, expected_dw = dw, expected_dbias = dbias;
+      MatmulArgs relu{false, true, Epilogue::relu};
+      int64_t bytes = 0;
+      kernels::relu_mask_bytes.find(DeviceKind::cuda, dtype)(how, &bytes, x.out(), a.in(), b.in(), bias.in(), relu);
+      ASSERT_EQ(bytes, rows * ((in + 127) / 128) * 16);
+      std::vector<char> room(size_t(bytes) + 16);
+      void* mask = room.data() + (16 - reinterpret_cast<uintptr_t>(room.data()) % 16);
+      OutView mask_out{mask, {bytes}, DType::u8, 0, true};
+      int before = fake_cuda::products();
+      stream.run("layer", [&] {
+        EXPECT_TRUE(gpu::library_product(how, x.out(), mask_out, a.in(), b.in(), bias.in(), relu));
+        View mask_in{mask, {bytes}, DType::u8, true};
+        EXPECT_TRUE(gpu::library_backward_input(how, dx.poison().out(), dy.in(), w.in(), x.in(), mask_in));
+        EXPECT_TRUE(gpu::library_backward_weight(how, dw.poison().out(), dbias.poison().out(), dy.in(), x.in()));
+      });
+      stream.synchronize();
+      EXPECT_EQ(fake_cuda::products(), before + 3);
+      reference::matmul(expected.out(), {}, a.in(), b.in(), bias.in(), relu);
+      reference::linear_backward_input(expected_dx.out(), dy.in(), w.in(), expected.in(), {});
+      expect_close(x, expected, expected, 0, {16}, "relu");
+      reference::linear_backward_weight(expected_dw.out(), expected_dbias.out(), dy.in(), x.in());
+      expect_close(dx, expected_dx, expected_dx, 0, {16}, "gradient before relu");
+      expect_close(dw, expected_dw, expected_dw, 0, {16}, "gradient of the weight");
+      expect_close(dbias, expected_dbias, expected_dbias, 0, {16}, "gradient of the bias");
+    }
+}
+
 TEST_F(CublasLt, BatchesAndOneMatrixForAll) {
   for (bool trans_a : {false, true})
     for (bool trans_b : {false, true})

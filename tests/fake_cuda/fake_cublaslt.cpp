@@ -74,6 +74,11 @@ int64_t place(const Layout& layout, cublasOperation_t op, int64_t row, int64_t c
   return matrix * layout.stride + column * layout.ld + row;
 }
 
+bool has_aux(cublasLtEpilogue_t epilogue) { return (epilogue & 128) != 0; }
+bool writes_mask(cublasLtEpilogue_t epilogue) {
+  return (epilogue & CUBLASLT_EPILOGUE_RELU_AUX) == CUBLASLT_EPILOGUE_RELU_AUX;
+}
+
 struct Call {
   Product product;
   Layout a, b, d;
@@ -83,6 +88,7 @@ struct Call {
 
   void run() const {
     int64_t depth = columns_of(a, product.op_a);
+    if (product.epilogue == CUBLASLT_EPILOGUE_BGRADB) sum_columns_of_b(depth);
     for (int64_t matrix = 0; matrix < d.batch; ++matrix)
       for (int64_t column = 0; column < d.columns; ++column)
         for (int64_t row = 0; row < d.rows; ++row) {
@@ -99,11 +105,30 @@ struct Call {
     double value = alpha * sum;
     if (beta != 0) value += beta * get(d.type, at_d, at);
     if (product.epilogue & CUBLASLT_EPILOGUE_BIAS) value += get(d.type, product.bias, row);
-    if ((product.epilogue & 128) != 0)
-      put(d.type, product.aux, matrix * product.aux_stride + column * product.aux_ld + row, value);
+    int64_t aux_at = matrix * product.aux_stride + column * product.aux_ld + row;
+    if (product.epilogue == CUBLASLT_EPILOGUE_DRELU) value = mask_bit(aux_at) ? value : 0;
+    if (writes_mask(product.epilogue)) set_mask_bit(aux_at, value > 0);
+    if (has_aux(product.epilogue) && (product.epilogue & CUBLASLT_EPILOGUE_GELU))
+      put(d.type, product.aux, aux_at, value);
     if (product.epilogue & CUBLASLT_EPILOGUE_RELU) value = value > 0 ? value : 0;
     if (product.epilogue & CUBLASLT_EPILOGUE_GELU) value = gelu(value);
     put(d.type, at_d, at, value);
+  }
+
+  void sum_columns_of_b(int64_t depth) const {
+    for (int64_t column = 0; column < d.columns; ++column) {
+      double sum = 0;
+      for (int64_t k = 0; k < depth; ++k) sum += get(b.type, at_b, place(b, product.op_b, k, column, 0));
+      put(d.type, const_cast<void*>(product.bias), column, sum);
+    }
+  }
+
+  // In an order of our own: nobody else may know the form of a mask.
+  uint8_t* mask_byte(int64_t at) const { return static_cast<uint8_t*>(product.aux) + at / 8; }
+  bool mask_bit(int64_t at) const { return *mask_byte(at) >> (7 - at % 8) & 1; }
+  void set_mask_bit(int64_t at, bool on) const {
+    auto bit = uint8_t(0x80 >> at % 8);
+    *mask_byte(at) = uint8_t(on ? *mask_byte(at) | bit : *mask_byte(at) & ~bit);
   }
 };
 
@@ -113,8 +138,9 @@ bool fits(const Product& p, const Layout& a, const Layout& b, const Layout& d) {
   bool leading = a.ld >= a.rows && b.ld >= b.rows && d.ld >= d.rows;
   bool batches = a.batch == d.batch && b.batch == d.batch && (d.batch == 1 || d.stride >= d.ld * d.columns);
   bool types = a.type == b.type && a.type == d.type && (p.scale == CUDA_R_64F) == (a.type == CUDA_R_64F);
-  bool bias = !(p.epilogue & CUBLASLT_EPILOGUE_BIAS) || p.bias;
-  bool aux = !(p.epilogue & 128) || (p.aux && p.aux_ld % 8 == 0 && p.aux_ld >= d.rows && p.aux_stride % 8 == 0);
+  bool bias = !(p.epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADB)) || p.bias;
+  int64_t step = p.epilogue & CUBLASLT_EPILOGUE_GELU ? 8 : 128;
+  bool aux = !has_aux(p.epilogue) || (p.aux && p.aux_ld % step == 0 && p.aux_ld >= d.rows && p.aux_stride % step == 0);
   return sizes && leading && batches && types && bias && aux;
 }
 
@@ -242,6 +268,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
   const void* operands[] = {at_a, at_b, at_c, at_d};
   for (int i = 0; i < 4; ++i)
     if (fake_cuda::alignment_of(operands[i]) < algo->alignment[i]) return CUBLAS_STATUS_INVALID_VALUE;
+  ++fake_cuda::products();
   fake_cuda::Call call{*product,
                        *a,
                        *b,

@@ -169,6 +169,10 @@ std::atomic<int>& heuristic_calls() {
   static std::atomic<int> count{0};
   return count;
 }
+std::atomic<int>& products() {
+  static std::atomic<int> count{0};
+  return count;
+}
 int current_device() { return chosen_device; }
 int open_ranges() { return ranges; }
 void launch(cudaStream_t stream, std::function<void()> work) { stream->push(std::move(work)); }

@@ -38,6 +38,9 @@ int current_device();
 /// How often cuBLASLt was asked for an algorithm.
 std::atomic<int>& heuristic_calls();
 
+/// Products that cuBLASLt has queued.
+std::atomic<int>& products();
+
 /// Queues work as a kernel launch does.
 void launch(cudaStream_t stream, std::function<void()> work);
 /// A kernel that faults when it runs: from then on every call returns `error`.

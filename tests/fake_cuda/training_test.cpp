@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <shardgrad/kernels/cuda/library.h>
 #include <shardgrad/kernels/ops.h>
 
 #include "tests/fake_cuda/fake_cuda.h"
@@ -29,11 +30,30 @@ const bool registered =
     add_all<kernels::fill, kernels::copy, kernels::cast, kernels::expand, kernels::sum_to, kernels::random_uniform,
             kernels::random_normal, kernels::add, kernels::sub, kernels::mul, kernels::affine, kernels::relu,
             kernels::gelu, kernels::tanh, kernels::relu_backward, kernels::gelu_backward, kernels::tanh_backward,
-            kernels::matmul, kernels::mse, kernels::mse_backward, kernels::sgd, kernels::adam>();
+            kernels::matmul, kernels::linear_backward_input, kernels::linear_backward_weight, kernels::mse,
+            kernels::mse_backward, kernels::sgd, kernels::adam>();
+
+// Another kernel for f32 until the end of the scope.
+template <class... Args> class Replaced {
+ public:
+  Replaced(Slot<Args...>& slot, typename Slot<Args...>::Kernel kernel)
+      : slot_(slot), old_(slot.find(DeviceKind::cuda, DType::f32)) {
+    slot.add(DeviceKind::cuda, DType::f32, Isa::plain, kernel);
+  }
+  ~Replaced() { slot_.add(DeviceKind::cuda, DType::f32, Isa::plain, old_); }
+
+ private:
+  Slot<Args...>& slot_;
+  typename Slot<Args...>::Kernel old_;
+};
+
+// Products are the CPU's here, which leave no masks.
+void no_mask(const Launch&, int64_t* bytes, OutView, View, View, View, kernels::MatmulArgs) { *bytes = 0; }
 
 class OnFakeCuda : public ::testing::TestWithParam<std::tuple<int, Strategy, std::string>> {
  protected:
   void SetUp() override { fake_cuda::reset(); }
+  Replaced<int64_t*, OutView, View, View, View, kernels::MatmulArgs> no_masks_{kernels::relu_mask_bytes, no_mask};
 };
 
 TEST_P(OnFakeCuda, TrainingGivesTheBitsOfTheCpu) {
@@ -53,6 +73,7 @@ TEST_P(OnFakeCuda, TrainingGivesTheBitsOfTheCpu) {
 // What is kept in host memory is pinned, so that copies run beside compute.
 TEST(OnFakeCudaOffload, HostMemoryIsPinnedAndTheBitsAreThoseOfTheCpu) {
   fake_cuda::reset();
+  Replaced no_masks(kernels::relu_mask_bytes, no_mask);
   for (int world : {1, 2}) {
     fsdp::testing::Setup setup{.world = world, .steps = 4};
     setup.config.strategy = Strategy::zero3;
@@ -77,6 +98,75 @@ INSTANTIATE_TEST_SUITE_P(Training, OnFakeCuda,
                                             ::testing::Values(Strategy::ddp, Strategy::zero2, Strategy::zero3),
                                             ::testing::Values("threads", "shared_memory")),
                          name_of_case);
+
+// --- a chain of layers with ReLU is products and nothing else -------------------------------------------------------
+
+void product(const Launch& how, OutView c, OutView pre, View a, View b, View bias, kernels::MatmulArgs args) {
+  EXPECT_TRUE(gpu::library_product(how, c, pre, a, b, bias, args));
+}
+void backward_input(const Launch& how, OutView dx, View dy, View w, View x, View mask) {
+  EXPECT_EQ(x.defined(), mask.defined());
+  EXPECT_TRUE(gpu::library_backward_input(how, dx, dy, w, x, mask));
+}
+void backward_weight(const Launch& how, OutView dw, OutView dbias, View dy, View x) {
+  EXPECT_TRUE(gpu::library_backward_weight(how, dw, dbias, dy, x));
+}
+void no_relu(const Launch&, OutView, View) { ADD_FAILURE() << "a kernel for relu"; }
+void no_relu_backward(const Launch&, OutView, View, View) { ADD_FAILURE() << "a kernel for relu's backward"; }
+void no_sum(const Launch&, OutView, View) { ADD_FAILURE() << "a kernel for the bias gradient"; }
+
+struct Layers {
+  Tensor x = rand({12, 24}, "x"), target = rand({12, 8}, "target");
+  std::vector<Tensor> w, b;
+  Layers() {
+    for (auto [in, out] : {std::pair(24, 40), {40, 136}, {136, 8}}) {
+      w.push_back(affine(rand({out, in}, concat("w", in)), 0.5, -0.25).detach().set_requires_grad());
+      b.push_back(affine(rand({out}, concat("b", in)), 1, -0.5).detach().set_requires_grad());
+    }
+  }
+  Tensor loss() const {
+    Tensor h = linear(x, w[0], b[0], Activation::relu);
+    return mse_loss(linear(linear(h, w[1], b[1], Activation::relu), w[2], b[2]), target);
+  }
+  std::vector<std::vector<float>> gradients() const {
+    std::vector<std::vector<float>> all;
+    for (size_t i = 0; i < 3; ++i)
+      for (const Tensor& parameter : {w[i], b[i]}) all.push_back(parameter.grad().to_vector<float>());
+    return all;
+  }
+};
+
+void expect_near(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b, float scale) {
+  for (size_t i = 0; i < a.size(); ++i)
+    for (size_t k = 0; k < a[i].size(); ++k) ASSERT_NEAR(a[i][k], scale * b[i][k], 1e-5) << i << ' ' << k;
+}
+
+TEST(OnFakeCudaLayers, AChainWithReluCostsThreeProductsPerLayerAndNoOtherKernel) {
+  fake_cuda::reset();
+  std::vector<std::vector<float>> expected;
+  {
+    Context context;
+    Layers layers;
+    layers.loss().backward();
+    expected = layers.gradients();
+  }
+  Context context({.device = kCuda});
+  Layers layers;
+  Replaced a(kernels::matmul, product);
+  Replaced b(kernels::linear_backward_input, backward_input);
+  Replaced c(kernels::linear_backward_weight, backward_weight);
+  {
+    Replaced d(kernels::relu, no_relu);
+    Replaced e(kernels::relu_backward, no_relu_backward);
+    Replaced f(kernels::sum_to, no_sum);
+    int before = fake_cuda::products();
+    layers.loss().backward();
+    EXPECT_EQ(fake_cuda::products(), before + 8) << "three per layer; nobody wants the gradient of x";
+  }
+  expect_near(layers.gradients(), expected, 1);
+  layers.loss().backward();  // adds to gradients: the library's sum of a bias gradient would overwrite it
+  expect_near(layers.gradients(), expected, 2);
+}
 
 void faulty(const Launch& how, OutView, View) {
   fake_cuda::launch_fault(static_cast<cudaStream_t>(how.native_stream), cudaErrorIllegalAddress);

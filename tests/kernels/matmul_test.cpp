@@ -105,6 +105,27 @@ TEST(Matmul, ServesBatchesAndOneMatrixForAll) {
           }
 }
 
+TEST(Matmul, BackwardOfALayerGivesTheGradientBeforeReluAndTheSumOfTheBias) {
+  for (DType dtype : kFloats)
+    for (auto [rows, in, out] : sizes()) {
+      Buffer dy = Buffer::random({rows, out}, dtype, -1, 1, 3), w = Buffer::random({out, in}, dtype, -1, 1, 4);
+      Buffer x = Buffer::random({rows, in}, dtype, -1, 1, 5);
+      for (int64_t i = 0; i < x.numel(); i += 3) x.set(i, 0);
+      Tolerance through_relu = tolerance_for(out);
+      through_relu.accumulates = false;
+      expect_like_reference(SG_BOTH(linear_backward_input), dtype, one({rows, in}, dtype), tolerance_for(out), dy, w,
+                            Buffer(), Buffer());
+      expect_like_reference(SG_BOTH(linear_backward_input), dtype, one({rows, in}, dtype), through_relu, dy, w, x,
+                            Buffer());
+      Buffer dw({out, in}, dtype), dbias({out}, dtype);
+      for (bool weight : {true, false})
+        for (bool bias : {true, false})
+          expect_like_reference(SG_BOTH(linear_backward_weight), dtype,
+                                std::array<Buffer, 2>{weight ? dw : Buffer(), bias ? dbias : Buffer()},
+                                tolerance_for(rows), dy, x);
+    }
+}
+
 TEST(Matmul, OwnProductsDoNotDependOnThreads) {
   Context context;
   for (DType dtype : {DType::f32, DType::f64}) {
