@@ -36,7 +36,12 @@ struct OpCase {
   std::vector<Tensor> make_inputs(DType dtype, Device device) const;
 };
 
-/// All cases of all operations.
+/// All cases of all operations, those of loaded libraries included.
 std::vector<OpCase> op_cases();
+
+/// Adds the cases of a library's own operations, while it is loaded; see registry_cases.h for the shorthand.
+struct OfferCases {
+  explicit OfferCases(void (*add)(std::vector<OpCase>&));
+};
 
 }  // namespace shardgrad

@@ -9,8 +9,18 @@ foreach(folder core kernels dist autograd nn optim fsdp train)
           FILES_MATCHING PATTERN "*.h")
 endforeach()
 install(EXPORT shardgrad-targets NAMESPACE shardgrad:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/shardgrad)
+# nvcc is looked for here, since a language can only be enabled outside functions.
 file(WRITE ${PROJECT_BINARY_DIR}/shardgrad-config.cmake
-     "include(\${CMAKE_CURRENT_LIST_DIR}/shardgrad-targets.cmake)\n")
+     "include(\${CMAKE_CURRENT_LIST_DIR}/shardgrad-targets.cmake)
+set(SHARDGRAD_HAS_SIM ${SHARDGRAD_HAS_SIM})
+set(SHARDGRAD_HAS_CUDA ${SHARDGRAD_HAS_CUDA})
+if(SHARDGRAD_HAS_CUDA)
+  enable_language(CUDA)
+endif()
+include(\${CMAKE_CURRENT_LIST_DIR}/shardgrad-kernels.cmake)
+")
+install(FILES ${PROJECT_SOURCE_DIR}/cmake/shardgrad-kernels.cmake
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/shardgrad)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/shardgrad-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/shardgrad-config.cmake ${PROJECT_BINARY_DIR}/shardgrad-config-version.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/shardgrad)

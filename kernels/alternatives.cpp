@@ -52,7 +52,7 @@ void use_kernels(std::string_view op, std::string_view name) {
   }
   SG_CHECK(found, "kernels.", op, ": nobody offers a kernel '", name, "'; ",
            offered.empty() ? "nothing is offered for it" : concat("offered: ", offered),
-           ". Load the library that has it (`library`)");
+           ". Load the library that has it (`libraries`)");
 }
 
 void use_all_kernels(std::span<const std::string> choices) {

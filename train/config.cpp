@@ -103,8 +103,20 @@ std::string nearest_key(const std::string& key) {
   return best;
 }
 
+// "kernels.OPERATION": which of the kernels offered for it. That there are such is known when the libraries are loaded.
+bool apply_kernel(Config& config, const Setting& setting, std::vector<std::string>& faults) {
+  constexpr std::string_view kPrefix = "kernels.";
+  if (!setting.key.starts_with(kPrefix)) return false;
+  Json value = Json::parse(setting.json);
+  if (value.is_string())
+    config.kernels[setting.key.substr(kPrefix.size())] = value.get<std::string>();
+  else
+    faults.push_back(concat(setting.place, ": ", setting.key, " is ", setting.json, ", expected a text"));
+  return true;
+}
+
 void apply(Config& config, const Setting& setting, std::vector<std::string>& faults) {
-  bool known = false;
+  bool known = apply_kernel(config, setting, faults);
   visit_fields(config, [&](const char* key, auto& field, const Rule& rule, const char*) {
     if (setting.key != key) return;
     known = true;
@@ -160,6 +172,7 @@ Json as_json(const Config& config) {
     else
       all[key.substr(0, dot)][key.substr(dot + 1)] = field;
   });
+  if (!config.kernels.empty()) all["kernels"] = config.kernels;
   return all;
 }
 

@@ -3,6 +3,7 @@
 // unknown, of the wrong type, out of range or given twice is refused with its place.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,8 @@ struct Config {
     bool keep_params = false, move_params_to_cpu = false;
     int64_t shard_ranks = 0;
   } fsdp;
+  std::vector<std::string> libraries;          ///< of kernels, loaded at the start
+  std::map<std::string, std::string> kernels;  ///< operation -> the name of the kernel that replaces the built-in one
   int64_t log_interval = 100;
   std::string runs = "runs";
   bool trace = false;

@@ -69,6 +69,7 @@ template <class C, class Visit> void visit_fields(C& c, Visit&& visit) {
          "hybrid only: ranks per copy, as in a node");
   number("fsdp.move_params_to_cpu", c.fsdp.move_params_to_cpu, {},
          "shards, gradients and optimizer in host memory; zero2, zero3, hybrid");
+  text("libraries", c.libraries, "shared libraries of kernels, loaded at the start (docs/extending.md)");
   number("log_interval", c.log_interval, {.low = 1, .high = kMost}, "steps between progress lines");
   text("runs", c.runs, "the folder of all runs");
   number("trace", c.trace, {}, "write trace.json, a timeline for chrome://tracing or Perfetto");

@@ -4,6 +4,7 @@
 #include <shardgrad/core/context.h>
 #include <shardgrad/nn/nn.h>
 #include <shardgrad/optim/adam.h>
+#include <tests/autograd/support.h>
 #include <tests/devices.h>
 
 namespace shardgrad::test {
@@ -49,6 +50,35 @@ TEST_P(Gpu, CopiesRunInTheOrderOfTheirStreamsAndOfTheEventsBetweenThem) {
     copy_into(b, full({n}, 5 + round));
     copy_into(a, b);
     EXPECT_EQ(c.rows(n - 1, n).item(), round == 0 ? 1 : 4 + round);
+  }
+}
+
+// Wide enough for cuBLASLt's masks: what its product leaves in forward, its product applies in backward.
+std::vector<std::vector<double>> gradients_of_a_chain(Device device, DType dtype) {
+  auto numbers = [&](Shape shape, uint64_t stream) {
+    return upstream_like(empty(shape, {dtype, device}), stream).set_requires_grad();
+  };
+  Tensor h = numbers({24, 40}, 0);
+  std::vector<Tensor> leaves{h};
+  for (int64_t in = 40; int64_t out : {136, 128, 8}) {
+    leaves.push_back(numbers({out, in}, uint64_t(out)));
+    leaves.push_back(numbers({out}, uint64_t(out) + 1));
+    Tensor scaled = affine(leaves[leaves.size() - 2], 0.125, 0);
+    h = linear(h, scaled, leaves.back(), out == 8 ? Activation::none : Activation::relu);
+    in = out;
+  }
+  h.backward(upstream_like(h, 9));
+  std::vector<std::vector<double>> all;
+  for (const Tensor& leaf : leaves) all.push_back(values(leaf.grad()));
+  return all;
+}
+
+TEST_P(Gpu, AChainOfLayersWithReluHasTheGradientsOfTheCpu) {
+  Context context;
+  for (auto [dtype, tolerance] : {std::pair(DType::f32, 1e-5), {DType::bf16, 3e-2}, {DType::f16, 5e-3}}) {
+    auto actual = gradients_of_a_chain(GetParam(), dtype), expected = gradients_of_a_chain(kCpu, dtype);
+    for (size_t i = 0; i < expected.size(); ++i)
+      expect_close(actual[i], expected[i], tolerance, concat("gradient ", i, " in ", dtype));
   }
 }
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the library into a fresh prefix and builds and runs a project that only knows find_package(shardgrad).
+# Installs the library into a fresh prefix, builds and runs a project that only knows find_package(shardgrad), and
+# certifies its kernels on the simulator.
 #     outside_project.sh SOURCE_DIR BUILD_DIR
 set -eu
 work=$(mktemp -d "${TMPDIR:-/tmp}/outside project.XXXXXX")
@@ -8,3 +9,16 @@ cmake --install "$2" --prefix "$work/prefix" >"$work/install.log" || { cat "$wor
 cmake -S "$1/tests/repo/outside_project" -B "$work/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix"
 cmake --build "$work/build"
 "$work/build/outside"
+
+[ -e "$work/build/libmine.so" ] || exit 0 # built without the simulator
+certify() { "$work/prefix/bin/shardgrad" certify "$@" --device sim --library "$work/build/libmine.so"; }
+certify swish
+certify sigmoid --use sigmoid=mine
+# What is wrong is found, with its property and its line.
+if certify sigmoid --use sigmoid=one_too_many >"$work/wrong.txt"; then
+  echo "a kernel that writes past the end was certified:" && cat "$work/wrong.txt" && exit 1
+fi
+cat "$work/wrong.txt"
+grep -q 'gradient .*FAILS: .*one_too_many_kernel.*swish.cu:' "$work/wrong.txt"
+! certify sigmoid --use sigmoid=other 2>"$work/refused.txt"
+grep -q "nobody offers a kernel 'other'; offered: 'mine', 'one_too_many'" "$work/refused.txt" || { cat "$work/refused.txt"; exit 1; }

@@ -49,6 +49,14 @@ TEST(Config, WhatIsWrittenIsReadBack) {
   }
 }
 
+TEST(Config, KernelsAreChosenByOperation) {
+  Config config = config_of(R"({"libraries": ["libmine.so"], "kernels": {"sigmoid": "mine"}})", {"kernels.neg=3x"});
+  EXPECT_EQ(config.libraries, std::vector<std::string>{"libmine.so"});
+  EXPECT_EQ(config.kernels, (std::map<std::string, std::string>{{"neg", "3x"}, {"sigmoid", "mine"}}));
+  EXPECT_EQ(config_of(to_json(config)).kernels, config.kernels);
+  EXPECT_EQ(refusal(R"({"kernels": {"sigmoid": 3}})"), "a.json:1: kernels.sigmoid is 3, expected a text");
+}
+
 TEST(Config, B37_UnknownKeysNameTheNearestOne) {
   EXPECT_EQ(refusal("{\n  \"batch\": 1,\n  \"optimzer\": {\"lr\": 1}\n}"),
             "a.json:3: unknown key 'optimzer.lr'; did you mean 'optimizer.lr'? (`shardgrad train --keys` lists all)");

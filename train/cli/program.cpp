@@ -49,6 +49,16 @@ void add_plan(CLI::App& app, PlanOptions& options, int& code) {
   command->callback([&] { code = plan_command(options); });
 }
 
+void add_certify(CLI::App& app, CertifyOptions& options, int& code) {
+  CLI::App* command = app.add_subcommand("certify", "Does an operation keep the kernel contract on a device?");
+  command->add_option("op", options.op, "an operation of autograd/ops.h, or of a library")->required();
+  command->add_option("--device", options.device, "cpu, sim or cuda");
+  command->add_option("--library", options.libraries, "load a library of kernels first")->allow_extra_args(false);
+  command->add_option("--use", options.use, "put a kernel in the place of the built-in one, e.g. layer_norm=mine")
+      ->allow_extra_args(false);
+  command->callback([&] { code = certify_command(options); });
+}
+
 bool is_command(const CLI::App& app, const std::string& word) {
   auto same = [&](const CLI::App* command) { return command->get_name() == word; };
   return !app.get_subcommands(same).empty();
@@ -95,6 +105,8 @@ int run(int argc, char** argv) {
   add_train(app, train, keys, code);
   add_launch(app, launch, code);
   add_plan(app, plan, code);
+  CertifyOptions certify;
+  add_certify(app, certify, code);
   try {
     app.parse(argc, argv);
   } catch (const Error& error) {

@@ -27,6 +27,14 @@ struct PlanOptions {
 };
 int plan_command(const PlanOptions& options);
 
+/// What `shardgrad certify` was given.
+struct CertifyOptions {
+  std::string op, device = "cpu";
+  std::vector<std::string> libraries, use;  ///< use: "layer_norm=mine"
+};
+/// Prints which properties of autograd/certify.h hold; 1 when one does not.
+int certify_command(const CertifyOptions& options);
+
 /// The text of `shardgrad --version`.
 std::string version_text();
 

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include <shardgrad/dist/job.h>
+#include <shardgrad/kernels/alternatives.h>
 #include <shardgrad/train/cli/program.h>
 #include <shardgrad/train/trainer.h>
 
@@ -24,6 +25,8 @@ int train_command(const TrainOptions& options) {
   train::Config config;
   auto configure = [&](const dist::Bootstrap& bootstrap) {
     config = train::read_config(options.config, options.overrides);
+    for (const std::string& library : config.libraries) load_kernels(library);
+    for (const auto& [op, kernel] : config.kernels) use_kernels(op, kernel);
     dist::JobOptions job;
     job.context.seed = uint64_t(config.seed);
     job.context.device = choose_device(config.device, bootstrap.rank() == 0);

@@ -1,0 +1,214 @@
+#include <shardgrad/autograd/certify.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <shardgrad/autograd/gradcheck.h>
+#include <shardgrad/autograd/node.h>
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/registry.h>
+#include <shardgrad/core/rng.h>
+
+namespace shardgrad {
+namespace {
+
+struct Outcome {
+  std::vector<Tensor> results, grads;
+};
+
+/// A case, and what it gave before anything was replaced.
+struct Subject {
+  OpCase op;
+  Outcome exact, built_in;  // f64 on the CPU, f32 on the device
+};
+
+bool differentiable(const InputSpec& spec) { return spec.kind == InputSpec::Kind::differentiable; }
+
+Tensor upstream_like(const Tensor& result, uint64_t stream) {
+  std::vector<double> numbers(static_cast<size_t>(result.numel()));
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = double(philox(3, stream, i)[0] % 128) / 64 - 1;
+  return from_vector(numbers, result.shape(), {DType::f64, kCpu}).to(result.dtype()).to(result.device());
+}
+
+std::vector<Tensor> make_leaves(const OpCase& op, DType dtype, Device device) {
+  std::vector<Tensor> inputs = op.make_inputs(dtype, device);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (differentiable(op.inputs[i])) inputs[i].set_requires_grad();
+  return inputs;
+}
+
+Outcome run(const OpCase& op, const std::vector<Tensor>& inputs) {
+  Outcome outcome{op.call(inputs), {}};
+  std::vector<Tensor> roots, upstream;
+  for (size_t k = 0; k < outcome.results.size(); ++k) {
+    if (!outcome.results[k].requires_grad()) continue;
+    roots.push_back(outcome.results[k]);
+    upstream.push_back(upstream_like(outcome.results[k], k));
+  }
+  if (!roots.empty()) backward(roots, upstream);
+  for (const Tensor& input : inputs) outcome.grads.push_back(input.grad());
+  return outcome;
+}
+Outcome run(const OpCase& op, DType dtype, Device device) { return run(op, make_leaves(op, dtype, device)); }
+
+std::vector<double> values(const Tensor& tensor) { return tensor.to(kCpu).to(DType::f64).to_vector<double>(); }
+
+// Empty, or the first element outside the tolerance: a part of the largest one, at least of 1.
+std::string difference(const char* what, size_t number, const Tensor& actual, const std::vector<double>& expected,
+                       double tolerance) {
+  std::vector<double> numbers = values(actual);
+  double scale = 1;
+  for (double value : expected) scale = std::max(scale, std::abs(value));
+  for (size_t i = 0; i < expected.size(); ++i) {
+    bool same = numbers[i] == expected[i] || (std::isnan(numbers[i]) && std::isnan(expected[i]));
+    if (!same && !(std::abs(numbers[i] - expected[i]) <= tolerance * scale))
+      return concat(what, " ", number, " of shape ", actual.shape(), ", element ", i, ", is ", numbers[i],
+                    ", expected ", expected[i], " within ", tolerance * scale);
+  }
+  return "";
+}
+
+std::string difference(const Outcome& actual, const Outcome& expected, double tolerance) {
+  for (size_t k = 0; k < expected.results.size(); ++k)
+    if (std::string found = difference("result", k, actual.results[k], values(expected.results[k]), tolerance);
+        !found.empty())
+      return found;
+  for (size_t i = 0; i < expected.grads.size(); ++i) {
+    if (!expected.grads[i].defined()) continue;
+    std::string found = difference("gradient", i, actual.grads[i], values(expected.grads[i]), tolerance);
+    if (!found.empty()) return found;
+  }
+  return "";
+}
+
+std::string check_gradient(const Subject& subject, Device device) {
+  const OpCase& op = subject.op;
+  if (!op.differentiable()) return "";
+  // Constants are closed over: only differentiable inputs are moved.
+  std::vector<Tensor> all = op.make_inputs(DType::f64, device), moved;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (differentiable(op.inputs[i])) moved.push_back(all[i]);
+  auto call = [&](std::span<const Tensor> in) {
+    std::vector<Tensor> inputs = all;
+    for (size_t i = 0, next = 0; i < inputs.size(); ++i)
+      if (differentiable(op.inputs[i])) inputs[i] = in[next++];
+    return op.call(inputs);
+  };
+  gradcheck_all(call, moved);
+  return "";
+}
+
+std::string check_oracle(const Subject& subject, Device device) {
+  constexpr std::pair<DType, double> kTolerances[] = {
+      {DType::f32, 1e-5}, {DType::f64, 1e-12}, {DType::bf16, 0x1p-6}, {DType::f16, 0x1p-9}};
+  for (auto [dtype, tolerance] : kTolerances) {
+    std::string found = difference(run(subject.op, dtype, device), subject.exact, tolerance);
+    if (!found.empty()) return concat("in ", dtype, ", ", found);
+  }
+  return "";
+}
+
+std::string check_built_in(const Subject& subject, Device device) {
+  return difference(run(subject.op, DType::f32, device), subject.built_in, 1e-5);
+}
+
+/// Owns a leaf's gradient, which is NaN before the first write of a pass.
+class PoisonedSink final : public GradSink {
+ public:
+  explicit PoisonedSink(const Tensor& like) : buffer_(empty_like(like)) {}
+  Out open() override {
+    fill_(buffer_, NAN);
+    return out(buffer_);
+  }
+  void ready() override {}
+  Tensor grad() const override { return buffer_; }
+  void clear() override {}
+  std::span<const LocalRange> local_ranges() override { return {}; }
+  void written() override {}
+
+ private:
+  Tensor buffer_;
+};
+
+std::string check_beta(const Subject& subject, Device device) {
+  const OpCase& op = subject.op;
+  Outcome once = run(op, DType::f64, device), twice;
+  std::vector<Tensor> poisoned = make_leaves(op, DType::f64, device), added = make_leaves(op, DType::f64, device);
+  for (size_t i = 0; i < poisoned.size(); ++i)
+    if (differentiable(op.inputs[i])) leaf_of(poisoned[i]).set_sink(std::make_shared<PoisonedSink>(poisoned[i]));
+  std::string found = difference(run(op, poisoned), once, 0);
+  if (!found.empty()) return concat("over NaN with beta 0, ", found);
+  run(op, added);
+  twice = run(op, added);
+  for (size_t i = 0; i < once.grads.size(); ++i) {
+    if (!once.grads[i].defined()) continue;
+    std::vector<double> expected = values(once.grads[i]);
+    for (double& value : expected) value *= 2;
+    found = difference("gradient", i, twice.grads[i], expected, 1e-14);
+    if (!found.empty()) return concat("added to itself with beta 1, ", found);
+  }
+  return "";
+}
+
+std::string check_inputs(const Subject& subject, Device device) {
+  std::vector<Tensor> inputs = make_leaves(subject.op, DType::f32, device);
+  std::vector<Tensor> before = subject.op.make_inputs(DType::f32, device);
+  run(subject.op, inputs);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    std::string found = difference("input", i, inputs[i], values(before[i]), 0);
+    if (!found.empty()) return found;
+  }
+  return "";
+}
+
+std::string check_determinism(const Subject& subject, Device device) {
+  Outcome first = run(subject.op, DType::f32, device);
+  return difference(run(subject.op, DType::f32, device), first, 0);
+}
+
+using Check = std::string (*)(const Subject&, Device);
+
+Certificate::Property try_all(const char* name, Check check, const std::vector<Subject>& subjects, Device device) {
+  for (const Subject& subject : subjects) {
+    std::string failure;
+    try {
+      failure = check(subject, device);
+    } catch (const Error& error) {
+      failure = error.what();
+    }
+    if (!failure.empty()) return {name, concat("case '", subject.op.name(), "': ", failure)};
+  }
+  return {name, ""};
+}
+
+}  // namespace
+
+bool Certificate::holds() const {
+  return std::ranges::all_of(properties, [](const Property& property) { return property.failure.empty(); });
+}
+
+Certificate certify(const std::string& op, Device device, const std::function<void()>& replace) {
+  std::vector<Subject> subjects;
+  for (OpCase& each : op_cases())
+    if (each.op == op) subjects.push_back({each, run(each, DType::f64, kCpu), {}});
+  SG_CHECK(!subjects.empty(), "certify: the registry has no operation '", op,
+           "'; its names are those of autograd/ops.h, and those that a library adds with OfferCases");
+  if (replace) {
+    for (Subject& subject : subjects) subject.built_in = run(subject.op, DType::f32, device);
+    replace();
+  }
+  Certificate certificate;
+  certificate.cases = int(subjects.size());
+  auto add = [&](const char* name, Check check) {
+    certificate.properties.push_back(try_all(name, check, subjects, device));
+  };
+  add("gradient", check_gradient);
+  add("oracle", check_oracle);
+  if (replace) add("built-in", check_built_in);
+  add("beta", check_beta);
+  add("inputs", check_inputs);
+  add("determinism", check_determinism);
+  return certificate;
+}
+
+}  // namespace shardgrad

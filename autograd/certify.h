@@ -1,0 +1,34 @@
+#pragma once
+// Does an operation keep the promises of the kernel contract on a device? All its cases of the registry are tried:
+//
+//     gradient      agrees with central differences, in f64
+//     oracle        results and gradients in f32, f64, bf16 and f16 agree with those of the CPU in f64
+//     built-in      … and in f32 with the kernels that were replaced, where some were
+//     beta          gradients overwrite what was in memory, without reading it, or add to it, as they were told
+//     inputs        are as they were
+//     determinism   the same bits twice
+//
+// A kernel library can be certified before it is used: `replace` runs after the comparison values are computed.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <shardgrad/core/device.h>
+
+namespace shardgrad {
+
+struct Certificate {
+  struct Property {
+    std::string name;
+    std::string failure;  ///< the first one, with case, dtype and place; empty: it holds
+  };
+  int cases = 0;
+  std::vector<Property> properties;
+  bool holds() const;
+};
+
+/// Throws Error(input) when the registry has no case of `op`.
+Certificate certify(const std::string& op, Device device, const std::function<void()>& replace = {});
+
+}  // namespace shardgrad

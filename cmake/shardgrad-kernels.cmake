@@ -1,0 +1,38 @@
+# For projects outside the tree, after find_package(shardgrad):
+#     shardgrad_add_kernels(mine mine.cu mine.cpp)      # libmine.so, for `shardgrad … --library` and load_kernels()
+#     shardgrad_target_kernels(program mine.cu)         # or as part of a program
+# A .cu file is compiled for every device of its kind that this shardgrad has: by the C++ compiler for the simulator, which
+# takes no CUDA toolkit, and by nvcc for GPUs.
+function(shardgrad_target_kernels target)
+  if(NOT SHARDGRAD_HAS_SIM AND NOT SHARDGRAD_HAS_CUDA)
+    message(FATAL_ERROR "this shardgrad runs no kernels of .cu files: configure it with -DSHARDGRAD_SIM=ON (the simulator) "
+                        "or -DSHARDGRAD_CUDA=ON, and install it again")
+  endif()
+  foreach(file IN LISTS ARGN)
+    get_filename_component(path ${file} ABSOLUTE)
+    if(SHARDGRAD_HAS_SIM)
+      # In a file of its own: the language of a source holds for all targets of a folder.
+      get_filename_component(stem ${file} NAME)
+      set(simulated ${CMAKE_CURRENT_BINARY_DIR}/${target}_sim/${stem}.cpp)
+      file(CONFIGURE OUTPUT ${simulated} CONTENT "#include \"${path}\"\n")
+      set_source_files_properties(${simulated} PROPERTIES COMPILE_OPTIONS
+        "-fsanitize=thread;-g;-O1;$<$<CXX_COMPILER_ID:GNU>:-gno-statement-frontiers>")
+      target_sources(${target} PRIVATE ${simulated})
+    endif()
+    if(SHARDGRAD_HAS_CUDA)
+      target_sources(${target} PRIVATE ${path})
+      target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
+      set_target_properties(${target} PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
+    endif()
+  endforeach()
+endfunction()
+
+function(shardgrad_add_kernels name)
+  set(kernels ${ARGN})
+  list(FILTER kernels INCLUDE REGEX "\\.cu$")
+  set(others ${ARGN})
+  list(FILTER others EXCLUDE REGEX "\\.cu$")
+  add_library(${name} MODULE ${others})
+  target_link_libraries(${name} PRIVATE shardgrad::shardgrad)
+  shardgrad_target_kernels(${name} ${kernels})
+endfunction()

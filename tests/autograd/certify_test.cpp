@@ -1,0 +1,110 @@
+// A kernel that breaks a promise loses that promise's line of the certificate, and no other.
+
+#include <shardgrad/autograd/certify.h>
+#include <shardgrad/kernels/ops.h>
+
+#include <tests/autograd/support.h>
+#include <tests/devices.h>
+
+namespace shardgrad::test {
+namespace {
+
+using Kernel = Slot<OutView, View, View>::Kernel;
+
+// tanh's backward on the CPU, replaced until the end of the scope.
+class Replaced {
+ public:
+  void use(Kernel f32, Kernel f64) {
+    kernels::tanh_backward.add(DeviceKind::cpu, DType::f32, best_isa(), f32);
+    kernels::tanh_backward.add(DeviceKind::cpu, DType::f64, best_isa(), f64);
+  }
+  ~Replaced() { use(f32_, f64_); }
+
+ private:
+  Kernel f32_ = kernels::tanh_backward.find(DeviceKind::cpu, DType::f32);
+  Kernel f64_ = kernels::tanh_backward.find(DeviceKind::cpu, DType::f64);
+};
+
+template <class T> T slope(T y) { return 1 - y * y; }
+
+template <class T> void right(const Launch&, OutView dx, View dy, View y) {
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    T old = dx.beta != 0 ? dx.as<T>()[i] : 0;
+    dx.as<T>()[i] = old + dy.as<T>()[i] * slope(y.as<T>()[i]);
+  }
+}
+template <class T> void wrong_by_a_percent(const Launch& how, OutView dx, View dy, View y) {
+  right<T>(how, dx, dy, y);
+  for (int64_t i = 0; i < y.numel(); ++i) dx.as<T>()[i] += T(0.01) * dy.as<T>()[i] * slope(y.as<T>()[i]);
+}
+template <class T> void reads_what_it_overwrites(const Launch&, OutView dx, View dy, View y) {
+  for (int64_t i = 0; i < y.numel(); ++i)
+    dx.as<T>()[i] = T(dx.beta) * dx.as<T>()[i] + dy.as<T>()[i] * slope(y.as<T>()[i]);
+}
+template <class T> void never_adds(const Launch& how, OutView dx, View dy, View y) {
+  dx.beta = 0;
+  right<T>(how, dx, dy, y);
+}
+template <class T> void differs_every_time(const Launch& how, OutView dx, View dy, View y) {
+  static int calls = 0;
+  right<T>(how, dx, dy, y);
+  if (y.numel() > 0) dx.as<T>()[0] += T(1e-13) * T(sizeof(T) == 4 ? 1e7 : 1) * T(++calls % 3);
+}
+
+std::string failed(const Certificate& certificate) {
+  std::string names;
+  for (const Certificate::Property& property : certificate.properties)
+    if (!property.failure.empty()) names += property.name + ' ';
+  return names;
+}
+
+TEST(Certify, BuiltInKernelsHoldOnEveryDevice) {
+  Context context;
+  std::vector<Device> devices = kernel_devices();
+  devices.insert(devices.begin(), {kCpu, kAcc});
+  for (Device device : devices)
+    for (const char* op : {"tanh", "layer_norm", "gather", "eq"}) {
+      Certificate certificate = certify(op, device);
+      EXPECT_TRUE(certificate.holds()) << op << " on " << device << ": " << failed(certificate);
+      EXPECT_GT(certificate.cases, 0);
+    }
+}
+
+TEST(Certify, EachBrokenPromiseIsNamed) {
+  Context context;
+  struct Case {
+    Kernel f32, f64;
+    const char* fails;
+  };
+  const Case cases[] = {
+      {right<float>, right<double>, ""},
+      {wrong_by_a_percent<float>, wrong_by_a_percent<double>, "gradient oracle built-in "},
+      {reads_what_it_overwrites<float>, reads_what_it_overwrites<double>, "beta "},
+      {never_adds<float>, never_adds<double>, "beta "},
+      {differs_every_time<float>, right<double>, "determinism "},
+  };
+  for (const Case& each : cases) {
+    Replaced replaced;
+    Certificate certificate = certify("tanh", kCpu, [&] { replaced.use(each.f32, each.f64); });
+    EXPECT_EQ(failed(certificate), each.fails);
+    EXPECT_EQ(certificate.holds(), *each.fails == 0);
+  }
+}
+
+TEST(Certify, AFailureSaysWhere) {
+  Context context;
+  Replaced replaced;
+  Certificate certificate =
+      certify("tanh", kCpu, [&] { replaced.use(wrong_by_a_percent<float>, wrong_by_a_percent<double>); });
+  const std::string& failure = certificate.properties[1].failure;  // the oracle
+  for (const char* part : {"case 'tanh ", "in f32, gradient 0 of shape [", "element 0, is ", ", expected "})
+    EXPECT_NE(failure.find(part), std::string::npos) << failure << "\nlacks: " << part;
+}
+
+TEST(Certify, AnUnknownOperationIsRefused) {
+  Context context;
+  EXPECT_REFUSED(certify("swishh", kCpu), "swishh", "autograd/ops.h");
+}
+
+}  // namespace
+}  // namespace shardgrad::test

@@ -1,0 +1,32 @@
+#include <iostream>
+
+#include <shardgrad/autograd/certify.h>
+#include <shardgrad/core/context.h>
+#include <shardgrad/kernels/alternatives.h>
+#include <shardgrad/train/cli/program.h>
+
+namespace shardgrad::cli {
+
+int certify_command(const CertifyOptions& options) {
+  Context context;
+  for (const std::string& library : options.libraries) load_kernels(library);
+  Device device = parse_device(options.device);
+  std::function<void()> replace;
+  if (!options.use.empty()) replace = [&] { use_all_kernels(options.use); };
+  Certificate certificate = certify(options.op, device, replace);
+  std::cout << options.op << " on " << device << ": " << certificate.cases << " cases\n";
+  int failed = 0;
+  for (const Certificate::Property& property : certificate.properties) {
+    failed += !property.failure.empty();
+    std::cout << "  " << property.name << std::string(14 - property.name.size(), ' ')
+              << (property.failure.empty() ? "holds" : "FAILS: " + property.failure) << '\n';
+  }
+  std::cout << "  speed         not measured" << (device == kCuda ? "; see bench/gpu_bench" : ": that takes a GPU")
+            << '\n'
+            << (failed ? concat("not certified: ", failed, " of ", certificate.properties.size(), " properties fail")
+                       : std::string("certified"))
+            << std::endl;
+  return failed ? int(ErrorKind::internal) : 0;
+}
+
+}  // namespace shardgrad::cli
