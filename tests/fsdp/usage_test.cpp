@@ -179,7 +179,7 @@ TEST(Usage, I43_B20_AnEditBetweenEvaluationsIsSeen) {
   });
 }
 
-TEST(Usage, I43_AnOptimizerStepWhileParametersAreGatheredIsSeenByTheNextForward) {
+TEST(Usage, I43_B20_AnOptimizerStepWhileParametersAreGatheredIsSeenByTheNextForward) {
   dist::run_ranks(2, [](dist::ProcessGroup& group) {
     auto model = nn::make<Flat>();
     auto sharded = fully_shard(*model, group);
