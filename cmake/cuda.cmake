@@ -11,11 +11,20 @@ else()
                   "Install it (Debian and Ubuntu: libcublas-dev of the toolkit's version) and configure again")
   list(FILTER cuda_sources EXCLUDE REGEX "/cublaslt[^/]*\\.cpp$")
 endif()
+if(SHARDGRAD_HAS_NCCL)
+  file(GLOB nccl_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/dist/nccl/*.cpp)
+  list(FILTER nccl_sources EXCLUDE REGEX "/without_nccl\\.cpp$")
+  list(APPEND cuda_sources ${nccl_sources})
+  target_link_libraries(shardgrad PRIVATE ${NCCL_LIBRARY})
+endif()
 add_library(shardgrad_cuda OBJECT ${cuda_kernels} ${cuda_sources})
 set_target_properties(shardgrad_cuda PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF
                                                 POSITION_INDEPENDENT_CODE ON)
 target_include_directories(shardgrad_cuda PRIVATE ${PROJECT_BINARY_DIR}/include)
 target_include_directories(shardgrad_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+if(SHARDGRAD_HAS_NCCL)
+  target_include_directories(shardgrad_cuda SYSTEM PRIVATE ${NCCL_INCLUDE_DIR})
+endif()
 # False warnings are off: 177 (constants that only templates use), gcc 12's on std::optional. Registers that spill to
 # memory are worth one.
 set(nvcc_options --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-Wno-maybe-uninitialized

@@ -2,6 +2,7 @@
 # nothing where there is none; ON needs the toolkit only. GPUs: -DCMAKE_CUDA_ARCHITECTURES, by default those that are
 # there ("native"), or else the common ones.
 set(SHARDGRAD_HAS_CUDA FALSE)
+set(SHARDGRAD_HAS_NCCL FALSE)
 set(toolkit_needed 12.0)
 set(common_architectures 80-real 86-real 89-real 90)  # the last one with PTX, for GPUs to come
 if(NOT SHARDGRAD_CUDA MATCHES "^(AUTO|ON|OFF)$")
@@ -61,3 +62,24 @@ if(cuda_architectures STREQUAL "native")
   endif()
 endif()
 message(STATUS "shardgrad: CUDA ${CUDAToolkit_VERSION} for ${cuda_architectures}")
+
+# NCCL comes with some toolkits, and as a package of its own (libnccl-dev, or NCCL_ROOT).
+if(NOT SHARDGRAD_NCCL MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "SHARDGRAD_NCCL is '${SHARDGRAD_NCCL}'; choose AUTO, ON or OFF")
+endif()
+if(NOT SHARDGRAD_NCCL STREQUAL "OFF")
+  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ENV NCCL_ROOT ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
+  find_library(NCCL_LIBRARY nccl HINTS ENV NCCL_ROOT ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64)
+  if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
+    set(SHARDGRAD_HAS_NCCL TRUE)
+    file(STRINGS ${NCCL_INCLUDE_DIR}/nccl.h lines REGEX "define NCCL_(MAJOR|MINOR|PATCH) ")
+    string(REGEX MATCHALL "[0-9]+" numbers "${lines}")
+    list(JOIN numbers "." nccl_version)
+    message(STATUS "shardgrad: NCCL ${nccl_version}")
+  elseif(SHARDGRAD_NCCL STREQUAL "ON")
+    message(FATAL_ERROR "shardgrad: there is no nccl.h or no libnccl; install libnccl-dev, set NCCL_ROOT, or configure "
+                        "with -DSHARDGRAD_NCCL=OFF")
+  else()
+    message(STATUS "shardgrad: NCCL FALSE (no nccl.h or no libnccl): GPUs send by way of host memory")
+  endif()
+endif()

@@ -17,6 +17,9 @@ if(SHARDGRAD_HAS_CUDA)
   if(NOT TARGET CUDA::cublasLt)
     string(APPEND cuda_text ", without cuBLASLt")
   endif()
+  if(SHARDGRAD_HAS_NCCL)
+    string(APPEND cuda_text ", NCCL ${nccl_version}")
+  endif()
 endif()
 add_custom_target(shardgrad_version
   COMMAND ${CMAKE_COMMAND} -D source=${PROJECT_SOURCE_DIR} -D out=${version_file} -D version=${PROJECT_VERSION}

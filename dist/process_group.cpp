@@ -19,6 +19,7 @@ struct ProcessGroup::Operation {
   int64_t elements = 0, bytes_sent = 0;
   int root = -1;
   std::function<void(Transport&, const Call&)> move;
+  Device device = {};
 };
 
 static std::unique_ptr<Stream> make_group_stream(Context& context, const Transport& transport) {
@@ -188,6 +189,7 @@ Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options)
   DType dtype = has_tensor ? operation.tensors[0].dtype() : DType::f32;
   Device device = has_tensor ? operation.tensors[0].device() : context_.default_device();
   wait_before(options, device);
+  operation.device = device;
 
   Place place;
   place.group = id_;
@@ -238,10 +240,10 @@ void ProcessGroup::forget_finished() {
 void ProcessGroup::run(const Operation& operation, const Place& place, uint64_t record) {
   try {
     context_.recorder().start(record);
-    control_->enter(lane_, place);
+    if (!transport_->tracks()) control_->enter(lane_, place);
     if (options_.delay) std::this_thread::sleep_for(options_.delay(operation.bytes_sent));
-    operation.move(*transport_, {place.sequence, place.fingerprint(), lane_, stream_.get()});
-    control_->leave(lane_, place.sequence);
+    operation.move(*transport_, {place.sequence, place.fingerprint(), lane_, stream_.get(), operation.device, &place});
+    if (!transport_->tracks()) control_->leave(lane_, place.sequence);
     context_.recorder().end(record);
   } catch (...) {
     control_->fail(std::current_exception());

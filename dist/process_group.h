@@ -78,7 +78,7 @@ class Work {
 };
 
 struct GroupOptions {
-  /// "single", "threads", "shared_memory" or "mpi"; empty: the fastest that connects all ranks.
+  /// "single", "threads", "shared_memory", "mpi" or "nccl"; empty: the fastest that connects all ranks.
   std::string kind;
   /// A slow fake network: how long a collective that sends so many bytes is held up. See fixed_delay, random_delay.
   std::function<std::chrono::microseconds(int64_t bytes_sent)> delay;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <shardgrad/core/allocator.h>
+#include <shardgrad/core/device.h>
 #include <shardgrad/core/dtype.h>
 #include <shardgrad/dist/common_memory.h>
 #include <shardgrad/dist/control.h>
@@ -22,6 +23,8 @@ struct Call {
   uint64_t fingerprint = 0;  ///< equal on all ranks when they make the same call
   int lane = 0;              ///< the group's lane of the control channel
   Stream* stream = nullptr;  ///< the group's stream
+  Device device;             ///< of the tensors
+  const Place* place = nullptr;
 };
 
 class Transport {
@@ -48,6 +51,8 @@ class Transport {
   /// True when calls queue what they do on call.stream, which may then be a stream of a GPU. The others move bytes
   /// themselves, in a thread of the host.
   virtual bool queues() const { return false; }
+  /// True when it tells the control channel itself which call it is in, because calls end later than they return.
+  virtual bool tracks() const { return false; }
 
   /// Memory that this transport sends from without a copy.
   virtual Ref<Allocator> memory(Device device);

@@ -22,7 +22,7 @@ struct World {
   int size;
   const VirtualOptions& options;
   ControlPage page;
-  std::shared_ptr<void> board;
+  std::shared_ptr<void> board, meeting;
   std::shared_ptr<SharedMemory> heap;  // kind shared_memory only
   std::vector<std::exception_ptr> failures;
 };
@@ -33,11 +33,15 @@ std::unique_ptr<Transport> make_transport(World& world, int rank, const std::sha
     SG_CHECK(world.size == 1, "run_ranks: a group of kind 'single' has one rank, not ", world.size);
     return make_single_transport(control);
   }
+  if (kind == "nccl") {
+    auto bootstrap = make_local_bootstrap("threads", world.meeting, rank, world.size);
+    return make_nccl_transport(*bootstrap, control);
+  }
   if (kind == "shared_memory")
     return make_shared_memory_transport(std::make_shared<SharedHeap>(world.heap, rank, world.size), rank, world.size,
                                         control);
   SG_CHECK(kind.empty() || kind == "threads", "run_ranks: there is no group of kind '", kind,
-           "' for threads; choose threads, shared_memory or single");
+           "' for threads; choose threads, shared_memory, nccl or single");
   return make_threads_transport(world.board, rank, world.size, control);
 }
 
@@ -81,6 +85,7 @@ void run_ranks(int world_size, const std::function<void(ProcessGroup&)>& body, c
               options,
               make_private_page(world_size),
               zeroed(Board::board_bytes(world_size)),
+              zeroed(local_bootstrap_bytes(world_size)),
               nullptr,
               std::vector<std::exception_ptr>(size_t(world_size))};
   if (options.group.kind == "shared_memory")

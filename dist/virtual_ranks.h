@@ -21,7 +21,7 @@ struct VirtualOptions {
   bool check_streams = false;  ///< the happens-before checker (always on for devices acc and sim)
   uint64_t delay_seed = 0;     ///< non-zero: random legal delays on every stream
   std::chrono::microseconds max_delay{200};
-  /// kind: "threads" (the default), "shared_memory", or "single" (the default for one rank).
+  /// kind: "threads" (the default), "shared_memory", "nccl" (a GPU each), or "single" (the default for one rank).
   GroupOptions group;
   WatchOptions watch;
 };

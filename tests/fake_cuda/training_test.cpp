@@ -7,31 +7,11 @@
 #include <shardgrad/kernels/ops.h>
 
 #include "tests/fake_cuda/fake_cuda.h"
+#include "tests/fake_cuda/queued_kernels.h"
 #include "tests/fsdp/training.h"
 
 namespace shardgrad::fsdp::testing {
 namespace {
-
-// The slot's kernel for the CPU, run on the GPU's stream when its turn comes.
-template <auto& slot, DType dtype, class... Args> void queued(const Launch& how, Args... args) {
-  Context* owner = Context::current();
-  fake_cuda::launch(static_cast<cudaStream_t>(how.native_stream), [=] {
-    ContextScope scope(*owner);
-    slot.find(DeviceKind::cpu, dtype)(Launch{1}, args...);
-  });
-}
-template <auto& slot, class... Args> bool add(Slot<Args...>&) {
-  slot.add(DeviceKind::cuda, DType::f32, Isa::plain, queued<slot, DType::f32, Args...>);
-  slot.add(DeviceKind::cuda, DType::f64, Isa::plain, queued<slot, DType::f64, Args...>);
-  return true;
-}
-template <auto&... slots> bool add_all() { return (add<slots>(slots) && ...); }
-const bool registered =
-    add_all<kernels::fill, kernels::copy, kernels::cast, kernels::expand, kernels::sum_to, kernels::random_uniform,
-            kernels::random_normal, kernels::add, kernels::sub, kernels::mul, kernels::affine, kernels::relu,
-            kernels::gelu, kernels::tanh, kernels::relu_backward, kernels::gelu_backward, kernels::tanh_backward,
-            kernels::matmul, kernels::linear_backward_input, kernels::linear_backward_weight, kernels::mse,
-            kernels::mse_backward, kernels::sgd, kernels::adam>();
 
 // Another kernel for f32 until the end of the scope.
 template <class... Args> class Replaced {

@@ -1,0 +1,131 @@
+#include <shardgrad/dist/nccl/communicator.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include <shardgrad/core/error.h>
+#include <shardgrad/dist/nccl/nccl.h>
+
+namespace shardgrad::dist {
+
+using namespace std::chrono_literals;
+using Lock = std::lock_guard<std::timed_mutex>;
+
+static std::string version_text() {
+  int version = 0;
+  ncclGetVersion(&version);
+  return concat("NCCL ", version / 10000, ".", version % 10000 / 100, ".", version % 100);
+}
+std::string nccl_library() { return version_text(); }
+
+// NCCL says of a machine without a driver only that a CUDA call failed.
+static std::string cuda_reason() {
+  int count = 0;
+  cudaError_t status = cudaGetDeviceCount(&count);
+  cudaGetLastError();
+  return status == cudaSuccess ? "" : concat("; CUDA says: ", cudaGetErrorString(status));
+}
+
+std::string NcclCommunicator::unique_id() {
+  ncclUniqueId id;
+  ncclResult_t result = ncclGetUniqueId(&id);
+  if (result != ncclSuccess)
+    fail_as(ErrorKind::missing, version_text(), " cannot make an id for the job: ", ncclGetErrorString(result), " (",
+            ncclGetLastError(nullptr), "); NCCL_DEBUG=INFO tells more, NCCL_SOCKET_IFNAME chooses the network");
+  return std::string(id.internal, sizeof(id.internal));
+}
+
+NcclCommunicator::NcclCommunicator(const std::string& id, int size, int rank, int gpu, const Check& check) : gpu_(gpu) {
+  ncclUniqueId unique;
+  SG_ASSERT(id.size() == sizeof(unique.internal), "an NCCL id of ", id.size(), " bytes");
+  std::memcpy(unique.internal, id.data(), id.size());
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  cudaSetDevice(gpu_);
+  ncclResult_t result = ncclCommInitRankConfig(&comm_, size, unique, rank, &config);
+  try {
+    result = settle(result, check);
+  } catch (...) {
+    abort();
+    throw;
+  }
+  if (result == ncclSuccess) return;
+  std::string reason = concat(describe(result), cuda_reason());
+  abort();
+  fail_as(ErrorKind::missing, version_text(), " cannot connect rank ", rank, " of ", size, " on GPU ", gpu_, ": ",
+          reason, "; NCCL_DEBUG=INFO tells more");
+}
+
+NcclCommunicator::~NcclCommunicator() { abort(); }
+
+ncclResult_t NcclCommunicator::state() {
+  Lock lock(mutex_);
+  if (!comm_) return ncclInvalidUsage;
+  ncclResult_t now = ncclSuccess, asked = ncclCommGetAsyncError(comm_, &now);
+  return asked != ncclSuccess ? asked : now;
+}
+
+void wait_for_cause(const Check& check) {
+  for (auto end = std::chrono::steady_clock::now() + 3s; std::chrono::steady_clock::now() < end;) {
+    check();
+    std::this_thread::sleep_for(10ms);
+  }
+}
+
+// A call whose result is ncclInProgress goes on in the background; until it is over no other may be made.
+ncclResult_t NcclCommunicator::settle(ncclResult_t result, const Check& check) {
+  for (int polls = 0; result == ncclInProgress; ++polls) {
+    if (polls > 100) std::this_thread::sleep_for(100us);
+    check();
+    result = state();
+  }
+  return result;
+}
+
+void NcclCommunicator::run(const char* what, const std::function<ncclResult_t(ncclComm_t)>& call, const Check& check) {
+  ncclResult_t result = ncclInvalidUsage;
+  {
+    Lock lock(mutex_);
+    cudaSetDevice(gpu_);
+    if (comm_) result = call(comm_);
+  }
+  result = settle(result, check);
+  if (result == ncclSuccess) return;
+  if (result != ncclInvalidArgument) wait_for_cause(check);
+  fail_as(ErrorKind::rank_failed, version_text(), " failed in ", what, ": ", describe(result));
+}
+
+std::string NcclCommunicator::describe(ncclResult_t result) {
+  Lock lock(mutex_);
+  std::string more = comm_ ? ncclGetLastError(comm_) : "";
+  return more.empty() ? ncclGetErrorString(result) : concat(ncclGetErrorString(result), " (", more, ")");
+}
+
+// The thread that holds the lock may be waiting for the very kernels that abort ends: it is not waited for long.
+void NcclCommunicator::abort() noexcept {
+  bool locked = mutex_.try_lock_for(2s);
+  if (ncclComm_t comm = std::exchange(comm_, nullptr)) ncclCommAbort(comm);
+  if (locked) mutex_.unlock();
+}
+
+void NcclCommunicator::finish(const Check& check) {
+  try {
+    auto deadline = std::chrono::steady_clock::now() + 5s;
+    auto patience = [&] {
+      check();
+      if (std::chrono::steady_clock::now() > deadline) fail("the other ranks do not finish");
+    };
+    run("finishing", ncclCommFinalize, patience);
+    Lock lock(mutex_);
+    if (comm_) ncclCommDestroy(std::exchange(comm_, nullptr));
+  } catch (const Error&) {
+    abort();
+  }
+}
+
+void try_nccl(int gpu) {
+  NcclCommunicator(NcclCommunicator::unique_id(), 1, 0, gpu, [] {}).finish([] {});
+}
+
+}  // namespace shardgrad::dist

@@ -1,0 +1,50 @@
+#pragma once
+// The CPU's kernels as those of the pretended GPU, for what a small training run and its collectives need. Included by
+// one file of a program.
+
+#include <vector>
+
+#include <shardgrad/core/context.h>
+#include <shardgrad/kernels/ops.h>
+
+#include "tests/fake_cuda/fake_cuda.h"
+
+namespace shardgrad::fake_kernels {
+
+// The slot's kernel for the CPU, run on the GPU's stream when its turn comes.
+template <auto& slot, DType dtype, class... Args> void queued(const Launch& how, Args... args) {
+  Context* owner = Context::current();
+  fake_cuda::launch(static_cast<cudaStream_t>(how.native_stream), [=] {
+    ContextScope scope(*owner);
+    slot.find(DeviceKind::cpu, dtype)(Launch{1}, args...);
+  });
+}
+template <auto& slot, class... Args> bool add(Slot<Args...>&) {
+  slot.add(DeviceKind::cuda, DType::f32, Isa::plain, queued<slot, DType::f32, Args...>);
+  slot.add(DeviceKind::cuda, DType::f64, Isa::plain, queued<slot, DType::f64, Args...>);
+  return true;
+}
+template <auto&... slots> bool add_all() { return (add<slots>(slots) && ...); }
+inline const bool registered =
+    add_all<kernels::fill, kernels::copy, kernels::cast, kernels::expand, kernels::sum_to, kernels::random_uniform,
+            kernels::random_normal, kernels::add, kernels::sub, kernels::mul, kernels::affine, kernels::relu,
+            kernels::gelu, kernels::tanh, kernels::relu_backward, kernels::gelu_backward, kernels::tanh_backward,
+            kernels::matmul, kernels::linear_backward_input, kernels::linear_backward_weight, kernels::mse,
+            kernels::mse_backward, kernels::sgd, kernels::adam>();
+
+template <DType dtype> void queued_tree_sum(const Launch& how, OutView y, kernels::TreeSumArgs args) {
+  Context* owner = Context::current();
+  std::vector<const void*> parts(args.parts, args.parts + args.count);
+  fake_cuda::launch(static_cast<cudaStream_t>(how.native_stream), [=] {
+    ContextScope scope(*owner);
+    kernels::tree_sum.find(DeviceKind::cpu, dtype)(Launch{1}, y, {parts.data(), int(parts.size()), dtype});
+  });
+}
+template <DType... dtypes> bool add_tree_sums() {
+  (kernels::tree_sum.add(DeviceKind::cuda, dtypes, Isa::plain, queued_tree_sum<dtypes>), ...);
+  return true;
+}
+inline const bool sums_registered =
+    add_tree_sums<DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32, DType::i64, DType::u8>();
+
+}  // namespace shardgrad::fake_kernels

@@ -1,0 +1,220 @@
+// dist/nccl on the pretended NCCL and GPUs: the suite of every group, the watchdog, aborts, and refusals.
+
+#include <shardgrad/dist/nccl/nccl.h>
+#include <shardgrad/dist/virtual_ranks.h>
+#include <tests/dist/group_cases.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+#include "tests/fake_cuda/fake_cuda.h"
+#include "tests/fake_cuda/queued_kernels.h"
+#include "tests/fake_nccl/fake_nccl.h"
+#include "tests/fsdp/training.h"
+
+namespace shardgrad::dist::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+VirtualOptions nccl(int ranks) {
+  fake_cuda::reset();
+  fake_nccl::reset();
+  fake_cuda::machine().gpus = ranks;
+  VirtualOptions options{.device = kCuda};
+  options.group.kind = "nccl";
+  return options;
+}
+
+/// What run_ranks throws.
+std::string failure(int ranks, const std::function<void(ProcessGroup&)>& body, const VirtualOptions& options) {
+  try {
+    run_ranks(ranks, body, options);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+class NcclGroups : public ::testing::TestWithParam<std::tuple<const char*, int, size_t>> {};
+
+TEST_P(NcclGroups, Case) {
+  auto [sums, ranks, index] = GetParam();
+  setenv("SHARDGRAD_NCCL_SUMS", sums, 1);
+  VirtualOptions options = nccl(ranks);
+  run_ranks(ranks, group_cases()[index].run, options);
+  unsetenv("SHARDGRAD_NCCL_SUMS");
+  EXPECT_EQ(fake_nccl::alive(), 0);
+  EXPECT_EQ(fake_nccl::aborted(), 0) << "all leave in good order";
+  EXPECT_EQ(fake_cuda::alive(), 0);
+}
+
+std::string name_of_case(const ::testing::TestParamInfo<NcclGroups::ParamType>& info) {
+  const auto& [sums, ranks, index] = info.param;
+  return concat(sums, "_", ranks, "_", group_cases()[index].name);
+}
+INSTANTIATE_TEST_SUITE_P(All, NcclGroups,
+                         ::testing::Combine(::testing::Values("nccl", "tree"), ::testing::Values(1, 2, 3, 4),
+                                            ::testing::Range(size_t(0), group_cases().size())),
+                         name_of_case);
+
+/// A tensor of the GPU.
+Tensor on_gpu(ProcessGroup&) { return empty({100}, {DType::f32, kCuda}); }
+
+TEST(Nccl, TrainingWithEveryStrategyGivesTheBitsOfTheCpu) {
+  for (int world : {2, 3}) {
+    nccl(world);
+    fsdp::testing::Setup setup{.world = world, .steps = 4, .group = "threads"};
+    fsdp::testing::Outcome expected = fsdp::testing::train<fsdp::testing::Chain>(setup);
+    setup.device = kCuda;
+    setup.group = "nccl";
+    for (const fsdp::Config& config : fsdp::testing::strategies(world)) {
+      setup.config = config;
+      EXPECT_TRUE(fsdp::testing::train<fsdp::testing::Chain>(setup) == expected) << name_of(config.strategy);
+    }
+  }
+  EXPECT_EQ(fake_nccl::alive(), 0);
+  EXPECT_EQ(fake_cuda::alive(), 0);
+}
+
+TEST(Nccl, ABrokenConnectionEndsEveryRankWithNcclsOwnWordWhenNobodyKnowsMore) {
+  VirtualOptions options = nccl(3);
+  std::string text = failure(
+      3,
+      [](ProcessGroup& group) {
+        group.all_reduce(on_gpu(group)).host_wait();
+        if (group.rank() == 0) {
+          std::this_thread::sleep_for(100ms);
+          fake_nccl::break_connections_of(1, ncclRemoteError);
+          std::this_thread::sleep_for(4s);
+        }
+        group.all_reduce(on_gpu(group), Label{"layers.0", "backward"}).host_wait();
+      },
+      options);
+  EXPECT_NE(text.find("NCCL 2.28.9 failed in all_reduce #2 of unit 'layers.0' in backward (100 f32): remote process "
+                      "exited (pretended)"),
+            text.npos)
+      << text;
+  EXPECT_GE(fake_nccl::aborted(), 2);
+  EXPECT_EQ(fake_nccl::alive(), 0);
+}
+
+TEST(Nccl, ARankThatFailsEndsTheOthersWaitsAndIsNamed) {
+  VirtualOptions options = nccl(3);
+  auto begin = std::chrono::steady_clock::now();
+  std::string text = failure(
+      3,
+      [](ProcessGroup& group) {
+        for (int i = 0; i < 5; ++i) {
+          if (i == 3 && group.rank() == 1) fail("label 11 of sample 5");
+          group.all_reduce(on_gpu(group)).host_wait();
+        }
+      },
+      options);
+  EXPECT_EQ(text, "label 11 of sample 5");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
+  EXPECT_EQ(fake_nccl::aborted(), 3) << "kernels that wait for it are ended on every GPU";
+  EXPECT_EQ(fake_cuda::alive(), 0);
+}
+
+TEST(Nccl, RanksInDifferentCallsAreNamed) {
+  VirtualOptions options = nccl(2);
+  std::string text = failure(
+      2,
+      [](ProcessGroup& group) {
+        Tensor t = on_gpu(group);
+        group.all_reduce(t);
+        group.rank() == 0 ? group.all_reduce(t) : group.broadcast(t, 0);
+        for (int i = 0; i < 3; ++i) group.all_reduce(t);  // the host runs ahead
+        group.barrier();
+      },
+      options);
+  EXPECT_NE(text.find("the ranks have diverged: rank 0 in all_reduce #2"), text.npos) << text;
+  EXPECT_NE(text.find("rank 1 in broadcast #2"), text.npos) << text;
+}
+
+TEST(Nccl, ALateRankIsWarnedOfAndThenEndsTheJobByName) {
+  VirtualOptions options = nccl(2);
+  std::mutex mutex;
+  std::string warnings;
+  options.watch.warn_after = 300ms;
+  options.watch.warn_again = 300ms;
+  options.watch.stall_limit = 1500ms;
+  options.watch.warn = [&](const std::string& text) {
+    std::lock_guard lock(mutex);
+    warnings += text;
+  };
+  std::string text = failure(
+      2,
+      [](ProcessGroup& group) {
+        group.barrier();
+        if (group.rank() == 1) std::this_thread::sleep_for(2500ms);
+        group.all_reduce(on_gpu(group), Label{"norm", "forward"}).host_wait();
+      },
+      options);
+  EXPECT_NE(warnings.find("rank 0 in all_reduce #2 of unit 'norm'"), text.npos) << warnings;
+  EXPECT_NE(warnings.find("rank 1 computing, last in barrier #1"), text.npos) << warnings;
+  EXPECT_NE(text.find("stall_limit is reached"), text.npos) << text;
+  EXPECT_NE(text.find("rank 1 computing, last in barrier #1"), text.npos) << text;
+  EXPECT_EQ(fake_nccl::aborted(), 2);
+}
+
+TEST(Nccl, ACallThatNcclRefusesIsNamed) {
+  VirtualOptions options = nccl(2);
+  std::string text = failure(
+      2,
+      [](ProcessGroup& group) {
+        group.barrier();
+        if (group.rank() == 0) fake_nccl::fail_call("ncclBroadcast", 1, ncclInvalidArgument);
+        group.barrier();
+        group.broadcast(on_gpu(group), 0).host_wait();
+      },
+      options);
+  EXPECT_NE(text.find("NCCL 2.28.9 failed in broadcast: an error (pretended)"), text.npos) << text;
+}
+
+TEST(Nccl, ARankThatCannotConnectEndsTheStartOfAll) {
+  VirtualOptions options = nccl(2);
+  fake_nccl::fail_call("ncclCommInitRankConfig", 2, ncclSystemError);
+  std::string text = failure(
+      2, [](ProcessGroup&) { ADD_FAILURE() << "must not start"; }, options);
+  EXPECT_NE(text.find("NCCL 2.28.9 cannot connect rank "), text.npos) << text;
+  EXPECT_NE(text.find("unhandled system error"), text.npos) << text;
+  EXPECT_NE(text.find("NCCL_DEBUG=INFO"), text.npos) << text;
+  EXPECT_EQ(fake_nccl::alive(), 0);
+}
+
+TEST(Nccl, MoreRanksThanGpusAreRefusedWithTheChoices) {
+  VirtualOptions options = nccl(3);
+  fake_cuda::machine().gpus = 2;
+  std::string text = failure(
+      3, [](ProcessGroup&) { ADD_FAILURE() << "must not start"; }, options);
+  EXPECT_NE(text.find("ranks 0 and 2 share GPU 0000:01:00.0 of machine 0, where 3 ranks see 2 GPUs"), text.npos)
+      << text;
+  for (const char* choice :
+       {"as many ranks as GPUs", "SHARDGRAD_GROUP=shared_memory", "SHARDGRAD_GROUP=mpi", "SHARDGRAD_NCCL_SHARE_GPU=1"})
+    EXPECT_NE(text.find(choice), text.npos) << text;
+}
+
+TEST(Nccl, ADeviceWithoutAGpuIsRefused) {
+  VirtualOptions options = nccl(2);
+  options.device = kCpu;
+  EXPECT_NE(failure(
+                2, [](ProcessGroup&) {}, options)
+                .find("the device is cpu"),
+            std::string::npos);
+}
+
+TEST(Nccl, ItsVersionIsKnownAndOneRankCanTryIt) {
+  nccl(1);
+  EXPECT_EQ(nccl_library(), "NCCL 2.28.9");
+  try_nccl(0);
+  fake_nccl::fail_call("ncclCommInitRankConfig", 1, ncclUnhandledCudaError);
+  fake_cuda::machine().driver = 0;
+  EXPECT_THROW(try_nccl(0), Error);
+  EXPECT_EQ(fake_nccl::alive(), 0);
+}
+
+}  // namespace
+}  // namespace shardgrad::dist::testing
