@@ -38,6 +38,13 @@ const Launcher* launcher() {
 
 bool launched_by_mpi() { return launcher() && launcher()->mpi; }
 
+// srun without --mpi leaves an MPI library no way to find the others; Open MPI then fills a page with its own words.
+bool srun_gave_no_way() {
+  for (const char* name : {"PMIX_RANK", "PMI_RANK", "PMI_FD"})
+    if (std::getenv(name)) return false;
+  return !launched_by_mpi() && launched_processes() > 1;
+}
+
 }  // namespace
 
 ControlPage Bootstrap::control_page(std::string& reason) {
@@ -56,9 +63,14 @@ std::unique_ptr<Bootstrap> bootstrap_from_environment() {
   if (auto forked = forked_bootstrap_from_environment()) return forked;
   if (!launched_by_mpi())
     if (auto tcp = tcp_bootstrap_from_environment()) return tcp;
+  int tasks = number("SLURM_NTASKS", 1);
+  SG_CHECK(launcher() || tasks <= 1, "SLURM gives this job ", tasks, " tasks (SLURM_NTASKS), but this process was ",
+           "started alone and would be a world of one; start it with: mpirun -n ", tasks, " …, or: srun --mpi=pmix …");
   if (!launcher()) return make_single_bootstrap();
   int processes = launched_processes();
   std::string remedy = concat("; start them with: shardgrad launch -n ", processes, " …");
+  SG_CHECK(mpi_library().empty() || !srun_gave_no_way(), "srun started ", processes, " processes, but gave ",
+           mpi_library(), " no way to connect them; start them with: srun --mpi=pmix …");
   SG_CHECK(!mpi_library().empty() || processes == 1, "the launcher started ", processes,
            " processes, but this build has no MPI to connect them", remedy);
   if (mpi_library().empty()) return make_single_bootstrap();

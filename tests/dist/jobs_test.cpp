@@ -60,6 +60,14 @@ TEST(LocalJob, ProcessesThatDoNotFindEachOtherAreRefusedWithTheLineToType) {
   EXPECT_NE(ran.output.find("shardgrad launch -n 4"), std::string::npos) << ran.output;
 }
 
+TEST(LocalJob, AWorldOfOneInASlurmJobOfSeveralTasksIsRefusedWithTheLineToType) {
+  Ran ran = run_program("SLURM_NTASKS=4 " + program("dist_probe") + " place");
+  EXPECT_EQ(ran.code, 2) << ran.output;
+  EXPECT_NE(ran.output.find("mpirun -n 4 …, or: srun --mpi=pmix …"), std::string::npos) << ran.output;
+  EXPECT_EQ(run_program("SLURM_NTASKS=1 " + program("dist_probe") + " place").code, 0);
+  EXPECT_EQ(run_program("SLURM_NTASKS=4 " + local(2) + " place").code, 0) << "started together by launch";
+}
+
 TEST(LocalJob, AHeapThatDoesNotFitIsRefusedWithTheRemedy) {
   Ran ran = run_program(local(2) + " tiny-heap");
   EXPECT_EQ(ran.code, 3);

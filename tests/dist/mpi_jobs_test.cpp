@@ -44,6 +44,12 @@ TEST(BareMpirun, RanksEndWhenItIsKilled) {
   EXPECT_TRUE(all_gone(token, 11));  // Open MPI 5 itself takes 3 s
 }
 
+TEST(MpiJob, ProcessesOfSrunWithoutMpiAreRefusedWithTheLineToType) {
+  Ran ran = run_program("SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0 " + program("dist_probe") + " place");
+  EXPECT_EQ(ran.code, 2) << ran.output;
+  EXPECT_NE(ran.last_line().find("start them with: srun --mpi=pmix …"), std::string::npos) << ran.output;
+}
+
 TEST(MpiJob, WithoutSharedMemoryIsTheSame) {
   for (const char* name : {"suite", "kill", "diverge", "leave"}) {
     const JobCase& expected = *std::ranges::find_if(kJobCases, [&](auto& c) { return c.name == std::string(name); });

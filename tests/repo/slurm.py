@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Runs the batch files of scripts/slurm on a SLURM of one node. Exit code 77 where SLURM cannot run.
+
+    slurm.py PROGRAM CASE      CASE is a function below, perhaps with a batch file: trains:mpirun
+"""
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from program import DONE, call, expect, main
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ["configs/fashion_mnist.json", "--set", "model.layers=[784,16,10]", "--set", "schedule.warmup_steps=10", "--set",
+         "log_interval=20", "--set"]
+ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def on_slurm(words):
+    run = call([str(ROOT / "scripts/slurm/one-node"), *map(str, words)], ROOT_MAY)
+    if run.returncode == 3 and "scripts/slurm/one-node: " in run.stderr:
+        print(run.stderr)
+        sys.exit(77)
+    return run
+
+
+def batch(kind, folder, settings):
+    """The words that submit a batch file and wait for it; its output goes to folder/out."""
+    return ["sbatch", "--wait", f"--output={folder}/out", "--chdir", tree(folder), ROOT / f"scripts/slurm/{kind}.sbatch",
+            *settings, "--set", f"runs={folder}/runs"]
+
+
+def tree(folder):
+    """Where build/bin/shardgrad is the program under test, wherever it was built."""
+    (folder / "build/bin").mkdir(parents=True, exist_ok=True)
+    for link, target in (("build/bin/shardgrad", Path(sys.argv[1]).resolve()), ("configs", ROOT / "configs")):
+        if not (folder / link).exists():
+            (folder / link).symlink_to(target)
+    return folder
+
+
+def trains(kind):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run = on_slurm(batch(kind, folder, [*SMALL, "epochs=1"]))
+        out = (folder / "out").read_text() if (folder / "out").exists() else ""
+        run.all += out
+        expect(run.returncode == 0 and DONE.fullmatch(out.splitlines()[-1]), run)
+        expect(re.search(r"ranks +4 ", out), run)
+
+
+def ends_after_a_step_when_time_is_nearly_up(kind):
+    """As SLURM's --signal does, at a moment of our choosing."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        words = " ".join(f"'{word}'" for word in batch(kind, folder, [*SMALL, "epochs=100000"]))
+        signal = "scancel --signal=USR1 " + ("--batch " if kind == "mpirun" else "") + "--name=shardgrad"
+        script = (f"{words} & job=$!; for i in $(seq 200); do grep -q 'step ' {folder}/out 2>/dev/null && break; "
+                  f"sleep 0.2; done; {signal}; wait $job")
+        begin = time.monotonic()
+        run = on_slurm(["bash", "-c", script])
+        run.all += (folder / "out").read_text() if (folder / "out").exists() else ""
+        # 75 once a run is saved; until then 130 says that it was not.
+        expect(run.returncode in (75, 130) and "stopped" in run.all, run)
+        expect(time.monotonic() - begin < 90, run)
+
+
+def a_world_of_one_is_refused():
+    script = f"'{sys.argv[1]}' train {ROOT}/configs/fashion_mnist.json"
+    run = on_slurm(["salloc", "-Q", "-n", "4", "bash", "-c", script])
+    expect(run.returncode == 2 and "mpirun -n 4 …, or: srun --mpi=pmix …" in run.stderr, run)
+    run = on_slurm(["srun", "-Q", "-n", "2", "bash", "-c", script])
+    expect(run.returncode == 2 and "start them with: srun --mpi=pmix …" in run.stderr, run)
+
+
+if __name__ == "__main__":
+    main(globals())
