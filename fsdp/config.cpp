@@ -55,6 +55,11 @@ void check(const Config& config, int world_size) {
            "; it must be 0 (no buckets) or more");
   SG_CHECK(config.bucket_bytes == 0 || config.keeps_params(), "fully_shard: bucket_bytes is for ddp, zero1 and ",
            "keep_params; ", name, " gathers a unit when its module is called, so make larger units (Config::wrap)");
+  using Choice = std::pair<const char*, std::optional<DType>>;
+  for (auto [option, dtype] : {Choice{"param_dtype", config.param_dtype}, Choice{"reduce_dtype", config.reduce_dtype},
+                               Choice{"buffer_dtype", config.buffer_dtype}})
+    SG_CHECK(!dtype || *dtype == DType::f32 || *dtype == DType::bf16 || *dtype == DType::f16, "fully_shard: ", option,
+             " is ", dtype.value_or(DType::f32), "; it must be f32, bf16 or f16");
   bool moves = config.move_params_to_cpu || config.grads_to_cpu();
   SG_CHECK(!moves || !config.keeps_params(), "fully_shard: ", name, config.keep_params ? " with keep_params" : "",
            " keeps full parameters on the device, so nothing is won by moving shards to host memory; use zero2, zero3 ",

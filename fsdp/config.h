@@ -58,6 +58,13 @@ struct Config {
   bool move_params_to_cpu = false;
   /// Reduced gradients wait for the step in host memory; unset: as move_params_to_cpu.
   std::optional<bool> move_grads_to_cpu = {};
+  /// What parameters are gathered and computed in: bf16, f16, or f32 for a model in f64; unset: their own dtype.
+  /// Shards, state and the optimizer keep that. Floating inputs of every unit's module are converted, differentiably.
+  std::optional<DType> param_dtype = {};
+  /// What full gradients are sent in: f32, bf16 or f16; unset: the parameters' own dtype. They are added up in f32.
+  std::optional<DType> reduce_dtype = {};
+  /// What floating buffers are converted to when sharding; unset: they stay as they are.
+  std::optional<DType> buffer_dtype = {};
   /// Which submodules become units; empty: every direct child of the root that has parameters.
   WrapPolicy wrap;
 

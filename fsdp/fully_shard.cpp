@@ -5,6 +5,7 @@
 #include <set>
 
 #include <shardgrad/core/rng.h>
+#include <shardgrad/fsdp/precision.h>
 
 namespace shardgrad::fsdp {
 namespace {
@@ -142,6 +143,7 @@ Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
     for (const auto& flat : unit->flat_params())
       for (size_t i = 0; i < flat->slices().size(); ++i) index_[flat->slices()[i].name] = {unit.get(), flat.get(), i};
   schedule_.set_units(std::move(units));
+  convert_buffers(root, config);
   check_same_on_all_ranks();
 }
 
@@ -152,6 +154,8 @@ void Sharded::check_same_on_all_ranks() const {
   structure << name_of(options.strategy) << ' ' << options.keep_params << options.shard_ranks << ' ' << options.prefetch
             << ' ' << options.prefetch_bytes << ' ' << options.bucket_bytes << ' ' << options.move_params_to_cpu
             << options.grads_to_cpu();
+  for (std::optional<DType> dtype : {options.param_dtype, options.reduce_dtype, options.buffer_dtype})
+    structure << ' ' << (dtype ? name_of(*dtype) : "own");
   for (const auto& unit : units())
     for (const auto& flat : unit->flat_params())
       for (const Slice& slice : flat->slices())
@@ -183,10 +187,12 @@ std::shared_ptr<Sharded> fully_shard(nn::Module& module, dist::ProcessGroup& gro
   auto sharded = std::make_shared<Sharded>(module, group, std::move(config));
   Schedule& schedule = sharded->schedule_;
   module.add_forward_pre_hook([sharded](nn::Module&, std::span<Tensor>) { sharded->schedule_.begin_forward(); });
+  convert_inputs(module, sharded->config());
   for (size_t i = 0; i < sharded->modules_.size(); ++i)
     for (nn::Module* user : sharded->modules_[i]) {
       Unit& unit = *schedule.units()[i];
       user->add_forward_pre_hook([&schedule, &unit](nn::Module&, std::span<Tensor>) { schedule.before_forward(unit); });
+      if (user != &module) convert_inputs(*user, sharded->config());
       user->add_forward_hook(
           [&schedule, &unit](nn::Module&, std::span<const Tensor> outputs) { schedule.after_forward(unit, outputs); });
     }

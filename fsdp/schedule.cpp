@@ -104,7 +104,10 @@ void Schedule::begin_backward() {
 
 void Schedule::after_last_grad(Unit& unit) {
   begin_backward();
-  if (sync_) reduce(unit);
+  if (sync_)
+    reduce(unit);
+  else
+    unit.hold_grads();
   if (!unit.has_frozen()) release(unit, "backward");
 }
 
@@ -118,8 +121,12 @@ void Schedule::reduce(Unit& unit) {
 }
 
 void Schedule::end_backward() {
-  for (auto unit = units_.rbegin(); unit != units_.rend() && sync_; ++unit)
-    if ((*unit)->has_open_grads()) reduce(**unit);
+  for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit) {
+    if (!sync_)
+      (*unit)->hold_grads();
+    else if ((*unit)->has_open_grads())
+      reduce(**unit);
+  }
   for (Unit* unit : std::exchange(reducing_, {})) unit->finish_reduce();
   for (auto& unit : units_) {
     release(*unit, "backward");

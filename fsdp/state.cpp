@@ -156,17 +156,15 @@ StateDict full_state_dict(Sharded& sharded, bool rank0_only) {
   StateDict state;
   TagScope owner(Category::other);
   for (const auto& unit : sharded.units()) {
-    bool was_sharded = unit->needs_gather();
-    unit->unshard("state_dict");
-    unit->wait();
-    for (const auto& flat : unit->flat_params())
+    for (const auto& flat : unit->flat_params()) {
+      Tensor whole = flat->whole("state_dict");
       for (const Slice& slice : flat->slices()) {
         if (!wanted) continue;
         Tensor copy = empty(slice.shape, {flat->dtype(), kCpu});
-        copy_into(copy, flat->full().rows(slice.offset, slice.offset + slice.numel()));
+        copy_into(copy, whole.rows(slice.offset, slice.offset + slice.numel()));
         state[slice.name] = copy;
       }
-    if (was_sharded) unit->reshard();
+    }
   }
   return state;
 }

@@ -12,7 +12,7 @@ void check_equal_edits(const Sharded& sharded) {
   dist::ProcessGroup& group = sharded.group();
   for (const auto& unit : sharded.units())
     for (const auto& flat : unit->flat_params()) {
-      Tensor host = flat->whole().to(kCpu);
+      Tensor host = flat->summoned().to(kCpu);
       uint64_t hash = hash_of({static_cast<const char*>(host.in().data), host.bytes()});
       Tensor all = empty({group.size()}, {DType::i64, kCpu});
       Tensor mine = from_vector<int64_t>({int64_t(hash)}, {1}, {DType::i64, kCpu});

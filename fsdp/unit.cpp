@@ -102,20 +102,24 @@ void Unit::grad_ready() {
 
 void Unit::reduce_grads() {
   for (auto& flat : flat_params_)
-    if (flat->grad_open()) flat->start_reduce();
+    if (flat->grads().is_open()) flat->grads().start_reduce();
 }
 
 void Unit::finish_reduce() {
-  for (auto& flat : flat_params_) flat->finish_reduce();
+  for (auto& flat : flat_params_) flat->grads().finish_reduce();
 }
 
 bool Unit::has_open_grads() const {
-  return std::ranges::any_of(flat_params_, [](const auto& flat) { return flat->grad_open(); });
+  return std::ranges::any_of(flat_params_, [](const auto& flat) { return flat->grads().is_open(); });
+}
+
+void Unit::hold_grads() {
+  for (auto& flat : flat_params_) flat->grads().hold();
 }
 
 void Unit::recover(bool in_backward) {
   for (auto& flat : flat_params_)
-    if (in_backward) flat->abandon_grad();
+    if (in_backward) flat->grads().abandon();
   wait();
   reshard();
 }

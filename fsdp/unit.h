@@ -52,6 +52,8 @@ class Unit {
   /// Compute waits for the reductions.
   void finish_reduce();
   bool has_open_grads() const;
+  /// Keeps what a pass without sync has written for a later reduction.
+  void hold_grads();
   /// In backward, before the unit's first gradient: counts the gradients that this pass will bring.
   void expect_grads();
   /// Whether this pass will bring gradients that have not been written.

@@ -24,7 +24,10 @@ BatchNorm1d::BatchNorm1d(int64_t channels, double eps, double momentum, bool aff
 Tensor BatchNorm1d::forward(const Tensor& x) {
   // No samples have no statistics: nothing moves, the result is empty and the gradients are zero.
   bool empty = x.ndim() == 2 && x.size(0) == 0;
-  if (!training() || empty) return batch_norm_apply(x, running_mean, pow(running_var + eps_, -0.5), weight, bias);
+  if (!training() || empty) {
+    DType wide = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
+    return batch_norm_apply(x, running_mean.to(wide), pow(running_var.to(wide) + eps_, -0.5), weight, bias);
+  }
   SG_CHECK(x.ndim() == 2 && x.size(0) >= 2,
            "BatchNorm1d: in training the input must be (samples, channels) with at least two samples, or none, got ",
            x.shape());
@@ -37,8 +40,11 @@ void BatchNorm1d::update_running(const BatchNormResult& batch, double samples) {
   NoGrad no_grad;
   Tensor biased = clamp(pow(batch.rstd, -2) - eps_, 0, std::numeric_limits<double>::infinity());
   double unbiased = samples / (samples - 1);
-  copy_into(running_mean, running_mean * (1 - momentum_) + batch.mean * momentum_);
-  copy_into(running_var, running_var * (1 - momentum_) + biased * (momentum_ * unbiased));
+  auto move = [](const Tensor& running, double keep, const Tensor& step) {
+    copy_into(running, (running.to(step.dtype()) * keep + step).to(running.dtype()));
+  };
+  move(running_mean, 1 - momentum_, batch.mean * momentum_);
+  move(running_var, 1 - momentum_, biased * (momentum_ * unbiased));
 }
 
 }  // namespace shardgrad::nn
