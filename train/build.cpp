@@ -4,6 +4,7 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/nn/activation.h>
+#include <shardgrad/nn/checkpoint.h>
 #include <shardgrad/nn/linear.h>
 #include <shardgrad/optim/adam.h>
 #include <shardgrad/optim/sgd.h>
@@ -26,12 +27,20 @@ nn::Child<nn::Sequential> make_mlp(const Config::Model& model) {
     else
       mlp->add_named<nn::Sigmoid>(name);
   }
+  if (!model.recompute.empty()) nn::checkpoint_by_name(*mlp, model.recompute);
   return mlp;
 }
 
-Tensor loss_of(const Config& config, const Tensor& y, const Tensor& labels, int64_t count) {
+Tensor loss_of(const Config& config, const Tensor& outputs, const Tensor& labels, int64_t count) {
+  Tensor y = outputs.to(DType::f32);
   if (config.loss == "cross_entropy") return cross_entropy(y, labels, double(count));
   return mse_loss(y, one_hot(labels, y.size(1)), double(count * y.size(1)));
+}
+
+static std::optional<DType> dtype_of_name(const std::string& name) {
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
+    if (name == name_of(dtype)) return dtype;
+  return {};
 }
 
 fsdp::Config make_sharding(const Config& config) {
@@ -40,6 +49,9 @@ fsdp::Config make_sharding(const Config& config) {
   sharding.keep_params = config.fsdp.keep_params;
   sharding.shard_ranks = int(config.fsdp.shard_ranks);
   sharding.move_params_to_cpu = config.fsdp.move_params_to_cpu;
+  sharding.param_dtype = dtype_of_name(config.fsdp.param_dtype);
+  sharding.reduce_dtype = dtype_of_name(config.fsdp.reduce_dtype);
+  sharding.buffer_dtype = dtype_of_name(config.fsdp.buffer_dtype);
   sharding.prefetch = int(config.fsdp.prefetch);
   sharding.prefetch_bytes = config.fsdp.prefetch_bytes;
   sharding.bucket_bytes = config.fsdp.bucket_bytes;

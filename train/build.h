@@ -12,10 +12,10 @@
 namespace shardgrad::train {
 
 /// Linear layers "layer0", "layer1", … with the activation between them. relu is part of its layer's matrix product;
-/// the others are modules "activation0", ….
+/// the others are modules "activation0", …. Throws Error(input) for a pattern of `recompute` that fits no module.
 nn::Child<nn::Sequential> make_mlp(const Config::Model& model);
 
-/// The loss of outputs `y` over `count` samples of the global batch. labels: i64 (N).
+/// The loss, in f32, of outputs `y` of any dtype over `count` samples of the global batch. labels: i64 (N).
 Tensor loss_of(const Config& config, const Tensor& y, const Tensor& labels, int64_t count);
 
 fsdp::Config make_sharding(const Config& config);

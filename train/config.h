@@ -20,6 +20,7 @@ struct Config {
   struct Model {
     std::vector<int64_t> layers{784, 256, 10};
     std::string activation = "relu";
+    std::vector<std::string> recompute{};
   } model;
   std::string loss = "cross_entropy";
   struct Optimizer {
@@ -46,6 +47,7 @@ struct Config {
     int64_t bucket_bytes = 0;
     bool keep_params = false, move_params_to_cpu = false;
     int64_t shard_ranks = 0;
+    std::string param_dtype = "own", reduce_dtype = "own", buffer_dtype = "own";
   } fsdp;
   std::vector<std::string> libraries;          ///< of kernels, loaded at the start
   std::map<std::string, std::string> kernels;  ///< operation -> the name of the kernel that replaces the built-in one

@@ -39,6 +39,9 @@ template <class C, class Visit> void visit_fields(C& c, Visit&& visit) {
   text("data.dir", c.data.dir, "the folder with its files");
   number("model.layers", c.model.layers, {.low = 1, .high = kMost}, "widths from input to output");
   choice("model.activation", c.model.activation, {"relu", "gelu", "tanh", "sigmoid"}, "between layers");
+  text("model.recompute", c.model.recompute,
+       "modules whose inside backward computes again instead of keeping it; `*` stands for any part "
+       "(docs/recompute.md)");
   choice("loss", c.loss, {"mse", "cross_entropy"}, "`mse` is on one-hot targets");
   choice("optimizer.name", o.name, {"sgd", "adam", "adamw"}, "PyTorch's formulas");
   number("optimizer.lr", o.lr, {.low = 0, .above_low = true}, "learning rate, before the schedule");
@@ -69,6 +72,11 @@ template <class C, class Visit> void visit_fields(C& c, Visit&& visit) {
          "hybrid only: ranks per copy, as in a node");
   number("fsdp.move_params_to_cpu", c.fsdp.move_params_to_cpu, {},
          "shards, gradients and optimizer in host memory; zero2, zero3, hybrid");
+  Choices dtypes{"own", "f32", "bf16", "f16"};
+  choice("fsdp.param_dtype", c.fsdp.param_dtype, dtypes,
+         "what parameters are gathered and computed in; `f16` turns loss scaling on (docs/mixed_precision.md)");
+  choice("fsdp.reduce_dtype", c.fsdp.reduce_dtype, dtypes, "what gradients are sent in; `own` is f32");
+  choice("fsdp.buffer_dtype", c.fsdp.buffer_dtype, dtypes, "what buffers are kept in");
   text("libraries", c.libraries, "shared libraries of kernels, loaded at the start (docs/extending.md)");
   number("log_interval", c.log_interval, {.low = 1, .high = kMost}, "steps between progress lines");
   text("runs", c.runs, "the folder of all runs");

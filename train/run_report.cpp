@@ -71,6 +71,10 @@ RunReport::RunReport(const Config& config, std::ostream& out, bool terminal)
   out_ << "configuration (saved as " << folder_ << "/config.json):\n" << to_lines(config) << std::flush;
 }
 
+void RunReport::plan(const fsdp::Plan& predicted) {
+  out_ << "one step, predicted:\n" << predicted.table() << std::flush;
+}
+
 void RunReport::progress(const Metrics& m, int64_t steps_left, double seconds_per_step, bool final) {
   metrics_ << to_json_line(m) << std::endl;
   SG_CHECK(metrics_, "cannot write '", folder_, "/metrics.jsonl'; is the disk full?");

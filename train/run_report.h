@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <shardgrad/core/ledger.h>
+#include <shardgrad/fsdp/plan.h>
 #include <shardgrad/train/config.h>
 
 namespace shardgrad::train {
@@ -44,6 +45,8 @@ class RunReport {
   /// Adds a line to metrics.jsonl and prints one; `steps_left` gives the ETA. A line that is not `final` of its epoch
   /// is overwritten by the next one on a terminal.
   void progress(const Metrics& metrics, int64_t steps_left, double seconds_per_step, bool final);
+  /// Prints what a step is predicted to need.
+  void plan(const fsdp::Plan& predicted);
   /// Writes ledger.json: current and peak bytes by category and unit.
   void write_ledger(const Ledger& ledger);
   /// Writes trace.json.

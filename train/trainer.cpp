@@ -10,9 +10,11 @@
 #include <shardgrad/core/rng.h>
 #include <shardgrad/fsdp/clip.h>
 #include <shardgrad/fsdp/fully_shard.h>
+#include <shardgrad/fsdp/grad_scaler.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/data/data_loader.h>
 #include <shardgrad/train/data/fashion_mnist.h>
+#include <shardgrad/train/plan.h>
 #include <shardgrad/train/run_report.h>
 
 namespace shardgrad::train {
@@ -83,6 +85,8 @@ class Trainer {
   nn::Child<nn::Sequential> model_;
   std::shared_ptr<fsdp::Sharded> sharded_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  optim::GradScaler scaler_;
+  fsdp::Plan predicted_;  // rank 0's
   int64_t total_steps_;
   optim::Schedule schedule_;
 
@@ -97,10 +101,15 @@ Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& 
       world_(world),
       train_(make_loader(config, world, FashionMnist::Split::train)),
       test_(make_loader(config, world, FashionMnist::Split::test)),
+      scaler_(fsdp::sharded_grad_scaler(world, {.enabled = config.fsdp.param_dtype == "f16"})),
       total_steps_(train_.batches() * config.epochs),
       schedule_(make_schedule(config.schedule, total_steps_)) {
   check_start(config, world, train_, test_);
-  if (world.rank() == 0) report_.emplace(config, out, terminal);
+  if (world.rank() == 0) {
+    report_.emplace(config, out, terminal);
+    predicted_ = plan(config, world.size(), kMeta);
+    report_->plan(predicted_);
+  }
   context().recorder().set_tracing(config.trace);
   model_ = make_mlp(config.model);
   sharded_ = fsdp::fully_shard(model_.module(), world, make_sharding(config));
@@ -112,12 +121,15 @@ void Trainer::step(const data::Batch& batch, bool reported) {
   context().progress() = {uint64_t(step_), batch.first};
   optimizer_->set_lr(config_.optimizer.lr * schedule_(step_));
   Tensor loss = loss_of(config_, model_(batch.fields[0]), batch.fields[1], batch.global_count);
-  loss.backward();
-  if (config_.clip_grad_norm > 0)
-    metrics_.grad_norm = fsdp::clip_grad_norm(*sharded_, config_.clip_grad_norm);
-  else if (reported)
-    metrics_.grad_norm = fsdp::grad_norm(*sharded_);
-  optimizer_->step();
+  scaler_.scale(loss).backward();
+  bool clips = config_.clip_grad_norm > 0, finite = scaler_.finite(*optimizer_);
+  if ((clips || reported) && finite) {
+    double norm =
+        clips ? fsdp::clip_grad_norm(*sharded_, config_.clip_grad_norm * scaler_.factor()) : fsdp::grad_norm(*sharded_);
+    metrics_.grad_norm = norm / scaler_.factor();
+  }
+  scaler_.step(*optimizer_);
+  scaler_.update();
   optimizer_->zero_grad();
   NoGrad no_grad;
   loss_sum_ = loss_sum_ + reshape(loss, Shape());
@@ -177,10 +189,15 @@ Result Trainer::finish(double seconds) {
       {"test accuracy", concat(format_fixed(result.test_accuracy, 4), " on ", metrics_.test_count, " samples")},
       {"training loss", format_fixed(metrics_.loss, 5)},
       {"samples/s", format_fixed(double(samples_) / training_seconds_, 0)},
-      {"sent per step and rank", format_bytes(ctx.recorder().total_bytes_sent() / step_)}};
-  for (int c = 0; c < kCategoryCount; ++c)
-    if (int64_t peak = ledger.peak(Category(c)); peak > 0)
-      rows.push_back({concat("peak ", name_of(Category(c))), format_bytes(peak)});
+      {"sent per step and rank", concat(format_bytes(ctx.recorder().total_bytes_sent() / step_), ", predicted ",
+                                        format_bytes(predicted_.bytes_sent))}};
+  for (int c = 0; c < kCategoryCount; ++c) {
+    auto predicted = predicted_.peaks.find(Category(c));
+    int64_t peak = ledger.peak(Category(c));
+    if (peak == 0 && predicted == predicted_.peaks.end()) continue;
+    rows.push_back({concat("peak ", name_of(Category(c))), format_bytes(peak)});
+    if (predicted != predicted_.peaks.end()) rows.back().second += ", predicted " + format_bytes(predicted->second);
+  }
   rows.push_back({"peak of everything", format_bytes(ledger.peak())});
   report_->table(rows);
   report_->done(result.test_accuracy, step_, seconds);

@@ -116,6 +116,40 @@ TEST_F(TrainerTest, StrategiesGiveTheSameBits) {
   }
 }
 
+TEST_F(TrainerTest, PrintsThePlanBeforeTrainingAndWhatWasMeasuredAfterIt) {
+  config_.epochs = 1;
+  train(2);
+  std::string text = out_.str();
+  size_t plan = text.find("one step, predicted:\n"), warning = text.find("warning: unit 'layer0' holds 99 %");
+  EXPECT_LT(plan, warning) << text;
+  EXPECT_LT(warning, text.find("samples/s")) << text;
+  std::string last = text.substr(text.rfind("samples/s"));
+  EXPECT_THAT(last, HasSubstr("sent per step and rank"));
+  EXPECT_THAT(last, HasSubstr("peak optimizer_state"));
+  EXPECT_THAT(last, HasSubstr(", predicted "));
+}
+
+TEST_F(TrainerTest, RecomputeChangesNoBit) {
+  auto expected = metrics(train(2));
+  config_.model.recompute = {"layer?"};
+  auto lines = metrics(train(2));
+  ASSERT_EQ(lines.size(), expected.size());
+  for (size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(lines[i]["loss"], expected[i]["loss"]);
+  config_.model.recompute = {"head"};
+  EXPECT_THROW(train(2), Error);
+}
+
+TEST_F(TrainerTest, LearnsInSixteenBits) {
+  for (const char* dtype : {"bf16", "f16"}) {
+    config_.fsdp.param_dtype = config_.fsdp.reduce_dtype = dtype;
+    config_.clip_grad_norm = 5;
+    train::Result result = train(2);
+    EXPECT_GT(result.test_accuracy, 0.95) << dtype;
+    EXPECT_GT(metrics(result).back()["grad_norm"].get<double>(), 0);
+    EXPECT_LT(metrics(result).back()["grad_norm"].get<double>(), 100) << "of unscaled gradients";
+  }
+}
+
 TEST_F(TrainerTest, ClippingBoundsTheStep) {
   config_.epochs = 1;
   config_.clip_grad_norm = 1e-12;
