@@ -82,6 +82,24 @@ def sanitizer(build, left):
         yield outcome(f"compute-sanitizer {check}", code, output, time.monotonic() - begin)
 
 
+def nccl(build, left):
+    """Ranks that share this GPU under NCCL: every collective, bit for bit, and the end of a job whose rank is killed."""
+    if ", NCCL " not in run([build / "bin/shardgrad", "--version"], 60)[1]:
+        yield {"what": "NCCL", "result": "not installed", "seconds": 0, "output": ""}
+        return
+    settings = {"PROBE_DEVICE": "cuda", "SHARDGRAD_GROUP": "nccl", "SHARDGRAD_NCCL_SHARE_GPU": "1",
+                "SHARDGRAD_NCCL_SUMS": "tree"}
+    for ranks in (2, 4):
+        begin = time.monotonic()
+        code, output = run([build / "bin/dist_probe", "--local", ranks, "suite"], min(left(), 150), settings)
+        yield outcome(f"NCCL, {ranks} ranks on one GPU: the suite of groups", code, output, time.monotonic() - begin)
+    begin = time.monotonic()
+    code, output = run([build / "bin/dist_probe", "--local", 2, "kill"], min(left(), 30), settings)
+    named = code == 4 and "rank 1 (pid " in output
+    yield outcome("NCCL: a killed rank ends the job by name within 30 s", 0 if named else code or 1, output,
+                  time.monotonic() - begin)
+
+
 def training(build, left):
     command = [build / "bin/shardgrad", "train", "configs/fashion_mnist.json", "--set", "device=cuda", "--set", "epochs=1",
                "--set", f"runs={build / 'runs'}"]
@@ -152,7 +170,7 @@ def main():
             report["checks"].append(row)
         report["benchmarks"] = found
         keep()
-    for part in (tests, training, sanitizer):
+    for part in (tests, training, nccl, sanitizer):
         for row in part(build, left):
             report["checks"].append(row)
             print(f"{row['what']}: {row['result']}", flush=True)

@@ -47,17 +47,17 @@ NcclCommunicator::NcclCommunicator(const std::string& id, int size, int rank, in
   try {
     result = settle(result, check);
   } catch (...) {
-    abort();
+    cancel();
     throw;
   }
   if (result == ncclSuccess) return;
   std::string reason = concat(describe(result), cuda_reason());
-  abort();
+  cancel();
   fail_as(ErrorKind::missing, version_text(), " cannot connect rank ", rank, " of ", size, " on GPU ", gpu_, ": ",
           reason, "; NCCL_DEBUG=INFO tells more");
 }
 
-NcclCommunicator::~NcclCommunicator() { abort(); }
+NcclCommunicator::~NcclCommunicator() { cancel(); }
 
 ncclResult_t NcclCommunicator::state() {
   Lock lock(mutex_);
@@ -103,7 +103,7 @@ std::string NcclCommunicator::describe(ncclResult_t result) {
 }
 
 // The thread that holds the lock may be waiting for the very kernels that abort ends: it is not waited for long.
-void NcclCommunicator::abort() noexcept {
+void NcclCommunicator::cancel() noexcept {
   bool locked = mutex_.try_lock_for(2s);
   if (ncclComm_t comm = std::exchange(comm_, nullptr)) ncclCommAbort(comm);
   if (locked) mutex_.unlock();
@@ -120,7 +120,7 @@ void NcclCommunicator::finish(const Check& check) {
     Lock lock(mutex_);
     if (comm_) ncclCommDestroy(std::exchange(comm_, nullptr));
   } catch (const Error&) {
-    abort();
+    cancel();
   }
 }
 

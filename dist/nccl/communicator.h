@@ -1,7 +1,7 @@
 #pragma once
 // One rank's NCCL communicator. It is non-blocking: a call returns at once, also while NCCL is still connecting, and
 // whoever waits for it looks at the job meanwhile, so that the failure of another rank ends every wait. Calls come from
-// one thread at a time; a second thread may ask for the state, and abort.
+// one thread at a time; a second thread may ask for the state, and cancel.
 
 #include <cuda_runtime.h>
 #include <nccl.h>
@@ -22,7 +22,7 @@ class NcclCommunicator {
   /// Meets the other ranks. `gpu` is the calling process's number for this rank's GPU. Throws Error(missing) with the
   /// reason when NCCL cannot.
   NcclCommunicator(const std::string& id, int size, int rank, int gpu, const Check& check);
-  /// Aborts, unless finished.
+  /// Cancels, unless finished.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
 
@@ -33,8 +33,8 @@ class NcclCommunicator {
   /// In words, with what NCCL says about it.
   std::string describe(ncclResult_t result);
   /// Ends what is in flight on this rank's GPU, now. Later calls fail.
-  void abort() noexcept;
-  /// Leaves in good order; gives up, and aborts, when the others do not within some seconds.
+  void cancel() noexcept;
+  /// Leaves in good order; gives up, and cancels, when the others do not within some seconds.
   void finish(const Check& check);
 
  private:

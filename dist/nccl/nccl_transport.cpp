@@ -6,6 +6,7 @@
 //
 // Tensors of the host go through memory of the GPU.
 
+#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
@@ -294,8 +295,7 @@ class NcclTransport final : public Transport {
 // Several ranks on one GPU: for NCCL each rank is a machine of its own, and they talk through the loopback network. It
 // reads these once, before its first call.
 void let_ranks_share_gpus(int rank) {
-  std::fprintf(stderr,
-               rank == 0 ? "shardgrad: SHARDGRAD_NCCL_SHARE_GPU=1: ranks share GPUs; for tests, very slow\n" : "");
+  if (rank == 0) std::fputs("shardgrad: SHARDGRAD_NCCL_SHARE_GPU=1: ranks share GPUs; for tests, very slow\n", stderr);
   const std::pair<const char*, std::string> settings[] = {{"NCCL_HOSTID", concat("shardgrad-rank", rank)},
                                                           {"NCCL_NET", "Socket"},
                                                           {"NCCL_IB_DISABLE", "1"},

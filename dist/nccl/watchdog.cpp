@@ -64,7 +64,7 @@ void NcclWatchdog::loop() {
     }
     advance();
   } catch (...) {  // the job ends: whoever waits learns why from its context
-    communicator_.abort();
+    communicator_.cancel();
   }
 }
 

@@ -1,6 +1,6 @@
 // A program for the tests of whole jobs: `dist_probe SCENARIO` is one rank, well behaved or faulty in a known way;
 // `dist_probe --local N …`, `--launch N …` and `--tcp N …` start N of them. With PROBE_MACHINES=M in the environment
-// they pretend to be on M machines, which needs root.
+// they pretend to be on M machines, which needs root; PROBE_DEVICE=cuda gives them that device.
 
 #include <sched.h>
 #include <signal.h>
@@ -161,6 +161,7 @@ int run_scenario(const std::string& name) {
                  [&](const Bootstrap&) {
                    SG_CHECK(name != "bad-option", "unknown option 'lrr'; did you mean 'lr'?");
                    JobOptions options;
+                   if (const char* device = std::getenv("PROBE_DEVICE")) options.context.device = parse_device(device);
                    if (name == "tiny-heap") options.group.heap_limit = size_t(1) << 20;
                    return options;
                  });
