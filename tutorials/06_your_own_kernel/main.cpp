@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include <shardgrad/autograd/launch.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
 
