@@ -194,9 +194,10 @@ Result Trainer::finish(double seconds) {
   for (int c = 0; c < kCategoryCount; ++c) {
     auto predicted = predicted_.peaks.find(Category(c));
     int64_t peak = ledger.peak(Category(c));
-    if (peak == 0 && predicted == predicted_.peaks.end()) continue;
+    bool known = predicted != predicted_.peaks.end() && Category(c) != Category::data;  // a step sees one batch of it
+    if (peak == 0 && !known) continue;
     rows.push_back({concat("peak ", name_of(Category(c))), format_bytes(peak)});
-    if (predicted != predicted_.peaks.end()) rows.back().second += ", predicted " + format_bytes(predicted->second);
+    if (known) rows.back().second += ", predicted " + format_bytes(predicted->second);
   }
   rows.push_back({"peak of everything", format_bytes(ledger.peak())});
   report_->table(rows);
