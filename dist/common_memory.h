@@ -25,17 +25,21 @@ class CommonMemory {
   };
   static size_t bytes_of(int size, size_t slice_bytes) { return sizeof(Head) + size_t(size) * slice_bytes; }
 
-  /// `memory`: a Head and `size` slices, which all ranks see.
+  /// `memory`: a Head and `size` slices, which all ranks see; null on device meta, where blocks have no memory.
   CommonMemory(std::shared_ptr<Head> memory, int rank, int size, size_t slice_bytes)
       : memory_(std::move(memory)), rank_(rank), size_(size), slice_bytes_(slice_bytes) {}
-  ~CommonMemory() { memory_->holders.fetch_sub(1); }
+  ~CommonMemory() {
+    if (memory_) memory_->holders.fetch_sub(1);
+  }
   CommonMemory(const CommonMemory&) = delete;
 
-  Block whole() const { return {slices(), size_t(size_) * slice_bytes_}; }
-  Block slice() const { return {slices() + size_t(rank_) * slice_bytes_, slice_bytes_}; }
+  Block whole() const { return {slice_of(0), size_t(size_) * slice_bytes_}; }
+  Block slice() const { return {slice_of(rank_), slice_bytes_}; }
 
  private:
-  std::byte* slices() const { return reinterpret_cast<std::byte*>(memory_.get() + 1); }
+  std::byte* slice_of(int rank) const {
+    return memory_ ? reinterpret_cast<std::byte*>(memory_.get() + 1) + size_t(rank) * slice_bytes_ : nullptr;
+  }
   std::shared_ptr<Head> memory_;
   int rank_, size_;
   size_t slice_bytes_;

@@ -7,7 +7,7 @@
 
 namespace shardgrad::train {
 
-fsdp::Plan plan(const Config& config, int ranks, Device device) {
+fsdp::Plan plan(const Config& config, int ranks, Device device, const std::string& group) {
   fsdp::Plan result;
   auto body = [&](dist::ProcessGroup& world) {
     auto model = make_mlp(config.model);
@@ -25,7 +25,9 @@ fsdp::Plan plan(const Config& config, int ranks, Device device) {
     });
     if (world.rank() == 0) result = mine;
   };
-  dist::run_ranks(ranks, body, {.device = device, .seed = uint64_t(config.seed)});
+  dist::VirtualOptions options{.device = device, .seed = uint64_t(config.seed)};
+  options.group.kind = group;
+  dist::run_ranks(ranks, body, options);
   return result;
 }
 

@@ -107,7 +107,8 @@ Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& 
   check_start(config, world, train_, test_);
   if (world.rank() == 0) {
     report_.emplace(config, out, terminal);
-    predicted_ = plan(config, world.size(), kMeta);
+    bool one_node = world.kind() == "shared_memory" && context().default_device() == kCpu;
+    predicted_ = plan(config, world.size(), kMeta, one_node ? world.kind() : "");
     report_->plan(predicted_);
   }
   context().recorder().set_tracing(config.trace);

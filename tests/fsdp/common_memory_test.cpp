@@ -81,6 +81,23 @@ TEST(CommonParameters, AShardedParameterCannotBeReadOutsideItsUnit) {
       on_one_node());
 }
 
+TEST(CommonParameters, DeviceMetaPredictsTheSameMemory) {
+  std::map<DeviceKind, std::vector<int64_t>> peaks;
+  for (Device device : {kMeta, kCpu})
+    dist::run_ranks(
+        2,
+        [&](dist::ProcessGroup& world) {
+          auto model = nn::make<Rooted>();
+          fully_shard(*model, world);
+          mse_loss(model(zeros({4, 7})), zeros({4, 5}), 20).backward();
+          if (world.rank() != 0) return;
+          for (Category c : {Category::parameter_shard, Category::gathered_parameter, Category::full_gradient})
+            peaks[device.kind].push_back(context().ledger().peak(c));
+        },
+        on_one_node(device));
+  EXPECT_EQ(peaks[DeviceKind::meta], peaks[DeviceKind::cpu]);
+}
+
 TEST(CommonParameters, AnAsynchronousDeviceGathersCopies) {
   dist::run_ranks(
       2,
