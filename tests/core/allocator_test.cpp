@@ -161,13 +161,12 @@ TEST(CachingAllocator, MemoryThatRunsOutWaitsForTheFreesThatArePending) {
       memory->free(block, *stream);
       memory->free(small, *stream);
     }
-    std::thread later([&] { std::this_thread::sleep_for(20ms), go = true; });
+    std::jthread later([&] { std::this_thread::sleep_for(20ms), go = true; });
     Block both = memory->allocate(16 * kMiB, *third);  // no chunk is large enough, and all are in use
     EXPECT_TRUE(go);
     std::memset(both.data, 1, both.bytes);
     memory->free(both, *third);
     third->synchronize();
-    later.join();
   }
 }
 
