@@ -63,7 +63,7 @@ def ends_after_a_step_when_time_is_nearly_up(kind):
         run.all += (folder / "out").read_text() if (folder / "out").exists() else ""
         # 75 once a run is saved; until then 130 says that it was not.
         expect(run.returncode in (75, 130) and "stopped" in run.all, run)
-        expect(time.monotonic() - begin < 90, run)
+        expect(time.monotonic() - begin < 200, run)  # sbatch --wait looks ever less often
 
 
 def a_world_of_one_is_refused():
