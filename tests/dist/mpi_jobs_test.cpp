@@ -80,7 +80,7 @@ TEST(MpiJob, PassesSignalsOnAsARequestToSaveAndEnd) {
 }
 
 // Machines that are pretended on this one: their control pages are connected by TCP (dist/page_link.h).
-class SeveralMachines : public ::testing::Test {
+class JobOnSeveralMachines : public ::testing::Test {
  protected:
   void SetUp() override {
     if (run_program("unshare --uts true").code != 0) GTEST_SKIP() << "needs root, to pretend several machines";
@@ -88,7 +88,7 @@ class SeveralMachines : public ::testing::Test {
   static std::string machines(int m, int n) { return concat("PROBE_MACHINES=", m, " ", launched(n)); }
 };
 
-TEST_F(SeveralMachines, FindTheirRanksWithoutHelp) {
+TEST_F(JobOnSeveralMachines, FindTheirRanksWithoutHelp) {
   Ran ran = run_program(machines(2, 4) + " place");
   EXPECT_EQ(ran.code, 0);
   EXPECT_NE(ran.output.find("rank 3 is rank 1 of 2 on machine 1"), std::string::npos) << ran.output;
@@ -96,7 +96,7 @@ TEST_F(SeveralMachines, FindTheirRanksWithoutHelp) {
   EXPECT_EQ(ran.output.find("cannot watch over each other"), std::string::npos) << ran.output;
 }
 
-TEST_F(SeveralMachines, EndInTimeWithTheFirstCauseLast) {
+TEST_F(JobOnSeveralMachines, EndInTimeWithTheFirstCauseLast) {
   for (const JobCase& expected : kJobCases)
     for (const char* name : {"good", "throw", "kill", "diverge"})
       if (expected.name == std::string(name)) check_job(machines(3, 3), expected);
@@ -114,9 +114,9 @@ TEST(Launch, PrintsTheLineThatStartsTheRanks) {
   EXPECT_TRUE(ran.output.starts_with("mpirun -n 2 ")) << ran.output;
 }
 
-using SeveralMachinesSlow = SeveralMachines;
+using JobOnSeveralMachinesSlow = JobOnSeveralMachines;
 
-TEST_F(SeveralMachinesSlow, EndInTimeWithTheFirstCauseLast) {
+TEST_F(JobOnSeveralMachinesSlow, EndInTimeWithTheFirstCauseLast) {
   for (int m : {2, 3})
     for (const JobCase& expected : kJobCases) {
       SCOPED_TRACE(concat(m, " machines, ", expected.name));
@@ -124,11 +124,11 @@ TEST_F(SeveralMachinesSlow, EndInTimeWithTheFirstCauseLast) {
     }
 }
 
-TEST_F(SeveralMachinesSlow, AStoppedRankIsNamedAndEndsTheJob) {
+TEST_F(JobOnSeveralMachinesSlow, AStoppedRankIsNamedAndEndsTheJob) {
   check_job(machines(3, 3), {"stop", 4, "shardgrad: rank 1 (pid "});
 }
 
-TEST_F(SeveralMachinesSlow, AShortStopASlowRankAndADebuggerAreHarmless) {
+TEST_F(JobOnSeveralMachinesSlow, AShortStopASlowRankAndADebuggerAreHarmless) {
   EXPECT_NE(run_program(machines(3, 3) + " stop-3").output.find("ten steps done\n"), std::string::npos);
   Ran slow = run_program(machines(3, 3) + " slow");
   EXPECT_EQ(slow.code, 0);
