@@ -82,6 +82,14 @@ void check_losses(dist::ProcessGroup& world, fsdp::Strategy strategy) {
   }
 }
 
+// A step of several ranks is over when the slowest rank's is.
+double slowest(dist::ProcessGroup& world, double seconds) {
+  Tensor all = empty({world.size()}, {DType::f64, kCpu});
+  world.all_gather(all, from_vector<double>({seconds}, {1})).host_wait();
+  std::vector<double> times = all.to_vector<double>();
+  return *std::max_element(times.begin(), times.end());
+}
+
 int run(dist::Job& job, int pairs, fsdp::Strategy strategy) {
   dist::ProcessGroup& world = job.world();
   check_losses(world, strategy);
@@ -93,9 +101,9 @@ int run(dist::Job& job, int pairs, fsdp::Strategy strategy) {
     world.barrier();
     double one = world.rank() == 0 ? alone.seconds_per_step() : 0;
     world.barrier();
-    double each = alone.seconds_per_step();
+    double each = slowest(world, alone.seconds_per_step());
     world.barrier();
-    double all = together.seconds_per_step();
+    double all = slowest(world, together.seconds_per_step());
     step.push_back(one * 1e3), independent.push_back(each / one), sharded.push_back(all / one);
   }
   world.barrier();
