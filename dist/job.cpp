@@ -74,6 +74,18 @@ JobOptions complete(JobOptions options, Bootstrap& bootstrap, int signals, bool 
   return options;
 }
 
+// A rank is watched once its first heartbeat is on this page, and those of other machines come a moment late. Nobody
+// works before: a rank that stopped in that moment would be waited for without an end.
+void await_first_beats(const ControlPage& page, Control& control, const WatchOptions& watch) {
+  auto deadline = Clock::now() + watch.stall_limit;
+  for (int r : watch.elsewhere)
+    while (watch.processes && page.row(r).beats.load() == 0) {
+      control.check();
+      if (Clock::now() > deadline) fail_as(ErrorKind::rank_failed, "rank ", r, " on another machine does not start");
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+}
+
 // The body between a world that is ready and one that all ranks have left. Throws what ends the job.
 int run_body(const std::function<int(Job&)>& body, Bootstrap& bootstrap, const ControlPage& page,
              const JobOptions& options) {
@@ -81,6 +93,7 @@ int run_body(const std::function<int(Job&)>& body, Bootstrap& bootstrap, const C
   auto control = std::make_shared<Control>(page, bootstrap.rank());
   Monitor monitor(control, options.watch);
   try {
+    await_first_beats(page, *control, options.watch);
     int code = 0;
     {
       auto world = make_world(bootstrap, control, options.group);

@@ -99,10 +99,7 @@ void Monitor::watch_heartbeats() {
   for (int r = 0; r < control_->size(); ++r) {
     Peer& peer = peers_[size_t(r)];
     uint64_t beats = row(r).beats.load(std::memory_order_relaxed);
-    RankState state = row(r).state.load();
-    // A rank elsewhere is there once the pages are linked; it may stop before its row has come.
-    bool known = (state == RankState::running && beats > 0) || (state == RankState::absent && is_elsewhere(r));
-    bool judged = r != control_->rank() && known;
+    bool judged = r != control_->rank() && row(r).state.load() == RankState::running && beats > 0;
     if (!judged || std::exchange(peer.beats, beats) != beats) {
       peer.heard = now_;
       peer.excused = false;
