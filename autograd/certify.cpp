@@ -6,7 +6,6 @@
 #include <shardgrad/autograd/gradcheck.h>
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
-#include <shardgrad/autograd/registry.h>
 #include <shardgrad/core/rng.h>
 
 namespace shardgrad {
@@ -82,19 +81,7 @@ std::string difference(const Outcome& actual, const Outcome& expected, double to
 }
 
 std::string check_gradient(const Subject& subject, Device device) {
-  const OpCase& op = subject.op;
-  if (!op.differentiable()) return "";
-  // Constants are closed over: only differentiable inputs are moved.
-  std::vector<Tensor> all = op.make_inputs(DType::f64, device), moved;
-  for (size_t i = 0; i < all.size(); ++i)
-    if (differentiable(op.inputs[i])) moved.push_back(all[i]);
-  auto call = [&](std::span<const Tensor> in) {
-    std::vector<Tensor> inputs = all;
-    for (size_t i = 0, next = 0; i < inputs.size(); ++i)
-      if (differentiable(op.inputs[i])) inputs[i] = in[next++];
-    return op.call(inputs);
-  };
-  gradcheck_all(call, moved);
+  gradcheck_case(subject.op, device);
   return "";
 }
 
@@ -182,6 +169,21 @@ Certificate::Property try_all(const char* name, Check check, const std::vector<S
 }
 
 }  // namespace
+
+void gradcheck_case(const OpCase& op, Device device) {
+  if (!op.differentiable()) return;
+  // Constants are closed over: only differentiable inputs are moved.
+  std::vector<Tensor> all = op.make_inputs(DType::f64, device), moved;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (differentiable(op.inputs[i])) moved.push_back(all[i]);
+  auto call = [&](std::span<const Tensor> in) {
+    std::vector<Tensor> inputs = all;
+    for (size_t i = 0, next = 0; i < inputs.size(); ++i)
+      if (differentiable(op.inputs[i])) inputs[i] = in[next++];
+    return op.call(inputs);
+  };
+  gradcheck_all(call, moved);
+}
 
 bool Certificate::holds() const {
   return std::ranges::all_of(properties, [](const Property& property) { return property.failure.empty(); });

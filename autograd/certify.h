@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include <shardgrad/autograd/registry.h>
 #include <shardgrad/core/device.h>
 
 namespace shardgrad {
@@ -27,6 +28,9 @@ struct Certificate {
   std::vector<Property> properties;
   bool holds() const;
 };
+
+/// Compares the gradients of a case, in f64, with central differences; throws Error(input) naming the worst element.
+void gradcheck_case(const OpCase& op, Device device);
 
 /// Throws Error(input) when the registry has no case of `op`.
 Certificate certify(const std::string& op, Device device, const std::function<void()>& replace = {});

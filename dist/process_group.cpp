@@ -282,7 +282,7 @@ std::shared_ptr<CommonMemory> ProcessGroup::common_memory(size_t bytes) {
   Device device = context_.default_device();
   if (!transport_->has_common_memory() || (device != kCpu && device != kMeta)) return nullptr;
   if (device == kMeta) return std::make_shared<CommonMemory>(nullptr, rank(), size(), bytes);
-  int lender = commons_++ % size();  // in turn, so that no rank's memory is used up before the others'
+  int lender = loans_++ % size();  // in turn, so that no rank's memory is used up before the others'
   int64_t loan = rank() == lender ? transport_->lend(bytes) : 0;
   loan = share({loan}, "common memory")[size_t(lender)];
   return loan ? transport_->borrow(loan, bytes) : nullptr;

@@ -151,7 +151,7 @@ class ProcessGroup {
   GroupOptions options_;
   int lane_;
   uint64_t sequence_ = 0;
-  int splits_ = 0, commons_ = 0;
+  int splits_ = 0, loans_ = 0;
   int exceptions_;
   Ref<Allocator> memory_;
   std::deque<std::shared_ptr<Work::State>> in_flight_;  // nobody may have waited for these yet

@@ -74,21 +74,23 @@ Tensor FlatGrad::take_open() {
   return converted;
 }
 
+bool FlatGrad::is_open(size_t i) const {
+  return (written_.defined() && written_of_[i]) || (sum_.defined() && summed_of_[i]);
+}
+
 // Which slices have a gradient from this reduction (1), an earlier one (2) or both (3); else ranks that used different
 // parameters of the unit would add up different sums.
 std::string FlatGrad::sources() const {
   std::string digits;
   for (size_t i = 0; i < has_.size(); ++i) {
-    bool now = (written_.defined() && written_of_[i]) || (sum_.defined() && summed_of_[i]);
-    digits += char('0' + now + 2 * has_[i]);
+    digits += char('0' + is_open(i) + 2 * has_[i]);
   }
   constexpr size_t kShown = 20;
   return "gradients " + (digits.size() <= kShown ? digits : concat('#', hash_of(digits)));
 }
 
 void FlatGrad::note_sources() {
-  for (size_t i = 0; i < has_.size(); ++i)
-    has_[i] = has_[i] || (written_.defined() && written_of_[i]) || (sum_.defined() && summed_of_[i]);
+  for (size_t i = 0; i < has_.size(); ++i) has_[i] = has_[i] || is_open(i);
 }
 
 // Along the row into the shard, then the shard along the column.

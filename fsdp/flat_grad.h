@@ -48,6 +48,7 @@ class FlatGrad {
 
  private:
   using Flags = std::vector<bool>;
+  bool is_open(size_t i) const;
   std::string sources() const;
   void zero_unset(const Tensor& full, const Flags& set) const;
   void zero_gaps() const;

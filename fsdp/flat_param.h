@@ -7,8 +7,9 @@
 //     gradients         fsdp/flat_grad.h
 //
 // S is the number of ranks a parameter is split over (fsdp/mesh.h); 1 for ddp. Where full parameters are kept, the
-// shard is a part of their memory, and `full` cannot be read while it is out of date. Where the ranks have common memory
-// (dist/common_memory.h), their shards lie side by side in it, `full` is a window on all of them, and a gather only waits.
+// shard is a part of their memory, and `full` cannot be read while it is out of date. Where the ranks have common
+// memory (dist/common_memory.h), their shards lie side by side in it, `full` is a window on all of them, and a gather
+// only waits.
 //
 // With param_dtype (bf16, say) `full` is a conversion: each rank converts its shard into its part of `full`, and the
 // parts are gathered in 16 bits. The module's parameters are of that dtype then; the shard stays f32 and is memory of
