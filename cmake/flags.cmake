@@ -1,6 +1,8 @@
 # Compile and link options shared by every target of this project.
 add_library(shardgrad_flags INTERFACE)
 target_compile_options(shardgrad_flags INTERFACE -Wall -Wextra -Wnon-virtual-dtor -Wpedantic -Wno-missing-field-initializers)
+# Lets ccache see what a precompiled header was made of.
+target_compile_options(shardgrad_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 if(SHARDGRAD_WERROR)
   target_compile_options(shardgrad_flags INTERFACE -Werror)
 endif()
