@@ -1,11 +1,14 @@
 # Compile and link options shared by every target of this project.
 add_library(shardgrad_flags INTERFACE)
-target_compile_options(shardgrad_flags INTERFACE -Wall -Wextra -Wnon-virtual-dtor -Wpedantic -Wno-missing-field-initializers)
+# For C++; nvcc has other options, given by those who compile with it (cmake/cuda.cmake).
+set(cxx $<COMPILE_LANGUAGE:CXX>)
+set(warnings -Wall -Wextra -Wnon-virtual-dtor -Wpedantic -Wno-missing-field-initializers)
 # Lets ccache see what a precompiled header was made of.
-target_compile_options(shardgrad_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+target_compile_options(shardgrad_flags INTERFACE "$<$<AND:${cxx},$<CXX_COMPILER_ID:GNU>>:-fpch-preprocess>")
 if(SHARDGRAD_WERROR)
-  target_compile_options(shardgrad_flags INTERFACE -Werror)
+  list(APPEND warnings -Werror)
 endif()
+target_compile_options(shardgrad_flags INTERFACE "$<${cxx}:${warnings}>")
 if(SHARDGRAD_SANITIZE STREQUAL "address")
   # Left out of "undefined": what ASan sees by itself, and checks of every pointer that double the time to compile.
   set(sanitize -fsanitize=address,undefined -fno-sanitize=null,vptr,pointer-overflow,object-size,alignment
