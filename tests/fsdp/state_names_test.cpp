@@ -76,7 +76,8 @@ template <class Model> std::pair<std::vector<double>, Raw> train_and_save() {
 
 template <class Model> void expect_outputs_reproduced() {
   auto trained = train_and_save<Model>();
-  const auto &expected = trained.first, &saved = trained.second;
+  const auto& expected = trained.first;  // a lambda of clang 14 cannot capture structured bindings
+  const auto& saved = trained.second;
   auto state_for = [&](nn::Child<Model>& model) {
     StateDict state;
     for (const NamedParameter& p : model->named_parameters())
