@@ -138,8 +138,11 @@ class GradSink {
   virtual Tensor grad() const = 0;
   /// Forgets the gradient.
   virtual void clear() = 0;
-  /// The elements of the parameter that this rank's optimizer updates. Valid until the owner changes them.
+  /// The elements of the parameter that this rank's optimizer updates. Valid until the owner changes them. Their values
+  /// and gradient may still be on their way; see wait().
   virtual std::span<const LocalRange> local_ranges() = 0;
+  /// Returns when the local ranges may be read and written.
+  virtual void wait() {}
   /// The optimizer is about to change those elements; called on all ranks.
   virtual void before_write() {}
   /// The optimizer has changed those elements: full copies are out of date, and what backward saved of them is too.

@@ -3,53 +3,14 @@
 // per layer (4 in the first, which needs no input gradient). Medians of several runs; operands far larger than the L2
 // cache, or, for the small MLP, what fits.
 
-#include <algorithm>
-#include <chrono>
-#include <functional>
-#include <iostream>
-#include <string>
-#include <vector>
-
 #include <shardgrad/autograd/ops.h>
-#include <shardgrad/core/context.h>
-#include <shardgrad/nn/nn.h>
 #include <shardgrad/optim/adam.h>
 #include <shardgrad/optim/sgd.h>
 
+#include "gpu_bench.h"
+
 using namespace shardgrad;
-
-struct Mlp : nn::Module {
-  std::vector<nn::Child<nn::Linear>> layers;
-  Mlp(int count, int64_t width) {
-    for (int i = 0; i < count; ++i)
-      layers.push_back(child<nn::Linear>("layer" + std::to_string(i), width, width, true,
-                                         i + 1 < count ? Activation::relu : Activation::none));
-  }
-  Tensor forward(Tensor x) {
-    for (auto& layer : layers) x = layer(x);
-    return x;
-  }
-};
-
-// Seconds of one call of work: the median of several rounds of `times` calls each.
-static double seconds_of(int times, const std::function<void()>& work) {
-  Stream& compute = context().backend(kCuda).compute();
-  std::vector<double> rounds;
-  for (int round = 0; round < 8; ++round) {
-    compute.synchronize();
-    auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < times; ++i) work();
-    compute.synchronize();
-    double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    if (round > 0) rounds.push_back(seconds / times);  // the first warms up
-  }
-  std::ranges::nth_element(rounds, rounds.begin() + std::ptrdiff_t(rounds.size() / 2));
-  return rounds[rounds.size() / 2];
-}
-
-static void report(const std::string& name, double value, const char* unit) {
-  std::cout << "{\"name\": \"" << name << "\", \"value\": " << value << ", \"unit\": \"" << unit << "\"}" << std::endl;
-}
+using namespace shardgrad::bench;
 
 static void bandwidths() {
   NoGrad no_grad;
@@ -58,11 +19,12 @@ static void bandwidths() {
     std::string suffix = concat(" ", dtype);
     double size = double(size_of(dtype));
     Tensor a = rand({n}, "a").to(dtype), b = rand({n}, "b").to(dtype), c = empty_like(a);
-    report("copy" + suffix, 2e-9 * n * size / seconds_of(20, [&] { copy_into(c, a); }), "GB/s");
-    report("add" + suffix, 3e-9 * n * size / seconds_of(20, [&] { a + b; }), "GB/s");
+    report("copy" + suffix, 2e-9 * n * size / seconds_of(kCuda, 20, [&] { copy_into(c, a); }), "GB/s");
+    report("add" + suffix, 3e-9 * n * size / seconds_of(kCuda, 20, [&] { a + b; }), "GB/s");
     Tensor x = a.view({rows, columns}), weight = ones({columns}, dtype), bias = zeros({columns}, dtype);
-    report("layer_norm" + suffix, 2e-9 * n * size / seconds_of(20, [&] { layer_norm(x, weight, bias); }), "GB/s");
-    report("softmax" + suffix, 2e-9 * n * size / seconds_of(20, [&] { softmax(x); }), "GB/s");
+    report("layer_norm" + suffix, 2e-9 * n * size / seconds_of(kCuda, 20, [&] { layer_norm(x, weight, bias); }),
+           "GB/s");
+    report("softmax" + suffix, 2e-9 * n * size / seconds_of(kCuda, 20, [&] { softmax(x); }), "GB/s");
   }
 }
 
@@ -71,7 +33,7 @@ static void optimizer() {
   Tensor weight = rand({n}, "weight").set_requires_grad();
   optim::AdamW adamw({{"weight", weight}}, {.lr = 1e-3});
   weight.set_grad(rand({n}, "gradient"));
-  report("adamw f32", 7e-9 * n * 4 / seconds_of(20, [&] { adamw.step(); }), "GB/s");
+  report("adamw f32", 7e-9 * n * 4 / seconds_of(kCuda, 20, [&] { adamw.step(); }), "GB/s");
 }
 
 static void products() {
@@ -79,7 +41,8 @@ static void products() {
   for (auto [dtype, n] : {std::pair(DType::bf16, int64_t(8192)), {DType::bf16, 4096}, {DType::f32, 4096}}) {
     Tensor a = randn({n, n}, "a").to(dtype), b = randn({n, n}, "b").to(dtype);
     double operations = 2.0 * double(n) * double(n) * double(n);
-    report(concat("gemm ", n, " ", dtype), 1e-12 * operations / seconds_of(10, [&] { matmul(a, b); }), "TFLOP/s");
+    report(concat("gemm ", n, " ", dtype), 1e-12 * operations / seconds_of(kCuda, 10, [&] { matmul(a, b); }),
+           "TFLOP/s");
   }
 }
 
@@ -95,7 +58,7 @@ static void large_mlp() {
     for (const NamedParameter& p : model->named_parameters()) p.tensor.zero_grad();
   };
   double operations = 2.0 * double(batch) * double(width) * double(width) * (3 * layers - 1);
-  report("mlp 4096 bf16 forward+backward", 1e-12 * operations / seconds_of(5, pass), "TFLOP/s");
+  report("mlp 4096 bf16 forward+backward", 1e-12 * operations / seconds_of(kCuda, 5, pass), "TFLOP/s");
 }
 
 static void small_mlp() {
@@ -112,7 +75,7 @@ static void small_mlp() {
   step();
   step();
   int64_t requests = context().backend(kCuda).info().memory_requests;
-  report("mlp 256 f32 step", 1e6 * seconds_of(200, step), "us");
+  report("mlp 256 f32 step", 1e6 * seconds_of(kCuda, 200, step), "us");
   report("driver allocations after the second step", double(context().backend(kCuda).info().memory_requests - requests),
          "calls");
 }

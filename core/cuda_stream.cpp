@@ -127,6 +127,16 @@ void CudaStream::wait(const Event& event) {
   changed_ = true;  // not before: an event recorded meanwhile would be taken for one after the wait
 }
 
+void CudaStream::notify(std::function<void()> note) {
+  auto held = std::make_unique<std::function<void()>>(std::move(note));
+  auto call = [](void* data) {
+    std::unique_ptr<std::function<void()>> mine(static_cast<std::function<void()>*>(data));
+    (*mine)();
+  };
+  run("notify", [&] { check_cuda(cudaLaunchHostFunc(handle(), call, held.get()), concat("stream ", name())); });
+  held.release();  // NOLINT: the callback's now
+}
+
 void CudaStream::before_launch(const char* label) {
   ++launching_;
   cudaSetDevice(pool_->device());  // of this thread, which may be any

@@ -47,6 +47,7 @@ class CudaStream final : public Stream {
   Event record() override;
   /// An event of the host's streams is waited for here and now.
   void wait(const Event& event) override;
+  void notify(std::function<void()> note) override;
 
  protected:
   void before_launch(const char* label) override;

@@ -56,6 +56,11 @@ void Recorder::set_tracing(bool on) {
   tracing_ = on;
 }
 
+bool Recorder::tracing() const {
+  std::lock_guard lock(mutex_);
+  return tracing_;
+}
+
 int64_t Recorder::total_bytes_sent() const {
   std::lock_guard lock(mutex_);
   return bytes_sent_;

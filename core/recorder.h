@@ -38,8 +38,9 @@ class Recorder {
   void instant(Record record);
   std::vector<Record> records() const;
   void clear();
-  /// While tracing nothing is dropped.
+  /// While tracing nothing is dropped, and what only a trace shows is recorded too.
   void set_tracing(bool on);
+  bool tracing() const;
   /// Sums over every record ever made, dropped or not.
   int64_t total_bytes_sent() const;
   /// The Chrome trace (chrome://tracing, Perfetto) of the kept records, as JSON text; `rank` becomes the process id.

@@ -86,6 +86,9 @@ class Stream {
   virtual Event record() = 0;
   /// Work queued from now on starts after `event`. An inline stream blocks here.
   virtual void wait(const Event& event) = 0;
+  /// Calls `note` on some thread of the host when this stream gets there. It must be short, must not throw, and must
+  /// use no device.
+  virtual void notify(std::function<void()> note) { run("notify", std::move(note)); }
   /// Blocks the calling thread until everything queued so far has run; rethrows a failure of the work.
   void synchronize() { record().host_wait(); }
 

@@ -22,8 +22,9 @@ struct ProcessGroup::Operation {
   Device device = {};
 };
 
-static std::unique_ptr<Stream> make_group_stream(Context& context, const Transport& transport) {
-  std::string name = concat("communication/", transport.kind());
+static std::unique_ptr<Stream> make_group_stream(Context& context, const Transport& transport,
+                                                 const GroupOptions& options) {
+  std::string name = concat("communication/", options.name.empty() ? transport.kind() : options.name);
   Device device = context.default_device();
   // One rank alone never waits for another, and meta moves nothing: no thread is needed beside inline compute.
   bool alone = device.kind == DeviceKind::meta || (transport.size() == 1 && device.kind == DeviceKind::cpu);
@@ -54,7 +55,7 @@ ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::shared_ptr
       lane_(control_->open_lane(id_, members_)),
       exceptions_(std::uncaught_exceptions()),
       memory_(transport_->memory(context_.default_device())),
-      stream_(make_group_stream(context_, *transport_)) {}
+      stream_(make_group_stream(context_, *transport_, options_)) {}
 
 ProcessGroup::~ProcessGroup() {
   // An exception passes: this rank will not make the calls its peers would wait for, nor wait for theirs.
@@ -237,14 +238,23 @@ void ProcessGroup::forget_finished() {
   }
 }
 
+// A stream of the device is asked for its time only for a trace: being asked holds it up.
+void ProcessGroup::stamp(void (Recorder::*moment)(uint64_t), uint64_t record) {
+  Recorder& recorder = context_.recorder();
+  if (stream_->native() && recorder.tracing())
+    stream_->notify([&recorder, moment, record] { (recorder.*moment)(record); });
+  else
+    (recorder.*moment)(record);
+}
+
 void ProcessGroup::run(const Operation& operation, const Place& place, uint64_t record) {
   try {
-    context_.recorder().start(record);
+    stamp(&Recorder::start, record);
     if (!transport_->tracks()) control_->enter(lane_, place);
     if (options_.delay) std::this_thread::sleep_for(options_.delay(operation.bytes_sent));
     operation.move(*transport_, {place.sequence, place.fingerprint(), lane_, stream_.get(), operation.device, &place});
     if (!transport_->tracks()) control_->leave(lane_, place.sequence);
-    context_.recorder().end(record);
+    stamp(&Recorder::end, record);
   } catch (...) {
     control_->fail(std::current_exception());
     throw;
@@ -259,7 +269,7 @@ std::vector<int64_t> ProcessGroup::share(const std::vector<int64_t>& mine, const
   return full.to_vector<int64_t>();
 }
 
-std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key) {
+std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key, const std::string& name) {
   std::vector<int64_t> wishes = share({color, key}, "split");
   std::vector<int> ranks;  // of the new group, as ranks of this one
   for (int r = 0; r < size(); ++r)
@@ -273,7 +283,9 @@ std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key) {
   std::vector<int> members;
   for (int r : ranks) members.push_back(global_rank(r));
   uint64_t id = (id_ * 1000003 + uint64_t(++splits_)) * 1000003 + uint64_t(uint32_t(color)) + 1;
-  auto group = std::make_unique<ProcessGroup>(std::move(transport), control_, std::move(members), id, options_);
+  GroupOptions options = options_;
+  options.name = name;
+  auto group = std::make_unique<ProcessGroup>(std::move(transport), control_, std::move(members), id, options);
   barrier(Label{"", "split"});  // every member watches the new group before anyone uses it
   return group;
 }

@@ -84,6 +84,8 @@ struct GroupOptions {
   std::function<std::chrono::microseconds(int64_t bytes_sent)> delay;
   /// Shared memory: the most bytes of the heap a rank may use; 0: as much as the machine has.
   size_t heap_limit = 0;
+  /// Of the group's stream in the trace, after "communication/"; empty: the kind.
+  std::string name = {};
 };
 std::function<std::chrono::microseconds(int64_t)> fixed_delay(std::chrono::microseconds time);
 std::function<std::chrono::microseconds(int64_t)> random_delay(std::chrono::microseconds at_most, uint64_t seed);
@@ -131,13 +133,15 @@ class ProcessGroup {
   /// The calling thread makes this group's calls from now on. Needed because a thread that waits for another group is
   /// taken not to make them meanwhile; see dist/deadlock.h.
   void take_over() { control_->call(lane_, sequence_); }
-  /// One group for each color, of the ranks that gave it, ordered by (key, rank). Called by all ranks; blocks.
-  std::unique_ptr<ProcessGroup> split(int color, int key);
+  /// One group for each color, of the ranks that gave it, ordered by (key, rank), with a stream of its own, which the
+  /// trace shows under `name`. Called by all ranks; blocks.
+  std::unique_ptr<ProcessGroup> split(int color, int key, const std::string& name = {});
 
  private:
   struct Operation;
   Work launch(Operation operation, const CollectiveOptions& options);
   void run(const Operation& operation, const Place& place, uint64_t record);
+  void stamp(void (Recorder::*moment)(uint64_t), uint64_t record);
   std::string who(const char* op, const Label& label) const;
   std::vector<int64_t> share(const std::vector<int64_t>& mine, const char* what);
   void forget_finished();

@@ -54,7 +54,10 @@ std::vector<double> share(const Sharded& sharded, std::vector<double> mine, size
 
 double grad_norm(Sharded& sharded, double p) {
   for (const auto& unit : sharded.units())
-    for (const auto& flat : unit->flat_params()) flat->settle_grad();
+    for (const auto& flat : unit->flat_params()) {
+      flat->settle_grad();
+      flat->wait_to_update();
+    }
   int parts = sharded.mesh().parts();
   std::vector<size_t> used(size_t(parts), 0);  // values of each rank
   for (const auto& [name, where] : sharded.index())

@@ -19,7 +19,7 @@ FlatGrad::FlatGrad(const FlatLayout& layout, const Config& config)
 // Copies to the host may still run; their memory goes with this object.
 FlatGrad::~FlatGrad() {
   try {
-    moved_.host_wait();
+    wait();
   } catch (...) {  // NOLINT: whoever waits for the failed copy gets its error; a destructor has no caller
   }
 }
@@ -99,26 +99,33 @@ void FlatGrad::start_reduce() {
   options.detail = sources();
   for (size_t i = 0; i < has_.size() && grad_.defined(); ++i) {
     if (has_[i]) continue;  // else it was given up while others of the buffer were kept
-    moved_.host_wait();
+    wait();
     auto [begin, end] = layout_.elements_of(i);
     fill_with_zeros(grad_.rows(begin, end));
   }
   note_sources();
   sent_ = take_open();
-  options.after = layout_.compute().record();
-  if (dist::ProcessGroup* group = layout_.mesh.shard()) {
+  Event arrived = layout_.compute().record();
+  options.after = arrived;
+  if (dist::ProcessGroup* group = layout_.mesh.reductions()) {
     bool stays = !grad_.defined() && !to_host_ && sent_.dtype() == layout_.dtype;
     arriving_ = keeps_full_
                     ? layout_.part_of(sent_)
                     : layout_.buffer(layout_.shard_numel(), sent_.dtype(),
                                      stays ? Category::gradient_shard : Category::communication, &group->stream());
     scatter_ = group->reduce_scatter(arriving_, sent_, options);
-    options.after = scatter_.event();
+    options.after = arrived = scatter_.event();
   } else {
     arriving_ = sent_;
   }
-  if (dist::ProcessGroup* group = layout_.mesh.replica()) reduce_ = group->all_reduce(arriving_, options);
+  if (dist::ProcessGroup* group = layout_.mesh.replica()) {
+    reduce_ = group->all_reduce(arriving_, options);
+    arrived = reduce_.event();
+  }
   reducing_ = true;
+  // What is added to nothing leaves at once; compute need not come by.
+  bool leaves = to_host_ && !grad_.defined() && arriving_.dtype() == layout_.dtype;
+  if (leaves) download(std::exchange(arriving_, Tensor()), arrived);
 }
 
 void FlatGrad::finish_reduce() {
@@ -127,6 +134,7 @@ void FlatGrad::finish_reduce() {
   reduce_.wait(layout_.compute());
   sent_ = Tensor();
   Tensor arrived = std::exchange(arriving_, Tensor());
+  if (!arrived.defined()) return;
   bool first = !grad_.defined();
   if (first ? to_host_ : on_host(grad_)) return add_to_host(arrived);
   if (first && arrived.dtype() == layout_.dtype) {
@@ -139,7 +147,7 @@ void FlatGrad::finish_reduce() {
 
 // The sum is made on the device, so the host waits for nothing.
 void FlatGrad::add_to_host(const Tensor& arrived) {
-  Stream &compute = layout_.compute(), &copies = layout_.mesh.copies();
+  Stream& compute = layout_.compute();
   Tensor total = arrived;
   if (arrived.dtype() != layout_.dtype) {
     total = layout_.buffer(arrived.numel(), layout_.dtype, Category::communication);
@@ -150,13 +158,17 @@ void FlatGrad::add_to_host(const Tensor& arrived) {
     compute.wait(moved_);
     layout_.copy(compute, earlier, grad_);
     convert(earlier, out(total, 1));
-  } else {
-    grad_ = layout_.host_buffer(total.numel(), layout_.dtype);
   }
-  copies.wait(compute.record());
-  layout_.copy(copies, grad_, total);
-  moved_ = copies.record();
-  total.storage()->release(copies);
+  download(total, compute.record());
+}
+
+void FlatGrad::download(const Tensor& total, Event ready) {
+  Stream& downloads = layout_.mesh.downloads();
+  if (!grad_.defined()) grad_ = layout_.host_buffer(total.numel(), layout_.dtype);
+  downloads.wait(ready);
+  layout_.copy(downloads, grad_, total);
+  moved_ = downloads.record();
+  total.storage()->release(downloads);
 }
 
 void FlatGrad::zero(size_t i) {
@@ -164,7 +176,7 @@ void FlatGrad::zero(size_t i) {
   has_[i] = written_of_[i] = summed_of_[i] = false;
   if (!any(has_)) {
     torn_ = false;
-    moved_.host_wait();
+    wait();
     grad_ = Tensor();
   }
   if (!any(written_of_)) written_ = Tensor();
@@ -176,9 +188,8 @@ void FlatGrad::settle(bool to_host) {
            "zero_grad() and repeat the step");
   SG_CHECK(!is_open() && !reducing_, "unit '", layout_.unit, "' has gradients that were not reduced over the ranks; ",
            "run the last backward before the step outside the scope of fsdp::NoSync");
-  if (!grad_.defined()) return;
-  moved_.host_wait();
-  if (on_host(grad_) == to_host) return;
+  if (!grad_.defined() || on_host(grad_) == to_host) return;
+  wait();
   int64_t count = grad_.numel();
   Tensor moved = to_host ? layout_.host_buffer(count, layout_.dtype)
                          : layout_.buffer(count, layout_.dtype, Category::gradient_shard);

@@ -40,9 +40,11 @@ class FlatGrad {
   void finish_reduce();
   /// Forgets the gradient of slice i; the buffers go with the last one.
   void zero(size_t i);
-  /// Before the optimizer: brings the reduced gradient to the host or the device, free for the host to use. Throws
-  /// Error(input) for a gradient that was not reduced.
+  /// Before the optimizer: brings the reduced gradient to the host or the device. Throws Error(input) for a gradient
+  /// that was not reduced.
   void settle(bool to_host);
+  /// Returns when no copy of the gradient is on its way to host memory.
+  void wait() const { moved_.host_wait(); }
   /// After a failed backward: drops what was not reduced, and refuses a step until every gradient was zeroed.
   void abandon();
 
@@ -55,6 +57,7 @@ class FlatGrad {
   void note_sources();
   Tensor take_open();
   void add_to_host(const Tensor& arrived);
+  void download(const Tensor& total, Event ready);
 
   const FlatLayout& layout_;
   bool keeps_full_, to_host_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <shardgrad/fsdp/timeline.h>
 #include <shardgrad/kernels/ops.h>
 
 namespace shardgrad::fsdp {
@@ -50,7 +51,10 @@ Tensor FlatLayout::host_buffer(int64_t numel, DType of) const {
 
 void FlatLayout::copy(Stream& stream, const Tensor& to, const Tensor& from) const {
   if (device.kind == DeviceKind::meta) return;
+  const char* way = from.device() == device ? "download" : "upload";
+  auto span = begin_span(stream, {.op = way, .unit = unit, .elements = to.numel(), .dtype = to.dtype()});
   context().backend(device).copy(stream, to.out().data, from.in().data, to.bytes());
+  end_span(stream, span);
 }
 
 void convert(const Tensor& from, const Out& to) {

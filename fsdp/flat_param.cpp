@@ -29,6 +29,7 @@ class SliceSink final : public GradSink {
     range_ = flat_.local_range(slice_);
     return {&range_, 1};
   }
+  void wait() override { flat_.wait_to_update(); }
   void before_write() override { flat_.before_write(); }
   void written() override { flat_.shard_written(); }
 
@@ -129,8 +130,8 @@ void FlatParam::attach(const nn::Parameter& parameter, size_t slice, std::functi
 
 // The stream that is the first to write to a buffer that is gathered.
 Stream& FlatParam::first_writer(DType dtype) const {
+  if (on_host(shard_)) return layout_.mesh.uploads();
   dist::ProcessGroup* group = layout_.mesh.shard();
-  if (on_host(shard_)) return group ? group->stream() : layout_.mesh.copies();
   return group && dtype == shard_.dtype() ? group->stream() : layout_.compute();
 }
 
@@ -153,7 +154,7 @@ dist::Work FlatParam::gather_into(const Tensor& full, std::string_view phase) {
   if (on_host(shard_)) {
     stream.wait(shard_ready_);
     layout_.copy(stream, mine, host_source(full.dtype()));
-    shard_sent_ = stream.record();
+    ready = shard_sent_ = stream.record();
   } else if (!group || full.dtype() != shard_.dtype()) {
     convert(shard_, out(mine));
     ready = stream.record();
@@ -199,8 +200,12 @@ LocalRange FlatParam::local_range(size_t i) {
 void FlatParam::settle_grad() {
   SG_CHECK(!summoned_.defined(), "unit '", layout_.unit,
            "' is to be updated in a scope of SummonFullParams; leave the scope first");
-  wait_for_shard();
   grads_.settle(on_host(shard_));
+}
+
+void FlatParam::wait_to_update() const {
+  wait_for_shard();
+  grads_.wait();
 }
 
 // A copy to the device may still run; its memory goes with this object.

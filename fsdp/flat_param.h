@@ -74,9 +74,11 @@ class FlatParam {
   void finish_gather();
   /// Releases the full buffer after the compute queued so far, unless it is kept.
   void release_full();
-  /// Before the optimizer: brings the reduced gradient to where the shard is, both free for the host to use.
-  /// Throws Error(input) for a gradient that was not reduced.
+  /// Before the optimizer: brings the reduced gradient to where the shard is. Throws Error(input) for a gradient that
+  /// was not reduced.
   void settle_grad();
+  /// The host may write the shard and read the gradient: no copy of them is on its way.
+  void wait_to_update() const;
   /// What this rank's optimizer updates of slice i, with the padding after it; settles the gradient.
   LocalRange local_range(size_t i);
   /// The shard may be written by the host: nothing queued reads it.

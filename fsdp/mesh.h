@@ -7,6 +7,16 @@
 //
 // zero1, zero2 and zero3 are one row, ddp is one column, hybrid is the table. Rows are consecutive ranks, so for rows
 // of a power of two the sum along rows and then columns is the tree sum over all ranks, bit for bit.
+//
+// On a device that computes by itself everything that moves bytes has a stream of its own, so that a gather waits for
+// no reduction and a copy for neither. Backward of three units under zero3, with gradients in host memory:
+//
+//     compute       | unit 2         | unit 1         | unit 0       |
+//     gathers       | unit 1         | unit 0         |
+//     reductions                     | unit 2         | unit 1       | unit 0 |
+//     downloads                                       | unit 2       | unit 1 | unit 0 |
+//
+// On a cpu copies and sums would take the cores that compute: there gathers and reductions share the group's stream.
 
 #include <memory>
 
@@ -16,20 +26,13 @@ namespace shardgrad::fsdp {
 
 class Mesh {
  public:
-  /// A collective when there are both rows and columns.
-  Mesh(dist::ProcessGroup& world, int parts) : world_(world), parts_(parts) {
-    if (parts == world.size()) {
-      shard_ = parts > 1 ? &world : nullptr;
-    } else if (parts == 1) {
-      replica_ = &world;
-    } else {
-      shard_ = (row_ = world.split(world.rank() / parts, world.rank())).get();
-      replica_ = (column_ = world.split(world.rank() % parts, world.rank())).get();
-    }
-  }
+  /// A collective when there are rows and columns, or streams to make.
+  Mesh(dist::ProcessGroup& world, int parts);
   dist::ProcessGroup& world() const { return world_; }
-  /// The ranks that share a copy; null when every rank has one to itself.
+  /// The ranks that share a copy; null when every rank has one to itself. Gathers run on its stream.
   dist::ProcessGroup* shard() const { return shard_; }
+  /// The same ranks, on the stream of reductions.
+  dist::ProcessGroup* reductions() const { return reductions_; }
   /// The ranks that hold the same part; null when there is one copy.
   dist::ProcessGroup* replica() const { return replica_; }
   int parts() const { return parts_; }
@@ -39,22 +42,20 @@ class Mesh {
   /// What common memory holds has been gathered: ranks read each other's shards from now on.
   void reading_shards() { shards_read_ = true; }
   /// Called by all ranks before any of them writes its shard: nobody reads it any more.
-  void before_write() {
-    if (std::exchange(shards_read_, false)) shard_->barrier({{"", "write"}});
-  }
-  /// Copies between device and host memory run here, beside compute and communication.
-  Stream& copies() {
-    Device device = context().default_device();
-    if (!copies_) copies_ = context().backend(device).make_stream("copies");
-    return *copies_;
-  }
+  void before_write();
+  /// Copies from host to device memory run here.
+  Stream& uploads() { return made(uploads_, "uploads"); }
+  /// Copies from device to host memory run here.
+  Stream& downloads() { return made(downloads_, "downloads"); }
 
  private:
+  static Stream& made(std::unique_ptr<Stream>& stream, const char* name);
+
   dist::ProcessGroup& world_;
   int parts_;
-  dist::ProcessGroup *shard_ = nullptr, *replica_ = nullptr;
-  std::unique_ptr<dist::ProcessGroup> row_, column_;
-  std::unique_ptr<Stream> copies_;
+  dist::ProcessGroup *shard_ = nullptr, *reductions_ = nullptr, *replica_ = nullptr;
+  std::unique_ptr<dist::ProcessGroup> row_, row_for_reductions_, column_;
+  std::unique_ptr<Stream> uploads_, downloads_;
   bool shards_read_ = false;
 };
 

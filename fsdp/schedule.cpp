@@ -37,13 +37,16 @@ void Schedule::before_forward(Unit& unit) {
   check_not_summoned(unit);
   if (recomputing()) {
     begin_backward();
-    return gather(unit, "backward", backward_);
+    gather(unit, "backward", backward_);
+    return timeline_.begin("recompute", unit.name());
   }
   unit.called_at = last_sequence();
   gather(unit, "forward", context().grad_enabled() ? forward_ : eval_);
+  timeline_.begin("forward", unit.name());
 }
 
 void Schedule::after_forward(Unit& unit, std::span<const Tensor> outputs) {
+  timeline_.end(recomputing() ? "recompute" : "forward", unit.name());
   bool backward_follows = false;
   for (const Tensor& output : outputs) {
     Node* node = context().grad_enabled() ? node_of(output) : nullptr;
@@ -74,6 +77,7 @@ void Schedule::before_backward(Unit& unit, uint64_t called_at, uint64_t now) {
   release_frozen(now);
   if (unit.has_frozen()) frozen_.push_back({&unit, called_at});
   gather(unit, "backward", backward_);
+  timeline_.begin("backward", unit.name());
 }
 
 void Schedule::release_frozen(uint64_t now) {
@@ -104,6 +108,7 @@ void Schedule::begin_backward() {
 
 void Schedule::after_last_grad(Unit& unit) {
   begin_backward();
+  timeline_.end("backward", unit.name());
   if (sync_)
     reduce(unit);
   else
@@ -121,6 +126,7 @@ void Schedule::reduce(Unit& unit) {
 }
 
 void Schedule::end_backward() {
+  timeline_.end_all();
   for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit) {
     if (!sync_)
       (*unit)->hold_grads();
@@ -161,6 +167,7 @@ void Schedule::release(Unit& unit, const char* phase) {
 }
 
 void Schedule::recover() {
+  timeline_.end_all();
   for (auto& unit : units_) unit->recover(in_backward_);
   for (Order* order : {&forward_, &eval_, &backward_}) {
     order->current.clear();

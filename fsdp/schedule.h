@@ -26,6 +26,7 @@
 
 #include <shardgrad/core/recorder.h>
 #include <shardgrad/fsdp/config.h>
+#include <shardgrad/fsdp/timeline.h>
 #include <shardgrad/fsdp/unit.h>
 
 namespace shardgrad::fsdp {
@@ -75,6 +76,7 @@ class Schedule {
 
   Config config_;
   Recorder& recorder_;
+  Timeline timeline_;
   std::vector<std::unique_ptr<Unit>> units_;
   Order forward_, eval_, backward_;
   std::vector<Unit*> finished_, last_finished_;  // the order in which inner units finish forward

@@ -97,9 +97,14 @@ std::vector<Optimizer::Piece> Optimizer::pieces_with_gradient() const {
   return pieces;
 }
 
+void Optimizer::wait_for(const Piece& piece) const {
+  if (GradSink* owner = slots_[piece.index].owner) owner->wait();
+}
+
 std::vector<Tensor> Optimizer::gradients() const {
   std::vector<Tensor> found;
   for (const Piece& piece : pieces_with_gradient()) {
+    wait_for(piece);
     const Tensor& grad = piece.range.grad;
     Tensor all = flat(grad, 0, grad.numel());
     if (!found.empty() && adjacent(found.back(), all))
@@ -122,6 +127,7 @@ bool Optimizer::follows(const Piece& before, const Piece& after) const {
 
 void Optimizer::update_run(std::span<const Piece> pieces, double grad_scale) {
   const Piece& first = pieces[0];
+  wait_for(first);  // adjacent gradients arrive together
   const Slot& slot = slots_[first.index];
   int64_t count = 0;
   for (const Piece& piece : pieces) count += piece.range.values.numel();
@@ -145,8 +151,8 @@ void Optimizer::step(double grad_scale) {
   for (size_t i = 0; i < pieces.size(); ++i)
     if (i == 0 || pieces[i].index != pieces[i - 1].index) ++slots_[pieces[i].index].steps;
   tell_owners(&GradSink::before_write);
-  for (size_t begin = 0, end; begin < pieces.size(); begin = end) {
-    for (end = begin + 1; end < pieces.size() && follows(pieces[end - 1], pieces[end]);) ++end;
+  for (size_t end = pieces.size(), begin; end > 0; end = begin) {
+    for (begin = end - 1; begin > 0 && follows(pieces[begin - 1], pieces[begin]);) --begin;
     update_run(std::span(pieces).subspan(begin, end - begin), grad_scale);
   }
   for (const Piece& piece : pieces) piece.range.values.storage()->bump_version();

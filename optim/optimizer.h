@@ -42,7 +42,9 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   /// Updates every parameter that has a gradient, after multiplying the gradient by `grad_scale`. Throws Error(input)
-  /// when none has one, or when a parameter's memory moved since the optimizer was made (it was sharded later).
+  /// when none has one, or when a parameter's memory moved since the optimizer was made (it was sharded later). The
+  /// last parameters come first, as their gradients do: with offload the host updates them while a device is still
+  /// computing those of the first.
   void step(double grad_scale = 1);
   /// Forgets the gradients and frees their memory.
   void zero_grad();
@@ -106,6 +108,7 @@ class Optimizer {
     size_t part;   // of the parameter's ranges
   };
   template <class Visit> void for_each_range(size_t i, const Visit& visit) const;
+  void wait_for(const Piece& piece) const;
   std::vector<Piece> pieces_with_gradient() const;
   void tell_owners(void (GradSink::*event)()) const;
   bool follows(const Piece& before, const Piece& after) const;

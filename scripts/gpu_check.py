@@ -17,6 +17,8 @@ ON_THE_GPU = "*cuda*:*OnDevices*:*.Devices*"
 OPERATIONS = "OpRegistry.DevicesAgreeWithTheCpu"
 GPU_ONLY = {"SHARDGRAD_TEST_DEVICE": "cuda"}
 EXPECTED = ("test_autograd", "test_cuda", "test_dist", "test_fsdp")  # programs that must have tests for the GPU
+DEVICE = "cuda"
+SHARED = {"SHARDGRAD_GROUP": "nccl", "SHARDGRAD_NCCL_SHARE_GPU": "1", "SHARDGRAD_NCCL_SUMS": "tree"}
 ACCURACY = 0.80  # of one epoch of the example, which gives 0.85 on the CPU
 
 
@@ -87,8 +89,7 @@ def nccl(build, left):
     if ", NCCL " not in run([build / "bin/shardgrad", "--version"], 60)[1]:
         yield {"what": "NCCL", "result": "not installed", "seconds": 0, "output": ""}
         return
-    settings = {"PROBE_DEVICE": "cuda", "SHARDGRAD_GROUP": "nccl", "SHARDGRAD_NCCL_SHARE_GPU": "1",
-                "SHARDGRAD_NCCL_SUMS": "tree"}
+    settings = {**SHARED, "PROBE_DEVICE": DEVICE}
     for ranks in (2, 4):
         begin = time.monotonic()
         code, output = run([build / "bin/dist_probe", "--local", ranks, "suite"], min(left(), 150), settings)
@@ -100,14 +101,45 @@ def nccl(build, left):
                   time.monotonic() - begin)
 
 
-def training(build, left):
-    command = [build / "bin/shardgrad", "train", "configs/fashion_mnist.json", "--set", "device=cuda", "--set", "epochs=1",
-               "--set", f"runs={build / 'runs'}"]
+def train(build, seconds, *settings, ranks=1, environment=None):
+    """An epoch of the example."""
+    command = [build / "bin/shardgrad", *(["launch", "-n", ranks] if ranks > 1 else []), "train",
+               "configs/fashion_mnist.json"]
     data = os.environ.get("SHARDGRAD_GPU_CHECK_DATA")
-    if data:
-        command += ["--set", f"data.dir={data}"]
+    for setting in (f"device={DEVICE}", "epochs=1", f"runs={build / 'runs'}", *([f"data.dir={data}"] if data else []),
+                    *settings):
+        command += ["--set", setting]
+    return run(command, seconds, environment)
+
+
+def parity(build, left):
+    """Every strategy with ranks that share this GPU under NCCL: the losses of an epoch, bit for bit."""
+    if ", NCCL " not in run([build / "bin/shardgrad", "--version"], 60)[1] and SHARED:
+        return  # reported by nccl
+    offload = ("strategy=zero3", "fsdp.move_params_to_cpu=true")
+    ways = {2: [("strategy=ddp",), ("strategy=zero1",), ("strategy=zero2",), ("strategy=zero3",), offload],
+            4: [("strategy=ddp",), ("strategy=zero3",), ("strategy=hybrid", "fsdp.shard_ranks=2")]}
+    for ranks, settings in ways.items():
+        begin = time.monotonic()
+        expected, code, output = None, 0, ""
+        for way in settings:
+            code, output = train(build, min(left(), 60), "batch=2048", "log_interval=1", "name=parity", *way, ranks=ranks,
+                                 environment=SHARED)
+            if code != 0:
+                break
+            lines = (build / "runs/parity/metrics.jsonl").read_text().splitlines()
+            losses = [json.loads(line)["loss"] for line in lines]
+            expected = expected or losses
+            if losses != expected:
+                code, output = 1, f"{' '.join(way)} gives other losses than ddp:\n{losses}\n{expected}"
+                break
+        yield outcome(f"NCCL, {ranks} ranks on one GPU: {len(settings)} strategies give the same losses", code, output,
+                      time.monotonic() - begin)
+
+
+def training(build, left):
     begin = time.monotonic()
-    code, output = run(command, min(left(), 120))
+    code, output = train(build, min(left(), 120))
     found = re.search(r"test_accuracy[=: ]+([0-9.]+)", output)
     reached = float(found[1]) if found else 0.0
     if code == 0 and reached < ACCURACY:
@@ -119,7 +151,8 @@ def training(build, left):
 
 def benchmarks(build, left):
     """One JSON object per line, from our program and from PyTorch."""
-    sides = [("shardgrad", [build / "bin/gpu_bench"])]
+    sides = [("shardgrad", [build / "bin/gpu_bench"]),
+             ("shardgrad", [build / "bin/gpu_fsdp_bench", "--trace", build / "log/step.trace.json"])]
     if run([sys.executable, "-c", "import torch; assert torch.cuda.is_available()"], 60)[0] == 0:
         sides.append(("torch", [sys.executable, "bench/gpu_torch.py"]))
     rows = []
@@ -127,7 +160,7 @@ def benchmarks(build, left):
         begin = time.monotonic()
         code, output = run(command, min(left(), 120))
         if code != 0:
-            yield outcome(f"benchmarks of {side}", code, output, time.monotonic() - begin), rows
+            yield outcome(f"benchmarks of {side}: {command[0]}", code, output, time.monotonic() - begin), rows
         for line in output.splitlines():
             if line.startswith("{"):
                 rows.append({"side": side, **json.loads(line)})
@@ -170,7 +203,7 @@ def main():
             report["checks"].append(row)
         report["benchmarks"] = found
         keep()
-    for part in (tests, training, nccl, sanitizer):
+    for part in (tests, training, nccl, parity, sanitizer):
         for row in part(build, left):
             report["checks"].append(row)
             print(f"{row['what']}: {row['result']}", flush=True)

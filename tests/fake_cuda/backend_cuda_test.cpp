@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -111,6 +112,21 @@ TEST_F(BackendCuda, AnEventOrdersTwoStreams) {
   queue(*other, "read", [&] { seen = value; });
   other->synchronize();
   EXPECT_EQ(seen, 7);
+}
+
+TEST_F(BackendCuda, ANoteIsCalledWhenTheStreamGetsThereAndTheHostGoesOn) {
+  Context context({.device = kCuda});
+  Stream& compute = context.backend(kCuda).compute();
+  std::atomic<bool> go{false}, done{false}, noted{false}, noted_after{false};
+  queue(compute, "work", [&] {
+    while (!go) std::this_thread::sleep_for(1ms);
+    done = true;
+  });
+  compute.notify([&] { noted = true, noted_after = done.load(); });
+  EXPECT_FALSE(noted) << "the work before it waits for the host, which did not wait";
+  go = true;
+  compute.synchronize();
+  EXPECT_TRUE(noted && noted_after);
 }
 
 TEST_F(BackendCuda, WorkQueuedAfterAnEventIsNotPartOfIt) {

@@ -332,6 +332,11 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   stream->wait(stream->newest());
   return enter("cudaStreamSynchronize");
 }
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*call)(void*), void* data) {
+  cudaError_t error = enter("cudaLaunchHostFunc");
+  if (error == cudaSuccess) stream->push([=] { call(data); });
+  return error;
+}
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   cudaError_t error = enter("cudaStreamWaitEvent");
   if (error != cudaSuccess || !event->stream || event->stream == stream) return error;

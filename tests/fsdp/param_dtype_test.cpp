@@ -212,6 +212,7 @@ TEST(ParamDtypes, I05_B41_PassesAreAddedUpInSinglePrecision) {
       }
       FlatParam& flat = *sharded->units()[0]->flat_params()[0];
       flat.settle_grad();
+      flat.wait_to_update();
       if (group.rank() == 0) result = values_of(flat.grad())[0];
     };
     dist::run_ranks(world, body, {.device = device, .threads = 1});

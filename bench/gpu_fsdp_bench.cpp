@@ -1,0 +1,137 @@
+// What sharding costs on a GPU, one JSON object per line: a step of one rank through fully_shard against the plain one,
+// shards that come from host memory against a copy of pinned memory, and, on request, a trace of an offloaded step.
+//
+//     gpu_fsdp_bench [--device cuda] [--width 4096] [--trace FILE]
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <memory>
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/dist/virtual_ranks.h>
+#include <shardgrad/fsdp/fully_shard.h>
+#include <shardgrad/optim/sgd.h>
+
+#include "gpu_bench.h"
+
+using namespace shardgrad;
+using namespace shardgrad::bench;
+
+namespace {
+
+struct Options {
+  Device device = kCuda;
+  int64_t width = 4096;
+  std::string trace;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    std::string name = argv[i], value = argv[i + 1];
+    if (name == "--device") options.device = parse_device(value);
+    if (name == "--width") options.width = std::stoll(value);
+    if (name == "--trace") options.trace = value;
+  }
+  return options;
+}
+
+/// Four layers and their optimizer, plain or sharded.
+class Training {
+ public:
+  static constexpr int kLayers = 4;
+
+  Training(const Options& options, int64_t batch, dist::ProcessGroup* group, const fsdp::Config& config = {})
+      : model_(nn::make<Mlp>(kLayers, options.width)) {
+    if (group)
+      sharded_ = fsdp::fully_shard(model_.module(), *group, config);
+    else
+      model_->materialize();
+    sgd_ = std::make_unique<optim::SGD>(model_->named_parameters(), optim::SgdOptions{.lr = 0.01, .momentum = 0.9});
+    x_ = randn({batch, options.width}, "x");
+    target_ = randn({batch, options.width}, "t");
+  }
+  void evaluate() {
+    NoGrad no_grad;
+    model_(x_);
+  }
+  Tensor step() {
+    Tensor loss = mse_loss(model_(x_), target_);
+    loss.backward();
+    sgd_->step();
+    sgd_->zero_grad();
+    return loss;
+  }
+
+ private:
+  nn::Child<Mlp> model_;
+  std::shared_ptr<fsdp::Sharded> sharded_;
+  std::unique_ptr<optim::SGD> sgd_;
+  Tensor x_, target_;
+};
+
+void one_rank(const Options& options, dist::ProcessGroup& group) {
+  Training plain(options, 2 * options.width, nullptr), sharded(options, 2 * options.width, &group);
+  for (int i = 0; i < 2; ++i) {
+    double expected = plain.step().item(), found = sharded.step().item();
+    SG_CHECK(expected == found && std::isfinite(found), "sharded, the loss is ", found, " instead of ", expected);
+  }
+  std::vector<double> ratios;
+  for (int pair = 0; pair < 5; ++pair) {
+    double without = seconds_of(options.device, 3, [&] { plain.step(); });
+    ratios.push_back(seconds_of(options.device, 3, [&] { sharded.step(); }) / without);
+  }
+  std::ranges::sort(ratios);
+  report("fully_shard, one rank, over the plain step", 100 * (ratios[2] - 1), "%");
+}
+
+double gigabytes_per_second(const Options& options, bool to_device, int64_t bytes) {
+  Tensor host = empty_on_host({bytes}, DType::u8, options.device), here = empty({bytes}, {DType::u8, options.device});
+  std::memset(host.out().data, 1, size_t(bytes));
+  Backend& backend = context().backend(options.device);
+  const Tensor &to = to_device ? here : host, &from = to_device ? host : here;
+  auto copy = [&] { backend.copy(backend.compute(), to.out().data, from.in().data, size_t(bytes)); };
+  return 1e-9 * double(bytes) / seconds_of(options.device, 4, copy);
+}
+
+// With few samples an evaluation takes as long as the shards take to come.
+void offload(const Options& options, dist::ProcessGroup& group) {
+  int64_t bytes = Training::kLayers * (options.width + 1) * options.width * 4;
+  double up = gigabytes_per_second(options, true, bytes), down = gigabytes_per_second(options, false, bytes);
+  report("pinned copy to the GPU", up, "GB/s");
+  report("pinned copy from the GPU", down, "GB/s");
+  Training training(options, 8, &group, {.move_params_to_cpu = true});
+  double rate = 1e-9 * double(bytes) / seconds_of(options.device, 4, [&] { training.evaluate(); });
+  report("offloaded shards to the GPU", rate, "GB/s");
+  report("offloaded shards, of the pinned copy", 100 * rate / up, "%");
+}
+
+void trace(const Options& options, dist::ProcessGroup& group) {
+  Training training(options, 2 * options.width, &group, {.move_params_to_cpu = true});
+  training.step();
+  training.step();
+  Recorder& recorder = context().recorder();
+  recorder.clear();
+  recorder.set_tracing(true);
+  training.step();
+  context().backend(options.device).compute().synchronize();
+  recorder.set_tracing(false);
+  std::ofstream(options.trace) << recorder.chrome_trace(0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  Options options = parse(argc, argv);
+  auto body = [&](dist::ProcessGroup& group) {
+    one_rank(options, group);
+    offload(options, group);
+    if (!options.trace.empty()) trace(options, group);
+  };
+  dist::run_ranks(1, body, {.device = options.device});
+  return 0;
+} catch (const Error& error) {
+  std::cerr << "gpu_fsdp_bench: " << error.what() << "\n";
+  return int(error.kind());
+}

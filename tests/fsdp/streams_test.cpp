@@ -1,0 +1,159 @@
+// On a device that computes by itself gathers, reductions, uploads and downloads run beside each other and beside
+// compute, and the host waits for none of them before it needs the values.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "tests/fsdp/training.h"
+
+namespace shardgrad::fsdp::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Layers : nn::Module {
+  std::vector<nn::Child<nn::Linear>> layers;
+  std::function<void(Tensor&)> before_last = [](Tensor&) {};
+  Layers() {
+    for (int i = 0; i < 4; ++i) layers.push_back(child<nn::Linear>("layer" + std::to_string(i), 7, 7));
+  }
+  Tensor forward(Tensor x) {
+    for (size_t i = 0; i < 3; ++i) x = layers[i](x);
+    before_last(x);
+    return layers[3](x);
+  }
+};
+
+template <class Model> Tensor loss_of(Model& model) {
+  Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), t = rows_of_batch("t", 0, 0, 4, 7, DType::f32);
+  return mse_loss(model(x), t, 20);
+}
+
+bool at_once(const Record& a, const Record& b) { return a.begin < b.end && b.begin < a.end; }
+
+TEST(Streams, I25_GathersOfBackwardDoNotWaitForReductions) {
+  for (bool offload : {false, true}) {
+    dist::VirtualOptions options{.device = kAcc, .threads = 1};
+    options.group.delay = dist::fixed_delay(10ms);
+    auto body = [&](dist::ProcessGroup& group) {
+      auto model = nn::make<Layers>();
+      auto sharded = fully_shard(*model, group, {.strategy = Strategy::zero3, .move_params_to_cpu = offload});
+      for (int step = 0; step < 2; ++step) {  // the first one learns which unit is last
+        context().recorder().clear();
+        loss_of(model).backward();
+        model->zero_grad();
+      }
+      context().backend(kAcc).compute().synchronize();  // the host was far ahead
+      if (group.rank() != 0) return;
+      std::vector<Record> gathers, reductions;
+      for (const Record& record : context().recorder().records()) {
+        if (record.phase != "backward") continue;
+        if (record.op == "all_gather") gathers.push_back(record);
+        if (record.op == "reduce_scatter") reductions.push_back(record);
+      }
+      ASSERT_EQ(gathers.size(), 3u);
+      ASSERT_EQ(reductions.size(), 4u);
+      EXPECT_NE(gathers[0].lane, reductions[0].lane);
+      int beside = 0;
+      for (const Record& gather : gathers) beside += at_once(gather, reductions[0]);
+      EXPECT_GT(beside, 0) << "offload " << offload;
+    };
+    dist::run_ranks(2, body, options);
+  }
+}
+
+TEST(Streams, HybridSumsCopiesOfTheModelOnAStreamOfItsOwn) {
+  auto body = [&](dist::ProcessGroup& group) {
+    auto model = nn::make<Layers>();
+    auto sharded = fully_shard(*model, group, {.strategy = Strategy::hybrid, .shard_ranks = 2});
+    loss_of(model).backward();
+    std::set<std::string> lanes;
+    for (const Record& record : context().recorder().records())
+      if (record.phase == "backward" && record.op != "reshard") lanes.insert(record.op + " on " + record.lane);
+    EXPECT_EQ(lanes, (std::set<std::string>{"all_gather on communication/gathers",
+                                            "reduce_scatter on communication/reductions",
+                                            "all_reduce on communication/replicas"}));
+  };
+  dist::run_ranks(4, body, {.device = kAcc, .threads = 1});
+}
+
+// What a trace shows of one step, lane by lane, in the order of its beginning.
+TEST(Streams, ATraceShowsComputeAndCopiesBesideTheCollectives) {
+  auto body = [&](dist::ProcessGroup& group) {
+    auto model = nn::make<Layers>();
+    auto sharded = fully_shard(*model, group, {.strategy = Strategy::zero3, .move_params_to_cpu = true});
+    optim::SGD optimizer(model->named_parameters(), {.lr = 0.01});
+    for (bool tracing : {false, true}) {  // the first step learns which unit is last
+      context().recorder().clear();
+      context().recorder().set_tracing(tracing);
+      loss_of(model).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    std::map<std::string, std::vector<std::string>> lanes;
+    std::vector<Record> records = context().recorder().records();
+    std::ranges::stable_sort(records, {}, &Record::begin);
+    for (const Record& record : records) {
+      if (record.op == "reshard") continue;
+      EXPECT_GE(record.end, record.begin) << record.op << " " << record.unit;
+      lanes[record.lane].push_back(record.op.substr(0, 4) + " " + record.unit.substr(5));
+    }
+    using Lane = std::vector<std::string>;
+    EXPECT_EQ(lanes["acc/compute"],
+              (Lane{"forw 0", "forw 1", "forw 2", "forw 3", "back 3", "back 2", "back 1", "back 0"}));
+    EXPECT_EQ(lanes["uploads"], (Lane{"uplo 0", "uplo 1", "uplo 2", "uplo 3", "uplo 2", "uplo 1", "uplo 0"}));
+    EXPECT_EQ(lanes["downloads"], (Lane{"down 3", "down 2", "down 1", "down 0"}));
+    EXPECT_EQ(lanes["communication/reductions"], (Lane{"redu 3", "redu 2", "redu 1", "redu 0"}));
+    EXPECT_EQ(lanes.size(), 5u);
+  };
+  dist::run_ranks(2, body, {.device = kAcc, .threads = 1});
+}
+
+/// Updates nothing; notes that it was asked to.
+class Noting : public optim::Optimizer {
+ public:
+  Noting(std::vector<NamedParameter> parameters, std::atomic<bool>& asked)
+      : Optimizer("Noting", std::move(parameters), 1, 0, {}, {}), asked_(asked) {}
+
+ private:
+  void update(const Run&) override { asked_ = true; }
+  std::atomic<bool>& asked_;
+};
+
+// The device's backward is held up right after the last layer's until the host updates that.
+TEST(Streams, AnOffloadedStepRunsWhileTheDeviceIsInBackward) {
+  for (int world : {1, 2}) {
+    for (std::optional<bool> grads_to_cpu : {std::optional<bool>(), std::optional<bool>(true)}) {
+      std::atomic<int> held{0}, in_time{0};
+      auto body = [&](dist::ProcessGroup& group) {
+        auto model = nn::make<Layers>();
+        Config config{.strategy = Strategy::zero3, .move_params_to_cpu = true, .move_grads_to_cpu = grads_to_cpu};
+        auto sharded = fully_shard(*model, group, config);
+        std::atomic<bool> asked{false};
+        auto hold = [&] {
+          ++held;
+          auto deadline = std::chrono::steady_clock::now() + 5s;
+          while (!asked && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(1ms);
+          if (asked) ++in_time;
+        };
+        model->before_last = [&](Tensor& x) {
+          node_of(x)->add_pre_hook([&] { current_stream(kAcc).run("hold", hold); });
+        };
+        Noting optimizer(model->named_parameters(), asked);
+        loss_of(model).backward();
+        optimizer.step();
+        context().backend(kAcc).compute().synchronize();
+      };
+      dist::run_ranks(world, body, {.device = kAcc, .threads = 1});
+      EXPECT_EQ(held, world);
+      EXPECT_EQ(in_time, world) << "the step waited for the whole of backward";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shardgrad::fsdp::testing
