@@ -28,12 +28,13 @@ void end_span(Stream& stream, std::optional<uint64_t> span) {
 }
 
 void Timeline::begin(const char* what, const std::string& unit) {
-  if (open_.contains({what, unit})) return;
+  if (!context().recorder().tracing() || open_.contains({what, unit})) return;
   const char* phase = std::string_view(what) == "forward" ? "forward" : "backward";
   if (auto span = begin_span(compute(), {.op = what, .unit = unit, .phase = phase})) open_[{what, unit}] = *span;
 }
 
 void Timeline::end(const char* what, const std::string& unit) {
+  if (open_.empty()) return;
   auto it = open_.find({what, unit});
   if (it == open_.end()) return;
   end_span(compute(), it->second);
