@@ -9,6 +9,7 @@
 #include <shardgrad/autograd/certify.h>
 #include <shardgrad/autograd/registry.h>
 
+#include <source_folder.h>
 #include <tests/autograd/support.h>
 #include <tests/devices.h>
 
@@ -79,7 +80,7 @@ template <class Check> void for_every_case(Check check) {
 }
 
 std::set<std::string> declared_operations() {
-  std::ifstream header(std::filesystem::path(__FILE__).parent_path() / "../../autograd/ops.h");
+  std::ifstream header(std::filesystem::path(kSourceFolder) / "autograd/ops.h");
   std::regex declaration(R"(^(?:Tensor|MaxResult|BatchNormResult|std::vector<Tensor>|void) (\w+)\()");
   std::set<std::string> names;
   std::smatch match;

@@ -6,7 +6,6 @@
 
 #include <cstring>
 #include <functional>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -35,14 +34,15 @@ inline Tensor make(ProcessGroup& group, int64_t n, DType dtype, Where where) {
 
 /// Rank `rank`'s n values: a function of (rank, index). Floats of all sizes, so that the order of a sum shows.
 template <class T> std::vector<T> values(int rank, int64_t n) {
-  std::mt19937 random(unsigned(rank) * 7919 + 17);
   std::vector<T> result(static_cast<size_t>(n));
-  for (T& value : result) {
-    double x = std::uniform_real_distribution(-1.0, 1.0)(random) * double(1 << random() % 8);
+  for (size_t i = 0; i < result.size(); ++i) {
+    uint64_t bits = (i + 1) * 0x9e3779b97f4a7c15u + uint64_t(rank) * 0xbf58476d1ce4e5b9u;  // cheap: there are millions
+    bits = (bits ^ bits >> 29) * 0x94d049bb133111ebu;
+    double x = (double(bits >> 11) * 0x1p-52 - 1) * double(1 << bits % 8);
     if constexpr (std::is_integral_v<T>)
-      value = T(random() % 100);
+      result[i] = T(bits % 100);
     else
-      value = T(float(x));
+      result[i] = T(float(x));
   }
   return result;
 }
