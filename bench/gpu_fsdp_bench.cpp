@@ -28,11 +28,17 @@ struct Options {
 
 Options parse(int argc, char** argv) {
   Options options;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    std::string name = argv[i], value = argv[i + 1];
-    if (name == "--device") options.device = parse_device(value);
-    if (name == "--width") options.width = std::stoll(value);
-    if (name == "--trace") options.trace = value;
+  for (int i = 1; i < argc; i += 2) {
+    std::string name = argv[i], value = i + 1 < argc ? argv[i + 1] : "";
+    SG_CHECK(!value.empty(), name, " needs a value; options: --device, --width, --trace");
+    if (name == "--device")
+      options.device = parse_device(value);
+    else if (name == "--width")
+      options.width = std::stoll(value);
+    else if (name == "--trace")
+      options.trace = value;
+    else
+      fail_as(ErrorKind::input, "there is no option ", name, "; options: --device, --width, --trace");
   }
   return options;
 }

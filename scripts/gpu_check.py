@@ -84,9 +84,13 @@ def sanitizer(build, left):
         yield outcome(f"compute-sanitizer {check}", code, output, time.monotonic() - begin)
 
 
+def has_nccl(build):
+    return ", NCCL " in run([build / "bin/shardgrad", "--version"], 60)[1]
+
+
 def nccl(build, left):
     """Ranks that share this GPU under NCCL: every collective, bit for bit, and the end of a job whose rank is killed."""
-    if ", NCCL " not in run([build / "bin/shardgrad", "--version"], 60)[1]:
+    if not has_nccl(build):
         yield {"what": "NCCL", "result": "not installed", "seconds": 0, "output": ""}
         return
     settings = {**SHARED, "PROBE_DEVICE": DEVICE}
@@ -114,7 +118,7 @@ def train(build, seconds, *settings, ranks=1, environment=None):
 
 def parity(build, left):
     """Every strategy with ranks that share this GPU under NCCL: the losses of an epoch, bit for bit."""
-    if ", NCCL " not in run([build / "bin/shardgrad", "--version"], 60)[1] and SHARED:
+    if not has_nccl(build):
         return  # reported by nccl
     offload = ("strategy=zero3", "fsdp.move_params_to_cpu=true")
     ways = {2: [("strategy=ddp",), ("strategy=zero1",), ("strategy=zero2",), ("strategy=zero3",), offload],
