@@ -131,8 +131,8 @@ def parity(build, left):
                                  environment=SHARED)
             if code != 0:
                 break
-            lines = (build / "runs/parity/metrics.jsonl").read_text().splitlines()
-            losses = [json.loads(line)["loss"] for line in lines]
+            folder = Path(re.search(r"^done: .* run=(.+)$", output, re.MULTILINE)[1])  # a new one for each run
+            losses = [json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
             expected = expected or losses
             if losses != expected:
                 code, output = 1, f"{' '.join(way)} gives other losses than ddp:\n{losses}\n{expected}"
