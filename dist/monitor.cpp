@@ -114,6 +114,7 @@ void Monitor::watch_heartbeats() {
     control_->end_job(concat("rank ", r, " (pid ", pid, ") has stopped: no heartbeat for ", seconds, " s",
                              !is_elsewhere(r) && is_stopped(pid) ? " (stopped by a signal)" : "", "; it was ",
                              control_->whereabouts_of(r)));
+    control_->page().row(r).state.store(RankState::failed);  // nobody needs to wait for it
   }
 }
 
