@@ -6,6 +6,9 @@ if(SHARDGRAD_SANITIZE)
 endif()
 file(GLOB sim_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/sim/*.cpp)
 target_sources(shardgrad PRIVATE ${sim_sources})
+# Its variables threadIdx, blockIdx, … are for debuggers too.
+set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/sim/machine.cpp PROPERTIES COMPILE_OPTIONS -g
+                            SKIP_PRECOMPILE_HEADERS ON)
 add_subdirectory(kernels/sim)
 # After the library's own objects: of an inline function in both, the one without those calls is kept.
 target_link_libraries(shardgrad PRIVATE $<TARGET_OBJECTS:shardgrad_sim>)
