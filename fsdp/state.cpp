@@ -122,24 +122,6 @@ Tensor gather_state(const FlatParam& flat, dist::ProcessGroup* group, const std:
   return whole;
 }
 
-// A rank that holds no part of a parameter does not count its steps.
-std::map<std::string, int64_t> steps_of(dist::ProcessGroup* group, const optim::Optimizer& optimizer) {
-  std::map<std::string, int64_t> steps = optimizer.steps();
-  if (!group) return steps;
-  std::vector<int64_t> mine;
-  for (const auto& [name, count] : steps) mine.push_back(count);
-  auto n = int64_t(mine.size());
-  Tensor all = empty({n * group->size()}, {DType::i64, kCpu});
-  group->all_gather(all, from_vector(mine, {n}, {DType::i64, kCpu}), {{"", "optim_state_dict"}}).host_wait();
-  std::vector<int64_t> counts = all.to_vector<int64_t>();
-  size_t i = 0;
-  for (auto& [name, count] : steps) {
-    for (size_t rank = 0; rank < size_t(group->size()); ++rank) count = std::max(count, counts[rank * size_t(n) + i]);
-    ++i;
-  }
-  return steps;
-}
-
 // The parameters that have state.
 std::set<std::string> stepped(const optim::Optimizer& optimizer) {
   std::set<std::string> names;
@@ -169,10 +151,29 @@ StateDict full_state_dict(Sharded& sharded, bool rank0_only) {
   return state;
 }
 
+StateSpecs state_specs(const Sharded& sharded) {
+  StateSpecs specs;
+  for (const auto& [name, where] : sharded.index())
+    specs[name] = {where.flat->slices()[where.slice].shape, where.flat->dtype()};
+  return specs;
+}
+
+StateSpecs optim_state_specs(const Sharded& sharded, const optim::Optimizer& optimizer) {
+  StateSpecs specs;
+  for (const std::string& name : stepped(optimizer)) {
+    auto found = sharded.index().find(name);
+    SG_CHECK(found != sharded.index().end(), "the optimizer's '", name, "' is not a parameter of this model");
+    const Location& where = found->second;
+    for (const std::string& kind : optimizer.state_names())
+      specs[name + "." + kind] = {where.flat->slices()[where.slice].shape, state_dtype(*where.flat)};
+  }
+  for (const NamedParameter& parameter : optimizer.parameters()) specs[parameter.name + ".step"] = {{1}, DType::i64};
+  return specs;
+}
+
 void load_full_state_dict(Sharded& sharded, const StateDict& state) {
   StateCheck check(state);
-  for (const auto& [name, where] : sharded.index())
-    check.expect(name, where.flat->slices()[where.slice].shape, where.flat->dtype());
+  for (const auto& [name, spec] : state_specs(sharded)) check.expect(name, spec.shape, spec.dtype);
   load_parameters("load_full_state_dict", sharded, slices_of(state), check.faults());
 }
 
@@ -192,6 +193,25 @@ std::vector<StateSlice> sharded_optim_state_dict(optim::Optimizer& optimizer) {
 void load_sharded_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, std::span<const StateSlice> pieces) {
   sharded.check_idle("load_sharded_optim_state_dict");
   load(sharded, "load_sharded_optim_state_dict", optimizer.state_slices(), pieces);
+}
+
+// A rank that holds no part of a parameter does not count its steps.
+std::map<std::string, int64_t> optim_steps(Sharded& sharded, const optim::Optimizer& optimizer) {
+  dist::ProcessGroup* group = sharded.mesh().shard();
+  std::map<std::string, int64_t> steps = optimizer.steps();
+  if (!group) return steps;
+  std::vector<int64_t> mine;
+  for (const auto& [name, count] : steps) mine.push_back(count);
+  auto n = int64_t(mine.size());
+  Tensor all = empty({n * group->size()}, {DType::i64, kCpu});
+  group->all_gather(all, from_vector(mine, {n}, {DType::i64, kCpu}), {{"", "optim_state_dict"}}).host_wait();
+  std::vector<int64_t> counts = all.to_vector<int64_t>();
+  size_t i = 0;
+  for (auto& [name, count] : steps) {
+    for (size_t rank = 0; rank < size_t(group->size()); ++rank) count = std::max(count, counts[rank * size_t(n) + i]);
+    ++i;
+  }
+  return steps;
 }
 
 StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, bool rank0_only) {
@@ -216,7 +236,7 @@ StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, b
           state[slice.name + "." + kind] = copy;
         }
       }
-  for (auto& [name, steps] : steps_of(group, optimizer))
+  for (auto& [name, steps] : optim_steps(sharded, optimizer))
     if (wanted) state.emplace(name + ".step", from_vector<int64_t>({steps}, {1}, {DType::i64, kCpu}));
   return state;
 }
@@ -224,16 +244,7 @@ StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, b
 void load_full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, const StateDict& state) {
   sharded.check_idle("load_full_optim_state_dict");
   StateCheck check(state);
-  for (const std::string& name : stepped(optimizer)) {
-    auto found = sharded.index().find(name);
-    SG_CHECK(found != sharded.index().end(), "load_full_optim_state_dict: the optimizer's '", name,
-             "' is not a parameter of this model");
-    const Location& where = found->second;
-    for (const std::string& kind : optimizer.state_names())
-      check.expect(name + "." + kind, where.flat->slices()[where.slice].shape, state_dtype(*where.flat));
-  }
-  for (const NamedParameter& parameter : optimizer.parameters())
-    check.expect(parameter.name + ".step", {1}, DType::i64);
+  for (const auto& [name, spec] : optim_state_specs(sharded, optimizer)) check.expect(name, spec.shape, spec.dtype);
   std::string problems = check.faults();
   std::map<std::string, int64_t> steps;
   for (const NamedParameter& parameter : optimizer.parameters()) {

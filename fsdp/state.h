@@ -11,15 +11,28 @@ namespace shardgrad::fsdp {
 using StateSlice = optim::Optimizer::StateSlice;
 using StateDict = std::map<std::string, Tensor>;
 
+/// What a full state consists of, without the values: the same on every rank.
+struct TensorSpec {
+  Shape shape;
+  DType dtype = DType::f32;
+};
+using StateSpecs = std::map<std::string, TensorSpec>;
+/// Of full_state_dict, and of full_optim_state_dict.
+StateSpecs state_specs(const Sharded& sharded);
+StateSpecs optim_state_specs(const Sharded& sharded, const optim::Optimizer& optimizer);
+
 /// This rank's part of every parameter, as copies on the cpu. Sends nothing.
 std::vector<StateSlice> sharded_state_dict(Sharded& sharded);
 /// Takes this rank's part out of `pieces`, which may come from any number of ranks. Throws Error(input) on every rank,
 /// having changed nothing, listing what they do not cover.
 void load_sharded_state_dict(Sharded& sharded, std::span<const StateSlice> pieces);
 
-/// The same for the optimizer's state ("<parameter>.exp_avg", …). Its step counts are Optimizer::steps.
+/// The same for the optimizer's state ("<parameter>.exp_avg", …), without its step counts.
 std::vector<StateSlice> sharded_optim_state_dict(optim::Optimizer& optimizer);
 void load_sharded_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, std::span<const StateSlice> pieces);
+
+/// How many steps each parameter has been through, known on every rank: Optimizer::steps knows those of its parts.
+std::map<std::string, int64_t> optim_steps(Sharded& sharded, const optim::Optimizer& optimizer);
 
 /// The optimizer's whole state, in the form of Optimizer::state_dict of a plain model, as copies on the cpu; gathered
 /// one flat parameter at a time. With `rank0_only` other ranks get an empty map.

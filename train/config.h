@@ -54,6 +54,7 @@ struct Config {
   int64_t log_interval = 100;
   std::string runs = "runs";
   bool trace = false;
+  bool resume = false;
 };
 
 /// The defaults, changed by the file, changed by the overrides ("key=value"). Throws Error(input) with one line per

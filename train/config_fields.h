@@ -80,6 +80,8 @@ template <class C, class Visit> void visit_fields(C& c, Visit&& visit) {
   text("libraries", c.libraries, "shared libraries of kernels, loaded at the start (docs/extending.md)");
   number("log_interval", c.log_interval, {.low = 1, .high = kMost}, "steps between progress lines");
   text("runs", c.runs, "the folder of all runs");
+  number("resume", c.resume, {},
+         "go on in `runs`/NAME from its last checkpoint, or begin there; without it every run has a folder of its own");
   number("trace", c.trace, {}, "write trace.json, a timeline for chrome://tracing or Perfetto");
 }
 

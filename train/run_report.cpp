@@ -24,10 +24,21 @@ std::string make_run_folder(const Config& config) {
   std::filesystem::create_directories(config.runs, error);
   for (int number = 1;; ++number) {
     std::string folder = config.runs + "/" + config.name + (number == 1 ? "" : concat("-", number));
-    if (std::filesystem::create_directory(folder, error)) return folder;
+    if (std::filesystem::create_directory(folder, error) || (config.resume && !error)) return folder;
     SG_CHECK(!error, "cannot make the run's folder '", folder, "': ", error.message(),
              "; set runs to a folder you may write to");
   }
+}
+
+// The lines of a metrics file up to `step`.
+std::string lines_up_to(const std::string& path, int64_t step) {
+  std::ifstream file(path);
+  std::string kept;
+  for (std::string line; std::getline(file, line);) {
+    Json metrics = Json::parse(line, nullptr, false);
+    if (metrics.is_object() && metrics.value("step", step + 1) <= step) kept += line + "\n";
+  }
+  return kept;
 }
 
 }  // namespace
@@ -66,9 +77,21 @@ std::string format_seconds(double seconds) {
 std::string format_fixed(double value, int digits) { return format("%.*f", digits, value); }
 
 RunReport::RunReport(const Config& config, std::ostream& out, bool terminal)
-    : folder_(make_run_folder(config)), out_(out), terminal_(terminal), metrics_(folder_ + "/metrics.jsonl") {
+    : folder_(make_run_folder(config)),
+      out_(out),
+      terminal_(terminal),
+      metrics_(folder_ + "/metrics.jsonl", std::ios::app) {
   write("config.json", to_json(config));
   out_ << "configuration (saved as " << folder_ << "/config.json):\n" << to_lines(config) << std::flush;
+}
+
+void RunReport::resume(int64_t step, int64_t total_steps) {
+  std::string path = folder_ + "/metrics.jsonl";
+  metrics_.close();
+  write("metrics.jsonl", lines_up_to(path, step));
+  metrics_.open(path, std::ios::app);
+  out_ << format("goes on after step %ld of %ld, from %s\n", long(step), long(total_steps), folder_.c_str())
+       << std::flush;
 }
 
 void RunReport::plan(const fsdp::Plan& predicted) {
@@ -108,14 +131,13 @@ void RunReport::write_ledger(const Ledger& ledger) {
 
 void RunReport::write_trace(const std::string& chrome_trace) { write("trace.json", chrome_trace); }
 
-void RunReport::table(const std::vector<std::pair<std::string, std::string>>& rows) {
+void RunReport::table(const Rows& rows) {
   for (const auto& [name, value] : rows) out_ << format("  %-24s %s\n", name.c_str(), value.c_str());
 }
 
 void RunReport::stopped(int64_t steps, int64_t total_steps) {
-  out_ << format("stopped as asked after step %ld of %ld; no model is saved; the record is in ", long(steps),
-                 long(total_steps))
-       << folder_ << std::endl;
+  out_ << format("stopped as asked after step %ld of %ld and saved in ", long(steps), long(total_steps)) << folder_
+       << "; --set resume=true with the name of that folder goes on" << std::endl;
 }
 
 void RunReport::done(double test_accuracy, int64_t steps, double seconds) {

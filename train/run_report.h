@@ -37,11 +37,13 @@ std::string format_fixed(double value, int digits);
 
 class RunReport {
  public:
-  /// Makes the folder `runs`/NAME (NAME-2, NAME-3, … when taken) with config.json, and prints the configuration.
-  /// Throws Error(input) when the folder cannot be made or written.
+  /// Makes the folder `runs`/NAME (NAME-2, NAME-3, … when taken; with config.resume NAME itself, new or not) with
+  /// config.json, and prints the configuration. Throws Error(input) when the folder cannot be made or written.
   RunReport(const Config& config, std::ostream& out, bool terminal);
 
   const std::string& folder() const { return folder_; }
+  /// For a run that goes on: metrics.jsonl keeps its lines up to `step`.
+  void resume(int64_t step, int64_t total_steps);
   /// Adds a line to metrics.jsonl and prints one; `steps_left` gives the ETA. A line that is not `final` of its epoch
   /// is overwritten by the next one on a terminal.
   void progress(const Metrics& metrics, int64_t steps_left, double seconds_per_step, bool final);
@@ -51,9 +53,10 @@ class RunReport {
   void write_ledger(const Ledger& ledger);
   /// Writes trace.json.
   void write_trace(const std::string& chrome_trace);
-  /// Rows of (name, value).
-  void table(const std::vector<std::pair<std::string, std::string>>& rows);
-  /// One line for a run that ends before its last step because it was asked to.
+  /// (name, value), one line each.
+  using Rows = std::vector<std::pair<std::string, std::string>>;
+  void table(const Rows& rows);
+  /// One line for a run that was saved before its last step because it was asked to end.
   void stopped(int64_t steps, int64_t total_steps);
   /// `done: test_accuracy=0.xxxx steps=N seconds=S run=PATH`.
   void done(double test_accuracy, int64_t steps, double seconds);

@@ -12,6 +12,7 @@
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/fsdp/grad_scaler.h>
 #include <shardgrad/train/build.h>
+#include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/data/data_loader.h>
 #include <shardgrad/train/data/fashion_mnist.h>
 #include <shardgrad/train/plan.h>
@@ -52,6 +53,18 @@ int64_t sum_over_ranks(dist::ProcessGroup& world, int64_t value, const char* pha
   return int64_t(total.item());
 }
 
+/// Rank 0's text, on every rank.
+std::string same_text(dist::ProcessGroup& world, const std::string& text) {
+  Tensor length = from_vector<int64_t>({int64_t(text.size())}, {1});
+  world.broadcast(length, 0, dist::Label{"", "start"}).host_wait();
+  std::vector<uint8_t> bytes(text.begin(), text.end());
+  bytes.resize(size_t(length.item()));
+  Tensor all = from_vector(bytes, {int64_t(bytes.size())});
+  world.broadcast(all, 0, dist::Label{"", "start"}).host_wait();
+  bytes = all.to_vector<uint8_t>();
+  return {bytes.begin(), bytes.end()};
+}
+
 /// Refuses, on every rank, what would only fail later.
 void check_start(const Config& config, dist::ProcessGroup& world, const data::DataLoader& train,
                  const data::DataLoader& test) {
@@ -74,14 +87,19 @@ class Trainer {
   void step(const data::Batch& batch, bool reported);
   void evaluate();
   void report(int64_t epoch, bool epoch_done);
+  void resume();
+  void save();
   bool agree_to_stop();
-  Result stop(double seconds);
+  Result stop(int64_t epoch, double seconds);
   Result finish(double seconds);
+  Result result(double seconds, bool stopped) const;
+  RunReport::Rows summary() const;
 
   const Config& config_;
   dist::ProcessGroup& world_;
   data::DataLoader train_, test_;
   std::optional<RunReport> report_;  // rank 0's
+  std::string folder_;               // of the run
   nn::Child<nn::Sequential> model_;
   std::shared_ptr<fsdp::Sharded> sharded_;
   std::unique_ptr<optim::Optimizer> optimizer_;
@@ -91,6 +109,7 @@ class Trainer {
   optim::Schedule schedule_;
 
   int64_t step_ = 0, samples_ = 0, reported_step_ = 0, reported_samples_ = 0;
+  int64_t first_step_ = 0, first_samples_ = 0;  // where this process began
   double training_seconds_ = 0, reported_seconds_ = 0;
   Tensor loss_sum_;  // this rank's parts of the losses since the last report
   Metrics metrics_;
@@ -116,6 +135,23 @@ Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& 
   sharded_ = fsdp::fully_shard(model_.module(), world, make_sharding(config));
   optimizer_ = make_optimizer(config.optimizer, model_->named_parameters());
   loss_sum_ = zeros({});
+  folder_ = same_text(world, report_ ? report_->folder() : "");
+  if (config.resume) resume();
+}
+
+void Trainer::resume() {
+  std::string last = same_text(world_, report_ ? latest_checkpoint(folder_).value_or("") : "");
+  if (!last.empty()) {
+    Progress progress = load_checkpoint(last, config_, {model_.module(), *sharded_, *optimizer_});
+    first_step_ = step_ = reported_step_ = progress.step;
+    first_samples_ = samples_ = reported_samples_ = progress.samples;
+    scaler_.load_state(progress.scaler);
+  }
+  if (report_) report_->resume(step_, total_steps_);
+}
+
+void Trainer::save() {
+  save_checkpoint(folder_, config_, {step_, samples_, scaler_.state()}, {model_.module(), *sharded_, *optimizer_});
 }
 
 void Trainer::step(const data::Batch& batch, bool reported) {
@@ -163,7 +199,7 @@ void Trainer::report(int64_t epoch, bool epoch_done) {
   metrics_.lr = optimizer_->lr();
   metrics_.samples_per_s = double(samples_ - reported_samples_) / seconds;
   metrics_.peak_bytes = context().ledger().peak();
-  double seconds_per_step = training_seconds_ / double(step_);
+  double seconds_per_step = training_seconds_ / double(step_ - first_step_);
   if (report_) report_->progress(metrics_, total_steps_ - step_, seconds_per_step, epoch_done);
   loss_sum_ = zeros({});
   reported_step_ = step_;
@@ -171,26 +207,30 @@ void Trainer::report(int64_t epoch, bool epoch_done) {
   reported_seconds_ = training_seconds_;
 }
 
-Result Trainer::stop(double seconds) {
-  if (report_) report_->stopped(step_, total_steps_);
-  return {metrics_.test_accuracy.value_or(0), step_, seconds, true, report_ ? report_->folder() : ""};
+Result Trainer::result(double seconds, bool stopped) const {
+  return {metrics_.test_accuracy.value_or(0), step_, seconds, stopped, report_ ? folder_ : ""};
 }
 
-Result Trainer::finish(double seconds) {
+Result Trainer::stop(int64_t epoch, double seconds) {
+  if (step_ > reported_step_) report(epoch, true);
+  save();
+  if (report_) report_->stopped(step_, total_steps_);
+  return result(seconds, true);
+}
+
+// What this process did.
+RunReport::Rows Trainer::summary() const {
   Context& ctx = context();
-  Result result{metrics_.test_accuracy.value_or(0), step_, seconds, false, report_ ? report_->folder() : ""};
-  if (!report_) return result;
   const Ledger& ledger = ctx.ledger();
-  report_->write_ledger(ledger);
-  if (config_.trace) report_->write_trace(ctx.recorder().chrome_trace(ctx.rank()));
-  std::vector<std::pair<std::string, std::string>> rows{
+  int64_t steps = step_ - first_step_;
+  RunReport::Rows rows{
       {"ranks", concat(world_.size(), " (", world_.kind(), "), ", ctx.threads(), " threads each")},
       {"strategy", config_.strategy},
-      {"steps", std::to_string(step_)},
-      {"test accuracy", concat(format_fixed(result.test_accuracy, 4), " on ", metrics_.test_count, " samples")},
+      {"steps", std::to_string(steps)},
+      {"test accuracy", concat(format_fixed(*metrics_.test_accuracy, 4), " on ", metrics_.test_count, " samples")},
       {"training loss", format_fixed(metrics_.loss, 5)},
-      {"samples/s", format_fixed(double(samples_) / training_seconds_, 0)},
-      {"sent per step and rank", concat(format_bytes(ctx.recorder().total_bytes_sent() / step_), ", predicted ",
+      {"samples/s", format_fixed(double(samples_ - first_samples_) / training_seconds_, 0)},
+      {"sent per step and rank", concat(format_bytes(ctx.recorder().total_bytes_sent() / steps), ", predicted ",
                                         format_bytes(predicted_.bytes_sent))}};
   for (int c = 0; c < kCategoryCount; ++c) {
     auto predicted = predicted_.peaks.find(Category(c));
@@ -201,9 +241,18 @@ Result Trainer::finish(double seconds) {
     if (known) rows.back().second += ", predicted " + format_bytes(predicted->second);
   }
   rows.push_back({"peak of everything", format_bytes(ledger.peak())});
-  report_->table(rows);
-  report_->done(result.test_accuracy, step_, seconds);
-  return result;
+  return rows;
+}
+
+Result Trainer::finish(double seconds) {
+  if (report_) {
+    report_->write_ledger(context().ledger());
+    if (config_.trace) report_->write_trace(context().recorder().chrome_trace(context().rank()));
+    report_->table(summary());
+  }
+  save();
+  if (report_) report_->done(*metrics_.test_accuracy, step_, seconds);
+  return result(seconds, false);
 }
 
 // Ranks learn of a request to stop at different times, so every few steps they agree.
@@ -214,17 +263,20 @@ bool Trainer::agree_to_stop() {
 
 Result Trainer::run() {
   auto begin = Clock::now();
-  for (int64_t epoch = 0; epoch < config_.epochs; ++epoch) {
-    for (int64_t i = 0; i < train_.batches(); ++i) {
-      bool last = i + 1 == train_.batches(), reported = last || (step_ + 1) % config_.log_interval == 0;
-      auto step_begin = Clock::now();
-      step(train_.get(epoch, i), reported);
-      training_seconds_ += seconds_since(step_begin);
-      if (agree_to_stop()) return stop(seconds_since(begin));
-      if (reported && !last) report(epoch + 1, false);
-    }
+  if (step_ == total_steps_) {
     evaluate();
-    report(epoch + 1, true);
+    if (report_) report_->done(*metrics_.test_accuracy, step_, seconds_since(begin));
+    return result(seconds_since(begin), false);
+  }
+  while (step_ < total_steps_) {
+    int64_t epoch = step_ / train_.batches(), batch = step_ % train_.batches();
+    bool last = batch + 1 == train_.batches(), reported = last || (step_ + 1) % config_.log_interval == 0;
+    auto step_begin = Clock::now();
+    step(train_.get(epoch, batch), reported);
+    training_seconds_ += seconds_since(step_begin);
+    if (last) evaluate();
+    if (reported) report(epoch + 1, last);
+    if (step_ < total_steps_ && agree_to_stop()) return stop(epoch + 1, seconds_since(begin));
   }
   return finish(seconds_since(begin));
 }

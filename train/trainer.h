@@ -15,11 +15,12 @@ struct Result {
   double test_accuracy = 0;  ///< exact, over every test sample
   int64_t steps = 0;
   double seconds = 0;
-  bool stopped = false;  ///< ended early because somebody asked for it (Control::stop_requested)
+  bool stopped = false;  ///< saved and ended early because somebody asked for it (Control::stop_requested)
   std::string folder;    ///< of the run; empty on other ranks than 0
 };
 
 /// Trains and evaluates. `out` gets rank 0's lines; `terminal` says whether they may be overwritten.
+/// The run is saved when it ends or is stopped (checkpoint/checkpoint.h).
 /// Throws Error(input) before the first step for data that cannot be read or does not fit the model, and when ranks
 /// have different configurations or data.
 Result train(const Config& config, dist::ProcessGroup& world, std::ostream& out, bool terminal);

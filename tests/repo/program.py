@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = sys.argv[1]
 CONFIG = str(ROOT / "configs/fashion_mnist.json")
 SMALL = ["--set", "epochs=1", "--set", "model.layers=[784,16,10]", "--set", "schedule.warmup_steps=10"]
+ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 DONE = re.compile(r"done: test_accuracy=(0\.\d{4}) steps=(\d+) seconds=[\d.]+ run=(.+)")
 KEYS = ["step", "epoch", "samples", "loss", "test_accuracy", "test_count", "lr", "grad_norm", "samples_per_s", "peak_bytes"]
 
@@ -67,8 +68,7 @@ def without_mpi(ranks):
 
 
 def bare_mpirun(ranks):
-    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    check_run(call(["mpirun", "--oversubscribe", "-n", ranks, PROGRAM, "train", CONFIG, *SMALL], root))
+    check_run(call(["mpirun", "--oversubscribe", "-n", ranks, PROGRAM, "train", CONFIG, *SMALL], ROOT_MAY))
 
 
 def the_saved_configuration_repeats_the_run():
@@ -101,17 +101,36 @@ def a_launcher_whose_ranks_do_not_find_each_other():
     expect(run.returncode in (2, 3) and "shardgrad launch -n 4" in run.stderr, run)
 
 
-def a_signal_ends_the_run_after_a_step():
-    words = [PROGRAM, "launch", "-n", "2", "train", CONFIG, "--set", "epochs=1000", "--set", "model.layers=[784,16,10]"]
-    job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def a_signal_saves_the_run_which_goes_on_with_the_same_bits(how):
+    whole = check_run(call([PROGRAM, "launch", "-n", "2", "train", CONFIG, *SMALL]))
+    words = ["train", CONFIG, *SMALL, "--set", "log_interval=20", "--set", "name=parts", "--set", "resume=true"]
+    words = {"launch": [PROGRAM, "launch", "-n", "2", *words], "mpirun": ["mpirun", "-n", "2", PROGRAM, *words]}[how]
+    job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | ROOT_MAY)
     for line in job.stdout:
         if line.startswith("step"):
             break
-    job.send_signal(signal.SIGINT)
+    job.send_signal(signal.SIGUSR1 if how == "mpirun" else signal.SIGINT)
     begin = time.monotonic()
     rest = job.stdout.read()
-    assert job.wait(timeout=30) == 130 and "stopped as asked after step" in rest, (job.returncode, rest)
+    assert job.wait(timeout=30) == 75 and "stopped as asked after step" in rest, (job.returncode, rest)
     assert time.monotonic() - begin < 12, "it took too long"
+    run = call(words, ROOT_MAY)
+    expect("goes on after step" in run.stdout, run)
+    assert check_run(run)["test_accuracy"] == whole["test_accuracy"]
+    for name in "model.safetensors", "optimizer.safetensors":
+        first, second = (Path(f"runs/{folder}/step-235/{name}").read_bytes() for folder in ("fashion_mnist", "parts"))
+        expect(first == second, run)
+
+
+def the_saved_model_opens_in_python():
+    """As the format says, which safetensors.numpy.load_file reads."""
+    check_run(call([PROGRAM, "train", CONFIG, *SMALL]))
+    data = Path("runs/fashion_mnist/step-235/model.safetensors").read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + length])
+    assert {name: entry["shape"] for name, entry in header.items()} == {
+        "layer0.weight": [16, 784], "layer0.bias": [16], "layer1.weight": [10, 16], "layer1.bias": [10]}, header
+    assert len(data) == 8 + length + 4 * (16 * 784 + 16 + 10 * 16 + 10)
 
 
 def a_terminal_is_updated_in_place():

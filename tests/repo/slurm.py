@@ -9,12 +9,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from program import DONE, call, expect, main
+from program import DONE, ROOT_MAY, call, expect, main
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["configs/fashion_mnist.json", "--set", "model.layers=[784,16,10]", "--set", "schedule.warmup_steps=10", "--set",
          "log_interval=20", "--set"]
-ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 def on_slurm(words):
@@ -50,24 +49,28 @@ def trains(kind):
         expect(re.search(r"ranks +4 ", out), run)
 
 
-def ends_after_a_step_when_time_is_nearly_up(kind):
-    """As SLURM's --signal does, at a moment of our choosing."""
+def is_saved_when_time_is_nearly_up_and_goes_on(kind):
+    """As SLURM's --signal does, at a moment of our choosing. The job is queued again, and ends as if it had not been."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        words = " ".join(f"'{word}'" for word in batch(kind, folder, [*SMALL, "epochs=100000"]))
+        words = " ".join(f"'{word}'" for word in batch(kind, folder, [*SMALL, "epochs=4"]))
         signal = "scancel --signal=USR1 " + ("--batch " if kind == "mpirun" else "") + "--name=shardgrad"
         script = (f"{words} & job=$!; for i in $(seq 200); do grep -q 'step ' {folder}/out 2>/dev/null && break; "
                   f"sleep 0.2; done; {signal}; wait $job")
         begin = time.monotonic()
         run = on_slurm(["bash", "-c", script])
-        run.all += (folder / "out").read_text() if (folder / "out").exists() else ""
-        # 75 once a run is saved; until then 130 says that it was not.
-        expect(run.returncode in (75, 130) and "stopped" in run.all, run)
+        out = (folder / "out").read_text() if (folder / "out").exists() else ""
+        run.all += out
+        stopped = re.search(r"stopped as asked after step (\d+) of 940", out)
+        goes_on = re.search(r"goes on after step (\d+) of 940", out[stopped.end():] if stopped else "")
+        expect(stopped and goes_on and stopped[1] == goes_on[1], run)
+        done = DONE.fullmatch(out.splitlines()[-1])
+        expect(run.returncode == 0 and done and done[2] == "940" and Path(done[3]).parent == folder / "runs", run)
         expect(time.monotonic() - begin < 200, run)  # sbatch --wait looks ever less often
 
 
 def a_world_of_one_is_refused():
-    script = f"'{sys.argv[1]}' train {ROOT}/configs/fashion_mnist.json"
+    script = f"'{sys.argv[1]}' train '{ROOT}/configs/fashion_mnist.json'"
     run = on_slurm(["salloc", "-Q", "-n", "4", "bash", "-c", script])
     expect(run.returncode == 2 and "mpirun -n 4 …, or: srun --mpi=pmix …" in run.stderr, run)
     run = on_slurm(["srun", "-Q", "-n", "2", "bash", "-c", script])

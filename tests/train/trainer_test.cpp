@@ -48,11 +48,12 @@ class TrainerTest : public ::testing::Test {
     config_.epochs = 3;
     config_.log_interval = 4;
   }
-  train::Result train(int ranks) {
+  train::Result train(int ranks, bool stop = false) {
     out_.str("");
     train::Result result;
     dist::run_ranks(ranks,
                     [&](dist::ProcessGroup& world) {
+                      if (stop) world.control().request_stop();
                       auto mine = train::train(config_, world, out_, false);
                       if (world.rank() == 0) result = mine;
                     },
@@ -176,6 +177,64 @@ TEST_F(TrainerTest, EveryActivationAndOptimizerTrains) {
       auto lines = metrics(train(2));
       EXPECT_LT(lines.back()["loss"].get<double>(), lines.front()["loss"].get<double>()) << activation << optimizer;
     }
+}
+
+TEST_F(TrainerTest, ARunThatWasStoppedGoesOnWithTheSameBits) {
+  for (const char* strategy : {"zero3", "zero1", "ddp", "hybrid"})
+    for (const char* dtype : {"own", "f16"}) {
+      config_.strategy = strategy;
+      config_.fsdp.shard_ranks = config_.strategy == "hybrid" ? 2 : 0;
+      config_.fsdp.param_dtype = dtype;
+      config_.resume = false;
+      config_.name = concat("whole ", strategy, dtype);
+      train::Result whole = train(4);
+      config_.name = concat("parts ", strategy, dtype);
+      config_.resume = true;
+      train::Result first = train(4, true);
+      EXPECT_TRUE(first.stopped);
+      EXPECT_EQ(first.steps, 16);
+      EXPECT_THAT(out_.str(), HasSubstr("stopped as asked after step 16 of 30 and saved in " + first.folder));
+      train::Result second = train(4);
+      EXPECT_THAT(out_.str(), HasSubstr("goes on after step 16 of 30"));
+      EXPECT_EQ(second.folder, first.folder);
+      EXPECT_FALSE(second.stopped);
+      EXPECT_EQ(second.steps, whole.steps);
+      EXPECT_EQ(second.test_accuracy, whole.test_accuracy);
+      for (const char* file : {"/step-30/model.safetensors", "/step-30/optimizer.safetensors"})
+        EXPECT_EQ(read_file(second.folder + file), read_file(whole.folder + file)) << strategy << file;
+      EXPECT_EQ(metrics(second).back()["loss"], metrics(whole).back()["loss"]) << strategy;
+      auto about = [](const train::Result& run) {
+        return nlohmann::json::parse(read_file(run.folder + "/step-30/run.json"));
+      };
+      for (const char* key : {"step", "samples", "loss_scale", "good_steps"})
+        EXPECT_EQ(about(second)[key], about(whole)[key]) << key;
+    }
+}
+
+TEST_F(TrainerTest, MetricsOfARunThatGoesOnHaveEachStepOnce) {
+  config_.resume = true;
+  std::string file = train(2, true).folder + "/metrics.jsonl";
+  std::string lines = read_file(file);
+  std::ofstream(file) << lines << R"({"step": 20, "loss": 1})"
+                      << "\n{\"step\": 2";  // it went on, and was killed
+  auto all = metrics(train(2));
+  std::vector<int64_t> steps;
+  for (const auto& line : all) steps.push_back(line["step"]);
+  EXPECT_EQ(steps, (std::vector<int64_t>{4, 8, 10, 12, 16, 20, 24, 28, 30}));
+  EXPECT_EQ(all.back()["samples"], 903);
+}
+
+TEST_F(TrainerTest, AFinishedRunIsSavedAndResumedToItsResult) {
+  train::Result result = train(2);
+  EXPECT_EQ(read_file(result.folder + "/latest"), "step-30\n");
+  config_.resume = true;
+  train::Result again = train(1);
+  EXPECT_EQ(again.folder, result.folder);
+  EXPECT_EQ(again.steps, 30);
+  EXPECT_EQ(again.test_accuracy, result.test_accuracy);
+  EXPECT_THAT(out_.str(), HasSubstr("\ndone: test_accuracy="));
+  config_.optimizer.lr *= 2;
+  EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("optimizer.lr is 0.02, was 0.01"));
 }
 
 TEST_F(TrainerTest, ALayerThatDoesNotFitTheDataIsRefusedBeforeARunBegins) {

@@ -96,7 +96,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", version_text());
   app.require_subcommand(1);
   app.footer(
-      "Exit codes: 0 done, 2 refused input, 3 missing device or library, 4 a rank failed, 130 stopped by a signal.");
+      "Exit codes: 0 done, 2 refused input, 3 missing device or library, 4 a rank failed, 75 saved on a signal.");
   int code = 0;
   TrainOptions train;
   bool keys = false;

@@ -7,7 +7,7 @@
 namespace shardgrad::cli {
 
 /// Runs a command line and returns the exit code: 0 done, 2 refused input, 3 missing device or library, 4 a rank
-/// failed, 130 stopped by a signal.
+/// failed, 75 saved on a signal.
 int run(int argc, char** argv);
 
 /// What `shardgrad train` was given.

@@ -1,3 +1,4 @@
+#include <sysexits.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -37,7 +38,7 @@ int train_command(const TrainOptions& options) {
     // mpirun gives every rank a terminal of its own, wherever its own output goes.
     bool terminal = isatty(STDOUT_FILENO) && job.bootstrap().name() != "mpi";
     train::Result result = train::train(config, job.world(), std::cout, terminal);
-    return result.stopped ? 130 : 0;
+    return result.stopped ? EX_TEMPFAIL : 0;  // 75
   };
   return dist::run_job(body, configure);
 }

@@ -1,0 +1,228 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/core/context.h>
+#include <shardgrad/dist/virtual_ranks.h>
+#include <shardgrad/fsdp/state.h>
+#include <shardgrad/nn/linear.h>
+#include <shardgrad/nn/normalization.h>
+#include <shardgrad/optim/adam.h>
+#include <shardgrad/train/checkpoint/checkpoint.h>
+#include <shardgrad/train/checkpoint/safetensors.h>
+
+#include "temporary_folder.h"
+
+namespace shardgrad {
+namespace {
+
+using ::testing::HasSubstr;
+using train::Config;
+
+// Parameters that ranks cannot share evenly, one that is frozen, and statistics that are not trained.
+class Net : public nn::Module {
+ public:
+  Tensor forward(const Tensor& x) { return last_(norm_(first_(x))); }
+
+ private:
+  nn::Child<nn::Linear> first_ = child<nn::Linear>("first", 5, 7);
+  nn::Child<nn::BatchNorm1d> norm_ = child<nn::BatchNorm1d>("norm", 7);
+  nn::Child<nn::Linear> last_ = child<nn::Linear>("last", 7, 1);
+};
+
+// A rank's model, trained for some steps.
+struct Trained {
+  Trained(dist::ProcessGroup& world, fsdp::Strategy strategy, int steps) : world(world) {
+    model->named_parameters().back().tensor.set_requires_grad(false);
+    sharded = fsdp::fully_shard(model.module(), world, {.strategy = strategy});
+    optimizer = std::make_unique<optim::AdamW>(model->named_parameters(), optim::AdamOptions{.lr = 0.01});
+    train(steps);
+  }
+  void train(int steps) {
+    for (int i = 0; i < steps; ++i) {
+      Tensor y = model(randn({4, 5}, concat("x", i, " of ", world.rank())));
+      mean(y * y).backward();
+      optimizer->step();
+      optimizer->zero_grad();
+    }
+  }
+  train::TrainingState state() { return {model.module(), *sharded, *optimizer}; }
+
+  dist::ProcessGroup& world;
+  nn::Child<Net> model = nn::make<Net>();
+  std::shared_ptr<fsdp::Sharded> sharded;
+  std::unique_ptr<optim::Optimizer> optimizer;
+};
+
+class CheckpointFiles : public ::testing::Test {
+ protected:
+  void save(Trained& trained, int64_t step) {
+    train::save_checkpoint(folder_.path(), config_, {step, 10 * step, {1024, 3}}, trained.state());
+  }
+  train::Progress load(Trained& trained) { return train::load_checkpoint(latest().value(), config_, trained.state()); }
+  std::optional<std::string> latest() { return train::latest_checkpoint(folder_.path()); }
+  std::vector<std::string> names() {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path()))
+      names.push_back(entry.path().filename());
+    std::ranges::sort(names);
+    return names;
+  }
+  std::string bytes(const char* file) { return read_file(*latest() + "/" + file); }
+  /// What loading on one rank refuses.
+  std::string refusal() {
+    std::string message;
+    dist::run_ranks(1, [&](dist::ProcessGroup& world) {
+      Trained other(world, fsdp::Strategy::zero3, 0);
+      message = error_of([&] { load(other); });
+    });
+    return message;
+  }
+  void save_on_one_rank() {
+    dist::run_ranks(1, [&](dist::ProcessGroup& world) {
+      Trained trained(world, fsdp::Strategy::zero3, 2);
+      save(trained, 2);
+    });
+  }
+
+  TemporaryFolder folder_;
+  Config config_;
+};
+
+TEST_F(CheckpointFiles, HoldWhatTheFullStateHoldsHoweverManyRanksWrote) {
+  for (auto strategy : {fsdp::Strategy::zero3, fsdp::Strategy::zero1, fsdp::Strategy::ddp})
+    for (int ranks : {1, 3, 4})
+      dist::run_ranks(ranks, [&](dist::ProcessGroup& world) {
+        Trained trained(world, strategy, 3);
+        save(trained, 3);
+        auto model = fsdp::full_state_dict(*trained.sharded);
+        auto optimizer = fsdp::full_optim_state_dict(*trained.sharded, *trained.optimizer);
+        if (world.rank() != 0) return;
+        for (const auto& buffer : trained.model->named_buffers()) model[buffer.name] = buffer.tensor;
+        for (const auto& [name, expected] : {std::pair{"/model", model}, std::pair{"/optimizer", optimizer}}) {
+          train::SafetensorsFile file(*latest() + name + ".safetensors", train::SafetensorsFile::Access::read);
+          ASSERT_EQ(file.tensors().size(), expected.size()) << name;
+          for (const auto& [key, tensor] : expected) {
+            Tensor saved = empty({tensor.numel()}, {tensor.dtype(), kCpu});
+            file.read(key, 0, saved);
+            EXPECT_EQ(saved.to(DType::f64).to_vector<double>(), tensor.to(DType::f64).to_vector<double>()) << key;
+          }
+        }
+      });
+}
+
+TEST_F(CheckpointFiles, ARunGoesOnWithTheSameBitsAtAnyNumberOfRanks) {
+  for (int ranks : {1, 2, 3}) {
+    dist::run_ranks(ranks, [&](dist::ProcessGroup& world) {
+      Trained trained(world, fsdp::Strategy::zero3, 3);
+      save(trained, 3);
+    });
+    std::string model = bytes("model.safetensors"), optimizer = bytes("optimizer.safetensors");
+    for (int others : {1, 2, 4})
+      for (auto strategy : {fsdp::Strategy::zero3, fsdp::Strategy::ddp}) {
+        dist::run_ranks(others, [&](dist::ProcessGroup& world) {
+          Trained trained(world, strategy, 1);
+          train::Progress progress = load(trained);
+          EXPECT_EQ(progress.step, 3);
+          EXPECT_EQ(progress.samples, 30);
+          EXPECT_EQ(progress.scaler.factor, 1024);
+          EXPECT_EQ(progress.scaler.good_steps, 3);
+          save(trained, 4);
+        });
+        EXPECT_EQ(bytes("model.safetensors"), model) << ranks << " to " << others;
+        EXPECT_EQ(bytes("optimizer.safetensors"), optimizer) << ranks << " to " << others;
+        dist::run_ranks(1, [&](dist::ProcessGroup& world) {
+          Trained trained(world, strategy, 0);
+          load(trained);
+          save(trained, 3);
+        });
+      }
+  }
+}
+
+TEST_F(CheckpointFiles, OnlyTheLastOneStays) {
+  EXPECT_EQ(latest(), std::nullopt);
+  dist::run_ranks(2, [&](dist::ProcessGroup& world) {
+    Trained trained(world, fsdp::Strategy::zero3, 1);
+    save(trained, 1);
+    save(trained, 2);
+  });
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-2"}));
+  EXPECT_EQ(latest(), folder_ / "step-2");
+}
+
+// `latest` moves, and the older one goes, only once every rank has written.
+TEST_F(CheckpointFiles, B29_ARankThatFailsWhileSavingLeavesTheLastCheckpointWhole) {
+  std::string model, optimizer;
+  std::string message = error_of([&] {
+    dist::run_ranks(2, [&](dist::ProcessGroup& world) {
+      Trained trained(world, fsdp::Strategy::zero3, 2);
+      save(trained, 2);
+      if (world.rank() == 0) {
+        model = bytes("model.safetensors");
+        optimizer = bytes("optimizer.safetensors");
+      }
+      trained.train(1);
+      if (world.rank() == 0) return save(trained, 3);
+      fsdp::optim_steps(*trained.sharded, *trained.optimizer);
+      world.barrier({{"", "checkpoint"}});
+      fail("rank 1 has no disk");
+    });
+  });
+  EXPECT_THAT(message, HasSubstr("rank 1 has no disk"));
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-2", "step-3.tmp"}));
+  EXPECT_EQ(latest(), folder_ / "step-2");
+  EXPECT_EQ(bytes("model.safetensors"), model);
+  EXPECT_EQ(bytes("optimizer.safetensors"), optimizer);
+  dist::run_ranks(1, [&](dist::ProcessGroup& world) {
+    Trained trained(world, fsdp::Strategy::zero3, 0);
+    EXPECT_EQ(load(trained).step, 2);
+    save(trained, 3);
+  });
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-3"}));
+}
+
+TEST_F(CheckpointFiles, SettingsThatChangeTheRunAreRefusedAndOthersMayChange) {
+  save_on_one_rank();
+  config_.strategy = "ddp";
+  config_.device = "acc";
+  config_.fsdp.prefetch = 2;
+  config_.log_interval = 3;
+  config_.trace = config_.resume = true;
+  EXPECT_EQ(refusal(), "no error");
+  config_.batch = 17;
+  config_.optimizer.lr = 0.5;
+  EXPECT_EQ(refusal(),
+            concat("'", folder_ / "step-2",
+                   "' was saved by another run, which this one cannot go on with:\n"
+                   "  batch is 17, was 256\n  optimizer.lr is 0.5, was 0.1\nset another name, or the old values"));
+}
+
+TEST_F(CheckpointFiles, DamagedFilesAreRefusedByName) {
+  save_on_one_rank();
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "run.json"}) {
+    std::string path = *latest() + "/" + name, whole = read_file(path);
+    for (const std::string& damaged : {std::string(), whole.substr(0, whole.size() - 3)}) {
+      folder_.write(std::string("step-2/") + name, damaged);
+      EXPECT_THAT(refusal(), HasSubstr("'" + path + "'"));
+    }
+    folder_.write(std::string("step-2/") + name, whole);
+  }
+  EXPECT_EQ(refusal(), "no error");
+  train::SafetensorsFile::create(*latest() + "/model.safetensors",
+                                 {{"first.weight", {{7, 4}, DType::f32}}, {"other", {{1}, DType::f32}}});
+  EXPECT_THAT(refusal(), HasSubstr("'first.weight' is f32[7, 4], expected f32[7, 5]"));
+  EXPECT_THAT(refusal(), HasSubstr("missing: 'last.weight'"));
+  EXPECT_THAT(refusal(), HasSubstr("unknown: 'other'"));
+  folder_.write("latest", "../elsewhere\n");
+  EXPECT_THAT(refusal(), HasSubstr("/latest' says '../elsewhere'"));
+}
+
+TEST_F(CheckpointFiles, AFolderThatCannotBeWrittenIsRefused) {
+  std::filesystem::remove_all(folder_.path());
+  EXPECT_THAT(error_of([&] { save_on_one_rank(); }), HasSubstr("the checkpoint could not be written: "));
+  std::filesystem::create_directory(folder_.path());
+}
+
+}  // namespace
+}  // namespace shardgrad

@@ -1,0 +1,151 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include <shardgrad/core/context.h>
+#include <shardgrad/core/rng.h>
+#include <shardgrad/train/checkpoint/safetensors.h>
+
+#include "temporary_folder.h"
+
+namespace shardgrad {
+namespace {
+
+using ::testing::HasSubstr;
+using train::SafetensorsFile;
+using Access = SafetensorsFile::Access;
+
+class Safetensors : public ::testing::Test {
+ protected:
+  // A file with the given header and `count` bytes of tensors.
+  void write_file(const std::string& header, size_t count) {
+    uint64_t length = header.size();
+    folder_.write("a", std::string(reinterpret_cast<char*>(&length), 8) + header + std::string(count, '\1'));
+  }
+  std::string refusal() {
+    return error_of([&] { SafetensorsFile(path_, Access::read); });
+  }
+
+  Context context_;
+  TemporaryFolder folder_;
+  std::string path_ = folder_ / "a";
+};
+
+TEST_F(Safetensors, TensorsOfEveryDtypeComeBackAsTheyWere) {
+  fsdp::StateSpecs specs;
+  for (int d = 0; d < kDTypeCount; ++d) specs[concat("of ", DType(d))] = {{3, 2}, DType(d)};
+  specs["scalar"] = {{}, DType::f32};
+  specs["empty"] = {{0, 4}, DType::f64};
+  SafetensorsFile::create(path_, specs);
+  std::map<std::string, std::vector<double>> written;
+  for (const auto& [name, spec] : specs) {
+    std::vector<double> values;
+    for (int64_t i = 0; i < spec.shape.numel(); ++i) values.push_back(double(written.size() + 3 * size_t(i)));
+    SafetensorsFile(path_, Access::write)
+        .write(name, 0, from_vector(values, {spec.shape.numel()}, {DType::f64, kCpu}).to(spec.dtype));
+    written[name] = values;
+  }
+  SafetensorsFile file(path_, Access::read);
+  ASSERT_EQ(file.tensors().size(), specs.size());
+  for (const auto& [name, spec] : specs) {
+    EXPECT_EQ(file.tensors().at(name).spec.shape, spec.shape) << name;
+    EXPECT_EQ(file.tensors().at(name).spec.dtype, spec.dtype) << name;
+    Tensor values = empty({spec.shape.numel()}, {spec.dtype, kCpu});
+    file.read(name, 0, values);
+    EXPECT_EQ(values.to(DType::f64).to_vector<double>(), written[name]) << name;
+  }
+}
+
+TEST_F(Safetensors, TheBytesAreThoseOfTheFormat) {
+  SafetensorsFile::create(path_, {{"a", {{2}, DType::f32}}, {"b", {{1}, DType::i64}}});
+  SafetensorsFile file(path_, Access::write);
+  file.write("a", 0, from_vector<float>({1, -2}, {2}));
+  file.write("b", 0, from_vector<int64_t>({3}, {1}));
+  std::string bytes = read_file(path_), header = bytes.substr(8, bytes.size() - 8 - 16);
+  EXPECT_EQ(uint64_t(uint8_t(bytes[0])), header.size());
+  EXPECT_EQ(bytes.substr(1, 7), std::string(7, '\0'));
+  EXPECT_EQ(header.size() % 8, 0) << "so that tensors are aligned in memory";
+  EXPECT_EQ(
+      header.substr(0, header.find_last_not_of(' ') + 1),
+      R"({"b":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}})");
+  EXPECT_EQ(bytes.substr(bytes.size() - 16), std::string("\3\0\0\0\0\0\0\0\0\0\x80\x3f\0\0\0\xc0", 16));
+}
+
+TEST_F(Safetensors, PartsAreWrittenAndReadAnywhere) {
+  SafetensorsFile::create(path_, {{"x", {{7}, DType::f32}}, {"y", {{1}, DType::f32}}});
+  SafetensorsFile one(path_, Access::write), other(path_, Access::write);
+  other.write("x", 4, from_vector<float>({4, 5, 6}, {3}));
+  one.write("x", 0, from_vector<float>({0, 1, 2, 3}, {4}));
+  one.sync();
+  Tensor middle = empty({3}, kCpu);
+  SafetensorsFile(path_, Access::read).read("x", 3, middle);
+  EXPECT_EQ(middle.to_vector<float>(), (std::vector<float>{3, 4, 5}));
+  EXPECT_THAT(error_of([&] { one.write("x", 5, middle); }), HasSubstr("tensor 'x' is f32[7]; wanted are 3 elements"));
+  EXPECT_THAT(error_of([&] { one.write("x", 0, empty({1}, {DType::f64, kCpu})); }), HasSubstr("elements of f64"));
+  EXPECT_THAT(error_of([&] { one.read("z", 0, middle); }), HasSubstr("has no tensor 'z'"));
+}
+
+TEST_F(Safetensors, FilesOfOtherWritersMayListTensorsInAnyOrderAndHaveMetadata) {
+  write_file(R"({"__metadata__":{"format":"pt"},"late":{"dtype":"U8","shape":[3],"data_offsets":[4,7]},)"
+             R"("early":{"dtype":"F16","shape":[2,1],"data_offsets":[0,4]}})",
+             7);
+  SafetensorsFile file(path_, Access::read);
+  EXPECT_EQ(file.tensors().at("early").spec.shape, Shape({2, 1}));
+  EXPECT_EQ(file.tensors().at("late").begin - file.tensors().at("early").begin, 4);
+}
+
+TEST_F(Safetensors, DamagedFilesAreRefusedWithTheReason) {
+  struct Fault {
+    std::string header;
+    size_t count;
+    const char* reason;
+  };
+  auto tensor = [](const char* dtype, const char* shape, const char* offsets) {
+    return concat(R"({"dtype":")", dtype, R"(","shape":)", shape, R"(,"data_offsets":)", offsets, "}");
+  };
+  std::string whole = R"({"a":)" + tensor("F32", "[2]", "[0,8]") + "}";
+  for (const Fault& fault :
+       std::vector<Fault>{{whole, 7, "its tensors end at byte"},
+                          {whole, 9, "its tensors end at byte"},
+                          {"[1]", 0, "its header is not a JSON object"},
+                          {"{\"a\":", 0, "its header is not a JSON object"},
+                          {R"({"a":3})", 0, "tensor 'a'"},
+                          {R"({"a":)" + tensor("F8", "[2]", "[0,2]") + "}", 2, "dtype \"F8\" is not known"},
+                          {R"({"a":)" + tensor("F32", "[2]", "[0,4]") + "}", 4, "has 4 bytes, not those of its shape"},
+                          {R"({"a":)" + tensor("F32", "[-2]", "[0,8]") + "}", 8, "tensor 'a'"},
+                          {R"({"a":)" + tensor("F32", "[2]", "[8,0]") + "}", 8, "data_offsets are [8,0]"},
+                          {R"({"a":)" + tensor("F32", "[4611686018427387904]", "[0,8]") + "}", 8, "tensor 'a'"},
+                          {R"({"a":)" + tensor("F32", "[2]", "[4,12]") + "}", 12, "a gap or an overlap"},
+                          {R"({"a":)" + tensor("U8", "[2]", "[0,2]") + R"(,"b":)" + tensor("U8", "[2]", "[1,3]") + "}",
+                           3, "a gap or an overlap"}}) {
+    write_file(fault.header, fault.count);
+    EXPECT_THAT(refusal(), HasSubstr(fault.reason)) << fault.header;
+    EXPECT_THAT(refusal(), HasSubstr("'" + path_ + "'")) << fault.header;
+  }
+  folder_.write("a", "short");
+  EXPECT_THAT(refusal(), HasSubstr("it has 5 bytes"));
+  folder_.write("a", std::string(8, '\xff') + "{}");
+  EXPECT_THAT(refusal(), HasSubstr("its header would have 18446744073709551615 bytes"));
+  EXPECT_THAT(error_of([&] { SafetensorsFile(folder_ / "gone", Access::read); }), HasSubstr("No such file"));
+  EXPECT_THAT(error_of([&] { SafetensorsFile::create(folder_ / "no/a", {}); }), HasSubstr("cannot write"));
+}
+
+// Whatever is in a file, opening it succeeds or is refused.
+TEST_F(Safetensors, RandomChangesNeverCrash) {
+  SafetensorsFile::create(path_, {{"a", {{2, 3}, DType::f32}}, {"b", {{1}, DType::i64}}});
+  const std::string whole = read_file(path_);
+  int refused = 0;
+  for (uint64_t i = 0; i < 3000; ++i) {
+    std::string changed = whole;
+    auto at = philox(1, 2, i);
+    changed[at[0] % (whole.size() - 32)] = char(at[1]);
+    if (at[2] % 4 == 0) changed.resize(at[3] % whole.size());
+    folder_.write("a", changed);
+    refused += refusal() != "no error";
+  }
+  EXPECT_GT(refused, 1000);
+}
+
+}  // namespace
+}  // namespace shardgrad

@@ -1,0 +1,55 @@
+#pragma once
+// A file of tensors in the safetensors format, which any Python user can open:
+//
+//     8 bytes   the length of the header, little-endian
+//     header    JSON: {"layer0.weight": {"dtype": "F32", "shape": [256, 784], "data_offsets": [0, 802816]}, …}
+//     tensors   row-major, little-endian, without gaps; offsets count from here
+//
+// Where a tensor lies follows from the names, shapes and dtypes alone. So ranks write and read their parts of one file
+// at the same time, and the file does not show how many they were.
+
+#include <map>
+#include <string>
+
+#include <shardgrad/fsdp/state.h>
+
+namespace shardgrad::train {
+
+class SafetensorsFile {
+ public:
+  struct Entry {
+    fsdp::TensorSpec spec;
+    int64_t begin;  ///< byte in the file
+  };
+  enum class Access { read, write };
+
+  /// Makes a file for these tensors, with its full size and no values. Throws Error(input) when the disk is full or the
+  /// folder cannot be written.
+  static void create(const std::string& path, const fsdp::StateSpecs& tensors);
+  /// Opens a file. Throws Error(input), with the path and the reason, for one that is not a whole safetensors file.
+  SafetensorsFile(std::string path, Access access);
+  ~SafetensorsFile();
+  SafetensorsFile(const SafetensorsFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  const std::map<std::string, Entry>& tensors() const { return tensors_; }
+  /// Elements of tensor `name` from element `first` on, as many as `values` (on the cpu, of the tensor's dtype) has.
+  void read(const std::string& name, int64_t first, const Tensor& values) const;
+  void write(const std::string& name, int64_t first, const Tensor& values);
+  /// Returns when everything written has reached the disk.
+  void sync();
+
+ private:
+  void read_header();
+  int64_t place(const std::string& name, int64_t first, const Tensor& values) const;
+  void read_bytes(void* to, size_t count, int64_t begin) const;
+  [[noreturn]] void damaged(const std::string& what) const;
+  std::string path_;
+  int file_;
+  std::map<std::string, Entry> tensors_;
+};
+
+/// Returns when a file's or a folder's contents have reached the disk. Throws Error(input).
+void sync_path(const std::string& path);
+
+}  // namespace shardgrad::train
