@@ -43,15 +43,19 @@ static std::vector<void (*)(std::vector<OpCase>&)>& offered_cases() {
 }
 OfferCases::OfferCases(void (*add)(std::vector<OpCase>&)) { offered_cases().push_back(add); }
 
-std::vector<OpCase> op_cases() {
+static std::vector<OpCase> all_cases(bool large) {
   std::vector<OpCase> cases;
   add_creation_cases(cases);
   add_elementwise_cases(cases);
   add_shape_cases(cases);
   add_reduction_cases(cases);
   add_layer_cases(cases);
+  add_speed_cases(cases);
   for (auto add : offered_cases()) add(cases);
+  std::erase_if(cases, [large](const OpCase& each) { return each.large != large; });
   return cases;
 }
+std::vector<OpCase> op_cases() { return all_cases(false); }
+std::vector<OpCase> speed_cases() { return all_cases(true); }
 
 }  // namespace shardgrad

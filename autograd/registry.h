@@ -29,6 +29,9 @@ struct OpCase {
   std::string variant;  ///< what this case adds: options and shapes
   std::function<std::vector<Tensor>(std::span<const Tensor>)> call;
   std::vector<InputSpec> inputs;
+  bool large = false;  ///< for measuring speed, not for trying what is right
+  /// Of a large case: floating-point operations of one call, where arithmetic may be what limits it.
+  double flops = 0;
 
   std::string name() const { return op + " " + variant; }
   bool differentiable() const;
@@ -36,10 +39,13 @@ struct OpCase {
   std::vector<Tensor> make_inputs(DType dtype, Device device) const;
 };
 
-/// All cases of all operations, those of loaded libraries included.
+/// All cases of all operations to try them on, those of loaded libraries included.
 std::vector<OpCase> op_cases();
+/// Likewise the large cases, on which speed is measured (autograd/certify_speed.h).
+std::vector<OpCase> speed_cases();
 
-/// Adds the cases of a library's own operations, while it is loaded; see registry_cases.h for the shorthand.
+/// Adds the cases of a library's own operations, large ones too, while it is loaded; see registry_cases.h for the
+/// shorthand.
 struct OfferCases {
   explicit OfferCases(void (*add)(std::vector<OpCase>&));
 };

@@ -38,12 +38,14 @@ target_compile_options(shardgrad_cuda PRIVATE
   "$<$<COMPILE_LANGUAGE:CXX>:$<TARGET_PROPERTY:shardgrad_flags,INTERFACE_COMPILE_OPTIONS>>")
 target_compile_definitions(shardgrad_cuda PRIVATE "SHARDGRAD_CUDA_ARCHITECTURES=\"${cuda_architectures}\"")
 if(SHARDGRAD_HAS_CUDA)
+  set(library_with_cuda shardgrad)
   target_sources(shardgrad PRIVATE $<TARGET_OBJECTS:shardgrad_cuda>)
   target_link_libraries(shardgrad PRIVATE ${cuda_libraries})
   return()
 endif()
 
 # CHECK: the library's objects once more, with device cuda in the place of its absence.
+set(library_with_cuda shardgrad_with_cuda)
 add_library(shardgrad_with_cuda SHARED $<TARGET_OBJECTS:shardgrad_cuda> $<TARGET_OBJECTS:shardgrad>)
 foreach(isa IN LISTS isas)
   target_sources(shardgrad_with_cuda PRIVATE $<TARGET_OBJECTS:shardgrad_${isa}>)

@@ -48,6 +48,7 @@ class CudaStream final : public Stream {
   /// An event of the host's streams is waited for here and now.
   void wait(const Event& event) override;
   void notify(std::function<void()> note) override;
+  std::unique_ptr<StreamTimer> make_timer() override;
 
  protected:
   void before_launch(const char* label) override;

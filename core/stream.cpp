@@ -1,5 +1,6 @@
 #include <shardgrad/core/stream.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -13,6 +14,25 @@ namespace shardgrad {
 namespace {
 
 thread_local Stream* running = nullptr;
+
+class HostTimer final : public StreamTimer {
+ public:
+  explicit HostTimer(Stream& stream) : stream_(stream) {}
+  void start() override { note(begin_); }
+  void stop() override { note(end_); }
+  double seconds() override {
+    stream_.synchronize();
+    return std::chrono::duration<double>(end_ - begin_).count();
+  }
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+  void note(Time& time) {
+    stream_.run("timer", [&time] { time = std::chrono::steady_clock::now(); });
+  }
+  Stream& stream_;
+  Time begin_, end_;
+};
 
 class InlineStream final : public Stream {
  public:
@@ -161,6 +181,8 @@ Stream::Stream(Context& context, std::string name, bool is_inline)
 void Stream::enqueue(const char* label, std::function<void()>) {
   fail_as(ErrorKind::internal, "stream ", name_, " has no queue for '", label, "'");
 }
+
+std::unique_ptr<StreamTimer> Stream::make_timer() { return std::make_unique<HostTimer>(*this); }
 
 void Stream::note(const char* label, std::span<const Access> accesses) {
   context_.checker()->work(id_, label, accesses);

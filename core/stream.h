@@ -59,6 +59,17 @@ class Event {
   Ref<State> state_;
 };
 
+/// Times a piece of a stream's work by the clock of the device that runs it.
+class StreamTimer {
+ public:
+  virtual ~StreamTimer() = default;
+  /// The piece is what is queued between these two.
+  virtual void start() = 0;
+  virtual void stop() = 0;
+  /// Waits until the piece has run.
+  virtual double seconds() = 0;
+};
+
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -89,6 +100,7 @@ class Stream {
   /// Calls `note` on some thread of the host when this stream gets there. It must be short, must not throw, and must
   /// use no device.
   virtual void notify(std::function<void()> note) { run("notify", std::move(note)); }
+  virtual std::unique_ptr<StreamTimer> make_timer();
   /// Blocks the calling thread until everything queued so far has run; rethrows a failure of the work.
   void synchronize() { record().host_wait(); }
 

@@ -6,7 +6,7 @@
 namespace shardgrad {
 
 // Constant-initialised, so it is ready before any registration runs.
-static constinit const SlotBase* first_slot = nullptr;
+static constinit SlotBase* first_slot = nullptr;
 
 const SlotBase* SlotBase::first() { return first_slot; }
 
@@ -47,6 +47,14 @@ void SlotBase::add(DeviceKind device, DType dtype, Isa isa, AnyKernel kernel) {
   if (entry && isa < entry_isa) return;
   entry = kernel;
   entry_isa = isa;
+}
+
+// A slot's place in the list stays as it is: new slots come before it.
+TableCopy::TableCopy() {
+  for (SlotBase* slot = first_slot; slot; slot = slot->next_) slots_.emplace_back(slot, *slot);
+}
+void TableCopy::restore() const {
+  for (const auto& [slot, copy] : slots_) *slot = copy;
 }
 
 void SlotBase::missing(DeviceKind device, DType dtype) const {

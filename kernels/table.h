@@ -8,6 +8,8 @@
 // Registration happens while the program loads; after that the table is only read. Device `acc` runs the cpu kernels.
 
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include <shardgrad/core/device.h>
 #include <shardgrad/core/dtype.h>
@@ -37,6 +39,7 @@ class SlotBase {
   const SlotBase* next() const { return next_; }
 
  protected:
+  friend class TableCopy;
   using AnyKernel = void (*)();
   constexpr explicit SlotBase(const char* name) : name_(name) {}
   static constexpr int row(DeviceKind device) { return device == DeviceKind::acc ? 0 : int(device); }
@@ -46,8 +49,19 @@ class SlotBase {
   const char* name_;
   AnyKernel kernels_[kDeviceKindCount][kDTypeCount] = {};
   Isa isas_[kDeviceKindCount][kDTypeCount] = {};
-  const SlotBase* next_ = nullptr;
+  SlotBase* next_ = nullptr;
   bool listed_ = false;
+};
+
+/// The kernel table at one moment. Restoring it goes back from kernels that were put in the place of others since; no
+/// operation may run meanwhile.
+class TableCopy {
+ public:
+  TableCopy();
+  void restore() const;
+
+ private:
+  std::vector<std::pair<SlotBase*, SlotBase>> slots_;
 };
 
 /// The kernels of one operation, which take Args after the Launch.

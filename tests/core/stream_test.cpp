@@ -24,6 +24,23 @@ TEST(ThreadStream, RunsWorkInOrder) {
   EXPECT_TRUE(std::ranges::is_sorted(order));
 }
 
+TEST(Stream, ATimerTimesWhatIsQueuedBetweenStartAndStop) {
+  Context context;
+  for (auto make : {make_inline_stream, make_thread_stream}) {
+    auto stream = make(context, "s");
+    auto timer = stream->make_timer();
+    std::chrono::steady_clock::time_point before, after;
+    stream->run("before", [&] { std::this_thread::sleep_for(20ms), before = std::chrono::steady_clock::now(); });
+    timer->start();
+    stream->run("timed", [] { std::this_thread::sleep_for(20ms); });
+    timer->stop();
+    stream->run("after", [&] { after = std::chrono::steady_clock::now(), std::this_thread::sleep_for(20ms); });
+    double seconds = timer->seconds();
+    EXPECT_GE(seconds, 0.02);
+    EXPECT_LE(seconds, std::chrono::duration<double>(after - before).count());
+  }
+}
+
 TEST(ThreadStream, AnEventOrdersTwoStreams) {
   Context context;
   auto first = make_thread_stream(context, "first"), second = make_thread_stream(context, "second");

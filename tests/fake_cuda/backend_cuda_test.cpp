@@ -129,6 +129,24 @@ TEST_F(BackendCuda, ANoteIsCalledWhenTheStreamGetsThereAndTheHostGoesOn) {
   EXPECT_TRUE(noted && noted_after);
 }
 
+TEST_F(BackendCuda, ATimerTimesTheDeviceAndNotTheHost) {
+  {
+    Context context({.device = kCuda});
+    Stream& compute = context.backend(kCuda).compute();
+    auto timer = compute.make_timer();
+    std::chrono::steady_clock::time_point before, after;
+    queue(compute, "before", [&] { std::this_thread::sleep_for(20ms), before = std::chrono::steady_clock::now(); });
+    timer->start();
+    queue(compute, "timed", [] { std::this_thread::sleep_for(20ms); });
+    timer->stop();
+    queue(compute, "after", [&] { after = std::chrono::steady_clock::now(), std::this_thread::sleep_for(20ms); });
+    double seconds = timer->seconds();
+    EXPECT_GE(seconds, 0.019) << "an event's time is a float";
+    EXPECT_LE(seconds, 1e-3 + std::chrono::duration<double>(after - before).count());
+  }
+  EXPECT_EQ(fake_cuda::alive(), 0);
+}
+
 TEST_F(BackendCuda, WorkQueuedAfterAnEventIsNotPartOfIt) {
   Context context({.device = kCuda});
   Stream& compute = context.backend(kCuda).compute();
@@ -459,6 +477,13 @@ TEST_F(BackendCuda, EveryFailingCallIsAnException) {
       {"cudaStreamCreateWithFlags", [](Context& c) { c.backend(kCuda).make_stream("s"); }},
       {"cudaEventCreateWithFlags", [](Context& c) { c.backend(kCuda).compute().synchronize(); }},
       {"cudaEventRecord", [](Context& c) { c.backend(kCuda).compute().synchronize(); }},
+      {"cudaEventElapsedTime",
+       [](Context& c) {
+         auto timer = c.backend(kCuda).compute().make_timer();
+         timer->start();
+         timer->stop();
+         timer->seconds();
+       }},
       {"cudaEventQuery", [](Context& c) { c.backend(kCuda).compute().synchronize(); }},
       {"cudaMemcpyAsync", [](Context&) { from_vector<float>({1}, {1}); }},
       {"cudaMemGetInfo", [](Context& c) { c.backend(kCuda).info(); }},

@@ -3,6 +3,7 @@
 #include <nvtx3/nvToolsExt.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -70,6 +71,7 @@ struct Stream {
 struct Event {
   Stream* stream = nullptr;
   uint64_t ticket = 0;
+  std::shared_ptr<std::chrono::steady_clock::time_point> reached;  // of an event with timing
 };
 
 namespace {
@@ -343,10 +345,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   stream->push([source = event->stream, ticket = event->ticket] { source->wait(ticket); });
   return cudaSuccess;
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   cudaError_t error = enter("cudaEventCreateWithFlags");
   if (error != cudaSuccess) return error;
   *event = new fake_cuda::Event;
+  if (flags == cudaEventDefault) (*event)->reached = std::make_shared<std::chrono::steady_clock::time_point>();
   ++state().alive;
   return cudaSuccess;
 }
@@ -358,7 +361,16 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   cudaError_t error = enter("cudaEventRecord");
   if (error != cudaSuccess) return error;
-  *event = {stream, stream->newest()};
+  if (event->reached) stream->push([reached = event->reached] { *reached = std::chrono::steady_clock::now(); });
+  event->stream = stream;
+  event->ticket = stream->newest();
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  cudaError_t error = enter("cudaEventElapsedTime");
+  if (error != cudaSuccess) return error;
+  if (!begin->reached || !end->reached || !end->stream) return cudaErrorInvalidValue;
+  *milliseconds = std::chrono::duration<float, std::milli>(*end->reached - *begin->reached).count();
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {

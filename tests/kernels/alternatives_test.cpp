@@ -12,6 +12,7 @@ void mine(const Launch&, OutView, View) {}
 void other(const Launch&, OutView, View) {}
 const Offer offers[] = {{"mine", kernels::neg, DeviceKind::meta, DType::f32, mine},
                         {"mine", kernels::neg, DeviceKind::meta, DType::f64, mine},
+                        {"mine", kernels::sqrt, DeviceKind::meta, DType::f32, mine},
                         {"other", kernels::neg, DeviceKind::meta, DType::f32, other}};
 
 template <class Work> std::string message_of(Work&& work) {
@@ -31,6 +32,20 @@ TEST(Alternatives, AnOfferIsUsedWhenItIsChosen) {
   use_kernels("neg", "other");
   EXPECT_EQ(kernels::neg.find(DeviceKind::meta, DType::f32), other);
   EXPECT_EQ(kernels::neg.find(DeviceKind::meta, DType::f64), mine) << "the other is for f32 only";
+}
+
+TEST(Alternatives, ACopyOfTheTableGoesBack) {
+  TableCopy before;
+  use_kernels("sqrt", "mine");
+  TableCopy after;
+  before.restore();
+  EXPECT_FALSE(kernels::sqrt.has(DeviceKind::meta, DType::f32));
+  after.restore();
+  EXPECT_EQ(kernels::sqrt.find(DeviceKind::meta, DType::f32), mine);
+  before.restore();
+  int slots = 0;
+  for (const SlotBase* slot = SlotBase::first(); slot; slot = slot->next()) ++slots;
+  EXPECT_GE(slots, int(kernels::all_slots().size())) << "the list of slots is whole";
 }
 
 TEST(Alternatives, WhatIsNotThereIsRefusedWithWhatIs) {

@@ -1,18 +1,24 @@
 #!/bin/sh
 # Installs the library into a fresh prefix, builds and runs a project that only knows find_package(shardgrad), and
-# certifies its kernels on the simulator.
+# certifies its kernels on the simulator; those for the CPU are timed.
 #     outside_project.sh SOURCE_DIR BUILD_DIR
 set -eu
 work=$(mktemp -d "${TMPDIR:-/tmp}/outside project.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 cmake --install "$2" --prefix "$work/prefix" >"$work/install.log" || { cat "$work/install.log"; exit 1; }
-cmake -S "$1/tests/repo/outside_project" -B "$work/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix"
+cmake -S "$1/tests/repo/outside_project" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix"
 cmake --build "$work/build"
 "$work/build/outside"
 
 [ -e "$work/build/libmine.so" ] || exit 0 # built without the simulator
-certify() { "$work/prefix/bin/shardgrad" certify "$@" --device sim --library "$work/build/libmine.so"; }
-certify swish
+certify_on() { "$work/prefix/bin/shardgrad" certify --library "$work/build/libmine.so" --device "$@"; }
+certify() { certify_on sim "$@"; }
+for device in sim cpu; do
+  certify_on $device swish >"$work/$device.txt" || { cat "$work/$device.txt"; exit 1; }
+  cat "$work/$device.txt"
+done
+grep -q 'speed .*not measured: device sim is for tests' "$work/sim.txt"
+grep -q 'bf16 \[2048, 4096\], medians of ' "$work/cpu.txt"
 certify sigmoid --use sigmoid=mine
 # What is wrong is found, with its property and its line.
 if certify sigmoid --use sigmoid=one_too_many >"$work/wrong.txt"; then

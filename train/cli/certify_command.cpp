@@ -1,9 +1,11 @@
 #include <iostream>
 
 #include <shardgrad/autograd/certify.h>
+#include <shardgrad/autograd/certify_speed.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/kernels/alternatives.h>
 #include <shardgrad/train/cli/program.h>
+#include <shardgrad/train/cli/speed_text.h>
 
 namespace shardgrad::cli {
 
@@ -11,6 +13,7 @@ int certify_command(const CertifyOptions& options) {
   Context context;
   for (const std::string& library : options.libraries) load_kernels(library);
   Device device = parse_device(options.device);
+  TableCopy built_in;
   std::function<void()> replace;
   if (!options.use.empty()) replace = [&] { use_all_kernels(options.use); };
   Certificate certificate = certify(options.op, device, replace);
@@ -21,8 +24,10 @@ int certify_command(const CertifyOptions& options) {
     std::cout << "  " << property.name << std::string(14 - property.name.size(), ' ')
               << (property.failure.empty() ? "holds" : "FAILS: " + property.failure) << '\n';
   }
-  std::cout << "  speed         not measured" << (device == kCuda ? "; see bench/gpu_bench" : ": that takes a GPU")
-            << '\n'
+  std::cout << std::flush;
+  SpeedReport speed{"only what keeps its promises is", {}};
+  if (!failed) speed = measure_speeds(options.op, device, replace ? &built_in : nullptr);
+  std::cout << speed_text(speed)
             << (failed ? concat("not certified: ", failed, " of ", certificate.properties.size(), " properties fail")
                        : std::string("certified"))
             << std::endl;

@@ -1,4 +1,4 @@
-// The operation: forward and backward side by side, its kernels for the CPU, and the cases it is certified on.
+// The operation: forward and backward side by side, kernels for the CPU, and cases to certify and to time it on.
 
 #include "swish.h"
 
@@ -64,6 +64,7 @@ const OfferCases cases([](std::vector<OpCase>& all) {
   add_case(all, "swish", "more than a block", call, {{{257}}});
   add_case(all, "swish", "one element", call, {{{1}}});
   add_case(all, "swish", "nothing", call, {{{0, 4}}});
+  add_speed_case(all, "swish", call, {{{2048, 4096}}});
 });
 
 }  // namespace

@@ -1,0 +1,13 @@
+#pragma once
+// What `shardgrad certify` prints of speeds.
+
+#include <string>
+
+#include <shardgrad/autograd/certify_speed.h>
+
+namespace shardgrad::cli {
+
+/// Lines that follow those of the certificate's properties.
+std::string speed_text(const SpeedReport& report);
+
+}  // namespace shardgrad::cli
