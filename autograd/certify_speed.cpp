@@ -190,7 +190,7 @@ Speed measure_speed(const OpCase& op, DType dtype, Device device, const TableCop
 }
 
 SpeedReport measure_speeds(const std::string& op, Device device, const TableCopy* built_in) {
-  SpeedReport report{why_not_on(device), {}};
+  SpeedReport report{why_not_on(device), "", {}};
   if (!report.why_not.empty()) return report;
   try {
     for (const OpCase& each : speed_cases()) {
@@ -200,7 +200,8 @@ SpeedReport measure_speeds(const std::string& op, Device device, const TableCopy
     }
     if (report.speeds.empty()) report.why_not = "the registry has no large case of it";
   } catch (const Error& error) {
-    report = {error.what(), {}};
+    bool wrong = error.kind() == ErrorKind::internal;
+    report = {wrong ? "" : error.what(), wrong ? error.what() : "", {}};
   }
   return report;
 }

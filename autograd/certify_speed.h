@@ -32,6 +32,7 @@ struct Speed {
 
 struct SpeedReport {
   std::string why_not;  ///< nothing was measured; empty otherwise
+  std::string wrong;    ///< a result or gradient of a large case that is not right; empty otherwise
   std::vector<Speed> speeds;
 };
 
@@ -40,7 +41,7 @@ struct SpeedReport {
 Speed measure_speed(const OpCase& op, DType dtype, Device device, const TableCopy* built_in = nullptr);
 
 /// Times the large cases of an operation in f32 and bf16. Slow is no error, and neither is a device whose times say
-/// nothing, or a measurement that fails: the report says why.
+/// nothing, or a measurement that fails: the report says why. It says apart what is wrong.
 SpeedReport measure_speeds(const std::string& op, Device device, const TableCopy* built_in = nullptr);
 
 /// The inputs of a large case, drawn on the device.

@@ -25,11 +25,13 @@ int certify_command(const CertifyOptions& options) {
               << (property.failure.empty() ? "holds" : "FAILS: " + property.failure) << '\n';
   }
   std::cout << std::flush;
-  SpeedReport speed{"only what keeps its promises is", {}};
+  SpeedReport speed{"only what keeps its promises is", "", {}};
   if (!failed) speed = measure_speeds(options.op, device, replace ? &built_in : nullptr);
+  failed += !speed.wrong.empty();
   std::cout << speed_text(speed)
-            << (failed ? concat("not certified: ", failed, " of ", certificate.properties.size(), " properties fail")
-                       : std::string("certified"))
+            << (failed
+                    ? concat("not certified: ", failed, " of ", certificate.properties.size() + 1, " properties fail")
+                    : std::string("certified"))
             << std::endl;
   return failed ? int(ErrorKind::internal) : 0;
 }

@@ -61,6 +61,7 @@ std::string text_of(const Speed& speed) {
 }  // namespace
 
 std::string speed_text(const SpeedReport& report) {
+  if (!report.wrong.empty()) return concat("  large         FAILS: ", report.wrong, "\n");
   if (!report.why_not.empty()) return concat("  speed         not measured: ", report.why_not, "\n");
   std::string text = "  speed         with cold caches\n";
   for (const Speed& speed : report.speeds) text += text_of(speed);
