@@ -81,17 +81,19 @@ RunReport::RunReport(const Config& config, std::ostream& out, bool terminal)
       out_(out),
       terminal_(terminal),
       metrics_(folder_ + "/metrics.jsonl", std::ios::app) {
-  write("config.json", to_json(config));
+  if (!config.resume) write("config.json", to_json(config));
   out_ << "configuration (saved as " << folder_ << "/config.json):\n" << to_lines(config) << std::flush;
 }
 
-void RunReport::resume(int64_t step, int64_t total_steps) {
+void RunReport::resume(const Config& config, int64_t step, int64_t total_steps) {
+  write("config.json", to_json(config));
   std::string path = folder_ + "/metrics.jsonl";
   metrics_.close();
-  write("metrics.jsonl", lines_up_to(path, step));
+  write("metrics.jsonl.tmp", lines_up_to(path, step));
+  std::filesystem::rename(path + ".tmp", path);
   metrics_.open(path, std::ios::app);
-  out_ << format("goes on after step %ld of %ld, from %s\n", long(step), long(total_steps), folder_.c_str())
-       << std::flush;
+  if (step > 0)
+    out_ << format("goes on after step %ld of %ld in ", long(step), long(total_steps)) << folder_ << std::endl;
 }
 
 void RunReport::plan(const fsdp::Plan& predicted) {

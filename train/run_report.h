@@ -37,13 +37,14 @@ std::string format_fixed(double value, int digits);
 
 class RunReport {
  public:
-  /// Makes the folder `runs`/NAME (NAME-2, NAME-3, … when taken; with config.resume NAME itself, new or not) with
-  /// config.json, and prints the configuration. Throws Error(input) when the folder cannot be made or written.
+  /// Makes the folder `runs`/NAME (NAME-2, NAME-3, … when taken; with config.resume NAME itself, new or not; see
+  /// resume) with config.json, and prints the configuration. Throws Error(input) when the folder cannot be made or
+  /// written.
   RunReport(const Config& config, std::ostream& out, bool terminal);
 
   const std::string& folder() const { return folder_; }
-  /// For a run that goes on: metrics.jsonl keeps its lines up to `step`.
-  void resume(int64_t step, int64_t total_steps);
+  /// For a run with config.resume, once it is known to be this one: metrics.jsonl keeps its lines up to `step`.
+  void resume(const Config& config, int64_t step, int64_t total_steps);
   /// Adds a line to metrics.jsonl and prints one; `steps_left` gives the ETA. A line that is not `final` of its epoch
   /// is overwritten by the next one on a terminal.
   void progress(const Metrics& metrics, int64_t steps_left, double seconds_per_step, bool final);

@@ -11,6 +11,7 @@
 #include <shardgrad/fsdp/clip.h>
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/fsdp/grad_scaler.h>
+#include <shardgrad/train/agreement.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/data/data_loader.h>
@@ -35,34 +36,6 @@ data::DataLoader make_loader(const Config& config, dist::ProcessGroup& world, Fa
            .rank = world.rank(),
            .world_size = world.size(),
            .device = context().default_device()}};
-}
-
-/// Throws Error(input) on every rank unless all have the same `value`.
-void check_same(dist::ProcessGroup& world, const char* what, uint64_t value) {
-  Tensor mine = from_vector<int64_t>({int64_t(value)}, {1}), all = empty({world.size()}, DType::i64);
-  world.all_gather(all, mine, dist::Label{"", "start"}).host_wait();
-  auto values = all.to_vector<int64_t>();
-  for (int rank = 1; rank < world.size(); ++rank)
-    SG_CHECK(values[size_t(rank)] == values[0], what, " of rank ", rank,
-             " differs from that of rank 0; every rank must be given the same files and options");
-}
-
-int64_t sum_over_ranks(dist::ProcessGroup& world, int64_t value, const char* phase) {
-  Tensor total = from_vector<int64_t>({value}, {1});
-  world.all_reduce(total, dist::Label{"", phase}).host_wait();
-  return int64_t(total.item());
-}
-
-/// Rank 0's text, on every rank.
-std::string same_text(dist::ProcessGroup& world, const std::string& text) {
-  Tensor length = from_vector<int64_t>({int64_t(text.size())}, {1});
-  world.broadcast(length, 0, dist::Label{"", "start"}).host_wait();
-  std::vector<uint8_t> bytes(text.begin(), text.end());
-  bytes.resize(size_t(length.item()));
-  Tensor all = from_vector(bytes, {int64_t(bytes.size())});
-  world.broadcast(all, 0, dist::Label{"", "start"}).host_wait();
-  bytes = all.to_vector<uint8_t>();
-  return {bytes.begin(), bytes.end()};
 }
 
 /// Refuses, on every rank, what would only fail later.
@@ -110,6 +83,7 @@ class Trainer {
 
   int64_t step_ = 0, samples_ = 0, reported_step_ = 0, reported_samples_ = 0;
   int64_t first_step_ = 0, first_samples_ = 0;  // where this process began
+  int64_t next_agreement_ = 0;
   double training_seconds_ = 0, reported_seconds_ = 0;
   Tensor loss_sum_;  // this rank's parts of the losses since the last report
   Metrics metrics_;
@@ -136,6 +110,7 @@ Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& 
   optimizer_ = make_optimizer(config.optimizer, model_->named_parameters());
   loss_sum_ = zeros({});
   folder_ = same_text(world, report_ ? report_->folder() : "");
+  check_folder_is_shared(world, folder_);
   if (config.resume) resume();
 }
 
@@ -143,19 +118,24 @@ void Trainer::resume() {
   std::string last = same_text(world_, report_ ? latest_checkpoint(folder_).value_or("") : "");
   if (!last.empty()) {
     Progress progress = load_checkpoint(last, config_, {model_.module(), *sharded_, *optimizer_});
+    SG_CHECK(progress.data == train_.dataset().fingerprint(), "'", last, "' was saved by a run on other training data");
+    SG_CHECK(progress.step > 0 && progress.step <= total_steps_, "'", last, "' is of step ", progress.step,
+             ", the run has ", total_steps_);
     first_step_ = step_ = reported_step_ = progress.step;
     first_samples_ = samples_ = reported_samples_ = progress.samples;
     scaler_.load_state(progress.scaler);
   }
-  if (report_) report_->resume(step_, total_steps_);
+  if (report_) report_->resume(config_, step_, total_steps_);
 }
 
 void Trainer::save() {
-  save_checkpoint(folder_, config_, {step_, samples_, scaler_.state()}, {model_.module(), *sharded_, *optimizer_});
+  save_checkpoint(folder_, config_, {step_, samples_, train_.dataset().fingerprint(), scaler_.state()},
+                  {model_.module(), *sharded_, *optimizer_});
 }
 
 void Trainer::step(const data::Batch& batch, bool reported) {
   context().progress() = {uint64_t(step_), batch.first};
+  metrics_.grad_norm.reset();
   optimizer_->set_lr(config_.optimizer.lr * schedule_(step_));
   Tensor loss = loss_of(config_, model_(batch.fields[0]), batch.fields[1], batch.global_count);
   scaler_.scale(loss).backward();
@@ -255,10 +235,17 @@ Result Trainer::finish(double seconds) {
   return result(seconds, false);
 }
 
-// Ranks learn of a request to stop at different times, so every few steps they agree.
+// Ranks learn of a request to stop at different times, so every few steps, and about every second, they agree.
 bool Trainer::agree_to_stop() {
-  constexpr int64_t kEvery = 16;
-  return step_ % kEvery == 0 && sum_over_ranks(world_, world_.control().stop_requested(), "agree") > 0;
+  if (step_ < next_agreement_) return false;
+  constexpr int64_t kMostSteps = 16;
+  double seconds_per_step = training_seconds_ / double(step_ - first_step_);
+  Tensor sums = from_vector<double>({double(world_.control().stop_requested()), seconds_per_step}, {2});
+  world_.all_reduce(sums, dist::Label{"", "agree"}).host_wait();
+  std::vector<double> over_ranks = sums.to_vector<double>();
+  double steps_per_second = double(world_.size()) / over_ranks[1];
+  next_agreement_ = step_ + int64_t(std::clamp(steps_per_second, 1.0, double(kMostSteps)));
+  return over_ranks[0] > 0;
 }
 
 Result Trainer::run() {

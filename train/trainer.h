@@ -22,7 +22,7 @@ struct Result {
 /// Trains and evaluates. `out` gets rank 0's lines; `terminal` says whether they may be overwritten.
 /// The run is saved when it ends or is stopped (checkpoint/checkpoint.h).
 /// Throws Error(input) before the first step for data that cannot be read or does not fit the model, and when ranks
-/// have different configurations or data.
+/// have different configurations or data, or do not all see the run's folder.
 Result train(const Config& config, dist::ProcessGroup& world, std::ostream& out, bool terminal);
 
 }  // namespace shardgrad::train

@@ -96,6 +96,15 @@ def refusals():
         expect(call([PROGRAM, *words]).returncode == 2, call([PROGRAM, *words]))
 
 
+def ranks_that_do_not_see_the_folder():
+    for name in "here", "there":
+        Path(name).mkdir()
+    one, other = ([*start, PROGRAM, "train", CONFIG, *SMALL] for start in (["-n", "1", "-wdir", "here"], ["-n", "1", "-wdir", "there"]))
+    run = call(["mpirun", "--oversubscribe", *one, ":", *other], ROOT_MAY)
+    expect(run.returncode == 2 and "rank 1 does not see the run's folder 'runs/fashion_mnist'" in run.stderr, run)
+    expect("\nstep " not in run.stdout, run)
+
+
 def a_launcher_whose_ranks_do_not_find_each_other():
     run = call([PROGRAM, "train", CONFIG], {"PMI_SIZE": "4", "PMI_RANK": "0"})
     expect(run.returncode in (2, 3) and "shardgrad launch -n 4" in run.stderr, run)

@@ -57,7 +57,7 @@ struct Trained {
 class CheckpointFiles : public ::testing::Test {
  protected:
   void save(Trained& trained, int64_t step) {
-    train::save_checkpoint(folder_.path(), config_, {step, 10 * step, {1024, 3}}, trained.state());
+    train::save_checkpoint(folder_.path(), config_, {step, 10 * step, 7, {1024, 3}}, trained.state());
   }
   train::Progress load(Trained& trained) { return train::load_checkpoint(latest().value(), config_, trained.state()); }
   std::optional<std::string> latest() { return train::latest_checkpoint(folder_.path()); }
@@ -91,7 +91,8 @@ class CheckpointFiles : public ::testing::Test {
 
 TEST_F(CheckpointFiles, HoldWhatTheFullStateHoldsHoweverManyRanksWrote) {
   for (auto strategy : {fsdp::Strategy::zero3, fsdp::Strategy::zero1, fsdp::Strategy::ddp})
-    for (int ranks : {1, 3, 4})
+    for (int ranks : {1, 3, 4}) {
+      std::filesystem::remove(folder_ / "latest");
       dist::run_ranks(ranks, [&](dist::ProcessGroup& world) {
         Trained trained(world, strategy, 3);
         save(trained, 3);
@@ -109,10 +110,12 @@ TEST_F(CheckpointFiles, HoldWhatTheFullStateHoldsHoweverManyRanksWrote) {
           }
         }
       });
+    }
 }
 
 TEST_F(CheckpointFiles, ARunGoesOnWithTheSameBitsAtAnyNumberOfRanks) {
   for (int ranks : {1, 2, 3}) {
+    std::filesystem::remove(folder_ / "latest");
     dist::run_ranks(ranks, [&](dist::ProcessGroup& world) {
       Trained trained(world, fsdp::Strategy::zero3, 3);
       save(trained, 3);
@@ -125,6 +128,7 @@ TEST_F(CheckpointFiles, ARunGoesOnWithTheSameBitsAtAnyNumberOfRanks) {
           train::Progress progress = load(trained);
           EXPECT_EQ(progress.step, 3);
           EXPECT_EQ(progress.samples, 30);
+          EXPECT_EQ(progress.data, 7);
           EXPECT_EQ(progress.scaler.factor, 1024);
           EXPECT_EQ(progress.scaler.good_steps, 3);
           save(trained, 4);
@@ -149,6 +153,27 @@ TEST_F(CheckpointFiles, OnlyTheLastOneStays) {
   });
   EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-2"}));
   EXPECT_EQ(latest(), folder_ / "step-2");
+}
+
+TEST_F(CheckpointFiles, WhatACrashLeftIsRemovedByTheNextOne) {
+  save_on_one_rank();
+  std::filesystem::create_directory(folder_ / "step-1");
+  std::filesystem::create_directory(folder_ / "step-7.tmp");
+  dist::run_ranks(1, [&](dist::ProcessGroup& world) {
+    Trained trained(world, fsdp::Strategy::zero3, 0);
+    save(trained, 3);
+    EXPECT_THAT(error_of([&] { save(trained, 3); }), HasSubstr("step-3' is saved already"));
+  });
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-3"}));
+}
+
+TEST_F(CheckpointFiles, AParameterThatWasFrozenAfterSomeStepsIsNoTrouble) {
+  dist::run_ranks(2, [&](dist::ProcessGroup& world) {
+    Trained trained(world, fsdp::Strategy::zero3, 2);
+    trained.model->named_parameters().front().tensor.set_requires_grad(false);
+    save(trained, 2);
+    EXPECT_EQ(load(trained).step, 2);
+  });
 }
 
 // `latest` moves, and the older one goes, only once every rank has written.

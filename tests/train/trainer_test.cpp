@@ -192,10 +192,10 @@ TEST_F(TrainerTest, ARunThatWasStoppedGoesOnWithTheSameBits) {
       config_.resume = true;
       train::Result first = train(4, true);
       EXPECT_TRUE(first.stopped);
-      EXPECT_EQ(first.steps, 16);
-      EXPECT_THAT(out_.str(), HasSubstr("stopped as asked after step 16 of 30 and saved in " + first.folder));
+      EXPECT_EQ(first.steps, 1);
+      EXPECT_THAT(out_.str(), HasSubstr("stopped as asked after step 1 of 30 and saved in " + first.folder));
       train::Result second = train(4);
-      EXPECT_THAT(out_.str(), HasSubstr("goes on after step 16 of 30"));
+      EXPECT_THAT(out_.str(), HasSubstr("goes on after step 1 of 30"));
       EXPECT_EQ(second.folder, first.folder);
       EXPECT_FALSE(second.stopped);
       EXPECT_EQ(second.steps, whole.steps);
@@ -220,7 +220,7 @@ TEST_F(TrainerTest, MetricsOfARunThatGoesOnHaveEachStepOnce) {
   auto all = metrics(train(2));
   std::vector<int64_t> steps;
   for (const auto& line : all) steps.push_back(line["step"]);
-  EXPECT_EQ(steps, (std::vector<int64_t>{4, 8, 10, 12, 16, 20, 24, 28, 30}));
+  EXPECT_EQ(steps, (std::vector<int64_t>{1, 4, 8, 10, 12, 16, 20, 24, 28, 30}));
   EXPECT_EQ(all.back()["samples"], 903);
 }
 
@@ -234,7 +234,12 @@ TEST_F(TrainerTest, AFinishedRunIsSavedAndResumedToItsResult) {
   EXPECT_EQ(again.test_accuracy, result.test_accuracy);
   EXPECT_THAT(out_.str(), HasSubstr("\ndone: test_accuracy="));
   config_.optimizer.lr *= 2;
+  std::string files = read_file(result.folder + "/config.json") + read_file(result.folder + "/metrics.jsonl");
   EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("optimizer.lr is 0.02, was 0.01"));
+  EXPECT_EQ(read_file(result.folder + "/config.json") + read_file(result.folder + "/metrics.jsonl"), files);
+  config_.optimizer.lr /= 2;
+  write_pictures(folder_, "train", 290);
+  EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("was saved by a run on other training data"));
 }
 
 TEST_F(TrainerTest, ALayerThatDoesNotFitTheDataIsRefusedBeforeARunBegins) {

@@ -77,7 +77,7 @@ void write_model(const std::string& path, TrainingState state) {
 void write_optimizer(const std::string& path, TrainingState state, const std::map<std::string, int64_t>& steps) {
   SafetensorsFile file(path, Access::write);
   for (const fsdp::StateSlice& slice : fsdp::sharded_optim_state_dict(state.optimizer))
-    file.write(slice.name, slice.begin, slice.values);
+    if (file.tensors().contains(slice.name)) file.write(slice.name, slice.begin, slice.values);  // not if frozen since
   if (state.sharded.group().rank() == 0)
     for (const auto& [name, count] : steps)
       file.write(name + ".step", 0, from_vector<int64_t>({count}, {1}, {DType::i64, kCpu}));
@@ -87,6 +87,7 @@ void write_optimizer(const std::string& path, TrainingState state, const std::ma
 Json about_run(const Config& config, const Progress& progress) {
   return {{"step", progress.step},
           {"samples", progress.samples},
+          {"data", progress.data},
           {"loss_scale", progress.scaler.factor},
           {"good_steps", progress.scaler.good_steps},
           {"config", Json::parse(to_json(config))}};
@@ -94,14 +95,14 @@ Json about_run(const Config& config, const Progress& progress) {
 
 void commit(const std::string& run, const std::string& unfinished, const std::string& name) {
   sync_path(unfinished);
-  std::optional<std::string> before = latest_checkpoint(run);
-  std::string folder = run + "/" + name;
-  fs::remove_all(folder);
-  fs::rename(unfinished, folder);
+  fs::remove_all(run + "/" + name);  // left over: `latest` names another one
+  fs::rename(unfinished, run + "/" + name);
+  sync_path(run);
   write_text(run + "/latest.tmp", name + "\n");
   fs::rename(run + "/latest.tmp", run + "/latest");
   sync_path(run);
-  if (before && *before != folder) fs::remove_all(*before);
+  for (const fs::path& path : std::vector<fs::path>(fs::directory_iterator(run), {}))
+    if (matches("step-*", path.filename().string()) && path.filename() != name) fs::remove_all(path);
 }
 
 // What may differ between the run that was saved and the one that goes on.
@@ -133,7 +134,7 @@ Progress check_same_run(const std::string& folder, const Config& config) {
         faults += concat("\n  ", key, " is ", value.dump(), ", was ", before[key].dump());
     SG_CHECK(faults.empty(), "'", folder, "' was saved by another run, which this one cannot go on with:", faults,
              "\nset another name, or the old values");
-    return {about.at("step"), about.at("samples"), {about.at("loss_scale"), about.at("good_steps")}};
+    return {about.at("step"), about.at("samples"), about.at("data"), {about.at("loss_scale"), about.at("good_steps")}};
   } catch (const Json::exception& error) {
     fail("'", folder, "/run.json' is damaged: ", error.what());
   }
@@ -167,7 +168,8 @@ void read_model(const SafetensorsFile& file, TrainingState state) {
 
 void read_optimizer(const SafetensorsFile& file, TrainingState state) {
   std::vector<fsdp::StateSlice> pieces = fsdp::sharded_optim_state_dict(state.optimizer);
-  for (const fsdp::StateSlice& piece : pieces) file.read(piece.name, piece.begin, piece.values);
+  for (const fsdp::StateSlice& piece : pieces)
+    if (file.tensors().contains(piece.name)) file.read(piece.name, piece.begin, piece.values);
   fsdp::load_sharded_optim_state_dict(state.sharded, state.optimizer, pieces);
   std::map<std::string, int64_t> steps;
   for (const NamedParameter& parameter : state.optimizer.parameters()) {
@@ -188,6 +190,7 @@ void save_checkpoint(const std::string& run, const Config& config, const Progres
   std::map<std::string, int64_t> steps = fsdp::optim_steps(state.sharded, state.optimizer);
   if (world.rank() == 0)
     on_disk([&] {
+      SG_CHECK(latest_checkpoint(run) != folder, "'", folder, "' is saved already");
       fs::remove_all(unfinished);
       fs::create_directory(unfinished);
       SafetensorsFile::create(model, model_specs(state));
@@ -204,6 +207,7 @@ void save_checkpoint(const std::string& run, const Config& config, const Progres
       write_text(unfinished + "/run.json", about_run(config, progress).dump(2) + "\n");
       commit(run, unfinished, name);
     });
+  world.barrier({{"", "checkpoint"}});
 }
 
 std::optional<std::string> latest_checkpoint(const std::string& run) {

@@ -11,7 +11,9 @@
 //
 //     rank 0   makes step-120.tmp with files of their full size
 //     all      write their parts, and wait until the disk has them
-//     rank 0   writes run.json, renames step-120.tmp to step-120, replaces `latest`, removes the folder it named before
+//     rank 0   writes run.json, renames step-120.tmp to step-120
+//              replaces `latest`
+//              removes all other step-*
 
 #include <optional>
 #include <string>
@@ -26,6 +28,7 @@ namespace shardgrad::train {
 /// How far a run has come. Order of samples, learning rate and random numbers are functions of the step.
 struct Progress {
   int64_t step = 0, samples = 0;
+  uint64_t data = 0;  ///< fingerprint of the training samples
   optim::GradScaler::State scaler{};
 };
 
@@ -37,7 +40,7 @@ struct TrainingState {
 };
 
 /// A collective, between steps. `run` is the run's folder, the same on all ranks, which must all see it. Throws
-/// Error(input) when something cannot be written; the last checkpoint is then as it was.
+/// Error(input) when something cannot be written, or `latest` is this step; the last checkpoint is then as it was.
 void save_checkpoint(const std::string& run, const Config& config, const Progress& progress, TrainingState state);
 
 /// The folder of the last checkpoint in `run`; nothing when there is none.

@@ -25,6 +25,11 @@ constexpr uint64_t kLongestHeader = 100 << 20;  // as the format's own reader al
   fail("cannot ", verb, " '", path, "': ", std::strerror(errno));
 }
 
+// Clients of NFS write whole pages, and would write old bytes over another machine's new ones, but not with O_DSYNC.
+int flags_of(SafetensorsFile::Access access) {
+  return access == SafetensorsFile::Access::read ? O_RDONLY : O_RDWR | O_DSYNC;
+}
+
 int64_t bytes_of(const fsdp::TensorSpec& spec) { return spec.shape.numel() * int64_t(size_of(spec.dtype)); }
 
 // Tensors of wide elements first, so that each begins at a multiple of its element's size.
@@ -77,7 +82,7 @@ void SafetensorsFile::create(const std::string& path, const fsdp::StateSpecs& te
 }
 
 SafetensorsFile::SafetensorsFile(std::string path, Access access)
-    : path_(std::move(path)), file_(open(path_.c_str(), (access == Access::read ? O_RDONLY : O_RDWR) | O_CLOEXEC)) {
+    : path_(std::move(path)), file_(open(path_.c_str(), flags_of(access) | O_CLOEXEC)) {
   if (file_ < 0) cannot("open", path_);
   try {
     read_header();

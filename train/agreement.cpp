@@ -1,0 +1,49 @@
+#include <shardgrad/train/agreement.h>
+
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+namespace shardgrad::train {
+
+void check_same(dist::ProcessGroup& world, const char* what, uint64_t value) {
+  Tensor mine = from_vector<int64_t>({int64_t(value)}, {1}), all = empty({world.size()}, DType::i64);
+  world.all_gather(all, mine, dist::Label{"", "start"}).host_wait();
+  auto values = all.to_vector<int64_t>();
+  for (int rank = 1; rank < world.size(); ++rank)
+    SG_CHECK(values[size_t(rank)] == values[0], what, " of rank ", rank,
+             " differs from that of rank 0; every rank must be given the same files and options");
+}
+
+int64_t sum_over_ranks(dist::ProcessGroup& world, int64_t value, const char* phase) {
+  Tensor total = from_vector<int64_t>({value}, {1});
+  world.all_reduce(total, dist::Label{"", phase}).host_wait();
+  return int64_t(total.item());
+}
+
+std::string same_text(dist::ProcessGroup& world, const std::string& text) {
+  Tensor length = from_vector<int64_t>({int64_t(text.size())}, {1});
+  world.broadcast(length, 0, dist::Label{"", "start"}).host_wait();
+  std::vector<uint8_t> bytes(text.begin(), text.end());
+  bytes.resize(size_t(length.item()));
+  Tensor all = from_vector(bytes, {int64_t(bytes.size())});
+  world.broadcast(all, 0, dist::Label{"", "start"}).host_wait();
+  bytes = all.to_vector<uint8_t>();
+  return {bytes.begin(), bytes.end()};
+}
+
+// A file that only this run knows tells whether all see the same folder.
+void check_folder_is_shared(dist::ProcessGroup& world, const std::string& folder) {
+  auto ticks = std::chrono::steady_clock::now().time_since_epoch().count();
+  std::string token = same_text(world, concat(folder, "/.seen-", getpid(), "-", ticks));
+  if (world.rank() == 0) std::ofstream(token) << '\n';
+  world.barrier({{"", "start"}});
+  SG_CHECK(std::filesystem::exists(token), "rank ", world.rank(), " does not see the run's folder '", folder,
+           "', in which every rank saves its part; set runs to a folder that all ranks share");
+  world.barrier({{"", "start"}});
+  if (world.rank() == 0) std::filesystem::remove(token);
+}
+
+}  // namespace shardgrad::train
