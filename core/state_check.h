@@ -9,6 +9,13 @@
 
 namespace shardgrad {
 
+/// What a tensor is, without its values.
+struct TensorSpec {
+  Shape shape;
+  DType dtype = DType::f32;
+};
+using StateSpecs = std::map<std::string, TensorSpec>;
+
 /// Compares a given state with what is expected of it and collects every fault, so that one error names them all:
 ///
 ///     StateCheck check(given);
@@ -16,7 +23,8 @@ namespace shardgrad {
 ///     SG_CHECK(check.faults().empty(), "…; nothing was loaded:", check.faults());
 class StateCheck {
  public:
-  explicit StateCheck(const std::map<std::string, Tensor>& given) : given_(given) {}
+  explicit StateCheck(StateSpecs given) : given_(std::move(given)) {}
+  explicit StateCheck(const std::map<std::string, Tensor>& given);
   /// There must be a `name` of this shape and dtype.
   void expect(const std::string& name, const Shape& shape, DType dtype);
   /// There may be a `name`, whatever it is.
@@ -25,7 +33,7 @@ class StateCheck {
   std::string faults() const;
 
  private:
-  const std::map<std::string, Tensor>& given_;
+  StateSpecs given_;
   std::set<std::string> known_;
   std::string faults_;
 };

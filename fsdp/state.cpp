@@ -4,7 +4,6 @@
 #include <set>
 
 #include <shardgrad/autograd/ops.h>
-#include <shardgrad/core/state_check.h>
 
 namespace shardgrad::fsdp {
 namespace {

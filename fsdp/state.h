@@ -3,6 +3,7 @@
 // it begins, so pieces of any number of ranks load at any other, and a file of pieces says nothing about ranks. All of
 // these are called by every rank, between steps.
 
+#include <shardgrad/core/state_check.h>
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/optim/optimizer.h>
 
@@ -11,13 +12,7 @@ namespace shardgrad::fsdp {
 using StateSlice = optim::Optimizer::StateSlice;
 using StateDict = std::map<std::string, Tensor>;
 
-/// What a full state consists of, without the values: the same on every rank.
-struct TensorSpec {
-  Shape shape;
-  DType dtype = DType::f32;
-};
-using StateSpecs = std::map<std::string, TensorSpec>;
-/// Of full_state_dict, and of full_optim_state_dict.
+/// What full_state_dict and full_optim_state_dict consist of: the same on every rank.
 StateSpecs state_specs(const Sharded& sharded);
 StateSpecs optim_state_specs(const Sharded& sharded, const optim::Optimizer& optimizer);
 

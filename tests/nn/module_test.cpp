@@ -354,9 +354,9 @@ TEST(Module, AWrongStateDictIsRefusedWithEveryFaultAndChangesNothing) {
   nn::StateDict wrong{{"fc.bias", zeros({5})}, {"extra", zeros({1})}};
   EXPECT_EQ(error_of([&] { model->load_state_dict(wrong); }),
             "load_state_dict: this is not a state of TwoOut; nothing was loaded:"
-            "\n  'fc.bias' is f32[4] here, but f32[5] on cpu was given"
+            "\n  'fc.bias' is f32[4] here, but f32[5] was given"
             "\n  missing: 'fc.weight', f32[4, 4]"
-            "\n  unknown: 'extra', f32[1] on cpu");
+            "\n  unknown: 'extra', f32[1]");
   EXPECT_EQ(model->fc->bias.to_vector<float>(), before);
 }
 

@@ -257,9 +257,9 @@ TEST(Optimizer, AWrongStateDictIsRefusedWithEveryFault) {
               optimizer.load_state_dict({{"w.momentum_buffer", ones({3})}, {"v", ones({1})}});
             }),
             "SGD: this is not a state of this optimizer; nothing was loaded:"
-            "\n  'w.momentum_buffer' is f32[2] here, but f32[3] on cpu was given"
+            "\n  'w.momentum_buffer' is f32[2] here, but f32[3] was given"
             "\n  missing: 'w.step', i64[1]"
-            "\n  unknown: 'v', f32[1] on cpu");
+            "\n  unknown: 'v', f32[1]");
 }
 
 }  // namespace

@@ -236,7 +236,7 @@ TEST_F(CheckpointFiles, DamagedFilesAreRefusedByName) {
   EXPECT_EQ(refusal(), "no error");
   train::SafetensorsFile::create(*latest() + "/model.safetensors",
                                  {{"first.weight", {{7, 4}, DType::f32}}, {"other", {{1}, DType::f32}}});
-  EXPECT_THAT(refusal(), HasSubstr("'first.weight' is f32[7, 4], expected f32[7, 5]"));
+  EXPECT_THAT(refusal(), HasSubstr("'first.weight' is f32[7, 5] here, but f32[7, 4] was given"));
   EXPECT_THAT(refusal(), HasSubstr("missing: 'last.weight'"));
   EXPECT_THAT(refusal(), HasSubstr("unknown: 'other'"));
   folder_.write("latest", "../elsewhere\n");

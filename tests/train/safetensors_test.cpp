@@ -33,7 +33,7 @@ class Safetensors : public ::testing::Test {
 };
 
 TEST_F(Safetensors, TensorsOfEveryDtypeComeBackAsTheyWere) {
-  fsdp::StateSpecs specs;
+  StateSpecs specs;
   for (int d = 0; d < kDTypeCount; ++d) specs[concat("of ", DType(d))] = {{3, 2}, DType(d)};
   specs["scalar"] = {{}, DType::f32};
   specs["empty"] = {{0, 4}, DType::f64};

@@ -23,8 +23,8 @@ std::vector<NamedParameter> buffers_of(TrainingState state) {
   return state.model.named_buffers();
 }
 
-fsdp::StateSpecs model_specs(TrainingState state) {
-  fsdp::StateSpecs specs = fsdp::state_specs(state.sharded);
+StateSpecs model_specs(TrainingState state) {
+  StateSpecs specs = fsdp::state_specs(state.sharded);
   for (const NamedParameter& buffer : buffers_of(state))
     specs[buffer.name] = {buffer.tensor.shape(), buffer.tensor.dtype()};
   return specs;
@@ -140,19 +140,12 @@ Progress check_same_run(const std::string& folder, const Config& config) {
   }
 }
 
-void check_specs(const SafetensorsFile& file, const fsdp::StateSpecs& expected) {
-  std::string faults;
-  for (const auto& [name, spec] : expected) {
-    auto found = file.tensors().find(name);
-    if (found == file.tensors().end())
-      faults += concat("\n  missing: '", name, "'");
-    else if (found->second.spec.shape != spec.shape || found->second.spec.dtype != spec.dtype)
-      faults += concat("\n  '", name, "' is ", found->second.spec.dtype, found->second.spec.shape, ", expected ",
-                       spec.dtype, spec.shape);
-  }
-  for (const auto& [name, entry] : file.tensors())
-    if (!expected.contains(name)) faults += concat("\n  unknown: '", name, "'");
-  SG_CHECK(faults.empty(), "'", file.path(), "' does not fit the model; nothing was loaded:", faults);
+void check_specs(const SafetensorsFile& file, const StateSpecs& expected) {
+  StateSpecs given;
+  for (const auto& [name, entry] : file.tensors()) given[name] = entry.spec;
+  StateCheck check(given);
+  for (const auto& [name, spec] : expected) check.expect(name, spec.shape, spec.dtype);
+  SG_CHECK(check.faults().empty(), "'", file.path(), "' does not fit the model; nothing was loaded:", check.faults());
 }
 
 void read_model(const SafetensorsFile& file, TrainingState state) {

@@ -30,11 +30,11 @@ int flags_of(SafetensorsFile::Access access) {
   return access == SafetensorsFile::Access::read ? O_RDONLY : O_RDWR | O_DSYNC;
 }
 
-int64_t bytes_of(const fsdp::TensorSpec& spec) { return spec.shape.numel() * int64_t(size_of(spec.dtype)); }
+int64_t bytes_of(const TensorSpec& spec) { return spec.shape.numel() * int64_t(size_of(spec.dtype)); }
 
 // Tensors of wide elements first, so that each begins at a multiple of its element's size.
-std::vector<std::pair<std::string, fsdp::TensorSpec>> in_order(const fsdp::StateSpecs& tensors) {
-  std::vector<std::pair<std::string, fsdp::TensorSpec>> order(tensors.begin(), tensors.end());
+std::vector<std::pair<std::string, TensorSpec>> in_order(const StateSpecs& tensors) {
+  std::vector<std::pair<std::string, TensorSpec>> order(tensors.begin(), tensors.end());
   std::ranges::stable_sort(
       order, [](const auto& a, const auto& b) { return size_of(a.second.dtype) > size_of(b.second.dtype); });
   return order;
@@ -62,7 +62,7 @@ SafetensorsFile::Entry entry_of(const Json& json, int64_t data, int64_t& count) 
 
 }  // namespace
 
-void SafetensorsFile::create(const std::string& path, const fsdp::StateSpecs& tensors) {
+void SafetensorsFile::create(const std::string& path, const StateSpecs& tensors) {
   Json header = Json::object();
   int64_t end = 0;
   for (const auto& [name, spec] : in_order(tensors)) {

@@ -11,21 +11,21 @@
 #include <map>
 #include <string>
 
-#include <shardgrad/fsdp/state.h>
+#include <shardgrad/core/state_check.h>
 
 namespace shardgrad::train {
 
 class SafetensorsFile {
  public:
   struct Entry {
-    fsdp::TensorSpec spec;
+    TensorSpec spec;
     int64_t begin;  ///< byte in the file
   };
   enum class Access { read, write };
 
   /// Makes a file for these tensors, with its full size and no values. Throws Error(input) when the disk is full or the
   /// folder cannot be written.
-  static void create(const std::string& path, const fsdp::StateSpecs& tensors);
+  static void create(const std::string& path, const StateSpecs& tensors);
   /// Opens a file. Throws Error(input), with the path and the reason, for one that is not a whole safetensors file.
   SafetensorsFile(std::string path, Access access);
   ~SafetensorsFile();
