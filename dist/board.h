@@ -14,6 +14,7 @@ namespace shardgrad::dist {
 struct Offer {
   std::atomic<uint64_t> fingerprint{0};
   std::atomic<uint64_t> place{0};   ///< where its buffer is, in the transport's terms
+  std::atomic<uint64_t> whole{0};   ///< where it wants all ranks' buffers, if its own already lies there; else 0
   std::atomic<uint32_t> staged{0};  ///< the buffer cannot be read in place: its pieces come through a bounce region
 };
 

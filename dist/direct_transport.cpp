@@ -21,22 +21,25 @@ void DirectTransport::meet() {
 }
 
 // Offers `mine` and learns where everybody's buffer is. True when some rank has to stage.
-bool DirectTransport::open(const Call& call, const void* mine, size_t bytes) {
+bool DirectTransport::open(const Call& call, const void* mine, size_t bytes, uint64_t whole) {
   size_t parity = ++calls_ % 2;
   Offer& my_offer = board_.mine().offers[parity];
   uint64_t place = 0;
   bool staged = mine && bytes > 0 && !offer(mine, bytes, place);
   my_offer.fingerprint.store(call.fingerprint, std::memory_order_relaxed);
   my_offer.place.store(place, std::memory_order_relaxed);
+  my_offer.whole.store(whole, std::memory_order_relaxed);
   my_offer.staged.store(staged, std::memory_order_relaxed);
   meet();
   bool any_staged = false;
+  all_in_place_ = whole != 0;
   for (int r = 0; r < size(); ++r) {
     const Offer& theirs = board_.seat(r).offers[parity];
     if (theirs.fingerprint.load(std::memory_order_relaxed) != call.fingerprint) control().throw_diverged(call.lane);
     bool is_staged = theirs.staged.load(std::memory_order_relaxed);
     sources_[size_t(r)] = is_staged ? nullptr : resolve(r, theirs.place.load(std::memory_order_relaxed));
     any_staged |= is_staged;
+    all_in_place_ &= theirs.whole.load(std::memory_order_relaxed) == whole;
   }
   return any_staged;
 }
@@ -66,9 +69,11 @@ const std::byte* DirectTransport::piece(int peer, int part, Round round) const {
 
 // Every rank's buffer is seen as `parts` parts of `bytes` bytes. `visit` reads the peers' pieces of one round.
 template <class Visit>
-void DirectTransport::rounds(const Call& call, const void* mine, int parts, size_t bytes, Visit&& visit) try {
+void DirectTransport::rounds(const Call& call, const void* mine, int parts, size_t bytes, Visit&& visit,
+                             uint64_t whole) try {
   part_bytes_ = bytes;
-  bool any_staged = open(call, mine, size_t(parts) * bytes);
+  bool any_staged = open(call, mine, size_t(parts) * bytes, whole);
+  if (all_in_place_) return;  // nobody reads, so nobody is waited for
   size_t step = any_staged ? bounce_bytes() / size_t(parts) / 64 * 64 : bytes;
   Round round{0, 0};
   do {
@@ -95,15 +100,22 @@ static void copy(void* to, const void* from, size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }
 
+uint64_t DirectTransport::whole_of(const void* full, const void* shard, size_t bytes) const {
+  uint64_t place = 0;
+  bool in_place = bytes > 0 && static_cast<const std::byte*>(full) + size_t(rank()) * bytes == shard;
+  return in_place && offer(full, size_t(size()) * bytes, place) ? place : 0;
+}
+
 void DirectTransport::all_gather(const Call& call, void* full, const void* shard, size_t bytes) {
-  rounds(call, shard, 1, bytes, [&](Round round) {
+  auto copy_all = [&](Round round) {
     for (int i = 0; i < size(); ++i) {
       int r = (rank() + i) % size();  // everybody begins with another peer
       std::byte* to = static_cast<std::byte*>(full) + size_t(r) * bytes + round.begin;
       const void* from = r == rank() ? static_cast<const std::byte*>(shard) + round.begin : piece(r, 0, round);
       copy(to, from, round.end - round.begin);
     }
-  });
+  };
+  rounds(call, shard, 1, bytes, copy_all, whole_of(full, shard, bytes));
 }
 
 void DirectTransport::reduce_scatter(const Call& call, void* shard, const void* full, int64_t n, DType dtype) {

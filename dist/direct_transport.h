@@ -4,6 +4,7 @@
 // and meets them again before anybody's buffer changes:
 //
 //     reduce_scatter:  offer(full) · meet · shard = tree sum of slice[rank] over all ranks' full · meet
+//     all_gather within common memory:  offer(shard) · meet
 //
 // A buffer that peers cannot read in place is staged: it goes through a small bounce region in as many rounds as it
 // takes, and then everybody takes part in the rounds.
@@ -41,8 +42,10 @@ class DirectTransport : public Transport {
   struct Round {
     size_t begin, end;
   };
-  template <class Visit> void rounds(const Call& call, const void* mine, int parts, size_t bytes, Visit&& visit);
-  bool open(const Call& call, const void* mine, size_t bytes);
+  template <class Visit>
+  void rounds(const Call& call, const void* mine, int parts, size_t bytes, Visit&& visit, uint64_t whole = 0);
+  bool open(const Call& call, const void* mine, size_t bytes, uint64_t whole = 0);
+  uint64_t whole_of(const void* full, const void* shard, size_t bytes) const;
   void meet();
   void withdraw() noexcept;  // a collective ends early: returns when no peer reads this rank's memory
   void begin_reading();
@@ -54,6 +57,7 @@ class DirectTransport : public Transport {
   uint64_t calls_ = 0;
   // The collective in progress.
   std::vector<const std::byte*> sources_;  // by rank; null: staged
+  bool all_in_place_ = false;              // every rank's buffer is where every rank wants it
   size_t part_bytes_ = 0;
   std::vector<const void*> pieces_;
 };

@@ -58,12 +58,11 @@ bool all_ended(const ControlPage& page) {
   return true;
 }
 
-JobOptions complete(JobOptions options, Bootstrap& bootstrap, int signals, bool see_each_other) {
+JobOptions complete(JobOptions options, const Bootstrap& bootstrap, int threads, int signals, bool see_each_other) {
   options.context.rank = bootstrap.rank();
   options.context.world_size = bootstrap.size();
   options.context.local_rank = bootstrap.local_rank();
-  int threads = threads_per_rank(bootstrap);
-  if (options.context.threads == 0) options.context.threads = threads;
+  options.context.threads = threads;
   options.watch.processes = see_each_other && bootstrap.size() > 1;
   options.watch.parent = options.watch.processes && bootstrap.name() != "tcp";
   for (int r = 0; r < bootstrap.size(); ++r)
@@ -164,7 +163,8 @@ int run_job(const std::function<int(Job&)>& body, const std::function<JobOptions
                  reason.c_str());
   try {
     JobOptions options = configure ? configure(*bootstrap) : JobOptions();
-    options = complete(std::move(options), *bootstrap, signals.descriptor(), reason.empty());
+    CoreShare cores(*bootstrap, options.context.threads);
+    options = complete(std::move(options), *bootstrap, cores.threads(), signals.descriptor(), reason.empty());
     int code = run_body(body, *bootstrap, page, options);
     bootstrap->finish();
     return code;

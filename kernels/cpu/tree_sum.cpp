@@ -10,8 +10,8 @@ namespace {
 
 using kernels::TreeSumArgs;
 
-constexpr int64_t kBlock = 512;
-constexpr int kLevels = 32;
+constexpr int64_t kBlock = 2048;
+constexpr int kLevels = 16;
 
 struct FloatSum {
   DType part, sum;         // dtypes of a part and of the accumulator

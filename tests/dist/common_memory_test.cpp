@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include <shardgrad/core/context.h>
@@ -54,6 +55,31 @@ TEST(CommonMemory, AnAllGatherIntoItWaitsForEverySlice) {
           world.barrier();
         }
         EXPECT_EQ(context().ledger().current(Category::parameter_shard), 128) << "a rank is charged for its slice";
+      },
+      on_one_node());
+}
+
+TEST(CommonMemory, ASliceMayChangeAfterTheGatherOnlyWhenNoRankStillCopiesIt) {
+  constexpr int64_t kElements = 100000;  // long enough to be caught copying
+  run_ranks(
+      2,
+      [](ProcessGroup& world) {
+        auto common = world.common_memory(4 * kElements);
+        Ref<Storage> mine = Storage::make(4 * kElements, slice_allocator(kCpu, common), {Category::parameter_shard, 0});
+        Tensor shard(mine, 0, {kElements}, DType::f32);
+        Tensor whole(Storage::window(mine, common->whole()), 0, {2 * kElements}, DType::f32);
+        Tensor copied = empty({2 * kElements});
+        auto fill = [&](float value) { std::fill_n(static_cast<float*>(common->slice().data), kElements, value); };
+        for (int round = 0; round < 50; ++round) {
+          fill(float(10 * round + world.rank()));
+          world.all_gather(world.rank() == 0 ? whole : copied, shard).host_wait();
+          if (world.rank() == 0) fill(-1);
+          if (world.rank() == 1) {
+            std::vector<float> seen = copied.to_vector<float>();
+            for (int64_t i = 0; i < kElements; ++i) ASSERT_EQ(seen[size_t(i)], float(10 * round));
+          }
+          world.barrier();
+        }
       },
       on_one_node());
 }

@@ -2,6 +2,7 @@
 
 #include <tests/dist/job_cases.h>
 
+#include <shardgrad/core/context.h>
 #include <shardgrad/dist/bootstrap.h>
 
 namespace shardgrad::dist::testing {
@@ -45,6 +46,17 @@ TEST(LocalJob, PassesSignalsOnAsARequestToSaveAndEnd) {
     Ran ran = run_program(concat(local(2), " until-asked & pid=$!; sleep 0.7; kill -", signal, " $pid; wait $pid"));
     EXPECT_EQ(ran.code, 75) << signal << ": " << ran.output;
   }
+}
+
+TEST(LocalJob, RanksDivideTheCoresThatTheyHaveInCommonUnlessTheyHaveMoreThreads) {
+  int cores = usable_cores();
+  auto cores_of = [](int ranks, int threads) {
+    return run_program(concat("OMP_NUM_THREADS=", threads, " ", local(ranks), " cores")).output;
+  };
+  if (cores >= 2) EXPECT_EQ(cores_of(2, 1), concat(cores, " cores, at most 1 ranks on one\n"));
+  if (cores >= 3) EXPECT_EQ(cores_of(3, 1), concat(cores, " cores, at most 1 ranks on one\n"));
+  EXPECT_EQ(cores_of(2, cores), concat(cores, " cores, at most 2 ranks on one\n"));
+  EXPECT_EQ(cores_of(cores + 1, 1), concat(cores, " cores, at most ", cores + 1, " ranks on one\n"));
 }
 
 TEST(LocalJob, ARankAloneNeedsNoLauncher) {

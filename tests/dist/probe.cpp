@@ -52,6 +52,24 @@ int suite(Job& job) {
   return ::testing::Test::HasFailure() ? 1 : 0;
 }
 
+/// Says how many cores the ranks may run on together, and how many of them on the same one.
+int count_cores(Job& job) {
+  std::vector<int32_t> ranks_on(CPU_SETSIZE);
+  std::thread([&] {  // as the threads do that a rank starts
+    cpu_set_t set;
+    sched_getaffinity(0, sizeof(set), &set);
+    for (size_t i = 0; i < CPU_SETSIZE; ++i) ranks_on[i] = CPU_ISSET(i, &set);
+  })
+      .join();
+  Tensor sum = from_vector(ranks_on, {CPU_SETSIZE});
+  job.world().all_reduce(sum).host_wait();
+  ranks_on = sum.to_vector<int32_t>();
+  if (job.world().rank() == 0)
+    std::cout << CPU_SETSIZE - std::count(ranks_on.begin(), ranks_on.end(), 0) << " cores, at most "
+              << *std::max_element(ranks_on.begin(), ranks_on.end()) << " ranks on one" << std::endl;
+  return 0;
+}
+
 void stop_for(int seconds) {
   std::string command = concat("(sleep ", seconds, "; kill -CONT ", getpid(), ") >/dev/null 2>&1 &");
   if (std::system(command.c_str()) == 0) raise(SIGSTOP);
@@ -132,6 +150,7 @@ const std::map<std::string, std::function<int(Job&)>>& scenarios() {
   static const std::map<std::string, std::function<int(Job&)>> all = {
       {"suite", suite},
       {"place", report_place},
+      {"cores", count_cores},
       {"large", large},
       {"tiny-heap", report_place},
       {"names", count_names_in_dev_shm},
