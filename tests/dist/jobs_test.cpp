@@ -53,8 +53,8 @@ TEST(LocalJob, RanksDivideTheCoresThatTheyHaveInCommonUnlessTheyHaveMoreThreads)
   auto cores_of = [](int ranks, int threads) {
     return run_program(concat("OMP_NUM_THREADS=", threads, " ", local(ranks), " cores")).output;
   };
-  if (cores >= 2) EXPECT_EQ(cores_of(2, 1), concat(cores, " cores, at most 1 ranks on one\n"));
-  if (cores >= 3) EXPECT_EQ(cores_of(3, 1), concat(cores, " cores, at most 1 ranks on one\n"));
+  for (int ranks = 2; ranks <= std::min(cores, 3); ++ranks)
+    EXPECT_EQ(cores_of(ranks, 1), concat(cores, " cores, at most 1 ranks on one\n"));
   EXPECT_EQ(cores_of(2, cores), concat(cores, " cores, at most 2 ranks on one\n"));
   EXPECT_EQ(cores_of(cores + 1, 1), concat(cores, " cores, at most ", cores + 1, " ranks on one\n"));
 }
