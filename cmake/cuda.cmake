@@ -21,15 +21,17 @@ endif()
 add_library(shardgrad_cuda OBJECT ${cuda_kernels} ${cuda_sources})
 set_target_properties(shardgrad_cuda PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF
                                                 POSITION_INDEPENDENT_CODE ON)
+set(launcher ${PROJECT_SOURCE_DIR}/cmake/keep_ptxas_report.sh ${CMAKE_CUDA_COMPILER_LAUNCHER})
+set_target_properties(shardgrad_cuda PROPERTIES CUDA_COMPILER_LAUNCHER "${launcher}")
 target_include_directories(shardgrad_cuda PRIVATE ${PROJECT_BINARY_DIR}/include)
 target_include_directories(shardgrad_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 if(found_nccl)
   target_include_directories(shardgrad_cuda SYSTEM PRIVATE ${NCCL_INCLUDE_DIR})
 endif()
 # False warnings are off: 177 (constants that only templates use), gcc 12's on std::optional. Registers that spill to
-# memory are worth one.
+# memory are worth one. What ptxas says of each kernel is kept beside the objects.
 set(nvcc_options --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-Wno-maybe-uninitialized
-                 -diag-suppress=177 -Xptxas=-warn-spills)
+                 -diag-suppress=177 -Xptxas=-warn-spills,-v)
 if(SHARDGRAD_WERROR)
   list(APPEND nvcc_options -Werror=all-warnings)
 endif()

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What the CUDA kernels of a built library use of a GPU: registers, shared memory, stack. Prints a table and checks it.
+"""What the CUDA kernels of a build use of a GPU: registers, shared memory, stack. Prints a table and checks it.
 
-    cuda_resources.py SOURCE_DIR LIBRARY CUOBJDUMP
+    cuda_resources.py SOURCE_DIR OBJECTS_DIR
 
-- no kernel uses local memory, and none has a stack, where registers spill to; those that keep an array there, or call
-  something that does, stand below with the bytes and the reason;
+OBJECTS_DIR holds what ptxas reported (cmake/keep_ptxas_report.sh) beside the object of each kernels/cuda/*.cu:
+- no kernel's registers spill to memory, and none has a stack; those that keep an array there, or call something that
+  does, stand below with the bytes and the reason;
 - two blocks of kBlock threads fit on a multiprocessor, whose 65536 registers they share;
-- there are kernels. Only machine code counts; PTX is not compiled yet.
+- every source has a report, and there are kernels. Only machine code counts; PTX is not compiled yet.
 """
 import re
 import shutil
@@ -29,7 +30,9 @@ STACK = {
     "sum_any_kernel": (224, DIMENSIONS),
     "tree_sum_kernel": (112, "the partial sums of a tree over any number of ranks"),
 }
-USAGE = re.compile(r"^arch = (\w+)$|^ Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)", re.M)
+ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(\w+)'")
+NUMBERS = {"registers": r"Used (\d+) registers", "shared": r"(\d+) bytes smem", "frame": r"(\d+) bytes stack frame",
+           "cumulative": r"(\d+) bytes cumulative stack", "stores": r"(\d+) bytes spill stores", "loads": r"(\d+) bytes spill loads"}
 
 
 def demangled(names):
@@ -44,24 +47,32 @@ def short(name):
     return name.split("(")[0]
 
 
-def kernels(library, cuobjdump):
-    """(architecture, name, registers, stack, shared, local) of each kernel."""
-    run = subprocess.run([cuobjdump, "--dump-resource-usage", library], capture_output=True, text=True)
-    if run.returncode:
-        sys.exit(f"{cuobjdump}: {run.stderr}")
-    found, architecture = [], ""
-    for arch, name, *numbers in USAGE.findall(run.stdout):
-        architecture = arch or architecture
-        if name:
-            found.append((architecture, name, *map(int, numbers)))
+def reports(source, objects):
+    for each in sorted((source / "kernels/cuda").glob("*.cu")):
+        report = objects / "kernels/cuda" / f"{each.name}.o.ptxas"
+        if not report.exists():
+            sys.exit(f"{report} is missing: build the target shardgrad_cuda")
+        yield report.read_text()
+
+
+def kernels(source, objects):
+    """(architecture, name, registers, stack, shared, spilled bytes) of each kernel."""
+    found = []
+    for report in reports(source, objects):
+        # The text up to the next kernel; of functions that it calls, too.
+        _, *parts = ENTRY.split(report)
+        for name, arch, text in zip(parts[::3], parts[1::3], parts[2::3]):
+            of = {what: sum(map(int, re.findall(pattern, text))) for what, pattern in NUMBERS.items()}
+            stack = max(of["frame"], of["cumulative"])
+            found.append((arch, name, of["registers"], stack, of["shared"], of["stores"] + of["loads"]))
     names = demangled([kernel[1] for kernel in found])
     return [(arch, short(name), *numbers) for (arch, _, *numbers), name in zip(found, names)]
 
 
 def faults(found, most):
-    for arch, name, registers, stack, _, local in found:
-        if local:
-            yield f"{name} ({arch}) uses {local} bytes of local memory"
+    for arch, name, registers, stack, _, spilled in found:
+        if spilled:
+            yield f"{name} ({arch}) spills: {spilled} bytes are stored and loaded"
         if registers > most:
             yield f"{name} ({arch}) needs {registers} registers of a thread, more than {most}"
         known = STACK.get(name.split("<")[0], (0, ""))[0]
@@ -69,25 +80,22 @@ def faults(found, most):
             yield (f"{name} ({arch}) keeps {stack} bytes on its stack, more than {known}: avoid it, or give the reason "
                    f"in {Path(__file__).name}")
     if not found:
-        yield "there is no kernel in it: built without CUDA, or for PTX only"
+        yield "there is no kernel: built for PTX only"
     for name in sorted(set(STACK) - {kernel[1].split("<")[0] for kernel in found}) if found else []:
         yield f"{name} has a reason for its stack, but there is no such kernel"
 
 
 def main():
-    source, library, cuobjdump = Path(sys.argv[1]), *sys.argv[2:4]
-    if cuobjdump.endswith("NOTFOUND"):
-        print("skipped: this CUDA toolkit has no cuobjdump (package cuda-cuobjdump; with pip nvidia-cuda-cuobjdump)")
-        return 77
+    source, objects = Path(sys.argv[1]), Path(sys.argv[2])
     block = int(re.search(r"int kBlock = (\d+);", (source / "kernels/cuda/launch.h").read_text()).group(1))
     most = REGISTERS // (2 * block)
-    found = kernels(library, cuobjdump)
+    found = kernels(source, objects)
     with_stack = [kernel for kernel in found if kernel[3]]
     print(f"{len(found)} kernels for {', '.join(sorted({kernel[0] for kernel in found}))}; at most {most} registers allowed; "
           f"{len(with_stack)} with a stack of up to {max((kernel[3] for kernel in found), default=0)} bytes")
-    print(f"{'registers':>9} {'shared':>7} {'stack':>6} {'local':>6}  the ten with most registers")
-    for _, name, registers, stack, shared, local in sorted(found, key=lambda kernel: (-kernel[2], kernel[1]))[:10]:
-        print(f"{registers:9} {shared:7} {stack:6} {local:6}  {name}")
+    print(f"{'registers':>9} {'shared':>7} {'stack':>6} {'spilled':>7}  the ten with most registers")
+    for _, name, registers, stack, shared, spilled in sorted(found, key=lambda kernel: (-kernel[2], kernel[1]))[:10]:
+        print(f"{registers:9} {shared:7} {stack:6} {spilled:7}  {name}")
     wrong = list(faults(found, most))
     print("\n".join(wrong))
     return 1 if wrong else 0
