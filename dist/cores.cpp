@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <tuple>
-#include <vector>
 
 #include <shardgrad/core/context.h>
 
@@ -16,21 +14,17 @@ namespace shardgrad::dist {
 
 namespace {
 
-int topology(int core, const char* what) {
+int topology(int cpu, const char* what) {
   int value = 0;
-  std::ifstream(concat("/sys/devices/system/cpu/cpu", core, "/topology/", what)) >> value;
+  std::ifstream(concat("/sys/devices/system/cpu/cpu", cpu, "/topology/", what)) >> value;
   return value;
 }
 
-// The system numbers a core's second hardware thread far from its first: sorted, they are neighbours.
-std::vector<int> by_package(const cpu_set_t& set) {
-  std::vector<std::tuple<int, int, int>> places;
+std::vector<CpuPlace> places_of(const cpu_set_t& set) {
+  std::vector<CpuPlace> places;
   for (int i = 0; i < CPU_SETSIZE; ++i)
-    if (CPU_ISSET(i, &set)) places.emplace_back(topology(i, "physical_package_id"), topology(i, "core_id"), i);
-  std::ranges::sort(places);
-  std::vector<int> cores;
-  for (const auto& place : places) cores.push_back(std::get<2>(place));
-  return cores;
+    if (CPU_ISSET(i, &set)) places.push_back({topology(i, "physical_package_id"), topology(i, "core_id"), i});
+  return places;
 }
 
 int wanted_threads(int threads, int share) {
@@ -41,24 +35,34 @@ int wanted_threads(int threads, int share) {
 
 }  // namespace
 
-CoreShare::CoreShare(Bootstrap& bootstrap, int threads) {
-  if (sched_getaffinity(0, sizeof(before_), &before_) != 0) CPU_ZERO(&before_);
-  std::vector<int> cores = by_package(before_);
-  std::string mine = concat(bootstrap.node_rank(), ":");
-  for (int core : cores) mine += concat(core, ",");
-  std::vector<std::string> all = bootstrap.exchange(mine);
-  size_t ranks = size_t(std::ranges::count(all, mine));
-  size_t index = size_t(std::count(all.begin(), all.begin() + bootstrap.rank(), mine));
-  threads_ = wanted_threads(threads, int(cores.size() / ranks));
-  if (size_t(threads_) * ranks > cores.size()) return;
-  cpu_set_t share;
-  CPU_ZERO(&share);
-  for (size_t i = cores.size() * index / ranks; i < cores.size() * (index + 1) / ranks; ++i)
-    CPU_SET(size_t(cores[i]), &share);
-  sched_setaffinity(0, sizeof(share), &share);
+// The system numbers a core's second hardware thread far from its first: sorted, they are neighbours.
+std::vector<int> share_of(std::vector<CpuPlace> places, int index, int ranks) {
+  std::ranges::sort(places);
+  std::vector<int> cpus;
+  int count = int(places.size());
+  for (int i = count * index / ranks; i < count * (index + 1) / ranks; ++i) cpus.push_back(places[size_t(i)].cpu);
+  return cpus;
 }
 
-CoreShare::~CoreShare() { sched_setaffinity(0, sizeof(before_), &before_); }
+CpuShare::CpuShare(Bootstrap& bootstrap, int threads) {
+  cpu_set_t all, share;
+  if (sched_getaffinity(0, sizeof(all), &all) != 0) CPU_ZERO(&all);  // more CPUs than a cpu_set_t has room for
+  std::vector<CpuPlace> places = places_of(all);
+  std::string mine = concat(bootstrap.node_rank(), ":");
+  for (const CpuPlace& place : places) mine += concat(place.cpu, ",");
+  std::vector<std::string> of_ranks = bootstrap.exchange(mine);
+  int ranks = int(std::ranges::count(of_ranks, mine)), count = int(places.size());
+  int index = int(std::count(of_ranks.begin(), of_ranks.begin() + bootstrap.rank(), mine));
+  threads_ = wanted_threads(threads, count / ranks);
+  if (ranks == 1 || threads_ * ranks > count) return;
+  CPU_ZERO(&share);
+  for (int cpu : share_of(places, index, ranks)) CPU_SET(size_t(cpu), &share);
+  if (sched_setaffinity(0, sizeof(share), &share) == 0) before_ = all;
+}
+
+CpuShare::~CpuShare() {
+  if (before_) sched_setaffinity(0, sizeof(*before_), &*before_);
+}
 
 void run_promptly() {
   // The kernel's struct sched_attr, which glibc does not declare before 2.41.

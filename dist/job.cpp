@@ -163,8 +163,8 @@ int run_job(const std::function<int(Job&)>& body, const std::function<JobOptions
                  reason.c_str());
   try {
     JobOptions options = configure ? configure(*bootstrap) : JobOptions();
-    CoreShare cores(*bootstrap, options.context.threads);
-    options = complete(std::move(options), *bootstrap, cores.threads(), signals.descriptor(), reason.empty());
+    CpuShare cpus(*bootstrap, options.context.threads);
+    options = complete(std::move(options), *bootstrap, cpus.threads(), signals.descriptor(), reason.empty());
     int code = run_body(body, *bootstrap, page, options);
     bootstrap->finish();
     return code;

@@ -2,7 +2,8 @@
 
 #include <tests/dist/job_cases.h>
 
-#include <shardgrad/core/context.h>
+#include <sched.h>
+
 #include <shardgrad/dist/bootstrap.h>
 
 namespace shardgrad::dist::testing {
@@ -48,15 +49,26 @@ TEST(LocalJob, PassesSignalsOnAsARequestToSaveAndEnd) {
   }
 }
 
-TEST(LocalJob, RanksDivideTheCoresThatTheyHaveInCommonUnlessTheyHaveMoreThreads) {
-  int cores = usable_cores();
-  auto cores_of = [](int ranks, int threads) {
-    return run_program(concat("OMP_NUM_THREADS=", threads, " ", local(ranks), " cores")).output;
+// At most four CPUs of those that this process may run on, for taskset.
+std::pair<int, std::string> some_cpus() {
+  cpu_set_t set;
+  sched_getaffinity(0, sizeof(set), &set);
+  int count = 0;
+  std::string list;
+  for (size_t cpu = 0; cpu < CPU_SETSIZE && count < 4; ++cpu)
+    if (CPU_ISSET(cpu, &set)) list += concat(count++ ? "," : "", cpu);
+  return {count, list};
+}
+
+TEST(LocalJob, RanksDivideTheCpusThatTheyHaveInCommonUnlessTheyHaveMoreThreads) {
+  auto [cpus, list] = some_cpus();
+  auto cpus_of = [&, list = list](int ranks, int threads) {
+    return run_program(concat("OMP_NUM_THREADS=", threads, " taskset -c ", list, " ", local(ranks), " cpus")).output;
   };
-  for (int ranks = 2; ranks <= std::min(cores, 3); ++ranks)
-    EXPECT_EQ(cores_of(ranks, 1), concat(cores, " cores, at most 1 ranks on one\n"));
-  EXPECT_EQ(cores_of(2, cores), concat(cores, " cores, at most 2 ranks on one\n"));
-  EXPECT_EQ(cores_of(cores + 1, 1), concat(cores, " cores, at most ", cores + 1, " ranks on one\n"));
+  for (int ranks = 2; ranks <= cpus; ++ranks)
+    EXPECT_EQ(cpus_of(ranks, 1), concat(cpus, " CPUs, at most 1 ranks on one\n"));
+  EXPECT_EQ(cpus_of(2, cpus), concat(cpus, " CPUs, at most 2 ranks on one\n"));
+  EXPECT_EQ(cpus_of(cpus + 1, 1), concat(cpus, " CPUs, at most ", cpus + 1, " ranks on one\n"));
 }
 
 TEST(LocalJob, ARankAloneNeedsNoLauncher) {

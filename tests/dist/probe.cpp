@@ -52,8 +52,8 @@ int suite(Job& job) {
   return ::testing::Test::HasFailure() ? 1 : 0;
 }
 
-/// Says how many cores the ranks may run on together, and how many of them on the same one.
-int count_cores(Job& job) {
+/// Says how many CPUs the ranks may run on together, and how many ranks on the same one.
+int count_cpus(Job& job) {
   std::vector<int32_t> ranks_on(CPU_SETSIZE);
   std::thread([&] {  // as the threads do that a rank starts
     cpu_set_t set;
@@ -65,7 +65,7 @@ int count_cores(Job& job) {
   job.world().all_reduce(sum).host_wait();
   ranks_on = sum.to_vector<int32_t>();
   if (job.world().rank() == 0)
-    std::cout << CPU_SETSIZE - std::count(ranks_on.begin(), ranks_on.end(), 0) << " cores, at most "
+    std::cout << CPU_SETSIZE - std::count(ranks_on.begin(), ranks_on.end(), 0) << " CPUs, at most "
               << *std::max_element(ranks_on.begin(), ranks_on.end()) << " ranks on one" << std::endl;
   return 0;
 }
@@ -150,7 +150,7 @@ const std::map<std::string, std::function<int(Job&)>>& scenarios() {
   static const std::map<std::string, std::function<int(Job&)>> all = {
       {"suite", suite},
       {"place", report_place},
-      {"cores", count_cores},
+      {"cpus", count_cpus},
       {"large", large},
       {"tiny-heap", report_place},
       {"names", count_names_in_dev_shm},
