@@ -29,6 +29,13 @@ void Schedule::begin_forward() {
   if (!finished_.empty()) last_finished_ = std::exchange(finished_, {});
 }
 
+void Schedule::end_forward() {
+  if (recomputing()) return;
+  in_forward_ = false;
+  // Units that came next the last time, and were not called this time.
+  for (Unit* unit : std::exchange(ahead_, {})) release(*unit, "forward");
+}
+
 void Schedule::check_not_summoned(const Unit& unit) const {
   SG_CHECK(!summoned_, "unit '", unit.name(), "' is to compute in a scope of SummonFullParams; leave the scope first");
 }
@@ -161,7 +168,8 @@ void Schedule::gather(Unit& unit, const char* phase, Order& order) {
 }
 
 void Schedule::release(Unit& unit, const char* phase) {
-  if (unit.kept() || unit.state() == UnitState::sharded) return;
+  if (unit.kept()) return unit.wait();
+  if (unit.state() == UnitState::sharded) return;
   unit.reshard();
   recorder_.instant({.op = "reshard", .unit = unit.name(), .phase = phase});
 }

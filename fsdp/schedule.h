@@ -41,7 +41,7 @@ class Schedule {
 
   /// The root module's call begins; it has returned.
   void begin_forward();
-  void end_forward() { in_forward_ = false; }
+  void end_forward();
   /// A unit's module is called; it has returned `outputs`.
   void before_forward(Unit& unit);
   void after_forward(Unit& unit, std::span<const Tensor> outputs);
