@@ -145,7 +145,8 @@ class GradSink {
   virtual void wait() {}
   /// The optimizer is about to change those elements; called on all ranks.
   virtual void before_write() {}
-  /// The optimizer has changed those elements: full copies are out of date, and what backward saved of them is too.
+  /// The optimizer has changed those elements, and their copies with them: full copies are out of date, and what
+  /// backward saved of them is too.
   virtual void written() = 0;
 };
 

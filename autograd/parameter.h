@@ -23,6 +23,7 @@ struct LocalRange {
   Tensor grad;        ///< undefined, or not in memory, when this step left no gradient
   int64_t begin = 0;  ///< index within the parameter of the first element
   int64_t count = 0;
+  Tensor copy = {};  ///< undefined, or what holds the values in another dtype, and is to be written along with them
 };
 
 }  // namespace shardgrad

@@ -31,7 +31,7 @@ class SliceSink final : public GradSink {
   }
   void wait() override { flat_.wait_to_update(); }
   void before_write() override { flat_.before_write(); }
-  void written() override { flat_.shard_written(); }
+  void written() override { flat_.shard_written(true); }
 
  private:
   FlatParam& flat_;
@@ -74,6 +74,7 @@ void FlatParam::make_kept_buffers() {
   Tensor kept = layout_.buffer(padded(), param_dtype(), category);
   shard_ =
       converts() ? layout_.buffer(layout_.shard_numel(), dtype(), Category::parameter_shard) : layout_.part_of(kept);
+  if (converts()) converted_ = layout_.part_of(kept);
   full_ = Tensor(Storage::window(kept.storage()), 0, {padded()}, param_dtype());
 }
 
@@ -135,8 +136,8 @@ Stream& FlatParam::first_writer(DType dtype) const {
   return group && dtype == shard_.dtype() ? group->stream() : layout_.compute();
 }
 
-// The shard in host memory in a dtype that its gathered form has; converted once per step.
-const Tensor& FlatParam::host_source(DType dtype) {
+// The shard in the dtype of what is gathered, in memory that stays.
+const Tensor& FlatParam::source(DType dtype) {
   if (dtype == shard_.dtype()) return shard_;
   if (!converted_.defined()) converted_ = layout_.host_buffer(shard_.numel(), dtype);
   if (std::exchange(converted_is_stale_, false)) {
@@ -153,8 +154,12 @@ dist::Work FlatParam::gather_into(const Tensor& full, std::string_view phase) {
   Event ready = shard_ready_;
   if (on_host(shard_)) {
     stream.wait(shard_ready_);
-    layout_.copy(stream, mine, host_source(full.dtype()));
+    layout_.copy(stream, mine, source(full.dtype()));
     ready = shard_sent_ = stream.record();
+  } else if (converted_.defined() && full.dtype() == converted_.dtype()) {
+    const Tensor& kept = source(full.dtype());
+    SG_ASSERT(kept.out().data == mine.out().data, "unit '", layout_.unit, "' is gathered into other memory");
+    ready = stream.record();
   } else if (!group || full.dtype() != shard_.dtype()) {
     convert(shard_, out(mine));
     ready = stream.record();
@@ -192,6 +197,7 @@ LocalRange FlatParam::local_range(size_t i) {
   LocalRange range;
   range.values = shard_.rows(begin, end);
   if (has_grad(i)) range.grad = grad().rows(begin, end);
+  if (converted_.defined()) range.copy = converted_.rows(begin, end);
   range.begin = begin + shard_begin() - slices()[i].offset;
   range.count = std::clamp(slices()[i].numel() - range.begin, int64_t(0), end - begin);
   return range;
@@ -219,11 +225,11 @@ FlatParam::~FlatParam() {
 void FlatParam::wait_for_shard() const { shard_sent_.host_wait(); }
 
 // What is out of date cannot be read: the next forward gathers it.
-void FlatParam::shard_written() {
+void FlatParam::shard_written(bool with_copy) {
   full_.storage()->bump_version();
   shard_ready_ = context().backend(shard_.device()).compute().record();
-  converted_is_stale_ = true;
-  if (keeps_params_ && !split() && !converts()) return;
+  converted_is_stale_ |= !with_copy;
+  if (keeps_params_ && !split() && !(converts() && converted_is_stale_)) return;
   stale_ = true;
   finish_gather();
   if (resident()) full_.storage()->release(layout_.compute());

@@ -13,7 +13,9 @@
 //
 // With param_dtype (bf16, say) `full` is a conversion: each rank converts its shard into its part of `full`, and the
 // parts are gathered in 16 bits. The module's parameters are of that dtype then; the shard stays f32 and is memory of
-// its own. Of a shard in host memory a converted copy is kept there, so that 16 bits travel to the device too.
+// its own. Where the converted shard has memory that stays, the optimizer writes it in the pass that writes the shard,
+// and the gather converts nothing: in a `full` that is kept, and beside a shard in host memory, so that 16 bits travel
+// to the device too.
 
 #include <memory>
 #include <span>
@@ -85,8 +87,9 @@ class FlatParam {
   void wait_for_shard() const;
   /// The optimizer is about to change the shard: no rank reads it in common memory any more.
   void before_write() { layout_.mesh.before_write(); }
-  /// The optimizer (or a load) has changed the shard: saved parameters and gathered copies are stale.
-  void shard_written();
+  /// The optimizer (or a load) has changed the shard: saved parameters and gathered copies are stale. `with_copy`: and
+  /// the converted shard likewise, where local_range gave it.
+  void shard_written(bool with_copy = false);
 
   // --- whole parameters in the shards' dtype, for people -----------------------------------------------------------
   /// The full buffer if it is that and up to date; else gathered into memory of its own.
@@ -105,7 +108,7 @@ class FlatParam {
   void fill(std::span<nn::Parameter* const> parameters);
   void rehome(const Tensor& full);
   bool converts() const { return layout_.param_dtype != layout_.dtype; }
-  const Tensor& host_source(DType dtype);
+  const Tensor& source(DType dtype);
   Stream& first_writer(DType dtype) const;
   dist::Work gather_into(const Tensor& full, std::string_view phase);
   Tensor gather_whole(std::string_view phase);
@@ -115,7 +118,7 @@ class FlatParam {
   bool trainable_, keeps_params_, common_ = false;
   std::vector<Tensor> parameters_;
   Tensor shard_, full_;
-  Tensor converted_;  // a shard in host memory, in param_dtype
+  Tensor converted_;  // the shard in param_dtype, where that has memory which stays
   Tensor summoned_;
   dist::Work gather_;
   bool gathering_ = false, stale_ = false, converted_is_stale_ = true;

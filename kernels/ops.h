@@ -112,20 +112,21 @@ extern Slot<OutView, OutView, View, View> linear_backward_weight;        ///< (d
 /// mask, in a form of its own, a product with relu leaves for linear_backward_input; 0: none. Answered at once.
 extern Slot<int64_t*, OutView, View, View, View, MatmulArgs> relu_mask_bytes;
 
-// --- optimizers: one fused pass over a flat range; p and the state are updated in place -----------------------------------
+// --- optimizers: one fused pass over a flat range; p and the state are updated in place ---------------------------------
+/// `copy`, where it is defined, is of a narrower floating dtype and gets the new p, rounded once.
 struct SgdArgs {
   double lr, momentum, dampening, weight_decay;
   bool nesterov, first_step;
   double grad_scale = 1;  ///< multiplies the gradient first (1 / loss scale, clip factor)
 };
-extern Slot<OutView, OutView, View, SgdArgs> sgd;                ///< (p(key), momentum buffer or undefined, g)
+extern Slot<OutView, OutView, OutView, View, SgdArgs> sgd;  ///< (p(key), momentum buffer or undefined, copy, g)
 struct AdamArgs {
   double lr, beta1, beta2, eps, weight_decay;
   bool decoupled;                              ///< AdamW: p -= lr · weight_decay · p; else added to the gradient
   double bias_correction1, bias_correction2;   ///< 1 - beta^step
   double grad_scale = 1;
 };
-extern Slot<OutView, OutView, OutView, View, AdamArgs> adam;     ///< (p(key), exp_avg, exp_avg_sq, g)
+extern Slot<OutView, OutView, OutView, OutView, View, AdamArgs> adam;  ///< (p(key), exp_avg, exp_avg_sq, copy, g)
 
 // --- sums over ranks ----------------------------------------------------------------------------------------------------
 /// y(key) = the parts' sum by a pairwise tree: neighbours 2i and 2i+1, an odd last one carried up. Parts have y's count

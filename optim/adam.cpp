@@ -17,7 +17,7 @@ Adam::Adam(const char* name, std::vector<NamedParameter> parameters, AdamOptions
   check_option(name, "eps", options.eps, options.eps > 0);
 }
 
-void Adam::update(const Run& run) {
+void Adam::update(Run& run) {
   kernels::AdamArgs args{.lr = run.lr,
                          .beta1 = options_.beta1,
                          .beta2 = options_.beta2,
@@ -27,7 +27,8 @@ void Adam::update(const Run& run) {
                          .bias_correction1 = 1 - std::pow(options_.beta1, double(run.step)),
                          .bias_correction2 = 1 - std::pow(options_.beta2, double(run.step)),
                          .grad_scale = run.grad_scale};
-  launch(kernels::adam, run.values, out(run.values), out(run.states[0]), out(run.states[1]), run.grad, args);
+  launch(kernels::adam, run.values, out(run.values), out(run.states[0]), out(run.states[1]), out(run.take_copy()),
+         run.grad, args);
 }
 
 }  // namespace shardgrad::optim

@@ -29,7 +29,7 @@ class Adam : public Optimizer {
   Adam(const char* name, std::vector<NamedParameter> parameters, AdamOptions options, Rules rules, bool decoupled);
 
  private:
-  void update(const Run& run) override;
+  void update(Run& run) override;
   AdamOptions options_;
   bool decoupled_;
 };

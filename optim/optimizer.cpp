@@ -120,6 +120,9 @@ bool Optimizer::follows(const Piece& before, const Piece& after) const {
   if (a.weight_decay != b.weight_decay || a.lr_scale != b.lr_scale || a.steps != b.steps) return false;
   if (!adjacent(before.range.values, after.range.values) || !adjacent(before.range.grad, after.range.grad))
     return false;
+  const Tensor &copy_before = before.range.copy, &copy_after = after.range.copy;
+  if (copy_before.defined() != copy_after.defined()) return false;
+  if (copy_before.defined() && !adjacent(copy_before, copy_after)) return false;
   for (size_t s = 0; s < state_names_.size(); ++s)
     if (!adjacent(a.states[before.part][s], b.states[after.part][s])) return false;
   return true;
@@ -133,6 +136,7 @@ void Optimizer::update_run(std::span<const Piece> pieces, double grad_scale) {
   for (const Piece& piece : pieces) count += piece.range.values.numel();
   Run run{flat(first.range.values, 0, count),
           flat(first.range.grad, 0, count),
+          first.range.copy.defined() ? flat(first.range.copy, 0, count) : Tensor(),
           {},
           lr_ * slot.lr_scale,
           slot.weight_decay,
@@ -140,6 +144,7 @@ void Optimizer::update_run(std::span<const Piece> pieces, double grad_scale) {
           grad_scale};
   for (size_t s = 0; s < state_names_.size(); ++s) run.states[s] = flat(slot.states[first.part][s], 0, count);
   update(run);
+  if (run.copy.defined()) launch(kernels::cast, run.values, out(run.copy), run.values);
 }
 
 void Optimizer::step(double grad_scale) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <shardgrad/autograd/parameter.h>
@@ -83,15 +84,18 @@ class Optimizer {
   /// A contiguous run of elements with the same options; flat tensors of one length.
   struct Run {
     Tensor values, grad;
+    Tensor copy;  ///< undefined, or is to hold the new values in its dtype
     States states;
     double lr, weight_decay;
     int64_t step;  ///< 1 for the first
     double grad_scale;
+    /// For an update that writes the copy itself. One that is not taken is written after the update.
+    Tensor take_copy() { return std::exchange(copy, Tensor()); }
   };
   /// `state_names` are the state tensors that an update keeps, at most kMaxStates.
   Optimizer(const char* name, std::vector<NamedParameter> parameters, double lr, double weight_decay, Rules rules,
             std::vector<std::string> state_names);
-  virtual void update(const Run& run) = 0;
+  virtual void update(Run& run) = 0;
 
  private:
   // What is known of parameters_[i].

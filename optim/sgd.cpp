@@ -15,7 +15,7 @@ SGD::SGD(std::vector<NamedParameter> parameters, SgdOptions options, Rules rules
            "SGD: nesterov needs momentum > 0 and dampening = 0, got ", options.momentum, " and ", options.dampening);
 }
 
-void SGD::update(const Run& run) {
+void SGD::update(Run& run) {
   kernels::SgdArgs args{.lr = run.lr,
                         .momentum = options_.momentum,
                         .dampening = options_.dampening,
@@ -23,7 +23,7 @@ void SGD::update(const Run& run) {
                         .nesterov = options_.nesterov,
                         .first_step = run.step == 1,
                         .grad_scale = run.grad_scale};
-  launch(kernels::sgd, run.values, out(run.values), out(run.states[0]), run.grad, args);
+  launch(kernels::sgd, run.values, out(run.values), out(run.states[0]), out(run.take_copy()), run.grad, args);
 }
 
 }  // namespace shardgrad::optim

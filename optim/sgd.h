@@ -24,7 +24,7 @@ class SGD : public Optimizer {
   SGD(std::vector<NamedParameter> parameters, SgdOptions options, Rules rules = {});
 
  private:
-  void update(const Run& run) override;
+  void update(Run& run) override;
   SgdOptions options_;
 };
 

@@ -49,25 +49,36 @@ def outcome(title, code, output, seconds):
     return {"what": title, "result": words, "seconds": round(seconds, 1), "output": output[-4000:] if code else ""}
 
 
+def cases(title, program, selection, seconds, settings=None):
+    """Runs the program's tests that the filter selects; None where there are none."""
+    environment = {**GPU_ONLY, **(settings or {})}
+    code, listed = run([program, "--gtest_list_tests", f"--gtest_filter={selection}"], 60, environment)
+    count = sum(line.startswith("  ") for line in listed.splitlines()) if code == 0 else 0
+    if code != 0:
+        return outcome(f"{program.name}: its list of tests", code, listed, 0)
+    if count == 0:
+        return None
+    begin = time.monotonic()
+    code, output = run([program, f"--gtest_filter={selection}", "--gtest_brief=1"], seconds, environment)
+    return outcome(f"{program.name}: {count} tests {title}", code, output, time.monotonic() - begin)
+
+
 def tests(build, left):
     """Every test program: its cases that run on the devices of tests/devices.h, here the GPU alone."""
     programs = {program.name for program in (build / "bin").glob("test_*") if os.access(program, os.X_OK)}
     for name in sorted((programs | set(EXPECTED)) - {"test_mpi", "test_fake_cuda"}):
-        program = build / "bin" / name
-        code, listed = run([program, "--gtest_list_tests", f"--gtest_filter={ON_THE_GPU}"], 60, GPU_ONLY)
-        count = sum(line.startswith("  ") for line in listed.splitlines()) if code == 0 else 0
-        if code != 0 or (count == 0 and name in EXPECTED):
-            yield outcome(f"{name}: tests for the GPU are expected, and there are none", code or 1, listed, 0)
-        if count == 0:
-            continue
-        begin = time.monotonic()
-        code, output = run([program, f"--gtest_filter={ON_THE_GPU}", "--gtest_brief=1"], min(left(), 180), GPU_ONLY)
-        yield outcome(f"{name}: {count} tests on the GPU", code, output, time.monotonic() - begin)
-    # Once more without cuBLASLt, whose place the own matrix product takes.
-    begin = time.monotonic()
-    code, output = run([build / "bin/test_autograd", f"--gtest_filter={OPERATIONS}", "--gtest_brief=1"],
-                       min(left(), 120), {**GPU_ONLY, "SHARDGRAD_GEMM": "own"})
-    yield outcome("every operation with the own matrix product", code, output, time.monotonic() - begin)
+        ran = cases("on the GPU", build / "bin" / name, ON_THE_GPU, min(left(), 180))
+        if ran or name in EXPECTED:
+            yield ran or outcome(f"{name}: tests for the GPU are expected, and there are none", 1, "", 0)
+    # The kernels by themselves, but for those that end with a trap, which a process does not survive; and what multiplies
+    # matrices once more without cuBLASLt, whose place the own product takes.
+    own = {"SHARDGRAD_GEMM": "own"}
+    for title, name, selection, settings in (
+            ("of kernels against their references", "test_kernels", "-Cpu*:Refusals*", {}),
+            ("of the own matrix product", "test_kernels", "Matmul.*", own),
+            ("of every operation with the own matrix product", "test_autograd", OPERATIONS, own)):
+        yield (cases(title, build / "bin" / name, selection, min(left(), 120), settings) or
+               outcome(f"{name}: tests {title} are expected, and there are none", 1, "", 0))
 
 
 def sanitizer(build, left):

@@ -1,4 +1,4 @@
-// sgd and adam over flat ranges, in one pass.
+// sgd and adam over flat ranges, in one pass: a block at a time, whose copy is made while it is in the cache.
 
 #include <shardgrad/kernels/cpu/loops.h>
 #include <shardgrad/kernels/cpu/parallel.h>
@@ -7,18 +7,34 @@
 namespace shardgrad::cpu {
 namespace {
 
-void sgd(const Launch& launch, OutView p, OutView momentum, View g, kernels::SgdArgs args) {
-  SgdStep step{args.lr,         args.momentum, args.dampening, args.weight_decay,
-               args.grad_scale, args.nesterov, args.first_step};
-  auto loop = loops().optimizers.sgd[int(p.dtype)];
-  size_t size = size_of(p.dtype);
+constexpr int64_t kBlock = 4096;
+
+template <class V> auto at(const V& view, int64_t i) {
+  return view.defined() ? view.template as<char>() + i * size_of(view.dtype) : nullptr;
+}
+
+// `update(i, n)` updates elements [i, i + n).
+template <class Update> void in_blocks(const Launch& launch, OutView p, OutView copy, const Update& update) {
+  SG_ASSERT(!copy.defined() || size_of(copy.dtype) < size_of(p.dtype), "a copy of ", p.dtype, " in ", copy.dtype);
+  auto cast = copy.defined() ? loops().elementwise.cast[int(copy.dtype)][int(p.dtype)] : nullptr;
   parallel_elements(launch.threads, p.numel(), [&](int64_t begin, int64_t end) {
-    char* buffer = momentum.defined() ? momentum.as<char>() + begin * size : nullptr;
-    loop(p.as<char>() + begin * size, buffer, g.as<char>() + begin * size, end - begin, step);
+    for (int64_t i = begin, n; i < end; i += n) {
+      n = cast ? std::min(kBlock, end - i) : end - i;
+      update(i, n);
+      if (cast) cast(at(copy, i), at(p, i), n, false);
+    }
   });
 }
 
-void adam(const Launch& launch, OutView p, OutView exp_avg, OutView exp_avg_sq, View g, kernels::AdamArgs args) {
+void sgd(const Launch& launch, OutView p, OutView momentum, OutView copy, View g, kernels::SgdArgs args) {
+  SgdStep step{args.lr,         args.momentum, args.dampening, args.weight_decay,
+               args.grad_scale, args.nesterov, args.first_step};
+  auto loop = loops().optimizers.sgd[int(p.dtype)];
+  in_blocks(launch, p, copy, [&](int64_t i, int64_t n) { loop(at(p, i), at(momentum, i), at(g, i), n, step); });
+}
+
+void adam(const Launch& launch, OutView p, OutView exp_avg, OutView exp_avg_sq, OutView copy, View g,
+          kernels::AdamArgs args) {
   AdamStep step{args.lr,
                 args.beta1,
                 args.beta2,
@@ -29,11 +45,8 @@ void adam(const Launch& launch, OutView p, OutView exp_avg, OutView exp_avg_sq, 
                 args.grad_scale,
                 args.decoupled};
   auto loop = loops().optimizers.adam[int(p.dtype)];
-  size_t size = size_of(p.dtype);
-  parallel_elements(launch.threads, p.numel(), [&](int64_t begin, int64_t end) {
-    loop(p.as<char>() + begin * size, exp_avg.as<char>() + begin * size, exp_avg_sq.as<char>() + begin * size,
-         g.as<char>() + begin * size, end - begin, step);
-  });
+  in_blocks(launch, p, copy,
+            [&](int64_t i, int64_t n) { loop(at(p, i), at(exp_avg, i), at(exp_avg_sq, i), at(g, i), n, step); });
 }
 
 const Each registered_sgd(kernels::sgd, kWideFloats, sgd);

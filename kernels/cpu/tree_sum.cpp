@@ -77,7 +77,7 @@ template <class Sum> void run(const Launch& launch, OutView y, const TreeSumArgs
 }
 
 void tree_sum(const Launch& launch, OutView y, TreeSumArgs args) {
-  SG_ASSERT(args.count >= 1, "tree_sum of ", args.count, " parts");
+  SG_ASSERT(args.count >= 1 && args.count < 1 << kLevels, "tree_sum of ", args.count, " parts");
   if (is_floating(y.dtype) && is_floating(args.dtype)) {
     bool wide = y.dtype == DType::f64 || args.dtype == DType::f64;
     return run(launch, y, args, FloatSum{args.dtype, wide ? DType::f64 : DType::f32});

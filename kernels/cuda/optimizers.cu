@@ -2,6 +2,8 @@
 //
 // sgd   reads p, g (and the momentum), writes p (and the momentum): 12 (20) bytes per element in f32, 4 (7) operations.
 // adam  reads p, g and two moments, writes all but g: 28 bytes per element in f32, about 15 operations.
+//
+// A copy in another dtype costs its own bytes more: 2 per element in bf16.
 
 #include <shardgrad/kernels/cuda/launch.h>
 
@@ -11,7 +13,7 @@ namespace {
 using kernels::AdamArgs;
 using kernels::SgdArgs;
 
-template <class T> __global__ void sgd_kernel(T* p, T* momentum, const T* g, int64_t n, SgdArgs s) {
+template <class T, class C> __global__ void sgd_kernel(T* p, T* momentum, C* copy, const T* g, int64_t n, SgdArgs s) {
   int64_t i = thread_number();
   if (i >= n) return;
   T param = p[i], step = g[i] * T(s.grad_scale) + T(s.weight_decay) * param;
@@ -20,18 +22,30 @@ template <class T> __global__ void sgd_kernel(T* p, T* momentum, const T* g, int
     momentum[i] = buffer;
     step = s.nesterov ? step + T(s.momentum) * buffer : buffer;
   }
-  p[i] = param - T(s.lr) * step;
+  p[i] = param -= T(s.lr) * step;
+  if (copy) copy[i] = convert<C>(param);
 }
 
-void sgd(const Launch& how, OutView p, OutView momentum, View g, SgdArgs args) {
+// Visits the types of the parameter and of its copy, which may be undefined.
+template <class Visitor> void dispatch_types(OutView p, OutView copy, Visitor&& visit) {
+  SG_ASSERT(!copy.defined() || size_of(copy.dtype) < size_of(p.dtype), "a copy of ", p.dtype, " in ", copy.dtype);
   dispatch_floats(p.dtype, [&]<class T>() {
     if constexpr (std::is_floating_point_v<T>)
-      launch<sgd_kernel<T>>(how, {blocks_for(p.numel()), kBlock}, p.as<T>(), momentum.as<T>(), g.as<T>(), p.numel(),
-                            args);
+      dispatch_floats(copy.defined() ? copy.dtype : DType::bf16, [&]<class C>() {
+        if constexpr (sizeof(C) < sizeof(T)) visit.template operator()<T, C>();
+      });
   });
 }
 
-template <class T> __global__ void adam_kernel(T* p, T* exp_avg, T* exp_avg_sq, const T* g, int64_t n, AdamArgs s) {
+void sgd(const Launch& how, OutView p, OutView momentum, OutView copy, View g, SgdArgs args) {
+  dispatch_types(p, copy, [&]<class T, class C>() {
+    launch<sgd_kernel<T, C>>(how, {blocks_for(p.numel()), kBlock}, p.as<T>(), momentum.as<T>(), copy.as<C>(), g.as<T>(),
+                             p.numel(), args);
+  });
+}
+
+template <class T, class C>
+__global__ void adam_kernel(T* p, T* exp_avg, T* exp_avg_sq, C* copy, const T* g, int64_t n, AdamArgs s) {
   int64_t i = thread_number();
   if (i >= n) return;
   T param = p[i], grad = g[i] * T(s.grad_scale);
@@ -44,14 +58,14 @@ template <class T> __global__ void adam_kernel(T* p, T* exp_avg, T* exp_avg_sq, 
   exp_avg[i] = mean;
   exp_avg_sq[i] = square;
   T denominator = std::sqrt(square) * T(1 / std::sqrt(s.bias_correction2)) + T(s.eps);
-  p[i] = param - T(s.lr / s.bias_correction1) * mean / denominator;
+  p[i] = param -= T(s.lr / s.bias_correction1) * mean / denominator;
+  if (copy) copy[i] = convert<C>(param);
 }
 
-void adam(const Launch& how, OutView p, OutView exp_avg, OutView exp_avg_sq, View g, AdamArgs args) {
-  dispatch_floats(p.dtype, [&]<class T>() {
-    if constexpr (std::is_floating_point_v<T>)
-      launch<adam_kernel<T>>(how, {blocks_for(p.numel()), kBlock}, p.as<T>(), exp_avg.as<T>(), exp_avg_sq.as<T>(),
-                             g.as<T>(), p.numel(), args);
+void adam(const Launch& how, OutView p, OutView exp_avg, OutView exp_avg_sq, OutView copy, View g, AdamArgs args) {
+  dispatch_types(p, copy, [&]<class T, class C>() {
+    launch<adam_kernel<T, C>>(how, {blocks_for(p.numel()), kBlock}, p.as<T>(), exp_avg.as<T>(), exp_avg_sq.as<T>(),
+                              copy.as<C>(), g.as<T>(), p.numel(), args);
   });
 }
 

@@ -97,7 +97,7 @@ inline void set(OutView y, int64_t i, double value) {
 inline double get(const OutView& y, int64_t i) { return get(View{y.data, y.shape, y.dtype, true}, i); }
 
 /// torch.optim.SGD
-inline void sgd(OutView p, OutView momentum, View g, kernels::SgdArgs args) {
+inline void sgd(OutView p, OutView momentum, OutView copy, View g, kernels::SgdArgs args) {
   for (int64_t i = 0; i < p.numel(); ++i) {
     double grad = get(g, i) * args.grad_scale + args.weight_decay * get(p, i);
     if (momentum.defined()) {
@@ -106,11 +106,12 @@ inline void sgd(OutView p, OutView momentum, View g, kernels::SgdArgs args) {
       grad = args.nesterov ? grad + args.momentum * buffer : buffer;
     }
     set(p, i, get(p, i) - args.lr * grad);
+    if (copy.defined()) set(copy, i, get(p, i));
   }
 }
 
 /// torch.optim.Adam and AdamW
-inline void adam(OutView p, OutView exp_avg, OutView exp_avg_sq, View g, kernels::AdamArgs args) {
+inline void adam(OutView p, OutView exp_avg, OutView exp_avg_sq, OutView copy, View g, kernels::AdamArgs args) {
   for (int64_t i = 0; i < p.numel(); ++i) {
     double param = get(p, i), grad = get(g, i) * args.grad_scale;
     if (args.decoupled)
@@ -123,6 +124,7 @@ inline void adam(OutView p, OutView exp_avg, OutView exp_avg_sq, View g, kernels
     set(exp_avg_sq, i, square);
     double denominator = std::sqrt(square / args.bias_correction2) + args.eps;
     set(p, i, param - args.lr / args.bias_correction1 * mean / denominator);
+    if (copy.defined()) set(copy, i, get(p, i));
   }
 }
 

@@ -104,7 +104,7 @@ class Updates {
       if (kind_ == "sgd" || kind_ == "nesterov") {
         bool nesterov = kind_ == "nesterov";
         kernels::SgdArgs args{0.1, 0.9, 0, nesterov ? 0 : 0.01, nesterov, step_ == 1};
-        launch(kernels::sgd, p, out(p, 1), out(first_[i], 1), g, args);
+        launch(kernels::sgd, p, out(p, 1), out(first_[i], 1), unwanted(), g, args);
       } else {
         bool decoupled = kind_ == "adamw";
         kernels::AdamArgs args{0.01,
@@ -115,7 +115,7 @@ class Updates {
                                decoupled,
                                1 - std::pow(0.9, step_),
                                1 - std::pow(0.999, step_)};
-        launch(kernels::adam, p, out(p, 1), out(first_[i], 1), out(second_[i], 1), g, args);
+        launch(kernels::adam, p, out(p, 1), out(first_[i], 1), out(second_[i], 1), unwanted(), g, args);
       }
       p.zero_grad();
     }

@@ -120,7 +120,7 @@ class Noting : public optim::Optimizer {
       : Optimizer("Noting", std::move(parameters), 1, 0, {}, {}), asked_(asked) {}
 
  private:
-  void update(const Run&) override { asked_ = true; }
+  void update(Run&) override { asked_ = true; }
   std::atomic<bool>& asked_;
 };
 

@@ -125,10 +125,10 @@ TEST(Elementwise, ComparisonsWithNaNAreFalseButForNotEqual) {
   Buffer a = Buffer::of({2}, DType::f32, {NAN, 1}), b = Buffer::of({2}, DType::f32, {NAN, NAN});
   Buffer y({2}, DType::u8);
   for (auto* slot : {&kernels::eq, &kernels::lt, &kernels::le, &kernels::gt, &kernels::ge}) {
-    slot->find(test_device(), DType::f32)(Launch{}, y.poison().out(), a.in(), b.in());
+    kernel_of(*slot, DType::f32)(1, y.poison().out(), a.in(), b.in());
     EXPECT_EQ(y.get(0) + y.get(1), 0) << slot->name();
   }
-  kernels::ne.find(test_device(), DType::f32)(Launch{}, y.poison().out(), a.in(), b.in());
+  kernel_of(kernels::ne, DType::f32)(1, y.poison().out(), a.in(), b.in());
   EXPECT_EQ(y.get(0) + y.get(1), 2);
 }
 
@@ -174,7 +174,7 @@ TEST(Elementwise, CastToHalvesRoundsToNearestEvenForEveryPattern) {
         uint32_t bits = i << 16 | ((upper * 40503u) & 0xffffu);
         wide.out().as<uint32_t>()[i] = bits;
       }
-      kernels::cast.find(test_device(), DType::f32)(Launch{}, narrow.out(), wide.in());
+      kernel_of(kernels::cast, DType::f32)(1, narrow.out(), wide.in());
       for (uint32_t i = 0; i < (1u << 16); ++i) {
         float value = wide.in().as<float>()[i];
         uint16_t expected = half == DType::bf16 ? bf16(value).bits : f16(value).bits;
@@ -184,7 +184,7 @@ TEST(Elementwise, CastToHalvesRoundsToNearestEvenForEveryPattern) {
       if (upper > 700) break;
     }
     for (uint32_t i = 0; i < (1u << 16); ++i) narrow.out().as<uint16_t>()[i] = uint16_t(i);
-    kernels::cast.find(test_device(), half)(Launch{}, back.out(), narrow.in());
+    kernel_of(kernels::cast, half)(1, back.out(), narrow.in());
     for (int64_t i = 0; i < (1 << 16); ++i) ASSERT_TRUE(back.get(i) == narrow.get(i) || std::isnan(narrow.get(i)));
   }
 }
@@ -205,7 +205,7 @@ TEST(Elementwise, ElementaryFunctionsOfF32StayWithinAFewUlp) {
   };
   for (const Function& f : functions) {
     Buffer x = Buffer::random({100003}, DType::f32, f.low, f.high), y({100003}, DType::f32);
-    f.slot.find(test_device(), DType::f32)(Launch{}, y.out(), x.in());
+    kernel_of(f.slot, DType::f32)(1, y.out(), x.in());
     for (int64_t i = 0; i < x.numel(); ++i) {
       double exact = f.exact(x.get(i));
       float ulp = std::nextafter(std::abs(float(exact)), INFINITY) - std::abs(float(exact));
@@ -218,7 +218,7 @@ TEST(Elementwise, SpecialValuesFollowTheMathematics) {
   Context context;
   Buffer x = Buffer::of({8}, DType::f32, {INFINITY, -INFINITY, NAN, 0, -0.0, -1, 1e-42, 200}), y({8}, DType::f32);
   auto run = [&](Slot<OutView, View>& slot) {
-    slot.find(test_device(), DType::f32)(Launch{}, y.poison().out(), x.in());
+    kernel_of(slot, DType::f32)(1, y.poison().out(), x.in());
     std::vector<double> values;
     for (int64_t i = 0; i < 8; ++i) values.push_back(y.get(i));
     return values;
@@ -243,7 +243,7 @@ TEST(Elementwise, SpecialValuesFollowTheMathematics) {
 template <class SlotType, class... Args>
 void expect_split_invariance(SlotType& slot, DType dtype, const std::vector<Buffer>& inputs, Args... args) {
   Context context;
-  auto kernel = slot.find(test_device(), dtype);
+  auto kernel = kernel_of(slot, dtype);
   int64_t n = inputs[0].numel();
   auto piece = [&](const Buffer& buffer, int64_t begin, int64_t end) {
     View view = buffer.in();
@@ -251,10 +251,10 @@ void expect_split_invariance(SlotType& slot, DType dtype, const std::vector<Buff
   };
   auto run = [&](Buffer& y, int64_t begin, int64_t end) {
     OutView out{y.out().as<char>() + size_t(begin) * size_of(dtype), {end - begin}, dtype, y.numel() ? 1.0f : 0, true};
-    if constexpr (std::is_invocable_v<decltype(kernel), const Launch&, OutView, View, Args...>)
-      kernel(Launch{}, out, piece(inputs[0], begin, end), args...);
+    if constexpr (std::is_invocable_v<decltype(kernel), int, OutView, View, Args...>)
+      kernel(1, out, piece(inputs[0], begin, end), args...);
     else
-      kernel(Launch{}, out, piece(inputs[0], begin, end), piece(inputs[1], begin, end), args...);
+      kernel(1, out, piece(inputs[0], begin, end), piece(inputs[1], begin, end), args...);
   };
   Buffer start = Buffer::random({n}, dtype, -1, 1, 77), whole = start;
   run(whole, 0, n);
@@ -304,10 +304,10 @@ TEST(Elementwise, LargeTensorsGiveTheSameBitsForEveryNumberOfThreads) {
 TEST(Elementwise, OperandsMayBeTheDestination) {
   Context context;
   Buffer x = Buffer::random({100}, DType::f32), y = x;
-  kernels::exp.find(test_device(), DType::f32)(Launch{}, y.out(), y.in());
+  kernel_of(kernels::exp, DType::f32)(1, y.out(), y.in());
   for (int64_t i = 0; i < 100; ++i) EXPECT_FLOAT_EQ(float(y.get(i)), float(std::exp(x.get(i))));
   y = x;
-  kernels::add.find(test_device(), DType::f32)(Launch{}, y.out(), y.in(), x.in());
+  kernel_of(kernels::add, DType::f32)(1, y.out(), y.in(), x.in());
   for (int64_t i = 0; i < 100; ++i) EXPECT_EQ(y.get(i), 2 * x.get(i));
 }
 

@@ -1,12 +1,10 @@
 #pragma once
 // Compares a kernel with its reference (kernels/reference) as every kernel must hold: both betas, poisoned
-// destinations, inputs unchanged, the same bits for every number of threads. The kernels are those of device cpu, or of
-// sim when SHARDGRAD_TEST_DEVICE says so; both work on the host's memory.
+// destinations, inputs unchanged, the same bits for every number of threads.
 
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -16,17 +14,13 @@
 #include <shardgrad/core/poison.h>
 #include <shardgrad/kernels/ops.h>
 #include <shardgrad/kernels/reference/element.h>
+#include <tests/kernels/test_device.h>
 
 namespace shardgrad::test {
 
 inline constexpr DType kFloats[] = {DType::f32, DType::f64, DType::bf16, DType::f16};
 inline constexpr DType kIntegers[] = {DType::i32, DType::i64, DType::u8};
 inline constexpr DType kAll[] = {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32, DType::i64, DType::u8};
-
-inline DeviceKind test_device() {
-  const char* wish = std::getenv("SHARDGRAD_TEST_DEVICE");
-  return wish ? parse_device(wish).kind : DeviceKind::cpu;
-}
 
 /// A small tensor of our own, aligned as badly as elements allow when `shift` is given.
 class Buffer {
@@ -68,14 +62,14 @@ class Buffer {
   bool defined() const { return defined_; }
   int64_t numel() const { return shape_.numel(); }
   /// All bytes, guards included.
-  const std::vector<char>& memory() const { return memory_; }
+  const std::vector<char, Reachable<char>>& memory() const { return memory_; }
   bool operator==(const Buffer& other) const { return memory_ == other.memory_; }
 
  private:
   // One element into the allocation: vector loads meet unaligned pointers.
   char* data() { return memory_.data() + size_of(dtype_); }
   const char* data() const { return memory_.data() + size_of(dtype_); }
-  std::vector<char> memory_;
+  std::vector<char, Reachable<char>> memory_;
   Shape shape_;
   DType dtype_ = DType::f32;
   bool defined_ = false;
@@ -183,7 +177,7 @@ template <size_t outputs, class... Params, class Reference, class... Args>
 void expect_like_reference(Slot<Params...>& slot, const Reference& reference, DType key,
                            const std::array<Buffer, outputs>& shapes, Tolerance tolerance, const Args&... args) {
   Context context;
-  auto kernel = slot.find(test_device(), key);
+  auto kernel = kernel_of(slot, key);
   auto apply = [&]<size_t... k>(std::index_sequence<k...>, std::vector<Buffer> & results, float beta, const auto& fn) {
     fn(results[k].out(beta)..., as_argument(args)...);
   };
@@ -191,7 +185,7 @@ void expect_like_reference(Slot<Params...>& slot, const Reference& reference, DT
   compare_runs(
       slot.name(), key, {shapes.begin(), shapes.end()}, tolerance,
       [&](auto& results, float beta, int threads) {
-        apply(index, results, beta, [&](auto... all) { kernel(Launch{threads}, all...); });
+        apply(index, results, beta, [&](auto... all) { kernel(threads, all...); });
       },
       [&](auto& results, float beta, int) { apply(index, results, beta, reference); },
       [&] { return buffers_of(args...); });

@@ -126,7 +126,7 @@ TEST(Matmul, BackwardOfALayerGivesTheGradientBeforeReluAndTheSumOfTheBias) {
     }
 }
 
-TEST(Matmul, OwnProductsDoNotDependOnThreads) {
+TEST(CpuMatmul, OwnProductsDoNotDependOnThreads) {
   Context context;
   for (DType dtype : {DType::f32, DType::f64}) {
     Buffer a = Buffer::random({150, 130}, dtype), b = Buffer::random({130, 170}, dtype);
@@ -145,12 +145,12 @@ TEST(Matmul, OwnProductsDoNotDependOnThreads) {
 
 // Four threads run one shape after the other, all the same at the same time, so that a primitive shared between them
 // would run in two at once; and each thread has operands of its own, so that one's data in another's result would show.
-TEST(Matmul, FourThreadsAtOnceGetTheBitsOfOne) {
+TEST(CpuMatmul, FourThreadsAtOnceGetTheBitsOfOne) {
   const Sizes sizes[] = {{72, 72, 72}, {64, 96, 64}, {100, 40, 80}, {33, 64, 160}};
   constexpr size_t kThreads = 4, kShapes = 4, kRounds = 1500;
   using Results = std::array<Buffer, kShapes>;
   for (DType dtype : {DType::f32, DType::bf16}) {
-    auto kernel = kernels::matmul.find(test_device(), dtype);
+    auto kernel = kernel_of(kernels::matmul, dtype);
     // Products whose bits differ from `results`, which the first round writes where it is empty.
     auto run = [&](size_t thread, size_t rounds, Results& results, const std::function<void()>& meet) {
       Context context;
@@ -163,7 +163,7 @@ TEST(Matmul, FourThreadsAtOnceGetTheBitsOfOne) {
         meet();
         for (size_t round = 0; round < rounds; ++round) {
           c.poison();
-          kernel(Launch{1}, c.out(), {}, a.in(), b.in(), bias.in(), {false, true, Epilogue::relu});
+          kernel(1, c.out(), {}, a.in(), b.in(), bias.in(), {false, true, Epilogue::relu});
           if (!results[i].defined()) results[i] = c;
           wrong += !(c == results[i]);
         }
@@ -182,14 +182,14 @@ TEST(Matmul, FourThreadsAtOnceGetTheBitsOfOne) {
   }
 }
 
-TEST(Matmul, ManyShapesDoNotFillTheCacheForEver) {
+TEST(CpuMatmul, ManyShapesDoNotFillTheCacheForEver) {
   Context context;
-  auto kernel = kernels::matmul.find(test_device(), DType::f32);
+  auto kernel = kernel_of(kernels::matmul, DType::f32);
   Buffer a = exact({400, 64}, DType::f32, 1), b = exact({64, 64}, DType::f32, 2);
   for (int64_t m = 64; m < 360; ++m) {
     Buffer c({m, 64}, DType::f32), again({m, 64}, DType::f32);
     View rows{a.in().data, {m, 64}, DType::f32, true};
-    kernel(Launch{1}, c.poison().out(), {}, rows, b.in(), {}, {});
+    kernel(1, c.poison().out(), {}, rows, b.in(), {}, {});
     cpu::Product p{.m = m, .n = 64, .k = 64};
     p.a = rows.as<char>(), p.b = b.in().as<char>(), p.c = again.poison().out().as<char>();
     cpu::own_product(p, Epilogue::none);
@@ -197,10 +197,10 @@ TEST(Matmul, ManyShapesDoNotFillTheCacheForEver) {
   }
 }
 
-TEST(Matmul, ScratchMemoryIsInTheLedgerAndGivenBack) {
+TEST(CpuMatmul, ScratchMemoryIsInTheLedgerAndGivenBack) {
   Context context;
   Buffer a = Buffer::random({300, 300}, DType::f64), c({300, 300}, DType::f64);
-  kernels::matmul.find(test_device(), DType::f64)(Launch{1}, c.out(), {}, a.in(), a.in(), {}, {});
+  kernel_of(kernels::matmul, DType::f64)(1, c.out(), {}, a.in(), a.in(), {}, {});
   EXPECT_EQ(context.ledger().current(Category::workspace), 0);
   EXPECT_GT(context.ledger().peak(Category::workspace), 0);
 }

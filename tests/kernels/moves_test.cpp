@@ -105,7 +105,7 @@ TEST(Moves, LargeIndexedSumsDoNotDependOnThreads) {
   Context context;
   auto run = [&](auto& slot, const Buffer& at, int threads) {
     Buffer y(table, DType::f32);
-    slot.find(test_device(), DType::f32)(Launch{threads}, y.poison().out(), rows.in(), at.in(), 0);
+    kernel_of(slot, DType::f32)(threads, y.poison().out(), rows.in(), at.in(), 0);
     return y;
   };
   EXPECT_TRUE(run(kernels::index_add, index, 1) == run(kernels::index_add, index, 4));
@@ -113,13 +113,11 @@ TEST(Moves, LargeIndexedSumsDoNotDependOnThreads) {
   EXPECT_TRUE(run(kernels::scatter_add, wide, 1) == run(kernels::scatter_add, wide, 4));
 }
 
-TEST(Moves, AnIndexOutOfRangeIsRefusedNamingPositionAndValue) {
+TEST(Refusals, AnIndexOutOfRangeIsRefusedNamingPositionAndValue) {
   Context context;
   Buffer x = Buffer::random({4, 3}, DType::f32), y({3, 3}, DType::f32);
   Buffer index = Buffer::labels({0, 3, 4}), negative = Buffer::labels({0, -1, 2});
-  auto run = [&](auto& slot, const Buffer& at) {
-    slot.find(test_device(), DType::f32)(Launch{}, y.out(), x.in(), at.in(), 0);
-  };
+  auto run = [&](auto& slot, const Buffer& at) { kernel_of(slot, DType::f32)(1, y.out(), x.in(), at.in(), 0); };
   EXPECT_EQ(error_of([&] { run(kernels::index_select, index); }), "index_select: index 2 is 4, outside [0, 4)");
   EXPECT_EQ(error_of([&] { run(kernels::index_select, negative); }), "index_select: index 1 is -1, outside [0, 4)");
   EXPECT_EQ(error_of([&] { run(kernels::index_add, index); }), "index_add: index 1 is 3, outside [0, 3)");
@@ -180,7 +178,7 @@ TEST(Moves, LargeSumsAreAccurateAndDoNotDependOnThreads) {
     Buffer x = Buffer::random({611, 513}, DType::f32, 0, 1);
     auto run = [&](int threads) {
       Buffer y(shape, DType::f32);
-      kernels::sum_to.find(test_device(), DType::f32)(Launch{threads}, y.poison().out(), x.in());
+      kernel_of(kernels::sum_to, DType::f32)(threads, y.poison().out(), x.in());
       return y;
     };
     Buffer single = run(1);

@@ -111,21 +111,21 @@ TEST(Rows, CrossEntropyAndItsBackwardMatchTheReference) {
     }
 }
 
-TEST(Rows, ALabelOutOfRangeIsRefusedNamingRowAndLabel) {
+TEST(Refusals, ALabelOutOfRangeIsRefusedNamingRowAndLabel) {
   Context context;
   Buffer x = Buffer::random({3, 4}, DType::f32), loss({}, DType::f32), lse({3}, DType::f32), dx = x;
   Buffer labels = Buffer::labels({0, 4, 1});
-  auto kernel = kernels::cross_entropy.find(test_device(), DType::f32);
-  auto backward = kernels::cross_entropy_backward.find(test_device(), DType::f32);
+  auto kernel = kernel_of(kernels::cross_entropy, DType::f32);
+  auto backward = kernel_of(kernels::cross_entropy_backward, DType::f32);
   const char* expected = "cross_entropy: the label of row 1 is 4, outside [0, 4) and not ignore_index (-1)";
   try {
-    kernel(Launch{}, loss.out(), lse.out(), x.in(), labels.in(), {1, -1});
+    kernel(1, loss.out(), lse.out(), x.in(), labels.in(), {1, -1});
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), expected);
     EXPECT_EQ(error.kind(), ErrorKind::input);
   }
-  EXPECT_THROW(backward(Launch{}, dx.out(), loss.in(), x.in(), lse.in(), labels.in(), {1, -1}), Error);
+  EXPECT_THROW(backward(1, dx.out(), loss.in(), x.in(), lse.in(), labels.in(), {1, -1}), Error);
 }
 
 TEST(Rows, LargeInputsGiveTheSameBitsForEveryNumberOfThreads) {

@@ -20,27 +20,27 @@ std::vector<std::string> slots_without(DeviceKind device, DType dtype) {
   return missing;
 }
 
-TEST(Table, EverySlotHasACpuKernelForF32AndF64) {
+TEST(CpuTable, EverySlotHasACpuKernelForF32AndF64) {
   EXPECT_GT(kernels::all_slots().size(), 50u);
   EXPECT_EQ(slots_without(DeviceKind::cpu, DType::f32), std::vector<std::string>());
   EXPECT_EQ(slots_without(DeviceKind::cpu, DType::f64), std::vector<std::string>());
   EXPECT_EQ(slots_without(DeviceKind::acc, DType::f32), std::vector<std::string>());
 }
 
-TEST(Table, OnlyOptimizersLackKernelsForHalves) {
+TEST(CpuTable, OnlyOptimizersLackKernelsForHalves) {
   for (DType dtype : {DType::bf16, DType::f16}) {
     EXPECT_EQ(slots_without(DeviceKind::cpu, dtype), (std::vector<std::string>{"adam", "sgd"}));
   }
 }
 
-TEST(Table, DevicesHaveTheKernelsOfTheCpu) {
+TEST(CpuTable, DevicesHaveTheKernelsOfTheCpu) {
   for (Device device : kernel_devices())
     for (int dtype = 0; dtype < kDTypeCount; ++dtype)
       EXPECT_EQ(slots_without(device.kind, DType(dtype)), slots_without(DeviceKind::cpu, DType(dtype)))
           << device << ' ' << DType(dtype);
 }
 
-TEST(Table, AMissingKernelIsNamed) {
+TEST(CpuTable, AMissingKernelIsNamed) {
   try {
     kernels::adam.find(DeviceKind::cpu, DType::u8);
     FAIL();
@@ -50,7 +50,7 @@ TEST(Table, AMissingKernelIsNamed) {
   }
 }
 
-TEST(Table, EveryLoopTableIsComplete) {
+TEST(CpuTable, EveryLoopTableIsComplete) {
   for (Isa isa : {Isa::plain, Isa::avx2, Isa::avx512}) {
     const cpu::Loops* loops = cpu::loops_of(isa);
     if (!loops) continue;

@@ -30,12 +30,12 @@ TEST(Random, ARangeIsFilledAsTheWholeWouldBe) {
   for (DType dtype : kFloats)
     for (auto* slot : {&kernels::random_uniform, &kernels::random_normal}) {
       Buffer whole({301}, dtype), parts({301}, dtype);
-      auto kernel = slot->find(test_device(), dtype);
-      kernel(Launch{}, whole.poison().out(), {3, 4, 0, 0, 1});
+      auto kernel = kernel_of(*slot, dtype);
+      kernel(1, whole.poison().out(), {3, 4, 0, 0, 1});
       for (int64_t cut : {0, 1, 2, 3, 4, 5, 63, 64, 65, 300}) {
         char* data = parts.poison().out().as<char>();
-        kernel(Launch{}, {data, {cut}, dtype, 0, true}, {3, 4, 0, 0, 1});
-        kernel(Launch{}, {data + size_t(cut) * size_of(dtype), {301 - cut}, dtype, 0, true}, {3, 4, cut, 0, 1});
+        kernel(1, {data, {cut}, dtype, 0, true}, {3, 4, 0, 0, 1});
+        kernel(1, {data + size_t(cut) * size_of(dtype), {301 - cut}, dtype, 0, true}, {3, 4, cut, 0, 1});
         EXPECT_TRUE(parts == whole) << slot->name() << ' ' << dtype << " cut at " << cut;
       }
     }
@@ -45,7 +45,7 @@ TEST(Random, UniformNumbersStayBelowTheOpenEnd) {
   Context context;
   for (DType dtype : kFloats) {
     Buffer y({200000}, dtype);
-    kernels::random_uniform.find(test_device(), dtype)(Launch{}, y.out(), {1, 2, 0, 2, 3});
+    kernel_of(kernels::random_uniform, dtype)(1, y.out(), {1, 2, 0, 2, 3});
     double low = 3, high = 2;
     for (int64_t i = 0; i < y.numel(); ++i) low = std::min(low, y.get(i)), high = std::max(high, y.get(i));
     EXPECT_GE(low, 2);
@@ -61,10 +61,10 @@ TEST(Random, MomentsAreThoseOfTheDistribution) {
     for (int64_t i = 0; i < y.numel(); ++i) mean += y.get(i) / 4e5, square += y.get(i) * y.get(i) / 4e5;
     return std::pair(mean, square - mean * mean);
   };
-  kernels::random_normal.find(test_device(), DType::f32)(Launch{2}, y.out(), {11, 5, 0, 3, 2});
+  kernel_of(kernels::random_normal, DType::f32)(2, y.out(), {11, 5, 0, 3, 2});
   EXPECT_NEAR(moments().first, 3, 0.02);
   EXPECT_NEAR(moments().second, 4, 0.05);
-  kernels::random_uniform.find(test_device(), DType::f32)(Launch{2}, y.out(), {11, 5, 0, -1, 1});
+  kernel_of(kernels::random_uniform, DType::f32)(2, y.out(), {11, 5, 0, -1, 1});
   EXPECT_NEAR(moments().first, 0, 0.005);
   EXPECT_NEAR(moments().second, 1.0 / 3, 0.005);
 }
@@ -81,35 +81,48 @@ TEST(Random, DropoutKeepsByPositionOnly) {
 TEST(Random, DropoutOfEverythingIsZero) {
   Context context;
   Buffer x = Buffer::random({100}, DType::f32), y({100}, DType::f32);
-  kernels::dropout.find(test_device(), DType::f32)(Launch{}, y.poison().out(), x.in(), {1.0, 5, 6, 0});
+  kernel_of(kernels::dropout, DType::f32)(1, y.poison().out(), x.in(), {1.0, 5, 6, 0});
   for (int64_t i = 0; i < 100; ++i) EXPECT_EQ(y.get(i), 0);
 }
 
-// Optimizers update in place: the "outputs" begin as the state.
+// A copy in another dtype holds exactly the values, rounded once.
+void expect_copy(const Buffer& copy, const Buffer& values, const std::string& what) {
+  if (!copy.defined()) return;
+  Buffer rounded(values.shape(), copy.dtype());
+  for (int64_t i = 0; i < values.numel(); ++i) {
+    rounded.set(i, values.get(i));
+    ASSERT_EQ(copy.get(i), rounded.get(i)) << what << ": element " << i << " of the copy in " << copy.dtype();
+  }
+}
+
+// Optimizers update in place: the "outputs" begin as the state. The last one is the copy of the values.
 template <class SlotType, class Reference, class Args>
 void expect_step(SlotType& slot, const Reference& reference, DType dtype, int64_t n, std::vector<Buffer> state,
                  const Buffer& g, const Args& args, Tolerance tolerance) {
   Context context;
+  if (state.back().defined()) state.back().poison();
   std::vector<Buffer> expected = state, whole = state;
-  auto kernel = slot.find(test_device(), dtype);
+  auto kernel = kernel_of(slot, dtype);
   auto run = [&](const auto& step, std::vector<Buffer>& buffers, int64_t begin, int64_t end) {
     auto out = [&](size_t k) {
       OutView view = buffers[k].out();
       if (!view.defined()) return view;
-      return OutView{view.as<char>() + size_t(begin) * size_of(dtype), {end - begin}, dtype, 0, true};
+      return OutView{view.as<char>() + size_t(begin) * size_of(view.dtype), {end - begin}, view.dtype, 0, true};
     };
     View grad{g.in().as<char>() + size_t(begin) * size_of(dtype), {end - begin}, dtype, true};
     if constexpr (std::is_same_v<Args, kernels::SgdArgs>)
-      step(out(0), out(1), grad, args);
-    else
       step(out(0), out(1), out(2), grad, args);
+    else
+      step(out(0), out(1), out(2), out(3), grad, args);
   };
-  auto launch = [&](auto... all) { kernel(Launch{2}, all...); };
+  auto launch = [&](auto... all) { kernel(2, all...); };
   run(reference, expected, 0, n);
   run(launch, whole, 0, n);
-  for (size_t k = 0; k < state.size(); ++k)
+  for (size_t k = 0; k + 1 < state.size(); ++k)
     if (state[k].defined())
       expect_close(whole[k], expected[k], state[k], 0, tolerance, concat(slot.name(), ' ', dtype));
+  expect_copy(whole.back(), whole.front(), concat(slot.name(), ' ', dtype));
+  if (state.back().defined()) expect_guards_untouched(whole.back(), state.back(), slot.name());
   for (int64_t cut = 0; cut <= n; cut += n > 100 ? 23333 : 1) {
     std::vector<Buffer> parts = state;
     run(launch, parts, 0, cut);
@@ -118,26 +131,35 @@ void expect_step(SlotType& slot, const Reference& reference, DType dtype, int64_
   }
 }
 
+// None, and one in each narrower dtype.
+std::vector<Buffer> copies_of(DType dtype, int64_t n) {
+  std::vector<Buffer> copies(1);
+  for (DType narrower : kFloats)
+    if (size_of(narrower) < size_of(dtype)) copies.emplace_back(Shape{n}, narrower);
+  return copies;
+}
+
 TEST(Optimizers, SgdFollowsTorchAndGivesTheSameBitsWhereverItIsCut) {
   for (DType dtype : {DType::f32, DType::f64})
     for (int64_t n : {0, 1, 17, 67, 70001}) {
       Buffer p = Buffer::random({n}, dtype), g = Buffer::random({n}, dtype, -1, 1, 3), none;
       Buffer momentum = Buffer::random({n}, dtype, -1, 1, 4);
       auto step = [](auto... all) { reference::sgd(all...); };
-      expect_step(kernels::sgd, step, dtype, n, {p, none}, g, kernels::SgdArgs{0.1, 0, 0, 0.01, false, false, 0.5},
-                  {4});
+      expect_step(kernels::sgd, step, dtype, n, {p, none, none}, g,
+                  kernels::SgdArgs{0.1, 0, 0, 0.01, false, false, 0.5}, {4});
       for (bool nesterov : {false, true})
         for (bool first : {false, true})
-          expect_step(kernels::sgd, step, dtype, n, {p, momentum}, g,
-                      kernels::SgdArgs{0.1, 0.9, nesterov ? 0 : 0.2, 0.01, nesterov, first, 1}, {4});
+          for (const Buffer& copy : copies_of(dtype, n))
+            expect_step(kernels::sgd, step, dtype, n, {p, momentum, copy}, g,
+                        kernels::SgdArgs{0.1, 0.9, nesterov ? 0 : 0.2, 0.01, nesterov, first, 1}, {4});
     }
 }
 
 TEST(Optimizers, AFirstStepDoesNotReadTheMomentumBuffer) {
   Context context;
   Buffer p = Buffer::random({20}, DType::f32), momentum({20}, DType::f32);
-  kernels::sgd.find(test_device(), DType::f32)(Launch{}, p.out(), momentum.poison().out(), p.in(),
-                                               {0.1, 0.9, 0, 0, false, true, 1});
+  kernel_of(kernels::sgd, DType::f32)(1, p.out(), momentum.poison().out(), {}, p.in(),
+                                      {0.1, 0.9, 0, 0, false, true, 1});
   for (int64_t i = 0; i < 20; ++i) EXPECT_TRUE(std::isfinite(p.get(i)) && std::isfinite(momentum.get(i)));
 }
 
@@ -149,15 +171,16 @@ TEST(Optimizers, AdamFollowsTorchAndGivesTheSameBitsWhereverItIsCut) {
         Buffer mean = Buffer::random({n}, dtype, -1, 1, 4), square = Buffer::random({n}, dtype, 0, 1, 5);
         kernels::AdamArgs args{1e-2, 0.9, 0.999, 1e-8, 0.1, decoupled, 1 - std::pow(0.9, 3), 1 - std::pow(0.999, 3),
                                0.5};
-        expect_step(kernels::adam, [](auto... all) { reference::adam(all...); }, dtype, n, {p, mean, square}, g, args,
-                    {8});
+        for (const Buffer& copy : copies_of(dtype, n))
+          expect_step(kernels::adam, [](auto... all) { reference::adam(all...); }, dtype, n, {p, mean, square, copy}, g,
+                      args, {8});
       }
 }
 
 TEST(TreeSum, AddsByNeighboursWhateverTheNumberOfParts) {
   for (DType dtype : kAll)
     for (int count = 1; count <= 9; ++count)
-      for (int64_t n : {0, 1, 511, 512, 513, 1100}) {
+      for (int64_t n : {0, 1, 2047, 2049}) {
         std::vector<Buffer> parts;
         std::vector<const void*> pointers;
         for (int k = 0; k < count; ++k) parts.push_back(Buffer::random({n}, dtype, 0, 9, uint32_t(20 + k)));
@@ -169,11 +192,12 @@ TEST(TreeSum, AddsByNeighboursWhateverTheNumberOfParts) {
 
 TEST(TreeSum, TheOrderIsTheTreesAndNotLeftToRight) {
   // (1e8 + 1) + (-1e8 + 1) = 1e8 - 1e8 = 0 in f32; from left to right it would be 1.
-  float parts[] = {1e8f, 1, -1e8f, 1}, sum = -1;
-  const void* pointers[] = {&parts[0], &parts[1], &parts[2], &parts[3]};
-  kernels::tree_sum.find(test_device(), DType::f32)(Launch{}, {&sum, Shape{1}, DType::f32, 0, true},
-                                                    {pointers, 4, DType::f32});
-  EXPECT_EQ(sum, 0);
+  Context context;
+  Buffer parts = Buffer::of({4}, DType::f32, {1e8, 1, -1e8, 1}), sum = Buffer::of({1}, DType::f32, {-1});
+  const float* part = parts.in().as<float>();
+  const void* pointers[] = {part, part + 1, part + 2, part + 3};
+  kernel_of(kernels::tree_sum, DType::f32)(1, sum.out(), {pointers, 4, DType::f32});
+  EXPECT_EQ(sum.get(0), 0);
 }
 
 TEST(TreeSum, PartsAndSumMayBeOfDifferentFloatingDtypes) {
@@ -187,10 +211,10 @@ TEST(TreeSum, PartsAndSumMayBeOfDifferentFloatingDtypes) {
 
 TEST(TreeSum, ThePartsMayContainTheDestination) {
   Context context;
-  Buffer a = Buffer::random({2000}, DType::f32, 0, 1, 1), b = Buffer::random({2000}, DType::f32, 0, 1, 2), y = b;
+  Buffer a = Buffer::random({5000}, DType::f32, 0, 1, 1), b = Buffer::random({5000}, DType::f32, 0, 1, 2), y = b;
   const void* pointers[] = {a.in().data, y.in().data};
-  kernels::tree_sum.find(test_device(), DType::f32)(Launch{}, y.out(), {pointers, 2, DType::f32});
-  for (int64_t i = 0; i < 2000; ++i) ASSERT_EQ(float(y.get(i)), float(a.get(i)) + float(b.get(i)));
+  kernel_of(kernels::tree_sum, DType::f32)(1, y.out(), {pointers, 2, DType::f32});
+  for (int64_t i = 0; i < 5000; ++i) ASSERT_EQ(float(y.get(i)), float(a.get(i)) + float(b.get(i)));
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 // end in one storage, each beginning at a multiple of 32 elements.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
@@ -48,9 +50,18 @@ class Shard {
     std::span<const LocalRange> local_ranges() override { return ranges; }
     void written() override { ++writes; }
   };
+  /// A copy of every range in bf16, side by side as the ranges are; poisoned.
+  void give_copies() {
+    copy = full({values.numel()}, std::nan(""), {DType::bf16, kCpu});
+    for (auto& sink : sinks)
+      for (LocalRange& range : sink->ranges) {
+        int64_t at = int64_t(range.values.offset() / sizeof(float));
+        range.copy = copy.rows(at, at + range.values.numel());
+      }
+  }
   std::vector<std::shared_ptr<Sink>> sinks;
   std::vector<NamedParameter> parameters;
-  Tensor values, grad;
+  Tensor values, grad, copy;
 
  private:
   void fill(int64_t at, int64_t count, int64_t seed) {
@@ -71,7 +82,7 @@ class Watched : public optim::Optimizer {
   std::vector<int64_t> lengths;
 
  private:
-  void update(const Run& run) override {
+  void update(Run& run) override {
     EXPECT_EQ(run.values.numel(), run.grad.numel());
     EXPECT_EQ(run.values.numel(), run.states[0].numel());
     lengths.push_back(run.values.numel());
@@ -154,6 +165,48 @@ TEST(LocalRanges, MergedRunsGiveTheBitsOfSeparateOnes) {
     EXPECT_EQ(updated<optim::AdamW>(true, adam, cut), updated<optim::AdamW>(false, adam, cut)) << cut;
     EXPECT_EQ(updated<optim::SGD>(true, sgd, cut), updated<optim::SGD>(false, sgd, cut)) << cut;
   }
+}
+
+/// Knows nothing of copies.
+class Plain : public optim::Optimizer {
+ public:
+  explicit Plain(std::vector<NamedParameter> parameters) : Optimizer("Plain", std::move(parameters), 1, 0, {}, {}) {}
+
+ private:
+  void update(Run& run) override { copy_into(run.values, full({run.values.numel()}, 1.0 / 3)); }
+};
+
+TEST(LocalRanges, CopiesHoldTheNewValuesWhetherAnUpdateWritesThemOrNot) {
+  Context context;
+  auto expect_copies = [](const Shard& shard, const char* what) {
+    for (int64_t i = 0; i < shard.values.numel(); ++i)
+      ASSERT_EQ(float(shard.copy.data<bf16>()[i]), float(bf16(shard.values.data<float>()[i]))) << what << ' ' << i;
+  };
+  Shard adam(kSizes, 0, 192), sgd(kSizes, 0, 192), plain(kSizes, 0, 192);
+  for (Shard* shard : {&adam, &sgd, &plain}) shard->give_copies();
+  optim::AdamW(adam.parameters, {.lr = 0.1}).step();
+  expect_copies(adam, "AdamW");
+  optim::SGD(sgd.parameters, {.lr = 0.1}).step();
+  expect_copies(sgd, "SGD");
+  Plain(plain.parameters).step();
+  expect_copies(plain, "one that knows nothing of them");
+}
+
+TEST(LocalRanges, CopiesThatLieElsewhereCutTheRun) {
+  Context context;
+  Shard shard(kSizes, 0, 192);
+  shard.give_copies();
+  Watched whole(shard.parameters);
+  whole.step();
+  EXPECT_EQ(whole.lengths, std::vector<int64_t>{192});
+  shard.sinks[1]->ranges[0].copy = full({32}, 0, {DType::bf16, kCpu});
+  Watched apart(shard.parameters);
+  apart.step();
+  EXPECT_EQ(apart.lengths, (std::vector<int64_t>{96, 32, 64}));
+  shard.sinks[1]->ranges[0].copy = Tensor();
+  Watched missing(shard.parameters);
+  missing.step();
+  EXPECT_EQ(missing.lengths, (std::vector<int64_t>{96, 32, 64}));
 }
 
 TEST(LocalRanges, I10_PaddingStaysZero) {

@@ -1,0 +1,82 @@
+// Shards in f32 whose conversion to 16 bits has memory that stays: the optimizer writes both in one pass, and
+// everything else that writes a shard has it converted by the next gather.
+
+#include <shardgrad/optim/adam.h>
+
+#include <gtest/gtest.h>
+
+#include "tests/fsdp/training.h"
+
+namespace shardgrad::fsdp::testing {
+namespace {
+
+const Config kConverted[] = {{.strategy = Strategy::ddp, .param_dtype = DType::bf16},
+                             {.strategy = Strategy::zero1, .param_dtype = DType::bf16},
+                             {.strategy = Strategy::zero2, .keep_params = true, .param_dtype = DType::bf16},
+                             {.move_params_to_cpu = true, .param_dtype = DType::bf16}};
+
+Tensor inputs(int64_t first) { return rows_of_batch("x", 0, first, 4, 7, DType::f32); }
+
+TEST(ConvertedShard, AWholeThatTheOptimizerWroteIsReady) {
+  Context context;
+  dist::run_ranks(1, [](dist::ProcessGroup& group) {
+    auto model = nn::make<Chain>();
+    auto sharded = fully_shard(*model, group, kConverted[0]);
+    const FlatParam& flat = *sharded->units()[0]->flat_params()[0];
+    optim::AdamW optimizer(model->named_parameters(), {.lr = 0.1});
+    EXPECT_TRUE(flat.needs_gather()) << "nobody has converted the initial values";
+    sum(model(inputs(0))).backward();
+    optimizer.step();
+    EXPECT_FALSE(flat.needs_gather());
+    std::vector<double> shard = values_of(flat.shard()), full = values_of(flat.full());
+    for (size_t i = 0; i < shard.size(); ++i) ASSERT_EQ(full[i], double(float(bf16(float(shard[i]))))) << i;
+    load_full_state_dict(*sharded, full_state_dict(*sharded, false));
+    EXPECT_TRUE(flat.needs_gather()) << "a load writes the shard only";
+  });
+}
+
+// What a model computes after: a step; a load of the initial weights; a step that follows a load without a forward.
+std::vector<std::vector<double>> outputs(const Config& config, Device device) {
+  std::vector<std::vector<double>> results;
+  dist::run_ranks(2,
+                  [&](dist::ProcessGroup& group) {
+                    auto model = nn::make<Chain>();
+                    auto sharded = fully_shard(*model, group, config);
+                    auto initial = full_state_dict(*sharded, false);
+                    optim::AdamW optimizer(model->named_parameters(), {.lr = 0.1});
+                    auto output = [&] {
+                      NoGrad no_grad;
+                      std::vector<double> values = values_of(model(inputs(0)));
+                      if (group.rank() == 0) results.push_back(values);
+                    };
+                    auto backward = [&] { sum(model(inputs(4 * group.rank()))).backward(); };
+                    output();
+                    backward();
+                    optimizer.step();
+                    output();
+                    load_full_state_dict(*sharded, initial);
+                    output();
+                    optimizer.zero_grad();
+                    backward();
+                    load_full_state_dict(*sharded, initial);
+                    optimizer.step();
+                    output();
+                  },
+                  {.device = device});
+  return results;
+}
+
+TEST(ConvertedShard, I03_StepsAndLoadsAreSeenByTheNextForward) {
+  for (Device device : {kCpu, kAcc}) {
+    auto expected = outputs({.param_dtype = DType::bf16}, device);  // zero3 converts for each gather
+    ASSERT_EQ(expected.size(), 4u);
+    EXPECT_EQ(expected[0], expected[2]);
+    EXPECT_NE(expected[0], expected[1]);
+    EXPECT_NE(expected[0], expected[3]);
+    for (const Config& config : kConverted)
+      EXPECT_EQ(outputs(config, device), expected) << name_of(config.strategy) << " on " << device;
+  }
+}
+
+}  // namespace
+}  // namespace shardgrad::fsdp::testing
