@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace shardgrad::train {
@@ -54,7 +55,8 @@ SafetensorsFile::Entry entry_of(const Json& json, int64_t data, int64_t& count) 
   auto dtype = std::ranges::find(kNames, json.at("dtype").get<std::string>());
   SG_CHECK(dtype != kNames.end(), "dtype ", json["dtype"].dump(), " is not known");
   auto [begin, end] = json.at("data_offsets").get<std::array<int64_t, 2>>();
-  SG_CHECK(begin >= 0 && end >= begin, "data_offsets are ", json["data_offsets"].dump());
+  bool possible = begin >= 0 && end >= begin && end <= std::numeric_limits<int64_t>::max() - data;
+  SG_CHECK(possible, "data_offsets are ", json["data_offsets"].dump());
   count = end - begin;
   Shape shape(json.at("shape").get<std::vector<int64_t>>());
   return {{shape, DType(dtype - kNames.begin())}, data + begin};
@@ -122,7 +124,8 @@ void SafetensorsFile::read_header() {
     } catch (const std::exception& error) {
       damaged(concat("tensor '", name, "': ", error.what()));
     }
-    if (count != bytes_of(entry.spec))
+    auto element = int64_t(size_of(entry.spec.dtype));  // a shape may have more bytes than an int64_t can count
+    if (count % element != 0 || count / element != entry.spec.shape.numel())
       damaged(concat("tensor '", name, "' has ", count, " bytes, not those of its shape"));
     places.emplace_back(entry.begin, count);
     tensors_[name] = entry;
