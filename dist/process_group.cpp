@@ -65,6 +65,7 @@ ProcessGroup::~ProcessGroup() {
     stream_->synchronize();
   } catch (...) {  // NOLINT: whoever waits for the failed collective gets its error; a destructor has no caller
   }
+  transport_->end_tracking();
   stream_.reset();
   control_->close_lane(lane_);
 }

@@ -53,6 +53,9 @@ class Transport {
   virtual bool queues() const { return false; }
   /// True when it tells the control channel itself which call it is in, because calls end later than they return.
   virtual bool tracks() const { return false; }
+  /// The group's stream has done all it was given, and this rank is about to leave the group. One that tracks has told
+  /// the control channel of every call when this returns: the others would miss this rank in those it has not told of.
+  virtual void end_tracking() {}
 
   /// Memory that this transport sends from without a copy.
   virtual Ref<Allocator> memory(Device device);

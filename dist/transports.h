@@ -28,8 +28,8 @@ std::unique_ptr<Transport> make_shared_memory_transport(std::shared_ptr<SharedHe
 /// Ranks that send messages by MPI; the bootstrap's name is "mpi".
 std::unique_ptr<Transport> make_mpi_transport(Bootstrap& bootstrap, std::shared_ptr<Control> control);
 
-/// Ranks with a GPU each that send by NCCL; see nccl/nccl.h. Throws Error(missing) in a build without it, and Error
-/// (input), with the choices, when ranks share a GPU.
+/// Ranks with a GPU each that send by NCCL, after set_nccl_environment (nccl/nccl.h). Throws Error(missing) in a build
+/// without it, and Error (input), with the choices, when ranks share a GPU.
 std::unique_ptr<Transport> make_nccl_transport(Bootstrap& bootstrap, std::shared_ptr<Control> control);
 
 }  // namespace shardgrad::dist

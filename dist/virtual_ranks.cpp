@@ -6,6 +6,7 @@
 
 #include <shardgrad/dist/board.h>
 #include <shardgrad/dist/cores.h>
+#include <shardgrad/dist/nccl/nccl.h>
 #include <shardgrad/dist/transports.h>
 
 namespace shardgrad::dist {
@@ -90,12 +91,17 @@ void run_ranks(int world_size, const std::function<void(ProcessGroup&)>& body, c
               std::vector<std::exception_ptr>(size_t(world_size))};
   if (options.group.kind == "shared_memory")
     world.heap = SharedMemory::create("shardgrad-heap", SharedHeap::heap_bytes(world_size, options.group.heap_limit));
+  if (options.group.kind == "nccl") set_nccl_environment(0);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world_size; ++rank) threads.emplace_back(run_rank, std::ref(world), rank, std::cref(body));
   for (std::thread& thread : threads) thread.join();
   if (!world.page.has_cause()) return;
   auto first = world.failures[size_t(world.page.header().rank.load())];
-  if (!first) first = *std::ranges::find_if(world.failures, [](const auto& failure) { return bool(failure); });
+  if (!first) {
+    auto any = std::ranges::find_if(world.failures, [](const auto& failure) { return bool(failure); });
+    if (any == world.failures.end()) throw Error(ErrorKind::rank_failed, world.page.cause());  // found by a monitor
+    first = *any;
+  }
   std::rethrow_exception(first);
 }
 

@@ -47,6 +47,7 @@ std::unique_ptr<ProcessGroup> make_world(Bootstrap& bootstrap, std::shared_ptr<C
              kinds[size_t(r)], "'; every rank must be given the same options and SHARDGRAD_GROUP");
   std::unique_ptr<Transport> transport;
   if (use_nccl(bootstrap, kind)) {
+    set_nccl_environment(bootstrap.rank());
     transport = make_nccl_transport(bootstrap, control);
   } else if (kind == "mpi") {
     SG_CHECK(bootstrap.name() == "mpi", "a group of kind mpi needs ranks started by mpirun; these were started as '",

@@ -51,17 +51,19 @@ std::string shared_gpus(Bootstrap& bootstrap) {
   return "";
 }
 
-void set_up_nccl(Bootstrap& bootstrap) {
-  std::string shared = shared_gpus(bootstrap);
-  bool share = sharing_allowed();
-  SG_CHECK(shared.empty() || share, shared,
-           ", which NCCL does not allow. Choose: as many ranks as GPUs; or collectives ",
-           "by way of host memory, slow, with SHARDGRAD_GROUP=shared_memory (one machine) or SHARDGRAD_GROUP=mpi; or, ",
-           "for tests only, SHARDGRAD_NCCL_SHARE_GPU=1");
+void set_nccl_environment(int rank) {
   // Groups that share a GPU start on it in the order of the calls, which is the same on all ranks; else two of them
   // could each hold what the other waits for.
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
-  if (share) let_ranks_share_gpus(bootstrap.rank());
+  if (sharing_allowed()) let_ranks_share_gpus(rank);
+}
+
+void check_gpus(Bootstrap& bootstrap) {
+  std::string shared = shared_gpus(bootstrap);
+  SG_CHECK(shared.empty() || sharing_allowed(), shared,
+           ", which NCCL does not allow. Choose: as many ranks as GPUs; or collectives ",
+           "by way of host memory, slow, with SHARDGRAD_GROUP=shared_memory (one machine) or SHARDGRAD_GROUP=mpi; or, ",
+           "for tests only, SHARDGRAD_NCCL_SHARE_GPU=1");
 }
 
 }  // namespace shardgrad::dist

@@ -74,12 +74,13 @@ class NcclTransport final : public Transport {
         watchdog_(std::make_unique<NcclWatchdog>(communicator_, this->control(), check_)) {}
 
   ~NcclTransport() override {
-    watchdog_.reset();
+    end_tracking();
     communicator_.finish(check_);
   }
 
   bool queues() const override { return true; }
   bool tracks() const override { return true; }
+  void end_tracking() override { watchdog_.reset(); }
 
   void all_gather(const Call& call, void* full, const void* shard, size_t bytes) override {
     Tracked tracked(*this, call);
@@ -299,7 +300,7 @@ std::unique_ptr<Transport> make_nccl_transport(Bootstrap& bootstrap, std::shared
            "a group of kind nccl sends from GPUs, but the device is ", context().default_device(),
            "; use device=cuda, or another group");
   DeviceInfo gpu = context().backend(kCuda).info();
-  set_up_nccl(bootstrap);
+  check_gpus(bootstrap);
   std::string library = nccl_library();
   std::vector<std::string> libraries = bootstrap.exchange(library);
   for (size_t r = 1; r < libraries.size(); ++r)

@@ -10,6 +10,8 @@ std::string nccl_library() { return ""; }
 
 std::string shared_gpus(Bootstrap&) { return ""; }
 
+void set_nccl_environment(int) {}
+
 [[noreturn]] static void refuse() {
   fail_as(
       ErrorKind::missing,

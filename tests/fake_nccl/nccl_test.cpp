@@ -160,6 +160,24 @@ TEST(Nccl, ALateRankIsWarnedOfAndThenEndsTheJobByName) {
   EXPECT_EQ(fake_nccl::aborted(), 2);
 }
 
+// A rank learns a moment after the GPU that a call has ended. One that has left the group by then was there.
+TEST(Nccl, ARankThatLeavesAsSoonAsItsCallsAreDoneIsNotTakenForOneThatHasDiverged) {
+  for (int attempt = 0; attempt < 30; ++attempt) {
+    VirtualOptions options = nccl(3);
+    options.watch.beat = 0ms;
+    std::string text = failure(
+        3,
+        [](ProcessGroup& group) {
+          Tensor t = on_gpu(group);
+          for (int i = 0; i < 3; ++i) group.all_reduce(t);
+          auto half = group.split(0, group.rank(), "half");
+          for (int i = 0; i < 3; ++i) half->all_reduce(t);
+        },
+        options);
+    ASSERT_EQ(text, "");
+  }
+}
+
 TEST(Nccl, ACallThatNcclRefusesIsNamed) {
   VirtualOptions options = nccl(2);
   std::string text = failure(
