@@ -10,7 +10,7 @@
 namespace shardgrad::dist {
 
 using namespace std::chrono_literals;
-using Lock = std::lock_guard<std::timed_mutex>;
+using Lock = std::lock_guard<std::mutex>;
 
 static std::string version_text() {
   int version = 0;
@@ -104,7 +104,11 @@ std::string NcclCommunicator::describe(ncclResult_t result) {
 
 // The thread that holds the lock may be waiting for the very kernels that abort ends: it is not waited for long.
 void NcclCommunicator::cancel() noexcept {
-  bool locked = mutex_.try_lock_for(2s);
+  bool locked = mutex_.try_lock();
+  for (int i = 0; i < 2000 && !locked; ++i) {
+    std::this_thread::sleep_for(1ms);
+    locked = mutex_.try_lock();
+  }
   if (ncclComm_t comm = std::exchange(comm_, nullptr)) ncclCommAbort(comm);
   if (locked) mutex_.unlock();
 }

@@ -40,7 +40,7 @@ class NcclCommunicator {
  private:
   ncclResult_t settle(ncclResult_t result, const Check& check);
   int gpu_;
-  std::timed_mutex mutex_;
+  std::mutex mutex_;
   ncclComm_t comm_ = nullptr;
 };
 

@@ -62,8 +62,8 @@ void NcclWatchdog::loop() {
       else
         changed_.wait_for(lock, 50ms, [this] { return stop_ || !in_flight_.empty(); });
     }
-    advance();
-  } catch (...) {  // the job ends: whoever waits learns why from its context
+    if (advance()) communicator_.cancel();  // the group ends without them
+  } catch (...) {                           // the job ends: whoever waits learns why from its context
     communicator_.cancel();
   }
 }

@@ -4,8 +4,8 @@
 //     dead ranks as on every other transport;
 //   - when NCCL reports an error, it ends the job, with the cause that the control channel has found or else NCCL's
 //   own;
-//   - when the job ends, for whatever reason, it aborts the communicator, which frees the GPU of kernels that wait for
-//     ranks that will never come.
+//   - when the job ends, for whatever reason, or this rank leaves the group in the middle of a call, it aborts the
+//     communicator, which frees the GPU of kernels that wait for ranks that will never come.
 
 #include <atomic>
 #include <condition_variable>
@@ -24,6 +24,7 @@ class NcclWatchdog {
  public:
   /// `check` throws when the job ends or this rank leaves.
   NcclWatchdog(NcclCommunicator& communicator, Control& control, Check check);
+  /// Tells of what has been done by now; aborts the communicator when that is not all.
   ~NcclWatchdog();
   NcclWatchdog(const NcclWatchdog&) = delete;
 

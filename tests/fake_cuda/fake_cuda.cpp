@@ -18,6 +18,9 @@
 
 namespace fake_cuda {
 
+// Of the process: set by the first fault of a kernel. A GPU does no more work then.
+static std::atomic<cudaError_t> sticky{cudaSuccess};
+
 struct Stream {
   std::mutex mutex;
   std::condition_variable changed;
@@ -60,7 +63,7 @@ struct Stream {
       auto work = std::move(pending.front());
       pending.pop_front();
       lock.unlock();
-      work();
+      if (sticky == cudaSuccess) work();
       lock.lock();
       ++completed;
       changed.notify_all();
@@ -87,7 +90,6 @@ struct State {
   std::vector<std::unique_ptr<Stream>> closed;  // events may still ask how far they came
   size_t used = 0;
   std::atomic<int64_t> alive{0};
-  std::atomic<cudaError_t> sticky{cudaSuccess};
 };
 State& state() {
   static State state;
@@ -117,7 +119,7 @@ cudaError_t enter(const char* function) {
     s.failures.erase(failure);
     return report(error);
   }
-  return s.sticky;
+  return sticky;
 }
 
 // [data, data + bytes) is host memory or lies within one block.
@@ -151,7 +153,7 @@ void reset() {
   s.calls.clear();
   s.failures.clear();
   s.hooks.clear();
-  s.sticky = cudaSuccess;
+  sticky = cudaSuccess;
   last_error = cudaSuccess;
 }
 void fail_call(const std::string& function, int nth, cudaError_t error) {
@@ -179,7 +181,7 @@ int current_device() { return chosen_device; }
 int open_ranges() { return ranges; }
 void launch(cudaStream_t stream, std::function<void()> work) { stream->push(std::move(work)); }
 void launch_fault(cudaStream_t stream, cudaError_t error) {
-  stream->push([error] { state().sticky = error; });
+  stream->push([error] { sticky = error; });
 }
 void refuse_launch(cudaError_t error) { last_error = error; }
 
@@ -241,7 +243,7 @@ const char* cudaGetErrorName(cudaError_t error) {
 cudaError_t cudaGetLastError() {
   cudaError_t error = fake_cuda::last_error;
   fake_cuda::last_error = cudaSuccess;
-  return state().sticky != cudaSuccess ? state().sticky.load() : error;
+  return fake_cuda::sticky != cudaSuccess ? fake_cuda::sticky.load() : error;
 }
 cudaError_t cudaGetDeviceCount(int* count) {
   if (machine().driver < 13000) return report(cudaErrorInsufficientDriver);

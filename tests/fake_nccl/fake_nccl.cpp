@@ -82,15 +82,12 @@ size_t size_of(ncclDataType_t type) { return type == ncclUint8 ? 1 : type == ncc
 
 // In the tree order of the other transports: one order is as good as another here, and tests can compare bits.
 template <class T> void sum(std::vector<const T*> parts, T* out, size_t count) {
+  std::vector<T> level(parts.size());
   for (size_t i = 0; i < count; ++i) {
-    std::vector<T> level;
-    for (const T* part : parts) level.push_back(part[i]);
-    while (level.size() > 1) {
-      std::vector<T> next;
-      for (size_t k = 0; k < level.size(); k += 2)
-        next.push_back(k + 1 < level.size() ? T(level[k] + level[k + 1]) : level[k]);
-      level = next;
-    }
+    size_t n = parts.size();
+    for (size_t k = 0; k < n; ++k) level[k] = parts[k][i];
+    for (; n > 1; n = (n + 1) / 2)
+      for (size_t k = 0; k < n; k += 2) level[k / 2] = k + 1 < n ? T(level[k] + level[k + 1]) : level[k];
     out[i] = level[0];
   }
 }
