@@ -132,8 +132,8 @@ class NcclTransport final : public Transport {
 
   void barrier(const Call& call) override {
     Tracked tracked(*this, call);
-    Room room(sizeof(int32_t), *call.stream);
-    sum(call, room.data(), 1, DType::i32);
+    Room room(1, *call.stream);
+    sum(call, room.data(), 1, DType::u8);  // of whatever is there
   }
 
   /// Members of a new group are told its id by their first one, through this group.
