@@ -49,10 +49,10 @@ Control::Waiting::Waiting(Control& control, int lane, uint64_t sequence)
   blocked_.store(word_);
 }
 
-void Control::close_lane(int lane) {
+void Control::close_lane(int lane, Closed how) {
   std::lock_guard lock(mutex_);
   members_[size_t(lane)].clear();
-  my_lane(lane).closed.store(1);
+  my_lane(lane).closed.store(uint32_t(how));
 }
 
 std::vector<int> Control::members(int lane) const {
@@ -93,14 +93,17 @@ LaneView Control::look(int index) const {
   for (int r : ranks) {
     const Row& row = page_.row(r);
     const Lane* theirs = row.lane_of(view.place.group);
-    // The state is read first: a rank that has finished makes no further call.
+    // The state is read first: a rank that has ended makes no further call. A call that it has made may be done before
+    // its place says so.
     RankState state = row.state.load();
-    bool closed = theirs && theirs->closed.load();
+    bool ended = state == RankState::finished || state == RankState::failed;
+    auto closed = Closed(theirs ? theirs->closed.load() : 0);
     Place place;
     if (r == rank_ || !theirs || !theirs->place.load(place) || place.sequence > view.place.sequence) continue;
     if (place.sequence < view.place.sequence) {
       view.late.push_back(r);
-      view.diverged |= closed || state == RankState::finished || state == RankState::failed;
+      view.diverged |= closed == Closed::in_order || (ended && theirs->called.load() < view.place.sequence);
+      view.left |= closed == Closed::by_exception;
     } else {
       view.diverged |= place.fingerprint() != fingerprint;
       if (r < rank_ && theirs->finished.load() < place.sequence) view.speaker = false;

@@ -21,6 +21,7 @@ struct LaneView {
   bool waiting = false;   ///< this rank is in a collective
   Place place;            ///< which one
   bool diverged = false;  ///< a member is in another collective, or will never come
+  bool left = false;      ///< a member has left by an exception
   bool speaker = false;   ///< this rank is the first of those that wait
   std::vector<int> late;  ///< members that have not come yet
 };
@@ -37,7 +38,7 @@ class Control {
 
   /// A group of these global ranks begins and ends. Returns the lane for the calls below.
   int open_lane(uint64_t group, std::vector<int> members);
-  void close_lane(int lane);
+  void close_lane(int lane, Closed how);
   /// The calling thread makes the group's calls from now on; `sequence` is the last one made.
   void call(int lane, uint64_t sequence);
   /// While it lives, the calling thread waits for a collective of the lane.

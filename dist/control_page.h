@@ -63,11 +63,15 @@ template <class T> class Published {
   std::array<std::atomic<uint64_t>, kWords> words_{};
 };
 
+/// How a rank has left a group: in good order, or by an exception, which will become the job's cause in a moment unless
+/// the program catches it.
+enum class Closed : uint32_t { no, in_order, by_exception };
+
 /// What a rank does in one of its groups. A lane is used again by a later group.
 struct alignas(64) Lane {
   std::atomic<uint64_t> group{0};     ///< id; 0: never used
   std::atomic<uint64_t> finished{0};  ///< sequence of the last finished collective
-  std::atomic<uint32_t> closed{0};    ///< the group has been destroyed on this rank
+  std::atomic<uint32_t> closed{0};    ///< the group has been destroyed on this rank: see Closed
   std::atomic<uint32_t> caller{0};    ///< the thread that makes the group's calls
   std::atomic<uint64_t> called{0};    ///< sequence of the last call made, which may still be queued
   std::atomic<uint64_t> blocked{0};   ///< a thread that waits for a collective of this lane: see Blocked; 0: none

@@ -150,7 +150,9 @@ void Monitor::watch_lane(int index) {
       control_->end_job(control_->deadlock(found));
     wait.deadlock = std::move(found);
   }
-  if (view.diverged) control_->end_job(control_->divergence(index));
+  if (view.left && wait.left == Clock::time_point()) wait.left = now_;
+  if (view.diverged || (view.left && now_ - wait.left >= options_.left_limit))
+    control_->end_job(control_->divergence(index));
   if (now_ < wait.next_warning) return;
   if (std::ranges::any_of(view.late, [&](int r) { return excuse(r); })) {
     wait = Wait();

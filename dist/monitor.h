@@ -24,6 +24,7 @@ struct WatchOptions {
   std::chrono::milliseconds silence_limit{8000};  ///< no heartbeat for so long: the rank has stopped
   std::chrono::milliseconds warn_after{10000}, warn_again{60000};
   std::chrono::milliseconds deadlock_after{1000};  ///< ranks that wait for so long are searched for a deadlock
+  std::chrono::milliseconds left_limit{5000};  ///< so long after a rank left a group by an exception, that is the cause
   std::chrono::milliseconds stall_limit{std::chrono::minutes(30)};
   std::chrono::milliseconds gap{2000};  ///< its own tick late by so much: this rank was suspended
   /// Where warnings go; by default standard error.
@@ -55,6 +56,7 @@ class Monitor {
     uint64_t sequence = 0;
     Clock::time_point since, next_warning;
     bool warned = false;
+    Clock::time_point left;       // since when a member has left by an exception
     std::vector<Stuck> deadlock;  // as the last look found it
     Clock::time_point found;      // since when
   };

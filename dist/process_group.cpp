@@ -59,7 +59,8 @@ ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::shared_ptr
 
 ProcessGroup::~ProcessGroup() {
   // An exception passes: this rank will not make the calls its peers would wait for, nor wait for theirs.
-  if (std::uncaught_exceptions() > exceptions_) transport_->abandon();
+  bool thrown = std::uncaught_exceptions() > exceptions_;
+  if (thrown) transport_->abandon();
   try {
     Control::Waiting waiting(*control_, lane_, sequence_);
     stream_->synchronize();
@@ -67,7 +68,7 @@ ProcessGroup::~ProcessGroup() {
   }
   transport_->end_tracking();
   stream_.reset();
-  control_->close_lane(lane_);
+  control_->close_lane(lane_, thrown ? Closed::by_exception : Closed::in_order);
 }
 
 std::string ProcessGroup::who(const char* op, const Label& label) const {

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <future>
 #include <thread>
 
 #include <shardgrad/core/error.h>
@@ -42,7 +43,7 @@ NcclCommunicator::NcclCommunicator(const std::string& id, int size, int rank, in
   std::memcpy(unique.internal, id.data(), id.size());
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  cudaSetDevice(gpu_);
+  use_gpu();
   ncclResult_t result = ncclCommInitRankConfig(&comm_, size, unique, rank, &config);
   try {
     result = settle(result, check);
@@ -58,6 +59,8 @@ NcclCommunicator::NcclCommunicator(const std::string& id, int size, int rank, in
 }
 
 NcclCommunicator::~NcclCommunicator() { cancel(); }
+
+void NcclCommunicator::use_gpu() const { cudaSetDevice(gpu_); }
 
 ncclResult_t NcclCommunicator::state() {
   Lock lock(mutex_);
@@ -87,10 +90,15 @@ void NcclCommunicator::run(const char* what, const std::function<ncclResult_t(nc
   ncclResult_t result = ncclInvalidUsage;
   {
     Lock lock(mutex_);
-    cudaSetDevice(gpu_);
+    use_gpu();
     if (comm_) result = call(comm_);
   }
-  result = settle(result, check);
+  try {
+    result = settle(result, check);
+  } catch (...) {
+    cancel();  // what NCCL does in the background uses memory and streams that go now
+    throw;
+  }
   if (result == ncclSuccess) return;
   if (result != ncclInvalidArgument) wait_for_cause(check);
   fail_as(ErrorKind::rank_failed, version_text(), " failed in ", what, ": ", describe(result));
@@ -109,11 +117,35 @@ void NcclCommunicator::cancel() noexcept {
     std::this_thread::sleep_for(1ms);
     locked = mutex_.try_lock();
   }
-  if (ncclComm_t comm = std::exchange(comm_, nullptr)) ncclCommAbort(comm);
+  try {
+    let_go(ncclCommAbort, 1s, [] {});
+  } catch (...) {  // no thread to be had
+  }
   if (locked) mutex_.unlock();
 }
 
+// Abort and destroy return only when the other ranks of this machine have come to theirs, which may wait for this rank
+// elsewhere; what they do on the GPU is done at once. So a thread does them, and is left behind when it takes too long.
+void NcclCommunicator::let_go(ncclResult_t (*end)(ncclComm_t), std::chrono::milliseconds limit, const Check& check) {
+  ncclComm_t comm = std::exchange(comm_, nullptr);
+  if (!comm) return;
+  std::packaged_task<void()> task([end, comm, gpu = gpu_] {
+    cudaSetDevice(gpu);
+    end(comm);
+  });
+  std::future<void> ended = task.get_future();
+  std::thread(std::move(task)).detach();
+  auto deadline = std::chrono::steady_clock::now() + limit;
+  while (ended.wait_for(1ms) != std::future_status::ready && std::chrono::steady_clock::now() < deadline) check();
+}
+
+bool NcclCommunicator::connected() {
+  Lock lock(mutex_);
+  return comm_ != nullptr;
+}
+
 void NcclCommunicator::finish(const Check& check) {
+  if (!connected()) return;
   try {
     auto deadline = std::chrono::steady_clock::now() + 5s;
     auto patience = [&] {
@@ -122,8 +154,8 @@ void NcclCommunicator::finish(const Check& check) {
     };
     run("finishing", ncclCommFinalize, patience);
     Lock lock(mutex_);
-    if (comm_) ncclCommDestroy(std::exchange(comm_, nullptr));
-  } catch (const Error&) {
+    let_go(ncclCommDestroy, 5s, check);
+  } catch (...) {  // whatever ends the job: those who wait for this rank learn it from the control channel
     cancel();
   }
 }

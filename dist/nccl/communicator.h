@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 #include <nccl.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -32,6 +33,8 @@ class NcclCommunicator {
   ncclResult_t state();
   /// In words, with what NCCL says about it.
   std::string describe(ncclResult_t result);
+  /// The calling thread's CUDA calls go to this rank's GPU.
+  void use_gpu() const;
   /// Ends what is in flight on this rank's GPU, now. Later calls fail.
   void cancel() noexcept;
   /// Leaves in good order; gives up, and cancels, when the others do not within some seconds.
@@ -39,6 +42,9 @@ class NcclCommunicator {
 
  private:
   ncclResult_t settle(ncclResult_t result, const Check& check);
+  bool connected();
+  /// Runs `end`, at most that long.
+  void let_go(ncclResult_t (*end)(ncclComm_t), std::chrono::milliseconds limit, const Check& check);
   int gpu_;
   std::mutex mutex_;
   ncclComm_t comm_ = nullptr;

@@ -49,15 +49,15 @@ bool NcclWatchdog::advance() {
 void NcclWatchdog::loop() {
   ContextScope scope(context_);
   try {
+    communicator_.use_gpu();
     std::unique_lock lock(mutex_);
     while (!stop_) {
-      bool busy = advance();
       lock.unlock();
-      check_();
-      ncclResult_t state = busy ? communicator_.state() : ncclSuccess;
+      check_();  // before any CUDA call: it may wait for kernels that only an abort ends
+      ncclResult_t state = communicator_.state();
       if (state != ncclSuccess && state != ncclInProgress) report(state);
       lock.lock();
-      if (busy)
+      if (advance())
         changed_.wait_for(lock, 1ms, [this] { return stop_; });
       else
         changed_.wait_for(lock, 50ms, [this] { return stop_ || !in_flight_.empty(); });

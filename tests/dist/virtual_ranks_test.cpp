@@ -78,6 +78,43 @@ TEST(VirtualRanks, AnExceptionInsideASplitGroupsScopeDoesNotHang) {
 }
 
 // I23: the merged sentence names each rank, its collective, and the unit.
+// A rank that leaves a group in the middle of a call is one that has diverged, unless an exception is on its way.
+TEST(VirtualRanks, AnExceptionOnItsWayThroughAGroupIsTheCauseThoughThatTakesAMoment) {
+  struct Slow {
+    bool is_slow;
+    ~Slow() {
+      if (is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    }
+  };
+  std::string text = failure(2, [](ProcessGroup& world) {
+    Slow slow{world.rank() == 0};
+    auto half = world.split(0, world.rank());
+    if (world.rank() == 0) fail("label 11 of sample 5");
+    half->barrier();
+  });
+  EXPECT_EQ(text, "label 11 of sample 5");
+}
+
+TEST(VirtualRanks, ARankThatLeavesAGroupByAnExceptionItCatchesIsNamedSomewhatLater) {
+  VirtualOptions options;
+  options.watch.left_limit = std::chrono::milliseconds(300);
+  auto body = [](ProcessGroup& world) {
+    auto half = world.split(0, world.rank());
+    if (world.rank() == 0) {
+      try {
+        auto mine = std::move(half);
+        fail("label 11 of sample 5");
+      } catch (const Error&) {
+        world.barrier();
+      }
+    }
+    half->barrier();
+  };
+  std::string text = failure(2, body, options);
+  EXPECT_TRUE(contains(text, "the ranks have diverged")) << text;
+  EXPECT_TRUE(contains(text, "rank 1 in barrier #1")) << text;
+}
+
 TEST(VirtualRanks, I23_DifferentOperationsAreNamed) {
   std::string text = failure(3, [](ProcessGroup& world) {
     Tensor full = ones(12), shard = ones(4);

@@ -42,7 +42,7 @@ struct Meeting {
 struct Clique {
   std::mutex mutex;
   std::condition_variable changed;
-  int size = 0, joined = 0;
+  int size = 0, joined = 0, ended = 0;
   std::map<uint64_t, Meeting> meetings;  // by sequence
 };
 
@@ -240,18 +240,22 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   return ncclInProgress;
 }
 
-// Freed at the end of the process only: streams may still hold it.
+// As NCCL's, it ends what waits on the GPU at once, and returns when the other ranks of the machine have come to
+// theirs. Freed at the end of the process only: streams may still hold it.
 static ncclResult_t end(ncclComm_t comm, bool abort) {
-  {
-    std::lock_guard lock(comm->clique->mutex);
-    comm->aborted = true;
-    comm->clique->changed.notify_all();
-  }
   static std::vector<std::unique_ptr<Communicator>> ended;
-  std::lock_guard lock(state().mutex);
-  ended.emplace_back(comm);
-  --state().alive;
-  state().aborted += abort;
+  {
+    std::lock_guard lock(state().mutex);
+    ended.emplace_back(comm);
+    --state().alive;
+    state().aborted += abort;
+  }
+  Clique& clique = *comm->clique;
+  std::unique_lock lock(clique.mutex);
+  comm->aborted = true;
+  ++clique.ended;
+  clique.changed.notify_all();
+  clique.changed.wait(lock, [&] { return clique.ended == clique.joined; });
   return ncclSuccess;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) { return end(comm, false); }

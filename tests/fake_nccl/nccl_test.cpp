@@ -178,6 +178,50 @@ TEST(Nccl, ARankThatLeavesAsSoonAsItsCallsAreDoneIsNotTakenForOneThatHasDiverged
   }
 }
 
+// NCCL's abort waits for the other ranks of the machine, which wait for this one in another group.
+TEST(Nccl, AnExceptionThatPassesThroughASplitGroupEndsTheJobWithItsText) {
+  for (bool in_half : {false, true}) {
+    VirtualOptions options = nccl(3);
+    auto begin = std::chrono::steady_clock::now();
+    std::string text = failure(
+        3,
+        [&](ProcessGroup& group) {
+          auto half = group.split(0, group.rank(), "half");
+          half->all_reduce(on_gpu(group)).host_wait();
+          if (group.rank() == 0) fail("label 11 of sample 5");
+          (in_half ? *half : group).all_reduce(on_gpu(group)).host_wait();
+        },
+        options);
+    EXPECT_EQ(text, "label 11 of sample 5");
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 8s);
+  }
+  EXPECT_EQ(fake_nccl::alive(), 0);
+  EXPECT_EQ(fake_cuda::alive(), 0);
+}
+
+TEST(Nccl, AnExceptionOfAForeignTypeEndsTheJobToo) {
+  VirtualOptions options = nccl(2);
+  auto body = [](ProcessGroup& group) {
+    auto half = group.split(0, group.rank(), "half");
+    if (group.rank() == 1) throw std::out_of_range("label 11 of sample 5");
+    group.all_reduce(on_gpu(group)).host_wait();
+  };
+  EXPECT_THROW(run_ranks(2, body, options), std::out_of_range);
+}
+
+TEST(Nccl, RanksMayLeaveAGroupAtDifferentTimes) {
+  VirtualOptions options = nccl(2);
+  run_ranks(
+      2,
+      [](ProcessGroup& group) {
+        auto half = group.split(0, group.rank(), "half");
+        if (group.rank() == 0) half.reset();
+        group.barrier();
+      },
+      options);
+  EXPECT_EQ(fake_nccl::aborted(), 0);
+}
+
 TEST(Nccl, ACallThatNcclRefusesIsNamed) {
   VirtualOptions options = nccl(2);
   std::string text = failure(
