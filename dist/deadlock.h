@@ -17,6 +17,9 @@
 // collective that has ended does not come back: an edge that two looks saw was there all the time between them. So a
 // cycle that two looks found, the same to the numbers of its calls, is a deadlock, and nothing else is taken for one:
 // a thread that computes, or waits for something that is no collective, has no edge.
+//
+// A thread that queues a call on a stream of the device counts as waiting for it meanwhile, for NCCL may hold it there.
+// When it is only slow at that, a cycle still shows ranks that have called their groups in different orders.
 
 #include <vector>
 

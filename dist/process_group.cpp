@@ -223,7 +223,13 @@ Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options)
   state->sequence = place.sequence;
   control_->call(lane_, place.sequence);
   auto work = [this, operation = std::move(operation), place, record] { run(operation, place, record); };
-  stream_->run(op, std::move(work), accesses);
+  {
+    // On a stream of the device it is queued here and now. NCCL may block meanwhile until the other ranks come: in a
+    // group's first calls, which connect it, and in copies to the host.
+    std::optional<Control::Waiting> launching;
+    if (stream_->native()) launching.emplace(*control_, lane_, place.sequence);
+    stream_->run(op, std::move(work), accesses);
+  }
   state->event = stream_->record();
   if (!stream_->is_inline()) in_flight_.push_back(state);
   return Work(std::move(state));

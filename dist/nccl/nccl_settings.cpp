@@ -60,8 +60,10 @@ void set_nccl_environment(int rank) {
 
 void check_gpus(Bootstrap& bootstrap) {
   std::string shared = shared_gpus(bootstrap);
-  SG_CHECK(shared.empty() || sharing_allowed(), shared,
-           ", which NCCL does not allow. Choose: as many ranks as GPUs; or collectives ",
+  if (shared.empty()) return;
+  SG_CHECK(bootstrap.name() != "threads", shared, ", which NCCL never allows to ranks of one process. Choose: as many ",
+           "ranks as GPUs; or group.kind = \"threads\", by way of host memory, slow");
+  SG_CHECK(sharing_allowed(), shared, ", which NCCL does not allow. Choose: as many ranks as GPUs; or collectives ",
            "by way of host memory, slow, with SHARDGRAD_GROUP=shared_memory (one machine) or SHARDGRAD_GROUP=mpi; or, ",
            "for tests only, SHARDGRAD_NCCL_SHARE_GPU=1");
 }

@@ -85,7 +85,7 @@ struct State {
   std::map<std::string, int64_t> calls;
   std::map<std::string, std::pair<int64_t, cudaError_t>> failures;  // at which call
   std::map<std::string, std::function<void()>> hooks;
-  std::map<uintptr_t, size_t> blocks;  // device memory
+  std::map<uintptr_t, size_t> blocks, pinned;  // device memory, and host memory that the GPU reaches itself
   std::set<Stream*> streams;
   std::vector<std::unique_ptr<Stream>> closed;  // events may still ask how far they came
   size_t used = 0;
@@ -122,16 +122,26 @@ cudaError_t enter(const char* function) {
   return sticky;
 }
 
+// How many bytes of one of these blocks begin at `data`; 0 for memory outside of them.
+size_t bytes_left(const std::map<uintptr_t, size_t>& blocks, const void* data) {
+  auto begin = reinterpret_cast<uintptr_t>(data);
+  auto it = blocks.upper_bound(begin);
+  if (it == blocks.begin()) return 0;
+  --it;
+  uintptr_t end = it->first + it->second;
+  return begin < end ? end - begin : 0;
+}
+
 // [data, data + bytes) is host memory or lies within one block.
 bool within_bounds(const void* data, size_t bytes) {
-  State& s = state();
-  std::lock_guard lock(s.mutex);
-  auto begin = reinterpret_cast<uintptr_t>(data);
-  auto it = s.blocks.upper_bound(begin);
-  if (it == s.blocks.begin()) return true;
-  --it;
-  bool inside = begin < it->first + it->second;
-  return !inside || begin + bytes <= it->first + it->second;
+  std::lock_guard lock(state().mutex);
+  size_t left = bytes_left(state().blocks, data);
+  return left == 0 || bytes <= left;
+}
+
+bool is_pageable(const void* data) {
+  std::lock_guard lock(state().mutex);
+  return bytes_left(state().blocks, data) == 0 && bytes_left(state().pinned, data) == 0;
 }
 
 void synchronize_all() {
@@ -290,10 +300,16 @@ cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
   if (error != cudaSuccess) return error;
   if (!machine().pins) return report(cudaErrorMemoryAllocation);
   *data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  std::lock_guard lock(state().mutex);
+  state().pinned[reinterpret_cast<uintptr_t>(*data)] = bytes;
   ++state().alive;
   return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* data) {
+  {
+    std::lock_guard lock(state().mutex);
+    state().pinned.erase(reinterpret_cast<uintptr_t>(data));
+  }
   std::free(data);
   --state().alive;
   return enter("cudaFreeHost");
@@ -310,7 +326,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   if (error != cudaSuccess) return error;
   if (!fake_cuda::within_bounds(to, bytes) || !fake_cuda::within_bounds(from, bytes))
     return report(cudaErrorInvalidValue);
-  stream->push([=] { std::memmove(to, from, bytes); });
+  uint64_t copied = stream->push([=] { std::memmove(to, from, bytes); });
+  if (fake_cuda::is_pageable(to)) stream->wait(copied);  // CUDA returns when it is there
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {

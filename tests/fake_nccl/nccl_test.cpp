@@ -199,6 +199,26 @@ TEST(Nccl, AnExceptionThatPassesThroughASplitGroupEndsTheJobWithItsText) {
   EXPECT_EQ(fake_cuda::alive(), 0);
 }
 
+// A copy to the host holds the rank within the call itself, before it can wait for it.
+TEST(Nccl, RanksThatAreHeldWithinCallsOfDifferentGroupsAreNamed) {
+  VirtualOptions options = nccl(2);
+  options.watch.stall_limit = 5s;
+  std::string text = failure(
+      2,
+      [](ProcessGroup& group) {
+        auto first = group.split(0, 0), second = group.split(0, 0);
+        if (group.rank() == 1) std::swap(first, second);
+        Tensor on_host = empty({4}, {DType::f32, kCpu});
+        first->all_reduce(on_host, Label{"norm", "step"});
+        second->all_reduce(on_host);
+      },
+      options);
+  EXPECT_NE(text.find("the ranks wait for each other in different groups: rank 0 in all_reduce #1 of unit 'norm'"),
+            text.npos)
+      << text;
+  EXPECT_EQ(fake_nccl::alive(), 0);
+}
+
 TEST(Nccl, AnExceptionOfAForeignTypeEndsTheJobToo) {
   VirtualOptions options = nccl(2);
   auto body = [](ProcessGroup& group) {
@@ -249,14 +269,31 @@ TEST(Nccl, ARankThatCannotConnectEndsTheStartOfAll) {
 
 TEST(Nccl, MoreRanksThanGpusAreRefusedWithTheChoices) {
   VirtualOptions options = nccl(3);
+  options.group.kind = "threads";
   fake_cuda::machine().gpus = 2;
-  std::string text = failure(
-      3, [](ProcessGroup&) { ADD_FAILURE() << "must not start"; }, options);
+  std::shared_ptr<void> memory(std::calloc(1, local_bootstrap_bytes(3)), std::free);
+  auto check = [&](ProcessGroup& group) { check_gpus(*make_local_bootstrap("forked", memory, group.rank(), 3)); };
+  std::string text = failure(3, check, options);
   EXPECT_NE(text.find("ranks 0 and 2 share GPU 0000:01:00.0 of machine 0, where 3 ranks see 2 GPUs"), text.npos)
       << text;
   for (const char* choice :
        {"as many ranks as GPUs", "SHARDGRAD_GROUP=shared_memory", "SHARDGRAD_GROUP=mpi", "SHARDGRAD_NCCL_SHARE_GPU=1"})
     EXPECT_NE(text.find(choice), text.npos) << text;
+  setenv("SHARDGRAD_NCCL_SHARE_GPU", "1", 1);
+  EXPECT_EQ(failure(3, check, options), "");
+  unsetenv("SHARDGRAD_NCCL_SHARE_GPU");
+}
+
+// NCCL tells ranks of one machine apart by their processes: the setting that lets processes share a GPU does not help.
+TEST(Nccl, RanksThatAreThreadsNeverShareAGpu) {
+  VirtualOptions options = nccl(3);
+  fake_cuda::machine().gpus = 2;
+  setenv("SHARDGRAD_NCCL_SHARE_GPU", "1", 1);
+  std::string text = failure(
+      3, [](ProcessGroup&) { ADD_FAILURE() << "must not start"; }, options);
+  unsetenv("SHARDGRAD_NCCL_SHARE_GPU");
+  EXPECT_NE(text.find("ranks 0 and 2 share GPU"), text.npos) << text;
+  EXPECT_NE(text.find("as many ranks as GPUs; or group.kind = \"threads\""), text.npos) << text;
 }
 
 TEST(Nccl, ADeviceWithoutAGpuIsRefused) {
