@@ -70,7 +70,7 @@ Out Leaf::open() {
   }
   float beta = grad_.defined() ? 1 : 0;
   if (!grad_.defined()) {
-    grad_ = empty(meta_.shape, {meta_.dtype, meta_.device});
+    grad_ = empty(meta_.shape, {meta_.dtype, meta_.device}, "the gradient of a leaf");
     fresh_ = true;
   }
   current_ = grad_;
@@ -115,11 +115,11 @@ Out GradSlot::write() {
   Tensor& gradient = target_->gradients_[output_];
   const OutputMeta& meta = target_->outputs_[output_];
   if (!gradient.defined()) {
-    gradient = empty(meta.shape, {meta.dtype, meta.device});
+    gradient = empty(meta.shape, {meta.dtype, meta.device}, target_->name());
     return out(gradient, 0);
   }
   if (!gradient.unique()) {  // handed over by alias() and still used elsewhere
-    Tensor copy = empty_like(gradient);
+    Tensor copy = empty_like(gradient, target_->name());
     launch(kernels::copy, gradient, out(copy), gradient);
     gradient = copy;
   }

@@ -226,8 +226,8 @@ std::shared_ptr<MemorySource> system_memory() { return std::make_shared<SystemMe
 void throw_out_of_memory(size_t bytes, Device device, size_t in_use, const MemorySource& source) {
   Context* context = Context::current();
   std::string owners = context ? context->ledger().largest_owners(4) : "";
-  fail("out of memory: ", bytes, " bytes on ", device, " cannot be allocated (", in_use, " bytes in use)",
-       source.remedy(), owners.empty() ? "" : "; the largest owners: ", owners);
+  throw OutOfMemory(concat("out of memory: ", bytes, " bytes on ", device, " cannot be allocated (", in_use,
+                           " bytes in use)", source.remedy(), owners.empty() ? "" : "; the largest owners: ", owners));
 }
 
 Ref<Allocator> make_caching_allocator(Device device, Reuse reuse, std::shared_ptr<MemorySource> source) {

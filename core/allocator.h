@@ -29,7 +29,7 @@ struct Block {
 class Allocator : public RefCounted {
  public:
   explicit Allocator(Device device) : device_(device) {}
-  /// Uninitialised memory for use on `stream`. bytes > 0. Throws Error when there is none.
+  /// Uninitialised memory for use on `stream`. bytes > 0. Throws OutOfMemory when there is none.
   virtual Block allocate(size_t bytes, Stream& stream) = 0;
   /// Gives memory back; `stream` is the last one to use it.
   virtual void free(Block block, Stream& stream) noexcept = 0;
@@ -71,7 +71,13 @@ std::shared_ptr<MemorySource> system_memory();
 /// more, the caller waits for the uses that freed blocks still have, which then go back to it.
 Ref<Allocator> make_caching_allocator(Device device, Reuse reuse,
                                       std::shared_ptr<MemorySource> source = system_memory());
-/// Throws Error(input): what was asked for, what is in use, the source's remedy and the ledger's largest owners.
+/// No memory is left. Whoever the memory is for adds itself on the way up: the storage its owner and rank, the tensor
+/// its operation, dtype and shape.
+class OutOfMemory : public Error {
+ public:
+  explicit OutOfMemory(const std::string& what) : Error(ErrorKind::input, what) {}
+};
+/// Throws OutOfMemory: what was asked for, what is in use, the source's remedy and the ledger's largest owners.
 [[noreturn]] void throw_out_of_memory(size_t bytes, Device device, size_t in_use, const MemorySource& source);
 /// For device meta: blocks without memory.
 Ref<Allocator> make_null_allocator(Device device);

@@ -48,6 +48,10 @@ class Backend {
   /// not used again before the GPU has done all that was queued.
   virtual const Ref<Allocator>& host_memory();
   virtual DeviceInfo info() const { return {}; }
+  /// A profiler of this device shows the host's time from here to end_range as "WHAT OF"; ranges may overlap. 0: there
+  /// is none.
+  virtual uint64_t begin_range(const char*, const std::string&) { return 0; }
+  virtual void end_range(uint64_t) {}
   /// Queues a copy of bytes within this device, or between it and host memory.
   virtual void copy(Stream& stream, void* to, const void* from, size_t bytes) = 0;
   /// True when the host may read this memory after synchronising (cpu only).

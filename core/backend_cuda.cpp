@@ -1,6 +1,7 @@
 // Device `cuda`: one GPU.
 
 #include <cuda_runtime.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include <cstdlib>
 
@@ -61,6 +62,11 @@ class CudaBackend final : public Backend {
     info.address = address;
     return info;
   }
+
+  uint64_t begin_range(const char* what, const std::string& of) override {
+    return nvtxRangeStartA(concat(what, ' ', of).c_str()) + 1;
+  }
+  void end_range(uint64_t range) override { nvtxRangeEnd(range - 1); }
 
   void copy(Stream& stream, void* to, const void* from, size_t bytes) override {
     Access accesses[] = {{to, bytes, true}, {from, bytes, false}};

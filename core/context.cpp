@@ -3,6 +3,8 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cmath>
+#include <fstream>
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/core/happens_before.h>
@@ -11,10 +13,18 @@ namespace shardgrad {
 
 static thread_local Context* current_context = nullptr;
 
+// How many CPUs' time a container is given: "200000 100000" is two, "max 100000" all there are.
+static double quota_of_container() {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  double time = 0, period = 0;
+  return file >> time >> period && period > 0 ? time / period : CPU_SETSIZE;
+}
+
 int usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+  int allowed = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+  return std::max(1, std::min(allowed, int(std::ceil(quota_of_container()))));
 }
 
 Context::Context() : Context(Options()) {}

@@ -23,6 +23,7 @@ class CudaEvent final : public Event::State {
   bool done() const override { return status() != cudaErrorNotReady; }
   void host_wait() const override {
     constexpr int kSpins = 500;
+    cudaSetDevice(pool_->device());  // a thread that never chose one would open GPU 0 as well
     for (int polls = 0;; ++polls) {
       cudaError_t now = status();
       if (now == cudaSuccess) return;

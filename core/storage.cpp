@@ -50,12 +50,20 @@ Storage::~Storage() {
     memory_->discard(block_);
 }
 
+Block Storage::allocate(Stream& stream) try {
+  return memory_->allocate(bytes_, stream);
+} catch (const OutOfMemory& none) {
+  const std::string& unit = ledger_->unit_name(tag_.unit);
+  throw OutOfMemory(concat(name_of(tag_.category), unit.empty() ? "" : " of '" + unit + "'", " on rank ",
+                           context().rank(), ": ", none.what()));
+}
+
 void Storage::materialize(Stream& stream) {
   SG_ASSERT(!resident_, "materialize of a resident storage");
   if (base_)
     block_ = seen_;
   else if (bytes_ > 0)
-    block_ = memory_->allocate(bytes_, stream);
+    block_ = allocate(stream);
   resident_ = true;
   if (!base_) ledger_->add(tag_, bytes_);
 }

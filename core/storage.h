@@ -60,6 +60,7 @@ class Storage final : public RefCounted {
  private:
   Storage(size_t bytes, Ref<Allocator> memory, Tag tag);
   [[noreturn]] void throw_released() const;
+  Block allocate(Stream& stream);
   size_t bytes_;
   Block block_{};
   Ref<Allocator> memory_;

@@ -154,14 +154,18 @@ std::string to_string(const Tensor& tensor) {
   return std::move(out).str();
 }
 
-Tensor empty(const Shape& shape, TensorOptions options) {
+Tensor empty(const Shape& shape, TensorOptions options, const char* op) try {
   Context& ctx = context();
   Device device = options.device.value_or(ctx.default_device());
   size_t bytes = size_t(shape.numel()) * size_of(options.dtype);
   return Tensor(Storage::make(bytes, ctx.backend(device).memory(), ctx.tag()), 0, shape, options.dtype);
+} catch (const OutOfMemory& none) {
+  throw OutOfMemory(concat(op, ", for ", options.dtype, shape, ": ", none.what()));
 }
 
-Tensor empty_like(const Tensor& tensor) { return empty(tensor.shape(), {tensor.dtype(), tensor.device()}); }
+Tensor empty_like(const Tensor& tensor, const char* op) {
+  return empty(tensor.shape(), {tensor.dtype(), tensor.device()}, op);
+}
 
 Tensor empty_on_host(const Shape& shape, DType dtype, Device device) {
   Context& ctx = context();

@@ -124,9 +124,10 @@ struct TensorOptions {
   TensorOptions(DType dtype, Device device) : dtype(dtype), device(device) {}
 };
 
-/// Uninitialised memory, owned by the context's current tag.
-Tensor empty(const Shape& shape, TensorOptions options = {});
-Tensor empty_like(const Tensor& tensor);
+/// Uninitialised memory, owned by the context's current tag. When there is none, the error names `op`: the calling
+/// function, unless given.
+Tensor empty(const Shape& shape, TensorOptions options = {}, const char* op = __builtin_FUNCTION());
+Tensor empty_like(const Tensor& tensor, const char* op = __builtin_FUNCTION());
 /// Likewise in host memory that copies to and from `device` are fastest with (Backend::host_memory).
 Tensor empty_on_host(const Shape& shape, DType dtype, Device device);
 /// A copy of host values. Throws when the count does not match the shape.

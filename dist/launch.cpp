@@ -121,8 +121,7 @@ std::vector<std::string> mpirun_command(int n, const std::vector<std::string>& a
   };
   if (int version = open_mpi_version()) {
     if (geteuid() == 0) add({"--allow-run-as-root"});
-    if (n > available) add({"--oversubscribe"});
-    add({"--bind-to", "none"});
+    add({"--oversubscribe", "--bind-to", "none"});  // Open MPI counts cores, and refuses more ranks than those
     bool copies = can_read_other_processes();
     if (version < 5) {
       add({"-q"});  // no pages of text about a failure that we name in one line

@@ -140,7 +140,9 @@ void Monitor::watch_lane(int index) {
   }
   if (wait.sequence != view.place.sequence) wait = {view.place.sequence, now_};
   // A rank that has not come is worth a word sooner than a transfer in which everybody takes part.
-  if (!wait.warned) wait.next_warning = wait.since + (view.late.empty() ? options_.warn_again : options_.warn_after);
+  if (!wait.warned)
+    wait.next_warning =
+        wait.since + std::min(options_.stall_limit, view.late.empty() ? options_.warn_again : options_.warn_after);
   if (now_ - wait.since >= options_.deadlock_after) {
     std::vector<Stuck> found = find_deadlock(control_->page(), control_->rank(), index);
     if (found != wait.deadlock) wait.found = now_;

@@ -24,6 +24,7 @@ SharedMemory::SharedMemory(int descriptor, size_t bytes) : descriptor_(descripto
     fail_system(bytes, " bytes of address space cannot be mapped");
   }
   madvise(data, bytes, MADV_HUGEPAGE);
+  madvise(data, bytes, MADV_DONTDUMP);  // a core file would hold all of it, touched or not
   data_ = static_cast<std::byte*>(data);
 }
 

@@ -67,15 +67,15 @@ void run_rank(World& world, int rank, const std::function<void(ProcessGroup&)>& 
     try {
       body(group);
       group.stream().synchronize();
+      control->finish();  // before the group goes, which its peers may wait in
     } catch (...) {
-      control->fail(std::current_exception());  // before the group goes, which its peers wait in
+      control->fail(std::current_exception());  // likewise
       throw;
     }
   } catch (...) {
     world.failures[size_t(rank)] = std::current_exception();
     control->fail(std::current_exception());
   }
-  control->finish();
 }
 
 }  // namespace

@@ -4,9 +4,9 @@
 
 namespace shardgrad::fsdp {
 
-static Stream& compute() {
+static Backend& backend() {
   Context& ctx = context();
-  return ctx.backend(ctx.default_device()).compute();
+  return ctx.backend(ctx.default_device());
 }
 
 static void stamp(Stream& stream, void (Recorder::*moment)(uint64_t), uint64_t record) {
@@ -28,21 +28,29 @@ void end_span(Stream& stream, std::optional<uint64_t> span) {
 }
 
 void Timeline::begin(const char* what, const std::string& unit) {
-  if (!context().recorder().tracing() || open_.contains({what, unit})) return;
+  if (!open_.empty() && open_.contains({what, unit})) return;
+  Open open{{}, backend().begin_range(what, unit)};
   const char* phase = std::string_view(what) == "forward" ? "forward" : "backward";
-  if (auto span = begin_span(compute(), {.op = what, .unit = unit, .phase = phase})) open_[{what, unit}] = *span;
+  if (context().recorder().tracing())
+    open.span = begin_span(backend().compute(), {.op = what, .unit = unit, .phase = phase});
+  if (open.span || open.range) open_[{what, unit}] = open;
+}
+
+void Timeline::close(const Open& open) {
+  end_span(backend().compute(), open.span);
+  if (open.range) backend().end_range(open.range);
 }
 
 void Timeline::end(const char* what, const std::string& unit) {
   if (open_.empty()) return;
   auto it = open_.find({what, unit});
   if (it == open_.end()) return;
-  end_span(compute(), it->second);
+  close(it->second);
   open_.erase(it);
 }
 
 void Timeline::end_all() {
-  for (const auto& [key, span] : open_) end_span(compute(), span);
+  for (const auto& [key, open] : open_) close(open);
   open_.clear();
 }
 

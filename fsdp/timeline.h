@@ -1,7 +1,7 @@
 #pragma once
 // What a trace shows of a step beside the collectives, which the groups record: a span for each call of a unit and for
 // its backward, on the lane of the compute stream, and one for each copy between device and host. Nothing is recorded
-// unless the recorder is tracing.
+// unless the recorder is tracing. A profiler of the device is told of the same calls (NVTX ranges).
 
 #include <map>
 #include <optional>
@@ -25,7 +25,12 @@ class Timeline {
   void end_all();
 
  private:
-  std::map<std::pair<std::string, std::string>, uint64_t> open_;
+  struct Open {
+    std::optional<uint64_t> span;
+    uint64_t range;  // of the device's profiler; 0: none
+  };
+  void close(const Open& open);
+  std::map<std::pair<std::string, std::string>, Open> open_;
 };
 
 }  // namespace shardgrad::fsdp

@@ -27,7 +27,7 @@ build_wants="openmpi-bin:has_command,mpirun libopenmpi-dev:has_command,mpicxx
   libdnnl-dev:has_header,oneapi/dnnl/dnnl.hpp ccache:has_command,ccache git:has_command,git"
 data_needs="dataset-fashion-mnist:has_data"
 test_needs="libgtest-dev:has_header,gtest/gtest.h libgmock-dev:has_header,gmock/gmock.h python3:has_command,python3 clang-format-14:has_clang_format
-  valgrind:has_command,valgrind"
+  valgrind:has_command,valgrind gdb:has_command,gdb"
 
 # missing_of NEEDS: the packages whose probe fails.
 missing_of() {
@@ -71,15 +71,17 @@ stage() {
     say "$title: done in $((SECONDS - begin)) s"
     return 0
   fi
-  grep -E 'error|Error|FAILED|warning' "$log" | head -n 20
+  grep -E 'error|Error|FAILED|warning' "$log" | head -n 20 || true
   tail -n 20 "$log"
   finish 1 "$title FAILED; the whole log: $log; mend it and run $me again, it goes on from there"
 }
 
-# At most this many compilers at once, and no more than memory allows (about 1 GiB each).
+# At most this many compilers at once: as many as a container may use, and as memory allows (about 1 GiB each).
 jobs_here() {
-  local cores memory
+  local cores memory quota
   cores=$(nproc)
+  quota=$(awk '$1 != "max" { print int(($1 + $2 - 1) / $2) }' /sys/fs/cgroup/cpu.max 2>/dev/null || true)
+  [ "${quota:-$cores}" -ge "$cores" ] || cores=$quota
   memory=$(awk '/MemAvailable/ { print int($2 / 1048576) }' /proc/meminfo)
   [ "${memory:-1}" -ge 1 ] || memory=1
   echo $((cores < memory ? cores : memory))

@@ -51,6 +51,7 @@ struct Config {
   } fsdp;
   std::vector<std::string> libraries;          ///< of kernels, loaded at the start
   std::map<std::string, std::string> kernels;  ///< operation -> the name of the kernel that replaces the built-in one
+  int64_t stall_limit = 1800;                  ///< seconds
   int64_t log_interval = 100;
   std::string runs = "runs";
   bool trace = false;

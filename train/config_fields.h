@@ -78,6 +78,8 @@ template <class C, class Visit> void visit_fields(C& c, Visit&& visit) {
   choice("fsdp.reduce_dtype", c.fsdp.reduce_dtype, dtypes, "what gradients are sent in; `own` is f32");
   choice("fsdp.buffer_dtype", c.fsdp.buffer_dtype, dtypes, "what buffers are kept in");
   text("libraries", c.libraries, "shared libraries of kernels, loaded at the start (docs/extending.md)");
+  number("stall_limit", c.stall_limit, {.low = 1, .high = kMost},
+         "seconds that ranks wait for a late one, which is named meanwhile, before the job ends");
   number("log_interval", c.log_interval, {.low = 1, .high = kMost}, "steps between progress lines");
   text("runs", c.runs, "the folder of all runs");
   number("resume", c.resume, {},

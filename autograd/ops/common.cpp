@@ -29,7 +29,8 @@ int check_dim(const char* op, const Tensor& x, int dim) {
 
 Tensor broadcast_empty(const char* op, const Tensor& a, const Tensor& b, DType dtype) {
   check_same_kind(op, a, b);
-  return empty(a.shape() == b.shape() ? a.shape() : broadcast_shapes(op, a.shape(), b.shape()), {dtype, a.device()});
+  return empty(a.shape() == b.shape() ? a.shape() : broadcast_shapes(op, a.shape(), b.shape()), {dtype, a.device()},
+               op);
 }
 
 void reduce_to(GradSlot& dx, const Tensor& dy, const Shape& shape) {

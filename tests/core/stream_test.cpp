@@ -101,7 +101,7 @@ TEST(ThreadStream, AbortEndsAHostWaitWithinAMoment) {
   });
   auto begin = std::chrono::steady_clock::now();
   EXPECT_THROW(stream->synchronize(), Error);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 2s);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
   killer.join();
   release = true;
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,16 @@ inline void check_job(const std::string& launcher, const JobCase& expected) {
   EXPECT_NE(ran.last_line().find(expected.last_line), std::string::npos) << ran.output;
   EXPECT_LT(ran.seconds, 12) << ran.output;
   EXPECT_TRUE(all_gone(token));
+}
+
+/// Starts the scenario until-asked by `launcher`, and sends `signal` to it once the ranks run.
+inline Ran ask_to_stop(const std::string& launcher, const char* signal) {
+  std::string said = (std::filesystem::temp_directory_path() / concat("said-", getpid())).string();
+  Ran ran = run_program(concat(": >'", said, "'; ", launcher, " until-asked >'", said, "' 2>&1 & pid=$!; i=0; ",
+                               "until grep -q running '", said, "' || [ $((i += 1)) = 600 ]; do sleep 0.05; done; ",
+                               "kill -", signal, " $pid; wait $pid; code=$?; cat '", said, "'; exit $code"));
+  std::filesystem::remove(said);
+  return ran;
 }
 
 }  // namespace shardgrad::dist::testing

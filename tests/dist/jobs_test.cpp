@@ -44,7 +44,7 @@ TEST(LocalJob, EndsWithItsLauncher) {
 
 TEST(LocalJob, PassesSignalsOnAsARequestToSaveAndEnd) {
   for (const char* signal : {"INT", "TERM", "USR1"}) {
-    Ran ran = run_program(concat(local(2), " until-asked & pid=$!; sleep 0.7; kill -", signal, " $pid; wait $pid"));
+    Ran ran = ask_to_stop(local(2), signal);
     EXPECT_EQ(ran.code, 75) << signal << ": " << ran.output;
   }
 }

@@ -74,7 +74,7 @@ TEST(MpiJob, AHeapThatDoesNotFitIsOneLineAndMpi) {
 
 TEST(MpiJob, PassesSignalsOnAsARequestToSaveAndEnd) {
   for (const char* signal : {"INT", "TERM"}) {
-    Ran ran = run_program(concat(launched(2), " until-asked & pid=$!; sleep 2; kill -", signal, " $pid; wait $pid"));
+    Ran ran = ask_to_stop(launched(2), signal);
     EXPECT_EQ(ran.code, 75) << signal << ": " << ran.output;
   }
 }

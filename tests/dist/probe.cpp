@@ -195,9 +195,13 @@ int start_by_tcp(int n, const std::vector<std::string>& arguments) {
                    {concat("RANK=", rank), concat("WORLD_SIZE=", n), "MASTER_ADDR=localhost",
                     concat("MASTER_PORT=", port), "SHARDGRAD_RENDEZVOUS_SECONDS=20"},
                    SIGKILL);
-  while (children.alive() > 0)
+  while (children.alive() > 0) {
+    siginfo_t info;
+    waitid(P_ALL, 0, &info, WEXITED | WNOWAIT);
+    std::this_thread::sleep_for(300ms);  // before Linux 6.15 a process that was waited for does not say how it ended
     for (const Children::Ended& ended : children.wait())
       if (code == 0 && WIFEXITED(ended.status)) code = WEXITSTATUS(ended.status);
+  }
   return code;
 }
 

@@ -329,6 +329,9 @@ TEST_F(BackendCuda, OutOfMemoryNamesWhatWasAskedWhatIsFreeAndTheLargestOwners) {
   EXPECT_EQ(error.kind(), ErrorKind::input);
   expect_says(error,
               {"1073741824 bytes on cuda", "of 268435456 bytes free", "optimizer_state of 'layer7' 31457280 bytes"});
+  Tensor column = empty({20000, 1}), row = empty({1, 20000});
+  expect_says(error_of([&] { column* row; }), {"mul, for f32[20000, 20000]: optimizer_state of 'layer7' on rank 0: "
+                                               "out of memory: 1600000000 bytes on cuda"});
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);  // or the next launch would be blamed
   EXPECT_EQ(empty({3}).numel(), 3);
   EXPECT_NO_THROW(held.to_vector<uint8_t>());

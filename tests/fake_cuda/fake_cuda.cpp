@@ -88,6 +88,8 @@ struct State {
   std::map<uintptr_t, size_t> blocks, pinned;  // device memory, and host memory that the GPU reaches itself
   std::set<Stream*> streams;
   std::vector<std::unique_ptr<Stream>> closed;  // events may still ask how far they came
+  std::map<std::string, int> ranges;            // of NVTX, by name
+  int open_ranges = 0;
   size_t used = 0;
   std::atomic<int64_t> alive{0};
 };
@@ -163,6 +165,7 @@ void reset() {
   s.calls.clear();
   s.failures.clear();
   s.hooks.clear();
+  s.ranges.clear();
   sticky = cudaSuccess;
   last_error = cudaSuccess;
 }
@@ -189,6 +192,14 @@ std::atomic<int>& products() {
 }
 int current_device() { return chosen_device; }
 int open_ranges() { return ranges; }
+std::map<std::string, int> named_ranges() {
+  std::lock_guard lock(state().mutex);
+  return state().ranges;
+}
+int open_named_ranges() {
+  std::lock_guard lock(state().mutex);
+  return state().open_ranges;
+}
 void launch(cudaStream_t stream, std::function<void()> work) { stream->push(std::move(work)); }
 void launch_fault(cudaStream_t stream, cudaError_t error) {
   stream->push([error] { sticky = error; });
@@ -228,6 +239,15 @@ using fake_cuda::state;
 
 int nvtxRangePushA(const char*) { return fake_cuda::ranges++; }
 int nvtxRangePop() { return --fake_cuda::ranges; }
+nvtxRangeId_t nvtxRangeStartA(const char* name) {
+  std::lock_guard lock(state().mutex);
+  ++state().ranges[name];
+  return nvtxRangeId_t(++state().open_ranges);
+}
+void nvtxRangeEnd(nvtxRangeId_t) {
+  std::lock_guard lock(state().mutex);
+  --state().open_ranges;
+}
 const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
     case cudaErrorMemoryAllocation:

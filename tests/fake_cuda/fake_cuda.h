@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 
 namespace fake_cuda {
@@ -29,8 +30,11 @@ int64_t calls(const std::string& function);
 /// Blocks of device and pinned memory that have not been given back, and streams and events that still exist.
 int64_t alive();
 
-/// NVTX ranges that the calling thread has opened and not closed.
+/// NVTX ranges that the calling thread has opened and not closed, as calls that nest.
 int open_ranges();
+/// Those that may overlap, by name: how often each was begun; and how many of all are open.
+std::map<std::string, int> named_ranges();
+int open_named_ranges();
 
 /// The calling thread's, as cudaSetDevice has set it.
 int current_device();

@@ -69,6 +69,23 @@ TEST(OnFakeCudaOffload, HostMemoryIsPinnedAndTheBitsAreThoseOfTheCpu) {
   EXPECT_EQ(fake_cuda::alive(), 0);
 }
 
+TEST(OnFakeCudaRanges, AProfilerSeesTheForwardAndBackwardOfEveryUnit) {
+  fake_cuda::reset();
+  Replaced no_masks(kernels::relu_mask_bytes, no_mask);
+  fsdp::testing::Setup setup{.world = 1, .steps = 3};
+  setup.device = kCuda;
+  train<Chain>(setup);
+  auto ranges = fake_cuda::named_ranges();
+  std::map<std::string, int> units;  // how often each ran
+  for (const auto& [name, times] : ranges) units[name.substr(name.find(' ') + 1)] += times;
+  EXPECT_GT(units.size(), 1u);
+  for (const auto& [unit, times] : units) {
+    EXPECT_EQ(ranges["forward " + unit], 3) << unit;
+    EXPECT_EQ(ranges["backward " + unit], 3) << unit;
+  }
+  EXPECT_EQ(fake_cuda::open_named_ranges(), 0);
+}
+
 std::string name_of_case(const ::testing::TestParamInfo<OnFakeCuda::ParamType>& info) {
   auto [world, strategy, group] = info.param;
   return concat(group, "_", name_of(strategy), "_", world);

@@ -85,7 +85,8 @@ TEST(Nccl, ABrokenConnectionEndsEveryRankWithNcclsOwnWordWhenNobodyKnowsMore) {
       [](ProcessGroup& group) {
         group.all_reduce(on_gpu(group)).host_wait();
         if (group.rank() == 0) {
-          std::this_thread::sleep_for(100ms);
+          for (int r : {1, 2})
+            while (group.control().whereabouts_of(r).find("in all_reduce #2") != 0) std::this_thread::sleep_for(1ms);
           fake_nccl::break_connections_of(1, ncclRemoteError);
           std::this_thread::sleep_for(4s);
         }
@@ -149,7 +150,10 @@ TEST(Nccl, ALateRankIsWarnedOfAndThenEndsTheJobByName) {
       2,
       [](ProcessGroup& group) {
         group.barrier();
-        if (group.rank() == 1) std::this_thread::sleep_for(2500ms);
+        for (int i = 0; i < 3000 && group.rank() == 1; ++i) {
+          context().check_abort();
+          std::this_thread::sleep_for(10ms);
+        }
         group.all_reduce(on_gpu(group), Label{"norm", "forward"}).host_wait();
       },
       options);

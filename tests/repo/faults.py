@@ -11,17 +11,15 @@ import pty
 import re
 import resource
 import shlex
-import shutil
 import signal
 import subprocess
 import threading
 import time
 from pathlib import Path
 
-from program import CONFIG, MPIRUN, PROGRAM, call, each_rank, expect, main
+from program import CONFIG, MPIRUN, PROGRAM, call, copies, each_rank, expect, main
 
 LIMIT = 12  # seconds from the fault to the end of everything
-DATA = Path("/usr/share/datasets/fashion-mnist")
 START = {
     "launch": [PROGRAM, "launch", "-n", "2"],
     "local": [PROGRAM, "launch", "-n", "2", "--by", "local"],
@@ -153,6 +151,7 @@ def refused(cause, words):
     job.files = ()
     job.process.wait(timeout=LIMIT)
     job.ended_badly([cause], time.monotonic(), named_last=False)
+    assert job.process.returncode == 2, job.text()
     assert not any(line.startswith("step") for line in job.lines), job.text()
     assert not Path("refused").exists(), job.text()
 
@@ -226,6 +225,14 @@ def interrupted_twice_while_a_rank_hangs(how):
     job.ended_badly([], since)
 
 
+def the_data_stall_for_longer_than_the_limit():
+    job, pipe, _ = pictures_through_a_pipe("--set", "stall_limit=5")
+    job.files = ()
+    with pipe:
+        job.ended_badly(["stall_limit is reached; ranks have waited for 5 s: rank 0 in all_gather"], time.monotonic(),
+                        named_last=False)
+
+
 # What is refused before the first step.
 
 
@@ -263,14 +270,6 @@ def other_data_files():
         refused(cause, each_rank(["env", "--chdir=mine", *words], ["env", "--chdir=theirs", *words]))
 
 
-def copies(*folders):
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
-        Path(folder, "data").mkdir(parents=True)
-        for file in DATA.iterdir():
-            Path(folder, "data", file.name).symlink_to(file)
-
-
 # What does no harm.
 
 
@@ -282,16 +281,22 @@ def a_rank_is_stopped_for_3_seconds(how):
     same_as_undisturbed(job.unharmed(), how)
 
 
-def the_data_stall():
-    """One rank's pictures come through a pipe, whose other end pauses for 30 s."""
+def pictures_through_a_pipe(*settings):
+    """A job one of whose ranks gets its pictures through a pipe; the pipe, and what is to be written into it."""
     copies("mine", "theirs")
     pictures = Path("theirs/data/train-images-idx3-ubyte.gz")
     content = pictures.read_bytes()
     pictures.unlink()
     os.mkfifo(pictures)
-    words = [PROGRAM, *SHORT, "--set", "data.dir=data", "--set", f"runs={Path.cwd()}/runs"]
+    words = [PROGRAM, *SHORT, "--set", "data.dir=data", "--set", f"runs={Path.cwd()}/runs", *settings]
     job = Job(each_rank(["env", "--chdir=mine", *words], ["env", "--chdir=theirs", *words]))
-    with open(pictures, "wb") as pipe:
+    return job, open(pictures, "wb"), content
+
+
+def the_data_stall():
+    """The pipe's other end pauses for 30 s."""
+    job, pipe, content = pictures_through_a_pipe()
+    with pipe:
         pipe.write(content[:10000000])
         pipe.flush()
         time.sleep(30)

@@ -3,6 +3,7 @@
 # certifies its kernels on the simulator; those for the CPU are timed.
 #     outside_project.sh SOURCE_DIR BUILD_DIR
 set -eu
+source=$1
 work=$(mktemp -d "${TMPDIR:-/tmp}/outside project.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 cmake --install "$2" --prefix "$work/prefix" >"$work/install.log" || { cat "$work/install.log"; exit 1; }
@@ -20,6 +21,27 @@ done
 grep -q 'speed .*not measured: device sim is for tests' "$work/sim.txt"
 grep -q 'bf16 \[2048, 4096\], medians of ' "$work/cpu.txt"
 certify sigmoid --use sigmoid=mine
+# A training run takes it likewise.
+python3 - "$work/data" <<'END'
+import gzip, os, struct, sys
+os.makedirs(sys.argv[1])
+for stem, count in ("train", 64), ("t10k", 16):
+    for kind, head, values in [
+        ("images-idx3", struct.pack(">4i", 0x803, count, 28, 28), bytes(i * 7 % 256 for i in range(784 * count))),
+        ("labels-idx1", struct.pack(">2i", 0x801, count), bytes(i % 10 for i in range(count))),
+    ]:
+        with gzip.open(f"{sys.argv[1]}/{stem}-{kind}-ubyte.gz", "wb") as file:
+            file.write(head + values)
+END
+train_with() {
+  (cd "$work" && "$work/prefix/bin/shardgrad" train "$source/configs/fashion_mnist.json" --set "data.dir=$work/data" \
+    --set device=sim --set epochs=1 --set batch=32 --set 'model.layers=[784,4,10]' --set model.activation=sigmoid \
+    --set schedule.warmup_steps=1 --set "libraries=[\"$work/build/libmine.so\"]" --set "kernels.sigmoid=$1")
+}
+train_with mine >"$work/train.txt" || { cat "$work/train.txt"; exit 1; }
+tail -n 1 "$work/train.txt" | grep '^done: '
+! train_with other >"$work/refused.txt" 2>&1
+grep -q "nobody offers a kernel 'other'" "$work/refused.txt" || { cat "$work/refused.txt"; exit 1; }
 # What is wrong is found, with its property and its line.
 if certify sigmoid --use sigmoid=one_too_many >"$work/wrong.txt"; then
   echo "a kernel that writes past the end was certified:" && cat "$work/wrong.txt" && exit 1

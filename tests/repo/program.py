@@ -3,11 +3,13 @@
 
     program.py PROGRAM CASE        CASE is a function below, perhaps with a number of ranks: train:3
 """
+import gzip
 import json
 import os
 import pty
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,8 +19,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = sys.argv[1]
+DATA = Path("/usr/share/datasets/fashion-mnist")
 CONFIG = str(ROOT / "configs/fashion_mnist.json")
-SMALL = ["--set", "epochs=1", "--set", "model.layers=[784,16,10]", "--set", "schedule.warmup_steps=10"]
+SHORT = ["--set", "epochs=1", "--set", "schedule.warmup_steps=10"]
+SMALL = [*SHORT, "--set", "model.layers=[784,16,10]"]
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"]
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 DONE = re.compile(r"done: test_accuracy=(0\.\d{4}) steps=(\d+) seconds=[\d.]+ run=(.+)")
@@ -35,6 +39,15 @@ def each_rank(*words_of_ranks):
     """mpirun with other words for each rank. Not by mpirun's own `:`, at which that of Open MPI 5.0.7 crashes."""
     ranks = "".join(f"{rank}) exec {shlex.join(words)};; " for rank, words in enumerate(words_of_ranks))
     return [*MPIRUN, "-n", str(len(words_of_ranks)), "sh", "-c", f"case $OMPI_COMM_WORLD_RANK in {ranks}esac"]
+
+
+def copies(*folders):
+    """Folders with a folder `data` each, whose files may be replaced."""
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+        Path(folder, "data").mkdir(parents=True)
+        for file in DATA.iterdir():
+            Path(folder, "data", file.name).symlink_to(file)
 
 
 def expect(condition, run):
@@ -59,6 +72,43 @@ def check_run(run):
 
 def train(ranks):
     check_run(call([PROGRAM, "launch", "-n", ranks, "train", CONFIG, *SMALL]))
+
+
+def the_example(ranks):
+    """The README's job, whole."""
+    run = call([PROGRAM, "launch", "-n", ranks, "train", CONFIG], timeout=280)
+    done = DONE.fullmatch(run.stdout.splitlines()[-1])
+    expect(run.returncode == 0 and done and float(done[1]) >= 0.89, run)
+    last = json.loads(Path(done[3], "metrics.jsonl").read_text().splitlines()[-1])
+    expect(last["test_count"] == 10000 and last["epoch"] <= 15, run)
+
+
+def device_auto():
+    """Without a GPU the CPU trains, and one line says so, whatever the number of ranks."""
+    for ranks in "1", "2":
+        run = call([PROGRAM, "launch", "-n", ranks, "train", CONFIG, *SMALL, "--set", "device=auto"])
+        said = run.stderr.count("shardgrad: no CUDA device; training on the CPU\n")
+        expect(run.returncode == 0 and said == (0 if Path("/dev/nvidia0").exists() else 1), run)
+
+
+def threads_of_a_rank():
+    """One OpenMP runtime: what the library's own loops and oneDNN's run on is one set of threads, as many as were asked for."""
+    def most_threads(asked):
+        words = [PROGRAM, "launch", "-n", "1", "--by", "local", "--threads", str(asked), "train", CONFIG, *SHORT,
+                 "--set", "model.layers=[784,512,10]", "--set", "log_interval=20"]
+        job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for line in job.stdout:
+            if line.startswith("step"):
+                break
+        children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+        assert len(children) == 1, children
+        count = len(os.listdir(f"/proc/{children[0]}/task"))
+        job.stdout.read()
+        assert job.wait() == 0
+        return count
+
+    one, three = most_threads(1), most_threads(3)
+    assert three == one + 2, (one, three)
 
 
 def plan(ranks):
@@ -87,12 +137,29 @@ def the_saved_configuration_repeats_the_run():
 
 def refusals():
     Path("broken.json").write_text('{"batch": 64,\n "batch": 32}')
+    labels = gzip.decompress((DATA / "t10k-labels-idx1-ubyte.gz").read_bytes())
+    copies("truncated", "corrupt", "mismatched", "mislabelled")
+    for folder, content in [
+        ("truncated", gzip.compress(labels[:5000])),
+        ("corrupt", b"\x1f\x8b" + bytes(5000)),
+        ("mismatched", gzip.compress(labels[:4] + (9000).to_bytes(4) + labels[8:9008])),
+        ("mislabelled", gzip.compress(labels[:13] + bytes([11]) + labels[14:])),
+    ]:
+        file = Path(folder, "data/t10k-labels-idx1-ubyte.gz")
+        file.unlink()
+        file.write_bytes(content)
     refused = [
         (["train", "gone.json"], "cannot read the configuration 'gone.json'"),
         (["train", "broken.json"], "broken.json:2: batch is given twice; first at broken.json:1"),
         (["train", CONFIG, "--set", "bach=3"], "unknown key 'bach'; did you mean 'batch'?"),
         (["train", CONFIG, "--set", "data.dir=/nowhere"], "cannot read '/nowhere/train-images-idx3-ubyte.gz'"),
         (["train", CONFIG, "--set", "model.layers=[3,10]"], "pictures of 784 pixels"),
+        *((["train", CONFIG, "--set", f"data.dir={folder}/data"], said) for folder, said in [
+            ("truncated", "'truncated/data/t10k-labels-idx1-ubyte.gz' is truncated"),
+            ("corrupt", "'corrupt/data/t10k-labels-idx1-ubyte.gz'"),
+            ("mismatched", "holds 10000 pictures, but"),
+            ("mislabelled", "label 5 is 11, expected 0 to 9"),
+        ]),
     ]
     for words, said in refused:
         for front in [], ["launch", "-n", "2"], ["launch", "-n", "3", "--by", "local"]:
@@ -119,8 +186,9 @@ def a_launcher_whose_ranks_do_not_find_each_other():
 
 
 def a_signal_saves_the_run_which_goes_on_with_the_same_bits(how):
-    whole = check_run(call([PROGRAM, "launch", "-n", "2", "train", CONFIG, *SMALL]))
-    words = ["train", CONFIG, *SMALL, "--set", "log_interval=20", "--set", "name=parts", "--set", "resume=true"]
+    job = ["train", CONFIG, *SHORT, "--set", "model.layers=[784,512,512,10]"]  # long enough for the signal to come
+    whole = check_run(call([PROGRAM, "launch", "-n", "2", *job]))
+    words = [*job, "--set", "log_interval=20", "--set", "name=parts", "--set", "resume=true"]
     words = {"launch": [PROGRAM, "launch", "-n", "2", *words], "mpirun": ["mpirun", "-n", "2", PROGRAM, *words]}[how]
     job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | ROOT_MAY)
     for line in job.stdout:

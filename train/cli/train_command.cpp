@@ -32,6 +32,7 @@ int train_command(const TrainOptions& options) {
     job.context.seed = uint64_t(config.seed);
     job.context.device = choose_device(config.device, bootstrap.rank() == 0);
     job.group.kind = options.group;
+    job.watch.stall_limit = std::chrono::seconds(config.stall_limit);
     return job;
   };
   auto body = [&](dist::Job& job) {
