@@ -1,38 +1,17 @@
 #include <shardgrad/optim/clip.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
+#include <shardgrad/autograd/launch.h>
 #include <shardgrad/autograd/node.h>
-#include <shardgrad/kernels/ops.h>
 
 namespace shardgrad::optim {
 namespace {
 
-double power(double value, double p) {
-  double x = std::abs(value);
-  if (p == 1 || std::isinf(p)) return x;
-  if (p == 2) return x * x;
-  return p == 3 ? x * x * x : std::pow(x, p);
-}
-
 double join(double a, double b, double p) {
   if (!std::isinf(p)) return a + b;
   return b > a || std::isnan(b) ? b : a;
-}
-
-template <class T> double block_power(const T* values, int64_t count, double p) {
-  std::array<double, kNormBlock> powers{};
-  for (int64_t i = 0; i < count; ++i) {
-    if constexpr (sizeof(T) == 2)
-      powers[size_t(i)] = power(float(values[i]), p);
-    else
-      powers[size_t(i)] = power(double(values[i]), p);
-  }
-  for (size_t width = kNormBlock; width > 1; width /= 2)
-    for (size_t i = 0; i < width / 2; ++i) powers[i] = join(powers[2 * i], powers[2 * i + 1], p);
-  return powers[0];
 }
 
 // Each gradient of `parameters` in the order of their names, refusing sharded ones for `call`.
@@ -70,19 +49,12 @@ double finish(std::span<const Blocks> subtrees, std::span<const double> values, 
 std::vector<double> block_powers(const Tensor& tensor, double p) {
   SG_CHECK(is_floating(tensor.dtype()), "gradient norm: needs a floating dtype, got ", tensor);
   SG_CHECK(p >= 1, "gradient norm: p = ", p, " is not possible; use 1, 2, 3, … or infinity");
-  if (tensor.device() == kMeta) return std::vector<double>(size_t((tensor.numel() + kNormBlock - 1) / kNormBlock));
-  std::vector<double> powers;
-  dispatch(tensor.dtype(), [&]<class T>() {
-    if constexpr (is_floating(dtype_of<T>)) {
-      bool here = tensor.device() == kCpu;
-      std::vector<T> copied = here ? std::vector<T>() : tensor.to_vector<T>();
-      const T* values = here ? tensor.data<T>() : copied.data();
-      int64_t count = tensor.numel();
-      for (int64_t begin = 0; begin < count; begin += kNormBlock)
-        powers.push_back(block_power(values + begin, std::min(kNormBlock, count - begin), p));
-    }
-  });
-  return powers;
+  TagScope owner(Category::workspace);
+  int64_t count = (tensor.numel() + kNormBlock - 1) / kNormBlock;
+  if (tensor.device() == kMeta) return std::vector<double>(size_t(count));
+  Tensor powers = empty({count}, {DType::f64, tensor.device()});
+  launch(kernels::block_powers, tensor, out(powers), tensor, p);
+  return powers.to_vector<double>();
 }
 
 double tree_join(std::vector<double> parts, double p) {

@@ -15,10 +15,11 @@
 #include <vector>
 
 #include <shardgrad/autograd/parameter.h>
+#include <shardgrad/kernels/ops.h>
 
 namespace shardgrad::optim {
 
-inline constexpr int64_t kNormBlock = 32;  ///< elements
+using kernels::kNormBlock;
 
 /// The p-norm of all gradients of `parameters`; those without one count as 0. Throws Error(input) for p below 1 and for
 /// a sharded gradient.

@@ -11,6 +11,7 @@
 #include <shardgrad/fsdp/clip.h>
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/fsdp/grad_scaler.h>
+#include <shardgrad/optim/clip.h>
 #include <shardgrad/train/agreement.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
@@ -140,12 +141,13 @@ void Trainer::step(const data::Batch& batch, bool reported) {
   Tensor loss = loss_of(config_, model_(batch.fields[0]), batch.fields[1], batch.global_count);
   scaler_.scale(loss).backward();
   bool clips = config_.clip_grad_norm > 0, finite = scaler_.finite(*optimizer_);
+  double grad_scale = 1;  // clipping is part of the optimizer's one pass
   if ((clips || reported) && finite) {
-    double norm =
-        clips ? fsdp::clip_grad_norm(*sharded_, config_.clip_grad_norm * scaler_.factor()) : fsdp::grad_norm(*sharded_);
+    double norm = fsdp::grad_norm(*sharded_);
+    if (clips) grad_scale = optim::clip_factor(norm, config_.clip_grad_norm * scaler_.factor());
     metrics_.grad_norm = norm / scaler_.factor();
   }
-  scaler_.step(*optimizer_);
+  scaler_.step(*optimizer_, grad_scale);
   scaler_.update();
   optimizer_->zero_grad();
   NoGrad no_grad;

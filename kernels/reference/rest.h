@@ -1,7 +1,9 @@
 #pragma once
-// Reference versions of random numbers, matmul, optimizers and tree_sum; contracts in kernels/ops.h.
+// Reference versions of random numbers, matmul, optimizers, norms and tree_sum; contracts in kernels/ops.h.
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include <shardgrad/core/rng.h>
@@ -134,6 +136,20 @@ template <class T> T tree_of(const T* values, int count) {
   int left = 1;
   while (2 * left < count) left *= 2;
   return T(tree_of(values, left) + tree_of(values + left, count - left));
+}
+
+/// In f64.
+inline void block_powers(OutView y, View x, double p) {
+  for (int64_t block = 0; block < y.numel(); ++block) {
+    std::vector<double> powers(kernels::kNormBlock, 0.0);
+    for (int64_t i = 0; i < kernels::kNormBlock && block * kernels::kNormBlock + i < x.numel(); ++i) {
+      double value = std::abs(get(x, block * kernels::kNormBlock + i));
+      powers[size_t(i)] = std::isinf(p) ? value : std::pow(value, p);
+    }
+    bool none = std::ranges::none_of(powers, [](double value) { return std::isnan(value); });
+    double largest = none ? *std::ranges::max_element(powers) : std::numeric_limits<double>::quiet_NaN();
+    put(y, block, std::isinf(p) ? largest : tree_of(powers.data(), int(powers.size())));
+  }
 }
 
 /// Exact in the accumulator's type: f32 for f16, bf16 and f32, f64 for f64, 64-bit integers for integers.

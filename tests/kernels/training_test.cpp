@@ -177,6 +177,27 @@ TEST(Optimizers, AdamFollowsTorchAndGivesTheSameBitsWhereverItIsCut) {
       }
 }
 
+TEST(BlockPowers, AreSummedByNeighboursInF64) {
+  for (DType dtype : kFloats)
+    for (int64_t n : {0, 1, 31, 32, 33, 255, 1000, 70000})
+      for (double p : {1.0, 2.0, 3.0, 2.5, double(INFINITY)}) {
+        Tolerance tolerance{.roundings = 16, .accumulates = false};
+        expect_like_reference(SG_BOTH(block_powers), dtype, one({(n + 31) / 32}, DType::f64), tolerance,
+                              Buffer::random({n}, dtype), p);
+      }
+}
+
+TEST(BlockPowers, WhatIsNotANumberWins) {
+  Context context;
+  double nan = NAN;
+  for (DType dtype : kFloats)
+    for (double p : {2.0, double(INFINITY)}) {
+      Buffer x = Buffer::of({3}, dtype, {1, nan, 2}), y({1}, DType::f64);
+      kernel_of(kernels::block_powers, dtype)(1, y.out(), x.in(), p);
+      EXPECT_TRUE(std::isnan(y.get(0))) << dtype;
+    }
+}
+
 TEST(TreeSum, AddsByNeighboursWhateverTheNumberOfParts) {
   for (DType dtype : kAll)
     for (int count = 1; count <= 9; ++count)
