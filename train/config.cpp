@@ -208,7 +208,10 @@ std::string key_table() {
     using T = std::remove_cvref_t<decltype(field)>;
     table += concat("| `", key, "` | `", Json(field).dump(), "` | ", expected<T>(rule), " | ", meaning, " |\n");
   });
-  return table;
+  // No field has this key: apply_kernel() reads it.
+  return table +
+         "| `kernels.OPERATION` | none | a text | which of the kernels offered for OPERATION is used in the place of "
+         "the built-in one (docs/extending.md) |\n";
 }
 
 }  // namespace shardgrad::train
