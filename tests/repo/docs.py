@@ -6,7 +6,8 @@
 - every ```cpp block compiles and runs; a ```text block right after it stands in its output. A block without main() is
   the body of one, with a context;
 - every line of a ```sh block that starts with build/bin/shardgrad runs and exits 0; training runs for one epoch;
-- relative links lead somewhere; the table of environment variables names those that the sources read, no more, no less;
+- relative links lead somewhere; the tables of environment variables name those that the sources read, and those that
+  scripts, benches and tests read besides, no more, no less;
 - the table of configuration keys is that of `shardgrad train --keys`.
 """
 import os
@@ -20,7 +21,9 @@ from pathlib import Path
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
 HEADERS = ["autograd/ops.h", "core/context.h", "dist/virtual_ranks.h", "fsdp/clip.h", "fsdp/fully_shard.h", "nn/nn.h", "optim/adam.h",
            "optim/sgd.h", "train/data/data_loader.h"]
-SOURCE_FOLDERS = ["core", "kernels", "dist", "autograd", "nn", "optim", "fsdp", "train"]
+# What the first and the second table of docs/environment.md are about.
+PROGRAM_FOLDERS = ["core", "kernels", "dist", "autograd", "nn", "optim", "fsdp", "train"]
+HELPER_FOLDERS = ["scripts", "bench", "tests", "tutorials"]
 
 
 def blocks(text):
@@ -82,15 +85,22 @@ def check_links(file):
             yield f"link to {target}: no such file"
 
 
+def variables_in(root, folders):
+    """Environment variables that files in these folders name, in a string of C++ or Python or behind a shell's $."""
+    found = set()
+    for path in (path for folder in folders for path in (root / folder).rglob("*")):
+        if path.is_file() and path.suffix in (".h", ".cpp", ".cu", ".py", ".sh", ".sbatch", ""):
+            found |= set(re.findall(r'(?:"(?=\w+")|\$\{?)(SHARDGRAD_[A-Z0-9_]+)', path.read_text()))
+    return found
+
+
 def check_environment(root):
-    read = set()
-    for folder in SOURCE_FOLDERS:
-        for path in (root / folder).rglob("*"):
-            if path.suffix in (".h", ".cpp", ".cu"):
-                read |= set(re.findall(r'"(SHARDGRAD_[A-Z0-9_]+)"', path.read_text()))
-    told = set(re.findall(r"^\| `(SHARDGRAD_[A-Z0-9_]+)`", (root / "docs/environment.md").read_text(), re.M))
-    for name in sorted(read ^ told):
-        yield f"{name} is {'read but not in the table' if name in read else 'in the table but never read'}"
+    tables = re.findall(r"(?:^\|.*\n)+", (root / "docs/environment.md").read_text(), re.M)
+    program, helpers = (set(re.findall(r"^\| `(SHARDGRAD_[A-Z0-9_]+)`", table, re.M)) for table in tables[:2])
+    read = variables_in(root, PROGRAM_FOLDERS)
+    for table, told, used in ("first", program, read), ("second", helpers, variables_in(root, HELPER_FOLDERS) - read):
+        for name in sorted(told ^ used):
+            yield f"{name} is {'read but not in' if name in used else 'never read but in'} the {table} table"
 
 
 def check_keys(root, build):
