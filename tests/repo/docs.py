@@ -5,14 +5,16 @@
 
 - every ```cpp block compiles and runs; a ```text block right after it stands in its output. A block without main() is
   the body of one, with a context;
-- every line of a ```sh block that starts with build/bin/shardgrad runs and exits 0; training runs for one epoch;
+- a ```sh or ```bash block runs, training for one epoch, or says, in it or in the paragraph right after it, that it is "not
+  run by the tests" or "not yet run", or that it is "run by the test NAME" of ctest;
+- a ```python block runs where its modules are, a ```cuda or ```cmake block stands in the example outside the tree;
 - relative links lead somewhere; the tables of environment variables name those that the sources read, and those that
   scripts, benches and tests read besides, no more, no less;
 - the table of configuration keys is that of `shardgrad train --keys`.
 """
 import os
 import re
-import shlex
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,14 +26,21 @@ HEADERS = ["autograd/ops.h", "core/context.h", "dist/virtual_ranks.h", "fsdp/cli
 # What the first and the second table of docs/environment.md are about.
 PROGRAM_FOLDERS = ["core", "kernels", "dist", "autograd", "nn", "optim", "fsdp", "train"]
 HELPER_FOLDERS = ["scripts", "bench", "tests", "tutorials"]
+# Commands that a block may have to be run here, and the words of one that is not.
+RUNNABLE = re.compile(r"export |(\w+=\S+ )*(mpirun .* )?build/bin/shardgrad ")
+MARK = re.compile(r"not yet run|[Nn]ot run by the tests|[Rr]un by the test `?(?P<test>[\w.]+\w)")
+# As root, and with more ranks than cores; for Open MPI 4 and 5.
+MPIRUN_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+              "OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
 
 
 def blocks(text):
-    """(kind, body, body of the text block right after it or None)."""
+    """(kind, body, body of the text block right after it or None, paragraph right after it)."""
     found = list(FENCE.finditer(text))
     for match, after in zip(found, found[1:] + [None]):
         follows = after and after.group(1) == "text" and not text[match.end():after.start()].strip()
-        yield match.group(1), match.group(2), after.group(2) if follows else None
+        paragraph = text[match.end():].strip("\n").split("\n\n")[0]
+        yield match.group(1), match.group(2), after.group(2) if follows else None, " ".join(paragraph.split())
 
 
 def program_of(body):
@@ -57,26 +66,73 @@ def run_cpp(body, expected, build, cxx, work):
     return None
 
 
-def run_sh(line, build, work):
-    words = shlex.split(line, comments=True)
-    words[0] = str(build / "bin/shardgrad")
-    if "train" in words and "--keys" not in words:
-        words += ["--set", "epochs=1", "--set", f"runs={work}"]
-    run = subprocess.run(words, capture_output=True, text=True, timeout=250)
+def run_shell(body, work):
+    """The block as typed in the root of the tree; training runs for one epoch."""
+    with socket.socket() as unused:
+        unused.bind(("localhost", 0))
+        body = body.replace("29511", str(unused.getsockname()[1]))
+    body = re.sub(r"( train configs/\S+)(?!.* epochs=)", r"\1 --set epochs=1", body)
+    script = f"set -ex\n{body}\nfor job in $(jobs -p); do wait $job; done"
+    environment = os.environ | (MPIRUN_MAY if "mpirun" in body else {})
+    run = subprocess.run(["bash", "-c", script], cwd=work, capture_output=True, text=True, timeout=250, env=environment)
     return f"ends with {run.returncode}:\n{run.stdout[-1500:]}{run.stderr[-1500:]}" if run.returncode else None
 
 
-def check_blocks(file, build, cxx, work):
-    for kind, body, expected in blocks(file.read_text()):
+def run_python(body, work):
+    """On the model that the README's first line trains. What a comment behind `print` says is printed."""
+    imports = "\n".join(re.findall(r"^(?:from|import) .*", body, re.M))
+    if subprocess.run([sys.executable, "-c", imports], capture_output=True).returncode:
+        return print(f"left out, for not all of it can be imported here: {imports}")
+    body = re.sub(r"step-\d+", (work / "runs/fashion_mnist/latest").read_text().strip(), body)
+    run = subprocess.run([sys.executable, "-c", body], cwd=work, capture_output=True, text=True)
+    told = all(said in run.stdout for said in re.findall(r"^print.*# (.*)", body, re.M))
+    return None if run.returncode == 0 and told else f"ends with {run.returncode}:\n{run.stdout}{run.stderr}"
+
+
+def check_shell(body, after, work, tests):
+    """`after` is the paragraph that follows the block."""
+    mark = MARK.search(body) or MARK.search(after)
+    if mark:
+        test = mark["test"]
+        return f"is run by {test}, which ctest does not have" if test and tests and test not in tests else None
+    commands = [line for line in body.splitlines() if line.strip() and not line.startswith("#")]
+    if any("mpirun" in line for line in commands) and not tests:
+        return None  # a build without MPI
+    strange = [line for line in commands if not RUNNABLE.match(line)]
+    return f"is not run by the tests and does not say so: {strange[0]}" if strange else run_shell(body, work)
+
+
+def check_quote(body, root):
+    """Each piece, between blank lines, stands in a file of the example outside the tree; all in one, in this order."""
+    def plain(text):
+        return "\n".join(line.strip() for line in text.strip().splitlines())
+    pieces = [plain(piece) for piece in re.split(r"\n(?:\s*(?:// …)?\n)+", body)]
+    for path in (root / "tests/repo/outside_project").iterdir():
+        text, place = plain(path.read_text()), 0
+        for piece in pieces:
+            place = text.find(piece, place) if place >= 0 else place
+        if place >= 0:
+            return None
+    return "is not what stands in a file of tests/repo/outside_project"
+
+
+def check_blocks(file, root, build, cxx, work, tests):
+    text = file.read_text()
+    for kind, body, expected, after in blocks(text):
         if kind == "cpp":
             fault = run_cpp(body, expected, build, cxx, work)
-            if fault:
-                yield f"this block {fault}\n{body}"
-        for line in body.splitlines() if kind == "sh" else []:
-            if line.startswith("build/bin/shardgrad "):
-                fault = run_sh(line, build, work)
-                if fault:
-                    yield f"`{line}` {fault}"
+        elif kind in ("sh", "bash"):
+            fault = check_shell(body, after, work, tests)
+        elif kind == "python":
+            fault = run_python(body, work)
+        elif kind in ("cuda", "cmake"):
+            fault = check_quote(body, root)
+        else:
+            fault = None if kind == "text" else "has no kind that says how to test it"
+        if fault:
+            yield f"this block {fault}\n{body}"
+    for line in re.findall(r"^ {4}(?:build/bin|shardgrad |scripts/|mpirun ).*", FENCE.sub("", text), re.M):
+        yield f"these commands are not in a block that could be tested:\n{line}"
 
 
 def check_links(file):
@@ -109,13 +165,23 @@ def check_keys(root, build):
         yield f"the table of keys is not that of `shardgrad train --keys`:\n{keys}"
 
 
+def tests_of(build):
+    """Names of the tests of the repository; none in a build without MPI, which has not all of them."""
+    version = subprocess.run([build / "bin/shardgrad", "--version"], capture_output=True, text=True).stdout
+    listed = subprocess.run(["ctest", "--test-dir", build, "-N", "-R", "^repo"], capture_output=True, text=True).stdout
+    return set() if re.search(r"MPI +none", version) else set(re.findall(r"Test +#\d+: (\S+)", listed))
+
+
 def main():
-    root, build, cxx = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-    os.chdir(root)
+    root, build, cxx = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve(), sys.argv[3]
+    tests = tests_of(build)
     found = []
     with tempfile.TemporaryDirectory(prefix="docs test ") as folder:
+        work = Path(folder)
+        (work / "build").symlink_to(build)
+        (work / "configs").symlink_to(root / "configs")
         for file in [root / "README.md", *sorted((root / "docs").glob("*.md")), *sorted(root.glob("tutorials/*.md"))]:
-            faults = [*check_links(file), *check_blocks(file, build, cxx, Path(folder))]
+            faults = [*check_links(file), *check_blocks(file, root, build, cxx, work, tests)]
             found += [f"{file.relative_to(root)}: {fault}" for fault in faults]
     found += [f"docs/environment.md: {fault}" for fault in check_environment(root)]
     found += [f"docs/config.md: {fault}" for fault in check_keys(root, build)]

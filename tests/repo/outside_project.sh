@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the library into a fresh prefix, builds and runs a project that only knows find_package(shardgrad), and
-# certifies its kernels on the simulator; those for the CPU are timed.
+# certifies its kernels on the simulator and trains with one; those for the CPU are timed.
 #     outside_project.sh SOURCE_DIR BUILD_DIR
 set -eu
 source=$1
@@ -40,6 +40,7 @@ train_with() {
 }
 train_with mine >"$work/train.txt" || { cat "$work/train.txt"; exit 1; }
 tail -n 1 "$work/train.txt" | grep '^done: '
+grep '^  kernels .*"sigmoid":"mine"' "$work/train.txt"
 ! train_with other >"$work/refused.txt" 2>&1
 grep -q "nobody offers a kernel 'other'" "$work/refused.txt" || { cat "$work/refused.txt"; exit 1; }
 # What is wrong is found, with its property and its line.
