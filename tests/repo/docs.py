@@ -165,19 +165,20 @@ def check_keys(root, build):
         yield f"the table of keys is not that of `shardgrad train --keys`:\n{keys}"
 
 
-def tests_of(build):
+def tests_of(build, work):
     """Names of the tests of the repository; none in a build without MPI, which has not all of them."""
     version = subprocess.run([build / "bin/shardgrad", "--version"], capture_output=True, text=True).stdout
-    listed = subprocess.run(["ctest", "--test-dir", build, "-N", "-R", "^repo"], capture_output=True, text=True).stdout
+    (work / "CTestTestfile.cmake").write_text(f'subdirs("{build}")\n')  # ctest writes its log there, not over the build's
+    listed = subprocess.run(["ctest", "--test-dir", work, "-N", "-R", "^repo"], capture_output=True, text=True).stdout
     return set() if re.search(r"MPI +none", version) else set(re.findall(r"Test +#\d+: (\S+)", listed))
 
 
 def main():
     root, build, cxx = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve(), sys.argv[3]
-    tests = tests_of(build)
     found = []
     with tempfile.TemporaryDirectory(prefix="docs test ") as folder:
         work = Path(folder)
+        tests = tests_of(build, work)
         (work / "build").symlink_to(build)
         (work / "configs").symlink_to(root / "configs")
         for file in [root / "README.md", *sorted((root / "docs").glob("*.md")), *sorted(root.glob("tutorials/*.md"))]:
