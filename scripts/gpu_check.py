@@ -1,7 +1,10 @@
-"""The measuring part of scripts/gpu-check:  gpu_check.py BUILD OUT_JSON SECONDS_LEFT SECONDS_BUILT
+"""The work of scripts/gpu-check:  gpu_check.py --build FOLDER --out JSON --seconds N [--bundle FOLDER]
 
-Runs the test programs' cases that name the GPU, compute-sanitizer, a training run and bench/gpu_bench; prints a table.
+Builds, runs the test programs' cases that use the GPU, compute-sanitizer, a training run and the benchmarks, all within
+the seconds given; what they do not reach is called so. Writes the JSON file after every result, and prints a table.
+Ends with 0 when everything passed, 1 when something failed, 4 when only the time was short.
 """
+import argparse
 import json
 import os
 import re
@@ -10,20 +13,34 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 
-BEGIN = time.monotonic()
 ON_THE_GPU = "*cuda*:*OnDevices*:*.Devices*"
 OPERATIONS = "OpRegistry.DevicesAgreeWithTheCpu"
-GPU_ONLY = {"SHARDGRAD_TEST_DEVICE": "cuda"}
-EXPECTED = ("test_autograd", "test_cuda", "test_dist", "test_fsdp")  # programs that must have tests for the GPU
+EXPECTED = ("test_autograd", "test_cuda", "test_dist", "test_fsdp", "test_kernels")  # have tests for the GPU
+TARGETS = ("shardgrad_program", "gpu_bench", "gpu_fsdp_bench", *EXPECTED)
+# The guards of costs need valgrind, which no target of these uses.
+OPTIONS = ("-DSHARDGRAD_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=native", "-DSHARDGRAD_TUTORIALS=OFF", "-DSHARDGRAD_BENCH=ON",
+           "-DSHARDGRAD_SIM=OFF", "-DSHARDGRAD_MPI=OFF", "-DVALGRIND=unused")
 DEVICE = "cuda"
+GPU_ONLY = {"SHARDGRAD_TEST_DEVICE": DEVICE}
 SHARED = {"SHARDGRAD_GROUP": "nccl", "SHARDGRAD_NCCL_SHARE_GPU": "1", "SHARDGRAD_NCCL_SUMS": "tree"}
 ACCURACY = 0.80  # of one epoch of the example, which gives 0.85 on the CPU
+NOT_RUN, CUT_OFF = "not run for want of time", "cut off for want of time"
+BEGIN = time.monotonic()
+seconds_in_all = float("inf")
+
+
+def left():
+    return seconds_in_all - (time.monotonic() - BEGIN)
 
 
 def run(command, seconds, environment=None):
     """(exit code or None when it ran out of time, output). Out of time, whatever the command has started ends too."""
+    seconds = min(seconds, left())
+    if seconds < 1:
+        return None, ""
     try:
         child = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                  text=True, errors="replace", env={**os.environ, **(environment or {})},
@@ -31,11 +48,14 @@ def run(command, seconds, environment=None):
     except OSError as error:
         return 127, str(error)
     try:
-        output, _ = child.communicate(timeout=max(1, seconds))
+        output, _ = child.communicate(timeout=seconds)
         return child.returncode, output
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)  # its own session: not ours
-        return None, child.communicate()[0]
+    try:
+        return None, child.communicate(timeout=5)[0]
+    except subprocess.TimeoutExpired:  # who left the session holds the pipe
+        return None, ""
 
 
 def gpu():
@@ -44,32 +64,56 @@ def gpu():
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def outcome(title, code, output, seconds):
-    words = "passed" if code == 0 else "ran out of time" if code is None else f"FAILED ({code})"
-    return {"what": title, "result": words, "seconds": round(seconds, 1), "output": output[-4000:] if code else ""}
+def outcome(title, code, output, begin):
+    took = time.monotonic() - begin
+    if code == 0:
+        words = "passed"
+    elif code is not None:
+        words = f"FAILED ({code})"
+    elif left() >= 1:
+        words = "FAILED (ran out of its time)"
+    else:
+        words = CUT_OFF if took >= 1 else NOT_RUN
+    return {"what": title, "result": words, "seconds": round(took, 1), "output": output[-4000:] if code != 0 else ""}
+
+
+def absent(title):
+    return {"what": title, "result": "not installed", "seconds": 0, "output": ""}
+
+
+def compiled(build, bundle):
+    """Configures and builds for the GPU of this machine. Nothing else makes sense where that failed."""
+    where = [f"-DCMAKE_PREFIX_PATH={bundle}", f"-DCMAKE_BUILD_RPATH={bundle}/lib"] if bundle else []
+    for title, command in (("configure", ["cmake", "-S", ".", "-B", build, "-G", "Ninja", *OPTIONS, *where]),
+                           ("build", ["cmake", "--build", build, "-j", os.cpu_count(), "--target", *TARGETS])):
+        begin = time.monotonic()
+        code, output = run(command, left())
+        (build / "log").mkdir(parents=True, exist_ok=True)
+        (build / "log" / f"{title}.txt").write_text(output)
+        yield outcome(title, code, output, begin)
+        if code != 0:
+            return
 
 
 def cases(title, program, selection, seconds, settings=None):
     """Runs the program's tests that the filter selects; None where there are none."""
     environment = {**GPU_ONLY, **(settings or {})}
+    begin = time.monotonic()
     code, listed = run([program, "--gtest_list_tests", f"--gtest_filter={selection}"], 60, environment)
     count = sum(line.startswith("  ") for line in listed.splitlines()) if code == 0 else 0
     if code != 0:
-        return outcome(f"{program.name}: its list of tests", code, listed, 0)
+        return outcome(f"{program.name}: tests {title}", code, listed, begin)
     if count == 0:
         return None
-    begin = time.monotonic()
     code, output = run([program, f"--gtest_filter={selection}", "--gtest_brief=1"], seconds, environment)
-    return outcome(f"{program.name}: {count} tests {title}", code, output, time.monotonic() - begin)
+    return outcome(f"{program.name}: {count} tests {title}", code, output, begin)
 
 
-def tests(build, left):
+def tests(build):
     """Every test program: its cases that run on the devices of tests/devices.h, here the GPU alone."""
-    programs = {program.name for program in (build / "bin").glob("test_*") if os.access(program, os.X_OK)}
-    for name in sorted((programs | set(EXPECTED)) - {"test_mpi", "test_fake_cuda"}):
-        ran = cases("on the GPU", build / "bin" / name, ON_THE_GPU, min(left(), 180))
-        if ran or name in EXPECTED:
-            yield ran or outcome(f"{name}: tests for the GPU are expected, and there are none", 1, "", 0)
+    for name in EXPECTED:
+        yield (cases("on the GPU", build / "bin" / name, ON_THE_GPU, 180) or
+               outcome(f"{name}: tests for the GPU are expected, and there are none", 1, "", time.monotonic()))
     # The kernels by themselves, but for those that end with a trap, which a process does not survive; and what multiplies
     # matrices once more without cuBLASLt, whose place the own product takes.
     own = {"SHARDGRAD_GEMM": "own"}
@@ -77,43 +121,44 @@ def tests(build, left):
             ("of kernels against their references", "test_kernels", "-Cpu*:Refusals*", {}),
             ("of the own matrix product", "test_kernels", "Matmul.*", own),
             ("of every operation with the own matrix product", "test_autograd", OPERATIONS, own)):
-        yield (cases(title, build / "bin" / name, selection, min(left(), 120), settings) or
-               outcome(f"{name}: tests {title} are expected, and there are none", 1, "", 0))
+        yield (cases(title, build / "bin" / name, selection, 120, settings) or
+               outcome(f"{name}: tests {title} are expected, and there are none", 1, "", time.monotonic()))
 
 
-def sanitizer(build, left):
+def sanitizer(build):
     tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
-    program = build / "bin/test_autograd"
     if not os.access(tool, os.X_OK):
-        yield {"what": "compute-sanitizer", "result": "not installed", "seconds": 0, "output": ""}
+        yield absent("compute-sanitizer")
         return
     for check in ("memcheck", "racecheck"):
         begin = time.monotonic()
-        command = [tool, "--tool", check, "--error-exitcode", "9", program, f"--gtest_filter={OPERATIONS}"]
+        command = [tool, "--tool", check, "--error-exitcode", "9", build / "bin/test_autograd",
+                   f"--gtest_filter={OPERATIONS}"]
         # Our own kernels: the library's would take the time, and are not ours to mend.
-        code, output = run(command, min(left(), 150), {**GPU_ONLY, "SHARDGRAD_CHECK": "1", "SHARDGRAD_GEMM": "own"})
-        yield outcome(f"compute-sanitizer {check}", code, output, time.monotonic() - begin)
+        code, output = run(command, 150, {**GPU_ONLY, "SHARDGRAD_CHECK": "1", "SHARDGRAD_GEMM": "own"})
+        yield outcome(f"compute-sanitizer {check}", code, output, begin)
 
 
 def has_nccl(build):
-    return ", NCCL " in run([build / "bin/shardgrad", "--version"], 60)[1]
+    code, text = run([build / "bin/shardgrad", "--version"], 60)
+    return code is None or ", NCCL " in text  # without time to ask, what needs it is named as not run
 
 
-def nccl(build, left):
+def nccl(build):
     """Ranks that share this GPU under NCCL: every collective, bit for bit, and the end of a job whose rank is killed."""
     if not has_nccl(build):
-        yield {"what": "NCCL", "result": "not installed", "seconds": 0, "output": ""}
+        yield absent("NCCL")
         return
     settings = {**SHARED, "PROBE_DEVICE": DEVICE}
     for ranks in (2, 4):
         begin = time.monotonic()
-        code, output = run([build / "bin/dist_probe", "--local", ranks, "suite"], min(left(), 150), settings)
-        yield outcome(f"NCCL, {ranks} ranks on one GPU: the suite of groups", code, output, time.monotonic() - begin)
+        code, output = run([build / "bin/dist_probe", "--local", ranks, "suite"], 150, settings)
+        yield outcome(f"NCCL, {ranks} ranks on one GPU: the suite of groups", code, output, begin)
     begin = time.monotonic()
-    code, output = run([build / "bin/dist_probe", "--local", 2, "kill"], min(left(), 30), settings)
-    named = code == 4 and "rank 1 (pid " in output
-    yield outcome("NCCL: a killed rank ends the job by name within 30 s", 0 if named else code or 1, output,
-                  time.monotonic() - begin)
+    code, output = run([build / "bin/dist_probe", "--local", 2, "kill"], 30, settings)
+    if code is not None:
+        code = 0 if code == 4 and "rank 1 (pid " in output else code or 1
+    yield outcome("NCCL: a killed rank ends the job by name within 30 s", code, output, begin)
 
 
 def train(build, seconds, *settings, ranks=1, environment=None):
@@ -127,7 +172,7 @@ def train(build, seconds, *settings, ranks=1, environment=None):
     return run(command, seconds, environment)
 
 
-def parity(build, left):
+def parity(build):
     """Every strategy with ranks that share this GPU under NCCL: the losses of an epoch, bit for bit."""
     if not has_nccl(build):
         return  # reported by nccl
@@ -138,7 +183,7 @@ def parity(build, left):
         begin = time.monotonic()
         expected, code, output = None, 0, ""
         for way in settings:
-            code, output = train(build, min(left(), 60), "batch=2048", "log_interval=1", "name=parity", *way, ranks=ranks,
+            code, output = train(build, 60, "batch=2048", "log_interval=1", "name=parity", *way, ranks=ranks,
                                  environment=SHARED)
             if code != 0:
                 break
@@ -148,38 +193,35 @@ def parity(build, left):
             if losses != expected:
                 code, output = 1, f"{' '.join(way)} gives other losses than ddp:\n{losses}\n{expected}"
                 break
-        yield outcome(f"NCCL, {ranks} ranks on one GPU: {len(settings)} strategies give the same losses", code, output,
-                      time.monotonic() - begin)
+        yield outcome(f"NCCL, {ranks} ranks on one GPU: {len(settings)} strategies give the same losses", code, output, begin)
 
 
-def training(build, left):
+def training(build):
     begin = time.monotonic()
-    code, output = train(build, min(left(), 120))
+    code, output = train(build, 120)
     found = re.search(r"test_accuracy[=: ]+([0-9.]+)", output)
     reached = float(found[1]) if found else 0.0
     if code == 0 and reached < ACCURACY:
         code, output = 1, f"test accuracy {reached} is below {ACCURACY}\n{output}"
-    row = outcome("training on the GPU, one epoch", code, output, time.monotonic() - begin)
+    row = outcome("training on the GPU, one epoch", code, output, begin)
     row["last_line"] = output.strip().splitlines()[-1] if output.strip() else ""
     yield row
 
 
-def benchmarks(build, left):
-    """One JSON object per line, from our program and from PyTorch."""
+def benchmarks(build, found):
+    """One JSON object per line, from our programs and from PyTorch, added to `found`."""
+    torch = [sys.executable, "bench/gpu_torch.py"]
     sides = [("shardgrad", [build / "bin/gpu_bench"]),
-             ("shardgrad", [build / "bin/gpu_fsdp_bench", "--trace", build / "log/step.trace.json"])]
-    if run([sys.executable, "-c", "import torch; assert torch.cuda.is_available()"], 60)[0] == 0:
-        sides.append(("torch", [sys.executable, "bench/gpu_torch.py"]))
-    rows = []
+             ("shardgrad", [build / "bin/gpu_fsdp_bench", "--trace", build / "log/step.trace.json"]), ("torch", torch)]
     for side, command in sides:
         begin = time.monotonic()
-        code, output = run(command, min(left(), 120))
-        if code != 0:
-            yield outcome(f"benchmarks of {side}: {command[0]}", code, output, time.monotonic() - begin), rows
-        for line in output.splitlines():
-            if line.startswith("{"):
-                rows.append({"side": side, **json.loads(line)})
-    yield None, rows
+        title = f"benchmarks: {' '.join(Path(word).name for word in command[-1:])}"
+        if side == "torch" and run([sys.executable, "-c", "import torch; assert torch.cuda.is_available()"], 60)[0]:
+            yield absent("PyTorch")
+            return
+        code, output = run(command, 120)
+        found += [{"side": side, **json.loads(line)} for line in output.splitlines() if re.fullmatch(r"\{.*\}", line)]
+        yield outcome(title, code, output, begin)
 
 
 def table(report):
@@ -197,36 +239,51 @@ def table(report):
         print(f"{row['name']:{width}}  {row['value']:9.1f} {row['unit']:8}{other}")
 
 
+def told(command):
+    code, output = run(command, 30)
+    return output.strip() if code == 0 else "unknown"
+
+
 def main():
-    build, out, seconds, built = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
+    global seconds_in_all
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--bundle", type=Path)
+    options = parser.parse_args()
+    build, bundle, seconds_in_all = options.build, options.bundle, options.seconds
+    if bundle:
+        os.environ["SHARDGRAD_GPU_CHECK_DATA"] = str(bundle / "data")
+    fields = "name,driver_version,memory.total,compute_cap"
+    report = {"date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "command": "scripts/gpu-check",
+              "gpus": told(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]).splitlines(),
+              "git": told(["git", "describe", "--always", "--dirty"]), "checks": [], "benchmarks": []}
 
-    def left():
-        return seconds - (time.monotonic() - BEGIN)
+    def add(row):  # writes after every result: whatever happens next, it is kept
+        report["checks"].append(row)
+        print(f"{row['what']}: {row['result']}", flush=True)
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        half_written = options.out.with_name(options.out.name + ".new")
+        half_written.write_text(json.dumps(report, indent=1) + "\n")
+        half_written.replace(options.out)
 
-    code, git = run(["git", "describe", "--always", "--dirty"], 20)
-    git = git.strip() if code == 0 else "unknown"
-    version = run([build / "bin/shardgrad", "--version"], 60)[1]
-    report = {"date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "gpus": gpu(), "git": git, "version": version,
-              "command": "scripts/gpu-check", "seconds_built": built, "checks": [], "benchmarks": []}
-
-    def keep():  # after every result: the time may be cut off
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(report, indent=1) + "\n")
-
-    for row, found in benchmarks(build, left):
-        if row:
-            report["checks"].append(row)
-        report["benchmarks"] = found
-        keep()
-    for part in (tests, training, nccl, parity, sanitizer):
-        for row in part(build, left):
-            report["checks"].append(row)
-            print(f"{row['what']}: {row['result']}", flush=True)
-            keep()
+    for row in compiled(build, bundle):
+        add(row)
+    if row["result"] == "passed":
+        report["version"] = told([build / "bin/shardgrad", "--version"])
+        for part in (benchmarks(build, report["benchmarks"]), tests(build), training(build), nccl(build), parity(build),
+                     sanitizer(build)):
+            begin = time.monotonic()
+            try:
+                for row in part:
+                    add(row)
+            except Exception:  # the other parts are worth their results
+                add(outcome(f"{part.__name__}: scripts/gpu_check.py itself", 1, traceback.format_exc(), begin))
     print(", ".join(report["gpus"]))
     table(report)
-    good = ("passed", "not installed")
-    return 0 if all(row["result"] in good for row in report["checks"]) else 1
+    results = {row["result"] for row in report["checks"]} - {"passed", "not installed"}
+    return 1 if results - {NOT_RUN, CUT_OFF} else 4 if results else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""scripts/gpu-check where there is no GPU: it says so in one sentence, and on a machine that is pretended it runs to its
+end, in time, and writes what it found, whatever happens to the build, a test or the clock.
+
+    gpu_check_test.py SOURCE_DIR
+
+And a bundle is made, which is all that a build needs.
+"""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+SOURCE = Path(sys.argv[1])
+sys.path.insert(0, str(SOURCE / "scripts"))
+import gpu_check  # noqa: E402
+
+# Stands for every program that gpu-check starts. PRETEND=ROLE:fails or ROLE:hangs harms one.
+PRETENDED = r"""#!/bin/sh
+role=$(basename "$0")
+case "$role $1" in
+  "cmake -S") role=configure ;;
+  "cmake --build") role=build ;;
+esac
+case $PRETEND in
+  $role:fails) echo "a planted fault"; exit 7 ;;
+  $role:hangs) sleep 600 ;;
+esac
+case "$role $*" in
+  "nvidia-smi -L") echo "GPU 0: pretended" ;;
+  nvidia-smi*) echo "pretended, 1.0, 1 MiB, 9.0" ;;
+  build*)
+    mkdir -p "$2/bin"
+    while [ "$1" != --target ]; do shift; done
+    for name in "$@" shardgrad dist_probe; do ln -sf "$0" "build/gpu/bin/$name"; done ;;
+  test_*--gtest_list_tests*) printf 'Suite.\n  One\n  Two\n' ;;
+  gpu_bench*) printf '%s\n' '{"name": "copy f32", "value": 2000, "unit": "GB/s"}' \
+                            '{"name": "add f32", "value": 1500, "unit": "GB/s"}' '{"name": "cut of' ;;
+  "shardgrad --version") echo "shardgrad 0, CUDA 13.0, NCCL 2.28" ;;
+  shardgrad*)
+    mkdir -p build/gpu/run && echo '{"loss": 1}' >build/gpu/run/metrics.jsonl
+    echo "done: test_accuracy=0.85 run=build/gpu/run" ;;
+  "dist_probe --local 2 kill") echo "rank 1 (pid 12) was killed"; exit 4 ;;
+esac
+exit 0
+"""
+PROGRAMS = ("nvidia-smi", "nvcc", "cmake", "ninja", "c++", "compute-sanitizer")
+TORCH = """print('{"name": "copy f32", "value": 1000, "unit": "GB/s"}')\n"""
+
+
+class Machine:
+    """A tree with the scripts, and programs that pretend."""
+
+    def __init__(self, folder):
+        self.tree = Path(folder)
+        (self.tree / "scripts").mkdir(parents=True)
+        for name in ("common.sh", "gpu-check", "gpu_check.py"):
+            shutil.copy(SOURCE / "scripts" / name, self.tree / "scripts")
+        self.bin = self.tree / "pretended"
+        for name in PROGRAMS:
+            self.write(self.bin / name, PRETENDED).chmod(0o755)
+        self.write(self.tree / "bench/gpu_torch.py", TORCH)
+        self.write(self.tree / "pretended/torch.py", "class cuda:\n    is_available = staticmethod(lambda: True)\n")
+
+    def write(self, path, text):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def run(self, *command, pretend=""):
+        """(exit code, what was printed, the JSON file or None)."""
+        environment = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", "PRETEND": pretend,
+                       "PYTHONPATH": str(self.bin), "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(command, cwd=self.tree, env=environment, text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=100)
+        written = self.tree / "build/gpu/gpu-check.json"
+        return done.returncode, done.stdout, json.loads(written.read_text()) if written.exists() else None
+
+    def measure(self, seconds, pretend):
+        return self.run(sys.executable, "scripts/gpu_check.py", "--build", "build/gpu", "--out",
+                        "build/gpu/gpu-check.json", "--seconds", str(seconds), pretend=pretend)
+
+
+def expect(true, *words):
+    assert true, "\n".join(str(word) for word in words)
+
+
+def results(report):
+    return {row["what"]: row["result"] for row in report["checks"]}
+
+
+def without_a_gpu(machine):
+    code, text, report = machine.run("scripts/gpu-check", pretend="nvidia-smi:fails")
+    expect((code, text, report) == (3, "scripts/gpu-check: no CUDA device on this machine\n", None), code, text)
+    if not list(Path("/dev").glob("nvidia[0-9]*")):
+        done = subprocess.run([SOURCE / "scripts/gpu-check"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        expect((done.returncode, done.stdout) == (3, text), done.returncode, done.stdout)
+
+
+def wrong_options(machine):
+    for words in (["--minutes"], ["--minutes", "0"], ["--minutes", "soon"], ["--colour", "red"]):
+        code, text, _ = machine.run("scripts/gpu-check", *words)
+        expect(code == 2 and text.count("\n") == 1 and words[0] in text, words, code, text)
+
+
+def all_well(machine):
+    code, text, report = machine.run("scripts/gpu-check")
+    expect(code == 0 and set(results(report).values()) == {"passed"}, text)
+    for what in ("configure", "build", *(f"{name}: 2 tests on the GPU" for name in gpu_check.EXPECTED),
+                 "benchmarks: gpu_bench", "compute-sanitizer racecheck", "NCCL, 4 ranks on one GPU: the suite of groups"):
+        expect(what in results(report), f"there is no '{what}' in", *results(report))
+    expect(report["gpus"] == ["pretended, 1.0, 1 MiB, 9.0"] and "NCCL" in report["version"], report)
+    names = [(row["side"], row["name"], row["value"]) for row in report["benchmarks"]]
+    expect(names[:2] == [("shardgrad", "copy f32", 2000), ("shardgrad", "add f32", 1500)], names)
+    expect(re.search(r"^copy f32 +2000\.0 GB/s .*2\.00", text, re.MULTILINE), "no row for the copy in", text)
+
+
+def what_fails_is_named(machine):
+    for pretend, what in (("configure:fails", "configure"), ("build:fails", "build")):
+        code, text, report = machine.run("scripts/gpu-check", pretend=pretend)
+        expect(code == 1 and "a planted fault" in text, text)
+        expect(list(results(report).items())[-1] == (what, "FAILED (7)"), results(report))
+    code, text, report = machine.run("scripts/gpu-check", pretend="compute-sanitizer:fails")
+    failed = [what for what, result in results(report).items() if result != "passed"]
+    expect(code == 1 and failed == ["compute-sanitizer memcheck", "compute-sanitizer racecheck"], code, failed)
+    code, text, report = machine.run("scripts/gpu-check", pretend="test_fsdp:fails")
+    expect(code == 1 and results(report)["test_fsdp: tests on the GPU"] == "FAILED (7)", text)
+
+
+def what_time_does_not_reach_is_no_failure(machine):
+    for role in ("configure", "build"):
+        begin = time.monotonic()
+        code, text, report = machine.measure(3, pretend=f"{role}:hangs")
+        expect(time.monotonic() - begin < 15, f"{role}: 3 seconds became {time.monotonic() - begin}")
+        expect(code == 4 and list(results(report).items())[-1] == (role, gpu_check.CUT_OFF), code, text)
+    code, text, report = machine.measure(12, pretend="test_dist:hangs")
+    found = results(report)
+    expect(code == 4 and found["test_dist: tests on the GPU"] == gpu_check.CUT_OFF, code, text)
+    for what in ("compute-sanitizer memcheck", "NCCL, 2 ranks on one GPU: the suite of groups",
+                 "training on the GPU, one epoch"):
+        expect(found[what] == gpu_check.NOT_RUN, what, found)
+
+
+def the_bundle_is_all_that_a_build_needs(folder):
+    """Here as on a machine that has compilers and CUDA, and no other library: what lies under /usr is not looked at."""
+    done = subprocess.run([SOURCE / "scripts/gpu-bundle", folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode == 3:
+        print(f"skipped: {done.stdout.strip()}")
+        return
+    expect(done.returncode == 0, done.stdout)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
+    expect(30 < size <= 60, f"the bundle has {size} MiB")
+    build = folder.parent / "build"
+    done = subprocess.run(["cmake", "-S", SOURCE, "-B", build, "-G", "Ninja", *gpu_check.OPTIONS, "-DSHARDGRAD_CUDA=OFF",
+                           f"-DCMAKE_PREFIX_PATH={folder}", "-DCMAKE_IGNORE_PREFIX_PATH=/usr;/", "-DPYTHON3=python3"],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    cache = (build / "CMakeCache.txt").read_text()
+    expect(done.returncode == 0, done.stdout)
+    for name in ("GTEST_LIBRARY", "ZLIB_LIBRARY_RELEASE", "nlohmann_json_DIR", "CLI11_INCLUDE_DIR"):
+        expect(re.search(rf"^{name}:\w+={folder}/", cache, re.MULTILINE), f"{name} is not the bundle's")
+    expect((folder / "data/train-images-idx3-ubyte.gz").exists(), "the bundle has no data set")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    the_bundle_is_all_that_a_build_needs(Path(folder) / "bundle")
+for case in (without_a_gpu, wrong_options, all_well, what_fails_is_named, what_time_does_not_reach_is_no_failure):
+    with tempfile.TemporaryDirectory() as folder:
+        case(Machine(Path(folder) / "a tree"))
+print("gpu-check: one sentence without a GPU, and a whole report of a pretended one")
