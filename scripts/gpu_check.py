@@ -16,7 +16,7 @@ import time
 import traceback
 from pathlib import Path
 
-ON_THE_GPU = "*cuda*:*OnDevices*:*.Devices*"
+ON_THE_GPU = "*cuda*:*OnDevices*:*.Devices*:*OnEveryDevice*:Linear.ReluAsPartOf*:Nccl.*"
 OPERATIONS = "OpRegistry.DevicesAgreeWithTheCpu"
 EXPECTED = ("test_autograd", "test_cuda", "test_dist", "test_fsdp", "test_kernels")  # have tests for the GPU
 TARGETS = ("shardgrad_program", "gpu_bench", "gpu_fsdp_bench", *EXPECTED)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 SOURCE = Path(sys.argv[1])
@@ -146,6 +147,28 @@ def what_time_does_not_reach_is_no_failure(machine):
         expect(found[what] == gpu_check.NOT_RUN, what, found)
 
 
+def every_test_for_a_gpu_is_run():
+    """A test that asks which devices there are is chosen by the filter, and its program is built."""
+    filters = gpu_check.ON_THE_GPU.split(":")
+    named_by_device = ("tests/cuda/gpu_test.cpp", "tests/dist/groups_test.cpp")  # each device is a case, named after it
+    asks = re.compile(r"\b(kernel_devices|cuda_device_count)\(\)")
+    test = re.compile(r"^(?:TYPED_)?TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\s*\) \{\n(.*?)^\}", re.M | re.S)
+    found = 0
+    for path in sorted((SOURCE / "tests").rglob("*_test.cpp")):
+        folder, file = path.relative_to(SOURCE / "tests").parts[0], str(path.relative_to(SOURCE))
+        text = path.read_text()
+        expect("test_device.h" not in text or folder == "kernels", f"{file}: only test_kernels is run as a whole")
+        if folder.startswith("fake_") or not asks.search(text):
+            continue
+        expect(f"test_{folder}" in gpu_check.EXPECTED, f"{file} has tests for a GPU, and gpu-check builds no test_{folder}")
+        chosen = [f"{suite}.{name}" for suite, name, body in test.findall(text) if asks.search(body)]
+        expect(chosen or file in named_by_device, f"{file} asks for devices outside its tests: are they named after them?")
+        found += len(chosen)
+        for name in chosen:
+            expect(any(fnmatchcase(name, each) for each in filters), f"{file}: gpu-check's filter does not choose {name}")
+    expect(found >= 8, f"only {found} tests for a GPU were found")
+
+
 def the_bundle_is_all_that_a_build_needs(folder):
     """Here as on a machine that has compilers and CUDA, and no other library: what lies under /usr is not looked at."""
     done = subprocess.run([SOURCE / "scripts/gpu-bundle", folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -166,6 +189,7 @@ def the_bundle_is_all_that_a_build_needs(folder):
     expect((folder / "data/train-images-idx3-ubyte.gz").exists(), "the bundle has no data set")
 
 
+every_test_for_a_gpu_is_run()
 with tempfile.TemporaryDirectory() as folder:
     the_bundle_is_all_that_a_build_needs(Path(folder) / "bundle")
 for case in (without_a_gpu, wrong_options, all_well, what_fails_is_named, what_time_does_not_reach_is_no_failure):
