@@ -15,6 +15,7 @@ namespace shardgrad {
 namespace {
 
 constexpr size_t kChunk = size_t(64) << 20, kPinnedChunk = size_t(4) << 20;
+constexpr int kLeastCapability = 80;  // bf16 on tensor cores; as in cmake/find_cuda.cmake
 
 bool checks_wanted() {
   const char* wish = std::getenv("SHARDGRAD_CHECK");
@@ -131,6 +132,9 @@ std::unique_ptr<Backend> make_cuda_backend(Device device, Context& context) {
   int number = (local >= 0 ? local : context.rank()) % count;
   int capability =
       attribute(number, cudaDevAttrComputeCapabilityMajor) * 10 + attribute(number, cudaDevAttrComputeCapabilityMinor);
+  if (capability < kLeastCapability)
+    fail_as(ErrorKind::missing, "this machine's GPU has compute capability ", capability / 10, '.', capability % 10,
+            "; device cuda needs 8.0 or newer: use device=cpu");
   if (!runs_on(SHARDGRAD_CUDA_ARCHITECTURES, capability))
     fail_as(ErrorKind::missing, "this build has GPU code for ", SHARDGRAD_CUDA_ARCHITECTURES,
             ", which does not run on this machine's GPU (it needs ", capability,

@@ -371,11 +371,19 @@ TEST_F(BackendCuda, NothingIsThereToRunOn) {
 }
 
 TEST_F(BackendCuda, CodeForAnotherGpuIsRefusedAtTheStart) {
+  fake_cuda::machine().capability = 86;
+  Context context;
+  Error error = error_of([&] { context.backend(kCuda); });
+  EXPECT_EQ(error.kind(), ErrorKind::missing);
+  expect_says(error, {"GPU code for 90,", "it needs 86", "-DCMAKE_CUDA_ARCHITECTURES=86"});
+}
+
+TEST_F(BackendCuda, AGpuThatIsTooOldForEveryBuildIsRefusedAsThat) {
   fake_cuda::machine().capability = 75;
   Context context;
   Error error = error_of([&] { context.backend(kCuda); });
   EXPECT_EQ(error.kind(), ErrorKind::missing);
-  expect_says(error, {"GPU code for 90,", "it needs 75", "-DCMAKE_CUDA_ARCHITECTURES=75"});
+  expect_says(error, {"compute capability 7.5", "needs 8.0 or newer", "device=cpu"});
 }
 
 TEST(CudaArchitectures, MachineCodeRunsWithinItsFamilyAndPtxOnNewerGpus) {

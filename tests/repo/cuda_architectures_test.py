@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""GPUs older than the kernels can use: AUTO builds for the CPU and says why in one line, ON and CHECK refuse in one sentence.
+
+    cuda_architectures_test.py SOURCE_DIR
+
+cmake/find_cuda.cmake is run by itself, with a pretended nvcc and nvidia-smi; what is new enough goes on to the search for
+the real compiler, which a script cannot do, and fails there.
+"""
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+WORDS = "shardgrad: CUDA FALSE: GPUs of compute capability 8.0 or newer are needed, not "
+
+
+def configure(folder, mode, capabilities, architectures):
+    for name, text in (("nvcc", "echo release 13.0"), ("nvidia-smi", f"printf '{capabilities}'")):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    chosen = [f"-DCMAKE_CUDA_ARCHITECTURES={architectures}"] if architectures else []
+    done = subprocess.run(["cmake", f"-DSHARDGRAD_CUDA={mode}", "-Dgpus=/dev/nvidia0", f"-DNVCC={folder}/nvcc",
+                           f"-DNVIDIA_SMI={folder}/nvidia-smi", *chosen, "-P", Path(sys.argv[1]) / "cmake/find_cuda.cmake"],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return done.returncode, " ".join(done.stdout.split())
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        for mode, capabilities, architectures, old in (
+                ("AUTO", r"7.5\n", "", "7.5"), ("AUTO", r"9.0\n6.1\n", "", "6.1"), ("AUTO", "", "70-real;90", "70-real"),
+                ("ON", r"7.5\n", "", "7.5"), ("ON", r"9.0\n", "75", "75"), ("CHECK", r"9.0\n", "90;75-virtual", "75-virtual"),
+                ("ON", "", "all-major", "all-major"),
+                ("ON", r"8.0\n9.0\n12.0\n", "", ""), ("AUTO", r"8.6\n", "", ""), ("CHECK", "", "80-real;90;100a", "")):
+            code, text = configure(Path(folder), mode, capabilities, architectures)
+            case = f"{mode} with GPUs '{capabilities}', architectures '{architectures}': {code}: {text}"
+            if not old:
+                assert "needed, not" not in text and "enable_language" in text, case
+            elif mode == "AUTO":
+                assert (code, text) == (0, f"-- {WORDS}{old}"), case
+            else:
+                assert code != 0 and text.split(" Call Stack")[0].endswith(WORDS + old), case
+    print("GPUs that are too old are told apart in AUTO, ON and CHECK")
+
+
+if __name__ == "__main__":
+    main()
