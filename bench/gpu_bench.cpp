@@ -1,88 +1,279 @@
 // What a GPU does with our kernels, one JSON object per line; bench/gpu_torch.py does the same work under the same
 // names. Bandwidths count the bytes an operation must read and write, GEMMs 2·m·n·k operations, a training pass 6·m·n·k
-// per layer (4 in the first, which needs no input gradient). Medians of several runs; operands far larger than the L2
-// cache, or, for the small MLP, what fits.
+// per layer (4 in the first, which needs no input gradient). Medians of several runs, of results that were compared
+// with the CPU's; operands far larger than the L2 cache, or, for the small MLP, what fits. Limits are measured beside:
+// copies by the driver, and products asked of cuBLASLt directly.
+//
+//     gpu_bench [--device cuda] [--only PART] [--tiny]     SHARDGRAD_TF32=1: products in TF32; SHARDGRAD_GEMM=own:
+//     ladder
 
-#include <shardgrad/autograd/ops.h>
+#include <cstdlib>
+
+#include <shardgrad/autograd/launch.h>
+#include <shardgrad/kernels/ops.h>
 #include <shardgrad/optim/adam.h>
 #include <shardgrad/optim/sgd.h>
 
 #include "gpu_bench.h"
+#include "gpu_ladder.h"
+#include "gpu_peak.h"
 
 using namespace shardgrad;
 using namespace shardgrad::bench;
 
-static void bandwidths() {
-  NoGrad no_grad;
-  constexpr int64_t n = int64_t(64) << 20, rows = 16384, columns = 4096;
+constinit Rung bench::naive("ladder_naive"), bench::tiled("ladder_tiled");
+
+namespace {
+
+Device device = kCuda;
+
+bool is_set(const char* variable, const std::string& value) {
+  const char* found = std::getenv(variable);
+  return found && found == value;
+}
+
+double tolerance_of(DType dtype) { return dtype == DType::f32 ? 1e-5 : 1e-2; }
+
+Tensor first_rows(const Tensor& x) { return x.detach().rows(0, std::min<int64_t>(x.size(0), 16)); }
+Tensor on_host(const Tensor& x) { return first_rows(x).to(kCpu); }
+
+std::string driver_copy(DType dtype) { return concat("copy by the driver ", dtype); }
+void report_bandwidth(const std::string& name, DType dtype, double bytes, const std::function<void()>& work) {
+  std::string limit = driver_copy(dtype), title = concat(name, " ", dtype);
+  report(title, 1e-9 * bytes / seconds_of(device, 20, work), "GB/s", title == limit ? "" : limit);
+}
+
+void bandwidths() {
+  const int64_t rows = tiny ? 32 : 16384, columns = tiny ? 64 : 4096;
   for (DType dtype : {DType::f32, DType::bf16}) {
-    std::string suffix = concat(" ", dtype);
-    double size = double(size_of(dtype));
-    Tensor a = rand({n}, "a").to(dtype), b = rand({n}, "b").to(dtype), c = empty_like(a);
-    report("copy" + suffix, 2e-9 * n * size / seconds_of(kCuda, 20, [&] { copy_into(c, a); }), "GB/s");
-    report("add" + suffix, 3e-9 * n * size / seconds_of(kCuda, 20, [&] { a + b; }), "GB/s");
-    Tensor x = a.view({rows, columns}), weight = ones({columns}, dtype), bias = zeros({columns}, dtype);
-    report("layer_norm" + suffix, 2e-9 * n * size / seconds_of(kCuda, 20, [&] { layer_norm(x, weight, bias); }),
-           "GB/s");
-    report("softmax" + suffix, 2e-9 * n * size / seconds_of(kCuda, 20, [&] { softmax(x); }), "GB/s");
+    double tolerance = tolerance_of(dtype), moved = double(rows * columns) * double(size_of(dtype));
+    Tensor a = rand({rows, columns}, "a").to(dtype), b = rand({rows, columns}, "b").to(dtype), c = empty_like(a);
+    Tensor weight = rand({columns}, "w").to(dtype), bias = rand({columns}, "bias").to(dtype);
+    Backend& backend = context().backend(device);
+    report_bandwidth("copy by the driver", dtype, 2 * moved,
+                     [&] { backend.copy(backend.compute(), c.out().data, a.in().data, a.bytes()); });
+    check("copy by the driver", first_rows(c), on_host(a), 0);
+    NoGrad no_grad;
+    copy_into(c, b);
+    check("copy", first_rows(c), on_host(b), 0);
+    report_bandwidth("copy", dtype, 2 * moved, [&] { copy_into(c, a); });
+    check("add", first_rows(a + b), on_host(a) + on_host(b), tolerance);
+    report_bandwidth("add", dtype, 3 * moved, [&] { a + b; });
+    check("layer_norm", first_rows(layer_norm(a, weight, bias)), layer_norm(on_host(a), weight.to(kCpu), bias.to(kCpu)),
+          tolerance);
+    report_bandwidth("layer_norm", dtype, 2 * moved, [&] { layer_norm(a, weight, bias); });
+    check("softmax", first_rows(softmax(a)), softmax(on_host(a)), tolerance);
+    report_bandwidth("softmax", dtype, 2 * moved, [&] { softmax(a); });
   }
 }
 
-static void optimizer() {
-  constexpr int64_t n = int64_t(64) << 20;
-  Tensor weight = rand({n}, "weight").set_requires_grad();
-  optim::AdamW adamw({{"weight", weight}}, {.lr = 1e-3});
-  weight.set_grad(rand({n}, "gradient"));
-  report("adamw f32", 7e-9 * n * 4 / seconds_of(kCuda, 20, [&] { adamw.step(); }), "GB/s");
+// Forward reads the logits, backward reads them and writes their gradient.
+void losses() {
+  const int64_t rows = tiny ? 32 : 16384, columns = tiny ? 64 : 4096;
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    Tensor x = randn({rows, columns}, "x").to(dtype).detach().set_requires_grad();
+    Tensor labels = (rand({rows}, "labels") * double(columns - 1)).to(DType::i64).detach();
+    auto pass = [&, count = double(rows)](const Tensor& logits, const Tensor& classes) {
+      logits.zero_grad();
+      cross_entropy(logits, classes, count).backward();
+    };
+    pass(x, labels);
+    Tensor host = on_host(x).set_requires_grad();
+    pass(host, on_host(labels));
+    check("cross_entropy", first_rows(x.grad()), host.grad(), tolerance_of(dtype));
+    report_bandwidth("cross_entropy forward+backward", dtype, 3.0 * double(x.bytes()), [&] { pass(x, labels); });
+  }
 }
 
-static void products() {
+/// A weight with the state that an update needs.
+struct Weight {
+  Tensor p, m, v, g, copy;
+  Weight(int64_t n, Device where, bool with_copy) {
+    TensorOptions options{DType::f32, where};
+    p = rand({n}, "p", options), m = rand({n}, "m", options), v = rand({n}, "v", options), g = rand({n}, "g", options);
+    if (with_copy) copy = empty({n}, {DType::bf16, where});
+  }
+  void sgd() {
+    kernels::SgdArgs args{
+        .lr = 0.01, .momentum = 0.9, .dampening = 0, .weight_decay = 0, .nesterov = false, .first_step = false};
+    launch(kernels::sgd, p, out(p), out(m), out(copy), g, args);
+  }
+  void adamw() {
+    kernels::AdamArgs args{.lr = 1e-3,
+                           .beta1 = 0.9,
+                           .beta2 = 0.999,
+                           .eps = 1e-8,
+                           .weight_decay = 0.01,
+                           .decoupled = true,
+                           .bias_correction1 = 0.5,
+                           .bias_correction2 = 0.5};
+    launch(kernels::adam, p, out(p), out(m), out(v), out(copy), g, args);
+  }
+};
+
+void optimizers() {
   NoGrad no_grad;
-  for (auto [dtype, n] : {std::pair(DType::bf16, int64_t(8192)), {DType::bf16, 4096}, {DType::f32, 4096}}) {
-    Tensor a = randn({n, n}, "a").to(dtype), b = randn({n, n}, "b").to(dtype);
-    double operations = 2.0 * double(n) * double(n) * double(n);
-    report(concat("gemm ", n, " ", dtype), 1e-12 * operations / seconds_of(kCuda, 10, [&] { matmul(a, b); }),
-           "TFLOP/s");
+  const int64_t n = int64_t(tiny ? 1 : 65536) << 10;
+  for (bool with_copy : {false, true})
+    for (auto [name, update, moved] : {std::tuple("sgd", &Weight::sgd, 5 * 4), {"adamw", &Weight::adamw, 7 * 4}}) {
+      std::string title = concat(name, " f32", with_copy ? " with a copy in bf16" : "");
+      Weight here(1024, device, with_copy), there(1024, kCpu, with_copy), large(n, device, with_copy);
+      (here.*update)();
+      (there.*update)();
+      check(title, here.p, there.p, 1e-6);
+      check(title, here.m, there.m, 1e-6);
+      if (with_copy) check(title, here.copy, there.copy, 1e-3);
+      double bytes = double(n) * (moved + (with_copy ? 2 : 0));
+      double seconds = seconds_of(device, 20, [&] { (large.*update)(); });
+      report(title, 1e-9 * bytes / seconds, "GB/s", driver_copy(DType::f32));
+    }
+}
+
+void products() {
+  NoGrad no_grad;
+  bool tf32 = is_set("SHARDGRAD_TF32", "1");
+  for (DType dtype : {DType::bf16, DType::f32}) {
+    if (tf32 && dtype == DType::bf16) continue;
+    std::string kind = dtype == DType::bf16 ? "bf16" : tf32 ? "tf32" : "f32", limit = "cuBLASLt's best " + kind;
+    double peak = device == kCuda ? cublas_peak(dtype, tf32, tiny ? 64 : kind == "f32" ? 4096 : 8192) : 0;
+    if (peak > 0) report(limit, peak, "TFLOP/s");
+    double tolerance = kind == "f32" ? 1e-5 : 1e-2;
+    for (int64_t n : {8192, 4096}) {
+      int64_t side = tiny ? n / 128 : n;
+      Tensor a = randn({side, side}, "a").to(dtype), b = randn({side, side}, "b").to(dtype);
+      std::string name = concat("gemm ", side, " ", kind);
+      check(name, first_rows(matmul(a, b)), matmul(on_host(a), b.to(kCpu)), tolerance);
+      double seconds = seconds_of(device, 10, [&] { matmul(a, b); });
+      report(name, 2e-12 * double(side) * double(side) * double(side) / seconds, "TFLOP/s", limit);
+    }
   }
 }
 
-static void large_mlp() {
-  constexpr int64_t width = 4096, batch = 8192;
-  constexpr int layers = 4;
-  auto model = nn::make<Mlp>(layers, width);
-  model->to(DType::bf16);
-  model->materialize();
-  Tensor x = randn({batch, width}, "x").to(DType::bf16), target = randn({batch, width}, "t").to(DType::bf16);
-  auto pass = [&] {
-    mse_loss(model(x), target).backward();
-    for (const NamedParameter& p : model->named_parameters()) p.tensor.zero_grad();
-  };
-  double operations = 2.0 * double(batch) * double(width) * double(width) * (3 * layers - 1);
-  report("mlp 4096 bf16 forward+backward", 1e-12 * operations / seconds_of(kCuda, 5, pass), "TFLOP/s");
+// The library's own product is the last rung: in f32 the tiled one with 4 × 4 elements per thread, in bf16 that on
+// tensor cores.
+void ladder() {
+  if (!naive.has(device.kind, DType::f32) || (device == kCuda && !is_set("SHARDGRAD_GEMM", "own"))) return;
+  NoGrad no_grad;
+  const int64_t n = tiny ? 32 : 4096;
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    Tensor a = randn({n, n}, "a").to(dtype), b = randn({n, n}, "b").to(dtype), c = empty_like(a);
+    Tensor expected = matmul(on_host(a), b.to(kCpu));
+    auto rung = [&](const char* name, const std::function<void()>& work) {
+      std::string title = concat("own matmul ", n, " ", dtype, ", ", name);
+      work();
+      check(title, first_rows(c), expected, tolerance_of(dtype));
+      report(title, 2e-12 * double(n) * double(n) * double(n) / seconds_of(device, 2, work), "TFLOP/s",
+             concat("cuBLASLt's best ", dtype), concat("gemm ", n, " ", dtype));
+    };
+    rung("naive", [&] { launch(naive, a, out(c), a, b); });
+    rung("tiled", [&] { launch(tiled, a, out(c), a, b); });
+    rung(dtype == DType::f32 ? "4 x 4 per thread" : "tensor cores",
+         [&] { launch(kernels::matmul, a, out(c), unwanted(), a, b, Tensor(), kernels::MatmulArgs{}); });
+  }
 }
 
-static void small_mlp() {
-  constexpr int64_t width = 256, batch = 256;
-  auto model = nn::make<Mlp>(4, width);
-  model->materialize();
-  optim::SGD sgd(model->named_parameters(), {.lr = 0.01, .momentum = 0.9});
-  Tensor x = randn({batch, width}, "x"), target = randn({batch, width}, "t");
-  auto step = [&] {
-    mse_loss(model(x), target).backward();
-    sgd.step();
-    sgd.zero_grad();
+/// Four layers, their optimizer and a batch.
+struct Training {
+  nn::Child<Mlp> model;
+  std::unique_ptr<optim::Optimizer> optimizer;
+  std::optional<DType> products;
+  Tensor x, target;
+
+  Training(int64_t width, int64_t batch, std::optional<DType> products, bool adamw)
+      : model(nn::make<Mlp>(4, width)), products(products) {
+    model->materialize();
+    if (adamw)
+      optimizer = std::make_unique<optim::AdamW>(model->named_parameters(), optim::AdamOptions{.lr = 1e-4});
+    else
+      optimizer =
+          std::make_unique<optim::SGD>(model->named_parameters(), optim::SgdOptions{.lr = 0.01, .momentum = 0.9});
+    x = randn({batch, width}, "x"), target = randn({batch, width}, "t");
+  }
+  Tensor step() {
+    Tensor loss;
+    {
+      Autocast scope(products);
+      loss = mse_loss(model(x), target);
+    }
+    loss.backward();
+    optimizer->step();
+    optimizer->zero_grad();
+    return loss;
+  }
+};
+
+// Three losses of a small one are those of the CPU.
+void check_training(std::optional<DType> products, bool adamw) {
+  auto losses = [&](Device where) {
+    Context context({.device = where});
+    Training training(32, 16, products, adamw);
+    std::vector<float> all;
+    for (int i = 0; i < 3; ++i) all.push_back(float(training.step().item()));
+    return from_vector(all, {3}).to(kCpu);
   };
-  step();
-  step();
-  int64_t requests = context().backend(kCuda).info().memory_requests;
-  report("mlp 256 f32 step", 1e6 * seconds_of(kCuda, 200, step), "us");
-  report("driver allocations after the second step", double(context().backend(kCuda).info().memory_requests - requests),
-         "calls");
+  Tensor here = losses(device), there = losses(kCpu);
+  check("the loss of a training step", here, there, products ? 1e-2 : 1e-5);
 }
 
-int main() try {
-  Context context({.device = kCuda});
-  for (auto* part : {bandwidths, optimizer, products, large_mlp, small_mlp}) part();
+void large_mlp() {
+  check_training(DType::bf16, true);
+  const int64_t width = tiny ? 32 : 4096, batch = 2 * width;
+  double operations = 2.0 * double(batch) * double(width) * double(width) * (3 * 4 - 1);
+  {
+    auto model = nn::make<Mlp>(4, width);
+    model->to(DType::bf16);
+    model->materialize();
+    Tensor x = randn({batch, width}, "x").to(DType::bf16), target = randn({batch, width}, "t").to(DType::bf16);
+    auto pass = [&] {
+      mse_loss(model(x), target).backward();
+      for (const NamedParameter& p : model->named_parameters()) p.tensor.zero_grad();
+    };
+    report("mlp 4096 bf16 forward+backward", 1e-12 * operations / seconds_of(device, 5, pass), "TFLOP/s",
+           "cuBLASLt's best bf16");
+  }
+  Training training(width, batch, DType::bf16, true);
+  double seconds = seconds_of(device, 5, [&] { training.step(); }), loss = training.step().item();
+  SG_CHECK(std::isfinite(loss), "mlp 4096: the loss became ", loss);
+  report("mlp 4096 bf16 step", 1e3 * seconds, "ms");
+  report("mlp 4096 bf16 step, its products", 1e-12 * operations / seconds, "TFLOP/s", "cuBLASLt's best bf16");
+}
+
+void small_mlp() {
+  check_training({}, false);
+  const int64_t width = tiny ? 64 : 256;
+  Training training(width, width, {}, false);
+  training.step();
+  training.step();
+  int64_t requests = context().backend(device).info().memory_requests;
+  report("mlp 256 f32 step", 1e6 * seconds_of(device, 200, [&] { training.step(); }), "us");
+  report("driver allocations after the second step",
+         double(context().backend(device).info().memory_requests - requests), "calls");
+}
+
+const std::pair<std::string, void (*)()> kParts[] = {
+    {"bandwidths", bandwidths}, {"losses", losses}, {"optimizers", optimizers},
+    {"products", products},     {"ladder", ladder}, {"mlps", [] { large_mlp(), small_mlp(); }}};
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  std::string only;
+  for (int i = 1; i < argc; ++i) {
+    std::string word = argv[i];
+    if (word == "--tiny")
+      tiny = true;
+    else if (word == "--device" && i + 1 < argc)
+      device = parse_device(argv[++i]);
+    else if (word == "--only" && i + 1 < argc)
+      only = argv[++i];
+    else
+      fail_as(ErrorKind::input, "'", word, "' is not understood; options: --device D, --only PART, --tiny");
+  }
+  Context context({.device = device});
+  int run = 0;
+  for (auto& [name, part] : kParts)
+    if (only.empty() || only == name) part(), ++run;
+  SG_CHECK(run > 0, "there is no part ", only, "; parts: bandwidths, losses, optimizers, products, ladder, mlps");
   return 0;
 } catch (const Error& error) {
   std::cerr << "gpu_bench: " << error.what() << "\n";

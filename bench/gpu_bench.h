@@ -3,15 +3,20 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/nn/nn.h>
 
 namespace shardgrad::bench {
+
+/// Everything once and small: shows on any device that a benchmark runs and that its results are right.
+inline bool tiny = false;
 
 struct Mlp : nn::Module {
   std::vector<nn::Child<nn::Linear>> layers;
@@ -30,20 +35,34 @@ struct Mlp : nn::Module {
 inline double seconds_of(Device device, int times, const std::function<void()>& work) {
   Stream& compute = context().backend(device).compute();
   std::vector<double> rounds;
-  for (int round = 0; round < 8; ++round) {
+  for (int round = 0; round < (tiny ? 2 : 8); ++round) {
     compute.synchronize();
     auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < times; ++i) work();
+    for (int i = 0; i < (tiny ? 1 : times); ++i) work();
     compute.synchronize();
     double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    if (round > 0) rounds.push_back(seconds / times);  // the first warms up
+    if (round > 0) rounds.push_back(seconds / (tiny ? 1 : times));  // the first warms up
   }
   std::ranges::nth_element(rounds, rounds.begin() + std::ptrdiff_t(rounds.size() / 2));
   return rounds[rounds.size() / 2];
 }
 
-inline void report(const std::string& name, double value, const char* unit) {
-  std::cout << "{\"name\": \"" << name << "\", \"value\": " << value << ", \"unit\": \"" << unit << "\"}" << std::endl;
+/// What is timed must be right: throws unless the difference is at most `tolerance` of the length of what is expected.
+inline void check(const std::string& name, const Tensor& actual, const Tensor& expected, double tolerance) {
+  NoGrad no_grad;
+  Tensor wide = expected.to(kCpu).to(DType::f64), difference = actual.to(kCpu).to(DType::f64) - wide;
+  double error = norm(difference).item(), size = norm(wide).item();
+  SG_CHECK(size > 0 && error <= tolerance * size, name, " is wrong by ", error / size, " of its length");
+}
+
+/// `of`: the row with the limit that this one is held against; `beside`: PyTorch's row of the same work, if its name is
+/// another.
+inline void report(const std::string& name, double value, const char* unit, const std::string& of = "",
+                   const std::string& beside = "") {
+  std::cout << "{\"name\": \"" << name << "\", \"value\": " << value << ", \"unit\": \"" << unit << "\"";
+  if (!of.empty()) std::cout << ", \"of\": \"" << of << "\"";
+  if (!beside.empty()) std::cout << ", \"beside\": \"" << beside << "\"";
+  std::cout << "}" << std::endl;
 }
 
 }  // namespace shardgrad::bench

@@ -1,22 +1,41 @@
-"""The work of bench/gpu_bench.cpp in PyTorch (eager), one JSON object per line."""
+"""The work of bench/gpu_bench.cpp in PyTorch, under the same names, one JSON object per line.
+
+    gpu_torch.py eager|compile|graph [--device cuda] [--tiny]
+
+compile: what torch.compile is for. graph: whole training steps, captured as CUDA graphs.
+"""
+import argparse
 import json
 import statistics
 import time
 
 import torch
+import torch.nn.functional as F
 
+parser = argparse.ArgumentParser()
+parser.add_argument("mode", choices=("eager", "compile", "graph"))
+parser.add_argument("--device", default="cuda")
+parser.add_argument("--tiny", action="store_true")
+options = parser.parse_args()
+mode, device, tiny = options.mode, options.device, options.tiny
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+chosen = torch.compile if mode == "compile" else lambda function: function
+
+
+def wait():
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
 def seconds_of(times, work):
     rounds = []
-    for _ in range(8):
-        torch.cuda.synchronize()
+    for _ in range(2 if tiny else 8):
+        wait()
         begin = time.perf_counter()
-        for _ in range(times):
+        for _ in range(1 if tiny else times):
             work()
-        torch.cuda.synchronize()
-        rounds.append((time.perf_counter() - begin) / times)
+        wait()
+        rounds.append((time.perf_counter() - begin) / (1 if tiny else times))
     return statistics.median(rounds[1:])
 
 
@@ -24,68 +43,138 @@ def report(name, value, unit):
     print(json.dumps({"name": name, "value": value, "unit": unit}), flush=True)
 
 
+def rand(*shape, dtype=torch.float32):
+    return torch.rand(*shape, device=device).to(dtype)
+
+
+def randn(*shape, dtype=torch.float32):
+    return torch.randn(*shape, device=device).to(dtype)
+
+
+ROWS, COLUMNS = (32, 64) if tiny else (16384, 4096)
+
+
 def bandwidths():
-    n, columns = 64 << 20, 4096
+    add = chosen(torch.add)
+    layer_norm = chosen(lambda x, weight, bias: F.layer_norm(x, (COLUMNS,), weight, bias))
+    softmax = chosen(lambda x: torch.softmax(x, -1))
     for name, dtype in DTYPES.items():
-        a, b = (torch.rand(n, device="cuda").to(dtype) for _ in range(2))
-        c = torch.empty_like(a)
-        moved = 1e-9 * n * a.element_size()
-        report(f"copy {name}", 2 * moved / seconds_of(20, lambda: c.copy_(a)), "GB/s")
-        report(f"add {name}", 3 * moved / seconds_of(20, lambda: a + b), "GB/s")
-        x = a.view(-1, columns)
-        weight, bias = torch.ones(columns, device="cuda", dtype=dtype), torch.zeros(columns, device="cuda", dtype=dtype)
-        norm = torch.nn.functional.layer_norm
-        report(f"layer_norm {name}", 2 * moved / seconds_of(20, lambda: norm(x, (columns,), weight, bias)), "GB/s")
-        report(f"softmax {name}", 2 * moved / seconds_of(20, lambda: torch.softmax(x, -1)), "GB/s")
+        a, b = (rand(ROWS, COLUMNS, dtype=dtype) for _ in range(2))
+        c, weight, bias = torch.empty_like(a), rand(COLUMNS, dtype=dtype), rand(COLUMNS, dtype=dtype)
+        moved = 1e-9 * a.numel() * a.element_size()
+        if mode == "eager":
+            report(f"copy {name}", 2 * moved / seconds_of(20, lambda: c.copy_(a)), "GB/s")
+        report(f"add {name}", 3 * moved / seconds_of(20, lambda: add(a, b)), "GB/s")
+        report(f"layer_norm {name}", 2 * moved / seconds_of(20, lambda: layer_norm(a, weight, bias)), "GB/s")
+        report(f"softmax {name}", 2 * moved / seconds_of(20, lambda: softmax(a)), "GB/s")
 
 
-def optimizer():
-    weight = torch.rand(64 << 20, device="cuda", requires_grad=True)
-    weight.grad = torch.rand_like(weight)
-    adamw = torch.optim.AdamW([weight], lr=1e-3, fused=True)
-    report("adamw f32", 7e-9 * weight.numel() * 4 / seconds_of(20, adamw.step), "GB/s")
+def losses():
+    loss = chosen(F.cross_entropy)
+    labels = torch.randint(COLUMNS, (ROWS,), device=device)
+    for name, dtype in DTYPES.items():
+        x = randn(ROWS, COLUMNS, dtype=dtype).requires_grad_()
+
+        def work():
+            x.grad = None
+            loss(x, labels).backward()
+
+        moved = 1e-9 * x.numel() * x.element_size()
+        report(f"cross_entropy forward+backward {name}", 3 * moved / seconds_of(20, work), "GB/s")
+
+
+def optimizers():
+    n = 1024 if tiny else 64 << 20
+    for title, moved, kind, settings in (
+            ("sgd f32", 20, torch.optim.SGD, {"lr": 0.01, "momentum": 0.9}), ("adamw f32", 28, torch.optim.AdamW, {"lr": 1e-3})):
+        weight = rand(n).requires_grad_()
+        weight.grad = torch.rand_like(weight)
+        copy = torch.empty_like(weight, dtype=torch.bfloat16)
+        optimizer = kind([weight], fused=True, **settings)
+
+        def with_copy():
+            optimizer.step()
+            copy.copy_(weight.detach())
+
+        optimizer.step()  # the first makes the state
+        report(title, 1e-9 * moved * n / seconds_of(20, optimizer.step), "GB/s")
+        report(f"{title} with a copy in bf16", 1e-9 * (moved + 2) * n / seconds_of(20, with_copy), "GB/s")
 
 
 def products():
-    for n, name in [(8192, "bf16"), (4096, "bf16"), (4096, "f32")]:
-        a, b = (torch.randn(n, n, device="cuda").to(DTYPES[name]) for _ in range(2))
-        report(f"gemm {n} {name}", 2e-12 * n**3 / seconds_of(10, lambda: a @ b), "TFLOP/s")
+    for name, dtype, tf32 in (("bf16", torch.bfloat16, False), ("f32", torch.float32, False), ("tf32", torch.float32, True)):
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        for n in (64, 32) if tiny else (8192, 4096):
+            a, b = (randn(n, n, dtype=dtype) for _ in range(2))
+            report(f"gemm {n} {name}", 2e-12 * n**3 / seconds_of(10, lambda: a @ b), "TFLOP/s")
+    torch.backends.cuda.matmul.allow_tf32 = False
 
 
-def mlp(layers, width, dtype):
+def mlp(layers, width):
     parts = []
     for i in range(layers):
         parts += [torch.nn.Linear(width, width)] + ([torch.nn.ReLU()] if i + 1 < layers else [])
-    return torch.nn.Sequential(*parts).to("cuda", dtype)
+    return torch.nn.Sequential(*parts).to(device)
+
+
+def captured(step):
+    """The step as a CUDA graph, after some that make state and gradients."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def step_of(model, optimizer, batch, width, bf16):
+    x, target = randn(batch, width), randn(batch, width)
+    loss_of = chosen(lambda x, target: F.mse_loss(model(x), target))
+
+    def step():
+        with torch.autocast(device, torch.bfloat16, enabled=bf16):
+            loss = loss_of(x, target)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return captured(step) if mode == "graph" and device == "cuda" else step
 
 
 def large_mlp():
-    width, batch, layers = 4096, 8192, 4
-    model = mlp(layers, width, torch.bfloat16)
-    x, target = (torch.randn(batch, width, device="cuda").bfloat16() for _ in range(2))
-
-    def work():
-        torch.nn.functional.mse_loss(model(x), target).backward()
-        model.zero_grad(set_to_none=True)
-
+    width, layers = 64 if tiny else 4096, 4
+    batch = 2 * width
     operations = 2.0 * batch * width * width * (3 * layers - 1)
-    report("mlp 4096 bf16 forward+backward", 1e-12 * operations / seconds_of(5, work), "TFLOP/s")
+    if mode != "graph":
+        model = mlp(layers, width).to(torch.bfloat16)
+        x, target = (randn(batch, width, dtype=torch.bfloat16) for _ in range(2))
+        loss_of = chosen(lambda x, target: F.mse_loss(model(x), target))
+
+        def work():
+            loss_of(x, target).backward()
+            model.zero_grad(set_to_none=True)
+
+        report("mlp 4096 bf16 forward+backward", 1e-12 * operations / seconds_of(5, work), "TFLOP/s")
+    model = mlp(layers, width)
+    adamw = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True, capturable=mode == "graph" and device == "cuda")
+    seconds = seconds_of(5, step_of(model, adamw, batch, width, True))
+    report("mlp 4096 bf16 step", 1e3 * seconds, "ms")
+    report("mlp 4096 bf16 step, its products", 1e-12 * operations / seconds, "TFLOP/s")
 
 
 def small_mlp():
-    width, batch = 256, 256
-    model = mlp(4, width, torch.float32)
+    model = mlp(4, 256)
     sgd = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    x, target = (torch.randn(batch, width, device="cuda") for _ in range(2))
-
-    def step():
-        torch.nn.functional.mse_loss(model(x), target).backward()
-        sgd.step()
-        sgd.zero_grad(set_to_none=True)
-
+    step = step_of(model, sgd, 16 if tiny else 256, 256, False)
     report("mlp 256 f32 step", 1e6 * seconds_of(200, step), "us")
 
 
 torch.backends.cuda.matmul.allow_tf32 = False
-for part in (bandwidths, optimizer, products, large_mlp, small_mlp):
+PARTS = {"eager": (bandwidths, losses, optimizers, products, small_mlp, large_mlp),
+         "compile": (small_mlp, large_mlp, bandwidths, losses), "graph": (small_mlp, large_mlp)}
+for part in PARTS[mode]:
     part()

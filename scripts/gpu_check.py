@@ -26,7 +26,9 @@ OPTIONS = ("-DSHARDGRAD_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=native", "-DSHARDG
 DEVICE = "cuda"
 GPU_ONLY = {"SHARDGRAD_TEST_DEVICE": DEVICE}
 SHARED = {"SHARDGRAD_GROUP": "nccl", "SHARDGRAD_NCCL_SHARE_GPU": "1", "SHARDGRAD_NCCL_SUMS": "tree"}
+MODES = ("eager", "compile", "graph")  # of PyTorch, in bench/gpu_torch.py
 ACCURACY = 0.80  # of one epoch of the example, which gives 0.85 on the CPU
+NO_TORCH = "PyTorch could not"
 NOT_RUN, CUT_OFF = "not run for want of time", "cut off for want of time"
 BEGIN = time.monotonic()
 seconds_in_all = float("inf")
@@ -208,20 +210,50 @@ def training(build):
     yield row
 
 
+def sides(build):
+    """(who, what to run, with which settings)"""
+    bench = build / "bin/gpu_bench"
+    yield "shardgrad", [bench, "--device", DEVICE], {}
+    yield "shardgrad", [bench, "--device", DEVICE, "--only", "products"], {"SHARDGRAD_TF32": "1"}
+    yield "shardgrad", [bench, "--device", DEVICE, "--only", "ladder"], {"SHARDGRAD_GEMM": "own"}
+    yield "shardgrad", [build / "bin/gpu_fsdp_bench", "--device", DEVICE, "--trace", build / "log/step.trace.json"], {}
+    for mode in MODES:
+        yield mode, [sys.executable, "bench/gpu_torch.py", mode, "--device", DEVICE], {}
+
+
 def benchmarks(build, found):
     """One JSON object per line, from our programs and from PyTorch, added to `found`."""
-    torch = [sys.executable, "bench/gpu_torch.py"]
-    sides = [("shardgrad", [build / "bin/gpu_bench"]),
-             ("shardgrad", [build / "bin/gpu_fsdp_bench", "--trace", build / "log/step.trace.json"]), ("torch", torch)]
-    for side, command in sides:
+    code, _ = run([sys.executable, "-c", "import torch; assert torch.cuda.is_available()"], 60)
+    without_torch = code not in (0, None)
+    for side, command, settings in sides(build):
+        if side in MODES and without_torch:
+            continue
         begin = time.monotonic()
-        title = f"benchmarks: {' '.join(Path(word).name for word in command[-1:])}"
-        if side == "torch" and run([sys.executable, "-c", "import torch; assert torch.cuda.is_available()"], 60)[0]:
-            yield absent("PyTorch")
-            return
-        code, output = run(command, 120)
+        code, output = run(command, 120, settings)
         found += [{"side": side, **json.loads(line)} for line in output.splitlines() if re.fullmatch(r"\{.*\}", line)]
-        yield outcome(title, code, output, begin)
+        words = [f"{name}={value}" for name, value in settings.items()] + [Path(word).name for word in map(str, command)]
+        row = outcome(f"benchmarks: {' '.join(words)}", code, output, begin)
+        if side in MODES and row["result"].startswith("FAILED"):  # a compiler that is not there, say: no fault of ours
+            row["result"] = NO_TORCH
+        yield row
+    if without_torch:
+        yield absent("PyTorch")
+
+
+def speeds(rows):
+    """The table's lines: each of our benchmarks, its share of what limits it, and how many times as fast as PyTorch."""
+    ours = [row for row in rows if row["side"] == "shardgrad"]
+    limits = {row["name"]: row["value"] for row in ours}
+    torch = {(row["side"], row["name"]): row["value"] for row in rows if row["side"] in MODES}
+    for row in ours:
+        value, limit = row["value"], limits.get(row.get("of"))
+        share = f"{100 * value / limit:5.0f} % of {row['of']}" if limit else ""
+        beside = []
+        for mode in MODES:
+            other = torch.get((mode, row.get("beside", row["name"])))
+            if other and value:
+                beside.append(f"{mode} {other / value if row['unit'] in ('us', 'ms') else value / other:.2f}")
+        yield row["name"], f"{value:9.1f} {row['unit']:8}", share, "  ".join(beside)
 
 
 def table(report):
@@ -230,13 +262,10 @@ def table(report):
         print(f"{row['what']:{width}}  {row['result']:16} {row['seconds']:7.1f} s")
         if row["output"]:
             print("    " + "\n    ".join(row["output"].strip().splitlines()[-15:]))
-    torch = {row["name"]: row for row in report["benchmarks"] if row["side"] == "torch"}
-    for row in report["benchmarks"]:
-        if row["side"] != "shardgrad":
-            continue
-        beside = torch.get(row["name"])
-        other = f"   PyTorch {beside['value']:9.1f}   ratio {row['value'] / beside['value']:.2f}" if beside else ""
-        print(f"{row['name']:{width}}  {row['value']:9.1f} {row['unit']:8}{other}")
+    lines = [("benchmark", "    value unit", "of the measured limit", "times as fast as PyTorch"), *speeds(report["benchmarks"])]
+    width, *others = (max(map(len, column)) for column in zip(*lines))
+    for name, *columns in lines:
+        print(f"{name:{width}}", *(f"{text:{size}}" for text, size in zip(columns, others)), sep="  ")
 
 
 def told(command):
@@ -282,7 +311,7 @@ def main():
                 add(outcome(f"{part.__name__}: scripts/gpu_check.py itself", 1, traceback.format_exc(), begin))
     print(", ".join(report["gpus"]))
     table(report)
-    results = {row["result"] for row in report["checks"]} - {"passed", "not installed"}
+    results = {row["result"] for row in report["checks"]} - {"passed", "not installed", NO_TORCH}
     return 1 if results - {NOT_RUN, CUT_OFF} else 4 if results else 0
 
 

@@ -40,8 +40,11 @@ case "$role $*" in
     while [ "$1" != --target ]; do shift; done
     for name in "$@" shardgrad dist_probe; do ln -sf "$0" "build/gpu/bin/$name"; done ;;
   test_*--gtest_list_tests*) printf 'Suite.\n  One\n  Two\n' ;;
-  gpu_bench*) printf '%s\n' '{"name": "copy f32", "value": 2000, "unit": "GB/s"}' \
-                            '{"name": "add f32", "value": 1500, "unit": "GB/s"}' '{"name": "cut of' ;;
+  "gpu_bench --device cuda") printf '%s\n' \
+    '{"name": "limit", "value": 2000, "unit": "GB/s"}' '{"name": "add", "value": 1500, "unit": "GB/s", "of": "limit"}' \
+    '{"name": "step", "value": 4, "unit": "ms"}' '{"name": "cut of' ;;
+  "gpu_bench --device cuda --only products")
+    echo "{\"name\": \"tf32 $SHARDGRAD_TF32\", \"value\": 3, \"unit\": \"TFLOP/s\", \"beside\": \"add\"}" ;;
   "shardgrad --version") echo "shardgrad 0, CUDA 13.0, NCCL 2.28" ;;
   shardgrad*)
     mkdir -p build/gpu/run && echo '{"loss": 1}' >build/gpu/run/metrics.jsonl
@@ -51,7 +54,20 @@ esac
 exit 0
 """
 PROGRAMS = ("nvidia-smi", "nvcc", "cmake", "ninja", "c++", "compute-sanitizer")
-TORCH = """print('{"name": "copy f32", "value": 1000, "unit": "GB/s"}')\n"""
+TORCH = """import os, sys
+if os.environ["PRETEND"] == "torch:fails" and sys.argv[1] == "compile":
+    sys.exit("no compiler")
+value = {"eager": 1000, "compile": 2000, "graph": 5}[sys.argv[1]]
+for name, unit in ("add", "GB/s"), ("step", "ms"):
+    print('{"name": "%s", "value": %s, "unit": "%s"}' % (name, value, unit))
+"""
+TABLE = r"""
+benchmark +value unit +of the measured limit +times as fast as PyTorch *
+limit +2000\.0 GB/s *
+add +1500\.0 GB/s +75 % of limit +eager 1\.50  compile 0\.75  graph 300\.00 *
+step +4\.0 ms +eager 250\.00  compile 500\.00  graph 1\.25 *
+tf32 1 +3\.0 TFLOP/s +eager 0\.00  compile 0\.00  graph 0\.60 *
+"""
 
 
 class Machine:
@@ -113,12 +129,10 @@ def all_well(machine):
     code, text, report = machine.run("scripts/gpu-check")
     expect(code == 0 and set(results(report).values()) == {"passed"}, text)
     for what in ("configure", "build", *(f"{name}: 2 tests on the GPU" for name in gpu_check.EXPECTED),
-                 "benchmarks: gpu_bench", "compute-sanitizer racecheck", "NCCL, 4 ranks on one GPU: the suite of groups"):
+                 "benchmarks: SHARDGRAD_GEMM=own gpu_bench --device cuda --only ladder", "compute-sanitizer racecheck", "NCCL, 4 ranks on one GPU: the suite of groups"):
         expect(what in results(report), f"there is no '{what}' in", *results(report))
     expect(report["gpus"] == ["pretended, 1.0, 1 MiB, 9.0"] and "NCCL" in report["version"], report)
-    names = [(row["side"], row["name"], row["value"]) for row in report["benchmarks"]]
-    expect(names[:2] == [("shardgrad", "copy f32", 2000), ("shardgrad", "add f32", 1500)], names)
-    expect(re.search(r"^copy f32 +2000\.0 GB/s .*2\.00", text, re.MULTILINE), "no row for the copy in", text)
+    expect(re.search(TABLE, text), "there is no table like", TABLE, "in", text)
 
 
 def what_fails_is_named(machine):
@@ -131,6 +145,13 @@ def what_fails_is_named(machine):
     expect(code == 1 and failed == ["compute-sanitizer memcheck", "compute-sanitizer racecheck"], code, failed)
     code, text, report = machine.run("scripts/gpu-check", pretend="test_fsdp:fails")
     expect(code == 1 and results(report)["test_fsdp: tests on the GPU"] == "FAILED (7)", text)
+
+
+def pytorch_that_fails_is_not_our_failure(machine):
+    code, text, report = machine.run("scripts/gpu-check", pretend="torch:fails")
+    rows, python = results(report), Path(sys.executable).name
+    expect(code == 0 and rows[f"benchmarks: {python} gpu_torch.py compile --device cuda"] == gpu_check.NO_TORCH, code, text)
+    expect("no compiler" in text and re.search(r"^add .* eager 1.50  graph 300.00 *$", text, re.MULTILINE), text)
 
 
 def what_time_does_not_reach_is_no_failure(machine):
@@ -192,7 +213,8 @@ def the_bundle_is_all_that_a_build_needs(folder):
 every_test_for_a_gpu_is_run()
 with tempfile.TemporaryDirectory() as folder:
     the_bundle_is_all_that_a_build_needs(Path(folder) / "bundle")
-for case in (without_a_gpu, wrong_options, all_well, what_fails_is_named, what_time_does_not_reach_is_no_failure):
+for case in (without_a_gpu, wrong_options, all_well, what_fails_is_named, pytorch_that_fails_is_not_our_failure,
+             what_time_does_not_reach_is_no_failure):
     with tempfile.TemporaryDirectory() as folder:
         case(Machine(Path(folder) / "a tree"))
 print("gpu-check: one sentence without a GPU, and a whole report of a pretended one")
