@@ -29,6 +29,8 @@ struct OpCase {
   std::string variant;  ///< what this case adds: options and shapes
   std::function<std::vector<Tensor>(std::span<const Tensor>)> call;
   std::vector<InputSpec> inputs;
+  /// A result or gradient is a difference of numbers as large as the inputs, which cancel: 1 is its scale, not itself.
+  bool cancels = false;
   bool large = false;  ///< for measuring speed, not for trying what is right
   /// Of a large case: floating-point operations of one call, where arithmetic may be what limits it.
   double flops = 0;
