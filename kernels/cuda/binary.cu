@@ -1,4 +1,6 @@
-// Arithmetic, comparisons and selection of elements; operands broadcast. Memory-bound: each operand in and y out once.
+// Arithmetic, comparisons and selection of elements; operands broadcast. Memory-bound: each operand in and y out once,
+// one operation per element. In f32 that is 12 bytes per element for arithmetic, 9 for a comparison and 13 for `where`
+// of equal shapes; an operand that broadcasts costs its own elements, and the rest comes from the caches.
 
 #include <shardgrad/kernels/cuda/map.h>
 
@@ -40,7 +42,6 @@ struct Where {
 };
 
 template <class Op, class T> void arithmetic(const Launch& how, const OutView& y, const View& a, const View& b) {
-  if (a.numel() == y.numel() && b.numel() == y.numel()) return map<Op, T, T, T>(how, Op(), y, a.as<T>(), b.as<T>());
   broadcast<Op, T, T, T>(how, Op(), y, {y.shape, {&a.shape, &b.shape}}, a.as<T>(), b.as<T>());
 }
 

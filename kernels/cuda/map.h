@@ -71,29 +71,69 @@ using kernels::Broadcast;
 /// Where element i of the output reads operand K.
 template <size_t K, int operands> __device__ int64_t offset_of(const Broadcast<operands>& shape, int64_t i) {
   int64_t at = 0;
-  for (int d = shape.ndim - 1; d >= 0; --d) {
+  for (int d = shape.ndim - 1; d > 0; --d) {
     at += i % shape.extent[size_t(d)] * shape.stride[K][size_t(d)];
     i /= shape.extent[size_t(d)];
   }
-  return at;
+  return at + i * shape.stride[K][0];
 }
 
-// y has n elements, one per thread.
+/// `count` elements of operand K from the output's element i on, which lie side by side, or are one and the same.
+template <size_t K, int count, int operands, class T>
+__device__ Pack<T, count> load_along(const Broadcast<operands>& shape, const T* x, int64_t i) {
+  const T* from = x + offset_of<K>(shape, i);
+  if (shape.stride[K][size_t(shape.ndim - 1)] == 1) return load_pack<count>(from);
+  Pack<T, count> same;
+  T element = *from;
+  for (int k = 0; k < count; ++k) same.at[k] = element;
+  return same;
+}
+
+// y has n elements. `packed`: a thread takes neighbours of a row, as map_kernel does; otherwise one element.
 template <class Op, class Y, class... X>
-__global__ void broadcast_kernel(Op op, Y* y, int64_t n, bool accumulate, Broadcast<sizeof...(X)> shape,
+__global__ void broadcast_kernel(Op op, Y* y, int64_t n, bool accumulate, bool packed, Broadcast<sizeof...(X)> shape,
                                  const X*... x) {
-  int64_t i = thread_number();
-  if (i >= n) return;
-  auto one = [&]<size_t... K>(std::index_sequence<K...>) {
-    put(y + i, apply(op, X(x[offset_of<K>(shape, i)])...), accumulate);
+  constexpr int count = kPerThread<Y, X...>;
+  int each = packed ? count : 1;
+  int64_t begin = thread_number() * each;
+  auto all = [&]<size_t... K>(std::index_sequence<K...>) {
+    if (packed && begin + count <= n) {
+      Pack<Y, count> result;
+      if (accumulate) result = load_pack<count>(static_cast<const Y*>(y + begin));
+      auto fill = [&](const auto&... in) {
+        for (int k = 0; k < count; ++k) put(&result.at[k], apply(op, in.at[k]...), accumulate);
+      };
+      fill(load_along<K, count>(shape, x, begin)...);
+      store_pack(y + begin, result);
+    } else {
+      for (int64_t i = begin; i < n && i < begin + each; ++i)
+        put(y + i, apply(op, X(x[offset_of<K>(shape, i)])...), accumulate);
+    }
   };
-  one(std::index_sequence_for<X...>());
+  all(std::index_sequence_for<X...>());
+}
+
+/// Whether operand K can be read as load_along does, by threads that take `count` elements of the output.
+template <size_t K, int count, int operands, class T> bool packs(const Broadcast<operands>& shape, const T* x) {
+  if (shape.ndim == 0) return false;
+  size_t last = size_t(shape.ndim - 1);
+  int64_t step = shape.stride[K][last];
+  bool rows = step == 0 || (step == 1 && aligned<T, count>(x));
+  for (size_t d = 0; d < last; ++d) rows = rows && (step == 0 || shape.stride[K][d] % count == 0);
+  return rows && (last == 0 || shape.extent[last] % count == 0);
 }
 
 template <class Op, class Y, class... X>
-void broadcast(const Launch& how, Op op, const OutView& y, const Broadcast<sizeof...(X)>& shape, const X*... x) {
-  launch<broadcast_kernel<Op, Y, X...>>(how, {blocks_for(y.numel()), kBlock}, op, y.as<Y>(), y.numel(), y.beta != 0,
-                                        shape, x...);
+void broadcast(const Launch& how, Op op, const OutView& out, const Broadcast<sizeof...(X)>& shape, const X*... x) {
+  constexpr int count = kPerThread<Y, X...>;
+  Y* y = out.as<Y>();
+  auto all = [&]<size_t... K>(std::index_sequence<K...>) {
+    if (shape.ndim == 1 && ((shape.stride[K][0] == 1) && ...)) return map<Op, Y, X...>(how, op, out, x...);
+    bool packed = aligned<Y, count>(y) && (packs<K, count>(shape, x) && ...);
+    Config config{blocks_for(packed ? (out.numel() + count - 1) / count : out.numel()), kBlock};
+    launch<broadcast_kernel<Op, Y, X...>>(how, config, op, y, out.numel(), out.beta != 0, packed, shape, x...);
+  };
+  all(std::index_sequence_for<X...>());
 }
 
 }  // namespace

@@ -288,6 +288,65 @@ TEST(Elementwise, APieceGetsTheBitsOfTheWholeWhereverItIsCut) {
   }
 }
 
+/// Values that begin `shift` elements after a multiple of 16 bytes: kernels may read several at once where that is 0.
+struct Placed {
+  int64_t begin;
+  Buffer memory;  // begins one element after such a multiple itself
+  Placed(const Buffer& values, int64_t shift)
+      : begin(16 / int64_t(size_of(values.dtype())) - 1 + shift), memory({values.numel() + 32}, values.dtype()) {
+    for (int64_t i = 0; i < values.numel(); ++i) memory.set(begin + i, values.get(i));
+  }
+  View in(const Shape& shape) const {
+    return {memory.in().as<char>() + size_t(begin) * size_of(memory.dtype()), shape, memory.dtype(), true};
+  }
+  OutView out(const Shape& shape, float beta) {
+    return {memory.out().as<char>() + size_t(begin) * size_of(memory.dtype()), shape, memory.dtype(), beta, true};
+  }
+};
+
+// y and its operands at a multiple of 16 bytes or beside it, in every combination: the same results.
+template <class... Views>
+void expect_the_same_at_every_place(Slot<OutView, Views...>& slot, DType key, const Buffer& y,
+                                    const std::array<Buffer, sizeof...(Views)>& operands) {
+  Context context;
+  constexpr int count = sizeof...(Views);
+  for (float beta : {0.0f, 1.0f}) {
+    std::vector<double> expected;
+    for (int shifts = (2 << count) - 1; shifts >= 0; --shifts) {  // the first: nothing where packs begin
+      Placed result(y, shifts >> count);
+      [&]<size_t... K>(std::index_sequence<K...>) {
+        Placed placed[] = {Placed(operands[K], shifts >> K & 1)...};
+        kernel_of(slot, key)(1, result.out(y.shape(), beta), placed[K].in(operands[K].shape())...);
+      }
+      (std::make_index_sequence<count>());
+      std::vector<double> values;
+      for (int64_t i = 0; i < y.numel(); ++i) values.push_back(result.memory.get(result.begin + i));
+      if (expected.empty()) expected = values;
+      ASSERT_EQ(values, expected) << slot.name() << ' ' << key << ' ' << y.shape() << " from "
+                                  << operands[count - 2].shape() << " and " << operands[count - 1].shape()
+                                  << " at places " << shifts;
+    }
+  }
+}
+
+TEST(Elementwise, BroadcastOperandsMayLieAnywhere) {
+  for (int64_t n : {1, 3, 16, 32, 67})
+    for (const Operands& o : {Operands{{n}, {n}, {n}},
+                              {{n}, {n}, {}},
+                              {{n}, {1}, {n}},
+                              {{5, n}, {5, n}, {n}},
+                              {{5, n}, {5, 1}, {5, n}},
+                              {{3, n}, {n}, {3, 1}},
+                              {{2, 3, n}, {2, 1, n}, {3, 1}}})
+      for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i64, DType::u8}) {
+        Buffer a = Buffer::random(o.a, dtype, 0, 3, 3), b = Buffer::random(o.b, dtype, 0, 3, 4);
+        Buffer y = Buffer::random(o.y, dtype, 0, 3, 5), truth = Buffer::random(o.y, DType::u8, 0, 1, 6);
+        expect_the_same_at_every_place(kernels::sub, dtype, y, {a, b});
+        expect_the_same_at_every_place(kernels::le, dtype, truth, {a, b});
+        expect_the_same_at_every_place(kernels::where, dtype, y, {truth, a, b});
+      }
+}
+
 TEST(Elementwise, LargeTensorsGiveTheSameBitsForEveryNumberOfThreads) {
   Shape large{301, 517};
   for (DType dtype : {DType::f32, DType::bf16}) {
