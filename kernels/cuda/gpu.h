@@ -65,11 +65,13 @@ template <class Half> __host__ __device__ inline Half narrow(float value) {
 /// columns 2t, 2t + 1.
 template <class T> __device__ inline void mma(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   if constexpr (std::is_same_v<T, bf16>)
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
@@ -89,16 +91,22 @@ template <class T> __device__ inline T* dynamic_shared() {
   return reinterpret_cast<T*>(memory);
 }
 
-/// Refuses an index outside [0, extent), other than the one that `unless` names: prints a line and ends the launch with
-/// a fault.
+/// Refuses an index outside [0, extent), other than the one that `unless` names: ends the launch with a fault, before
+/// which one thread of the warps that meet it prints a line.
 __device__ inline void check_index(const char* what, int64_t position, int64_t value, int64_t extent,
                                    const char* unless = nullptr, int64_t exception = 0) {
   if (uint64_t(value) < uint64_t(extent) || (unless && value == exception)) [[likely]]
     return;
   using Number = long long;
-  printf("%s %lld is %lld, outside [0, %lld)", what, Number(position), Number(value), Number(extent));
-  if (unless) printf(" and not %s (%lld)", unless, Number(exception));
-  printf("\n");
+  unsigned met = __activemask(), thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+  if (int(thread % unsigned(warpSize)) == __ffs(int(met)) - 1) {
+    if (unless)
+      printf("%s %lld is %lld, outside [0, %lld) and not %s (%lld)\n", what, Number(position), Number(value),
+             Number(extent), unless, Number(exception));
+    else
+      printf("%s %lld is %lld, outside [0, %lld)\n", what, Number(position), Number(value), Number(extent));
+  }
+  __syncwarp(met);  // the line is there before anybody ends the launch
   __trap();
 }
 

@@ -52,7 +52,7 @@ __global__ void index_add_kernel(T* y, const T* x, const int64_t* index, int64_t
   Compute<T> sum = 0;
   for (int64_t first = 0; first < count; first += warpSize) {
     int64_t k = first + lane, at = k < count ? index[k] : row;
-    check_index("index_add: index", k, at, extent);
+    if (blockIdx.x == 0 && threadIdx.x < warpSize) check_index("index_add: index", k, at, extent);
     for (unsigned hits = __ballot_sync(kWholeWarp, k < count && at == row); hits; hits &= hits - 1) {
       int64_t hit = first + __ffs(int(hits)) - 1;  // the lowest bit
       if (col < inner) sum += load(x + (outer * count + hit) * inner + col);

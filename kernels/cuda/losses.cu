@@ -47,7 +47,7 @@ template <class T, class S = Compute<T>>
 __global__ void cross_entropy_kernel(double* losses, S* lse, bool accumulate, const T* x, const int64_t* labels,
                                      int64_t cols, int64_t ignore) {
   int64_t row = blockIdx.x, label = labels[row];
-  check_index("cross_entropy: the label of row", row, label, cols, "ignore_index", ignore);
+  if (threadIdx.x == 0) check_index("cross_entropy: the label of row", row, label, cols, "ignore_index", ignore);
   x += row * cols;
   S top = Max::nothing<S>(), sum = 0;
   for (int64_t c = threadIdx.x; c < cols; c += blockDim.x) top = Max()(top, load(x + c));
@@ -83,7 +83,7 @@ __global__ void cross_entropy_backward_kernel(T* dx, const S* dloss, const T* x,
   int64_t i = thread_number();
   if (i >= n) return;
   int64_t row = i / cols, label = labels[row];
-  check_index("cross_entropy: the label of row", row, label, cols, "ignore_index", ignore);
+  if (i % cols == 0) check_index("cross_entropy: the label of row", row, label, cols, "ignore_index", ignore);
   S slope = std::exp(load(x + i) - load(lse + row)) - S(label == i % cols);
   store(dx + i, label == ignore ? S(0) : S(scale * double(*dloss)) * slope, accumulate);
 }

@@ -20,13 +20,13 @@ PRINTS = "what a refused index or label prints"
 DIMENSIONS = "extents and strides, which a loop over the dimensions indexes"
 STACK = {
     "broadcast_kernel": (104, DIMENSIONS),
-    "cross_entropy_backward_kernel": (32, PRINTS),
-    "cross_entropy_kernel": (32, PRINTS),
-    "gather_kernel": (144, DIMENSIONS + "; " + PRINTS),
-    "index_add_kernel": (32, PRINTS),
-    "index_select_kernel": (32, PRINTS),
+    "cross_entropy_backward_kernel": (48, PRINTS),
+    "cross_entropy_kernel": (48, PRINTS),
+    "gather_kernel": (160, DIMENSIONS + "; " + PRINTS),
+    "index_add_kernel": (48, PRINTS),
+    "index_select_kernel": (48, PRINTS),
     "normal_kernel": (40, "sine and cosine of the CUDA library, for large arguments"),
-    "scatter_add_kernel": (144, DIMENSIONS + "; " + PRINTS),
+    "scatter_add_kernel": (160, DIMENSIONS + "; " + PRINTS),
     "sum_any_kernel": (224, DIMENSIONS),
     "tree_sum_kernel": (112, "the partial sums of a tree over any number of ranks"),
 }
