@@ -1,5 +1,6 @@
 // sum_to: sums over the dimensions that were broadcast. Reads x once and writes y; one addition per element.
-// max_dim: the largest element along one dimension and its place. One thread per result; reads x once.
+// max_dim: the largest element along one dimension and its place. One thread per result; reads x once, one comparison
+// per element.
 
 #include <shardgrad/kernels/broadcast.h>
 #include <shardgrad/kernels/cuda/map.h>

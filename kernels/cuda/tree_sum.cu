@@ -1,5 +1,5 @@
 // The sum over ranks: a pairwise tree over the parts, neighbours 2i and 2i+1, an odd last one carried up. One thread
-// per element; reads each part once and writes y.
+// per element; reads each part once and writes y: for W parts of f32, 4·(W + 1) bytes and W - 1 additions per element.
 
 #include <shardgrad/kernels/cuda/launch.h>
 

@@ -1,5 +1,5 @@
 // Swish's kernels, and two that are offered in the place of the built-in sigmoid; one of them is wrong on purpose.
-// Each moves 2 (forward) or 3 (backward) elements per element.
+// Each moves 2 (forward) or 3 (backward) elements per element, with about 20 operations for the exponential.
 
 #include "swish.h"
 
