@@ -28,8 +28,10 @@ std::vector<Setting> settings() {
       {"single", 1, kCpu}, {"single", 1, kAcc}, {"threads", 3, kAcc}, {"shared_memory", 3, kAcc}};
   for (int size = 1; size <= 6; ++size)
     for (const char* kind : {"threads", "shared_memory"}) all.push_back({kind, size, kCpu});
-  for (Device device : test::kernel_devices())
-    for (Setting setting : {Setting{"single", 1, device}, {"threads", 3, device}}) all.push_back(setting);
+  for (Device device : test::kernel_devices()) {
+    all.push_back({"single", 1, device});
+    for (int size = 1; size <= 4; ++size) all.push_back({"threads", size, device});
+  }
   return all;
 }
 

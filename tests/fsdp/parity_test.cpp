@@ -38,6 +38,7 @@ std::string describe(const Setup& setup) {
   out << " prefetch=" << config.prefetch << " on " << setup.device << (setup.optim == Optim::sgd ? " sgd" : " adamw");
   if (setup.micro > 1) out << ' ' << setup.micro << (setup.no_sync ? " micro-batches, no_sync" : " micro-batches");
   if (setup.clip > 0) out << " clipped, p=" << setup.norm_type;
+  if (config.param_dtype) out << " params in " << *config.param_dtype;
   return out.str();
 }
 
@@ -207,6 +208,57 @@ TYPED_TEST(Parity, I03_EveryStrategyGivesTheSameBitsOnDevices) {
         setup.device = kCpu;
         if (optim == Optim::sgd) expect_close(expected.weights, train<TypeParam>(setup).weights, 1e-5, describe(setup));
       }
+}
+
+// What one model is trained with on those devices: every strategy, and everything that may change where bytes are.
+std::vector<Config> configurations(int world) {
+  std::vector<Config> all = strategies(world);
+  for (int prefetch : {0, 2}) all.push_back({.prefetch = prefetch});
+  for (bool grads : {false, true}) all.push_back({.move_params_to_cpu = true, .move_grads_to_cpu = grads});
+  all.push_back({.move_grads_to_cpu = true});
+  all.push_back({.prefetch = 0, .move_params_to_cpu = true});
+  return all;
+}
+
+void expect_the_grid_agrees(Setup setup) {
+  double tolerance = setup.config.param_dtype ? 1e-2 : 1e-5;
+  Setup on_cpu = setup;
+  on_cpu.device = kCpu;
+  Outcome cpu = train<Rooted>(on_cpu), expected = train<Rooted>(setup);
+  auto expect_numbers = [&](const Outcome& outcome) {
+    expect_close(outcome.weights, cpu.weights, tolerance, describe(setup));
+    expect_close(outcome.state, cpu.state, tolerance, describe(setup));
+    EXPECT_LE(difference(outcome.losses, cpu.losses), tolerance) << describe(setup);
+    EXPECT_LE(difference(outcome.norms, cpu.norms), tolerance) << describe(setup);
+  };
+  expect_numbers(expected);
+  for (Config config : configurations(setup.world)) {
+    config.param_dtype = setup.config.param_dtype;
+    setup.config = config;
+    Outcome outcome = train<Rooted>(setup);
+    if (config.move_params_to_cpu)
+      expect_numbers(outcome);  // the CPU's kernels make the step
+    else
+      EXPECT_TRUE(outcome == expected) << describe(setup);
+  }
+}
+
+TEST(ParityOnDevices, I02_I03_I05_I14_EveryConfigurationGivesTheSameBitsAndTheNumbersOfTheCpu) {
+  struct Tried {
+    int world;
+    bool no_sync;
+    std::optional<DType> params;
+  };
+  for (Device device : test::kernel_devices())
+    for (auto [world, no_sync, params] :
+         {Tried{1, false, {}}, {2, false, {}}, {2, true, DType::bf16}, {3, true, {}}, {4, false, DType::bf16}}) {
+      struct Setup setup = full_setup(world);
+      setup.device = device;
+      setup.steps = 2;
+      setup.no_sync = no_sync;
+      setup.config = {.strategy = Strategy::ddp, .param_dtype = params};
+      expect_the_grid_agrees(setup);
+    }
 }
 
 TYPED_TEST(Parity, I03_RandomLegalDelaysChangeNothing) {
