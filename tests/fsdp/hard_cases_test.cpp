@@ -184,6 +184,27 @@ TEST(HardCases, I10_PaddingStaysZeroForEver) {
     });
 }
 
+struct Reading : nn::Module {
+  nn::Child<TwoOut> two = child<TwoOut>("two");
+  nn::Child<nn::Linear> out = child<nn::Linear>("out", 5, 5);
+  int turn = 0;
+  Tensor forward(const Tensor& x) {
+    auto [a, b] = two(x);
+    return out(turn % 3 == 0 ? a : turn % 3 == 1 ? b : b * a);
+  }
+};
+
+TEST(HardCases, AStepMayReadAnyOfTheTensorsThatAUnitReturns) {
+  same_weights<Reading>([&](nn::Child<Reading>& model, Sharded&, dist::ProcessGroup& group) {
+    optim::AdamW optimizer(model->named_parameters(), {.lr = 0.02});
+    for (int step = 0; step < 6; ++step) {
+      model->turn = step;
+      train_step(model, optimizer, step, group.rank());
+      EXPECT_EQ(context().ledger().current(Category::gathered_parameter), 0) << "step " << step;
+    }
+  });
+}
+
 constexpr int64_t kWidth = 64, kLayers = 16;
 struct Deep : nn::Module {
   std::vector<nn::Child<nn::Linear>> layers;

@@ -1,10 +1,22 @@
 #pragma once
-// Small models that exercise every shape of wrapping. All map (batch, 7) to (batch, 5).
+// Small models that exercise every shape of wrapping. All map (batch, 7) to (batch, 5); call them by output_of.
+
+#include <map>
+#include <string>
+#include <utility>
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/nn/nn.h>
 
 namespace shardgrad::fsdp::testing {
+
+/// A model's (batch, 5) of x. Models that take or return more than one tensor say in output() how they are called.
+template <class Model> Tensor output_of(const nn::Child<Model>& model, const Tensor& x) {
+  if constexpr (requires { Model::output(model, x); })
+    return Model::output(model, x);
+  else
+    return model(x);
+}
 
 /// Sizes that nothing divides: 7 → 13 → 3 → 5, each layer a unit; the root has no parameters.
 struct Chain : nn::Module {
@@ -125,6 +137,47 @@ struct FrozenAround : nn::Module {
   nn::Child<Around> around = child<Around>("around");
   nn::Child<nn::Linear> out = child<nn::Linear>("out", 8, 5);
   Tensor forward(const Tensor& x) { return out(around(in(x))); }
+};
+
+/// Two inputs and a choice, and a map of named results; nobody reads one of them.
+struct TwoIn : nn::Module {
+  Tensor gain = param("gain", {5}, nn::init::normal(1, 0.1));
+  nn::Child<nn::Linear> left = child<nn::Linear>("left", 7, 5), right = child<nn::Linear>("right", 7, 5);
+  std::map<std::string, Tensor> forward(const Tensor& a, const Tensor& b, bool add) {
+    Tensor l = left(a) * gain, r = right(b);
+    return {{"left", l}, {"mixed", add ? l + r : l - r}, {"unread", r * 2.0}};
+  }
+  static Tensor output(const nn::Child<TwoIn>& model, const Tensor& x) {
+    auto named = model(x, tanh(x), false);
+    return named.at("mixed") * tanh(named.at("left"));
+  }
+};
+
+/// Two outputs, of different units; backward may come to either first.
+struct TwoOut : nn::Module {
+  Tensor scale = param("scale", {7}, nn::init::normal(1, 0.1));
+  nn::Child<nn::Linear> first = child<nn::Linear>("first", 7, 5), second = child<nn::Linear>("second", 7, 5);
+  std::pair<Tensor, Tensor> forward(const Tensor& x) { return {first(x * scale), tanh(second(x * scale))}; }
+  static Tensor output(const nn::Child<TwoOut>& model, const Tensor& x) {
+    auto [a, b] = model(x);
+    return a * b;
+  }
+};
+
+/// One submodule under two names, called by both.
+struct Siamese : nn::Module {
+  nn::Child<nn::Linear> encoder = child<nn::Linear>("encoder", 7, 9), again = share("again", encoder),
+                        out = child<nn::Linear>("out", 9, 5);
+  Tensor forward(const Tensor& a, const Tensor& b) { return out(tanh(encoder(a)) - again(b)); }
+  static Tensor output(const nn::Child<Siamese>& model, const Tensor& x) { return model(x, tanh(x)); }
+};
+
+/// A model as a unit of another, between a layer and the root's own parameter.
+template <class Inner> struct Within : nn::Module {
+  nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 7);
+  nn::Child<Inner> inner = child<Inner>("inner");
+  Tensor shift = param("shift", {5}, nn::init::zeros());
+  Tensor forward(const Tensor& x) { return output_of(inner, in(x)) + shift; }
 };
 
 }  // namespace shardgrad::fsdp::testing

@@ -11,8 +11,8 @@ namespace shardgrad::fsdp::testing {
 namespace {
 
 template <class Model> class Parity : public ::testing::Test {};
-using Models =
-    ::testing::Types<Chain, Rooted, Flat, Twice, Unused, Frozen, Tied, TiedAcross, Tiny, Dropping, Wide, FrozenAround>;
+using Models = ::testing::Types<Chain, Rooted, Flat, Twice, Unused, Frozen, Tied, TiedAcross, Tiny, Dropping, Wide,
+                                FrozenAround, TwoIn, TwoOut, Siamese, Within<TwoIn>, Within<TwoOut>, Within<Siamese>>;
 TYPED_TEST_SUITE(Parity, Models);
 
 // Prefetching is tried where there is most to gather, on both devices.

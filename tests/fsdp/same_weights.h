@@ -15,7 +15,7 @@ inline const std::vector<Config> kAll{{.strategy = Strategy::ddp},
 
 template <class Model> Tensor loss_of(nn::Child<Model>& model, int number, int64_t begin, int64_t end) {
   Tensor x = rows_of_batch("x", number, begin, end, 7, DType::f32);
-  return mse_loss(model(x), rows_of_batch("t", number, begin, end, 5, DType::f32), 40);
+  return mse_loss(output_of(model, x), rows_of_batch("t", number, begin, end, 5, DType::f32), 40);
 }
 
 using Weights = std::map<std::string, std::vector<double>>;

@@ -127,7 +127,7 @@ template <class Model> Outcome train_rank(const Setup& setup, dist::ProcessGroup
       context().progress() = {uint64_t(batch), my_rows(setup, group).first};
       std::optional<NoSync> local;
       if (sharded && setup.no_sync && micro + 1 < setup.micro) local.emplace(*sharded);
-      Tensor y = model(inputs[size_t(batch)]).to(setup.dtype);
+      Tensor y = output_of(model, inputs[size_t(batch)]).to(setup.dtype);
       Tensor loss = mse_loss(y, targets[size_t(batch)], double(setup.batch * setup.micro * 5));
       loss.backward();
       losses.push_back(loss.detach());
