@@ -1,7 +1,7 @@
 // One grid: every choice with every other, loss, norm, weights and optimizer state bit for bit, with clipping, weight
-// decay, accumulation and dropout on. The fast tests are every kth cell of it; the slow ones are all of it for one
-// model and a part for each of the models of models.h. k has no factor in common with the lengths of the axes, so a
-// part meets every pair of choices.
+// decay, accumulation and dropout on, and on device acc random legal delays. The fast tests are every kth cell of it;
+// the slow ones are all of it for one model and a part for each of the models of models.h. k has no factor in common
+// with the lengths of the axes, so a part meets every pair of choices.
 
 #include <gtest/gtest.h>
 
@@ -65,6 +65,8 @@ std::vector<Cell> grid(int world, bool no_sync) {
               setup.config.move_params_to_cpu = params;
               setup.config.move_grads_to_cpu = grads;
               setup.device = device;
+              setup.max_delay = std::chrono::microseconds(20);                                      // there are many
+              if (device == kAcc) setup.delay_seed = 100'000 * uint64_t(world) + cells.size() + 1;  // each its own
               cells.push_back({setup, recompute, wrapping.name});
             }
   return cells;
@@ -75,7 +77,8 @@ std::string describe(const Cell& cell) {
   return concat(name_of(config.strategy), config.keep_params ? " keep_params" : "", " W=", cell.setup.world,
                 cell.setup.no_sync ? " no_sync" : " synced", " prefetch ", config.prefetch, " recompute ",
                 int(cell.recompute), " units: ", cell.wrapping, " on ", cell.setup.device,
-                " cpu: ", config.move_params_to_cpu ? "params " : "", config.grads_to_cpu() ? "grads" : "");
+                " cpu: ", config.move_params_to_cpu ? "params " : "", config.grads_to_cpu() ? "grads" : "", " delays ",
+                cell.setup.delay_seed);
 }
 
 class Grid : public ::testing::TestWithParam<std::tuple<int, bool>> {

@@ -43,6 +43,7 @@ struct Setup {
   bool no_sync = false;            ///< reduce only the last of them
   double clip = 0, norm_type = 2;  ///< clip_grad_norm; 0: not
   uint64_t delay_seed = 0;
+  std::chrono::microseconds max_delay = dist::VirtualOptions().max_delay;
   std::string group = "threads";
 };
 
@@ -158,7 +159,8 @@ template <class Model> Outcome train(const Setup& setup) {
     return train_rank<Model>(setup, nullptr);
   }
   std::vector<Outcome> outcomes(size_t(setup.world));
-  dist::VirtualOptions options{.device = setup.device, .threads = 1, .delay_seed = setup.delay_seed};
+  dist::VirtualOptions options{
+      .device = setup.device, .threads = 1, .delay_seed = setup.delay_seed, .max_delay = setup.max_delay};
   options.group.kind = setup.world == 1 ? "" : setup.group;
   dist::run_ranks(
       setup.world,
