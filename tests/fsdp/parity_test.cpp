@@ -187,6 +187,7 @@ TYPED_TEST(Parity, I01_AnyNumberOfRanksTrainsTheRunOfOneProcessInSingle) {
     EXPECT_LE(difference(outcome.losses, sgd.losses), 1e-6) << describe(setup);
     setup.optim = Optim::adamw;
     outcome = train<TypeParam>(setup);
+    EXPECT_LE(difference(outcome.losses, adamw.losses), 1e-6) << describe(setup);
     for (const auto& [name, values] : adamw.weights)
       for (size_t i = 0; i < values.size(); ++i)
         EXPECT_LE(std::abs(outcome.weights[name][i] - values[i]), 1e-2 * 0.01 * setup.steps) << name;
