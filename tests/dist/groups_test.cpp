@@ -1,8 +1,10 @@
 // The suite of group_cases.h over groups within one process: every kind, 1 to 6 ranks.
 
+#include <unistd.h>
+
 #include <shardgrad/dist/virtual_ranks.h>
 #include <tests/devices.h>
-#include <tests/dist/group_cases.h>
+#include <tests/dist/large_counts.h>
 
 namespace shardgrad::dist::testing {
 namespace {
@@ -44,6 +46,11 @@ INSTANTIATE_TEST_SUITE_P(All, Groups,
                          ::testing::Combine(::testing::ValuesIn(settings()),
                                             ::testing::Range(size_t(0), group_cases().size())),
                          name_of_case);
+
+TEST(GroupsSlow, CountsAbove2To31Bytes) {
+  if (sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) < int64_t(8) << 30) GTEST_SKIP() << "needs 8 GiB of memory";
+  run_ranks(2, counts_above_2_to_31_bytes, {.group = {.kind = "threads"}});
+}
 
 }  // namespace
 }  // namespace shardgrad::dist::testing
