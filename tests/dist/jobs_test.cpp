@@ -107,7 +107,7 @@ TEST(LocalJob, AGroupThatCannotBeIsRefused) {
 }
 
 TEST(LocalJobSlow, AStoppedRankIsNamedAndEndsTheJob) {
-  check_job(local(3), {"stop", 4, "has stopped: no heartbeat for 8 s (stopped by a signal)"});
+  check_job(local(3), {"stop", 4, "has stopped: no heartbeat for 8 s (stopped by a signal); it was in all_reduce #6 "});
 }
 
 TEST(LocalJobSlow, AShortStopASlowRankAndADebuggerAreHarmless) {

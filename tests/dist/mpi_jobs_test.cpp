@@ -125,7 +125,7 @@ TEST_F(JobOnSeveralMachinesSlow, EndInTimeWithTheFirstCauseLast) {
 }
 
 TEST_F(JobOnSeveralMachinesSlow, AStoppedRankIsNamedAndEndsTheJob) {
-  check_job(machines(3, 3), {"stop", 4, "shardgrad: rank 1 (pid "});
+  check_job(machines(3, 3), {"stop", 4, "; it was in all_reduce #6 "});
 }
 
 TEST_F(JobOnSeveralMachinesSlow, AShortStopASlowRankAndADebuggerAreHarmless) {
@@ -136,7 +136,8 @@ TEST_F(JobOnSeveralMachinesSlow, AShortStopASlowRankAndADebuggerAreHarmless) {
 }
 
 TEST(MpiJobSlow, AStoppedRankIsNamedAndEndsTheJob) {
-  check_job(launched(3), {"stop", 4, "has stopped: no heartbeat for 8 s (stopped by a signal)"});
+  check_job(launched(3),
+            {"stop", 4, "has stopped: no heartbeat for 8 s (stopped by a signal); it was in all_reduce #6 "});
   EXPECT_EQ(run_program(launched(3) + " stop-3").code, 0);
 }
 

@@ -28,10 +28,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-void step(ProcessGroup& world, int i) {
+Work begin_step(ProcessGroup& world, int i) {
   Tensor t = from_vector(std::vector<float>(1000, 1.f), {1000});
-  world.all_reduce(t, Label{concat("layers.", i), "backward"}).host_wait();
+  return world.all_reduce(t, Label{concat("layers.", i), "backward"});
 }
+
+void step(ProcessGroup& world, int i) { begin_step(world, i).host_wait(); }
 
 /// Ten steps; rank 1 does something else before the sixth.
 int steps_with(Job& job, const std::function<void()>& deed) {
@@ -40,6 +42,24 @@ int steps_with(Job& job, const std::function<void()>& deed) {
     step(job.world(), i);
   }
   if (job.world().rank() == 0) std::cout << "ten steps done" << std::endl;
+  return 0;
+}
+
+/// Rank 1 gets `signal` within the sixth step's collective, where the ranks after it wait too. Rank 0 keeps them there:
+/// it computes until the job has failed.
+int signal_within_a_collective(Job& job, int signal) {
+  ProcessGroup& world = job.world();
+  for (int i = 0; i < 5; ++i) step(world, i);
+  for (; world.rank() == 0; std::this_thread::sleep_for(10ms)) world.control().check();
+  Work sum = begin_step(world, 5);
+  if (world.rank() == 1) {
+    auto entered = [&] { return world.control().whereabouts_of(1).starts_with("in all_reduce #6 "); };
+    for (int i = 0; i < 500 && !entered(); ++i) std::this_thread::sleep_for(10ms);
+    std::this_thread::sleep_for(50ms);  // into the transport's own wait
+    SG_CHECK(entered() && !sum.done(), "the signal would come outside: rank 1 is ", world.control().whereabouts_of(1));
+    raise(signal);
+  }
+  sum.host_wait();
   return 0;
 }
 
@@ -142,10 +162,10 @@ const std::map<std::string, std::function<int(Job&)>>& scenarios() {
       {"bad-option", [](Job& job) { return steps_with(job, [] {}); }},
       {"throw", [](Job& job) { return steps_with(job, [] { throw std::runtime_error("label 11 of sample 5"); }); }},
       {"refuse", [](Job& job) { return steps_with(job, [] { fail("label 11 of sample 5"); }); }},
-      {"kill", [](Job& job) { return steps_with(job, [] { raise(SIGKILL); }); }},
+      {"kill", [](Job& job) { return signal_within_a_collective(job, SIGKILL); }},
       {"crash", [](Job& job) { return steps_with(job, [] { raise(SIGILL); }); }},
       {"exit", [](Job& job) { return steps_with(job, [] { std::_Exit(0); }); }},
-      {"stop", [](Job& job) { return steps_with(job, [] { raise(SIGSTOP); }); }},
+      {"stop", [](Job& job) { return signal_within_a_collective(job, SIGSTOP); }},
       {"stop-3", [](Job& job) { return steps_with(job, [] { stop_for(3); }); }},
       {"slow", [](Job& job) { return steps_with(job, [] { std::this_thread::sleep_for(12s); }); }},
       {"diverge", [](Job& job) { return steps_with(job, [&] {
