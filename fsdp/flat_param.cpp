@@ -136,14 +136,12 @@ Stream& FlatParam::first_writer(DType dtype) const {
   return group && dtype == shard_.dtype() ? group->stream() : layout_.compute();
 }
 
-// The shard in the dtype of what is gathered, in memory that stays.
+// The shard in the dtype of what is gathered, in memory that stays. Whoever writes the shard has waited for uploads of
+// it.
 const Tensor& FlatParam::source(DType dtype) {
   if (dtype == shard_.dtype()) return shard_;
   if (!converted_.defined()) converted_ = layout_.host_buffer(shard_.numel(), dtype);
-  if (std::exchange(converted_is_stale_, false)) {
-    wait_for_shard();
-    convert(shard_, out(converted_));
-  }
+  if (std::exchange(converted_is_stale_, false)) convert(shard_, out(converted_));
   return converted_;
 }
 
@@ -153,8 +151,7 @@ dist::Work FlatParam::gather_into(const Tensor& full, std::string_view phase) {
   Tensor mine = layout_.part_of(full);
   Event ready = shard_ready_;
   if (on_host(shard_)) {
-    stream.wait(shard_ready_);
-    layout_.copy(stream, mine, source(full.dtype()));
+    layout_.copy(stream, mine, source(full.dtype()));  // the host writes it, before this is queued
     ready = shard_sent_ = stream.record();
   } else if (converted_.defined() && full.dtype() == converted_.dtype()) {
     const Tensor& kept = source(full.dtype());

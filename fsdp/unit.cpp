@@ -120,7 +120,6 @@ void Unit::hold_grads() {
 void Unit::recover(bool in_backward) {
   for (auto& flat : flat_params_)
     if (in_backward) flat->grads().abandon();
-  wait();
   reshard();
 }
 
