@@ -24,17 +24,30 @@ template <class T> __device__ auto number(T x) {
     return x;
 }
 
-#define SG_COMPARE(Name, symbol)                                                                            \
-  struct Name {                                                                                             \
-    static constexpr bool raw = true;                                                                       \
-    template <class T> __device__ uint8_t operator()(T a, T b) const { return number(a) symbol number(b); } \
-  };
-SG_COMPARE(Equal, ==)
-SG_COMPARE(NotEqual, !=)
-SG_COMPARE(Less, <)
-SG_COMPARE(LessEqual, <=)
-SG_COMPARE(Greater, >)
-SG_COMPARE(GreaterEqual, >=)
+enum class Relation { equal, not_equal, less, less_equal, greater, greater_equal };
+
+/// One kernel for all relations: it waits for memory, and the choice is the same for every thread.
+struct Compare {
+  static constexpr bool raw = true;
+  Relation relation;
+  template <class T> __device__ uint8_t operator()(T x, T y) const {
+    auto a = number(x), b = number(y);
+    switch (relation) {
+      case Relation::equal:
+        return a == b;
+      case Relation::not_equal:
+        return a != b;
+      case Relation::less:
+        return a < b;
+      case Relation::less_equal:
+        return a <= b;
+      case Relation::greater:
+        return a > b;
+      default:
+        return a >= b;
+    }
+  }
+};
 
 struct Where {
   static constexpr bool raw = true;
@@ -53,9 +66,9 @@ template <class Op> void integers(const Launch& how, OutView y, View a, View b) 
     if constexpr (std::is_integral_v<T>) arithmetic<Op, T>(how, y, a, b);
   });
 }
-template <class Op> void compare(const Launch& how, OutView y, View a, View b) {
+template <Relation relation> void compare(const Launch& how, OutView y, View a, View b) {
   dispatch(a.dtype, [&]<class T>() {
-    broadcast<Op, uint8_t, T, T>(how, Op(), y, {y.shape, {&a.shape, &b.shape}}, a.as<T>(), b.as<T>());
+    broadcast<Compare, uint8_t, T, T>(how, {relation}, y, {y.shape, {&a.shape, &b.shape}}, a.as<T>(), b.as<T>());
   });
 }
 void where(const Launch& how, OutView y, View condition, View a, View b) {
@@ -66,13 +79,20 @@ void where(const Launch& how, OutView y, View condition, View a, View b) {
 }
 
 const Registered registered[] = {
-    add_kernel<floats<Add>>(kernels::add, kFloats),       add_kernel<floats<Sub>>(kernels::sub, kFloats),
-    add_kernel<floats<Mul>>(kernels::mul, kFloats),       add_kernel<floats<Div>>(kernels::div, kFloats),
-    add_kernel<integers<Add>>(kernels::add, kIntegers),   add_kernel<integers<Sub>>(kernels::sub, kIntegers),
-    add_kernel<integers<Mul>>(kernels::mul, kIntegers),   add_kernel<compare<Equal>>(kernels::eq, kAll),
-    add_kernel<compare<NotEqual>>(kernels::ne, kAll),     add_kernel<compare<Less>>(kernels::lt, kAll),
-    add_kernel<compare<LessEqual>>(kernels::le, kAll),    add_kernel<compare<Greater>>(kernels::gt, kAll),
-    add_kernel<compare<GreaterEqual>>(kernels::ge, kAll), add_kernel<where>(kernels::where, kAll),
+    add_kernel<floats<Add>>(kernels::add, kFloats),
+    add_kernel<floats<Sub>>(kernels::sub, kFloats),
+    add_kernel<floats<Mul>>(kernels::mul, kFloats),
+    add_kernel<floats<Div>>(kernels::div, kFloats),
+    add_kernel<integers<Add>>(kernels::add, kIntegers),
+    add_kernel<integers<Sub>>(kernels::sub, kIntegers),
+    add_kernel<integers<Mul>>(kernels::mul, kIntegers),
+    add_kernel<compare<Relation::equal>>(kernels::eq, kAll),
+    add_kernel<compare<Relation::not_equal>>(kernels::ne, kAll),
+    add_kernel<compare<Relation::less>>(kernels::lt, kAll),
+    add_kernel<compare<Relation::less_equal>>(kernels::le, kAll),
+    add_kernel<compare<Relation::greater>>(kernels::gt, kAll),
+    add_kernel<compare<Relation::greater_equal>>(kernels::ge, kAll),
+    add_kernel<where>(kernels::where, kAll),
 };
 
 }  // namespace
