@@ -70,11 +70,11 @@ template <class T> struct Reachable {
 
 /// The slot's kernel for the device under test, as a function of (threads, operands…) that returns when it has run.
 template <class... Params> auto kernel_of(Slot<Params...>& slot, DType key) {
-  return [kernel = slot.find(test_device(), key)](int threads, Params... operands) {
+  return [name = slot.name(), kernel = slot.find(test_device(), key)](int threads, Params... operands) {
     if (test_device() != DeviceKind::cuda) return kernel(Launch{threads}, operands...);
     Stream& stream = context().backend(kCuda).compute();
-    kernel(Launch{threads, stream.native()}, operands...);
-    stream.synchronize();
+    stream.run(name, [&] { kernel(Launch{threads, stream.native()}, operands...); });
+    stream.synchronize();  // which waits for what went through run
   };
 }
 
