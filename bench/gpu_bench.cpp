@@ -124,7 +124,7 @@ void optimizers() {
       check(title, here.m, there.m, 1e-6);
       if (with_copy) check(title, here.copy, there.copy, 1e-3);
       double bytes = double(n) * (moved + (with_copy ? 2 : 0));
-      double seconds = seconds_of(device, 20, [&] { (large.*update)(); });
+      double seconds = seconds_of(device, 20, [&, update = update] { (large.*update)(); });
       report(title, 1e-9 * bytes / seconds, "GB/s", driver_copy(DType::f32));
     }
 }
