@@ -22,9 +22,9 @@ Tensor draw(const InputSpec& spec, DType dtype, Device device, const std::string
 }
 
 /// An operation on its inputs, called with the kernels of one table.
-class Subject {
+class Timing {
  public:
-  Subject(const OpCase& op, const std::vector<Tensor>& inputs, const TableCopy& table)
+  Timing(const OpCase& op, const std::vector<Tensor>& inputs, const TableCopy& table)
       : op_(op), inputs_(inputs), table_(table) {}
 
   ColdTiming::Piece forward() {
@@ -168,7 +168,7 @@ Speed measure_speed(const OpCase& op, DType dtype, Device device, const TableCop
   TableScope scope;
   const TableCopy &chosen = scope.before, &original = built_in ? *built_in : chosen;
   std::vector<Tensor> inputs = make_large_inputs(op, dtype, device);
-  Subject subject(op, inputs, chosen), other(op, inputs, original);
+  Timing subject(op, inputs, chosen), other(op, inputs, original);
   std::vector<Tensor> expected;
   if (built_in) expected = other.values();
   check_values(subject.values(), expected, dtype);

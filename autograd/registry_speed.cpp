@@ -65,7 +65,7 @@ void add_unaries(std::vector<OpCase>& cases) {
   add("dropout", [](const Tensor& x) { return dropout(x, 0.1, 11, 5); });
 }
 
-void add_moves(std::vector<OpCase>& cases) {
+void add_shape_changes(std::vector<OpCase>& cases) {
   add_speed_case(cases, "permute", [](Inputs in) { return permute(in[0], {2, 0, 1}); }, {{{256, 256, 256}}});
   add_speed_case(cases, "transpose", [](Inputs in) { return transpose(in[0], 0, 1); }, {{kLarge}});
   add_speed_case(cases, "expand", [](Inputs in) { return expand(in[0], kLarge); }, {{{kSide}}});
@@ -130,7 +130,7 @@ void add_speed_cases(std::vector<OpCase>& cases) {
   add_creations(cases);
   add_binaries(cases);
   add_unaries(cases);
-  add_moves(cases);
+  add_shape_changes(cases);
   add_rows(cases);
   add_products(cases);
 }

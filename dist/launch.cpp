@@ -24,7 +24,7 @@ namespace shardgrad::dist {
 namespace {
 
 /// What mpirun gets to end the ranks, once the job has failed.
-constexpr auto kGrace = std::chrono::seconds(8);
+constexpr auto kGraceOfRanks = std::chrono::seconds(8);
 
 bool exists(const std::string& program) {
   if (program.find('/') != program.npos) return access(program.c_str(), X_OK) == 0;
@@ -105,7 +105,7 @@ int run_mpirun(int n, const std::vector<std::string>& argv, const LaunchOptions&
   while (children.alive() > 0) {
     for (const Children::Ended& ended : children.wait()) status = ended.status;
     auto now = std::chrono::steady_clock::now();
-    if (deadline > now + kGrace && has_cause(report->path())) deadline = now + kGrace;
+    if (deadline > now + kGraceOfRanks && has_cause(report->path())) deadline = now + kGraceOfRanks;
     if (now > deadline) children.signal(SIGKILL);  // mpirun hangs, or is stopped
   }
   return conclude(report->path(), status);

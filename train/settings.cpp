@@ -13,8 +13,6 @@ namespace shardgrad::train {
 
 namespace {
 
-using Json = nlohmann::json;
-
 // nlohmann's events carry no position, so the text is read through an iterator that counts lines. A key's event comes
 // right after its closing quote, and the values of a key are placed at the key.
 class CountingIterator {
@@ -38,7 +36,7 @@ class CountingIterator {
   int* line_;
 };
 
-class Flattener : public nlohmann::json_sax<Json> {
+class Flattener : public nlohmann::json_sax<nlohmann::json> {
  public:
   Flattener(const std::string& path, std::string_view text, const int& line, std::vector<std::string>& faults)
       : path_(path), text_(text), line_(line), faults_(faults) {}
@@ -69,15 +67,15 @@ class Flattener : public nlohmann::json_sax<Json> {
     return true;
   }
   bool start_array(size_t) override {
-    arrays_.push_back(Json::array());
+    arrays_.push_back(nlohmann::json::array());
     return true;
   }
   bool end_array() override {
-    Json done = std::move(arrays_.back());
+    nlohmann::json done = std::move(arrays_.back());
     arrays_.pop_back();
     return value(std::move(done));
   }
-  bool parse_error(size_t position, const std::string& token, const Json::exception& error) override {
+  bool parse_error(size_t position, const std::string& token, const nlohmann::json::exception& error) override {
     auto line = 1 + std::count(text_.begin(), text_.begin() + std::ptrdiff_t(std::min(position, text_.size())), '\n');
     std::string what = error.id == 406 ? "the number " + token + " is not finite" : error.what();
     if (size_t at = what.find(": syntax error"); at != std::string::npos) what = what.substr(at + 2);
@@ -91,7 +89,7 @@ class Flattener : public nlohmann::json_sax<Json> {
     faults_.push_back(concat(path_, ":", line_, ": ", why));
     return false;
   }
-  bool value(Json v) {
+  bool value(nlohmann::json v) {
     if (!arrays_.empty()) {
       arrays_.back().push_back(std::move(v));
       return true;
@@ -111,8 +109,8 @@ class Flattener : public nlohmann::json_sax<Json> {
   std::vector<std::string>& faults_;
   bool opened_ = false;
   std::string name_, place_;
-  std::vector<std::string> groups_;  // full names of the open objects
-  std::vector<Json> arrays_;         // open arrays
+  std::vector<std::string> groups_;     // full names of the open objects
+  std::vector<nlohmann::json> arrays_;  // open arrays
   std::map<std::string, std::string> places_;
 };
 
@@ -127,7 +125,8 @@ std::vector<Setting> read_settings(const std::string& path, std::vector<std::str
   }
   int line = 1;
   Flattener flattener(path, text, line, faults);
-  Json::sax_parse(CountingIterator(text.data(), &line), CountingIterator(text.data() + text.size(), &line), &flattener);
+  nlohmann::json::sax_parse(CountingIterator(text.data(), &line), CountingIterator(text.data() + text.size(), &line),
+                            &flattener);
   return std::move(flattener.settings);
 }
 
@@ -138,7 +137,8 @@ Setting parse_setting(const std::string& text, std::vector<std::string>& faults)
     return {};
   }
   std::string value = text.substr(equals + 1);
-  if (!Json::accept(value)) value = Json(value).dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (!nlohmann::json::accept(value))
+    value = nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return {text.substr(0, equals), value, "--set " + text};
 }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -170,14 +171,27 @@ inline void all_to_all_transposes(ProcessGroup& group) {
 }
 
 /// Larger than a bounce region, so that staged buffers take several rounds, the last one odd.
+/// n numbers: these again and again. For buffers that are large.
+template <class T> std::vector<T> repeated(const std::vector<T>& period, int64_t n) {
+  std::vector<T> result;
+  for (result.reserve(size_t(n)); int64_t(result.size()) < n;) {
+    int64_t more = std::min(int64_t(period.size()), n - int64_t(result.size()));
+    result.insert(result.end(), period.begin(), period.begin() + more);
+  }
+  return result;
+}
+
+// More than a megabyte from each rank, which groups send in several pieces. The period is prime, so that a piece in the
+// place of another is seen.
 inline void large_buffers_arrive_whole(ProcessGroup& group) {
-  constexpr int64_t kCount = 300'003;
+  constexpr int64_t kCount = 300'003, kPeriod = 4099;
   int64_t total = kCount * group.size(), begin = kCount * group.rank();
-  std::vector<float> sum = reduced<float>(group.size(), total);
+  std::vector<float> own = repeated(values<float>(group.rank(), kPeriod), total);
+  std::vector<float> sum = repeated(reduced<float>(group.size(), kPeriod), total);
   for (Where place : places(group)) {
     std::string what = concat("place ", int(place));
     Tensor full = make(group, total, DType::f32, place), shard = make(group, kCount, DType::f32, place);
-    fill(full, values<float>(group.rank(), total));
+    fill(full, own);
     group.reduce_scatter(shard, full).host_wait();
     expect_same_bits(shard, slice(sum, begin, kCount), "reduce_scatter, " + what);
     group.all_reduce(full).host_wait();
