@@ -4,7 +4,8 @@
 //
 // The model is 784-1024-1024-1024-10 under AdamW. Perfect scaling gives a ratio of 1. The second ratio is that of ranks
 // which all train at once but each for itself: what sharing the machine's memory and caches costs with no communication
-// at all. Before anything is timed, both ways train three steps on the whole batch, and their losses are compared.
+// at all. The last line is the part of such a step that the control channel takes. Before anything is timed, both ways
+// train three steps on the whole batch, and their losses are compared.
 
 #include <algorithm>
 #include <chrono>
@@ -19,6 +20,8 @@
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/nn/nn.h>
 #include <shardgrad/optim/adam.h>
+
+#include "bench/control_cost.h"
 
 using namespace shardgrad;
 
@@ -106,7 +109,11 @@ int run(dist::Job& job, int pairs, fsdp::Strategy strategy) {
     double all = slowest(world, together.seconds_per_step());
     step.push_back(one * 1e3), independent.push_back(each / one), sharded.push_back(all / one);
   }
-  world.barrier();
+  context().recorder().clear();
+  together.step();
+  int64_t calls = 0;
+  for (const Record& record : context().recorder().records()) calls += record.bytes_sent > 0;
+  bench::ControlCost cost = bench::control_cost(world);
   if (world.rank() != 0) return 0;
   for (auto* values : {&sharded, &independent, &step}) std::sort(values->begin(), values->end());
   auto print = [&](const std::string& what, const std::vector<double>& values) {
@@ -116,6 +123,10 @@ int run(dist::Job& job, int pairs, fsdp::Strategy strategy) {
   print("one rank alone, ms", step);
   print(concat(world.size(), " ranks, each for itself"), independent);
   print(concat(world.size(), " ranks, ", fsdp::name_of(strategy)), sharded);
+  double seconds = step[step.size() / 2] * 1e-3 * sharded[sharded.size() / 2];
+  std::printf("control channel: %.3f us for each of %lld collectives, monitor %.4f %% of a core: %.4f %% of a step\n",
+              cost.collective * 1e6, static_cast<long long>(calls), cost.monitor * 100,
+              (cost.collective * double(calls) / seconds + cost.monitor) * 100);
   return 0;
 }
 

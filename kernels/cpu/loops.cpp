@@ -5,21 +5,21 @@ namespace shardgrad::cpu {
 namespace plain {
 extern const Loops loops;
 }
-#if defined(__x86_64__)
 namespace avx2 {
 extern const Loops loops;
 }
 namespace avx512 {
 extern const Loops loops;
 }
-#endif
 
 const Loops* loops_of(Isa isa) {
   if (isa > best_isa()) return nullptr;
   switch (isa) {
-#if defined(__x86_64__)
+#ifdef SHARDGRAD_ISA_avx512  // which ones this build has says cmake/library.cmake
     case Isa::avx512:
       return &avx512::loops;
+#endif
+#ifdef SHARDGRAD_ISA_avx2
     case Isa::avx2:
       return &avx2::loops;
 #endif
@@ -31,8 +31,12 @@ const Loops* loops_of(Isa isa) {
 }
 
 const Loops& loops() {
-  static const Loops& best = *loops_of(best_isa());
-  return best;
+  static const Loops* best = [] {
+    for (Isa isa : {Isa::avx512, Isa::avx2})
+      if (const Loops* found = loops_of(isa)) return found;
+    return loops_of(Isa::plain);
+  }();
+  return *best;
 }
 
 }  // namespace shardgrad::cpu

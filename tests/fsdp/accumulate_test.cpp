@@ -7,8 +7,6 @@
 namespace shardgrad::fsdp::testing {
 namespace {
 
-int64_t bytes(Category category) { return context().ledger().current(category); }
-
 int64_t padded_bytes(const Sharded& sharded) {
   int64_t total = 0;
   for (const auto& unit : sharded.units())

@@ -22,7 +22,7 @@ constexpr int64_t kSamples[kSteps][kRanks] = {{3, 2, 4, 2}, {3, 2, 2, 0}, {2, 0,
 
 using Weights = std::map<std::string, std::vector<double>>;
 
-Tensor loss_of(nn::Child<Normed>& model, int step, int rank) {
+Tensor normed_loss(nn::Child<Normed>& model, int step, int rank) {
   const int64_t* samples = kSamples[step];
   int64_t begin = std::accumulate(samples, samples + rank, int64_t(0)), end = begin + samples[rank];
   int64_t batch = std::accumulate(samples, samples + kRanks, int64_t(0));
@@ -38,7 +38,7 @@ Weights train_parts() {
   auto optimizer = make_optimizer(Optim::sgd, model->named_parameters());
   for (int step = 0; step < kSteps; ++step) {
     for (int rank = 0; rank < kRanks; ++rank)
-      if (kSamples[step][rank] > 0) loss_of(model, step, rank).backward();
+      if (kSamples[step][rank] > 0) normed_loss(model, step, rank).backward();
     optimizer->step();
     optimizer->zero_grad();
   }
@@ -59,7 +59,7 @@ TEST(BatchNorm, RanksWithoutSamplesTakePartInEveryStrategy) {
                         auto optimizer = make_optimizer(Optim::sgd, model->named_parameters());
                         for (int step = 0; step < kSteps; ++step) {
                           Tensor mean = step > 0 ? clone(model->norm->running_mean) : Tensor();
-                          loss_of(model, step, group.rank()).backward();
+                          normed_loss(model, step, group.rank()).backward();
                           if (kSamples[step][group.rank()] == 0) {
                             EXPECT_EQ(values_of(model->norm->running_mean), values_of(mean)) << "step " << step;
                           }

@@ -20,7 +20,7 @@ struct Fork : nn::Module {
   }
 };
 
-template <class Model> Tensor loss_of(nn::Child<Model>& model, int number) {
+template <class Model> Tensor loss_number(nn::Child<Model>& model, int number) {
   Tensor x = rows_of_batch("x", number, 0, 4, 7, DType::f32);
   return mse_loss(model(x), rows_of_batch("t", number, 0, 4, 5, DType::f32), 20);
 }
@@ -33,9 +33,9 @@ std::vector<std::string> errors_when(const Config& config, int world,
     auto model = nn::make<Fork>();
     auto sharded = fully_shard(*model, group, config);
     try {
-      loss_of(model, 0).backward();
+      loss_number(model, 0).backward();
       if (group.rank() == 0) different(model);
-      loss_of(model, 1).backward();
+      loss_number(model, 1).backward();
       grad_norm(*sharded);
     } catch (const Error& error) {
       errors[size_t(group.rank())] = error.what();
@@ -80,7 +80,7 @@ struct Fragile {
     armed = false;
   }
   Weights good_step() {
-    loss_of(model, 1).backward();
+    loss_number(model, 1).backward();
     optimizer.step();
     optimizer.zero_grad();
     Weights weights;
@@ -112,15 +112,15 @@ void after_a_failure(const std::function<void(Fragile&)>& use) {
 
 TEST(Failures, I33_GradientsOfAFailedBackwardAreRefusedUntilAllAreZeroed) {
   after_a_failure([](Fragile& run) {
-    run.failing(loss_of(run.model, 0));
+    run.failing(loss_number(run.model, 0));
     NoGrad no_grad;
-    loss_of(run.model, 0);
+    loss_number(run.model, 0);
   });
 }
 
 TEST(Failures, I33_AfterAFailedBackwardAnotherOneNeedsNoForward) {
   after_a_failure([](Fragile& run) {
-    Tensor first = loss_of(run.model, 0), second = loss_of(run.model, 0);
+    Tensor first = loss_number(run.model, 0), second = loss_number(run.model, 0);
     run.failing(first);
     second.backward();
     EXPECT_EQ(context().ledger().current(Category::gathered_parameter), 0);
@@ -132,7 +132,7 @@ TEST(Failures, I33_ZeroGradMayComeRightAfterAFailedBackward) {
     dist::run_ranks(2, [&](dist::ProcessGroup& group) {
       Weights expected = Fragile(group, config).good_step();
       Fragile run(group, config);
-      run.failing(loss_of(run.model, 0));
+      run.failing(loss_number(run.model, 0));
       run.optimizer.zero_grad();
       EXPECT_EQ(run.good_step(), expected) << name_of(config.strategy);
     });

@@ -51,7 +51,7 @@ std::vector<double> whole_gradient(const Location& where, dist::ProcessGroup& gr
   return values_of(sum.rows(slice.offset, slice.offset + slice.numel()));
 }
 
-Tensor loss_of(const Json& run, const Tensor& y, const Tensor& labels) {
+Tensor loss_of_run(const Json& run, const Tensor& y, const Tensor& labels) {
   if (run["loss"] == "mse") return mse_loss(y, one_hot(labels, kClasses), double(kBatch * kClasses));
   return cross_entropy(y, labels, double(kBatch));
 }
@@ -64,7 +64,7 @@ void repeat(const Json& run, Strategy strategy, dist::ProcessGroup& group) {
   int64_t begin = kBatch * group.rank() / group.size(), end = kBatch * (group.rank() + 1) / group.size();
   Tensor x = test::tensor_of(run["x"]).rows(begin, end), labels = test::tensor_of(run["labels"]).rows(begin, end);
   for (size_t step = 0; step < run["losses"].size(); ++step) {
-    Tensor loss = loss_of(run, model(x), labels);
+    Tensor loss = loss_of_run(run, model(x), labels);
     loss.backward();
     group.all_reduce(loss.detach()).host_wait();
     double expected = run["losses"][step];

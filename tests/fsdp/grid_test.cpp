@@ -106,9 +106,9 @@ TEST_P(GridSlow, I01_I02_I03_I05_AllChoicesGiveTheSameBits) { expect_same_bits(1
 
 // The hard models have no regions.
 template <class Model> class GridOfModelsSlow : public ::testing::Test {};
-using Models = ::testing::Types<Chain, Rooted, Flat, Twice, Unused, Frozen, Tied, TiedAcross, TiedToParent, Tiny,
-                                Dropping, Wide, FrozenAround, TwoIn, TwoOut, Siamese>;
-TYPED_TEST_SUITE(GridOfModelsSlow, Models);
+using GridModels = ::testing::Types<Chain, Rooted, Flat, Twice, Unused, Frozen, Tied, TiedAcross, TiedToParent, Tiny,
+                                    Dropping, Wide, FrozenAround, TwoIn, TwoOut, Siamese>;
+TYPED_TEST_SUITE(GridOfModelsSlow, GridModels);
 
 TYPED_TEST(GridOfModelsSlow, I03_I05_APartOfAllChoicesGivesTheSameBits) {
   for (int world : {1, 2, 3, 4})

@@ -13,8 +13,6 @@
 namespace shardgrad::fsdp::testing {
 namespace {
 
-int64_t bytes(Category category) { return context().ledger().current(category); }
-
 int64_t total_padded(const Sharded& sharded) {
   int64_t total = 0;
   for (const auto& unit : sharded.units())

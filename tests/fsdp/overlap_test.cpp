@@ -25,9 +25,9 @@ struct Block : nn::Module {
   }
 };
 
-struct Stack : nn::Module {
+struct EqualLayers : nn::Module {
   std::vector<nn::Child<Block>> blocks;
-  Stack() {
+  EqualLayers() {
     for (int i = 0; i < 8; ++i) blocks.push_back(child<Block>("block" + std::to_string(i)));
   }
   Tensor forward(Tensor x) {
@@ -44,7 +44,7 @@ double seconds_per_step(int prefetch, double goal, int steps) {
   dist::run_ranks(
       2,
       [&](dist::ProcessGroup& group) {
-        auto model = nn::make<Stack>();
+        auto model = nn::make<EqualLayers>();
         fully_shard(*model, group, {.strategy = Strategy::zero3, .prefetch = prefetch});
         for (int step = 0; step < steps; ++step) {
           group.barrier();

@@ -24,7 +24,7 @@ Config with(Config config, const Dtypes& dtypes) {
   return config;
 }
 
-std::string describe(const Setup& setup) {
+std::string describe_dtypes(const Setup& setup) {
   const Config& c = setup.config;
   auto name = [](std::optional<DType> dtype) { return dtype ? name_of(*dtype) : "own"; };
   return concat(name_of(c.strategy), c.keep_params ? " keep_params" : "", " groups of ", c.shard_ranks,
@@ -40,8 +40,8 @@ bool same_sums(const Config& config, int world) {
 }
 
 template <class Model> class ParamDtype : public ::testing::Test {};
-using Models = ::testing::Types<Rooted, Twice, Unused, Frozen, TiedAcross, Tiny>;
-TYPED_TEST_SUITE(ParamDtype, Models);
+using ParamDtypeModels = ::testing::Types<Rooted, Twice, Unused, Frozen, TiedAcross, Tiny>;
+TYPED_TEST_SUITE(ParamDtype, ParamDtypeModels);
 
 TYPED_TEST(ParamDtype, I03_I05_I12_EveryStrategyGivesTheSameBits) {
   for (int world : {1, 2, 4})
@@ -53,7 +53,7 @@ TYPED_TEST(ParamDtype, I03_I05_I12_EveryStrategyGivesTheSameBits) {
         for (const Config& config : strategies(world)) {
           setup.config = with(config, dtypes);
           if (!same_sums(setup.config, world)) continue;
-          EXPECT_TRUE(train<TypeParam>(setup) == expected) << describe(setup);
+          EXPECT_TRUE(train<TypeParam>(setup) == expected) << describe_dtypes(setup);
         }
       }
 }
@@ -69,10 +69,10 @@ TYPED_TEST(ParamDtype, I03_PrefetchPlacementAndWrappingChangeNothing) {
                                  Config{.move_params_to_cpu = true, .move_grads_to_cpu = false},
                                  Config{.wrap = wrap_by_size(1)}, Config{.wrap = wrap_by_size(1 << 30)}}) {
       setup.config = with(config, dtypes);
-      EXPECT_TRUE(train<TypeParam>(setup) == expected) << describe(setup);
+      EXPECT_TRUE(train<TypeParam>(setup) == expected) << describe_dtypes(setup);
     }
     setup.delay_seed = 3;
-    EXPECT_TRUE(train<TypeParam>(setup) == expected) << describe(setup) << " delayed";
+    EXPECT_TRUE(train<TypeParam>(setup) == expected) << describe_dtypes(setup) << " delayed";
   }
 }
 
@@ -83,7 +83,8 @@ TYPED_TEST(ParamDtype, TrainsCloseToSinglePrecision) {
     setup.config = with({}, dtypes);
     Outcome mixed = train<TypeParam>(setup);
     for (size_t i = 0; i < single.losses.size(); ++i)
-      EXPECT_NEAR(mixed.losses[i], single.losses[i], 0.02 * single.losses[i]) << describe(setup) << " step " << i;
+      EXPECT_NEAR(mixed.losses[i], single.losses[i], 0.02 * single.losses[i])
+          << describe_dtypes(setup) << " step " << i;
   }
 }
 
@@ -98,8 +99,8 @@ TEST(ParamDtypes, I03_RecomputeChangesNothing) {
     for (Device device : {kCpu, kAcc}) {
       fsdp::testing::Setup setup{.world = 2, .config = with({}, dtypes), .device = device, .steps = 3};
       Outcome expected = train<Chain>(setup);
-      EXPECT_TRUE(train<Again>(setup) == expected) << describe(setup);
-      EXPECT_TRUE(train<Whole>(setup) == expected) << describe(setup);
+      EXPECT_TRUE(train<Again>(setup) == expected) << describe_dtypes(setup);
+      EXPECT_TRUE(train<Whole>(setup) == expected) << describe_dtypes(setup);
     }
 }
 
@@ -161,7 +162,7 @@ TEST(ParamDtypes, I11_I12_I13_B07_B08_B17_WhatEachThingIsComputedAndKeptIn) {
         });
 }
 
-struct Normed : nn::Module {
+struct Buffered : nn::Module {
   nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 6), out = child<nn::Linear>("out", 6, 5);
   nn::Child<nn::BatchNorm1d> norm = child<nn::BatchNorm1d>("norm", 6);
   nn::Child<Witness::Inner> inner = child<Witness::Inner>("inner");
@@ -171,7 +172,7 @@ struct Normed : nn::Module {
 TEST(ParamDtypes, I12_BuffersAreConvertedWhenAskedForAndIntegersNever) {
   for (std::optional<DType> dtype : {std::optional<DType>(), std::optional(DType::bf16)})
     dist::run_ranks(2, [&](dist::ProcessGroup& group) {
-      auto model = nn::make<Normed>();
+      auto model = nn::make<Buffered>();
       fully_shard(*model, group, {.param_dtype = DType::bf16, .buffer_dtype = dtype});
       DType expected = dtype.value_or(DType::f32);
       Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32);
@@ -298,7 +299,7 @@ TEST(ParamDtypes, I19_B26_GathersAndReductionsInSixteenBitsSendExactlyHalf) {
 }
 
 // Bytes per element of the model, in twelfths: between steps, and the gradients before the step.
-struct Row {
+struct DtypeRow {
   Config config;
   int64_t params, grads, grads_reduced_in_16;
 };
@@ -306,12 +307,12 @@ struct Row {
 TEST(ParamDtypes, I26_I27_I29_MemoryOfEveryStrategyEqualsTheTable) {
   for (int world : {1, 2, 3}) {
     int64_t all = 4 * 12, part = all / world, copy = 2 * 12;
-    std::vector<Row> table{{{.strategy = Strategy::ddp}, all + copy, all, all},
-                           {{.strategy = Strategy::zero1}, part + copy, all, part},
-                           {{.strategy = Strategy::zero2}, part, part, part},
-                           {{.strategy = Strategy::zero2, .keep_params = true}, part + copy, part, part},
-                           {{.strategy = Strategy::zero3}, part, part, part}};
-    for (const Row& row : table)
+    std::vector<DtypeRow> table{{{.strategy = Strategy::ddp}, all + copy, all, all},
+                                {{.strategy = Strategy::zero1}, part + copy, all, part},
+                                {{.strategy = Strategy::zero2}, part, part, part},
+                                {{.strategy = Strategy::zero2, .keep_params = true}, part + copy, part, part},
+                                {{.strategy = Strategy::zero3}, part, part, part}};
+    for (const DtypeRow& row : table)
       for (bool narrow : {false, true})
         dist::run_ranks(world, [&](dist::ProcessGroup& group) {
           auto model = nn::make<Rooted>();

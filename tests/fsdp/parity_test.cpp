@@ -11,9 +11,10 @@ namespace shardgrad::fsdp::testing {
 namespace {
 
 template <class Model> class Parity : public ::testing::Test {};
-using Models = ::testing::Types<Chain, Rooted, Flat, Twice, Unused, Frozen, Tied, TiedAcross, Tiny, Dropping, Wide,
-                                FrozenAround, TwoIn, TwoOut, Siamese, Within<TwoIn>, Within<TwoOut>, Within<Siamese>>;
-TYPED_TEST_SUITE(Parity, Models);
+using ParityModels =
+    ::testing::Types<Chain, Rooted, Flat, Twice, Unused, Frozen, Tied, TiedAcross, Tiny, Dropping, Wide, FrozenAround,
+                     TwoIn, TwoOut, Siamese, Within<TwoIn>, Within<TwoOut>, Within<Siamese>>;
+TYPED_TEST_SUITE(Parity, ParityModels);
 
 // Prefetching is tried where there is most to gather, on both devices.
 std::vector<Setup> variations(int world) {

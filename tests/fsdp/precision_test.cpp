@@ -1,4 +1,4 @@
-// Mixed precision over ranks: f32 parameters and gradients, products in 16 bits, one decision about overflows.
+// MixedRun precision over ranks: f32 parameters and gradients, products in 16 bits, one decision about overflows.
 
 #include <shardgrad/fsdp/grad_scaler.h>
 
@@ -13,7 +13,7 @@
 namespace shardgrad::fsdp::testing {
 namespace {
 
-struct Mixed {
+struct MixedRun {
   int world = 1;
   std::optional<DType> autocast = {};
   Strategy strategy = Strategy::zero3;
@@ -32,7 +32,7 @@ struct Trace {
   bool operator==(const Trace&) const = default;
 };
 
-template <class Model> Trace train_rank(const Mixed& setup, dist::ProcessGroup& group) {
+template <class Model> Trace train_rank(const MixedRun& setup, dist::ProcessGroup& group) {
   constexpr int64_t kBatch = 12;
   auto model = nn::make<Model>();
   if (setup.recompute) nn::checkpoint_by_type(*model, {"Linear"});
@@ -69,7 +69,7 @@ template <class Model> Trace train_rank(const Mixed& setup, dist::ProcessGroup& 
   return trace;
 }
 
-template <class Model> Trace train_mixed(const Mixed& setup) {
+template <class Model> Trace train_mixed(const MixedRun& setup) {
   std::vector<Trace> traces(static_cast<size_t>(setup.world));
   auto body = [&](dist::ProcessGroup& group) { traces[size_t(group.rank())] = train_rank<Model>(setup, group); };
   dist::run_ranks(setup.world, body, {.device = setup.device, .threads = 1});
@@ -83,13 +83,13 @@ template <class Model> Trace train_mixed(const Mixed& setup) {
 }
 
 template <class Model> class Precision : public ::testing::Test {};
-using Models = ::testing::Types<Chain, Rooted, Twice, Unused, Frozen, Tied>;
-TYPED_TEST_SUITE(Precision, Models);
+using PrecisionModels = ::testing::Types<Chain, Rooted, Twice, Unused, Frozen, Tied>;
+TYPED_TEST_SUITE(Precision, PrecisionModels);
 
 TYPED_TEST(Precision, I12_B08_B19_AutocastGivesTheSameBitsUnderEveryStrategyDeviceAndWithRecompute) {
   for (int world : {1, 2, 3, 4})
     for (DType dtype : {DType::bf16, DType::f16}) {
-      Mixed setup{.world = world, .autocast = dtype, .strategy = Strategy::ddp, .steps = 4};
+      MixedRun setup{.world = world, .autocast = dtype, .strategy = Strategy::ddp, .steps = 4};
       auto expected = train_mixed<TypeParam>(setup).weights;
       for (Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3, Strategy::hybrid})
         for (bool recompute : {false, true}) {
@@ -105,7 +105,7 @@ TYPED_TEST(Precision, I12_B08_B19_AutocastGivesTheSameBitsUnderEveryStrategyDevi
 
 TYPED_TEST(Precision, SixteenBitsTrainWithinOnePercentOfSingle) {
   for (int world : {1, 2, 4}) {
-    Mixed setup{.world = world};
+    MixedRun setup{.world = world};
     Trace single = train_mixed<TypeParam>(setup);
     for (DType dtype : {DType::bf16, DType::f16}) {
       setup.autocast = dtype;
@@ -122,7 +122,7 @@ TEST(ShardedGradScaler, I15_B38_OneInfiniteSampleOnOneRankStopsTheStepOnAll) {
   for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3})
     for (int world : {1, 2, 3, 4})
       for (Device device : {kCpu, kAcc}) {
-        Mixed setup{.world = world, .autocast = DType::f16, .strategy = strategy, .device = device};
+        MixedRun setup{.world = world, .autocast = DType::f16, .strategy = strategy, .device = device};
         setup.init_scale = 256;
         setup.poisoned = {1, 4};
         Trace trace = train_mixed<Rooted>(setup);
@@ -139,7 +139,7 @@ TEST(ShardedGradScaler, I15_B38_OneInfiniteSampleOnOneRankStopsTheStepOnAll) {
 TEST(ShardedGradScaler, AScaleThatIsTooLargeComesDownOnAllRanksTogether) {
   for (int world : {1, 2, 3, 4})
     for (Strategy strategy : {Strategy::ddp, Strategy::zero3}) {
-      Mixed setup{.world = world, .autocast = DType::f16, .strategy = strategy, .init_scale = 0x1p30, .steps = 30};
+      MixedRun setup{.world = world, .autocast = DType::f16, .strategy = strategy, .init_scale = 0x1p30, .steps = 30};
       Trace trace = train_mixed<Chain>(setup);
       size_t bad = size_t(std::ranges::find(trace.stepped, true) - trace.stepped.begin());
       ASSERT_TRUE(bad >= 8 && bad <= 20) << bad;
@@ -174,7 +174,7 @@ TEST(ShardedGradScaler, I15_B11_OneInfiniteElementInOneShardStopsTheStepOnAll) {
 }
 
 TEST(ShardedGradScaler, I15_RanksWhoseShardsAreAllPaddingDecideToo) {
-  Mixed setup{.world = 4, .init_scale = 256, .poisoned = {0}, .steps = 3};
+  MixedRun setup{.world = 4, .init_scale = 256, .poisoned = {0}, .steps = 3};
   Trace trace = train_mixed<Tiny>(setup);
   EXPECT_EQ(trace.stepped, (std::vector<bool>{false, true, true}));
 }

@@ -28,7 +28,7 @@ struct Layers : nn::Module {
   }
 };
 
-template <class Model> Tensor loss_of(Model& model) {
+template <class Model> Tensor loss_of_ones(Model& model) {
   Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), t = rows_of_batch("t", 0, 0, 4, 7, DType::f32);
   return mse_loss(model(x), t, 20);
 }
@@ -44,7 +44,7 @@ TEST(Streams, I25_GathersOfBackwardDoNotWaitForReductions) {
       auto sharded = fully_shard(*model, group, {.strategy = Strategy::zero3, .move_params_to_cpu = offload});
       for (int step = 0; step < 2; ++step) {  // the first one learns which unit is last
         context().recorder().clear();
-        loss_of(model).backward();
+        loss_of_ones(model).backward();
         model->zero_grad();
       }
       context().backend(kAcc).compute().synchronize();  // the host was far ahead
@@ -70,7 +70,7 @@ TEST(Streams, HybridSumsCopiesOfTheModelOnAStreamOfItsOwn) {
   auto body = [&](dist::ProcessGroup& group) {
     auto model = nn::make<Layers>();
     auto sharded = fully_shard(*model, group, {.strategy = Strategy::hybrid, .shard_ranks = 2});
-    loss_of(model).backward();
+    loss_of_ones(model).backward();
     std::set<std::string> lanes;
     for (const Record& record : context().recorder().records())
       if (record.phase == "backward" && record.op != "reshard") lanes.insert(record.op + " on " + record.lane);
@@ -90,7 +90,7 @@ TEST(Streams, ATraceShowsComputeAndCopiesBesideTheCollectives) {
     for (bool tracing : {false, true}) {  // the first step learns which unit is last
       context().recorder().clear();
       context().recorder().set_tracing(tracing);
-      loss_of(model).backward();
+      loss_of_ones(model).backward();
       optimizer.step();
       optimizer.zero_grad();
     }
@@ -144,7 +144,7 @@ TEST(Streams, AnOffloadedStepRunsWhileTheDeviceIsInBackward) {
           node_of(x)->add_pre_hook([&] { current_stream(kAcc).run("hold", hold); });
         };
         Noting optimizer(model->named_parameters(), asked);
-        loss_of(model).backward();
+        loss_of_ones(model).backward();
         optimizer.step();
         context().backend(kAcc).compute().synchronize();
       };

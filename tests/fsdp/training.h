@@ -63,6 +63,9 @@ inline std::vector<Config> strategies(int world) {
   return all;
 }
 
+/// Bytes of this category that the rank has now.
+inline int64_t bytes(Category category) { return context().ledger().current(category); }
+
 inline std::vector<double> values_of(const Tensor& t) {
   Tensor wide = t.dtype() == DType::f64 ? t : t.to(DType::f64);
   return wide.to_vector<double>();
