@@ -110,7 +110,8 @@ void mma(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Sourc
     high_y.bits = uint16_t(y >> 16);
     return float(low_x) * float(low_y) + float(high_x) * float(high_y);
   };
-  int lane = int(threadIdx.x) % 32, rows = lane / 4 * 4, columns = lane % 4 * 2 * 4;
+  unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+  int lane = int(thread % 32), rows = lane / 4 * 4, columns = lane % 4 * 2 * 4;
   for (int t = 0; t < 4; ++t) {
     uint32_t x[4], y[4];
     for (int r = 0; r < 4; ++r) x[r] = from(a[r], rows + t);

@@ -236,6 +236,18 @@ TEST_F(Detection, VotesAndShufflesGiveWhatCudaGives) {
   }
 }
 
+TEST_F(Detection, TensorCoresMultiplyWhateverTheShapeOfTheBlock) {
+  for (int across : {32, 16, 4}) {
+    run_mma(y.out(operands), across, 32 / across);
+    for (int row = 0; row < 16; ++row)
+      for (int col = 0; col < 8; ++col) {
+        int expected = 0;
+        for (int k = 0; k < 16; ++k) expected += (row + k) * (k - col);
+        EXPECT_EQ(y.values[size_t(row * 8 + col)], float(expected)) << across << " across: " << row << ", " << col;
+      }
+  }
+}
+
 TEST_F(Detection, AfterAFaultTheNextLaunchRuns) {
   y.out(operands);
   for (int i = 0; i < 50; ++i) fault_of([&] { run_dynamic_shared(y.values.data(), 1024, 4); });

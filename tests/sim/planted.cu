@@ -166,6 +166,23 @@ __global__ void votes_kernel(unsigned* y) {
   mine[5] = unsigned(count);
 }
 
+// a[r][k] = r + k and b[k][c] = k - c, in bf16.
+__global__ void mma_kernel(float* y) {
+  auto two = [](int first, int second) {
+    return uint32_t(bf16(float(first)).bits) | uint32_t(bf16(float(second)).bits) << 16;
+  };
+  int lane = int(threadIdx.y * blockDim.x + threadIdx.x), g = lane / 4, t = lane % 4 * 2;
+  uint32_t a[4], b[2];
+  for (int i = 0; i < 4; ++i) {
+    int sum = g + i % 2 * 8 + t + i / 2 * 8;
+    a[i] = two(sum, sum + 1);
+  }
+  for (int i = 0; i < 2; ++i) b[i] = two(t + i * 8 - g, t + i * 8 + 1 - g);
+  float sums[4] = {};
+  mma<bf16>(sums, a, b);
+  for (int i = 0; i < 4; ++i) y[(g + i / 2 * 8) * 8 + t + i % 2] = sums[i];
+}
+
 __global__ void never_kernel(float* y) { *y = 0; }
 
 const Launch how;
@@ -222,6 +239,9 @@ void run_global_race(float* y, int blocks) { launch<global_race_kernel>(how, {un
 void run_write_to_input(const float* x) { launch<write_to_input_kernel>(how, {1, 4}, x); }
 void run_many_barriers(float* y) { launch<many_barriers_kernel>(how, {1, 64}, y); }
 void run_votes(unsigned* y) { launch<votes_kernel>(how, {1, 32}, y); }
+void run_mma(float* y, int across, int down) {
+  launch<mma_kernel>(how, {1, dim3(unsigned(across), unsigned(down))}, y);
+}
 void run_never(float* y) { launch<never_kernel>(how, {1, 1}, y); }
 
 }  // namespace shardgrad::test

@@ -25,6 +25,7 @@ void run_global_race(float* y, int blocks);  ///< every block writes its number 
 void run_write_to_input(const float* x);
 void run_many_barriers(float* y);
 void run_votes(unsigned* y);
-void run_never(float* y);  ///< its kernel is known, but nobody calls this
+void run_mma(float* y, int across, int down);  ///< a (16, 16) · b (16, 8) by a warp of across · down threads
+void run_never(float* y);                      ///< its kernel is known, but nobody calls this
 
 }  // namespace shardgrad::test
