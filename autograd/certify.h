@@ -7,6 +7,8 @@
 //     beta          gradients overwrite what was in memory, without reading it, or add to it, as they were told
 //     inputs        are as they were
 //     determinism   the same bits twice
+//     sizes         oracle, built-in, beta, inputs and determinism hold where a vector, a warp, a block or a tile ends
+//                   too, also on inputs aligned to their element only
 //
 // A kernel library can be certified before it is used: `replace` runs after the comparison values are computed.
 
@@ -31,6 +33,9 @@ struct Certificate {
 
 /// Compares the gradients of a case, in f64, with central differences; throws Error(input) naming the worst element.
 void gradcheck_case(const OpCase& op, Device device);
+
+/// Tries a case of Purpose::sizes; throws Error(input) naming the place of what is wrong.
+void try_size_case(const OpCase& op, Device device);
 
 /// Throws Error(input) when the registry has no case of `op`.
 Certificate certify(const std::string& op, Device device, const std::function<void()>& replace = {});

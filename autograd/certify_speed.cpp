@@ -193,7 +193,7 @@ SpeedReport measure_speeds(const std::string& op, Device device, const TableCopy
   SpeedReport report{why_not_on(device), "", {}};
   if (!report.why_not.empty()) return report;
   try {
-    for (const OpCase& each : speed_cases()) {
+    for (const OpCase& each : op_cases(Purpose::speed)) {
       if (each.op != op || (device == kCpu && each.flops > kMostFlopsOfAHost)) continue;
       for (DType dtype : {DType::f32, DType::bf16})
         report.speeds.push_back(measure_speed(each, dtype, device, built_in));

@@ -21,6 +21,10 @@ static double draw(const InputSpec& spec, uint64_t stream, size_t index) {
   return std::ldexp(std::round(mantissa * 256), exponent - 8);
 }
 
+Tensor empty_unaligned(const Shape& shape, TensorOptions options) {
+  return empty({shape.numel() + 1}, options).rows(1, shape.numel() + 1).view(shape);
+}
+
 std::vector<Tensor> OpCase::make_inputs(DType dtype, Device device) const {
   std::vector<Tensor> tensors;
   for (const InputSpec& spec : inputs) {
@@ -30,8 +34,9 @@ std::vector<Tensor> OpCase::make_inputs(DType dtype, Device device) const {
     DType kind = spec.kind == InputSpec::Kind::index  ? DType::i64
                  : spec.kind == InputSpec::Kind::flag ? DType::u8
                                                       : dtype;
-    Tensor wide = from_vector(values, spec.shape, {DType::f64, kCpu});
-    tensors.push_back(device == kMeta ? empty(spec.shape, {kind, kMeta}) : wide.to(kind).to(device));
+    TensorOptions options{kind, device};
+    tensors.push_back(unaligned ? empty_unaligned(spec.shape, options) : empty(spec.shape, options));
+    if (device != kMeta) copy_into(tensors.back(), from_vector(values, spec.shape, {DType::f64, kCpu}).to(kind));
   }
   return tensors;
 }
@@ -43,7 +48,7 @@ static std::vector<void (*)(std::vector<OpCase>&)>& offered_cases() {
 }
 OfferCases::OfferCases(void (*add)(std::vector<OpCase>&)) { offered_cases().push_back(add); }
 
-static std::vector<OpCase> all_cases(bool large) {
+std::vector<OpCase> op_cases(Purpose purpose) {
   std::vector<OpCase> cases;
   add_creation_cases(cases);
   add_elementwise_cases(cases);
@@ -52,10 +57,8 @@ static std::vector<OpCase> all_cases(bool large) {
   add_layer_cases(cases);
   add_speed_cases(cases);
   for (auto add : offered_cases()) add(cases);
-  std::erase_if(cases, [large](const OpCase& each) { return each.large != large; });
+  std::erase_if(cases, [purpose](const OpCase& each) { return each.purpose != purpose; });
   return cases;
 }
-std::vector<OpCase> op_cases() { return all_cases(false); }
-std::vector<OpCase> speed_cases() { return all_cases(true); }
 
 }  // namespace shardgrad

@@ -23,6 +23,13 @@ struct InputSpec {
   } kind = Kind::differentiable;
 };
 
+/// What a case is for.
+enum class Purpose : uint8_t {
+  promises,  ///< few elements, so that everything can be tried, central differences too
+  sizes,     ///< extents where a vector, a warp, a block or a tile ends, or has just begun
+  speed,     ///< many elements
+};
+
 /// An operation with given options and inputs.
 struct OpCase {
   std::string op;       ///< the function's name in ops.h
@@ -31,8 +38,9 @@ struct OpCase {
   std::vector<InputSpec> inputs;
   /// A result or gradient is a difference of numbers as large as the inputs, which cancel: 1 is its scale, not itself.
   bool cancels = false;
-  bool large = false;  ///< for measuring speed, not for trying what is right
-  /// Of a large case: floating-point operations of one call, where arithmetic may be what limits it.
+  Purpose purpose = Purpose::promises;
+  bool unaligned = false;  ///< the inputs begin one element after an aligned address
+  /// For speed: floating-point operations of one call, where arithmetic may be what limits it.
   double flops = 0;
 
   std::string name() const { return op + " " + variant; }
@@ -41,12 +49,13 @@ struct OpCase {
   std::vector<Tensor> make_inputs(DType dtype, Device device) const;
 };
 
-/// All cases of all operations to try them on, those of loaded libraries included.
-std::vector<OpCase> op_cases();
-/// Likewise the large cases, on which speed is measured (autograd/certify_speed.h).
-std::vector<OpCase> speed_cases();
+/// All cases of all operations for this purpose, those of loaded libraries included.
+std::vector<OpCase> op_cases(Purpose purpose = Purpose::promises);
 
-/// Adds the cases of a library's own operations, large ones too, while it is loaded; see registry_cases.h for the
+/// Memory for a tensor that begins one element after an aligned address, as a view may.
+Tensor empty_unaligned(const Shape& shape, TensorOptions options);
+
+/// Adds the cases of a library's own operations, for every purpose, while it is loaded; see registry_cases.h for the
 /// shorthand.
 struct OfferCases {
   explicit OfferCases(void (*add)(std::vector<OpCase>&));

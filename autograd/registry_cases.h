@@ -1,6 +1,7 @@
 #pragma once
-// The parts of op_cases(), one per file, and the shorthand they are written in.
+// The parts of op_cases(), by file, and the shorthand they are written in.
 
+#include <algorithm>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -35,15 +36,42 @@ void add_case(std::vector<OpCase>& cases, std::string op, std::string variant, F
                    std::move(inputs)});
 }
 
+inline std::string shapes_of(const std::vector<InputSpec>& inputs) {
+  std::string shapes;
+  for (const InputSpec& input : inputs) shapes += concat(shapes.empty() ? "" : " ", input.shape);
+  return shapes;
+}
+
+/// For operations on elements, and on rows of them: beside multiples of a warp, of a block of 256, of the 1024 elements
+/// that it may take in packs of four, and of chunks of 4096.
+inline const Shape kOddSizes[] = {{33, 31}, {1025}, {4099}};
+inline const Shape kOddRows[] = {{33, 31}, {257, 5}, {3, 1025}};
+
+/// A case of sizes. Choose extents at which a kernel does something else than in the middle: more than a block's worth
+/// that is no multiple of a vector (1025, 4099), more rows than a warp or a tile has (33, 257). The first one under an
+/// operation and note is tried a second time with each input one element after an aligned address.
+template <class Function>
+void add_size_case(std::vector<OpCase>& cases, const std::string& op, Function call, std::vector<InputSpec> inputs,
+                   const std::string& note = "") {
+  auto add = [&](bool unaligned) {
+    add_case(cases, op, concat(unaligned ? "unaligned " : "", note, shapes_of(inputs)), call, inputs);
+    cases.back().purpose = Purpose::sizes;
+    cases.back().unaligned = unaligned;
+  };
+  bool first = std::ranges::none_of(cases, [&](const OpCase& each) {
+    return each.op == op && each.unaligned && each.variant.starts_with("unaligned " + note + "[");
+  });
+  add(false);
+  if (first) add(true);
+}
+
 /// A large case, on which speed is measured. `flops`: floating-point operations of one call, where arithmetic may be
 /// what limits it. Several sizes may be given: hosts leave out those of more than a few billion operations.
 template <class Function>
 void add_speed_case(std::vector<OpCase>& cases, std::string op, Function call, std::vector<InputSpec> inputs,
                     double flops = 0) {
-  std::string shapes;
-  for (const InputSpec& input : inputs) shapes += concat(shapes.empty() ? "" : " ", input.shape);
-  add_case(cases, std::move(op), std::move(shapes), call, std::move(inputs));
-  cases.back().large = true;
+  add_case(cases, std::move(op), shapes_of(inputs), call, inputs);
+  cases.back().purpose = Purpose::speed;
   cases.back().flops = flops;
 }
 

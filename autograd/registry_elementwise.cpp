@@ -14,6 +14,9 @@ void add_unary(std::vector<OpCase>& cases, const char* op, Function call, Domain
   for (const Shape& shape : kShapes)
     add_case(cases, op, concat(note, shape), [call](Inputs in) { return call(in[0]); },
              {{shape, domain.low, domain.high}});
+  for (const Shape& shape : kOddSizes)
+    add_size_case(
+        cases, op, [call](Inputs in) { return call(in[0]); }, {{shape, domain.low, domain.high}}, note);
 }
 
 template <class Function>
@@ -21,9 +24,12 @@ void add_binary(std::vector<OpCase>& cases, const char* op, Function call, Input
   const std::pair<Shape, Shape> pairs[] = {{{}, {}},         {{7}, {7}},          {{3, 5}, {3, 5}},
                                            {{3, 5}, {5}},    {{5}, {3, 5}},       {{3, 1}, {1, 5}},
                                            {{2, 3, 17}, {}}, {{2, 1, 3}, {4, 1}}, {{0, 3}, {3}}};
+  auto on_both = [call](Inputs in) { return call(in[0], in[1]); };
   for (const auto& [left, right] : pairs)
-    add_case(cases, op, concat(left, " and ", right), [call](Inputs in) { return call(in[0], in[1]); },
-             {{left, -2, 2, kind}, {right, b.low, b.high, kind}});
+    add_case(cases, op, concat(left, " and ", right), on_both, {{left, -2, 2, kind}, {right, b.low, b.high, kind}});
+  const std::pair<Shape, Shape> odd[] = {{{4099}, {4099}}, {{33, 31}, {31}}, {{3, 1025}, {3, 1}}, {{33, 64}, {64}}};
+  for (const auto& [left, right] : odd)
+    add_size_case(cases, op, on_both, {{left, -2, 2, kind}, {right, b.low, b.high, kind}});
 }
 
 void add_arithmetic(std::vector<OpCase>& cases) {
@@ -53,6 +59,9 @@ void add_comparisons(std::vector<OpCase>& cases) {
   add_case(cases, "where", "broadcast condition", choose, {flags({3, 1}), {{3, 5}}, {{5}}});
   add_case(cases, "where", "broadcast values", choose, {flags({3, 5}), {{}}, {{3, 1}}});
   add_case(cases, "where", "empty", choose, {flags({0, 5}), {{0, 5}}, {{5}}});
+  add_size_case(cases, "where", choose, {flags({4099}), {{4099}}, {{4099}}});
+  add_size_case(cases, "where", choose, {flags({33, 31}), {{33, 1}}, {{31}}});
+  add_size_case(cases, "where", choose, {flags({257, 1}), {{5}}, {{257, 5}}});
 }
 
 void add_functions(std::vector<OpCase>& cases) {
@@ -84,13 +93,18 @@ Device other_device(const Tensor& x) { return x.device() == kMeta ? kMeta : x.de
 void add_conversions(std::vector<OpCase>& cases) {
   // There and back, so that the result has the input's dtype; through f32 an f64 number is rounded, so from a constant.
   add_unary(cases, "clone", clone);
+  auto to_integers = [](Inputs in) { return cast(in[0], DType::i32); };
+  auto cast_and_back = [](Inputs in) { return cast(cast(in[0], other_dtype(in[0])), in[0].dtype()); };
+  auto move_and_back = [](Inputs in) { return to_device(to_device(in[0], other_device(in[0])), in[0].device()); };
   for (const Shape& shape : kShapes) {
-    add_case(cases, "cast", concat("to integers ", shape), [](Inputs in) { return cast(in[0], DType::i32); },
-             {constant(shape, -20, 20)});
-    add_case(cases, "cast", concat("there and back ", shape),
-             [](Inputs in) { return cast(cast(in[0], other_dtype(in[0])), in[0].dtype()); }, {constant(shape)});
-    add_case(cases, "to_device", concat("there and back ", shape),
-             [](Inputs in) { return to_device(to_device(in[0], other_device(in[0])), in[0].device()); }, {{shape}});
+    add_case(cases, "cast", concat("to integers ", shape), to_integers, {constant(shape, -20, 20)});
+    add_case(cases, "cast", concat("there and back ", shape), cast_and_back, {constant(shape)});
+    add_case(cases, "to_device", concat("there and back ", shape), move_and_back, {{shape}});
+  }
+  for (const Shape& shape : kOddSizes) {
+    add_size_case(cases, "cast", to_integers, {constant(shape, -20, 20)}, "to integers ");
+    add_size_case(cases, "cast", cast_and_back, {constant(shape)}, "there and back ");
+    add_size_case(cases, "to_device", move_and_back, {{shape}});
   }
 }
 

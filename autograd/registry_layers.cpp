@@ -30,6 +30,19 @@ void add_matmuls(std::vector<OpCase>& cases) {
   }
 }
 
+// Extents in eights, which may be read as packs, and not; one beyond a tile of 64, and a depth beyond one of 32; and a
+// product so large that the CPU packs its operands.
+void add_matmul_sizes(std::vector<OpCase>& cases) {
+  auto add = [&](bool ta, bool tb, Shape a, Shape b) {
+    add_size_case(cases, "matmul", [=](Inputs in) { return matmul(in[0], in[1], ta, tb); }, {{a}, {b}});
+  };
+  add(false, true, {72, 40}, {24, 40});
+  add(false, false, {17, 33}, {33, 65});
+  add(true, false, {33, 17}, {33, 31});
+  add(true, true, {2, 3, 5}, {2, 65, 3});
+  add(false, false, {33, 127}, {127, 65});
+}
+
 void add_linears(std::vector<OpCase>& cases) {
   const std::pair<const char*, Activation> activations[] = {
       {"", Activation::none}, {"relu, ", Activation::relu}, {"gelu, ", Activation::gelu_tanh}};
@@ -44,6 +57,14 @@ void add_linears(std::vector<OpCase>& cases) {
     add_case(cases, "linear", concat(label, "input without grad"), with_bias, {constant({4, 5}), {{3, 5}}, {{3}}});
     add_case(cases, "linear", concat(label, "frozen weight"), with_bias, {{{4, 5}}, constant({3, 5}), {{3}}});
   }
+  auto add = [&](Activation activation, const char* label, Shape x, Shape weight) {
+    add_size_case(
+        cases, "linear", [=](Inputs in) { return linear(in[0], in[1], in[2], activation); },
+        {{x}, {weight}, {{weight[0]}}}, label);
+  };
+  add(Activation::none, "", {17, 33}, {65, 33});
+  add(Activation::relu, "relu, ", {24, 40}, {72, 40});
+  add(Activation::gelu_tanh, "gelu, ", {3, 11, 33}, {31, 33});
 }
 
 void add_normalizations(std::vector<OpCase>& cases) {
@@ -56,6 +77,10 @@ void add_normalizations(std::vector<OpCase>& cases) {
            {{{3, 7}}, {{7}}});
   add_case(cases, "layer_norm", "plain", [](Inputs in) { return layer_norm(in[0], Tensor(), Tensor()); }, {{{3, 7}}});
   add_case(cases, "layer_norm", "frozen weight", layer, {{{3, 7}}, constant({7}), {{7}}});
+  for (const Shape& shape : kOddRows) add_size_case(cases, "layer_norm", layer, {{shape}, {{shape[1]}}, {{shape[1]}}});
+}
+
+void add_batch_norms(std::vector<OpCase>& cases) {
   auto batch = [](Inputs in) { return batch_norm(in[0], in[1], in[2]).y; };
   add_case(cases, "batch_norm", "", batch, {{{6, 3}}, {{3}}, {{3}}});
   add_case(cases, "batch_norm", "wide", batch, {{{5, 33}}, {{33}}, {{33}}});
@@ -76,6 +101,13 @@ void add_normalizations(std::vector<OpCase>& cases) {
   add_case(cases, "batch_norm_apply", "plain",
            [wide](Inputs in) { return batch_norm_apply(in[0], wide(in[1]), wide(in[2]), Tensor(), Tensor()); },
            {{{6, 3}}, constant({3}), constant({3}, 0.5, 2)});
+  // Of few samples among many columns some would lie so close together that their variance is lost.
+  for (const Shape& shape : {Shape{33, 31}, Shape{257, 5}, Shape{17, 257}}) {
+    InputSpec feature{{shape[1]}};
+    add_size_case(cases, "batch_norm", batch, {{shape}, feature, feature});
+    add_size_case(cases, "batch_norm_apply", given,
+                  {{shape}, constant({shape[1]}), constant({shape[1]}, 0.5, 2), feature, feature});
+  }
 }
 
 void add_dropouts(std::vector<OpCase>& cases) {
@@ -83,6 +115,8 @@ void add_dropouts(std::vector<OpCase>& cases) {
     for (double p : {0.0, 0.3})
       add_case(cases, "dropout", concat("p = ", p, " ", shape), [p](Inputs in) { return dropout(in[0], p, 11, 5, 3); },
                {{shape}});
+  for (const Shape& shape : kOddSizes)
+    add_size_case(cases, "dropout", [](Inputs in) { return dropout(in[0], 0.3, 11, 5, 3); }, {{shape}});
 }
 
 void add_losses(std::vector<OpCase>& cases) {
@@ -101,9 +135,42 @@ void add_losses(std::vector<OpCase>& cases) {
     add_case(cases, "cross_entropy", label + ", all ignored",
              [count](Inputs in) { return cross_entropy(in[0], in[1], count, 0); }, {{{4, 3}}, index_below(1, {4})});
   }
+  for (const Shape& shape : kOddSizes)
+    add_size_case(cases, "mse_loss", [](Inputs in) { return mse_loss(in[0], in[1]); }, {{shape}, {shape}});
+  for (const Shape& shape : kOddRows)
+    add_size_case(cases, "cross_entropy", [](Inputs in) { return cross_entropy(in[0], in[1], 0, 1); },
+                  {{shape}, index_below(shape[1], {shape[0]})});
 }
 
 }  // namespace
+
+static void add_reduction_sizes(std::vector<OpCase>& cases) {
+  for (const Shape& shape : kOddSizes) {
+    add_size_case(
+        cases, "sum", [](Inputs in) { return sum(in[0]); }, {{shape}}, "all of ");
+    add_size_case(
+        cases, "mean", [](Inputs in) { return mean(in[0]); }, {{shape}}, "all of ");
+    add_size_case(cases, "norm", [](Inputs in) { return norm(in[0]); }, {{shape}});
+  }
+  add_size_case(
+      cases, "sum", [](Inputs in) { return sum(in[0], 1); }, {{{2, 4099}}}, "dim 1 of ");
+  for (const Shape& shape : kOddRows)
+    for (int dim : {0, 1}) {
+      std::string label = concat("dim ", dim, " of ");
+      add_size_case(
+          cases, "sum", [dim](Inputs in) { return sum(in[0], dim); }, {{shape}}, label);
+      add_size_case(
+          cases, "mean", [dim](Inputs in) { return mean(in[0], dim); }, {{shape}}, label);
+      add_size_case(
+          cases, "max", [dim](Inputs in) { return max(in[0], dim).values; }, {{shape}}, label);
+      add_size_case(
+          cases, "argmax", [dim](Inputs in) { return argmax(in[0], dim); }, {constant(shape)}, label);
+    }
+  for (const Shape& shape : {Shape{33, 31}, Shape{3, 1025}}) {
+    add_size_case(cases, "softmax", [](Inputs in) { return softmax(in[0]); }, {{shape}});
+    add_size_case(cases, "log_softmax", [](Inputs in) { return log_softmax(in[0]); }, {{shape}});
+  }
+}
 
 void add_reduction_cases(std::vector<OpCase>& cases) {
   for (const Shape& shape : {Shape{}, Shape{1}, Shape{37}, Shape{3, 5}, Shape{2, 3, 17}}) {
@@ -137,12 +204,15 @@ void add_reduction_cases(std::vector<OpCase>& cases) {
     add_case(cases, "softmax", concat(shape), [](Inputs in) { return softmax(in[0]); }, {{shape}});
     add_case(cases, "log_softmax", concat(shape), [](Inputs in) { return log_softmax(in[0]); }, {{shape}});
   }
+  add_reduction_sizes(cases);
 }
 
 void add_layer_cases(std::vector<OpCase>& cases) {
   add_matmuls(cases);
+  add_matmul_sizes(cases);
   add_linears(cases);
   add_normalizations(cases);
+  add_batch_norms(cases);
   add_dropouts(cases);
   add_losses(cases);
 }

@@ -23,6 +23,30 @@ void add_moves(std::vector<OpCase>& cases) {
   add_case(cases, "expand", "to itself", [](Inputs in) { return expand(in[0], {2, 5}); }, {{{2, 5}}});
 }
 
+void add_move_sizes(std::vector<OpCase>& cases) {
+  add_size_case(cases, "reshape", [](Inputs in) { return reshape(in[0], {31, 33}); }, {{{33, 31}}});
+  add_size_case(cases, "reshape", [](Inputs in) { return reshape(in[0], {-1}); }, {{{3, 1025}}});
+  add_size_case(cases, "permute", [](Inputs in) { return permute(in[0], {2, 0, 1}); }, {{{5, 33, 31}}});
+  add_size_case(cases, "permute", [](Inputs in) { return permute(in[0], {0, 2, 1, 3}); }, {{{3, 5, 33, 7}}});
+  add_size_case(cases, "transpose", [](Inputs in) { return transpose(in[0], 0, 1); }, {{{65, 33}}});
+  add_size_case(cases, "transpose", [](Inputs in) { return transpose(in[0], 0, 1); }, {{{3, 1025}}});
+  add_size_case(cases, "transpose", [](Inputs in) { return transpose(in[0], -1, -2); }, {{{3, 33, 31}}});
+  add_size_case(
+      cases, "expand",
+      [](Inputs in) {
+        return expand(in[0], {5, 257});
+      },
+      {{{257}}}, "rows ");
+  add_size_case(
+      cases, "expand",
+      [](Inputs in) {
+        return expand(in[0], {3, 33, 31});
+      },
+      {{{33, 1}}}, "columns ");
+  add_size_case(
+      cases, "expand", [](Inputs in) { return expand(in[0], {4099}); }, {{{1}}}, "one ");
+}
+
 void add_parts(std::vector<OpCase>& cases) {
   for (int dim : {0, 1, -1}) {
     add_case(cases, "slice", concat("dim ", dim), [dim](Inputs in) { return slice(in[0], dim, 1, 3); }, {{{4, 3, 5}}});
@@ -50,6 +74,27 @@ void add_parts(std::vector<OpCase>& cases) {
            {{{3, 2}}});
 }
 
+void add_part_sizes(std::vector<OpCase>& cases) {
+  for (const Shape& shape : {Shape{4099}, Shape{3, 1025}, Shape{33, 31}}) {
+    int dim = shape.ndim() - 1;
+    int64_t extent = shape[dim];
+    std::string label = concat("dim ", dim, " of ");
+    add_size_case(
+        cases, "slice", [=](Inputs in) { return slice(in[0], dim, 1, extent - 1); }, {{shape}}, label);
+    add_size_case(
+        cases, "cat", [dim](Inputs in) { return cat(in, dim); }, {{shape}, {shape.with(dim, 17)}}, label);
+    auto parts = [=](Inputs in) {
+      const int64_t sizes[] = {17, extent - 17};
+      return split(in[0], sizes, dim);
+    };
+    add_size_case(cases, "split", parts, {{shape}}, label);
+  }
+  add_size_case(
+      cases, "slice", [](Inputs in) { return slice(in[0], 0, 1, 33); }, {{{33, 31}}}, "dim 0 of ");
+  add_size_case(
+      cases, "cat", [](Inputs in) { return cat(in, 0); }, {{{33, 31}}, {{5, 31}}}, "dim 0 of ");
+}
+
 void add_indexing(std::vector<OpCase>& cases) {
   for (int dim : {0, 1, -1}) {
     Shape shape{4, 3, 5};
@@ -75,30 +120,56 @@ void add_indexing(std::vector<OpCase>& cases) {
   add_case(cases, "one_hot", "no labels", [](Inputs in) { return one_hot(in[0], 6); }, {index_below(6, {0})});
 }
 
+void add_indexing_sizes(std::vector<OpCase>& cases) {
+  Shape shape{33, 31};
+  for (int dim : {0, 1}) {
+    std::string label = concat("dim ", dim, " of ");
+    InputSpec index = index_below(shape[dim], shape.with(dim, 129));
+    add_size_case(
+        cases, "index_select", [dim](Inputs in) { return index_select(in[0], dim, in[1]); },
+        {{shape}, index_below(shape[dim], {33})}, label);
+    add_size_case(
+        cases, "gather", [dim](Inputs in) { return gather(in[0], dim, in[1]); }, {{shape}, index}, label);
+    add_size_case(
+        cases, "scatter_add", [dim](Inputs in) { return scatter_add(in[0], dim, in[1], in[2]); },
+        {{shape}, index, {index.shape}}, label);
+  }
+  auto look_up = [](Inputs in) { return embedding(in[0], in[1]); };
+  add_size_case(cases, "embedding", look_up, {{{33, 31}}, index_below(33, {257})});
+  add_size_case(cases, "embedding", look_up, {{{5, 1025}}, index_below(5, {7})});
+  add_size_case(cases, "one_hot", [](Inputs in) { return one_hot(in[0], 33); }, {index_below(33, {257})});
+  add_size_case(cases, "one_hot", [](Inputs in) { return one_hot(in[0], 1025); }, {index_below(1025, {3})});
+}
+
 }  // namespace
 
 // What they make has the dtype and device of the input, which is otherwise not used.
 void add_creation_cases(std::vector<OpCase>& cases) {
-  for (const Shape& shape : {Shape{}, Shape{17}, Shape{3, 5}, Shape{0, 3}}) {
-    auto add = [&](const char* op, auto call) { add_case(cases, op, concat(shape), call, {constant(shape)}); };
-    add("full", [](Inputs in) { return full(in[0].shape(), 2.5, like(in[0])); });
-    add("zeros", [](Inputs in) { return zeros(in[0].shape(), like(in[0])); });
-    add("ones", [](Inputs in) { return ones(in[0].shape(), like(in[0])); });
-    add("randn", [](Inputs in) { return randn(in[0].shape(), "sample", like(in[0])); });
-    add("rand", [](Inputs in) { return rand(in[0].shape(), "sample", like(in[0])); });
-    add("arange", [](Inputs in) { return arange(in[0].numel(), like(in[0])); });
-    add("fill_", [](Inputs in) {
-      Tensor x = clone(in[0]);
-      fill_(x, -3);
-      return x;
-    });
-  }
+  auto add = [&](const char* op, auto call) {
+    for (const Shape& shape : {Shape{}, Shape{17}, Shape{3, 5}, Shape{0, 3}})
+      add_case(cases, op, concat(shape), call, {constant(shape)});
+    for (const Shape& shape : kOddSizes) add_size_case(cases, op, call, {constant(shape)});
+  };
+  add("full", [](Inputs in) { return full(in[0].shape(), 2.5, like(in[0])); });
+  add("zeros", [](Inputs in) { return zeros(in[0].shape(), like(in[0])); });
+  add("ones", [](Inputs in) { return ones(in[0].shape(), like(in[0])); });
+  add("randn", [](Inputs in) { return randn(in[0].shape(), "sample", like(in[0])); });
+  add("rand", [](Inputs in) { return rand(in[0].shape(), "sample", like(in[0])); });
+  add("arange", [](Inputs in) { return arange(in[0].numel(), like(in[0])); });
+  add("fill_", [](Inputs in) {
+    Tensor x = clone(in[0]);
+    fill_(x, -3);
+    return x;
+  });
 }
 
 void add_shape_cases(std::vector<OpCase>& cases) {
   add_moves(cases);
+  add_move_sizes(cases);
   add_parts(cases);
+  add_part_sizes(cases);
   add_indexing(cases);
+  add_indexing_sizes(cases);
 }
 
 }  // namespace shardgrad

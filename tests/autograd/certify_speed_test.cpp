@@ -62,14 +62,14 @@ double moved_bytes(std::span<const Tensor> inputs, std::span<const Tensor> resul
 TEST(LargeCases, EveryOperationHasOneButThoseThatMoveNothingOnADevice) {
   std::set<std::string> small, large;
   for (const OpCase& each : op_cases()) small.insert(each.op);
-  for (const OpCase& each : speed_cases()) large.insert(each.op);
+  for (const OpCase& each : op_cases(Purpose::speed)) large.insert(each.op);
   for (const char* without : {"reshape", "to_device"}) EXPECT_EQ(small.erase(without), 1u);
   EXPECT_EQ(large, small);
 }
 
 TEST(LargeCases, CanBeCalledAndMoveMoreThanAFewMegabytes) {
   Context context;
-  for (const OpCase& each : speed_cases()) {
+  for (const OpCase& each : op_cases(Purpose::speed)) {
     SCOPED_TRACE(each.name());
     for (DType dtype : {DType::f32, DType::bf16}) {
       std::vector<Tensor> inputs = make_large_inputs(each, dtype, kMeta), results = each.call(inputs);
@@ -81,7 +81,7 @@ TEST(LargeCases, CanBeCalledAndMoveMoreThanAFewMegabytes) {
 
 TEST(LargeCases, ProductsSayHowManyOperationsTheyAre) {
   std::set<std::string> with_flops;
-  for (const OpCase& each : speed_cases())
+  for (const OpCase& each : op_cases(Purpose::speed))
     if (each.flops > 0) with_flops.insert(each.op);
   EXPECT_EQ(with_flops, (std::set<std::string>{"linear", "matmul"}));
 }

@@ -1,6 +1,8 @@
-// A kernel that breaks a promise loses that promise's line of the certificate, and no other.
+// A kernel that breaks a promise loses that promise's line of the certificate, and no other but "sizes": what breaks
+// everywhere breaks at odd sizes too.
 
 #include <shardgrad/autograd/certify.h>
+#include <shardgrad/autograd/registry_cases.h>
 #include <shardgrad/kernels/ops.h>
 
 #include <tests/autograd/support.h>
@@ -45,6 +47,24 @@ template <class T> void never_adds(const Launch& how, OutView dx, View dy, View 
   dx.beta = 0;
   right<T>(how, dx, dy, y);
 }
+// As a loop over whole vectors that leaves the rest, where few elements take another way.
+template <class T> void forgets_the_rest(const Launch& how, OutView dx, View dy, View y) {
+  if (y.numel() > 1000) y.shape = dx.shape = {y.numel() / 4 * 4};
+  right<T>(how, dx, dy, y);
+}
+template <class T> void adds_all_but_the_rest(const Launch& how, OutView dx, View dy, View y) {
+  if (dx.beta != 0) return forgets_the_rest<T>(how, dx, dy, y);
+  right<T>(how, dx, dy, y);
+}
+template <class T> void wrong_from_row_32_on(const Launch& how, OutView dx, View dy, View y) {
+  right<T>(how, dx, dy, y);
+  int64_t cols = y.shape.ndim() == 2 ? y.shape[1] : 1;
+  for (int64_t i = 32 * cols; y.shape.ndim() == 2 && i < y.numel(); ++i) dx.as<T>()[i] *= T(1.5);
+}
+template <class T> void right_where_aligned(const Launch& how, OutView dx, View dy, View y) {
+  right<T>(how, dx, dy, y);
+  if (y.numel() > 0 && reinterpret_cast<uintptr_t>(dx.data) % 16 != 0) dx.as<T>()[0] *= T(1.5);
+}
 template <class T> void differs_every_time(const Launch& how, OutView dx, View dy, View y) {
   static int calls = 0;
   right<T>(how, dx, dy, y);
@@ -78,10 +98,14 @@ TEST(Certify, EachBrokenPromiseIsNamed) {
   };
   const Case cases[] = {
       {right<float>, right<double>, ""},
-      {wrong_by_a_percent<float>, wrong_by_a_percent<double>, "gradient oracle built-in "},
-      {reads_what_it_overwrites<float>, reads_what_it_overwrites<double>, "beta "},
-      {never_adds<float>, never_adds<double>, "beta "},
-      {differs_every_time<float>, right<double>, "determinism "},
+      {wrong_by_a_percent<float>, wrong_by_a_percent<double>, "gradient oracle built-in sizes "},
+      {reads_what_it_overwrites<float>, reads_what_it_overwrites<double>, "beta sizes "},
+      {never_adds<float>, never_adds<double>, "beta sizes "},
+      {differs_every_time<float>, right<double>, "determinism sizes "},
+      {forgets_the_rest<float>, forgets_the_rest<double>, "sizes "},
+      {adds_all_but_the_rest<float>, adds_all_but_the_rest<double>, "sizes "},
+      {wrong_from_row_32_on<float>, wrong_from_row_32_on<double>, "sizes "},
+      {right_where_aligned<float>, right_where_aligned<double>, "sizes "},
   };
   for (const Case& each : cases) {
     Replaced replaced;
@@ -99,6 +123,29 @@ TEST(Certify, AFailureSaysWhere) {
   const std::string& failure = certificate.properties[1].failure;  // the oracle
   for (const char* part : {"case 'tanh ", "in f32, gradient 0 of shape [", "element 0, is ", ", expected "})
     EXPECT_NE(failure.find(part), std::string::npos) << failure << "\nlacks: " << part;
+}
+
+TEST(Certify, AForgottenRestIsNamedWithItsPlace) {
+  Context context;
+  Replaced replaced;
+  Certificate certificate =
+      certify("tanh", kCpu, [&] { replaced.use(forgets_the_rest<float>, forgets_the_rest<double>); });
+  const std::string& failure = certificate.properties.back().failure;
+  for (const char* part : {"case 'tanh [33, 31]': ", "gradient 0 of shape [33, 31], element 1020, is "})
+    EXPECT_NE(failure.find(part), std::string::npos) << failure << "\nlacks: " << part;
+}
+
+TEST(Certify, AnOperationWithoutCasesOfOddSizesIsNotCertified) {
+  Context context;
+  static bool offered = false;
+  offered = true;
+  OfferCases cases([](std::vector<OpCase>& all) {
+    if (offered) add_case(all, "small_only", "", [](Inputs in) { return tanh(in[0]); }, {{{3}}});
+  });
+  Certificate certificate = certify("small_only", kCpu);
+  offered = false;
+  EXPECT_EQ(failed(certificate), "sizes ");
+  EXPECT_NE(certificate.properties.back().failure.find("add_size_case"), std::string::npos);
 }
 
 TEST(Certify, AnUnknownOperationIsRefused) {

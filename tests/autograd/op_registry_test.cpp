@@ -75,8 +75,8 @@ void expect_parity(const OpCase& op, DType dtype, double tolerance) {
 }
 
 // Calls check with every case; an exception fails that case and the others go on.
-template <class Check> void for_every_case(Check check) {
-  for (const OpCase& op : op_cases()) {
+template <class Check> void for_every_case(Check check, Purpose purpose = Purpose::promises) {
+  for (const OpCase& op : op_cases(purpose)) {
     SCOPED_TRACE(op.name());
     EXPECT_NO_THROW(check(op));
   }
@@ -100,9 +100,33 @@ TEST(OpRegistry, EveryDeclaredOperationHasACase) {
   EXPECT_EQ(registered, declared);
 }
 
+TEST(OpRegistry, EveryOperationHasCasesOfOddSizesBeyondABlockAndUnaligned) {
+  std::set<std::string> registered, beyond_a_block, unaligned;
+  for (const OpCase& op : op_cases()) registered.insert(op.op);
+  Context context;
+  for (const OpCase& op : op_cases(Purpose::sizes)) {
+    std::vector<Tensor> operands = op.make_inputs(DType::f32, kMeta), results = op.call(operands);
+    operands.insert(operands.end(), results.begin(), results.end());
+    if (std::ranges::any_of(operands, [](const Tensor& x) { return x.numel() > 1024; })) beyond_a_block.insert(op.op);
+    if (op.unaligned) unaligned.insert(op.op);
+  }
+  EXPECT_EQ(beyond_a_block, registered);
+  EXPECT_EQ(unaligned, registered);
+}
+
 TEST(OpRegistry, CaseNamesAreUnique) {
   std::set<std::string> names;
-  for (const OpCase& op : op_cases()) EXPECT_TRUE(names.insert(op.name()).second) << op.name();
+  for (Purpose purpose : {Purpose::promises, Purpose::sizes})
+    for (const OpCase& op : op_cases(purpose)) EXPECT_TRUE(names.insert(op.name()).second) << op.name();
+}
+
+TEST(OpRegistry, UnalignedInputsBeginOneElementAfterAnAlignedAddress) {
+  Context context;
+  for (const OpCase& op : op_cases(Purpose::sizes))
+    for (DType dtype : {DType::f32, DType::bf16})
+      for (const Tensor& input : op.make_inputs(dtype, kCpu))
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(input.in().data) % 16, op.unaligned ? size_of(input.dtype()) : 0)
+            << op.name();
 }
 
 TEST(OpRegistry, I16_GradientsAgreeWithCentralDifferences) {
@@ -186,6 +210,16 @@ TEST(OpRegistry, DevicesGiveTheSameBitsTwice) {
   for (Device device : kernel_devices())
     for_every_case(
         [&](const OpCase& op) { expect_same_bits(run(op, DType::f32, device), run(op, DType::f32, device)); });
+}
+
+TEST(OpRegistry, PromisesHoldAtOddSizesOnEveryDevice) {
+  Context context;
+  std::vector<Device> devices = kernel_devices();
+  devices.insert(devices.begin(), kCpu);
+  for (Device device : devices) {
+    SCOPED_TRACE(device);
+    for_every_case([&](const OpCase& op) { try_size_case(op, device); }, Purpose::sizes);
+  }
 }
 
 TEST(OpRegistry, RandomDelaysChangeNothing) {

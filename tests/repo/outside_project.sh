@@ -18,6 +18,7 @@ for device in sim cpu; do
   certify_on $device swish >"$work/$device.txt" || { cat "$work/$device.txt"; exit 1; }
   cat "$work/$device.txt"
 done
+grep -q 'sizes .*holds' "$work/sim.txt"
 grep -q 'speed .*not measured: device sim is for tests' "$work/sim.txt"
 grep -q 'bf16 \[2048, 4096\], medians of ' "$work/cpu.txt"
 certify sigmoid --use sigmoid=mine

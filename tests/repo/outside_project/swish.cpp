@@ -70,9 +70,10 @@ const Offer mine("mine", kernels::sigmoid, DeviceKind::cpu, DType::f32, sigmoid_
 const OfferCases cases([](std::vector<OpCase>& all) {
   auto call = [](Inputs in) { return swish(in[0]); };
   add_case(all, "swish", "", call, {{{3, 5}}});
-  add_case(all, "swish", "more than a block", call, {{{257}}});
   add_case(all, "swish", "one element", call, {{{1}}});
   add_case(all, "swish", "nothing", call, {{{0, 4}}});
+  add_size_case(all, "swish", call, {{{33, 31}}});
+  add_size_case(all, "swish", call, {{{4099}}});
   add_speed_case(all, "swish", call, {{{2048, 4096}}});
 });
 
