@@ -14,14 +14,16 @@
 #include <shardgrad/optim/adam.h>
 #include <shardgrad/optim/sgd.h>
 
+#include <tutorials/06_your_own_kernel/ladder.h>
+
 #include "gpu_bench.h"
-#include "gpu_ladder.h"
 #include "gpu_peak.h"
 
 using namespace shardgrad;
 using namespace shardgrad::bench;
 
-constinit Rung bench::naive("ladder_naive"), bench::tiled("ladder_tiled");
+constinit Rung naive{"naive"}, tiled{"tiled"}, many_each{"many_each"}, tensor_cores{"tensor_cores"},
+    without_barrier{"without_barrier"};
 
 namespace {
 
@@ -149,26 +151,30 @@ void products() {
   }
 }
 
-// The library's own product is the last rung: in f32 the tiled one with 4 × 4 elements per thread, in bf16 that on
-// tensor cores.
+// The rungs of the tutorial "your own kernel", and the library's own product, which goes on from the last ones.
 void ladder() {
   if (!naive.has(device.kind, DType::f32) || (device == kCuda && !is_set("SHARDGRAD_GEMM", "own"))) return;
   NoGrad no_grad;
-  const int64_t n = tiny ? 32 : 4096;
+  const int64_t n = tiny ? 64 : 4096;
   for (DType dtype : {DType::f32, DType::bf16}) {
-    Tensor a = randn({n, n}, "a").to(dtype), b = randn({n, n}, "b").to(dtype), c = empty_like(a);
+    Tensor a = randn({n, n}, "a").to(dtype), b = randn({n, n}, "b").to(dtype), sums = empty({n, n}), c = empty_like(a);
     Tensor expected = matmul(on_host(a), b.to(kCpu));
-    auto rung = [&](const char* name, const std::function<void()>& work) {
+    auto climb = [&](const char* name, const Tensor& result, const std::function<void()>& work) {
       std::string title = concat("own matmul ", n, " ", dtype, ", ", name);
       work();
-      check(title, first_rows(c), expected, tolerance_of(dtype));
+      check(title, first_rows(result), expected, tolerance_of(dtype));
       report(title, 2e-12 * double(n) * double(n) * double(n) / seconds_of(device, 2, work), "TFLOP/s",
              concat("cuBLASLt's best ", dtype), concat("gemm ", n, " ", dtype));
     };
-    rung("naive", [&] { launch(naive, a, out(c), a, b); });
-    rung("tiled", [&] { launch(tiled, a, out(c), a, b); });
-    rung(dtype == DType::f32 ? "4 x 4 per thread" : "tensor cores",
-         [&] { launch(kernels::matmul, a, out(c), unwanted(), a, b, Tensor(), kernels::MatmulArgs{}); });
+    auto rung = [&](const char* name, const Rung& kernel) {
+      climb(name, sums, [&] { launch(kernel, a, out(sums), unwanted(), a, b); });
+    };
+    if (dtype == DType::f32)
+      rung("naive", naive), rung("tiled", tiled), rung("4 x 4 per thread", many_each);
+    else
+      rung("tensor cores", tensor_cores);
+    climb("the library's", c,
+          [&] { launch(kernels::matmul, a, out(c), unwanted(), a, b, Tensor(), kernels::MatmulArgs{}); });
   }
 }
 

@@ -1,38 +1,57 @@
-// Your own kernel: a ladder from naive to fast, climbed on the simulator, where reads are counted and a fault is named.
+// Your own kernel: a ladder from naive to fast, climbed on the simulator, where reads are counted and a fault is named;
+// or, with the argument cuda, on a GPU, which tells the time beside.
 
 #include "ladder.h"
 
 #include <cstdio>
 
+#include <shardgrad/autograd/cold_timing.h>
 #include <shardgrad/autograd/launch.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
 
-using sg::Tensor;
+using sg::DType, sg::Tensor;
 
-constinit Rung naive{"naive"}, tiled{"tiled"}, many_each{"many_each"}, without_barrier{"without_barrier"};
+constinit Rung naive{"naive"}, tiled{"tiled"}, many_each{"many_each"}, tensor_cores{"tensor_cores"},
+    without_barrier{"without_barrier"};
 
-constexpr int64_t n = 64;
-
-// c = a · b by one rung; how many elements it read, and how far it is from the library's product.
-void climb(const char* name, const Rung& rung, const Tensor& a, const Tensor& b) {
-  Tensor c = sg::empty_like(a), reads = sg::from_vector<int64_t>({0}, {1});
-  sg::launch(rung, a, sg::out(c), sg::out(reads), a, b);
-  double most = sg::max(sg::reshape(sg::abs(c - sg::matmul(a, b)), {n * n}), 0).values.item();
-  std::printf("%-10s %7.0f reads, %5.1f per element of c, %s\n", name, reads.item(), reads.item() / (n * n),
-              most < 1e-5 ? "right" : "wrong");
+// Of one product. The simulator's time says nothing of a GPU's.
+void print_time(const Rung& rung, const Tensor& c, const Tensor& a, const Tensor& b) {
+  const sg::ColdTiming::Piece product{[] {}, [&] { sg::launch(rung, a, sg::out(c), sg::unwanted(), a, b); }};
+  std::printf(", %.3f ms", 1e3 * sg::ColdTiming(a.device()).medians({&product, 1}).seconds[0]);
 }
 
-int main() {
-  sg::Context context({.device = sg::kSim});
-  Tensor a = sg::rand({n, n}, "a"), b = sg::rand({n, n}, "b");
+// c = a · b by one rung: what it counted, and whether it is the library's product.
+void climb(const char* name, const Rung& rung, const Tensor& a, const Tensor& b) {
+  int64_t n = a.size(0);
+  Tensor c = sg::empty({n, n}), counts = sg::from_vector<int64_t>({0, 0}, {2});
+  sg::launch(rung, a, sg::out(c), sg::out(counts), a, b);
+  Tensor expected = sg::matmul(a.to(DType::f32), b.to(DType::f32));
+  double most = sg::max(sg::reshape(sg::abs(c - expected), {n * n}), 0).values.item();
+  double reads = counts.rows(0, 1).item(), multiply = counts.rows(1, 2).item();
+  std::printf("%-12s %7.0f reads, %5.1f per element of c, %6.0f multiply instructions, %s", name, reads,
+              reads / double(n * n), multiply, most < 1e-5 * double(n) ? "right" : "wrong");
+  if (a.device() != sg::kSim) print_time(rung, c, a, b);
+  std::printf("\n");
+}
+
+int main(int argc, char** argv) try {
+  sg::Device device = argc > 1 ? sg::parse_device(argv[1]) : sg::kSim;
+  sg::Context context({.device = device});
+  int64_t n = device == sg::kSim ? 64 : 4096;
+  Tensor a16 = sg::rand({n, n}, "a").to(DType::bf16), b16 = sg::rand({n, n}, "b").to(DType::bf16);
+  Tensor a = a16.to(DType::f32), b = b16.to(DType::f32);
   climb("naive", naive, a, b);
   climb("tiled", tiled, a, b);
   climb("many each", many_each, a, b);
+  climb("tensor cores", tensor_cores, a16, b16);
 
   try {
     climb("wrong", without_barrier, a, b);
   } catch (const sg::Error& error) {
     std::printf("%s\n", error.what());
   }
+} catch (const sg::Error& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return int(error.kind());
 }
