@@ -12,6 +12,8 @@ cmake --build "$work/build"
 "$work/build/outside"
 
 [ -e "$work/build/libmine.so" ] || exit 0 # built without the simulator
+"$work/prefix/bin/shardgrad" certify softsign --library "$work/build/libsoftsign.so" --device sim >"$work/softsign.txt" ||
+  { cat "$work/softsign.txt"; exit 1; }
 certify_on() { "$work/prefix/bin/shardgrad" certify --library "$work/build/libmine.so" --device "$@"; }
 certify() { certify_on sim "$@"; }
 for device in sim cpu; do
