@@ -248,7 +248,6 @@ void FlatParam::summon() {
 }
 
 void FlatParam::write_back() {
-  wait_for_shard();
   copy_into(shard_, layout_.part_of(summoned_));
   shard_written();
 }

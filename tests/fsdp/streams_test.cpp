@@ -8,6 +8,8 @@
 #include <chrono>
 #include <thread>
 
+#include <shardgrad/fsdp/state.h>
+
 #include "tests/fsdp/training.h"
 
 namespace shardgrad::fsdp::testing {
@@ -152,6 +154,124 @@ TEST(Streams, AnOffloadedStepRunsWhileTheDeviceIsInBackward) {
       EXPECT_EQ(held, world);
       EXPECT_EQ(in_time, world) << "the step waited for the whole of backward";
     }
+  }
+}
+
+// What is queued here begins when the host is long past the call that asked for it.
+void hold(Stream& stream) {
+  stream.run("hold", [] { std::this_thread::sleep_for(100ms); });
+}
+Mesh& mesh_of(const Sharded& sharded) { return const_cast<Mesh&>(sharded.mesh()); }
+int64_t shard_numel(const Sharded& sharded) {
+  return sharded.units()[0]->flat_params()[0]->padded() / sharded.mesh().parts();
+}
+
+// Somebody else gets memory that was freed a moment ago: so many tensors of sevens.
+std::vector<Tensor> take_memory(const std::function<Tensor()>& make) {
+  std::vector<Tensor> all;
+  for (int i = 0; i < 16; ++i) {
+    all.push_back(make());
+    fill_(all.back(), 7);
+  }
+  return all;
+}
+
+const Config kOffloaded{.strategy = Strategy::zero3, .move_params_to_cpu = true};
+
+TEST(Streams, AModelMayGoBeforeItsShardsAreSent) {
+  for (int world : {1, 2}) {
+    auto body = [&](dist::ProcessGroup& group) {
+      NoGrad no_grad;
+      std::vector<double> losses;
+      for (bool held : {false, true}) {
+        int64_t shard = 0;
+        Tensor loss;
+        {
+          auto model = nn::make<Layers>();
+          auto sharded = fully_shard(*model, group, kOffloaded);
+          shard = shard_numel(*sharded);
+          if (held) hold(mesh_of(*sharded).uploads());
+          loss = loss_of_ones(model);
+        }
+        std::vector<Tensor> others = take_memory([&] { return empty_on_host({shard}, DType::f32, kAcc); });
+        losses.push_back(loss.item());
+      }
+      EXPECT_EQ(losses[0], losses[1]) << "W=" << world;
+    };
+    dist::run_ranks(world, body, {.device = kAcc, .threads = 1});
+  }
+}
+
+TEST(Streams, StateIsLoadedOnceTheShardsBeforeItAreSent) {
+  for (int world : {1, 2}) {
+    auto body = [&](dist::ProcessGroup& group) {
+      NoGrad no_grad;
+      std::vector<double> losses;
+      for (bool held : {false, true}) {
+        auto model = nn::make<Layers>();
+        auto sharded = fully_shard(*model, group, kOffloaded);
+        auto state = full_state_dict(*sharded, false);
+        for (auto& [name, tensor] : state) fill_(tensor, 7);
+        if (held) hold(mesh_of(*sharded).uploads());
+        Tensor loss = loss_of_ones(model);
+        load_full_state_dict(*sharded, state);
+        losses.push_back(loss.item());
+      }
+      EXPECT_EQ(losses[0], losses[1]) << "W=" << world;
+    };
+    dist::run_ranks(world, body, {.device = kAcc, .threads = 1});
+  }
+}
+
+TEST(Streams, GradientsAndTheirModelMayGoBeforeTheyHaveArrived) {
+  for (int world : {1, 2})
+    for (bool model_goes : {false, true}) {
+      auto body = [&](dist::ProcessGroup& group) {
+        auto model = nn::make<Layers>();
+        auto sharded = fully_shard(*model, group, kOffloaded);
+        int64_t shard = shard_numel(*sharded);
+        Tensor loss = loss_of_ones(model);
+        hold(mesh_of(*sharded).downloads());
+        loss.backward();
+        if (model_goes)
+          sharded.reset(), model = nn::make<Layers>();
+        else
+          model->zero_grad();
+        std::vector<Tensor> others = take_memory([&] { return empty_on_host({shard}, DType::f32, kAcc); });
+        std::this_thread::sleep_for(150ms);
+        for (const Tensor& other : others)
+          EXPECT_EQ(other.to_vector<float>(), std::vector<float>(size_t(shard), 7)) << "W=" << world;
+      };
+      dist::run_ranks(world, body, {.device = kAcc, .threads = 1});
+    }
+}
+
+// One unit, and memory of the sizes it asks for that compute gives up between the passes and gets again first: else the
+// second pass would wait for memory that the first one's copies still read.
+TEST(Streams, AGradientIsAddedToAnEarlierOneThatHasArrived) {
+  for (int world : {1, 2}) {
+    auto body = [&](dist::ProcessGroup& group) {
+      std::vector<std::vector<double>> weights;
+      for (bool held : {false, true}) {
+        auto model = nn::make<nn::Linear>(7, 7);
+        auto sharded = fully_shard(*model, group, kOffloaded);
+        optim::SGD optimizer(model->named_parameters(), {.lr = 0.01});
+        std::vector<std::vector<Tensor>> spare;
+        for (int parts : {1, world})
+          spare.push_back(take_memory([&] {
+            return empty({shard_numel(*sharded) * world / parts}, {DType::f32, kAcc});
+          }));
+        Tensor first = loss_of_ones(model);
+        if (held) hold(mesh_of(*sharded).downloads());
+        first.backward();
+        spare.clear();
+        loss_of_ones(model).backward();
+        optimizer.step();
+        weights.push_back(values_of(full_state_dict(*sharded, false).at("weight")));
+      }
+      EXPECT_EQ(weights[0], weights[1]) << "W=" << world;
+    };
+    dist::run_ranks(world, body, {.device = kAcc, .threads = 1});
   }
 }
 
