@@ -22,9 +22,9 @@ Tensor draw(const InputSpec& spec, DType dtype, Device device, const std::string
 }
 
 /// An operation on its inputs, called with the kernels of one table.
-class Timing {
+class BoundOp {
  public:
-  Timing(const OpCase& op, const std::vector<Tensor>& inputs, const TableCopy& table)
+  BoundOp(const OpCase& op, const std::vector<Tensor>& inputs, const TableCopy& table)
       : op_(op), inputs_(inputs), table_(table) {}
 
   ColdTiming::Piece forward() {
@@ -168,10 +168,10 @@ Speed measure_speed(const OpCase& op, DType dtype, Device device, const TableCop
   TableScope scope;
   const TableCopy &chosen = scope.before, &original = built_in ? *built_in : chosen;
   std::vector<Tensor> inputs = make_large_inputs(op, dtype, device);
-  Timing subject(op, inputs, chosen), other(op, inputs, original);
+  BoundOp used(op, inputs, chosen), other(op, inputs, original);
   std::vector<Tensor> expected;
   if (built_in) expected = other.values();
-  check_values(subject.values(), expected, dtype);
+  check_values(used.values(), expected, dtype);
 
   Speed speed{.shapes = op.variant, .dtype = dtype, .flops = op.flops};
   speed.bytes = bytes_of(inputs) + bytes_of(op.call(inputs));
@@ -180,10 +180,10 @@ Speed measure_speed(const OpCase& op, DType dtype, Device device, const TableCop
   double product = 0;
   timed.add(speed.copy, limits.copy(speed.bytes));
   if (op.flops > 0) timed.add(product, limits.product());
-  timed.add(speed.forward, subject.forward());
+  timed.add(speed.forward, used.forward());
   if (built_in) timed.add(speed.built_in_forward, other.forward());
-  if (subject.differentiable()) timed.add(speed.backward, subject.backward());
-  if (subject.differentiable() && built_in) timed.add(speed.built_in_backward, other.backward());
+  if (used.differentiable()) timed.add(speed.backward, used.backward());
+  if (used.differentiable() && built_in) timed.add(speed.built_in_backward, other.backward());
   speed.calls = timed.run(device);
   if (op.flops > 0) speed.peak = limits.flops_of_product() / product;
   return speed;

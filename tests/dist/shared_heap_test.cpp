@@ -10,14 +10,14 @@
 namespace shardgrad::dist {
 namespace {
 
-constexpr size_t kMegabyte = size_t(1) << 20;
+constexpr size_t kMebibyte = size_t(1) << 20;
 
 std::shared_ptr<SharedHeap> heap_of_one(size_t limit) {
   return std::make_shared<SharedHeap>(SharedMemory::create("test", SharedHeap::heap_bytes(1, limit)), 0, 1);
 }
 
 TEST(HeapRegion, PiecesNeverOverlapAndComeBackWhole) {
-  auto heap = heap_of_one(64 * kMegabyte);
+  auto heap = heap_of_one(64 * kMebibyte);
   HeapRegion& region = *heap->region();
   std::mt19937 random(1);
   std::map<std::byte*, size_t> taken;
@@ -38,7 +38,7 @@ TEST(HeapRegion, PiecesNeverOverlapAndComeBackWhole) {
     taken[data] = bytes;
   }
   for (auto [data, bytes] : taken) region.give(data, bytes);
-  void* all = region.take(64 * kMegabyte);  // every piece has merged with its neighbours
+  void* all = region.take(64 * kMebibyte);  // every piece has merged with its neighbours
   EXPECT_TRUE(all);
   EXPECT_FALSE(region.take(1));
 }
@@ -46,14 +46,14 @@ TEST(HeapRegion, PiecesNeverOverlapAndComeBackWhole) {
 TEST(SharedHeap, RunningOutIsAnErrorWithARemedyAndPassesWhenMemoryComesBack) {
   VirtualOptions options;
   options.group.kind = "shared_memory";
-  options.group.heap_limit = 8 * kMegabyte;
+  options.group.heap_limit = 8 * kMebibyte;
   run_ranks(
       2,
       [](ProcessGroup& world) {
         auto make = [&](size_t bytes) { return Storage::make(bytes, world.memory(), {Category::data, 0}); };
-        Ref<Storage> most = make(6 * kMegabyte);
+        Ref<Storage> most = make(6 * kMebibyte);
         try {
-          make(6 * kMegabyte);
+          make(6 * kMebibyte);
           FAIL();
         } catch (const Error& error) {
           EXPECT_EQ(error.kind(), ErrorKind::input);
@@ -61,7 +61,7 @@ TEST(SharedHeap, RunningOutIsAnErrorWithARemedyAndPassesWhenMemoryComesBack) {
           EXPECT_NE(std::string(error.what()).find("SHARDGRAD_GROUP=mpi"), std::string::npos) << error.what();
         }
         most = nullptr;
-        EXPECT_TRUE(make(6 * kMegabyte)->resident());
+        EXPECT_TRUE(make(6 * kMebibyte)->resident());
       },
       options);
 }
@@ -73,7 +73,7 @@ TEST(SharedHeap, GroupMemoryIsCountedByItsOwner) {
       2,
       [](ProcessGroup& world) {
         Ledger& ledger = context().ledger();
-        EXPECT_EQ(ledger.current(Category::communication), int64_t(kMegabyte));  // the bounce region
+        EXPECT_EQ(ledger.current(Category::communication), int64_t(kMebibyte));  // the bounce region
         auto storage = Storage::make(5000, world.memory(), {Category::parameter_shard, 0});
         EXPECT_EQ(ledger.current(Category::parameter_shard), 5000);
       },
