@@ -28,6 +28,7 @@ GPU_ONLY = {"SHARDGRAD_TEST_DEVICE": DEVICE}
 SHARED = {"SHARDGRAD_GROUP": "nccl", "SHARDGRAD_NCCL_SHARE_GPU": "1", "SHARDGRAD_NCCL_SUMS": "tree"}
 MODES = ("eager", "compile", "graph")  # of PyTorch, in bench/gpu_torch.py
 ACCURACY = 0.80  # of one epoch of the example, which gives 0.85 on the CPU
+STEPS, TOLERANCE = 100, 1e-3  # whose losses differ from the CPU's by at most this share of them
 NO_TORCH = "PyTorch could not"
 NOT_RUN, CUT_OFF = "not run for want of time", "cut off for want of time"
 BEGIN = time.monotonic()
@@ -64,6 +65,12 @@ def gpu():
     fields = "name,driver_version,memory.total,compute_cap"
     _, text = run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], 30)
     return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def memory_used():
+    """MiB on all GPUs."""
+    _, text = run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], 30)
+    return sum(map(int, text.split()))
 
 
 def outcome(title, code, output, begin):
@@ -156,22 +163,32 @@ def nccl(build):
         begin = time.monotonic()
         code, output = run([build / "bin/dist_probe", "--local", ranks, "suite"], 150, settings)
         yield outcome(f"NCCL, {ranks} ranks on one GPU: the suite of groups", code, output, begin)
-    begin = time.monotonic()
+    begin, before = time.monotonic(), memory_used()
     code, output = run([build / "bin/dist_probe", "--local", 2, "kill"], 30, settings)
     if code is not None:
         code = 0 if code == 4 and "rank 1 (pid " in output else code or 1
     yield outcome("NCCL: a killed rank ends the job by name within 30 s", code, output, begin)
+    begin, after = time.monotonic(), memory_used()
+    while after > before and time.monotonic() - begin < min(10, left()):  # the driver cleans up after the processes' end
+        time.sleep(0.5)
+        after = memory_used()
+    yield outcome("NCCL: nothing of a killed job stays on the GPU", int(after > before),
+                  f"{before} MiB were in use before it, {after} MiB are after it", begin)
 
 
 def train(build, seconds, *settings, ranks=1, environment=None):
-    """An epoch of the example."""
+    """An epoch of the example: exit code, output, and the loss of every step."""
     command = [build / "bin/shardgrad", *(["launch", "-n", ranks] if ranks > 1 else []), "train",
                "configs/fashion_mnist.json"]
     data = os.environ.get("SHARDGRAD_GPU_CHECK_DATA")
-    for setting in (f"device={DEVICE}", "epochs=1", f"runs={build / 'runs'}", *([f"data.dir={data}"] if data else []),
+    for setting in (f"device={DEVICE}", "epochs=1", "log_interval=1", f"runs={build / 'runs'}", *([f"data.dir={data}"] if data else []),
                     *settings):
         command += ["--set", setting]
-    return run(command, seconds, environment)
+    code, output = run(command, seconds, environment)
+    if code != 0:
+        return code, output, []
+    folder = Path(re.search(r"^done: .* run=(.+)$", output, re.MULTILINE)[1])  # a new one for each run
+    return code, output, [json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
 def parity(build):
@@ -185,12 +202,9 @@ def parity(build):
         begin = time.monotonic()
         expected, code, output = None, 0, ""
         for way in settings:
-            code, output = train(build, 60, "batch=2048", "log_interval=1", "name=parity", *way, ranks=ranks,
-                                 environment=SHARED)
+            code, output, losses = train(build, 60, "batch=2048", "name=parity", *way, ranks=ranks, environment=SHARED)
             if code != 0:
                 break
-            folder = Path(re.search(r"^done: .* run=(.+)$", output, re.MULTILINE)[1])  # a new one for each run
-            losses = [json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
             expected = expected or losses
             if losses != expected:
                 code, output = 1, f"{' '.join(way)} gives other losses than ddp:\n{losses}\n{expected}"
@@ -200,7 +214,7 @@ def parity(build):
 
 def training(build):
     begin = time.monotonic()
-    code, output = train(build, 120)
+    code, output, losses = train(build, 120)
     found = re.search(r"test_accuracy[=: ]+([0-9.]+)", output)
     reached = float(found[1]) if found else 0.0
     if code == 0 and reached < ACCURACY:
@@ -208,6 +222,13 @@ def training(build):
     row = outcome("training on the GPU, one epoch", code, output, begin)
     row["last_line"] = output.strip().splitlines()[-1] if output.strip() else ""
     yield row
+    begin = time.monotonic()
+    code, output, expected = train(build, 120, "device=cpu")
+    if code == 0:
+        pairs = list(zip(losses, expected))[:STEPS]
+        output = f"{len(pairs)} losses, those of the GPU and of the CPU: {pairs}"
+        code = int(len(pairs) < STEPS or any(abs(gpu - cpu) > TOLERANCE * cpu for gpu, cpu in pairs))
+    yield outcome(f"training on the GPU: the first {STEPS} losses are the CPU's within {TOLERANCE:.1%}", code, output, begin)
 
 
 def sides(build):

@@ -34,6 +34,7 @@ case $PRETEND in
 esac
 case "$role $*" in
   "nvidia-smi -L") echo "GPU 0: pretended" ;;
+  nvidia-smi*memory.used*) if [ -e killed ]; then echo 503; else echo 500; fi ;;
   nvidia-smi*) echo "pretended, 1.0, 1 MiB, 9.0" ;;
   build*)
     mkdir -p "$2/bin"
@@ -47,9 +48,14 @@ case "$role $*" in
     echo "{\"name\": \"tf32 $SHARDGRAD_TF32\", \"value\": 3, \"unit\": \"TFLOP/s\", \"beside\": \"add\"}" ;;
   "shardgrad --version") echo "shardgrad 0, CUDA 13.0, NCCL 2.28" ;;
   shardgrad*)
-    mkdir -p build/gpu/run && echo '{"loss": 1}' >build/gpu/run/metrics.jsonl
+    loss=1
+    case "$PRETEND $*" in losses:differ*device=cpu*) loss=1.002 ;; esac
+    mkdir -p build/gpu/run
+    for step in $(seq 150); do echo "{\"loss\": $loss}"; done >build/gpu/run/metrics.jsonl
     echo "done: test_accuracy=0.85 run=build/gpu/run" ;;
-  "dist_probe --local 2 kill") echo "rank 1 (pid 12) was killed"; exit 4 ;;
+  "dist_probe --local 2 kill")
+    [ "$PRETEND" != memory:stays ] || touch killed
+    echo "rank 1 (pid 12) was killed"; exit 4 ;;
 esac
 exit 0
 """
@@ -143,8 +149,12 @@ def what_fails_is_named(machine):
     code, text, report = machine.run("scripts/gpu-check", pretend="compute-sanitizer:fails")
     failed = [what for what, result in results(report).items() if result != "passed"]
     expect(code == 1 and failed == ["compute-sanitizer memcheck", "compute-sanitizer racecheck"], code, failed)
-    code, text, report = machine.run("scripts/gpu-check", pretend="test_fsdp:fails")
-    expect(code == 1 and results(report)["test_fsdp: tests on the GPU"] == "FAILED (7)", text)
+    for pretend, what, result in (
+            ("test_fsdp:fails", "test_fsdp: tests on the GPU", "FAILED (7)"),
+            ("losses:differ", "training on the GPU: the first 100 losses are the CPU's within 0.1%", "FAILED (1)"),
+            ("memory:stays", "NCCL: nothing of a killed job stays on the GPU", "FAILED (1)")):
+        code, text, report = machine.run("scripts/gpu-check", pretend=pretend)
+        expect(code == 1 and results(report)[what] == result, text)
 
 
 def pytorch_that_fails_is_not_our_failure(machine):
