@@ -111,8 +111,9 @@ class CudaBackend final : public Backend {
   if (status == cudaErrorInsufficientDriver)
     fail_as(ErrorKind::missing, "no CUDA device: the NVIDIA driver supports CUDA ", version(driver),
             ", this build needs ", version(runtime), "; update the driver");
-  fail_as(ErrorKind::missing, "no CUDA device: ",
-          status == cudaSuccess ? "none is visible (is CUDA_VISIBLE_DEVICES empty?)" : describe(status));
+  bool none = status == cudaSuccess || status == cudaErrorNoDevice;
+  fail_as(ErrorKind::missing,
+          "no CUDA device: ", none ? "none is visible (is CUDA_VISIBLE_DEVICES empty?)" : describe(status));
 }
 
 }  // namespace

@@ -10,9 +10,9 @@
 #include <thread>
 
 #include <shardgrad/core/error.h>
+#include <shardgrad/dist/file_guard.h>
 
 namespace shardgrad::dist {
-
 MpiSession::MpiSession() {
   int initialized = 0, provided = 0;
   MPI_Initialized(&initialized);
@@ -47,11 +47,13 @@ void MpiSession::unlink_segments() {
 
 // MPI_Finalize complains about names that it cannot remove itself.
 void MpiSession::finish(const std::function<void()>& meet) {
+  FileGuard names(unlinked_);
   for (const std::string& path : unlinked_) std::ofstream(path, std::ios::app);
   meet();
   std::lock_guard lock(mutex_);
   MPI_Comm_free(&world_);
   if (std::exchange(started_here_, false)) MPI_Finalize();
+  names.keep();  // another rank's may still be needed
 }
 
 // Without finish() the job ends badly, and MPI is left to the operating system.

@@ -20,7 +20,7 @@ namespace shardgrad::train {
 struct Metrics {
   int64_t step = 0, epoch = 0, samples = 0;  ///< samples: seen so far in the whole run
   double loss = 0;                           ///< mean over the steps since the last line
-  std::optional<double> test_accuracy{};     ///< of the last evaluation
+  std::optional<double> test_accuracy{};     ///< of these weights, where they were tested
   int64_t test_count = 0;                    ///< samples it was measured on
   double lr = 0;
   std::optional<double> grad_norm{};

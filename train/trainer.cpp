@@ -137,6 +137,8 @@ void Trainer::save() {
 void Trainer::step(const data::Batch& batch, bool reported) {
   context().progress() = {uint64_t(step_), batch.first};
   metrics_.grad_norm.reset();
+  metrics_.test_accuracy.reset();
+  metrics_.test_count = 0;
   optimizer_->set_lr(config_.optimizer.lr * schedule_(step_));
   Tensor loss = loss_of(config_, model_(batch.fields[0]), batch.fields[1], batch.global_count);
   scaler_.scale(loss).backward();

@@ -16,9 +16,10 @@ void check_floating(const char* op, const Tensor& x) {
 }
 
 void check_index(const char* op, const Tensor& x, const Tensor& index) {
-  SG_CHECK(index.dtype() == DType::i64, op, ": the index must be i64, got ", index, "; convert it with .to(dtype)");
-  SG_CHECK(index.device() == x.device(), op, ": the index is on ", index.device(), " and the tensor of shape ",
-           x.shape(), " on ", x.device(), "; move one with .to(device)");
+  SG_CHECK(index.dtype() == DType::i64, op, ": the index must be i64, got ", index, " for ", x,
+           "; convert it with .to(dtype)");
+  SG_CHECK(index.device() == x.device(), op, ": the index of shape ", index.shape(), " is on ", index.device(),
+           " and the tensor of shape ", x.shape(), " on ", x.device(), "; move one with .to(device)");
 }
 
 int check_dim(const char* op, const Tensor& x, int dim) {

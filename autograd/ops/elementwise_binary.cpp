@@ -112,10 +112,10 @@ Tensor div(const Tensor& a, const Tensor& b) {
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   if (should_promote(a, b)) return where(condition, widened(a), widened(b));
-  SG_CHECK(condition.dtype() == DType::u8, "where: the condition must be u8, got ", condition,
+  SG_CHECK(condition.dtype() == DType::u8, "where: the condition must be u8, got ", condition, " for ", a,
            "; convert it with .to(dtype)");
-  SG_CHECK(condition.device() == a.device(), "where: the condition is on ", condition.device(), ", the values on ",
-           a.device(), "; move one with .to(device)");
+  SG_CHECK(condition.device() == a.device(), "where: the condition of shape ", condition.shape(), " is on ",
+           condition.device(), ", the values of shape ", a.shape(), " on ", a.device(), "; move one with .to(device)");
   check_same_kind("where", a, b);
   Shape shape = broadcast_shapes("where", condition.shape(), broadcast_shapes("where", a.shape(), b.shape()));
   Tensor y = empty(shape, {a.dtype(), a.device()});

@@ -39,10 +39,10 @@ void check_cross_entropy(const Tensor& logits, const Tensor& labels, double coun
   check_floating("cross_entropy", logits);
   SG_CHECK(logits.ndim() == 2 && labels.ndim() == 1 && labels.size(0) == logits.size(0), "cross_entropy: logits ",
            logits.shape(), " and labels ", labels.shape(), " do not fit; they must be (N, classes) and (N)");
-  SG_CHECK(labels.dtype() == DType::i64, "cross_entropy: labels must be i64, got ", labels,
-           "; convert them with .to(dtype)");
-  SG_CHECK(labels.device() == logits.device(), "cross_entropy: logits are on ", logits.device(), ", labels on ",
-           labels.device(), "; move one with .to(device)");
+  SG_CHECK(labels.dtype() == DType::i64, "cross_entropy: labels must be i64, got ", labels, " for logits ",
+           logits.shape(), "; convert them with .to(dtype)");
+  SG_CHECK(labels.device() == logits.device(), "cross_entropy: logits ", logits.shape(), " are on ", logits.device(),
+           ", labels ", labels.shape(), " on ", labels.device(), "; move one with .to(device)");
   SG_CHECK(count >= 0, "cross_entropy: count ", count, " is negative");
 }
 

@@ -258,6 +258,11 @@ void expect_refused(const OpCase& op, size_t changed, const Tensor& by, std::ini
   EXPECT_EQ(message.rfind(op.op + ": ", 0), 0u) << "input " << changed << " as " << by << ": '" << message << "'";
   for (const std::string& part : parts)
     EXPECT_NE(message.find(part), std::string::npos) << "'" << message << "' lacks '" << part << "'";
+  auto names_shape = [&](const Tensor& x) { return message.find(concat(x.shape())) != std::string::npos; };
+  EXPECT_TRUE(names_shape(by)) << "'" << message << "' lacks " << by.shape();
+  int others = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) others += i != changed && names_shape(inputs[i]);
+  EXPECT_TRUE(others > 0 || inputs.size() == 1) << "'" << message << "' lacks the shape of another operand than " << by;
 }
 
 TEST(OpRegistry, RefusesAnOperandOfAnotherDtypeNamingBothAndTheRemedy) {

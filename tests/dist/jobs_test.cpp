@@ -71,6 +71,14 @@ TEST(LocalJob, RanksDivideTheCpusThatTheyHaveInCommonUnlessTheyHaveMoreThreads) 
   EXPECT_EQ(cpus_of(cpus + 1, 1), concat(cpus, " CPUs, at most ", cpus + 1, " ranks on one\n"));
 }
 
+TEST(LocalJob, ARankHasAThreadForEachOfItsCpusUnlessToldOtherwise) {
+  auto [cpus, list] = some_cpus();
+  for (int ranks : {1, 2, cpus + 1}) {
+    Ran ran = run_program(concat("env -u OMP_NUM_THREADS taskset -c ", list, " ", local(ranks), " place"));
+    EXPECT_NE(ran.output.find(concat(", ", std::max(1, cpus / ranks), " threads\n")), std::string::npos) << ran.output;
+  }
+}
+
 TEST(LocalJob, ARankAloneNeedsNoLauncher) {
   Ran ran = run_program(program("dist_probe") + " place");
   EXPECT_EQ(ran.code, 0);

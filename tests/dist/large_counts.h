@@ -21,6 +21,9 @@ inline void counts_above_2_to_31_bytes(ProcessGroup& group) {
         EXPECT_EQ(data[i], factor * (r + 1)) << what << ": slice " << r << " is wrong at " << i;
   };
   expect_ends(1, "all_gather");
+  if (rank != 0) std::fill(data, data + full.numel(), uint8_t(0));
+  group.broadcast(full, 0).host_wait();
+  expect_ends(1, "broadcast");
   group.all_reduce(full).host_wait();
   expect_ends(size, "all_reduce");
   Tensor shard = make(n);

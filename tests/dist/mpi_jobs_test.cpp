@@ -2,6 +2,10 @@
 
 #include <tests/dist/job_cases.h>
 
+#include <sched.h>
+
+#include <sstream>
+
 #include <shardgrad/dist/launch.h>
 
 namespace shardgrad::dist::testing {
@@ -28,20 +32,39 @@ INSTANTIATE_TEST_SUITE_P(I45, MpiJobs, ::testing::ValuesIn(kJobCases), [](const 
 // mpirun's own exit code wins where it kills the job itself, and its own words may follow ours.
 TEST(BareMpirun, OurLastLineNamesTheFirstCause) {
   for (const char* name : {"throw", "kill", "diverge"}) {
-    Ran ran = run_program(concat(bare(3), " ", name));
+    std::string token = concat("token-bare-", name, getpid());
+    Ran ran = run_program(concat(bare(3), " ", name, " ", token));
     EXPECT_NE(ran.code, 0);
+    EXPECT_LT(ran.seconds, 12);
+    EXPECT_TRUE(all_gone(token));
     size_t ours = ran.output.rfind("shardgrad: ");
     ASSERT_NE(ours, std::string::npos) << ran.output;
     EXPECT_NE(ran.output.substr(ours, ran.output.find('\n', ours) - ours).find("rank 1"), std::string::npos)
         << ran.output;
     EXPECT_EQ(ran.output.find("shardgrad: "), ours) << "said once: " << ran.output;
   }
+  EXPECT_EQ(run_program(bare(3) + " good").code, 0) << "a job may follow at once";
 }
 
 TEST(BareMpirun, RanksEndWhenItIsKilled) {
   std::string token = concat("token-mpirun-", getpid());
   EXPECT_NE(run_program(concat(bare(3), " kill-launcher ", token)).code, 0);
   EXPECT_TRUE(all_gone(token, 11));  // Open MPI 5 itself takes 3 s
+}
+
+TEST(BareMpirun, LeavesNoNameWhenItIsKilledWhileMpiEnds) {
+  std::string token = concat("token-at-the-end-", getpid());
+  Ran ran = run_program(concat(bare(3), " kill-launcher-at-the-end ", token));
+  EXPECT_EQ(ran.code, 128 + SIGKILL) << ran.output;
+  EXPECT_TRUE(all_gone(token, 11));
+  std::istringstream lines(ran.output);
+  int names = 0;
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("name ")) {
+      ++names;
+      EXPECT_FALSE(std::filesystem::exists(line.substr(5))) << line;
+    }
+  EXPECT_EQ(names, 3) << ran.output;
 }
 
 TEST(MpiJob, ProcessesOfSrunWithoutMpiAreRefusedWithTheLineToType) {
@@ -110,6 +133,10 @@ TEST(Launch, PrintsTheLineThatStartsTheRanks) {
   EXPECT_EQ(has("--allow-run-as-root"), geteuid() == 0);
   EXPECT_TRUE(has("--oversubscribe") && has("--bind-to") && has("none") && has("OMP_NUM_THREADS=3"));
   EXPECT_EQ(command.back(), "train");
+  cpu_set_t mine;
+  sched_getaffinity(0, sizeof(mine), &mine);
+  command = mpirun_command(2, {"prog"}, {.by = "mpi"});
+  EXPECT_TRUE(has(concat("OMP_NUM_THREADS=", std::max(1, CPU_COUNT(&mine) / 2)))) << "the cores, divided";
   Ran ran = run_program(launched(2) + " place");
   EXPECT_TRUE(ran.output.starts_with("mpirun -n 2 ")) << ran.output;
 }

@@ -363,7 +363,7 @@ TEST_F(BackendCuda, NothingIsThereToRunOn) {
   expect_says(use(), {"the NVIDIA driver supports CUDA 12.4, this build needs 13.0; update the driver"});
   fake_cuda::machine() = {.gpus = 0};
   EXPECT_EQ(use().kind(), ErrorKind::missing);
-  expect_says(use(), {"no CUDA device", "cudaError"});
+  expect_says(use(), {"no CUDA device: none is visible (is CUDA_VISIBLE_DEVICES empty?)"});
   EXPECT_EQ(cuda_device_count(), 0);
   fake_cuda::machine() = {};
   EXPECT_EQ(cuda_device_count(), 1);
@@ -496,6 +496,13 @@ TEST_F(BackendCuda, EveryFailingCallIsAnException) {
          timer->seconds();
        }},
       {"cudaEventQuery", [](Context& c) { c.backend(kCuda).compute().synchronize(); }},
+      {"cudaStreamWaitEvent",
+       [](Context& c) {
+         auto other = c.backend(kCuda).make_stream("other");
+         other->wait(c.backend(kCuda).compute().record());
+       }},
+      {"cudaLaunchHostFunc", [](Context& c) { c.backend(kCuda).compute().notify([] {}); }},
+      {"cudaHostAlloc", [](Context& c) { c.backend(kCuda).host_memory()->allocate(8, c.backend(kCpu).compute()); }},
       {"cudaMemcpyAsync", [](Context&) { from_vector<float>({1}, {1}); }},
       {"cudaMemGetInfo", [](Context& c) { c.backend(kCuda).info(); }},
   };

@@ -1,6 +1,9 @@
 // Products by cuBLASLt, as it is asked for them: what kernels/cuda/cublaslt.cpp describes is computed the plain way by
 // the pretended cuBLASLt and compared with the reference.
 
+#include <cublasLt.h>
+
+#include <cstdlib>
 #include <thread>
 
 #include <shardgrad/kernels/cuda/library.h>
@@ -133,6 +136,24 @@ TEST_F(CublasLt, WhatItHasNoAlgorithmForIsLeftToTheOwnKernel) {
   Buffer a = Buffer::random({3, 4}, DType::f64), c({3, 3}, DType::f64), bias({3}, DType::f64);
   EXPECT_FALSE(product(c, {}, a, a, bias, {false, true}));
   EXPECT_FALSE(product(Buffer({3, 3}, DType::f32), {}, Buffer({3, 0}, DType::f32), Buffer({0, 3}, DType::f32), {}, {}));
+}
+
+TEST_F(CublasLt, F32IsF32AndTf32WhereItIsAskedFor) {
+  for (bool asked : {false, true}) {
+    if (asked) setenv("SHARDGRAD_TF32", "1", 1);
+    std::thread([&] {  // each reads the variable once
+      auto type_of = [&](DType dtype) {
+        Buffer a = Buffer::random({8, 8}, dtype), c({8, 8}, dtype);
+        EXPECT_TRUE(product(c, {}, a, a, {}, {}));
+        return fake_cuda::computing_type().load();
+      };
+      EXPECT_EQ(type_of(DType::f32), asked ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
+      EXPECT_EQ(type_of(DType::bf16), CUBLAS_COMPUTE_32F);
+      EXPECT_EQ(type_of(DType::f64), CUBLAS_COMPUTE_64F);
+    })
+        .join();
+  }
+  unsetenv("SHARDGRAD_TF32");
 }
 
 TEST_F(CublasLt, AsksForAnAlgorithmOncePerProduct) {

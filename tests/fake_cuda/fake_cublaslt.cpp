@@ -20,6 +20,7 @@ struct Layout {
   int64_t stride = 0;
 };
 struct Product {
+  cublasComputeType_t compute;
   cudaDataType_t scale;
   cublasOperation_t op_a = CUBLAS_OP_N, op_b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
@@ -186,8 +187,9 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout, c
     fake_cuda::read(layout->stride, value, bytes);
   return ok;
 }
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* product, cublasComputeType_t, cudaDataType_t scale) {
-  *product = new Product{scale};
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* product, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
+  *product = new Product{compute, scale};
   return ok;
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t product) {
@@ -269,6 +271,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
   for (int i = 0; i < 4; ++i)
     if (fake_cuda::alignment_of(operands[i]) < algo->alignment[i]) return CUBLAS_STATUS_INVALID_VALUE;
   ++fake_cuda::products();
+  fake_cuda::computing_type() = product->compute;
   fake_cuda::Call call{*product,
                        *a,
                        *b,

@@ -88,7 +88,7 @@ struct State {
   std::map<uintptr_t, size_t> blocks, pinned;  // device memory, and host memory that the GPU reaches itself
   std::set<Stream*> streams;
   std::vector<std::unique_ptr<Stream>> closed;  // events may still ask how far they came
-  std::map<std::string, int> ranges;            // of NVTX, by name
+  std::map<std::string, int> nested, ranges;    // of NVTX, by name
   int open_ranges = 0;
   size_t used = 0;
   std::atomic<int64_t> alive{0};
@@ -98,7 +98,7 @@ State& state() {
   return state;
 }
 thread_local cudaError_t last_error = cudaSuccess;
-thread_local int chosen_device = 0, ranges = 0;
+thread_local int chosen_device = 0, depth = 0;
 
 cudaError_t report(cudaError_t error) {
   if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
@@ -165,6 +165,7 @@ void reset() {
   s.calls.clear();
   s.failures.clear();
   s.hooks.clear();
+  s.nested.clear();
   s.ranges.clear();
   sticky = cudaSuccess;
   last_error = cudaSuccess;
@@ -191,7 +192,15 @@ std::atomic<int>& products() {
   return count;
 }
 int current_device() { return chosen_device; }
-int open_ranges() { return ranges; }
+std::atomic<int>& computing_type() {
+  static std::atomic<int> type{0};
+  return type;
+}
+int open_ranges() { return depth; }
+std::map<std::string, int> ranges() {
+  std::lock_guard lock(state().mutex);
+  return state().nested;
+}
 std::map<std::string, int> named_ranges() {
   std::lock_guard lock(state().mutex);
   return state().ranges;
@@ -237,8 +246,12 @@ using fake_cuda::machine;
 using fake_cuda::report;
 using fake_cuda::state;
 
-int nvtxRangePushA(const char*) { return fake_cuda::ranges++; }
-int nvtxRangePop() { return --fake_cuda::ranges; }
+int nvtxRangePushA(const char* name) {
+  std::lock_guard lock(state().mutex);
+  ++state().nested[name];
+  return fake_cuda::depth++;
+}
+int nvtxRangePop() { return --fake_cuda::depth; }
 nvtxRangeId_t nvtxRangeStartA(const char* name) {
   std::lock_guard lock(state().mutex);
   ++state().ranges[name];

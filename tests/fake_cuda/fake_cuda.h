@@ -30,9 +30,11 @@ int64_t calls(const std::string& function);
 /// Blocks of device and pinned memory that have not been given back, and streams and events that still exist.
 int64_t alive();
 
-/// NVTX ranges that the calling thread has opened and not closed, as calls that nest.
+/// NVTX ranges that the calling thread has opened and not closed, as calls that nest; and how often each was opened by
+/// any thread, by name.
 int open_ranges();
-/// Those that may overlap, by name: how often each was begun; and how many of all are open.
+std::map<std::string, int> ranges();
+/// Those that may overlap: how often each was begun, by name; and how many of all are open.
 std::map<std::string, int> named_ranges();
 int open_named_ranges();
 
@@ -42,8 +44,9 @@ int current_device();
 /// How often cuBLASLt was asked for an algorithm.
 std::atomic<int>& heuristic_calls();
 
-/// Products that cuBLASLt has queued.
+/// Products that cuBLASLt has queued, and what the last one was to compute in (a cublasComputeType_t).
 std::atomic<int>& products();
+std::atomic<int>& computing_type();
 
 /// Queues work as a kernel launch does.
 void launch(cudaStream_t stream, std::function<void()> work);

@@ -84,6 +84,34 @@ TEST(OnFakeCudaRanges, AProfilerSeesTheForwardAndBackwardOfEveryUnit) {
     EXPECT_EQ(ranges["backward " + unit], 3) << unit;
   }
   EXPECT_EQ(fake_cuda::open_named_ranges(), 0);
+  auto operations = fake_cuda::ranges();
+  EXPECT_EQ(operations["linear_backward_weight"], 3 * 3) << "a layer of the chain, in a step";
+  EXPECT_GT(operations["sgd"], 0);
+}
+
+/// About 24 MB of parameters: what the allocator takes of the driver at a time is soon used up.
+struct Large : nn::Module {
+  nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 1400), a = child<nn::Linear>("a", 1400, 1400),
+                        b = child<nn::Linear>("b", 1400, 1400), c = child<nn::Linear>("c", 1400, 1400),
+                        out = child<nn::Linear>("out", 1400, 5);
+  Tensor forward(const Tensor& x) { return out(relu(c(relu(b(relu(a(relu(in(x))))))))); }
+};
+
+TEST(OnFakeCudaMemory, TheDriverIsAskedForNothingAfterTheSecondStep) {
+  Replaced no_masks(kernels::relu_mask_bytes, no_mask);
+  for (auto [world, strategy] : {std::pair(1, Strategy::ddp), {2, Strategy::zero3}}) {
+    std::vector<int64_t> asked;
+    for (int steps : {2, 8}) {
+      fake_cuda::reset();
+      fsdp::testing::Setup setup{.world = world, .optim = Optim::adamw, .device = kCuda, .steps = steps};
+      setup.config.strategy = strategy;
+      train<Large>(setup);
+      asked.push_back(fake_cuda::calls("cudaMalloc"));
+    }
+    EXPECT_GE(asked[0], 2) << "too small a model";
+    EXPECT_EQ(asked[0], asked[1]) << name_of(strategy);
+  }
+  EXPECT_EQ(fake_cuda::alive(), 0);
 }
 
 std::string name_of_case(const ::testing::TestParamInfo<OnFakeCuda::ParamType>& info) {
@@ -157,8 +185,17 @@ TEST(OnFakeCudaLayers, AChainWithReluCostsThreeProductsPerLayerAndNoOtherKernel)
     Replaced e(kernels::relu_backward, no_relu_backward);
     Replaced f(kernels::sum_to, no_sum);
     int before = fake_cuda::products();
+    fake_cuda::reset();
     layers.loss().backward();
     EXPECT_EQ(fake_cuda::products(), before + 8) << "three per layer; nobody wants the gradient of x";
+    using Ranges = std::map<std::string, int>;
+    EXPECT_EQ(fake_cuda::ranges(), (Ranges{{"matmul", 3},
+                                           {"linear_backward_input", 2},
+                                           {"linear_backward_weight", 3},
+                                           {"mse", 1},
+                                           {"mse_backward", 1},
+                                           {"fill", 1}}))
+        << "and the loss's own gradient";
   }
   expect_near(layers.gradients(), expected, 1);
   layers.loss().backward();  // adds to gradients: the library's sum of a bias gradient would overwrite it

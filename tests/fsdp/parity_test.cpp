@@ -166,10 +166,15 @@ TYPED_TEST(Parity, I01_AnyNumberOfRanksTrainsTheRunOfOneProcessInDouble) {
     setup.shard = true;
     for (int world : {1, 2, 3, 4}) {
       setup.world = world;
+      setup.config = {};
       Outcome outcome = train<TypeParam>(setup);
       expect_close(outcome.weights, expected.weights, 1e-12, describe(setup));
       expect_close(outcome.state, expected.state, 1e-12, describe(setup));
       EXPECT_LE(difference(outcome.losses, expected.losses), 1e-12) << describe(setup);
+      for (Strategy strategy : {Strategy::zero2, Strategy::ddp}) {
+        setup.config.strategy = strategy;
+        EXPECT_TRUE(train<TypeParam>(setup) == outcome) << describe(setup);
+      }
     }
   }
 }

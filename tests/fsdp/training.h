@@ -1,6 +1,8 @@
 #pragma once
 // Trains a small model for some steps and returns everything that strategies must agree on.
 
+#include <algorithm>
+#include <cstring>
 #include <map>
 #include <string>
 #include <vector>
@@ -47,10 +49,18 @@ struct Setup {
   std::string group = "threads";
 };
 
+inline bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {  // -0 is not 0
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
+}
+
 struct Outcome {
   std::vector<double> losses, norms;
   std::map<std::string, std::vector<double>> weights, state;
-  bool operator==(const Outcome&) const = default;
+  bool operator==(const Outcome& other) const {
+    auto same = [](const auto& a, const auto& b) { return a.first == b.first && same_bits(a.second, b.second); };
+    return same_bits(losses, other.losses) && same_bits(norms, other.norms) &&
+           std::ranges::equal(weights, other.weights, same) && std::ranges::equal(state, other.state, same);
+  }
 };
 
 // Every strategy with every lifetime it can have; groups of hybrid are powers of two, or their sums have another order.

@@ -2,11 +2,17 @@
 
 #include <mpi.h>
 
+#include <cstdlib>
+
 #include <tests/dist/group_cases.h>
 #include <tests/mpi/world.h>
 
 namespace shardgrad::dist::testing {
 namespace {
+
+TEST(World, IsOfTheKindThatWasAskedFor) {
+  EXPECT_EQ(shardgrad::testing::world().kind(), std::getenv("SHARDGRAD_GROUP"));
+}
 
 class Groups : public ::testing::TestWithParam<size_t> {};
 

@@ -32,6 +32,12 @@ TEST(ProcessParity, I50_RanksThatAreProcessesGiveTheBitsOfRanksThatAreThreads) {
   expect_same_bits<Tied>("Tied");
   expect_same_bits<TiedAcross>("TiedAcross");
   expect_same_bits<Tiny>("Tiny");
+  expect_same_bits<Dropping>("Dropping");
+  expect_same_bits<Wide>("Wide");
+  expect_same_bits<FrozenAround>("FrozenAround");
+  expect_same_bits<TwoIn>("TwoIn");
+  expect_same_bits<TwoOut>("TwoOut");
+  expect_same_bits<Siamese>("Siamese");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """GPUs older than the kernels can use: AUTO builds for the CPU and says why in one line, ON and CHECK refuse in one sentence.
+A toolkit that is too old: AUTO and CHECK say so and go on, ON refuses.
 
     cuda_architectures_test.py SOURCE_DIR
 
@@ -14,8 +15,8 @@ from pathlib import Path
 WORDS = "shardgrad: CUDA FALSE: GPUs of compute capability 8.0 or newer are needed, not "
 
 
-def configure(folder, mode, capabilities, architectures):
-    for name, text in (("nvcc", "echo release 13.0"), ("nvidia-smi", f"printf '{capabilities}'")):
+def configure(folder, mode, capabilities, architectures, toolkit="13.0"):
+    for name, text in (("nvcc", f"echo release {toolkit}"), ("nvidia-smi", f"printf '{capabilities}'")):
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
     chosen = [f"-DCMAKE_CUDA_ARCHITECTURES={architectures}"] if architectures else []
@@ -40,7 +41,12 @@ def main():
                 assert (code, text) == (0, f"-- {WORDS}{old}"), case
             else:
                 assert code != 0 and text.split(" Call Stack")[0].endswith(WORDS + old), case
-    print("GPUs that are too old are told apart in AUTO, ON and CHECK")
+        for mode, toolkit, good in (("AUTO", "11.8", False), ("CHECK", "11.8", False), ("ON", "11.8", False), ("ON", "", False),
+                                    ("ON", "12.0", True)):
+            code, text = configure(Path(folder), mode, r"9.0\n", "", toolkit)
+            says = f"is of toolkit '{toolkit}', but 12.0 or newer is needed; put a newer one first on PATH, or configure with" in text
+            assert says != good and (good or (code == 0) == (mode != "ON")), f"{mode}, toolkit {toolkit}: {code}: {text}"
+    print("Toolkits and GPUs that are too old are told apart in AUTO, ON and CHECK")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 """scripts/gpu-check where there is no GPU: it says so in one sentence, and on a machine that is pretended it runs to its
 end, in time, and writes what it found, whatever happens to the build, a test or the clock.
 
-    gpu_check_test.py SOURCE_DIR
+    gpu_check_test.py SOURCE_DIR quick|full
 
-And a bundle is made, which is all that a build needs.
+And a bundle is made, which is all that a build needs. `quick` is what takes no more than seconds.
 """
 import json
 import os
@@ -221,10 +221,12 @@ def the_bundle_is_all_that_a_build_needs(folder):
 
 
 every_test_for_a_gpu_is_run()
-with tempfile.TemporaryDirectory() as folder:
-    the_bundle_is_all_that_a_build_needs(Path(folder) / "bundle")
-for case in (without_a_gpu, wrong_options, all_well, what_fails_is_named, pytorch_that_fails_is_not_our_failure,
-             what_time_does_not_reach_is_no_failure):
+cases = [without_a_gpu, wrong_options, all_well]
+if sys.argv[2] == "full":
+    cases += [what_fails_is_named, pytorch_that_fails_is_not_our_failure, what_time_does_not_reach_is_no_failure]
+    with tempfile.TemporaryDirectory() as folder:
+        the_bundle_is_all_that_a_build_needs(Path(folder) / "bundle")
+for case in cases:
     with tempfile.TemporaryDirectory() as folder:
         case(Machine(Path(folder) / "a tree"))
 print("gpu-check: one sentence without a GPU, and a whole report of a pretended one")

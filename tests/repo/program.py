@@ -91,6 +91,15 @@ def device_auto():
         expect(run.returncode == 0 and said == (0 if Path("/dev/nvidia0").exists() else 1), run)
 
 
+def device_cuda():
+    """Without a GPU, asking for one is refused: one line, exit code 3."""
+    why = r"no CUDA device: no NVIDIA driver is loaded on this machine|device cuda is not part of this build.*"
+    for ranks in "1", "2":
+        run = call([PROGRAM, "launch", "-n", ranks, "train", CONFIG, *SMALL, "--set", "device=cuda"])
+        refused = run.returncode == 3 and re.fullmatch(rf"shardgrad: (rank \d failed: )?({why})", run.stderr.splitlines()[-1])
+        expect(refused if not Path("/dev/nvidia0").exists() else run.returncode == 0, run)
+
+
 def threads_of_a_rank():
     """One OpenMP runtime: what the library's own loops and oneDNN's run on is one set of threads, as many as were asked for."""
     def most_threads(asked):
@@ -233,7 +242,7 @@ def a_terminal_is_updated_in_place():
 
 def version():
     run = call([PROGRAM, "--version"])
-    expect(run.returncode == 0 and all(f"\n  {word} " in run.stdout for word in ("compiler", "MPI", "oneDNN", "CPU")), run)
+    expect(run.returncode == 0 and all(f"\n  {word} " in run.stdout for word in ("compiler", "MPI", "oneDNN", "CPU", "CUDA     ")), run)
 
 
 def main(cases):

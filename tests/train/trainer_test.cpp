@@ -79,6 +79,8 @@ TEST_F(TrainerTest, LearnsAndReportsExactly) {
   auto lines = metrics(result);
   ASSERT_EQ(lines.size(), 9);  // steps 4, 8 and the end of each epoch
   EXPECT_EQ(lines.back()["step"], 30);
+  for (const auto& line : lines)
+    EXPECT_EQ(line["test_accuracy"].is_null(), line["step"].get<int>() % 10 != 0) << "of weights that were tested";
   EXPECT_EQ(lines.back()["samples"], 903);
   EXPECT_EQ(lines.back()["test_count"], 101);
   EXPECT_GT(lines.front()["loss"].get<double>(), lines.back()["loss"].get<double>());
