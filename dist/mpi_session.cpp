@@ -13,6 +13,7 @@
 #include <shardgrad/dist/file_guard.h>
 
 namespace shardgrad::dist {
+
 MpiSession::MpiSession() {
   int initialized = 0, provided = 0;
   MPI_Initialized(&initialized);

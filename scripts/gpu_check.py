@@ -61,12 +61,6 @@ def run(command, seconds, environment=None):
         return None, ""
 
 
-def gpu():
-    fields = "name,driver_version,memory.total,compute_cap"
-    _, text = run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], 30)
-    return [line.strip() for line in text.splitlines() if line.strip()]
-
-
 def memory_used():
     """MiB on all GPUs."""
     _, text = run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], 30)
@@ -181,8 +175,8 @@ def train(build, seconds, *settings, ranks=1, environment=None):
     command = [build / "bin/shardgrad", *(["launch", "-n", ranks] if ranks > 1 else []), "train",
                "configs/fashion_mnist.json"]
     data = os.environ.get("SHARDGRAD_GPU_CHECK_DATA")
-    for setting in (f"device={DEVICE}", "epochs=1", "log_interval=1", f"runs={build / 'runs'}", *([f"data.dir={data}"] if data else []),
-                    *settings):
+    for setting in (f"device={DEVICE}", "epochs=1", "log_interval=1", f"runs={build / 'runs'}",
+                    *([f"data.dir={data}"] if data else []), *settings):
         command += ["--set", setting]
     code, output = run(command, seconds, environment)
     if code != 0:
