@@ -9,7 +9,7 @@
 namespace shardgrad::dist {
 
 /// Removes these files should the process end, or this object go, before keep() is called. A child process waits for
-/// that and does it, in a session of its own: what kills this process, or its process group, does not kill the child.
+/// that and does it, in a process group of its own: what kills this process, or its group, does not kill the child.
 class FileGuard {
  public:
   explicit FileGuard(const std::vector<std::string>& paths);
@@ -19,7 +19,7 @@ class FileGuard {
   void keep();
 
  private:
-  int alive_ = -1;  // a pipe's end, which the system closes with the process
+  int alive_ = -1;  // a socket's end, which the system closes with the process
   pid_t child_ = -1;
 };
 

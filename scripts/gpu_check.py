@@ -16,7 +16,7 @@ import time
 import traceback
 from pathlib import Path
 
-ON_THE_GPU = "*cuda*:*OnDevices*:*.Devices*:*OnEveryDevice*:Linear.ReluAsPartOf*:Nccl.*"
+ON_THE_GPU = "*cuda*:*OnDevices*:*.Devices*:*OnEveryDevice*:Linear.ReluAsPartOf*:Nccl.*:-*Slow*"
 OPERATIONS = "OpRegistry.DevicesAgreeWithTheCpu"
 EXPECTED = ("test_autograd", "test_cuda", "test_dist", "test_fsdp", "test_kernels")  # have tests for the GPU
 TARGETS = ("shardgrad_program", "gpu_bench", "gpu_fsdp_bench", *EXPECTED)
@@ -62,9 +62,13 @@ def run(command, seconds, environment=None):
 
 
 def memory_used():
-    """MiB on all GPUs."""
-    _, text = run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], 30)
-    return sum(map(int, text.split()))
+    """MiB of the first GPU, once two readings agree: the driver cleans up after the end of processes. None if unknown."""
+    readings, end = [None], time.monotonic() + 10
+    while len(readings) < 3 or (readings[-1] != readings[-2] and time.monotonic() < end):
+        _, text = run(["nvidia-smi", "--id=0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], 30)
+        readings.append(int(text) if text.strip().isdigit() else None)
+        time.sleep(0.5 if left() > 1 else 0)
+    return readings[-1]
 
 
 def outcome(title, code, output, begin):
@@ -157,16 +161,15 @@ def nccl(build):
         begin = time.monotonic()
         code, output = run([build / "bin/dist_probe", "--local", ranks, "suite"], 150, settings)
         yield outcome(f"NCCL, {ranks} ranks on one GPU: the suite of groups", code, output, begin)
-    begin, before = time.monotonic(), memory_used()
+    before, begin = memory_used(), time.monotonic()
     code, output = run([build / "bin/dist_probe", "--local", 2, "kill"], 30, settings)
     if code is not None:
         code = 0 if code == 4 and "rank 1 (pid " in output else code or 1
     yield outcome("NCCL: a killed rank ends the job by name within 30 s", code, output, begin)
     begin, after = time.monotonic(), memory_used()
-    while after > before and time.monotonic() - begin < min(10, left()):  # the driver cleans up after the processes' end
-        time.sleep(0.5)
-        after = memory_used()
-    yield outcome("NCCL: nothing of a killed job stays on the GPU", int(after > before),
+    known = before is not None and after is not None
+    code = None if code is None or left() < 1 else int(not known or after > before)
+    yield outcome("NCCL: nothing of a killed job stays on the GPU", code,
                   f"{before} MiB were in use before it, {after} MiB are after it", begin)
 
 
@@ -211,17 +214,20 @@ def training(build):
     code, output, losses = train(build, 120)
     found = re.search(r"test_accuracy[=: ]+([0-9.]+)", output)
     reached = float(found[1]) if found else 0.0
-    if code == 0 and reached < ACCURACY:
+    trained = code == 0
+    if trained and reached < ACCURACY:
         code, output = 1, f"test accuracy {reached} is below {ACCURACY}\n{output}"
     row = outcome("training on the GPU, one epoch", code, output, begin)
     row["last_line"] = output.strip().splitlines()[-1] if output.strip() else ""
     yield row
     begin = time.monotonic()
-    code, output, expected = train(build, 120, "device=cpu")
-    if code == 0:
+    if trained:
+        code, output, expected = train(build, 120, "device=cpu")
+    if trained and code == 0:
         pairs = list(zip(losses, expected))[:STEPS]
         output = f"{len(pairs)} losses, those of the GPU and of the CPU: {pairs}"
-        code = int(len(pairs) < STEPS or any(abs(gpu - cpu) > TOLERANCE * cpu for gpu, cpu in pairs))
+        close = all(None not in pair and abs(pair[0] - pair[1]) <= TOLERANCE * pair[1] for pair in pairs)
+        code = int(len(pairs) < STEPS or not close)
     yield outcome(f"training on the GPU: the first {STEPS} losses are the CPU's within {TOLERANCE:.1%}", code, output, begin)
 
 

@@ -12,7 +12,7 @@
 namespace shardgrad::train {
 
 struct Result {
-  double test_accuracy = 0;  ///< exact, over every test sample
+  double test_accuracy = 0;  ///< exact, over every test sample; 0 of a run that was stopped between evaluations
   int64_t steps = 0;
   double seconds = 0;
   bool stopped = false;  ///< saved and ended early because somebody asked for it (Control::stop_requested)

@@ -146,6 +146,7 @@ int kill_launcher_at_the_end(Job& job) {
       last = file.substr(0, file.size() - kDeleted.size());
       std::cout << "name " << last << std::endl;
     }
+  SG_CHECK(!last.empty(), "MPI has no files in /dev/shm here");
   pid_t launcher = getppid();
   if (fork() == 0) {
     for (auto end = std::chrono::steady_clock::now() + 10s; access(last.c_str(), F_OK) != 0;)

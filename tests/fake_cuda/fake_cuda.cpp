@@ -87,8 +87,8 @@ struct State {
   std::map<std::string, std::function<void()>> hooks;
   std::map<uintptr_t, size_t> blocks, pinned;  // device memory, and host memory that the GPU reaches itself
   std::set<Stream*> streams;
-  std::vector<std::unique_ptr<Stream>> closed;  // events may still ask how far they came
-  std::map<std::string, int> nested, ranges;    // of NVTX, by name
+  std::vector<std::unique_ptr<Stream>> closed;     // events may still ask how far they came
+  std::map<std::string, int> nested, overlapping;  // ranges of NVTX, by name
   int open_ranges = 0;
   size_t used = 0;
   std::atomic<int64_t> alive{0};
@@ -166,7 +166,7 @@ void reset() {
   s.failures.clear();
   s.hooks.clear();
   s.nested.clear();
-  s.ranges.clear();
+  s.overlapping.clear();
   sticky = cudaSuccess;
   last_error = cudaSuccess;
 }
@@ -197,15 +197,15 @@ std::atomic<int>& computing_type() {
   return type;
 }
 int open_ranges() { return depth; }
-std::map<std::string, int> ranges() {
+std::map<std::string, int> nested_ranges() {
   std::lock_guard lock(state().mutex);
   return state().nested;
 }
-std::map<std::string, int> named_ranges() {
+std::map<std::string, int> overlapping_ranges() {
   std::lock_guard lock(state().mutex);
-  return state().ranges;
+  return state().overlapping;
 }
-int open_named_ranges() {
+int open_overlapping_ranges() {
   std::lock_guard lock(state().mutex);
   return state().open_ranges;
 }
@@ -254,7 +254,7 @@ int nvtxRangePushA(const char* name) {
 int nvtxRangePop() { return --fake_cuda::depth; }
 nvtxRangeId_t nvtxRangeStartA(const char* name) {
   std::lock_guard lock(state().mutex);
-  ++state().ranges[name];
+  ++state().overlapping[name];
   return nvtxRangeId_t(++state().open_ranges);
 }
 void nvtxRangeEnd(nvtxRangeId_t) {

@@ -33,10 +33,10 @@ int64_t alive();
 /// NVTX ranges that the calling thread has opened and not closed, as calls that nest; and how often each was opened by
 /// any thread, by name.
 int open_ranges();
-std::map<std::string, int> ranges();
+std::map<std::string, int> nested_ranges();
 /// Those that may overlap: how often each was begun, by name; and how many of all are open.
-std::map<std::string, int> named_ranges();
-int open_named_ranges();
+std::map<std::string, int> overlapping_ranges();
+int open_overlapping_ranges();
 
 /// The calling thread's, as cudaSetDevice has set it.
 int current_device();

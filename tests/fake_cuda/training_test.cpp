@@ -75,7 +75,7 @@ TEST(OnFakeCudaRanges, AProfilerSeesTheForwardAndBackwardOfEveryUnit) {
   fsdp::testing::Setup setup{.world = 1, .steps = 3};
   setup.device = kCuda;
   train<Chain>(setup);
-  auto ranges = fake_cuda::named_ranges();
+  auto ranges = fake_cuda::overlapping_ranges();
   std::map<std::string, int> units;  // how often each ran
   for (const auto& [name, times] : ranges) units[name.substr(name.find(' ') + 1)] += times;
   EXPECT_GT(units.size(), 1u);
@@ -83,8 +83,8 @@ TEST(OnFakeCudaRanges, AProfilerSeesTheForwardAndBackwardOfEveryUnit) {
     EXPECT_EQ(ranges["forward " + unit], 3) << unit;
     EXPECT_EQ(ranges["backward " + unit], 3) << unit;
   }
-  EXPECT_EQ(fake_cuda::open_named_ranges(), 0);
-  auto operations = fake_cuda::ranges();
+  EXPECT_EQ(fake_cuda::open_overlapping_ranges(), 0);
+  auto operations = fake_cuda::nested_ranges();
   EXPECT_EQ(operations["linear_backward_weight"], 3 * 3) << "a layer of the chain, in a step";
   EXPECT_GT(operations["sgd"], 0);
 }
@@ -189,12 +189,12 @@ TEST(OnFakeCudaLayers, AChainWithReluCostsThreeProductsPerLayerAndNoOtherKernel)
     layers.loss().backward();
     EXPECT_EQ(fake_cuda::products(), before + 8) << "three per layer; nobody wants the gradient of x";
     using Ranges = std::map<std::string, int>;
-    EXPECT_EQ(fake_cuda::ranges(), (Ranges{{"matmul", 3},
-                                           {"linear_backward_input", 2},
-                                           {"linear_backward_weight", 3},
-                                           {"mse", 1},
-                                           {"mse_backward", 1},
-                                           {"fill", 1}}))
+    EXPECT_EQ(fake_cuda::nested_ranges(), (Ranges{{"matmul", 3},
+                                                  {"linear_backward_input", 2},
+                                                  {"linear_backward_weight", 3},
+                                                  {"mse", 1},
+                                                  {"mse_backward", 1},
+                                                  {"fill", 1}}))
         << "and the loss's own gradient";
   }
   expect_near(layers.gradients(), expected, 1);

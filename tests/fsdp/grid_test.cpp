@@ -2,7 +2,7 @@
 // decay, accumulation and dropout on, and on device acc random legal delays. The fast tests are every kth cell of it;
 // the slow ones are all of it for one model and a part for each of the models of models.h. k has no factor in common
 // with the lengths of the axes, so a part meets every pair of choices. Devices with the kernels of kernels/cuda are
-// compared with themselves; the simulator is too slow for all of the grid.
+// compared with themselves, on a sample of cells: the simulator is slow.
 
 #include <gtest/gtest.h>
 

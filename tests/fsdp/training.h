@@ -49,8 +49,8 @@ struct Setup {
   std::string group = "threads";
 };
 
-inline bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {  // -0 is not 0
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
+inline bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {  // -0 is not 0, NaN equals nothing
+  return a == b && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
 }
 
 struct Outcome {

@@ -174,6 +174,7 @@ def what_time_does_not_reach_is_no_failure(machine):
     found = results(report)
     expect(code == 4 and found["test_dist: tests on the GPU"] == gpu_check.CUT_OFF, code, text)
     for what in ("compute-sanitizer memcheck", "NCCL, 2 ranks on one GPU: the suite of groups",
+                 "NCCL: nothing of a killed job stays on the GPU",
                  "training on the GPU, one epoch"):
         expect(found[what] == gpu_check.NOT_RUN, what, found)
 
