@@ -184,7 +184,6 @@ void FlatParam::finish_gather() {
 
 void FlatParam::release_full() {
   if (keeps_params_ || !resident()) return;
-  finish_gather();
   full_.storage()->release(layout_.compute());
 }
 

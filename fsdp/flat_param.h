@@ -74,7 +74,7 @@ class FlatParam {
   void start_gather(std::string_view phase);
   /// Makes compute wait for the gather.
   void finish_gather();
-  /// Releases the full buffer after the compute queued so far, unless it is kept.
+  /// Releases the full buffer after the compute queued so far, unless it is kept. Comes after finish_gather().
   void release_full();
   /// Before the optimizer: brings the reduced gradient to where the shard is. Throws Error(input) for a gradient that
   /// was not reduced.
