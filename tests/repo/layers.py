@@ -31,7 +31,8 @@ HOMES = {
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 ENDS_PROCESS = re.compile(r"(?<![\w.>:])(?<!void )(?:std::|::)?(?:exit|_exit|_Exit|quick_exit|abort|terminate)\s*\(")
-# A forked child that could not become its program, one that runs no other (file_guard), and the guard of a program's top level (dist/job.h).
+# A forked child that could not become its program, one that runs no other (dist/file_guard.h), and the guard of a program's
+# top level (dist/job.h).
 MAY_END_PROCESS = ["dist/children.cpp", "dist/file_guard.cpp", "dist/job.cpp"]
 
 
