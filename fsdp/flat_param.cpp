@@ -220,6 +220,11 @@ FlatParam::~FlatParam() {
 
 void FlatParam::wait_for_shard() const { shard_sent_.host_wait(); }
 
+void FlatParam::before_write() {
+  finish_gather();  // of a forward that failed
+  layout_.mesh.before_write();
+}
+
 // What is out of date cannot be read: the next forward gathers it.
 void FlatParam::shard_written(bool with_copy) {
   full_.storage()->bump_version();
@@ -227,7 +232,6 @@ void FlatParam::shard_written(bool with_copy) {
   converted_is_stale_ |= !with_copy;
   if (keeps_params_ && !split() && !(converts() && converted_is_stale_)) return;
   stale_ = true;
-  finish_gather();
   if (resident()) full_.storage()->release(layout_.compute());
 }
 

@@ -85,8 +85,8 @@ class FlatParam {
   LocalRange local_range(size_t i);
   /// The shard may be written by the host: nothing queued reads it.
   void wait_for_shard() const;
-  /// The optimizer is about to change the shard: no rank reads it in common memory any more.
-  void before_write() { layout_.mesh.before_write(); }
+  /// The optimizer is about to change the shard: no gather reads it any more, nor any rank in common memory.
+  void before_write();
   /// The optimizer (or a load) has changed the shard: saved parameters and gathered copies are stale. `with_copy`: and
   /// the converted shard likewise, where local_range gave it.
   void shard_written(bool with_copy = false);

@@ -128,14 +128,50 @@ TEST(Failures, I33_AfterAFailedBackwardAnotherOneNeedsNoForward) {
 }
 
 TEST(Failures, I33_ZeroGradMayComeRightAfterAFailedBackward) {
-  for (const Config& config : strategies(2))
-    dist::run_ranks(2, [&](dist::ProcessGroup& group) {
-      Weights expected = Fragile(group, config).good_step();
-      Fragile run(group, config);
-      run.failing(loss_number(run.model, 0));
-      run.optimizer.zero_grad();
-      EXPECT_EQ(run.good_step(), expected) << name_of(config.strategy);
-    });
+  for (Device device : {kCpu, kAcc})
+    for (const Config& config : strategies(2)) {
+      SCOPED_TRACE(concat(name_of(config.strategy), " on ", device));
+      auto body = [&](dist::ProcessGroup& group) {
+        Weights expected = Fragile(group, config).good_step();
+        Fragile run(group, config);
+        run.failing(loss_number(run.model, 0));
+        run.optimizer.zero_grad();
+        EXPECT_EQ(context().ledger().current(Category::gradient_shard), 0);
+        run.optimizer.step();  // there is nothing to update, and nothing to refuse
+        EXPECT_EQ(run.good_step(), expected);
+      };
+      dist::run_ranks(2, body, {.device = device, .threads = 1});
+    }
+}
+
+// The unit after the one that fails is gathered ahead, from the shard that the optimizer writes.
+TEST(Failures, TheOptimizerMayStepAfterAForwardThatFailed) {
+  for (Device device : {kCpu, kAcc})
+    for (const Config& config : strategies(2)) {
+      SCOPED_TRACE(concat(name_of(config.strategy), " on ", device));
+      auto body = [&](dist::ProcessGroup& group) {
+        std::vector<Weights> weights;
+        for (bool fails : {false, true}) {
+          Fragile run(group, config);
+          loss_number(run.model, 0).backward();
+          bool armed = fails;
+          run.model->b->add_forward_pre_hook([&armed](nn::Module&, std::span<Tensor>) {
+            if (armed) fail("boom");
+          });
+          if (fails) {
+            EXPECT_TRUE(contains(message_of([&] { loss_number(run.model, 0); }), "boom"));
+          }
+          armed = false;
+          run.optimizer.step();
+          run.optimizer.zero_grad();
+          weights.push_back(run.good_step());
+        }
+        EXPECT_EQ(weights[0], weights[1]);
+      };
+      dist::VirtualOptions options{.device = device, .threads = 1};
+      options.group.delay = dist::fixed_delay(std::chrono::milliseconds(1));
+      dist::run_ranks(2, body, options);
+    }
 }
 
 }  // namespace
