@@ -71,6 +71,13 @@ TEST(MpiJob, ProcessesOfSrunWithoutMpiAreRefusedWithTheLineToType) {
   EXPECT_NE(ran.last_line().find("start them with: srun --mpi=pmix …"), std::string::npos) << ran.output;
 }
 
+TEST(MpiJob, TheGroupIsOfTheKindThatTheEnvironmentAsksFor) {
+  for (std::string kind : {"shared_memory", "mpi"}) {
+    Ran ran = run_program(concat("SHARDGRAD_GROUP=", kind, " ", bare(2), " place"));
+    EXPECT_NE(ran.output.find("rank 1 of 2 by mpi over " + kind), std::string::npos) << ran.output;
+  }
+}
+
 TEST(MpiJob, WithoutSharedMemoryIsTheSame) {
   for (const char* name : {"suite", "kill", "diverge", "leave"}) {
     const JobCase& expected = *std::ranges::find_if(kJobCases, [&](auto& c) { return c.name == std::string(name); });

@@ -31,6 +31,7 @@ KEYS = ["step", "epoch", "samples", "loss", "test_accuracy", "test_count", "lr",
 
 def call(words, environment=None, timeout=120):
     run = subprocess.run(words, capture_output=True, text=True, timeout=timeout, env=os.environ | (environment or {}))
+    run.stderr = run.stderr.replace("\0", "")  # mpirun of Open MPI 5 ends its texts with a zero byte
     run.all = f"$ {' '.join(words)}\n{run.stdout}{run.stderr}[{run.returncode}]"
     return run
 
