@@ -33,8 +33,9 @@ class Sharded {
   std::span<const std::unique_ptr<Unit>> units() const { return schedule_.units(); }
   /// Parameter name → location.
   const std::map<std::string, Location>& index() const { return index_; }
-  /// Throws Error(input) naming `call` unless the model is between steps and outside of SummonFullParams.
-  void check_idle(const char* call) const;
+  /// Before `call`: compute waits for what a forward that failed began to gather. Throws Error(input) naming `call`
+  /// inside backward and in a scope of SummonFullParams.
+  void settle(const char* call) const;
 
  private:
   friend class NoSync;

@@ -88,7 +88,7 @@ void load(Sharded& sharded, const char* call, std::span<const StateSlice> target
 }
 
 void load_parameters(const char* call, Sharded& sharded, std::span<const StateSlice> given, std::string problems = "") {
-  sharded.check_idle(call);
+  sharded.settle(call);
   load(sharded, call, parts_of(sharded), given, std::move(problems));
   for (const auto& unit : sharded.units())
     for (const auto& flat : unit->flat_params()) flat->shard_written();
@@ -132,7 +132,7 @@ std::set<std::string> stepped(const optim::Optimizer& optimizer) {
 }  // namespace
 
 StateDict full_state_dict(Sharded& sharded, bool rank0_only) {
-  sharded.check_idle("full_state_dict");
+  sharded.settle("full_state_dict");
   bool wanted = !rank0_only || sharded.group().rank() == 0;
   StateDict state;
   TagScope owner(Category::other);
@@ -177,7 +177,7 @@ void load_full_state_dict(Sharded& sharded, const StateDict& state) {
 }
 
 std::vector<StateSlice> sharded_state_dict(Sharded& sharded) {
-  sharded.check_idle("sharded_state_dict");
+  sharded.settle("sharded_state_dict");
   return copies_of(parts_of(sharded));
 }
 
@@ -190,7 +190,7 @@ std::vector<StateSlice> sharded_optim_state_dict(optim::Optimizer& optimizer) {
 }
 
 void load_sharded_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, std::span<const StateSlice> pieces) {
-  sharded.check_idle("load_sharded_optim_state_dict");
+  sharded.settle("load_sharded_optim_state_dict");
   load(sharded, "load_sharded_optim_state_dict", optimizer.state_slices(), pieces);
 }
 
@@ -214,7 +214,7 @@ std::map<std::string, int64_t> optim_steps(Sharded& sharded, const optim::Optimi
 }
 
 StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, bool rank0_only) {
-  sharded.check_idle("full_optim_state_dict");
+  sharded.settle("full_optim_state_dict");
   dist::ProcessGroup* group = sharded.mesh().shard();
   bool wanted = !rank0_only || sharded.group().rank() == 0;
   std::map<std::string, StateSlice> mine;
@@ -241,7 +241,7 @@ StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, b
 }
 
 void load_full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, const StateDict& state) {
-  sharded.check_idle("load_full_optim_state_dict");
+  sharded.settle("load_full_optim_state_dict");
   StateCheck check(state);
   for (const auto& [name, spec] : optim_state_specs(sharded, optimizer)) check.expect(name, spec.shape, spec.dtype);
   std::string problems = check.faults();

@@ -33,7 +33,7 @@ template <class Do> void for_each_flat(Sharded& sharded, Do&& action) {
 
 SummonFullParams::SummonFullParams(Sharded& sharded, bool write_back)
     : sharded_(sharded), write_back_(write_back), exceptions_(std::uncaught_exceptions()) {
-  sharded.check_idle("SummonFullParams");
+  sharded.settle("SummonFullParams");
   sharded.schedule_.set_summoned(true);
   try {
     for_each_flat(sharded, [](FlatParam& flat) { flat.summon(); });

@@ -147,8 +147,16 @@ TEST(Failures, I33_ZeroGradMayComeRightAfterAFailedBackward) {
     }
 }
 
-// The unit after the one that fails is gathered ahead, from the shard that the optimizer writes.
-TEST(Failures, TheOptimizerMayStepAfterAForwardThatFailed) {
+// Fails in a forward, after a backward; the unit after the one that fails is being gathered ahead.
+void fail_in_forward(Fragile& run) {
+  run.model->b->add_forward_pre_hook([armed = true](nn::Module&, std::span<Tensor>) mutable {
+    if (std::exchange(armed, false)) fail("boom");
+  });
+  EXPECT_TRUE(contains(message_of([&] { loss_number(run.model, 0); }), "boom"));
+}
+
+// What training gives when `next` comes after a backward, and when a forward failed between the two.
+void after_a_failed_forward(const std::function<void(Fragile&)>& next) {
   for (Device device : {kCpu, kAcc})
     for (const Config& config : strategies(2)) {
       SCOPED_TRACE(concat(name_of(config.strategy), " on ", device));
@@ -157,15 +165,8 @@ TEST(Failures, TheOptimizerMayStepAfterAForwardThatFailed) {
         for (bool fails : {false, true}) {
           Fragile run(group, config);
           loss_number(run.model, 0).backward();
-          bool armed = fails;
-          run.model->b->add_forward_pre_hook([&armed](nn::Module&, std::span<Tensor>) {
-            if (armed) fail("boom");
-          });
-          if (fails) {
-            EXPECT_TRUE(contains(message_of([&] { loss_number(run.model, 0); }), "boom"));
-          }
-          armed = false;
-          run.optimizer.step();
+          if (fails) fail_in_forward(run);
+          next(run);
           run.optimizer.zero_grad();
           weights.push_back(run.good_step());
         }
@@ -175,6 +176,26 @@ TEST(Failures, TheOptimizerMayStepAfterAForwardThatFailed) {
       options.group.delay = dist::fixed_delay(std::chrono::milliseconds(1));
       dist::run_ranks(2, body, options);
     }
+}
+
+TEST(Failures, TheOptimizerMayStepAfterAForwardThatFailed) {
+  after_a_failed_forward([](Fragile& run) { run.optimizer.step(); });
+}
+
+TEST(Failures, StateMayBeReadAndLoadedAfterAForwardThatFailed) {
+  after_a_failed_forward([](Fragile& run) {
+    auto state = full_state_dict(*run.sharded, false);
+    for (auto& [name, tensor] : state) fill_(tensor, 0.25);
+    load_full_state_dict(*run.sharded, state);
+  });
+}
+
+TEST(Failures, ParametersMayBeEditedAfterAForwardThatFailed) {
+  after_a_failed_forward([](Fragile& run) {
+    SummonFullParams scope(*run.sharded, true);
+    NoGrad no_grad;
+    for (const NamedParameter& parameter : run.model->named_parameters()) fill_(parameter.tensor, 0.25);
+  });
 }
 
 }  // namespace
