@@ -137,14 +137,15 @@ int count_names_in_dev_shm(Job& job) {
 }
 
 /// The job ends well, and the launcher is killed in the moment in which MPI's files have names again, to be removed by
-/// MPI. Prints the names.
+/// MPI. Writes the names to a file: the launcher takes with it what it has not printed yet.
 int kill_launcher_at_the_end(Job& job) {
   if (job.world().rank() != 0) return 0;
   std::string last;
+  std::ofstream names(std::getenv("PROBE_NAMES"));
   for (std::string& file : files_in_dev_shm())
     if (file.find("_segment.") != file.npos && file.ends_with(kDeleted)) {
       last = file.substr(0, file.size() - kDeleted.size());
-      std::cout << "name " << last << std::endl;
+      names << last << std::endl;
     }
   SG_CHECK(!last.empty(), "MPI has no files in /dev/shm here");
   pid_t launcher = getppid();
