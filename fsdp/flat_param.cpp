@@ -221,7 +221,7 @@ FlatParam::~FlatParam() {
 void FlatParam::wait_for_shard() const { shard_sent_.host_wait(); }
 
 void FlatParam::before_write() {
-  finish_gather();  // of a forward that failed
+  finish_gather();  // of a pass that failed
   layout_.mesh.before_write();
 }
 

@@ -171,7 +171,7 @@ void Sharded::check_same_on_all_ranks() const {
              world.global_rank(0), " have different models or sharding options; build the same on every rank");
 }
 
-void Sharded::settle(const char* call) const {
+void Sharded::settle(const char* call) {
   SG_CHECK(!in_backward(), call, ": called inside backward; call it between steps");
   SG_CHECK(!schedule_.summoned(), call, ": called in a scope of SummonFullParams; leave the scope first");
   for (const auto& unit : units()) unit->wait();

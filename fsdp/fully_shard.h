@@ -33,9 +33,9 @@ class Sharded {
   std::span<const std::unique_ptr<Unit>> units() const { return schedule_.units(); }
   /// Parameter name → location.
   const std::map<std::string, Location>& index() const { return index_; }
-  /// Before `call`: compute waits for what a forward that failed began to gather. Throws Error(input) naming `call`
+  /// Before `call`: compute waits for what a pass that failed began to gather. Throws Error(input) naming `call`
   /// inside backward and in a scope of SummonFullParams.
-  void settle(const char* call) const;
+  void settle(const char* call);
 
  private:
   friend class NoSync;

@@ -54,7 +54,6 @@ bool Unit::has_frozen() const {
 }
 
 bool Unit::needs_gather() const {
-  if (state_ == UnitState::gathering) return false;
   return std::ranges::any_of(flat_params_, [](const auto& flat) { return flat->needs_gather(); });
 }
 
@@ -68,6 +67,7 @@ void Unit::transition(UnitState to) {
 
 void Unit::unshard(std::string_view phase) {
   if (!needs_gather()) return;
+  wait();  // for a gather of what has changed since
   transition(UnitState::gathering);
   for (auto& flat : flat_params_) flat->start_gather(phase);
 }

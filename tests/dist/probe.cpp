@@ -141,7 +141,9 @@ int count_names_in_dev_shm(Job& job) {
 int kill_launcher_at_the_end(Job& job) {
   if (job.world().rank() != 0) return 0;
   std::string last;
-  std::ofstream names(std::getenv("PROBE_NAMES"));
+  const char* path = std::getenv("PROBE_NAMES");
+  SG_CHECK(path, "PROBE_NAMES is not set");
+  std::ofstream names(path);
   for (std::string& file : files_in_dev_shm())
     if (file.find("_segment.") != file.npos && file.ends_with(kDeleted)) {
       last = file.substr(0, file.size() - kDeleted.size());

@@ -22,7 +22,7 @@ struct Fork : nn::Module {
 
 template <class Model> Tensor loss_number(nn::Child<Model>& model, int number) {
   Tensor x = rows_of_batch("x", number, 0, 4, 7, DType::f32);
-  return mse_loss(model(x), rows_of_batch("t", number, 0, 4, 5, DType::f32), 20);
+  return mse_loss(model(x).to(DType::f32), rows_of_batch("t", number, 0, 4, 5, DType::f32), 20);
 }
 
 // What each rank's error says when rank 0 does `different`.
@@ -147,25 +147,36 @@ TEST(Failures, I33_ZeroGradMayComeRightAfterAFailedBackward) {
     }
 }
 
-// Fails in a forward, after a backward; the unit after the one that fails is being gathered ahead.
 void fail_in_forward(Fragile& run) {
   run.model->b->add_forward_pre_hook([armed = true](nn::Module&, std::span<Tensor>) mutable {
     if (std::exchange(armed, false)) fail("boom");
   });
   EXPECT_TRUE(contains(message_of([&] { loss_number(run.model, 0); }), "boom"));
 }
+void fail_in_backward(Fragile& run) { run.failing(loss_number(run.model, 0)); }
 
-// What training gives when `next` comes after a backward, and when a forward failed between the two.
-void after_a_failed_forward(const std::function<void(Fragile&)>& next) {
+// What training gives when `next` comes after a step whose gradients are kept, and when `failing` comes between the
+// two: a pass that fails while the unit after the one that fails is gathered ahead.
+void after_a_failed_pass(void (*failing)(Fragile&), const std::function<void(Fragile&)>& next) {
+  std::vector<Config> configs = strategies(2);
+  configs.push_back({.move_params_to_cpu = true});
+  configs.push_back({.strategy = Strategy::zero1, .param_dtype = DType::bf16});
   for (Device device : {kCpu, kAcc})
-    for (const Config& config : strategies(2)) {
+    for (const Config& config : configs) {
       SCOPED_TRACE(concat(name_of(config.strategy), " on ", device));
       auto body = [&](dist::ProcessGroup& group) {
         std::vector<Weights> weights;
         for (bool fails : {false, true}) {
           Fragile run(group, config);
           loss_number(run.model, 0).backward();
-          if (fails) fail_in_forward(run);
+          run.optimizer.step();
+          if (fails) {
+            failing(run);
+            auto gathering = [](const auto& unit) { return unit->state() == UnitState::gathering; };
+            bool ahead = std::ranges::any_of(run.sharded->units(), gathering);
+            EXPECT_EQ(ahead, run.sharded->mesh().parts() > 1 &&
+                                 (failing == fail_in_forward || config.reshards_after_forward()));
+          }
           next(run);
           run.optimizer.zero_grad();
           weights.push_back(run.good_step());
@@ -179,23 +190,27 @@ void after_a_failed_forward(const std::function<void(Fragile&)>& next) {
 }
 
 TEST(Failures, TheOptimizerMayStepAfterAForwardThatFailed) {
-  after_a_failed_forward([](Fragile& run) { run.optimizer.step(); });
+  after_a_failed_pass(fail_in_forward, [](Fragile& run) { run.optimizer.step(); });
 }
 
-TEST(Failures, StateMayBeReadAndLoadedAfterAForwardThatFailed) {
-  after_a_failed_forward([](Fragile& run) {
-    auto state = full_state_dict(*run.sharded, false);
-    for (auto& [name, tensor] : state) fill_(tensor, 0.25);
-    load_full_state_dict(*run.sharded, state);
-  });
+TEST(Failures, StateMayBeReadAndLoadedAfterAPassThatFailed) {
+  for (auto failing : {fail_in_forward, fail_in_backward})
+    after_a_failed_pass(failing, [](Fragile& run) {
+      NoGrad no_grad;
+      auto state = full_state_dict(*run.sharded, false);
+      for (auto& [name, tensor] : state) tensor = tensor * 0.5;
+      load_full_state_dict(*run.sharded, state);
+    });
 }
 
-TEST(Failures, ParametersMayBeEditedAfterAForwardThatFailed) {
-  after_a_failed_forward([](Fragile& run) {
-    SummonFullParams scope(*run.sharded, true);
-    NoGrad no_grad;
-    for (const NamedParameter& parameter : run.model->named_parameters()) fill_(parameter.tensor, 0.25);
-  });
+TEST(Failures, ParametersMayBeEditedAfterAPassThatFailed) {
+  for (auto failing : {fail_in_forward, fail_in_backward})
+    after_a_failed_pass(failing, [](Fragile& run) {
+      SummonFullParams scope(*run.sharded, true);
+      NoGrad no_grad;
+      for (const NamedParameter& parameter : run.model->named_parameters())
+        copy_into(parameter.tensor, parameter.tensor * 0.5);
+    });
 }
 
 }  // namespace
