@@ -87,8 +87,9 @@ class FlatParam {
   void wait_for_shard() const;
   /// The optimizer is about to change the shard: no gather reads it any more, nor any rank in common memory.
   void before_write();
-  /// The optimizer (or a load) has changed the shard: saved parameters and gathered copies are stale. `with_copy`: and
-  /// the converted shard likewise, where local_range gave it.
+  /// The optimizer (or a load) has changed the shard: saved parameters and gathered copies are stale. No gather is on
+  /// its way: before_write() or Sharded::settle came first. `with_copy`: and the converted shard likewise, where
+  /// local_range gave it.
   void shard_written(bool with_copy = false);
 
   // --- whole parameters in the shards' dtype, for people -----------------------------------------------------------
