@@ -25,6 +25,10 @@ bool recomputing();
 
 namespace detail {
 
+/// A copy of `function` can be called with these arguments.
+template <class F, class... Args>
+concept Repeatable = (std::is_invocable_v<std::decay_t<F>&, Args...>);
+
 /// A call that can be made again: the function and copies of its arguments, less their tensors.
 template <class F, class... Args> struct RepeatableCall {
   F function;
@@ -49,8 +53,8 @@ template <class F, class... Args> struct RepeatableCall {
 /// operation; it and copies of the arguments live as long as the graph: let it capture what outlives backward, and pass
 /// pointers to what must not be copied. Without grad mode a plain call.
 template <class F, class... Args>
-requires std::is_invocable_v < std::decay_t<F>
-&, Args... > auto checkpoint(const CheckpointOptions& options, F&& function, Args&&... args) {
+requires detail::Repeatable<F, Args...>
+auto checkpoint(const CheckpointOptions& options, F&& function, Args&&... args) {
   static_assert(!(std::ranges::view<std::decay_t<Args>> || ...),
                 "checkpoint: an argument is a view of tensors it does not own; pass a vector");
   if (!context().grad_enabled()) return std::invoke(function, std::forward<Args>(args)...);
@@ -63,8 +67,8 @@ requires std::is_invocable_v < std::decay_t<F>
 }
 
 template <class F, class... Args>
-requires std::is_invocable_v < std::decay_t<F>
-&, Args... > auto checkpoint(F&& function, Args&&... args) {
+requires detail::Repeatable<F, Args...>
+auto checkpoint(F&& function, Args&&... args) {
   return checkpoint(CheckpointOptions(), std::forward<F>(function), std::forward<Args>(args)...);
 }
 

@@ -4,8 +4,9 @@
 // with the CPU's; operands far larger than the L2 cache, or, for the small MLP, what fits. Limits are measured beside:
 // copies by the driver, and products asked of cuBLASLt directly.
 //
-//     gpu_bench [--device cuda] [--only PART] [--tiny]     SHARDGRAD_TF32=1: products in TF32; SHARDGRAD_GEMM=own:
-//     ladder
+//     gpu_bench [--device cuda] [--only PART] [--tiny]
+//
+// SHARDGRAD_TF32=1: products in TF32; SHARDGRAD_GEMM=own: by the library's own kernels.
 
 #include <cstdlib>
 

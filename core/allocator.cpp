@@ -126,8 +126,7 @@ class CachingAllocator final : public Allocator {
     return live_;
   }
 
-  // Waits until nobody uses freed blocks any more. Work that is running may not: some of it is what would be waited
-  // for.
+  // Waits until nobody uses freed blocks any more. Running work may not wait: some of it is what would be waited for.
   bool wait_for_frees() {
     if (running_stream()) return false;
     std::vector<Event> pending;

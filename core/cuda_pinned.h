@@ -1,7 +1,6 @@
 #pragma once
 // Pinned host memory. A GPU copies from and to it while the host goes on, so a block that the host gives back inline
-// may still be read or written by any stream of the GPU: it is handed out again when all of them have come to that
-// point.
+// may still be in use by any stream of the GPU: it is handed out again when all of them have come to that point.
 
 #include <memory>
 

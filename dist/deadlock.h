@@ -9,9 +9,11 @@
 //
 // So (r, g, s) ends only after (m, h, t) does. A cycle of such edges never ends:
 //
-//     rank 0: A->all_reduce(t).host_wait(); B->barrier();     (0, A, 1) -> (1, B, 1), because rank 1 waits there and
-//     has rank 1: B->barrier(); A->all_reduce(t).host_wait();               not called A's; (1, B, 1) -> (0, A, 1)
-//     likewise
+//     rank 0: A->all_reduce(t).host_wait(); B->barrier();
+//     rank 1: B->barrier(); A->all_reduce(t).host_wait();
+//
+//     (0, A, 1) -> (1, B, 1), because rank 1 waits there and has not called A's;
+//     (1, B, 1) -> (0, A, 1) likewise.
 //
 // The page is read while it changes, so the edges of one look may never have been there at the same time. But a
 // collective that has ended does not come back: an edge that two looks saw was there all the time between them. So a

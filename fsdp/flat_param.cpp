@@ -136,8 +136,7 @@ Stream& FlatParam::first_writer(DType dtype) const {
   return group && dtype == shard_.dtype() ? group->stream() : layout_.compute();
 }
 
-// The shard in the dtype of what is gathered, in memory that stays. Whoever writes the shard has waited for uploads of
-// it.
+// The shard in the dtype of what is gathered, in memory that stays. Who writes the shard has waited for its uploads.
 const Tensor& FlatParam::source(DType dtype) {
   if (dtype == shard_.dtype()) return shard_;
   if (!converted_.defined()) converted_ = layout_.host_buffer(shard_.numel(), dtype);

@@ -7,8 +7,12 @@
 //       auto model = nn::make<Mlp>();                         // shapes only
 //       auto sharded = fsdp::fully_shard(*model, group);
 //       optim::AdamW optimizer(model->named_parameters(), {});
-//       auto plan = fsdp::make_plan(*sharded, [&] { loss_of(model(x)).backward(); optimizer.step();
-//       optimizer.zero_grad(); }); if (group.rank() == 0) std::cout << plan.table();
+//       auto plan = fsdp::make_plan(*sharded, [&] {
+//         loss_of(model(x)).backward();
+//         optimizer.step();
+//         optimizer.zero_grad();
+//       });
+//       if (group.rank() == 0) std::cout << plan.table();
 //     }, {.device = kMeta});
 
 #include <functional>

@@ -1,7 +1,6 @@
 #pragma once
 // Losses divide by a count that the caller gives: the number of elements or labels of the *global* batch. Each rank
-// then holds its part of one sum, the sum over ranks is the loss of the whole batch, and uneven parts need no
-// correction.
+// then holds its part of one sum; the sum over ranks is the loss of the whole batch, also where parts are uneven.
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/nn/module.h>

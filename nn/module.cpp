@@ -44,8 +44,7 @@ std::string Module::type_name() const {
   return scope == std::string::npos ? name : name.substr(scope + 2);
 }
 
-// --- registration
-// -------------------------------------------------------------------------------------------------------
+// --- registration --------------------------------------------------------------------------------------------------
 
 void Module::check_name(const std::string& name) const {
   auto taken = [&](const auto& list) {
@@ -107,8 +106,7 @@ void Module::tie(const Tensor& first, Tensor& second) {
   second = first;
 }
 
-// --- names
-// ----------------------------------------------------------------------------------------------------------------
+// --- names ---------------------------------------------------------------------------------------------------------
 
 Module& Module::root() {
   Module* top = this;
@@ -172,8 +170,7 @@ void Module::complete_names() {
   }
 }
 
-// --- state
-// ----------------------------------------------------------------------------------------------------------------
+// --- state ---------------------------------------------------------------------------------------------------------
 
 void Module::materialize() {
   Module& top = root();
@@ -244,8 +241,7 @@ void Module::zero_grad() {
   for (const NamedParameter& parameter : named_parameters()) parameter.tensor.zero_grad();
 }
 
-// --- calls
-// ----------------------------------------------------------------------------------------------------------------
+// --- calls ---------------------------------------------------------------------------------------------------------
 
 void Module::update_direct() { direct_ = pre_hooks_.empty() && hooks_.empty() && !fills_on_call_ && !checkpoint_; }
 

@@ -65,8 +65,7 @@ class Module {
   Module& operator=(const Module&) = delete;
   virtual ~Module();
 
-  // --- names; all walks are in order of registration, a module before its submodules, everything shared once
-  // -----------
+  // --- names; all walks are in order of registration, a module before its submodules, everything shared once -------
   std::vector<NamedParameter> named_parameters();
   std::vector<NamedParameter> named_buffers();
   std::vector<std::pair<std::string, Module*>> named_modules();
@@ -82,8 +81,7 @@ class Module {
   /// Gives every parameter, buffer and module of the whole tree its full name. Done by the calls that need the names.
   void complete_names();
 
-  // --- state
-  // ----------------------------------------------------------------------------------------------------------
+  // --- state -------------------------------------------------------------------------------------------------------
   /// Fills every parameter and buffer of the whole tree that has no values yet.
   void materialize();
   /// Makes everything below live on `device`, or be of floating type `dtype`. Throws once there are values.
@@ -103,8 +101,7 @@ class Module {
   /// Calls of this module are checkpointed from now on, or not; see nn/checkpoint.h. Hooks run outside of the region.
   void set_checkpoint(std::optional<CheckpointOptions> options);
 
-  // --- what Child needs
-  // -------------------------------------------------------------------------------------------------
+  // --- what Child needs --------------------------------------------------------------------------------------------
   /// True when a call is nothing but forward.
   bool direct() const { return direct_; }
   const std::optional<CheckpointOptions>& checkpoint_options() const { return checkpoint_; }

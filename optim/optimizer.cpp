@@ -73,8 +73,7 @@ void Optimizer::set_lr(double lr) {
   lr_ = lr;
 }
 
-// --- a step
-// ---------------------------------------------------------------------------------------------------------------
+// --- a step --------------------------------------------------------------------------------------------------------
 
 template <class Visit> void Optimizer::for_each_range(size_t i, const Visit& visit) const {
   const Tensor& tensor = parameters_[i].tensor;
@@ -178,8 +177,7 @@ void Optimizer::zero_grad() {
   for (const NamedParameter& parameter : parameters_) parameter.tensor.zero_grad();
 }
 
-// --- state
-// ----------------------------------------------------------------------------------------------------------------
+// --- state ---------------------------------------------------------------------------------------------------------
 
 void Optimizer::allocate_states() {
   if (state_names_.empty()) return;

@@ -33,8 +33,7 @@ template <class C, class Visit> void visit_fields(C& c, Visit&& visit) {
   number("seed", c.seed, {.low = 0}, "initial weights and the order of samples are functions of it");
   choice("device", c.device, {"cpu", "cuda", "auto", "acc", "sim"},
          "`cuda` is a GPU, `auto` a GPU where there is one; `acc` and `sim` are host memory that behaves like a GPU's, "
-         "for "
-         "tests, `sim` with the kernels of `cuda`");
+         "for tests, `sim` with the kernels of `cuda`");
   choice("data.name", c.data.name, {"fashion_mnist"}, "the data set");
   text("data.dir", c.data.dir, "the folder with its files");
   number("model.layers", c.model.layers, {.low = 1, .high = kMost}, "widths from input to output");

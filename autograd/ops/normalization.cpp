@@ -39,8 +39,7 @@ struct BatchNormApply final : Node {
   }
 };
 
-// weight and bias are undefined or one value per column of x. They are two tensors: their gradients are written at
-// once.
+// weight and bias are undefined or one value per column of x. Two tensors, whose gradients are written at once.
 void check_scale(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_floating(op, x);
   for (const Tensor* each : {&weight, &bias}) {

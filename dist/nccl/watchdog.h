@@ -2,8 +2,7 @@
 // What NCCL has been asked to do and has not done. A thread watches the oldest of it:
 //   - it tells the control channel when a call begins and ends on the GPU, so that the monitor sees late, diverged and
 //     dead ranks as on every other transport;
-//   - when NCCL reports an error, it ends the job, with the cause that the control channel has found or else NCCL's
-//   own;
+//   - when NCCL reports an error, it ends the job, with the cause that the control channel has found, or NCCL's own;
 //   - when the job ends, for whatever reason, or this rank leaves the group in the middle of a call, it aborts the
 //     communicator, which frees the GPU of kernels that wait for ranks that will never come.
 

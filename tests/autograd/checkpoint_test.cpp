@@ -275,8 +275,7 @@ TEST(Checkpoint, I33_I41_B23_AnExceptionInEitherRunLeavesNothingBehind) {
   EXPECT_EQ(some.gradients(), plain.gradients());
 }
 
-// --- boundary inputs in host memory
-// -----------------------------------------------------------------------------------
+// --- boundary inputs in host memory --------------------------------------------------------------------------------
 
 TEST(Checkpoint, I32_OffloadedInputsWaitInHostMemory) {
   Context context({.device = kAcc});

@@ -190,8 +190,7 @@ TEST(ParamDtypes, I12_BuffersAreConvertedWhenAskedForAndIntegersNever) {
     });
 }
 
-// --- nothing is added up in 16 bits
-// -----------------------------------------------------------------------------------
+// --- nothing is added up in 16 bits --------------------------------------------------------------------------------
 
 struct Scale : nn::Module {
   Tensor weight = param("weight", {40}, nn::init::ones());
@@ -259,8 +258,7 @@ TEST(ParamDtypes, I14_B06_TheNormIsThatOfTheSinglePrecisionGradients) {
     });
 }
 
-// --- traffic and memory
-// -----------------------------------------------------------------------------------------------
+// --- traffic and memory --------------------------------------------------------------------------------------------
 
 std::map<std::string, int64_t> bytes_sent(int world, const Config& config) {
   std::map<std::string, int64_t> sent;
@@ -385,8 +383,7 @@ TEST(ParamDtypes, ThePlanIsWhatIsMeasured) {
     }
 }
 
-// --- looking, loading, scaling, refusing
-// ------------------------------------------------------------------------------
+// --- looking, loading, scaling, refusing ---------------------------------------------------------------------------
 
 TEST(ParamDtypes, I37_I40_StateAndSummonedParametersAreTheMasters) {
   for (const Config& config : strategies(2))

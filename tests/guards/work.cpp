@@ -18,8 +18,7 @@
 
 using namespace shardgrad;
 
-// --- every allocation of this process, the library's included
-// ---------------------------------------------------------
+// --- every allocation of this process, the library's included ------------------------------------------------------
 static long heap_allocations = 0, heap_bytes = 0;
 
 static void* counted(size_t bytes, size_t alignment) {
@@ -36,8 +35,7 @@ void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 
-// --- what is measured
-// -------------------------------------------------------------------------------------------------
+// --- what is measured ----------------------------------------------------------------------------------------------
 struct Work {
   std::string name;
   int operations;

@@ -88,8 +88,7 @@ TEST(Embedding, LooksUpRowsAndSumsGradientsOfRepeatedIds) {
   EXPECT_EQ(table->weight.grad().to_vector<float>(), (Floats{1, 1, 0, 0, 3, 3}));
 }
 
-// --- dropout
-// ----------------------------------------------------------------------------------------------------------------
+// --- dropout -------------------------------------------------------------------------------------------------------
 
 struct TwoDropouts : nn::Module {
   nn::Child<nn::Dropout> a = child<nn::Dropout>("a", 0.5), b = child<nn::Dropout>("b", 0.5);
@@ -159,8 +158,7 @@ TEST(Dropout, BackwardUsesTheSameMask) {
   EXPECT_EQ(x.grad().to_vector<float>(), y.to_vector<float>());
 }
 
-// --- losses
-// -----------------------------------------------------------------------------------------------------------------
+// --- losses --------------------------------------------------------------------------------------------------------
 
 TEST(Loss, UnevenPartsWithTheGlobalCountSumToTheLossOfTheWhole) {
   Context context;

@@ -44,8 +44,7 @@ struct Stack : nn::Module {
   }
 };
 
-// --- names
-// ----------------------------------------------------------------------------------------------------------------
+// --- names ---------------------------------------------------------------------------------------------------------
 
 TEST(Module, NamesFollowRegistrationFromTheRoot) {
   Context context;
@@ -91,8 +90,7 @@ TEST(Module, RefusesNamesThatAreTakenOrHaveDots) {
             "Dotted: 'a.b' cannot be a name within a module; use a word without dots");
 }
 
-// --- signatures and hooks
-// -------------------------------------------------------------------------------------------------
+// --- signatures and hooks ------------------------------------------------------------------------------------------
 
 struct TwoIn : nn::Module {
   nn::Child<nn::Linear> left = child<nn::Linear>("left", 4, 2);
@@ -167,8 +165,7 @@ TEST(Module, AnEmptyHandleSaysSo) {
             "use of an empty module handle; make one with child<M>(…) or nn::make<M>(…)");
 }
 
-// --- shared modules and tied parameters
-// -----------------------------------------------------------------------------------
+// --- shared modules and tied parameters ----------------------------------------------------------------------------
 
 struct Siamese : nn::Module {
   nn::Child<nn::Linear> encoder = child<nn::Linear>("encoder", 4, 4);
@@ -234,8 +231,7 @@ TEST(Module, CannotContainItself) {
   EXPECT_EQ(error_of([&] { ring->close(ring); }), "Ring: 'self' would contain itself");
 }
 
-// --- values
-// -----------------------------------------------------------------------------------------------------------------
+// --- values --------------------------------------------------------------------------------------------------------
 
 TEST(Module, IsBuiltWithoutMemoryAndFilledByTheFirstCall) {
   Context context;

@@ -30,8 +30,7 @@ TEST(LayerNorm, GradientAgreesWithDifferences) {
   EXPECT_EQ(gradcheck_module(nn::make<nn::LayerNorm>(6), {4, 6}), 3u);
 }
 
-// --- batch norm
-// -------------------------------------------------------------------------------------------------------------
+// --- batch norm ----------------------------------------------------------------------------------------------------
 
 TEST(BatchNorm1d, RunningStatisticsFollowTheirFormulaAndServeEvaluation) {
   Context context;

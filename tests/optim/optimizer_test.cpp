@@ -27,8 +27,7 @@ Tensor parameter(const std::vector<float>& values) {
   return from_vector(values, {int64_t(values.size())}).set_requires_grad();
 }
 
-// --- formulas
-// ---------------------------------------------------------------------------------------------------------------
+// --- formulas ------------------------------------------------------------------------------------------------------
 
 constexpr int kCount = 9, kSteps = 5;
 
@@ -145,8 +144,7 @@ TEST(Optimizer, ZeroGradFreesTheMemory) {
   EXPECT_EQ(context.ledger().current(), before);
 }
 
-// --- rules
-// ------------------------------------------------------------------------------------------------------------------
+// --- rules ---------------------------------------------------------------------------------------------------------
 
 TEST(Rules, BiasesMayGoWithoutDecay) {
   Context context;
@@ -179,8 +177,7 @@ TEST(Rules, ARuleThatMatchesNothingIsRefused) {
             "SGD: the rule '*.bais' applies to no parameter; the first one is named 'fc.weight'");
 }
 
-// --- refusals
-// -----------------------------------------------------------------------------------------------------------------
+// --- refusals ------------------------------------------------------------------------------------------------------
 
 TEST(Optimizer, OptionsThatMakeNoSenseAreRefusedByName) {
   Context context;
@@ -225,8 +222,7 @@ TEST(Optimizer, ForwardStepBackwardIsRefusedByName) {
             std::string::npos);
 }
 
-// --- state dict
-// -----------------------------------------------------------------------------------------------------------------
+// --- state dict ----------------------------------------------------------------------------------------------------
 
 TEST(Optimizer, AStateDictContinuesARun) {
   Context context;
