@@ -2,7 +2,8 @@
 // names. Bandwidths count the bytes an operation must read and write, GEMMs 2·m·n·k operations, a training pass 6·m·n·k
 // per layer (4 in the first, which needs no input gradient). Medians of several runs, of results that were compared
 // with the CPU's; operands far larger than the L2 cache, or, for the small MLP, what fits. Limits are measured beside:
-// copies by the driver, and products asked of cuBLASLt directly.
+// copies by the driver, and products asked of cuBLASLt directly. A row that fails has an "error" in the place of its
+// value, and the others are measured all the same; the exit code is then 1.
 //
 //     gpu_bench [--device cuda] [--only PART] [--tiny]
 //
@@ -41,33 +42,45 @@ Tensor first_rows(const Tensor& x) { return x.detach().rows(0, std::min<int64_t>
 Tensor on_host(const Tensor& x) { return first_rows(x).to(kCpu); }
 
 std::string driver_copy(DType dtype) { return concat("copy by the driver ", dtype); }
-void report_bandwidth(const std::string& name, DType dtype, double bytes, const std::function<void()>& work) {
+/// A row in GB/s of work that moves `bytes`, once `right` has shown that what it computes is right.
+void bandwidth(const std::string& name, DType dtype, double bytes, const std::function<void()>& right,
+               const std::function<void()>& work) {
   std::string limit = driver_copy(dtype), title = concat(name, " ", dtype);
-  report(title, 1e-9 * bytes / seconds_of(device, 20, work), "GB/s", title == limit ? "" : limit);
+  row(title, [&] {
+    right();
+    report(title, 1e-9 * bytes / seconds_of(device, 20, work), "GB/s", title == limit ? "" : limit);
+  });
+}
+
+void bandwidths_in(DType dtype) {
+  const int64_t rows = tiny ? 32 : 16384, columns = tiny ? 64 : 4096;
+  double tolerance = tolerance_of(dtype), moved = double(rows * columns) * double(size_of(dtype));
+  Tensor a = rand({rows, columns}, "a").to(dtype), b = rand({rows, columns}, "b").to(dtype), c = empty_like(a);
+  Tensor weight = rand({columns}, "w").to(dtype), bias = rand({columns}, "bias").to(dtype);
+  Backend& backend = context().backend(device);
+  auto driver = [&] { backend.copy(backend.compute(), c.out().data, a.in().data, a.bytes()); };
+  auto is = [&](const char* name, const Tensor& x, const Tensor& expected, double allowed) {
+    check(name, first_rows(x), expected, allowed);
+  };
+  bandwidth(
+      "copy by the driver", dtype, 2 * moved, [&] { driver(), is("copy by the driver", c, on_host(a), 0); }, driver);
+  NoGrad no_grad;
+  bandwidth(
+      "copy", dtype, 2 * moved, [&] { copy_into(c, b), is("copy", c, on_host(b), 0); }, [&] { copy_into(c, a); });
+  bandwidth(
+      "add", dtype, 3 * moved, [&] { is("add", a + b, on_host(a) + on_host(b), tolerance); }, [&] { a + b; });
+  auto expected_norm = [&] { return layer_norm(on_host(a), weight.to(kCpu), bias.to(kCpu)); };
+  bandwidth(
+      "layer_norm", dtype, 2 * moved,
+      [&] { is("layer_norm", layer_norm(a, weight, bias), expected_norm(), tolerance); },
+      [&] { layer_norm(a, weight, bias); });
+  bandwidth(
+      "softmax", dtype, 2 * moved, [&] { is("softmax", softmax(a), softmax(on_host(a)), tolerance); },
+      [&] { softmax(a); });
 }
 
 void bandwidths() {
-  const int64_t rows = tiny ? 32 : 16384, columns = tiny ? 64 : 4096;
-  for (DType dtype : {DType::f32, DType::bf16}) {
-    double tolerance = tolerance_of(dtype), moved = double(rows * columns) * double(size_of(dtype));
-    Tensor a = rand({rows, columns}, "a").to(dtype), b = rand({rows, columns}, "b").to(dtype), c = empty_like(a);
-    Tensor weight = rand({columns}, "w").to(dtype), bias = rand({columns}, "bias").to(dtype);
-    Backend& backend = context().backend(device);
-    report_bandwidth("copy by the driver", dtype, 2 * moved,
-                     [&] { backend.copy(backend.compute(), c.out().data, a.in().data, a.bytes()); });
-    check("copy by the driver", first_rows(c), on_host(a), 0);
-    NoGrad no_grad;
-    copy_into(c, b);
-    check("copy", first_rows(c), on_host(b), 0);
-    report_bandwidth("copy", dtype, 2 * moved, [&] { copy_into(c, a); });
-    check("add", first_rows(a + b), on_host(a) + on_host(b), tolerance);
-    report_bandwidth("add", dtype, 3 * moved, [&] { a + b; });
-    check("layer_norm", first_rows(layer_norm(a, weight, bias)), layer_norm(on_host(a), weight.to(kCpu), bias.to(kCpu)),
-          tolerance);
-    report_bandwidth("layer_norm", dtype, 2 * moved, [&] { layer_norm(a, weight, bias); });
-    check("softmax", first_rows(softmax(a)), softmax(on_host(a)), tolerance);
-    report_bandwidth("softmax", dtype, 2 * moved, [&] { softmax(a); });
-  }
+  for (DType dtype : {DType::f32, DType::bf16}) bandwidths_in(dtype);
 }
 
 // Forward reads the logits, backward reads them and writes their gradient.
@@ -80,11 +93,13 @@ void losses() {
       logits.zero_grad();
       cross_entropy(logits, classes, count).backward();
     };
-    pass(x, labels);
-    Tensor host = on_host(x).set_requires_grad();
-    pass(host, on_host(labels));
-    check("cross_entropy", first_rows(x.grad()), host.grad(), tolerance_of(dtype));
-    report_bandwidth("cross_entropy forward+backward", dtype, 3.0 * double(x.bytes()), [&] { pass(x, labels); });
+    auto right = [&] {
+      pass(x, labels);
+      Tensor host = on_host(x).set_requires_grad();
+      pass(host, on_host(labels));
+      check("cross_entropy", first_rows(x.grad()), host.grad(), tolerance_of(dtype));
+    };
+    bandwidth("cross_entropy forward+backward", dtype, 3.0 * double(x.bytes()), right, [&] { pass(x, labels); });
   }
 }
 
@@ -114,21 +129,25 @@ struct Weight {
   }
 };
 
+void optimizer(const std::string& title, void (Weight::*update)(), int64_t moved, bool with_copy) {
+  const int64_t n = int64_t(tiny ? 1 : 65536) << 10;
+  Weight here(1024, device, with_copy), there(1024, kCpu, with_copy), large(n, device, with_copy);
+  (here.*update)();
+  (there.*update)();
+  check(title, here.p, there.p, 1e-6);
+  check(title, here.m, there.m, 1e-6);
+  if (with_copy) check(title, here.copy, there.copy, 1e-3);
+  double bytes = double(n) * double(moved + (with_copy ? 2 : 0));
+  double seconds = seconds_of(device, 20, [&] { (large.*update)(); });
+  report(title, 1e-9 * bytes / seconds, "GB/s", driver_copy(DType::f32));
+}
+
 void optimizers() {
   NoGrad no_grad;
-  const int64_t n = int64_t(tiny ? 1 : 65536) << 10;
   for (bool with_copy : {false, true})
     for (auto [name, update, moved] : {std::tuple("sgd", &Weight::sgd, 5 * 4), {"adamw", &Weight::adamw, 7 * 4}}) {
       std::string title = concat(name, " f32", with_copy ? " with a copy in bf16" : "");
-      Weight here(1024, device, with_copy), there(1024, kCpu, with_copy), large(n, device, with_copy);
-      (here.*update)();
-      (there.*update)();
-      check(title, here.p, there.p, 1e-6);
-      check(title, here.m, there.m, 1e-6);
-      if (with_copy) check(title, here.copy, there.copy, 1e-3);
-      double bytes = double(n) * (moved + (with_copy ? 2 : 0));
-      double seconds = seconds_of(device, 20, [&, update = update] { (large.*update)(); });
-      report(title, 1e-9 * bytes / seconds, "GB/s", driver_copy(DType::f32));
+      row(title, [&, update = update, moved = moved] { optimizer(title, update, moved, with_copy); });
     }
 }
 
@@ -138,16 +157,20 @@ void products() {
   for (DType dtype : {DType::bf16, DType::f32}) {
     if (tf32 && dtype == DType::bf16) continue;
     std::string kind = dtype == DType::bf16 ? "bf16" : tf32 ? "tf32" : "f32", limit = "cuBLASLt's best " + kind;
-    double peak = device == kCuda ? cublas_peak(dtype, tf32, tiny ? 64 : kind == "f32" ? 4096 : 8192) : 0;
-    if (peak > 0) report(limit, peak, "TFLOP/s");
+    row(limit, [&] {
+      double peak = device == kCuda ? cublas_peak(dtype, tf32, tiny ? 64 : kind == "f32" ? 4096 : 8192) : 0;
+      if (peak > 0) report(limit, peak, "TFLOP/s");
+    });
     double tolerance = kind == "f32" ? 1e-5 : 1e-2;
     for (int64_t n : {8192, 4096}) {
       int64_t side = tiny ? n / 128 : n;
-      Tensor a = randn({side, side}, "a").to(dtype), b = randn({side, side}, "b").to(dtype);
       std::string name = concat("gemm ", side, " ", kind);
-      check(name, first_rows(matmul(a, b)), matmul(on_host(a), b.to(kCpu)), tolerance);
-      double seconds = seconds_of(device, 10, [&] { matmul(a, b); });
-      report(name, 2e-12 * double(side) * double(side) * double(side) / seconds, "TFLOP/s", limit);
+      row(name, [&] {
+        Tensor a = randn({side, side}, "a").to(dtype), b = randn({side, side}, "b").to(dtype);
+        check(name, first_rows(matmul(a, b)), matmul(on_host(a), b.to(kCpu)), tolerance);
+        double seconds = seconds_of(device, 10, [&] { matmul(a, b); });
+        report(name, 2e-12 * double(side) * double(side) * double(side) / seconds, "TFLOP/s", limit);
+      });
     }
   }
 }
@@ -162,10 +185,12 @@ void ladder() {
     Tensor expected = matmul(on_host(a), b.to(kCpu));
     auto climb = [&](const char* name, const Tensor& result, const std::function<void()>& work) {
       std::string title = concat("own matmul ", n, " ", dtype, ", ", name);
-      work();
-      check(title, first_rows(result), expected, tolerance_of(dtype));
-      report(title, 2e-12 * double(n) * double(n) * double(n) / seconds_of(device, 2, work), "TFLOP/s",
-             concat("cuBLASLt's best ", dtype), concat("gemm ", n, " ", dtype));
+      row(title, [&] {
+        work();
+        check(title, first_rows(result), expected, tolerance_of(dtype));
+        report(title, 2e-12 * double(n) * double(n) * double(n) / seconds_of(device, 2, work), "TFLOP/s",
+               concat("cuBLASLt's best ", dtype), concat("gemm ", n, " ", dtype));
+      });
     };
     auto rung = [&](const char* name, const Rung& kernel) {
       climb(name, sums, [&] { launch(kernel, a, out(sums), unwanted(), a, b); });
@@ -222,27 +247,31 @@ void check_training(std::optional<DType> products, bool adamw) {
   check("the loss of a training step", here, there, products ? 1e-2 : 1e-5);
 }
 
-void large_mlp() {
+double operations_of_mlp(int64_t width) {
+  return 2.0 * double(2 * width) * double(width) * double(width) * (3 * 4 - 1);
+}
+
+void mlp_passes(int64_t width) {
+  auto model = nn::make<Mlp>(4, width);
+  model->to(DType::bf16);
+  model->materialize();
+  Tensor x = randn({2 * width, width}, "x").to(DType::bf16), target = randn({2 * width, width}, "t").to(DType::bf16);
+  auto pass = [&] {
+    mse_loss(model(x), target).backward();
+    for (const NamedParameter& p : model->named_parameters()) p.tensor.zero_grad();
+  };
+  report("mlp 4096 bf16 forward+backward", 1e-12 * operations_of_mlp(width) / seconds_of(device, 5, pass), "TFLOP/s",
+         "cuBLASLt's best bf16");
+}
+
+void mlp_steps(int64_t width) {
   check_training(DType::bf16, true);
-  const int64_t width = tiny ? 32 : 4096, batch = 2 * width;
-  double operations = 2.0 * double(batch) * double(width) * double(width) * (3 * 4 - 1);
-  {
-    auto model = nn::make<Mlp>(4, width);
-    model->to(DType::bf16);
-    model->materialize();
-    Tensor x = randn({batch, width}, "x").to(DType::bf16), target = randn({batch, width}, "t").to(DType::bf16);
-    auto pass = [&] {
-      mse_loss(model(x), target).backward();
-      for (const NamedParameter& p : model->named_parameters()) p.tensor.zero_grad();
-    };
-    report("mlp 4096 bf16 forward+backward", 1e-12 * operations / seconds_of(device, 5, pass), "TFLOP/s",
-           "cuBLASLt's best bf16");
-  }
-  Training training(width, batch, DType::bf16, true);
+  Training training(width, 2 * width, DType::bf16, true);
   double seconds = seconds_of(device, 5, [&] { training.step(); }), loss = training.step().item();
   SG_CHECK(std::isfinite(loss), "mlp 4096: the loss became ", loss);
   report("mlp 4096 bf16 step", 1e3 * seconds, "ms");
-  report("mlp 4096 bf16 step, its products", 1e-12 * operations / seconds, "TFLOP/s", "cuBLASLt's best bf16");
+  report("mlp 4096 bf16 step, its products", 1e-12 * operations_of_mlp(width) / seconds, "TFLOP/s",
+         "cuBLASLt's best bf16");
 }
 
 void small_mlp() {
@@ -257,9 +286,16 @@ void small_mlp() {
          double(context().backend(device).info().memory_requests - requests), "calls");
 }
 
-const std::pair<std::string, void (*)()> kParts[] = {
-    {"bandwidths", bandwidths}, {"losses", losses}, {"optimizers", optimizers},
-    {"products", products},     {"ladder", ladder}, {"mlps", [] { large_mlp(), small_mlp(); }}};
+void mlps() {
+  const int64_t width = tiny ? 32 : 4096;
+  row("mlp 4096 bf16 forward+backward", [&] { mlp_passes(width); });
+  row("mlp 4096 bf16 step", [&] { mlp_steps(width); });
+  row("mlp 256 f32 step", small_mlp);
+}
+
+const std::pair<std::string, void (*)()> kParts[] = {{"products", products},     {"mlps", mlps},
+                                                     {"bandwidths", bandwidths}, {"losses", losses},
+                                                     {"optimizers", optimizers}, {"ladder", ladder}};
 
 }  // namespace
 
@@ -279,9 +315,9 @@ int main(int argc, char** argv) try {
   Context context({.device = device});
   int run = 0;
   for (auto& [name, part] : kParts)
-    if (only.empty() || only == name) part(), ++run;
-  SG_CHECK(run > 0, "there is no part ", only, "; parts: bandwidths, losses, optimizers, products, ladder, mlps");
-  return 0;
+    if (only.empty() || only == name) row(name, part), ++run;
+  SG_CHECK(run > 0, "there is no part ", only, "; parts: products, mlps, bandwidths, losses, optimizers, ladder");
+  return failed_rows > 0 ? 1 : 0;
 } catch (const Error& error) {
   std::cerr << "gpu_bench: " << error.what() << "\n";
   return int(error.kind());

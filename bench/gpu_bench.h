@@ -65,4 +65,23 @@ inline void report(const std::string& name, double value, const char* unit, cons
   std::cout << "}" << std::endl;
 }
 
+/// What could not be measured so far.
+inline int failed_rows = 0;
+
+/// Measures and reports; where that fails, the row `name` says why in its "error", and the others are measured all the
+/// same.
+inline void row(const std::string& name, const std::function<void()>& measure) {
+  try {
+    measure();
+  } catch (const std::exception& error) {
+    ++failed_rows;
+    std::string why;
+    for (char c : std::string(error.what())) {
+      if (c == '"' || c == '\\') why += '\\';
+      why += (unsigned char)c < ' ' ? ' ' : c;
+    }
+    std::cout << "{\"name\": \"" << name << "\", \"error\": \"" << why << "\"}" << std::endl;
+  }
+}
+
 }  // namespace shardgrad::bench

@@ -1,6 +1,6 @@
 // What sharding costs on a GPU, one JSON object per line: a step of one rank through fully_shard against the plain one,
 // the step with parameters in bf16, shards that come from host memory against a copy of pinned memory, and, on request,
-// a trace of an offloaded step.
+// a trace of an offloaded step. What fails is a row with an "error", and what comes after it is measured all the same.
 //
 //     gpu_fsdp_bench [--device cuda] [--width 4096] [--trace FILE] [--tiny]
 
@@ -148,13 +148,13 @@ void trace(const Options& options, dist::ProcessGroup& group) {
 int main(int argc, char** argv) try {
   Options options = parse(argc, argv);
   auto body = [&](dist::ProcessGroup& group) {
-    one_rank(options, group);
-    narrow_parameters(options, group);
-    offload(options, group);
-    if (!options.trace.empty()) trace(options, group);
+    row("fully_shard, one rank", [&] { one_rank(options, group); });
+    row("parameters kept in bf16", [&] { narrow_parameters(options, group); });
+    row("offloaded shards", [&] { offload(options, group); });
+    if (!options.trace.empty()) row("trace of an offloaded step", [&] { trace(options, group); });
   };
   dist::run_ranks(1, body, {.device = options.device});
-  return 0;
+  return failed_rows > 0 ? 1 : 0;
 } catch (const Error& error) {
   std::cerr << "gpu_fsdp_bench: " << error.what() << "\n";
   return int(error.kind());

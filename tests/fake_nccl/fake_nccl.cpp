@@ -57,13 +57,14 @@ struct Communicator {
 
 namespace {
 
+constexpr int kVersion = 22809;
 struct State {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<Clique>> cliques;
   std::map<std::string, int> calls;
   std::map<std::string, std::pair<int, ncclResult_t>> failures;
   std::map<int, ncclResult_t> broken;  // by rank
-  int ids = 0, alive = 0, aborted = 0;
+  int ids = 0, alive = 0, aborted = 0, version = kVersion;
 };
 State& state() {
   static State state;
@@ -163,6 +164,11 @@ void reset() {
   s.failures.clear();
   s.broken.clear();
   s.alive = s.aborted = 0;
+  s.version = kVersion;
+}
+void set_version(int version) {
+  std::lock_guard lock(state().mutex);
+  state().version = version;
 }
 int alive() {
   std::lock_guard lock(state().mutex);
@@ -192,7 +198,8 @@ const char* ncclGetErrorString(ncclResult_t result) {
 }
 const char* ncclGetLastError(ncclComm_t) { return "pretended"; }
 ncclResult_t ncclGetVersion(int* version) {
-  *version = 22809;
+  std::lock_guard lock(state().mutex);
+  *version = state().version;
   return ncclSuccess;
 }
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {

@@ -9,6 +9,8 @@ namespace fake_nccl {
 
 /// Forgets injected errors and counts.
 void reset();
+/// What ncclGetVersion says from now on; reset() makes it 22809.
+void set_version(int version);
 /// Communicators that have been neither destroyed nor aborted, and those that were aborted.
 int alive();
 int aborted();

@@ -319,5 +319,16 @@ TEST(Nccl, ItsVersionIsKnownAndOneRankCanTryIt) {
   EXPECT_EQ(fake_nccl::alive(), 0);
 }
 
+// Before 2.26 two groups on a GPU could wait for each other for ever.
+TEST(Nccl, AnOldOneIsRefusedBeforeItCanHang) {
+  VirtualOptions options = nccl(2);
+  fake_nccl::set_version(22507);
+  std::string text = failure(
+      2, [](ProcessGroup&) { ADD_FAILURE() << "must not start"; }, options);
+  EXPECT_NE(text.find("NCCL 2.25.7 is too old: 2.26 or newer is needed"), text.npos) << text;
+  EXPECT_NE(text.find("LD_LIBRARY_PATH"), text.npos) << text;
+  EXPECT_EQ(fake_nccl::alive(), 0);
+}
+
 }  // namespace
 }  // namespace shardgrad::dist::testing

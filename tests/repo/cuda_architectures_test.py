@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """GPUs older than the kernels can use: AUTO builds for the CPU and says why in one line, ON and CHECK refuse in one sentence.
-A toolkit that is too old: AUTO and CHECK say so and go on, ON refuses.
+A toolkit that is too old: AUTO and CHECK say so and go on, ON refuses. NCCL is found as a package and as PyTorch's wheel has
+it, and an old one is not used.
 
     cuda_architectures_test.py SOURCE_DIR
 
 cmake/find_cuda.cmake is run by itself, with a pretended nvcc and nvidia-smi; what is new enough goes on to the search for
 the real compiler, which a script cannot do, and fails there.
 """
+import os
 import subprocess
 import sys
 import tempfile
@@ -24,6 +26,34 @@ def configure(folder, mode, capabilities, architectures, toolkit="13.0"):
                            f"-DNVIDIA_SMI={folder}/nvidia-smi", *chosen, "-P", Path(sys.argv[1]) / "cmake/find_cuda.cmake"],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return done.returncode, " ".join(done.stdout.split())
+
+
+def find_nccl(folder, mode, version, library):
+    """cmake/find_nccl.cmake where a pretended NCCL lies: (exit code, what it said)."""
+    for name in ("include", "lib"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    if version:
+        text = "".join(f"#define NCCL_{part} {number}\n" for part, number in zip(("MAJOR", "MINOR", "PATCH"), version.split(".")))
+        (folder / "include/nccl.h").write_text(text)
+        (folder / "lib" / library).write_text("")
+    script = folder / "find.cmake"
+    script.write_text(f'include("{Path(sys.argv[1]) / "cmake/find_nccl.cmake"}")\nmessage(STATUS "found ${{found_nccl}} ${{NCCL_LIBRARY}}")\n')
+    done = subprocess.run(["cmake", f"-DSHARDGRAD_NCCL={mode}", "-DCMAKE_FIND_LIBRARY_PREFIXES=lib", "-DCMAKE_FIND_LIBRARY_SUFFIXES=.so",
+                           "-P", script], env={**os.environ, "NCCL_ROOT": str(folder)}, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True)
+    return done.returncode, " ".join(done.stdout.split())
+
+
+def nccl(folder):
+    for number, library in enumerate(("libnccl.so", "libnccl.so.2")):
+        place = folder / f"new{number}"
+        code, text = find_nccl(place, "ON", "2.28.9", library)
+        assert code == 0 and text.endswith(f"shardgrad: NCCL 2.28.9 -- found TRUE {place}/lib/{library}"), text
+    old = "'2.25.1', and 2.26 or newer is needed"
+    code, text = find_nccl(folder / "old", "AUTO", "2.25.1", "libnccl.so")
+    assert code == 0 and f"NCCL FALSE (that of {folder}/old/include is {old}): GPUs send by way of host memory" in text, text
+    code, text = find_nccl(folder / "old", "ON", "2.25.1", "libnccl.so")
+    assert code != 0 and old in text and "-DSHARDGRAD_NCCL=OFF" in text, text
 
 
 def main():
@@ -46,6 +76,8 @@ def main():
             code, text = configure(Path(folder), mode, r"9.0\n", "", toolkit)
             says = f"is of toolkit '{toolkit}', but 12.0 or newer is needed; put a newer one first on PATH, or configure with" in text
             assert says != good and (good or (code == 0) == (mode != "ON")), f"{mode}, toolkit {toolkit}: {code}: {text}"
+    with tempfile.TemporaryDirectory() as folder:
+        nccl(Path(folder))
     print("Toolkits and GPUs that are too old are told apart in AUTO, ON and CHECK")
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The benchmarks of a GPU run, small, where there is none: their results are right, and PyTorch's side has their names.
+"""The benchmarks of a GPU run, small, where there is none: their results are right, PyTorch's side has their names, and
+what fails takes nothing else along.
 
     gpu_bench_test.py SOURCE_DIR GPU_BENCH GPU_FSDP_BENCH DEVICE…
 """
@@ -30,18 +31,52 @@ class Pretended(MagicMock):
     element_size = numel = lambda self: 2
 
 
-def of_torch(script, mode):
-    sys.modules.update({"torch": Pretended(), "torch.nn": Pretended(), "torch.nn.functional": Pretended()})
-    sys.argv = [str(script), mode, "--tiny"]
-    printed = io.StringIO()
+def of_torch(script, mode, *words, fault=None):
+    """(its rows by name, its exit code, its names); with a fault, layer_norm ends with it."""
+    torch = Pretended()
+    torch.nn.functional.layer_norm.side_effect = fault
+    sys.modules.update({"torch": torch, "torch.nn": torch.nn, "torch.nn.functional": torch.nn.functional})
+    sys.argv = [str(script), mode, "--tiny", *words]
+    printed, code, names = io.StringIO(), 0, {}
     with contextlib.redirect_stdout(printed):
-        runpy.run_path(str(script))
-    return {row["name"]: row for row in map(json.loads, printed.getvalue().splitlines())}
+        try:
+            names = runpy.run_path(str(script))
+        except SystemExit as end:
+            code = end.code
+    return {row["name"]: row for row in map(json.loads, printed.getvalue().splitlines())}, code, names
+
+
+def what_fails_is_a_row(script, bench):
+    """Tensors of device meta have no values, so no result can be compared there."""
+    for part, expected in (("products", 4), ("losses", 2), ("optimizers", 4)):
+        done = subprocess.run([bench, "--device", "meta", "--tiny", "--only", part], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True)
+        found = [json.loads(line) for line in done.stdout.splitlines()]
+        assert done.returncode == 1 and len([row for row in found if "on meta" in row["error"]]) == expected, (done, found)
+    done = subprocess.run([bench, "--tiny", "--device", "cpu", "--only", "nothing"], stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2 and "products, mlps, bandwidths, losses, optimizers, ladder" in done.stderr, done
+
+    found, code, _ = of_torch(script, "eager", fault=RuntimeError("planted"))
+    assert code == 1 and "RuntimeError: planted" in found["bandwidths"]["error"], found
+    assert "sgd f32" in found, "what comes after it is lost"
+
+
+def the_parts_are_those_of_gpu_check(source, script):
+    sys.path.insert(0, str(Path(source) / "scripts"))
+    import gpu_check
+    of_mode = of_torch(script, "eager")[2]["OF_MODE"]
+    assert {part: {mode for mode in of_mode if part in of_mode[mode]} for part in of_mode["eager"]} == {
+        part: set(modes) for part, modes in gpu_check.BESIDE.items()}, of_mode
+    one = of_torch(script, "eager", "--only", "optimizers")[0]
+    assert len(one) == 4 and all("adamw" in name or "sgd" in name for name in one), one
 
 
 def main():
     source, bench, fsdp_bench, *devices = sys.argv[1:]
-    torch = {mode: of_torch(Path(source) / "bench/gpu_torch.py", mode) for mode in ("eager", "compile", "graph")}
+    script = Path(source) / "bench/gpu_torch.py"
+    torch = {mode: of_torch(script, mode)[0] for mode in ("eager", "compile", "graph")}
+    what_fails_is_a_row(script, bench)
+    the_parts_are_those_of_gpu_check(source, script)
     for device in devices:
         ours = rows(bench, "--device", device, "--tiny")
         with tempfile.TemporaryDirectory() as folder:

@@ -20,6 +20,7 @@ from pathlib import Path
 SOURCE = Path(sys.argv[1])
 sys.path.insert(0, str(SOURCE / "scripts"))
 import gpu_check  # noqa: E402
+import gpu_report  # noqa: E402
 
 # Stands for every program that gpu-check starts. PRETEND=ROLE:fails or ROLE:hangs harms one.
 PRETENDED = r"""#!/bin/sh
@@ -30,8 +31,10 @@ case "$role $1" in
 esac
 case $PRETEND in
   $role:fails) echo "a planted fault"; exit 7 ;;
+  "$role $*:fails") echo '{"name": "add", "error": "it is \"wrong\""}'; exit 1 ;;
   $role:hangs) sleep 600 ;;
 esac
+echo "$role $*" >>calls
 case "$role $*" in
   "nvidia-smi -L") echo "GPU 0: pretended" ;;
   nvidia-smi*memory.used*) if [ -e killed ]; then echo 503; else echo 500; fi ;;
@@ -41,11 +44,13 @@ case "$role $*" in
     while [ "$1" != --target ]; do shift; done
     for name in "$@" shardgrad dist_probe; do ln -sf "$0" "build/gpu/bin/$name"; done ;;
   test_*--gtest_list_tests*) printf 'Suite.\n  One\n  Two\n' ;;
-  "gpu_bench --device cuda") printf '%s\n' \
+  *--tiny) echo '{"name": "add", "value": 1, "unit": "GB/s"}' ;;
+  "gpu_bench --device cuda --only bandwidths") printf '%s\n' \
     '{"name": "limit", "value": 2000, "unit": "GB/s"}' '{"name": "add", "value": 1500, "unit": "GB/s", "of": "limit"}' \
     '{"name": "step", "value": 4, "unit": "ms"}' '{"name": "cut of' ;;
-  "gpu_bench --device cuda --only products")
+  "gpu_bench --device cuda --only products") [ "$SHARDGRAD_TF32" != 1 ] ||
     echo "{\"name\": \"tf32 $SHARDGRAD_TF32\", \"value\": 3, \"unit\": \"TFLOP/s\", \"beside\": \"add\"}" ;;
+  compute-sanitizer*) [ "$PRETEND" != sanitizer:refused ] || { echo "Error: Device not supported"; exit 1; } ;;
   "shardgrad --version") echo "shardgrad 0, CUDA 13.0, NCCL 2.28" ;;
   shardgrad*)
     loss=1
@@ -61,6 +66,8 @@ exit 0
 """
 PROGRAMS = ("nvidia-smi", "nvcc", "cmake", "ninja", "c++", "compute-sanitizer")
 TORCH = """import os, sys
+with open("calls", "a") as calls:
+    print("gpu_torch.py", *sys.argv[1:], file=calls)
 if os.environ["PRETEND"] == "torch:fails" and sys.argv[1] == "compile":
     sys.exit("no compiler")
 value = {"eager": 1000, "compile": 2000, "graph": 5}[sys.argv[1]]
@@ -69,11 +76,19 @@ for name, unit in ("add", "GB/s"), ("step", "ms"):
 """
 TABLE = r"""
 benchmark +value unit +of the measured limit +times as fast as PyTorch *
+tf32 1 +3\.0 TFLOP/s +eager 0\.00  graph 0\.60  compile 0\.00 *
 limit +2000\.0 GB/s *
-add +1500\.0 GB/s +75 % of limit +eager 1\.50  compile 0\.75  graph 300\.00 *
-step +4\.0 ms +eager 250\.00  compile 500\.00  graph 1\.25 *
-tf32 1 +3\.0 TFLOP/s +eager 0\.00  compile 0\.00  graph 0\.60 *
+add +1500\.0 GB/s +75 % of limit +eager 1\.50  graph 300\.00  compile 0\.75 *
+step +4\.0 ms +eager 250\.00  graph 1\.25  compile 500\.00 *
 """
+# What is worth most comes first: the machine may be taken away.
+ORDER = ["gpu_bench --device cuda --tiny", "gpu_fsdp_bench --device cuda --tiny", "test_kernels",
+         "gpu_bench --device cuda --only products", "gpu_torch.py eager --device cuda --only products",
+         "gpu_bench --device cuda --only mlps", "gpu_torch.py graph --device cuda --only mlps",
+         "gpu_bench --device cuda --only bandwidths", "gpu_bench --device cuda --only losses",
+         "gpu_bench --device cuda --only optimizers", "gpu_torch.py eager --device cuda --only optimizers",
+         "gpu_fsdp_bench --device cuda --trace", "test_autograd", "shardgrad train", "dist_probe", "compute-sanitizer",
+         "gpu_bench --device cuda --only ladder", "gpu_torch.py compile"]
 
 
 class Machine:
@@ -82,7 +97,7 @@ class Machine:
     def __init__(self, folder):
         self.tree = Path(folder)
         (self.tree / "scripts").mkdir(parents=True)
-        for name in ("common.sh", "gpu-check", "gpu_check.py"):
+        for name in ("common.sh", "gpu-check", "gpu_check.py", "gpu_report.py", "gpu_run.py"):
             shutil.copy(SOURCE / "scripts" / name, self.tree / "scripts")
         self.bin = self.tree / "pretended"
         for name in PROGRAMS:
@@ -95,6 +110,13 @@ class Machine:
         path.write_text(text)
         return path
 
+    def calls(self):
+        """What was started since the last question."""
+        path = self.tree / "calls"
+        lines = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return lines
+
     def run(self, *command, pretend=""):
         """(exit code, what was printed, the JSON file or None)."""
         environment = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", "PRETEND": pretend,
@@ -105,6 +127,7 @@ class Machine:
         return done.returncode, done.stdout, json.loads(written.read_text()) if written.exists() else None
 
     def measure(self, seconds, pretend):
+        (self.tree / "build/gpu/gpu-check.json").unlink(missing_ok=True)
         return self.run(sys.executable, "scripts/gpu_check.py", "--build", "build/gpu", "--out",
                         "build/gpu/gpu-check.json", "--seconds", str(seconds), pretend=pretend)
 
@@ -126,26 +149,78 @@ def without_a_gpu(machine):
 
 
 def wrong_options(machine):
-    for words in (["--minutes"], ["--minutes", "0"], ["--minutes", "soon"], ["--colour", "red"]):
+    for words in (["--minutes"], ["--minutes", "0"], ["--minutes", "soon"], ["--colour", "red"], ["--from", "nowhere"],
+                  ["--only", "everything"]):
         code, text, _ = machine.run("scripts/gpu-check", *words)
         expect(code == 2 and text.count("\n") == 1 and words[0] in text, words, code, text)
+    expect(text.endswith(f"parts: {' '.join(gpu_check.PARTS)}\n"), text)
 
 
 def all_well(machine):
     code, text, report = machine.run("scripts/gpu-check")
     expect(code == 0 and set(results(report).values()) == {"passed"}, text)
-    for what in ("configure", "build", *(f"{name}: 2 tests on the GPU" for name in gpu_check.EXPECTED),
-                 "benchmarks: SHARDGRAD_GEMM=own gpu_bench --device cuda --only ladder", "compute-sanitizer racecheck", "NCCL, 4 ranks on one GPU: the suite of groups"):
+    for what in ("configure", "build", *(f"{name}: tests on the GPU" for name in gpu_check.EXPECTED),
+                 "benchmarks: SHARDGRAD_GEMM=own gpu_bench --device cuda --only ladder", "compute-sanitizer racecheck",
+                 "NCCL, 4 ranks on one GPU: the suite of groups"):
         expect(what in results(report), f"there is no '{what}' in", *results(report))
     expect(report["gpus"] == ["pretended, 1.0, 1 MiB, 9.0"] and "NCCL" in report["version"], report)
     expect(re.search(TABLE, text), "there is no table like", TABLE, "in", text)
+    calls, place = machine.calls(), 0
+    for wanted in ORDER:
+        later = [i for i, call in enumerate(calls) if call.startswith(wanted) and i >= place]
+        expect(later, f"'{wanted}' does not come after {calls[:place]}; after it come {calls[place:]}")
+        place = later[0]
+
+
+def a_second_call_goes_on(machine):
+    """What passed is done, unless it is asked for; first comes what was not reached, last what failed."""
+    bench = "gpu_bench --device cuda --only bandwidths"
+    code, text, report = machine.run("scripts/gpu-check", pretend=f"{bench}:fails")
+    failed = [what for what, result in results(report).items() if result != "passed"]
+    expect(code == 1 and failed == [f"benchmarks: {bench}"] and re.search(r"^add +FAILED *$", text, re.M), failed, text)
+    expect([row for row in report["benchmarks"] if row.get("error") == 'it is "wrong"'], report["benchmarks"])
+    report["checks"] = [row for row in report["checks"] if "racecheck" not in row["what"]]  # as if time had ended before it
+    elsewhere = machine.write(machine.tree / "build/elsewhere.json", json.dumps(report))
+    machine.write(machine.tree / "build/gpu/gpu-check.json", "{}")
+    machine.calls()
+    code, text, report = machine.run("scripts/gpu-check", "--from", "build/elsewhere.json")
+    begun = [call for call in machine.calls() if not call.startswith(("nvidia-smi", "cmake", "configure", "build", "shardgrad --v"))]
+    expect(code == 0 and len(begun) == 2 and "--tool racecheck" in begun[0] and begun[1] == bench, begun, text)
+    expect("goes on from build/elsewhere.json" in text and re.search(TABLE.split("limit +2000")[1], text), text)
+    code, text, report = machine.run("scripts/gpu-check", "--only", "losses")
+    begun = [call for call in machine.calls() if call.startswith("gpu_bench")]
+    expect(code == 0 and begun == ["gpu_bench --device cuda --only losses"] and len(report["checks"]) > 20, begun, text)
+
+
+def what_is_of_another_tree_or_gpu_is_not_gone_on_from(machine):
+    """A file is gone on from where tree and GPU are the same, and not where either changed, or the file is damaged."""
+    def checks(gpu, text=None):
+        script = "from pathlib import Path; import sys; sys.path.insert(0, 'scripts'); from gpu_report import Report\n" \
+                 f"earlier = Path('build/earlier.json'); print(len(Report(earlier, earlier, [{gpu!r}], '').found['checks']))\n" \
+                 f"Report(earlier, Path('none'), ['GPU 0'], '').add({{'what': 'a', 'result': 'passed'}}, '', '')"
+        if text is not None:
+            machine.write(machine.tree / "build/earlier.json", text)
+        return machine.run(sys.executable, "-c", script)[1].splitlines()[-2]
+
+    for gpu, changed, text, expected in (("GPU 0", None, None, "0"), ("GPU 0", None, None, "1"), ("GPU 1", None, None, "0"),
+                                         ("GPU 0", "scripts/new", None, "0"), ("GPU 0", "build/new", None, "1"),
+                                         ("GPU 0", None, "{}", "0"), ("GPU 0", None, "half a fi", "0"), ("GPU 0", None, "[]", "0")):
+        if changed:
+            machine.write(machine.tree / changed, "")
+        found = checks(gpu, text)
+        expect(found == expected, gpu, changed, text, found)
+
 
 
 def what_fails_is_named(machine):
+    code, text, report = machine.run("scripts/gpu-check", pretend="sanitizer:refused")
+    expect(code == 0 and results(report)["compute-sanitizer memcheck"] == gpu_report.REFUSED_HERE, code, text)
+    (machine.tree / "build/gpu/gpu-check.json").unlink()
     for pretend, what in (("configure:fails", "configure"), ("build:fails", "build")):
         code, text, report = machine.run("scripts/gpu-check", pretend=pretend)
         expect(code == 1 and "a planted fault" in text, text)
         expect(list(results(report).items())[-1] == (what, "FAILED (7)"), results(report))
+        (machine.tree / "build/gpu/gpu-check.json").unlink()
     code, text, report = machine.run("scripts/gpu-check", pretend="compute-sanitizer:fails")
     failed = [what for what, result in results(report).items() if result != "passed"]
     expect(code == 1 and failed == ["compute-sanitizer memcheck", "compute-sanitizer racecheck"], code, failed)
@@ -153,6 +228,7 @@ def what_fails_is_named(machine):
             ("test_fsdp:fails", "test_fsdp: tests on the GPU", "FAILED (7)"),
             ("losses:differ", "training on the GPU: the first 100 losses are the CPU's within 0.1%", "FAILED (1)"),
             ("memory:stays", "NCCL: nothing of a killed job stays on the GPU", "FAILED (1)")):
+        (machine.tree / "build/gpu/gpu-check.json").unlink()
         code, text, report = machine.run("scripts/gpu-check", pretend=pretend)
         expect(code == 1 and results(report)[what] == result, text)
 
@@ -160,7 +236,8 @@ def what_fails_is_named(machine):
 def pytorch_that_fails_is_not_our_failure(machine):
     code, text, report = machine.run("scripts/gpu-check", pretend="torch:fails")
     rows, python = results(report), Path(sys.executable).name
-    expect(code == 0 and rows[f"benchmarks: {python} gpu_torch.py compile --device cuda"] == gpu_check.NO_TORCH, code, text)
+    row = f"benchmarks: {python} gpu_torch.py compile --device cuda --only mlps"
+    expect(code == 0 and rows[row] == gpu_report.NO_TORCH, code, text)
     expect("no compiler" in text and re.search(r"^add .* eager 1.50  graph 300.00 *$", text, re.MULTILINE), text)
 
 
@@ -169,14 +246,14 @@ def what_time_does_not_reach_is_no_failure(machine):
         begin = time.monotonic()
         code, text, report = machine.measure(3, pretend=f"{role}:hangs")
         expect(time.monotonic() - begin < 15, f"{role}: 3 seconds became {time.monotonic() - begin}")
-        expect(code == 4 and list(results(report).items())[-1] == (role, gpu_check.CUT_OFF), code, text)
+        expect(code == 4 and list(results(report).items())[-1] == (role, gpu_report.CUT_OFF), code, text)
     code, text, report = machine.measure(12, pretend="test_dist:hangs")
     found = results(report)
-    expect(code == 4 and found["test_dist: tests on the GPU"] == gpu_check.CUT_OFF, code, text)
+    expect(code == 4 and found["test_dist: tests on the GPU"] == gpu_report.CUT_OFF, code, text)
     for what in ("compute-sanitizer memcheck", "NCCL, 2 ranks on one GPU: the suite of groups",
                  "NCCL: nothing of a killed job stays on the GPU",
                  "training on the GPU, one epoch"):
-        expect(found[what] == gpu_check.NOT_RUN, what, found)
+        expect(found[what] == gpu_report.NOT_RUN, what, found)
 
 
 def every_test_for_a_gpu_is_run():
@@ -222,7 +299,8 @@ def the_bundle_is_all_that_a_build_needs(folder):
 
 
 every_test_for_a_gpu_is_run()
-cases = [without_a_gpu, wrong_options, all_well]
+cases = [without_a_gpu, wrong_options, all_well, a_second_call_goes_on,
+         what_is_of_another_tree_or_gpu_is_not_gone_on_from]
 if sys.argv[2] == "full":
     cases += [what_fails_is_named, pytorch_that_fails_is_not_our_failure, what_time_does_not_reach_is_no_failure]
     with tempfile.TemporaryDirectory() as folder:
