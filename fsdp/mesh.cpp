@@ -8,8 +8,9 @@ Mesh::Mesh(dist::ProcessGroup& world, int parts) : world_(world), parts_(parts) 
   } else if (parts == 1) {
     replica_ = &world;
   } else {
-    shard_ = (row_ = world.split(world.rank() / parts, world.rank(), "gathers")).get();
-    replica_ = (column_ = world.split(world.rank() % parts, world.rank(), "replicas")).get();
+    table_.emplace(world, std::vector<parallel::Axis>{{"replicas", world.size() / parts}, {"gathers", parts}});
+    shard_ = &table_->group("gathers");
+    replica_ = &table_->group("replicas");
   }
   Device device = context().default_device();
   reductions_ = shard_;

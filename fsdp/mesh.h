@@ -19,8 +19,9 @@
 // On a cpu copies and sums would take the cores that compute: there gathers and reductions share the group's stream.
 
 #include <memory>
+#include <optional>
 
-#include <shardgrad/dist/process_group.h>
+#include <shardgrad/parallel/mesh.h>
 
 namespace shardgrad::fsdp {
 
@@ -54,7 +55,8 @@ class Mesh {
   dist::ProcessGroup& world_;
   int parts_;
   dist::ProcessGroup *shard_ = nullptr, *reductions_ = nullptr, *replica_ = nullptr;
-  std::unique_ptr<dist::ProcessGroup> row_, row_for_reductions_, column_;
+  std::optional<parallel::Mesh> table_;  // of rows and columns, when there are both
+  std::unique_ptr<dist::ProcessGroup> row_for_reductions_;
   std::unique_ptr<Stream> uploads_, downloads_;
   bool shards_read_ = false;
 };

@@ -9,6 +9,15 @@
 
 namespace shardgrad::nn {
 
+/// Which indices along one dimension a parameter holds, where it is a part of a larger one: [begin, begin + its own
+/// extent there) of `extent`. Two ranks that split a weight (6, 4) by columns hold (6, 2), with {1, 0, 4} and {1, 2,
+/// 4}.
+struct Part {
+  int dim = 0;
+  int64_t begin = 0;
+  int64_t extent = 0;  ///< of the whole; 0: the parameter is whole
+};
+
 /// How a parameter is filled; made by the functions in nn::init.
 struct Init {
   enum class Kind : uint8_t { constant, uniform, normal, truncated_normal, orthogonal };
@@ -22,6 +31,10 @@ struct Init {
   /// Fills `destination` with elements [begin, begin + destination.numel()) of a parameter of this shape and name.
   /// Throws Error(input) naming the parameter when its shape does not suit the initialiser.
   void fill(const Tensor& destination, int64_t begin, const Shape& shape, std::string_view full_name) const;
+  /// The same for a part of a larger parameter: it gets the values that the larger one has there. `begin` and `shape`
+  /// are the part's own.
+  void fill_part(const Tensor& destination, int64_t begin, const Shape& shape, const Part& part,
+                 std::string_view full_name) const;
 };
 
 /// PyTorch's initialisers. Fans are those of a weight (out, in, …): fan_in = size(1) · receptive field.

@@ -67,8 +67,9 @@ Tensor Module::add_tensor(EntryList& list, std::string name, const Shape& shape,
   return tensor;
 }
 
-Tensor Module::param(std::string name, const Shape& shape, Init init) {
+Tensor Module::param(std::string name, const Shape& shape, Init init, Part part) {
   Tensor tensor = add_tensor(parameters_, std::move(name), shape, DType::f32, Category::parameter_shard, init);
+  parameters_.back().object->part = part;
   return tensor.set_requires_grad();
 }
 

@@ -41,10 +41,11 @@ struct Parameter {
   Tensor tensor;
   Init init;
   bool initialised = false;  ///< its values exist, here or in a shard
+  Part part = {};            ///< what `tensor` holds of a larger parameter
 
   /// Fills a one-dimensional tensor with the initial values of elements [begin, begin + destination.numel()).
   void fill_range(int64_t begin, const Tensor& destination) const {
-    init.fill(destination, begin, tensor.shape(), full_name);
+    init.fill_part(destination, begin, tensor.shape(), part, full_name);
   }
 };
 
@@ -113,8 +114,9 @@ class Module {
  protected:
   Module() = default;
 
-  /// Registers a trainable tensor of dtype f32 (see to). Throws for a name that is taken, empty, or has a dot.
-  Tensor param(std::string name, const Shape& shape, Init init);
+  /// Registers a trainable tensor of dtype f32 (see to). Throws for a name that is taken, empty, or has a dot. With a
+  /// `part` it is one rank's part of a larger parameter, and begins with the values that the larger one has there.
+  Tensor param(std::string name, const Shape& shape, Init init, Part part = {});
   /// Registers a tensor that is saved and moved with the module but not trained, such as a running mean.
   Tensor buffer(std::string name, const Shape& shape, DType dtype = DType::f32, double value = 0);
   /// Makes and owns a submodule.

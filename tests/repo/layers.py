@@ -14,8 +14,9 @@ ORDER = {
     "autograd": ["core", "kernels"],
     "nn": ["core", "kernels", "autograd"],
     "optim": ["core", "kernels", "autograd"],
-    "fsdp": ["core", "kernels", "dist", "autograd", "nn", "optim"],
-    "train": ["core", "kernels", "dist", "autograd", "nn", "optim", "fsdp"],
+    "parallel": ["core", "kernels", "dist", "autograd"],
+    "fsdp": ["core", "kernels", "dist", "autograd", "nn", "optim", "parallel"],
+    "train": ["core", "kernels", "dist", "autograd", "nn", "optim", "parallel", "fsdp"],
 }
 # Outside headers that only some places may see: a device difference or a file format has one home.
 HOMES = {

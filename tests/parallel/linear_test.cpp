@@ -1,0 +1,161 @@
+// The seam for tensor parallelism: a column-parallel and a row-parallel Linear (Megatron-LM, arXiv 1909.08053) in a few
+// lines each, on a mesh with a data axis beside it, trained like one plain model.
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/dist/virtual_ranks.h>
+#include <shardgrad/fsdp/fully_shard.h>
+#include <shardgrad/nn/nn.h>
+#include <shardgrad/optim/sgd.h>
+#include <shardgrad/parallel/collectives.h>
+#include <shardgrad/parallel/mesh.h>
+
+namespace shardgrad::parallel {
+namespace {
+
+using dist::ProcessGroup;
+
+nn::Init weight_init() { return nn::init::kaiming_uniform(std::sqrt(5.0)); }
+
+/// Holds some of the outputs. x is replicated, the result is split along the last dimension.
+struct ColumnParallelLinear : nn::Module {
+  ProcessGroup* group;
+  Tensor weight, bias;
+  ColumnParallelLinear(int64_t in, int64_t out, ProcessGroup& model) : group(&model) {
+    int64_t part = out / model.size(), begin = part * model.rank();
+    double bound = 1 / std::sqrt(double(in));
+    weight = param("weight", {part, in}, weight_init(), {0, begin, out});
+    bias = param("bias", {part}, nn::init::uniform(-bound, bound), {0, begin, out});
+  }
+  Tensor forward(const Tensor& x) { return linear(copy_to_group(x, *group), weight, bias); }
+};
+
+/// Holds some of the inputs. x is split along the last dimension, the result is replicated.
+struct RowParallelLinear : nn::Module {
+  ProcessGroup* group;
+  Tensor weight, bias;
+  RowParallelLinear(int64_t in, int64_t out, ProcessGroup& model) : group(&model) {
+    int64_t part = in / model.size();
+    double bound = 1 / std::sqrt(double(in));
+    weight = param("weight", {out, part}, weight_init(), {1, part * model.rank(), in});
+    bias = param("bias", {out}, nn::init::uniform(-bound, bound));
+  }
+  Tensor forward(const Tensor& x) { return reduce_from_group(linear(x, weight, Tensor()), *group) + bias; }
+};
+
+struct Split : nn::Module {
+  nn::Child<ColumnParallelLinear> up;
+  nn::Child<RowParallelLinear> down;
+  explicit Split(ProcessGroup& model)
+      : up(child<ColumnParallelLinear>("up", 6, 8, model)), down(child<RowParallelLinear>("down", 8, 4, model)) {}
+  Tensor forward(const Tensor& x) { return down(relu(up(x))); }
+};
+
+struct Whole : nn::Module {
+  nn::Child<nn::Linear> up = child<nn::Linear>("up", 6, 8), down = child<nn::Linear>("down", 8, 4);
+  Tensor forward(const Tensor& x) { return down(relu(up(x))); }
+};
+
+constexpr int64_t kBatch = 8;
+constexpr int kSteps = 5;
+
+Tensor batch(int step) {
+  Tensor x = empty({kBatch, 6});
+  nn::init::normal().fill(x, 0, x.shape(), concat("batch ", step));
+  return x;
+}
+
+/// Losses of the plain model on one rank.
+std::vector<double> expected_losses() {
+  std::vector<double> losses;
+  dist::run_ranks(1,
+                  [&](ProcessGroup&) {
+                    auto model = nn::make<Whole>();
+                    optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
+                    for (int step = 0; step < kSteps; ++step) {
+                      Tensor loss = mse_loss(model(batch(step)), zeros({kBatch, 4}), kBatch * 4);
+                      loss.backward();
+                      losses.push_back(loss.item());
+                      optimizer.step();
+                      optimizer.zero_grad();
+                    }
+                  },
+                  {.seed = 3});
+  return losses;
+}
+
+void train_split(int data, int model_ranks, fsdp::Strategy strategy, std::vector<double>& losses) {
+  dist::run_ranks(data * model_ranks,
+                  [&](ProcessGroup& world) {
+                    Mesh mesh(world, {{"data", data}, {"model", model_ranks}});
+                    auto model = nn::make<Split>(mesh.group("model"));
+                    auto sharded = fsdp::fully_shard(model.module(), mesh.group("data"), {.strategy = strategy});
+                    optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
+                    int64_t rows = kBatch / data, begin = rows * mesh.coordinate("data");
+                    for (int step = 0; step < kSteps; ++step) {
+                      Tensor x = slice(batch(step), 0, begin, begin + rows);
+                      Tensor loss = mse_loss(model(x), zeros({rows, 4}), kBatch * 4);
+                      loss.backward();
+                      Tensor total = loss.detach();
+                      mesh.group("data").all_reduce(total).host_wait();
+                      if (world.rank() == 0) losses.push_back(total.item());
+                      optimizer.step();
+                      optimizer.zero_grad();
+                    }
+                  },
+                  {.seed = 3});
+}
+
+TEST(TensorParallel, TrainsLikeOnePlainModelBesideEveryZeroStage) {
+  std::vector<double> expected = expected_losses();
+  for (auto [data, model] : {std::pair(1, 2), std::pair(1, 4), std::pair(2, 2)})
+    for (fsdp::Strategy strategy : {fsdp::Strategy::ddp, fsdp::Strategy::zero2, fsdp::Strategy::zero3}) {
+      std::vector<double> losses;
+      train_split(data, model, strategy, losses);
+      ASSERT_EQ(losses.size(), expected.size());
+      for (size_t i = 0; i < losses.size(); ++i)
+        EXPECT_NEAR(losses[i], expected[i], 1e-6 * expected[i]) << data << " x " << model << ", step " << i;
+    }
+}
+
+TEST(TensorParallel, PartsBeginWithTheValuesOfTheWholeWhateverTheInitialiser) {
+  for (nn::Init init : {nn::init::uniform(), nn::init::normal(), nn::init::trunc_normal(), nn::init::xavier_normal(),
+                        nn::init::orthogonal(), nn::init::constant(3)})
+    for (int dim : {0, 1, 2})
+      dist::run_ranks(
+          1,
+          [&](ProcessGroup&) {
+            Shape whole({4, 6, 2}), part = whole.with(dim, whole[dim] / 2);
+            Tensor all = empty(whole);
+            init.fill(all, 0, whole, "w");
+            for (int64_t r : {0, 1}) {
+              Tensor mine = empty(part), tail = empty({part.numel() - 5});
+              nn::Part where{dim, part[dim] * r, whole[dim]};
+              init.fill_part(mine, 0, part, where, "w");
+              Tensor expected = slice(all, dim, part[dim] * r, part[dim] * (r + 1));
+              EXPECT_EQ(mine.to_vector<float>(), expected.to_vector<float>()) << "dim " << dim << ", part " << r;
+              init.fill_part(tail, 5, part, where, "w");
+              std::vector<float> rest = expected.to_vector<float>();
+              EXPECT_EQ(tail.to_vector<float>(), std::vector<float>(rest.begin() + 5, rest.end())) << "dim " << dim;
+            }
+          },
+          {.seed = 11});
+}
+
+TEST(TensorParallel, APartOutsideOfItsWholeIsRefused) {
+  dist::run_ranks(1, [](ProcessGroup&) {
+    Tensor w = empty({4, 3});
+    try {
+      nn::init::uniform().fill_part(w, 0, {4, 3}, {1, 4, 6}, "w");
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("indices [4, 7) along dimension 1"), std::string::npos) << error.what();
+    }
+  });
+}
+
+}  // namespace
+}  // namespace shardgrad::parallel
