@@ -1,5 +1,5 @@
 # One shared library. Registration of kernels happens in static objects, which a shared library never drops.
-set(folders core kernels kernels/cpu dist autograd autograd/ops nn optim fsdp train train/checkpoint train/data train/cli)
+set(folders core kernels kernels/cpu dist autograd autograd/ops nn optim parallel fsdp train train/checkpoint train/data train/cli)
 set(sources)
 foreach(folder IN LISTS folders)
   file(GLOB found CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
@@ -24,7 +24,8 @@ if(SHARDGRAD_UNITY)
 endif()
 add_library(shardgrad SHARED ${sources})
 add_library(shardgrad::shardgrad ALIAS shardgrad)
-set_target_properties(shardgrad PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+# It loads the simulator's kernels, which lie beside it (sim.cmake).
+set_target_properties(shardgrad PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} BUILD_RPATH "$ORIGIN")
 
 # What stands in the place of device cuda and NCCL where they are not. Objects of their own: see CHECK in cuda.cmake.
 set(absent)

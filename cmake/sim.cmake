@@ -4,12 +4,14 @@ if(SHARDGRAD_SANITIZE)
   message(STATUS "shardgrad: no device sim in a build with a sanitizer")
   return()
 endif()
+# The simulator itself, which programs and libraries with .cu files link, and the built-in kernels, which nobody links:
+# core/backend.cpp loads them when device sim is asked for. Their __shared__ variables are thread-local memory of 260 KB,
+# more than a process has left for libraries that must have it at a fixed place; so nothing in them may need one.
 file(GLOB sim_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/sim/*.cpp)
-target_sources(shardgrad PRIVATE ${sim_sources})
+add_library(shardgrad_sim SHARED ${sim_sources})
+add_library(shardgrad::shardgrad_sim ALIAS shardgrad_sim)
+set_target_properties(shardgrad_sim PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+target_link_libraries(shardgrad_sim PUBLIC shardgrad PRIVATE $<BUILD_INTERFACE:shardgrad_flags>)
 # Its variables threadIdx, blockIdx, … are for debuggers too.
-set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/sim/machine.cpp PROPERTIES COMPILE_OPTIONS -g
-                            SKIP_PRECOMPILE_HEADERS ON)
+set_source_files_properties(${PROJECT_SOURCE_DIR}/kernels/sim/machine.cpp PROPERTIES COMPILE_OPTIONS -g)
 add_subdirectory(kernels/sim)
-# After the library's own objects: of an inline function in both, the one without those calls is kept.
-target_link_libraries(shardgrad PRIVATE $<TARGET_OBJECTS:shardgrad_sim>)
-add_dependencies(shardgrad shardgrad_sim)

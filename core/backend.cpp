@@ -1,6 +1,9 @@
 #include <shardgrad/core/backend.h>
 
+#include <dlfcn.h>
+
 #include <cstring>
+#include <mutex>
 
 #include <shardgrad/core/context.h>
 
@@ -28,6 +31,16 @@ class HostBackend final : public Backend {
   std::unique_ptr<Stream> compute_;
 };
 
+// Device sim has its kernels in a library of their own, which enters them into the kernel table as it is loaded.
+void load_simulator() {
+  static std::once_flag loaded;
+  std::call_once(loaded, [] {
+    if (!dlopen("libshardgrad_sim_kernels.so", RTLD_NOW | RTLD_LOCAL))
+      fail_as(ErrorKind::missing, "device sim: its kernels cannot be loaded: ", dlerror(),
+              "; build them with: cmake --build BUILD_FOLDER --target shardgrad_sim_kernels");
+  });
+}
+
 }  // namespace
 
 const Ref<Allocator>& Backend::host_memory() { return device_ == kMeta ? memory_ : context().backend(kCpu).memory(); }
@@ -36,8 +49,10 @@ std::unique_ptr<Backend> make_backend(Device device, Context& context) {
   switch (device.kind) {
     case DeviceKind::cpu:
       return std::make_unique<HostBackend>(device, context, make_caching_allocator(device, Reuse::when_done), true);
-    case DeviceKind::acc:
     case DeviceKind::sim:
+      load_simulator();
+      [[fallthrough]];
+    case DeviceKind::acc:
       return std::make_unique<HostBackend>(device, context, make_caching_allocator(device, Reuse::poisoned), false);
     case DeviceKind::meta:
       return std::make_unique<HostBackend>(device, context, make_null_allocator(device), true);

@@ -2,6 +2,8 @@
 if(NOT TARGET shardgrad_sim)
   return()
 endif()
+target_link_libraries(test_sim PRIVATE shardgrad_sim)
+target_link_libraries(test_kernels PRIVATE shardgrad_sim)
 add_library(planted OBJECT sim/planted.cu)
 set_source_files_properties(sim/planted.cu PROPERTIES LANGUAGE CXX)
 target_compile_options(planted PRIVATE -fsanitize=thread -g -O1 $<$<CXX_COMPILER_ID:GNU>:-gno-statement-frontiers>)

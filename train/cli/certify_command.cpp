@@ -13,6 +13,7 @@ int certify_command(const CertifyOptions& options) {
   Context context;
   for (const std::string& library : options.libraries) load_kernels(library);
   Device device = parse_device(options.device);
+  context.backend(device);  // its kernels are in the table from here on, or it is told why not
   TableCopy built_in;
   std::function<void()> replace;
   if (!options.use.empty()) replace = [&] { use_all_kernels(options.use); };
