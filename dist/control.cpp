@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include <shardgrad/dist/rank_map.h>
+
 namespace shardgrad::dist {
 
 Control::Control(ControlPage page, int rank) : context_(context()), page_(std::move(page)), rank_(rank) {
@@ -143,12 +145,8 @@ std::string Control::whereabouts_of(int rank, uint64_t group) const {
   return row.state.load() == RankState::absent ? "not started" : "in none of its groups";
 }
 
-static std::string list_of(const std::vector<int>& ranks) {
-  std::ostringstream text;
-  text << (ranks.size() > 1 ? "ranks " : "rank ") << ranks[0];
-  for (size_t i = 1; i < ranks.size(); ++i) text << ", " << ranks[i];
-  return text.str();
-}
+// A sentence has room for its remedy, too, however many ranks it tells of.
+constexpr size_t kRoomForPlaces = Header::kTextBytes / 2;
 
 std::string Control::whereabouts(int lane) const {
   using Place = std::pair<std::string, std::vector<int>>;
@@ -161,10 +159,15 @@ std::string Control::whereabouts(int lane) const {
     else
       same->second.push_back(member);
   }
-  std::ostringstream text;
+  std::string text;
+  std::vector<int> left;
   for (const Place& place : places)
-    text << (&place == &places[0] ? "" : "; ") << list_of(place.second) << ' ' << place.first;
-  return text.str();
+    if (text.size() < kRoomForPlaces)
+      text += concat(text.empty() ? "" : "; ", list_of(place.second), ' ', place.first);
+    else
+      left.insert(left.end(), place.second.begin(), place.second.end());
+  std::ranges::sort(left);
+  return left.empty() ? text : concat(text, "; ", list_of(left), " elsewhere");
 }
 
 std::string Control::divergence(int lane) const {
@@ -176,6 +179,10 @@ std::string Control::deadlock(const std::vector<Stuck>& cycle) const {
   std::ostringstream text;
   text << "the ranks wait for each other in different groups: ";
   for (size_t i = 0; i < cycle.size(); ++i) {
+    if (size_t(text.tellp()) > kRoomForPlaces) {
+      text << "; and so on through " << cycle.size() << " ranks";
+      break;
+    }
     std::vector<int> group;
     for (int r = 0; r < size(); ++r)
       if (page_.row(r).lane_of(cycle[i].place.group)) group.push_back(r);

@@ -47,5 +47,27 @@ TEST(Control, AMemberThatHasLeftIsMissedAtOnceUnlessAnExceptionMadeIt) {
   }
 }
 
+// Each rank of 500 in a place of its own, or one apart from all others: the sentence fits on the page, remedy and all.
+TEST(Control, ASentenceOnManyRanksIsNotCutOff) {
+  Context context;
+  const int ranks = 500, culprit = 250;
+  std::vector<int> all(ranks);
+  for (int r = 0; r < ranks; ++r) all[size_t(r)] = r;
+  for (bool scattered : {false, true}) {
+    ControlPage page = make_private_page(ranks);
+    Control waiting(page, 0);
+    int lane = waiting.open_lane(7, all);
+    for (int r = 0; r < ranks; ++r) {
+      page.row(r).lanes[lane].group.store(7);
+      page.row(r).lanes[lane].place.store(place(scattered ? uint64_t(r + 1) : r == culprit ? 3 : 2));
+    }
+    waiting.end_job(waiting.divergence(lane));
+    EXPECT_TRUE(page.cause().ends_with("Every rank must make the same collective calls in the same order"))
+        << page.cause();
+    const char* part = scattered ? "-499 elsewhere" : "ranks 0-249, 251-499 in  #2; rank 250 in  #3";
+    EXPECT_NE(page.cause().find(part), std::string::npos) << page.cause();
+  }
+}
+
 }  // namespace
 }  // namespace shardgrad::dist
