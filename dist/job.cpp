@@ -154,14 +154,16 @@ int run_job(const std::function<int(Job&)>& body, const std::function<JobOptions
   }
   const char* report = std::getenv("SHARDGRAD_CAUSE_FILE");
   if (report && bootstrap->rank() == 0) std::ofstream(report) << "started\n";
-  std::string reason;
-  ControlPage page = bootstrap->control_page(reason);
-  std::unique_ptr<PageLink> link = link_pages(*bootstrap, page, reason);
-  if (!reason.empty() && bootstrap->rank() == 0)
-    std::fprintf(stderr,
-                 "shardgrad: ranks cannot watch over each other (a failure is found by the launcher only): %s\n",
-                 reason.c_str());
+  ControlPage page = make_private_page(bootstrap->size());  // until the ranks have one in common
+  std::unique_ptr<PageLink> link;
   try {
+    std::string reason;
+    page = bootstrap->control_page(reason);
+    link = link_pages(*bootstrap, page, reason);
+    if (!reason.empty() && bootstrap->rank() == 0)
+      std::fprintf(stderr,
+                   "shardgrad: ranks cannot watch over each other (a failure is found by the launcher only): %s\n",
+                   reason.c_str());
     JobOptions options = configure ? configure(*bootstrap) : JobOptions();
     CpuShare cpus(*bootstrap, options.context.threads);
     options = complete(std::move(options), *bootstrap, cpus.threads(), signals.descriptor(), reason.empty());

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include <shardgrad/core/context.h>
@@ -71,21 +72,24 @@ bool has_cause(const std::string& report) {
   return bool(std::ifstream(report) >> code);
 }
 
+std::string rest_of(std::istream& stream) { return {std::istreambuf_iterator<char>(stream), {}}; }
+
 // The report is "started" from the first rank, then the exit code and the cause from whoever says why the job failed.
 int conclude(const std::string& report, int status) {
   std::ifstream file(report);
   int told = 0, code = exit_code_of(status);
-  std::string cause, first;
-  std::getline(file, first);
-  std::istringstream line(first);
-  if (line >> told && std::getline(line >> std::ws, cause)) {
+  if (file >> told) {
+    std::string cause = rest_of(file >> std::ws);  // of any number of lines
+    while (cause.ends_with('\n')) cause.pop_back();
     // The ranks may not have seen what killed one of them, but mpirun's exit code says it: 128 + signal.
     if (cause.ends_with(kUnknownEnd) && code > 128)
       cause.replace(cause.size() - std::strlen(kUnknownEnd), cause.npos, describe_status(code - 128));
     std::fprintf(stderr, "%s\n", cause.c_str());
     return told;
   }
-  if (WIFSIGNALED(status) || (code != 0 && !first.starts_with("started")))
+  file.clear();
+  bool started = rest_of(file).starts_with("started");
+  if (WIFSIGNALED(status) || (code != 0 && !started))
     std::fprintf(stderr, "shardgrad: mpirun %s; run the line above (without -q) to see what it says\n",
                  describe_status(status).c_str());
   return code;
