@@ -30,6 +30,8 @@ class Bootstrap {
   /// The memory of the job's control channel, shared by the ranks of a machine (dist/page_link.h connects machines).
   /// Called once, by all ranks. Where ranks of a machine cannot share memory it is private, and `reason` says why.
   virtual ControlPage control_page(std::string& reason);
+  /// The name by which this rank reaches the machine of rank 0; empty when it was not told one.
+  virtual std::string host_of_rank_0() const { return {}; }
   /// Leaves the job in good order, after the last use of everything else here. Called by all ranks.
   virtual void finish() {}
   /// Ends all ranks the launcher's way, if it has one: then it does not return. For the program's top level only.

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 #include <shardgrad/core/error.h>
+#include <shardgrad/dist/page_wire.h>
 #include <shardgrad/dist/process_watch.h>
 
 namespace shardgrad::dist {
@@ -16,68 +16,6 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPeriod = 50ms;
-/// A lane as it travels.
-struct LaneImage {
-  uint64_t group, finished, called, blocked;
-  uint32_t closed, caller;
-  Place place;
-  bool operator==(const LaneImage& other) const { return std::memcmp(this, &other, sizeof(LaneImage)) == 0; }
-};
-
-struct RowImage {
-  uint64_t beats = 0;
-  int32_t rank = 0, pid = 0, tracer = 0, lanes = 0;
-  RankState state = RankState::absent;
-  uint32_t unused = 0;
-  bool operator==(const RowImage&) const = default;
-};
-
-struct CauseImage {
-  int32_t rank, code;
-};
-
-enum class Kind : char { rows = 'r', cause = 'c', farewell = 'f' };
-
-template <class T> void append(std::string& bytes, const T& value) {
-  bytes.append(reinterpret_cast<const char*>(&value), sizeof(T));
-}
-
-template <class T> T take(const std::string& bytes, size_t& at) {
-  T value;
-  SG_CHECK(at + sizeof(T) <= bytes.size(), "a message between control pages is cut off");
-  std::memcpy(static_cast<void*>(&value), bytes.data() + at, sizeof(T));
-  at += sizeof(T);
-  return value;
-}
-
-// Read in the order in which readers look, and written in the other one, so that nobody sees a lane closed, or a rank
-// finished, whose last collective has not arrived.
-bool read(const Lane& lane, LaneImage& image) {
-  std::memset(static_cast<void*>(&image), 0, sizeof(image));
-  image.group = lane.group.load();
-  image.closed = lane.closed.load();
-  image.blocked = lane.blocked.load();
-  image.called = lane.called.load();
-  image.caller = lane.caller.load();
-  image.finished = lane.finished.load();
-  return lane.place.load(image.place) && lane.group.load() == image.group;
-}
-
-void write(Lane& lane, const LaneImage& image) {
-  if (lane.group.load() != image.group) {  // a later group
-    lane.finished.store(0);
-    lane.place.store(Place());
-    lane.closed.store(0);
-    lane.blocked.store(0);
-  }
-  lane.place.store(image.place);
-  lane.finished.store(image.finished);
-  lane.caller.store(image.caller);
-  lane.called.store(image.called);
-  lane.blocked.store(image.blocked);
-  lane.group.store(image.group);
-  lane.closed.store(image.closed);
-}
 
 }  // namespace
 
@@ -87,6 +25,8 @@ struct PageLink::Connection {
     lanes.resize(rows.size() * Row::kLanes);
     std::memset(static_cast<void*>(lanes.data()), 0, lanes.size() * sizeof(LaneImage));
   }
+  /// Whether the other end may say what this rank does.
+  bool tells_of(int rank) const { return std::ranges::count(far.sent_ranks, rank) == 0; }
   Far far;
   std::vector<RowImage> rows;    // as last sent
   std::vector<LaneImage> lanes;  // likewise
@@ -96,7 +36,7 @@ struct PageLink::Connection {
   LaneImage& sent_lane(size_t row, int lane) { return lanes[row * Row::kLanes + size_t(lane)]; }
   std::string changes(const ControlPage& page);
 
-  void post(Kind kind, const std::string& body) {
+  void post(PageMessage kind, const std::string& body) {
     append(outbox, uint64_t(body.size() + 1));
     outbox += char(kind);
     outbox += body;
@@ -155,7 +95,7 @@ std::string PageLink::Connection::changes(const ControlPage& page) {
     LaneImage now;
     for (int lane = 0; lane < Row::kLanes && whole; ++lane) {
       if (row.lanes[lane].group.load() == 0) continue;
-      whole = read(row.lanes[lane], now);
+      whole = image_of(row.lanes[lane], now);
       if (!(now == sent_lane(i, lane))) changed.push_back({lane, now});
     }
     if (!whole || (changed.empty() && image == rows[i])) continue;  // torn: the next round has it
@@ -175,11 +115,11 @@ bool PageLink::send_changes(Connection& connection) {
   if (!connection.far.socket) return true;
   if (connection.outbox.empty()) {
     std::string body = connection.changes(page_);
-    if (!body.empty()) connection.post(Kind::rows, body);
+    if (!body.empty()) connection.post(PageMessage::rows, body);
     if (page_.has_cause() && !std::exchange(connection.cause_known, true)) {
       std::string cause;
       append(cause, CauseImage{page_.header().rank.load(), page_.header().code.load()});
-      connection.post(Kind::cause, cause + page_.cause());
+      connection.post(PageMessage::cause, cause + page_.cause());
     }
   }
   return connection.outbox.empty() || connection.far.socket.write_some(connection.outbox);
@@ -192,6 +132,7 @@ bool PageLink::receive(Connection& connection) {
   uint64_t length = 0;
   while (inbox.size() >= sizeof(length)) {
     std::memcpy(&length, inbox.data(), sizeof(length));
+    SG_CHECK(length <= longest_message(page_.ranks()), "a message between control pages is too long");
     if (inbox.size() < sizeof(length) + length) break;
     understand(connection, inbox.substr(sizeof(length), length));
     inbox.erase(0, sizeof(length) + length);
@@ -201,30 +142,36 @@ bool PageLink::receive(Connection& connection) {
 
 void PageLink::understand(Connection& connection, const std::string& message) {
   size_t at = 1;
-  switch (Kind(message.at(0))) {
-    case Kind::farewell:
+  switch (PageMessage(message.at(0))) {
+    case PageMessage::farewell:
       connection.farewell = true;
       break;
-    case Kind::cause: {
-      auto image = take<CauseImage>(message, at);
+    case PageMessage::cause: {
+      auto image = take<CauseImage>(message, at, page_.ranks());
       connection.cause_known = true;
       page_.claim_cause(image.rank, image.code, message.substr(at));
       break;
     }
-    case Kind::rows:
-      while (at < message.size()) {
-        auto image = take<RowImage>(message, at);
-        Row& row = page_.row(image.rank);
-        for (int i = 0; i < image.lanes; ++i) {
-          auto lane = take<int32_t>(message, at);
-          write(row.lanes[lane], take<LaneImage>(message, at));
-        }
-        row.pid.store(image.pid);
-        row.tracer.store(image.tracer);
-        row.beats.store(image.beats);
-        row.state.store(image.state);
-      }
+    case PageMessage::rows:
+      while (at < message.size()) read_row(connection, message, at);
+      break;
+    default:
+      fail("a message between control pages is of no known kind");
   }
+}
+
+void PageLink::read_row(const Connection& connection, const std::string& message, size_t& at) {
+  auto image = take<RowImage>(message, at, page_.ranks());
+  SG_CHECK(connection.tells_of(image.rank), "a control page was told of rank ", image.rank, " by who cannot know");
+  Row& row = page_.row(image.rank);
+  for (int i = 0; i < image.lanes; ++i) {
+    auto lane = take<int32_t>(message, at, page_.ranks());
+    write(row.lanes[lane], take<LaneImage>(message, at, page_.ranks()));
+  }
+  row.pid.store(image.pid);
+  row.tracer.store(image.tracer);
+  row.beats.store(image.beats);
+  row.state.store(image.state);
 }
 
 // The other end is gone: in good order after a farewell, otherwise its machine or process has failed.
@@ -237,8 +184,8 @@ void PageLink::lose(Connection& connection) {
       concat("rank ", first, " (pid ", page_.row(first).pid.load(), ") on another machine died: ", kUnknownEnd));
   if (!std::exchange(connection.cause_known, true) && rank_ != 0) page_.header().printed.store(0);  // nobody else can
   for (int r = 0; r < page_.ranks(); ++r) {  // nobody needs to wait for them
-    bool told = std::ranges::count(connection.far.sent_ranks, r) > 0;
-    if (!told && page_.row(r).state.load() == RankState::running) page_.row(r).state.store(RankState::failed);
+    if (connection.tells_of(r) && page_.row(r).state.load() == RankState::running)
+      page_.row(r).state.store(RankState::failed);
   }
 }
 
@@ -254,7 +201,7 @@ void PageLink::flush() {
     if (!connection->far.socket) continue;
     empty_outbox(*connection);
     send_changes(*connection);
-    connection->post(Kind::farewell, "");
+    connection->post(PageMessage::farewell, "");
     empty_outbox(*connection);
   }
 }

@@ -6,7 +6,9 @@
 //     machine 0:  ranks 0-3 on one page  ==== rank 0 =========+
 //     machine 1:  ranks 4-7 on one page  ==== rank 4 ---TCP---+
 //
-// A machine whose connection closes without a farewell has failed, and ends the job by name.
+// Who connects proves that it knows a random word that rank 0 has sent through the bootstrap (dist/reception.h), and
+// what it says is checked (dist/page_wire.h). A machine whose connection closes without a farewell has failed, and ends
+// the job by name.
 
 #include <atomic>
 #include <memory>
@@ -40,6 +42,7 @@ class PageLink {
   bool send_changes(Connection& connection);
   bool receive(Connection& connection);
   void understand(Connection& connection, const std::string& message);
+  void read_row(const Connection& connection, const std::string& message, size_t& at);
   void lose(Connection& connection);
   void flush();
 

@@ -6,11 +6,11 @@
 
 #include <chrono>
 #include <iterator>
-#include <random>
 #include <sstream>
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/dist/page_link.h>
+#include <shardgrad/dist/reception.h>
 
 namespace shardgrad::dist {
 namespace {
@@ -42,23 +42,15 @@ std::vector<std::string> my_addresses() {
   return result;
 }
 
-Check until(Clock::time_point deadline) {
-  return [deadline] {
-    if (Clock::now() > deadline) fail_as(ErrorKind::rank_failed, "no answer");
-  };
-}
-
 /// Machine `node`'s connection to rank 0.
-Socket call_rank_0(const std::string& token, int port, const std::vector<std::string>& addresses, int node) {
+Socket call_rank_0(const std::string& token, int port, const std::vector<std::string>& addresses, const Guest& me) {
   std::string reasons;
   for (const std::string& address : addresses) try {
-      std::string reason, answer;
-      Socket socket = connect_to(address, port, 2s, reason);
-      Check check = until(Clock::now() + 3s);
-      if (socket && send_frame(socket, concat(token, ' ', node), check) && receive_frame(socket, answer, check) &&
-          answer == token)
+      std::string reason;
+      if (Socket socket = call_host(
+              address, port, me, token, [] {}, reason))
         return socket;
-      reasons += concat(" ", address, ": ", socket ? "not rank 0" : reason, ";");
+      reasons += concat(" ", address, ": ", reason, ";");
     } catch (const Error& error) {
       reasons += concat(" ", address, ": ", error.what(), ";");
     }
@@ -66,31 +58,15 @@ Socket call_rank_0(const std::string& token, int port, const std::vector<std::st
 }
 
 /// Rank 0's connections, by machine; the first is empty.
-std::vector<Socket> answer_calls(const Socket& listener, const std::string& token, int nodes) {
-  std::vector<Socket> sockets(static_cast<size_t>(nodes));
+std::vector<Socket> answer_calls(std::vector<Socket> listeners, const std::string& token, int nodes) {
+  Reception reception(std::move(listeners), token, nodes, this_machine());
   auto deadline = Clock::now() + kPatience;
-  for (int missing = nodes - 1; missing > 0 && Clock::now() < deadline;) {
-    Socket socket = accept_from(listener);
-    if (!socket) {
-      wait_readable(listener);
-      continue;
-    }
-    try {
-      std::string text, word;
-      size_t node = 0;
-      Check check = until(Clock::now() + 1s);
-      if (!receive_frame(socket, text, check)) continue;
-      if (!(std::istringstream(text) >> word >> node) || word != token || node == 0 || node >= sockets.size()) continue;
-      if (!send_frame(socket, token, check)) continue;
-      sockets[node] = std::move(socket);
-      --missing;
-    } catch (const Error&) {  // not one of ours
-    }
-  }
-  for (int node = 1; node < nodes; ++node)
-    if (!sockets[size_t(node)])
-      fail_as(ErrorKind::rank_failed, "machine ", node, " of ", nodes, " did not call rank 0");
-  return sockets;
+  while (!reception.missing().empty() && Clock::now() < deadline) reception.look();
+  std::vector<int> missing = reception.missing();
+  if (!missing.empty())
+    fail_as(ErrorKind::rank_failed, "machine ", missing[0], " of ", nodes, " did not call rank 0",
+            reception.turned_away());
+  return std::move(reception.guests());
 }
 
 std::vector<int> ranks_where(const RankMap& map, const std::function<bool(int node)>& wanted) {
@@ -101,8 +77,9 @@ std::vector<int> ranks_where(const RankMap& map, const std::function<bool(int no
 }
 
 std::string random_word() {
-  std::random_device random;
-  return concat(std::hex, random(), random(), random());
+  std::ostringstream word;
+  for (uint8_t byte : make_nonce()) word << std::hex << int(byte) << '.';
+  return word.str();
 }
 
 }  // namespace
@@ -111,12 +88,12 @@ std::unique_ptr<PageLink> link_pages(Bootstrap& bootstrap, const ControlPage& pa
   const RankMap& map = bootstrap.ranks();
   int mine = bootstrap.node_rank(), nodes = map.node_count();
   if (nodes == 1 || !reason.empty()) return nullptr;
-  Socket listener;
-  std::string offer, error;
+  std::vector<Socket> listeners;
+  std::string offer, error, host = bootstrap.host_of_rank_0();
   std::vector<PageLink::Far> far;
   if (bootstrap.rank() == 0) {
-    listener = listen_on(0);
-    offer = concat(random_word(), ' ', port_of(listener));
+    listeners = listen_on(host, 0);
+    offer = concat(random_word(), ' ', port_of(listeners[0]));
     for (const std::string& address : my_addresses()) offer += " " + address;
   }
   std::istringstream words(bootstrap.exchange(offer)[0]);
@@ -124,14 +101,15 @@ std::unique_ptr<PageLink> link_pages(Bootstrap& bootstrap, const ControlPage& pa
   int port = 0;
   words >> token >> port;
   std::vector<std::string> addresses{std::istream_iterator<std::string>(words), {}};
+  if (!host.empty()) addresses = {host};  // nobody listens elsewhere
   try {
     if (bootstrap.rank() == 0) {
-      std::vector<Socket> sockets = answer_calls(listener, token, nodes);
+      std::vector<Socket> sockets = answer_calls(std::move(listeners), token, nodes);
       for (int node = 1; node < nodes; ++node)
         far.push_back({std::move(sockets[size_t(node)]), map.global_rank(node, 0),
                        ranks_where(map, [node](int other) { return other != node; })});
     } else if (bootstrap.local_rank() == 0) {
-      far.push_back({call_rank_0(token, port, addresses, mine), 0,
+      far.push_back({call_rank_0(token, port, addresses, {mine, nodes, this_machine()}), 0,
                      ranks_where(map, [mine](int other) { return other == mine; })});
     }
   } catch (const Error& e) {

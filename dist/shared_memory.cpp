@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -48,6 +49,11 @@ std::shared_ptr<SharedMemory> SharedMemory::create(const char* name, size_t byte
 std::shared_ptr<SharedMemory> SharedMemory::open(const std::string& path, size_t bytes) {
   int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) fail_system(path);
+  struct stat file {};
+  if (fstat(descriptor, &file) != 0 || size_t(file.st_size) != bytes) {
+    close(descriptor);
+    fail("shared memory: ", path, " has ", file.st_size, " bytes, not ", bytes);
+  }
   return std::shared_ptr<SharedMemory>(new SharedMemory(descriptor, bytes));
 }
 

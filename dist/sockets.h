@@ -2,13 +2,18 @@
 // TCP between the machines of a job: few connections, small messages, no wait that cannot be ended.
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace shardgrad::dist {
 
 /// Called again and again while waiting; throws when waiting has become pointless.
 using Check = std::function<void()>;
+
+/// Throws Error(rank_failed) after the deadline.
+Check until(std::chrono::steady_clock::time_point deadline);
 
 /// A connection or a listening socket, closed with its owner. Never blocks, and children do not inherit it.
 class Socket {
@@ -30,12 +35,13 @@ class Socket {
   int descriptor_ = -1;
 };
 
-/// Listens on every address of this machine; port 0 is any free one. Throws Error(input), with the reason, when it
-/// cannot.
-Socket listen_on(int port);
+/// Listens on the addresses that `host` has on this machine, all on one port; port 0 is any free one. Listens on every
+/// address where `host` is empty, belongs to no address of this machine, or is this machine's own name and stands for a
+/// loopback address here: then others know it by another. Throws Error(input), with the reason, when it cannot.
+std::vector<Socket> listen_on(const std::string& host, int port);
 int port_of(const Socket& listener);
-/// The next connection that has come; empty when none has.
-Socket accept_from(const Socket& listener);
+/// The next connection that has come; empty when none has. The reason is set when one could not be taken.
+Socket accept_from(const Socket& listener, std::string& reason);
 /// One attempt to connect. Empty, with the reason, when nobody answers within `limit`.
 Socket connect_to(const std::string& host, int port, std::chrono::milliseconds limit, std::string& reason);
 
@@ -46,5 +52,6 @@ bool receive_frame(const Socket& socket, std::string& text, const Check& check);
 /// Waits until something has arrived, or can be sent, at most 50 ms.
 void wait_readable(const Socket& socket);
 void wait_writable(const Socket& socket);
+void wait_readable(const std::vector<const Socket*>& sockets);  ///< any of them
 
 }  // namespace shardgrad::dist

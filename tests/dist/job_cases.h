@@ -27,6 +27,7 @@ inline const std::vector<JobCase> kJobCases = {
     {"suite", 0, "suite over "},
     {"bad-option", 2, "shardgrad: unknown option 'lrr'; did you mean 'lr'?"},
     {"refuse", 2, "shardgrad: rank 1 failed: label 11 of sample 5"},
+    {"refuse-in-two-lines", 2, "  sample 5"},
     {"throw", 4, "shardgrad: rank 1 failed: label 11 of sample 5"},
     {"kill", 4, "killed by signal 9"},
     {"crash", 4, "killed by signal 4"},

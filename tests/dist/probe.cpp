@@ -188,12 +188,15 @@ const std::map<std::string, std::function<int(Job&)>>& scenarios() {
       {"cpus", count_cpus},
       {"large", large},
       {"tiny-heap", report_place},
+      {"meet-and-leave", report_place},
       {"names", count_names_in_dev_shm},
       {"debugged", [](Job& job) { return steps_with(job, be_debugged); }},
       {"until-asked", until_asked_to_stop},
       {"good", [](Job& job) { return steps_with(job, [] {}); }},
       {"bad-option", [](Job& job) { return steps_with(job, [] {}); }},
       {"throw", [](Job& job) { return steps_with(job, [] { throw std::runtime_error("label 11 of sample 5"); }); }},
+      {"refuse-in-two-lines",
+       [](Job& job) { return steps_with(job, [] { fail("two things are wrong:\n  label 11\n  sample 5"); }); }},
       {"refuse", [](Job& job) { return steps_with(job, [] { fail("label 11 of sample 5"); }); }},
       {"kill", [](Job& job) { return signal_within_a_collective(job, SIGKILL); }},
       {"crash", [](Job& job) { return steps_with(job, [] { raise(SIGILL); }); }},
@@ -212,6 +215,10 @@ const std::map<std::string, std::function<int(Job&)>>& scenarios() {
 }
 
 int run_scenario(const std::string& name) {
+  if (const char* rank = std::getenv("RANK"); rank && name == "meet-and-leave" && std::atoi(rank) == 1) {
+    bootstrap_from_environment();
+    return 0;
+  }
   return run_job([&](Job& job) { return scenarios().at(name)(job); },
                  [&](const Bootstrap&) {
                    SG_CHECK(name != "bad-option", "unknown option 'lrr'; did you mean 'lr'?");
@@ -224,7 +231,7 @@ int run_scenario(const std::string& name) {
 
 /// As a user starts them who has no MPI: each process is told who it is. Rank 0 comes last.
 int start_by_tcp(int n, const std::vector<std::string>& arguments) {
-  int port = port_of(listen_on(0)), code = 0;
+  int port = port_of(listen_on("localhost", 0)[0]), code = 0;
   Children children;
   for (int rank = n - 1; rank >= 0; --rank)
     children.start(arguments,

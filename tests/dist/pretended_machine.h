@@ -1,0 +1,36 @@
+#pragma once
+// Ranks that are told which machines there are, for tests of what connects machines.
+
+#include <sys/socket.h>
+
+#include <string>
+#include <vector>
+
+#include <shardgrad/dist/bootstrap.h>
+#include <shardgrad/dist/page_link.h>
+
+namespace shardgrad::dist::testing {
+
+/// One rank of hosts.size(), which can exchange nothing.
+class PretendedRank final : public Bootstrap {
+ public:
+  PretendedRank(int rank, const std::vector<std::string>& hosts)
+      : Bootstrap("pretended", rank, int(hosts.size()), RankMap(hosts)) {}
+  std::vector<std::string> exchange(const std::string&) override { return std::vector<std::string>(size_t(size())); }
+};
+
+/// Both ends of a connection.
+inline std::pair<Socket, Socket> connected() {
+  int ends[2] = {-1, -1};
+  socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends);
+  return {Socket(ends[0]), Socket(ends[1])};
+}
+
+/// The far end of a connection, of which `ranks` are told.
+inline std::vector<PageLink::Far> far_end(Socket socket, int first_rank, std::vector<int> ranks) {
+  std::vector<PageLink::Far> far;
+  far.push_back({std::move(socket), first_rank, std::move(ranks)});
+  return far;
+}
+
+}  // namespace shardgrad::dist::testing
