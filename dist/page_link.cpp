@@ -71,8 +71,9 @@ void PageLink::loop() {
 
 // False when the connection is lost.
 bool PageLink::exchange(Connection& connection) try {
-  return send_changes(connection) && receive(connection);
-} catch (const std::exception&) {  // what came was no message of ours
+  bool open = send_changes(connection);
+  return receive(connection) && open;  // what came before the end is still heard: it may be the farewell
+} catch (const std::exception&) {      // what came was no message of ours
   return false;
 }
 

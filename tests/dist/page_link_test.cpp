@@ -9,6 +9,7 @@
 #include <functional>
 
 #include <shardgrad/dist/control.h>
+#include <shardgrad/dist/page_wire.h>
 #include <tests/dist/pretended_machine.h>
 
 namespace shardgrad::dist::testing {
@@ -67,6 +68,19 @@ TEST(PageLink, AMachineThatSaysFarewellHasNotFailed) {
   EXPECT_FALSE(two.pages[0].has_cause()) << two.pages[0].cause();
 }
 
+// Rank 0's heartbeat finds the connection closed before the farewell has been read.
+TEST(PageLink, AFarewellIsHeardWhereNothingCanBeSentAnyMore) {
+  ControlPage page = make_private_page(2);
+  page.row(0).beats.store(1);
+  auto [near, away] = connected();
+  std::string farewell = std::string("\1\0\0\0\0\0\0\0", 8) + char(PageMessage::farewell);
+  ASSERT_TRUE(away.write_some(farewell));
+  away = Socket();
+  PageLink link(page, PretendedRank(0, {"a", "b"}), far_end(std::move(near), 1, {0}));
+  std::this_thread::sleep_for(200ms);
+  EXPECT_FALSE(page.has_cause()) << page.cause();
+}
+
 TEST(PageLink, AMachineThatIsGoneWithoutFarewellIsTheCause) {
   ControlPage page = make_private_page(2);
   auto [near, away] = connected();
@@ -93,6 +107,55 @@ TEST(PageLink, ADebuggerOnTheOtherMachineIsTold) {
   waitpid(debugged, &status, 0);
   if (WIFEXITED(status)) GTEST_SKIP() << "no process may be debugged here";
   EXPECT_TRUE(told);
+}
+
+template <class T> bool is_taken(const T& value, int ranks = 3) {
+  std::string bytes;
+  append(bytes, value);
+  size_t at = 0;
+  try {
+    take<T>(bytes, at, ranks);
+    return at == sizeof(T);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+TEST(PageWire, TakesOnlyWhatCanBe) {
+  for (auto [lane, possible] : {std::pair{0, true}, {Row::kLanes - 1, true}, {Row::kLanes, false}, {-1, false}})
+    EXPECT_EQ(is_taken(int32_t(lane)), possible) << lane;
+  for (auto [rank, possible] : {std::pair{0, true}, {2, true}, {3, false}, {-1, false}, {100000000, false}}) {
+    EXPECT_EQ(is_taken(RowImage{.rank = rank}), possible) << rank;
+    EXPECT_EQ(is_taken(CauseImage{rank, 4}), possible) << rank;
+  }
+  for (auto [lanes, possible] : {std::pair{Row::kLanes, true}, {Row::kLanes + 1, false}, {-1, false}})
+    EXPECT_EQ(is_taken(RowImage{.lanes = lanes}), possible) << lanes;
+  EXPECT_FALSE(is_taken(RowImage{.state = RankState(4)}));
+  for (auto [code, possible] : {std::pair{1, true}, {255, true}, {0, false}, {256, false}})
+    EXPECT_EQ(is_taken(CauseImage{0, code}), possible) << "an exit code of " << code;
+}
+
+TEST(PageWire, TakesOnlyAPlaceThatCanBe) {
+  LaneImage whole{};
+  EXPECT_TRUE(is_taken(whole));
+  auto is_taken_with = [&](const auto& member, auto value) {
+    LaneImage image = whole;
+    size_t at = size_t(reinterpret_cast<const char*>(&member) - reinterpret_cast<const char*>(&whole));
+    std::memcpy(reinterpret_cast<char*>(&image) + at, &value, sizeof(value));
+    return is_taken(image);
+  };
+  const Place& place = whole.place;
+  EXPECT_TRUE(is_taken_with(whole.closed, uint32_t(2)));
+  EXPECT_FALSE(is_taken_with(whole.closed, uint32_t(3)));
+  EXPECT_TRUE(is_taken_with(place.root, 2));
+  EXPECT_FALSE(is_taken_with(place.root, 3));
+  EXPECT_FALSE(is_taken_with(place.root, -2));
+  EXPECT_TRUE(is_taken_with(place.dtype, uint8_t(kDTypeCount - 1)));
+  EXPECT_FALSE(is_taken_with(place.dtype, uint8_t(kDTypeCount)));
+  EXPECT_TRUE(is_taken_with(place.has_elements, char(1)));
+  EXPECT_FALSE(is_taken_with(place.has_elements, char(2)));
+  for (const char* text_end : {std::end(place.op), std::end(place.unit), std::end(place.phase), std::end(place.detail)})
+    EXPECT_FALSE(is_taken_with(text_end[-1], 'x')) << "a text without an end";
 }
 
 }  // namespace
