@@ -114,6 +114,7 @@ class PoisonedSink final : public GradSink {
   void ready() override {}
   Tensor grad() const override { return buffer_; }
   void clear() override {}
+  DType dtype() const override { return buffer_.dtype(); }
   std::span<const LocalRange> local_ranges() override { return {}; }
   void written() override {}
 

@@ -138,6 +138,8 @@ class GradSink {
   virtual Tensor grad() const = 0;
   /// Forgets the gradient.
   virtual void clear() = 0;
+  /// Of the elements that optimizers update; the parameter itself may be a conversion of them.
+  virtual DType dtype() const = 0;
   /// The elements of the parameter that this rank's optimizer updates. Valid until the owner changes them. Their values
   /// and gradient may still be on their way; see wait().
   virtual std::span<const LocalRange> local_ranges() = 0;

@@ -120,6 +120,9 @@ Tensor batch_norm_apply(const Tensor& x, const Tensor& mean, const Tensor& rstd,
 Tensor dropout(const Tensor& x, double p, uint64_t seed, uint64_t stream, int64_t first_sample = 0);
 
 // --- losses: sums divided by a given count, so that N ranks with one global count train the same run ---------------
+// Without a count they divide by their own part's. Where there are several ranks and the loss is recorded for backward
+// that is refused: gradients are added up over the ranks, so each must divide by the count of the whole batch.
+
 /// Σ (x - target)² / count; count 0 means x.numel(). Losses have no dimensions and are f32 (f64 for f64).
 Tensor mse_loss(const Tensor& x, const Tensor& target, double count = 0);
 /// Σ -log softmax(logits)[label] / count over rows whose label is not ignore_index; count 0 means the number of those

@@ -71,7 +71,7 @@ class Training {
     model_(x_);
   }
   Tensor step() {
-    Tensor loss = mse_loss(model_(x_).to(target_.dtype()), target_);
+    Tensor loss = mse_loss(model_(x_).to(target_.dtype()), target_, double(target_.numel() * context().world_size()));
     loss.backward();
     optimizer_->step();
     optimizer_->zero_grad();

@@ -25,6 +25,7 @@ class SliceSink final : public GradSink {
     range_ = {};
     flat_.grads().zero(slice_);
   }
+  DType dtype() const override { return flat_.dtype(); }
   std::span<const LocalRange> local_ranges() override {
     range_ = flat_.local_range(slice_);
     return {&range_, 1};

@@ -1,6 +1,8 @@
 #pragma once
 // Losses divide by a count that the caller gives: the number of elements or labels of the *global* batch. Each rank
-// then holds its part of one sum; the sum over ranks is the loss of the whole batch, also where parts are uneven.
+// then holds its part of one sum; the sum over ranks is the loss of the whole batch, also where parts are uneven. In a
+// single process the count may be left out, as in PyTorch; with several ranks a loss that is recorded for backward is
+// refused without it.
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/nn/module.h>

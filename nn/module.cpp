@@ -7,6 +7,8 @@
 #include <typeinfo>
 #include <unordered_set>
 
+#include <shardgrad/autograd/node.h>
+#include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/state_check.h>
 
@@ -188,19 +190,35 @@ void Module::materialize() {
   top.update_direct();
 }
 
+// Gives a parameter or buffer another storage, with its value and gradient if it has them.
+static void move(Parameter& parameter, Device device, DType dtype) {
+  NoGrad no_grad;
+  const Tensor &tensor = parameter.tensor, value = tensor.detach(), grad = tensor.grad();
+  Ref<Storage> old = tensor.storage();
+  if (old->device() == device && tensor.dtype() == dtype) return;
+  TagScope owner(old->tag());
+  Tensor::Impl& impl = parameter.tensor.impl();
+  impl.storage = parameter.initialised ? value.to(dtype).to(device).storage()
+                                       : released_storage(impl.shape, dtype, device, old->tag());
+  impl.offset = 0;
+  impl.dtype = dtype;
+  impl.grad_fn = nullptr;
+  if (old->note()) impl.storage->set_note(*old->note());
+  if (grad.defined()) leaf_of(tensor).set_grad(grad.to(dtype).to(device));
+}
+
 void Module::rehouse(std::optional<Device> device, std::optional<DType> dtype) {
   for (auto& entry : state_entries())
-    SG_CHECK(!entry.object->initialised, "to(): '", entry.name,
-             "' has values already; move the model before its first call and before it is sharded");
+    SG_CHECK(entry.object->tensor.storage()->tag().unit == 0, "to(): '", entry.name,
+             "' is sharded; move or convert the model before fully_shard, or let it compute in another dtype with ",
+             "Config::param_dtype");
   for (auto& entry : state_entries()) {
-    Tensor::Impl& impl = entry.object->tensor.impl();
-    Ref<Storage> old = impl.storage;
-    bool trained = old->tag().category == Category::parameter_shard;
+    const Storage& old = *entry.object->tensor.storage();
+    DType kind = entry.object->tensor.dtype();
+    bool trained = old.tag().category == Category::parameter_shard;
     // Running statistics of a 16-bit model stay in f32.
-    if (dtype && is_floating(impl.dtype)) impl.dtype = trained || size_of(*dtype) >= 4 ? *dtype : DType::f32;
-    impl.storage = released_storage(impl.shape, impl.dtype, device.value_or(old->device()), old->tag());
-    impl.storage->set_note(*old->note());
-    impl.grad_fn = nullptr;
+    if (dtype && is_floating(kind)) kind = trained || size_of(*dtype) >= 4 ? *dtype : DType::f32;
+    move(*entry.object, device.value_or(old.device()), kind);
   }
 }
 

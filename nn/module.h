@@ -85,7 +85,8 @@ class Module {
   // --- state -------------------------------------------------------------------------------------------------------
   /// Fills every parameter and buffer of the whole tree that has no values yet.
   void materialize();
-  /// Makes everything below live on `device`, or be of floating type `dtype`. Throws once there are values.
+  /// Makes everything below live on `device`, or be of floating type `dtype`, with the values and gradients that there
+  /// are. An optimizer that has made a step is to be made anew. Throws Error(input) for a model that is sharded.
   void to(Device device);
   void to(DType dtype);
   /// Parameters and buffers by name. The tensors are those of the model, not copies.

@@ -6,7 +6,7 @@
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/core/match.h>
-#include <shardgrad/core/state_check.h>
+#include <shardgrad/core/warning.h>
 #include <shardgrad/kernels/ops.h>
 
 namespace shardgrad::optim {
@@ -23,6 +23,8 @@ bool in_memory(const Tensor& tensor) { return tensor.defined() && tensor.storage
 bool adjacent(const Tensor& a, const Tensor& b) {
   return a.storage() == b.storage() && a.offset() + a.bytes() == b.offset() && a.dtype() == b.dtype();
 }
+
+constexpr int64_t kCallsToWarning = 20;
 
 Tensor flat(const Tensor& first, int64_t begin, int64_t count) {
   return Tensor(first.storage(), first.offset() + size_t(begin) * size_of(first.dtype()), {count}, first.dtype());
@@ -43,7 +45,8 @@ Optimizer::Optimizer(const char* name, std::vector<NamedParameter> parameters, d
   std::unordered_set<Tensor::Impl*> seen;
   for (const NamedParameter& parameter : parameters_) {
     SG_CHECK(seen.insert(&parameter.tensor.impl()).second, name_, ": '", parameter.name, "' is given twice");
-    slots_.push_back({owner_of(parameter.tensor), weight_decay, 1, 0, {}});
+    slots_.push_back({owner_of(parameter.tensor), weight_decay, 1});
+    if (trains(slots_.size() - 1)) check_dtype(slots_.size() - 1);
   }
   apply_rules(rules);
 }
@@ -73,9 +76,27 @@ void Optimizer::set_lr(double lr) {
   lr_ = lr;
 }
 
+void Optimizer::check_dtype(size_t i) const {
+  GradSink* owner = slots_[i].owner;
+  DType dtype = owner ? owner->dtype() : parameters_[i].tensor.dtype();
+  SG_CHECK(size_of(dtype) >= 4, name_, ": '", parameters_[i].name, "' is ", dtype,
+           ", in which small updates are lost; keep the model in f32 and compute in ", dtype,
+           " in a scope of Autocast, or shard it with Config::param_dtype");
+}
+
+// State of before the parameter went to another device or dtype.
+void Optimizer::check_state(size_t i) const {
+  if (slots_[i].owner || slots_[i].states.empty()) return;
+  const Tensor &tensor = parameters_[i].tensor, &state = slots_[i].states[0][0];
+  bool fits = state.device() == tensor.device() && (state.dtype() == DType::f64) == (tensor.dtype() == DType::f64);
+  SG_CHECK(fits, name_, ": '", parameters_[i].name,
+           "' went to another device or dtype after a step of this optimizer, ", "whose state is still ", state.dtype(),
+           " on ", state.device(), "; make the optimizer after Module::to");
+}
+
 // --- a step --------------------------------------------------------------------------------------------------------
 
-template <class Visit> void Optimizer::for_each_range(size_t i, const Visit& visit) const {
+void Optimizer::for_each_range(size_t i, const Visit& visit) const {
   const Tensor& tensor = parameters_[i].tensor;
   GradSink* owner = owner_of(tensor);
   SG_CHECK(owner == slots_[i].owner, name_, ": '", parameters_[i].name,
@@ -88,7 +109,7 @@ template <class Visit> void Optimizer::for_each_range(size_t i, const Visit& vis
 std::vector<Optimizer::Piece> Optimizer::pieces_with_gradient() const {
   std::vector<Piece> pieces;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (!parameters_[i].tensor.requires_grad()) continue;
+    if (!trains(i)) continue;
     for_each_range(i, [&](const LocalRange& range, size_t part) {
       if (range.values.numel() > 0 && in_memory(range.grad)) pieces.push_back({range, i, part});
     });
@@ -139,7 +160,7 @@ void Optimizer::update_run(std::span<const Piece> pieces, double grad_scale) {
           {},
           lr_ * slot.lr_scale,
           slot.weight_decay,
-          slot.steps,
+          slot.steps + 1,
           grad_scale};
   for (size_t s = 0; s < state_names_.size(); ++s) run.states[s] = flat(slot.states[first.part][s], 0, count);
   update(run);
@@ -148,36 +169,75 @@ void Optimizer::update_run(std::span<const Piece> pieces, double grad_scale) {
 
 void Optimizer::step(double grad_scale) {
   check_option(name_.c_str(), "grad_scale", grad_scale, true);
+  note_gradients();
   allocate_states();
   std::vector<Piece> pieces = pieces_with_gradient();
-  bool sharded = std::ranges::any_of(slots_, [](const Slot& slot) { return slot.owner != nullptr; });
-  SG_CHECK(sharded || !pieces.empty(), name_, ": no parameter has a gradient; call backward() before step()");
-  for (size_t i = 0; i < pieces.size(); ++i)
-    if (i == 0 || pieces[i].index != pieces[i - 1].index) ++slots_[pieces[i].index].steps;
   tell_owners(&GradSink::before_write);
+  try {
+    update_all(pieces, grad_scale);
+  } catch (...) {
+    publish(pieces);  // some of them are new
+    throw;
+  }
+  publish(pieces);
+  if (++calls_ == kCallsToWarning) warn_of_untrained();
+}
+
+// Also where this rank holds no part of the parameter.
+bool Optimizer::has_gradient(size_t i) const {
+  bool found = false;
+  if (trains(i)) for_each_range(i, [&](const LocalRange& range, size_t) { found = found || in_memory(range.grad); });
+  return found;
+}
+
+void Optimizer::note_gradients() {
+  bool any = false;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (!has_gradient(i)) continue;
+    check_dtype(i);
+    check_state(i);
+    any = slots_[i].had_gradient = true;
+  }
+  SG_CHECK(any, name_, ": no parameter has a gradient; call backward() before step()");
+}
+
+// A parameter's step counts once its first piece, which comes last, is updated.
+void Optimizer::update_all(std::span<const Piece> pieces, double grad_scale) {
   for (size_t end = pieces.size(), begin; end > 0; end = begin) {
     for (begin = end - 1; begin > 0 && follows(pieces[begin - 1], pieces[begin]);) --begin;
-    update_run(std::span(pieces).subspan(begin, end - begin), grad_scale);
+    update_run(pieces.subspan(begin, end - begin), grad_scale);
+    for (size_t i = begin; i < end; ++i)
+      if (i == 0 || pieces[i].index != pieces[i - 1].index) ++slots_[pieces[i].index].steps;
   }
+}
+
+void Optimizer::publish(std::span<const Piece> pieces) const {
   for (const Piece& piece : pieces) piece.range.values.storage()->bump_version();
   tell_owners(&GradSink::written);
 }
 
 // Also where this rank holds no part of a parameter: every rank must know that it changed.
 void Optimizer::tell_owners(void (GradSink::*event)()) const {
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    bool stepped = false;
-    if (slots_[i].owner && parameters_[i].tensor.requires_grad())
-      for_each_range(i, [&](const LocalRange& range, size_t) { stepped = stepped || in_memory(range.grad); });
-    if (stepped) (slots_[i].owner->*event)();
-  }
+  for (size_t i = 0; i < slots_.size(); ++i)
+    if (slots_[i].owner && has_gradient(i)) (slots_[i].owner->*event)();
+}
+
+void Optimizer::warn_of_untrained() const {
+  constexpr size_t kShown = 3;
+  size_t count = 0;
+  std::string names;
+  for (size_t i = 0; i < slots_.size(); ++i)
+    if (trains(i) && !slots_[i].had_gradient && count++ < kShown)
+      names += concat(names.empty() ? "'" : ", '", parameters_[i].name, "'");
+  if (count > kShown) names += concat(" and ", count - kShown, " more");
+  if (count > 0)
+    warn(concat(name_, ": no gradient in ", calls_, " steps for ", names, ", so nothing trains there; use it in ",
+                "forward, freeze it with set_requires_grad(false), or leave it out of the optimizer"));
 }
 
 void Optimizer::zero_grad() {
   for (const NamedParameter& parameter : parameters_) parameter.tensor.zero_grad();
 }
-
-// --- state ---------------------------------------------------------------------------------------------------------
 
 void Optimizer::allocate_states() {
   if (state_names_.empty()) return;
@@ -210,60 +270,6 @@ void Optimizer::allocate_run(std::span<const Piece> pieces) {
     for (size_t s = 0; s < state_names_.size(); ++s) part[s] = flat(whole[s], begin, length);
     begin += length;
   }
-}
-
-std::vector<Optimizer::StateSlice> Optimizer::state_slices() {
-  allocate_states();
-  std::vector<StateSlice> slices;
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].states.empty()) continue;
-    for_each_range(i, [&](const LocalRange& range, size_t part) {
-      for (size_t s = 0; s < state_names_.size() && range.count > 0; ++s)
-        slices.push_back({state_name(i, s), parameters_[i].tensor.shape(), range.begin,
-                          flat(slots_[i].states[part][s], 0, range.count)});
-    });
-  }
-  return slices;
-}
-
-std::map<std::string, int64_t> Optimizer::steps() const {
-  std::map<std::string, int64_t> result;
-  for (size_t i = 0; i < slots_.size(); ++i) result[parameters_[i].name] = slots_[i].steps;
-  return result;
-}
-
-void Optimizer::set_steps(const std::map<std::string, int64_t>& steps) {
-  SG_CHECK(steps.size() == slots_.size(), name_, ": step counts for ", steps.size(), " parameters; there are ",
-           slots_.size());
-  for (const NamedParameter& parameter : parameters_) {
-    auto given = steps.find(parameter.name);
-    SG_CHECK(given != steps.end() && given->second >= 0, name_, ": no usable step count for '", parameter.name, "'");
-  }
-  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].steps = steps.at(parameters_[i].name);
-}
-
-std::map<std::string, Tensor> Optimizer::state_dict() {
-  std::map<std::string, Tensor> state;
-  for (StateSlice& slice : state_slices()) {
-    SG_CHECK(slice.begin == 0 && slice.values.numel() == slice.shape.numel(), name_, ": state_dict(): '", slice.name,
-             "' is sharded and this rank holds a part of it; gather it with fsdp's optimizer state functions");
-    state.emplace(slice.name, slice.values.view(slice.shape));
-  }
-  for (auto& [name, steps] : steps())
-    state.emplace(name + ".step", from_vector<int64_t>({steps}, {1}, {DType::i64, kCpu}));
-  return state;
-}
-
-void Optimizer::load_state_dict(const std::map<std::string, Tensor>& state) {
-  StateCheck check(state);
-  for (auto& [name, tensor] : state_dict()) check.expect(name, tensor.shape(), tensor.dtype());
-  std::string faults = check.faults();
-  SG_CHECK(faults.empty(), name_, ": this is not a state of this optimizer; nothing was loaded:", faults);
-  std::map<std::string, int64_t> counts;
-  for (const NamedParameter& parameter : parameters_)
-    counts[parameter.name] = int64_t(state.at(parameter.name + ".step").item());
-  set_steps(counts);
-  for (const StateSlice& slice : state_slices()) copy_into(slice.values, state.at(slice.name));
 }
 
 }  // namespace shardgrad::optim

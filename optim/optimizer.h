@@ -7,6 +7,7 @@
 //     for (…) { loss.backward(); optimizer.step(); optimizer.zero_grad(); }
 
 #include <array>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -43,9 +44,10 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   /// Updates every parameter that has a gradient, after multiplying the gradient by `grad_scale`. Throws Error(input)
-  /// when none has one, or when a parameter's memory moved since the optimizer was made (it was sharded later). The
-  /// last parameters come first, as their gradients do: with offload the host updates them while a device is still
-  /// computing those of the first.
+  /// when none has one, sharded or not, or when a parameter's memory moved since the optimizer was made (it was sharded
+  /// later). The last parameters come first, as their gradients do: with offload the host updates them while a device
+  /// is still computing those of the first. Where an update fails, those before it stay, and only they are counted.
+  /// Names trainable parameters that had no gradient in all of the first 20 steps in a warning, once.
   void step(double grad_scale = 1);
   /// Forgets the gradients and frees their memory.
   void zero_grad();
@@ -92,7 +94,8 @@ class Optimizer {
     /// For an update that writes the copy itself. One that is not taken is written after the update.
     Tensor take_copy() { return std::exchange(copy, Tensor()); }
   };
-  /// `state_names` are the state tensors that an update keeps, at most kMaxStates.
+  /// `state_names` are the state tensors that an update keeps, at most kMaxStates. Throws Error(input) for a trainable
+  /// parameter that is to be updated in 16 bits: small steps would be lost in rounding.
   Optimizer(const char* name, std::vector<NamedParameter> parameters, double lr, double weight_decay, Rules rules,
             std::vector<std::string> state_names);
   virtual void update(Run& run) = 0;
@@ -103,7 +106,8 @@ class Optimizer {
     GradSink* owner;  // who had sharded it when the optimizer was made, or null
     double weight_decay, lr_scale;
     int64_t steps = 0;
-    std::vector<States> states;  // one per local range; empty until allocated
+    std::vector<States> states = {};  // one per local range; empty until allocated
+    bool had_gradient = false;        // in a step of this optimizer
   };
   // One local range that a step updates.
   struct Piece {
@@ -111,15 +115,24 @@ class Optimizer {
     size_t index;  // of the parameter
     size_t part;   // of the parameter's ranges
   };
-  template <class Visit> void for_each_range(size_t i, const Visit& visit) const;
+  using Visit = std::function<void(const LocalRange&, size_t part)>;
+  void for_each_range(size_t i, const Visit& visit) const;
   void wait_for(const Piece& piece) const;
   std::vector<Piece> pieces_with_gradient() const;
+  bool trains(size_t i) const { return parameters_[i].tensor.requires_grad(); }
+  bool has_gradient(size_t i) const;
+  void check_dtype(size_t i) const;
+  void check_state(size_t i) const;
+  void note_gradients();
+  void warn_of_untrained() const;
   void tell_owners(void (GradSink::*event)()) const;
   bool follows(const Piece& before, const Piece& after) const;
   void apply_rules(const Rules& rules);
   void allocate_states();
   void allocate_run(std::span<const Piece> pieces);
   void update_run(std::span<const Piece> pieces, double grad_scale);
+  void update_all(std::span<const Piece> pieces, double grad_scale);
+  void publish(std::span<const Piece> pieces) const;
   std::string state_name(size_t i, size_t state) const { return parameters_[i].name + "." + state_names_[state]; }
 
   std::string name_;
@@ -127,6 +140,7 @@ class Optimizer {
   std::vector<Slot> slots_;
   std::vector<std::string> state_names_;
   double lr_;
+  int64_t calls_ = 0;  // of step
 };
 
 /// Throws Error(input) naming optimizer, option and value unless `valid` and the value is finite.

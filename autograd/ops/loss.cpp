@@ -3,6 +3,7 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/autocast.h>
 #include <shardgrad/autograd/ops/common.h>
+#include <shardgrad/core/context.h>
 #include <shardgrad/kernels/ops.h>
 
 namespace shardgrad {
@@ -29,6 +30,17 @@ struct CrossEntropy final : Node {
   }
 };
 
+// Ranks add up their gradients: means of each rank's part would give gradients as many times too large as there are
+// ranks. `part`: what this rank's part has, `whole`: what the batch has.
+void check_count(const char* op, double count, bool recorded, const char* part, const char* whole) {
+  SG_CHECK(count >= 0, op, ": count ", count, " is negative");
+  int ranks = context().world_size();
+  SG_CHECK(count > 0 || ranks == 1 || !recorded || !context().grad_enabled(), op, ": on ", ranks,
+           " ranks a loss needs its count, because the ranks' gradients are added up: pass the number of ", whole,
+           " of the whole batch, over all ranks (see data::Batch::global_count); where each rank trains by itself, of ",
+           part);
+}
+
 // How many labels count, at least 1, as one element on the labels' device: the host need not read them.
 Tensor counted_rows(const Tensor& labels, int64_t ignore_index, DType dtype) {
   Tensor ignored = full({1}, double(ignore_index), {DType::i64, labels.device()});
@@ -43,7 +55,7 @@ void check_cross_entropy(const Tensor& logits, const Tensor& labels, double coun
            logits.shape(), "; convert them with .to(dtype)");
   SG_CHECK(labels.device() == logits.device(), "cross_entropy: logits ", logits.shape(), " are on ", logits.device(),
            ", labels ", labels.shape(), " on ", labels.device(), "; move one with .to(device)");
-  SG_CHECK(count >= 0, "cross_entropy: count ", count, " is negative");
+  check_count("cross_entropy", count, needs_grad(logits), "its own labels", "labels");
 }
 
 }  // namespace
@@ -54,7 +66,7 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, double count) {
   check_floating("mse_loss", x);
   SG_CHECK(x.shape() == target.shape(), "mse_loss: input ", x.shape(), " and target ", target.shape(),
            " must have the same shape");
-  SG_CHECK(count >= 0, "mse_loss: count ", count, " is negative");
+  check_count("mse_loss", count, needs_grad(x) || needs_grad(target), "x, x.numel()", "elements");
   if (count == 0) count = double(std::max<int64_t>(x.numel(), 1));
   Tensor loss = empty({}, {sum_dtype(x.dtype()), x.device()});
   launch(kernels::mse, x, out(loss), x, target, 1 / count);

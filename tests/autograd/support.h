@@ -82,6 +82,7 @@ class PoisonedSink final : public GradSink {
   void ready() override { ++made_ready; }
   Tensor grad() const override { return buffer_; }
   void clear() override { fill_(buffer_, 0); }
+  DType dtype() const override { return buffer_.dtype(); }
   std::span<const LocalRange> local_ranges() override { return {}; }
   void written() override {}
 

@@ -5,6 +5,7 @@
 #include <shardgrad/core/context.h>
 #include <shardgrad/nn/nn.h>
 
+#include "tests/autograd/support.h"
 #include "tests/nn/gradcheck_module.h"
 
 namespace shardgrad {
@@ -174,6 +175,36 @@ TEST(Loss, UnevenPartsWithTheGlobalCountSumToTheLossOfTheWhole) {
   for (auto [begin, end] : {std::pair{0, 2}, {2, 5}})
     parts += entropy(x.rows(begin, end), labels.rows(begin, end), 4).item();
   EXPECT_NEAR(parts, entropy(x, labels).item(), 1e-6);
+}
+
+// Ranks add up their gradients: a mean of each rank's part would give gradients W times too large, without a word.
+TEST(Loss, WithoutItsCountIsRefusedOnSeveralRanksWhereItIsRecorded) {
+  Context context({.rank = 1, .world_size = 2});
+  auto mse = nn::make<nn::MSELoss>();
+  auto entropy = nn::make<nn::CrossEntropyLoss>();
+  Tensor x = randn({4, 3}, "x").set_requires_grad(), target = zeros({4, 3}), labels = zeros({4}, DType::i64);
+  auto expect_refused = [](const std::function<void()>& loss, const char* op) {
+    EXPECT_REFUSED(loss(), op, "on 2 ranks a loss needs its count", "of the whole batch", "each rank trains by itself");
+  };
+  expect_refused([&] { mse(x, target); }, "mse_loss");
+  expect_refused([&] { mse(target, x); }, "mse_loss");
+  expect_refused([&] { mse(x.to(DType::bf16), target.to(DType::bf16)); }, "mse_loss");
+  expect_refused([&] { entropy(x, labels); }, "cross_entropy");
+  expect_refused([&] { cross_entropy(x, labels); }, "cross_entropy");
+  mse(x, target, 24).backward();
+  entropy(x, labels, 8).backward();
+  EXPECT_NEAR(mse(x.detach(), target).item(), mse(x, target, 12).item(), 1e-6) << "nothing is recorded";
+  NoGrad no_grad;
+  EXPECT_NEAR(entropy(x, labels).item(), entropy(x, labels, 4).item(), 1e-6) << "nothing is recorded";
+}
+
+TEST(Loss, OfAFrozenModelNeedsNoCountAndInASingleProcessNoneDoes) {
+  Context context;
+  Tensor x = randn({4, 3}, "x").set_requires_grad();
+  mse_loss(x, zeros({4, 3})).backward();
+  Context several({.rank = 0, .world_size = 4});
+  Tensor frozen = randn({4, 3}, "x");
+  EXPECT_GT(mse_loss(frozen, zeros({4, 3})).item(), 0);
 }
 
 TEST(Loss, CrossEntropyOfEqualLogitsIsTheLogarithmOfTheClasses) {

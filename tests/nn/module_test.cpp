@@ -299,13 +299,58 @@ TEST(Module, ValuesDependOnSeedAndNameOnly) {
   EXPECT_NE((*model->layers)[0]->up->weight.to_vector<float>(), (*model->layers)[1]->up->weight.to_vector<float>());
 }
 
-TEST(Module, MovesToADtypeBeforeThereAreValuesOnly) {
+TEST(Module, MovesToADtypeAndADeviceWithItsValuesAndGradients) {
   Context context;
   auto model = nn::make<Stack>();
   model->to(DType::f64);
-  EXPECT_EQ(model(ones({2, 4}, DType::f64)).dtype(), DType::f64);
-  EXPECT_EQ(error_of([&] { model->to(DType::f32); }),
-            "to(): 'scale' has values already; move the model before its first call and before it is sharded");
+  Tensor y = model(ones({2, 4}, DType::f64));
+  EXPECT_EQ(y.dtype(), DType::f64);
+  sum(y).backward();
+  std::map<std::string, std::vector<double>> values, gradients;
+  for (auto& [name, tensor] : model->named_parameters()) {
+    values[name] = tensor.detach().to_vector<double>();
+    gradients[name] = tensor.grad().to_vector<double>();
+  }
+  auto wide = [](const Tensor& t) { return t.detach().to(DType::f64).to(kCpu).to_vector<double>(); };
+  for (auto [device, dtype, error] :
+       {std::tuple(kAcc, DType::f64, 0.0), {kAcc, DType::f32, 1e-6}, {kCpu, DType::f32, 1e-6}}) {
+    model->to(device);
+    model->to(dtype);
+    for (auto& [name, tensor] : model->named_parameters()) {
+      EXPECT_EQ(tensor.device(), device);
+      EXPECT_EQ(tensor.dtype(), dtype);
+      EXPECT_EQ(tensor.grad().dtype(), dtype);
+      for (size_t i = 0; i < values[name].size(); ++i) {
+        EXPECT_NEAR(wide(tensor)[i], values[name][i], error) << name;
+        EXPECT_NEAR(wide(tensor.grad())[i], gradients[name][i], 10 * error) << name;
+      }
+    }
+    Tensor again = model(ones({2, 4}, {dtype, device}));
+    for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(wide(again)[i], wide(y)[i], 10 * error);
+    sum(again).backward();  // into the new storage
+    for (auto& [name, tensor] : model->named_parameters()) gradients[name] = wide(tensor.grad());
+  }
+}
+
+TEST(Module, BuffersMoveWithTheirValuesAndStatisticsOfA16BitModelStayInF32) {
+  Context context;
+  auto norm = nn::make<nn::BatchNorm1d>(3);
+  norm(randn({8, 3}, "x"));
+  std::vector<float> mean = norm->running_mean.to_vector<float>();
+  norm->to(DType::bf16);
+  norm->to(kAcc);
+  EXPECT_EQ(norm->weight.dtype(), DType::bf16);
+  EXPECT_EQ(norm->running_mean.dtype(), DType::f32);
+  EXPECT_EQ(norm->running_mean.device(), kAcc);
+  EXPECT_EQ(norm->running_mean.to(kCpu).to_vector<float>(), mean);
+}
+
+TEST(Module, AModelWithoutValuesOnMetaCannotGetThemFromThere) {
+  Context context;
+  auto model = nn::make<Stack>();
+  model->to(kMeta);
+  model(ones({2, 4}, kMeta));
+  EXPECT_NE(error_of([&] { model->to(kCpu); }).find("has no values to copy"), std::string::npos);
 }
 
 TEST(Module, MovesToADevice) {

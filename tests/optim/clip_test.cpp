@@ -119,6 +119,7 @@ TEST(Clip, I44_AShardedGradientIsRefusedNamingTheRightCall) {
     void ready() override {}
     Tensor grad() const override { return {}; }
     void clear() override {}
+    DType dtype() const override { return DType::f32; }
     std::span<const LocalRange> local_ranges() override { return {}; }
     void written() override {}
   };

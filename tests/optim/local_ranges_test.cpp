@@ -47,6 +47,7 @@ class Shard {
     void ready() override {}
     Tensor grad() const override { return Tensor(); }
     void clear() override { ++cleared; }
+    DType dtype() const override { return DType::f32; }
     std::span<const LocalRange> local_ranges() override { return ranges; }
     void written() override { ++writes; }
   };
@@ -103,6 +104,9 @@ TEST(LocalRanges, OtherOptionsOrAMissingGradientCutTheRun) {
   Watched ruled(shard.parameters, {{"p1", {.weight_decay = 0.5}}});
   ruled.step();
   EXPECT_EQ(ruled.lengths, (std::vector<int64_t>{96, 32, 64})) << "the last parameters come first";
+  Watched faster(shard.parameters, {{"p1", {.lr_scale = 3}}});
+  faster.step();
+  EXPECT_EQ(faster.lengths, (std::vector<int64_t>{96, 32, 64})) << "its learning rate is its own";
   shard.sinks[2]->ranges[0].grad = Tensor();
   Watched gap(shard.parameters);
   gap.step();

@@ -6,6 +6,7 @@
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
+#include <shardgrad/nn/linear.h>
 #include <shardgrad/optim/adam.h>
 #include <shardgrad/optim/sgd.h>
 
@@ -207,6 +208,105 @@ TEST(Optimizer, NoParametersTwoOfOneAndNoGradientAreRefused) {
               optim::SGD({{"a", a}}, {}).step();
             }),
             "SGD: no parameter has a gradient; call backward() before step()");
+}
+
+TEST(Optimizer, A16BitParameterIsRefusedWhenItIsMadeAndNoStepIsCounted) {
+  Context context;
+  Tensor w = parameter({1, 2});
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    Tensor narrow = w.detach().to(dtype).set_requires_grad();
+    for (const std::string& message : {error_of([&] {
+                                         optim::SGD({{"w", w}, {"fc.weight", narrow}}, {});
+                                       }),
+                                       error_of([&] {
+                                         optim::AdamW({{"fc.weight", narrow}}, {});
+                                       })})
+      for (const std::string& part :
+           {concat("'fc.weight' is ", dtype), std::string("Autocast"), std::string("param_dtype")})
+        EXPECT_NE(message.find(part), std::string::npos) << message;
+  }
+  Tensor thawed = w.detach().to(DType::bf16);
+  optim::AdamW optimizer({{"w", w}, {"thawed", thawed}}, {});
+  thawed.set_requires_grad();
+  sum(w * thawed.to(DType::f32)).backward();
+  EXPECT_NE(error_of([&] { optimizer.step(); }).find("'thawed' is bf16"), std::string::npos);
+  EXPECT_EQ(optimizer.steps(), (std::map<std::string, int64_t>{{"thawed", 0}, {"w", 0}}));
+}
+
+/// Cannot update values that are 13.
+class Superstitious : public optim::Optimizer {
+ public:
+  explicit Superstitious(std::vector<NamedParameter> parameters)
+      : Optimizer("Superstitious", std::move(parameters), 1, 0, {}, {}) {}
+  std::vector<int64_t> steps_of_runs;
+
+ private:
+  void update(Run& run) override {
+    SG_CHECK(run.values.item() != 13, "boom");
+    copy_into(run.values, run.values - run.grad);
+    steps_of_runs.push_back(run.step);
+  }
+};
+
+TEST(Optimizer, AStepThatFailsHalfwayCountsWhatItUpdated) {
+  Context context;
+  Tensor a = parameter({13}), b = parameter({1});
+  Superstitious optimizer({{"a", a}, {"b", b}});
+  sum(a + b).backward();
+  Tensor before = sum(b * b);
+  for (int64_t failed : {1, 2, 3}) {
+    EXPECT_EQ(error_of([&] { optimizer.step(); }), "boom");
+    EXPECT_EQ(optimizer.steps(), (std::map<std::string, int64_t>{{"a", 0}, {"b", failed}})) << "b comes first";
+  }
+  EXPECT_NE(error_of([&] { before.backward(); }).find("changed in place"), std::string::npos);
+  fill_(a.detach(), 0);
+  optimizer.step();
+  EXPECT_EQ(optimizer.steps_of_runs, (std::vector<int64_t>{1, 2, 3, 4, 1}));
+}
+
+TEST(Optimizer, StateOfAnotherDeviceOrDtypeIsRefusedByName) {
+  Context context;
+  auto model = nn::make<nn::Linear>(2, 1);
+  auto step = [&](optim::Optimizer& optimizer, TensorOptions options) {
+    sum(model(ones({1, 2}, options))).backward();
+    optimizer.step();
+  };
+  optim::AdamW early(model->named_parameters(), {});
+  model->to(DType::f64);
+  step(early, DType::f64);  // it had no state yet
+  model->to(DType::f32);
+  EXPECT_NE(error_of([&] { step(early, DType::f32); }).find("'weight' went to another device or dtype"),
+            std::string::npos);
+  optim::AdamW late(model->named_parameters(), {});
+  step(late, DType::f32);
+  model->to(kAcc);
+  EXPECT_NE(error_of([&] { step(late, kAcc); }).find("whose state is still f32 on cpu"), std::string::npos);
+}
+
+// What 20 steps write to standard error, with every parameter in the loss from step `used_from` on.
+std::string said(int used_from, int steps = 20) {
+  Tensor used = parameter({1}), spare = parameter({1}), frozen = from_vector<float>({1}, {1});
+  optim::SGD optimizer({{"used", used}, {"head.spare", spare}, {"frozen", frozen}}, {.lr = 0.1});
+  ::testing::internal::CaptureStderr();
+  for (int step = 0; step < steps; ++step) {
+    sum(step >= used_from ? used * spare : used * 2).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST(Optimizer, AParameterThatNeverHadAGradientIsNamedOnce) {
+  {
+    Context context;
+    EXPECT_EQ(said(100, 60),
+              "shardgrad: warning: SGD: no gradient in 20 steps for 'head.spare', so nothing trains there; use it in "
+              "forward, freeze it with set_requires_grad(false), or leave it out of the optimizer\n");
+    EXPECT_EQ(said(100, 19), "");
+    EXPECT_EQ(said(12), "");
+  }
+  Context other({.rank = 1, .world_size = 2});
+  EXPECT_EQ(said(100), "") << "rank 0 says it for all";
 }
 
 TEST(Optimizer, ForwardStepBackwardIsRefusedByName) {

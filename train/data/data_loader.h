@@ -6,7 +6,7 @@
 //
 //     data::DataLoader loader(dataset, {.batch = 256, .seed = 1, .rank = group.rank(), .world_size = group.size()});
 //     for (data::Batch batch : loader.epoch(e))
-//       loss = nn::mse_loss(model(batch.fields[0]), batch.fields[1], batch.global_count * classes);
+//       loss = mse_loss(model(batch.fields[0]), batch.fields[1], double(batch.global_count * classes));
 
 #include <cstdint>
 #include <memory>

@@ -45,9 +45,10 @@ int main() {
   for (const auto& [name, tensor] : model->named_parameters()) std::cout << name << " " << tensor.shape() << "\n";
 
   sg::optim::AdamW optimizer(model->named_parameters(), {.lr = 0.05}, {{"*.bias", {.weight_decay = 0}}});
-  double first = sg::cross_entropy(model(points.x), points.labels).item(), last = first;
+  const double count = 512;  // of the whole batch, on all ranks together; here there is one rank
+  double first = sg::cross_entropy(model(points.x), points.labels, count).item(), last = first;
   for (int step = 0; step < 200; ++step) {
-    Tensor loss = sg::cross_entropy(model(points.x), points.labels);
+    Tensor loss = sg::cross_entropy(model(points.x), points.labels, count);
     loss.backward();
     optimizer.step();
     optimizer.zero_grad();

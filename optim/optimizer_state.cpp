@@ -1,0 +1,62 @@
+// Saving and loading: state tensors and step counts, of this rank or of a plain model.
+
+#include <shardgrad/core/state_check.h>
+#include <shardgrad/optim/optimizer.h>
+
+namespace shardgrad::optim {
+
+std::vector<Optimizer::StateSlice> Optimizer::state_slices() {
+  allocate_states();
+  std::vector<StateSlice> slices;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].states.empty()) continue;
+    for_each_range(i, [&](const LocalRange& range, size_t part) {
+      for (size_t s = 0; s < state_names_.size() && range.count > 0; ++s)
+        slices.push_back({state_name(i, s), parameters_[i].tensor.shape(), range.begin,
+                          slots_[i].states[part][s].rows(0, range.count)});
+    });
+  }
+  return slices;
+}
+
+std::map<std::string, int64_t> Optimizer::steps() const {
+  std::map<std::string, int64_t> result;
+  for (size_t i = 0; i < slots_.size(); ++i) result[parameters_[i].name] = slots_[i].steps;
+  return result;
+}
+
+void Optimizer::set_steps(const std::map<std::string, int64_t>& steps) {
+  SG_CHECK(steps.size() == slots_.size(), name_, ": step counts for ", steps.size(), " parameters; there are ",
+           slots_.size());
+  for (const NamedParameter& parameter : parameters_) {
+    auto given = steps.find(parameter.name);
+    SG_CHECK(given != steps.end() && given->second >= 0, name_, ": no usable step count for '", parameter.name, "'");
+  }
+  for (size_t i = 0; i < slots_.size(); ++i) slots_[i].steps = steps.at(parameters_[i].name);
+}
+
+std::map<std::string, Tensor> Optimizer::state_dict() {
+  std::map<std::string, Tensor> state;
+  for (StateSlice& slice : state_slices()) {
+    SG_CHECK(slice.begin == 0 && slice.values.numel() == slice.shape.numel(), name_, ": state_dict(): '", slice.name,
+             "' is sharded and this rank holds a part of it; gather it with fsdp's optimizer state functions");
+    state.emplace(slice.name, slice.values.view(slice.shape));
+  }
+  for (auto& [name, steps] : steps())
+    state.emplace(name + ".step", from_vector<int64_t>({steps}, {1}, {DType::i64, kCpu}));
+  return state;
+}
+
+void Optimizer::load_state_dict(const std::map<std::string, Tensor>& state) {
+  StateCheck check(state);
+  for (auto& [name, tensor] : state_dict()) check.expect(name, tensor.shape(), tensor.dtype());
+  std::string faults = check.faults();
+  SG_CHECK(faults.empty(), name_, ": this is not a state of this optimizer; nothing was loaded:", faults);
+  std::map<std::string, int64_t> counts;
+  for (const NamedParameter& parameter : parameters_)
+    counts[parameter.name] = int64_t(state.at(parameter.name + ".step").item());
+  set_steps(counts);
+  for (const StateSlice& slice : state_slices()) copy_into(slice.values, state.at(slice.name));
+}
+
+}  // namespace shardgrad::optim
