@@ -3,6 +3,7 @@
 // must share dtype and device (convert with Tensor::to). All throw Error(input) naming the operation and both shapes.
 // Dimensions may be negative, counted from the end.
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -109,9 +110,15 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activat
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
 struct BatchNormResult {
   Tensor y, mean, rstd;  ///< mean and rstd (C) of this batch, of the biased variance; not differentiable themselves
+  Tensor samples = {};   ///< of sync_batch_norm: one element, how many samples all ranks have
 };
 /// x (N, C) with at least one sample, normalised with the batch's own statistics; weight and bias (C) or undefined.
 BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
+/// Replaces a tensor by its sum over the ranks that share a batch, in the order of the compute stream.
+using SumOverRanks = std::function<void(const Tensor& t)>;
+/// The same with the statistics of all ranks' samples, of which a rank may have any number.
+BatchNormResult sync_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                const SumOverRanks& sum_over_ranks, double eps = 1e-5);
 /// x (N, C), normalised with given statistics (f32, or f64 for f64), which are constants.
 Tensor batch_norm_apply(const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight,
                         const Tensor& bias);

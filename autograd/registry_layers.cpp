@@ -93,6 +93,12 @@ void add_batch_norms(std::vector<OpCase>& cases) {
                      return std::vector<Tensor>{result.y, result.mean, result.rstd};
                    },
                    {{{6, 3}}, {{3}}, {{3}}}});
+  auto alone = [](Inputs in) { return sync_batch_norm(in[0], in[1], in[2], [](const Tensor&) {}).y; };
+  add_case(cases, "sync_batch_norm", "", alone, {{{6, 3}}, {{3}}, {{3}}});
+  add_case(cases, "sync_batch_norm", "no samples", alone, {{{0, 3}}, {{3}}, {{3}}});
+  add_case(cases, "sync_batch_norm", "frozen scale", alone, {{{6, 3}}, constant({3}), constant({3})});
+  add_case(cases, "sync_batch_norm", "plain",
+           [](Inputs in) { return sync_batch_norm(in[0], Tensor(), Tensor(), [](const Tensor&) {}).y; }, {{{6, 3}}});
   auto wide = [](const Tensor& x) { return x.dtype() == DType::f64 ? x : cast(x, DType::f32); };
   auto given = [wide](Inputs in) { return batch_norm_apply(in[0], wide(in[1]), wide(in[2]), in[3], in[4]); };
   add_case(cases, "batch_norm_apply", "", given, {{{6, 3}}, constant({3}), constant({3}, 0.5, 2), {{3}}, {{3}}});
@@ -105,6 +111,7 @@ void add_batch_norms(std::vector<OpCase>& cases) {
   for (const Shape& shape : {Shape{33, 31}, Shape{257, 5}, Shape{17, 257}}) {
     InputSpec feature{{shape[1]}};
     add_size_case(cases, "batch_norm", batch, {{shape}, feature, feature});
+    add_size_case(cases, "sync_batch_norm", alone, {{shape}, feature, feature});
     add_size_case(cases, "batch_norm_apply", given,
                   {{shape}, constant({shape[1]}), constant({shape[1]}, 0.5, 2), feature, feature});
   }

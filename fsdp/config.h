@@ -65,6 +65,9 @@ struct Config {
   std::optional<DType> reduce_dtype = {};
   /// What floating buffers are converted to when sharding; unset: they stay as they are.
   std::optional<DType> buffer_dtype = {};
+  /// Parameters and buffers start from rank 0's values, as under PyTorch's DDP. Otherwise ranks whose seeds or values
+  /// differ are refused. Costs the memory of one unit's full parameters while sharding.
+  bool sync_module_states = false;
   /// Which submodules become units; empty: every direct child of the root that has parameters.
   WrapPolicy wrap;
 

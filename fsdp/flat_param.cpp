@@ -53,7 +53,7 @@ FlatParam::FlatParam(std::string unit, std::span<nn::Parameter* const> parameter
   full_.storage()->set_note(concat("it belongs to unit '", layout_.unit,
                                    "', which is sharded now. Use it inside its module's "
                                    "forward, or in a scope of fsdp::SummonFullParams"));
-  fill(parameters);
+  fill(parameters, config.sync_module_states);
   for (nn::Parameter* parameter : parameters) {
     parameters_.push_back(parameter->tensor);
     parameter->initialised = true;
@@ -94,14 +94,24 @@ bool FlatParam::make_common_buffers() {
 }
 
 // Each rank fills only its own shard: the initial weights are a function of (seed, name, element).
-void FlatParam::fill(std::span<nn::Parameter* const> parameters) {
-  fill_with_zeros(shard_);
-  int64_t begin = shard_begin(), end = begin + shard_.numel();
+void FlatParam::fill(std::span<nn::Parameter* const> parameters, bool from_rank0) {
+  if (!from_rank0) return fill_elements(shard_, shard_begin(), parameters);
+  dist::ProcessGroup& world = layout_.mesh.world();
+  Tensor whole = layout_.buffer(padded(), dtype(), Category::gathered_parameter);
+  if (world.rank() == 0) fill_elements(whole, 0, parameters);
+  world.broadcast(whole, 0, {{layout_.unit, "fully_shard"}}).wait(layout_.compute());
+  copy_into(shard_, layout_.part_of(whole));
+}
+
+// `part` is the flat parameter from element `begin` on.
+void FlatParam::fill_elements(const Tensor& part, int64_t begin, std::span<nn::Parameter* const> parameters) const {
+  fill_with_zeros(part);
+  int64_t end = begin + part.numel();
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Slice& slice = slices()[i];
     int64_t first = std::max(begin, slice.offset), last = std::min(end, slice.offset + slice.numel());
     if (first >= last) continue;
-    Tensor mine = shard_.rows(first - begin, last - begin);
+    Tensor mine = part.rows(first - begin, last - begin);
     const Tensor& whole = parameters[i]->tensor;
     if (whole.storage()->resident())  // it has values already
       copy_into(mine, whole.view({slice.numel()}).rows(first - slice.offset, last - slice.offset));

@@ -106,7 +106,8 @@ class FlatParam {
   void make_buffers(bool shard_to_cpu);
   void make_kept_buffers();
   bool make_common_buffers();
-  void fill(std::span<nn::Parameter* const> parameters);
+  void fill(std::span<nn::Parameter* const> parameters, bool from_rank0);
+  void fill_elements(const Tensor& part, int64_t begin, std::span<nn::Parameter* const> parameters) const;
   void rehome(const Tensor& full);
   bool converts() const { return layout_.param_dtype != layout_.dtype; }
   const Tensor& source(DType dtype);

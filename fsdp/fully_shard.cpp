@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
-#include <shardgrad/core/rng.h>
 #include <shardgrad/fsdp/precision.h>
+#include <shardgrad/fsdp/start.h>
 
 namespace shardgrad::fsdp {
 namespace {
@@ -123,17 +123,39 @@ std::string unit_name(const Planned& planned, const nn::Module& root) {
   return planned.modules.size() == 1 ? first : first + ".." + last;
 }
 
+// All that ranks must agree about: they would hang or mix up weights later.
+std::string structure_of(nn::Module& root, const Config& options, std::span<const Planned> plan) {
+  std::ostringstream structure;
+  structure << name_of(options.strategy) << ' ' << options.keep_params << options.shard_ranks << ' ' << options.prefetch
+            << ' ' << options.prefetch_bytes << ' ' << options.bucket_bytes << ' ' << options.move_params_to_cpu
+            << options.grads_to_cpu() << options.sync_module_states;
+  for (std::optional<DType> dtype : {options.param_dtype, options.reduce_dtype, options.buffer_dtype})
+    structure << ' ' << (dtype ? name_of(*dtype) : "own");
+  for (const Planned& planned : plan)
+    for (const nn::Parameter* parameter : planned.parameters)
+      structure << '\n'
+                << unit_name(planned, root) << ' ' << parameter->full_name << ' ' << parameter->tensor.shape()
+                << parameter->tensor.dtype() << parameter->tensor.requires_grad();
+  for (const NamedParameter& buffer : root.named_buffers())
+    structure << '\n' << buffer.name << ' ' << buffer.tensor.shape() << buffer.tensor.dtype();
+  return std::move(structure).str();
+}
+
 }  // namespace
 
 Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
     : mesh_(group, config.parts(group.size())), schedule_(config, context().recorder()) {
   root.complete_names();
   WrapPolicy wrap = config.wrap ? config.wrap : direct_children_of(root);
-  std::vector<std::unique_ptr<Unit>> units;
-  for (Planned& planned : into_buckets(Planner(root, wrap).plan(), root, config.bucket_bytes)) {
+  std::vector<Planned> plan = into_buckets(Planner(root, wrap).plan(), root, config.bucket_bytes);
+  for (const Planned& planned : plan)
     for (const nn::Parameter* parameter : planned.parameters)
       SG_CHECK(is_floating(parameter->tensor.dtype()), "fully_shard: parameter '", parameter->full_name, "' has dtype ",
                parameter->tensor.dtype(), "; only floating parameters are sharded");
+  check_same_start(root, structure_of(root, config, plan), group, config.sync_module_states);
+  if (config.sync_module_states) broadcast_buffers(root, group);
+  std::vector<std::unique_ptr<Unit>> units;
+  for (const Planned& planned : plan) {
     bool is_root = planned.modules[0] == &root;
     units.push_back(std::make_unique<Unit>(unit_name(planned, root), planned.parameters, mesh_, config, is_root,
                                            [this](Unit& unit) { schedule_.after_last_grad(unit); }));
@@ -144,31 +166,6 @@ Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
       for (size_t i = 0; i < flat->slices().size(); ++i) index_[flat->slices()[i].name] = {unit.get(), flat.get(), i};
   schedule_.set_units(std::move(units));
   convert_buffers(root, config);
-  check_same_on_all_ranks();
-}
-
-// Ranks that disagree would hang or mix up weights later; they are refused here, before the first step.
-void Sharded::check_same_on_all_ranks() const {
-  std::ostringstream structure;
-  const Config& options = config();
-  structure << name_of(options.strategy) << ' ' << options.keep_params << options.shard_ranks << ' ' << options.prefetch
-            << ' ' << options.prefetch_bytes << ' ' << options.bucket_bytes << ' ' << options.move_params_to_cpu
-            << options.grads_to_cpu();
-  for (std::optional<DType> dtype : {options.param_dtype, options.reduce_dtype, options.buffer_dtype})
-    structure << ' ' << (dtype ? name_of(*dtype) : "own");
-  for (const auto& unit : units())
-    for (const auto& flat : unit->flat_params())
-      for (const Slice& slice : flat->slices())
-        structure << '\n'
-                  << unit->name() << ' ' << slice.name << ' ' << slice.shape << flat->dtype() << flat->trainable();
-  auto mine = int64_t(hash_of(structure.str()));
-  dist::ProcessGroup& world = group();
-  Tensor all = empty({world.size()}, {DType::i64, kCpu});
-  world.all_gather(all, from_vector<int64_t>({mine}, {1}, {DType::i64, kCpu}), {{"", "fully_shard"}}).host_wait();
-  std::vector<int64_t> hashes = all.to_vector<int64_t>();
-  for (int rank = 0; rank < world.size(); ++rank)
-    SG_CHECK(hashes[size_t(rank)] == hashes[0], "fully_shard: rank ", world.global_rank(rank), " and rank ",
-             world.global_rank(0), " have different models or sharding options; build the same on every rank");
 }
 
 void Sharded::settle(const char* call) {

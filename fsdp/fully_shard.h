@@ -41,7 +41,6 @@ class Sharded {
   friend class NoSync;
   friend class SummonFullParams;
   friend std::shared_ptr<Sharded> fully_shard(nn::Module&, dist::ProcessGroup&, Config);
-  void check_same_on_all_ranks() const;
   Mesh mesh_;
   Schedule schedule_;
   std::vector<std::vector<nn::Module*>> modules_;  // of the units, in their order
@@ -49,7 +48,7 @@ class Sharded {
 };
 
 /// Shards `module` over `group` in place. Throws Error(input) when the module is sharded already, when a parameter is
-/// not floating, or when ranks disagree about structure or options.
+/// not floating, or, having changed nothing, when ranks disagree about structure, options, seed or values.
 std::shared_ptr<Sharded> fully_shard(nn::Module& module, dist::ProcessGroup& group, Config config = {});
 
 /// Backward passes in this scope add up gradients on each rank and send nothing; the first one after it reduces the
@@ -88,8 +87,8 @@ class SummonFullParams {
 };
 
 /// All parameters with their original names and shapes, as copies on the cpu, gathered one unit at a time. A
-/// collective: every rank calls it; ranks other than 0 get an empty map with `rank0_only`. Buffers are the module's
-/// business.
+/// collective: every rank calls it; ranks other than 0 get an empty map with `rank0_only`. Throws Error(input) when
+/// copies of the model are not the same any more (check_replicas). Buffers: mean_buffers in fsdp/replicas.h.
 std::map<std::string, Tensor> full_state_dict(Sharded& sharded, bool rank0_only = true);
 /// Each rank takes its part of whole parameters. Throws Error(input) listing missing, unknown and misshapen names
 /// before anything is changed.

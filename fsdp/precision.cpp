@@ -5,12 +5,7 @@
 namespace shardgrad::fsdp {
 
 static void convert_buffer(nn::Parameter& buffer, DType dtype) {
-  Storage& storage = *buffer.tensor.storage();
-  if (!buffer.initialised) {
-    storage.materialize(current_stream(storage.device()));
-    buffer.fill_range(0, buffer.tensor);
-    buffer.initialised = true;
-  }
+  buffer.materialize();
   buffer.tensor.impl().storage = buffer.tensor.to(dtype).storage();
   buffer.tensor.impl().dtype = dtype;
 }

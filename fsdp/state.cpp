@@ -4,6 +4,7 @@
 #include <set>
 
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/fsdp/replicas.h>
 
 namespace shardgrad::fsdp {
 namespace {
@@ -132,6 +133,7 @@ std::set<std::string> stepped(const optim::Optimizer& optimizer) {
 }  // namespace
 
 StateDict full_state_dict(Sharded& sharded, bool rank0_only) {
+  check_replicas(sharded, "full_state_dict");
   sharded.settle("full_state_dict");
   bool wanted = !rank0_only || sharded.group().rank() == 0;
   StateDict state;

@@ -175,16 +175,19 @@ void Module::complete_names() {
 
 // --- state ---------------------------------------------------------------------------------------------------------
 
+void Parameter::materialize() {
+  if (initialised) return;
+  Storage& storage = *tensor.storage();
+  if (!storage.resident()) storage.materialize(current_stream(storage.device()));
+  fill_range(0, tensor);
+  initialised = true;
+}
+
 void Module::materialize() {
   Module& top = root();
   top.complete_names();
   for (auto& entry : top.state_entries()) {
-    Parameter& parameter = *entry.object;
-    if (parameter.initialised) continue;
-    Storage& storage = *parameter.tensor.storage();
-    if (!storage.resident()) storage.materialize(current_stream(storage.device()));
-    parameter.fill_range(0, parameter.tensor);
-    parameter.initialised = true;
+    entry.object->materialize();
   }
   top.fills_on_call_ = false;
   top.update_direct();

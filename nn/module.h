@@ -43,6 +43,8 @@ struct Parameter {
   bool initialised = false;  ///< its values exist, here or in a shard
   Part part = {};            ///< what `tensor` holds of a larger parameter
 
+  /// Gives the tensor its memory and initial values, unless they exist.
+  void materialize();
   /// Fills a one-dimensional tensor with the initial values of elements [begin, begin + destination.numel()).
   void fill_range(int64_t begin, const Tensor& destination) const {
     init.fill_part(destination, begin, tensor.shape(), part, full_name);

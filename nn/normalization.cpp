@@ -22,6 +22,7 @@ BatchNorm1d::BatchNorm1d(int64_t channels, double eps, double momentum, bool aff
 }
 
 Tensor BatchNorm1d::forward(const Tensor& x) {
+  if (training() && sum_over_ranks_) return forward_of_all_ranks(x);
   // No samples have no statistics: nothing moves, the result is empty and the gradients are zero.
   bool empty = x.ndim() == 2 && x.size(0) == 0;
   if (!training() || empty) {
@@ -32,19 +33,30 @@ Tensor BatchNorm1d::forward(const Tensor& x) {
            "BatchNorm1d: in training the input must be (samples, channels) with at least two samples, or none, got ",
            x.shape());
   BatchNormResult batch = batch_norm(x, weight, bias, eps_);
-  if (!recomputing()) update_running(batch, double(x.size(0)));
+  if (!recomputing())
+    update_running(batch, full({1}, double(x.size(0)) / double(x.size(0) - 1), {batch.mean.dtype(), x.device()}));
   return batch.y;
 }
 
-void BatchNorm1d::update_running(const BatchNormResult& batch, double samples) {
+// A rank with two samples knows that there are enough; one that has fewer looks at the sum, and all do if all have.
+Tensor BatchNorm1d::forward_of_all_ranks(const Tensor& x) {
+  BatchNormResult batch = sync_batch_norm(x, weight, bias, sum_over_ranks_, eps_);
+  bool few = x.size(0) < 2 && x.device() != kMeta;
+  double samples = few ? batch.samples.item() : 2;
+  SG_CHECK(samples != 1, "BatchNorm1d: in training the ranks have one sample together, which has no variance; they ",
+           "need two, or none");
+  if (samples > 0 && !recomputing()) update_running(batch, batch.samples / (batch.samples - 1));
+  return batch.y;
+}
+
+void BatchNorm1d::update_running(const BatchNormResult& batch, const Tensor& unbiased) {
   NoGrad no_grad;
   Tensor biased = clamp(pow(batch.rstd, -2) - eps_, 0, std::numeric_limits<double>::infinity());
-  double unbiased = samples / (samples - 1);
   auto move = [](const Tensor& running, double keep, const Tensor& step) {
     copy_into(running, (running.to(step.dtype()) * keep + step).to(running.dtype()));
   };
   move(running_mean, 1 - momentum_, batch.mean * momentum_);
-  move(running_var, 1 - momentum_, biased * (momentum_ * unbiased));
+  move(running_var, 1 - momentum_, biased * unbiased * momentum_);
 }
 
 }  // namespace shardgrad::nn

@@ -19,7 +19,8 @@ class LayerNorm : public Module {
 
 /// Normalises each channel of x (samples, channels) over the samples. In training with the batch's own statistics,
 /// which also move the running ones by `momentum` (the variance in its unbiased form, as PyTorch's); in evaluation with
-/// the running ones. The statistics are of this rank's samples.
+/// the running ones. The statistics are of this rank's samples, or of all ranks' once fsdp::convert_sync_batchnorm was
+/// called.
 class BatchNorm1d : public Module {
  public:
   Tensor weight, bias;  ///< (channels); undefined when not affine
@@ -29,10 +30,15 @@ class BatchNorm1d : public Module {
   /// Throws Error(input) in training for one sample, which has no variance. A rank without samples takes part: the
   /// result is empty, its gradients are zero, and the running statistics stay as they are.
   Tensor forward(const Tensor& x);
+  /// Takes statistics in training from the samples of all ranks that `sum_over_ranks` adds up, from now on. Then a rank
+  /// may have any number of samples, if they are at least two together.
+  void synchronise(SumOverRanks sum_over_ranks) { sum_over_ranks_ = std::move(sum_over_ranks); }
 
  private:
-  void update_running(const BatchNormResult& batch, double samples);
+  Tensor forward_of_all_ranks(const Tensor& x);
+  void update_running(const BatchNormResult& batch, const Tensor& unbiased);
   double eps_, momentum_;
+  SumOverRanks sum_over_ranks_;
 };
 
 }  // namespace shardgrad::nn

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/autocast.h>
 #include <shardgrad/autograd/ops/common.h>
@@ -39,6 +41,50 @@ struct BatchNormApply final : Node {
   }
 };
 
+// With n samples on all ranks, x̂ = (x - mean) · rstd and g = dy · weight:
+//     dx = rstd · (g - Σg / n - x̂ · Σ(g · x̂) / n),   sums over the samples of all ranks
+// Gradients of weight and bias are this rank's part, as those of any parameter.
+struct SyncBatchNorm final : Node {
+  const char* name() const override { return "sync_batch_norm"; }
+  SumOverRanks sum_over_ranks;
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    const Tensor &x = saved(0), &weight = saved(1), &mean = saved(2), &rstd = saved(3), &samples = saved(4);
+    DType given = x.dtype(), wide = rstd.dtype();
+    Tensor g = cast(dy[0], wide), normalised = mul(sub(cast(x, wide), mean), rstd);
+    Tensor parts[] = {sum(mul(g, normalised), 0), sum(g, 0)};
+    if (dx[0].wanted()) {
+      Tensor means = cat(parts, 0);
+      sum_over_ranks(means);
+      means = div(means, samples);
+      int64_t channels = mean.numel();
+      Tensor scale = weight.defined() ? mul(rstd, cast(weight, wide)) : rstd;
+      Tensor rest = sub(sub(g, means.rows(channels, 2 * channels)), mul(normalised, means.rows(0, channels)));
+      dx[0].alias(cast(mul(rest, scale), given));
+    }
+    for (size_t i : {1, 2})
+      if (dx[i].wanted()) dx[i].alias(cast(parts[i - 1], given));
+  }
+};
+
+struct Statistics {
+  Tensor mean, rstd, samples;
+};
+
+// In two passes: a variance from sums of squares would cancel.
+Statistics statistics_of(const Tensor& x, const SumOverRanks& sum_over_ranks, double eps) {
+  NoGrad no_grad;
+  int64_t channels = x.size(1);
+  Tensor sums[] = {sum(x, 0), full({1}, double(x.size(0)), {x.dtype(), x.device()})};
+  Tensor totals = cat(sums, 0);
+  sum_over_ranks(totals);
+  Tensor samples = totals.rows(channels, channels + 1);
+  Tensor divisor = clamp(samples, 1, std::numeric_limits<double>::infinity());
+  Tensor mean = div(totals.rows(0, channels), divisor), centered = sub(x, mean);
+  Tensor squares = sum(mul(centered, centered), 0);
+  sum_over_ranks(squares);
+  return {mean, pow(div(squares, divisor) + eps, -0.5), samples};
+}
+
 // weight and bias are undefined or one value per column of x. Two tensors, whose gradients are written at once.
 void check_scale(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check_floating(op, x);
@@ -79,6 +125,22 @@ BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& 
   BatchNormResult result{empty_like(x), empty({x.size(1)}, statistics), empty({x.size(1)}, statistics)};
   launch(kernels::batch_norm, x, out(result.y), out(result.mean), out(result.rstd), x, weight, bias, eps);
   if (auto* node = record<BatchNorm>(result.y, x, weight, bias)) node->save(x, weight, result.mean, result.rstd);
+  return result;
+}
+
+BatchNormResult sync_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                const SumOverRanks& sum_over_ranks, double eps) {
+  if (should_widen(x, weight, bias))
+    return sync_batch_norm(widened(x), widened(weight), widened(bias), sum_over_ranks, eps);
+  check_channels("sync_batch_norm", x);
+  check_scale("sync_batch_norm", x, weight, bias);
+  auto [mean, rstd, samples] = statistics_of(cast(x.detach(), sum_dtype(x.dtype())), sum_over_ranks, eps);
+  BatchNormResult result{empty_like(x), mean, rstd, samples};
+  launch(kernels::batch_norm_apply, x, out(result.y), x, mean, rstd, weight, bias);
+  if (auto* node = record<SyncBatchNorm>(result.y, x, weight, bias)) {
+    node->sum_over_ranks = sum_over_ranks;
+    node->save(x, weight, mean, rstd, samples);
+  }
   return result;
 }
 

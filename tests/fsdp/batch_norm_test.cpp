@@ -1,8 +1,12 @@
-// Batch norm takes its statistics from each rank's own samples, of which a rank may have none in a short last batch.
+// Batch norm takes its statistics from each rank's own samples, of which a rank may have none in a short last batch, or
+// from those of all ranks.
 
 #include <gtest/gtest.h>
 
 #include <numeric>
+
+#include <shardgrad/fsdp/sync_batchnorm.h>
+#include <shardgrad/nn/checkpoint.h>
 
 #include <tests/autograd/support.h>
 #include <tests/fsdp/training.h>
@@ -70,6 +74,66 @@ TEST(BatchNorm, RanksWithoutSamplesTakePartInEveryStrategy) {
                           test::expect_close(values_of(weight), expected.at(name), 1e-12, name);
                       },
                       {.device = device});
+}
+
+/// What training with statistics of the global batch ends with: parameters and buffers.
+Weights train_together(nn::Child<Normed>& model, Sharded* sharded, int rank, int world) {
+  auto optimizer = make_optimizer(Optim::sgd, model->named_parameters());
+  constexpr int64_t kCuts[] = {0, 1, 1, 5, 12};  // of four ranks: one sample, none, four, seven
+  for (int step = 0; step < kSteps; ++step) {
+    int64_t begin = world == 1 ? 0 : kCuts[rank], end = world == 1 ? 12 : kCuts[rank + 1];
+    Tensor x = rows_of_batch("x", step, begin, end, 7, DType::f64);
+    mse_loss(model(x), rows_of_batch("t", step, begin, end, 5, DType::f64), 60).backward();
+    optimizer->step();
+    optimizer->zero_grad();
+  }
+  Weights weights;
+  if (sharded) {
+    for (auto& [name, tensor] : full_state_dict(*sharded, false)) weights[name] = values_of(tensor);
+    for (auto& buffer : model->named_buffers()) weights[buffer.name] = values_of(buffer.tensor);
+  } else {
+    for (auto& [name, tensor] : model->state_dict()) weights[name] = values_of(tensor.detach());
+  }
+  return weights;
+}
+
+// Also where a rank has one sample, or none, and where forward is computed twice.
+TEST(BatchNorm, OverTheGlobalBatchTrainsTheSameModelOnAnyNumberOfRanks) {
+  Weights expected;
+  {
+    Context context;
+    auto model = nn::make<Normed>();
+    model->to(DType::f64);
+    expected = train_together(model, nullptr, 0, 1);
+  }
+  for (bool recompute : {false, true})
+    for (const Config& config : strategies(kRanks))
+      for (Device device : {kCpu, kAcc})
+        dist::run_ranks(
+            kRanks,
+            [&](dist::ProcessGroup& group) {
+              SCOPED_TRACE(concat(name_of(config.strategy), " on ", device, recompute ? ", recomputed" : ""));
+              auto model = nn::make<Normed>();
+              model->to(DType::f64);
+              convert_sync_batchnorm(*model, group);
+              if (recompute) nn::checkpoint_by_type(*model, {"BatchNorm1d"});
+              auto sharded = fully_shard(*model, group, config);
+              Weights found = train_together(model, sharded.get(), group.rank(), kRanks);
+              for (auto& [name, values] : expected) test::expect_close(found.at(name), values, 1e-12, name);
+            },
+            {.device = device});
+}
+
+TEST(BatchNorm, OneSampleOnAllRanksTogetherIsRefusedAndNoneMovesNothing) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto norm = nn::make<nn::BatchNorm1d>(3);
+    convert_sync_batchnorm(*norm, group);
+    EXPECT_TRUE(contains(message_of([&] { norm(ones({group.rank(), 3})); }), "one sample together"));
+    norm(ones({0, 3}));
+    EXPECT_EQ(values_of(norm->running_var), std::vector<double>(3, 1));
+    norm->eval();
+    EXPECT_EQ(norm(ones({1, 3})).shape(), Shape({1, 3})) << "evaluation sends nothing and takes what it is given";
+  });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/virtual_ranks.h>
+#include <shardgrad/fsdp/replicas.h>
 #include <shardgrad/fsdp/state.h>
 #include <shardgrad/nn/linear.h>
 #include <shardgrad/nn/normalization.h>
@@ -98,8 +99,15 @@ TEST_F(CheckpointFiles, HoldWhatTheFullStateHoldsHoweverManyRanksWrote) {
         save(trained, 3);
         auto model = fsdp::full_state_dict(*trained.sharded);
         auto optimizer = fsdp::full_optim_state_dict(*trained.sharded, *trained.optimizer);
+        // Every rank has running statistics of its own samples: the mean over the ranks is saved.
+        std::map<std::string, Tensor> means;
+        for (const auto& buffer : trained.model->named_buffers()) {
+          Tensor sum = clone(buffer.tensor.to(DType::f64));
+          world.all_reduce(sum).host_wait();
+          means[buffer.name] = (sum / double(ranks)).to(DType::f32);
+        }
         if (world.rank() != 0) return;
-        for (const auto& buffer : trained.model->named_buffers()) model[buffer.name] = buffer.tensor;
+        model.merge(means);
         for (const auto& [name, expected] : {std::pair{"/model", model}, std::pair{"/optimizer", optimizer}}) {
           train::SafetensorsFile file(*latest() + name + ".safetensors", train::SafetensorsFile::Access::read);
           ASSERT_EQ(file.tensors().size(), expected.size()) << name;
@@ -176,6 +184,20 @@ TEST_F(CheckpointFiles, AParameterThatWasFrozenAfterSomeStepsIsNoTrouble) {
   });
 }
 
+TEST_F(CheckpointFiles, CopiesOfTheModelThatAreNotTheSameAnyMoreAreNotSaved) {
+  dist::run_ranks(2, [&](dist::ProcessGroup& world) {
+    Trained trained(world, fsdp::Strategy::ddp, 1);
+    save(trained, 1);
+    const fsdp::Location& where = trained.sharded->index().at("last.weight");
+    NoGrad no_grad;
+    if (world.rank() == 1) fill_(where.flat->shard().rows(0, 1), 5);
+    EXPECT_THAT(error_of([&] { save(trained, 2); }),
+                HasSubstr("save_checkpoint: rank 1 and rank 0 hold copies of 'last.weight' of unit 'last'"));
+    world.barrier();
+    EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-1"}));
+  });
+}
+
 // `latest` moves, and the older one goes, only once every rank has written.
 TEST_F(CheckpointFiles, B29_ARankThatFailsWhileSavingLeavesTheLastCheckpointWhole) {
   std::string model, optimizer;
@@ -189,6 +211,7 @@ TEST_F(CheckpointFiles, B29_ARankThatFailsWhileSavingLeavesTheLastCheckpointWhol
       }
       trained.train(1);
       if (world.rank() == 0) return save(trained, 3);
+      fsdp::mean_buffers(trained.model.module(), world);
       fsdp::optim_steps(*trained.sharded, *trained.optimizer);
       world.barrier({{"", "checkpoint"}});
       fail("rank 1 has no disk");

@@ -7,6 +7,7 @@
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/match.h>
+#include <shardgrad/fsdp/replicas.h>
 #include <shardgrad/fsdp/state.h>
 #include <shardgrad/train/checkpoint/safetensors.h>
 
@@ -61,16 +62,12 @@ bool writes(const fsdp::Sharded& sharded) {
   return !replica || replica->rank() == 0;
 }
 
-void write_model(const std::string& path, TrainingState state) {
+void write_model(const std::string& path, TrainingState state, const std::map<std::string, Tensor>& buffers) {
   SafetensorsFile file(path, Access::write);
   for (const fsdp::StateSlice& slice : fsdp::sharded_state_dict(state.sharded))
     file.write(slice.name, slice.begin, slice.values);
   if (state.sharded.group().rank() == 0)
-    for (const NamedParameter& buffer : buffers_of(state)) {
-      Tensor copy = on_host(buffer.tensor);
-      copy_into(copy, buffer.tensor);
-      file.write(buffer.name, 0, copy);
-    }
+    for (const auto& [name, buffer] : buffers) file.write(name, 0, buffer.view({buffer.numel()}));
   file.sync();
 }
 
@@ -178,6 +175,8 @@ void read_optimizer(const SafetensorsFile& file, TrainingState state) {
 void save_checkpoint(const std::string& run, const Config& config, const Progress& progress, TrainingState state) {
   TagScope owner(Category::other);
   dist::ProcessGroup& world = state.sharded.group();
+  fsdp::check_replicas(state.sharded, "save_checkpoint");
+  std::map<std::string, Tensor> buffers = fsdp::mean_buffers(state.model, world);
   std::string name = concat("step-", progress.step), folder = run + "/" + name, unfinished = folder + ".tmp";
   std::string model = unfinished + "/model.safetensors", optimizer = unfinished + "/optimizer.safetensors";
   std::map<std::string, int64_t> steps = fsdp::optim_steps(state.sharded, state.optimizer);
@@ -191,7 +190,7 @@ void save_checkpoint(const std::string& run, const Config& config, const Progres
     });
   world.barrier({{"", "checkpoint"}});
   if (writes(state.sharded)) {
-    write_model(model, state);
+    write_model(model, state, buffers);
     write_optimizer(optimizer, state, steps);
   }
   world.barrier({{"", "checkpoint"}});

@@ -40,7 +40,8 @@ struct TrainingState {
 };
 
 /// A collective, between steps. `run` is the run's folder, the same on all ranks, which must all see it. Throws
-/// Error(input) when something cannot be written, or `latest` is this step; the last checkpoint is then as it was.
+/// Error(input) when something cannot be written, `latest` is this step, or copies of the model are not the same any
+/// more; the last checkpoint is then as it was. Buffers that differ by rank are saved as their mean.
 void save_checkpoint(const std::string& run, const Config& config, const Progress& progress, TrainingState state);
 
 /// The folder of the last checkpoint in `run`; nothing when there is none.

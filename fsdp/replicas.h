@@ -1,0 +1,20 @@
+#pragma once
+// Ranks begin with one model, and copies of it stay one. Where they do not, an error on every rank names what differs.
+
+#include <map>
+#include <string>
+
+#include <shardgrad/fsdp/fully_shard.h>
+
+namespace shardgrad::fsdp {
+
+/// Throws Error(input), naming a parameter and two ranks, when ranks that hold the same part of a model (ddp, hybrid)
+/// hold other values. A collective, between steps, of one number per rank; `call` is shown. Made by full_state_dict and
+/// by train::save_checkpoint.
+void check_replicas(Sharded& sharded, const char* call);
+
+/// The buffers of a module for a checkpoint, as copies on the cpu. Of floating ones that differ between ranks, such as
+/// running statistics of each rank's samples, the mean over the ranks; of others rank 0's. A collective.
+std::map<std::string, Tensor> mean_buffers(nn::Module& module, dist::ProcessGroup& group);
+
+}  // namespace shardgrad::fsdp

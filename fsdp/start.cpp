@@ -1,0 +1,86 @@
+#include <shardgrad/fsdp/start.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <shardgrad/core/rng.h>
+
+namespace shardgrad::fsdp {
+namespace {
+
+std::vector<NamedParameter> state_of(nn::Module& root) {
+  std::vector<NamedParameter> state = root.named_parameters();
+  for (NamedParameter& buffer : root.named_buffers()) state.push_back(std::move(buffer));
+  return state;
+}
+
+}  // namespace
+
+uint64_t hash_of_values(const Tensor& tensor) {
+  if (!tensor.storage()->resident() || tensor.device() == kMeta) return 0;
+  Tensor host = tensor.detach().to(kCpu);
+  auto* bytes = static_cast<const char*>(host.in().data);
+  uint64_t hash = 1;
+  auto add = [&hash](uint64_t word) {
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15;
+    hash ^= hash >> 32;
+  };
+  size_t size = host.bytes(), at = 0;
+  for (uint64_t word; at + sizeof(word) <= size; at += sizeof(word)) {
+    std::memcpy(&word, bytes + at, sizeof(word));
+    add(word);
+  }
+  for (; at < size; ++at) add(uint8_t(bytes[at]));
+  return hash;
+}
+
+uint64_t hash_of_numbers(std::span<const int64_t> numbers) {
+  return hash_of({reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes()});
+}
+
+std::vector<int64_t> gather_numbers(const std::vector<int64_t>& mine, dist::ProcessGroup& group, const char* call) {
+  auto count = int64_t(mine.size());
+  Tensor all = empty({group.size() * count}, {DType::i64, kCpu});
+  group.all_gather(all, from_vector(mine, {count}, {DType::i64, kCpu}), {{"", call}}).host_wait();
+  return all.to_vector<int64_t>();
+}
+
+void check_same_start(nn::Module& root, const std::string& structure, dist::ProcessGroup& world, bool from_rank0) {
+  constexpr const char* kCall = "fully_shard";
+  std::vector<NamedParameter> state = state_of(root);
+  std::vector<int64_t> values;
+  for (const NamedParameter& each : state) values.push_back(int64_t(from_rank0 ? 0 : hash_of_values(each.tensor)));
+  int64_t seed = from_rank0 ? 0 : int64_t(context().seed());
+  std::vector<int64_t> all =
+      gather_numbers({int64_t(hash_of(structure)), seed, int64_t(hash_of_numbers(values))}, world, kCall);
+  auto differs = [&](size_t what) {
+    for (int rank = 1; rank < world.size(); ++rank)
+      if (all[size_t(rank) * 3 + what] != all[what]) return rank;
+    return 0;
+  };
+  auto both = [&](int rank) { return concat("rank ", world.global_rank(rank), " and rank ", world.global_rank(0)); };
+  const char* remedy = ", or start from rank 0's values with Config::sync_module_states";
+  if (int rank = differs(0))
+    fail("fully_shard: ", both(rank), " have different models or sharding options; build the same on every rank");
+  if (int rank = differs(1))
+    fail("fully_shard: ", both(rank), " have different seeds, ", uint64_t(all[size_t(rank) * 3 + 1]), " and ",
+         uint64_t(all[1]), ", so they would train different models; give every rank the same seed, since samples are ",
+         "divided by rank and not by seed", remedy);
+  if (!differs(2)) return;
+  std::vector<int64_t> each = gather_numbers(values, world, kCall);
+  for (size_t i = 0; i < state.size(); ++i)
+    for (int rank = 1; rank < world.size(); ++rank)
+      SG_CHECK(each[size_t(rank) * state.size() + i] == each[i], "fully_shard: ", both(rank), " have other values in '",
+               state[i].name, "', set or loaded before fully_shard; set the same on every rank", remedy);
+}
+
+void broadcast_buffers(nn::Module& root, dist::ProcessGroup& world) {
+  for (auto& [name, module] : root.named_modules())
+    for (const auto& buffer : module->own_buffers()) {
+      buffer.object->materialize();
+      const Tensor& tensor = buffer.object->tensor;
+      world.broadcast(tensor, 0, {{"", "fully_shard"}}).wait(context().backend(tensor.device()).compute());
+    }
+}
+
+}  // namespace shardgrad::fsdp

@@ -1,0 +1,27 @@
+#pragma once
+// Which model training starts from: one, on all ranks.
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include <shardgrad/dist/process_group.h>
+#include <shardgrad/nn/module.h>
+
+namespace shardgrad::fsdp {
+
+/// 64 bits that differ where the bits of the values do; 0 for a tensor without memory.
+uint64_t hash_of_values(const Tensor& tensor);
+
+uint64_t hash_of_numbers(std::span<const int64_t> numbers);
+/// Everybody's numbers, in the order of the ranks, of which each gives as many. A collective, shown as `call`.
+std::vector<int64_t> gather_numbers(const std::vector<int64_t>& mine, dist::ProcessGroup& group, const char* call);
+
+/// Throws Error(input) on every rank when ranks have other structures (`structure` says all of it), other seeds or
+/// other values in parameters and buffers; with `from_rank0` only the structure is compared. A collective.
+void check_same_start(nn::Module& root, const std::string& structure, dist::ProcessGroup& world, bool from_rank0);
+
+/// Gives the buffers of `root` and below rank 0's values. A collective.
+void broadcast_buffers(nn::Module& root, dist::ProcessGroup& world);
+
+}  // namespace shardgrad::fsdp
