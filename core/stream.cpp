@@ -9,6 +9,7 @@
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/happens_before.h>
+#include <shardgrad/core/thread.h>
 
 namespace shardgrad {
 namespace {
@@ -168,7 +169,7 @@ class ThreadStream final : public Stream {
   uint64_t queued_ = 0;
   bool closing_ = false;
   std::minstd_rand delays_;
-  std::thread thread_;  // last: starts when everything above is ready
+  Thread thread_;  // last: starts when everything above is ready
 };
 
 }  // namespace

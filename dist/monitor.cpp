@@ -21,7 +21,7 @@ Monitor::Monitor(std::shared_ptr<Control> control, WatchOptions options)
       wake_(eventfd(0, EFD_CLOEXEC)) {
   if (options_.parent) parent_ = ProcessWatch(getppid());
   restart_windows();
-  thread_ = std::thread([this] { loop(); });
+  thread_ = Thread([this] { loop(); });
 }
 
 Monitor::~Monitor() {

@@ -11,9 +11,9 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include <shardgrad/core/thread.h>
 #include <shardgrad/dist/control.h>
 #include <shardgrad/dist/process_watch.h>
 
@@ -84,7 +84,7 @@ class Monitor {
   Clock::time_point now_;
   Clock::time_point terminated_{};  // when SIGTERM came
   int wake_;                        // an eventfd
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace shardgrad::dist

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/dist/page_wire.h>
@@ -48,7 +49,7 @@ PageLink::PageLink(ControlPage page, const Bootstrap& bootstrap, std::vector<Far
   for (Far& one : far) connections_.push_back(std::make_unique<Connection>(std::move(one)));
   // The cause is said on rank 0's machine.
   if (rank_ != 0) page_.header().printed.store(1);
-  thread_ = std::thread([this] { loop(); });
+  thread_ = Thread([this] { loop(); });
 }
 
 PageLink::~PageLink() {

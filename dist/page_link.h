@@ -13,9 +13,9 @@
 #include <atomic>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include <shardgrad/core/thread.h>
 #include <shardgrad/dist/bootstrap.h>
 #include <shardgrad/dist/sockets.h>
 
@@ -51,7 +51,7 @@ class PageLink {
   int rank_;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::atomic<bool> stop_{false};
-  std::thread thread_;
+  Thread thread_;
 };
 
 /// Connects the pages of all machines; null where there is nothing to do. Called by all ranks. When the machines cannot

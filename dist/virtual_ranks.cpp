@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
+#include <shardgrad/core/thread.h>
 #include <shardgrad/dist/board.h>
 #include <shardgrad/dist/cores.h>
 #include <shardgrad/dist/nccl/nccl.h>
@@ -92,9 +92,9 @@ void run_ranks(int world_size, const std::function<void(ProcessGroup&)>& body, c
   if (options.group.kind == "shared_memory")
     world.heap = SharedMemory::create("shardgrad-heap", SharedHeap::heap_bytes(world_size, options.group.heap_limit));
   if (options.group.kind == "nccl") set_nccl_environment(0);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < world_size; ++rank) threads.emplace_back(run_rank, std::ref(world), rank, std::cref(body));
-  for (std::thread& thread : threads) thread.join();
+  std::vector<Thread> threads;
+  for (int rank = 0; rank < world_size; ++rank) threads.emplace_back([&, rank] { run_rank(world, rank, body); });
+  for (Thread& thread : threads) thread.join();
   if (!world.page.has_cause()) return;
   auto first = world.failures[size_t(world.page.header().rank.load())];
   if (!first) {

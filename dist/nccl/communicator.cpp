@@ -3,9 +3,11 @@
 #include <chrono>
 #include <cstring>
 #include <future>
+#include <memory>
 #include <thread>
 
 #include <shardgrad/core/error.h>
+#include <shardgrad/core/thread.h>
 #include <shardgrad/dist/nccl/nccl.h>
 
 namespace shardgrad::dist {
@@ -145,12 +147,12 @@ void NcclCommunicator::cancel() noexcept {
 void NcclCommunicator::let_go(ncclResult_t (*end)(ncclComm_t), std::chrono::milliseconds limit, const Check& check) {
   ncclComm_t comm = std::exchange(comm_, nullptr);
   if (!comm) return;
-  std::packaged_task<void()> task([end, comm, gpu = gpu_] {
+  auto task = std::make_shared<std::packaged_task<void()>>([end, comm, gpu = gpu_] {
     cudaSetDevice(gpu);
     end(comm);
   });
-  std::future<void> ended = task.get_future();
-  std::thread(std::move(task)).detach();
+  std::future<void> ended = task->get_future();
+  Thread([task] { (*task)(); }).detach();
   auto deadline = std::chrono::steady_clock::now() + limit;
   while (ended.wait_for(1ms) != std::future_status::ready && std::chrono::steady_clock::now() < deadline) check();
 }

@@ -11,7 +11,7 @@ using namespace std::chrono_literals;
 
 NcclWatchdog::NcclWatchdog(NcclCommunicator& communicator, Control& control, Check check)
     : communicator_(communicator), control_(control), check_(std::move(check)), context_(context()) {
-  thread_ = std::thread([this] { loop(); });
+  thread_ = Thread([this] { loop(); });
 }
 
 NcclWatchdog::~NcclWatchdog() {

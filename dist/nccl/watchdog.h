@@ -11,9 +11,9 @@
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <thread>
 
 #include <shardgrad/core/stream.h>
+#include <shardgrad/core/thread.h>
 #include <shardgrad/dist/control.h>
 #include <shardgrad/dist/nccl/communicator.h>
 
@@ -50,7 +50,7 @@ class NcclWatchdog {
   std::condition_variable changed_;
   std::deque<InFlight> in_flight_;
   bool stop_ = false;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace shardgrad::dist

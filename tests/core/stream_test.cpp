@@ -1,6 +1,7 @@
 #include <shardgrad/core/stream.h>
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -22,6 +23,28 @@ TEST(ThreadStream, RunsWorkInOrder) {
   stream->synchronize();
   ASSERT_EQ(order.size(), 100u);
   EXPECT_TRUE(std::ranges::is_sorted(order));
+}
+
+// The default of threads is what `ulimit -s` said when the program started.
+TEST(ThreadStream, HasALargeStackWhereTheDefaultIsSmall) {
+  Context context;
+  pthread_attr_t before, small, own;
+  pthread_getattr_default_np(&before);
+  pthread_attr_init(&small);
+  pthread_attr_setstacksize(&small, 128 << 10);
+  pthread_setattr_default_np(&small);
+  size_t size = 0;
+  {
+    auto stream = make_thread_stream(context, "s");
+    stream->run("look", [&] {
+      pthread_getattr_np(pthread_self(), &own);
+      pthread_attr_getstacksize(&own, &size);
+      pthread_attr_destroy(&own);
+    });
+    stream->synchronize();
+  }
+  pthread_setattr_default_np(&before);
+  EXPECT_GE(size, size_t(8) << 20);
 }
 
 TEST(Stream, ATimerTimesWhatIsQueuedBetweenStartAndStop) {

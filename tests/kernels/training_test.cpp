@@ -1,3 +1,5 @@
+#include <pthread.h>
+
 #include <set>
 
 #include <shardgrad/kernels/reference/rest.h>
@@ -209,6 +211,46 @@ TEST(TreeSum, AddsByNeighboursWhateverTheNumberOfParts) {
         kernels::TreeSumArgs args{pointers.data(), count, dtype};
         expect_like_reference(SG_BOTH(tree_sum), dtype, one({n}, dtype), {0}, args);
       }
+}
+
+// 64 KiB of stack, and below it memory that nobody may write: what a small `ulimit -s` leaves to a host program's
+// threads.
+class SmallStack {
+ public:
+  template <class Work> void run(Work work) {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstack(&attributes, memory_.data() + kBelow, memory_.size() - kBelow);
+    pthread_t thread;
+    auto call = [](void* argument) -> void* {
+      (*static_cast<Work*>(argument))();
+      return nullptr;
+    };
+    ASSERT_EQ(pthread_create(&thread, &attributes, call, &work), 0);
+    pthread_join(thread, nullptr);
+    pthread_attr_destroy(&attributes);
+  }
+  bool written_below() const {
+    return std::any_of(memory_.begin(), memory_.begin() + kBelow, [](char byte) { return byte != 'x'; });
+  }
+
+ private:
+  static constexpr size_t kBelow = 1 << 20;
+  std::vector<char> memory_ = std::vector<char>(kBelow + (64 << 10), 'x');
+};
+
+TEST(CpuTreeSum, NeedsLittleStack) {
+  SmallStack stack;
+  float sum = 0;
+  stack.run([&sum] {
+    std::vector<float> parts(5 * 3000, 1.5f), y(3000);
+    const void* pointers[] = {&parts[0], &parts[3000], &parts[6000], &parts[9000], &parts[12000]};
+    auto kernel = kernels::tree_sum.find(DeviceKind::cpu, DType::f32);
+    kernel(Launch{1}, {y.data(), {3000}, DType::f32, 0, true}, {pointers, 5, DType::f32});
+    sum = y[2999];
+  });
+  EXPECT_EQ(sum, 7.5f);
+  EXPECT_FALSE(stack.written_below());
 }
 
 TEST(TreeSum, TheOrderIsTheTreesAndNotLeftToRight) {

@@ -136,6 +136,16 @@ def without_mpi(ranks):
     check_run(call([PROGRAM, "launch", "-n", ranks, "--by", "local", "train", CONFIG, *SMALL]))
 
 
+def small_stacks():
+    """Threads have stacks of their own size: the same bits whatever `ulimit -s` says."""
+    def digest(stack):
+        words = [PROGRAM, "launch", "-n", "2", "--by", "local", "train", CONFIG, *SMALL]
+        check_run(call(["sh", "-c", f"ulimit -s {stack}; exec {shlex.join(words)}"]))
+        return Path("runs/fashion_mnist/model.safetensors").read_bytes()
+
+    assert digest(8192) == digest(160)
+
+
 def bare_mpirun(ranks):
     check_run(call(["mpirun", "--oversubscribe", "-n", ranks, PROGRAM, "train", CONFIG, *SMALL], ROOT_MAY))
 
