@@ -1,84 +1,15 @@
 #include <shardgrad/autograd/certify.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
+#include <shardgrad/autograd/certify_outcome.h>
 #include <shardgrad/autograd/gradcheck.h>
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
-#include <shardgrad/core/rng.h>
 
 namespace shardgrad {
 namespace {
-
-struct Outcome {
-  std::vector<Tensor> results, grads;
-};
-
-/// A case, and what it gave before anything was replaced.
-struct Subject {
-  OpCase op;
-  Outcome exact, built_in;  // f64 on the CPU, f32 on the device
-};
-
-bool differentiable(const InputSpec& spec) { return spec.kind == InputSpec::Kind::differentiable; }
-
-Tensor upstream_like(const Tensor& result, uint64_t stream) {
-  std::vector<double> numbers(static_cast<size_t>(result.numel()));
-  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = double(philox(3, stream, i)[0] % 128) / 64 - 1;
-  return from_vector(numbers, result.shape(), {DType::f64, kCpu}).to(result.dtype()).to(result.device());
-}
-
-std::vector<Tensor> make_leaves(const OpCase& op, DType dtype, Device device) {
-  std::vector<Tensor> inputs = op.make_inputs(dtype, device);
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (differentiable(op.inputs[i])) inputs[i].set_requires_grad();
-  return inputs;
-}
-
-Outcome run(const OpCase& op, const std::vector<Tensor>& inputs) {
-  Outcome outcome{op.call(inputs), {}};
-  std::vector<Tensor> roots, upstream;
-  for (size_t k = 0; k < outcome.results.size(); ++k) {
-    if (!outcome.results[k].requires_grad()) continue;
-    roots.push_back(outcome.results[k]);
-    upstream.push_back(upstream_like(outcome.results[k], k));
-  }
-  if (!roots.empty()) backward(roots, upstream);
-  for (const Tensor& input : inputs) outcome.grads.push_back(input.grad());
-  return outcome;
-}
-Outcome run(const OpCase& op, DType dtype, Device device) { return run(op, make_leaves(op, dtype, device)); }
-
-std::vector<double> values(const Tensor& tensor) { return tensor.to(kCpu).to(DType::f64).to_vector<double>(); }
-
-// Empty, or the first element outside the tolerance: a part of the largest one, or of `scale` where that is larger.
-std::string difference(const char* what, size_t number, const Tensor& actual, const std::vector<double>& expected,
-                       double tolerance, double scale = 0) {
-  std::vector<double> numbers = values(actual);
-  for (double value : expected) scale = std::max(scale, std::abs(value));
-  for (size_t i = 0; i < expected.size(); ++i) {
-    bool same = numbers[i] == expected[i] || (std::isnan(numbers[i]) && std::isnan(expected[i]));
-    if (!same && !(std::abs(numbers[i] - expected[i]) <= tolerance * scale))
-      return concat(what, " ", number, " of shape ", actual.shape(), ", element ", i, ", is ", numbers[i],
-                    ", expected ", expected[i], " within ", tolerance * scale);
-  }
-  return "";
-}
-
-std::string difference(const Outcome& actual, const Outcome& expected, double tolerance, double scale = 0) {
-  for (size_t k = 0; k < expected.results.size(); ++k)
-    if (std::string found = difference("result", k, actual.results[k], values(expected.results[k]), tolerance, scale);
-        !found.empty())
-      return found;
-  for (size_t i = 0; i < expected.grads.size(); ++i) {
-    if (!expected.grads[i].defined()) continue;
-    std::string found = difference("gradient", i, actual.grads[i], values(expected.grads[i]), tolerance, scale);
-    if (!found.empty()) return found;
-  }
-  return "";
-}
 
 std::string check_gradient(const Subject& subject, Device device) {
   gradcheck_case(subject.op, device);
@@ -102,34 +33,11 @@ std::string check_built_in(const Subject& subject, Device device) {
   return difference(run(subject.op, DType::f32, device), subject.built_in, 1e-5, subject.op.cancels);
 }
 
-/// Owns a leaf's gradient, as well aligned as the leaf: NaN before the first write, which overwrites; later ones add.
-class PoisonedSink final : public GradSink {
- public:
-  PoisonedSink(const Tensor& leaf, bool unaligned)
-      : buffer_(unaligned ? empty_unaligned(leaf.shape(), {leaf.dtype(), leaf.device()}) : empty_like(leaf)) {}
-  Out open() override {
-    if (beta_ == 0) fill_(buffer_, NAN);
-    return out(buffer_, std::exchange(beta_, 1.0f));
-  }
-  void ready() override {}
-  Tensor grad() const override { return buffer_; }
-  void clear() override {}
-  DType dtype() const override { return buffer_.dtype(); }
-  std::span<const LocalRange> local_ranges() override { return {}; }
-  void written() override {}
-
- private:
-  Tensor buffer_;
-  float beta_ = 0;
-};
-
 std::string check_beta(const Subject& subject, Device device) {
   const OpCase& op = subject.op;
   Outcome once = run(op, DType::f64, device);
-  std::vector<Tensor> inputs = make_leaves(op, DType::f64, device);
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (differentiable(op.inputs[i]))
-      leaf_of(inputs[i]).set_sink(std::make_shared<PoisonedSink>(inputs[i], op.unaligned));
+  std::vector<Tensor> inputs = as_leaves(op, op.make_inputs(DType::f64, device));
+  poison_gradients(op, inputs);
   // A library may sum in another order where the destination is aligned otherwise.
   double same = op.unaligned ? kF64Tolerance : 0, added = op.unaligned ? kF64Tolerance : 1e-14;
   std::string found = difference(run(op, inputs), once, same);
@@ -142,18 +50,18 @@ std::string check_beta(const Subject& subject, Device device) {
     found = difference("gradient", i, twice.grads[i], expected, added);
     if (!found.empty()) return concat("added to itself with beta 1, ", found);
   }
-  return "";
+  return check_forward_adds(subject, device);
 }
 
 std::string check_inputs(const Subject& subject, Device device) {
-  std::vector<Tensor> inputs = make_leaves(subject.op, DType::f32, device);
+  std::vector<Tensor> inputs = as_leaves(subject.op, subject.op.make_inputs(DType::f32, device));
   std::vector<Tensor> before = subject.op.make_inputs(DType::f32, device);
   run(subject.op, inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
     std::string found = difference("input", i, inputs[i], values(before[i]), 0);
     if (!found.empty()) return found;
   }
-  return "";
+  return check_kernels_inputs(subject, device);
 }
 
 std::string check_determinism(const Subject& subject, Device device) {
@@ -166,7 +74,7 @@ using Check = std::string (*)(const Subject&, Device);
 // All but central differences, which take two calls per element. The oracle's tolerances do for thousands of summands
 // too: n of them lose about sqrt(n) roundings, 64 · 2^-24 for 4099 in f32.
 std::string check_sizes(const Subject& subject, Device device) {
-  for (Check check : {check_oracle, check_built_in, check_beta, check_inputs, check_determinism})
+  for (Check check : {check_oracle, check_built_in, check_beta, check_inputs, check_determinism, check_special_values})
     if (std::string found = check(subject, device); !found.empty()) return found;
   return "";
 }
@@ -189,8 +97,16 @@ Certificate::Property try_all(const char* name, Check check, const std::vector<S
 std::vector<Subject> subjects_of(const std::string& op, Purpose purpose) {
   std::vector<Subject> subjects;
   for (OpCase& each : op_cases(purpose))
-    if (each.op == op) subjects.push_back({each, run(each, DType::f64, kCpu), {}});
+    if (each.op == op) subjects.push_back({each, run_reference(each, DType::f64), {}});
   return subjects;
+}
+
+// Whose word the oracle is, where it is not the reference kernels' alone.
+std::string word_of(const std::string& kernels, Device device) {
+  if (kernels.empty()) return "";
+  bool themselves = device.kind == DeviceKind::cpu || device.kind == DeviceKind::acc;
+  return concat("by the word of ",
+                themselves ? "these kernels themselves, in f64: " : "the library's CPU kernels: ", kernels);
 }
 
 }  // namespace
@@ -211,7 +127,12 @@ void gradcheck_case(const OpCase& op, Device device) {
 }
 
 void try_size_case(const OpCase& op, Device device) {
-  std::string failure = check_sizes({op, run(op, DType::f64, kCpu), {}}, device);
+  std::string failure = check_sizes({op, run_reference(op, DType::f64), {}}, device);
+  SG_CHECK(failure.empty(), failure);
+}
+
+void try_special_values(const OpCase& op, Device device) {
+  std::string failure = check_special_values({op, {}, {}}, device);
   SG_CHECK(failure.empty(), failure);
 }
 
@@ -223,6 +144,7 @@ Certificate certify(const std::string& op, Device device, const std::function<vo
   std::vector<Subject> subjects = subjects_of(op, Purpose::promises), sizes = subjects_of(op, Purpose::sizes);
   SG_CHECK(!subjects.empty(), "certify: the registry has no operation '", op,
            "'; its names are those of autograd/ops.h, and those that a library adds with OfferCases");
+  std::string kernels = kernels_without_reference(subjects);
   if (replace) {
     for (std::vector<Subject>* all : {&subjects, &sizes})
       for (Subject& subject : *all) subject.built_in = run(subject.op, DType::f32, device);
@@ -235,10 +157,12 @@ Certificate certify(const std::string& op, Device device, const std::function<vo
   };
   add("gradient", check_gradient);
   add("oracle", check_oracle);
+  certificate.properties.back().note = word_of(kernels, device);
   if (replace) add("built-in", check_built_in);
   add("beta", check_beta);
   add("inputs", check_inputs);
   add("determinism", check_determinism);
+  add("special values", check_special_values);
   certificate.properties.push_back(try_all("sizes", check_sizes, sizes, device));
   return certificate;
 }

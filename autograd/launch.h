@@ -6,9 +6,11 @@
 //     launch(kernels::mul, a, out(y), a, b);          // keyed by a's device and dtype
 
 #include <array>
+#include <functional>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/tensor.h>
@@ -25,7 +27,67 @@ inline Out out(Tensor tensor, float beta = 0) { return {std::move(tensor), beta}
 /// A result nobody wants.
 inline Out unwanted() { return {}; }
 
+/// Takes over what this thread launches while it lives: how a certificate tries an operation's kernels one by one.
+class LaunchTrial {
+ public:
+  struct Call {
+    const SlotBase& slot;
+    std::vector<Tensor> inputs = {}, outputs = {};
+    bool may_add = true;  ///< the kernel was told to overwrite, and could be told to add
+    std::function<void(bool add)> run = {};
+  };
+  LaunchTrial() : previous_(std::exchange(current_, this)) {}
+  virtual ~LaunchTrial() { current_ = previous_; }
+  LaunchTrial(const LaunchTrial&) = delete;
+  /// What it launches itself is not on trial.
+  virtual void launched(const Call& call) = 0;
+
+  static LaunchTrial* current() { return current_; }
+
+ private:
+  friend class WithoutTrial;
+  static constinit thread_local LaunchTrial* current_;
+  LaunchTrial* previous_;
+};
+
+class WithoutTrial {
+ public:
+  WithoutTrial() : previous_(std::exchange(LaunchTrial::current_, nullptr)) {}
+  ~WithoutTrial() { LaunchTrial::current_ = previous_; }
+  WithoutTrial(const WithoutTrial&) = delete;
+
+ private:
+  LaunchTrial* previous_;
+};
+
+template <class... Parameters, class... Arguments>
+void launch(const Slot<Parameters...>& slot, const Tensor& key, const Arguments&... arguments);
+
 namespace detail {
+
+template <class Parameter, class Argument> void note_operand(LaunchTrial::Call& call, const Argument& argument) {
+  if constexpr (std::is_same_v<Parameter, View>) {
+    if (argument.defined()) call.inputs.push_back(argument);
+  } else if constexpr (std::is_same_v<Parameter, OutView>) {
+    call.may_add &= argument.beta == 0;
+    if (argument.tensor.defined()) call.outputs.push_back(argument.tensor);
+  } else if constexpr (requires { argument.epilogue; }) {
+    call.may_add &= argument.epilogue == decltype(argument.epilogue){};
+  }
+}
+
+template <class Argument> const Argument& adding(const Argument& argument) { return argument; }
+inline Out adding(const Out& argument) { return {argument.tensor, 1}; }
+
+template <class... Parameters, class... Arguments>
+[[gnu::cold]] void launch_on_trial(LaunchTrial& trial, const Slot<Parameters...>& slot, const Tensor& key,
+                                   const Arguments&... arguments) {
+  WithoutTrial scope;
+  LaunchTrial::Call call{slot};
+  (note_operand<Parameters>(call, arguments), ...);
+  call.run = [&](bool add) { add ? launch(slot, key, adding(arguments)...) : launch(slot, key, arguments...); };
+  trial.launched(call);
+}
 
 template <class Parameter, class Argument> Parameter operand(const Argument& argument) {
   if constexpr (std::is_same_v<Parameter, View>)
@@ -65,6 +127,8 @@ void launch(const Slot<Parameters...>& slot, const Tensor& key, const Arguments&
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "arguments do not match the slot's signature");
   Device device = key.device();
   if (device.kind == DeviceKind::meta) return;
+  if (LaunchTrial* trial = LaunchTrial::current()) [[unlikely]]
+    return detail::launch_on_trial(*trial, slot, key, arguments...);
   Context& ctx = context();
   auto kernel = slot.find(device.kind, key.dtype());
   Stream& stream = ctx.backend(device).compute();

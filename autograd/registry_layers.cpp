@@ -65,6 +65,11 @@ void add_linears(std::vector<OpCase>& cases) {
   add(Activation::none, "", {17, 33}, {65, 33});
   add(Activation::relu, "relu, ", {24, 40}, {72, 40});
   add(Activation::gelu_tanh, "gelu, ", {3, 11, 33}, {31, 33});
+  // Up to 64 x 64 x 64 the CPU's own loops multiply, from there on a library where there is one.
+  for (int64_t rows : {64, 65}) {
+    add(Activation::relu, "relu, ", {rows, 64}, {64, 64});
+    add(Activation::gelu_tanh, "gelu, ", {rows, 64}, {64, 64});
+  }
 }
 
 void add_normalizations(std::vector<OpCase>& cases) {

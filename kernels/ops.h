@@ -41,12 +41,12 @@ extern Slot<OutView, View, bool> gelu;                           ///< x(key); tr
 extern Slot<OutView, View, double> pow;                          ///< y = x(key) ^ exponent
 extern Slot<OutView, View, double, double> clamp;                ///< y = min(max(x(key), low), high)
 // Backward of the above: dx = dy(key) * f'. The last view is the saved y or x, as named. No broadcasting.
-extern Slot<OutView, View, View> relu_backward;                  ///< (dx, dy, y)
+extern Slot<OutView, View, View> relu_backward;                  ///< (dx, dy, y): 0 where y ≤ 0
 extern Slot<OutView, View, View> tanh_backward, sigmoid_backward, sqrt_backward;  ///< (dx, dy, y)
 extern Slot<OutView, View, View> abs_backward;                   ///< (dx, dy, x)
 extern Slot<OutView, View, View, bool> gelu_backward;            ///< (dx, dy, x)
 extern Slot<OutView, View, View, double> pow_backward;           ///< (dx, dy, x)
-extern Slot<OutView, View, View, double, double> clamp_backward; ///< (dx, dy, x): 0 outside [low, high]
+extern Slot<OutView, View, View, double, double> clamp_backward; ///< (dx, dy, x): 0 outside [low, high], and at NaN
 
 // --- moving elements ----------------------------------------------------------------------------------------------
 using Permutation = std::array<int, kMaxDims>;

@@ -72,13 +72,22 @@ Product single(const Product& p, int64_t index) {
   return one;
 }
 
+void relu_in_place(const Product& p) {
+  auto relu = loops().elementwise.unary[int(Unary::relu)][int(p.dtype)];
+  size_t size = size_of(p.dtype);
+  parallel_elements(p.threads, p.batch * p.m * p.n, [&](int64_t begin, int64_t end) {
+    relu(p.c + size_t(begin) * size, p.c + size_t(begin) * size, end - begin, {}, false);
+  });
+}
+
 bool library_product(const Product& p, Epilogue epilogue) {
   bool fast = p.dtype == DType::f32 || (p.dtype == DType::bf16 && library.bf16);
   if (!fast || is_direct(p) || !library_wanted()) return false;
   bool shared = p.batch > 1 && (p.a_step == 0 || p.b_step == 0);
-  if (!shared) return library.product(p, epilogue);
-  for (int64_t i = 0; i < p.batch; ++i)
-    if (!library.product(single(p, i), epilogue)) return false;  // all or none: they have one shape
+  Epilogue fused = epilogue == Epilogue::relu ? Epilogue::none : epilogue;  // a library's makes 0 of NaN
+  for (int64_t i = 0; i < (shared ? p.batch : 1); ++i)
+    if (!library.product(shared ? single(p, i) : p, fused)) return false;  // all or none: they have one shape
+  if (epilogue == Epilogue::relu) relu_in_place(p);
   return true;
 }
 

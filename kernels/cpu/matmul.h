@@ -20,7 +20,8 @@ struct Product {
 };
 
 /// A library that may compute c = epilogue(product) faster. `product` returns false, having written nothing, where it
-/// does not apply; a_step and b_step are those of separate matrices. bf16 says whether that dtype is fast.
+/// does not apply; a_step and b_step are those of separate matrices, and the epilogue is not relu. bf16 says whether
+/// that dtype is fast.
 struct ProductLibrary {
   bool (*product)(const Product&, kernels::Epilogue) = nullptr;
   bool bf16 = false;

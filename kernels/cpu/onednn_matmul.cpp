@@ -6,6 +6,7 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include <shardgrad/core/float_mode.h>
 #include <shardgrad/kernels/cpu/matmul.h>
 #include <shardgrad/kernels/table.h>
 #include <shardgrad/kernels/workspace.h>
@@ -59,6 +60,18 @@ Library& library() {
   return library;
 }
 
+// oneDNN's threads begin as the one that starts them is, and that flushes subnormals; but the program's own parallel
+// regions may have started them before.
+void flush_on_workers([[maybe_unused]] int threads) {
+#if defined(_OPENMP)
+  static thread_local int flushing = 1;
+  if (threads <= flushing) return;
+#pragma omp parallel num_threads(threads)
+  SubnormalMode::flush_for_good();
+  flushing = threads;
+#endif
+}
+
 // oneDNN runs on the OpenMP threads that the calling thread is allowed.
 class ThreadLimit {
  public:
@@ -95,13 +108,9 @@ dnnl::memory::desc describe_bias(const Key& key) {
   return {dims, type, strides};
 }
 
-dnnl::algorithm algorithm_of(Epilogue epilogue) {
-  return epilogue == Epilogue::relu ? dnnl::algorithm::eltwise_relu : dnnl::algorithm::eltwise_gelu_tanh;
-}
-
 using Description = dnnl::matmul::primitive_desc;
 #if DNNL_VERSION_MAJOR >= 3
-void append_epilogue(dnnl::post_ops& ops, Epilogue epilogue) { ops.append_eltwise(algorithm_of(epilogue), 0, 0); }
+void append_gelu(dnnl::post_ops& ops) { ops.append_eltwise(dnnl::algorithm::eltwise_gelu_tanh, 0, 0); }
 Description make_description(const dnnl::engine& engine, const Key& key, const dnnl::primitive_attr& attributes) {
   auto a = describe(key, key.m, key.k, key.trans_a), b = describe(key, key.k, key.n, key.trans_b);
   auto c = describe(key, key.m, key.n, false);
@@ -109,7 +118,7 @@ Description make_description(const dnnl::engine& engine, const Key& key, const d
                   : Description(engine, a, b, c, attributes);
 }
 #else
-void append_epilogue(dnnl::post_ops& ops, Epilogue epilogue) { ops.append_eltwise(1, algorithm_of(epilogue), 0, 0); }
+void append_gelu(dnnl::post_ops& ops) { ops.append_eltwise(1, dnnl::algorithm::eltwise_gelu_tanh, 0, 0); }
 Description make_description(const dnnl::engine& engine, const Key& key, const dnnl::primitive_attr& attributes) {
   auto a = describe(key, key.m, key.k, key.trans_a), b = describe(key, key.k, key.n, key.trans_b);
   auto c = describe(key, key.m, key.n, false);
@@ -123,7 +132,7 @@ Entry make_entry(Library& lib, const Key& key) try {
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   dnnl::post_ops ops;
   if (key.accumulate) ops.append_sum(1);
-  if (key.epilogue != Epilogue::none) append_epilogue(ops, key.epilogue);
+  if (key.epilogue == Epilogue::gelu_tanh) append_gelu(ops);
   attributes.set_post_ops(ops);
   Description description = make_description(lib.engine, key, attributes);
   Entry entry;
@@ -152,6 +161,7 @@ bool product(const Product& p, Epilogue epilogue) {
   Key key{p.batch, p.m, p.n, p.k, p.threads, p.dtype, p.trans_a, p.trans_b, p.accumulate, p.bias != nullptr, epilogue};
   Library& lib = library();
   ThreadLimit limit(p.threads);
+  flush_on_workers(p.threads);
   auto found = lib.cache.find(key);
   if (found == lib.cache.end()) {
     if (lib.cache.size() >= kCacheLimit) lib.cache.clear();

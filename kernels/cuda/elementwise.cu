@@ -44,15 +44,20 @@ struct Clamp {
   struct Name {                                                                          \
     template <class C> __device__ C operator()(C dy, C v) const { return dy * (slope); } \
   };
-SG_BACKWARD(ReluBackward, C(v > 0))
 SG_BACKWARD(TanhBackward, 1 - v * v)
 SG_BACKWARD(SigmoidBackward, v*(1 - v))
 SG_BACKWARD(SqrtBackward, C(0.5) / v)
-SG_BACKWARD(AbsBackward, C(v > 0) - C(v < 0))
 SG_BACKWARD(GeluErfBackward, normal_cdf(v) + v * C(kOverRootTwoPi) * std::exp(C(-0.5) * v * v))
 
 SG_BACKWARD(GeluTanhBackward, gelu_tanh_slope(v))
 
+// At NaN the gradient of relu is dy and that of clamp 0, as in PyTorch.
+struct ReluBackward {
+  template <class C> __device__ C operator()(C dy, C v) const { return v <= 0 ? C(0) : dy; }
+};
+struct AbsBackward {
+  template <class C> __device__ C operator()(C dy, C v) const { return v > 0 ? dy : v < 0 ? -dy : dy * v; }
+};
 struct PowBackward {
   double exponent;
   template <class C> __device__ C operator()(C dy, C v) const {
@@ -61,7 +66,7 @@ struct PowBackward {
 };
 struct ClampBackward {
   double low, high;
-  template <class C> __device__ C operator()(C dy, C v) const { return v < C(low) || v > C(high) ? C(0) : dy; }
+  template <class C> __device__ C operator()(C dy, C v) const { return v >= C(low) && v <= C(high) ? dy : C(0); }
 };
 
 template <class Op> void run(const Launch& how, OutView y, View x, Op op) {

@@ -46,7 +46,7 @@ template <class T> struct Finish {
     int64_t at = (batch * rows + row) * cols + col;
     if (bias) value += load(bias + col);
     if (pre) store(pre + at, value, accumulate_pre);
-    if (x && !(load(x + at) > 0)) value = 0;
+    if (x && load(x + at) <= 0) value = 0;
     if (epilogue == Epilogue::relu && value < 0) value = 0;
     if (epilogue == Epilogue::gelu_tanh) value = gelu_tanh(value);
     store(c + at, value, accumulate);

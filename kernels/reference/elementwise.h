@@ -1,6 +1,8 @@
 #pragma once
 // Reference versions of filling, copying and elementwise operations; contracts in kernels/ops.h.
 
+#include <vector>
+
 #include <shardgrad/kernels/reference/element.h>
 
 namespace shardgrad::reference {
@@ -32,19 +34,24 @@ inline void expand(OutView y, View x) {
   for (int64_t i = 0; i < y.numel(); ++i) put_element(y, i, x, broadcast_index(y.shape, x.shape, i));
 }
 
-inline void sum_to(OutView y, View x) {
-  for (int64_t j = 0; j < y.numel(); ++j) {
-    double sum = 0;
-    uint64_t integer_sum = 0;
-    for (int64_t i = 0; i < x.numel(); ++i) {
-      if (broadcast_index(x.shape, y.shape, i) != j) continue;
-      if (is_floating(x.dtype))
-        sum += get(x, i);
-      else
-        integer_sum += uint64_t(get_integer(x, i));
-    }
-    is_floating(x.dtype) ? put(y, j, sum) : put_integer(y, j, int64_t(integer_sum));
+/// Adds x[i] to y[to[i]] for each i in turn; sums of floats in double, rounded once.
+inline void add_elements(OutView y, View x, const std::vector<int64_t>& to) {
+  std::vector<double> sums(size_t(y.numel()));
+  std::vector<uint64_t> integer_sums(size_t(y.numel()));
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    if (is_floating(x.dtype))
+      sums[size_t(to[size_t(i)])] += get(x, i);
+    else
+      integer_sums[size_t(to[size_t(i)])] += uint64_t(get_integer(x, i));
   }
+  for (int64_t j = 0; j < y.numel(); ++j)
+    is_floating(x.dtype) ? put(y, j, sums[size_t(j)]) : put_integer(y, j, int64_t(integer_sums[size_t(j)]));
+}
+
+inline void sum_to(OutView y, View x) {
+  std::vector<int64_t> to(size_t(x.numel()));
+  for (int64_t i = 0; i < x.numel(); ++i) to[size_t(i)] = broadcast_index(x.shape, y.shape, i);
+  add_elements(y, x, to);
 }
 
 /// y = fn(a, b) in double, with broadcasting.
@@ -167,8 +174,13 @@ template <class Fn> void backward(OutView dx, View dy, View saved, Fn slope) {
   for (int64_t i = 0; i < dx.numel(); ++i) put(dx, i, get(dy, i) * slope(get(saved, i)));
 }
 
+/// dx = dy where `keeps` says so, and 0 elsewhere.
+template <class Fn> void masked(OutView dx, View dy, View saved, Fn keeps) {
+  for (int64_t i = 0; i < dx.numel(); ++i) put(dx, i, keeps(get(saved, i)) ? get(dy, i) : 0);
+}
+
 inline void relu_backward(OutView dx, View dy, View y) {
-  backward(dx, dy, y, [](double v) { return v > 0 ? 1 : 0; });
+  masked(dx, dy, y, [](double v) { return !(v <= 0); });
 }
 inline void tanh_backward(OutView dx, View dy, View y) {
   backward(dx, dy, y, [](double v) { return 1 - v * v; });
@@ -180,7 +192,7 @@ inline void sqrt_backward(OutView dx, View dy, View y) {
   backward(dx, dy, y, [](double v) { return 0.5 / v; });
 }
 inline void abs_backward(OutView dx, View dy, View x) {
-  backward(dx, dy, x, [](double v) { return (v > 0) - (v < 0); });
+  backward(dx, dy, x, [](double v) { return v > 0 ? 1 : v < 0 ? -1 : v; });
 }
 inline void gelu_backward(OutView dx, View dy, View x, bool tanh) {
   backward(dx, dy, x, [=](double v) {
@@ -193,7 +205,7 @@ inline void pow_backward(OutView dx, View dy, View x, double exponent) {
   backward(dx, dy, x, [=](double v) { return exponent == 0 ? 0 : exponent * std::pow(v, exponent - 1); });
 }
 inline void clamp_backward(OutView dx, View dy, View x, double low, double high) {
-  backward(dx, dy, x, [=](double v) { return v < low || v > high ? 0 : 1; });
+  masked(dx, dy, x, [=](double v) { return v >= low && v <= high; });
 }
 
 }  // namespace shardgrad::reference

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <shardgrad/kernels/ops.h>
-#include <shardgrad/kernels/reference/element.h>
+#include <shardgrad/kernels/reference/elementwise.h>
 
 namespace shardgrad::reference {
 
@@ -60,22 +60,6 @@ inline void index_select(OutView y, View x, View index, int dim) {
   for (int64_t o = 0; o < to.outer; ++o)
     for (int64_t e = 0; e < to.extent; ++e)
       for (int64_t i = 0; i < to.inner; ++i) put_element(y, to.at(o, e, i), x, from.at(o, get_integer(index, e), i));
-}
-
-/// Adds x[from[i]] to y[to[i]] for each i in turn; sums of floats in double, rounded once.
-inline void add_elements(OutView y, View x, const std::vector<int64_t>& to) {
-  for (int64_t j = 0; j < y.numel(); ++j) {
-    double sum = 0;
-    uint64_t integer_sum = 0;
-    for (int64_t i = 0; i < x.numel(); ++i) {
-      if (to[size_t(i)] != j) continue;
-      if (is_floating(x.dtype))
-        sum += get(x, i);
-      else
-        integer_sum += uint64_t(get_integer(x, i));
-    }
-    is_floating(x.dtype) ? put(y, j, sum) : put_integer(y, j, int64_t(integer_sum));
-  }
 }
 
 inline void index_add(OutView y, View x, View index, int dim) {

@@ -77,7 +77,7 @@ inline void linear_backward_input(OutView dx, View dy, View w, View x, View) {
   for (int64_t i = 0; i < dx.numel(); ++i) {
     double sum = 0;
     for (int64_t o = 0; o < out; ++o) sum += get(dy, i / in * out + o) * get(w, o * in + i % in);
-    put(dx, i, x.defined() && !(get(x, i) > 0) ? 0 : sum);
+    put(dx, i, x.defined() && get(x, i) <= 0 ? 0 : sum);
   }
 }
 

@@ -1,9 +1,13 @@
 // A kernel that breaks a promise loses that promise's line of the certificate, and no other but "sizes": what breaks
 // everywhere breaks at odd sizes too.
 
+#include <cmath>
+
 #include <shardgrad/autograd/certify.h>
+#include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/registry_cases.h>
 #include <shardgrad/kernels/ops.h>
+#include <shardgrad/kernels/reference/element.h>
 
 #include <tests/autograd/support.h>
 #include <tests/devices.h>
@@ -71,6 +75,18 @@ template <class T> void differs_every_time(const Launch& how, OutView dx, View d
   if (y.numel() > 0) dx.as<T>()[0] += T(1e-13) * T(sizeof(T) == 4 ? 1e7 : 1) * T(++calls % 3);
 }
 
+// The values it is right for are written first.
+template <class T> void writes_its_operand(const Launch& how, OutView dx, View dy, View y) {
+  right<T>(how, dx, dy, y);
+  T* saved = const_cast<T*>(y.as<T>());
+  if (y.numel() > 0) saved[0] = std::nextafter(saved[0], T(2));
+}
+template <class T> void loses_nan(const Launch& how, OutView dx, View dy, View y) {
+  right<T>(how, dx, dy, y);
+  for (int64_t i = 0; i < y.numel(); ++i)
+    if (std::isnan(dx.as<T>()[i]) && std::isnan(y.as<T>()[i])) dx.as<T>()[i] = 0;
+}
+
 std::string failed(const Certificate& certificate) {
   std::string names;
   for (const Certificate::Property& property : certificate.properties)
@@ -98,14 +114,16 @@ TEST(Certify, EachBrokenPromiseIsNamed) {
   };
   const Case cases[] = {
       {right<float>, right<double>, ""},
-      {wrong_by_a_percent<float>, wrong_by_a_percent<double>, "gradient oracle built-in sizes "},
-      {reads_what_it_overwrites<float>, reads_what_it_overwrites<double>, "beta sizes "},
+      {wrong_by_a_percent<float>, wrong_by_a_percent<double>, "gradient oracle built-in special values sizes "},
+      {reads_what_it_overwrites<float>, reads_what_it_overwrites<double>, "beta special values sizes "},
       {never_adds<float>, never_adds<double>, "beta sizes "},
       {differs_every_time<float>, right<double>, "determinism sizes "},
       {forgets_the_rest<float>, forgets_the_rest<double>, "sizes "},
       {adds_all_but_the_rest<float>, adds_all_but_the_rest<double>, "sizes "},
       {wrong_from_row_32_on<float>, wrong_from_row_32_on<double>, "sizes "},
       {right_where_aligned<float>, right_where_aligned<double>, "sizes "},
+      {writes_its_operand<float>, writes_its_operand<double>, "inputs sizes "},
+      {loses_nan<float>, loses_nan<double>, "special values sizes "},
   };
   for (const Case& each : cases) {
     Replaced replaced;
@@ -113,6 +131,85 @@ TEST(Certify, EachBrokenPromiseIsNamed) {
     EXPECT_EQ(failed(certificate), each.fails);
     EXPECT_EQ(certificate.holds(), *each.fails == 0);
   }
+}
+
+// An operation of a library: y = x³, whose kernels are as a test wants them.
+struct Cube {
+  bool offered = false, adds = true, right = true;
+};
+Cube cube_is;
+constinit Slot<OutView, View> cube_slot{"cube"};
+constinit Slot<OutView, View, View> cube_backward_slot{"cube_backward"};
+
+struct CubeNode final : Node {
+  const char* name() const override { return "cube"; }
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    launch(cube_backward_slot, dy[0], dx[0].write(), dy[0], saved(0));
+  }
+};
+Tensor cube(const Tensor& x) {
+  Tensor y = empty_like(x);
+  launch(cube_slot, x, out(y), x);
+  if (auto* node = record<CubeNode>(y, x)) node->save(x);
+  return y;
+}
+
+void cube_kernel(const Launch&, OutView y, View x) {
+  if (!cube_is.adds) y.beta = 0;
+  for (int64_t i = 0; i < x.numel(); ++i)
+    reference::put(y, i, std::pow(reference::get(x, i), 3) * (cube_is.right ? 1 : 2));
+}
+void cube_backward_kernel(const Launch&, OutView dx, View dy, View x) {
+  for (int64_t i = 0; i < x.numel(); ++i)
+    reference::put(dx, i, reference::get(dy, i) * 3 * std::pow(reference::get(x, i), 2) * (cube_is.right ? 1 : 2));
+}
+const bool cube_is_registered = [] {
+  for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+    cube_slot.add(DeviceKind::cpu, dtype, Isa::plain, cube_kernel);
+    cube_backward_slot.add(DeviceKind::cpu, dtype, Isa::plain, cube_backward_kernel);
+  }
+  return true;
+}();
+const OfferCases cube_cases([](std::vector<OpCase>& all) {
+  if (!cube_is.offered) return;
+  auto call = [](Inputs in) { return cube(in[0]); };
+  add_case(all, "cube", "", call, {{{3, 5}}});
+  add_size_case(all, "cube", call, {{{1025}}});
+});
+
+TEST(Certify, AForwardKernelThatIgnoresBetaIsNamed) {
+  Context context;
+  cube_is = {.offered = true, .adds = false};
+  Certificate certificate = certify("cube", kCpu);
+  cube_is = {};
+  EXPECT_EQ(failed(certificate), "beta sizes ");
+  EXPECT_NE(certificate.properties[2].failure.find("kernel cube told to add"), std::string::npos)
+      << certificate.properties[2].failure;
+}
+
+// Forward and backward that are wrong together agree with central differences: only an oracle sees them.
+TEST(Certify, TheOracleOfABuiltInOperationSharesNoCodeWithItsKernels) {
+  Context context;
+  auto twice = [](const Launch&, OutView y, View x) {
+    for (int64_t i = 0; i < x.numel(); ++i) reference::put(y, i, 2 * std::exp(reference::get(x, i)));
+  };
+  TableCopy before;
+  for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16})
+    kernels::exp.add(DeviceKind::cpu, dtype, best_isa(), twice);
+  std::string names = failed(certify("exp", kCpu));
+  before.restore();
+  EXPECT_EQ(names, "oracle special values sizes ");  // and not gradient: that of exp is its result
+  EXPECT_EQ(failed(certify("exp", kCpu)), "");
+}
+
+TEST(Certify, WithoutAReferenceTheCertificateSaysWhoseWordItIs) {
+  Context context;
+  cube_is = {.offered = true, .right = false};
+  Certificate certificate = certify("cube", kCpu);
+  cube_is = {};
+  EXPECT_TRUE(certificate.holds()) << failed(certificate);
+  EXPECT_EQ(certificate.properties[1].note, "by the word of these kernels themselves, in f64: cube, cube_backward");
+  EXPECT_EQ(certify("tanh", kCpu).properties[1].note, "");
 }
 
 TEST(Certify, AFailureSaysWhere) {

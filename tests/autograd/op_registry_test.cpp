@@ -212,6 +212,16 @@ TEST(OpRegistry, DevicesGiveTheSameBitsTwice) {
         [&](const OpCase& op) { expect_same_bits(run(op, DType::f32, device), run(op, DType::f32, device)); });
 }
 
+TEST(OpRegistry, SpecialValuesComeOutAsTheReferenceHasThemOnEveryDevice) {
+  Context context;
+  std::vector<Device> devices = kernel_devices();
+  devices.insert(devices.begin(), kCpu);
+  for (Device device : devices) {
+    SCOPED_TRACE(device);
+    for_every_case([&](const OpCase& op) { try_special_values(op, device); });
+  }
+}
+
 TEST(OpRegistry, PromisesHoldAtOddSizesOnEveryDevice) {
   Context context;
   std::vector<Device> devices = kernel_devices();

@@ -22,8 +22,9 @@ int certify_command(const CertifyOptions& options) {
   int failed = 0;
   for (const Certificate::Property& property : certificate.properties) {
     failed += !property.failure.empty();
-    std::cout << "  " << property.name << std::string(14 - property.name.size(), ' ')
-              << (property.failure.empty() ? "holds" : "FAILS: " + property.failure) << '\n';
+    std::cout << "  " << property.name << std::string(16 - property.name.size(), ' ')
+              << (property.failure.empty() ? "holds" : "FAILS: " + property.failure)
+              << (property.note.empty() ? "" : concat(" (", property.note, ")")) << '\n';
   }
   std::cout << std::flush;
   SpeedReport speed{"only what keeps its promises is", "", {}};

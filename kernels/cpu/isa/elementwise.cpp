@@ -45,7 +45,7 @@ constexpr auto mul_op = [](auto a, auto b, const auto&) { return a * b; };
 constexpr auto div_op = [](auto a, auto b, const auto&) { return a / b; };
 constexpr auto scaled_difference_op = [](auto a, auto b, const auto& s) { return s.a * (a - b); };
 
-constexpr auto relu_backward_op = [](auto dy, auto y, const auto&) { return y > 0.0f ? dy : decltype(dy){}; };
+constexpr auto relu_backward_op = [](auto dy, auto y, const auto&) { return y <= 0.0f ? decltype(dy){} : dy; };
 constexpr auto tanh_backward_op = [](auto dy, auto y, const auto&) { return dy * (1.0f - y * y); };
 constexpr auto sigmoid_backward_op = [](auto dy, auto y, const auto&) { return dy * (y * (1.0f - y)); };
 constexpr auto sqrt_backward_op = [](auto dy, auto y, const auto&) { return dy * 0.5f / y; };
@@ -68,7 +68,7 @@ constexpr auto pow_backward_op = [](auto dy, auto x, const auto& s) {
 };
 constexpr auto clamp_backward_op = [](auto dy, auto x, const auto& s) {
   using V = decltype(x);
-  return x < s.a ? V{} : (x > s.b ? V{} : dy);
+  return x >= s.a ? (x <= s.b ? dy : V{}) : V{};  // 0 at NaN
 };
 
 template <class T> SG_INLINE Splats<VectorOf<T>> splats(Scalars s) {
