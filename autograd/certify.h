@@ -10,7 +10,7 @@
 //     inputs        are as they were, and so are the operands of each kernel
 //     determinism   the same bits twice
 //     special values  NaN, infinities, zeros, subnormals, and ±88 to ±104, where exp leaves f32, come out as the
-//                   reference has them; a subnormal may be kept or become a zero of its sign
+//                   reference has them; a subnormal may be kept or become a zero
 //     sizes         all but the first hold where a vector, a warp, a block or a tile ends too, and on both sides of the
 //                   sizes at which the CPU changes its way, also on inputs aligned to their element only
 //

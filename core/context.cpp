@@ -5,13 +5,25 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <optional>
 
 #include <shardgrad/core/error.h>
+#include <shardgrad/core/float_mode.h>
 #include <shardgrad/core/happens_before.h>
 
 namespace shardgrad {
 
 static thread_local Context* current_context = nullptr;
+
+// A thread computes while it has a context.
+static void make_current(Context* context) {
+  static thread_local std::optional<FlushSubnormals> flush;
+  if (!context)
+    flush.reset();
+  else if (!flush)
+    flush.emplace();
+  current_context = context;
+}
 
 // How many CPUs' time a container is given: "200000 100000" is two, "max 100000" all there are.
 static double quota_of_container() {
@@ -35,12 +47,12 @@ Context::Context(Options options) : options_(options) {
   if (options_.threads <= 0) options_.threads = usable_cores();
   if (options_.check_streams || is_emulated(options_.device.kind)) checker_ = std::make_unique<HappensBefore>();
   previous_ = current_context;
-  current_context = this;
+  make_current(this);
 }
 
 Context::~Context() {
   for (auto& backend : backends_) backend.reset();
-  current_context = previous_;
+  make_current(previous_);
 }
 
 Context* Context::current() { return current_context; }
@@ -83,7 +95,7 @@ Autocast::Autocast(std::optional<DType> dtype) : context_(context()), previous_(
   context_.autocast_ = dtype;
 }
 
-ContextScope::ContextScope(Context& context) : previous_(current_context) { current_context = &context; }
-ContextScope::~ContextScope() { current_context = previous_; }
+ContextScope::ContextScope(Context& context) : previous_(current_context) { make_current(&context); }
+ContextScope::~ContextScope() { make_current(previous_); }
 
 }  // namespace shardgrad

@@ -4,9 +4,6 @@
 // flushes until it has none again, and so do the threads of the library, and OpenMP's while they run a kernel.
 
 #include <cstdint>
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
 
 namespace shardgrad {
 
@@ -24,8 +21,8 @@ class SubnormalMode {
 #if defined(__SSE2__)
   using Mode = uint32_t;
   static constexpr Mode kFlush = 0x8040;  // results (FTZ) and operands (DAZ)
-  static Mode mode() { return _mm_getcsr(); }
-  static void set_mode(Mode mode) { _mm_setcsr(mode); }
+  static Mode mode() { return __builtin_ia32_stmxcsr(); }
+  static void set_mode(Mode mode) { __builtin_ia32_ldmxcsr(mode); }
 #elif defined(__aarch64__)
   using Mode = uint64_t;
   static constexpr Mode kFlush = Mode(1) << 24;  // FZ: both

@@ -1,7 +1,6 @@
 #include <shardgrad/core/thread.h>
 
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <utility>
 
@@ -36,14 +35,14 @@ Thread::Thread(Thread&& other) noexcept
     : handle_(std::exchange(other.handle_, {})), started_(std::exchange(other.started_, false)) {}
 
 Thread& Thread::operator=(Thread&& other) noexcept {
-  if (started_) std::terminate();
+  if (started_) join();
   handle_ = std::exchange(other.handle_, {});
   started_ = std::exchange(other.started_, false);
   return *this;
 }
 
 Thread::~Thread() {
-  if (started_) std::terminate();
+  if (started_) join();
 }
 
 void Thread::join() {

@@ -11,7 +11,7 @@ namespace shardgrad {
 
 inline constexpr size_t kThreadStack = size_t(8) << 20;  ///< bytes
 
-/// As std::thread: to be joined or detached before it is destroyed.
+/// As std::jthread: joined when it is destroyed.
 class Thread {
  public:
   Thread() = default;

@@ -29,9 +29,9 @@ kernels::RandomArgs random(std::string_view name, int64_t begin, double a, doubl
 }
 
 /// Host numbers from the library's own generator.
-std::vector<double> draw(const decltype(kernels::random_normal)& slot, const kernels::RandomArgs& args, int64_t count) {
+std::vector<double> draw_uniform(const kernels::RandomArgs& args, int64_t count) {
   Tensor numbers = empty({count}, {DType::f64, kCpu});
-  launch(slot, numbers, out(numbers), args);
+  launch(kernels::random_uniform, numbers, out(numbers), args);
   return numbers.to_vector<double>();
 }
 
@@ -55,18 +55,18 @@ double normal_quantile(double p) {
 
 void fill_truncated(const Init& init, const Tensor& destination, int64_t begin, std::string_view name) {
   double p_low = normal_cdf((init.low - init.a) / init.b), p_high = normal_cdf((init.high - init.a) / init.b);
-  std::vector<double> values = draw(kernels::random_uniform, random(name, begin, p_low, p_high), destination.numel());
+  std::vector<double> values = draw_uniform(random(name, begin, p_low, p_high), destination.numel());
   for (double& value : values) value = std::clamp(init.a + init.b * normal_quantile(value), init.low, init.high);
   store(destination, values, 0);
 }
 
 /// Gram-Schmidt, each row against the rows before it, twice for accuracy.
-void orthonormalise_rows(std::vector<double>& m, int64_t rows, int64_t columns) {
+void orthonormalise_one_by_one(double* m, int64_t rows, int64_t columns) {
   for (int64_t r = 0; r < rows; ++r) {
-    double* row = m.data() + r * columns;
+    double* row = m + r * columns;
     for (int pass = 0; pass < 2; ++pass)
       for (int64_t before = 0; before < r; ++before) {
-        const double* other = m.data() + before * columns;
+        const double* other = m + before * columns;
         double dot = 0;
         for (int64_t c = 0; c < columns; ++c) dot += row[c] * other[c];
         for (int64_t c = 0; c < columns; ++c) row[c] -= dot * other[c];
@@ -77,17 +77,35 @@ void orthonormalise_rows(std::vector<double>& m, int64_t rows, int64_t columns) 
   }
 }
 
+/// The same by blocks of rows, so that most of it is matrix products.
+void orthonormalise_rows(const Tensor& m) {
+  constexpr int64_t kBlock = 32;
+  for (int64_t begin = 0; begin < m.size(0); begin += kBlock) {
+    Tensor block = m.rows(begin, std::min(begin + kBlock, m.size(0)));
+    for (int pass = 0; pass < 2 && begin > 0; ++pass) {
+      Tensor before = m.rows(0, begin), along = empty({block.size(0), begin}, {DType::f64, kCpu});
+      kernels::MatmulArgs transposed{.trans_b = true};
+      launch(kernels::matmul, block, out(along), unwanted(), block, before, Tensor(), transposed);
+      launch(kernels::neg, along, out(along), along);
+      launch(kernels::matmul, along, out(block, 1), unwanted(), along, before, Tensor(), kernels::MatmulArgs{});
+    }
+    orthonormalise_one_by_one(block.data<double>(), block.size(0), block.size(1));
+  }
+}
+
 void fill_orthogonal(const Init& init, const Tensor& destination, int64_t begin, const Shape& shape,
                      std::string_view name) {
   SG_CHECK(shape.ndim() >= 2, "initialiser of '", name, "': orthogonal needs at least two dimensions, not ", shape);
   int64_t rows = shape[0], columns = rows ? shape.numel() / rows : 0;
   int64_t few = std::min(rows, columns), many = std::max(rows, columns);
-  std::vector<double> m = draw(kernels::random_normal, random(name, 0, 0, 1), shape.numel());
-  orthonormalise_rows(m, few, many);
-  std::vector<double> whole(m.size());
+  Tensor numbers = empty({few, many}, {DType::f64, kCpu});
+  launch(kernels::random_normal, numbers, out(numbers), random(name, 0, 0, 1));
+  orthonormalise_rows(numbers);
+  const double* m = numbers.data<double>();
+  std::vector<double> whole(size_t(shape.numel()));
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < columns; ++c)
-      whole[size_t(r * columns + c)] = init.a * m[size_t(rows <= columns ? r * many + c : c * many + r)];
+      whole[size_t(r * columns + c)] = init.a * m[rows <= columns ? r * many + c : c * many + r];
   store(destination, whole, begin);
 }
 

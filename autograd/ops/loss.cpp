@@ -78,7 +78,6 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, double count) {
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double count, int64_t ignore_index) {
-  if (should_widen(logits)) return cross_entropy(widened(logits), labels, count, ignore_index);
   check_cross_entropy(logits, labels, count);
   TensorOptions wide{sum_dtype(logits.dtype()), logits.device()};
   Tensor loss = empty({}, wide), lse = empty({logits.size(0)}, wide), rows;

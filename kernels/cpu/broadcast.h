@@ -44,10 +44,19 @@ template <int operands, class Fn>
 void for_grids(int threads, const Broadcast<operands>& b, bool accumulate, const Fn& fn) {
   Grid whole = b.grid();
   whole.accumulate = accumulate;
-  for (int64_t g = 0, count = b.grids(); g < count; ++g) {
-    int64_t y = g * whole.rows * whole.cols;
+  int64_t count = b.grids(), each = whole.rows * whole.cols;
+  auto begins_of = [&](int64_t g) {
     std::array<int64_t, operands> begins;
     for (int k = 0; k < operands; ++k) begins[k] = b.begin(k, g);
+    return begins;
+  };
+  if (each < kSerialElements)  // too small to be divided
+    return parallel_for(threads, count, grain_for(each), [&](int64_t from, int64_t to) {
+      for (int64_t g = from; g < to; ++g) fn(whole, g * each, begins_of(g));
+    });
+  for (int64_t g = 0; g < count; ++g) {
+    int64_t y = g * each;
+    std::array<int64_t, operands> begins = begins_of(g);
     auto rows = [&](int64_t from, int64_t to) {
       Grid part = whole;
       part.rows = to - from;

@@ -1,6 +1,8 @@
 // index_select, index_add, gather, scatter_add. Additions follow the order of the index, whatever the threads.
 
+#include <algorithm>
 #include <optional>
+#include <vector>
 
 #include <shardgrad/kernels/cpu/element.h>
 #include <shardgrad/kernels/cpu/parallel.h>
@@ -63,27 +65,58 @@ void index_select(const Launch& launch, OutView y, View x, View index, int dim) 
   });
 }
 
+// For 16 bits: the rows that the index names are summed in f32, and rounded once at the end.
+template <class T>
+void index_add_narrow(const Launch& launch, OutView y, View x, const int64_t* at, int64_t count, const Around& to) {
+  std::vector<int64_t> named(at, at + count), slot(named.size());
+  std::ranges::sort(named);
+  named.erase(std::unique(named.begin(), named.end()), named.end());
+  for (int64_t i = 0; i < count; ++i) slot[size_t(i)] = std::ranges::lower_bound(named, at[i]) - named.begin();
+  int64_t inner = to.inner, rows = std::ssize(named);
+  Workspace workspace(kCpu, size_t(std::max<int64_t>(1, rows * inner)) * sizeof(float));
+  float* sums = workspace.as<float>();
+  if (y.beta == 0 && y.numel() > 0) std::memset(y.data, 0, y.bytes());
+  for (int64_t o = 0; o < to.outer; ++o) {
+    auto row_of_y = [&](int64_t r) { return y.as<T>() + (o * to.extent + named[size_t(r)]) * inner; };
+    // Threads own columns: each goes through the whole index in order.
+    parallel_for(
+        launch.threads, inner, grain_for(count),
+        [&](int64_t begin, int64_t end) {
+          for (int64_t r = 0; r < rows; ++r)
+            for (int64_t c = begin; c < end; ++c) sums[r * inner + c] = float(row_of_y(r)[c]);
+          for (int64_t i = 0; i < count; ++i) {
+            const T* row = x.as<T>() + (o * count + i) * inner;
+            float* sum = sums + slot[size_t(i)] * inner;
+            for (int64_t c = begin; c < end; ++c) sum[c] += float(row[c]);
+          }
+          for (int64_t r = 0; r < rows; ++r)
+            for (int64_t c = begin; c < end; ++c) row_of_y(r)[c] = T(sums[r * inner + c]);
+        },
+        16);
+  }
+}
+
 void index_add(const Launch& launch, OutView y, View x, View index, int dim) {
   Around to(y.shape, dim);
   check_range("index_add", index, to.extent);
   int64_t count = index.numel(), inner = to.inner;
   const int64_t* at = index.as<int64_t>();
   dispatch(x.dtype, [&]<class T>() {
-    Sums<T> sums(launch, y);
-    auto* data = sums.data();
+    if constexpr (std::is_class_v<T>) return index_add_narrow<T>(launch, y, x, at, count, to);
+    if (y.beta == 0 && y.numel() > 0) std::memset(y.data, 0, y.bytes());
+    T* data = y.as<T>();
     // Threads own columns: each goes through the whole index in order.
     parallel_for(
         launch.threads, inner, grain_for(to.outer * count),
         [&](int64_t begin, int64_t end) {
           for (int64_t o = 0; o < to.outer; ++o)
             for (int64_t i = 0; i < count; ++i) {
-              auto* sum = data + (o * to.extent + at[i]) * inner;
+              T* sum = data + (o * to.extent + at[i]) * inner;
               const T* row = x.as<T>() + (o * count + i) * inner;
               for (int64_t c = begin; c < end; ++c) put_sum(sum[c], convert<Compute<T>>(row[c]), true);
             }
         },
         16);
-    sums.finish();
   });
 }
 

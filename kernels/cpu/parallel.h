@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <shardgrad/core/float_mode.h>
+
 namespace shardgrad::cpu {
 
 /// Elements of cheap work below which threads do not pay.
@@ -21,8 +23,10 @@ template <class Fn> void parallel_for(int threads, int64_t n, int64_t grain, con
   if (parts > 1) {
     int64_t each = (((n + parts - 1) / parts + align - 1) / align) * align;
 #pragma omp parallel for num_threads(int(parts)) schedule(static, 1)
-    for (int64_t part = 0; part < parts; ++part)
+    for (int64_t part = 0; part < parts; ++part) {
+      FlushSubnormals flush;  // as the thread that launched the kernel
       if (part * each < n) fn(part * each, std::min(n, (part + 1) * each));
+    }
     return;
   }
 #endif

@@ -16,9 +16,15 @@ void move_slices(const Launch& launch, OutView y, View x, const Slices& s) {
   dispatch(x.dtype, [&]<class T>() {
     T* to = y.as<T>() + s.y_begin;
     const T* from = x.as<T>() + s.x_begin;
-    parallel_for(launch.threads, s.outer, grain_for(s.n), [&](int64_t begin, int64_t end) {
-      for (int64_t o = begin; o < end; ++o) put_range(to + o * s.y_step, from + o * s.x_step, s.n, y.beta != 0);
-    });
+    auto move = [&](int64_t o, int64_t begin, int64_t end) {
+      put_range(to + o * s.y_step + begin, from + o * s.x_step + begin, end - begin, y.beta != 0);
+    };
+    if (s.n < kSerialElements)
+      return parallel_for(launch.threads, s.outer, grain_for(s.n), [&](int64_t begin, int64_t end) {
+        for (int64_t o = begin; o < end; ++o) move(o, 0, s.n);
+      });
+    for (int64_t o = 0; o < s.outer; ++o)  // few long ones, as along dim 0
+      parallel_elements(launch.threads, s.n, [&](int64_t begin, int64_t end) { move(o, begin, end); });
   });
 }
 

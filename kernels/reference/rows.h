@@ -80,17 +80,17 @@ inline void weight_gradients(OutView dweight, OutView dbias, View dy, View x, Vi
   }
 }
 
-/// dx = rstd · (g - mean(g) - x̂ · mean(g · x̂)), g = dy · weight, over n elements `step` apart.
+/// dx = scale · rstd · (g - mean(g) - x̂ · mean(g · x̂)), g = dy · weight, over n elements `step` apart.
 template <class WeightAt>
 void normalize_backward(OutView dx, View dy, View x, double mean, double rstd, WeightAt weight, int64_t first,
-                        int64_t n, int64_t step) {
+                        int64_t n, int64_t step, double scale = 1) {
   double mean_g = 0, mean_dot = 0;
   for (int64_t i = first; i < first + n * step; i += step) {
     mean_g += get(dy, i) * weight(i) / double(n);
     mean_dot += get(dy, i) * weight(i) * (get(x, i) - mean) * rstd / double(n);
   }
   for (int64_t i = first; i < first + n * step; i += step)
-    put(dx, i, rstd * (get(dy, i) * weight(i) - mean_g - (get(x, i) - mean) * rstd * mean_dot));
+    put(dx, i, scale * rstd * (get(dy, i) * weight(i) - mean_g - (get(x, i) - mean) * rstd * mean_dot));
 }
 
 inline void layer_norm_backward(OutView dx, OutView dweight, OutView dbias, View dy, View x, View weight, View mean,
@@ -125,9 +125,9 @@ inline void batch_norm_backward(OutView dx, OutView dweight, OutView dbias, View
                                 View rstd) {
   int64_t cols = x.shape[-1];
   weight_gradients(dweight, dbias, dy, x, mean, rstd, false);
-  auto weight_at = [&](int64_t i) { return get_or(weight, i % cols, 1); };
   for (int64_t c = 0; dx.defined() && c < cols; ++c)
-    normalize_backward(dx, dy, x, get(mean, c), get(rstd, c), weight_at, c, rows_of(x), cols);
+    normalize_backward(
+        dx, dy, x, get(mean, c), get(rstd, c), [](int64_t) { return 1; }, c, rows_of(x), cols, get_or(weight, c, 1));
 }
 
 inline void mse(OutView loss, View x, View target, double scale) {

@@ -124,12 +124,44 @@ template <class T, int rows> SG_INLINE void small_rows(const GemmTask& t, int64_
   });
 }
 
+// A square of a vector's width. Each round shuffles rows and lanes once, so that after as many as a lane's number has
+// bits, rows are lanes.
+template <class T> SG_INLINE void transpose_square(T* to, int64_t to_row, const T* from, int64_t from_row) {
+  using V = VectorOf<T>;
+  constexpr int width = Pack<T>::width;
+  V v[width], next[width];
+#pragma GCC unroll 16
+  for (int i = 0; i < width; ++i) v[i] = load(from + i * from_row);
+#pragma GCC unroll 4
+  for (int round = 1; round < width; round *= 2) {
+#pragma GCC unroll 8
+    for (int i = 0; i < width / 2; ++i) {
+      next[2 * i] = low(v[i], v[i + width / 2]);
+      next[2 * i + 1] = high(v[i], v[i + width / 2]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < width; ++i) v[i] = next[i];
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < width; ++i) store(to + i * to_row, v[i]);
+}
+
+// to (cols, rows) from rows that lie `step` apart.
+template <class T> SG_INLINE void transpose(T* to, const T* from, int64_t rows, int64_t cols, int64_t step) {
+  constexpr int64_t width = Pack<T>::width;
+  int64_t whole_rows = rows / width * width, whole_cols = cols / width * width;
+  for (int64_t i = 0; i < whole_rows; i += width)
+    for (int64_t j = 0; j < whole_cols; j += width)
+      transpose_square(to + j * rows + i, rows, from + i * step + j, step);
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = i < whole_rows ? whole_cols : 0; j < cols; ++j) to[j * rows + i] = from[i * step + j];
+}
+
 template <class T> void small(const GemmTask& t) {
   T transposed[kSmallTransposed];
   GemmTask task = t;
-  if (t.b_col != 1) {
-    for (int64_t p = 0; p < t.k; ++p)
-      for (int64_t j = 0; j < t.n; ++j) transposed[p * t.n + j] = static_cast<const T*>(t.b)[p * t.b_row + j * t.b_col];
+  if (t.b_col != 1) {  // then b_row is 1
+    transpose(transposed, static_cast<const T*>(t.b), t.n, t.k, t.b_col);
     task.b = transposed;
     task.b_row = t.n;
   }

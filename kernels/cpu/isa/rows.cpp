@@ -7,7 +7,8 @@ namespace {
 // The largest element of a row and Σ exp(x - largest).
 template <class T> struct ExpSum { ScalarOf<T> largest, sum; };
 
-template <class T> SG_INLINE ExpSum<T> exp_sum(const T* x, int64_t cols) {
+// Hands each exponential to keep(place, value, store).
+template <class T, class Keep> SG_INLINE ExpSum<T> exp_sum(const T* x, int64_t cols, const Keep& keep) {
   using V = VectorOf<T>;
   constexpr int64_t width = Pack<T>::width;
   int64_t whole = cols / width * width, rest = cols - whole;
@@ -16,8 +17,11 @@ template <class T> SG_INLINE ExpSum<T> exp_sum(const T* x, int64_t cols) {
   if (rest) top = max(top, keep_first(load_part(x + whole, rest), rest, top));
   ScalarOf<T> high = largest(top);
   V shift = splat<V>(high), total{};
-  for (int64_t c = 0; c < whole; c += width) total += exp(load(x + c) - shift);
-  if (rest) total += keep_first(exp(load_part(x + whole, rest) - shift), rest, V{});
+  for_vectors<T>(cols, [&](int64_t c, auto load, auto store) {
+    V e = exp(load(x + c) - shift);
+    keep(c, e, store);
+    total += c < whole ? e : keep_first(e, rest, V{});
+  });
   return {high, ScalarOf<T>(sum(total))};
 }
 
@@ -25,8 +29,16 @@ template <class T> void softmax(void* y_, const void* x_, int64_t rows, int64_t 
   using V = VectorOf<T>;
   T* y = static_cast<T*>(y_);
   const T* x = static_cast<const T*>(x_);
+  bool kept = sizeof(T) >= 4 && !log_form && !accumulate;  // the exponentials wait in y, where they lose nothing
   for (int64_t r = 0; r < rows; ++r, x += cols, y += cols) {
-    auto [high, total] = exp_sum(x, cols);
+    auto [high, total] = exp_sum(x, cols, [&](int64_t c, V e, auto store) {
+      if (kept) store(y + c, e);
+    });
+    if (kept) {
+      V scale = 1.0f / splat<V>(total);
+      for_vectors<T>(cols, [&](int64_t c, auto load, auto store) { store(y + c, load(y + c) * scale); });
+      continue;
+    }
     V shift = splat<V>(high), scale = 1.0f / splat<V>(total), log_total = log(splat<V>(total));
     for_vectors<T>(cols, [&](int64_t c, auto load, auto store) {
       V shifted = load(x + c) - shift, result = log_form ? shifted - log_total : exp(shifted) * scale;
@@ -59,7 +71,7 @@ template <class T> void log_sum_exp(void* lse, const void* x_, int64_t rows, int
   using V = VectorOf<T>;
   const T* x = static_cast<const T*>(x_);
   for (int64_t r = 0; r < rows; ++r, x += cols) {
-    auto [high, total] = exp_sum(x, cols);
+    auto [high, total] = exp_sum(x, cols, [](auto...) {});
     static_cast<ScalarOf<T>*>(lse)[r] = high + log(splat<V>(total))[0];
   }
 }

@@ -138,7 +138,8 @@ SG_INLINE F64 keep_first(F64 v, int64_t n, F64 other) {
 SG_INLINE F32 widen(U16 bits, Bf16) { return (F32)(__builtin_convertvector(bits, U32) << 16); }
 SG_INLINE F32 widen(U16 bits, F16) {
   U32 u = __builtin_convertvector(bits, U32), sign = (u & 0x8000u) << 16, magnitude = u & 0x7fffu;
-  U32 finite = (U32)((F32)(magnitude << 13) * 0x1p112f);  // moves the exponent's bias; exact for subnormals too
+  U32 subnormal = (U32)(__builtin_convertvector((I32)magnitude, F32) * 0x1p-24f);
+  U32 finite = magnitude < 0x400u ? subnormal : (magnitude << 13) + 0x38000000u;  // moves the exponent's bias
   U32 special = (magnitude << 13) | 0x7f800000u;
   return (F32)(sign | (magnitude >= 0x7c00u ? special : finite));
 }
@@ -155,6 +156,28 @@ SG_INLINE U16 narrow(F32 x, F16) {
   bits = magnitude > 0x7f800000u ? splat<U32>(0x7e00u) : bits;
   return __builtin_convertvector(bits | sign, U16);
 }
+
+// Elements of a and b in turn: of their lower and of their upper halves.
+#if defined(__AVX512F__)
+SG_INLINE F32 low(F32 a, F32 b) {
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+SG_INLINE F32 high(F32 a, F32 b) {
+  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+SG_INLINE F64 low(F64 a, F64 b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+SG_INLINE F64 high(F64 a, F64 b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+#elif defined(__AVX2__)
+SG_INLINE F32 low(F32 a, F32 b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+SG_INLINE F32 high(F32 a, F32 b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+SG_INLINE F64 low(F64 a, F64 b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+SG_INLINE F64 high(F64 a, F64 b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+#else
+SG_INLINE F32 low(F32 a, F32 b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+SG_INLINE F32 high(F32 a, F32 b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+SG_INLINE F64 low(F64 a, F64 b) { return __builtin_shufflevector(a, b, 0, 2); }
+SG_INLINE F64 high(F64 a, F64 b) { return __builtin_shufflevector(a, b, 1, 3); }
+#endif
 
 // Pack<T>: how elements of type T in memory become a vector V of `width` lanes to compute with, and back.
 template <class T> struct Pack;
