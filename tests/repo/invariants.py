@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Checks docs/invariants.md against the tests: `ctest -R I17` runs what its row names.
+"""Checks docs/invariants.md and docs/fault_cases.md against the tests: `ctest -R I17` runs what its row names.
 
     invariants.py SOURCE_DIR
 
 - every id from I01 to I50 and from B01 to B45 has one row;
 - every test that a row names exists and begins with the row's id, perhaps among others;
-- a row without a test gives a reason, and there is no test with its id.
+- a row without a test gives a reason, and there is no test with its id;
+- every fault case from 1 to 65 has one row, and the tests that the rows name exist.
 """
 import re
 import sys
 from pathlib import Path
 
 IDS = [f"I{n:02}" for n in range(1, 51)] + [f"B{n:02}" for n in range(1, 46)]
+CASES = list(range(1, 66))
 TEST = re.compile(r"^(?:TYPED_)?TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\s*\)", re.M)
 ROW = re.compile(r"^\| ([IB]\d\d) \| (.*?) \| (.*?) \|$", re.M)
 
@@ -48,10 +50,31 @@ def faults(table, tests):
         yield f"{id}: there is no such id, but {', '.join(sorted(tests[id]))}"
 
 
+def names_of_tests(root):
+    return {f"{suite}.{name}" for path in (root / "tests").rglob("*.cpp") for suite, name in TEST.findall(path.read_text())}
+
+
+def case_faults(table, tests, repo_tests):
+    rows = re.findall(r"^\| ([\d, ]+) \|(.*)\|$", table, re.M)
+    listed = sorted(int(number) for numbers, _ in rows for number in numbers.split(","))
+    if listed != CASES:
+        yield f"fault cases listed: {listed}"
+    for numbers, row in rows:
+        for name in re.findall(r"`([\w.]+)`", row.rsplit("|", 1)[1]):
+            if name.startswith("repo.faults."):
+                case = name.removeprefix("repo.faults.").rpartition("_")
+                if f"{case[0]}:{case[2]}" not in repo_tests:
+                    yield f"fault case {numbers}: {name} does not exist"
+            elif "." in name and name not in tests:
+                yield f"fault case {numbers}: {name} does not exist"
+
+
 def main():
     root = Path(sys.argv[1])
     found = list(faults((root / "docs/invariants.md").read_text(), tests_by_id(root)))
-    print("\n".join(found) or "every invariant has its test or its reason")
+    found += case_faults((root / "docs/fault_cases.md").read_text(), names_of_tests(root),
+                         (root / "tests/repo/CMakeLists.txt").read_text())
+    print("\n".join(found) or "every invariant and every fault case has its test or its reason")
     return 1 if found else 0
 
 
