@@ -130,6 +130,7 @@ CudaStream::~CudaStream() {
   pool_->leave(*this);
   cudaStreamSynchronize(handle());  // memory that its work uses may go right after it
   cudaStreamDestroy(handle());
+  if (checked_ && !running_stream()) context_.checker()->end_stream(id_);
 }
 
 // Many blocks are freed one after the other with nothing queued between them: they share an event.

@@ -31,6 +31,9 @@ class HappensBefore {
   void work(int id, const char* label, std::span<const Access> accesses);
   VectorClock record(int id);
   void wait(int id, const VectorClock& clock);
+  /// A stream goes, and the host has waited for all its work. Another may come to lie at its address, by which
+  /// allocators know it: what the old one did is then ordered before.
+  void end_stream(int id) { host_wait(record(id)); }
   /// The host thread waited for an event.
   void host_wait(const VectorClock& clock) { wait(0, clock); }
   /// Access by the host thread itself, e.g. Tensor::data().

@@ -94,6 +94,7 @@ class ThreadStream final : public Stream {
     }
     work_ready_.notify_one();
     thread_.join();
+    if (checked_ && !running) context_.checker()->end_stream(id_);
   }
 
   Event record() override {

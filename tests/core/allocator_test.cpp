@@ -272,6 +272,21 @@ TEST(AccDevice, ReleasingWhileAnotherStreamStillReadsIsReported) {
   }
 }
 
+// Each round's stream comes to lie where the last one's was, and gets the blocks that that one has freed.
+TEST(AccDevice, StreamsMayComeAndGo) {
+  Context context({.device = kAcc});
+  Backend& acc = context.backend(kAcc);
+  for (size_t bytes : {size_t(4096), size_t(1) << 20})
+    for (int round = 0; round < 50; ++round) {
+      auto stream = acc.make_stream("copies");
+      Block block = acc.memory()->allocate(bytes, *stream);
+      Access access{block.data, block.bytes, true};
+      stream->run("copy", [] {}, {&access, 1});
+      acc.memory()->free(block, *stream);
+    }
+  context.check_abort();
+}
+
 TEST(Meta, HasShapesAndLedgerButNoMemory) {
   Context context({.device = kMeta});
   Tensor x = empty({1 << 20, 1 << 15});

@@ -190,6 +190,13 @@ TEST_F(Checked, WritingWhatAnotherStreamStillReadsIsReported) {
   EXPECT_THROW(write(*b, 0, 64), Error);
 }
 
+// Its destructor has waited for it.
+TEST_F(Checked, WhatAStreamDidThatIsGoneComesBeforeEverythingQueuedLater) {
+  write(*a, 0, 64);
+  a.reset();
+  write(*b, 0, 64);
+}
+
 TEST_F(Checked, TheMessageNamesBothPiecesOfWorkAndBothStreams) {
   write(*a, 0, 64);
   try {

@@ -212,6 +212,18 @@ TEST_F(BackendCuda, AFreedBlockGoesToAnotherStreamOnlyAfterItsLastUse) {
   gpu.memory()->free(again, *other);
 }
 
+TEST_F(BackendCuda, StreamsMayComeAndGoUnderTheChecker) {
+  Context context({.device = kCuda, .check_streams = true});
+  Backend& gpu = context.backend(kCuda);
+  for (int round = 0; round < 50; ++round) {
+    auto stream = gpu.make_stream("copies");
+    Block block = gpu.memory()->allocate(4096, *stream);
+    Access access{block.data, block.bytes, true};
+    stream->run("copy", [] {}, {&access, 1});
+    gpu.memory()->free(block, *stream);
+  }
+}
+
 // A kernel's scratch memory is freed between two launches of one piece of work.
 TEST_F(BackendCuda, MemoryFreedWithinAPieceOfWorkWaitsForItsOwnLaunches) {
   Context context({.device = kCuda});
