@@ -56,6 +56,8 @@ ControlPage Bootstrap::control_page(std::string& reason) {
 
 std::unique_ptr<Bootstrap> make_single_bootstrap() { return std::make_unique<SingleBootstrap>(); }
 
+std::chrono::seconds rendezvous_limit() { return std::chrono::seconds(number("SHARDGRAD_RENDEZVOUS_SECONDS", 300)); }
+
 int launched_processes() { return launcher() ? number(launcher()->size, 1) : 1; }
 int launched_rank() { return launcher() ? number(launcher()->rank, 0) : 0; }
 

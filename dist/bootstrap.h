@@ -2,6 +2,7 @@
 // How the ranks of a job find each other before there is a process group: by MPI, by TCP, as processes forked on this
 // node, as threads, or alone.
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,6 +33,9 @@ class Bootstrap {
   virtual ControlPage control_page(std::string& reason);
   /// The name by which this rank reaches the machine of rank 0; empty when it was not told one.
   virtual std::string host_of_rank_0() const { return {}; }
+  /// Keeps memory that ranks share until the job is over: work that is still queued may touch it after the last group
+  /// that used it has gone.
+  void hold(std::shared_ptr<void> memory) { held_.push_back(std::move(memory)); }
   /// Leaves the job in good order, after the last use of everything else here. Called by all ranks.
   virtual void finish() {}
   /// Ends all ranks the launcher's way, if it has one: then it does not return. For the program's top level only.
@@ -45,6 +49,7 @@ class Bootstrap {
   std::string name_;
   int rank_, size_;
   RankMap map_;
+  std::vector<std::shared_ptr<void>> held_;
 };
 
 /// As launch_local's environment says; by MPI under mpirun or srun; by TCP where RANK and WORLD_SIZE are set
@@ -55,6 +60,9 @@ std::unique_ptr<Bootstrap> bootstrap_from_environment();
 int launched_processes();
 /// This process's number among them; 0 without a launcher.
 int launched_rank();
+
+/// How long ranks wait at the start for those that do not come: SHARDGRAD_RENDEZVOUS_SECONDS, 300 by default.
+std::chrono::seconds rendezvous_limit();
 
 std::unique_ptr<Bootstrap> make_single_bootstrap();
 /// Starts MPI. Throws Error(missing) in a build without it.

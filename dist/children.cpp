@@ -18,6 +18,9 @@ namespace shardgrad::dist {
 Children::Children(int end, int stop) : end_(end), stop_(stop) {
   sigemptyset(&taken_);
   for (int number : {SIGINT, SIGTERM, SIGUSR1, SIGTSTP, SIGCONT, SIGCHLD}) sigaddset(&taken_, number);
+  struct sigaction hangup;
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaddset(&taken_, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &taken_, &before_);
   signals_ = signalfd(-1, &taken_, SFD_CLOEXEC | SFD_NONBLOCK);
 }
@@ -96,6 +99,9 @@ void Children::read_signals() {
       signal(++requests_ == 1 ? SIGUSR1 : end_);
       if (requests_ == 1)
         std::fprintf(stderr, "shardgrad: asking the ranks to save and end; once more ends them now\n");
+    } else if (number == SIGHUP && requests_ == 0) {  // a shell and the system may both send it
+      requests_ = 1;
+      signal(SIGUSR1);
     } else if (number == SIGUSR1) {
       signal(SIGUSR1);
     } else if (number == SIGTSTP) {

@@ -1,7 +1,8 @@
 #pragma once
 // The processes a launcher has started, and the signals it gets while they run. SIGINT and SIGTERM are passed on as
-// SIGUSR1 (please save and end), the second one ends them; SIGUSR1 as it is; SIGTSTP and SIGCONT stop and continue the
-// children together with the launcher. Children run in process groups of their own, so that the terminal's Ctrl-C does
+// SIGUSR1 (please save and end), the second one ends them; SIGHUP, the terminal's end, likewise, but never ends them
+// (and under nohup it is nothing); SIGUSR1 as it is; SIGTSTP and SIGCONT stop and continue the children together with
+// the launcher. Children run in process groups of their own, so that the terminal's Ctrl-C does
 // not kill them first, and die with the launcher's thread.
 
 #include <signal.h>
@@ -29,6 +30,8 @@ class Children {
   /// this thread dies.
   void start(const std::vector<std::string>& argv, const std::vector<std::string>& variables, int death_signal);
   int alive() const;
+  bool lives(int index) const { return children_[size_t(index)].alive; }
+  pid_t pid(int index) const { return children_[size_t(index)].pid; }
   /// Waits a moment, passes signals on, and returns who has ended.
   std::vector<Ended> wait();
   void signal(int number);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <system_error>
 
 #include <shardgrad/dist/rank_map.h>
 
@@ -108,6 +109,7 @@ LaneView Control::look(int index) const {
       view.left |= closed == Closed::by_exception;
     } else {
       view.diverged |= place.fingerprint() != fingerprint;
+      view.left |= closed == Closed::by_exception && theirs->finished.load() < place.sequence;
       if (r < rank_ && theirs->finished.load() < place.sequence) view.speaker = false;
     }
   }
@@ -132,8 +134,9 @@ std::string Control::whereabouts_of(int rank, uint64_t group) const {
     uint64_t id = lane.group.load();
     if (id == 0 || !lane.place.load(place)) continue;
     bool asked = group == 0 || id == group;
-    if (place.sequence > lane.finished.load()) {
-      if (asked) return "in " + describe(place);
+    bool left = lane.closed.load();
+    if (place.sequence > lane.finished.load() && (asked || !left)) {
+      if (asked) return (left ? "out of the group, which it left in " : "in ") + describe(place);
       elsewhere = "in " + describe(place) + " of another group";
     } else if (asked && idle_text.empty()) {
       idle_text = idle(row, lane, place);
@@ -199,9 +202,19 @@ void Control::throw_diverged(int lane) {
   fail_as(ErrorKind::rank_failed, page_.cause());
 }
 
+// What the start of a thread throws where a limit is reached.
+static bool is_thread_limit(const std::system_error& error) {
+  return error.code() == std::errc::resource_unavailable_try_again;
+}
+static constexpr const char* kMoreThreads =
+    "; use fewer ranks, or raise the limit (ulimit -u, ulimit -v, or pids.max of the container)";
+
 std::string describe(std::exception_ptr error) {
   try {
     std::rethrow_exception(error);
+  } catch (const std::system_error& e) {
+    return concat(is_thread_limit(e) ? "a thread cannot be started: " : "", e.what(),
+                  is_thread_limit(e) ? kMoreThreads : "");
   } catch (const std::exception& e) {
     return e.what();
   } catch (...) {
@@ -214,6 +227,9 @@ int exit_code(std::exception_ptr error, int world_size) {
     std::rethrow_exception(error);
   } catch (const Error& e) {
     return int(e.kind());
+  } catch (const std::system_error& e) {
+    if (is_thread_limit(e)) return int(ErrorKind::missing);
+    return int(world_size > 1 ? ErrorKind::rank_failed : ErrorKind::internal);
   } catch (...) {
     return int(world_size > 1 ? ErrorKind::rank_failed : ErrorKind::internal);
   }

@@ -21,7 +21,7 @@ struct LaneView {
   bool waiting = false;   ///< this rank is in a collective
   Place place;            ///< which one
   bool diverged = false;  ///< a member is in another collective, or will never come
-  bool left = false;      ///< a member has left by an exception
+  bool left = false;      ///< a member has left by an exception, before this collective or within it
   bool speaker = false;   ///< this rank is the first of those that wait
   std::vector<int> late;  ///< members that have not come yet
 };

@@ -49,9 +49,13 @@ void DirectTransport::begin_reading() {
   for (int r = 0; r < size(); ++r)
     if (board_.seat(r).withdrawn.load()) {
       end_reading();
-      check();
-      fail_as(ErrorKind::rank_failed, "rank ", r, " of the group has given up the collective");
+      await_cause();
     }
+}
+
+// A peer has given up the collective. Why is known in a moment: from itself, or from the monitor, which sees it leave.
+void DirectTransport::await_cause() {
+  for (;; usleep(200)) check();
 }
 
 void DirectTransport::withdraw() noexcept {

@@ -49,6 +49,7 @@ class DirectTransport : public Transport {
   void meet();
   void withdraw() noexcept;  // a collective ends early: returns when no peer reads this rank's memory
   void begin_reading();
+  [[noreturn]] void await_cause();
   void end_reading() { board_.mine().reading.store(0); }
   /// Bytes [round.begin, round.end) of part `part` of `peer`'s buffer.
   const std::byte* piece(int peer, int part, Round round) const;

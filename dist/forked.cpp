@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -10,6 +11,7 @@
 #include <shardgrad/core/error.h>
 #include <shardgrad/dist/children.h>
 #include <shardgrad/dist/process_watch.h>
+#include <shardgrad/dist/roll_call.h>
 #include <shardgrad/dist/shared_memory.h>
 
 namespace shardgrad::dist {
@@ -29,7 +31,9 @@ class ForkedBootstrap final : public Bootstrap {
   ForkedBootstrap(std::shared_ptr<SharedMemory> memory, int rank, int size)
       : Bootstrap("forked", rank, size, RankMap(std::vector<std::string>(size_t(size), "here"))),
         memory_(memory),
-        local_(make_local_bootstrap("forked", {memory, memory->data()}, rank, size)) {}
+        local_(make_local_bootstrap("forked", {memory, memory->data()}, rank, size)) {
+    page_of(memory_, size).row(rank).pid.store(getpid());  // it is here, and waits for the others
+  }
   std::vector<std::string> exchange(const std::string& mine) override { return local_->exchange(mine); }
   ControlPage control_page(std::string&) override { return page_of(memory_, size()); }
 
@@ -44,16 +48,30 @@ int environment_number(const char* name) {
   return std::atoi(text);
 }
 
-// What one rank's end means for the job.
+// What one rank's end means for the job. One that has finished may end with any code of its own.
 void judge(const ControlPage& page, int rank, const Children::Ended& ended) {
   RankState state = page.row(rank).state.load();
-  bool good = WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 0;
-  if (state == RankState::finished || state == RankState::failed || (good && state == RankState::absent)) return;
+  bool good = WIFEXITED(ended.status) && (WEXITSTATUS(ended.status) == 0 || state == RankState::finished);
+  if (state == RankState::failed || (good && state != RankState::running)) return;
   std::string how = WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 127 && state == RankState::absent
                         ? "the program could not be started"
                         : describe_status(ended.status);
   page.claim_cause(rank, int(ErrorKind::rank_failed), concat("rank ", rank, " (pid ", ended.pid, ") died: ", how));
   page.row(rank).state.store(RankState::failed);  // nobody needs to wait for it
+}
+
+// The ranks that have not begun, once one is there that waits for them: programs of others have no such ranks. One that
+// waits is not missing, unless something stops it.
+RankProcesses missing_ranks(const ControlPage& page, const Children& children) {
+  RankProcesses missing;
+  bool waited_for = false;
+  for (int rank = 0; rank < page.ranks(); ++rank) {
+    bool here = page.row(rank).pid.load() != 0;
+    waited_for |= here;
+    if (page.row(rank).beats.load() > 0 || !children.lives(rank)) continue;
+    if (!here || !why_still(children.pid(rank)).empty()) missing[rank] = {children.pid(rank)};
+  }
+  return waited_for ? missing : RankProcesses();
 }
 
 }  // namespace
@@ -82,12 +100,15 @@ int launch_local(int n, const std::vector<std::string>& argv, int threads) {
   fcntl(memory->descriptor(), F_SETFD, FD_CLOEXEC);
 
   int code = 0;
+  RollCall roll_call;
   auto deadline = std::chrono::steady_clock::time_point::max();
   while (children.alive() > 0) {
     for (const Children::Ended& ended : children.wait()) {
       judge(page, ended.index, ended);
       if (code == 0) code = exit_code_of(ended.status);
     }
+    std::string missing = page.has_cause() ? "" : roll_call.look(missing_ranks(page, children));
+    if (!missing.empty()) page.claim_cause(-1, int(ErrorKind::rank_failed), missing);
     auto now = std::chrono::steady_clock::now();
     if ((code != 0 || page.has_cause()) && deadline > now + kGrace) deadline = now + kGrace;
     if (now > deadline) children.signal(SIGKILL);

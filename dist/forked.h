@@ -16,9 +16,9 @@ namespace shardgrad::dist {
 std::unique_ptr<Bootstrap> forked_bootstrap_from_environment();
 
 /// Runs n copies of a program (argv[0] is looked up in PATH) as the ranks of one job, and returns when all have ended.
-/// SIGINT and SIGTERM reach the ranks as SIGUSR1, a second one ends them. When a rank fails, the others get a few
-/// seconds to end. `threads` per rank is told to them as OMP_NUM_THREADS; 0 leaves it to them. Returns 0, or the
-/// failure's exit code after printing the first cause on standard error.
+/// SIGINT, SIGTERM and SIGHUP reach the ranks as SIGUSR1, a second one of the first two ends them. When a rank fails,
+/// the others get a few seconds to end. `threads` per rank is told to them as OMP_NUM_THREADS; 0 leaves it to them.
+/// Returns 0, or the failure's exit code after printing the first cause on standard error.
 int launch_local(int n, const std::vector<std::string>& argv, int threads = 0);
 
 }  // namespace shardgrad::dist

@@ -9,11 +9,11 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <thread>
 
 #include <shardgrad/dist/cores.h>
 #include <shardgrad/dist/page_link.h>
+#include <shardgrad/dist/roll_call.h>
 #include <shardgrad/dist/world.h>
 
 namespace shardgrad::dist {
@@ -30,9 +30,13 @@ class Signals {
     for (int number : {SIGTERM, SIGUSR1, SIGINT}) sigaddset(&mask, number);
     pthread_sigmask(SIG_BLOCK, &mask, &before_);
     descriptor_ = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    struct sigaction ignore {};
+    ignore.sa_handler = SIG_IGN;
+    sigaction(SIGXFSZ, &ignore, &too_large_);  // a file that may not grow further is an error of its write
   }
   ~Signals() {
     close(descriptor_);
+    sigaction(SIGXFSZ, &too_large_, nullptr);
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   Signals(const Signals&) = delete;
@@ -44,6 +48,7 @@ class Signals {
 
  private:
   sigset_t before_;
+  struct sigaction too_large_;
   int descriptor_;
 };
 
@@ -68,6 +73,7 @@ JobOptions complete(JobOptions options, const Bootstrap& bootstrap, int threads,
   for (int r = 0; r < bootstrap.size(); ++r)
     if (bootstrap.ranks().node_rank(r) != bootstrap.node_rank()) options.watch.elsewhere.push_back(r);
   options.watch.signals = signals;
+  options.watch.start_limit = rendezvous_limit();
   options.watch.announce = bootstrap.name() != "forked";
   if (const char* path = std::getenv("SHARDGRAD_CAUSE_FILE")) options.watch.cause_file = path;
   return options;
@@ -99,6 +105,7 @@ int run_body(const std::function<int(Job&)>& body, Bootstrap& bootstrap, const C
       try {
         Job job(bootstrap, *world);
         code = body(job);
+        context.backend(context.default_device()).compute().synchronize();
         world->stream().synchronize();
         control->finish();  // likewise
       } catch (...) {
@@ -146,19 +153,19 @@ int end_badly(Bootstrap& bootstrap, const ControlPage& page, std::exception_ptr 
 int run_job(const std::function<int(Job&)>& body, const std::function<JobOptions(const Bootstrap&)>& configure) {
   Signals signals;  // before any thread is started, which inherit the mask
   std::unique_ptr<Bootstrap> bootstrap;
+  report_here(launched_rank());
   try {
     bootstrap = bootstrap_from_environment();
   } catch (...) {
     if (launched_rank() == 0) std::fprintf(stderr, "shardgrad: %s\n", describe(std::current_exception()).c_str());
     return exit_code(std::current_exception(), 1);
   }
-  const char* report = std::getenv("SHARDGRAD_CAUSE_FILE");
-  if (report && bootstrap->rank() == 0) std::ofstream(report) << "started\n";
   ControlPage page = make_private_page(bootstrap->size());  // until the ranks have one in common
   std::unique_ptr<PageLink> link;
   try {
     std::string reason;
     page = bootstrap->control_page(reason);
+    page.row(bootstrap->rank()).pid.store(getpid());
     link = link_pages(*bootstrap, page, reason);
     if (!reason.empty() && bootstrap->rank() == 0)
       std::fprintf(stderr,
@@ -166,6 +173,7 @@ int run_job(const std::function<int(Job&)>& body, const std::function<JobOptions
                    reason.c_str());
     JobOptions options = configure ? configure(*bootstrap) : JobOptions();
     CpuShare cpus(*bootstrap, options.context.threads);
+    if (bootstrap->rank() == 0) report_met();  // from here on the ranks watch each other
     options = complete(std::move(options), *bootstrap, cpus.threads(), signals.descriptor(), reason.empty());
     int code = run_body(body, *bootstrap, page, options);
     bootstrap->finish();

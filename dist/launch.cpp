@@ -1,5 +1,7 @@
 #include <shardgrad/dist/launch.h>
 
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +21,7 @@
 #include <shardgrad/dist/children.h>
 #include <shardgrad/dist/forked.h>
 #include <shardgrad/dist/process_watch.h>
+#include <shardgrad/dist/roll_call.h>
 #include <shardgrad/dist/shared_memory.h>
 
 namespace shardgrad::dist {
@@ -74,8 +77,27 @@ bool has_cause(const std::string& report) {
 
 std::string rest_of(std::istream& stream) { return {std::istreambuf_iterator<char>(stream), {}}; }
 
+bool has_loopback() {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return true;
+  bool found = false;
+  for (const ifaddrs* i = all; i; i = i->ifa_next) found |= (i->ifa_flags & IFF_LOOPBACK) && (i->ifa_flags & IFF_UP);
+  freeifaddrs(all);
+  return found;
+}
+
+// What this machine lacks that Open MPI cannot start without; empty when nothing is known.
+std::string what_mpirun_lacks() {
+  const char* chosen = std::getenv("TMPDIR");
+  std::string folder = chosen ? chosen : "/tmp", trial = folder + "/shardgrad-XXXXXX";
+  if (!mkdtemp(trial.data()))  // root may write anywhere, as far as permissions say
+    return concat("it must be able to write to '", folder, "' (TMPDIR): ", std::strerror(errno));
+  rmdir(trial.c_str());
+  return has_loopback() ? "" : "it needs the loopback interface, which is not up here (ip link set lo up)";
+}
+
 // The report is "started" from the first rank, then the exit code and the cause from whoever says why the job failed.
-int conclude(const std::string& report, int status) {
+int conclude(const std::string& report, int status, MpirunWatch& watch) {
   std::ifstream file(report);
   int told = 0, code = exit_code_of(status);
   if (file >> told) {
@@ -89,7 +111,17 @@ int conclude(const std::string& report, int status) {
   }
   file.clear();
   bool started = rest_of(file).starts_with("started");
-  if (WIFSIGNALED(status) || (code != 0 && !started))
+  if (WIFEXITED(status) && code > 128 && sigabbrev_np(code - 128)) {
+    std::string whose = watch.whose(code - 128), how = describe_status(code - 128);
+    std::fprintf(stderr, "shardgrad: %s died: %s%s\n", whose.c_str(), how.c_str(),
+                 started ? "" : ", before it had begun");
+    return int(ErrorKind::rank_failed);
+  }
+  std::string lacks = started || WIFSIGNALED(status) ? "" : what_mpirun_lacks();
+  if (!lacks.empty() && code != 0)
+    std::fprintf(stderr, "shardgrad: mpirun %s: %s; or start the ranks without it: launch --by local\n",
+                 describe_status(status).c_str(), lacks.c_str());
+  else if (WIFSIGNALED(status) || (code != 0 && !started))
     std::fprintf(stderr, "shardgrad: mpirun %s; run the line above (without -q) to see what it says\n",
                  describe_status(status).c_str());
   return code;
@@ -105,14 +137,17 @@ int run_mpirun(int n, const std::vector<std::string>& argv, const LaunchOptions&
   Children children(SIGTERM, SIGTSTP);
   children.start(command, {"SHARDGRAD_CAUSE_FILE=" + report->path()}, SIGTERM);
   int status = 0;
+  MpirunWatch watch(report->path());
   auto deadline = std::chrono::steady_clock::time_point::max();
   while (children.alive() > 0) {
     for (const Children::Ended& ended : children.wait()) status = ended.status;
+    if (std::string end = watch.look(); !end.empty())
+      std::ofstream(report->path()) << int(ErrorKind::rank_failed) << " shardgrad: " << end << '\n';
     auto now = std::chrono::steady_clock::now();
     if (deadline > now + kGraceOfRanks && has_cause(report->path())) deadline = now + kGraceOfRanks;
     if (now > deadline) children.signal(SIGKILL);  // mpirun hangs, or is stopped
   }
-  return conclude(report->path(), status);
+  return conclude(report->path(), status, watch);
 }
 
 }  // namespace

@@ -66,8 +66,10 @@ void Monitor::tick() try {
   control_->page().row(control_->rank()).beats.fetch_add(1, std::memory_order_relaxed);
   read_signals();
   if (!control_->page().has_cause()) {
-    if (options_.processes) watch_processes();
-    watch_heartbeats();
+    if (options_.processes) {
+      watch_processes();
+      watch_heartbeats();
+    }
     for (int lane = 0; lane < Row::kLanes; ++lane) watch_lane(lane);
   }
   tell();
@@ -99,6 +101,7 @@ void Monitor::watch_heartbeats() {
   for (int r = 0; r < control_->size(); ++r) {
     Peer& peer = peers_[size_t(r)];
     uint64_t beats = row(r).beats.load(std::memory_order_relaxed);
+    if (beats == 0 && watch_start(r)) continue;
     bool judged = r != control_->rank() && row(r).state.load() == RankState::running && beats > 0;
     if (!judged || std::exchange(peer.beats, beats) != beats) {
       peer.heard = now_;
@@ -112,10 +115,24 @@ void Monitor::watch_heartbeats() {
     pid_t pid = row(r).pid.load();
     auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now_ - peer.heard).count();
     control_->end_job(concat("rank ", r, " (pid ", pid, ") has stopped: no heartbeat for ", seconds, " s",
-                             !is_elsewhere(r) && is_stopped(pid) ? " (stopped by a signal)" : "", "; it was ",
-                             control_->whereabouts_of(r)));
+                             is_elsewhere(r) ? "" : why_still(pid), "; it was ", control_->whereabouts_of(r)));
     control_->page().row(r).state.store(RankState::failed);  // nobody needs to wait for it
   }
+}
+
+// A rank of this machine before its first heartbeat. True when it has ended the job.
+bool Monitor::watch_start(int rank) {
+  Peer& peer = peers_[size_t(rank)];
+  pid_t pid = row(rank).pid.load();
+  if (rank == control_->rank() || is_elsewhere(rank) || pid == 0) return false;
+  if (!peer.before) peer.before.emplace(pid);
+  peer.before->look();
+  if (peer.before->time() < options_.start_limit) return false;
+  auto seconds = std::chrono::duration_cast<std::chrono::seconds>(peer.before->time()).count();
+  control_->end_job(
+      concat("rank ", rank, " (pid ", pid, ") has not begun and has done nothing for ", seconds, " s", why_still(pid)));
+  control_->page().row(rank).state.store(RankState::failed);  // nobody needs to wait for it
+  return true;
 }
 
 bool Monitor::is_elsewhere(int rank) const { return std::ranges::count(options_.elsewhere, rank) > 0; }

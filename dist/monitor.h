@@ -5,11 +5,13 @@
 //   - a rank that is alive and late is named after `warn_after`, then each `warn_again`, and only ends the job after
 //     `stall_limit`;
 //   - after a gap in its own clock (Ctrl-Z and fg, a suspended machine) it starts all its windows anew;
-//   - a rank under a debugger is not judged, and it says so.
+//   - a rank under a debugger is not judged, and it says so;
+//   - threads of one process are not judged by their heartbeats: they cannot stop alone.
 
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,8 @@ struct WatchOptions {
   std::chrono::milliseconds deadlock_after{1000};  ///< ranks that wait for so long are searched for a deadlock
   std::chrono::milliseconds left_limit{5000};  ///< so long after a rank left a group by an exception, that is the cause
   std::chrono::milliseconds stall_limit{std::chrono::minutes(30)};
+  /// A rank that has done nothing for so long before its first heartbeat does not begin any more.
+  std::chrono::milliseconds start_limit{std::chrono::minutes(5)};
   std::chrono::milliseconds gap{2000};  ///< its own tick late by so much: this rank was suspended
   /// Where warnings go; by default standard error.
   std::function<void(const std::string&)> warn;
@@ -50,7 +54,8 @@ class Monitor {
     uint64_t beats = 0;
     Clock::time_point heard;
     ProcessWatch process;
-    bool excused = false;  // under a debugger, and said so
+    std::optional<Stillness> before;  // its first heartbeat
+    bool excused = false;             // under a debugger, and said so
   };
   struct Wait {
     uint64_t sequence = 0;
@@ -67,6 +72,7 @@ class Monitor {
   void tick();
   void watch_processes();
   void watch_heartbeats();
+  bool watch_start(int rank);
   void watch_lane(int lane);
   void read_signals();
   void tell();

@@ -263,6 +263,8 @@ void ProcessGroup::run(const Operation& operation, const Place& place, uint64_t 
     operation.move(*transport_, {place.sequence, place.fingerprint(), lane_, stream_.get(), operation.device, &place});
     if (!transport_->tracks()) control_->leave(lane_, place.sequence);
     stamp(&Recorder::end, record);
+  } catch (const Abandoned&) {
+    throw;  // what made this rank leave will be the cause
   } catch (...) {
     control_->fail(std::current_exception());
     throw;

@@ -102,10 +102,30 @@ pid_t tracer_of(pid_t pid) {
   return 0;
 }
 
-bool is_stopped(pid_t pid) {
+std::string why_still(pid_t pid) {
   std::istringstream fields = stat_fields(pid);
   std::string state;
-  return fields >> state && (state == "T" || state == "t");
+  fields >> state;
+  if (state == "T" || state == "t") return " (stopped by a signal)";
+  return state == "D" ? " (in a system call that does not end, as on a file system that does not answer)" : "";
+}
+
+// Time of all its threads on a CPU, in ticks of the clock; -1 when it is gone.
+static int64_t ticks_of(pid_t pid) {
+  std::istringstream fields = stat_fields(pid);
+  std::string skipped;
+  for (int i = 0; i < 11; ++i) fields >> skipped;
+  int64_t user = 0, system = 0;
+  return fields >> user >> system ? user + system : -1;
+}
+
+void Stillness::look() {
+  constexpr std::chrono::seconds kPause(5);
+  auto now = Clock::now();
+  int64_t ticks = ticks_of(pid_);
+  if (ticks < 0 || ticks != ticks_ || now - seen_ > kPause || tracer_of(pid_) != 0) since_ = now;
+  ticks_ = ticks;
+  seen_ = now;
 }
 
 }  // namespace shardgrad::dist

@@ -3,6 +3,8 @@
 
 #include <sys/types.h>
 
+#include <chrono>
+#include <cstdint>
 #include <string>
 
 namespace shardgrad::dist {
@@ -35,7 +37,26 @@ inline constexpr const char* kUnknownEnd = "killed, crashed, or left without a w
 std::string describe_status(int status);
 /// The debugger's pid, or 0.
 pid_t tracer_of(pid_t pid);
-/// True for a process stopped by a signal (SIGSTOP, SIGTSTP).
-bool is_stopped(pid_t pid);
+/// Why a process does nothing, where that shows: " (stopped by a signal)", " (in a system call that does not end, …)",
+/// or
+/// "".
+std::string why_still(pid_t pid);
+
+/// For how long a process has done nothing at all: it used no time of a CPU, and no debugger held it.
+class Stillness {
+ public:
+  explicit Stillness(pid_t pid) : pid_(pid) {}
+  /// To be called several times a second. After a pause (Ctrl-Z and fg, a suspended machine) it begins anew.
+  void look();
+  std::chrono::milliseconds time() const {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(seen_ - since_);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  pid_t pid_;
+  int64_t ticks_ = -1;
+  Clock::time_point seen_{}, since_{};
+};
 
 }  // namespace shardgrad::dist

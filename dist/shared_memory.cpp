@@ -95,6 +95,7 @@ std::shared_ptr<SharedMemory> share_memory(Bootstrap& bootstrap, const char* nam
       reason = e;
       return nullptr;
     }
+  bootstrap.hold(memory);
   return memory;
 }
 

@@ -37,7 +37,7 @@ class SharedMemory {
 };
 
 /// One memory on each machine, shared by the ranks there. Called by all ranks of the bootstrap. Null everywhere, with
-/// the reason, when any of them cannot have it.
+/// the reason, when any of them cannot have it. The bootstrap holds it until the job is over.
 std::shared_ptr<SharedMemory> share_memory(Bootstrap& bootstrap, const char* name, size_t bytes, std::string& reason);
 
 }  // namespace shardgrad::dist

@@ -8,8 +8,7 @@ Ref<Allocator> Transport::memory(Device device) { return context().backend(devic
 
 void Transport::check() const {
   control_->check();
-  if (abandoned_.load(std::memory_order_acquire))
-    fail_as(ErrorKind::rank_failed, "this rank leaves its ", kind_, " group with collectives unfinished");
+  if (abandoned_.load(std::memory_order_acquire)) throw Abandoned(kind_);
 }
 
 }  // namespace shardgrad::dist

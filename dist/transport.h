@@ -17,6 +17,14 @@
 
 namespace shardgrad::dist {
 
+/// This rank leaves a group by an exception, with collectives unfinished: what ends them is a consequence of that
+/// exception, which is on its way and will be the job's cause unless the program catches it.
+class Abandoned : public Error {
+ public:
+  explicit Abandoned(const std::string& kind)
+      : Error(ErrorKind::rank_failed, "this rank leaves its " + kind + " group with collectives unfinished") {}
+};
+
 /// One collective as all ranks see it.
 struct Call {
   uint64_t sequence = 0;     ///< the group's how-manieth call, from 1
@@ -70,7 +78,7 @@ class Transport {
   virtual int64_t invite(int size) = 0;
   virtual std::unique_ptr<Transport> join(int64_t invitation, const std::vector<int>& members, int rank) = 0;
 
-  /// Calls in flight and later ones end with an error: this rank leaves without finishing them.
+  /// Calls in flight and later ones end with Abandoned: this rank leaves without finishing them.
   virtual void abandon() { abandoned_.store(true, std::memory_order_release); }
 
  protected:

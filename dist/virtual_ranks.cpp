@@ -59,8 +59,8 @@ void run_rank(World& world, int rank, const std::function<void(ProcessGroup&)>& 
   options.max_delay = o.max_delay;
   Context context(options);
   auto control = std::make_shared<Control>(world.page, rank);
-  Monitor monitor(control, o.watch);
   try {
+    Monitor monitor(control, o.watch);
     std::vector<int> members;
     for (int r = 0; r < world.size; ++r) members.push_back(r);
     ProcessGroup group(make_transport(world, rank, control), control, std::move(members), 1, o.group);
@@ -93,8 +93,15 @@ void run_ranks(int world_size, const std::function<void(ProcessGroup&)>& body, c
     world.heap = SharedMemory::create("shardgrad-heap", SharedHeap::heap_bytes(world_size, options.group.heap_limit));
   if (options.group.kind == "nccl") set_nccl_environment(0);
   std::vector<Thread> threads;
-  for (int rank = 0; rank < world_size; ++rank) threads.emplace_back([&, rank] { run_rank(world, rank, body); });
+  std::exception_ptr not_started;
+  try {
+    for (int rank = 0; rank < world_size; ++rank) threads.emplace_back([&, rank] { run_rank(world, rank, body); });
+  } catch (...) {  // those that have been started wait for the others
+    not_started = std::current_exception();
+    world.page.claim_cause(int(threads.size()), exit_code(not_started, world_size), describe(not_started));
+  }
   for (Thread& thread : threads) thread.join();
+  if (not_started) std::rethrow_exception(not_started);
   if (!world.page.has_cause()) return;
   auto first = world.failures[size_t(world.page.header().rank.load())];
   if (!first) {

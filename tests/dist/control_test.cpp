@@ -5,9 +5,9 @@
 namespace shardgrad::dist {
 namespace {
 
-Place place(uint64_t sequence) {
+Place place(uint64_t sequence, uint64_t group = 7) {
   Place place;
-  place.group = 7;
+  place.group = group;
   place.sequence = sequence;
   return place;
 }
@@ -67,6 +67,44 @@ TEST(Control, ASentenceOnManyRanksIsNotCutOff) {
     const char* part = scattered ? "-499 elsewhere" : "ranks 0-249, 251-499 in  #2; rank 250 in  #3";
     EXPECT_NE(page.cause().find(part), std::string::npos) << page.cause();
   }
+}
+
+TEST(Control, ALaneThatALaterGroupUsesIsAsNew) {
+  Context context;
+  ControlPage page = make_private_page(2);
+  Control waiting(page, 0), late(page, 1);
+  for (int i = 0; i < Row::kLanes; ++i)
+    for (Control* control : {&waiting, &late})
+      control->close_lane(control->open_lane(uint64_t(100 + i), {0, 1}), Closed::in_order);
+  int lane = waiting.open_lane(7, {0, 1});
+  late.open_lane(7, {0, 1});
+  waiting.enter(lane, place(1));
+  LaneView view = waiting.look(lane);
+  EXPECT_EQ(view.late, std::vector<int>{1});
+  EXPECT_FALSE(view.diverged || view.left) << "it is late, and has not left";
+}
+
+// Rank 0 waits in group 7 before it calls group 8's barrier, rank 1 the other way round.
+std::vector<Stuck> deadlock_of(const Place& rank_0_in_group_7) {
+  Context context;
+  ControlPage page = make_private_page(2);
+  Control first(page, 0), second(page, 1);
+  int seven = first.open_lane(7, {0, 1}), eight = second.open_lane(8, {0, 1});
+  first.open_lane(8, {0, 1});
+  second.open_lane(7, {0, 1});
+  first.call(seven, 1);
+  second.call(eight, 1);
+  first.enter(seven, rank_0_in_group_7);
+  second.enter(eight, place(1, 8));
+  Control::Waiting there(first, seven, 1), here(second, eight, 1);
+  return find_deadlock(page, 0, seven);
+}
+
+TEST(Deadlock, ABroadcastIsNotCountedForItsRootMayGoOnAlone) {
+  Place broadcast = place(1);
+  broadcast.root = 0;
+  EXPECT_EQ(deadlock_of(place(1)).size(), 2u);
+  EXPECT_TRUE(deadlock_of(broadcast).empty());
 }
 
 }  // namespace

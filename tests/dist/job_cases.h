@@ -29,11 +29,19 @@ inline const std::vector<JobCase> kJobCases = {
     {"refuse", 2, "shardgrad: rank 1 failed: label 11 of sample 5"},
     {"refuse-in-two-lines", 2, "  sample 5"},
     {"throw", 4, "shardgrad: rank 1 failed: label 11 of sample 5"},
+    {"leave-unfinished", 2, "shardgrad: rank 1 failed: label 11 of sample 5"},
     {"kill", 4, "killed by signal 9"},
     {"crash", 4, "killed by signal 4"},
     {"exit", 4, "shardgrad: rank 1 (pid "},
     {"diverge", 4, "rank 1 in barrier #6 of unit 'norm' in step"},
     {"leave", 4, "rank 1 finished with its program"},
+    {"write-too-much", 2, "rank 1 failed: cannot write: File too large"},
+};
+
+/// What only a launcher sees: ranks that are killed before they have met, or after the job has ended.
+inline const std::vector<JobCase> kLaunchCases = {
+    {"kill-at-start", 4, "shardgrad: rank 1 (pid "},
+    {"kill-at-the-end", 4, "died: killed by signal 9 (Killed)"},
 };
 
 /// Runs one rank-count-3 job by `launcher` (a command up to the program) and checks all it promises.

@@ -36,6 +36,40 @@ TEST(LocalJob, LeavesNoNameInDevShmThatCouldStay) {
   EXPECT_EQ(ran.output, "names left: 0\nnames left: 0\n");
 }
 
+TEST(LocalJob, WorkThatIsQueuedWhenTheBodyEndsMayUseMemoryThatTheRanksShare) {
+  Ran well = run_program("PROBE_DEVICE=acc " + local(2) + " leave-work-behind");
+  EXPECT_EQ(well.code, 0) << well.output;
+  Ran badly = run_program("PROBE_DEVICE=acc " + local(2) + " leave-work-behind-and-throw");
+  EXPECT_EQ(badly.code, 2) << badly.output;
+  EXPECT_EQ(badly.last_line(), "shardgrad: rank 1 failed: label 11 of sample 5");
+}
+
+TEST(LocalJob, ARankThatIsKilledBeforeOrAfterTheJobIsNamed) {
+  for (const JobCase& expected : kLaunchCases) check_job(local(3), expected);
+}
+
+TEST(LocalJob, ARankThatStopsBeforeItBeginsIsNamedAndEndsTheJob) {
+  check_job(
+      "SHARDGRAD_RENDEZVOUS_SECONDS=2 " + local(3),
+      {"stop-at-start", 4, ") has not begun and has done nothing for 2 s (stopped by a signal); the other ranks"});
+  Ran slow = run_program("SHARDGRAD_RENDEZVOUS_SECONDS=1 " + local(2) + " slow-start");
+  EXPECT_EQ(slow.output, "ten steps done\n") << "one that computes may take its time";
+}
+
+TEST(LocalJob, RanksThatAllLeaveInTheMiddleWithoutAWordHaveFailed) {
+  Ran ran = run_program(local(3) + " exit-all");
+  EXPECT_EQ(ran.code, 4);
+  EXPECT_NE(ran.last_line().find("died: exited with code 0"), std::string::npos) << ran.output;
+}
+
+TEST(LocalJob, ThreadsThatCannotBeStartedAreOneSentence) {
+  Ran ran = run_program(program("dist_probe") + " too-many-threads");
+  EXPECT_EQ(ran.code, 3) << ran.output;
+  EXPECT_NE(ran.output.find("a thread cannot be started: Resource temporarily unavailable; use fewer ranks"),
+            std::string::npos)
+      << ran.output;
+}
+
 TEST(LocalJob, EndsWithItsLauncher) {
   std::string token = concat("token-launcher-", getpid());
   EXPECT_EQ(run_program(concat(local(3), " kill-launcher ", token)).code, 128 + SIGKILL);
@@ -43,7 +77,7 @@ TEST(LocalJob, EndsWithItsLauncher) {
 }
 
 TEST(LocalJob, PassesSignalsOnAsARequestToSaveAndEnd) {
-  for (const char* signal : {"INT", "TERM", "USR1"}) {
+  for (const char* signal : {"INT", "TERM", "HUP", "USR1"}) {
     Ran ran = ask_to_stop(local(2), signal);
     EXPECT_EQ(ran.code, 75) << signal << ": " << ran.output;
   }

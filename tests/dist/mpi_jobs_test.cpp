@@ -76,8 +76,29 @@ TEST(MpiJob, TheGroupIsOfTheKindThatTheEnvironmentAsksFor) {
   }
 }
 
+TEST(MpiJob, ARankThatIsKilledBeforeOrAfterTheJobIsNamed) {
+  for (const JobCase& expected : kLaunchCases) check_job(launched(3), expected);
+}
+
+TEST(MpiJob, ARankThatStopsBeforeItBeginsIsNamedAndEndsTheJob) {
+  check_job(
+      "SHARDGRAD_RENDEZVOUS_SECONDS=2 " + launched(3),
+      {"stop-at-start", 4, ") has not begun and has done nothing for 2 s (stopped by a signal); the other ranks"});
+}
+
+TEST(MpiJob, WhatMpirunLacksIsSaidWithTheRemedy) {
+  Ran folder = run_program("TMPDIR=/proc " + launched(2) + " good");
+  EXPECT_NE(folder.last_line().find("it must be able to write to '/proc' (TMPDIR)"), std::string::npos)
+      << folder.output;
+  EXPECT_NE(folder.last_line().find("launch --by local"), std::string::npos) << folder.output;
+  if (run_program("unshare --net true").code != 0) GTEST_SKIP() << "needs root, for a network without loopback";
+  Ran network = run_program("unshare --net " + launched(2) + " good");
+  EXPECT_NE(network.last_line().find("it needs the loopback interface"), std::string::npos) << network.output;
+  EXPECT_NE(network.last_line().find("launch --by local"), std::string::npos) << network.output;
+}
+
 TEST(MpiJob, WithoutSharedMemoryIsTheSame) {
-  for (const char* name : {"suite", "kill", "diverge", "leave"}) {
+  for (const char* name : {"suite", "kill", "diverge", "leave", "leave-unfinished"}) {
     const JobCase& expected = *std::ranges::find_if(kJobCases, [&](auto& c) { return c.name == std::string(name); });
     check_job("SHARDGRAD_GROUP=mpi " + launched(3), expected);
   }

@@ -5,15 +5,18 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <map>
+#include <span>
 #include <thread>
 
 #include <shardgrad/dist/children.h>
@@ -21,6 +24,7 @@
 #include <shardgrad/dist/job.h>
 #include <shardgrad/dist/launch.h>
 #include <shardgrad/dist/sockets.h>
+#include <shardgrad/dist/virtual_ranks.h>
 #include <tests/dist/large_counts.h>
 
 namespace shardgrad::dist::testing {
@@ -60,6 +64,24 @@ int signal_within_a_collective(Job& job, int signal) {
     raise(signal);
   }
   sum.host_wait();
+  return 0;
+}
+
+/// Rank 1 leaves a group by an exception, with collectives unfinished to which the others come a moment later, and
+/// before it is told.
+int leave_unfinished(Job& job) {
+  struct Slow {
+    bool is_slow;
+    ~Slow() {
+      if (is_slow) std::this_thread::sleep_for(300ms);
+    }
+  } slow{job.world().rank() == 1};
+  auto part = job.world().split(0, 0);
+  if (job.world().rank() != 1) std::this_thread::sleep_for(100ms);
+  Work sum = begin_step(*part, 0);
+  if (job.world().rank() == 1) fail("label 11 of sample 5");
+  sum.host_wait();
+  step(*part, 1);
   return 0;
 }
 
@@ -170,6 +192,64 @@ int until_asked_to_stop(Job& job) {
   }
 }
 
+/// Work is still queued on the compute stream, in memory that the ranks share, when the body ends, well or badly.
+int leave_work_behind(Job& job, bool well) {
+  Tensor t(Storage::make(1 << 20, job.world().memory(), {Category::communication, 0}), 0, {1 << 18}, DType::f32);
+  std::span<char> bytes(static_cast<char*>(t.out().data), t.bytes());
+  context().backend(context().default_device()).compute().run("late", [bytes] {
+    std::this_thread::sleep_for(300ms);
+    std::ranges::fill(bytes, char(1));
+  });
+  job.world().barrier(CollectiveOptions({}, Event()));
+  SG_CHECK(well || job.world().rank() == 0, "label 11 of sample 5");
+  return 0;
+}
+
+/// A file may not grow further.
+void write_too_much() {
+  rlimit limit{1000, 1000};
+  setrlimit(RLIMIT_FSIZE, &limit);
+  std::filesystem::path path = std::filesystem::temp_directory_path() / concat("dist_probe-", getpid());
+  std::ofstream file(path);
+  file << std::string(5000, '.') << std::flush;
+  std::filesystem::remove(path);
+  SG_CHECK(file, "cannot write: ", std::strerror(errno));
+}
+
+/// Ranks as threads, where there is no room for so many.
+int too_many_threads() {
+  std::ifstream file("/proc/self/statm");
+  rlim_t pages = 0;
+  file >> pages;
+  rlimit limit{pages * 4096 + (50 << 20), RLIM_INFINITY};
+  setrlimit(RLIMIT_AS, &limit);
+  try {
+    run_ranks(64, [](ProcessGroup& world) { world.barrier(); });
+  } catch (...) {
+    std::cout << describe(std::current_exception()) << std::endl;
+    return exit_code(std::current_exception(), 64);
+  }
+  return 0;
+}
+
+int rank_in_environment() {
+  const char* rank = std::getenv("SHARDGRAD_RANK");
+  return rank ? std::atoi(rank) : launched_rank();
+}
+
+/// What rank 1 does before it comes to run_job.
+void before_the_start(const std::string& name) {
+  if (rank_in_environment() != 1) return;
+  if (name == "stop-at-start") raise(SIGSTOP);
+  if (name == "kill-at-start") {
+    std::this_thread::sleep_for(500ms);
+    raise(SIGKILL);
+  }
+  if (name == "slow-start")
+    for (auto end = std::chrono::steady_clock::now() + 3s; std::chrono::steady_clock::now() < end;) {
+    }
+}
+
 int report_place(Job& job) {
   const Bootstrap& b = job.bootstrap();
   if (b.ranks().node_count() > 1)
@@ -208,6 +288,20 @@ const std::map<std::string, std::function<int(Job&)>>& scenarios() {
                                    job.world().barrier(Label{"norm", "step"});
                                  }); }},
       {"leave", [](Job& job) { return job.world().rank() == 1 ? 0 : steps_with(job, [] {}); }},
+      {"leave-unfinished", leave_unfinished},
+      {"stop-at-start", [](Job& job) { return steps_with(job, [] {}); }},
+      {"slow-start", [](Job& job) { return steps_with(job, [] {}); }},
+      {"kill-at-start", [](Job& job) { return steps_with(job, [] {}); }},
+      {"kill-at-the-end", [](Job& job) { return steps_with(job, [] {}); }},
+      {"write-too-much", [](Job& job) { return steps_with(job, write_too_much); }},
+      {"exit-all",
+       [](Job& job) {
+         job.world().barrier();
+         std::_Exit(0);
+         return 0;
+       }},
+      {"leave-work-behind", [](Job& job) { return leave_work_behind(job, true); }},
+      {"leave-work-behind-and-throw", [](Job& job) { return leave_work_behind(job, false); }},
       {"kill-launcher-at-the-end", kill_launcher_at_the_end},
       {"kill-launcher", [](Job& job) { return steps_with(job, [] { kill(getppid(), SIGKILL); }); }},
   };
@@ -273,5 +367,9 @@ int main(int argc, char** argv) {
   if (arguments.size() > 2 && arguments[0].starts_with("--"))
     return start(arguments[0], std::stoi(arguments[1]), {arguments.begin() + 2, arguments.end()});
   if (const char* machines = std::getenv("PROBE_MACHINES")) pretend_machines(std::atoi(machines));
-  return run_scenario(arguments.at(0));
+  if (arguments.at(0) == "too-many-threads") return too_many_threads();
+  before_the_start(arguments.at(0));
+  int code = run_scenario(arguments.at(0));
+  if (arguments.at(0) == "kill-at-the-end" && rank_in_environment() == 1) raise(SIGKILL);
+  return code;
 }

@@ -43,6 +43,15 @@ TEST(HeapRegion, PiecesNeverOverlapAndComeBackWhole) {
   EXPECT_FALSE(region.take(1));
 }
 
+// Not a region whose first touch kills the process.
+TEST(HeapRegion, PagesThatTheSystemRefusesAreNoMemory) {
+  auto memory = SharedMemory::create("test", kMebibyte);
+  constexpr size_t kEnd = (size_t(1) << 63) - 4096;  // of the largest file
+  EXPECT_FALSE(memory->back(kEnd, 8192));
+  HeapRegion region(memory, kEnd, kMebibyte);
+  EXPECT_FALSE(region.take(4096));
+}
+
 TEST(SharedHeap, RunningOutIsAnErrorWithARemedyAndPassesWhenMemoryComesBack) {
   VirtualOptions options;
   options.group.kind = "shared_memory";

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <shardgrad/dist/virtual_ranks.h>
+#include <tests/dist/child.h>
 
 namespace shardgrad::dist {
 namespace {
@@ -79,6 +80,33 @@ TEST(VirtualRanks, AnExceptionInsideASplitGroupsScopeDoesNotHang) {
             "stop");
 }
 
+// Rank 1 queues two collectives and leaves by an exception, which takes a moment more; rank 0 comes to them meanwhile.
+// That they cannot end is a consequence, whoever sees it.
+TEST(VirtualRanks, I45_AnExceptionIsTheCauseThoughCollectivesThatItLeavesUnfinishedEndBeforeIt) {
+  struct Slow {
+    bool is_slow;
+    ~Slow() {
+      if (is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    }
+  };
+  for (auto [device, kind] : {std::pair(kCpu, "threads"), {kCpu, "shared_memory"}, {kAcc, "threads"}}) {
+    VirtualOptions options;
+    options.device = device;
+    options.group.kind = kind;
+    auto body = [](ProcessGroup& world) {
+      Slow slow{world.rank() == 1};
+      auto part = world.split(0, 0);
+      Tensor t = ones(100);
+      if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      Work first = part->all_reduce(t), second = part->all_reduce(t);
+      if (world.rank() == 1) fail("label 11 of sample 5");
+      second.host_wait();
+      world.barrier();
+    };
+    EXPECT_EQ(failure(2, body, options), "label 11 of sample 5");
+  }
+}
+
 // I23: the merged sentence names each rank, its collective, and the unit.
 // A rank that leaves a group in the middle of a call is one that has diverged, unless an exception is on its way.
 TEST(VirtualRanks, AnExceptionOnItsWayThroughAGroupIsTheCauseThoughThatTakesAMoment) {
@@ -115,6 +143,27 @@ TEST(VirtualRanks, ARankThatLeavesAGroupByAnExceptionItCatchesIsNamedSomewhatLat
   std::string text = failure(2, body, options);
   EXPECT_TRUE(contains(text, "the ranks have diverged")) << text;
   EXPECT_TRUE(contains(text, "rank 1 in barrier #1")) << text;
+}
+
+TEST(VirtualRanks, ARankThatLeavesACollectiveUnfinishedByAnExceptionItCatchesIsNamedSomewhatLater) {
+  VirtualOptions options;
+  options.watch.left_limit = std::chrono::milliseconds(300);
+  auto body = [](ProcessGroup& world) {
+    auto half = world.split(0, world.rank());
+    if (world.rank() == 0) {
+      try {
+        auto mine = std::move(half);
+        mine->all_reduce(ones(4));
+        fail("label 11 of sample 5");
+      } catch (const Error&) {
+        world.barrier();
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    half->all_reduce(ones(4)).host_wait();
+  };
+  std::string text = failure(2, body, options);
+  EXPECT_TRUE(contains(text, "rank 0 out of the group, which it left in all_reduce #1 (4 f32)")) << text;
 }
 
 TEST(VirtualRanks, I23_DifferentOperationsAreNamed) {
@@ -263,6 +312,38 @@ TEST(VirtualRanks, ALateRankIsNamedInWarningsAndHarmless) {
   options.watch.stall_limit = std::chrono::milliseconds(200);
   std::string text = failure(3, body(1000000), options);
   EXPECT_TRUE(contains(text, "stall_limit") && contains(text, "rank 2 computing")) << text;
+}
+
+// Its heartbeats go on where the debugger holds one of its threads only.
+TEST(VirtualRanks, ALateRankUnderADebuggerIsNotJudged) {
+  testing::Child traced = testing::Child::traced();
+  if (tracer_of(traced.pid()) == 0) GTEST_SKIP() << "this system permits no debugger";
+  std::atomic<int> warnings{0};
+  VirtualOptions options;
+  options.watch.beat = std::chrono::milliseconds(10);
+  options.watch.warn_after = std::chrono::milliseconds(50);
+  options.watch.stall_limit = std::chrono::milliseconds(100);
+  options.watch.warn = [&](const std::string& text) {
+    EXPECT_TRUE(contains(text, concat("rank 1 (pid ", traced.pid(), ") is under a debugger"))) << text;
+    ++warnings;
+  };
+  auto body = [&](ProcessGroup& world) {
+    if (world.rank() == 1) {
+      world.control().page().row(1).pid.store(traced.pid());
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    }
+    world.barrier();
+  };
+  EXPECT_EQ(failure(2, body, options), "");
+  EXPECT_GE(warnings, 1);
+}
+
+TEST(VirtualRanks, AreNotJudgedByTheirHeartbeatsForAThreadCannotStopAlone) {
+  VirtualOptions options;
+  options.watch.silence_limit = std::chrono::milliseconds(1);
+  EXPECT_EQ(failure(
+                2, [](ProcessGroup&) { std::this_thread::sleep_for(std::chrono::milliseconds(300)); }, options),
+            "");
 }
 
 TEST(VirtualRanks, TheFakeNetworkDelaysCollectivesNotTheHost) {

@@ -240,16 +240,31 @@ def the_saved_model_opens_in_python():
 
 
 def a_terminal_is_updated_in_place():
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execv(PROGRAM, [PROGRAM, "train", CONFIG, *SMALL])
-    text = b""
-    try:
-        while chunk := os.read(terminal, 4096):
-            text += chunk
-    except OSError:
-        pass  # the other end is closed
-    assert os.waitpid(pid, 0)[1] == 0 and b"\r\033[Kstep" in text, text.decode()
+    def on_a_terminal(kind):
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve(PROGRAM, [PROGRAM, "train", CONFIG, *SMALL], os.environ | {"TERM": kind})
+        text = b""
+        try:
+            while chunk := os.read(terminal, 4096):
+                text += chunk
+        except OSError:
+            pass  # the other end is closed
+        assert os.waitpid(pid, 0)[1] == 0, text.decode()
+        return text
+    text = on_a_terminal("xterm")
+    assert b"\r\033[Kstep" in text, text.decode()
+    text = on_a_terminal("dumb")
+    assert b"\033" not in text and b"step" in text, text.decode()
+
+
+def without_proc():
+    """Ranks find each other through /proc: without it launch says so."""
+    hide = ["unshare", "--mount", "sh", "-c", 'umount -l /proc && exec "$@"', "sh"]
+    if subprocess.run([*hide, "true"], capture_output=True).returncode != 0:
+        sys.exit(77)  # needs root
+    run = call([*hide, PROGRAM, "launch", "-n", "2", "train", CONFIG, *SMALL])
+    expect(run.returncode == 3 and "mount -t proc proc /proc" in run.stderr.splitlines()[-1], run)
 
 
 def version():

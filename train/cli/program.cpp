@@ -6,6 +6,7 @@
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/dist/bootstrap.h>
+#include <shardgrad/dist/control.h>
 #include <shardgrad/dist/launch.h>
 #include <shardgrad/kernels/table.h>
 #include <shardgrad/train/cli/version.h>
@@ -64,6 +65,15 @@ bool is_command(const CLI::App& app, const std::string& word) {
   return !app.get_subcommands(same).empty();
 }
 
+std::string own_path() {
+  std::error_code error;
+  std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error)
+    fail_as(ErrorKind::missing, "launch: /proc/self/exe cannot be read (", error.message(),
+            "); ranks find each other through /proc: mount it (mount -t proc proc /proc)");
+  return path;
+}
+
 struct LaunchCommand {
   int ranks = 2;
   dist::LaunchOptions options;
@@ -78,7 +88,7 @@ void add_launch(CLI::App& app, LaunchCommand& launch, int& code) {
   command->callback([&app, &launch, &code, command] {
     std::vector<std::string> words = command->remaining();
     if (words.empty()) throw CLI::RequiredError("a command after launch -n N, e.g. train configs/fashion_mnist.json");
-    if (is_command(app, words[0])) words.insert(words.begin(), std::filesystem::read_symlink("/proc/self/exe"));
+    if (is_command(app, words[0])) words.insert(words.begin(), own_path());
     code = dist::launch(launch.ranks, words, launch.options);
   });
 }
@@ -113,6 +123,9 @@ int run(int argc, char** argv) {
     return refuse(error);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : int(ErrorKind::input);
+  } catch (...) {
+    auto error = std::current_exception();
+    return refuse(Error(ErrorKind(dist::exit_code(error, 1)), dist::describe(error)));
   }
   return code;
 }

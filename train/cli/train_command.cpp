@@ -1,6 +1,7 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <iostream>
 
 #include <shardgrad/dist/job.h>
@@ -37,7 +38,8 @@ int train_command(const TrainOptions& options) {
   };
   auto body = [&](dist::Job& job) {
     // mpirun gives every rank a terminal of its own, wherever its own output goes.
-    bool terminal = isatty(STDOUT_FILENO) && job.bootstrap().name() != "mpi";
+    const char* kind = std::getenv("TERM");
+    bool terminal = isatty(STDOUT_FILENO) && job.bootstrap().name() != "mpi" && kind && kind != std::string("dumb");
     train::Result result = train::train(config, job.world(), std::cout, terminal);
     return result.stopped ? EX_TEMPFAIL : 0;  // 75
   };
