@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 #include <system_error>
 
 #include <shardgrad/dist/rank_map.h>
@@ -215,6 +216,8 @@ std::string describe(std::exception_ptr error) {
   } catch (const std::system_error& e) {
     return concat(is_thread_limit(e) ? "a thread cannot be started: " : "", e.what(),
                   is_thread_limit(e) ? kMoreThreads : "");
+  } catch (const std::bad_alloc&) {
+    return "out of memory: the host has none left";
   } catch (const std::exception& e) {
     return e.what();
   } catch (...) {
@@ -223,8 +226,13 @@ std::string describe(std::exception_ptr error) {
 }
 
 int exit_code(std::exception_ptr error, int world_size) {
+  constexpr int kOutOfMemory = 5;
   try {
     std::rethrow_exception(error);
+  } catch (const OutOfMemory&) {
+    return kOutOfMemory;
+  } catch (const std::bad_alloc&) {
+    return kOutOfMemory;
   } catch (const Error& e) {
     return int(e.kind());
   } catch (const std::system_error& e) {

@@ -101,7 +101,7 @@ class Control {
 
 /// The sentence of an exception: what(), or a stand-in for foreign types.
 std::string describe(std::exception_ptr error);
-/// The exit code that goes with it: an Error's kind; otherwise rank_failed, or internal for a single process.
+/// The exit code that goes with it: an Error's kind, 5 without memory, otherwise rank_failed (one process: internal).
 int exit_code(std::exception_ptr error, int world_size);
 
 }  // namespace shardgrad::dist

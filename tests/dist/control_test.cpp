@@ -69,6 +69,12 @@ TEST(Control, ASentenceOnManyRanksIsNotCutOff) {
   }
 }
 
+TEST(ExitCode, OfARunWithoutMemoryIsItsOwn) {
+  EXPECT_EQ(exit_code(std::make_exception_ptr(OutOfMemory("out of memory: 8 bytes")), 2), 5);
+  EXPECT_EQ(exit_code(std::make_exception_ptr(std::bad_alloc()), 1), 5);
+  EXPECT_EQ(exit_code(std::make_exception_ptr(Error(ErrorKind::input, "label 11")), 2), 2);
+}
+
 TEST(Control, ALaneThatALaterGroupUsesIsAsNew) {
   Context context;
   ControlPage page = make_private_page(2);

@@ -93,12 +93,6 @@ void add_launch(CLI::App& app, LaunchCommand& launch, int& code) {
   });
 }
 
-/// Prints the error and gives its exit code.
-int refuse(const Error& error) {
-  std::cerr << "shardgrad: " << error.what() << std::endl;
-  return int(error.kind());
-}
-
 }  // namespace
 
 int run(int argc, char** argv) {
@@ -106,7 +100,8 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", version_text());
   app.require_subcommand(1);
   app.footer(
-      "Exit codes: 0 done, 2 refused input, 3 missing device or library, 4 a rank failed, 75 saved on a signal.");
+      "Exit codes: 0 done, 2 refused input, 3 missing device or library, 4 a rank failed, 5 out of memory, 75 saved on "
+      "a signal.");
   int code = 0;
   TrainOptions train;
   bool keys = false;
@@ -119,13 +114,11 @@ int run(int argc, char** argv) {
   add_certify(app, certify, code);
   try {
     app.parse(argc, argv);
-  } catch (const Error& error) {
-    return refuse(error);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : int(ErrorKind::input);
   } catch (...) {
-    auto error = std::current_exception();
-    return refuse(Error(ErrorKind(dist::exit_code(error, 1)), dist::describe(error)));
+    std::cerr << "shardgrad: " << dist::describe(std::current_exception()) << std::endl;
+    return dist::exit_code(std::current_exception(), 1);
   }
   return code;
 }
