@@ -15,11 +15,11 @@ static thread_local int regions_running_again = 0;
 bool recomputing() { return regions_running_again > 0; }
 
 Tensor SavedTensor::get(const char* user) const {
-  if (tensor.defined() && tensor.storage()->version() != version) [[unlikely]] {
+  if (tensor.defined() && tensor.version() != version) [[unlikely]] {
     const std::string& label = tensor.name();
     fail(user, ": ", label.empty() ? concat("a tensor of shape ", tensor.shape()) : "'" + label + "'",
-         " was changed in place after it was saved for backward (version ", tensor.storage()->version(), ", saved at ",
-         version, "); run backward before the change, or change a copy");
+         " was changed in place after it was saved for backward (version ", tensor.version(), ", saved at ", version,
+         "); run backward before the change, or change a copy");
   }
   return dtype ? cast(tensor, *dtype) : tensor;
 }
@@ -82,7 +82,9 @@ SavedTensor Region::save(const Tensor& tensor) {
 
 void Region::note_input(const Tensor& input) {
   if (running_again_ || !older(input) || std::ranges::count(offloaded_, input.storage().get()) > 0) return;
-  auto same = [&](const SavedTensor& watched) { return watched.tensor.storage() == input.storage(); };
+  auto same = [&](const SavedTensor& watched) {
+    return watched.tensor.storage() == input.storage() && watched.tensor.offset() == input.offset();
+  };
   if (std::ranges::none_of(watched_, same)) watched_.emplace_back(input.detach());
 }
 

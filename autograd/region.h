@@ -34,8 +34,7 @@ struct SavedTensor {
   std::optional<DType> dtype;  ///< what to convert it to, if not its own
 
   SavedTensor() = default;
-  explicit SavedTensor(const Tensor& tensor)
-      : tensor(tensor), version(tensor.defined() ? tensor.storage()->version() : 0) {}
+  explicit SavedTensor(const Tensor& tensor) : tensor(tensor), version(tensor.defined() ? tensor.version() : 0) {}
   /// The tensor. Throws Error(input) naming `user` when it was changed in place since.
   Tensor get(const char* user) const;
 };

@@ -58,7 +58,7 @@ class CachingAllocator final : public Allocator {
       : Allocator(device), reuse_(reuse), source_(std::move(source)), chunks_(reuse) {}
   ~CachingAllocator() override { shrink(0); }
 
-  Block allocate(size_t bytes, Stream& stream) override {
+  MemoryBlock allocate(size_t bytes, Stream& stream) override {
     Event wait;
     void* data = find(bytes, stream, wait);
     if (!data && wait_for_frees()) data = find(bytes, stream, wait);
@@ -67,7 +67,7 @@ class CachingAllocator final : public Allocator {
     return {data, bytes};
   }
 
-  void free(Block block, Stream& stream) noexcept override {
+  void free(MemoryBlock block, Stream& stream) noexcept override {
     if (reuse_ == Reuse::poisoned) poison(block, stream);
     bool over = stream.is_inline();
     std::lock_guard lock(mutex_);  // before the event: a chunk's latest event is the last of all
@@ -81,7 +81,7 @@ class CachingAllocator final : public Allocator {
     cached_ += size;
   }
 
-  void discard(Block block) noexcept override {
+  void discard(MemoryBlock block) noexcept override {
     std::lock_guard lock(mutex_);
     size_t size = rounded(block.bytes);
     live_ -= size;
@@ -102,7 +102,7 @@ class CachingAllocator final : public Allocator {
   }
 
   // A use of the memory that is not ordered before its release is a race; it ends every later wait of the context.
-  static void poison(Block block, Stream& stream) noexcept try {
+  static void poison(MemoryBlock block, Stream& stream) noexcept try {
     Access access{block.data, block.bytes, true};
     stream.run("poison of freed memory", [block] { poison_bytes(block.data, block.bytes); }, {&access, 1});
   } catch (...) {
@@ -213,9 +213,9 @@ class CachingAllocator final : public Allocator {
 class NullAllocator final : public Allocator {
  public:
   using Allocator::Allocator;
-  Block allocate(size_t bytes, Stream&) override { return {nullptr, bytes}; }
-  void free(Block, Stream&) noexcept override {}
-  void discard(Block) noexcept override {}
+  MemoryBlock allocate(size_t bytes, Stream&) override { return {nullptr, bytes}; }
+  void free(MemoryBlock, Stream&) noexcept override {}
+  void discard(MemoryBlock) noexcept override {}
 };
 
 }  // namespace

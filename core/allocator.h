@@ -21,7 +21,7 @@ namespace shardgrad {
 
 inline constexpr size_t kAlignment = 64;  ///< bytes; every block begins at a multiple
 
-struct Block {
+struct MemoryBlock {
   void* data = nullptr;
   size_t bytes = 0;  ///< as asked for
 };
@@ -30,11 +30,11 @@ class Allocator : public RefCounted {
  public:
   explicit Allocator(Device device) : device_(device) {}
   /// Uninitialised memory for use on `stream`. bytes > 0. Throws OutOfMemory when there is none.
-  virtual Block allocate(size_t bytes, Stream& stream) = 0;
+  virtual MemoryBlock allocate(size_t bytes, Stream& stream) = 0;
   /// Gives memory back; `stream` is the last one to use it.
-  virtual void free(Block block, Stream& stream) noexcept = 0;
+  virtual void free(MemoryBlock block, Stream& stream) noexcept = 0;
   /// Gives memory back when no stream is left that could use it.
-  virtual void discard(Block block) noexcept = 0;
+  virtual void discard(MemoryBlock block) noexcept = 0;
   Device device() const { return device_; }
 
  private:

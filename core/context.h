@@ -88,6 +88,10 @@ class Context {
   /// The owner of tensors made now; see TagScope.
   Tag tag() const { return tag_; }
 
+  /// Runs `end` when this context ends, before its devices go; not if the returned handle went first. For objects that
+  /// use its streams and may outlive it. `end` must not throw.
+  [[nodiscard]] std::shared_ptr<void> at_end(std::function<void()> end);
+
   /// Ends every wait of this context with `error`; the first call wins. Safe from any thread.
   void abort(std::exception_ptr error);
   bool aborted() const { return aborted_.load(std::memory_order_acquire); }
@@ -115,6 +119,7 @@ class Context {
   std::unique_ptr<Backend> backends_[kDeviceKindCount];
   std::atomic<Backend*> backend_cache_[kDeviceKindCount]{};
   Context* previous_ = nullptr;
+  std::vector<std::weak_ptr<std::function<void()>>> at_end_;
 };
 
 /// The calling thread's context. Throws Error(input) in a thread without one.

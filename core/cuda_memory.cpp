@@ -98,19 +98,19 @@ std::string CudaArena::remedy() const {
                 " of them: use a smaller batch, more ranks, or strategy zero3");
 }
 
-Block WatchedAllocator::allocate(size_t bytes, Stream&) {
+MemoryBlock WatchedAllocator::allocate(size_t bytes, Stream&) {
   void* data = arena_->take_alone(bytes);
   if (!data) throw_out_of_memory(bytes, device(), live_, *arena_);
   live_ += bytes;
   return {data, bytes};
 }
 
-void WatchedAllocator::free(Block block, Stream& stream) noexcept {
+void WatchedAllocator::free(MemoryBlock block, Stream& stream) noexcept {
   if (stream.native()) cudaStreamSynchronize(static_cast<cudaStream_t>(stream.native()));
   discard(block);
 }
 
-void WatchedAllocator::discard(Block block) noexcept {
+void WatchedAllocator::discard(MemoryBlock block) noexcept {
   if (Context* context = Context::current(); context && context->checker())
     context->checker()->forget(block.data, block.bytes);
   live_ -= block.bytes;

@@ -52,9 +52,9 @@ class CudaArena final : public MemorySource {
 class WatchedAllocator final : public Allocator {
  public:
   WatchedAllocator(Device device, std::shared_ptr<CudaArena> arena) : Allocator(device), arena_(std::move(arena)) {}
-  Block allocate(size_t bytes, Stream& stream) override;
-  void free(Block block, Stream& stream) noexcept override;
-  void discard(Block block) noexcept override;
+  MemoryBlock allocate(size_t bytes, Stream& stream) override;
+  void free(MemoryBlock block, Stream& stream) noexcept override;
+  void discard(MemoryBlock block) noexcept override;
 
  private:
   std::shared_ptr<CudaArena> arena_;

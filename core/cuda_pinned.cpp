@@ -48,11 +48,11 @@ class PinnedAllocator final : public Allocator {
       : Allocator(kCpu),
         every_(context, std::move(pool)),
         cache_(make_caching_allocator(kCpu, Reuse::when_done, std::move(arena))) {}
-  Block allocate(size_t bytes, Stream& stream) override { return cache_->allocate(bytes, stream); }
-  void free(Block block, Stream& stream) noexcept override {
+  MemoryBlock allocate(size_t bytes, Stream& stream) override { return cache_->allocate(bytes, stream); }
+  void free(MemoryBlock block, Stream& stream) noexcept override {
     cache_->free(block, stream.is_inline() ? every_ : stream);
   }
-  void discard(Block block) noexcept override { cache_->discard(block); }
+  void discard(MemoryBlock block) noexcept override { cache_->discard(block); }
 
  private:
   EveryStream every_;

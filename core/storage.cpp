@@ -1,5 +1,7 @@
 #include <shardgrad/core/storage.h>
 
+#include <algorithm>
+
 #include <shardgrad/core/context.h>
 
 namespace shardgrad {
@@ -27,11 +29,11 @@ Ref<Storage> Storage::make(size_t bytes, Ref<Allocator> memory, Tag tag, bool re
 }
 
 Ref<Storage> Storage::window(Ref<Storage> base) {
-  Block whole = base->block_;
+  MemoryBlock whole = base->block_;
   return window(std::move(base), whole);
 }
 
-Ref<Storage> Storage::window(Ref<Storage> base, Block whole) {
+Ref<Storage> Storage::window(Ref<Storage> base, MemoryBlock whole) {
   Ref<Storage> storage(new Storage(whole.bytes, base->memory_, base->tag_));
   storage->base_ = std::move(base);
   storage->seen_ = whole;
@@ -50,7 +52,7 @@ Storage::~Storage() {
     memory_->discard(block_);
 }
 
-Block Storage::allocate(Stream& stream) try {
+MemoryBlock Storage::allocate(Stream& stream) try {
   return memory_->allocate(bytes_, stream);
 } catch (const OutOfMemory& none) {
   const std::string& unit = ledger_->unit_name(tag_.unit);
@@ -78,6 +80,24 @@ void Storage::release(Stream& stream) {
   }
   block_ = {};
   resident_ = false;
+}
+
+uint64_t Storage::version(size_t offset) const {
+  auto after = std::ranges::upper_bound(values_, offset, {}, &Value::begin);
+  return version_ + (after == values_.begin() ? 0 : std::prev(after)->version);
+}
+
+void Storage::bump_version(size_t begin, size_t end) {
+  auto first = std::ranges::upper_bound(values_, begin, {}, &Value::begin);
+  if ((begin == 0 && end >= bytes_) || first == values_.begin()) {
+    ++version_;
+    return;
+  }
+  for (auto value = std::prev(first); value != values_.end() && value->begin < end; ++value) ++value->version;
+}
+
+void Storage::count_writes_apart(const std::vector<size_t>& begins) {
+  for (size_t begin : begins) values_.push_back({begin});
 }
 
 void Storage::lease(std::string holder) {

@@ -5,8 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <shardgrad/core/allocator.h>
 #include <shardgrad/core/ledger.h>
@@ -22,7 +24,7 @@ class Storage final : public RefCounted {
   /// one. For values that are out of date for a while. Its bytes are entered under base's tag alone.
   static Ref<Storage> window(Ref<Storage> base);
   /// The same for `whole`, memory that base's is a part of: what belongs to others is read through the window only.
-  static Ref<Storage> window(Ref<Storage> base, Block whole);
+  static Ref<Storage> window(Ref<Storage> base, MemoryBlock whole);
   ~Storage() override;
 
   /// The memory. Throws Error(input) with the owner's note when released. On device meta: null.
@@ -45,9 +47,13 @@ class Storage final : public RefCounted {
   uint64_t serial() const { return serial_; }
   static uint64_t next_serial();
 
-  /// Counts writes that backward must know of. A value saved at one version is refused at another.
-  uint64_t version() const { return version_; }
-  void bump_version() { ++version_; }
+  /// Counts writes that backward must know of: those that reached the value at byte `offset`. A value saved at one
+  /// version is refused at another. Values side by side count together unless count_writes_apart told where they begin.
+  uint64_t version(size_t offset = 0) const;
+  /// Counts a write to bytes [begin, end).
+  void bump_version(size_t begin = 0, size_t end = SIZE_MAX);
+  /// Values begin at these bytes, in rising order; each counts the writes to it alone from now on.
+  void count_writes_apart(const std::vector<size_t>& begins);
 
   /// While leased by a holder of raw pointers (DLPack, a user's cache), release() throws and names the holder.
   void lease(std::string holder);
@@ -56,22 +62,35 @@ class Storage final : public RefCounted {
   /// Says who owns this storage and what to do when it is used while released.
   void set_note(std::string note) { note_ = std::make_unique<std::string>(std::move(note)); }
   const std::string* note() const { return note_.get(); }
+  /// Asked when a tensor is to be read while this is released; may materialize it. Empty: nobody is asked.
+  void on_missing(std::function<void()> bring_back) { bring_back_ = std::move(bring_back); }
+  /// Whether it is resident, if need be after asking.
+  bool bring_back() {
+    if (!resident_ && bring_back_) bring_back_();
+    return resident_;
+  }
 
  private:
   Storage(size_t bytes, Ref<Allocator> memory, Tag tag);
   [[noreturn]] void throw_released() const;
-  Block allocate(Stream& stream);
+  MemoryBlock allocate(Stream& stream);
   size_t bytes_;
-  Block block_{};
+  MemoryBlock block_{};
   Ref<Allocator> memory_;
-  Ref<Storage> base_;  // of a window
-  Block seen_{};       // through a window
+  Ref<Storage> base_;   // of a window
+  MemoryBlock seen_{};  // through a window
   std::shared_ptr<Ledger> ledger_;
+  struct Value {
+    size_t begin;
+    uint64_t version = 0;
+  };
   uint64_t version_ = 0, serial_;
+  std::vector<Value> values_;  // that count apart
   Tag tag_;
   bool resident_ = false;
   int leases_ = 0;
   std::unique_ptr<std::string> note_, holder_;
+  std::function<void()> bring_back_;
 };
 
 /// The stream that tensor memory of `device` is allocated and freed on now: the running stream, or compute.

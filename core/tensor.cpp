@@ -37,7 +37,7 @@ void Tensor::throw_undefined() { fail("use of an undefined tensor (default-const
 
 void* Tensor::resolve() const {
   const Impl& t = impl();
-  if (!t.storage->resident()) [[unlikely]] {
+  if (!t.storage->resident() && !t.storage->bring_back()) [[unlikely]] {
     std::string what = t.name ? "'" + *t.name + "'" : concat("a tensor of shape ", t.shape);
     fail(what, " is not in memory: ", t.storage->note() ? *t.storage->note() : std::string("its storage was released"));
   }
@@ -198,7 +198,7 @@ template Tensor from_vector(const std::vector<uint8_t>&, const Shape&, TensorOpt
 
 void copy_into(const Tensor& to, const Tensor& from) {
   SG_CHECK(to.dtype() == from.dtype() && to.numel() == from.numel(), "copy_into: ", from, " does not fit ", to);
-  to.storage()->bump_version();
+  to.bump_version();
   if (to.numel() == 0 || to.device().kind == DeviceKind::meta || from.device().kind == DeviceKind::meta) return;
   Backend& target = context().backend(to.device());
   Backend& source = context().backend(from.device());

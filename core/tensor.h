@@ -59,6 +59,9 @@ class Tensor {
   Tensor rows(int64_t begin, int64_t end) const;
   /// The same memory without autograd state.
   Tensor detach() const;
+  /// Counts the writes to these elements; see Storage.
+  uint64_t version() const { return storage()->version(offset()); }
+  void bump_version() const { storage()->bump_version(offset(), offset() + bytes()); }
 
   // Autograd. Implemented in autograd/; see autograd/node.h.
   bool requires_grad() const { return impl_ && impl_->requires_grad; }

@@ -8,12 +8,12 @@ namespace {
 class SliceAllocator final : public Allocator {
  public:
   SliceAllocator(Device device, std::shared_ptr<CommonMemory> common) : Allocator(device), common_(std::move(common)) {}
-  Block allocate(size_t bytes, Stream&) override {
+  MemoryBlock allocate(size_t bytes, Stream&) override {
     SG_ASSERT(bytes == common_->slice().bytes, "a slice has ", common_->slice().bytes, " bytes, not ", bytes);
     return common_->slice();
   }
-  void free(Block, Stream&) noexcept override {}
-  void discard(Block) noexcept override {}
+  void free(MemoryBlock, Stream&) noexcept override {}
+  void discard(MemoryBlock) noexcept override {}
 
  private:
   std::shared_ptr<CommonMemory> common_;

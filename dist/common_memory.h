@@ -33,8 +33,8 @@ class CommonMemory {
   }
   CommonMemory(const CommonMemory&) = delete;
 
-  Block whole() const { return {slice_of(0), size_t(size_) * slice_bytes_}; }
-  Block slice() const { return {slice_of(rank_), slice_bytes_}; }
+  MemoryBlock whole() const { return {slice_of(0), size_t(size_) * slice_bytes_}; }
+  MemoryBlock slice() const { return {slice_of(rank_), slice_bytes_}; }
 
  private:
   std::byte* slice_of(int rank) const {

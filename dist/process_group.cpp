@@ -58,6 +58,7 @@ ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::shared_ptr
       stream_(make_group_stream(context_, *transport_, options_)) {}
 
 ProcessGroup::~ProcessGroup() {
+  kept_splits_.clear();
   // An exception passes: this rank will not make the calls its peers would wait for, nor wait for theirs.
   bool thrown = std::uncaught_exceptions() > exceptions_;
   if (thrown) transport_->abandon();
@@ -129,7 +130,7 @@ Work ProcessGroup::reduce_scatter(const Tensor& shard, const Tensor& full, const
 
 Work ProcessGroup::all_reduce(const Tensor& t, const CollectiveOptions& options) {
   SG_CHECK(t.defined(), who("all_reduce", options.label), "the tensor is undefined");
-  t.storage()->bump_version();
+  t.bump_version();
   int64_t n = t.numel(), mine = slice_begin(n, size(), rank() + 1) - slice_begin(n, size(), rank());
   // All slices but its own on the way in, its own to everybody on the way out.
   int64_t sent = (n - mine) + mine * (size() - 1);
@@ -144,7 +145,7 @@ Work ProcessGroup::broadcast(const Tensor& t, int root, const CollectiveOptions&
   SG_CHECK(t.defined(), who("broadcast", options.label), "the tensor is undefined");
   SG_CHECK(root >= 0 && root < size(), who("broadcast", options.label), "there is no root ", root, " in a group of ",
            size());
-  if (rank() != root) t.storage()->bump_version();
+  if (rank() != root) t.bump_version();
   int64_t sent = rank() == root ? int64_t(t.bytes()) * (size() - 1) : 0;
   auto move = [data = address(t), bytes = t.bytes(), root](Transport& transport, const Call& call) {
     transport.broadcast(call, data, bytes, root);
@@ -298,6 +299,14 @@ std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key, const std:
   auto group = std::make_unique<ProcessGroup>(std::move(transport), control_, std::move(members), id, options);
   barrier(Label{"", "split"});  // every member watches the new group before anyone uses it
   return group;
+}
+
+ProcessGroup& ProcessGroup::kept_split(int stride, int size, const std::string& name) {
+  for (KeptSplit& kept : kept_splits_)
+    if (kept.stride == stride && kept.size == size && kept.name == name) return *kept.group;
+  int place = rank() / stride % size;
+  auto group = split(rank() - place * stride, place, name);
+  return *kept_splits_.emplace_back(KeptSplit{stride, size, name, std::move(group)}).group;
 }
 
 std::shared_ptr<CommonMemory> ProcessGroup::common_memory(size_t bytes) {

@@ -136,6 +136,10 @@ class ProcessGroup {
   /// One group for each color, of the ranks that gave it, ordered by (key, rank), with a stream of its own, which the
   /// trace shows under `name`. Called by all ranks; blocks.
   std::unique_ptr<ProcessGroup> split(int color, int key, const std::string& name = {});
+  /// The `size` ranks that lie `stride` apart and hold the calling rank: of six, with stride 2 and size 3, {0, 2, 4} and
+  /// {1, 3, 5}. Kept until this group goes and given again for the same arguments: models share their groups, since a
+  /// rank can be in 32 at a time (dist/control_page.h), and each has a stream. Called by all ranks.
+  ProcessGroup& kept_split(int stride, int size, const std::string& name);
 
  private:
   struct Operation;
@@ -156,6 +160,12 @@ class ProcessGroup {
   int lane_;
   uint64_t sequence_ = 0;
   int splits_ = 0, loans_ = 0;
+  struct KeptSplit {
+    int stride, size;
+    std::string name;
+    std::unique_ptr<ProcessGroup> group;
+  };
+  std::vector<KeptSplit> kept_splits_;
   int exceptions_;
   Ref<Allocator> memory_;
   std::deque<std::shared_ptr<Work::State>> in_flight_;  // nobody may have waited for these yet

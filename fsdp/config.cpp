@@ -80,7 +80,8 @@ template <class Fits> static WrapPolicy choose(const char* call, std::vector<std
     std::string unused;
     for (size_t i = 0; i < wishes.size(); ++i)
       if (!used[i]) unused += (unused.empty() ? "'" : ", '") + wishes[i] + "'";
-    SG_CHECK(unused.empty(), call, ": no module fits ", unused, "; look at named_modules()");
+    SG_CHECK(unused.empty(), call, ": no module fits ", unused,
+             "; look at named_modules(), and choose the modules in a list that has no forward, not the list");
     return chosen;
   };
 }

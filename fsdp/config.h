@@ -30,7 +30,8 @@ const char* name_of(Strategy strategy);
 Strategy parse_strategy(std::string_view name);
 
 /// Decides for a submodule whether it becomes a unit of its own. `numel` counts the parameters below it that no deeper
-/// unit has taken. Asked of every module, those inside a module before it; the root, asked last, is a unit anyway.
+/// unit has taken. Asked of every module that has a forward, those inside a module before it; the root, asked last, is
+/// a unit anyway.
 using WrapPolicy = std::function<bool(const nn::Module& module, int64_t numel)>;
 /// Units of at least `min_numel` parameters, built from the leaves up.
 WrapPolicy wrap_by_size(int64_t min_numel);
@@ -68,7 +69,8 @@ struct Config {
   /// Parameters and buffers start from rank 0's values, as under PyTorch's DDP. Otherwise ranks whose seeds or values
   /// differ are refused. Costs the memory of one unit's full parameters while sharding.
   bool sync_module_states = false;
-  /// Which submodules become units; empty: every direct child of the root that has parameters.
+  /// Which submodules become units; empty: every child of the root that has parameters, and instead of one that has no
+  /// forward, such as a ModuleList, those in it.
   WrapPolicy wrap;
 
   bool keeps_params() const { return keep_params || strategy == Strategy::ddp || strategy == Strategy::zero1; }

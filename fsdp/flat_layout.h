@@ -49,6 +49,8 @@ struct FlatLayout {
   bool split() const { return mesh.parts() > 1; }
   int64_t shard_numel() const { return padded / mesh.parts(); }
   int64_t shard_begin() const { return mesh.part() * shard_numel(); }
+  /// The byte at which each slice begins in a buffer of all elements.
+  std::vector<size_t> begins(DType of) const;
   /// The elements of this rank's shard that are slice i's, with the padding after it.
   std::pair<int64_t, int64_t> elements_of(size_t i) const;
   /// This rank's part of a buffer of all elements.

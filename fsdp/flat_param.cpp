@@ -32,7 +32,7 @@ class SliceSink final : public GradSink {
   }
   void wait() override { flat_.wait_to_update(); }
   void before_write() override { flat_.before_write(); }
-  void written() override { flat_.shard_written(true); }
+  void written() override { flat_.slice_written(slice_); }
 
  private:
   FlatParam& flat_;
@@ -50,6 +50,7 @@ FlatParam::FlatParam(std::string unit, std::span<nn::Parameter* const> parameter
   bool shard_to_cpu = config.move_params_to_cpu && layout_.device.kind != DeviceKind::cpu;
   keeps_params_ = config.keeps_params() || (!split() && !shard_to_cpu && !converts());
   make_buffers(shard_to_cpu);
+  full_.storage()->count_writes_apart(layout_.begins(param_dtype()));
   full_.storage()->set_note(concat("it belongs to unit '", layout_.unit,
                                    "', which is sharded now. Use it inside its module's "
                                    "forward, or in a scope of fsdp::SummonFullParams"));
@@ -235,11 +236,20 @@ void FlatParam::before_write() {
   layout_.mesh.before_write();
 }
 
-// What is out of date cannot be read: the next forward gathers it.
-void FlatParam::shard_written(bool with_copy) {
+void FlatParam::shard_written() {
   full_.storage()->bump_version();
+  outdate(false);
+}
+
+void FlatParam::slice_written(size_t i) {
+  layout_.slice_of(full_, i).bump_version();
+  outdate(true);
+}
+
+// What is out of date cannot be read: the next forward gathers it.
+void FlatParam::outdate(bool copy_is_written) {
   shard_ready_ = context().backend(shard_.device()).compute().record();
-  converted_is_stale_ |= !with_copy;
+  converted_is_stale_ |= !copy_is_written;
   if (keeps_params_ && !split() && !(converts() && converted_is_stale_)) return;
   stale_ = true;
   if (resident()) full_.storage()->release(layout_.compute());

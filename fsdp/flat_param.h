@@ -87,10 +87,12 @@ class FlatParam {
   void wait_for_shard() const;
   /// The optimizer is about to change the shard: no gather reads it any more, nor any rank in common memory.
   void before_write();
-  /// The optimizer (or a load) has changed the shard: saved parameters and gathered copies are stale. No gather is on
-  /// its way: before_write() or Sharded::settle came first. `with_copy`: and the converted shard likewise, where
-  /// local_range gave it.
-  void shard_written(bool with_copy = false);
+  /// The shard has other values: what backward saved of the parameters, and gathered copies, are out of date. No gather
+  /// is on its way: before_write() or Sharded::settle came first.
+  void shard_written();
+  /// Those of slice i alone, and the converted shard likewise where local_range gave it: backward may still use what it
+  /// saved of the others.
+  void slice_written(size_t i);
 
   // --- whole parameters in the shards' dtype, for people -----------------------------------------------------------
   /// The full buffer if it is that and up to date; else gathered into memory of its own.
@@ -109,6 +111,7 @@ class FlatParam {
   void fill(std::span<nn::Parameter* const> parameters, bool from_rank0);
   void fill_elements(const Tensor& part, int64_t begin, std::span<nn::Parameter* const> parameters) const;
   void rehome(const Tensor& full);
+  void outdate(bool copy_is_written);
   bool converts() const { return layout_.param_dtype != layout_.dtype; }
   const Tensor& source(DType dtype);
   Stream& first_writer(DType dtype) const;

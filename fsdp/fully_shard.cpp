@@ -73,8 +73,9 @@ class Planner {
     int64_t numel = 0;
     for (const Found& f : found)
       if (complete(f)) numel += f.parameter->tensor.numel();
-    bool chosen = wrap_(module, numel) || &module == &root_;
-    if (numel == 0 || !chosen) return found;
+    bool is_root = &module == &root_;
+    bool chosen = (is_root || !module.only_holds()) && wrap_(module, numel);
+    if (found.empty() || (!is_root && (!chosen || numel == 0))) return found;
     Planned planned{{&module}, {}};
     std::vector<Found> rest;
     for (const Found& f : found) {
@@ -111,9 +112,18 @@ std::vector<Planned> into_buckets(std::vector<Planned> planned, const nn::Module
   return buckets;
 }
 
-WrapPolicy direct_children_of(nn::Module& root) {
+// The modules that are called and that `module` holds, itself or through ones that only hold others.
+void add_called(nn::Module& module, std::set<const nn::Module*>& called) {
+  for (const auto& child : module.children())
+    if (child.object->only_holds())
+      add_called(*child.object, called);
+    else
+      called.insert(child.object.get());
+}
+
+WrapPolicy wrap_children_of(nn::Module& root) {
   std::set<const nn::Module*> children;
-  for (const auto& child : root.children()) children.insert(child.object.get());
+  add_called(root, children);
   return [children](const nn::Module& module, int64_t) { return children.contains(&module); };
 }
 
@@ -146,7 +156,7 @@ std::string structure_of(nn::Module& root, const Config& options, std::span<cons
 Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
     : mesh_(group, config.parts(group.size())), schedule_(config, context().recorder()) {
   root.complete_names();
-  WrapPolicy wrap = config.wrap ? config.wrap : direct_children_of(root);
+  WrapPolicy wrap = config.wrap ? config.wrap : wrap_children_of(root);
   std::vector<Planned> plan = into_buckets(Planner(root, wrap).plan(), root, config.bucket_bytes);
   for (const Planned& planned : plan)
     for (const nn::Parameter* parameter : planned.parameters)

@@ -15,8 +15,7 @@ Mesh::Mesh(dist::ProcessGroup& world, int parts) : world_(world), parts_(parts) 
   Device device = context().default_device();
   reductions_ = shard_;
   if (!shard_ || device == kCpu || device == kMeta) return;
-  row_for_reductions_ = shard_->split(0, shard_->rank(), "reductions");
-  reductions_ = row_for_reductions_.get();
+  reductions_ = &shard_->kept_split(1, shard_->size(), "reductions");
 }
 
 void Mesh::before_write() {

@@ -16,6 +16,8 @@
 //     reductions                     | unit 2         | unit 1       | unit 0 |
 //     downloads                                       | unit 2       | unit 1 | unit 0 |
 //
+// Groups belong to the world's group, and models that are split alike share them; the streams of copies are a model's.
+//
 // On a cpu copies and sums would take the cores that compute: there gathers and reductions share the group's stream.
 
 #include <memory>
@@ -56,7 +58,6 @@ class Mesh {
   int parts_;
   dist::ProcessGroup *shard_ = nullptr, *reductions_ = nullptr, *replica_ = nullptr;
   std::optional<parallel::Mesh> table_;  // of rows and columns, when there are both
-  std::unique_ptr<dist::ProcessGroup> row_for_reductions_;
   std::unique_ptr<Stream> uploads_, downloads_;
   bool shards_read_ = false;
 };

@@ -2,6 +2,7 @@
 // Child<M>: a shared handle on a module of type M. Calling it runs pre-hooks, M::forward and hooks. Included by
 // module.h.
 
+#include <exception>
 #include <ranges>
 
 #include <shardgrad/core/traverse.h>
@@ -30,6 +31,30 @@ concept Repeatable = (std::is_copy_constructible_v<std::decay_t<Args>> && ...) &
                      !(std::ranges::view<std::decay_t<Args>> || ...) &&
                      requires(M & module, std::decay_t<Args>... args) {
   module.forward(std::move(args)...);
+};
+
+/// Tells the hooks of a call that it ended by an exception.
+class CallGuard {
+ public:
+  explicit CallGuard(Module& module) : module_(module) {}
+  ~CallGuard() {
+    if (std::uncaught_exceptions() > exceptions_) module_.forward_failed();
+  }
+  CallGuard(const CallGuard&) = delete;
+
+ private:
+  Module& module_;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+// Its forward hides no other, so naming it is possible only where M has none.
+struct NamesForward {
+  void forward();
+};
+template <class M> struct WithForward : M, NamesForward {};
+template <class M>
+concept HasForward = std::is_final_v<M> || !requires {
+  &WithForward<M>::forward;
 };
 
 }  // namespace detail
@@ -63,6 +88,7 @@ template <class M> class Child {
   template <class... Args> auto call_with_hooks(Args&&... args) const {
     std::tuple<detail::Kept<Args>...> kept(std::forward<Args>(args)...);
     std::vector<Tensor> inputs = tensors_in(kept);
+    detail::CallGuard guard(*module_);
     module_->before_forward(inputs);
     replace_tensors(kept, inputs);
     auto forward = [&](auto&... each) { return run_forward(detail::pass<Args>(each)...); };
@@ -98,12 +124,14 @@ template <class M> class Child {
 /// Makes the root of a model: a module whose parameters have full names and get their values at the first call.
 template <class M, class... Args> Child<M> make(Args&&... args) {
   auto module = std::make_shared<M>(std::forward<Args>(args)...);
+  module->set_only_holds(!detail::HasForward<M>);
   module->make_root();
   return Child<M>(std::move(module));
 }
 
 template <class M, class... Args> Child<M> Module::child(std::string name, Args&&... args) {
   auto module = std::make_shared<M>(std::forward<Args>(args)...);
+  module->set_only_holds(!detail::HasForward<M>);
   add_child(std::move(name), module);
   return Child<M>(std::move(module));
 }

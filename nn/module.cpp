@@ -265,7 +265,9 @@ void Module::zero_grad() {
 
 // --- calls ---------------------------------------------------------------------------------------------------------
 
-void Module::update_direct() { direct_ = pre_hooks_.empty() && hooks_.empty() && !fills_on_call_ && !checkpoint_; }
+void Module::update_direct() {
+  direct_ = pre_hooks_.empty() && hooks_.empty() && failed_hooks_.empty() && !fills_on_call_ && !checkpoint_;
+}
 
 void Module::make_root() {
   fills_on_call_ = true;
@@ -283,6 +285,11 @@ void Module::add_forward_hook(ForwardHook hook) {
   update_direct();
 }
 
+void Module::add_forward_failed_hook(ForwardFailedHook hook) {
+  failed_hooks_.push_back(std::move(hook));
+  update_direct();
+}
+
 void Module::set_checkpoint(std::optional<CheckpointOptions> options) {
   checkpoint_ = std::move(options);
   update_direct();
@@ -291,6 +298,10 @@ void Module::set_checkpoint(std::optional<CheckpointOptions> options) {
 void Module::before_forward(std::vector<Tensor>& inputs) {
   if (fills_on_call_) materialize();
   for (auto& hook : pre_hooks_) hook(*this, inputs);
+}
+
+void Module::forward_failed() {
+  for (auto& hook : failed_hooks_) hook(*this);
 }
 
 void Module::after_forward(const std::vector<Tensor>& outputs) {

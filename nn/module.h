@@ -59,6 +59,8 @@ class Module {
   using ForwardPreHook = std::function<void(Module&, std::span<Tensor>)>;
   /// Gets the tensors in the result of a call.
   using ForwardHook = std::function<void(Module&, std::span<const Tensor>)>;
+  /// Runs when a call ends by an exception; must not throw.
+  using ForwardFailedHook = std::function<void(Module&)>;
   template <class T> struct Entry {
     std::string name;  ///< within this module
     std::shared_ptr<T> object;
@@ -102,6 +104,7 @@ class Module {
 
   void add_forward_pre_hook(ForwardPreHook hook);
   void add_forward_hook(ForwardHook hook);
+  void add_forward_failed_hook(ForwardFailedHook hook);
   /// Calls of this module are checkpointed from now on, or not; see nn/checkpoint.h. Hooks run outside of the region.
   void set_checkpoint(std::optional<CheckpointOptions> options);
 
@@ -111,6 +114,10 @@ class Module {
   const std::optional<CheckpointOptions>& checkpoint_options() const { return checkpoint_; }
   void before_forward(std::vector<Tensor>& inputs);
   void after_forward(const std::vector<Tensor>& outputs);
+  void forward_failed();
+  /// Whether its type has no forward: a list or a group of modules, whose owner calls them.
+  bool only_holds() const { return only_holds_; }
+  void set_only_holds(bool on) { only_holds_ = on; }
   /// Marks the top of a tree; see make.
   void make_root();
 
@@ -145,11 +152,13 @@ class Module {
   std::vector<Entry<Module>> children_;
   std::vector<ForwardPreHook> pre_hooks_;
   std::vector<ForwardHook> hooks_;
+  std::vector<ForwardFailedHook> failed_hooks_;
   std::optional<CheckpointOptions> checkpoint_;
   std::string full_name_;
   Module* parent_ = nullptr;  // the first module that registered this one
   bool training_ = true;
   bool direct_ = true;
+  bool only_holds_ = false;
   bool fills_on_call_ = false;  // a root that has not been called
 };
 

@@ -212,7 +212,7 @@ void Optimizer::update_all(std::span<const Piece> pieces, double grad_scale) {
 }
 
 void Optimizer::publish(std::span<const Piece> pieces) const {
-  for (const Piece& piece : pieces) piece.range.values.storage()->bump_version();
+  for (const Piece& piece : pieces) piece.range.values.bump_version();
   tell_owners(&GradSink::written);
 }
 

@@ -27,12 +27,8 @@ Mesh::Mesh(dist::ProcessGroup& world, std::vector<Axis> axes) : world_(world), a
   int stride = world.size();
   for (const Axis& axis : axes_) {
     stride /= axis.size;
-    int coordinate = world.rank() / stride % axis.size;
-    coordinates_.push_back(coordinate);
-    bool whole = axis.size == world.size();
-    // The color is the rank that stands at 0 along this axis: all others of the group agree on it.
-    if (!whole) own_.push_back(world.split(world.rank() - coordinate * stride, coordinate, axis.name));
-    groups_.push_back(whole ? &world : own_.back().get());
+    coordinates_.push_back(world.rank() / stride % axis.size);
+    groups_.push_back(axis.size == world.size() ? &world : &world.kept_split(stride, axis.size, axis.name));
   }
 }
 

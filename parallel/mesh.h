@@ -12,7 +12,6 @@
 // Sums along an axis have the order of a group (dist/tree_sum.h), so with axes of powers of two the sum along one axis
 // after the other, last first, is the tree sum over all ranks, bit for bit.
 
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,8 +27,8 @@ struct Axis {
 
 class Mesh {
  public:
-  /// Called by all ranks of `world`, which must outlive the mesh. Throws Error(input) when the sizes do not multiply to
-  /// the number of ranks, or a name is empty or given twice.
+  /// Called by all ranks of `world`, which must outlive the mesh, and keeps the groups for others like it. Throws
+  /// Error(input) when the sizes do not multiply to the number of ranks, or a name is empty or given twice.
   Mesh(dist::ProcessGroup& world, std::vector<Axis> axes);
 
   dist::ProcessGroup& world() const { return world_; }
@@ -47,7 +46,6 @@ class Mesh {
   dist::ProcessGroup& world_;
   std::vector<Axis> axes_;
   std::vector<int> coordinates_;
-  std::vector<std::unique_ptr<dist::ProcessGroup>> own_;
   std::vector<dist::ProcessGroup*> groups_;
 };
 

@@ -11,7 +11,7 @@ struct Cast final : Node {
   Tensor source;         // a leaf: who needs its converted copy for backward keeps the leaf, and converts again
   uint64_t version = 0;  // of the leaf when it was converted
   const Tensor* source_of_copy() const override {
-    return source.defined() && source.storage()->version() == version ? &source : nullptr;
+    return source.defined() && source.version() == version ? &source : nullptr;
   }
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
     launch(kernels::cast, dy[0], dx[0].write(), dy[0]);
@@ -36,7 +36,7 @@ Tensor cast(const Tensor& x, DType dtype) {
   Tensor y = empty(x.shape(), {dtype, x.device()});
   launch(kernels::cast, x, out(y), x);
   auto* node = is_floating(dtype) ? record<Cast>(y, x) : nullptr;
-  if (node && x.is_leaf() && !recomputing()) node->source = x, node->version = x.storage()->version();
+  if (node && x.is_leaf() && !recomputing()) node->source = x, node->version = x.version();
   return y;
 }
 

@@ -46,7 +46,7 @@ void fill_(const Tensor& x, double value) {
   SG_CHECK(
       x.is_leaf() || !context().grad_enabled(),
       "fill_: this tensor was computed, and a change in place is not recorded for backward; fill a detach()ed copy");
-  x.storage()->bump_version();
+  x.bump_version();
   launch(kernels::fill, x, out(x), value);
 }
 

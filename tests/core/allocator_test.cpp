@@ -20,11 +20,11 @@ TEST(CachingAllocator, BlocksAreAlignedAndReusedOnTheirOwnStream) {
   Stream& compute = context.backend(kCpu).compute();
   Ref<Allocator> memory = make_caching_allocator(kCpu, Reuse::when_done);
   for (size_t bytes : {1, 63, 64, 65, 1024, 1025, 5000, 1 << 20, (3 << 20) + 1}) {
-    Block block = memory->allocate(bytes, compute);
+    MemoryBlock block = memory->allocate(bytes, compute);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(block.data) % kAlignment, 0u) << bytes;
     std::memset(block.data, 1, bytes);
     memory->free(block, compute);
-    Block again = memory->allocate(bytes, compute);
+    MemoryBlock again = memory->allocate(bytes, compute);
     EXPECT_EQ(again.data, block.data) << bytes;
     memory->free(again, compute);
   }
@@ -35,7 +35,7 @@ TEST(CachingAllocator, WorkThatRunsDoesNotGetWhatIsFreedBehindIt) {
   auto stream = make_thread_stream(context, "stream");
   for (Reuse reuse : {Reuse::when_done, Reuse::ordered}) {
     Ref<Allocator> memory = make_caching_allocator(kCpu, reuse);
-    Block used = memory->allocate(256, *stream), own{};
+    MemoryBlock used = memory->allocate(256, *stream), own{};
     std::atomic<bool> go{false};
     stream->run("use", [&] {
       while (!go) std::this_thread::sleep_for(1ms);
@@ -59,13 +59,13 @@ TEST(CachingAllocator, HostMemoryInUseOnAnotherStreamIsNotReusedBeforeThatUseIsD
   busy->run("use", [&] {
     while (!go) std::this_thread::sleep_for(1ms);
   });
-  Block first = memory->allocate(4096, compute);
+  MemoryBlock first = memory->allocate(4096, compute);
   memory->free(first, *busy);
-  Block second = memory->allocate(4096, compute);
+  MemoryBlock second = memory->allocate(4096, compute);
   EXPECT_NE(second.data, first.data);
   go = true;
   busy->synchronize();
-  Block third = memory->allocate(4096, compute);
+  MemoryBlock third = memory->allocate(4096, compute);
   EXPECT_EQ(third.data, first.data);
   memory->free(second, compute);
   memory->free(third, compute);
@@ -99,10 +99,10 @@ TEST(CachingAllocator, BlocksOfDifferentSizesShareMemoryAtDifferentTimes) {
     {
       Ref<Allocator> memory = make_caching_allocator(kCpu, reuse, source);
       auto use = [&](size_t bytes, int count) {
-        std::vector<Block> blocks;
+        std::vector<MemoryBlock> blocks;
         for (int i = 0; i < count; ++i) blocks.push_back(memory->allocate(bytes, compute));
-        for (Block block : blocks) std::memset(block.data, 1, block.bytes);
-        for (Block block : blocks) memory->free(block, compute);
+        for (MemoryBlock block : blocks) std::memset(block.data, 1, block.bytes);
+        for (MemoryBlock block : blocks) memory->free(block, compute);
       };
       use(10 * kMiB, 6);
       int takes = source->takes;
@@ -120,7 +120,7 @@ TEST(CachingAllocator, PiecesOfAChunkGoBackToTheSystemAndRunningOutOfMemoryIsAnE
   Context context;
   Stream& compute = context.backend(kCpu).compute();
   Ref<Allocator> memory = make_caching_allocator(kCpu, Reuse::when_done);
-  Block block = memory->allocate(31 * kMiB + kMiB / 2, compute);  // half a mebibyte of its chunk stays free
+  MemoryBlock block = memory->allocate(31 * kMiB + kMiB / 2, compute);  // half a mebibyte of its chunk stays free
   EXPECT_THROW(memory->allocate(size_t(1) << 50, compute), Error);
   std::memset(block.data, 1, block.bytes);
   memory->free(block, compute);
@@ -154,7 +154,7 @@ TEST(CachingAllocator, MemoryThatRunsOutWaitsForTheFreesThatArePending) {
     std::atomic<bool> go{false};
     Ref<Allocator> memory = make_caching_allocator(kCpu, reuse, std::make_shared<LimitedMemory>(17 * kMiB));
     for (auto& stream : streams) {
-      Block block = memory->allocate(8 * kMiB, *stream), small = memory->allocate(1000, *stream);
+      MemoryBlock block = memory->allocate(8 * kMiB, *stream), small = memory->allocate(1000, *stream);
       stream->run("use", [&] {
         while (!go) std::this_thread::sleep_for(1ms);
       });
@@ -162,7 +162,7 @@ TEST(CachingAllocator, MemoryThatRunsOutWaitsForTheFreesThatArePending) {
       memory->free(small, *stream);
     }
     std::jthread later([&] { std::this_thread::sleep_for(20ms), go = true; });
-    Block both = memory->allocate(16 * kMiB, *third);  // no chunk is large enough, and all are in use
+    MemoryBlock both = memory->allocate(16 * kMiB, *third);  // no chunk is large enough, and all are in use
     EXPECT_TRUE(go);
     std::memset(both.data, 1, both.bytes);
     memory->free(both, *third);
@@ -174,7 +174,7 @@ TEST(CachingAllocator, WorkThatRunsDoesNotWaitForTheFreesBehindIt) {
   Context context;
   auto stream = make_thread_stream(context, "stream");
   Ref<Allocator> memory = make_caching_allocator(kCpu, Reuse::ordered, std::make_shared<LimitedMemory>(16 * kMiB));
-  Block held = memory->allocate(12 * kMiB, *stream);
+  MemoryBlock held = memory->allocate(12 * kMiB, *stream);
   std::atomic<bool> go{false};
   stream->run("use", [&] {
     while (!go) std::this_thread::sleep_for(1ms);
@@ -205,13 +205,13 @@ TEST(CachingAllocator, ALargeBlockStillInUseElsewhereIsLeftAloneUntilThatUseIsDo
   busy->run("use", [&] {
     while (!go) std::this_thread::sleep_for(1ms);
   });
-  Block first = memory->allocate(8 * kMiB, compute);
+  MemoryBlock first = memory->allocate(8 * kMiB, compute);
   memory->free(first, *busy);
-  Block second = memory->allocate(8 * kMiB, compute);
+  MemoryBlock second = memory->allocate(8 * kMiB, compute);
   EXPECT_NE(second.data, first.data);
   go = true;
   busy->synchronize();
-  Block third = memory->allocate(8 * kMiB, compute);
+  MemoryBlock third = memory->allocate(8 * kMiB, compute);
   EXPECT_EQ(third.data, first.data);
   memory->free(second, compute);
   memory->free(third, compute);
@@ -225,9 +225,9 @@ TEST(CachingAllocator, AnAsynchronousDeviceReusesAtOnceAndTheStreamWaits) {
   other->run("use", [&] {
     while (!go) std::this_thread::sleep_for(1ms);
   });
-  Block first = acc.memory()->allocate(4096, *other);
+  MemoryBlock first = acc.memory()->allocate(4096, *other);
   acc.memory()->free(first, *other);
-  Block second = acc.memory()->allocate(4096, acc.compute());
+  MemoryBlock second = acc.memory()->allocate(4096, acc.compute());
   EXPECT_EQ(second.data, first.data);
   std::atomic<bool> ran{false};
   acc.compute().run("after", [&] { ran = true; });
@@ -242,7 +242,7 @@ TEST(CachingAllocator, AnAsynchronousDeviceReusesAtOnceAndTheStreamWaits) {
 TEST(CachingAllocator, FreedMemoryOfAnAsynchronousDeviceIsPoisoned) {
   Context context({.device = kAcc});
   Backend& acc = context.backend(kAcc);
-  Block block = acc.memory()->allocate(64, acc.compute());
+  MemoryBlock block = acc.memory()->allocate(64, acc.compute());
   acc.compute().run("write", [block] { std::memset(block.data, 0, 64); });
   acc.memory()->free(block, acc.compute());
   acc.compute().synchronize();

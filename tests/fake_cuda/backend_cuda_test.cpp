@@ -196,13 +196,13 @@ TEST_F(BackendCuda, AFreedBlockGoesToAnotherStreamOnlyAfterItsLastUse) {
   std::atomic<bool> go{false};
   std::atomic<int> uses{0};
   int seen = -1;
-  Block block = gpu.memory()->allocate(4096, gpu.compute());
+  MemoryBlock block = gpu.memory()->allocate(4096, gpu.compute());
   queue(gpu.compute(), "use", [&] {
     while (!go) std::this_thread::sleep_for(1ms);
     ++uses;
   });
   gpu.memory()->free(block, gpu.compute());
-  Block again = gpu.memory()->allocate(4096, *other);
+  MemoryBlock again = gpu.memory()->allocate(4096, *other);
   ASSERT_EQ(again.data, block.data);
   queue(*other, "next use", [&] { seen = uses; });
   std::this_thread::sleep_for(5ms);
@@ -232,7 +232,7 @@ TEST_F(BackendCuda, MemoryFreedWithinAPieceOfWorkWaitsForItsOwnLaunches) {
   std::atomic<bool> go{false};
   std::atomic<int> uses{0};
   int seen = -1;
-  Block first = gpu.memory()->allocate(64, gpu.compute()), second = gpu.memory()->allocate(4096, gpu.compute());
+  MemoryBlock first = gpu.memory()->allocate(64, gpu.compute()), second = gpu.memory()->allocate(4096, gpu.compute());
   gpu.compute().run("two launches", [&] {
     gpu.memory()->free(first, gpu.compute());
     fake_cuda::launch(handle(gpu.compute()), [&] {
@@ -241,7 +241,7 @@ TEST_F(BackendCuda, MemoryFreedWithinAPieceOfWorkWaitsForItsOwnLaunches) {
     });
     gpu.memory()->free(second, gpu.compute());
   });
-  Block again = gpu.memory()->allocate(4096, *other);
+  MemoryBlock again = gpu.memory()->allocate(4096, *other);
   ASSERT_EQ(again.data, second.data);
   queue(*other, "next use", [&] { seen = uses; });
   std::this_thread::sleep_for(5ms);
@@ -297,17 +297,17 @@ TEST_F(BackendCuda, PinnedMemoryThatTheHostGivesBackWaitsForEveryStreamOfTheGpu)
   std::atomic<bool> go{false};
   for (size_t bytes : {size_t(4096), size_t(2) << 20}) {
     go = false;
-    Block block = gpu.host_memory()->allocate(bytes, host);
+    MemoryBlock block = gpu.host_memory()->allocate(bytes, host);
     queue(*copies, "use", [&] {
       while (!go) std::this_thread::sleep_for(1ms);
     });
     gpu.host_memory()->free(block, host);
-    Block meanwhile = gpu.host_memory()->allocate(bytes, host);
+    MemoryBlock meanwhile = gpu.host_memory()->allocate(bytes, host);
     EXPECT_NE(meanwhile.data, block.data) << bytes << " bytes";
     go = true;
     copies->synchronize();
     gpu.compute().synchronize();
-    Block later = gpu.host_memory()->allocate(bytes, host);
+    MemoryBlock later = gpu.host_memory()->allocate(bytes, host);
     EXPECT_EQ(later.data, block.data) << bytes << " bytes";
     gpu.host_memory()->free(meanwhile, host);
     gpu.host_memory()->free(later, host);
@@ -464,7 +464,7 @@ TEST_F(BackendCuda, WithChecksBlocksEndWhereTheyWereAskedToEnd) {
     Backend& gpu = context.backend(kCuda);
     char host[8] = {};
     for (size_t bytes : {size_t(3), size_t(5000), (size_t(3) << 20) + 1}) {
-      Block block = gpu.memory()->allocate(bytes, gpu.compute());
+      MemoryBlock block = gpu.memory()->allocate(bytes, gpu.compute());
       auto* end = static_cast<std::byte*>(block.data) + bytes;
       EXPECT_NO_THROW(gpu.copy(gpu.compute(), end - 3, host, 3));
       EXPECT_THROW(gpu.copy(gpu.compute(), end - 3, host, 4), DeviceFault);

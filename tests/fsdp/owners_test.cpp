@@ -5,6 +5,9 @@
 #include <mutex>
 #include <set>
 
+#include <shardgrad/dist/control_page.h>
+#include <shardgrad/fsdp/state.h>
+
 #include "tests/fsdp/same_weights.h"
 
 namespace shardgrad::fsdp::testing {
@@ -196,6 +199,100 @@ TEST(Owners, I47_TwoOptimizersMayShareAUnit) {
     for (auto& [name, values] : weights_of(sharded)) EXPECT_NE(values, start.at(name)) << name;
   };
   same_weights<Rooted>(use);
+}
+
+/// A unit whose two parameters are used apart, each by an optimizer of its own.
+struct TwoHeads : nn::Module {
+  Tensor actor = param("actor", {5, 7}, nn::init::normal(0, 0.5)), critic = param("critic", {5, 7}, nn::init::ones());
+  Tensor forward(const Tensor& x, bool act) { return matmul(x, act ? actor : critic, false, true); }
+};
+
+TEST(Owners, AStepOfOneOptimizerLeavesWhatBackwardSavedOfAnothersParameters) {
+  for (const Config& config : strategies(2))
+    dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+      SCOPED_TRACE(name_of(config.strategy));
+      auto model = nn::make<TwoHeads>();
+      auto sharded = fully_shard(*model, group, config);
+      optim::SGD critic({{"critic", model->critic}}, {.lr = 0.1});
+      auto input = [] { return ones({2, 7}).set_requires_grad(); };
+      Tensor acted = model(input(), true), judged = model(input(), false), again = model(input(), false);
+      sum(judged).backward();
+      critic.step();
+      EXPECT_NO_THROW(sum(acted).backward());
+      EXPECT_TRUE(contains(message_of([&] { sum(again).backward(); }), "'critic' was changed in place"));
+    });
+}
+
+/// What most transformers look like.
+struct Stack : nn::Module {
+  nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 6);
+  nn::Child<nn::ModuleList<nn::Linear>> blocks = child<nn::ModuleList<nn::Linear>>("blocks");
+  nn::Child<nn::Linear> out = child<nn::Linear>("out", 6, 5);
+  Stack() {
+    for (int i = 0; i < 3; ++i) blocks->add(6, 6);
+  }
+  Tensor forward(const Tensor& x) {
+    Tensor h = in(x);
+    for (const auto& block : *blocks) h = tanh(block(h));
+    return out(h);
+  }
+};
+
+TEST(Owners, AModuleWithoutAForwardIsNoUnitWhatItHoldsIs) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto units = [&](const WrapPolicy& wrap) {
+      auto model = nn::make<Stack>();
+      auto sharded = fully_shard(*model, group, {.wrap = wrap});
+      sum(model(ones({2, 7}))).backward();
+      std::vector<std::string> names;
+      for (const auto& unit : sharded->units()) names.push_back(unit->name());
+      return names;
+    };
+    EXPECT_EQ(units({}), (std::vector<std::string>{"in", "blocks.0", "blocks.1", "blocks.2", "out"}));
+    EXPECT_EQ(units(wrap_by_size(100)), (std::vector<std::string>{"root"})) << "the list is not called";
+    std::string what = message_of([&] { units(wrap_by_name({"blocks"})); });
+    EXPECT_TRUE(contains(what, "no module fits 'blocks'") && contains(what, "not the list")) << what;
+  });
+}
+
+TEST(Owners, ParametersWithoutElementsAreShardedLikeOthers) {
+  struct Hollow : nn::Module {
+    nn::Child<nn::Linear> full = child<nn::Linear>("full", 7, 5), none = child<nn::Linear>("none", 7, 0, false);
+    Tensor nothing = param("nothing", {0, 3}, nn::init::zeros());
+    Tensor forward(const Tensor& x) { return full(x) + sum(none(x)) + sum(nothing); }
+  };
+  for (int world : {1, 2, 3})
+    for (const Config& config : strategies(world))
+      dist::run_ranks(world, [&](dist::ProcessGroup& group) {
+        SCOPED_TRACE(concat(name_of(config.strategy), " W=", world));
+        auto plain = nn::make<Hollow>(), model = nn::make<Hollow>();
+        auto sharded = fully_shard(*model, group, config);
+        optim::AdamW optimizer(model->named_parameters(), {.lr = 0.1});
+        sum(model(ones({2, 7}))).backward();
+        optimizer.step();
+        StateDict state = full_state_dict(*sharded, false);
+        EXPECT_EQ(state.at("nothing").shape(), (Shape{0, 3}));
+        EXPECT_NO_THROW(plain->load_state_dict(state));
+        EXPECT_NO_THROW(load_full_state_dict(*sharded, state));
+        load_full_optim_state_dict(*sharded, optimizer, full_optim_state_dict(*sharded, optimizer, false));
+      });
+}
+
+TEST(Owners, ModelsInOneProcessShareTheirGroups) {
+  for (Config config : {Config{}, Config{.strategy = Strategy::hybrid, .shard_ranks = 2}})
+    dist::run_ranks(4,
+                    [&](dist::ProcessGroup& group) {
+                      std::vector<nn::Child<Flat>> models;
+                      for (int i = 0; i < dist::Row::kLanes + 1; ++i) {
+                        models.push_back(nn::make<Flat>());
+                        auto sharded = fully_shard(*models.back(), group, config);
+                        optim::SGD optimizer(models.back()->named_parameters(), {.lr = 1});
+                        sum(models.back()(ones({1, 7}))).backward();
+                        optimizer.step();
+                        EXPECT_EQ(sum(full_state_dict(*sharded, false).at("bias")).item(), -20);
+                      }
+                    },
+                    {.device = kAcc, .threads = 1});
 }
 
 }  // namespace

@@ -419,5 +419,48 @@ TEST(Module, LoadingCountsAsAWriteForBackward) {
   EXPECT_NE(error_of([&] { loss.backward(); }).find("'fc.weight' was changed in place"), std::string::npos);
 }
 
+TEST(Module, ACallThatEndsByAnExceptionTellsItsHooks) {
+  struct Picky : nn::Module {
+    Tensor forward(const Tensor& x) {
+      SG_CHECK(x.numel() > 0, "empty");
+      return x;
+    }
+  };
+  Context context;
+  auto model = nn::make<Picky>();
+  int failed = 0, returned = 0;
+  model->add_forward_failed_hook([&](nn::Module& module) { failed += &module == &*model; });
+  model->add_forward_hook([&](nn::Module&, std::span<const Tensor>) { ++returned; });
+  model(ones({1}));
+  EXPECT_EQ(std::pair(failed, returned), std::pair(0, 1));
+  EXPECT_EQ(error_of([&] { model(ones({0})); }), "empty");
+  EXPECT_EQ(std::pair(failed, returned), std::pair(1, 1));
+}
+
+struct Overloaded : nn::Module {
+  Tensor forward(const Tensor& x) { return x; }
+  template <class T> Tensor forward(const Tensor& x, T) { return x; }
+};
+
+TEST(Module, ItIsKnownWhichModulesOnlyHoldOthers) {
+  struct Group : nn::Module {
+    nn::Child<nn::Linear> a = child<nn::Linear>("a", 1, 1);
+  };
+  struct Derived final : Overloaded {};
+  struct All : nn::Module {
+    nn::Child<nn::ModuleList<nn::Linear>> list = child<nn::ModuleList<nn::Linear>>("list");
+    nn::Child<Group> group = child<Group>("group");
+    nn::Child<nn::Sequential> sequence = child<nn::Sequential>("sequence");
+    nn::Child<Overloaded> overloaded = child<Overloaded>("overloaded");
+    nn::Child<Derived> derived = child<Derived>("derived");
+  };
+  Context context;
+  auto model = nn::make<All>();
+  std::vector<std::string> holders;
+  for (auto& [name, module] : model->named_modules())
+    if (module->only_holds()) holders.push_back(name);
+  EXPECT_EQ(holders, (std::vector<std::string>{"", "list", "group"}));
+}
+
 }  // namespace
 }  // namespace shardgrad

@@ -49,6 +49,16 @@ TEST(Mesh, AnAxisOfAllRanksIsTheWorld) {
   });
 }
 
+TEST(Mesh, MeshesThatAreCutOtherwiseHaveOtherGroupsAndAlikeOnesTheSame) {
+  dist::run_ranks(4, [](dist::ProcessGroup& world) {
+    Mesh rows(world, {{"a", 2}, {"b", 2}}), columns(world, {{"b", 2}, {"a", 2}}), again(world, {{"a", 2}, {"b", 2}});
+    float rank = float(world.rank());
+    EXPECT_EQ(ranks_of(rows.group("a")), (std::vector<float>{float(world.rank() % 2), float(world.rank() % 2 + 2)}));
+    EXPECT_EQ(ranks_of(columns.group("a")).front(), rank - float(world.rank() % 2));
+    EXPECT_EQ(&rows.group("a"), &again.group("a"));
+  });
+}
+
 TEST(Mesh, SizesThatDoNotMultiplyToTheRanksAreRefused) {
   auto refusal = [](std::vector<Axis> axes) -> std::string {
     try {

@@ -1,0 +1,62 @@
+// Versions of values that share a storage, who is asked for memory that is not there, and what a context tells at its
+// end.
+
+#include <gtest/gtest.h>
+
+#include <shardgrad/core/context.h>
+#include <shardgrad/core/tensor.h>
+
+namespace shardgrad {
+namespace {
+
+TEST(Storage, AWriteCountsForTheValuesThatItReaches) {
+  Context context;
+  Tensor all = empty({12}), first = all.rows(0, 4), second = all.rows(4, 8), third = all.rows(8, 12);
+  copy_into(second, from_vector<float>({1, 2, 3, 4}, {4}));
+  EXPECT_EQ(first.version(), 1u) << "values side by side count together";
+  all.storage()->count_writes_apart({0, 16, 32});
+  auto versions = [&] { return std::vector{first.version(), second.version(), third.version()}; };
+  copy_into(second, first);
+  EXPECT_EQ(versions(), (std::vector<uint64_t>{1, 2, 1}));
+  copy_into(all.rows(3, 5), all.rows(0, 2));
+  EXPECT_EQ(versions(), (std::vector<uint64_t>{2, 3, 1}));
+  copy_into(all.rows(9, 10), all.rows(0, 1));
+  EXPECT_EQ(versions(), (std::vector<uint64_t>{2, 3, 2}));
+  copy_into(all, empty({12}));
+  EXPECT_EQ(versions(), (std::vector<uint64_t>{3, 4, 3}));
+}
+
+TEST(Storage, WhoeverBringsMemoryBackIsAskedWhenItIsMissing) {
+  Context context;
+  Tensor t = empty({4});
+  Stream& compute = context.backend(kCpu).compute();
+  t.storage()->release(compute);
+  EXPECT_THROW(t.in(), Error);
+  int asked = 0;
+  t.storage()->on_missing([&] {
+    if (++asked == 2) t.storage()->materialize(compute);
+  });
+  EXPECT_THROW(t.in(), Error) << "asked, and not brought back";
+  EXPECT_NO_THROW(t.in());
+  EXPECT_NO_THROW(t.in());
+  EXPECT_EQ(asked, 2);
+}
+
+TEST(Context, AtItsEndItTellsWhoeverStillWantsToKnowTheLastFirst) {
+  std::vector<int> told;
+  std::shared_ptr<void> first, second, third;
+  {
+    Context context;
+    first = context.at_end([&] { told.push_back(1); });
+    second = context.at_end([&] { told.push_back(2); });
+    third = context.at_end([&] {
+      EXPECT_EQ(Context::current(), &context);
+      told.push_back(3);
+    });
+    second.reset();
+  }
+  EXPECT_EQ(told, (std::vector<int>{3, 1}));
+}
+
+}  // namespace
+}  // namespace shardgrad
