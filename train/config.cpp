@@ -9,6 +9,7 @@
 #include <shardgrad/core/error.h>
 #include <shardgrad/fsdp/config.h>
 #include <shardgrad/train/config_fields.h>
+#include <shardgrad/train/files.h>
 #include <shardgrad/train/settings.h>
 
 namespace shardgrad::train {
@@ -111,7 +112,8 @@ bool apply_kernel(Config& config, const Setting& setting, std::vector<std::strin
   if (value.is_string())
     config.kernels[setting.key.substr(kPrefix.size())] = value.get<std::string>();
   else
-    faults.push_back(concat(setting.place, ": ", setting.key, " is ", setting.json, ", expected a text"));
+    faults.push_back(
+        concat(setting.place, ": ", shortened(setting.key), " is ", shortened(setting.json), ", expected a text"));
   return true;
 }
 
@@ -122,10 +124,12 @@ void apply(Config& config, const Setting& setting, std::vector<std::string>& fau
     known = true;
     if (assign(field, Json::parse(setting.json), rule)) return;
     using T = std::remove_reference_t<decltype(field)>;
-    faults.push_back(concat(setting.place, ": ", key, " is ", setting.json, ", expected ", expected<T>(rule)));
+    faults.push_back(
+        concat(setting.place, ": ", key, " is ", shortened(setting.json), ", expected ", expected<T>(rule)));
   });
   if (known) return;
-  faults.push_back(concat(setting.place, ": unknown key '", setting.key, "'; did you mean '", nearest_key(setting.key),
+  std::string key = shortened(setting.key);
+  faults.push_back(concat(setting.place, ": unknown key '", key, "'; did you mean '", nearest_key(key),
                           "'? (`shardgrad train --keys` lists all)"));
 }
 
@@ -145,7 +149,8 @@ void check_together(const Config& config, const std::vector<Setting>& settings, 
   if (config.optimizer.nesterov && config.optimizer.momentum == 0)
     faults.push_back("optimizer.nesterov needs a momentum above 0");
   if (config.name.empty() || config.name.find('/') != std::string::npos || config.name[0] == '.')
-    faults.push_back(concat("name is '", config.name, "'; it names a folder: not empty, no '/', no leading '.'"));
+    faults.push_back(
+        concat("name is '", shortened(config.name), "'; it names a folder: not empty, no '/', no leading '.'"));
 }
 
 std::vector<Setting> gather_settings(const std::string& path, const std::vector<std::string>& overrides,
@@ -156,10 +161,17 @@ std::vector<Setting> gather_settings(const std::string& path, const std::vector<
     Setting setting = parse_setting(text, faults);
     if (setting.key.empty()) continue;
     if (!given.insert(setting.key).second)
-      faults.push_back(concat(setting.place, ": ", setting.key, " is given twice on the command line"));
+      faults.push_back(concat(setting.place, ": ", shortened(setting.key), " is given twice on the command line"));
     settings.push_back(std::move(setting));
   }
   return settings;
+}
+
+std::string lines_of(const std::vector<std::string>& faults) {
+  constexpr size_t kMost = 50;
+  std::string lines;
+  for (size_t i = 0; i < std::min(kMost, faults.size()); ++i) lines += (i == 0 ? "" : "\n") + faults[i];
+  return faults.size() > kMost ? concat(lines, "\n… and ", faults.size() - kMost, " more") : lines;
 }
 
 Json as_json(const Config& config) {
@@ -184,9 +196,7 @@ Config read_config(const std::string& path, const std::vector<std::string>& over
   Config config;
   for (const Setting& setting : settings) apply(config, setting, faults);
   if (faults.empty()) check_together(config, settings, faults);
-  std::string all;
-  for (const std::string& fault : faults) all += (all.empty() ? "" : "\n") + fault;
-  if (!all.empty()) fail(all);
+  SG_CHECK(faults.empty(), lines_of(faults));
   config.strategy = name_of(fsdp::parse_strategy(config.strategy));
   return config;
 }

@@ -1,17 +1,17 @@
 #include <shardgrad/train/settings.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include <shardgrad/core/error.h>
+#include <shardgrad/train/files.h>
 
 namespace shardgrad::train {
 
 namespace {
+
+constexpr size_t kDeepest = 16;  // open objects and arrays; a setting needs three
 
 // nlohmann's events carry no position, so the text is read through an iterator that counts lines. A key's event comes
 // right after its closing quote, and the values of a key are placed at the key.
@@ -58,6 +58,7 @@ class Flattener : public nlohmann::json_sax<nlohmann::json> {
   }
   bool start_object(size_t) override {
     if (!arrays_.empty()) return refuse("an object is not possible here");
+    if (groups_.size() == kDeepest) return refuse_depth();
     if (opened_) groups_.push_back(full_name());
     opened_ = true;
     return true;
@@ -67,6 +68,7 @@ class Flattener : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool start_array(size_t) override {
+    if (arrays_.size() == kDeepest) return refuse_depth();
     arrays_.push_back(nlohmann::json::array());
     return true;
   }
@@ -77,9 +79,9 @@ class Flattener : public nlohmann::json_sax<nlohmann::json> {
   }
   bool parse_error(size_t position, const std::string& token, const nlohmann::json::exception& error) override {
     auto line = 1 + std::count(text_.begin(), text_.begin() + std::ptrdiff_t(std::min(position, text_.size())), '\n');
-    std::string what = error.id == 406 ? "the number " + token + " is not finite" : error.what();
+    std::string what = error.id == 406 ? "the number " + shortened(token) + " is not finite" : error.what();
     if (size_t at = what.find(": syntax error"); at != std::string::npos) what = what.substr(at + 2);
-    faults_.push_back(concat(path_, ":", line, ": ", what));
+    faults_.push_back(concat(path_, ":", line, ": ", shortened(what)));
     return false;
   }
 
@@ -89,6 +91,7 @@ class Flattener : public nlohmann::json_sax<nlohmann::json> {
     faults_.push_back(concat(path_, ":", line_, ": ", why));
     return false;
   }
+  bool refuse_depth() { return refuse("this is nested deeper than any setting"); }
   bool value(nlohmann::json v) {
     if (!arrays_.empty()) {
       arrays_.back().push_back(std::move(v));
@@ -99,7 +102,7 @@ class Flattener : public nlohmann::json_sax<nlohmann::json> {
     if (added)
       settings.push_back({full_name(), v.dump(), place_});
     else
-      faults_.push_back(concat(place_, ": ", full_name(), " is given twice; first at ", first->second));
+      faults_.push_back(concat(place_, ": ", shortened(full_name()), " is given twice; first at ", first->second));
     return true;
   }
 
@@ -117,10 +120,16 @@ class Flattener : public nlohmann::json_sax<nlohmann::json> {
 }  // namespace
 
 std::vector<Setting> read_settings(const std::string& path, std::vector<std::string>& faults) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in || in.bad()) {
-    faults.push_back(concat("cannot read the configuration '", path, "': ", std::strerror(errno)));
+  std::string text;
+  try {
+    text = read_file(path);
+  } catch (const Error& error) {
+    faults.push_back(concat("the configuration: ", error.what()));
+    return {};
+  }
+  if (size_t at = text.find('\0'); at != std::string::npos) {  // nlohmann takes it for the end
+    auto line = 1 + std::count(text.begin(), text.begin() + std::ptrdiff_t(at), '\n');
+    faults.push_back(concat(path, ":", line, ": there is a NUL byte, which no text has"));
     return {};
   }
   int line = 1;
@@ -133,13 +142,13 @@ std::vector<Setting> read_settings(const std::string& path, std::vector<std::str
 Setting parse_setting(const std::string& text, std::vector<std::string>& faults) {
   size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
-    faults.push_back(concat("--set ", text, ": write key=value, for example --set optimizer.lr=0.1"));
+    faults.push_back(concat("--set ", shortened(text), ": write key=value, for example --set optimizer.lr=0.1"));
     return {};
   }
   std::string value = text.substr(equals + 1);
   if (!nlohmann::json::accept(value))
     value = nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  return {text.substr(0, equals), value, "--set " + text};
+  return {text.substr(0, equals), value, "--set " + shortened(text)};
 }
 
 }  // namespace shardgrad::train

@@ -170,7 +170,7 @@ def refusals():
         file.unlink()
         file.write_bytes(content)
     refused = [
-        (["train", "gone.json"], "cannot read the configuration 'gone.json'"),
+        (["train", "gone.json"], "the configuration: cannot read 'gone.json': No such file"),
         (["train", "broken.json"], "broken.json:2: batch is given twice; first at broken.json:1"),
         (["train", CONFIG, "--set", "bach=3"], "unknown key 'bach'; did you mean 'batch'?"),
         (["train", CONFIG, "--set", "data.dir=/nowhere"], "cannot read '/nowhere/train-images-idx3-ubyte.gz'"),

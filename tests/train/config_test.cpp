@@ -1,8 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <shardgrad/core/error.h>
 #include <shardgrad/train/config.h>
+#include <shardgrad/train/files.h>
 
 #include "temporary_folder.h"
 
@@ -112,8 +115,50 @@ TEST(Config, FilesThatAreNotOneObjectAreRefusedWithTheLine) {
   EXPECT_THAT(refusal("[1]"), HasSubstr("the file must hold one object"));
   EXPECT_THAT(refusal("{\"model\": {\"layers\": [{\"a\": 1}]}}"), HasSubstr("an object is not possible here"));
   EXPECT_THAT(error_of([] { read_config("no/such.json", {}); }),
-              HasSubstr("cannot read the configuration 'no/such.json': No such file or directory"));
+              HasSubstr("the configuration: cannot read 'no/such.json': No such file or directory"));
   EXPECT_THAT(refusal("{}", {"batch"}), HasSubstr("--set batch: write key=value"));
+}
+
+// However deep: told at once, with the line, in little memory and without recursion.
+TEST(Config, NestingBeyondAnySettingIsRefusedWithTheLine) {
+  auto times = [](const std::string& part) {
+    std::string text;
+    for (int i = 0; i < 200'000; ++i) text += part;
+    return text;
+  };
+  EXPECT_EQ(refusal("{\n\"epochs\": " + times("[") + times("]") + "}"),
+            "a.json:2: this is nested deeper than any setting");
+  EXPECT_EQ(refusal("\n\n" + times("{\"a\":")), "a.json:3: this is nested deeper than any setting");
+  EXPECT_THAT(refusal(times("[")), HasSubstr("a.json:1: this is nested deeper"));
+}
+
+TEST(Config, WhatFollowsANulByteIsNotIgnored) {
+  EXPECT_EQ(refusal(std::string("{\"epochs\": 1}\n\0{\"epochs\": 2}", 31)),
+            "a.json:2: there is a NUL byte, which no text has");
+}
+
+TEST(Config, RefusalsRepeatLongValuesOnlyInPart) {
+  std::string list = "[";
+  for (int i = 0; i < 20'000; ++i) list += "1,";
+  std::string many(50'000, 'k'), umlauts;
+  for (int i = 0; i < 10'000; ++i) umlauts += "ü";
+  EXPECT_THAT(refusal("{\"batch\": " + list + "1]}"), HasSubstr("… (40003 bytes), expected an integer"));
+  for (const std::string& message :
+       {refusal("{\"batch\": " + list + "1]}"), refusal("{\"" + many + "\": 1}"),
+        refusal("{\"kernels\": {\"a\": " + list + "1]}}"), refusal("{\"name\": \"/" + many + "\"}"),
+        refusal("{\"batch\": \"" + many), refusal("{\"batch\": 1" + many), refusal("{}", {"batch=" + many}),
+        refusal("{}", {many}), refusal("{}", {many + "=1", many + "=1"}),
+        refusal("{\"optimizer\": {\"lr\": 1" + std::string(9'999, '0') + "}}")})
+    EXPECT_LT(message.size(), 2000) << message;
+  EXPECT_EQ(train::shortened("a" + umlauts), "a" + umlauts.substr(0, 198) + "… (20001 bytes)") << "whole characters";
+}
+
+TEST(Config, AFileFullOfFaultsIsAnsweredInFiftyLines) {
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += concat(i == 0 ? "{" : ",", "\"key", i, "\": 1");
+  std::string message = refusal(text + "}");
+  EXPECT_EQ(std::ranges::count(message, '\n'), 50);
+  EXPECT_TRUE(message.ends_with("\n… and 10 more"));
 }
 
 TEST(Config, OtherNamesOfStrategiesAreAcceptedAndResolved) {

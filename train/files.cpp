@@ -1,0 +1,72 @@
+#include <shardgrad/train/files.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include <shardgrad/core/error.h>
+
+namespace shardgrad::train {
+namespace {
+
+class OpenFile {
+ public:
+  OpenFile(const char* verb, const std::string& path, int flags) : file_(open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+    if (file_ < 0) cannot(verb, path);
+  }
+  ~OpenFile() { ::close(file_); }
+  OpenFile(const OpenFile&) = delete;
+  int get() const { return file_; }
+
+ private:
+  int file_;
+};
+
+// `call` as often as signals interrupt it.
+template <class Call> ssize_t uninterrupted(const Call& call) {
+  for (;;)
+    if (ssize_t result = call(); result >= 0 || errno != EINTR) return result;
+}
+
+}  // namespace
+
+void cannot(const char* verb, const std::string& path) {
+  fail("cannot ", verb, " '", path, "': ", std::strerror(errno));
+}
+
+std::string read_file(const std::string& path) {
+  OpenFile file("read", path, O_RDONLY);
+  std::string text;
+  for (char part[4096];;) {
+    ssize_t got = uninterrupted([&] { return read(file.get(), part, sizeof part); });
+    if (got < 0) cannot("read", path);
+    if (got == 0) return text;
+    text.append(part, size_t(got));
+  }
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  OpenFile file("write", path, O_WRONLY | O_CREAT | O_TRUNC);
+  for (size_t done = 0; done < text.size();) {
+    ssize_t put = uninterrupted([&] { return write(file.get(), text.data() + done, text.size() - done); });
+    if (put < 0) cannot("write", path);
+    done += size_t(put);
+  }
+}
+
+void sync_path(const std::string& path) {
+  OpenFile file("open", path, O_RDONLY);
+  if (fsync(file.get()) != 0) cannot("write", path);
+}
+
+std::string shortened(const std::string& text) {
+  constexpr size_t kLongest = 200;  // bytes
+  if (text.size() <= kLongest) return text;
+  size_t end = kLongest;
+  while (end > 0 && (uint8_t(text[end]) & 0xC0) == 0x80) --end;  // not in the middle of a character
+  return concat(text.substr(0, end), "… (", text.size(), " bytes)");
+}
+
+}  // namespace shardgrad::train

@@ -1,0 +1,20 @@
+#pragma once
+// Small files of a run, whole. Every failure is an Error(input) with the path and the system's reason: "cannot write
+// 'runs/a/run.json': No space left on device".
+
+#include <string>
+
+namespace shardgrad::train {
+
+std::string read_file(const std::string& path);
+/// Makes or replaces the file.
+void write_file(const std::string& path, const std::string& text);
+/// Returns when a file's or a folder's contents have reached the disk.
+void sync_path(const std::string& path);
+/// Throws for the system call that has just failed with errno: `verb` is "read", "write", …
+[[noreturn]] void cannot(const char* verb, const std::string& path);
+
+/// `text` as a refusal repeats it: whole when it is short, else its beginning and its length.
+std::string shortened(const std::string& text);
+
+}  // namespace shardgrad::train
