@@ -33,6 +33,28 @@ std::vector<StateSlice> copies_of(std::vector<StateSlice> slices) {
   return slices;
 }
 
+enum class Copy { out, in };
+
+// `call` with a copy of one piece after the other, which is filled before, or written back after.
+void piece_by_piece(std::span<const StateSlice> slices, Copy copy, const VisitPiece& call) {
+  TagScope owner(Category::other);
+  for (const StateSlice& slice : slices) {
+    int64_t most = kPieceBytes / int64_t(size_of(slice.values.dtype())), count = slice.values.numel();
+    for (int64_t begin = 0; begin < count; begin += most) {
+      Tensor part = slice.values.rows(begin, std::min(begin + most, count));
+      Tensor values = empty(part.shape(), {part.dtype(), kCpu});
+      if (copy == Copy::out) copy_into(values, part);
+      call({slice.name, slice.shape, slice.begin + begin, values});
+      if (copy == Copy::in) copy_into(part, values);
+    }
+  }
+}
+
+void all_written(Sharded& sharded) {
+  for (const auto& unit : sharded.units())
+    for (const auto& flat : unit->flat_params()) flat->shard_written();
+}
+
 struct Overlap {
   int64_t begin, end;
 };
@@ -91,8 +113,7 @@ void load(Sharded& sharded, const char* call, std::span<const StateSlice> target
 void load_parameters(const char* call, Sharded& sharded, std::span<const StateSlice> given, std::string problems = "") {
   sharded.settle(call);
   load(sharded, call, parts_of(sharded), given, std::move(problems));
-  for (const auto& unit : sharded.units())
-    for (const auto& flat : unit->flat_params()) flat->shard_written();
+  all_written(sharded);
 }
 
 std::vector<StateSlice> slices_of(const StateDict& state) {
@@ -194,6 +215,27 @@ std::vector<StateSlice> sharded_optim_state_dict(optim::Optimizer& optimizer) {
 void load_sharded_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, std::span<const StateSlice> pieces) {
   sharded.settle("load_sharded_optim_state_dict");
   load(sharded, "load_sharded_optim_state_dict", optimizer.state_slices(), pieces);
+}
+
+void visit_pieces(Sharded& sharded, const VisitPiece& visit) {
+  sharded.settle("visit_pieces");
+  piece_by_piece(parts_of(sharded), Copy::out, visit);
+}
+
+void fill_pieces(Sharded& sharded, const VisitPiece& fill) {
+  sharded.settle("fill_pieces");
+  sharded.group().barrier({{"", "fill_pieces"}});  // nobody reads this rank's shard any more
+  piece_by_piece(parts_of(sharded), Copy::in, fill);
+  all_written(sharded);
+}
+
+void visit_optim_pieces(optim::Optimizer& optimizer, const VisitPiece& visit) {
+  piece_by_piece(optimizer.state_slices(), Copy::out, visit);
+}
+
+void fill_optim_pieces(Sharded& sharded, optim::Optimizer& optimizer, const VisitPiece& fill) {
+  sharded.settle("fill_optim_pieces");
+  piece_by_piece(optimizer.state_slices(), Copy::in, fill);
 }
 
 // A rank that holds no part of a parameter does not count its steps.

@@ -3,6 +3,8 @@
 // it begins, so pieces of any number of ranks load at any other, and a file of pieces says nothing about ranks. All of
 // these are called by every rank, between steps.
 
+#include <functional>
+
 #include <shardgrad/core/state_check.h>
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/optim/optimizer.h>
@@ -25,6 +27,15 @@ void load_sharded_state_dict(Sharded& sharded, std::span<const StateSlice> piece
 /// The same for the optimizer's state ("<parameter>.exp_avg", …), without its step counts.
 std::vector<StateSlice> sharded_optim_state_dict(optim::Optimizer& optimizer);
 void load_sharded_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, std::span<const StateSlice> pieces);
+
+/// The same four piece by piece, for who writes and reads files: `visit` gets a copy on the cpu of at most kPieceBytes,
+/// which is gone when the next one comes, so no second shard is needed. What `fill` leaves in its piece is loaded.
+inline constexpr int64_t kPieceBytes = 1 << 20;
+using VisitPiece = std::function<void(const StateSlice&)>;
+void visit_pieces(Sharded& sharded, const VisitPiece& visit);
+void fill_pieces(Sharded& sharded, const VisitPiece& fill);
+void visit_optim_pieces(optim::Optimizer& optimizer, const VisitPiece& visit);
+void fill_optim_pieces(Sharded& sharded, optim::Optimizer& optimizer, const VisitPiece& fill);
 
 /// How many steps each parameter has been through, known on every rank: Optimizer::steps knows those of its parts.
 std::map<std::string, int64_t> optim_steps(Sharded& sharded, const optim::Optimizer& optimizer);

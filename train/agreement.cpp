@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
+
+#include <shardgrad/train/files.h>
 
 namespace shardgrad::train {
 
@@ -38,12 +40,23 @@ std::string same_text(dist::ProcessGroup& world, const std::string& text) {
 void check_folder_is_shared(dist::ProcessGroup& world, const std::string& folder) {
   auto ticks = std::chrono::steady_clock::now().time_since_epoch().count();
   std::string token = same_text(world, concat(folder, "/.seen-", getpid(), "-", ticks));
-  if (world.rank() == 0) std::ofstream(token) << '\n';
+  if (world.rank() == 0) write_file(token, "\n");
   world.barrier({{"", "start"}});
   SG_CHECK(std::filesystem::exists(token), "rank ", world.rank(), " does not see the run's folder '", folder,
            "', in which every rank saves its part; set runs to a folder that all ranks share");
   world.barrier({{"", "start"}});
   if (world.rank() == 0) std::filesystem::remove(token);
+}
+
+bool StopAgreement::asked_to_stop(int64_t step, double seconds_per_step) {
+  if (step < next_) return false;
+  constexpr int64_t kMostSteps = 16;
+  Tensor sums = from_vector<double>({double(world_.control().stop_requested()), seconds_per_step}, {2});
+  world_.all_reduce(sums, dist::Label{"", "agree"}).host_wait();
+  std::vector<double> over_ranks = sums.to_vector<double>();
+  double steps_per_second = double(world_.size()) / over_ranks[1];
+  next_ = step + int64_t(std::clamp(steps_per_second, 1.0, double(kMostSteps)));
+  return over_ranks[0] > 0;
 }
 
 }  // namespace shardgrad::train

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <shardgrad/core/error.h>
+#include <shardgrad/train/files.h>
 
 namespace shardgrad::train {
 
@@ -81,6 +82,7 @@ RunReport::RunReport(const Config& config, std::ostream& out, bool terminal)
       out_(out),
       terminal_(terminal),
       metrics_(folder_ + "/metrics.jsonl", std::ios::app) {
+  if (!metrics_) cannot("write", folder_ + "/metrics.jsonl");
   if (!config.resume) write("config.json", to_json(config));
   out_ << "configuration (saved as " << folder_ << "/config.json):\n" << to_lines(config) << std::flush;
 }
@@ -102,7 +104,7 @@ void RunReport::plan(const fsdp::Plan& predicted) {
 
 void RunReport::progress(const Metrics& m, int64_t steps_left, double seconds_per_step, bool final) {
   metrics_ << to_json_line(m) << std::endl;
-  SG_CHECK(metrics_, "cannot write '", folder_, "/metrics.jsonl'; is the disk full?");
+  if (!metrics_) cannot("write", folder_ + "/metrics.jsonl");
   std::string accuracy = m.test_accuracy ? format("%.4f", *m.test_accuracy) : "-";
   std::string line =
       format("step %6ld  epoch %3ld  loss %.5f  test_accuracy %6s  %8.0f samples/s  lr %.3g  peak %s  eta %s",
@@ -147,12 +149,6 @@ void RunReport::done(double test_accuracy, int64_t steps, double seconds) {
        << std::endl;
 }
 
-void RunReport::write(const std::string& name, const std::string& text) {
-  std::string path = folder_ + "/" + name;
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  SG_CHECK(file, "cannot write '", path, "'; is the disk full?");
-}
+void RunReport::write(const std::string& name, const std::string& text) { write_file(folder_ + "/" + name, text); }
 
 }  // namespace shardgrad::train

@@ -1,94 +1,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <shardgrad/autograd/ops.h>
-#include <shardgrad/core/context.h>
-#include <shardgrad/dist/virtual_ranks.h>
 #include <shardgrad/fsdp/replicas.h>
-#include <shardgrad/fsdp/state.h>
-#include <shardgrad/nn/linear.h>
-#include <shardgrad/nn/normalization.h>
-#include <shardgrad/optim/adam.h>
-#include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/checkpoint/safetensors.h>
 
-#include "temporary_folder.h"
+#include "checkpoint_files.h"
 
 namespace shardgrad {
 namespace {
 
 using ::testing::HasSubstr;
-using train::Config;
-
-// Parameters that ranks cannot share evenly, one that is frozen, and statistics that are not trained.
-class Net : public nn::Module {
- public:
-  Tensor forward(const Tensor& x) { return last_(norm_(first_(x))); }
-
- private:
-  nn::Child<nn::Linear> first_ = child<nn::Linear>("first", 5, 7);
-  nn::Child<nn::BatchNorm1d> norm_ = child<nn::BatchNorm1d>("norm", 7);
-  nn::Child<nn::Linear> last_ = child<nn::Linear>("last", 7, 1);
-};
-
-// A rank's model, trained for some steps.
-struct Trained {
-  Trained(dist::ProcessGroup& world, fsdp::Strategy strategy, int steps) : world(world) {
-    model->named_parameters().back().tensor.set_requires_grad(false);
-    sharded = fsdp::fully_shard(model.module(), world, {.strategy = strategy});
-    optimizer = std::make_unique<optim::AdamW>(model->named_parameters(), optim::AdamOptions{.lr = 0.01});
-    train(steps);
-  }
-  void train(int steps) {
-    for (int i = 0; i < steps; ++i) {
-      Tensor y = model(randn({4, 5}, concat("x", i, " of ", world.rank())));
-      mean(y * y).backward();
-      optimizer->step();
-      optimizer->zero_grad();
-    }
-  }
-  train::TrainingState state() { return {model.module(), *sharded, *optimizer}; }
-
-  dist::ProcessGroup& world;
-  nn::Child<Net> model = nn::make<Net>();
-  std::shared_ptr<fsdp::Sharded> sharded;
-  std::unique_ptr<optim::Optimizer> optimizer;
-};
-
-class CheckpointFiles : public ::testing::Test {
- protected:
-  void save(Trained& trained, int64_t step) {
-    train::save_checkpoint(folder_.path(), config_, {step, 10 * step, 7, {1024, 3}}, trained.state());
-  }
-  train::Progress load(Trained& trained) { return train::load_checkpoint(latest().value(), config_, trained.state()); }
-  std::optional<std::string> latest() { return train::latest_checkpoint(folder_.path()); }
-  std::vector<std::string> names() {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_.path()))
-      names.push_back(entry.path().filename());
-    std::ranges::sort(names);
-    return names;
-  }
-  std::string bytes(const char* file) { return read_file(*latest() + "/" + file); }
-  /// What loading on one rank refuses.
-  std::string refusal() {
-    std::string message;
-    dist::run_ranks(1, [&](dist::ProcessGroup& world) {
-      Trained other(world, fsdp::Strategy::zero3, 0);
-      message = error_of([&] { load(other); });
-    });
-    return message;
-  }
-  void save_on_one_rank() {
-    dist::run_ranks(1, [&](dist::ProcessGroup& world) {
-      Trained trained(world, fsdp::Strategy::zero3, 2);
-      save(trained, 2);
-    });
-  }
-
-  TemporaryFolder folder_;
-  Config config_;
-};
 
 TEST_F(CheckpointFiles, HoldWhatTheFullStateHoldsHoweverManyRanksWrote) {
   for (auto strategy : {fsdp::Strategy::zero3, fsdp::Strategy::zero1, fsdp::Strategy::ddp})
@@ -128,7 +49,7 @@ TEST_F(CheckpointFiles, ARunGoesOnWithTheSameBitsAtAnyNumberOfRanks) {
       Trained trained(world, fsdp::Strategy::zero3, 3);
       save(trained, 3);
     });
-    std::string model = bytes("model.safetensors"), optimizer = bytes("optimizer.safetensors");
+    std::string model = tensors("model.safetensors"), optimizer = tensors("optimizer.safetensors");
     for (int others : {1, 2, 4})
       for (auto strategy : {fsdp::Strategy::zero3, fsdp::Strategy::ddp}) {
         dist::run_ranks(others, [&](dist::ProcessGroup& world) {
@@ -141,8 +62,8 @@ TEST_F(CheckpointFiles, ARunGoesOnWithTheSameBitsAtAnyNumberOfRanks) {
           EXPECT_EQ(progress.scaler.good_steps, 3);
           save(trained, 4);
         });
-        EXPECT_EQ(bytes("model.safetensors"), model) << ranks << " to " << others;
-        EXPECT_EQ(bytes("optimizer.safetensors"), optimizer) << ranks << " to " << others;
+        EXPECT_EQ(tensors("model.safetensors"), model) << ranks << " to " << others;
+        EXPECT_EQ(tensors("optimizer.safetensors"), optimizer) << ranks << " to " << others;
         dist::run_ranks(1, [&](dist::ProcessGroup& world) {
           Trained trained(world, strategy, 0);
           load(trained);
@@ -173,6 +94,56 @@ TEST_F(CheckpointFiles, WhatACrashLeftIsRemovedByTheNextOne) {
     EXPECT_THAT(error_of([&] { save(trained, 3); }), HasSubstr("step-3' is saved already"));
   });
   EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-3"}));
+}
+
+// Only checkpoints are removed: folders named so that hold a checkpoint's files and nothing else.
+TEST_F(CheckpointFiles, WhatSomebodyPutIntoTheRunsFolderStays) {
+  save_on_one_rank();
+  std::filesystem::create_directory(folder_ / "step-2-backup");
+  std::filesystem::create_directory(folder_ / "step-by-step");
+  std::filesystem::create_directory(folder_ / "step-1");
+  folder_.write("step-1/notes.txt", "mine");
+  folder_.write("step-7", "a file");
+  std::filesystem::create_directory(folder_ / "step-5.tmp");
+  folder_.write("step-5.tmp/run.json", "{}");
+  dist::run_ranks(1, [&](dist::ProcessGroup& world) {
+    Trained trained(world, fsdp::Strategy::zero3, 0);
+    save(trained, 3);
+  });
+  EXPECT_EQ(names(),
+            (std::vector<std::string>{"latest", "step-1", "step-2-backup", "step-3", "step-7", "step-by-step"}));
+  EXPECT_EQ(read_file(folder_ / "step-1/notes.txt"), "mine");
+}
+
+TEST_F(CheckpointFiles, SayInTheirMetadataWhatTheyAre) {
+  save_on_one_rank();
+  for (const char* name : {"/model.safetensors", "/optimizer.safetensors"}) {
+    auto metadata = train::SafetensorsFile(*latest() + name, train::SafetensorsFile::Access::read).metadata();
+    EXPECT_EQ(metadata["format"], "pt");
+    EXPECT_EQ(metadata["step"], "2");
+    EXPECT_THAT(metadata["model"], HasSubstr(R"("layers":[784,256,10])"));
+  }
+}
+
+// Nobody holds a second copy of the shard: neither who saves nor who loads.
+TEST_F(CheckpointFiles, SavingAndLoadingNeedAPieceOfMemoryAndNotAnotherShard) {
+  dist::run_ranks(2, [&](dist::ProcessGroup& world) {
+    auto model = nn::make<nn::Linear>(1024, 2048);
+    auto sharded = fsdp::fully_shard(model.module(), world, {});
+    optim::AdamW optimizer(model->named_parameters(), {});
+    auto more_than_now = [&](const auto& call) {
+      Ledger& ledger = context().ledger();
+      int64_t before = ledger.current();
+      ledger.reset_peaks();
+      call();
+      return ledger.peak() - before;
+    };
+    train::TrainingState state{model.module(), *sharded, optimizer};
+    optimizer.state_slices();  // which makes the state
+    int64_t shard = 1024 * 2048 * 4 / 2;
+    EXPECT_LT(more_than_now([&] { train::save_checkpoint(folder_.path(), config_, {1, 1, 1, {}}, state); }), shard / 2);
+    EXPECT_LT(more_than_now([&] { train::load_checkpoint(*latest(), config_, state); }), shard / 2);
+  });
 }
 
 TEST_F(CheckpointFiles, AParameterThatWasFrozenAfterSomeStepsIsNoTrouble) {
@@ -218,7 +189,7 @@ TEST_F(CheckpointFiles, B29_ARankThatFailsWhileSavingLeavesTheLastCheckpointWhol
     });
   });
   EXPECT_THAT(message, HasSubstr("rank 1 has no disk"));
-  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-2", "step-3.tmp"}));
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-2"}));
   EXPECT_EQ(latest(), folder_ / "step-2");
   EXPECT_EQ(bytes("model.safetensors"), model);
   EXPECT_EQ(bytes("optimizer.safetensors"), optimizer);
@@ -262,6 +233,11 @@ TEST_F(CheckpointFiles, DamagedFilesAreRefusedByName) {
   EXPECT_THAT(refusal(), HasSubstr("'first.weight' is f32[7, 5] here, but f32[7, 4] was given"));
   EXPECT_THAT(refusal(), HasSubstr("missing: 'last.weight'"));
   EXPECT_THAT(refusal(), HasSubstr("unknown: 'other'"));
+  std::string header = R"({"last.weight":{"dtype":"F8_E4M3","shape":[1,7],"data_offsets":[0,7]}})";
+  folder_.write("step-2/model.safetensors", std::string{char(header.size()), 0, 0, 0, 0, 0, 0, 0} + header + "1234567");
+  EXPECT_THAT(refusal(), HasSubstr("'last.weight' cannot be read: its dtype is F8_E4M3"));
+  folder_.write("step-2/run.json", std::string(200'000, '[') + std::string(200'000, ']'));
+  EXPECT_THAT(refusal(), HasSubstr("run.json' is damaged"));
   folder_.write("latest", "../elsewhere\n");
   EXPECT_THAT(refusal(), HasSubstr("/latest' says '../elsewhere'"));
 }

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
+#include <sys/resource.h>
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/rng.h>
@@ -105,23 +105,37 @@ TEST_F(Safetensors, DamagedFilesAreRefusedWithTheReason) {
     return concat(R"({"dtype":")", dtype, R"(","shape":)", shape, R"(,"data_offsets":)", offsets, "}");
   };
   std::string whole = R"({"a":)" + tensor("F32", "[2]", "[0,8]") + "}";
-  for (const Fault& fault :
-       std::vector<Fault>{{whole, 7, "its tensors end at byte"},
-                          {whole, 9, "its tensors end at byte"},
-                          {"[1]", 0, "its header is not a JSON object"},
-                          {"{\"a\":", 0, "its header is not a JSON object"},
-                          {R"({"a":3})", 0, "tensor 'a'"},
-                          {R"({"a":)" + tensor("F8", "[2]", "[0,2]") + "}", 2, "dtype \"F8\" is not known"},
-                          {R"({"a":)" + tensor("F32", "[2]", "[0,4]") + "}", 4, "has 4 bytes, not those of its shape"},
-                          {R"({"a":)" + tensor("F32", "[-2]", "[0,8]") + "}", 8, "tensor 'a'"},
-                          {R"({"a":)" + tensor("F32", "[2]", "[8,0]") + "}", 8, "data_offsets are [8,0]"},
-                          {R"({"a":)" + tensor("F32", "[4611686018427387904]", "[0,8]") + "}", 8, "tensor 'a'"},
-                          {R"({"a":)" + tensor("F32", "[4611686018427387904]", "[0,0]") + "}", 0, "has 0 bytes, not"},
-                          {R"({"a":)" + tensor("U8", "[7]", "[9223372036854775800,9223372036854775807]") + "}", 7,
-                           "data_offsets are [9223372036854775800,"},
-                          {R"({"a":)" + tensor("F32", "[2]", "[4,12]") + "}", 12, "a gap or an overlap"},
-                          {R"({"a":)" + tensor("U8", "[2]", "[0,2]") + R"(,"b":)" + tensor("U8", "[2]", "[1,3]") + "}",
-                           3, "a gap or an overlap"}}) {
+  for (const Fault& fault : std::vector<Fault>{
+           {whole, 7, "its tensors end at byte"},
+           {whole, 9, "its tensors end at byte"},
+           {"[1]", 0, "its header is not a JSON object"},
+           {"{\"a\":", 0, "its header is not a JSON object"},
+           {R"({"a":3})", 0, "tensor 'a'"},
+           {R"({"a":)" + whole + "}", 8, "tensor 'a' is not described by"},
+           {R"({"a":{"dtype":"F32","shape":[2]}})", 8, "tensor 'a' is not described by"},
+           {R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8, "'dtype' twice"},
+           {R"({"a":)" + tensor("F32", "[2.5]", "[0,8]") + "}", 8, "tensor 'a' is not described by"},
+           {R"({"a":)" + tensor("F32", "[[2]]", "[0,8]") + "}", 8, "tensor 'a' is not described by"},
+           {R"({"a":)" + tensor("F32", "[2]", "[0,8,9]") + "}", 8, "it has 3 data_offsets"},
+           {R"({"a":)" + tensor("F32", "[2]", "[0,18446744073709551615]") + "}", 8, "tensor 'a' is"},
+           {R"({"a":)" + tensor("F32", "[2]", "[0,8]") + R"(,"a":)" + tensor("F32", "[2]", "[0,8]") + "}", 8,
+            "its header has 'a' twice"},
+           {R"({"__metadata__":{"a":"1","a":"1"}})", 0, "its header has 'a' twice"},
+           {R"({"__metadata__":{},"__metadata__":{}})", 0, "its header has '__metadata__' twice"},
+           {R"({"__metadata__":{"a":1}})", 0, "__metadata__ is not texts by name"},
+           {R"({"__metadata__":3})", 0, "__metadata__ is not texts by name"},
+           {whole + std::string(1, '\0') + "  ", 8, "its header has a NUL byte"},
+           {whole + "{}", 8, "its header is not a JSON object"},
+           {R"({"a":)" + tensor("F32", "[2]", "[0,4]") + "}", 4, "has 4 bytes, not those of its shape"},
+           {R"({"a":)" + tensor("F32", "[-2]", "[0,8]") + "}", 8, "tensor 'a'"},
+           {R"({"a":)" + tensor("F32", "[2]", "[8,0]") + "}", 8, "data_offsets are [8,0]"},
+           {R"({"a":)" + tensor("F32", "[4611686018427387904]", "[0,8]") + "}", 8, "tensor 'a'"},
+           {R"({"a":)" + tensor("F32", "[4611686018427387904]", "[0,0]") + "}", 0, "has 0 bytes, not"},
+           {R"({"a":)" + tensor("U8", "[7]", "[9223372036854775800,9223372036854775807]") + "}", 7,
+            "data_offsets are [9223372036854775800,"},
+           {R"({"a":)" + tensor("F32", "[2]", "[4,12]") + "}", 12, "a gap or an overlap"},
+           {R"({"a":)" + tensor("U8", "[2]", "[0,2]") + R"(,"b":)" + tensor("U8", "[2]", "[1,3]") + "}", 3,
+            "a gap or an overlap"}}) {
     write_file(fault.header, fault.count);
     EXPECT_THAT(refusal(), HasSubstr(fault.reason)) << fault.header;
     EXPECT_THAT(refusal(), HasSubstr("'" + path_ + "'")) << fault.header;
@@ -132,6 +146,47 @@ TEST_F(Safetensors, DamagedFilesAreRefusedWithTheReason) {
   EXPECT_THAT(refusal(), HasSubstr("its header would have 18446744073709551615 bytes"));
   EXPECT_THAT(error_of([&] { SafetensorsFile(folder_ / "gone", Access::read); }), HasSubstr("No such file"));
   EXPECT_THAT(error_of([&] { SafetensorsFile::create(folder_ / "no/a", {}); }), HasSubstr("cannot write"));
+}
+
+// What another program wrote beside the tensors that are wanted is no reason to refuse them.
+TEST_F(Safetensors, TensorsThatThisLibraryCannotHoldSpoilNothingElse) {
+  write_file(R"({"a":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]},)"
+             R"("b":{"dtype":"U8","shape":[3],"data_offsets":[4,7]},)"
+             R"("c":{"dtype":"U8","shape":[1,1,1,1,1,1,1],"data_offsets":[7,8]}})",
+             8);
+  SafetensorsFile file(path_, Access::read);
+  EXPECT_EQ(file.tensors().size(), 1);
+  EXPECT_EQ(file.unreadable(), (SafetensorsFile::Texts{{"a", "its dtype is F8_E4M3"}, {"c", "it has 7 dimensions"}}));
+  Tensor values = empty({3}, {DType::u8, kCpu});
+  file.read("b", 0, values);
+  EXPECT_EQ(values.to_vector<uint8_t>(), (std::vector<uint8_t>{1, 1, 1}));
+  EXPECT_THAT(error_of([&] { file.read("a", 0, values); }),
+              HasSubstr("tensor 'a' cannot be read: its dtype is F8_E4M3"));
+}
+
+TEST_F(Safetensors, MetadataComesBackAsItWasWritten) {
+  SafetensorsFile::Texts metadata{{"format", "pt"}, {"step", "3"}, {"quoted", "\"ü\n"}};
+  SafetensorsFile::create(path_, {{"a", {{2}, DType::f32}}}, metadata);
+  EXPECT_EQ(SafetensorsFile(path_, Access::read).metadata(), metadata);
+  SafetensorsFile::create(path_, {{"a", {{2}, DType::f32}}});
+  EXPECT_TRUE(SafetensorsFile(path_, Access::read).metadata().empty());
+}
+
+// Of 32 MiB of brackets a tree would take gigabytes and minutes.
+TEST_F(Safetensors, AHeaderOfBracketsIsRefusedAtOnceAndInNoMoreMemoryThanItsOwn) {
+  auto used = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage;
+  };
+  const size_t size = 32 << 20;
+  for (const char* begin : {"", R"({"a":)", R"({"a":{"shape":)", R"({"__metadata__":{"a":)"}) {
+    write_file(begin + std::string(size, '['), 0);
+    rusage before = used();
+    EXPECT_THAT(refusal(), HasSubstr("is not a whole safetensors file")) << begin;
+    EXPECT_LT(used().ru_maxrss - before.ru_maxrss, int64_t(4 * size / 1024)) << "KiB";
+    EXPECT_LE(used().ru_utime.tv_sec - before.ru_utime.tv_sec, 2) << begin;
+  }
 }
 
 // Whatever is in a file, opening it succeeds or is refused.

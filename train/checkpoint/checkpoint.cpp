@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include <shardgrad/core/context.h>
@@ -10,6 +9,7 @@
 #include <shardgrad/fsdp/replicas.h>
 #include <shardgrad/fsdp/state.h>
 #include <shardgrad/train/checkpoint/safetensors.h>
+#include <shardgrad/train/files.h>
 
 namespace shardgrad::train {
 namespace {
@@ -17,6 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 using Access = SafetensorsFile::Access;
+constexpr std::string_view kFolder = "step-", kUnfinished = ".tmp";
+constexpr const char* kFiles[] = {"model.safetensors", "optimizer.safetensors", "run.json"};
 
 // A model that was not called yet gets its buffers now; parameters have had their values since they were sharded.
 std::vector<NamedParameter> buffers_of(TrainingState state) {
@@ -29,21 +31,6 @@ StateSpecs model_specs(TrainingState state) {
   for (const NamedParameter& buffer : buffers_of(state))
     specs[buffer.name] = {buffer.tensor.shape(), buffer.tensor.dtype()};
   return specs;
-}
-
-void write_text(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  SG_CHECK(file, "cannot write '", path, "'; is the disk full?");
-  sync_path(path);
-}
-
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  SG_CHECK(file, "cannot read '", path, "'");
-  return text;
 }
 
 template <class Call> void on_disk(const Call& call) {
@@ -64,8 +51,7 @@ bool writes(const fsdp::Sharded& sharded) {
 
 void write_model(const std::string& path, TrainingState state, const std::map<std::string, Tensor>& buffers) {
   SafetensorsFile file(path, Access::write);
-  for (const fsdp::StateSlice& slice : fsdp::sharded_state_dict(state.sharded))
-    file.write(slice.name, slice.begin, slice.values);
+  fsdp::visit_pieces(state.sharded, [&](const auto& piece) { file.write(piece.name, piece.begin, piece.values); });
   if (state.sharded.group().rank() == 0)
     for (const auto& [name, buffer] : buffers) file.write(name, 0, buffer.view({buffer.numel()}));
   file.sync();
@@ -73,8 +59,9 @@ void write_model(const std::string& path, TrainingState state, const std::map<st
 
 void write_optimizer(const std::string& path, TrainingState state, const std::map<std::string, int64_t>& steps) {
   SafetensorsFile file(path, Access::write);
-  for (const fsdp::StateSlice& slice : fsdp::sharded_optim_state_dict(state.optimizer))
-    if (file.tensors().contains(slice.name)) file.write(slice.name, slice.begin, slice.values);  // not if frozen since
+  fsdp::visit_optim_pieces(state.optimizer, [&](const auto& piece) {
+    if (file.tensors().contains(piece.name)) file.write(piece.name, piece.begin, piece.values);  // not if frozen since
+  });
   if (state.sharded.group().rank() == 0)
     for (const auto& [name, count] : steps)
       file.write(name + ".step", 0, from_vector<int64_t>({count}, {1}, {DType::i64, kCpu}));
@@ -90,16 +77,33 @@ Json about_run(const Config& config, const Progress& progress) {
           {"config", Json::parse(to_json(config))}};
 }
 
+void write_and_sync(const std::string& path, const std::string& text) {
+  write_file(path, text);
+  sync_path(path);
+}
+
+// A folder step-N or step-N.tmp with a checkpoint's files and nothing else: what somebody put beside them stays.
+bool is_checkpoint(const fs::path& folder) {
+  std::string name = folder.filename().string();
+  if (!name.starts_with(kFolder) || fs::symlink_status(folder).type() != fs::file_type::directory) return false;
+  std::string number = name.substr(kFolder.size());
+  if (number.ends_with(kUnfinished)) number.resize(number.size() - kUnfinished.size());
+  if (number.empty() || !std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; })) return false;
+  return std::ranges::all_of(fs::directory_iterator(folder), [](const fs::directory_entry& entry) {
+    return std::ranges::find(kFiles, entry.path().filename()) != std::end(kFiles);
+  });
+}
+
 void commit(const std::string& run, const std::string& unfinished, const std::string& name) {
   sync_path(unfinished);
   fs::remove_all(run + "/" + name);  // left over: `latest` names another one
   fs::rename(unfinished, run + "/" + name);
   sync_path(run);
-  write_text(run + "/latest.tmp", name + "\n");
+  write_and_sync(run + "/latest.tmp", name + "\n");
   fs::rename(run + "/latest.tmp", run + "/latest");
   sync_path(run);
   for (const fs::path& path : std::vector<fs::path>(fs::directory_iterator(run), {}))
-    if (matches("step-*", path.filename().string()) && path.filename() != name) fs::remove_all(path);
+    if (path.filename() != name && is_checkpoint(path)) fs::remove_all(path);
 }
 
 // What may differ between the run that was saved and the one that goes on.
@@ -120,15 +124,24 @@ std::map<std::string, Json> by_key(const Json& config) {
   return values;
 }
 
+// Its few levels, so that a damaged file cannot make a tree of any depth.
+Json parse_shallow(const std::string& text) {
+  constexpr int kDeepest = 8;
+  bool shallow = true;
+  auto look = [&](int depth, Json::parse_event_t, Json&) { return shallow = shallow && depth < kDeepest; };
+  Json json = Json::parse(text, look, false);
+  return shallow ? json : Json(Json::value_t::discarded);
+}
+
 // How far the run in `folder` had come.
 Progress check_same_run(const std::string& folder, const Config& config) {
-  Json about = Json::parse(read_text(folder + "/run.json"), nullptr, false);
+  Json about = parse_shallow(read_file(folder + "/run.json"));
   try {
     std::map<std::string, Json> before = by_key(about.at("config")), now = by_key(Json::parse(to_json(config)));
     std::string faults;
     for (const auto& [key, value] : now)
       if (!may_change(key) && before[key] != value)
-        faults += concat("\n  ", key, " is ", value.dump(), ", was ", before[key].dump());
+        faults += concat("\n  ", key, " is ", shortened(value.dump()), ", was ", shortened(before[key].dump()));
     SG_CHECK(faults.empty(), "'", folder, "' was saved by another run, which this one cannot go on with:", faults,
              "\nset another name, or the old values");
     return {about.at("step"), about.at("samples"), about.at("data"), {about.at("loss_scale"), about.at("good_steps")}};
@@ -142,13 +155,13 @@ void check_specs(const SafetensorsFile& file, const StateSpecs& expected) {
   for (const auto& [name, entry] : file.tensors()) given[name] = entry.spec;
   StateCheck check(given);
   for (const auto& [name, spec] : expected) check.expect(name, spec.shape, spec.dtype);
-  SG_CHECK(check.faults().empty(), "'", file.path(), "' does not fit the model; nothing was loaded:", check.faults());
+  std::string faults = check.faults();
+  for (const auto& [name, why] : file.unreadable()) faults += concat("\n  '", name, "' cannot be read: ", why);
+  SG_CHECK(faults.empty(), "'", file.path(), "' does not fit the model; nothing was loaded:", faults);
 }
 
 void read_model(const SafetensorsFile& file, TrainingState state) {
-  std::vector<fsdp::StateSlice> pieces = fsdp::sharded_state_dict(state.sharded);
-  for (const fsdp::StateSlice& piece : pieces) file.read(piece.name, piece.begin, piece.values);
-  fsdp::load_sharded_state_dict(state.sharded, pieces);
+  fsdp::fill_pieces(state.sharded, [&](const auto& piece) { file.read(piece.name, piece.begin, piece.values); });
   for (const NamedParameter& buffer : buffers_of(state)) {
     Tensor copy = on_host(buffer.tensor);
     file.read(buffer.name, 0, copy);
@@ -157,10 +170,9 @@ void read_model(const SafetensorsFile& file, TrainingState state) {
 }
 
 void read_optimizer(const SafetensorsFile& file, TrainingState state) {
-  std::vector<fsdp::StateSlice> pieces = fsdp::sharded_optim_state_dict(state.optimizer);
-  for (const fsdp::StateSlice& piece : pieces)
+  fsdp::fill_optim_pieces(state.sharded, state.optimizer, [&](const auto& piece) {
     if (file.tensors().contains(piece.name)) file.read(piece.name, piece.begin, piece.values);
-  fsdp::load_sharded_optim_state_dict(state.sharded, state.optimizer, pieces);
+  });
   std::map<std::string, int64_t> steps;
   for (const NamedParameter& parameter : state.optimizer.parameters()) {
     Tensor count = empty({1}, {DType::i64, kCpu});
@@ -170,6 +182,21 @@ void read_optimizer(const SafetensorsFile& file, TrainingState state) {
   state.optimizer.set_steps(steps);
 }
 
+// Makes step-N.tmp with files of their full size.
+void begin_folder(const std::string& run, const std::string& name, const Config& config, const Progress& progress,
+                  TrainingState state) {
+  std::string unfinished = concat(run, "/", name, kUnfinished);
+  SG_CHECK(latest_checkpoint(run) != run + "/" + name, "'", run, "/", name, "' is saved already");
+  fs::remove_all(unfinished);
+  fs::create_directory(unfinished);
+  SafetensorsFile::Texts metadata{{"format", "pt"},
+                                  {"step", std::to_string(progress.step)},
+                                  {"model", Json::parse(to_json(config))["model"].dump()}};
+  SafetensorsFile::create(unfinished + "/model.safetensors", model_specs(state), metadata);
+  SafetensorsFile::create(unfinished + "/optimizer.safetensors",
+                          fsdp::optim_state_specs(state.sharded, state.optimizer), metadata);
+}
+
 }  // namespace
 
 void save_checkpoint(const std::string& run, const Config& config, const Progress& progress, TrainingState state) {
@@ -177,34 +204,32 @@ void save_checkpoint(const std::string& run, const Config& config, const Progres
   dist::ProcessGroup& world = state.sharded.group();
   fsdp::check_replicas(state.sharded, "save_checkpoint");
   std::map<std::string, Tensor> buffers = fsdp::mean_buffers(state.model, world);
-  std::string name = concat("step-", progress.step), folder = run + "/" + name, unfinished = folder + ".tmp";
-  std::string model = unfinished + "/model.safetensors", optimizer = unfinished + "/optimizer.safetensors";
+  std::string name = concat(kFolder, progress.step), unfinished = concat(run, "/", name, kUnfinished);
   std::map<std::string, int64_t> steps = fsdp::optim_steps(state.sharded, state.optimizer);
-  if (world.rank() == 0)
-    on_disk([&] {
-      SG_CHECK(latest_checkpoint(run) != folder, "'", folder, "' is saved already");
-      fs::remove_all(unfinished);
-      fs::create_directory(unfinished);
-      SafetensorsFile::create(model, model_specs(state));
-      SafetensorsFile::create(optimizer, fsdp::optim_state_specs(state.sharded, state.optimizer));
-    });
-  world.barrier({{"", "checkpoint"}});
-  if (writes(state.sharded)) {
-    write_model(model, state, buffers);
-    write_optimizer(optimizer, state, steps);
+  try {
+    if (world.rank() == 0) on_disk([&] { begin_folder(run, name, config, progress, state); });
+    world.barrier({{"", "checkpoint"}});
+    if (writes(state.sharded)) {
+      write_model(unfinished + "/model.safetensors", state, buffers);
+      write_optimizer(unfinished + "/optimizer.safetensors", state, steps);
+    }
+    world.barrier({{"", "checkpoint"}});
+    if (world.rank() == 0)
+      on_disk([&] {
+        write_and_sync(unfinished + "/run.json", about_run(config, progress).dump(2) + "\n");
+        commit(run, unfinished, name);
+      });
+    world.barrier({{"", "checkpoint"}});
+  } catch (...) {
+    std::error_code ignored;  // the space is wanted by whoever saves next
+    if (world.rank() == 0) fs::remove_all(unfinished, ignored);
+    throw;
   }
-  world.barrier({{"", "checkpoint"}});
-  if (world.rank() == 0)
-    on_disk([&] {
-      write_text(unfinished + "/run.json", about_run(config, progress).dump(2) + "\n");
-      commit(run, unfinished, name);
-    });
-  world.barrier({{"", "checkpoint"}});
 }
 
 std::optional<std::string> latest_checkpoint(const std::string& run) {
   if (!fs::exists(run + "/latest")) return {};
-  std::string name = read_text(run + "/latest");
+  std::string name = read_file(run + "/latest");
   name.resize(std::min(name.find('\n'), name.size()));
   SG_CHECK(matches("step-*", name) && name.find('/') == std::string::npos, "'", run, "/latest' says '", name,
            "', expected the name of a folder step-N");

@@ -6,14 +6,15 @@
 //                        optimizer.safetensors   "layer0.weight.exp_avg", …, "layer0.weight.step"
 //                        run.json                step, samples seen, loss scale, configuration
 //
-// Every rank writes the parts of the files that it owns, so no rank needs memory for more than its shard. A crash at
-// any moment leaves the last checkpoint whole, because each line waits for the one above:
+// Every rank writes the parts of the files that it owns, a piece at a time (fsdp::kPieceBytes), so no rank needs memory
+// for more than its shard. A crash at any moment leaves the last checkpoint whole, because each line waits for the one
+// above:
 //
 //     rank 0   makes step-120.tmp with files of their full size
 //     all      write their parts, and wait until the disk has them
 //     rank 0   writes run.json, renames step-120.tmp to step-120
 //              replaces `latest`
-//              removes all other step-*
+//              removes other checkpoints: step-N and step-N.tmp that hold these files and nothing else
 
 #include <optional>
 #include <string>

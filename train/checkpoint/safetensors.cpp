@@ -1,17 +1,20 @@
 #include <shardgrad/train/checkpoint/safetensors.h>
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+
+#include <shardgrad/train/checkpoint/safetensors_header.h>
+#include <shardgrad/train/files.h>
 
 namespace shardgrad::train {
 namespace {
@@ -22,13 +25,22 @@ using Json = nlohmann::ordered_json;
 constexpr std::array<const char*, kDTypeCount> kNames{"F32", "F64", "BF16", "F16", "I32", "I64", "U8"};
 constexpr uint64_t kLongestHeader = 100 << 20;  // as the format's own reader allows
 
-[[noreturn]] void cannot(const char* verb, const std::string& path) {
-  fail("cannot ", verb, " '", path, "': ", std::strerror(errno));
+bool on_nfs(int file) {
+  struct statfs system;
+  return fstatfs(file, &system) == 0 && system.f_type == NFS_SUPER_MAGIC;
 }
 
 // Clients of NFS write whole pages, and would write old bytes over another machine's new ones, but not with O_DSYNC.
-int flags_of(SafetensorsFile::Access access) {
-  return access == SafetensorsFile::Access::read ? O_RDONLY : O_RDWR | O_DSYNC;
+// Elsewhere one sync at the end does, which is many times faster.
+int open_file(const std::string& path, SafetensorsFile::Access access) {
+  int flags = (access == SafetensorsFile::Access::read ? O_RDONLY : O_RDWR) | O_CLOEXEC;
+  int file = open(path.c_str(), flags);
+  if (file >= 0 && flags & O_RDWR && on_nfs(file)) {
+    close(file);
+    file = open(path.c_str(), flags | O_DSYNC);
+  }
+  if (file < 0) cannot("open", path);
+  return file;
 }
 
 int64_t bytes_of(const TensorSpec& spec) { return spec.shape.numel() * int64_t(size_of(spec.dtype)); }
@@ -41,31 +53,49 @@ std::vector<std::pair<std::string, TensorSpec>> in_order(const StateSpecs& tenso
   return order;
 }
 
-// A full disk is better found before the ranks write.
+// A full disk is better found before the ranks write. Where the file system cannot promise space, glibc's
+// posix_fallocate would write a byte per block instead; there the file only gets its length.
 void take_space(const std::string& path, uint64_t begin, int64_t count) {
   int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) cannot("open", path);
-  errno = posix_fallocate(file, off_t(begin), off_t(count));
+  int result;
+  do result = fallocate(file, 0, off_t(begin), off_t(count));
+  while (result != 0 && errno == EINTR);
+  if (result != 0 && errno == EOPNOTSUPP) result = ftruncate(file, off_t(begin) + off_t(count));
+  int error = errno;
   close(file);
-  if (errno != 0) cannot("write", path);
+  errno = error;
+  if (result != 0) cannot("write", path);
 }
 
-// `count`: the bytes that the header gives it.
-SafetensorsFile::Entry entry_of(const Json& json, int64_t data, int64_t& count) {
-  auto dtype = std::ranges::find(kNames, json.at("dtype").get<std::string>());
-  SG_CHECK(dtype != kNames.end(), "dtype ", json["dtype"].dump(), " is not known");
-  auto [begin, end] = json.at("data_offsets").get<std::array<int64_t, 2>>();
+// Where a tensor lies in a file whose tensors begin at `data`: first byte and count.
+std::pair<int64_t, int64_t> range_of(const SafetensorsHeader::Entry& entry, int64_t data) {
+  SG_CHECK(entry.data_offsets.size() == 2, "it has ", entry.data_offsets.size(), " data_offsets");
+  int64_t begin = entry.data_offsets[0], end = entry.data_offsets[1];
   bool possible = begin >= 0 && end >= begin && end <= std::numeric_limits<int64_t>::max() - data;
-  SG_CHECK(possible, "data_offsets are ", json["data_offsets"].dump());
-  count = end - begin;
-  Shape shape(json.at("shape").get<std::vector<int64_t>>());
-  return {{shape, DType(dtype - kNames.begin())}, data + begin};
+  SG_CHECK(possible, "data_offsets are [", begin, ",", end, "]");
+  return {data + begin, end - begin};
+}
+
+// Why a tensor that the format allows is none of this library's; empty for one that is.
+std::string why_unreadable(const SafetensorsHeader::Entry& entry) {
+  if (std::ranges::find(kNames, entry.dtype) == kNames.end()) return "its dtype is " + shortened(entry.dtype);
+  return entry.shape.size() > size_t(kMaxDims) ? concat("it has ", entry.shape.size(), " dimensions") : "";
+}
+
+TensorSpec spec_of(const SafetensorsHeader::Entry& entry, int64_t bytes) {
+  TensorSpec spec{Shape(entry.shape), DType(std::ranges::find(kNames, entry.dtype) - kNames.begin())};
+  auto element = int64_t(size_of(spec.dtype));  // a shape may have more bytes than an int64_t can count
+  SG_CHECK(bytes % element == 0 && bytes / element == spec.shape.numel(), "it has ", bytes,
+           " bytes, not those of its shape");
+  return spec;
 }
 
 }  // namespace
 
-void SafetensorsFile::create(const std::string& path, const StateSpecs& tensors) {
+void SafetensorsFile::create(const std::string& path, const StateSpecs& tensors, const Texts& metadata) {
   Json header = Json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
   int64_t end = 0;
   for (const auto& [name, spec] : in_order(tensors)) {
     int64_t begin = end;
@@ -76,16 +106,12 @@ void SafetensorsFile::create(const std::string& path, const StateSpecs& tensors)
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
   uint64_t length = text.size();
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(&length), sizeof length) << text;
-  file.close();
-  if (!file) cannot("write", path);
+  write_file(path, std::string(reinterpret_cast<const char*>(&length), sizeof length) + text);
   if (end > 0) take_space(path, sizeof length + length, end);
 }
 
 SafetensorsFile::SafetensorsFile(std::string path, Access access)
-    : path_(std::move(path)), file_(open(path_.c_str(), flags_of(access) | O_CLOEXEC)) {
-  if (file_ < 0) cannot("open", path_);
+    : path_(std::move(path)), file_(open_file(path_, access)) {
   try {
     read_header();
   } catch (...) {
@@ -111,31 +137,35 @@ void SafetensorsFile::read_header() {
     damaged(concat("its header would have ", length, " bytes, the file has ", size));
   std::string text(length, ' ');
   read_bytes(text.data(), length, sizeof length);
-  Json header = Json::parse(text, nullptr, false);
-  if (!header.is_object()) damaged("its header is not a JSON object");
   auto end = int64_t(sizeof length + length);
-  std::vector<std::pair<int64_t, int64_t>> places;
-  for (const auto& [name, json] : header.items()) {
-    if (name == "__metadata__") continue;
-    Entry entry;
-    int64_t count = 0;
-    try {
-      entry = entry_of(json, end, count);
-    } catch (const std::exception& error) {
-      damaged(concat("tensor '", name, "': ", error.what()));
-    }
-    auto element = int64_t(size_of(entry.spec.dtype));  // a shape may have more bytes than an int64_t can count
-    if (count % element != 0 || count / element != entry.spec.shape.numel())
-      damaged(concat("tensor '", name, "' has ", count, " bytes, not those of its shape"));
-    places.emplace_back(entry.begin, count);
-    tensors_[name] = entry;
-  }
+  std::vector<std::pair<int64_t, int64_t>> places = understand(text, end);
   std::ranges::sort(places);
   for (auto [begin, count] : places) {
     if (begin != end) damaged(concat("there is a gap or an overlap at byte ", std::min(begin, end)));
     end += count;
   }
   if (uint64_t(end) != size) damaged(concat("its tensors end at byte ", end, ", the file at ", size));
+}
+
+// First byte and count of every tensor.
+std::vector<std::pair<int64_t, int64_t>> SafetensorsFile::understand(const std::string& text, int64_t data) {
+  std::vector<std::pair<int64_t, int64_t>> places;
+  std::string tensor;
+  try {
+    SafetensorsHeader header = parse_safetensors_header(text);
+    metadata_ = std::move(header.metadata);
+    for (const auto& [name, entry] : header.tensors) {
+      tensor = concat("tensor '", shortened(name), "': ");
+      auto [begin, count] = places.emplace_back(range_of(entry, data));
+      if (std::string why = why_unreadable(entry); !why.empty())
+        unreadable_[name] = why;
+      else
+        tensors_[name] = {spec_of(entry, count), begin};
+    }
+  } catch (const Error& error) {
+    damaged(tensor + error.what());
+  }
+  return places;
 }
 
 void SafetensorsFile::read_bytes(void* to, size_t count, int64_t begin) const {
@@ -149,6 +179,8 @@ void SafetensorsFile::read_bytes(void* to, size_t count, int64_t begin) const {
 }
 
 int64_t SafetensorsFile::place(const std::string& name, int64_t first, const Tensor& values) const {
+  auto strange = unreadable_.find(name);
+  SG_CHECK(strange == unreadable_.end(), "'", path_, "': tensor '", name, "' cannot be read: ", strange->second);
   auto found = tensors_.find(name);
   SG_CHECK(found != tensors_.end(), "'", path_, "' has no tensor '", name, "'");
   const Entry& entry = found->second;
@@ -176,14 +208,6 @@ void SafetensorsFile::write(const std::string& name, int64_t first, const Tensor
 
 void SafetensorsFile::sync() {
   if (fsync(file_) != 0) cannot("write", path_);
-}
-
-void sync_path(const std::string& path) {
-  int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) cannot("open", path);
-  int result = fsync(file);
-  close(file);
-  if (result != 0) cannot("write", path);
 }
 
 }  // namespace shardgrad::train

@@ -2,7 +2,8 @@
 // A file of tensors in the safetensors format, which any Python user can open:
 //
 //     8 bytes   the length of the header, little-endian
-//     header    JSON: {"layer0.weight": {"dtype": "F32", "shape": [256, 784], "data_offsets": [0, 802816]}, …}
+//     header    JSON: {"__metadata__": {"format": "pt"},
+//                      "layer0.weight": {"dtype": "F32", "shape": [256, 784], "data_offsets": [0, 802816]}, …}
 //     tensors   row-major, little-endian, without gaps; offsets count from here
 //
 // Where a tensor lies follows from the names, shapes and dtypes alone. So ranks write and read their parts of one file
@@ -23,9 +24,11 @@ class SafetensorsFile {
   };
   enum class Access { read, write };
 
+  using Texts = std::map<std::string, std::string>;
+
   /// Makes a file for these tensors, with its full size and no values. Throws Error(input) when the disk is full or the
   /// folder cannot be written.
-  static void create(const std::string& path, const StateSpecs& tensors);
+  static void create(const std::string& path, const StateSpecs& tensors, const Texts& metadata = {});
   /// Opens a file. Throws Error(input), with the path and the reason, for one that is not a whole safetensors file.
   SafetensorsFile(std::string path, Access access);
   ~SafetensorsFile();
@@ -33,6 +36,10 @@ class SafetensorsFile {
 
   const std::string& path() const { return path_; }
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
+  /// Tensors that the file has and this library cannot hold, by name, and why: "its dtype is F8_E4M3".
+  const Texts& unreadable() const { return unreadable_; }
+  /// What the writer says of the file: "format" is "pt" where tensors are PyTorch's.
+  const Texts& metadata() const { return metadata_; }
   /// Elements of tensor `name` from element `first` on, as many as `values` (on the cpu, of the tensor's dtype) has.
   void read(const std::string& name, int64_t first, const Tensor& values) const;
   void write(const std::string& name, int64_t first, const Tensor& values);
@@ -41,15 +48,14 @@ class SafetensorsFile {
 
  private:
   void read_header();
+  std::vector<std::pair<int64_t, int64_t>> understand(const std::string& text, int64_t data);
   int64_t place(const std::string& name, int64_t first, const Tensor& values) const;
   void read_bytes(void* to, size_t count, int64_t begin) const;
   [[noreturn]] void damaged(const std::string& what) const;
   std::string path_;
   int file_;
   std::map<std::string, Entry> tensors_;
+  Texts unreadable_, metadata_;
 };
-
-/// Returns when a file's or a folder's contents have reached the disk. Throws Error(input).
-void sync_path(const std::string& path);
 
 }  // namespace shardgrad::train

@@ -1,0 +1,201 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/magic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <sstream>
+
+#include <shardgrad/train/agreement.h>
+#include <shardgrad/train/checkpoint/safetensors.h>
+#include <shardgrad/train/run_report.h>
+
+#include "checkpoint_files.h"
+#include "disk_watch.h"
+
+namespace shardgrad {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+namespace fs = std::filesystem;
+
+class CheckpointsOnDisk : public CheckpointFiles {
+ protected:
+  // Saves step 2 in `folder` beside step 1, in a process that ends before the `number`-th call that changes files
+  // there. False when there are not so many.
+  bool save_and_end_before(int number, const std::string& folder) {
+    pid_t child = fork();
+    if (child == 0) {
+      dist::run_ranks(2,
+                      [&](dist::ProcessGroup& world) {
+                        static std::optional<DiskWatch> watch;
+                        Trained trained(world, fsdp::Strategy::zero3, 2);
+                        if (world.rank() == 0)
+                          watch.emplace(folder).end_before(number, folder + " lost", folder + " torn");
+                        world.barrier();
+                        train::save_checkpoint(folder, config_, {2, 20, 7, {}}, trained.state());
+                      },
+                      {.threads = 1});
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status)) << status;
+    EXPECT_THAT(WEXITSTATUS(status), AnyOf(0, DiskWatch::kEnded));
+    return WEXITSTATUS(status) == DiskWatch::kEnded;
+  }
+  // The step of the checkpoint that `folder` holds, whose every byte is that of the one saved in peace.
+  int64_t step_in(const std::string& folder, const std::map<int64_t, std::string>& expected) {
+    std::string last = train::latest_checkpoint(folder).value();
+    std::string model = read_file(last + "/model.safetensors"), optimizer = read_file(last + "/optimizer.safetensors");
+    int64_t step = std::stoll(last.substr(last.rfind('-') + 1));
+    EXPECT_EQ(model + optimizer, expected.at(step)) << folder;
+    return step;
+  }
+};
+
+// Killed, or without power, at any moment between the first call and the last: the checkpoint before or the new one is
+// there, whole, and the run goes on from it.
+TEST_F(CheckpointsOnDisk, B29_AtEveryStopTheLastOrTheNewCheckpointIsWhole) {
+  dist::run_ranks(2, [&](dist::ProcessGroup& world) {
+    Trained trained(world, fsdp::Strategy::zero3, 1);
+    save(trained, 1);
+  });
+  std::map<int64_t, std::string> expected{{1, bytes("model.safetensors") + bytes("optimizer.safetensors")}};
+  std::string peace = folder_ / "peace";
+  auto copy_run = [&](const std::string& to) {
+    fs::create_directory(to);
+    for (const char* name : {"latest", "step-1"})
+      fs::copy(folder_ / name, to + "/" + name, fs::copy_options::recursive);
+  };
+  copy_run(peace);
+  ASSERT_FALSE(save_and_end_before(0, peace));
+  expected[2] = read_file(peace + "/step-2/model.safetensors") + read_file(peace + "/step-2/optimizer.safetensors");
+  std::map<std::string, std::set<int64_t>> seen;
+  int number = 1;
+  for (;; ++number) {
+    std::string run = folder_ / concat("run ", number);
+    copy_run(run);
+    if (!save_and_end_before(number, run)) break;
+    for (const char* how : {"", " lost", " torn"}) {
+      SCOPED_TRACE(concat("ended before call ", number, how));
+      seen[how].insert(step_in(run + how, expected));
+      fs::remove_all(run + how);
+    }
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(number, 30) << "calls";
+  for (const char* how : {"", " lost", " torn"}) EXPECT_EQ(seen[how], (std::set<int64_t>{1, 2})) << how;
+}
+
+// A process that was killed leaves no more than the next save removes.
+TEST_F(CheckpointsOnDisk, TheNextSaveRemovesWhatAKilledOneLeft) {
+  save_on_one_rank();
+  fs::rename(folder_ / "step-2", folder_ / "step-1");
+  folder_.write("latest", "step-1\n");
+  for (int number : {3, 20, 40}) ASSERT_TRUE(save_and_end_before(number, folder_.path()));
+  dist::run_ranks(1, [&](dist::ProcessGroup& world) {
+    Trained trained(world, fsdp::Strategy::zero3, 0);
+    save(trained, 3);
+  });
+  for (const char* how : {" lost", " torn"}) fs::remove_all(folder_.path() + how);
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-3"}));
+}
+
+// Replicas hold the same values; one of each writes them.
+TEST_F(CheckpointsOnDisk, EveryByteIsWrittenOnceWhateverTheStrategy) {
+  for (auto strategy : {fsdp::Strategy::zero3, fsdp::Strategy::ddp, fsdp::Strategy::hybrid}) {
+    std::optional<DiskWatch> watch;
+    dist::run_ranks(4, [&](dist::ProcessGroup& world) {
+      Trained trained(world, strategy, 1);
+      if (world.rank() == 0) watch.emplace(folder_.path());
+      world.barrier();
+      save(trained, 1);
+      world.barrier();
+    });
+    EXPECT_EQ(watch->written(), tensors("model.safetensors").size() + tensors("optimizer.safetensors").size());
+    watch.reset();
+    fs::remove(folder_ / "latest");
+  }
+}
+
+// On a file system whose clients agree, the disk is waited for once per file and rank; on NFS, at every write.
+TEST_F(CheckpointsOnDisk, WritesWaitForTheDiskOnNfsOnly) {
+  for (long magic : {0L, long(NFS_SUPER_MAGIC)}) {
+    train::SafetensorsFile::create(folder_ / "a", {{"x", {{4}, DType::f32}}});
+    DiskWatch watch(folder_.path());
+    if (magic) watch.pretend_file_system(magic);
+    Context context;
+    train::SafetensorsFile file(folder_ / "a", train::SafetensorsFile::Access::write);
+    for (int64_t i = 0; i < 4; ++i) file.write("x", i, from_vector<float>({1}, {1}));
+    file.sync();
+    EXPECT_EQ(watch.synced_writes(), magic ? 4 : 0);
+    EXPECT_THAT(watch.calls(), ElementsAre("pwrite", "pwrite", "pwrite", "pwrite", "fsync"));
+  }
+}
+
+// Some file systems promise no space; then the file is only made long, and no block of it written.
+TEST_F(CheckpointsOnDisk, AFileSystemThatPromisesNoSpaceCostsNothing) {
+  DiskWatch watch(folder_.path());
+  watch.let_fail("fallocate", EOPNOTSUPP);
+  train::SafetensorsFile::create(folder_ / "a", {{"x", {{1000}, DType::f64}}});
+  EXPECT_THAT(watch.calls(), ElementsAre("write", "fallocate", "ftruncate"));
+  EXPECT_EQ(train::SafetensorsFile(folder_ / "a", train::SafetensorsFile::Access::read).tensors().size(), 1);
+  watch.let_fail("fallocate", ENOSPC);
+  EXPECT_THAT(error_of([&] {
+                train::SafetensorsFile::create(folder_ / "b", {{"x", {{1}, DType::f32}}});
+              }),
+              HasSubstr("/b': No space left on device"));
+}
+
+// Why a file could not be written is what the system says, not a guess.
+TEST_F(CheckpointsOnDisk, AFailedWriteIsToldWithItsReasonAndLeavesNothing) {
+  save_on_one_rank();
+  struct Fault {
+    const char* call;
+    int error;
+    const char* said;
+  };
+  for (const Fault& fault : {Fault{"pwrite", EDQUOT, "/model.safetensors': Disk quota exceeded"},
+                             {"write", EIO, "/model.safetensors': Input/output error"},
+                             {"fsync", EIO, "/model.safetensors': Input/output error"},
+                             {"fallocate", ENOSPC, "/model.safetensors': No space left on device"},
+                             {"mkdir", EROFS, "Read-only file system"},
+                             {"rename", EACCES, "Permission denied"}}) {
+    std::string message = error_of([&] {
+      dist::run_ranks(1, [&](dist::ProcessGroup& world) {
+        Trained trained(world, fsdp::Strategy::zero3, 1);
+        DiskWatch watch(folder_.path());
+        watch.let_fail(fault.call, fault.error);
+        save(trained, 3);
+      });
+    });
+    EXPECT_THAT(message, HasSubstr(fault.said)) << fault.call;
+    EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-2"})) << fault.call;
+  }
+}
+
+TEST(FilesOfARun, AFailedWriteIsToldWithItsReason) {
+  TemporaryFolder folder;
+  train::Config config;
+  config.runs = folder.path();
+  std::ostringstream out;
+  train::RunReport report(config, out, false);
+  DiskWatch watch(folder.path());
+  watch.let_fail("write", EDQUOT);
+  EXPECT_THAT(error_of([&] { report.progress({}, 1, 1, true); }), HasSubstr("/metrics.jsonl': Disk quota exceeded"));
+  EXPECT_THAT(error_of([&] { report.write_trace("{}"); }), HasSubstr("/trace.json': Disk quota exceeded"));
+}
+
+// A folder that rank 0 cannot write to either is no folder that rank 1 does not see.
+TEST(FilesOfARun, AFolderThatCannotBeWrittenIsNotCalledUnshared) {
+  std::string message = error_of(
+      [] { dist::run_ranks(2, [](dist::ProcessGroup& world) { train::check_folder_is_shared(world, "/proc"); }); });
+  EXPECT_THAT(message, HasSubstr("cannot write '/proc/.seen-"));
+}
+
+}  // namespace
+}  // namespace shardgrad
