@@ -73,6 +73,10 @@ class Control {
   /// Somebody asked the program to save and end (SIGUSR1); see Job::stop_requested.
   void request_stop() { stop_.store(true, std::memory_order_release); }
   bool stop_requested() const { return stop_.load(std::memory_order_acquire); }
+  /// Seconds that this process stood still (Ctrl-Z and fg, a debugger, a suspended machine), as its monitor noticed:
+  /// who tells rates leaves them out.
+  void add_suspended(double seconds) { suspended_.fetch_add(seconds, std::memory_order_relaxed); }
+  double suspended_seconds() const { return suspended_.load(std::memory_order_relaxed); }
 
   /// What this rank sees of one of its groups.
   LaneView look(int lane) const;
@@ -94,6 +98,7 @@ class Control {
   ControlPage page_;
   int rank_;
   std::atomic<bool> stop_{false};
+  std::atomic<double> suspended_{0};
   mutable std::mutex mutex_;
   std::vector<std::vector<int>> members_;  // by lane
   int last_lane_ = -1;

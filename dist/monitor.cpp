@@ -37,7 +37,10 @@ void Monitor::loop() {
   while (poll(&stop, 1, 0) == 0) {
     Clock::time_point before = now_;
     now_ = Clock::now();
-    if (now_ - before > options_.gap) restart_windows();
+    if (now_ - before > options_.gap) {
+      control_->add_suspended(std::chrono::duration<double>(now_ - before).count());
+      restart_windows();
+    }
     tick();
     sleep();
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/fsdp/grad_scaler.h>
 #include <shardgrad/nn/activation.h>
 #include <shardgrad/nn/checkpoint.h>
 #include <shardgrad/nn/linear.h>
@@ -70,6 +71,10 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Config::Optimizer& o, std
   optim::AdamOptions options{o.lr, o.betas[0], o.betas[1], o.eps, o.weight_decay};
   if (o.name == "adam") return std::make_unique<optim::Adam>(std::move(parameters), options, rules);
   return std::make_unique<optim::AdamW>(std::move(parameters), options, rules);
+}
+
+optim::GradScaler make_scaler(const Config& config, dist::ProcessGroup& world) {
+  return fsdp::sharded_grad_scaler(world, {.enabled = config.fsdp.param_dtype == "f16"});
 }
 
 optim::Schedule make_schedule(const Config::Schedule& schedule, int64_t total) {

@@ -3,8 +3,10 @@
 
 #include <memory>
 
+#include <shardgrad/dist/process_group.h>
 #include <shardgrad/fsdp/config.h>
 #include <shardgrad/nn/containers.h>
+#include <shardgrad/optim/grad_scaler.h>
 #include <shardgrad/optim/optimizer.h>
 #include <shardgrad/optim/schedule.h>
 #include <shardgrad/train/config.h>
@@ -23,6 +25,9 @@ fsdp::Config make_sharding(const Config& config);
 /// Over the parameters as they are now: call it after fully_shard.
 std::unique_ptr<optim::Optimizer> make_optimizer(const Config::Optimizer& options,
                                                  std::vector<NamedParameter> parameters);
+
+/// Scales losses where parameters are f16, else does nothing.
+optim::GradScaler make_scaler(const Config& config, dist::ProcessGroup& world);
 
 /// The factor of the learning rate over a run of `total` steps.
 optim::Schedule make_schedule(const Config::Schedule& schedule, int64_t total);

@@ -2,8 +2,8 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/dist/virtual_ranks.h>
-#include <shardgrad/fsdp/clip.h>
 #include <shardgrad/train/build.h>
+#include <shardgrad/train/step.h>
 
 namespace shardgrad::train {
 
@@ -13,15 +13,13 @@ fsdp::Plan plan(const Config& config, int ranks, Device device, const std::strin
     auto model = make_mlp(config.model);
     auto sharded = fsdp::fully_shard(*model, world, make_sharding(config));
     auto optimizer = make_optimizer(config.optimizer, model->named_parameters());
+    auto scaler = make_scaler(config, world);
     int64_t rows = (config.batch + ranks - 1) / ranks;
     TagScope owner(Category::data);
     Tensor x = zeros({rows, config.model.layers.front()}), labels = zeros({rows}, DType::i64);
     TagScope inner(Category::activation);
     fsdp::Plan mine = fsdp::make_plan(*sharded, [&] {
-      loss_of(config, model(x), labels, config.batch).backward();
-      if (config.clip_grad_norm > 0) fsdp::clip_grad_norm(*sharded, config.clip_grad_norm);
-      optimizer->step();
-      optimizer->zero_grad();
+      train_step({config, model, *sharded, *optimizer, scaler}, x, labels, config.batch, false);
     });
     if (world.rank() == 0) result = mine;
   };

@@ -8,10 +8,7 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/rng.h>
-#include <shardgrad/fsdp/clip.h>
 #include <shardgrad/fsdp/fully_shard.h>
-#include <shardgrad/fsdp/grad_scaler.h>
-#include <shardgrad/optim/clip.h>
 #include <shardgrad/train/agreement.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
@@ -19,6 +16,7 @@
 #include <shardgrad/train/data/fashion_mnist.h>
 #include <shardgrad/train/plan.h>
 #include <shardgrad/train/run_report.h>
+#include <shardgrad/train/step.h>
 
 namespace shardgrad::train {
 
@@ -63,11 +61,13 @@ class Trainer {
   void report(int64_t epoch, bool epoch_done);
   void resume();
   void save();
-  bool agree_to_stop();
   Result stop(int64_t epoch, double seconds);
   Result finish(double seconds);
   Result result(double seconds, bool stopped) const;
   RunReport::Rows summary() const;
+  // On a clock that stands while this process does.
+  double running_seconds() const { return seconds_since({}) - world_.control().suspended_seconds(); }
+  double seconds_per_step() const { return training_seconds_ / double(step_ - first_step_); }
 
   const Config& config_;
   dist::ProcessGroup& world_;
@@ -81,11 +81,13 @@ class Trainer {
   fsdp::Plan predicted_;  // rank 0's
   int64_t total_steps_;
   optim::Schedule schedule_;
+  StopAgreement agreement_;
 
   int64_t step_ = 0, samples_ = 0, reported_step_ = 0, reported_samples_ = 0;
   int64_t first_step_ = 0, first_samples_ = 0;  // where this process began
-  int64_t next_agreement_ = 0;
   double training_seconds_ = 0, reported_seconds_ = 0;
+  int64_t step_bytes_ = 0;  // most that a step sent: less where evaluation had gathered for it (zero1)
+  int64_t evaluation_bytes_ = 0;
   Tensor loss_sum_;  // this rank's parts of the losses since the last report
   Metrics metrics_;
 };
@@ -95,9 +97,10 @@ Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& 
       world_(world),
       train_(make_loader(config, world, FashionMnist::Split::train)),
       test_(make_loader(config, world, FashionMnist::Split::test)),
-      scaler_(fsdp::sharded_grad_scaler(world, {.enabled = config.fsdp.param_dtype == "f16"})),
+      scaler_(make_scaler(config, world)),
       total_steps_(train_.batches() * config.epochs),
-      schedule_(make_schedule(config.schedule, total_steps_)) {
+      schedule_(make_schedule(config.schedule, total_steps_)),
+      agreement_(world) {
   check_start(config, world, train_, test_);
   if (world.rank() == 0) {
     report_.emplace(config, out, terminal);
@@ -140,20 +143,13 @@ void Trainer::step(const data::Batch& batch, bool reported) {
   metrics_.test_accuracy.reset();
   metrics_.test_count = 0;
   optimizer_->set_lr(config_.optimizer.lr * schedule_(step_));
-  Tensor loss = loss_of(config_, model_(batch.fields[0]), batch.fields[1], batch.global_count);
-  scaler_.scale(loss).backward();
-  bool clips = config_.clip_grad_norm > 0, finite = scaler_.finite(*optimizer_);
-  double grad_scale = 1;  // clipping is part of the optimizer's one pass
-  if ((clips || reported) && finite) {
-    double norm = fsdp::grad_norm(*sharded_);
-    if (clips) grad_scale = optim::clip_factor(norm, config_.clip_grad_norm * scaler_.factor());
-    metrics_.grad_norm = norm / scaler_.factor();
-  }
-  scaler_.step(*optimizer_, grad_scale);
-  scaler_.update();
-  optimizer_->zero_grad();
+  StepResult done = train_step({config_, model_, *sharded_, *optimizer_, scaler_}, batch.fields[0], batch.fields[1],
+                               batch.global_count, reported);
+  metrics_.grad_norm = done.grad_norm;
+  bool settled = step_ > first_step_ + 1;  // the first step does not know yet which unit is last
+  step_bytes_ = settled ? std::max(step_bytes_, done.bytes_sent) : done.bytes_sent;
   NoGrad no_grad;
-  loss_sum_ = loss_sum_ + reshape(loss, Shape());
+  loss_sum_ = loss_sum_ + reshape(done.loss, Shape());
   ++step_;
   samples_ += batch.global_count;
 }
@@ -161,6 +157,7 @@ void Trainer::step(const data::Batch& batch, bool reported) {
 // Exact for any number of ranks: every test sample is counted once, and counts are added as integers.
 void Trainer::evaluate() {
   NoGrad no_grad;
+  int64_t sent_before = context().recorder().total_bytes_sent();
   model_->eval();
   int64_t correct = 0;
   for (const data::Batch& batch : test_.epoch(0)) {
@@ -171,6 +168,7 @@ void Trainer::evaluate() {
   model_->train();
   metrics_.test_count = test_.dataset().size();
   metrics_.test_accuracy = double(sum_over_ranks(world_, correct, "evaluate")) / double(metrics_.test_count);
+  evaluation_bytes_ += context().recorder().total_bytes_sent() - sent_before;
 }
 
 void Trainer::report(int64_t epoch, bool epoch_done) {
@@ -183,8 +181,7 @@ void Trainer::report(int64_t epoch, bool epoch_done) {
   metrics_.lr = optimizer_->lr();
   metrics_.samples_per_s = double(samples_ - reported_samples_) / seconds;
   metrics_.peak_bytes = context().ledger().peak();
-  double seconds_per_step = training_seconds_ / double(step_ - first_step_);
-  if (report_) report_->progress(metrics_, total_steps_ - step_, seconds_per_step, epoch_done);
+  if (report_) report_->progress(metrics_, total_steps_ - step_, seconds_per_step(), epoch_done);
   loss_sum_ = zeros({});
   reported_step_ = step_;
   reported_samples_ = samples_;
@@ -192,7 +189,13 @@ void Trainer::report(int64_t epoch, bool epoch_done) {
 }
 
 Result Trainer::result(double seconds, bool stopped) const {
-  return {metrics_.test_accuracy.value_or(0), step_, seconds, stopped, report_ ? folder_ : ""};
+  return {metrics_.test_accuracy.value_or(0),
+          step_,
+          seconds,
+          stopped,
+          report_ ? folder_ : "",
+          step_bytes_,
+          predicted_.bytes_sent};
 }
 
 Result Trainer::stop(int64_t epoch, double seconds) {
@@ -214,8 +217,9 @@ RunReport::Rows Trainer::summary() const {
       {"test accuracy", concat(format_fixed(*metrics_.test_accuracy, 4), " on ", metrics_.test_count, " samples")},
       {"training loss", format_fixed(metrics_.loss, 5)},
       {"samples/s", format_fixed(double(samples_ - first_samples_) / training_seconds_, 0)},
-      {"sent per step and rank", concat(format_bytes(ctx.recorder().total_bytes_sent() / steps), ", predicted ",
-                                        format_bytes(predicted_.bytes_sent))}};
+      {"sent by a step and rank",
+       concat(format_bytes(step_bytes_), ", predicted ", format_bytes(predicted_.bytes_sent))},
+      {"sent by evaluation", concat(format_bytes(evaluation_bytes_), " in all")}};
   for (int c = 0; c < kCategoryCount; ++c) {
     auto predicted = predicted_.peaks.find(Category(c));
     int64_t peak = ledger.peak(Category(c));
@@ -239,19 +243,6 @@ Result Trainer::finish(double seconds) {
   return result(seconds, false);
 }
 
-// Ranks learn of a request to stop at different times, so every few steps, and about every second, they agree.
-bool Trainer::agree_to_stop() {
-  if (step_ < next_agreement_) return false;
-  constexpr int64_t kMostSteps = 16;
-  double seconds_per_step = training_seconds_ / double(step_ - first_step_);
-  Tensor sums = from_vector<double>({double(world_.control().stop_requested()), seconds_per_step}, {2});
-  world_.all_reduce(sums, dist::Label{"", "agree"}).host_wait();
-  std::vector<double> over_ranks = sums.to_vector<double>();
-  double steps_per_second = double(world_.size()) / over_ranks[1];
-  next_agreement_ = step_ + int64_t(std::clamp(steps_per_second, 1.0, double(kMostSteps)));
-  return over_ranks[0] > 0;
-}
-
 Result Trainer::run() {
   auto begin = Clock::now();
   if (step_ == total_steps_) {
@@ -262,12 +253,13 @@ Result Trainer::run() {
   while (step_ < total_steps_) {
     int64_t epoch = step_ / train_.batches(), batch = step_ % train_.batches();
     bool last = batch + 1 == train_.batches(), reported = last || (step_ + 1) % config_.log_interval == 0;
-    auto step_begin = Clock::now();
+    double step_begin = running_seconds();
     step(train_.get(epoch, batch), reported);
-    training_seconds_ += seconds_since(step_begin);
+    training_seconds_ += running_seconds() - step_begin;
     if (last) evaluate();
     if (reported) report(epoch + 1, last);
-    if (step_ < total_steps_ && agree_to_stop()) return stop(epoch + 1, seconds_since(begin));
+    bool asked = step_ < total_steps_ && agreement_.asked_to_stop(step_, seconds_per_step());
+    if (asked) return stop(epoch + 1, seconds_since(begin));
   }
   return finish(seconds_since(begin));
 }

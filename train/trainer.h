@@ -17,6 +17,7 @@ struct Result {
   double seconds = 0;
   bool stopped = false;  ///< saved and ended early because somebody asked for it (Control::stop_requested)
   std::string folder;    ///< of the run; empty on other ranks than 0
+  int64_t step_bytes = 0, predicted_step_bytes = 0;  ///< that a step sent, and was to send; predicted on rank 0 only
 };
 
 /// Trains and evaluates. `out` gets rank 0's lines; `terminal` says whether they may be overwritten.

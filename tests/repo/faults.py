@@ -134,11 +134,15 @@ def state_of(pid):
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+def recorded(done):
+    lines = Path(done.partition("run=")[2], "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
 def metrics(done):
     """What a run recorded, without times."""
-    lines = Path(done.partition("run=")[2], "metrics.jsonl").read_text().splitlines()
-    return [{key: value for key, value in json.loads(line).items() if key not in ("samples_per_s", "peak_bytes")}
-            for line in lines]
+    return [{key: value for key, value in line.items() if key not in ("samples_per_s", "peak_bytes")}
+            for line in recorded(done)]
 
 
 def same_as_undisturbed(got, how):
@@ -179,7 +183,7 @@ def a_rank_throws(how):
     job = Job([*START[how], *ENDLESS]).started()
     pid, since = job.rank(0), time.monotonic()
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (1000, 1000))
-    cause = "rank 0 failed: cannot write 'runs/fashion_mnist/metrics.jsonl'; is the disk full?"
+    cause = "rank 0 failed: cannot write 'runs/fashion_mnist/metrics.jsonl': File too large"
     job.ended_badly([cause], since, how != "bare")
 
 
@@ -349,6 +353,7 @@ def ctrl_z_and_fg(how):
             pass  # the other end is closed
 
     threading.Thread(target=read, daemon=True).start()
+    begin = time.monotonic()
     os.write(terminal, shlex.join([*START[how], *SHORT]).encode() + b"\n")
     until(lambda: re.search(rb"step +\d+ +epoch", text), 60, lambda: text.decode())
     os.write(terminal, b"\x1a")
@@ -365,10 +370,15 @@ def ctrl_z_and_fg(how):
     else:
         os.write(terminal, b"fg; echo ended=$?\n")
     until(lambda: b"ended=0" in text, 60, lambda: text.decode())
+    elapsed = time.monotonic() - begin
     os.write(terminal, b"exit\n")
     os.waitpid(pid, 0)
     done = next(line for line in text.decode().splitlines() if line.startswith("done: "))
     same_as_undisturbed(metrics(done.strip()), how)
+    lines = recorded(done.strip())
+    samples = [0, *(line["samples"] for line in lines)]
+    training = sum((b - a) / line["samples_per_s"] for a, b, line in zip(samples, samples[1:], lines))
+    assert training < elapsed - 9, f"rates say that {training} of {elapsed} s were training, but for 10 s it stood still"
 
 
 def parent_of(pid):

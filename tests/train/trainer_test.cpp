@@ -7,6 +7,7 @@
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/rng.h>
 #include <shardgrad/dist/virtual_ranks.h>
+#include <shardgrad/train/plan.h>
 #include <shardgrad/train/trainer.h>
 
 #include "temporary_folder.h"
@@ -34,6 +35,24 @@ void write_pictures(const TemporaryFolder& folder, const std::string& stem, int 
   folder.write(stem + "-labels-idx1-ubyte.gz", labels);
 }
 
+// Passes on what is written, and asks the run to stop once that holds `text`.
+class StopAt : public std::streambuf {
+ public:
+  StopAt(std::string text, dist::Control& control, std::streambuf* to) : text_(text), control_(control), to_(to) {}
+
+ protected:
+  int overflow(int c) override {
+    seen_ += char(c);
+    if (!text_.empty() && seen_.ends_with(text_)) control_.request_stop();
+    return to_->sputc(char(c));
+  }
+
+ private:
+  std::string text_, seen_;
+  dist::Control& control_;
+  std::streambuf* to_;
+};
+
 class TrainerTest : public ::testing::Test {
  protected:
   TrainerTest() {
@@ -54,7 +73,9 @@ class TrainerTest : public ::testing::Test {
     dist::run_ranks(ranks,
                     [&](dist::ProcessGroup& world) {
                       if (stop) world.control().request_stop();
-                      auto mine = train::train(config_, world, out_, false);
+                      StopAt buffer(stop_at_, world.control(), out_.rdbuf());
+                      std::ostream out(&buffer);
+                      auto mine = train::train(config_, world, out, false);
                       if (world.rank() == 0) result = mine;
                     },
                     {.seed = uint64_t(config_.seed), .threads = 1});
@@ -69,6 +90,7 @@ class TrainerTest : public ::testing::Test {
 
   TemporaryFolder folder_;
   Config config_;
+  std::string stop_at_;  // what rank 0 prints when the run is asked to stop
   std::ostringstream out_;
 };
 
@@ -127,9 +149,32 @@ TEST_F(TrainerTest, PrintsThePlanBeforeTrainingAndWhatWasMeasuredAfterIt) {
   EXPECT_LT(plan, warning) << text;
   EXPECT_LT(warning, text.find("samples/s")) << text;
   std::string last = text.substr(text.rfind("samples/s"));
-  EXPECT_THAT(last, HasSubstr("sent per step and rank"));
+  EXPECT_THAT(last, HasSubstr("sent by a step and rank"));
   EXPECT_THAT(last, HasSubstr("peak optimizer_state"));
   EXPECT_THAT(last, HasSubstr(", predicted "));
+}
+
+// The plan runs the trainer's own step, so what it predicts is what is sent, to the byte.
+TEST_F(TrainerTest, AStepSendsWhatWasPredicted) {
+  config_.epochs = 2;
+  for (const char* strategy : {"zero1", "zero2", "zero3", "ddp", "hybrid"})
+    for (const char* dtype : {"own", "f16"})
+      for (double clip : {0.0, 1.0}) {
+        config_.strategy = strategy;
+        config_.fsdp.shard_ranks = config_.strategy == "hybrid" ? 2 : 0;
+        config_.fsdp.param_dtype = dtype;
+        config_.clip_grad_norm = clip;
+        train::Result result = train(4);
+        EXPECT_GT(result.step_bytes, 0) << strategy;
+        EXPECT_EQ(result.step_bytes, result.predicted_step_bytes) << strategy << " " << dtype << " clipped at " << clip;
+      }
+  EXPECT_THAT(out_.str(), HasSubstr("sent by evaluation"));
+}
+
+TEST_F(TrainerTest, APlanIsOfTheRankWithTheMostSamples) {
+  config_.batch = 33;
+  fsdp::Plan plan = train::plan(config_, 2, kMeta);
+  EXPECT_EQ(plan.peaks.at(Category::data), 17 * (784 * 4 + 8)) << "pictures and labels";
 }
 
 TEST_F(TrainerTest, RecomputeChangesNoBit) {
@@ -150,6 +195,23 @@ TEST_F(TrainerTest, LearnsInSixteenBits) {
     EXPECT_GT(result.test_accuracy, 0.95) << dtype;
     EXPECT_GT(metrics(result).back()["grad_norm"].get<double>(), 0);
     EXPECT_LT(metrics(result).back()["grad_norm"].get<double>(), 100) << "of unscaled gradients";
+  }
+}
+
+// Gradients of f16 parameters are scaled, the bound of their norm is not.
+TEST_F(TrainerTest, ClippingIsOfUnscaledGradients) {
+  config_.epochs = 1;
+  config_.optimizer.name = "sgd";
+  config_.clip_grad_norm = 0.25;
+  auto expected = metrics(train(2));
+  config_.fsdp.param_dtype = config_.fsdp.reduce_dtype = "f16";
+  auto lines = metrics(train(2));
+  ASSERT_EQ(lines.size(), expected.size());
+  for (size_t i = 0; i < lines.size(); ++i) {
+    double norm = expected[i]["grad_norm"], loss = expected[i]["loss"];
+    EXPECT_NEAR(lines[i]["grad_norm"].get<double>(), norm, 0.02 * norm) << i;
+    EXPECT_NEAR(lines[i]["loss"].get<double>(), loss, 0.005 * loss) << i;
+    EXPECT_GT(norm, 0.25) << "or nothing was clipped";
   }
 }
 
@@ -211,6 +273,38 @@ TEST_F(TrainerTest, ARunThatWasStoppedGoesOnWithTheSameBits) {
       for (const char* key : {"step", "samples", "loss_scale", "good_steps"})
         EXPECT_EQ(about(second)[key], about(whole)[key]) << key;
     }
+}
+
+// Everything that changes from step to step goes on where it was: learning rate, order of samples, means of losses.
+TEST_F(TrainerTest, ARunThatWasStoppedInTheMiddleOfItsScheduleGoesOnInIt) {
+  config_.schedule = {.name = "cosine", .warmup_steps = 12, .final = 0.1};
+  config_.log_interval = 1;
+  config_.name = "whole";
+  auto whole = metrics(train(2));
+  config_.name = "parts";
+  config_.resume = true;
+  stop_at_ = "step      7";
+  train::Result first = train(2);
+  ASSERT_TRUE(first.stopped);
+  EXPECT_GE(first.steps, 7);
+  EXPECT_LT(first.steps, 24);
+  stop_at_.clear();
+  train::Result second = train(2);
+  auto parts = metrics(second);
+  ASSERT_EQ(parts.size(), whole.size());
+  for (size_t i = 0; i < parts.size(); ++i)
+    for (const char* key : {"step", "epoch", "samples", "loss", "lr", "grad_norm", "test_accuracy"})
+      EXPECT_EQ(parts[i][key], whole[i][key]) << key << " of step " << i + 1 << ", stopped after " << first.steps;
+}
+
+// What a module's randomness depends on.
+TEST_F(TrainerTest, ModulesAreToldWhichStepAndSamplesTheyCompute) {
+  config_.epochs = 1;
+  dist::run_ranks(2, [&](dist::ProcessGroup& world) {
+    train::train(config_, world, out_, false);
+    EXPECT_EQ(context().progress().step, 9);
+    EXPECT_EQ(context().progress().first_sample, world.rank() == 0 ? 0 : 6) << "of the last 13";
+  });
 }
 
 TEST_F(TrainerTest, MetricsOfARunThatGoesOnHaveEachStepOnce) {
