@@ -29,7 +29,8 @@ void add_train(CLI::App& app, TrainOptions& options, bool& keys, int& code) {
   command->add_option("config", options.config, "the configuration, a JSON file; see --keys");
   command->add_option("--set", options.overrides, "change one key, e.g. --set optimizer.lr=0.01")
       ->allow_extra_args(false);
-  command->add_option("--group", options.group, "how ranks communicate: shared_memory, mpi; automatic when not given");
+  command->add_option("--group", options.group,
+                      "how ranks communicate: single, shared_memory, mpi or nccl; by default what fits");
   command->add_flag("--keys", keys, "list the configuration's keys and end");
   command->callback([&] {
     if (keys) {
