@@ -1,6 +1,6 @@
 #pragma once
 // Everything that belongs to one rank: its number, grad mode, random seed, default device, ledger, recorder, devices.
-// There is no process-wide mutable state, so N ranks can be N threads of one process.
+// No operation changes state that the whole process has, so N ranks can be N threads of one process.
 //
 //     sg::Context context;                       // installs itself in this thread
 //     sg::Tensor x = sg::zeros({2, 3});          // belongs to it

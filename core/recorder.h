@@ -14,7 +14,7 @@ namespace shardgrad {
 /// One collective or unit transition. Times are seconds since the context was made; `end` is negative while running.
 struct Record {
   uint64_t sequence = 0;   ///< position among this context's records
-  std::string op;          ///< "all_gather", "reduce_scatter", …, or a transition: "unshard", "reshard", …
+  std::string op;          ///< "all_gather", "reduce_scatter", …, or the end of a unit's full memory: "reshard"
   std::string unit;        ///< the unit's name; empty outside units
   std::string phase;       ///< "forward", "backward", "step", …
   std::string lane;        ///< the stream it ran on

@@ -7,7 +7,8 @@
 //     }
 //
 // When a rank fails, its sentence reaches the others, their waits end, the first cause is printed once, last, and the
-// whole job ends with its exit code. This is the only place in the library that may end the process.
+// whole job ends with its exit code. Nothing else in the library ends its process, but forked children that could
+// not become their program; tests/repo/layers.py looks.
 
 #include <functional>
 

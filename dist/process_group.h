@@ -6,9 +6,9 @@
 //     gathered.wait(compute);          // later work on `compute` sees the full tensor
 //
 // Every rank makes the same calls in the same order, also between groups, and from one thread: the one that made the
-// group, until another takes it over. This class does what all groups share: it checks arguments,
-// numbers the calls, records them, and tells the control channel; a Transport (dist/transport.h) only moves bytes.
-// Sums have one order on every transport and rank (dist/tree_sum.h), so the results are the same bits.
+// group, until another takes it over. This class checks arguments, numbers the calls, records them, and tells the
+// control channel; a Transport only moves bytes. Sums have one order on every rank and transport (dist/tree_sum.h),
+// hence the same bits; but NCCL adds f32 and f64 in its own order, unless SHARDGRAD_NCCL_SUMS=tree asks for this one.
 
 #include <chrono>
 #include <deque>

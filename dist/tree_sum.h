@@ -1,7 +1,8 @@
 #pragma once
 // The one order in which ranks are summed: a pairwise tree, bottom-up, neighbours 2i and 2i+1, an odd last one carried
 // up. For five ranks:  ((0 + 1) + (2 + 3)) + 4
-// f16, bf16 and f32 accumulate in f32, f64 in f64, integers exactly. Every transport sums with this function.
+// f16, bf16 and f32 accumulate in f32, f64 in f64, integers exactly. All transports of the host sum with this function;
+// NCCL adds f32, f64 and integers in its own order unless SHARDGRAD_NCCL_SUMS=tree (dist/nccl/nccl_transport.cpp).
 
 #include <cstdint>
 #include <span>

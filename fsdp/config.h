@@ -1,6 +1,6 @@
 #pragma once
 // How a model is sharded. Strategies are lifetimes of the same buffers, never different arithmetic: a strategy changes
-// memory and traffic, not the numbers.
+// memory and traffic, not the numbers (to rounding where NCCL sums in its own order: dist/nccl/nccl_transport.cpp).
 
 #include <cstdint>
 #include <functional>

@@ -1,7 +1,7 @@
 #pragma once
 // What a training step costs, by unit: the engine runs the step and ledger and recorder are read. On device meta
-// nothing is computed or sent, so the same call predicts a run that would not fit, and prediction and measurement
-// cannot differ.
+// nothing is computed or sent, so the same call predicts a run that would not fit: what is predicted and what is
+// measured differ only where the steps that are given do.
 //
 //     dist::run_ranks(8, [](dist::ProcessGroup& group) {
 //       auto model = nn::make<Mlp>();                         // shapes only

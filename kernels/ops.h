@@ -145,7 +145,7 @@ struct TreeSumArgs {
 extern Slot<OutView, TreeSumArgs> tree_sum;
 // clang-format on
 
-/// Every slot declared above, for tests and listings.
+/// The slot of every operation declared above, for tests and listings; relu_mask_bytes is none.
 std::span<const SlotBase* const> all_slots();
 
 }  // namespace shardgrad::kernels

@@ -5,7 +5,7 @@
 //     static void relu_f32(const Launch& launch, OutView y, View x) { … }
 //     static const Register r(kernels::relu, DeviceKind::cpu, DType::f32, relu_f32);
 //
-// Registration happens while the program loads; after that the table is only read. Device `acc` runs the cpu kernels.
+// Of the whole process, changed only while no operation runs (at load, TableCopy). Device `acc` runs the cpu kernels.
 
 #include <type_traits>
 #include <utility>
