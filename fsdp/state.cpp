@@ -34,7 +34,6 @@ std::vector<StateSlice> copies_of(std::vector<StateSlice> slices) {
 }
 
 enum class Copy { out, in };
-
 // `call` with a copy of one piece after the other, which is filled before, or written back after.
 void piece_by_piece(std::span<const StateSlice> slices, Copy copy, const VisitPiece& call) {
   TagScope owner(Category::other);
@@ -159,7 +158,7 @@ StateDict full_state_dict(Sharded& sharded, bool rank0_only) {
   bool wanted = !rank0_only || sharded.group().rank() == 0;
   StateDict state;
   TagScope owner(Category::other);
-  for (const auto& unit : sharded.units()) {
+  for (const auto& unit : sharded.units())
     for (const auto& flat : unit->flat_params()) {
       Tensor whole = flat->whole("state_dict");
       for (const Slice& slice : flat->slices()) {
@@ -169,7 +168,6 @@ StateDict full_state_dict(Sharded& sharded, bool rank0_only) {
         state[slice.name] = copy;
       }
     }
-  }
   return state;
 }
 
