@@ -69,10 +69,8 @@ void Monitor::tick() try {
   control_->page().row(control_->rank()).beats.fetch_add(1, std::memory_order_relaxed);
   read_signals();
   if (!control_->page().has_cause()) {
-    if (options_.processes) {
-      watch_processes();
-      watch_heartbeats();
-    }
+    if (options_.processes) watch_processes();
+    watch_heartbeats();
     for (int lane = 0; lane < Row::kLanes; ++lane) watch_lane(lane);
   }
   tell();
@@ -104,8 +102,9 @@ void Monitor::watch_heartbeats() {
   for (int r = 0; r < control_->size(); ++r) {
     Peer& peer = peers_[size_t(r)];
     uint64_t beats = row(r).beats.load(std::memory_order_relaxed);
-    if (beats == 0 && watch_start(r)) continue;
-    bool judged = r != control_->rank() && row(r).state.load() == RankState::running && beats > 0;
+    bool thread = !options_.processes && !is_elsewhere(r);
+    if (beats == 0 && !thread && watch_start(r)) continue;
+    bool judged = r != control_->rank() && !thread && row(r).state.load() == RankState::running && beats > 0;
     if (!judged || std::exchange(peer.beats, beats) != beats) {
       peer.heard = now_;
       peer.excused = false;
