@@ -163,7 +163,6 @@ Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
       SG_CHECK(is_floating(parameter->tensor.dtype()), "fully_shard: parameter '", parameter->full_name, "' has dtype ",
                parameter->tensor.dtype(), "; only floating parameters are sharded");
   check_same_start(root, structure_of(root, config, plan), group, config.sync_module_states);
-  if (config.sync_module_states) broadcast_buffers(root, group);
   std::vector<std::unique_ptr<Unit>> units;
   for (const Planned& planned : plan) {
     bool is_root = planned.modules[0] == &root;
@@ -175,6 +174,7 @@ Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
     for (const auto& flat : unit->flat_params())
       for (size_t i = 0; i < flat->slices().size(); ++i) index_[flat->slices()[i].name] = {unit.get(), flat.get(), i};
   schedule_.set_units(std::move(units));
+  if (config.sync_module_states) broadcast_buffers(root, group);
   convert_buffers(root, config);
 }
 
