@@ -93,6 +93,19 @@ TEST(PageLink, AMachineThatIsGoneWithoutFarewellIsTheCause) {
   EXPECT_TRUE(comes_true([&] { return page.row(1).state.load() == RankState::failed; }));
 }
 
+// The other end does not close: it only announces what nobody has memory for, and says no more.
+TEST(PageLink, AMessageThatCannotBeSoLongEndsTheConnection) {
+  for (uint64_t length : {uint64_t(1) << 40, ~uint64_t(0), ~uint64_t(7)}) {
+    ControlPage page = make_private_page(2);
+    auto [near, away] = connected();
+    PageLink link(page, PretendedRank(0, {"a", "b"}), far_end(std::move(near), 1, {0}));
+    std::string bytes;
+    append(bytes, length);
+    ASSERT_TRUE(away.write_some(bytes));
+    EXPECT_TRUE(comes_true([&] { return page.has_cause(); })) << length;
+  }
+}
+
 TEST(PageLink, ADebuggerOnTheOtherMachineIsTold) {
   TwoMachines two;
   pid_t debugged = fork();

@@ -45,6 +45,8 @@ class Damage {
     size_t at = below(bytes.size()), some = 1 + below(40);
     switch (below(9)) {
       case 7:
+        write(bytes, small_number(bytes), number());
+        break;
       case 8:
         write(bytes, small_number(bytes), uint32_t(number()));
         break;
@@ -84,7 +86,7 @@ class Damage {
     return places[below(places.size())];
   }
   uint64_t number() {
-    constexpr uint64_t kNumbers[] = {0, 1, 2, 32, 33, 1000, 100000000, 1u << 31, 1ull << 32, 1ull << 62, 1ull << 63};
+    constexpr uint64_t kNumbers[] = {0, 1, 2, 8, 32, 33, 1000, 100000000, 1u << 31, 1ull << 32, 1ull << 62, 1ull << 63};
     uint64_t number = kNumbers[below(std::size(kNumbers))];
     return below(2) ? number : -number;
   }
