@@ -69,6 +69,7 @@ class Engine {
       Leaf& leaf = static_cast<Leaf&>(*node);
       leaf.current_ = Tensor();
       if (leaf.fresh_) leaf.grad_ = Tensor();
+      if (leaf.added_) leaf.incomplete_ = true;
     }
   }
 
@@ -84,10 +85,12 @@ class Engine {
     return ++number;
   }
 
-  GradSlot slot_for(Node* node, uint32_t output) {
+  GradSlot slot_for(Node* node, uint32_t output, const Node* writer = nullptr, size_t input = 0) {
     GradSlot slot;
     slot.target_ = node;
     slot.output_ = output;
+    slot.writer_ = writer;
+    slot.input_ = uint32_t(input);
     return slot;
   }
 
@@ -107,7 +110,9 @@ class Engine {
 
   static void leave(Node& node) {
     node.entered_ = false;
-    if (node.outputs_.empty()) static_cast<Leaf&>(node).fresh_ = false;
+    if (!node.outputs_.empty()) return;
+    Leaf& leaf = static_cast<Leaf&>(node);
+    leaf.fresh_ = leaf.added_ = false;
   }
 
   void count() {
@@ -127,7 +132,8 @@ class Engine {
   void step(Node& node) {
     for (auto& hook : node.pre_hooks_) hook();
     slots_.clear();
-    for (const Node::Edge& edge : node.edges_) slots_.push_back(slot_for(edge.node.get(), edge.output));
+    for (const Node::Edge& edge : node.edges_)
+      slots_.push_back(slot_for(edge.node.get(), edge.output, &node, slots_.size()));
     bool any = node.outputs_.empty() || std::ranges::any_of(node.gradients_, &Tensor::defined);
     if (any) {
       if (node.region_) node.region_->rebuild();
@@ -193,8 +199,15 @@ bool Leaf::in_current_pass() const {
 }
 
 Tensor Tensor::grad() const {
-  if (!requires_grad() || !is_leaf() || !impl().grad_fn) return Tensor();
-  return leaf_of(*this).grad();
+  SG_CHECK(is_leaf(), "grad: ", *this, " was computed by ", static_cast<const Node&>(*impl().grad_fn).name(),
+           ", and only leaves keep a gradient; ask a leaf, or compute on a detach()ed leaf from here");
+  if (!requires_grad() || !impl().grad_fn) return Tensor();
+  const Leaf& leaf = leaf_of(*this);
+  SG_CHECK(
+      !leaf.incomplete(), "the gradient of ", name().empty() ? concat("a leaf of ", *this) : "'" + name() + "'",
+      " is incomplete: a backward pass failed after it had added to it; call zero_grad() and repeat the passes that "
+      "it had gathered");
+  return leaf.grad();
 }
 
 void Tensor::set_grad(Tensor grad) const {

@@ -12,7 +12,7 @@ Node::Node() : region_(Region::current()), sequence_(++sequence_of_thread) {}
 
 void Node::keep(const Tensor& tensor) {
   Node* maker = tensor.defined() ? static_cast<Node*>(tensor.impl().grad_fn.get()) : nullptr;
-  const Tensor* source = maker ? maker->source_of_copy() : nullptr;
+  const Tensor* source = maker ? maker->source_of_copy(tensor) : nullptr;
   const Tensor& kept = source ? *source : tensor;
   SavedTensor& saved = saved_.emplace_back(region_ ? region_->save(kept) : SavedTensor(kept));
   if (source && saved.value < 0) saved.dtype = tensor.dtype();
@@ -56,6 +56,10 @@ bool GradSlot::is_sole(const Node& writer) const {
          target_->region_ == writer.region_;
 }
 
+static std::ostream& operator<<(std::ostream& out, const OutputMeta& meta) {
+  return out << meta.dtype << meta.shape << " on " << meta.device;
+}
+
 Leaf::Leaf(const Tensor& tensor) : meta_{tensor.shape(), tensor.dtype(), tensor.device()} {
   region_ = nullptr;
   sequence_ = UINT64_MAX;  // a complete gradient is announced at once, so that its reduction starts early
@@ -69,7 +73,9 @@ Out Leaf::open() {
     return destination;
   }
   float beta = grad_.defined() ? 1 : 0;
-  if (!grad_.defined()) {
+  if (grad_.defined()) {
+    added_ = true;
+  } else {
     grad_ = empty(meta_.shape, {meta_.dtype, meta_.device}, "the gradient of a leaf");
     fresh_ = true;
   }
@@ -86,9 +92,9 @@ void Leaf::backward(std::span<const Tensor>, std::span<GradSlot>) {
 void Leaf::set_grad(Tensor grad) {
   SG_CHECK(!sink_ || !grad.defined(), "set_grad: this parameter's gradient belongs to its sharded unit");
   if (sink_) return sink_->clear();
-  SG_CHECK(!grad.defined() || (grad.shape() == meta_.shape && grad.dtype() == meta_.dtype), "set_grad: ", grad,
-           " does not fit a tensor of ", meta_.dtype, meta_.shape);
+  SG_CHECK(!grad.defined() || meta_.fits(grad), "set_grad: ", grad, " does not fit a tensor of ", meta_);
   grad_ = std::move(grad);
+  incomplete_ = false;
 }
 
 Leaf& leaf_of(const Tensor& tensor) {
@@ -126,7 +132,16 @@ Out GradSlot::write() {
   return out(gradient, 1);
 }
 
+void GradSlot::check_fits(const Tensor& gradient) const {
+  const OutputMeta& meta =
+      target_->outputs_.empty() ? static_cast<const Leaf*>(target_)->meta_ : target_->outputs_[output_];
+  SG_CHECK(meta.fits(gradient), writer_ ? writer_->name() : "backward", ": the gradient handed over for input ", input_,
+           " is ", gradient, ", but that input is ", meta);
+}
+
 void GradSlot::alias(const Tensor& gradient) {
+  SG_ASSERT(target_, "alias of a gradient nobody wants");
+  check_fits(gradient);
   bool first = !target_->outputs_.empty() && !target_->gradients_[output_].defined();
   if (first) {
     written_ = true;

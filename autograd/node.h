@@ -44,8 +44,9 @@ class GradSlot {
   bool wanted() const { return target_ != nullptr; }
   /// The destination, allocated on the first write; its beta says whether to add. Requires wanted().
   Out write();
-  /// Hands over `gradient` (of the input's shape and dtype) instead of writing: on a first write it becomes the
-  /// gradient with no copy, otherwise it is added. The caller must not change it afterwards.
+  /// Hands over `gradient` instead of writing: on a first write it becomes the gradient with no copy, otherwise it is
+  /// added. The caller must not change it afterwards. Throws Error(input), naming the operation and the input's number,
+  /// unless it has the input's shape, dtype and device.
   void alias(const Tensor& gradient);
   /// The operation that made this input, if it is an N in `writer`'s region, has this result only, and nothing but this
   /// slot writes its gradient in the running pass. Else null.
@@ -54,13 +55,18 @@ class GradSlot {
  private:
   friend class Engine;
   bool is_sole(const Node& writer) const;
+  void check_fits(const Tensor& gradient) const;
   Node* target_ = nullptr;
-  uint32_t output_ = 0;
+  const Node* writer_ = nullptr;  // null: the pass begins here
+  uint32_t output_ = 0, input_ = 0;
   bool written_ = false;
 };
 
 /// Shape, dtype and device of a node's output; what its gradient looks like.
 struct OutputMeta {
+  bool fits(const Tensor& gradient) const {
+    return gradient.shape() == shape && gradient.dtype() == dtype && gradient.device() == device;
+  }
   Shape shape;
   DType dtype = DType::f32;
   Device device;
@@ -80,8 +86,11 @@ class Node : public GradFn {
   void save_output(const Tensor& tensor) { keep(tensor.detach()); }
   /// The i-th kept tensor. Throws Error(input) naming the operation when it was changed in place since.
   Tensor saved(size_t i) const;
-  /// For an output that can be computed again from a leaf by a conversion: the leaf, kept in its place; else null.
-  virtual const Tensor* source_of_copy() const { return nullptr; }
+  /// For an `output` that can be computed again from a leaf by a conversion: the leaf, kept in its place; else null.
+  virtual const Tensor* source_of_copy(const Tensor& output) const {
+    static_cast<void>(output);
+    return nullptr;
+  }
 
   /// Runs before backward of this node: where a unit gathers its parameters.
   void add_pre_hook(std::function<void()> hook) { pre_hooks_.push_back(std::move(hook)); }
@@ -160,6 +169,8 @@ class Leaf final : public Node {
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override;
   Tensor grad() const { return sink_ ? sink_->grad() : grad_; }
   void set_grad(Tensor grad);
+  /// A pass that failed has added a part of its gradient to an older one: it is to be cleared before it is used.
+  bool incomplete() const { return incomplete_; }
   /// The owner of the gradient, or null when it is this leaf.
   GradSink* sink() const { return sink_.get(); }
   /// Sends gradients to `sink` from now on; null gives them back to the leaf.
@@ -179,6 +190,8 @@ class Leaf final : public Node {
   std::vector<std::function<void()>> ready_hooks_;
   Tensor current_;      // what this backward pass writes to; undefined before its first write
   bool fresh_ = false;  // grad_ was made in the running pass: dropped when it fails
+  bool added_ = false;  // the running pass adds to an older grad_: incomplete when it fails
+  bool incomplete_ = false;
 };
 
 /// The accumulator of a tensor that requires grad; made on first use.

@@ -5,7 +5,7 @@
 
 #include <functional>
 #include <span>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include <shardgrad/core/tensor.h>
@@ -18,9 +18,24 @@ Tensor zeros(const Shape& shape, TensorOptions options = {});
 Tensor ones(const Shape& shape, TensorOptions options = {});
 /// 0, 1, …, count - 1.
 Tensor arange(int64_t count, TensorOptions options = {});
-/// Standard normal (uniform in [0, 1)) numbers: a function of the context's seed, `name` and the element's index.
-Tensor randn(const Shape& shape, const std::string& name, TensorOptions options = {});
-Tensor rand(const Shape& shape, const std::string& name, TensorOptions options = {});
+/// A named sequence of random numbers. They are a function of the context's seed and step (Progress), of `name`, of how
+/// often the name was drawn from in this step, and of the element's index. So each call gives other numbers, a run that
+/// is repeated or resumed gives them again, every rank draws the same, and so does recompute. Ranks that want numbers
+/// for their own samples draw for the global batch and take their rows.
+class Generator {
+ public:
+  explicit Generator(std::string_view name);
+  /// Standard normal numbers.
+  Tensor randn(const Shape& shape, TensorOptions options = {}) const;
+  /// Uniform numbers in [0, 1), in steps of 2^-24 (f64: 2^-53).
+  Tensor rand(const Shape& shape, TensorOptions options = {}) const;
+
+ private:
+  uint64_t stream_;
+};
+/// The next numbers of Generator(name).
+Tensor randn(const Shape& shape, std::string_view name, TensorOptions options = {});
+Tensor rand(const Shape& shape, std::string_view name, TensorOptions options = {});
 /// Row i has a one in column labels[i]. labels: i64 (N); result: (N, classes). Throws for a label out of range.
 Tensor one_hot(const Tensor& labels, int64_t classes, DType dtype = DType::f32);
 
@@ -30,7 +45,7 @@ Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 /// Floating dtypes only.
 Tensor div(const Tensor& a, const Tensor& b);
-/// scale * x + shift
+/// scale * x + shift. Numbers beside integers (here and in clamp) must be integers themselves; results wrap.
 Tensor affine(const Tensor& x, double scale, double shift);
 Tensor neg(const Tensor& x);
 Tensor exp(const Tensor& x);
@@ -61,14 +76,14 @@ Tensor to_device(const Tensor& x, Device device);
 Tensor clone(const Tensor& x);
 
 // --- shape ---------------------------------------------------------------------------------------------------------
-/// Same elements, another shape; one extent may be -1. Shares memory.
+/// Same elements, another shape; one extent may be -1. Shares memory. As Tensor::view.
 Tensor reshape(const Tensor& x, std::initializer_list<int64_t> dims);
 Tensor reshape(const Tensor& x, const Shape& shape);
 /// Dimension d of the result is dimension dims[d] of x. Copies.
 Tensor permute(const Tensor& x, std::initializer_list<int> dims);
 /// Swaps two dimensions. Copies; matmul takes transposed operands without a copy.
 Tensor transpose(const Tensor& x, int a, int b);
-/// Elements [begin, end) along dim. Shares memory along dim 0, copies otherwise.
+/// Elements [begin, end) along dim. Shares memory along dim 0 (as Tensor::rows), copies otherwise.
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end);
 Tensor cat(std::span<const Tensor> tensors, int dim);
 /// Parts of the given sizes along dim; shares memory along dim 0 only.
@@ -85,6 +100,7 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& 
 Tensor embedding(const Tensor& table, const Tensor& ids);
 
 // --- reductions ----------------------------------------------------------------------------------------------------
+/// Sums of integers are i64; means are of floating dtypes only.
 Tensor sum(const Tensor& x);
 Tensor sum(const Tensor& x, int dim, bool keepdim = false);
 Tensor mean(const Tensor& x);
@@ -125,6 +141,8 @@ Tensor batch_norm_apply(const Tensor& x, const Tensor& mean, const Tensor& rstd,
 /// Zeroes each element with probability p, below 1, and scales the others by 1/(1-p). The mask is a function of (seed,
 /// stream, first_sample · elements per sample + index), so neither recompute nor the number of ranks changes it.
 Tensor dropout(const Tensor& x, double p, uint64_t seed, uint64_t stream, int64_t first_sample = 0);
+/// The same with the context's seed and Progress: each call has a mask of its own, as of Generator(name).
+Tensor dropout(const Tensor& x, double p, std::string_view name = "");
 
 // --- losses: sums divided by a given count, so that N ranks with one global count train the same run ---------------
 // Without a count they divide by their own part's. Where there are several ranks and the loss is recorded for backward
@@ -146,7 +164,8 @@ inline Tensor operator-(const Tensor& x) { return neg(x); }
 inline Tensor operator+(const Tensor& x, double value) { return affine(x, 1, value); }
 inline Tensor operator-(const Tensor& x, double value) { return affine(x, 1, -value); }
 inline Tensor operator*(const Tensor& x, double value) { return affine(x, value, 0); }
-inline Tensor operator/(const Tensor& x, double value) { return affine(x, 1 / value, 0); }
+/// Rounds once: div by the number.
+Tensor operator/(const Tensor& x, double value);
 inline Tensor operator+(double value, const Tensor& x) { return affine(x, 1, value); }
 inline Tensor operator-(double value, const Tensor& x) { return affine(x, -1, value); }
 inline Tensor operator*(double value, const Tensor& x) { return affine(x, value, 0); }

@@ -10,19 +10,33 @@
 #include <shardgrad/core/error.h>
 #include <shardgrad/core/float_mode.h>
 #include <shardgrad/core/happens_before.h>
+#include <shardgrad/core/rng.h>
 
 namespace shardgrad {
 
-static thread_local Context* current_context = nullptr;
+using detail::ContextLink;
+static constinit thread_local ContextLink* top = nullptr;
 
 // A thread computes while it has a context.
-static void make_current(Context* context) {
+static void compute_while_current() {
   static thread_local std::optional<FlushSubnormals> flush;
-  if (!context)
+  if (!Context::current())
     flush.reset();
   else if (!flush)
     flush.emplace();
-  current_context = context;
+}
+
+static void put_on_top(ContextLink& link) {
+  link.below = top;
+  top = &link;
+  compute_while_current();
+}
+
+static void take_out(const ContextLink& link) {
+  ContextLink** at = &top;
+  while (*at && *at != &link) at = &(*at)->below;
+  if (*at) *at = link.below;
+  compute_while_current();
 }
 
 // How many CPUs' time a container is given: "200000 100000" is two, "max 100000" all there are.
@@ -46,8 +60,7 @@ Context::Context(Options options) : options_(options) {
            options_.rank, " of ", options_.world_size, " is not possible");
   if (options_.threads <= 0) options_.threads = usable_cores();
   if (options_.check_streams || is_emulated(options_.device.kind)) checker_ = std::make_unique<HappensBefore>();
-  previous_ = current_context;
-  make_current(this);
+  put_on_top(link_);
 }
 
 Context::~Context() {
@@ -60,16 +73,25 @@ Context::~Context() {
     }
   }
   for (auto& backend : backends_) backend.reset();
-  make_current(previous_);
+  take_out(link_);
+  for (ContextLink* link = top; link; link = link->below)
+    if (link->context == this) link->context = nullptr;  // a ContextScope that outlives it
+  compute_while_current();
 }
 
-Context* Context::current() { return current_context; }
+uint64_t Progress::next_stream(uint64_t stream) {
+  std::array<uint32_t, 4> mixed = philox(stream, step, draws[stream]++);
+  return uint64_t(mixed[0]) << 32 | mixed[1];
+}
+
+Context* Context::current() { return top ? top->context : nullptr; }
 
 Context& context() {
-  SG_CHECK(current_context,
+  Context* current = Context::current();
+  SG_CHECK(current,
            "this thread has no context; make one with sg::Context, or pass your context to the thread "
            "with sg::ContextScope");
-  return *current_context;
+  return *current;
 }
 
 Backend& Context::make(Device device) {
@@ -104,13 +126,15 @@ void Context::check_abort() const {
   std::rethrow_exception(abort_error_);
 }
 
-Autocast::Autocast(std::optional<DType> dtype) : context_(context()), previous_(context_.autocast_) {
+static std::optional<DType> checked_autocast(std::optional<DType> dtype) {
   SG_CHECK(!dtype || *dtype == DType::bf16 || *dtype == DType::f16, "autocast: dtype ", *dtype,
            " is not possible; choose bf16 or f16, or none to switch it off");
-  context_.autocast_ = dtype;
+  return dtype;
 }
 
-ContextScope::ContextScope(Context& context) : previous_(current_context) { make_current(&context); }
-ContextScope::~ContextScope() { make_current(previous_); }
+Autocast::Autocast(std::optional<DType> dtype) : scope_(detail::autocast, checked_autocast(dtype)) {}
+
+ContextScope::ContextScope(Context& context) : link_{&context} { put_on_top(link_); }
+ContextScope::~ContextScope() { take_out(link_); }
 
 }  // namespace shardgrad

@@ -1,6 +1,8 @@
 #pragma once
-// Everything that belongs to one rank: its number, grad mode, random seed, default device, ledger, recorder, devices.
-// No operation changes state that the whole process has, so N ranks can be N threads of one process.
+// Everything that belongs to one rank: its number, random seed, default device, ledger, recorder, devices. No operation
+// changes state that the whole process has, so N ranks can be N threads of one process. Grad mode, autocast and the
+// owner of new tensors belong to the thread (thread_setting.h): NoGrad in a rank's helper thread leaves its others
+// alone.
 //
 //     sg::Context context;                       // installs itself in this thread
 //     sg::Tensor x = sg::zeros({2, 3});          // belongs to it
@@ -23,13 +25,26 @@
 #include <shardgrad/core/dtype.h>
 #include <shardgrad/core/ledger.h>
 #include <shardgrad/core/recorder.h>
+#include <shardgrad/core/thread_setting.h>
 
 namespace shardgrad {
 
 class HappensBefore;
 
-/// Where a training loop is. Dropout masks are a function of it, so that recompute and any number of ranks draw the
-/// same:
+namespace detail {
+inline constinit thread_local ThreadSetting<bool> grad_mode{true};
+inline constinit thread_local ThreadSetting<std::optional<DType>> autocast{std::nullopt};
+inline constinit thread_local ThreadSetting<Tag> owner{Tag{Category::activation, 0}};
+
+/// A context in the line of those that a thread has taken up; the last one is current.
+struct ContextLink {
+  Context* context = nullptr;
+  ContextLink* below = nullptr;
+};
+}  // namespace detail
+
+/// Where a training loop is. Random numbers are a function of it, so that recompute and any number of ranks draw the
+/// same, and a run that goes on from a checkpoint draws what it would have drawn:
 ///
 ///     context.progress() = {step, first_sample};     // before each forward pass
 struct Progress {
@@ -37,6 +52,8 @@ struct Progress {
   int64_t first_sample = 0;  ///< place in the global batch of this rank's first sample
   /// Per random stream, how often it was drawn from in this pass. Saved and put back around a recomputed region.
   std::unordered_map<uint64_t, uint64_t> draws = {};
+  /// The stream of the next draw from `stream`: one for each step and draw.
+  uint64_t next_stream(uint64_t stream);
 };
 
 class Context {
@@ -55,6 +72,7 @@ class Context {
 
   Context();
   explicit Context(Options options);
+  /// By the thread that made it; contexts may go in any order, and the last one that is left is current.
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -81,12 +99,13 @@ class Context {
   /// The happens-before checker, or null when off.
   HappensBefore* checker() { return checker_.get(); }
 
-  bool grad_enabled() const { return grad_enabled_; }
-  /// The 16-bit dtype that matrix products compute in, if any; see Autocast.
-  std::optional<DType> autocast() const { return autocast_; }
   Progress& progress() { return progress_; }
-  /// The owner of tensors made now; see TagScope.
-  Tag tag() const { return tag_; }
+  /// Whether the calling thread records operations; see GradMode.
+  bool grad_enabled() const { return detail::grad_mode.of(*this); }
+  /// The 16-bit dtype that the calling thread's matrix products compute in, if any; see Autocast.
+  std::optional<DType> autocast() const { return detail::autocast.of(*this); }
+  /// The owner of tensors that the calling thread makes now; see TagScope.
+  Tag tag() const { return detail::owner.of(*this); }
 
   /// Runs `end` when this context ends, before its devices go; not if the returned handle went first. For objects that
   /// use its streams and may outlive it. `end` must not throw.
@@ -99,33 +118,24 @@ class Context {
   void check_abort() const;
 
  private:
-  friend class GradMode;
-  friend class Autocast;
-  friend class TagScope;
-  friend class ContextScope;
   Backend& make(Device device);
   Options options_;
   std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
   Recorder recorder_;
   std::unique_ptr<HappensBefore> checker_;
   Progress progress_;
-  bool grad_enabled_ = true;
-  std::optional<DType> autocast_;
-  Tag tag_{Category::activation, 0};
   std::atomic<bool> aborted_{false};
   mutable std::mutex abort_mutex_;
   std::exception_ptr abort_error_;
   std::mutex backend_mutex_;
   std::unique_ptr<Backend> backends_[kDeviceKindCount];
   std::atomic<Backend*> backend_cache_[kDeviceKindCount]{};
-  Context* previous_ = nullptr;
+  detail::ContextLink link_{this};
   std::vector<std::weak_ptr<std::function<void()>>> at_end_;
 };
 
-/// The calling thread's context. Throws Error(input) in a thread without one.
-Context& context();
-
-/// Makes `context` the calling thread's for a scope; how the library's own threads carry their maker's.
+/// Makes `context` the calling thread's for a scope; how the library's own threads carry their maker's. Grad mode,
+/// autocast and the owner of tensors are what they are in a new context, or what this thread has set for that one.
 class ContextScope {
  public:
   explicit ContextScope(Context& context);
@@ -133,21 +143,16 @@ class ContextScope {
   ContextScope(const ContextScope&) = delete;
 
  private:
-  Context* previous_;
+  detail::ContextLink link_;
 };
 
-/// Sets whether operations are recorded for backward, for a scope.
+/// Sets whether the calling thread's operations are recorded for backward, for a scope.
 class GradMode {
  public:
-  explicit GradMode(bool enabled) : context_(context()), previous_(context_.grad_enabled_) {
-    context_.grad_enabled_ = enabled;
-  }
-  ~GradMode() { context_.grad_enabled_ = previous_; }
-  GradMode(const GradMode&) = delete;
+  explicit GradMode(bool enabled) : scope_(detail::grad_mode, enabled) {}
 
  private:
-  Context& context_;
-  bool previous_;
+  ThreadSetting<bool>::Scope scope_;
 };
 
 /// NoGrad scope; nothing inside is recorded for backward.
@@ -155,7 +160,8 @@ struct NoGrad : GradMode {
   NoGrad() : GradMode(false) {}
 };
 
-/// Mixed precision for a scope: operations convert their f32, f16 and bf16 operands (never f64), differentiably.
+/// Mixed precision for a scope of the calling thread: operations convert their f32, f16 and bf16 operands (never f64),
+/// differentiably.
 ///
 ///     linear, matmul                                          compute in `dtype`, bf16 or f16
 ///     losses, normalisations, softmax, sums, means, norms,    compute in f32
@@ -168,28 +174,22 @@ class Autocast {
  public:
   /// Throws Error(input) unless dtype is bf16 or f16.
   explicit Autocast(std::optional<DType> dtype);
-  ~Autocast() { context_.autocast_ = previous_; }
-  Autocast(const Autocast&) = delete;
 
  private:
-  Context& context_;
-  std::optional<DType> previous_;
+  ThreadSetting<std::optional<DType>>::Scope scope_;
 };
 
 /// CPU cores that this process may run on, at least 1.
 int usable_cores();
 
-/// Tensors made in this scope belong to `tag`.
+/// Tensors that the calling thread makes in this scope belong to `tag`.
 class TagScope {
  public:
-  explicit TagScope(Tag tag) : context_(context()), previous_(context_.tag_) { context_.tag_ = tag; }
-  explicit TagScope(Category category) : TagScope(Tag{category, context().tag_.unit}) {}
-  ~TagScope() { context_.tag_ = previous_; }
-  TagScope(const TagScope&) = delete;
+  explicit TagScope(Tag tag) : scope_(detail::owner, tag) {}
+  explicit TagScope(Category category) : TagScope(Tag{category, context().tag().unit}) {}
 
  private:
-  Context& context_;
-  Tag previous_;
+  ThreadSetting<Tag>::Scope scope_;
 };
 
 }  // namespace shardgrad

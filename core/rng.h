@@ -28,14 +28,17 @@ namespace shardgrad {
 /// A uniform number in [0, 1) with 24 bits.
 constexpr float unit_float(uint32_t bits) { return float(bits >> 8) * 0x1p-24f; }
 
-/// A number that differs where the bytes do (64-bit FNV-1a).
-constexpr uint64_t hash_of(std::string_view bytes) {
-  uint64_t hash = 0xcbf29ce484222325;
+/// A number that differs where the bytes do (64-bit FNV-1a); `hash` is that of what comes before them.
+constexpr uint64_t hash_of(std::string_view bytes, uint64_t hash = 0xcbf29ce484222325) {
   for (char c : bytes) hash = (hash ^ uint8_t(c)) * 0x100000001b3;
   return hash;
 }
 
-/// The stream that belongs to a name: a parameter's, a module's, "epoch 3".
+/// The stream that belongs to a name: a parameter's, "sample order".
 constexpr uint64_t stream_of(std::string_view name) { return hash_of(name); }
+/// The stream of a name in a domain of its own: the user's "weight" is not the parameter's. Names have no zero byte.
+constexpr uint64_t stream_of(std::string_view domain, std::string_view name) {
+  return hash_of(name, hash_of(std::string_view("\0", 1), hash_of(domain)));
+}
 
 }  // namespace shardgrad

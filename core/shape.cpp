@@ -14,8 +14,8 @@ Shape::Shape(std::span<const int64_t> dims) {
     SG_CHECK(extent >= 0, "shape: dimension ", d, " is negative (", extent, ")");
     dims_[size_t(d)] = extent;
     int64_t product = 0;
-    bool overflow = !empty && (__builtin_mul_overflow(numel_, extent, &product) || product > (int64_t(1) << 62));
-    SG_CHECK(!overflow, "shape: the number of elements overflows at dimension ", d, " (extent ", extent, ")");
+    bool overflow = !empty && (__builtin_mul_overflow(numel_, extent, &product) || product > kMaxElements);
+    SG_CHECK(!overflow, "shape: more than 2^56 elements at dimension ", d, " (extent ", extent, ")");
     numel_ = product;
   }
 }

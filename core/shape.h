@@ -12,9 +12,11 @@
 namespace shardgrad {
 
 inline constexpr int kMaxDims = 6;
+/// The most elements a shape may have, so that bytes of every dtype, and sums of some, can be counted in 63 bits.
+inline constexpr int64_t kMaxElements = int64_t(1) << 56;
 
 /// Extents of a contiguous row-major tensor. A scalar has ndim() == 0 and numel() == 1.
-/// Throws Error(input) for a negative extent, more than kMaxDims dimensions, or a product above 2^62.
+/// Throws Error(input) for a negative extent, more than kMaxDims dimensions, or a product above kMaxElements.
 class Shape {
  public:
   Shape() = default;

@@ -25,7 +25,8 @@ void GradFn::destroy() noexcept {
 }
 
 Tensor::Tensor(Ref<Storage> storage, size_t offset, Shape shape, DType dtype) : impl_(new Impl) {
-  SG_CHECK(offset + size_t(shape.numel()) * size_of(dtype) <= storage->bytes(), "tensor: shape ", shape, " of ", dtype,
+  size_t bytes = size_t(shape.numel()) * size_of(dtype);  // cannot wrap: kMaxElements
+  SG_CHECK(offset <= storage->bytes() && bytes <= storage->bytes() - offset, "tensor: shape ", shape, " of ", dtype,
            " at byte ", offset, " reaches past its storage of ", storage->bytes(), " bytes");
   impl_->storage = std::move(storage);
   impl_->offset = offset;
@@ -88,13 +89,13 @@ double Tensor::item() const {
   });
 }
 
-Tensor Tensor::view(const Shape& shape) const {
+Tensor Tensor::alias(const Shape& shape) const {
   SG_CHECK(shape.numel() == numel(), "view: ", this->shape(), " has ", numel(), " elements, ", shape, " has ",
            shape.numel());
   return Tensor(storage(), offset(), shape, dtype());
 }
 
-Tensor Tensor::rows(int64_t begin, int64_t end) const {
+Tensor Tensor::alias_rows(int64_t begin, int64_t end) const {
   SG_CHECK(ndim() >= 1 && begin >= 0 && begin <= end && end <= size(0), "rows: [", begin, ", ", end,
            ") is not within dimension 0 of ", shape());
   size_t row = size(0) == 0 ? 0 : bytes() / size_t(size(0));
@@ -196,10 +197,28 @@ template Tensor from_vector(const std::vector<int32_t>&, const Shape&, TensorOpt
 template Tensor from_vector(const std::vector<int64_t>&, const Shape&, TensorOptions);
 template Tensor from_vector(const std::vector<uint8_t>&, const Shape&, TensorOptions);
 
+void check_changeable(const char* op, const Tensor& tensor) {
+  SG_CHECK(
+      tensor.is_leaf() || !context().grad_enabled(), op,
+      ": this tensor was computed, and a change in place is not recorded for backward; change a detach()ed copy, or "
+      "do it in a scope of NoGrad");
+}
+
+static bool overlap(const Tensor& a, const Tensor& b) {
+  return a.storage() == b.storage() && a.offset() < b.offset() + b.bytes() && b.offset() < a.offset() + a.bytes();
+}
+
 void copy_into(const Tensor& to, const Tensor& from) {
   SG_CHECK(to.dtype() == from.dtype() && to.numel() == from.numel(), "copy_into: ", from, " does not fit ", to);
+  check_changeable("copy_into", to);
   to.bump_version();
   if (to.numel() == 0 || to.device().kind == DeviceKind::meta || from.device().kind == DeviceKind::meta) return;
+  if (overlap(to, from)) {
+    if (to.offset() == from.offset()) return;
+    Tensor between = empty_like(from);
+    copy_into(between, from);
+    return copy_into(to, between);
+  }
   Backend& target = context().backend(to.device());
   Backend& source = context().backend(from.device());
   // Between a host and an asynchronous device the device's compute stream does the copy, in order with its work; a

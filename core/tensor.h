@@ -53,12 +53,12 @@ class Tensor {
   /// The only element as a double (waits for the device). Throws unless numel() == 1.
   double item() const;
 
-  /// Same elements, another shape, same storage; not recorded for backward (see reshape in autograd/ops.h).
-  Tensor view(const Shape& shape) const;
-  /// Rows [begin, end) of dimension 0, same storage; not recorded for backward.
-  Tensor rows(int64_t begin, int64_t end) const;
-  /// The same memory without autograd state.
+  /// The same memory without autograd state. In another shape: alias.
   Tensor detach() const;
+  /// Same elements, another shape, same storage; not recorded for backward. For the inside of operations; see view.
+  Tensor alias(const Shape& shape) const;
+  /// Rows [begin, end) of dimension 0, same storage; not recorded for backward. For the inside of operations; see rows.
+  Tensor alias_rows(int64_t begin, int64_t end) const;
   /// Counts the writes to these elements; see Storage.
   uint64_t version() const { return storage()->version(offset()); }
   void bump_version() const { storage()->bump_version(offset(), offset() + bytes()); }
@@ -68,7 +68,8 @@ class Tensor {
   /// Makes this leaf record gradients, or stop. Throws for a computed tensor or an integer dtype.
   Tensor& set_requires_grad(bool on = true);
   bool is_leaf() const { return !impl().grad_fn || impl().leaf; }
-  /// The accumulated gradient of a leaf; undefined before backward.
+  /// The accumulated gradient of a leaf; undefined before backward. Throws for a computed tensor, which keeps none, and
+  /// when a pass that failed has added a part of its gradient to an older one.
   Tensor grad() const;
   void set_grad(Tensor grad) const;
   /// Forgets the gradient and frees its memory.
@@ -78,6 +79,9 @@ class Tensor {
   /// Differentiable conversions.
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
+  /// Differentiable views, as reshape and slice in autograd/ops.h: same storage, another shape; rows [begin, end).
+  Tensor view(const Shape& shape) const;
+  Tensor rows(int64_t begin, int64_t end) const;
 
   /// The name shown in errors; a parameter's full name.
   const std::string& name() const;
@@ -139,7 +143,11 @@ Tensor from_vector(const std::vector<T>& values, const Shape& shape, TensorOptio
 /// A copy of raw host bytes, shape.numel() · size_of(dtype) of them.
 Tensor from_bytes(const void* data, const Shape& shape, TensorOptions options);
 
-/// Copies the elements of `from` over those of `to` (same dtype and count, any devices) and counts a write.
+/// Throws Error(input) naming `op` when `tensor` was computed and operations are recorded: a change in place has no
+/// gradient.
+void check_changeable(const char* op, const Tensor& tensor);
+/// Copies the elements of `from` over those of `to` (same dtype and count, any devices; ranges of one storage may
+/// overlap) and counts a write. Not recorded for backward; refused for a computed tensor while operations are recorded.
 /// Returns when the memory of `from` may change if either is on the host.
 void copy_into(const Tensor& to, const Tensor& from);
 

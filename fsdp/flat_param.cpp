@@ -115,7 +115,7 @@ void FlatParam::fill_elements(const Tensor& part, int64_t begin, std::span<nn::P
     Tensor mine = part.rows(first - begin, last - begin);
     const Tensor& whole = parameters[i]->tensor;
     if (whole.storage()->resident())  // it has values already
-      copy_into(mine, whole.view({slice.numel()}).rows(first - slice.offset, last - slice.offset));
+      copy_into(mine, whole.alias({slice.numel()}).alias_rows(first - slice.offset, last - slice.offset));
     else
       parameters[i]->fill_range(first - slice.offset, mine);
   }

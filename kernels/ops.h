@@ -22,12 +22,15 @@ extern Slot<OutView, double> fill;      ///< y(key) = value
 extern Slot<OutView, View> copy;        ///< y = x(key), same dtype and count
 extern Slot<OutView, View> cast;        ///< y = x(key) in y's dtype; every pair; floats to integers truncate
 extern Slot<OutView, View> expand;      ///< y = x(key) broadcast to y's shape
-extern Slot<OutView, View> sum_to;      ///< y = x(key) summed over the dimensions where y has extent 1 or none
-/// The random numbers of element i are Philox4x32-10(key = seed, counter = (begin + i) / 4 and stream), lane i % 4.
+/// y = x(key) summed over the dimensions where y has extent 1 or none; y has x's dtype; of integers it is i64.
+extern Slot<OutView, View> sum_to;
+/// The random numbers of element i are Philox4x32-10(key = seed, counter = (begin + i) / 4 and stream), lane i % 4, of
+/// which the upper 24 bits are used; `fine` ones follow these 32 with the upper 21 of the same lane under ~stream.
 struct RandomArgs {
   uint64_t seed, stream;
   int64_t begin = 0;  ///< index of the first element, so a range of a tensor is filled as the whole would be
   double a = 0, b = 1;  ///< uniform: [a, b); normal: mean a, standard deviation b
+  bool fine = false;    ///< f64 only: 53 random bits in place of 24
 };
 extern Slot<OutView, RandomArgs> random_uniform, random_normal;  ///< y(key)
 

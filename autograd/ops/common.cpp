@@ -51,7 +51,7 @@ Tensor as_rows(const Tensor& x) {
   if (x.ndim() == 2) return x;
   int64_t rows = 1;
   for (int d = 0; d + 1 < x.ndim(); ++d) rows *= x.size(d);
-  return x.view({rows, x.size(-1)});
+  return x.alias({rows, x.size(-1)});
 }
 
 }  // namespace shardgrad

@@ -31,7 +31,7 @@ inline Tensor kept_if(bool read, const Tensor& x) { return read ? x : Tensor(); 
 inline Out destination(GradSlot& slot) { return slot.wanted() ? slot.write() : unwanted(); }
 /// The same destination seen in another shape.
 inline Out view_of(const Out& to, const Shape& shape) {
-  return to.tensor.shape() == shape ? to : out(to.tensor.view(shape), to.beta);
+  return to.tensor.shape() == shape ? to : out(to.tensor.alias(shape), to.beta);
 }
 /// The destination ready to be added to: filled with zeros where old values were to be overwritten.
 Out accumulating(const Out& to);

@@ -8,10 +8,10 @@ namespace {
 
 struct Cast final : Node {
   const char* name() const override { return "cast"; }
-  Tensor source;         // a leaf: who needs its converted copy for backward keeps the leaf, and converts again
-  uint64_t version = 0;  // of the leaf when it was converted
-  const Tensor* source_of_copy() const override {
-    return source.defined() && source.version() == version ? &source : nullptr;
+  Tensor source;  // a leaf: who needs its converted copy for backward keeps the leaf, and converts again
+  uint64_t version = 0, copy_version = 0;  // of the leaf and of the copy when it was converted
+  const Tensor* source_of_copy(const Tensor& copy) const override {
+    return source.defined() && source.version() == version && copy.version() == copy_version ? &source : nullptr;
   }
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
     launch(kernels::cast, dy[0], dx[0].write(), dy[0]);
@@ -36,7 +36,8 @@ Tensor cast(const Tensor& x, DType dtype) {
   Tensor y = empty(x.shape(), {dtype, x.device()});
   launch(kernels::cast, x, out(y), x);
   auto* node = is_floating(dtype) ? record<Cast>(y, x) : nullptr;
-  if (node && x.is_leaf() && !recomputing()) node->source = x, node->version = x.version();
+  if (node && x.is_leaf() && !recomputing())
+    node->source = x, node->version = x.version(), node->copy_version = y.version();
   return y;
 }
 

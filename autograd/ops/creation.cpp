@@ -1,6 +1,7 @@
+#include <algorithm>
+
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/common.h>
-#include <shardgrad/core/rng.h>
 #include <shardgrad/kernels/ops.h>
 
 namespace shardgrad {
@@ -14,38 +15,30 @@ Tensor full(const Shape& shape, double value, TensorOptions options) {
 Tensor zeros(const Shape& shape, TensorOptions options) { return full(shape, 0, options); }
 Tensor ones(const Shape& shape, TensorOptions options) { return full(shape, 1, options); }
 
+// Made on the host a part at a time, so that the host needs no memory for all of it.
 Tensor arange(int64_t count, TensorOptions options) {
   SG_CHECK(count >= 0, "arange: count ", count, " is negative");
-  return dispatch(options.dtype, [&]<class T>() {
-    std::vector<T> values(static_cast<size_t>(count));
-    for (size_t i = 0; i < values.size(); ++i) {
-      if constexpr (sizeof(T) == 2)
-        values[i] = T(float(i));
-      else
-        values[i] = T(i);
+  constexpr int64_t kPart = 1 << 20;
+  Tensor y = empty({count}, options);
+  if (y.device() == kMeta) return y;
+  dispatch(options.dtype, [&]<class T>() {
+    for (int64_t begin = 0; begin < count; begin += kPart) {
+      std::vector<T> values(size_t(std::min(kPart, count - begin)));
+      for (size_t i = 0; i < values.size(); ++i) {
+        if constexpr (sizeof(T) == 2)
+          values[i] = T(float(begin + int64_t(i)));
+        else
+          values[i] = T(begin + int64_t(i));
+      }
+      Tensor part = from_vector(values, {int64_t(values.size())}, {options.dtype, kCpu});
+      copy_into(y.alias_rows(begin, begin + part.numel()), part);
     }
-    return from_vector(values, {count}, options);
   });
-}
-
-Tensor randn(const Shape& shape, const std::string& name, TensorOptions options) {
-  Tensor y = empty(shape, options);
-  check_floating("randn", y);
-  launch(kernels::random_normal, y, out(y), kernels::RandomArgs{context().seed(), stream_of(name)});
-  return y;
-}
-
-Tensor rand(const Shape& shape, const std::string& name, TensorOptions options) {
-  Tensor y = empty(shape, options);
-  check_floating("rand", y);
-  launch(kernels::random_uniform, y, out(y), kernels::RandomArgs{context().seed(), stream_of(name)});
   return y;
 }
 
 void fill_(const Tensor& x, double value) {
-  SG_CHECK(
-      x.is_leaf() || !context().grad_enabled(),
-      "fill_: this tensor was computed, and a change in place is not recorded for backward; fill a detach()ed copy");
+  check_changeable("fill_", x);
   x.bump_version();
   launch(kernels::fill, x, out(x), value);
 }

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/autocast.h>
@@ -108,6 +110,15 @@ Tensor mul(const Tensor& a, const Tensor& b) { return binary<Mul>("mul", kernels
 Tensor div(const Tensor& a, const Tensor& b) {
   check_floating("div", a);
   return binary<Div>("div", kernels::div, a, b);
+}
+
+// Times the reciprocal where that is exact, or where f32 is finer than the result; else it would round twice.
+Tensor operator/(const Tensor& x, double value) {
+  check_floating("div", x);
+  int exponent = 0;
+  bool exact = std::abs(std::frexp(value, &exponent)) == 0.5 && std::abs(exponent) < 64;
+  if (exact || is_narrow(x)) return affine(x, 1 / value, 0);
+  return div(x, full({}, value, {x.dtype(), x.device()}));
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {

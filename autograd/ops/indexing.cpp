@@ -37,7 +37,7 @@ struct Embedding final : Node {
   const char* name() const override { return "embedding"; }
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
     const Tensor& ids = saved(0);  // (count)
-    Tensor rows = dy[0].view({ids.numel(), dy[0].size(-1)});
+    Tensor rows = dy[0].alias({ids.numel(), dy[0].size(-1)});
     launch(kernels::index_add, rows, accumulating(dx[0].write()), rows, ids, 0);
   }
 };
@@ -101,7 +101,7 @@ Tensor embedding(const Tensor& table, const Tensor& ids) {
   std::array<int64_t, kMaxDims> extents{};
   std::copy(ids.shape().begin(), ids.shape().end(), extents.begin());
   extents[size_t(ids.ndim())] = table.size(1);
-  Tensor flat = ids.view({ids.numel()});
+  Tensor flat = ids.alias({ids.numel()});
   Tensor y = empty(Shape(std::span(extents.data(), size_t(ids.ndim()) + 1)), {table.dtype(), table.device()});
   launch(kernels::index_select, table, view_of(out(y), {ids.numel(), table.size(1)}), table, flat, 0);
   if (auto* node = record<Embedding>(y, table)) node->save(flat);
@@ -114,7 +114,7 @@ Tensor one_hot(const Tensor& labels, int64_t classes, DType dtype) {
   SG_CHECK(classes > 0, "one_hot: ", classes, " classes");
   Tensor y = zeros({labels.size(0), classes}, {dtype, labels.device()});
   Tensor one = ones({labels.size(0), 1}, {dtype, labels.device()});
-  launch(kernels::scatter_add, one, out(y, 1), one, labels.view({labels.size(0), 1}), 1);
+  launch(kernels::scatter_add, one, out(y, 1), one, labels.alias({labels.size(0), 1}), 1);
   return y;
 }
 

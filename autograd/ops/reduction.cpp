@@ -11,7 +11,7 @@ struct Sum final : Node {
   const char* name() const override { return "sum"; }
   Shape kept;
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
-    launch(kernels::expand, dy[0], dx[0].write(), dy[0].view(kept));
+    launch(kernels::expand, dy[0], dx[0].write(), dy[0].alias(kept));
   }
 };
 
@@ -20,7 +20,7 @@ struct Max final : Node {
   int dim = 0;
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
     const Tensor& index = saved(0);  // with extent 1 along dim
-    launch(kernels::scatter_add, dy[0], accumulating(dx[0].write()), dy[0].view(index.shape()), index, dim);
+    launch(kernels::scatter_add, dy[0], accumulating(dx[0].write()), dy[0].alias(index.shape()), index, dim);
   }
 };
 
@@ -36,9 +36,9 @@ struct Norm final : Node {
 
 Tensor sum_over(const Tensor& x, const Shape& kept, const Shape& result) {
   if (should_widen(x)) return sum_over(widened(x), kept, result);
-  Tensor y = empty(kept, {x.dtype(), x.device()});
+  Tensor y = empty(kept, {is_floating(x.dtype()) ? x.dtype() : DType::i64, x.device()}, "sum");
   launch(kernels::sum_to, x, out(y), x);
-  if (kept != result) y = y.view(result);
+  if (kept != result) y = y.alias(result);
   if (auto* node = record<Sum>(y, x)) node->kept = kept;
   return y;
 }
@@ -84,7 +84,7 @@ MaxResult max(const Tensor& x, int dim, bool keepdim) {
   Shape kept = x.shape().with(dim, 1), shape = result_shape(x, dim, keepdim);
   Tensor values = empty(kept, {x.dtype(), x.device()}), index = empty(kept, {DType::i64, x.device()});
   launch(kernels::max_dim, x, out(values), out(index), x, dim);
-  MaxResult result{values.view(shape), index.view(shape)};
+  MaxResult result{values.alias(shape), index.alias(shape)};
   if (auto* node = record<Max>(result.values, x)) {
     node->dim = dim;
     node->save(index);

@@ -11,7 +11,7 @@ namespace {
 struct Reshape final : Node {
   const char* name() const override { return "reshape"; }
   Shape from;
-  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override { dx[0].alias(dy[0].view(from)); }
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override { dx[0].alias(dy[0].alias(from)); }
 };
 
 struct Permute final : Node {
@@ -33,7 +33,7 @@ struct Slice final : Node {
 
 // Elements [begin, end) along dim: a view along dimension 0, a copy otherwise.
 Tensor narrow(const Tensor& x, int dim, int64_t begin, int64_t end) {
-  if (dim == 0) return x.rows(begin, end);
+  if (dim == 0) return x.alias_rows(begin, end);
   Tensor y = empty(x.shape().with(dim, end - begin), {x.dtype(), x.device()});
   launch(kernels::narrow, x, out(y), x, dim, begin);
   return y;
@@ -48,7 +48,7 @@ struct Cat final : Node {
       GradSlot& slot = dx[size_t(i)];
       if (!slot.wanted()) continue;
       if (dim == 0)
-        slot.alias(dy[0].rows(begin, begin + sizes[size_t(i)]));
+        slot.alias(dy[0].alias_rows(begin, begin + sizes[size_t(i)]));
       else
         launch(kernels::narrow, dy[0], slot.write(), dy[0], dim, begin);
     }
@@ -90,7 +90,7 @@ Tensor permute_by(const Tensor& x, const kernels::Permutation& dims) {
 Tensor reshape(const Tensor& x, const Shape& shape) {
   SG_CHECK(shape.numel() == x.numel(), "reshape: ", x.shape(), " has ", x.numel(), " elements, ", shape, " has ",
            shape.numel());
-  Tensor y = x.view(shape);
+  Tensor y = x.alias(shape);
   if (auto* node = record<Reshape>(y, x)) node->from = x.shape();
   return y;
 }
@@ -107,6 +107,8 @@ Tensor reshape(const Tensor& x, std::initializer_list<int64_t> dims) {
   *open = x.numel() / known;
   return reshape(x, Shape(std::span<const int64_t>(extents)));
 }
+
+Tensor Tensor::view(const Shape& shape) const { return reshape(*this, shape); }
 
 Tensor permute(const Tensor& x, std::initializer_list<int> dims) {
   SG_CHECK(int(dims.size()) == x.ndim(), "permute: ", dims.size(), " dimensions given for shape ", x.shape());
@@ -137,6 +139,8 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) {
   if (auto* node = record<Slice>(y, x)) node->dim = dim, node->begin = begin;
   return y;
 }
+
+Tensor Tensor::rows(int64_t begin, int64_t end) const { return slice(*this, 0, begin, end); }
 
 Tensor cat(std::span<const Tensor> tensors, int dim) {
   SG_CHECK(!tensors.empty(), "cat: needs at least one tensor");

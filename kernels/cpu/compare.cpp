@@ -1,4 +1,4 @@
-// Comparisons and where for every dtype; add, sub and mul of integers, which wrap.
+// Comparisons and where for every dtype; arithmetic of integers, which wraps.
 
 #include <functional>
 
@@ -54,6 +54,30 @@ template <class Op, class T> void integer_binary(const Launch& launch, OutView y
   });
 }
 
+// y[i] = fn(x[i]), computed modulo 2^64.
+template <class Fn> void integer_unary(const Launch& launch, OutView y, View x, const Fn& fn) {
+  dispatch(x.dtype, [&]<class T>() {
+    if constexpr (std::is_integral_v<T>)
+      parallel_elements(launch.threads, y.numel(), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) put(y.as<T>()[i], T(fn(x.as<T>()[i])), y.beta != 0);
+      });
+  });
+}
+
+void affine(const Launch& launch, OutView y, View x, double scale, double shift) {
+  uint64_t a = uint64_t(convert<int64_t>(scale)), b = uint64_t(convert<int64_t>(shift));
+  integer_unary(launch, y, x, [=](auto v) { return a * uint64_t(v) + b; });
+}
+void neg(const Launch& launch, OutView y, View x) {
+  integer_unary(launch, y, x, [](auto v) { return -uint64_t(v); });
+}
+void abs(const Launch& launch, OutView y, View x) {
+  integer_unary(launch, y, x, [](auto v) { return v < 0 ? -uint64_t(v) : uint64_t(v); });
+}
+void clamp(const Launch& launch, OutView y, View x, double low, double high) {
+  integer_unary(launch, y, x, [=]<class T>(T v) { return std::min(std::max(v, convert<T>(low)), convert<T>(high)); });
+}
+
 template <class T> void where_grid(T* y, const uint8_t* condition, const T* a, const T* b, const Grid& grid) {
   int64_t step[3] = {!grid.fixed[0], !grid.fixed[1], !grid.fixed[2]};
   for (int64_t r = 0; r < grid.rows; ++r) {
@@ -81,6 +105,10 @@ const Each registered[] = {
     {kernels::gt, kAll, compare<std::greater<>>},
     {kernels::ge, kAll, compare<std::greater_equal<>>},
     {kernels::where, kAll, where},
+    {kernels::affine, kIntegers, affine},
+    {kernels::neg, kIntegers, neg},
+    {kernels::abs, kIntegers, abs},
+    {kernels::clamp, kIntegers, clamp},
 };
 
 template <class Op> void add_integers(decltype(kernels::add)& slot) {

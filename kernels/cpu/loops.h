@@ -117,6 +117,7 @@ struct OptimizerLoops {
 struct RandomRange {
   uint64_t seed, stream;
   int64_t begin;
+  bool fine = false;
 };
 struct RandomLoops {
   /// y = min(a + (b - a) u, below)

@@ -18,7 +18,7 @@ void random_uniform(const Launch& launch, OutView y, RandomArgs args) {
   double below = args.a < args.b ? kernels::largest_below(y.dtype, args.b) : args.b;
   auto loop = loops().random.uniform[int(y.dtype)];
   parallel_elements(launch.threads, y.numel(), [&](int64_t begin, int64_t end) {
-    RandomRange range{args.seed, args.stream, args.begin + begin};
+    RandomRange range{args.seed, args.stream, args.begin + begin, args.fine};
     loop(y.as<char>() + begin * size_of(y.dtype), end - begin, range, args.a, args.b, below, y.beta != 0);
   });
 }
@@ -26,7 +26,7 @@ void random_uniform(const Launch& launch, OutView y, RandomArgs args) {
 void random_normal(const Launch& launch, OutView y, RandomArgs args) {
   auto loop = loops().random.normal[int(y.dtype)];
   parallel_elements(launch.threads, y.numel(), [&](int64_t begin, int64_t end) {
-    RandomRange range{args.seed, args.stream, args.begin + begin};
+    RandomRange range{args.seed, args.stream, args.begin + begin, args.fine};
     loop(y.as<char>() + begin * size_of(y.dtype), end - begin, range, args.a, args.b, y.beta != 0);
   });
 }

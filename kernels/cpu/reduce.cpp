@@ -50,6 +50,7 @@ void sum_columns(const Launch& launch, OutView y, View x, int64_t outer, int64_t
   int64_t chunks = (rows + kChunkRows - 1) / kChunkRows, blocks = (cols + kColumnBlock - 1) / kColumnBlock;
   DType dtype = x.dtype, partial_dtype = dtype == DType::f64 ? DType::f64 : DType::f32;
   const char* source = x.as<char>();
+  int64_t stride = rows * cols;  // from one outer index to the next
   std::optional<Workspace> workspace;
   if (chunks > 1) {
     size_t size = size_of(partial_dtype);
@@ -63,14 +64,16 @@ void sum_columns(const Launch& launch, OutView y, View x, int64_t outer, int64_t
         loops().reduce.add_rows[int(dtype)](partials + i * cols * size, from, count, cols, cols);
       }
     });
+    add_parts(launch.threads, partial_dtype, partials, outer, chunks, cols);
     source = partials;
     dtype = partial_dtype;
-    rows = chunks;
+    stride = chunks * cols;
+    rows = 1;
   }
   parallel_for(launch.threads, outer * blocks, grain_for(rows * kColumnBlock), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t o = i / blocks, first = i % blocks * kColumnBlock, count = std::min(kColumnBlock, cols - first);
-      sum_block(y, o * cols + first, dtype, source + (o * rows * cols + first) * size_of(dtype), rows, count, cols);
+      sum_block(y, o * cols + first, dtype, source + (o * stride + first) * size_of(dtype), rows, count, cols);
     }
   });
 }
@@ -97,13 +100,14 @@ template <class T> void sum_any(const Launch& launch, OutView y, const T* x, con
       const T* from = x + offset(kept, i);
       Acc acc = 0;
       for (int64_t r = 0; r < count; ++r) acc += convert<Acc>(from[offset(reduced, r)]);
-      put_sum(y.as<T>()[i], Compute<T>(acc), y.beta != 0);
+      put_sum(y.as<SumOf<T>>()[i], Compute<T>(acc), y.beta != 0);
     }
   });
 }
 
 void sum_to(const Launch& launch, OutView y, View x) {
-  if (y.numel() == x.numel()) return kernels::copy.find(DeviceKind::cpu, x.dtype)(launch, y, x);
+  if (y.numel() == x.numel())
+    return (x.dtype == y.dtype ? kernels::copy : kernels::cast).find(DeviceKind::cpu, x.dtype)(launch, y, x);
   if (y.numel() == 0) return;
   if (x.numel() == 0) {
     if (y.beta == 0) std::memset(y.data, 0, y.bytes());

@@ -1,5 +1,6 @@
 #pragma once
-// Sums over a range in a fixed order: chunks of one size, their sums added one after the other.
+// Sums in a fixed order. Over a range: chunks of one size, their sums, which are doubles, added one after the other.
+// Over the rows of a matrix: chunks of one size, their sums added in pairs, so that many rows lose no more than few.
 
 #include <cstring>
 
@@ -30,10 +31,26 @@ double sum_chunks(int threads, int64_t count, const Chunk& chunk, int64_t size =
   return total;
 }
 
+/// Adds up parts of `width` sums each, which lie as (outer, parts, width) in f32 or f64, by a tree of neighbours. The
+/// sums of each outer index are left in its first part.
+inline void add_parts(int threads, DType dtype, char* sums, int64_t outer, int64_t parts, int64_t width) {
+  auto add_rows = loops().reduce.add_rows[int(dtype)];
+  int64_t bytes = width * int64_t(size_of(dtype));
+  for (int64_t step = 1; step < parts; step *= 2) {
+    int64_t pairs = (parts - step + 2 * step - 1) / (2 * step);
+    parallel_for(threads, outer * pairs, grain_for(width), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        char* left = sums + (i / pairs * parts + i % pairs * 2 * step) * bytes;
+        add_rows(left, left + step * bytes, 1, width, width);
+      }
+    });
+  }
+}
+
 inline constexpr int64_t kRowChunk = 128;
 
 /// Sums over the rows of a matrix, `width` of them, in f32 (f64 for f64), in a fixed order: chunks of kRowChunk rows,
-/// then the chunks' sums one after the other.
+/// then the chunks' sums by add_parts.
 class RowSums {
  public:
   /// add(sums, first_row, count) adds rows to sums; `cost` is the elements of work per row.
@@ -48,8 +65,7 @@ class RowSums {
       for (int64_t i = begin; i < end; ++i)
         add(sums + i * width * size_, i * kRowChunk, std::min(kRowChunk, rows - i * kRowChunk));
     });
-    auto add_rows = loops().reduce.add_rows[int(size_ == 8 ? DType::f64 : DType::f32)];
-    if (chunks_ > 1) add_rows(sums, sums + width * size_, chunks_ - 1, width, width);
+    add_parts(threads, size_ == 8 ? DType::f64 : DType::f32, sums, 1, chunks_, width);
   }
   void* at(int64_t index) const { return memory_.as<char>() + index * size_; }
 

@@ -40,6 +40,30 @@ struct Clamp {
   template <class C> __device__ C operator()(C x) const { return x < C(low) ? C(low) : x > C(high) ? C(high) : x; }
 };
 
+// The same of integers, modulo 2^64.
+struct IntegerAffine {
+  static constexpr bool raw = true;
+  uint64_t scale, shift;
+  template <class T> __device__ T operator()(T x) const { return T(scale * uint64_t(x) + shift); }
+};
+struct IntegerAbs {
+  static constexpr bool raw = true;
+  template <class T> __device__ T operator()(T x) const {
+    if constexpr (std::is_signed_v<T>)
+      return x < 0 ? T(-uint64_t(x)) : x;
+    else
+      return x;
+  }
+};
+struct IntegerClamp {
+  static constexpr bool raw = true;
+  double low, high;
+  template <class T> __device__ T operator()(T x) const {
+    T least = convert<T>(low), most = convert<T>(high), raised = x < least ? least : x;
+    return raised > most ? most : raised;
+  }
+};
+
 #define SG_BACKWARD(Name, slope)                                                         \
   struct Name {                                                                          \
     template <class C> __device__ C operator()(C dy, C v) const { return dy * (slope); } \
@@ -75,6 +99,11 @@ template <class Op> void run(const Launch& how, OutView y, View x, Op op) {
 template <class Op> void run(const Launch& how, OutView dx, View dy, View saved, Op op) {
   dispatch_floats(dy.dtype, [&]<class T>() { map<Op, T, T, T>(how, op, dx, dy.as<T>(), saved.as<T>()); });
 }
+template <class Op> void run_integers(const Launch& how, OutView y, View x, Op op) {
+  dispatch(x.dtype, [&]<class T>() {
+    if constexpr (std::is_integral_v<T>) map<Op, T, T>(how, op, y, x.as<T>());
+  });
+}
 template <class Op> void unary(const Launch& how, OutView y, View x) { run(how, y, x, Op()); }
 template <class Op> void backward(const Launch& how, OutView dx, View dy, View saved) { run(how, dx, dy, saved, Op()); }
 
@@ -85,6 +114,14 @@ void gelu_backward(const Launch& how, OutView dx, View dy, View x, bool tanh) {
   tanh ? backward<GeluTanhBackward>(how, dx, dy, x) : backward<GeluErfBackward>(how, dx, dy, x);
 }
 void affine(const Launch& how, OutView y, View x, double scale, double shift) { run(how, y, x, Affine{scale, shift}); }
+void integer_affine(const Launch& how, OutView y, View x, double scale, double shift) {
+  run_integers(how, y, x, IntegerAffine{uint64_t(convert<int64_t>(scale)), uint64_t(convert<int64_t>(shift))});
+}
+void integer_neg(const Launch& how, OutView y, View x) { integer_affine(how, y, x, -1, 0); }
+void integer_abs(const Launch& how, OutView y, View x) { run_integers(how, y, x, IntegerAbs()); }
+void integer_clamp(const Launch& how, OutView y, View x, double low, double high) {
+  run_integers(how, y, x, IntegerClamp{low, high});
+}
 void pow(const Launch& how, OutView y, View x, double exponent) { run(how, y, x, Pow{exponent}); }
 void pow_backward(const Launch& how, OutView dx, View dy, View x, double exponent) {
   run(how, dx, dy, x, PowBackward{exponent});
@@ -107,6 +144,10 @@ const Registered registered[] = {
     add_kernel<gelu>(kernels::gelu, kFloats),
     add_kernel<pow>(kernels::pow, kFloats),
     add_kernel<clamp>(kernels::clamp, kFloats),
+    add_kernel<integer_affine>(kernels::affine, kIntegers),
+    add_kernel<integer_neg>(kernels::neg, kIntegers),
+    add_kernel<integer_abs>(kernels::abs, kIntegers),
+    add_kernel<integer_clamp>(kernels::clamp, kIntegers),
     add_kernel<backward<ReluBackward>>(kernels::relu_backward, kFloats),
     add_kernel<backward<TanhBackward>>(kernels::tanh_backward, kFloats),
     add_kernel<backward<SigmoidBackward>>(kernels::sigmoid_backward, kFloats),

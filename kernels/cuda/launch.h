@@ -62,6 +62,9 @@ template <class T>
 using Compute =
     std::conditional_t<std::is_same_v<T, double>, double, std::conditional_t<std::is_integral_v<T>, uint64_t, float>>;
 
+/// The type of a sum of elements of type T: i64 for integers.
+template <class T> using SumOf = std::conditional_t<std::is_integral_v<T>, int64_t, T>;
+
 /// Converts between any two element types. Floats to integers truncate; what does not fit becomes the nearest integer
 /// that does, NaN becomes 0.
 template <class To, class From> __host__ __device__ inline To convert(From value) {

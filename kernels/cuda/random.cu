@@ -15,6 +15,7 @@ using kernels::RandomArgs;
 struct Range {
   uint64_t seed, stream;
   int64_t begin, n;
+  bool fine = false;
   Config config() const { return {n == 0 ? 0u : blocks_for((begin + n + 3) / 4 - begin / 4), kBlock}; }
   /// Calls use(i, lane, words) for this thread's elements; element i of the range is lane `lane` of the words.
   template <class Use> __device__ void for_mine(const Use& use) const {
@@ -26,20 +27,32 @@ struct Range {
       if (i >= 0 && i < n) use(i, lane, words);
     }
   }
+  /// One of the words of element i's counter as a number in [0, 1): of 24 bits, or of 53 for fine doubles.
+  template <class T> __device__ auto unit(int64_t i, size_t lane, const std::array<uint32_t, 4>& words) const {
+    if constexpr (std::is_same_v<T, double>) {
+      if (!fine) return double(unit_float(words[lane]));
+      uint32_t more = philox(seed, ~stream, uint64_t((begin + i) / 4))[lane];
+      return words[lane] * 0x1p-32 + (more >> 11) * 0x1p-53;
+    } else {
+      return unit_float(words[lane]);
+    }
+  }
+  /// The step between such numbers.
+  template <class T> __device__ double step() const { return fine && std::is_same_v<T, double> ? 0x1p-53 : 0x1p-24; }
 };
 
 template <class T>
 __global__ void uniform_kernel(T* y, Range range, double a, double b, double below, bool accumulate) {
   using C = Compute<T>;
   range.for_mine([&](int64_t i, int lane, const auto& words) {
-    C value = C(b - a) * C(unit_float(words[size_t(lane)])) + C(a);
+    C value = C(b - a) * C(range.unit<T>(i, size_t(lane), words)) + C(a);
     store(y + i, value < C(below) ? value : C(below), accumulate);
   });
 }
 
 void random_uniform(const Launch& how, OutView y, RandomArgs args) {
   double below = args.a < args.b ? kernels::largest_below(y.dtype, args.b) : args.b;
-  Range range{args.seed, args.stream, args.begin, y.numel()};
+  Range range{args.seed, args.stream, args.begin, y.numel(), args.fine};
   dispatch_floats(y.dtype, [&]<class T>() {
     launch<uniform_kernel<T>>(how, range.config(), y.as<T>(), range, args.a, args.b, below, y.beta != 0);
   });
@@ -49,15 +62,15 @@ void random_uniform(const Launch& how, OutView y, RandomArgs args) {
 template <class T> __global__ void normal_kernel(T* y, Range range, double mean, double deviation, bool accumulate) {
   range.for_mine([&](int64_t i, int lane, const auto& words) {
     size_t pair = size_t(lane) / 2 * 2;
-    double radius = std::sqrt(-2 * std::log(double(unit_float(words[pair])) + 0x1p-24));
-    double angle = 6.283185307179586 * double(unit_float(words[pair + 1]));
+    double radius = std::sqrt(-2 * std::log(double(range.unit<T>(i, pair, words)) + range.step<T>()));
+    double angle = 6.283185307179586 * double(range.unit<T>(i, pair + 1, words));
     double value = radius * (lane % 2 == 0 ? std::cos(angle) : std::sin(angle));
     store(y + i, Compute<T>(mean + deviation * value), accumulate);
   });
 }
 
 void random_normal(const Launch& how, OutView y, RandomArgs args) {
-  Range range{args.seed, args.stream, args.begin, y.numel()};
+  Range range{args.seed, args.stream, args.begin, y.numel(), args.fine};
   dispatch_floats(y.dtype, [&]<class T>() {
     launch<normal_kernel<T>>(how, range.config(), y.as<T>(), range, args.a, args.b, y.beta != 0);
   });

@@ -38,7 +38,7 @@ struct Walk {
 };
 
 // Any pattern of kept and reduced dimensions, one thread per output.
-template <class T> __global__ void sum_any_kernel(T* y, const T* x, Walk kept, Walk reduced, bool accumulate) {
+template <class T> __global__ void sum_any_kernel(SumOf<T>* y, const T* x, Walk kept, Walk reduced, bool accumulate) {
   int64_t i = thread_number();
   if (i >= kept.count) return;
   x += kept.offset(i);
@@ -55,14 +55,15 @@ template <class T> void sum_any(const Launch& how, OutView y, View x, const Broa
     (dims.stride[0][at] ? kept : reduced).add(dims.extent[at], stride);
     stride *= dims.extent[at];
   }
-  launch<sum_any_kernel<T>>(how, {blocks_for(kept.count), kBlock}, y.as<T>(), x.as<T>(), kept, reduced, y.beta != 0);
+  launch<sum_any_kernel<T>>(how, {blocks_for(kept.count), kBlock}, y.as<SumOf<T>>(), x.as<T>(), kept, reduced,
+                            y.beta != 0);
 }
 
 template <class T> void sum_typed(const Launch& how, OutView y, View x) {
   Broadcast<1> dims(x.shape, {&y.shape});
   const auto& n = dims.extent;
   auto kept = [&](int d) { return dims.stride[0][size_t(d)] != 0; };
-  Write<T> write{y.as<T>(), y.beta != 0};
+  Write<SumOf<T>> write{y.as<SumOf<T>>(), y.beta != 0};
   auto rows = [&](int64_t outer, int64_t count) {
     sum_rows<Sums<T>, 1>(how, Element<T>{x.as<T>(), count, 1}, write, outer, count);
   };
@@ -77,7 +78,8 @@ template <class T> void sum_typed(const Launch& how, OutView y, View x) {
 
 void sum_to(const Launch& how, OutView y, View x) {
   if (y.numel() == 0) return;
-  if (y.numel() == x.numel()) return kernels::copy.find(kThisDevice, x.dtype)(how, y, x);
+  if (y.numel() == x.numel())
+    return (x.dtype == y.dtype ? kernels::copy : kernels::cast).find(kThisDevice, x.dtype)(how, y, x);
   if (x.numel() == 0 && y.beta != 0) return;
   if (x.numel() == 0) return kernels::fill.find(kThisDevice, y.dtype)(how, y, 0);
   dispatch(x.dtype, [&]<class T>() { sum_typed<T>(how, y, x); });

@@ -12,22 +12,26 @@
 
 namespace shardgrad::reference {
 
-/// Word `index` of the sequence (seed, stream) as a number in [0, 1).
-inline double uniform_at(uint64_t seed, uint64_t stream, int64_t index) {
-  return unit_float(philox(seed, stream, uint64_t(index) / 4)[size_t(index % 4)]);
+/// Word `index` of the sequence (seed, stream) as a number in [0, 1), of 24 or (fine) 53 bits.
+inline double uniform_at(uint64_t seed, uint64_t stream, int64_t index, bool fine = false) {
+  auto word = [&](uint64_t of) { return philox(seed, of, uint64_t(index) / 4)[size_t(index % 4)]; };
+  return fine ? word(stream) * 0x1p-32 + (word(~stream) >> 11) * 0x1p-53 : unit_float(word(stream));
 }
 
 inline void random_uniform(OutView y, kernels::RandomArgs args) {
+  bool fine = args.fine && y.dtype == DType::f64;
   for (int64_t i = 0; i < y.numel(); ++i)
-    put(y, i, args.a + (args.b - args.a) * uniform_at(args.seed, args.stream, args.begin + i));
+    put(y, i, args.a + (args.b - args.a) * uniform_at(args.seed, args.stream, args.begin + i, fine));
 }
 
 /// Box-Muller: words 2k and 2k + 1 give radius and angle of elements 2k (cosine) and 2k + 1 (sine).
 inline void random_normal(OutView y, kernels::RandomArgs args) {
+  bool fine = args.fine && y.dtype == DType::f64;
+  auto unit = [&](int64_t index) { return uniform_at(args.seed, args.stream, index, fine); };
   for (int64_t i = 0; i < y.numel(); ++i) {
     int64_t index = args.begin + i, pair = index / 2 * 2;
-    double radius = std::sqrt(-2 * std::log(uniform_at(args.seed, args.stream, pair) + 0x1p-24));
-    double angle = 2 * M_PI * uniform_at(args.seed, args.stream, pair + 1);
+    double radius = std::sqrt(-2 * std::log(unit(pair) + (fine ? 0x1p-53 : 0x1p-24)));
+    double angle = 2 * M_PI * unit(pair + 1);
     put(y, i, args.a + args.b * radius * (index == pair ? std::cos(angle) : std::sin(angle)));
   }
 }

@@ -2,15 +2,16 @@
 
 #include <shardgrad/autograd/checkpoint.h>
 #include <tests/autograd/support.h>
+#include <tests/numbers.h>
 
 namespace shardgrad::test {
 namespace {
 
-Tensor narrow_tensor(const Shape& shape, DType dtype) { return randn(shape, "narrow").to(dtype); }
+Tensor narrow_tensor(const Shape& shape, DType dtype) { return normal(shape, "narrow").to(dtype); }
 
 TEST(Autocast, I12_B35_ProductsComputeInTheChosenDtype) {
   Context context;
-  Tensor x = randn({4, 8}, "x"), w = randn({8, 8}, "w"), b = randn({8}, "b");
+  Tensor x = normal({4, 8}, "x"), w = normal({8, 8}, "w"), b = normal({8}, "b");
   for (DType dtype : {DType::bf16, DType::f16}) {
     Autocast scope(dtype);
     EXPECT_EQ(linear(x, w, b).dtype(), dtype);
@@ -42,7 +43,7 @@ TEST(Autocast, I12_LossesNormalisationsAndSumsComputeInSingle) {
 
 TEST(Autocast, OperandsOfDifferentWidthMeetInTheWider) {
   Context context;
-  Tensor a = randn({4}, "a"), low = narrow_tensor({4}, DType::bf16), half = narrow_tensor({4}, DType::f16);
+  Tensor a = normal({4}, "a"), low = narrow_tensor({4}, DType::bf16), half = narrow_tensor({4}, DType::f16);
   EXPECT_REFUSED(a + low, "dtypes");
   Autocast scope(DType::bf16);
   EXPECT_EQ((a + low).dtype(), DType::f32);
@@ -56,10 +57,10 @@ TEST(Autocast, OperandsOfDifferentWidthMeetInTheWider) {
 }
 
 struct Layers {
-  Tensor x = randn({16, 8}, "x").set_requires_grad(), w1 = (randn({32, 8}, "w1") * 0.3).detach().set_requires_grad(),
-         w2 = (randn({4, 32}, "w2") * 0.3).detach().set_requires_grad(), b = zeros({32}).set_requires_grad();
+  Tensor x = normal({16, 8}, "x").set_requires_grad(), w1 = (normal({32, 8}, "w1") * 0.3).detach().set_requires_grad(),
+         w2 = (normal({4, 32}, "w2") * 0.3).detach().set_requires_grad(), b = zeros({32}).set_requires_grad();
   Tensor loss() const { return mse_loss(linear(layer_norm(linear(x, w1, b), Tensor(), Tensor()), w2, Tensor()), t); }
-  Tensor t = randn({16, 4}, "t");
+  Tensor t = normal({16, 4}, "t");
 };
 
 TEST(Autocast, GradientsAreSingleAndCloseToThoseOfSingle) {
@@ -107,9 +108,9 @@ struct Product final : Node {
 
 TEST(Autocast, BackwardComputesAsForwardWasRecorded) {
   Context context;
-  Tensor w = randn({8, 8}, "w");
+  Tensor w = normal({8, 8}, "w");
   auto gradient = [&](std::optional<DType> around) {
-    Tensor x = randn({4, 8}, "x").set_requires_grad();
+    Tensor x = normal({4, 8}, "x").set_requires_grad();
     Tensor y = matmul(x.detach(), w, false, true);
     record<Product>(y, x)->save(w);
     Autocast scope(around);
@@ -121,7 +122,7 @@ TEST(Autocast, BackwardComputesAsForwardWasRecorded) {
 
 TEST(Autocast, TheConvertedCopyOfAParameterIsNotKeptForBackward) {
   Context context;
-  Tensor x = randn({64, 32}, "x").set_requires_grad(), w = randn({16, 32}, "w").set_requires_grad();
+  Tensor x = normal({64, 32}, "x").set_requires_grad(), w = normal({16, 32}, "w").set_requires_grad();
   w.set_name("layer.weight");
   Tensor h = affine(x, 1, 0);
   int64_t before = context.ledger().current();

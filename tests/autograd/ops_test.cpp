@@ -208,5 +208,56 @@ TEST(Ops, LinearOverwritesNoGradientThatSomeoneElseHolds) {
   EXPECT_EQ(values(q.grad()), list({4, 8, 12, 16}));
 }
 
+TEST(Ops, SumsOfIntegersAreWide) {
+  Context context;
+  Tensor right = eq(zeros({10, 100}, DType::i64), zeros({10, 100}, DType::i64));
+  EXPECT_EQ(sum(right).item(), 1000);
+  EXPECT_EQ(sum(right).dtype(), DType::i64);
+  EXPECT_EQ(sum(full({3}, 2e9, DType::i32)).item(), 6e9);
+  for (Device device : {kCpu, kAcc}) {
+    Tensor x = full({300, 300, 2}, 1, {DType::u8, device});
+    EXPECT_EQ(values(sum(x, 0)), std::vector<double>(600, 300));
+    EXPECT_EQ(values(sum(x, 1, true)), std::vector<double>(600, 300));
+    EXPECT_EQ(values(sum(slice(x, 2, 0, 1), 2)), std::vector<double>(90'000, 1));
+  }
+  EXPECT_REFUSED(mean(right), "mean", "floating", ".to(dtype)");
+}
+
+TEST(Ops, IntegersMeetNumbers) {
+  Context context;
+  Tensor i = from_vector<int64_t>({-3, 0, 4}, {3}), mask = from_vector<uint8_t>({0, 1, 1}, {3});
+  EXPECT_EQ((i + 1).dtype(), DType::i64);
+  EXPECT_EQ(values(i + 1), list({-2, 1, 5}));
+  EXPECT_EQ(values(2.0 * i - 1), list({-7, -1, 7}));
+  EXPECT_EQ(values(-i), list({3, 0, -4}));
+  EXPECT_EQ(values(abs(i.to(DType::i32))), list({3, 0, 4}));
+  EXPECT_EQ(values(clamp(i, -1, std::numeric_limits<double>::infinity())), list({-1, 0, 4}));
+  EXPECT_EQ(values(1.0 - mask), list({1, 0, 0}));
+  EXPECT_REFUSED(i * 0.5, "affine", "0.5", "i64[3]", ".to(dtype)");
+  EXPECT_REFUSED(i + 1e30, "affine", "1e+30");
+  EXPECT_REFUSED(i / 2, "div", "floating");
+}
+
+TEST(Ops, DivisionByANumberRoundsOnce) {
+  Context context;
+  for (double divisor : {49.0, 3.0, 0.1, -7.0}) {
+    std::vector<float> numbers, expected;
+    for (int n = 1; n < 1000; ++n) numbers.push_back(float(n)), expected.push_back(float(n) / float(divisor));
+    Tensor x = from_vector(numbers, {999}).set_requires_grad();
+    Tensor y = x / divisor;
+    EXPECT_EQ(y.to_vector<float>(), expected) << divisor;
+    y.backward(x.detach());
+    EXPECT_EQ(x.grad().to_vector<float>(), expected) << divisor;
+  }
+}
+
+TEST(Ops, ARangeOfMoreThanThereIsMemoryForIsAnErrorOfTheLibrary) {
+  Context context;
+  EXPECT_THROW(arange(int64_t(1) << 50), Error);
+  EXPECT_THROW(arange(int64_t(1) << 60), Error);
+  Tensor long_one = arange((1 << 20) + 5, DType::i64);
+  EXPECT_EQ(long_one.alias_rows((1 << 20) + 4, (1 << 20) + 5).item(), (1 << 20) + 4);
+}
+
 }  // namespace
 }  // namespace shardgrad::test

@@ -9,7 +9,7 @@ namespace {
 TEST(Storage, KeepsItsIdentityWhileMemoryComesAndGoes) {
   Context context;
   Tensor a = empty({4, 8});
-  Tensor row = a.rows(1, 2);
+  Tensor row = a.alias_rows(1, 2);
   a.storage()->release(current_stream(kCpu));
   EXPECT_EQ(context.ledger().current(), 0);
   EXPECT_THROW(row.data<float>(), Error);
@@ -30,6 +30,43 @@ TEST(Storage, UseWhileReleasedNamesTheTensorAndTheRemedy) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "'layers.0.weight' is not in memory: it is sharded; use summon_full_params");
+  }
+}
+
+TEST(Sizes, MoreBytesThanCanBeCountedAreRefused) {
+  Context context;
+  constexpr int64_t k2 = 2;
+  for (int64_t count : {k2 << 60, k2 << 61, (k2 << 60) + 4}) {
+    EXPECT_THROW(empty({count}, DType::f64), Error);
+    EXPECT_THROW(empty({2, count / 2}), Error);
+    EXPECT_THROW(empty({count}, {DType::u8, kMeta}), Error);
+  }
+  EXPECT_THROW(empty({kMaxElements}), Error) << "no machine has the memory";
+  EXPECT_EQ(empty({0, kMaxElements}).bytes(), 0u);
+  Tensor most = empty({kMaxElements}, {DType::f64, kMeta});
+  EXPECT_EQ(most.bytes(), size_t(8) << 56);
+  EXPECT_EQ(context.ledger().current(), int64_t(8) << 56);
+}
+
+TEST(Sizes, AViewReachesNowherePastItsStorage) {
+  Context context;
+  Tensor a = empty({4});
+  EXPECT_NO_THROW(Tensor(a.storage(), 4, {3}, DType::f32));
+  EXPECT_THROW(Tensor(a.storage(), 8, {3}, DType::f32), Error);
+  EXPECT_THROW(Tensor(a.storage(), ~size_t(7), {2}, DType::f32), Error) << "the sum of offset and size wraps";
+}
+
+TEST(CopyInto, RangesOfOneStorageMayOverlap) {
+  for (Device device : {kCpu, kAcc}) {
+    Context context({.device = device});
+    for (auto [from, to] : {std::pair{0, 3}, {3, 0}, {1, 1}}) {
+      std::vector<float> numbers(4096 + 3);
+      for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = float(i);
+      Tensor all = from_vector(numbers, {int64_t(numbers.size())});
+      copy_into(all.alias_rows(to, to + 4096), all.alias_rows(from, from + 4096));
+      std::copy_n(std::vector<float>(numbers).begin() + from, 4096, numbers.begin() + to);
+      EXPECT_EQ(all.to_vector<float>(), numbers);
+    }
   }
 }
 

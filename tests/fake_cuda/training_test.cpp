@@ -141,12 +141,12 @@ void no_relu_backward(const Launch&, OutView, View, View) { ADD_FAILURE() << "a 
 void no_sum(const Launch&, OutView, View) { ADD_FAILURE() << "a kernel for the bias gradient"; }
 
 struct Layers {
-  Tensor x = rand({12, 24}, "x"), target = rand({12, 8}, "target");
+  Tensor x = test::uniform({12, 24}, "x"), target = test::uniform({12, 8}, "target");
   std::vector<Tensor> w, b;
   Layers() {
     for (auto [in, out] : {std::pair(24, 40), {40, 136}, {136, 8}}) {
-      w.push_back(affine(rand({out, in}, concat("w", in)), 0.5, -0.25).detach().set_requires_grad());
-      b.push_back(affine(rand({out}, concat("b", in)), 1, -0.5).detach().set_requires_grad());
+      w.push_back(affine(test::uniform({out, in}, concat("w", in)), 0.5, -0.25).detach().set_requires_grad());
+      b.push_back(affine(test::uniform({out}, concat("b", in)), 1, -0.5).detach().set_requires_grad());
     }
   }
   Tensor loss() const {

@@ -15,6 +15,7 @@
 #include <shardgrad/optim/sgd.h>
 
 #include "tests/fsdp/models.h"
+#include "tests/numbers.h"
 
 namespace shardgrad::fsdp::testing {
 
@@ -85,7 +86,7 @@ inline std::vector<double> values_of(const Tensor& t) {
 inline Tensor rows_of_batch(const char* what, int step, int64_t begin, int64_t end, int64_t columns, DType dtype) {
   std::string name = std::string(what) + std::to_string(step);
   NoGrad no_grad;
-  Tensor all = randn({64, columns}, name, {DType::f64, kCpu}).rows(begin, end);
+  Tensor all = test::normal({64, columns}, name, {DType::f64, kCpu}).rows(begin, end);
   return clone(all.to(dtype)).to(context().default_device());
 }
 

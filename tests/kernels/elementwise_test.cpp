@@ -105,6 +105,39 @@ TEST(Elementwise, IntegerArithmeticIsExactAndWraps) {
   }
 }
 
+TEST(Elementwise, IntegersHaveScaleShiftSignAndBounds) {
+  for (DType dtype : kIntegers) {
+    Buffer x = Buffer::of({6}, dtype, {0, 1, 5, 100, dtype == DType::u8 ? 250. : -7, 127});
+    expect_like_reference(
+        kernels::affine,
+        [](OutView y, View x, double scale, double shift) {
+          for (int64_t i = 0; i < 6; ++i)
+            reference::put_integer(y, i, int64_t(scale) * reference::get_integer(x, i) + int64_t(shift));
+        },
+        dtype, one({6}, dtype), {0}, x, -3.0, 1.0);
+    expect_like_reference(
+        kernels::neg,
+        [](OutView y, View x) {
+          for (int64_t i = 0; i < 6; ++i) reference::put_integer(y, i, -reference::get_integer(x, i));
+        },
+        dtype, one({6}, dtype), {0}, x);
+    expect_like_reference(
+        kernels::abs,
+        [](OutView y, View x) {
+          for (int64_t i = 0; i < 6; ++i) reference::put_integer(y, i, std::abs(reference::get_integer(x, i)));
+        },
+        dtype, one({6}, dtype), {0}, x);
+    expect_like_reference(
+        kernels::clamp,
+        [](OutView y, View x, double low, double high) {
+          for (int64_t i = 0; i < 6; ++i)
+            reference::put_integer(y, i,
+                                   std::clamp<int64_t>(reference::get_integer(x, i), int64_t(low), int64_t(high)));
+        },
+        dtype, one({6}, dtype), {0}, x, 1.0, 100.0);
+  }
+}
+
 TEST(Elementwise, ComparisonsOfEveryDtypeBroadcast) {
   for (DType dtype : kAll)
     for (const Operands& o : kOperands) {

@@ -169,7 +169,33 @@ TEST(Moves, SumToReducesWhateverWasBroadcast) {
   };
   for (DType dtype : kAll)
     for (const Case& c : cases)
-      expect_like_reference(SG_BOTH(sum_to), dtype, one(c.y, dtype), {6}, Buffer::random(c.x, dtype, 0.5, 2));
+      expect_like_reference(SG_BOTH(sum_to), dtype, one(c.y, is_floating(dtype) ? dtype : DType::i64), {6},
+                            Buffer::random(c.x, dtype, 0.5, 2));
+}
+
+TEST(Moves, SumsOfIntegersAreWiderThanTheirElements) {
+  struct Case {
+    Shape x, y;
+  };
+  Context context;
+  const Case cases[] = {{{1000}, {}}, {{3, 1000}, {3, 1}}, {{1000, 3}, {3}}, {{2, 1000, 3}, {2, 1, 3}}, {{5}, {5}}};
+  for (DType dtype : {DType::u8, DType::i32})
+    for (const Case& c : cases) {
+      double each = dtype == DType::u8 ? 255 : 2e9;
+      Buffer x(c.x, dtype), y(c.y, DType::i64);
+      for (int64_t i = 0; i < x.numel(); ++i) x.set(i, each);
+      kernel_of(kernels::sum_to, dtype)(1, y.poison().out(), x.in());
+      double sum = each * double(x.numel() / y.numel());
+      for (int64_t i = 0; i < y.numel(); ++i) EXPECT_EQ(y.get(i), sum) << dtype << ' ' << c.x << " to " << c.y;
+    }
+}
+
+TEST(Moves, ColumnSumsOfManyRowsLoseNoMoreThanThoseOfFew) {
+  Context context;
+  Buffer x({1 << 19, 2}, DType::f32), sums({2}, DType::f32);
+  for (int64_t i = 0; i < x.numel(); ++i) x.set(i, 0.1);
+  kernel_of(kernels::sum_to, DType::f32)(2, sums.poison().out(), x.in());
+  for (int64_t i : {0, 1}) EXPECT_NEAR(sums.get(i) / (double(0.1f) * (1 << 19)), 1, 5e-6);
 }
 
 TEST(Moves, LargeSumsAreAccurateAndDoNotDependOnThreads) {

@@ -27,6 +27,28 @@ TEST(Random, NormalNumbersArePureFunctionsOfSeedStreamAndIndex) {
                               kernels::RandomArgs{7, 9, begin, 1, 2});
 }
 
+TEST(Random, FineDoublesHave53BitsOfWhichTheFirstAreTheCoarseOnes) {
+  for (int64_t begin : {0, 3, 255})
+    for (int64_t n : {257, 302}) {
+      kernels::RandomArgs args{7, 9, begin, 1, 2, true};
+      for (DType dtype : kFloats) {
+        expect_like_reference(SG_BOTH(random_uniform), dtype, one({n}, dtype), {2}, args);
+        expect_like_reference(SG_BOTH(random_normal), dtype, one({n}, dtype), {6}, args);
+      }
+    }
+  Context context;
+  Buffer fine({4096}, DType::f64), coarse({4096}, DType::f64);
+  auto kernel = kernel_of(kernels::random_uniform, DType::f64);
+  kernel(1, fine.out(), {7, 9, 0, 0, 1, true});
+  kernel(1, coarse.out(), {7, 9, 0, 0, 1});
+  int odd = 0;
+  for (int64_t i = 0; i < 4096; ++i) {
+    EXPECT_EQ(std::floor(fine.get(i) * 0x1p24), coarse.get(i) * 0x1p24);
+    odd += std::fmod(fine.get(i) * 0x1p53, 2) != 0;
+  }
+  EXPECT_NEAR(odd, 2048, 200) << "the last bit is random too";
+}
+
 TEST(Random, ARangeIsFilledAsTheWholeWouldBe) {
   Context context;
   for (DType dtype : kFloats)

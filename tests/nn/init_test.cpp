@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/rng.h>
 #include <shardgrad/nn/init.h>
@@ -27,6 +28,15 @@ struct Moments {
     deviation = std::sqrt(deviation / double(values.size()));
   }
 };
+
+TEST(Init, WeightsAreAFunctionOfSeedNameAndElementThatDoesNotChange) {
+  Context context({.seed = 5});
+  std::vector<double> numbers = draw(init::uniform(0, 1), {9}, "layers.0.weight");
+  for (size_t i = 0; i < numbers.size(); ++i)
+    EXPECT_EQ(numbers[i], unit_float(philox(5, stream_of("layers.0.weight"), i / 4)[i % 4]));
+  EXPECT_NE(rand({9}, "layers.0.weight", DType::f32).to(DType::f64).to_vector<double>(), numbers)
+      << "numbers that the user asks for under the same name are others";
+}
 
 // Bounds and deviations are PyTorch's definitions; with 40,000 numbers a sample mean is off by less than 4 % of the
 // deviation but once in 10^15.

@@ -150,6 +150,19 @@ TEST(Dropout, I42_B42_EachRankDrawsItsRowsOfTheGlobalMask) {
   EXPECT_EQ(whole, joined);
 }
 
+TEST(Dropout, TwoThatAreRootsDrawDifferentMasks) {
+  Context context;
+  auto one = nn::make<nn::Dropout>(0.5), two = nn::make<nn::Dropout>(0.5);
+  Tensor x = ones({64});
+  context.progress() = {3};
+  std::vector<Floats> masks;
+  for (int i = 0; i < 2; ++i)
+    for (const auto& drop : {one, two}) masks.push_back(drop(x).to_vector<float>());
+  masks.push_back(dropout(x, 0.5).to_vector<float>());
+  for (size_t i = 0; i < masks.size(); ++i)
+    for (size_t j = 0; j < i; ++j) EXPECT_NE(masks[i], masks[j]) << i << " and " << j;
+}
+
 TEST(Dropout, BackwardUsesTheSameMask) {
   Context context;
   auto drop = nn::make<nn::Dropout>(0.5);

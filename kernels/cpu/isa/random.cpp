@@ -34,14 +34,25 @@ SG_INLINE void for_blocks(int64_t n, RandomRange range, const Fill& fill, const 
 }
 
 // Uniform numbers in [0, 1), exact multiples of 2^-24.
-template <class C> SG_INLINE void fill_uniform(C* values, RandomRange range, uint64_t first) {
+SG_INLINE void fill_uniform(float* values, RandomRange range, uint64_t first) {
   uint32_t words[4][kGroups];
   fill_words(words, range, first);
   for (int64_t g = 0; g < kGroups; ++g)
-    for (int lane = 0; lane < 4; ++lane) values[4 * g + lane] = C(int32_t(words[lane][g] >> 8)) * C(0x1p-24);
+    for (int lane = 0; lane < 4; ++lane) values[4 * g + lane] = float(int32_t(words[lane][g] >> 8)) * 0x1p-24f;
+}
+// Likewise, or fine ones: exact multiples of 2^-53.
+SG_INLINE void fill_uniform(double* values, RandomRange range, uint64_t first) {
+  uint32_t words[4][kGroups], more[4][kGroups];
+  fill_words(words, range, first);
+  if (range.fine) fill_words(more, {range.seed, ~range.stream, 0}, first);
+  for (int64_t g = 0; g < kGroups; ++g)
+    for (int lane = 0; lane < 4; ++lane)
+      values[4 * g + lane] =
+          range.fine ? words[lane][g] * 0x1p-32 + (more[lane][g] >> 11) * 0x1p-53 : (words[lane][g] >> 8) * 0x1p-24;
 }
 
-// Box-Muller on words (0, 1) and (2, 3) of each group: radius from the first, angle from the second.
+// Box-Muller on words (0, 1) and (2, 3) of each group: radius from the first, angle from the second. Of doubles it
+// makes two normal numbers of two uniform ones, in their place.
 SG_INLINE void box_muller(const uint32_t* radius_words, const uint32_t* angle_words, float* out) {
   for (int64_t g = 0; g < kGroups; g += kLanes32) {
     U32 wr, wa;
@@ -57,12 +68,19 @@ SG_INLINE void box_muller(const uint32_t* radius_words, const uint32_t* angle_wo
     }
   }
 }
-SG_INLINE void box_muller(const uint32_t* radius_words, const uint32_t* angle_words, double* out) {
-  for (int64_t g = 0; g < kGroups; ++g) {
-    double radius = __builtin_sqrt(-2 * __builtin_log(((radius_words[g] >> 8) + 1.0) * 0x1p-24));
-    double angle = (angle_words[g] >> 8) * (6.283185307179586 * 0x1p-24);
-    out[4 * g] = radius * __builtin_cos(angle);
-    out[4 * g + 1] = radius * __builtin_sin(angle);
+SG_INLINE void fill_normal(float* values, RandomRange range, uint64_t first) {
+  uint32_t words[4][kGroups];
+  fill_words(words, range, first);
+  box_muller(words[0], words[1], values);
+  box_muller(words[2], words[3], values + 2);
+}
+SG_INLINE void fill_normal(double* values, RandomRange range, uint64_t first) {
+  fill_uniform(values, range, first);
+  double step = range.fine ? 0x1p-53 : 0x1p-24;
+  for (int64_t i = 0; i < kBlock; i += 2) {
+    double radius = __builtin_sqrt(-2 * __builtin_log(values[i] + step)), angle = values[i + 1] * 6.283185307179586;
+    values[i] = radius * __builtin_cos(angle);
+    values[i + 1] = radius * __builtin_sin(angle);
   }
 }
 
@@ -89,13 +107,7 @@ void normal(void* y_, int64_t n, RandomRange range, double mean_, double deviati
   T* y = static_cast<T*>(y_);
   V mean = splat<V>(C(mean_)), deviation = splat<V>(C(deviation_));
   for_blocks<C>(
-      n, range,
-      [&](C* values, uint64_t first) {
-        uint32_t words[4][kGroups];
-        fill_words(words, range, first);
-        box_muller(words[0], words[1], values);
-        box_muller(words[2], words[3], values + 2);
-      },
+      n, range, [&](C* values, uint64_t first) { fill_normal(values, range, first); },
       [&](int64_t begin, const C* values, int64_t count) {
         for_vectors<T>(count, [&](int64_t i, auto load, auto store) {
           V r = fma(deviation, load(values + i), mean);

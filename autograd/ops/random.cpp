@@ -1,0 +1,61 @@
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/common.h>
+#include <shardgrad/core/rng.h>
+#include <shardgrad/kernels/ops.h>
+
+namespace shardgrad {
+namespace {
+
+Tensor draw(const char* op, const decltype(kernels::random_normal)& slot, const Shape& shape, TensorOptions options,
+            uint64_t stream) {
+  Tensor y = empty(shape, options, op);
+  check_floating(op, y);
+  kernels::RandomArgs args{.seed = context().seed(), .stream = context().progress().next_stream(stream)};
+  args.fine = y.dtype() == DType::f64;
+  launch(slot, y, out(y), args);
+  return y;
+}
+
+// The mask is drawn again in backward: nothing is kept.
+struct Dropout final : Node {
+  const char* name() const override { return "dropout"; }
+  kernels::DropoutArgs args{};
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    launch(kernels::dropout, dy[0], dx[0].write(), dy[0], args);
+  }
+};
+
+}  // namespace
+
+Generator::Generator(std::string_view name) : stream_(stream_of("user", name)) {}
+Tensor Generator::randn(const Shape& shape, TensorOptions options) const {
+  return draw("randn", kernels::random_normal, shape, options, stream_);
+}
+Tensor Generator::rand(const Shape& shape, TensorOptions options) const {
+  return draw("rand", kernels::random_uniform, shape, options, stream_);
+}
+
+Tensor randn(const Shape& shape, std::string_view name, TensorOptions options) {
+  return Generator(name).randn(shape, options);
+}
+Tensor rand(const Shape& shape, std::string_view name, TensorOptions options) {
+  return Generator(name).rand(shape, options);
+}
+
+Tensor dropout(const Tensor& x, double p, uint64_t seed, uint64_t stream, int64_t first_sample) {
+  check_floating("dropout", x);
+  SG_CHECK(p >= 0 && p < 1, "dropout: probability ", p, " is not within [0, 1)");
+  SG_CHECK(first_sample >= 0, "dropout: first_sample ", first_sample, " is negative");
+  int64_t samples = x.ndim() ? x.size(0) : 1;
+  kernels::DropoutArgs args{p, seed, stream, samples ? first_sample * (x.numel() / samples) : 0};
+  Tensor y = elementwise(kernels::dropout, x, args);
+  if (auto* node = record<Dropout>(y, x)) node->args = args;
+  return y;
+}
+
+Tensor dropout(const Tensor& x, double p, std::string_view name) {
+  Progress& progress = context().progress();
+  return dropout(x, p, context().seed(), progress.next_stream(stream_of("dropout", name)), progress.first_sample);
+}
+
+}  // namespace shardgrad

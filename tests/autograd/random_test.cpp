@@ -1,0 +1,92 @@
+// Random numbers by name: each call draws others, and a run that is repeated draws them again.
+
+#include <shardgrad/autograd/checkpoint.h>
+#include <tests/autograd/support.h>
+
+namespace shardgrad::test {
+namespace {
+
+TEST(Generator, EveryCallGivesOtherNumbersAndEveryRunTheSame) {
+  auto run = [](uint64_t seed) {
+    Context context({.seed = seed});
+    Generator noise("noise");
+    std::vector<std::vector<double>> drawn;
+    for (uint64_t step : {0, 1}) {
+      context.progress() = {step};
+      for (int i = 0; i < 2; ++i) drawn.push_back(values(noise.randn({7})));
+      drawn.push_back(values(randn({7}, "noise")));
+      drawn.push_back(values(randn({7}, "other")));
+      drawn.push_back(values(Generator("third").rand({7})));
+    }
+    return drawn;
+  };
+  auto first = run(1);
+  EXPECT_EQ(run(1), first);
+  auto other = run(2);
+  for (size_t i = 0; i < first.size(); ++i) {
+    EXPECT_NE(first[i], other[i]);
+    for (size_t j = 0; j < i; ++j) EXPECT_NE(first[i], first[j]) << i << " and " << j;
+  }
+}
+
+TEST(Generator, ARunThatIsResumedDrawsWhatItWouldHaveDrawn) {
+  auto step_two = [](bool from_the_beginning) {
+    Context context;
+    Generator noise("noise");
+    for (uint64_t step = from_the_beginning ? 0 : 2; step < 2; ++step) {
+      context.progress() = {step};
+      noise.randn({3});
+    }
+    context.progress() = {2};
+    return values(noise.randn({3}));
+  };
+  EXPECT_EQ(step_two(false), step_two(true));
+}
+
+TEST(Generator, RecomputeDrawsTheSameNumbers) {
+  auto gradient = [](bool recompute) {
+    Context context;
+    Tensor x = leaf({1, 2, 3}, {3});
+    Generator noise("noise");
+    auto body = [&](const Tensor& t) { return mul(tanh(mul(t, noise.randn({3}))), dropout(t, 0.5)); };
+    noise.randn({3});
+    Tensor y = recompute ? checkpoint(body, x) : body(x);
+    noise.randn({3});
+    sum(y).backward();
+    return bits(x.grad());
+  };
+  EXPECT_EQ(gradient(true), gradient(false));
+}
+
+TEST(Generator, ANameIsNotTheDropoutOfThatName) {
+  Context context;
+  std::vector<double> kept = values(dropout(ones({1000}), 0.5, "a")), drawn = values(rand({1000}, "a"));
+  int same = 0;
+  for (size_t i = 0; i < 1000; ++i) same += (kept[i] != 0) == (drawn[i] >= 0.5);
+  EXPECT_NEAR(same, 500, 100);
+}
+
+TEST(Generator, DoublesHave53Bits) {
+  Context context;
+  int finer = 0;
+  for (double value : values(rand({1000}, "u", DType::f64))) {
+    EXPECT_TRUE(value >= 0 && value < 1);
+    finer += value * 0x1p24 != std::floor(value * 0x1p24);
+  }
+  EXPECT_GT(finer, 990);
+}
+
+TEST(DropoutFunction, EveryCallHasAMaskOfItsOwnAndRanksTheirRows) {
+  Context context;
+  Tensor x = ones({8, 16});
+  std::vector<double> first = values(dropout(x, 0.5)), second = values(dropout(x, 0.5));
+  EXPECT_NE(first, second);
+  EXPECT_NE(values(dropout(x, 0.5, "attention")), first);
+  context.progress() = {};
+  EXPECT_EQ(values(dropout(x, 0.5)), first);
+  context.progress() = {.first_sample = 2};
+  EXPECT_EQ(values(dropout(ones({6, 16}), 0.5)), std::vector<double>(first.begin() + 2 * 16, first.end()));
+}
+
+}  // namespace
+}  // namespace shardgrad::test
