@@ -47,6 +47,7 @@ void Node::forget_rebuilt() {
 void Node::forget() {
   edges_.clear();
   saved_.clear();
+  pre_hooks_.clear();  // and what they hold
   region_ = nullptr;
   consumed_ = true;
 }

@@ -79,7 +79,7 @@ void Storage::release(Stream& stream) {
     if (bytes_ > 0) memory_->free(block_, stream);
   }
   block_ = {};
-  resident_ = false;
+  resident_ = arriving_ = false;
 }
 
 uint64_t Storage::version(size_t offset) const {

@@ -62,12 +62,15 @@ class Storage final : public RefCounted {
   /// Says who owns this storage and what to do when it is used while released.
   void set_note(std::string note) { note_ = std::make_unique<std::string>(std::move(note)); }
   const std::string* note() const { return note_.get(); }
-  /// Asked when a tensor is to be read while this is released; may materialize it. Empty: nobody is asked.
+  /// Values are on their way into it: until they are there it cannot be read.
+  void set_arriving(bool on) { arriving_ = on; }
+  bool readable() const { return resident_ && !arriving_; }
+  /// Asked when a tensor is to be read that is not readable; may make it so. Empty: nobody is asked.
   void on_missing(std::function<void()> bring_back) { bring_back_ = std::move(bring_back); }
-  /// Whether it is resident, if need be after asking.
+  /// Whether it is readable, if need be after asking.
   bool bring_back() {
-    if (!resident_ && bring_back_) bring_back_();
-    return resident_;
+    if (!readable() && bring_back_) bring_back_();
+    return readable();
   }
 
  private:
@@ -87,7 +90,7 @@ class Storage final : public RefCounted {
   uint64_t version_ = 0, serial_;
   std::vector<Value> values_;  // that count apart
   Tag tag_;
-  bool resident_ = false;
+  bool resident_ = false, arriving_ = false;
   int leases_ = 0;
   std::unique_ptr<std::string> note_, holder_;
   std::function<void()> bring_back_;

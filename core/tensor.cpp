@@ -38,7 +38,7 @@ void Tensor::throw_undefined() { fail("use of an undefined tensor (default-const
 
 void* Tensor::resolve() const {
   const Impl& t = impl();
-  if (!t.storage->resident() && !t.storage->bring_back()) [[unlikely]] {
+  if (!t.storage->readable() && !t.storage->bring_back()) [[unlikely]] {
     std::string what = t.name ? "'" + *t.name + "'" : concat("a tensor of shape ", t.shape);
     fail(what, " is not in memory: ", t.storage->note() ? *t.storage->note() : std::string("its storage was released"));
   }

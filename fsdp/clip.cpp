@@ -53,6 +53,7 @@ std::vector<double> share(const Sharded& sharded, std::vector<double> mine, size
 }  // namespace
 
 double grad_norm(Sharded& sharded, double p) {
+  sharded.check_alive("grad_norm");
   for (const auto& unit : sharded.units())
     for (const auto& flat : unit->flat_params()) {
       flat->settle_grad();

@@ -16,14 +16,6 @@ FlatGrad::FlatGrad(const FlatLayout& layout, const Config& config)
   for (Flags* flags : {&written_of_, &summed_of_, &has_}) flags->resize(layout.slices.size());
 }
 
-// Copies to the host may still run; their memory goes with this object.
-FlatGrad::~FlatGrad() {
-  try {
-    wait();
-  } catch (...) {  // NOLINT: whoever waits for the failed copy gets its error; a destructor has no caller
-  }
-}
-
 Out FlatGrad::open(size_t i) {
   if (!written_.defined()) {
     written_ = layout_.buffer(layout_.padded, layout_.param_dtype, Category::full_gradient);

@@ -21,7 +21,6 @@ namespace shardgrad::fsdp {
 class FlatGrad {
  public:
   FlatGrad(const FlatLayout& layout, const Config& config);
-  ~FlatGrad();
   FlatGrad(const FlatGrad&) = delete;
 
   /// The reduced gradient of the shard; undefined when there is none.

@@ -3,45 +3,9 @@
 #include <algorithm>
 
 #include <shardgrad/autograd/node.h>
+#include <shardgrad/fsdp/slice_sink.h>
 
 namespace shardgrad::fsdp {
-namespace {
-
-// A parameter's gradient lands in its slice of the unit's full gradient.
-class SliceSink final : public GradSink {
- public:
-  SliceSink(FlatParam& flat, size_t slice, std::function<void()> ready)
-      : flat_(flat), slice_(slice), ready_(std::move(ready)) {}
-  Out open() override { return flat_.grads().open(slice_); }
-  void ready() override { ready_(); }
-  Tensor grad() const override {
-    if (!flat_.has_grad(slice_) || !flat_.grad().defined()) return Tensor();
-    const Slice& slice = flat_.slices()[slice_];
-    SG_CHECK(!flat_.split(), "the gradient of '", slice.name, "' is sharded: each rank holds a part of it. Clip with ",
-             "fsdp::clip_grad_norm(*sharded, max_norm), read the parts with FlatParam::grad()");
-    return flat_.grad().rows(slice.offset, slice.offset + slice.numel()).view(slice.shape);
-  }
-  void clear() override {
-    range_ = {};
-    flat_.grads().zero(slice_);
-  }
-  DType dtype() const override { return flat_.dtype(); }
-  std::span<const LocalRange> local_ranges() override {
-    range_ = flat_.local_range(slice_);
-    return {&range_, 1};
-  }
-  void wait() override { flat_.wait_to_update(); }
-  void before_write() override { flat_.before_write(); }
-  void written() override { flat_.slice_written(slice_); }
-
- private:
-  FlatParam& flat_;
-  size_t slice_;
-  std::function<void()> ready_;
-  LocalRange range_;
-};
-
-}  // namespace
 
 FlatParam::FlatParam(std::string unit, std::span<nn::Parameter* const> parameters, Mesh& mesh, const Config& config)
     : layout_(std::move(unit), parameters, mesh, config),
@@ -51,9 +15,7 @@ FlatParam::FlatParam(std::string unit, std::span<nn::Parameter* const> parameter
   keeps_params_ = config.keeps_params() || (!split() && !shard_to_cpu && !converts());
   make_buffers(shard_to_cpu);
   full_.storage()->count_writes_apart(layout_.begins(param_dtype()));
-  full_.storage()->set_note(concat("it belongs to unit '", layout_.unit,
-                                   "', which is sharded now. Use it inside its module's "
-                                   "forward, or in a scope of fsdp::SummonFullParams"));
+  full_.storage()->set_note(note());
   fill(parameters, config.sync_module_states);
   for (nn::Parameter* parameter : parameters) {
     parameters_.push_back(parameter->tensor);
@@ -61,6 +23,13 @@ FlatParam::FlatParam(std::string unit, std::span<nn::Parameter* const> parameter
   }
   rehome(full_);
   shard_written();
+}
+
+std::string FlatParam::note() const {
+  std::string whose = concat("it belongs to unit '", layout_.unit, "', which is sharded now. ");
+  if (keeps_params_ && converts())
+    whose = concat("it is a ", param_dtype(), " copy of what unit '", layout_.unit, "' holds in ", dtype(), ". ");
+  return whose + "Use it inside its module's forward, or in a scope of fsdp::SummonFullParams";
 }
 
 void FlatParam::make_buffers(bool shard_to_cpu) {
@@ -138,7 +107,8 @@ int64_t FlatParam::numel() const {
 }
 
 void FlatParam::attach(const nn::Parameter& parameter, size_t slice, std::function<void()> ready) {
-  leaf_of(parameter.tensor).set_sink(std::make_shared<SliceSink>(*this, slice, std::move(ready)));
+  sinks_.push_back(std::make_shared<SliceSink>(*this, slice, std::move(ready)));
+  leaf_of(parameter.tensor).set_sink(sinks_.back());
 }
 
 // The stream that is the first to write to a buffer that is gathered.
@@ -181,20 +151,23 @@ dist::Work FlatParam::gather_into(const Tensor& full, std::string_view phase) {
 void FlatParam::start_gather(std::string_view phase) {
   if (!needs_gather()) return;
   if (!resident()) full_.storage()->materialize(first_writer(param_dtype()));
+  if (keeps_params_ && !stale_) return;  // only the window was closed
   gather_ = gather_into(full_, phase);
   if (common_) layout_.mesh.reading_shards();
+  full_.storage()->set_arriving(true);  // who reads it before finish_gather() would race with the gather
   gathering_ = true;
   stale_ = false;
 }
 
 void FlatParam::finish_gather() {
   if (!std::exchange(gathering_, false)) return;
+  full_.storage()->set_arriving(false);
   layout_.compute().wait(shard_sent_);
   gather_.wait(layout_.compute());
 }
 
 void FlatParam::release_full() {
-  if (keeps_params_ || !resident()) return;
+  if (!resident() || (keeps_params_ && !converts())) return;
   full_.storage()->release(layout_.compute());
 }
 
@@ -221,12 +194,18 @@ void FlatParam::wait_to_update() const {
   grads_.wait();
 }
 
-// A copy to the device may still run; its memory goes with this object.
-FlatParam::~FlatParam() {
+FlatParam::~FlatParam() { let_go(); }
+
+// A copy to or from the device may still run; its memory may go with this object.
+void FlatParam::let_go() noexcept {
   try {
-    wait_for_shard();
-  } catch (...) {  // NOLINT: whoever waits for the failed copy gets its error; a destructor has no caller
+    wait_to_update();
+  } catch (...) {  // NOLINT: whoever waits for the failed copy gets its error; nobody waits here
   }
+  for (auto& sink : sinks_) sink->let_go();
+  Storage& shown = *full_.storage();
+  shown.on_missing({});
+  shown.set_note(concat("it belonged to unit '", layout_.unit, "' of a sharded model that is gone"));
 }
 
 void FlatParam::wait_for_shard() const { shard_sent_.host_wait(); }

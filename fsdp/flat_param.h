@@ -27,6 +27,8 @@
 
 namespace shardgrad::fsdp {
 
+class SliceSink;
+
 class FlatParam {
  public:
   /// Takes over `parameters` (one dtype, all trainable or none): fills this rank's shard, then re-homes each parameter
@@ -65,16 +67,20 @@ class FlatParam {
 
   /// Sends the gradient of the parameter in slice i here; `ready` runs when a backward pass has written all of it.
   void attach(const nn::Parameter& parameter, size_t i, std::function<void()> ready);
+  /// Streams and groups go: waits for copies, and gives the parameters back. Their use is refused from now on.
+  void let_go() noexcept;
 
   // --- the unit's life --------------------------------------------------------------------------------------------
   bool resident() const { return full_.storage()->resident(); }
-  /// Whether the full parameters are not there, or not what the shards are now.
+  /// Whether the full parameters are not what the shards are now.
+  bool stale() const { return stale_; }
   bool needs_gather() const { return stale_ || !resident(); }
   /// Materializes the full buffer and starts gathering into it.
   void start_gather(std::string_view phase);
   /// Makes compute wait for the gather.
   void finish_gather();
-  /// Releases the full buffer after the compute queued so far, unless it is kept. Comes after finish_gather().
+  /// Releases the full buffer after the compute queued so far. One that is kept stays in memory, but a conversion
+  /// cannot be read any more: an edit of it would be lost. Comes after finish_gather().
   void release_full();
   /// Before the optimizer: brings the reduced gradient to where the shard is. Throws Error(input) for a gradient that
   /// was not reduced.
@@ -110,6 +116,7 @@ class FlatParam {
   bool make_common_buffers();
   void fill(std::span<nn::Parameter* const> parameters, bool from_rank0);
   void fill_elements(const Tensor& part, int64_t begin, std::span<nn::Parameter* const> parameters) const;
+  std::string note() const;
   void rehome(const Tensor& full);
   void outdate(bool copy_is_written);
   bool converts() const { return layout_.param_dtype != layout_.dtype; }
@@ -122,6 +129,7 @@ class FlatParam {
   FlatGrad grads_;
   bool trainable_, keeps_params_, common_ = false;
   std::vector<Tensor> parameters_;
+  std::vector<std::shared_ptr<SliceSink>> sinks_;  // one per parameter
   Tensor shard_, full_;
   Tensor converted_;  // the shard in param_dtype, where that has memory which stays
   Tensor summoned_;

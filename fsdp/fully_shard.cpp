@@ -164,10 +164,12 @@ Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
                parameter->tensor.dtype(), "; only floating parameters are sharded");
   check_same_start(root, structure_of(root, config, plan), group, config.sync_module_states);
   std::vector<std::unique_ptr<Unit>> units;
+  UnitEvents events{[this](Unit& unit) { schedule_.after_last_grad(unit); },
+                    [this](Unit& unit) { schedule_.bring_back(unit); }};
   for (const Planned& planned : plan) {
     bool is_root = planned.modules[0] == &root;
-    units.push_back(std::make_unique<Unit>(unit_name(planned, root), planned.parameters, mesh_, config, is_root,
-                                           [this](Unit& unit) { schedule_.after_last_grad(unit); }));
+    units.push_back(
+        std::make_unique<Unit>(unit_name(planned, root), planned.parameters, mesh_, config, is_root, events));
     modules_.push_back(planned.modules);
   }
   for (const auto& unit : units)
@@ -176,12 +178,35 @@ Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
   schedule_.set_units(std::move(units));
   if (config.sync_module_states) broadcast_buffers(root, group);
   convert_buffers(root, config);
+  at_end_ = context().at_end([this] { end(); });
+}
+
+void Sharded::end() noexcept {
+  for (const auto& unit : units())
+    for (const auto& flat : unit->flat_params()) flat->let_go();
+  mesh_.end();
+  schedule_.end();
+}
+
+void Sharded::check_alive(const char* call) const {
+  SG_CHECK(!schedule_.ended(), call, ": the context that the model was sharded in has ended");
 }
 
 void Sharded::settle(const char* call) {
+  check_alive(call);
   SG_CHECK(!in_backward(), call, ": called inside backward; call it between steps");
   SG_CHECK(!schedule_.summoned(), call, ": called in a scope of SummonFullParams; leave the scope first");
   for (const auto& unit : units()) unit->wait();
+}
+
+// Each hook holds the Sharded: a submodule's handle may outlive the root.
+static void add_hooks(const std::shared_ptr<Sharded>& sharded, Schedule& schedule, Unit& unit, nn::Module& user) {
+  user.add_forward_pre_hook(
+      [sharded, &schedule, &unit](nn::Module&, std::span<Tensor>) { schedule.before_forward(unit); });
+  user.add_forward_failed_hook([sharded, &schedule, &unit](nn::Module&) { schedule.forward_failed(&unit); });
+  user.add_forward_hook([sharded, &schedule, &unit](nn::Module&, std::span<const Tensor> outputs) {
+    schedule.after_forward(unit, outputs);
+  });
 }
 
 std::shared_ptr<Sharded> fully_shard(nn::Module& module, dist::ProcessGroup& group, Config config) {
@@ -191,17 +216,17 @@ std::shared_ptr<Sharded> fully_shard(nn::Module& module, dist::ProcessGroup& gro
              "' is sharded already; shard a model once, at its root");
   auto sharded = std::make_shared<Sharded>(module, group, std::move(config));
   Schedule& schedule = sharded->schedule_;
+  schedule.set_owner(sharded);
   module.add_forward_pre_hook([sharded](nn::Module&, std::span<Tensor>) { sharded->schedule_.begin_forward(); });
   convert_inputs(module, sharded->config());
-  for (size_t i = 0; i < sharded->modules_.size(); ++i)
-    for (nn::Module* user : sharded->modules_[i]) {
-      Unit& unit = *schedule.units()[i];
-      user->add_forward_pre_hook([&schedule, &unit](nn::Module&, std::span<Tensor>) { schedule.before_forward(unit); });
+  auto modules = std::exchange(sharded->modules_, {});
+  for (size_t i = 0; i < modules.size(); ++i)
+    for (nn::Module* user : modules[i]) {
+      add_hooks(sharded, schedule, *schedule.units()[i], *user);
       if (user != &module) convert_inputs(*user, sharded->config());
-      user->add_forward_hook(
-          [&schedule, &unit](nn::Module&, std::span<const Tensor> outputs) { schedule.after_forward(unit, outputs); });
     }
-  module.add_forward_hook([&schedule](nn::Module&, std::span<const Tensor>) { schedule.end_forward(); });
+  module.add_forward_hook([sharded](nn::Module&, std::span<const Tensor>) { sharded->schedule_.end_forward(); });
+  module.add_forward_failed_hook([sharded](nn::Module&) { sharded->schedule_.forward_failed(nullptr); });
   return sharded;
 }
 

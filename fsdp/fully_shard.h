@@ -5,6 +5,11 @@
 //     auto model = nn::make<Mlp>();
 //     auto sharded = fsdp::fully_shard(model.module(), group, {.strategy = fsdp::Strategy::zero3});
 //     optim::AdamW optimizer(model->named_parameters(), {.lr = 1e-3});
+//
+// Who owns whom: a model's modules, the handle that fully_shard returns, and graphs that backward has not gone through
+// yet each hold the Sharded; it holds units and shards. So a loss may outlive its model. A parameter or an optimizer
+// alone does not keep it: where they outlive it, their use is refused by name. The group and its context are the
+// program's; when the context ends first, everything that is left is refused likewise.
 
 #include <map>
 #include <memory>
@@ -23,7 +28,7 @@ struct Location {
   size_t slice = 0;
 };
 
-/// A sharded model's units and schedule. Lives as long as the module's hooks.
+/// A sharded model's units and schedule.
 class Sharded {
  public:
   Sharded(nn::Module& root, dist::ProcessGroup& group, Config config);
@@ -33,18 +38,22 @@ class Sharded {
   std::span<const std::unique_ptr<Unit>> units() const { return schedule_.units(); }
   /// Parameter name → location.
   const std::map<std::string, Location>& index() const { return index_; }
+  /// Throws Error(input) naming `call` after the context has ended.
+  void check_alive(const char* call) const;
   /// Before `call`: compute waits for what a pass that failed began to gather. Throws Error(input) naming `call`
-  /// inside backward and in a scope of SummonFullParams.
+  /// inside backward, in a scope of SummonFullParams, and after the context has ended.
   void settle(const char* call);
 
  private:
   friend class NoSync;
   friend class SummonFullParams;
   friend std::shared_ptr<Sharded> fully_shard(nn::Module&, dist::ProcessGroup&, Config);
+  void end() noexcept;
   Mesh mesh_;
   Schedule schedule_;
-  std::vector<std::vector<nn::Module*>> modules_;  // of the units, in their order
+  std::vector<std::vector<nn::Module*>> modules_;  // of the units, in their order; for fully_shard
   std::map<std::string, Location> index_;
+  std::shared_ptr<void> at_end_;  // of the context
 };
 
 /// Shards `module` over `group` in place. Throws Error(input) when the module is sharded already, when a parameter is

@@ -50,6 +50,11 @@ class Mesh {
   Stream& uploads() { return made(uploads_, "uploads"); }
   /// Copies from device to host memory run here.
   Stream& downloads() { return made(downloads_, "downloads"); }
+  /// The context ends: so do the streams of copies.
+  void end() {
+    uploads_.reset();
+    downloads_.reset();
+  }
 
  private:
   static Stream& made(std::unique_ptr<Stream>& stream, const char* name);

@@ -6,6 +6,14 @@ namespace shardgrad::fsdp {
 
 // Full gradients being sent while another is written; one more waits for the oldest.
 static constexpr size_t kReductionsInFlight = 1;
+// An order of calls that never comes back to where it began is cut after so many.
+static constexpr size_t kCallsPerUnit = 16;
+
+// --- forward --------------------------------------------------------------------------------------------------------
+
+bool Schedule::Order::expects(const Unit& unit) const {
+  return std::find(last.begin() + std::ptrdiff_t(cursor), last.end(), &unit) != last.end();
+}
 
 std::span<Unit* const> Schedule::Order::advance(Unit& unit, int count) {
   current.push_back(&unit);
@@ -20,49 +28,99 @@ void Schedule::Order::restart() {
   cursor = 0;
 }
 
+void Schedule::restart(Order& order) {
+  order.restart();
+  if (&order == &forward_ && !finished_.empty()) last_finished_ = std::exchange(finished_, {});
+}
+
+void Schedule::give_up_ahead() {
+  for (Unit* unit : std::exchange(ahead_, {})) release(*unit, "forward");
+}
+
+void Schedule::begin_outermost_call() {
+  bool backward_failed = in_backward_ && !(shardgrad::in_backward() && pass_ == backward_pass());
+  if (forward_failed_ || backward_failed) recover();
+}
+
 void Schedule::begin_forward() {
   if (recomputing()) return;
-  if (in_forward_ || in_backward_) recover();
-  in_forward_ = true;
-  if (!context().grad_enabled()) return eval_.restart();
-  forward_.restart();
-  if (!finished_.empty()) last_finished_ = std::exchange(finished_, {});
+  if (calls_.empty()) {
+    begin_outermost_call();
+    restart(eval_);
+    if (context().grad_enabled()) restart(forward_);
+  }
+  calls_.push_back({nullptr, last_sequence()});
 }
 
 void Schedule::end_forward() {
   if (recomputing()) return;
-  in_forward_ = false;
+  pop_call(nullptr);
   // Units that came next the last time, and were not called this time.
-  for (Unit* unit : std::exchange(ahead_, {})) release(*unit, "forward");
+  if (calls_.empty()) give_up_ahead();
 }
 
-void Schedule::check_not_summoned(const Unit& unit) const {
+bool Schedule::running(const Unit& unit) const { return std::ranges::find(calls_, &unit, &Call::unit) != calls_.end(); }
+
+Schedule::Call Schedule::pop_call(const Unit* unit) {
+  SG_ASSERT(!calls_.empty() && calls_.back().unit == unit, "calls of units return in another order than they began");
+  Call call = calls_.back();
+  calls_.pop_back();
+  return call;
+}
+
+void Schedule::forward_failed(Unit* unit) {
+  if (calls_.empty() || calls_.back().unit != unit) return;  // it failed before or after the call was counted
+  calls_.pop_back();
+  if (calls_.empty())
+    forward_failed_ = true;
+  else if (unit && !running(*unit))
+    ahead_.push_back(unit);  // whoever called it has caught the exception, if this is read
+}
+
+// Where the root is not called, its children's calls are taken to begin anew with the unit that they began with.
+void Schedule::begin_again(const Unit& unit, Order& order) {
+  bool first = !order.current.empty() && order.current.front() == &unit && !order.expects(unit);
+  if (!first && order.current.size() < kCallsPerUnit * units_.size()) return;
+  restart(order);
+  give_up_ahead();
+}
+
+void Schedule::check_usable(const Unit& unit) const {
+  SG_CHECK(!ended_, "unit '", unit.name(), "' is to compute after the context that it was sharded in has ended");
   SG_CHECK(!summoned_, "unit '", unit.name(), "' is to compute in a scope of SummonFullParams; leave the scope first");
 }
 
 void Schedule::before_forward(Unit& unit) {
-  check_not_summoned(unit);
+  check_usable(unit);
+  Order& order = context().grad_enabled() ? forward_ : eval_;
+  if (calls_.empty() && !recomputing()) {
+    begin_outermost_call();
+    begin_again(unit, order);
+  }
+  calls_.push_back({&unit, last_sequence()});
   if (recomputing()) {
     begin_backward();
     gather(unit, "backward", backward_);
     return timeline_.begin("recompute", unit.name());
   }
-  unit.called_at = last_sequence();
-  gather(unit, "forward", context().grad_enabled() ? forward_ : eval_);
+  gather(unit, "forward", order);
   timeline_.begin("forward", unit.name());
 }
 
 void Schedule::after_forward(Unit& unit, std::span<const Tensor> outputs) {
   timeline_.end(recomputing() ? "recompute" : "forward", unit.name());
+  Call call = pop_call(&unit);
   bool backward_follows = false;
   for (const Tensor& output : outputs) {
     Node* node = context().grad_enabled() ? node_of(output) : nullptr;
     if (!node || output.is_leaf()) continue;
     backward_follows = true;
     if (recomputing()) continue;  // the nodes of the first run have the hook
-    node->add_pre_hook(
-        [this, &unit, called_at = unit.called_at, now = node->sequence()] { before_backward(unit, called_at, now); });
+    node->add_pre_hook([self = shared(), &unit, called_at = call.called_at, now = node->sequence()] {
+      self->before_backward(unit, called_at, now);
+    });
   }
+  if (running(unit)) return;
   if (recomputing()) {
     if (!backward_follows) release(unit, "backward");
   } else if (!keep(unit, backward_follows)) {
@@ -78,8 +136,17 @@ bool Schedule::keep(Unit& unit, bool backward_follows) {
   return last || !config_.reshards_after_forward();
 }
 
+// --- backward -------------------------------------------------------------------------------------------------------
+
+void Schedule::bring_back(Unit& unit) {
+  if (!shardgrad::in_backward()) return;
+  check_usable(unit);
+  begin_backward();
+  gather(unit, "backward", backward_);
+}
+
 void Schedule::before_backward(Unit& unit, uint64_t called_at, uint64_t now) {
-  check_not_summoned(unit);
+  check_usable(unit);
   begin_backward();
   release_frozen(now);
   if (unit.has_frozen()) frozen_.push_back({&unit, called_at});
@@ -105,7 +172,7 @@ void Schedule::begin_backward() {
   if (in_backward_) recover();  // the last pass failed, and its caller went on with another
   in_backward_ = true;
   pass_ = backward_pass();
-  on_backward_end([this] { end_backward(); });
+  on_backward_end([self = shared()] { self->end_backward(); });
   backward_.restart();
   if (!backward_.last.empty()) return;
   // The first backward: expect the reverse of the order in which units finished forward.
@@ -149,7 +216,12 @@ void Schedule::end_backward() {
   ahead_.clear();
   frozen_.clear();
   in_backward_ = false;
+  if (!calls_.empty()) return;
+  restart(forward_);
+  restart(eval_);
 }
+
+// --- both -----------------------------------------------------------------------------------------------------------
 
 void Schedule::gather(Unit& unit, const char* phase, Order& order) {
   std::erase(ahead_, &unit);
@@ -168,9 +240,9 @@ void Schedule::gather(Unit& unit, const char* phase, Order& order) {
 }
 
 void Schedule::release(Unit& unit, const char* phase) {
-  if (unit.kept()) return unit.wait();
   if (unit.state() == UnitState::sharded) return;
   unit.reshard();
+  if (unit.kept()) return;
   recorder_.instant({.op = "reshard", .unit = unit.name(), .phase = phase});
 }
 
@@ -185,7 +257,7 @@ void Schedule::recover() {
   ahead_.clear();
   frozen_.clear();
   reducing_.clear();
-  in_forward_ = in_backward_ = false;
+  forward_failed_ = in_backward_ = false;
 }
 
 }  // namespace shardgrad::fsdp

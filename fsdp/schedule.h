@@ -15,6 +15,12 @@
 // - A unit with frozen parameters may be read after its last gradient is written. Backward visits newer operations
 //   first: once it is at an operation older than the unit's call, it is done with the unit.
 // - Without sync nothing is reduced; full gradients stay and add up until a pass with sync reduces the sum.
+// - A module may call itself, and calls may end by exceptions: the calls that are running stand on a stack, and a unit
+//   is released when the last of them has returned.
+// - What backward reads and nobody has gathered, such as the weights below an output that a module kept in a member,
+//   is gathered when it is read.
+// - An order begins anew where the root is called, or, in programs that call its children alone, after a backward pass
+//   and where calls come back to the unit that they began with. So it does not grow with the number of steps.
 // - A recomputed region (autograd/region.h) calls its units again in backward, all of them before the first of their
 //   gradients is complete. Each is gathered then, once, and stays until its own backward: the bound of gathered bytes
 //   grows by the region's units.
@@ -39,12 +45,22 @@ class Schedule {
   std::span<const std::unique_ptr<Unit>> units() const { return units_; }
   const Config& config() const { return config_; }
 
+  /// Hooks in graphs hold `owner`, which this belongs to, until backward has gone through them.
+  void set_owner(std::weak_ptr<void> owner) { owner_ = std::move(owner); }
+  /// Every later use is refused.
+  void end() { ended_ = true; }
+  bool ended() const { return ended_; }
+
   /// The root module's call begins; it has returned.
   void begin_forward();
   void end_forward();
   /// A unit's module is called; it has returned `outputs`.
   void before_forward(Unit& unit);
   void after_forward(Unit& unit, std::span<const Tensor> outputs);
+  /// The call of a unit's module, or of the root (null), has ended by an exception.
+  void forward_failed(Unit* unit);
+  /// A parameter of the unit is to be read and is not in memory: in backward it is gathered.
+  void bring_back(Unit& unit);
   /// Every gradient of the unit has been written in this backward pass.
   void after_last_grad(Unit& unit);
   /// Whether backward passes reduce gradients.
@@ -59,10 +75,24 @@ class Schedule {
   struct Order {
     std::vector<Unit*> last, current;
     size_t cursor = 0;
+    /// Whether `unit` came next the last time, or after units that are left out this time.
+    bool expects(const Unit& unit) const;
     /// Adds `unit` to the current order; returns up to `count` units that came after it last time.
     std::span<Unit* const> advance(Unit& unit, int count);
     void restart();
   };
+  /// A call that has not returned.
+  struct Call {
+    Unit* unit;          // null: the root
+    uint64_t called_at;  // the sequence of the last operation before it
+  };
+  std::shared_ptr<Schedule> shared() { return {owner_.lock(), this}; }
+  bool running(const Unit& unit) const;
+  Call pop_call(const Unit* unit);
+  void begin_outermost_call();
+  void begin_again(const Unit& unit, Order& order);
+  void restart(Order& order);
+  void give_up_ahead();
   void gather(Unit& unit, const char* phase, Order& order);
   void release(Unit& unit, const char* phase);
   bool keep(Unit& unit, bool backward_follows);
@@ -72,22 +102,24 @@ class Schedule {
   void begin_backward();
   void end_backward();
   void recover();
-  void check_not_summoned(const Unit& unit) const;
+  void check_usable(const Unit& unit) const;
 
   Config config_;
   Recorder& recorder_;
   Timeline timeline_;
   std::vector<std::unique_ptr<Unit>> units_;
+  std::weak_ptr<void> owner_;
+  std::vector<Call> calls_;
   Order forward_, eval_, backward_;
   std::vector<Unit*> finished_, last_finished_;  // the order in which inner units finish forward
-  std::vector<Unit*> ahead_;                     // started before they are needed
+  std::vector<Unit*> ahead_;                     // gathered, and not needed yet
   std::deque<Unit*> reducing_;                   // their full gradients are still being sent
   struct Frozen {
     Unit* unit;
     uint64_t called_at;  // the sequence of the last operation before its call
   };
   std::vector<Frozen> frozen_;  // calls of units with frozen parameters that backward is in
-  bool in_forward_ = false, in_backward_ = false, sync_ = true, summoned_ = false;
+  bool forward_failed_ = false, in_backward_ = false, sync_ = true, summoned_ = false, ended_ = false;
   uint64_t pass_ = 0;  // that in_backward_ speaks of
 };
 

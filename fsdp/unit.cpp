@@ -10,8 +10,8 @@ const char* name_of(UnitState state) {
 }
 
 Unit::Unit(std::string name, std::vector<nn::Parameter*> parameters, Mesh& mesh, const Config& config, bool is_root,
-           std::function<void(Unit&)> on_last_grad)
-    : name_(std::move(name)), is_root_(is_root), on_last_grad_(std::move(on_last_grad)) {
+           UnitEvents events)
+    : name_(std::move(name)), is_root_(is_root), events_(std::move(events)) {
   std::vector<std::vector<nn::Parameter*>> groups;
   auto alike = [](const nn::Parameter* a, const nn::Parameter* b) {
     return a->tensor.dtype() == b->tensor.dtype() && a->tensor.requires_grad() == b->tensor.requires_grad();
@@ -32,6 +32,7 @@ Unit::Unit(std::string name, std::vector<nn::Parameter*> parameters, Mesh& mesh,
       leaves_.push_back(&leaf_of(parameter));
       parameter.set_requires_grad(flat.trainable());
     }
+    flat.full().storage()->on_missing([this] { events_.missing(*this); });
     kept_ = flat.kept();
   }
   if (kept_) state_ = UnitState::unsharded;
@@ -79,10 +80,10 @@ void Unit::wait() {
 }
 
 void Unit::reshard() {
-  if (kept_ || state_ == UnitState::sharded) return;
+  if (state_ == UnitState::sharded) return;
   wait();
   for (auto& flat : flat_params_) flat->release_full();
-  transition(UnitState::sharded);
+  if (!kept_) transition(UnitState::sharded);
 }
 
 void Unit::expect_grads() {
@@ -97,7 +98,7 @@ bool Unit::expects_grads() {
 
 void Unit::grad_ready() {
   expect_grads();
-  if (--grads_left_ == 0) on_last_grad_(*this);
+  if (--grads_left_ == 0) events_.last_grad(*this);
 }
 
 void Unit::reduce_grads() {

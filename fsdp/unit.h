@@ -21,12 +21,18 @@ namespace shardgrad::fsdp {
 enum class UnitState : uint8_t { sharded, gathering, unsharded };
 const char* name_of(UnitState state);
 
+class Unit;
+/// Whom a unit tells what has happened.
+struct UnitEvents {
+  std::function<void(Unit&)> last_grad;  ///< in backward every gradient of it has been written
+  std::function<void(Unit&)> missing;    ///< one of its parameters is to be read and is not in memory
+};
+
 class Unit {
  public:
-  /// Groups the module's parameters by (dtype, trainable), in order of first appearance. `on_last_grad` is called
-  /// in backward when every gradient of this unit has been written.
+  /// Groups the module's parameters by (dtype, trainable), in order of first appearance.
   Unit(std::string name, std::vector<nn::Parameter*> parameters, Mesh& mesh, const Config& config, bool is_root,
-       std::function<void(Unit&)> on_last_grad);
+       UnitEvents events);
 
   const std::string& name() const { return name_; }
   bool is_root() const { return is_root_; }
@@ -61,9 +67,6 @@ class Unit {
   /// After a failure: back to Sharded; gradients are dropped when it was backward that failed.
   void recover(bool in_backward);
 
-  /// When its module was called last; see Schedule.
-  uint64_t called_at = 0;
-
  private:
   void transition(UnitState to);
   void grad_ready();
@@ -75,7 +78,7 @@ class Unit {
   std::vector<Tensor> parameters_;  // keep the leaves alive
   int grads_left_ = 0;
   uint64_t expected_pass_ = 0;
-  std::function<void(Unit&)> on_last_grad_;
+  UnitEvents events_;
 };
 
 }  // namespace shardgrad::fsdp

@@ -42,6 +42,15 @@ TEST(Storage, WhoeverBringsMemoryBackIsAskedWhenItIsMissing) {
   EXPECT_EQ(asked, 2);
 }
 
+TEST(Storage, ValuesOnTheirWayAreNotReadAndWhoeverBringsThemIsAsked) {
+  Context context;
+  Tensor t = empty({4});
+  t.storage()->set_arriving(true);
+  EXPECT_THROW(t.in(), Error);
+  t.storage()->on_missing([&] { t.storage()->set_arriving(false); });
+  EXPECT_NO_THROW(t.in());
+}
+
 TEST(Context, AtItsEndItTellsWhoeverStillWantsToKnowTheLastFirst) {
   std::vector<int> told;
   std::shared_ptr<void> first, second, third;

@@ -224,11 +224,11 @@ TEST(Owners, AStepOfOneOptimizerLeavesWhatBackwardSavedOfAnothersParameters) {
 }
 
 /// What most transformers look like.
-struct Stack : nn::Module {
+struct ListOfLayers : nn::Module {
   nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 6);
   nn::Child<nn::ModuleList<nn::Linear>> blocks = child<nn::ModuleList<nn::Linear>>("blocks");
   nn::Child<nn::Linear> out = child<nn::Linear>("out", 6, 5);
-  Stack() {
+  ListOfLayers() {
     for (int i = 0; i < 3; ++i) blocks->add(6, 6);
   }
   Tensor forward(const Tensor& x) {
@@ -241,7 +241,7 @@ struct Stack : nn::Module {
 TEST(Owners, AModuleWithoutAForwardIsNoUnitWhatItHoldsIs) {
   dist::run_ranks(2, [](dist::ProcessGroup& group) {
     auto units = [&](const WrapPolicy& wrap) {
-      auto model = nn::make<Stack>();
+      auto model = nn::make<ListOfLayers>();
       auto sharded = fully_shard(*model, group, {.wrap = wrap});
       sum(model(ones({2, 7}))).backward();
       std::vector<std::string> names;
