@@ -136,9 +136,9 @@ class ProcessGroup {
   /// One group for each color, of the ranks that gave it, ordered by (key, rank), with a stream of its own, which the
   /// trace shows under `name`. Called by all ranks; blocks.
   std::unique_ptr<ProcessGroup> split(int color, int key, const std::string& name = {});
-  /// The `size` ranks that lie `stride` apart and hold the calling rank: of six, with stride 2 and size 3, {0, 2, 4} and
-  /// {1, 3, 5}. Kept until this group goes and given again for the same arguments: models share their groups, since a
-  /// rank can be in 32 at a time (dist/control_page.h), and each has a stream. Called by all ranks.
+  /// The `size` ranks that lie `stride` apart and hold the calling rank: of six, with stride 2 and size 3, {0, 2, 4}
+  /// and {1, 3, 5}. Kept until this group goes and given again for the same arguments: models share their groups, since
+  /// a rank can be in 32 at a time (dist/control_page.h), and each has a stream. Called by all ranks.
   ProcessGroup& kept_split(int stride, int size, const std::string& name);
 
  private:
