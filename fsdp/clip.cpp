@@ -14,39 +14,86 @@ static_assert(kNormBlock == kSliceAlignment, "shards must begin at blocks of the
 
 int64_t block_count(const Slice& slice) { return (slice.numel() + kNormBlock - 1) / kNormBlock; }
 
-// The subtrees of a parameter that rank `part` of its row joins.
-std::vector<Blocks> subtrees_of(const Location& where, int part) {
-  const FlatParam& flat = *where.flat;
-  const Slice& slice = flat.slices()[where.slice];
-  int64_t count = block_count(slice), length = flat.shard().numel();
-  auto block_at = [&](int64_t element) { return std::clamp((element - slice.offset) / kNormBlock, int64_t(0), count); };
-  return optim::subtrees({block_at(part * length), block_at((part + 1) * length)}, count);
-}
-
 bool counts(const Location& where) { return where.flat->has_grad(where.slice); }
 
-std::vector<double> join_mine(const Sharded& sharded, double p) {
-  std::vector<double> values;
-  for (const auto& [name, where] : sharded.index()) {
-    if (!counts(where)) continue;
-    FlatParam& flat = *where.flat;
-    int64_t offset = flat.slices()[where.slice].offset - flat.shard_begin();
-    for (Blocks blocks : subtrees_of(where, sharded.mesh().part())) {
-      Tensor grad = flat.grad().rows(offset + blocks.begin * kNormBlock, offset + blocks.end * kNormBlock);
-      values.push_back(optim::tree_join(optim::block_powers(grad, p), p));
+}  // namespace
+
+/// Which subtrees of which parameter each rank of a row joins, and where their values lie in what the ranks gather. It
+/// depends on how the parameters are cut and on nothing else.
+struct NormPlan {
+  struct Parameter {
+    Location where;
+    int64_t count;              // blocks
+    Blocks mine;                // blocks in this rank's shard
+    size_t mine_at;             // the first of this rank's values
+    std::vector<Blocks> nodes;  // subtrees of all ranks, in order
+    std::vector<size_t> at;     // their values
+  };
+  std::vector<Parameter> parameters;
+  size_t row = 0;  // values of a rank
+
+  explicit NormPlan(const Sharded& sharded);
+
+ private:
+  void add(const Location& where, std::vector<size_t>& used, std::vector<int>& ranks, int part);
+};
+
+NormPlan::NormPlan(const Sharded& sharded) {
+  std::vector<size_t> used(size_t(sharded.mesh().parts()), 0);  // values of each rank
+  std::vector<std::vector<int>> owners;                         // of each parameter's nodes
+  for (const auto& [name, where] : sharded.index()) add(where, used, owners.emplace_back(), sharded.mesh().part());
+  row = *std::ranges::max_element(used);
+  for (size_t i = 0; i < parameters.size(); ++i)
+    for (size_t k = 0; k < owners[i].size(); ++k) parameters[i].at[k] += size_t(owners[i][k]) * row;
+}
+
+// Visits the ranks that hold a part of it, and no others.
+void NormPlan::add(const Location& where, std::vector<size_t>& used, std::vector<int>& owners, int part) {
+  const Slice& slice = where.flat->slices()[where.slice];
+  int64_t length = where.flat->shard().numel(), end = slice.offset + slice.numel();
+  Parameter& added = parameters.emplace_back(Parameter{where, block_count(slice), {0, 0}, 0, {}, {}});
+  auto block_at = [&](int64_t element) {
+    return std::clamp((element - slice.offset) / kNormBlock, int64_t(0), added.count);
+  };
+  if (slice.numel() == 0) return;
+  for (int64_t rank = slice.offset / length; rank * length < end; ++rank) {
+    Blocks held{block_at(rank * length), block_at((rank + 1) * length)};
+    if (rank == part) added.mine = held, added.mine_at = used[size_t(rank)];
+    for (Blocks node : optim::subtrees(held, added.count)) {
+      added.nodes.push_back(node);
+      added.at.push_back(used[size_t(rank)]++);
+      owners.push_back(int(rank));
     }
   }
+}
+
+namespace {
+
+std::vector<double> join_mine(const NormPlan& plan, double p) {
+  std::vector<optim::GradPart> parts;
+  std::vector<size_t> at;
+  for (const NormPlan::Parameter& parameter : plan.parameters) {
+    if (!counts(parameter.where) || parameter.mine.begin == parameter.mine.end) continue;
+    FlatParam& flat = *parameter.where.flat;
+    const Slice& slice = flat.slices()[parameter.where.slice];
+    int64_t offset = slice.offset - flat.shard_begin(), end = std::min(parameter.mine.end * kNormBlock, slice.numel());
+    parts.push_back(
+        {flat.grad().rows(offset + parameter.mine.begin * kNormBlock, offset + end), parameter.mine, parameter.count});
+    at.push_back(parameter.mine_at);
+  }
+  std::vector<double> values(plan.row);
+  std::vector<std::vector<double>> joined = optim::subtree_powers(parts, p);
+  for (size_t i = 0; i < joined.size(); ++i) std::ranges::copy(joined[i], values.begin() + std::ptrdiff_t(at[i]));
   return values;
 }
 
-// Every rank's values, each at its beginning of a row of equal length.
-std::vector<double> share(const Sharded& sharded, std::vector<double> mine, size_t row) {
+// Every rank's values, one row after another.
+std::vector<double> share(const Sharded& sharded, std::vector<double> mine) {
   dist::ProcessGroup* group = sharded.mesh().shard();
   if (!group) return mine;
-  mine.resize(row);
-  Tensor all = empty({int64_t(row) * group->size()}, {DType::f64, kCpu});
-  Tensor own = from_vector<double>(mine, {int64_t(row)}, {DType::f64, kCpu});
-  group->all_gather(all, own, {{"", "grad_norm"}}).host_wait();
+  auto row = int64_t(mine.size());
+  Tensor all = empty({row * group->size()}, {DType::f64, kCpu});
+  group->all_gather(all, from_vector<double>(mine, {row}, {DType::f64, kCpu}), {{"", "grad_norm"}}).host_wait();
   return all.to_vector<double>();
 }
 
@@ -59,25 +106,15 @@ double grad_norm(Sharded& sharded, double p) {
       flat->settle_grad();
       flat->wait_to_update();
     }
-  int parts = sharded.mesh().parts();
-  std::vector<size_t> used(size_t(parts), 0);  // values of each rank
-  for (const auto& [name, where] : sharded.index())
-    for (int part = 0; part < parts && counts(where); ++part) used[size_t(part)] += subtrees_of(where, part).size();
-  size_t row = *std::ranges::max_element(used);
-  std::vector<double> all = share(sharded, join_mine(sharded, p), row);
-
-  std::vector<size_t> next(size_t(parts), 0);
+  if (!sharded.norm_plan_) sharded.norm_plan_ = std::make_shared<NormPlan>(sharded);
+  const NormPlan& plan = *sharded.norm_plan_;
+  std::vector<double> all = share(sharded, join_mine(plan, p));
   std::vector<double> parameters;
-  for (const auto& [name, where] : sharded.index()) {
-    if (!counts(where)) continue;
-    std::vector<Blocks> nodes;
+  for (const NormPlan::Parameter& parameter : plan.parameters) {
+    if (!counts(parameter.where)) continue;
     std::vector<double> values;
-    for (int part = 0; part < parts; ++part)
-      for (Blocks node : subtrees_of(where, part)) {
-        nodes.push_back(node);
-        values.push_back(all[size_t(part) * row + next[size_t(part)]++]);
-      }
-    parameters.push_back(optim::finish_tree(nodes, values, block_count(where.flat->slices()[where.slice]), p));
+    for (size_t at : parameter.at) values.push_back(all[at]);
+    parameters.push_back(optim::finish_tree(parameter.nodes, values, parameter.count, p));
   }
   return optim::root_of(optim::tree_join(std::move(parameters), p), p);
 }

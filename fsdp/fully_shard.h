@@ -28,6 +28,8 @@ struct Location {
   size_t slice = 0;
 };
 
+struct NormPlan;  // fsdp/clip.cpp
+
 /// A sharded model's units and schedule.
 class Sharded {
  public:
@@ -47,13 +49,15 @@ class Sharded {
  private:
   friend class NoSync;
   friend class SummonFullParams;
+  friend double grad_norm(Sharded&, double);
   friend std::shared_ptr<Sharded> fully_shard(nn::Module&, dist::ProcessGroup&, Config);
   void end() noexcept;
   Mesh mesh_;
   Schedule schedule_;
   std::vector<std::vector<nn::Module*>> modules_;  // of the units, in their order; for fully_shard
   std::map<std::string, Location> index_;
-  std::shared_ptr<void> at_end_;  // of the context
+  std::shared_ptr<const NormPlan> norm_plan_;  // made by the first norm
+  std::shared_ptr<void> at_end_;               // of the context
 };
 
 /// Shards `module` over `group` in place. Throws Error(input) when the module is sharded already, when a parameter is

@@ -13,7 +13,7 @@ namespace shardgrad::kernels {
   SLOT(softmax_backward) SLOT(layer_norm) SLOT(layer_norm_backward) SLOT(batch_norm) SLOT(batch_norm_backward) \
   SLOT(batch_norm_apply) SLOT(dropout) SLOT(mse) SLOT(mse_backward) SLOT(cross_entropy) \
   SLOT(cross_entropy_backward) SLOT(matmul) SLOT(linear_backward_input) \
-  SLOT(linear_backward_weight) SLOT(sgd) SLOT(adam) SLOT(block_powers) SLOT(tree_sum)
+  SLOT(linear_backward_weight) SLOT(sgd) SLOT(adam) SLOT(norm_powers) SLOT(tree_sum)
 // clang-format on
 
 #define SG_DEFINE(name) constinit decltype(name) name{#name};

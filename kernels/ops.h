@@ -132,10 +132,12 @@ struct AdamArgs {
 extern Slot<OutView, OutView, OutView, OutView, View, AdamArgs> adam;  ///< (p(key), exp_avg, exp_avg_sq, copy, g)
 
 // --- norms of gradients -------------------------------------------------------------------------------------------------
-inline constexpr int64_t kNormBlock = 32;  ///< elements
-/// y (f64, flat) = Σ |x(key)|^p over each kNormBlock elements, the last block may be short: in f64, by the tree of
-/// neighbours. For p = inf the largest |x|, where not-a-number wins. beta is 0.
-extern Slot<OutView, View, double> block_powers;
+inline constexpr int64_t kNormBlock = 32;                            ///< elements
+inline constexpr int64_t kNormNode = 32 * 32 * kNormBlock;           ///< elements of a whole subtree of blocks
+/// y (f64, flat) = Σ |x(key)|^p over each `width` elements, kNormBlock or kNormNode, the last may be short: in f64, by
+/// the tree of neighbours, first in blocks, then of blocks. For p = inf the largest |x|, where not-a-number wins. beta is
+/// 0.
+extern Slot<OutView, View, double, int64_t> norm_powers;
 
 // --- sums over ranks ----------------------------------------------------------------------------------------------------
 /// y(key) = the parts' sum by a pairwise tree: neighbours 2i and 2i+1, an odd last one carried up. Parts have y's count

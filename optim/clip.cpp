@@ -28,10 +28,80 @@ std::vector<Tensor> gradients(std::span<const NamedParameter> parameters, const 
   return found;
 }
 
+int64_t block_count(int64_t numel) { return (numel + kNormBlock - 1) / kNormBlock; }
+
 double norm_of(std::span<const Tensor> grads, double p) {
+  std::vector<GradPart> parts;
+  for (const Tensor& grad : grads) parts.push_back({grad, {0, block_count(grad.numel())}, block_count(grad.numel())});
   std::vector<double> powers;
-  for (const Tensor& grad : grads) powers.push_back(tree_join(block_powers(grad, p), p));
+  for (const std::vector<double>& whole : subtree_powers(parts, p)) powers.push_back(whole.empty() ? 0 : whole[0]);
   return root_of(tree_join(std::move(powers), p), p);
+}
+
+/// Neighbouring leaves of a tree that a kernel joins: each `width` blocks, the last of a parameter may have fewer.
+struct Run {
+  Blocks blocks;
+  int64_t width;
+};
+
+// Nodes where whole ones lie, single blocks before and after them.
+std::vector<Run> leaves_of(Blocks part, int64_t count) {
+  constexpr int64_t node = kernels::kNormNode / kNormBlock;
+  int64_t first = (part.begin + node - 1) / node * node, last = part.end == count ? count : part.end / node * node;
+  std::vector<Run> runs{{part, 1}};
+  if (first < last) runs = {{{part.begin, first}, 1}, {{first, last}, node}, {{last, part.end}, 1}};
+  std::erase_if(runs, [](const Run& run) { return run.blocks.begin == run.blocks.end; });
+  return runs;
+}
+
+int64_t leaf_count(std::span<const Run> runs) {
+  int64_t total = 0;
+  for (const Run& run : runs) total += (run.blocks.end - run.blocks.begin + run.width - 1) / run.width;
+  return total;
+}
+
+// Queues the kernels that write one value for each leaf of the part.
+void launch_leaves(const GradPart& part, std::span<const Run> runs, const Tensor& values, double p) {
+  int64_t at = 0;
+  for (const Run& run : runs) {
+    int64_t begin = (run.blocks.begin - part.blocks.begin) * kNormBlock, count = leaf_count({&run, 1});
+    int64_t end = std::min((run.blocks.end - part.blocks.begin) * kNormBlock, part.grad.numel());
+    Tensor x = part.grad.view({part.grad.numel()}).rows(begin, end);
+    launch(kernels::norm_powers, x, out(values.rows(at, at + count)), x, p, run.width * kNormBlock);
+    at += count;
+  }
+}
+
+// The leaves' values of all parts on the device, in order, with one copy to the host.
+std::vector<double> leaves_on(Device device, std::span<const GradPart> parts, std::span<const std::vector<Run>> runs,
+                              double p) {
+  int64_t total = 0, at = 0;
+  for (size_t i = 0; i < parts.size(); ++i)
+    if (parts[i].grad.device() == device) total += leaf_count(runs[i]);
+  if (device == kMeta) return std::vector<double>(size_t(total));
+  TagScope owner(Category::workspace);
+  Tensor values = empty({total}, {DType::f64, device});
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].grad.device() != device) continue;
+    int64_t leaves = leaf_count(runs[i]);
+    launch_leaves(parts[i], runs[i], values.rows(at, at + leaves), p);
+    at += leaves;
+  }
+  return values.to_vector<double>();
+}
+
+// The subtrees' values from those of the leaves, in order: each is made of whole leaves of one width.
+std::vector<double> join_leaves(const GradPart& part, std::span<const Run> runs, std::span<const double> values,
+                                double p) {
+  std::vector<double> joined;
+  size_t at = 0, run = 0;
+  for (Blocks node : subtrees(part.blocks, part.count)) {
+    while (runs[run].blocks.end <= node.begin) ++run;
+    auto count = size_t((node.end - node.begin + runs[run].width - 1) / runs[run].width);
+    joined.push_back(tree_join({values.begin() + std::ptrdiff_t(at), values.begin() + std::ptrdiff_t(at + count)}, p));
+    at += count;
+  }
+  return joined;
 }
 
 double finish(std::span<const Blocks> subtrees, std::span<const double> values, Blocks node, double p) {
@@ -46,15 +116,26 @@ double finish(std::span<const Blocks> subtrees, std::span<const double> values, 
 
 }  // namespace
 
-std::vector<double> block_powers(const Tensor& tensor, double p) {
-  SG_CHECK(is_floating(tensor.dtype()), "gradient norm: needs a floating dtype, got ", tensor);
+std::vector<std::vector<double>> subtree_powers(std::span<const GradPart> parts, double p) {
   SG_CHECK(p >= 1, "gradient norm: p = ", p, " is not possible; use 1, 2, 3, … or infinity");
-  TagScope owner(Category::workspace);
-  int64_t count = (tensor.numel() + kNormBlock - 1) / kNormBlock;
-  if (tensor.device() == kMeta) return std::vector<double>(size_t(count));
-  Tensor powers = empty({count}, {DType::f64, tensor.device()});
-  launch(kernels::block_powers, tensor, out(powers), tensor, p);
-  return powers.to_vector<double>();
+  std::vector<std::vector<Run>> runs;
+  std::vector<Device> devices;
+  for (const GradPart& part : parts) {
+    SG_CHECK(is_floating(part.grad.dtype()), "gradient norm: needs a floating dtype, got ", part.grad);
+    runs.push_back(leaves_of(part.blocks, part.count));
+    if (std::ranges::find(devices, part.grad.device()) == devices.end()) devices.push_back(part.grad.device());
+  }
+  std::vector<std::vector<double>> joined(parts.size());
+  for (Device device : devices) {
+    std::vector<double> leaves = leaves_on(device, parts, runs, p);
+    std::span<const double> left(leaves);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (parts[i].grad.device() != device) continue;
+      joined[i] = join_leaves(parts[i], runs[i], left, p);
+      left = left.subspan(size_t(leaf_count(runs[i])));
+    }
+  }
+  return joined;
 }
 
 double tree_join(std::vector<double> parts, double p) {

@@ -33,8 +33,6 @@ double clip_factor(double norm, double max_norm);
 
 // --- the tree, for gradients that are spread over ranks ------------------------------------------------------------
 
-/// Σ |x|^p of each block of a floating tensor; max |x| for p = inf, where not-a-number wins (waits for its device).
-std::vector<double> block_powers(const Tensor& tensor, double p);
 /// Joins neighbours 2i and 2i + 1, an odd last one carried up, until one is left; 0 for none.
 double tree_join(std::vector<double> parts, double p);
 /// The p-th root of a joined value.
@@ -47,6 +45,15 @@ struct Blocks {
 };
 /// The fewest whole subtrees of the tree over `count` blocks that make up `part`, in order.
 std::vector<Blocks> subtrees(Blocks part, int64_t count);
+/// What a rank holds of a parameter's gradient: the elements of `blocks`, of a tree over `count`.
+struct GradPart {
+  Tensor grad;
+  Blocks blocks;
+  int64_t count;
+};
+/// For each part, the joined |x|^p of subtrees(blocks, count); max |x| for p = inf, where not-a-number wins. Joined
+/// where the gradients are; the host waits once for each of their devices. Throws Error(input) for p below 1.
+std::vector<std::vector<double>> subtree_powers(std::span<const GradPart> parts, double p);
 /// The joined value of the tree over `count` blocks, from the values of subtrees that cover it.
 double finish_tree(std::span<const Blocks> subtrees, std::span<const double> values, int64_t count, double p);
 

@@ -142,17 +142,17 @@ template <class T> T tree_of(const T* values, int count) {
   return T(tree_of(values, left) + tree_of(values + left, count - left));
 }
 
-/// In f64.
-inline void block_powers(OutView y, View x, double p) {
-  for (int64_t block = 0; block < y.numel(); ++block) {
-    std::vector<double> powers(kernels::kNormBlock, 0.0);
-    for (int64_t i = 0; i < kernels::kNormBlock && block * kernels::kNormBlock + i < x.numel(); ++i) {
-      double value = std::abs(get(x, block * kernels::kNormBlock + i));
-      powers[size_t(i)] = std::isinf(p) ? value : std::pow(value, p);
+/// In f64. The tree over elements is that over blocks: both are of powers of two.
+inline void norm_powers(OutView y, View x, double p, int64_t width) {
+  for (int64_t node = 0; node < y.numel(); ++node) {
+    std::vector<double> powers;
+    for (int64_t i = node * width; i < std::min((node + 1) * width, x.numel()); ++i) {
+      double value = std::abs(get(x, i));
+      powers.push_back(std::isinf(p) ? value : std::pow(value, p));
     }
     bool none = std::ranges::none_of(powers, [](double value) { return std::isnan(value); });
     double largest = none ? *std::ranges::max_element(powers) : std::numeric_limits<double>::quiet_NaN();
-    put(y, block, std::isinf(p) ? largest : tree_of(powers.data(), int(powers.size())));
+    put(y, node, std::isinf(p) ? largest : tree_of(powers.data(), int(powers.size())));
   }
 }
 

@@ -30,7 +30,7 @@ inline const bool registered =
             kernels::random_normal, kernels::add, kernels::sub, kernels::mul, kernels::affine, kernels::relu,
             kernels::gelu, kernels::tanh, kernels::relu_backward, kernels::gelu_backward, kernels::tanh_backward,
             kernels::matmul, kernels::linear_backward_input, kernels::linear_backward_weight, kernels::mse,
-            kernels::mse_backward, kernels::sgd, kernels::adam, kernels::block_powers>();
+            kernels::mse_backward, kernels::sgd, kernels::adam, kernels::norm_powers>();
 
 template <DType dtype> void queued_tree_sum(const Launch& how, OutView y, kernels::TreeSumArgs args) {
   Context* owner = Context::current();

@@ -201,25 +201,42 @@ TEST(Optimizers, AdamFollowsTorchAndGivesTheSameBitsWhereverItIsCut) {
       }
 }
 
-TEST(BlockPowers, AreSummedByNeighboursInF64) {
+TEST(NormPowers, AreSummedByNeighboursInF64) {
   for (DType dtype : kFloats)
-    for (int64_t n : {0, 1, 31, 32, 33, 255, 1000, 70000})
-      for (double p : {1.0, 2.0, 3.0, 2.5, double(INFINITY)}) {
-        Tolerance tolerance{.roundings = 16, .accumulates = false};
-        expect_like_reference(SG_BOTH(block_powers), dtype, one({(n + 31) / 32}, DType::f64), tolerance,
-                              Buffer::random({n}, dtype), p);
-      }
+    for (int64_t width : {kernels::kNormBlock, kernels::kNormNode})
+      for (int64_t n : {0, 1, 31, 32, 33, 255, 1000, 32768, 70000})
+        for (double p : {1.0, 2.0, 3.0, 2.5, double(INFINITY)}) {
+          Tolerance tolerance{.roundings = 16, .accumulates = false};
+          expect_like_reference(SG_BOTH(norm_powers), dtype, one({(n + width - 1) / width}, DType::f64), tolerance,
+                                Buffer::random({n}, dtype), p, width);
+        }
 }
 
-TEST(BlockPowers, WhatIsNotANumberWins) {
+// So a rank that holds whole subtrees needs no value for each block of them.
+TEST(NormPowers, ANodeHasTheBitsOfTheTreeOverItsBlocks) {
+  Context context;
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (int64_t n :
+         {int64_t(1), int64_t(33), int64_t(1000), int64_t(5 * 32), kernels::kNormNode - 1, kernels::kNormNode}) {
+      Buffer x = Buffer::random({n}, dtype), blocks({(n + 31) / 32}, DType::f64), whole({1}, DType::f64);
+      kernel_of(kernels::norm_powers, dtype)(1, blocks.out(), x.in(), 2, kernels::kNormBlock);
+      kernel_of(kernels::norm_powers, dtype)(1, whole.out(), x.in(), 2, kernels::kNormNode);
+      std::vector<double> values;
+      for (int64_t i = 0; i < blocks.in().numel(); ++i) values.push_back(blocks.get(i));
+      EXPECT_EQ(whole.get(0), reference::tree_of(values.data(), int(values.size()))) << n << " of " << dtype;
+    }
+}
+
+TEST(NormPowers, WhatIsNotANumberWins) {
   Context context;
   double nan = NAN;
   for (DType dtype : kFloats)
-    for (double p : {2.0, double(INFINITY)}) {
-      Buffer x = Buffer::of({3}, dtype, {1, nan, 2}), y({1}, DType::f64);
-      kernel_of(kernels::block_powers, dtype)(1, y.out(), x.in(), p);
-      EXPECT_TRUE(std::isnan(y.get(0))) << dtype;
-    }
+    for (int64_t width : {kernels::kNormBlock, kernels::kNormNode})
+      for (double p : {2.0, double(INFINITY)}) {
+        Buffer x = Buffer::of({3}, dtype, {1, nan, 2}), y({1}, DType::f64);
+        kernel_of(kernels::norm_powers, dtype)(1, y.out(), x.in(), p, width);
+        EXPECT_TRUE(std::isnan(y.get(0))) << dtype;
+      }
 }
 
 TEST(TreeSum, AddsByNeighboursWhateverTheNumberOfParts) {

@@ -46,10 +46,44 @@ TEST(Clip, BlocksAreJoinedAsTreesOfPairs) {
   EXPECT_EQ(optim::tree_join({1, 3, 2}, INFINITY), 3);
   EXPECT_EQ(optim::tree_join({1e16, 1, 1}, 2), (1e16 + 1) + 1);
   EXPECT_EQ(optim::tree_join({1e16, 1, 1, 1}, 2), (1e16 + 1) + 2);
+}
+
+// However a gradient is cut into parts, on whose edges the kernel gives single blocks, and between them nodes of 1024.
+TEST(Clip, PartsOfAGradientGiveTheSubtreesOfTheWhole) {
   Context context;
-  EXPECT_EQ(optim::block_powers(full({70}, 2), 2), (std::vector<double>{128, 128, 24}));
-  EXPECT_EQ(optim::block_powers(full({33}, -2), 3), (std::vector<double>{256, 8}));
-  EXPECT_EQ(optim::block_powers(full({33}, -2), INFINITY), (std::vector<double>{2, 2}));
+  Tensor grad = randn({3 * kernels::kNormNode + 1000}, "grad");
+  const int64_t count = (grad.numel() + 31) / 32;
+  for (double p : {1., 2., 3., double(INFINITY)}) {
+    double whole = optim::subtree_powers(std::vector<optim::GradPart>{{grad, {0, count}, count}}, p)[0].at(0);
+    double expected = 0;
+    for (float value : grad.to_vector<float>())
+      expected = std::isinf(p) ? std::max(expected, double(std::abs(value))) : expected + std::pow(std::abs(value), p);
+    EXPECT_NEAR(whole, expected, 1e-9 * expected);
+    for (auto [a, b] :
+         {std::pair<int64_t, int64_t>{0, count}, {1, 2}, {1023, 1025}, {1000, 3000}, {1024, 2048}, {37, 3100}}) {
+      std::vector<optim::GradPart> parts;
+      std::vector<optim::Blocks> nodes;
+      for (optim::Blocks part : {optim::Blocks{0, a}, optim::Blocks{a, b}, optim::Blocks{b, count}}) {
+        parts.push_back(
+            {grad.rows(std::min(part.begin * 32, grad.numel()), std::min(part.end * 32, grad.numel())), part, count});
+        for (optim::Blocks node : optim::subtrees(part, count)) nodes.push_back(node);
+      }
+      std::vector<double> values;
+      for (const auto& of_part : optim::subtree_powers(parts, p))
+        values.insert(values.end(), of_part.begin(), of_part.end());
+      EXPECT_EQ(optim::finish_tree(nodes, values, count, p), whole) << "cut at " << a << ", " << b << ", p = " << p;
+    }
+  }
+}
+
+// The values of 32 elements each would be a thirtieth of the gradients, and wait on the host's one core.
+TEST(Clip, ANormBringsToTheHostAFewNumbersForEachParameter) {
+  Context context;
+  std::vector<NamedParameter> w{with_gradient("a", std::vector<float>(1 << 20, 1)), with_gradient("b", {1})};
+  context.ledger().reset_peaks();
+  int64_t before = context.ledger().current(Category::workspace);
+  EXPECT_EQ(optim::grad_norm(w), std::sqrt((1 << 20) + 1));
+  EXPECT_LE(context.ledger().peak(Category::workspace) - before, 1024);
 }
 
 TEST(Clip, EveryCutOfATreeFinishesWithTheSameBits) {
