@@ -85,21 +85,23 @@ static bool overlap(const Tensor& a, const Tensor& b) {
   return a.offset() < b.offset() + b.bytes() && b.offset() < a.offset() + a.bytes();
 }
 
-static void check_sizes(const std::string& who, const char* small_name, const Tensor& small, const Tensor& full,
-                        int rank, int size) {
-  SG_CHECK(full.defined() && small.defined(), who, "an operand is undefined");
-  SG_CHECK(full.dtype() == small.dtype(), who, "full is ", full, " but ", small_name, " is ", small,
+// `who()` begins the message: it is formatted for an error only.
+template <class Who>
+static void check_sizes(const Who& who, const char* small_name, const Tensor& small, const Tensor& full, int rank,
+                        int size) {
+  SG_CHECK(full.defined() && small.defined(), who(), "an operand is undefined");
+  SG_CHECK(full.dtype() == small.dtype(), who(), "full is ", full, " but ", small_name, " is ", small,
            "; both need one dtype");
-  SG_CHECK(full.device() == small.device(), who, "full is ", full, " but ", small_name, " is ", small,
+  SG_CHECK(full.device() == small.device(), who(), "full is ", full, " but ", small_name, " is ", small,
            "; both must be on one device");
-  SG_CHECK(full.numel() == size * small.numel(), who, "full is ", full, " and ", small_name, " is ", small,
+  SG_CHECK(full.numel() == size * small.numel(), who(), "full is ", full, " and ", small_name, " is ", small,
            ": full must have ", size, " times the elements, ", size * small.numel());
-  SG_CHECK(!overlap(small, full) || small.offset() == full.offset() + size_t(rank) * small.bytes(), who, small_name,
+  SG_CHECK(!overlap(small, full) || small.offset() == full.offset() + size_t(rank) * small.bytes(), who(), small_name,
            " overlaps full but is not its slice ", rank);
 }
 
 Work ProcessGroup::all_gather(const Tensor& full, const Tensor& shard, const CollectiveOptions& options) {
-  check_sizes(who("all_gather", options.label), "shard", shard, full, rank(), size());
+  check_sizes([&] { return who("all_gather", options.label); }, "shard", shard, full, rank(), size());
   size_t bytes = shard.bytes();
   auto move = [to = address(full), from = address(shard), bytes](Transport& transport, const Call& call) {
     transport.all_gather(call, to, from, bytes);
@@ -115,7 +117,7 @@ Work ProcessGroup::all_gather(const Tensor& full, const Tensor& shard, const Col
 }
 
 Work ProcessGroup::reduce_scatter(const Tensor& shard, const Tensor& full, const CollectiveOptions& options) {
-  check_sizes(who("reduce_scatter", options.label), "shard", shard, full, rank(), size());
+  check_sizes([&] { return who("reduce_scatter", options.label); }, "shard", shard, full, rank(), size());
   auto move = [to = address(shard), from = address(full), n = shard.numel(), dtype = full.dtype()](
                   Transport& transport, const Call& call) { transport.reduce_scatter(call, to, from, n, dtype); };
   return launch({"reduce_scatter",
@@ -154,12 +156,12 @@ Work ProcessGroup::broadcast(const Tensor& t, int root, const CollectiveOptions&
 }
 
 Work ProcessGroup::all_to_all(const Tensor& out, const Tensor& in, const CollectiveOptions& options) {
-  std::string prefix = who("all_to_all", options.label);
-  SG_CHECK(out.defined() && in.defined(), prefix, "an operand is undefined");
-  SG_CHECK(out.dtype() == in.dtype() && out.device() == in.device() && out.numel() == in.numel(), prefix, "in is ", in,
-           " but out is ", out, "; they need the same count, dtype and device");
-  SG_CHECK(in.numel() % size() == 0, prefix, "in is ", in, ", which ", size(), " ranks do not divide");
-  SG_CHECK(!overlap(out, in), prefix, "in and out overlap");
+  auto prefix = [&] { return who("all_to_all", options.label); };
+  SG_CHECK(out.defined() && in.defined(), prefix(), "an operand is undefined");
+  SG_CHECK(out.dtype() == in.dtype() && out.device() == in.device() && out.numel() == in.numel(), prefix(), "in is ",
+           in, " but out is ", out, "; they need the same count, dtype and device");
+  SG_CHECK(in.numel() % size() == 0, prefix(), "in is ", in, ", which ", size(), " ranks do not divide");
+  SG_CHECK(!overlap(out, in), prefix(), "in and out overlap");
   auto move = [to = address(out), from = address(in), bytes = in.bytes() / size_t(size())](
                   Transport& transport, const Call& call) { transport.all_to_all(call, to, from, bytes); };
   int64_t sent = int64_t(in.bytes()) / size() * (size() - 1);
