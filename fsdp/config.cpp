@@ -51,9 +51,9 @@ void check(const Config& config, int world_size) {
   else
     SG_CHECK(config.shard_ranks == 0, "fully_shard: shard_ranks is ", config.shard_ranks, ", but only hybrid has ",
              "groups of ranks; ", name, " has none");
-  SG_CHECK(config.bucket_bytes >= 0, "fully_shard: bucket_bytes is ", config.bucket_bytes,
-           "; it must be 0 (no buckets) or more");
-  SG_CHECK(config.bucket_bytes == 0 || config.keeps_params(), "fully_shard: bucket_bytes is for ddp, zero1 and ",
+  int64_t bucket_bytes = config.bucket_bytes.value_or(0);
+  SG_CHECK(bucket_bytes >= 0, "fully_shard: bucket_bytes is ", bucket_bytes, "; it must be 0 (no buckets) or more");
+  SG_CHECK(bucket_bytes == 0 || config.keeps_params(), "fully_shard: bucket_bytes is for ddp, zero1 and ",
            "keep_params; ", name, " gathers a unit when its module is called, so make larger units (Config::wrap)");
   using Choice = std::pair<const char*, std::optional<DType>>;
   for (auto [option, dtype] : {Choice{"param_dtype", config.param_dtype}, Choice{"reduce_dtype", config.reduce_dtype},

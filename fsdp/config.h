@@ -52,9 +52,10 @@ struct Config {
   int prefetch = 1;
   /// Upper bound for the bytes of units gathered ahead; 0: no bound but `prefetch`.
   int64_t prefetch_bytes = 0;
-  /// Where full parameters stay in memory (ddp, zero1, keep_params): neighbouring units share one buffer and one
-  /// reduction while they are together at most this large; 0: each has its own.
-  int64_t bucket_bytes = 0;
+  /// Where full parameters stay in memory (ddp, zero1, keep_params): gradients are reduced in buckets of at most this
+  /// size, each as soon as its last gradient is written. Small neighbouring units share one, a unit that is larger has
+  /// several, and a parameter that is larger has one of its own. 0: one for each unit; unset: 25 MiB.
+  std::optional<int64_t> bucket_bytes = {};
   /// Shards, and with them the optimizer's state and its step, live in host memory; zero2, zero3 and hybrid.
   bool move_params_to_cpu = false;
   /// Reduced gradients wait for the step in host memory; unset: as move_params_to_cpu.
@@ -74,6 +75,8 @@ struct Config {
   WrapPolicy wrap;
 
   bool keeps_params() const { return keep_params || strategy == Strategy::ddp || strategy == Strategy::zero1; }
+  /// Bytes of a bucket of gradients; 0: one for each unit.
+  int64_t bucket() const { return keeps_params() ? bucket_bytes.value_or(int64_t(25) << 20) : 0; }
   bool reshards_after_forward() const { return strategy == Strategy::zero3 || strategy == Strategy::hybrid; }
   bool grads_to_cpu() const { return move_grads_to_cpu.value_or(move_params_to_cpu); }
   /// Ranks that one copy of the model is split over.

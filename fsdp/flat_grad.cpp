@@ -7,23 +7,22 @@
 
 namespace shardgrad::fsdp {
 
-static bool any(const std::vector<bool>& flags) { return std::ranges::find(flags, true) != flags.end(); }
-
 FlatGrad::FlatGrad(const FlatLayout& layout, const Config& config)
     : layout_(layout),
       keeps_full_(config.strategy == Strategy::zero1 && layout.reduce_dtype == layout.dtype),
-      to_host_(config.grads_to_cpu() && layout.device.kind != DeviceKind::cpu) {
-  for (Flags* flags : {&written_of_, &summed_of_, &has_}) flags->resize(layout.slices.size());
-}
+      to_host_(config.grads_to_cpu() && layout.device.kind != DeviceKind::cpu),
+      written_of_(layout.slices.size()),
+      summed_of_(layout.slices.size()),
+      has_(layout.slices.size()) {}
 
 Out FlatGrad::open(size_t i) {
   if (!written_.defined()) {
     written_ = layout_.buffer(layout_.padded, layout_.param_dtype, Category::full_gradient);
-    written_of_.assign(written_of_.size(), false);
+    written_of_.clear();
     zero_gaps();
   }
   float beta = written_of_[i] ? 1 : 0;
-  written_of_[i] = true;
+  written_of_.set(i, true);
   return out(layout_.slice_of(written_, i).view(layout_.slices[i].shape), beta);
 }
 
@@ -50,7 +49,7 @@ void FlatGrad::hold() {
   else
     zero_unset(sum_, summed_of_);
   convert(written_, out(sum_, first ? 0 : 1));
-  for (size_t i = 0; i < summed_of_.size(); ++i) summed_of_[i] = (summed_of_[i] && !first) || written_of_[i];
+  for (size_t i = 0; i < summed_of_.size(); ++i) summed_of_.set(i, (summed_of_[i] && !first) || written_of_[i]);
   written_ = Tensor();
 }
 
@@ -82,7 +81,7 @@ std::string FlatGrad::sources() const {
 }
 
 void FlatGrad::note_sources() {
-  for (size_t i = 0; i < has_.size(); ++i) has_[i] = has_[i] || is_open(i);
+  for (size_t i = 0; i < has_.size(); ++i) has_.set(i, has_[i] || is_open(i));
 }
 
 // Along the row into the shard, then the shard along the column.
@@ -97,14 +96,15 @@ void FlatGrad::start_reduce() {
   }
   note_sources();
   sent_ = take_open();
+  bool becomes_grad = !grad_.defined() && !to_host_ && sent_.dtype() == layout_.dtype;
+  frees_ = !becomes_grad || (layout_.mesh.reductions() && !keeps_full_);
   Event arrived = layout_.compute().record();
   options.after = arrived;
   if (dist::ProcessGroup* group = layout_.mesh.reductions()) {
-    bool stays = !grad_.defined() && !to_host_ && sent_.dtype() == layout_.dtype;
-    arriving_ = keeps_full_
-                    ? layout_.part_of(sent_)
-                    : layout_.buffer(layout_.shard_numel(), sent_.dtype(),
-                                     stays ? Category::gradient_shard : Category::communication, &group->stream());
+    arriving_ = keeps_full_ ? layout_.part_of(sent_)
+                            : layout_.buffer(layout_.shard_numel(), sent_.dtype(),
+                                             becomes_grad ? Category::gradient_shard : Category::communication,
+                                             &group->stream());
     scatter_ = group->reduce_scatter(arriving_, sent_, options);
     options.after = arrived = scatter_.event();
   } else {
@@ -165,14 +165,14 @@ void FlatGrad::download(const Tensor& total, Event ready) {
 
 void FlatGrad::zero(size_t i) {
   finish_reduce();  // of a pass that failed
-  has_[i] = written_of_[i] = summed_of_[i] = false;
-  if (!any(has_)) {
+  for (Flags* flags : {&has_, &written_of_, &summed_of_}) flags->set(i, false);
+  if (!has_.any()) {
     torn_ = false;
     wait();
     grad_ = Tensor();
   }
-  if (!any(written_of_)) written_ = Tensor();
-  if (!any(summed_of_)) sum_ = Tensor();
+  if (!written_of_.any()) written_ = Tensor();
+  if (!summed_of_.any()) sum_ = Tensor();
 }
 
 void FlatGrad::settle(bool to_host) {
@@ -193,7 +193,7 @@ void FlatGrad::abandon() {
   finish_reduce();
   note_sources();
   written_ = sum_ = Tensor();
-  torn_ = any(has_);
+  torn_ = has_.any();
 }
 
 }  // namespace shardgrad::fsdp

@@ -18,6 +18,28 @@
 
 namespace shardgrad::fsdp {
 
+/// A flag for each slice, and whether there is any without looking at all of them.
+class Flags {
+ public:
+  explicit Flags(size_t size) : flags_(size) {}
+  size_t size() const { return flags_.size(); }
+  bool operator[](size_t i) const { return flags_[i]; }
+  bool any() const { return count_ > 0; }
+  void set(size_t i, bool on) {
+    if (flags_[i] == on) return;
+    flags_[i] = on;
+    on ? ++count_ : --count_;
+  }
+  void clear() {
+    if (any()) flags_.assign(flags_.size(), false);
+    count_ = 0;
+  }
+
+ private:
+  std::vector<bool> flags_;
+  size_t count_ = 0;
+};
+
 class FlatGrad {
  public:
   FlatGrad(const FlatLayout& layout, const Config& config);
@@ -44,11 +66,12 @@ class FlatGrad {
   void settle(bool to_host);
   /// Returns when no copy of the gradient is on its way to host memory.
   void wait() const { moved_.host_wait(); }
+  /// Whether finish_reduce() gives back memory that the running reduction holds.
+  bool frees_when_reduced() const { return reducing_ && frees_; }
   /// After a failed backward: drops what was not reduced, and refuses a step until every gradient was zeroed.
   void abandon();
 
  private:
-  using Flags = std::vector<bool>;
   bool is_open(size_t i) const;
   std::string sources() const;
   void zero_unset(const Tensor& full, const Flags& set) const;
@@ -64,7 +87,7 @@ class FlatGrad {
   Tensor arriving_;  // the reduction, in reduce_dtype
   Flags written_of_, summed_of_, has_;
   dist::Work scatter_, reduce_;
-  bool reducing_ = false, torn_ = false;
+  bool reducing_ = false, frees_ = false, torn_ = false;
   Event moved_;  // the last copy to host memory
 };
 

@@ -137,7 +137,7 @@ std::string unit_name(const Planned& planned, const nn::Module& root) {
 std::string structure_of(nn::Module& root, const Config& options, std::span<const Planned> plan) {
   std::ostringstream structure;
   structure << name_of(options.strategy) << ' ' << options.keep_params << options.shard_ranks << ' ' << options.prefetch
-            << ' ' << options.prefetch_bytes << ' ' << options.bucket_bytes << ' ' << options.move_params_to_cpu
+            << ' ' << options.prefetch_bytes << ' ' << options.bucket() << ' ' << options.move_params_to_cpu
             << options.grads_to_cpu() << options.sync_module_states;
   for (std::optional<DType> dtype : {options.param_dtype, options.reduce_dtype, options.buffer_dtype})
     structure << ' ' << (dtype ? name_of(*dtype) : "own");
@@ -157,14 +157,14 @@ Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
     : mesh_(group, config.parts(group.size())), schedule_(config, context().recorder()) {
   root.complete_names();
   WrapPolicy wrap = config.wrap ? config.wrap : wrap_children_of(root);
-  std::vector<Planned> plan = into_buckets(Planner(root, wrap).plan(), root, config.bucket_bytes);
+  std::vector<Planned> plan = into_buckets(Planner(root, wrap).plan(), root, config.bucket());
   for (const Planned& planned : plan)
     for (const nn::Parameter* parameter : planned.parameters)
       SG_CHECK(is_floating(parameter->tensor.dtype()), "fully_shard: parameter '", parameter->full_name, "' has dtype ",
                parameter->tensor.dtype(), "; only floating parameters are sharded");
   check_same_start(root, structure_of(root, config, plan), group, config.sync_module_states);
   std::vector<std::unique_ptr<Unit>> units;
-  UnitEvents events{[this](Unit& unit) { schedule_.after_last_grad(unit); },
+  UnitEvents events{[this](Unit& unit, FlatParam& flat, bool last) { schedule_.after_grads(unit, flat, last); },
                     [this](Unit& unit) { schedule_.bring_back(unit); }};
   for (const Planned& planned : plan) {
     bool is_root = planned.modules[0] == &root;

@@ -4,8 +4,6 @@
 
 namespace shardgrad::fsdp {
 
-// Full gradients being sent while another is written; one more waits for the oldest.
-static constexpr size_t kReductionsInFlight = 1;
 // An order of calls that never comes back to where it began is cut after so many.
 static constexpr size_t kCallsPerUnit = 16;
 
@@ -180,34 +178,37 @@ void Schedule::begin_backward() {
   backward_.last.insert(backward_.last.end(), finished_.rbegin(), finished_.rend());
 }
 
-void Schedule::after_last_grad(Unit& unit) {
+void Schedule::after_grads(Unit& unit, FlatParam& flat, bool last) {
   begin_backward();
-  timeline_.end("backward", unit.name());
+  if (last) timeline_.end("backward", unit.name());
   if (sync_)
-    reduce(unit);
+    reduce(unit, flat);
   else
-    unit.hold_grads();
-  if (!unit.has_frozen()) release(unit, "backward");
+    flat.grads().hold();
+  if (last && !unit.has_frozen()) release(unit, "backward");
 }
 
-void Schedule::reduce(Unit& unit) {
-  unit.reduce_grads();
-  reducing_.push_back(&unit);
-  while (reducing_.size() > kReductionsInFlight) {
-    reducing_.front()->finish_reduce();
-    reducing_.pop_front();
-  }
+// What other units hold for their reductions is given back before the next unit writes its gradients.
+void Schedule::reduce(Unit& unit, FlatParam& flat) {
+  if (!flat.grads().is_open()) return;
+  flat.grads().start_reduce();
+  auto may_go_on = [&](const Reduction& earlier) {
+    return earlier.unit == &unit || !earlier.flat->grads().frees_when_reduced();
+  };
+  auto over = std::stable_partition(reducing_.begin(), reducing_.end(), may_go_on);
+  for (auto earlier = over; earlier != reducing_.end(); ++earlier) earlier->flat->grads().finish_reduce();
+  reducing_.erase(over, reducing_.end());
+  reducing_.push_back({&unit, &flat});
 }
 
 void Schedule::end_backward() {
   timeline_.end_all();
   for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit) {
-    if (!sync_)
-      (*unit)->hold_grads();
-    else if ((*unit)->has_open_grads())
-      reduce(**unit);
+    if (!sync_) (*unit)->hold_grads();
+    for (const auto& flat : (*unit)->flat_params())
+      if (sync_) reduce(**unit, *flat);
   }
-  for (Unit* unit : std::exchange(reducing_, {})) unit->finish_reduce();
+  for (const Reduction& last : std::exchange(reducing_, {})) last.flat->grads().finish_reduce();
   for (auto& unit : units_) {
     release(*unit, "backward");
     SG_ASSERT(unit->kept() || unit->state() == UnitState::sharded, "unit '", unit->name(), "' is ",

@@ -10,8 +10,10 @@
 // - After forward it is released, unless it is kept: the root, and the unit that finished last, whose backward is next.
 // - Two orders are kept, one of forward and one of backward. Prefetching forward by the order in which units *finish*
 //   would gather the wrong unit.
-// - When a unit's last gradient is written its reduction starts; the host does not wait for it. Units whose gradients
-//   are incomplete (unused parameters) are flushed at the end of backward in a fixed order.
+// - When the last gradient of a flat parameter is written its reduction starts; the host does not wait for it. Those
+//   whose gradients are incomplete (unused parameters) are flushed at the end of backward in a fixed order.
+// - Where a reduction holds memory that goes with it, backward of the next unit waits for it: full gradients of two
+//   units at a time. Where the full gradient stays anyway (ddp, zero1) nothing waits until the end of backward.
 // - A unit with frozen parameters may be read after its last gradient is written. Backward visits newer operations
 //   first: once it is at an operation older than the unit's call, it is done with the unit.
 // - Without sync nothing is reduced; full gradients stay and add up until a pass with sync reduces the sum.
@@ -25,7 +27,6 @@
 //   gradients is complete. Each is gathered then, once, and stays until its own backward: the bound of gathered bytes
 //   grows by the region's units.
 
-#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -61,8 +62,8 @@ class Schedule {
   void forward_failed(Unit* unit);
   /// A parameter of the unit is to be read and is not in memory: in backward it is gathered.
   void bring_back(Unit& unit);
-  /// Every gradient of the unit has been written in this backward pass.
-  void after_last_grad(Unit& unit);
+  /// Every gradient of the flat parameter has been written in this backward pass; `last`: and every one of its unit.
+  void after_grads(Unit& unit, FlatParam& flat, bool last);
   /// Whether backward passes reduce gradients.
   bool sync() const { return sync_; }
   void set_sync(bool on) { sync_ = on; }
@@ -97,7 +98,7 @@ class Schedule {
   void release(Unit& unit, const char* phase);
   bool keep(Unit& unit, bool backward_follows);
   void before_backward(Unit& unit, uint64_t called_at, uint64_t now);
-  void reduce(Unit& unit);
+  void reduce(Unit& unit, FlatParam& flat);
   void release_frozen(uint64_t now);
   void begin_backward();
   void end_backward();
@@ -113,7 +114,11 @@ class Schedule {
   Order forward_, eval_, backward_;
   std::vector<Unit*> finished_, last_finished_;  // the order in which inner units finish forward
   std::vector<Unit*> ahead_;                     // gathered, and not needed yet
-  std::deque<Unit*> reducing_;                   // their full gradients are still being sent
+  struct Reduction {
+    Unit* unit;
+    FlatParam* flat;
+  };
+  std::vector<Reduction> reducing_;  // full gradients that are still being sent
   struct Frozen {
     Unit* unit;
     uint64_t called_at;  // the sequence of the last operation before its call

@@ -9,32 +9,51 @@ const char* name_of(UnitState state) {
   return names[int(state)];
 }
 
+// Parameters that can share a flat parameter; more of them follow while they are together at most `most` bytes, 0: any
+// number.
+static std::vector<std::vector<nn::Parameter*>> grouped(std::span<nn::Parameter* const> parameters, int64_t most) {
+  struct Group {
+    std::pair<DType, bool> kind;
+    int64_t bytes;
+  };
+  std::vector<Group> groups;
+  std::vector<std::vector<nn::Parameter*>> members;
+  for (nn::Parameter* parameter : parameters) {
+    const Tensor& tensor = parameter->tensor;
+    std::pair kind(tensor.dtype(), tensor.requires_grad());
+    auto bytes = int64_t(tensor.bytes());
+    size_t home = groups.size();
+    for (size_t i = 0; i < groups.size(); ++i)
+      if (groups[i].kind == kind) home = i;  // the last of them: neighbours stay together
+    if (home == groups.size() || (most > 0 && groups[home].bytes + bytes > most)) {
+      home = groups.size();
+      groups.push_back({kind, 0});
+      members.emplace_back();
+    }
+    groups[home].bytes += bytes;
+    members[home].push_back(parameter);
+  }
+  return members;
+}
+
 Unit::Unit(std::string name, std::vector<nn::Parameter*> parameters, Mesh& mesh, const Config& config, bool is_root,
            UnitEvents events)
     : name_(std::move(name)), is_root_(is_root), events_(std::move(events)) {
-  std::vector<std::vector<nn::Parameter*>> groups;
-  auto alike = [](const nn::Parameter* a, const nn::Parameter* b) {
-    return a->tensor.dtype() == b->tensor.dtype() && a->tensor.requires_grad() == b->tensor.requires_grad();
-  };
-  for (nn::Parameter* parameter : parameters) {
-    auto home = std::ranges::find_if(groups, [&](const auto& g) { return alike(g.front(), parameter); });
-    if (home == groups.end())
-      groups.push_back({parameter});
-    else
-      home->push_back(parameter);
-  }
-  for (auto& members : groups) {
+  for (const auto& members : grouped(parameters, config.bucket())) {
     FlatParam& flat = *flat_params_.emplace_back(std::make_unique<FlatParam>(name_, members, mesh, config));
+    size_t k = leaves_.size();
+    leaves_.emplace_back();
     for (size_t i = 0; i < members.size(); ++i) {
       Tensor& parameter = parameters_.emplace_back(members[i]->tensor);
       parameter.set_requires_grad();  // a frozen one may be trained later
-      flat.attach(*members[i], i, [this] { grad_ready(); });
-      leaves_.push_back(&leaf_of(parameter));
+      flat.attach(*members[i], i, [this, k] { grad_ready(k); });
+      leaves_[k].push_back(&leaf_of(parameter));
       parameter.set_requires_grad(flat.trainable());
     }
     flat.full().storage()->on_missing([this] { events_.missing(*this); });
     kept_ = flat.kept();
   }
+  grads_left_.resize(leaves_.size());
   if (kept_) state_ = UnitState::unsharded;
 }
 
@@ -88,30 +107,18 @@ void Unit::reshard() {
 
 void Unit::expect_grads() {
   if (std::exchange(expected_pass_, backward_pass()) == backward_pass()) return;
-  grads_left_ = int(std::ranges::count_if(leaves_, [](const Leaf* leaf) { return leaf->in_current_pass(); }));
+  for (size_t k = 0; k < leaves_.size(); ++k)
+    grads_left_[k] = int(std::ranges::count_if(leaves_[k], [](const Leaf* leaf) { return leaf->in_current_pass(); }));
 }
 
 bool Unit::expects_grads() {
   expect_grads();
-  return grads_left_ > 0;
+  return std::ranges::any_of(grads_left_, [](int left) { return left > 0; });
 }
 
-void Unit::grad_ready() {
+void Unit::grad_ready(size_t flat) {
   expect_grads();
-  if (--grads_left_ == 0) events_.last_grad(*this);
-}
-
-void Unit::reduce_grads() {
-  for (auto& flat : flat_params_)
-    if (flat->grads().is_open()) flat->grads().start_reduce();
-}
-
-void Unit::finish_reduce() {
-  for (auto& flat : flat_params_) flat->grads().finish_reduce();
-}
-
-bool Unit::has_open_grads() const {
-  return std::ranges::any_of(flat_params_, [](const auto& flat) { return flat->grads().is_open(); });
+  if (--grads_left_[flat] == 0) events_.grads(*this, *flat_params_[flat], !expects_grads());
 }
 
 void Unit::hold_grads() {

@@ -3,10 +3,10 @@
 //
 //     Sharded ──unshard()──▶ Gathering ──wait()──▶ Unsharded ──reshard()──▶ Sharded
 //
-// In backward an unsharded unit also collects gradients; when its last one is written, reduce_grads() sends the full
-// gradient to the shards. Illegal transitions are asserted. A unit that is kept never goes back to Sharded; after the
-// optimizer's step it is gathered over its old values. Under ddp the same calls do nothing or reduce to everybody: one
-// code path.
+// In backward an unsharded unit also collects gradients; when the last one of a flat parameter is written, its full
+// gradient is sent to the shards. Illegal transitions are asserted. A unit that is kept never goes back to Sharded;
+// after the optimizer's step it is gathered over its old values. Under ddp the same calls do nothing or reduce to
+// everybody: one code path.
 
 #include <functional>
 #include <memory>
@@ -24,13 +24,15 @@ const char* name_of(UnitState state);
 class Unit;
 /// Whom a unit tells what has happened.
 struct UnitEvents {
-  std::function<void(Unit&)> last_grad;  ///< in backward every gradient of it has been written
-  std::function<void(Unit&)> missing;    ///< one of its parameters is to be read and is not in memory
+  /// In backward every gradient of the flat parameter has been written, and, at the `last` call, every one of the unit.
+  std::function<void(Unit&, FlatParam&, bool last)> grads;
+  std::function<void(Unit&)> missing;  ///< one of its parameters is to be read and is not in memory
 };
 
 class Unit {
  public:
-  /// Groups the module's parameters by (dtype, trainable), in order of first appearance.
+  /// Groups the module's parameters by (dtype, trainable), in order of first appearance, and where buckets are asked
+  /// for into flat parameters of at most that size.
   Unit(std::string name, std::vector<nn::Parameter*> parameters, Mesh& mesh, const Config& config, bool is_root,
        UnitEvents events);
 
@@ -53,11 +55,6 @@ class Unit {
   void wait();
   /// Gives the gathered parameters back.
   void reshard();
-  /// Reduces what this backward pass has written and releases the full gradients.
-  void reduce_grads();
-  /// Compute waits for the reductions.
-  void finish_reduce();
-  bool has_open_grads() const;
   /// Keeps what a pass without sync has written for a later reduction.
   void hold_grads();
   /// In backward, before the unit's first gradient: counts the gradients that this pass will bring.
@@ -69,14 +66,14 @@ class Unit {
 
  private:
   void transition(UnitState to);
-  void grad_ready();
+  void grad_ready(size_t flat);
   std::string name_;
   bool is_root_, kept_ = true;
   UnitState state_ = UnitState::sharded;
   std::vector<std::unique_ptr<FlatParam>> flat_params_;
-  std::vector<Leaf*> leaves_;
-  std::vector<Tensor> parameters_;  // keep the leaves alive
-  int grads_left_ = 0;
+  std::vector<std::vector<Leaf*>> leaves_;  // of each flat parameter
+  std::vector<Tensor> parameters_;          // keep the leaves alive
+  std::vector<int> grads_left_;             // of each flat parameter, in this pass
   uint64_t expected_pass_ = 0;
   UnitEvents events_;
 };

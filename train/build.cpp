@@ -55,7 +55,8 @@ fsdp::Config make_sharding(const Config& config) {
   sharding.buffer_dtype = dtype_of_name(config.fsdp.buffer_dtype);
   sharding.prefetch = int(config.fsdp.prefetch);
   sharding.prefetch_bytes = config.fsdp.prefetch_bytes;
-  sharding.bucket_bytes = config.fsdp.bucket_bytes;
+  bool chosen = config.fsdp.bucket_bytes != Config().fsdp.bucket_bytes;
+  if (sharding.keeps_params() || chosen) sharding.bucket_bytes = config.fsdp.bucket_bytes;
   if (config.fsdp.wrap == "size") sharding.wrap = fsdp::wrap_by_size(config.fsdp.wrap_numel);
   return sharding;
 }

@@ -44,7 +44,7 @@ struct Config {
     int64_t wrap_numel = 100000;
     int64_t prefetch = 1;
     int64_t prefetch_bytes = 0;
-    int64_t bucket_bytes = 0;
+    int64_t bucket_bytes = 25 << 20;
     bool keep_params = false, move_params_to_cpu = false;
     int64_t shard_ranks = 0;
     std::string param_dtype = "own", reduce_dtype = "own", buffer_dtype = "own";

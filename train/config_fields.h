@@ -65,7 +65,7 @@ template <class C, class Visit> void visit_fields(C& c, Visit&& visit) {
   number("fsdp.prefetch", c.fsdp.prefetch, {.low = 0, .high = 1000}, "units gathered ahead of the one that computes");
   number("fsdp.prefetch_bytes", c.fsdp.prefetch_bytes, {.low = 0}, "bound for bytes gathered ahead; 0: none");
   number("fsdp.bucket_bytes", c.fsdp.bucket_bytes, {.low = 0},
-         "ddp, zero1, keep_params: small neighbouring units share a buffer of at most this; 0: none");
+         "ddp, zero1, keep_params: gradients are reduced in buckets of at most this; 0: one for each unit");
   number("fsdp.keep_params", c.fsdp.keep_params, {}, "zero2 only: full parameters stay in memory");
   number("fsdp.shard_ranks", c.fsdp.shard_ranks, {.low = 0, .high = kMost},
          "hybrid only: ranks per copy, as in a node");

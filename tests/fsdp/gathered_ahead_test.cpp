@@ -17,8 +17,8 @@ struct Halves : nn::Module {
 
 const Config kConfigs[] = {{},
                            {.prefetch = 0},
-                           {.strategy = Strategy::zero1},
-                           {.strategy = Strategy::zero2, .keep_params = true},
+                           {.strategy = Strategy::zero1, .bucket_bytes = 0},
+                           {.strategy = Strategy::zero2, .keep_params = true, .bucket_bytes = 0},
                            {.move_params_to_cpu = true}};
 
 // What the model gives on rank 0 after `work`, when both halves are called again.
@@ -42,7 +42,7 @@ std::vector<double> output_after(Config config, std::optional<DType> param_dtype
 
 void expect_the_same(const std::function<void(const nn::Child<Halves>&, Sharded&)>& work) {
   for (std::optional<DType> dtype : {std::optional<DType>(), std::optional(DType::bf16)}) {
-    std::vector<double> expected = output_after({.strategy = Strategy::ddp}, dtype, work);
+    std::vector<double> expected = output_after({.strategy = Strategy::ddp, .bucket_bytes = 0}, dtype, work);
     for (const Config& config : kConfigs)
       EXPECT_EQ(output_after(config, dtype, work), expected)
           << name_of(config.strategy) << " prefetch " << config.prefetch << " offload " << config.move_params_to_cpu;

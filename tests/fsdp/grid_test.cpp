@@ -30,10 +30,10 @@ struct Cell {
 
 // zero2 is zero3 without resharding after forward, so the choice to reshard is one of strategies.
 std::vector<Config> strategies_of_grid(int world) {
-  std::vector<Config> all{{.strategy = Strategy::ddp},
-                          {.strategy = Strategy::zero1},
+  std::vector<Config> all{{.strategy = Strategy::ddp, .bucket_bytes = 0},
+                          {.strategy = Strategy::zero1, .bucket_bytes = 0},
                           {.strategy = Strategy::zero2},
-                          {.strategy = Strategy::zero2, .keep_params = true},
+                          {.strategy = Strategy::zero2, .keep_params = true, .bucket_bytes = 0},
                           {.strategy = Strategy::zero3}};
   if (world == 4) all.push_back({.strategy = Strategy::hybrid, .shard_ranks = 2});
   return all;
@@ -47,7 +47,7 @@ std::vector<std::pair<bool, bool>> placements(const Config& config, Device devic
 
 Setup plain(int world, bool no_sync) {
   Setup setup{.world = world, .optim = Optim::adamw, .steps = 3, .micro = 2, .no_sync = no_sync, .clip = 0.05};
-  setup.config = {.strategy = Strategy::ddp, .prefetch = 0};
+  setup.config = {.strategy = Strategy::ddp, .prefetch = 0, .bucket_bytes = 0};
   return setup;
 }
 

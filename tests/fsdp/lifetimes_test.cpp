@@ -58,7 +58,7 @@ struct Held {
   }
 };
 
-const Config kHeldUnder[] = {{.strategy = Strategy::ddp},
+const Config kHeldUnder[] = {{.strategy = Strategy::ddp, .bucket_bytes = 0},
                              {.strategy = Strategy::zero2},
                              {.strategy = Strategy::zero3},
                              {.strategy = Strategy::zero3, .move_params_to_cpu = true}};

@@ -36,6 +36,21 @@ struct EqualLayers : nn::Module {
   }
 };
 
+/// Five layers that are called one after another, the first by itself.
+struct Chain : nn::Module {
+  nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 7);
+  std::vector<nn::Child<nn::Linear>> layers;
+  Chain() {
+    for (int i = 0; i < 4; ++i) layers.push_back(child<nn::Linear>("layer" + std::to_string(i), 7, 7));
+  }
+  Tensor forward(const Tensor& x) { return rest(first(x)); }
+  Tensor first(const Tensor& x) { return in(x); }
+  Tensor rest(Tensor x) {
+    for (auto& layer : layers) x = layer(x);
+    return x;
+  }
+};
+
 /// The fastest of some steps; others may use the cores meanwhile, so it tries up to `steps` times to come under `goal`.
 double seconds_per_step(int prefetch, double goal, int steps) {
   std::atomic<double> best = 1e9;
@@ -65,6 +80,39 @@ TEST(Overlap, I25_AStepCostsLessThanComputePlusAQuarterOfTheCommunication) {
   double bound = compute.count() + communication.count() / 4;
   EXPECT_LT(seconds_per_step(1, bound, 30), bound);
   EXPECT_GT(seconds_per_step(0, bound, 6), bound) << "without prefetch the test must fail";
+}
+
+// The first collective of backward ends only when backward has come to the first block, four blocks later. Where the
+// full gradients stay in memory anyway there is no reason to wait for it before that.
+TEST(Overlap, BackwardWaitsForNoReductionWhoseGradientsStayInMemory) {
+  for (Strategy strategy : {Strategy::ddp, Strategy::zero1}) {
+    std::atomic<bool> armed = false, late = false;
+    std::atomic<int> at_first_block = 0;
+    dist::VirtualOptions options{.threads = 1};
+    options.group.delay = [&](int64_t) {
+      for (int i = 0; armed && at_first_block < 2; ++i) {
+        std::this_thread::sleep_for(1ms);
+        if (i == 3000) armed = false, late = true;
+      }
+      return 0us;
+    };
+    dist::run_ranks(
+        2,
+        [&](dist::ProcessGroup& group) {
+          auto model = nn::make<Chain>();
+          fully_shard(*model, group, {.strategy = strategy, .bucket_bytes = 0});
+          Tensor hidden = model->first(rows_of_batch("x", 0, 0, 2, 7, DType::f32));
+          node_of(hidden)->add_pre_hook([&] { ++at_first_block; });
+          Tensor loss = mse_loss(model->rest(hidden), zeros({2, 7}), 28);
+          group.barrier();
+          armed = true;
+          loss.backward();
+          armed = false;
+          model->zero_grad();
+        },
+        options);
+    EXPECT_FALSE(late) << name_of(strategy) << ": backward waited for the network with the first block still to do";
+  }
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ TYPED_TEST(ParamDtype, I03_I05_I12_EveryStrategyGivesTheSameBits) {
     for (const Dtypes& dtypes : kDtypes)
       for (bool no_sync : {false, true}) {
         Setup setup{.world = world, .optim = Optim::adamw, .steps = 2, .micro = 2, .no_sync = no_sync, .clip = 0.05};
-        setup.config = with({.strategy = Strategy::ddp}, dtypes);
+        setup.config = with({.strategy = Strategy::ddp, .bucket_bytes = 0}, dtypes);
         Outcome expected = train<TypeParam>(setup);
         for (const Config& config : strategies(world)) {
           setup.config = with(config, dtypes);
@@ -61,13 +61,14 @@ TYPED_TEST(ParamDtype, I03_I05_I12_EveryStrategyGivesTheSameBits) {
 TYPED_TEST(ParamDtype, I03_PrefetchPlacementAndWrappingChangeNothing) {
   for (const Dtypes& dtypes : {kDtypes[0], kDtypes[2]}) {
     Setup setup{.world = 2, .steps = 2, .micro = 2, .no_sync = true, .clip = 0.05};
-    setup.config = with({.strategy = Strategy::ddp}, dtypes);
+    setup.config = with({.strategy = Strategy::ddp, .bucket_bytes = 0}, dtypes);
     Outcome expected = train<TypeParam>(setup);
     setup.device = kAcc;
-    for (const Config& config : {Config{.strategy = Strategy::zero1}, Config{.prefetch = 0}, Config{.prefetch = 2},
-                                 Config{.move_params_to_cpu = true}, Config{.move_grads_to_cpu = true},
-                                 Config{.move_params_to_cpu = true, .move_grads_to_cpu = false},
-                                 Config{.wrap = wrap_by_size(1)}, Config{.wrap = wrap_by_size(1 << 30)}}) {
+    for (const Config& config :
+         {Config{.strategy = Strategy::zero1, .bucket_bytes = 0}, Config{.prefetch = 0}, Config{.prefetch = 2},
+          Config{.move_params_to_cpu = true}, Config{.move_grads_to_cpu = true},
+          Config{.move_params_to_cpu = true, .move_grads_to_cpu = false}, Config{.wrap = wrap_by_size(1)},
+          Config{.wrap = wrap_by_size(1 << 30)}}) {
       setup.config = with(config, dtypes);
       EXPECT_TRUE(train<TypeParam>(setup) == expected) << describe_dtypes(setup);
     }
@@ -132,7 +133,7 @@ TEST(ParamDtypes, I11_I12_I13_B07_B08_B17_WhatEachThingIsComputedAndKeptIn) {
       for (Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero3})
         dist::run_ranks(world, [&](dist::ProcessGroup& group) {
           auto model = nn::make<Witness>();
-          auto sharded = fully_shard(*model, group, {.strategy = strategy, .param_dtype = narrow});
+          auto sharded = fully_shard(*model, group, {.strategy = strategy, .bucket_bytes = 0, .param_dtype = narrow});
           optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01});
           context().recorder().clear();
           Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32);
@@ -251,7 +252,7 @@ TEST(ParamDtypes, I14_B06_TheNormIsThatOfTheSinglePrecisionGradients) {
   for (Strategy strategy : {Strategy::ddp, Strategy::zero3})
     dist::run_ranks(2, [&](dist::ProcessGroup& group) {
       auto model = nn::make<Scale>();
-      auto sharded = fully_shard(*model, group, {.strategy = strategy, .param_dtype = DType::f16});
+      auto sharded = fully_shard(*model, group, {.strategy = strategy, .bucket_bytes = 0, .param_dtype = DType::f16});
       sum(model(full({40}, 40000)).to(DType::f32)).backward();  // squares are beyond f16, the sum of the ranks too
       EXPECT_NEAR(clip_grad_norm(*sharded, 1.0), 80000 * std::sqrt(40.0), 1);
       EXPECT_NEAR(grad_norm(*sharded), 1, 1e-5);
@@ -305,11 +306,12 @@ struct DtypeRow {
 TEST(ParamDtypes, I26_I27_I29_MemoryOfEveryStrategyEqualsTheTable) {
   for (int world : {1, 2, 3}) {
     int64_t all = 4 * 12, part = all / world, copy = 2 * 12;
-    std::vector<DtypeRow> table{{{.strategy = Strategy::ddp}, all + copy, all, all},
-                                {{.strategy = Strategy::zero1}, part + copy, all, part},
-                                {{.strategy = Strategy::zero2}, part, part, part},
-                                {{.strategy = Strategy::zero2, .keep_params = true}, part + copy, part, part},
-                                {{.strategy = Strategy::zero3}, part, part, part}};
+    std::vector<DtypeRow> table{
+        {{.strategy = Strategy::ddp, .bucket_bytes = 0}, all + copy, all, all},
+        {{.strategy = Strategy::zero1, .bucket_bytes = 0}, part + copy, all, part},
+        {{.strategy = Strategy::zero2}, part, part, part},
+        {{.strategy = Strategy::zero2, .keep_params = true, .bucket_bytes = 0}, part + copy, part, part},
+        {{.strategy = Strategy::zero3}, part, part, part}};
     for (const DtypeRow& row : table)
       for (bool narrow : {false, true})
         dist::run_ranks(world, [&](dist::ProcessGroup& group) {

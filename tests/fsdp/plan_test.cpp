@@ -29,9 +29,10 @@ template <class Model> Plan plan_of(int world, const Config& config, Device devi
 
 TEST(Plan, PredictedOnMetaEqualsMeasured) {
   for (int world : {1, 2, 4})
-    for (Config config : {Config{.strategy = Strategy::ddp}, Config{.strategy = Strategy::zero1},
-                          Config{.strategy = Strategy::zero2}, Config{.strategy = Strategy::zero2, .keep_params = true},
-                          Config{}, Config{.strategy = Strategy::hybrid, .shard_ranks = (world + 1) / 2}}) {
+    for (Config config : {Config{.strategy = Strategy::ddp, .bucket_bytes = 0},
+                          Config{.strategy = Strategy::zero1, .bucket_bytes = 0}, Config{.strategy = Strategy::zero2},
+                          Config{.strategy = Strategy::zero2, .keep_params = true, .bucket_bytes = 0}, Config{},
+                          Config{.strategy = Strategy::hybrid, .shard_ranks = (world + 1) / 2}}) {
       Plan predicted = plan_of<Rooted>(world, config, kMeta), measured = plan_of<Rooted>(world, config, kCpu);
       EXPECT_EQ(predicted, measured) << name_of(config.strategy) << " W=" << world << '\n'
                                      << predicted.table() << measured.table();

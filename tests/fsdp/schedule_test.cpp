@@ -77,7 +77,7 @@ TEST(Schedule, ZeRO2KeepsParametersFromForwardToBackward) {
 }
 
 TEST(Schedule, DdpOnlyReduces) {
-  auto run = steps<Rooted>(2, {.strategy = Strategy::ddp}, 2);
+  auto run = steps<Rooted>(2, {.strategy = Strategy::ddp, .bucket_bytes = 0}, 2);
   EXPECT_EQ(run[1].events, (Events{"|", "AR b2", "AR b1", "AR b0", "AR root"}));
 }
 
@@ -131,8 +131,9 @@ TEST(Traffic, I19_EveryStrategySendsWhatTheTableSays) {
   };
   double across = 2.0 / 2 / 2;  // 2 (P/S)(R-1)/R with S = R = 2
   for (const Row& row :
-       {Row{{.strategy = Strategy::ddp}, 2 * 0.75}, Row{{.strategy = Strategy::zero1}, 2 * 0.75},
-        Row{{.strategy = Strategy::zero2}, 2 * 0.75}, Row{{.strategy = Strategy::zero2, .keep_params = true}, 2 * 0.75},
+       {Row{{.strategy = Strategy::ddp, .bucket_bytes = 0}, 2 * 0.75},
+        Row{{.strategy = Strategy::zero1, .bucket_bytes = 0}, 2 * 0.75}, Row{{.strategy = Strategy::zero2}, 2 * 0.75},
+        Row{{.strategy = Strategy::zero2, .keep_params = true, .bucket_bytes = 0}, 2 * 0.75},
         Row{{.strategy = Strategy::zero3}, 3 * 0.75},
         Row{{.strategy = Strategy::hybrid, .shard_ranks = 2}, 3 * 0.5 + across},
         Row{{.strategy = Strategy::hybrid, .shard_ranks = 4}, 3 * 0.75},
@@ -152,7 +153,8 @@ TEST(Traffic, I19_EveryStrategySendsWhatTheTableSays) {
 }
 
 TEST(Traffic, KeptParametersAreGatheredOnceAfterAStepWhateverIsEvaluated) {
-  for (Config config : {Config{.strategy = Strategy::zero1}, Config{.strategy = Strategy::zero2, .keep_params = true}})
+  for (Config config : {Config{.strategy = Strategy::zero1, .bucket_bytes = 0},
+                        Config{.strategy = Strategy::zero2, .keep_params = true, .bucket_bytes = 0}})
     dist::run_ranks(2, [&](dist::ProcessGroup& group) {
       auto model = nn::make<Rooted>();
       fully_shard(*model, group, config);
@@ -174,7 +176,7 @@ TEST(Traffic, KeptParametersAreGatheredOnceAfterAStepWhateverIsEvaluated) {
 
 TEST(Traffic, I17_OneRankSendsNothing) {
   for (Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3}) {
-    auto run = steps<Rooted>(1, {.strategy = strategy}, 2);
+    auto run = steps<Rooted>(1, {.strategy = strategy, .bucket_bytes = 0}, 2);
     EXPECT_EQ(run[1].bytes_sent, 0);
     EXPECT_EQ(run[1].gathers + run[1].reductions, 0);
   }

@@ -91,7 +91,8 @@ TEST(State, I38_PiecesLoadAtAnyNumberOfRanksAndTheRunGoesOn) {
   std::pair<Whole, Whole> later;
   Checkpoint checkpoint = save_at(3, {}, later);
   for (int world : {1, 2, 3, 4})
-    for (const Config& config : {Config{.strategy = Strategy::ddp}, Config{.strategy = Strategy::zero1}, Config{}})
+    for (const Config& config : {Config{.strategy = Strategy::ddp, .bucket_bytes = 0},
+                                 Config{.strategy = Strategy::zero1, .bucket_bytes = 0}, Config{}})
       dist::run_ranks(world, [&](dist::ProcessGroup& group) {
         auto model = nn::make<Wide>();
         Training run(model, group, config);
@@ -124,8 +125,9 @@ TEST(State, I39_TheFullOptimizerStateIsThatOfThePlainModelAndLoadsAnywhere) {
     plain = whole_of(optimizer.state_dict());
   }
   for (int world : {1, 2, 4})
-    for (Config config : {Config{.strategy = Strategy::ddp}, Config{.strategy = Strategy::zero1}, Config{},
-                          Config{.strategy = Strategy::hybrid, .shard_ranks = std::max(1, world / 2)}})
+    for (Config config :
+         {Config{.strategy = Strategy::ddp, .bucket_bytes = 0}, Config{.strategy = Strategy::zero1, .bucket_bytes = 0},
+          Config{}, Config{.strategy = Strategy::hybrid, .shard_ranks = std::max(1, world / 2)}})
       dist::run_ranks(world, [&](dist::ProcessGroup& group) {
         auto model = nn::make<Wide>();
         Training run(model, group, config);

@@ -50,7 +50,8 @@ TEST(Traffic, I20_AUnitIsReducedByOneCallThatSendsItsElementsAndTheirPaddingOnly
 }
 
 // A bucket of 240 bytes holds three layers of 80, which are 64 elements with gaps, or the first two, of 128 and 80.
-TEST(Traffic, I20_SmallNeighboursShareAReductionUpToTheSizeOfABucket) {
+// What are units does not matter: one that is larger than a bucket is reduced in several.
+TEST(Traffic, I20_GradientsAreReducedInBucketsWhateverTheUnits) {
   struct Layers : nn::Module {
     nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 4);
     nn::Child<nn::ModuleList<nn::Linear>> layers = child<nn::ModuleList<nn::Linear>>("layers");
@@ -66,10 +67,9 @@ TEST(Traffic, I20_SmallNeighboursShareAReductionUpToTheSizeOfABucket) {
   };
   for (Strategy strategy : {Strategy::ddp, Strategy::zero1})
     dist::run_ranks(2, [&](dist::ProcessGroup& group) {
-      auto reductions = [&](int64_t bucket_bytes) {
+      auto reductions = [&](std::optional<int64_t> bucket_bytes, const WrapPolicy& wrap = wrap_by_type({"Linear"})) {
         auto model = nn::make<Layers>();
-        fully_shard(*model, group,
-                    {.strategy = strategy, .bucket_bytes = bucket_bytes, .wrap = wrap_by_type({"Linear"})});
+        fully_shard(*model, group, {.strategy = strategy, .bucket_bytes = bucket_bytes, .wrap = wrap});
         context().recorder().clear();
         loss_of(model, 0, 0, 4).backward();
         std::vector<std::pair<std::string, int64_t>> all;
@@ -83,6 +83,14 @@ TEST(Traffic, I20_SmallNeighboursShareAReductionUpToTheSizeOfABucket) {
       EXPECT_EQ(thrice[1], std::pair(std::string("layers.10..layers.11"), int64_t(2 * 64)));
       EXPECT_EQ(thrice[4], std::pair(std::string("layers.1..layers.3"), int64_t(3 * 64)));
       EXPECT_EQ(reductions(1 << 20).size(), 1u);
+      EXPECT_EQ(reductions({}).size(), 1u) << "25 MiB by default";
+      auto one_unit = wrap_by_size(1 << 30);
+      EXPECT_EQ(reductions(0, one_unit).size(), 1u);
+      std::vector<std::pair<std::string, int64_t>> parts = reductions(240, one_unit);
+      ASSERT_EQ(parts.size(), 6u);
+      for (const auto& [unit, elements] : parts) EXPECT_EQ(unit, "root");
+      EXPECT_EQ(parts[4].second, 3 * 64) << "the last layers' gradients are written first, and sent first";
+      EXPECT_EQ(parts[5].second, 128);
     });
 }
 

@@ -64,10 +64,13 @@ struct Outcome {
   }
 };
 
-// Every strategy with every lifetime it can have; groups of hybrid are powers of two, or their sums have another order.
+// Every strategy with every lifetime it can have, and units of their own (buckets would join the small ones); groups of
+// hybrid are powers of two, or their sums have another order.
 inline std::vector<Config> strategies(int world) {
-  std::vector<Config> all{{.strategy = Strategy::ddp}, {.strategy = Strategy::zero1}, {.strategy = Strategy::zero2}};
-  all.push_back({.strategy = Strategy::zero2, .keep_params = true});
+  std::vector<Config> all{{.strategy = Strategy::ddp, .bucket_bytes = 0},
+                          {.strategy = Strategy::zero1, .bucket_bytes = 0},
+                          {.strategy = Strategy::zero2}};
+  all.push_back({.strategy = Strategy::zero2, .keep_params = true, .bucket_bytes = 0});
   all.push_back({.strategy = Strategy::zero3});
   for (int group = 1; group <= world; group *= 2)
     if (world % group == 0) all.push_back({.strategy = Strategy::hybrid, .shard_ranks = group});

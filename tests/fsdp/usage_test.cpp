@@ -21,7 +21,7 @@ TEST(Usage, ForwardOptimizerStepBackwardIsRefusedByName) {
   for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3})
     dist::run_ranks(2, [&](dist::ProcessGroup& group) {
       auto model = nn::make<Chain>();
-      fully_shard(*model, group, {.strategy = strategy});
+      fully_shard(*model, group, {.strategy = strategy, .bucket_bytes = 0});
       optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
       Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), t = rows_of_batch("t", 0, 0, 4, 5, DType::f32);
       mse_loss(model(x), t, 20).backward();
@@ -252,7 +252,7 @@ TEST(Usage, GradientsAccumulateOverBackwardPasses) {
     dist::run_ranks(2, [&](dist::ProcessGroup& group) {
       auto once = [&](int passes) {
         auto model = nn::make<Chain>();
-        auto sharded = fully_shard(*model, group, {.strategy = strategy});
+        auto sharded = fully_shard(*model, group, {.strategy = strategy, .bucket_bytes = 0});
         Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), t = rows_of_batch("t", 0, 0, 4, 5, DType::f32);
         for (int i = 0; i < passes; ++i) mse_loss(model(x), t, 20).backward();
         return values_of(sharded->units()[0]->flat_params()[0]->grad());
@@ -276,9 +276,11 @@ TEST(Usage, I44_B01_ImpossibleOptionsAreRefusedNamingThem) {
     for (Strategy strategy : {Strategy::zero2, Strategy::zero3})
       EXPECT_TRUE(contains(refusal({.strategy = strategy, .bucket_bytes = 1}), "bucket_bytes is for ddp"));
     for (Strategy strategy : {Strategy::ddp, Strategy::zero1})
-      EXPECT_TRUE(contains(refusal({.strategy = strategy, .move_params_to_cpu = true}), "move_params_to_cpu"));
-    EXPECT_TRUE(contains(refusal({.strategy = Strategy::zero2, .keep_params = true, .move_grads_to_cpu = true}),
-                         "move_grads_to_cpu"));
+      EXPECT_TRUE(contains(refusal({.strategy = strategy, .bucket_bytes = 0, .move_params_to_cpu = true}),
+                           "move_params_to_cpu"));
+    EXPECT_TRUE(contains(
+        refusal({.strategy = Strategy::zero2, .keep_params = true, .bucket_bytes = 0, .move_grads_to_cpu = true}),
+        "move_grads_to_cpu"));
   });
 }
 
@@ -295,7 +297,8 @@ TEST(Usage, NamesOfOtherSystemsAreUnderstood) {
 }
 
 TEST(Usage, I43_AKeptParameterThatIsOutOfDateCannotBeRead) {
-  for (Config config : {Config{.strategy = Strategy::zero1}, Config{.strategy = Strategy::zero2, .keep_params = true}})
+  for (Config config : {Config{.strategy = Strategy::zero1, .bucket_bytes = 0},
+                        Config{.strategy = Strategy::zero2, .keep_params = true, .bucket_bytes = 0}})
     dist::run_ranks(2, [&](dist::ProcessGroup& group) {
       auto model = nn::make<Flat>();
       auto sharded = fully_shard(*model, group, config);
@@ -318,7 +321,8 @@ TEST(Usage, ARankWhoseShardIsNotUpdatedGathersWithTheOthers) {
     Tensor used = param("used", {32}, nn::init::ones()), spare = param("spare", {32}, nn::init::ones());
     Tensor forward(const Tensor& x) { return x * used; }
   };
-  for (Config config : {Config{.strategy = Strategy::zero1}, Config{.strategy = Strategy::zero2, .keep_params = true}})
+  for (Config config : {Config{.strategy = Strategy::zero1, .bucket_bytes = 0},
+                        Config{.strategy = Strategy::zero2, .keep_params = true, .bucket_bytes = 0}})
     dist::run_ranks(2, [&](dist::ProcessGroup& group) {
       auto model = nn::make<Halves>();
       fully_shard(*model, group, config);

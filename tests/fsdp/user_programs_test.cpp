@@ -42,7 +42,7 @@ void expect_like_plain(const Program& program, int world, const std::vector<Conf
   }
   for (const Config& config : configs) {
     SCOPED_TRACE(concat(program.name, ": ", name_of(config.strategy), " of ", config.shard_ranks, " W=", world, " on ",
-                        device, " prefetch ", config.prefetch, " buckets ", config.bucket_bytes));
+                        device, " prefetch ", config.prefetch, " buckets ", config.bucket()));
     auto body = [&](dist::ProcessGroup& group) {
       Run run(&group, config);
       program.run(run);
