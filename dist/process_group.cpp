@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <random>
 #include <thread>
 
 #include <shardgrad/dist/cores.h>
@@ -323,14 +322,6 @@ std::shared_ptr<CommonMemory> ProcessGroup::common_memory(size_t bytes) {
 
 std::function<std::chrono::microseconds(int64_t)> fixed_delay(std::chrono::microseconds time) {
   return [time](int64_t) { return time; };
-}
-
-std::function<std::chrono::microseconds(int64_t)> random_delay(std::chrono::microseconds at_most, uint64_t seed) {
-  auto calls = std::make_shared<std::atomic<uint64_t>>(seed);  // shared by the ranks that copy the options
-  return [at_most, calls](int64_t) {
-    std::minstd_rand random(unsigned(calls->fetch_add(1) * 0x9e3779b97f4a7c15u >> 32));
-    return std::chrono::microseconds(int64_t(random()) % (at_most.count() + 1));
-  };
 }
 
 }  // namespace shardgrad::dist

@@ -80,7 +80,7 @@ class Work {
 struct GroupOptions {
   /// "single", "threads", "shared_memory", "mpi" or "nccl"; empty: the fastest that connects all ranks.
   std::string kind;
-  /// A slow fake network: how long a collective that sends so many bytes is held up. See fixed_delay, random_delay.
+  /// A slow fake network: how long a collective that sends so many bytes is held up. See fixed_delay.
   std::function<std::chrono::microseconds(int64_t bytes_sent)> delay;
   /// Shared memory: the most bytes of the heap a rank may use; 0: as much as the machine has.
   size_t heap_limit = 0;
@@ -88,7 +88,6 @@ struct GroupOptions {
   std::string name = {};
 };
 std::function<std::chrono::microseconds(int64_t)> fixed_delay(std::chrono::microseconds time);
-std::function<std::chrono::microseconds(int64_t)> random_delay(std::chrono::microseconds at_most, uint64_t seed);
 
 class ProcessGroup {
  public:
