@@ -1,6 +1,7 @@
 #include <utility>
 
 #include <shardgrad/autograd/registry_cases.h>
+#include <shardgrad/core/context.h>
 
 namespace shardgrad {
 namespace {

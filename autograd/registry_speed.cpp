@@ -105,6 +105,9 @@ void add_rows(std::vector<OpCase>& cases) {
                  {{kLarge}, feature, feature});
   add_speed_case(cases, "batch_norm", [](Inputs in) { return batch_norm(in[0], in[1], in[2]).y; },
                  {{kLarge}, feature, feature});
+  add_speed_case(cases, "sync_batch_norm",
+                 [](Inputs in) { return sync_batch_norm(in[0], in[1], in[2], [](const Tensor&) {}).y; },
+                 {{kLarge}, feature, feature});
   auto wide = [](const Tensor& x) { return cast(x, DType::f32); };
   add_speed_case(cases, "batch_norm_apply",
                  [wide](Inputs in) { return batch_norm_apply(in[0], wide(in[1]), wide(in[2]), in[3], in[4]); },

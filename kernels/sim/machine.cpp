@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <shardgrad/core/float_mode.h>
 #include <shardgrad/kernels/sim/operands.h>
 
 // CUDA's built-in variables; kernels see them as constants (language.h).
@@ -89,6 +90,7 @@ void Machine::make_regions(const Config& config, const void* data, size_t bytes)
 void Machine::run(const std::string& kernel, const Config& config, void (*body)(const void*), const void* data,
                   size_t bytes) {
   SG_CHECK(!running_machine, kernel, ": a kernel cannot launch a kernel");
+  KeepSubnormals as_a_gpu_does;
   kernel_ = &kernel;
   kernel_base_ = base_name(kernel);
   check_config(config);

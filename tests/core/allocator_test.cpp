@@ -279,7 +279,7 @@ TEST(AccDevice, StreamsMayComeAndGo) {
   for (size_t bytes : {size_t(4096), size_t(1) << 20})
     for (int round = 0; round < 50; ++round) {
       auto stream = acc.make_stream("copies");
-      Block block = acc.memory()->allocate(bytes, *stream);
+      MemoryBlock block = acc.memory()->allocate(bytes, *stream);
       Access access{block.data, block.bytes, true};
       stream->run("copy", [] {}, {&access, 1});
       acc.memory()->free(block, *stream);

@@ -217,7 +217,7 @@ TEST_F(BackendCuda, StreamsMayComeAndGoUnderTheChecker) {
   Backend& gpu = context.backend(kCuda);
   for (int round = 0; round < 50; ++round) {
     auto stream = gpu.make_stream("copies");
-    Block block = gpu.memory()->allocate(4096, *stream);
+    MemoryBlock block = gpu.memory()->allocate(4096, *stream);
     Access access{block.data, block.bytes, true};
     stream->run("copy", [] {}, {&access, 1});
     gpu.memory()->free(block, *stream);

@@ -37,10 +37,10 @@ struct EqualLayers : nn::Module {
 };
 
 /// Five layers that are called one after another, the first by itself.
-struct Chain : nn::Module {
+struct FirstApart : nn::Module {
   nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 7);
   std::vector<nn::Child<nn::Linear>> layers;
-  Chain() {
+  FirstApart() {
     for (int i = 0; i < 4; ++i) layers.push_back(child<nn::Linear>("layer" + std::to_string(i), 7, 7));
   }
   Tensor forward(const Tensor& x) { return rest(first(x)); }
@@ -99,7 +99,7 @@ TEST(Overlap, BackwardWaitsForNoReductionWhoseGradientsStayInMemory) {
     dist::run_ranks(
         2,
         [&](dist::ProcessGroup& group) {
-          auto model = nn::make<Chain>();
+          auto model = nn::make<FirstApart>();
           fully_shard(*model, group, {.strategy = strategy, .bucket_bytes = 0});
           Tensor hidden = model->first(rows_of_batch("x", 0, 0, 2, 7, DType::f32));
           node_of(hidden)->add_pre_hook([&] { ++at_first_block; });

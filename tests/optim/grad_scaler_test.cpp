@@ -8,13 +8,15 @@
 #include <shardgrad/optim/adam.h>
 #include <shardgrad/optim/grad_scaler.h>
 
+#include <tests/numbers.h>
+
 namespace shardgrad::optim {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 struct Model {
-  Tensor w = randn({5}, "w").set_requires_grad(), b = randn({3}, "b").set_requires_grad();
+  Tensor w = test::normal({5}, "w").set_requires_grad(), b = test::normal({3}, "b").set_requires_grad();
   AdamW optimizer{{{"w", w}, {"b", b}}, {.lr = 0.1}};
   void give(float value) {
     w.set_grad(full({5}, value));
