@@ -6,7 +6,7 @@
 //                   where a library's own kernels have none, with its kernels for the CPU, and a note says so
 //     built-in      … and in f32 with the kernels that were replaced, where some were
 //     beta          gradients overwrite what was in memory, without reading it, or add to it, as they were told; so
-//                   does each kernel of forward
+//                   does each kernel of forward but paste, which writes a part
 //     inputs        are as they were, and so are the operands of each kernel
 //     determinism   the same bits twice
 //     special values  NaN, infinities, zeros, subnormals, and ±88 to ±104, where exp leaves f32, come out as the

@@ -72,7 +72,8 @@ class Context {
 
   Context();
   explicit Context(Options options);
-  /// By the thread that made it; contexts may go in any order, and the last one that is left is current.
+  /// By the thread that made it; contexts may go in any order, and the last one that is left is current. On an
+  /// asynchronous device a tensor is used and dropped while the context that made it is current.
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;

@@ -1,7 +1,8 @@
 #pragma once
 // Subnormal numbers (below 1.2e-38 in f32) count as zeros of their sign wherever the library computes: they take the
 // processor a hundred cycles each and mean nothing to training. The mode belongs to a thread. One that has a Context
-// flushes until it has none again, and so do the threads of the library, and OpenMP's while they run a kernel.
+// flushes until it has none again, and so do the threads of the library, and OpenMP's while they run a kernel; those
+// that have run a product of a library (oneDNN) flush for good.
 
 #include <cstdint>
 
@@ -11,7 +12,7 @@ namespace shardgrad {
 class SubnormalMode {
  public:
   explicit SubnormalMode(bool flush) : before_(mode()) { set_mode(flush ? before_ | kFlush : before_ & ~kFlush); }
-  ~SubnormalMode() { set_mode(before_); }
+  ~SubnormalMode() { set_mode((mode() & ~kFlush) | (before_ & kFlush)); }
   SubnormalMode(const SubnormalMode&) = delete;
 
   /// For threads that do nothing else.

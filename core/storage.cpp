@@ -100,6 +100,11 @@ void Storage::count_writes_apart(const std::vector<size_t>& begins) {
   for (size_t begin : begins) values_.push_back({begin});
 }
 
+void Storage::succeed(const Storage& old) {
+  version_ = old.version_ + 1;
+  for (const Value& value : old.values_) version_ = std::max(version_, old.version_ + value.version + 1);
+}
+
 void Storage::lease(std::string holder) {
   ++leases_;
   holder_ = std::make_unique<std::string>(std::move(holder));

@@ -54,6 +54,8 @@ class Storage final : public RefCounted {
   void bump_version(size_t begin = 0, size_t end = SIZE_MAX);
   /// Values begin at these bytes, in rising order; each counts the writes to it alone from now on.
   void count_writes_apart(const std::vector<size_t>& begins);
+  /// Takes the place of `old`: what was saved for backward of it is refused.
+  void succeed(const Storage& old);
 
   /// While leased by a holder of raw pointers (DLPack, a user's cache), release() throws and names the holder.
   void lease(std::string holder);

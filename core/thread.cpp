@@ -1,5 +1,6 @@
 #include <shardgrad/core/thread.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -21,7 +22,9 @@ Thread::Thread(std::function<void()> body) {
   auto work = std::make_unique<std::function<void()>>(std::move(body));
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, kThreadStack);
+  size_t stack = 0;
+  pthread_attr_getstacksize(&attributes, &stack);
+  pthread_attr_setstacksize(&attributes, std::max(stack, kThreadStack));
   int error = pthread_create(&handle_, &attributes, run, work.get());
   pthread_attr_destroy(&attributes);
   if (error != 0)

@@ -9,7 +9,7 @@
 
 namespace shardgrad {
 
-inline constexpr size_t kThreadStack = size_t(8) << 20;  ///< bytes
+inline constexpr size_t kThreadStack = size_t(8) << 20;  ///< bytes, at least
 
 /// As std::jthread: joined when it is destroyed.
 class Thread {

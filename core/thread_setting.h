@@ -17,29 +17,43 @@ Context& context();
 
 template <class T> class ThreadSetting {
  public:
-  constexpr explicit ThreadSetting(T initial) : initial_(initial), value_(initial) {}
+  class Scope;
+  constexpr explicit ThreadSetting(T initial) : initial_(initial) {}
+  ThreadSetting(const ThreadSetting&) = delete;
 
   /// The calling thread's value while it works for `context`.
-  const T& of(const Context& context) const { return context_ == &context ? value_ : initial_; }
-
-  /// Sets the calling thread's value for its context, for a scope. Throws Error(input) in a thread without a context.
-  class Scope {
-   public:
-    Scope(ThreadSetting& setting, T value) : setting_(setting), before_(setting) {
-      setting_.context_ = &context();
-      setting_.value_ = std::move(value);
-    }
-    ~Scope() { setting_ = before_; }
-    Scope(const Scope&) = delete;
-
-   private:
-    ThreadSetting& setting_;
-    ThreadSetting before_;
-  };
+  const T& of(const Context& context) const {
+    for (const Scope* scope = top_; scope; scope = scope->below_)
+      if (scope->context_ == &context) return scope->value_;
+    return initial_;
+  }
 
  private:
-  T initial_, value_;
-  const Context* context_ = nullptr;
+  T initial_;
+  Scope* top_ = nullptr;
+};
+
+/// Sets the calling thread's value for its context, for a scope. Scopes may end in any order; the last one that is left
+/// of a context counts there. Throws Error(input) in a thread without a context.
+template <class T> class ThreadSetting<T>::Scope {
+ public:
+  Scope(ThreadSetting& setting, T value)
+      : setting_(setting), context_(&context()), value_(std::move(value)), below_(setting.top_) {
+    setting.top_ = this;
+  }
+  ~Scope() {
+    Scope** at = &setting_.top_;
+    while (*at != this) at = &(*at)->below_;
+    *at = below_;
+  }
+  Scope(const Scope&) = delete;
+
+ private:
+  friend ThreadSetting;
+  ThreadSetting& setting_;
+  const Context* context_;
+  T value_;
+  Scope* below_;
 };
 
 }  // namespace shardgrad

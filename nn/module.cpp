@@ -203,6 +203,7 @@ static void move(Parameter& parameter, Device device, DType dtype) {
   Tensor::Impl& impl = parameter.tensor.impl();
   impl.storage = parameter.initialised ? value.to(dtype).to(device).storage()
                                        : released_storage(impl.shape, dtype, device, old->tag());
+  impl.storage->succeed(*old);
   impl.offset = 0;
   impl.dtype = dtype;
   impl.grad_fn = nullptr;

@@ -90,7 +90,8 @@ class Module {
   /// Fills every parameter and buffer of the whole tree that has no values yet.
   void materialize();
   /// Makes everything below live on `device`, or be of floating type `dtype`, with the values and gradients that there
-  /// are. An optimizer that has made a step is to be made anew. Throws Error(input) for a model that is sharded.
+  /// are. An optimizer that has made a step is to be made anew. A graph made before is lost: its backward gives the
+  /// parameters no gradient, and is refused where it needs their values. Throws Error(input) for a sharded model.
   void to(Device device);
   void to(DType dtype);
   /// Parameters and buffers by name. The tensors are those of the model, not copies.

@@ -176,7 +176,10 @@ void Optimizer::step(double grad_scale) {
   try {
     update_all(pieces, grad_scale);
   } catch (...) {
-    publish(pieces);  // some of them are new
+    try {
+      publish(pieces);  // some of them are new
+    } catch (...) {     // the first cause is the one to tell
+    }
     throw;
   }
   publish(pieces);

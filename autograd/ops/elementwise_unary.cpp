@@ -82,17 +82,19 @@ template <class Op> Op* keep_input(const Tensor& y, const Tensor& x) {
   return node;
 }
 
+constexpr double kLargestInteger = 0x1.fffffffffffffp62;  // of i64, among the doubles
+
 // Integers know no fractions.
-void check_numbers(const char* op, const Tensor& x, double a, double b) {
-  auto fits = [](double v) { return v == std::trunc(v) && std::abs(v) <= 0x1p63; };
+void check_numbers(const char* op, const Tensor& x, double a, double b, double largest) {
+  auto fits = [=](double v) { return v == std::trunc(v) && -0x1p63 <= v && v <= largest; };
   SG_CHECK(is_floating(x.dtype()) || (fits(a) && fits(b)), op, ": the numbers ", a, " and ", b, " beside ", x,
-           " are not both integers; convert it with .to(dtype)");
+           " are not both integers of 64 bits; convert it with .to(dtype)");
 }
 
 }  // namespace
 
 Tensor affine(const Tensor& x, double scale, double shift) {
-  check_numbers("affine", x, scale, shift);
+  check_numbers("affine", x, scale, shift, kLargestInteger);
   Tensor y = elementwise(kernels::affine, x, scale, shift);
   if (auto* node = record<Affine>(y, x)) node->scale = scale;
   return y;
@@ -128,7 +130,7 @@ Tensor pow(const Tensor& x, double exponent) {
 Tensor clamp(const Tensor& x, double low, double high) {
   SG_CHECK(low <= high, "clamp: low ", low, " is above high ", high);
   if (!is_floating(x.dtype())) low = std::max(low, -0x1p63), high = std::min(high, 0x1p63);  // infinite: no bound
-  check_numbers("clamp", x, low, high);
+  check_numbers("clamp", x, low, high, 0x1p63);
   Tensor y = elementwise(kernels::clamp, x, low, high);
   if (auto* node = keep_input<Clamp>(y, x)) node->low = low, node->high = high;
   return y;

@@ -235,6 +235,7 @@ TEST(Ops, IntegersMeetNumbers) {
   EXPECT_EQ(values(1.0 - mask), list({1, 0, 0}));
   EXPECT_REFUSED(i * 0.5, "affine", "0.5", "i64[3]", ".to(dtype)");
   EXPECT_REFUSED(i + 1e30, "affine", "1e+30");
+  EXPECT_REFUSED(i + 0x1p63, "affine", "9.22337e+18");
   EXPECT_REFUSED(i / 2, "div", "floating");
 }
 

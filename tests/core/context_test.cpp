@@ -1,5 +1,6 @@
 // A thread's context, and what it sets for its own work.
 
+#include <memory>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -43,9 +44,15 @@ TEST(ThreadSettings, AnotherContextOfTheSameThreadHasItsOwn) {
     Context inner;
     EXPECT_TRUE(inner.grad_enabled());
     TagScope data(Category::data);
-    ContextScope back(context);
-    EXPECT_FALSE(shardgrad::context().grad_enabled()) << "what this thread has set for it";
-    EXPECT_EQ(shardgrad::context().tag(), kActivation);
+    auto off = std::make_unique<GradMode>(false), on = std::make_unique<GradMode>(true);
+    {
+      ContextScope back(context);
+      EXPECT_FALSE(shardgrad::context().grad_enabled()) << "what this thread has set for it";
+      EXPECT_EQ(shardgrad::context().tag(), kActivation);
+    }
+    off.reset();
+    EXPECT_TRUE(inner.grad_enabled()) << "the scope that is left counts";
+    EXPECT_FALSE(context.grad_enabled());
   }
   EXPECT_FALSE(context.grad_enabled());
 }

@@ -24,6 +24,9 @@ TEST(Storage, AWriteCountsForTheValuesThatItReaches) {
   EXPECT_EQ(versions(), (std::vector<uint64_t>{2, 3, 2}));
   copy_into(all, empty({12}));
   EXPECT_EQ(versions(), (std::vector<uint64_t>{3, 4, 3}));
+  Tensor next = empty({12});
+  next.storage()->succeed(*all.storage());
+  EXPECT_EQ(next.version(), 5u) << "none that a value was saved at";
 }
 
 TEST(Storage, WhoeverBringsMemoryBackIsAskedWhenItIsMissing) {

@@ -332,6 +332,16 @@ TEST(Module, MovesToADtypeAndADeviceWithItsValuesAndGradients) {
   }
 }
 
+TEST(Module, AGraphOfBeforeAMoveIsRefused) {
+  Context context;
+  for (DType dtype : {DType::bf16, DType::f64}) {
+    auto model = nn::make<nn::Linear>(64, 64);
+    Tensor y = model(randn({2, 64}, "x").set_requires_grad());
+    model->to(dtype);
+    EXPECT_NE(error_of([&] { sum(y).backward(); }).find("changed in place"), std::string::npos) << dtype;
+  }
+}
+
 TEST(Module, BuffersMoveWithTheirValuesAndStatisticsOfA16BitModelStayInF32) {
   Context context;
   auto norm = nn::make<nn::BatchNorm1d>(3);

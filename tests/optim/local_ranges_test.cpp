@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <stdexcept>
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
@@ -43,13 +44,17 @@ class Shard {
   struct Sink final : GradSink {
     std::vector<LocalRange> ranges;
     int cleared = 0, writes = 0;
+    bool broken = false;
     Out open() override { return out(ranges.at(0).grad); }
     void ready() override {}
     Tensor grad() const override { return Tensor(); }
     void clear() override { ++cleared; }
     DType dtype() const override { return DType::f32; }
     std::span<const LocalRange> local_ranges() override { return ranges; }
-    void written() override { ++writes; }
+    void written() override {
+      ++writes;
+      if (broken) throw std::runtime_error("the owner fails");
+    }
   };
   /// A copy of every range in bf16, side by side as the ranges are; poisoned.
   void give_copies() {
@@ -81,14 +86,32 @@ class Watched : public optim::Optimizer {
   Watched(std::vector<NamedParameter> parameters, optim::Rules rules = {})
       : Optimizer("Watched", std::move(parameters), 1, 0, std::move(rules), {"state"}) {}
   std::vector<int64_t> lengths;
+  bool broken = false;
 
  private:
   void update(Run& run) override {
+    if (broken) throw std::runtime_error("the update fails");
     EXPECT_EQ(run.values.numel(), run.grad.numel());
     EXPECT_EQ(run.values.numel(), run.states[0].numel());
     lengths.push_back(run.values.numel());
   }
 };
+
+TEST(LocalRanges, AFailedStepTellsItsFirstCause) {
+  Context context;
+  Shard shard(kSizes, 0, 192);
+  shard.sinks[0]->broken = true;
+  Watched optimizer(shard.parameters);
+  optimizer.broken = true;
+  std::string told;
+  try {
+    optimizer.step();
+  } catch (const std::runtime_error& error) {
+    told = error.what();
+  }
+  EXPECT_EQ(told, "the update fails");
+  EXPECT_EQ(shard.sinks[0]->writes, 1) << "its owner hears that some of it may be new";
+}
 
 TEST(LocalRanges, AWholeShardIsOneRun) {
   Context context;
