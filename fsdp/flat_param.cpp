@@ -198,10 +198,14 @@ FlatParam::~FlatParam() { let_go(); }
 
 // A copy to or from the device may still run; its memory may go with this object.
 void FlatParam::let_go() noexcept {
-  try {
-    wait_to_update();
-  } catch (...) {  // NOLINT: whoever waits for the failed copy gets its error; nobody waits here
-  }
+  auto finish = [](const auto& wait) {
+    try {
+      wait();
+    } catch (...) {  // NOLINT: whoever waits for the failed copy gets its error; nobody waits here
+    }
+  };
+  finish([this] { wait_for_shard(); });
+  finish([this] { grads_.wait(); });
   for (auto& sink : sinks_) sink->let_go();
   Storage& shown = *full_.storage();
   shown.on_missing({});

@@ -69,9 +69,14 @@ void check_same_start(nn::Module& root, const std::string& structure, dist::Proc
   if (!differs(2)) return;
   std::vector<int64_t> each = gather_numbers(values, world, kCall);
   for (size_t i = 0; i < state.size(); ++i)
-    for (int rank = 1; rank < world.size(); ++rank)
-      SG_CHECK(each[size_t(rank) * state.size() + i] == each[i], "fully_shard: ", both(rank), " have other values in '",
-               state[i].name, "', set or loaded before fully_shard; set the same on every rank", remedy);
+    for (int rank = 1; rank < world.size(); ++rank) {
+      int64_t here = each[size_t(rank) * state.size() + i], first = each[i];  // 0: has no values yet
+      SG_CHECK((here == 0) == (first == 0), "fully_shard: only one of ranks ", world.global_rank(rank), " and ",
+               world.global_rank(0), " has given '", state[i].name, "' its values (by a call, or by materialize); ",
+               "do the same on every rank before fully_shard");
+      SG_CHECK(here == first, "fully_shard: ", both(rank), " have other values in '", state[i].name,
+               "', set or loaded before fully_shard; set the same on every rank", remedy);
+    }
 }
 
 void broadcast_buffers(nn::Module& root, dist::ProcessGroup& world) {

@@ -1,6 +1,7 @@
 #include <shardgrad/fsdp/state.h>
 
 #include <algorithm>
+#include <exception>
 #include <set>
 
 #include <shardgrad/autograd/ops.h>
@@ -34,7 +35,7 @@ std::vector<StateSlice> copies_of(std::vector<StateSlice> slices) {
 }
 
 enum class Copy { out, in };
-// `call` with a copy of one piece after the other, which is filled before, or written back after.
+// `call` with a copy of one piece after the other; with Copy::in it is written back after.
 void piece_by_piece(std::span<const StateSlice> slices, Copy copy, const VisitPiece& call) {
   TagScope owner(Category::other);
   for (const StateSlice& slice : slices) {
@@ -42,7 +43,7 @@ void piece_by_piece(std::span<const StateSlice> slices, Copy copy, const VisitPi
     for (int64_t begin = 0; begin < count; begin += most) {
       Tensor part = slice.values.rows(begin, std::min(begin + most, count));
       Tensor values = empty(part.shape(), {part.dtype(), kCpu});
-      if (copy == Copy::out) copy_into(values, part);
+      copy_into(values, part);
       call({slice.name, slice.shape, slice.begin + begin, values});
       if (copy == Copy::in) copy_into(part, values);
     }
@@ -61,12 +62,33 @@ Overlap overlap(const StateSlice& a, const StateSlice& b) {
   return {std::max(a.begin, b.begin), std::min(a.begin + a.values.numel(), b.begin + b.values.numel())};
 }
 
+bool on_some_rank(Sharded& sharded, const char* call, bool here) {
+  Tensor ranks = from_vector<int64_t>({here}, {1}, {DType::i64, kCpu});
+  sharded.group().all_reduce(ranks, {{"", call}}).host_wait();
+  return ranks.item() != 0;
+}
+
 // Every rank refuses what one of them cannot load.
 void agree(Sharded& sharded, const char* call, const std::string& problems) {
-  Tensor faulty = from_vector<int64_t>({!problems.empty()}, {1}, {DType::i64, kCpu});
-  sharded.group().all_reduce(faulty, {{"", call}}).host_wait();
+  bool faulty = on_some_rank(sharded, call, !problems.empty());
   SG_CHECK(problems.empty(), call, ": the state does not fit; nothing was changed:", problems);
-  SG_CHECK(faulty.item() == 0, call, ": the state does not fit on another rank; nothing was changed");
+  SG_CHECK(!faulty, call, ": the state does not fit on another rank; nothing was changed");
+}
+
+template <class Call> std::exception_ptr failure_of(const Call& call) {
+  try {
+    call();
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+// Every rank throws where one could not fill its pieces.
+void check_filled(Sharded& sharded, const char* call, const std::exception_ptr& failure) {
+  bool failed = on_some_rank(sharded, call, failure != nullptr);
+  if (failure) std::rethrow_exception(failure);
+  SG_CHECK(!failed, call, ": the state could not be read on another rank; it is filled in part");
 }
 
 using Pieces = std::multimap<std::string_view, const StateSlice*>;
@@ -223,8 +245,9 @@ void visit_pieces(Sharded& sharded, const VisitPiece& visit) {
 void fill_pieces(Sharded& sharded, const VisitPiece& fill) {
   sharded.settle("fill_pieces");
   sharded.group().barrier({{"", "fill_pieces"}});  // nobody reads this rank's shard any more
-  piece_by_piece(parts_of(sharded), Copy::in, fill);
+  std::exception_ptr failure = failure_of([&] { piece_by_piece(parts_of(sharded), Copy::in, fill); });
   all_written(sharded);
+  check_filled(sharded, "fill_pieces", failure);
 }
 
 void visit_optim_pieces(optim::Optimizer& optimizer, const VisitPiece& visit) {
@@ -233,7 +256,8 @@ void visit_optim_pieces(optim::Optimizer& optimizer, const VisitPiece& visit) {
 
 void fill_optim_pieces(Sharded& sharded, optim::Optimizer& optimizer, const VisitPiece& fill) {
   sharded.settle("fill_optim_pieces");
-  piece_by_piece(optimizer.state_slices(), Copy::in, fill);
+  auto fill_all = [&] { piece_by_piece(optimizer.state_slices(), Copy::in, fill); };
+  check_filled(sharded, "fill_optim_pieces", failure_of(fill_all));
 }
 
 // A rank that holds no part of a parameter does not count its steps.

@@ -13,32 +13,38 @@ TensorOptions like(const Tensor& x) { return {x.dtype(), x.device()}; }
 
 void wait(const dist::Work& work, const Tensor& x) { work.wait(context().backend(x.device()).compute()); }
 
-CollectiveOptions label() { return dist::Label{"", in_backward() ? "backward" : "forward"}; }
+// Ranks of which only some record an operation would part in backward: they are told apart in forward.
+CollectiveOptions label(const Tensor& x) {
+  CollectiveOptions options(dist::Label{"", in_backward() ? "backward" : "forward"});
+  if (!in_backward()) options.detail = x.requires_grad() && context().grad_enabled() ? "recorded" : "not recorded";
+  return options;
+}
 
 // What moves, without autograd. Along dimension 0 a collective sees a tensor as it lies in memory.
 
 Tensor gathered(const Tensor& x, ProcessGroup& group) {
   Tensor full = empty(x.shape().with(0, x.size(0) * group.size()), like(x));
-  wait(group.all_gather(full, x, label()), x);
+  wait(group.all_gather(full, x, label(x)), x);
   return full;
 }
 
 Tensor scattered(const Tensor& x, ProcessGroup& group) {
   Tensor part = empty(x.shape().with(0, x.size(0) / group.size()), like(x));
-  wait(group.reduce_scatter(part, x, label()), x);
+  wait(group.reduce_scatter(part, x, label(x)), x);
   return part;
 }
 
 Tensor summed(const Tensor& x, ProcessGroup& group) {
+  CollectiveOptions options = label(x);
   NoGrad no_grad;
   Tensor sum = clone(x);
-  wait(group.all_reduce(sum, label()), x);
+  wait(group.all_reduce(sum, options), x);
   return sum;
 }
 
 Tensor exchanged(const Tensor& x, ProcessGroup& group) {
   Tensor y = empty(x.shape(), like(x));
-  wait(group.all_to_all(y, x, label()), x);
+  wait(group.all_to_all(y, x, label(x)), x);
   return y;
 }
 
@@ -151,7 +157,7 @@ Tensor broadcast(const Tensor& x, ProcessGroup& group, int root) {
     NoGrad no_grad;
     return clone(x);
   }();
-  wait(group.broadcast(y, root, label()), y);
+  wait(group.broadcast(y, root, label(x)), y);
   if (auto* node = record<Broadcast>(y, x)) node->group = &group, node->root = root;
   return y;
 }

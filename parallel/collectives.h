@@ -15,7 +15,8 @@
 //     all_reduce
 //
 // All ranks of the group call them in the same order; backward keeps that order, since it visits newer operations
-// first. The group must live until the graph is gone. On one rank nothing is sent.
+// first. So autograd records an operation on all of them or on none: ranks that differ in whether x requires a gradient
+// are refused where their tensors meet. The group must live until the graph is gone. On one rank nothing is sent.
 
 #include <shardgrad/core/tensor.h>
 #include <shardgrad/dist/process_group.h>
@@ -31,7 +32,8 @@ Tensor all_reduce(const Tensor& x, dist::ProcessGroup& group);
 /// Cuts x along `split_dim`, sends part r to rank r, and joins what comes along `cat_dim`, in rank order. Sums.
 ///     2 ranks, x (4 tokens, 6 heads), split_dim 1, cat_dim 0: (8 tokens, 3 heads)
 Tensor all_to_all(const Tensor& x, dist::ProcessGroup& group, int split_dim = 0, int cat_dim = 0);
-/// root's tensor on every rank. The others' tensors say shape and dtype only, and get a gradient of 0. Sums.
+/// root's tensor on every rank. The others' tensors say shape, dtype and whether they require a gradient, all as
+/// root's, and get a gradient of 0. Sums.
 Tensor broadcast(const Tensor& x, dist::ProcessGroup& group, int root = 0);
 
 /// x itself; its gradient is the sum of the ranks' gradients. Megatron's f: the same x goes into different parts.

@@ -50,7 +50,8 @@ class Report:
     def add(self, row, side, output):
         """A check in the place of its earlier result, and what it has measured."""
         checks, title = self.found["checks"], row["what"]
-        if row["result"] == NOT_RUN and self.result(title).startswith("FAILED"):
+        known = self.result(title)
+        if (row["result"] == NOT_RUN and known != NOT_RUN) or (row["result"] == CUT_OFF and known == PASSED):
             return  # what is known of it is more
         places = [i for i, known in enumerate(checks) if known["what"] == title]
         if places:

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include <shardgrad/core/error.h>
 
@@ -16,9 +17,12 @@ class OpenFile {
   OpenFile(const char* verb, const std::string& path, int flags) : file_(open(path.c_str(), flags | O_CLOEXEC, 0666)) {
     if (file_ < 0) cannot(verb, path);
   }
-  ~OpenFile() { ::close(file_); }
+  ~OpenFile() {
+    if (file_ >= 0) ::close(file_);
+  }
   OpenFile(const OpenFile&) = delete;
   int get() const { return file_; }
+  int close() { return ::close(std::exchange(file_, -1)); }
 
  private:
   int file_;
@@ -54,6 +58,7 @@ void write_file(const std::string& path, const std::string& text) {
     if (put < 0) cannot("write", path);
     done += size_t(put);
   }
+  if (file.close() != 0) cannot("write", path);  // a file server may say only now that its disk is full
 }
 
 void sync_path(const std::string& path) {

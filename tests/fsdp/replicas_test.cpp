@@ -69,7 +69,10 @@ TEST(Replicas, OtherValuesSetBeforeShardingAreRefusedByNameOnEveryRank) {
     for (const std::string& said : refusals(4, config, [](WithStatistics&model, int rank) {
            if (rank == 3) model.materialize();
          }))
-      EXPECT_TRUE(contains(said, "rank 3 and rank 0 have other values in 'in.weight'")) << said;
+      EXPECT_TRUE(contains(said,
+                           "only one of ranks 3 and 0 has given 'in.weight' its values (by a call, or by "
+                           "materialize); do the same on every rank"))
+          << said;
   }
 }
 

@@ -202,15 +202,35 @@ TEST(ParallelCollectives, TensorsWithoutElementsPassThrough) {
   });
 }
 
+std::string refusal(const std::function<void(ProcessGroup&)>& op) {
+  try {
+    dist::run_ranks(2, op);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// In backward one rank would send its gradient, and wait for the other in vain.
+TEST(ParallelCollectives, RanksOfWhichOneRecordsAreRefusedInForward) {
+  using Op = Tensor (*)(ProcessGroup&, const Tensor&);
+  for (Op op : {Op([](ProcessGroup&g, const Tensor&x) { return broadcast(x, g); }),
+                Op([](ProcessGroup&g, const Tensor&x) { return all_reduce(x, g); }),
+                Op([](ProcessGroup&g, const Tensor&x) { return all_gather(x, g); }),
+                Op([](ProcessGroup&g, const Tensor&x) { return all_to_all(x, g); })}) {
+    std::string said = refusal([&](ProcessGroup& g) { op(g, zeros({4}).set_requires_grad(g.rank() == 0)); });
+    EXPECT_NE(said.find(" in forward ("), std::string::npos) << said;
+    EXPECT_NE(said.find(", recorded)"), std::string::npos) << said;
+    EXPECT_NE(said.find(", not recorded)"), std::string::npos) << said;
+    EXPECT_EQ(refusal([&](ProcessGroup& g) {
+                NoGrad no_grad;
+                op(g, zeros({4}).set_requires_grad(g.rank() == 0));
+              }),
+              "");
+  }
+}
+
 TEST(ParallelCollectives, AnExtentThatDoesNotDivideIsRefusedWithShapeAndRanks) {
-  auto refusal = [](auto op) -> std::string {
-    try {
-      dist::run_ranks(2, op);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
   EXPECT_NE(refusal([](ProcessGroup& g) {
               reduce_scatter(zeros({3, 2}), g);
             }).find("reduce_scatter: dimension 0 of shape [3, 2] does not divide into 2 equal parts"),

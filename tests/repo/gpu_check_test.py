@@ -60,6 +60,7 @@ case "$role $*" in
     echo "done: test_accuracy=0.85 run=build/gpu/run" ;;
   "dist_probe --local 2 kill")
     [ "$PRETEND" != memory:stays ] || touch killed
+    [ "$PRETEND" != kill:unnoticed ] || exit 0
     echo "rank 1 (pid 12) was killed"; exit 4 ;;
 esac
 exit 0
@@ -211,6 +212,16 @@ def what_is_of_another_tree_or_gpu_is_not_gone_on_from(machine):
         expect(found == expected, gpu, changed, text, found)
 
 
+def what_is_known_is_not_forgotten(machine):
+    """A result stays where a later call does not reach its check, and one that passed where it is cut off."""
+    late, cut, failed = gpu_report.NOT_RUN, gpu_report.CUT_OFF, "FAILED (7)"
+    for before, now, known in (("passed", late, "passed"), ("passed", cut, "passed"), (failed, late, failed), (cut, late, cut),
+                               (failed, cut, cut), (late, cut, cut), ("passed", failed, failed), (failed, "passed", "passed")):
+        report = gpu_report.Report(machine.tree / "report.json", machine.tree / "none", [], "")
+        for result in (before, now):
+            report.add({"what": "a", "result": result}, "", "")
+        expect(report.result("a") == known, before, now, report.result("a"))
+
 
 def what_fails_is_named(machine):
     code, text, report = machine.run("scripts/gpu-check", pretend="sanitizer:refused")
@@ -227,6 +238,7 @@ def what_fails_is_named(machine):
     for pretend, what, result in (
             ("test_fsdp:fails", "test_fsdp: tests on the GPU", "FAILED (7)"),
             ("losses:differ", "training on the GPU: the first 100 losses are the CPU's within 0.1%", "FAILED (1)"),
+            ("kill:unnoticed", "NCCL: a killed rank ends the job by name within 30 s", "FAILED (1)"),
             ("memory:stays", "NCCL: nothing of a killed job stays on the GPU", "FAILED (1)")):
         (machine.tree / "build/gpu/gpu-check.json").unlink()
         code, text, report = machine.run("scripts/gpu-check", pretend=pretend)
@@ -300,7 +312,7 @@ def the_bundle_is_all_that_a_build_needs(folder):
 
 every_test_for_a_gpu_is_run()
 cases = [without_a_gpu, wrong_options, all_well, a_second_call_goes_on,
-         what_is_of_another_tree_or_gpu_is_not_gone_on_from]
+         what_is_of_another_tree_or_gpu_is_not_gone_on_from, what_is_known_is_not_forgotten]
 if sys.argv[2] == "full":
     cases += [what_fails_is_named, pytorch_that_fails_is_not_our_failure, what_time_does_not_reach_is_no_failure]
     with tempfile.TemporaryDirectory() as folder:

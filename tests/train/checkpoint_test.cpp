@@ -151,8 +151,39 @@ TEST_F(CheckpointFiles, AParameterThatWasFrozenAfterSomeStepsIsNoTrouble) {
     Trained trained(world, fsdp::Strategy::zero3, 2);
     trained.model->named_parameters().front().tensor.set_requires_grad(false);
     save(trained, 2);
+    auto state = [&] {
+      std::map<std::string, std::vector<double>> values;
+      for (const auto& piece : fsdp::sharded_optim_state_dict(*trained.optimizer))
+        values[piece.name] = piece.values.to(DType::f64).to_vector<double>();
+      return values;
+    };
+    auto before = state();
+    for (const char* kind : {".exp_avg", ".exp_avg_sq"})
+      EXPECT_TRUE(world.rank() != 0 || before.contains(concat("first.weight", kind)));
     EXPECT_EQ(load(trained).step, 2);
+    EXPECT_EQ(state(), before);
   });
+}
+
+// Every rank hears of it, and all ranks go on with the same parameters, of which some are the file's.
+TEST_F(CheckpointFiles, ARankThatCannotReadToItsEndIsNotLeftAlone) {
+  for (auto strategy : {fsdp::Strategy::zero3, fsdp::Strategy::zero1})
+    dist::run_ranks(2, [&](dist::ProcessGroup& world) {
+      Trained trained(world, strategy, 2);
+      int filled = 0;
+      auto fill = [&](const auto& piece) {
+        if (world.rank() == 1 && ++filled == 2) fail("the disk is gone");
+        fill_(piece.values, 0.5 + double(piece.begin));
+      };
+      const char* said = world.rank() == 1 ? "the disk is gone" : "could not be read on another rank; it is filled in";
+      EXPECT_THAT(error_of([&] { fsdp::fill_pieces(*trained.sharded, fill); }), HasSubstr(said));
+      Tensor y = trained.model(test::normal({4, 5}, "x")).detach().to(DType::f64), sum = clone(y);
+      world.all_reduce(sum).host_wait();
+      EXPECT_EQ(sum.to_vector<double>(), (y + y).to_vector<double>());
+      filled = 0;
+      EXPECT_THAT(error_of([&] { fsdp::fill_optim_pieces(*trained.sharded, *trained.optimizer, fill); }),
+                  HasSubstr(said));
+    });
 }
 
 TEST_F(CheckpointFiles, CopiesOfTheModelThatAreNotTheSameAnyMoreAreNotSaved) {

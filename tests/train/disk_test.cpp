@@ -122,9 +122,11 @@ TEST_F(CheckpointsOnDisk, EveryByteIsWrittenOnceWhateverTheStrategy) {
   }
 }
 
-// On a file system whose clients agree, the disk is waited for once per file and rank; on NFS, at every write.
-TEST_F(CheckpointsOnDisk, WritesWaitForTheDiskOnNfsOnly) {
-  for (long magic : {0L, long(NFS_SUPER_MAGIC)}) {
+// On a file system of one machine, the disk is waited for once per file and rank; where machines keep pages of their
+// own (NFS, SMB, CIFS, SMB2, 9P, FUSE), at every write.
+TEST_F(CheckpointsOnDisk, EveryWriteWaitsForTheDiskOnlyWhereMachinesKeepPages) {
+  for (long magic : {0L, long(NFS_SUPER_MAGIC), long(SMB_SUPER_MAGIC), long(int32_t(0xFF534D42)), 0xFE534D42L,
+                     long(V9FS_MAGIC), 0x65735546L}) {
     train::SafetensorsFile::create(folder_ / "a", {{"x", {{4}, DType::f32}}});
     DiskWatch watch(folder_.path());
     if (magic) watch.pretend_file_system(magic);
@@ -139,11 +141,14 @@ TEST_F(CheckpointsOnDisk, WritesWaitForTheDiskOnNfsOnly) {
 
 // Some file systems promise no space; then the file is only made long, and no block of it written.
 TEST_F(CheckpointsOnDisk, AFileSystemThatPromisesNoSpaceCostsNothing) {
+  for (int refusal : {EOPNOTSUPP, ENOSYS}) {
+    DiskWatch watch(folder_.path());
+    watch.let_fail("fallocate", refusal);
+    train::SafetensorsFile::create(folder_ / "a", {{"x", {{1000}, DType::f64}}});
+    EXPECT_THAT(watch.calls(), ElementsAre("write", "fallocate", "ftruncate"));
+    EXPECT_EQ(train::SafetensorsFile(folder_ / "a", train::SafetensorsFile::Access::read).tensors().size(), 1);
+  }
   DiskWatch watch(folder_.path());
-  watch.let_fail("fallocate", EOPNOTSUPP);
-  train::SafetensorsFile::create(folder_ / "a", {{"x", {{1000}, DType::f64}}});
-  EXPECT_THAT(watch.calls(), ElementsAre("write", "fallocate", "ftruncate"));
-  EXPECT_EQ(train::SafetensorsFile(folder_ / "a", train::SafetensorsFile::Access::read).tensors().size(), 1);
   watch.let_fail("fallocate", ENOSPC);
   EXPECT_THAT(error_of([&] {
                 train::SafetensorsFile::create(folder_ / "b", {{"x", {{1}, DType::f32}}});
@@ -161,6 +166,7 @@ TEST_F(CheckpointsOnDisk, AFailedWriteIsToldWithItsReasonAndLeavesNothing) {
   };
   for (const Fault& fault : {Fault{"pwrite", EDQUOT, "/model.safetensors': Disk quota exceeded"},
                              {"write", EIO, "/model.safetensors': Input/output error"},
+                             {"close", EDQUOT, "/model.safetensors': Disk quota exceeded"},
                              {"fsync", EIO, "/model.safetensors': Input/output error"},
                              {"fallocate", ENOSPC, "/model.safetensors': No space left on device"},
                              {"mkdir", EROFS, "Read-only file system"},

@@ -77,6 +77,10 @@ int DiskWatch::before(const char* call) {
     leave_names(torn_, folder_);
     _exit(kEnded);
   }
+  return error_of(call);
+}
+
+int DiskWatch::error_of(const char* call) const {
   auto failing = failing_.find(call);
   return failing == failing_.end() ? 0 : failing->second;
 }
@@ -177,6 +181,17 @@ int mkdir(const char* path, mode_t mode) noexcept { return call("mkdir", +mkdir,
 
 int unlinkat(int folder, const char* name, int flags) noexcept {
   return call("unlinkat", +unlinkat, folder, name, folder, name, flags);
+}
+
+// Changes nothing on the disk, so it is not counted. A file whose close fails is closed all the same.
+int close(int file) {
+  auto real = reinterpret_cast<int (*)(int)>(dlsym(RTLD_NEXT, "close"));
+  auto* disk = watching(file);
+  int error = disk ? disk->error_of("close") : 0;
+  int result = real(file);
+  if (error == 0) return result;
+  errno = error;
+  return -1;
 }
 
 int fstatfs(int file, struct statfs* system) noexcept {

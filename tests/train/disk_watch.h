@@ -24,9 +24,9 @@ class DiskWatch {
   void end_before(int number, const std::string& lost, const std::string& torn);
   static constexpr int kEnded = 42;  ///< its exit status
 
-  /// Calls of this name ("write", "pwrite", "fallocate") fail with this error.
+  /// Calls of this name ("write", "pwrite", "close") fail with this error.
   void let_fail(const std::string& call, int error) { failing_[call] = error; }
-  /// The folder is told to be on this file system (NFS_SUPER_MAGIC).
+  /// The folder is told to be on this file system (NFS_SUPER_MAGIC, …).
   void pretend_file_system(long magic) { magic_ = magic; }
 
   const std::vector<std::string>& calls() const { return calls_; }  ///< by name, in their order
@@ -38,6 +38,7 @@ class DiskWatch {
   std::recursive_mutex mutex;
   bool has(int folder, const char* path) const;
   int before(const char* call);  // the error it fails with, or 0
+  int error_of(const char* call) const;
   void wrote(int file, ssize_t bytes);
   void synced(int file);
   long magic() const { return magic_; }

@@ -50,7 +50,8 @@ std::optional<std::string> latest_checkpoint(const std::string& run);
 
 /// A collective. Fills the state from `folder` and returns how far the run had come. Throws Error(input), naming the
 /// file or listing the keys, when the files are damaged or not of this model, or when settings differ that change the
-/// run; those that say where and how it is computed may.
+/// run; those that say where and how it is computed may. When a file cannot be read halfway on one rank, every rank
+/// throws, and the state is filled in part: load again, or end.
 Progress load_checkpoint(const std::string& folder, const Config& config, TrainingState state);
 
 }  // namespace shardgrad::train

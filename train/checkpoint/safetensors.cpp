@@ -25,17 +25,20 @@ using Json = nlohmann::ordered_json;
 constexpr std::array<const char*, kDTypeCount> kNames{"F32", "F64", "BF16", "F16", "I32", "I64", "U8"};
 constexpr uint64_t kLongestHeader = 100 << 20;  // as the format's own reader allows
 
-bool on_nfs(int file) {
+// File systems of which each machine may keep pages of its own; CIFS, SMB2 and FUSE are not in every magic.h.
+bool has_clients(int file) {
+  constexpr uint32_t kCifs = 0xFF534D42, kSmb2 = 0xFE534D42, kFuse = 0x65735546;
+  constexpr uint32_t kKinds[] = {NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, V9FS_MAGIC, kCifs, kSmb2, kFuse};
   struct statfs system;
-  return fstatfs(file, &system) == 0 && system.f_type == NFS_SUPER_MAGIC;
+  return fstatfs(file, &system) == 0 && std::ranges::find(kKinds, uint32_t(system.f_type)) != std::end(kKinds);
 }
 
-// Clients of NFS write whole pages, and would write old bytes over another machine's new ones, but not with O_DSYNC.
+// Such clients write whole pages, and would write old bytes over another machine's new ones, but not with O_DSYNC.
 // Elsewhere one sync at the end does, which is many times faster.
 int open_file(const std::string& path, SafetensorsFile::Access access) {
   int flags = (access == SafetensorsFile::Access::read ? O_RDONLY : O_RDWR) | O_CLOEXEC;
   int file = open(path.c_str(), flags);
-  if (file >= 0 && flags & O_RDWR && on_nfs(file)) {
+  if (file >= 0 && flags & O_RDWR && has_clients(file)) {
     close(file);
     file = open(path.c_str(), flags | O_DSYNC);
   }
@@ -61,7 +64,7 @@ void take_space(const std::string& path, uint64_t begin, int64_t count) {
   int result;
   do result = fallocate(file, 0, off_t(begin), off_t(count));
   while (result != 0 && errno == EINTR);
-  if (result != 0 && errno == EOPNOTSUPP) result = ftruncate(file, off_t(begin) + off_t(count));
+  if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) result = ftruncate(file, off_t(begin) + off_t(count));
   int error = errno;
   close(file);
   errno = error;
