@@ -4,8 +4,10 @@
 #include <cmath>
 
 #include <shardgrad/autograd/cold_timing.h>
+#include <shardgrad/autograd/launch.h>
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/core/rng.h>
 #include <shardgrad/kernels/ops.h>
 
 namespace shardgrad {
@@ -18,7 +20,10 @@ Tensor draw(const InputSpec& spec, DType dtype, Device device, const std::string
   DType kind = spec.kind == InputSpec::Kind::index  ? DType::i64
                : spec.kind == InputSpec::Kind::flag ? DType::u8
                                                     : dtype;
-  return cast(affine(rand(spec.shape, name, {DType::f64, device}), spec.high - spec.low, spec.low), kind);
+  Tensor numbers = empty(spec.shape, {DType::f64, device});  // the same at each call
+  launch(kernels::random_uniform, numbers, out(numbers),
+         kernels::RandomArgs{context().seed(), stream_of("certificate", name)});
+  return cast(affine(numbers, spec.high - spec.low, spec.low), kind);
 }
 
 /// An operation on its inputs, called with the kernels of one table.

@@ -9,6 +9,7 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/registry.h>
+#include <shardgrad/core/context.h>
 
 namespace shardgrad {
 
@@ -73,6 +74,14 @@ void add_speed_case(std::vector<OpCase>& cases, std::string op, Function call, s
   add_case(cases, std::move(op), shapes_of(inputs), call, inputs);
   cases.back().purpose = Purpose::speed;
   cases.back().flops = flops;
+}
+
+/// What draw() makes of the first random numbers of a name: the same at each call.
+template <class Draw> Tensor first_of(const Draw& draw) {
+  Progress before = std::exchange(context().progress(), {});
+  Tensor y = draw();
+  context().progress() = std::move(before);
+  return y;
 }
 
 }  // namespace shardgrad

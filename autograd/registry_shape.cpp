@@ -1,20 +1,11 @@
 #include <utility>
 
 #include <shardgrad/autograd/registry_cases.h>
-#include <shardgrad/core/context.h>
 
 namespace shardgrad {
 namespace {
 
 TensorOptions like(const Tensor& x) { return {x.dtype(), x.device()}; }
-
-// What draw() makes of the first random numbers of a name: the same at each call.
-template <class Draw> Tensor first_of(const Draw& draw) {
-  Progress before = std::exchange(context().progress(), {});
-  Tensor y = draw();
-  context().progress() = std::move(before);
-  return y;
-}
 
 void add_moves(std::vector<OpCase>& cases) {
   add_case(cases, "reshape", "two to three", [](Inputs in) { return reshape(in[0], {2, 3, 2}); }, {{{4, 3}}});

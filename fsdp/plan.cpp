@@ -51,6 +51,7 @@ Plan make_plan(Sharded& sharded, const std::function<void()>& step) {
   Plan plan;
   plan.peak = peak.get();
   plan.bytes_sent = recorder.total_bytes_sent() - sent;
+  plan.keeps_params = sharded.config().keeps_params();
   int64_t total = 0;
   for (const auto& unit : sharded.units()) {
     UnitPlan& row = plan.units.emplace_back(UnitPlan{.name = unit->name(), .parameters = unit->numel()});
@@ -73,7 +74,7 @@ Plan make_plan(Sharded& sharded, const std::function<void()>& step) {
 
 std::string Plan::warning() const {
   auto largest = std::ranges::max_element(units, {}, &UnitPlan::share);
-  if (largest == units.end() || largest->share <= kMost) return "";
+  if (keeps_params || largest == units.end() || largest->share <= kMost) return "";
   return concat("warning: unit '", largest->name, "' holds ", percent(largest->share),
                 " of the parameters, and all of them are in memory whenever it computes; make units of parts of it "
                 "(Config::wrap), or split the module");

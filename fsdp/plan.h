@@ -33,6 +33,7 @@ struct UnitPlan {
   double share = 0;        ///< of all parameters
   int gathers = 0, reductions = 0;
   int64_t bytes_sent = 0;
+  bool keeps_params = false;  ///< full parameters stay in memory whatever the units are
   bool operator==(const UnitPlan&) const = default;
 };
 
@@ -44,7 +45,7 @@ struct Plan {
   bool operator==(const Plan&) const = default;
   /// For people, with a last line that warns when one unit holds most of the model.
   std::string table() const;
-  /// Empty, or what to do about a unit that holds most of the model.
+  /// Empty, or what to do about a unit that holds most of the model, where units come and go.
   std::string warning() const;
 };
 

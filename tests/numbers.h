@@ -12,12 +12,12 @@ namespace shardgrad::test {
 /// Standard normal numbers (uniform ones in [0, 1)), a function of the context's seed, `name` and the element's index.
 inline Tensor normal(const Shape& shape, std::string_view name, TensorOptions options = {}) {
   Tensor y = empty(shape, options);
-  launch(kernels::random_normal, y, out(y), kernels::RandomArgs{context().seed(), stream_of("test", name)});
+  launch(kernels::random_normal, y, out(y), kernels::RandomArgs{context().seed(), stream_of(name)});
   return y;
 }
 inline Tensor uniform(const Shape& shape, std::string_view name, TensorOptions options = {}) {
   Tensor y = empty(shape, options);
-  launch(kernels::random_uniform, y, out(y), kernels::RandomArgs{context().seed(), stream_of("test", name)});
+  launch(kernels::random_uniform, y, out(y), kernels::RandomArgs{context().seed(), stream_of(name)});
   return y;
 }
 

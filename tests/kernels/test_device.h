@@ -3,6 +3,8 @@
 // memory of this process; a GPU reaches the pinned memory that operands are then made of, so that the same code fills
 // and reads them.
 
+#include <dlfcn.h>
+
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -17,7 +19,10 @@ namespace shardgrad::test {
 
 inline DeviceKind test_device() {
   const char* wish = std::getenv("SHARDGRAD_TEST_DEVICE");
-  return wish ? parse_device(wish).kind : DeviceKind::cpu;
+  DeviceKind kind = wish ? parse_device(wish).kind : DeviceKind::cpu;
+  // As the library does when a context asks for the device; these tests use the kernel table alone.
+  if (kind == DeviceKind::sim) dlopen("libshardgrad_sim_kernels.so", RTLD_NOW | RTLD_LOCAL);
+  return kind;
 }
 
 /// Host memory that the GPU reaches, of a context that lasts as long as the program.

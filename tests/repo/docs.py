@@ -128,7 +128,7 @@ def check_blocks(file, root, build, cxx, work, tests):
         elif kind in ("cuda", "cmake"):
             fault = check_quote(body, root)
         else:
-            fault = None if kind == "text" else "has no kind that says how to test it"
+            fault = None if kind in ("text", "mermaid") else "has no kind that says how to test it"
         if fault:
             yield f"this block {fault}\n{body}"
     for line in re.findall(r"^ {4}(?:build/bin|shardgrad |scripts/|mpirun ).*", FENCE.sub("", text), re.M):

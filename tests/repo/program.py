@@ -127,7 +127,9 @@ def plan(ranks):
     for strategy in ["ddp", "zero1", "zero2", "zero3"]:
         run = call([PROGRAM, "plan", CONFIG, *SMALL, "--ranks", ranks, "--set", f"strategy={strategy}", "--measure"])
         expect(run.returncode == 0 and run.stdout.endswith("as predicted\n") and "NOT" not in run.stdout, run)
-        expect(run.stdout.count("layer0") >= 2 and "warning: unit 'layer0' holds 99 %" in run.stdout, run)
+        # Where parameters stay in memory the layers are one bucket, and its size is no reason to warn.
+        warned = "warning: unit 'layer0' holds 99 %" in run.stdout
+        expect(run.stdout.count("layer0") >= 2 and warned == (strategy in ("zero2", "zero3")), run)
     refused = call([PROGRAM, "plan", CONFIG, "--ranks", ranks, "--set", "strategy=hybrid"])
     expect(refused.returncode == 2 and "shard_ranks" in refused.stderr, refused)
 
@@ -141,7 +143,9 @@ def small_stacks():
     def digest(stack):
         words = [PROGRAM, "launch", "-n", "2", "--by", "local", "train", CONFIG, *SMALL]
         check_run(call(["sh", "-c", f"ulimit -s {stack}; exec {shlex.join(words)}"]))
-        return Path("runs/fashion_mnist/model.safetensors").read_bytes()
+        saved = Path("runs/fashion_mnist/step-235/model.safetensors").read_bytes()
+        shutil.rmtree("runs")
+        return saved
 
     assert digest(8192) == digest(160)
 
@@ -234,7 +238,7 @@ def the_saved_model_opens_in_python():
     data = Path("runs/fashion_mnist/step-235/model.safetensors").read_bytes()
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8:8 + length])
-    assert {name: entry["shape"] for name, entry in header.items()} == {
+    assert {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"} == {
         "layer0.weight": [16, 784], "layer0.bias": [16], "layer1.weight": [10, 16], "layer1.bias": [10]}, header
     assert len(data) == 8 + length + 4 * (16 * 784 + 16 + 10 * 16 + 10)
 

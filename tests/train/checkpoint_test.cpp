@@ -190,11 +190,11 @@ TEST_F(CheckpointFiles, CopiesOfTheModelThatAreNotTheSameAnyMoreAreNotSaved) {
   dist::run_ranks(2, [&](dist::ProcessGroup& world) {
     Trained trained(world, fsdp::Strategy::ddp, 1);
     save(trained, 1);
-    const fsdp::Location& where = trained.sharded->index().at("last.weight");
+    const fsdp::Location& where = trained.sharded->index().at("first.weight");
     NoGrad no_grad;
     if (world.rank() == 1) fill_(where.flat->shard().rows(0, 1), 5);
     EXPECT_THAT(error_of([&] { save(trained, 2); }),
-                HasSubstr("save_checkpoint: rank 1 and rank 0 hold copies of 'last.weight' of unit 'last'"));
+                HasSubstr("save_checkpoint: rank 1 and rank 0 hold copies of 'first.weight' of unit 'first..last'"));
     world.barrier();
     EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-1"}));
   });
