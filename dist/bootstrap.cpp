@@ -1,6 +1,8 @@
 #include <shardgrad/dist/bootstrap.h>
 
+#include <charconv>
 #include <cstdlib>
+#include <cstring>
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/dist/forked.h>
@@ -56,7 +58,20 @@ ControlPage Bootstrap::control_page(std::string& reason) {
 
 std::unique_ptr<Bootstrap> make_single_bootstrap() { return std::make_unique<SingleBootstrap>(); }
 
-std::chrono::seconds rendezvous_limit() { return std::chrono::seconds(number("SHARDGRAD_RENDEZVOUS_SECONDS", 300)); }
+int number_of(const char* name, const char* text, int least, int most) {
+  int value = 0;
+  const char* end = text + std::strlen(text);
+  auto [stop, error] = std::from_chars(text, end, value);
+  SG_CHECK(error == std::errc() && stop == end && value >= least && value <= most, name, " is '", text,
+           "'; it must be a number from ", least, " to ", most);
+  return value;
+}
+
+std::chrono::seconds rendezvous_limit() {
+  constexpr const char* kName = "SHARDGRAD_RENDEZVOUS_SECONDS";
+  const char* text = std::getenv(kName);
+  return std::chrono::seconds(text ? number_of(kName, text, 1, 1 << 20) : 300);
+}
 
 int launched_processes() { return launcher() ? number(launcher()->size, 1) : 1; }
 int launched_rank() { return launcher() ? number(launcher()->rank, 0) : 0; }

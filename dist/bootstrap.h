@@ -62,7 +62,10 @@ int launched_processes();
 int launched_rank();
 
 /// How long ranks wait at the start for those that do not come: SHARDGRAD_RENDEZVOUS_SECONDS, 300 by default.
+/// Throws Error(input) when it is no number of seconds.
 std::chrono::seconds rendezvous_limit();
+/// The whole number that the variable `name` has as its text. Throws Error(input), naming it, for anything else.
+int number_of(const char* name, const char* text, int least, int most);
 
 std::unique_ptr<Bootstrap> make_single_bootstrap();
 /// Starts MPI. Throws Error(missing) in a build without it.

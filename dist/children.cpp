@@ -99,10 +99,7 @@ void Children::read_signals() {
       signal(++requests_ == 1 ? SIGUSR1 : end_);
       if (requests_ == 1)
         std::fprintf(stderr, "shardgrad: asking the ranks to save and end; once more ends them now\n");
-    } else if (number == SIGHUP && requests_ == 0) {  // a shell and the system may both send it
-      requests_ = 1;
-      signal(SIGUSR1);
-    } else if (number == SIGUSR1) {
+    } else if (number == SIGHUP || number == SIGUSR1) {  // systems end a session by SIGTERM and SIGHUP together
       signal(SIGUSR1);
     } else if (number == SIGTSTP) {
       signal(stop_);

@@ -1,9 +1,9 @@
 #pragma once
 // The processes a launcher has started, and the signals it gets while they run. SIGINT and SIGTERM are passed on as
-// SIGUSR1 (please save and end), the second one ends them; SIGHUP, the terminal's end, likewise, but never ends them
-// (and under nohup it is nothing); SIGUSR1 as it is; SIGTSTP and SIGCONT stop and continue the children together with
-// the launcher. Children run in process groups of their own, so that the terminal's Ctrl-C does
-// not kill them first, and die with the launcher's thread.
+// SIGUSR1 (please save and end), the second one of them ends them; SIGHUP, the terminal's end, only asks and is not
+// counted (under nohup it is nothing); SIGUSR1 as it is; SIGTSTP and SIGCONT stop and continue the children together
+// with the launcher. Children run in process groups of their own, so that the terminal's Ctrl-C does not kill them
+// first, and die with the launcher's thread.
 
 #include <signal.h>
 #include <sys/types.h>

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 
@@ -69,7 +70,9 @@ RankProcesses missing_ranks(const ControlPage& page, const Children& children) {
     bool here = page.row(rank).pid.load() != 0;
     waited_for |= here;
     if (page.row(rank).beats.load() > 0 || !children.lives(rank)) continue;
-    if (!here || !why_still(children.pid(rank)).empty()) missing[rank] = {children.pid(rank)};
+    std::vector<pid_t> family = family_of(children.pid(rank));  // a shell's, whose program is the rank
+    if (!here || std::ranges::any_of(family, [](pid_t pid) { return !why_still(pid).empty(); }))
+      missing[rank] = std::move(family);
   }
   return waited_for ? missing : RankProcesses();
 }
@@ -87,6 +90,7 @@ std::unique_ptr<Bootstrap> forked_bootstrap_from_environment() {
 int launch_local(int n, const std::vector<std::string>& argv, int threads) {
   SG_CHECK(n >= 1, "launch: ", n, " ranks are not possible");
   SG_CHECK(!argv.empty(), "launch: there is no program to run");
+  RollCall roll_call;
   auto memory = SharedMemory::create("shardgrad-job", job_bytes(n));
   fcntl(memory->descriptor(), F_SETFD, 0);  // the ranks inherit it
   ControlPage page = page_of(memory, n);
@@ -100,17 +104,18 @@ int launch_local(int n, const std::vector<std::string>& argv, int threads) {
   fcntl(memory->descriptor(), F_SETFD, FD_CLOEXEC);
 
   int code = 0;
-  RollCall roll_call;
+  bool failed = false;
   auto deadline = std::chrono::steady_clock::time_point::max();
   while (children.alive() > 0) {
     for (const Children::Ended& ended : children.wait()) {
       judge(page, ended.index, ended);
       if (code == 0) code = exit_code_of(ended.status);
+      failed |= exit_code_of(ended.status) != 0 && page.row(ended.index).state.load() != RankState::finished;
     }
     std::string missing = page.has_cause() ? "" : roll_call.look(missing_ranks(page, children));
     if (!missing.empty()) page.claim_cause(-1, int(ErrorKind::rank_failed), missing);
     auto now = std::chrono::steady_clock::now();
-    if ((code != 0 || page.has_cause()) && deadline > now + kGrace) deadline = now + kGrace;
+    if ((failed || page.has_cause()) && deadline > now + kGrace) deadline = now + kGrace;
     if (now > deadline) children.signal(SIGKILL);
   }
   if (!page.has_cause()) return code;

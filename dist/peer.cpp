@@ -52,14 +52,36 @@ bool is_loopback(const End& end) {
 }
 
 // As /proc/net/tcp writes it: "0100007F:C2DA".
-std::string in_proc(const End& end) {
-  char text[48] = {};
-  if (end.family == AF_INET)
-    std::snprintf(text, sizeof(text), "%08X:%04X", end.words[0], unsigned(end.port));
-  else
-    std::snprintf(text, sizeof(text), "%08X%08X%08X%08X:%04X", end.words[0], end.words[1], end.words[2], end.words[3],
-                  unsigned(end.port));
+std::string in_tcp(const End& end) {
+  char text[16] = {};
+  std::snprintf(text, sizeof(text), "%08X:%04X", end.words[0], unsigned(end.port));
   return text;
+}
+
+// As /proc/net/tcp6 writes it, with IPv4 in IPv6's form: "0000000000000000FFFF00000100007F:C2DA".
+std::string in_tcp6(const End& end) {
+  End v6 = end;
+  if (end.family == AF_INET) v6 = {AF_INET6, {0, 0, htonl(0xFFFF), end.words[0]}, end.port};
+  char text[48] = {};
+  std::snprintf(text, sizeof(text), "%08X%08X%08X%08X:%04X", v6.words[0], v6.words[1], v6.words[2], v6.words[3],
+                unsigned(v6.port));
+  return text;
+}
+
+// Of the socket that a file of /proc/net has between these ends.
+std::optional<uid_t> user_in(const char* path, const std::string& from, const std::string& to) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    std::string number, local, remote, skipped;
+    uid_t user = 0;
+    ino_t inode = 0;
+    std::istringstream words(line);
+    words >> number >> local >> remote;
+    if (local != from || remote != to) continue;
+    words >> skipped >> skipped >> skipped >> skipped >> user >> skipped >> inode;
+    if (words && inode != 0) return user;  // a socket that nobody holds is shown as root's
+  }
+  return {};
 }
 
 }  // namespace
@@ -75,18 +97,10 @@ bool is_loopback(const Socket& socket) { return is_loopback(mine(socket)); }
 
 std::optional<uid_t> user_of_peer(const Socket& socket) {
   End here = mine(socket), there = theirs(socket);
-  std::ifstream file(there.family == AF_INET ? "/proc/net/tcp" : "/proc/net/tcp6");
-  for (std::string line; std::getline(file, line);) {
-    std::string number, local, remote, skipped;
-    uid_t user = 0;
-    ino_t inode = 0;
-    std::istringstream words(line);
-    words >> number >> local >> remote;
-    if (local != in_proc(there) || remote != in_proc(here)) continue;
-    words >> skipped >> skipped >> skipped >> skipped >> user >> skipped >> inode;
-    if (words && inode != 0) return user;  // a socket that nobody holds is shown as root's
-  }
-  return {};
+  std::optional<uid_t> user;
+  if (there.family == AF_INET) user = user_in("/proc/net/tcp", in_tcp(there), in_tcp(here));
+  // An IPv4 connection, too, when the other end listens on IPv6's every address.
+  return user ? user : user_in("/proc/net/tcp6", in_tcp6(there), in_tcp6(here));
 }
 
 std::string other_user(const Socket& socket) {

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <utility>
@@ -108,6 +109,20 @@ std::string why_still(pid_t pid) {
   fields >> state;
   if (state == "T" || state == "t") return " (stopped by a signal)";
   return state == "D" ? " (in a system call that does not end, as on a file system that does not answer)" : "";
+}
+
+// A process that has ended meanwhile has no children.
+std::vector<pid_t> family_of(pid_t pid) {
+  std::vector<pid_t> family = {pid};
+  for (size_t i = 0; i < family.size(); ++i) {
+    std::error_code gone;
+    std::filesystem::directory_iterator threads(concat("/proc/", family[i], "/task"), gone), end;
+    for (; !gone && threads != end; threads.increment(gone)) {
+      std::ifstream file(threads->path() / "children");
+      for (pid_t child; file >> child;) family.push_back(child);
+    }
+  }
+  return family;
 }
 
 // Time of all its threads on a CPU, in ticks of the clock; -1 when it is gone.

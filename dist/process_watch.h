@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace shardgrad::dist {
 
@@ -37,10 +38,12 @@ inline constexpr const char* kUnknownEnd = "killed, crashed, or left without a w
 std::string describe_status(int status);
 /// The debugger's pid, or 0.
 pid_t tracer_of(pid_t pid);
-/// Why a process does nothing, where that shows: " (stopped by a signal)", " (in a system call that does not end, …)",
-/// or
-/// "".
+/// Why a process does nothing, where that shows: " (stopped by a signal)" or " (in a system call that does not end,
+/// …)"; otherwise "".
 std::string why_still(pid_t pid);
+
+/// A process, then its descendants, as far as the system says: children after their parents.
+std::vector<pid_t> family_of(pid_t pid);
 
 /// For how long a process has done nothing at all: it used no time of a CPU, and no debugger held it.
 class Stillness {

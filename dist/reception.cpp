@@ -22,6 +22,9 @@ constexpr auto kPatience = 5s;
 /// A host's answer is a sentence.
 constexpr size_t kLongestAnswer = 4096;
 constexpr size_t kTurnedAwaySaid = 8;
+/// What strangers may take of a host: connections at a look, and callers that have not said who they are.
+constexpr int kCallersAtALook = 64;
+constexpr size_t kStrangers = 200;
 
 constexpr char kMagic[16] = "shardgrad-tcp-2";
 
@@ -94,9 +97,15 @@ Reception::Reception(std::vector<Socket> listeners, std::string token, int count
 void Reception::look() {
   std::string full;
   for (const Socket& listener : listeners_)
-    while (Socket socket = accept_from(listener, full)) take_in(std::move(socket));
+    for (int n = 0; n < kCallersAtALook; ++n) {
+      Socket socket = accept_from(listener, full);
+      if (!socket) break;
+      take_in(std::move(socket));
+    }
   if (!full.empty()) no_room_ = full;
   std::erase_if(callers_, [this](Caller& caller) { return !hear(caller); });
+  size_t room = missing().size() + kStrangers;  // the oldest have had the longest to speak
+  if (callers_.size() > room) callers_.erase(callers_.begin(), callers_.end() - ptrdiff_t(room));
   if (missing().empty()) return;
   std::vector<const Socket*> all;
   for (const Caller& caller : callers_) all.push_back(&caller.socket);
@@ -118,14 +127,15 @@ bool Reception::hear(Caller& caller) {
   if (!caller.socket.read_some(bytes, sizeof(Hello) - bytes.size())) return false;
   if (std::memcmp(bytes.data(), kMagic, std::min(bytes.size(), sizeof(kMagic))) != 0) return false;
   if (bytes.size() < sizeof(Hello)) return Clock::now() - caller.since < kPatience;
-  judge(caller);
+  if (is_open(caller.socket)) judge(caller);
   return false;
 }
 
 void Reception::judge(Caller& caller) {
   auto hello = message_of<Hello>(caller.bytes);
   std::string from = address_of_peer(caller.socket), machine = printable(hello.machine, sizeof(hello.machine)), why;
-  if (!same(hello.proof, prove(token_, "guest", caller.nonce, hello.nonce, said_by(hello))))
+  bool proved = same(hello.proof, prove(token_, "guest", caller.nonce, hello.nonce, said_by(hello)));
+  if (!proved)
     why = "it was not given rank 0's SHARDGRAD_JOB_TOKEN";
   else if (token_.empty())
     why = other_user(caller.socket);
@@ -134,7 +144,8 @@ void Reception::judge(Caller& caller) {
     why = contradiction(hello.number, hello.count, machine);
   }
   std::string text = why.empty() ? "" : concat("rank 0 turns away ", from, ": ", why);
-  Answer answer{prove(token_, "host", caller.nonce, hello.nonce, text), uint32_t(text.size())};
+  // Strangers get no proof, which they could try tokens on elsewhere.
+  Answer answer{proved ? prove(token_, "host", caller.nonce, hello.nonce, text) : Digest{}, uint32_t(text.size())};
   std::string bytes = bytes_of(answer) + text;
   bool heard = caller.socket.write_some(bytes) && bytes.empty();
   if (!why.empty()) return turn_away(from, why);

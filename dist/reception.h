@@ -6,6 +6,7 @@
 //     host   random bytes h                                              Challenge
 //     guest  random bytes g, who it is, HMAC(token, "guest" h g who)     Hello
 //     host   HMAC(token, "host" h g text), text: why not, if so         Answer
+//            (no HMAC for who has not proved that it knows the token)
 //
 // What is said afterwards is neither signed nor encrypted: the token keeps strangers from joining, not a network that
 // can be read or changed from being so. With an empty token everybody proves it; then, within a machine, only

@@ -101,22 +101,25 @@ std::string MpirunWatch::look() {
       if (!watched_.contains(pid)) watched_.emplace(pid, std::pair(rank, ProcessWatch(pid)));
   if (said.find(kHere) == said.npos) return "";  // nobody waits for others: perhaps it is no program of this library
   std::string end = roll_call_.look(missing_among(ranks, said));
-  if (!end.empty())
-    for (const auto& [pid, watched] : watched_) kill(pid, SIGKILL);  // mpirun would have them go on first
+  if (end.empty()) return "";
+  note_dead();                                                     // whose numbers may be others' by now
+  for (const auto& [pid, watched] : watched_) kill(pid, SIGKILL);  // mpirun would have them go on first
   return end;
 }
 
 void MpirunWatch::note_dead() {
-  for (const auto& [pid, watched] : watched_)
-    if (watched.second.died() && std::ranges::count(dead_, pid) == 0) dead_.push_back(pid);
+  std::erase_if(watched_, [this](const auto& entry) {
+    const auto& [rank, process] = entry.second;
+    if (!process.died()) return false;
+    first_ended_.try_emplace(process.how_it_ended(), concat("rank ", rank, " (pid ", entry.first, ")"));
+    return true;
+  });
 }
 
 std::string MpirunWatch::whose(int status) {
   note_dead();
-  for (pid_t pid : dead_)
-    if (const auto& [rank, process] = watched_.at(pid); process.how_it_ended() == describe_status(status))
-      return concat("rank ", rank, " (pid ", pid, ")");
-  return "a rank";
+  auto first = first_ended_.find(describe_status(status));
+  return first == first_ended_.end() ? "a rank" : first->second;
 }
 
 static void report(const std::string& text, std::ios::openmode mode) {

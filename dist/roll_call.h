@@ -44,8 +44,8 @@ class MpirunWatch {
   void note_dead();
   std::string report_;
   RollCall roll_call_;
-  std::map<pid_t, std::pair<int, ProcessWatch>> watched_;  // with their ranks
-  std::vector<pid_t> dead_;                                // in the order in which they died
+  std::map<pid_t, std::pair<int, ProcessWatch>> watched_;  // that live, with their ranks
+  std::map<std::string, std::string> first_ended_;         // who ended first in each way
   Clock::time_point began_ = Clock::now(), next_ = began_;
   bool met_ = false;
 };

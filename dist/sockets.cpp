@@ -178,15 +178,25 @@ static bool connect_within(const Socket& socket, const addrinfo& address, std::c
   return error == 0;
 }
 
+// Where nobody listens, a connection may get the very port it asks for as its own, and TCP lets it answer itself.
+static bool is_its_own_peer(const Socket& socket) {
+  Address mine, theirs;
+  mine.length = theirs.length = sizeof(mine.bytes);
+  getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&mine.bytes), &mine.length);
+  return getpeername(socket.descriptor(), reinterpret_cast<sockaddr*>(&theirs.bytes), &theirs.length) == 0 &&
+         mine == theirs;
+}
+
 Socket connect_to(const std::string& host, int port, std::chrono::milliseconds limit, std::string& reason) {
   AddressList addresses = look_up(host, port, reason);
   for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
     Socket socket(::socket(address->ai_family, kKind, 0));
-    if (socket && connect_within(socket, *address, limit)) {
+    bool connected = socket && connect_within(socket, *address, limit), alone = connected && is_its_own_peer(socket);
+    if (connected && !alone) {
       set_option(socket.descriptor(), IPPROTO_TCP, TCP_NODELAY, 1);
       return socket;
     }
-    reason = std::strerror(errno);
+    reason = std::strerror(alone ? ECONNREFUSED : errno);
   }
   return {};
 }

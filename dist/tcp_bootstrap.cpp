@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -172,15 +171,6 @@ class TcpBootstrap final : public Bootstrap {
   std::vector<Socket> peers_;  // on rank 0 by rank, elsewhere rank 0's alone
 };
 
-int number_of(const char* name, const char* text, int least, int most) {
-  int value = 0;
-  const char* end = text + std::strlen(text);
-  auto [stop, error] = std::from_chars(text, end, value);
-  SG_CHECK(error == std::errc() && stop == end && value >= least && value <= most, name, " is '", text,
-           "'; it must be a number from ", least, " to ", most);
-  return value;
-}
-
 }  // namespace
 
 std::unique_ptr<Bootstrap> make_tcp_bootstrap(const TcpPlace& place) {
@@ -210,8 +200,7 @@ std::unique_ptr<Bootstrap> tcp_bootstrap_from_environment() {
     SG_CHECK(place.token.size() >= 16, "SHARDGRAD_JOB_TOKEN has ", place.token.size(), " characters, which can be ",
              "guessed; at least 16 are needed, for instance what this prints: openssl rand -hex 16");
   }
-  if (const char* limit = std::getenv("SHARDGRAD_RENDEZVOUS_SECONDS"))
-    place.limit = std::chrono::seconds(number_of("SHARDGRAD_RENDEZVOUS_SECONDS", limit, 1, 1 << 20));
+  place.limit = rendezvous_limit();
   return make_tcp_bootstrap(place);
 }
 

@@ -46,7 +46,7 @@ std::unique_ptr<Transport> make_transport(World& world, int rank, const std::sha
   return make_threads_transport(world.board, rank, world.size, control);
 }
 
-void run_rank(World& world, int rank, const std::function<void(ProcessGroup&)>& body) {
+Context::Options options_of(const World& world, int rank) {
   const VirtualOptions& o = world.options;
   Context::Options options;
   options.rank = rank;
@@ -57,7 +57,11 @@ void run_rank(World& world, int rank, const std::function<void(ProcessGroup&)>& 
   options.check_streams = o.check_streams;
   options.delay_seed = o.delay_seed == 0 ? 0 : o.delay_seed + uint64_t(rank) * 7919;
   options.max_delay = o.max_delay;
-  Context context(options);
+  return options;
+}
+
+void take_part(World& world, int rank, const std::function<void(ProcessGroup&)>& body) {
+  const VirtualOptions& o = world.options;
   auto control = std::make_shared<Control>(world.page, rank);
   try {
     Monitor monitor(control, o.watch);
@@ -75,6 +79,16 @@ void run_rank(World& world, int rank, const std::function<void(ProcessGroup&)>& 
   } catch (...) {
     world.failures[size_t(rank)] = std::current_exception();
     control->fail(std::current_exception());
+  }
+}
+
+void run_rank(World& world, int rank, const std::function<void(ProcessGroup&)>& body) {
+  try {
+    Context context(options_of(world, rank));
+    take_part(world, rank, body);
+  } catch (...) {  // it could not begin
+    std::exception_ptr failure = world.failures[size_t(rank)] = std::current_exception();
+    world.page.claim_cause(rank, exit_code(failure, world.size), describe(failure));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <future>
 
@@ -25,8 +26,8 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 
 /// A host of `count` on this machine, and guests that call it from other threads.
 struct Meeting {
-  explicit Meeting(int count, const std::string& token = kToken)
-      : listeners(listen_on("127.0.0.1", 0)),
+  explicit Meeting(int count, const std::string& token = kToken, const std::string& host = "127.0.0.1")
+      : listeners(listen_on(host, 0)),
         port(port_of(listeners[0])),
         reception(std::move(listeners), token, count, "machine-0") {}
 
@@ -145,6 +146,59 @@ TEST(Reception, WithoutATokenOnlyProcessesOfOneUserMeetWithinAMachine) {
   }
 }
 
+TEST(Reception, WithoutATokenTheUsersOwnProcessesMeetWhereTheHostListensOnEveryAddress) {
+  Meeting meeting(2, "", "");
+  EXPECT_EQ(meeting.call({1, 2, "b"}, ""), "in") << "the host's end may stand among those of IPv6";
+}
+
+TEST(Reception, StrangersGetNoProofOfTheToken) {
+  Meeting meeting(2);
+  std::string reason, bytes, hello = "shardgrad-tcp-2" + std::string(289, '\0');
+  Socket stranger = connect_to("127.0.0.1", meeting.port, 1s, reason);
+  ASSERT_TRUE(stranger) << reason;
+  stranger.write_some(hello);
+  for (auto end = std::chrono::steady_clock::now() + 10s;
+       bytes.size() < 68 && std::chrono::steady_clock::now() < end;) {
+    meeting.reception.look();
+    stranger.read_some(bytes, 68 - bytes.size());
+  }
+  ASSERT_EQ(bytes.size(), 68u) << "a challenge and an answer";
+  EXPECT_EQ(bytes.substr(32, 32), std::string(32, '\0'));
+}
+
+TEST(Reception, AGuestThatHasGoneMeanwhileIsNotLetIn) {
+  Meeting meeting(2);
+  std::string reason;
+  auto guest = std::async(std::launch::async, [&] {
+    call_host(
+        "127.0.0.1", meeting.port, {1, 2, "b"}, kToken,
+        [end = std::chrono::steady_clock::now() + 400ms] {
+          if (std::chrono::steady_clock::now() > end) fail("it ends while it waits for the answer");
+        },
+        reason);
+  });
+  std::this_thread::sleep_for(100ms);
+  meeting.reception.look();  // it gets its challenge
+  std::this_thread::sleep_for(500ms);
+  meeting.reception.look();
+  EXPECT_THROW(guest.get(), Error);
+  EXPECT_EQ(meeting.reception.missing(), std::vector<int>{1});
+}
+
+TEST(Reception, SilentStrangersTakeUpOnlySoManyConnections) {
+  Meeting meeting(2);
+  std::string reason;
+  std::vector<Socket> strangers;
+  for (int n = 0; n < 300; ++n) strangers.push_back(connect_to("127.0.0.1", meeting.port, 1s, reason));
+  for (int n = 0; n < 8; ++n) meeting.reception.look();
+  auto dropped = std::ranges::count_if(strangers, [](const Socket& stranger) {
+    std::string bytes;
+    return stranger.read_some(bytes, 33) && !stranger.read_some(bytes, 1);
+  });
+  EXPECT_EQ(dropped, 99) << "the oldest; room is for the missing guest and 200 more";
+  EXPECT_EQ(meeting.call({1, 2, "b"}), "in");
+}
+
 TEST(Reception, AConnectionForWhichThereIsNoDescriptorIsNamedAndTakenLater) {
   Meeting meeting(2);
   std::string reason;
@@ -183,6 +237,14 @@ TEST(Sockets, ListenOnlyWhereTheHostsNameSays) {
   EXPECT_TRUE(reached_at("localhost", local));
   EXPECT_FALSE(reached_at("127.0.0.2", local));
   for (const Socket& listener : local) EXPECT_TRUE(is_loopback(listener));
+}
+
+TEST(Sockets, AConnectionToItselfIsNobodyWhoListens) {
+  int port = port_of(listen_on("127.0.0.1", 0)[0]);  // of those that connections get, and nobody listens any more
+  std::string reason;
+  for (auto end = std::chrono::steady_clock::now() + 1s; std::chrono::steady_clock::now() < end;)
+    ASSERT_FALSE(connect_to("127.0.0.1", port, 1s, reason));
+  EXPECT_TRUE(contains(reason, "refused")) << reason;
 }
 
 TEST(Sockets, ListenEverywhereWhereTheHostsNameMeansNothingHere) {

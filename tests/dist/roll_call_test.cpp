@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <thread>
 
 #include <shardgrad/core/context.h>
+#include <shardgrad/core/error.h>
+#include <shardgrad/dist/bootstrap.h>
 #include <shardgrad/dist/monitor.h>
 #include <tests/dist/child.h>
 
@@ -37,6 +40,34 @@ TEST(Stillness, IsOfAProcessThatUsesNoTimeAndThatNoDebuggerHolds) {
   EXPECT_GT(times[0], 500ms);
   EXPECT_LT(times[1], times[0]);
   EXPECT_LT(times[2], 100ms);
+}
+
+TEST(FamilyOf, IsAProcessAndItsDescendants) {
+  Child shell([] { execlp("sh", "sh", "-c", "sleep 60 & (sleep 60; true)", nullptr); });
+  for (auto end = Clock::now() + 10s; family_of(shell.pid()).size() < 4 && Clock::now() < end;)
+    std::this_thread::sleep_for(10ms);
+  std::vector<pid_t> family = family_of(shell.pid());
+  EXPECT_EQ(family.size(), 4u);
+  EXPECT_EQ(family[0], shell.pid());
+  for (pid_t pid : family) kill(pid, SIGKILL);
+}
+
+TEST(RendezvousLimit, IsAWholeNumberOfSecondsOrRefusedByName) {
+  for (const char* text : {"0", "none", "-1", "5min", ""}) {
+    setenv("SHARDGRAD_RENDEZVOUS_SECONDS", text, 1);
+    try {
+      rendezvous_limit();
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::input);
+      EXPECT_EQ(std::string(error.what()).find(concat("SHARDGRAD_RENDEZVOUS_SECONDS is '", text, "'")), 0u)
+          << error.what();
+    }
+  }
+  setenv("SHARDGRAD_RENDEZVOUS_SECONDS", "7", 1);
+  EXPECT_EQ(rendezvous_limit(), 7s);
+  unsetenv("SHARDGRAD_RENDEZVOUS_SECONDS");
+  EXPECT_EQ(rendezvous_limit(), 300s);
 }
 
 TEST(Monitor, NamesARankThatStopsBeforeItsFirstHeartbeat) {
