@@ -243,7 +243,8 @@ TEST(Sockets, AConnectionToItselfIsNobodyWhoListens) {
   int port = port_of(listen_on("127.0.0.1", 0)[0]);  // of those that connections get, and nobody listens any more
   std::string reason;
   for (auto end = std::chrono::steady_clock::now() + 1s; std::chrono::steady_clock::now() < end;)
-    ASSERT_FALSE(connect_to("127.0.0.1", port, 1s, reason));
+    for (int near : {port, port ^ 1})  // Linux gives connections even ports where it can, and listeners odd ones
+      ASSERT_FALSE(connect_to("127.0.0.1", near, 1s, reason));
   EXPECT_TRUE(contains(reason, "refused")) << reason;
 }
 
