@@ -33,7 +33,6 @@ struct UnitPlan {
   double share = 0;        ///< of all parameters
   int gathers = 0, reductions = 0;
   int64_t bytes_sent = 0;
-  bool keeps_params = false;  ///< full parameters stay in memory whatever the units are
   bool operator==(const UnitPlan&) const = default;
 };
 
@@ -42,6 +41,7 @@ struct Plan {
   std::map<Category, int64_t> peaks;  ///< without workspaces of kernels, which only a real run has
   int64_t peak = 0;                   ///< of all these together
   int64_t bytes_sent = 0;
+  bool keeps_params = false;  ///< full parameters stay in memory whatever the units are
   bool operator==(const Plan&) const = default;
   /// For people, with a last line that warns when one unit holds most of the model.
   std::string table() const;
