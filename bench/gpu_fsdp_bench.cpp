@@ -63,6 +63,7 @@ class Training {
       optimizer_ = std::make_unique<optim::AdamW>(parameters, optim::AdamOptions{.lr = 1e-4});
     else
       optimizer_ = std::make_unique<optim::SGD>(parameters, optim::SgdOptions{.lr = 0.01, .momentum = 0.9});
+    context().progress() = {};  // every run has the same batch
     x_ = randn({batch, options.width}, "x");
     target_ = randn({batch, options.width}, "t");
   }
