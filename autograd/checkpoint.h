@@ -16,7 +16,7 @@
 #include <utility>
 
 #include <shardgrad/autograd/region.h>
-#include <shardgrad/core/traverse.h>
+#include <shardgrad/autograd/traverse.h>
 
 namespace shardgrad {
 

@@ -14,8 +14,8 @@
 #include <functional>
 #include <map>
 
-#include <shardgrad/dist/job.h>
-#include <shardgrad/dist/transports.h>
+#include <shardgrad/dist/launch/job.h>
+#include <shardgrad/dist/transports/transports.h>
 
 #include "bench/control_cost.h"
 

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include <shardgrad/dist/process_group.h>
+#include <shardgrad/dist/group/process_group.h>
 
 namespace shardgrad::bench {
 

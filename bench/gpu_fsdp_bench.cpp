@@ -8,7 +8,7 @@
 #include <fstream>
 #include <memory>
 
-#include <shardgrad/dist/virtual_ranks.h>
+#include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/optim/adam.h>
 #include <shardgrad/optim/sgd.h>

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <shardgrad/autograd/ops.h>
-#include <shardgrad/dist/job.h>
+#include <shardgrad/dist/launch/job.h>
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/nn/nn.h>
 #include <shardgrad/optim/adam.h>

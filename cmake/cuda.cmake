@@ -1,8 +1,9 @@
 # Device cuda: its backend and kernels, as part of the library. The kernels are compiled by nvcc here, and by the C++
 # compiler for the simulator (sim.cmake).
 file(GLOB cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu)
-file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/backend_cuda.cpp ${PROJECT_SOURCE_DIR}/core/cuda*.cpp
+file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/cuda/*.cpp
      ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cpp)
+list(FILTER cuda_sources EXCLUDE REGEX "/without_cuda\\.cpp$")
 set(cuda_libraries CUDA::cudart_static)
 if(TARGET CUDA::cublasLt)
   list(FILTER cuda_sources EXCLUDE REGEX "/without_cublaslt\\.cpp$")
@@ -13,7 +14,7 @@ else()
   list(FILTER cuda_sources EXCLUDE REGEX "/cublaslt[^/]*\\.cpp$")
 endif()
 if(found_nccl)
-  file(GLOB nccl_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/dist/nccl/*.cpp)
+  file(GLOB nccl_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/dist/transports/nccl/*.cpp)
   list(FILTER nccl_sources EXCLUDE REGEX "/without_nccl\\.cpp$")
   list(APPEND cuda_sources ${nccl_sources})
   list(APPEND cuda_libraries ${NCCL_LIBRARY})

@@ -1,6 +1,6 @@
 #pragma once
 // The device seam: memory, streams, events and copies of one device. Everything that differs between devices is behind
-// this interface, the kernel table (kernels/table.h) and the process groups (dist/process_group.h).
+// this interface, the kernel table (kernels/table.h) and the process groups (dist/group/process_group.h).
 //
 // Device `acc` is host memory that behaves like an accelerator: every stream, compute too, is a thread; freed memory is
 // poisoned and reused in stream order; the happens-before checker is on; the host may not look at memory directly. It

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include <shardgrad/core/match.h>
+#include <shardgrad/autograd/match.h>
 
 namespace shardgrad::fsdp {
 

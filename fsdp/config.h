@@ -1,6 +1,7 @@
 #pragma once
 // How a model is sharded. Strategies are lifetimes of the same buffers, never different arithmetic: a strategy changes
-// memory and traffic, not the numbers (to rounding where NCCL sums in its own order: dist/nccl/nccl_transport.cpp).
+// memory and traffic, not the numbers (to rounding where NCCL sums in its own order:
+// dist/transports/nccl/nccl_transport.cpp).
 
 #include <cstdint>
 #include <functional>
@@ -36,7 +37,7 @@ using WrapPolicy = std::function<bool(const nn::Module& module, int64_t numel)>;
 /// Units of at least `min_numel` parameters, built from the leaves up.
 WrapPolicy wrap_by_size(int64_t min_numel);
 /// One unit for every module of one of the types, e.g. wrap_by_type({"Block"}), or whose full name matches one of the
-/// patterns (core/match.h), e.g. wrap_by_name({"blocks.?", "head"}). Of a module and one inside it that are both
+/// patterns (autograd/match.h), e.g. wrap_by_name({"blocks.?", "head"}). Of a module and one inside it that are both
 /// chosen, the inner one takes its parameters first. fully_shard throws Error(input) listing those that choose no
 /// module.
 WrapPolicy wrap_by_type(std::vector<std::string> types);

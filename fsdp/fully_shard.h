@@ -17,7 +17,7 @@
 #include <vector>
 
 #include <shardgrad/fsdp/config.h>
-#include <shardgrad/fsdp/schedule.h>
+#include <shardgrad/fsdp/step/schedule.h>
 
 namespace shardgrad::fsdp {
 
@@ -101,7 +101,7 @@ class SummonFullParams {
 
 /// All parameters with their original names and shapes, as copies on the cpu, gathered one unit at a time. A
 /// collective: every rank calls it; ranks other than 0 get an empty map with `rank0_only`. Throws Error(input) when
-/// copies of the model are not the same any more (check_replicas). Buffers: mean_buffers in fsdp/replicas.h.
+/// copies of the model are not the same any more (check_replicas). Buffers: mean_buffers in fsdp/state/replicas.h.
 std::map<std::string, Tensor> full_state_dict(Sharded& sharded, bool rank0_only = true);
 /// Each rank takes its part of whole parameters. Throws Error(input) listing missing, unknown and misshapen names
 /// before anything is changed.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <shardgrad/dist/process_group.h>
+#include <shardgrad/dist/group/process_group.h>
 #include <shardgrad/optim/grad_scaler.h>
 
 namespace shardgrad::fsdp {

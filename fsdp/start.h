@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <shardgrad/dist/process_group.h>
+#include <shardgrad/dist/group/process_group.h>
 #include <shardgrad/nn/module.h>
 
 namespace shardgrad::fsdp {

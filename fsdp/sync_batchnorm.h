@@ -2,7 +2,7 @@
 // Batch normalisation over the global batch. Without it every rank normalises by its own samples, so a model with
 // BatchNorm1d is another one on every number of ranks; with it the numbers are the same to rounding.
 
-#include <shardgrad/dist/process_group.h>
+#include <shardgrad/dist/group/process_group.h>
 #include <shardgrad/nn/module.h>
 
 namespace shardgrad::fsdp {

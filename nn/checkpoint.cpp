@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include <shardgrad/core/match.h>
+#include <shardgrad/autograd/match.h>
 
 namespace shardgrad::nn {
 namespace {

@@ -16,8 +16,8 @@ namespace shardgrad::nn {
 /// Checkpoints every call of `module`. Its hooks, and so the gathers of a sharded unit, stay outside: forward and
 /// backward gather it once each. `options.name` is the module's unless given.
 void checkpoint(Module& module, CheckpointOptions options = {});
-/// Checkpoints the modules below `root` whose names match a pattern (core/match.h). What lies below a chosen module is
-/// part of it and not chosen again. Throws Error(input) listing the patterns that choose nothing.
+/// Checkpoints the modules below `root` whose names match a pattern (autograd/match.h). What lies below a chosen module
+/// is part of it and not chosen again. Throws Error(input) listing the patterns that choose nothing.
 void checkpoint_by_name(Module& root, const std::vector<std::string>& patterns, CheckpointOptions options = {});
 /// The same by type names without namespaces, such as "Linear".
 void checkpoint_by_type(Module& root, const std::vector<std::string>& types, CheckpointOptions options = {});

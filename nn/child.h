@@ -5,7 +5,7 @@
 #include <exception>
 #include <ranges>
 
-#include <shardgrad/core/traverse.h>
+#include <shardgrad/autograd/traverse.h>
 #include <shardgrad/nn/module.h>
 
 namespace shardgrad::nn {

@@ -9,8 +9,8 @@
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/state_check.h>
 #include <shardgrad/core/context.h>
-#include <shardgrad/core/state_check.h>
 
 namespace shardgrad::nn {
 namespace {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <unordered_set>
 
+#include <shardgrad/autograd/match.h>
 #include <shardgrad/autograd/node.h>
-#include <shardgrad/core/match.h>
 #include <shardgrad/core/warning.h>
 #include <shardgrad/kernels/ops.h>
 

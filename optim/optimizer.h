@@ -30,7 +30,8 @@ struct Overrides {
   double lr_scale = 1;  ///< multiplies the learning rate, also after set_lr
 };
 
-/// Options for parameters whose name matches `pattern` (core/match.h). A parameter obeys the first rule that matches.
+/// Options for parameters whose name matches `pattern` (autograd/match.h). A parameter obeys the first rule that
+/// matches.
 struct Rule {
   std::string pattern;
   Overrides overrides;

@@ -1,6 +1,6 @@
 // Saving and loading: state tensors and step counts, of this rank or of a plain model.
 
-#include <shardgrad/core/state_check.h>
+#include <shardgrad/autograd/state_check.h>
 #include <shardgrad/optim/optimizer.h>
 
 namespace shardgrad::optim {

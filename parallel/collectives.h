@@ -19,7 +19,7 @@
 // are refused where their tensors meet. The group must live until the graph is gone. On one rank nothing is sent.
 
 #include <shardgrad/core/tensor.h>
-#include <shardgrad/dist/process_group.h>
+#include <shardgrad/dist/group/process_group.h>
 
 namespace shardgrad::parallel {
 

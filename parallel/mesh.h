@@ -9,14 +9,14 @@
 //     model        0  1  0  1  0  1  0  1      group("model") of rank 5:   {4, 5}
 //
 // The order of axes is a choice of speed: what talks most comes last, for neighbours in rank mostly share a machine.
-// Sums along an axis have the order of a group (dist/tree_sum.h), so with axes of powers of two the sum along one axis
-// after the other, last first, is the tree sum over all ranks, bit for bit.
+// Sums along an axis have the order of a group (dist/transports/tree_sum.h), so with axes of powers of two the sum
+// along one axis after the other, last first, is the tree sum over all ranks, bit for bit.
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <shardgrad/dist/process_group.h>
+#include <shardgrad/dist/group/process_group.h>
 
 namespace shardgrad::parallel {
 

@@ -20,7 +20,7 @@ from gpu_run import Check, left, limit, run, told
 ON_THE_GPU = "*cuda*:*OnDevices*:*.Devices*:*OnEveryDevice*:Linear.ReluAsPartOf*:Nccl.*:-*Slow*"
 KERNELS = "-Cpu*:Refusals*"
 OPERATIONS = "OpRegistry.DevicesAgreeWithTheCpu"
-EXPECTED = ("test_autograd", "test_cuda", "test_dist", "test_fsdp", "test_kernels")  # have tests for the GPU
+EXPECTED = ("test_autograd", "test_certify", "test_cuda", "test_dist", "test_fsdp", "test_kernels")  # have tests for the GPU
 TARGETS = ("shardgrad_program", "gpu_bench", "gpu_fsdp_bench", *EXPECTED)
 # The guards of costs need valgrind, which no target of these uses.
 OPTIONS = ("-DSHARDGRAD_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=native", "-DSHARDGRAD_TUTORIALS=OFF", "-DSHARDGRAD_BENCH=ON",
@@ -105,13 +105,13 @@ def tests(build):
             *(("tests on the GPU", name, ON_THE_GPU, 180, {}) for name in EXPECTED),
             ("tests of kernels against their references", "test_kernels", KERNELS, 120, {}),
             ("tests of the own matrix product", "test_kernels", "Matmul.*", 120, own),
-            ("tests of every operation with the own matrix product", "test_autograd", OPERATIONS, 120, own)):
+            ("tests of every operation with the own matrix product", "test_certify", OPERATIONS, 120, own)):
         yield Check(f"{name}: {title}", functools.partial(cases, build / "bin" / name, selection, seconds, settings))
 
 
 def sanitizers(build):
     tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
-    command = ["--error-exitcode", "9", build / "bin/test_autograd", f"--gtest_filter={OPERATIONS}"]
+    command = ["--error-exitcode", "9", build / "bin/test_certify", f"--gtest_filter={OPERATIONS}"]
 
     def sanitized(check):
         if not os.access(tool, os.X_OK):

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include <shardgrad/dist/process_group.h>
+#include <shardgrad/dist/group/process_group.h>
 
 namespace shardgrad::train {
 

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include <shardgrad/dist/process_group.h>
+#include <shardgrad/dist/group/process_group.h>
 #include <shardgrad/fsdp/config.h>
 #include <shardgrad/nn/containers.h>
 #include <shardgrad/optim/grad_scaler.h>

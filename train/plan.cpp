@@ -1,7 +1,7 @@
 #include <shardgrad/train/plan.h>
 
 #include <shardgrad/autograd/ops.h>
-#include <shardgrad/dist/virtual_ranks.h>
+#include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/step.h>
 

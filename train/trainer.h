@@ -6,7 +6,7 @@
 #include <ostream>
 #include <string>
 
-#include <shardgrad/dist/process_group.h>
+#include <shardgrad/dist/group/process_group.h>
 #include <shardgrad/train/config.h>
 
 namespace shardgrad::train {

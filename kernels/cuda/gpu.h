@@ -8,7 +8,7 @@
 #include <cstdio>
 
 #include <shardgrad/core/context.h>
-#include <shardgrad/core/cuda_error.h>
+#include <shardgrad/core/cuda/error.h>
 #include <shardgrad/kernels/cuda/library.h>
 #include <shardgrad/kernels/workspace.h>
 

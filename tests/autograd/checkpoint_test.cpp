@@ -4,7 +4,7 @@
 #include <optional>
 
 #include <shardgrad/autograd/checkpoint.h>
-#include <shardgrad/autograd/gradcheck.h>
+#include <shardgrad/certify/gradcheck.h>
 #include <tests/autograd/support.h>
 #include <tests/numbers.h>
 

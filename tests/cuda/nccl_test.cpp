@@ -4,7 +4,7 @@
 
 #include <shardgrad/core/backend.h>
 #include <shardgrad/core/error.h>
-#include <shardgrad/dist/nccl/nccl.h>
+#include <shardgrad/dist/transports/nccl/nccl.h>
 
 namespace shardgrad::dist {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <shardgrad/dist/bootstrap.h>
-#include <shardgrad/dist/page_link.h>
+#include <shardgrad/dist/bootstrap/bootstrap.h>
+#include <shardgrad/dist/watch/page_link.h>
 
 namespace shardgrad::dist::testing {
 

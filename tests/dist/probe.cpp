@@ -19,13 +19,13 @@
 #include <span>
 #include <thread>
 
-#include <shardgrad/dist/children.h>
-#include <shardgrad/dist/forked.h>
-#include <shardgrad/dist/job.h>
-#include <shardgrad/dist/launch.h>
-#include <shardgrad/dist/sockets.h>
-#include <shardgrad/dist/virtual_ranks.h>
-#include <tests/dist/large_counts.h>
+#include <shardgrad/dist/group/virtual_ranks.h>
+#include <shardgrad/dist/launch/job.h>
+#include <shardgrad/dist/launch/launch.h>
+#include <shardgrad/dist/launch/launch_local.h>
+#include <shardgrad/dist/os/children.h>
+#include <shardgrad/dist/os/sockets.h>
+#include <tests/dist/group/large_counts.h>
 
 namespace shardgrad::dist::testing {
 namespace {

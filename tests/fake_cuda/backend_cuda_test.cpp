@@ -9,9 +9,9 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
-#include <shardgrad/core/cuda_error.h>
-#include <shardgrad/core/cuda_memory.h>
-#include <shardgrad/dist/virtual_ranks.h>
+#include <shardgrad/core/cuda/error.h>
+#include <shardgrad/core/cuda/memory.h>
+#include <shardgrad/dist/group/virtual_ranks.h>
 
 #include "tests/fake_cuda/fake_cuda.h"
 

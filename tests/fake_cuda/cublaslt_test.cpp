@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <thread>
 
+#include <shardgrad/certify/reference/rest.h>
 #include <shardgrad/kernels/cuda/library.h>
-#include <shardgrad/kernels/reference/rest.h>
 
 #include "tests/fake_cuda/fake_cuda.h"
 #include "tests/kernels/kernel_case.h"

@@ -1,7 +1,7 @@
-// The suite of tests/dist/group_cases.h on the pretended GPU: collectives of its tensors by way of host memory.
+// The suite of tests/dist/group/group_cases.h on the pretended GPU: collectives of its tensors by way of host memory.
 
-#include <shardgrad/dist/virtual_ranks.h>
-#include <tests/dist/group_cases.h>
+#include <shardgrad/dist/group/virtual_ranks.h>
+#include <tests/dist/group/group_cases.h>
 
 #include "tests/fake_cuda/fake_cuda.h"
 

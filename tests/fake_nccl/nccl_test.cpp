@@ -1,8 +1,8 @@
 // dist/nccl on the pretended NCCL and GPUs: the suite of every group, the watchdog, aborts, and refusals.
 
-#include <shardgrad/dist/nccl/nccl.h>
-#include <shardgrad/dist/virtual_ranks.h>
-#include <tests/dist/group_cases.h>
+#include <shardgrad/dist/group/virtual_ranks.h>
+#include <shardgrad/dist/transports/nccl/nccl.h>
+#include <tests/dist/group/group_cases.h>
 
 #include <cstdlib>
 #include <mutex>

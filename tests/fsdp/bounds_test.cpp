@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include <shardgrad/fsdp/state.h>
+#include <shardgrad/fsdp/state/state.h>
 
 #include "tests/fsdp/same_weights.h"
 

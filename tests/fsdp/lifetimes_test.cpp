@@ -5,8 +5,8 @@
 
 #include <numeric>
 
-#include <shardgrad/dist/control.h>
-#include <shardgrad/dist/transports.h>
+#include <shardgrad/dist/transports/transports.h>
+#include <shardgrad/dist/watch/control.h>
 
 #include "tests/fsdp/same_weights.h"
 

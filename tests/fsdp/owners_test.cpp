@@ -5,8 +5,8 @@
 #include <mutex>
 #include <set>
 
-#include <shardgrad/dist/control_page.h>
-#include <shardgrad/fsdp/state.h>
+#include <shardgrad/dist/watch/control_page.h>
+#include <shardgrad/fsdp/state/state.h>
 
 #include "tests/fsdp/same_weights.h"
 

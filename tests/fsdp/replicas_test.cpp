@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <shardgrad/fsdp/replicas.h>
-#include <shardgrad/fsdp/state.h>
+#include <shardgrad/fsdp/state/replicas.h>
+#include <shardgrad/fsdp/state/state.h>
 
 #include "tests/fsdp/training.h"
 

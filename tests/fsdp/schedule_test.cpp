@@ -1,6 +1,6 @@
 // The list of gathers, reductions and releases is part of the contract: one transfer more is a failure.
 
-#include <shardgrad/fsdp/schedule.h>
+#include <shardgrad/fsdp/step/schedule.h>
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <shardgrad/fsdp/state.h>
+#include <shardgrad/fsdp/state/state.h>
 
 #include "tests/fsdp/same_weights.h"
 

@@ -1,6 +1,6 @@
 // State in pieces and as whole tensors, saved and loaded at different numbers of ranks.
 
-#include <shardgrad/fsdp/state.h>
+#include <shardgrad/fsdp/state/state.h>
 
 #include <gtest/gtest.h>
 

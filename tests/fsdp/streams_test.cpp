@@ -8,7 +8,7 @@
 #include <chrono>
 #include <thread>
 
-#include <shardgrad/fsdp/state.h>
+#include <shardgrad/fsdp/state/state.h>
 
 #include "tests/fsdp/training.h"
 

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <thread>
 
-#include <shardgrad/fsdp/state.h>
+#include <shardgrad/fsdp/state/state.h>
 
 #include "tests/fsdp/same_weights.h"
 

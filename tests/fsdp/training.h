@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <shardgrad/dist/virtual_ranks.h>
+#include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/fsdp/clip.h>
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/optim/adam.h>

@@ -3,7 +3,7 @@
 // notes on the way (losses of the whole batch, weights) must be the same but for rounding. Models are in f64, so that a
 // difference is a fault and not the order of a sum.
 
-#include <shardgrad/fsdp/state.h>
+#include <shardgrad/fsdp/state/state.h>
 #include <shardgrad/nn/checkpoint.h>
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
+#include <shardgrad/certify/reference/elementwise.h>
 #include <shardgrad/core/float_mode.h>
-#include <shardgrad/kernels/reference/elementwise.h>
 #include <tests/kernels/kernel_case.h>
 
 namespace shardgrad::test {

@@ -10,10 +10,10 @@
 #include <random>
 #include <vector>
 
+#include <shardgrad/certify/reference/element.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/poison.h>
 #include <shardgrad/kernels/ops.h>
-#include <shardgrad/kernels/reference/element.h>
 #include <tests/kernels/test_device.h>
 
 namespace shardgrad::test {

@@ -2,8 +2,8 @@
 #include <functional>
 #include <thread>
 
+#include <shardgrad/certify/reference/rest.h>
 #include <shardgrad/kernels/cpu/matmul.h>
-#include <shardgrad/kernels/reference/rest.h>
 #include <tests/kernels/kernel_case.h>
 
 namespace shardgrad::test {

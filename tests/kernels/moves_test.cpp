@@ -1,5 +1,5 @@
-#include <shardgrad/kernels/reference/elementwise.h>
-#include <shardgrad/kernels/reference/moves.h>
+#include <shardgrad/certify/reference/elementwise.h>
+#include <shardgrad/certify/reference/moves.h>
 #include <tests/kernels/kernel_case.h>
 
 namespace shardgrad::test {

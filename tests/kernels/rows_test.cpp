@@ -1,7 +1,7 @@
 #include <cmath>
 
-#include <shardgrad/kernels/reference/elementwise.h>
-#include <shardgrad/kernels/reference/rows.h>
+#include <shardgrad/certify/reference/elementwise.h>
+#include <shardgrad/certify/reference/rows.h>
 #include <tests/kernels/kernel_case.h>
 
 namespace shardgrad::test {

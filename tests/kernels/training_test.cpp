@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include <shardgrad/kernels/reference/rest.h>
+#include <shardgrad/certify/reference/rest.h>
 #include <tests/kernels/kernel_case.h>
 
 namespace shardgrad::test {

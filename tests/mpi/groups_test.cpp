@@ -1,10 +1,11 @@
-// The suite of tests/dist/group_cases.h over ranks that mpirun started, and MPI's own collectives as a second opinion.
+// The suite of tests/dist/group/group_cases.h over ranks that mpirun started, and MPI's own collectives as a second
+// opinion.
 
 #include <mpi.h>
 
 #include <cstdlib>
 
-#include <tests/dist/group_cases.h>
+#include <tests/dist/group/group_cases.h>
 #include <tests/mpi/world.h>
 
 namespace shardgrad::dist::testing {

@@ -1,6 +1,6 @@
 // Runs the tests on every rank. Rank 0 prints; the others only what fails. The job fails when any rank's tests do.
 
-#include <shardgrad/dist/job.h>
+#include <shardgrad/dist/launch/job.h>
 #include <tests/mpi/world.h>
 
 namespace shardgrad::testing {

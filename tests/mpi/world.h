@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <shardgrad/dist/process_group.h>
+#include <shardgrad/dist/group/process_group.h>
 
 namespace shardgrad::testing {
 

@@ -1,8 +1,8 @@
 #pragma once
 // gradcheck for a module and its parameters.
 
-#include <shardgrad/autograd/gradcheck.h>
 #include <shardgrad/autograd/node.h>
+#include <shardgrad/certify/gradcheck.h>
 #include <shardgrad/nn/module.h>
 
 namespace shardgrad {

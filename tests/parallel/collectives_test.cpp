@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <shardgrad/autograd/ops.h>
-#include <shardgrad/dist/virtual_ranks.h>
+#include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/nn/init.h>
 #include <shardgrad/parallel/collectives.h>
 

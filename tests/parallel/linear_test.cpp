@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <shardgrad/autograd/ops.h>
-#include <shardgrad/dist/virtual_ranks.h>
+#include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/nn/nn.h>
 #include <shardgrad/optim/sgd.h>

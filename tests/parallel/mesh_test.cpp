@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <shardgrad/autograd/ops.h>
-#include <shardgrad/dist/virtual_ranks.h>
+#include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/parallel/mesh.h>
 
 namespace shardgrad::parallel {

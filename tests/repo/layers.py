@@ -16,15 +16,18 @@ ORDER = {
     "optim": ["core", "kernels", "autograd"],
     "parallel": ["core", "kernels", "dist", "autograd"],
     "fsdp": ["core", "kernels", "dist", "autograd", "nn", "optim", "parallel"],
-    "train": ["core", "kernels", "dist", "autograd", "nn", "optim", "parallel", "fsdp"],
+    "certify": ["core", "kernels", "autograd"],
+    "train": ["core", "kernels", "dist", "autograd", "nn", "optim", "parallel", "fsdp", "certify"],
 }
+# Rooms within a room: each may include those before it.
+WITHIN = {"dist": ["os", "bootstrap", "watch", "transports", "group", "launch"]}
 # Outside headers that only some places may see: a device difference or a file format has one home.
 HOMES = {
     r"(omp|immintrin|x86intrin|arm_neon|cpuid)\.h": ["kernels/cpu/"],
     r"oneapi/|dnnl": ["kernels/cpu/"],
-    r"mpi\.h": ["dist/mpi"],
-    r"cuda|cublas|nvtx3/|mma\.h": ["core/backend_cuda", "core/cuda", "kernels/cuda/", "dist/nccl/"],
-    r"nccl\.h": ["dist/nccl/"],
+    r"mpi\.h": ["dist/bootstrap/mpi_", "dist/transports/mpi/"],
+    r"cuda|cublas|nvtx3/|mma\.h": ["core/cuda/", "kernels/cuda/", "dist/transports/nccl/"],
+    r"nccl\.h": ["dist/transports/nccl/"],
     r"zlib\.h": ["train/"],
     r"nlohmann/": ["core/recorder.cpp", "train/"],
     r"CLI/": ["train/"],
@@ -32,9 +35,9 @@ HOMES = {
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 ENDS_PROCESS = re.compile(r"(?<![\w.>:])(?<!void )(?:std::|::)?(?:exit|_exit|_Exit|quick_exit|abort|terminate)\s*\(")
-# A forked child that could not become its program, one that runs no other (dist/file_guard.h), and the guard of a program's
-# top level (dist/job.h).
-MAY_END_PROCESS = ["dist/children.cpp", "dist/file_guard.cpp", "dist/job.cpp"]
+# A forked child that could not become its program, one that runs no other (dist/os/file_guard.h), and the guard of a program's
+# top level (dist/launch/job.h).
+MAY_END_PROCESS = ["dist/os/children.cpp", "dist/os/file_guard.cpp", "dist/launch/job.cpp"]
 
 
 def code_only(text):
@@ -54,6 +57,10 @@ def include_fault(root, file, quote, header):
         layer = target.split("/")[0]
         if layer != folder and layer not in ORDER[folder]:
             return f"<{header}>: {folder}/ may include only {', '.join(ORDER[folder]) or 'the standard library'}"
+        rooms = WITHIN.get(folder, []) if layer == folder else []
+        room, inner = file.parts[1], target.split("/")[1]
+        if rooms and rooms.index(inner) > rooms.index(room):
+            return f"<{header}>: {folder}/{room}/ may include only {', '.join(rooms[:rooms.index(room) + 1])} of {folder}/"
         return None
     for pattern, homes in HOMES.items():
         if re.match(pattern, header) and not any(file.as_posix().startswith(home) for home in homes):

@@ -8,8 +8,8 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
-#include <shardgrad/dist/virtual_ranks.h>
-#include <shardgrad/fsdp/state.h>
+#include <shardgrad/dist/group/virtual_ranks.h>
+#include <shardgrad/fsdp/state/state.h>
 #include <shardgrad/nn/linear.h>
 #include <shardgrad/nn/normalization.h>
 #include <shardgrad/optim/adam.h>

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <shardgrad/fsdp/replicas.h>
+#include <shardgrad/fsdp/state/replicas.h>
 #include <shardgrad/train/checkpoint/safetensors.h>
 
 #include "checkpoint_files.h"

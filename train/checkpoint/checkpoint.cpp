@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include <shardgrad/autograd/match.h>
 #include <shardgrad/core/context.h>
-#include <shardgrad/core/match.h>
-#include <shardgrad/fsdp/replicas.h>
-#include <shardgrad/fsdp/state.h>
+#include <shardgrad/fsdp/state/replicas.h>
+#include <shardgrad/fsdp/state/state.h>
 #include <shardgrad/train/checkpoint/safetensors.h>
 #include <shardgrad/train/files.h>
 

@@ -12,7 +12,7 @@
 #include <map>
 #include <string>
 
-#include <shardgrad/core/state_check.h>
+#include <shardgrad/autograd/state_check.h>
 
 namespace shardgrad::train {
 

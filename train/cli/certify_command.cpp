@@ -1,7 +1,7 @@
 #include <iostream>
 
-#include <shardgrad/autograd/certify.h>
-#include <shardgrad/autograd/certify_speed.h>
+#include <shardgrad/certify/certify.h>
+#include <shardgrad/certify/certify_speed.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/kernels/alternatives.h>
 #include <shardgrad/train/cli/program.h>

@@ -5,9 +5,9 @@
 #include <iostream>
 
 #include <shardgrad/core/error.h>
-#include <shardgrad/dist/bootstrap.h>
-#include <shardgrad/dist/control.h>
-#include <shardgrad/dist/launch.h>
+#include <shardgrad/dist/bootstrap/bootstrap.h>
+#include <shardgrad/dist/launch/launch.h>
+#include <shardgrad/dist/watch/control.h>
 #include <shardgrad/kernels/table.h>
 #include <shardgrad/train/cli/version.h>
 #include <shardgrad/train/config.h>

@@ -32,7 +32,7 @@ struct CertifyOptions {
   std::string op, device = "cpu";
   std::vector<std::string> libraries, use;  ///< use: "layer_norm=mine"
 };
-/// Prints which properties of autograd/certify.h hold, and speeds when all do; 1 when one does not.
+/// Prints which properties of certify/certify.h hold, and speeds when all do; 1 when one does not.
 int certify_command(const CertifyOptions& options);
 
 /// The text of `shardgrad --version`.

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include <shardgrad/autograd/certify_speed.h>
+#include <shardgrad/certify/certify_speed.h>
 
 namespace shardgrad::cli {
 

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <iostream>
 
-#include <shardgrad/dist/job.h>
+#include <shardgrad/dist/launch/job.h>
 #include <shardgrad/kernels/alternatives.h>
 #include <shardgrad/train/cli/program.h>
 #include <shardgrad/train/trainer.h>

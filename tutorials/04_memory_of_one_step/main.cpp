@@ -5,7 +5,7 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
-#include <shardgrad/dist/virtual_ranks.h>
+#include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/nn/nn.h>
 #include <shardgrad/optim/adam.h>

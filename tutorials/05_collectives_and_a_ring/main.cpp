@@ -7,7 +7,7 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
-#include <shardgrad/dist/virtual_ranks.h>
+#include <shardgrad/dist/group/virtual_ranks.h>
 
 using sg::Tensor;
 using sg::dist::ProcessGroup;

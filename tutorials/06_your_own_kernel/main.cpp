@@ -5,9 +5,9 @@
 
 #include <cstdio>
 
-#include <shardgrad/autograd/cold_timing.h>
 #include <shardgrad/autograd/launch.h>
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/certify/cold_timing.h>
 #include <shardgrad/core/context.h>
 
 using sg::DType, sg::Tensor;

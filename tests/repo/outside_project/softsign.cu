@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include <shardgrad/autograd/node.h>
-#include <shardgrad/autograd/registry_cases.h>
+#include <shardgrad/certify/registry_cases.h>
 #include <shardgrad/kernels/cuda/launch.h>
 
 namespace outside {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include <shardgrad/autograd/node.h>
-#include <shardgrad/autograd/registry_cases.h>
+#include <shardgrad/certify/registry_cases.h>
 #include <shardgrad/kernels/alternatives.h>
 #include <shardgrad/kernels/ops.h>
 

@@ -1,0 +1,26 @@
+#include <shardgrad/autograd/state_check.h>
+
+namespace shardgrad {
+
+StateCheck::StateCheck(const std::map<std::string, Tensor>& given) {
+  for (const auto& [name, tensor] : given) given_[name] = {tensor.shape(), tensor.dtype()};
+}
+
+void StateCheck::expect(const std::string& name, const Shape& shape, DType dtype) {
+  known_.insert(name);
+  auto given = given_.find(name);
+  if (given == given_.end())
+    faults_ += concat("\n  missing: '", name, "', ", dtype, shape);
+  else if (given->second.shape != shape || given->second.dtype != dtype)
+    faults_ += concat("\n  '", name, "' is ", dtype, shape, " here, but ", given->second.dtype, given->second.shape,
+                      " was given");
+}
+
+std::string StateCheck::faults() const {
+  std::string text = faults_;
+  for (const auto& [name, spec] : given_)
+    if (!known_.contains(name)) text += concat("\n  unknown: '", name, "', ", spec.dtype, spec.shape);
+  return text;
+}
+
+}  // namespace shardgrad

@@ -1,0 +1,125 @@
+// Special values: what the polynomials and shortcuts of fast kernels forget first.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string_view>
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/certify/certify_outcome.h>
+#include <shardgrad/core/float_mode.h>
+
+namespace shardgrad {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
+// The last ones are where exp leaves the normal numbers of f32 and bf16, and the range of all.
+constexpr double kSubnormal = 0x1p-130, kSmallestNormal = 0x1p-126;
+constexpr double kSpecial[] = {kNan, kInfinity, -kInfinity, 0.0, -0.0, kSubnormal, 88, -88, 104, -104};
+
+double tolerance(DType dtype) { return dtype == DType::bf16 ? 1e-2 : dtype == DType::f32 ? 1e-5 : 1e-12; }
+
+/// The case's inputs, with `special` first, in the middle and last in input `changed`.
+std::vector<Tensor> with_special(const OpCase& op, DType dtype, Device device, size_t changed, double special) {
+  KeepSubnormals mode;
+  std::vector<Tensor> inputs = op.make_inputs(dtype, device);
+  std::vector<double> numbers = values(inputs[changed]);
+  for (size_t place : {size_t(0), numbers.size() / 2, numbers.size() - 1}) numbers[place] = special;
+  const Shape& shape = inputs[changed].shape();
+  copy_into(inputs[changed], from_vector(numbers, shape, {DType::f64, kCpu}).to(dtype).to(device));
+  return as_leaves(op, std::move(inputs));
+}
+
+/// A subnormal may be kept or become a zero: of its sign in a result, of any in a gradient, where it met others.
+bool agrees(double actual, double expected, double allowed, bool result) {
+  if (std::isnan(expected) || std::isnan(actual)) return std::isnan(expected) && std::isnan(actual);
+  if (std::isinf(expected) || std::isinf(actual)) return actual == expected;
+  if (result && expected != 0 && std::abs(expected) < kSmallestNormal)
+    return std::abs(actual) <= kSmallestNormal && std::signbit(actual) == std::signbit(expected);
+  return std::abs(actual - expected) <= allowed;
+}
+
+/// Any of `expected` will do, element by element. The tolerance's scale is the largest finite element, and at least 1,
+/// as inputs and upstream have.
+std::string disagreement(const char* what, size_t number, const Tensor& actual, const std::vector<Tensor>& expected) {
+  KeepSubnormals mode;
+  std::vector<double> numbers = values(actual);
+  std::vector<std::vector<double>> wanted;
+  double scale = 1;
+  bool result = std::string_view(what) == "result";
+  for (const Tensor& each : expected) wanted.push_back(values(each));
+  for (const auto& each : wanted)
+    for (double value : each)
+      if (std::isfinite(value)) scale = std::max(scale, std::abs(value));
+  DType dtype = is_floating(actual.dtype()) ? actual.dtype() : DType::f64;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    auto good = [&](const auto& each) { return agrees(numbers[i], each[i], tolerance(dtype) * scale, result); };
+    if (std::ranges::none_of(wanted, good))
+      return concat(what, " ", number, " of shape ", actual.shape(), ", element ", i, ", is ", numbers[i],
+                    ", expected ", wanted[0][i]);
+  }
+  return "";
+}
+
+std::string disagreement(const Outcome& actual, const std::vector<Outcome>& expected) {
+  auto all = [&](auto member, size_t k) {
+    std::vector<Tensor> tensors;
+    for (const Outcome& each : expected) tensors.push_back((each.*member)[k]);
+    return tensors;
+  };
+  for (size_t k = 0; k < actual.results.size(); ++k)
+    if (std::string found = disagreement("result", k, actual.results[k], all(&Outcome::results, k)); !found.empty())
+      return found;
+  for (size_t i = 0; i < actual.grads.size(); ++i)
+    if (actual.grads[i].defined())
+      if (std::string found = disagreement("gradient", i, actual.grads[i], all(&Outcome::grads, i)); !found.empty())
+        return found;
+  return "";
+}
+
+/// The reference in the same dtype, once for each number that `special` may count as; none where the CPU has no such
+/// kernel.
+std::vector<Outcome> expected_outcomes(const OpCase& op, DType dtype, size_t changed, double special) {
+  std::vector<Outcome> expected;
+  std::vector<double> counts_as{special};
+  if (special == kSubnormal) counts_as.push_back(0);
+  for (double number : counts_as) {
+    try {
+      expected.push_back(run_reference(op, with_special(op, dtype, kCpu, changed, number)));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::missing) throw;
+      return {};
+    }
+  }
+  return expected;
+}
+
+std::string try_special(const OpCase& op, DType dtype, Device device, size_t changed, double special) {
+  std::vector<Outcome> expected = expected_outcomes(op, dtype, changed, special);
+  if (expected.empty()) return "";
+  std::vector<Tensor> leaves = with_special(op, dtype, device, changed, special);
+  poison_gradients(op, leaves);
+  std::string found = disagreement(run(op, leaves), expected);
+  if (!found.empty()) found = concat("with ", special, " in input ", changed, ", in ", dtype, ", ", found);
+  return found;
+}
+
+}  // namespace
+
+std::string check_special_values(const Subject& subject, Device device) {
+  const OpCase& op = subject.op;
+  bool large = op.purpose == Purpose::sizes;  // there other loops run, of the same functions
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const InputSpec& spec = op.inputs[i];
+    bool of_the_dtype = differentiable(spec) || spec.kind == InputSpec::Kind::constant;
+    if (!of_the_dtype || spec.shape.numel() == 0) continue;
+    for (DType dtype : {DType::f32, DType::bf16})
+      for (double special : kSpecial) {
+        if (large && (dtype != DType::f32 || !(std::isnan(special) || special == -kInfinity))) continue;
+        if (std::string found = try_special(op, dtype, device, i, special); !found.empty()) return found;
+      }
+  }
+  return "";
+}
+
+}  // namespace shardgrad

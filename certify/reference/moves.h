@@ -1,0 +1,109 @@
+#pragma once
+// Reference versions of the operations that move elements; contracts in kernels/ops.h.
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include <shardgrad/certify/reference/elementwise.h>
+#include <shardgrad/kernels/ops.h>
+
+namespace shardgrad::reference {
+
+/// The position of element i in a tensor of this shape, one index per dimension, and back.
+inline std::array<int64_t, kMaxDims> position_of(const Shape& shape, int64_t i) {
+  std::array<int64_t, kMaxDims> position{};
+  for (int d = shape.ndim() - 1; d >= 0; --d) {
+    position[size_t(d)] = i % shape[d];
+    i /= shape[d];
+  }
+  return position;
+}
+inline int64_t element_at(const Shape& shape, const std::array<int64_t, kMaxDims>& position) {
+  int64_t i = 0;
+  for (int d = 0; d < shape.ndim(); ++d) i = i * shape[d] + position[size_t(d)];
+  return i;
+}
+
+inline void permute(OutView y, View x, kernels::Permutation p) {
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    auto to = position_of(y.shape, i);
+    std::array<int64_t, kMaxDims> from{};
+    for (int d = 0; d < y.shape.ndim(); ++d) from[size_t(p[size_t(d)])] = to[size_t(d)];
+    put_element(y, i, x, element_at(x.shape, from));
+  }
+}
+
+inline void narrow(OutView y, View x, int dim, int64_t start) {
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    auto position = position_of(y.shape, i);
+    position[size_t(dim)] += start;
+    put_element(y, i, x, element_at(x.shape, position));
+  }
+}
+
+inline void paste(OutView y, View x, int dim, int64_t start) {
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    auto position = position_of(x.shape, i);
+    position[size_t(dim)] += start;
+    put_element(y, element_at(y.shape, position), x, i);
+  }
+}
+
+inline void narrow_backward(OutView dx, View dy, int dim, int64_t start) {
+  if (dx.beta == 0) std::fill_n(dx.as<char>(), dx.bytes(), 0);
+  paste(dx, dy, dim, start);
+}
+
+inline void index_select(OutView y, View x, View index, int dim) {
+  Around to(y.shape, dim), from(x.shape, dim);
+  for (int64_t o = 0; o < to.outer; ++o)
+    for (int64_t e = 0; e < to.extent; ++e)
+      for (int64_t i = 0; i < to.inner; ++i) put_element(y, to.at(o, e, i), x, from.at(o, get_integer(index, e), i));
+}
+
+inline void index_add(OutView y, View x, View index, int dim) {
+  std::vector<int64_t> to;
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    auto position = position_of(x.shape, i);
+    position[size_t(dim)] = get_integer(index, position[size_t(dim)]);
+    to.push_back(element_at(y.shape, position));
+  }
+  add_elements(y, x, to);
+}
+
+inline void gather(OutView y, View x, View index, int dim) {
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    auto position = position_of(y.shape, i);
+    position[size_t(dim)] = get_integer(index, i);
+    put_element(y, i, x, element_at(x.shape, position));
+  }
+}
+
+inline void scatter_add(OutView y, View src, View index, int dim) {
+  std::vector<int64_t> to;
+  for (int64_t i = 0; i < src.numel(); ++i) {
+    auto position = position_of(src.shape, i);
+    position[size_t(dim)] = get_integer(index, i);
+    to.push_back(element_at(y.shape, position));
+  }
+  add_elements(y, src, to);
+}
+
+inline void max_dim(OutView values, OutView index, View x, int dim) {
+  Around from(x.shape, dim);
+  for (int64_t o = 0; o < from.outer; ++o)
+    for (int64_t i = 0; i < from.inner; ++i) {
+      int64_t best = 0;
+      for (int64_t e = 1; e < from.extent; ++e) {
+        bool larger = is_floating(x.dtype) ? get(x, from.at(o, e, i)) > get(x, from.at(o, best, i))
+                                           : get_integer(x, from.at(o, e, i)) > get_integer(x, from.at(o, best, i));
+        if (std::isnan(get(x, from.at(o, best, i)))) break;
+        if (larger || std::isnan(get(x, from.at(o, e, i)))) best = e;
+      }
+      put_element(values, o * from.inner + i, x, from.at(o, best, i));
+      put_integer(index, o * from.inner + i, best);
+    }
+}
+
+}  // namespace shardgrad::reference

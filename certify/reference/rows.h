@@ -1,0 +1,165 @@
+#pragma once
+// Reference versions of softmax, normalisations and losses; contracts in kernels/ops.h.
+
+#include <algorithm>
+
+#include <shardgrad/certify/reference/element.h>
+#include <shardgrad/kernels/ops.h>
+
+namespace shardgrad::reference {
+
+inline int64_t rows_of(const View& x) { return x.shape[-1] ? x.numel() / x.shape[-1] : 0; }
+
+/// The largest element of a row and Σ exp(x - largest).
+struct ExpSum {
+  double top = -INFINITY, sum = 0;
+  ExpSum(const View& x, int64_t row) {
+    int64_t begin = row * x.shape[-1], end = begin + x.shape[-1];
+    for (int64_t i = begin; i < end; ++i) top = std::max(top, get(x, i));
+    for (int64_t i = begin; i < end; ++i) sum += std::exp(get(x, i) - top);
+  }
+};
+
+inline void softmax(OutView y, View x, bool log) {
+  for (int64_t r = 0; r < rows_of(x); ++r) {
+    ExpSum e(x, r);
+    for (int64_t i = r * x.shape[-1]; i < (r + 1) * x.shape[-1]; ++i)
+      put(y, i, log ? get(x, i) - e.top - std::log(e.sum) : std::exp(get(x, i) - e.top) / e.sum);
+  }
+}
+
+inline void softmax_backward(OutView dx, View dy, View y, bool log) {
+  for (int64_t r = 0; r < rows_of(y); ++r) {
+    int64_t begin = r * y.shape[-1], end = begin + y.shape[-1];
+    double dot = 0;
+    for (int64_t i = begin; i < end; ++i) dot += log ? get(dy, i) : get(dy, i) * get(y, i);
+    for (int64_t i = begin; i < end; ++i)
+      put(dx, i, log ? get(dy, i) - std::exp(get(y, i)) * dot : get(y, i) * (get(dy, i) - dot));
+  }
+}
+
+inline double get_or(const View& x, int64_t i, double otherwise) { return x.defined() ? get(x, i) : otherwise; }
+inline void put_wanted(const OutView& y, int64_t i, double value) {
+  if (y.defined()) put(y, i, value);
+}
+
+/// mean and 1 / sqrt(variance + eps) of n elements, `step` apart.
+struct Moments {
+  double mean = 0, rstd = 0;
+  Moments(const View& x, int64_t first, int64_t n, int64_t step, double eps) {
+    double variance = 0;
+    for (int64_t i = 0; i < n; ++i) mean += get(x, first + i * step) / double(n);
+    for (int64_t i = 0; i < n; ++i) variance += std::pow(get(x, first + i * step) - mean, 2) / double(n);
+    rstd = 1 / std::sqrt(variance + eps);
+  }
+};
+
+inline void layer_norm(OutView y, OutView mean, OutView rstd, View x, View weight, View bias, double eps) {
+  int64_t cols = x.shape[-1];
+  for (int64_t r = 0; r < rows_of(x); ++r) {
+    Moments m(x, r * cols, cols, 1, eps);
+    put_wanted(mean, r, m.mean);
+    put_wanted(rstd, r, m.rstd);
+    for (int64_t c = 0; c < cols; ++c)
+      put(y, r * cols + c, (get(x, r * cols + c) - m.mean) * m.rstd * get_or(weight, c, 1) + get_or(bias, c, 0));
+  }
+}
+
+/// Σ dy · x̂ and Σ dy per column, into dweight and dbias where wanted; statistics per row or per column.
+inline void weight_gradients(OutView dweight, OutView dbias, View dy, View x, View mean, View rstd, bool per_row) {
+  int64_t cols = x.shape[-1];
+  for (int64_t c = 0; c < cols; ++c) {
+    double weight_sum = 0, bias_sum = 0;
+    for (int64_t r = 0; r < rows_of(x); ++r) {
+      int64_t i = r * cols + c, s = per_row ? r : c;
+      weight_sum += get(dy, i) * (get(x, i) - get(mean, s)) * get(rstd, s);
+      bias_sum += get(dy, i);
+    }
+    put_wanted(dweight, c, weight_sum);
+    put_wanted(dbias, c, bias_sum);
+  }
+}
+
+/// dx = scale · rstd · (g - mean(g) - x̂ · mean(g · x̂)), g = dy · weight, over n elements `step` apart.
+template <class WeightAt>
+void normalize_backward(OutView dx, View dy, View x, double mean, double rstd, WeightAt weight, int64_t first,
+                        int64_t n, int64_t step, double scale = 1) {
+  double mean_g = 0, mean_dot = 0;
+  for (int64_t i = first; i < first + n * step; i += step) {
+    mean_g += get(dy, i) * weight(i) / double(n);
+    mean_dot += get(dy, i) * weight(i) * (get(x, i) - mean) * rstd / double(n);
+  }
+  for (int64_t i = first; i < first + n * step; i += step)
+    put(dx, i, scale * rstd * (get(dy, i) * weight(i) - mean_g - (get(x, i) - mean) * rstd * mean_dot));
+}
+
+inline void layer_norm_backward(OutView dx, OutView dweight, OutView dbias, View dy, View x, View weight, View mean,
+                                View rstd) {
+  int64_t cols = x.shape[-1];
+  weight_gradients(dweight, dbias, dy, x, mean, rstd, true);
+  auto weight_at = [&](int64_t i) { return get_or(weight, i % cols, 1); };
+  for (int64_t r = 0; dx.defined() && r < rows_of(x); ++r)
+    normalize_backward(dx, dy, x, get(mean, r), get(rstd, r), weight_at, r * cols, cols, 1);
+}
+
+inline void batch_norm_apply(OutView y, View x, View mean, View rstd, View weight, View bias) {
+  int64_t cols = x.shape[-1];
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    int64_t c = i % cols;
+    put(y, i, (get(x, i) - get(mean, c)) * get(rstd, c) * get_or(weight, c, 1) + get_or(bias, c, 0));
+  }
+}
+
+inline void batch_norm(OutView y, OutView mean, OutView rstd, View x, View weight, View bias, double eps) {
+  int64_t cols = x.shape[-1], rows = rows_of(x);
+  for (int64_t c = 0; c < cols; ++c) {
+    Moments m(x, c, rows, cols, eps);
+    put_wanted(mean, c, m.mean);
+    put_wanted(rstd, c, m.rstd);
+    for (int64_t i = c; i < x.numel(); i += cols)
+      put(y, i, (get(x, i) - m.mean) * m.rstd * get_or(weight, c, 1) + get_or(bias, c, 0));
+  }
+}
+
+inline void batch_norm_backward(OutView dx, OutView dweight, OutView dbias, View dy, View x, View weight, View mean,
+                                View rstd) {
+  int64_t cols = x.shape[-1];
+  weight_gradients(dweight, dbias, dy, x, mean, rstd, false);
+  for (int64_t c = 0; dx.defined() && c < cols; ++c)
+    normalize_backward(
+        dx, dy, x, get(mean, c), get(rstd, c), [](int64_t) { return 1; }, c, rows_of(x), cols, get_or(weight, c, 1));
+}
+
+inline void mse(OutView loss, View x, View target, double scale) {
+  double sum = 0;
+  for (int64_t i = 0; i < x.numel(); ++i) sum += std::pow(get(x, i) - get(target, i), 2);
+  put(loss, 0, scale * sum);
+}
+
+inline void mse_backward(OutView dx, View dloss, View x, View target, double scale) {
+  for (int64_t i = 0; i < x.numel(); ++i) put(dx, i, get(dloss, 0) * scale * 2 * (get(x, i) - get(target, i)));
+}
+
+inline void cross_entropy(OutView loss, OutView lse, View logits, View labels, kernels::CrossEntropyArgs args) {
+  double sum = 0;
+  for (int64_t r = 0; r < labels.numel(); ++r) {
+    ExpSum e(logits, r);
+    double row_lse = e.top + std::log(e.sum);
+    put_wanted(lse, r, row_lse);
+    int64_t label = get_integer(labels, r);
+    if (label != args.ignore_index) sum += row_lse - get(logits, r * logits.shape[-1] + label);
+  }
+  put(loss, 0, args.scale * sum);
+}
+
+inline void cross_entropy_backward(OutView dx, View dloss, View logits, View lse, View labels,
+                                   kernels::CrossEntropyArgs args) {
+  int64_t cols = logits.shape[-1];
+  for (int64_t i = 0; i < logits.numel(); ++i) {
+    int64_t label = get_integer(labels, i / cols);
+    double slope = std::exp(get(logits, i) - get(lse, i / cols)) - (label == i % cols ? 1 : 0);
+    put(dx, i, label == args.ignore_index ? 0 : get(dloss, 0) * args.scale * slope);
+  }
+}
+
+}  // namespace shardgrad::reference

@@ -1,0 +1,232 @@
+#include <shardgrad/certify/registry_cases.h>
+
+namespace shardgrad {
+namespace {
+
+void add_matmuls(std::vector<OpCase>& cases) {
+  for (int flags = 0; flags < 4; ++flags) {
+    bool ta = flags & 1, tb = flags & 2;
+    auto add = [&](const char* note, int64_t m, int64_t k, int64_t n, std::initializer_list<int64_t> left,
+                   std::initializer_list<int64_t> right) {
+      auto shape_of = [](std::initializer_list<int64_t> lead, int64_t rows, int64_t columns, bool transposed) {
+        std::vector<int64_t> extents(lead);
+        extents.push_back(transposed ? columns : rows);
+        extents.push_back(transposed ? rows : columns);
+        return Shape(std::span<const int64_t>(extents));
+      };
+      add_case(cases, "matmul", concat(note, ta ? ", aᵀ" : "", tb ? ", bᵀ" : ""),
+               [ta, tb](Inputs in) { return matmul(in[0], in[1], ta, tb); },
+               {{shape_of(left, m, k, ta)}, {shape_of(right, k, n, tb)}});
+    };
+    add("matrices", 3, 5, 7, {}, {});
+    add("one element", 1, 1, 1, {}, {});
+    add("batch", 3, 5, 2, {4}, {4});
+    add("two batch dimensions", 2, 3, 2, {2, 3}, {2, 3});
+    add("batch and matrix", 3, 5, 2, {4}, {});
+    add("matrix and batch", 3, 5, 2, {}, {4});
+    add("no rows", 0, 5, 2, {}, {});
+    add("no inner extent", 3, 0, 2, {}, {});
+    add("no batch", 3, 5, 2, {0}, {});
+  }
+}
+
+// Extents in eights, which may be read as packs, and not; one beyond a tile of 64, and a depth beyond one of 32; and a
+// product so large that the CPU packs its operands.
+void add_matmul_sizes(std::vector<OpCase>& cases) {
+  auto add = [&](bool ta, bool tb, Shape a, Shape b) {
+    add_size_case(cases, "matmul", [=](Inputs in) { return matmul(in[0], in[1], ta, tb); }, {{a}, {b}});
+  };
+  add(false, true, {72, 40}, {24, 40});
+  add(false, false, {17, 33}, {33, 65});
+  add(true, false, {33, 17}, {33, 31});
+  add(true, true, {2, 3, 5}, {2, 65, 3});
+  add(false, false, {33, 127}, {127, 65});
+}
+
+void add_linears(std::vector<OpCase>& cases) {
+  const std::pair<const char*, Activation> activations[] = {
+      {"", Activation::none}, {"relu, ", Activation::relu}, {"gelu, ", Activation::gelu_tanh}};
+  for (auto [label, activation] : activations) {
+    auto with_bias = [activation = activation](Inputs in) { return linear(in[0], in[1], in[2], activation); };
+    auto without = [activation = activation](Inputs in) { return linear(in[0], in[1], Tensor(), activation); };
+    add_case(cases, "linear", concat(label, "bias"), with_bias, {{{4, 5}}, {{3, 5}}, {{3}}});
+    add_case(cases, "linear", concat(label, "no bias"), without, {{{4, 5}}, {{3, 5}}});
+    add_case(cases, "linear", concat(label, "three dimensions"), with_bias, {{{2, 3, 5}}, {{17, 5}}, {{17}}});
+    add_case(cases, "linear", concat(label, "a vector"), with_bias, {{{5}}, {{3, 5}}, {{3}}});
+    add_case(cases, "linear", concat(label, "no rows"), with_bias, {{{0, 5}}, {{3, 5}}, {{3}}});
+    add_case(cases, "linear", concat(label, "input without grad"), with_bias, {constant({4, 5}), {{3, 5}}, {{3}}});
+    add_case(cases, "linear", concat(label, "frozen weight"), with_bias, {{{4, 5}}, constant({3, 5}), {{3}}});
+  }
+  auto add = [&](Activation activation, const char* label, Shape x, Shape weight) {
+    add_size_case(
+        cases, "linear", [=](Inputs in) { return linear(in[0], in[1], in[2], activation); },
+        {{x}, {weight}, {{weight[0]}}}, label);
+  };
+  add(Activation::none, "", {17, 33}, {65, 33});
+  add(Activation::relu, "relu, ", {24, 40}, {72, 40});
+  add(Activation::gelu_tanh, "gelu, ", {3, 11, 33}, {31, 33});
+  // Up to 64 x 64 x 64 the CPU's own loops multiply, from there on a library where there is one.
+  for (int64_t rows : {64, 65}) {
+    add(Activation::relu, "relu, ", {rows, 64}, {64, 64});
+    add(Activation::gelu_tanh, "gelu, ", {rows, 64}, {64, 64});
+  }
+}
+
+void add_normalizations(std::vector<OpCase>& cases) {
+  auto layer = [](Inputs in) { return layer_norm(in[0], in[1], in[2]); };
+  add_case(cases, "layer_norm", "", layer, {{{3, 7}}, {{7}}, {{7}}});
+  add_case(cases, "layer_norm", "three dimensions", layer, {{{2, 3, 17}}, {{17}}, {{17}}});
+  add_case(cases, "layer_norm", "one row", layer, {{{5}}, {{5}}, {{5}}});
+  add_case(cases, "layer_norm", "no rows", layer, {{{0, 5}}, {{5}}, {{5}}});
+  add_case(cases, "layer_norm", "weight only", [](Inputs in) { return layer_norm(in[0], in[1], Tensor()); },
+           {{{3, 7}}, {{7}}});
+  add_case(cases, "layer_norm", "plain", [](Inputs in) { return layer_norm(in[0], Tensor(), Tensor()); }, {{{3, 7}}});
+  add_case(cases, "layer_norm", "frozen weight", layer, {{{3, 7}}, constant({7}), {{7}}});
+  for (const Shape& shape : kOddRows) add_size_case(cases, "layer_norm", layer, {{shape}, {{shape[1]}}, {{shape[1]}}});
+}
+
+void add_batch_norms(std::vector<OpCase>& cases) {
+  auto batch = [](Inputs in) { return batch_norm(in[0], in[1], in[2]).y; };
+  add_case(cases, "batch_norm", "", batch, {{{6, 3}}, {{3}}, {{3}}});
+  add_case(cases, "batch_norm", "wide", batch, {{{5, 33}}, {{33}}, {{33}}});
+  add_case(cases, "batch_norm", "one sample", batch, {{{1, 3}}, {{3}}, {{3}}});
+  add_case(cases, "batch_norm", "plain", [](Inputs in) { return batch_norm(in[0], Tensor(), Tensor()).y; }, {{{6, 3}}});
+  cases.push_back({"batch_norm",
+                   "with statistics",
+                   [](Inputs in) {
+                     BatchNormResult result = batch_norm(in[0], in[1], in[2]);
+                     return std::vector<Tensor>{result.y, result.mean, result.rstd};
+                   },
+                   {{{6, 3}}, {{3}}, {{3}}}});
+  auto alone = [](Inputs in) { return sync_batch_norm(in[0], in[1], in[2], [](const Tensor&) {}).y; };
+  add_case(cases, "sync_batch_norm", "", alone, {{{6, 3}}, {{3}}, {{3}}});
+  add_case(cases, "sync_batch_norm", "no samples", alone, {{{0, 3}}, {{3}}, {{3}}});
+  add_case(cases, "sync_batch_norm", "frozen scale", alone, {{{6, 3}}, constant({3}), constant({3})});
+  add_case(cases, "sync_batch_norm", "plain",
+           [](Inputs in) { return sync_batch_norm(in[0], Tensor(), Tensor(), [](const Tensor&) {}).y; }, {{{6, 3}}});
+  auto wide = [](const Tensor& x) { return x.dtype() == DType::f64 ? x : cast(x, DType::f32); };
+  auto given = [wide](Inputs in) { return batch_norm_apply(in[0], wide(in[1]), wide(in[2]), in[3], in[4]); };
+  add_case(cases, "batch_norm_apply", "", given, {{{6, 3}}, constant({3}), constant({3}, 0.5, 2), {{3}}, {{3}}});
+  add_case(cases, "batch_norm_apply", "no samples", given,
+           {{{0, 3}}, constant({3}), constant({3}, 0.5, 2), {{3}}, {{3}}});
+  add_case(cases, "batch_norm_apply", "plain",
+           [wide](Inputs in) { return batch_norm_apply(in[0], wide(in[1]), wide(in[2]), Tensor(), Tensor()); },
+           {{{6, 3}}, constant({3}), constant({3}, 0.5, 2)});
+  // Of few samples among many columns some would lie so close together that their variance is lost.
+  for (const Shape& shape : {Shape{33, 31}, Shape{257, 5}, Shape{17, 257}}) {
+    InputSpec feature{{shape[1]}};
+    add_size_case(cases, "batch_norm", batch, {{shape}, feature, feature});
+    add_size_case(cases, "sync_batch_norm", alone, {{shape}, feature, feature});
+    add_size_case(cases, "batch_norm_apply", given,
+                  {{shape}, constant({shape[1]}), constant({shape[1]}, 0.5, 2), feature, feature});
+  }
+}
+
+void add_dropouts(std::vector<OpCase>& cases) {
+  for (const Shape& shape : {Shape{}, Shape{37}, Shape{5, 33}, Shape{0, 5}})
+    for (double p : {0.0, 0.3})
+      add_case(cases, "dropout", concat("p = ", p, " ", shape), [p](Inputs in) { return dropout(in[0], p, 11, 5, 3); },
+               {{shape}});
+  for (const Shape& shape : kOddSizes)
+    add_size_case(cases, "dropout", [](Inputs in) { return dropout(in[0], 0.3, 11, 5, 3); }, {{shape}});
+}
+
+void add_losses(std::vector<OpCase>& cases) {
+  for (double count : {0.0, 10.0}) {
+    std::string label = count ? "given count" : "mean";
+    auto square = [count](Inputs in) { return mse_loss(in[0], in[1], count); };
+    add_case(cases, "mse_loss", label, square, {{{4, 3}}, {{4, 3}}});
+    add_case(cases, "mse_loss", label + ", constant target", square, {{{4, 33}}, constant({4, 33})});
+    add_case(cases, "mse_loss", label + ", no samples", square, {{{0, 3}}, {{0, 3}}});
+    auto entropy = [count](Inputs in) { return cross_entropy(in[0], in[1], count); };
+    add_case(cases, "cross_entropy", label, entropy, {{{5, 4}}, index_below(4, {5})});
+    add_case(cases, "cross_entropy", label + ", wide", entropy, {{{3, 33}}, index_below(33, {3})});
+    add_case(cases, "cross_entropy", label + ", no samples", entropy, {{{0, 4}}, index_below(4, {0})});
+    add_case(cases, "cross_entropy", label + ", some ignored",
+             [count](Inputs in) { return cross_entropy(in[0], in[1], count, 1); }, {{{9, 3}}, index_below(3, {9})});
+    add_case(cases, "cross_entropy", label + ", all ignored",
+             [count](Inputs in) { return cross_entropy(in[0], in[1], count, 0); }, {{{4, 3}}, index_below(1, {4})});
+  }
+  for (const Shape& shape : kOddSizes)
+    add_size_case(cases, "mse_loss", [](Inputs in) { return mse_loss(in[0], in[1]); }, {{shape}, {shape}});
+  for (const Shape& shape : kOddRows)
+    add_size_case(cases, "cross_entropy", [](Inputs in) { return cross_entropy(in[0], in[1], 0, 1); },
+                  {{shape}, index_below(shape[1], {shape[0]})});
+}
+
+}  // namespace
+
+static void add_reduction_sizes(std::vector<OpCase>& cases) {
+  for (const Shape& shape : kOddSizes) {
+    add_size_case(
+        cases, "sum", [](Inputs in) { return sum(in[0]); }, {{shape}}, "all of ");
+    add_size_case(
+        cases, "mean", [](Inputs in) { return mean(in[0]); }, {{shape}}, "all of ");
+    add_size_case(cases, "norm", [](Inputs in) { return norm(in[0]); }, {{shape}});
+  }
+  add_size_case(
+      cases, "sum", [](Inputs in) { return sum(in[0], 1); }, {{{2, 4099}}}, "dim 1 of ");
+  for (const Shape& shape : kOddRows)
+    for (int dim : {0, 1}) {
+      std::string label = concat("dim ", dim, " of ");
+      add_size_case(
+          cases, "sum", [dim](Inputs in) { return sum(in[0], dim); }, {{shape}}, label);
+      add_size_case(
+          cases, "mean", [dim](Inputs in) { return mean(in[0], dim); }, {{shape}}, label);
+      add_size_case(
+          cases, "max", [dim](Inputs in) { return max(in[0], dim).values; }, {{shape}}, label);
+      add_size_case(
+          cases, "argmax", [dim](Inputs in) { return argmax(in[0], dim); }, {constant(shape)}, label);
+    }
+  for (const Shape& shape : {Shape{33, 31}, Shape{3, 1025}}) {
+    add_size_case(cases, "softmax", [](Inputs in) { return softmax(in[0]); }, {{shape}});
+    add_size_case(cases, "log_softmax", [](Inputs in) { return log_softmax(in[0]); }, {{shape}});
+  }
+}
+
+void add_reduction_cases(std::vector<OpCase>& cases) {
+  for (const Shape& shape : {Shape{}, Shape{1}, Shape{37}, Shape{3, 5}, Shape{2, 3, 17}}) {
+    std::vector<InputSpec> x{{shape}};
+    add_case(
+        cases, "sum", concat("all of ", shape), [](Inputs in) { return sum(in[0]); }, x);
+    add_case(
+        cases, "mean", concat("all of ", shape), [](Inputs in) { return mean(in[0]); }, x);
+    add_case(
+        cases, "norm", concat(shape), [](Inputs in) { return norm(in[0]); }, x);
+  }
+  add_case(cases, "sum", "of nothing", [](Inputs in) { return sum(in[0]); }, {{{0, 3}}});
+  add_case(cases, "sum", "over an empty dim", [](Inputs in) { return sum(in[0], 0); }, {{{0, 3}}});
+  for (bool keepdim : {false, true})
+    for (int dim : {0, 1, -1}) {
+      std::string label = concat("dim ", dim, keepdim ? ", kept" : "");
+      std::vector<InputSpec> x{{{4, 3, 5}}};
+      add_case(
+          cases, "sum", label, [=](Inputs in) { return sum(in[0], dim, keepdim); }, x);
+      add_case(
+          cases, "mean", label, [=](Inputs in) { return mean(in[0], dim, keepdim); }, x);
+      cases.push_back({"max", label,
+                       [=](Inputs in) {
+                         MaxResult result = max(in[0], dim, keepdim);
+                         return std::vector<Tensor>{result.values, result.index};
+                       },
+                       x});
+      add_case(cases, "argmax", label, [=](Inputs in) { return argmax(in[0], dim, keepdim); }, {constant({4, 3, 5})});
+    }
+  for (const Shape& shape : {Shape{1}, Shape{7}, Shape{3, 5}, Shape{2, 3, 33}, Shape{0, 5}}) {
+    add_case(cases, "softmax", concat(shape), [](Inputs in) { return softmax(in[0]); }, {{shape}});
+    add_case(cases, "log_softmax", concat(shape), [](Inputs in) { return log_softmax(in[0]); }, {{shape}});
+  }
+  add_reduction_sizes(cases);
+}
+
+void add_layer_cases(std::vector<OpCase>& cases) {
+  add_matmuls(cases);
+  add_matmul_sizes(cases);
+  add_linears(cases);
+  add_normalizations(cases);
+  add_batch_norms(cases);
+  add_dropouts(cases);
+  add_losses(cases);
+}
+
+}  // namespace shardgrad

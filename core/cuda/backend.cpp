@@ -1,0 +1,148 @@
+// Device `cuda`: one GPU.
+
+#include <cuda_runtime.h>
+#include <nvtx3/nvToolsExt.h>
+
+#include <cstdlib>
+
+#include <shardgrad/core/context.h>
+#include <shardgrad/core/cuda/error.h>
+#include <shardgrad/core/cuda/memory.h>
+#include <shardgrad/core/cuda/pinned.h>
+#include <shardgrad/core/cuda/stream.h>
+
+namespace shardgrad {
+namespace {
+
+constexpr size_t kChunk = size_t(64) << 20, kPinnedChunk = size_t(4) << 20;
+constexpr int kLeastCapability = 80;  // bf16 on tensor cores; as in cmake/find_cuda.cmake
+
+bool checks_wanted() {
+  const char* wish = std::getenv("SHARDGRAD_CHECK");
+  return wish && std::string_view(wish) == "1";
+}
+
+int attribute(int device, cudaDeviceAttr what) {
+  int value = 0;
+  check_cuda(cudaDeviceGetAttribute(&value, what, device), "reading an attribute of the GPU");
+  return value;
+}
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(Device device, Context& context, int number, bool check, std::shared_ptr<CudaArena> arena)
+      : Backend(device, memory_of(device, check, arena)),
+        context_(context),
+        number_(number),
+        check_(check),
+        arena_(std::move(arena)),
+        pool_(std::make_shared<CudaEventPool>(number)),
+        pinned_(make_pinned_allocator(context, pool_,
+                                      std::make_shared<CudaArena>(number, CudaArena::Kind::pinned_host, kPinnedChunk))),
+        compute_(make_stream(concat(device, "/compute"))),
+        host_copies_(make_stream(concat(device, "/copies of host streams"))) {}
+
+  Stream& compute() override { return *compute_; }
+  std::unique_ptr<Stream> make_stream(std::string name) override {
+    return std::make_unique<CudaStream>(context_, std::move(name), pool_, check_);
+  }
+  const Ref<Allocator>& host_memory() override { return pinned_; }
+
+  DeviceInfo info() const override {
+    DeviceInfo info;
+    cudaDeviceProp properties;
+    check_cuda(cudaGetDeviceProperties(&properties, number_), "reading the GPU's properties");
+    cudaSetDevice(number_);
+    check_cuda(cudaMemGetInfo(&info.free_bytes, &info.total_bytes), "reading the GPU's memory");
+    info.name = properties.name;
+    info.capability = properties.major * 10 + properties.minor;
+    info.memory_requests = arena_->requests();
+    info.number = number_;
+    char address[32] = {};
+    check_cuda(cudaDeviceGetPCIBusId(address, sizeof(address), number_), "reading where the GPU is");
+    info.address = address;
+    return info;
+  }
+
+  uint64_t begin_range(const char* what, const std::string& of) override {
+    return nvtxRangeStartA(concat(what, ' ', of).c_str()) + 1;
+  }
+  void end_range(uint64_t range) override { nvtxRangeEnd(range - 1); }
+
+  void copy(Stream& stream, void* to, const void* from, size_t bytes) override {
+    Access accesses[] = {{to, bytes, true}, {from, bytes, false}};
+    if (stream.native())
+      return stream.run(
+          "copy", [&] { queue_copy(stream, to, from, bytes); }, accesses);
+    // A stream of the host: when its turn comes, the copy is made and waited for.
+    auto work = [this, to, from, bytes] {
+      host_copies_->run("copy", [&] { queue_copy(*host_copies_, to, from, bytes); });
+      host_copies_->synchronize();
+    };
+    stream.run("copy", work, accesses);
+  }
+
+ private:
+  static Ref<Allocator> memory_of(Device device, bool check, std::shared_ptr<CudaArena> arena) {
+    if (check) return make_ref<WatchedAllocator>(device, std::move(arena));
+    return make_caching_allocator(device, Reuse::ordered, std::move(arena));
+  }
+
+  static void queue_copy(const Stream& stream, void* to, const void* from, size_t bytes) {
+    auto* handle = static_cast<cudaStream_t>(stream.native());
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle), concat("copying ", bytes, " bytes"));
+  }
+
+  Context& context_;
+  int number_;
+  bool check_;
+  std::shared_ptr<CudaArena> arena_;
+  std::shared_ptr<CudaEventPool> pool_;
+  Ref<Allocator> pinned_;
+  std::unique_ptr<Stream> compute_, host_copies_;
+};
+
+[[noreturn]] void throw_no_device(cudaError_t status) {
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  auto version = [](int number) { return concat(number / 1000, ".", number % 1000 / 10); };
+  if (driver == 0) fail_as(ErrorKind::missing, "no CUDA device: no NVIDIA driver is loaded on this machine");
+  if (status == cudaErrorInsufficientDriver)
+    fail_as(ErrorKind::missing, "no CUDA device: the NVIDIA driver supports CUDA ", version(driver),
+            ", this build needs ", version(runtime), "; update the driver");
+  bool none = status == cudaSuccess || status == cudaErrorNoDevice;
+  fail_as(ErrorKind::missing,
+          "no CUDA device: ", none ? "none is visible (is CUDA_VISIBLE_DEVICES empty?)" : describe(status));
+}
+
+}  // namespace
+
+int cuda_device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();
+  return 0;
+}
+
+std::unique_ptr<Backend> make_cuda_backend(Device device, Context& context) {
+  int count = 0;
+  cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0) throw_no_device(status);
+  int local = context.options().local_rank;
+  int number = (local >= 0 ? local : context.rank()) % count;
+  int capability =
+      attribute(number, cudaDevAttrComputeCapabilityMajor) * 10 + attribute(number, cudaDevAttrComputeCapabilityMinor);
+  if (capability < kLeastCapability)
+    fail_as(ErrorKind::missing, "this machine's GPU has compute capability ", capability / 10, '.', capability % 10,
+            "; device cuda needs 8.0 or newer: use device=cpu");
+  if (!runs_on(SHARDGRAD_CUDA_ARCHITECTURES, capability))
+    fail_as(ErrorKind::missing, "this build has GPU code for ", SHARDGRAD_CUDA_ARCHITECTURES,
+            ", which does not run on this machine's GPU (it needs ", capability,
+            "); configure again with -DCMAKE_CUDA_ARCHITECTURES=", capability);
+  bool check = checks_wanted();
+  auto arena = std::make_shared<CudaArena>(number, CudaArena::Kind::device, kChunk);
+  return std::make_unique<CudaBackend>(device, context, number, check, std::move(arena));
+}
+
+}  // namespace shardgrad

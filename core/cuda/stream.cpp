@@ -1,0 +1,194 @@
+#include <shardgrad/core/cuda/stream.h>
+
+#include <nvtx3/nvToolsExt.h>
+#include <unistd.h>
+
+#include <shardgrad/core/context.h>
+#include <shardgrad/core/cuda/error.h>
+#include <shardgrad/core/happens_before.h>
+
+namespace shardgrad {
+namespace {
+
+class CudaEvent final : public Event::State {
+ public:
+  CudaEvent(std::shared_ptr<CudaEventPool> pool, cudaStream_t stream, std::string name)
+      : pool_(std::move(pool)), name_(std::move(name)) {
+    failure_ = pool_->get(event_);
+    if (failure_ == cudaSuccess) failure_ = cudaEventRecord(event_, stream);
+  }
+  ~CudaEvent() override {
+    if (event_) pool_->put(event_);
+  }
+  bool done() const override { return status() != cudaErrorNotReady; }
+  void host_wait() const override {
+    constexpr int kSpins = 500;
+    cudaSetDevice(pool_->device());  // a thread that never chose one would open GPU 0 as well
+    for (int polls = 0;; ++polls) {
+      cudaError_t now = status();
+      if (now == cudaSuccess) return;
+      if (now != cudaErrorNotReady) throw_cuda(now, concat("waiting for stream ", name_));
+      if (Context* context = Context::current()) context->check_abort();
+      if (polls > kSpins) usleep(20);
+    }
+  }
+  cudaEvent_t handle() const { return event_; }
+  cudaError_t failure() const { return failure_; }
+
+ private:
+  cudaError_t status() const {
+    if (failure_ != cudaSuccess) return failure_;
+    cudaError_t status = cudaEventQuery(event_);
+    if (status == cudaErrorNotReady) cudaGetLastError();  // no error: a later launch must not be blamed
+    return status;
+  }
+  std::shared_ptr<CudaEventPool> pool_;
+  std::string name_;
+  cudaEvent_t event_ = nullptr;
+  cudaError_t failure_ = cudaSuccess;
+};
+
+struct TimedEvent {
+  TimedEvent() { check_cuda(cudaEventCreateWithFlags(&event, cudaEventDefault), "making a timer"); }
+  ~TimedEvent() { cudaEventDestroy(event); }
+  TimedEvent(const TimedEvent&) = delete;
+  cudaEvent_t event = nullptr;
+};
+
+class CudaTimer final : public StreamTimer {
+ public:
+  explicit CudaTimer(Stream& stream) : stream_(stream) {}
+  void start() override { note(begin_); }
+  void stop() override { note(end_); }
+  double seconds() override {
+    stream_.synchronize();
+    float milliseconds = 0;
+    check_cuda(cudaEventElapsedTime(&milliseconds, begin_.event, end_.event), "reading a timer");
+    return 1e-3 * double(milliseconds);
+  }
+
+ private:
+  void note(const TimedEvent& at) {
+    auto native = static_cast<cudaStream_t>(stream_.native());
+    stream_.run("timer", [&] { check_cuda(cudaEventRecord(at.event, native), "starting or stopping a timer"); });
+  }
+  Stream& stream_;
+  TimedEvent begin_, end_;
+};
+
+}  // namespace
+
+CudaEventPool::~CudaEventPool() {
+  for (cudaEvent_t event : free_) cudaEventDestroy(event);
+}
+
+cudaError_t CudaEventPool::get(cudaEvent_t& event) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      event = free_.back();
+      free_.pop_back();
+      return cudaSuccess;
+    }
+  }
+  cudaSetDevice(device_);
+  return cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+}
+
+void CudaEventPool::put(cudaEvent_t event) noexcept {
+  std::lock_guard lock(mutex_);
+  free_.push_back(event);
+}
+
+void CudaEventPool::enter(CudaStream& stream) {
+  std::lock_guard lock(streams_mutex_);
+  streams_.push_back(&stream);
+}
+
+void CudaEventPool::leave(CudaStream& stream) noexcept {
+  std::lock_guard lock(streams_mutex_);
+  std::erase(streams_, &stream);
+}
+
+std::vector<Event> CudaEventPool::record_all() {
+  std::lock_guard lock(streams_mutex_);
+  std::vector<Event> events;
+  for (CudaStream* stream : streams_) events.push_back(stream->record());
+  return events;
+}
+
+CudaStream::CudaStream(Context& context, std::string name, std::shared_ptr<CudaEventPool> pool, bool check)
+    : Stream(context, std::move(name), false), pool_(std::move(pool)), check_(check) {
+  cudaStream_t stream = nullptr;
+  cudaSetDevice(pool_->device());
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), concat("making stream ", this->name()));
+  native_ = stream;
+  pool_->enter(*this);
+}
+
+CudaStream::~CudaStream() {
+  pool_->leave(*this);
+  cudaStreamSynchronize(handle());  // memory that its work uses may go right after it
+  cudaStreamDestroy(handle());
+  if (checked_ && !running_stream()) context_.checker()->end_stream(id_);
+}
+
+// Many blocks are freed one after the other with nothing queued between them: they share an event.
+Event CudaStream::record() {
+  std::lock_guard lock(mutex_);
+  bool changed = changed_.exchange(false) || launching_ > 0;
+  if (!changed && last_.state()) return last_;
+  Ref<CudaEvent> state = make_ref<CudaEvent>(pool_, handle(), name());
+  if (checked_) state->clock = context_.checker()->record(id_);
+  last_ = Event(std::move(state));
+  return last_;
+}
+
+void CudaStream::wait(const Event& event) {
+  if (!event.state()) return;
+  if (checked_) context_.checker()->wait(id_, event.state()->clock);
+  if (auto* of_device = dynamic_cast<const CudaEvent*>(event.state())) {
+    cudaError_t status = of_device->failure();
+    if (status == cudaSuccess) status = cudaStreamWaitEvent(handle(), of_device->handle(), 0);
+    if (status != cudaSuccess) throw_cuda(status, concat("stream ", name(), " waiting for an event"));
+  } else {
+    event.state()->host_wait();
+  }
+  changed_ = true;  // not before: an event recorded meanwhile would be taken for one after the wait
+}
+
+void CudaStream::notify(std::function<void()> note) {
+  auto held = std::make_unique<std::function<void()>>(std::move(note));
+  auto call = [](void* data) {
+    std::unique_ptr<std::function<void()>> mine(static_cast<std::function<void()>*>(data));
+    (*mine)();
+  };
+  run("notify", [&] { check_cuda(cudaLaunchHostFunc(handle(), call, held.get()), concat("stream ", name())); });
+  held.release();  // NOLINT: the callback's now
+}
+
+std::unique_ptr<StreamTimer> CudaStream::make_timer() {
+  cudaSetDevice(pool_->device());
+  return std::make_unique<CudaTimer>(*this);
+}
+
+void CudaStream::before_launch(const char* label) {
+  ++launching_;
+  cudaSetDevice(pool_->device());  // of this thread, which may be any
+  nvtxRangePushA(label);
+}
+
+void CudaStream::after_launch() noexcept {
+  nvtxRangePop();
+  changed_ = true;
+  --launching_;
+}
+
+void CudaStream::check_launch(const char* label) {
+  cudaError_t status = cudaGetLastError();
+  if (status == cudaSuccess && check_) status = cudaStreamSynchronize(handle());
+  if (status != cudaSuccess) [[unlikely]]
+    throw_cuda(status, concat("'", label, "' on stream ", name()), check_);
+}
+
+}  // namespace shardgrad

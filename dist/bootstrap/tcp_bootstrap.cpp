@@ -1,0 +1,207 @@
+#include <shardgrad/dist/bootstrap/tcp_bootstrap.h>
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include <shardgrad/core/context.h>
+#include <shardgrad/dist/bootstrap/reception.h>
+#include <shardgrad/dist/os/peer.h>
+
+namespace shardgrad::dist {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Before there is a context, signals may be blocked for a reader that does not exist yet: they are asked for here.
+void check_interrupted() {
+  if (Context* context = Context::current()) return context->check_abort();
+  sigset_t pending;
+  sigpending(&pending);
+  for (int number : {SIGINT, SIGTERM})
+    if (sigismember(&pending, number))
+      fail_as(ErrorKind::rank_failed, "interrupted by a signal while waiting for the other ranks");
+}
+
+// A message from rank 0: the blobs of all ranks, or why the job cannot go on.
+std::string pack(const std::vector<std::string>& blobs) {
+  std::string text = "b";
+  for (const std::string& blob : blobs) {
+    uint64_t length = blob.size();
+    text.append(reinterpret_cast<const char*>(&length), sizeof(length)) += blob;
+  }
+  return text;
+}
+
+std::vector<std::string> unpack(const std::string& text, int count) {
+  const char* no_message = "what came from rank 0 is no message of a job";
+  SG_CHECK(!text.empty() && (text[0] == 'b' || (text[0] == 'e' && text.size() > 1)), no_message);
+  if (text[0] == 'e') {
+    auto kind = ErrorKind(text[1]);
+    bool known = kind >= ErrorKind::internal && kind <= ErrorKind::rank_failed;
+    fail_as(known ? kind : ErrorKind::rank_failed, text.substr(2));
+  }
+  std::vector<std::string> blobs;
+  for (size_t at = 1; at < text.size();) {
+    uint64_t length = 0;
+    SG_CHECK(text.size() - at >= sizeof(length), no_message);
+    std::memcpy(&length, text.data() + at, sizeof(length));
+    at += sizeof(length);
+    SG_CHECK(length <= text.size() - at, no_message);
+    blobs.push_back(text.substr(at, length));
+    at += length;
+  }
+  SG_CHECK(blobs.size() == size_t(count), no_message);
+  return blobs;
+}
+
+// Those that do not listen any more hear of it when their connection closes.
+void tell_error(const std::vector<Socket>& peers, const Error& error) {
+  auto deadline = Clock::now() + std::chrono::seconds(1);
+  for (const Socket& peer : peers)
+    if (peer) try {
+        send_frame(peer, concat('e', char(error.kind()), error.what()), until(deadline));
+      } catch (const Error&) {
+      }
+}
+
+int seconds(std::chrono::milliseconds time) {
+  return int(std::chrono::duration_cast<std::chrono::seconds>(time).count());
+}
+
+[[noreturn]] void fail_missing(const TcpPlace& place, const Reception& reception, bool only_this_machine) {
+  fail_as(ErrorKind::rank_failed, "after ", seconds(place.limit), " s, ", list_of(reception.missing()), " of ",
+          place.size, " did not come to ", place.host, ":", place.port,
+          only_this_machine ? " (where only this machine's processes can)" : "", reception.turned_away(),
+          "; look at what those processes say, at their RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and for a ",
+          "firewall; SHARDGRAD_RENDEZVOUS_SECONDS sets how long to wait");
+}
+
+/// Rank 0's side: the connections to all ranks, by rank; the first is empty.
+std::vector<Socket> receive_ranks(const TcpPlace& place, std::vector<std::string>& machines) {
+  std::vector<Socket> listeners = listen_on(place.host, place.port);
+  bool local = std::ranges::all_of(listeners, is_loopback);
+  if (!local && place.token.empty() && place.size > 1)
+    std::fprintf(
+        stderr,
+        "shardgrad: until all ranks have come, whoever reaches %s:%d can take part in this job; to prevent it, "
+        "give every rank the same SHARDGRAD_JOB_TOKEN\n",
+        place.host.c_str(), place.port);
+  Reception reception(std::move(listeners), place.token, place.size, this_machine());
+  try {
+    for (auto deadline = Clock::now() + place.limit; !reception.missing().empty(); reception.look()) {
+      check_interrupted();
+      if (Clock::now() > deadline) fail_missing(place, reception, local);
+    }
+  } catch (const Error& error) {
+    tell_error(reception.guests(), error);
+    throw;
+  }
+  machines = reception.machines();
+  std::vector<Socket> peers = std::move(reception.guests());
+  for (int r = 1; r < place.size; ++r) send_frame(peers[size_t(r)], pack(machines), check_interrupted);
+  return peers;
+}
+
+/// The other ranks' side. Rank 0 may be late.
+std::vector<Socket> go_to_rank_0(const TcpPlace& place, std::vector<std::string>& machines) {
+  using namespace std::chrono_literals;
+  std::string reason, reply;
+  auto give_up_at = [&](Clock::time_point deadline) {
+    check_interrupted();
+    if (Clock::now() > deadline)
+      fail_as(ErrorKind::rank_failed, "rank ", place.rank, " of ", place.size, ": rank 0 did not answer at ",
+              place.host, ":", place.port, " for ", seconds(place.limit), " s: ", reason,
+              "; is it running, and are MASTER_ADDR and MASTER_PORT those of its machine?");
+  };
+  std::vector<Socket> peers(1);
+  Guest me{place.rank, place.size, this_machine()};
+  auto deadline = Clock::now() + place.limit;
+  Check check = [&] { give_up_at(deadline); };
+  while (!(peers[0] = call_host(place.host, place.port, me, place.token, check, reason))) {
+    std::this_thread::sleep_for(50ms);
+    check();
+  }
+  reason = "it has let this rank in, and is silent since";
+  deadline = Clock::now() + place.limit + 5s;  // rank 0's own comes before
+  if (!receive_frame(peers[0], reply, check))
+    fail_as(ErrorKind::rank_failed, "rank 0 has left the job while it waited for the other ranks");
+  machines = unpack(reply, place.size);
+  return peers;
+}
+
+/// A star: rank 0 has a connection to every other rank.
+class TcpBootstrap final : public Bootstrap {
+ public:
+  TcpBootstrap(const TcpPlace& place, std::vector<Socket> peers, const std::vector<std::string>& machines)
+      : Bootstrap("tcp", place.rank, place.size, RankMap(machines)), host_(place.host), peers_(std::move(peers)) {}
+  std::string host_of_rank_0() const override { return host_; }
+
+  std::vector<std::string> exchange(const std::string& mine) override {
+    if (rank() == 0) return collect(mine);
+    std::string reply;
+    if (!send_frame(peers_[0], mine, check_interrupted) || !receive_frame(peers_[0], reply, check_interrupted))
+      fail_as(ErrorKind::rank_failed, "rank 0 has left the job: its connection to rank ", rank(), " closed");
+    return unpack(reply, size());
+  }
+
+ private:
+  std::vector<std::string> collect(const std::string& mine) try {
+    std::vector<std::string> blobs(static_cast<size_t>(size()));
+    blobs[0] = mine;
+    auto gone = [&](size_t r) {
+      fail_as(ErrorKind::rank_failed, "rank ", r, " has left the job: its connection to rank 0 closed");
+    };
+    for (size_t r = 1; r < blobs.size(); ++r)
+      if (!receive_frame(peers_[r], blobs[r], check_interrupted)) gone(r);
+    std::string reply = pack(blobs);
+    for (size_t r = 1; r < blobs.size(); ++r)
+      if (!send_frame(peers_[r], reply, check_interrupted)) gone(r);
+    return blobs;
+  } catch (const Error& error) {
+    tell_error(peers_, error);
+    throw;
+  }
+
+  std::string host_;
+  std::vector<Socket> peers_;  // on rank 0 by rank, elsewhere rank 0's alone
+};
+
+}  // namespace
+
+std::unique_ptr<Bootstrap> make_tcp_bootstrap(const TcpPlace& place) {
+  std::vector<std::string> machines;
+  std::vector<Socket> peers = place.rank == 0 ? receive_ranks(place, machines) : go_to_rank_0(place, machines);
+  return std::make_unique<TcpBootstrap>(place, std::move(peers), machines);
+}
+
+std::unique_ptr<Bootstrap> tcp_bootstrap_from_environment() {
+  const char *rank = std::getenv("RANK"), *size = std::getenv("WORLD_SIZE");
+  const char *host = std::getenv("MASTER_ADDR"), *port = std::getenv("MASTER_PORT");
+  if (!rank && !size) return nullptr;
+  std::string missing;
+  for (auto [name, value] :
+       {std::pair("RANK", rank), {"WORLD_SIZE", size}, {"MASTER_ADDR", host}, {"MASTER_PORT", port}})
+    if (!value) missing += concat(missing.empty() ? "" : ", ", name);
+  SG_CHECK(missing.empty(), rank ? "RANK" : "WORLD_SIZE", " is set, but not ", missing,
+           ": ranks that meet by TCP need RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; unset all of them to start "
+           "otherwise");
+  TcpPlace place;
+  place.size = number_of("WORLD_SIZE", size, 1, 1 << 20);
+  place.rank = number_of("RANK", rank, 0, place.size - 1);
+  place.host = host;
+  place.port = number_of("MASTER_PORT", port, 1, 65535);
+  if (const char* token = std::getenv("SHARDGRAD_JOB_TOKEN")) {
+    place.token = token;
+    SG_CHECK(place.token.size() >= 16, "SHARDGRAD_JOB_TOKEN has ", place.token.size(), " characters, which can be ",
+             "guessed; at least 16 are needed, for instance what this prints: openssl rand -hex 16");
+  }
+  place.limit = rendezvous_limit();
+  return make_tcp_bootstrap(place);
+}
+
+}  // namespace shardgrad::dist

@@ -1,0 +1,175 @@
+#pragma once
+// A group of ranks and the collectives between them. A collective is queued on the group's own stream and returns at
+// once; the Work it returns is waited for by a stream or by the host:
+//
+//     Work gathered = group.all_gather(full, shard, Label{"layers.0", "forward"});
+//     gathered.wait(compute);          // later work on `compute` sees the full tensor
+//
+// Every rank makes the same calls in the same order, also between groups, and from one thread: the one that made the
+// group, until another takes it over. This class checks arguments, numbers the calls, records them, and tells the
+// control channel; a Transport only moves bytes. Sums have one order on every rank and transport
+// (dist/transports/tree_sum.h), hence the same bits; but NCCL adds f32 and f64 in its own order, unless
+// SHARDGRAD_NCCL_SUMS=tree asks for this one.
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <shardgrad/core/context.h>
+#include <shardgrad/core/tensor.h>
+#include <shardgrad/dist/transports/transport.h>
+#include <shardgrad/dist/watch/control.h>
+
+namespace shardgrad::dist {
+
+/// What a collective is for; shown by the recorder, the control channel and errors.
+struct Label {
+  std::string unit;   ///< the unit's name, empty outside units
+  std::string phase;  ///< "forward", "backward", "step", …
+};
+
+struct CollectiveOptions {
+  CollectiveOptions(Label label = {}, std::optional<Event> after = {}) : label(std::move(label)), after(after) {}
+  Label label;
+  /// What the collective starts after. Unset: everything queued so far on the compute stream of the tensors' device.
+  /// Event() waits for nothing; several events: stream().wait(each), then Event().
+  std::optional<Event> after;
+  /// What else must be equal on all ranks, in a few letters; ranks that differ have diverged, and the error shows it.
+  std::string detail = {};
+};
+
+/// A queued collective. Copyable; a default-constructed one is done. It keeps its tensors alive until somebody waits
+/// for it, so that their memory is given back in the order of whoever waited, not of the group's stream.
+class Work {
+ public:
+  struct State {
+    Event event;
+    std::vector<Tensor> tensors;
+    Control* control;  // lives until the event is done
+    int lane;
+    uint64_t sequence;
+  };
+  Work() = default;
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  /// Work queued on `stream` from now on starts after this collective.
+  void wait(Stream& stream) const {
+    if (stream.is_inline()) return host_wait();
+    if (!state_) return;
+    stream.wait(state_->event);
+    state_->tensors.clear();
+  }
+  /// Blocks the calling thread; throws the collective's failure, or the job's.
+  void host_wait() const {
+    if (!state_) return;
+    std::optional<Control::Waiting> waiting;
+    if (!state_->event.done()) waiting.emplace(*state_->control, state_->lane, state_->sequence);
+    state_->event.host_wait();
+    state_->tensors.clear();
+  }
+  bool done() const { return !state_ || state_->event.done(); }
+  Event event() const { return state_ ? state_->event : Event(); }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+struct GroupOptions {
+  /// "single", "threads", "shared_memory", "mpi" or "nccl"; empty: the fastest that connects all ranks.
+  std::string kind;
+  /// A slow fake network: how long a collective that sends so many bytes is held up. See fixed_delay.
+  std::function<std::chrono::microseconds(int64_t bytes_sent)> delay;
+  /// Shared memory: the most bytes of the heap a rank may use; 0: as much as the machine has.
+  size_t heap_limit = 0;
+  /// Of the group's stream in the trace, after "communication/"; empty: the kind.
+  std::string name = {};
+};
+std::function<std::chrono::microseconds(int64_t)> fixed_delay(std::chrono::microseconds time);
+
+class ProcessGroup {
+ public:
+  /// Made by run_ranks, run_job and split. `members` are the global ranks, in the group's order. Uses the calling
+  /// thread's context, which must outlive the group.
+  ProcessGroup(std::unique_ptr<Transport> transport, std::shared_ptr<Control> control, std::vector<int> members,
+               uint64_t id, GroupOptions options);
+  ~ProcessGroup();
+  ProcessGroup(const ProcessGroup&) = delete;
+
+  int rank() const { return transport_->rank(); }
+  int size() const { return transport_->size(); }
+  int global_rank(int rank) const { return members_.at(size_t(rank)); }
+  const std::string& kind() const { return transport_->kind(); }
+  /// The memory that this group sends from and receives into without a copy. Device: the context's default.
+  const Ref<Allocator>& memory() const { return memory_; }
+  /// Memory of `bytes` bytes a rank that all ranks see as one (dist/transports/common_memory.h); null where they
+  /// cannot. Called by all ranks; blocks.
+  std::shared_ptr<CommonMemory> common_memory(size_t bytes);
+  /// The FIFO that the group's collectives run on.
+  Stream& stream() { return *stream_; }
+  Control& control() { return *control_; }
+
+  // Collectives. Tensors of any dtype, on any device (on meta: recorded, nothing moved); all of one call on one device
+  // and of one dtype. The tensors' memory must stay resident until the call is done. Wrong arguments throw Error(input)
+  // naming op, shapes, rank and unit. Versions (Storage::version) count all_reduce and broadcast as writes.
+
+  /// full = all ranks' shards in rank order. full.numel() == size() * shard.numel(); shard may be full's own slice.
+  Work all_gather(const Tensor& full, const Tensor& shard, const CollectiveOptions& options = {});
+  /// shard = this rank's slice of the sum of all ranks' full. full.numel() == size() * shard.numel(); shard may be
+  /// full's own slice.
+  Work reduce_scatter(const Tensor& shard, const Tensor& full, const CollectiveOptions& options = {});
+  /// t = the sum of all ranks' t.
+  Work all_reduce(const Tensor& t, const CollectiveOptions& options = {});
+  /// t = root's t.
+  Work broadcast(const Tensor& t, int root, const CollectiveOptions& options = {});
+  /// Slice r of `in` goes to rank r; slice r of `out` comes from rank r. Equal sizes, divisible by size(); no overlap.
+  Work all_to_all(const Tensor& out, const Tensor& in, const CollectiveOptions& options = {});
+  /// Returns when every rank has called it and everything queued before on the group's stream has run.
+  void barrier(const CollectiveOptions& options = {});
+
+  /// The calling thread makes this group's calls from now on. Needed because a thread that waits for another group is
+  /// taken not to make them meanwhile; see dist/watch/deadlock.h.
+  void take_over() { control_->call(lane_, sequence_); }
+  /// One group for each color, of the ranks that gave it, ordered by (key, rank), with a stream of its own, which the
+  /// trace shows under `name`. Called by all ranks; blocks.
+  std::unique_ptr<ProcessGroup> split(int color, int key, const std::string& name = {});
+  /// The `size` ranks that lie `stride` apart and hold the calling rank: of six, with stride 2 and size 3, {0, 2, 4}
+  /// and {1, 3, 5}. Kept until this group goes and given again for the same arguments: models share their groups, since
+  /// a rank can be in 32 at a time (dist/watch/control_page.h), and each has a stream. Called by all ranks.
+  ProcessGroup& kept_split(int stride, int size, const std::string& name);
+
+ private:
+  struct Operation;
+  Work launch(Operation operation, const CollectiveOptions& options);
+  void run(const Operation& operation, const Place& place, uint64_t record);
+  void stamp(void (Recorder::*moment)(uint64_t), uint64_t record);
+  std::string who(const char* op, const Label& label) const;
+  std::vector<int64_t> share(const std::vector<int64_t>& mine, const char* what);
+  void forget_finished();
+  void wait_before(const CollectiveOptions& options, Device device);
+
+  Context& context_;
+  std::unique_ptr<Transport> transport_;
+  std::shared_ptr<Control> control_;
+  std::vector<int> members_;
+  uint64_t id_;
+  GroupOptions options_;
+  int lane_;
+  uint64_t sequence_ = 0;
+  int splits_ = 0, loans_ = 0;
+  struct KeptSplit {
+    int stride, size;
+    std::string name;
+    std::unique_ptr<ProcessGroup> group;
+  };
+  std::vector<KeptSplit> kept_splits_;
+  int exceptions_;
+  Ref<Allocator> memory_;
+  std::deque<std::shared_ptr<Work::State>> in_flight_;  // nobody may have waited for these yet
+  std::unique_ptr<Stream> stream_;                      // last: drained before anything above goes
+};
+
+}  // namespace shardgrad::dist

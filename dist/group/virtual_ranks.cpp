@@ -1,0 +1,129 @@
+#include <shardgrad/dist/group/virtual_ranks.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <shardgrad/core/thread.h>
+#include <shardgrad/dist/bootstrap/cores.h>
+#include <shardgrad/dist/os/board.h>
+#include <shardgrad/dist/transports/nccl/nccl.h>
+#include <shardgrad/dist/transports/transports.h>
+
+namespace shardgrad::dist {
+namespace {
+
+std::shared_ptr<void> zeroed(size_t bytes) {
+  std::shared_ptr<void> memory(std::aligned_alloc(128, (bytes + 127) / 128 * 128), std::free);
+  std::memset(memory.get(), 0, bytes);
+  return memory;
+}
+
+// What the ranks of one run_ranks share.
+struct World {
+  int size;
+  const VirtualOptions& options;
+  ControlPage page;
+  std::shared_ptr<void> board, meeting;
+  std::shared_ptr<SharedMemory> heap;  // kind shared_memory only
+  std::vector<std::exception_ptr> failures;
+};
+
+std::unique_ptr<Transport> make_transport(World& world, int rank, const std::shared_ptr<Control>& control) {
+  const std::string& kind = world.options.group.kind;
+  if (kind == "single" || (kind.empty() && world.size == 1)) {
+    SG_CHECK(world.size == 1, "run_ranks: a group of kind 'single' has one rank, not ", world.size);
+    return make_single_transport(control);
+  }
+  if (kind == "nccl") {
+    auto bootstrap = make_local_bootstrap("threads", world.meeting, rank, world.size);
+    return make_nccl_transport(*bootstrap, control);
+  }
+  if (kind == "shared_memory")
+    return make_shared_memory_transport(std::make_shared<SharedHeap>(world.heap, rank, world.size), rank, world.size,
+                                        control);
+  SG_CHECK(kind.empty() || kind == "threads", "run_ranks: there is no group of kind '", kind,
+           "' for threads; choose threads, shared_memory, nccl or single");
+  return make_threads_transport(world.board, rank, world.size, control);
+}
+
+Context::Options options_of(const World& world, int rank) {
+  const VirtualOptions& o = world.options;
+  Context::Options options;
+  options.rank = rank;
+  options.world_size = world.size;
+  options.seed = o.seed;
+  options.threads = o.threads > 0 ? o.threads : std::max(1, usable_cores() / world.size);
+  options.device = o.device;
+  options.check_streams = o.check_streams;
+  options.delay_seed = o.delay_seed == 0 ? 0 : o.delay_seed + uint64_t(rank) * 7919;
+  options.max_delay = o.max_delay;
+  return options;
+}
+
+void take_part(World& world, int rank, const std::function<void(ProcessGroup&)>& body) {
+  const VirtualOptions& o = world.options;
+  auto control = std::make_shared<Control>(world.page, rank);
+  try {
+    Monitor monitor(control, o.watch);
+    std::vector<int> members;
+    for (int r = 0; r < world.size; ++r) members.push_back(r);
+    ProcessGroup group(make_transport(world, rank, control), control, std::move(members), 1, o.group);
+    try {
+      body(group);
+      group.stream().synchronize();
+      control->finish();  // before the group goes, which its peers may wait in
+    } catch (...) {
+      control->fail(std::current_exception());  // likewise
+      throw;
+    }
+  } catch (...) {
+    world.failures[size_t(rank)] = std::current_exception();
+    control->fail(std::current_exception());
+  }
+}
+
+void run_rank(World& world, int rank, const std::function<void(ProcessGroup&)>& body) {
+  try {
+    Context context(options_of(world, rank));
+    take_part(world, rank, body);
+  } catch (...) {  // it could not begin
+    std::exception_ptr failure = world.failures[size_t(rank)] = std::current_exception();
+    world.page.claim_cause(rank, exit_code(failure, world.size), describe(failure));
+  }
+}
+
+}  // namespace
+
+void run_ranks(int world_size, const std::function<void(ProcessGroup&)>& body, const VirtualOptions& options) {
+  SG_CHECK(world_size >= 1, "run_ranks: ", world_size, " ranks are not possible");
+  World world{world_size,
+              options,
+              make_private_page(world_size),
+              zeroed(Board::board_bytes(world_size)),
+              zeroed(local_bootstrap_bytes(world_size)),
+              nullptr,
+              std::vector<std::exception_ptr>(size_t(world_size))};
+  if (options.group.kind == "shared_memory")
+    world.heap = SharedMemory::create("shardgrad-heap", SharedHeap::heap_bytes(world_size, options.group.heap_limit));
+  if (options.group.kind == "nccl") set_nccl_environment(0);
+  std::vector<Thread> threads;
+  std::exception_ptr not_started;
+  try {
+    for (int rank = 0; rank < world_size; ++rank) threads.emplace_back([&, rank] { run_rank(world, rank, body); });
+  } catch (...) {  // those that have been started wait for the others
+    not_started = std::current_exception();
+    world.page.claim_cause(int(threads.size()), exit_code(not_started, world_size), describe(not_started));
+  }
+  for (Thread& thread : threads) thread.join();
+  if (not_started) std::rethrow_exception(not_started);
+  if (!world.page.has_cause()) return;
+  auto first = world.failures[size_t(world.page.header().rank.load())];
+  if (!first) {
+    auto any = std::ranges::find_if(world.failures, [](const auto& failure) { return bool(failure); });
+    if (any == world.failures.end()) throw Error(ErrorKind::rank_failed, world.page.cause());  // found by a monitor
+    first = *any;
+  }
+  std::rethrow_exception(first);
+}
+
+}  // namespace shardgrad::dist

@@ -1,0 +1,72 @@
+#include <shardgrad/dist/group/world.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include <shardgrad/core/context.h>
+#include <shardgrad/dist/transports/nccl/nccl.h>
+#include <shardgrad/dist/transports/transports.h>
+
+namespace shardgrad::dist {
+
+static std::unique_ptr<Transport> share_or_fall_back(Bootstrap& bootstrap, const std::shared_ptr<Control>& control,
+                                                     size_t limit, bool insist) {
+  std::string reason = "the ranks are on several machines";
+  std::shared_ptr<SharedHeap> heap;
+  if (bootstrap.ranks().node_count() == 1) heap = make_shared_heap(bootstrap, limit, reason);
+  if (heap) return make_shared_memory_transport(heap, bootstrap.rank(), bootstrap.size(), control);
+  if (bootstrap.name() != "mpi" || insist)
+    fail_as(ErrorKind::missing, "the ranks cannot share memory: ", reason,
+            "; start them with mpirun to connect them by MPI (SHARDGRAD_GROUP=mpi), give each a GPU and device=cuda to "
+            "connect them by NCCL, or give them more memory");
+  bool by_choice = bootstrap.ranks().node_count() > 1;
+  if (bootstrap.rank() == 0 && !by_choice)
+    std::fprintf(stderr, "shardgrad: MPI connects the ranks of this node; they cannot share memory: %s\n",
+                 reason.c_str());
+  return make_mpi_transport(bootstrap, control);
+}
+
+// Whether GPUs send by themselves. Asked for, sharing a GPU is refused by the transport; by default host memory takes
+// its place, with one line.
+static bool use_nccl(Bootstrap& bootstrap, const std::string& kind) {
+  bool possible =
+      bootstrap.size() > 1 && context().default_device().kind == DeviceKind::cuda && !nccl_library().empty();
+  if (!kind.empty() || !possible) return kind == "nccl";
+  std::string shared = shared_gpus(bootstrap);
+  if (!shared.empty() && bootstrap.rank() == 0)
+    std::fprintf(stderr, "shardgrad: %s: collectives go by way of host memory, which is slow\n", shared.c_str());
+  return shared.empty();
+}
+
+std::unique_ptr<ProcessGroup> make_world(Bootstrap& bootstrap, std::shared_ptr<Control> control, GroupOptions options) {
+  const char* wish = std::getenv("SHARDGRAD_GROUP");
+  std::string kind = !options.kind.empty() ? options.kind : wish ? wish : "";
+  std::vector<std::string> kinds = bootstrap.exchange(kind);
+  for (int r = 1; r < bootstrap.size(); ++r)
+    SG_CHECK(kinds[size_t(r)] == kinds[0], "rank 0 asks for a group of kind '", kinds[0], "' and rank ", r, " for '",
+             kinds[size_t(r)], "'; every rank must be given the same options and SHARDGRAD_GROUP");
+  std::unique_ptr<Transport> transport;
+  if (use_nccl(bootstrap, kind)) {
+    set_nccl_environment(bootstrap.rank());
+    transport = make_nccl_transport(bootstrap, control);
+  } else if (kind == "mpi") {
+    SG_CHECK(bootstrap.name() == "mpi", "a group of kind mpi needs ranks started by mpirun; these were started as '",
+             bootstrap.name(), "'");
+    transport = make_mpi_transport(bootstrap, control);
+  } else if (kind == "single" || (kind.empty() && bootstrap.size() == 1)) {
+    SG_CHECK(bootstrap.size() == 1, "a group of kind single has one rank, not ", bootstrap.size());
+    transport = make_single_transport(control);
+  } else {
+    SG_CHECK(kind.empty() || kind == "shared_memory", "there is no group of kind '", kind,
+             "'; choose single, shared_memory, mpi or nccl");
+    transport = share_or_fall_back(bootstrap, control, options.heap_limit, !kind.empty());
+  }
+  std::vector<int> members;
+  for (int r = 0; r < bootstrap.size(); ++r) members.push_back(r);
+  auto world = std::make_unique<ProcessGroup>(std::move(transport), std::move(control), std::move(members), 1,
+                                              std::move(options));
+  bootstrap.barrier();  // every rank watches the group before anyone uses it
+  return world;
+}
+
+}  // namespace shardgrad::dist

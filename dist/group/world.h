@@ -1,0 +1,17 @@
+#pragma once
+// From a bootstrap to the group of all ranks.
+
+#include <memory>
+
+#include <shardgrad/dist/bootstrap/bootstrap.h>
+#include <shardgrad/dist/group/process_group.h>
+
+namespace shardgrad::dist {
+
+/// The group of all ranks of the job, of the kind that options or SHARDGRAD_GROUP ask for; by default one rank alone,
+/// NCCL where every rank has a GPU of its own and device cuda, shared memory within a node, MPI between nodes. Where
+/// the ranks of a node cannot share enough memory, MPI takes its place with one line on standard error; without MPI,
+/// throws Error(missing) with the remedy. Called by all ranks.
+std::unique_ptr<ProcessGroup> make_world(Bootstrap& bootstrap, std::shared_ptr<Control> control, GroupOptions options);
+
+}  // namespace shardgrad::dist

@@ -1,0 +1,186 @@
+#include <shardgrad/dist/launch/job.h>
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include <shardgrad/dist/bootstrap/cores.h>
+#include <shardgrad/dist/bootstrap/roll_call.h>
+#include <shardgrad/dist/group/world.h>
+#include <shardgrad/dist/watch/page_link.h>
+
+namespace shardgrad::dist {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Signals are read by the monitor, not handled: nothing runs in the middle of anything.
+class Signals {
+ public:
+  Signals() {
+    sigset_t mask;
+    sigemptyset(&mask);
+    for (int number : {SIGTERM, SIGUSR1, SIGINT}) sigaddset(&mask, number);
+    pthread_sigmask(SIG_BLOCK, &mask, &before_);
+    descriptor_ = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    struct sigaction ignore {};
+    ignore.sa_handler = SIG_IGN;
+    sigaction(SIGXFSZ, &ignore, &too_large_);  // a file that may not grow further is an error of its write
+  }
+  ~Signals() {
+    close(descriptor_);
+    sigaction(SIGXFSZ, &too_large_, nullptr);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  Signals(const Signals&) = delete;
+  int descriptor() const { return descriptor_; }
+  bool pending() const {
+    pollfd ready{descriptor_, POLLIN, 0};
+    return poll(&ready, 1, 0) > 0;
+  }
+
+ private:
+  sigset_t before_;
+  struct sigaction too_large_;
+  int descriptor_;
+};
+
+bool has_ended(const ControlPage& page, int rank) {
+  RankState state = page.row(rank).state.load();
+  return state == RankState::finished || state == RankState::failed;
+}
+
+bool all_ended(const ControlPage& page) {
+  for (int r = 0; r < page.ranks(); ++r)
+    if (!has_ended(page, r)) return false;
+  return true;
+}
+
+JobOptions complete(JobOptions options, const Bootstrap& bootstrap, int threads, int signals, bool see_each_other) {
+  options.context.rank = bootstrap.rank();
+  options.context.world_size = bootstrap.size();
+  options.context.local_rank = bootstrap.local_rank();
+  options.context.threads = threads;
+  options.watch.processes = see_each_other && bootstrap.size() > 1;
+  options.watch.parent = options.watch.processes && bootstrap.name() != "tcp";
+  for (int r = 0; r < bootstrap.size(); ++r)
+    if (bootstrap.ranks().node_rank(r) != bootstrap.node_rank()) options.watch.elsewhere.push_back(r);
+  options.watch.signals = signals;
+  options.watch.start_limit = rendezvous_limit();
+  options.watch.announce = bootstrap.name() != "forked";
+  if (const char* path = std::getenv("SHARDGRAD_CAUSE_FILE")) options.watch.cause_file = path;
+  return options;
+}
+
+// A rank is watched once its first heartbeat is on this page, and those of other machines come a moment late. Nobody
+// works before: a rank that stopped in that moment would be waited for without an end.
+void await_first_beats(const ControlPage& page, Control& control, const WatchOptions& watch) {
+  auto deadline = Clock::now() + watch.stall_limit;
+  for (int r : watch.elsewhere)
+    while (watch.processes && page.row(r).beats.load() == 0) {
+      control.check();
+      if (Clock::now() > deadline) fail_as(ErrorKind::rank_failed, "rank ", r, " on another machine does not start");
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+}
+
+// The body between a world that is ready and one that all ranks have left. Throws what ends the job.
+int run_body(const std::function<int(Job&)>& body, Bootstrap& bootstrap, const ControlPage& page,
+             const JobOptions& options) {
+  Context context(options.context);
+  auto control = std::make_shared<Control>(page, bootstrap.rank());
+  Monitor monitor(control, options.watch);
+  try {
+    await_first_beats(page, *control, options.watch);
+    int code = 0;
+    {
+      auto world = make_world(bootstrap, control, options.group);
+      try {
+        Job job(bootstrap, *world);
+        code = body(job);
+        context.backend(context.default_device()).compute().synchronize();
+        world->stream().synchronize();
+        control->finish();  // likewise
+      } catch (...) {
+        control->fail(std::current_exception());  // before the group goes, which its peers wait in
+        throw;
+      }
+    }
+    // The others may still need this rank's end of the control channel; and MPI's own way to wait spins.
+    while (options.watch.processes && !all_ended(page)) {
+      control->check();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return code;
+  } catch (...) {
+    control->fail(std::current_exception());
+    throw;
+  }
+}
+
+template <class Done> void wait_at_most(std::chrono::milliseconds limit, Done&& done) {
+  for (auto deadline = Clock::now() + limit; !done() && Clock::now() < deadline;)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+// This rank has failed, or ends because another has. Gives the others a moment, says why once, and ends the job.
+int end_badly(Bootstrap& bootstrap, const ControlPage& page, std::exception_ptr error, const Signals& signals) {
+  using namespace std::chrono_literals;
+  page.claim_cause(bootstrap.rank(), exit_code(error, bootstrap.size()), describe(error));
+  page.row(bootstrap.rank()).state.store(RankState::failed);
+  wait_at_most(2s, [&] { return all_ended(page) || signals.pending(); });
+  const char* path = std::getenv("SHARDGRAD_CAUSE_FILE");
+  if (bootstrap.name() != "forked") announce(page, path ? path : "");  // launch_local says it itself
+  int code = page.header().code.load();
+  if (bootstrap.name() == "mpi") alarm(5);  // mpirun may be stopped or gone, and MPI's way to end hang
+  if (page.header().ending.exchange(1) == 0) bootstrap.abort(code);
+  if (bootstrap.name() == "mpi") {  // the job is being ended around this rank, which must not end MPI in good order
+    wait_at_most(3s, [&] { return signals.pending(); });
+    _exit(code);
+  }
+  return code;
+}
+
+}  // namespace
+
+int run_job(const std::function<int(Job&)>& body, const std::function<JobOptions(const Bootstrap&)>& configure) {
+  Signals signals;  // before any thread is started, which inherit the mask
+  std::unique_ptr<Bootstrap> bootstrap;
+  report_here(launched_rank());
+  try {
+    bootstrap = bootstrap_from_environment();
+  } catch (...) {
+    if (launched_rank() == 0) std::fprintf(stderr, "shardgrad: %s\n", describe(std::current_exception()).c_str());
+    return exit_code(std::current_exception(), 1);
+  }
+  ControlPage page = make_private_page(bootstrap->size());  // until the ranks have one in common
+  std::unique_ptr<PageLink> link;
+  try {
+    std::string reason;
+    page = make_shared_page(*bootstrap, reason);
+    page.row(bootstrap->rank()).pid.store(getpid());
+    link = link_pages(*bootstrap, page, reason);
+    if (!reason.empty() && bootstrap->rank() == 0)
+      std::fprintf(stderr,
+                   "shardgrad: ranks cannot watch over each other (a failure is found by the launcher only): %s\n",
+                   reason.c_str());
+    JobOptions options = configure ? configure(*bootstrap) : JobOptions();
+    CpuShare cpus(*bootstrap, options.context.threads);
+    if (bootstrap->rank() == 0) report_met();  // from here on the ranks watch each other
+    options = complete(std::move(options), *bootstrap, cpus.threads(), signals.descriptor(), reason.empty());
+    int code = run_body(body, *bootstrap, page, options);
+    bootstrap->finish();
+    return code;
+  } catch (...) {
+    return end_badly(*bootstrap, page, std::current_exception(), signals);
+  }
+}
+
+}  // namespace shardgrad::dist

@@ -1,0 +1,46 @@
+#pragma once
+// The guard around a program's top level. It finds the ranks, makes the rank's context and the group of all ranks, runs
+// the body, and ends well or badly:
+//
+//     int main(int argc, char** argv) {
+//       return dist::run_job([](dist::Job& job) { return train(job.world()); });
+//     }
+//
+// When a rank fails, its sentence reaches the others, their waits end, the first cause is printed once, last, and the
+// whole job ends with its exit code. Nothing else in the library ends its process, but forked children that could
+// not become their program; tests/repo/layers.py looks.
+
+#include <functional>
+
+#include <shardgrad/dist/bootstrap/bootstrap.h>
+#include <shardgrad/dist/group/process_group.h>
+#include <shardgrad/dist/watch/monitor.h>
+
+namespace shardgrad::dist {
+
+struct JobOptions {
+  /// Rank and world size are filled in; threads 0: the node's cores over its ranks, at least 1.
+  Context::Options context;
+  GroupOptions group;
+  WatchOptions watch;
+};
+
+class Job {
+ public:
+  Job(const Bootstrap& bootstrap, ProcessGroup& world) : bootstrap_(bootstrap), world_(world) {}
+  const Bootstrap& bootstrap() const { return bootstrap_; }
+  ProcessGroup& world() const { return world_; }
+  /// True once somebody has asked the program to save and end: SIGUSR1 (from shardgrad launch or a batch system), or
+  /// SIGINT. The ranks may learn it at different times: agree before acting on it.
+  bool stop_requested() const { return world_.control().stop_requested(); }
+
+ private:
+  const Bootstrap& bootstrap_;
+  ProcessGroup& world_;
+};
+
+/// Runs body on this rank and returns the exit code for main: the body's, or that of the job's first failure.
+/// `configure` runs first, under the same guard: an error in it (a bad option or file) is printed once for all ranks.
+int run_job(const std::function<int(Job&)>& body, const std::function<JobOptions(const Bootstrap&)>& configure = {});
+
+}  // namespace shardgrad::dist

@@ -1,0 +1,193 @@
+#include <shardgrad/dist/launch/launch.h>
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include <shardgrad/core/context.h>
+#include <shardgrad/dist/bootstrap/bootstrap.h>
+#include <shardgrad/dist/bootstrap/roll_call.h>
+#include <shardgrad/dist/bootstrap/shared_memory.h>
+#include <shardgrad/dist/launch/launch_local.h>
+#include <shardgrad/dist/os/children.h>
+#include <shardgrad/dist/os/process_watch.h>
+
+namespace shardgrad::dist {
+namespace {
+
+/// What mpirun gets to end the ranks, once the job has failed.
+constexpr auto kGraceOfRanks = std::chrono::seconds(8);
+
+bool exists(const std::string& program) {
+  if (program.find('/') != program.npos) return access(program.c_str(), X_OK) == 0;
+  std::istringstream path(std::getenv("PATH") ? std::getenv("PATH") : "");
+  for (std::string folder; std::getline(path, folder, ':');)
+    if (access(concat(folder, "/", program).c_str(), X_OK) == 0) return true;
+  return false;
+}
+
+// The first number of Open MPI's version; 0 for another MPI.
+int open_mpi_version() {
+  std::string library = mpi_library(), name = "Open MPI v";
+  return library.starts_with(name) ? std::atoi(library.c_str() + name.size()) : 0;
+}
+
+// Open MPI copies between ranks with process_vm_readv, which some containers and kernels refuse.
+bool can_read_other_processes() {
+  std::ifstream file("/proc/sys/kernel/yama/ptrace_scope");
+  int scope = 0;
+  if (file >> scope && scope > 0 && geteuid() != 0) return false;
+  char from = 1, to = 0;
+  iovec local{&to, 1}, remote{&from, 1};
+  return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
+}
+
+std::string quoted(const std::string& text) {
+  bool plain = !text.empty() && text.find_first_not_of(
+                                    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                    "_-+=./:,@%") == text.npos;
+  if (plain) return text;
+  std::ostringstream result;
+  result << '\'';
+  for (char c : text)
+    if (c == '\'')
+      result << "'\\''";
+    else
+      result << c;
+  result << '\'';
+  return result.str();
+}
+
+bool has_cause(const std::string& report) {
+  int code = 0;
+  return bool(std::ifstream(report) >> code);
+}
+
+std::string rest_of(std::istream& stream) { return {std::istreambuf_iterator<char>(stream), {}}; }
+
+bool has_loopback() {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return true;
+  bool found = false;
+  for (const ifaddrs* i = all; i; i = i->ifa_next) found |= (i->ifa_flags & IFF_LOOPBACK) && (i->ifa_flags & IFF_UP);
+  freeifaddrs(all);
+  return found;
+}
+
+// What this machine lacks that Open MPI cannot start without; empty when nothing is known.
+std::string what_mpirun_lacks() {
+  const char* chosen = std::getenv("TMPDIR");
+  std::string folder = chosen ? chosen : "/tmp", trial = folder + "/shardgrad-XXXXXX";
+  if (!mkdtemp(trial.data()))  // root may write anywhere, as far as permissions say
+    return concat("it must be able to write to '", folder, "' (TMPDIR): ", std::strerror(errno));
+  rmdir(trial.c_str());
+  return has_loopback() ? "" : "it needs the loopback interface, which is not up here (ip link set lo up)";
+}
+
+// The report is "started" from the first rank, then the exit code and the cause from whoever says why the job failed.
+int conclude(const std::string& report, int status, MpirunWatch& watch) {
+  std::ifstream file(report);
+  int told = 0, code = exit_code_of(status);
+  if (file >> told) {
+    std::string cause = rest_of(file >> std::ws);  // of any number of lines
+    while (cause.ends_with('\n')) cause.pop_back();
+    // The ranks may not have seen what killed one of them, but mpirun's exit code says it: 128 + signal.
+    if (cause.ends_with(kUnknownEnd) && code > 128)
+      cause.replace(cause.size() - std::strlen(kUnknownEnd), cause.npos, describe_status(code - 128));
+    std::fprintf(stderr, "%s\n", cause.c_str());
+    return told;
+  }
+  file.clear();
+  bool started = rest_of(file).starts_with("started");
+  if (WIFEXITED(status) && code > 128 && sigabbrev_np(code - 128)) {
+    std::string whose = watch.whose(code - 128), how = describe_status(code - 128);
+    std::fprintf(stderr, "shardgrad: %s died: %s%s\n", whose.c_str(), how.c_str(),
+                 started ? "" : ", before it had begun");
+    return int(ErrorKind::rank_failed);
+  }
+  std::string lacks = started || WIFSIGNALED(status) ? "" : what_mpirun_lacks();
+  if (!lacks.empty() && code != 0)
+    std::fprintf(stderr, "shardgrad: mpirun %s: %s; or start the ranks without it: launch --by local\n",
+                 describe_status(status).c_str(), lacks.c_str());
+  else if (WIFSIGNALED(status) || (code != 0 && !started))
+    std::fprintf(stderr, "shardgrad: mpirun %s; run the line above (without -q) to see what it says\n",
+                 describe_status(status).c_str());
+  return code;
+}
+
+int run_mpirun(int n, const std::vector<std::string>& argv, const LaunchOptions& options) {
+  std::vector<std::string> command = mpirun_command(n, argv, options);
+  std::ostringstream line;
+  for (const std::string& word : command) line << (&word == &command[0] ? "" : " ") << quoted(word);
+  std::fprintf(stderr, "%s\n", line.str().c_str());
+
+  auto report = SharedMemory::create("shardgrad-report", 4096);  // a file without a name
+  Children children(SIGTERM, SIGTSTP);
+  children.start(command, {"SHARDGRAD_CAUSE_FILE=" + report->path()}, SIGTERM);
+  int status = 0;
+  MpirunWatch watch(report->path());
+  auto deadline = std::chrono::steady_clock::time_point::max();
+  while (children.alive() > 0) {
+    for (const Children::Ended& ended : children.wait()) status = ended.status;
+    if (std::string end = watch.look(); !end.empty())
+      std::ofstream(report->path()) << int(ErrorKind::rank_failed) << " shardgrad: " << end << '\n';
+    auto now = std::chrono::steady_clock::now();
+    if (deadline > now + kGraceOfRanks && has_cause(report->path())) deadline = now + kGraceOfRanks;
+    if (now > deadline) children.signal(SIGKILL);  // mpirun hangs, or is stopped
+  }
+  return conclude(report->path(), status, watch);
+}
+
+}  // namespace
+
+std::vector<std::string> mpirun_command(int n, const std::vector<std::string>& argv, const LaunchOptions& options) {
+  int available = usable_cores(), threads = options.threads > 0 ? options.threads : std::max(1, available / n);
+  std::vector<std::string> command = {"mpirun", "-n", std::to_string(n)};
+  auto add = [&](std::initializer_list<const char*> words) {
+    command.insert(command.end(), words.begin(), words.end());
+  };
+  if (int version = open_mpi_version()) {
+    if (geteuid() == 0) add({"--allow-run-as-root"});
+    add({"--oversubscribe", "--bind-to", "none"});  // Open MPI counts cores, and refuses more ranks than those
+    bool copies = can_read_other_processes();
+    if (version < 5) {
+      add({"-q"});  // no pages of text about a failure that we name in one line
+      if (!copies) add({"--mca", "btl_vader_single_copy_mechanism", "none"});
+    } else {
+      add({"--mca", "btl_tcp_if_include", "lo"});  // Debian's 5.0 warns of machines with IPv4 and IPv6
+      if (!copies) add({"--mca", "smsc", "^cma"});
+    }
+    add({"-x"});
+    command.push_back(concat("OMP_NUM_THREADS=", threads));
+  }
+  command.insert(command.end(), argv.begin(), argv.end());
+  return command;
+}
+
+int launch(int n, const std::vector<std::string>& argv, const LaunchOptions& options) {
+  SG_CHECK(n >= 1, "launch: ", n, " ranks are not possible");
+  SG_CHECK(!argv.empty(), "launch: there is no program to run");
+  SG_CHECK(options.by.empty() || options.by == "mpi" || options.by == "local", "launch: there is no way '", options.by,
+           "'; choose mpi or local");
+  SG_CHECK(exists(argv[0]), "launch: there is no program '", argv[0], "'");
+  bool mpi = !mpi_library().empty() && exists("mpirun");
+  if (options.by == "mpi" && !mpi)
+    fail_as(ErrorKind::missing,
+            mpi_library().empty() ? "launch: this build has no MPI" : "launch: mpirun is not in PATH",
+            "; leave out 'mpi' to start the ranks of this machine without it");
+  return mpi && options.by != "local" ? run_mpirun(n, argv, options) : launch_local(n, argv, options.threads);
+}
+
+}  // namespace shardgrad::dist

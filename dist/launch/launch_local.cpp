@@ -1,0 +1,88 @@
+#include <shardgrad/dist/launch/launch_local.h>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include <shardgrad/core/error.h>
+#include <shardgrad/dist/bootstrap/forked.h>
+#include <shardgrad/dist/bootstrap/roll_call.h>
+#include <shardgrad/dist/os/children.h>
+#include <shardgrad/dist/os/process_watch.h>
+#include <shardgrad/dist/watch/control_page.h>
+
+namespace shardgrad::dist {
+namespace {
+
+constexpr auto kGrace = std::chrono::milliseconds(2500);
+
+// What one rank's end means for the job. One that has finished may end with any code of its own.
+void judge(const ControlPage& page, int rank, const Children::Ended& ended) {
+  RankState state = page.row(rank).state.load();
+  bool good = WIFEXITED(ended.status) && (WEXITSTATUS(ended.status) == 0 || state == RankState::finished);
+  if (state == RankState::failed || (good && state != RankState::running)) return;
+  std::string how = WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == 127 && state == RankState::absent
+                        ? "the program could not be started"
+                        : describe_status(ended.status);
+  page.claim_cause(rank, int(ErrorKind::rank_failed), concat("rank ", rank, " (pid ", ended.pid, ") died: ", how));
+  page.row(rank).state.store(RankState::failed);  // nobody needs to wait for it
+}
+
+// The ranks that have not begun, once one is there that waits for them: programs of others have no such ranks. One that
+// waits is not missing, unless something stops it.
+RankProcesses missing_ranks(const ControlPage& page, const ForkedMemory& memory, const Children& children) {
+  RankProcesses missing;
+  bool waited_for = false;
+  for (int rank = 0; rank < page.ranks(); ++rank) {
+    bool here = memory.here(rank).load();
+    waited_for |= here;
+    if (page.row(rank).beats.load() > 0 || !children.lives(rank)) continue;
+    std::vector<pid_t> family = family_of(children.pid(rank));  // a shell's, whose program is the rank
+    if (!here || std::ranges::any_of(family, [](pid_t pid) { return !why_still(pid).empty(); }))
+      missing[rank] = std::move(family);
+  }
+  return waited_for ? missing : RankProcesses();
+}
+
+}  // namespace
+
+int launch_local(int n, const std::vector<std::string>& argv, int threads) {
+  SG_CHECK(n >= 1, "launch: ", n, " ranks are not possible");
+  SG_CHECK(!argv.empty(), "launch: there is no program to run");
+  RollCall roll_call;
+  ForkedMemory memory(n, ControlPage::page_bytes(n));
+  fcntl(memory.descriptor(), F_SETFD, 0);  // the ranks inherit it
+  ControlPage page(memory.control(), n);
+  Children children;
+  for (int rank = 0; rank < n; ++rank) {
+    std::vector<std::string> variables = {concat("SHARDGRAD_RANK=", rank), concat("SHARDGRAD_WORLD_SIZE=", n),
+                                          concat("SHARDGRAD_JOB_FD=", memory.descriptor())};
+    if (threads > 0) variables.push_back(concat("OMP_NUM_THREADS=", threads));
+    children.start(argv, variables, SIGKILL);
+  }
+  fcntl(memory.descriptor(), F_SETFD, FD_CLOEXEC);
+
+  int code = 0;
+  bool failed = false;
+  auto deadline = std::chrono::steady_clock::time_point::max();
+  while (children.alive() > 0) {
+    for (const Children::Ended& ended : children.wait()) {
+      judge(page, ended.index, ended);
+      if (code == 0) code = exit_code_of(ended.status);
+      failed |= exit_code_of(ended.status) != 0 && page.row(ended.index).state.load() != RankState::finished;
+    }
+    std::string missing = page.has_cause() ? "" : roll_call.look(missing_ranks(page, memory, children));
+    if (!missing.empty()) page.claim_cause(-1, int(ErrorKind::rank_failed), missing);
+    auto now = std::chrono::steady_clock::now();
+    if ((failed || page.has_cause()) && deadline > now + kGrace) deadline = now + kGrace;
+    if (now > deadline) children.signal(SIGKILL);
+  }
+  if (!page.has_cause()) return code;
+  announce(page);
+  return page.header().code.load();
+}
+
+}  // namespace shardgrad::dist

@@ -1,0 +1,24 @@
+#pragma once
+// Who is at the other end of a connection, as far as the system knows.
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+
+#include <shardgrad/dist/os/sockets.h>
+
+namespace shardgrad::dist {
+
+/// "10.0.0.9:41512".
+std::string address_of_peer(const Socket& socket);
+/// Whether a socket, connected or listening, has an address that only this machine reaches.
+bool is_loopback(const Socket& socket);
+/// The user whose process holds the other end of a connection within this machine. Nothing when no process holds it any
+/// more, or the system does not tell (/proc is not mounted).
+std::optional<uid_t> user_of_peer(const Socket& socket);
+/// Why the process at the other end may not take part in a job without a token: within this machine, it is another
+/// user's. Empty when it may.
+std::string other_user(const Socket& socket);
+
+}  // namespace shardgrad::dist

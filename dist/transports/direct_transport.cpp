@@ -1,0 +1,184 @@
+#include <shardgrad/dist/transports/direct_transport.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <shardgrad/dist/transports/tree_sum.h>
+
+namespace shardgrad::dist {
+
+DirectTransport::DirectTransport(std::string kind, std::shared_ptr<void> board, int rank, int size,
+                                 std::shared_ptr<Control> control)
+    : Transport(std::move(kind), rank, size, std::move(control)),
+      board_(std::move(board), rank, size),
+      sources_(size_t(size)),
+      pieces_(size_t(size)) {}
+
+void DirectTransport::meet() {
+  board_.meet([this] { check(); });
+}
+
+// Offers `mine` and learns where everybody's buffer is. True when some rank has to stage.
+bool DirectTransport::open(const Call& call, const void* mine, size_t bytes, uint64_t whole) {
+  size_t parity = ++calls_ % 2;
+  Offer& my_offer = board_.mine().offers[parity];
+  uint64_t place = 0;
+  bool staged = mine && bytes > 0 && !offer(mine, bytes, place);
+  my_offer.fingerprint.store(call.fingerprint, std::memory_order_relaxed);
+  my_offer.place.store(place, std::memory_order_relaxed);
+  my_offer.whole.store(whole, std::memory_order_relaxed);
+  my_offer.staged.store(staged, std::memory_order_relaxed);
+  meet();
+  bool any_staged = false;
+  all_in_place_ = whole != 0;
+  for (int r = 0; r < size(); ++r) {
+    const Offer& theirs = board_.seat(r).offers[parity];
+    if (theirs.fingerprint.load(std::memory_order_relaxed) != call.fingerprint) control().throw_diverged(call.lane);
+    bool is_staged = theirs.staged.load(std::memory_order_relaxed);
+    sources_[size_t(r)] = is_staged ? nullptr : resolve(r, theirs.place.load(std::memory_order_relaxed));
+    any_staged |= is_staged;
+    all_in_place_ &= theirs.whole.load(std::memory_order_relaxed) == whole;
+  }
+  return any_staged;
+}
+
+void DirectTransport::begin_reading() {
+  board_.mine().reading.store(1);
+  for (int r = 0; r < size(); ++r)
+    if (board_.seat(r).withdrawn.load()) {
+      end_reading();
+      await_cause();
+    }
+}
+
+// A peer has given up the collective. Why is known in a moment: from itself, or from the monitor, which sees it leave.
+void DirectTransport::await_cause() {
+  for (;; usleep(200)) check();
+}
+
+void DirectTransport::withdraw() noexcept {
+  end_reading();
+  board_.mine().withdrawn.store(1);
+  for (int r = 0; r < size(); ++r)
+    while (r != rank() && board_.seat(r).reading.load()) usleep(20);
+}
+
+const std::byte* DirectTransport::piece(int peer, int part, Round round) const {
+  const std::byte* source = sources_[size_t(peer)];
+  if (source) return source + size_t(part) * part_bytes_ + round.begin;
+  return bounce(peer) + size_t(part) * (round.end - round.begin);
+}
+
+// Every rank's buffer is seen as `parts` parts of `bytes` bytes. `visit` reads the peers' pieces of one round.
+template <class Visit>
+void DirectTransport::rounds(const Call& call, const void* mine, int parts, size_t bytes, Visit&& visit,
+                             uint64_t whole) try {
+  part_bytes_ = bytes;
+  bool any_staged = open(call, mine, size_t(parts) * bytes, whole);
+  if (all_in_place_) return;  // nobody reads, so nobody is waited for
+  size_t step = any_staged ? bounce_bytes() / size_t(parts) / 64 * 64 : bytes;
+  Round round{0, 0};
+  do {
+    round = {round.end, std::min(bytes, round.end + step)};
+    if (any_staged) {
+      if (!sources_[size_t(rank())])
+        for (int part = 0; part < parts; ++part)
+          std::memcpy(bounce(rank()) + size_t(part) * (round.end - round.begin),
+                      static_cast<const std::byte*>(mine) + size_t(part) * bytes + round.begin,
+                      round.end - round.begin);
+      meet();
+    }
+    begin_reading();
+    visit(round);
+    end_reading();
+    meet();
+  } while (round.end < bytes);
+} catch (...) {
+  withdraw();
+  throw;
+}
+
+static void copy(void* to, const void* from, size_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+uint64_t DirectTransport::whole_of(const void* full, const void* shard, size_t bytes) const {
+  uint64_t place = 0;
+  bool in_place = bytes > 0 && static_cast<const std::byte*>(full) + size_t(rank()) * bytes == shard;
+  return in_place && offer(full, size_t(size()) * bytes, place) ? place : 0;
+}
+
+void DirectTransport::all_gather(const Call& call, void* full, const void* shard, size_t bytes) {
+  auto copy_all = [&](Round round) {
+    for (int i = 0; i < size(); ++i) {
+      int r = (rank() + i) % size();  // everybody begins with another peer
+      std::byte* to = static_cast<std::byte*>(full) + size_t(r) * bytes + round.begin;
+      const void* from = r == rank() ? static_cast<const std::byte*>(shard) + round.begin : piece(r, 0, round);
+      copy(to, from, round.end - round.begin);
+    }
+  };
+  rounds(call, shard, 1, bytes, copy_all, whole_of(full, shard, bytes));
+}
+
+void DirectTransport::reduce_scatter(const Call& call, void* shard, const void* full, int64_t n, DType dtype) {
+  size_t bytes = size_t(n) * size_of(dtype);
+  const std::byte* mine = static_cast<const std::byte*>(full) + size_t(rank()) * bytes;
+  rounds(call, full, size(), bytes, [&](Round round) {
+    for (int r = 0; r < size(); ++r) pieces_[size_t(r)] = r == rank() ? mine + round.begin : piece(r, rank(), round);
+    tree_sum(static_cast<std::byte*>(shard) + round.begin, pieces_, int64_t((round.end - round.begin) / size_of(dtype)),
+             dtype);
+  });
+}
+
+// Each rank sums its slice in place, in its own buffer or bounce region; then everybody reads the others' slices.
+void DirectTransport::all_reduce(const Call& call, void* data, int64_t n, DType dtype) {
+  size_t element = size_of(dtype);
+  rounds(call, data, 1, size_t(n) * element, [&](Round round) {
+    int64_t count = int64_t((round.end - round.begin) / element);
+    auto slice = [&](int r) { return size_t(slice_begin(count, size(), r)) * element; };
+    std::byte* mine = static_cast<std::byte*>(data) + round.begin;
+    std::byte* window = sources_[size_t(rank())] ? mine : bounce(rank());
+    for (int r = 0; r < size(); ++r) pieces_[size_t(r)] = (r == rank() ? window : piece(r, 0, round)) + slice(rank());
+    tree_sum(window + slice(rank()), pieces_, int64_t((slice(rank() + 1) - slice(rank())) / element), dtype);
+    end_reading();
+    meet();
+    begin_reading();
+    for (int r = 0; r < size(); ++r) {
+      const std::byte* from = r == rank() ? window : piece(r, 0, round);
+      copy(mine + slice(r), from + slice(r), slice(r + 1) - slice(r));
+    }
+  });
+}
+
+void DirectTransport::broadcast(const Call& call, void* data, size_t bytes, int root) {
+  // The others offer nothing, but take part in the rounds of a staged root.
+  const void* mine = rank() == root ? data : nullptr;
+  rounds(call, mine, 1, bytes, [&](Round round) {
+    if (rank() != root)
+      copy(static_cast<std::byte*>(data) + round.begin, piece(root, 0, round), round.end - round.begin);
+  });
+}
+
+void DirectTransport::all_to_all(const Call& call, void* out, const void* in, size_t bytes) {
+  rounds(call, in, size(), bytes, [&](Round round) {
+    for (int i = 0; i < size(); ++i) {
+      int r = (rank() + i) % size();
+      const void* from =
+          r == rank() ? static_cast<const std::byte*>(in) + size_t(r) * bytes + round.begin : piece(r, rank(), round);
+      copy(static_cast<std::byte*>(out) + size_t(r) * bytes + round.begin, from, round.end - round.begin);
+    }
+  });
+}
+
+void DirectTransport::barrier(const Call& call) {
+  try {
+    open(call, nullptr, 0);
+  } catch (...) {
+    withdraw();
+    throw;
+  }
+}
+
+}  // namespace shardgrad::dist

@@ -1,0 +1,66 @@
+#pragma once
+// Collectives for ranks that can read each other's memory: threads of one process, or processes of one node with a
+// shared heap. Nobody sends anything. A rank offers its buffer, meets the others, reads what it needs out of theirs,
+// and meets them again before anybody's buffer changes:
+//
+//     reduce_scatter:  offer(full) · meet · shard = tree sum of slice[rank] over all ranks' full · meet
+//     all_gather within common memory:  offer(shard) · meet
+//
+// A buffer that peers cannot read in place is staged: it goes through a small bounce region in as many rounds as it
+// takes, and then everybody takes part in the rounds.
+
+#include <cstddef>
+
+#include <shardgrad/dist/os/board.h>
+#include <shardgrad/dist/transports/transport.h>
+
+namespace shardgrad::dist {
+
+class DirectTransport : public Transport {
+ public:
+  DirectTransport(std::string kind, std::shared_ptr<void> board, int rank, int size, std::shared_ptr<Control> control);
+
+  void all_gather(const Call& call, void* full, const void* shard, size_t bytes) override;
+  void reduce_scatter(const Call& call, void* shard, const void* full, int64_t n, DType dtype) override;
+  void all_reduce(const Call& call, void* data, int64_t n, DType dtype) override;
+  void broadcast(const Call& call, void* data, size_t bytes, int root) override;
+  void all_to_all(const Call& call, void* out, const void* in, size_t bytes) override;
+  void barrier(const Call& call) override;
+
+ protected:
+  /// True when peers can read these bytes in place; then `place` tells them where.
+  virtual bool offer(const void* data, size_t bytes, uint64_t& place) const = 0;
+  /// Where this process sees what `peer` offered at `place`.
+  virtual const std::byte* resolve(int peer, uint64_t place) const = 0;
+  /// The region that `peer` stages in; bounce_bytes() long.
+  virtual std::byte* bounce(int) const { return nullptr; }
+  virtual size_t bounce_bytes() const { return 0; }
+  const Board& board() const { return board_; }
+
+ private:
+  /// The part of a collective in which bytes [begin, end) of every part move.
+  struct Round {
+    size_t begin, end;
+  };
+  template <class Visit>
+  void rounds(const Call& call, const void* mine, int parts, size_t bytes, Visit&& visit, uint64_t whole = 0);
+  bool open(const Call& call, const void* mine, size_t bytes, uint64_t whole = 0);
+  uint64_t whole_of(const void* full, const void* shard, size_t bytes) const;
+  void meet();
+  void withdraw() noexcept;  // a collective ends early: returns when no peer reads this rank's memory
+  void begin_reading();
+  [[noreturn]] void await_cause();
+  void end_reading() { board_.mine().reading.store(0); }
+  /// Bytes [round.begin, round.end) of part `part` of `peer`'s buffer.
+  const std::byte* piece(int peer, int part, Round round) const;
+
+  Board board_;
+  uint64_t calls_ = 0;
+  // The collective in progress.
+  std::vector<const std::byte*> sources_;  // by rank; null: staged
+  bool all_in_place_ = false;              // every rank's buffer is where every rank wants it
+  size_t part_bytes_ = 0;
+  std::vector<const void*> pieces_;
+};
+
+}  // namespace shardgrad::dist

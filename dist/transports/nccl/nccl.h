@@ -1,0 +1,26 @@
+#pragma once
+// What the rest of the library may ask about NCCL (make_nccl_transport is in transports.h).
+
+#include <string>
+
+#include <shardgrad/dist/bootstrap/bootstrap.h>
+
+namespace shardgrad::dist {
+
+/// The NCCL this build uses, "NCCL 2.28.9"; empty without one.
+std::string nccl_library();
+
+/// Which ranks have to share a GPU, as one sentence, or "" when each has its own. Called by all ranks, on device cuda.
+std::string shared_gpus(Bootstrap& bootstrap);
+
+/// Sets what NCCL reads from the environment before its first communicator, where the user has not. Changing the
+/// environment is safe only while no other thread reads it: called before ranks that are threads start.
+void set_nccl_environment(int rank);
+
+/// Throws Error(input) with the choices when ranks share a GPU and were not told to. Called by all ranks.
+void check_gpus(Bootstrap& bootstrap);
+
+/// Makes a communicator of one rank on GPU `gpu` and ends it. Throws Error(missing) with the reason when it cannot.
+void try_nccl(int gpu);
+
+}  // namespace shardgrad::dist

@@ -1,0 +1,74 @@
+#include <shardgrad/dist/watch/control_page.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include <shardgrad/dist/bootstrap/bootstrap.h>
+
+namespace shardgrad::dist {
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+uint64_t Place::fingerprint() const {
+  uint64_t words[(sizeof(Place) + 7) / 8] = {};
+  std::memcpy(words, this, sizeof(Place));
+  uint64_t hash = 0x9e3779b97f4a7c15u;
+  for (uint64_t word : words) {
+    hash = (hash ^ word) * 0xff51afd7ed558ccdu;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+std::string describe(const Place& place) {
+  std::ostringstream out;
+  out << place.op << " #" << place.sequence;
+  if (place.unit[0]) out << " of unit '" << place.unit << "'";
+  if (place.phase[0]) out << " in " << place.phase;
+  if (place.has_elements) out << " (" << place.elements << " " << place.dtype;
+  if (place.has_elements && place.root >= 0) out << ", root " << place.root;
+  if (place.has_elements && place.detail[0]) out << ", " << place.detail;
+  if (place.has_elements) out << ")";
+  return std::move(out).str();
+}
+
+bool ControlPage::claim_cause(int rank, int code, const std::string& text) const {
+  Header& h = header();
+  uint32_t nobody = 0;
+  if (!h.claim.compare_exchange_strong(nobody, 1)) return false;
+  h.rank.store(rank, std::memory_order_relaxed);
+  h.code.store(code, std::memory_order_relaxed);
+  size_t bytes = std::min(text.size(), Header::kTextBytes - 1);
+  std::memcpy(h.text, text.data(), bytes);
+  h.text[bytes] = 0;
+  h.claim.store(2, std::memory_order_release);
+  return true;
+}
+
+void announce(const ControlPage& page, const std::string& path) {
+  uint32_t nobody = 0;
+  if (!page.header().printed.compare_exchange_strong(nobody, 1)) return;
+  std::string line = "shardgrad: " + page.cause() + "\n";
+  if (!path.empty())
+    std::ofstream(path) << page.header().code.load() << ' ' << line;
+  else
+    std::fwrite(line.data(), 1, line.size(), stderr);  // in one piece: other ranks may write, too
+}
+
+ControlPage make_private_page(int ranks) {
+  size_t bytes = ControlPage::page_bytes(ranks);
+  std::shared_ptr<void> memory(std::aligned_alloc(64, (bytes + 63) / 64 * 64), std::free);
+  std::memset(memory.get(), 0, bytes);
+  return ControlPage(std::move(memory), ranks);
+}
+
+ControlPage make_shared_page(Bootstrap& bootstrap, std::string& reason) {
+  int ranks = bootstrap.size();
+  auto memory = ranks > 1 ? bootstrap.control_memory(ControlPage::page_bytes(ranks), reason) : nullptr;
+  return memory ? ControlPage(std::move(memory), ranks) : make_private_page(ranks);
+}
+
+}  // namespace shardgrad::dist

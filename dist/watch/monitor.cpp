@@ -1,0 +1,220 @@
+#include <shardgrad/dist/watch/monitor.h>
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace shardgrad::dist {
+
+Monitor::Monitor(std::shared_ptr<Control> control, WatchOptions options)
+    : control_(std::move(control)),
+      options_(std::move(options)),
+      context_(context()),
+      peers_(size_t(control_->size())),
+      waits_(Row::kLanes),
+      now_(Clock::now()),
+      wake_(eventfd(0, EFD_CLOEXEC)) {
+  if (options_.parent) parent_ = ProcessWatch(getppid());
+  restart_windows();
+  thread_ = Thread([this] { loop(); });
+}
+
+Monitor::~Monitor() {
+  uint64_t one = 1;
+  [[maybe_unused]] ssize_t written = write(wake_, &one, sizeof(one));
+  thread_.join();
+  close(wake_);
+}
+
+void Monitor::loop() {
+  ContextScope scope(context_);
+  pollfd stop{wake_, POLLIN, 0};
+  while (poll(&stop, 1, 0) == 0) {
+    Clock::time_point before = now_;
+    now_ = Clock::now();
+    if (now_ - before > options_.gap) {
+      control_->add_suspended(std::chrono::duration<double>(now_ - before).count());
+      restart_windows();
+    }
+    tick();
+    sleep();
+  }
+}
+
+// One beat long, less when a process dies, a signal comes, or the monitor is to stop, and while ranks are still
+// starting, so that each is watched from the beginning.
+void Monitor::sleep() {
+  int beat = int(options_.beat.count());
+  for (int r = 0; r < control_->size(); ++r)
+    if (row(r).state.load() == RankState::absent) beat = std::min(beat, 5);
+  std::vector<pollfd> wakers = {{wake_, POLLIN, 0}, {options_.signals, POLLIN, 0}};
+  bool ended = control_->page().has_cause();
+  for (const Peer& peer : peers_)
+    if (!ended) wakers.push_back({peer.process.descriptor(), POLLIN, 0});
+  if (!ended) wakers.push_back({parent_.descriptor(), POLLIN, 0});
+  poll(wakers.data(), wakers.size(), beat);
+}
+
+void Monitor::restart_windows() {
+  for (Peer& peer : peers_) peer.heard = now_;
+  for (Wait& wait : waits_) wait = Wait();
+}
+
+void Monitor::tick() try {
+  control_->page().row(control_->rank()).beats.fetch_add(1, std::memory_order_relaxed);
+  read_signals();
+  if (!control_->page().has_cause()) {
+    if (options_.processes) watch_processes();
+    watch_heartbeats();
+    for (int lane = 0; lane < Row::kLanes; ++lane) watch_lane(lane);
+  }
+  tell();
+  control_->check();
+} catch (...) {
+  // The context has been aborted: whoever waits in it learns why. This thread goes on beating.
+}
+
+void Monitor::watch_processes() {
+  for (int r = 0; r < control_->size(); ++r) {
+    Peer& peer = peers_[size_t(r)];
+    pid_t pid = row(r).pid.load();
+    if (r == control_->rank() || is_elsewhere(r)) continue;
+    if (row(r).state.load() != RankState::running) {
+      peer.process = ProcessWatch();
+      continue;
+    }
+    if (peer.process.pid() != pid) peer.process = ProcessWatch(pid);
+    // Its state is looked at once more: it may have ended in good order in the meantime.
+    if (!peer.process.died() || row(r).state.load() != RankState::running) continue;
+    std::string how = peer.process.how_it_ended();
+    control_->end_job(concat("rank ", r, " (pid ", pid, ") died: ", how.empty() ? kUnknownEnd : how));
+    control_->page().row(r).state.store(RankState::failed);  // nobody needs to wait for it
+  }
+  if (parent_.died()) control_->end_job(concat("the launcher (pid ", parent_.pid(), ") died, which ends its ranks"));
+}
+
+void Monitor::watch_heartbeats() {
+  for (int r = 0; r < control_->size(); ++r) {
+    Peer& peer = peers_[size_t(r)];
+    uint64_t beats = row(r).beats.load(std::memory_order_relaxed);
+    bool thread = !options_.processes && !is_elsewhere(r);
+    if (beats == 0 && !thread && watch_start(r)) continue;
+    bool judged = r != control_->rank() && !thread && row(r).state.load() == RankState::running && beats > 0;
+    if (!judged || std::exchange(peer.beats, beats) != beats) {
+      peer.heard = now_;
+      peer.excused = false;
+    }
+    if (now_ - peer.heard < options_.silence_limit) continue;
+    if (excuse(r)) {  // its window starts anew: the debugger may go before the next beat comes
+      peer.heard = now_;
+      continue;
+    }
+    pid_t pid = row(r).pid.load();
+    auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now_ - peer.heard).count();
+    control_->end_job(concat("rank ", r, " (pid ", pid, ") has stopped: no heartbeat for ", seconds, " s",
+                             is_elsewhere(r) ? "" : why_still(pid), "; it was ", control_->whereabouts_of(r)));
+    control_->page().row(r).state.store(RankState::failed);  // nobody needs to wait for it
+  }
+}
+
+// A rank of this machine before its first heartbeat. True when it has ended the job.
+bool Monitor::watch_start(int rank) {
+  Peer& peer = peers_[size_t(rank)];
+  pid_t pid = row(rank).pid.load();
+  if (rank == control_->rank() || is_elsewhere(rank) || pid == 0) return false;
+  if (!peer.before) peer.before.emplace(pid);
+  peer.before->look();
+  if (peer.before->time() < options_.start_limit) return false;
+  auto seconds = std::chrono::duration_cast<std::chrono::seconds>(peer.before->time()).count();
+  control_->end_job(
+      concat("rank ", rank, " (pid ", pid, ") has not begun and has done nothing for ", seconds, " s", why_still(pid)));
+  control_->page().row(rank).state.store(RankState::failed);  // nobody needs to wait for it
+  return true;
+}
+
+bool Monitor::is_elsewhere(int rank) const { return std::ranges::count(options_.elsewhere, rank) > 0; }
+
+// A rank under a debugger is not judged. True for one; says so the first time.
+bool Monitor::excuse(int rank) {
+  Peer& peer = peers_[size_t(rank)];
+  pid_t tracer = is_elsewhere(rank) ? row(rank).tracer.load() : tracer_of(row(rank).pid.load());
+  if (tracer == 0) return false;
+  if (!std::exchange(peer.excused, true))
+    warn(concat("rank ", rank, " (pid ", row(rank).pid.load(), ") is under a debugger (pid ", tracer,
+                "): nobody judges how long it takes"));
+  return true;
+}
+
+void Monitor::watch_lane(int index) {
+  Wait& wait = waits_[size_t(index)];
+  LaneView view = control_->look(index);
+  if (!view.waiting) {
+    wait = Wait();
+    return;
+  }
+  if (wait.sequence != view.place.sequence) wait = {view.place.sequence, now_};
+  // A rank that has not come is worth a word sooner than a transfer in which everybody takes part.
+  if (!wait.warned)
+    wait.next_warning =
+        wait.since + std::min(options_.stall_limit, view.late.empty() ? options_.warn_again : options_.warn_after);
+  if (now_ - wait.since >= options_.deadlock_after) {
+    std::vector<Stuck> found = find_deadlock(control_->page(), control_->rank(), index);
+    if (found != wait.deadlock) wait.found = now_;
+    // Rows of other machines are seen a moment late: what is there now must stay.
+    auto sure = options_.elsewhere.empty() ? options_.beat : 10 * options_.beat;
+    if (!found.empty() && found == wait.deadlock && now_ - wait.found >= sure / 2)
+      control_->end_job(control_->deadlock(found));
+    wait.deadlock = std::move(found);
+  }
+  if (view.left && wait.left == Clock::time_point()) wait.left = now_;
+  if (view.diverged || (view.left && now_ - wait.left >= options_.left_limit))
+    control_->end_job(control_->divergence(index));
+  if (now_ < wait.next_warning) return;
+  if (std::ranges::any_of(view.late, [&](int r) { return excuse(r); })) {
+    wait = Wait();
+    return;
+  }
+  auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now_ - wait.since).count();
+  std::string what = concat(" for ", seconds, " s: ", control_->whereabouts(index));
+  if (now_ - wait.since >= options_.stall_limit)
+    control_->end_job(concat("stall_limit is reached; ranks have waited", what));
+  else if (view.speaker)
+    warn(concat("ranks have waited", what));
+  wait.warned = true;
+  wait.next_warning = std::min(now_ + options_.warn_again, wait.since + options_.stall_limit);
+}
+
+void Monitor::read_signals() {
+  signalfd_siginfo info;
+  pollfd ready{options_.signals, POLLIN, 0};
+  while (options_.signals >= 0 && poll(&ready, 1, 0) > 0) {
+    if (read(options_.signals, &info, sizeof(info)) != sizeof(info)) return;
+    if (info.ssi_signo == SIGINT && control_->stop_requested()) control_->end_job("interrupted twice (SIGINT)");
+    if (info.ssi_signo == SIGUSR1 || info.ssi_signo == SIGINT) control_->request_stop();
+    if (info.ssi_signo == SIGTERM && terminated_ == Clock::time_point()) terminated_ = now_;
+  }
+}
+
+// A launcher sends SIGTERM to the ranks that survive another, and kills them a second later: the cause is said first.
+// Without a cause after a moment, the signal is the cause.
+void Monitor::tell() {
+  if (!options_.cause_file.empty() && control_->page().has_cause()) announce(control_->page(), options_.cause_file);
+  if (terminated_ == Clock::time_point()) return;
+  if (!control_->page().has_cause() && now_ - terminated_ > std::chrono::milliseconds(300))
+    control_->end_job(concat("rank ", control_->rank(), " (pid ", getpid(), ") was told to end (SIGTERM)"));
+  if (options_.announce && control_->page().has_cause()) announce(control_->page());
+}
+
+void Monitor::warn(const std::string& text) const {
+  if (options_.warn)
+    options_.warn(text);
+  else
+    std::fprintf(stderr, "shardgrad: %s\n", text.c_str());
+}
+
+}  // namespace shardgrad::dist

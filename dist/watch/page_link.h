@@ -1,0 +1,62 @@
+#pragma once
+// The control pages of the machines of a job, kept alike. The first rank of each machine holds one TCP connection to
+// rank 0 and a thread that sends what has changed in the rows of its machine (heartbeats, states, lanes) and the job's
+// cause of failure; rank 0 passes everything on. So control and monitor need not know that there are several machines.
+//
+//     machine 0:  ranks 0-3 on one page  ==== rank 0 =========+
+//     machine 1:  ranks 4-7 on one page  ==== rank 4 ---TCP---+
+//
+// Who connects proves that it knows a random word that rank 0 has sent through the bootstrap
+// (dist/bootstrap/reception.h), and what it says is checked (dist/watch/page_wire.h). A machine whose connection closes
+// without a farewell has failed, and ends the job by name.
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <shardgrad/core/thread.h>
+#include <shardgrad/dist/bootstrap/bootstrap.h>
+#include <shardgrad/dist/os/sockets.h>
+#include <shardgrad/dist/watch/control_page.h>
+
+namespace shardgrad::dist {
+
+class PageLink {
+ public:
+  /// A machine at the other end.
+  struct Far {
+    Socket socket;
+    int first_rank;               ///< whose process holds the other end
+    std::vector<int> sent_ranks;  ///< whose rows it is told of: those it does not write itself
+  };
+  PageLink(ControlPage page, const Bootstrap& bootstrap, std::vector<Far> far);
+  /// Sends what is left, and farewell.
+  ~PageLink();
+  PageLink(const PageLink&) = delete;
+
+ private:
+  struct Connection;
+  void loop();
+  void publish_tracers() const;
+  bool exchange(Connection& connection);
+  bool send_changes(Connection& connection);
+  bool receive(Connection& connection);
+  void understand(Connection& connection, const std::string& message);
+  void read_row(const Connection& connection, const std::string& message, size_t& at);
+  void lose(Connection& connection);
+  void flush();
+
+  ControlPage page_;
+  const RankMap map_;
+  int rank_;
+  std::vector<std::unique_ptr<Connection>> connections_;
+  std::atomic<bool> stop_{false};
+  Thread thread_;
+};
+
+/// Connects the pages of all machines; null where there is nothing to do. Called by all ranks. When the machines cannot
+/// be connected, `reason` says why on every rank. Does nothing when `reason` is not empty.
+std::unique_ptr<PageLink> link_pages(Bootstrap& bootstrap, const ControlPage& page, std::string& reason);
+
+}  // namespace shardgrad::dist

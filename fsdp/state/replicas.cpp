@@ -1,0 +1,66 @@
+#include <shardgrad/fsdp/state/replicas.h>
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/core/rng.h>
+#include <shardgrad/fsdp/start.h>
+
+namespace shardgrad::fsdp {
+
+void check_replicas(Sharded& sharded, const char* call) {
+  if (!sharded.mesh().replica()) return;
+  sharded.settle(call);
+  std::vector<int64_t> mine;
+  for (const auto& [name, where] : sharded.index()) {
+    where.flat->wait_for_shard();
+    auto [begin, end] = where.flat->elements_of(where.slice);
+    mine.push_back(int64_t(hash_of_values(where.flat->shard().rows(begin, end))));
+  }
+  dist::ProcessGroup& world = sharded.group();
+  auto parts = size_t(sharded.mesh().parts()), ranks = size_t(world.size()), count = mine.size();
+  bool same = true;
+  std::vector<int64_t> all = gather_numbers({int64_t(hash_of_numbers(mine))}, world, call);
+  for (size_t rank = parts; rank < ranks; ++rank) same = same && all[rank] == all[rank % parts];
+  if (same) return;
+  std::vector<int64_t> each = gather_numbers(mine, world, call);
+  size_t i = 0;
+  for (const auto& [name, where] : sharded.index()) {
+    for (size_t rank = parts; rank < ranks; ++rank)
+      SG_CHECK(each[rank * count + i] == each[rank % parts * count + i], call, ": rank ", world.global_rank(int(rank)),
+               " and rank ", world.global_rank(int(rank % parts)), " hold copies of '", name, "' of unit '",
+               where.unit->name(),
+               "' that are not the same any more. Something has changed it on one of them only, or ",
+               "their gradients or learning rates differ");
+    ++i;
+  }
+}
+
+std::map<std::string, Tensor> mean_buffers(nn::Module& module, dist::ProcessGroup& group) {
+  constexpr const char* kCall = "mean_buffers";
+  NoGrad no_grad;
+  TagScope owner(Category::other);
+  module.materialize();
+  std::vector<NamedParameter> buffers = module.named_buffers();
+  if (buffers.empty()) return {};
+  std::vector<int64_t> mine;
+  for (const NamedParameter& buffer : buffers) mine.push_back(int64_t(hash_of_values(buffer.tensor)));
+  std::vector<int64_t> all = gather_numbers(mine, group, kCall);
+  std::map<std::string, Tensor> means;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const Tensor& own = buffers[i].tensor;
+    Tensor& mean = means[buffers[i].name] = clone(own.detach().to(kCpu));
+    bool differs = false;
+    for (size_t rank = 1; rank < size_t(group.size()); ++rank)
+      differs = differs || all[rank * buffers.size() + i] != all[i];
+    if (!differs) continue;
+    if (!is_floating(own.dtype())) {
+      group.broadcast(mean, 0, {{"", kCall}}).host_wait();
+      continue;
+    }
+    Tensor sum = mean.to(DType::f64);
+    group.all_reduce(sum, {{"", kCall}}).host_wait();
+    mean = (sum / double(group.size())).to(own.dtype());
+  }
+  return means;
+}
+
+}  // namespace shardgrad::fsdp

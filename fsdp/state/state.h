@@ -1,0 +1,50 @@
+#pragma once
+// State of model and optimizer as pieces or as whole tensors. A piece knows its tensor's name and shape and where in it
+// it begins, so pieces of any number of ranks load at any other, and a file of pieces says nothing about ranks. All of
+// these are called by every rank, between steps.
+
+#include <functional>
+
+#include <shardgrad/autograd/state_check.h>
+#include <shardgrad/fsdp/fully_shard.h>
+#include <shardgrad/optim/optimizer.h>
+
+namespace shardgrad::fsdp {
+
+using StateSlice = optim::Optimizer::StateSlice;
+using StateDict = std::map<std::string, Tensor>;
+
+/// What full_state_dict and full_optim_state_dict consist of: the same on every rank.
+StateSpecs state_specs(const Sharded& sharded);
+StateSpecs optim_state_specs(const Sharded& sharded, const optim::Optimizer& optimizer);
+
+/// This rank's part of every parameter, as copies on the cpu. Sends nothing.
+std::vector<StateSlice> sharded_state_dict(Sharded& sharded);
+/// Takes this rank's part out of `pieces`, which may come from any number of ranks. Throws Error(input) on every rank,
+/// having changed nothing, listing what they do not cover.
+void load_sharded_state_dict(Sharded& sharded, std::span<const StateSlice> pieces);
+
+/// The same for the optimizer's state ("<parameter>.exp_avg", …), without its step counts.
+std::vector<StateSlice> sharded_optim_state_dict(optim::Optimizer& optimizer);
+void load_sharded_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, std::span<const StateSlice> pieces);
+
+/// The same four piece by piece, for who writes and reads files: `visit` gets a copy on the cpu of at most kPieceBytes,
+/// which is gone when the next one comes, so no second shard is needed. `fill` gets one, too, and what it leaves there
+/// is loaded. Where it throws on one rank, every rank throws, and the state is filled in part.
+inline constexpr int64_t kPieceBytes = 1 << 20;
+using VisitPiece = std::function<void(const StateSlice&)>;
+void visit_pieces(Sharded& sharded, const VisitPiece& visit);
+void fill_pieces(Sharded& sharded, const VisitPiece& fill);
+void visit_optim_pieces(optim::Optimizer& optimizer, const VisitPiece& visit);
+void fill_optim_pieces(Sharded& sharded, optim::Optimizer& optimizer, const VisitPiece& fill);
+
+/// How many steps each parameter has been through, known on every rank: Optimizer::steps knows those of its parts.
+std::map<std::string, int64_t> optim_steps(Sharded& sharded, const optim::Optimizer& optimizer);
+
+/// The optimizer's whole state, in the form of Optimizer::state_dict of a plain model, as copies on the cpu; gathered
+/// one flat parameter at a time. With `rank0_only` other ranks get an empty map.
+StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, bool rank0_only = true);
+/// Each rank takes its part. Throws Error(input), having changed nothing, listing missing, unknown and misshapen names.
+void load_full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, const StateDict& state);
+
+}  // namespace shardgrad::fsdp

@@ -1,0 +1,199 @@
+#include <shardgrad/fsdp/step/flat_grad.h>
+
+#include <algorithm>
+
+#include <shardgrad/core/rng.h>
+#include <shardgrad/kernels/ops.h>
+
+namespace shardgrad::fsdp {
+
+FlatGrad::FlatGrad(const FlatLayout& layout, const Config& config)
+    : layout_(layout),
+      keeps_full_(config.strategy == Strategy::zero1 && layout.reduce_dtype == layout.dtype),
+      to_host_(config.grads_to_cpu() && layout.device.kind != DeviceKind::cpu),
+      written_of_(layout.slices.size()),
+      summed_of_(layout.slices.size()),
+      has_(layout.slices.size()) {}
+
+Out FlatGrad::open(size_t i) {
+  if (!written_.defined()) {
+    written_ = layout_.buffer(layout_.padded, layout_.param_dtype, Category::full_gradient);
+    written_of_.clear();
+    zero_gaps();
+  }
+  float beta = written_of_[i] ? 1 : 0;
+  written_of_.set(i, true);
+  return out(layout_.slice_of(written_, i).view(layout_.slices[i].shape), beta);
+}
+
+void FlatGrad::zero_gaps() const {
+  int64_t end = 0;
+  for (const Slice& slice : layout_.slices) {
+    fill_with_zeros(written_.rows(end, slice.offset));
+    end = slice.offset + slice.numel();
+  }
+  fill_with_zeros(written_.rows(end, layout_.padded));
+}
+
+void FlatGrad::zero_unset(const Tensor& full, const Flags& set) const {
+  for (size_t i = 0; i < set.size(); ++i)
+    if (!set[i]) fill_with_zeros(layout_.slice_of(full, i));
+}
+
+void FlatGrad::hold() {
+  if (!written_.defined() || layout_.param_dtype == layout_.dtype) return;
+  zero_unset(written_, written_of_);
+  bool first = !sum_.defined();
+  if (first)
+    sum_ = layout_.buffer(layout_.padded, layout_.dtype, Category::full_gradient);
+  else
+    zero_unset(sum_, summed_of_);
+  convert(written_, out(sum_, first ? 0 : 1));
+  for (size_t i = 0; i < summed_of_.size(); ++i) summed_of_.set(i, (summed_of_[i] && !first) || written_of_[i]);
+  written_ = Tensor();
+}
+
+// All that is open, in reduce_dtype.
+Tensor FlatGrad::take_open() {
+  if (sum_.defined()) hold();
+  const Flags& set = sum_.defined() ? summed_of_ : written_of_;
+  Tensor full = std::exchange(sum_.defined() ? sum_ : written_, Tensor());
+  zero_unset(full, set);
+  if (full.dtype() == layout_.reduce_dtype) return full;
+  Tensor converted = layout_.buffer(layout_.padded, layout_.reduce_dtype, Category::full_gradient);
+  convert(full, out(converted));
+  return converted;
+}
+
+bool FlatGrad::is_open(size_t i) const {
+  return (written_.defined() && written_of_[i]) || (sum_.defined() && summed_of_[i]);
+}
+
+// Which slices have a gradient from this reduction (1), an earlier one (2) or both (3); else ranks that used different
+// parameters of the unit would add up different sums.
+std::string FlatGrad::sources() const {
+  std::string digits;
+  for (size_t i = 0; i < has_.size(); ++i) {
+    digits += char('0' + is_open(i) + 2 * has_[i]);
+  }
+  constexpr size_t kShown = 20;
+  return "gradients " + (digits.size() <= kShown ? digits : concat('#', hash_of(digits)));
+}
+
+void FlatGrad::note_sources() {
+  for (size_t i = 0; i < has_.size(); ++i) has_.set(i, has_[i] || is_open(i));
+}
+
+// Along the row into the shard, then the shard along the column.
+void FlatGrad::start_reduce() {
+  dist::CollectiveOptions options({layout_.unit, "backward"});
+  options.detail = sources();
+  for (size_t i = 0; i < has_.size() && grad_.defined(); ++i) {
+    if (has_[i]) continue;  // else it was given up while others of the buffer were kept
+    wait();
+    auto [begin, end] = layout_.elements_of(i);
+    fill_with_zeros(grad_.rows(begin, end));
+  }
+  note_sources();
+  sent_ = take_open();
+  bool becomes_grad = !grad_.defined() && !to_host_ && sent_.dtype() == layout_.dtype;
+  frees_ = !becomes_grad || (layout_.mesh.reductions() && !keeps_full_);
+  Event arrived = layout_.compute().record();
+  options.after = arrived;
+  if (dist::ProcessGroup* group = layout_.mesh.reductions()) {
+    arriving_ = keeps_full_ ? layout_.part_of(sent_)
+                            : layout_.buffer(layout_.shard_numel(), sent_.dtype(),
+                                             becomes_grad ? Category::gradient_shard : Category::communication,
+                                             &group->stream());
+    scatter_ = group->reduce_scatter(arriving_, sent_, options);
+    options.after = arrived = scatter_.event();
+  } else {
+    arriving_ = sent_;
+  }
+  if (dist::ProcessGroup* group = layout_.mesh.replica()) {
+    reduce_ = group->all_reduce(arriving_, options);
+    arrived = reduce_.event();
+  }
+  reducing_ = true;
+  // What is added to nothing leaves at once; compute need not come by.
+  bool leaves = to_host_ && !grad_.defined() && arriving_.dtype() == layout_.dtype;
+  if (leaves) download(std::exchange(arriving_, Tensor()), arrived);
+}
+
+void FlatGrad::finish_reduce() {
+  if (!std::exchange(reducing_, false)) return;
+  scatter_.wait(layout_.compute());
+  reduce_.wait(layout_.compute());
+  sent_ = Tensor();
+  Tensor arrived = std::exchange(arriving_, Tensor());
+  if (!arrived.defined()) return;
+  bool first = !grad_.defined();
+  if (first ? to_host_ : on_host(grad_)) return add_to_host(arrived);
+  if (first && arrived.dtype() == layout_.dtype) {
+    grad_ = arrived;
+    return;
+  }
+  if (first) grad_ = layout_.buffer(arrived.numel(), layout_.dtype, Category::gradient_shard);
+  convert(arrived, out(grad_, first ? 0 : 1));
+}
+
+// The sum is made on the device, so the host waits for nothing.
+void FlatGrad::add_to_host(const Tensor& arrived) {
+  Stream& compute = layout_.compute();
+  Tensor total = arrived;
+  if (arrived.dtype() != layout_.dtype) {
+    total = layout_.buffer(arrived.numel(), layout_.dtype, Category::communication);
+    convert(arrived, out(total));
+  }
+  if (grad_.defined()) {
+    Tensor earlier = layout_.buffer(total.numel(), layout_.dtype, Category::communication, &compute);
+    compute.wait(moved_);
+    layout_.copy(compute, earlier, grad_);
+    convert(earlier, out(total, 1));
+  }
+  download(total, compute.record());
+}
+
+void FlatGrad::download(const Tensor& total, Event ready) {
+  Stream& downloads = layout_.mesh.downloads();
+  if (!grad_.defined()) grad_ = layout_.host_buffer(total.numel(), layout_.dtype);
+  downloads.wait(ready);
+  layout_.copy(downloads, grad_, total);
+  moved_ = downloads.record();
+  total.storage()->release(downloads);
+}
+
+void FlatGrad::zero(size_t i) {
+  finish_reduce();  // of a pass that failed
+  for (Flags* flags : {&has_, &written_of_, &summed_of_}) flags->set(i, false);
+  if (!has_.any()) {
+    torn_ = false;
+    wait();
+    grad_ = Tensor();
+  }
+  if (!written_of_.any()) written_ = Tensor();
+  if (!summed_of_.any()) sum_ = Tensor();
+}
+
+void FlatGrad::settle(bool to_host) {
+  SG_CHECK(!torn_, "unit '", layout_.unit, "': a backward pass failed halfway, so its gradients are incomplete; call ",
+           "zero_grad() and repeat the step");
+  SG_CHECK(!is_open() && !reducing_, "unit '", layout_.unit, "' has gradients that were not reduced over the ranks; ",
+           "run the last backward before the step outside the scope of fsdp::NoSync");
+  if (!grad_.defined() || on_host(grad_) == to_host) return;
+  wait();
+  int64_t count = grad_.numel();
+  Tensor moved = to_host ? layout_.host_buffer(count, layout_.dtype)
+                         : layout_.buffer(count, layout_.dtype, Category::gradient_shard);
+  copy_into(moved, grad_);
+  grad_ = moved;
+}
+
+void FlatGrad::abandon() {
+  finish_reduce();
+  note_sources();
+  written_ = sum_ = Tensor();
+  torn_ = has_.any();
+}
+
+}  // namespace shardgrad::fsdp

@@ -1,0 +1,94 @@
+#pragma once
+// The gradient of a flat parameter, from what backward writes to what the optimizer reads. P elements, S parts:
+//
+//     written   P     param_dtype    what the running pass writes; without its own sum, passes without sync add up here
+//     sum       P     shards' dtype  where passes without sync add up when param_dtype is narrower
+//     sent      P     reduce_dtype   what is being reduced over the ranks: one of the above, or a conversion of it
+//     grad      P/S   shards' dtype  the sum over ranks and reduced passes; in host memory with move_grads_to_cpu
+//
+// So nothing is ever added up in 16 bits but the contributions of one pass: with param_dtype bf16, 256 passes of a
+// gradient 1 give 256 in grad or sum, where a bf16 sum of them and a 300 before would stay 300 (its step is 2).
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <shardgrad/autograd/node.h>
+#include <shardgrad/fsdp/step/flat_layout.h>
+
+namespace shardgrad::fsdp {
+
+/// A flag for each slice, and whether there is any without looking at all of them.
+class Flags {
+ public:
+  explicit Flags(size_t size) : flags_(size) {}
+  size_t size() const { return flags_.size(); }
+  bool operator[](size_t i) const { return flags_[i]; }
+  bool any() const { return count_ > 0; }
+  void set(size_t i, bool on) {
+    if (flags_[i] == on) return;
+    flags_[i] = on;
+    on ? ++count_ : --count_;
+  }
+  void clear() {
+    if (any()) flags_.assign(flags_.size(), false);
+    count_ = 0;
+  }
+
+ private:
+  std::vector<bool> flags_;
+  size_t count_ = 0;
+};
+
+class FlatGrad {
+ public:
+  FlatGrad(const FlatLayout& layout, const Config& config);
+  FlatGrad(const FlatGrad&) = delete;
+
+  /// The reduced gradient of the shard; undefined when there is none.
+  const Tensor& grad() const { return grad_; }
+  /// Whether slice i got a gradient in the backward passes since it was zeroed.
+  bool has(size_t i) const { return has_[i]; }
+  /// The destination of slice i's gradient: its part of a buffer that appears with the first write.
+  Out open(size_t i);
+  /// Whether there are gradients that were not reduced.
+  bool is_open() const { return written_.defined() || sum_.defined(); }
+  /// Ends a pass without sync.
+  void hold();
+  /// Starts the reduction of all that is open over the ranks.
+  void start_reduce();
+  /// Makes compute wait for the reduction and adds it to an earlier gradient, in host memory if it lives there.
+  void finish_reduce();
+  /// Forgets the gradient of slice i; the buffers go with the last one.
+  void zero(size_t i);
+  /// Before the optimizer: brings the reduced gradient to the host or the device. Throws Error(input) for a gradient
+  /// that was not reduced.
+  void settle(bool to_host);
+  /// Returns when no copy of the gradient is on its way to host memory.
+  void wait() const { moved_.host_wait(); }
+  /// Whether finish_reduce() gives back memory that the running reduction holds.
+  bool frees_when_reduced() const { return reducing_ && frees_; }
+  /// After a failed backward: drops what was not reduced, and refuses a step until every gradient was zeroed.
+  void abandon();
+
+ private:
+  bool is_open(size_t i) const;
+  std::string sources() const;
+  void zero_unset(const Tensor& full, const Flags& set) const;
+  void zero_gaps() const;
+  void note_sources();
+  Tensor take_open();
+  void add_to_host(const Tensor& arrived);
+  void download(const Tensor& total, Event ready);
+
+  const FlatLayout& layout_;
+  bool keeps_full_, to_host_;
+  Tensor written_, sum_, sent_, grad_;
+  Tensor arriving_;  // the reduction, in reduce_dtype
+  Flags written_of_, summed_of_, has_;
+  dist::Work scatter_, reduce_;
+  bool reducing_ = false, frees_ = false, torn_ = false;
+  Event moved_;  // the last copy to host memory
+};
+
+}  // namespace shardgrad::fsdp

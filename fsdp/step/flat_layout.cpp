@@ -1,0 +1,74 @@
+#include <shardgrad/fsdp/step/flat_layout.h>
+
+#include <algorithm>
+
+#include <shardgrad/fsdp/step/timeline.h>
+#include <shardgrad/kernels/ops.h>
+
+namespace shardgrad::fsdp {
+
+static int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+FlatLayout::FlatLayout(std::string unit_name, std::span<nn::Parameter* const> parameters, Mesh& mesh,
+                       const Config& config)
+    : unit(std::move(unit_name)),
+      unit_id(context().ledger().unit_id(unit)),
+      mesh(mesh),
+      device(parameters.front()->tensor.device()),
+      dtype(parameters.front()->tensor.dtype()),
+      param_dtype(config.param_dtype.value_or(dtype)),
+      reduce_dtype(config.reduce_dtype.value_or(dtype)) {
+  for (const nn::Parameter* parameter : parameters) {
+    slices.push_back({parameter->full_name, parameter->tensor.shape(), padded});
+    padded += round_up(slices.back().numel(), kSliceAlignment);
+  }
+  padded = round_up(std::max(padded, int64_t(1)), kSliceAlignment * mesh.world().size());
+  SG_CHECK(param_dtype == dtype || size_of(param_dtype) < size_of(dtype), "fully_shard: param_dtype is ", param_dtype,
+           ", but '", slices[0].name, "' is ", dtype,
+           " and would lose values without saving anything; leave it unset, ", "or build the model in f32");
+}
+
+std::vector<size_t> FlatLayout::begins(DType of) const {
+  std::vector<size_t> bytes;
+  for (const Slice& slice : slices) bytes.push_back(size_t(slice.offset) * size_of(of));
+  return bytes;
+}
+
+std::pair<int64_t, int64_t> FlatLayout::elements_of(size_t i) const {
+  int64_t next = i + 1 < slices.size() ? slices[i + 1].offset : padded, mine = shard_begin();
+  return {std::clamp(slices[i].offset - mine, int64_t(0), shard_numel()),
+          std::clamp(next - mine, int64_t(0), shard_numel())};
+}
+
+Tensor FlatLayout::released_buffer(int64_t numel, DType of, Category category) const {
+  return Tensor(Storage::make(size_t(numel) * size_of(of), mesh.memory(), {category, unit_id}, true), 0, {numel}, of);
+}
+
+Tensor FlatLayout::buffer(int64_t numel, DType of, Category category, Stream* stream) const {
+  Tensor result = released_buffer(numel, of, category);
+  result.storage()->materialize(stream ? *stream : current_stream(device));
+  return result;
+}
+
+Tensor FlatLayout::host_buffer(int64_t numel, DType of) const {
+  TagScope owner(Tag{Category::pinned_host, unit_id});
+  return empty_on_host({numel}, of, device);
+}
+
+void FlatLayout::copy(Stream& stream, const Tensor& to, const Tensor& from) const {
+  if (device.kind == DeviceKind::meta) return;
+  const char* way = from.device() == device ? "download" : "upload";
+  auto span = begin_span(stream, {.op = way, .unit = unit, .elements = to.numel(), .dtype = to.dtype()});
+  context().backend(device).copy(stream, to.out().data, from.in().data, to.bytes());
+  end_span(stream, span);
+}
+
+void convert(const Tensor& from, const Out& to) {
+  launch(from.dtype() == to.tensor.dtype() ? kernels::copy : kernels::cast, from, to, from);
+}
+
+void fill_with_zeros(const Tensor& part) {
+  if (part.numel() > 0) launch(kernels::fill, part, out(part), 0.0);
+}
+
+}  // namespace shardgrad::fsdp

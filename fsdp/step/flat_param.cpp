@@ -1,0 +1,266 @@
+#include <shardgrad/fsdp/step/flat_param.h>
+
+#include <algorithm>
+
+#include <shardgrad/autograd/node.h>
+#include <shardgrad/fsdp/step/slice_sink.h>
+
+namespace shardgrad::fsdp {
+
+FlatParam::FlatParam(std::string unit, std::span<nn::Parameter* const> parameters, Mesh& mesh, const Config& config)
+    : layout_(std::move(unit), parameters, mesh, config),
+      grads_(layout_, config),
+      trainable_(parameters.front()->tensor.requires_grad()) {
+  bool shard_to_cpu = config.move_params_to_cpu && layout_.device.kind != DeviceKind::cpu;
+  keeps_params_ = config.keeps_params() || (!split() && !shard_to_cpu && !converts());
+  make_buffers(shard_to_cpu);
+  full_.storage()->count_writes_apart(layout_.begins(param_dtype()));
+  full_.storage()->set_note(note());
+  fill(parameters, config.sync_module_states);
+  for (nn::Parameter* parameter : parameters) {
+    parameters_.push_back(parameter->tensor);
+    parameter->initialised = true;
+  }
+  rehome(full_);
+  shard_written();
+}
+
+std::string FlatParam::note() const {
+  std::string whose = concat("it belongs to unit '", layout_.unit, "', which is sharded now. ");
+  if (keeps_params_ && converts())
+    whose = concat("it is a ", param_dtype(), " copy of what unit '", layout_.unit, "' holds in ", dtype(), ". ");
+  return whose + "Use it inside its module's forward, or in a scope of fsdp::SummonFullParams";
+}
+
+void FlatParam::make_buffers(bool shard_to_cpu) {
+  int64_t mine = layout_.shard_numel();
+  if (keeps_params_) return make_kept_buffers();
+  if (!shard_to_cpu && !converts() && make_common_buffers()) return;
+  shard_ = shard_to_cpu ? layout_.host_buffer(mine, dtype()) : layout_.buffer(mine, dtype(), Category::parameter_shard);
+  full_ = layout_.released_buffer(padded(), param_dtype(), Category::gathered_parameter);
+}
+
+void FlatParam::make_kept_buffers() {
+  Category category = converts() ? Category::gathered_parameter : Category::parameter_shard;
+  Tensor kept = layout_.buffer(padded(), param_dtype(), category);
+  shard_ =
+      converts() ? layout_.buffer(layout_.shard_numel(), dtype(), Category::parameter_shard) : layout_.part_of(kept);
+  if (converts()) converted_ = layout_.part_of(kept);
+  full_ = Tensor(Storage::window(kept.storage()), 0, {padded()}, param_dtype());
+}
+
+// False where the ranks have no memory in common.
+bool FlatParam::make_common_buffers() {
+  dist::ProcessGroup* group = layout_.mesh.shard();
+  int64_t mine = layout_.shard_numel();
+  size_t bytes = size_t(mine) * size_of(dtype());
+  auto common = group && mine > 0 ? group->common_memory(bytes) : nullptr;
+  if (!common) return false;
+  Ref<Allocator> slice = dist::slice_allocator(layout_.device, common);
+  shard_ = Tensor(Storage::make(bytes, slice, {Category::parameter_shard, layout_.unit_id}), 0, {mine}, dtype());
+  full_ = Tensor(Storage::window(shard_.storage(), common->whole()), 0, {padded()}, dtype());
+  full_.storage()->release(layout_.compute());
+  return common_ = true;
+}
+
+// Each rank fills only its own shard: the initial weights are a function of (seed, name, element).
+void FlatParam::fill(std::span<nn::Parameter* const> parameters, bool from_rank0) {
+  if (!from_rank0) return fill_elements(shard_, shard_begin(), parameters);
+  dist::ProcessGroup& world = layout_.mesh.world();
+  Tensor whole = layout_.buffer(padded(), dtype(), Category::gathered_parameter);
+  if (world.rank() == 0) fill_elements(whole, 0, parameters);
+  world.broadcast(whole, 0, {{layout_.unit, "fully_shard"}}).wait(layout_.compute());
+  copy_into(shard_, layout_.part_of(whole));
+}
+
+// `part` is the flat parameter from element `begin` on.
+void FlatParam::fill_elements(const Tensor& part, int64_t begin, std::span<nn::Parameter* const> parameters) const {
+  fill_with_zeros(part);
+  int64_t end = begin + part.numel();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Slice& slice = slices()[i];
+    int64_t first = std::max(begin, slice.offset), last = std::min(end, slice.offset + slice.numel());
+    if (first >= last) continue;
+    Tensor mine = part.rows(first - begin, last - begin);
+    const Tensor& whole = parameters[i]->tensor;
+    if (whole.storage()->resident())  // it has values already
+      copy_into(mine, whole.alias({slice.numel()}).alias_rows(first - slice.offset, last - slice.offset));
+    else
+      parameters[i]->fill_range(first - slice.offset, mine);
+  }
+}
+
+// The parameters are views of `full` from now on.
+void FlatParam::rehome(const Tensor& full) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    Tensor::Impl& impl = parameters_[i].impl();
+    impl.storage = full.storage();
+    impl.offset = size_t(slices()[i].offset) * size_of(full.dtype());
+    impl.dtype = full.dtype();
+  }
+}
+
+int64_t FlatParam::numel() const {
+  int64_t total = 0;
+  for (const Slice& slice : slices()) total += slice.numel();
+  return total;
+}
+
+void FlatParam::attach(const nn::Parameter& parameter, size_t slice, std::function<void()> ready) {
+  sinks_.push_back(std::make_shared<SliceSink>(*this, slice, std::move(ready)));
+  leaf_of(parameter.tensor).set_sink(sinks_.back());
+}
+
+// The stream that is the first to write to a buffer that is gathered.
+Stream& FlatParam::first_writer(DType dtype) const {
+  if (on_host(shard_)) return layout_.mesh.uploads();
+  dist::ProcessGroup* group = layout_.mesh.shard();
+  return group && dtype == shard_.dtype() ? group->stream() : layout_.compute();
+}
+
+// The shard in the dtype of what is gathered, in memory that stays. Who writes the shard has waited for its uploads.
+const Tensor& FlatParam::source(DType dtype) {
+  if (dtype == shard_.dtype()) return shard_;
+  if (!converted_.defined()) converted_ = layout_.host_buffer(shard_.numel(), dtype);
+  if (std::exchange(converted_is_stale_, false)) convert(shard_, out(converted_));
+  return converted_;
+}
+
+dist::Work FlatParam::gather_into(const Tensor& full, std::string_view phase) {
+  dist::ProcessGroup* group = layout_.mesh.shard();
+  Stream& stream = first_writer(full.dtype());
+  Tensor mine = layout_.part_of(full);
+  Event ready = shard_ready_;
+  if (on_host(shard_)) {
+    layout_.copy(stream, mine, source(full.dtype()));  // the host writes it, before this is queued
+    ready = shard_sent_ = stream.record();
+  } else if (converted_.defined() && full.dtype() == converted_.dtype()) {
+    const Tensor& kept = source(full.dtype());
+    SG_ASSERT(kept.out().data == mine.out().data, "unit '", layout_.unit, "' is gathered into other memory");
+    ready = stream.record();
+  } else if (!group || full.dtype() != shard_.dtype()) {
+    convert(shard_, out(mine));
+    ready = stream.record();
+  } else {
+    mine = shard_;
+  }
+  if (!group) return {};
+  return group->all_gather(full, mine, {{layout_.unit, std::string(phase)}, ready});
+}
+
+void FlatParam::start_gather(std::string_view phase) {
+  if (!needs_gather()) return;
+  if (!resident()) full_.storage()->materialize(first_writer(param_dtype()));
+  if (keeps_params_ && !stale_) return;  // only the window was closed
+  gather_ = gather_into(full_, phase);
+  if (common_) layout_.mesh.reading_shards();
+  full_.storage()->set_arriving(true);  // who reads it before finish_gather() would race with the gather
+  gathering_ = true;
+  stale_ = false;
+}
+
+void FlatParam::finish_gather() {
+  if (!std::exchange(gathering_, false)) return;
+  full_.storage()->set_arriving(false);
+  layout_.compute().wait(shard_sent_);
+  gather_.wait(layout_.compute());
+}
+
+void FlatParam::release_full() {
+  if (!resident() || (keeps_params_ && !converts())) return;
+  full_.storage()->release(layout_.compute());
+}
+
+LocalRange FlatParam::local_range(size_t i) {
+  settle_grad();
+  auto [begin, end] = elements_of(i);
+  LocalRange range;
+  range.values = shard_.rows(begin, end);
+  if (has_grad(i)) range.grad = grad().rows(begin, end);
+  if (converted_.defined()) range.copy = converted_.rows(begin, end);
+  range.begin = begin + shard_begin() - slices()[i].offset;
+  range.count = std::clamp(slices()[i].numel() - range.begin, int64_t(0), end - begin);
+  return range;
+}
+
+void FlatParam::settle_grad() {
+  SG_CHECK(!summoned_.defined(), "unit '", layout_.unit,
+           "' is to be updated in a scope of SummonFullParams; leave the scope first");
+  grads_.settle(on_host(shard_));
+}
+
+void FlatParam::wait_to_update() const {
+  wait_for_shard();
+  grads_.wait();
+}
+
+FlatParam::~FlatParam() { let_go(); }
+
+// A copy to or from the device may still run; its memory may go with this object.
+void FlatParam::let_go() noexcept {
+  auto finish = [](const auto& wait) {
+    try {
+      wait();
+    } catch (...) {  // NOLINT: whoever waits for the failed copy gets its error; nobody waits here
+    }
+  };
+  finish([this] { wait_for_shard(); });
+  finish([this] { grads_.wait(); });
+  for (auto& sink : sinks_) sink->let_go();
+  Storage& shown = *full_.storage();
+  shown.on_missing({});
+  shown.set_note(concat("it belonged to unit '", layout_.unit, "' of a sharded model that is gone"));
+}
+
+void FlatParam::wait_for_shard() const { shard_sent_.host_wait(); }
+
+void FlatParam::before_write() {
+  finish_gather();  // of a pass that failed
+  layout_.mesh.before_write();
+}
+
+void FlatParam::shard_written() {
+  full_.storage()->bump_version();
+  outdate(false);
+}
+
+void FlatParam::slice_written(size_t i) {
+  layout_.slice_of(full_, i).bump_version();
+  outdate(true);
+}
+
+// What is out of date cannot be read: the next forward gathers it.
+void FlatParam::outdate(bool copy_is_written) {
+  shard_ready_ = context().backend(shard_.device()).compute().record();
+  converted_is_stale_ |= !copy_is_written;
+  if (keeps_params_ && !split() && !(converts() && converted_is_stale_)) return;
+  stale_ = true;
+  if (resident()) full_.storage()->release(layout_.compute());
+}
+
+Tensor FlatParam::gather_whole(std::string_view phase) {
+  Tensor result = layout_.buffer(padded(), dtype(), Category::gathered_parameter, &first_writer(dtype()));
+  dist::Work gathered = gather_into(result, phase);
+  layout_.compute().wait(shard_sent_);
+  gathered.wait(layout_.compute());
+  return result;
+}
+
+Tensor FlatParam::whole(std::string_view phase) { return converts() || needs_gather() ? gather_whole(phase) : full_; }
+
+void FlatParam::summon() {
+  summoned_ = gather_whole("summon");
+  rehome(summoned_);
+}
+
+void FlatParam::write_back() {
+  copy_into(shard_, layout_.part_of(summoned_));
+  shard_written();
+}
+
+void FlatParam::dismiss() {
+  rehome(full_);
+  summoned_ = Tensor();
+}
+
+}  // namespace shardgrad::fsdp

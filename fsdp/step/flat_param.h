@@ -1,0 +1,142 @@
+#pragma once
+// A flat parameter: parameters of one unit with the same dtype and trainability, laid end to end
+// (fsdp/step/flat_layout.h). Buffers and what they are for, P elements in S parts:
+//
+//     shard       P/S   always there; what the optimizer updates; in host memory with move_params_to_cpu
+//     full        P     there while the unit is unsharded; the parameters are views of it
+//     gradients         fsdp/step/flat_grad.h
+//
+// S is the number of ranks a parameter is split over (fsdp/mesh.h); 1 for ddp. Where full parameters are kept, the
+// shard is a part of their memory, and `full` cannot be read while it is out of date. Where the ranks have common
+// memory (dist/transports/common_memory.h), their shards lie side by side in it, `full` is a window on all of them, and
+// a gather only waits.
+//
+// With param_dtype (bf16, say) `full` is a conversion: each rank converts its shard into its part of `full`, and the
+// parts are gathered in 16 bits. The module's parameters are of that dtype then; the shard stays f32 and is memory of
+// its own. Where the converted shard has memory that stays, the optimizer writes it in the pass that writes the shard,
+// and the gather converts nothing: in a `full` that is kept, and beside a shard in host memory, so that 16 bits travel
+// to the device too.
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <shardgrad/fsdp/step/flat_grad.h>
+#include <shardgrad/fsdp/step/flat_layout.h>
+
+namespace shardgrad::fsdp {
+
+class SliceSink;
+
+class FlatParam {
+ public:
+  /// Takes over `parameters` (one dtype, all trainable or none): fills this rank's shard, then re-homes each parameter
+  /// to the full buffer.
+  FlatParam(std::string unit, std::span<nn::Parameter* const> parameters, Mesh& mesh, const Config& config);
+  ~FlatParam();
+  FlatParam(const FlatParam&) = delete;
+
+  std::span<const Slice> slices() const { return layout_.slices; }
+  int64_t numel() const;
+  int64_t padded() const { return layout_.padded; }
+  /// Of the shards, and of the optimizer's step.
+  DType dtype() const { return layout_.dtype; }
+  /// Of the module's parameters.
+  DType param_dtype() const { return layout_.param_dtype; }
+  bool trainable() const { return trainable_; }
+  /// Whether this rank holds less than the whole.
+  bool split() const { return layout_.split(); }
+  /// Whether the full parameters stay in memory.
+  bool kept() const { return keeps_params_; }
+  const Tensor& shard() const { return shard_; }
+  /// First element of the flat parameter that this rank's shard holds.
+  int64_t shard_begin() const { return layout_.shard_begin(); }
+  const Tensor& full() const { return full_; }
+  /// The elements of this rank's shard that are slice i's, with the padding after it.
+  std::pair<int64_t, int64_t> elements_of(size_t i) const { return layout_.elements_of(i); }
+  size_t full_bytes() const { return size_t(padded()) * size_of(param_dtype()); }
+  /// Whether the ranks' shards lie side by side in common memory, so that gathering brings nothing into memory.
+  bool common() const { return common_; }
+  /// The reduced gradient of the shard; undefined when there is none.
+  const Tensor& grad() const { return grads_.grad(); }
+  FlatGrad& grads() { return grads_; }
+  const FlatGrad& grads() const { return grads_; }
+  /// Whether slice i got a gradient in the backward passes since zero_grad.
+  bool has_grad(size_t i) const { return grads_.has(i); }
+
+  /// Sends the gradient of the parameter in slice i here; `ready` runs when a backward pass has written all of it.
+  void attach(const nn::Parameter& parameter, size_t i, std::function<void()> ready);
+  /// Streams and groups go: waits for copies, and gives the parameters back. Their use is refused from now on.
+  void let_go() noexcept;
+
+  // --- the unit's life --------------------------------------------------------------------------------------------
+  bool resident() const { return full_.storage()->resident(); }
+  /// Whether the full parameters are not what the shards are now.
+  bool stale() const { return stale_; }
+  bool needs_gather() const { return stale_ || !resident(); }
+  /// Materializes the full buffer and starts gathering into it.
+  void start_gather(std::string_view phase);
+  /// Makes compute wait for the gather.
+  void finish_gather();
+  /// Releases the full buffer after the compute queued so far. One that is kept stays in memory, but a conversion
+  /// cannot be read any more: an edit of it would be lost. Comes after finish_gather().
+  void release_full();
+  /// Before the optimizer: brings the reduced gradient to where the shard is. Throws Error(input) for a gradient that
+  /// was not reduced.
+  void settle_grad();
+  /// The host may write the shard and read the gradient: no copy of them is on its way.
+  void wait_to_update() const;
+  /// What this rank's optimizer updates of slice i, with the padding after it; settles the gradient.
+  LocalRange local_range(size_t i);
+  /// The shard may be written by the host: nothing queued reads it.
+  void wait_for_shard() const;
+  /// The optimizer is about to change the shard: no gather reads it any more, nor any rank in common memory.
+  void before_write();
+  /// The shard has other values: what backward saved of the parameters, and gathered copies, are out of date. No gather
+  /// is on its way: before_write() or Sharded::settle came first.
+  void shard_written();
+  /// Those of slice i alone, and the converted shard likewise where local_range gave it: backward may still use what it
+  /// saved of the others.
+  void slice_written(size_t i);
+
+  // --- whole parameters in the shards' dtype, for people -----------------------------------------------------------
+  /// The full buffer if it is that and up to date; else gathered into memory of its own.
+  Tensor whole(std::string_view phase);
+  /// Copies of the whole parameters take the parameters' place until dismiss(); the buffers above are not touched.
+  void summon();
+  const Tensor& summoned() const { return summoned_; }
+  /// Takes this rank's part of what was summoned; every rank has the same.
+  void write_back();
+  void dismiss();
+
+ private:
+  void make_buffers(bool shard_to_cpu);
+  void make_kept_buffers();
+  bool make_common_buffers();
+  void fill(std::span<nn::Parameter* const> parameters, bool from_rank0);
+  void fill_elements(const Tensor& part, int64_t begin, std::span<nn::Parameter* const> parameters) const;
+  std::string note() const;
+  void rehome(const Tensor& full);
+  void outdate(bool copy_is_written);
+  bool converts() const { return layout_.param_dtype != layout_.dtype; }
+  const Tensor& source(DType dtype);
+  Stream& first_writer(DType dtype) const;
+  dist::Work gather_into(const Tensor& full, std::string_view phase);
+  Tensor gather_whole(std::string_view phase);
+
+  FlatLayout layout_;
+  FlatGrad grads_;
+  bool trainable_, keeps_params_, common_ = false;
+  std::vector<Tensor> parameters_;
+  std::vector<std::shared_ptr<SliceSink>> sinks_;  // one per parameter
+  Tensor shard_, full_;
+  Tensor converted_;  // the shard in param_dtype, where that has memory which stays
+  Tensor summoned_;
+  dist::Work gather_;
+  bool gathering_ = false, stale_ = false, converted_is_stale_ = true;
+  Event shard_ready_;  // the last write to the shard
+  Event shard_sent_;   // the last copy of a shard in host memory to the device
+};
+
+}  // namespace shardgrad::fsdp

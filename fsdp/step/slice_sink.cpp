@@ -1,0 +1,31 @@
+#include <shardgrad/fsdp/step/slice_sink.h>
+
+namespace shardgrad::fsdp {
+
+FlatParam& SliceSink::flat() const {
+  SG_CHECK(flat_, "'", name_,
+           "' belonged to a sharded model that is gone, or whose context has ended; keep the model as ",
+           "long as its optimizer and its parameters are used");
+  return *flat_;
+}
+
+Tensor SliceSink::grad() const {
+  FlatParam& owner = flat();
+  if (!owner.has_grad(slice_) || !owner.grad().defined()) return Tensor();
+  const Slice& slice = owner.slices()[slice_];
+  SG_CHECK(!owner.split(), "the gradient of '", name_, "' is sharded: each rank holds a part of it. Clip with ",
+           "fsdp::clip_grad_norm(*sharded, max_norm), read the parts with FlatParam::grad()");
+  return owner.grad().rows(slice.offset, slice.offset + slice.numel()).view(slice.shape);
+}
+
+void SliceSink::clear() {
+  range_ = {};
+  if (flat_) flat_->grads().zero(slice_);
+}
+
+std::span<const LocalRange> SliceSink::local_ranges() {
+  range_ = flat().local_range(slice_);
+  return {&range_, 1};
+}
+
+}  // namespace shardgrad::fsdp

@@ -1,0 +1,57 @@
+#include <shardgrad/fsdp/step/timeline.h>
+
+#include <shardgrad/core/context.h>
+
+namespace shardgrad::fsdp {
+
+static Backend& backend() {
+  Context& ctx = context();
+  return ctx.backend(ctx.default_device());
+}
+
+static void stamp(Stream& stream, void (Recorder::*moment)(uint64_t), uint64_t record) {
+  Recorder& recorder = context().recorder();
+  stream.notify([&recorder, moment, record] { (recorder.*moment)(record); });
+}
+
+std::optional<uint64_t> begin_span(Stream& stream, Record record) {
+  Recorder& recorder = context().recorder();
+  if (!recorder.tracing()) return {};
+  record.lane = stream.name();
+  uint64_t span = recorder.begin(std::move(record));
+  stamp(stream, &Recorder::start, span);
+  return span;
+}
+
+void end_span(Stream& stream, std::optional<uint64_t> span) {
+  if (span) stamp(stream, &Recorder::end, *span);
+}
+
+void Timeline::begin(const char* what, const std::string& unit) {
+  if (!open_.empty() && open_.contains({what, unit})) return;
+  Open open{{}, backend().begin_range(what, unit)};
+  const char* phase = std::string_view(what) == "forward" ? "forward" : "backward";
+  if (context().recorder().tracing())
+    open.span = begin_span(backend().compute(), {.op = what, .unit = unit, .phase = phase});
+  if (open.span || open.range) open_[{what, unit}] = open;
+}
+
+void Timeline::close(const Open& open) {
+  end_span(backend().compute(), open.span);
+  if (open.range) backend().end_range(open.range);
+}
+
+void Timeline::end(const char* what, const std::string& unit) {
+  if (open_.empty()) return;
+  auto it = open_.find({what, unit});
+  if (it == open_.end()) return;
+  close(it->second);
+  open_.erase(it);
+}
+
+void Timeline::end_all() {
+  for (const auto& [key, open] : open_) close(open);
+  open_.clear();
+}
+
+}  // namespace shardgrad::fsdp

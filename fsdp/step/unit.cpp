@@ -1,0 +1,134 @@
+#include <shardgrad/fsdp/step/unit.h>
+
+#include <algorithm>
+
+namespace shardgrad::fsdp {
+
+const char* name_of(UnitState state) {
+  constexpr const char* names[] = {"sharded", "gathering", "unsharded"};
+  return names[int(state)];
+}
+
+// Parameters that can share a flat parameter; more of them follow while they are together at most `most` bytes, 0: any
+// number.
+static std::vector<std::vector<nn::Parameter*>> grouped(std::span<nn::Parameter* const> parameters, int64_t most) {
+  struct Group {
+    std::pair<DType, bool> kind;
+    int64_t bytes;
+  };
+  std::vector<Group> groups;
+  std::vector<std::vector<nn::Parameter*>> members;
+  for (nn::Parameter* parameter : parameters) {
+    const Tensor& tensor = parameter->tensor;
+    std::pair kind(tensor.dtype(), tensor.requires_grad());
+    auto bytes = int64_t(tensor.bytes());
+    size_t home = groups.size();
+    for (size_t i = 0; i < groups.size(); ++i)
+      if (groups[i].kind == kind) home = i;  // the last of them: neighbours stay together
+    if (home == groups.size() || (most > 0 && groups[home].bytes + bytes > most)) {
+      home = groups.size();
+      groups.push_back({kind, 0});
+      members.emplace_back();
+    }
+    groups[home].bytes += bytes;
+    members[home].push_back(parameter);
+  }
+  return members;
+}
+
+Unit::Unit(std::string name, std::vector<nn::Parameter*> parameters, Mesh& mesh, const Config& config, bool is_root,
+           UnitEvents events)
+    : name_(std::move(name)), is_root_(is_root), events_(std::move(events)) {
+  for (const auto& members : grouped(parameters, config.bucket())) {
+    FlatParam& flat = *flat_params_.emplace_back(std::make_unique<FlatParam>(name_, members, mesh, config));
+    size_t k = leaves_.size();
+    leaves_.emplace_back();
+    for (size_t i = 0; i < members.size(); ++i) {
+      Tensor& parameter = parameters_.emplace_back(members[i]->tensor);
+      parameter.set_requires_grad();  // a frozen one may be trained later
+      flat.attach(*members[i], i, [this, k] { grad_ready(k); });
+      leaves_[k].push_back(&leaf_of(parameter));
+      parameter.set_requires_grad(flat.trainable());
+    }
+    flat.full().storage()->on_missing([this] { events_.missing(*this); });
+    kept_ = flat.kept();
+  }
+  grads_left_.resize(leaves_.size());
+  if (kept_) state_ = UnitState::unsharded;
+}
+
+size_t Unit::full_bytes() const {
+  size_t bytes = 0;
+  for (const auto& flat : flat_params_) bytes += kept_ || flat->common() ? 0 : flat->full_bytes();
+  return bytes;
+}
+
+int64_t Unit::numel() const {
+  int64_t total = 0;
+  for (const auto& flat : flat_params_) total += flat->numel();
+  return total;
+}
+
+bool Unit::has_frozen() const {
+  return std::ranges::any_of(parameters_, [](const Tensor& parameter) { return !parameter.requires_grad(); });
+}
+
+bool Unit::needs_gather() const {
+  return std::ranges::any_of(flat_params_, [](const auto& flat) { return flat->needs_gather(); });
+}
+
+void Unit::transition(UnitState to) {
+  bool legal = (state_ == UnitState::sharded && to == UnitState::gathering) ||
+               (state_ == UnitState::gathering && to == UnitState::unsharded) ||
+               (state_ == UnitState::unsharded && to != UnitState::unsharded);
+  SG_ASSERT(legal, "unit '", name_, "' cannot go from ", name_of(state_), " to ", name_of(to));
+  state_ = to;
+}
+
+void Unit::unshard(std::string_view phase) {
+  if (!needs_gather()) return;
+  wait();  // for a gather of what has changed since
+  transition(UnitState::gathering);
+  for (auto& flat : flat_params_) flat->start_gather(phase);
+}
+
+void Unit::wait() {
+  if (state_ != UnitState::gathering) return;
+  for (auto& flat : flat_params_) flat->finish_gather();
+  transition(UnitState::unsharded);
+}
+
+void Unit::reshard() {
+  if (state_ == UnitState::sharded) return;
+  wait();
+  for (auto& flat : flat_params_) flat->release_full();
+  if (!kept_) transition(UnitState::sharded);
+}
+
+void Unit::expect_grads() {
+  if (std::exchange(expected_pass_, backward_pass()) == backward_pass()) return;
+  for (size_t k = 0; k < leaves_.size(); ++k)
+    grads_left_[k] = int(std::ranges::count_if(leaves_[k], [](const Leaf* leaf) { return leaf->in_current_pass(); }));
+}
+
+bool Unit::expects_grads() {
+  expect_grads();
+  return std::ranges::any_of(grads_left_, [](int left) { return left > 0; });
+}
+
+void Unit::grad_ready(size_t flat) {
+  expect_grads();
+  if (--grads_left_[flat] == 0) events_.grads(*this, *flat_params_[flat], !expects_grads());
+}
+
+void Unit::hold_grads() {
+  for (auto& flat : flat_params_) flat->grads().hold();
+}
+
+void Unit::recover(bool in_backward) {
+  for (auto& flat : flat_params_)
+    if (in_backward) flat->grads().abandon();
+  reshard();
+}
+
+}  // namespace shardgrad::fsdp

@@ -1,0 +1,81 @@
+#pragma once
+// A unit: one module's parameters (less those of units inside it), gathered, used and released together.
+//
+//     Sharded ──unshard()──▶ Gathering ──wait()──▶ Unsharded ──reshard()──▶ Sharded
+//
+// In backward an unsharded unit also collects gradients; when the last one of a flat parameter is written, its full
+// gradient is sent to the shards. Illegal transitions are asserted. A unit that is kept never goes back to Sharded;
+// after the optimizer's step it is gathered over its old values. Under ddp the same calls do nothing or reduce to
+// everybody: one code path.
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <shardgrad/fsdp/step/flat_param.h>
+
+namespace shardgrad::fsdp {
+
+enum class UnitState : uint8_t { sharded, gathering, unsharded };
+const char* name_of(UnitState state);
+
+class Unit;
+/// Whom a unit tells what has happened.
+struct UnitEvents {
+  /// In backward every gradient of the flat parameter has been written, and, at the `last` call, every one of the unit.
+  std::function<void(Unit&, FlatParam&, bool last)> grads;
+  std::function<void(Unit&)> missing;  ///< one of its parameters is to be read and is not in memory
+};
+
+class Unit {
+ public:
+  /// Groups the module's parameters by (dtype, trainable), in order of first appearance, and where buckets are asked
+  /// for into flat parameters of at most that size.
+  Unit(std::string name, std::vector<nn::Parameter*> parameters, Mesh& mesh, const Config& config, bool is_root,
+       UnitEvents events);
+
+  const std::string& name() const { return name_; }
+  bool is_root() const { return is_root_; }
+  /// Whether its full parameters stay in memory.
+  bool kept() const { return kept_; }
+  bool has_frozen() const;
+  /// Whether unshard() would move anything.
+  bool needs_gather() const;
+  UnitState state() const { return state_; }
+  std::span<const std::unique_ptr<FlatParam>> flat_params() const { return flat_params_; }
+  /// Bytes that unsharding brings into memory.
+  size_t full_bytes() const;
+  int64_t numel() const;
+
+  /// Starts gathering, unless gathered already and still current.
+  void unshard(std::string_view phase);
+  /// Compute waits for the gather.
+  void wait();
+  /// Gives the gathered parameters back.
+  void reshard();
+  /// Keeps what a pass without sync has written for a later reduction.
+  void hold_grads();
+  /// In backward, before the unit's first gradient: counts the gradients that this pass will bring.
+  void expect_grads();
+  /// Whether this pass will bring gradients that have not been written.
+  bool expects_grads();
+  /// After a failure: back to Sharded; gradients are dropped when it was backward that failed.
+  void recover(bool in_backward);
+
+ private:
+  void transition(UnitState to);
+  void grad_ready(size_t flat);
+  std::string name_;
+  bool is_root_, kept_ = true;
+  UnitState state_ = UnitState::sharded;
+  std::vector<std::unique_ptr<FlatParam>> flat_params_;
+  std::vector<std::vector<Leaf*>> leaves_;  // of each flat parameter
+  std::vector<Tensor> parameters_;          // keep the leaves alive
+  std::vector<int> grads_left_;             // of each flat parameter, in this pass
+  uint64_t expected_pass_ = 0;
+  UnitEvents events_;
+};
+
+}  // namespace shardgrad::fsdp

@@ -1,0 +1,254 @@
+// A kernel that breaks a promise loses that promise's line of the certificate, and no other but "sizes": what breaks
+// everywhere breaks at odd sizes too.
+
+#include <cmath>
+
+#include <shardgrad/autograd/node.h>
+#include <shardgrad/certify/certify.h>
+#include <shardgrad/certify/reference/element.h>
+#include <shardgrad/certify/registry_cases.h>
+#include <shardgrad/kernels/ops.h>
+
+#include <tests/autograd/support.h>
+#include <tests/devices.h>
+
+namespace shardgrad::test {
+namespace {
+
+using Kernel = Slot<OutView, View, View>::Kernel;
+
+// tanh's backward on the CPU, replaced until the end of the scope.
+class Replaced {
+ public:
+  void use(Kernel f32, Kernel f64) {
+    kernels::tanh_backward.add(DeviceKind::cpu, DType::f32, best_isa(), f32);
+    kernels::tanh_backward.add(DeviceKind::cpu, DType::f64, best_isa(), f64);
+  }
+  ~Replaced() { use(f32_, f64_); }
+
+ private:
+  Kernel f32_ = kernels::tanh_backward.find(DeviceKind::cpu, DType::f32);
+  Kernel f64_ = kernels::tanh_backward.find(DeviceKind::cpu, DType::f64);
+};
+
+template <class T> T slope(T y) { return 1 - y * y; }
+
+template <class T> void right(const Launch&, OutView dx, View dy, View y) {
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    T old = dx.beta != 0 ? dx.as<T>()[i] : 0;
+    dx.as<T>()[i] = old + dy.as<T>()[i] * slope(y.as<T>()[i]);
+  }
+}
+template <class T> void wrong_by_a_percent(const Launch& how, OutView dx, View dy, View y) {
+  right<T>(how, dx, dy, y);
+  for (int64_t i = 0; i < y.numel(); ++i) dx.as<T>()[i] += T(0.01) * dy.as<T>()[i] * slope(y.as<T>()[i]);
+}
+template <class T> void reads_what_it_overwrites(const Launch&, OutView dx, View dy, View y) {
+  for (int64_t i = 0; i < y.numel(); ++i)
+    dx.as<T>()[i] = T(dx.beta) * dx.as<T>()[i] + dy.as<T>()[i] * slope(y.as<T>()[i]);
+}
+template <class T> void never_adds(const Launch& how, OutView dx, View dy, View y) {
+  dx.beta = 0;
+  right<T>(how, dx, dy, y);
+}
+// As a loop over whole vectors that leaves the rest, where few elements take another way.
+template <class T> void forgets_the_rest(const Launch& how, OutView dx, View dy, View y) {
+  if (y.numel() > 1000) y.shape = dx.shape = {y.numel() / 4 * 4};
+  right<T>(how, dx, dy, y);
+}
+template <class T> void adds_all_but_the_rest(const Launch& how, OutView dx, View dy, View y) {
+  if (dx.beta != 0) return forgets_the_rest<T>(how, dx, dy, y);
+  right<T>(how, dx, dy, y);
+}
+template <class T> void wrong_from_row_32_on(const Launch& how, OutView dx, View dy, View y) {
+  right<T>(how, dx, dy, y);
+  int64_t cols = y.shape.ndim() == 2 ? y.shape[1] : 1;
+  for (int64_t i = 32 * cols; y.shape.ndim() == 2 && i < y.numel(); ++i) dx.as<T>()[i] *= T(1.5);
+}
+template <class T> void right_where_aligned(const Launch& how, OutView dx, View dy, View y) {
+  right<T>(how, dx, dy, y);
+  if (y.numel() > 0 && reinterpret_cast<uintptr_t>(dx.data) % 16 != 0) dx.as<T>()[0] *= T(1.5);
+}
+template <class T> void differs_every_time(const Launch& how, OutView dx, View dy, View y) {
+  static int calls = 0;
+  right<T>(how, dx, dy, y);
+  if (y.numel() > 0) dx.as<T>()[0] += T(1e-13) * T(sizeof(T) == 4 ? 1e7 : 1) * T(++calls % 3);
+}
+
+// The values it is right for are written first.
+template <class T> void writes_its_operand(const Launch& how, OutView dx, View dy, View y) {
+  right<T>(how, dx, dy, y);
+  T* saved = const_cast<T*>(y.as<T>());
+  if (y.numel() > 0) saved[0] = std::nextafter(saved[0], T(2));
+}
+template <class T> void loses_nan(const Launch& how, OutView dx, View dy, View y) {
+  right<T>(how, dx, dy, y);
+  for (int64_t i = 0; i < y.numel(); ++i)
+    if (std::isnan(dx.as<T>()[i]) && std::isnan(y.as<T>()[i])) dx.as<T>()[i] = 0;
+}
+
+std::string failed(const Certificate& certificate) {
+  std::string names;
+  for (const Certificate::Property& property : certificate.properties)
+    if (!property.failure.empty()) names += property.name + ' ';
+  return names;
+}
+
+TEST(Certify, BuiltInKernelsHoldOnEveryDevice) {
+  Context context;
+  std::vector<Device> devices = kernel_devices();
+  devices.insert(devices.begin(), {kCpu, kAcc});
+  for (Device device : devices)
+    for (const char* op : {"tanh", "layer_norm", "gather", "eq"}) {
+      Certificate certificate = certify(op, device);
+      EXPECT_TRUE(certificate.holds()) << op << " on " << device << ": " << failed(certificate);
+      EXPECT_GT(certificate.cases, 0);
+    }
+}
+
+TEST(Certify, EachBrokenPromiseIsNamed) {
+  Context context;
+  struct Case {
+    Kernel f32, f64;
+    const char* fails;
+  };
+  const Case cases[] = {
+      {right<float>, right<double>, ""},
+      {wrong_by_a_percent<float>, wrong_by_a_percent<double>, "gradient oracle built-in special values sizes "},
+      {reads_what_it_overwrites<float>, reads_what_it_overwrites<double>, "beta special values sizes "},
+      {never_adds<float>, never_adds<double>, "beta sizes "},
+      {differs_every_time<float>, right<double>, "determinism sizes "},
+      {forgets_the_rest<float>, forgets_the_rest<double>, "sizes "},
+      {adds_all_but_the_rest<float>, adds_all_but_the_rest<double>, "sizes "},
+      {wrong_from_row_32_on<float>, wrong_from_row_32_on<double>, "sizes "},
+      {right_where_aligned<float>, right_where_aligned<double>, "sizes "},
+      {writes_its_operand<float>, writes_its_operand<double>, "inputs sizes "},
+      {loses_nan<float>, loses_nan<double>, "special values sizes "},
+  };
+  for (const Case& each : cases) {
+    Replaced replaced;
+    Certificate certificate = certify("tanh", kCpu, [&] { replaced.use(each.f32, each.f64); });
+    EXPECT_EQ(failed(certificate), each.fails);
+    EXPECT_EQ(certificate.holds(), *each.fails == 0);
+  }
+}
+
+// An operation of a library: y = x³, whose kernels are as a test wants them.
+struct Cube {
+  bool offered = false, adds = true, right = true;
+};
+Cube cube_is;
+constinit Slot<OutView, View> cube_slot{"cube"};
+constinit Slot<OutView, View, View> cube_backward_slot{"cube_backward"};
+
+struct CubeNode final : Node {
+  const char* name() const override { return "cube"; }
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    launch(cube_backward_slot, dy[0], dx[0].write(), dy[0], saved(0));
+  }
+};
+Tensor cube(const Tensor& x) {
+  Tensor y = empty_like(x);
+  launch(cube_slot, x, out(y), x);
+  if (auto* node = record<CubeNode>(y, x)) node->save(x);
+  return y;
+}
+
+void cube_kernel(const Launch&, OutView y, View x) {
+  if (!cube_is.adds) y.beta = 0;
+  for (int64_t i = 0; i < x.numel(); ++i)
+    reference::put(y, i, std::pow(reference::get(x, i), 3) * (cube_is.right ? 1 : 2));
+}
+void cube_backward_kernel(const Launch&, OutView dx, View dy, View x) {
+  for (int64_t i = 0; i < x.numel(); ++i)
+    reference::put(dx, i, reference::get(dy, i) * 3 * std::pow(reference::get(x, i), 2) * (cube_is.right ? 1 : 2));
+}
+const bool cube_is_registered = [] {
+  for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+    cube_slot.add(DeviceKind::cpu, dtype, Isa::plain, cube_kernel);
+    cube_backward_slot.add(DeviceKind::cpu, dtype, Isa::plain, cube_backward_kernel);
+  }
+  return true;
+}();
+const OfferCases cube_cases([](std::vector<OpCase>& all) {
+  if (!cube_is.offered) return;
+  auto call = [](Inputs in) { return cube(in[0]); };
+  add_case(all, "cube", "", call, {{{3, 5}}});
+  add_size_case(all, "cube", call, {{{1025}}});
+});
+
+TEST(Certify, AForwardKernelThatIgnoresBetaIsNamed) {
+  Context context;
+  cube_is = {.offered = true, .adds = false};
+  Certificate certificate = certify("cube", kCpu);
+  cube_is = {};
+  EXPECT_EQ(failed(certificate), "beta sizes ");
+  EXPECT_NE(certificate.properties[2].failure.find("kernel cube told to add"), std::string::npos)
+      << certificate.properties[2].failure;
+}
+
+// Forward and backward that are wrong together agree with central differences: only an oracle sees them.
+TEST(Certify, TheOracleOfABuiltInOperationSharesNoCodeWithItsKernels) {
+  Context context;
+  auto twice = [](const Launch&, OutView y, View x) {
+    for (int64_t i = 0; i < x.numel(); ++i) reference::put(y, i, 2 * std::exp(reference::get(x, i)));
+  };
+  TableCopy before;
+  for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16})
+    kernels::exp.add(DeviceKind::cpu, dtype, best_isa(), twice);
+  std::string names = failed(certify("exp", kCpu));
+  before.restore();
+  EXPECT_EQ(names, "oracle special values sizes ");  // and not gradient: that of exp is its result
+  EXPECT_EQ(failed(certify("exp", kCpu)), "");
+}
+
+TEST(Certify, WithoutAReferenceTheCertificateSaysWhoseWordItIs) {
+  Context context;
+  cube_is = {.offered = true, .right = false};
+  Certificate certificate = certify("cube", kCpu);
+  cube_is = {};
+  EXPECT_TRUE(certificate.holds()) << failed(certificate);
+  EXPECT_EQ(certificate.properties[1].note, "by the word of these kernels themselves, in f64: cube, cube_backward");
+  EXPECT_EQ(certify("tanh", kCpu).properties[1].note, "");
+}
+
+TEST(Certify, AFailureSaysWhere) {
+  Context context;
+  Replaced replaced;
+  Certificate certificate =
+      certify("tanh", kCpu, [&] { replaced.use(wrong_by_a_percent<float>, wrong_by_a_percent<double>); });
+  const std::string& failure = certificate.properties[1].failure;  // the oracle
+  for (const char* part : {"case 'tanh ", "in f32, gradient 0 of shape [", "element 0, is ", ", expected "})
+    EXPECT_NE(failure.find(part), std::string::npos) << failure << "\nlacks: " << part;
+}
+
+TEST(Certify, AForgottenRestIsNamedWithItsPlace) {
+  Context context;
+  Replaced replaced;
+  Certificate certificate =
+      certify("tanh", kCpu, [&] { replaced.use(forgets_the_rest<float>, forgets_the_rest<double>); });
+  const std::string& failure = certificate.properties.back().failure;
+  for (const char* part : {"case 'tanh [33, 31]': ", "gradient 0 of shape [33, 31], element 1020, is "})
+    EXPECT_NE(failure.find(part), std::string::npos) << failure << "\nlacks: " << part;
+}
+
+TEST(Certify, AnOperationWithoutCasesOfOddSizesIsNotCertified) {
+  Context context;
+  static bool offered = false;
+  offered = true;
+  OfferCases cases([](std::vector<OpCase>& all) {
+    if (offered) add_case(all, "small_only", "", [](Inputs in) { return tanh(in[0]); }, {{{3}}});
+  });
+  Certificate certificate = certify("small_only", kCpu);
+  offered = false;
+  EXPECT_EQ(failed(certificate), "sizes ");
+  EXPECT_NE(certificate.properties.back().failure.find("add_size_case"), std::string::npos);
+}
+
+TEST(Certify, AnUnknownOperationIsRefused) {
+  Context context;
+  EXPECT_REFUSED(certify("swishh", kCpu), "swishh", "autograd/ops.h");
+}
+
+}  // namespace
+}  // namespace shardgrad::test

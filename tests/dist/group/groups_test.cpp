@@ -1,0 +1,56 @@
+// The suite of group_cases.h over groups within one process: every kind, 1 to 6 ranks.
+
+#include <unistd.h>
+
+#include <shardgrad/dist/group/virtual_ranks.h>
+#include <tests/devices.h>
+#include <tests/dist/group/large_counts.h>
+
+namespace shardgrad::dist::testing {
+namespace {
+
+struct Setting {
+  const char* kind;
+  int size;
+  Device device;
+};
+
+class Groups : public ::testing::TestWithParam<std::tuple<Setting, size_t>> {};
+
+TEST_P(Groups, Case) {
+  auto [setting, index] = GetParam();
+  VirtualOptions options;
+  options.group.kind = setting.kind;
+  options.device = setting.device;
+  run_ranks(setting.size, group_cases()[index].run, options);
+}
+
+std::vector<Setting> settings() {
+  std::vector<Setting> all = {
+      {"single", 1, kCpu}, {"single", 1, kAcc}, {"threads", 3, kAcc}, {"shared_memory", 3, kAcc}};
+  for (int size = 1; size <= 6; ++size)
+    for (const char* kind : {"threads", "shared_memory"}) all.push_back({kind, size, kCpu});
+  for (Device device : test::kernel_devices()) {
+    all.push_back({"single", 1, device});
+    for (int size = 1; size <= 4; ++size) all.push_back({"threads", size, device});
+  }
+  return all;
+}
+
+std::string name_of_case(const ::testing::TestParamInfo<Groups::ParamType>& info) {
+  const auto& [setting, index] = info.param;
+  return concat(setting.kind, "_", name_of(setting.device.kind), "_", setting.size, "_", group_cases()[index].name);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Groups,
+                         ::testing::Combine(::testing::ValuesIn(settings()),
+                                            ::testing::Range(size_t(0), group_cases().size())),
+                         name_of_case);
+
+TEST(GroupsSlow, CountsAbove2To31Bytes) {
+  if (sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) < int64_t(8) << 30) GTEST_SKIP() << "needs 8 GiB of memory";
+  run_ranks(2, counts_above_2_to_31_bytes, {.group = {.kind = "threads"}});
+}
+
+}  // namespace
+}  // namespace shardgrad::dist::testing

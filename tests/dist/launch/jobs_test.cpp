@@ -1,0 +1,176 @@
+// Whole jobs whose ranks are forked by launch_local.
+
+#include <tests/dist/launch/job_cases.h>
+
+#include <sched.h>
+
+#include <shardgrad/dist/bootstrap/bootstrap.h>
+
+namespace shardgrad::dist::testing {
+namespace {
+
+std::string local(int n) { return concat(program("dist_probe"), " --local ", n); }
+
+class LocalJobs : public ::testing::TestWithParam<JobCase> {};
+TEST_P(LocalJobs, EndInTimeWithTheFirstCauseLast) { check_job(local(3), GetParam()); }
+INSTANTIATE_TEST_SUITE_P(I45, LocalJobs, ::testing::ValuesIn(kJobCases), [](const auto& info) {
+  std::string name = info.param.name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+TEST(LocalJob, AnyNumberOfRanksFindsEachOther) {
+  for (int n = 1; n <= 6; ++n) {
+    Ran ran = run_program(concat(local(n), " suite"));
+    EXPECT_EQ(ran.code, 0) << n << " ranks: " << ran.output;
+  }
+}
+
+TEST(LocalJob, StartsAgainAtOnceAfterAKill) {
+  EXPECT_EQ(run_program(local(2) + " kill").code, 4);
+  EXPECT_EQ(run_program(local(2) + " good").code, 0);
+}
+
+TEST(LocalJob, LeavesNoNameInDevShmThatCouldStay) {
+  Ran ran = run_program(local(2) + " names");
+  EXPECT_EQ(ran.output, "names left: 0\nnames left: 0\n");
+}
+
+TEST(LocalJob, WorkThatIsQueuedWhenTheBodyEndsMayUseMemoryThatTheRanksShare) {
+  Ran well = run_program("PROBE_DEVICE=acc " + local(2) + " leave-work-behind");
+  EXPECT_EQ(well.code, 0) << well.output;
+  Ran badly = run_program("PROBE_DEVICE=acc " + local(2) + " leave-work-behind-and-throw");
+  EXPECT_EQ(badly.code, 2) << badly.output;
+  EXPECT_EQ(badly.last_line(), "shardgrad: rank 1 failed: label 11 of sample 5");
+}
+
+TEST(LocalJob, ARankThatIsKilledBeforeOrAfterTheJobIsNamed) {
+  for (const JobCase& expected : kLaunchCases) check_job(local(3), expected);
+}
+
+TEST(LocalJob, ARankThatStopsBeforeItBeginsIsNamedAndEndsTheJob) {
+  check_job(
+      "SHARDGRAD_RENDEZVOUS_SECONDS=2 " + local(3),
+      {"stop-at-start", 4, ") has not begun and has done nothing for 2 s (stopped by a signal); the other ranks"});
+  Ran slow = run_program("SHARDGRAD_RENDEZVOUS_SECONDS=1 " + local(2) + " slow-start");
+  EXPECT_EQ(slow.output, "ten steps done\n") << "one that computes may take its time";
+}
+
+TEST(LocalJob, RanksThatAllLeaveInTheMiddleWithoutAWordHaveFailed) {
+  Ran ran = run_program(local(3) + " exit-all");
+  EXPECT_EQ(ran.code, 4);
+  EXPECT_NE(ran.last_line().find("died: exited with code 0"), std::string::npos) << ran.output;
+}
+
+TEST(LocalJob, ThreadsThatCannotBeStartedAreOneSentence) {
+  Ran ran = run_program(program("dist_probe") + " too-many-threads");
+  EXPECT_EQ(ran.code, 3) << ran.output;
+  EXPECT_NE(ran.output.find("cannot start a thread: Resource temporarily unavailable. The limits of this process or "
+                            "container on threads"),
+            std::string::npos)
+      << ran.output;
+}
+
+TEST(LocalJob, EndsWithItsLauncher) {
+  std::string token = concat("token-launcher-", getpid());
+  EXPECT_EQ(run_program(concat(local(3), " kill-launcher ", token)).code, 128 + SIGKILL);
+  EXPECT_TRUE(all_gone(token));
+}
+
+TEST(LocalJob, PassesSignalsOnAsARequestToSaveAndEnd) {
+  for (const char* signal : {"INT", "TERM", "HUP", "USR1"}) {
+    Ran ran = ask_to_stop(local(2), signal);
+    EXPECT_EQ(ran.code, 75) << signal << ": " << ran.output;
+  }
+}
+
+// At most four CPUs of those that this process may run on, for taskset.
+std::pair<int, std::string> some_cpus() {
+  cpu_set_t set;
+  sched_getaffinity(0, sizeof(set), &set);
+  int count = 0;
+  std::string list;
+  for (size_t cpu = 0; cpu < CPU_SETSIZE && count < 4; ++cpu)
+    if (CPU_ISSET(cpu, &set)) list += concat(count++ ? "," : "", cpu);
+  return {count, list};
+}
+
+TEST(LocalJob, RanksDivideTheCpusThatTheyHaveInCommonUnlessTheyHaveMoreThreads) {
+  auto [cpus, list] = some_cpus();
+  auto cpus_of = [&, list = list](int ranks, int threads) {
+    return run_program(concat("OMP_NUM_THREADS=", threads, " taskset -c ", list, " ", local(ranks), " cpus")).output;
+  };
+  for (int ranks = 2; ranks <= cpus; ++ranks)
+    EXPECT_EQ(cpus_of(ranks, 1), concat(cpus, " CPUs, at most 1 ranks on one\n"));
+  EXPECT_EQ(cpus_of(2, cpus), concat(cpus, " CPUs, at most 2 ranks on one\n"));
+  EXPECT_EQ(cpus_of(cpus + 1, 1), concat(cpus, " CPUs, at most ", cpus + 1, " ranks on one\n"));
+}
+
+TEST(LocalJob, ARankHasAThreadForEachOfItsCpusUnlessToldOtherwise) {
+  auto [cpus, list] = some_cpus();
+  for (int ranks : {1, 2, cpus + 1}) {
+    Ran ran = run_program(concat("env -u OMP_NUM_THREADS taskset -c ", list, " ", local(ranks), " place"));
+    EXPECT_NE(ran.output.find(concat(", ", std::max(1, cpus / ranks), " threads\n")), std::string::npos) << ran.output;
+  }
+}
+
+TEST(LocalJob, ARankAloneNeedsNoLauncher) {
+  Ran ran = run_program(program("dist_probe") + " place");
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_NE(ran.output.find("rank 0 of 1 by single over single"), std::string::npos) << ran.output;
+}
+
+TEST(LocalJob, ProcessesThatDoNotFindEachOtherAreRefusedWithTheLineToType) {
+  // A launcher of another MPI, or none that this build understands.
+  Ran ran = run_program("PMI_SIZE=4 PMI_RANK=0 " + program("dist_probe") + " place");
+  EXPECT_EQ(ran.code, 2) << ran.output;
+  EXPECT_NE(ran.output.find("shardgrad launch -n 4"), std::string::npos) << ran.output;
+}
+
+TEST(LocalJob, AWorldOfOneInASlurmJobOfSeveralTasksIsRefusedWithTheLineToType) {
+  Ran ran = run_program("SLURM_NTASKS=4 " + program("dist_probe") + " place");
+  EXPECT_EQ(ran.code, 2) << ran.output;
+  EXPECT_NE(ran.output.find("mpirun -n 4 …, or: srun --mpi=pmix …"), std::string::npos) << ran.output;
+  EXPECT_EQ(run_program("SLURM_NTASKS=1 " + program("dist_probe") + " place").code, 0);
+  EXPECT_EQ(run_program("SLURM_NTASKS=4 " + local(2) + " place").code, 0) << "started together by launch";
+}
+
+TEST(LocalJob, AHeapThatDoesNotFitIsRefusedWithTheRemedy) {
+  Ran ran = run_program(local(2) + " tiny-heap");
+  EXPECT_EQ(ran.code, 3);
+  EXPECT_NE(ran.last_line().find("the ranks cannot share memory: "), std::string::npos) << ran.output;
+  EXPECT_NE(ran.last_line().find("start them with mpirun"), std::string::npos) << ran.output;
+}
+
+TEST(LocalJob, AGroupThatCannotBeIsRefused) {
+  Ran ran = run_program("SHARDGRAD_GROUP=mpi " + local(2) + " place");
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_NE(ran.output.find("needs ranks started by mpirun"), std::string::npos) << ran.output;
+  EXPECT_EQ(run_program("SHARDGRAD_GROUP=carrier_pigeon " + local(2) + " place").code, 2);
+}
+
+TEST(LocalJobSlow, AStoppedRankIsNamedAndEndsTheJob) {
+  check_job(local(3), {"stop", 4, "has stopped: no heartbeat for 8 s (stopped by a signal); it was in all_reduce #6 "});
+}
+
+TEST(LocalJobSlow, AShortStopASlowRankAndADebuggerAreHarmless) {
+  EXPECT_EQ(run_program(local(3) + " stop-3").output, "ten steps done\n");
+  Ran slow = run_program(local(3) + " slow");
+  EXPECT_EQ(slow.code, 0);
+  EXPECT_NE(slow.output.find("rank 1 computing, last in all_reduce #5"), std::string::npos) << slow.output;
+  Ran debugged = run_program(local(3) + " debugged");
+  EXPECT_EQ(debugged.code, 0);
+  EXPECT_NE(debugged.output.find("is under a debugger"), std::string::npos) << debugged.output;
+}
+
+TEST(LocalJobSlow, SuspendingTheWholeJobIsHarmless) {
+  Ran ran = run_program(local(2) +
+                        " until-asked & pid=$!; sleep 0.7; kill -TSTP $pid; sleep 10; kill -CONT $pid; "
+                        "sleep 1; kill -TERM $pid; wait $pid");
+  EXPECT_EQ(ran.code, 75) << ran.output;
+}
+
+TEST(LocalJobSlow, CountsAbove2To31Bytes) { EXPECT_EQ(run_program(local(2) + " large").code, 0); }
+
+}  // namespace
+}  // namespace shardgrad::dist::testing

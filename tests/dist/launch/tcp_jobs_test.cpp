@@ -1,0 +1,140 @@
+// Whole jobs whose ranks find each other by TCP.
+
+#include <tests/dist/launch/job_cases.h>
+
+#include <algorithm>
+
+#include <shardgrad/dist/os/sockets.h>
+
+namespace shardgrad::dist::testing {
+namespace {
+
+std::string tcp(int n) { return concat(program("dist_probe"), " --tcp ", n); }
+
+int free_port() { return port_of(listen_on("localhost", 0)[0]); }
+
+/// The output of these processes, each "RANK WORLD_SIZE" after more variables if need be, that meet on one port. All
+/// but rank 0 come one after the other.
+Ran meet(const std::vector<std::string>& who, int seconds = 20, const std::string& scenario = "place") {
+  std::string command =
+      concat("(MASTER_ADDR=127.0.0.1 SHARDGRAD_RENDEZVOUS_SECONDS=", seconds, " MASTER_PORT=", free_port(), "; ");
+  command += "export MASTER_ADDR MASTER_PORT SHARDGRAD_RENDEZVOUS_SECONDS; ";
+  for (const std::string& one : who) {
+    size_t size = one.rfind(' ') + 1, rank = one.find_last_of(' ', size - 2) + 1;
+    command += concat(one.substr(0, rank), "RANK=", one.substr(rank, size - 1 - rank), " WORLD_SIZE=", one.substr(size),
+                      " ", program("dist_probe"), " ", scenario, " & jobs=\"$jobs $!\"; ");
+    if (who.size() > 2) command += "sleep 0.3; ";
+  }
+  return run_program(command + "code=0; for job in $jobs; do wait $job || code=$?; done; exit $code)");
+}
+
+class TcpJobs : public ::testing::TestWithParam<JobCase> {};
+TEST_P(TcpJobs, EndInTimeWithTheFirstCauseLast) { check_job(tcp(3), GetParam()); }
+INSTANTIATE_TEST_SUITE_P(I45, TcpJobs, ::testing::ValuesIn(kJobCases), [](const auto& info) {
+  std::string name = info.param.name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+TEST(TcpJob, AnyNumberOfRanksFindsEachOther) {
+  for (int n : {1, 2, 6}) {
+    Ran ran = run_program(concat(tcp(n), " suite"));
+    EXPECT_EQ(ran.code, 0) << n << " ranks: " << ran.output;
+  }
+}
+
+TEST(TcpJob, RanksOfOneMachineShareItsMemory) {
+  Ran ran = run_program(tcp(2) + " place");
+  EXPECT_NE(ran.output.find("rank 1 of 2 by tcp over shared_memory"), std::string::npos) << ran.output;
+}
+
+TEST(TcpJob, RanksThatDoNotComeAreNamedByThoseThatDid) {
+  Ran ran = meet({"0 4", "2 4"}, 4);
+  EXPECT_EQ(ran.code, 4) << ran.output;
+  size_t first = ran.output.find("after 4 s, ranks 1, 3 of 4 did not come to 127.0.0.1:");
+  ASSERT_NE(first, std::string::npos) << ran.output;
+  EXPECT_NE(ran.output.find("ranks 1, 3 of 4", first + 20), std::string::npos) << "both say so: " << ran.output;
+  EXPECT_LT(ran.seconds, 12);
+}
+
+TEST(TcpJob, ARank0ThatDoesNotAnswerIsNamed) {
+  Ran ran = meet({"1 2"}, 1);
+  EXPECT_EQ(ran.code, 4) << ran.output;
+  EXPECT_NE(ran.output.find("rank 1 of 2: rank 0 did not answer at 127.0.0.1:"), std::string::npos) << ran.output;
+  EXPECT_NE(ran.output.find("Connection refused"), std::string::npos) << ran.output;
+}
+
+TEST(TcpJob, ProcessesThatContradictRank0AreTurnedAwayAndEndNothing) {
+  Ran twice = meet({"0 3", "1 3", "1 3"}, 2);
+  EXPECT_NE(twice.output.find("two processes have RANK=1"), std::string::npos) << twice.output;
+  size_t limit = twice.output.find("after 2 s, rank 2 of 3 did not come to 127.0.0.1:");
+  ASSERT_NE(limit, std::string::npos) << twice.output;
+  EXPECT_NE(twice.output.find("; turned away: 127.0.0.1:", limit), std::string::npos) << twice.output;
+
+  Ran sizes = meet({"0 2", "1 3", "1 2"});
+  EXPECT_NE(sizes.output.find("rank 0 was started with WORLD_SIZE=2, rank 1 on "), std::string::npos) << sizes.output;
+  EXPECT_NE(sizes.output.find("rank 1 of 2 by tcp"), std::string::npos) << "the right one still came: " << sizes.output;
+  EXPECT_EQ(sizes.code, 2) << "the wrong one's own: " << sizes.output;
+}
+
+TEST(TcpJob, RanksWithTheTokenMeetAndOthersAreTurnedAway) {
+  const std::string token = "SHARDGRAD_JOB_TOKEN=0123456789abcdef ", other = "SHARDGRAD_JOB_TOKEN=0123456789abcdee ";
+  Ran ran = meet({token + "0 2", other + "1 2", "1 2", token + "1 2"});
+  EXPECT_NE(ran.output.find("rank 1 of 2 by tcp"), std::string::npos) << ran.output;
+  EXPECT_NE(ran.output.find("shardgrad: rank 0 turns away 127.0.0.1:"), std::string::npos) << ran.output;
+  EXPECT_NE(ran.output.find("was not given this process's SHARDGRAD_JOB_TOKEN"), std::string::npos) << ran.output;
+  EXPECT_EQ(ran.code, 2) << ran.output;
+  EXPECT_NE(meet({"SHARDGRAD_JOB_TOKEN=short 0 2"}).output.find("SHARDGRAD_JOB_TOKEN has 5 characters"),
+            std::string::npos);
+}
+
+TEST(TcpJob, ARankThatListensBeyondItsMachineWithoutATokenSaysSo) {
+  auto warned = [](const std::string& variables) {
+    Ran ran = run_program(concat("RANK=0 WORLD_SIZE=2 MASTER_PORT=", free_port(), " ", variables,
+                                 " timeout -s INT 0.5 ", program("dist_probe"), " place"));
+    return ran.output.find("give every rank the same SHARDGRAD_JOB_TOKEN") != std::string::npos;
+  };
+  EXPECT_TRUE(warned("MASTER_ADDR=198.51.100.77"));
+  EXPECT_FALSE(warned("MASTER_ADDR=198.51.100.77 SHARDGRAD_JOB_TOKEN=0123456789abcdef"));
+  EXPECT_FALSE(warned("MASTER_ADDR=localhost"));
+}
+
+// The program has no handler of its own around run_job: an exception that left it would end it by a signal.
+TEST(TcpJob, ARankThatLeavesRightAfterTheMeetingIsACauseLikeAnyOther) {
+  Ran ran = meet({"0 2", "1 2"}, 20, "meet-and-leave");
+  EXPECT_EQ(ran.code, 4) << ran.output;
+  EXPECT_NE(ran.output.find("shardgrad: rank 1 has left the job"), std::string::npos) << ran.output;
+}
+
+TEST(TcpJob, VariablesThatAreMissingOrNoNumbersAreNamed) {
+  auto refusal = [](const std::string& variables) {
+    Ran ran = run_program(variables + " " + program("dist_probe") + " place");
+    EXPECT_EQ(ran.code, 2) << ran.output;
+    return ran.output;
+  };
+  EXPECT_NE(refusal("RANK=1").find("RANK is set, but not WORLD_SIZE, MASTER_ADDR, MASTER_PORT"), std::string::npos);
+  std::string all = "MASTER_ADDR=localhost MASTER_PORT=29500 ";
+  EXPECT_NE(refusal(all + "RANK=two WORLD_SIZE=4").find("RANK is 'two'"), std::string::npos);
+  EXPECT_NE(refusal(all + "RANK=4 WORLD_SIZE=4").find("RANK is '4'; it must be a number from 0 to 3"),
+            std::string::npos);
+}
+
+TEST(TcpJob, StrangersOnThePortDoNotDisturb) {
+  int port = free_port();
+  std::string common = concat("WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=", port, " ");
+  std::string stranger = concat("bash -c 'exec 3<>/dev/tcp/localhost/", port, "; echo GET / HTTP/1.0 >&3; sleep 1'");
+  Ran ran = run_program(concat("(", common, "RANK=0 ", program("dist_probe"), " place & sleep 0.3; ", stranger, " & ",
+                               "sleep 0.3; ", common, "RANK=1 ", program("dist_probe"), " place; wait)"));
+  EXPECT_NE(ran.output.find("rank 1 of 2 by tcp"), std::string::npos) << ran.output;
+}
+
+TEST(TcpJob, CtrlCEndsTheWaitForRanks) {
+  Ran ran = run_program(concat("RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=", free_port(),
+                               " timeout -s INT 3 ", program("dist_probe"), " place"));
+  EXPECT_LT(ran.seconds, 10);
+  EXPECT_NE(ran.output.find("interrupted by a signal while waiting for the other ranks"), std::string::npos)
+      << ran.output;
+}
+
+}  // namespace
+}  // namespace shardgrad::dist::testing

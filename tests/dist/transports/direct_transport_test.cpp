@@ -1,0 +1,50 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include <shardgrad/core/context.h>
+#include <shardgrad/dist/os/board.h>
+#include <shardgrad/dist/transports/transports.h>
+#include <shardgrad/dist/watch/control.h>
+
+namespace shardgrad::dist {
+namespace {
+
+constexpr size_t kShard = 64;
+
+// How often two ranks meet when each gathers its shard into where `whole_of` says.
+uint32_t meetings_of_a_gather(const std::function<std::byte*(int rank, std::byte* common, std::byte* own)>& whole_of) {
+  size_t bytes = Board::board_bytes(2);
+  std::shared_ptr<void> memory(std::aligned_alloc(alignof(Seat), bytes), std::free);
+  std::memset(memory.get(), 0, bytes);
+  ControlPage page = make_private_page(2);
+  std::vector<std::byte> common(2 * kShard);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.emplace_back([&, rank] {
+      Context context({.rank = rank, .world_size = 2});
+      auto transport = make_threads_transport(memory, rank, 2, std::make_shared<Control>(page, rank));
+      std::vector<std::byte> own(2 * kShard);
+      std::byte* shard = common.data() + size_t(rank) * kShard;
+      std::fill_n(shard, kShard, std::byte(rank + 1));
+      std::byte* whole = whole_of(rank, common.data(), own.data());
+      transport->all_gather({.sequence = 1, .fingerprint = 7}, whole, shard, kShard);
+      for (size_t i = 0; i < 2 * kShard; ++i) EXPECT_EQ(int(whole[i]), i < kShard ? 1 : 2) << "rank " << rank;
+    });
+  for (std::thread& rank : ranks) rank.join();
+  return Board(memory, 0, 2).seat(0).phase.load();
+}
+
+TEST(DirectTransport, RanksMeetOnceToGatherWhatIsInPlaceForAll) {
+  EXPECT_EQ(meetings_of_a_gather([](int, std::byte* common, std::byte*) { return common; }), 1u);
+}
+
+TEST(DirectTransport, RanksMeetAgainWhenAnyOfThemCopies) {
+  EXPECT_EQ(meetings_of_a_gather([](int, std::byte*, std::byte* own) { return own; }), 2u);
+  EXPECT_EQ(meetings_of_a_gather([](int rank, std::byte* common, std::byte* own) { return rank ? own : common; }), 2u);
+}
+
+}  // namespace
+}  // namespace shardgrad::dist
