@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <shardgrad/dist/group/process_group.h>
+#include <shardgrad/dist/watch/control.h>
 
 namespace shardgrad::bench {
 

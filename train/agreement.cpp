@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include <shardgrad/dist/watch/control.h>
 #include <shardgrad/train/files.h>
 
 namespace shardgrad::train {

@@ -8,6 +8,7 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/rng.h>
+#include <shardgrad/dist/watch/control.h>
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/train/agreement.h>
 #include <shardgrad/train/build.h>

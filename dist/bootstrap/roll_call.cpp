@@ -11,6 +11,7 @@
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/dist/bootstrap/bootstrap.h>
+#include <shardgrad/dist/os/report.h>
 
 namespace shardgrad::dist {
 
@@ -75,14 +76,11 @@ static RankProcesses ranks_that_report_to(const std::string& report) {
   return found;
 }
 
-static constexpr const char* kHere = "here: rank ";
-
 // Those that do not wait for the others themselves, or that something stops meanwhile.
-static RankProcesses missing_among(const RankProcesses& ranks, const std::string& said) {
+static RankProcesses missing_among(const RankProcesses& ranks, const Report& report) {
   RankProcesses missing;
   for (const auto& [rank, pids] : ranks) {
-    bool here = said.find(concat(kHere, rank, '\n')) != said.npos;
-    if (!here || !why_still(pids.back()).empty()) missing[rank] = pids;
+    if (!report.here(rank) || !why_still(pids.back()).empty()) missing[rank] = pids;
   }
   return missing;
 }
@@ -92,15 +90,15 @@ std::string MpirunWatch::look() {
   note_dead();
   if (met_ || now < next_) return "";
   next_ = now + std::min<Clock::duration>((now - began_) / 20, 1s);  // often at first: a rank may soon be gone
-  std::string said = text_of(report_);
-  met_ = !said.empty() && said[0] != '\0';  // all have met, or a cause is known
+  Report report = read_report(report_);
+  met_ = report.started() || report.has_cause();
   if (met_) return "";
   RankProcesses ranks = ranks_that_report_to(report_);
   for (const auto& [rank, pids] : ranks)
     for (pid_t pid : pids)
       if (!watched_.contains(pid)) watched_.emplace(pid, std::pair(rank, ProcessWatch(pid)));
-  if (said.find(kHere) == said.npos) return "";  // nobody waits for others: perhaps it is no program of this library
-  std::string end = roll_call_.look(missing_among(ranks, said));
+  if (!report.anybody_here()) return "";  // nobody waits for others: perhaps it is no program of this library
+  std::string end = roll_call_.look(missing_among(ranks, report));
   if (end.empty()) return "";
   note_dead();                                                     // whose numbers may be others' by now
   for (const auto& [pid, watched] : watched_) kill(pid, SIGKILL);  // mpirun would have them go on first
@@ -121,12 +119,5 @@ std::string MpirunWatch::whose(int status) {
   auto first = first_ended_.find(describe_status(status));
   return first == first_ended_.end() ? "a rank" : first->second;
 }
-
-static void report(const std::string& text, std::ios::openmode mode) {
-  if (const char* path = std::getenv("SHARDGRAD_CAUSE_FILE")) std::ofstream(path, mode) << text << '\n';
-}
-
-void report_here(int rank) { report(concat(kHere, rank), std::ios::app); }
-void report_met() { report("started", std::ios::trunc); }
 
 }  // namespace shardgrad::dist

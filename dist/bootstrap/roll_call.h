@@ -32,7 +32,7 @@ class RollCall {
 /// The ranks of one mpirun on this machine, from their start until all have found each other.
 class MpirunWatch {
  public:
-  /// `report` is the launcher's file that the ranks write to (SHARDGRAD_CAUSE_FILE).
+  /// `report` is the launcher's file that the ranks write to (dist/os/report.h).
   explicit MpirunWatch(std::string report) : report_(std::move(report)) {}
   /// Looks around. When the job does not begin any more, kills its ranks and returns why; otherwise "".
   std::string look();
@@ -49,9 +49,5 @@ class MpirunWatch {
   Clock::time_point began_ = Clock::now(), next_ = began_;
   bool met_ = false;
 };
-
-/// A rank of mpirun tells its launcher that it is here, and rank 0 that all have met. Nothing without a launcher.
-void report_here(int rank);
-void report_met();
 
 }  // namespace shardgrad::dist

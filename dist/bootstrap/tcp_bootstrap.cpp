@@ -134,17 +134,36 @@ std::vector<Socket> go_to_rank_0(const TcpPlace& place, std::vector<std::string>
   return peers;
 }
 
+/// A wait for another rank, which ends with its silence: until there is a context, whose monitor watches the ranks,
+/// nobody else would notice a rank that stops.
+class Patience {
+ public:
+  Patience(int rank, std::chrono::milliseconds limit) : rank_(rank), limit_(limit) {}
+  void operator()() const {
+    check_interrupted();
+    if (!Context::current() && Clock::now() > deadline_)
+      fail_as(ErrorKind::rank_failed, "rank ", rank_, " has come and then been silent for ", seconds(limit_),
+              " s, before its first heartbeat: it has stopped, or its machine or network has");
+  }
+
+ private:
+  int rank_;
+  std::chrono::milliseconds limit_;
+  Clock::time_point deadline_ = Clock::now() + limit_;
+};
+
 /// A star: rank 0 has a connection to every other rank.
 class TcpBootstrap final : public Bootstrap {
  public:
   TcpBootstrap(const TcpPlace& place, std::vector<Socket> peers, const std::vector<std::string>& machines)
-      : Bootstrap("tcp", place.rank, place.size, RankMap(machines)), host_(place.host), peers_(std::move(peers)) {}
-  std::string host_of_rank_0() const override { return host_; }
+      : Bootstrap("tcp", place.rank, place.size, RankMap(machines)), place_(place), peers_(std::move(peers)) {}
+  std::string host_of_rank_0() const override { return place_.host; }
 
   std::vector<std::string> exchange(const std::string& mine) override {
     if (rank() == 0) return collect(mine);
     std::string reply;
-    if (!send_frame(peers_[0], mine, check_interrupted) || !receive_frame(peers_[0], reply, check_interrupted))
+    Patience patience(0, place_.limit + std::chrono::seconds(5));  // rank 0's own comes before, and says who it is
+    if (!send_frame(peers_[0], mine, patience) || !receive_frame(peers_[0], reply, patience))
       fail_as(ErrorKind::rank_failed, "rank 0 has left the job: its connection to rank ", rank(), " closed");
     return unpack(reply, size());
   }
@@ -157,17 +176,17 @@ class TcpBootstrap final : public Bootstrap {
       fail_as(ErrorKind::rank_failed, "rank ", r, " has left the job: its connection to rank 0 closed");
     };
     for (size_t r = 1; r < blobs.size(); ++r)
-      if (!receive_frame(peers_[r], blobs[r], check_interrupted)) gone(r);
+      if (!receive_frame(peers_[r], blobs[r], Patience(int(r), place_.limit))) gone(r);
     std::string reply = pack(blobs);
     for (size_t r = 1; r < blobs.size(); ++r)
-      if (!send_frame(peers_[r], reply, check_interrupted)) gone(r);
+      if (!send_frame(peers_[r], reply, Patience(int(r), place_.limit))) gone(r);
     return blobs;
   } catch (const Error& error) {
     tell_error(peers_, error);
     throw;
   }
 
-  std::string host_;
+  TcpPlace place_;
   std::vector<Socket> peers_;  // on rank 0 by rank, elsewhere rank 0's alone
 };
 

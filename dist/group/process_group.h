@@ -22,10 +22,13 @@
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/tensor.h>
-#include <shardgrad/dist/transports/transport.h>
-#include <shardgrad/dist/watch/control.h>
 
 namespace shardgrad::dist {
+
+class CommonMemory;
+class Control;
+class Transport;
+struct Place;
 
 /// What a collective is for; shown by the recorder, the control channel and errors.
 struct Label {
@@ -64,13 +67,7 @@ class Work {
     state_->tensors.clear();
   }
   /// Blocks the calling thread; throws the collective's failure, or the job's.
-  void host_wait() const {
-    if (!state_) return;
-    std::optional<Control::Waiting> waiting;
-    if (!state_->event.done()) waiting.emplace(*state_->control, state_->lane, state_->sequence);
-    state_->event.host_wait();
-    state_->tensors.clear();
-  }
+  void host_wait() const;
   bool done() const { return !state_ || state_->event.done(); }
   Event event() const { return state_ ? state_->event : Event(); }
 
@@ -99,10 +96,10 @@ class ProcessGroup {
   ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
 
-  int rank() const { return transport_->rank(); }
-  int size() const { return transport_->size(); }
+  int rank() const { return rank_; }
+  int size() const { return int(members_.size()); }
   int global_rank(int rank) const { return members_.at(size_t(rank)); }
-  const std::string& kind() const { return transport_->kind(); }
+  const std::string& kind() const;
   /// The memory that this group sends from and receives into without a copy. Device: the context's default.
   const Ref<Allocator>& memory() const { return memory_; }
   /// Memory of `bytes` bytes a rank that all ranks see as one (dist/transports/common_memory.h); null where they
@@ -132,7 +129,7 @@ class ProcessGroup {
 
   /// The calling thread makes this group's calls from now on. Needed because a thread that waits for another group is
   /// taken not to make them meanwhile; see dist/watch/deadlock.h.
-  void take_over() { control_->call(lane_, sequence_); }
+  void take_over();
   /// One group for each color, of the ranks that gave it, ordered by (key, rank), with a stream of its own, which the
   /// trace shows under `name`. Called by all ranks; blocks.
   std::unique_ptr<ProcessGroup> split(int color, int key, const std::string& name = {});
@@ -155,6 +152,7 @@ class ProcessGroup {
   std::unique_ptr<Transport> transport_;
   std::shared_ptr<Control> control_;
   std::vector<int> members_;
+  int rank_;
   uint64_t id_;
   GroupOptions options_;
   int lane_;

@@ -8,6 +8,7 @@
 #include <shardgrad/dist/os/board.h>
 #include <shardgrad/dist/transports/nccl/nccl.h>
 #include <shardgrad/dist/transports/transports.h>
+#include <shardgrad/dist/watch/monitor.h>
 
 namespace shardgrad::dist {
 namespace {

@@ -10,7 +10,7 @@
 #include <functional>
 
 #include <shardgrad/dist/group/process_group.h>
-#include <shardgrad/dist/watch/monitor.h>
+#include <shardgrad/dist/watch/watch_options.h>
 
 namespace shardgrad::dist {
 

@@ -12,8 +12,9 @@
 #include <thread>
 
 #include <shardgrad/dist/bootstrap/cores.h>
-#include <shardgrad/dist/bootstrap/roll_call.h>
 #include <shardgrad/dist/group/world.h>
+#include <shardgrad/dist/os/report.h>
+#include <shardgrad/dist/watch/monitor.h>
 #include <shardgrad/dist/watch/page_link.h>
 
 namespace shardgrad::dist {
@@ -63,6 +64,12 @@ bool all_ended(const ControlPage& page) {
   return true;
 }
 
+// Where the launcher wants to be told, if it does.
+std::string report_path() {
+  const char* path = std::getenv("SHARDGRAD_CAUSE_FILE");
+  return path ? path : "";
+}
+
 JobOptions complete(JobOptions options, const Bootstrap& bootstrap, int threads, int signals, bool see_each_other) {
   options.context.rank = bootstrap.rank();
   options.context.world_size = bootstrap.size();
@@ -75,7 +82,7 @@ JobOptions complete(JobOptions options, const Bootstrap& bootstrap, int threads,
   options.watch.signals = signals;
   options.watch.start_limit = rendezvous_limit();
   options.watch.announce = bootstrap.name() != "forked";
-  if (const char* path = std::getenv("SHARDGRAD_CAUSE_FILE")) options.watch.cause_file = path;
+  options.watch.cause_file = report_path();
   return options;
 }
 
@@ -130,14 +137,23 @@ template <class Done> void wait_at_most(std::chrono::milliseconds limit, Done&& 
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
+// Most faults before the ranks have met are the same on all of them: rank 0 says them, and its end ends the others.
+// What only another rank has is said when that has not happened after a moment.
+int end_before_the_job(std::exception_ptr error) {
+  int code = exit_code(error, 1), rank = launched_rank();
+  if (rank != 0) std::this_thread::sleep_for(std::chrono::seconds(2));
+  std::string line = concat("shardgrad: ", rank != 0 ? concat("rank ", rank, ": ") : "", describe(error));
+  if (report_path().empty() || !report_cause(report_path(), code, line)) std::fprintf(stderr, "%s\n", line.c_str());
+  return code;
+}
+
 // This rank has failed, or ends because another has. Gives the others a moment, says why once, and ends the job.
 int end_badly(Bootstrap& bootstrap, const ControlPage& page, std::exception_ptr error, const Signals& signals) {
   using namespace std::chrono_literals;
   page.claim_cause(bootstrap.rank(), exit_code(error, bootstrap.size()), describe(error));
   page.row(bootstrap.rank()).state.store(RankState::failed);
   wait_at_most(2s, [&] { return all_ended(page) || signals.pending(); });
-  const char* path = std::getenv("SHARDGRAD_CAUSE_FILE");
-  if (bootstrap.name() != "forked") announce(page, path ? path : "");  // launch_local says it itself
+  if (bootstrap.name() != "forked") announce(page, report_path());  // launch_local says it itself
   int code = page.header().code.load();
   if (bootstrap.name() == "mpi") alarm(5);  // mpirun may be stopped or gone, and MPI's way to end hang
   if (page.header().ending.exchange(1) == 0) bootstrap.abort(code);
@@ -150,15 +166,16 @@ int end_badly(Bootstrap& bootstrap, const ControlPage& page, std::exception_ptr 
 
 }  // namespace
 
+bool Job::stop_requested() const { return world_.control().stop_requested(); }
+
 int run_job(const std::function<int(Job&)>& body, const std::function<JobOptions(const Bootstrap&)>& configure) {
   Signals signals;  // before any thread is started, which inherit the mask
   std::unique_ptr<Bootstrap> bootstrap;
-  report_here(launched_rank());
+  if (!report_path().empty()) report_here(report_path(), launched_rank());
   try {
     bootstrap = bootstrap_from_environment();
   } catch (...) {
-    if (launched_rank() == 0) std::fprintf(stderr, "shardgrad: %s\n", describe(std::current_exception()).c_str());
-    return exit_code(std::current_exception(), 1);
+    return end_before_the_job(std::current_exception());
   }
   ControlPage page = make_private_page(bootstrap->size());  // until the ranks have one in common
   std::unique_ptr<PageLink> link;
@@ -173,7 +190,8 @@ int run_job(const std::function<int(Job&)>& body, const std::function<JobOptions
                    reason.c_str());
     JobOptions options = configure ? configure(*bootstrap) : JobOptions();
     CpuShare cpus(*bootstrap, options.context.threads);
-    if (bootstrap->rank() == 0) report_met();  // from here on the ranks watch each other
+    if (bootstrap->rank() == 0 && !report_path().empty())
+      report_met(report_path());  // from here on the ranks watch each other
     options = complete(std::move(options), *bootstrap, cpus.threads(), signals.descriptor(), reason.empty());
     int code = run_body(body, *bootstrap, page, options);
     bootstrap->finish();

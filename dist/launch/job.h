@@ -14,7 +14,7 @@
 
 #include <shardgrad/dist/bootstrap/bootstrap.h>
 #include <shardgrad/dist/group/process_group.h>
-#include <shardgrad/dist/watch/monitor.h>
+#include <shardgrad/dist/watch/watch_options.h>
 
 namespace shardgrad::dist {
 
@@ -32,7 +32,7 @@ class Job {
   ProcessGroup& world() const { return world_; }
   /// True once somebody has asked the program to save and end: SIGUSR1 (from shardgrad launch or a batch system), or
   /// SIGINT. The ranks may learn it at different times: agree before acting on it.
-  bool stop_requested() const { return world_.control().stop_requested(); }
+  bool stop_requested() const;
 
  private:
   const Bootstrap& bootstrap_;

@@ -13,7 +13,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include <shardgrad/core/context.h>
@@ -23,6 +22,7 @@
 #include <shardgrad/dist/launch/launch_local.h>
 #include <shardgrad/dist/os/children.h>
 #include <shardgrad/dist/os/process_watch.h>
+#include <shardgrad/dist/os/report.h>
 
 namespace shardgrad::dist {
 namespace {
@@ -70,13 +70,6 @@ std::string quoted(const std::string& text) {
   return result.str();
 }
 
-bool has_cause(const std::string& report) {
-  int code = 0;
-  return bool(std::ifstream(report) >> code);
-}
-
-std::string rest_of(std::istream& stream) { return {std::istreambuf_iterator<char>(stream), {}}; }
-
 bool has_loopback() {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return true;
@@ -96,21 +89,18 @@ std::string what_mpirun_lacks() {
   return has_loopback() ? "" : "it needs the loopback interface, which is not up here (ip link set lo up)";
 }
 
-// The report is "started" from the first rank, then the exit code and the cause from whoever says why the job failed.
-int conclude(const std::string& report, int status, MpirunWatch& watch) {
-  std::ifstream file(report);
-  int told = 0, code = exit_code_of(status);
-  if (file >> told) {
-    std::string cause = rest_of(file >> std::ws);  // of any number of lines
+int conclude(const Report& report, int status, MpirunWatch& watch) {
+  int code = exit_code_of(status);
+  if (report.has_cause()) {
+    std::string cause = report.text.substr(report.text.find(' ') + 1);  // of any number of lines
     while (cause.ends_with('\n')) cause.pop_back();
     // The ranks may not have seen what killed one of them, but mpirun's exit code says it: 128 + signal.
     if (cause.ends_with(kUnknownEnd) && code > 128)
       cause.replace(cause.size() - std::strlen(kUnknownEnd), cause.npos, describe_status(code - 128));
     std::fprintf(stderr, "%s\n", cause.c_str());
-    return told;
+    return std::atoi(report.text.c_str());
   }
-  file.clear();
-  bool started = rest_of(file).starts_with("started");
+  bool started = report.started();
   if (WIFEXITED(status) && code > 128 && sigabbrev_np(code - 128)) {
     std::string whose = watch.whose(code - 128), how = describe_status(code - 128);
     std::fprintf(stderr, "shardgrad: %s died: %s%s\n", whose.c_str(), how.c_str(),
@@ -142,12 +132,12 @@ int run_mpirun(int n, const std::vector<std::string>& argv, const LaunchOptions&
   while (children.alive() > 0) {
     for (const Children::Ended& ended : children.wait()) status = ended.status;
     if (std::string end = watch.look(); !end.empty())
-      std::ofstream(report->path()) << int(ErrorKind::rank_failed) << " shardgrad: " << end << '\n';
+      report_cause(report->path(), int(ErrorKind::rank_failed), "shardgrad: " + end);
     auto now = std::chrono::steady_clock::now();
-    if (deadline > now + kGraceOfRanks && has_cause(report->path())) deadline = now + kGraceOfRanks;
+    if (deadline > now + kGraceOfRanks && read_report(report->path()).has_cause()) deadline = now + kGraceOfRanks;
     if (now > deadline) children.signal(SIGKILL);  // mpirun hangs, or is stopped
   }
-  return conclude(report->path(), status, watch);
+  return conclude(read_report(report->path()), status, watch);
 }
 
 }  // namespace

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <sstream>
 
 #include <shardgrad/dist/bootstrap/bootstrap.h>
+#include <shardgrad/dist/os/report.h>
 
 namespace shardgrad::dist {
 
@@ -51,11 +51,10 @@ bool ControlPage::claim_cause(int rank, int code, const std::string& text) const
 void announce(const ControlPage& page, const std::string& path) {
   uint32_t nobody = 0;
   if (!page.header().printed.compare_exchange_strong(nobody, 1)) return;
-  std::string line = "shardgrad: " + page.cause() + "\n";
-  if (!path.empty())
-    std::ofstream(path) << page.header().code.load() << ' ' << line;
-  else
-    std::fwrite(line.data(), 1, line.size(), stderr);  // in one piece: other ranks may write, too
+  std::string line = "shardgrad: " + page.cause();
+  if (!path.empty() && report_cause(path, page.header().code.load(), line)) return;
+  line += '\n';
+  std::fwrite(line.data(), 1, line.size(), stderr);  // in one piece: other ranks may write, too
 }
 
 ControlPage make_private_page(int ranks) {

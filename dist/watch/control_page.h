@@ -134,8 +134,8 @@ class ControlPage {
   int ranks_;
 };
 
-/// Prints the cause on standard error, once per job: by whoever comes first. With a path, writes the exit code and the
-/// cause there instead.
+/// Prints the cause on standard error, once per job: by whoever comes first. With a path, reports it there instead
+/// (dist/os/report.h).
 void announce(const ControlPage& page, const std::string& path = {});
 
 /// A page for ranks that are threads of this process.

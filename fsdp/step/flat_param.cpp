@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <shardgrad/autograd/node.h>
+#include <shardgrad/dist/transports/common_memory.h>
 #include <shardgrad/fsdp/step/slice_sink.h>
 
 namespace shardgrad::fsdp {

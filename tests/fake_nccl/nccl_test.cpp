@@ -2,6 +2,7 @@
 
 #include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/dist/transports/nccl/nccl.h>
+#include <shardgrad/dist/watch/control.h>
 #include <tests/dist/group/group_cases.h>
 
 #include <cstdlib>

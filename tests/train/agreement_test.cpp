@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <shardgrad/dist/group/virtual_ranks.h>
+#include <shardgrad/dist/watch/control.h>
 #include <shardgrad/train/agreement.h>
 
 #include "temporary_folder.h"

@@ -7,6 +7,7 @@
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/rng.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
+#include <shardgrad/dist/watch/control.h>
 #include <shardgrad/train/plan.h>
 #include <shardgrad/train/trainer.h>
 

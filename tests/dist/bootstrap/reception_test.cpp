@@ -57,6 +57,35 @@ struct Meeting {
   std::vector<Socket> in;
 };
 
+// Nobody watches ranks before they have a context: what they send each other has a limit.
+TEST(TcpBootstrap, ARankThatIsSilentAfterTheMeetingIsNamed) {
+  int port = port_of(listen_on("127.0.0.1", 0)[0]);
+  std::promise<void> over;
+  auto silent = std::async(std::launch::async, [&, wait = over.get_future()] {
+    auto bootstrap = make_tcp_bootstrap({2, 3, "127.0.0.1", port, kToken, 10s});
+    bootstrap->barrier();
+    wait.wait();
+  });
+  auto told = [&](int rank) {
+    return std::async(std::launch::async, [=] {
+      try {
+        auto bootstrap = make_tcp_bootstrap({rank, 3, "127.0.0.1", port, kToken, 500ms + (rank ? 10s : 0s)});
+        bootstrap->barrier();
+        bootstrap->barrier();
+        return std::string("met");
+      } catch (const Error& error) {
+        return std::string(error.what());
+      }
+    });
+  };
+  auto zero = told(0), one = told(1);
+  std::string sentence = "rank 2 has come and then been silent for 0 s, before its first heartbeat";
+  EXPECT_TRUE(contains(zero.get(), sentence));
+  EXPECT_TRUE(contains(one.get(), sentence)) << "rank 0 tells the others";
+  over.set_value();
+  silent.get();
+}
+
 TEST(Reception, WhoDoesNotKnowTheTokenIsNotLetInAndEndsNothing) {
   for (auto [theirs, ours] : {std::pair{std::string("another token, also long"), kToken}, {"", kToken}, {kToken, ""}}) {
     Meeting meeting(2, ours);

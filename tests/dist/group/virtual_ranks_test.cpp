@@ -6,6 +6,8 @@
 #include <thread>
 
 #include <shardgrad/dist/group/virtual_ranks.h>
+#include <shardgrad/dist/os/process_watch.h>
+#include <shardgrad/dist/watch/control.h>
 #include <tests/dist/child.h>
 
 namespace shardgrad::dist {

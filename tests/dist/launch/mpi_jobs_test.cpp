@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include <shardgrad/core/context.h>
 #include <shardgrad/dist/launch/launch.h>
 
 namespace shardgrad::dist::testing {
@@ -42,6 +43,16 @@ TEST(BareMpirun, OurLastLineNamesTheFirstCause) {
     EXPECT_EQ(ran.output.find("shardgrad: "), ours) << "said once: " << ran.output;
   }
   EXPECT_EQ(run_program(bare(3) + " good").code, 0) << "a job may follow at once";
+}
+
+// What only one rank lacks, before the ranks have met.
+TEST(MpiJob, AFaultOfOneRankBeforeTheJobIsSaidByThatRank) {
+  Ran ran = run_program(concat(bare(1), " good : -n 1 env SHARDGRAD_JOB_FD=9 ", program("dist_probe"), " good"));
+  EXPECT_EQ(ran.code, 2) << ran.output;
+  EXPECT_NE(ran.output.find("shardgrad: rank 1: SHARDGRAD_JOB_FD is set but SHARDGRAD_WORLD_SIZE is not"),
+            std::string::npos)
+      << ran.output;
+  EXPECT_LT(ran.seconds, 15);
 }
 
 TEST(BareMpirun, RanksEndWhenItIsKilled) {

@@ -4,6 +4,7 @@
 
 #include <future>
 
+#include <shardgrad/dist/watch/control.h>
 #include <shardgrad/dist/watch/monitor.h>
 
 namespace shardgrad::dist {

@@ -1,0 +1,31 @@
+#pragma once
+// When the monitor (dist/watch/monitor.h) warns of other ranks, and when it ends the job.
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace shardgrad::dist {
+
+struct WatchOptions {
+  std::chrono::milliseconds beat{100};
+  std::chrono::milliseconds silence_limit{8000};  ///< no heartbeat for so long: the rank has stopped
+  std::chrono::milliseconds warn_after{10000}, warn_again{60000};
+  std::chrono::milliseconds deadlock_after{1000};  ///< ranks that wait for so long are searched for a deadlock
+  std::chrono::milliseconds left_limit{5000};  ///< so long after a rank left a group by an exception, that is the cause
+  std::chrono::milliseconds stall_limit{std::chrono::minutes(30)};
+  /// A rank that has done nothing for so long before its first heartbeat does not begin any more.
+  std::chrono::milliseconds start_limit{std::chrono::minutes(5)};
+  std::chrono::milliseconds gap{2000};  ///< its own tick late by so much: this rank was suspended
+  /// Where warnings go; by default standard error.
+  std::function<void(const std::string&)> warn;
+  bool processes = false;      ///< ranks are processes: watch those of this machine
+  bool parent = false;         ///< the parent process is the launcher: watch it
+  std::vector<int> elsewhere;  ///< ranks on other machines, of which only the page tells
+  int signals = -1;            ///< a signalfd: SIGTERM ends the job, SIGUSR1 and SIGINT ask it to stop
+  bool announce = false;       ///< on SIGTERM, print the cause before the launcher kills this process
+  std::string cause_file;      ///< the launcher's: gets the cause as soon as it is known, and nobody prints it
+};
+
+}  // namespace shardgrad::dist
