@@ -9,13 +9,15 @@
 namespace shardgrad::fsdp::testing {
 namespace {
 
-template <class Model> Plan plan_of(int world, const Config& config, Device device) {
+/// `before`: elements of an activation that has gone when the steps begin.
+template <class Model> Plan plan_of(int world, const Config& config, Device device, int64_t before = 0) {
   Plan plan;
   dist::run_ranks(world,
                   [&](dist::ProcessGroup& group) {
                     auto model = nn::make<Model>();
                     auto sharded = fully_shard(*model, group, config);
                     optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01});
+                    zeros({before});
                     Plan mine = make_plan(*sharded, [&] {
                       mse_loss(model(zeros({4, 7})), zeros({4, 5}), 20).backward();
                       optimizer.step();
@@ -37,6 +39,10 @@ TEST(Plan, PredictedOnMetaEqualsMeasured) {
       EXPECT_EQ(predicted, measured) << name_of(config.strategy) << " W=" << world << '\n'
                                      << predicted.table() << measured.table();
     }
+}
+
+TEST(Plan, PeaksAreOfTheStepAlone) {
+  EXPECT_EQ(plan_of<Rooted>(2, {}, kMeta, 1 << 20), plan_of<Rooted>(2, {}, kMeta));
 }
 
 TEST(Plan, OffloadIsPredictedToo) {
