@@ -27,14 +27,18 @@ struct Range {
       if (i >= 0 && i < n) use(i, lane, words);
     }
   }
+  /// words[lane], but without an address, so that the words stay in registers.
+  __device__ static uint32_t word(const std::array<uint32_t, 4>& words, size_t lane) {
+    return lane < 2 ? (lane == 0 ? words[0] : words[1]) : (lane == 2 ? words[2] : words[3]);
+  }
   /// One of the words of element i's counter as a number in [0, 1): of 24 bits, or of 53 for fine doubles.
   template <class T> __device__ auto unit(int64_t i, size_t lane, const std::array<uint32_t, 4>& words) const {
     if constexpr (std::is_same_v<T, double>) {
-      if (!fine) return double(unit_float(words[lane]));
-      uint32_t more = philox(seed, ~stream, uint64_t((begin + i) / 4))[lane];
-      return words[lane] * 0x1p-32 + (more >> 11) * 0x1p-53;
+      if (!fine) return double(unit_float(word(words, lane)));
+      uint32_t more = word(philox(seed, ~stream, uint64_t((begin + i) / 4)), lane);
+      return word(words, lane) * 0x1p-32 + (more >> 11) * 0x1p-53;
     } else {
-      return unit_float(words[lane]);
+      return unit_float(word(words, lane));
     }
   }
   /// The step between such numbers.

@@ -22,9 +22,13 @@ bool is_unwritten(const Region& region, uintptr_t address, size_t bytes) {
     bytes = 4;
     if (!region.holds(address, bytes)) return false;
   }
-  size_t unit = bytes == 8 ? 8 : 4;
-  for (size_t i = 0; i + unit <= bytes; i += unit)
-    if (std::memcmp(reinterpret_cast<const char*>(address) + i, &pattern, unit) == 0) return true;
+  auto holds_pattern = [&]<class Word>(uintptr_t at, Word word) {
+    std::memcpy(&word, reinterpret_cast<const void*>(at), sizeof(word));
+    return word == Word(pattern);
+  };
+  if (bytes == 8) return holds_pattern(address, uint64_t());
+  for (size_t i = 0; i + 4 <= bytes; i += 4)
+    if (holds_pattern(address + i, uint32_t())) return true;
   return false;
 }
 

@@ -63,7 +63,9 @@ Stacks::Stacks(int count) : bytes_(size_t(count) * (kBytes + kGuard)) {
   void* data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   SG_CHECK(data != MAP_FAILED, "simulator: no address space for the stacks of ", count, " threads");
   base_ = static_cast<char*>(data);
-  for (int i = 0; i < count; ++i) mprotect(base_ + size_t(i) * (kBytes + kGuard), kGuard, PROT_NONE);
+}
+void Stacks::guard(int count) {
+  for (; guarded_ < count; ++guarded_) mprotect(base_ + size_t(guarded_) * (kBytes + kGuard), kGuard, PROT_NONE);
 }
 Stacks::~Stacks() { munmap(base_, bytes_); }
 

@@ -12,8 +12,6 @@ __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 namespace shardgrad::sim {
 namespace {
 
-[[gnu::tls_model("initial-exec")]] __thread Machine* running_machine = nullptr;
-
 constinit const KernelRecord* first_record = nullptr;
 
 uint64_t volume(dim3 d) { return uint64_t(d.x) * d.y * d.z; }
@@ -30,10 +28,11 @@ KernelRecord::KernelRecord(const char* pretty) : name_(kernel_name(pretty)), nex
 }
 const KernelRecord* KernelRecord::first() { return first_record; }
 
+__thread Machine* Machine::running_ = nullptr;
+
 Machine::Machine() : fibres_(kMaxThreads) {
   for (int i = kMaxThreads; i-- > 0;) free_stacks_.push_back(i);
 }
-Machine* Machine::running() { return running_machine; }
 Machine& Machine::mine() {
   static thread_local std::unique_ptr<Machine> machine;
   if (!machine) machine = std::make_unique<Machine>();
@@ -89,7 +88,7 @@ void Machine::make_regions(const Config& config, const void* data, size_t bytes)
 
 void Machine::run(const std::string& kernel, const Config& config, void (*body)(const void*), const void* data,
                   size_t bytes) {
-  SG_CHECK(!running_machine, kernel, ": a kernel cannot launch a kernel");
+  SG_CHECK(!running_, kernel, ": a kernel cannot launch a kernel");
   KeepSubnormals as_a_gpu_does;
   kernel_ = &kernel;
   kernel_base_ = base_name(kernel);
@@ -102,6 +101,7 @@ void Machine::run(const std::string& kernel, const Config& config, void (*body)(
   gridDim = {grid_.x, grid_.y, grid_.z};
   blockDim = {block_shape_.x, block_shape_.y, block_shape_.z};
   threads_ = int(volume(config.block));
+  for (int t = 0; t < threads_; ++t) fibres_[size_t(t)].index = index_in(block_shape_, uint32_t(t));
   ++launch_;
   first_block_ = block_ + 1;
   published_.clear();
@@ -137,9 +137,7 @@ bool Machine::run_warp(int first) {
   bool moved = false;
   for (bool again = true; again && !faulted_;) {
     again = false;
-    for (int t = first; t < std::min(first + kWarp, threads_) && !faulted_; ++t) {
-      Fibre::State state = fibres_[size_t(t)].state;
-      if (state != Fibre::State::fresh && state != Fibre::State::ready) continue;
+    for (int t = next_of_warp(first, first); t >= 0 && !faulted_; t = next_of_warp(first, current_ + 1)) {
       enter(t);
       again = moved = true;
     }
@@ -147,7 +145,14 @@ bool Machine::run_warp(int first) {
   return moved;
 }
 
-void Machine::enter(int thread) {
+// The first thread from `begin` on that can run, of the warp that begins with `first`; -1 if there is none.
+int Machine::next_of_warp(int first, int begin) const {
+  for (int t = begin; t < std::min(first + kWarp, threads_); ++t)
+    if (auto state = fibres_[size_t(t)].state; state == Fibre::State::fresh || state == Fibre::State::ready) return t;
+  return -1;
+}
+
+void Machine::choose(int thread) {
   Fibre& fibre = fibres_[size_t(thread)];
   if (fibre.state == Fibre::State::fresh) {
     fibre.stack = free_stacks_.back();
@@ -156,17 +161,29 @@ void Machine::enter(int thread) {
   }
   fibre.state = Fibre::State::ready;
   current_ = thread;
-  threadIdx = index_in(block_shape_, uint32_t(thread));
-  running_machine = this;
-  switch_to(scheduler_, fibre.point);
-  running_machine = nullptr;
-  if (fibre.state == Fibre::State::done) free_stacks_.push_back(fibre.stack);
+  threadIdx = fibre.index;
 }
 
-void Machine::leave() { switch_to(fibres_[size_t(current_)].point, scheduler_); }
+// Comes back when a lane has no neighbour to go on with.
+void Machine::enter(int thread) {
+  choose(thread);
+  running_ = this;
+  switch_to(scheduler_, fibres_[size_t(thread)].point);
+  running_ = nullptr;
+  if (const Fibre& last = fibres_[size_t(current_)]; last.state == Fibre::State::done)
+    free_stacks_.push_back(last.stack);
+}
+
+// To the next lane of the warp, without a detour; a stack that is left for ever is the scheduler's to take.
+void Machine::leave() {
+  Fibre& fibre = fibres_[size_t(current_)];
+  int next = faulted_ || fibre.state == Fibre::State::done ? -1 : next_of_warp(current_ / kWarp * kWarp, current_ + 1);
+  if (next >= 0) choose(next);
+  switch_to(fibre.point, next < 0 ? scheduler_ : fibres_[size_t(next)].point);
+}
 
 void Machine::fibre_main() {
-  Machine& machine = *running_machine;
+  Machine& machine = *running_;
   try {
     machine.body_(machine.data_);
     machine.check_same_value();

@@ -31,6 +31,7 @@ struct Fibre {
   enum class State : uint8_t { fresh, ready, at_barrier, at_warp_op, done };
   State state = State::fresh;
   int stack = -1;
+  uint3 index{};  // within the block
   Point point;
   Code waits_at = 0;
   bool passed = false;  // what it brought to a barrier or a vote
@@ -54,11 +55,12 @@ struct WarpClocks {
   std::array<std::array<uint32_t, kWarp>, kWarp> known;
 };
 
-class Machine {
+// Hidden: every access of a kernel comes through here, and calls within the library take no detour.
+class [[gnu::visibility("hidden")]] Machine {
  public:
   Machine();
   /// The calling thread's machine while one of its simulated threads runs, else null.
-  static Machine* running();
+  static Machine* running() { return running_; }
   /// The calling thread's machine.
   static Machine& mine();
 
@@ -77,6 +79,8 @@ class Machine {
   void make_regions(const Config& config, const void* data, size_t bytes);
   void run_block(uint32_t index);
   bool run_warp(int first);
+  int next_of_warp(int first, int begin) const;
+  void choose(int thread);
   void enter(int thread);
   void leave();
   static void fibre_main();
@@ -94,10 +98,10 @@ class Machine {
   // access.cpp: memory
   Region* find(uintptr_t address, size_t bytes);
   [[noreturn]] void outside(uintptr_t address, size_t bytes, Access how, Code code);
-  void check_word(Region& region, uintptr_t word, unsigned mask, Access how, Code code);
-  void check_write(Region& region, Cell& cell, uintptr_t word, unsigned mask, const Stamp& now);
+  void check_word(Region & region, uintptr_t word, unsigned mask, Access how, Code code);
+  void check_write(Region & region, Cell & cell, uintptr_t word, unsigned mask, const Stamp& now);
   void check_written(const Region& region, uintptr_t address, size_t bytes, Code code);
-  void note_read(Cell& cell, unsigned mask, const Stamp& now);
+  void note_read(Cell & cell, unsigned mask, const Stamp& now);
   bool ordered(const Stamp& before) const;
   bool ordered(const Readers& readers, int lane) const;
   uint32_t clock_of(int thread) const;
@@ -120,6 +124,8 @@ class Machine {
     std::array<unsigned char, 16> old;
     Fault fault;
   };
+
+  [[gnu::tls_model("initial-exec")]] static __thread Machine* running_;
 
   Stacks stacks_{kMaxThreads};
   std::vector<int> free_stacks_;

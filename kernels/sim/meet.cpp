@@ -1,6 +1,7 @@
 // Barriers, shuffles and votes: a thread waits until those it meets have come, or until nobody can move any more.
 
 #include <algorithm>
+#include <bit>
 
 #include <shardgrad/kernels/sim/machine.h>
 
@@ -70,35 +71,34 @@ uint64_t Machine::warp_op(WarpOp op, unsigned mask, uint64_t value, int source, 
 }
 
 // Completes the operation of the lanes in mask if all of them have come. Lanes that have returned are not waited for.
+// Lanes run in their order, so the last of them is asked first.
 bool Machine::complete_warp_op(int first, unsigned mask) {
+  Fibre* lanes = &fibres_[size_t(first)];
+  unsigned here = 0;
+  uint64_t votes = 0;
   const Fibre* some = nullptr;
-  auto here = [&](int lane) {
-    return (mask >> lane & 1) && first + lane < threads_ && fibres_[size_t(first + lane)].state != Fibre::State::done;
-  };
-  for (int lane = 0; lane < kWarp; ++lane) {
-    if (!here(lane)) continue;
-    const Fibre& fibre = fibres_[size_t(first + lane)];
+  for (int lane = std::min(kWarp, threads_ - first); lane-- > 0;) {
+    const Fibre& fibre = lanes[lane];
+    if (!(mask >> lane & 1) || fibre.state == Fibre::State::done) continue;
     if (fibre.state != Fibre::State::at_warp_op || fibre.mask != mask || (some && fibre.op != some->op)) return false;
     some = &fibre;
+    here |= 1u << lane;
+    if (fibre.value) votes |= uint64_t(1) << lane;
   }
   if (!some) return false;
   WarpOp op = some->op;
-  uint64_t votes = 0;
-  for (int lane = 0; lane < kWarp; ++lane)
-    if (here(lane) && fibres_[size_t(first + lane)].value) votes |= uint64_t(1) << lane;
-  for (int lane = 0; lane < kWarp; ++lane) {
-    if (!here(lane)) continue;
-    Fibre& fibre = fibres_[size_t(first + lane)];
-    if (op == WarpOp::shuffle && !here(fibre.source)) {
+  for (unsigned rest = here; rest; rest &= rest - 1) {
+    int lane = std::countr_zero(rest);
+    Fibre& fibre = lanes[lane];
+    if (op == WarpOp::shuffle && !(here >> fibre.source & 1)) {
       set_fault(first + lane, {fibre.waits_at, concat("reads lane ", fibre.source, " in a shuffle with mask 0x",
                                                       std::hex, mask, ", but that lane does not take part")});
       return true;
     }
-    fibre.result = op == WarpOp::shuffle ? fibres_[size_t(first + fibre.source)].value : votes;
+    fibre.result = op == WarpOp::shuffle ? lanes[fibre.source].value : votes;
+    fibre.state = Fibre::State::ready;
   }
   if (op == WarpOp::synchronise) merge_clocks(first, mask);
-  for (int lane = 0; lane < kWarp; ++lane)
-    if (here(lane)) fibres_[size_t(first + lane)].state = Fibre::State::ready;
   return true;
 }
 

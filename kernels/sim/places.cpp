@@ -58,11 +58,11 @@ std::string lines_of_instruction(uintptr_t address) {
 
 }  // namespace
 
-Code Places::code_of(const SourceLine& line) {
+size_t Places::number_of(const SourceLine& line) {
   for (size_t i = 0; i < lines_.size(); ++i)
-    if (lines_[i].line == line.line && lines_[i].file == line.file) return kLine | i;
+    if (is_at(lines_[i], line)) return i;
   lines_.push_back(line);
-  return kLine | (lines_.size() - 1);
+  return lines_.size() - 1;
 }
 
 std::string Places::describe(Code code) const {
