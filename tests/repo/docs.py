@@ -5,13 +5,15 @@
 
 - every ```cpp block compiles and runs; a ```text block right after it stands in its output. A block without main() is
   the body of one, with a context;
-- a ```sh or ```bash block runs, training for one epoch, or says, in it or in the paragraph right after it, that it is "not
+- a ```sh or ```bash block runs, training for one epoch of a tenth of the data, or says, in it or in the paragraph right after it, that it is "not
   run by the tests" or "not yet run", or that it is "run by the test NAME" of ctest;
 - a ```python block runs where its modules are, a ```cuda or ```cmake block stands in the example outside the tree;
 - relative links lead somewhere; the tables of environment variables name those that the sources read, and those that
   scripts, benches and tests read besides, no more, no less;
 - the table of configuration keys is that of `shardgrad train --keys`.
 """
+import gzip
+import json
 import os
 import re
 import socket
@@ -43,35 +45,74 @@ def blocks(text):
         yield match.group(1), match.group(2), after.group(2) if follows else None, " ".join(paragraph.split())
 
 
-def program_of(body):
-    if "int main(" in body:
-        return body
+def compile_blocks(bodies, build, cxx, work):
+    """The program of all blocks without main(), compiled once, which runs the one whose number it is given; or the error."""
+    parts = "".join(f"static void block_{i}() {{\nsg::Context context;\n#line 1 \"block\"\n{body}\n}}\n" for i, body in bodies.items())
+    calls = "".join(f"if (number == {i}) block_{i}();\n" for i in bodies)
     includes = "".join(f"#include <shardgrad/{header}>\n" for header in HEADERS)
-    return f"#include <cstdio>\n#include <iostream>\n{includes}int main() {{\nsg::Context context;\n{body}\n}}\n"
+    return compile_program(f"#include <cstdio>\n#include <cstdlib>\n#include <iostream>\n{includes}{parts}int main(int, char** words) {{\n"
+                           f"int number = std::atoi(words[1]);\n{calls}}}\n", "blocks", build, cxx, work)
 
 
-def run_cpp(body, expected, build, cxx, work):
-    source = work / "block.cpp"
-    source.write_text(program_of(body))
+def compile_program(text, name, build, cxx, work):
+    """(the program, nothing) or (nothing, what the compiler said)."""
+    (work / f"{name}.cpp").write_text(text)
     lib = build / "lib"
-    compiled = subprocess.run([cxx, "-std=c++20", f"-I{build / 'include'}", source, "-o", work / "block", f"-L{lib}",
+    compiled = subprocess.run([cxx, "-std=c++20", f"-I{build / 'include'}", work / f"{name}.cpp", "-o", work / name, f"-L{lib}",
                                "-lshardgrad", f"-Wl,-rpath,{lib}"], capture_output=True, text=True)
-    if compiled.returncode:
-        return "does not compile:\n" + compiled.stderr[:3000]
-    run = subprocess.run([work / "block"], capture_output=True, text=True)
-    if run.returncode:
-        return f"ends with {run.returncode}:\n{run.stderr}"
-    if expected and expected.strip() not in run.stdout:
-        return f"prints\n{run.stdout}instead of\n{expected}"
-    return None
+    return (None, compiled.stderr[:3000]) if compiled.returncode else (work / name, None)
+
+
+class Programs:
+    """Runs ```cpp blocks. Those without main() are compiled together, and one by one where that fails: to tell which it is."""
+
+    def __init__(self, files, build, cxx, work):
+        self.tools = build, cxx, work
+        bodies = [body for file in files for kind, body, *_ in blocks(file.read_text()) if kind == "cpp" and "int main(" not in body]
+        self.numbers = {body: i for i, body in enumerate(bodies)}
+        self.together, _ = compile_blocks({i: body for body, i in self.numbers.items()}, *self.tools)
+
+    def fault(self, body, expected):
+        """What is wrong with the block, or None."""
+        number = self.numbers.get(body)
+        if number is None:
+            program, said = compile_program(body, "whole", *self.tools)
+        elif self.together:
+            program = self.together
+        else:
+            program, said = compile_blocks({number: body}, *self.tools)
+        if not program:
+            return "does not compile:\n" + said
+        run = subprocess.run([program, str(number)], capture_output=True, text=True)
+        if run.returncode:
+            return f"ends with {run.returncode}:\n{run.stderr}"
+        if expected and expected.strip() not in run.stdout:
+            return f"prints\n{run.stdout}instead of\n{expected}"
+        return None
+
+
+def quick_configs(root, folder):
+    """The configurations, for one epoch of the first tenth of the data."""
+    for path in sorted((root / "configs").glob("*.json")):
+        config = json.loads(path.read_text())
+        whole, part = Path(config["data"]["dir"]), folder / "data"
+        part.mkdir(parents=True, exist_ok=True)
+        for file in whole.glob("*.gz"):
+            content = gzip.decompress(file.read_bytes())
+            head = 4 + 4 * content[3]  # a magic number that ends with the number of extents, and the extents
+            count = int.from_bytes(content[4:8], "big")
+            body = content[head:head + (len(content) - head) // count * (count // 10)]
+            (part / file.name).write_bytes(gzip.compress(content[:4] + (count // 10).to_bytes(4, "big") + content[8:head] + body, 1))
+        config |= {"epochs": 1, "schedule": config["schedule"] | {"warmup_steps": 10}}
+        config["data"]["dir"] = str(part)
+        (folder / path.name).write_text(json.dumps(config))
 
 
 def run_shell(body, work):
-    """The block as typed in the root of the tree; training runs for one epoch."""
+    """The block as typed in the root of the tree, with the quick configurations."""
     with socket.socket() as unused:
         unused.bind(("localhost", 0))
         body = body.replace("29511", str(unused.getsockname()[1]))
-    body = re.sub(r"( train configs/\S+)(?!.* epochs=)", r"\1 --set epochs=1", body)
     script = f"set -ex\n{body}\nfor job in $(jobs -p); do wait $job; done"
     environment = os.environ | (MPIRUN_MAY if "mpirun" in body else {})
     run = subprocess.run(["bash", "-c", script], cwd=work, capture_output=True, text=True, timeout=250, env=environment)
@@ -116,11 +157,11 @@ def check_quote(body, root):
     return "is not what stands in a file of tests/repo/outside_project"
 
 
-def check_blocks(file, root, build, cxx, work, tests):
+def check_blocks(file, root, programs, work, tests):
     text = file.read_text()
     for kind, body, expected, after in blocks(text):
         if kind == "cpp":
-            fault = run_cpp(body, expected, build, cxx, work)
+            fault = programs.fault(body, expected)
         elif kind in ("sh", "bash"):
             fault = check_shell(body, after, work, tests)
         elif kind == "python":
@@ -180,9 +221,11 @@ def main():
         work = Path(folder)
         tests = tests_of(build, work)
         (work / "build").symlink_to(build)
-        (work / "configs").symlink_to(root / "configs")
-        for file in [root / "README.md", *sorted((root / "docs").glob("*.md")), *sorted(root.glob("tutorials/*.md"))]:
-            faults = [*check_links(file), *check_blocks(file, root, build, cxx, work, tests)]
+        quick_configs(root, work / "configs")
+        files = [root / "README.md", *sorted((root / "docs").glob("*.md")), *sorted(root.glob("tutorials/*.md"))]
+        programs = Programs(files, build, cxx, work)
+        for file in files:
+            faults = [*check_links(file), *check_blocks(file, root, programs, work, tests)]
             found += [f"{file.relative_to(root)}: {fault}" for fault in faults]
     found += [f"docs/environment.md: {fault}" for fault in check_environment(root)]
     found += [f"docs/config.md: {fault}" for fault in check_keys(root, build)]
