@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Checks that continuous integration runs what it claims.
+
+    ci_test.py SOURCE_DIR
+
+- .ci/run calls scripts/test and then scripts/test --sanitizers, and fails where one of them does;
+- every folder of tests is built with each sanitizer, at least by --all, or stands below with the reason.
+"""
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+NOT_WITH_SANITIZERS = {
+    "cuda": "needs a GPU or device sim",
+    "sim": "takes the calls that the compiler makes for the thread sanitizer to itself",
+    "mpi": "whole jobs",
+}
+NOT_WITH = {"asan": {}, "tsan": {"kernels": "their threads are OpenMP's, whose barriers gcc's TSan does not see", "train": "starts no threads"}}
+
+
+def calls(root, codes):
+    """(exit code of .ci/run, arguments of each call of scripts/test) where the calls end with these codes."""
+    with tempfile.TemporaryDirectory(prefix="ci test ") as folder:
+        for name in ".ci", "scripts":
+            Path(folder, name).mkdir()
+        shutil.copy(root / ".ci/run", Path(folder, ".ci/run"))
+        stub, log = Path(folder, "scripts/test"), Path(folder, "log")
+        cases = "".join(f"{number}) exit {code};; " for number, code in enumerate(codes, 1))
+        stub.write_text(f'#!/bin/sh\necho "[$*]" >>"{log}"\ncase $(wc -l <"{log}") in {cases}esac\n')
+        stub.chmod(0o755)
+        code = subprocess.run([Path(folder, ".ci/run")]).returncode
+        return code, log.read_text().split()
+
+
+def faults(root):
+    for codes, expected in {(0, 0): (0, ["[]", "[--sanitizers]"]), (1, 0): (1, ["[]"]), (0, 1): (1, ["[]", "[--sanitizers]"])}.items():
+        found = calls(root, codes)
+        if found != expected:
+            yield f".ci/run, whose calls of scripts/test end with {codes}, gives {found} instead of {expected}"
+    script = (root / "scripts/test").read_text()
+    folders = {path.parent.relative_to(root / "tests").parts[0] for path in (root / "tests").rglob("*_test.cpp")}
+    for sanitizer, without in NOT_WITH.items():
+        built = set(" ".join(re.findall(rf'^ *{sanitizer}_folders="(.*)"', script, re.M)).split()) - {"$asan_folders", "$tsan_folders"}
+        excused = without.keys() | NOT_WITH_SANITIZERS.keys()
+        for folder in sorted(folders - built - excused):
+            yield f"tests/{folder} is not built with {sanitizer}: name it in scripts/test or, with the reason, here"
+        for folder in sorted(built & excused | (built | excused) - folders):
+            yield f"{folder} of {sanitizer} is excused though it is built, or has no tests"
+
+
+def main():
+    found = list(faults(Path(sys.argv[1]).resolve()))
+    print("\n".join(found) or "continuous integration runs both halves, and every folder of tests has its sanitizers")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
