@@ -41,9 +41,7 @@ TEST(Plan, PredictedOnMetaEqualsMeasured) {
     }
 }
 
-TEST(Plan, PeaksAreOfTheStepAlone) {
-  EXPECT_EQ(plan_of<Rooted>(2, {}, kMeta, 1 << 20), plan_of<Rooted>(2, {}, kMeta));
-}
+TEST(Plan, PeaksAreOfTheStepAlone) { EXPECT_EQ(plan_of<Rooted>(2, {}, kMeta, 1 << 20), plan_of<Rooted>(2, {}, kMeta)); }
 
 TEST(Plan, OffloadIsPredictedToo) {
   Config config{.move_params_to_cpu = true};
