@@ -10,7 +10,7 @@ endforeach()
 # when one of its kernels was never launched (tests/sim/launched.cpp). On a GPU scripts/gpu-check runs them.
 if(TARGET shardgrad_sim)
   add_test(NAME kernels.sim COMMAND test_kernels --gtest_brief=1 --gtest_filter=-Cpu*)
-  set_tests_properties(kernels.sim PROPERTIES LABELS "fast;sim" TIMEOUT 900 ENVIRONMENT SHARDGRAD_TEST_DEVICE=sim)
+  set_tests_properties(kernels.sim PROPERTIES LABELS "fast;sim" TIMEOUT 900 COST 30 ENVIRONMENT SHARDGRAD_TEST_DEVICE=sim)
 endif()
 
 # Hot loops may export their tables only: an inline function compiled for AVX-512 must not become the program's copy.

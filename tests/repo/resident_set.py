@@ -55,7 +55,7 @@ def ranks_of(token):
 def peaks(strategy):
     """Peak bytes of all ranks: by the ledger, and as the operating system saw them."""
     name = f"resident_set_{strategy}_{os.getpid()}"
-    settings = {"name": name, "data": {"name": "fashion_mnist", "dir": os.getcwd()}, "batch": 32, "epochs": 2,
+    settings = {"name": name, "data": {"name": "fashion_mnist", "dir": os.getcwd()}, "batch": 32, "epochs": 1,
                 "model": {"layers": [784] + [1536] * 6 + [10]}, "strategy": strategy, "log_interval": 20, "optimizer": {"name": "adamw"}}
     Path(f"{name}.json").write_text(json.dumps(settings))
     job = subprocess.Popen([PROGRAM, "launch", "-n", str(RANKS), "train", f"{name}.json"],
