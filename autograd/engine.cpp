@@ -96,23 +96,29 @@ class Engine {
 
   // Prepares a node the first time this pass meets it.
   void enter(Node* node) {
-    if (node->entered_) return;
+    Engine* other = nullptr;
+    if (!node->pass_.compare_exchange_strong(other, this, std::memory_order_acquire)) {
+      SG_CHECK(other == this, node->name(), ": backward of another thread is at this ",
+               node->outputs_.empty() ? "tensor's gradient" : "operation",
+               "; threads that share parameters or graphs run backward one after the other");
+      return;
+    }
+    seen_.emplace_back(node);
     SG_CHECK(
         !node->consumed_, node->name(),
         ": backward went through this graph before and freed what it had saved; pass retain_graph = true the first "
         "time to go through it again. Double backward (the gradient of a gradient) is not supported");
-    node->entered_ = true;
     node->waiting_ = 0;
     node->dy_prepared_ = false;
     node->gradients_.resize(node->outputs_.size());
-    seen_.emplace_back(node);
   }
 
   static void leave(Node& node) {
-    node.entered_ = false;
-    if (!node.outputs_.empty()) return;
-    Leaf& leaf = static_cast<Leaf&>(node);
-    leaf.fresh_ = leaf.added_ = false;
+    if (node.outputs_.empty()) {
+      Leaf& leaf = static_cast<Leaf&>(node);
+      leaf.fresh_ = leaf.added_ = false;
+    }
+    node.pass_.store(nullptr, std::memory_order_release);
   }
 
   void count() {
@@ -195,13 +201,13 @@ uint64_t backward_pass() {
 
 bool Leaf::in_current_pass() const {
   SG_CHECK(running_engine, "in_current_pass: no backward is running");
-  return entered_;
+  return pass_.load() == running_engine;
 }
 
 Tensor Tensor::grad() const {
   SG_CHECK(is_leaf(), "grad: ", *this, " was computed by ", static_cast<const Node&>(*impl().grad_fn).name(),
            ", and only leaves keep a gradient; ask a leaf, or compute on a detach()ed leaf from here");
-  if (!requires_grad() || !impl().grad_fn) return Tensor();
+  if (!requires_grad()) return Tensor();
   const Leaf& leaf = leaf_of(*this);
   SG_CHECK(
       !leaf.incomplete(), "the gradient of ", name().empty() ? concat("a leaf of ", *this) : "'" + name() + "'",
@@ -218,6 +224,7 @@ void Tensor::set_grad(Tensor grad) const {
 Tensor& Tensor::set_requires_grad(bool on) {
   SG_CHECK(is_leaf(), "set_requires_grad: this tensor was computed; detach() it first");
   SG_CHECK(!on || is_floating(dtype()), "set_requires_grad: dtype ", dtype(), " has no gradient");
+  if (on && !impl().grad_fn) renew_leaf(*this);  // here, and not at its first use, which two threads may make at once
   impl().requires_grad = on;
   return *this;
 }

@@ -2,6 +2,6 @@
 
 namespace shardgrad {
 
-constinit thread_local LaunchTrial* LaunchTrial::current_ = nullptr;
+constinit thread_local detail::LaunchWatchers detail::launch_watchers;
 
 }  // namespace shardgrad

@@ -27,6 +27,17 @@ inline Out out(Tensor tensor, float beta = 0) { return {std::move(tensor), beta}
 /// A result nobody wants.
 inline Out unwanted() { return {}; }
 
+class LaunchTrial;
+class ReadWatch;
+namespace detail {
+/// Who is told of this thread's launches.
+struct LaunchWatchers {
+  LaunchTrial* trial = nullptr;
+  ReadWatch* reader = nullptr;
+};
+extern constinit thread_local LaunchWatchers launch_watchers;
+}  // namespace detail
+
 /// Takes over what this thread launches while it lives: how a certificate tries an operation's kernels one by one.
 class LaunchTrial {
  public:
@@ -36,28 +47,34 @@ class LaunchTrial {
     bool may_add = true;  ///< the kernel was told to overwrite, and could be told to add
     std::function<void(bool add)> run = {};
   };
-  LaunchTrial() : previous_(std::exchange(current_, this)) {}
-  virtual ~LaunchTrial() { current_ = previous_; }
+  LaunchTrial() : previous_(std::exchange(detail::launch_watchers.trial, this)) {}
+  virtual ~LaunchTrial() { detail::launch_watchers.trial = previous_; }
   LaunchTrial(const LaunchTrial&) = delete;
   /// What it launches itself is not on trial.
   virtual void launched(const Call& call) = 0;
 
-  static LaunchTrial* current() { return current_; }
-
  private:
-  friend class WithoutTrial;
-  static constinit thread_local LaunchTrial* current_;
   LaunchTrial* previous_;
 };
 
 class WithoutTrial {
  public:
-  WithoutTrial() : previous_(std::exchange(LaunchTrial::current_, nullptr)) {}
-  ~WithoutTrial() { LaunchTrial::current_ = previous_; }
+  WithoutTrial() : previous_(std::exchange(detail::launch_watchers.trial, nullptr)) {}
+  ~WithoutTrial() { detail::launch_watchers.trial = previous_; }
   WithoutTrial(const WithoutTrial&) = delete;
 
  private:
   LaunchTrial* previous_;
+};
+
+/// Told which tensors this thread's operations read while they are recorded: how a recomputed region knows what it
+/// would have to read again.
+class ReadWatch {
+ public:
+  virtual void note_read(const Tensor& operand) = 0;
+
+ protected:
+  ~ReadWatch() = default;
 };
 
 template <class... Parameters, class... Arguments>
@@ -74,6 +91,11 @@ template <class Parameter, class Argument> void note_operand(LaunchTrial::Call& 
   } else if constexpr (requires { argument.epilogue; }) {
     call.may_add &= argument.epilogue == decltype(argument.epilogue){};
   }
+}
+
+template <class Parameter, class Argument> void note_read(ReadWatch& watch, const Argument& argument) {
+  if constexpr (std::is_same_v<Parameter, View>)
+    if (argument.defined()) watch.note_read(argument);
 }
 
 template <class Argument> const Argument& adding(const Argument& argument) { return argument; }
@@ -127,8 +149,11 @@ void launch(const Slot<Parameters...>& slot, const Tensor& key, const Arguments&
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "arguments do not match the slot's signature");
   Device device = key.device();
   if (device.kind == DeviceKind::meta) return;
-  if (LaunchTrial* trial = LaunchTrial::current()) [[unlikely]]
-    return detail::launch_on_trial(*trial, slot, key, arguments...);
+  const detail::LaunchWatchers watchers = detail::launch_watchers;
+  if (watchers.trial) [[unlikely]]
+    return detail::launch_on_trial(*watchers.trial, slot, key, arguments...);
+  if (watchers.reader) [[unlikely]]
+    (detail::note_read<Parameters>(*watchers.reader, arguments), ...);
   Context& ctx = context();
   auto kernel = slot.find(device.kind, key.dtype());
   Stream& stream = ctx.backend(device).compute();

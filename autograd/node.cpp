@@ -76,6 +76,11 @@ Out Leaf::open() {
   float beta = grad_.defined() ? 1 : 0;
   if (grad_.defined()) {
     added_ = true;
+    if (!grad_.unique()) {  // somebody computes with it, perhaps the very operation that writes here
+      Tensor copy = empty_like(grad_, "the gradient of a leaf");
+      launch(kernels::copy, grad_, out(copy), grad_);
+      grad_ = copy;
+    }
   } else {
     grad_ = empty(meta_.shape, {meta_.dtype, meta_.device}, "the gradient of a leaf");
     fresh_ = true;
@@ -98,14 +103,16 @@ void Leaf::set_grad(Tensor grad) {
   incomplete_ = false;
 }
 
+void renew_leaf(const Tensor& tensor) {
+  tensor.impl().grad_fn = make_ref<Leaf>(tensor);
+  tensor.impl().leaf = true;
+}
+
 Leaf& leaf_of(const Tensor& tensor) {
   Tensor::Impl& impl = tensor.impl();
   SG_CHECK(impl.requires_grad || impl.leaf, "this tensor does not require grad; call set_requires_grad() first");
   SG_CHECK(!impl.grad_fn || impl.leaf, "only a leaf has an accumulated gradient; this tensor was computed");
-  if (!impl.grad_fn) {
-    impl.grad_fn = make_ref<Leaf>(tensor);
-    impl.leaf = true;
-  }
+  SG_ASSERT(impl.grad_fn, "set_requires_grad makes the leaf");
   return static_cast<Leaf&>(*impl.grad_fn);
 }
 

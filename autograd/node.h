@@ -21,6 +21,7 @@
 // A parameter's slot is its slice of the unit's flat gradient (see GradSink), so the kernel that computes a weight
 // gradient writes straight into the buffer that the reduce-scatter sends.
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -34,6 +35,8 @@
 #include <shardgrad/core/tensor.h>
 
 namespace shardgrad {
+
+class Engine;
 
 class Node;
 
@@ -126,8 +129,8 @@ class Node : public GradFn {
   std::vector<Tensor> gradients_;  // one per output while backward runs
   std::vector<std::function<void()>> pre_hooks_;
   uint64_t sequence_;
-  int waiting_ = 0;       // gradient contributions still to come in the running pass
-  bool entered_ = false;  // the running pass has met this node
+  int waiting_ = 0;                     // gradient contributions still to come in the running pass
+  std::atomic<Engine*> pass_{nullptr};  // the running pass that has met this node
   bool consumed_ = false;
 };
 
@@ -194,8 +197,11 @@ class Leaf final : public Node {
   bool incomplete_ = false;
 };
 
-/// The accumulator of a tensor that requires grad; made on first use.
+/// The accumulator of a tensor that requires grad, or did.
 Leaf& leaf_of(const Tensor& tensor);
+/// Gives a leaf an accumulator without a gradient, as when its dtype or device has changed. Graphs that exist keep the
+/// old one.
+void renew_leaf(const Tensor& tensor);
 /// The node that `tensor`'s gradient flows into, or null when it requires none.
 Node* node_of(const Tensor& tensor);
 
@@ -215,11 +221,11 @@ template <class N, class... Inputs> N* record(const Tensor& output, const Inputs
   return node.get();
 }
 
-/// The same for any number of inputs and outputs.
+/// The same for any number of inputs and outputs; null without outputs.
 template <class N> N* record_all(std::span<const Tensor> outputs, std::span<const Tensor> inputs) {
   bool needed = false;
   for (const Tensor& input : inputs) needed = needed || needs_grad(input);
-  if (!needed || !context().grad_enabled()) return nullptr;
+  if (!needed || outputs.empty() || !context().grad_enabled()) return nullptr;
   Ref<N> node = make_ref<N>();
   for (const Tensor& input : inputs) node->connect(input);
   for (const Tensor& output : outputs) node->add_output(output);
@@ -227,7 +233,8 @@ template <class N> N* record_all(std::span<const Tensor> outputs, std::span<cons
 }
 
 /// Backpropagates from several tensors at once, each with its gradient (undefined: 1, for one element only).
-/// Throws Error(input) when a graph was already consumed, a shape does not fit, or nothing requires grad.
+/// Throws Error(input) when a graph was already consumed, a shape does not fit, nothing requires grad, or another
+/// thread's backward is at a tensor of this one. A gradient that somebody still holds is added to in a copy.
 void backward(std::span<const Tensor> roots, std::span<const Tensor> grads = {}, bool retain_graph = false);
 /// Inside backward: runs `callback` when the pass has finished. Throws outside.
 void on_backward_end(std::function<void()> callback);

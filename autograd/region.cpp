@@ -27,10 +27,14 @@ Tensor SavedTensor::get(const char* user) const {
 Region* Region::current() { return current_region; }
 
 Region::Scope::Scope(Region& region)
-    : region_(region), previous_(std::exchange(current_region, &region)), exceptions_(std::uncaught_exceptions()) {}
+    : region_(region),
+      previous_(std::exchange(current_region, &region)),
+      reader_(std::exchange(detail::launch_watchers.reader, &region)),
+      exceptions_(std::uncaught_exceptions()) {}
 
 Region::Scope::~Scope() {
   current_region = previous_;
+  detail::launch_watchers.reader = reader_;
   if (std::uncaught_exceptions() == exceptions_) region_.finish_operation();
   region_.operation_ = nullptr;
   region_.unnamed_.clear();
@@ -86,6 +90,10 @@ void Region::note_input(const Tensor& input) {
     return watched.tensor.storage() == input.storage() && watched.tensor.offset() == input.offset();
   };
   if (std::ranges::none_of(watched_, same)) watched_.emplace_back(input.detach());
+}
+
+void Region::note_read(const Tensor& operand) {
+  if (context().grad_enabled()) note_input(operand);
 }
 
 // A node knows its name when its operation is done: at the next one, or at the end.

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include <shardgrad/autograd/launch.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/tensor.h>
 
@@ -49,7 +50,7 @@ struct RebuiltValues final : RefCounted {
   std::vector<SavedTensor> values;
 };
 
-class Region final : public RefCounted {
+class Region final : public RefCounted, public ReadWatch {
  public:
   /// Runs the body on boundary inputs.
   using Body = std::function<void(const std::vector<Tensor>& inputs)>;
@@ -69,12 +70,16 @@ class Region final : public RefCounted {
    private:
     Region& region_;
     Region* previous_;
+    ReadWatch* reader_;
     int exceptions_;
   };
 
   // --- recording: called by nodes -----------------------------------------------------------------------------------
   SavedTensor save(const Tensor& tensor);
   void note_input(const Tensor& input);
+  /// An operation reads it, recorded or not. Under NoGrad nothing is noted: what a program only keeps up to date, such
+  /// as running statistics, may change.
+  void note_read(const Tensor& operand) override;
   void note_output(GradFn& node, const Tensor& output);
 
   // --- backward -----------------------------------------------------------------------------------------------------

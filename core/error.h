@@ -2,6 +2,7 @@
 // Errors are exceptions; the library never calls exit or abort. A message says what was wrong (operation, shapes,
 // names), and what to do. The kind becomes the exit code of a program's top level.
 
+#include <locale>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -27,9 +28,10 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
-/// Streams every part into one string: concat("matmul: ", a.shape(), " x ", b.shape()).
+/// Streams every part into one string, numbers as in C: concat("matmul: ", a.shape(), " x ", b.shape()).
 template <class... Parts> std::string concat(const Parts&... parts) {
   std::ostringstream out;
+  out.imbue(std::locale::classic());  // whatever the program's is: paths and messages are made of this, too
   (out << ... << parts);
   return std::move(out).str();
 }

@@ -211,8 +211,11 @@ static bool overlap(const Tensor& a, const Tensor& b) {
 void copy_into(const Tensor& to, const Tensor& from) {
   SG_CHECK(to.dtype() == from.dtype() && to.numel() == from.numel(), "copy_into: ", from, " does not fit ", to);
   check_changeable("copy_into", to);
+  SG_CHECK(from.device().kind != DeviceKind::meta || to.device().kind == DeviceKind::meta, "copy_into: ", from,
+           " is on device meta and has no values to copy into ", to,
+           to.name().empty() ? "" : " of '" + to.name() + "'");
   to.bump_version();
-  if (to.numel() == 0 || to.device().kind == DeviceKind::meta || from.device().kind == DeviceKind::meta) return;
+  if (to.numel() == 0 || to.device().kind == DeviceKind::meta) return;
   if (overlap(to, from)) {
     if (to.offset() == from.offset()) return;
     Tensor between = empty_like(from);

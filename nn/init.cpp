@@ -54,9 +54,11 @@ double normal_quantile(double p) {
 }
 
 void fill_truncated(const Init& init, const Tensor& destination, int64_t begin, std::string_view name) {
-  double p_low = normal_cdf((init.low - init.a) / init.b), p_high = normal_cdf((init.high - init.a) / init.b);
+  double side = init.low > init.a ? -1 : 1;  // mirrored: above the mean probabilities near 1 have no digits left
+  double a = side * (init.low - init.a) / init.b, b = side * (init.high - init.a) / init.b;
+  double p_low = normal_cdf(std::min(a, b)), p_high = normal_cdf(std::max(a, b));
   std::vector<double> values = draw_uniform(random(name, begin, p_low, p_high), destination.numel());
-  for (double& value : values) value = std::clamp(init.a + init.b * normal_quantile(value), init.low, init.high);
+  for (double& value : values) value = std::clamp(init.a + side * init.b * normal_quantile(value), init.low, init.high);
   store(destination, values, 0);
 }
 
@@ -166,11 +168,18 @@ static double gain_of(double slope) { return std::sqrt(2 / (1 + slope * slope));
 Init constant(double value) { return {.kind = Init::Kind::constant, .a = value}; }
 Init zeros() { return constant(0); }
 Init ones() { return constant(1); }
-Init uniform(double low, double high) { return {.kind = Init::Kind::uniform, .a = low, .b = high}; }
-Init normal(double mean, double deviation) { return {.kind = Init::Kind::normal, .a = mean, .b = deviation}; }
+Init uniform(double low, double high) {
+  SG_CHECK(low <= high && std::isfinite(high - low), "uniform: needs finite low <= high, got ", low, ", ", high);
+  return {.kind = Init::Kind::uniform, .a = low, .b = high};
+}
+Init normal(double mean, double deviation) {
+  SG_CHECK(std::isfinite(mean) && std::isfinite(deviation) && deviation >= 0,
+           "normal: needs a finite mean and deviation >= 0, got ", mean, ", ", deviation);
+  return {.kind = Init::Kind::normal, .a = mean, .b = deviation};
+}
 Init trunc_normal(double mean, double deviation, double low, double high) {
-  SG_CHECK(deviation > 0 && low < high, "trunc_normal: needs deviation > 0 and low < high, got ", deviation, ", ", low,
-           ", ", high);
+  SG_CHECK(std::isfinite(mean) && deviation > 0 && low < high, "trunc_normal: needs deviation > 0 and low < high, got ",
+           deviation, ", ", low, ", ", high);
   return {.kind = Init::Kind::truncated_normal, .a = mean, .b = deviation, .low = low, .high = high};
 }
 Init kaiming_uniform(double slope, Init::Fan fan) {

@@ -206,7 +206,7 @@ static void move(Parameter& parameter, Device device, DType dtype) {
   impl.storage->succeed(*old);
   impl.offset = 0;
   impl.dtype = dtype;
-  impl.grad_fn = nullptr;
+  if (impl.leaf) renew_leaf(tensor);
   if (old->note()) impl.storage->set_note(*old->note());
   if (grad.defined()) leaf_of(tensor).set_grad(grad.to(dtype).to(device));
 }

@@ -15,6 +15,7 @@
 // A module is constructed without memory: a parameter is a shape, an initialiser and a released storage. Values appear
 // at the first call of the root, or each rank fills only its shard (fsdp); see Init for why both give the same model.
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -151,9 +152,9 @@ class Module {
 
   EntryList parameters_, buffers_;
   std::vector<Entry<Module>> children_;
-  std::vector<ForwardPreHook> pre_hooks_;
-  std::vector<ForwardHook> hooks_;
-  std::vector<ForwardFailedHook> failed_hooks_;
+  std::deque<ForwardPreHook> pre_hooks_;
+  std::deque<ForwardHook> hooks_;
+  std::deque<ForwardFailedHook> failed_hooks_;
   std::optional<CheckpointOptions> checkpoint_;
   std::string full_name_;
   Module* parent_ = nullptr;  // the first module that registered this one

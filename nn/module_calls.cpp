@@ -18,6 +18,12 @@ void Module::add_forward_pre_hook(ForwardPreHook hook) {
   update_direct();
 }
 
+// A hook may add others, which run from the next call on: what runs stays where it is, and only those are called that
+// were there at first.
+template <class Hooks, class... Arguments> static void call_hooks(Hooks& hooks, Arguments&... arguments) {
+  for (size_t i = 0, count = hooks.size(); i < count; ++i) hooks[i](arguments...);
+}
+
 void Module::add_forward_hook(ForwardHook hook) {
   hooks_.push_back(std::move(hook));
   update_direct();
@@ -35,15 +41,11 @@ void Module::set_checkpoint(std::optional<CheckpointOptions> options) {
 
 void Module::before_forward(std::vector<Tensor>& inputs) {
   if (fills_on_call_) materialize();
-  for (auto& hook : pre_hooks_) hook(*this, inputs);
+  call_hooks(pre_hooks_, *this, inputs);
 }
 
-void Module::forward_failed() {
-  for (auto& hook : failed_hooks_) hook(*this);
-}
+void Module::forward_failed() { call_hooks(failed_hooks_, *this); }
 
-void Module::after_forward(const std::vector<Tensor>& outputs) {
-  for (auto& hook : hooks_) hook(*this, outputs);
-}
+void Module::after_forward(const std::vector<Tensor>& outputs) { call_hooks(hooks_, *this, outputs); }
 
 }  // namespace shardgrad::nn

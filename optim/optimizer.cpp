@@ -43,8 +43,13 @@ Optimizer::Optimizer(const char* name, std::vector<NamedParameter> parameters, d
   check_option(name, "weight_decay", weight_decay, weight_decay >= 0);
   SG_CHECK(!parameters_.empty(), name_, ": there are no parameters to optimize");
   std::unordered_set<Tensor::Impl*> seen;
+  std::unordered_set<std::string> names;
   for (const NamedParameter& parameter : parameters_) {
     SG_CHECK(seen.insert(&parameter.tensor.impl()).second, name_, ": '", parameter.name, "' is given twice");
+    SG_CHECK(
+        names.insert(parameter.name).second, name_, ": two parameters have the name '", parameter.name,
+        "', by which the state is saved; make the models children of one module and give that one's parameters, or "
+        "put a prefix before the names of each");
     slots_.push_back({owner_of(parameter.tensor), weight_decay, 1});
     if (trains(slots_.size() - 1)) check_dtype(slots_.size() - 1);
   }

@@ -37,7 +37,8 @@ std::string lines_up_to(const std::string& path, int64_t step) {
   std::string kept;
   for (std::string line; std::getline(file, line);) {
     Json metrics = Json::parse(line, nullptr, false);
-    if (metrics.is_object() && metrics.value("step", step + 1) <= step) kept += line + "\n";
+    bool of_a_step = metrics.is_object() && metrics.contains("step") && metrics["step"].is_number_integer();
+    if (of_a_step && metrics["step"] <= step) kept += line + "\n";
   }
   return kept;
 }

@@ -124,7 +124,14 @@ int run_mpirun(int n, const std::vector<std::string>& argv, const LaunchOptions&
   std::fprintf(stderr, "%s\n", line.str().c_str());
 
   auto report = SharedMemory::create("shardgrad-report", 4096);  // a file without a name
-  Children children(SIGTERM, SIGTSTP);
+  // mpirun passes SIGUSR1 on to all ranks.
+  auto all_here = [&](int) {
+    Report said = read_report(report->path());
+    bool here = said.started() || said.has_cause();
+    for (int rank = 0; !here && said.here(rank); ++rank) here = rank == n - 1;
+    return here;
+  };
+  Children children(all_here, SIGTERM, SIGTSTP);
   children.start(command, {"SHARDGRAD_CAUSE_FILE=" + report->path()}, SIGTERM);
   int status = 0;
   MpirunWatch watch(report->path());

@@ -56,7 +56,7 @@ int launch_local(int n, const std::vector<std::string>& argv, int threads) {
   ForkedMemory memory(n, ControlPage::page_bytes(n));
   fcntl(memory.descriptor(), F_SETFD, 0);  // the ranks inherit it
   ControlPage page(memory.control(), n);
-  Children children;
+  Children children([&](int rank) { return memory.here(rank).load(); });
   for (int rank = 0; rank < n; ++rank) {
     std::vector<std::string> variables = {concat("SHARDGRAD_RANK=", rank), concat("SHARDGRAD_WORLD_SIZE=", n),
                                           concat("SHARDGRAD_JOB_FD=", memory.descriptor())};

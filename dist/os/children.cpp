@@ -15,7 +15,7 @@
 
 namespace shardgrad::dist {
 
-Children::Children(int end, int stop) : end_(end), stop_(stop) {
+Children::Children(Ready ready, int end, int stop) : end_(end), stop_(stop), ready_(std::move(ready)) {
   sigemptyset(&taken_);
   for (int number : {SIGINT, SIGTERM, SIGUSR1, SIGTSTP, SIGCONT, SIGCHLD}) sigaddset(&taken_, number);
   struct sigaction hangup;
@@ -81,6 +81,7 @@ std::vector<Children::Ended> Children::wait() {
   pollfd ready{signals_, POLLIN, 0};
   poll(&ready, 1, 100);
   read_signals();
+  ask_who_is_ready();
   std::vector<Ended> ended;
   for (size_t i = 0; i < children_.size(); ++i) {
     int status = 0;
@@ -91,16 +92,28 @@ std::vector<Children::Ended> Children::wait() {
   return ended;
 }
 
+void Children::ask_who_is_ready() {
+  for (size_t i = 0; i < children_.size(); ++i) {
+    Child& child = children_[i];
+    if (!child.alive || child.asked == asks_ || !ready_(int(i))) continue;
+    child.asked = asks_;
+    kill(child.pid, SIGUSR1);
+  }
+}
+
 void Children::read_signals() {
   signalfd_siginfo info;
   while (read(signals_, &info, sizeof(info)) == sizeof(info)) {
     int number = int(info.ssi_signo);
     if (number == SIGINT || number == SIGTERM) {
-      signal(++requests_ == 1 ? SIGUSR1 : end_);
-      if (requests_ == 1)
-        std::fprintf(stderr, "shardgrad: asking the ranks to save and end; once more ends them now\n");
+      if (++requests_ > 1) {
+        signal(end_);
+        continue;
+      }
+      ++asks_;
+      std::fprintf(stderr, "shardgrad: asking the ranks to save and end; once more ends them now\n");
     } else if (number == SIGHUP || number == SIGUSR1) {  // systems end a session by SIGTERM and SIGHUP together
-      signal(SIGUSR1);
+      ++asks_;
     } else if (number == SIGTSTP) {
       signal(stop_);
       raise(SIGSTOP);

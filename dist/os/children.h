@@ -1,13 +1,14 @@
 #pragma once
 // The processes a launcher has started, and the signals it gets while they run. SIGINT and SIGTERM are passed on as
 // SIGUSR1 (please save and end), the second one of them ends them; SIGHUP, the terminal's end, only asks and is not
-// counted (under nohup it is nothing); SIGUSR1 as it is; SIGTSTP and SIGCONT stop and continue the children together
-// with the launcher. Children run in process groups of their own, so that the terminal's Ctrl-C does not kill them
-// first, and die with the launcher's thread.
+// counted (under nohup it is nothing); SIGUSR1 as it is, to a child that is ready for it, which others would die of;
+// SIGTSTP and SIGCONT stop and continue the children together with the launcher. Children run in process groups of
+// their own, so that the terminal's Ctrl-C does not kill them first, and die with the launcher's thread.
 
 #include <signal.h>
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,10 @@ class Children {
     pid_t pid;
     int status;  ///< as waitpid gives it
   };
+  /// Whether a child, by the order of start, has begun to listen to SIGUSR1.
+  using Ready = std::function<bool(int index)>;
   /// Takes the signals over for its lifetime. `end` and `stop` are what ends and stops a child.
-  explicit Children(int end = SIGKILL, int stop = SIGSTOP);
+  explicit Children(Ready ready, int end = SIGKILL, int stop = SIGSTOP);
   /// Kills who is left.
   ~Children();
   Children(const Children&) = delete;
@@ -40,13 +43,17 @@ class Children {
   struct Child {
     pid_t pid;
     bool alive;
+    int asked = 0;  // so often to save and end
   };
   void read_signals();
+  void ask_who_is_ready();
   std::vector<Child> children_;
   int end_, stop_;
   sigset_t before_, taken_;
   int signals_;
+  Ready ready_;
   int requests_ = 0;  // to end
+  int asks_ = 0;      // to save and end
 };
 
 /// A child's exit code in the manner of a shell: its own, or 128 + signal.

@@ -231,6 +231,34 @@ TEST(Checkpoint, AnInPlaceChangeBetweenTheRunsIsRefusedByName) {
   sum(checkpoint(function, x)).backward();
 }
 
+// A tensor that needs no gradient and meets only its like records nothing: the second run reads it all the same.
+TEST(Checkpoint, ABufferThatNoRecordedOperationReadsMustStayTheSame) {
+  Context context;
+  Tensor x = normal({4}, "x").set_requires_grad(), scale = ones({4});
+  scale.set_name("block.scale");
+  auto function = [=](const Tensor& h) {
+    Tensor twice = affine(scale, 2, 0);
+    return h * twice * h;
+  };
+  Tensor loss = sum(checkpoint(function, x));
+  fill_(scale, 100);
+  EXPECT_REFUSED(loss.backward(), "'block.scale'", "changed in place");
+}
+
+TEST(Checkpoint, WhatIsOnlyKeptUpToDateMayChange) {
+  Context context;
+  Tensor x = normal({4}, "x").set_requires_grad(), running = zeros({4});
+  auto function = [=](const Tensor& h) {
+    if (!recomputing()) {
+      NoGrad no_grad;
+      copy_into(running, affine(running, 0.9, 0) + h.detach());
+    }
+    return tanh(h);
+  };
+  Tensor loss = sum(checkpoint(function, x) + checkpoint(function, x));
+  loss.backward();
+}
+
 TEST(Checkpoint, AnInPlaceChangeInsideIsStillRefused) {
   Context context;
   Tensor x = normal({4}, "x").set_requires_grad();

@@ -89,6 +89,56 @@ TEST(ChangesInPlace, OfAConvertedParameterCount) {
   EXPECT_EQ(p.grad().item(), 5);
 }
 
+TEST(ChangesInPlace, FromATensorWithoutValuesAreRefused) {
+  Context context;
+  Tensor x = leaf({1, 2}, {2});
+  NoGrad no_grad;
+  EXPECT_REFUSED(copy_into(x, zeros({2}, kMeta)), "copy_into", "f32[2] on meta", "no values");
+  EXPECT_EQ(values(x), (std::vector<double>{1, 2}));
+  EXPECT_EQ(x.version(), 0u) << "and nothing was counted";
+}
+
+TEST(Views, OfNothingMayBeSplitIntoNoParts) {
+  Context context;
+  Tensor x = zeros({0, 3}).set_requires_grad();
+  EXPECT_TRUE(split(x, std::vector<int64_t>{}, 0).empty());
+}
+
+// --- gradients as operands ------------------------------------------------------------------------------------------
+
+Tensor wave(int64_t n, double phase) {
+  std::vector<float> numbers(size_t(n * n));
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = float(std::sin(double(i) * 0.7 + phase));
+  return from_vector(numbers, {n, n});
+}
+
+double distance(const Tensor& a, const Tensor& b) {
+  NoGrad no_grad;
+  return norm(a - b).item() / norm(b).item();
+}
+
+TEST(Gradients, MayBeReadByThePassThatAddsToThem) {
+  Context context;
+  constexpr int64_t n = 160;
+  Tensor first = wave(n, 1), v = wave(n, 2);
+  auto fresh = [&] {
+    Tensor w = wave(n, 3).set_requires_grad();
+    w.set_grad(first.detach() * 1.0);
+    return w;
+  };
+  Tensor w = fresh();
+  sum(matmul(w, w.grad())).backward();
+  EXPECT_LT(distance(w.grad(), first + matmul(ones({n, n}), first, false, true)), 1e-5);
+  w = fresh();
+  matmul(w, v).backward(w.grad());
+  EXPECT_LT(distance(w.grad(), first + matmul(first, v, false, true)), 1e-5);
+  w = fresh();
+  Tensor product = sum(w * w.grad());
+  sum(w * 2.0).backward();
+  product.backward();
+  EXPECT_LT(distance(w.grad(), first * 2.0 + 2.0), 1e-5) << "the first product keeps the gradient that it was made of";
+}
+
 // --- gradients that are not there -----------------------------------------------------------------------------------
 
 TEST(Gradients, OfAComputedTensorAreNotKeptAndItSaysSo) {

@@ -2,9 +2,11 @@
 // everywhere breaks at odd sizes too.
 
 #include <cmath>
+#include <limits>
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/certify/certify.h>
+#include <shardgrad/certify/certify_outcome.h>
 #include <shardgrad/certify/reference/element.h>
 #include <shardgrad/certify/registry_cases.h>
 #include <shardgrad/kernels/ops.h>
@@ -210,6 +212,19 @@ TEST(Certify, WithoutAReferenceTheCertificateSaysWhoseWordItIs) {
   EXPECT_TRUE(certificate.holds()) << failed(certificate);
   EXPECT_EQ(certificate.properties[1].note, "by the word of these kernels themselves, in f64: cube, cube_backward");
   EXPECT_EQ(certify("tanh", kCpu).properties[1].note, "");
+}
+
+TEST(Certify, AnInfinityAmongTheExpectedIsComparedAndHidesNothing) {
+  Context context;
+  double infinity = std::numeric_limits<double>::infinity();
+  auto told = [&](std::vector<double> actual, const std::vector<double>& expected) {
+    return difference("result", 0, from_vector(actual, {int64_t(actual.size())}), expected, 1e-3, 0);
+  };
+  EXPECT_EQ(told({infinity, -infinity, 2}, {infinity, -infinity, 2}), "");
+  EXPECT_NE(told({42, 1}, {-infinity, 1}), "");
+  EXPECT_NE(told({infinity, 1}, {-infinity, 1}), "");
+  EXPECT_NE(told({-infinity, 42}, {-infinity, 1}), "") << "the elements beside it, too";
+  EXPECT_NE(told({infinity}, {1}), "");
 }
 
 TEST(Certify, AFailureSaysWhere) {

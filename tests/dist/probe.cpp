@@ -327,7 +327,7 @@ int run_scenario(const std::string& name) {
 /// As a user starts them who has no MPI: each process is told who it is. Rank 0 comes last.
 int start_by_tcp(int n, const std::vector<std::string>& arguments) {
   int port = port_of(listen_on("localhost", 0)[0]), code = 0;
-  Children children;
+  Children children([](int) { return true; });
   for (int rank = n - 1; rank >= 0; --rank)
     children.start(arguments,
                    {concat("RANK=", rank), concat("WORLD_SIZE=", n), "MASTER_ADDR=localhost",

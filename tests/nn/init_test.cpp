@@ -88,6 +88,14 @@ TEST(Init, ANormalCutToBoundsHasItsMoments) {
   EXPECT_NEAR(m.deviation, 2 * 0.539560, 0.02);  // sqrt(1 - 2 φ(1) / (2 Φ(1) - 1))
 }
 
+TEST(Init, ANormalCutFarFromItsMeanIsTheSameOnBothSides) {
+  Context context;
+  std::vector<double> above = draw(init::trunc_normal(0, 1, 9, 10), {64}),
+                      below = draw(init::trunc_normal(0, 1, -10, -9), {64});
+  for (size_t i = 0; i < above.size(); ++i) EXPECT_EQ(above[i], -below[i]);
+  EXPECT_NE(above[0], above[1]);
+}
+
 TEST(Init, ConstantsAreConstant) {
   Context context;
   EXPECT_EQ(draw(init::constant(2.5), {3}), std::vector<double>(3, 2.5));
@@ -159,6 +167,10 @@ TEST(Init, RefusesShapesThatDoNotSuit) {
   refused(init::orthogonal(), "initialiser of 'bias': orthogonal needs at least two dimensions, not [4]");
   EXPECT_THROW(init::trunc_normal(0, 0), Error);
   EXPECT_THROW(init::trunc_normal(0, 1, 2, 1), Error);
+  EXPECT_THROW(init::uniform(1, -1), Error);
+  EXPECT_THROW(init::uniform(0, std::numeric_limits<double>::infinity()), Error);
+  EXPECT_THROW(init::normal(0, std::nan("")), Error);
+  EXPECT_THROW(init::normal(0, -1), Error);
 }
 
 }  // namespace

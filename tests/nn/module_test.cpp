@@ -124,6 +124,22 @@ TEST(Module, HooksSeeEveryTensorOfArgumentsAndResults) {
   EXPECT_EQ(result.at("mixed").shape(), Shape({5, 2}));
 }
 
+TEST(Module, HooksMayAddHooksWhichRunFromTheNextCallOn) {
+  Context context;
+  auto model = nn::make<TwoOut>();
+  int late = 0;
+  bool added = false;
+  model->fc->add_forward_hook([&](nn::Module& module, std::span<const Tensor>) {
+    if (std::exchange(added, true)) return;
+    for (int i = 0; i < 100; ++i) module.add_forward_hook([&](nn::Module&, std::span<const Tensor>) { ++late; });
+    EXPECT_FALSE(std::string(module.full_name()).empty()) << "this hook is still where it was";
+  });
+  model(ones({1, 4}));
+  EXPECT_EQ(late, 0);
+  model(ones({1, 4}));
+  EXPECT_EQ(late, 100);
+}
+
 TEST(Module, HooksOnASubmoduleRunForEveryCallOfItsHandle) {
   Context context;
   auto model = nn::make<TwoOut>();

@@ -112,6 +112,17 @@ TEST(Optimizer, AParameterWithoutGradientStaysAsItIsAndKeepsItsOwnStepCount) {
   EXPECT_NEAR(b.item(), 1 - 0.1 * 0.01 - 0.1, 1e-6);  // the first step of Adam has size lr
 }
 
+TEST(Optimizer, TwoParametersOfOneNameAreRefusedWhoseStateWouldBeOne) {
+  Context context;
+  Tensor a = ones({2}).set_requires_grad(), b = ones({2}).set_requires_grad();
+  try {
+    optim::AdamW optimizer({{"weight", a}, {"weight", b}}, {});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("two parameters have the name 'weight'"), std::string::npos);
+  }
+}
+
 TEST(Optimizer, AFrozenParameterIsLeftAlone) {
   Context context;
   Tensor a = parameter({1}), frozen = ones({1});

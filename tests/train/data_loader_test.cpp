@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include <shardgrad/core/context.h>
@@ -121,6 +122,13 @@ TEST(DataLoader, BatchesAreOwnedAsDataInTheLedger) {
   int64_t before = context.ledger().current(Category::data);
   Batch batch = loader.get(0, 0);
   EXPECT_EQ(context.ledger().current(Category::data) - before, 8 * 8);
+}
+
+TEST(DataLoader, ABatchLargerThanTheDataSetIsAllOfIt) {
+  Context context;
+  DataLoader loader(numbers(5), {.batch = std::numeric_limits<int64_t>::max()});
+  EXPECT_EQ(loader.batches(), 1);
+  EXPECT_EQ(loader.get(0, 0).count, 5);
 }
 
 TEST(DataLoader, RefusesWhatCannotWork) {

@@ -52,11 +52,12 @@ class DataLoader {
   DataLoader(std::shared_ptr<const Dataset> dataset, Options options);
 
   /// Steps per epoch.
-  int64_t batches() const { return (dataset_->size() + options_.batch - 1) / options_.batch; }
+  int64_t batches() const { return (dataset_->size() - 1) / options_.batch + 1; }
   /// This rank's part of step `step` of `epoch`; a pure function of its arguments.
   Batch get(int64_t epoch, int64_t step);
   /// All batches of an epoch, for a range-based for.
-  Epoch epoch(int64_t epoch);
+  Epoch epoch(int64_t epoch) &;
+  Epoch epoch(int64_t epoch) && = delete;  // it reads from the loader
   const Dataset& dataset() const { return *dataset_; }
   const Options& options() const { return options_; }
 
@@ -95,6 +96,6 @@ class DataLoader::Epoch {
   int64_t epoch_;
 };
 
-inline DataLoader::Epoch DataLoader::epoch(int64_t epoch) { return {this, epoch}; }
+inline DataLoader::Epoch DataLoader::epoch(int64_t epoch) & { return {this, epoch}; }
 
 }  // namespace shardgrad::data

@@ -65,4 +65,9 @@ inline Ran ask_to_stop(const std::string& launcher, const char* signal) {
   return ran;
 }
 
+/// The same, before its ranks may have begun: the signal comes `delay` after the launcher has.
+inline Ran ask_to_stop_after(const std::string& launcher, double delay) {
+  return run_program(concat(launcher, " until-asked & pid=$!; sleep ", delay, "; kill -TERM $pid; wait $pid"));
+}
+
 }  // namespace shardgrad::dist::testing
