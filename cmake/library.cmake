@@ -68,9 +68,11 @@ if(isa_sources)
 endif()
 
 # What most sources include, compiled once. The sources include it all the same: one build of scripts/test --all is
-# made without.
-target_precompile_headers(shardgrad PRIVATE <algorithm> <functional> <map> <mutex> <sstream> <thread>
-                                            <nlohmann/json.hpp> <shardgrad/core/tensor.h>)
+# made without. None of our own headers: gcc knows a file of `#pragma once` by its time, and a compiler cache hands out
+# what was made of the same text at another.
+target_precompile_headers(shardgrad PRIVATE <algorithm> <atomic> <chrono> <functional> <map> <memory> <mutex> <optional>
+                                            <span> <sstream> <string> <thread> <unordered_map> <variant> <vector>
+                                            <nlohmann/json.hpp>)
 
 # Sources include <shardgrad/core/tensor.h>, in the tree as after installation.
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/include)
