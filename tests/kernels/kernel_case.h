@@ -1,5 +1,5 @@
 #pragma once
-// Compares a kernel with its reference (kernels/reference) as every kernel must hold: both betas, poisoned
+// Compares a kernel with its reference (certify/reference) as every kernel must hold: both betas, poisoned
 // destinations, inputs unchanged, the same bits for every number of threads.
 
 #include <gtest/gtest.h>
