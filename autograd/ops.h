@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <shardgrad/core/tensor.h>
+#include <shardgrad/kernels/elementwise.h>
 
 namespace shardgrad {
 
@@ -48,26 +49,20 @@ Tensor div(const Tensor& a, const Tensor& b);
 /// scale * x + shift. Numbers beside integers (here and in clamp) must be integers themselves; results wrap.
 Tensor affine(const Tensor& x, double scale, double shift);
 Tensor neg(const Tensor& x);
-Tensor exp(const Tensor& x);
-Tensor log(const Tensor& x);
-Tensor sqrt(const Tensor& x);
-Tensor tanh(const Tensor& x);
-Tensor sigmoid(const Tensor& x);
-Tensor relu(const Tensor& x);
+// exp, log, sqrt, tanh, sigmoid, relu, abs: each FUNCTION of kernels/elementwise.h.
+#define SG_DECLARE(name, ...) Tensor name(const Tensor& x);
+SG_UNARIES(SG_DECLARE, SG_NO_ROW, SG_NO_ROW)
+#undef SG_DECLARE
 /// x · Φ(x); `tanh_form` selects the tanh approximation (Hendrycks and Gimpel, arXiv 1606.08415).
 Tensor gelu(const Tensor& x, bool tanh_form = false);
-Tensor abs(const Tensor& x);
 Tensor pow(const Tensor& x, double exponent);
 Tensor clamp(const Tensor& x, double low, double high);
 /// condition: u8.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
-// Comparisons give u8 and are not differentiable.
-Tensor eq(const Tensor& a, const Tensor& b);
-Tensor ne(const Tensor& a, const Tensor& b);
-Tensor lt(const Tensor& a, const Tensor& b);
-Tensor le(const Tensor& a, const Tensor& b);
-Tensor gt(const Tensor& a, const Tensor& b);
-Tensor ge(const Tensor& a, const Tensor& b);
+// eq, ne, lt, le, gt, ge: each RELATION. They give u8 and are not differentiable.
+#define SG_DECLARE(name, ...) Tensor name(const Tensor& a, const Tensor& b);
+SG_RELATIONS(SG_DECLARE)
+#undef SG_DECLARE
 Tensor cast(const Tensor& x, DType dtype);
 /// A copy on another device (the same tensor when it is there already). Differentiable. The copy runs in the order of
 /// the devices' compute and has been made when this returns: x may change or go.

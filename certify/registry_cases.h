@@ -66,6 +66,22 @@ void add_size_case(std::vector<OpCase>& cases, const std::string& op, Function c
   if (first) add(true);
 }
 
+/// Inputs are drawn from [low, high).
+struct Numbers {
+  double low = -2, high = 2;
+};
+inline const Shape kFewElements[] = {{}, {1}, {7}, {3, 5}, {2, 3, 33}, {0}, {3, 0}};
+
+/// All cases, but for speed, of a function of one element.
+template <class Function>
+void add_unary_cases(std::vector<OpCase>& cases, const std::string& op, Function function, Numbers numbers = {},
+                     const std::string& note = "") {
+  auto call = [function](Inputs in) { return function(in[0]); };
+  for (const Shape& shape : kFewElements)
+    add_case(cases, op, concat(note, shape), call, {{shape, numbers.low, numbers.high}});
+  for (const Shape& shape : kOddSizes) add_size_case(cases, op, call, {{shape, numbers.low, numbers.high}}, note);
+}
+
 /// A large case, on which speed is measured. `flops`: floating-point operations of one call, where arithmetic may be
 /// what limits it. Several sizes may be given: hosts leave out those of more than a few billion operations.
 template <class Function>

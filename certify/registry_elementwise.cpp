@@ -3,24 +3,8 @@
 namespace shardgrad {
 namespace {
 
-const Shape kShapes[] = {{}, {1}, {7}, {3, 5}, {2, 3, 33}, {0}, {3, 0}};
-
-struct Domain {
-  double low = -2, high = 2;
-};
-
 template <class Function>
-void add_unary(std::vector<OpCase>& cases, const char* op, Function call, Domain domain = {}, std::string note = "") {
-  for (const Shape& shape : kShapes)
-    add_case(cases, op, concat(note, shape), [call](Inputs in) { return call(in[0]); },
-             {{shape, domain.low, domain.high}});
-  for (const Shape& shape : kOddSizes)
-    add_size_case(
-        cases, op, [call](Inputs in) { return call(in[0]); }, {{shape, domain.low, domain.high}}, note);
-}
-
-template <class Function>
-void add_binary(std::vector<OpCase>& cases, const char* op, Function call, InputSpec::Kind kind, Domain b = {}) {
+void add_binary(std::vector<OpCase>& cases, const char* op, Function call, InputSpec::Kind kind, Numbers b = {}) {
   const std::pair<Shape, Shape> pairs[] = {{{}, {}},         {{7}, {7}},          {{3, 5}, {3, 5}},
                                            {{3, 5}, {5}},    {{5}, {3, 5}},       {{3, 1}, {1, 5}},
                                            {{2, 3, 17}, {}}, {{2, 1, 3}, {4, 1}}, {{0, 3}, {3}}};
@@ -48,12 +32,9 @@ void add_arithmetic(std::vector<OpCase>& cases) {
 
 void add_comparisons(std::vector<OpCase>& cases) {
   constexpr auto kind = InputSpec::Kind::constant;
-  add_binary(cases, "eq", eq, kind);
-  add_binary(cases, "ne", ne, kind);
-  add_binary(cases, "lt", lt, kind);
-  add_binary(cases, "le", le, kind);
-  add_binary(cases, "gt", gt, kind);
-  add_binary(cases, "ge", ge, kind);
+#define SG_RELATION(name, ...) add_binary(cases, #name, name, kind);
+  SG_RELATIONS(SG_RELATION)
+#undef SG_RELATION
   auto choose = [](Inputs in) { return where(in[0], in[1], in[2]); };
   add_case(cases, "where", "same shapes", choose, {flags({3, 5}), {{3, 5}}, {{3, 5}}});
   add_case(cases, "where", "broadcast condition", choose, {flags({3, 1}), {{3, 5}}, {{5}}});
@@ -65,26 +46,24 @@ void add_comparisons(std::vector<OpCase>& cases) {
 }
 
 void add_functions(std::vector<OpCase>& cases) {
-  add_unary(cases, "affine", [](const Tensor& x) { return affine(x, -1.5, 0.25); });
-  add_unary(
-      cases, "affine", [](const Tensor& x) { return affine(x, 1, 3); }, {}, "shift only ");
-  add_unary(cases, "neg", neg);
-  add_unary(cases, "exp", exp);
-  add_unary(cases, "log", log, {0.25, 4});
-  add_unary(cases, "sqrt", sqrt, {0.25, 4});
-  add_unary(cases, "tanh", tanh);
-  add_unary(cases, "sigmoid", sigmoid);
-  add_unary(cases, "relu", relu);
-  add_unary(
-      cases, "gelu", [](const Tensor& x) { return gelu(x); }, {}, "erf ");
-  add_unary(
-      cases, "gelu", [](const Tensor& x) { return gelu(x, true); }, {}, "tanh ");
-  add_unary(cases, "abs", abs);
-  add_unary(
-      cases, "pow", [](const Tensor& x) { return pow(x, 3); }, {}, "cube ");
-  add_unary(
-      cases, "pow", [](const Tensor& x) { return pow(x, -0.5); }, {0.5, 4}, "inverse root ");
-  add_unary(cases, "clamp", [](const Tensor& x) { return clamp(x, -0.75, 1.1); });
+#define SG_FUNCTION(name, takes, keeps, backward, low, high, ...) add_unary_cases(cases, #name, name, {low, high});
+  SG_UNARIES(SG_FUNCTION, SG_NO_ROW, SG_NO_ROW)
+#undef SG_FUNCTION
+  auto add = [&](const char* op, auto call, const char* note = "", Numbers numbers = {}) {
+    add_unary_cases(cases, op, call, numbers, note);
+  };
+  add("affine", [](const Tensor& x) { return affine(x, -1.5, 0.25); });
+  add(
+      "affine", [](const Tensor& x) { return affine(x, 1, 3); }, "shift only ");
+  add("neg", neg);
+  add(
+      "gelu", [](const Tensor& x) { return gelu(x); }, "erf ");
+  add(
+      "gelu", [](const Tensor& x) { return gelu(x, true); }, "tanh ");
+  add(
+      "pow", [](const Tensor& x) { return pow(x, 3); }, "cube ");
+  add("pow", [](const Tensor& x) { return pow(x, -0.5); }, "inverse root ", {0.5, 4});
+  add("clamp", [](const Tensor& x) { return clamp(x, -0.75, 1.1); });
 }
 
 DType other_dtype(const Tensor& x) { return x.dtype() == DType::f64 ? DType::f32 : DType::f64; }
@@ -92,11 +71,11 @@ Device other_device(const Tensor& x) { return x.device() == kMeta ? kMeta : x.de
 
 void add_conversions(std::vector<OpCase>& cases) {
   // There and back, so that the result has the input's dtype; through f32 an f64 number is rounded, so from a constant.
-  add_unary(cases, "clone", clone);
+  add_unary_cases(cases, "clone", clone);
   auto to_integers = [](Inputs in) { return cast(in[0], DType::i32); };
   auto cast_and_back = [](Inputs in) { return cast(cast(in[0], other_dtype(in[0])), in[0].dtype()); };
   auto move_and_back = [](Inputs in) { return to_device(to_device(in[0], other_device(in[0])), in[0].device()); };
-  for (const Shape& shape : kShapes) {
+  for (const Shape& shape : kFewElements) {
     add_case(cases, "cast", concat("to integers ", shape), to_integers, {constant(shape, -20, 20)});
     add_case(cases, "cast", concat("there and back ", shape), cast_and_back, {constant(shape)});
     add_case(cases, "to_device", concat("there and back ", shape), move_and_back, {{shape}});

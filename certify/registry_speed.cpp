@@ -35,11 +35,10 @@ void add_binaries(std::vector<OpCase>& cases) {
   const std::pair<const char*, Binary> arithmetic[] = {{"add", add}, {"sub", sub}, {"mul", mul}, {"div", div}};
   for (auto [op, call] : arithmetic)
     add_speed_case(cases, op, [call = call](Inputs in) { return call(in[0], in[1]); }, {{kLarge}, {kLarge, 0.5, 2}});
-  const std::pair<const char*, Binary> comparisons[] = {{"eq", eq}, {"ne", ne}, {"lt", lt},
-                                                        {"le", le}, {"gt", gt}, {"ge", ge}};
-  for (auto [op, call] : comparisons)
-    add_speed_case(cases, op, [call = call](Inputs in) { return call(in[0], in[1]); },
-                   {constant(kLarge), constant(kLarge)});
+#define SG_RELATION(name, ...) \
+  add_speed_case(cases, #name, [](Inputs in) { return name(in[0], in[1]); }, {constant(kLarge), constant(kLarge)});
+  SG_RELATIONS(SG_RELATION)
+#undef SG_RELATION
   add_speed_case(cases, "where", [](Inputs in) { return where(in[0], in[1], in[2]); },
                  {flags(kLarge), {kLarge}, {kLarge}});
 }
@@ -50,14 +49,10 @@ void add_unaries(std::vector<OpCase>& cases) {
   };
   add("affine", [](const Tensor& x) { return affine(x, -1.5, 0.25); });
   add("neg", neg);
-  add("exp", exp);
-  add("log", log, 0.25, 4);
-  add("sqrt", sqrt, 0.25, 4);
-  add("tanh", tanh);
-  add("sigmoid", sigmoid);
-  add("relu", relu);
+#define SG_FUNCTION(name, takes, keeps, backward, low, high, ...) add(#name, name, low, high);
+  SG_UNARIES(SG_FUNCTION, SG_NO_ROW, SG_NO_ROW)
+#undef SG_FUNCTION
   add("gelu", [](const Tensor& x) { return gelu(x); });
-  add("abs", abs);
   add("pow", [](const Tensor& x) { return pow(x, 3); });
   add("clamp", [](const Tensor& x) { return clamp(x, -0.75, 1.1); });
   add("clone", clone);

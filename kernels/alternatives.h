@@ -22,7 +22,7 @@ namespace shardgrad {
 struct Offer {
   template <class... Args>
   Offer(std::string name, Slot<Args...>& slot, DeviceKind device, DType dtype, typename Slot<Args...>::Kernel kernel)
-      : Offer(std::move(name), slot, [&slot, device, dtype, kernel] { slot.add(device, dtype, best_isa(), kernel); }) {}
+      : Offer(std::move(name), slot, [&slot, device, dtype, kernel] { slot.replace(device, dtype, kernel); }) {}
 
  private:
   Offer(std::string name, const SlotBase& slot, std::function<void()> use);

@@ -4,25 +4,24 @@ namespace shardgrad::kernels {
 
 // clang-format off
 #define SG_SLOTS(SLOT) \
-  SLOT(fill) SLOT(copy) SLOT(cast) SLOT(expand) SLOT(sum_to) SLOT(random_uniform) SLOT(random_normal) SLOT(add) \
-  SLOT(sub) SLOT(mul) SLOT(div) SLOT(eq) SLOT(ne) SLOT(lt) SLOT(le) SLOT(gt) SLOT(ge) SLOT(where) SLOT(affine) \
-  SLOT(neg) SLOT(exp) SLOT(log) SLOT(sqrt) SLOT(tanh) SLOT(sigmoid) SLOT(relu) SLOT(abs) SLOT(gelu) SLOT(pow) \
-  SLOT(clamp) SLOT(relu_backward) SLOT(tanh_backward) SLOT(sigmoid_backward) SLOT(sqrt_backward) SLOT(abs_backward) \
-  SLOT(gelu_backward) SLOT(pow_backward) SLOT(clamp_backward) SLOT(permute) SLOT(narrow) SLOT(narrow_backward) \
+  SLOT(fill) SLOT(copy) SLOT(cast) SLOT(expand) SLOT(sum_to) SLOT(random_uniform) SLOT(random_normal) SLOT(where) \
+  SLOT(permute) SLOT(narrow) SLOT(narrow_backward) \
   SLOT(paste) SLOT(index_select) SLOT(index_add) SLOT(gather) SLOT(scatter_add) SLOT(max_dim) SLOT(softmax) \
   SLOT(softmax_backward) SLOT(layer_norm) SLOT(layer_norm_backward) SLOT(batch_norm) SLOT(batch_norm_backward) \
   SLOT(batch_norm_apply) SLOT(dropout) SLOT(mse) SLOT(mse_backward) SLOT(cross_entropy) \
   SLOT(cross_entropy_backward) SLOT(matmul) SLOT(linear_backward_input) \
   SLOT(linear_backward_weight) SLOT(sgd) SLOT(adam) SLOT(norm_powers) SLOT(tree_sum)
+#define SG_ELEMENTWISE(ROW) SG_UNARIES(ROW, ROW, ROW) SG_BINARIES(ROW) SG_RELATIONS(ROW)
 // clang-format on
 
-#define SG_DEFINE(name) constinit decltype(name) name{#name};
+#define SG_DEFINE(name, ...) constinit decltype(name) name{#name};
 SG_SLOTS(SG_DEFINE)
+SG_ELEMENTWISE(SG_DEFINE)
 SG_DEFINE(relu_mask_bytes)
 
 std::span<const SlotBase* const> all_slots() {
-#define SG_ADDRESS(name) &name,
-  static constexpr const SlotBase* slots[] = {SG_SLOTS(SG_ADDRESS)};
+#define SG_ADDRESS(name, ...) &name,
+  static constexpr const SlotBase* slots[] = {SG_SLOTS(SG_ADDRESS) SG_ELEMENTWISE(SG_ADDRESS)};
   return slots;
 }
 

@@ -12,9 +12,15 @@
 #include <cstdint>
 #include <span>
 
+#include <shardgrad/kernels/elementwise.h>
 #include <shardgrad/kernels/table.h>
 
 namespace shardgrad::kernels {
+
+/// The slot of kernels that take these arguments after the Launch.
+template <class Function> struct ArgumentsOf;
+template <class... Args> struct ArgumentsOf<void(Args...)> { using SlotType = Slot<Args...>; };
+template <class Function> using SlotOf = typename ArgumentsOf<Function>::SlotType;
 
 // clang-format off
 // --- filling, copying -------------------------------------------------------------------------------------------
@@ -34,22 +40,19 @@ struct RandomArgs {
 };
 extern Slot<OutView, RandomArgs> random_uniform, random_normal;  ///< y(key)
 
-// --- elementwise; operands broadcast to the output's shape ------------------------------------------------------------
-extern Slot<OutView, View, View> add, sub, mul, div;             ///< y = a(key) ∘ b
-extern Slot<OutView, View, View> eq, ne, lt, le, gt, ge;         ///< y (u8) = a(key) ∘ b
+// --- elementwise: the lists of elementwise.h; operands broadcast to the output's shape but in backward ----------------
+#define SG_UNARY(name, ...) extern Slot<OutView, View> name;                             // y = f(x(key))
+#define SG_KERNEL(name, numbers, ...) extern SlotOf<void(OutView, View SG_PARAMETERS numbers)> name;
+#define SG_BACKWARD(name, numbers, ...) extern SlotOf<void(OutView, View, View SG_PARAMETERS numbers)> name;
+#define SG_BINARY(name, ...) extern Slot<OutView, View, View> name;                      // y = a(key) ∘ b
+SG_UNARIES(SG_UNARY, SG_KERNEL, SG_BACKWARD)                                              // backward: (dx, dy(key), v)
+SG_BINARIES(SG_BINARY)
+SG_RELATIONS(SG_BINARY)                                                                   // y is u8
+#undef SG_UNARY
+#undef SG_KERNEL
+#undef SG_BACKWARD
+#undef SG_BINARY
 extern Slot<OutView, View, View, View> where;                    ///< y = condition (u8) ? a(key) : b
-extern Slot<OutView, View, double, double> affine;               ///< y = scale * x(key) + shift
-extern Slot<OutView, View> neg, exp, log, sqrt, tanh, sigmoid, relu, abs;  ///< y = f(x(key))
-extern Slot<OutView, View, bool> gelu;                           ///< x(key); true: tanh form, false: erf
-extern Slot<OutView, View, double> pow;                          ///< y = x(key) ^ exponent
-extern Slot<OutView, View, double, double> clamp;                ///< y = min(max(x(key), low), high)
-// Backward of the above: dx = dy(key) * f'. The last view is the saved y or x, as named. No broadcasting.
-extern Slot<OutView, View, View> relu_backward;                  ///< (dx, dy, y): 0 where y ≤ 0
-extern Slot<OutView, View, View> tanh_backward, sigmoid_backward, sqrt_backward;  ///< (dx, dy, y)
-extern Slot<OutView, View, View> abs_backward;                   ///< (dx, dy, x)
-extern Slot<OutView, View, View, bool> gelu_backward;            ///< (dx, dy, x)
-extern Slot<OutView, View, View, double> pow_backward;           ///< (dx, dy, x)
-extern Slot<OutView, View, View, double, double> clamp_backward; ///< (dx, dy, x): 0 outside [low, high], and at NaN
 
 // --- moving elements ----------------------------------------------------------------------------------------------
 using Permutation = std::array<int, kMaxDims>;

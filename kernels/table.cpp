@@ -1,12 +1,13 @@
 #include <shardgrad/kernels/table.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <string_view>
 
 namespace shardgrad {
 
 // Constant-initialised, so it is ready before any registration runs.
-static constinit SlotBase* first_slot = nullptr;
+static constinit std::atomic<SlotBase*> first_slot = nullptr;
 
 const SlotBase* SlotBase::first() { return first_slot; }
 
@@ -35,18 +36,16 @@ Isa best_isa() {
   return isa;
 }
 
-void SlotBase::add(DeviceKind device, DType dtype, Isa isa, AnyKernel kernel) {
-  if (isa > best_isa()) return;
+void SlotBase::add(DeviceKind device, DType dtype, AnyKernel kernel, bool replaces) {
   if (!listed_) {
-    next_ = first_slot;
-    first_slot = this;
     listed_ = true;
+    next_ = first_slot;
+    while (!first_slot.compare_exchange_weak(next_, this)) continue;  // others may make operations meanwhile
   }
-  AnyKernel& entry = kernels_[row(device)][int(dtype)];
-  Isa& entry_isa = isas_[row(device)][int(dtype)];
-  if (entry && isa < entry_isa) return;
-  entry = kernel;
-  entry_isa = isa;
+  bool& replaced = replaced_[row(device)][int(dtype)];
+  if (replaced && !replaces) return;
+  kernels_[row(device)][int(dtype)] = kernel;
+  replaced = replaces;
 }
 
 // A slot's place in the list stays as it is: new slots come before it.

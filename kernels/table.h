@@ -23,7 +23,7 @@ struct Launch {
   void* native_stream = nullptr;  ///< the device's stream handle; null on the host
 };
 
-/// Instruction sets of CPU kernels; at load time the best one the machine has wins.
+/// Instruction sets that the CPU's loops are compiled for (kernels/cpu/loops.h).
 enum class Isa : uint8_t { plain, avx2, avx512 };
 /// The best instruction set of this machine, lowered by SHARDGRAD_ISA=plain|avx2|avx512 when set.
 Isa best_isa();
@@ -43,12 +43,12 @@ class SlotBase {
   using AnyKernel = void (*)();
   constexpr explicit SlotBase(const char* name) : name_(name) {}
   static constexpr int row(DeviceKind device) { return device == DeviceKind::acc ? 0 : int(device); }
-  void add(DeviceKind device, DType dtype, Isa isa, AnyKernel kernel);
+  void add(DeviceKind device, DType dtype, AnyKernel kernel, bool replaces);
   [[noreturn]] void missing(DeviceKind device, DType dtype) const;
 
   const char* name_;
   AnyKernel kernels_[kDeviceKindCount][kDTypeCount] = {};
-  Isa isas_[kDeviceKindCount][kDTypeCount] = {};
+  bool replaced_[kDeviceKindCount][kDTypeCount] = {};
   SlotBase* next_ = nullptr;
   bool listed_ = false;
 };
@@ -69,8 +69,13 @@ template <class... Args> class Slot : public SlotBase {
  public:
   using Kernel = void (*)(const Launch&, Args...);
   constexpr explicit Slot(const char* name) : SlotBase(name) {}
-  void add(DeviceKind device, DType dtype, Isa isa, Kernel kernel) {
-    SlotBase::add(device, dtype, isa, reinterpret_cast<AnyKernel>(kernel));
+  /// While the program or a library loads.
+  void add(DeviceKind device, DType dtype, Kernel kernel) {
+    SlotBase::add(device, dtype, reinterpret_cast<AnyKernel>(kernel), false);
+  }
+  /// In the place of what stands there, and of what a library that is loaded later adds.
+  void replace(DeviceKind device, DType dtype, Kernel kernel) {
+    SlotBase::add(device, dtype, reinterpret_cast<AnyKernel>(kernel), true);
   }
   /// The kernel for a device and dtype. Throws Error(missing) naming operation, device and dtype.
   Kernel find(DeviceKind device, DType dtype) const {
@@ -81,12 +86,11 @@ template <class... Args> class Slot : public SlotBase {
   }
 };
 
-/// Adds a kernel to a slot while the program loads. A kernel for an instruction set this machine lacks is ignored.
+/// Adds a kernel to a slot while the program loads.
 struct Register {
   template <class... Args>
-  Register(Slot<Args...>& slot, DeviceKind device, DType dtype, typename Slot<Args...>::Kernel kernel,
-           Isa isa = Isa::plain) {
-    slot.add(device, dtype, isa, kernel);
+  Register(Slot<Args...>& slot, DeviceKind device, DType dtype, typename Slot<Args...>::Kernel kernel) {
+    slot.add(device, dtype, kernel);
   }
 };
 

@@ -40,7 +40,7 @@ Tensor as_rows(const Tensor& x);
 
 /// y = kernel(x, args…), elementwise.
 template <class... Parameters, class... Args>
-Tensor elementwise(const Slot<OutView, View, Parameters...>& slot, const Tensor& x, Args... args) {
+Tensor of_each(const Slot<OutView, View, Parameters...>& slot, const Tensor& x, Args... args) {
   Tensor y = empty_like(x, slot.name());
   launch(slot, x, out(y), x, args...);
   return y;

@@ -51,7 +51,7 @@ Tensor to_device(const Tensor& x, Device device) {
 }
 
 Tensor clone(const Tensor& x) {
-  Tensor y = elementwise(kernels::copy, x);
+  Tensor y = of_each(kernels::copy, x);
   record<Clone>(y, x);
   return y;
 }

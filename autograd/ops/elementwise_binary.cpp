@@ -138,11 +138,9 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   return y;
 }
 
-Tensor eq(const Tensor& a, const Tensor& b) { return compare("eq", kernels::eq, a, b); }
-Tensor ne(const Tensor& a, const Tensor& b) { return compare("ne", kernels::ne, a, b); }
-Tensor lt(const Tensor& a, const Tensor& b) { return compare("lt", kernels::lt, a, b); }
-Tensor le(const Tensor& a, const Tensor& b) { return compare("le", kernels::le, a, b); }
-Tensor gt(const Tensor& a, const Tensor& b) { return compare("gt", kernels::gt, a, b); }
-Tensor ge(const Tensor& a, const Tensor& b) { return compare("ge", kernels::ge, a, b); }
+#define SG_RELATION(name, ...) \
+  Tensor name(const Tensor& a, const Tensor& b) { return compare(#name, kernels::name, a, b); }
+SG_RELATIONS(SG_RELATION)
+#undef SG_RELATION
 
 }  // namespace shardgrad

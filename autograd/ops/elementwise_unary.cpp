@@ -39,8 +39,10 @@ struct Unary final : Node {
 
 enum class Reads { input, output };
 
+const Tensor& given(const Tensor& x) { return x; }
+
 Tensor unary(const Slot<OutView, View>& kernel, const Slot<OutView, View, View>& slope, Reads reads, const Tensor& x) {
-  Tensor y = elementwise(kernel, x);
+  Tensor y = of_each(kernel, x);
   if (auto* node = record<Unary>(y, x)) {
     node->kernel = &kernel, node->slope = &slope;
     if (reads == Reads::input)
@@ -50,14 +52,6 @@ Tensor unary(const Slot<OutView, View>& kernel, const Slot<OutView, View, View>&
   }
   return y;
 }
-
-struct Gelu final : Node {
-  const char* name() const override { return "gelu"; }
-  bool tanh_form = false;
-  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
-    launch(kernels::gelu_backward, dy[0], dx[0].write(), dy[0], saved(0), tanh_form);
-  }
-};
 
 struct Pow final : Node {
   const char* name() const override { return "pow"; }
@@ -95,34 +89,30 @@ void check_numbers(const char* op, const Tensor& x, double a, double b, double l
 
 Tensor affine(const Tensor& x, double scale, double shift) {
   check_numbers("affine", x, scale, shift, kLargestInteger);
-  Tensor y = elementwise(kernels::affine, x, scale, shift);
+  Tensor y = of_each(kernels::affine, x, scale, shift);
   if (auto* node = record<Affine>(y, x)) node->scale = scale;
   return y;
 }
 
 Tensor neg(const Tensor& x) {
-  Tensor y = elementwise(kernels::neg, x);
+  Tensor y = of_each(kernels::neg, x);
   record<Neg>(y, x);
   return y;
 }
 
-Tensor exp(const Tensor& x) { return unary(kernels::exp, kernels::mul, Reads::output, widened(x)); }
-Tensor log(const Tensor& x) { return unary(kernels::log, kernels::div, Reads::input, widened(x)); }
-Tensor sqrt(const Tensor& x) { return unary(kernels::sqrt, kernels::sqrt_backward, Reads::output, x); }
-Tensor tanh(const Tensor& x) { return unary(kernels::tanh, kernels::tanh_backward, Reads::output, x); }
-Tensor sigmoid(const Tensor& x) { return unary(kernels::sigmoid, kernels::sigmoid_backward, Reads::output, x); }
-Tensor relu(const Tensor& x) { return unary(kernels::relu, kernels::relu_backward, Reads::output, x); }
-Tensor abs(const Tensor& x) { return unary(kernels::abs, kernels::abs_backward, Reads::input, x); }
+#define SG_FUNCTION(name, takes, keeps, backward, ...) \
+  Tensor name(const Tensor& x) { return unary(kernels::name, kernels::backward, Reads::keeps, takes(x)); }
+SG_UNARIES(SG_FUNCTION, SG_NO_ROW, SG_NO_ROW)
+#undef SG_FUNCTION
 
 Tensor gelu(const Tensor& x, bool tanh_form) {
-  Tensor y = elementwise(kernels::gelu, x, tanh_form);
-  if (auto* node = keep_input<Gelu>(y, x)) node->tanh_form = tanh_form;
-  return y;
+  return tanh_form ? unary(kernels::gelu_tanh, kernels::gelu_tanh_backward, Reads::input, x)
+                   : unary(kernels::gelu, kernels::gelu_backward, Reads::input, x);
 }
 
 Tensor pow(const Tensor& x, double exponent) {
   if (should_widen(x)) return pow(widened(x), exponent);
-  Tensor y = elementwise(kernels::pow, x, exponent);
+  Tensor y = of_each(kernels::pow, x, exponent);
   if (auto* node = keep_input<Pow>(y, x)) node->exponent = exponent;
   return y;
 }
@@ -131,7 +121,7 @@ Tensor clamp(const Tensor& x, double low, double high) {
   SG_CHECK(low <= high, "clamp: low ", low, " is above high ", high);
   if (!is_floating(x.dtype())) low = std::max(low, -0x1p63), high = std::min(high, 0x1p63);  // infinite: no bound
   check_numbers("clamp", x, low, high, 0x1p63);
-  Tensor y = elementwise(kernels::clamp, x, low, high);
+  Tensor y = of_each(kernels::clamp, x, low, high);
   if (auto* node = keep_input<Clamp>(y, x)) node->low = low, node->high = high;
   return y;
 }

@@ -85,7 +85,7 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& 
   check_index_shape("scatter_add", x, dim, index);
   SG_CHECK(index.shape() == src.shape(), "scatter_add: index ", index.shape(), " and source ", src.shape(),
            " must have the same shape");
-  Tensor y = elementwise(kernels::copy, x);
+  Tensor y = of_each(kernels::copy, x);
   launch(kernels::scatter_add, src, out(y, 1), src, index, dim);
   if (auto* node = record<ScatterAdd>(y, x, src)) {
     node->dim = dim;

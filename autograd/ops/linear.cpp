@@ -24,7 +24,7 @@ struct Linear final : Node {
     if (activation == Activation::relu)
       launch(kernels::relu_backward, dy, out(dpre), dy, saved(2));
     else
-      launch(kernels::gelu_backward, dy, out(dpre), dy, saved(2), true);
+      launch(kernels::gelu_tanh_backward, dy, out(dpre), dy, saved(2));
     return as_rows(dpre);
   }
 

@@ -48,7 +48,7 @@ Tensor dropout(const Tensor& x, double p, uint64_t seed, uint64_t stream, int64_
   SG_CHECK(first_sample >= 0, "dropout: first_sample ", first_sample, " is negative");
   int64_t samples = x.ndim() ? x.size(0) : 1;
   kernels::DropoutArgs args{p, seed, stream, samples ? first_sample * (x.numel() / samples) : 0};
-  Tensor y = elementwise(kernels::dropout, x, args);
+  Tensor y = of_each(kernels::dropout, x, args);
   if (auto* node = record<Dropout>(y, x)) node->args = args;
   return y;
 }

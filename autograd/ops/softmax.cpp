@@ -18,7 +18,7 @@ Tensor softmax(const char* op, const Tensor& x, bool log) {
   if (should_widen(x)) return softmax(op, widened(x), log);
   check_floating(op, x);
   SG_CHECK(x.ndim() >= 1, op, ": needs at least one dimension, got a scalar");
-  Tensor y = elementwise(kernels::softmax, x, log);
+  Tensor y = of_each(kernels::softmax, x, log);
   if (auto* node = record<Softmax>(y, x)) {
     node->log = log;
     node->save_output(y);

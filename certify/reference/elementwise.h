@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <shardgrad/certify/reference/element.h>
+#include <shardgrad/kernels/elementwise.h>
 
 namespace shardgrad::reference {
 
@@ -75,18 +76,12 @@ template <class Fn> void arithmetic(OutView y, View a, View b, Fn fn) {
     integer_binary(y, a, b, fn);
 }
 
-inline void add(OutView y, View a, View b) {
-  arithmetic(y, a, b, [](auto p, auto q) { return p + q; });
-}
-inline void sub(OutView y, View a, View b) {
-  arithmetic(y, a, b, [](auto p, auto q) { return p - q; });
-}
-inline void mul(OutView y, View a, View b) {
-  arithmetic(y, a, b, [](auto p, auto q) { return p * q; });
-}
-inline void div(OutView y, View a, View b) {
-  binary(y, a, b, [](double p, double q) { return p / q; });
-}
+#define SG_BINARY(name, f)                                 \
+  inline void name(OutView y, View p, View q) {            \
+    arithmetic(y, p, q, [](auto a, auto b) { return f; }); \
+  }
+SG_BINARIES(SG_BINARY)
+#undef SG_BINARY
 
 template <class Fn> void compare(OutView y, View a, View b, Fn fn) {
   for (int64_t i = 0; i < y.numel(); ++i) {
@@ -95,24 +90,12 @@ template <class Fn> void compare(OutView y, View a, View b, Fn fn) {
   }
 }
 
-inline void eq(OutView y, View a, View b) {
-  compare(y, a, b, [](auto p, auto q) { return p == q; });
-}
-inline void ne(OutView y, View a, View b) {
-  compare(y, a, b, [](auto p, auto q) { return p != q; });
-}
-inline void lt(OutView y, View a, View b) {
-  compare(y, a, b, [](auto p, auto q) { return p < q; });
-}
-inline void le(OutView y, View a, View b) {
-  compare(y, a, b, [](auto p, auto q) { return p <= q; });
-}
-inline void gt(OutView y, View a, View b) {
-  compare(y, a, b, [](auto p, auto q) { return p > q; });
-}
-inline void ge(OutView y, View a, View b) {
-  compare(y, a, b, [](auto p, auto q) { return p >= q; });
-}
+#define SG_RELATION(name, op)                                \
+  inline void name(OutView y, View p, View q) {              \
+    compare(y, p, q, [](auto a, auto b) { return a op b; }); \
+  }
+SG_RELATIONS(SG_RELATION)
+#undef SG_RELATION
 
 inline void where(OutView y, View condition, View a, View b) {
   for (int64_t i = 0; i < y.numel(); ++i) {
@@ -122,90 +105,34 @@ inline void where(OutView y, View condition, View a, View b) {
   }
 }
 
-/// y = fn(x) in double.
-template <class Fn> void unary(OutView y, View x, Fn fn) {
-  for (int64_t i = 0; i < y.numel(); ++i) put(y, i, fn(get(x, i)));
-}
-
-inline double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+// What f of kernels/elementwise.h may use.
 inline double normal_cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
+inline double normal_density(double x) { return std::exp(-0.5 * x * x) / std::sqrt(2 * M_PI); }
 inline double gelu_inner(double x) { return std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x); }
 inline double tanh_cdf(double x) { return 0.5 * (1 + std::tanh(gelu_inner(x))); }
-
-inline void affine(OutView y, View x, double scale, double shift) {
-  unary(y, x, [=](double v) { return scale * v + shift; });
-}
-inline void neg(OutView y, View x) {
-  unary(y, x, [](double v) { return -v; });
-}
-inline void exp(OutView y, View x) {
-  unary(y, x, [](double v) { return std::exp(v); });
-}
-inline void log(OutView y, View x) {
-  unary(y, x, [](double v) { return std::log(v); });
-}
-inline void sqrt(OutView y, View x) {
-  unary(y, x, [](double v) { return std::sqrt(v); });
-}
-inline void tanh(OutView y, View x) {
-  unary(y, x, [](double v) { return std::tanh(v); });
-}
-inline void sigmoid(OutView y, View x) {
-  unary(y, x, [](double v) { return sigmoid(v); });
-}
-inline void relu(OutView y, View x) {
-  unary(y, x, [](double v) { return v < 0 ? 0 : v; });
-}
-inline void abs(OutView y, View x) {
-  unary(y, x, [](double v) { return std::abs(v); });
-}
-inline void gelu(OutView y, View x, bool tanh) {
-  unary(y, x, [=](double v) { return v * (tanh ? tanh_cdf(v) : normal_cdf(v)); });
-}
-inline void pow(OutView y, View x, double exponent) {
-  unary(y, x, [=](double v) { return std::pow(v, exponent); });
-}
-inline void clamp(OutView y, View x, double low, double high) {
-  unary(y, x, [=](double v) { return v < low ? low : v > high ? high : v; });
+inline double tanh_density(double x) {
+  double inner_slope = std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+  return 0.5 / std::pow(std::cosh(gelu_inner(x)), 2) * inner_slope;
 }
 
-/// dx = dy * slope(saved), without broadcasting.
-template <class Fn> void backward(OutView dx, View dy, View saved, Fn slope) {
-  for (int64_t i = 0; i < dx.numel(); ++i) put(dx, i, get(dy, i) * slope(get(saved, i)));
-}
-
-/// dx = dy where `keeps` says so, and 0 elsewhere.
-template <class Fn> void masked(OutView dx, View dy, View saved, Fn keeps) {
-  for (int64_t i = 0; i < dx.numel(); ++i) put(dx, i, keeps(get(saved, i)) ? get(dy, i) : 0);
-}
-
-inline void relu_backward(OutView dx, View dy, View y) {
-  masked(dx, dy, y, [](double v) { return !(v <= 0); });
-}
-inline void tanh_backward(OutView dx, View dy, View y) {
-  backward(dx, dy, y, [](double v) { return 1 - v * v; });
-}
-inline void sigmoid_backward(OutView dx, View dy, View y) {
-  backward(dx, dy, y, [](double v) { return v * (1 - v); });
-}
-inline void sqrt_backward(OutView dx, View dy, View y) {
-  backward(dx, dy, y, [](double v) { return 0.5 / v; });
-}
-inline void abs_backward(OutView dx, View dy, View x) {
-  backward(dx, dy, x, [](double v) { return v > 0 ? 1 : v < 0 ? -1 : v; });
-}
-inline void gelu_backward(OutView dx, View dy, View x, bool tanh) {
-  backward(dx, dy, x, [=](double v) {
-    if (!tanh) return normal_cdf(v) + v * std::exp(-0.5 * v * v) / std::sqrt(2 * M_PI);
-    double inner_slope = std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * v * v);
-    return tanh_cdf(v) + v * 0.5 / std::pow(std::cosh(gelu_inner(v)), 2) * inner_slope;
-  });
-}
-inline void pow_backward(OutView dx, View dy, View x, double exponent) {
-  backward(dx, dy, x, [=](double v) { return exponent == 0 ? 0 : exponent * std::pow(v, exponent - 1); });
-}
-inline void clamp_backward(OutView dx, View dy, View x, double low, double high) {
-  masked(dx, dy, x, [=](double v) { return v >= low && v <= high; });
-}
+#define SG_KERNEL(name, numbers, ...)                             \
+  inline void name(OutView to, View from SG_PARAMETERS numbers) { \
+    for (int64_t i = 0; i < to.numel(); ++i) {                    \
+      double x = get(from, i);                                    \
+      put(to, i, __VA_ARGS__);                                    \
+    }                                                             \
+  }
+#define SG_FUNCTION(name, takes, keeps, backward, low, high, ...) SG_KERNEL(name, (), __VA_ARGS__)
+#define SG_BACKWARD(name, numbers, ...)                                      \
+  inline void name(OutView to, View from, View kept SG_PARAMETERS numbers) { \
+    for (int64_t i = 0; i < to.numel(); ++i) {                               \
+      double dy = get(from, i), v = get(kept, i);                            \
+      put(to, i, __VA_ARGS__);                                               \
+    }                                                                        \
+  }
+SG_UNARIES(SG_FUNCTION, SG_KERNEL, SG_BACKWARD)
+#undef SG_KERNEL
+#undef SG_FUNCTION
+#undef SG_BACKWARD
 
 }  // namespace shardgrad::reference

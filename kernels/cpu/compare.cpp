@@ -47,6 +47,12 @@ template <class Op> void compare(const Launch& launch, OutView y, View a, View b
       }));
 }
 
+#define SG_OP(name, op)                                                   \
+  struct name##_op {                                                      \
+    template <class C> bool operator()(C a, C b) const { return a op b; } \
+  };
+SG_RELATIONS(SG_OP)
+
 template <class Op, class T> void integer_binary(const Launch& launch, OutView y, View a, View b) {
   run(launch, y, a, b, [](void* y, const void* a, const void* b, const Grid& grid) {
     map_grid(static_cast<T*>(y), static_cast<const T*>(a), static_cast<const T*>(b), grid,
@@ -97,24 +103,15 @@ void where(const Launch& launch, OutView y, View condition, View a, View b) {
   });
 }
 
-const Each registered[] = {
-    {kernels::eq, kAll, compare<std::equal_to<>>},
-    {kernels::ne, kAll, compare<std::not_equal_to<>>},
-    {kernels::lt, kAll, compare<std::less<>>},
-    {kernels::le, kAll, compare<std::less_equal<>>},
-    {kernels::gt, kAll, compare<std::greater<>>},
-    {kernels::ge, kAll, compare<std::greater_equal<>>},
-    {kernels::where, kAll, where},
-    {kernels::affine, kIntegers, affine},
-    {kernels::neg, kIntegers, neg},
-    {kernels::abs, kIntegers, abs},
-    {kernels::clamp, kIntegers, clamp},
-};
+#define SG_RELATION(name, ...) {kernels::name, kAll, compare<name##_op>},
+const Each registered[] = {{kernels::where, kAll, where},      {kernels::affine, kIntegers, affine},
+                           {kernels::neg, kIntegers, neg},     {kernels::abs, kIntegers, abs},
+                           {kernels::clamp, kIntegers, clamp}, SG_RELATIONS(SG_RELATION)};
 
 template <class Op> void add_integers(decltype(kernels::add)& slot) {
-  slot.add(DeviceKind::cpu, DType::i32, Isa::plain, integer_binary<Op, int32_t>);
-  slot.add(DeviceKind::cpu, DType::i64, Isa::plain, integer_binary<Op, int64_t>);
-  slot.add(DeviceKind::cpu, DType::u8, Isa::plain, integer_binary<Op, uint8_t>);
+  slot.add(DeviceKind::cpu, DType::i32, integer_binary<Op, int32_t>);
+  slot.add(DeviceKind::cpu, DType::i64, integer_binary<Op, int64_t>);
+  slot.add(DeviceKind::cpu, DType::u8, integer_binary<Op, uint8_t>);
 }
 const bool registered_integers = [] {
   add_integers<std::plus<>>(kernels::add);

@@ -24,10 +24,13 @@ void flat_binary(const Launch& launch, Binary op, OutView y, View a, View b, Sca
   });
 }
 
-template <Unary op> void unary_kernel(const Launch& launch, OutView y, View x) { unary(launch, op, y, x); }
+template <Unary op, class... Numbers> void unary_kernel(const Launch& launch, OutView y, View x, Numbers... numbers) {
+  unary(launch, op, y, x, {double(numbers)...});
+}
 
-template <Binary op> void flat_kernel(const Launch& launch, OutView y, View a, View b) {
-  flat_binary(launch, op, y, a, b);
+template <Binary op, class... Numbers>
+void backward_kernel(const Launch& launch, OutView dx, View dy, View v, Numbers... numbers) {
+  flat_binary(launch, op, dx, dy, v, {double(numbers)...});
 }
 
 template <Binary op> void binary_kernel(const Launch& launch, OutView y, View a, View b) {
@@ -42,51 +45,10 @@ template <Binary op> void binary_kernel(const Launch& launch, OutView y, View a,
   });
 }
 
-const Each registered[] = {
-    {kernels::neg, kFloats, unary_kernel<Unary::neg>},
-    {kernels::exp, kFloats, unary_kernel<Unary::exp>},
-    {kernels::log, kFloats, unary_kernel<Unary::log>},
-    {kernels::sqrt, kFloats, unary_kernel<Unary::sqrt>},
-    {kernels::tanh, kFloats, unary_kernel<Unary::tanh>},
-    {kernels::sigmoid, kFloats, unary_kernel<Unary::sigmoid>},
-    {kernels::relu, kFloats, unary_kernel<Unary::relu>},
-    {kernels::abs, kFloats, unary_kernel<Unary::abs>},
-    {kernels::affine, kFloats,
-     [](const Launch& l, OutView y, View x, double scale, double shift) {
-       unary(l, Unary::affine, y, x, {scale, shift});
-     }},
-    {kernels::pow, kFloats,
-     [](const Launch& l, OutView y, View x, double e) {
-       unary(l, Unary::pow, y, x, {e, 0});
-     }},
-    {kernels::clamp, kFloats,
-     [](const Launch& l, OutView y, View x, double low, double high) {
-       unary(l, Unary::clamp, y, x, {low, high});
-     }},
-    {kernels::gelu, kFloats,
-     [](const Launch& l, OutView y, View x, bool tanh) { unary(l, tanh ? Unary::gelu_tanh : Unary::gelu_erf, y, x); }},
-    {kernels::add, kFloats, binary_kernel<Binary::add>},
-    {kernels::sub, kFloats, binary_kernel<Binary::sub>},
-    {kernels::mul, kFloats, binary_kernel<Binary::mul>},
-    {kernels::div, kFloats, binary_kernel<Binary::div>},
-    {kernels::relu_backward, kFloats, flat_kernel<Binary::relu_backward>},
-    {kernels::tanh_backward, kFloats, flat_kernel<Binary::tanh_backward>},
-    {kernels::sigmoid_backward, kFloats, flat_kernel<Binary::sigmoid_backward>},
-    {kernels::sqrt_backward, kFloats, flat_kernel<Binary::sqrt_backward>},
-    {kernels::abs_backward, kFloats, flat_kernel<Binary::abs_backward>},
-    {kernels::gelu_backward, kFloats,
-     [](const Launch& l, OutView dx, View dy, View x, bool tanh) {
-       flat_binary(l, tanh ? Binary::gelu_tanh_backward : Binary::gelu_erf_backward, dx, dy, x);
-     }},
-    {kernels::pow_backward, kFloats,
-     [](const Launch& l, OutView dx, View dy, View x, double exponent) {
-       flat_binary(l, Binary::pow_backward, dx, dy, x, {exponent, 0});
-     }},
-    {kernels::clamp_backward, kFloats,
-     [](const Launch& l, OutView dx, View dy, View x, double low, double high) {
-       flat_binary(l, Binary::clamp_backward, dx, dy, x, {low, high});
-     }},
-};
+#define SG_UNARY(name, ...) {kernels::name, kFloats, unary_kernel<Unary::name>},
+#define SG_BACKWARD(name, ...) {kernels::name, kFloats, backward_kernel<Binary::name>},
+#define SG_BINARY(name, ...) {kernels::name, kFloats, binary_kernel<Binary::name>},
+const Each registered[] = {SG_UNARIES(SG_UNARY, SG_UNARY, SG_BACKWARD) SG_BINARIES(SG_BINARY)};
 
 }  // namespace
 }  // namespace shardgrad::cpu

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include <shardgrad/core/dtype.h>
-#include <shardgrad/kernels/table.h>
+#include <shardgrad/kernels/ops.h>
 
 namespace shardgrad::cpu {
 
@@ -17,25 +17,12 @@ struct Scalars {
   double a = 0, b = 0;
 };
 
-enum class Unary { affine, neg, exp, log, sqrt, tanh, sigmoid, relu, abs, gelu_tanh, gelu_erf, pow, clamp, count };
-/// The backward ones take (dy, saved y or x) as (a, b); scaled_difference is s.a * (a - b).
-enum class Binary {
-  add,
-  sub,
-  mul,
-  div,
-  scaled_difference,
-  relu_backward,
-  tanh_backward,
-  sigmoid_backward,
-  sqrt_backward,
-  abs_backward,
-  gelu_tanh_backward,
-  gelu_erf_backward,
-  pow_backward,
-  clamp_backward,
-  count
-};
+// The rows of kernels/elementwise.h by number.
+#define SG_NUMBER(name, ...) name,
+enum class Unary { SG_UNARIES(SG_NUMBER, SG_NUMBER, SG_NO_ROW) count };
+/// The backward ones take (dy, v) as (a, b).
+enum class Binary { SG_BINARIES(SG_NUMBER) SG_UNARIES(SG_NO_ROW, SG_NO_ROW, SG_NUMBER) count };
+#undef SG_NUMBER
 
 /// An elementwise loop's index space: rows x cols elements, contiguous in y. Operand k of row r begins at element
 /// r * row[k] and advances by one element per column, or stays where fixed[k]. accumulate: y += result, not y = result.
@@ -52,7 +39,8 @@ struct ElementwiseLoops {
   using CastLoop = void (*)(void* y, const void* x, int64_t n, bool accumulate);
   UnaryLoop unary[int(Unary::count)][kFloatCount];
   BinaryLoop binary[int(Binary::count)][kFloatCount];
-  CastLoop cast[kFloatCount][kFloatCount];  ///< [to][from]
+  BinaryLoop scaled_difference[kFloatCount];  ///< s.a * (a - b), of one flat row
+  CastLoop cast[kFloatCount][kFloatCount];    ///< [to][from]
 };
 
 /// Sums in a fixed order. f16, bf16 and f32 add up in f32 lanes, f64 in f64.
@@ -99,18 +87,10 @@ struct NormLoops {
                                        int64_t rows, int64_t cols, bool accumulate);
 };
 
-struct SgdStep {
-  double lr, momentum, dampening, weight_decay, grad_scale;
-  bool nesterov, first_step;
-};
-struct AdamStep {
-  double lr, beta1, beta2, eps, weight_decay, bias_correction1, bias_correction2, grad_scale;
-  bool decoupled;
-};
 /// For f32 and f64.
 struct OptimizerLoops {
-  void (*sgd[2])(void* p, void* momentum, const void* g, int64_t n, const SgdStep&);
-  void (*adam[2])(void* p, void* exp_avg, void* exp_avg_sq, const void* g, int64_t n, const AdamStep&);
+  void (*sgd[2])(void* p, void* momentum, const void* g, int64_t n, const kernels::SgdArgs&);
+  void (*adam[2])(void* p, void* exp_avg, void* exp_avg_sq, const void* g, int64_t n, const kernels::AdamArgs&);
 };
 
 /// Elements [begin, begin + n) of the random sequence (seed, stream); see kernels/ops.h.

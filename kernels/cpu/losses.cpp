@@ -30,7 +30,7 @@ void mse(const Launch& launch, OutView loss, View x, View target, double scale) 
 }
 
 void mse_backward(const Launch& launch, OutView dx, View dloss, View x, View target, double scale) {
-  auto loop = loops().elementwise.binary[int(Binary::scaled_difference)][int(x.dtype)];
+  auto loop = loops().elementwise.scaled_difference[int(x.dtype)];
   Scalars scalars{2 * scale * get_loss(dloss), 0};
   size_t size = size_of(x.dtype);
   parallel_elements(launch.threads, x.numel(), [&](int64_t begin, int64_t end) {

@@ -100,7 +100,7 @@ void apply(Epilogue epilogue, const Launch& launch, OutView c, View x) {
   if (epilogue == Epilogue::relu)
     kernels::relu.find(DeviceKind::cpu, x.dtype)(launch, c, x);
   else if (epilogue == Epilogue::gelu_tanh)
-    kernels::gelu.find(DeviceKind::cpu, x.dtype)(launch, c, x, true);
+    kernels::gelu_tanh.find(DeviceKind::cpu, x.dtype)(launch, c, x);
   else
     kernels::copy.find(DeviceKind::cpu, x.dtype)(launch, c, x);
 }

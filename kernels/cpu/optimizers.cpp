@@ -27,26 +27,15 @@ template <class Update> void in_blocks(const Launch& launch, OutView p, OutView 
 }
 
 void sgd(const Launch& launch, OutView p, OutView momentum, OutView copy, View g, kernels::SgdArgs args) {
-  SgdStep step{args.lr,         args.momentum, args.dampening, args.weight_decay,
-               args.grad_scale, args.nesterov, args.first_step};
   auto loop = loops().optimizers.sgd[int(p.dtype)];
-  in_blocks(launch, p, copy, [&](int64_t i, int64_t n) { loop(at(p, i), at(momentum, i), at(g, i), n, step); });
+  in_blocks(launch, p, copy, [&](int64_t i, int64_t n) { loop(at(p, i), at(momentum, i), at(g, i), n, args); });
 }
 
 void adam(const Launch& launch, OutView p, OutView exp_avg, OutView exp_avg_sq, OutView copy, View g,
           kernels::AdamArgs args) {
-  AdamStep step{args.lr,
-                args.beta1,
-                args.beta2,
-                args.eps,
-                args.weight_decay,
-                args.bias_correction1,
-                args.bias_correction2,
-                args.grad_scale,
-                args.decoupled};
   auto loop = loops().optimizers.adam[int(p.dtype)];
   in_blocks(launch, p, copy,
-            [&](int64_t i, int64_t n) { loop(at(p, i), at(exp_avg, i), at(exp_avg_sq, i), at(g, i), n, step); });
+            [&](int64_t i, int64_t n) { loop(at(p, i), at(exp_avg, i), at(exp_avg_sq, i), at(g, i), n, args); });
 }
 
 const Each registered_sgd(kernels::sgd, kWideFloats, sgd);

@@ -15,7 +15,7 @@ inline constexpr DType kAll[] = {DType::f32, DType::f64, DType::bf16, DType::f16
 struct Each {
   template <class... Args>
   Each(Slot<Args...>& slot, std::span<const DType> dtypes, typename Slot<Args...>::Kernel kernel) {
-    for (DType dtype : dtypes) slot.add(DeviceKind::cpu, dtype, Isa::plain, kernel);
+    for (DType dtype : dtypes) slot.add(DeviceKind::cpu, dtype, kernel);
   }
 };
 

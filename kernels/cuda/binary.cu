@@ -7,14 +7,11 @@
 namespace shardgrad::SG_DEVICE {
 namespace {
 
-#define SG_BINARY(Name, expression)                                                   \
-  struct Name {                                                                       \
-    template <class C> __device__ C operator()(C a, C b) const { return expression; } \
+#define SG_OP(name, result)                                                       \
+  struct name##_op {                                                              \
+    template <class C> __device__ C operator()(C a, C b) const { return result; } \
   };
-SG_BINARY(Add, a + b)
-SG_BINARY(Sub, a - b)
-SG_BINARY(Mul, a* b)
-SG_BINARY(Div, a / b)
+SG_BINARIES(SG_OP)
 
 /// The element as a number that compares as it should: integers keep their sign.
 template <class T> __device__ auto number(T x) {
@@ -24,7 +21,8 @@ template <class T> __device__ auto number(T x) {
     return x;
 }
 
-enum class Relation { equal, not_equal, less, less_equal, greater, greater_equal };
+#define SG_NAME(name, ...) name,
+enum class Relation { SG_RELATIONS(SG_NAME) };
 
 /// One kernel for all relations: it waits for memory, and the choice is the same for every thread.
 struct Compare {
@@ -33,19 +31,12 @@ struct Compare {
   template <class T> __device__ uint8_t operator()(T x, T y) const {
     auto a = number(x), b = number(y);
     switch (relation) {
-      case Relation::equal:
-        return a == b;
-      case Relation::not_equal:
-        return a != b;
-      case Relation::less:
-        return a < b;
-      case Relation::less_equal:
-        return a <= b;
-      case Relation::greater:
-        return a > b;
-      default:
-        return a >= b;
+#define SG_CASE(name, op) \
+  case Relation::name:    \
+    return a op b;
+      SG_RELATIONS(SG_CASE)
     }
+    return 0;
   }
 };
 
@@ -78,22 +69,12 @@ void where(const Launch& how, OutView y, View condition, View a, View b) {
   });
 }
 
+#define SG_ADD_BINARY(name, ...) add_kernel<floats<name##_op>>(kernels::name, kFloats),
+#define SG_ADD_RELATION(name, ...) add_kernel<compare<Relation::name>>(kernels::name, kAll),
 const Registered registered[] = {
-    add_kernel<floats<Add>>(kernels::add, kFloats),
-    add_kernel<floats<Sub>>(kernels::sub, kFloats),
-    add_kernel<floats<Mul>>(kernels::mul, kFloats),
-    add_kernel<floats<Div>>(kernels::div, kFloats),
-    add_kernel<integers<Add>>(kernels::add, kIntegers),
-    add_kernel<integers<Sub>>(kernels::sub, kIntegers),
-    add_kernel<integers<Mul>>(kernels::mul, kIntegers),
-    add_kernel<compare<Relation::equal>>(kernels::eq, kAll),
-    add_kernel<compare<Relation::not_equal>>(kernels::ne, kAll),
-    add_kernel<compare<Relation::less>>(kernels::lt, kAll),
-    add_kernel<compare<Relation::less_equal>>(kernels::le, kAll),
-    add_kernel<compare<Relation::greater>>(kernels::gt, kAll),
-    add_kernel<compare<Relation::greater_equal>>(kernels::ge, kAll),
-    add_kernel<where>(kernels::where, kAll),
-};
+    add_kernel<integers<add_op>>(kernels::add, kIntegers), add_kernel<integers<sub_op>>(kernels::sub, kIntegers),
+    add_kernel<integers<mul_op>>(kernels::mul, kIntegers), add_kernel<where>(kernels::where, kAll),
+    SG_BINARIES(SG_ADD_BINARY) SG_RELATIONS(SG_ADD_RELATION)};
 
 }  // namespace
 }  // namespace shardgrad::SG_DEVICE

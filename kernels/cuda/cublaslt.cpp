@@ -52,7 +52,7 @@ void relu_mask_bytes(const Launch&, int64_t* bytes, OutView c, View a, View b, V
 
 const bool registered = [] {
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
-    kernels::relu_mask_bytes.add(DeviceKind::cuda, dtype, Isa::plain, relu_mask_bytes);
+    kernels::relu_mask_bytes.add(DeviceKind::cuda, dtype, relu_mask_bytes);
   return true;
 }();
 
@@ -70,7 +70,7 @@ bool library_product(const Launch& how, OutView c, OutView pre, View a, View b, 
   if (args.epilogue == Epilogue::relu)
     kernels::relu.find(DeviceKind::cuda, x.dtype)(how, c, x);
   else if (args.epilogue == Epilogue::gelu_tanh)
-    kernels::gelu.find(DeviceKind::cuda, x.dtype)(how, c, x, true);
+    kernels::gelu_tanh.find(DeviceKind::cuda, x.dtype)(how, c, x);
   else
     kernels::copy.find(DeviceKind::cuda, x.dtype)(how, c, x);
   return true;

@@ -103,7 +103,7 @@ struct Registered {
 };
 /// Enters an operation into the kernel table for this device and these dtypes.
 template <auto Operation, class... Args> Registered add_kernel(Slot<Args...>& slot, std::span<const DType> dtypes) {
-  for (DType dtype : dtypes) slot.add(kThisDevice, dtype, Isa::plain, entry_of<Operation>(slot));
+  for (DType dtype : dtypes) slot.add(kThisDevice, dtype, entry_of<Operation>(slot));
   return {};
 }
 /// Offers an operation in the place of a built-in one, under a name (kernels/alternatives.h).

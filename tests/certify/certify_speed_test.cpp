@@ -25,7 +25,7 @@ using Kernel = Slot<OutView, View>::Kernel;
 // tanh's kernel on the CPU, replaced until the end of the scope.
 struct Replaced {
   TableCopy built_in;
-  explicit Replaced(Kernel kernel) { kernels::tanh.add(DeviceKind::cpu, DType::f32, best_isa(), kernel); }
+  explicit Replaced(Kernel kernel) { kernels::tanh.replace(DeviceKind::cpu, DType::f32, kernel); }
   ~Replaced() { built_in.restore(); }
 };
 

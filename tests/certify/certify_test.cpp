@@ -23,8 +23,8 @@ using Kernel = Slot<OutView, View, View>::Kernel;
 class Replaced {
  public:
   void use(Kernel f32, Kernel f64) {
-    kernels::tanh_backward.add(DeviceKind::cpu, DType::f32, best_isa(), f32);
-    kernels::tanh_backward.add(DeviceKind::cpu, DType::f64, best_isa(), f64);
+    kernels::tanh_backward.replace(DeviceKind::cpu, DType::f32, f32);
+    kernels::tanh_backward.replace(DeviceKind::cpu, DType::f64, f64);
   }
   ~Replaced() { use(f32_, f64_); }
 
@@ -167,8 +167,8 @@ void cube_backward_kernel(const Launch&, OutView dx, View dy, View x) {
 }
 const bool cube_is_registered = [] {
   for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
-    cube_slot.add(DeviceKind::cpu, dtype, Isa::plain, cube_kernel);
-    cube_backward_slot.add(DeviceKind::cpu, dtype, Isa::plain, cube_backward_kernel);
+    cube_slot.add(DeviceKind::cpu, dtype, cube_kernel);
+    cube_backward_slot.add(DeviceKind::cpu, dtype, cube_backward_kernel);
   }
   return true;
 }();
@@ -197,7 +197,7 @@ TEST(Certify, TheOracleOfABuiltInOperationSharesNoCodeWithItsKernels) {
   };
   TableCopy before;
   for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16})
-    kernels::exp.add(DeviceKind::cpu, dtype, best_isa(), twice);
+    kernels::exp.replace(DeviceKind::cpu, dtype, twice);
   std::string names = failed(certify("exp", kCpu));
   before.restore();
   EXPECT_EQ(names, "oracle special values sizes ");  // and not gradient: that of exp is its result

@@ -89,6 +89,9 @@ std::set<std::string> declared_operations() {
   std::smatch match;
   for (std::string line; std::getline(header, line);)
     if (std::regex_search(line, match, declaration)) names.insert(match[1]);
+#define SG_NAME(name, ...) names.insert(#name);
+  SG_UNARIES(SG_NAME, SG_NO_ROW, SG_NO_ROW)
+  SG_RELATIONS(SG_NAME)
   return names;
 }
 

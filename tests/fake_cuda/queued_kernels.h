@@ -20,17 +20,17 @@ template <auto& slot, DType dtype, class... Args> void queued(const Launch& how,
   });
 }
 template <auto& slot, class... Args> bool add(Slot<Args...>&) {
-  slot.add(DeviceKind::cuda, DType::f32, Isa::plain, queued<slot, DType::f32, Args...>);
-  slot.add(DeviceKind::cuda, DType::f64, Isa::plain, queued<slot, DType::f64, Args...>);
+  slot.add(DeviceKind::cuda, DType::f32, queued<slot, DType::f32, Args...>);
+  slot.add(DeviceKind::cuda, DType::f64, queued<slot, DType::f64, Args...>);
   return true;
 }
 template <auto&... slots> bool add_all() { return (add<slots>(slots) && ...); }
 inline const bool registered =
     add_all<kernels::fill, kernels::copy, kernels::cast, kernels::expand, kernels::sum_to, kernels::random_uniform,
             kernels::random_normal, kernels::add, kernels::sub, kernels::mul, kernels::affine, kernels::relu,
-            kernels::gelu, kernels::tanh, kernels::relu_backward, kernels::gelu_backward, kernels::tanh_backward,
-            kernels::matmul, kernels::linear_backward_input, kernels::linear_backward_weight, kernels::mse,
-            kernels::mse_backward, kernels::sgd, kernels::adam, kernels::norm_powers>();
+            kernels::gelu_tanh, kernels::tanh, kernels::relu_backward, kernels::gelu_tanh_backward,
+            kernels::tanh_backward, kernels::matmul, kernels::linear_backward_input, kernels::linear_backward_weight,
+            kernels::mse, kernels::mse_backward, kernels::sgd, kernels::adam, kernels::norm_powers>();
 
 template <DType dtype> void queued_tree_sum(const Launch& how, OutView y, kernels::TreeSumArgs args) {
   Context* owner = Context::current();
@@ -41,7 +41,7 @@ template <DType dtype> void queued_tree_sum(const Launch& how, OutView y, kernel
   });
 }
 template <DType... dtypes> bool add_tree_sums() {
-  (kernels::tree_sum.add(DeviceKind::cuda, dtypes, Isa::plain, queued_tree_sum<dtypes>), ...);
+  (kernels::tree_sum.add(DeviceKind::cuda, dtypes, queued_tree_sum<dtypes>), ...);
   return true;
 }
 inline const bool sums_registered =

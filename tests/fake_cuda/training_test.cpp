@@ -18,9 +18,9 @@ template <class... Args> class Replaced {
  public:
   Replaced(Slot<Args...>& slot, typename Slot<Args...>::Kernel kernel)
       : slot_(slot), old_(slot.find(DeviceKind::cuda, DType::f32)) {
-    slot.add(DeviceKind::cuda, DType::f32, Isa::plain, kernel);
+    slot.add(DeviceKind::cuda, DType::f32, kernel);
   }
-  ~Replaced() { slot_.add(DeviceKind::cuda, DType::f32, Isa::plain, old_); }
+  ~Replaced() { slot_.add(DeviceKind::cuda, DType::f32, old_); }
 
  private:
   Slot<Args...>& slot_;
@@ -209,7 +209,7 @@ void faulty(const Launch& how, OutView, View) {
 TEST(OnFakeCudaErrors, AFaultOfAnOperationNamesItItsShapesAndTheRank) {
   fake_cuda::reset();
   setenv("SHARDGRAD_CHECK", "1", 1);
-  kernels::log.add(DeviceKind::cuda, DType::f32, Isa::plain, faulty);
+  kernels::log.add(DeviceKind::cuda, DType::f32, faulty);
   {
     Context context({.rank = 2, .world_size = 3, .device = kCuda});
     Tensor x = full({2, 3}, 1);

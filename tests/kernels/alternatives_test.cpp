@@ -48,6 +48,18 @@ TEST(Alternatives, ACopyOfTheTableGoesBack) {
   EXPECT_GE(slots, int(kernels::all_slots().size())) << "the list of slots is whole";
 }
 
+TEST(Alternatives, AChosenKernelStaysWhenALibraryIsLoadedLaterThatHasOneToo) {
+  TableCopy before;
+  kernels::sqrt.add(DeviceKind::meta, DType::f64, mine);
+  use_kernels("sqrt", "mine");
+  auto built_in = [](const Launch&, OutView, View) {};
+  kernels::sqrt.add(DeviceKind::meta, DType::f32, built_in);
+  kernels::sqrt.add(DeviceKind::meta, DType::f64, built_in);
+  EXPECT_EQ(kernels::sqrt.find(DeviceKind::meta, DType::f32), mine);
+  EXPECT_NE(kernels::sqrt.find(DeviceKind::meta, DType::f64), mine) << "nobody chose it";
+  before.restore();
+}
+
 TEST(Alternatives, WhatIsNotThereIsRefusedWithWhatIs) {
   EXPECT_EQ(message_of([] { use_kernels("nog", "mine"); }),
             "kernels.nog: there is no operation 'nog' in the kernel table");

@@ -3,9 +3,10 @@
 
 #include "ladder.h"
 
+#include <cmath>
 #include <cstdio>
 
-#include <shardgrad/autograd/launch.h>
+#include <shardgrad/autograd/elementwise.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/certify/cold_timing.h>
 #include <shardgrad/core/context.h>
@@ -14,6 +15,22 @@ using sg::DType, sg::Tensor;
 
 constinit Rung naive{"naive"}, tiled{"tiled"}, many_each{"many_each"}, tensor_cores{"tensor_cores"},
     without_barrier{"without_barrier"};
+
+const auto softsign = sg::elementwise(
+    "softsign", [](auto x) { return x / (1 + std::abs(x)); },
+    [](auto x) { return 1 / ((1 + std::abs(x)) * (1 + std::abs(x))); });
+
+void without_a_kernel() {
+  Tensor x = sg::from_vector<float>({-3, 0, 1}, {3}, {DType::f32, sg::kCpu}).set_requires_grad(), y = softsign(x);
+  sg::sum(y).backward();
+  auto print = [](const char* what, const Tensor& t) {
+    auto at = [&](int64_t i) { return t.detach().rows(i, i + 1).item(); };
+    std::printf("%s: %g, %g, %g", what, at(0), at(1), at(2));
+  };
+  print("softsign of -3, 0, 1", y);
+  print("; its gradient", x.grad());
+  std::printf("\n");
+}
 
 // Of one product. The simulator's time says nothing of a GPU's.
 void print_time(const Rung& rung, const Tensor& c, const Tensor& a, const Tensor& b) {
@@ -45,6 +62,8 @@ int main(int argc, char** argv) try {
   climb("tiled", tiled, a, b);
   climb("many each", many_each, a, b);
   climb("tensor cores", tensor_cores, a16, b16);
+
+  without_a_kernel();
 
   try {
     climb("wrong", without_barrier, a, b);

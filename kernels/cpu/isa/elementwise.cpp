@@ -35,14 +35,12 @@ constexpr auto sigmoid_op = [](auto x, const auto&) { return sigmoid(x); };
 constexpr auto relu_op = [](auto x, const auto&) { return max(x, decltype(x){}); };
 constexpr auto abs_op = [](auto x, const auto&) { return abs(x); };
 constexpr auto gelu_tanh_op = [](auto x, const auto&) { return x * tanh_cdf(x); };
-constexpr auto gelu_erf_op = [](auto x, const auto&) { return x * normal_cdf(x); };
+constexpr auto gelu_op = [](auto x, const auto&) { return x * normal_cdf(x); };
 constexpr auto pow_op = [](auto x, const auto& s) { return power(x, s.first); };
 constexpr auto clamp_op = [](auto x, const auto& s) { return min(max(x, s.a), s.b); };
 
-constexpr auto add_op = [](auto a, auto b, const auto&) { return a + b; };
-constexpr auto sub_op = [](auto a, auto b, const auto&) { return a - b; };
-constexpr auto mul_op = [](auto a, auto b, const auto&) { return a * b; };
-constexpr auto div_op = [](auto a, auto b, const auto&) { return a / b; };
+#define SG_OP(name, result) constexpr auto name##_op = [](auto a, auto b, const auto&) { return result; };
+SG_BINARIES(SG_OP)
 constexpr auto scaled_difference_op = [](auto a, auto b, const auto& s) { return s.a * (a - b); };
 
 constexpr auto relu_backward_op = [](auto dy, auto y, const auto&) { return y <= 0.0f ? decltype(dy){} : dy; };
@@ -59,7 +57,7 @@ constexpr auto gelu_tanh_backward_op = [](auto dy, auto x, const auto&) {
   V cdf = two_u > 0.0f ? larger : e * larger, slope = fma(x * x, splat<V>(3 * kTwoUCubic), splat<V>(kTwoU));
   return dy * fma(x * slope, e * larger * larger, cdf);
 };
-constexpr auto gelu_erf_backward_op = [](auto dy, auto x, const auto&) {
+constexpr auto gelu_backward_op = [](auto dy, auto x, const auto&) {
   auto density = exp(x * x * -0.5f) * splat<decltype(x)>(0.39894228040143268);
   return dy * fma(x, density, normal_cdf(x));
 };
@@ -152,24 +150,18 @@ template <class To, class From> void cast(void* y_, const void* x_, int64_t n, b
   { loop<float, __VA_ARGS__>, loop<double, __VA_ARGS__>, loop<Bf16, __VA_ARGS__>, loop<F16, __VA_ARGS__> }
 #define SG_CASTS(to) \
   { cast<to, float>, cast<to, double>, cast<to, Bf16>, cast<to, F16> }
+#define SG_UNARY(name, ...) SG_FLOATS(unary, decltype(name##_op)),
+#define SG_BINARY(name, ...) SG_FLOATS(binary, decltype(name##_op)),
+#define SG_BACKWARD(name, ...) SG_FLOATS(backward, decltype(name##_op)),
 
 }  // namespace
 
 namespace SG_ISA {
 
-#define SG_UNARY(name) SG_FLOATS(unary, decltype(name##_op))
-#define SG_BINARY(name) SG_FLOATS(binary, decltype(name##_op))
-#define SG_BACKWARD(name) SG_FLOATS(backward, decltype(name##_op))
-
-// In the order of the enumerations.
 constinit const ElementwiseLoops elementwise_loops = {
-    .unary = {SG_UNARY(affine), SG_UNARY(neg), SG_UNARY(exp), SG_UNARY(log), SG_UNARY(sqrt), SG_UNARY(tanh),
-              SG_UNARY(sigmoid), SG_UNARY(relu), SG_UNARY(abs), SG_UNARY(gelu_tanh), SG_UNARY(gelu_erf), SG_UNARY(pow),
-              SG_UNARY(clamp)},
-    .binary = {SG_BINARY(add), SG_BINARY(sub), SG_BINARY(mul), SG_BINARY(div), SG_BACKWARD(scaled_difference),
-               SG_BACKWARD(relu_backward), SG_BACKWARD(tanh_backward), SG_BACKWARD(sigmoid_backward),
-               SG_BACKWARD(sqrt_backward), SG_BACKWARD(abs_backward), SG_BACKWARD(gelu_tanh_backward),
-               SG_BACKWARD(gelu_erf_backward), SG_BACKWARD(pow_backward), SG_BACKWARD(clamp_backward)},
+    .unary = {SG_UNARIES(SG_UNARY, SG_UNARY, SG_NO_ROW)},
+    .binary = {SG_BINARIES(SG_BINARY) SG_UNARIES(SG_NO_ROW, SG_NO_ROW, SG_BACKWARD)},
+    .scaled_difference = SG_FLOATS(backward, decltype(scaled_difference_op)),
     .cast = {SG_CASTS(float), SG_CASTS(double), SG_CASTS(Bf16), SG_CASTS(F16)},
 };
 

@@ -4,7 +4,7 @@
 namespace shardgrad::cpu {
 namespace {
 
-template <class T> void sgd(void* p_, void* momentum_, const void* g_, int64_t n, const SgdStep& s) {
+template <class T> void sgd(void* p_, void* momentum_, const void* g_, int64_t n, const kernels::SgdArgs& s) {
   using V = VectorOf<T>;
   T *p = static_cast<T*>(p_), *buffer = static_cast<T*>(momentum_);
   const T* g = static_cast<const T*>(g_);
@@ -21,7 +21,7 @@ template <class T> void sgd(void* p_, void* momentum_, const void* g_, int64_t n
   });
 }
 
-template <class T> void adam(void* p_, void* m_, void* v_, const void* g_, int64_t n, const AdamStep& s) {
+template <class T> void adam(void* p_, void* m_, void* v_, const void* g_, int64_t n, const kernels::AdamArgs& s) {
   using V = VectorOf<T>;
   T *p = static_cast<T*>(p_), *m = static_cast<T*>(m_), *v = static_cast<T*>(v_);
   const T* g = static_cast<const T*>(g_);

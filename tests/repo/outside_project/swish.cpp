@@ -53,8 +53,8 @@ template <class T> void backward_on_cpu(const Launch&, OutView dx, View dy, View
 }
 
 template <class T> bool register_for(DType dtype) {
-  swish_slot.add(DeviceKind::cpu, dtype, Isa::plain, forward_on_cpu<T>);
-  swish_backward_slot.add(DeviceKind::cpu, dtype, Isa::plain, backward_on_cpu<T>);
+  swish_slot.add(DeviceKind::cpu, dtype, forward_on_cpu<T>);
+  swish_backward_slot.add(DeviceKind::cpu, dtype, backward_on_cpu<T>);
   return true;
 }
 const bool registered = register_for<float>(DType::f32) && register_for<double>(DType::f64) &&
