@@ -166,6 +166,11 @@ TEST(Moves, SumToReducesWhateverWasBroadcast) {
       {{2, 3, 4, 5}, {2, 1, 4, 1}},
       {{2, 3, 4, 5}, {4, 1}},
       {{2, 3, 4, 5}, {2, 3, 1, 1}},
+      {{3, 5, 49}, {5, 1}},
+      {{400, 3, 37}, {3, 1}},
+      {{2, 3, 9000}, {3, 1}},
+      {{5, 6, 7, 43}, {6, 1, 43}},
+      {{70, 2, 9, 3}, {2, 1, 3}},
   };
   for (DType dtype : kAll)
     for (const Case& c : cases)
@@ -212,6 +217,30 @@ TEST(Moves, LargeSumsAreAccurateAndDoNotDependOnThreads) {
     std::vector<double> exact(size_t(shape.numel()));
     for (int64_t i = 0; i < x.numel(); ++i) exact[size_t(reference::broadcast_index(x.shape(), shape, i))] += x.get(i);
     for (int64_t i = 0; i < shape.numel(); ++i) EXPECT_NEAR(single.get(i), exact[size_t(i)], 2e-7 * exact[size_t(i)]);
+  }
+}
+
+// With dimensions kept in the middle, at both ends, few and many; in chunks of ranges, of parts of a range, of rows.
+TEST(CpuSums, OfAnyPatternAreAccurateAndDoNotDependOnThreads) {
+  struct Case {
+    Shape x, y;
+  };
+  const Case cases[] = {{{37, 12, 513}, {12, 1}},  {{301, 2, 513}, {2, 1}},       {{3, 5, 20011}, {5, 1}},
+                        {{300, 700, 2}, {700, 1}}, {{31, 5, 29, 43}, {5, 1, 43}}, {{9, 6, 11, 301}, {6, 1, 301}}};
+  Context context;
+  for (const auto& [from, to] : cases) {
+    Buffer x = Buffer::random(from, DType::f32, 0, 1);
+    auto run = [&, &to = to](int threads) {
+      Buffer y(to, DType::f32);
+      kernel_of(kernels::sum_to, DType::f32)(threads, y.poison().out(), x.in());
+      return y;
+    };
+    Buffer single = run(1);
+    for (int threads : {2, 3, 5}) EXPECT_TRUE(run(threads) == single) << from << " to " << to;
+    std::vector<double> exact(size_t(to.numel()));
+    for (int64_t i = 0; i < x.numel(); ++i) exact[size_t(reference::broadcast_index(from, to, i))] += x.get(i);
+    double rounding = to[-1] == 1 ? 2e-7 : 1e-6;  // ranges add up in f64, rows in f32
+    for (int64_t i = 0; i < to.numel(); ++i) EXPECT_NEAR(single.get(i), exact[size_t(i)], rounding * exact[size_t(i)]);
   }
 }
 

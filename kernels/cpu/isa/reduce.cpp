@@ -50,6 +50,45 @@ template <class T> void add_rows(void* acc_, const void* x_, int64_t rows, int64
   });
 }
 
+// The elements at p in 64 bits, as many as a vector has lanes.
+template <class T> SG_INLINE I64 load_integers(const T* p) {
+  typedef T Narrow __attribute__((vector_size(kLanes64 * sizeof(T))));
+  Narrow v;
+  memcpy(&v, p, sizeof(v));
+  return __builtin_convertvector(v, I64);
+}
+
+typedef uint64_t U64 __attribute__((vector_size(kBytes)));
+
+template <class T> int64_t sum_integers(const void* x_, int64_t n) {
+  const T* x = static_cast<const T*>(x_);
+  U64 acc[4] = {};
+  int64_t i = 0;
+  for (; i + 4 * kLanes64 <= n; i += 4 * kLanes64)
+    for (int k = 0; k < 4; ++k) acc[k] += (U64)load_integers(x + i + k * kLanes64);
+  acc[0] += acc[1] + acc[2] + acc[3];
+  uint64_t total = 0;
+  for (int l = 0; l < kLanes64; ++l) total += acc[0][l];
+  for (; i < n; ++i) total += uint64_t(int64_t(x[i]));
+  return int64_t(total);
+}
+
+template <class T> void add_integer_rows(void* acc_, const void* x_, int64_t rows, int64_t cols, int64_t stride) {
+  constexpr int64_t step = 4 * kLanes64;
+  auto* acc = static_cast<uint64_t*>(acc_);
+  const T* x = static_cast<const T*>(x_);
+  int64_t c = 0;
+  for (; c + step <= cols; c += step) {
+    U64 v[4];
+    memcpy(v, acc + c, sizeof(v));
+    for (int64_t r = 0; r < rows; ++r)
+      for (int k = 0; k < 4; ++k) v[k] += (U64)load_integers(x + r * stride + c + k * kLanes64);
+    memcpy(acc + c, v, sizeof(v));
+  }
+  for (; c < cols; ++c)
+    for (int64_t r = 0; r < rows; ++r) acc[c] += uint64_t(int64_t(x[r * stride + c]));
+}
+
 #define SG_FLOATS(loop) \
   { loop<float>, loop<double>, loop<Bf16>, loop<F16> }
 
@@ -59,7 +98,9 @@ namespace SG_ISA {
 constinit const ReduceLoops reduce_loops = {
     .sum = SG_FLOATS(sum_all),
     .squared_difference = SG_FLOATS(squared_difference),
-    .add_rows = SG_FLOATS(add_rows),
+    .add_rows = {add_rows<float>, add_rows<double>, add_rows<Bf16>, add_rows<F16>, add_integer_rows<int32_t>,
+                 add_integer_rows<int64_t>, add_integer_rows<uint8_t>},
+    .sum_integers = {sum_integers<int32_t>, sum_integers<int64_t>, sum_integers<uint8_t>},
 };
 }  // namespace SG_ISA
 }  // namespace shardgrad::cpu
