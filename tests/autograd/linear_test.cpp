@@ -7,10 +7,10 @@
 namespace shardgrad::test {
 namespace {
 
-struct Layers {
+struct FusableLayers {
   bool fused;
   Tensor x, w1, w2, w3, b;
-  Layers(bool fused, Device device) : fused(fused) {
+  FusableLayers(bool fused, Device device) : fused(fused) {
     auto numbers = [&](Shape shape, uint64_t stream) {
       return upstream_like(empty(shape, {DType::f32, device}), stream).set_requires_grad();
     };
@@ -28,37 +28,37 @@ struct Layers {
   }
 };
 
-using Program = void (*)(const Layers&);
+using Program = void (*)(const FusableLayers&);
 const std::pair<const char*, Program> kPrograms[] = {
-    {"a chain", [](const Layers& l) { sum(l.layer(l.layer(l.layer(l.x, l.w1), l.w2), l.w3)).backward(); }},
+    {"a chain", [](const FusableLayers& l) { sum(l.layer(l.layer(l.layer(l.x, l.w1), l.w2), l.w3)).backward(); }},
     {"a residual",
-     [](const Layers& l) {
+     [](const FusableLayers& l) {
        Tensor h = l.layer(l.x, l.w1);
        sum(l.layer(l.layer(h, l.w2) + h, l.w3)).backward();
      }},
     {"two users",
-     [](const Layers& l) {
+     [](const FusableLayers& l) {
        Tensor h = l.layer(l.x, l.w1);
        sum(l.layer(h, l.w2) + l.layer(h, l.w3)).backward();
      }},
     {"a root in the middle",
-     [](const Layers& l) {
+     [](const FusableLayers& l) {
        Tensor h = l.layer(l.x, l.w1), y = l.layer(l.layer(h, l.w2), l.w3);
        backward(std::vector<Tensor>{y, h}, std::vector<Tensor>{upstream_like(y, 8), upstream_like(h, 9)});
      }},
     {"again from a root further down",
-     [](const Layers& l) {
+     [](const FusableLayers& l) {
        Tensor h = l.layer(l.x, l.w1), y = l.layer(l.layer(h, l.w2), l.w3);
        y.backward(upstream_like(y, 8), true);
        h.backward(upstream_like(h, 9));
      }},
     {"a view between",
-     [](const Layers& l) {
+     [](const FusableLayers& l) {
        Tensor h = reshape(l.layer(l.x, l.w1), {1, 5, 6});
        sum(l.layer(l.layer(h, l.w2), l.w3)).backward();
      }},
     {"recomputed",
-     [](const Layers& l) {
+     [](const FusableLayers& l) {
        auto block = [&l](const Tensor& h) { return l.layer(l.layer(h, l.w1), l.w2); };
        sum(l.layer(checkpoint(block, l.x), l.w3)).backward();
      }},
@@ -70,7 +70,7 @@ TEST(Linear, ReluAsPartOfTheLayerGivesTheBitsOfReluByItself) {
   devices.insert(devices.begin(), {kCpu, kAcc});
   for (Device device : devices)
     for (auto [name, program] : kPrograms) {
-      Layers fused(true, device), apart(false, device);
+      FusableLayers fused(true, device), apart(false, device);
       program(fused);
       program(apart);
       EXPECT_EQ(fused.gradients(), apart.gradients()) << name << " on " << device;
