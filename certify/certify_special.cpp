@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <string_view>
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/certify/certify_outcome.h>
@@ -30,49 +29,54 @@ std::vector<Tensor> with_special(const OpCase& op, DType dtype, Device device, s
   return as_leaves(op, std::move(inputs));
 }
 
-/// A subnormal may be kept or become a zero: of its sign in a result, of any in a gradient, where it met others.
-bool agrees(double actual, double expected, double allowed, bool result) {
+enum class Of { gradient, result, elementwise_result };
+
+/// A subnormal may be kept or become a zero: of its sign in a result, of any in a gradient, where it met others. A zero
+/// that one element of each input makes has the reference's sign; one that is a sum may have any.
+bool agrees(double actual, double expected, double allowed, Of of) {
   if (std::isnan(expected) || std::isnan(actual)) return std::isnan(expected) && std::isnan(actual);
   if (std::isinf(expected) || std::isinf(actual)) return actual == expected;
-  if (result && expected != 0 && std::abs(expected) < kSmallestNormal)
+  if (of != Of::gradient && expected != 0 && std::abs(expected) < kSmallestNormal)
     return std::abs(actual) <= kSmallestNormal && std::signbit(actual) == std::signbit(expected);
+  if (of == Of::elementwise_result && actual == 0 && expected == 0)
+    return std::signbit(actual) == std::signbit(expected);
   return std::abs(actual - expected) <= allowed;
 }
 
 /// Any of `expected` will do, element by element. The tolerance's scale is the largest finite element, and at least 1,
 /// as inputs and upstream have.
-std::string disagreement(const char* what, size_t number, const Tensor& actual, const std::vector<Tensor>& expected) {
+std::string disagreement(Of of, size_t number, const Tensor& actual, const std::vector<Tensor>& expected) {
   KeepSubnormals mode;
   std::vector<double> numbers = values(actual);
   std::vector<std::vector<double>> wanted;
   double scale = 1;
-  bool result = std::string_view(what) == "result";
   for (const Tensor& each : expected) wanted.push_back(values(each));
   for (const auto& each : wanted)
     for (double value : each)
       if (std::isfinite(value)) scale = std::max(scale, std::abs(value));
   DType dtype = is_floating(actual.dtype()) ? actual.dtype() : DType::f64;
   for (size_t i = 0; i < numbers.size(); ++i) {
-    auto good = [&](const auto& each) { return agrees(numbers[i], each[i], tolerance(dtype) * scale, result); };
+    auto good = [&](const auto& each) { return agrees(numbers[i], each[i], tolerance(dtype) * scale, of); };
     if (std::ranges::none_of(wanted, good))
-      return concat(what, " ", number, " of shape ", actual.shape(), ", element ", i, ", is ", numbers[i],
-                    ", expected ", wanted[0][i]);
+      return concat(of == Of::gradient ? "gradient " : "result ", number, " of shape ", actual.shape(), ", element ", i,
+                    ", is ", numbers[i], ", expected ", wanted[0][i]);
   }
   return "";
 }
 
-std::string disagreement(const Outcome& actual, const std::vector<Outcome>& expected) {
+std::string disagreement(const OpCase& op, const Outcome& actual, const std::vector<Outcome>& expected) {
   auto all = [&](auto member, size_t k) {
     std::vector<Tensor> tensors;
     for (const Outcome& each : expected) tensors.push_back((each.*member)[k]);
     return tensors;
   };
+  Of of = op.elementwise ? Of::elementwise_result : Of::result;
   for (size_t k = 0; k < actual.results.size(); ++k)
-    if (std::string found = disagreement("result", k, actual.results[k], all(&Outcome::results, k)); !found.empty())
+    if (std::string found = disagreement(of, k, actual.results[k], all(&Outcome::results, k)); !found.empty())
       return found;
   for (size_t i = 0; i < actual.grads.size(); ++i)
     if (actual.grads[i].defined())
-      if (std::string found = disagreement("gradient", i, actual.grads[i], all(&Outcome::grads, i)); !found.empty())
+      if (std::string found = disagreement(Of::gradient, i, actual.grads[i], all(&Outcome::grads, i)); !found.empty())
         return found;
   return "";
 }
@@ -99,7 +103,7 @@ std::string try_special(const OpCase& op, DType dtype, Device device, size_t cha
   if (expected.empty()) return "";
   std::vector<Tensor> leaves = with_special(op, dtype, device, changed, special);
   poison_gradients(op, leaves);
-  std::string found = disagreement(run(op, leaves), expected);
+  std::string found = disagreement(op, run(op, leaves), expected);
   if (!found.empty()) found = concat("with ", special, " in input ", changed, ", in ", dtype, ", ", found);
   return found;
 }

@@ -77,9 +77,11 @@ template <class Function>
 void add_unary_cases(std::vector<OpCase>& cases, const std::string& op, Function function, Numbers numbers = {},
                      const std::string& note = "") {
   auto call = [function](Inputs in) { return function(in[0]); };
+  size_t first = cases.size();
   for (const Shape& shape : kFewElements)
     add_case(cases, op, concat(note, shape), call, {{shape, numbers.low, numbers.high}});
   for (const Shape& shape : kOddSizes) add_size_case(cases, op, call, {{shape, numbers.low, numbers.high}}, note);
+  for (size_t i = first; i < cases.size(); ++i) cases[i].elementwise = true;
 }
 
 /// A large case, on which speed is measured. `flops`: floating-point operations of one call, where arithmetic may be

@@ -90,10 +90,12 @@ void add_conversions(std::vector<OpCase>& cases) {
 }  // namespace
 
 void add_elementwise_cases(std::vector<OpCase>& cases) {
+  size_t first = cases.size();
   add_arithmetic(cases);
   add_comparisons(cases);
   add_functions(cases);
   add_conversions(cases);
+  for (size_t i = first; i < cases.size(); ++i) cases[i].elementwise = true;
 }
 
 }  // namespace shardgrad

@@ -204,6 +204,20 @@ TEST(Certify, TheOracleOfABuiltInOperationSharesNoCodeWithItsKernels) {
   EXPECT_EQ(failed(certify("exp", kCpu)), "");
 }
 
+TEST(Certify, AZeroOfTheWrongSignIsNamed) {
+  Context context;
+  auto subtracts = [](const Launch&, OutView y, View x) {
+    for (int64_t i = 0; i < x.numel(); ++i) reference::put(y, i, 0 - reference::get(x, i));
+  };
+  TableCopy before;
+  for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16})
+    kernels::neg.replace(DeviceKind::cpu, dtype, subtracts);
+  Certificate certificate = certify("neg", kCpu);
+  before.restore();
+  EXPECT_EQ(failed(certificate), "special values ");
+  EXPECT_EQ(failed(certify("neg", kCpu)), "");
+}
+
 TEST(Certify, WithoutAReferenceTheCertificateSaysWhoseWordItIs) {
   Context context;
   cube_is = {.offered = true, .right = false};

@@ -120,6 +120,7 @@ TEST(Init, OrthogonalRowsOrColumnsWhicheverAreFewer) {
   expect_orthonormal({5, 9}, true);
   expect_orthonormal({9, 5}, false);
   expect_orthonormal({6, 6}, true);
+  expect_orthonormal({40, 70}, true);  // in blocks
 }
 
 TEST(Init, AnyRangeEqualsTheSamePartOfTheWhole) {

@@ -57,8 +57,8 @@ SG_INLINE F32 tanh(F32 x) {
   F32 magnitude = abs(x), s = x * x;
   F32 p = horner(s, -0.3333333317f, 0.1333330356f, -0.05395925958f, 0.02176891865f, -0.008343945516f, 0.002292744816f);
   F32 small = fma(p * s, x, x);
-  F32 large = copysign(1.0f - 2.0f / (exp(magnitude + magnitude) + 1.0f), x);
-  return magnitude < 0.625f ? small : large;
+  F32 large = 1.0f - 2.0f / (exp(magnitude + magnitude) + 1.0f);
+  return copysign(magnitude < 0.625f ? small : large, x);  // of -0 too, of which fma makes 0
 }
 
 SG_INLINE F32 erf(F32 x) {
