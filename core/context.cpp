@@ -66,11 +66,7 @@ Context::Context(Options options) : options_(options) {
 Context::~Context() {
   {
     ContextScope scope(*this);
-    while (!at_end_.empty()) {
-      auto end = at_end_.back().lock();
-      at_end_.pop_back();
-      if (end) (*end)();
-    }
+    at_end_.run();
   }
   for (auto& backend : backends_) backend.reset();
   take_out(link_);
@@ -104,13 +100,6 @@ Backend& Context::make(Device device) {
     backend_cache_[size_t(device.kind)].store(backend.get(), std::memory_order_release);
   }
   return *backend;
-}
-
-std::shared_ptr<void> Context::at_end(std::function<void()> end) {
-  std::erase_if(at_end_, [](const auto& wish) { return wish.expired(); });
-  auto kept = std::make_shared<std::function<void()>>(std::move(end));
-  at_end_.push_back(kept);
-  return kept;
 }
 
 void Context::abort(std::exception_ptr error) {

@@ -23,6 +23,7 @@
 #include <shardgrad/core/backend.h>
 #include <shardgrad/core/device.h>
 #include <shardgrad/core/dtype.h>
+#include <shardgrad/core/end_hooks.h>
 #include <shardgrad/core/ledger.h>
 #include <shardgrad/core/recorder.h>
 #include <shardgrad/core/thread_setting.h>
@@ -110,7 +111,7 @@ class Context {
 
   /// Runs `end` when this context ends, before its devices go; not if the returned handle went first. For objects that
   /// use its streams and may outlive it. `end` must not throw.
-  [[nodiscard]] std::shared_ptr<void> at_end(std::function<void()> end);
+  [[nodiscard]] std::shared_ptr<void> at_end(std::function<void()> end) { return at_end_.add(std::move(end)); }
 
   /// Ends every wait of this context with `error`; the first call wins. Safe from any thread.
   void abort(std::exception_ptr error);
@@ -132,7 +133,7 @@ class Context {
   std::unique_ptr<Backend> backends_[kDeviceKindCount];
   std::atomic<Backend*> backend_cache_[kDeviceKindCount]{};
   detail::ContextLink link_{this};
-  std::vector<std::weak_ptr<std::function<void()>>> at_end_;
+  EndHooks at_end_;
 };
 
 /// Makes `context` the calling thread's for a scope; how the library's own threads carry their maker's. Grad mode,

@@ -64,6 +64,9 @@ class Storage final : public RefCounted {
   /// Says who owns this storage and what to do when it is used while released.
   void set_note(std::string note) { note_ = std::make_unique<std::string>(std::move(note)); }
   const std::string* note() const { return note_.get(); }
+  /// Changes in place by anybody but its owner would be lost, and are refused with the note.
+  void set_read_only() { read_only_ = true; }
+  bool read_only() const { return read_only_; }
   /// Values are on their way into it: until they are there it cannot be read.
   void set_arriving(bool on) { arriving_ = on; }
   bool readable() const { return resident_ && !arriving_; }
@@ -93,6 +96,7 @@ class Storage final : public RefCounted {
   std::vector<Value> values_;  // that count apart
   Tag tag_;
   bool resident_ = false, arriving_ = false;
+  bool read_only_ = false;
   int leases_ = 0;
   std::unique_ptr<std::string> note_, holder_;
   std::function<void()> bring_back_;

@@ -197,11 +197,21 @@ template Tensor from_vector(const std::vector<int32_t>&, const Shape&, TensorOpt
 template Tensor from_vector(const std::vector<int64_t>&, const Shape&, TensorOptions);
 template Tensor from_vector(const std::vector<uint8_t>&, const Shape&, TensorOptions);
 
+void check_writable(const char* op, const Tensor& tensor) {
+  const Storage& storage = *tensor.storage();
+  if (!storage.read_only()) [[likely]]
+    return;
+  const std::string& name = tensor.name();
+  fail(op, ": ", name.empty() ? concat("a tensor of shape ", tensor.shape()) : "'" + name + "'",
+       " cannot be changed here: ", storage.note() ? *storage.note() : "it is read-only");
+}
+
 void check_changeable(const char* op, const Tensor& tensor) {
   SG_CHECK(
       tensor.is_leaf() || !context().grad_enabled(), op,
       ": this tensor was computed, and a change in place is not recorded for backward; change a detach()ed copy, or "
       "do it in a scope of NoGrad");
+  check_writable(op, tensor);
 }
 
 static bool overlap(const Tensor& a, const Tensor& b) {
@@ -214,8 +224,7 @@ void copy_into(const Tensor& to, const Tensor& from) {
   SG_CHECK(from.device().kind != DeviceKind::meta || to.device().kind == DeviceKind::meta, "copy_into: ", from,
            " is on device meta and has no values to copy into ", to,
            to.name().empty() ? "" : " of '" + to.name() + "'");
-  to.bump_version();
-  if (to.numel() == 0 || to.device().kind == DeviceKind::meta) return;
+  if (to.numel() == 0 || to.device().kind == DeviceKind::meta) return to.bump_version();
   if (overlap(to, from)) {
     if (to.offset() == from.offset()) return;
     Tensor between = empty_like(from);
@@ -230,6 +239,7 @@ void copy_into(const Tensor& to, const Tensor& from) {
   Backend& other = &worker == &target ? source : target;
   if (&other != &worker) worker.compute().wait(other.compute().record());
   worker.copy(worker.compute(), to.out().data, from.in().data, to.bytes());
+  to.bump_version();  // a change that is refused counts no write
   if (to.device() != from.device()) worker.compute().synchronize();
 }
 

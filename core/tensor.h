@@ -143,8 +143,9 @@ Tensor from_vector(const std::vector<T>& values, const Shape& shape, TensorOptio
 /// A copy of raw host bytes, shape.numel() · size_of(dtype) of them.
 Tensor from_bytes(const void* data, const Shape& shape, TensorOptions options);
 
-/// Throws Error(input) naming `op` when `tensor` was computed and operations are recorded: a change in place has no
-/// gradient.
+/// Throws Error(input) naming `op` when a change in place would be lost (Storage::set_read_only).
+void check_writable(const char* op, const Tensor& tensor);
+/// The same, and when it would have no gradient: `tensor` was computed, and operations are recorded.
 void check_changeable(const char* op, const Tensor& tensor);
 /// Copies the elements of `from` over those of `to` (same dtype and count, any devices; ranges of one storage may
 /// overlap) and counts a write. Not recorded for backward; refused for a computed tensor while operations are recorded.

@@ -87,28 +87,18 @@ std::vector<double> join_mine(const NormPlan& plan, double p) {
   return values;
 }
 
-// Every rank's values, one row after another.
-std::vector<double> share(const Sharded& sharded, std::vector<double> mine) {
-  dist::ProcessGroup* group = sharded.mesh().shard();
-  if (!group) return mine;
-  auto row = int64_t(mine.size());
-  Tensor all = empty({row * group->size()}, {DType::f64, kCpu});
-  group->all_gather(all, from_vector<double>(mine, {row}, {DType::f64, kCpu}), {{"", "grad_norm"}}).host_wait();
-  return all.to_vector<double>();
-}
-
 }  // namespace
 
 double grad_norm(Sharded& sharded, double p) {
   sharded.check_alive("grad_norm");
-  for (const auto& unit : sharded.units())
-    for (const auto& flat : unit->flat_params()) {
-      flat->settle_grad();
-      flat->wait_to_update();
-    }
+  for (FlatParam* flat : sharded.flats()) {
+    flat->settle_grad();
+    flat->wait_to_update();
+  }
   if (!sharded.norm_plan_) sharded.norm_plan_ = std::make_shared<NormPlan>(sharded);
   const NormPlan& plan = *sharded.norm_plan_;
-  std::vector<double> all = share(sharded, join_mine(plan, p));
+  std::vector<double> all = join_mine(plan, p);  // in a row, one rank's after another's
+  if (dist::ProcessGroup* group = sharded.mesh().shard()) all = group->share(all, {"", "grad_norm"});
   std::vector<double> parameters;
   for (const NormPlan::Parameter& parameter : plan.parameters) {
     if (!counts(parameter.where)) continue;
@@ -121,10 +111,9 @@ double grad_norm(Sharded& sharded, double p) {
 
 double clip_grad_norm(Sharded& sharded, double max_norm, double p) {
   double norm = grad_norm(sharded, p), factor = optim::clip_factor(norm, max_norm);
-  for (const auto& unit : sharded.units())
-    for (const auto& flat : unit->flat_params())
-      if (const Tensor& grad = flat->grad(); grad.defined() && factor < 1)
-        launch(kernels::affine, grad, out(grad), grad, factor, 0.0);
+  for (FlatParam* flat : sharded.flats())
+    if (const Tensor& grad = flat->grad(); grad.defined() && factor < 1)
+      launch(kernels::affine, grad, out(grad), grad, factor, 0.0);
   return norm;
 }
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include <shardgrad/fsdp/precision.h>
+#include <shardgrad/fsdp/setup/options.h>
 #include <shardgrad/fsdp/start.h>
 
 namespace shardgrad::fsdp {
@@ -136,11 +137,14 @@ std::string unit_name(const Planned& planned, const nn::Module& root) {
 // All that ranks must agree about: they would hang or mix up weights later.
 std::string structure_of(nn::Module& root, const Config& options, std::span<const Planned> plan) {
   std::ostringstream structure;
-  structure << name_of(options.strategy) << ' ' << options.keep_params << options.shard_ranks << ' ' << options.prefetch
-            << ' ' << options.prefetch_bytes << ' ' << options.bucket() << ' ' << options.move_params_to_cpu
-            << options.grads_to_cpu() << options.sync_module_states;
-  for (std::optional<DType> dtype : {options.param_dtype, options.reduce_dtype, options.buffer_dtype})
-    structure << ' ' << (dtype ? name_of(*dtype) : "own");
+  structure << name_of(options.strategy);
+  visit_options(options, [&](const char* name, const auto& value, const char*) {
+    structure << ' ' << name << ' ';
+    if constexpr (!kIsOptional<std::remove_cvref_t<decltype(value)>>)
+      structure << value;
+    else if (value)
+      structure << *value;
+  });
   for (const Planned& planned : plan)
     for (const nn::Parameter* parameter : planned.parameters)
       structure << '\n'
@@ -173,23 +177,25 @@ Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
     modules_.push_back(planned.modules);
   }
   for (const auto& unit : units)
-    for (const auto& flat : unit->flat_params())
+    for (const auto& flat : unit->flat_params()) {
+      flats_.push_back(flat.get());
       for (size_t i = 0; i < flat->slices().size(); ++i) index_[flat->slices()[i].name] = {unit.get(), flat.get(), i};
+    }
   schedule_.set_units(std::move(units));
   if (config.sync_module_states) broadcast_buffers(root, group);
   convert_buffers(root, config);
-  at_end_ = context().at_end([this] { end(); });
+  at_end_[0] = context().at_end([this] { end(); });
+  at_end_[1] = group.at_end([this] { end(); });
 }
 
 void Sharded::end() noexcept {
-  for (const auto& unit : units())
-    for (const auto& flat : unit->flat_params()) flat->let_go();
+  for (FlatParam* flat : flats_) flat->let_go();
   mesh_.end();
   schedule_.end();
 }
 
 void Sharded::check_alive(const char* call) const {
-  SG_CHECK(!schedule_.ended(), call, ": the context that the model was sharded in has ended");
+  SG_CHECK(!schedule_.ended(), call, ": the context or the process group that the model was sharded in has ended");
 }
 
 void Sharded::settle(const char* call) {

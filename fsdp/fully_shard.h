@@ -9,14 +9,14 @@
 // Who owns whom: a model's modules, the handle that fully_shard returns, and graphs that backward has not gone through
 // yet each hold the Sharded; it holds units and shards. So a loss may outlive its model. A parameter or an optimizer
 // alone does not keep it: where they outlive it, their use is refused by name. The group and its context are the
-// program's; when the context ends first, everything that is left is refused likewise.
+// program's; when one of them ends first, everything that is left is refused likewise.
 
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include <shardgrad/fsdp/config.h>
+#include <shardgrad/fsdp/setup/config.h>
 #include <shardgrad/fsdp/step/schedule.h>
 
 namespace shardgrad::fsdp {
@@ -38,6 +38,8 @@ class Sharded {
   const Mesh& mesh() const { return mesh_; }
   const Config& config() const { return schedule_.config(); }
   std::span<const std::unique_ptr<Unit>> units() const { return schedule_.units(); }
+  /// The flat parameters of all units.
+  std::span<FlatParam* const> flats() const { return flats_; }
   /// Parameter name → location.
   const std::map<std::string, Location>& index() const { return index_; }
   /// Throws Error(input) naming `call` after the context has ended.
@@ -55,9 +57,10 @@ class Sharded {
   Mesh mesh_;
   Schedule schedule_;
   std::vector<std::vector<nn::Module*>> modules_;  // of the units, in their order; for fully_shard
+  std::vector<FlatParam*> flats_;
   std::map<std::string, Location> index_;
   std::shared_ptr<const NormPlan> norm_plan_;  // made by the first norm
-  std::shared_ptr<void> at_end_;               // of the context
+  std::shared_ptr<void> at_end_[2];            // of the context and the group
 };
 
 /// Shards `module` over `group` in place. Throws Error(input) when the module is sharded already, when a parameter is

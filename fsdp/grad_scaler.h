@@ -8,7 +8,8 @@ namespace shardgrad::fsdp {
 /// A GradScaler whose decisions are the same on every rank of `group`, also on ranks whose shards are finite or empty:
 /// it looks at reduced gradients, and the ranks add up what they found.
 inline optim::GradScaler sharded_grad_scaler(dist::ProcessGroup& group, optim::GradScalerOptions options = {}) {
-  return optim::GradScaler(options, [&group](double mine) {
+  return optim::GradScaler(options, [&group, life = group.life()](double mine) {
+    SG_CHECK(!life.expired(), "grad_scaler: the process group that it asks is gone");
     Tensor sum = from_vector<double>({mine}, {1}, {DType::f64, kCpu});
     group.all_reduce(sum, {{"", "grad_scaler"}}).host_wait();
     return sum.item();

@@ -2,7 +2,7 @@
 // Where a model meets the dtypes of a Config: its buffers, once, and the inputs of its units, at every call. Parameters
 // and gradients are converted where they are gathered and reduced (flat_param.h, flat_grad.h).
 
-#include <shardgrad/fsdp/config.h>
+#include <shardgrad/fsdp/setup/config.h>
 
 namespace shardgrad::fsdp {
 

@@ -17,7 +17,7 @@ std::vector<NamedParameter> state_of(nn::Module& root) {
 }  // namespace
 
 uint64_t hash_of_values(const Tensor& tensor) {
-  if (!tensor.storage()->resident() || tensor.device() == kMeta) return 0;
+  if (!tensor.storage()->resident() || !tensor.storage()->data()) return 0;
   Tensor host = tensor.detach().to(kCpu);
   auto* bytes = static_cast<const char*>(host.in().data);
   uint64_t hash = 1;
@@ -38,21 +38,14 @@ uint64_t hash_of_numbers(std::span<const int64_t> numbers) {
   return hash_of({reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes()});
 }
 
-std::vector<int64_t> gather_numbers(const std::vector<int64_t>& mine, dist::ProcessGroup& group, const char* call) {
-  auto count = int64_t(mine.size());
-  Tensor all = empty({group.size() * count}, {DType::i64, kCpu});
-  group.all_gather(all, from_vector(mine, {count}, {DType::i64, kCpu}), {{"", call}}).host_wait();
-  return all.to_vector<int64_t>();
-}
-
 void check_same_start(nn::Module& root, const std::string& structure, dist::ProcessGroup& world, bool from_rank0) {
-  constexpr const char* kCall = "fully_shard";
+  const dist::Label label{"", "fully_shard"};
   std::vector<NamedParameter> state = state_of(root);
   std::vector<int64_t> values;
   for (const NamedParameter& each : state) values.push_back(int64_t(from_rank0 ? 0 : hash_of_values(each.tensor)));
   int64_t seed = from_rank0 ? 0 : int64_t(context().seed());
   std::vector<int64_t> all =
-      gather_numbers({int64_t(hash_of(structure)), seed, int64_t(hash_of_numbers(values))}, world, kCall);
+      world.share<int64_t>({int64_t(hash_of(structure)), seed, int64_t(hash_of_numbers(values))}, label);
   auto differs = [&](size_t what) {
     for (int rank = 1; rank < world.size(); ++rank)
       if (all[size_t(rank) * 3 + what] != all[what]) return rank;
@@ -67,7 +60,7 @@ void check_same_start(nn::Module& root, const std::string& structure, dist::Proc
          uint64_t(all[1]), ", so they would train different models; give every rank the same seed, since samples are ",
          "divided by rank and not by seed", remedy);
   if (!differs(2)) return;
-  std::vector<int64_t> each = gather_numbers(values, world, kCall);
+  std::vector<int64_t> each = world.share(values, label);
   for (size_t i = 0; i < state.size(); ++i)
     for (int rank = 1; rank < world.size(); ++rank) {
       int64_t here = each[size_t(rank) * state.size() + i], first = each[i];  // 0: has no values yet

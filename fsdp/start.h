@@ -14,9 +14,6 @@ namespace shardgrad::fsdp {
 uint64_t hash_of_values(const Tensor& tensor);
 
 uint64_t hash_of_numbers(std::span<const int64_t> numbers);
-/// Everybody's numbers, in the order of the ranks, of which each gives as many. A collective, shown as `call`.
-std::vector<int64_t> gather_numbers(const std::vector<int64_t>& mine, dist::ProcessGroup& group, const char* call);
-
 /// Throws Error(input) on every rank when ranks have other structures (`structure` says all of it), other seeds or
 /// other values in parameters and buffers; with `from_rank0` only the structure is compared. A collective.
 void check_same_start(nn::Module& root, const std::string& structure, dist::ProcessGroup& world, bool from_rank0);

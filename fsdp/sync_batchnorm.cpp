@@ -7,7 +7,8 @@ namespace shardgrad::fsdp {
 void convert_sync_batchnorm(nn::Module& module, dist::ProcessGroup& group) {
   for (auto& [name, each] : module.named_modules())
     if (auto* norm = dynamic_cast<nn::BatchNorm1d*>(each))
-      norm->synchronise([&group, unit = each->full_name()](const Tensor& sums) {
+      norm->synchronise([&group, life = group.life(), unit = each->full_name()](const Tensor& sums) {
+        SG_CHECK(!life.expired(), "batch_norm of '", unit, "': the process group that it sums over is gone");
         group.all_reduce(sums, {{unit, "batch_norm"}}).wait(context().backend(sums.device()).compute());
       });
 }

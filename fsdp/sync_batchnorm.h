@@ -9,7 +9,8 @@ namespace shardgrad::fsdp {
 
 /// From now on every BatchNorm1d of `module` and below takes its statistics in training from the samples of all ranks
 /// of `group`, as torch.nn.SyncBatchNorm does; their running statistics are then the same on all ranks. A training call
-/// sends two sums over the ranks, and its backward one: about 4 numbers per channel. `group` outlives the module.
+/// sends two sums over the ranks, and its backward one: about 4 numbers per channel. A call after the group is gone is
+/// refused.
 void convert_sync_batchnorm(nn::Module& module, dist::ProcessGroup& group);
 
 }  // namespace shardgrad::fsdp

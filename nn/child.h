@@ -2,7 +2,7 @@
 // Child<M>: a shared handle on a module of type M. Calling it runs pre-hooks, M::forward and hooks. Included by
 // module.h.
 
-#include <exception>
+#include <cstdint>
 #include <ranges>
 
 #include <shardgrad/autograd/traverse.h>
@@ -33,18 +33,17 @@ concept Repeatable = (std::is_copy_constructible_v<std::decay_t<Args>> && ...) &
   module.forward(std::move(args)...);
 };
 
-/// Tells the hooks of a call that it ended by an exception.
+/// A call that runs hooks: tells them that it ended by an exception.
 class CallGuard {
  public:
-  explicit CallGuard(Module& module) : module_(module) {}
-  ~CallGuard() {
-    if (std::uncaught_exceptions() > exceptions_) module_.forward_failed();
-  }
+  explicit CallGuard(Module& module);
+  ~CallGuard();
   CallGuard(const CallGuard&) = delete;
 
  private:
   Module& module_;
-  int exceptions_ = std::uncaught_exceptions();
+  uint64_t outer_;
+  int exceptions_;
 };
 
 // Its forward hides no other, so naming it is possible only where M has none.

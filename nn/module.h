@@ -54,6 +54,9 @@ struct Parameter {
 
 using StateDict = std::map<std::string, Tensor>;
 
+/// In a hook: the number of the call that runs it, which no other call of this thread has.
+uint64_t running_call();
+
 class Module {
  public:
   /// Gets the tensors among the arguments of a call, undefined ones left out, and may replace them.

@@ -1,7 +1,21 @@
 // What a call of a module runs besides its forward; see Child.
+#include <exception>
+
 #include <shardgrad/nn/module.h>
 
 namespace shardgrad::nn {
+
+static constinit thread_local uint64_t calls_made = 0, call_running = 0;
+
+uint64_t running_call() { return call_running; }
+
+detail::CallGuard::CallGuard(Module& module)
+    : module_(module), outer_(std::exchange(call_running, ++calls_made)), exceptions_(std::uncaught_exceptions()) {}
+
+detail::CallGuard::~CallGuard() {
+  if (std::uncaught_exceptions() > exceptions_) module_.forward_failed();
+  call_running = outer_;
+}
 
 void Module::update_direct() {
   direct_ = pre_hooks_.empty() && hooks_.empty() && failed_hooks_.empty() && !fills_on_call_ && !checkpoint_;

@@ -14,10 +14,19 @@ TensorOptions like(const Tensor& x) { return {x.dtype(), x.device()}; }
 void wait(const dist::Work& work, const Tensor& x) { work.wait(context().backend(x.device()).compute()); }
 
 // Ranks of which only some record an operation would part in backward: they are told apart in forward.
+const char* recorded(const Tensor& x) {
+  return x.requires_grad() && context().grad_enabled() ? "recorded" : "not recorded";
+}
+
 CollectiveOptions label(const Tensor& x) {
   CollectiveOptions options(dist::Label{"", in_backward() ? "backward" : "forward"});
-  if (!in_backward()) options.detail = x.requires_grad() && context().grad_enabled() ? "recorded" : "not recorded";
+  if (!in_backward()) options.detail = recorded(x);
   return options;
+}
+
+// What sends nothing in forward and something in backward: the next collective compares who records.
+void note(const char* op, const Tensor& x, ProcessGroup& group) {
+  if (!in_backward()) group.note(concat(op, ' ', recorded(x)));
 }
 
 // What moves, without autograd. Along dimension 0 a collective sees a tensor as it lies in memory.
@@ -49,36 +58,58 @@ Tensor exchanged(const Tensor& x, ProcessGroup& group) {
 }
 
 Tensor own_part(const Tensor& x, ProcessGroup& group) {
+  note("scatter", x, group);
   NoGrad no_grad;
   int64_t part = x.size(0) / group.size();
   return clone(slice(x, 0, part * group.rank(), part * (group.rank() + 1)));
 }
 
-Tensor itself(const Tensor& x, ProcessGroup&) { return x.detach(); }
+Tensor itself(const Tensor& x, ProcessGroup& group) {
+  note("copy", x, group);
+  return x.detach();
+}
 
 using Move = Tensor (*)(const Tensor&, ProcessGroup&);
+
+/// A group that may go before the graph does.
+class Lent {
+ public:
+  Lent() = default;
+  explicit Lent(ProcessGroup& group) : group_(&group), life_(group.life()) {}
+  ProcessGroup& get(const char* op) const {
+    SG_CHECK(!life_.expired(), "backward of ", op, ": its process group is gone; keep it until backward has run");
+    return *group_;
+  }
+
+ private:
+  ProcessGroup* group_ = nullptr;
+  std::weak_ptr<const void> life_;
+};
 
 /// An operation that moves with one collective, and whose gradient moves with another.
 template <Move Gradient> struct Moved final : Node {
   const char* title = "";
-  ProcessGroup* group = nullptr;
+  Lent group;
   const char* name() const override { return title; }
-  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override { dx[0].alias(Gradient(dy[0], *group)); }
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    dx[0].alias(Gradient(dy[0], group.get(title)));
+  }
 };
 
 template <Move Forward, Move Gradient> Tensor move(const char* name, const Tensor& x, ProcessGroup& group) {
   Tensor y = Forward(x, group);
-  if (auto* node = record<Moved<Gradient>>(y, x)) node->title = name, node->group = &group;
+  if (auto* node = record<Moved<Gradient>>(y, x)) node->title = name, node->group = Lent(group);
   return y;
 }
 
 struct Broadcast final : Node {
-  ProcessGroup* group = nullptr;
+  Lent group;
   int root = 0;
   const char* name() const override { return "broadcast"; }
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
-    Tensor sum = summed(dy[0], *group);
-    dx[0].alias(group->rank() == root ? sum : zeros(sum.shape(), like(sum)));
+    ProcessGroup& ranks = group.get("broadcast");
+    Tensor sum = summed(dy[0], ranks);
+    dx[0].alias(ranks.rank() == root ? sum : zeros(sum.shape(), like(sum)));
   }
 };
 
@@ -158,7 +189,7 @@ Tensor broadcast(const Tensor& x, ProcessGroup& group, int root) {
     return clone(x);
   }();
   wait(group.broadcast(y, root, label(x)), y);
-  if (auto* node = record<Broadcast>(y, x)) node->group = &group, node->root = root;
+  if (auto* node = record<Broadcast>(y, x)) node->group = Lent(group), node->root = root;
   return y;
 }
 

@@ -16,7 +16,7 @@
 //
 // All ranks of the group call them in the same order; backward keeps that order, since it visits newer operations
 // first. So autograd records an operation on all of them or on none: ranks that differ in whether x requires a gradient
-// are refused where their tensors meet. The group must live until the graph is gone. On one rank nothing is sent.
+// are refused where their tensors meet. Backward after the group is gone is refused. On one rank nothing is sent.
 
 #include <shardgrad/core/tensor.h>
 #include <shardgrad/dist/group/process_group.h>

@@ -38,25 +38,9 @@ Tensor loss_of(const Config& config, const Tensor& outputs, const Tensor& labels
   return mse_loss(y, one_hot(labels, y.size(1)), double(count * y.size(1)));
 }
 
-static std::optional<DType> dtype_of_name(const std::string& name) {
-  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
-    if (name == name_of(dtype)) return dtype;
-  return {};
-}
-
 fsdp::Config make_sharding(const Config& config) {
-  fsdp::Config sharding;
+  fsdp::Config sharding = config.fsdp.options;
   sharding.strategy = fsdp::parse_strategy(config.strategy);
-  sharding.keep_params = config.fsdp.keep_params;
-  sharding.shard_ranks = int(config.fsdp.shard_ranks);
-  sharding.move_params_to_cpu = config.fsdp.move_params_to_cpu;
-  sharding.param_dtype = dtype_of_name(config.fsdp.param_dtype);
-  sharding.reduce_dtype = dtype_of_name(config.fsdp.reduce_dtype);
-  sharding.buffer_dtype = dtype_of_name(config.fsdp.buffer_dtype);
-  sharding.prefetch = int(config.fsdp.prefetch);
-  sharding.prefetch_bytes = config.fsdp.prefetch_bytes;
-  bool chosen = config.fsdp.bucket_bytes != Config().fsdp.bucket_bytes;
-  if (sharding.keeps_params() || chosen) sharding.bucket_bytes = config.fsdp.bucket_bytes;
   if (config.fsdp.wrap == "size") sharding.wrap = fsdp::wrap_by_size(config.fsdp.wrap_numel);
   return sharding;
 }
@@ -75,7 +59,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Config::Optimizer& o, std
 }
 
 optim::GradScaler make_scaler(const Config& config, dist::ProcessGroup& world) {
-  return fsdp::sharded_grad_scaler(world, {.enabled = config.fsdp.param_dtype == "f16"});
+  return fsdp::sharded_grad_scaler(world, {.enabled = config.fsdp.options.param_dtype == DType::f16});
 }
 
 optim::Schedule make_schedule(const Config::Schedule& schedule, int64_t total) {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include <shardgrad/dist/group/process_group.h>
-#include <shardgrad/fsdp/config.h>
+#include <shardgrad/fsdp/setup/config.h>
 #include <shardgrad/nn/containers.h>
 #include <shardgrad/optim/grad_scaler.h>
 #include <shardgrad/optim/optimizer.h>

@@ -7,7 +7,6 @@
 #include <set>
 
 #include <shardgrad/core/error.h>
-#include <shardgrad/fsdp/config.h>
 #include <shardgrad/train/config_fields.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/settings.h>
@@ -20,6 +19,11 @@ using Json = nlohmann::ordered_json;
 
 template <class T> constexpr bool kIsList = false;
 template <class T> constexpr bool kIsList<std::vector<T>> = true;
+using fsdp::kIsOptional;
+using ChosenDType = std::optional<DType>;
+constexpr const char* kOwn = "own";  // an unset dtype
+
+template <class T> constexpr bool kIsInteger = std::is_same_v<T, int64_t> || std::is_same_v<T, int>;
 
 template <class T> std::string range_text(const char* noun, const Rule& rule) {
   if (std::isinf(rule.low) && std::isinf(rule.high)) return noun;
@@ -31,7 +35,14 @@ template <class T> std::string range_text(const char* noun, const Rule& rule) {
 // "a number above 0", "one of cpu, cuda", …
 template <class T> std::string expected(const Rule& rule) {
   if constexpr (std::is_same_v<T, bool>) return "true or false";
-  if constexpr (std::is_same_v<T, int64_t>) return range_text<T>("an integer", rule);
+  if constexpr (kIsInteger<T>) return range_text<T>("an integer", rule);
+  if constexpr (std::is_same_v<T, ChosenDType>) {
+    std::string list = concat("one of ", kOwn);
+    for (DType dtype : fsdp::kDTypes) list += concat(", ", dtype);
+    return list;
+  } else if constexpr (kIsOptional<T>) {
+    return expected<typename T::value_type>(rule);
+  }
   if constexpr (std::is_same_v<T, double>) return range_text<T>("a finite number", rule);
   if constexpr (std::is_same_v<T, std::string>) {
     std::string list;
@@ -49,9 +60,21 @@ bool in_range(double value, const Rule& rule) {
          (rule.below_high ? value < rule.high : value <= rule.high);
 }
 
+bool assign_dtype(ChosenDType& field, const Json& value) {
+  if (value == kOwn) field.reset();
+  auto same = [&](DType dtype) { return value == name_of(dtype); };
+  auto found = std::ranges::find_if(fsdp::kDTypes, same);
+  if (found != std::end(fsdp::kDTypes)) field = *found;
+  return value == kOwn || found != std::end(fsdp::kDTypes);
+}
+
 /// Sets `field` from JSON; false when the value is not what the rule allows.
 template <class T> bool assign(T& field, const Json& value, const Rule& rule) {
-  if constexpr (kIsList<T>) {
+  if constexpr (std::is_same_v<T, ChosenDType>) {
+    return assign_dtype(field, value);
+  } else if constexpr (kIsOptional<T>) {
+    return assign(field.emplace(), value, rule);
+  } else if constexpr (kIsList<T>) {
     if (!value.is_array() || (rule.length && value.size() != rule.length)) return false;
     T list;
     for (const Json& element : value)
@@ -67,7 +90,7 @@ template <class T> bool assign(T& field, const Json& value, const Rule& rule) {
       if (rule.choices.size() && std::none_of(rule.choices.begin(), rule.choices.end(), same)) return false;
     } else {
       bool integer = value.is_number_integer() || value.is_number_unsigned();
-      if (!value.is_number() || (std::is_same_v<T, int64_t> && !integer)) return false;
+      if (!value.is_number() || (kIsInteger<T> && !integer)) return false;
       if (!in_range(value.get<double>(), rule) || (integer && value.get<double>() >= 0x1p63)) return false;
     }
     field = value.get<T>();
@@ -94,7 +117,7 @@ std::string nearest_key(const std::string& key) {
   std::string best;
   size_t least = key.size() + 1;
   Config config;
-  visit_fields(config, [&](std::string name, auto&, const Rule&, const char*) {
+  visit_fields(config, [&](const std::string& name, auto&, const Rule&, const char*) {
     size_t distance = std::min(edit_distance(key, name), edit_distance(key, name.substr(name.rfind('.') + 1)));
     if (distance < least) {
       least = distance;
@@ -119,7 +142,7 @@ bool apply_kernel(Config& config, const Setting& setting, std::vector<std::strin
 
 void apply(Config& config, const Setting& setting, std::vector<std::string>& faults) {
   bool known = apply_kernel(config, setting, faults);
-  visit_fields(config, [&](const char* key, auto& field, const Rule& rule, const char*) {
+  visit_fields(config, [&](const std::string& key, auto& field, const Rule& rule, const char*) {
     if (setting.key != key) return;
     known = true;
     if (assign(field, Json::parse(setting.json), rule)) return;
@@ -140,10 +163,16 @@ bool means_nothing(const Config& config, const std::string& key) {
 
 // Settings that would silently do nothing, or that only fail together.
 void check_together(const Config& config, const std::vector<Setting>& settings, std::vector<std::string>& faults) {
-  for (const Setting& setting : settings)
+  fsdp::Config sharding = config.fsdp.options;
+  sharding.strategy = fsdp::parse_strategy(config.strategy);
+  for (const Setting& setting : settings) {
     if (means_nothing(config, setting.key))
       faults.push_back(concat(setting.place, ": ", setting.key, " means nothing to ", config.optimizer.name,
                               "; remove it or change optimizer.name"));
+    if (setting.key == "fsdp.bucket_bytes" && !sharding.keeps_params())
+      faults.push_back(concat(setting.place, ": ", setting.key, " means nothing to ", config.strategy,
+                              ", which reduces a unit's gradients together; remove it, or choose units (fsdp.wrap)"));
+  }
   if (config.model.layers.size() < 2)
     faults.push_back("model.layers needs at least two widths: those of the input and the output");
   if (config.optimizer.nesterov && config.optimizer.momentum == 0)
@@ -174,15 +203,26 @@ std::string lines_of(const std::vector<std::string>& faults) {
   return faults.size() > kMost ? concat(lines, "\n… and ", faults.size() - kMost, " more") : lines;
 }
 
+// Null: an option that is unset.
+template <class T> Json json_of(const T& field) {
+  if constexpr (std::is_same_v<T, ChosenDType>)
+    return field ? name_of(*field) : kOwn;
+  else if constexpr (kIsOptional<T>)
+    return field ? Json(*field) : Json();
+  else
+    return field;
+}
+
 Json as_json(const Config& config) {
   Json all = Json::object();
-  visit_fields(config, [&](std::string key, const auto& field, const Rule&, const char*) {
-    if (means_nothing(config, key)) return;
+  visit_fields(config, [&](const std::string& key, const auto& field, const Rule&, const char*) {
+    Json value = json_of(field);
+    if (means_nothing(config, key) || value.is_null()) return;
     size_t dot = key.find('.');
     if (dot == std::string::npos)
-      all[key] = field;
+      all[key] = value;
     else
-      all[key.substr(0, dot)][key.substr(dot + 1)] = field;
+      all[key.substr(0, dot)][key.substr(dot + 1)] = value;
   });
   if (!config.kernels.empty()) all["kernels"] = config.kernels;
   return all;
@@ -214,9 +254,11 @@ std::string to_lines(const Config& config) {
 std::string key_table() {
   const Config kDefaults;
   std::string table = "| key | default | may be | meaning |\n|---|---|---|---|\n";
-  visit_fields(kDefaults, [&](const char* key, const auto& field, const Rule& rule, const char* meaning) {
+  visit_fields(kDefaults, [&](const std::string& key, const auto& field, const Rule& rule, const char* meaning) {
     using T = std::remove_cvref_t<decltype(field)>;
-    table += concat("| `", key, "` | `", Json(field).dump(), "` | ", expected<T>(rule), " | ", meaning, " |\n");
+    Json value = json_of(field);
+    std::string shown = value.is_null() ? "unset" : "`" + value.dump() + "`";
+    table += concat("| `", key, "` | ", shown, " | ", expected<T>(rule), " | ", meaning, " |\n");
   });
   // No field has this key: apply_kernel() reads it.
   return table +

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <shardgrad/fsdp/setup/config.h>
+
 namespace shardgrad::train {
 
 struct Config {
@@ -42,12 +44,7 @@ struct Config {
   struct Fsdp {
     std::string wrap = "children";
     int64_t wrap_numel = 100000;
-    int64_t prefetch = 1;
-    int64_t prefetch_bytes = 0;
-    int64_t bucket_bytes = 25 << 20;
-    bool keep_params = false, move_params_to_cpu = false;
-    int64_t shard_ranks = 0;
-    std::string param_dtype = "own", reduce_dtype = "own", buffer_dtype = "own";
+    shardgrad::fsdp::Config options = {};  ///< all but strategy and wrap
   } fsdp;
   std::vector<std::string> libraries;          ///< of kernels, loaded at the start
   std::map<std::string, std::string> kernels;  ///< operation -> the name of the kernel that replaces the built-in one

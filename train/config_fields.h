@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <shardgrad/fsdp/setup/options.h>
 #include <shardgrad/train/config.h>
 
 namespace shardgrad::train {
@@ -18,6 +19,11 @@ struct Rule {
   bool above_low = false, below_high = false;  ///< the limit itself is excluded
   size_t length = 0;                           ///< exact length of a list; 0: one or more
 };
+
+/// The largest number that a sharding option can hold, or an infinity.
+template <class T> double fsdp_limit(const T&) {
+  return std::is_same_v<T, int> ? 1 << 30 : std::numeric_limits<double>::infinity();
+}
 
 /// Calls visit(key, field, rule, meaning) for every key. C is Config or const Config.
 template <class C, class Visit> void visit_fields(C& c, Visit&& visit) {
@@ -62,20 +68,10 @@ template <class C, class Visit> void visit_fields(C& c, Visit&& visit) {
          "what is sharded; it never changes the numbers (docs/zero.md)");
   choice("fsdp.wrap", c.fsdp.wrap, {"children", "size"}, "units: one per layer, or of at least `fsdp.wrap_numel`");
   number("fsdp.wrap_numel", c.fsdp.wrap_numel, {.low = 1}, "parameters of a unit, for `size`");
-  number("fsdp.prefetch", c.fsdp.prefetch, {.low = 0, .high = 1000}, "units gathered ahead of the one that computes");
-  number("fsdp.prefetch_bytes", c.fsdp.prefetch_bytes, {.low = 0}, "bound for bytes gathered ahead; 0: none");
-  number("fsdp.bucket_bytes", c.fsdp.bucket_bytes, {.low = 0},
-         "ddp, zero1, keep_params: gradients are reduced in buckets of at most this; 0: one for each unit");
-  number("fsdp.keep_params", c.fsdp.keep_params, {}, "zero2 only: full parameters stay in memory");
-  number("fsdp.shard_ranks", c.fsdp.shard_ranks, {.low = 0, .high = kMost},
-         "hybrid only: ranks per copy, as in a node");
-  number("fsdp.move_params_to_cpu", c.fsdp.move_params_to_cpu, {},
-         "shards, gradients and optimizer in host memory; zero2, zero3, hybrid");
-  Choices dtypes{"own", "f32", "bf16", "f16"};
-  choice("fsdp.param_dtype", c.fsdp.param_dtype, dtypes,
-         "what parameters are gathered and computed in; `f16` turns loss scaling on (docs/mixed_precision.md)");
-  choice("fsdp.reduce_dtype", c.fsdp.reduce_dtype, dtypes, "what gradients are sent in; `own` is f32");
-  choice("fsdp.buffer_dtype", c.fsdp.buffer_dtype, dtypes, "what buffers are kept in");
+  shardgrad::fsdp::visit_options(c.fsdp.options, [&](const std::string& name, auto& option, const char* meaning) {
+    if (name == "sync_module_states") return;  // values are a function of a seed that all ranks are checked to share
+    visit("fsdp." + name, option, Rule{.low = 0, .high = fsdp_limit(option)}, meaning);
+  });
   text("libraries", c.libraries, "shared libraries of kernels, loaded at the start (docs/extending.md)");
   number("stall_limit", c.stall_limit, {.low = 1, .high = kMost},
          "seconds that ranks wait for a late one, which is named meanwhile, before the job ends");

@@ -39,8 +39,8 @@ Tensor arange(int64_t count, TensorOptions options) {
 
 void fill_(const Tensor& x, double value) {
   check_changeable("fill_", x);
-  x.bump_version();
   launch(kernels::fill, x, out(x), value);
+  x.bump_version();  // a change that is refused counts no write
 }
 
 }  // namespace shardgrad

@@ -35,19 +35,26 @@ static void check_sizes(const Who& who, const char* small_name, const Tensor& sm
 }
 
 Work ProcessGroup::all_gather(const Tensor& full, const Tensor& shard, const CollectiveOptions& options) {
-  check_sizes([&] { return who("all_gather", options.label); }, "shard", shard, full, rank(), size());
-  size_t bytes = shard.bytes();
-  auto move = [to = address(full), from = address(shard), bytes](Transport& transport, const Call& call) {
-    transport.all_gather(call, to, from, bytes);
+  GatherOf one{full, shard};
+  return all_gather({&one, 1}, options);
+}
+
+Work ProcessGroup::all_gather(std::span<const GatherOf> buffers, const CollectiveOptions& options) {
+  Operation operation{"all_gather", {}, {}};
+  std::vector<GatherPart> parts;
+  for (const auto& [full, shard] : buffers) {
+    check_sizes([&] { return who("all_gather", options.label); }, "shard", shard, full, rank(), size());
+    for (const Tensor& tensor : {full, shard}) operation.tensors.push_back(tensor);
+    operation.accesses.push_back({address(full), full.bytes(), true});
+    operation.accesses.push_back({address(shard), shard.bytes(), false});
+    operation.elements += full.numel();
+    operation.bytes_sent += int64_t(shard.bytes()) * (size() - 1);
+    parts.push_back({address(full), address(shard), shard.bytes()});
+  }
+  operation.move = [parts = std::move(parts)](Transport& transport, const Call& call) {
+    transport.gather_parts(call, parts);
   };
-  return launch({"all_gather",
-                 {full, shard},
-                 {{address(full), full.bytes(), true}, {address(shard), bytes, false}},
-                 full.numel(),
-                 int64_t(bytes) * (size() - 1),
-                 -1,
-                 move},
-                options);
+  return launch(std::move(operation), options);
 }
 
 Work ProcessGroup::reduce_scatter(const Tensor& shard, const Tensor& full, const CollectiveOptions& options) {
@@ -66,6 +73,7 @@ Work ProcessGroup::reduce_scatter(const Tensor& shard, const Tensor& full, const
 
 Work ProcessGroup::all_reduce(const Tensor& t, const CollectiveOptions& options) {
   SG_CHECK(t.defined(), who("all_reduce", options.label), "the tensor is undefined");
+  check_writable("all_reduce", t);
   t.bump_version();
   int64_t n = t.numel(), mine = slice_begin(n, size(), rank() + 1) - slice_begin(n, size(), rank());
   // All slices but its own on the way in, its own to everybody on the way out.
@@ -81,7 +89,7 @@ Work ProcessGroup::broadcast(const Tensor& t, int root, const CollectiveOptions&
   SG_CHECK(t.defined(), who("broadcast", options.label), "the tensor is undefined");
   SG_CHECK(root >= 0 && root < size(), who("broadcast", options.label), "there is no root ", root, " in a group of ",
            size());
-  if (rank() != root) t.bump_version();
+  if (rank() != root) check_writable("broadcast", t), t.bump_version();
   int64_t sent = rank() == root ? int64_t(t.bytes()) * (size() - 1) : 0;
   auto move = [data = address(t), bytes = t.bytes(), root](Transport& transport, const Call& call) {
     transport.broadcast(call, data, bytes, root);

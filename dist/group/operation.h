@@ -18,7 +18,7 @@ struct ProcessGroup::Operation {
   std::vector<Access> accesses;
   int64_t elements = 0, bytes_sent = 0;
   int root = -1;
-  std::function<void(Transport&, const Call&)> move;
+  std::function<void(Transport&, const Call&)> move = {};
   Device device = {};
 };
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <thread>
 
+#include <shardgrad/core/rng.h>
 #include <shardgrad/dist/bootstrap/cores.h>
 #include <shardgrad/dist/group/operation.h>
 #include <shardgrad/dist/transports/transports.h>
@@ -56,10 +57,11 @@ ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::shared_ptr
       stream_(make_group_stream(context_, *transport_, options_)) {}
 
 ProcessGroup::~ProcessGroup() {
-  kept_splits_.clear();
   // An exception passes: this rank will not make the calls its peers would wait for, nor wait for theirs.
   bool thrown = std::uncaught_exceptions() > exceptions_;
   if (thrown) transport_->abandon();
+  at_end_.run();
+  kept_splits_.clear();
   try {
     Control::Waiting waiting(*control_, lane_, sequence_);
     stream_->synchronize();
@@ -76,6 +78,14 @@ void ProcessGroup::take_over() { control_->call(lane_, sequence_); }
 
 static void copy_text(char* to, size_t room, const std::string& text) {
   std::memcpy(to, text.data(), std::min(text.size(), room - 1));
+}
+
+void ProcessGroup::note(std::string_view what) { noted_ += noted_.empty() ? what : concat(", ", what); }
+
+// The notes since the last collective beside its own detail; where they are too long to be shown, a number for all.
+std::string ProcessGroup::with_notes(const std::string& detail) {
+  std::string notes = std::exchange(noted_, {}), text = detail.empty() ? notes : concat(detail, ", ", notes);
+  return text.size() < sizeof(Place::detail) ? text : concat("notes #", hash_of(text));
 }
 
 void ProcessGroup::wait_before(const CollectiveOptions& options, Device device) {
@@ -100,7 +110,7 @@ Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options)
   copy_text(place.op, sizeof(place.op), operation.op);
   copy_text(place.unit, sizeof(place.unit), options.label.unit);
   copy_text(place.phase, sizeof(place.phase), options.label.phase);
-  copy_text(place.detail, sizeof(place.detail), options.detail);
+  copy_text(place.detail, sizeof(place.detail), noted_.empty() ? options.detail : with_notes(options.detail));
 
   uint64_t record =
       context_.recorder().begin({0, operation.op, options.label.unit, options.label.phase, stream_->name(),
@@ -165,53 +175,6 @@ void ProcessGroup::run(const Operation& operation, const Place& place, uint64_t 
     control_->fail(std::current_exception());
     throw;
   }
-}
-
-std::vector<int64_t> ProcessGroup::share(const std::vector<int64_t>& mine, const char* what) {
-  int64_t count = int64_t(mine.size());
-  Tensor shard = from_vector(mine, {count}, {DType::i64, kCpu});
-  Tensor full = empty({size() * count}, {DType::i64, kCpu});
-  all_gather(full, shard, Label{"", what}).host_wait();
-  return full.to_vector<int64_t>();
-}
-
-std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key, const std::string& name) {
-  std::vector<int64_t> wishes = share({color, key}, "split");
-  std::vector<int> ranks;  // of the new group, as ranks of this one
-  for (int r = 0; r < size(); ++r)
-    if (wishes[size_t(2 * r)] == color) ranks.push_back(r);
-  std::ranges::stable_sort(ranks, {}, [&](int r) { return wishes[size_t(2 * r + 1)]; });
-  int index = int(std::ranges::find(ranks, rank()) - ranks.begin());
-
-  int64_t invitation = index == 0 ? transport_->invite(int(ranks.size())) : 0;
-  std::vector<int64_t> invitations = share({invitation}, "split");
-  auto transport = transport_->join(invitations[size_t(ranks[0])], ranks, index);
-  std::vector<int> members;
-  for (int r : ranks) members.push_back(global_rank(r));
-  uint64_t id = (id_ * 1000003 + uint64_t(++splits_)) * 1000003 + uint64_t(uint32_t(color)) + 1;
-  GroupOptions options = options_;
-  options.name = name;
-  auto group = std::make_unique<ProcessGroup>(std::move(transport), control_, std::move(members), id, options);
-  barrier(Label{"", "split"});  // every member watches the new group before anyone uses it
-  return group;
-}
-
-ProcessGroup& ProcessGroup::kept_split(int stride, int size, const std::string& name) {
-  for (KeptSplit& kept : kept_splits_)
-    if (kept.stride == stride && kept.size == size && kept.name == name) return *kept.group;
-  int place = rank() / stride % size;
-  auto group = split(rank() - place * stride, place, name);
-  return *kept_splits_.emplace_back(KeptSplit{stride, size, name, std::move(group)}).group;
-}
-
-std::shared_ptr<CommonMemory> ProcessGroup::common_memory(size_t bytes) {
-  Device device = context_.default_device();
-  if (!transport_->has_common_memory() || (device != kCpu && device != kMeta)) return nullptr;
-  if (device == kMeta) return std::make_shared<CommonMemory>(nullptr, rank(), size(), bytes);
-  int lender = loans_++ % size();  // in turn, so that no rank's memory is used up before the others'
-  int64_t loan = rank() == lender ? transport_->lend(bytes) : 0;
-  loan = share({loan}, "common memory")[size_t(lender)];
-  return loan ? transport_->borrow(loan, bytes) : nullptr;
 }
 
 std::function<std::chrono::microseconds(int64_t)> fixed_delay(std::chrono::microseconds time) {

@@ -17,10 +17,13 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <shardgrad/core/context.h>
+#include <shardgrad/core/end_hooks.h>
 #include <shardgrad/core/tensor.h>
 
 namespace shardgrad::dist {
@@ -118,6 +121,11 @@ class ProcessGroup {
   /// shard = this rank's slice of the sum of all ranks' full. full.numel() == size() * shard.numel(); shard may be
   /// full's own slice.
   Work reduce_scatter(const Tensor& shard, const Tensor& full, const CollectiveOptions& options = {});
+  /// The same for several buffers, which may differ in size and dtype, as one call.
+  struct GatherOf {
+    Tensor full, shard;
+  };
+  Work all_gather(std::span<const GatherOf> buffers, const CollectiveOptions& options = {});
   /// t = the sum of all ranks' t.
   Work all_reduce(const Tensor& t, const CollectiveOptions& options = {});
   /// t = root's t.
@@ -126,6 +134,10 @@ class ProcessGroup {
   Work all_to_all(const Tensor& out, const Tensor& in, const CollectiveOptions& options = {});
   /// Returns when every rank has called it and everything queued before on the group's stream has run.
   void barrier(const CollectiveOptions& options = {});
+  /// Everybody's numbers (int64_t or double), in the order of the ranks, of which each gives as many. Blocks.
+  template <class T> std::vector<T> share(const std::vector<T>& mine, const Label& label);
+  /// Something that must be equal on all ranks and sends nothing, in a few letters: the next collective compares it.
+  void note(std::string_view what);
 
   /// The calling thread makes this group's calls from now on. Needed because a thread that waits for another group is
   /// taken not to make them meanwhile; see dist/watch/deadlock.h.
@@ -137,6 +149,11 @@ class ProcessGroup {
   /// and {1, 3, 5}. Kept until this group goes and given again for the same arguments: models share their groups, since
   /// a rank can be in 32 at a time (dist/watch/control_page.h), and each has a stream. Called by all ranks.
   ProcessGroup& kept_split(int stride, int size, const std::string& name);
+  /// Runs `end` when this group goes, while it can still be used; not if the returned handle went first. For objects
+  /// that use it and may outlive it. `end` must not throw.
+  [[nodiscard]] std::shared_ptr<void> at_end(std::function<void()> end) { return at_end_.add(std::move(end)); }
+  /// What tells that this group is gone, for objects that only refuse to be used then.
+  std::weak_ptr<const void> life() const { return life_; }
 
  private:
   struct Operation;
@@ -144,7 +161,7 @@ class ProcessGroup {
   void run(const Operation& operation, const Place& place, uint64_t record);
   void stamp(void (Recorder::*moment)(uint64_t), uint64_t record);
   std::string who(const char* op, const Label& label) const;
-  std::vector<int64_t> share(const std::vector<int64_t>& mine, const char* what);
+  std::string with_notes(const std::string& detail);
   void forget_finished();
   void wait_before(const CollectiveOptions& options, Device device);
 
@@ -158,6 +175,9 @@ class ProcessGroup {
   int lane_;
   uint64_t sequence_ = 0;
   int splits_ = 0, loans_ = 0;
+  std::string noted_;
+  EndHooks at_end_;
+  std::shared_ptr<const void> life_ = std::make_shared<char>();
   struct KeptSplit {
     int stride, size;
     std::string name;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,13 @@ struct Call {
   const Place* place = nullptr;
 };
 
+/// One buffer of an all-gather: full (size · bytes) = all shards; shard may be its own slice.
+struct GatherPart {
+  void* full;
+  const void* shard;
+  size_t bytes;
+};
+
 class Transport {
  public:
   Transport(std::string kind, int rank, int size, std::shared_ptr<Control> control)
@@ -48,6 +56,10 @@ class Transport {
 
   /// full (size · bytes) = all shards; shard may be its own slice.
   virtual void all_gather(const Call& call, void* full, const void* shard, size_t bytes) = 0;
+  /// Several of them as one call.
+  virtual void gather_parts(const Call& call, std::span<const GatherPart> parts) {
+    for (const GatherPart& part : parts) all_gather(call, part.full, part.shard, part.bytes);
+  }
   /// shard (n elements) = the tree sum of slice rank() of every rank's full; shard may be its own slice.
   virtual void reduce_scatter(const Call& call, void* shard, const void* full, int64_t n, DType dtype) = 0;
   virtual void all_reduce(const Call& call, void* data, int64_t n, DType dtype) = 0;

@@ -12,16 +12,16 @@ void check_replicas(Sharded& sharded, const char* call) {
   std::vector<int64_t> mine;
   for (const auto& [name, where] : sharded.index()) {
     where.flat->wait_for_shard();
-    auto [begin, end] = where.flat->elements_of(where.slice);
-    mine.push_back(int64_t(hash_of_values(where.flat->shard().rows(begin, end))));
+    Owned own = where.flat->owned(where.slice);
+    mine.push_back(int64_t(hash_of_values(where.flat->shard().rows(own.at, own.at + own.padded))));
   }
   dist::ProcessGroup& world = sharded.group();
   auto parts = size_t(sharded.mesh().parts()), ranks = size_t(world.size()), count = mine.size();
   bool same = true;
-  std::vector<int64_t> all = gather_numbers({int64_t(hash_of_numbers(mine))}, world, call);
+  std::vector<int64_t> all = world.share<int64_t>({int64_t(hash_of_numbers(mine))}, {"", call});
   for (size_t rank = parts; rank < ranks; ++rank) same = same && all[rank] == all[rank % parts];
   if (same) return;
-  std::vector<int64_t> each = gather_numbers(mine, world, call);
+  std::vector<int64_t> each = world.share(mine, {"", call});
   size_t i = 0;
   for (const auto& [name, where] : sharded.index()) {
     for (size_t rank = parts; rank < ranks; ++rank)
@@ -43,7 +43,7 @@ std::map<std::string, Tensor> mean_buffers(nn::Module& module, dist::ProcessGrou
   if (buffers.empty()) return {};
   std::vector<int64_t> mine;
   for (const NamedParameter& buffer : buffers) mine.push_back(int64_t(hash_of_values(buffer.tensor)));
-  std::vector<int64_t> all = gather_numbers(mine, group, kCall);
+  std::vector<int64_t> all = group.share(mine, {"", kCall});
   std::map<std::string, Tensor> means;
   for (size_t i = 0; i < buffers.size(); ++i) {
     const Tensor& own = buffers[i].tensor;

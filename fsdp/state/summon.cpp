@@ -9,24 +9,14 @@ namespace {
 
 // Edits must agree, or each rank would keep its own part of a different tensor.
 void check_equal_edits(const Sharded& sharded) {
-  dist::ProcessGroup& group = sharded.group();
   for (const auto& unit : sharded.units())
     for (const auto& flat : unit->flat_params()) {
       Tensor host = flat->summoned().to(kCpu);
-      uint64_t hash = hash_of({static_cast<const char*>(host.in().data), host.bytes()});
-      Tensor all = empty({group.size()}, {DType::i64, kCpu});
-      Tensor mine = from_vector<int64_t>({int64_t(hash)}, {1}, {DType::i64, kCpu});
-      group.all_gather(all, mine, {{unit->name(), "summon"}}).host_wait();
-      std::vector<int64_t> hashes = all.to_vector<int64_t>();
-      bool equal = std::ranges::all_of(hashes, [&](int64_t h) { return h == hashes[0]; });
-      SG_CHECK(equal, "SummonFullParams: the ranks edited unit '", unit->name(),
-               "' differently; nothing was written back. Make the same edit on every rank");
+      auto hash = int64_t(hash_of({static_cast<const char*>(host.in().data), host.bytes()}));
+      std::vector<int64_t> all = sharded.group().share<int64_t>({hash}, {unit->name(), "summon"});
+      SG_CHECK(std::ranges::count(all, hash) == std::ssize(all), "SummonFullParams: the ranks edited unit '",
+               unit->name(), "' differently; nothing was written back. Make the same edit on every rank");
     }
-}
-
-template <class Do> void for_each_flat(Sharded& sharded, Do&& action) {
-  for (const auto& unit : sharded.units())
-    for (const auto& flat : unit->flat_params()) action(*flat);
 }
 
 }  // namespace
@@ -36,7 +26,7 @@ SummonFullParams::SummonFullParams(Sharded& sharded, bool write_back)
   sharded.settle("SummonFullParams");
   sharded.schedule_.set_summoned(true);
   try {
-    for_each_flat(sharded, [](FlatParam& flat) { flat.summon(); });
+    for (FlatParam* flat : sharded.flats()) flat->summon();
   } catch (...) {
     dismiss();
     throw;
@@ -44,7 +34,7 @@ SummonFullParams::SummonFullParams(Sharded& sharded, bool write_back)
 }
 
 void SummonFullParams::dismiss() {
-  for_each_flat(sharded_, [](FlatParam& flat) { flat.dismiss(); });
+  for (FlatParam* flat : sharded_.flats()) flat->dismiss();
   sharded_.schedule_.set_summoned(false);
 }
 
@@ -55,7 +45,7 @@ SummonFullParams::~SummonFullParams() noexcept(false) {
   } at_end{*this};
   if (!write_back_ || std::uncaught_exceptions() > exceptions_) return;
   check_equal_edits(sharded_);
-  for_each_flat(sharded_, [](FlatParam& flat) { flat.write_back(); });
+  for (FlatParam* flat : sharded_.flats()) flat->write_back();
 }
 
 }  // namespace shardgrad::fsdp

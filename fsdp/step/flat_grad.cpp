@@ -7,15 +7,31 @@
 
 namespace shardgrad::fsdp {
 
+const char* name_of(GradState state) {
+  constexpr const char* names[] = {"empty", "open", "reducing", "reduced"};
+  return names[int(state)];
+}
+
 FlatGrad::FlatGrad(const FlatLayout& layout, const Config& config)
     : layout_(layout),
       keeps_full_(config.strategy == Strategy::zero1 && layout.reduce_dtype == layout.dtype),
-      to_host_(config.grads_to_cpu() && layout.device.kind != DeviceKind::cpu),
+      to_host_(config.grads_to_cpu() && layout.has_own_memory()),
       written_of_(layout.slices.size()),
       summed_of_(layout.slices.size()),
-      has_(layout.slices.size()) {}
+      has_(layout.slices.size()),
+      host_(layout) {}
+
+void FlatGrad::transition(GradState to) {
+  using enum GradState;
+  bool legal = (to == open && (state_ == empty || state_ == reduced)) || (to == reducing && state_ == open) ||
+               (to == reduced && (state_ == reducing || state_ == open)) ||
+               (to == empty && (state_ == open || state_ == reduced));
+  SG_ASSERT(legal, "the gradient of unit '", layout_.unit, "' cannot go from ", name_of(state_), " to ", name_of(to));
+  state_ = to;
+}
 
 Out FlatGrad::open(size_t i) {
+  if (!is_open()) transition(GradState::open);
   if (!written_.defined()) {
     written_ = layout_.buffer(layout_.padded, layout_.param_dtype, Category::full_gradient);
     written_of_.clear();
@@ -91,8 +107,8 @@ void FlatGrad::start_reduce() {
   for (size_t i = 0; i < has_.size() && grad_.defined(); ++i) {
     if (has_[i]) continue;  // else it was given up while others of the buffer were kept
     wait();
-    auto [begin, end] = layout_.elements_of(i);
-    fill_with_zeros(grad_.rows(begin, end));
+    Owned mine = layout_.owned(i);
+    fill_with_zeros(grad_.rows(mine.at, mine.at + mine.padded));
   }
   note_sources();
   sent_ = take_open();
@@ -114,14 +130,15 @@ void FlatGrad::start_reduce() {
     reduce_ = group->all_reduce(arriving_, options);
     arrived = reduce_.event();
   }
-  reducing_ = true;
+  transition(GradState::reducing);
   // What is added to nothing leaves at once; compute need not come by.
   bool leaves = to_host_ && !grad_.defined() && arriving_.dtype() == layout_.dtype;
   if (leaves) download(std::exchange(arriving_, Tensor()), arrived);
 }
 
 void FlatGrad::finish_reduce() {
-  if (!std::exchange(reducing_, false)) return;
+  if (state_ != GradState::reducing) return;
+  transition(GradState::reduced);
   scatter_.wait(layout_.compute());
   reduce_.wait(layout_.compute());
   sent_ = Tensor();
@@ -147,20 +164,15 @@ void FlatGrad::add_to_host(const Tensor& arrived) {
   }
   if (grad_.defined()) {
     Tensor earlier = layout_.buffer(total.numel(), layout_.dtype, Category::communication, &compute);
-    compute.wait(moved_);
-    layout_.copy(compute, earlier, grad_);
+    host_.take_back(earlier, grad_);
     convert(earlier, out(total, 1));
   }
   download(total, compute.record());
 }
 
-void FlatGrad::download(const Tensor& total, Event ready) {
-  Stream& downloads = layout_.mesh.downloads();
-  if (!grad_.defined()) grad_ = layout_.host_buffer(total.numel(), layout_.dtype);
-  downloads.wait(ready);
-  layout_.copy(downloads, grad_, total);
-  moved_ = downloads.record();
-  total.storage()->release(downloads);
+void FlatGrad::download(const Tensor& total, const Event& ready) {
+  if (!grad_.defined()) grad_ = host_.buffer(total.numel(), layout_.dtype);
+  host_.download(grad_, total, ready);
 }
 
 void FlatGrad::zero(size_t i) {
@@ -173,18 +185,28 @@ void FlatGrad::zero(size_t i) {
   }
   if (!written_of_.any()) written_ = Tensor();
   if (!summed_of_.any()) sum_ = Tensor();
+  forget_open();
+}
+
+// Where nothing is open any more: what it is then.
+void FlatGrad::forget_open() {
+  GradState now = written_.defined() || sum_.defined() ? GradState::open
+                  : grad_.defined()                    ? GradState::reduced
+                                                       : GradState::empty;
+  if (now != state_) transition(now);
 }
 
 void FlatGrad::settle(bool to_host) {
   SG_CHECK(!torn_, "unit '", layout_.unit, "': a backward pass failed halfway, so its gradients are incomplete; call ",
            "zero_grad() and repeat the step");
-  SG_CHECK(!is_open() && !reducing_, "unit '", layout_.unit, "' has gradients that were not reduced over the ranks; ",
+  SG_CHECK(!is_open() && state_ != GradState::reducing, "unit '", layout_.unit,
+           "' has gradients that were not reduced over the ranks; ",
            "run the last backward before the step outside the scope of fsdp::NoSync");
   if (!grad_.defined() || on_host(grad_) == to_host) return;
   wait();
   int64_t count = grad_.numel();
-  Tensor moved = to_host ? layout_.host_buffer(count, layout_.dtype)
-                         : layout_.buffer(count, layout_.dtype, Category::gradient_shard);
+  Tensor moved =
+      to_host ? host_.buffer(count, layout_.dtype) : layout_.buffer(count, layout_.dtype, Category::gradient_shard);
   copy_into(moved, grad_);
   grad_ = moved;
 }
@@ -193,6 +215,7 @@ void FlatGrad::abandon() {
   finish_reduce();
   note_sources();
   written_ = sum_ = Tensor();
+  forget_open();
   torn_ = has_.any();
 }
 

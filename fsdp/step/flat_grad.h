@@ -8,13 +8,21 @@
 //
 // So nothing is ever added up in 16 bits but the contributions of one pass: with param_dtype bf16, 256 passes of a
 // gradient 1 give 256 in grad or sum, where a bf16 sum of them and a 300 before would stay 300 (its step is 2).
+//
+//     empty ──open()──▶ open ──start_reduce()──▶ reducing ──finish_reduce()──▶ reduced
+//       ▲ ▲              │ ▲                                                    │   │
+//       │ └─zero of all──┘ └───────────── open(): a later pass adds ────────────┘   │
+//       └────────────────────────────── zero of all ───────────────────────────────┘
+//
+// A pass without sync leaves it open. A failed pass drops what is open: it goes back to reduced or empty, and is torn
+// until all is zeroed. Illegal transitions are asserted.
 
 #include <functional>
 #include <string>
 #include <vector>
 
 #include <shardgrad/autograd/node.h>
-#include <shardgrad/fsdp/step/flat_layout.h>
+#include <shardgrad/fsdp/step/host_copy.h>
 
 namespace shardgrad::fsdp {
 
@@ -40,11 +48,15 @@ class Flags {
   size_t count_ = 0;
 };
 
+enum class GradState : uint8_t { empty, open, reducing, reduced };
+const char* name_of(GradState state);
+
 class FlatGrad {
  public:
   FlatGrad(const FlatLayout& layout, const Config& config);
   FlatGrad(const FlatGrad&) = delete;
 
+  GradState state() const { return state_; }
   /// The reduced gradient of the shard; undefined when there is none.
   const Tensor& grad() const { return grad_; }
   /// Whether slice i got a gradient in the backward passes since it was zeroed.
@@ -52,7 +64,7 @@ class FlatGrad {
   /// The destination of slice i's gradient: its part of a buffer that appears with the first write.
   Out open(size_t i);
   /// Whether there are gradients that were not reduced.
-  bool is_open() const { return written_.defined() || sum_.defined(); }
+  bool is_open() const { return state_ == GradState::open; }
   /// Ends a pass without sync.
   void hold();
   /// Starts the reduction of all that is open over the ranks.
@@ -65,13 +77,15 @@ class FlatGrad {
   /// that was not reduced.
   void settle(bool to_host);
   /// Returns when no copy of the gradient is on its way to host memory.
-  void wait() const { moved_.host_wait(); }
+  void wait() const { host_.wait(); }
   /// Whether finish_reduce() gives back memory that the running reduction holds.
-  bool frees_when_reduced() const { return reducing_ && frees_; }
+  bool frees_when_reduced() const { return state_ == GradState::reducing && frees_; }
   /// After a failed backward: drops what was not reduced, and refuses a step until every gradient was zeroed.
   void abandon();
 
  private:
+  void transition(GradState to);
+  void forget_open();
   bool is_open(size_t i) const;
   std::string sources() const;
   void zero_unset(const Tensor& full, const Flags& set) const;
@@ -79,7 +93,7 @@ class FlatGrad {
   void note_sources();
   Tensor take_open();
   void add_to_host(const Tensor& arrived);
-  void download(const Tensor& total, Event ready);
+  void download(const Tensor& total, const Event& ready);
 
   const FlatLayout& layout_;
   bool keeps_full_, to_host_;
@@ -87,8 +101,9 @@ class FlatGrad {
   Tensor arriving_;  // the reduction, in reduce_dtype
   Flags written_of_, summed_of_, has_;
   dist::Work scatter_, reduce_;
-  bool reducing_ = false, frees_ = false, torn_ = false;
-  Event moved_;  // the last copy to host memory
+  GradState state_ = GradState::empty;
+  bool frees_ = false, torn_ = false;
+  HostCopy host_;
 };
 
 }  // namespace shardgrad::fsdp

@@ -8,15 +8,23 @@
 
 namespace shardgrad::fsdp {
 
+const char* name_of(FullState state) {
+  constexpr const char* names[] = {"stale", "gathering", "open", "closed"};
+  return names[int(state)];
+}
+
 FlatParam::FlatParam(std::string unit, std::span<nn::Parameter* const> parameters, Mesh& mesh, const Config& config)
     : layout_(std::move(unit), parameters, mesh, config),
       grads_(layout_, config),
-      trainable_(parameters.front()->tensor.requires_grad()) {
-  bool shard_to_cpu = config.move_params_to_cpu && layout_.device.kind != DeviceKind::cpu;
+      trainable_(parameters.front()->tensor.requires_grad()),
+      shard_host_(layout_) {
+  bool shard_to_cpu = config.move_params_to_cpu && layout_.has_own_memory();
   keeps_params_ = config.keeps_params() || (!split() && !shard_to_cpu && !converts());
   make_buffers(shard_to_cpu);
+  state_ = full_.storage()->resident() ? FullState::open : FullState::stale;
   full_.storage()->count_writes_apart(layout_.begins(param_dtype()));
   full_.storage()->set_note(note());
+  if (!keeps_params_ || converts()) full_.storage()->set_read_only();  // it is a copy, whose edits nobody would see
   fill(parameters, config.sync_module_states);
   for (nn::Parameter* parameter : parameters) {
     parameters_.push_back(parameter->tensor);
@@ -27,17 +35,17 @@ FlatParam::FlatParam(std::string unit, std::span<nn::Parameter* const> parameter
 }
 
 std::string FlatParam::note() const {
-  std::string whose = concat("it belongs to unit '", layout_.unit, "', which is sharded now. ");
+  std::string whose = concat("it belongs to unit '", layout_.unit, "', which is sharded. ");
   if (keeps_params_ && converts())
     whose = concat("it is a ", param_dtype(), " copy of what unit '", layout_.unit, "' holds in ", dtype(), ". ");
-  return whose + "Use it inside its module's forward, or in a scope of fsdp::SummonFullParams";
+  return whose + "Read it inside its module's forward, read or change it in a scope of fsdp::SummonFullParams";
 }
 
 void FlatParam::make_buffers(bool shard_to_cpu) {
   int64_t mine = layout_.shard_numel();
   if (keeps_params_) return make_kept_buffers();
   if (!shard_to_cpu && !converts() && make_common_buffers()) return;
-  shard_ = shard_to_cpu ? layout_.host_buffer(mine, dtype()) : layout_.buffer(mine, dtype(), Category::parameter_shard);
+  shard_ = shard_to_cpu ? shard_host_.buffer(mine, dtype()) : layout_.buffer(mine, dtype(), Category::parameter_shard);
   full_ = layout_.released_buffer(padded(), param_dtype(), Category::gathered_parameter);
 }
 
@@ -77,17 +85,15 @@ void FlatParam::fill(std::span<nn::Parameter* const> parameters, bool from_rank0
 // `part` is the flat parameter from element `begin` on.
 void FlatParam::fill_elements(const Tensor& part, int64_t begin, std::span<nn::Parameter* const> parameters) const {
   fill_with_zeros(part);
-  int64_t end = begin + part.numel();
   for (size_t i = 0; i < parameters.size(); ++i) {
-    const Slice& slice = slices()[i];
-    int64_t first = std::max(begin, slice.offset), last = std::min(end, slice.offset + slice.numel());
-    if (first >= last) continue;
-    Tensor mine = part.rows(first - begin, last - begin);
+    auto [at, first, count, padded] = layout_.within(i, begin, part.numel());
+    if (count == 0) continue;
+    Tensor mine = part.rows(at, at + count);
     const Tensor& whole = parameters[i]->tensor;
     if (whole.storage()->resident())  // it has values already
-      copy_into(mine, whole.alias({slice.numel()}).alias_rows(first - slice.offset, last - slice.offset));
+      copy_into(mine, whole.alias({whole.numel()}).alias_rows(first, first + count));
     else
-      parameters[i]->fill_range(first - slice.offset, mine);
+      parameters[i]->fill_range(first, mine);
   }
 }
 
@@ -122,19 +128,19 @@ Stream& FlatParam::first_writer(DType dtype) const {
 // The shard in the dtype of what is gathered, in memory that stays. Who writes the shard has waited for its uploads.
 const Tensor& FlatParam::source(DType dtype) {
   if (dtype == shard_.dtype()) return shard_;
-  if (!converted_.defined()) converted_ = layout_.host_buffer(shard_.numel(), dtype);
+  if (!converted_.defined()) converted_ = shard_host_.buffer(shard_.numel(), dtype);
   if (std::exchange(converted_is_stale_, false)) convert(shard_, out(converted_));
   return converted_;
 }
 
-dist::Work FlatParam::gather_into(const Tensor& full, std::string_view phase) {
+// This rank's part of `full`, and the group's stream waits until it is there.
+void FlatParam::ask_for(const Tensor& full, Gathers& buffers) {
   dist::ProcessGroup* group = layout_.mesh.shard();
   Stream& stream = first_writer(full.dtype());
   Tensor mine = layout_.part_of(full);
   Event ready = shard_ready_;
   if (on_host(shard_)) {
-    layout_.copy(stream, mine, source(full.dtype()));  // the host writes it, before this is queued
-    ready = shard_sent_ = stream.record();
+    ready = shard_host_.upload(mine, source(full.dtype()));
   } else if (converted_.defined() && full.dtype() == converted_.dtype()) {
     const Tensor& kept = source(full.dtype());
     SG_ASSERT(kept.out().data == mine.out().data, "unit '", layout_.unit, "' is gathered into other memory");
@@ -145,42 +151,59 @@ dist::Work FlatParam::gather_into(const Tensor& full, std::string_view phase) {
   } else {
     mine = shard_;
   }
-  if (!group) return {};
-  return group->all_gather(full, mine, {{layout_.unit, std::string(phase)}, ready});
+  if (!group) return;
+  group->stream().wait(ready);
+  buffers.push_back({full, mine});
 }
 
-void FlatParam::start_gather(std::string_view phase) {
+void FlatParam::transition(FullState to) {
+  using enum FullState;
+  bool legal = (to == gathering && state_ == stale) || (to == open && (state_ == gathering || state_ == closed)) ||
+               (to == stale && (state_ == open || state_ == closed)) || (to == closed && state_ == open);
+  SG_ASSERT(legal, "the parameters of unit '", layout_.unit, "' cannot go from ", name_of(state_), " to ", name_of(to));
+  state_ = to;
+}
+
+void FlatParam::start_gather(Gathers& buffers) {
   if (!needs_gather()) return;
-  if (!resident()) full_.storage()->materialize(first_writer(param_dtype()));
-  if (keeps_params_ && !stale_) return;  // only the window was closed
-  gather_ = gather_into(full_, phase);
+  Storage& full = *full_.storage();
+  if (!full.resident()) full.materialize(first_writer(param_dtype()));
+  if (state_ == FullState::closed) return transition(FullState::open);
+  ask_for(full_, buffers);
+  transition(FullState::gathering);
+}
+
+void FlatParam::gather_by(const dist::Work& work) {
+  if (state_ != FullState::gathering) return;
+  gather_ = work;
   if (common_) layout_.mesh.reading_shards();
   full_.storage()->set_arriving(true);  // who reads it before finish_gather() would race with the gather
-  gathering_ = true;
-  stale_ = false;
 }
 
 void FlatParam::finish_gather() {
-  if (!std::exchange(gathering_, false)) return;
+  if (state_ != FullState::gathering) return;
+  transition(FullState::open);
   full_.storage()->set_arriving(false);
-  layout_.compute().wait(shard_sent_);
+  shard_host_.arrive();
   gather_.wait(layout_.compute());
 }
 
 void FlatParam::release_full() {
-  if (!resident() || (keeps_params_ && !converts())) return;
+  if (state_ != FullState::open || (keeps_params_ && !converts())) return;
+  transition(keeps_params_ ? FullState::closed : FullState::stale);
   full_.storage()->release(layout_.compute());
 }
 
 LocalRange FlatParam::local_range(size_t i) {
   settle_grad();
-  auto [begin, end] = elements_of(i);
+  Owned mine = owned(i);
+  auto part = [&](const Tensor& of_shard) { return of_shard.rows(mine.at, mine.at + mine.padded); };
   LocalRange range;
-  range.values = shard_.rows(begin, end);
-  if (has_grad(i)) range.grad = grad().rows(begin, end);
-  if (converted_.defined()) range.copy = converted_.rows(begin, end);
-  range.begin = begin + shard_begin() - slices()[i].offset;
-  range.count = std::clamp(slices()[i].numel() - range.begin, int64_t(0), end - begin);
+  range.values = part(shard_);
+  if (has_grad(i)) range.grad = part(grad());
+  if (converted_.defined()) range.copy = part(converted_);
+  range.begin = mine.in_slice;
+  range.count = mine.count;
   return range;
 }
 
@@ -213,8 +236,6 @@ void FlatParam::let_go() noexcept {
   shown.set_note(concat("it belonged to unit '", layout_.unit, "' of a sharded model that is gone"));
 }
 
-void FlatParam::wait_for_shard() const { shard_sent_.host_wait(); }
-
 void FlatParam::before_write() {
   finish_gather();  // of a pass that failed
   layout_.mesh.before_write();
@@ -234,20 +255,25 @@ void FlatParam::slice_written(size_t i) {
 void FlatParam::outdate(bool copy_is_written) {
   shard_ready_ = context().backend(shard_.device()).compute().record();
   converted_is_stale_ |= !copy_is_written;
-  if (keeps_params_ && !split() && !(converts() && converted_is_stale_)) return;
-  stale_ = true;
-  if (resident()) full_.storage()->release(layout_.compute());
+  bool is_the_shard = keeps_params_ && !split() && !(converts() && converted_is_stale_);
+  if (is_the_shard || state_ == FullState::stale) return;
+  transition(FullState::stale);
+  if (full_.storage()->resident()) full_.storage()->release(layout_.compute());
 }
 
 Tensor FlatParam::gather_whole(std::string_view phase) {
   Tensor result = layout_.buffer(padded(), dtype(), Category::gathered_parameter, &first_writer(dtype()));
-  dist::Work gathered = gather_into(result, phase);
-  layout_.compute().wait(shard_sent_);
+  Gathers one;
+  ask_for(result, one);
+  dist::Work gathered = layout_.mesh.gather(one, {layout_.unit, std::string(phase)});
+  shard_host_.arrive();
   gathered.wait(layout_.compute());
   return result;
 }
 
-Tensor FlatParam::whole(std::string_view phase) { return converts() || needs_gather() ? gather_whole(phase) : full_; }
+Tensor FlatParam::whole(std::string_view phase) {
+  return converts() || state_ != FullState::open ? gather_whole(phase) : full_;
+}
 
 void FlatParam::summon() {
   summoned_ = gather_whole("summon");

@@ -1,13 +1,13 @@
 #pragma once
 // A flat parameter: parameters of one unit with the same dtype and trainability, laid end to end
-// (fsdp/step/flat_layout.h). Buffers and what they are for, P elements in S parts:
+// (fsdp/setup/flat_layout.h). Buffers and what they are for, P elements in S parts:
 //
 //     shard       P/S   always there; what the optimizer updates; in host memory with move_params_to_cpu
 //     full        P     there while the unit is unsharded; the parameters are views of it
 //     gradients         fsdp/step/flat_grad.h
 //
-// S is the number of ranks a parameter is split over (fsdp/mesh.h); 1 for ddp. Where full parameters are kept, the
-// shard is a part of their memory, and `full` cannot be read while it is out of date. Where the ranks have common
+// S is the number of ranks a parameter is split over (fsdp/setup/mesh.h); 1 for ddp. Where full parameters are kept,
+// the shard is a part of their memory, and `full` cannot be read while it is out of date. Where the ranks have common
 // memory (dist/transports/common_memory.h), their shards lie side by side in it, `full` is a window on all of them, and
 // a gather only waits.
 //
@@ -16,18 +16,28 @@
 // its own. Where the converted shard has memory that stays, the optimizer writes it in the pass that writes the shard,
 // and the gather converts nothing: in a `full` that is kept, and beside a shard in host memory, so that 16 bits travel
 // to the device too.
+//
+//     stale ──start_gather()──▶ gathering ──finish_gather()──▶ open ──release_full()──▶ stale
+//                                                               │ ▲                      (or closed: kept, and a
+//       stale ◀──the shard was written, unless full is the shard┘ └─start_gather()─ closed      conversion)
+//
+// While open the parameters can be read. Stale: `full` is not there, or not what the shards are now. Illegal
+// transitions are asserted.
 
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include <shardgrad/fsdp/setup/flat_layout.h>
 #include <shardgrad/fsdp/step/flat_grad.h>
-#include <shardgrad/fsdp/step/flat_layout.h>
 
 namespace shardgrad::fsdp {
 
 class SliceSink;
+
+enum class FullState : uint8_t { stale, gathering, open, closed };
+const char* name_of(FullState state);
 
 class FlatParam {
  public:
@@ -53,8 +63,8 @@ class FlatParam {
   /// First element of the flat parameter that this rank's shard holds.
   int64_t shard_begin() const { return layout_.shard_begin(); }
   const Tensor& full() const { return full_; }
-  /// The elements of this rank's shard that are slice i's, with the padding after it.
-  std::pair<int64_t, int64_t> elements_of(size_t i) const { return layout_.elements_of(i); }
+  /// What this rank's shard holds of parameter i.
+  Owned owned(size_t i) const { return layout_.owned(i); }
   size_t full_bytes() const { return size_t(padded()) * size_of(param_dtype()); }
   /// Whether the ranks' shards lie side by side in common memory, so that gathering brings nothing into memory.
   bool common() const { return common_; }
@@ -71,26 +81,26 @@ class FlatParam {
   void let_go() noexcept;
 
   // --- the unit's life --------------------------------------------------------------------------------------------
-  bool resident() const { return full_.storage()->resident(); }
-  /// Whether the full parameters are not what the shards are now.
-  bool stale() const { return stale_; }
-  bool needs_gather() const { return stale_ || !resident(); }
-  /// Materializes the full buffer and starts gathering into it.
-  void start_gather(std::string_view phase);
+  FullState state() const { return state_; }
+  bool needs_gather() const { return state_ == FullState::stale || state_ == FullState::closed; }
+  /// Brings the full buffer into memory, where it is not, and adds to `buffers` what is to be gathered into it.
+  void start_gather(Gathers& buffers);
+  /// `work` brings what was asked for.
+  void gather_by(const dist::Work& work);
   /// Makes compute wait for the gather.
   void finish_gather();
   /// Releases the full buffer after the compute queued so far. One that is kept stays in memory, but a conversion
-  /// cannot be read any more: an edit of it would be lost. Comes after finish_gather().
+  /// cannot be read any more. Comes after finish_gather().
   void release_full();
   /// Before the optimizer: brings the reduced gradient to where the shard is. Throws Error(input) for a gradient that
   /// was not reduced.
   void settle_grad();
   /// The host may write the shard and read the gradient: no copy of them is on its way.
   void wait_to_update() const;
-  /// What this rank's optimizer updates of slice i, with the padding after it; settles the gradient.
+  /// What this rank's optimizer updates of slice i, with the gap after it; settles the gradient.
   LocalRange local_range(size_t i);
   /// The shard may be written by the host: nothing queued reads it.
-  void wait_for_shard() const;
+  void wait_for_shard() const { shard_host_.wait(); }
   /// The optimizer is about to change the shard: no gather reads it any more, nor any rank in common memory.
   void before_write();
   /// The shard has other values: what backward saved of the parameters, and gathered copies, are out of date. No gather
@@ -122,7 +132,8 @@ class FlatParam {
   bool converts() const { return layout_.param_dtype != layout_.dtype; }
   const Tensor& source(DType dtype);
   Stream& first_writer(DType dtype) const;
-  dist::Work gather_into(const Tensor& full, std::string_view phase);
+  void transition(FullState to);
+  void ask_for(const Tensor& full, Gathers& buffers);
   Tensor gather_whole(std::string_view phase);
 
   FlatLayout layout_;
@@ -134,9 +145,10 @@ class FlatParam {
   Tensor converted_;  // the shard in param_dtype, where that has memory which stays
   Tensor summoned_;
   dist::Work gather_;
-  bool gathering_ = false, stale_ = false, converted_is_stale_ = true;
-  Event shard_ready_;  // the last write to the shard
-  Event shard_sent_;   // the last copy of a shard in host memory to the device
+  FullState state_ = FullState::stale;
+  bool converted_is_stale_ = true;
+  Event shard_ready_;    // the last write to the shard
+  HostCopy shard_host_;  // of a shard in host memory
 };
 
 }  // namespace shardgrad::fsdp

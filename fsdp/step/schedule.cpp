@@ -47,7 +47,7 @@ void Schedule::begin_forward() {
     restart(eval_);
     if (context().grad_enabled()) restart(forward_);
   }
-  calls_.push_back({nullptr, last_sequence()});
+  calls_.push_back({nullptr, nn::running_call(), last_sequence()});
 }
 
 void Schedule::end_forward() {
@@ -59,15 +59,19 @@ void Schedule::end_forward() {
 
 bool Schedule::running(const Unit& unit) const { return std::ranges::find(calls_, &unit, &Call::unit) != calls_.end(); }
 
+bool Schedule::is_last_call(const Unit* unit) const {
+  return !calls_.empty() && calls_.back().unit == unit && calls_.back().number == nn::running_call();
+}
+
 Schedule::Call Schedule::pop_call(const Unit* unit) {
-  SG_ASSERT(!calls_.empty() && calls_.back().unit == unit, "calls of units return in another order than they began");
+  SG_ASSERT(is_last_call(unit), "calls of units return in another order than they began");
   Call call = calls_.back();
   calls_.pop_back();
   return call;
 }
 
 void Schedule::forward_failed(Unit* unit) {
-  if (calls_.empty() || calls_.back().unit != unit) return;  // it failed before or after the call was counted
+  if (!is_last_call(unit)) return;  // it failed before or after the call was counted
   calls_.pop_back();
   if (calls_.empty())
     forward_failed_ = true;
@@ -84,7 +88,7 @@ void Schedule::begin_again(const Unit& unit, Order& order) {
 }
 
 void Schedule::check_usable(const Unit& unit) const {
-  SG_CHECK(!ended_, "unit '", unit.name(), "' is to compute after the context that it was sharded in has ended");
+  SG_CHECK(!ended_, "unit '", unit.name(), "' is to compute after its context or process group has ended");
   SG_CHECK(!summoned_, "unit '", unit.name(), "' is to compute in a scope of SummonFullParams; leave the scope first");
 }
 
@@ -95,7 +99,7 @@ void Schedule::before_forward(Unit& unit) {
     begin_outermost_call();
     begin_again(unit, order);
   }
-  calls_.push_back({&unit, last_sequence()});
+  calls_.push_back({&unit, nn::running_call(), last_sequence()});
   if (recomputing()) {
     begin_backward();
     gather(unit, "backward", backward_);

@@ -32,8 +32,8 @@
 #include <vector>
 
 #include <shardgrad/core/recorder.h>
-#include <shardgrad/fsdp/config.h>
-#include <shardgrad/fsdp/step/timeline.h>
+#include <shardgrad/core/timeline.h>
+#include <shardgrad/fsdp/setup/config.h>
 #include <shardgrad/fsdp/step/unit.h>
 
 namespace shardgrad::fsdp {
@@ -85,10 +85,12 @@ class Schedule {
   /// A call that has not returned.
   struct Call {
     Unit* unit;          // null: the root
+    uint64_t number;     // the module's call: a unit's modules may call each other, and themselves
     uint64_t called_at;  // the sequence of the last operation before it
   };
   std::shared_ptr<Schedule> shared() { return {owner_.lock(), this}; }
   bool running(const Unit& unit) const;
+  bool is_last_call(const Unit* unit) const;
   Call pop_call(const Unit* unit);
   void begin_outermost_call();
   void begin_again(const Unit& unit, Order& order);

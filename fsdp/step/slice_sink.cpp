@@ -4,7 +4,7 @@ namespace shardgrad::fsdp {
 
 FlatParam& SliceSink::flat() const {
   SG_CHECK(flat_, "'", name_,
-           "' belonged to a sharded model that is gone, or whose context has ended; keep the model as ",
+           "' belonged to a sharded model that is gone, or whose context or process group has ended; keep them as ",
            "long as its optimizer and its parameters are used");
   return *flat_;
 }

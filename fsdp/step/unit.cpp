@@ -38,7 +38,7 @@ static std::vector<std::vector<nn::Parameter*>> grouped(std::span<nn::Parameter*
 
 Unit::Unit(std::string name, std::vector<nn::Parameter*> parameters, Mesh& mesh, const Config& config, bool is_root,
            UnitEvents events)
-    : name_(std::move(name)), is_root_(is_root), events_(std::move(events)) {
+    : name_(std::move(name)), mesh_(mesh), is_root_(is_root), events_(std::move(events)) {
   for (const auto& members : grouped(parameters, config.bucket())) {
     FlatParam& flat = *flat_params_.emplace_back(std::make_unique<FlatParam>(name_, members, mesh, config));
     size_t k = leaves_.size();
@@ -89,7 +89,10 @@ void Unit::unshard(std::string_view phase) {
   if (!needs_gather()) return;
   wait();  // for a gather of what has changed since
   transition(UnitState::gathering);
-  for (auto& flat : flat_params_) flat->start_gather(phase);
+  Gathers buffers;
+  for (auto& flat : flat_params_) flat->start_gather(buffers);
+  dist::Work gather = mesh_.gather(buffers, {name_, std::string(phase)});
+  for (auto& flat : flat_params_) flat->gather_by(gather);
 }
 
 void Unit::wait() {

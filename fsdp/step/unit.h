@@ -3,7 +3,8 @@
 //
 //     Sharded ──unshard()──▶ Gathering ──wait()──▶ Unsharded ──reshard()──▶ Sharded
 //
-// In backward an unsharded unit also collects gradients; when the last one of a flat parameter is written, its full
+// One all-gather brings all that its module computes with, whatever the dtypes and whether it is trained or frozen. In
+// backward an unsharded unit also collects gradients; when the last one of a flat parameter is written, its full
 // gradient is sent to the shards. Illegal transitions are asserted. A unit that is kept never goes back to Sharded;
 // after the optimizer's step it is gathered over its old values. Under ddp the same calls do nothing or reduce to
 // everybody: one code path.
@@ -68,6 +69,7 @@ class Unit {
   void transition(UnitState to);
   void grad_ready(size_t flat);
   std::string name_;
+  Mesh& mesh_;
   bool is_root_, kept_ = true;
   UnitState state_ = UnitState::sharded;
   std::vector<std::unique_ptr<FlatParam>> flat_params_;

@@ -136,5 +136,17 @@ TEST(BatchNorm, OneSampleOnAllRanksTogetherIsRefusedAndNoneMovesNothing) {
   });
 }
 
+TEST(BatchNorm, ACallAfterTheGroupIsGoneIsRefused) {
+  dist::run_ranks(2, [](dist::ProcessGroup& world) {
+    auto group = world.split(0, world.rank());
+    auto model = nn::make<Normed>();
+    convert_sync_batchnorm(*model, *group);
+    model(ones({2, 7}));
+    group.reset();
+    std::string what = message_of([&] { model(ones({2, 7})); });
+    EXPECT_TRUE(contains(what, "batch_norm of 'norm': the process group that it sums over is gone")) << what;
+  });
+}
+
 }  // namespace
 }  // namespace shardgrad::fsdp::testing

@@ -149,6 +149,36 @@ TEST(Calls, AUnitStaysUntilTheOutermostOfItsCallsReturns) {
   });
 }
 
+// A hook that was there before the schedule's fails: that call was never one of the unit.
+TEST(Calls, ACallThatFailsBeforeItIsCountedLeavesTheOneAroundItAsItIs) {
+  struct Recursive : nn::Module {
+    nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 7);
+    Tensor forward(const Tensor& x, int depth) {
+      nn::Child<Recursive> self(std::shared_ptr<Recursive>(std::shared_ptr<Recursive>(), this));
+      std::string said = depth > 0 ? message_of([&] { self(x, depth - 1); }) : "boom";
+      EXPECT_EQ(said, "boom");
+      return in(x);
+    }
+  };
+  struct Outer : nn::Module {
+    nn::Child<Recursive> inner = child<Recursive>("inner");
+    Tensor forward(const Tensor& x) { return inner(x, 2) + 1.0; }
+  };
+  on_acc([](dist::ProcessGroup& group) {
+    auto model = nn::make<Outer>();
+    int calls = 0;
+    model->inner->add_forward_pre_hook([&](nn::Module&, std::span<Tensor>) { SG_CHECK(++calls % 2 == 1, "boom"); });
+    fully_shard(*model, group, {.prefetch = 0});
+    for (int i = 0; i < 2; ++i) {
+      Tensor loss = sum(model(ones({2, 7})));
+      EXPECT_EQ(events(), i == 0 ? "AG inner free inner " : "AG inner ") << "the last unit is kept for backward";
+      loss.backward();
+      events();
+    }
+    EXPECT_EQ(calls, 4);
+  });
+}
+
 TEST(Calls, WhatBackwardReadsAndNobodyHasGatheredIsGathered) {
   on_acc([](dist::ProcessGroup& group) {
     auto model = nn::make<Holder>();

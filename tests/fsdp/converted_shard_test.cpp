@@ -24,15 +24,15 @@ TEST(ConvertedShard, AWholeThatTheOptimizerWroteIsReady) {
     auto sharded = fully_shard(*model, group, kConverted[0]);
     const FlatParam& flat = *sharded->units()[0]->flat_params()[0];
     optim::AdamW optimizer(model->named_parameters(), {.lr = 0.1});
-    EXPECT_TRUE(flat.stale()) << "nobody has converted the initial values";
+    EXPECT_EQ(flat.state(), FullState::stale) << "nobody has converted the initial values";
     sum(model(inputs(0))).backward();
     optimizer.step();
-    EXPECT_FALSE(flat.stale());
+    EXPECT_EQ(flat.state(), FullState::closed);
     sharded->units()[0]->unshard("test");
     std::vector<double> shard = values_of(flat.shard()), full = values_of(flat.full());
     for (size_t i = 0; i < shard.size(); ++i) ASSERT_EQ(full[i], double(float(bf16(float(shard[i]))))) << i;
     load_full_state_dict(*sharded, full_state_dict(*sharded, false));
-    EXPECT_TRUE(flat.stale()) << "a load writes the shard only";
+    EXPECT_EQ(flat.state(), FullState::stale) << "a load writes the shard only";
   });
 }
 

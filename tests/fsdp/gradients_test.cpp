@@ -19,10 +19,9 @@ Weights gradients_of(Sharded& sharded) {
   for (const auto& [name, where] : sharded.index()) {
     const Slice& slice = where.flat->slices()[where.slice];
     std::vector<double> whole(size_t(slice.numel()));
-    auto [begin, end] = where.flat->elements_of(where.slice);
-    int64_t first = where.flat->shard_begin() + begin - slice.offset;
-    std::vector<double> mine = values_of(where.flat->grad().rows(begin, end));
-    for (int64_t i = 0; i < end - begin && first + i < slice.numel(); ++i) whole[size_t(first + i)] = mine[size_t(i)];
+    Owned own = where.flat->owned(where.slice);
+    std::vector<double> mine = values_of(where.flat->grad().rows(own.at, own.at + own.count));
+    std::ranges::copy(mine, whole.begin() + own.in_slice * (own.count > 0));
     if (dist::ProcessGroup* row = sharded.mesh().shard()) {
       Tensor sum = from_vector<double>(whole, {slice.numel()}, {DType::f64, kCpu});
       row->all_reduce(sum).host_wait();

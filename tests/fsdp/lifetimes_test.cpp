@@ -122,6 +122,38 @@ TEST(Lifetimes, TheContextMayGoBeforeAnythingOfTheModel) {
     });
 }
 
+TEST(Lifetimes, TheProcessGroupMayGoBeforeAnythingOfTheModel) {
+  size_t number = 0;
+  in_every_order(Held::kParts + 1, [&](std::span<const size_t> order) {
+    if (number++ % 12 != 0) return;  // a part of the orders
+    const Config& config = kHeldUnder[number / 12 % std::size(kHeldUnder)];
+    for (Device device : {kCpu, kAcc})
+      dist::run_ranks(2,
+                      [&](dist::ProcessGroup& world) {
+                        auto own = world.split(0, world.rank());
+                        Held held(*own, config);
+                        for (size_t part : order) {
+                          part == Held::kParts ? own.reset() : held.drop(part);
+                          held.use();
+                        }
+                      },
+                      {.device = device, .threads = 1});
+  });
+}
+
+TEST(Lifetimes, AModelWhoseProcessGroupIsGoneSaysSo) {
+  for (const Config& config : kHeldUnder)
+    dist::run_ranks(2, [&](dist::ProcessGroup& world) {
+      auto own = world.split(0, world.rank());
+      Held held(*own, config);
+      own.reset();
+      for (const std::function<void()>& use : std::vector<std::function<void()>>{
+               [&] { held.loss.backward(); }, [&] { held.optimizer->step(); }, [&] { full_state_dict(*held.sharded); },
+               [&] { clip_grad_norm(*held.sharded, 1); }, [&] { loss_of(held.model, 0, 0, 4); }})
+        EXPECT_TRUE(contains(message_of(use), "process group")) << message_of(use);
+    });
+}
+
 TEST(Lifetimes, AnotherContextDoesNotTakeOverAModelWhoseOwnHasEnded) {
   Alone first(kCpu);
   Held held(*first.group, {.strategy = Strategy::zero3});
@@ -130,7 +162,7 @@ TEST(Lifetimes, AnotherContextDoesNotTakeOverAModelWhoseOwnHasEnded) {
   EXPECT_TRUE(contains(message_of([&] { held.loss.backward(); }), "context"));
   EXPECT_TRUE(contains(message_of([&] { loss_of(held.model, 0, 0, 4); }), "context"));
   EXPECT_TRUE(contains(message_of([&] { full_state_dict(*held.sharded); }), "full_state_dict: the context"));
-  EXPECT_TRUE(contains(message_of([&] { held.optimizer->step(); }), "context has ended"));
+  EXPECT_TRUE(contains(message_of([&] { held.optimizer->step(); }), "context or process group has ended"));
 }
 
 TEST(Lifetimes, ALossMadeInAFactoryGoesBackward) {

@@ -26,7 +26,7 @@ template <class Model> void step(nn::Child<Model>& model, optim::Optimizer& opti
   optimizer.step();
 }
 
-// What the table of fsdp/config.h says is there between backward and zero_grad, in twelfths of P.
+// What the table of fsdp/setup/config.h says is there between backward and zero_grad, in twelfths of P.
 struct Row {
   Config config;
   int64_t params, full_grads, grad_shards, optimizer;
@@ -90,8 +90,7 @@ TEST(Bytes, I28_B18_FrozenUnitsAreGivenBackOnceBackwardHasPassedThem) {
     for (const Record& record : context().recorder().records())
       if (record.phase == "backward" && record.op != "reduce_scatter")
         events.push_back((record.op == "reshard" ? "free " : "AG ") + record.unit);
-    EXPECT_EQ(events,
-              (std::vector<std::string>{"free out", "AG b", "free b", "AG a", "AG a", "free a", "AG in", "free in"}));
+    EXPECT_EQ(events, (std::vector<std::string>{"free out", "AG b", "free b", "AG a", "free a", "AG in", "free in"}));
   });
 }
 

@@ -85,7 +85,7 @@ TEST(Optimizers, NeighboursWithLearningRatesOfTheirOwnStepAsInAPlainModel) {
       dist::run_ranks(2, [&](dist::ProcessGroup& group) {
         auto model = nn::make<Small>();
         model->to(DType::f64);
-        auto sharded = fully_shard(*model, group, {.strategy = strategy, .bucket_bytes = 0});
+        auto sharded = fully_shard(*model, group, {.strategy = strategy, .bucket_bytes = no_buckets(strategy)});
         train(model, group.rank(), 2);
         for (auto& [name, tensor] : full_state_dict(*sharded, false))
           test::expect_close(values_of(tensor), expected.at(name), 1e-12, name);

@@ -100,7 +100,7 @@ TEST(Overlap, BackwardWaitsForNoReductionWhoseGradientsStayInMemory) {
         2,
         [&](dist::ProcessGroup& group) {
           auto model = nn::make<FirstApart>();
-          fully_shard(*model, group, {.strategy = strategy, .bucket_bytes = 0});
+          fully_shard(*model, group, {.strategy = strategy, .bucket_bytes = no_buckets(strategy)});
           Tensor hidden = model->first(rows_of_batch("x", 0, 0, 2, 7, DType::f32));
           node_of(hidden)->add_pre_hook([&] { ++at_first_block; });
           Tensor loss = mse_loss(model->rest(hidden), zeros({2, 7}), 28);

@@ -133,7 +133,8 @@ TEST(ParamDtypes, I11_I12_I13_B07_B08_B17_WhatEachThingIsComputedAndKeptIn) {
       for (Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero3})
         dist::run_ranks(world, [&](dist::ProcessGroup& group) {
           auto model = nn::make<Witness>();
-          auto sharded = fully_shard(*model, group, {.strategy = strategy, .bucket_bytes = 0, .param_dtype = narrow});
+          auto sharded = fully_shard(
+              *model, group, {.strategy = strategy, .bucket_bytes = no_buckets(strategy), .param_dtype = narrow});
           optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01});
           context().recorder().clear();
           Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32);
@@ -252,7 +253,8 @@ TEST(ParamDtypes, I14_B06_TheNormIsThatOfTheSinglePrecisionGradients) {
   for (Strategy strategy : {Strategy::ddp, Strategy::zero3})
     dist::run_ranks(2, [&](dist::ProcessGroup& group) {
       auto model = nn::make<Scale>();
-      auto sharded = fully_shard(*model, group, {.strategy = strategy, .bucket_bytes = 0, .param_dtype = DType::f16});
+      auto sharded = fully_shard(
+          *model, group, {.strategy = strategy, .bucket_bytes = no_buckets(strategy), .param_dtype = DType::f16});
       sum(model(full({40}, 40000)).to(DType::f32)).backward();  // squares are beyond f16, the sum of the ranks too
       EXPECT_NEAR(clip_grad_norm(*sharded, 1.0), 80000 * std::sqrt(40.0), 1);
       EXPECT_NEAR(grad_norm(*sharded), 1, 1e-5);

@@ -176,7 +176,7 @@ TEST(Traffic, KeptParametersAreGatheredOnceAfterAStepWhateverIsEvaluated) {
 
 TEST(Traffic, I17_OneRankSendsNothing) {
   for (Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3}) {
-    auto run = steps<Rooted>(1, {.strategy = strategy, .bucket_bytes = 0}, 2);
+    auto run = steps<Rooted>(1, {.strategy = strategy, .bucket_bytes = no_buckets(strategy)}, 2);
     EXPECT_EQ(run[1].bytes_sent, 0);
     EXPECT_EQ(run[1].gathers + run[1].reductions, 0);
   }

@@ -130,6 +130,54 @@ TEST(Traffic, I21_B18_AFrozenUnitIsNeverReducedAndGatheredForBackwardOnlyIfGradi
     });
 }
 
+// Factors that are trained beside a weight that is frozen: what a unit computes with comes in one call,
+// however it is reduced.
+TEST(Traffic, I20_AUnitIsGatheredByOneCallWhateverOfItIsTrained) {
+  struct Adapted : nn::Module {
+    Tensor weight = param("weight", {9, 7}, nn::init::normal(0, 0.3)),
+           down = param("down", {2, 7}, nn::init::normal(0, 1)), up = param("up", {9, 2}, nn::init::normal(0, 0.2));
+    Adapted() { weight.set_requires_grad(false); }
+    Tensor forward(const Tensor& x) {
+      return matmul(x, weight, false, true) + matmul(matmul(x, down, false, true), up, false, true);
+    }
+  };
+  struct Model : nn::Module {
+    nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 7);
+    nn::Child<Adapted> adapted = child<Adapted>("adapted");
+    nn::Child<nn::Linear> out = child<nn::Linear>("out", 9, 5);
+    Tensor forward(const Tensor& x) { return out(tanh(adapted(in(x)))); }
+  };
+  for (int world : {1, 2, 3})
+    for (Device device : {kCpu, kAcc})
+      for (const Config& config : strategies(world)) {
+        SCOPED_TRACE(concat(name_of(config.strategy), " W=", world, " on ", device));
+        auto body = [&](dist::ProcessGroup& group) {
+          auto model = nn::make<Model>();
+          auto sharded = fully_shard(*model, group, config);
+          optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
+          auto parts = sharded->mesh().parts();
+          int64_t frozen = round_up(9 * 7, 32 * world), trained = round_up(32 + 32, 32 * world);
+          for (int step = 0; step < 3; ++step) {
+            context().recorder().clear();
+            loss_of(model, step, 0, 4).backward();
+            optimizer.step();
+            optimizer.zero_grad();
+            std::map<std::string, std::vector<int64_t>> gathers;
+            for (const Sent& s : sent_since_clear("all_gather"))
+              if (s.unit == "adapted") gathers[s.phase].push_back(s.elements);
+            std::vector<int64_t> forward, backward;
+            bool returns = config.reshards_after_forward();
+            // What is kept and was not trained is as it was.
+            if (parts > 1) forward = {trained + (config.keeps_params() && step > 0 ? 0 : frozen)};
+            if (parts > 1 && returns) backward = {trained + frozen};
+            EXPECT_EQ(gathers["forward"], forward) << "step " << step;
+            EXPECT_EQ(gathers["backward"], backward) << "step " << step;
+          }
+        };
+        dist::run_ranks(world, body, {.device = device, .threads = 1});
+      }
+}
+
 template <class Model> void expect_one_sequence(const Config& config) {
   std::vector<std::vector<Sent>> sent(3);
   dist::run_ranks(3, [&](dist::ProcessGroup& group) {

@@ -64,6 +64,11 @@ struct Outcome {
   }
 };
 
+/// A reduction for each unit, where there would be buckets.
+inline std::optional<int64_t> no_buckets(Strategy strategy) {
+  return strategy == Strategy::ddp || strategy == Strategy::zero1 ? std::optional<int64_t>(0) : std::nullopt;
+}
+
 // Every strategy with every lifetime it can have, and units of their own (buckets would join the small ones); groups of
 // hybrid are powers of two, or their sums have another order.
 inline std::vector<Config> strategies(int world) {

@@ -21,7 +21,7 @@ TEST(Usage, ForwardOptimizerStepBackwardIsRefusedByName) {
   for (Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3})
     dist::run_ranks(2, [&](dist::ProcessGroup& group) {
       auto model = nn::make<Chain>();
-      fully_shard(*model, group, {.strategy = strategy, .bucket_bytes = 0});
+      fully_shard(*model, group, {.strategy = strategy, .bucket_bytes = no_buckets(strategy)});
       optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
       Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), t = rows_of_batch("t", 0, 0, 4, 5, DType::f32);
       mse_loss(model(x), t, 20).backward();
@@ -108,6 +108,36 @@ TEST(Usage, I40_EditsThatAreNotToBeWrittenBackAreDropped) {
         Error);
     EXPECT_EQ(bias_of(sharded), bias);
     EXPECT_EQ(values_of(model(x)), y);
+  });
+}
+
+// Between forward and backward `shift` is there, gathered in the root, and nothing has saved it.
+TEST(Usage, I40_AnEditOfAGatheredCopyIsRefusedByNameAndHarmsNothing) {
+  under_every_strategy<Rooted>([](nn::Child<Rooted>& model, Sharded& sharded, dist::ProcessGroup& group) {
+    const FlatParam& flat = *sharded.index().at("shift").flat;
+    if (flat.kept()) return;  // no copy
+    Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), other = ones({5});
+    auto gradient = [&](const std::function<void()>& before_backward) {
+      Tensor loss = sum(tanh(model(x)));
+      before_backward();
+      loss.backward();
+      std::vector<double> values = values_of(flat.grad());
+      model->zero_grad();
+      return values;
+    };
+    std::vector<double> expected = gradient([] {});
+    EXPECT_EQ(expected, gradient([&] {
+                for (const std::function<void()>& edit : std::vector<std::function<void()>>{
+                         [&] { fill_(model->shift, 2); }, [&] { copy_into(model->shift, other); },
+                         [&] { group.all_reduce(model->shift).host_wait(); }, [&] { fill_(model->scale, 2); }}) {
+                  std::string what = message_of(edit);
+                  EXPECT_TRUE(contains(what, "cannot be changed here") && contains(what, "unit 'root'") &&
+                              contains(what, "SummonFullParams"))
+                      << what;
+                }
+                EXPECT_TRUE(contains(message_of([&] { fill_(model->shift, 2); }), "'shift'"));
+              }))
+        << "what was saved is what it was";
   });
 }
 
@@ -252,7 +282,7 @@ TEST(Usage, GradientsAccumulateOverBackwardPasses) {
     dist::run_ranks(2, [&](dist::ProcessGroup& group) {
       auto once = [&](int passes) {
         auto model = nn::make<Chain>();
-        auto sharded = fully_shard(*model, group, {.strategy = strategy, .bucket_bytes = 0});
+        auto sharded = fully_shard(*model, group, {.strategy = strategy, .bucket_bytes = no_buckets(strategy)});
         Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), t = rows_of_batch("t", 0, 0, 4, 5, DType::f32);
         for (int i = 0; i < passes; ++i) mse_loss(model(x), t, 20).backward();
         return values_of(sharded->units()[0]->flat_params()[0]->grad());
@@ -274,10 +304,12 @@ TEST(Usage, I44_B01_ImpossibleOptionsAreRefusedNamingThem) {
     EXPECT_TRUE(contains(refusal({.strategy = Strategy::zero3, .keep_params = true}), "keep_params is for zero2"));
     EXPECT_TRUE(contains(refusal({.prefetch = -1}), "prefetch"));
     for (Strategy strategy : {Strategy::zero2, Strategy::zero3})
-      EXPECT_TRUE(contains(refusal({.strategy = strategy, .bucket_bytes = 1}), "bucket_bytes is for ddp"));
+      for (int64_t bytes : {0, 1, 25 << 20})
+        EXPECT_TRUE(contains(refusal({.strategy = strategy, .bucket_bytes = bytes}), "bucket_bytes is for ddp"));
     for (Strategy strategy : {Strategy::ddp, Strategy::zero1})
-      EXPECT_TRUE(contains(refusal({.strategy = strategy, .bucket_bytes = 0, .move_params_to_cpu = true}),
-                           "move_params_to_cpu"));
+      EXPECT_TRUE(
+          contains(refusal({.strategy = strategy, .bucket_bytes = no_buckets(strategy), .move_params_to_cpu = true}),
+                   "move_params_to_cpu"));
     EXPECT_TRUE(contains(
         refusal({.strategy = Strategy::zero2, .keep_params = true, .bucket_bytes = 0, .move_grads_to_cpu = true}),
         "move_grads_to_cpu"));

@@ -230,6 +230,52 @@ TEST(ParallelCollectives, RanksOfWhichOneRecordsAreRefusedInForward) {
   }
 }
 
+// They send nothing in forward: the next collective tells.
+TEST(ParallelCollectives, CopiesAndPartsThatOneRankRecordsAreRefusedInForwardToo) {
+  using Op = Tensor (*)(ProcessGroup&, const Tensor&);
+  for (auto [word, op] :
+       {std::pair("copy", Op([](ProcessGroup&g, const Tensor&x) { return copy_to_group(x, g); })),
+        std::pair("scatter", Op([](ProcessGroup&g, const Tensor&x) { return scatter_to_group(x, g); }))}) {
+    auto product = [&](ProcessGroup& g, bool records) {
+      Tensor x = op(g, zeros({4}).set_requires_grad(records)), weight = ones({x.size(0)}).set_requires_grad();
+      sum(reduce_from_group(x * weight, g)).backward();
+    };
+    std::string said = refusal([&](ProcessGroup& g) { product(g, g.rank() == 0); });
+    EXPECT_NE(said.find(" in forward ("), std::string::npos) << said;
+    EXPECT_NE(said.find(concat(", recorded, ", word, " recorded)")), std::string::npos) << said;
+    EXPECT_NE(said.find(concat(", recorded, ", word, " not recorded)")), std::string::npos) << said;
+    for (bool records : {true, false}) EXPECT_EQ(refusal([&](ProcessGroup& g) { product(g, records); }), "");
+  }
+}
+
+TEST(ParallelCollectives, BackwardAfterTheGroupIsGoneIsRefused) {
+  dist::run_ranks(2, [](ProcessGroup& world) {
+    using Op = Tensor (*)(ProcessGroup&, const Tensor&);
+    for (Op op : {Op([](ProcessGroup&g, const Tensor&x) { return all_reduce(x, g); }),
+                  Op([](ProcessGroup&g, const Tensor&x) { return broadcast(x, g); }),
+                  Op([](ProcessGroup&g, const Tensor&x) { return copy_to_group(x, g); })}) {
+      auto group = world.split(0, world.rank());
+      Tensor loss = sum(op(*group, ones({4}).set_requires_grad()));
+      group.reset();
+      try {
+        loss.backward();
+        ADD_FAILURE() << "went backward without its group";
+      } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("its process group is gone"), std::string::npos) << error.what();
+      }
+    }
+  });
+}
+
+TEST(ParallelCollectives, ManyNotesAreOneNumber) {
+  auto three_of = [](ProcessGroup& g, bool records) {
+    Tensor x = zeros({4}).set_requires_grad(records), y = zeros({4}).set_requires_grad();
+    reduce_from_group(copy_to_group(y, g) + copy_to_group(y, g) + copy_to_group(x, g), g);
+  };
+  EXPECT_NE(refusal([&](ProcessGroup& g) { three_of(g, g.rank() == 0); }).find("notes #"), std::string::npos);
+  EXPECT_EQ(refusal([&](ProcessGroup& g) { three_of(g, true); }), "");
+}
+
 TEST(ParallelCollectives, AnExtentThatDoesNotDivideIsRefusedWithShapeAndRanks) {
   EXPECT_NE(refusal([](ProcessGroup& g) {
               reduce_scatter(zeros({3, 2}), g);

@@ -19,8 +19,11 @@ ORDER = {
     "certify": ["core", "kernels", "autograd"],
     "train": ["core", "kernels", "dist", "autograd", "nn", "optim", "parallel", "fsdp", "certify"],
 }
-# Rooms within a room: each may include those before it.
-WITHIN = {"dist": ["os", "bootstrap", "watch", "transports", "group", "launch"]}
+# Rooms within a room: each may include those before it; "" are the files that lie in the room itself.
+WITHIN = {
+    "dist": ["os", "bootstrap", "watch", "transports", "group", "launch"],
+    "fsdp": ["setup", "step", "", "state"],
+}
 # Outside headers that only some places may see: a device difference or a file format has one home.
 HOMES = {
     r"(omp|immintrin|x86intrin|arm_neon|cpuid)\.h": ["kernels/cpu/"],
@@ -46,6 +49,11 @@ def code_only(text):
     return re.sub(pattern, lambda m: "\n" * m.group().count("\n"), text, flags=re.S)
 
 
+def inner_room(file):
+    """The room within a room that a file lies in; "" for the room itself."""
+    return file.parts[1] if len(file.parts) > 2 else ""
+
+
 def include_fault(root, file, quote, header):
     folder = file.parts[0]
     if quote == '"':
@@ -57,10 +65,15 @@ def include_fault(root, file, quote, header):
         layer = target.split("/")[0]
         if layer != folder and layer not in ORDER[folder]:
             return f"<{header}>: {folder}/ may include only {', '.join(ORDER[folder]) or 'the standard library'}"
-        rooms = WITHIN.get(folder, []) if layer == folder else []
-        room, inner = file.parts[1], target.split("/")[1]
-        if rooms and rooms.index(inner) > rooms.index(room):
-            return f"<{header}>: {folder}/{room}/ may include only {', '.join(rooms[:rooms.index(room) + 1])} of {folder}/"
+        if layer != folder or folder not in WITHIN:
+            return None
+        rooms, room, inner = WITHIN[folder], inner_room(file), inner_room(Path(target))
+        for path, its in ((file, room), (Path(target), inner)):
+            if its not in rooms:
+                return f"<{header}>: {path.as_posix()} lies in no room of {folder}/: {', '.join(rooms)}"
+        if rooms.index(inner) > rooms.index(room):
+            known = ", ".join(r or "what lies in it" for r in rooms[:rooms.index(room) + 1])
+            return f"<{header}>: {(Path(folder) / room).as_posix()}/ may include only {known} of {folder}/"
         return None
     for pattern, homes in HOMES.items():
         if re.match(pattern, header) and not any(file.as_posix().startswith(home) for home in homes):

@@ -236,7 +236,7 @@ TEST_F(CheckpointFiles, SettingsThatChangeTheRunAreRefusedAndOthersMayChange) {
   save_on_one_rank();
   config_.strategy = "ddp";
   config_.device = "acc";
-  config_.fsdp.prefetch = 2;
+  config_.fsdp.options.prefetch = 2;
   config_.log_interval = 3;
   config_.trace = config_.resume = true;
   EXPECT_EQ(refusal(), "no error");

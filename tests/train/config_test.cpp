@@ -169,10 +169,32 @@ TEST(Config, OtherNamesOfStrategiesAreAcceptedAndResolved) {
   EXPECT_EQ(config_of("{}", {"strategy=hsdp"}).strategy, "hybrid");
 }
 
+TEST(Config, EveryShardingOptionIsAKeyAndComesBack) {
+  Config config = config_of("{}", {"fsdp.prefetch=3", "fsdp.param_dtype=bf16", "fsdp.move_grads_to_cpu=true"});
+  EXPECT_EQ(config.fsdp.options.prefetch, 3);
+  EXPECT_EQ(config.fsdp.options.param_dtype, DType::bf16);
+  EXPECT_EQ(config.fsdp.options.reduce_dtype, std::nullopt);
+  EXPECT_TRUE(config.fsdp.options.grads_to_cpu());
+  EXPECT_EQ(to_json(config_of(to_json(config))), to_json(config));
+  EXPECT_EQ(to_json(config).find("bucket_bytes"), std::string::npos) << "unset";
+  EXPECT_EQ(config_of(to_json(config), {"fsdp.param_dtype=own"}).fsdp.options.param_dtype, std::nullopt);
+  EXPECT_THAT(refusal("{}", {"fsdp.param_dtype=f64"}), HasSubstr("expected one of own, f32, bf16, f16"));
+  EXPECT_THAT(refusal("{}", {"fsdp.prefetch=-1"}), HasSubstr("expected an integer from 0 to 1073741824"));
+  EXPECT_THAT(refusal("{}", {"fsdp.prefetch_bytes=-1"}), HasSubstr("expected an integer 0 or more"));
+  EXPECT_THAT(refusal("{}", {"fsdp.move_grads_to_cpu=1"}), HasSubstr("expected true or false"));
+}
+
 TEST(Config, SettingsWithoutEffectAreRefused) {
   EXPECT_EQ(refusal(R"({"optimizer": {"name": "adamw", "momentum": 0.5}})"),
             "a.json:1: optimizer.momentum means nothing to adamw; remove it or change optimizer.name");
   EXPECT_THAT(refusal("{}", {"optimizer.eps=1"}), HasSubstr("optimizer.eps means nothing to sgd"));
+  for (const char* bytes : {"0", "100", "26214400"})
+    for (const char* strategy : {"zero3", "fsdp", "zero2"})
+      EXPECT_THAT(refusal("{}", {concat("strategy=", strategy), concat("fsdp.bucket_bytes=", bytes)}),
+                  HasSubstr("fsdp.bucket_bytes means nothing to"));
+  EXPECT_EQ(config_of("{}", {"strategy=zero1", "fsdp.bucket_bytes=0"}).fsdp.options.bucket_bytes, 0);
+  EXPECT_EQ(config_of("{}", {"strategy=zero2", "fsdp.keep_params=true", "fsdp.bucket_bytes=7"}).fsdp.options.bucket(),
+            7);
   EXPECT_THAT(refusal("{}", {"model.layers=[3]"}), HasSubstr("at least two widths"));
   EXPECT_THAT(refusal("{}", {"name=a/b"}), HasSubstr("it names a folder"));
 }

@@ -132,7 +132,7 @@ TEST_F(TrainerTest, StrategiesGiveTheSameBits) {
   auto expected = metrics(train(4));
   for (const char* strategy : {"zero1", "zero2", "ddp", "hybrid"}) {
     config_.strategy = strategy;
-    config_.fsdp.shard_ranks = config_.strategy == "hybrid" ? 2 : 0;
+    config_.fsdp.options.shard_ranks = config_.strategy == "hybrid" ? 2 : 0;
     auto lines = metrics(train(4));
     ASSERT_EQ(lines.size(), expected.size());
     for (size_t i = 0; i < lines.size(); ++i) {
@@ -159,15 +159,16 @@ TEST_F(TrainerTest, PrintsThePlanBeforeTrainingAndWhatWasMeasuredAfterIt) {
 TEST_F(TrainerTest, AStepSendsWhatWasPredicted) {
   config_.epochs = 2;
   for (const char* strategy : {"zero1", "zero2", "zero3", "ddp", "hybrid"})
-    for (const char* dtype : {"own", "f16"})
+    for (std::optional<DType> dtype : {std::optional<DType>(), std::optional(DType::f16)})
       for (double clip : {0.0, 1.0}) {
         config_.strategy = strategy;
-        config_.fsdp.shard_ranks = config_.strategy == "hybrid" ? 2 : 0;
-        config_.fsdp.param_dtype = dtype;
+        config_.fsdp.options.shard_ranks = config_.strategy == "hybrid" ? 2 : 0;
+        config_.fsdp.options.param_dtype = dtype;
         config_.clip_grad_norm = clip;
         train::Result result = train(4);
         EXPECT_GT(result.step_bytes, 0) << strategy;
-        EXPECT_EQ(result.step_bytes, result.predicted_step_bytes) << strategy << " " << dtype << " clipped at " << clip;
+        EXPECT_EQ(result.step_bytes, result.predicted_step_bytes)
+            << strategy << " in 16 bits: " << dtype.has_value() << " clipped at " << clip;
       }
   EXPECT_THAT(out_.str(), HasSubstr("sent by evaluation"));
 }
@@ -189,8 +190,8 @@ TEST_F(TrainerTest, RecomputeChangesNoBit) {
 }
 
 TEST_F(TrainerTest, LearnsInSixteenBits) {
-  for (const char* dtype : {"bf16", "f16"}) {
-    config_.fsdp.param_dtype = config_.fsdp.reduce_dtype = dtype;
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    config_.fsdp.options.param_dtype = config_.fsdp.options.reduce_dtype = dtype;
     config_.clip_grad_norm = 5;
     train::Result result = train(2);
     EXPECT_GT(result.test_accuracy, 0.95) << dtype;
@@ -205,7 +206,7 @@ TEST_F(TrainerTest, ClippingIsOfUnscaledGradients) {
   config_.optimizer.name = "sgd";
   config_.clip_grad_norm = 0.25;
   auto expected = metrics(train(2));
-  config_.fsdp.param_dtype = config_.fsdp.reduce_dtype = "f16";
+  config_.fsdp.options.param_dtype = config_.fsdp.options.reduce_dtype = DType::f16;
   auto lines = metrics(train(2));
   ASSERT_EQ(lines.size(), expected.size());
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -246,14 +247,14 @@ TEST_F(TrainerTest, EveryActivationAndOptimizerTrains) {
 
 TEST_F(TrainerTest, ARunThatWasStoppedGoesOnWithTheSameBits) {
   for (const char* strategy : {"zero3", "zero1", "ddp", "hybrid"})
-    for (const char* dtype : {"own", "f16"}) {
+    for (std::optional<DType> dtype : {std::optional<DType>(), std::optional(DType::f16)}) {
       config_.strategy = strategy;
-      config_.fsdp.shard_ranks = config_.strategy == "hybrid" ? 2 : 0;
-      config_.fsdp.param_dtype = dtype;
+      config_.fsdp.options.shard_ranks = config_.strategy == "hybrid" ? 2 : 0;
+      config_.fsdp.options.param_dtype = dtype;
       config_.resume = false;
-      config_.name = concat("whole ", strategy, dtype);
+      config_.name = concat("whole ", strategy, dtype ? " in 16 bits" : "");
       train::Result whole = train(4);
-      config_.name = concat("parts ", strategy, dtype);
+      config_.name = concat("parts ", strategy, dtype ? " in 16 bits" : "");
       config_.resume = true;
       train::Result first = train(4, true);
       EXPECT_TRUE(first.stopped);

@@ -17,6 +17,10 @@ std::string shared_gpus(Bootstrap& bootstrap);
 /// environment is safe only while no other thread reads it: called before ranks that are threads start.
 void set_nccl_environment(int rank);
 
+/// Whether sums have the tree order of the other transports (SHARDGRAD_NCCL_SUMS). Throws Error(input) for a word that
+/// is neither.
+bool tree_sums_wanted();
+
 /// Throws Error(input) with the choices when ranks share a GPU and were not told to. Called by all ranks.
 void check_gpus(Bootstrap& bootstrap);
 

@@ -68,4 +68,11 @@ void check_gpus(Bootstrap& bootstrap) {
            "for tests only, SHARDGRAD_NCCL_SHARE_GPU=1");
 }
 
+bool tree_sums_wanted() {
+  const char* wish = std::getenv("SHARDGRAD_NCCL_SUMS");
+  SG_CHECK(!wish || std::string_view(wish) == "tree" || std::string_view(wish) == "nccl", "SHARDGRAD_NCCL_SUMS is '",
+           wish, "'; choose nccl or tree");
+  return wish && std::string_view(wish) == "tree";
+}
+
 }  // namespace shardgrad::dist

@@ -6,9 +6,9 @@
 //
 // Tensors of the host go through memory of the GPU.
 
-#include <cstdio>
-#include <cstdlib>
-#include <string_view>
+#include <deque>
+#include <string>
+#include <vector>
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/storage.h>
@@ -37,13 +37,6 @@ ncclDataType_t type_of(DType dtype) {
     default:
       fail_as(ErrorKind::internal, "NCCL does not sum ", dtype, " here");
   }
-}
-
-bool tree_sums_wanted() {
-  const char* wish = std::getenv("SHARDGRAD_NCCL_SUMS");
-  SG_CHECK(!wish || std::string_view(wish) == "tree" || std::string_view(wish) == "nccl", "SHARDGRAD_NCCL_SUMS is '",
-           wish, "'; choose nccl or tree");
-  return wish && std::string_view(wish) == "tree";
 }
 
 /// Memory of the GPU for one call.
@@ -83,14 +76,21 @@ class NcclTransport final : public Transport {
   void end_tracking() override { watchdog_.reset(); }
 
   void all_gather(const Call& call, void* full, const void* shard, size_t bytes) override {
+    GatherPart one{full, shard, bytes};
+    gather_parts(call, {&one, 1});
+  }
+  void gather_parts(const Call& call, std::span<const GatherPart> parts) override {
     Tracked tracked(*this, call);
-    if (bytes == 0) return;
-    if (!on_host(call)) return gather(call, full, shard, bytes);
-    Room room(bytes * size_t(size()), *call.stream);
-    std::byte* mine = room.data() + size_t(rank()) * bytes;
-    copy(call, mine, shard, bytes);
-    gather(call, room.data(), mine, bytes);
-    copy(call, full, room.data(), bytes * size_t(size()));
+    if (!on_host(call)) return gather(call, parts);
+    std::deque<Room> rooms;
+    std::vector<GatherPart> there;
+    for (auto [full, shard, bytes] : parts) {
+      std::byte* room = rooms.emplace_back(bytes * size_t(size()), *call.stream).data();
+      copy(call, room + size_t(rank()) * bytes, shard, bytes);
+      there.push_back({room, room + size_t(rank()) * bytes, bytes});
+    }
+    gather(call, there);
+    for (size_t i = 0; i < parts.size(); ++i) copy(call, parts[i].full, there[i].full, parts[i].bytes * size_t(size()));
   }
 
   void reduce_scatter(const Call& call, void* shard, const void* full, int64_t n, DType dtype) override {
@@ -148,7 +148,8 @@ class NcclTransport final : public Transport {
       Room room(all.size(), *stream);
       std::byte* mine = room.data() + size_t(this->rank()) * bytes;
       copy(call, mine, ids.data(), bytes);
-      gather(call, room.data(), mine, bytes);
+      GatherPart one{room.data(), mine, bytes};
+      gather(call, {&one, 1});
       copy(call, all.data(), room.data(), all.size());
     }
     stream->record().host_wait();
@@ -190,9 +191,13 @@ class NcclTransport final : public Transport {
     copy(call, data, room.data(), bytes);
   }
 
-  void gather(const Call& call, void* full, const void* shard, size_t bytes) {
-    run("all_gather",
-        [&](ncclComm_t comm) { return ncclAllGather(shard, full, bytes, ncclUint8, comm, native(call)); });
+  void gather(const Call& call, std::span<const GatherPart> parts) {
+    run("all_gather", [&](ncclComm_t comm) {
+      return as_one([&](auto&& note) {
+        for (auto [full, shard, bytes] : parts)
+          if (bytes > 0) note(ncclAllGather(shard, full, bytes, ncclUint8, comm, native(call)));
+      });
+    });
   }
 
   void scatter_sums(const Call& call, void* shard, const void* full, int64_t n, DType dtype) {
@@ -237,24 +242,30 @@ class NcclTransport final : public Transport {
     });
   }
 
+  // The calls that `make` notes, as one of NCCL's.
+  template <class Make> static ncclResult_t as_one(Make&& make) {
+    ncclResult_t result = ncclGroupStart();
+    make([&](ncclResult_t one) { result = result == ncclSuccess ? one : result; });
+    ncclResult_t ended = ncclGroupEnd();
+    return result == ncclSuccess ? ended : result;
+  }
+
   // What `post` sends to and receives from every peer, as one call.
   template <class Post> void with_peers(const Call& call, const char* what, Post&& post) {
     if (size() == 1) return;
     run(what, [&](ncclComm_t comm) {
-      ncclResult_t result = ncclGroupStart();
-      auto note = [&](ncclResult_t one) { result = result == ncclSuccess ? one : result; };
-      for (int i = 1; i < size(); ++i) {
-        int peer = (rank() + i) % size();
-        auto send = [&](const void* data, size_t bytes) {
-          if (bytes > 0) note(ncclSend(data, bytes, ncclUint8, peer, comm, native(call)));
-        };
-        auto receive = [&](void* data, size_t bytes) {
-          if (bytes > 0) note(ncclRecv(data, bytes, ncclUint8, peer, comm, native(call)));
-        };
-        post(peer, send, receive);
-      }
-      ncclResult_t ended = ncclGroupEnd();
-      return result == ncclSuccess ? ended : result;
+      return as_one([&](auto&& note) {
+        for (int i = 1; i < size(); ++i) {
+          int peer = (rank() + i) % size();
+          auto send = [&](const void* data, size_t bytes) {
+            if (bytes > 0) note(ncclSend(data, bytes, ncclUint8, peer, comm, native(call)));
+          };
+          auto receive = [&](void* data, size_t bytes) {
+            if (bytes > 0) note(ncclRecv(data, bytes, ncclUint8, peer, comm, native(call)));
+          };
+          post(peer, send, receive);
+        }
+      });
     });
   }
 

@@ -122,6 +122,33 @@ inline void all_gather_puts_shards_in_rank_order(ProcessGroup& group) {
   });
 }
 
+// Buffers of two dtypes and sizes, one of them without elements.
+inline void all_gather_of_several_buffers_is_one_call(ProcessGroup& group) {
+  int64_t size = group.size();
+  for (Where place : {Where::group_memory, Where::plain, Where::mixed}) {
+    std::vector<ProcessGroup::GatherOf> buffers;
+    for (auto [n, dtype] :
+         {std::pair(int64_t(2051), DType::f32), std::pair(int64_t(0), DType::f32), std::pair(int64_t(17), DType::i64)})
+      buffers.push_back({make(group, n * size, dtype, place), make(group, n, dtype, place)});
+    fill(buffers[0].shard, values<float>(group.rank(), 2051));
+    fill(buffers[2].shard, values<int64_t>(group.rank(), 17));
+    context().recorder().clear();
+    group.all_gather(buffers, Label{"u", "forward"}).host_wait();
+    std::vector<Record> records = context().recorder().records();
+    ASSERT_EQ(records.size(), 1u);
+    EXPECT_EQ(records[0].elements, (2051 + 17) * size);
+    EXPECT_EQ(records[0].bytes_sent, (2051 * 4 + 17 * 8) * (size - 1));
+    std::vector<float> floats;
+    std::vector<int64_t> integers;
+    for (int r = 0; r < group.size(); ++r) {
+      std::ranges::copy(values<float>(r, 2051), std::back_inserter(floats));
+      std::ranges::copy(values<int64_t>(r, 17), std::back_inserter(integers));
+    }
+    expect_same_bits(buffers[0].full, floats, "f32");
+    expect_same_bits(buffers[2].full, integers, "i64");
+  }
+}
+
 inline void reduce_scatter_sums_in_tree_order(ProcessGroup& group) {
   for_all(group, [&]<class T>(int64_t n, Where place, const std::string& what) {
     int64_t total = n * group.size();
@@ -340,6 +367,7 @@ inline void meta_is_recorded_and_not_moved(ProcessGroup& group) {
 inline const std::vector<GroupCase>& group_cases() {
   static const std::vector<GroupCase> cases = {
       {"all_gather_puts_shards_in_rank_order", all_gather_puts_shards_in_rank_order},
+      {"all_gather_of_several_buffers_is_one_call", all_gather_of_several_buffers_is_one_call},
       {"reduce_scatter_sums_in_tree_order", reduce_scatter_sums_in_tree_order},
       {"all_reduce_sums_in_tree_order", all_reduce_sums_in_tree_order},
       {"broadcast_copies_the_root", broadcast_copies_the_root},

@@ -1,4 +1,4 @@
-#include <shardgrad/fsdp/mesh.h>
+#include <shardgrad/fsdp/setup/mesh.h>
 
 namespace shardgrad::fsdp {
 
@@ -12,10 +12,13 @@ Mesh::Mesh(dist::ProcessGroup& world, int parts) : world_(world), parts_(parts) 
     shard_ = &table_->group("gathers");
     replica_ = &table_->group("replicas");
   }
-  Device device = context().default_device();
   reductions_ = shard_;
-  if (!shard_ || device == kCpu || device == kMeta) return;
-  reductions_ = &shard_->kept_split(1, shard_->size(), "reductions");
+  bool computes_by_itself = !context().backend(context().default_device()).compute().is_inline();
+  if (shard_ && computes_by_itself) reductions_ = &shard_->kept_split(1, shard_->size(), "reductions");
+}
+
+dist::Work Mesh::gather(const Gathers& buffers, dist::Label label) const {
+  return buffers.empty() ? dist::Work() : shard_->all_gather(buffers, {std::move(label), Event()});
 }
 
 void Mesh::before_write() {

@@ -84,7 +84,4 @@ struct Config {
   int parts(int world_size) const;
 };
 
-/// Throws Error(input), naming the option and what to do, for a combination that cannot work.
-void check(const Config& config, int world_size);
-
 }  // namespace shardgrad::fsdp

@@ -22,10 +22,13 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <shardgrad/parallel/mesh.h>
 
 namespace shardgrad::fsdp {
+
+using Gathers = std::vector<dist::ProcessGroup::GatherOf>;
 
 class Mesh {
  public:
@@ -38,6 +41,9 @@ class Mesh {
   dist::ProcessGroup* reductions() const { return reductions_; }
   /// The ranks that hold the same part; null when there is one copy.
   dist::ProcessGroup* replica() const { return replica_; }
+  /// One all-gather along the row; none where there is nothing to gather. Who asks has made shard()'s stream wait for
+  /// what is sent.
+  dist::Work gather(const Gathers& buffers, dist::Label label) const;
   int parts() const { return parts_; }
   int part() const { return world_.rank() % parts_; }
   /// Memory that shards, full parameters and gradients are sent from without a copy.

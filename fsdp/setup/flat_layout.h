@@ -10,13 +10,12 @@
 
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <shardgrad/autograd/launch.h>
 #include <shardgrad/core/tensor.h>
-#include <shardgrad/fsdp/config.h>
-#include <shardgrad/fsdp/mesh.h>
+#include <shardgrad/fsdp/setup/config.h>
+#include <shardgrad/fsdp/setup/mesh.h>
 #include <shardgrad/nn/module.h>
 
 namespace shardgrad::fsdp {
@@ -29,6 +28,14 @@ struct Slice {
   Shape shape;
   int64_t offset = 0;  ///< elements
   int64_t numel() const { return shape.numel(); }
+};
+
+/// What a range of the flat parameter's elements, such as a rank's shard, holds of one parameter.
+struct Owned {
+  int64_t at;        ///< the first of its elements, counted from the range's begin
+  int64_t in_slice;  ///< and counted from the parameter's
+  int64_t count;
+  int64_t padded;  ///< elements with the gap after them
 };
 
 /// What is fixed about a flat parameter, and how its buffers are made.
@@ -51,8 +58,10 @@ struct FlatLayout {
   int64_t shard_begin() const { return mesh.part() * shard_numel(); }
   /// The byte at which each slice begins in a buffer of all elements.
   std::vector<size_t> begins(DType of) const;
-  /// The elements of this rank's shard that are slice i's, with the padding after it.
-  std::pair<int64_t, int64_t> elements_of(size_t i) const;
+  /// What this rank's shard holds of parameter i.
+  Owned owned(size_t i) const { return within(i, shard_begin(), shard_numel()); }
+  /// What elements [begin, begin + numel) hold of it.
+  Owned within(size_t i, int64_t begin, int64_t numel) const;
   /// This rank's part of a buffer of all elements.
   Tensor part_of(const Tensor& full) const { return full.rows(shard_begin(), shard_begin() + shard_numel()); }
   Tensor slice_of(const Tensor& full, size_t i) const {
@@ -62,14 +71,11 @@ struct FlatLayout {
   /// On the device, in memory that the groups send from; first used by `stream` (unset: compute), or later.
   Tensor buffer(int64_t numel, DType dtype, Category category, Stream* stream = nullptr) const;
   Tensor released_buffer(int64_t numel, DType dtype, Category category) const;
-  Tensor host_buffer(int64_t numel, DType dtype) const;
+  /// Whether host memory is other memory than the device's.
+  bool has_own_memory() const { return !context().backend(device).host_accessible(); }
   Stream& compute() const { return context().backend(device).compute(); }
-  /// Queues a copy of bytes between host and device.
-  void copy(Stream& stream, const Tensor& to, const Tensor& from) const;
 };
 
-/// Whether it is one of the buffers that wait in host memory.
-inline bool on_host(const Tensor& t) { return t.storage()->tag().category == Category::pinned_host; }
 /// Writes `from` to a tensor of any floating dtype, or adds it.
 void convert(const Tensor& from, const Out& to);
 void fill_with_zeros(const Tensor& part);

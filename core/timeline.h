@@ -10,7 +10,7 @@
 #include <shardgrad/core/recorder.h>
 #include <shardgrad/core/stream.h>
 
-namespace shardgrad::fsdp {
+namespace shardgrad {
 
 /// A span of what `stream` does from here to end_span; none unless tracing.
 std::optional<uint64_t> begin_span(Stream& stream, Record record);
@@ -33,4 +33,4 @@ class Timeline {
   std::map<std::pair<std::string, std::string>, Open> open_;
 };
 
-}  // namespace shardgrad::fsdp
+}  // namespace shardgrad

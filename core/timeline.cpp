@@ -1,10 +1,10 @@
-#include <shardgrad/fsdp/step/timeline.h>
+#include <shardgrad/core/timeline.h>
 
 #include <shardgrad/core/context.h>
 
-namespace shardgrad::fsdp {
+namespace shardgrad {
 
-static Backend& backend() {
+static Backend& default_backend() {
   Context& ctx = context();
   return ctx.backend(ctx.default_device());
 }
@@ -29,16 +29,16 @@ void end_span(Stream& stream, std::optional<uint64_t> span) {
 
 void Timeline::begin(const char* what, const std::string& unit) {
   if (!open_.empty() && open_.contains({what, unit})) return;
-  Open open{{}, backend().begin_range(what, unit)};
+  Open open{{}, default_backend().begin_range(what, unit)};
   const char* phase = std::string_view(what) == "forward" ? "forward" : "backward";
   if (context().recorder().tracing())
-    open.span = begin_span(backend().compute(), {.op = what, .unit = unit, .phase = phase});
+    open.span = begin_span(default_backend().compute(), {.op = what, .unit = unit, .phase = phase});
   if (open.span || open.range) open_[{what, unit}] = open;
 }
 
 void Timeline::close(const Open& open) {
-  end_span(backend().compute(), open.span);
-  if (open.range) backend().end_range(open.range);
+  end_span(default_backend().compute(), open.span);
+  if (open.range) default_backend().end_range(open.range);
 }
 
 void Timeline::end(const char* what, const std::string& unit) {
@@ -54,4 +54,4 @@ void Timeline::end_all() {
   open_.clear();
 }
 
-}  // namespace shardgrad::fsdp
+}  // namespace shardgrad

@@ -1,8 +1,7 @@
-#include <shardgrad/fsdp/step/flat_layout.h>
+#include <shardgrad/fsdp/setup/flat_layout.h>
 
 #include <algorithm>
 
-#include <shardgrad/fsdp/step/timeline.h>
 #include <shardgrad/kernels/ops.h>
 
 namespace shardgrad::fsdp {
@@ -34,10 +33,11 @@ std::vector<size_t> FlatLayout::begins(DType of) const {
   return bytes;
 }
 
-std::pair<int64_t, int64_t> FlatLayout::elements_of(size_t i) const {
-  int64_t next = i + 1 < slices.size() ? slices[i + 1].offset : padded, mine = shard_begin();
-  return {std::clamp(slices[i].offset - mine, int64_t(0), shard_numel()),
-          std::clamp(next - mine, int64_t(0), shard_numel())};
+Owned FlatLayout::within(size_t i, int64_t begin, int64_t numel) const {
+  auto inside = [&](int64_t element) { return std::clamp(element - begin, int64_t(0), numel); };
+  int64_t first = inside(slices[i].offset), last = inside(i + 1 < slices.size() ? slices[i + 1].offset : padded);
+  int64_t in_slice = first + begin - slices[i].offset;
+  return {first, in_slice, std::clamp(slices[i].numel() - in_slice, int64_t(0), last - first), last - first};
 }
 
 Tensor FlatLayout::released_buffer(int64_t numel, DType of, Category category) const {
@@ -48,19 +48,6 @@ Tensor FlatLayout::buffer(int64_t numel, DType of, Category category, Stream* st
   Tensor result = released_buffer(numel, of, category);
   result.storage()->materialize(stream ? *stream : current_stream(device));
   return result;
-}
-
-Tensor FlatLayout::host_buffer(int64_t numel, DType of) const {
-  TagScope owner(Tag{Category::pinned_host, unit_id});
-  return empty_on_host({numel}, of, device);
-}
-
-void FlatLayout::copy(Stream& stream, const Tensor& to, const Tensor& from) const {
-  if (device.kind == DeviceKind::meta) return;
-  const char* way = from.device() == device ? "download" : "upload";
-  auto span = begin_span(stream, {.op = way, .unit = unit, .elements = to.numel(), .dtype = to.dtype()});
-  context().backend(device).copy(stream, to.out().data, from.in().data, to.bytes());
-  end_span(stream, span);
 }
 
 void convert(const Tensor& from, const Out& to) {

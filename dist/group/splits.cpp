@@ -1,0 +1,58 @@
+// What a group's ranks make together besides collectives: groups within it, and common memory.
+
+#include <algorithm>
+
+#include <shardgrad/dist/group/process_group.h>
+#include <shardgrad/dist/transports/transport.h>
+
+namespace shardgrad::dist {
+
+template <class T> std::vector<T> ProcessGroup::share(const std::vector<T>& mine, const Label& label) {
+  auto count = int64_t(mine.size());
+  Tensor full = empty({size() * count}, {dtype_of<T>, kCpu});
+  all_gather(full, from_vector(mine, {count}, {dtype_of<T>, kCpu}), label).host_wait();
+  return full.to_vector<T>();
+}
+template std::vector<int64_t> ProcessGroup::share(const std::vector<int64_t>&, const Label&);
+template std::vector<double> ProcessGroup::share(const std::vector<double>&, const Label&);
+
+std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key, const std::string& name) {
+  std::vector<int64_t> wishes = share<int64_t>({color, key}, {"", "split"});
+  std::vector<int> ranks;  // of the new group, as ranks of this one
+  for (int r = 0; r < size(); ++r)
+    if (wishes[size_t(2 * r)] == color) ranks.push_back(r);
+  std::ranges::stable_sort(ranks, {}, [&](int r) { return wishes[size_t(2 * r + 1)]; });
+  int index = int(std::ranges::find(ranks, rank()) - ranks.begin());
+
+  int64_t invitation = index == 0 ? transport_->invite(int(ranks.size())) : 0;
+  std::vector<int64_t> invitations = share<int64_t>({invitation}, {"", "split"});
+  auto transport = transport_->join(invitations[size_t(ranks[0])], ranks, index);
+  std::vector<int> members;
+  for (int r : ranks) members.push_back(global_rank(r));
+  uint64_t id = (id_ * 1000003 + uint64_t(++splits_)) * 1000003 + uint64_t(uint32_t(color)) + 1;
+  GroupOptions options = options_;
+  options.name = name;
+  auto group = std::make_unique<ProcessGroup>(std::move(transport), control_, std::move(members), id, options);
+  barrier(Label{"", "split"});  // every member watches the new group before anyone uses it
+  return group;
+}
+
+ProcessGroup& ProcessGroup::kept_split(int stride, int size, const std::string& name) {
+  for (KeptSplit& kept : kept_splits_)
+    if (kept.stride == stride && kept.size == size && kept.name == name) return *kept.group;
+  int place = rank() / stride % size;
+  auto group = split(rank() - place * stride, place, name);
+  return *kept_splits_.emplace_back(KeptSplit{stride, size, name, std::move(group)}).group;
+}
+
+std::shared_ptr<CommonMemory> ProcessGroup::common_memory(size_t bytes) {
+  Device device = context_.default_device();
+  if (!transport_->has_common_memory() || (device != kCpu && device != kMeta)) return nullptr;
+  if (device == kMeta) return std::make_shared<CommonMemory>(nullptr, rank(), size(), bytes);
+  int lender = loans_++ % size();  // in turn, so that no rank's memory is used up before the others'
+  int64_t loan = rank() == lender ? transport_->lend(bytes) : 0;
+  loan = share<int64_t>({loan}, {"", "common memory"})[size_t(lender)];
+  return loan ? transport_->borrow(loan, bytes) : nullptr;
+}
+
+}  // namespace shardgrad::dist

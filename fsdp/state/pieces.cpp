@@ -1,0 +1,132 @@
+#include <shardgrad/fsdp/state/pieces.h>
+
+#include <algorithm>
+
+namespace shardgrad::fsdp {
+namespace {
+
+Tensor copy_on_host(const Tensor& values, const Shape& shape) {
+  Tensor copy = empty(shape, {values.dtype(), kCpu});
+  copy_into(copy, values);
+  return copy;
+}
+
+struct Overlap {
+  int64_t begin, end;
+};
+Overlap overlap(const StateSlice& a, const StateSlice& b) {
+  return {std::max(a.begin, b.begin), std::min(a.begin + a.values.numel(), b.begin + b.values.numel())};
+}
+
+bool on_some_rank(Sharded& sharded, const char* call, bool here) {
+  Tensor ranks = from_vector<int64_t>({here}, {1}, {DType::i64, kCpu});
+  sharded.group().all_reduce(ranks, {{"", call}}).host_wait();
+  return ranks.item() != 0;
+}
+
+// Every rank refuses what one of them cannot load.
+void agree(Sharded& sharded, const char* call, const std::string& problems) {
+  bool faulty = on_some_rank(sharded, call, !problems.empty());
+  SG_CHECK(problems.empty(), call, ": the state does not fit; nothing was changed:", problems);
+  SG_CHECK(!faulty, call, ": the state does not fit on another rank; nothing was changed");
+}
+
+using Pieces = std::multimap<std::string_view, const StateSlice*>;
+
+template <class Visit> void for_each_piece(const Pieces& pieces, const std::string& name, Visit&& visit) {
+  for (auto [it, end] = pieces.equal_range(name); it != end; ++it) visit(*it->second);
+}
+
+// What the pieces lack of `target`, as a line; empty when they have all of it.
+std::string gap(const Pieces& pieces, const StateSlice& target) {
+  int64_t reached = target.begin;  // everything before it is covered
+  bool fits = true;
+  for (int64_t before = -1; before < reached;) {
+    before = reached;
+    for_each_piece(pieces, target.name, [&](const StateSlice& slice) {
+      fits = fits && slice.shape == target.shape && slice.values.dtype() == target.values.dtype();
+      if (slice.begin <= reached) reached = std::max(reached, overlap(target, slice).end);
+    });
+  }
+  if (!pieces.contains(target.name)) return concat("\n  missing: '", target.name, "'");
+  if (!fits) return concat("\n  '", target.name, "': not ", target.values.dtype(), target.shape);
+  if (reached == target.begin + target.values.numel()) return "";
+  return concat("\n  '", target.name, "': element ", reached, " is in no piece");
+}
+
+}  // namespace
+
+std::vector<StateSlice> parts_of(Sharded& sharded) {
+  std::vector<StateSlice> parts;
+  for (const auto& [name, where] : sharded.index()) {
+    where.flat->wait_for_shard();
+    Owned mine = where.flat->owned(where.slice);
+    if (mine.count == 0) continue;
+    Tensor values = where.flat->shard().rows(mine.at, mine.at + mine.count);
+    parts.push_back({name, where.flat->slices()[where.slice].shape, mine.in_slice, values});
+  }
+  return parts;
+}
+
+std::vector<StateSlice> slices_of(const StateDict& state) {
+  std::vector<StateSlice> slices;
+  for (const auto& [name, tensor] : state)
+    slices.push_back({name, tensor.shape(), 0, tensor.detach().view({tensor.numel()})});
+  return slices;
+}
+
+std::vector<StateSlice> copies_of(std::vector<StateSlice> slices) {
+  TagScope owner(Category::other);
+  for (StateSlice& slice : slices) slice.values = copy_on_host(slice.values, slice.values.shape());
+  return slices;
+}
+
+void add_copies(StateDict& state, const FlatParam& flat, const Tensor& whole,
+                const std::function<std::string(const std::string& parameter)>& name_of) {
+  for (const Slice& slice : flat.slices())
+    if (std::string name = name_of(slice.name); !name.empty())
+      state[name] = copy_on_host(whole.rows(slice.offset, slice.offset + slice.numel()), slice.shape);
+}
+
+void piece_by_piece(std::span<const StateSlice> slices, Copy copy, const VisitPiece& call) {
+  TagScope owner(Category::other);
+  for (const StateSlice& slice : slices) {
+    int64_t most = kPieceBytes / int64_t(size_of(slice.values.dtype())), count = slice.values.numel();
+    for (int64_t begin = 0; begin < count; begin += most) {
+      Tensor part = slice.values.rows(begin, std::min(begin + most, count));
+      Tensor values = copy_on_host(part, part.shape());
+      call({slice.name, slice.shape, slice.begin + begin, values});
+      if (copy == Copy::in) copy_into(part, values);
+    }
+  }
+}
+
+void load(Sharded& sharded, const char* call, std::span<const StateSlice> targets, std::span<const StateSlice> given,
+          std::string problems) {
+  Pieces pieces;
+  for (const StateSlice& slice : given) pieces.emplace(slice.name, &slice);
+  bool complete = problems.empty();
+  for (size_t i = 0; i < targets.size() && complete; ++i) problems += gap(pieces, targets[i]);
+  agree(sharded, call, problems);
+  for (const StateSlice& target : targets)
+    for_each_piece(pieces, target.name, [&](const StateSlice& slice) {
+      auto [begin, end] = overlap(target, slice);
+      if (begin < end)
+        copy_into(target.values.rows(begin - target.begin, end - target.begin),
+                  slice.values.rows(begin - slice.begin, end - slice.begin));
+    });
+}
+
+void fill_on_all(Sharded& sharded, const char* call, const std::function<void()>& fill) {
+  std::exception_ptr failure;
+  try {
+    fill();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  bool failed = on_some_rank(sharded, call, failure != nullptr);
+  if (failure) std::rethrow_exception(failure);
+  SG_CHECK(!failed, call, ": the state could not be read on another rank; it is filled in part");
+}
+
+}  // namespace shardgrad::fsdp
