@@ -177,7 +177,7 @@ def check_blocks(file, root, programs, work, tests):
 
 
 def check_links(file):
-    for target in re.findall(r"\]\(([^)#\s]+)", FENCE.sub("", file.read_text())):
+    for target in re.findall(r"(?<!\[)\]\(([^)#\s]+)", FENCE.sub("", file.read_text())):  # not a lambda's [](auto x)
         if "://" not in target and not (file.parent / target).exists():
             yield f"link to {target}: no such file"
 
