@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include <shardgrad/autograd/autocast.h>
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/kernels/ops.h>
 

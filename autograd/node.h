@@ -28,11 +28,16 @@
 #include <span>
 #include <vector>
 
+#include <shardgrad/autograd/grad_mode.h>
 #include <shardgrad/autograd/launch.h>
 #include <shardgrad/autograd/parameter.h>
 #include <shardgrad/autograd/region.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/tensor.h>
+
+namespace shardgrad::Category {
+inline constexpr Kind activation_gradient = named<"activation_gradient">;
+}
 
 namespace shardgrad {
 
@@ -99,6 +104,7 @@ class Node : public GradFn {
   void add_pre_hook(std::function<void()> hook) { pre_hooks_.push_back(std::move(hook)); }
   /// Grows with every recorded operation; backward visits the newest first.
   uint64_t sequence() const { return sequence_; }
+  bool changeable() const override { return !grad_enabled(); }
 
  protected:
   Node();
@@ -213,7 +219,7 @@ uint64_t last_sequence();
 /// Records that `output` was made from `inputs` by a new N; null when no gradient is needed. Undefined inputs keep
 /// their place in dx but are never wanted.
 template <class N, class... Inputs> N* record(const Tensor& output, const Inputs&... inputs) {
-  if (!(needs_grad(inputs) || ...) || !context().grad_enabled()) return nullptr;
+  if (!(needs_grad(inputs) || ...) || !grad_enabled()) return nullptr;
   Ref<N> node = make_ref<N>();
   node->edges_.reserve(sizeof...(inputs));
   (node->connect(inputs), ...);
@@ -225,7 +231,7 @@ template <class N, class... Inputs> N* record(const Tensor& output, const Inputs
 template <class N> N* record_all(std::span<const Tensor> outputs, std::span<const Tensor> inputs) {
   bool needed = false;
   for (const Tensor& input : inputs) needed = needed || needs_grad(input);
-  if (!needed || outputs.empty() || !context().grad_enabled()) return nullptr;
+  if (!needed || outputs.empty() || !grad_enabled()) return nullptr;
   Ref<N> node = make_ref<N>();
   for (const Tensor& input : inputs) node->connect(input);
   for (const Tensor& output : outputs) node->add_output(output);

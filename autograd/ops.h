@@ -8,6 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include <shardgrad/autograd/autocast.h>
+#include <shardgrad/autograd/grad_mode.h>
+#include <shardgrad/autograd/progress.h>
 #include <shardgrad/core/tensor.h>
 #include <shardgrad/kernels/elementwise.h>
 
@@ -168,6 +171,5 @@ inline Tensor operator*(double value, const Tensor& x) { return affine(x, value,
 // --- in place, outside autograd (no grad flows; counts a write) ----------------------------------------------------
 /// Refused for a computed tensor while operations are recorded.
 void fill_(const Tensor& x, double value);
-inline void zero_(const Tensor& x) { fill_(x, 0); }
 
 }  // namespace shardgrad

@@ -6,6 +6,10 @@
 
 #include <shardgrad/core/tensor.h>
 
+namespace shardgrad::Category {
+inline constexpr Kind parameter_shard = named<"parameter_shard">;  ///< trained values; of a plain model, all of them
+}
+
 namespace shardgrad {
 
 /// A trainable tensor and the name it goes by in state dicts, rules and messages.

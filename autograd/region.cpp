@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include <shardgrad/autograd/checkpoint.h>
+#include <shardgrad/autograd/autocast.h>
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/recompute.h>
 
 namespace shardgrad {
 
@@ -40,14 +41,14 @@ Region::Scope::~Scope() {
   region_.unnamed_.clear();
 }
 
-Region::Region(const CheckpointOptions& options, const std::vector<Tensor>& inputs, Body body)
-    : name_(options.name.empty() ? "checkpoint" : concat("checkpoint of '", options.name, "'")),
+Region::Region(const RecomputeOptions& options, const std::vector<Tensor>& inputs, Body body)
+    : name_(options.name.empty() ? "recompute" : concat("recompute of '", options.name, "'")),
       parent_(current_region),
       body_(std::move(body)),
       begin_(parent_ ? parent_->begin_ : Storage::next_serial()),
       rebuilt_(make_ref<RebuiltValues>()),
-      progress_(context().progress()),
-      autocast_(context().autocast()),
+      progress_(progress()),
+      autocast_(autocast_dtype()),
       tag_(context().tag()) {
   for (const Tensor& input : inputs) inputs_.push_back(keep_input(input, options.offload_inputs));
 }
@@ -93,7 +94,7 @@ void Region::note_input(const Tensor& input) {
 }
 
 void Region::note_read(const Tensor& operand) {
-  if (context().grad_enabled()) note_input(operand);
+  if (grad_enabled()) note_input(operand);
 }
 
 // A node knows its name when its operation is done: at the next one, or at the end.
@@ -152,13 +153,13 @@ void Region::rebuild() {
     Region& region;
     Scope scope;
     Progress now;
-    explicit Again(Region& region) : region(region), scope(region), now(std::move(context().progress())) {
-      context().progress() = region.progress_;
+    explicit Again(Region& region) : region(region), scope(region), now(std::move(progress())) {
+      progress() = region.progress_;
       region.running_again_ = true;
       ++regions_running_again;
     }
     ~Again() {
-      context().progress() = std::move(now);
+      progress() = std::move(now);
       region.running_again_ = false;
       --regions_running_again;
     }

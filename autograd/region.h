@@ -1,5 +1,5 @@
 #pragma once
-// A recomputed region: its inside is not kept for backward but run again there. Users call checkpoint() (checkpoint.h).
+// A recomputed region: its inside is not kept for backward but run again there. Users call checkpoint() (recompute.h).
 //
 // The graph is recorded once, in the first run, and backward walks that one: gradients, hooks and reductions happen
 // once. What its nodes save is not kept; every save gets the next number instead. Backward, at the region's first node,
@@ -22,6 +22,7 @@
 #include <vector>
 
 #include <shardgrad/autograd/launch.h>
+#include <shardgrad/autograd/progress.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/tensor.h>
 
@@ -40,7 +41,7 @@ struct SavedTensor {
   Tensor get(const char* user) const;
 };
 
-struct CheckpointOptions {
+struct RecomputeOptions {
   bool offload_inputs = false;  ///< the arguments' tensors wait for backward in host memory; parameters stay
   std::string name = {};        ///< of the region, in errors
 };
@@ -55,7 +56,7 @@ class Region final : public RefCounted, public ReadWatch {
   /// Runs the body on boundary inputs.
   using Body = std::function<void(const std::vector<Tensor>& inputs)>;
   /// Remembers the inputs, and where the program is: dropout counters, owner of memory, autocast.
-  Region(const CheckpointOptions& options, const std::vector<Tensor>& inputs, Body body);
+  Region(const RecomputeOptions& options, const std::vector<Tensor>& inputs, Body body);
 
   /// The region whose operations this thread records, or null.
   static Region* current();

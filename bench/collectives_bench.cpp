@@ -42,7 +42,7 @@ struct Buffers {
 
 Buffers make_buffers(sgd::ProcessGroup& group, int64_t n) {
   auto make = [&](int64_t count) {
-    return Tensor(Storage::make(size_t(count) * 4, group.memory(), {Category::data, 0}), 0, {count}, DType::f32);
+    return Tensor(Storage::make(size_t(count) * 4, group.memory(), {}), 0, {count}, DType::f32);
   };
   return {make(n * group.size()), make(n)};
 }

@@ -108,7 +108,7 @@ struct Weight {
   Tensor p, m, v, g, copy;
   Weight(int64_t n, Device where, bool with_copy) {
     TensorOptions options{DType::f32, where};
-    context().progress() = {};  // the same numbers on every device
+    progress() = {};  // the same numbers on every device
     p = rand({n}, "p", options), m = rand({n}, "m", options), v = rand({n}, "v", options), g = rand({n}, "g", options);
     if (with_copy) copy = empty({n}, {DType::bf16, where});
   }

@@ -12,6 +12,7 @@
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/optim/adam.h>
 #include <shardgrad/optim/sgd.h>
+#include <shardgrad/train/chrome_trace.h>
 
 #include "gpu_bench.h"
 
@@ -63,7 +64,7 @@ class Training {
       optimizer_ = std::make_unique<optim::AdamW>(parameters, optim::AdamOptions{.lr = 1e-4});
     else
       optimizer_ = std::make_unique<optim::SGD>(parameters, optim::SgdOptions{.lr = 0.01, .momentum = 0.9});
-    context().progress() = {};  // every run has the same batch
+    progress() = {};  // every run has the same batch
     x_ = randn({batch, options.width}, "x");
     target_ = randn({batch, options.width}, "t");
   }
@@ -141,7 +142,7 @@ void trace(const Options& options, dist::ProcessGroup& group) {
   training.step();
   context().backend(options.device).compute().synchronize();
   recorder.set_tracing(false);
-  std::ofstream(options.trace) << recorder.chrome_trace(0);
+  std::ofstream(options.trace) << train::chrome_trace(recorder, 0);
 }
 
 }  // namespace

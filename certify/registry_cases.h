@@ -96,9 +96,9 @@ void add_speed_case(std::vector<OpCase>& cases, std::string op, Function call, s
 
 /// What draw() makes of the first random numbers of a name: the same at each call.
 template <class Draw> Tensor first_of(const Draw& draw) {
-  Progress before = std::exchange(context().progress(), {});
+  Progress before = std::exchange(progress(), {});
   Tensor y = draw();
-  context().progress() = std::move(before);
+  progress() = std::move(before);
   return y;
 }
 

@@ -13,7 +13,12 @@
 
 #include <shardgrad/core/allocator.h>
 #include <shardgrad/core/device.h>
+#include <shardgrad/core/ledger.h>
 #include <shardgrad/core/stream.h>
+
+namespace shardgrad::Category {
+inline constexpr Kind pinned_host = named<"pinned_host">;  ///< what waits in Backend::host_memory
+}
 
 namespace shardgrad {
 

@@ -10,7 +10,6 @@
 #include <shardgrad/core/error.h>
 #include <shardgrad/core/float_mode.h>
 #include <shardgrad/core/happens_before.h>
-#include <shardgrad/core/rng.h>
 
 namespace shardgrad {
 
@@ -67,17 +66,13 @@ Context::~Context() {
   {
     ContextScope scope(*this);
     at_end_.run();
+    slots_.clear();
   }
   for (auto& backend : backends_) backend.reset();
   take_out(link_);
   for (ContextLink* link = top; link; link = link->below)
     if (link->context == this) link->context = nullptr;  // a ContextScope that outlives it
   compute_while_current();
-}
-
-uint64_t Progress::next_stream(uint64_t stream) {
-  std::array<uint32_t, 4> mixed = philox(stream, step, draws[stream]++);
-  return uint64_t(mixed[0]) << 32 | mixed[1];
 }
 
 Context* Context::current() { return top ? top->context : nullptr; }
@@ -102,6 +97,13 @@ Backend& Context::make(Device device) {
   return *backend;
 }
 
+Context::AnySlot& Context::slot(std::type_index type, std::unique_ptr<AnySlot> (*make)()) {
+  std::lock_guard lock(slot_mutex_);
+  for (auto& [of, slot] : slots_)
+    if (of == type) return *slot;
+  return *slots_.emplace_back(type, make()).second;
+}
+
 void Context::abort(std::exception_ptr error) {
   std::lock_guard lock(abort_mutex_);
   if (abort_error_) return;
@@ -114,14 +116,6 @@ void Context::check_abort() const {
   std::lock_guard lock(abort_mutex_);
   std::rethrow_exception(abort_error_);
 }
-
-static std::optional<DType> checked_autocast(std::optional<DType> dtype) {
-  SG_CHECK(!dtype || *dtype == DType::bf16 || *dtype == DType::f16, "autocast: dtype ", *dtype,
-           " is not possible; choose bf16 or f16, or none to switch it off");
-  return dtype;
-}
-
-Autocast::Autocast(std::optional<DType> dtype) : scope_(detail::autocast, checked_autocast(dtype)) {}
 
 ContextScope::ContextScope(Context& context) : link_{&context} { put_on_top(link_); }
 ContextScope::~ContextScope() { take_out(link_); }

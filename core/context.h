@@ -1,8 +1,8 @@
 #pragma once
-// Everything that belongs to one rank: its number, random seed, default device, ledger, recorder, devices. No operation
-// changes state that the whole process has, so N ranks can be N threads of one process. Grad mode, autocast and the
-// owner of new tensors belong to the thread (thread_setting.h): NoGrad in a rank's helper thread leaves its others
-// alone.
+// Everything that belongs to one rank: its number, random seed, default device, ledger, recorder, devices, and what
+// layers above keep for it (slot). No operation changes state that the whole process has, so N ranks can be N threads
+// of one process. What a thread sets for its own work, such as the owner of new tensors, belongs to the thread
+// (thread_setting.h).
 //
 //     sg::Context context;                       // installs itself in this thread
 //     sg::Tensor x = sg::zeros({2, 3});          // belongs to it
@@ -15,14 +15,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <string>
-#include <unordered_map>
+#include <typeindex>
+#include <utility>
 #include <vector>
 
 #include <shardgrad/core/backend.h>
 #include <shardgrad/core/device.h>
-#include <shardgrad/core/dtype.h>
 #include <shardgrad/core/end_hooks.h>
 #include <shardgrad/core/ledger.h>
 #include <shardgrad/core/recorder.h>
@@ -33,8 +31,6 @@ namespace shardgrad {
 class HappensBefore;
 
 namespace detail {
-inline constinit thread_local ThreadSetting<bool> grad_mode{true};
-inline constinit thread_local ThreadSetting<std::optional<DType>> autocast{std::nullopt};
 inline constinit thread_local ThreadSetting<Tag> owner{Tag{Category::activation, 0}};
 
 /// A context in the line of those that a thread has taken up; the last one is current.
@@ -43,19 +39,6 @@ struct ContextLink {
   ContextLink* below = nullptr;
 };
 }  // namespace detail
-
-/// Where a training loop is. Random numbers are a function of it, so that recompute and any number of ranks draw the
-/// same, and a run that goes on from a checkpoint draws what it would have drawn:
-///
-///     context.progress() = {step, first_sample};     // before each forward pass
-struct Progress {
-  uint64_t step = 0;
-  int64_t first_sample = 0;  ///< place in the global batch of this rank's first sample
-  /// Per random stream, how often it was drawn from in this pass. Saved and put back around a recomputed region.
-  std::unordered_map<uint64_t, uint64_t> draws = {};
-  /// The stream of the next draw from `stream`: one for each step and draw.
-  uint64_t next_stream(uint64_t stream);
-};
 
 class Context {
  public:
@@ -101,11 +84,12 @@ class Context {
   /// The happens-before checker, or null when off.
   HappensBefore* checker() { return checker_.get(); }
 
-  Progress& progress() { return progress_; }
-  /// Whether the calling thread records operations; see GradMode.
-  bool grad_enabled() const { return detail::grad_mode.of(*this); }
-  /// The 16-bit dtype that the calling thread's matrix products compute in, if any; see Autocast.
-  std::optional<DType> autocast() const { return detail::autocast.of(*this); }
+  /// This context's T, made at its first use: how a layer above keeps something for a rank (autograd/progress.h).
+  template <class T> T& slot() {
+    return static_cast<Slot<T>&>(
+               slot(typeid(T), []() -> std::unique_ptr<AnySlot> { return std::make_unique<Slot<T>>(); }))
+        .value;
+  }
   /// The owner of tensors that the calling thread makes now; see TagScope.
   Tag tag() const { return detail::owner.of(*this); }
 
@@ -120,24 +104,29 @@ class Context {
   void check_abort() const;
 
  private:
+  struct AnySlot {
+    virtual ~AnySlot() = default;
+  };
+  template <class T> struct Slot final : AnySlot { T value{}; };
+  AnySlot& slot(std::type_index type, std::unique_ptr<AnySlot> (*make)());
   Backend& make(Device device);
   Options options_;
   std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
   Recorder recorder_;
   std::unique_ptr<HappensBefore> checker_;
-  Progress progress_;
   std::atomic<bool> aborted_{false};
   mutable std::mutex abort_mutex_;
   std::exception_ptr abort_error_;
-  std::mutex backend_mutex_;
+  std::mutex backend_mutex_, slot_mutex_;
   std::unique_ptr<Backend> backends_[kDeviceKindCount];
   std::atomic<Backend*> backend_cache_[kDeviceKindCount]{};
   detail::ContextLink link_{this};
   EndHooks at_end_;
+  std::vector<std::pair<std::type_index, std::unique_ptr<AnySlot>>> slots_;
 };
 
-/// Makes `context` the calling thread's for a scope; how the library's own threads carry their maker's. Grad mode,
-/// autocast and the owner of tensors are what they are in a new context, or what this thread has set for that one.
+/// Makes `context` the calling thread's for a scope; how the library's own threads carry their maker's. Settings of
+/// threads are what they are in a new context, or what this thread has set for that one.
 class ContextScope {
  public:
   explicit ContextScope(Context& context);
@@ -148,39 +137,6 @@ class ContextScope {
   detail::ContextLink link_;
 };
 
-/// Sets whether the calling thread's operations are recorded for backward, for a scope.
-class GradMode {
- public:
-  explicit GradMode(bool enabled) : scope_(detail::grad_mode, enabled) {}
-
- private:
-  ThreadSetting<bool>::Scope scope_;
-};
-
-/// NoGrad scope; nothing inside is recorded for backward.
-struct NoGrad : GradMode {
-  NoGrad() : GradMode(false) {}
-};
-
-/// Mixed precision for a scope of the calling thread: operations convert their f32, f16 and bf16 operands (never f64),
-/// differentiably.
-///
-///     linear, matmul                                          compute in `dtype`, bf16 or f16
-///     losses, normalisations, softmax, sums, means, norms,    compute in f32
-///     exp, log, pow
-///     operations on two tensors, cat                          compute in the wider dtype of their operands
-///
-/// Others keep the dtype they are given. No dtype: off. Parameters stay f32, and so do their gradients and the sums of
-/// these; the converted copy of a parameter is not kept for backward but made again.
-class Autocast {
- public:
-  /// Throws Error(input) unless dtype is bf16 or f16.
-  explicit Autocast(std::optional<DType> dtype);
-
- private:
-  ThreadSetting<std::optional<DType>>::Scope scope_;
-};
-
 /// CPU cores that this process may run on, at least 1.
 int usable_cores();
 
@@ -188,7 +144,7 @@ int usable_cores();
 class TagScope {
  public:
   explicit TagScope(Tag tag) : scope_(detail::owner, tag) {}
-  explicit TagScope(Category category) : TagScope(Tag{category, context().tag().unit}) {}
+  explicit TagScope(Category::Kind category) : TagScope(Tag{category, context().tag().unit}) {}
 
  private:
   ThreadSetting<Tag>::Scope scope_;

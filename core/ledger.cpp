@@ -6,22 +6,6 @@
 
 namespace shardgrad {
 
-const char* name_of(Category category) {
-  constexpr const char* names[kCategoryCount] = {"parameter_shard",
-                                                 "gathered_parameter",
-                                                 "gradient_shard",
-                                                 "full_gradient",
-                                                 "optimizer_state",
-                                                 "activation",
-                                                 "activation_gradient",
-                                                 "communication",
-                                                 "workspace",
-                                                 "pinned_host",
-                                                 "data",
-                                                 "other"};
-  return names[int(category)];
-}
-
 void Ledger::Count::add(int64_t bytes) {
   int64_t now = current.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   int64_t seen = peak.load(std::memory_order_relaxed);
@@ -29,12 +13,50 @@ void Ledger::Count::add(int64_t bytes) {
   }
 }
 
+Ledger::Count& Ledger::count_of(Category::Kind category) {
+  for (size_t i = 0; i < kMaxCategories; ++i) {
+    Entry& entry = entries_[(category.hash() + i) % kMaxCategories];
+    const Category::detail::Declared* held = entry.category.load(std::memory_order_acquire);
+    if (!held && entry.category.compare_exchange_strong(held, category.declared_)) return entry.count;
+    if (Category::Kind(*held) == category) return entry.count;
+  }
+  fail("ledger: '", category.name(), "' is one category too many; there may be ", kMaxCategories);
+}
+
+const Ledger::Count* Ledger::find(Category::Kind category) const {
+  for (size_t i = 0; i < kMaxCategories; ++i) {
+    const Entry& entry = entries_[(category.hash() + i) % kMaxCategories];
+    const Category::detail::Declared* held = entry.category.load(std::memory_order_acquire);
+    if (!held) return nullptr;
+    if (Category::Kind(*held) == category) return &entry.count;
+  }
+  return nullptr;
+}
+
+int64_t Ledger::current(Category::Kind category) const {
+  const Count* count = find(category);
+  return count ? count->current.load(std::memory_order_relaxed) : 0;
+}
+
+int64_t Ledger::peak(Category::Kind category) const {
+  const Count* count = find(category);
+  return count ? count->peak.load(std::memory_order_relaxed) : 0;
+}
+
+std::vector<Category::Kind> Ledger::categories() const {
+  std::vector<Category::Kind> found;
+  for (const Entry& entry : entries_)
+    if (auto* held = entry.category.load(std::memory_order_acquire)) found.emplace_back(*held);
+  std::ranges::sort(found);
+  return found;
+}
+
 void Ledger::change(Tag tag, int64_t bytes) {
   total_.add(bytes);
-  categories_[size_t(tag.category)].add(bytes);
+  count_of(tag.category).add(bytes);
   if (tag.unit != 0) {
     std::lock_guard lock(mutex_);
-    auto& [current, peak] = units_[{uint8_t(tag.category), tag.unit}];
+    auto& [current, peak] = units_[{tag.unit, tag.category}];
     current += bytes;
     peak = std::max(peak, current);
   }
@@ -47,20 +69,20 @@ void Ledger::sub(Tag tag, size_t bytes) { change(tag, -int64_t(bytes)); }
 
 int64_t Ledger::current(Tag tag) const {
   std::lock_guard lock(mutex_);
-  auto it = units_.find({uint8_t(tag.category), tag.unit});
+  auto it = units_.find({tag.unit, tag.category});
   return it == units_.end() ? 0 : it->second.first;
 }
 
 int64_t Ledger::peak(Tag tag) const {
   std::lock_guard lock(mutex_);
-  auto it = units_.find({uint8_t(tag.category), tag.unit});
+  auto it = units_.find({tag.unit, tag.category});
   return it == units_.end() ? 0 : it->second.second;
 }
 
 void Ledger::reset_peaks() {
   auto reset = [](Count& count) { count.peak.store(count.current.load()); };
   reset(total_);
-  std::ranges::for_each(categories_, reset);
+  for (Entry& entry : entries_) reset(entry.count);
   std::lock_guard lock(mutex_);
   for (auto& [key, value] : units_) value.second = value.first;
 }
@@ -68,14 +90,14 @@ void Ledger::reset_peaks() {
 std::string Ledger::largest_owners(int count) const {
   std::lock_guard lock(mutex_);
   std::vector<std::pair<int64_t, std::string>> owners;
-  std::array<int64_t, kCategoryCount> rest{};  // of no unit
-  for (int c = 0; c < kCategoryCount; ++c) rest[size_t(c)] = current(Category(c));
+  std::map<Category::Kind, int64_t> rest;  // of no unit
+  for (Category::Kind category : categories()) rest[category] = current(category);
   for (const auto& [key, bytes] : units_) {
-    owners.emplace_back(bytes.first, concat(name_of(Category(key.first)), " of '", names_[key.second], "'"));
-    rest[key.first] -= bytes.first;
+    owners.emplace_back(bytes.first, concat(key.second.name(), " of '", names_[key.first], "'"));
+    rest[key.second] -= bytes.first;
   }
-  for (int c = 0; c < kCategoryCount; ++c) owners.emplace_back(rest[size_t(c)], name_of(Category(c)));
-  std::ranges::sort(owners, std::greater(), &std::pair<int64_t, std::string>::first);
+  for (auto [category, bytes] : rest) owners.emplace_back(bytes, category.name());
+  std::ranges::stable_sort(owners, std::greater(), &std::pair<int64_t, std::string>::first);
   std::string text;
   for (size_t i = 0; i < owners.size() && int(i) < count && owners[i].first > 0; ++i)
     text += concat(i ? ", " : "", owners[i].second, ' ', owners[i].first, " bytes");

@@ -1,9 +1,19 @@
 #pragma once
 // Who owns which byte. Every tensor, workspace and group buffer is entered with a category and a unit, so memory is
 // tested and reported by name. What libraries allocate behind our back (MPI, OpenMP, oneDNN) is not counted.
+//
+// A category is declared where such bytes are owned, in the tree or in a program outside, and is its name:
+//
+//     namespace shardgrad::Category {
+//     inline constexpr Kind lookup_table = named<"lookup_table">;
+//     }
+//     …
+//     TagScope owner(Category::lookup_table);               // tensors made from here on are such bytes
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -14,26 +24,52 @@
 
 namespace shardgrad {
 
-enum class Category : uint8_t {
-  parameter_shard,
-  gathered_parameter,
-  gradient_shard,
-  full_gradient,
-  optimizer_state,
-  activation,
-  activation_gradient,
-  communication,
-  workspace,
-  pinned_host,
-  data,
-  other,
+class Ledger;
+
+namespace Category {
+namespace detail {
+struct Declared {
+  const char* name;
+  uint64_t hash;
 };
-inline constexpr int kCategoryCount = 12;
-const char* name_of(Category category);
+template <size_t N> struct Name {
+  char text[N];
+  consteval Name(const char (&from)[N]) { std::copy_n(from, N, text); }
+};
+consteval uint64_t hash_of(std::string_view name) {  // FNV-1a
+  uint64_t hash = 0xcbf29ce484222325;
+  for (char c : name) hash = (hash ^ uint64_t(c)) * 0x100000001b3;
+  return hash ^ hash >> 32;
+}
+template <Name name> inline constexpr Declared declared{name.text, hash_of(name.text)};
+}  // namespace detail
+
+/// What some bytes are for. In order of names.
+class Kind {
+ public:
+  constexpr explicit Kind(const detail::Declared& declared) : declared_(&declared) {}
+  constexpr const char* name() const { return declared_->name; }
+  constexpr uint64_t hash() const { return declared_->hash; }
+  constexpr bool operator==(const Kind& other) const { return declared_ == other.declared_ || hash() == other.hash(); }
+  std::strong_ordering operator<=>(const Kind& other) const { return std::string_view(name()) <=> other.name(); }
+
+ private:
+  friend class shardgrad::Ledger;
+  const detail::Declared* declared_;
+};
+
+inline const char* name_of(Kind category) { return category.name(); }
+
+/// The category of this name, one in the whole program.
+template <detail::Name name> inline constexpr Kind named{detail::declared<name>};
+
+inline constexpr Kind activation = named<"activation">;  ///< what operations make
+inline constexpr Kind other = named<"other">;
+}  // namespace Category
 
 /// The owner of some bytes. Unit 0 means "no unit".
 struct Tag {
-  Category category = Category::other;
+  Category::Kind category = Category::other;
   uint16_t unit = 0;
   bool operator==(const Tag&) const = default;
 };
@@ -46,10 +82,12 @@ class Ledger {
 
   int64_t current() const { return total_.current.load(std::memory_order_relaxed); }
   int64_t peak() const { return total_.peak.load(std::memory_order_relaxed); }
-  int64_t current(Category c) const { return categories_[size_t(c)].current.load(std::memory_order_relaxed); }
-  int64_t peak(Category c) const { return categories_[size_t(c)].peak.load(std::memory_order_relaxed); }
+  int64_t current(Category::Kind category) const;
+  int64_t peak(Category::Kind category) const;
   int64_t current(Tag tag) const;
   int64_t peak(Tag tag) const;
+  /// All that bytes were ever entered under, in order of names.
+  std::vector<Category::Kind> categories() const;
   /// Starts new peaks at the current values.
   void reset_peaks();
 
@@ -68,11 +106,19 @@ class Ledger {
     std::atomic<int64_t> current{0}, peak{0};
     void add(int64_t bytes);
   };
+  // An open hash table, which only grows: a category has the first entry that was free from its place on.
+  struct Entry {
+    std::atomic<const Category::detail::Declared*> category{nullptr};
+    Count count;
+  };
+  static constexpr size_t kMaxCategories = 64;
   void change(Tag tag, int64_t bytes);
+  Count& count_of(Category::Kind category);
+  const Count* find(Category::Kind category) const;
   Count total_;
-  std::array<Count, kCategoryCount> categories_;
+  std::array<Entry, kMaxCategories> entries_;
   mutable std::mutex mutex_;
-  std::map<std::pair<uint8_t, uint16_t>, std::pair<int64_t, int64_t>> units_;  // current, peak
+  std::map<std::pair<uint16_t, Category::Kind>, std::pair<int64_t, int64_t>> units_;  // current, peak
   std::vector<std::string> names_{""};
   std::function<void(Tag, int64_t)> observer_;
   std::atomic<bool> observed_{false};

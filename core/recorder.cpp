@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
-#include <nlohmann/json.hpp>
 
 namespace shardgrad {
 
@@ -64,27 +62,6 @@ bool Recorder::tracing() const {
 int64_t Recorder::total_bytes_sent() const {
   std::lock_guard lock(mutex_);
   return bytes_sent_;
-}
-
-std::string Recorder::chrome_trace(int rank) const {
-  using nlohmann::json;
-  json events = json::array();
-  std::map<std::string, int> lanes;
-  for (const Record& record : records()) {
-    int lane = lanes.try_emplace(record.lane, int(lanes.size())).first->second;
-    double duration = record.end < 0 ? 0 : record.end - record.begin;
-    events.push_back({{"name", record.unit.empty() ? record.op : record.op + " " + record.unit},
-                      {"cat", record.phase},
-                      {"ph", "X"},
-                      {"pid", rank},
-                      {"tid", lane},
-                      {"ts", record.begin * 1e6},
-                      {"dur", duration * 1e6},
-                      {"args", {{"elements", record.elements}, {"bytes_sent", record.bytes_sent}}}});
-  }
-  for (const auto& [name, lane] : lanes)
-    events.push_back({{"name", "thread_name"}, {"ph", "M"}, {"pid", rank}, {"tid", lane}, {"args", {{"name", name}}}});
-  return json{{"traceEvents", events}}.dump(1);
 }
 
 }  // namespace shardgrad

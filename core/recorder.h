@@ -43,8 +43,6 @@ class Recorder {
   bool tracing() const;
   /// Sums over every record ever made, dropped or not.
   int64_t total_bytes_sent() const;
-  /// The Chrome trace (chrome://tracing, Perfetto) of the kept records, as JSON text; `rank` becomes the process id.
-  std::string chrome_trace(int rank) const;
   double now() const;
 
  private:

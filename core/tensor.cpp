@@ -208,7 +208,7 @@ void check_writable(const char* op, const Tensor& tensor) {
 
 void check_changeable(const char* op, const Tensor& tensor) {
   SG_CHECK(
-      tensor.is_leaf() || !context().grad_enabled(), op,
+      tensor.is_leaf() || tensor.impl().grad_fn->changeable(), op,
       ": this tensor was computed, and a change in place is not recorded for backward; change a detach()ed copy, or "
       "do it in a scope of NoGrad");
   check_writable(op, tensor);

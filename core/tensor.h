@@ -20,6 +20,10 @@ namespace shardgrad {
 /// What made a tensor, for backward. The engine (autograd/node.h) derives from it; core only keeps it alive.
 /// Graphs are destroyed without recursion: a dropped node waits in line while another one is being destroyed.
 class GradFn : public RefCounted {
+ public:
+  /// Whether the calling thread may change in place what this made: a change that is to be recorded has no gradient.
+  virtual bool changeable() const = 0;
+
  protected:
   void destroy() noexcept override;
 };

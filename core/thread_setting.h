@@ -1,5 +1,5 @@
 #pragma once
-// What a thread sets for the work that it does: whether operations are recorded, the owner of new tensors. A rank may
+// What a thread sets for the work that it does: the owner of new tensors, whether operations are recorded. A rank may
 // have several threads, so a setting belongs to one thread, and there to the context it works for: a thread that begins
 // to work for a context finds what the setting is at first. Layers above core declare their own:
 //

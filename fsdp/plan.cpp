@@ -4,6 +4,8 @@
 #include <iomanip>
 #include <mutex>
 
+#include <shardgrad/kernels/workspace.h>
+
 namespace shardgrad::fsdp {
 namespace {
 
@@ -66,9 +68,8 @@ Plan make_plan(Sharded& sharded, const std::function<void()>& step) {
     row->reductions += record.op == "reduce_scatter" || record.op == "all_reduce";
   }
   for (UnitPlan& row : plan.units) row.share = double(row.parameters) / double(total);
-  for (int c = 0; c < kCategoryCount; ++c)
-    if (int64_t peak = ledger.peak(Category(c)); peak > 0 && Category(c) != Category::workspace)
-      plan.peaks[Category(c)] = peak;
+  for (Category::Kind category : ledger.categories())
+    if (int64_t peak = ledger.peak(category); peak > 0 && category != Category::workspace) plan.peaks[category] = peak;
   return plan;
 }
 

@@ -38,8 +38,8 @@ struct UnitPlan {
 
 struct Plan {
   std::vector<UnitPlan> units;
-  std::map<Category, int64_t> peaks;  ///< without workspaces of kernels, which only a real run has
-  int64_t peak = 0;                   ///< of all these together
+  std::map<Category::Kind, int64_t> peaks;  ///< without workspaces of kernels, which only a real run has
+  int64_t peak = 0;                         ///< of all these together
   int64_t bytes_sent = 0;
   bool keeps_params = false;  ///< full parameters stay in memory whatever the units are
   bool operator==(const Plan&) const = default;

@@ -4,6 +4,10 @@
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/storage.h>
 
+namespace shardgrad::Category {
+inline constexpr Kind workspace = named<"workspace">;
+}
+
 namespace shardgrad {
 
 class Workspace {

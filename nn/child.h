@@ -102,17 +102,17 @@ template <class M> class Child {
   }
 
   template <class... Args> auto run_forward(Args&&... args) const {
-    const std::optional<CheckpointOptions>& options = module_->checkpoint_options();
+    const std::optional<RecomputeOptions>& options = module_->recompute_options();
     if (!options) return module_->forward(std::forward<Args>(args)...);
     if constexpr (detail::Repeatable<M, Args...>) {
       auto forward = [module = module_, training = module_->training()](auto&&... each) {
-        SG_CHECK(module->training() == training, "checkpoint of '", module->full_name(), "', a ", module->type_name(),
+        SG_CHECK(module->training() == training, "recompute of '", module->full_name(), "', a ", module->type_name(),
                  ": it was switched between train() and eval() before backward ran it again");
         return module->forward(std::forward<decltype(each)>(each)...);
       };
       return shardgrad::checkpoint(*options, std::move(forward), std::forward<Args>(args)...);
     } else {
-      fail("checkpoint of '", module_->full_name(), "', a ", module_->type_name(),
+      fail("recompute of '", module_->full_name(), "', a ", module_->type_name(),
            ": its forward changes or cannot copy an argument, so it cannot run again; pass a pointer");
     }
   }

@@ -58,7 +58,7 @@ void Module::check_name(const std::string& name) const {
            name, "'; rename one");
 }
 
-Tensor Module::add_tensor(EntryList& list, std::string name, const Shape& shape, DType dtype, Category category,
+Tensor Module::add_tensor(EntryList& list, std::string name, const Shape& shape, DType dtype, Category::Kind category,
                           Init init) {
   check_name(name);
   Tensor tensor(released_storage(shape, dtype, context().default_device(), {category, 0}), 0, shape, dtype);

@@ -26,8 +26,8 @@
 #include <utility>
 #include <vector>
 
-#include <shardgrad/autograd/checkpoint.h>
 #include <shardgrad/autograd/parameter.h>
+#include <shardgrad/autograd/recompute.h>
 #include <shardgrad/core/tensor.h>
 #include <shardgrad/nn/init.h>
 
@@ -110,13 +110,14 @@ class Module {
   void add_forward_pre_hook(ForwardPreHook hook);
   void add_forward_hook(ForwardHook hook);
   void add_forward_failed_hook(ForwardFailedHook hook);
-  /// Calls of this module are checkpointed from now on, or not; see nn/checkpoint.h. Hooks run outside of the region.
-  void set_checkpoint(std::optional<CheckpointOptions> options);
+  /// Calls of this module are recomputed in backward from now on, or not; see nn/recompute.h. Hooks run outside of the
+  /// region.
+  void set_recompute(std::optional<RecomputeOptions> options);
 
   // --- what Child needs --------------------------------------------------------------------------------------------
   /// True when a call is nothing but forward.
   bool direct() const { return direct_; }
-  const std::optional<CheckpointOptions>& checkpoint_options() const { return checkpoint_; }
+  const std::optional<RecomputeOptions>& recompute_options() const { return recompute_; }
   void before_forward(std::vector<Tensor>& inputs);
   void after_forward(const std::vector<Tensor>& outputs);
   void forward_failed();
@@ -144,7 +145,8 @@ class Module {
  private:
   using EntryList = std::vector<Entry<Parameter>>;
   void check_name(const std::string& name) const;
-  Tensor add_tensor(EntryList& list, std::string name, const Shape& shape, DType dtype, Category category, Init init);
+  Tensor add_tensor(EntryList& list, std::string name, const Shape& shape, DType dtype, Category::Kind category,
+                    Init init);
   void add_child(std::string name, std::shared_ptr<Module> module);
   std::vector<Entry<Parameter>> distinct(EntryList Module::*list);
   std::vector<Entry<Parameter>> state_entries();
@@ -158,7 +160,7 @@ class Module {
   std::deque<ForwardPreHook> pre_hooks_;
   std::deque<ForwardHook> hooks_;
   std::deque<ForwardFailedHook> failed_hooks_;
-  std::optional<CheckpointOptions> checkpoint_;
+  std::optional<RecomputeOptions> recompute_;
   std::string full_name_;
   Module* parent_ = nullptr;  // the first module that registered this one
   bool training_ = true;

@@ -18,7 +18,7 @@ detail::CallGuard::~CallGuard() {
 }
 
 void Module::update_direct() {
-  direct_ = pre_hooks_.empty() && hooks_.empty() && failed_hooks_.empty() && !fills_on_call_ && !checkpoint_;
+  direct_ = pre_hooks_.empty() && hooks_.empty() && failed_hooks_.empty() && !fills_on_call_ && !recompute_;
 }
 
 void Module::make_root() {
@@ -48,8 +48,8 @@ void Module::add_forward_failed_hook(ForwardFailedHook hook) {
   update_direct();
 }
 
-void Module::set_checkpoint(std::optional<CheckpointOptions> options) {
-  checkpoint_ = std::move(options);
+void Module::set_recompute(std::optional<RecomputeOptions> options) {
+  recompute_ = std::move(options);
   update_direct();
 }
 

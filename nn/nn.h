@@ -2,7 +2,6 @@
 // All of nn.
 
 #include <shardgrad/nn/activation.h>
-#include <shardgrad/nn/checkpoint.h>
 #include <shardgrad/nn/containers.h>
 #include <shardgrad/nn/dropout.h>
 #include <shardgrad/nn/embedding.h>
@@ -11,3 +10,4 @@
 #include <shardgrad/nn/loss.h>
 #include <shardgrad/nn/module.h>
 #include <shardgrad/nn/normalization.h>
+#include <shardgrad/nn/recompute.h>

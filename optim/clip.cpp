@@ -5,6 +5,7 @@
 
 #include <shardgrad/autograd/launch.h>
 #include <shardgrad/autograd/node.h>
+#include <shardgrad/kernels/workspace.h>
 
 namespace shardgrad::optim {
 namespace {

@@ -6,6 +6,7 @@
 #include <shardgrad/autograd/launch.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/kernels/ops.h>
+#include <shardgrad/kernels/workspace.h>
 
 namespace shardgrad::optim {
 namespace {

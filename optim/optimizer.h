@@ -18,6 +18,10 @@
 #include <shardgrad/autograd/parameter.h>
 #include <shardgrad/core/tensor.h>
 
+namespace shardgrad::Category {
+inline constexpr Kind optimizer_state = named<"optimizer_state">;
+}
+
 namespace shardgrad {
 class GradSink;
 }

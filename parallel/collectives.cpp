@@ -14,9 +14,7 @@ TensorOptions like(const Tensor& x) { return {x.dtype(), x.device()}; }
 void wait(const dist::Work& work, const Tensor& x) { work.wait(context().backend(x.device()).compute()); }
 
 // Ranks of which only some record an operation would part in backward: they are told apart in forward.
-const char* recorded(const Tensor& x) {
-  return x.requires_grad() && context().grad_enabled() ? "recorded" : "not recorded";
-}
+const char* recorded(const Tensor& x) { return x.requires_grad() && grad_enabled() ? "recorded" : "not recorded"; }
 
 CollectiveOptions label(const Tensor& x) {
   CollectiveOptions options(dist::Label{"", in_backward() ? "backward" : "forward"});

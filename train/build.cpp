@@ -5,8 +5,8 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/fsdp/grad_scaler.h>
 #include <shardgrad/nn/activation.h>
-#include <shardgrad/nn/checkpoint.h>
 #include <shardgrad/nn/linear.h>
+#include <shardgrad/nn/recompute.h>
 #include <shardgrad/optim/adam.h>
 #include <shardgrad/optim/sgd.h>
 
@@ -28,7 +28,7 @@ nn::Child<nn::Sequential> make_mlp(const Config::Model& model) {
     else
       mlp->add_named<nn::Sigmoid>(name);
   }
-  if (!model.recompute.empty()) nn::checkpoint_by_name(*mlp, model.recompute);
+  if (!model.recompute.empty()) nn::recompute_by_name(*mlp, model.recompute);
   return mlp;
 }
 

@@ -3,6 +3,7 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/train/build.h>
+#include <shardgrad/train/data/dataset.h>
 #include <shardgrad/train/step.h>
 
 namespace shardgrad::train {

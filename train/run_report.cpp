@@ -103,7 +103,7 @@ void RunReport::plan(const fsdp::Plan& predicted) {
   out_ << "one step, predicted:\n" << predicted.table() << std::flush;
 }
 
-void RunReport::progress(const Metrics& m, int64_t steps_left, double seconds_per_step, bool final) {
+void RunReport::progress_line(const Metrics& m, int64_t steps_left, double seconds_per_step, bool final) {
   metrics_ << to_json_line(m) << std::endl;
   if (!metrics_) cannot("write", folder_ + "/metrics.jsonl");
   std::string accuracy = m.test_accuracy ? format("%.4f", *m.test_accuracy) : "-";
@@ -119,8 +119,7 @@ void RunReport::progress(const Metrics& m, int64_t steps_left, double seconds_pe
 
 void RunReport::write_ledger(const Ledger& ledger) {
   Json all{{"current", ledger.current()}, {"peak", ledger.peak()}, {"categories", Json::object()}};
-  for (int c = 0; c < kCategoryCount; ++c) {
-    auto category = Category(c);
+  for (Category::Kind category : ledger.categories()) {
     if (ledger.peak(category) == 0) continue;
     Json units = Json::object();
     for (int unit = 0; unit < ledger.unit_count(); ++unit) {

@@ -47,7 +47,7 @@ class RunReport {
   void resume(const Config& config, int64_t step, int64_t total_steps);
   /// Adds a line to metrics.jsonl and prints one; `steps_left` gives the ETA. A line that is not `final` of its epoch
   /// is overwritten by the next one on a terminal.
-  void progress(const Metrics& metrics, int64_t steps_left, double seconds_per_step, bool final);
+  void progress_line(const Metrics& metrics, int64_t steps_left, double seconds_per_step, bool final);
   /// Prints what a step is predicted to need.
   void plan(const fsdp::Plan& predicted);
   /// Writes ledger.json: current and peak bytes by category and unit.

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <set>
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
@@ -13,6 +14,7 @@
 #include <shardgrad/train/agreement.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
+#include <shardgrad/train/chrome_trace.h>
 #include <shardgrad/train/data/data_loader.h>
 #include <shardgrad/train/data/fashion_mnist.h>
 #include <shardgrad/train/plan.h>
@@ -122,13 +124,13 @@ Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& 
 void Trainer::resume() {
   std::string last = same_text(world_, report_ ? latest_checkpoint(folder_).value_or("") : "");
   if (!last.empty()) {
-    Progress progress = load_checkpoint(last, config_, {model_.module(), *sharded_, *optimizer_});
-    SG_CHECK(progress.data == train_.dataset().fingerprint(), "'", last, "' was saved by a run on other training data");
-    SG_CHECK(progress.step > 0 && progress.step <= total_steps_, "'", last, "' is of step ", progress.step,
+    Reached reached = load_checkpoint(last, config_, {model_.module(), *sharded_, *optimizer_});
+    SG_CHECK(reached.data == train_.dataset().fingerprint(), "'", last, "' was saved by a run on other training data");
+    SG_CHECK(reached.step > 0 && reached.step <= total_steps_, "'", last, "' is of step ", reached.step,
              ", the run has ", total_steps_);
-    first_step_ = step_ = reported_step_ = progress.step;
-    first_samples_ = samples_ = reported_samples_ = progress.samples;
-    scaler_.load_state(progress.scaler);
+    first_step_ = step_ = reported_step_ = reached.step;
+    first_samples_ = samples_ = reported_samples_ = reached.samples;
+    scaler_.load_state(reached.scaler);
   }
   if (report_) report_->resume(config_, step_, total_steps_);
 }
@@ -139,7 +141,7 @@ void Trainer::save() {
 }
 
 void Trainer::step(const data::Batch& batch, bool reported) {
-  context().progress() = {uint64_t(step_), batch.first};
+  progress() = {uint64_t(step_), batch.first};
   metrics_.grad_norm.reset();
   metrics_.test_accuracy.reset();
   metrics_.test_count = 0;
@@ -182,7 +184,7 @@ void Trainer::report(int64_t epoch, bool epoch_done) {
   metrics_.lr = optimizer_->lr();
   metrics_.samples_per_s = double(samples_ - reported_samples_) / seconds;
   metrics_.peak_bytes = context().ledger().peak();
-  if (report_) report_->progress(metrics_, total_steps_ - step_, seconds_per_step(), epoch_done);
+  if (report_) report_->progress_line(metrics_, total_steps_ - step_, seconds_per_step(), epoch_done);
   loss_sum_ = zeros({});
   reported_step_ = step_;
   reported_samples_ = samples_;
@@ -221,12 +223,15 @@ RunReport::Rows Trainer::summary() const {
       {"sent by a step and rank",
        concat(format_bytes(step_bytes_), ", predicted ", format_bytes(predicted_.bytes_sent))},
       {"sent by evaluation", concat(format_bytes(evaluation_bytes_), " in all")}};
-  for (int c = 0; c < kCategoryCount; ++c) {
-    auto predicted = predicted_.peaks.find(Category(c));
-    int64_t peak = ledger.peak(Category(c));
-    bool known = predicted != predicted_.peaks.end() && Category(c) != Category::data;  // a step sees one batch of it
+  std::set<Category::Kind> categories;
+  for (const auto& [category, bytes] : predicted_.peaks) categories.insert(category);
+  for (Category::Kind category : ledger.categories()) categories.insert(category);
+  for (Category::Kind category : categories) {
+    auto predicted = predicted_.peaks.find(category);
+    int64_t peak = ledger.peak(category);
+    bool known = predicted != predicted_.peaks.end() && category != Category::data;  // a step sees one batch of it
     if (peak == 0 && !known) continue;
-    rows.push_back({concat("peak ", name_of(Category(c))), format_bytes(peak)});
+    rows.push_back({concat("peak ", category.name()), format_bytes(peak)});
     if (known) rows.back().second += ", predicted " + format_bytes(predicted->second);
   }
   rows.push_back({"peak of everything", format_bytes(ledger.peak())});
@@ -236,7 +241,7 @@ RunReport::Rows Trainer::summary() const {
 Result Trainer::finish(double seconds) {
   if (report_) {
     report_->write_ledger(context().ledger());
-    if (config_.trace) report_->write_trace(context().recorder().chrome_trace(context().rank()));
+    if (config_.trace) report_->write_trace(chrome_trace(context().recorder(), context().rank()));
     report_->table(summary());
   }
   save();

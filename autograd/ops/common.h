@@ -23,7 +23,7 @@ void reduce_to(GradSlot& dx, const Tensor& dy, const Shape& shape);
 constexpr DType sum_dtype(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16 ? DType::f32 : dtype; }
 /// Whether backward will need anything from an operation on these inputs.
 template <class... Inputs> bool will_record(const Inputs&... inputs) {
-  return (needs_grad(inputs) || ...) && context().grad_enabled();
+  return (needs_grad(inputs) || ...) && grad_enabled();
 }
 /// `x` where backward will read it, else nothing: what is not read is not kept.
 inline Tensor kept_if(bool read, const Tensor& x) { return read ? x : Tensor(); }

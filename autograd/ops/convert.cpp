@@ -1,6 +1,6 @@
-#include <shardgrad/autograd/checkpoint.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/common.h>
+#include <shardgrad/autograd/recompute.h>
 #include <shardgrad/kernels/ops.h>
 
 namespace shardgrad {

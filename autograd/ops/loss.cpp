@@ -35,7 +35,7 @@ struct CrossEntropy final : Node {
 void check_count(const char* op, double count, bool recorded, const char* part, const char* whole) {
   SG_CHECK(count >= 0, op, ": count ", count, " is negative");
   int ranks = context().world_size();
-  SG_CHECK(count > 0 || ranks == 1 || !recorded || !context().grad_enabled(), op, ": on ", ranks,
+  SG_CHECK(count > 0 || ranks == 1 || !recorded || !grad_enabled(), op, ": on ", ranks,
            " ranks a loss needs its count, because the ranks' gradients are added up: pass the number of ", whole,
            " of the whole batch, over all ranks (see data::Batch::global_count); where each rank trains by itself, of ",
            part);

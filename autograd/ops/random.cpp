@@ -1,5 +1,6 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/common.h>
+#include <shardgrad/autograd/progress.h>
 #include <shardgrad/core/rng.h>
 #include <shardgrad/kernels/ops.h>
 
@@ -10,7 +11,7 @@ Tensor draw(const char* op, const decltype(kernels::random_normal)& slot, const 
             uint64_t stream) {
   Tensor y = empty(shape, options, op);
   check_floating(op, y);
-  kernels::RandomArgs args{.seed = context().seed(), .stream = context().progress().next_stream(stream)};
+  kernels::RandomArgs args{.seed = context().seed(), .stream = progress().next_stream(stream)};
   args.fine = y.dtype() == DType::f64;
   launch(slot, y, out(y), args);
   return y;
@@ -54,8 +55,8 @@ Tensor dropout(const Tensor& x, double p, uint64_t seed, uint64_t stream, int64_
 }
 
 Tensor dropout(const Tensor& x, double p, std::string_view name) {
-  Progress& progress = context().progress();
-  return dropout(x, p, context().seed(), progress.next_stream(stream_of("dropout", name)), progress.first_sample);
+  Progress& now = progress();
+  return dropout(x, p, context().seed(), now.next_stream(stream_of("dropout", name)), now.first_sample);
 }
 
 }  // namespace shardgrad

@@ -13,8 +13,13 @@
 #include <shardgrad/core/allocator.h>
 #include <shardgrad/core/device.h>
 #include <shardgrad/core/dtype.h>
+#include <shardgrad/core/ledger.h>
 #include <shardgrad/dist/transports/common_memory.h>
 #include <shardgrad/dist/watch/control.h>
+
+namespace shardgrad::Category {
+inline constexpr Kind communication = named<"communication">;  ///< what transports and reductions need on the way
+}
 
 namespace shardgrad::dist {
 

@@ -40,11 +40,11 @@ Owned FlatLayout::within(size_t i, int64_t begin, int64_t numel) const {
   return {first, in_slice, std::clamp(slices[i].numel() - in_slice, int64_t(0), last - first), last - first};
 }
 
-Tensor FlatLayout::released_buffer(int64_t numel, DType of, Category category) const {
+Tensor FlatLayout::released_buffer(int64_t numel, DType of, Category::Kind category) const {
   return Tensor(Storage::make(size_t(numel) * size_of(of), mesh.memory(), {category, unit_id}, true), 0, {numel}, of);
 }
 
-Tensor FlatLayout::buffer(int64_t numel, DType of, Category category, Stream* stream) const {
+Tensor FlatLayout::buffer(int64_t numel, DType of, Category::Kind category, Stream* stream) const {
   Tensor result = released_buffer(numel, of, category);
   result.storage()->materialize(stream ? *stream : current_stream(device));
   return result;

@@ -14,6 +14,7 @@
 
 #include <shardgrad/autograd/launch.h>
 #include <shardgrad/core/tensor.h>
+#include <shardgrad/fsdp/setup/categories.h>
 #include <shardgrad/fsdp/setup/config.h>
 #include <shardgrad/fsdp/setup/mesh.h>
 #include <shardgrad/nn/module.h>
@@ -69,8 +70,8 @@ struct FlatLayout {
   }
 
   /// On the device, in memory that the groups send from; first used by `stream` (unset: compute), or later.
-  Tensor buffer(int64_t numel, DType dtype, Category category, Stream* stream = nullptr) const;
-  Tensor released_buffer(int64_t numel, DType dtype, Category category) const;
+  Tensor buffer(int64_t numel, DType dtype, Category::Kind category, Stream* stream = nullptr) const;
+  Tensor released_buffer(int64_t numel, DType dtype, Category::Kind category) const;
   /// Whether host memory is other memory than the device's.
   bool has_own_memory() const { return !context().backend(device).host_accessible(); }
   Stream& compute() const { return context().backend(device).compute(); }

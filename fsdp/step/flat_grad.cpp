@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <shardgrad/core/rng.h>
+#include <shardgrad/dist/transports/transport.h>
 #include <shardgrad/kernels/ops.h>
 
 namespace shardgrad::fsdp {

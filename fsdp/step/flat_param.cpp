@@ -50,7 +50,7 @@ void FlatParam::make_buffers(bool shard_to_cpu) {
 }
 
 void FlatParam::make_kept_buffers() {
-  Category category = converts() ? Category::gathered_parameter : Category::parameter_shard;
+  Category::Kind category = converts() ? Category::gathered_parameter : Category::parameter_shard;
   Tensor kept = layout_.buffer(padded(), param_dtype(), category);
   shard_ =
       converts() ? layout_.buffer(layout_.shard_numel(), dtype(), Category::parameter_shard) : layout_.part_of(kept);

@@ -45,7 +45,7 @@ void Schedule::begin_forward() {
   if (calls_.empty()) {
     begin_outermost_call();
     restart(eval_);
-    if (context().grad_enabled()) restart(forward_);
+    if (grad_enabled()) restart(forward_);
   }
   calls_.push_back({nullptr, nn::running_call(), last_sequence()});
 }
@@ -94,7 +94,7 @@ void Schedule::check_usable(const Unit& unit) const {
 
 void Schedule::before_forward(Unit& unit) {
   check_usable(unit);
-  Order& order = context().grad_enabled() ? forward_ : eval_;
+  Order& order = grad_enabled() ? forward_ : eval_;
   if (calls_.empty() && !recomputing()) {
     begin_outermost_call();
     begin_again(unit, order);
@@ -114,7 +114,7 @@ void Schedule::after_forward(Unit& unit, std::span<const Tensor> outputs) {
   Call call = pop_call(&unit);
   bool backward_follows = false;
   for (const Tensor& output : outputs) {
-    Node* node = context().grad_enabled() ? node_of(output) : nullptr;
+    Node* node = grad_enabled() ? node_of(output) : nullptr;
     if (!node || output.is_leaf()) continue;
     backward_follows = true;
     if (recomputing()) continue;  // the nodes of the first run have the hook

@@ -1,6 +1,6 @@
 // In a scope of Autocast, matrix products compute in 16 bits and what needs range or precision in f32.
 
-#include <shardgrad/autograd/checkpoint.h>
+#include <shardgrad/autograd/recompute.h>
 #include <tests/autograd/support.h>
 #include <tests/numbers.h>
 

@@ -1,6 +1,6 @@
 // A layer's backward does the backward of the ReLU below it, where nobody else has a part in that gradient.
 
-#include <shardgrad/autograd/checkpoint.h>
+#include <shardgrad/autograd/recompute.h>
 #include <tests/autograd/support.h>
 #include <tests/devices.h>
 

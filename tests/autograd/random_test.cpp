@@ -1,6 +1,6 @@
 // Random numbers by name: each call draws others, and a run that is repeated draws them again.
 
-#include <shardgrad/autograd/checkpoint.h>
+#include <shardgrad/autograd/recompute.h>
 #include <tests/autograd/support.h>
 
 namespace shardgrad::test {
@@ -12,7 +12,7 @@ TEST(Generator, EveryCallGivesOtherNumbersAndEveryRunTheSame) {
     Generator noise("noise");
     std::vector<std::vector<double>> drawn;
     for (uint64_t step : {0, 1}) {
-      context.progress() = {step};
+      progress() = {step};
       for (int i = 0; i < 2; ++i) drawn.push_back(values(noise.randn({7})));
       drawn.push_back(values(randn({7}, "noise")));
       drawn.push_back(values(randn({7}, "other")));
@@ -34,10 +34,10 @@ TEST(Generator, ARunThatIsResumedDrawsWhatItWouldHaveDrawn) {
     Context context;
     Generator noise("noise");
     for (uint64_t step = from_the_beginning ? 0 : 2; step < 2; ++step) {
-      context.progress() = {step};
+      progress() = {step};
       noise.randn({3});
     }
-    context.progress() = {2};
+    progress() = {2};
     return values(noise.randn({3}));
   };
   EXPECT_EQ(step_two(false), step_two(true));
@@ -82,9 +82,9 @@ TEST(DropoutFunction, EveryCallHasAMaskOfItsOwnAndRanksTheirRows) {
   std::vector<double> first = values(dropout(x, 0.5)), second = values(dropout(x, 0.5));
   EXPECT_NE(first, second);
   EXPECT_NE(values(dropout(x, 0.5, "attention")), first);
-  context.progress() = {};
+  progress() = {};
   EXPECT_EQ(values(dropout(x, 0.5)), first);
-  context.progress() = {.first_sample = 2};
+  progress() = {.first_sample = 2};
   EXPECT_EQ(values(dropout(ones({6, 16}), 0.5)), std::vector<double>(first.begin() + 2 * 16, first.end()));
 }
 

@@ -1,7 +1,7 @@
 // What comes from the author of an operation, or from a user who changes, views or reads tensors around backward: it
 // works as in PyTorch, or is refused by name. Never is a gradient wrong in silence.
 
-#include <shardgrad/autograd/checkpoint.h>
+#include <shardgrad/autograd/recompute.h>
 #include <tests/autograd/support.h>
 
 namespace shardgrad::test {

@@ -11,50 +11,66 @@
 namespace shardgrad {
 namespace {
 
-constexpr Tag kActivation{Category::activation, 0}, kData{Category::data, 0};
+constexpr Tag kActivation{Category::activation, 0}, kOther{Category::other, 0};
 
 TEST(ThreadSettings, AHelperThreadChangesNothingForOthers) {
   Context context;
-  NoGrad no_grad;
-  TagScope data(Category::data);
-  Autocast precision(DType::bf16);
+  TagScope other(Category::other);
   std::thread([&] {
     ContextScope scope(context);
-    EXPECT_TRUE(context.grad_enabled());
-    EXPECT_EQ(context.autocast(), std::nullopt);
     EXPECT_EQ(context.tag(), kActivation);
-    GradMode on(true);
-    Autocast other(DType::f16);
-    TagScope workspace(Category::workspace);
+    TagScope mine(Category::pinned_host);
     std::thread([&] {
       ContextScope scope(context);
-      NoGrad no_grad;
+      TagScope its(Category::other);
     }).join();
-    EXPECT_TRUE(context.grad_enabled());
+    EXPECT_EQ(context.tag().category, Category::pinned_host);
   }).join();
-  EXPECT_FALSE(context.grad_enabled());
-  EXPECT_EQ(context.autocast(), DType::bf16);
-  EXPECT_EQ(context.tag(), kData);
+  EXPECT_EQ(context.tag(), kOther);
 }
 
-TEST(ThreadSettings, AnotherContextOfTheSameThreadHasItsOwn) {
+inline constinit thread_local ThreadSetting<int> loudness{1};
+
+TEST(ThreadSettings, ALayerAboveDeclaresItsOwnWhichAnotherContextOfTheThreadHasForItself) {
   Context context;
-  NoGrad no_grad;
+  ThreadSetting<int>::Scope loud(loudness, 9);
   {
     Context inner;
-    EXPECT_TRUE(inner.grad_enabled());
-    TagScope data(Category::data);
-    auto off = std::make_unique<GradMode>(false), on = std::make_unique<GradMode>(true);
+    EXPECT_EQ(loudness.of(inner), 1);
+    auto two = std::make_unique<ThreadSetting<int>::Scope>(loudness, 2);
+    auto three = std::make_unique<ThreadSetting<int>::Scope>(loudness, 3);
     {
       ContextScope back(context);
-      EXPECT_FALSE(shardgrad::context().grad_enabled()) << "what this thread has set for it";
-      EXPECT_EQ(shardgrad::context().tag(), kActivation);
+      EXPECT_EQ(loudness.of(shardgrad::context()), 9) << "what this thread has set for it";
     }
-    off.reset();
-    EXPECT_TRUE(inner.grad_enabled()) << "the scope that is left counts";
-    EXPECT_FALSE(context.grad_enabled());
+    two.reset();
+    EXPECT_EQ(loudness.of(inner), 3) << "the scope that is left counts";
+    three.reset();
+    EXPECT_EQ(loudness.of(inner), 1);
+    EXPECT_EQ(loudness.of(context), 9);
   }
-  EXPECT_FALSE(context.grad_enabled());
+}
+
+struct Tally {
+  int count = 0;
+  std::shared_ptr<int> kept = {};
+};
+
+TEST(Slots, AContextKeepsOneOfEachTypeForAllItsThreads) {
+  auto context = std::make_unique<Context>();
+  auto kept = std::make_shared<int>();
+  Tally& tally = context->slot<Tally>();
+  tally = {1, kept};
+  std::thread([&] {
+    ContextScope scope(*context);
+    EXPECT_EQ(&shardgrad::context().slot<Tally>(), &tally);
+  }).join();
+  EXPECT_EQ(context->slot<int>(), 0);
+  EXPECT_EQ(context->slot<Tally>().count, 1);
+  Context other;
+  EXPECT_EQ(other.slot<Tally>().count, 0);
+  context.reset();
+  EXPECT_EQ(kept.use_count(), 1) << "it goes with its context";
 }
 
 TEST(Context, TheLastOneLeftIsCurrentInWhateverOrderTheyGo) {

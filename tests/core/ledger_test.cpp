@@ -1,14 +1,18 @@
 #include <shardgrad/core/ledger.h>
 
-#include <gtest/gtest.h>
+#include <utility>
 
-#include <nlohmann/json.hpp>
+#include <gtest/gtest.h>
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/recorder.h>
 #include <shardgrad/core/tensor.h>
 
 namespace shardgrad {
+namespace Category {
+inline constexpr Kind parameter_shard = named<"parameter_shard">, workspace = named<"workspace">;
+inline constexpr Kind data = named<"data">;
+}  // namespace Category
 namespace {
 
 TEST(Ledger, CountsCurrentAndPeakInTotalPerCategoryAndPerUnit) {
@@ -41,6 +45,31 @@ TEST(Ledger, TensorsAreEnteredUnderTheTagOfTheirScope) {
   EXPECT_EQ(context.ledger().peak(Category::data), 40);
 }
 
+TEST(Ledger, ACategoryIsItsNameWhereverItIsDeclared) {
+  constexpr auto here = Category::named<"data">, other = Category::named<"dat">;
+  static_assert(here == Category::data && other != Category::data);
+  Ledger ledger;
+  EXPECT_EQ(ledger.categories(), std::vector<Category::Kind>{});
+  for (Category::Kind each : {Category::workspace, here, Category::data, other}) ledger.add({each}, 8);
+  EXPECT_EQ(ledger.current(Category::data), 16);
+  EXPECT_EQ(ledger.current(Category::parameter_shard), 0);
+  EXPECT_EQ(ledger.categories(), (std::vector{other, Category::data, Category::workspace})) << "in order of names";
+  EXPECT_EQ(ledger.largest_owners(3), "data 16 bytes, dat 8 bytes, workspace 8 bytes");
+}
+
+template <size_t i> constexpr char kText[] = {'c', char('0' + i / 8), char('0' + i % 8), 0};
+
+TEST(Ledger, ManyCategoriesAreKeptApartAndOneTooManyIsRefusedByName) {
+  Ledger ledger;
+  auto add = [&]<size_t... i>(std::index_sequence<i...>) { (ledger.add({Category::named<kText<i>>}, i + 1), ...); };
+  add(std::make_index_sequence<64>());
+  add(std::make_index_sequence<64>());
+  EXPECT_EQ(ledger.categories().size(), 64u);
+  EXPECT_EQ(ledger.current(Category::named<"c00">), 2);
+  EXPECT_EQ(ledger.current(Category::named<"c77">), 128);
+  EXPECT_THROW(ledger.add({Category::named<"one_more">}, 1), Error);
+}
+
 TEST(Ledger, AnObserverSeesEveryChange) {
   Context context;
   std::vector<int64_t> changes;
@@ -58,14 +87,6 @@ TEST(Recorder, KeepsTheNewestRecordsAndSumsAll) {
   EXPECT_LE(kept.size(), 20u);
   EXPECT_EQ(kept.back().sequence, 99u);
   EXPECT_GE(kept.back().end, kept.back().begin);
-}
-
-TEST(Recorder, ChromeTraceIsJsonWithOneEventPerRecord) {
-  Recorder recorder;
-  recorder.instant({.op = "all_gather", .unit = "layers.0", .phase = "forward", .lane = "comm"});
-  auto trace = nlohmann::json::parse(recorder.chrome_trace(3));
-  EXPECT_EQ(trace["traceEvents"][0]["name"], "all_gather layers.0");
-  EXPECT_EQ(trace["traceEvents"][0]["pid"], 3);
 }
 
 }  // namespace

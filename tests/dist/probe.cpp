@@ -25,6 +25,7 @@
 #include <shardgrad/dist/launch/launch_local.h>
 #include <shardgrad/dist/os/children.h>
 #include <shardgrad/dist/os/sockets.h>
+#include <shardgrad/dist/transports/transport.h>
 #include <shardgrad/dist/watch/control.h>
 #include <tests/dist/group/large_counts.h>
 

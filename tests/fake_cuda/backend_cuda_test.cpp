@@ -335,7 +335,7 @@ TEST_F(BackendCuda, RepeatedStepsAskTheDriverForNothing) {
 TEST_F(BackendCuda, OutOfMemoryNamesWhatWasAskedWhatIsFreeAndTheLargestOwners) {
   fake_cuda::machine().memory = size_t(256) << 20;
   Context context({.device = kCuda});
-  TagScope scope({Category::optimizer_state, context.ledger().unit_id("layer7")});
+  TagScope scope({Category::named<"optimizer_state">, context.ledger().unit_id("layer7")});
   Tensor held = empty({30 << 20}, DType::u8);
   Error error = error_of([] { empty({int64_t(1) << 30}, DType::u8); });
   EXPECT_EQ(error.kind(), ErrorKind::input);

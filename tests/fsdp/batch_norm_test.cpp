@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include <shardgrad/fsdp/sync_batchnorm.h>
-#include <shardgrad/nn/checkpoint.h>
+#include <shardgrad/nn/recompute.h>
 
 #include <tests/autograd/support.h>
 #include <tests/fsdp/training.h>
@@ -116,7 +116,7 @@ TEST(BatchNorm, OverTheGlobalBatchTrainsTheSameModelOnAnyNumberOfRanks) {
               auto model = nn::make<Normed>();
               model->to(DType::f64);
               convert_sync_batchnorm(*model, group);
-              if (recompute) nn::checkpoint_by_type(*model, {"BatchNorm1d"});
+              if (recompute) nn::recompute_by_type(*model, {"BatchNorm1d"});
               auto sharded = fully_shard(*model, group, config);
               Weights found = train_together(model, sharded.get(), group.rank(), kRanks);
               for (auto& [name, values] : expected) test::expect_close(found.at(name), values, 1e-12, name);

@@ -91,7 +91,7 @@ TEST(CommonParameters, DeviceMetaPredictsTheSameMemory) {
           fully_shard(*model, world);
           mse_loss(model(zeros({4, 7})), zeros({4, 5}), 20).backward();
           if (world.rank() != 0) return;
-          for (Category c : {Category::parameter_shard, Category::gathered_parameter, Category::full_gradient})
+          for (Category::Kind c : {Category::parameter_shard, Category::gathered_parameter, Category::full_gradient})
             peaks[device.kind].push_back(context().ledger().peak(c));
         },
         on_one_node(device));

@@ -78,7 +78,7 @@ template <class Model> Weights gradients_by_a_step(int world, const Config& conf
   dist::run_ranks(world, [&](dist::ProcessGroup& group) {
     auto model = nn::make<Model>();
     model->to(DType::f64);
-    if (recompute) nn::checkpoint_by_type(*model, {"Linear"});
+    if (recompute) nn::recompute_by_type(*model, {"Linear"});
     auto sharded = fully_shard(*model, group, config);
     int64_t begin = 12 * group.rank() / world, end = 12 * (group.rank() + 1) / world;
     Tensor x = rows_of_batch("x", 0, begin, end, 7, DType::f64), t = rows_of_batch("t", 0, begin, end, 5, DType::f64);

@@ -180,7 +180,7 @@ TEST(Lifetimes, ALossMadeInAFactoryGoesBackward) {
       std::string what = message_of([&] { parameter.grad(); });
       EXPECT_TRUE(contains(what, "'b1.weight' belonged to a sharded model that is gone")) << what;
       parameter = Tensor();
-      for (Category category : {Category::parameter_shard, Category::full_gradient, Category::gradient_shard})
+      for (Category::Kind category : {Category::parameter_shard, Category::full_gradient, Category::gradient_shard})
         EXPECT_EQ(bytes(category), 0) << "a graph that backward went through holds nothing";
     });
 }

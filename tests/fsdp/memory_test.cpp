@@ -8,6 +8,8 @@
 #include <atomic>
 #include <memory>
 
+#include <shardgrad/dist/transports/transport.h>
+
 #include "tests/fsdp/training.h"
 
 namespace shardgrad::fsdp::testing {
@@ -109,8 +111,8 @@ TEST(Bytes, I30_OffloadLeavesNothingOnTheDeviceBetweenSteps) {
               step(model, optimizer, i);
               for (const auto& slice : optimizer.state_slices()) EXPECT_EQ(slice.values.device(), kCpu);
               EXPECT_EQ(bytes(Category::pinned_host), 2 * shard) << "shards and gradients";
-              for (Category device : {Category::parameter_shard, Category::gathered_parameter, Category::full_gradient,
-                                      Category::gradient_shard, Category::communication})
+              for (Category::Kind device : {Category::parameter_shard, Category::gathered_parameter,
+                                            Category::full_gradient, Category::gradient_shard, Category::communication})
                 EXPECT_EQ(bytes(device), 0) << name_of(device);
               optimizer.zero_grad();
               EXPECT_EQ(bytes(Category::pinned_host), shard);

@@ -15,7 +15,7 @@ constexpr auto kCompute = 20ms;  // of one block, forward and backward each
 constexpr auto kTransfer = 8ms;  // of one collective
 
 /// A layer that takes kCompute in forward and in backward.
-struct Block : nn::Module {
+struct Stage : nn::Module {
   nn::Child<nn::Linear> linear = child<nn::Linear>("linear", 7, 7);
   Tensor forward(const Tensor& x) {
     std::this_thread::sleep_for(kCompute);
@@ -26,9 +26,9 @@ struct Block : nn::Module {
 };
 
 struct EqualLayers : nn::Module {
-  std::vector<nn::Child<Block>> blocks;
+  std::vector<nn::Child<Stage>> blocks;
   EqualLayers() {
-    for (int i = 0; i < 8; ++i) blocks.push_back(child<Block>("block" + std::to_string(i)));
+    for (int i = 0; i < 8; ++i) blocks.push_back(child<Stage>("block" + std::to_string(i)));
   }
   Tensor forward(Tensor x) {
     for (auto& block : blocks) x = block(x);

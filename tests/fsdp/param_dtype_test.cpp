@@ -91,10 +91,10 @@ TYPED_TEST(ParamDtype, TrainsCloseToSinglePrecision) {
 
 TEST(ParamDtypes, I03_RecomputeChangesNothing) {
   struct Again : Chain {
-    Again() { nn::checkpoint_by_type(*this, {"Linear"}); }
+    Again() { nn::recompute_by_type(*this, {"Linear"}); }
   };
   struct Whole : Chain {
-    Whole() { nn::checkpoint(*this); }
+    Whole() { nn::recompute(*this); }
   };
   for (const Dtypes& dtypes : kDtypes)
     for (Device device : {kCpu, kAcc}) {

@@ -35,7 +35,7 @@ struct Trace {
 template <class Model> Trace train_rank(const MixedRun& setup, dist::ProcessGroup& group) {
   constexpr int64_t kBatch = 12;
   auto model = nn::make<Model>();
-  if (setup.recompute) nn::checkpoint_by_type(*model, {"Linear"});
+  if (setup.recompute) nn::recompute_by_type(*model, {"Linear"});
   int shard_ranks = setup.strategy == Strategy::hybrid ? 2 : 0;
   auto sharded = fully_shard(*model, group, {.strategy = setup.strategy, .shard_ranks = shard_ranks});
   optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01});

@@ -34,10 +34,10 @@ template <Where where> struct Net : nn::Module {
   nn::Child<Half> first = child<Half>("first"), second = child<Half>("second");
   Tensor gain = param("gain", {5}, nn::init::ones());
   Net() {
-    if (where == Where::inside_units || where == Where::nested) nn::checkpoint_by_type(*this, {"Block"});
+    if (where == Where::inside_units || where == Where::nested) nn::recompute_by_type(*this, {"Block"});
     if (where == Where::around_units || where == Where::nested)
-      for (auto* half : {&first, &second}) nn::checkpoint(**half, {.offload_inputs = half == &second});
-    if (where == Where::everything) nn::checkpoint(*this);
+      for (auto* half : {&first, &second}) nn::recompute(**half, {.offload_inputs = half == &second});
+    if (where == Where::everything) nn::recompute(*this);
   }
   Tensor forward(const Tensor& x) { return out(second(first(in(x)))) * gain; }
 };

@@ -83,7 +83,7 @@ inline std::vector<Config> strategies(int world) {
 }
 
 /// Bytes of this category that the rank has now.
-inline int64_t bytes(Category category) { return context().ledger().current(category); }
+inline int64_t bytes(Category::Kind category) { return context().ledger().current(category); }
 
 inline std::vector<double> values_of(const Tensor& t) {
   Tensor wide = t.dtype() == DType::f64 ? t : t.to(DType::f64);
@@ -147,7 +147,7 @@ template <class Model> Outcome train_rank(const Setup& setup, dist::ProcessGroup
   Outcome outcome;
   for (int step = 0, batch = 0; step < setup.steps; ++step) {
     for (int micro = 0; micro < setup.micro; ++micro, ++batch) {
-      context().progress() = {uint64_t(batch), my_rows(setup, group).first};
+      progress() = {uint64_t(batch), my_rows(setup, group).first};
       std::optional<NoSync> local;
       if (sharded && setup.no_sync && micro + 1 < setup.micro) local.emplace(*sharded);
       Tensor y = output_of(model, inputs[size_t(batch)]).to(setup.dtype);

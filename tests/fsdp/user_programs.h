@@ -4,7 +4,7 @@
 // difference is a fault and not the order of a sum.
 
 #include <shardgrad/fsdp/state/state.h>
-#include <shardgrad/nn/checkpoint.h>
+#include <shardgrad/nn/recompute.h>
 
 #include <gtest/gtest.h>
 
@@ -344,7 +344,7 @@ struct Woven : nn::Module {
 inline void woven(Run& run) {
   Run offloaded = run;
   offloaded.config.move_params_to_cpu = !run.config.keeps_params();
-  auto model = offloaded.make<Woven>([](Woven& m) { nn::checkpoint_by_name(m, {"a", "b", "first"}); });
+  auto model = offloaded.make<Woven>([](Woven& m) { nn::recompute_by_name(m, {"a", "b", "first"}); });
   AdamW optimizer(model->named_parameters(), {.lr = 0.02}, {{"*.bias", {.weight_decay = 0, .lr_scale = 3}}});
   for (int i = 0; i < 5; ++i) {
     if (i == 2) model->b->a->weight.set_requires_grad(true);

@@ -4,6 +4,7 @@
 
 #include <shardgrad/certify/reference/rest.h>
 #include <shardgrad/kernels/cpu/matmul.h>
+#include <shardgrad/kernels/workspace.h>
 #include <tests/kernels/kernel_case.h>
 
 namespace shardgrad::test {

@@ -124,7 +124,7 @@ TEST(Dropout, TheMaskIsAFunctionOfStepModuleAndCall) {
   auto model = nn::make<TwoDropouts>();
   Tensor x = ones({8, 16});
   auto masks = [&](uint64_t step) {
-    context.progress() = {step, 0};
+    progress() = {step, 0};
     auto [a, b] = model(x);
     auto [again, unused] = model(x);
     return std::vector<Floats>{a.to_vector<float>(), b.to_vector<float>(), again.to_vector<float>()};
@@ -141,10 +141,10 @@ TEST(Dropout, I42_B42_EachRankDrawsItsRowsOfTheGlobalMask) {
   Context context;
   auto model = nn::make<TwoDropouts>();
   Tensor x = ones({8, 5});
-  context.progress() = {3, 0};
+  progress() = {3, 0};
   Floats whole = model(x).first.to_vector<float>(), joined;
   for (auto [begin, end] : {std::pair{0, 3}, {3, 4}, {4, 8}}) {
-    context.progress() = {3, begin};
+    progress() = {3, begin};
     for (float value : model(x.rows(begin, end)).first.to_vector<float>()) joined.push_back(value);
   }
   EXPECT_EQ(whole, joined);
@@ -154,7 +154,7 @@ TEST(Dropout, TwoThatAreRootsDrawDifferentMasks) {
   Context context;
   auto one = nn::make<nn::Dropout>(0.5), two = nn::make<nn::Dropout>(0.5);
   Tensor x = ones({64});
-  context.progress() = {3};
+  progress() = {3};
   std::vector<Floats> masks;
   for (int i = 0; i < 2; ++i)
     for (const auto& drop : {one, two}) masks.push_back(drop(x).to_vector<float>());

@@ -5,6 +5,7 @@
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
+#include <shardgrad/kernels/workspace.h>
 #include <shardgrad/optim/clip.h>
 #include <shardgrad/optim/sgd.h>
 

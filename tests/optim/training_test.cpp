@@ -30,7 +30,7 @@ Outcome train(Context::Options options, int steps) {
   Tensor labels = argmax(slice(x, 1, 0, 3), 1);
   Outcome run;
   for (int step = 0; step < steps; ++step) {
-    context.progress() = {uint64_t(step), 0};
+    progress() = {uint64_t(step), 0};
     Tensor loss = loss_of(model(x), labels, 24);
     loss.backward();
     optimizer.step();
@@ -67,7 +67,7 @@ TEST(Training, OnMetaAStepHasTheLedgerOfARealOne) {
     optimizer.step();
     optimizer.zero_grad();
     std::vector<int64_t> bytes;
-    for (Category each : {Category::parameter_shard, Category::optimizer_state, Category::activation})
+    for (Category::Kind each : {Category::parameter_shard, Category::optimizer_state, Category::activation})
       bytes.push_back(context.ledger().peak(each));
     return bytes;
   };

@@ -54,12 +54,12 @@ TEST_F(CheckpointFiles, ARunGoesOnWithTheSameBitsAtAnyNumberOfRanks) {
       for (auto strategy : {fsdp::Strategy::zero3, fsdp::Strategy::ddp}) {
         dist::run_ranks(others, [&](dist::ProcessGroup& world) {
           Trained trained(world, strategy, 1);
-          train::Progress progress = load(trained);
-          EXPECT_EQ(progress.step, 3);
-          EXPECT_EQ(progress.samples, 30);
-          EXPECT_EQ(progress.data, 7);
-          EXPECT_EQ(progress.scaler.factor, 1024);
-          EXPECT_EQ(progress.scaler.good_steps, 3);
+          train::Reached reached = load(trained);
+          EXPECT_EQ(reached.step, 3);
+          EXPECT_EQ(reached.samples, 30);
+          EXPECT_EQ(reached.data, 7);
+          EXPECT_EQ(reached.scaler.factor, 1024);
+          EXPECT_EQ(reached.scaler.good_steps, 3);
           save(trained, 4);
         });
         EXPECT_EQ(tensors("model.safetensors"), model) << ranks << " to " << others;

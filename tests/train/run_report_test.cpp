@@ -6,6 +6,7 @@
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/tensor.h>
+#include <shardgrad/train/chrome_trace.h>
 #include <shardgrad/train/run_report.h>
 
 #include "temporary_folder.h"
@@ -24,6 +25,14 @@ train::Config config_in(const TemporaryFolder& folder) {
   config.runs = folder / "my runs";
   config.name = "first";
   return config;
+}
+
+TEST(ChromeTrace, IsJsonWithOneEventPerRecord) {
+  Recorder recorder;
+  recorder.instant({.op = "all_gather", .unit = "layers.0", .phase = "forward", .lane = "comm"});
+  auto trace = json::parse(train::chrome_trace(recorder, 3));
+  EXPECT_EQ(trace["traceEvents"][0]["name"], "all_gather layers.0");
+  EXPECT_EQ(trace["traceEvents"][0]["pid"], 3);
 }
 
 TEST(RunReport, MetricsAreValidJsonWithTheAgreedKeysEvenForNonFiniteNumbers) {
@@ -59,8 +68,8 @@ TEST(RunReport, PlainLinesWhenNotATerminal) {
   std::ostringstream plain, terminal;
   Metrics metrics{
       .step = 100, .epoch = 2, .loss = 0.25, .test_accuracy = 0.875, .samples_per_s = 1000, .peak_bytes = 2048};
-  RunReport(config_in(folder), plain, false).progress(metrics, 300, 0.5, false);
-  RunReport(config_in(folder), terminal, true).progress(metrics, 300, 0.5, false);
+  RunReport(config_in(folder), plain, false).progress_line(metrics, 300, 0.5, false);
+  RunReport(config_in(folder), terminal, true).progress_line(metrics, 300, 0.5, false);
   EXPECT_THAT(plain.str(), EndsWith("step    100  epoch   2  loss 0.25000  test_accuracy 0.8750      1000 samples/s  "
                                     "lr 0  peak 2.0 KiB  eta 2m30s\n"));
   EXPECT_EQ(plain.str().find('\r'), std::string::npos);

@@ -8,6 +8,7 @@
 #include <shardgrad/core/rng.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/dist/watch/control.h>
+#include <shardgrad/train/data/dataset.h>
 #include <shardgrad/train/plan.h>
 #include <shardgrad/train/trainer.h>
 
@@ -304,8 +305,8 @@ TEST_F(TrainerTest, ModulesAreToldWhichStepAndSamplesTheyCompute) {
   config_.epochs = 1;
   dist::run_ranks(2, [&](dist::ProcessGroup& world) {
     train::train(config_, world, out_, false);
-    EXPECT_EQ(context().progress().step, 9);
-    EXPECT_EQ(context().progress().first_sample, world.rank() == 0 ? 0 : 6) << "of the last 13";
+    EXPECT_EQ(progress().step, 9);
+    EXPECT_EQ(progress().first_sample, world.rank() == 0 ? 0 : 6) << "of the last 13";
   });
 }
 

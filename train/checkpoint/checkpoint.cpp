@@ -68,12 +68,12 @@ void write_optimizer(const std::string& path, TrainingState state, const std::ma
   file.sync();
 }
 
-Json about_run(const Config& config, const Progress& progress) {
-  return {{"step", progress.step},
-          {"samples", progress.samples},
-          {"data", progress.data},
-          {"loss_scale", progress.scaler.factor},
-          {"good_steps", progress.scaler.good_steps},
+Json about_run(const Config& config, const Reached& reached) {
+  return {{"step", reached.step},
+          {"samples", reached.samples},
+          {"data", reached.data},
+          {"loss_scale", reached.scaler.factor},
+          {"good_steps", reached.scaler.good_steps},
           {"config", Json::parse(to_json(config))}};
 }
 
@@ -134,7 +134,7 @@ Json parse_shallow(const std::string& text) {
 }
 
 // How far the run in `folder` had come.
-Progress check_same_run(const std::string& folder, const Config& config) {
+Reached check_same_run(const std::string& folder, const Config& config) {
   Json about = parse_shallow(read_file(folder + "/run.json"));
   try {
     std::map<std::string, Json> before = by_key(about.at("config")), now = by_key(Json::parse(to_json(config)));
@@ -183,14 +183,14 @@ void read_optimizer(const SafetensorsFile& file, TrainingState state) {
 }
 
 // Makes step-N.tmp with files of their full size.
-void begin_folder(const std::string& run, const std::string& name, const Config& config, const Progress& progress,
+void begin_folder(const std::string& run, const std::string& name, const Config& config, const Reached& reached,
                   TrainingState state) {
   std::string unfinished = concat(run, "/", name, kUnfinished);
   SG_CHECK(latest_checkpoint(run) != run + "/" + name, "'", run, "/", name, "' is saved already");
   fs::remove_all(unfinished);
   fs::create_directory(unfinished);
   SafetensorsFile::Texts metadata{{"format", "pt"},
-                                  {"step", std::to_string(progress.step)},
+                                  {"step", std::to_string(reached.step)},
                                   {"model", Json::parse(to_json(config))["model"].dump()}};
   SafetensorsFile::create(unfinished + "/model.safetensors", model_specs(state), metadata);
   SafetensorsFile::create(unfinished + "/optimizer.safetensors",
@@ -199,15 +199,15 @@ void begin_folder(const std::string& run, const std::string& name, const Config&
 
 }  // namespace
 
-void save_checkpoint(const std::string& run, const Config& config, const Progress& progress, TrainingState state) {
+void save_checkpoint(const std::string& run, const Config& config, const Reached& reached, TrainingState state) {
   TagScope owner(Category::other);
   dist::ProcessGroup& world = state.sharded.group();
   fsdp::check_replicas(state.sharded, "save_checkpoint");
   std::map<std::string, Tensor> buffers = fsdp::mean_buffers(state.model, world);
-  std::string name = concat(kFolder, progress.step), unfinished = concat(run, "/", name, kUnfinished);
+  std::string name = concat(kFolder, reached.step), unfinished = concat(run, "/", name, kUnfinished);
   std::map<std::string, int64_t> steps = fsdp::optim_steps(state.sharded, state.optimizer);
   try {
-    if (world.rank() == 0) on_disk([&] { begin_folder(run, name, config, progress, state); });
+    if (world.rank() == 0) on_disk([&] { begin_folder(run, name, config, reached, state); });
     world.barrier({{"", "checkpoint"}});
     if (writes(state.sharded)) {
       write_model(unfinished + "/model.safetensors", state, buffers);
@@ -216,7 +216,7 @@ void save_checkpoint(const std::string& run, const Config& config, const Progres
     world.barrier({{"", "checkpoint"}});
     if (world.rank() == 0)
       on_disk([&] {
-        write_and_sync(unfinished + "/run.json", about_run(config, progress).dump(2) + "\n");
+        write_and_sync(unfinished + "/run.json", about_run(config, reached).dump(2) + "\n");
         commit(run, unfinished, name);
       });
     world.barrier({{"", "checkpoint"}});
@@ -236,16 +236,16 @@ std::optional<std::string> latest_checkpoint(const std::string& run) {
   return run + "/" + name;
 }
 
-Progress load_checkpoint(const std::string& folder, const Config& config, TrainingState state) {
+Reached load_checkpoint(const std::string& folder, const Config& config, TrainingState state) {
   TagScope owner(Category::other);
-  Progress progress = check_same_run(folder, config);
+  Reached reached = check_same_run(folder, config);
   SafetensorsFile model(folder + "/model.safetensors", Access::read);
   SafetensorsFile optimizer(folder + "/optimizer.safetensors", Access::read);
   check_specs(model, model_specs(state));
   check_specs(optimizer, fsdp::optim_state_specs(state.sharded, state.optimizer));
   read_model(model, state);
   read_optimizer(optimizer, state);
-  return progress;
+  return reached;
 }
 
 }  // namespace shardgrad::train

@@ -27,7 +27,7 @@
 namespace shardgrad::train {
 
 /// How far a run has come. Order of samples, learning rate and random numbers are functions of the step.
-struct Progress {
+struct Reached {
   int64_t step = 0, samples = 0;
   uint64_t data = 0;  ///< fingerprint of the training samples
   optim::GradScaler::State scaler{};
@@ -43,7 +43,7 @@ struct TrainingState {
 /// A collective, between steps. `run` is the run's folder, the same on all ranks, which must all see it. Throws
 /// Error(input) when something cannot be written, `latest` is this step, or copies of the model are not the same any
 /// more; the last checkpoint is then as it was. Buffers that differ by rank are saved as their mean.
-void save_checkpoint(const std::string& run, const Config& config, const Progress& progress, TrainingState state);
+void save_checkpoint(const std::string& run, const Config& config, const Reached& reached, TrainingState state);
 
 /// The folder of the last checkpoint in `run`; nothing when there is none.
 std::optional<std::string> latest_checkpoint(const std::string& run);
@@ -52,6 +52,6 @@ std::optional<std::string> latest_checkpoint(const std::string& run);
 /// file or listing the keys, when the files are damaged or not of this model, or when settings differ that change the
 /// run; those that say where and how it is computed may. When a file cannot be read halfway on one rank, every rank
 /// throws, and the state is filled in part: load again, or end.
-Progress load_checkpoint(const std::string& folder, const Config& config, TrainingState state);
+Reached load_checkpoint(const std::string& folder, const Config& config, TrainingState state);
 
 }  // namespace shardgrad::train

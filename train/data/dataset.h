@@ -9,6 +9,10 @@
 
 #include <shardgrad/core/tensor.h>
 
+namespace shardgrad::Category {
+inline constexpr Kind data = named<"data">;  ///< samples and what is made of them
+}
+
 namespace shardgrad::data {
 
 class Dataset {

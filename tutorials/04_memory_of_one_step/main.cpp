@@ -10,7 +10,7 @@
 #include <shardgrad/nn/nn.h>
 #include <shardgrad/optim/adam.h>
 
-using sg::Category;
+namespace Category = sg::Category;
 using sg::Tensor;
 
 // Three layers of 1024 x 1024 weights and 1024 biases: 3,148,800 parameters, 12.0 MiB in f32.
@@ -20,12 +20,13 @@ sg::nn::Child<sg::nn::Sequential> make_model() {
   return model;
 }
 
-constexpr Category kColumns[] = {Category::parameter_shard, Category::gathered_parameter, Category::full_gradient,
-                                 Category::gradient_shard,  Category::optimizer_state,    Category::activation};
+constexpr Category::Kind kColumns[] = {Category::parameter_shard, Category::gathered_parameter, Category::full_gradient,
+                                       Category::gradient_shard,  Category::optimizer_state,    Category::activation};
 
 void print_row(const char* when, const sg::Ledger& ledger, bool peak = false) {
   std::printf("%-16s", when);
-  for (Category c : kColumns) std::printf(" %11.2f", double(peak ? ledger.peak(c) : ledger.current(c)) / (1 << 20));
+  for (Category::Kind c : kColumns)
+    std::printf(" %11.2f", double(peak ? ledger.peak(c) : ledger.current(c)) / (1 << 20));
   std::printf("\n");
 }
 
@@ -42,7 +43,7 @@ void two_steps(sg::dist::ProcessGroup& world, sg::fsdp::Strategy strategy) {
     ledger.reset_peaks();
     row("before");
     sg::Tensor x = [] {
-      sg::TagScope tag(Category::data);
+      sg::TagScope tag(Category::named<"data">);  // none of the columns: a category is its name
       return sg::ones({64, 1024});
     }();
     Tensor loss = sg::sum(model(x));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <shardgrad/dist/group/process_group.h>
+#include <shardgrad/dist/transports/transport.h>
 
 namespace shardgrad::dist::testing {
 

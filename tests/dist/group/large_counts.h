@@ -9,7 +9,7 @@ namespace shardgrad::dist::testing {
 inline void counts_above_2_to_31_bytes(ProcessGroup& group) {
   int64_t n = 1'100'000'001, size = group.size(), rank = group.rank();
   auto make = [&](int64_t count) {
-    return Tensor(Storage::make(size_t(count), group.memory(), {Category::data, 0}), 0, {count}, DType::u8);
+    return Tensor(Storage::make(size_t(count), group.memory(), {}), 0, {count}, DType::u8);
   };
   Tensor full = make(n * size);
   uint8_t* data = full.data<uint8_t>();

@@ -45,7 +45,7 @@ TEST(CommonMemory, AnAllGatherIntoItWaitsForEverySlice) {
       3,
       [](ProcessGroup& world) {
         auto common = world.common_memory(4 * 32);
-        Ref<Storage> mine = Storage::make(4 * 32, slice_allocator(kCpu, common), {Category::parameter_shard, 0});
+        Ref<Storage> mine = Storage::make(4 * 32, slice_allocator(kCpu, common), {});
         Tensor shard(mine, 0, {32}, DType::f32), whole(Storage::window(mine, common->whole()), 0, {96}, DType::f32);
         for (int round = 0; round < 100; ++round) {
           copy_into(shard, from_vector<float>(std::vector<float>(32, float(100 * world.rank() + round)), {32}));
@@ -54,7 +54,7 @@ TEST(CommonMemory, AnAllGatherIntoItWaitsForEverySlice) {
           for (int r = 0; r < 3; ++r) ASSERT_EQ(seen[size_t(32 * r + 31)], float(100 * r + round));
           world.barrier();
         }
-        EXPECT_EQ(context().ledger().current(Category::parameter_shard), 128) << "a rank is charged for its slice";
+        EXPECT_EQ(context().ledger().current(Category::other), 128) << "a rank is charged for its slice";
       },
       on_one_node());
 }
@@ -65,7 +65,7 @@ TEST(CommonMemory, ASliceMayChangeAfterTheGatherOnlyWhenNoRankStillCopiesIt) {
       2,
       [](ProcessGroup& world) {
         auto common = world.common_memory(4 * kElements);
-        Ref<Storage> mine = Storage::make(4 * kElements, slice_allocator(kCpu, common), {Category::parameter_shard, 0});
+        Ref<Storage> mine = Storage::make(4 * kElements, slice_allocator(kCpu, common), {});
         Tensor shard(mine, 0, {kElements}, DType::f32);
         Tensor whole(Storage::window(mine, common->whole()), 0, {2 * kElements}, DType::f32);
         Tensor copied = empty({2 * kElements});

@@ -6,6 +6,7 @@
 #include <shardgrad/core/tensor.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/dist/transports/shared_heap.h>
+#include <shardgrad/dist/transports/transport.h>
 
 namespace shardgrad::dist {
 namespace {
@@ -59,7 +60,7 @@ TEST(SharedHeap, RunningOutIsAnErrorWithARemedyAndPassesWhenMemoryComesBack) {
   run_ranks(
       2,
       [](ProcessGroup& world) {
-        auto make = [&](size_t bytes) { return Storage::make(bytes, world.memory(), {Category::data, 0}); };
+        auto make = [&](size_t bytes) { return Storage::make(bytes, world.memory(), {}); };
         Ref<Storage> most = make(6 * kMebibyte);
         try {
           make(6 * kMebibyte);
@@ -83,8 +84,8 @@ TEST(SharedHeap, GroupMemoryIsCountedByItsOwner) {
       [](ProcessGroup& world) {
         Ledger& ledger = context().ledger();
         EXPECT_EQ(ledger.current(Category::communication), int64_t(kMebibyte));  // the bounce region
-        auto storage = Storage::make(5000, world.memory(), {Category::parameter_shard, 0});
-        EXPECT_EQ(ledger.current(Category::parameter_shard), 5000);
+        auto storage = Storage::make(5000, world.memory(), {});
+        EXPECT_EQ(ledger.current(Category::other), 5000);
       },
       options);
 }
@@ -96,7 +97,7 @@ TEST(SharedHeap, TensorsMayOutliveTheirGroup) {
   run_ranks(
       1,
       [&](ProcessGroup& world) {
-        kept = Tensor(Storage::make(16, world.memory(), {Category::data, 0}), 0, {4}, DType::f32);
+        kept = Tensor(Storage::make(16, world.memory(), {}), 0, {4}, DType::f32);
         kept.data<float>()[3] = 7;
       },
       options);

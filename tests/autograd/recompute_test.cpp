@@ -3,7 +3,7 @@
 #include <map>
 #include <optional>
 
-#include <shardgrad/autograd/checkpoint.h>
+#include <shardgrad/autograd/recompute.h>
 #include <shardgrad/certify/gradcheck.h>
 #include <tests/autograd/support.h>
 #include <tests/numbers.h>
@@ -21,7 +21,7 @@ struct Weights {
   std::vector<std::vector<uint8_t>> gradients() const { return {bits(x.grad()), bits(w.grad())}; }
 };
 
-TEST(Checkpoint, GradientsAreTheSameBitsAndTheBodyRunsOnceMore) {
+TEST(Recompute, GradientsAreTheSameBitsAndTheBodyRunsOnceMore) {
   Context context;
   Weights plain, again;
   int runs = 0;
@@ -34,7 +34,7 @@ TEST(Checkpoint, GradientsAreTheSameBitsAndTheBodyRunsOnceMore) {
   EXPECT_EQ(again.gradients(), plain.gradients());
 }
 
-TEST(Checkpoint, I32_AfterForwardExactlyTheBoundaryInputsAreHeld) {
+TEST(Recompute, I32_AfterForwardExactlyTheBoundaryInputsAreHeld) {
   Context context;
   constexpr int kRegions = 5;
   constexpr int64_t kBytes = 64 * 16 * 4;
@@ -65,7 +65,7 @@ struct Pair {
   std::map<std::string, Tensor> rest;
 };
 
-TEST(Checkpoint, ArgumentsAndResultsMayBeStructuresOfTensors) {
+TEST(Recompute, ArgumentsAndResultsMayBeStructuresOfTensors) {
   Context context;
   auto function = [](const Pair& in, std::vector<Tensor> list, int power, std::optional<Tensor> none) {
     EXPECT_FALSE(none);
@@ -88,7 +88,7 @@ TEST(Checkpoint, ArgumentsAndResultsMayBeStructuresOfTensors) {
   EXPECT_EQ(gradients(true), gradients(false));
 }
 
-TEST(Checkpoint, OneOfTwoOutputsMayBeUsedAndTheOtherLater) {
+TEST(Recompute, OneOfTwoOutputsMayBeUsedAndTheOtherLater) {
   Context context;
   Tensor x = leaf({0.5f, 2}, {2});
   auto [a, b] = checkpoint([](const Tensor& t) { return std::pair(exp(t), mul(t, tanh(t))); }, x);
@@ -101,7 +101,7 @@ TEST(Checkpoint, OneOfTwoOutputsMayBeUsedAndTheOtherLater) {
   EXPECT_NEAR(values(x.grad())[0], std::tanh(0.5) + 0.5 * (1 - std::tanh(0.5) * std::tanh(0.5)), 1e-6);
 }
 
-TEST(Checkpoint, RegionsNestAndHoldNothingOfTheirInsides) {
+TEST(Recompute, RegionsNestAndHoldNothingOfTheirInsides) {
   Context context;
   Weights plain, again;
   sum(body(body(body(plain.x, plain.w), plain.w), plain.w)).backward();
@@ -121,7 +121,7 @@ TEST(Checkpoint, RegionsNestAndHoldNothingOfTheirInsides) {
   EXPECT_EQ(activations() - before, 4);
 }
 
-TEST(Checkpoint, ATensorCapturedInAnInnerRegionIsFoundAgain) {
+TEST(Recompute, ATensorCapturedInAnInnerRegionIsFoundAgain) {
   Context context;
   Weights plain, again;
   auto function = [](bool recompute, const Tensor& x, const Tensor& w) {
@@ -134,7 +134,7 @@ TEST(Checkpoint, ATensorCapturedInAnInnerRegionIsFoundAgain) {
   EXPECT_EQ(again.gradients(), plain.gradients());
 }
 
-TEST(Checkpoint, WithoutGradModeItIsAPlainCall) {
+TEST(Recompute, WithoutGradModeItIsAPlainCall) {
   Context context;
   NoGrad no_grad;
   Weights some;
@@ -151,7 +151,7 @@ TEST(Checkpoint, WithoutGradModeItIsAPlainCall) {
   EXPECT_EQ(activations() - before, int64_t(y.bytes()));
 }
 
-TEST(Checkpoint, HooksRunOnceBecauseThereIsOneGraph) {
+TEST(Recompute, HooksRunOnceBecauseThereIsOneGraph) {
   Context context;
   Weights some;
   int before = 0, ready = 0;
@@ -163,7 +163,7 @@ TEST(Checkpoint, HooksRunOnceBecauseThereIsOneGraph) {
   EXPECT_EQ(ready, 1);
 }
 
-TEST(Checkpoint, RetainGraphRunsAgainInEveryPassAndHoldsNothingBetween) {
+TEST(Recompute, RetainGraphRunsAgainInEveryPassAndHoldsNothingBetween) {
   Context context;
   Weights plain, again;
   int runs = 0;
@@ -180,7 +180,7 @@ TEST(Checkpoint, RetainGraphRunsAgainInEveryPassAndHoldsNothingBetween) {
   EXPECT_EQ(again.gradients(), plain.gradients());
 }
 
-TEST(Checkpoint, GradcheckThroughARegion) {
+TEST(Recompute, GradcheckThroughARegion) {
   Context context;
   Tensor x = normal({3, 4}, "x", DType::f64), w = normal({4, 4}, "w", DType::f64);
   gradcheck([](std::span<const Tensor> in) { return checkpoint(body, in[0], in[1]); }, {x, w});
@@ -188,7 +188,7 @@ TEST(Checkpoint, GradcheckThroughARegion) {
 
 // --- what must not differ -------------------------------------------------------------------------------------------
 
-TEST(Checkpoint, AnotherShapeDtypeOrOperationInTheSecondRunIsRefusedByName) {
+TEST(Recompute, AnotherShapeDtypeOrOperationInTheSecondRunIsRefusedByName) {
   Context context;
   Tensor x = normal({4, 4}, "x").set_requires_grad();
   auto second = [&](auto first_body, auto second_body) {
@@ -213,7 +213,7 @@ TEST(Checkpoint, AnotherShapeDtypeOrOperationInTheSecondRunIsRefusedByName) {
   has(second([](const Tensor& t) { return tanh(tanh(t)); }, plain), {"'block'", "stops after 1", "tanh"});
 }
 
-TEST(Checkpoint, AnInPlaceChangeBetweenTheRunsIsRefusedByName) {
+TEST(Recompute, AnInPlaceChangeBetweenTheRunsIsRefusedByName) {
   Context context;
   Tensor x = normal({4, 4}, "x").set_requires_grad(), w = normal({4, 4}, "w").set_requires_grad(),
          bias = normal({4}, "b").set_requires_grad();
@@ -232,7 +232,7 @@ TEST(Checkpoint, AnInPlaceChangeBetweenTheRunsIsRefusedByName) {
 }
 
 // A tensor that needs no gradient and meets only its like records nothing: the second run reads it all the same.
-TEST(Checkpoint, ABufferThatNoRecordedOperationReadsMustStayTheSame) {
+TEST(Recompute, ABufferThatNoRecordedOperationReadsMustStayTheSame) {
   Context context;
   Tensor x = normal({4}, "x").set_requires_grad(), scale = ones({4});
   scale.set_name("block.scale");
@@ -245,7 +245,7 @@ TEST(Checkpoint, ABufferThatNoRecordedOperationReadsMustStayTheSame) {
   EXPECT_REFUSED(loss.backward(), "'block.scale'", "changed in place");
 }
 
-TEST(Checkpoint, WhatIsOnlyKeptUpToDateMayChange) {
+TEST(Recompute, WhatIsOnlyKeptUpToDateMayChange) {
   Context context;
   Tensor x = normal({4}, "x").set_requires_grad(), running = zeros({4});
   auto function = [=](const Tensor& h) {
@@ -259,7 +259,7 @@ TEST(Checkpoint, WhatIsOnlyKeptUpToDateMayChange) {
   loss.backward();
 }
 
-TEST(Checkpoint, AnInPlaceChangeInsideIsStillRefused) {
+TEST(Recompute, AnInPlaceChangeInsideIsStillRefused) {
   Context context;
   Tensor x = normal({4}, "x").set_requires_grad();
   auto function = [](const Tensor& t) {
@@ -273,13 +273,13 @@ TEST(Checkpoint, AnInPlaceChangeInsideIsStillRefused) {
 
 // --- failures -------------------------------------------------------------------------------------------------------
 
-TEST(Checkpoint, I33_I41_B23_AnExceptionInEitherRunLeavesNothingBehind) {
+TEST(Recompute, I33_I41_B23_AnExceptionInEitherRunLeavesNothingBehind) {
   Context context;
   Weights some;
   int fail_in = 1, run = 0;
   auto function = [&](const Tensor& x, const Tensor& w) {
     Tensor h = body(x, w);
-    context.progress().draws[7]++;
+    progress().draws[7]++;
     if (++run == fail_in) fail("this body fails");
     return body(h, w);
   };
@@ -291,10 +291,10 @@ TEST(Checkpoint, I33_I41_B23_AnExceptionInEitherRunLeavesNothingBehind) {
   {
     Tensor loss = sum(checkpoint(function, some.x, some.w));
     int64_t held = context.ledger().current();
-    uint64_t draws = context.progress().draws[7] += 10;
+    uint64_t draws = progress().draws[7] += 10;
     EXPECT_REFUSED(loss.backward(), "this body fails");
     EXPECT_EQ(context.ledger().current(), held);
-    EXPECT_EQ(context.progress().draws[7], draws) << "counters are as before the second run";
+    EXPECT_EQ(progress().draws[7], draws) << "counters are as before the second run";
     EXPECT_FALSE(recomputing());
     EXPECT_EQ(Region::current(), nullptr);
   }
@@ -307,7 +307,7 @@ TEST(Checkpoint, I33_I41_B23_AnExceptionInEitherRunLeavesNothingBehind) {
 
 // --- boundary inputs in host memory --------------------------------------------------------------------------------
 
-TEST(Checkpoint, I32_OffloadedInputsWaitInHostMemory) {
+TEST(Recompute, I32_OffloadedInputsWaitInHostMemory) {
   Context context({.device = kAcc});
   constexpr int kRegions = 4;
   constexpr int64_t kBytes = 32 * 8 * 4;
@@ -333,11 +333,11 @@ TEST(Checkpoint, I32_OffloadedInputsWaitInHostMemory) {
   EXPECT_EQ(run(true), plain);
 }
 
-TEST(Checkpoint, NestedRegionsMayOffload) {
+TEST(Recompute, NestedRegionsMayOffload) {
   Context context({.device = kAcc});
   Weights plain, again;
   sum(body(body(plain.x, plain.w), plain.w)).backward();
-  CheckpointOptions options{.offload_inputs = true};
+  RecomputeOptions options{.offload_inputs = true};
   auto inside = [=](const Tensor& x, const Tensor& w) { return checkpoint(options, body, body(x, w), w); };
   Tensor loss = sum(checkpoint(options, inside, again.x, again.w));
   loss.backward();

@@ -145,7 +145,7 @@ TEST(Recompute, I33_AFailedSecondRunLeavesTheScheduleUsable) {
     };
     nn::Child<Inner> inner = child<Inner>("inner");
     nn::Child<nn::Linear> out = child<nn::Linear>("out", 7, 5);
-    Faulty() { nn::checkpoint(*inner); }
+    Faulty() { nn::recompute(*inner); }
     Tensor forward(const Tensor& x) { return out(inner(x)); }
   };
   dist::run_ranks(2, [](dist::ProcessGroup& group) {
@@ -179,7 +179,7 @@ TEST(Recompute, I28_AFrozenUnitThatNoGradientPassesIsGivenBackAfterTheSecondRun)
   };
   dist::run_ranks(2, [](dist::ProcessGroup& group) {
     auto model = nn::make<Pair>();
-    nn::checkpoint(*model);
+    nn::recompute(*model);
     auto sharded = fully_shard(*model, group, {.prefetch = 0});
     for (int i = 0; i < 2; ++i) {
       context().recorder().clear();

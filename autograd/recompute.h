@@ -1,5 +1,5 @@
 #pragma once
-// Recompute checkpointing: what happens inside is not kept for backward but computed again there.
+// Recompute: what happens inside a call is not kept for backward but computed again there.
 //
 //     Tensor y = checkpoint(block, x);                              // instead of block(x)
 //     auto [q, k] = checkpoint([&](const Tensor& x, Cache c) { … }, x, cache);
@@ -15,6 +15,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <shardgrad/autograd/grad_mode.h>
 #include <shardgrad/autograd/region.h>
 #include <shardgrad/autograd/traverse.h>
 
@@ -54,10 +55,10 @@ template <class F, class... Args> struct RepeatableCall {
 /// pointers to what must not be copied. Without grad mode a plain call.
 template <class F, class... Args>
 requires detail::Repeatable<F, Args...>
-auto checkpoint(const CheckpointOptions& options, F&& function, Args&&... args) {
+auto checkpoint(const RecomputeOptions& options, F&& function, Args&&... args) {
   static_assert(!(std::ranges::view<std::decay_t<Args>> || ...),
                 "checkpoint: an argument is a view of tensors it does not own; pass a vector");
-  if (!context().grad_enabled()) return std::invoke(function, std::forward<Args>(args)...);
+  if (!grad_enabled()) return std::invoke(function, std::forward<Args>(args)...);
   using Call = detail::RepeatableCall<std::decay_t<F>, std::decay_t<Args>...>;
   auto call = std::make_shared<Call>(Call{std::forward<F>(function), {args...}});
   auto again = [call](const std::vector<Tensor>& tensors) { call->run(tensors); };
@@ -69,7 +70,7 @@ auto checkpoint(const CheckpointOptions& options, F&& function, Args&&... args) 
 template <class F, class... Args>
 requires detail::Repeatable<F, Args...>
 auto checkpoint(F&& function, Args&&... args) {
-  return checkpoint(CheckpointOptions(), std::forward<F>(function), std::forward<Args>(args)...);
+  return checkpoint(RecomputeOptions(), std::forward<F>(function), std::forward<Args>(args)...);
 }
 
 }  // namespace shardgrad

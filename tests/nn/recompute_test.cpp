@@ -51,13 +51,13 @@ std::vector<Values> train(const std::function<void(Net&)>& choose, int* calls = 
   choose(*model);
   std::vector<Values> trace;
   for (uint64_t step = 0; step < 3; ++step) {
-    context.progress() = {.step = step, .first_sample = 0};
+    progress() = {.step = step, .first_sample = 0};
     Tensor loss = mse_loss(model(randn({8, 6}, "x" + std::to_string(step))), zeros({8, 2}));
     trace.push_back(loss.to_vector<float>());
-    uint64_t draws = context.progress().draws.size();
+    uint64_t draws = progress().draws.size();
     loss.backward();
-    EXPECT_EQ(context.progress().draws.size(), draws);
-    for (const auto& [name, count] : context.progress().draws) EXPECT_EQ(count, 1) << "as without a second run";
+    EXPECT_EQ(progress().draws.size(), draws);
+    for (const auto& [name, count] : progress().draws) EXPECT_EQ(count, 1) << "as without a second run";
   }
   for (const NamedParameter& p : model->named_parameters()) trace.push_back(p.tensor.grad().to_vector<float>());
   for (const NamedParameter& b : model->named_buffers()) trace.push_back(b.tensor.to_vector<float>());
@@ -65,51 +65,51 @@ std::vector<Values> train(const std::function<void(Net&)>& choose, int* calls = 
   return trace;
 }
 
-TEST(CheckpointModule, I41_B22_DropoutAndRunningStatisticsAreTheSameHoweverItIsChosen) {
+TEST(RecomputeModule, I41_B22_DropoutAndRunningStatisticsAreTheSameHoweverItIsChosen) {
   int calls = 0;
   std::vector<Values> plain = train([](Net&) {}, &calls);
   EXPECT_EQ(calls, 9);
-  EXPECT_EQ(train([](Net& net) { checkpoint_by_name(net, {"blocks.*"}); }, &calls), plain);
+  EXPECT_EQ(train([](Net& net) { recompute_by_name(net, {"blocks.*"}); }, &calls), plain);
   EXPECT_EQ(calls, 18) << "blocks, not their layers once more";
-  EXPECT_EQ(train([](Net& net) { checkpoint_by_type(net, {"Block"}); }, &calls), plain);
+  EXPECT_EQ(train([](Net& net) { recompute_by_type(net, {"Block"}); }, &calls), plain);
   EXPECT_EQ(calls, 18);
-  EXPECT_EQ(train([](Net& net) { checkpoint(*(*net.blocks)[1]); }, &calls), plain);
+  EXPECT_EQ(train([](Net& net) { nn::recompute(*(*net.blocks)[1]); }, &calls), plain);
   EXPECT_EQ(calls, 12);
-  EXPECT_EQ(train([](Net& net) { checkpoint(net); }), plain);
-  EXPECT_EQ(train([](Net& net) { checkpoint_by_type(net, {"Linear", "BatchNorm1d"}); }), plain);
+  EXPECT_EQ(train([](Net& net) { nn::recompute(net); }), plain);
+  EXPECT_EQ(train([](Net& net) { recompute_by_type(net, {"Linear", "BatchNorm1d"}); }), plain);
   auto nested = [](Net& net) {
-    checkpoint(net);
-    checkpoint_by_name(net, {"blocks.?"});
-    for (const Child<Block>& block : *net.blocks) checkpoint(*block->norm);
+    nn::recompute(net);
+    recompute_by_name(net, {"blocks.?"});
+    for (const Child<Block>& block : *net.blocks) nn::recompute(*block->norm);
   };
   EXPECT_EQ(train(nested, &calls), plain);
   EXPECT_EQ(calls, 27);
 }
 
-TEST(CheckpointModule, NamesAndTypesThatChooseNothingAreListed) {
+TEST(RecomputeModule, NamesAndTypesThatChooseNothingAreListed) {
   Context context;
   auto model = make<Net>();
-  std::string what = refusal([&] { checkpoint_by_name(*model, {"blocks.*", "blok", "heads"}); });
+  std::string what = refusal([&] { recompute_by_name(*model, {"blocks.*", "blok", "heads"}); });
   EXPECT_NE(what.find("'blok', 'heads'"), std::string::npos) << what;
   EXPECT_EQ(what.find("blocks"), std::string::npos) << what;
-  what = refusal([&] { checkpoint_by_type(*model, {"Attention"}); });
+  what = refusal([&] { recompute_by_type(*model, {"Attention"}); });
   EXPECT_NE(what.find("'Attention'"), std::string::npos) << what;
 }
 
-TEST(CheckpointModule, EvaluationIsAPlainCall) {
+TEST(RecomputeModule, EvaluationIsAPlainCall) {
   Context context;
   auto model = make<Net>();
-  checkpoint_by_type(*model, {"Block"});
+  recompute_by_type(*model, {"Block"});
   model->eval();
   NoGrad no_grad;
   model(randn({8, 6}, "x"));
   EXPECT_EQ(model->calls(), 3);
 }
 
-TEST(CheckpointModule, SwitchingToEvaluationBeforeBackwardIsRefusedByName) {
+TEST(RecomputeModule, SwitchingToEvaluationBeforeBackwardIsRefusedByName) {
   Context context;
   auto model = make<Net>();
-  checkpoint(*(*model->blocks)[1]);
+  nn::recompute(*(*model->blocks)[1]);
   Tensor loss = sum(model(randn({8, 6}, "x")));
   model->eval();
   std::string what = refusal([&] { loss.backward(); });
@@ -117,11 +117,11 @@ TEST(CheckpointModule, SwitchingToEvaluationBeforeBackwardIsRefusedByName) {
   EXPECT_NE(what.find("eval()"), std::string::npos) << what;
 }
 
-TEST(CheckpointModule, I41_AModuleCalledTwiceDrawsTwoMasks) {
+TEST(RecomputeModule, I41_AModuleCalledTwiceDrawsTwoMasks) {
   auto gradients = [](bool recompute) {
     Context context;
     auto model = make<Block>();
-    if (recompute) checkpoint(*model);
+    if (recompute) nn::recompute(*model);
     Tensor x = randn({8, 6}, "x").set_requires_grad();
     sum(model(model(x))).backward();
     return x.grad().to_vector<float>();
@@ -152,11 +152,11 @@ struct Several : Module {
   }
 };
 
-TEST(CheckpointModule, AnySignatureOfCopyableArguments) {
+TEST(RecomputeModule, AnySignatureOfCopyableArguments) {
   auto gradients = [](bool recompute) {
     Context context;
     auto model = make<Several>();
-    if (recompute) checkpoint(*model->mix);
+    if (recompute) nn::recompute(*model->mix);
     Tensor x = randn({5, 4}, "x").set_requires_grad();
     sum(model(x)).backward();
     return std::pair(x.grad().to_vector<float>(), model->mix->linear->weight.grad().to_vector<float>());
@@ -164,10 +164,10 @@ TEST(CheckpointModule, AnySignatureOfCopyableArguments) {
   EXPECT_EQ(gradients(true), gradients(false));
 }
 
-TEST(CheckpointModule, AnArgumentThatForwardChangesIsRefused) {
+TEST(RecomputeModule, AnArgumentThatForwardChangesIsRefused) {
   Context context;
   auto model = make<Several>();
-  checkpoint(*model->counter);
+  nn::recompute(*model->counter);
   int calls = 0;
   std::string what = refusal([&] { model->counter(ones({2}), calls); });
   EXPECT_NE(what.find("'counter'"), std::string::npos) << what;

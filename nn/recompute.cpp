@@ -1,4 +1,4 @@
-#include <shardgrad/nn/checkpoint.h>
+#include <shardgrad/nn/recompute.h>
 
 #include <functional>
 
@@ -12,14 +12,14 @@ using Chosen = std::function<bool(const std::string& wish, const Module& module,
 // Walks down from the root and stops below a chosen module.
 class Choice {
  public:
-  Choice(const std::vector<std::string>& wishes, const Chosen& chosen, CheckpointOptions options)
+  Choice(const std::vector<std::string>& wishes, const Chosen& chosen, RecomputeOptions options)
       : wishes_(wishes), chosen_(chosen), options_(std::move(options)), used_(wishes.size()) {}
 
   void below(Module& module, const std::string& prefix) {
     for (const auto& child : module.children()) {
       std::string name = prefix + child.name;
       if (wanted(*child.object, name))
-        checkpoint(*child.object, options_);
+        recompute(*child.object, options_);
       else
         below(*child.object, name + ".");
     }
@@ -45,34 +45,34 @@ class Choice {
 
   const std::vector<std::string>& wishes_;
   const Chosen& chosen_;
-  CheckpointOptions options_;
+  RecomputeOptions options_;
   std::vector<bool> used_;
 };
 
 }  // namespace
 
-void checkpoint(Module& module, CheckpointOptions options) {
+void recompute(Module& module, RecomputeOptions options) {
   module.complete_names();
   if (options.name.empty()) options.name = module.full_name().empty() ? module.type_name() : module.full_name();
-  module.set_checkpoint(std::move(options));
+  module.set_recompute(std::move(options));
 }
 
-void checkpoint_by_name(Module& root, const std::vector<std::string>& patterns, CheckpointOptions options) {
+void recompute_by_name(Module& root, const std::vector<std::string>& patterns, RecomputeOptions options) {
   Chosen chosen = [](const std::string& pattern, const Module&, const std::string& name) {
     return matches(pattern, name);
   };
   Choice choice(patterns, chosen, std::move(options));
   choice.below(root, "");
-  choice.check_all_used("checkpoint_by_name");
+  choice.check_all_used("recompute_by_name");
 }
 
-void checkpoint_by_type(Module& root, const std::vector<std::string>& types, CheckpointOptions options) {
+void recompute_by_type(Module& root, const std::vector<std::string>& types, RecomputeOptions options) {
   Chosen chosen = [](const std::string& type, const Module& module, const std::string&) {
     return module.type_name() == type;
   };
   Choice choice(types, chosen, std::move(options));
   choice.below(root, "");
-  choice.check_all_used("checkpoint_by_type");
+  choice.check_all_used("recompute_by_type");
 }
 
 }  // namespace shardgrad::nn

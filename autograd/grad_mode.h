@@ -1,0 +1,29 @@
+#pragma once
+// Whether the calling thread records its operations for backward. A rank may have several threads: NoGrad in a helper
+// leaves the others alone.
+
+#include <shardgrad/core/context.h>
+
+namespace shardgrad {
+
+namespace detail {
+inline constinit thread_local ThreadSetting<bool> grad_mode{true};
+}
+
+inline bool grad_enabled() { return detail::grad_mode.of(context()); }
+
+/// Sets whether the calling thread's operations are recorded, for a scope.
+class GradMode {
+ public:
+  explicit GradMode(bool enabled) : scope_(detail::grad_mode, enabled) {}
+
+ private:
+  ThreadSetting<bool>::Scope scope_;
+};
+
+/// NoGrad scope; nothing inside is recorded for backward.
+struct NoGrad : GradMode {
+  NoGrad() : GradMode(false) {}
+};
+
+}  // namespace shardgrad
