@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@
 #include <shardgrad/core/ref.h>
 
 namespace shardgrad {
+
+class Context;
 
 class Storage final : public RefCounted {
  public:
@@ -36,7 +39,7 @@ class Storage final : public RefCounted {
   bool resident() const { return resident_; }
   size_t bytes() const { return bytes_; }
   Device device() const { return memory_->device(); }
-  Tag tag() const { return tag_; }
+  Tag tag() const { return {category_, unit_}; }
 
   /// Gets memory for use on `stream`; its contents are undefined. Requires a released storage.
   void materialize(Stream& stream);
@@ -49,7 +52,7 @@ class Storage final : public RefCounted {
 
   /// Counts writes that backward must know of: those that reached the value at byte `offset`. A value saved at one
   /// version is refused at another. Values side by side count together unless count_writes_apart told where they begin.
-  uint64_t version(size_t offset = 0) const;
+  uint64_t version(size_t offset = 0) const { return rare_ ? version_at(offset) : version_; }
   /// Counts a write to bytes [begin, end).
   void bump_version(size_t begin = 0, size_t end = SIZE_MAX);
   /// Values begin at these bytes, in rising order; each counts the writes to it alone from now on.
@@ -62,44 +65,56 @@ class Storage final : public RefCounted {
   void end_lease();
 
   /// Says who owns this storage and what to do when it is used while released.
-  void set_note(std::string note) { note_ = std::make_unique<std::string>(std::move(note)); }
-  const std::string* note() const { return note_.get(); }
+  void set_note(std::string note) { rare().note = std::move(note); }
+  const std::string* note() const { return rare_ && rare_->note ? &*rare_->note : nullptr; }
   /// Changes in place by anybody but its owner would be lost, and are refused with the note.
-  void set_read_only() { read_only_ = true; }
-  bool read_only() const { return read_only_; }
+  void set_read_only() { rare().read_only = true; }
+  bool read_only() const { return rare_ && rare_->read_only; }
   /// Values are on their way into it: until they are there it cannot be read.
   void set_arriving(bool on) { arriving_ = on; }
   bool readable() const { return resident_ && !arriving_; }
   /// Asked when a tensor is to be read that is not readable; may make it so. Empty: nobody is asked.
-  void on_missing(std::function<void()> bring_back) { bring_back_ = std::move(bring_back); }
+  void on_missing(std::function<void()> bring_back) { rare().bring_back = std::move(bring_back); }
   /// Whether it is readable, if need be after asking.
   bool bring_back() {
-    if (!readable() && bring_back_) bring_back_();
+    if (!readable() && rare_ && rare_->bring_back) rare_->bring_back();
     return readable();
   }
 
  private:
-  Storage(size_t bytes, Ref<Allocator> memory, Tag tag);
+  Storage(Context& context, size_t bytes, Ref<Allocator> memory, Tag tag);
   [[noreturn]] void throw_released() const;
   MemoryBlock allocate(Stream& stream);
-  size_t bytes_;
-  MemoryBlock block_{};
-  Ref<Allocator> memory_;
-  Ref<Storage> base_;   // of a window
-  MemoryBlock seen_{};  // through a window
-  std::shared_ptr<Ledger> ledger_;
+  uint64_t version_at(size_t offset) const;
   struct Value {
     size_t begin;
     uint64_t version = 0;
   };
-  uint64_t version_ = 0, serial_;
-  std::vector<Value> values_;  // that count apart
-  Tag tag_;
+  // What few storages have. The others, of which an operation makes one, stay small.
+  struct Rare {
+    Ref<Storage> base = {};          // of a window
+    MemoryBlock seen = {};           // through a window
+    std::vector<Value> values = {};  // that count apart
+    std::optional<std::string> note = {};
+    std::function<void()> bring_back = {};
+    bool read_only = false;
+    int leases = 0;
+    std::string holder = {};  // the last one to lease
+  };
+  Rare& rare() {
+    if (!rare_) rare_ = std::make_unique<Rare>();
+    return *rare_;
+  }
+  bool is_window() const { return rare_ && rare_->base; }
+  uint16_t unit_;
   bool resident_ = false, arriving_ = false;
-  bool read_only_ = false;
-  int leases_ = 0;
-  std::unique_ptr<std::string> note_, holder_;
-  std::function<void()> bring_back_;
+  Category::Kind category_;
+  size_t bytes_;
+  MemoryBlock block_{};
+  Ref<Allocator> memory_;
+  std::shared_ptr<Ledger> ledger_;
+  uint64_t version_ = 0, serial_;
+  std::unique_ptr<Rare> rare_;
 };
 
 /// The stream that tensor memory of `device` is allocated and freed on now: the running stream, or compute.

@@ -27,6 +27,7 @@ bool adjacent(const Tensor& a, const Tensor& b) {
 constexpr int64_t kCallsToWarning = 20;
 
 Tensor flat(const Tensor& first, int64_t begin, int64_t count) {
+  if (begin == 0 && first.ndim() == 1 && first.numel() == count && !first.requires_grad()) return first;
   return Tensor(first.storage(), first.offset() + size_t(begin) * size_of(first.dtype()), {count}, first.dtype());
 }
 
@@ -101,25 +102,30 @@ void Optimizer::check_state(size_t i) const {
 
 // --- a step --------------------------------------------------------------------------------------------------------
 
-void Optimizer::for_each_range(size_t i, const Visit& visit) const {
+// `whole` is room for the only range of a parameter that is not sharded.
+std::span<const LocalRange> Optimizer::ranges_of(size_t i, LocalRange& whole) const {
   const Tensor& tensor = parameters_[i].tensor;
   GradSink* owner = owner_of(tensor);
   SG_CHECK(owner == slots_[i].owner, name_, ": '", parameters_[i].name,
            "' was sharded after this optimizer was made; make the optimizer after fully_shard");
-  if (!owner) return visit(LocalRange{tensor, tensor.grad(), 0, tensor.numel()}, size_t(0));
-  size_t part = 0;
-  for (const LocalRange& range : owner->local_ranges()) visit(range, part++);
+  if (owner) return owner->local_ranges();
+  whole = {tensor, tensor.grad(), 0, tensor.numel()};
+  return {&whole, 1};
 }
 
-std::vector<Optimizer::Piece> Optimizer::pieces_with_gradient() const {
-  std::vector<Piece> pieces;
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    if (!trains(i)) continue;
-    for_each_range(i, [&](const LocalRange& range, size_t part) {
-      if (range.values.numel() > 0 && in_memory(range.grad)) pieces.push_back({range, i, part});
-    });
+// Whether the parameter has a gradient, also where this rank holds no part of it.
+bool Optimizer::add_pieces(size_t i, std::vector<Piece>& pieces) const {
+  if (!trains(i)) return false;
+  LocalRange whole;
+  size_t part = 0;
+  bool found = false;
+  for (const LocalRange& range : ranges_of(i, whole)) {
+    bool here = in_memory(range.grad);
+    if (here && range.values.numel() > 0) pieces.push_back({range, i, part});
+    found = found || here;
+    ++part;
   }
-  return pieces;
+  return found;
 }
 
 void Optimizer::wait_for(const Piece& piece) const {
@@ -128,7 +134,9 @@ void Optimizer::wait_for(const Piece& piece) const {
 
 std::vector<Tensor> Optimizer::gradients() const {
   std::vector<Tensor> found;
-  for (const Piece& piece : pieces_with_gradient()) {
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < slots_.size(); ++i) add_pieces(i, pieces);
+  for (const Piece& piece : pieces) {
     wait_for(piece);
     const Tensor& grad = piece.range.grad;
     Tensor all = flat(grad, 0, grad.numel());
@@ -174,9 +182,8 @@ void Optimizer::update_run(std::span<const Piece> pieces, double grad_scale) {
 
 void Optimizer::step(double grad_scale) {
   check_option(name_.c_str(), "grad_scale", grad_scale, true);
-  note_gradients();
+  std::vector<Piece> pieces = take_pieces();
   allocate_states();
-  std::vector<Piece> pieces = pieces_with_gradient();
   tell_owners(&GradSink::before_write);
   try {
     update_all(pieces, grad_scale);
@@ -191,22 +198,20 @@ void Optimizer::step(double grad_scale) {
   if (++calls_ == kCallsToWarning) warn_of_untrained();
 }
 
-// Also where this rank holds no part of the parameter.
-bool Optimizer::has_gradient(size_t i) const {
-  bool found = false;
-  if (trains(i)) for_each_range(i, [&](const LocalRange& range, size_t) { found = found || in_memory(range.grad); });
-  return found;
-}
-
-void Optimizer::note_gradients() {
+// What a step updates, after all that it refuses.
+std::vector<Optimizer::Piece> Optimizer::take_pieces() {
+  std::vector<Piece> pieces;
+  pieces.reserve(slots_.size());
   bool any = false;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (!has_gradient(i)) continue;
+    slots_[i].has_gradient = add_pieces(i, pieces);
+    if (!slots_[i].has_gradient) continue;
     check_dtype(i);
     check_state(i);
     any = slots_[i].had_gradient = true;
   }
   SG_CHECK(any, name_, ": no parameter has a gradient; call backward() before step()");
+  return pieces;
 }
 
 // A parameter's step counts once its first piece, which comes last, is updated.
@@ -227,7 +232,7 @@ void Optimizer::publish(std::span<const Piece> pieces) const {
 // Also where this rank holds no part of a parameter: every rank must know that it changed.
 void Optimizer::tell_owners(void (GradSink::*event)()) const {
   for (size_t i = 0; i < slots_.size(); ++i)
-    if (slots_[i].owner && has_gradient(i)) (slots_[i].owner->*event)();
+    if (slots_[i].owner && slots_[i].has_gradient) (slots_[i].owner->*event)();
 }
 
 void Optimizer::warn_of_untrained() const {
@@ -251,8 +256,11 @@ void Optimizer::allocate_states() {
   if (state_names_.empty()) return;
   std::vector<Piece> pieces;
   for (size_t i = 0; i < slots_.size(); ++i)
-    if (slots_[i].states.empty() && parameters_[i].tensor.requires_grad())
-      for_each_range(i, [&](const LocalRange& range, size_t part) { pieces.push_back({range, i, part}); });
+    if (slots_[i].states.empty() && trains(i)) {
+      LocalRange whole;
+      size_t part = 0;
+      for (const LocalRange& range : ranges_of(i, whole)) pieces.push_back({range, i, part++});
+    }
   for (size_t begin = 0, end; begin < pieces.size(); begin = end) {
     for (end = begin + 1; end < pieces.size() && adjacent(pieces[end - 1].range.values, pieces[end].range.values);)
       ++end;

@@ -7,7 +7,6 @@
 //     for (…) { loss.backward(); optimizer.step(); optimizer.zero_grad(); }
 
 #include <array>
-#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -111,8 +110,8 @@ class Optimizer {
     GradSink* owner;  // who had sharded it when the optimizer was made, or null
     double weight_decay, lr_scale;
     int64_t steps = 0;
-    std::vector<States> states = {};  // one per local range; empty until allocated
-    bool had_gradient = false;        // in a step of this optimizer
+    std::vector<States> states = {};                  // one per local range; empty until allocated
+    bool has_gradient = false, had_gradient = false;  // in the last step; in any
   };
   // One local range that a step updates.
   struct Piece {
@@ -120,15 +119,13 @@ class Optimizer {
     size_t index;  // of the parameter
     size_t part;   // of the parameter's ranges
   };
-  using Visit = std::function<void(const LocalRange&, size_t part)>;
-  void for_each_range(size_t i, const Visit& visit) const;
+  std::span<const LocalRange> ranges_of(size_t i, LocalRange& whole) const;
   void wait_for(const Piece& piece) const;
-  std::vector<Piece> pieces_with_gradient() const;
+  bool add_pieces(size_t i, std::vector<Piece>& pieces) const;
+  std::vector<Piece> take_pieces();
   bool trains(size_t i) const { return parameters_[i].tensor.requires_grad(); }
-  bool has_gradient(size_t i) const;
   void check_dtype(size_t i) const;
   void check_state(size_t i) const;
-  void note_gradients();
   void warn_of_untrained() const;
   void tell_owners(void (GradSink::*event)()) const;
   bool follows(const Piece& before, const Piece& after) const;

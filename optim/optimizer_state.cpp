@@ -10,11 +10,14 @@ std::vector<Optimizer::StateSlice> Optimizer::state_slices() {
   std::vector<StateSlice> slices;
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].states.empty()) continue;
-    for_each_range(i, [&](const LocalRange& range, size_t part) {
+    LocalRange whole;
+    size_t part = 0;
+    for (const LocalRange& range : ranges_of(i, whole)) {
       for (size_t s = 0; s < state_names_.size() && range.count > 0; ++s)
         slices.push_back({state_name(i, s), parameters_[i].tensor.shape(), range.begin,
                           slots_[i].states[part][s].rows(0, range.count)});
-    });
+      ++part;
+    }
   }
   return slices;
 }
