@@ -3,6 +3,14 @@ add_library(shardgrad_flags INTERFACE)
 # For C++; nvcc has other options, given by those who compile with it (cmake/cuda.cmake).
 set(cxx $<COMPILE_LANGUAGE:CXX>)
 set(warnings -Wall -Wextra -Wnon-virtual-dtor -Wpedantic -Wno-missing-field-initializers)
+# A frame that reaches past the end of a small thread stack stops the program instead of writing elsewhere.
+include(CheckCXXCompilerFlag)
+check_cxx_compiler_flag(-fstack-clash-protection SHARDGRAD_HAS_STACK_CLASH_PROTECTION)
+if(SHARDGRAD_HAS_STACK_CLASH_PROTECTION)
+  target_compile_options(shardgrad_flags INTERFACE $<${cxx}:-fstack-clash-protection>)
+endif()
+# Calls within a file may be inlined, as clang does without being told: nobody replaces one of a library's functions there.
+target_compile_options(shardgrad_flags INTERFACE "$<$<AND:${cxx},$<CXX_COMPILER_ID:GNU>>:-fno-semantic-interposition>")
 # Lets ccache see what a precompiled header was made of.
 target_compile_options(shardgrad_flags INTERFACE "$<$<AND:${cxx},$<CXX_COMPILER_ID:GNU>>:-fpch-preprocess>")
 if(SHARDGRAD_WERROR)
