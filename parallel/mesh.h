@@ -10,7 +10,8 @@
 //
 // The order of axes is a choice of speed: what talks most comes last, for neighbours in rank mostly share a machine.
 // Sums along an axis have the order of a group (dist/transports/tree_sum.h), so with axes of powers of two the sum
-// along one axis after the other, last first, is the tree sum over all ranks, bit for bit.
+// along one axis after the other, last first, is the tree sum over all ranks, bit for bit, in f32 and f64; in 16 bits
+// every axis rounds its sum.
 
 #include <string>
 #include <string_view>

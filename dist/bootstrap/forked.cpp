@@ -47,11 +47,21 @@ size_t ForkedMemory::control_at(int ranks) { return rounded(meeting_at(ranks) + 
 ForkedMemory::ForkedMemory(int ranks, size_t control_bytes)
     : memory_(SharedMemory::create("shardgrad-job", control_at(ranks) + control_bytes)), ranks_(ranks) {}
 
-ForkedMemory ForkedMemory::adopt(int descriptor, int ranks) {
+static std::string name_of(int descriptor) {
   struct stat file {};
-  SG_CHECK(fstat(descriptor, &file) == 0 && size_t(file.st_size) > control_at(ranks), "SHARDGRAD_JOB_FD (", descriptor,
-           ") is not the memory of a job of ", ranks,
-           " ranks; start the program with shardgrad launch, which must be of the same version");
+  return fstat(descriptor, &file) == 0 ? concat(descriptor, ':', file.st_ino) : "";
+}
+
+std::string ForkedMemory::name() const { return name_of(descriptor()); }
+
+ForkedMemory ForkedMemory::adopt(const std::string& name, int ranks) {
+  int descriptor = std::atoi(name.c_str());
+  struct stat file {};
+  SG_CHECK(name_of(descriptor) == name && fstat(descriptor, &file) == 0 && size_t(file.st_size) > control_at(ranks),
+           "SHARDGRAD_JOB_FD is '", name,
+           "', which is not the memory of a job here: a process that shardgrad launch has ",
+           "started runs one job, and those that it starts itself run none; start them without the variables ",
+           "SHARDGRAD_JOB_FD, SHARDGRAD_RANK and SHARDGRAD_WORLD_SIZE, or each with a launcher of its own");
   fcntl(descriptor, F_SETFD, FD_CLOEXEC);
   return ForkedMemory(SharedMemory::adopt(descriptor, size_t(file.st_size)), ranks);
 }
@@ -61,10 +71,10 @@ std::atomic<bool>& ForkedMemory::here(int rank) const {
 }
 
 std::unique_ptr<Bootstrap> forked_bootstrap_from_environment() {
-  if (!std::getenv("SHARDGRAD_JOB_FD")) return nullptr;
-  int descriptor = environment_number("SHARDGRAD_JOB_FD"), size = environment_number("SHARDGRAD_WORLD_SIZE");
-  return std::make_unique<ForkedBootstrap>(ForkedMemory::adopt(descriptor, size), environment_number("SHARDGRAD_RANK"),
-                                           size);
+  const char* name = std::getenv("SHARDGRAD_JOB_FD");
+  if (!name) return nullptr;
+  int size = environment_number("SHARDGRAD_WORLD_SIZE");
+  return std::make_unique<ForkedBootstrap>(ForkedMemory::adopt(name, size), environment_number("SHARDGRAD_RANK"), size);
 }
 
 }  // namespace shardgrad::dist

@@ -1,7 +1,9 @@
 #pragma once
 // Ranks that dist/launch/launch_local.h started as processes of this machine: they inherit a memory and are told
 //   SHARDGRAD_RANK, SHARDGRAD_WORLD_SIZE   who this process is
-//   SHARDGRAD_JOB_FD                       the descriptor of that memory
+//   SHARDGRAD_JOB_FD                       the descriptor of that memory, a colon, and the number of its file: what
+//   else has
+//                                          that descriptor by now is not written over
 
 #include <atomic>
 #include <memory>
@@ -18,9 +20,11 @@ class ForkedMemory {
   /// By the launcher. Throws Error(missing) with the system's reason.
   ForkedMemory(int ranks, size_t control_bytes);
   /// By a rank: maps the inherited descriptor.
-  static ForkedMemory adopt(int descriptor, int ranks);
+  static ForkedMemory adopt(const std::string& name, int ranks);
 
   int descriptor() const { return memory_->descriptor(); }
+  /// What SHARDGRAD_JOB_FD says.
+  std::string name() const;
   /// Whether a rank has come, and waits for the others or works.
   std::atomic<bool>& here(int rank) const;
   std::shared_ptr<void> meeting_place() const { return {memory_, memory_->data() + meeting_at(ranks_)}; }

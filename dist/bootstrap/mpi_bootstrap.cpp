@@ -17,7 +17,7 @@ std::vector<std::string> exchange_over(MpiSession& session, int size, const std:
     std::lock_guard lock(session.mutex());
     MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, session.world(), request.data());
   }
-  session.wait(request, check_context);
+  session.wait(request, check_context, MpiSession::Requests::collective);
   int total = 0;
   for (size_t r = 0; r < lengths.size(); ++r) {
     begins[r] = total;
@@ -29,7 +29,7 @@ std::vector<std::string> exchange_over(MpiSession& session, int size, const std:
     MPI_Iallgatherv(mine.data(), length, MPI_BYTE, all.data(), lengths.data(), begins.data(), MPI_BYTE, session.world(),
                     request.data());
   }
-  session.wait(request, check_context);
+  session.wait(request, check_context, MpiSession::Requests::collective);
   std::vector<std::string> result;
   for (int r = 0; r < size; ++r) result.push_back(all.substr(size_t(begins[size_t(r)]), size_t(lengths[size_t(r)])));
   return result;

@@ -15,8 +15,12 @@
 namespace shardgrad::dist {
 
 MpiSession::MpiSession() {
-  int initialized = 0, provided = 0;
+  int initialized = 0, finalized = 0, provided = 0;
   MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  SG_CHECK(!finalized,
+           "MPI has been ended in this process, by a job before this one; a process that mpirun has started runs ",
+           "one job: do all of it within one run_job, or start another process");
   if (initialized) {
     MPI_Query_thread(&provided);
   } else {
@@ -67,7 +71,7 @@ bool MpiSession::all_done(std::vector<MPI_Request>& requests) {
   return done != 0;
 }
 
-void MpiSession::wait(std::vector<MPI_Request>& requests, const std::function<void()>& check) try {
+void MpiSession::wait(std::vector<MPI_Request>& requests, const std::function<void()>& check, Requests kind) try {
   using namespace std::chrono_literals;
   for (int i = 0; i < 50; ++i) {
     if (all_done(requests)) return;
@@ -79,6 +83,7 @@ void MpiSession::wait(std::vector<MPI_Request>& requests, const std::function<vo
     std::this_thread::sleep_for(pause);
   }
 } catch (...) {
+  if (kind == Requests::collective) throw;  // MPI's, until the job has ended
   std::lock_guard lock(mutex_);
   for (MPI_Request& request : requests)
     if (request != MPI_REQUEST_NULL) {

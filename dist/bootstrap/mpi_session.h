@@ -26,8 +26,9 @@ class MpiSession {
   std::mutex& mutex() { return mutex_; }
 
   /// Waits for all requests without holding the core: polls, then sleeps for longer and longer, up to 0.2 ms. Calls
-  /// check() again and again; when it throws, the requests are given up.
-  void wait(std::vector<MPI_Request>& requests, const std::function<void()>& check);
+  /// check() again and again; when it throws, requests of single messages are given up. Those of collectives cannot be.
+  enum class Requests { messages, collective };
+  void wait(std::vector<MPI_Request>& requests, const std::function<void()>& check, Requests kind = Requests::messages);
   /// Removes the names of Open MPI's shared-memory files, which every rank has mapped by now: whatever happens to the
   /// job, none is left in /dev/shm. Called after all ranks have met.
   void unlink_segments();

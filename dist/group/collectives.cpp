@@ -34,6 +34,12 @@ static void check_sizes(const Who& who, const char* small_name, const Tensor& sm
            " overlaps full but is not its slice ", rank);
 }
 
+static void count_write(const char* op, const Tensor& received, const CollectiveOptions& options) {
+  if (!options.counts_as_write) return;
+  check_writable(op, received);
+  received.bump_version();
+}
+
 Work ProcessGroup::all_gather(const Tensor& full, const Tensor& shard, const CollectiveOptions& options) {
   GatherOf one{full, shard};
   return all_gather({&one, 1}, options);
@@ -44,6 +50,7 @@ Work ProcessGroup::all_gather(std::span<const GatherOf> buffers, const Collectiv
   std::vector<GatherPart> parts;
   for (const auto& [full, shard] : buffers) {
     check_sizes([&] { return who("all_gather", options.label); }, "shard", shard, full, rank(), size());
+    count_write("all_gather", full, options);
     for (const Tensor& tensor : {full, shard}) operation.tensors.push_back(tensor);
     operation.accesses.push_back({address(full), full.bytes(), true});
     operation.accesses.push_back({address(shard), shard.bytes(), false});
@@ -59,6 +66,7 @@ Work ProcessGroup::all_gather(std::span<const GatherOf> buffers, const Collectiv
 
 Work ProcessGroup::reduce_scatter(const Tensor& shard, const Tensor& full, const CollectiveOptions& options) {
   check_sizes([&] { return who("reduce_scatter", options.label); }, "shard", shard, full, rank(), size());
+  count_write("reduce_scatter", shard, options);
   auto move = [to = address(shard), from = address(full), n = shard.numel(), dtype = full.dtype()](
                   Transport& transport, const Call& call) { transport.reduce_scatter(call, to, from, n, dtype); };
   return launch({"reduce_scatter",
@@ -73,8 +81,7 @@ Work ProcessGroup::reduce_scatter(const Tensor& shard, const Tensor& full, const
 
 Work ProcessGroup::all_reduce(const Tensor& t, const CollectiveOptions& options) {
   SG_CHECK(t.defined(), who("all_reduce", options.label), "the tensor is undefined");
-  check_writable("all_reduce", t);
-  t.bump_version();
+  count_write("all_reduce", t, options);
   int64_t n = t.numel(), mine = slice_begin(n, size(), rank() + 1) - slice_begin(n, size(), rank());
   // All slices but its own on the way in, its own to everybody on the way out.
   int64_t sent = (n - mine) + mine * (size() - 1);
@@ -89,7 +96,7 @@ Work ProcessGroup::broadcast(const Tensor& t, int root, const CollectiveOptions&
   SG_CHECK(t.defined(), who("broadcast", options.label), "the tensor is undefined");
   SG_CHECK(root >= 0 && root < size(), who("broadcast", options.label), "there is no root ", root, " in a group of ",
            size());
-  if (rank() != root) check_writable("broadcast", t), t.bump_version();
+  if (rank() != root) count_write("broadcast", t, options);
   int64_t sent = rank() == root ? int64_t(t.bytes()) * (size() - 1) : 0;
   auto move = [data = address(t), bytes = t.bytes(), root](Transport& transport, const Call& call) {
     transport.broadcast(call, data, bytes, root);
@@ -104,6 +111,7 @@ Work ProcessGroup::all_to_all(const Tensor& out, const Tensor& in, const Collect
            in, " but out is ", out, "; they need the same count, dtype and device");
   SG_CHECK(in.numel() % size() == 0, prefix(), "in is ", in, ", which ", size(), " ranks do not divide");
   SG_CHECK(!overlap(out, in), prefix(), "in and out overlap");
+  count_write("all_to_all", out, options);
   auto move = [to = address(out), from = address(in), bytes = in.bytes() / size_t(size())](
                   Transport& transport, const Call& call) { transport.all_to_all(call, to, from, bytes); };
   int64_t sent = int64_t(in.bytes()) / size() * (size() - 1);

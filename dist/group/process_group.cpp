@@ -17,7 +17,13 @@ void Work::host_wait() const {
   std::optional<Control::Waiting> waiting;
   if (!state_->event.done()) waiting.emplace(*state_->control, state_->lane, state_->sequence);
   state_->event.host_wait();
-  state_->tensors.clear();
+  state_->drop_tensors();
+}
+
+void Work::State::drop_tensors() {
+  std::vector<Tensor> dropped;
+  std::lock_guard lock(mutex);
+  dropped.swap(tensors);
 }
 
 static std::unique_ptr<Stream> make_group_stream(Context& context, const Transport& transport,
@@ -146,7 +152,7 @@ void ProcessGroup::forget_finished() {
     const std::shared_ptr<Work::State>& oldest = in_flight_.front();
     if (oldest->event.done())
       Work(oldest).host_wait();  // throws if it failed
-    else if (!oldest->tensors.empty())
+    else if (std::lock_guard lock(oldest->mutex); !oldest->tensors.empty())
       return;
     in_flight_.pop_front();
   }

@@ -16,6 +16,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -47,15 +48,21 @@ struct CollectiveOptions {
   std::optional<Event> after;
   /// What else must be equal on all ranks, in a few letters; ranks that differ have diverged, and the error shows it.
   std::string detail = {};
+  /// Whether what is received is another value to whoever saved the tensor for backward. False for one that only comes
+  /// back into memory, such as gathered parameters.
+  bool counts_as_write = true;
 };
 
 /// A queued collective. Copyable; a default-constructed one is done. It keeps its tensors alive until somebody waits
 /// for it, so that their memory is given back in the order of whoever waited, not of the group's stream.
+/// Waiting is for any thread, calls are not.
 class Work {
  public:
   struct State {
     Event event;
+    std::mutex mutex;  // of tensors
     std::vector<Tensor> tensors;
+    void drop_tensors();
     Control* control;  // lives until the event is done
     int lane;
     uint64_t sequence;
@@ -67,7 +74,7 @@ class Work {
     if (stream.is_inline()) return host_wait();
     if (!state_) return;
     stream.wait(state_->event);
-    state_->tensors.clear();
+    state_->drop_tensors();
   }
   /// Blocks the calling thread; throws the collective's failure, or the job's.
   void host_wait() const;
@@ -114,7 +121,8 @@ class ProcessGroup {
 
   // Collectives. Tensors of any dtype, on any device (on meta: recorded, nothing moved); all of one call on one device
   // and of one dtype. The tensors' memory must stay resident until the call is done. Wrong arguments throw Error(input)
-  // naming op, shapes, rank and unit. Versions (Storage::version) count all_reduce and broadcast as writes.
+  // naming op, shapes, rank and unit. Every call counts as a write to what it receives into (Storage::version), unless
+  // CollectiveOptions say otherwise.
 
   /// full = all ranks' shards in rank order. full.numel() == size() * shard.numel(); shard may be full's own slice.
   Work all_gather(const Tensor& full, const Tensor& shard, const CollectiveOptions& options = {});

@@ -38,6 +38,8 @@ std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key, const std:
 }
 
 ProcessGroup& ProcessGroup::kept_split(int stride, int size, const std::string& name) {
+  SG_CHECK(stride >= 1 && size >= 1 && this->size() % (int64_t(stride) * size) == 0, "kept_split: groups of ", size,
+           " ranks that lie ", stride, " apart do not divide ", this->size(), " ranks");
   for (KeptSplit& kept : kept_splits_)
     if (kept.stride == stride && kept.size == size && kept.name == name) return *kept.group;
   int place = rank() / stride % size;

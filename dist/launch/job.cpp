@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,13 +23,26 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// A thread that was there before this rank's guard does not block its signals: it does so from its first one on, and
+// passes that one on to the process, whose guard reads it.
+void pass_on(int number, siginfo_t*, void* interrupted) {
+  sigaddset(&static_cast<ucontext_t*>(interrupted)->uc_sigmask, number);  // in force when this returns
+  kill(getpid(), number);
+}
+
 // Signals are read by the monitor, not handled: nothing runs in the middle of anything.
 class Signals {
  public:
   Signals() {
     sigset_t mask;
     sigemptyset(&mask);
-    for (int number : {SIGTERM, SIGUSR1, SIGINT}) sigaddset(&mask, number);
+    struct sigaction handled {};
+    handled.sa_sigaction = pass_on;
+    handled.sa_flags = SA_SIGINFO | SA_RESTART;
+    for (size_t i = 0; i < std::size(kSignals); ++i) {
+      sigaddset(&mask, kSignals[i]);
+      sigaction(kSignals[i], &handled, &actions_[i]);
+    }
     pthread_sigmask(SIG_BLOCK, &mask, &before_);
     descriptor_ = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     struct sigaction ignore {};
@@ -38,6 +52,7 @@ class Signals {
   ~Signals() {
     close(descriptor_);
     sigaction(SIGXFSZ, &too_large_, nullptr);
+    for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &actions_[i], nullptr);
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   Signals(const Signals&) = delete;
@@ -48,8 +63,9 @@ class Signals {
   }
 
  private:
+  static constexpr int kSignals[] = {SIGTERM, SIGUSR1, SIGINT};
   sigset_t before_;
-  struct sigaction too_large_;
+  struct sigaction actions_[std::size(kSignals)], too_large_;
   int descriptor_;
 };
 
@@ -89,7 +105,7 @@ JobOptions complete(JobOptions options, const Bootstrap& bootstrap, int threads,
 // A rank is watched once its first heartbeat is on this page, and those of other machines come a moment late. Nobody
 // works before: a rank that stopped in that moment would be waited for without an end.
 void await_first_beats(const ControlPage& page, Control& control, const WatchOptions& watch) {
-  auto deadline = Clock::now() + watch.stall_limit;
+  auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(watch.stall_limit, std::chrono::hours(24 * 365));
   for (int r : watch.elsewhere)
     while (watch.processes && page.row(r).beats.load() == 0) {
       control.check();
@@ -156,6 +172,7 @@ int end_badly(Bootstrap& bootstrap, const ControlPage& page, std::exception_ptr 
   if (bootstrap.name() != "forked") announce(page, report_path());  // launch_local says it itself
   int code = page.header().code.load();
   if (bootstrap.name() == "mpi") alarm(5);  // mpirun may be stopped or gone, and MPI's way to end hang
+  std::fflush(nullptr);                     // what the program has written to its files
   if (page.header().ending.exchange(1) == 0) bootstrap.abort(code);
   if (bootstrap.name() == "mpi") {  // the job is being ended around this rank, which must not end MPI in good order
     wait_at_most(3s, [&] { return signals.pending(); });
@@ -169,7 +186,7 @@ int end_badly(Bootstrap& bootstrap, const ControlPage& page, std::exception_ptr 
 bool Job::stop_requested() const { return world_.control().stop_requested(); }
 
 int run_job(const std::function<int(Job&)>& body, const std::function<JobOptions(const Bootstrap&)>& configure) {
-  Signals signals;  // before any thread is started, which inherit the mask
+  Signals signals;  // whose mask the threads inherit that are started from now on
   std::unique_ptr<Bootstrap> bootstrap;
   if (!report_path().empty()) report_here(report_path(), launched_rank());
   try {

@@ -6,6 +6,9 @@
 //       return dist::run_job([](dist::Job& job) { return train(job.world()); });
 //     }
 //
+// A process that a launcher has started runs one job. Under launch its standard input is empty; under mpirun rank 0 has
+// mpirun's.
+//
 // When a rank fails, its sentence reaches the others, their waits end, the first cause is printed once, last, and the
 // whole job ends with its exit code. Nothing else in the library ends its process, but forked children that could
 // not become their program; tests/repo/layers.py looks.

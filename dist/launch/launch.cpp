@@ -150,7 +150,9 @@ int run_mpirun(int n, const std::vector<std::string>& argv, const LaunchOptions&
 }  // namespace
 
 std::vector<std::string> mpirun_command(int n, const std::vector<std::string>& argv, const LaunchOptions& options) {
-  int available = usable_cores(), threads = options.threads > 0 ? options.threads : std::max(1, available / n);
+  const char* asked = std::getenv("OMP_NUM_THREADS");
+  int threads = options.threads > 0 ? options.threads : asked ? std::atoi(asked) : 0;
+  if (threads <= 0) threads = std::max(1, usable_cores() / n);
   std::vector<std::string> command = {"mpirun", "-n", std::to_string(n)};
   auto add = [&](std::initializer_list<const char*> words) {
     command.insert(command.end(), words.begin(), words.end());

@@ -47,6 +47,20 @@ RankProcesses missing_ranks(const ControlPage& page, const ForkedMemory& memory,
   return waited_for ? missing : RankProcesses();
 }
 
+// One that has ended without having come is waited for by those that have; programs of others have no such ranks.
+std::string who_left_before_it_came(const ForkedMemory& memory, const Children& children, int ranks) {
+  bool waited_for = false;
+  int gone = -1;
+  for (int rank = 0; rank < ranks; ++rank) {
+    bool here = memory.here(rank).load();
+    waited_for |= here && children.lives(rank);
+    if (!here && !children.lives(rank)) gone = rank;
+  }
+  return waited_for && gone >= 0 ? concat("rank ", gone, " (pid ", children.pid(gone),
+                                          ") has ended before it had begun; the other ranks wait for it")
+                                 : "";
+}
+
 }  // namespace
 
 int launch_local(int n, const std::vector<std::string>& argv, int threads) {
@@ -59,7 +73,7 @@ int launch_local(int n, const std::vector<std::string>& argv, int threads) {
   Children children([&](int rank) { return memory.here(rank).load(); });
   for (int rank = 0; rank < n; ++rank) {
     std::vector<std::string> variables = {concat("SHARDGRAD_RANK=", rank), concat("SHARDGRAD_WORLD_SIZE=", n),
-                                          concat("SHARDGRAD_JOB_FD=", memory.descriptor())};
+                                          concat("SHARDGRAD_JOB_FD=", memory.name())};
     if (threads > 0) variables.push_back(concat("OMP_NUM_THREADS=", threads));
     children.start(argv, variables, SIGKILL);
   }
@@ -74,7 +88,8 @@ int launch_local(int n, const std::vector<std::string>& argv, int threads) {
       if (code == 0) code = exit_code_of(ended.status);
       failed |= exit_code_of(ended.status) != 0 && page.row(ended.index).state.load() != RankState::finished;
     }
-    std::string missing = page.has_cause() ? "" : roll_call.look(missing_ranks(page, memory, children));
+    std::string missing = page.has_cause() ? "" : who_left_before_it_came(memory, children, n);
+    if (missing.empty() && !page.has_cause()) missing = roll_call.look(missing_ranks(page, memory, children));
     if (!missing.empty()) page.claim_cause(-1, int(ErrorKind::rank_failed), missing);
     auto now = std::chrono::steady_clock::now();
     if ((failed || page.has_cause()) && deadline > now + kGrace) deadline = now + kGrace;

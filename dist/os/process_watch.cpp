@@ -103,10 +103,20 @@ pid_t tracer_of(pid_t pid) {
   return 0;
 }
 
-std::string why_still(pid_t pid) {
+static std::string state_of(pid_t pid) {
   std::istringstream fields = stat_fields(pid);
   std::string state;
   fields >> state;
+  return state;
+}
+
+bool stands_still(pid_t pid) {
+  std::string state = state_of(pid);
+  return state == "T" || state == "t" || state == "Z" || state == "X" || (kill(pid, 0) != 0 && errno == ESRCH);
+}
+
+std::string why_still(pid_t pid) {
+  std::string state = state_of(pid);
   if (state == "T" || state == "t") return " (stopped by a signal)";
   return state == "D" ? " (in a system call that does not end, as on a file system that does not answer)" : "";
 }

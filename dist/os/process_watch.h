@@ -38,6 +38,8 @@ inline constexpr const char* kUnknownEnd = "killed, crashed, or left without a w
 std::string describe_status(int status);
 /// The debugger's pid, or 0.
 pid_t tracer_of(pid_t pid);
+/// Whether a process is dead or stopped by a signal: until something is done about it, it does not go on.
+bool stands_still(pid_t pid);
 /// Why a process does nothing, where that shows: " (stopped by a signal)" or " (in a system call that does not end,
 /// …)"; otherwise "".
 std::string why_still(pid_t pid);

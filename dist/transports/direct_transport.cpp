@@ -58,11 +58,15 @@ void DirectTransport::await_cause() {
   for (;; usleep(200)) check();
 }
 
-void DirectTransport::withdraw() noexcept {
+void DirectTransport::withdraw(int lane) noexcept {
+  constexpr int kLook = 1000;  // so many rounds of 20 us
   end_reading();
   board_.mine().withdrawn.store(1);
   for (int r = 0; r < size(); ++r)
-    while (r != rank() && board_.seat(r).reading.load()) usleep(20);
+    for (int round = 1; r != rank() && board_.seat(r).reading.load(); ++round) {
+      if (round % kLook == 0 && control().is_lost(lane, r)) break;  // it reads no more
+      usleep(20);
+    }
 }
 
 const std::byte* DirectTransport::piece(int peer, int part, Round round) const {
@@ -96,7 +100,7 @@ void DirectTransport::rounds(const Call& call, const void* mine, int parts, size
     meet();
   } while (round.end < bytes);
 } catch (...) {
-  withdraw();
+  withdraw(call.lane);
   throw;
 }
 
@@ -176,7 +180,7 @@ void DirectTransport::barrier(const Call& call) {
   try {
     open(call, nullptr, 0);
   } catch (...) {
-    withdraw();
+    withdraw(call.lane);
     throw;
   }
 }

@@ -47,7 +47,7 @@ class DirectTransport : public Transport {
   bool open(const Call& call, const void* mine, size_t bytes, uint64_t whole = 0);
   uint64_t whole_of(const void* full, const void* shard, size_t bytes) const;
   void meet();
-  void withdraw() noexcept;  // a collective ends early: returns when no peer reads this rank's memory
+  void withdraw(int lane) noexcept;  // a collective ends early: returns when no peer reads this rank's memory
   void begin_reading();
   [[noreturn]] void await_cause();
   void end_reading() { board_.mine().reading.store(0); }

@@ -6,6 +6,7 @@
 #include <new>
 #include <system_error>
 
+#include <shardgrad/dist/os/process_watch.h>
 #include <shardgrad/dist/os/rank_map.h>
 
 namespace shardgrad::dist {
@@ -62,6 +63,12 @@ void Control::close_lane(int lane, Closed how) {
 std::vector<int> Control::members(int lane) const {
   std::lock_guard lock(mutex_);
   return members_[size_t(lane)];
+}
+
+bool Control::is_lost(int lane, int member) const {
+  if (!page_.has_cause()) return false;
+  pid_t pid = page_.row(members(lane).at(size_t(member))).pid.load();
+  return pid != 0 && pid != getpid() && stands_still(pid);
 }
 
 std::exception_ptr Control::cause_error() const {

@@ -78,6 +78,10 @@ class Control {
   void add_suspended(double seconds) { suspended_.fetch_add(seconds, std::memory_order_relaxed); }
   double suspended_seconds() const { return suspended_.load(std::memory_order_relaxed); }
 
+  /// Whether a member of the lane's group, by its place in the group, is a process that is dead or stopped, now that
+  /// the job has failed: what it was doing does not end.
+  bool is_lost(int lane, int member) const;
+
   /// What this rank sees of one of its groups.
   LaneView look(int lane) const;
   /// The merged sentence on ranks that have diverged.

@@ -11,6 +11,8 @@
 
 namespace shardgrad::dist {
 
+static constexpr std::chrono::seconds kGraceAfterSignal(5);
+
 Monitor::Monitor(std::shared_ptr<Control> control, WatchOptions options)
     : control_(std::move(control)),
       options_(std::move(options)),
@@ -19,6 +21,11 @@ Monitor::Monitor(std::shared_ptr<Control> control, WatchOptions options)
       waits_(Row::kLanes),
       now_(Clock::now()),
       wake_(eventfd(0, EFD_CLOEXEC)) {
+  constexpr std::chrono::milliseconds kNever =
+      std::chrono::hours(24 * 365);  // longer ones do not fit into sums of times
+  for (auto* limit : {&options_.silence_limit, &options_.warn_after, &options_.warn_again, &options_.left_limit,
+                      &options_.stall_limit, &options_.start_limit})
+    *limit = std::min(*limit, kNever);
   if (options_.parent) parent_ = ProcessWatch(getppid());
   restart_windows();
   thread_ = Thread([this] { loop(); });
@@ -194,7 +201,10 @@ void Monitor::read_signals() {
   pollfd ready{options_.signals, POLLIN, 0};
   while (options_.signals >= 0 && poll(&ready, 1, 0) > 0) {
     if (read(options_.signals, &info, sizeof(info)) != sizeof(info)) return;
-    if (info.ssi_signo == SIGINT && control_->stop_requested()) control_->end_job("interrupted twice (SIGINT)");
+    if (info.ssi_signo == SIGINT && control_->stop_requested()) {
+      control_->end_job("interrupted twice (SIGINT)");
+      if (terminated_ == Clock::time_point()) terminated_ = now_;
+    }
     if (info.ssi_signo == SIGUSR1 || info.ssi_signo == SIGINT) control_->request_stop();
     if (info.ssi_signo == SIGTERM && terminated_ == Clock::time_point()) terminated_ = now_;
   }
@@ -208,6 +218,15 @@ void Monitor::tell() {
   if (!control_->page().has_cause() && now_ - terminated_ > std::chrono::milliseconds(300))
     control_->end_job(concat("rank ", control_->rank(), " (pid ", getpid(), ") was told to end (SIGTERM)"));
   if (options_.announce && control_->page().has_cause()) announce(control_->page());
+  // Who computes without an end comes to no wait that would throw: what was asked for happens.
+  if (control_->page().has_cause() && now_ - terminated_ > kGraceAfterSignal) {
+    signal(SIGTERM, SIG_DFL);
+    sigset_t mask;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGTERM);
+    pthread_sigmask(SIG_UNBLOCK, &mask, nullptr);
+    raise(SIGTERM);
+  }
 }
 
 void Monitor::warn(const std::string& text) const {

@@ -18,7 +18,9 @@ Mesh::Mesh(dist::ProcessGroup& world, int parts) : world_(world), parts_(parts) 
 }
 
 dist::Work Mesh::gather(const Gathers& buffers, dist::Label label) const {
-  return buffers.empty() ? dist::Work() : shard_->all_gather(buffers, {std::move(label), Event()});
+  dist::CollectiveOptions options{std::move(label), Event()};
+  options.counts_as_write = false;
+  return buffers.empty() ? dist::Work() : shard_->all_gather(buffers, options);
 }
 
 void Mesh::before_write() {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -194,6 +195,19 @@ int until_asked_to_stop(Job& job) {
   }
 }
 
+/// What an evaluation is, or a loop that does not end: nothing that waits for another rank.
+int compute_for_ever(Job& job) {
+  if (job.world().rank() == 0) std::cout << "running" << std::endl;
+  for (std::atomic<uint64_t> count{0};;) count.fetch_add(1, std::memory_order_relaxed);
+}
+
+/// Rank 0 writes losses to a file of its own, as C programs do, and rank 1 fails.
+int write_and_fail(Job& job) {
+  FILE* file = job.world().rank() == 0 ? std::fopen(std::getenv("PROBE_FILE"), "w") : nullptr;
+  if (file) std::fputs("0.25\n", file);
+  return steps_with(job, [] { fail("label 11 of sample 5"); });
+}
+
 /// Work is still queued on the compute stream, in memory that the ranks share, when the body ends, well or badly.
 int leave_work_behind(Job& job, bool well) {
   Tensor t(Storage::make(1 << 20, job.world().memory(), {Category::communication, 0}), 0, {1 << 18}, DType::f32);
@@ -274,6 +288,8 @@ const std::map<std::string, std::function<int(Job&)>>& scenarios() {
       {"names", count_names_in_dev_shm},
       {"debugged", [](Job& job) { return steps_with(job, be_debugged); }},
       {"until-asked", until_asked_to_stop},
+      {"compute", compute_for_ever},
+      {"write-and-fail", write_and_fail},
       {"good", [](Job& job) { return steps_with(job, [] {}); }},
       {"bad-option", [](Job& job) { return steps_with(job, [] {}); }},
       {"throw", [](Job& job) { return steps_with(job, [] { throw std::runtime_error("label 11 of sample 5"); }); }},
@@ -320,6 +336,8 @@ int run_scenario(const std::string& name) {
                    SG_CHECK(name != "bad-option", "unknown option 'lrr'; did you mean 'lr'?");
                    JobOptions options;
                    if (const char* device = std::getenv("PROBE_DEVICE")) options.context.device = parse_device(device);
+                   if (const char* device = std::getenv("PROBE_DEVICE_OF_RANK_1"); device && launched_rank() == 1)
+                     options.context.device = parse_device(device);
                    if (name == "tiny-heap") options.group.heap_limit = size_t(1) << 20;
                    return options;
                  });
@@ -371,6 +389,11 @@ int main(int argc, char** argv) {
   if (const char* machines = std::getenv("PROBE_MACHINES")) pretend_machines(std::atoi(machines));
   if (arguments.at(0) == "too-many-threads") return too_many_threads();
   before_the_start(arguments.at(0));
+  if (std::getenv("PROBE_THREAD")) std::thread([] { std::this_thread::sleep_for(std::chrono::hours(1)); }).detach();
+  if (const char* file = std::getenv("PROBE_SECOND_JOB")) {
+    run_scenario(arguments[0]);
+    std::fopen(file, "r+");  // where the memory of the first job was
+  }
   int code = run_scenario(arguments.at(0));
   if (arguments.at(0) == "kill-at-the-end" && rank_in_environment() == 1) raise(SIGKILL);
   return code;

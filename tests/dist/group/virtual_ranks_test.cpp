@@ -348,6 +348,31 @@ TEST(VirtualRanks, AreNotJudgedByTheirHeartbeatsForAThreadCannotStopAlone) {
             "");
 }
 
+TEST(VirtualRanks, WhatACollectiveReceivesCountsAsWrittenUnlessItOnlyComesBack) {
+  run_ranks(2, [](ProcessGroup& group) {
+    Tensor full = ones({4}), part = ones({2}), other = ones({4});
+    CollectiveOptions same_again;
+    same_again.counts_as_write = false;
+    group.all_gather(full, part, same_again).host_wait();
+    EXPECT_EQ(full.version(), 0u);
+    group.all_gather(full, part).host_wait();
+    group.reduce_scatter(part, full).host_wait();
+    group.all_to_all(other, full).host_wait();
+    group.all_reduce(other).host_wait();
+    EXPECT_EQ(full.version(), 1u);
+    EXPECT_EQ(part.version(), 1u);
+    EXPECT_EQ(other.version(), 2u);
+  });
+}
+
+TEST(VirtualRanks, KeptGroupsMustDivideTheRanks) {
+  run_ranks(4, [](ProcessGroup& group) {
+    for (auto [stride, size] : {std::pair(0, 2), {3, 2}, {1, 3}, {1, 0}, {-1, 2}})
+      EXPECT_THROW(group.kept_split(stride, size, ""), Error);
+    EXPECT_EQ(group.kept_split(2, 2, "").size(), 2);
+  });
+}
+
 TEST(VirtualRanks, TheFakeNetworkDelaysCollectivesNotTheHost) {
   constexpr std::chrono::milliseconds kDelay(50), kTick(1);
   std::atomic<int> seen{0};  // hosts that have looked at their call

@@ -4,9 +4,14 @@
 
 #include <sched.h>
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
 #include <csignal>
 
 #include <shardgrad/dist/bootstrap/bootstrap.h>
+#include <shardgrad/dist/launch/launch_local.h>
 
 namespace shardgrad::dist::testing {
 namespace {
@@ -62,6 +67,44 @@ TEST(LocalJob, RanksThatAllLeaveInTheMiddleWithoutAWordHaveFailed) {
   Ran ran = run_program(local(3) + " exit-all");
   EXPECT_EQ(ran.code, 4);
   EXPECT_NE(ran.last_line().find("died: exited with code 0"), std::string::npos) << ran.output;
+}
+
+TEST(LocalJob, ARankThatLeavesWellBeforeItHasBegunIsNamed) {
+  ::testing::internal::CaptureStderr();
+  std::string good = program("dist_probe") + " good";
+  EXPECT_EQ(launch_local(3, {"sh", "-c", "[ $SHARDGRAD_RANK != 1 ] || exit 0; exec " + good}), 4);
+  std::string words = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(words.find("rank 1 (pid "), std::string::npos) << words;
+  EXPECT_NE(words.find("has ended before it had begun; the other ranks wait for it"), std::string::npos) << words;
+}
+
+TEST(LocalJob, ASecondOneInItsProcessesIsRefusedAndWritesIntoNothing) {
+  std::string path = ::testing::TempDir() + concat("precious-", getpid()), precious(1 << 20, 'p');
+  std::ofstream(path) << precious;
+  Ran ran = run_program(concat("PROBE_SECOND_JOB='", path, "' ", local(2), " good"));
+  EXPECT_EQ(ran.code, 2) << ran.output;
+  EXPECT_NE(ran.output.find("which is not the memory of a job here"), std::string::npos) << ran.output;
+  std::ifstream file(path);
+  EXPECT_TRUE(std::string(std::istreambuf_iterator<char>(file), {}) == precious);
+  std::filesystem::remove(path);
+}
+
+TEST(LocalJob, AThreadThatWasThereBeforeTakesNoSignalFromIt) {
+  Ran ran = ask_to_stop("PROBE_THREAD=1 " + local(2), "INT");
+  EXPECT_EQ(ran.code, 75) << ran.output;
+}
+
+TEST(LocalJobSlow, ARankThatComputesWithoutAnEndEndsWhenItIsToldTo) {
+  std::string probe = program("dist_probe"), wait = " compute 2>&1 & pid=$!; sleep 1; kill -TERM $pid; wait $pid";
+  Ran told = run_program(probe + wait);
+  EXPECT_EQ(told.code, 128 + SIGTERM) << told.output;
+  EXPECT_LT(told.seconds, 15);
+  EXPECT_NE(told.output.find("was told to end (SIGTERM)"), std::string::npos) << told.output;
+  // A shell ignores SIGINT for what it starts in the background.
+  Ran twice = run_program("setsid env --default-signal=INT " + probe +
+                          " compute 2>&1 & pid=$!; sleep 1; kill -INT $pid; sleep 1; kill -INT $pid; wait $pid");
+  EXPECT_NE(twice.code, 0);
+  EXPECT_LT(twice.seconds, 15);
 }
 
 TEST(LocalJob, ThreadsThatCannotBeStartedAreOneSentence) {

@@ -2,7 +2,9 @@
 
 #include <tests/dist/launch/job_cases.h>
 
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/launch/launch.h>
@@ -43,6 +45,32 @@ TEST(BareMpirun, OurLastLineNamesTheFirstCause) {
     EXPECT_EQ(ran.output.find("shardgrad: "), ours) << "said once: " << ran.output;
   }
   EXPECT_EQ(run_program(bare(3) + " good").code, 0) << "a job may follow at once";
+}
+
+TEST(BareMpirun, AFaultWhileTheRanksMakeTheirGroupHasItsOwnCode) {
+  Ran ran = run_program("PROBE_DEVICE_OF_RANK_1=cuda " + bare(3) + " good");
+  EXPECT_EQ(ran.code, 3) << ran.output;
+  EXPECT_EQ(ran.output.find("MPI_Cancel"), std::string::npos) << ran.output;
+}
+
+TEST(BareMpirun, ASecondJobInItsProcessesIsRefused) {
+  Ran ran = run_program("PROBE_SECOND_JOB=/dev/null " + bare(2) + " good");
+  EXPECT_NE(ran.code, 0);
+  EXPECT_NE(ran.output.find("MPI has been ended in this process, by a job before this one"), std::string::npos)
+      << ran.output;
+}
+
+TEST(MpiJob, WhatTheProgramHasWrittenToItsFilesIsThereWhenTheJobFails) {
+  std::string path = ::testing::TempDir() + concat("losses-", getpid());
+  EXPECT_EQ(run_program(concat("PROBE_FILE='", path, "' ", launched(2), " write-and-fail")).code, 2);
+  std::ifstream file(path);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "0.25\n");
+  std::filesystem::remove(path);
+}
+
+TEST(MpiJob, AThreadThatWasThereBeforeTakesNoSignalFromIt) {
+  Ran ran = ask_to_stop("PROBE_THREAD=1 " + launched(2), "INT");
+  EXPECT_EQ(ran.code, 75) << ran.output;
 }
 
 // What only one rank lacks, before the ranks have met.
@@ -168,6 +196,18 @@ TEST_F(JobOnSeveralMachines, EndInTimeWithTheFirstCauseLast) {
   for (const JobCase& expected : kJobCases)
     for (const char* name : {"good", "throw", "kill", "diverge"})
       if (expected.name == std::string(name)) check_job(machines(3, 3), expected);
+}
+
+TEST(Launch, GivesRanksTheThreadsThatTheEnvironmentAsksFor) {
+  auto has = [](const std::vector<std::string>& command, const std::string& word) {
+    return std::ranges::find(command, word) != command.end();
+  };
+  const char* before = std::getenv("OMP_NUM_THREADS");
+  std::string kept = before ? before : "";
+  setenv("OMP_NUM_THREADS", "7", 1);
+  EXPECT_TRUE(has(mpirun_command(2, {"prog"}), "OMP_NUM_THREADS=7"));
+  EXPECT_TRUE(has(mpirun_command(2, {"prog"}, {.threads = 3}), "OMP_NUM_THREADS=3"));
+  before ? setenv("OMP_NUM_THREADS", kept.c_str(), 1) : unsetenv("OMP_NUM_THREADS");
 }
 
 TEST(Launch, PrintsTheLineThatStartsTheRanks) {

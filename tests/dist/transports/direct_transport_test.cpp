@@ -8,6 +8,7 @@
 #include <shardgrad/dist/os/board.h>
 #include <shardgrad/dist/transports/transports.h>
 #include <shardgrad/dist/watch/control.h>
+#include <tests/dist/child.h>
 
 namespace shardgrad::dist {
 namespace {
@@ -44,6 +45,26 @@ TEST(DirectTransport, RanksMeetOnceToGatherWhatIsInPlaceForAll) {
 TEST(DirectTransport, RanksMeetAgainWhenAnyOfThemCopies) {
   EXPECT_EQ(meetings_of_a_gather([](int, std::byte*, std::byte* own) { return own; }), 2u);
   EXPECT_EQ(meetings_of_a_gather([](int rank, std::byte* common, std::byte* own) { return rank ? own : common; }), 2u);
+}
+
+// Whoever reads this rank's memory is waited for, but not a process that is dead or stopped in the middle of it.
+TEST(DirectTransport, ARankThatIsLostWhileItReadsIsNotWaitedFor) {
+  for (int signal : {SIGKILL, SIGSTOP}) {
+    testing::Child reader([] { pause(); });
+    kill(reader.pid(), signal);
+    size_t bytes = Board::board_bytes(2);
+    std::shared_ptr<void> memory(std::aligned_alloc(alignof(Seat), bytes), std::free);
+    std::memset(memory.get(), 0, bytes);
+    Board(memory, 1, 2).mine().reading.store(1);
+    ControlPage page = make_private_page(2);
+    page.row(1).pid.store(reader.pid());
+    Context context({.world_size = 2});
+    auto control = std::make_shared<Control>(page, 0);
+    int lane = control->open_lane(1, {0, 1});
+    auto transport = make_threads_transport(memory, 0, 2, control);
+    page.claim_cause(1, 4, "rank 1 died");
+    EXPECT_THROW(transport->barrier({.sequence = 1, .fingerprint = 7, .lane = lane}), Error);
+  }
 }
 
 }  // namespace

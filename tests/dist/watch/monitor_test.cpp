@@ -55,6 +55,24 @@ TEST(Monitor, ARankElsewhereUnderADebuggerIsNotJudged) {
   EXPECT_FALSE(watched.page.has_cause()) << watched.page.cause();
 }
 
+// Only rank 0 has come to a collective.
+TEST(Monitor, ALimitOfForEverIsForEver) {
+  WatchOptions options = impatient();
+  options.warn_after = 50ms;
+  options.warn_again = options.stall_limit = options.silence_limit = std::chrono::milliseconds::max();
+  Watched watched(options);
+  std::future<std::string> warning = watched.warned.get_future();
+  Place place;
+  place.group = 7;
+  place.sequence = 1;
+  watched.page.row(1).lanes[0].group.store(7);
+  int lane = watched.control->open_lane(7, {0, 1});
+  watched.control->enter(lane, place);
+  ASSERT_EQ(warning.wait_for(10s), std::future_status::ready);
+  std::this_thread::sleep_for(200ms);
+  EXPECT_FALSE(watched.page.has_cause()) << watched.page.cause();
+}
+
 /// Rank 0 waits in group 7 for rank 1, which waits in group 9 for rank 0.
 struct Crossed {
   explicit Crossed(Watched& watched) : control(*watched.control), row(watched.page.row(1)) {
