@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <shardgrad/autograd/launch.h>
+#include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/kernels/ops.h>
 #include <shardgrad/kernels/workspace.h>
@@ -43,6 +44,11 @@ bool GradScaler::finite(const Optimizer& optimizer) {
   if (!options_.enabled) return true;
   auto known = seen_.find(&optimizer);
   if (known != seen_.end()) return known->second.finite;
+  for (const NamedParameter& parameter : optimizer.parameters())
+    SG_CHECK(sum_ || !parameter.tensor.requires_grad() || !leaf_of(parameter.tensor).sink(),
+             "GradScaler: the gradient of '", parameter.name,
+             "' is spread over the ranks, which must leave out a step ",
+             "together; make the scaler with fsdp::sharded_grad_scaler(group)");
   double overflowed = all_finite(optimizer.gradients()) ? 0 : 1;
   if (sum_) overflowed = sum_(overflowed);
   return seen_.emplace(&optimizer, Seen{overflowed == 0, false}).first->second.finite;

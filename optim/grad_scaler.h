@@ -44,7 +44,8 @@ class GradScaler {
   /// What gradients are multiplied by now.
   double factor() const { return options_.enabled ? factor_ : 1; }
   /// Whether every gradient that `optimizer` would use is finite, on all ranks. Looks once per step: waits for the
-  /// device, and with a sum over ranks it is a collective that every rank joins, with gradients or without.
+  /// device, and with a sum over ranks it is a collective that every rank joins, with gradients or without. Throws
+  /// Error(input) for a sharded parameter when there is no sum over ranks.
   bool finite(const Optimizer& optimizer);
   /// Runs optimizer.step(grad_scale / factor()) if finite(optimizer); returns whether it did. Throws Error(input) when
   /// called twice for one optimizer without update().

@@ -173,6 +173,28 @@ TEST(ShardedGradScaler, I15_B11_OneInfiniteElementInOneShardStopsTheStepOnAll) {
       });
 }
 
+// Ranks that decide alone would step apart: an overflow is in one rank's part of the gradients only.
+TEST(ShardedGradScaler, AScalerThatAsksNoOtherRankIsRefused) {
+  struct Halves : nn::Module {
+    Tensor p = param("p", {32}, nn::init::ones()), q = param("q", {32}, nn::init::ones());
+    Tensor forward(const Tensor& x) { return sum(p * x) + sum(q * x) * 1e36; }
+  };
+  for (const Config& config : strategies(2))
+    dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+      auto model = nn::make<Halves>();
+      auto sharded = fully_shard(*model, group, config);
+      optim::SGD optimizer(model->named_parameters(), {.lr = 0.125});
+      optim::GradScaler alone;
+      auto together = sharded_grad_scaler(group);
+      together.scale(model(ones({32}))).backward();
+      std::string what = message_of([&] { alone.step(optimizer); });
+      EXPECT_TRUE(contains(what, "'p'") && contains(what, "fsdp::sharded_grad_scaler")) << what;
+      EXPECT_FALSE(together.step(optimizer));
+      for (auto& [name, tensor] : full_state_dict(*sharded, false))
+        EXPECT_EQ(values_of(tensor), std::vector<double>(32, 1.0)) << name;
+    });
+}
+
 TEST(ShardedGradScaler, I15_RanksWhoseShardsAreAllPaddingDecideToo) {
   MixedRun setup{.world = 4, .init_scale = 256, .poisoned = {0}, .steps = 3};
   Trace trace = train_mixed<Tiny>(setup);
