@@ -72,10 +72,16 @@ class Engine {
       if (leaf.fresh_) leaf.grad_ = Tensor();
       if (leaf.added_) leaf.incomplete_ = true;
     }
+    for (auto& callback : failed_callbacks_) {
+      try {
+        callback();
+      } catch (...) {  // NOLINT: the first cause is the one to tell
+      }
+    }
   }
 
   uint64_t number() const { return number_; }
-  std::vector<std::function<void()>> callbacks_;
+  std::vector<std::function<void()>> callbacks_, failed_callbacks_;
   std::vector<Ref<RebuiltValues>> rebuilt_;
 
  private:
@@ -186,6 +192,11 @@ void backward(std::span<const Tensor> roots, std::span<const Tensor> grads, bool
 void on_backward_end(std::function<void()> callback) {
   SG_CHECK(running_engine, "on_backward_end: no backward is running");
   running_engine->callbacks_.push_back(std::move(callback));
+}
+
+void on_backward_failed(std::function<void()> callback) {
+  SG_CHECK(running_engine, "on_backward_failed: no backward is running");
+  running_engine->failed_callbacks_.push_back(std::move(callback));
 }
 
 void keep_until_pass_ends(Ref<RebuiltValues> rebuilt) {

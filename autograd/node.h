@@ -161,6 +161,8 @@ class GradSink {
   /// The elements of the parameter that this rank's optimizer updates. Valid until the owner changes them. Their values
   /// and gradient may still be on their way; see wait().
   virtual std::span<const LocalRange> local_ranges() = 0;
+  /// The same without gradients, which may be incomplete or on their way to the other ranks.
+  virtual std::span<const LocalRange> owned_ranges() { return local_ranges(); }
   /// Returns when the local ranges may be read and written.
   virtual void wait() {}
   /// The optimizer is about to change those elements; called on all ranks.
@@ -244,6 +246,8 @@ template <class N> N* record_all(std::span<const Tensor> outputs, std::span<cons
 void backward(std::span<const Tensor> roots, std::span<const Tensor> grads = {}, bool retain_graph = false);
 /// Inside backward: runs `callback` when the pass has finished. Throws outside.
 void on_backward_end(std::function<void()> callback);
+/// Inside backward: runs `callback` when the pass has failed; what it throws is dropped. Throws outside.
+void on_backward_failed(std::function<void()> callback);
 /// Inside backward: holds `rebuilt` until the pass has finished or failed, and empties it then. Throws outside.
 void keep_until_pass_ends(Ref<RebuiltValues> rebuilt);
 /// True while the calling thread runs backward.

@@ -14,7 +14,11 @@ static_assert(kNormBlock == kSliceAlignment, "shards must begin at blocks of the
 
 int64_t block_count(const Slice& slice) { return (slice.numel() + kNormBlock - 1) / kNormBlock; }
 
-bool counts(const Location& where) { return where.flat->has_grad(where.slice); }
+// As for the optimizers: one that was frozen since its gradient was written does not take part.
+bool counts(const FlatParam& flat, size_t slice) {
+  return flat.has_grad(slice) && flat.parameter(slice).requires_grad();
+}
+bool counts(const Location& where) { return counts(*where.flat, where.slice); }
 
 }  // namespace
 
@@ -87,6 +91,25 @@ std::vector<double> join_mine(const NormPlan& plan, double p) {
   return values;
 }
 
+// The gradients that count, neighbours together.
+void scale(const FlatParam& flat, double factor) {
+  int64_t begin = 0, end = 0;
+  auto scale_run = [&] {
+    if (begin == end) return;
+    Tensor run = flat.grad().rows(begin, end);
+    launch(kernels::affine, run, out(run), run, factor, 0.0);
+  };
+  for (size_t i = 0; i < flat.slices().size(); ++i) {
+    Owned mine = flat.owned(i);
+    if (!counts(flat, i)) {
+      scale_run();
+      begin = mine.at + mine.padded;
+    }
+    end = mine.at + mine.padded;
+  }
+  scale_run();
+}
+
 }  // namespace
 
 double grad_norm(Sharded& sharded, double p) {
@@ -112,8 +135,7 @@ double grad_norm(Sharded& sharded, double p) {
 double clip_grad_norm(Sharded& sharded, double max_norm, double p) {
   double norm = grad_norm(sharded, p), factor = optim::clip_factor(norm, max_norm);
   for (FlatParam* flat : sharded.flats())
-    if (const Tensor& grad = flat->grad(); grad.defined() && factor < 1)
-      launch(kernels::affine, grad, out(grad), grad, factor, 0.0);
+    if (flat->grad().defined() && factor < 1) scale(*flat, factor);
   return norm;
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include <shardgrad/autograd/node.h>
 #include <shardgrad/fsdp/precision.h>
 #include <shardgrad/fsdp/setup/options.h>
 #include <shardgrad/fsdp/start.h>
@@ -24,10 +25,13 @@ struct Planned {
 };
 
 // Assigns every parameter to the deepest unit that contains all modules using it: a tied parameter whose users lie in
-// different units belongs to the unit around them.
+// different units belongs to the unit around them, and so do those of a module that these share.
 class Planner {
  public:
-  Planner(nn::Module& root, const WrapPolicy& wrap) : root_(root), wrap_(wrap) { count(root); }
+  Planner(nn::Module& root, const WrapPolicy& wrap) : root_(root), wrap_(wrap) {
+    for (auto& [name, module] : root.named_modules()) names_[module] = name;
+    count(root);
+  }
 
   std::vector<Planned> plan() {
     visit(root_);
@@ -40,42 +44,44 @@ class Planner {
   using Key = const Tensor::Impl*;
   struct Found {
     nn::Parameter* parameter;
-    int uses;
+    int64_t ways;  // down to the modules that register it
   };
   static Key key(const nn::Parameter& parameter) { return &parameter.tensor.impl(); }
 
+  // The ways from the root.
   void count(nn::Module& module) {
-    if (!seen_.insert(&module).second) return;
-    for (const auto& own : module.own_parameters()) ++uses_[key(*own.object)];
+    ++ways_[&module];
+    for (const auto& own : module.own_parameters()) ++ways_to_[key(*own.object)];
     for (const auto& child : module.children()) count(*child.object);
   }
 
-  // The parameters at and below `module` that no unit has taken, in order, each with the uses seen so far.
-  std::vector<Found> visit(nn::Module& module) {
-    seen_.erase(&module);
+  // The parameters at and below `module` that no unit has taken, in order.
+  const std::vector<Found>& visit(nn::Module& module) {
+    auto [left, first] = left_.try_emplace(&module);
+    if (!first) return left->second;
     std::vector<Found> found;
-    auto add = [&](nn::Parameter* parameter, int uses) {
+    auto add = [&](nn::Parameter* parameter, int64_t ways) {
       auto same = [&](const Found& f) { return key(*f.parameter) == key(*parameter); };
       auto it = std::ranges::find_if(found, same);
       if (it == found.end())
-        found.push_back({parameter, uses});
+        found.push_back({parameter, ways});
       else
-        it->uses += uses;
+        it->ways += ways;
     };
     for (const auto& own : module.own_parameters()) add(own.object.get(), 1);
     for (const auto& child : module.children())
-      if (seen_.contains(child.object.get()))
-        for (const Found& f : visit(*child.object)) add(f.parameter, f.uses);
-    return take(module, std::move(found));
+      for (const Found& f : visit(*child.object)) add(f.parameter, f.ways);
+    return left->second = take(module, std::move(found));
   }
 
+  // What is reached in every way through `module` may be its unit's; returns the rest.
   std::vector<Found> take(nn::Module& module, std::vector<Found> found) {
-    auto complete = [&](const Found& f) { return f.uses == uses_[key(*f.parameter)]; };
+    auto complete = [&](const Found& f) { return f.ways * ways_[&module] == ways_to_[key(*f.parameter)]; };
     int64_t numel = 0;
     for (const Found& f : found)
       if (complete(f)) numel += f.parameter->tensor.numel();
     bool is_root = &module == &root_;
-    bool chosen = (is_root || !module.only_holds()) && wrap_(module, numel);
+    bool chosen = (is_root || !module.only_holds()) && wrap_(module, names_[&module], numel);
     if (found.empty() || (!is_root && (!chosen || numel == 0))) return found;
     Planned planned{{&module}, {}};
     std::vector<Found> rest;
@@ -91,8 +97,10 @@ class Planner {
 
   nn::Module& root_;
   const WrapPolicy& wrap_;
-  std::map<Key, int> uses_;
-  std::set<nn::Module*> seen_;
+  std::map<nn::Module*, std::string> names_;  // below the root
+  std::map<nn::Module*, int64_t> ways_;
+  std::map<Key, int64_t> ways_to_;
+  std::map<nn::Module*, std::vector<Found>> left_;  // of what was visited
   std::vector<Planned> planned_;
 };
 
@@ -125,7 +133,28 @@ void add_called(nn::Module& module, std::set<const nn::Module*>& called) {
 WrapPolicy wrap_children_of(nn::Module& root) {
   std::set<const nn::Module*> children;
   add_called(root, children);
-  return [children](const nn::Module& module, int64_t) { return children.contains(&module); };
+  return [children](const nn::Module& module, const std::string&, int64_t) { return children.contains(&module); };
+}
+
+// All that can be said before anything is changed.
+void check_parameter(const nn::Parameter& parameter, std::optional<DType> param_dtype) {
+  const Tensor& tensor = parameter.tensor;
+  DType dtype = tensor.dtype(), gathered = param_dtype.value_or(dtype);
+  SG_CHECK(is_floating(dtype), "fully_shard: parameter '", parameter.full_name, "' has dtype ", dtype,
+           "; only floating parameters are sharded");
+  SG_CHECK(gathered == dtype || size_of(gathered) < size_of(dtype), "fully_shard: param_dtype is ", gathered, ", but '",
+           parameter.full_name, "' is ", dtype, " and would lose values without saving anything; leave it unset, ",
+           "or build the model in f32");
+  SG_CHECK(!tensor.impl().leaf || !leaf_of(tensor).grad().defined(), "fully_shard: '", parameter.full_name,
+           "' has a gradient, which would be lost; call zero_grad() before fully_shard");
+}
+
+// Streams, groups and their memory are those of the context's device.
+void check_device(const NamedParameter& tensor) {
+  Device device = tensor.tensor.device(), ours = context().default_device();
+  SG_CHECK(device == ours || device == kMeta, "fully_shard: '", tensor.name, "' is on ", device,
+           ", but the ranks compute and communicate on ", ours, "; move the model there with to(), or make the ",
+           "context on ", device);
 }
 
 std::string unit_name(const Planned& planned, const nn::Module& root) {
@@ -163,9 +192,9 @@ Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
   WrapPolicy wrap = config.wrap ? config.wrap : wrap_children_of(root);
   std::vector<Planned> plan = into_buckets(Planner(root, wrap).plan(), root, config.bucket());
   for (const Planned& planned : plan)
-    for (const nn::Parameter* parameter : planned.parameters)
-      SG_CHECK(is_floating(parameter->tensor.dtype()), "fully_shard: parameter '", parameter->full_name, "' has dtype ",
-               parameter->tensor.dtype(), "; only floating parameters are sharded");
+    for (const nn::Parameter* parameter : planned.parameters) check_parameter(*parameter, config.param_dtype);
+  for (const NamedParameter& parameter : root.named_parameters()) check_device(parameter);
+  for (const NamedParameter& buffer : root.named_buffers()) check_device(buffer);
   check_same_start(root, structure_of(root, config, plan), group, config.sync_module_states);
   std::vector<std::unique_ptr<Unit>> units;
   UnitEvents events{[this](Unit& unit, FlatParam& flat, bool last) { schedule_.after_grads(unit, flat, last); },
@@ -176,10 +205,13 @@ Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
         std::make_unique<Unit>(unit_name(planned, root), planned.parameters, mesh_, config, is_root, events));
     modules_.push_back(planned.modules);
   }
+  std::map<const Tensor::Impl*, std::string> names;
+  for (const NamedParameter& parameter : root.named_parameters()) names[&parameter.tensor.impl()] = parameter.name;
   for (const auto& unit : units)
     for (const auto& flat : unit->flat_params()) {
       flats_.push_back(flat.get());
-      for (size_t i = 0; i < flat->slices().size(); ++i) index_[flat->slices()[i].name] = {unit.get(), flat.get(), i};
+      for (size_t i = 0; i < flat->slices().size(); ++i)
+        index_[names.at(&flat->parameter(i).impl())] = {unit.get(), flat.get(), i};
     }
   schedule_.set_units(std::move(units));
   if (config.sync_module_states) broadcast_buffers(root, group);
@@ -233,6 +265,7 @@ std::shared_ptr<Sharded> fully_shard(nn::Module& module, dist::ProcessGroup& gro
     }
   module.add_forward_hook([sharded](nn::Module&, std::span<const Tensor>) { sharded->schedule_.end_forward(); });
   module.add_forward_failed_hook([sharded](nn::Module&) { sharded->schedule_.forward_failed(nullptr); });
+  module.seal();
   return sharded;
 }
 

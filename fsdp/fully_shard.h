@@ -40,7 +40,7 @@ class Sharded {
   std::span<const std::unique_ptr<Unit>> units() const { return schedule_.units(); }
   /// The flat parameters of all units.
   std::span<FlatParam* const> flats() const { return flats_; }
-  /// Parameter name → location.
+  /// Parameter name below the sharded module → location.
   const std::map<std::string, Location>& index() const { return index_; }
   /// Throws Error(input) naming `call` after the context has ended.
   void check_alive(const char* call) const;
@@ -63,8 +63,10 @@ class Sharded {
   std::shared_ptr<void> at_end_[2];            // of the context and the group
 };
 
-/// Shards `module` over `group` in place. Throws Error(input) when the module is sharded already, when a parameter is
-/// not floating, or, having changed nothing, when ranks disagree about structure, options, seed or values.
+/// Shards `module` over `group` in place; a parameter that is registered later is refused. Throws Error(input), having
+/// changed nothing, when the module is sharded already, when a parameter is not floating, has a gradient or cannot be
+/// gathered in param_dtype, when something is on another device than the context's, and when ranks disagree about
+/// structure, options, seed or values.
 std::shared_ptr<Sharded> fully_shard(nn::Module& module, dist::ProcessGroup& group, Config config = {});
 
 /// Backward passes in this scope add up gradients on each rank and send nothing; the first one after it reduces the
@@ -102,9 +104,10 @@ class SummonFullParams {
   int exceptions_;
 };
 
-/// All parameters with their original names and shapes, as copies on the cpu, gathered one unit at a time. A
-/// collective: every rank calls it; ranks other than 0 get an empty map with `rank0_only`. Throws Error(input) when
-/// copies of the model are not the same any more (check_replicas). Buffers: mean_buffers in fsdp/state/replicas.h.
+/// All parameters with the names and shapes of the sharded module's state_dict, as copies on the cpu, gathered one unit
+/// at a time. A collective: every rank calls it; ranks other than 0 get an empty map with `rank0_only`. Throws
+/// Error(input) when copies of the model are not the same any more (check_replicas). Buffers: mean_buffers in
+/// fsdp/state/replicas.h.
 std::map<std::string, Tensor> full_state_dict(Sharded& sharded, bool rank0_only = true);
 /// Each rank takes its part of whole parameters. Throws Error(input) listing missing, unknown and misshapen names
 /// before anything is changed.

@@ -58,6 +58,15 @@ void Module::check_name(const std::string& name) const {
            name, "'; rename one");
 }
 
+void Module::check_open(const std::string& name) const {
+  SG_CHECK(!sealed_, type_name(), ": '", name, "' comes after fully_shard, and no rank would know of the others' ",
+           "gradients for it; build the whole model first, then shard it, then make the optimizer");
+}
+
+void Module::seal() {
+  for (auto& [name, module] : named_modules()) module->sealed_ = true;
+}
+
 Tensor Module::add_tensor(EntryList& list, std::string name, const Shape& shape, DType dtype, Category::Kind category,
                           Init init) {
   check_name(name);
@@ -70,6 +79,7 @@ Tensor Module::add_tensor(EntryList& list, std::string name, const Shape& shape,
 }
 
 Tensor Module::param(std::string name, const Shape& shape, Init init, Part part) {
+  check_open(name);
   Tensor tensor = add_tensor(parameters_, std::move(name), shape, DType::f32, Category::parameter_shard, init);
   parameters_.back().object->part = part;
   return tensor.set_requires_grad();
@@ -84,6 +94,9 @@ void Module::add_child(std::string name, std::shared_ptr<Module> module) {
   SG_CHECK(module, type_name(), ": the module shared as '", name, "' is empty");
   for (Module* above = this; above; above = above->parent_)
     SG_CHECK(above != module.get(), type_name(), ": '", name, "' would contain itself");
+  for (const NamedParameter& added : sealed_ ? module->named_parameters() : std::vector<NamedParameter>())
+    if (added.tensor.storage()->tag().unit == 0) check_open(join(name, added.name));
+  if (sealed_) module->seal();
   if (!module->parent_) module->parent_ = this;
   module->fills_on_call_ = false;
   module->update_direct();

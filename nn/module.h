@@ -126,6 +126,8 @@ class Module {
   void set_only_holds(bool on) { only_holds_ = on; }
   /// Marks the top of a tree; see make.
   void make_root();
+  /// This module and those below are sharded: a parameter that is registered from now on is refused.
+  void seal();
 
  protected:
   Module() = default;
@@ -145,6 +147,7 @@ class Module {
  private:
   using EntryList = std::vector<Entry<Parameter>>;
   void check_name(const std::string& name) const;
+  void check_open(const std::string& name) const;
   Tensor add_tensor(EntryList& list, std::string name, const Shape& shape, DType dtype, Category::Kind category,
                     Init init);
   void add_child(std::string name, std::shared_ptr<Module> module);
@@ -166,6 +169,7 @@ class Module {
   bool training_ = true;
   bool direct_ = true;
   bool only_holds_ = false;
+  bool sealed_ = false;
   bool fills_on_call_ = false;  // a root that has not been called
 };
 

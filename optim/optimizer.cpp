@@ -103,13 +103,14 @@ void Optimizer::check_state(size_t i) const {
 // --- a step --------------------------------------------------------------------------------------------------------
 
 // `whole` is room for the only range of a parameter that is not sharded.
-std::span<const LocalRange> Optimizer::ranges_of(size_t i, LocalRange& whole) const {
+std::span<const LocalRange> Optimizer::ranges_of(size_t i, Gradients gradients, LocalRange& whole) const {
   const Tensor& tensor = parameters_[i].tensor;
   GradSink* owner = owner_of(tensor);
   SG_CHECK(owner == slots_[i].owner, name_, ": '", parameters_[i].name,
            "' was sharded after this optimizer was made; make the optimizer after fully_shard");
-  if (owner) return owner->local_ranges();
-  whole = {tensor, tensor.grad(), 0, tensor.numel()};
+  bool used = gradients == Gradients::used;
+  if (owner) return used ? owner->local_ranges() : owner->owned_ranges();
+  whole = {tensor, used ? tensor.grad() : Tensor(), 0, tensor.numel()};
   return {&whole, 1};
 }
 
@@ -119,7 +120,7 @@ bool Optimizer::add_pieces(size_t i, std::vector<Piece>& pieces) const {
   LocalRange whole;
   size_t part = 0;
   bool found = false;
-  for (const LocalRange& range : ranges_of(i, whole)) {
+  for (const LocalRange& range : ranges_of(i, Gradients::used, whole)) {
     bool here = in_memory(range.grad);
     if (here && range.values.numel() > 0) pieces.push_back({range, i, part});
     found = found || here;
@@ -252,14 +253,14 @@ void Optimizer::zero_grad() {
   for (const NamedParameter& parameter : parameters_) parameter.tensor.zero_grad();
 }
 
-void Optimizer::allocate_states() {
+void Optimizer::allocate_states(const std::function<bool(const std::string& name)>& given) {
   if (state_names_.empty()) return;
   std::vector<Piece> pieces;
   for (size_t i = 0; i < slots_.size(); ++i)
-    if (slots_[i].states.empty() && trains(i)) {
+    if (slots_[i].states.empty() && (trains(i) || (given && given(state_name(i, 0))))) {
       LocalRange whole;
       size_t part = 0;
-      for (const LocalRange& range : ranges_of(i, whole)) pieces.push_back({range, i, part++});
+      for (const LocalRange& range : ranges_of(i, Gradients::unused, whole)) pieces.push_back({range, i, part++});
     }
   for (size_t begin = 0, end; begin < pieces.size(); begin = end) {
     for (end = begin + 1; end < pieces.size() && adjacent(pieces[end - 1].range.values, pieces[end].range.values);)

@@ -71,6 +71,11 @@ class Optimizer {
     int64_t begin = 0;  ///< index within the parameter of the first element
     Tensor values;      ///< one dimension; writing to it changes the state
   };
+  /// Whether parameters()[i] has state or, being trained, gets it with the first step. One that is frozen keeps it.
+  bool has_state(size_t i) const { return trains(i) || !slots_[i].states.empty(); }
+  /// Makes the state that is not there yet, of 0: of trained parameters, and of those with a state tensor of which
+  /// `given` says that it is to be loaded.
+  void allocate_states(const std::function<bool(const std::string& name)>& given = {});
   /// All state of this rank, allocated if it was not yet.
   std::vector<StateSlice> state_slices();
   /// How many steps each parameter has been through; 0 on a rank that holds no part of it.
@@ -80,7 +85,8 @@ class Optimizer {
   /// State tensors by name, not copies, and "<parameter>.step" (i64, one element). Throws for a sharded model, whose
   /// state is spread over the ranks (see state_slices).
   std::map<std::string, Tensor> state_dict();
-  /// Copies values in. Throws, having changed nothing, listing every missing, unknown or ill-fitting name.
+  /// Copies values in, also of parameters that are frozen now. Throws, having changed nothing, listing every missing,
+  /// unknown or ill-fitting name.
   void load_state_dict(const std::map<std::string, Tensor>& state);
 
  protected:
@@ -119,7 +125,8 @@ class Optimizer {
     size_t index;  // of the parameter
     size_t part;   // of the parameter's ranges
   };
-  std::span<const LocalRange> ranges_of(size_t i, LocalRange& whole) const;
+  enum class Gradients : bool { unused, used };
+  std::span<const LocalRange> ranges_of(size_t i, Gradients gradients, LocalRange& whole) const;
   void wait_for(const Piece& piece) const;
   bool add_pieces(size_t i, std::vector<Piece>& pieces) const;
   std::vector<Piece> take_pieces();
@@ -130,7 +137,6 @@ class Optimizer {
   void tell_owners(void (GradSink::*event)()) const;
   bool follows(const Piece& before, const Piece& after) const;
   void apply_rules(const Rules& rules);
-  void allocate_states();
   void allocate_run(std::span<const Piece> pieces);
   void update_run(std::span<const Piece> pieces, double grad_scale);
   void update_all(std::span<const Piece> pieces, double grad_scale);

@@ -12,7 +12,7 @@ std::vector<Optimizer::StateSlice> Optimizer::state_slices() {
     if (slots_[i].states.empty()) continue;
     LocalRange whole;
     size_t part = 0;
-    for (const LocalRange& range : ranges_of(i, whole)) {
+    for (const LocalRange& range : ranges_of(i, Gradients::unused, whole)) {
       for (size_t s = 0; s < state_names_.size() && range.count > 0; ++s)
         slices.push_back({state_name(i, s), parameters_[i].tensor.shape(), range.begin,
                           slots_[i].states[part][s].rows(0, range.count)});
@@ -53,12 +53,19 @@ std::map<std::string, Tensor> Optimizer::state_dict() {
 void Optimizer::load_state_dict(const std::map<std::string, Tensor>& state) {
   StateCheck check(state);
   for (auto& [name, tensor] : state_dict()) check.expect(name, tensor.shape(), tensor.dtype());
+  auto given = [&](const std::string& name) { return state.contains(name); };
+  for (size_t i = 0; i < slots_.size(); ++i)
+    for (size_t s = 0; s < state_names_.size() && !has_state(i) && given(state_name(i, 0)); ++s) {
+      const Tensor& parameter = parameters_[i].tensor;
+      check.expect(state_name(i, s), parameter.shape(), parameter.dtype() == DType::f64 ? DType::f64 : DType::f32);
+    }
   std::string faults = check.faults();
   SG_CHECK(faults.empty(), name_, ": this is not a state of this optimizer; nothing was loaded:", faults);
   std::map<std::string, int64_t> counts;
   for (const NamedParameter& parameter : parameters_)
     counts[parameter.name] = int64_t(state.at(parameter.name + ".step").item());
   set_steps(counts);
+  allocate_states(given);
   for (const StateSlice& slice : state_slices()) copy_into(slice.values, state.at(slice.name));
 }
 

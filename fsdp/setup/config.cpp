@@ -37,34 +37,35 @@ int Config::parts(int world_size) const {
 }
 
 WrapPolicy wrap_by_size(int64_t min_numel) {
-  return [min_numel](const nn::Module&, int64_t numel) { return numel >= min_numel; };
+  return [min_numel](const nn::Module&, const std::string&, int64_t numel) { return numel >= min_numel; };
 }
 
 // Asked of the root, it has been asked of every module.
 template <class Fits> static WrapPolicy choose(const char* call, std::vector<std::string> wishes, Fits fits) {
-  return [=, used = std::vector<bool>(wishes.size())](const nn::Module& module, int64_t) mutable {
-    bool chosen = false;
-    for (size_t i = 0; i < wishes.size(); ++i)
-      if (fits(wishes[i], module)) chosen = used[i] = true;
-    if (!module.full_name().empty()) return chosen;
-    std::string unused;
-    for (size_t i = 0; i < wishes.size(); ++i)
-      if (!used[i]) unused += (unused.empty() ? "'" : ", '") + wishes[i] + "'";
-    SG_CHECK(unused.empty(), call, ": no module fits ", unused,
-             "; look at named_modules(), and choose the modules in a list that has no forward, not the list");
-    return chosen;
-  };
+  return
+      [=, used = std::vector<bool>(wishes.size())](const nn::Module& module, const std::string& name, int64_t) mutable {
+        bool chosen = false;
+        for (size_t i = 0; i < wishes.size(); ++i)
+          if (fits(wishes[i], module, name)) chosen = used[i] = true;
+        if (!name.empty()) return chosen;
+        std::string unused;
+        for (size_t i = 0; i < wishes.size(); ++i)
+          if (!used[i]) unused += (unused.empty() ? "'" : ", '") + wishes[i] + "'";
+        SG_CHECK(unused.empty(), call, ": no module fits ", unused,
+                 "; look at named_modules(), and choose the modules in a list that has no forward, not the list");
+        return chosen;
+      };
 }
 
 WrapPolicy wrap_by_type(std::vector<std::string> types) {
-  return choose("wrap_by_type", std::move(types),
-                [](const std::string& type, const nn::Module& module) { return module.type_name() == type; });
+  return choose(
+      "wrap_by_type", std::move(types),
+      [](const std::string& type, const nn::Module& module, const std::string&) { return module.type_name() == type; });
 }
 
 WrapPolicy wrap_by_name(std::vector<std::string> patterns) {
-  return choose("wrap_by_name", std::move(patterns), [](const std::string& pattern, const nn::Module& module) {
-    return matches(pattern, module.full_name());
-  });
+  return choose("wrap_by_name", std::move(patterns),
+                [](const std::string& pattern, const nn::Module&, const auto& name) { return matches(pattern, name); });
 }
 
 }  // namespace shardgrad::fsdp

@@ -30,16 +30,16 @@ const char* name_of(Strategy strategy);
 /// them.
 Strategy parse_strategy(std::string_view name);
 
-/// Decides for a submodule whether it becomes a unit of its own. `numel` counts the parameters below it that no deeper
-/// unit has taken. Asked of every module that has a forward, those inside a module before it; the root, asked last, is
-/// a unit anyway.
-using WrapPolicy = std::function<bool(const nn::Module& module, int64_t numel)>;
+/// Decides for a submodule whether it becomes a unit of its own. `name` is that below the module that is sharded, and
+/// empty for this one; `numel` counts the parameters below it that no deeper unit has taken. Asked once of every module
+/// that has a forward, those inside a module before it; the root, asked last, is a unit anyway.
+using WrapPolicy = std::function<bool(const nn::Module& module, const std::string& name, int64_t numel)>;
 /// Units of at least `min_numel` parameters, built from the leaves up.
 WrapPolicy wrap_by_size(int64_t min_numel);
-/// One unit for every module of one of the types, e.g. wrap_by_type({"Block"}), or whose full name matches one of the
-/// patterns (autograd/match.h), e.g. wrap_by_name({"blocks.?", "head"}). Of a module and one inside it that are both
-/// chosen, the inner one takes its parameters first. fully_shard throws Error(input) listing those that choose no
-/// module.
+/// One unit for every module of one of the types, e.g. wrap_by_type({"Block"}), or whose name below the sharded module
+/// matches one of the patterns (autograd/match.h), e.g. wrap_by_name({"blocks.?", "head"}). Of a module and one inside
+/// it that are both chosen, the inner one takes its parameters first. fully_shard throws Error(input) listing those
+/// that choose no module.
 WrapPolicy wrap_by_type(std::vector<std::string> types);
 WrapPolicy wrap_by_name(std::vector<std::string> patterns);
 

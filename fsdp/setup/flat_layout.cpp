@@ -22,9 +22,6 @@ FlatLayout::FlatLayout(std::string unit_name, std::span<nn::Parameter* const> pa
     padded += round_up(slices.back().numel(), kSliceAlignment);
   }
   padded = round_up(std::max(padded, int64_t(1)), kSliceAlignment * mesh.world().size());
-  SG_CHECK(param_dtype == dtype || size_of(param_dtype) < size_of(dtype), "fully_shard: param_dtype is ", param_dtype,
-           ", but '", slices[0].name, "' is ", dtype,
-           " and would lose values without saving anything; leave it unset, ", "or build the model in f32");
 }
 
 std::vector<size_t> FlatLayout::begins(DType of) const {

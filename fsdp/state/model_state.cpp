@@ -22,9 +22,14 @@ StateDict full_state_dict(Sharded& sharded, bool rank0_only) {
   bool wanted = !rank0_only || sharded.group().rank() == 0;
   StateDict state;
   TagScope owner(Category::other);
+  std::map<const FlatParam*, Named> named;
+  for (const auto& [name, where] : sharded.index()) {
+    named[where.flat].flat = where.flat;
+    named[where.flat].slices.emplace_back(where.slice, name);
+  }
   for (FlatParam* flat : sharded.flats()) {
     Tensor whole = flat->whole("state_dict");
-    if (wanted) add_copies(state, *flat, whole, [](const std::string& parameter) { return parameter; });
+    if (wanted) add_copies(state, named[flat], whole);
   }
   return state;
 }

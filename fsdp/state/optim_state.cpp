@@ -3,50 +3,89 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/fsdp/state/pieces.h>
+#include <shardgrad/fsdp/step/slice_sink.h>
 
 namespace shardgrad::fsdp {
 namespace {
 
 DType state_dtype(const FlatParam& flat) { return flat.dtype() == DType::f64 ? DType::f64 : DType::f32; }
 
+// Where an optimizer's parameter lies. It may be named otherwise than by the model that was sharded, and there may be
+// several of these.
+const SliceSink& place_of(const NamedParameter& parameter) {
+  const Tensor::Impl& impl = parameter.tensor.impl();
+  auto* sink = impl.leaf ? dynamic_cast<const SliceSink*>(leaf_of(parameter.tensor).sink()) : nullptr;
+  SG_CHECK(sink, "the optimizer's '", parameter.name, "' is not a parameter of a sharded model; give those that are ",
+           "not sharded an optimizer of their own");
+  return *sink;
+}
+
 // One state tensor of a flat parameter, whole, from the parts that the ranks hold.
-Tensor gather_state(const FlatParam& flat, dist::ProcessGroup* group, const std::string& kind,
-                    const std::map<std::string, StateSlice>& mine) {
+Tensor gather_state(const Named& named, const std::string& kind, const std::map<std::string, StateSlice>& mine) {
+  const FlatParam& flat = *named.flat;
   DType dtype = state_dtype(flat);
   Tensor part = zeros({flat.shard().numel()}, dtype);
-  for (size_t i = 0; i < flat.slices().size(); ++i) {
-    auto found = mine.find(flat.slices()[i].name + "." + kind);
+  for (const auto& [i, name] : named.slices) {
+    auto found = mine.find(name + kind);
     if (found == mine.end()) continue;
     const Tensor& values = found->second.values;
     int64_t at = flat.owned(i).at;
     copy_into(part.rows(at, at + values.numel()), values);
   }
+  dist::ProcessGroup* group = flat.mesh().shard();
   if (!group) return part;
   Tensor whole = empty({flat.padded()}, dtype);
   group->all_gather(whole, part, {{"", "optim_state_dict"}}).host_wait();
   return whole;
 }
 
-// The parameters that have state.
-std::set<std::string> stepped(const optim::Optimizer& optimizer) {
-  std::set<std::string> names;
+// Those that have state, in the order of the optimizer's parameters, which every rank has alike.
+std::vector<Named> with_state(const optim::Optimizer& optimizer) {
+  std::vector<Named> flats;
+  std::map<const FlatParam*, size_t> known;
+  for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
+    const SliceSink& place = place_of(optimizer.parameters()[i]);
+    if (!optimizer.has_state(i)) continue;
+    auto [at, first] = known.try_emplace(&place.flat(), flats.size());
+    if (first) flats.push_back({&place.flat(), {}});
+    flats[at->second].slices.emplace_back(place.slice(), optimizer.parameters()[i].name);
+  }
+  return flats;
+}
+
+// For which parameters' state some rank was given pieces.
+std::set<std::string> given_somewhere(Sharded& sharded, const char* call, const optim::Optimizer& optimizer,
+                                      std::span<const StateSlice> pieces) {
+  std::set<std::string> here, given;
+  for (const StateSlice& piece : pieces) here.insert(piece.name);
+  std::vector<std::string> names;
   for (const NamedParameter& parameter : optimizer.parameters())
-    if (parameter.tensor.requires_grad()) names.insert(parameter.name);
-  return names;
+    for (const std::string& kind : optimizer.state_names()) names.push_back(parameter.name + "." + kind);
+  if (names.empty()) return given;
+  std::vector<int64_t> flags;
+  for (const std::string& name : names) flags.push_back(here.contains(name));
+  Tensor ranks = from_vector(flags, {int64_t(flags.size())}, {DType::i64, kCpu});
+  sharded.group().all_reduce(ranks, {{"", call}}).host_wait();
+  flags = ranks.to_vector<int64_t>();
+  for (size_t i = 0; i < names.size(); ++i)
+    if (flags[i] > 0) given.insert(names[i]);
+  return given;
 }
 
 }  // namespace
 
-StateSpecs optim_state_specs(const Sharded& sharded, const optim::Optimizer& optimizer) {
+StateSpecs optim_state_specs(const optim::Optimizer& optimizer, const IsGiven& given) {
   StateSpecs specs;
-  for (const std::string& name : stepped(optimizer)) {
-    auto found = sharded.index().find(name);
-    SG_CHECK(found != sharded.index().end(), "the optimizer's '", name, "' is not a parameter of this model");
-    const Location& where = found->second;
-    for (const std::string& kind : optimizer.state_names())
-      specs[name + "." + kind] = {where.flat->slices()[where.slice].shape, state_dtype(*where.flat)};
+  for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
+    const NamedParameter& parameter = optimizer.parameters()[i];
+    const SliceSink& place = place_of(parameter);
+    specs[parameter.name + ".step"] = {{1}, DType::i64};
+    for (const std::string& kind : optimizer.state_names()) {
+      std::string name = parameter.name + "." + kind;
+      if (!optimizer.has_state(i) && !(given && given(name))) continue;
+      specs[name] = {parameter.tensor.shape(), state_dtype(place.flat())};
+    }
   }
-  for (const NamedParameter& parameter : optimizer.parameters()) specs[parameter.name + ".step"] = {{1}, DType::i64};
   return specs;
 }
 
@@ -55,8 +94,11 @@ std::vector<StateSlice> sharded_optim_state_dict(optim::Optimizer& optimizer) {
 }
 
 void load_sharded_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, std::span<const StateSlice> pieces) {
-  sharded.settle("load_sharded_optim_state_dict");
-  load(sharded, "load_sharded_optim_state_dict", optimizer.state_slices(), pieces);
+  constexpr const char* kCall = "load_sharded_optim_state_dict";
+  sharded.settle(kCall);
+  std::set<std::string> given = given_somewhere(sharded, kCall, optimizer, pieces);
+  optimizer.allocate_states([&](const std::string& name) { return given.contains(name); });
+  load(sharded, kCall, optimizer.state_slices(), pieces);
 }
 
 void visit_optim_pieces(optim::Optimizer& optimizer, const VisitPiece& visit) {
@@ -70,9 +112,9 @@ void fill_optim_pieces(Sharded& sharded, optim::Optimizer& optimizer, const Visi
 
 // A rank that holds no part of a parameter does not count its steps.
 std::map<std::string, int64_t> optim_steps(Sharded& sharded, const optim::Optimizer& optimizer) {
-  dist::ProcessGroup* group = sharded.mesh().shard();
+  dist::ProcessGroup* group = &sharded.group();
   std::map<std::string, int64_t> steps = optimizer.steps();
-  if (!group) return steps;
+  if (group->size() == 1) return steps;
   std::vector<int64_t> mine;
   for (const auto& [name, count] : steps) mine.push_back(count);
   std::vector<int64_t> all = group->share(mine, {"", "optim_state_dict"});
@@ -86,22 +128,16 @@ std::map<std::string, int64_t> optim_steps(Sharded& sharded, const optim::Optimi
 
 StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, bool rank0_only) {
   sharded.settle("full_optim_state_dict");
-  dist::ProcessGroup* group = sharded.mesh().shard();
   bool wanted = !rank0_only || sharded.group().rank() == 0;
+  std::vector<Named> flats = with_state(optimizer);
   std::map<std::string, StateSlice> mine;
   for (StateSlice& slice : optimizer.state_slices()) mine.emplace(slice.name, slice);
-  std::set<std::string> with_state = stepped(optimizer);
   StateDict state;
   TagScope owner(Category::other);
-  for (FlatParam* flat : sharded.flats())
+  for (const Named& named : flats)
     for (const std::string& kind : optimizer.state_names()) {
-      auto state_of = [&](const std::string& parameter) {
-        return with_state.contains(parameter) ? parameter + "." + kind : "";
-      };
-      if (std::ranges::all_of(flat->slices(), [&](const Slice& slice) { return state_of(slice.name).empty(); }))
-        continue;
-      Tensor whole = gather_state(*flat, group, kind, mine);
-      if (wanted) add_copies(state, *flat, whole, state_of);
+      Tensor whole = gather_state(named, "." + kind, mine);
+      if (wanted) add_copies(state, named, whole, "." + kind);
     }
   for (auto& [name, steps] : optim_steps(sharded, optimizer))
     if (wanted) state.emplace(name + ".step", from_vector<int64_t>({steps}, {1}, {DType::i64, kCpu}));
@@ -110,16 +146,19 @@ StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, b
 
 void load_full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, const StateDict& state) {
   sharded.settle("load_full_optim_state_dict");
+  auto given = [&](const std::string& name) { return state.contains(name); };
   StateCheck check(state);
-  for (const auto& [name, spec] : optim_state_specs(sharded, optimizer)) check.expect(name, spec.shape, spec.dtype);
+  for (const auto& [name, spec] : optim_state_specs(optimizer, given)) check.expect(name, spec.shape, spec.dtype);
   std::string problems = check.faults();
   std::map<std::string, int64_t> steps;
   for (const NamedParameter& parameter : optimizer.parameters()) {
-    auto given = state.find(parameter.name + ".step");
-    int64_t count = steps[parameter.name] = problems.empty() ? int64_t(given->second.item()) : 0;
+    auto found = state.find(parameter.name + ".step");
+    int64_t count = steps[parameter.name] = problems.empty() ? int64_t(found->second.item()) : 0;
     if (count < 0) problems += concat("\n  '", parameter.name, ".step' is ", count);
   }
-  load(sharded, "load_full_optim_state_dict", optimizer.state_slices(), slices_of(state), std::move(problems));
+  agree(sharded, "load_full_optim_state_dict", problems);
+  optimizer.allocate_states(given);
+  load(sharded, "load_full_optim_state_dict", optimizer.state_slices(), slices_of(state));
   optimizer.set_steps(steps);
 }
 

@@ -1,6 +1,7 @@
 #include <shardgrad/fsdp/state/pieces.h>
 
 #include <algorithm>
+#include <exception>
 
 namespace shardgrad::fsdp {
 namespace {
@@ -22,13 +23,6 @@ bool on_some_rank(Sharded& sharded, const char* call, bool here) {
   Tensor ranks = from_vector<int64_t>({here}, {1}, {DType::i64, kCpu});
   sharded.group().all_reduce(ranks, {{"", call}}).host_wait();
   return ranks.item() != 0;
-}
-
-// Every rank refuses what one of them cannot load.
-void agree(Sharded& sharded, const char* call, const std::string& problems) {
-  bool faulty = on_some_rank(sharded, call, !problems.empty());
-  SG_CHECK(problems.empty(), call, ": the state does not fit; nothing was changed:", problems);
-  SG_CHECK(!faulty, call, ": the state does not fit on another rank; nothing was changed");
 }
 
 using Pieces = std::multimap<std::string_view, const StateSlice*>;
@@ -56,6 +50,12 @@ std::string gap(const Pieces& pieces, const StateSlice& target) {
 
 }  // namespace
 
+void agree(Sharded& sharded, const char* call, const std::string& problems) {
+  bool faulty = on_some_rank(sharded, call, !problems.empty());
+  SG_CHECK(problems.empty(), call, ": the state does not fit; nothing was changed:", problems);
+  SG_CHECK(!faulty, call, ": the state does not fit on another rank; nothing was changed");
+}
+
 std::vector<StateSlice> parts_of(Sharded& sharded) {
   std::vector<StateSlice> parts;
   for (const auto& [name, where] : sharded.index()) {
@@ -81,11 +81,11 @@ std::vector<StateSlice> copies_of(std::vector<StateSlice> slices) {
   return slices;
 }
 
-void add_copies(StateDict& state, const FlatParam& flat, const Tensor& whole,
-                const std::function<std::string(const std::string& parameter)>& name_of) {
-  for (const Slice& slice : flat.slices())
-    if (std::string name = name_of(slice.name); !name.empty())
-      state[name] = copy_on_host(whole.rows(slice.offset, slice.offset + slice.numel()), slice.shape);
+void add_copies(StateDict& state, const Named& named, const Tensor& whole, const std::string& suffix) {
+  for (const auto& [i, name] : named.slices) {
+    const Slice& slice = named.flat->slices()[i];
+    state[name + suffix] = copy_on_host(whole.rows(slice.offset, slice.offset + slice.numel()), slice.shape);
+  }
 }
 
 void piece_by_piece(std::span<const StateSlice> slices, Copy copy, const VisitPiece& call) {

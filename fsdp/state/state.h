@@ -14,9 +14,11 @@ namespace shardgrad::fsdp {
 using StateSlice = optim::Optimizer::StateSlice;
 using StateDict = std::map<std::string, Tensor>;
 
-/// What full_state_dict and full_optim_state_dict consist of: the same on every rank.
+/// What full_state_dict and full_optim_state_dict consist of: the same on every rank. Also of parameters that are
+/// frozen, if they have state or `given` says that there is some to be loaded.
 StateSpecs state_specs(const Sharded& sharded);
-StateSpecs optim_state_specs(const Sharded& sharded, const optim::Optimizer& optimizer);
+using IsGiven = std::function<bool(const std::string& name)>;
+StateSpecs optim_state_specs(const optim::Optimizer& optimizer, const IsGiven& given = {});
 
 /// This rank's part of every parameter, as copies on the cpu. Sends nothing.
 std::vector<StateSlice> sharded_state_dict(Sharded& sharded);
@@ -42,7 +44,8 @@ void fill_optim_pieces(Sharded& sharded, optim::Optimizer& optimizer, const Visi
 std::map<std::string, int64_t> optim_steps(Sharded& sharded, const optim::Optimizer& optimizer);
 
 /// The optimizer's whole state, in the form of Optimizer::state_dict of a plain model, as copies on the cpu; gathered
-/// one flat parameter at a time. With `rank0_only` other ranks get an empty map.
+/// one flat parameter at a time. Names are those that the optimizer was given; its parameters may belong to several
+/// sharded models. With `rank0_only` other ranks get an empty map. Throws Error(input) for a parameter of no such one.
 StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, bool rank0_only = true);
 /// Each rank takes its part. Throws Error(input), having changed nothing, listing missing, unknown and misshapen names.
 void load_full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, const StateDict& state);

@@ -197,9 +197,13 @@ void FlatGrad::forget_open() {
   if (now != state_) transition(now);
 }
 
-void FlatGrad::settle(bool to_host) {
+void FlatGrad::check_whole() const {
   SG_CHECK(!torn_, "unit '", layout_.unit, "': a backward pass failed halfway, so its gradients are incomplete; call ",
            "zero_grad() and repeat the step");
+}
+
+void FlatGrad::settle(bool to_host) {
+  check_whole();
   SG_CHECK(!is_open() && state_ != GradState::reducing, "unit '", layout_.unit,
            "' has gradients that were not reduced over the ranks; ",
            "run the last backward before the step outside the scope of fsdp::NoSync");
@@ -212,12 +216,16 @@ void FlatGrad::settle(bool to_host) {
   grad_ = moved;
 }
 
-void FlatGrad::abandon() {
-  finish_reduce();
+void FlatGrad::tear() {
   note_sources();
+  torn_ = has_.any();
+}
+
+void FlatGrad::abandon() {
+  tear();
+  finish_reduce();
   written_ = sum_ = Tensor();
   forget_open();
-  torn_ = has_.any();
 }
 
 }  // namespace shardgrad::fsdp

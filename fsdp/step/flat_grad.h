@@ -80,7 +80,11 @@ class FlatGrad {
   void wait() const { host_.wait(); }
   /// Whether finish_reduce() gives back memory that the running reduction holds.
   bool frees_when_reduced() const { return state_ == GradState::reducing && frees_; }
-  /// After a failed backward: drops what was not reduced, and refuses a step until every gradient was zeroed.
+  /// Throws Error(input) after a failed backward, until every gradient was zeroed.
+  void check_whole() const;
+  /// A backward pass has failed: gradients are refused until every one was zeroed. Waits for nothing.
+  void tear();
+  /// The same, and drops what was not reduced.
   void abandon();
 
  private:

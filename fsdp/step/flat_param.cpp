@@ -115,6 +115,7 @@ int64_t FlatParam::numel() const {
 
 void FlatParam::attach(const nn::Parameter& parameter, size_t slice, std::function<void()> ready) {
   sinks_.push_back(std::make_shared<SliceSink>(*this, slice, std::move(ready)));
+  renew_leaf(parameter.tensor);  // one of before has the dtype of before
   leaf_of(parameter.tensor).set_sink(sinks_.back());
 }
 
@@ -196,11 +197,17 @@ void FlatParam::release_full() {
 
 LocalRange FlatParam::local_range(size_t i) {
   settle_grad();
+  LocalRange range = owned_range(i);
+  Owned mine = owned(i);
+  if (has_grad(i)) range.grad = grad().rows(mine.at, mine.at + mine.padded);
+  return range;
+}
+
+LocalRange FlatParam::owned_range(size_t i) const {
   Owned mine = owned(i);
   auto part = [&](const Tensor& of_shard) { return of_shard.rows(mine.at, mine.at + mine.padded); };
   LocalRange range;
   range.values = part(shard_);
-  if (has_grad(i)) range.grad = part(grad());
   if (converted_.defined()) range.copy = part(converted_);
   range.begin = mine.in_slice;
   range.count = mine.count;

@@ -55,6 +55,9 @@ class FlatParam {
   /// Of the module's parameters.
   DType param_dtype() const { return layout_.param_dtype; }
   bool trainable() const { return trainable_; }
+  /// What slice i holds.
+  const Tensor& parameter(size_t i) const { return parameters_[i]; }
+  const Mesh& mesh() const { return layout_.mesh; }
   /// Whether this rank holds less than the whole.
   bool split() const { return layout_.split(); }
   /// Whether the full parameters stay in memory.
@@ -99,6 +102,8 @@ class FlatParam {
   void wait_to_update() const;
   /// What this rank's optimizer updates of slice i, with the gap after it; settles the gradient.
   LocalRange local_range(size_t i);
+  /// The same without the gradient, whatever state that is in.
+  LocalRange owned_range(size_t i) const;
   /// The shard may be written by the host: nothing queued reads it.
   void wait_for_shard() const { shard_host_.wait(); }
   /// The optimizer is about to change the shard: no gather reads it any more, nor any rank in common memory.

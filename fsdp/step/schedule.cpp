@@ -122,7 +122,6 @@ void Schedule::after_forward(Unit& unit, std::span<const Tensor> outputs) {
       self->before_backward(unit, called_at, now);
     });
   }
-  if (running(unit)) return;
   if (recomputing()) {
     if (!backward_follows) release(unit, "backward");
   } else if (!keep(unit, backward_follows)) {
@@ -131,7 +130,7 @@ void Schedule::after_forward(Unit& unit, std::span<const Tensor> outputs) {
 }
 
 bool Schedule::keep(Unit& unit, bool backward_follows) {
-  if (!backward_follows) return false;
+  if (!backward_follows || running(unit)) return false;
   if (unit.is_root()) return true;
   finished_.push_back(&unit);
   bool last = finished_.size() == last_finished_.size() && last_finished_.back() == &unit;
@@ -175,6 +174,7 @@ void Schedule::begin_backward() {
   in_backward_ = true;
   pass_ = backward_pass();
   on_backward_end([self = shared()] { self->end_backward(); });
+  on_backward_failed([self = shared()] { self->backward_failed(); });
   backward_.restart();
   if (!backward_.last.empty()) return;
   // The first backward: expect the reverse of the order in which units finished forward.
@@ -215,7 +215,7 @@ void Schedule::end_backward() {
   for (const Reduction& last : std::exchange(reducing_, {})) last.flat->grads().finish_reduce();
   for (auto& unit : units_) {
     release(*unit, "backward");
-    SG_ASSERT(unit->kept() || unit->state() == UnitState::sharded, "unit '", unit->name(), "' is ",
+    SG_ASSERT(unit->kept() || unit->state() == UnitState::sharded || running(*unit), "unit '", unit->name(), "' is ",
               name_of(unit->state()), " at the end of backward");
   }
   ahead_.clear();
@@ -244,16 +244,26 @@ void Schedule::gather(Unit& unit, const char* phase, Order& order) {
   unit.wait();
 }
 
+// A unit whose module still runs is released by whoever returns from it last: a forward may hold a whole backward pass.
 void Schedule::release(Unit& unit, const char* phase) {
-  if (unit.state() == UnitState::sharded) return;
+  if (unit.state() == UnitState::sharded || running(unit)) return;
   unit.reshard();
   if (unit.kept()) return;
   recorder_.instant({.op = "reshard", .unit = unit.name(), .phase = phase});
 }
 
+// Its caller may go on, or end the program: nothing is waited for before the next use, but no gradient is shown.
+void Schedule::backward_failed() {
+  in_backward_ = true;  // it may be over for this model, and have failed in another
+  for (auto& unit : units_) unit->tear_grads();
+}
+
 void Schedule::recover() {
   timeline_.end_all();
-  for (auto& unit : units_) unit->recover(in_backward_);
+  for (auto& unit : units_) {
+    if (in_backward_) unit->abandon_grads();
+    if (!running(*unit)) unit->reshard();
+  }
   for (Order* order : {&forward_, &eval_, &backward_}) {
     order->current.clear();
     order->cursor = 0;

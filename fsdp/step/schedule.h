@@ -104,6 +104,7 @@ class Schedule {
   void release_frozen(uint64_t now);
   void begin_backward();
   void end_backward();
+  void backward_failed();
   void recover();
   void check_usable(const Unit& unit) const;
 

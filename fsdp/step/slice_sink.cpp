@@ -12,6 +12,7 @@ FlatParam& SliceSink::flat() const {
 Tensor SliceSink::grad() const {
   FlatParam& owner = flat();
   if (!owner.has_grad(slice_) || !owner.grad().defined()) return Tensor();
+  owner.grads().check_whole();
   const Slice& slice = owner.slices()[slice_];
   SG_CHECK(!owner.split(), "the gradient of '", name_, "' is sharded: each rank holds a part of it. Clip with ",
            "fsdp::clip_grad_norm(*sharded, max_norm), read the parts with FlatParam::grad()");
@@ -25,6 +26,11 @@ void SliceSink::clear() {
 
 std::span<const LocalRange> SliceSink::local_ranges() {
   range_ = flat().local_range(slice_);
+  return {&range_, 1};
+}
+
+std::span<const LocalRange> SliceSink::owned_ranges() {
+  range_ = flat().owned_range(slice_);
   return {&range_, 1};
 }
 

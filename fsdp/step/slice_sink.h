@@ -10,6 +10,9 @@ class SliceSink final : public GradSink {
  public:
   SliceSink(FlatParam& flat, size_t slice, std::function<void()> ready)
       : flat_(&flat), slice_(slice), ready_(std::move(ready)), name_(flat.slices()[slice].name) {}
+  /// Throws Error(input) when it is gone.
+  FlatParam& flat() const;
+  size_t slice() const { return slice_; }
   /// The unit goes.
   void let_go() { flat_ = nullptr; }
 
@@ -21,12 +24,12 @@ class SliceSink final : public GradSink {
   void clear() override;
   DType dtype() const override { return flat().dtype(); }
   std::span<const LocalRange> local_ranges() override;
+  std::span<const LocalRange> owned_ranges() override;
   void wait() override { flat().wait_to_update(); }
   void before_write() override { flat().before_write(); }
   void written() override { flat().slice_written(slice_); }
 
  private:
-  FlatParam& flat() const;
   FlatParam* flat_;
   size_t slice_;
   std::function<void()> ready_;

@@ -128,10 +128,12 @@ void Unit::hold_grads() {
   for (auto& flat : flat_params_) flat->grads().hold();
 }
 
-void Unit::recover(bool in_backward) {
-  for (auto& flat : flat_params_)
-    if (in_backward) flat->grads().abandon();
-  reshard();
+void Unit::tear_grads() {
+  for (auto& flat : flat_params_) flat->grads().tear();
+}
+
+void Unit::abandon_grads() {
+  for (auto& flat : flat_params_) flat->grads().abandon();
 }
 
 }  // namespace shardgrad::fsdp

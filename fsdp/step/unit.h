@@ -62,8 +62,9 @@ class Unit {
   void expect_grads();
   /// Whether this pass will bring gradients that have not been written.
   bool expects_grads();
-  /// After a failure: back to Sharded; gradients are dropped when it was backward that failed.
-  void recover(bool in_backward);
+  /// A backward pass has failed; and before the next one, drops what it left.
+  void tear_grads();
+  void abandon_grads();
 
  private:
   void transition(UnitState to);

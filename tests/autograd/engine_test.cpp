@@ -187,6 +187,29 @@ TEST(Engine, ACompleteGradientIsAnnouncedBeforeOlderNodesRun) {
   EXPECT_EQ(order, (std::vector<std::string>{"late leaf", "first node"}));
 }
 
+TEST(Engine, CallbacksOfAFailureRunOnlyThenAndHideItsCauseNever) {
+  Context context;
+  for (bool fails : {false, true}) {
+    Tensor x = leaf({3}, {1}), y = mul(x, x);
+    int told = 0;
+    node_of(y)->add_pre_hook([&] {
+      on_backward_failed([&] {
+        ++told;
+        fail("a second cause");
+      });
+      on_backward_failed([&] { ++told; });
+      if (fails) fail("the first cause");
+    });
+    if (fails) {
+      EXPECT_REFUSED(y.backward(), "the first cause");
+    } else {
+      y.backward();
+    }
+    EXPECT_EQ(told, fails ? 2 : 0);
+  }
+  EXPECT_REFUSED(on_backward_failed([] {}), "no backward is running");
+}
+
 TEST(Engine, CallbacksRunWhenThePassHasFinished) {
   Context context;
   Tensor x = leaf({3}, {1});

@@ -121,6 +121,24 @@ TEST(Failures, I33_GradientsOfAFailedBackwardAreRefusedUntilAllAreZeroed) {
   });
 }
 
+// At once, and also to who would update only units whose gradients were complete.
+TEST(Failures, I33_NoGradientOfAFailedBackwardIsShownOrUsed) {
+  after_a_failure([](Fragile& run) {
+    std::vector<NamedParameter> head;
+    for (const NamedParameter& p : run.model->named_parameters())
+      if (p.name.starts_with("c.")) head.push_back(p);
+    optim::SGD of_head(head, {.lr = 0.1});
+    loss_number(run.model, 0).backward();
+    run.failing(loss_number(run.model, 0));
+    EXPECT_TRUE(contains(message_of([&] { of_head.step(); }), "failed halfway"));
+    EXPECT_TRUE(contains(message_of([&] { run.optimizer.step(); }), "failed halfway")) << "and not NoSync";
+    EXPECT_TRUE(contains(message_of([&] { clip_grad_norm(*run.sharded, 1); }), "failed halfway"));
+    if (run.sharded->mesh().parts() == 1) {
+      EXPECT_TRUE(contains(message_of([&] { run.model->c->bias.grad(); }), "failed halfway"));
+    }
+  });
+}
+
 TEST(Failures, I33_AfterAFailedBackwardAnotherOneNeedsNoForward) {
   after_a_failure([](Fragile& run) {
     Tensor first = loss_number(run.model, 0), second = loss_number(run.model, 0);

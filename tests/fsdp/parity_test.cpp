@@ -124,7 +124,9 @@ TYPED_TEST(Parity, I03_EveryWrappingGivesTheSameBits) {
   EXPECT_TRUE(train<TypeParam>(setup) == expected) << "units of at least 60";
   setup.config.wrap = wrap_by_size(1 << 30);
   EXPECT_TRUE(train<TypeParam>(setup) == expected) << "one unit";
-  setup.config.wrap = [](const nn::Module& module, int64_t) { return module.type_name() == "Linear"; };  // or none
+  setup.config.wrap = [](const nn::Module& module, const auto&, int64_t) {
+    return module.type_name() == "Linear";
+  };  // or none
   EXPECT_TRUE(train<TypeParam>(setup) == expected) << "every Linear";
 }
 

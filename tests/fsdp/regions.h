@@ -43,7 +43,7 @@ template <Where where> struct Net : nn::Module {
 };
 
 // Units: the root, in, out, and every block and shift.
-inline const WrapPolicy kWrap = [](const nn::Module& module, int64_t) {
+inline const WrapPolicy kWrap = [](const nn::Module& module, const std::string&, int64_t) {
   return module.type_name() == "Block" || module.type_name() == "Shift" || module.full_name() == "in" ||
          module.full_name() == "out";
 };

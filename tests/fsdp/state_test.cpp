@@ -216,5 +216,86 @@ TEST(State, I38_B45_PiecesAreCopies) {
   });
 }
 
+TEST(State, PiecesOfAFrozenParametersStateAreSavedAndLoaded) {
+  std::mutex mutex;
+  std::vector<StateSlice> all;
+  dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+    auto trained = [&](nn::Child<Chain>& model, optim::Optimizer& optimizer) {
+      sum(model(rows_of_batch("x", 0, 0, 4, 7, DType::f32))).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+    };
+    auto first = nn::make<Chain>(), second = nn::make<Chain>();
+    auto from = fully_shard(*first, group), to = fully_shard(*second, group);
+    optim::AdamW of_first(first->named_parameters(), {.lr = 0.01}), of_second(second->named_parameters(), {.lr = 0.01});
+    trained(first, of_first);
+    first->a->weight.set_requires_grad(false);
+    second->a->weight.set_requires_grad(false);
+    {
+      std::lock_guard lock(mutex);
+      for (StateSlice& slice : sharded_optim_state_dict(of_first)) all.push_back(slice);
+    }
+    group.barrier();
+    load_sharded_optim_state_dict(*to, of_second, all);
+    second->a->weight.set_requires_grad(true);
+    StateDict saved = full_optim_state_dict(*from, of_first, false),
+              loaded = full_optim_state_dict(*to, of_second, false);
+    ASSERT_TRUE(saved.contains("a.weight.exp_avg"));
+    for (auto& [name, tensor] : saved)
+      if (!name.ends_with(".step")) {
+        EXPECT_EQ(values_of(loaded.at(name)), values_of(tensor)) << name;
+      }
+    group.barrier();
+    if (group.rank() == 0) all.clear();
+  });
+}
+
+TEST(State, AnOptimizerOfWhatIsNotShardedIsRefusedOnEveryRank) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<Chain>();
+    auto sharded = fully_shard(*model->a, group);
+    optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01});
+    for (const auto& call :
+         std::vector<std::function<void()>>{[&] { full_optim_state_dict(*sharded, optimizer); },
+                                            [&] { load_full_optim_state_dict(*sharded, optimizer, {}); }}) {
+      std::string what = message_of(call);
+      EXPECT_TRUE(contains(what, "'b.weight' is not a parameter of a sharded model")) << what;
+    }
+  });
+}
+
+// A checkpoint in the midst of accumulation, or the last one before a program gives up.
+TEST(State, OptimizerStateIsSavedWhateverTheGradientsAre) {
+  for (const Config& config : strategies(2))
+    dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+      auto model = nn::make<Chain>();
+      auto sharded = fully_shard(*model, group, config);
+      optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01});
+      auto loss = [&] { return sum(model(rows_of_batch("x", 0, 0, 4, 7, DType::f32))); };
+      auto saved = [&] {
+        std::map<std::string, std::vector<double>> all;
+        for (auto& [name, tensor] : full_optim_state_dict(*sharded, optimizer, false)) all[name] = values_of(tensor);
+        for (const StateSlice& slice : sharded_optim_state_dict(optimizer))
+          all[slice.name + " here"] = values_of(slice.values);
+        visit_optim_pieces(optimizer, [&](const StateSlice& slice) {
+          EXPECT_EQ(values_of(slice.values), all.at(slice.name + " here"));
+        });
+        return all;
+      };
+      loss().backward();
+      optimizer.step();
+      optimizer.zero_grad();
+      auto before = saved();
+      {
+        NoSync local(*sharded);
+        loss().backward();
+        EXPECT_EQ(saved(), before);
+      }
+      leaf_of(model->a->bias).add_ready_hook([] { fail("boom"); });
+      EXPECT_THROW(loss().backward(), Error);
+      EXPECT_EQ(saved(), before);
+    });
+}
+
 }  // namespace
 }  // namespace shardgrad::fsdp::testing

@@ -31,13 +31,16 @@ class Run {
     Model<M> model{nn::make<M>(), nullptr};
     model->to(DType::f64);
     if (prepare) prepare(*model.module);
+    model.sharded = shard(*model.module, std::move(wrap));
+    return model;
+  }
+  /// Null on a plain rank.
+  std::shared_ptr<Sharded> shard(nn::Module& module, WrapPolicy wrap = {}) const {
     Config own = config;
     own.wrap = std::move(wrap);
-    if (group)
-      model.sharded = fully_shard(*model.module, *group, own);
-    else
-      model->materialize();  // the root may never be called
-    return model;
+    if (group) return fully_shard(module, *group, own);
+    module.materialize();  // the root may never be called
+    return nullptr;
   }
   /// This rank's rows of a global batch.
   Tensor rows(const char* what, int number, int64_t columns = 7) const {
@@ -53,23 +56,48 @@ class Run {
     if (group) group->all_reduce(whole).host_wait();
     notes[concat(what, '#', notes.size())] = values_of(whole);
   }
-  template <class M> StateDict weights(const Model<M>& model) {
-    if (model.sharded) return full_state_dict(*model.sharded, false);
-    StateDict copies;
-    for (auto& [name, tensor] : model->state_dict()) copies[name] = clone(tensor.detach()).to(kCpu);
-    return copies;
+  static StateDict copies(const StateDict& state) {
+    StateDict copied;
+    for (auto& [name, tensor] : state) copied[name] = clone(tensor.detach()).to(kCpu);
+    return copied;
   }
-  template <class M> void load(const Model<M>& model, const StateDict& state) {
-    if (model.sharded)
-      load_full_state_dict(*model.sharded, state);
+  static StateDict weights(nn::Module& module, const std::shared_ptr<Sharded>& sharded) {
+    return sharded ? full_state_dict(*sharded, false) : copies(module.state_dict());
+  }
+  static void load(nn::Module& module, const std::shared_ptr<Sharded>& sharded, const StateDict& state) {
+    if (sharded)
+      load_full_state_dict(*sharded, state);
     else
-      model->load_state_dict(state);
+      module.load_state_dict(state);
   }
-  template <class M> void note_weights(const Model<M>& model) {
-    for (auto& [name, tensor] : weights(model)) notes[concat(name, '#', notes.size())] = values_of(tensor);
+  template <class M> StateDict weights(const Model<M>& model) const { return weights(*model.module, model.sharded); }
+  template <class M> void load(const Model<M>& model, const StateDict& state) const {
+    load(*model.module, model.sharded, state);
   }
+  static StateDict state_of(optim::Optimizer& optimizer, const std::shared_ptr<Sharded>& sharded) {
+    return sharded ? full_optim_state_dict(*sharded, optimizer, false) : copies(optimizer.state_dict());
+  }
+  static void load(optim::Optimizer& optimizer, const std::shared_ptr<Sharded>& sharded, const StateDict& state) {
+    if (sharded)
+      load_full_optim_state_dict(*sharded, optimizer, state);
+    else
+      optimizer.load_state_dict(state);
+  }
+  void note(const StateDict& state) {
+    for (auto& [name, tensor] : state)
+      notes[concat(name, '#', notes.size())] =
+          tensor.dtype() == DType::i64 ? std::vector<double>{tensor.item()} : values_of(tensor);
+  }
+  template <class M> void note_weights(const Model<M>& model) { note(weights(model)); }
   template <class M> std::unique_ptr<NoSync> no_sync(const Model<M>& model) const {
     return model.sharded ? std::make_unique<NoSync>(*model.sharded) : nullptr;
+  }
+
+  /// The norm before.
+  template <class M> void clip(const Model<M>& model, double most) {
+    double norm =
+        model.sharded ? clip_grad_norm(*model.sharded, most) : optim::clip_grad_norm(model->named_parameters(), most);
+    notes[concat("norm#", notes.size())] = {norm};
   }
 
   dist::ProcessGroup* group;
@@ -435,9 +463,7 @@ inline void children_alone(Run& run) {
     second.backward();
     first.backward({}, true);
     first.backward();
-    double norm =
-        parts.sharded ? clip_grad_norm(*parts.sharded, 0.5) : optim::clip_grad_norm(parts->named_parameters(), 0.5);
-    run.notes[concat("norm", i)] = {norm};
+    run.clip(parts, 0.5);
     step(optimizer);
     run.note("loss", first + second);
   }

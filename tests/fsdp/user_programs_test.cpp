@@ -1,6 +1,6 @@
 // Legal programs give the numbers of one plain rank, whatever the strategy, the number of ranks and the device are.
 
-#include "tests/fsdp/user_programs.h"
+#include "tests/fsdp/rare_programs.h"
 
 namespace shardgrad::fsdp::testing {
 namespace {
@@ -21,7 +21,14 @@ constexpr Program kPrograms[] = {{"Gan", programs::gan},
                                  {"Woven", programs::woven},
                                  {"LowRank", programs::low_rank},
                                  {"SeveralModels", programs::several_models},
-                                 {"ChildrenAlone", programs::children_alone}};
+                                 {"ChildrenAlone", programs::children_alone},
+                                 {"SharedByUnits", programs::shared_by_units},
+                                 {"ForwardWithABackward", programs::forward_with_a_backward},
+                                 {"LocalLosses", programs::local_losses},
+                                 {"FrozenBeforeClipping", programs::frozen_before_clipping},
+                                 {"OptimizerOfAChild", programs::optimizer_of_a_child},
+                                 {"OptimizerOfAParent", programs::optimizer_of_a_parent},
+                                 {"FrozenWhileSaved", programs::frozen_while_saved}};
 
 /// Every strategy, and what changes when its buffers are there.
 std::vector<Config> choices(int world) {

@@ -358,6 +358,37 @@ TEST(Optimizer, AStateDictContinuesARun) {
   EXPECT_EQ(second.to_vector<float>(), whole.to_vector<float>());
 }
 
+TEST(Optimizer, AFrozenParametersStateIsSavedAndLoaded) {
+  Context context;
+  Tensor w = parameter({1, 2}), v = parameter({1, 2}), again = parameter({1, 2});
+  optim::AdamW before({{"w", w}}, {}), after({{"w", again}}, {}), never({{"w", v}}, {});
+  w.set_grad(ones({2}));
+  before.step();
+  for (Tensor* each : {&w, &again, &v}) each->set_requires_grad(false);
+  auto state = before.state_dict();
+  EXPECT_EQ(state.size(), 3u);
+  EXPECT_EQ(never.state_dict().size(), 1u) << "what was never trained has a count of steps only";
+  after.load_state_dict(state);
+  again.set_requires_grad();
+  EXPECT_EQ(after.state_dict().at("w.exp_avg").to_vector<float>(), state.at("w.exp_avg").to_vector<float>());
+  state.erase("w.exp_avg_sq");
+  EXPECT_NE(error_of([&] { never.load_state_dict(state); }).find("missing: 'w.exp_avg_sq'"), std::string::npos);
+  EXPECT_EQ(never.state_dict().size(), 1u);
+}
+
+TEST(Optimizer, AGradientThatIsIncompleteIsNoHindranceToSaving) {
+  Context context;
+  Tensor w = parameter({1, 2});
+  optim::AdamW optimizer({{"w", w}}, {});
+  sum(w * w).backward();
+  optimizer.step();
+  auto expected = optimizer.state_dict().at("w.exp_avg").to_vector<float>();
+  leaf_of(w).add_ready_hook([] { fail("boom"); });
+  EXPECT_EQ(error_of([&] { sum(w * w).backward(); }), "boom");
+  EXPECT_NE(error_of([&] { optimizer.step(); }).find("is incomplete"), std::string::npos);
+  EXPECT_EQ(optimizer.state_dict().at("w.exp_avg").to_vector<float>(), expected);
+}
+
 TEST(Optimizer, AWrongStateDictIsRefusedWithEveryFault) {
   Context context;
   optim::SGD optimizer({{"w", parameter({1, 2})}}, {.momentum = 0.9});

@@ -151,17 +151,21 @@ TEST_F(CheckpointFiles, AParameterThatWasFrozenAfterSomeStepsIsNoTrouble) {
     Trained trained(world, fsdp::Strategy::zero3, 2);
     trained.model->named_parameters().front().tensor.set_requires_grad(false);
     save(trained, 2);
-    auto state = [&] {
+    auto state_of = [&](Trained& run) {
       std::map<std::string, std::vector<double>> values;
-      for (const auto& piece : fsdp::sharded_optim_state_dict(*trained.optimizer))
+      for (const auto& piece : fsdp::sharded_optim_state_dict(*run.optimizer))
         values[piece.name] = piece.values.to(DType::f64).to_vector<double>();
       return values;
     };
-    auto before = state();
+    auto before = state_of(trained);
     for (const char* kind : {".exp_avg", ".exp_avg_sq"})
       EXPECT_TRUE(world.rank() != 0 || before.contains(concat("first.weight", kind)));
     EXPECT_EQ(load(trained).step, 2);
-    EXPECT_EQ(state(), before);
+    EXPECT_EQ(state_of(trained), before);
+    Trained resumed(world, fsdp::Strategy::zero3, 0);
+    resumed.model->named_parameters().front().tensor.set_requires_grad(false);
+    EXPECT_EQ(load(resumed).step, 2);
+    EXPECT_EQ(state_of(resumed), before);
   });
 }
 

@@ -59,9 +59,8 @@ void write_model(const std::string& path, TrainingState state, const std::map<st
 
 void write_optimizer(const std::string& path, TrainingState state, const std::map<std::string, int64_t>& steps) {
   SafetensorsFile file(path, Access::write);
-  fsdp::visit_optim_pieces(state.optimizer, [&](const auto& piece) {
-    if (file.tensors().contains(piece.name)) file.write(piece.name, piece.begin, piece.values);  // not if frozen since
-  });
+  fsdp::visit_optim_pieces(state.optimizer,
+                           [&](const auto& piece) { file.write(piece.name, piece.begin, piece.values); });
   if (state.sharded.group().rank() == 0)
     for (const auto& [name, count] : steps)
       file.write(name + ".step", 0, from_vector<int64_t>({count}, {1}, {DType::i64, kCpu}));
@@ -170,9 +169,9 @@ void read_model(const SafetensorsFile& file, TrainingState state) {
 }
 
 void read_optimizer(const SafetensorsFile& file, TrainingState state) {
-  fsdp::fill_optim_pieces(state.sharded, state.optimizer, [&](const auto& piece) {
-    if (file.tensors().contains(piece.name)) file.read(piece.name, piece.begin, piece.values);
-  });
+  state.optimizer.allocate_states([&](const std::string& name) { return file.tensors().contains(name); });
+  fsdp::fill_optim_pieces(state.sharded, state.optimizer,
+                          [&](const auto& piece) { file.read(piece.name, piece.begin, piece.values); });
   std::map<std::string, int64_t> steps;
   for (const NamedParameter& parameter : state.optimizer.parameters()) {
     Tensor count = empty({1}, {DType::i64, kCpu});
@@ -193,8 +192,7 @@ void begin_folder(const std::string& run, const std::string& name, const Config&
                                   {"step", std::to_string(reached.step)},
                                   {"model", Json::parse(to_json(config))["model"].dump()}};
   SafetensorsFile::create(unfinished + "/model.safetensors", model_specs(state), metadata);
-  SafetensorsFile::create(unfinished + "/optimizer.safetensors",
-                          fsdp::optim_state_specs(state.sharded, state.optimizer), metadata);
+  SafetensorsFile::create(unfinished + "/optimizer.safetensors", fsdp::optim_state_specs(state.optimizer), metadata);
 }
 
 }  // namespace
@@ -242,7 +240,8 @@ Reached load_checkpoint(const std::string& folder, const Config& config, Trainin
   SafetensorsFile model(folder + "/model.safetensors", Access::read);
   SafetensorsFile optimizer(folder + "/optimizer.safetensors", Access::read);
   check_specs(model, model_specs(state));
-  check_specs(optimizer, fsdp::optim_state_specs(state.sharded, state.optimizer));
+  auto given = [&](const std::string& name) { return optimizer.tensors().contains(name); };
+  check_specs(optimizer, fsdp::optim_state_specs(state.optimizer, given));
   read_model(model, state);
   read_optimizer(optimizer, state);
   return reached;
