@@ -20,7 +20,8 @@ struct AdamOptions {
 ///     p = p - lr · (exp_avg / (1 - beta1ᵗ)) / (√(exp_avg_sq / (1 - beta2ᵗ)) + eps)
 ///
 /// Decay is for biases, too, unless Rules say otherwise; the program's configuration leaves out "*.bias" by itself
-/// (train/config.h, no_decay). State: exp_avg, exp_avg_sq (f32; f64 for f64 parameters). Throws Error(input) for options that make no sense.
+/// (train/config.h, no_decay). State: exp_avg, exp_avg_sq (f32; f64 for f64 parameters). Throws Error(input) for
+/// options that make no sense.
 class Adam : public Optimizer {
  public:
   Adam(std::vector<NamedParameter> parameters, AdamOptions options, Rules rules = {})
