@@ -77,7 +77,7 @@ TEST(Elementwise, SaysWhatItCannotDoAndTheRemedy) {
   EXPECT_EQ(shape.shape(), Shape({2, 3}));
 }
 
-TEST(Elementwise, NamesTheLineThatOtherDevicesNeed) {
+TEST(Elementwise, NamesOnDevicesOfKernelsTheLineThatTheyNeed) {
   Context context;
   for (Device device : kernel_devices())
     EXPECT_REFUSED(softsign(empty({2}, {DType::f32, device})), "softsign", "add_elementwise", ".cu file");
