@@ -32,6 +32,7 @@ void FlatGrad::transition(GradState to) {
 }
 
 Out FlatGrad::open(size_t i) {
+  finish_reduce();  // of a pass that failed
   if (!is_open()) transition(GradState::open);
   if (!written_.defined()) {
     written_ = layout_.buffer(layout_.padded, layout_.param_dtype, Category::full_gradient);

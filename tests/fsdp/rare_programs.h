@@ -184,6 +184,46 @@ inline void optimizer_of_a_parent(Run& run) {
   resume(run, two, [](Wrapped& model) { return model.named_parameters(); });
 }
 
+struct Forgiving : nn::Module {
+  struct Block : nn::Module {
+    nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 7), aux = child<nn::Linear>("aux", 7, 7);
+    Tensor scale = param("scale", {7}, nn::init::normal(1, 0.1));
+    bool fails = false;
+    Tensor forward(const Tensor& x) {
+      Tensor h = tanh(in(x)) * scale;
+      for (int attempt : {0, 1}) {
+        try {
+          Run::square(aux(h.detach() * scale)).backward();
+        } catch (const Error&) {
+          h = h * (1.5 + attempt);
+        }
+      }
+      return tanh(h) * scale;
+    }
+  };
+  nn::Child<Block> a = child<Block>("a"), b = child<Block>("b");
+  nn::Child<nn::Linear> out = child<nn::Linear>("out", 7, 7);
+  Tensor forward(const Tensor& x) { return out(b(a(x))); }
+};
+/// The same, where a block's own backward fails and its forward goes on.
+inline void failed_local_loss(Run& run) {
+  auto model = run.make<Forgiving>();
+  SGD optimizer(model->named_parameters(), {.lr = 0.1});
+  leaf_of(model->a->scale).add_ready_hook([fails = &model->a->fails] {
+    if (*fails) fail("boom");
+  });
+  for (int i = 0; i < 4; ++i) {
+    model->a->fails = i % 2 == 0;
+    Tensor loss = run.loss(model(run.rows("x", i)), i);
+    model->a->fails = false;
+    optimizer.zero_grad();
+    loss.backward();
+    step(optimizer);
+    run.note("loss", loss);
+  }
+  run.note_weights(model);
+}
+
 /// State of a parameter that is frozen where it is saved, and where it is loaded.
 inline void frozen_while_saved(Run& run) {
   StateDict weights, state;
