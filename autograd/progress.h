@@ -13,7 +13,9 @@ namespace shardgrad {
 
 struct Progress {
   uint64_t step = 0;
-  int64_t first_sample = 0;  ///< place in the global batch of this rank's first sample
+  /// Place in the global batch of this rank's first sample. -1, nobody has said: dropout draws a mask of its own on
+  /// every rank, which no other number of ranks would.
+  int64_t first_sample = -1;
   /// Per random stream, how often it was drawn from in this pass. Saved and put back around a recomputed region.
   std::unordered_map<uint64_t, uint64_t> draws = {};
   /// The stream of the next draw from `stream`: one for each step and draw.

@@ -56,7 +56,10 @@ Tensor dropout(const Tensor& x, double p, uint64_t seed, uint64_t stream, int64_
 
 Tensor dropout(const Tensor& x, double p, std::string_view name) {
   Progress& now = progress();
-  return dropout(x, p, context().seed(), now.next_stream(stream_of("dropout", name)), now.first_sample);
+  Context& rank = context();
+  uint64_t seed = rank.seed(), stream = now.next_stream(stream_of("dropout", name));
+  if (now.first_sample >= 0) return dropout(x, p, seed, stream, now.first_sample);
+  return dropout(x, p, seed + uint64_t(rank.rank()) * 0x9e3779b97f4a7c15u, stream, 0);
 }
 
 }  // namespace shardgrad

@@ -88,5 +88,20 @@ TEST(DropoutFunction, EveryCallHasAMaskOfItsOwnAndRanksTheirRows) {
   EXPECT_EQ(values(dropout(ones({6, 16}), 0.5)), std::vector<double>(first.begin() + 2 * 16, first.end()));
 }
 
+TEST(DropoutFunction, B42_RanksThatWereNotToldWhichSamplesTheyHaveDrawMasksOfTheirOwn) {
+  std::vector<std::vector<double>> masks, together;
+  for (int rank : {0, 1, 2}) {
+    Context context({.rank = rank, .world_size = 3, .seed = 4});
+    masks.push_back(values(dropout(ones({8, 16}), 0.5)));
+    progress() = {.first_sample = 0};
+    together.push_back(values(dropout(ones({8, 16}), 0.5)));
+  }
+  EXPECT_NE(masks[0], masks[1]);
+  EXPECT_NE(masks[1], masks[2]);
+  EXPECT_NE(masks[0], masks[2]);
+  EXPECT_EQ(together[0], together[2]) << "of the same samples";
+  EXPECT_EQ(masks[0], together[0]) << "a rank alone draws what it drew";
+}
+
 }  // namespace
 }  // namespace shardgrad::test

@@ -36,7 +36,8 @@ class EveryKernelWasLaunched : public ::testing::Environment {
     int kernels = 0;
     std::set<std::string> never = declared_kernels();
     EXPECT_GT(never.size(), 20u);
-    never.erase("function_kernel");  // of add_elementwise.h, for files outside the tree: repo.outside_project launches it
+    never.erase(
+        "function_kernel");  // of add_elementwise.h, for files outside the tree: repo.outside_project launches it
     for (const sim::KernelRecord* kernel = sim::KernelRecord::first(); kernel; kernel = kernel->next(), ++kernels) {
       EXPECT_GT(kernel->launches(), 0u) << kernel->name() << " was never launched; a test must call it";
       never.erase(kernel->name().substr(0, kernel->name().find('<')));
