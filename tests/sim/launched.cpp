@@ -21,6 +21,8 @@ std::set<std::string> declared_kernels() {
   std::set<std::string> names;
   std::regex declaration(R"(__global__ void (\w+)\()");
   for (const auto& file : std::filesystem::directory_iterator(std::filesystem::path(kSourceFolder) / "kernels/cuda")) {
+    if (file.path().filename() == "add_elementwise.h")
+      continue;  // for files outside: repo.outside_project launches them
     std::ifstream source(file.path());
     std::smatch match;
     for (std::string line; std::getline(source, line);)
