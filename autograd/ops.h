@@ -139,7 +139,8 @@ Tensor batch_norm_apply(const Tensor& x, const Tensor& mean, const Tensor& rstd,
 /// Zeroes each element with probability p, below 1, and scales the others by 1/(1-p). The mask is a function of (seed,
 /// stream, first_sample · elements per sample + index), so neither recompute nor the number of ranks changes it.
 Tensor dropout(const Tensor& x, double p, uint64_t seed, uint64_t stream, int64_t first_sample = 0);
-/// The same with the context's seed and Progress: each call has a mask of its own, as of Generator(name).
+/// The same with the context's seed and Progress: each call has a mask of its own, as of Generator(name); and each
+/// rank, where Progress was not told which samples it has.
 Tensor dropout(const Tensor& x, double p, std::string_view name = "");
 
 // --- losses: sums divided by a given count, so that N ranks with one global count train the same run ---------------

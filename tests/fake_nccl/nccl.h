@@ -1,8 +1,8 @@
 #pragma once
-// As much of NCCL as dist/nccl uses, on the host: a communicator connects threads of one process, and what it is asked
-// for runs on the pretended CUDA streams of tests/fake_cuda when every rank has asked for the same. The sources of
-// dist/nccl are compiled against it a second time, so that groups, watchdog and abort are tested on any machine. See
-// fake_nccl.h for the test's side.
+// As much of NCCL as dist/transports/nccl uses, on the host: a communicator connects threads of one process, and what
+// it is asked for runs on the pretended CUDA streams of tests/fake_cuda when every rank has asked for the same. The
+// sources of dist/transports/nccl are compiled against it a second time, so that groups, watchdog and abort are tested
+// on any machine. See fake_nccl.h for the test's side.
 
 #include <cuda_runtime.h>
 

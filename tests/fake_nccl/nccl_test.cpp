@@ -1,4 +1,4 @@
-// dist/nccl on the pretended NCCL and GPUs: the suite of every group, the watchdog, aborts, and refusals.
+// dist/transports/nccl on the pretended NCCL and GPUs: the suite of every group, the watchdog, aborts, and refusals.
 
 #include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/dist/transports/nccl/nccl.h>
