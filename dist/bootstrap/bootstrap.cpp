@@ -49,6 +49,12 @@ bool srun_gave_no_way() {
 
 }  // namespace
 
+std::string Bootstrap::any_error(const std::string& mine) {
+  for (std::string& error : exchange(mine))
+    if (!error.empty()) return std::move(error);
+  return {};
+}
+
 std::shared_ptr<void> Bootstrap::control_memory(size_t bytes, std::string& reason) {
   auto memory = share_memory(*this, "shardgrad-control", bytes, reason);
   return memory ? std::shared_ptr<void>(memory, memory->data()) : nullptr;

@@ -27,6 +27,8 @@ class Bootstrap {
   /// Every rank's blob, by rank. Called by all ranks. Throws when the calling thread's context is aborted meanwhile.
   virtual std::vector<std::string> exchange(const std::string& mine) = 0;
   void barrier() { exchange(""); }
+  /// The first rank's error, by rank; empty where no rank has one. Called by all ranks.
+  std::string any_error(const std::string& mine);
   /// Zeroed memory that the ranks of a machine share for their control channel, aligned to 128. Called once, by all
   /// ranks. Null where they cannot share memory, and `reason` says why.
   virtual std::shared_ptr<void> control_memory(size_t bytes, std::string& reason);

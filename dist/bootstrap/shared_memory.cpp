@@ -90,11 +90,10 @@ std::shared_ptr<SharedMemory> share_memory(Bootstrap& bootstrap, const char* nam
     } catch (const Error& e) {
       error = e.what();
     }
-  for (const std::string& e : bootstrap.exchange(error))
-    if (!e.empty()) {
-      reason = e;
-      return nullptr;
-    }
+  if (error = bootstrap.any_error(error); !error.empty()) {
+    reason = error;
+    return nullptr;
+  }
   bootstrap.hold(memory);
   return memory;
 }

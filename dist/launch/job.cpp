@@ -105,7 +105,7 @@ JobOptions complete(JobOptions options, const Bootstrap& bootstrap, int threads,
 // A rank is watched once its first heartbeat is on this page, and those of other machines come a moment late. Nobody
 // works before: a rank that stopped in that moment would be waited for without an end.
 void await_first_beats(const ControlPage& page, Control& control, const WatchOptions& watch) {
-  auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(watch.stall_limit, std::chrono::hours(24 * 365));
+  auto deadline = Clock::now() + std::min(watch.stall_limit, kLongestLimit);
   for (int r : watch.elsewhere)
     while (watch.processes && page.row(r).beats.load() == 0) {
       control.check();

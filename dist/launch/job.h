@@ -11,7 +11,8 @@
 //
 // When a rank fails, its sentence reaches the others, their waits end, the first cause is printed once, last, and the
 // whole job ends with its exit code. Nothing else in the library ends its process, but forked children that could
-// not become their program; tests/repo/layers.py looks.
+// not become their program (tests/repo/layers.py looks), and the monitor, which raises a SIGTERM again that a rank
+// which only computes has not followed.
 
 #include <functional>
 

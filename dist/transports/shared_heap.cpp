@@ -103,11 +103,10 @@ std::shared_ptr<SharedHeap> make_shared_heap(Bootstrap& bootstrap, size_t limit,
   } catch (const Error& e) {
     error = e.what();
   }
-  for (const std::string& e : bootstrap.exchange(error))
-    if (!e.empty()) {
-      reason = e;
-      return nullptr;
-    }
+  if (error = bootstrap.any_error(error); !error.empty()) {
+    reason = error;
+    return nullptr;
+  }
   return heap;
 }
 

@@ -21,11 +21,9 @@ Monitor::Monitor(std::shared_ptr<Control> control, WatchOptions options)
       waits_(Row::kLanes),
       now_(Clock::now()),
       wake_(eventfd(0, EFD_CLOEXEC)) {
-  constexpr std::chrono::milliseconds kNever =
-      std::chrono::hours(24 * 365);  // longer ones do not fit into sums of times
   for (auto* limit : {&options_.silence_limit, &options_.warn_after, &options_.warn_again, &options_.left_limit,
                       &options_.stall_limit, &options_.start_limit})
-    *limit = std::min(*limit, kNever);
+    *limit = std::min(*limit, kLongestLimit);
   if (options_.parent) parent_ = ProcessWatch(getppid());
   restart_windows();
   thread_ = Thread([this] { loop(); });

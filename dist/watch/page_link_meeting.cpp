@@ -115,8 +115,7 @@ std::unique_ptr<PageLink> link_pages(Bootstrap& bootstrap, const ControlPage& pa
   } catch (const Error& e) {
     error = e.what();
   }
-  for (const std::string& e : bootstrap.exchange(error))
-    if (!e.empty() && reason.empty()) reason = e;
+  reason = bootstrap.any_error(error);
   if (!reason.empty() || far.empty()) return nullptr;
   return std::make_unique<PageLink>(page, bootstrap, std::move(far));
 }

@@ -8,6 +8,9 @@
 
 namespace shardgrad::dist {
 
+/// What a longer limit counts as: more does not fit into sums of times.
+inline constexpr std::chrono::milliseconds kLongestLimit = std::chrono::hours(24 * 365);
+
 struct WatchOptions {
   std::chrono::milliseconds beat{100};
   std::chrono::milliseconds silence_limit{8000};  ///< no heartbeat for so long: the rank has stopped

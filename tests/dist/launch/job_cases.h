@@ -70,4 +70,14 @@ inline Ran ask_to_stop_after(const std::string& launcher, double delay) {
   return run_program(concat(launcher, " until-asked & pid=$!; sleep ", delay, "; kill -TERM $pid; wait $pid"));
 }
 
+/// At first nobody listens: the launcher keeps a request to end until the ranks do.
+inline void expect_early_requests_are_kept(const std::string& launcher) {
+  for (double delay : {0.02, 0.05, 0.1, 0.2}) {
+    Ran ran = ask_to_stop_after(launcher, delay);
+    bool before_the_launcher = ran.code == 128 + SIGTERM && ran.output.find("asking the ranks") == std::string::npos;
+    EXPECT_TRUE(ran.code == 75 || before_the_launcher) << delay << " s: " << ran.code << ' ' << ran.output;
+    EXPECT_EQ(ran.output.find("signal 10"), std::string::npos) << ran.output;
+  }
+}
+
 }  // namespace shardgrad::dist::testing

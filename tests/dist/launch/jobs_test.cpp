@@ -122,15 +122,7 @@ TEST(LocalJob, EndsWithItsLauncher) {
   EXPECT_TRUE(all_gone(token));
 }
 
-// At first nobody listens: the launcher keeps the request until the ranks do.
-TEST(LocalJob, ARequestToEndThatComesBeforeTheRanksHaveBegunIsNotLost) {
-  for (double delay : {0.02, 0.05, 0.1, 0.2}) {
-    Ran ran = ask_to_stop_after(local(2), delay);
-    bool before_the_launcher = ran.code == 128 + SIGTERM && ran.output.find("asking the ranks") == std::string::npos;
-    EXPECT_TRUE(ran.code == 75 || before_the_launcher) << delay << " s: " << ran.code << ' ' << ran.output;
-    EXPECT_EQ(ran.output.find("signal 10"), std::string::npos) << ran.output;
-  }
-}
+TEST(LocalJob, ARequestToEndThatComesBeforeTheRanksHaveBegunIsNotLost) { expect_early_requests_are_kept(local(2)); }
 
 TEST(LocalJob, PassesSignalsOnAsARequestToSaveAndEnd) {
   std::signal(SIGHUP, SIG_DFL);  // which a job takes from its parents where it is ignored, as under nohup

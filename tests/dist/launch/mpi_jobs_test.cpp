@@ -158,15 +158,7 @@ TEST(MpiJob, AHeapThatDoesNotFitIsOneLineAndMpi) {
   EXPECT_NE(ran.output.find("rank 1 of 2 by mpi over mpi"), std::string::npos) << ran.output;
 }
 
-// At first nobody listens: the launcher keeps the request until the ranks do.
-TEST(MpiJob, ARequestToEndThatComesBeforeTheRanksHaveBegunIsNotLost) {
-  for (double delay : {0.02, 0.05, 0.1, 0.2}) {
-    Ran ran = ask_to_stop_after(launched(2), delay);
-    bool before_the_launcher = ran.code == 128 + SIGTERM && ran.output.find("asking the ranks") == std::string::npos;
-    EXPECT_TRUE(ran.code == 75 || before_the_launcher) << delay << " s: " << ran.code << ' ' << ran.output;
-    EXPECT_EQ(ran.output.find("signal 10"), std::string::npos) << ran.output;
-  }
-}
+TEST(MpiJob, ARequestToEndThatComesBeforeTheRanksHaveBegunIsNotLost) { expect_early_requests_are_kept(launched(2)); }
 
 TEST(MpiJob, PassesSignalsOnAsARequestToSaveAndEnd) {
   for (const char* signal : {"INT", "TERM"}) {
