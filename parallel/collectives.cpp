@@ -16,58 +16,61 @@ void wait(const dist::Work& work, const Tensor& x) { work.wait(context().backend
 // Ranks of which only some record an operation would part in backward: they are told apart in forward.
 const char* recorded(const Tensor& x) { return x.requires_grad() && grad_enabled() ? "recorded" : "not recorded"; }
 
-CollectiveOptions label(const Tensor& x) {
+// `layout` says what a tensor is to the caller: what moves is flat, and ranks whose layouts differ would mix elements.
+CollectiveOptions label(const Tensor& x, const std::string& layout) {
   CollectiveOptions options(dist::Label{"", in_backward() ? "backward" : "forward"});
-  if (!in_backward()) options.detail = recorded(x);
+  options.detail = in_backward() ? layout : concat(layout, ", ", recorded(x));
   return options;
 }
 
-// What sends nothing in forward and something in backward: the next collective compares who records.
-void note(const char* op, const Tensor& x, ProcessGroup& group) {
-  if (!in_backward()) group.note(concat(op, ' ', recorded(x)));
+std::string along(const Tensor& x, int dim) { return concat(x.shape(), " along ", dim); }
+
+// What sends nothing in forward and something in backward: the next collective compares it and who records it.
+void note(const char* op, const Tensor& x, ProcessGroup& group, const std::string& layout) {
+  if (!in_backward()) group.note(concat(op, ' ', layout, ' ', recorded(x)));
 }
 
 // What moves, without autograd. Along dimension 0 a collective sees a tensor as it lies in memory.
 
-Tensor gathered(const Tensor& x, ProcessGroup& group) {
+Tensor gathered(const Tensor& x, ProcessGroup& group, const std::string& layout) {
   Tensor full = empty(x.shape().with(0, x.size(0) * group.size()), like(x));
-  wait(group.all_gather(full, x, label(x)), x);
+  wait(group.all_gather(full, x, label(x, layout)), x);
   return full;
 }
 
-Tensor scattered(const Tensor& x, ProcessGroup& group) {
+Tensor scattered(const Tensor& x, ProcessGroup& group, const std::string& layout) {
   Tensor part = empty(x.shape().with(0, x.size(0) / group.size()), like(x));
-  wait(group.reduce_scatter(part, x, label(x)), x);
+  wait(group.reduce_scatter(part, x, label(x, layout)), x);
   return part;
 }
 
-Tensor summed(const Tensor& x, ProcessGroup& group) {
-  CollectiveOptions options = label(x);
+Tensor summed(const Tensor& x, ProcessGroup& group, const std::string& layout) {
+  CollectiveOptions options = label(x, layout);
   NoGrad no_grad;
   Tensor sum = clone(x);
   wait(group.all_reduce(sum, options), x);
   return sum;
 }
 
-Tensor exchanged(const Tensor& x, ProcessGroup& group) {
+Tensor exchanged(const Tensor& x, ProcessGroup& group, const std::string& layout) {
   Tensor y = empty(x.shape(), like(x));
-  wait(group.all_to_all(y, x, label(x)), x);
+  wait(group.all_to_all(y, x, label(x, layout)), x);
   return y;
 }
 
-Tensor own_part(const Tensor& x, ProcessGroup& group) {
-  note("scatter", x, group);
+Tensor own_part(const Tensor& x, ProcessGroup& group, const std::string& layout) {
+  note("scatter", x, group, layout);
   NoGrad no_grad;
   int64_t part = x.size(0) / group.size();
   return clone(slice(x, 0, part * group.rank(), part * (group.rank() + 1)));
 }
 
-Tensor itself(const Tensor& x, ProcessGroup& group) {
-  note("copy", x, group);
+Tensor itself(const Tensor& x, ProcessGroup& group, const std::string& layout) {
+  note("copy", x, group, layout);
   return x.detach();
 }
 
-using Move = Tensor (*)(const Tensor&, ProcessGroup&);
+using Move = Tensor (*)(const Tensor&, ProcessGroup&, const std::string& layout);
 
 /// A group that may go before the graph does.
 class Lent {
@@ -88,25 +91,29 @@ class Lent {
 template <Move Gradient> struct Moved final : Node {
   const char* title = "";
   Lent group;
+  std::string layout;
   const char* name() const override { return title; }
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
-    dx[0].alias(Gradient(dy[0], group.get(title)));
+    dx[0].alias(Gradient(dy[0], group.get(title), layout));
   }
 };
 
-template <Move Forward, Move Gradient> Tensor move(const char* name, const Tensor& x, ProcessGroup& group) {
-  Tensor y = Forward(x, group);
-  if (auto* node = record<Moved<Gradient>>(y, x)) node->title = name, node->group = Lent(group);
+template <Move Forward, Move Gradient>
+Tensor move(const char* name, const Tensor& x, ProcessGroup& group, std::string layout = "") {
+  if (layout.empty()) layout = concat(x.shape());
+  Tensor y = Forward(x, group, layout);
+  if (auto* node = record<Moved<Gradient>>(y, x)) node->title = name, node->group = Lent(group), node->layout = layout;
   return y;
 }
 
 struct Broadcast final : Node {
   Lent group;
+  std::string layout;
   int root = 0;
   const char* name() const override { return "broadcast"; }
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
     ProcessGroup& ranks = group.get("broadcast");
-    Tensor sum = summed(dy[0], ranks);
+    Tensor sum = summed(dy[0], ranks, layout);
     dx[0].alias(ranks.rank() == root ? sum : zeros(sum.shape(), like(sum)));
   }
 };
@@ -149,7 +156,7 @@ template <Move Forward, Move Gradient>
 Tensor gather_along(const char* op, const Tensor& x, ProcessGroup& group, int dim) {
   dim = checked_dim(op, x, dim);
   Tensor flat = reshape(x, {x.numel()});
-  return joined(move<Forward, Gradient>(op, flat, group), x.shape(), dim, group.size());
+  return joined(move<Forward, Gradient>(op, flat, group, along(x, dim)), x.shape(), dim, group.size());
 }
 
 template <Move Forward, Move Gradient>
@@ -157,7 +164,8 @@ Tensor scatter_along(const char* op, const Tensor& x, ProcessGroup& group, int d
   dim = checked_dim(op, x, dim);
   check_divides(op, x, dim, group);
   Tensor flat = reshape(parts_first(x, dim, group.size()), {x.numel()});
-  return reshape(move<Forward, Gradient>(op, flat, group), x.shape().with(dim, x.size(dim) / group.size()));
+  return reshape(move<Forward, Gradient>(op, flat, group, along(x, dim)),
+                 x.shape().with(dim, x.size(dim) / group.size()));
 }
 
 }  // namespace
@@ -178,7 +186,8 @@ Tensor all_to_all(const Tensor& x, ProcessGroup& group, int split_dim, int cat_d
   check_divides("all_to_all", x, split_dim, group);
   Tensor parts = reshape(parts_first(x, split_dim, group.size()), {x.numel()});
   Shape part = x.shape().with(split_dim, x.size(split_dim) / group.size());
-  return joined(move<exchanged, exchanged>("all_to_all", parts, group), part, cat_dim, group.size());
+  std::string layout = concat(x.shape(), " split along ", split_dim, ", joined along ", cat_dim);
+  return joined(move<exchanged, exchanged>("all_to_all", parts, group, layout), part, cat_dim, group.size());
 }
 
 Tensor broadcast(const Tensor& x, ProcessGroup& group, int root) {
@@ -186,8 +195,9 @@ Tensor broadcast(const Tensor& x, ProcessGroup& group, int root) {
     NoGrad no_grad;
     return clone(x);
   }();
-  wait(group.broadcast(y, root, label(x)), y);
-  if (auto* node = record<Broadcast>(y, x)) node->group = Lent(group), node->root = root;
+  std::string layout = concat(x.shape());
+  wait(group.broadcast(y, root, label(x, layout)), y);
+  if (auto* node = record<Broadcast>(y, x)) node->group = Lent(group), node->layout = layout, node->root = root;
   return y;
 }
 
@@ -207,7 +217,7 @@ Tensor scatter_to_group(const Tensor& x, ProcessGroup& group, int dim) {
 
 Tensor max_over(const Tensor& x, ProcessGroup& group) {
   NoGrad no_grad;
-  Tensor all = gathered(reshape(x, {x.numel()}), group);
+  Tensor all = gathered(reshape(x, {x.numel()}), group, concat(x.shape()));
   return reshape(max(reshape(all, {int64_t(group.size()), -1}), 0).values, x.shape());
 }
 

@@ -88,10 +88,13 @@ static void copy_text(char* to, size_t room, const std::string& text) {
 
 void ProcessGroup::note(std::string_view what) { noted_ += noted_.empty() ? what : concat(", ", what); }
 
-// The notes since the last collective beside its own detail; where they are too long to be shown, a number for all.
+// The call's own detail and the notes since the last one. Of what is too long the beginning is shown, and a number
+// stands for all of it.
 std::string ProcessGroup::with_notes(const std::string& detail) {
-  std::string notes = std::exchange(noted_, {}), text = detail.empty() ? notes : concat(detail, ", ", notes);
-  return text.size() < sizeof(Place::detail) ? text : concat("notes #", hash_of(text));
+  std::string notes = std::exchange(noted_, {});
+  std::string text = detail.empty() || notes.empty() ? detail + notes : concat(detail, ", ", notes);
+  constexpr size_t kRoom = sizeof(Place::detail) - 1, kNumber = 25;
+  return text.size() <= kRoom ? text : concat(text.substr(0, kRoom - kNumber), "... #", hash_of(text));
 }
 
 void ProcessGroup::wait_before(const CollectiveOptions& options, Device device) {
@@ -116,7 +119,7 @@ Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options)
   copy_text(place.op, sizeof(place.op), operation.op);
   copy_text(place.unit, sizeof(place.unit), options.label.unit);
   copy_text(place.phase, sizeof(place.phase), options.label.phase);
-  copy_text(place.detail, sizeof(place.detail), noted_.empty() ? options.detail : with_notes(options.detail));
+  copy_text(place.detail, sizeof(place.detail), with_notes(options.detail));
 
   uint64_t record =
       context_.recorder().begin({0, operation.op, options.label.unit, options.label.phase, stream_->name(),

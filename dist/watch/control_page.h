@@ -28,7 +28,7 @@ struct Place {
   char op[18] = {};
   char unit[72] = {};  ///< cut when longer
   char phase[16] = {};
-  char detail[32] = {};  ///< cut when longer
+  char detail[64] = {};  ///< a longer one ends in a number that stands for all of it
 
   uint64_t fingerprint() const;
 };

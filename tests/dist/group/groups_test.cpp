@@ -52,5 +52,20 @@ TEST(GroupsSlow, CountsAbove2To31Bytes) {
   run_ranks(2, counts_above_2_to_31_bytes, {.group = {.kind = "threads"}});
 }
 
+TEST(CollectiveDetail, OfALongOneTheEndIsComparedToo) {
+  auto reduce = [](ProcessGroup& group, const std::string& end) {
+    CollectiveOptions options;
+    options.detail = std::string(100, 'x') + end;
+    group.all_reduce(make(group, 4, DType::f32, Where::plain), options).host_wait();
+  };
+  EXPECT_NO_THROW(run_ranks(2, [&](ProcessGroup& group) { reduce(group, "same"); }));
+  try {
+    run_ranks(2, [&](ProcessGroup& group) { reduce(group, group.rank() == 0 ? "one" : "other"); });
+    FAIL() << "not refused";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("xxx... #"), std::string::npos) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace shardgrad::dist::testing
