@@ -112,7 +112,8 @@ inline double gelu_inner(double x) { return std::sqrt(2 / M_PI) * (x + 0.044715 
 inline double tanh_cdf(double x) { return 0.5 * (1 + std::tanh(gelu_inner(x))); }
 inline double tanh_density(double x) {
   double inner_slope = std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
-  return 0.5 / std::pow(std::cosh(gelu_inner(x)), 2) * inner_slope;
+  double flatness = 0.5 / std::pow(std::cosh(gelu_inner(x)), 2);
+  return flatness == 0 ? 0 : flatness * inner_slope;  // the slope of a large x may be infinite
 }
 
 #define SG_KERNEL(name, numbers, ...)                             \

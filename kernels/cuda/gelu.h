@@ -18,9 +18,12 @@ template <class C> struct TwiceLogistic {
 };
 
 template <class C> __device__ C gelu_tanh(C x) { return x * TwiceLogistic<C>(x).value; }
+// The logistic is flat long before |x| = 32. What its slope is multiplied by must not overflow there: infinity times 0
+// is NaN, and belongs to an infinite x alone.
 template <class C> __device__ C gelu_tanh_slope(C x) {
   TwiceLogistic<C> s(x);
-  return s.value + x * s.slope * 2 * C(0.79788456080286536) * (1 + 3 * C(0.044715) * x * x);
+  C near = x < -32 ? C(-32) : x > 32 ? C(32) : x;
+  return s.value + x * (s.slope * 2 * C(0.79788456080286536) * (1 + 3 * C(0.044715) * near * near));
 }
 
 }  // namespace

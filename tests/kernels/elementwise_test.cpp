@@ -274,6 +274,36 @@ TEST(Elementwise, SpecialValuesFollowTheMathematics) {
   expect(kernels::sqrt, {INFINITY, NAN, NAN, 0, 0, NAN});
 }
 
+// Far out GELU is a line or nothing, as far as its input is finite. At infinity its gradient is NaN, as PyTorch's is.
+TEST(Elementwise, GradientsOfGeluFarOutAreOneAndZero) {
+  Context context;
+  std::vector<double> far = {40, 1e4}, farther = {1e13, 1e20, 3e38}, farthest = {1e110, 1e160, 1e300};
+  for (DType dtype : kFloats) {
+    std::vector<double> places = far;
+    if (dtype != DType::f16) places.insert(places.end(), farther.begin(), farther.end());
+    if (dtype == DType::f64) places.insert(places.end(), farthest.begin(), farthest.end());
+    places.insert(places.end(), {INFINITY, NAN});
+    int64_t n = int64_t(places.size());
+    for (auto* slot : {&kernels::gelu_backward, &kernels::gelu_tanh_backward})
+      for (double sign : {1, -1}) {
+        Buffer x({n}, dtype), dy({n}, dtype), dx({n}, dtype), expected({n}, dtype);
+        for (int64_t i = 0; i < n; ++i) x.set(i, sign * places[size_t(i)]), dy.set(i, 3);
+        kernel_of(*slot, dtype)(1, dx.poison().out(), dy.in(), x.in());
+        if (slot == &kernels::gelu_backward)
+          reference::gelu_backward(expected.out(), dy.in(), x.in());
+        else
+          reference::gelu_tanh_backward(expected.out(), dy.in(), x.in());
+        for (int64_t i = 0; i < n; ++i)
+          for (double gradient : {dx.get(i), expected.get(i)}) {
+            if (std::isfinite(x.get(i)))
+              EXPECT_EQ(gradient, sign > 0 ? 3 : 0) << slot->name() << ' ' << dtype << " at " << x.get(i);
+            else
+              EXPECT_TRUE(std::isnan(gradient)) << slot->name() << ' ' << dtype << " at " << x.get(i);
+          }
+      }
+  }
+}
+
 // What sharding rests on: a shard's elements get the bits they would get in the whole tensor.
 template <class SlotType, class... Args>
 void expect_split_invariance(SlotType& slot, DType dtype, const std::vector<Buffer>& inputs, Args... args) {

@@ -54,8 +54,11 @@ constexpr auto gelu_tanh_backward_op = [](auto dy, auto x, const auto&) {
   using V = decltype(x);
   // cdf and cdf (1 - cdf) from e = exp(-|2 u|), where nothing cancels
   V two_u = x * fma(x * x, splat<V>(kTwoUCubic), splat<V>(kTwoU)), e = exp(-abs(two_u)), larger = 1.0f / (1.0f + e);
-  V cdf = two_u > 0.0f ? larger : e * larger, slope = fma(x * x, splat<V>(3 * kTwoUCubic), splat<V>(kTwoU));
-  return dy * fma(x * slope, e * larger * larger, cdf);
+  // e is 0 long before |x| = 32. What it is multiplied by must not overflow there: infinity times 0 is NaN.
+  V near = min(max(x, splat<V>(-32)), splat<V>(32)),
+    slope = fma(near * near, splat<V>(3 * kTwoUCubic), splat<V>(kTwoU));
+  V cdf = two_u > 0.0f ? larger : e * larger;
+  return dy * fma(x, slope * (e * larger * larger), cdf);
 };
 constexpr auto gelu_backward_op = [](auto dy, auto x, const auto&) {
   auto density = exp(x * x * -0.5f) * splat<decltype(x)>(0.39894228040143268);
