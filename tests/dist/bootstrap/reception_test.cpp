@@ -1,6 +1,8 @@
 // Who is let in where a job's ranks meet, and where they can be reached.
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -9,6 +11,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <future>
+#include <thread>
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/dist/bootstrap/reception.h>
@@ -23,6 +26,13 @@ using namespace std::chrono_literals;
 const std::string kToken = "a token of the job's own";
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+int state_of(const Socket& socket) {
+  tcp_info info{};
+  socklen_t bytes = sizeof(info);
+  getsockopt(socket.descriptor(), IPPROTO_TCP, TCP_INFO, &info, &bytes);
+  return info.tcpi_state;
+}
 
 /// A host of `count` on this machine, and guests that call it from other threads.
 struct Meeting {
@@ -139,6 +149,32 @@ TEST(Reception, WhatAStrangerSaysCannotWriteOnATerminal) {
   Meeting meeting(2);
   std::string heard = meeting.call({1, 3, "\x1b[2J\nshardgrad: all is well"});
   EXPECT_TRUE(contains(heard, "?[2J?shardgrad")) << heard;
+}
+
+// Its hello and its end lie in the host's kernel before the host looks: somebody between them passes on what they say,
+// and waits until the end of his side has been acknowledged.
+TEST(Reception, AGuestThatHasGoneBeforeItIsHeardIsNotLetIn) {
+  Meeting meeting(2);
+  std::vector<Socket> between = listen_on("127.0.0.1", 0);
+  std::string reason, challenge, hello;
+  auto guest = std::async(std::launch::async, [port = port_of(between[0])] {
+    std::string why;
+    return bool(call_host(
+        "127.0.0.1", port, {1, 2, "a"}, kToken, [] {}, why));
+  });
+  Socket to_guest, to_host = connect_to("127.0.0.1", meeting.port, 1s, reason);
+  while (!(to_guest = accept_from(between[0], reason))) wait_readable(between[0]);
+  while (challenge.size() < 32 && to_host.read_some(challenge, 32 - challenge.size())) meeting.reception.look();
+  to_guest.write_some(challenge);
+  while (hello.size() < 304 && to_guest.read_some(hello, 304 - hello.size())) wait_readable(to_guest);
+  to_host.write_some(hello);
+  shutdown(to_host.descriptor(), SHUT_WR);
+  while (state_of(to_host) == TCP_FIN_WAIT1) std::this_thread::sleep_for(1ms);
+  meeting.reception.look();
+  EXPECT_EQ(meeting.reception.missing(), std::vector<int>{1});
+  to_guest = Socket();
+  EXPECT_FALSE(guest.get()) << "it was not answered";
+  EXPECT_EQ(meeting.call({1, 2, "b"}), "in");
 }
 
 TEST(Reception, AGuestThatCameAndWentMayComeAgain) {
