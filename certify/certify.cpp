@@ -94,10 +94,15 @@ Certificate::Property try_all(const char* name, Check check, const std::vector<S
   return {name, ""};
 }
 
+std::vector<OpCase> cases_of(const std::string& op, Purpose purpose) {
+  std::vector<OpCase> cases = op_cases(purpose);
+  std::erase_if(cases, [&](const OpCase& each) { return each.op != op; });
+  return cases;
+}
+
 std::vector<Subject> subjects_of(const std::string& op, Purpose purpose) {
   std::vector<Subject> subjects;
-  for (OpCase& each : op_cases(purpose))
-    if (each.op == op) subjects.push_back({each, run_reference(each, DType::f64), {}});
+  for (OpCase& each : cases_of(op, purpose)) subjects.push_back({each, run_reference(each, DType::f64), {}});
   return subjects;
 }
 
@@ -140,11 +145,15 @@ bool Certificate::holds() const {
   return std::ranges::all_of(properties, [](const Property& property) { return property.failure.empty(); });
 }
 
+std::string missing_kernels(const std::string& op, DeviceKind device) {
+  return kernels_without_reference(cases_of(op, Purpose::promises), device);
+}
+
 Certificate certify(const std::string& op, Device device, const std::function<void()>& replace) {
   std::vector<Subject> subjects = subjects_of(op, Purpose::promises), sizes = subjects_of(op, Purpose::sizes);
   SG_CHECK(!subjects.empty(), "certify: the registry has no operation '", op,
            "'; its names are those of autograd/ops.h, and those that a library adds with OfferCases");
-  std::string kernels = kernels_without_reference(subjects);
+  std::string kernels = kernels_without_reference(cases_of(op, Purpose::promises));
   if (replace) {
     for (std::vector<Subject>* all : {&subjects, &sizes})
       for (Subject& subject : *all) subject.built_in = run(subject.op, DType::f32, device);

@@ -45,6 +45,10 @@ void try_size_case(const OpCase& op, Device device);
 /// Tries NaN, infinities, zeros, subnormals and the ends of exp; throws Error(input) naming the place of what is wrong.
 void try_special_values(const OpCase& op, Device device);
 
+/// The kernels of a library that `op` launches and that this kind of device lacks, by name; empty where it has them
+/// all.
+std::string missing_kernels(const std::string& op, DeviceKind device);
+
 /// Throws Error(input) when the registry has no case of `op`.
 Certificate certify(const std::string& op, Device device, const std::function<void()>& replace = {});
 

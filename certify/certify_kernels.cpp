@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <string_view>
 
 #include <shardgrad/autograd/launch.h>
 #include <shardgrad/autograd/ops.h>
@@ -64,14 +65,26 @@ class LeavesInputs final : public LaunchTrial {
   }
 };
 
-class Names final : public LaunchTrial {
+class Slots final : public LaunchTrial {
  public:
-  std::set<std::string> names;
+  std::set<const SlotBase*> slots;
   void launched(const Call& call) override {
-    names.insert(call.slot.name());
+    slots.insert(&call.slot);
     call.run(false);
   }
 };
+
+// The slots of these cases whose kernels have no reference, hence are a library's own.
+std::vector<const SlotBase*> own_slots(std::span<const OpCase> cases) {
+  Slots launched;
+  for (const OpCase& op : cases) run(op, DType::f64, kCpu);
+  reference::ReferenceKernels reference;
+  std::vector<const SlotBase*> own;
+  for (const SlotBase* slot : launched.slots)
+    if (!reference.has(slot->name())) own.push_back(slot);
+  std::ranges::sort(own, {}, [](const SlotBase* slot) { return std::string_view(slot->name()); });
+  return own;
+}
 
 }  // namespace
 
@@ -89,13 +102,10 @@ std::string check_kernels_inputs(const Subject& subject, Device device) {
   return trial.failure;
 }
 
-std::string kernels_without_reference(const std::vector<Subject>& subjects) {
-  Names launched;
-  for (const Subject& subject : subjects) run(subject.op, DType::f64, kCpu);
-  reference::ReferenceKernels reference;
+std::string kernels_without_reference(std::span<const OpCase> cases, std::optional<DeviceKind> lacking) {
   std::string names;
-  for (const std::string& name : launched.names)
-    if (!reference.has(name)) names += concat(names.empty() ? "" : ", ", name);
+  for (const SlotBase* slot : own_slots(cases))
+    if (!lacking || !slot->has(*lacking, DType::f32)) names += concat(names.empty() ? "" : ", ", slot->name());
   return names;
 }
 

@@ -2,6 +2,8 @@
 // What certificates are made of: cases that are run, and what came out.
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,7 +50,8 @@ std::string check_forward_adds(const Subject& subject, Device device);
 std::string check_kernels_inputs(const Subject& subject, Device device);
 /// NaN, infinities, zeros, subnormals and the ends of exp, one at a time in each input, agree with the reference.
 std::string check_special_values(const Subject& subject, Device device);
-/// The kernels of these cases that have no reference.
-std::string kernels_without_reference(const std::vector<Subject>& subjects);
+/// The kernels of these cases that have no reference, for they are a library's own; only those that this kind of device
+/// lacks, if one is given.
+std::string kernels_without_reference(std::span<const OpCase> cases, std::optional<DeviceKind> lacking = {});
 
 }  // namespace shardgrad

@@ -2,11 +2,13 @@
 #     shardgrad_add_kernels(mine mine.cu mine.cpp)      # libmine.so, for `shardgrad … --library` and load_kernels()
 #     shardgrad_target_kernels(program mine.cu)         # or as part of a program
 # A .cu file is compiled for every device of its kind that this shardgrad has: by the C++ compiler for the simulator, which
-# takes no CUDA toolkit, and by nvcc for GPUs.
+# takes no CUDA toolkit, and by nvcc for GPUs. Where it has neither, a library is made of its other files, for the CPU.
+set(shardgrad_cu_remedy "configure it with -DSHARDGRAD_SIM=ON (the simulator, whose target shardgrad_sim_kernels must be \
+built) or -DSHARDGRAD_CUDA=ON, and install it again")
+
 function(shardgrad_target_kernels target)
   if(NOT SHARDGRAD_HAS_SIM AND NOT SHARDGRAD_HAS_CUDA)
-    message(FATAL_ERROR "this shardgrad runs no kernels of .cu files: configure it with -DSHARDGRAD_SIM=ON (the simulator) "
-                        "or -DSHARDGRAD_CUDA=ON, and install it again")
+    message(FATAL_ERROR "this shardgrad runs no kernels of .cu files: ${shardgrad_cu_remedy}")
   endif()
   foreach(file IN LISTS ARGN)
     get_filename_component(path ${file} ABSOLUTE)
@@ -36,7 +38,10 @@ function(shardgrad_add_kernels name)
   list(FILTER others EXCLUDE REGEX "\\.cu$")
   add_library(${name} MODULE ${others})
   target_link_libraries(${name} PRIVATE shardgrad::shardgrad)
-  if(kernels)
+  if(kernels AND others AND NOT SHARDGRAD_HAS_SIM AND NOT SHARDGRAD_HAS_CUDA)
+    message(NOTICE "${name}: left out, as this shardgrad runs no kernels of .cu files: ${kernels}; for devices sim and cuda "
+                   "${shardgrad_cu_remedy}")
+  elseif(kernels)
     shardgrad_target_kernels(${name} ${kernels})
   endif()
 endfunction()
