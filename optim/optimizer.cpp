@@ -253,11 +253,11 @@ void Optimizer::zero_grad() {
   for (const NamedParameter& parameter : parameters_) parameter.tensor.zero_grad();
 }
 
-void Optimizer::allocate_states(const std::function<bool(const std::string& name)>& given) {
+void Optimizer::allocate_states(const IsGiven& given) {
   if (state_names_.empty()) return;
   std::vector<Piece> pieces;
   for (size_t i = 0; i < slots_.size(); ++i)
-    if (slots_[i].states.empty() && (trains(i) || (given && given(state_name(i, 0))))) {
+    if (slots_[i].states.empty() && (trains(i) || is_given(i, given))) {
       LocalRange whole;
       size_t part = 0;
       for (const LocalRange& range : ranges_of(i, Gradients::unused, whole)) pieces.push_back({range, i, part++});
@@ -269,6 +269,8 @@ void Optimizer::allocate_states(const std::function<bool(const std::string& name
   }
 }
 
+DType Optimizer::state_dtype(const Tensor& values) { return values.dtype() == DType::f64 ? DType::f64 : DType::f32; }
+
 // One storage per state for parameters that lie end to end, so that one kernel can update them all.
 void Optimizer::allocate_run(std::span<const Piece> pieces) {
   const Tensor& first = pieces[0].range.values;
@@ -277,7 +279,7 @@ void Optimizer::allocate_run(std::span<const Piece> pieces) {
   TagScope owner(Tag{Category::optimizer_state, first.storage()->tag().unit});
   States whole;
   for (size_t s = 0; s < state_names_.size(); ++s) {
-    whole[s] = empty({count}, {first.dtype() == DType::f64 ? DType::f64 : DType::f32, first.device()});
+    whole[s] = empty({count}, {state_dtype(first), first.device()});
     launch(kernels::fill, whole[s], out(whole[s]), 0.0);
   }
   int64_t begin = 0;

@@ -73,11 +73,21 @@ class Optimizer {
   };
   /// Whether parameters()[i] has state or, being trained, gets it with the first step. One that is frozen keeps it.
   bool has_state(size_t i) const { return trains(i) || !slots_[i].states.empty(); }
+  using IsGiven = std::function<bool(const std::string& name)>;
   /// Makes the state that is not there yet, of 0: of trained parameters, and of those with a state tensor of which
   /// `given` says that it is to be loaded.
-  void allocate_states(const std::function<bool(const std::string& name)>& given = {});
+  void allocate_states(const IsGiven& given = {});
   /// All state of this rank, allocated if it was not yet.
   std::vector<StateSlice> state_slices();
+  /// One of state_slices() without its values.
+  struct StatePlace {
+    std::string name;
+    Shape shape;
+    int64_t begin, count;
+    DType dtype;
+  };
+  /// Those of allocate_states(given), before it: for who checks a state before anything changes.
+  std::vector<StatePlace> planned_states(const IsGiven& given) const;
   /// How many steps each parameter has been through; 0 on a rank that holds no part of it.
   std::map<std::string, int64_t> steps() const;
   /// Throws for a missing, unknown or negative entry.
@@ -131,6 +141,9 @@ class Optimizer {
   bool add_pieces(size_t i, std::vector<Piece>& pieces) const;
   std::vector<Piece> take_pieces();
   bool trains(size_t i) const { return parameters_[i].tensor.requires_grad(); }
+  bool is_given(size_t i, const IsGiven& given) const {
+    return given && !state_names_.empty() && given(state_name(i, 0));
+  }
   void check_dtype(size_t i) const;
   void check_state(size_t i) const;
   void warn_of_untrained() const;
@@ -138,6 +151,7 @@ class Optimizer {
   bool follows(const Piece& before, const Piece& after) const;
   void apply_rules(const Rules& rules);
   void allocate_run(std::span<const Piece> pieces);
+  static DType state_dtype(const Tensor& values);
   void update_run(std::span<const Piece> pieces, double grad_scale);
   void update_all(std::span<const Piece> pieces, double grad_scale);
   void publish(std::span<const Piece> pieces) const;

@@ -22,6 +22,19 @@ std::vector<Optimizer::StateSlice> Optimizer::state_slices() {
   return slices;
 }
 
+std::vector<Optimizer::StatePlace> Optimizer::planned_states(const IsGiven& given) const {
+  std::vector<StatePlace> places;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (!has_state(i) && !is_given(i, given)) continue;
+    LocalRange whole;
+    for (const LocalRange& range : ranges_of(i, Gradients::unused, whole))
+      for (size_t s = 0; s < state_names_.size() && range.count > 0; ++s)
+        places.push_back(
+            {state_name(i, s), parameters_[i].tensor.shape(), range.begin, range.count, state_dtype(range.values)});
+  }
+  return places;
+}
+
 std::map<std::string, int64_t> Optimizer::steps() const {
   std::map<std::string, int64_t> result;
   for (size_t i = 0; i < slots_.size(); ++i) result[parameters_[i].name] = slots_[i].steps;

@@ -10,7 +10,9 @@ void all_written(Sharded& sharded) {
 
 void load_parameters(const char* call, Sharded& sharded, std::span<const StateSlice> given, std::string problems = "") {
   sharded.settle(call);
-  load(sharded, call, parts_of(sharded), given, std::move(problems));
+  std::vector<StateSlice> parts = parts_of(sharded);
+  check_fit(sharded, call, places_of(parts), given, std::move(problems));
+  copy_pieces(parts, given);
   all_written(sharded);
 }
 

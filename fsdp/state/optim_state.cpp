@@ -96,9 +96,11 @@ std::vector<StateSlice> sharded_optim_state_dict(optim::Optimizer& optimizer) {
 void load_sharded_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, std::span<const StateSlice> pieces) {
   constexpr const char* kCall = "load_sharded_optim_state_dict";
   sharded.settle(kCall);
-  std::set<std::string> given = given_somewhere(sharded, kCall, optimizer, pieces);
-  optimizer.allocate_states([&](const std::string& name) { return given.contains(name); });
-  load(sharded, kCall, optimizer.state_slices(), pieces);
+  std::set<std::string> somewhere = given_somewhere(sharded, kCall, optimizer, pieces);
+  auto given = [&](const std::string& name) { return somewhere.contains(name); };
+  check_fit(sharded, kCall, optimizer.planned_states(given), pieces);
+  optimizer.allocate_states(given);
+  copy_pieces(optimizer.state_slices(), pieces);
 }
 
 void visit_optim_pieces(optim::Optimizer& optimizer, const VisitPiece& visit) {
@@ -156,9 +158,10 @@ void load_full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, c
     int64_t count = steps[parameter.name] = problems.empty() ? int64_t(found->second.item()) : 0;
     if (count < 0) problems += concat("\n  '", parameter.name, ".step' is ", count);
   }
-  agree(sharded, "load_full_optim_state_dict", problems);
+  std::vector<StateSlice> pieces = slices_of(state);
+  check_fit(sharded, "load_full_optim_state_dict", optimizer.planned_states(given), pieces, problems);
   optimizer.allocate_states(given);
-  load(sharded, "load_full_optim_state_dict", optimizer.state_slices(), slices_of(state));
+  copy_pieces(optimizer.state_slices(), pieces);
   optimizer.set_steps(steps);
 }
 

@@ -15,8 +15,11 @@ Tensor copy_on_host(const Tensor& values, const Shape& shape) {
 struct Overlap {
   int64_t begin, end;
 };
-Overlap overlap(const StateSlice& a, const StateSlice& b) {
-  return {std::max(a.begin, b.begin), std::min(a.begin + a.values.numel(), b.begin + b.values.numel())};
+Overlap overlap(const StatePlace& a, const StateSlice& b) {
+  return {std::max(a.begin, b.begin), std::min(a.begin + a.count, b.begin + b.values.numel())};
+}
+StatePlace place_of(const StateSlice& slice) {
+  return {slice.name, slice.shape, slice.begin, slice.values.numel(), slice.values.dtype()};
 }
 
 bool on_some_rank(Sharded& sharded, const char* call, bool here) {
@@ -27,34 +30,48 @@ bool on_some_rank(Sharded& sharded, const char* call, bool here) {
 
 using Pieces = std::multimap<std::string_view, const StateSlice*>;
 
+Pieces by_name(std::span<const StateSlice> slices) {
+  Pieces pieces;
+  for (const StateSlice& slice : slices) pieces.emplace(slice.name, &slice);
+  return pieces;
+}
+
 template <class Visit> void for_each_piece(const Pieces& pieces, const std::string& name, Visit&& visit) {
   for (auto [it, end] = pieces.equal_range(name); it != end; ++it) visit(*it->second);
 }
 
-// What the pieces lack of `target`, as a line; empty when they have all of it.
-std::string gap(const Pieces& pieces, const StateSlice& target) {
+// Whether it has values that can be copied, at a place that its tensor has.
+bool is_sound(const StateSlice& slice) {
+  const Tensor& values = slice.values;
+  return values.defined() && values.ndim() == 1 && values.device() != kMeta &&
+         (values.numel() == 0 || values.storage()->resident()) && slice.begin >= 0 &&
+         slice.begin + values.numel() <= slice.shape.numel();
+}
+
+// What the pieces lack of `target`, as a line; empty when they have all of it, and nothing can fail any more.
+std::string gap(const Pieces& pieces, const StatePlace& target) {
+  if (!pieces.contains(target.name)) return concat("\n  missing: '", target.name, "'");
+  bool sound = true, fits = true;
+  for_each_piece(pieces, target.name, [&](const StateSlice& slice) {
+    sound = sound && is_sound(slice);
+    fits = fits && sound && slice.shape == target.shape && slice.values.dtype() == target.dtype;
+  });
+  if (!sound)
+    return concat("\n  '", target.name, "': a piece has no values in memory, more than one dimension, or a place ",
+                  "outside its tensor");
+  if (!fits) return concat("\n  '", target.name, "': not ", target.dtype, target.shape);
   int64_t reached = target.begin;  // everything before it is covered
-  bool fits = true;
   for (int64_t before = -1; before < reached;) {
     before = reached;
     for_each_piece(pieces, target.name, [&](const StateSlice& slice) {
-      fits = fits && slice.shape == target.shape && slice.values.dtype() == target.values.dtype();
       if (slice.begin <= reached) reached = std::max(reached, overlap(target, slice).end);
     });
   }
-  if (!pieces.contains(target.name)) return concat("\n  missing: '", target.name, "'");
-  if (!fits) return concat("\n  '", target.name, "': not ", target.values.dtype(), target.shape);
-  if (reached == target.begin + target.values.numel()) return "";
+  if (reached == target.begin + target.count) return "";
   return concat("\n  '", target.name, "': element ", reached, " is in no piece");
 }
 
 }  // namespace
-
-void agree(Sharded& sharded, const char* call, const std::string& problems) {
-  bool faulty = on_some_rank(sharded, call, !problems.empty());
-  SG_CHECK(problems.empty(), call, ": the state does not fit; nothing was changed:", problems);
-  SG_CHECK(!faulty, call, ": the state does not fit on another rank; nothing was changed");
-}
 
 std::vector<StateSlice> parts_of(Sharded& sharded) {
   std::vector<StateSlice> parts;
@@ -66,6 +83,12 @@ std::vector<StateSlice> parts_of(Sharded& sharded) {
     parts.push_back({name, where.flat->slices()[where.slice].shape, mine.in_slice, values});
   }
   return parts;
+}
+
+std::vector<StatePlace> places_of(std::span<const StateSlice> slices) {
+  std::vector<StatePlace> places;
+  for (const StateSlice& slice : slices) places.push_back(place_of(slice));
+  return places;
 }
 
 std::vector<StateSlice> slices_of(const StateDict& state) {
@@ -101,16 +124,21 @@ void piece_by_piece(std::span<const StateSlice> slices, Copy copy, const VisitPi
   }
 }
 
-void load(Sharded& sharded, const char* call, std::span<const StateSlice> targets, std::span<const StateSlice> given,
-          std::string problems) {
-  Pieces pieces;
-  for (const StateSlice& slice : given) pieces.emplace(slice.name, &slice);
+void check_fit(Sharded& sharded, const char* call, std::span<const StatePlace> places,
+               std::span<const StateSlice> given, std::string problems) {
+  Pieces pieces = by_name(given);
   bool complete = problems.empty();
-  for (size_t i = 0; i < targets.size() && complete; ++i) problems += gap(pieces, targets[i]);
-  agree(sharded, call, problems);
+  for (size_t i = 0; i < places.size() && complete; ++i) problems += gap(pieces, places[i]);
+  bool faulty = on_some_rank(sharded, call, !problems.empty());
+  SG_CHECK(problems.empty(), call, ": the state does not fit; nothing was changed:", problems);
+  SG_CHECK(!faulty, call, ": the state does not fit on another rank; nothing was changed");
+}
+
+void copy_pieces(std::span<const StateSlice> targets, std::span<const StateSlice> given) {
+  Pieces pieces = by_name(given);
   for (const StateSlice& target : targets)
     for_each_piece(pieces, target.name, [&](const StateSlice& slice) {
-      auto [begin, end] = overlap(target, slice);
+      auto [begin, end] = overlap(place_of(target), slice);
       if (begin < end)
         copy_into(target.values.rows(begin - target.begin, end - target.begin),
                   slice.values.rows(begin - slice.begin, end - slice.begin));

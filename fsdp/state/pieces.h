@@ -15,12 +15,14 @@ enum class Copy { out, in };
 /// `call` with a copy of one piece after the other; with Copy::in it is written back after.
 void piece_by_piece(std::span<const StateSlice> slices, Copy copy, const VisitPiece& call);
 
-/// Throws Error(input) on every rank where one of them has `problems`. A collective, shown as `call`.
-void agree(Sharded& sharded, const char* call, const std::string& problems);
-/// Copies what `given` has of each target. `problems`: what is known not to fit. Throws Error(input) on every rank,
-/// having changed nothing, where something does not fit on one of them. A collective, shown as `call`.
-void load(Sharded& sharded, const char* call, std::span<const StateSlice> targets, std::span<const StateSlice> given,
-          std::string problems = "");
+using StatePlace = optim::Optimizer::StatePlace;
+std::vector<StatePlace> places_of(std::span<const StateSlice> slices);
+/// Throws Error(input) on every rank where on one of them `given` does not have what belongs in `places`, or `problems`
+/// are known already. A collective, shown as `call`.
+void check_fit(Sharded& sharded, const char* call, std::span<const StatePlace> places,
+               std::span<const StateSlice> given, std::string problems = "");
+/// Copies what `given` has of each target, which check_fit has found to fit.
+void copy_pieces(std::span<const StateSlice> targets, std::span<const StateSlice> given);
 
 /// Runs `fill`; throws on every rank where it threw on one. A collective, shown as `call`.
 void fill_on_all(Sharded& sharded, const char* call, const std::function<void()>& fill);

@@ -17,7 +17,7 @@ using StateDict = std::map<std::string, Tensor>;
 /// What full_state_dict and full_optim_state_dict consist of: the same on every rank. Also of parameters that are
 /// frozen, if they have state or `given` says that there is some to be loaded.
 StateSpecs state_specs(const Sharded& sharded);
-using IsGiven = std::function<bool(const std::string& name)>;
+using IsGiven = optim::Optimizer::IsGiven;
 StateSpecs optim_state_specs(const optim::Optimizer& optimizer, const IsGiven& given = {});
 
 /// This rank's part of every parameter, as copies on the cpu. Sends nothing.
@@ -26,7 +26,8 @@ std::vector<StateSlice> sharded_state_dict(Sharded& sharded);
 /// having changed nothing, listing what they do not cover.
 void load_sharded_state_dict(Sharded& sharded, std::span<const StateSlice> pieces);
 
-/// The same for the optimizer's state ("<parameter>.exp_avg", …), without its step counts.
+/// The same for the optimizer's state ("<parameter>.exp_avg", …), without its step counts. A load that is refused has
+/// not made state of frozen parameters either.
 std::vector<StateSlice> sharded_optim_state_dict(optim::Optimizer& optimizer);
 void load_sharded_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, std::span<const StateSlice> pieces);
 

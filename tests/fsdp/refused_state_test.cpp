@@ -1,0 +1,107 @@
+// A state that does not fit is refused on every rank, and nothing has changed: no value, and no state that was not
+// there.
+
+#include <shardgrad/fsdp/state/state.h>
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "tests/fsdp/training.h"
+
+namespace shardgrad::fsdp::testing {
+namespace {
+
+/// A unit of which one parameter is frozen, and its optimizer, which has not stepped.
+struct HalfFrozen {
+  nn::Child<Flat> model = nn::make<Flat>();
+  std::shared_ptr<Sharded> sharded;
+  optim::AdamW optimizer;
+  explicit HalfFrozen(dist::ProcessGroup& group)
+      : sharded((model->bias.set_requires_grad(false), fully_shard(*model, group))),
+        optimizer(model->named_parameters(), {.lr = 0.01}) {}
+  std::map<std::string, std::vector<double>> parameters() {
+    std::map<std::string, std::vector<double>> all;
+    for (auto& [name, tensor] : full_state_dict(*sharded, false)) all[name] = values_of(tensor);
+    return all;
+  }
+};
+
+StateSlice whole(const std::string& name, const Shape& shape, double value) {
+  Tensor values = empty({shape.numel()}, {DType::f32, kCpu});
+  fill_(values, value);
+  return {name, shape, 0, values};
+}
+
+/// What `load` says when it is refused on every rank: on rank 1 why, on rank 0 that it was another.
+void expect_refused_for_rank_1(dist::ProcessGroup& group, const std::function<void()>& load, const std::string& why) {
+  std::string what = message_of(load);
+  EXPECT_TRUE(contains(what, group.rank() == 1 ? why : "does not fit on another rank")) << what;
+  EXPECT_TRUE(contains(what, "nothing was changed")) << what;
+}
+
+TEST(RefusedState, LeavesFrozenAndTrainedParametersAsTheyWere) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    HalfFrozen run(group);
+    auto before = run.parameters();
+    auto load = [&](const StateSlice& weight) {
+      std::vector<StateSlice> pieces = {whole("bias", {5}, 3), whole("weight", {5, 7}, 3)};
+      if (group.rank() == 1) pieces[1] = weight;
+      load_sharded_state_dict(*run.sharded, pieces);
+    };
+    StateSlice sound = whole("weight", {5, 7}, 3), misshapen = sound, outside = sound, of_meta = sound,
+               undefined = sound;
+    misshapen.values = sound.values.view({5, 7});
+    outside.begin = 2;
+    of_meta.values = empty({35}, {DType::f32, kMeta});
+    undefined.values = Tensor();
+    for (const StateSlice& weight : {misshapen, outside, of_meta, undefined})
+      expect_refused_for_rank_1(
+          group, [&] { load(weight); }, "'weight': a piece has no values in memory, more than one");
+    EXPECT_EQ(run.parameters(), before);
+    load(sound);
+    for (const auto& [name, values] : run.parameters())
+      EXPECT_EQ(values, std::vector<double>(values.size(), 3)) << name;
+  });
+}
+
+TEST(RefusedState, OfAnOptimizerMakesNoStateOfFrozenParameters) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    HalfFrozen run(group);
+    std::vector<StateSlice> pieces;
+    for (const char* kind : {".exp_avg", ".exp_avg_sq"}) {
+      pieces.push_back(whole(std::string("bias") + kind, {5}, 3));
+      pieces.push_back(whole(std::string("weight") + kind, {5, 7}, 3));
+    }
+    StateDict full;
+    for (const StateSlice& piece : pieces) full[piece.name] = piece.values.view(piece.shape);
+    for (const char* name : {"weight.step", "bias.step"})
+      full[name] = from_vector<int64_t>({7}, {1}, {DType::i64, kCpu});
+    auto refused = pieces;
+    auto refused_full = full;
+    if (group.rank() == 1) {
+      refused.pop_back();
+      refused_full["weight.exp_avg_sq"] = empty({5, 7}, {DType::f32, kMeta});
+    }
+    auto state_of_bias = [&] {
+      std::vector<double> all;
+      for (const auto& [name, tensor] : full_optim_state_dict(*run.sharded, run.optimizer, false))
+        if (name.starts_with("bias.exp")) all.push_back(values_of(tensor)[0]);
+      return all;
+    };
+    expect_refused_for_rank_1(
+        group, [&] { load_sharded_optim_state_dict(*run.sharded, run.optimizer, refused); },
+        "missing: 'weight.exp_avg_sq'");
+    expect_refused_for_rank_1(
+        group, [&] { load_full_optim_state_dict(*run.sharded, run.optimizer, refused_full); },
+        "'weight.exp_avg_sq': a piece has no values in memory");
+    EXPECT_EQ(bytes(Category::optimizer_state), 0);
+    EXPECT_FALSE(run.optimizer.has_state(1)) << "zeros that the next save would keep";
+    EXPECT_EQ(state_of_bias(), std::vector<double>());
+    load_sharded_optim_state_dict(*run.sharded, run.optimizer, pieces);
+    EXPECT_EQ(state_of_bias(), (std::vector<double>{3, 3}));
+  });
+}
+
+}  // namespace
+}  // namespace shardgrad::fsdp::testing
