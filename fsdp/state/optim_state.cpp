@@ -10,14 +10,29 @@ namespace {
 
 DType state_dtype(const FlatParam& flat) { return flat.dtype() == DType::f64 ? DType::f64 : DType::f32; }
 
+// Null where the parameter is not sharded.
+const SliceSink* sink_of(const NamedParameter& parameter) {
+  const Tensor::Impl& impl = parameter.tensor.impl();
+  return impl.leaf ? dynamic_cast<const SliceSink*>(leaf_of(parameter.tensor).sink()) : nullptr;
+}
+
 // Where an optimizer's parameter lies. It may be named otherwise than by the model that was sharded, and there may be
 // several of these.
 const SliceSink& place_of(const NamedParameter& parameter) {
-  const Tensor::Impl& impl = parameter.tensor.impl();
-  auto* sink = impl.leaf ? dynamic_cast<const SliceSink*>(leaf_of(parameter.tensor).sink()) : nullptr;
+  const SliceSink* sink = sink_of(parameter);
   SG_CHECK(sink, "the optimizer's '", parameter.name, "' is not a parameter of a sharded model; give those that are ",
            "not sharded an optimizer of their own");
   return *sink;
+}
+
+// What Sharded::settle refuses, where no Sharded is given: the optimizer's parameters may be those of several.
+void check_between_steps(const optim::Optimizer& optimizer, const char* call) {
+  SG_CHECK(!in_backward(), call, ": called inside backward; call it between steps");
+  for (const NamedParameter& parameter : optimizer.parameters()) {
+    const SliceSink* sink = sink_of(parameter);
+    SG_CHECK(!sink || !sink->flat().summoned().defined(), call,
+             ": called in a scope of SummonFullParams; leave the scope first");
+  }
 }
 
 // One state tensor of a flat parameter, whole, from the parts that the ranks hold.
@@ -90,6 +105,7 @@ StateSpecs optim_state_specs(const optim::Optimizer& optimizer, const IsGiven& g
 }
 
 std::vector<StateSlice> sharded_optim_state_dict(optim::Optimizer& optimizer) {
+  check_between_steps(optimizer, "sharded_optim_state_dict");
   return copies_of(optimizer.state_slices());
 }
 
@@ -104,6 +120,7 @@ void load_sharded_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer
 }
 
 void visit_optim_pieces(optim::Optimizer& optimizer, const VisitPiece& visit) {
+  check_between_steps(optimizer, "visit_optim_pieces");
   piece_by_piece(optimizer.state_slices(), Copy::out, visit);
 }
 

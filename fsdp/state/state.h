@@ -1,7 +1,8 @@
 #pragma once
 // State of model and optimizer as pieces or as whole tensors. A piece knows its tensor's name and shape and where in it
 // it begins, so pieces of any number of ranks load at any other, and a file of pieces says nothing about ranks. All of
-// these are called by every rank, between steps.
+// these are called by every rank, between steps: those that copy state refuse to inside backward and in a scope of
+// SummonFullParams.
 
 #include <functional>
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <shardgrad/fsdp/state/state.h>
+
 #include "tests/fsdp/training.h"
 
 namespace shardgrad::fsdp::testing {
@@ -150,7 +152,14 @@ TEST(Usage, I40_NothingButLookingAndEditingIsAllowedInside) {
       SummonFullParams whole(sharded);
       for (const auto& wrong : std::vector<std::function<void()>>{
                [&] { SummonFullParams again(sharded); }, [&] { model(x); }, [&] { waiting.backward(); },
-               [&] { optimizer.step(); }, [&] { full_state_dict(sharded); }}) {
+               [&] { optimizer.step(); }, [&] { full_state_dict(sharded); }, [&] { load_full_state_dict(sharded, {}); },
+               [&] { sharded_state_dict(sharded); }, [&] { load_sharded_state_dict(sharded, {}); },
+               [&] { visit_pieces(sharded, {}); }, [&] { fill_pieces(sharded, {}); },
+               [&] { full_optim_state_dict(sharded, optimizer); },
+               [&] { load_full_optim_state_dict(sharded, optimizer, {}); },
+               [&] { sharded_optim_state_dict(optimizer); },
+               [&] { load_sharded_optim_state_dict(sharded, optimizer, {}); },
+               [&] { visit_optim_pieces(optimizer, {}); }, [&] { fill_optim_pieces(sharded, optimizer, {}); }}) {
         std::string what = message_of(wrong);
         EXPECT_TRUE(contains(what, "SummonFullParams; leave the scope first")) << what;
       }
