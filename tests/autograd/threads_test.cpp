@@ -57,5 +57,25 @@ TEST(Threads, ThatRunBackwardThroughOneParameterAddUpOrAreRefused) {
   EXPECT_EQ(values(shared.grad()), std::vector<double>{double(passes)});
 }
 
+TEST(Threads, ThatComeToAParameterInTheMiddleOfAnothersBackwardAreRefused) {
+  Context context({.threads = 1});
+  Tensor shared = leaf({1}, {1});
+  Tensor mine = affine(shared, 2, 0), theirs = affine(shared, 3, 0);
+  std::string said;
+  node_of(mine)->add_pre_hook([&] {
+    std::thread([&] {
+      ContextScope scope(context);
+      try {
+        theirs.backward();
+      } catch (const Error& error) {
+        said = error.what();
+      }
+    }).join();
+  });
+  mine.backward();
+  EXPECT_NE(said.find("backward of another thread is at this tensor's gradient"), std::string::npos) << said;
+  EXPECT_EQ(values(shared.grad()), std::vector<double>{2});
+}
+
 }  // namespace
 }  // namespace shardgrad::test

@@ -218,25 +218,27 @@ TEST(CachingAllocator, ALargeBlockStillInUseElsewhereIsLeftAloneUntilThatUseIsDo
 }
 
 TEST(CachingAllocator, AnAsynchronousDeviceReusesAtOnceAndTheStreamWaits) {
-  Context context({.device = kAcc});
-  Backend& acc = context.backend(kAcc);
-  auto other = acc.make_stream("other");
-  std::atomic<bool> go{false};
-  other->run("use", [&] {
-    while (!go) std::this_thread::sleep_for(1ms);
-  });
-  MemoryBlock first = acc.memory()->allocate(4096, *other);
-  acc.memory()->free(first, *other);
-  MemoryBlock second = acc.memory()->allocate(4096, acc.compute());
-  EXPECT_EQ(second.data, first.data);
-  std::atomic<bool> ran{false};
-  acc.compute().run("after", [&] { ran = true; });
-  std::this_thread::sleep_for(10ms);
-  EXPECT_FALSE(ran);
-  go = true;
-  acc.compute().synchronize();
-  EXPECT_TRUE(ran);
-  acc.memory()->free(second, acc.compute());
+  for (size_t bytes : {size_t(4096), 8 * kMiB}) {
+    Context context({.device = kAcc});
+    Backend& acc = context.backend(kAcc);
+    auto other = acc.make_stream("other");
+    std::atomic<bool> go{false};
+    other->run("use", [&] {
+      while (!go) std::this_thread::sleep_for(1ms);
+    });
+    MemoryBlock first = acc.memory()->allocate(bytes, *other);
+    acc.memory()->free(first, *other);
+    MemoryBlock second = acc.memory()->allocate(bytes, acc.compute());
+    EXPECT_EQ(second.data, first.data) << bytes;
+    std::atomic<bool> ran{false};
+    acc.compute().run("after", [&] { ran = true; });
+    std::this_thread::sleep_for(10ms);
+    EXPECT_FALSE(ran) << bytes;
+    go = true;
+    acc.compute().synchronize();
+    EXPECT_TRUE(ran);
+    acc.memory()->free(second, acc.compute());
+  }
 }
 
 TEST(CachingAllocator, FreedMemoryOfAnAsynchronousDeviceIsPoisoned) {
