@@ -96,6 +96,24 @@ TEST(TcpBootstrap, ARankThatIsSilentAfterTheMeetingIsNamed) {
   silent.get();
 }
 
+TEST(TcpBootstrap, ARank0ThatIsSilentAfterItLetARankInIsNamed) {
+  Meeting meeting(3);
+  auto guest = std::async(std::launch::async, [&] {
+    try {
+      make_tcp_bootstrap({1, 3, "127.0.0.1", meeting.port, kToken, 1s});
+      return std::string("met");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  });
+  while (meeting.reception.missing().size() == 2 && guest.wait_for(0s) != std::future_status::ready)
+    meeting.reception.look();
+  EXPECT_EQ(guest.wait_for(20s), std::future_status::ready) << "it waits without an end";
+  meeting.reception.guests().clear();
+  std::string heard = guest.get();
+  EXPECT_TRUE(contains(heard, "it has let this rank in, and is silent since")) << heard;
+}
+
 TEST(Reception, WhoDoesNotKnowTheTokenIsNotLetInAndEndsNothing) {
   for (auto [theirs, ours] : {std::pair{std::string("another token, also long"), kToken}, {"", kToken}, {kToken, ""}}) {
     Meeting meeting(2, ours);
