@@ -13,6 +13,7 @@
 #include <future>
 #include <thread>
 
+#include <shardgrad/core/context.h>
 #include <shardgrad/core/error.h>
 #include <shardgrad/dist/bootstrap/reception.h>
 #include <shardgrad/dist/bootstrap/tcp_bootstrap.h>
@@ -94,6 +95,21 @@ TEST(TcpBootstrap, ARankThatIsSilentAfterTheMeetingIsNamed) {
   EXPECT_TRUE(contains(one.get(), sentence)) << "rank 0 tells the others";
   over.set_value();
   silent.get();
+}
+
+TEST(TcpBootstrap, OnceARankHasAContextItsMonitorAloneJudgesWhoIsSilent) {
+  int port = port_of(listen_on("127.0.0.1", 0)[0]);
+  auto meet = [&](int rank, std::chrono::milliseconds before) {
+    return std::async(std::launch::async, [=] {
+      auto bootstrap = make_tcp_bootstrap({rank, 2, "127.0.0.1", port, kToken, rank ? 10s : 1s});
+      Context context({.rank = rank, .world_size = 2});
+      std::this_thread::sleep_for(before);
+      bootstrap->barrier();
+    });
+  };
+  auto zero = meet(0, 0s), one = meet(1, 2s);
+  EXPECT_NO_THROW(zero.get());
+  EXPECT_NO_THROW(one.get());
 }
 
 TEST(TcpBootstrap, ARank0ThatIsSilentAfterItLetARankInIsNamed) {
