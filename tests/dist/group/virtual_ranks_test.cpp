@@ -316,6 +316,26 @@ TEST(VirtualRanks, ALateRankIsNamedInWarningsAndHarmless) {
   EXPECT_TRUE(says(text, "stall_limit") && says(text, "rank 2 computing")) << text;
 }
 
+TEST(VirtualRanks, AWaitThatWasWarnedOfEndsAtTheStallLimit) {
+  std::atomic<int> warnings{0};
+  VirtualOptions options;
+  options.watch.beat = std::chrono::milliseconds(10);
+  options.watch.warn_after = std::chrono::milliseconds(50);
+  options.watch.warn_again = std::chrono::minutes(1);
+  options.watch.stall_limit = std::chrono::milliseconds(300);
+  options.watch.warn = [&](const std::string&) { ++warnings; };
+  auto body = [](ProcessGroup& world) {
+    for (int i = 0; i < 10000 && world.rank() == 1; ++i) {
+      context().check_abort();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    world.barrier();
+  };
+  std::string text = failure(2, body, options);
+  EXPECT_TRUE(says(text, "stall_limit is reached")) << text;
+  EXPECT_EQ(warnings, 1);
+}
+
 // Its heartbeats go on where the debugger holds one of its threads only.
 TEST(VirtualRanks, ALateRankUnderADebuggerIsNotJudged) {
   testing::Child traced = testing::Child::traced();

@@ -93,6 +93,16 @@ TEST(PageLink, AMachineThatIsGoneWithoutFarewellIsTheCause) {
   EXPECT_TRUE(comes_true([&] { return page.row(1).state.load() == RankState::failed; }));
 }
 
+TEST(PageLink, WhereRank0sMachineIsGoneTheOtherOneSaysTheCause) {
+  ControlPage page = make_private_page(2);
+  auto [near, away] = connected();
+  PageLink link(page, PretendedRank(1, {"a", "b"}), far_end(std::move(near), 0, {1}));
+  EXPECT_EQ(page.header().printed.load(), 1u) << "as long as it is there, it says it";
+  away = Socket();
+  ASSERT_TRUE(comes_true([&] { return page.has_cause(); }));
+  EXPECT_TRUE(comes_true([&] { return page.header().printed.load() == 0; }));
+}
+
 // The other end does not close: it only announces what nobody has memory for, and says no more.
 TEST(PageLink, AMessageThatCannotBeSoLongEndsTheConnection) {
   for (uint64_t length : {uint64_t(1) << 40, ~uint64_t(0), ~uint64_t(7)}) {
