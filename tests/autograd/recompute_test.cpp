@@ -245,6 +245,18 @@ TEST(Recompute, ABufferThatNoRecordedOperationReadsMustStayTheSame) {
   EXPECT_REFUSED(loss.backward(), "'block.scale'", "changed in place");
 }
 
+// As parameters do that lie end to end in one unit.
+TEST(Recompute, EachValueOfAMemoryThatCountsWritesApartMustStayTheSame) {
+  Context context;
+  Tensor x = normal({4}, "x").set_requires_grad(), both = ones({8});
+  both.storage()->count_writes_apart({0, 4 * sizeof(float)});
+  Tensor first = both.rows(0, 4), second = both.rows(4, 8);
+  second.set_name("block.second");
+  Tensor loss = sum(checkpoint([=](const Tensor& h) { return h * (first * second) * h; }, x));
+  fill_(second, 100);
+  EXPECT_REFUSED(loss.backward(), "'block.second'", "changed in place");
+}
+
 TEST(Recompute, WhatIsOnlyKeptUpToDateMayChange) {
   Context context;
   Tensor x = normal({4}, "x").set_requires_grad(), running = zeros({4});

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
+#include <memory>
 #include <thread>
 
 #include <shardgrad/core/context.h>
@@ -23,6 +25,29 @@ TEST(ThreadStream, RunsWorkInOrder) {
   stream->synchronize();
   ASSERT_EQ(order.size(), 100u);
   EXPECT_TRUE(std::ranges::is_sorted(order));
+}
+
+// What goes with it may ask the stream, as freed memory does.
+TEST(ThreadStream, DropsWhatWorkHoldsBeforeTheWorkCountsAsDone) {
+  Context context;
+  auto stream = make_thread_stream(context, "s");
+  Event after;
+  std::future<bool> asked;
+  bool answered = false;
+  std::atomic<bool> go{false};
+  auto drop = [&](int* number) {
+    delete number;
+    asked = std::async(std::launch::async, [&] { return after.done(); });
+    answered = asked.wait_for(5s) == std::future_status::ready;
+  };
+  stream->run("use", [held = std::shared_ptr<int>(new int(1), drop), &go] {
+    while (!go) std::this_thread::sleep_for(1ms);
+  });
+  after = stream->record();
+  go = true;
+  stream->synchronize();
+  EXPECT_TRUE(answered) << "it is dropped where nobody can ask the stream";
+  EXPECT_FALSE(asked.get());
 }
 
 // The default of threads is what `ulimit -s` said when the program started.
