@@ -8,6 +8,7 @@
 
 #include <shardgrad/train/agreement.h>
 #include <shardgrad/train/checkpoint/safetensors.h>
+#include <shardgrad/train/files.h>
 #include <shardgrad/train/run_report.h>
 
 #include "checkpoint_files.h"
@@ -195,6 +196,16 @@ TEST(FilesOfARun, AFailedWriteIsToldWithItsReason) {
   EXPECT_THAT(error_of([&] { report.progress_line({}, 1, 1, true); }),
               HasSubstr("/metrics.jsonl': Disk quota exceeded"));
   EXPECT_THAT(error_of([&] { report.write_trace("{}"); }), HasSubstr("/trace.json': Disk quota exceeded"));
+}
+
+TEST(FilesOfARun, WhatTheSystemWritesInPiecesArrivesWhole) {
+  TemporaryFolder folder;
+  std::string path = folder.path() + "/trace.json", text(1000, '.');
+  text.back() = '!';
+  DiskWatch watch(folder.path());
+  watch.write_at_most(64);
+  train::write_file(path, text);
+  EXPECT_EQ(train::read_file(path), text);
 }
 
 // A folder that rank 0 cannot write to either is no folder that rank 1 does not see.

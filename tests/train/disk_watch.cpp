@@ -6,6 +6,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -150,13 +151,15 @@ using shardgrad::call, shardgrad::watching;
 extern "C" {
 
 ssize_t write(int file, const void* from, size_t count) {
-  return call("write", write, file, nullptr, file, from, count);
+  auto* disk = watching(file);
+  return call("write", write, file, nullptr, file, from, disk ? std::min(count, disk->most()) : count);
 }
 
 ssize_t pwrite(int file, const void* from, size_t count, off_t at) {
   auto* disk = watching(file);
   auto lock = disk ? std::unique_lock(disk->mutex) : std::unique_lock<std::recursive_mutex>();
-  ssize_t result = call("pwrite", pwrite, file, nullptr, file, from, count, at);
+  size_t most = disk ? std::min(count, disk->most()) : count;
+  ssize_t result = call("pwrite", pwrite, file, nullptr, file, from, most, at);
   if (disk) disk->wrote(file, result);
   return result;
 }

@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>
@@ -26,6 +27,8 @@ class DiskWatch {
 
   /// Calls of this name ("write", "pwrite", "close") fail with this error.
   void let_fail(const std::string& call, int error) { failing_[call] = error; }
+  /// Calls of write and pwrite write at most so many bytes.
+  void write_at_most(size_t bytes) { most_ = bytes; }
   /// The folder is told to be on this file system (NFS_SUPER_MAGIC, …).
   void pretend_file_system(long magic) { magic_ = magic; }
 
@@ -42,6 +45,7 @@ class DiskWatch {
   void wrote(int file, ssize_t bytes);
   void synced(int file);
   long magic() const { return magic_; }
+  size_t most() const { return most_; }
 
  private:
   // What the disk has: of a file its bytes, of a folder its names.
@@ -65,6 +69,7 @@ class DiskWatch {
   int end_ = 0;
   std::string lost_, torn_;
   long magic_ = 0;
+  size_t most_ = SIZE_MAX;
 };
 
 }  // namespace shardgrad
