@@ -115,12 +115,29 @@ TEST(ConvertedShard, AnEditOfTheConversionIsRefusedAndOneOfTheWholeIsKept) {
     });
 }
 
+struct Apart : nn::Module {
+  Tensor always = param("always", {40}, nn::init::ones()), once = param("once", {40}, nn::init::ones());
+  Tensor forward(const Tensor& x, bool both) { return both ? sum(x * always) + sum(x * once) : sum(x * always); }
+};
+
+// The optimizer writes the conversion of what has a gradient only.
+TEST(ConvertedShard, AStepAfterALoadLeavesWhatHasNoGradientToTheNextGather) {
+  for (const Config& config : kConverted)
+    dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+      SCOPED_TRACE(name_of(config.strategy));
+      auto model = nn::make<Apart>();
+      auto sharded = fully_shard(*model, group, config);
+      optim::SGD optimizer(model->named_parameters(), {.lr = 1});
+      model(ones({40}), false).backward();
+      load_full_state_dict(*sharded, {{"always", ones({40})}, {"once", full({40}, 3)}});
+      optimizer.step();
+      NoGrad no_grad;
+      EXPECT_EQ(model(ones({40}), true).item(), 40 * (1 - group.size() + 3));
+    });
+}
+
 // A parameter that a later pass without sync does not use keeps what an earlier one gave it.
 TEST(ConvertedShard, SumsOfPassesWithoutSyncKeepWhatOnlyTheFirstOneUsed) {
-  struct Apart : nn::Module {
-    Tensor always = param("always", {40}, nn::init::ones()), once = param("once", {40}, nn::init::ones());
-    Tensor forward(const Tensor& x, bool both) { return both ? sum(x * always) + sum(x * once) : sum(x * always); }
-  };
   for (int world : {1, 2})
     for (const Config& config : strategies(world))
       dist::run_ranks(world, [&](dist::ProcessGroup& group) {

@@ -204,6 +204,18 @@ TEST(State, I38_B04_MissingPiecesAreRefusedAndTheirOrderDoesNotMatter) {
   });
 }
 
+TEST(State, PiecesOfAnotherShapeAreRefusedThoughTheirCountFits) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<Wide>();
+    Training run(model, group, {});
+    std::vector<StateSlice> pieces = sharded_state_dict(*run.sharded);
+    for (StateSlice& piece : pieces) piece.shape = Shape{1, piece.shape.numel()};
+    std::string what = message_of([&] { load_sharded_state_dict(*run.sharded, pieces); });
+    EXPECT_TRUE(contains(what, "the state does not fit; nothing was changed:") && contains(what, "': not f32["))
+        << what;
+  });
+}
+
 TEST(State, I38_B45_PiecesAreCopies) {
   dist::run_ranks(2, [](dist::ProcessGroup& group) {
     auto model = nn::make<Wide>();
