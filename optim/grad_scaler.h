@@ -41,6 +41,7 @@ class GradScaler {
 
   /// The loss times factor(), differentiably.
   Tensor scale(const Tensor& loss) const;
+  bool enabled() const { return options_.enabled; }
   /// What gradients are multiplied by now.
   double factor() const { return options_.enabled ? factor_ : 1; }
   /// Whether every gradient that `optimizer` would use is finite, on all ranks. Looks once per step: waits for the

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include <shardgrad/dist/group/together.h>
 #include <shardgrad/dist/watch/control.h>
 #include <shardgrad/train/files.h>
 
@@ -26,21 +27,10 @@ int64_t sum_over_ranks(dist::ProcessGroup& world, int64_t value, const char* pha
   return int64_t(total.item());
 }
 
-std::string same_text(dist::ProcessGroup& world, const std::string& text) {
-  Tensor length = from_vector<int64_t>({int64_t(text.size())}, {1});
-  world.broadcast(length, 0, dist::Label{"", "start"}).host_wait();
-  std::vector<uint8_t> bytes(text.begin(), text.end());
-  bytes.resize(size_t(length.item()));
-  Tensor all = from_vector(bytes, {int64_t(bytes.size())});
-  world.broadcast(all, 0, dist::Label{"", "start"}).host_wait();
-  bytes = all.to_vector<uint8_t>();
-  return {bytes.begin(), bytes.end()};
-}
-
 // A file that only this run knows tells whether all see the same folder.
 void check_folder_is_shared(dist::ProcessGroup& world, const std::string& folder) {
   auto ticks = std::chrono::steady_clock::now().time_since_epoch().count();
-  std::string token = same_text(world, concat(folder, "/.seen-", getpid(), "-", ticks));
+  std::string token = dist::same_text(world, {"", "start"}, concat(folder, "/.seen-", getpid(), "-", ticks));
   if (world.rank() == 0) write_file(token, "\n");
   world.barrier({{"", "start"}});
   SG_CHECK(std::filesystem::exists(token), "rank ", world.rank(), " does not see the run's folder '", folder,
@@ -49,15 +39,17 @@ void check_folder_is_shared(dist::ProcessGroup& world, const std::string& folder
   if (world.rank() == 0) std::filesystem::remove(token);
 }
 
-bool StopAgreement::asked_to_stop(int64_t step, double seconds_per_step) {
-  if (step < next_) return false;
+Agreed Agreement::agree(int64_t step, double seconds_per_step, const News& mine) {
   constexpr int64_t kMostSteps = 16;
-  Tensor sums = from_vector<double>({double(world_.control().stop_requested()), seconds_per_step}, {2});
+  bool stop = world_.control().stop_requested();
+  Tensor sums = from_vector<double>(
+      {seconds_per_step, double(stop), double(mine.save), double(mine.writing), double(mine.trouble)}, {5},
+      {DType::f64, kCpu});
   world_.all_reduce(sums, dist::Label{"", "agree"}).host_wait();
   std::vector<double> over_ranks = sums.to_vector<double>();
-  double steps_per_second = double(world_.size()) / over_ranks[1];
+  double steps_per_second = double(world_.size()) / over_ranks[0];
   next_ = step + int64_t(std::clamp(steps_per_second, 1.0, double(kMostSteps)));
-  return over_ranks[0] > 0;
+  return {{over_ranks[2] > 0, over_ranks[3] > 0, over_ranks[4] > 0}, over_ranks[1] > 0};
 }
 
 }  // namespace shardgrad::train

@@ -12,19 +12,28 @@ namespace shardgrad::train {
 void check_same(dist::ProcessGroup& world, const char* what, uint64_t value);
 /// `value` of all ranks together; `phase` is what the trace shows.
 int64_t sum_over_ranks(dist::ProcessGroup& world, int64_t value, const char* phase);
-/// Rank 0's text, on every rank.
-std::string same_text(dist::ProcessGroup& world, const std::string& text);
 /// Throws Error(input) on a rank that does not see the run's folder, in which it saves its part.
 void check_folder_is_shared(dist::ProcessGroup& world, const std::string& folder);
 
-/// Ranks learn of a request to stop (Control::stop_requested) at different times, so they agree on the step after which
-/// they do.
-class StopAgreement {
+/// What a rank has to say after a step, and what all of them then know.
+struct News {
+  bool save = false;     ///< it is time to save; of one rank: all do
+  bool writing = false;  ///< a checkpoint is being written; of one rank: not all are done
+  bool trouble = false;  ///< something is not finite
+};
+struct Agreed : News {
+  bool stop = false;  ///< one of them was asked to stop (Control::stop_requested)
+};
+
+/// Ranks learn of what happens at different times, so they agree on the step after which they act on it.
+class Agreement {
  public:
-  explicit StopAgreement(dist::ProcessGroup& world) : world_(world) {}
-  /// After every step, on every rank. True on all when one of them was asked. Ranks talk every few steps, about once a
-  /// second: when is decided from all ranks' seconds, so that none waits for one that does not come.
-  bool asked_to_stop(int64_t step, double seconds_per_step);
+  explicit Agreement(dist::ProcessGroup& world) : world_(world) {}
+  /// Whether the ranks talk after this step: every few steps, about once a second. When is decided from all ranks'
+  /// seconds, so that none waits for one that does not come.
+  bool is_time(int64_t step) const { return step >= next_; }
+  /// A collective.
+  Agreed agree(int64_t step, double seconds_per_step, const News& mine);
 
  private:
   dist::ProcessGroup& world_;

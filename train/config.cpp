@@ -243,6 +243,8 @@ Config read_config(const std::string& path, const std::vector<std::string>& over
 
 std::string to_json(const Config& config) { return as_json(config).dump(2) + "\n"; }
 
+std::string model_text(const Config& config) { return as_json(config)["model"].dump(); }
+
 std::string to_lines(const Config& config) {
   std::string lines;
   const Json all = as_json(config);

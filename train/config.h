@@ -50,6 +50,13 @@ struct Config {
   std::map<std::string, std::string> kernels;  ///< operation -> the name of the kernel that replaces the built-in one
   int64_t stall_limit = 1800;                  ///< seconds
   int64_t log_interval = 100;
+  int64_t save_every = 0;    ///< steps; 0: not by steps
+  double save_minutes = 10;  ///< 0: not by time
+  bool save_beside = false;
+  int64_t keep = 2;
+  bool keep_best = false;
+  std::string init_from;
+  std::string on_nan = "stop";
   std::string runs = "runs";
   bool trace = false;
   bool resume = false;
@@ -61,6 +68,8 @@ Config read_config(const std::string& path, const std::vector<std::string>& over
 
 /// The whole configuration as JSON text; read_config reads it back.
 std::string to_json(const Config& config);
+/// The `model` group of it, on one line.
+std::string model_text(const Config& config);
 /// One line per top-level key, for people.
 std::string to_lines(const Config& config);
 /// Every key with its default, what it may be, and its meaning, as a Markdown table.

@@ -76,6 +76,15 @@ template <class C, class Visit> void visit_fields(C& c, Visit&& visit) {
   number("stall_limit", c.stall_limit, {.low = 1, .high = kMost},
          "seconds that ranks wait for a late one, which is named meanwhile, before the job ends");
   number("log_interval", c.log_interval, {.low = 1, .high = kMost}, "steps between progress lines");
+  number("save_every", c.save_every, {.low = 0, .high = kMost}, "steps between checkpoints; 0: not by steps");
+  number("save_minutes", c.save_minutes, {.low = 0}, "minutes between checkpoints; 0: not by time");
+  number("save_beside", c.save_beside, {},
+         "copy what is saved and write it beside training; needs memory for a second shard");
+  number("keep", c.keep, {.low = 1, .high = kMost}, "how many checkpoints stay, the newest");
+  number("keep_best", c.keep_best, {}, "save where the test accuracy is the best until then, and keep that one, too");
+  text("init_from", c.init_from, "a safetensors file whose parameters and buffers the run begins with; empty: none");
+  choice("on_nan", c.on_nan, {"stop", "continue"},
+         "what a gradient or loss that is not finite does to the run; such parameters are never saved");
   text("runs", c.runs, "the folder of all runs");
   number("resume", c.resume, {},
          "go on in `runs`/NAME from its last checkpoint, or begin there; without it every run has a folder of its own");

@@ -66,6 +66,15 @@ void sync_path(const std::string& path) {
   if (fsync(file.get()) != 0) cannot("write", path);
 }
 
+// Where the file system cannot promise space, glibc's posix_fallocate would write a byte per block instead.
+void take_space(const std::string& path, int64_t begin, int64_t count) {
+  OpenFile file("open", path, O_RDWR);
+  ssize_t result = uninterrupted([&] { return fallocate(file.get(), 0, off_t(begin), off_t(count)); });
+  if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
+    result = ftruncate(file.get(), off_t(begin) + off_t(count));
+  if (result != 0) cannot("write", path);
+}
+
 std::string shortened(const std::string& text) {
   constexpr size_t kLongest = 200;  // bytes
   if (text.size() <= kLongest) return text;

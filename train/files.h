@@ -2,6 +2,7 @@
 // Small files of a run, whole. Every failure is an Error(input) with the path and the system's reason: "cannot write
 // 'runs/a/run.json': No space left on device".
 
+#include <cstdint>
 #include <string>
 
 namespace shardgrad::train {
@@ -11,6 +12,9 @@ std::string read_file(const std::string& path);
 void write_file(const std::string& path, const std::string& text);
 /// Returns when a file's or a folder's contents have reached the disk.
 void sync_path(const std::string& path);
+/// Makes the file `count` bytes longer than `begin`, and finds out now whether the disk has them. Where the file system
+/// promises no space the file only gets its length.
+void take_space(const std::string& path, int64_t begin, int64_t count);
 /// Throws for the system call that has just failed with errno: `verb` is "read", "write", …
 [[noreturn]] void cannot(const char* verb, const std::string& path);
 

@@ -139,6 +139,8 @@ void RunReport::table(const Rows& rows) {
   for (const auto& [name, value] : rows) out_ << format("  %-24s %s\n", name.c_str(), value.c_str());
 }
 
+void RunReport::say(const std::string& line) { out_ << (terminal_ ? "\r\033[K" : "") << line << std::endl; }
+
 void RunReport::stopped(int64_t steps, int64_t total_steps) {
   out_ << format("stopped as asked after step %ld of %ld and saved in ", long(steps), long(total_steps)) << folder_
        << "; --set resume=true with the name of that folder goes on" << std::endl;

@@ -57,6 +57,8 @@ class RunReport {
   /// (name, value), one line each.
   using Rows = std::vector<std::pair<std::string, std::string>>;
   void table(const Rows& rows);
+  /// One line that stays.
+  void say(const std::string& line);
   /// One line for a run that was saved before its last step because it was asked to end.
   void stopped(int64_t steps, int64_t total_steps);
   /// `done: test_accuracy=0.xxxx steps=N seconds=S run=PATH`.

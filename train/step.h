@@ -8,6 +8,7 @@
 #include <shardgrad/optim/grad_scaler.h>
 #include <shardgrad/optim/optimizer.h>
 #include <shardgrad/train/config.h>
+#include <shardgrad/train/finite_watch.h>
 
 namespace shardgrad::train {
 
@@ -18,6 +19,7 @@ struct Training {
   fsdp::Sharded& sharded;
   optim::Optimizer& optimizer;
   optim::GradScaler& scaler;
+  FiniteWatch* watch = nullptr;  ///< looks at loss and gradients
 };
 
 struct StepResult {
@@ -28,6 +30,7 @@ struct StepResult {
 
 /// Forward, backward, clipping and update on this rank's samples of a batch that has `count` on all ranks together. A
 /// collective.
-StepResult train_step(Training training, const Tensor& samples, const Tensor& labels, int64_t count, bool norm_wanted);
+StepResult train_step(const Training& training, const Tensor& samples, const Tensor& labels, int64_t count,
+                      bool norm_wanted);
 
 }  // namespace shardgrad::train

@@ -1,57 +1,32 @@
 #include <shardgrad/train/trainer.h>
 
-#include <chrono>
 #include <cmath>
 #include <optional>
-#include <set>
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/rng.h>
+#include <shardgrad/dist/group/together.h>
 #include <shardgrad/dist/watch/control.h>
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/train/agreement.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/chrome_trace.h>
-#include <shardgrad/train/data/data_loader.h>
-#include <shardgrad/train/data/fashion_mnist.h>
+#include <shardgrad/train/loaders.h>
 #include <shardgrad/train/plan.h>
 #include <shardgrad/train/run_report.h>
+#include <shardgrad/train/saver.h>
+#include <shardgrad/train/seconds.h>
 #include <shardgrad/train/step.h>
+#include <shardgrad/train/summary.h>
 
 namespace shardgrad::train {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using data::FashionMnist;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-data::DataLoader make_loader(const Config& config, dist::ProcessGroup& world, FashionMnist::Split split) {
-  return {std::make_shared<FashionMnist>(config.data.dir, split),
-          {.batch = config.batch,
-           .shuffle = split == FashionMnist::Split::train,
-           .seed = uint64_t(config.seed),
-           .rank = world.rank(),
-           .world_size = world.size(),
-           .device = context().default_device()}};
-}
-
-/// Refuses, on every rank, what would only fail later.
-void check_start(const Config& config, dist::ProcessGroup& world, const data::DataLoader& train,
-                 const data::DataLoader& test) {
-  const auto& layers = config.model.layers;
-  SG_CHECK(layers.front() == FashionMnist::kPixels && layers.back() == FashionMnist::kClasses,
-           "model.layers begins with ", layers.front(), " and ends with ", layers.back(),
-           "; fashion_mnist has pictures of ", FashionMnist::kPixels, " pixels and ", FashionMnist::kClasses,
-           " classes");
-  check_same(world, "the configuration", stream_of(to_json(config)));
-  check_same(world, "the training data", train.dataset().fingerprint());
-  check_same(world, "the test data", test.dataset().fingerprint());
-}
 
 class Trainer {
  public:
@@ -62,12 +37,14 @@ class Trainer {
   void step(const data::Batch& batch, bool reported);
   void evaluate();
   void report(int64_t epoch, bool epoch_done);
-  void resume();
-  void save();
+  void start();
+  bool resume();
+  void agree(bool now);
+  Reached reached() const;
+  void write_records();
   Result stop(int64_t epoch, double seconds);
   Result finish(double seconds);
   Result result(double seconds, bool stopped) const;
-  RunReport::Rows summary() const;
   // On a clock that stands while this process does.
   double running_seconds() const { return seconds_since({}) - world_.control().suspended_seconds(); }
   double seconds_per_step() const { return training_seconds_ / double(step_ - first_step_); }
@@ -84,7 +61,12 @@ class Trainer {
   fsdp::Plan predicted_;  // rank 0's
   int64_t total_steps_;
   optim::Schedule schedule_;
-  StopAgreement agreement_;
+  Agreement agreement_;
+  std::optional<Saver> saver_;
+  std::optional<FiniteWatch> watch_;
+  std::optional<Agreed> agreed_;  // after the last step, where the ranks have talked
+  std::optional<double> best_;    // test accuracy
+  bool is_best_ = false;          // of the last step's weights
 
   int64_t step_ = 0, samples_ = 0, reported_step_ = 0, reported_samples_ = 0;
   int64_t first_step_ = 0, first_samples_ = 0;  // where this process began
@@ -116,28 +98,70 @@ Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& 
   sharded_ = fsdp::fully_shard(model_.module(), world, make_sharding(config));
   optimizer_ = make_optimizer(config.optimizer, model_->named_parameters());
   loss_sum_ = zeros({});
-  folder_ = same_text(world, report_ ? report_->folder() : "");
-  check_folder_is_shared(world, folder_);
-  if (config.resume) resume();
+  start();
 }
 
-void Trainer::resume() {
-  std::string last = same_text(world_, report_ ? latest_checkpoint(folder_).value_or("") : "");
-  if (!last.empty()) {
-    Reached reached = load_checkpoint(last, config_, {model_.module(), *sharded_, *optimizer_});
-    SG_CHECK(reached.data == train_.dataset().fingerprint(), "'", last, "' was saved by a run on other training data");
-    SG_CHECK(reached.step > 0 && reached.step <= total_steps_, "'", last, "' is of step ", reached.step,
-             ", the run has ", total_steps_);
-    first_step_ = step_ = reported_step_ = reached.step;
-    first_samples_ = samples_ = reported_samples_ = reached.samples;
-    scaler_.load_state(reached.scaler);
+// In the run's folder: anew, or where it was left.
+void Trainer::start() {
+  folder_ = dist::same_text(world_, {"", "start"}, report_ ? report_->folder() : "");
+  check_folder_is_shared(world_, folder_);
+  TrainingState state{model_.module(), *sharded_, *optimizer_};
+  saver_.emplace(config_, folder_, state, [this](const std::string& line) {
+    if (report_) report_->say(line);
+  });
+  bool resumed = config_.resume && resume();
+  if (!resumed && !config_.init_from.empty()) load_model(config_.init_from, state);
+  saver_->begin_at(reached(), resumed);
+  // With loss scaling a gradient may be too large: the scaler skips the step.
+  if (!scaler_.enabled()) watch_.emplace(*sharded_);
+}
+
+bool Trainer::resume() {
+  Last last;
+  dist::together(world_, {"", "start"}, [&] {
+    if (report_) last = last_checkpoint(folder_);
+  });
+  std::string folder = dist::same_text(world_, {"", "start"}, last.folder.value_or(""));
+  if (report_ && !last.note.empty()) report_->say(last.note);
+  if (folder.empty()) {
+    if (report_) report_->resume(config_, 0, total_steps_);
+    return false;
   }
-  if (report_) report_->resume(config_, step_, total_steps_);
+  Manifest manifest = load_checkpoint(folder, config_, {model_.module(), *sharded_, *optimizer_});
+  const Reached& reached = manifest.reached;
+  SG_CHECK(reached.data == train_.dataset().fingerprint(), "'", folder, "' was saved by a run on other training data");
+  SG_CHECK(reached.step > 0 && reached.step <= total_steps_, "'", folder, "' is of step ", reached.step,
+           ", the run has ", total_steps_, "; set epochs to a larger number to train longer");
+  first_step_ = step_ = reported_step_ = reached.step;
+  first_samples_ = samples_ = reported_samples_ = reached.samples;
+  best_ = reached.best;
+  scaler_.load_state(reached.scaler);
+  if (!report_) return true;
+  report_->resume(config_, step_, total_steps_);
+  report_->say(concat("loaded step ", step_, ", hash ", manifest.hash()));
+  if (int64_t epochs = epochs_of(manifest); epochs != config_.epochs)
+    report_->say(concat("epochs is ", config_.epochs, ", was ", epochs, ": the learning rate follows the schedule of ",
+                        total_steps_, " steps from here on, ", config_.optimizer.lr * schedule_(step_), " at step ",
+                        step_ + 1));
+  return true;
 }
 
-void Trainer::save() {
-  save_checkpoint(folder_, config_, {step_, samples_, train_.dataset().fingerprint(), scaler_.state()},
-                  {model_.module(), *sharded_, *optimizer_});
+Reached Trainer::reached() const { return {step_, samples_, train_.dataset().fingerprint(), scaler_.state(), best_}; }
+
+// What the ranks know after a step, where they talk; `now`: they do.
+void Trainer::agree(bool now) {
+  agreed_.reset();
+  if (!now && !agreement_.is_time(step_)) return;
+  News mine = saver_->news();
+  mine.trouble = watch_ && watch_->found();
+  agreed_ = agreement_.agree(step_, seconds_per_step(), mine);
+  if (!agreed_->trouble) return;
+  std::string what = watch_->explain();
+  watch_.reset();
+  if (config_.on_nan == "stop")
+    fail_as(ErrorKind::rank_failed, what, ". Nothing is saved from there on; try a smaller optimizer.lr or ",
+            "clip_grad_norm, or go on with on_nan=continue");
+  if (report_) report_->say(what);
 }
 
 void Trainer::step(const data::Batch& batch, bool reported) {
@@ -146,8 +170,9 @@ void Trainer::step(const data::Batch& batch, bool reported) {
   metrics_.test_accuracy.reset();
   metrics_.test_count = 0;
   optimizer_->set_lr(config_.optimizer.lr * schedule_(step_));
-  StepResult done = train_step({config_, model_, *sharded_, *optimizer_, scaler_}, batch.fields[0], batch.fields[1],
-                               batch.global_count, reported);
+  FiniteWatch* watch = watch_ ? &*watch_ : nullptr;
+  StepResult done = train_step({config_, model_, *sharded_, *optimizer_, scaler_, watch}, batch.fields[0],
+                               batch.fields[1], batch.global_count, reported);
   metrics_.grad_norm = done.grad_norm;
   bool settled = step_ > first_step_ + 1;  // the first step does not know yet which unit is last
   step_bytes_ = settled ? std::max(step_bytes_, done.bytes_sent) : done.bytes_sent;
@@ -172,6 +197,8 @@ void Trainer::evaluate() {
   metrics_.test_count = test_.dataset().size();
   metrics_.test_accuracy = double(sum_over_ranks(world_, correct, "evaluate")) / double(metrics_.test_count);
   evaluation_bytes_ += context().recorder().total_bytes_sent() - sent_before;
+  is_best_ = !best_ || *metrics_.test_accuracy > *best_;
+  if (is_best_) best_ = metrics_.test_accuracy;
 }
 
 void Trainer::report(int64_t epoch, bool epoch_done) {
@@ -203,48 +230,25 @@ Result Trainer::result(double seconds, bool stopped) const {
 
 Result Trainer::stop(int64_t epoch, double seconds) {
   if (step_ > reported_step_) report(epoch, true);
-  save();
+  write_records();
+  saver_->save_at_end(reached());
   if (report_) report_->stopped(step_, total_steps_);
   return result(seconds, true);
 }
 
-// What this process did.
-RunReport::Rows Trainer::summary() const {
-  Context& ctx = context();
-  const Ledger& ledger = ctx.ledger();
-  int64_t steps = step_ - first_step_;
-  RunReport::Rows rows{
-      {"ranks", concat(world_.size(), " (", world_.kind(), "), ", ctx.threads(), " threads each")},
-      {"strategy", config_.strategy},
-      {"steps", std::to_string(steps)},
-      {"test accuracy", concat(format_fixed(*metrics_.test_accuracy, 4), " on ", metrics_.test_count, " samples")},
-      {"training loss", format_fixed(metrics_.loss, 5)},
-      {"samples/s", format_fixed(double(samples_ - first_samples_) / training_seconds_, 0)},
-      {"sent by a step and rank",
-       concat(format_bytes(step_bytes_), ", predicted ", format_bytes(predicted_.bytes_sent))},
-      {"sent by evaluation", concat(format_bytes(evaluation_bytes_), " in all")}};
-  std::set<Category::Kind> categories;
-  for (const auto& [category, bytes] : predicted_.peaks) categories.insert(category);
-  for (Category::Kind category : ledger.categories()) categories.insert(category);
-  for (Category::Kind category : categories) {
-    auto predicted = predicted_.peaks.find(category);
-    int64_t peak = ledger.peak(category);
-    bool known = predicted != predicted_.peaks.end() && category != Category::data;  // a step sees one batch of it
-    if (peak == 0 && !known) continue;
-    rows.push_back({concat("peak ", category.name()), format_bytes(peak)});
-    if (known) rows.back().second += ", predicted " + format_bytes(predicted->second);
-  }
-  rows.push_back({"peak of everything", format_bytes(ledger.peak())});
-  return rows;
+void Trainer::write_records() {
+  if (!report_) return;
+  report_->write_ledger(context().ledger());
+  if (config_.trace) report_->write_trace(chrome_trace(context().recorder(), context().rank()));
 }
 
 Result Trainer::finish(double seconds) {
-  if (report_) {
-    report_->write_ledger(context().ledger());
-    if (config_.trace) report_->write_trace(chrome_trace(context().recorder(), context().rank()));
-    report_->table(summary());
-  }
-  save();
+  write_records();
+  if (report_)
+    report_->table(summary(
+        config_, world_, predicted_,
+        {metrics_, step_ - first_step_, samples_ - first_samples_, training_seconds_, step_bytes_, evaluation_bytes_}));
+  saver_->save_at_end(reached());
   if (report_) report_->done(*metrics_.test_accuracy, step_, seconds);
   return result(seconds, false);
 }
@@ -258,14 +262,16 @@ Result Trainer::run() {
   }
   while (step_ < total_steps_) {
     int64_t epoch = step_ / train_.batches(), batch = step_ % train_.batches();
-    bool last = batch + 1 == train_.batches(), reported = last || (step_ + 1) % config_.log_interval == 0;
+    bool last = batch + 1 == train_.batches(), to_report = last || (step_ + 1) % config_.log_interval == 0;
     double step_begin = running_seconds();
-    step(train_.get(epoch, batch), reported);
+    step(train_.get(epoch, batch), to_report);
     training_seconds_ += running_seconds() - step_begin;
+    is_best_ = false;
     if (last) evaluate();
-    if (reported) report(epoch + 1, last);
-    bool asked = step_ < total_steps_ && agreement_.asked_to_stop(step_, seconds_per_step());
-    if (asked) return stop(epoch + 1, seconds_since(begin));
+    if (to_report) report(epoch + 1, last);
+    agree(step_ == total_steps_);
+    saver_->after_step(reached(), agreed_, is_best_);
+    if (step_ < total_steps_ && agreed_ && agreed_->stop) return stop(epoch + 1, seconds_since(begin));
   }
   return finish(seconds_since(begin));
 }

@@ -1,7 +1,8 @@
 #include <shardgrad/fsdp/state/pieces.h>
 
 #include <algorithm>
-#include <exception>
+
+#include <shardgrad/dist/group/together.h>
 
 namespace shardgrad::fsdp {
 namespace {
@@ -146,15 +147,7 @@ void copy_pieces(std::span<const StateSlice> targets, std::span<const StateSlice
 }
 
 void fill_on_all(Sharded& sharded, const char* call, const std::function<void()>& fill) {
-  std::exception_ptr failure;
-  try {
-    fill();
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  bool failed = on_some_rank(sharded, call, failure != nullptr);
-  if (failure) std::rethrow_exception(failure);
-  SG_CHECK(!failed, call, ": the state could not be read on another rank; it is filled in part");
+  dist::together(sharded.group(), {"", call}, fill, concat("; ", call, " has filled the state in part"));
 }
 
 }  // namespace shardgrad::fsdp

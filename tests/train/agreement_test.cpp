@@ -18,11 +18,11 @@ TEST(Agreement, RanksOfAnySpeedAskAfterTheSameStepsAndStopTogether) {
   std::vector<int64_t> stopped(2);
   dist::run_ranks(2, [&](dist::ProcessGroup& world) {
     auto rank = size_t(world.rank());
-    train::StopAgreement agreement(world);
+    train::Agreement agreement(world);
     for (int64_t step = 1; step <= 200; ++step) {
       if (world.rank() == 1 && step == 100) world.control().request_stop();
       int64_t before = context().recorder().total_bytes_sent();
-      bool stop = agreement.asked_to_stop(step, rank == 0 ? 1e-6 : 0.24);
+      bool stop = agreement.is_time(step) && agreement.agree(step, rank == 0 ? 1e-6 : 0.24, {}).stop;
       if (context().recorder().total_bytes_sent() > before) asked[rank].push_back(step);
       if (!stop) continue;
       stopped[rank] = step;

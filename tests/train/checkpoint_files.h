@@ -61,7 +61,9 @@ class CheckpointFiles : public ::testing::Test {
   void save(Trained& trained, int64_t step) {
     train::save_checkpoint(folder_.path(), config_, {step, 10 * step, 7, {1024, 3}}, trained.state());
   }
-  train::Reached load(Trained& trained) { return train::load_checkpoint(latest().value(), config_, trained.state()); }
+  train::Reached load(Trained& trained) {
+    return train::load_checkpoint(latest().value(), config_, trained.state()).reached;
+  }
   std::optional<std::string> latest() { return train::latest_checkpoint(folder_.path()); }
   std::vector<std::string> names() {
     std::vector<std::string> names;

@@ -185,6 +185,26 @@ TEST_F(CheckpointsOnDisk, AFailedWriteIsToldWithItsReasonAndLeavesNothing) {
   }
 }
 
+// One rank of several: all hear of it, name it, and leave the last checkpoint whole.
+TEST_F(CheckpointsOnDisk, ARankThatCannotWriteIsNamedOnAllRanks) {
+  save_on_one_rank();
+  for (const char* call : {"pwrite", "fsync"}) {
+    std::optional<DiskWatch> watch;
+    dist::run_ranks(3, [&](dist::ProcessGroup& world) {
+      Trained trained(world, fsdp::Strategy::zero3, 1);
+      if (world.rank() == 1) watch.emplace(folder_.path()).let_fail_here(call, ENOSPC);
+      world.barrier();
+      std::string message = error_of([&] { save(trained, 3); });
+      EXPECT_THAT(message, HasSubstr("/model.safetensors': No space left on device"));
+      EXPECT_EQ(message.starts_with("rank 1: "), world.rank() != 1);
+      world.barrier();
+    });
+    watch.reset();
+    EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step-2"}));
+  }
+  EXPECT_EQ(refusal(), "no error");
+}
+
 TEST(FilesOfARun, AFailedWriteIsToldWithItsReason) {
   TemporaryFolder folder;
   train::Config config;

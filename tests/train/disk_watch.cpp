@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -82,6 +83,7 @@ int DiskWatch::before(const char* call) {
 }
 
 int DiskWatch::error_of(const char* call) const {
+  if (only_ && *only_ != std::this_thread::get_id()) return 0;
   auto failing = failing_.find(call);
   return failing == failing_.end() ? 0 : failing->second;
 }
@@ -177,6 +179,8 @@ int fallocate(int file, int mode, off_t begin, off_t count) {
 }
 
 int ftruncate(int file, off_t length) noexcept { return call("ftruncate", +ftruncate, file, nullptr, file, length); }
+
+int flock(int file, int operation) noexcept { return call("flock", +flock, file, nullptr, file, operation); }
 
 int rename(const char* from, const char* to) noexcept { return call("rename", +rename, AT_FDCWD, from, from, to); }
 

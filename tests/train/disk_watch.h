@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace shardgrad {
@@ -29,6 +31,8 @@ class DiskWatch {
   void let_fail(const std::string& call, int error) { failing_[call] = error; }
   /// Calls of write and pwrite write at most so many bytes.
   void write_at_most(size_t bytes) { most_ = bytes; }
+  /// … on the calling thread.
+  void let_fail_here(const std::string& call, int error) { let_fail(call, error), only_ = std::this_thread::get_id(); }
   /// The folder is told to be on this file system (NFS_SUPER_MAGIC, …).
   void pretend_file_system(long magic) { magic_ = magic; }
 
@@ -64,6 +68,7 @@ class DiskWatch {
   std::map<ino_t, Stored> stored_;
   std::map<ino_t, int> kept_;  // open files, so that no number comes again
   std::map<std::string, int> failing_;
+  std::optional<std::thread::id> only_;
   std::vector<std::string> calls_;
   size_t written_ = 0, synced_writes_ = 0;
   int end_ = 0;

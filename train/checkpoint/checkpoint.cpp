@@ -2,35 +2,25 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+#include <utility>
 
-#include <shardgrad/autograd/match.h>
 #include <shardgrad/core/context.h>
+#include <shardgrad/dist/group/together.h>
 #include <shardgrad/fsdp/state/replicas.h>
-#include <shardgrad/fsdp/state/state.h>
-#include <shardgrad/train/checkpoint/safetensors.h>
 #include <shardgrad/train/files.h>
 
 namespace shardgrad::train {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 using Access = SafetensorsFile::Access;
-constexpr std::string_view kFolder = "step-", kUnfinished = ".tmp";
-constexpr const char* kFiles[] = {"model.safetensors", "optimizer.safetensors", "run.json"};
 
-// A model that was not called yet gets its buffers now; parameters have had their values since they were sharded.
-std::vector<NamedParameter> buffers_of(TrainingState state) {
-  state.model.materialize();
-  return state.model.named_buffers();
-}
-
-StateSpecs model_specs(TrainingState state) {
-  StateSpecs specs = fsdp::state_specs(state.sharded);
-  for (const NamedParameter& buffer : buffers_of(state))
-    specs[buffer.name] = {buffer.tensor.shape(), buffer.tensor.dtype()};
-  return specs;
+// Replicas have the same values: one of them writes.
+bool writes(const fsdp::Sharded& sharded) {
+  dist::ProcessGroup* replica = sharded.mesh().replica();
+  return !replica || replica->rank() == 0;
 }
 
 template <class Call> void on_disk(const Call& call) {
@@ -41,210 +31,180 @@ template <class Call> void on_disk(const Call& call) {
   }
 }
 
-Tensor on_host(const Tensor& like) { return empty({like.numel()}, {like.dtype(), kCpu}); }
-
-// Replicas have the same values: one of them writes.
-bool writes(const fsdp::Sharded& sharded) {
-  dist::ProcessGroup* replica = sharded.mesh().replica();
-  return !replica || replica->rank() == 0;
+// Makes the folder with files of their full size.
+void make_folder(const std::string& path, const Config& config, const Reached& reached, TrainingState state) {
+  fs::create_directory(path);
+  SafetensorsFile::Texts metadata{
+      {"format", "pt"}, {"step", std::to_string(reached.step)}, {"model", model_text(config)}};
+  SafetensorsFile::create(path + "/" + kModelFile, model_specs(state), metadata);
+  SafetensorsFile::create(path + "/" + kOptimizerFile, optimizer_specs(state.optimizer), metadata);
 }
 
-void write_model(const std::string& path, TrainingState state, const std::map<std::string, Tensor>& buffers) {
-  SafetensorsFile file(path, Access::write);
-  fsdp::visit_pieces(state.sharded, [&](const auto& piece) { file.write(piece.name, piece.begin, piece.values); });
-  if (state.sharded.group().rank() == 0)
-    for (const auto& [name, buffer] : buffers) file.write(name, 0, buffer.view({buffer.numel()}));
-  file.sync();
-}
-
-void write_optimizer(const std::string& path, TrainingState state, const std::map<std::string, int64_t>& steps) {
-  SafetensorsFile file(path, Access::write);
-  fsdp::visit_optim_pieces(state.optimizer,
-                           [&](const auto& piece) { file.write(piece.name, piece.begin, piece.values); });
-  if (state.sharded.group().rank() == 0)
-    for (const auto& [name, count] : steps)
-      file.write(name + ".step", 0, from_vector<int64_t>({count}, {1}, {DType::i64, kCpu}));
-  file.sync();
-}
-
-Json about_run(const Config& config, const Reached& reached) {
-  return {{"step", reached.step},
-          {"samples", reached.samples},
-          {"data", reached.data},
-          {"loss_scale", reached.scaler.factor},
-          {"good_steps", reached.scaler.good_steps},
-          {"config", Json::parse(to_json(config))}};
-}
-
-void write_and_sync(const std::string& path, const std::string& text) {
-  write_file(path, text);
-  sync_path(path);
-}
-
-// A folder step-N or step-N.tmp with a checkpoint's files and nothing else: what somebody put beside them stays.
-bool is_checkpoint(const fs::path& folder) {
-  std::string name = folder.filename().string();
-  if (!name.starts_with(kFolder) || fs::symlink_status(folder).type() != fs::file_type::directory) return false;
-  std::string number = name.substr(kFolder.size());
-  if (number.ends_with(kUnfinished)) number.resize(number.size() - kUnfinished.size());
-  if (number.empty() || !std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; })) return false;
-  return std::ranges::all_of(fs::directory_iterator(folder), [](const fs::directory_entry& entry) {
-    return std::ranges::find(kFiles, entry.path().filename()) != std::end(kFiles);
-  });
-}
-
-void commit(const std::string& run, const std::string& unfinished, const std::string& name) {
-  sync_path(unfinished);
-  fs::remove_all(run + "/" + name);  // left over: `latest` names another one
-  fs::rename(unfinished, run + "/" + name);
-  sync_path(run);
-  write_and_sync(run + "/latest.tmp", name + "\n");
-  fs::rename(run + "/latest.tmp", run + "/latest");
-  sync_path(run);
-  for (const fs::path& path : std::vector<fs::path>(fs::directory_iterator(run), {}))
-    if (path.filename() != name && is_checkpoint(path)) fs::remove_all(path);
-}
-
-// What may differ between the run that was saved and the one that goes on.
-bool may_change(const std::string& key) {
-  constexpr const char* kFree[] = {"name",      "device",    "data.dir", "strategy",     "fsdp.*", "model.recompute",
-                                   "libraries", "kernels.*", "runs",     "log_interval", "trace",  "resume"};
-  return std::ranges::any_of(kFree, [&](const char* pattern) { return matches(pattern, key); });
-}
-
-std::map<std::string, Json> by_key(const Json& config) {
-  std::map<std::string, Json> values;
-  for (const auto& [key, value] : config.items()) {
-    if (!value.is_object())
-      values[key] = value;
-    else
-      for (const auto& [inner, part] : value.items()) values[key + "." + inner] = part;
-  }
-  return values;
-}
-
-// Its few levels, so that a damaged file cannot make a tree of any depth.
-Json parse_shallow(const std::string& text) {
-  constexpr int kDeepest = 8;
-  bool shallow = true;
-  auto look = [&](int depth, Json::parse_event_t, Json&) { return shallow = shallow && depth < kDeepest; };
-  Json json = Json::parse(text, look, false);
-  return shallow ? json : Json(Json::value_t::discarded);
-}
-
-// How far the run in `folder` had come.
-Reached check_same_run(const std::string& folder, const Config& config) {
-  Json about = parse_shallow(read_file(folder + "/run.json"));
-  try {
-    std::map<std::string, Json> before = by_key(about.at("config")), now = by_key(Json::parse(to_json(config)));
-    std::string faults;
-    for (const auto& [key, value] : now)
-      if (!may_change(key) && before[key] != value)
-        faults += concat("\n  ", key, " is ", shortened(value.dump()), ", was ", shortened(before[key].dump()));
-    SG_CHECK(faults.empty(), "'", folder, "' was saved by another run, which this one cannot go on with:", faults,
-             "\nset another name, or the old values");
-    return {about.at("step"), about.at("samples"), about.at("data"), {about.at("loss_scale"), about.at("good_steps")}};
-  } catch (const Json::exception& error) {
-    fail("'", folder, "/run.json' is damaged: ", error.what());
-  }
-}
-
-void check_specs(const SafetensorsFile& file, const StateSpecs& expected) {
-  StateSpecs given;
-  for (const auto& [name, entry] : file.tensors()) given[name] = entry.spec;
-  StateCheck check(given);
-  for (const auto& [name, spec] : expected) check.expect(name, spec.shape, spec.dtype);
-  std::string faults = check.faults();
-  for (const auto& [name, why] : file.unreadable()) faults += concat("\n  '", name, "' cannot be read: ", why);
-  SG_CHECK(faults.empty(), "'", file.path(), "' does not fit the model; nothing was loaded:", faults);
-}
-
-void read_model(const SafetensorsFile& file, TrainingState state) {
-  fsdp::fill_pieces(state.sharded, [&](const auto& piece) { file.read(piece.name, piece.begin, piece.values); });
-  for (const NamedParameter& buffer : buffers_of(state)) {
-    Tensor copy = on_host(buffer.tensor);
-    file.read(buffer.name, 0, copy);
-    copy_into(buffer.tensor, copy);
-  }
-}
-
-void read_optimizer(const SafetensorsFile& file, TrainingState state) {
-  state.optimizer.allocate_states([&](const std::string& name) { return file.tensors().contains(name); });
-  fsdp::fill_optim_pieces(state.sharded, state.optimizer,
-                          [&](const auto& piece) { file.read(piece.name, piece.begin, piece.values); });
-  std::map<std::string, int64_t> steps;
-  for (const NamedParameter& parameter : state.optimizer.parameters()) {
-    Tensor count = empty({1}, {DType::i64, kCpu});
-    file.read(parameter.name + ".step", 0, count);
-    steps[parameter.name] = int64_t(count.item());
-  }
-  state.optimizer.set_steps(steps);
-}
-
-// Makes step-N.tmp with files of their full size.
-void begin_folder(const std::string& run, const std::string& name, const Config& config, const Reached& reached,
-                  TrainingState state) {
-  std::string unfinished = concat(run, "/", name, kUnfinished);
-  SG_CHECK(latest_checkpoint(run) != run + "/" + name, "'", run, "/", name, "' is saved already");
-  fs::remove_all(unfinished);
-  fs::create_directory(unfinished);
-  SafetensorsFile::Texts metadata{{"format", "pt"},
-                                  {"step", std::to_string(reached.step)},
-                                  {"model", Json::parse(to_json(config))["model"].dump()}};
-  SafetensorsFile::create(unfinished + "/model.safetensors", model_specs(state), metadata);
-  SafetensorsFile::create(unfinished + "/optimizer.safetensors", fsdp::optim_state_specs(state.optimizer), metadata);
+Hashes zeros_for(const StateSpecs& specs) {
+  Hashes hashes;
+  for (const auto& [name, spec] : specs) hashes[name] = 0;
+  return hashes;
 }
 
 }  // namespace
 
-void save_checkpoint(const std::string& run, const Config& config, const Reached& reached, TrainingState state) {
-  TagScope owner(Category::other);
-  dist::ProcessGroup& world = state.sharded.group();
-  fsdp::check_replicas(state.sharded, "save_checkpoint");
-  std::map<std::string, Tensor> buffers = fsdp::mean_buffers(state.model, world);
-  std::string name = concat(kFolder, reached.step), unfinished = concat(run, "/", name, kUnfinished);
-  std::map<std::string, int64_t> steps = fsdp::optim_steps(state.sharded, state.optimizer);
-  try {
-    if (world.rank() == 0) on_disk([&] { begin_folder(run, name, config, reached, state); });
-    world.barrier({{"", "checkpoint"}});
-    if (writes(state.sharded)) {
-      write_model(unfinished + "/model.safetensors", state, buffers);
-      write_optimizer(unfinished + "/optimizer.safetensors", state, steps);
-    }
-    world.barrier({{"", "checkpoint"}});
-    if (world.rank() == 0)
-      on_disk([&] {
-        write_and_sync(unfinished + "/run.json", about_run(config, reached).dump(2) + "\n");
-        commit(run, unfinished, name);
-      });
-    world.barrier({{"", "checkpoint"}});
-  } catch (...) {
-    std::error_code ignored;  // the space is wanted by whoever saves next
-    if (world.rank() == 0) fs::remove_all(unfinished, ignored);
-    throw;
+// Elements of a tensor that go into a file.
+struct CheckpointSave::Piece {
+  bool of_model;
+  std::string name;
+  int64_t first;
+  Tensor values;
+  const void* elements;  // of `values`, complete
+  bool must_be_finite;
+};
+
+// Writes this rank's pieces into the files, and adds up what they hold.
+class CheckpointSave::Writer {
+ public:
+  Writer(CheckpointSave& save)
+      : save_(save),
+        model_(save.folder_.path + "/" + kModelFile, Access::write),
+        optimizer_(save.folder_.path + "/" + kOptimizerFile, Access::write) {}
+  void write(const Piece& piece) {
+    DType dtype = piece.values.dtype();
+    int64_t count = piece.values.numel();
+    (piece.of_model ? model_ : optimizer_).write(piece.name, piece.first, {piece.elements, dtype, count});
+    Hashes& hashes = piece.of_model ? save_.manifest_.model : save_.manifest_.optimizer;
+    hashes.at(piece.name) += content_hash(piece.elements, dtype, count, piece.first);
+    if (!piece.must_be_finite || !save_.not_finite_.empty()) return;
+    if (int64_t at = first_not_finite(piece.elements, dtype, count); at < count)
+      save_.not_finite_ = concat("element ", piece.first + at, " of '", piece.name, "'");
   }
-}
+  void keep(Piece piece) { pieces_.push_back(std::move(piece)); }
+  void write_kept() {
+    for (const Piece& piece : pieces_) write(piece);
+    sync();
+  }
+  void sync() {
+    model_.sync();
+    optimizer_.sync();
+  }
 
-std::optional<std::string> latest_checkpoint(const std::string& run) {
-  if (!fs::exists(run + "/latest")) return {};
-  std::string name = read_file(run + "/latest");
-  name.resize(std::min(name.find('\n'), name.size()));
-  SG_CHECK(matches("step-*", name) && name.find('/') == std::string::npos, "'", run, "/latest' says '", name,
-           "', expected the name of a folder step-N");
-  return run + "/" + name;
-}
+ private:
+  CheckpointSave& save_;
+  SafetensorsFile model_, optimizer_;
+  std::vector<Piece> pieces_;
+};
 
-Reached load_checkpoint(const std::string& folder, const Config& config, TrainingState state) {
+CheckpointSave::CheckpointSave(const std::string& run, const Config& config, const Reached& reached,
+                               TrainingState state, How how)
+    : run_(run), world_(state.sharded.group()) {
   TagScope owner(Category::other);
-  Reached reached = check_same_run(folder, config);
-  SafetensorsFile model(folder + "/model.safetensors", Access::read);
-  SafetensorsFile optimizer(folder + "/optimizer.safetensors", Access::read);
-  check_specs(model, model_specs(state));
-  auto given = [&](const std::string& name) { return optimizer.tensors().contains(name); };
-  check_specs(optimizer, fsdp::optim_state_specs(state.optimizer, given));
-  read_model(model, state);
-  read_optimizer(optimizer, state);
-  return reached;
+  fsdp::check_replicas(state.sharded, "save_checkpoint");
+  manifest_ = {reached, to_json(config), zeros_for(model_specs(state)), zeros_for(optimizer_specs(state.optimizer))};
+  Buffers buffers = fsdp::mean_buffers(state.model, world_);
+  Steps steps = fsdp::optim_steps(state.sharded, state.optimizer);
+  begin(config, state);
+  try {
+    if (writes(state.sharded)) {
+      writer_ = std::make_unique<Writer>(*this);
+      visit(state, buffers, steps, [&](Piece piece) {
+        if (how == How::now)
+          writer_->write(piece);
+        else
+          writer_->keep(std::move(piece));
+      });
+    }
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  auto rest = [this, how] {
+    try {
+      if (writer_ && !failure_) how == How::now ? writer_->sync() : writer_->write_kept();
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+    written_ = true;
+  };
+  if (how == How::now)
+    rest();
+  else
+    thread_ = Thread(rest);
 }
+
+CheckpointSave::~CheckpointSave() = default;
+
+CheckpointSave::Folder::~Folder() {
+  std::error_code ignored;  // the space is wanted by whoever saves next
+  if (is_mine) fs::remove_all(path, ignored);
+}
+
+// A number of its own keeps ranks of a killed job, which may still write for a moment, out of this one's files.
+void CheckpointSave::begin(const Config& config, TrainingState state) {
+  std::string folder = run_ + "/" + step_folder(step()), number = hash_text(std::random_device()());
+  folder_.path = dist::same_text(world_, {"", "checkpoint"}, concat(folder, ".tmp-", number.substr(8)));
+  dist::together(world_, {"", "checkpoint"}, [&] {
+    if (world_.rank() != 0) return;
+    check_free(run_, step());
+    on_disk([&] {
+      remove_unfinished(run_);
+      folder_.is_mine = true;
+      make_folder(folder_.path, config, manifest_.reached, state);
+    });
+  });
+}
+
+void CheckpointSave::visit(TrainingState state, const Buffers& buffers, const Steps& steps,
+                           const std::function<void(Piece)>& call) const {
+  std::set<std::string> trained;
+  for (const NamedParameter& parameter : state.model.named_parameters())
+    if (parameter.tensor.requires_grad()) trained.insert(parameter.name);
+  auto give = [&](bool of_model, const std::string& name, int64_t first, const Tensor& values, bool must_be_finite) {
+    call({of_model, name, first, values, values.in().data, must_be_finite});
+  };
+  fsdp::visit_pieces(state.sharded, [&](const auto& piece) {
+    give(true, piece.name, piece.begin, piece.values, trained.contains(piece.name));
+  });
+  fsdp::visit_optim_pieces(state.optimizer,
+                           [&](const auto& piece) { give(false, piece.name, piece.begin, piece.values, true); });
+  if (world_.rank() != 0) return;
+  for (const auto& [name, buffer] : buffers) give(true, name, 0, buffer.view({buffer.numel()}), false);
+  std::vector<int64_t> counts;
+  for (const auto& [name, count] : steps) counts.push_back(count);
+  if (!counts.empty()) give(false, kSteps, 0, from_vector(counts, {std::ssize(counts)}, {DType::i64, kCpu}), false);
+}
+
+std::string CheckpointSave::not_finite() {
+  if (thread_.joinable()) thread_.join();
+  dist::together(world_, {"", "checkpoint"}, [&] {
+    if (failure_) std::rethrow_exception(failure_);
+  });
+  writer_.reset();
+  std::vector<int64_t> ranks = world_.share<int64_t>({!not_finite_.empty()}, {"", "checkpoint"});
+  auto first = std::ranges::find(ranks, 1);
+  return first == ranks.end() ? ""
+                              : dist::same_text(world_, {"", "checkpoint"}, not_finite_, int(first - ranks.begin()));
+}
+
+std::string CheckpointSave::finish(Keep keep) {
+  if (std::string what = not_finite(); !what.empty())
+    fail_as(ErrorKind::rank_failed, "step ", step(), ": ", what,
+            " is not finite; nothing was saved, and the last checkpoint is as it was");
+  manifest_.model = sum_over_ranks(world_, manifest_.model);
+  manifest_.optimizer = sum_over_ranks(world_, manifest_.optimizer);
+  dist::together(world_, {"", "checkpoint"}, [&] {
+    if (world_.rank() != 0) return;
+    on_disk([&] {
+      std::string path = folder_.path + "/" + kManifestFile;
+      write_file(path, to_json(manifest_));
+      sync_path(path);
+      commit_checkpoint(run_, folder_.path, step(), keep);
+    });
+  });
+  folder_.is_mine = false;
+  return manifest_.hash();
+}
+
+std::string save_checkpoint(const std::string& run, const Config& config, const Reached& reached, TrainingState state,
+                            Keep keep) {
+  return CheckpointSave(run, config, reached, state, CheckpointSave::How::now).finish(keep);
+}
+
+std::optional<std::string> latest_checkpoint(const std::string& run) { return last_checkpoint(run).folder; }
 
 }  // namespace shardgrad::train

@@ -1,37 +1,40 @@
 #pragma once
 // A training run on disk, from which it goes on with the same bits, on any number of ranks to rounding:
 //
-//     runs/NAME/latest                       the name of the folder to go on from: "step-120"
 //     runs/NAME/step-120/model.safetensors       parameters and buffers under their names
-//                        optimizer.safetensors   "layer0.weight.exp_avg", …, "layer0.weight.step"
-//                        run.json                step, samples seen, loss scale, configuration
+//                        optimizer.safetensors   "layer0.weight.exp_avg", …; "step", with how many each parameter has
+//                                                been through, in the order of their names
+//                        run.json                step, samples seen, loss scale, configuration, a hash per tensor
 //
 // Every rank writes the parts of the files that it owns, a piece at a time (fsdp::kPieceBytes), so no rank needs memory
 // for more than its shard. A crash at any moment leaves the last checkpoint whole, because each line waits for the one
 // above:
 //
-//     rank 0   makes step-120.tmp with files of their full size
+//     rank 0   makes step-120.tmp-3f09a1b2 with files of their full size
 //     all      write their parts, and wait until the disk has them
-//     rank 0   writes run.json, renames step-120.tmp to step-120
-//              replaces `latest`
-//              removes other checkpoints: step-N and step-N.tmp that hold these files and nothing else
+//     all      tell each other that they have; where one could not, every rank throws and the folder is removed
+//     rank 0   writes run.json, gives the folder its name (commit_checkpoint), removes older ones
+//
+// A checkpoint under way (CheckpointSave) may be written beside training: then its pieces are copied first, and a
+// thread writes the copies.
 
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include <shardgrad/core/thread.h>
 #include <shardgrad/fsdp/fully_shard.h>
+#include <shardgrad/fsdp/state/state.h>
 #include <shardgrad/nn/module.h>
-#include <shardgrad/optim/grad_scaler.h>
-#include <shardgrad/train/config.h>
+#include <shardgrad/train/checkpoint/manifest.h>
+#include <shardgrad/train/checkpoint/run_folder.h>
+#include <shardgrad/train/checkpoint/safetensors.h>
 
 namespace shardgrad::train {
-
-/// How far a run has come. Order of samples, learning rate and random numbers are functions of the step.
-struct Reached {
-  int64_t step = 0, samples = 0;
-  uint64_t data = 0;  ///< fingerprint of the training samples
-  optim::GradScaler::State scaler{};
-};
 
 /// Whose tensors are saved.
 struct TrainingState {
@@ -40,18 +43,79 @@ struct TrainingState {
   optim::Optimizer& optimizer;
 };
 
-/// A collective, between steps. `run` is the run's folder, the same on all ranks, which must all see it. Throws
-/// Error(input) when something cannot be written, `latest` is this step, or copies of the model are not the same any
-/// more; the last checkpoint is then as it was. Buffers that differ by rank are saved as their mean.
-void save_checkpoint(const std::string& run, const Config& config, const Reached& reached, TrainingState state);
+/// The tensor of optimizer.safetensors with the parameters' step counts.
+inline constexpr const char* kSteps = "step";
+/// What a checkpoint's two files hold, and how many bytes that is without their headers.
+StateSpecs model_specs(TrainingState state);
+StateSpecs optimizer_specs(const optim::Optimizer& optimizer, const fsdp::IsGiven& given = {});
+int64_t checkpoint_bytes(TrainingState state);
 
-/// The folder of the last checkpoint in `run`; nothing when there is none.
+/// A checkpoint that is being written. Every rank makes one, between steps, and finishes it.
+class CheckpointSave {
+ public:
+  enum class How { now, beside };
+  /// A collective. `run` is the run's folder, the same on all ranks, which must all see it. With How::now this rank's
+  /// part is on the disk afterwards, or its failure is known; with How::beside it is copied, and a thread writes it.
+  /// Throws Error(input) on every rank when the folder cannot be written, `latest` is this step already, copies of the
+  /// model are not the same any more, or a trained parameter or its optimizer state is not finite.
+  CheckpointSave(const std::string& run, const Config& config, const Reached& reached, TrainingState state, How how);
+  /// Of one that was not finished: waits for the thread and removes what was written.
+  ~CheckpointSave();
+  CheckpointSave(const CheckpointSave&) = delete;
+
+  /// This rank's part is written, or that has failed.
+  bool written() const { return written_; }
+  int64_t step() const { return manifest_.reached.step; }
+  /// A collective. Waits for all ranks' parts and tells what of them is not finite, and where; empty: all is. Throws on
+  /// every rank when one of them could not write its part; the last checkpoint is then as it was.
+  std::string not_finite();
+  /// A collective. Waits for all ranks' parts and commits. Returns the checkpoint's hash. Throws as not_finite
+  /// does, and when something is not.
+  std::string finish(Keep keep);
+
+ private:
+  struct Piece;
+  class Writer;
+  using Buffers = std::map<std::string, Tensor>;
+  using Steps = std::map<std::string, int64_t>;
+  void begin(const Config& config, TrainingState state);
+  void visit(TrainingState state, const Buffers& buffers, const Steps& steps,
+             const std::function<void(Piece)>& call) const;
+
+  // Removed unless it was committed.
+  struct Folder {
+    std::string path;
+    bool is_mine = false;  // rank 0's
+    ~Folder();
+  };
+  std::string run_;
+  Folder folder_;
+  dist::ProcessGroup& world_;
+  Manifest manifest_;
+  std::unique_ptr<Writer> writer_;
+  std::exception_ptr failure_;  // of this rank's part
+  std::string not_finite_;      // the first tensor that is not
+  std::atomic<bool> written_ = false;
+  Thread thread_;
+};
+
+/// A collective: one that is finished at once, and kept in the place of the one before. Returns its hash. Throws as
+/// CheckpointSave does. Buffers that differ by rank are saved as their mean.
+std::string save_checkpoint(const std::string& run, const Config& config, const Reached& reached, TrainingState state,
+                            Keep keep = {});
+
+/// The folder of the last checkpoint in `run`; nothing when there is none. See last_checkpoint.
 std::optional<std::string> latest_checkpoint(const std::string& run);
 
-/// A collective. Fills the state from `folder` and returns how far the run had come. Throws Error(input), naming the
-/// file or listing the keys, when the files are damaged or not of this model, or when settings differ that change the
-/// run; those that say where and how it is computed may. When a file cannot be read halfway on one rank, every rank
-/// throws, and the state is filled in part: load again, or end.
-Reached load_checkpoint(const std::string& folder, const Config& config, TrainingState state);
+/// A collective. Fills the state from `folder` and returns what that is. Every element is read and compared with the
+/// hashes of run.json first. Throws Error(input), naming file and tensor or listing the keys, when the files are
+/// damaged or not of this model, or when settings differ that change the run; those that say where, how and for how
+/// long it is computed may. When a file cannot be read halfway on one rank, every rank throws, and the state is filled
+/// in part: load again, or end.
+Manifest load_checkpoint(const std::string& folder, const Config& config, TrainingState state);
+
+/// A collective. Fills parameters and buffers from a safetensors file of any program, of the same names and shapes; a
+/// floating dtype is converted. Throws Error(input) listing what does not fit, having changed nothing.
+void load_model(const std::string& path, TrainingState state);
 
 }  // namespace shardgrad::train

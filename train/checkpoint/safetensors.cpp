@@ -56,21 +56,6 @@ std::vector<std::pair<std::string, TensorSpec>> in_order(const StateSpecs& tenso
   return order;
 }
 
-// A full disk is better found before the ranks write. Where the file system cannot promise space, glibc's
-// posix_fallocate would write a byte per block instead; there the file only gets its length.
-void take_space(const std::string& path, uint64_t begin, int64_t count) {
-  int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (file < 0) cannot("open", path);
-  int result;
-  do result = fallocate(file, 0, off_t(begin), off_t(count));
-  while (result != 0 && errno == EINTR);
-  if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) result = ftruncate(file, off_t(begin) + off_t(count));
-  int error = errno;
-  close(file);
-  errno = error;
-  if (result != 0) cannot("write", path);
-}
-
 // Where a tensor lies in a file whose tensors begin at `data`: first byte and count.
 std::pair<int64_t, int64_t> range_of(const SafetensorsHeader::Entry& entry, int64_t data) {
   SG_CHECK(entry.data_offsets.size() == 2, "it has ", entry.data_offsets.size(), " data_offsets");
@@ -110,7 +95,7 @@ void SafetensorsFile::create(const std::string& path, const StateSpecs& tensors,
   text.resize((text.size() + 7) / 8 * 8, ' ');
   uint64_t length = text.size();
   write_file(path, std::string(reinterpret_cast<const char*>(&length), sizeof length) + text);
-  if (end > 0) take_space(path, sizeof length + length, end);
+  if (end > 0) take_space(path, int64_t(sizeof length + length), end);
 }
 
 SafetensorsFile::SafetensorsFile(std::string path, Access access)
@@ -181,28 +166,33 @@ void SafetensorsFile::read_bytes(void* to, size_t count, int64_t begin) const {
   }
 }
 
-int64_t SafetensorsFile::place(const std::string& name, int64_t first, const Tensor& values) const {
+int64_t SafetensorsFile::place(const std::string& name, int64_t first, DType dtype, int64_t count) const {
   auto strange = unreadable_.find(name);
   SG_CHECK(strange == unreadable_.end(), "'", path_, "': tensor '", name, "' cannot be read: ", strange->second);
   auto found = tensors_.find(name);
   SG_CHECK(found != tensors_.end(), "'", path_, "' has no tensor '", name, "'");
   const Entry& entry = found->second;
-  SG_CHECK(values.dtype() == entry.spec.dtype && first + values.numel() <= entry.spec.shape.numel(), "'", path_,
-           "': tensor '", name, "' is ", entry.spec.dtype, entry.spec.shape, "; wanted are ", values.numel(),
-           " elements of ", values.dtype(), " from ", first);
+  SG_CHECK(dtype == entry.spec.dtype && first + count <= entry.spec.shape.numel(), "'", path_, "': tensor '", name,
+           "' is ", entry.spec.dtype, entry.spec.shape, "; wanted are ", count, " elements of ", dtype, " from ",
+           first);
   return entry.begin + first * int64_t(size_of(entry.spec.dtype));
 }
 
 void SafetensorsFile::read(const std::string& name, int64_t first, const Tensor& values) const {
-  int64_t begin = place(name, first, values);
+  int64_t begin = place(name, first, values.dtype(), values.numel());
   read_bytes(values.out().data, values.bytes(), begin);
 }
 
 void SafetensorsFile::write(const std::string& name, int64_t first, const Tensor& values) {
-  int64_t begin = place(name, first, values);
-  auto* from = static_cast<const char*>(values.in().data);
-  for (size_t done = 0; done < values.bytes();) {
-    ssize_t put = pwrite(file_, from + done, values.bytes() - done, off_t(begin) + off_t(done));
+  write(name, first, {values.in().data, values.dtype(), values.numel()});
+}
+
+void SafetensorsFile::write(const std::string& name, int64_t first, const Elements& elements) {
+  int64_t begin = place(name, first, elements.dtype, elements.count);
+  auto* from = static_cast<const char*>(elements.begin);
+  size_t bytes = size_t(elements.count) * size_of(elements.dtype);
+  for (size_t done = 0; done < bytes;) {
+    ssize_t put = pwrite(file_, from + done, bytes - done, off_t(begin) + off_t(done));
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) cannot("write", path_);
     done += size_t(put);

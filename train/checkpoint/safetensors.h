@@ -43,13 +43,20 @@ class SafetensorsFile {
   /// Elements of tensor `name` from element `first` on, as many as `values` (on the cpu, of the tensor's dtype) has.
   void read(const std::string& name, int64_t first, const Tensor& values) const;
   void write(const std::string& name, int64_t first, const Tensor& values);
+  /// The same of elements in host memory, on any thread.
+  struct Elements {
+    const void* begin;
+    DType dtype;
+    int64_t count;
+  };
+  void write(const std::string& name, int64_t first, const Elements& elements);
   /// Returns when everything written has reached the disk.
   void sync();
 
  private:
   void read_header();
   std::vector<std::pair<int64_t, int64_t>> understand(const std::string& text, int64_t data);
-  int64_t place(const std::string& name, int64_t first, const Tensor& values) const;
+  int64_t place(const std::string& name, int64_t first, DType dtype, int64_t count) const;
   void read_bytes(void* to, size_t count, int64_t begin) const;
   [[noreturn]] void damaged(const std::string& what) const;
   std::string path_;

@@ -1,0 +1,21 @@
+#pragma once
+// Where a gradient is not finite, found out beside the step and not in its way.
+
+#include <string>
+#include <vector>
+
+#include <shardgrad/fsdp/fully_shard.h>
+
+namespace shardgrad::fsdp {
+
+/// The largest |g| of this rank's part of a unit's gradient, in pieces (f64, flat, where the gradient is); not a number
+/// where a g is none.
+struct GradMaxima {
+  std::string unit;
+  Tensor values;
+};
+/// Queues the maxima of every unit that has a gradient, in the order in which backward comes to the units. After
+/// backward and before the update. Sends nothing and waits for nothing but reductions, as the update does.
+std::vector<GradMaxima> grad_maxima(Sharded& sharded);
+
+}  // namespace shardgrad::fsdp

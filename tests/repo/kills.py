@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Kills training jobs at random moments, most of them inside a save, and starts them again with the same line. Each ends
+within seconds, the last checkpoint loads, and the run ends with the bits of one that nobody killed.
+
+    kills.py PROGRAM CASE:LIBRARY      CASE: a_few or many; LIBRARY makes every fsync slow
+"""
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+from faults import LIMIT, START, Job, parent_of, until
+
+SETTINGS = ["model.layers=[784,32,10]", "batch=1000", "save_every=3", "epochs=3", "log_interval=1", "resume=true"]
+
+
+def settings(name):
+    return [word for setting in (*SETTINGS, f"name={name}") for word in ("--set", setting)]
+
+
+def words(name, how, beside):
+    line = [*START[how], "train", str(Path(__file__).resolve().parents[2] / "configs/fashion_mnist.json"), *settings(name)]
+    return [*line, "--set", f"save_beside={beside}"]
+
+
+def victims(job):
+    """Any one process of the job, or all ranks at once."""
+    pids = job.pids()
+    try:
+        ranks = [job.rank(0), job.rank(1)]
+    except StopIteration:
+        return list(pids)[:1]
+    return random.choice([[ranks[0]], [ranks[1]], ranks, [parent_of(ranks[0])], [job.process.pid], [random.choice(list(pids))]])
+
+
+def kill(job):
+    chosen, since = victims(job), time.monotonic()
+    for pid in chosen:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    until(lambda: job.process.poll() is not None and not job.pids(), LIMIT,
+          lambda: f"{time.monotonic() - since:.0f} s after the death of {chosen}, {list(job.pids())} live in {job.text()}")
+    job.reader.join(30)
+
+
+def result(name):
+    run = Path("runs", name)
+    about = json.loads((run / (run / "latest").read_text().strip() / "run.json").read_text())
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = [line["step"] for line in lines]
+    assert steps == list(range(1, 181)), f"{name}: steps {steps}"
+    return about["hash"], [(line["loss"], line["lr"], line["test_accuracy"]) for line in lines]
+
+
+def survive(kills):
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    random.seed(seed)
+    expected, done, number = None, 0, 0
+    while done < kills:
+        name = f"run{number}"
+        how, beside = random.choice(["launch", "local"]), random.choice(["true", "false"])
+        number += 1
+        while True:
+            job = Job(words(name, how, beside))
+            if expected is not None and done < kills:
+                time.sleep(random.uniform(0.2, 3))
+            else:
+                job.process.wait(timeout=300)
+            if job.process.poll() is not None:
+                break
+            kill(job)
+            done += 1
+        job.reader.join(30)
+        assert job.process.returncode == 0, job.text()
+        if expected is None:
+            expected = result(name)
+        assert result(name) == expected, f"{name} ended with other bits after {done} kills: {job.text()}"
+    print(f"{done} kills, {number} runs")
+
+
+def a_few(library):
+    os.environ["LD_PRELOAD"] = library
+    survive(5)
+
+
+def many(library):
+    os.environ["LD_PRELOAD"] = library
+    survive(50)
+
+
+if __name__ == "__main__":
+    from program import main
+    main(globals())

@@ -1,0 +1,115 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <shardgrad/train/checkpoint/run_folder.h>
+
+#include "checkpoint_files.h"
+#include "disk_watch.h"
+
+namespace shardgrad {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using train::Last;
+namespace fs = std::filesystem;
+
+class RunFolder : public CheckpointFiles {
+ protected:
+  // Checkpoints of one rank at these steps, all of which are kept.
+  void save_steps(const std::vector<int64_t>& steps, train::Keep keep = {.count = 100}) {
+    dist::run_ranks(1, [&](dist::ProcessGroup& world) {
+      Trained trained(world, fsdp::Strategy::zero3, 1);
+      for (int64_t step : steps)
+        train::save_checkpoint(folder_.path(), config_, {step, step, 7, {}}, trained.state(), keep);
+    });
+  }
+  Last last() { return train::last_checkpoint(folder_.path()); }
+};
+
+TEST_F(RunFolder, TheNewestOnesAreKept) {
+  save_steps({1, 2, 3, 4}, {.count = 2});
+  EXPECT_THAT(names(), ElementsAre("latest", "step-3", "step-4"));
+  save_steps({10}, {.count = 2});
+  EXPECT_THAT(names(), ElementsAre("latest", "step-10", "step-4")) << "in the order of numbers, not of names";
+}
+
+TEST_F(RunFolder, TheBestOneIsKeptUntilThereIsABetterOne) {
+  save_steps({1}, {.count = 1, .is_best = true});
+  save_steps({2, 3}, {.count = 1});
+  EXPECT_THAT(names(), ElementsAre("best", "latest", "step-1", "step-3"));
+  EXPECT_EQ(read_file(folder_ / "best"), "step-1\n");
+  save_steps({4}, {.count = 1, .is_best = true});
+  EXPECT_THAT(names(), ElementsAre("best", "latest", "step-4"));
+}
+
+// The run went on from an older one: what came after that belongs to no run any more.
+TEST_F(RunFolder, LaterOnesFromWhichTheRunDidNotGoOnAreRemoved) {
+  save_steps({1, 2, 3});
+  folder_.write("latest", "step-1\n");
+  save_steps({2}, {.count = 2});
+  EXPECT_THAT(names(), ElementsAre("latest", "step-1", "step-2"));
+}
+
+TEST_F(RunFolder, WithoutLatestTheNewestWholeOneIsUsedAndSaidSo) {
+  save_steps({9, 10, 11});
+  EXPECT_EQ(last().note, "");
+  fs::remove(folder_ / "latest");
+  EXPECT_EQ(last().folder, folder_ / "step-11");
+  EXPECT_EQ(last().note, concat("'", folder_.path(), "/latest' is missing; goes on from '", folder_ / "step-11",
+                                "', the newest that is whole"));
+  folder_.write("step-11/model.safetensors", "damaged");
+  EXPECT_EQ(last().folder, folder_ / "step-10");
+  fs::remove(folder_ / "step-10/optimizer.safetensors");
+  EXPECT_EQ(last().folder, folder_ / "step-9");
+  fs::remove(folder_ / "step-9/run.json");
+  EXPECT_THAT(error_of([&] { last(); }), HasSubstr("none of the 3 checkpoints beside it is whole"));
+}
+
+TEST_F(RunFolder, ALatestThatNamesNothingIsNoEnd) {
+  save_steps({1});
+  folder_.write("latest", "step-5\n");
+  EXPECT_EQ(last().folder, folder_ / "step-1");
+  EXPECT_THAT(last().note, HasSubstr("latest' names 'step-5', which is not there; goes on from"));
+  fs::remove_all(folder_ / "step-1");
+  EXPECT_EQ(last().folder, std::nullopt);
+}
+
+TEST_F(RunFolder, ALatestThatIsNoNameOfACheckpointIsRefused) {
+  for (const char* text : {"../elsewhere\n", "step-\n", "step--3\n", "step-2-backup\n", "step-3.tmp\n", ""}) {
+    folder_.write("latest", text);
+    EXPECT_THAT(error_of([&] { last(); }), HasSubstr("expected the name of a folder step-N")) << text;
+  }
+}
+
+TEST_F(RunFolder, WhatKilledSavesHaveLeftIsRemovedAndNothingElse) {
+  for (const char* name :
+       {"step-1.tmp", "step-2.tmp-00ff", "step-3.tmp-zz", "step-4.tmpx", "step-x.tmp", "step-5.tmp-1"})
+    fs::create_directory(folder_ / name);
+  folder_.write("step-2.tmp-00ff/model.safetensors", "half");
+  folder_.write("step-5.tmp-1/notes", "mine");
+  train::remove_unfinished(folder_.path());
+  EXPECT_THAT(names(), ElementsAre("step-3.tmp-zz", "step-4.tmpx", "step-5.tmp-1", "step-x.tmp"));
+}
+
+TEST_F(RunFolder, AFolderOfThatNameWithOtherFilesIsRefusedBeforeAnythingIsWritten) {
+  fs::create_directory(folder_ / "step-3");
+  folder_.write("step-3/notes", "mine");
+  EXPECT_THAT(error_of([&] { save_steps({3}); }), HasSubstr("step-3' holds other files than a checkpoint's"));
+  EXPECT_THAT(names(), ElementsAre("step-3"));
+  EXPECT_EQ(read_file(folder_ / "step-3/notes"), "mine");
+}
+
+TEST_F(RunFolder, RoomIsAskedForAndGivenBack) {
+  train::check_room(folder_.path(), 1 << 20);
+  EXPECT_TRUE(fs::is_empty(folder_.path()));
+  EXPECT_THAT(error_of([&] { train::check_room(folder_.path(), int64_t(1) << 60); }),
+              HasSubstr("cannot take a checkpoint of this run, which has 1152921504606846976 bytes: its disk has "));
+  DiskWatch watch(folder_.path());
+  watch.let_fail("fallocate", EDQUOT);
+  EXPECT_THAT(error_of([&] { train::check_room(folder_.path(), 100); }), HasSubstr("Disk quota exceeded"));
+  EXPECT_TRUE(fs::is_empty(folder_.path()));
+}
+
+}  // namespace
+}  // namespace shardgrad

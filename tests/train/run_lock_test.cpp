@@ -1,0 +1,108 @@
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <optional>
+
+#include <shardgrad/core/error.h>
+#include <shardgrad/train/checkpoint/run_lock.h>
+
+#include "disk_watch.h"
+#include "temporary_folder.h"
+
+namespace shardgrad {
+namespace {
+
+using ::testing::HasSubstr;
+using train::RunLock;
+namespace fs = std::filesystem;
+
+std::string lock_refusal(const std::string& run) {
+  return error_of([&] { RunLock lock(run); });
+}
+
+void make_older(const std::string& path, int seconds) {
+  struct stat status {};
+  ASSERT_EQ(stat(path.c_str(), &status), 0);
+  timespec times[2] = {status.st_mtim, status.st_mtim};
+  for (timespec& time : times) time.tv_sec -= seconds;
+  ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+}
+
+TEST(RunLock, ASecondJobIsRefusedAndBothAreNamed) {
+  TemporaryFolder folder;
+  RunLock lock(folder.path());
+  std::string message = lock_refusal(folder.path()), process = concat("process ", getpid(), " on ");
+  EXPECT_THAT(message, HasSubstr("' is being written by another job: " + process));
+  EXPECT_THAT(message, HasSubstr("; this one is " + process));
+  EXPECT_THAT(message, HasSubstr("set another name"));
+  lock.check();
+}
+
+TEST(RunLock, GoesWithItsOwnerAndLeavesNothing) {
+  TemporaryFolder folder;
+  { RunLock lock(folder.path()); }
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+  EXPECT_EQ(lock_refusal(folder.path()), "no error");
+}
+
+TEST(RunLock, OfAKilledProcessIsFree) {
+  TemporaryFolder folder;
+  pid_t child = fork();
+  if (child == 0) {
+    RunLock lock(folder.path());
+    _exit(0);  // as if killed: no destructor
+  }
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(fs::exists(folder / "lock"));
+  EXPECT_EQ(lock_refusal(folder.path()), "no error");
+}
+
+TEST(RunLock, OneThatWasRemovedOrReplacedIsNoticed) {
+  TemporaryFolder folder;
+  RunLock lock(folder.path());
+  fs::remove(folder / "lock");
+  EXPECT_THAT(error_of([&] { lock.check(); }), HasSubstr("has lost"));
+  RunLock other(folder.path());
+  EXPECT_THAT(error_of([&] { lock.check(); }), HasSubstr("has lost"));
+  other.check();
+}
+
+TEST(RunLock, AFolderThatCannotBeWrittenIsRefused) {
+  EXPECT_THAT(lock_refusal("/proc"), HasSubstr("cannot write '/proc/lock'"));
+}
+
+// Where a file system knows no flock, the file is the lock.
+class RunLockWithoutFlock : public ::testing::TestWithParam<int> {
+ protected:
+  RunLockWithoutFlock() : watch_(folder_.path()) { watch_.let_fail("flock", GetParam()); }
+  TemporaryFolder folder_;
+  DiskWatch watch_;
+};
+
+TEST_P(RunLockWithoutFlock, ASecondJobIsRefusedUntilTheFirstHasEnded) {
+  std::optional<RunLock> lock(std::in_place, folder_.path());
+  EXPECT_THAT(lock_refusal(folder_.path()), HasSubstr(concat("another job: process ", getpid())));
+  lock->check();
+  lock.reset();
+  EXPECT_TRUE(fs::is_empty(folder_.path()));
+  EXPECT_EQ(lock_refusal(folder_.path()), "no error");
+}
+
+TEST_P(RunLockWithoutFlock, OneThatNobodyHasTouchedForAMinuteIsTakenOver) {
+  folder_.write("lock", "process 1 on elsewhere\n");
+  EXPECT_THAT(lock_refusal(folder_.path()), HasSubstr("process 1 on elsewhere"));
+  make_older(folder_ / "lock", 50);
+  EXPECT_THAT(lock_refusal(folder_.path()), HasSubstr("process 1 on elsewhere"));
+  make_older(folder_ / "lock", 20);
+  EXPECT_EQ(lock_refusal(folder_.path()), "no error");
+}
+
+INSTANTIATE_TEST_SUITE_P(Reasons, RunLockWithoutFlock, ::testing::Values(ENOLCK, EOPNOTSUPP, ENOSYS, EINVAL));
+
+}  // namespace
+}  // namespace shardgrad

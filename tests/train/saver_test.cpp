@@ -1,0 +1,215 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <limits>
+
+#include <shardgrad/train/checkpoint/checkpoint.h>
+#include <shardgrad/train/checkpoint/run_lock.h>
+
+#include "small_run.h"
+
+namespace shardgrad {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+// Runs of 30 steps, ten an epoch.
+class SavedRun : public TrainerTest {
+ protected:
+  SavedRun() {
+    config_.name = "run";
+    config_.resume = true;
+  }
+  std::string run() const { return config_.runs + "/" + config_.name; }
+  std::vector<std::string> checkpoints() {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::directory_iterator(run()))
+      if (entry.is_directory()) found.push_back(entry.path().filename());
+    std::ranges::sort(found);
+    return found;
+  }
+  // What the run holds, as its last checkpoint says.
+  std::string hash() { return train::read_manifest(*train::latest_checkpoint(run())).hash(); }
+  // A process with the whole run, killed when rank 0 prints `text`.
+  void kill_at(const std::string& text) {
+    kill_at_ = text;
+    pid_t child = fork();
+    if (child == 0) {
+      train(2);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status)) << text;
+    kill_at_.clear();
+  }
+};
+
+TEST_F(SavedRun, IsSavedEveryFewStepsAndTheNewestStay) {
+  config_.save_every = 7;
+  train(2);
+  EXPECT_THAT(checkpoints(), ElementsAre("step-28", "step-30"));
+  for (const char* line :
+       {"saved step 7 in ", "saved step 14 in ", "saved step 21 in ", "saved step 28 in ", "saved step 30 in "})
+    EXPECT_THAT(out_.str(), HasSubstr(line));
+  config_.name = "three";
+  config_.keep = 3;
+  train(2);
+  EXPECT_THAT(checkpoints(), ElementsAre("step-21", "step-28", "step-30"));
+}
+
+TEST_F(SavedRun, IsSavedByTheClock) {
+  config_.save_minutes = 1e-9;  // at every agreement
+  train(2);
+  EXPECT_THAT(out_.str(), HasSubstr("saved step 1 in "));
+  EXPECT_THAT(checkpoints().size(), 2);
+  config_.name = "never";
+  config_.save_minutes = 0;
+  train(2);
+  EXPECT_THAT(checkpoints(), ElementsAre("step-30"));
+}
+
+TEST_F(SavedRun, TheBestOneStays) {
+  config_.keep_best = true;
+  config_.keep = 1;
+  config_.save_every = 9;
+  train::Result result = train(2);
+  std::string best = read_file(run() + "/best");
+  best.pop_back();
+  double accuracy = *train::read_manifest(run() + "/" + best).reached.best, highest = 0;
+  int64_t step = 0;
+  for (const auto& line : metrics(result))
+    if (!line["test_accuracy"].is_null() && line["test_accuracy"] > highest) {
+      highest = line["test_accuracy"];
+      step = line["step"];
+    }
+  EXPECT_EQ(best, concat("step-", step));
+  EXPECT_EQ(accuracy, highest);
+}
+
+TEST_F(SavedRun, WrittenBesideTrainingHoldsTheSame) {
+  config_.save_every = 10;
+  config_.keep = 3;
+  for (const char* strategy : {"zero3", "ddp"}) {
+    config_.strategy = strategy;
+    config_.name = "at once";
+    config_.save_beside = false;
+    train(2);
+    config_.name = "beside";
+    config_.save_beside = true;
+    train(2);
+    EXPECT_THAT(checkpoints(), ElementsAre("step-10", "step-20", "step-30"));
+    for (const char* step : {"/step-10", "/step-20", "/step-30"})
+      for (const char* file : {"/model.safetensors", "/optimizer.safetensors"})
+        EXPECT_EQ(read_file(config_.runs + "/beside" + step + file),
+                  read_file(config_.runs + "/at once" + step + file));
+    fs::remove_all(config_.runs);
+  }
+}
+
+TEST_F(SavedRun, ThatWasKilledGoesOnFromItsLastCheckpointToTheSameEnd) {
+  config_.name = "whole";
+  train(2);
+  std::string expected = hash();
+  for (bool beside : {false, true}) {
+    config_.save_every = 6;
+    config_.save_beside = beside;
+    config_.name = beside ? "beside" : "at once";
+    kill_at("step     16");
+    train(2);
+    // One that was still being written beside training does not count.
+    EXPECT_THAT(out_.str(), ContainsRegex(beside ? "goes on after step (6|12) of 30" : "goes on after step 12 of 30"));
+    EXPECT_EQ(hash(), expected);
+    std::vector<int64_t> steps;
+    std::istringstream lines(read_file(run() + "/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) steps.push_back(nlohmann::json::parse(line)["step"]);
+    EXPECT_EQ(steps, (std::vector<int64_t>{4, 8, 10, 12, 16, 20, 24, 28, 30}));
+  }
+}
+
+TEST_F(SavedRun, SaysTheSameHashWhenItIsSavedAndLoaded) {
+  train(2, true);
+  std::string said = "hash " + hash();
+  EXPECT_THAT(out_.str(), HasSubstr("saved step 1 in "));
+  EXPECT_THAT(out_.str(), HasSubstr(said));
+  train(3);
+  EXPECT_THAT(out_.str(), HasSubstr("loaded step 1, " + said));
+}
+
+TEST_F(SavedRun, ASecondJobOfThatNameIsRefused) {
+  fs::create_directories(run());
+  train::RunLock other(run());
+  EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("is being written by another job: process "));
+  EXPECT_THAT(checkpoints(), ElementsAre());
+}
+
+TEST_F(SavedRun, CanBeTrainedLongerAndSaysWhatThatDoesToTheLearningRate) {
+  config_.schedule.name = "linear";
+  train(2);
+  config_.epochs = 4;
+  train::Result longer = train(2);
+  EXPECT_EQ(longer.steps, 40);
+  EXPECT_THAT(out_.str(), HasSubstr("goes on after step 30 of 40"));
+  EXPECT_THAT(out_.str(), HasSubstr("epochs is 4, was 3: the learning rate follows the schedule of 40 steps from here "
+                                    "on, 0.00230769 at step 31"));
+  config_.epochs = 2;
+  EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("is of step 40, the run has 20; set epochs to a larger number"));
+}
+
+TEST_F(SavedRun, BeginsWithTheWeightsOfAnyFile) {
+  config_.epochs = 1;
+  train(1);
+  std::string file = run() + "/step-10/model.safetensors";
+  config_.name = "next";
+  config_.init_from = file;
+  config_.optimizer.lr = 1e-30;  // a step changes nothing
+  train::Result next = train(3);
+  EXPECT_EQ(train::read_manifest(next.folder + "/step-10").model,
+            train::read_manifest(config_.runs + "/run/step-10").model);
+  config_.name = "other";
+  config_.model.layers = {784, 23, 10};
+  EXPECT_THAT(error_of([&] { train(2); }),
+              HasSubstr("'layer0.weight' is f32[23, 784] here, but f32[24, 784] was given"));
+  config_.name = "missing";
+  config_.init_from = folder_ / "nothing";
+  EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("nothing'"));
+}
+
+TEST_F(SavedRun, StopsWhereItMakesNoSenseAnyMoreAndSavesNothingOfThat) {
+  config_.optimizer.name = "sgd";
+  config_.optimizer.lr = 1e30;
+  config_.save_every = 1;
+  try {
+    train(2);
+    ADD_FAILURE() << "went on";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::rank_failed) << "exit code 4";
+    EXPECT_THAT(error.what(), HasSubstr("step "));
+    EXPECT_THAT(error.what(), HasSubstr("finite"));
+  }
+  Context context;
+  for (const std::string& name : checkpoints()) {
+    train::SafetensorsFile file(run() + "/" + name + "/model.safetensors", train::SafetensorsFile::Access::read);
+    Tensor values = empty({240}, kCpu);
+    file.read("layer1.weight", 0, values);
+    for (float value : values.to_vector<float>()) EXPECT_TRUE(std::isfinite(value)) << name;
+  }
+}
+
+TEST_F(SavedRun, GoesOnAllTheSameWhenItIsToldTo) {
+  config_.optimizer.name = "sgd";
+  config_.optimizer.lr = 1e30;
+  config_.on_nan = "continue";
+  EXPECT_EQ(train(2).steps, 30);
+  EXPECT_THAT(out_.str(), HasSubstr("step 30 is not saved: element "));
+  EXPECT_THAT(checkpoints(), ElementsAre());
+}
+
+}  // namespace
+}  // namespace shardgrad

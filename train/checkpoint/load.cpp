@@ -1,0 +1,156 @@
+#include <shardgrad/core/context.h>
+#include <shardgrad/dist/group/together.h>
+#include <shardgrad/train/checkpoint/checkpoint.h>
+
+namespace shardgrad::train {
+namespace {
+
+using Access = SafetensorsFile::Access;
+
+// A model that was not called yet gets its buffers now; parameters have had their values since they were sharded.
+std::vector<NamedParameter> buffers_of(TrainingState state) {
+  state.model.materialize();
+  return state.model.named_buffers();
+}
+
+Tensor on_host(int64_t count, DType dtype) { return empty({count}, {dtype, kCpu}); }
+
+// What the file's tensors hold. Each rank reads a part of every tensor, whatever it needs of them itself.
+Hashes hashes_in(const SafetensorsFile& file, dist::ProcessGroup& world) {
+  Hashes hashes;
+  for (const auto& [name, entry] : file.tensors()) {
+    int64_t count = entry.spec.shape.numel(), ranks = world.size(), rank = world.rank();
+    int64_t most = fsdp::kPieceBytes / int64_t(size_of(entry.spec.dtype)), end = count / ranks * (rank + 1);
+    if (rank + 1 == ranks) end = count;
+    uint64_t& hash = hashes[name];
+    for (int64_t begin = count / ranks * rank; begin < end; begin += most) {
+      Tensor part = on_host(std::min(most, end - begin), entry.spec.dtype);
+      file.read(name, begin, part);
+      hash += content_hash(part.in().data, part.dtype(), part.numel(), begin);
+    }
+  }
+  return hashes;
+}
+
+void check_hashes(const SafetensorsFile& file, dist::ProcessGroup& world, const Hashes& expected) {
+  Hashes mine;
+  dist::together(world, {"", "checkpoint"}, [&] { mine = hashes_in(file, world); });
+  Hashes found = sum_over_ranks(world, mine);
+  for (const auto& [name, hash] : expected)
+    SG_CHECK(found.contains(name) && found[name] == hash, "'", file.path(), "': '", name,
+             "' is not what was saved: the file is damaged, or of another checkpoint. To go on from an older "
+             "checkpoint, write its name into the file latest beside it");
+}
+
+// With `any_float`, of a floating tensor any floating dtype fits.
+void check_specs(const SafetensorsFile& file, const StateSpecs& expected, bool any_float = false) {
+  StateSpecs given;
+  for (const auto& [name, entry] : file.tensors()) {
+    given[name] = entry.spec;
+    auto wanted = expected.find(name);
+    if (any_float && wanted != expected.end() && is_floating(entry.spec.dtype) && is_floating(wanted->second.dtype))
+      given[name].dtype = wanted->second.dtype;
+  }
+  StateCheck check(given);
+  for (const auto& [name, spec] : expected) check.expect(name, spec.shape, spec.dtype);
+  std::string faults = check.faults();
+  for (const auto& [name, why] : file.unreadable()) faults += concat("\n  '", name, "' cannot be read: ", why);
+  SG_CHECK(faults.empty(), "'", file.path(), "' does not fit the model; nothing was loaded:", faults);
+}
+
+// Elements from `first` on, converted where the file has another dtype.
+void read_into(const SafetensorsFile& file, const std::string& name, int64_t first, const Tensor& values) {
+  DType dtype = file.tensors().at(name).spec.dtype;
+  if (dtype == values.dtype()) return file.read(name, first, values);
+  Tensor read = on_host(values.numel(), dtype);
+  file.read(name, first, read);
+  copy_into(values, read.to(values.dtype()));
+}
+
+void read_model(const SafetensorsFile& file, TrainingState state) {
+  NoGrad no_grad;
+  fsdp::fill_pieces(state.sharded, [&](const auto& piece) { read_into(file, piece.name, piece.begin, piece.values); });
+  for (const NamedParameter& buffer : buffers_of(state)) {
+    Tensor copy = on_host(buffer.tensor.numel(), buffer.tensor.dtype());
+    read_into(file, buffer.name, 0, copy);
+    copy_into(buffer.tensor, copy.view(buffer.tensor.shape()));
+  }
+}
+
+void read_optimizer(const SafetensorsFile& file, TrainingState state) {
+  state.optimizer.allocate_states([&](const std::string& name) { return file.tensors().contains(name); });
+  fsdp::fill_optim_pieces(state.sharded, state.optimizer,
+                          [&](const auto& piece) { file.read(piece.name, piece.begin, piece.values); });
+  std::map<std::string, int64_t> steps;
+  for (const NamedParameter& parameter : state.optimizer.parameters()) steps[parameter.name] = 0;
+  if (steps.empty()) return;
+  Tensor counts = on_host(std::ssize(steps), DType::i64);
+  file.read(kSteps, 0, counts);
+  std::vector<int64_t> saved = counts.to_vector<int64_t>();
+  auto next = saved.begin();
+  for (auto& [name, count] : steps) {
+    count = *next++;
+    SG_CHECK(count >= 0, "'", file.path(), "': '", name, "' has been through ", count, " steps");
+  }
+  state.optimizer.set_steps(steps);
+}
+
+}  // namespace
+
+StateSpecs model_specs(TrainingState state) {
+  StateSpecs specs = fsdp::state_specs(state.sharded);
+  for (const NamedParameter& buffer : buffers_of(state))
+    specs[buffer.name] = {buffer.tensor.shape(), buffer.tensor.dtype()};
+  return specs;
+}
+
+StateSpecs optimizer_specs(const optim::Optimizer& optimizer, const fsdp::IsGiven& given) {
+  StateSpecs specs = fsdp::optim_state_specs(optimizer, given);
+  int64_t count = 0;
+  for (const NamedParameter& parameter : optimizer.parameters())
+    count += int64_t(specs.erase(parameter.name + ".step"));
+  if (count > 0) specs[kSteps] = {{count}, DType::i64};
+  return specs;
+}
+
+int64_t checkpoint_bytes(TrainingState state) {
+  int64_t bytes = 0;
+  for (const StateSpecs& specs : {model_specs(state), optimizer_specs(state.optimizer)})
+    for (const auto& [name, spec] : specs) bytes += spec.shape.numel() * int64_t(size_of(spec.dtype));
+  return bytes;
+}
+
+Manifest load_checkpoint(const std::string& folder, const Config& config, TrainingState state) {
+  TagScope owner(Category::other);
+  dist::ProcessGroup& world = state.sharded.group();
+  Manifest manifest;
+  std::optional<SafetensorsFile> model, optimizer;
+  dist::together(world, {"", "checkpoint"}, [&] {
+    manifest = read_manifest(folder);
+    std::string faults = differences(manifest, config);
+    SG_CHECK(faults.empty(), "'", folder, "' was saved by another run, which this one cannot go on with:", faults,
+             "\nset another name, or the old values");
+    model.emplace(folder + "/" + kModelFile, Access::read);
+    optimizer.emplace(folder + "/" + kOptimizerFile, Access::read);
+    check_specs(*model, model_specs(state));
+    auto given = [&](const std::string& name) { return optimizer->tensors().contains(name); };
+    check_specs(*optimizer, optimizer_specs(state.optimizer, given));
+  });
+  check_hashes(*model, world, manifest.model);
+  check_hashes(*optimizer, world, manifest.optimizer);
+  read_model(*model, state);
+  read_optimizer(*optimizer, state);
+  return manifest;
+}
+
+void load_model(const std::string& path, TrainingState state) {
+  TagScope owner(Category::other);
+  std::optional<SafetensorsFile> file;
+  dist::together(state.sharded.group(), {"", "checkpoint"}, [&] {
+    file.emplace(path, Access::read);
+    check_specs(*file, model_specs(state), true);
+  });
+  read_model(*file, state);
+}
+
+}  // namespace shardgrad::train

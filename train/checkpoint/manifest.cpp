@@ -1,0 +1,111 @@
+#include <shardgrad/train/checkpoint/manifest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include <shardgrad/autograd/match.h>
+#include <shardgrad/train/files.h>
+
+namespace shardgrad::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr int64_t kFormat = 1;
+
+// What may differ between the run that was saved and the one that goes on.
+bool may_change(const std::string& key) {
+  constexpr const char* kFree[] = {
+      "name",        "device", "data.dir",  "strategy", "fsdp.*",       "model.recompute", "libraries",
+      "kernels.*",   "runs",   "epochs",    "on_nan",   "log_interval", "save_every",      "save_minutes",
+      "save_beside", "keep",   "keep_best", "trace",    "resume",       "stall_limit"};
+  return std::ranges::any_of(kFree, [&](const char* pattern) { return matches(pattern, key); });
+}
+
+std::map<std::string, Json> by_key(const Json& config) {
+  std::map<std::string, Json> values;
+  for (const auto& [key, value] : config.items()) {
+    if (!value.is_object())
+      values[key] = value;
+    else
+      for (const auto& [inner, part] : value.items()) values[key + "." + inner] = part;
+  }
+  return values;
+}
+
+// Its few levels, so that a damaged file cannot make a tree of any depth.
+Json parse_shallow(const std::string& text) {
+  constexpr int kDeepest = 8;
+  bool shallow = true;
+  auto look = [&](int depth, Json::parse_event_t, Json&) { return shallow = shallow && depth < kDeepest; };
+  Json json = Json::parse(text, look, false);
+  return shallow ? json : Json(Json::value_t::discarded);
+}
+
+Json texts_of(const Hashes& hashes) {
+  Json texts = Json::object();
+  for (const auto& [name, hash] : hashes) texts[name] = hash_text(hash);
+  return texts;
+}
+
+Hashes hashes_of(const Json& texts) {
+  Hashes hashes;
+  for (const auto& [name, text] : texts.items()) hashes[name] = parse_hash(text.get<std::string>());
+  return hashes;
+}
+
+Manifest understand(const Json& about) {
+  int64_t format = about.at("format");
+  SG_CHECK(format <= kFormat, "it is in format ", format, ", written by a newer shardgrad; this one reads up to ",
+           kFormat);
+  Manifest manifest;
+  manifest.reached = {
+      about.at("step"), about.at("samples"), about.at("data"), {about.at("loss_scale"), about.at("good_steps")}};
+  if (about.contains("best")) manifest.reached.best = about.at("best").get<double>();
+  manifest.config = about.at("config").dump();
+  manifest.model = hashes_of(about.at("hashes").at("model"));
+  manifest.optimizer = hashes_of(about.at("hashes").at("optimizer"));
+  return manifest;
+}
+
+}  // namespace
+
+std::string Manifest::hash() const { return hash_text(hash_of(model) ^ hash_of(optimizer) * 3); }
+
+std::string to_json(const Manifest& manifest) {
+  const Reached& reached = manifest.reached;
+  Json about{{"format", kFormat},
+             {"step", reached.step},
+             {"samples", reached.samples},
+             {"data", reached.data},
+             {"loss_scale", reached.scaler.factor},
+             {"good_steps", reached.scaler.good_steps}};
+  if (reached.best) about["best"] = *reached.best;
+  about["config"] = Json::parse(manifest.config);
+  about["hash"] = manifest.hash();
+  about["hashes"] = {{"model", texts_of(manifest.model)}, {"optimizer", texts_of(manifest.optimizer)}};
+  return about.dump(2) + "\n";
+}
+
+Manifest read_manifest(const std::string& folder) {
+  Json about = parse_shallow(read_file(folder + "/run.json"));
+  try {
+    return understand(about);
+  } catch (const Json::exception& error) {
+    fail("'", folder, "/run.json' is damaged: ", error.what());
+  } catch (const Error& error) {
+    fail("'", folder, "/run.json': ", error.what());
+  }
+}
+
+int64_t epochs_of(const Manifest& manifest) { return Json::parse(manifest.config).at("epochs"); }
+
+std::string differences(const Manifest& manifest, const Config& now) {
+  std::map<std::string, Json> before = by_key(Json::parse(manifest.config)), after = by_key(Json::parse(to_json(now)));
+  std::string faults;
+  for (const auto& [key, value] : after)
+    if (!may_change(key) && before[key] != value)
+      faults += concat("\n  ", key, " is ", shortened(value.dump()), ", was ", shortened(before[key].dump()));
+  return faults;
+}
+
+}  // namespace shardgrad::train

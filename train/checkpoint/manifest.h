@@ -1,0 +1,41 @@
+#pragma once
+// run.json, which makes a folder a checkpoint: how far the run has come, its settings, and what every tensor of the two
+// other files holds. The last file to be written.
+
+#include <optional>
+#include <string>
+
+#include <shardgrad/optim/grad_scaler.h>
+#include <shardgrad/train/checkpoint/content_hash.h>
+#include <shardgrad/train/config.h>
+
+namespace shardgrad::train {
+
+/// How far a run has come. Order of samples, learning rate and random numbers are functions of the step.
+struct Reached {
+  int64_t step = 0, samples = 0;
+  uint64_t data = 0;  ///< fingerprint of the training samples
+  optim::GradScaler::State scaler{};
+  std::optional<double> best{};  ///< the best test accuracy until now
+};
+
+struct Manifest {
+  Reached reached;
+  std::string config;  ///< as to_json writes it
+  Hashes model, optimizer;
+
+  /// What the run has learned, as one number: the same for the same parameters, buffers and optimizer state.
+  std::string hash() const;
+};
+
+std::string to_json(const Manifest& manifest);
+/// Throws Error(input) naming the file when it is damaged, or written by a newer version of this library.
+Manifest read_manifest(const std::string& folder);
+
+int64_t epochs_of(const Manifest& manifest);
+
+/// A line for each setting that was another one then and changes the run; those that say where and how it is computed,
+/// and for how long, may change.
+std::string differences(const Manifest& manifest, const Config& now);
+
+}  // namespace shardgrad::train

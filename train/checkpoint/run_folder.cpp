@@ -1,0 +1,163 @@
+#include <shardgrad/train/checkpoint/run_folder.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <vector>
+
+#include <shardgrad/train/checkpoint/manifest.h>
+#include <shardgrad/train/checkpoint/safetensors.h>
+#include <shardgrad/train/files.h>
+
+namespace shardgrad::train {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::string_view kPrefix = "step-", kUnfinished = ".tmp";
+
+// Of "step-120" 120; of another name nothing.
+std::optional<int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return {};
+  name.remove_prefix(kPrefix.size());
+  int64_t step = 0;
+  auto [end, error] = std::from_chars(name.begin(), name.end(), step);
+  bool digits = error == std::errc() && end == name.end() && name[0] != '-';
+  return digits ? std::optional(step) : std::nullopt;
+}
+
+// "step-120.tmp", "step-120.tmp-3f09a1b2"
+bool is_unfinished(std::string_view name) {
+  size_t at = name.find(kUnfinished);
+  if (at == std::string_view::npos || !step_of(name.substr(0, at))) return false;
+  std::string_view number = name.substr(at + kUnfinished.size());
+  bool hexadecimal = std::ranges::all_of(number.substr(std::min<size_t>(1, number.size())),
+                                         [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+  return number.empty() || (number[0] == '-' && hexadecimal);
+}
+
+bool holds_only_a_checkpoint(const fs::path& folder) {
+  if (fs::symlink_status(folder).type() != fs::file_type::directory) return false;
+  return std::ranges::all_of(fs::directory_iterator(folder), [](const fs::directory_entry& entry) {
+    std::string name = entry.path().filename();
+    return name == kModelFile || name == kOptimizerFile || name == kManifestFile;
+  });
+}
+
+std::vector<fs::path> folders_in(const std::string& run, bool (*wanted)(std::string_view name)) {
+  std::vector<fs::path> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(run))
+    if (wanted(entry.path().filename().string()) && holds_only_a_checkpoint(entry.path()))
+      found.push_back(entry.path());
+  return found;
+}
+
+// The steps of the checkpoints, the newest first.
+std::vector<int64_t> steps_in(const std::string& run) {
+  std::vector<int64_t> steps;
+  for (const fs::path& path : folders_in(run, [](std::string_view name) { return step_of(name).has_value(); }))
+    steps.push_back(*step_of(path.filename().string()));
+  std::ranges::sort(steps, std::greater());
+  return steps;
+}
+
+// Its files are there, of the lengths that they say they have.
+bool is_whole(const std::string& folder) {
+  try {
+    read_manifest(folder);
+    SafetensorsFile(folder + "/" + kModelFile, SafetensorsFile::Access::read);
+    SafetensorsFile(folder + "/" + kOptimizerFile, SafetensorsFile::Access::read);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// The name in `latest` or `best`.
+std::string named_in(const std::string& path) {
+  std::string name = read_file(path);
+  name.resize(std::min(name.find('\n'), name.size()));
+  return name;
+}
+
+Last newest_whole(const std::string& run, const std::string& why) {
+  std::vector<int64_t> steps = steps_in(run);
+  for (int64_t step : steps)
+    if (std::string folder = run + "/" + step_folder(step); is_whole(folder))
+      return {folder, concat("'", run, "/latest' ", why, "; goes on from '", folder, "', the newest that is whole")};
+  SG_CHECK(steps.empty(), "'", run, "/latest' ", why, ", and none of the ", steps.size(),
+           " checkpoints beside it is whole; set another name to begin anew");
+  return {};
+}
+
+// Replaces a small file as a whole.
+void replace(const std::string& path, const std::string& text) {
+  write_file(path + ".tmp", text);
+  sync_path(path + ".tmp");
+  fs::rename(path + ".tmp", path);
+}
+
+void remove_old(const std::string& run, int64_t step, Keep keep) {
+  std::string best = fs::exists(run + "/best") ? named_in(run + "/best") : "";
+  int64_t kept = 0;
+  for (int64_t other : steps_in(run)) {
+    bool stays = other <= step && kept < keep.count;
+    kept += stays;
+    if (!stays && step_folder(other) != best) fs::remove_all(run + "/" + step_folder(other));
+  }
+}
+
+}  // namespace
+
+std::string step_folder(int64_t step) { return concat(kPrefix, step); }
+
+Last last_checkpoint(const std::string& run) {
+  if (!fs::exists(run)) return {};
+  if (!fs::exists(run + "/latest")) return newest_whole(run, "is missing");
+  std::string name = named_in(run + "/latest");
+  SG_CHECK(step_of(name), "'", run, "/latest' says '", shortened(name), "', expected the name of a folder step-N");
+  if (!fs::exists(run + "/" + name)) return newest_whole(run, concat("names '", name, "', which is not there"));
+  return {run + "/" + name, ""};
+}
+
+void check_free(const std::string& run, int64_t step) {
+  std::string folder = run + "/" + step_folder(step);
+  bool is_last = fs::exists(run + "/latest") && named_in(run + "/latest") == step_folder(step) && fs::exists(folder);
+  SG_CHECK(!is_last, "'", folder, "' is saved already");
+  SG_CHECK(!fs::exists(folder) || holds_only_a_checkpoint(folder), "'", folder,
+           "' holds other files than a checkpoint's; move it away");
+}
+
+void commit_checkpoint(const std::string& run, const std::string& unfinished, int64_t step, Keep keep) {
+  std::string name = step_folder(step);
+  sync_path(unfinished);
+  if (holds_only_a_checkpoint(run + "/" + name)) fs::remove_all(run + "/" + name);  // `latest` names another one
+  fs::rename(unfinished, run + "/" + name);
+  sync_path(run);
+  replace(run + "/latest", name + "\n");
+  if (keep.is_best) replace(run + "/best", name + "\n");
+  sync_path(run);
+  remove_old(run, step, keep);
+  remove_unfinished(run);
+}
+
+void remove_unfinished(const std::string& run) {
+  for (const fs::path& path : folders_in(run, is_unfinished)) fs::remove_all(path);
+}
+
+void check_room(const std::string& run, int64_t bytes) {
+  std::string path = run + "/.room";
+  std::error_code unknown, ignored;
+  fs::space_info space = fs::space(run, unknown);
+  try {
+    write_file(path, "");
+    SG_CHECK(unknown || space.available >= uintmax_t(bytes), "its disk has ", space.available, " left");
+    if (bytes > 0) take_space(path, 0, bytes);
+  } catch (const Error& error) {
+    fs::remove(path, ignored);
+    fail("'", run, "' cannot take a checkpoint of this run, which has ", bytes, " bytes: ", error.what(),
+         "; set runs to a folder that can");
+  }
+  fs::remove(path, ignored);
+}
+
+}  // namespace shardgrad::train

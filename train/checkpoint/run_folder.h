@@ -1,0 +1,52 @@
+#pragma once
+// The folder of a run and its checkpoints:
+//
+//     runs/NAME/step-120/            a checkpoint: whole, for it got this name last
+//               step-100/            the one before it
+//               step-140.tmp-3f09…/  one that is being written, by the save of that number
+//               latest               the name of the folder to go on from: "step-120"
+//               best                 with keep_best: the name of the one with the best accuracy
+//
+// One rank calls these. Only folders that hold a checkpoint's files and nothing else are ever removed: what somebody
+// put beside or into them stays.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace shardgrad::train {
+
+inline constexpr const char *kModelFile = "model.safetensors", *kOptimizerFile = "optimizer.safetensors",
+                            *kManifestFile = "run.json";
+
+/// "step-120"
+std::string step_folder(int64_t step);
+
+/// Where a run goes on.
+struct Last {
+  std::optional<std::string> folder;  ///< none: nothing has been saved
+  std::string note;                   ///< what the user should know of it, empty if all is well
+};
+/// What `latest` names. Where that is missing or names nothing: the newest checkpoint whose files are there, and a note
+/// that says so. Throws Error(input) when `latest` is no name of a checkpoint, or there is one but none is whole.
+Last last_checkpoint(const std::string& run);
+
+/// Throws Error(input) when a checkpoint of that step is the last one, or its name is taken by something else.
+void check_free(const std::string& run, int64_t step);
+
+/// What stays when a checkpoint is committed.
+struct Keep {
+  int64_t count = 1;     ///< the newest ones, with the one that is committed
+  bool is_best = false;  ///< this one is the best until now
+};
+/// Gives the folder `unfinished`, whose files are on the disk, the name step-`step`, lets `latest` (and `best`) name
+/// it, and removes checkpoints that are not to be kept: also later ones, from which the run did not go on.
+void commit_checkpoint(const std::string& run, const std::string& unfinished, int64_t step, Keep keep);
+
+/// Removes what saves that were killed have left.
+void remove_unfinished(const std::string& run);
+
+/// Throws Error(input) unless the folder can be written and its disk has room for `bytes` more bytes.
+void check_room(const std::string& run, int64_t bytes);
+
+}  // namespace shardgrad::train

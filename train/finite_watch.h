@@ -1,0 +1,44 @@
+#pragma once
+// Finds the step at which a run stops making sense. Losses and gradients are looked at on the device, step by step, and
+// read when the ranks talk to each other anyway, so a step waits for nothing. That is a few steps later; what is found
+// is still told of the step where it began:
+//
+//     step 137: the loss of rank 1 is not finite; the first gradient that is not is that of unit 'layer2'
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <shardgrad/fsdp/finite.h>
+
+namespace shardgrad::train {
+
+class FiniteWatch {
+ public:
+  explicit FiniteWatch(fsdp::Sharded& sharded) : sharded_(sharded) {}
+  /// After backward of step `step` (from 1), before the update. `loss`: this rank's part.
+  void after_backward(int64_t step, const Tensor& loss);
+  /// Reads what was queued since the last time. True when this rank has found something, now or before.
+  bool found();
+  /// A collective, for all ranks when one has found something: what was first, in a sentence.
+  std::string explain() const;
+
+ private:
+  struct Step {
+    int64_t number;
+    Tensor loss;
+    std::vector<fsdp::GradMaxima> grads;
+  };
+  struct Finding {
+    int64_t step;
+    bool loss;
+    std::string unit;  // empty: all gradients are finite
+  };
+  static std::optional<Finding> look_at(const Step& step);
+
+  fsdp::Sharded& sharded_;
+  std::vector<Step> steps_;  // that were not read
+  std::optional<Finding> finding_;
+};
+
+}  // namespace shardgrad::train

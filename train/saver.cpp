@@ -1,0 +1,68 @@
+#include <shardgrad/train/saver.h>
+
+#include <shardgrad/dist/group/together.h>
+#include <shardgrad/train/run_report.h>
+
+namespace shardgrad::train {
+
+Saver::Saver(const Config& config, const std::string& run, TrainingState state, Say say)
+    : config_(config),
+      run_(run),
+      state_(state),
+      say_(std::move(say)),
+      world_(state.sharded.group()),
+      begun_at_(Clock::now()) {
+  int64_t bytes = checkpoint_bytes(state);
+  dist::together(world_, {"", "start"}, [&] {
+    if (world_.rank() != 0) return;
+    lock_.emplace(run);
+    remove_unfinished(run);
+    check_room(run, bytes);
+  });
+}
+
+void Saver::begin_at(const Reached& reached, bool saved) { saved_step_ = saved ? reached.step : -1; }
+
+News Saver::news() const {
+  bool late = config_.save_minutes > 0 && seconds_since(begun_at_) > 60 * config_.save_minutes;
+  return {.save = world_.rank() == 0 && late && !under_way_, .writing = under_way_ && !under_way_->written()};
+}
+
+void Saver::after_step(const Reached& reached, const std::optional<Agreed>& agreed, bool best) {
+  if (under_way_ && agreed && !agreed->writing) finish();
+  bool due = config_.save_every > 0 && reached.step % config_.save_every == 0;
+  if (due || (agreed && agreed->save) || (best && config_.keep_best)) begin(reached, best);
+}
+
+void Saver::save_at_end(const Reached& reached) {
+  finish();
+  if (saved_step_ == reached.step) return;
+  begin(reached, false);
+  finish();
+}
+
+void Saver::begin(const Reached& reached, bool best) {
+  finish();
+  begun_at_ = Clock::now();
+  under_way_is_best_ = best;
+  auto how = config_.save_beside ? CheckpointSave::How::beside : CheckpointSave::How::now;
+  under_way_ = std::make_unique<CheckpointSave>(run_, config_, reached, state_, how);
+  if (!config_.save_beside) finish();
+}
+
+void Saver::finish() {
+  if (!under_way_) return;
+  std::unique_ptr<CheckpointSave> save = std::move(under_way_);
+  if (config_.on_nan == "continue") {
+    if (std::string what = save->not_finite(); !what.empty())
+      return say_(concat("step ", save->step(), " is not saved: ", what, " is not finite"));
+  }
+  dist::together(world_, {"", "checkpoint"}, [&] {
+    if (lock_) lock_->check();
+  });
+  std::string hash = save->finish({config_.keep, config_.keep_best && under_way_is_best_});
+  saved_step_ = save->step();
+  say_(concat("saved step ", saved_step_, " in ", format_fixed(seconds_since(begun_at_), 1), " s, hash ", hash));
+}
+
+}  // namespace shardgrad::train

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <chrono>
+
+namespace shardgrad::train {
+
+using Clock = std::chrono::steady_clock;
+inline double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+}  // namespace shardgrad::train

@@ -1,0 +1,46 @@
+#include <shardgrad/train/summary.h>
+
+#include <set>
+
+#include <shardgrad/core/context.h>
+#include <shardgrad/train/data/dataset.h>
+
+namespace shardgrad::train {
+namespace {
+
+void add_peaks(RunReport::Rows& rows, const fsdp::Plan& plan) {
+  const Ledger& ledger = context().ledger();
+  std::set<Category::Kind> categories;
+  for (const auto& [category, bytes] : plan.peaks) categories.insert(category);
+  for (Category::Kind category : ledger.categories()) categories.insert(category);
+  for (Category::Kind category : categories) {
+    auto predicted = plan.peaks.find(category);
+    int64_t peak = ledger.peak(category);
+    bool known = predicted != plan.peaks.end() && category != Category::data;  // a step sees one batch of it
+    if (peak == 0 && !known) continue;
+    rows.push_back({concat("peak ", category.name()), format_bytes(peak)});
+    if (known) rows.back().second += ", predicted " + format_bytes(predicted->second);
+  }
+  rows.push_back({"peak of everything", format_bytes(ledger.peak())});
+}
+
+}  // namespace
+
+RunReport::Rows summary(const Config& config, const dist::ProcessGroup& world, const fsdp::Plan& predicted,
+                        const Totals& totals) {
+  const Metrics& metrics = totals.metrics;
+  RunReport::Rows rows{
+      {"ranks", concat(world.size(), " (", world.kind(), "), ", context().threads(), " threads each")},
+      {"strategy", config.strategy},
+      {"steps", std::to_string(totals.steps)},
+      {"test accuracy", concat(format_fixed(*metrics.test_accuracy, 4), " on ", metrics.test_count, " samples")},
+      {"training loss", format_fixed(metrics.loss, 5)},
+      {"samples/s", format_fixed(double(totals.samples) / totals.seconds, 0)},
+      {"sent by a step and rank",
+       concat(format_bytes(totals.step_bytes), ", predicted ", format_bytes(predicted.bytes_sent))},
+      {"sent by evaluation", concat(format_bytes(totals.evaluation_bytes), " in all")}};
+  add_peaks(rows, predicted);
+  return rows;
+}
+
+}  // namespace shardgrad::train
