@@ -1,8 +1,9 @@
 #include <shardgrad/kernels/table.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <string_view>
+
+#include <shardgrad/core/environment.h>
 
 namespace shardgrad {
 
@@ -25,9 +26,9 @@ static Isa detect_isa() {
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
     isa = Isa::avx512;
 #endif
-  if (const char* wish = std::getenv("SHARDGRAD_ISA"))
-    for (Isa lower : {Isa::plain, Isa::avx2})
-      if (std::string_view(wish) == name_of(lower) && lower < isa) isa = lower;
+  std::string_view wish = environment_choice("SHARDGRAD_ISA", {"plain", "avx2", "avx512"});
+  for (Isa lower : {Isa::plain, Isa::avx2})
+    if (wish == name_of(lower) && lower < isa) isa = lower;
   return isa;
 }
 

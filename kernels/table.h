@@ -25,7 +25,8 @@ struct Launch {
 
 /// Instruction sets that the CPU's loops are compiled for (kernels/cpu/loops.h).
 enum class Isa : uint8_t { plain, avx2, avx512 };
-/// The best instruction set of this machine, lowered by SHARDGRAD_ISA=plain|avx2|avx512 when set.
+/// The best instruction set of this machine, lowered by SHARDGRAD_ISA=plain|avx2|avx512 when set. Throws Error(input)
+/// for another value of that.
 Isa best_isa();
 const char* name_of(Isa isa);
 

@@ -3,24 +3,18 @@
 #include <cuda_runtime.h>
 #include <nvtx3/nvToolsExt.h>
 
-#include <cstdlib>
-
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/cuda/error.h>
 #include <shardgrad/core/cuda/memory.h>
 #include <shardgrad/core/cuda/pinned.h>
 #include <shardgrad/core/cuda/stream.h>
+#include <shardgrad/core/environment.h>
 
 namespace shardgrad {
 namespace {
 
 constexpr size_t kChunk = size_t(64) << 20, kPinnedChunk = size_t(4) << 20;
 constexpr int kLeastCapability = 80;  // bf16 on tensor cores; as in cmake/find_cuda.cmake
-
-bool checks_wanted() {
-  const char* wish = std::getenv("SHARDGRAD_CHECK");
-  return wish && std::string_view(wish) == "1";
-}
 
 int attribute(int device, cudaDeviceAttr what) {
   int value = 0;
@@ -140,7 +134,7 @@ std::unique_ptr<Backend> make_cuda_backend(Device device, Context& context) {
     fail_as(ErrorKind::missing, "this build has GPU code for ", SHARDGRAD_CUDA_ARCHITECTURES,
             ", which does not run on this machine's GPU (it needs ", capability,
             "); configure again with -DCMAKE_CUDA_ARCHITECTURES=", capability);
-  bool check = checks_wanted();
+  bool check = environment_flag("SHARDGRAD_CHECK");
   auto arena = std::make_shared<CudaArena>(number, CudaArena::Kind::device, kChunk);
   return std::make_unique<CudaBackend>(device, context, number, check, std::move(arena));
 }

@@ -2,9 +2,7 @@
 
 #include <shardgrad/kernels/cpu/matmul.h>
 
-#include <cstdlib>
-#include <string_view>
-
+#include <shardgrad/kernels/choices.h>
 #include <shardgrad/kernels/cpu/loops.h>
 #include <shardgrad/kernels/cpu/parallel.h>
 #include <shardgrad/kernels/cpu/register.h>
@@ -23,10 +21,7 @@ using kernels::Epilogue;
 using kernels::MatmulArgs;
 
 bool library_wanted() {
-  static const bool wanted = [] {
-    const char* choice = std::getenv("SHARDGRAD_GEMM");
-    return library.product && !(choice && std::string_view(choice) == "own");
-  }();
+  static const bool wanted = !own_products_wanted() && library.product;
   return wanted;
 }
 

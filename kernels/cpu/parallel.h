@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <shardgrad/core/float_mode.h>
+#include <shardgrad/kernels/table.h>
 
 namespace shardgrad::cpu {
 
@@ -21,6 +22,7 @@ template <class Fn> void parallel_for(int threads, int64_t n, int64_t grain, con
 #if defined(_OPENMP)
   int64_t parts = std::min<int64_t>(threads, n / std::max<int64_t>(grain, 1));
   if (parts > 1) {
+    best_isa();  // what it throws for an unknown SHARDGRAD_ISA is thrown here, and not by another thread
     int64_t each = (((n + parts - 1) / parts + align - 1) / align) * align;
 #pragma omp parallel for num_threads(int(parts)) schedule(static, 1)
     for (int64_t part = 0; part < parts; ++part) {

@@ -3,9 +3,7 @@
 // applied by the product that makes the gradient, and the bias gradient is a by-product of the weight's: a layer costs
 // three products and no other kernel.
 
-#include <cstdlib>
-#include <string_view>
-
+#include <shardgrad/kernels/choices.h>
 #include <shardgrad/kernels/cuda/cublaslt_plan.h>
 #include <shardgrad/kernels/cuda/library.h>
 
@@ -29,10 +27,7 @@ cublasLtEpilogue_t epilogue_of(Epilogue epilogue, bool bias, bool keeps) {
 }
 
 bool declined(const OutView& c, const View& a) {
-  static const bool own = [] {
-    const char* wish = std::getenv("SHARDGRAD_GEMM");
-    return wish && std::string_view(wish) == "own";
-  }();
+  static const bool own = own_products_wanted();
   return own || c.numel() == 0 || a.numel() == 0;
 }
 

@@ -3,11 +3,10 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
 #include <unordered_map>
 
 #include <shardgrad/core/context.h>
+#include <shardgrad/kernels/choices.h>
 #include <shardgrad/kernels/workspace.h>
 
 namespace shardgrad::gpu {
@@ -19,11 +18,6 @@ constexpr size_t kWorkspaceLimit = size_t(32) << 20;  // what the largest algori
 void check(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS)
     throw DeviceFault(ErrorKind::internal, concat("cuBLASLt, ", what, ": status ", int(status)));
-}
-
-bool is_set(const char* variable, std::string_view value) {
-  const char* wish = std::getenv(variable);
-  return wish && wish == value;
 }
 
 // One product, as cuBLASLt is asked for it: what decides the algorithm.
@@ -185,7 +179,7 @@ struct Library {
     cublasLtDestroy(handle);
   }
   cublasLtHandle_t handle = nullptr;
-  bool tf32 = is_set("SHARDGRAD_TF32", "1");
+  bool tf32 = tf32_wanted();
   std::unordered_map<Key, Plan, KeyHash> cache;
 };
 

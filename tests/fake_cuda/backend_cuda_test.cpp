@@ -456,6 +456,12 @@ TEST_F(BackendCuda, WithChecksAFaultIsThrownAtItsOperation) {
   EXPECT_EQ(std::string(error.what()).find("SHARDGRAD_CHECK"), std::string::npos);
 }
 
+TEST_F(BackendCuda, AnUnknownValueOfTheCheckIsRefusedWithTheDevice) {
+  setenv("SHARDGRAD_CHECK", "true", 1);
+  Context context({.device = kCuda});
+  expect_says(error_of([&] { context.backend(kCuda); }), {"SHARDGRAD_CHECK is 'true'; choose 0, 1, or unset it"});
+}
+
 // Of a block of three bytes the fourth belongs to nobody: a tool that watches the driver sees the overrun.
 TEST_F(BackendCuda, WithChecksBlocksEndWhereTheyWereAskedToEnd) {
   setenv("SHARDGRAD_CHECK", "1", 1);

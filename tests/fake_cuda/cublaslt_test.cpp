@@ -156,6 +156,15 @@ TEST_F(CublasLt, F32IsF32AndTf32WhereItIsAskedFor) {
   unsetenv("SHARDGRAD_TF32");
 }
 
+TEST_F(CublasLt, AnUnknownValueOfTf32IsRefusedByTheFirstProductOfAThread) {
+  setenv("SHARDGRAD_TF32", "true", 1);
+  std::thread([&] {
+    Buffer a = Buffer::random({8, 8}, DType::f32), c({8, 8}, DType::f32);
+    EXPECT_THROW(product(c, {}, a, a, {}, {}), Error);
+  }).join();
+  unsetenv("SHARDGRAD_TF32");
+}
+
 TEST_F(CublasLt, AsksForAnAlgorithmOncePerProduct) {
   std::thread([&] {  // algorithms are kept per thread
     Buffer a = Buffer::random({8, 8}, DType::f32), c({8, 8}, DType::f32);

@@ -286,7 +286,17 @@ TEST(Nccl, MoreRanksThanGpusAreRefusedWithTheChoices) {
     EXPECT_NE(text.find(choice), text.npos) << text;
   setenv("SHARDGRAD_NCCL_SHARE_GPU", "1", 1);
   EXPECT_EQ(failure(3, check, options), "");
+  setenv("SHARDGRAD_NCCL_SHARE_GPU", "yes", 1);
+  EXPECT_NE(failure(3, check, options).find("SHARDGRAD_NCCL_SHARE_GPU is 'yes'; choose 0, 1, or unset it"), text.npos);
   unsetenv("SHARDGRAD_NCCL_SHARE_GPU");
+}
+
+TEST(Nccl, AnUnknownOrderOfSumsIsRefusedWithTheList) {
+  setenv("SHARDGRAD_NCCL_SUMS", "ring", 1);
+  std::string text = failure(
+      2, [](ProcessGroup&) { ADD_FAILURE() << "must not start"; }, nccl(2));
+  unsetenv("SHARDGRAD_NCCL_SUMS");
+  EXPECT_NE(text.find("SHARDGRAD_NCCL_SUMS is 'ring'; choose nccl, tree, or unset it"), text.npos) << text;
 }
 
 // NCCL tells ranks of one machine apart by their processes: the setting that lets processes share a GPU does not help.

@@ -2,10 +2,10 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <string_view>
 #include <utility>
 
 #include <shardgrad/core/context.h>
+#include <shardgrad/core/environment.h>
 #include <shardgrad/dist/bootstrap/bootstrap.h>
 #include <shardgrad/dist/transports/nccl/nccl.h>
 
@@ -32,10 +32,7 @@ void let_ranks_share_gpus(int rank) {
   for (const auto& [name, value] : settings) setenv(name, value.c_str(), 0);
 }
 
-bool sharing_allowed() {
-  const char* wish = std::getenv("SHARDGRAD_NCCL_SHARE_GPU");
-  return wish && std::string_view(wish) == "1";
-}
+bool sharing_allowed() { return environment_flag("SHARDGRAD_NCCL_SHARE_GPU"); }
 
 }  // namespace
 
@@ -68,11 +65,6 @@ void check_gpus(Bootstrap& bootstrap) {
            "for tests only, SHARDGRAD_NCCL_SHARE_GPU=1");
 }
 
-bool tree_sums_wanted() {
-  const char* wish = std::getenv("SHARDGRAD_NCCL_SUMS");
-  SG_CHECK(!wish || std::string_view(wish) == "tree" || std::string_view(wish) == "nccl", "SHARDGRAD_NCCL_SUMS is '",
-           wish, "'; choose nccl or tree");
-  return wish && std::string_view(wish) == "tree";
-}
+bool tree_sums_wanted() { return environment_choice("SHARDGRAD_NCCL_SUMS", {"nccl", "tree"}) == "tree"; }
 
 }  // namespace shardgrad::dist
