@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -11,7 +12,15 @@ static void spin_less(char** argv) {
   execv("/proc/self/exe", argv);
 }
 
+// Where standard input, output or error is closed, the next file that is opened would have its number, and get what is
+// meant for it. Writing to what takes its place fails as before.
+static void keep_standard_numbers() {
+  for (int number = 0; number <= 2; ++number)
+    if (fcntl(number, F_GETFD) < 0) open("/dev/null", O_RDONLY);
+}
+
 int main(int argc, char** argv) {
+  keep_standard_numbers();
   spin_less(argv);
   return shardgrad::cli::run(argc, argv);
 }

@@ -22,6 +22,7 @@
 #include <shardgrad/dist/launch/launch_local.h>
 #include <shardgrad/dist/os/children.h>
 #include <shardgrad/dist/os/process_watch.h>
+#include <shardgrad/dist/os/relay.h>
 #include <shardgrad/dist/os/report.h>
 
 namespace shardgrad::dist {
@@ -132,7 +133,8 @@ int run_mpirun(int n, const std::vector<std::string>& argv, const LaunchOptions&
     return here;
   };
   Children children(all_here, SIGTERM, SIGTSTP);
-  children.start(command, {"SHARDGRAD_CAUSE_FILE=" + report->path()}, SIGTERM);
+  Relay relay;
+  children.start(command, {"SHARDGRAD_CAUSE_FILE=" + report->path()}, SIGTERM, relay.input());
   int status = 0;
   MpirunWatch watch(report->path());
   auto deadline = std::chrono::steady_clock::time_point::max();
@@ -144,7 +146,10 @@ int run_mpirun(int n, const std::vector<std::string>& argv, const LaunchOptions&
     if (deadline > now + kGraceOfRanks && read_report(report->path()).has_cause()) deadline = now + kGraceOfRanks;
     if (now > deadline) children.signal(SIGKILL);  // mpirun hangs, or is stopped
   }
-  return conclude(read_report(report->path()), status, watch);
+  bool lost = !relay.finish();
+  if (lost) std::fprintf(stderr, "%s\n", kOutputLost);
+  int code = conclude(read_report(report->path()), status, watch);
+  return lost && code == 0 ? int(ErrorKind::input) : code;
 }
 
 }  // namespace

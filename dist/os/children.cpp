@@ -50,8 +50,8 @@ static std::vector<std::string> environment_with(const std::vector<std::string>&
   return all;
 }
 
-void Children::start(const std::vector<std::string>& argv, const std::vector<std::string>& variables,
-                     int death_signal) {
+void Children::start(const std::vector<std::string>& argv, const std::vector<std::string>& variables, int death_signal,
+                     int output) {
   std::vector<std::string> environment = environment_with(variables);
   std::vector<char*> arguments = pointers(argv), entries = pointers(environment);
   pid_t parent = getpid(), pid = fork();
@@ -63,6 +63,7 @@ void Children::start(const std::vector<std::string>& argv, const std::vector<std
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
     int nothing = open("/dev/null", O_RDONLY);  // a process group of its own may not read the terminal
     if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+    dup2(output, STDOUT_FILENO);
     execvpe(arguments[0], arguments.data(), entries.data());
     _exit(127);
   }

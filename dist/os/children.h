@@ -7,6 +7,7 @@
 
 #include <signal.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <functional>
 #include <string>
@@ -30,8 +31,9 @@ class Children {
   Children(const Children&) = delete;
 
   /// Runs argv with these variables ("NAME=value") added to the environment. `death_signal` is what the child gets when
-  /// this thread dies.
-  void start(const std::vector<std::string>& argv, const std::vector<std::string>& variables, int death_signal);
+  /// this thread dies, `output` its standard output.
+  void start(const std::vector<std::string>& argv, const std::vector<std::string>& variables, int death_signal,
+             int output = STDOUT_FILENO);
   int alive() const;
   bool lives(int index) const { return children_[size_t(index)].alive; }
   pid_t pid(int index) const { return children_[size_t(index)].pid; }

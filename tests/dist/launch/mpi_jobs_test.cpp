@@ -202,6 +202,16 @@ TEST(Launch, GivesRanksTheThreadsThatTheEnvironmentAsksFor) {
   before ? setenv("OMP_NUM_THREADS", kept.c_str(), 1) : unsetenv("OMP_NUM_THREADS");
 }
 
+// mpirun does not say so.
+TEST(Launch, OutputThatReachesNobodyIsAFailure) {
+  Ran ran = run_program(concat("{ ", launched(2), " good > /dev/full; }"));
+  EXPECT_EQ(ran.code, 2) << ran.output;
+  EXPECT_TRUE(ran.last_line().starts_with("shardgrad: standard output could not be written")) << ran.output;
+  Ran failed = run_program(concat("{ ", launched(3), " throw > /dev/full; }"));
+  EXPECT_EQ(failed.code, 4) << failed.output;
+  EXPECT_TRUE(failed.last_line().starts_with("shardgrad: rank 1 failed: ")) << "the cause is last: " << failed.output;
+}
+
 TEST(Launch, PrintsTheLineThatStartsTheRanks) {
   std::vector<std::string> command = mpirun_command(64, {"prog", "train"}, {.by = "mpi", .threads = 3});
   auto has = [&](const std::string& word) { return std::ranges::find(command, word) != command.end(); };

@@ -1,0 +1,79 @@
+// What a child writes reaches this process's standard output, or it is known that it did not.
+
+#include <shardgrad/dist/os/relay.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include <shardgrad/core/error.h>
+#include <tests/dist/child.h>
+
+namespace shardgrad::dist::testing {
+namespace {
+
+// Standard output is this file for as long as the object lives.
+class StandardOutput {
+ public:
+  explicit StandardOutput(const char* path, int flags = O_WRONLY | O_CREAT | O_TRUNC) {
+    std::fflush(stdout);
+    int file = open(path, flags, 0600);
+    dup2(file, STDOUT_FILENO);
+    close(file);
+  }
+  ~StandardOutput() {
+    dup2(before_, STDOUT_FILENO);
+    close(before_);
+  }
+
+ private:
+  int before_ = dup(STDOUT_FILENO);
+};
+
+// Passes a child's words on; whether they were all written.
+bool relayed(const std::string& text) {
+  Relay relay;
+  Child child([&] {
+    for (size_t done = 0; done < text.size();) {
+      ssize_t put = write(relay.input(), text.data() + done, text.size() - done);
+      if (put < 0) _exit(1);
+      done += size_t(put);
+    }
+  });
+  int status = 1;
+  waitpid(child.pid(), &status, 0);
+  EXPECT_EQ(status, 0) << "a child is never kept from writing";
+  return relay.finish();
+}
+
+TEST(Relay, PassesOnAllThatAChildWrites) {
+  std::string path = concat(::testing::TempDir(), "relayed-", getpid()), text;
+  for (int i = 0; i < 100'000; ++i) text += std::to_string(i);
+  {
+    StandardOutput file(path.c_str());
+    EXPECT_TRUE(relayed(text));
+  }
+  std::ifstream file(path);
+  EXPECT_TRUE(std::string(std::istreambuf_iterator<char>(file), {}) == text);
+  std::remove(path.c_str());
+}
+
+TEST(Relay, KnowsWhatWasLost) {
+  std::string text(1 << 20, 'x');
+  {
+    StandardOutput full("/dev/full", O_WRONLY);
+    EXPECT_FALSE(relayed(text));
+    EXPECT_TRUE(relayed("")) << "who says nothing loses nothing";
+  }
+  StandardOutput closed("/dev/null", O_RDONLY);
+  EXPECT_FALSE(relayed(text));
+}
+
+}  // namespace
+}  // namespace shardgrad::dist::testing
