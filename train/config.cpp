@@ -9,6 +9,7 @@
 #include <shardgrad/core/error.h>
 #include <shardgrad/train/config_fields.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/nearest.h>
 #include <shardgrad/train/settings.h>
 
 namespace shardgrad::train {
@@ -98,35 +99,6 @@ template <class T> bool assign(T& field, const Json& value, const Rule& rule) {
   }
 }
 
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0]++;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      size_t change = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({change, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
-
-// Compared as a whole and by its last part, so that "lr" finds "optimizer.lr".
-std::string nearest_key(const std::string& key) {
-  std::string best;
-  size_t least = key.size() + 1;
-  Config config;
-  visit_fields(config, [&](const std::string& name, auto&, const Rule&, const char*) {
-    size_t distance = std::min(edit_distance(key, name), edit_distance(key, name.substr(name.rfind('.') + 1)));
-    if (distance < least) {
-      least = distance;
-      best = name;
-    }
-  });
-  return best;
-}
-
 // "kernels.OPERATION": which of the kernels offered for it. That there are such is known when the libraries are loaded.
 bool apply_kernel(Config& config, const Setting& setting, std::vector<std::string>& faults) {
   constexpr std::string_view kPrefix = "kernels.";
@@ -151,9 +123,10 @@ void apply(Config& config, const Setting& setting, std::vector<std::string>& fau
         concat(setting.place, ": ", key, " is ", shortened(setting.json), ", expected ", expected<T>(rule)));
   });
   if (known) return;
-  std::string key = shortened(setting.key);
-  faults.push_back(concat(setting.place, ": unknown key '", key, "'; did you mean '", nearest_key(key),
-                          "'? (`shardgrad train --keys` lists all)"));
+  std::string key = shortened(setting.key), meant = nearest_key(key);
+  faults.push_back(concat(setting.place, ": unknown key '", key, "'; ",
+                          meant.empty() ? "" : concat("did you mean '", meant, "'? ("),
+                          "`shardgrad train --keys` lists all", meant.empty() ? "" : ")"));
 }
 
 bool means_nothing(const Config& config, const std::string& key) {
@@ -229,6 +202,26 @@ Json as_json(const Config& config) {
 }
 
 }  // namespace
+
+// As a whole, by its last part ("lr"), and by words of its meaning ("learning_rate").
+std::string nearest_key(const std::string& word) {
+  std::string plain = word.substr(word.rfind('.') + 1), best;
+  std::ranges::replace(plain, '_', ' ');
+  std::optional<size_t> least;
+  auto consider = [&](const std::string& key, std::optional<size_t> found) {
+    if (!found || (least && *least <= *found)) return;
+    least = found;
+    best = key;
+  };
+  const Config defaults;
+  visit_fields(defaults, [&](const std::string& key, const auto&, const Rule&, std::string_view meaning) {
+    consider(key, distance(word, key));
+    consider(key, distance(word, key.substr(key.rfind('.') + 1)));
+    bool told = plain.find(' ') != std::string::npos && meaning.find(plain) != std::string_view::npos;
+    consider(key, told ? std::optional<size_t>(1) : std::nullopt);
+  });
+  return best;
+}
 
 Config read_config(const std::string& path, const std::vector<std::string>& overrides) {
   std::vector<std::string> faults;

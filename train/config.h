@@ -66,6 +66,10 @@ struct Config {
 /// fault, each naming file and line (or the override), the key, and what was expected.
 Config read_config(const std::string& path, const std::vector<std::string>& overrides);
 
+/// The key that somebody meant who wrote `word`, which is none: "lr" and "learning_rate" are optimizer.lr. Empty when
+/// none is near.
+std::string nearest_key(const std::string& word);
+
 /// The whole configuration as JSON text; read_config reads it back.
 std::string to_json(const Config& config);
 /// The `model` group of it, on one line.

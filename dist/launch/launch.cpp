@@ -183,6 +183,7 @@ std::vector<std::string> mpirun_command(int n, const std::vector<std::string>& a
 int launch(int n, const std::vector<std::string>& argv, const LaunchOptions& options) {
   SG_CHECK(n >= 1, "launch: ", n, " ranks are not possible");
   SG_CHECK(!argv.empty(), "launch: there is no program to run");
+  SG_CHECK(options.threads >= 0, "launch: ", options.threads, " threads are not possible; 0 shares the cores");
   SG_CHECK(options.by.empty() || options.by == "mpi" || options.by == "local", "launch: there is no way '", options.by,
            "'; choose mpi or local");
   SG_CHECK(exists(argv[0]), "launch: there is no program '", argv[0], "'");

@@ -196,6 +196,65 @@ def refusals():
         expect(call([PROGRAM, *words]).returncode == 2, call([PROGRAM, *words]))
 
 
+def words_that_are_none():
+    """One sentence, with what is nearest; nothing is begun."""
+    train = ["train", CONFIG]
+    typed = [
+        (["trian", CONFIG], "shardgrad: there is no command 'trian'; did you mean 'train'?"),
+        ([CONFIG], "shardgrad: there is no command"),
+        (["launch", "-n", "2", "trian", CONFIG], "there is no program 'trian'; did you mean 'train'?"),
+        (["launch", "-n", "2", "--threds", "3", *train], "there is no option '--threds'; did you mean '--threads'?"),
+        (["plan", CONFIG, "--rank", "2"], "shardgrad plan: there is no option '--rank'; did you mean '--ranks'?"),
+        (["certify", "neg", "--devise", "cpu"], "there is no option '--devise'; did you mean '--device'?"),
+        (["launch", "-n", "2"], "shardgrad launch: a command after launch -n N, e.g. train"),
+        *(([*front, *train, *words], said) for front in ([], ["launch", "-n", "2"]) for words, said in [
+            (["--strategy", "ddp"], "shardgrad train: there is no option '--strategy'; did you mean '--set strategy=…'?"),
+            (["--learning-rate=0.1"], "did you mean '--set optimizer.lr=…'?"),
+            (["--sett", "batch=3"], "did you mean '--set'?"),
+            (["batch=3"], "'batch=3' is one word too many; did you mean '--set batch=3'?"),
+            (["--colour", "red"], "shardgrad train: there is no option '--colour' (shardgrad train --help)"),
+        ]),
+        *(([*train, "--set", f"{key}=1"], f"unknown key '{key}'; did you mean '{meant}'?") for key, meant in [
+            ("learning_rate", "optimizer.lr"), ("batch_size", "batch"), ("epoch", "epochs")]),
+        *((["launch", "-n", "2", "--threads", threads, *train], "shardgrad launch: --threads: Value ")
+          for threads in ("-3", "0", "1e9", "1000000000", "many", "")),
+        *(([*train, "--set", f"{key}="], f"--set {key}=: {key} is \"\", expected") for key in ("runs", "name")),
+    ]
+    for words, said in typed:
+        run = call([PROGRAM, *words])
+        text = run.stderr.splitlines()
+        expect(run.returncode == 2 and not run.stdout and len(text) == 1, run)
+        expect(said in text[-1] and not os.listdir(), run)
+
+
+def environment_variables_of_no_meaning():
+    for variable, value, said in [("ISA", "avx3", "choose plain, avx2, avx512, or unset it"),
+                                  ("GEMM", "onednn", "choose own, or unset it"), ("TF32", "yes", "choose 0, 1, or unset it"),
+                                  ("GROUP", "tcp", "choose single, shared_memory, mpi or nccl")]:
+        name = f"SHARDGRAD_{variable}"
+        for front in [], ["launch", "-n", "2"]:
+            run = call([PROGRAM, *front, "train", CONFIG], {name: value})
+            last = run.stderr.splitlines()[-1]
+            expect(run.returncode == 2 and f"'{value}'" in last and said in last and not os.listdir(), run)
+    expect(call([PROGRAM, "--help"], {"SHARDGRAD_ISA": "avx3"}).returncode == 0, call([PROGRAM, "--help"]))
+    check_run(call([PROGRAM, "train", CONFIG, *SMALL], {"SHARDGRAD_ISA": "plain", "SHARDGRAD_GEMM": "", "SHARDGRAD_TF32": "0"}))
+
+
+def standard_output_that_cannot_be_written():
+    """The work is done, and its loss is an error of one line; what is written elsewhere goes nowhere else."""
+    train = ["train", CONFIG, *SMALL]
+    for words in (["--help"], ["--version"], ["train", "--keys"], ["plan", CONFIG], train, ["launch", "-n", "2", *train],
+                  ["launch", "-n", "2", "--by", "local", *train]):
+        for output in ">/dev/full", ">&-":
+            run = call(["sh", "-c", f"exec {shlex.join([PROGRAM, *words])} {output}"])
+            lines = [line for line in run.stderr.splitlines() if not line.startswith("mpirun ")]
+            expect(run.returncode == 2 and len(lines) == 1 and "standard output could not be written" in lines[0], run)
+    for folder in Path("runs").iterdir():
+        expect((folder / "latest").read_text() == "step-235\n", run)
+        for line in (folder / "metrics.jsonl").read_text().splitlines():
+            json.loads(line)
+
+
 def ranks_that_do_not_see_the_folder():
     for name in "here", "there":
         Path(name).mkdir()

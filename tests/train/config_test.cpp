@@ -65,7 +65,23 @@ TEST(Config, B37_UnknownKeysNameTheNearestOne) {
             "a.json:3: unknown key 'optimzer.lr'; did you mean 'optimizer.lr'? (`shardgrad train --keys` lists all)");
   EXPECT_THAT(refusal("{}", {"lr=1"}), HasSubstr("--set lr=1: unknown key 'lr'; did you mean 'optimizer.lr'?"));
   EXPECT_THAT(refusal("{\"optimizer\": 3}"), HasSubstr("unknown key 'optimizer'"));
-  EXPECT_THAT(refusal("{\"batch\": {\"size\": 3}}"), HasSubstr("unknown key 'batch.size'"));
+  EXPECT_THAT(refusal("{\"batch\": {\"size\": 3}}"), HasSubstr("unknown key 'batch.size'; did you mean 'batch'?"));
+  EXPECT_EQ(refusal("{}", {"colour=red"}),
+            "--set colour=red: unknown key 'colour'; `shardgrad train --keys` lists all");
+}
+
+TEST(Config, KeysAreFoundByWhatTheyAreCalledElsewhere) {
+  for (auto [word, key] : {std::pair("lr", "optimizer.lr"),
+                           {"learning_rate", "optimizer.lr"},
+                           {"optimizer.learning_rate", "optimizer.lr"},
+                           {"weight_decay", "optimizer.weight_decay"},
+                           {"batch_size", "batch"},
+                           {"epoch", "epochs"},
+                           {"warmup", "schedule.warmup_steps"},
+                           {"optimizer", "optimizer.name"},
+                           {"startegy", "strategy"}})
+    EXPECT_EQ(train::nearest_key(word), key);
+  for (const char* word : {"colour", "ranks", "x", ""}) EXPECT_EQ(train::nearest_key(word), "") << word;
 }
 
 TEST(Config, WrongTypesAndRangesSayWhatWasExpected) {

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using train::SafetensorsFile;
-using Access = SafetensorsFile::Access;
+using FileAccess = SafetensorsFile::Access;  // Access is core's
 
 class Safetensors : public ::testing::Test {
  protected:
@@ -24,7 +24,7 @@ class Safetensors : public ::testing::Test {
     folder_.write("a", std::string(reinterpret_cast<char*>(&length), 8) + header + std::string(count, '\1'));
   }
   std::string refusal() {
-    return error_of([&] { SafetensorsFile(path_, Access::read); });
+    return error_of([&] { SafetensorsFile(path_, FileAccess::read); });
   }
 
   Context context_;
@@ -42,11 +42,11 @@ TEST_F(Safetensors, TensorsOfEveryDtypeComeBackAsTheyWere) {
   for (const auto& [name, spec] : specs) {
     std::vector<double> values;
     for (int64_t i = 0; i < spec.shape.numel(); ++i) values.push_back(double(written.size() + 3 * size_t(i)));
-    SafetensorsFile(path_, Access::write)
+    SafetensorsFile(path_, FileAccess::write)
         .write(name, 0, from_vector(values, {spec.shape.numel()}, {DType::f64, kCpu}).to(spec.dtype));
     written[name] = values;
   }
-  SafetensorsFile file(path_, Access::read);
+  SafetensorsFile file(path_, FileAccess::read);
   ASSERT_EQ(file.tensors().size(), specs.size());
   for (const auto& [name, spec] : specs) {
     EXPECT_EQ(file.tensors().at(name).spec.shape, spec.shape) << name;
@@ -59,7 +59,7 @@ TEST_F(Safetensors, TensorsOfEveryDtypeComeBackAsTheyWere) {
 
 TEST_F(Safetensors, TheBytesAreThoseOfTheFormat) {
   SafetensorsFile::create(path_, {{"a", {{2}, DType::f32}}, {"b", {{1}, DType::i64}}});
-  SafetensorsFile file(path_, Access::write);
+  SafetensorsFile file(path_, FileAccess::write);
   file.write("a", 0, from_vector<float>({1, -2}, {2}));
   file.write("b", 0, from_vector<int64_t>({3}, {1}));
   std::string bytes = read_file(path_), header = bytes.substr(8, bytes.size() - 8 - 16);
@@ -74,12 +74,12 @@ TEST_F(Safetensors, TheBytesAreThoseOfTheFormat) {
 
 TEST_F(Safetensors, PartsAreWrittenAndReadAnywhere) {
   SafetensorsFile::create(path_, {{"x", {{7}, DType::f32}}, {"y", {{1}, DType::f32}}});
-  SafetensorsFile one(path_, Access::write), other(path_, Access::write);
+  SafetensorsFile one(path_, FileAccess::write), other(path_, FileAccess::write);
   other.write("x", 4, from_vector<float>({4, 5, 6}, {3}));
   one.write("x", 0, from_vector<float>({0, 1, 2, 3}, {4}));
   one.sync();
   Tensor middle = empty({3}, kCpu);
-  SafetensorsFile(path_, Access::read).read("x", 3, middle);
+  SafetensorsFile(path_, FileAccess::read).read("x", 3, middle);
   EXPECT_EQ(middle.to_vector<float>(), (std::vector<float>{3, 4, 5}));
   EXPECT_THAT(error_of([&] { one.write("x", 5, middle); }), HasSubstr("tensor 'x' is f32[7]; wanted are 3 elements"));
   EXPECT_THAT(error_of([&] { one.write("x", 0, empty({1}, {DType::f64, kCpu})); }), HasSubstr("elements of f64"));
@@ -90,7 +90,7 @@ TEST_F(Safetensors, FilesOfOtherWritersMayListTensorsInAnyOrderAndHaveMetadata) 
   write_file(R"({"__metadata__":{"format":"pt"},"late":{"dtype":"U8","shape":[3],"data_offsets":[4,7]},)"
              R"("early":{"dtype":"F16","shape":[2,1],"data_offsets":[0,4]}})",
              7);
-  SafetensorsFile file(path_, Access::read);
+  SafetensorsFile file(path_, FileAccess::read);
   EXPECT_EQ(file.tensors().at("early").spec.shape, Shape({2, 1}));
   EXPECT_EQ(file.tensors().at("late").begin - file.tensors().at("early").begin, 4);
 }
@@ -144,7 +144,7 @@ TEST_F(Safetensors, DamagedFilesAreRefusedWithTheReason) {
   EXPECT_THAT(refusal(), HasSubstr("it has 5 bytes"));
   folder_.write("a", std::string(8, '\xff') + "{}");
   EXPECT_THAT(refusal(), HasSubstr("its header would have 18446744073709551615 bytes"));
-  EXPECT_THAT(error_of([&] { SafetensorsFile(folder_ / "gone", Access::read); }), HasSubstr("No such file"));
+  EXPECT_THAT(error_of([&] { SafetensorsFile(folder_ / "gone", FileAccess::read); }), HasSubstr("No such file"));
   EXPECT_THAT(error_of([&] { SafetensorsFile::create(folder_ / "no/a", {}); }), HasSubstr("cannot write"));
 }
 
@@ -154,7 +154,7 @@ TEST_F(Safetensors, TensorsThatThisLibraryCannotHoldSpoilNothingElse) {
              R"("b":{"dtype":"U8","shape":[3],"data_offsets":[4,7]},)"
              R"("c":{"dtype":"U8","shape":[1,1,1,1,1,1,1],"data_offsets":[7,8]}})",
              8);
-  SafetensorsFile file(path_, Access::read);
+  SafetensorsFile file(path_, FileAccess::read);
   EXPECT_EQ(file.tensors().size(), 1);
   EXPECT_EQ(file.unreadable(), (SafetensorsFile::Texts{{"a", "its dtype is F8_E4M3"}, {"c", "it has 7 dimensions"}}));
   Tensor values = empty({3}, {DType::u8, kCpu});
@@ -167,9 +167,9 @@ TEST_F(Safetensors, TensorsThatThisLibraryCannotHoldSpoilNothingElse) {
 TEST_F(Safetensors, MetadataComesBackAsItWasWritten) {
   SafetensorsFile::Texts metadata{{"format", "pt"}, {"step", "3"}, {"quoted", "\"ü\n"}};
   SafetensorsFile::create(path_, {{"a", {{2}, DType::f32}}}, metadata);
-  EXPECT_EQ(SafetensorsFile(path_, Access::read).metadata(), metadata);
+  EXPECT_EQ(SafetensorsFile(path_, FileAccess::read).metadata(), metadata);
   SafetensorsFile::create(path_, {{"a", {{2}, DType::f32}}});
-  EXPECT_TRUE(SafetensorsFile(path_, Access::read).metadata().empty());
+  EXPECT_TRUE(SafetensorsFile(path_, FileAccess::read).metadata().empty());
 }
 
 // Of 32 MiB of brackets a tree would take gigabytes and minutes.

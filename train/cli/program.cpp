@@ -1,14 +1,20 @@
 #include <shardgrad/train/cli/program.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <iostream>
+#include <optional>
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/dist/bootstrap/bootstrap.h>
 #include <shardgrad/dist/launch/launch.h>
+#include <shardgrad/dist/os/relay.h>
 #include <shardgrad/dist/watch/control.h>
+#include <shardgrad/kernels/choices.h>
 #include <shardgrad/kernels/table.h>
+#include <shardgrad/train/cli/refusal.h>
 #include <shardgrad/train/cli/version.h>
 #include <shardgrad/train/config.h>
 
@@ -24,46 +30,112 @@ std::string version_text() {
 
 namespace {
 
-void add_train(CLI::App& app, TrainOptions& options, bool& keys, int& code) {
+struct LaunchCommand {
+  int ranks = 2;
+  dist::LaunchOptions options;
+  std::vector<std::string> words;  // what the ranks run
+};
+
+// A command line is understood as a whole before anything is done.
+struct CommandLine {
+  CommandLine();
+  /// The exit code of one that leaves nothing to do: it is refused, or asked for help.
+  std::optional<int> parse(std::vector<std::string> words);
+  bool is_command(const std::string& word) const {
+    return !app.get_subcommands([&](const CLI::App* command) { return command->get_name() == word; }).empty();
+  }
+
+  CLI::App app{"shardgrad: tensors, autograd and ZeRO-sharded training", "shardgrad"};
+  TrainOptions train;
+  bool keys = false;
+  PlanOptions plan;
+  CertifyOptions certify;
+  LaunchCommand launch;
+  std::function<int()> chosen;
+
+ private:
+  void add_train();
+  void add_plan();
+  void add_certify();
+  void add_launch();
+};
+
+int run_launch(const LaunchCommand& launch);
+
+void CommandLine::add_train() {
   CLI::App* command = app.add_subcommand("train", "Train the model of a configuration file");
-  command->add_option("config", options.config, "the configuration, a JSON file; see --keys");
-  command->add_option("--set", options.overrides, "change one key, e.g. --set optimizer.lr=0.01")
+  command->add_option("config", train.config, "the configuration, a JSON file; see --keys");
+  command->add_option("--set", train.overrides, "change one key, e.g. --set optimizer.lr=0.01")
       ->allow_extra_args(false);
-  command->add_option("--group", options.group,
+  command->add_option("--group", train.group,
                       "how ranks communicate: single, shared_memory, mpi or nccl; by default what fits");
   command->add_flag("--keys", keys, "list the configuration's keys and end");
-  command->callback([&] {
-    if (keys) {
+  command->callback([this] {
+    chosen = [this] {
+      if (!keys) return train_command(train);
       std::cout << train::key_table();
-      return;
-    }
-    if (options.config.empty()) throw CLI::RequiredError("config");
-    code = train_command(options);
+      return 0;
+    };
+    if (!keys && train.config.empty()) throw CLI::RequiredError("config");
   });
 }
 
-void add_plan(CLI::App& app, PlanOptions& options, int& code) {
+void CommandLine::add_plan() {
   CLI::App* command = app.add_subcommand("plan", "Memory and traffic of a training step by unit, before training");
-  command->add_option("config", options.config, "the configuration, a JSON file")->required();
-  command->add_option("--ranks", options.ranks, "number of ranks")->check(CLI::Range(1, 4096));
-  command->add_option("--set", options.overrides, "change one key, e.g. --set strategy=zero2")->allow_extra_args(false);
-  command->add_flag("--measure", options.measure, "also run the step here, ranks as threads, and compare");
-  command->callback([&] { code = plan_command(options); });
+  command->add_option("config", plan.config, "the configuration, a JSON file")->required();
+  command->add_option("--ranks", plan.ranks, "number of ranks")->check(CLI::Range(1, 4096));
+  command->add_option("--set", plan.overrides, "change one key, e.g. --set strategy=zero2")->allow_extra_args(false);
+  command->add_flag("--measure", plan.measure, "also run the step here, ranks as threads, and compare");
+  command->callback([this] { chosen = [this] { return plan_command(plan); }; });
 }
 
-void add_certify(CLI::App& app, CertifyOptions& options, int& code) {
+void CommandLine::add_certify() {
   CLI::App* command = app.add_subcommand("certify", "Does an operation keep the kernel contract on a device?");
-  command->add_option("op", options.op, "an operation of autograd/ops.h, or of a library")->required();
-  command->add_option("--device", options.device, "cpu, sim or cuda");
-  command->add_option("--library", options.libraries, "load a library of kernels first")->allow_extra_args(false);
-  command->add_option("--use", options.use, "put a kernel in the place of the built-in one, e.g. layer_norm=mine")
+  command->add_option("op", certify.op, "an operation of autograd/ops.h, or of a library")->required();
+  command->add_option("--device", certify.device, "cpu, sim or cuda");
+  command->add_option("--library", certify.libraries, "load a library of kernels first")->allow_extra_args(false);
+  command->add_option("--use", certify.use, "put a kernel in the place of the built-in one, e.g. layer_norm=mine")
       ->allow_extra_args(false);
-  command->callback([&] { code = certify_command(options); });
+  command->callback([this] { chosen = [this] { return certify_command(certify); }; });
 }
 
-bool is_command(const CLI::App& app, const std::string& word) {
-  auto same = [&](const CLI::App* command) { return command->get_name() == word; };
-  return !app.get_subcommands(same).empty();
+void CommandLine::add_launch() {
+  CLI::App* command = app.add_subcommand("launch", "Start N ranks of a command on this machine: launch -n 4 train …");
+  command->add_option("-n", launch.ranks, "number of ranks")->required()->check(CLI::Range(1, 4096));
+  command->add_option("--threads", launch.options.threads, "CPU threads per rank; by default cores over ranks")
+      ->check(CLI::Range(1, 4096));
+  command->add_option("--by", launch.options.by, "mpi or local (without MPI); by default MPI where there is one");
+  command->prefix_command();
+  command->callback([this, command] {
+    launch.words = command->remaining();
+    if (launch.words.empty())
+      throw CLI::RequiredError("a command after launch -n N, e.g. train configs/fashion_mnist.json");
+    if (launch.words[0].starts_with('-')) throw CLI::ExtrasError(launch.words);
+    chosen = [this] { return run_launch(launch); };
+  });
+}
+
+CommandLine::CommandLine() {
+  app.set_version_flag("--version", version_text);
+  app.require_subcommand(1);
+  app.footer(
+      "Exit codes: 0 done, 2 refused input, 3 missing device or library, 4 a rank failed, 5 out of memory, 75 saved on "
+      "a signal.");
+  app.failure_message(refusal);
+  add_train();
+  add_launch();
+  add_plan();
+  add_certify();
+}
+
+std::optional<int> CommandLine::parse(std::vector<std::string> words) {
+  std::ranges::reverse(words);  // as CLI11 wants them
+  try {
+    app.parse(std::move(words));
+    return {};
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : int(ErrorKind::input);
+  }
 }
 
 std::string own_path() {
@@ -75,53 +147,39 @@ std::string own_path() {
   return path;
 }
 
-struct LaunchCommand {
-  int ranks = 2;
-  dist::LaunchOptions options;
-};
-
-void add_launch(CLI::App& app, LaunchCommand& launch, int& code) {
-  CLI::App* command = app.add_subcommand("launch", "Start N ranks of a command on this machine: launch -n 4 train …");
-  command->add_option("-n", launch.ranks, "number of ranks")->required()->check(CLI::Range(1, 4096));
-  command->add_option("--threads", launch.options.threads, "CPU threads per rank; 0: cores over ranks");
-  command->add_option("--by", launch.options.by, "mpi or local (without MPI); by default MPI where there is one");
-  command->prefix_command();
-  command->callback([&app, &launch, &code, command] {
-    std::vector<std::string> words = command->remaining();
-    if (words.empty()) throw CLI::RequiredError("a command after launch -n N, e.g. train configs/fashion_mnist.json");
-    if (is_command(app, words[0])) words.insert(words.begin(), own_path());
-    code = dist::launch(launch.ranks, words, launch.options);
-  });
+int run_launch(const LaunchCommand& launch) {
+  std::vector<std::string> words = launch.words;
+  CommandLine of_ranks;  // what is wrong with it is said once, and not by every rank
+  if (of_ranks.is_command(words[0])) {
+    if (std::optional<int> code = of_ranks.parse(words)) return *code;
+    words.insert(words.begin(), own_path());
+  }
+  try {
+    return dist::launch(launch.ranks, words, launch.options);
+  } catch (const Error& error) {
+    throw Error(error.kind(), error.what() + did_you_mean(nearest_command(of_ranks.app, words[0])));
+  }
 }
 
 }  // namespace
 
-int run(int argc, char** argv) {
-  CLI::App app("shardgrad: tensors, autograd and ZeRO-sharded training", "shardgrad");
-  app.set_version_flag("--version", version_text());
-  app.require_subcommand(1);
-  app.footer(
-      "Exit codes: 0 done, 2 refused input, 3 missing device or library, 4 a rank failed, 5 out of memory, 75 saved on "
-      "a signal.");
-  int code = 0;
-  TrainOptions train;
-  bool keys = false;
-  LaunchCommand launch;
-  PlanOptions plan;
-  add_train(app, train, keys, code);
-  add_launch(app, launch, code);
-  add_plan(app, plan, code);
-  CertifyOptions certify;
-  add_certify(app, certify, code);
+static int run_commands(int argc, char** argv) {
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : int(ErrorKind::input);
+    CommandLine line;
+    if (std::optional<int> code = line.parse({argv + 1, argv + argc})) return *code;
+    check_kernel_choices();
+    return line.chosen();
   } catch (...) {
     std::cerr << "shardgrad: " << dist::describe(std::current_exception()) << std::endl;
     return dist::exit_code(std::current_exception(), 1);
   }
-  return code;
+}
+
+int run(int argc, char** argv) {
+  int code = run_commands(argc, argv);
+  if (std::cout.flush()) return code;
+  std::cerr << dist::kOutputLost << std::endl;
+  return code == 0 ? int(ErrorKind::input) : code;
 }
 
 }  // namespace shardgrad::cli

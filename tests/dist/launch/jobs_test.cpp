@@ -11,6 +11,7 @@
 #include <csignal>
 
 #include <shardgrad/dist/bootstrap/bootstrap.h>
+#include <shardgrad/dist/launch/launch.h>
 #include <shardgrad/dist/launch/launch_local.h>
 
 namespace shardgrad::dist::testing {
@@ -181,6 +182,15 @@ TEST(LocalJob, AWorldOfOneInASlurmJobOfSeveralTasksIsRefusedWithTheLineToType) {
   EXPECT_NE(ran.output.find("mpirun -n 4 …, or: srun --mpi=pmix …"), std::string::npos) << ran.output;
   EXPECT_EQ(run_program("SLURM_NTASKS=1 " + program("dist_probe") + " place").code, 0);
   EXPECT_EQ(run_program("SLURM_NTASKS=4 " + local(2) + " place").code, 0) << "started together by launch";
+}
+
+TEST(LocalJob, FewerThreadsThanNoneAreRefused) {
+  try {
+    launch(2, {"true"}, {.by = "local", .threads = -3});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "launch: -3 threads are not possible; 0 shares the cores");
+  }
 }
 
 TEST(LocalJob, AHeapThatDoesNotFitIsRefusedWithTheRemedy) {
