@@ -187,7 +187,8 @@ def strategies(build):
     def alike(ranks, settings):
         expected = None
         for way in settings:
-            code, output, losses = train(build, 60, "batch=2048", "name=parity", *way, ranks=ranks, environment=SHARED)
+            code, output, losses = train(build, 60, "batch=2048", "schedule.warmup_steps=10", "name=parity", *way, ranks=ranks,
+                                         environment=SHARED)
             if code != 0:
                 return code, output
             expected = expected or losses

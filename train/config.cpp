@@ -48,7 +48,7 @@ template <class T> std::string expected(const Rule& rule) {
   if constexpr (std::is_same_v<T, std::string>) {
     std::string list;
     for (const char* choice : rule.choices) list += concat(list.empty() ? "one of " : ", ", choice);
-    return list.empty() ? "a text" : list;
+    return list.empty() ? "a text that is not empty" : list;
   }
   if constexpr (kIsList<T>) {
     std::string count = rule.length ? concat("a list of ", rule.length) : "a list";
@@ -88,7 +88,8 @@ template <class T> bool assign(T& field, const Json& value, const Rule& rule) {
     } else if constexpr (std::is_same_v<T, std::string>) {
       if (!value.is_string()) return false;
       auto same = [&](const char* choice) { return value.get<std::string>() == choice; };
-      if (rule.choices.size() && std::none_of(rule.choices.begin(), rule.choices.end(), same)) return false;
+      if (rule.choices.size() ? std::none_of(rule.choices.begin(), rule.choices.end(), same) : value == "")
+        return false;
     } else {
       bool integer = value.is_number_integer() || value.is_number_unsigned();
       if (!value.is_number() || (kIsInteger<T> && !integer)) return false;
@@ -119,8 +120,9 @@ void apply(Config& config, const Setting& setting, std::vector<std::string>& fau
     known = true;
     if (assign(field, Json::parse(setting.json), rule)) return;
     using T = std::remove_reference_t<decltype(field)>;
+    const char* remedy = setting.json == "\"\"" ? "; leave it out for the default" : "";
     faults.push_back(
-        concat(setting.place, ": ", key, " is ", shortened(setting.json), ", expected ", expected<T>(rule)));
+        concat(setting.place, ": ", key, " is ", shortened(setting.json), ", expected ", expected<T>(rule), remedy));
   });
   if (known) return;
   std::string key = shortened(setting.key), meant = nearest_key(key);
@@ -129,30 +131,42 @@ void apply(Config& config, const Setting& setting, std::vector<std::string>& fau
                           "`shardgrad train --keys` lists all", meant.empty() ? "" : ")"));
 }
 
-bool means_nothing(const Config& config, const std::string& key) {
-  if (config.optimizer.name == "sgd") return key == "optimizer.betas" || key == "optimizer.eps";
-  return key == "optimizer.momentum" || key == "optimizer.nesterov";
+// To what a key means nothing beside the other settings, and what to do; empty for one that has an effect.
+std::string why_idle(const Config& config, const std::string& key) {
+  auto unless = [](const std::string& to, const char* other) { return concat(to, "; remove it or change ", other); };
+  const auto& o = config.optimizer;
+  bool of_sgd = key == "optimizer.momentum" || key == "optimizer.nesterov";
+  bool of_adam = key == "optimizer.betas" || key == "optimizer.eps";
+  if (o.name == "sgd" ? of_adam : of_sgd) return unless(o.name, "optimizer.name");
+  if (key == "optimizer.no_decay" && o.weight_decay == 0)
+    return unless("a weight decay of 0", "optimizer.weight_decay");
+  if (key == "schedule.final" && config.schedule.name == "constant")
+    return unless("a constant schedule", "schedule.name");
+  if (key == "fsdp.wrap_numel" && config.fsdp.wrap == "children")
+    return unless("units that are the model's children", "fsdp.wrap");
+  fsdp::Config sharding = config.fsdp.options;
+  sharding.strategy = fsdp::parse_strategy(config.strategy);
+  if (key.starts_with("fsdp.prefetch") && sharding.strategy == fsdp::Strategy::ddp)
+    return unless("ddp, which gathers nothing", "strategy");
+  if (key == "fsdp.prefetch_bytes" && sharding.prefetch == 0) return unless("a prefetch of 0 units", "fsdp.prefetch");
+  if (key == "fsdp.buffer_dtype") return "this model, which has no buffers; remove it";
+  if (key == "fsdp.bucket_bytes" && !sharding.keeps_params())
+    return concat(config.strategy,
+                  ", which reduces a unit's gradients together; remove it, or choose units (fsdp.wrap)");
+  return "";
 }
 
 // Settings that would silently do nothing, or that only fail together.
 void check_together(const Config& config, const std::vector<Setting>& settings, std::vector<std::string>& faults) {
-  fsdp::Config sharding = config.fsdp.options;
-  sharding.strategy = fsdp::parse_strategy(config.strategy);
-  for (const Setting& setting : settings) {
-    if (means_nothing(config, setting.key))
-      faults.push_back(concat(setting.place, ": ", setting.key, " means nothing to ", config.optimizer.name,
-                              "; remove it or change optimizer.name"));
-    if (setting.key == "fsdp.bucket_bytes" && !sharding.keeps_params())
-      faults.push_back(concat(setting.place, ": ", setting.key, " means nothing to ", config.strategy,
-                              ", which reduces a unit's gradients together; remove it, or choose units (fsdp.wrap)"));
-  }
+  for (const Setting& setting : settings)
+    if (std::string why = why_idle(config, setting.key); !why.empty())
+      faults.push_back(concat(setting.place, ": ", setting.key, " means nothing to ", why));
   if (config.model.layers.size() < 2)
     faults.push_back("model.layers needs at least two widths: those of the input and the output");
   if (config.optimizer.nesterov && config.optimizer.momentum == 0)
     faults.push_back("optimizer.nesterov needs a momentum above 0");
-  if (config.name.empty() || config.name.find('/') != std::string::npos || config.name[0] == '.')
-    faults.push_back(
-        concat("name is '", shortened(config.name), "'; it names a folder: not empty, no '/', no leading '.'"));
+  if (config.name.find('/') != std::string::npos || config.name[0] == '.')
+    faults.push_back(concat("name is '", shortened(config.name), "'; it names a folder: no '/', no leading '.'"));
 }
 
 std::vector<Setting> gather_settings(const std::string& path, const std::vector<std::string>& overrides,
@@ -190,7 +204,7 @@ Json as_json(const Config& config) {
   Json all = Json::object();
   visit_fields(config, [&](const std::string& key, const auto& field, const Rule&, const char*) {
     Json value = json_of(field);
-    if (means_nothing(config, key) || value.is_null()) return;
+    if (value.is_null() || !why_idle(config, key).empty()) return;
     size_t dot = key.find('.');
     if (dot == std::string::npos)
       all[key] = value;

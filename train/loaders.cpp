@@ -25,6 +25,9 @@ void check_start(const Config& config, dist::ProcessGroup& world, const data::Da
            "model.layers begins with ", layers.front(), " and ends with ", layers.back(),
            "; fashion_mnist has pictures of ", FashionMnist::kPixels, " pixels and ", FashionMnist::kClasses,
            " classes");
+  int64_t steps = train.batches() * config.epochs;
+  SG_CHECK(config.schedule.warmup_steps <= steps, "schedule.warmup_steps is ", config.schedule.warmup_steps,
+           ", but the run has only ", steps, " steps and would end before the warm-up; set fewer, or more epochs");
   check_same(world, "the configuration", stream_of(to_json(config)));
   check_same(world, "the training data", train.dataset().fingerprint());
   check_same(world, "the test data", test.dataset().fingerprint());

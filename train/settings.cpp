@@ -134,8 +134,9 @@ std::vector<Setting> read_settings(const std::string& path, std::vector<std::str
   }
   int line = 1;
   Flattener flattener(path, text, line, faults);
+  constexpr bool kStrict = true, kIgnoreComments = true;
   nlohmann::json::sax_parse(CountingIterator(text.data(), &line), CountingIterator(text.data() + text.size(), &line),
-                            &flattener);
+                            &flattener, nlohmann::json::input_format_t::json, kStrict, kIgnoreComments);
   return std::move(flattener.settings);
 }
 

@@ -13,8 +13,9 @@ struct Setting {
   std::string place;  ///< "configs/a.json:7" or "--set optimizer.lr=0.1"
 };
 
-/// The settings of a JSON file. What is wrong with it (unreadable, not JSON, nested deeper than settings are, a key
-/// given twice, a number too large) is added to `faults`, each with file and line.
+/// The settings of a JSON file, which may have comments (// and /* */). What is wrong with it (unreadable, not JSON,
+/// nested deeper than settings are, a key given twice, a number too large) is added to `faults`, each with file and
+/// line.
 std::vector<Setting> read_settings(const std::string& path, std::vector<std::string>& faults);
 
 /// The setting of "key=value". A value that is not JSON is taken as a string.

@@ -44,8 +44,9 @@ TEST(Config, NestedKeysDefaultsAndOverrides) {
 
 TEST(Config, WhatIsWrittenIsReadBack) {
   for (const char* optimizer : {"sgd", "adam"}) {
-    Config config = config_of(R"({"batch": 7, "optimizer": {"lr": 0.1, "no_decay": ["a", "*.b"]}, "trace": true})",
-                              {concat("optimizer.name=", optimizer)});
+    Config config =
+        config_of(R"({"optimizer": {"lr": 0.1, "weight_decay": 1, "no_decay": ["a", "*.b"]}, "trace": true})",
+                  {concat("optimizer.name=", optimizer)});
     std::string text = to_json(config);
     EXPECT_THAT(text, HasSubstr("\"no_decay\""));
     EXPECT_EQ(to_json(config_of(text)), text);
@@ -82,6 +83,22 @@ TEST(Config, KeysAreFoundByWhatTheyAreCalledElsewhere) {
                            {"startegy", "strategy"}})
     EXPECT_EQ(train::nearest_key(word), key);
   for (const char* word : {"colour", "ranks", "x", ""}) EXPECT_EQ(train::nearest_key(word), "") << word;
+}
+
+// An empty folder of runs would be the root's.
+TEST(Config, EmptyTextsAreRefusedWithTheirKey) {
+  for (const char* key : {"runs", "name", "data.dir"})
+    EXPECT_EQ(
+        refusal("{}", {concat(key, "=")}),
+        concat("--set ", key, "=: ", key, " is \"\", expected a text that is not empty; leave it out for the default"));
+  EXPECT_EQ(refusal(R"({"libraries": [""]})"),
+            R"(a.json:1: libraries is [""], expected a list, each a text that is not empty)");
+}
+
+TEST(Config, AFileMayHaveComments) {
+  EXPECT_EQ(config_of("// of mine\n{\"batch\": 7, /* not\n 8 */ \"runs\": \"a // b\"}").runs, "a // b");
+  EXPECT_THAT(refusal("{ // one\n/* two\nthree */ \"bach\": 7}"), HasSubstr("a.json:3: unknown key 'bach'"));
+  EXPECT_THAT(refusal("{\"batch\": 7} /* to the end"), HasSubstr("a.json:1: "));
 }
 
 TEST(Config, WrongTypesAndRangesSayWhatWasExpected) {
@@ -204,6 +221,20 @@ TEST(Config, SettingsWithoutEffectAreRefused) {
   EXPECT_EQ(refusal(R"({"optimizer": {"name": "adamw", "momentum": 0.5}})"),
             "a.json:1: optimizer.momentum means nothing to adamw; remove it or change optimizer.name");
   EXPECT_THAT(refusal("{}", {"optimizer.eps=1"}), HasSubstr("optimizer.eps means nothing to sgd"));
+  EXPECT_EQ(refusal(R"({"schedule": {"final": 0.1}})"),
+            "a.json:1: schedule.final means nothing to a constant schedule; remove it or change schedule.name");
+  EXPECT_EQ(refusal("{}", {"optimizer.no_decay=[\"a\"]"}),
+            "--set optimizer.no_decay=[\"a\"]: optimizer.no_decay means nothing to a weight decay of 0; remove it or "
+            "change optimizer.weight_decay");
+  EXPECT_EQ(refusal("{}", {"fsdp.wrap_numel=100000"}),
+            "--set fsdp.wrap_numel=100000: fsdp.wrap_numel means nothing to units that are the model's children; "
+            "remove it or change fsdp.wrap");
+  for (const char* bound : {"fsdp.prefetch=2", "fsdp.prefetch_bytes=9"})
+    EXPECT_THAT(refusal("{}", {"strategy=no_shard", bound}), HasSubstr("means nothing to ddp, which gathers nothing;"));
+  EXPECT_THAT(
+      refusal("{}", {"fsdp.prefetch=0", "fsdp.prefetch_bytes=9"}),
+      HasSubstr("fsdp.prefetch_bytes means nothing to a prefetch of 0 units; remove it or change fsdp.prefetch"));
+  EXPECT_THAT(refusal("{}", {"fsdp.buffer_dtype=bf16"}), HasSubstr("this model, which has no buffers"));
   for (const char* bytes : {"0", "100", "26214400"})
     for (const char* strategy : {"zero3", "fsdp", "zero2"})
       EXPECT_THAT(refusal("{}", {concat("strategy=", strategy), concat("fsdp.bucket_bytes=", bytes)}),
@@ -213,6 +244,18 @@ TEST(Config, SettingsWithoutEffectAreRefused) {
             7);
   EXPECT_THAT(refusal("{}", {"model.layers=[3]"}), HasSubstr("at least two widths"));
   EXPECT_THAT(refusal("{}", {"name=a/b"}), HasSubstr("it names a folder"));
+}
+
+TEST(Config, WhatHasNoEffectIsNotSavedAndSoReadBack) {
+  for (const std::vector<std::string>& overrides :
+       {std::vector<std::string>{}, {"strategy=ddp"}, {"fsdp.prefetch=0"}, {"optimizer.name=adamw"}}) {
+    std::string text = to_json(config_of("{}", overrides));
+    EXPECT_EQ(to_json(config_of(text)), text);
+  }
+  Config config =
+      config_of("{}", {"schedule.name=linear", "schedule.final=0.5", "fsdp.wrap=size", "fsdp.wrap_numel=7"});
+  EXPECT_EQ(config_of(to_json(config)).schedule.final, 0.5);
+  EXPECT_EQ(config_of(to_json(config)).fsdp.wrap_numel, 7);
 }
 
 }  // namespace

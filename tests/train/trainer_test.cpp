@@ -262,6 +262,15 @@ TEST_F(TrainerTest, ALayerThatDoesNotFitTheDataIsRefusedBeforeARunBegins) {
   EXPECT_FALSE(std::filesystem::exists(config_.runs));
 }
 
+TEST_F(TrainerTest, AWarmUpThatIsLongerThanTheRunIsRefusedBeforeItBegins) {
+  config_.schedule.warmup_steps = 31;
+  EXPECT_THAT(error_of([&] { train(2); }),
+              HasSubstr("schedule.warmup_steps is 31, but the run has only 30 steps and would end before the warm-up"));
+  EXPECT_FALSE(std::filesystem::exists(config_.runs));
+  config_.schedule.warmup_steps = 30;
+  EXPECT_EQ(train(2).steps, 30);
+}
+
 TEST_F(TrainerTest, RanksWithDifferentConfigurationsAreRefused) {
   Config other = config_;
   other.optimizer.lr = 0.5;
