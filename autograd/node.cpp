@@ -122,8 +122,13 @@ Node* node_of(const Tensor& tensor) {
   return made_by ? static_cast<Node*>(made_by) : &leaf_of(tensor);
 }
 
+void GradSlot::check_wanted() const {
+  SG_CHECK(target_, writer_ ? writer_->name() : "backward", ": nothing wants the gradient of input ", input_,
+           "; ask dx[", input_, "].wanted() before it is written");
+}
+
 Out GradSlot::write() {
-  SG_ASSERT(target_, "write to a gradient nobody wants");
+  check_wanted();
   written_ = true;
   if (target_->outputs_.empty()) return static_cast<Leaf*>(target_)->open();
   Tensor& gradient = target_->gradients_[output_];
@@ -148,7 +153,7 @@ void GradSlot::check_fits(const Tensor& gradient) const {
 }
 
 void GradSlot::alias(const Tensor& gradient) {
-  SG_ASSERT(target_, "alias of a gradient nobody wants");
+  check_wanted();
   check_fits(gradient);
   bool first = !target_->outputs_.empty() && !target_->gradients_[output_].defined();
   if (first) {

@@ -50,11 +50,12 @@ class GradSlot {
  public:
   /// False when nothing needs this gradient: write nothing.
   bool wanted() const { return target_ != nullptr; }
-  /// The destination, allocated on the first write; its beta says whether to add. Requires wanted().
+  /// The destination, allocated on the first write; its beta says whether to add. Throws Error(input), naming the
+  /// operation and the input's number, unless wanted().
   Out write();
   /// Hands over `gradient` instead of writing: on a first write it becomes the gradient with no copy, otherwise it is
   /// added. The caller must not change it afterwards. Throws Error(input), naming the operation and the input's number,
-  /// unless it has the input's shape, dtype and device.
+  /// unless it is wanted() and has the input's shape, dtype and device.
   void alias(const Tensor& gradient);
   /// The operation that made this input, if it is an N in `writer`'s region, has this result only, and nothing but this
   /// slot writes its gradient in the running pass. Else null.
@@ -63,6 +64,7 @@ class GradSlot {
  private:
   friend class Engine;
   bool is_sole(const Node& writer) const;
+  void check_wanted() const;
   void check_fits(const Tensor& gradient) const;
   Node* target_ = nullptr;
   const Node* writer_ = nullptr;  // null: the pass begins here

@@ -36,6 +36,20 @@ TEST(HandedOverGradient, MustHaveTheInputsShapeDtypeAndDevice) {
   }
 }
 
+struct Writes final : Node {
+  const char* name() const override { return "writes"; }
+  void backward(std::span<const Tensor>, std::span<GradSlot> dx) override { dx[1].write(); }
+};
+
+TEST(HandedOverGradient, ThatNothingWantsIsRefusedAndNoBugOfTheLibrary) {
+  Context context;
+  Tensor x = leaf({1}, {1}), y = empty({}), z = empty({});
+  record<Hands>(y, x, ones({1}))->gradient = ones({1});
+  EXPECT_REFUSED(y.backward(), "hands: nothing wants the gradient of input 1; ask dx[1].wanted()");
+  record<Writes>(z, x, ones({1}));
+  EXPECT_REFUSED(z.backward(), "writes: nothing wants the gradient of input 1; ask dx[1].wanted()");
+}
+
 TEST(HandedOverGradient, OfALeafMustBeOnItsDevice) {
   Context context;
   Tensor x = leaf({1, 2}, {2});
