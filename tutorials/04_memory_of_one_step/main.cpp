@@ -13,6 +13,8 @@
 namespace Category = sg::Category;
 using sg::Tensor;
 
+constexpr int kRanks = 4;
+
 // Three layers of 1024 x 1024 weights and 1024 biases: 3,148,800 parameters, 12.0 MiB in f32.
 sg::nn::Child<sg::nn::Sequential> make_model() {
   auto model = sg::nn::make<sg::nn::Sequential>();
@@ -59,9 +61,9 @@ void two_steps(sg::dist::ProcessGroup& world, sg::fsdp::Strategy strategy) {
 
 int main() {
   for (auto strategy : {sg::fsdp::Strategy::ddp, sg::fsdp::Strategy::zero2, sg::fsdp::Strategy::zero3}) {
-    std::printf("\n%s, 4 ranks, MiB on rank 0\n", name_of(strategy));
+    std::printf("\n%s, %d ranks, MiB on rank 0\n", name_of(strategy), kRanks);
     std::printf("%-16s %11s %11s %11s %11s %11s %11s\n", "", "shards", "gathered", "full grads", "grad shards",
                 "optimizer", "activations");
-    sg::dist::run_ranks(4, [&](sg::dist::ProcessGroup& world) { two_steps(world, strategy); }, {.threads = 1});
+    sg::dist::run_ranks(kRanks, [&](sg::dist::ProcessGroup& world) { two_steps(world, strategy); }, {.threads = 1});
   }
 }
