@@ -48,7 +48,7 @@ template <class T> std::string expected(const Rule& rule) {
   if constexpr (std::is_same_v<T, std::string>) {
     std::string list;
     for (const char* choice : rule.choices) list += concat(list.empty() ? "one of " : ", ", choice);
-    return list.empty() ? "a text that is not empty" : list;
+    return !list.empty() ? list : rule.may_be_empty ? "a text" : "a text that is not empty";
   }
   if constexpr (kIsList<T>) {
     std::string count = rule.length ? concat("a list of ", rule.length) : "a list";
@@ -88,7 +88,8 @@ template <class T> bool assign(T& field, const Json& value, const Rule& rule) {
     } else if constexpr (std::is_same_v<T, std::string>) {
       if (!value.is_string()) return false;
       auto same = [&](const char* choice) { return value.get<std::string>() == choice; };
-      if (rule.choices.size() ? std::none_of(rule.choices.begin(), rule.choices.end(), same) : value == "")
+      if (rule.choices.size() ? std::none_of(rule.choices.begin(), rule.choices.end(), same)
+                              : value == "" && !rule.may_be_empty)
         return false;
     } else {
       bool integer = value.is_number_integer() || value.is_number_unsigned();
@@ -138,18 +139,13 @@ std::string why_idle(const Config& config, const std::string& key) {
   bool of_sgd = key == "optimizer.momentum" || key == "optimizer.nesterov";
   bool of_adam = key == "optimizer.betas" || key == "optimizer.eps";
   if (o.name == "sgd" ? of_adam : of_sgd) return unless(o.name, "optimizer.name");
-  if (key == "optimizer.no_decay" && o.weight_decay == 0)
-    return unless("a weight decay of 0", "optimizer.weight_decay");
   if (key == "schedule.final" && config.schedule.name == "constant")
     return unless("a constant schedule", "schedule.name");
   if (key == "fsdp.wrap_numel" && config.fsdp.wrap == "children")
     return unless("units that are the model's children", "fsdp.wrap");
   fsdp::Config sharding = config.fsdp.options;
   sharding.strategy = fsdp::parse_strategy(config.strategy);
-  if (key.starts_with("fsdp.prefetch") && sharding.strategy == fsdp::Strategy::ddp)
-    return unless("ddp, which gathers nothing", "strategy");
   if (key == "fsdp.prefetch_bytes" && sharding.prefetch == 0) return unless("a prefetch of 0 units", "fsdp.prefetch");
-  if (key == "fsdp.buffer_dtype") return "this model, which has no buffers; remove it";
   if (key == "fsdp.bucket_bytes" && !sharding.keeps_params())
     return concat(config.strategy,
                   ", which reduces a unit's gradients together; remove it, or choose units (fsdp.wrap)");

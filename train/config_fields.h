@@ -17,6 +17,7 @@ struct Rule {
   std::initializer_list<const char*> choices{};  ///< strings
   double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
   bool above_low = false, below_high = false;  ///< the limit itself is excluded
+  bool may_be_empty = false;                   ///< a text
   size_t length = 0;                           ///< exact length of a list; 0: one or more
 };
 
@@ -82,7 +83,8 @@ template <class C, class Visit> void visit_fields(C& c, Visit&& visit) {
          "copy what is saved and write it beside training; needs memory for a second shard");
   number("keep", c.keep, {.low = 1, .high = kMost}, "how many checkpoints stay, the newest");
   number("keep_best", c.keep_best, {}, "save where the test accuracy is the best until then, and keep that one, too");
-  text("init_from", c.init_from, "a safetensors file whose parameters and buffers the run begins with; empty: none");
+  visit("init_from", c.init_from, Rule{.may_be_empty = true},
+        "a safetensors file whose parameters and buffers the run begins with; empty: none");
   choice("on_nan", c.on_nan, {"stop", "continue"},
          "what a gradient or loss that is not finite does to the run; such parameters are never saved");
   text("runs", c.runs, "the folder of all runs");

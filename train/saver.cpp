@@ -17,11 +17,20 @@ Saver::Saver(const Config& config, const std::string& run, TrainingState state, 
     if (world_.rank() != 0) return;
     lock_.emplace(run);
     remove_unfinished(run);
-    check_room(run, bytes);
+    check_room(run, bytes, config_.keep + 1 + config_.keep_best);
   });
 }
 
-void Saver::begin_at(const Reached& reached, bool saved) { saved_step_ = saved ? reached.step : -1; }
+void Saver::begin_at(const Reached& reached, bool saved) {
+  saved_step_ = saved ? reached.step : -1;
+  dist::together(world_, {"", "start"}, [&] {
+    if (lock_) check_free_after(run_, reached.step);
+  });
+}
+
+bool Saver::is_due(int64_t step, bool best) const {
+  return (config_.save_every > 0 && step % config_.save_every == 0) || (best && config_.keep_best);
+}
 
 News Saver::news() const {
   bool late = config_.save_minutes > 0 && seconds_since(begun_at_) > 60 * config_.save_minutes;
@@ -30,15 +39,19 @@ News Saver::news() const {
 
 void Saver::after_step(const Reached& reached, const std::optional<Agreed>& agreed, bool best) {
   if (under_way_ && agreed && !agreed->writing) finish();
-  bool due = config_.save_every > 0 && reached.step % config_.save_every == 0;
-  if (due || (agreed && agreed->save) || (best && config_.keep_best)) begin(reached, best);
+  if (is_due(reached.step, best) || (agreed && agreed->save)) begin(reached, best);
 }
 
-void Saver::save_at_end(const Reached& reached) {
+bool Saver::save_at_end(const Reached& reached) {
   finish();
-  if (saved_step_ == reached.step) return;
+  if (saved_step_ == reached.step) return true;
   begin(reached, false);
   finish();
+  return saved_step_ == reached.step;
+}
+
+void Saver::finish_if_good() {
+  if (under_way_ && under_way_->not_finite().empty()) finish();
 }
 
 void Saver::begin(const Reached& reached, bool best) {
@@ -62,6 +75,7 @@ void Saver::finish() {
   });
   std::string hash = save->finish({config_.keep, config_.keep_best && under_way_is_best_});
   saved_step_ = save->step();
+  if (!save->note().empty()) say_(save->note());
   say_(concat("saved step ", saved_step_, " in ", format_fixed(seconds_since(begun_at_), 1), " s, hash ", hash));
 }
 

@@ -30,8 +30,12 @@ class Saver {
   /// of weights that were tested and are the best until now. A collective where it acts, which is the same on all
   /// ranks.
   void after_step(const Reached& reached, const std::optional<Agreed>& agreed, bool best);
-  /// Saves unless that step is saved, and returns when all is on the disk. A collective.
-  void save_at_end(const Reached& reached);
+  /// Whether after_step saves after that step whatever the ranks agree on.
+  bool is_due(int64_t step, bool best) const;
+  /// Saves unless that step is saved, and returns when all is on the disk: whether it is saved. A collective.
+  bool save_at_end(const Reached& reached);
+  /// Before the run ends badly: commits a checkpoint that is being written and finite. A collective.
+  void finish_if_good();
 
  private:
   void begin(const Reached& reached, bool best);

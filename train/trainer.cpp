@@ -52,6 +52,7 @@ class Trainer {
   const Config& config_;
   dist::ProcessGroup& world_;
   data::DataLoader train_, test_;
+  uint64_t fingerprint_;             // of the training samples
   std::optional<RunReport> report_;  // rank 0's
   std::string folder_;               // of the run
   nn::Child<nn::Sequential> model_;
@@ -82,6 +83,7 @@ Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& 
       world_(world),
       train_(make_loader(config, world, FashionMnist::Split::train)),
       test_(make_loader(config, world, FashionMnist::Split::test)),
+      fingerprint_(train_.dataset().fingerprint()),
       scaler_(make_scaler(config, world)),
       total_steps_(train_.batches() * config.epochs),
       schedule_(make_schedule(config.schedule, total_steps_)),
@@ -129,7 +131,7 @@ bool Trainer::resume() {
   }
   Manifest manifest = load_checkpoint(folder, config_, {model_.module(), *sharded_, *optimizer_});
   const Reached& reached = manifest.reached;
-  SG_CHECK(reached.data == train_.dataset().fingerprint(), "'", folder, "' was saved by a run on other training data");
+  SG_CHECK(reached.data == fingerprint_, "'", folder, "' was saved by a run on other training data");
   SG_CHECK(reached.step > 0 && reached.step <= total_steps_, "'", folder, "' is of step ", reached.step,
            ", the run has ", total_steps_, "; set epochs to a larger number to train longer");
   first_step_ = step_ = reported_step_ = reached.step;
@@ -146,7 +148,7 @@ bool Trainer::resume() {
   return true;
 }
 
-Reached Trainer::reached() const { return {step_, samples_, train_.dataset().fingerprint(), scaler_.state(), best_}; }
+Reached Trainer::reached() const { return {step_, samples_, fingerprint_, scaler_.state(), best_}; }
 
 // What the ranks know after a step, where they talk; `now`: they do.
 void Trainer::agree(bool now) {
@@ -158,9 +160,11 @@ void Trainer::agree(bool now) {
   if (!agreed_->trouble) return;
   std::string what = watch_->explain();
   watch_.reset();
-  if (config_.on_nan == "stop")
+  if (config_.on_nan == "stop") {
+    saver_->finish_if_good();
     fail_as(ErrorKind::rank_failed, what, ". Nothing is saved from there on; try a smaller optimizer.lr or ",
             "clip_grad_norm, or go on with on_nan=continue");
+  }
   if (report_) report_->say(what);
 }
 
@@ -231,7 +235,9 @@ Result Trainer::result(double seconds, bool stopped) const {
 Result Trainer::stop(int64_t epoch, double seconds) {
   if (step_ > reported_step_) report(epoch, true);
   write_records();
-  saver_->save_at_end(reached());
+  if (!saver_->save_at_end(reached()))
+    fail_as(ErrorKind::rank_failed, "stopped as asked after step ", step_,
+            ", and nothing is saved of it, for it is not finite");
   if (report_) report_->stopped(step_, total_steps_);
   return result(seconds, true);
 }
@@ -269,7 +275,7 @@ Result Trainer::run() {
     is_best_ = false;
     if (last) evaluate();
     if (to_report) report(epoch + 1, last);
-    agree(step_ == total_steps_);
+    agree(step_ == total_steps_ || saver_->is_due(step_, is_best_));
     saver_->after_step(reached(), agreed_, is_best_);
     if (step_ < total_steps_ && agreed_ && agreed_->stop) return stop(epoch + 1, seconds_since(begin));
   }

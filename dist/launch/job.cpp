@@ -52,6 +52,9 @@ class Signals {
   ~Signals() {
     close(descriptor_);
     sigaction(SIGXFSZ, &too_large_, nullptr);
+    // A request to save that comes late must not end a process whose job is done.
+    struct sigaction& late = actions_[1];
+    if (late.sa_handler == SIG_DFL) late.sa_handler = SIG_IGN;
     for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &actions_[i], nullptr);
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }

@@ -11,7 +11,7 @@
 namespace shardgrad {
 namespace {
 
-constexpr const char* kName = "SHARDGRAD_OF_THIS_TEST";
+constexpr const char* kName = "CHOICE_OF_THIS_TEST";
 
 // What is chosen, or why it is refused, when the variable holds `value`.
 std::string chosen(const char* value) {

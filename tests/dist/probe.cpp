@@ -404,6 +404,7 @@ int main(int argc, char** argv) {
     std::fopen(file, "r+");  // where the memory of the first job was
   }
   int code = run_scenario(arguments.at(0));
+  if (std::getenv("PROBE_ASKED_LATE")) raise(SIGUSR1);
   if (arguments.at(0) == "kill-at-the-end" && rank_in_environment() == 1) raise(SIGKILL);
   return code;
 }

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 IDS = [f"I{n:02}" for n in range(1, 51)] + [f"B{n:02}" for n in range(1, 46)]
-CASES = list(range(1, 66))
+CASES = list(range(1, 91))
 TEST = re.compile(r"^(?:TYPED_)?TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\s*\)", re.M)
 ROW = re.compile(r"^\| ([IB]\d\d) \| (.*?) \| (.*?) \|$", re.M)
 
@@ -64,9 +64,8 @@ def case_faults(table, tests, repo_tests):
         if re.search(r"\bSEE\d+", proof) or ("`" not in proof and len(proof.split()) < 3):
             yield f"fault case {numbers}: neither a test nor a reason"
         for name in re.findall(r"`([\w.]+)`", proof):
-            if name.startswith("repo.faults."):
-                case = name.removeprefix("repo.faults.").rpartition("_")
-                if f"{case[0]}:{case[2]}" not in repo_tests:
+            if name.startswith("repo."):
+                if name.split(".")[-1] not in re.findall(r"\w+", re.sub(":", "_", repo_tests)):
                     yield f"fault case {numbers}: {name} does not exist"
             elif "." in name and name not in tests:
                 yield f"fault case {numbers}: {name} does not exist"

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from faults import LIMIT, START, Job, parent_of, until
 
-SETTINGS = ["model.layers=[784,32,10]", "batch=1000", "save_every=3", "epochs=3", "log_interval=1", "resume=true"]
+SETTINGS = ["model.layers=[784,32,10]", "batch=1000", "save_every=3", "epochs=3", "log_interval=1", "resume=true",
+            "schedule.warmup_steps=20"]
 
 
 def settings(name):

@@ -71,8 +71,10 @@ TEST_F(RunFolder, ALatestThatNamesNothingIsNoEnd) {
   folder_.write("latest", "step-5\n");
   EXPECT_EQ(last().folder, folder_ / "step-1");
   EXPECT_THAT(last().note, HasSubstr("latest' names 'step-5', which is not there; goes on from"));
+  folder_.write("step-1/notes", "mine");
+  EXPECT_EQ(last().folder, folder_ / "step-1");
   fs::remove_all(folder_ / "step-1");
-  EXPECT_EQ(last().folder, std::nullopt);
+  EXPECT_THAT(error_of([&] { last(); }), HasSubstr("none of the 0 checkpoints beside it is whole"));
 }
 
 TEST_F(RunFolder, ALatestThatIsNoNameOfACheckpointIsRefused) {
@@ -100,11 +102,19 @@ TEST_F(RunFolder, AFolderOfThatNameWithOtherFilesIsRefusedBeforeAnythingIsWritte
   EXPECT_EQ(read_file(folder_ / "step-3/notes"), "mine");
 }
 
+TEST_F(RunFolder, AnOldOneThatCannotBeRemovedDoesNotHarmTheNewOne) {
+  save_steps({1});
+  DiskWatch watch(folder_.path());
+  watch.let_fail("unlinkat", EACCES);
+  save_steps({2}, {.count = 1});
+  EXPECT_EQ(last().folder, folder_ / "step-2");
+}
+
 TEST_F(RunFolder, RoomIsAskedForAndGivenBack) {
   train::check_room(folder_.path(), 1 << 20);
   EXPECT_TRUE(fs::is_empty(folder_.path()));
   EXPECT_THAT(error_of([&] { train::check_room(folder_.path(), int64_t(1) << 60); }),
-              HasSubstr("cannot take a checkpoint of this run, which has 1152921504606846976 bytes: its disk has "));
+              HasSubstr("cannot take 1152921504606846976 bytes more"));
   DiskWatch watch(folder_.path());
   watch.let_fail("fallocate", EDQUOT);
   EXPECT_THAT(error_of([&] { train::check_room(folder_.path(), 100); }), HasSubstr("Disk quota exceeded"));

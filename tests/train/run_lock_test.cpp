@@ -62,14 +62,23 @@ TEST(RunLock, OfAKilledProcessIsFree) {
   EXPECT_EQ(lock_refusal(folder.path()), "no error");
 }
 
-TEST(RunLock, OneThatWasRemovedOrReplacedIsNoticed) {
+TEST(RunLock, OneThatWasRemovedIsTakenAgain) {
   TemporaryFolder folder;
   RunLock lock(folder.path());
   fs::remove(folder / "lock");
-  EXPECT_THAT(error_of([&] { lock.check(); }), HasSubstr("has lost"));
+  lock.check();
+  EXPECT_THAT(lock_refusal(folder.path()), HasSubstr("is being written by another job"));
+}
+
+TEST(RunLock, OneThatAnotherJobHasNowIsNoticed) {
+  TemporaryFolder folder;
+  RunLock lock(folder.path());
+  fs::remove(folder / "lock");
   RunLock other(folder.path());
   EXPECT_THAT(error_of([&] { lock.check(); }), HasSubstr("has lost"));
   other.check();
+  folder.write("lock", "process 1 on elsewhere\n");  // which does not see this machine's locks
+  EXPECT_THAT(error_of([&] { other.check(); }), HasSubstr("(process 1 on elsewhere"));
 }
 
 TEST(RunLock, AFolderThatCannotBeWrittenIsRefused) {

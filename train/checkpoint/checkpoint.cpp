@@ -77,8 +77,9 @@ class CheckpointSave::Writer {
   }
   void keep(Piece piece) { pieces_.push_back(std::move(piece)); }
   void write_kept() {
-    for (const Piece& piece : pieces_) write(piece);
-    sync();
+    for (const Piece& piece : pieces_)
+      if (!save_.given_up_) write(piece);
+    if (!save_.given_up_) sync();
   }
   void sync() {
     model_.sync();
@@ -127,7 +128,7 @@ CheckpointSave::CheckpointSave(const std::string& run, const Config& config, con
     thread_ = Thread(rest);
 }
 
-CheckpointSave::~CheckpointSave() = default;
+CheckpointSave::~CheckpointSave() { given_up_ = true; }
 
 CheckpointSave::Folder::~Folder() {
   std::error_code ignored;  // the space is wanted by whoever saves next
@@ -193,7 +194,7 @@ std::string CheckpointSave::finish(Keep keep) {
       std::string path = folder_.path + "/" + kManifestFile;
       write_file(path, to_json(manifest_));
       sync_path(path);
-      commit_checkpoint(run_, folder_.path, step(), keep);
+      note_ = commit_checkpoint(run_, folder_.path, step(), keep);
     });
   });
   folder_.is_mine = false;

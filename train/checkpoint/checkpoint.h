@@ -65,6 +65,8 @@ class CheckpointSave {
 
   /// This rank's part is written, or that has failed.
   bool written() const { return written_; }
+  /// After finish, on rank 0: what the user should know (commit_checkpoint).
+  const std::string& note() const { return note_; }
   int64_t step() const { return manifest_.reached.step; }
   /// A collective. Waits for all ranks' parts and tells what of them is not finite, and where; empty: all is. Throws on
   /// every rank when one of them could not write its part; the last checkpoint is then as it was.
@@ -95,6 +97,8 @@ class CheckpointSave {
   std::unique_ptr<Writer> writer_;
   std::exception_ptr failure_;  // of this rank's part
   std::string not_finite_;      // the first tensor that is not
+  std::string note_;
+  std::atomic<bool> given_up_ = false;  // nobody waits for the thread's work any more
   std::atomic<bool> written_ = false;
   Thread thread_;
 };

@@ -36,10 +36,19 @@ void check_hashes(const SafetensorsFile& file, dist::ProcessGroup& world, const 
   Hashes mine;
   dist::together(world, {"", "checkpoint"}, [&] { mine = hashes_in(file, world); });
   Hashes found = sum_over_ranks(world, mine);
-  for (const auto& [name, hash] : expected)
-    SG_CHECK(found.contains(name) && found[name] == hash, "'", file.path(), "': '", name,
+  for (const auto& [name, hash] : found) {
+    auto saved = expected.find(name);
+    SG_CHECK(saved != expected.end() && saved->second == hash, "'", file.path(), "': '", name,
              "' is not what was saved: the file is damaged, or of another checkpoint. To go on from an older "
-             "checkpoint, write its name into the file latest beside it");
+             "checkpoint, write its name into the file latest beside it; later ones go when the next one is saved");
+  }
+}
+
+// A step that is not that of the weights would repeat or leave out some.
+void check_name(const std::string& folder, const Manifest& manifest) {
+  std::string name = folder.substr(folder.rfind('/') + 1);
+  SG_CHECK(!name.starts_with("step-") || name == step_folder(manifest.reached.step), "'", folder, "/", kManifestFile,
+           "' is of step ", manifest.reached.step, ", its folder of another one");
 }
 
 // With `any_float`, of a floating tensor any floating dtype fits.
@@ -130,6 +139,7 @@ Manifest load_checkpoint(const std::string& folder, const Config& config, Traini
     std::string faults = differences(manifest, config);
     SG_CHECK(faults.empty(), "'", folder, "' was saved by another run, which this one cannot go on with:", faults,
              "\nset another name, or the old values");
+    check_name(folder, manifest);
     model.emplace(folder + "/" + kModelFile, Access::read);
     optimizer.emplace(folder + "/" + kOptimizerFile, Access::read);
     check_specs(*model, model_specs(state));

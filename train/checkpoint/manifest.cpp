@@ -54,6 +54,8 @@ Hashes hashes_of(const Json& texts) {
 }
 
 Manifest understand(const Json& about) {
+  SG_CHECK(!about.is_object() || !about.contains("step") || about.contains("format"),
+           "it was written by an older shardgrad, without hashes; begin with init_from its model.safetensors");
   int64_t format = about.at("format");
   SG_CHECK(format <= kFormat, "it is in format ", format, ", written by a newer shardgrad; this one reads up to ",
            kFormat);
@@ -101,6 +103,7 @@ int64_t epochs_of(const Manifest& manifest) { return Json::parse(manifest.config
 
 std::string differences(const Manifest& manifest, const Config& now) {
   std::map<std::string, Json> before = by_key(Json::parse(manifest.config)), after = by_key(Json::parse(to_json(now)));
+  before.merge(by_key(Json::parse(to_json(Config()))));  // a key that was not known then
   std::string faults;
   for (const auto& [key, value] : after)
     if (!may_change(key) && before[key] != value)

@@ -46,7 +46,7 @@ bool holds_only_a_checkpoint(const fs::path& folder) {
 std::vector<fs::path> folders_in(const std::string& run, bool (*wanted)(std::string_view name)) {
   std::vector<fs::path> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(run))
-    if (wanted(entry.path().filename().string()) && holds_only_a_checkpoint(entry.path()))
+    if (wanted(entry.path().filename().string()) && fs::symlink_status(entry).type() == fs::file_type::directory)
       found.push_back(entry.path());
   return found;
 }
@@ -58,6 +58,14 @@ std::vector<int64_t> steps_in(const std::string& run) {
     steps.push_back(*step_of(path.filename().string()));
   std::ranges::sort(steps, std::greater());
   return steps;
+}
+
+// Unless it holds something else, too. A line on why it could not, empty if it could.
+std::string remove_folder(const fs::path& folder) {
+  if (!holds_only_a_checkpoint(folder)) return "";
+  std::error_code error;
+  fs::remove_all(folder, error);
+  return error ? concat("\n'", folder.string(), "' could not be removed: ", error.message()) : "";
 }
 
 // Its files are there, of the lengths that they say they have.
@@ -79,13 +87,13 @@ std::string named_in(const std::string& path) {
   return name;
 }
 
-Last newest_whole(const std::string& run, const std::string& why) {
+Last newest_whole(const std::string& run, const std::string& why, bool was_one) {
   std::vector<int64_t> steps = steps_in(run);
   for (int64_t step : steps)
     if (std::string folder = run + "/" + step_folder(step); is_whole(folder))
       return {folder, concat("'", run, "/latest' ", why, "; goes on from '", folder, "', the newest that is whole")};
-  SG_CHECK(steps.empty(), "'", run, "/latest' ", why, ", and none of the ", steps.size(),
-           " checkpoints beside it is whole; set another name to begin anew");
+  SG_CHECK(steps.empty() && !was_one, "'", run, "/latest' ", why, ", and none of the ", steps.size(),
+           " checkpoints beside it is whole; set another name, or remove latest and them to begin anew");
   return {};
 }
 
@@ -96,14 +104,23 @@ void replace(const std::string& path, const std::string& text) {
   fs::rename(path + ".tmp", path);
 }
 
-void remove_old(const std::string& run, int64_t step, Keep keep) {
-  std::string best = fs::exists(run + "/best") ? named_in(run + "/best") : "";
+std::string remove_old(const std::string& run, int64_t step, Keep keep) {
+  std::string best = fs::exists(run + "/best") ? named_in(run + "/best") : "", note;
   int64_t kept = 0;
   for (int64_t other : steps_in(run)) {
-    bool stays = other <= step && kept < keep.count;
-    kept += stays;
-    if (!stays && step_folder(other) != best) fs::remove_all(run + "/" + step_folder(other));
+    bool stays = (other <= step && kept < keep.count) || step_folder(other) == best;
+    kept += other <= step;
+    fs::path folder = run + "/" + step_folder(other);
+    if (stays || !holds_only_a_checkpoint(folder)) continue;
+    if (other > step) note += concat("\nremoved '", folder.string(), "', from which the run did not go on");
+    note += remove_folder(folder);
   }
+  return note;
+}
+
+void check_own(const std::string& folder) {
+  SG_CHECK(!fs::exists(folder) || holds_only_a_checkpoint(folder), "'", folder,
+           "' holds other files than a checkpoint's, and the run will save one of that name; move it away");
 }
 
 }  // namespace
@@ -112,10 +129,10 @@ std::string step_folder(int64_t step) { return concat(kPrefix, step); }
 
 Last last_checkpoint(const std::string& run) {
   if (!fs::exists(run)) return {};
-  if (!fs::exists(run + "/latest")) return newest_whole(run, "is missing");
+  if (!fs::exists(run + "/latest")) return newest_whole(run, "is missing", false);
   std::string name = named_in(run + "/latest");
   SG_CHECK(step_of(name), "'", run, "/latest' says '", shortened(name), "', expected the name of a folder step-N");
-  if (!fs::exists(run + "/" + name)) return newest_whole(run, concat("names '", name, "', which is not there"));
+  if (!fs::exists(run + "/" + name)) return newest_whole(run, concat("names '", name, "', which is not there"), true);
   return {run + "/" + name, ""};
 }
 
@@ -123,39 +140,46 @@ void check_free(const std::string& run, int64_t step) {
   std::string folder = run + "/" + step_folder(step);
   bool is_last = fs::exists(run + "/latest") && named_in(run + "/latest") == step_folder(step) && fs::exists(folder);
   SG_CHECK(!is_last, "'", folder, "' is saved already");
-  SG_CHECK(!fs::exists(folder) || holds_only_a_checkpoint(folder), "'", folder,
-           "' holds other files than a checkpoint's; move it away");
+  check_own(folder);
 }
 
-void commit_checkpoint(const std::string& run, const std::string& unfinished, int64_t step, Keep keep) {
+void check_free_after(const std::string& run, int64_t step) {
+  for (int64_t later : steps_in(run))
+    if (later > step) check_own(run + "/" + step_folder(later));
+}
+
+std::string commit_checkpoint(const std::string& run, const std::string& unfinished, int64_t step, Keep keep) {
   std::string name = step_folder(step);
   sync_path(unfinished);
   if (holds_only_a_checkpoint(run + "/" + name)) fs::remove_all(run + "/" + name);  // `latest` names another one
   fs::rename(unfinished, run + "/" + name);
   sync_path(run);
-  replace(run + "/latest", name + "\n");
   if (keep.is_best) replace(run + "/best", name + "\n");
+  replace(run + "/latest", name + "\n");
   sync_path(run);
-  remove_old(run, step, keep);
+  std::string note = remove_old(run, step, keep);
   remove_unfinished(run);
+  return note.substr(note.empty() ? 0 : 1);
 }
 
 void remove_unfinished(const std::string& run) {
-  for (const fs::path& path : folders_in(run, is_unfinished)) fs::remove_all(path);
+  for (const fs::path& path : folders_in(run, is_unfinished)) remove_folder(path);
 }
 
-void check_room(const std::string& run, int64_t bytes) {
+void check_room(const std::string& run, int64_t bytes, int64_t count) {
   std::string path = run + "/.room";
   std::error_code unknown, ignored;
+  int64_t more = bytes * std::max<int64_t>(1, count - std::ssize(steps_in(run)));
   fs::space_info space = fs::space(run, unknown);
   try {
     write_file(path, "");
-    SG_CHECK(unknown || space.available >= uintmax_t(bytes), "its disk has ", space.available, " left");
-    if (bytes > 0) take_space(path, 0, bytes);
+    SG_CHECK(unknown || space.available >= uintmax_t(more), "its disk has ", space.available, " left");
+    if (more > 0) take_space(path, 0, more);
   } catch (const Error& error) {
     fs::remove(path, ignored);
-    fail("'", run, "' cannot take a checkpoint of this run, which has ", bytes, " bytes: ", error.what(),
-         "; set runs to a folder that can");
+    fail("'", run, "' cannot take ", more,
+         " bytes more, the checkpoints that are kept of this run and the next one: ", error.what(),
+         "; free some, keep fewer, or set runs to a folder that can");
   }
   fs::remove(path, ignored);
 }

@@ -33,6 +33,8 @@ Last last_checkpoint(const std::string& run);
 
 /// Throws Error(input) when a checkpoint of that step is the last one, or its name is taken by something else.
 void check_free(const std::string& run, int64_t step);
+/// The same for all steps after `step`, before a run begins to come to them.
+void check_free_after(const std::string& run, int64_t step);
 
 /// What stays when a checkpoint is committed.
 struct Keep {
@@ -41,12 +43,14 @@ struct Keep {
 };
 /// Gives the folder `unfinished`, whose files are on the disk, the name step-`step`, lets `latest` (and `best`) name
 /// it, and removes checkpoints that are not to be kept: also later ones, from which the run did not go on.
-void commit_checkpoint(const std::string& run, const std::string& unfinished, int64_t step, Keep keep);
+/// Returns what the user should know, empty if nothing: later ones that were removed, old ones that could not be.
+std::string commit_checkpoint(const std::string& run, const std::string& unfinished, int64_t step, Keep keep);
 
-/// Removes what saves that were killed have left.
+/// Removes what saves that were killed have left, as far as that is possible.
 void remove_unfinished(const std::string& run);
 
-/// Throws Error(input) unless the folder can be written and its disk has room for `bytes` more bytes.
-void check_room(const std::string& run, int64_t bytes);
+/// Throws Error(input) unless the folder can be written and its disk has room for `count` checkpoints of `bytes` bytes,
+/// with those that are there.
+void check_room(const std::string& run, int64_t bytes, int64_t count = 1);
 
 }  // namespace shardgrad::train

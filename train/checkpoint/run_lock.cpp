@@ -75,21 +75,32 @@ struct RunLock::Heart {
   Thread thread;
 };
 
-RunLock::RunLock(const std::string& run) : run_(run), path_(run + "/lock") {
+RunLock::RunLock(const std::string& run) : run_(run), path_(run + "/lock"), job_(this_job()) { acquire(); }
+
+void RunLock::acquire() {
   while (!take())
     if (file_ >= 0) close(std::exchange(file_, -1));
   write_owner();
 }
 
+// Where a lock is seen by one machine only, the job that came last has written its name.
+bool RunLock::is_mine() const { return is_named(file_, path_) && read_file(path_) == job_ + "\n"; }
+
 RunLock::~RunLock() {
   heart_.reset();
-  if (is_named(file_, path_)) unlink(path_.c_str());
+  if (is_mine()) unlink(path_.c_str());
   close(file_);
 }
 
-void RunLock::check() const {
-  SG_CHECK(is_named(file_, path_), "this job has lost '", path_, "' to another one, or somebody removed it; ",
-           "it saves nothing more in '", run_, "'");
+void RunLock::check() {
+  if (is_mine()) return;
+  if (access(path_.c_str(), F_OK) != 0 && errno == ENOENT) {
+    heart_.reset();
+    close(std::exchange(file_, -1));
+    return acquire();
+  }
+  fail("this job has lost '", path_, "' to another one (", read_file(path_).substr(0, 200),
+       "); it saves nothing more in '", run_, "'");
 }
 
 // False: try again, for the file that was there has gone meanwhile.
@@ -123,11 +134,11 @@ void RunLock::refuse() const {
   std::string owner = read_file(path_);
   owner.resize(std::min(owner.find('\n'), owner.size()));
   fail("'", run_, "' is being written by another job: ", owner.empty() ? "one that has just begun" : owner,
-       "; this one is ", this_job(), ". Wait for it, end it, or set another name");
+       "; this one is ", job_, ". Wait for it, end it, or set another name");
 }
 
 void RunLock::write_owner() const {
-  std::string owner = this_job() + "\n";
+  std::string owner = job_ + "\n";
   bool written = ftruncate(file_, 0) == 0 && pwrite(file_, owner.data(), owner.size(), 0) == ssize_t(owner.size());
   if (!written) cannot("write", path_);
 }

@@ -16,15 +16,18 @@ class RunLock {
   ~RunLock();
   RunLock(const RunLock&) = delete;
 
-  /// Throws Error(input) when another job has taken it over meanwhile, or somebody removed it.
-  void check() const;
+  /// Throws Error(input) when another job has it now, as can be where locks of other machines are not seen. One that
+  /// somebody has removed is taken again.
+  void check();
 
  private:
   struct Heart;
+  void acquire();
   bool take();
+  bool is_mine() const;
   [[noreturn]] void refuse() const;
   void write_owner() const;
-  std::string run_, path_;
+  std::string run_, path_, job_;
   int file_ = -1;
   std::unique_ptr<Heart> heart_;  // of a file that is the lock
 };

@@ -90,6 +90,11 @@ TEST(LocalJob, ASecondOneInItsProcessesIsRefusedAndWritesIntoNothing) {
   std::filesystem::remove(path);
 }
 
+TEST(LocalJob, ARequestToSaveThatComesAfterItHasEndedDoesNoHarm) {
+  Ran ran = run_program("PROBE_ASKED_LATE=1 " + local(2) + " good");
+  EXPECT_EQ(ran.code, 0) << ran.output;
+}
+
 TEST(LocalJob, AThreadThatWasThereBeforeTakesNoSignalFromIt) {
   Ran ran = ask_to_stop("PROBE_THREAD=1 " + local(2), "INT");
   EXPECT_EQ(ran.code, 75) << ran.output;
