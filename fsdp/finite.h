@@ -14,8 +14,8 @@ struct GradMaxima {
   std::string unit;
   Tensor values;
 };
-/// Queues the maxima of every unit that has a gradient, in the order in which backward comes to the units. After
-/// backward and before the update. Sends nothing and waits for nothing but reductions, as the update does.
+/// Queues the maxima of every unit that has a gradient, in the order in which backward comes to the units. Before
+/// zero_grad; after the update, which has waited for the reductions, it waits for nothing. Sends nothing.
 std::vector<GradMaxima> grad_maxima(Sharded& sharded);
 
 }  // namespace shardgrad::fsdp

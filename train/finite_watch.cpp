@@ -17,7 +17,7 @@ bool all_finite(const Tensor& values) {
 
 }  // namespace
 
-void FiniteWatch::after_backward(int64_t step, const Tensor& loss) {
+void FiniteWatch::after_update(int64_t step, const Tensor& loss) {
   if (finding_) return;
   NoGrad no_grad;
   TagScope owner(Category::other);

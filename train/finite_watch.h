@@ -16,8 +16,9 @@ namespace shardgrad::train {
 class FiniteWatch {
  public:
   explicit FiniteWatch(fsdp::Sharded& sharded) : sharded_(sharded) {}
-  /// After backward of step `step` (from 1), before the update. `loss`: this rank's part.
-  void after_backward(int64_t step, const Tensor& loss);
+  /// After the update of step `step` (from 1), which has waited for the gradients, and before they are zeroed. `loss`:
+  /// this rank's part.
+  void after_update(int64_t step, const Tensor& loss);
   /// Reads what was queued since the last time. True when this rank has found something, now or before.
   bool found();
   /// A collective, for all ranks when one has found something: what was first, in a sentence.

@@ -17,7 +17,6 @@ StepResult train_step(const Training& training, const Tensor& samples, const Ten
   int64_t before = recorder.total_bytes_sent();
   StepResult result{loss_of(config, model(samples), labels, count)};
   scaler.scale(result.loss).backward();
-  if (watch) watch->after_backward(int64_t(progress().step) + 1, result.loss);
   bool clips = config.clip_grad_norm > 0, finite = scaler.finite(optimizer);
   double grad_scale = 1;  // clipping is part of the optimizer's one pass
   if ((clips || norm_wanted) && finite) {
@@ -30,6 +29,7 @@ StepResult train_step(const Training& training, const Tensor& samples, const Ten
     result.grad_norm = norm / scaler.factor();
   }
   scaler.step(optimizer, grad_scale);
+  if (watch) watch->after_update(int64_t(progress().step) + 1, result.loss);
   scaler.update();
   optimizer.zero_grad();
   result.bytes_sent = recorder.total_bytes_sent() - before;

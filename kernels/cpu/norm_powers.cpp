@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include <shardgrad/kernels/cpu/parallel.h>
 #include <shardgrad/kernels/cpu/register.h>
@@ -32,8 +33,8 @@ template <class T> double wide(T value) {
 // The largest |x|. Without their sign, the bits of floating numbers are in the order of the numbers, and those of what
 // is none are above infinity's; integers are compared many at a time.
 template <class T> double largest(const T* values, int64_t count) {
-  using Bits = std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>;
-  constexpr Bits kNoSign = Bits(~Bits(0)) >> 1;
+  using Bits = std::conditional_t<sizeof(T) == 2, int16_t, std::conditional_t<sizeof(T) == 4, int32_t, int64_t>>;
+  constexpr Bits kNoSign = std::numeric_limits<Bits>::max();
   Bits most = 0;
   for (int64_t i = 0; i < count; ++i) most = std::max(most, Bits(std::bit_cast<Bits>(values[i]) & kNoSign));
   return wide(std::bit_cast<T>(most));

@@ -78,6 +78,43 @@ TEST_F(CheckpointFiles, ARunGoesOnWithTheSameBitsAtAnyNumberOfRanks) {
   }
 }
 
+// From any number of ranks and strategy to any other: the same parameters and optimizer state, and, saved again, the
+// same bytes.
+using CheckpointFilesSlow = CheckpointFiles;
+TEST_F(CheckpointFilesSlow, GoFromAnyRanksAndStrategyToAnyOther) {
+  using enum fsdp::Strategy;
+  struct Way {
+    int ranks;
+    fsdp::Strategy strategy;
+  };
+  std::vector<Way> ways;
+  for (int ranks : {1, 2, 3, 4, 5})
+    for (auto strategy : {zero3, zero2, zero1, ddp, hybrid})
+      if (strategy != hybrid || ranks % 2 == 0) ways.push_back({ranks, strategy});
+  for (const Way& from : ways) {
+    std::filesystem::remove_all(folder_ / "step-3");
+    std::filesystem::remove(folder_ / "latest");
+    dist::run_ranks(from.ranks, [&](dist::ProcessGroup& world) {
+      Trained trained(world, from.strategy, 2);
+      save(trained, 2);
+    });
+    std::string hash = train::read_manifest(*latest()).hash();
+    std::string files = tensors("model.safetensors") + tensors("optimizer.safetensors");
+    for (const Way& to : ways) {
+      dist::run_ranks(to.ranks, [&](dist::ProcessGroup& world) {
+        Trained trained(world, to.strategy, 1);
+        train::load_checkpoint(folder_ / "step-2", config_, trained.state());
+        EXPECT_EQ(train::save_checkpoint(folder_.path(), config_, {3, 30, 7, {}}, trained.state(), {.count = 2}), hash)
+            << from.ranks << " to " << to.ranks;
+      });
+      EXPECT_EQ(tensors("model.safetensors") + tensors("optimizer.safetensors"), files);
+      std::filesystem::remove_all(folder_ / "step-3");
+      folder_.write("latest", "step-2\n");
+    }
+    std::filesystem::remove_all(folder_ / "step-2");
+  }
+}
+
 TEST_F(CheckpointFiles, OnlyTheLastOneStays) {
   EXPECT_EQ(latest(), std::nullopt);
   dist::run_ranks(2, [&](dist::ProcessGroup& world) {
