@@ -91,26 +91,25 @@ std::vector<double> join_mine(const NormPlan& plan, double p) {
   return values;
 }
 
-// The gradients that count, neighbours together.
 void scale(const FlatParam& flat, double factor) {
-  int64_t begin = 0, end = 0;
-  auto scale_run = [&] {
-    if (begin == end) return;
-    Tensor run = flat.grad().rows(begin, end);
-    launch(kernels::affine, run, out(run), run, factor, 0.0);
-  };
-  for (size_t i = 0; i < flat.slices().size(); ++i) {
-    Owned mine = flat.owned(i);
-    if (!counts(flat, i)) {
-      scale_run();
-      begin = mine.at + mine.padded;
-    }
-    end = mine.at + mine.padded;
+  for (const GradRun& run : grad_runs(flat)) {
+    Tensor part = flat.grad().rows(run.begin, run.end);
+    launch(kernels::affine, part, out(part), part, factor, 0.0);
   }
-  scale_run();
 }
 
 }  // namespace
+
+std::vector<GradRun> grad_runs(const FlatParam& flat) {
+  std::vector<GradRun> runs;
+  for (size_t i = 0; i < flat.slices().size(); ++i) {
+    Owned mine = flat.owned(i);
+    if (mine.count == 0 || !counts(flat, i)) continue;
+    if (runs.empty() || runs.back().end != mine.at) runs.push_back({mine.at, mine.at});
+    runs.back().end = mine.at + mine.padded;
+  }
+  return runs;
+}
 
 double grad_norm(Sharded& sharded, double p) {
   sharded.check_alive("grad_norm");

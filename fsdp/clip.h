@@ -15,4 +15,11 @@ double grad_norm(Sharded& sharded, double p = 2);
 /// Throws Error(input), on every rank, for a norm that is not finite.
 double clip_grad_norm(Sharded& sharded, double max_norm, double p = 2);
 
+/// Elements [begin, end) of a shard, neighbouring slices together, whose gradient counts: written in this step, of
+/// parameters that are trained. What lies between them may hold anything.
+struct GradRun {
+  int64_t begin, end;
+};
+std::vector<GradRun> grad_runs(const FlatParam& flat);
+
 }  // namespace shardgrad::fsdp
