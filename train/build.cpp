@@ -2,40 +2,32 @@
 
 #include <algorithm>
 
-#include <shardgrad/autograd/ops.h>
+#include <shardgrad/core/context.h>
 #include <shardgrad/fsdp/grad_scaler.h>
-#include <shardgrad/nn/activation.h>
-#include <shardgrad/nn/linear.h>
 #include <shardgrad/nn/recompute.h>
 #include <shardgrad/optim/adam.h>
 #include <shardgrad/optim/sgd.h>
+#include <shardgrad/train/registry.h>
 
 namespace shardgrad::train {
 
-nn::Child<nn::Sequential> make_mlp(const Config::Model& model) {
-  auto mlp = nn::make<nn::Sequential>();
-  size_t count = model.layers.size() - 1;
-  for (size_t i = 0; i < count; ++i) {
-    bool fused = model.activation == "relu" && i + 1 < count;
-    std::string number = std::to_string(i), name = "activation" + number;
-    mlp->add_named<nn::Linear>("layer" + number, model.layers[i], model.layers[i + 1], true,
-                               fused ? Activation::relu : Activation::none);
-    if (i + 1 == count || fused) continue;
-    if (model.activation == "gelu")
-      mlp->add_named<nn::GELU>(name);
-    else if (model.activation == "tanh")
-      mlp->add_named<nn::Tanh>(name);
-    else
-      mlp->add_named<nn::Sigmoid>(name);
-  }
-  if (!model.recompute.empty()) nn::recompute_by_name(*mlp, model.recompute);
-  return mlp;
+std::unique_ptr<Task> make_task(const Config& config) {
+  std::unique_ptr<Task> task = config.registry->make_task(config.task, config.model);
+  if (!config.recompute.empty()) nn::recompute_by_name(task->module(), config.recompute);
+  return task;
 }
 
-Tensor loss_of(const Config& config, const Tensor& outputs, const Tensor& labels, int64_t count) {
-  Tensor y = outputs.to(DType::f32);
-  if (config.loss == "cross_entropy") return cross_entropy(y, labels, double(count));
-  return mse_loss(y, one_hot(labels, y.size(1)), double(count * y.size(1)));
+data::Splits open_data(const Config& config) { return config.registry->open_data(config.data, uint64_t(config.seed)); }
+
+data::DataLoader make_loader(const Config& config, const dist::ProcessGroup& world,
+                             std::shared_ptr<const data::Dataset> samples, bool shuffle) {
+  return {std::move(samples),
+          {.batch = config.batch,
+           .shuffle = shuffle,
+           .seed = uint64_t(config.seed),
+           .rank = world.rank(),
+           .world_size = world.size(),
+           .device = context().default_device()}};
 }
 
 fsdp::Config make_sharding(const Config& config) {

@@ -5,20 +5,23 @@
 
 #include <shardgrad/dist/group/process_group.h>
 #include <shardgrad/fsdp/setup/config.h>
-#include <shardgrad/nn/containers.h>
 #include <shardgrad/optim/grad_scaler.h>
 #include <shardgrad/optim/optimizer.h>
 #include <shardgrad/optim/schedule.h>
 #include <shardgrad/train/config.h>
+#include <shardgrad/train/data/data_loader.h>
+#include <shardgrad/train/task.h>
 
 namespace shardgrad::train {
 
-/// Linear layers "layer0", "layer1", … with the activation between them. relu is part of its layer's matrix product;
-/// the others are modules "activation0", …. Throws Error(input) for a pattern of `recompute` that fits no module.
-nn::Child<nn::Sequential> make_mlp(const Config::Model& model);
+/// Throws Error(input) for a pattern of model.recompute that fits no module.
+std::unique_ptr<Task> make_task(const Config& config);
 
-/// The loss, in f32, of outputs `y` of any dtype over `count` samples of the global batch. labels: i64 (N).
-Tensor loss_of(const Config& config, const Tensor& y, const Tensor& labels, int64_t count);
+/// The samples, the same on every rank.
+data::Splits open_data(const Config& config);
+/// This rank's part of them.
+data::DataLoader make_loader(const Config& config, const dist::ProcessGroup& world,
+                             std::shared_ptr<const data::Dataset> samples, bool shuffle);
 
 fsdp::Config make_sharding(const Config& config);
 

@@ -1,15 +1,14 @@
 #include <shardgrad/train/config.h>
 
 #include <algorithm>
-#include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include <shardgrad/core/error.h>
-#include <shardgrad/train/config_fields.h>
+#include <shardgrad/fsdp/setup/options.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/nearest.h>
+#include <shardgrad/train/registry.h>
 #include <shardgrad/train/settings.h>
 
 namespace shardgrad::train {
@@ -18,87 +17,25 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-template <class T> constexpr bool kIsList = false;
-template <class T> constexpr bool kIsList<std::vector<T>> = true;
-using fsdp::kIsOptional;
-using ChosenDType = std::optional<DType>;
-constexpr const char* kOwn = "own";  // an unset dtype
+constexpr const char* kKinds[] = {"data", "model", "task"};
 
-template <class T> constexpr bool kIsInteger = std::is_same_v<T, int64_t> || std::is_same_v<T, int>;
-
-template <class T> std::string range_text(const char* noun, const Rule& rule) {
-  if (std::isinf(rule.low) && std::isinf(rule.high)) return noun;
-  std::string low = concat(rule.above_low ? "above " : "from ", rule.low);
-  if (std::isinf(rule.high)) return concat(noun, " ", rule.above_low ? low : concat(rule.low, " or more"));
-  return concat(noun, " ", low, rule.below_high ? " to below " : " to ", T(rule.high));
+Component& component_of(Config& config, std::string_view kind) {
+  return kind == "data" ? config.data : kind == "model" ? config.model : config.task;
+}
+const Component& component_of(const Config& config, std::string_view kind) {
+  return component_of(const_cast<Config&>(config), kind);
 }
 
-// "a number above 0", "one of cpu, cuda", …
-template <class T> std::string expected(const Rule& rule) {
-  if constexpr (std::is_same_v<T, bool>) return "true or false";
-  if constexpr (kIsInteger<T>) return range_text<T>("an integer", rule);
-  if constexpr (std::is_same_v<T, ChosenDType>) {
-    std::string list = concat("one of ", kOwn);
-    for (DType dtype : fsdp::kDTypes) list += concat(", ", dtype);
-    return list;
-  } else if constexpr (kIsOptional<T>) {
-    return expected<typename T::value_type>(rule);
-  }
-  if constexpr (std::is_same_v<T, double>) return range_text<T>("a finite number", rule);
-  if constexpr (std::is_same_v<T, std::string>) {
-    std::string list;
-    for (const char* choice : rule.choices) list += concat(list.empty() ? "one of " : ", ", choice);
-    return !list.empty() ? list : rule.may_be_empty ? "a text" : "a text that is not empty";
-  }
-  if constexpr (kIsList<T>) {
-    std::string count = rule.length ? concat("a list of ", rule.length) : "a list";
-    return concat(count, ", each ", expected<typename T::value_type>(rule));
-  }
+// "data" of "data.dir"; empty for a key that is none of a component's.
+std::string kind_of(const std::string& key) {
+  std::string kind = key.substr(0, std::min(key.find('.'), key.size()));
+  return kind.size() < key.size() && std::ranges::count(kKinds, kind) ? kind : "";
 }
 
-bool in_range(double value, const Rule& rule) {
-  return std::isfinite(value) && (rule.above_low ? value > rule.low : value >= rule.low) &&
-         (rule.below_high ? value < rule.high : value <= rule.high);
-}
-
-bool assign_dtype(ChosenDType& field, const Json& value) {
-  if (value == kOwn) field.reset();
-  auto same = [&](DType dtype) { return value == name_of(dtype); };
-  auto found = std::ranges::find_if(fsdp::kDTypes, same);
-  if (found != std::end(fsdp::kDTypes)) field = *found;
-  return value == kOwn || found != std::end(fsdp::kDTypes);
-}
-
-/// Sets `field` from JSON; false when the value is not what the rule allows.
-template <class T> bool assign(T& field, const Json& value, const Rule& rule) {
-  if constexpr (std::is_same_v<T, ChosenDType>) {
-    return assign_dtype(field, value);
-  } else if constexpr (kIsOptional<T>) {
-    return assign(field.emplace(), value, rule);
-  } else if constexpr (kIsList<T>) {
-    if (!value.is_array() || (rule.length && value.size() != rule.length)) return false;
-    T list;
-    for (const Json& element : value)
-      if (!assign(list.emplace_back(), element, rule)) return false;
-    field = std::move(list);
-    return true;
-  } else {
-    if constexpr (std::is_same_v<T, bool>) {
-      if (!value.is_boolean()) return false;
-    } else if constexpr (std::is_same_v<T, std::string>) {
-      if (!value.is_string()) return false;
-      auto same = [&](const char* choice) { return value.get<std::string>() == choice; };
-      if (rule.choices.size() ? std::none_of(rule.choices.begin(), rule.choices.end(), same)
-                              : value == "" && !rule.may_be_empty)
-        return false;
-    } else {
-      bool integer = value.is_number_integer() || value.is_number_unsigned();
-      if (!value.is_number() || (kIsInteger<T> && !integer)) return false;
-      if (!in_range(value.get<double>(), rule) || (integer && value.get<double>() >= 0x1p63)) return false;
-    }
-    field = value.get<T>();
-    return true;
-  }
+std::string unexpected(const Setting& setting, const Option& option) {
+  const char* remedy = setting.json == "\"\"" ? "; leave it out for the default" : "";
+  return concat(setting.place, ": ", setting.key, " is ", shortened(setting.json), ", expected ", option.expected,
+                remedy);
 }
 
 // "kernels.OPERATION": which of the kernels offered for it. That there are such is known when the libraries are loaded.
@@ -114,22 +51,43 @@ bool apply_kernel(Config& config, const Setting& setting, std::vector<std::strin
   return true;
 }
 
-void apply(Config& config, const Setting& setting, std::vector<std::string>& faults) {
-  bool known = apply_kernel(config, setting, faults);
-  visit_fields(config, [&](const std::string& key, auto& field, const Rule& rule, const char*) {
-    if (setting.key != key) return;
-    known = true;
-    if (assign(field, Json::parse(setting.json), rule)) return;
-    using T = std::remove_reference_t<decltype(field)>;
-    const char* remedy = setting.json == "\"\"" ? "; leave it out for the default" : "";
-    faults.push_back(
-        concat(setting.place, ": ", key, " is ", shortened(setting.json), ", expected ", expected<T>(rule), remedy));
-  });
-  if (known) return;
-  std::string key = shortened(setting.key), meant = nearest_key(key);
-  faults.push_back(concat(setting.place, ": unknown key '", key, "'; ",
-                          meant.empty() ? "" : concat("did you mean '", meant, "'? ("),
-                          "`shardgrad train --keys` lists all", meant.empty() ? "" : ")"));
+std::string unknown_key(const Config& config, const Setting& setting) {
+  std::string key = shortened(setting.key), meant = nearest_key(key, config), kind = kind_of(setting.key);
+  if (!kind.empty())
+    for (const std::string& name : config.registry->names(kind))
+      if (config.registry->options(kind, {name}).list.find(setting.key.substr(kind.size() + 1)))
+        return concat(setting.place, ": ", key, " is an option of ", name, ", but ", kind, ".name is ",
+                      component_of(config, kind).name);
+  return concat(setting.place, ": unknown key '", key, "'; ",
+                meant.empty() ? "" : concat("did you mean '", meant, "'? ("), "`shardgrad train --keys` lists all",
+                meant.empty() ? "" : ")");
+}
+
+// An option of the data set, model or task that is chosen.
+void apply_to_component(Config& config, const Setting& setting, std::vector<std::string>& faults) {
+  std::string kind = kind_of(setting.key), key = setting.key.substr(kind.empty() ? 0 : kind.size() + 1);
+  Component& component = component_of(config, kind);
+  OptionSet set;
+  if (!kind.empty()) set = config.registry->options(kind, {component.name});
+  const Option* option = set.list.find(key);
+  if (!option)
+    faults.push_back(unknown_key(config, setting));
+  else if (!option->assign(setting.json))
+    faults.push_back(unexpected(setting, *option));
+  else
+    component.options[key] = option->json();
+}
+
+// The names come first: they say which options there are.
+void apply_all(Config& config, const std::vector<Setting>& settings, std::vector<std::string>& faults) {
+  OptionList options = list_options(config);
+  std::vector<const Setting*> of_components;
+  for (const Setting& setting : settings) {
+    const Option* option = options.find(setting.key);
+    if (option && !option->assign(setting.json)) faults.push_back(unexpected(setting, *option));
+    if (!option && !apply_kernel(config, setting, faults)) of_components.push_back(&setting);
+  }
+  for (const Setting* setting : of_components) apply_to_component(config, *setting, faults);
 }
 
 // To what a key means nothing beside the other settings, and what to do; empty for one that has an effect.
@@ -139,6 +97,10 @@ std::string why_idle(const Config& config, const std::string& key) {
   bool of_sgd = key == "optimizer.momentum" || key == "optimizer.nesterov";
   bool of_adam = key == "optimizer.betas" || key == "optimizer.eps";
   if (o.name == "sgd" ? of_adam : of_sgd) return unless(o.name, "optimizer.name");
+  if (kind_of(key) == "model" && key != "model.recompute" && config.registry->has_own_model(config.task.name))
+    return unless(concat("task ", config.task.name, ", which has a module of its own"), "task.name");
+  if (key == "epochs" && config.steps > 0) return unless("a run of `steps`", "steps");
+  if (key == "reduce_once" && config.micro_batches == 1) return unless("one micro-batch", "micro_batches");
   if (key == "schedule.final" && config.schedule.name == "constant")
     return unless("a constant schedule", "schedule.name");
   if (key == "fsdp.wrap_numel" && config.fsdp.wrap == "children")
@@ -157,8 +119,6 @@ void check_together(const Config& config, const std::vector<Setting>& settings, 
   for (const Setting& setting : settings)
     if (std::string why = why_idle(config, setting.key); !why.empty())
       faults.push_back(concat(setting.place, ": ", setting.key, " means nothing to ", why));
-  if (config.model.layers.size() < 2)
-    faults.push_back("model.layers needs at least two widths: those of the input and the output");
   if (config.optimizer.nesterov && config.optimizer.momentum == 0)
     faults.push_back("optimizer.nesterov needs a momentum above 0");
   if (config.name.find('/') != std::string::npos || config.name[0] == '.')
@@ -186,35 +146,52 @@ std::string lines_of(const std::vector<std::string>& faults) {
   return faults.size() > kMost ? concat(lines, "\n… and ", faults.size() - kMost, " more") : lines;
 }
 
-// Null: an option that is unset.
-template <class T> Json json_of(const T& field) {
-  if constexpr (std::is_same_v<T, ChosenDType>)
-    return field ? name_of(*field) : kOwn;
-  else if constexpr (kIsOptional<T>)
-    return field ? Json(*field) : Json();
-  else
-    return field;
+void put(Json& all, const std::string& key, const std::string& json) {
+  size_t dot = key.find('.');
+  (dot == std::string::npos ? all[key] : all[key.substr(0, dot)][key.substr(dot + 1)]) = Json::parse(json);
 }
 
-Json as_json(const Config& config) {
+Json as_json(const Config& given) {
   Json all = Json::object();
-  visit_fields(config, [&](const std::string& key, const auto& field, const Rule&, const char*) {
-    Json value = json_of(field);
-    if (value.is_null() || !why_idle(config, key).empty()) return;
-    size_t dot = key.find('.');
-    if (dot == std::string::npos)
-      all[key] = value;
-    else
-      all[key.substr(0, dot)][key.substr(dot + 1)] = value;
-  });
+  Config config = given;  // an option may be assigned through its list
+  for (const Option& option : list_options(config)) {
+    std::string json = option.json(), kind = kind_of(option.key);
+    if (json.empty() || !why_idle(config, option.key).empty()) continue;
+    put(all, option.key, json);
+    if (kind.empty() || option.key != kind + ".name") continue;
+    for (const Option& inner : config.registry->options(kind, component_of(config, kind)).list)
+      put(all, kind + "." + inner.key, inner.json());
+  }
   if (!config.kernels.empty()) all["kernels"] = config.kernels;
   return all;
+}
+
+// A line for each key, with the options of every name.
+template <class Visit> void visit_keys(const Config& given, const Visit& visit) {
+  Config config = given;
+  for (const Option& option : list_options(config)) {
+    visit(option.key, option, "");
+    std::string kind = kind_of(option.key);
+    if (kind.empty() || option.key != kind + ".name") continue;
+    for (const std::string& name : config.registry->names(kind))
+      for (const Option& inner : config.registry->options(kind, {name}).list)
+        visit(kind + "." + inner.key, inner, name);
+  }
+}
+
+std::shared_ptr<const Registry> with_libraries(const Registry& registry, const std::vector<Setting>& settings) {
+  auto known = std::make_shared<Registry>(registry);
+  Config named;
+  for (const Setting& setting : settings)
+    if (setting.key == "libraries") list_options(named).find("libraries")->assign(setting.json);
+  for (const std::string& library : named.libraries) known->load(library);
+  return known;
 }
 
 }  // namespace
 
 // As a whole, by its last part ("lr"), and by words of its meaning ("learning_rate").
-std::string nearest_key(const std::string& word) {
+std::string nearest_key(const std::string& word, const Config& config) {
   std::string plain = word.substr(word.rfind('.') + 1), best;
   std::ranges::replace(plain, '_', ' ');
   std::optional<size_t> least;
@@ -223,21 +200,23 @@ std::string nearest_key(const std::string& word) {
     least = found;
     best = key;
   };
-  const Config defaults;
-  visit_fields(defaults, [&](const std::string& key, const auto&, const Rule&, std::string_view meaning) {
+  visit_keys(config, [&](const std::string& key, const Option& option, const std::string&) {
     consider(key, distance(word, key));
     consider(key, distance(word, key.substr(key.rfind('.') + 1)));
-    bool told = plain.find(' ') != std::string::npos && meaning.find(plain) != std::string_view::npos;
+    bool told = plain.find(' ') != std::string::npos && option.meaning.find(plain) != std::string::npos;
     consider(key, told ? std::optional<size_t>(1) : std::nullopt);
   });
   return best;
 }
 
-Config read_config(const std::string& path, const std::vector<std::string>& overrides) {
+std::shared_ptr<const Registry> built_in_registry() { return std::make_shared<const Registry>(); }
+
+Config read_config(const std::string& path, const std::vector<std::string>& overrides, const Registry& registry) {
   std::vector<std::string> faults;
   std::vector<Setting> settings = gather_settings(path, overrides, faults);
   Config config;
-  for (const Setting& setting : settings) apply(config, setting, faults);
+  config.registry = with_libraries(registry, settings);
+  apply_all(config, settings, faults);
   if (faults.empty()) check_together(config, settings, faults);
   SG_CHECK(faults.empty(), lines_of(faults));
   config.strategy = name_of(fsdp::parse_strategy(config.strategy));
@@ -256,14 +235,14 @@ std::string to_lines(const Config& config) {
   return lines;
 }
 
-std::string key_table() {
-  const Config kDefaults;
+std::string key_table(const Registry& registry) {
+  Config defaults;
+  defaults.registry = std::make_shared<Registry>(registry);
   std::string table = "| key | default | may be | meaning |\n|---|---|---|---|\n";
-  visit_fields(kDefaults, [&](const std::string& key, const auto& field, const Rule& rule, const char* meaning) {
-    using T = std::remove_cvref_t<decltype(field)>;
-    Json value = json_of(field);
-    std::string shown = value.is_null() ? "unset" : "`" + value.dump() + "`";
-    table += concat("| `", key, "` | ", shown, " | ", expected<T>(rule), " | ", meaning, " |\n");
+  visit_keys(defaults, [&](const std::string& key, const Option& option, const std::string& of) {
+    std::string json = option.json(), shown = json.empty() ? "unset" : "`" + json + "`";
+    table += concat("| `", key, "` | ", shown, " | ", option.expected, " | ", of.empty() ? "" : concat("`", of, "`: "),
+                    option.meaning, " |\n");
   });
   // No field has this key: apply_kernel() reads it.
   return table +

@@ -4,27 +4,27 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <shardgrad/fsdp/setup/config.h>
+#include <shardgrad/train/options.h>
 
 namespace shardgrad::train {
 
+class Registry;
+/// What is built in.
+std::shared_ptr<const Registry> built_in_registry();
+
 struct Config {
+  /// What the names of data, model and task stand for.
+  std::shared_ptr<const Registry> registry = built_in_registry();
   std::string name = "run";
   int64_t seed = 1;
   std::string device = "cpu";
-  struct Data {
-    std::string name = "fashion_mnist";
-    std::string dir = "/usr/share/datasets/fashion-mnist";
-  } data;
-  struct Model {
-    std::vector<int64_t> layers{784, 256, 10};
-    std::string activation = "relu";
-    std::vector<std::string> recompute{};
-  } model;
-  std::string loss = "cross_entropy";
+  Component data{"fashion_mnist"}, model{"mlp"}, task{"classification"};
+  std::vector<std::string> recompute{};  ///< key model.recompute
   struct Optimizer {
     std::string name = "sgd";
     double lr = 0.1, momentum = 0.9, weight_decay = 0, eps = 1e-8;
@@ -39,7 +39,12 @@ struct Config {
   } schedule;
   double clip_grad_norm = 0;
   int64_t batch = 256;
+  int64_t micro_batches = 1;
+  bool reduce_once = false;  ///< of micro-batches: not each, but all together
   int64_t epochs = 10;
+  int64_t steps = 0;       ///< 0: as many as `epochs` have
+  int64_t eval_every = 0;  ///< steps; 0: an epoch
+  int64_t early_stop = 0;  ///< evaluations without a better score; 0: never
   std::string strategy = "zero3";
   struct Fsdp {
     std::string wrap = "children";
@@ -62,13 +67,17 @@ struct Config {
   bool resume = false;
 };
 
-/// The defaults, changed by the file, changed by the overrides ("key=value"). Throws Error(input) with one line per
-/// fault, each naming file and line (or the override), the key, and what was expected.
-Config read_config(const std::string& path, const std::vector<std::string>& overrides);
+/// The defaults, changed by the file, changed by the overrides ("key=value"). Loads the libraries that it names, and
+/// knows what `registry` and they register. Throws Error(input) with one line per fault, each naming file and line (or
+/// the override), the key, and what was expected.
+Config read_config(const std::string& path, const std::vector<std::string>& overrides, const Registry& registry);
 
 /// The key that somebody meant who wrote `word`, which is none: "lr" and "learning_rate" are optimizer.lr. Empty when
 /// none is near.
-std::string nearest_key(const std::string& word);
+std::string nearest_key(const std::string& word, const Config& config = {});
+
+/// Every key but those of the components, with the config's values; lives as long as this.
+OptionList list_options(Config& config);
 
 /// The whole configuration as JSON text; read_config reads it back.
 std::string to_json(const Config& config);
@@ -77,6 +86,6 @@ std::string model_text(const Config& config);
 /// One line per top-level key, for people.
 std::string to_lines(const Config& config);
 /// Every key with its default, what it may be, and its meaning, as a Markdown table.
-std::string key_table();
+std::string key_table(const Registry& registry);
 
 }  // namespace shardgrad::train

@@ -1,30 +1,54 @@
 #include <shardgrad/train/plan.h>
 
+#include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/train/build.h>
-#include <shardgrad/train/data/dataset.h>
 #include <shardgrad/train/step.h>
 
 namespace shardgrad::train {
+namespace {
 
-fsdp::Plan plan(const Config& config, int ranks, Device device, const std::string& group) {
+// Samples without meaning: one for each row of a rank's part of `count`.
+data::Batch batch_of(const std::vector<data::Field>& fields, int64_t rows, int64_t count) {
+  TagScope owner(Category::data);
+  data::Batch batch{.global_count = count, .count = rows};
+  for (const data::Field& field : fields) {
+    std::vector<int64_t> dims{rows};
+    dims.insert(dims.end(), field.shape.begin(), field.shape.end());
+    batch.fields.push_back(zeros(Shape(dims), field.dtype));
+  }
+  return batch;
+}
+
+void check_task(const Config& config, const std::vector<data::Field>& fields) {
+  NoGrad no_grad;
+  auto task = make_task(config);
+  SG_CHECK(!task->scores({}).empty(), "task '", config.task.name, "' gives no score; scores() must name at least one");
+  task->check(fields, batch_of(fields, 2, 2));
+}
+
+}  // namespace
+
+fsdp::Plan plan(const Config& config, const std::vector<data::Field>& fields, int ranks, Device device,
+                const std::string& group) {
+  dist::VirtualOptions options{.device = kMeta, .seed = uint64_t(config.seed)};
+  dist::run_ranks(
+      1, [&](dist::ProcessGroup&) { check_task(config, fields); }, options);
   fsdp::Plan result;
   auto body = [&](dist::ProcessGroup& world) {
-    auto model = make_mlp(config.model);
-    auto sharded = fsdp::fully_shard(*model, world, make_sharding(config));
-    auto optimizer = make_optimizer(config.optimizer, model->named_parameters());
+    auto task = make_task(config);
+    auto sharded = fsdp::fully_shard(task->module(), world, make_sharding(config));
+    auto optimizer = make_optimizer(config.optimizer, task->module().named_parameters());
     auto scaler = make_scaler(config, world);
-    int64_t rows = (config.batch + ranks - 1) / ranks;
-    TagScope owner(Category::data);
-    Tensor x = zeros({rows, config.model.layers.front()}), labels = zeros({rows}, DType::i64);
+    data::Batch batch = batch_of(fields, (config.batch + ranks - 1) / ranks, config.batch);
     TagScope inner(Category::activation);
     fsdp::Plan mine = fsdp::make_plan(*sharded, [&] {
-      train_step({config, model, *sharded, *optimizer, scaler}, x, labels, config.batch, false);
+      train_step({config, *task, *sharded, *optimizer, scaler}, batch, false);
     });
     if (world.rank() == 0) result = mine;
   };
-  dist::VirtualOptions options{.device = device, .seed = uint64_t(config.seed)};
+  options.device = device;
   options.group.kind = group;
   dist::run_ranks(ranks, body, options);
   return result;

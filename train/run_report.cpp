@@ -20,6 +20,9 @@ template <class... Args> std::string format(const char* pattern, Args... args) {
   return text;
 }
 
+// "NaN", whatever its sign.
+std::string number(double value, int digits) { return std::isnan(value) ? "NaN" : format_fixed(value, digits); }
+
 std::string make_run_folder(const Config& config) {
   std::error_code error;
   std::filesystem::create_directories(config.runs, error);
@@ -47,17 +50,13 @@ std::string lines_up_to(const std::string& path, int64_t step) {
 
 std::string to_json_line(const Metrics& m) {
   auto finite = [](double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); };
-  auto known = [&](const std::optional<double>& value) { return value ? finite(*value) : Json(nullptr); };
-  Json line{{"step", m.step},
-            {"epoch", m.epoch},
-            {"samples", m.samples},
-            {"loss", finite(m.loss)},
-            {"test_accuracy", known(m.test_accuracy)},
-            {"test_count", m.test_count},
-            {"lr", finite(m.lr)},
-            {"grad_norm", known(m.grad_norm)},
-            {"samples_per_s", finite(m.samples_per_s)},
-            {"peak_bytes", m.peak_bytes}};
+  Json line{{"step", m.step}, {"epoch", m.epoch}, {"samples", m.samples}, {"loss", finite(m.loss)}};
+  for (const Score& score : m.scores) line["test_" + score.name] = finite(score.value);
+  line["test_count"] = m.test_count;
+  line["lr"] = finite(m.lr);
+  line["grad_norm"] = m.grad_norm ? finite(*m.grad_norm) : Json(nullptr);
+  line["samples_per_s"] = finite(m.samples_per_s);
+  line["peak_bytes"] = m.peak_bytes;
   return line.dump();
 }
 
@@ -103,16 +102,17 @@ void RunReport::plan(const fsdp::Plan& predicted) {
   out_ << "one step, predicted:\n" << predicted.table() << std::flush;
 }
 
-void RunReport::progress_line(const Metrics& m, int64_t steps_left, double seconds_per_step, bool final) {
+void RunReport::on_metrics(const Metrics& m) {
   metrics_ << to_json_line(m) << std::endl;
   if (!metrics_) cannot("write", folder_ + "/metrics.jsonl");
-  std::string accuracy = m.test_accuracy ? format("%.4f", *m.test_accuracy) : "-";
+  const Score& score = m.scores.at(0);
+  std::string tested = m.test_count > 0 ? number(score.value, 4) : "-";
   std::string line =
-      format("step %6ld  epoch %3ld  loss %.5f  test_accuracy %6s  %8.0f samples/s  lr %.3g  peak %s  eta %s",
-             long(m.step), long(m.epoch), m.loss, accuracy.c_str(), m.samples_per_s, m.lr,
-             format_bytes(m.peak_bytes).c_str(), format_seconds(double(steps_left) * seconds_per_step).c_str());
+      format("step %6ld  epoch %3ld  loss %s  test_%s %6s  %8.0f samples/s  lr %.3g  peak %s  eta %s", long(m.step),
+             long(m.epoch), number(m.loss, 5).c_str(), shortened(score.name).c_str(), tested.c_str(), m.samples_per_s,
+             m.lr, format_bytes(m.peak_bytes).c_str(), format_seconds(m.eta_seconds).c_str());
   if (terminal_)
-    out_ << "\r\033[K" << line << (final ? "\n" : "") << std::flush;
+    out_ << "\r\033[K" << line << (m.epoch_done ? "\n" : "") << std::flush;
   else
     out_ << line << std::endl;
 }
@@ -141,14 +141,13 @@ void RunReport::table(const Rows& rows) {
 
 void RunReport::say(const std::string& line) { out_ << (terminal_ ? "\r\033[K" : "") << line << std::endl; }
 
-void RunReport::stopped(int64_t steps, int64_t total_steps) {
-  out_ << format("stopped as asked after step %ld of %ld and saved in ", long(steps), long(total_steps)) << folder_
-       << "; --set resume=true with the name of that folder goes on" << std::endl;
-}
-
-void RunReport::done(double test_accuracy, int64_t steps, double seconds) {
-  out_ << format("done: test_accuracy=%.4f steps=%ld seconds=%.1f run=", test_accuracy, long(steps), seconds) << folder_
-       << std::endl;
+void RunReport::on_end(const Result& r) {
+  if (r.stopped)
+    out_ << "stopped as asked after step " << r.steps << " of " << r.total_steps << " and saved in " << folder_
+         << "; --set resume=true with the name of that folder goes on" << std::endl;
+  else
+    out_ << "done: test_" << r.scores.at(0).name << "=" << number(r.scores[0].value, 4)
+         << concat(" steps=", r.steps, " seconds=", format_fixed(r.seconds, 1), " run=") << folder_ << std::endl;
 }
 
 void RunReport::write(const std::string& name, const std::string& text) { write_file(folder_ + "/" + name, text); }

@@ -12,22 +12,12 @@
 
 #include <shardgrad/core/ledger.h>
 #include <shardgrad/fsdp/plan.h>
+#include <shardgrad/train/callback.h>
 #include <shardgrad/train/config.h>
 
 namespace shardgrad::train {
 
-/// One line of metrics.jsonl. What is unknown is null there.
-struct Metrics {
-  int64_t step = 0, epoch = 0, samples = 0;  ///< samples: seen so far in the whole run
-  double loss = 0;                           ///< mean over the steps since the last line
-  std::optional<double> test_accuracy{};     ///< of these weights, where they were tested
-  int64_t test_count = 0;                    ///< samples it was measured on
-  double lr = 0;
-  std::optional<double> grad_norm{};
-  double samples_per_s = 0;
-  int64_t peak_bytes = 0;  ///< this rank's peak in the ledger
-};
-/// One JSON object on one line; a number that is not finite becomes null.
+/// One JSON object on one line, each score as "test_NAME"; a number that is not finite becomes null.
 std::string to_json_line(const Metrics& metrics);
 
 /// 1536 → "1.5 KiB"; 90 → "1m30s"; 0.125, 2 → "0.13".
@@ -35,7 +25,7 @@ std::string format_bytes(int64_t bytes);
 std::string format_seconds(double seconds);
 std::string format_fixed(double value, int digits);
 
-class RunReport {
+class RunReport : public Callback {
  public:
   /// Makes the folder `runs`/NAME (NAME-2, NAME-3, … when taken; with config.resume NAME itself, new or not; see
   /// resume) with config.json, and prints the configuration. Throws Error(input) when the folder cannot be made or
@@ -45,9 +35,11 @@ class RunReport {
   const std::string& folder() const { return folder_; }
   /// For a run with config.resume, once it is known to be this one: metrics.jsonl keeps its lines up to `step`.
   void resume(const Config& config, int64_t step, int64_t total_steps);
-  /// Adds a line to metrics.jsonl and prints one; `steps_left` gives the ETA. A line that is not `final` of its epoch
-  /// is overwritten by the next one on a terminal.
-  void progress_line(const Metrics& metrics, int64_t steps_left, double seconds_per_step, bool final);
+  /// Adds a line to metrics.jsonl and prints one, which the next one overwrites on a terminal unless it is to stay.
+  void on_metrics(const Metrics& metrics) override;
+  /// `done: test_accuracy=0.xxxx steps=N seconds=S run=PATH`, with the task's first score; or, for a run that was saved
+  /// before its last step because it was asked to end, how to go on.
+  void on_end(const Result& result) override;
   /// Prints what a step is predicted to need.
   void plan(const fsdp::Plan& predicted);
   /// Writes ledger.json: current and peak bytes by category and unit.
@@ -59,10 +51,6 @@ class RunReport {
   void table(const Rows& rows);
   /// One line that stays.
   void say(const std::string& line);
-  /// One line for a run that was saved before its last step because it was asked to end.
-  void stopped(int64_t steps, int64_t total_steps);
-  /// `done: test_accuracy=0.xxxx steps=N seconds=S run=PATH`.
-  void done(double test_accuracy, int64_t steps, double seconds);
 
  private:
   void write(const std::string& name, const std::string& text);

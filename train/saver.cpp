@@ -5,11 +5,12 @@
 
 namespace shardgrad::train {
 
-Saver::Saver(const Config& config, const std::string& run, TrainingState state, Say say)
+Saver::Saver(const Config& config, const std::string& run, TrainingState state, Say say, Tell tell)
     : config_(config),
       run_(run),
       state_(state),
       say_(std::move(say)),
+      tell_(std::move(tell)),
       world_(state.sharded.group()),
       begun_at_(Clock::now()) {
   int64_t bytes = checkpoint_bytes(state);
@@ -77,6 +78,7 @@ void Saver::finish() {
   saved_step_ = save->step();
   if (!save->note().empty()) say_(save->note());
   say_(concat("saved step ", saved_step_, " in ", format_fixed(seconds_since(begun_at_), 1), " s, hash ", hash));
+  tell_({saved_step_, concat(run_, "/step-", saved_step_), hash});
 }
 
 }  // namespace shardgrad::train

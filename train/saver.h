@@ -9,6 +9,7 @@
 #include <string>
 
 #include <shardgrad/train/agreement.h>
+#include <shardgrad/train/callback.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/checkpoint/run_lock.h>
 #include <shardgrad/train/seconds.h>
@@ -18,9 +19,11 @@ namespace shardgrad::train {
 class Saver {
  public:
   using Say = std::function<void(const std::string& line)>;
+  using Tell = std::function<void(const Saved& saved)>;
   /// A collective. `run` is the run's folder. Rank 0 takes its lock, removes what killed saves have left there, and
-  /// makes sure that a checkpoint has room. `say` gets rank 0's lines.
-  Saver(const Config& config, const std::string& run, TrainingState state, Say say);
+  /// makes sure that a checkpoint has room. `say` gets rank 0's lines, `tell` is called
+  /// on every rank.
+  Saver(const Config& config, const std::string& run, TrainingState state, Say say, Tell tell);
 
   /// The run begins at `reached`, which is saved if `saved`.
   void begin_at(const Reached& reached, bool saved);
@@ -45,6 +48,7 @@ class Saver {
   std::string run_;
   TrainingState state_;
   Say say_;
+  Tell tell_;
   dist::ProcessGroup& world_;
   std::optional<RunLock> lock_;  // rank 0's
   std::unique_ptr<CheckpointSave> under_way_;

@@ -2,21 +2,43 @@
 
 #include <cmath>
 
+#include <shardgrad/autograd/node.h>
+#include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/progress.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/fsdp/clip.h>
 #include <shardgrad/optim/clip.h>
-#include <shardgrad/train/build.h>
 
 namespace shardgrad::train {
+namespace {
 
-StepResult train_step(const Training& training, const Tensor& samples, const Tensor& labels, int64_t count,
-                      bool norm_wanted) {
+// Gradients of all micro-batches add up, and so do their losses: each is divided by the global count.
+Tensor forward_and_backward(const Training& training, const data::Batch& batch) {
+  const Config& config = training.config;
+  Tensor sum;
+  for (int64_t i = 0; i < config.micro_batches; ++i) {
+    data::Batch part = batch.micro_batch(i, config.micro_batches);
+    progress() = {progress().step, part.first};
+    std::optional<fsdp::NoSync> local;
+    if (config.reduce_once && i + 1 < config.micro_batches) local.emplace(training.sharded);
+    Tensor loss = training.task.loss(part);
+    SG_CHECK(loss.numel() == 1 && loss.dtype() == DType::f32, "the task's loss is ", loss.dtype(), " ", loss.shape(),
+             "; it must be one f32 number, this rank's part of the batch's loss");
+    training.scaler.scale(loss).backward();
+    NoGrad no_grad;
+    loss = reshape(loss, Shape());
+    sum = i == 0 ? loss : sum + loss;
+  }
+  return sum;
+}
+
+}  // namespace
+
+StepResult train_step(const Training& training, const data::Batch& batch, bool norm_wanted) {
   const Recorder& recorder = context().recorder();
-  auto& [config, model, sharded, optimizer, scaler, watch] = training;
+  auto& [config, task, sharded, optimizer, scaler, watch] = training;
   int64_t before = recorder.total_bytes_sent();
-  StepResult result{loss_of(config, model(samples), labels, count)};
-  scaler.scale(result.loss).backward();
+  StepResult result{forward_and_backward(training, batch)};
   bool clips = config.clip_grad_norm > 0, finite = scaler.finite(optimizer);
   double grad_scale = 1;  // clipping is part of the optimizer's one pass
   if ((clips || norm_wanted) && finite) {

@@ -4,18 +4,18 @@
 #include <optional>
 
 #include <shardgrad/fsdp/fully_shard.h>
-#include <shardgrad/nn/containers.h>
 #include <shardgrad/optim/grad_scaler.h>
 #include <shardgrad/optim/optimizer.h>
 #include <shardgrad/train/config.h>
 #include <shardgrad/train/finite_watch.h>
+#include <shardgrad/train/task.h>
 
 namespace shardgrad::train {
 
 /// What a step works on.
 struct Training {
   const Config& config;
-  nn::Child<nn::Sequential>& model;
+  Task& task;
   fsdp::Sharded& sharded;
   optim::Optimizer& optimizer;
   optim::GradScaler& scaler;
@@ -23,14 +23,13 @@ struct Training {
 };
 
 struct StepResult {
-  Tensor loss;                        ///< this rank's part
+  Tensor loss;                        ///< this rank's part, without a graph
   std::optional<double> grad_norm{};  ///< before clipping; known when the step clips, or it was wanted
   int64_t bytes_sent = 0;             ///< by this rank, but for a norm that was only wanted
 };
 
-/// Forward, backward, clipping and update on this rank's samples of a batch that has `count` on all ranks together. A
+/// Forward and backward of this rank's part of a batch, in config.micro_batches parts, then clipping and update. A
 /// collective.
-StepResult train_step(const Training& training, const Tensor& samples, const Tensor& labels, int64_t count,
-                      bool norm_wanted);
+StepResult train_step(const Training& training, const data::Batch& batch, bool norm_wanted);
 
 }  // namespace shardgrad::train

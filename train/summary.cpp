@@ -27,18 +27,19 @@ void add_peaks(RunReport::Rows& rows, const fsdp::Plan& plan) {
 }  // namespace
 
 RunReport::Rows summary(const Config& config, const dist::ProcessGroup& world, const fsdp::Plan& predicted,
-                        const Totals& totals) {
-  const Metrics& metrics = totals.metrics;
-  RunReport::Rows rows{
-      {"ranks", concat(world.size(), " (", world.kind(), "), ", context().threads(), " threads each")},
-      {"strategy", config.strategy},
-      {"steps", std::to_string(totals.steps)},
-      {"test accuracy", concat(format_fixed(*metrics.test_accuracy, 4), " on ", metrics.test_count, " samples")},
-      {"training loss", format_fixed(metrics.loss, 5)},
-      {"samples/s", format_fixed(double(totals.samples) / totals.seconds, 0)},
-      {"sent by a step and rank",
-       concat(format_bytes(totals.step_bytes), ", predicted ", format_bytes(predicted.bytes_sent))},
-      {"sent by evaluation", concat(format_bytes(totals.evaluation_bytes), " in all")}};
+                        const Metrics& metrics, const Meter& meter, int64_t evaluation_bytes) {
+  RunReport::Rows rows{{"ranks", concat(world.size(), " (", world.kind(), "), ", context().threads(), " threads each")},
+                       {"strategy", config.strategy},
+                       {"steps", std::to_string(meter.steps_done())},
+                       {"training loss", format_fixed(metrics.loss, 5)},
+                       {"samples/s", format_fixed(double(meter.samples_done()) / meter.seconds(), 0)},
+                       {"sent by a step and rank",
+                        concat(format_bytes(meter.step_bytes()), ", predicted ", format_bytes(predicted.bytes_sent))},
+                       {"sent by evaluation", concat(format_bytes(evaluation_bytes), " in all")}};
+  for (size_t i = 0; i < metrics.scores.size(); ++i)
+    rows.insert(rows.begin() + 3 + int64_t(i),
+                {"test " + metrics.scores[i].name,
+                 concat(format_fixed(metrics.scores[i].value, 4), " on ", metrics.test_count, " samples")});
   add_peaks(rows, predicted);
   return rows;
 }

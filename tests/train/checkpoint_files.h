@@ -10,6 +10,7 @@
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/fsdp/state/state.h>
+#include <shardgrad/nn/containers.h>
 #include <shardgrad/nn/linear.h>
 #include <shardgrad/nn/normalization.h>
 #include <shardgrad/optim/adam.h>

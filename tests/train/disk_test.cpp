@@ -213,7 +213,7 @@ TEST(FilesOfARun, AFailedWriteIsToldWithItsReason) {
   train::RunReport report(config, out, false);
   DiskWatch watch(folder.path());
   watch.let_fail("write", EDQUOT);
-  EXPECT_THAT(error_of([&] { report.progress_line({}, 1, 1, true); }),
+  EXPECT_THAT(error_of([&] { report.on_metrics({.scores = {{"accuracy", 0.5}}}); }),
               HasSubstr("/metrics.jsonl': Disk quota exceeded"));
   EXPECT_THAT(error_of([&] { report.write_trace("{}"); }), HasSubstr("/trace.json': Disk quota exceeded"));
 }

@@ -37,6 +37,7 @@ TEST(ChromeTrace, IsJsonWithOneEventPerRecord) {
 
 TEST(RunReport, MetricsAreValidJsonWithTheAgreedKeysEvenForNonFiniteNumbers) {
   Metrics metrics{.step = 3, .epoch = 1, .samples = 768, .loss = std::nan(""), .lr = 0.1, .peak_bytes = 42};
+  metrics.scores = {{"accuracy", std::nan("")}};
   json line = json::parse(to_json_line(metrics));
   for (const char* key : {"step", "epoch", "samples", "loss", "test_accuracy", "test_count", "lr", "grad_norm",
                           "samples_per_s", "peak_bytes"})
@@ -66,10 +67,16 @@ TEST(RunReport, AFolderThatCannotBeMadeIsRefused) {
 TEST(RunReport, PlainLinesWhenNotATerminal) {
   TemporaryFolder folder;
   std::ostringstream plain, terminal;
-  Metrics metrics{
-      .step = 100, .epoch = 2, .loss = 0.25, .test_accuracy = 0.875, .samples_per_s = 1000, .peak_bytes = 2048};
-  RunReport(config_in(folder), plain, false).progress_line(metrics, 300, 0.5, false);
-  RunReport(config_in(folder), terminal, true).progress_line(metrics, 300, 0.5, false);
+  Metrics metrics{.step = 100,
+                  .epoch = 2,
+                  .loss = 0.25,
+                  .scores = {{"accuracy", 0.875}},
+                  .test_count = 10,
+                  .samples_per_s = 1000,
+                  .peak_bytes = 2048,
+                  .eta_seconds = 150};
+  RunReport(config_in(folder), plain, false).on_metrics(metrics);
+  RunReport(config_in(folder), terminal, true).on_metrics(metrics);
   EXPECT_THAT(plain.str(), EndsWith("step    100  epoch   2  loss 0.25000  test_accuracy 0.8750      1000 samples/s  "
                                     "lr 0  peak 2.0 KiB  eta 2m30s\n"));
   EXPECT_EQ(plain.str().find('\r'), std::string::npos);
@@ -100,7 +107,7 @@ TEST(RunReport, TheLastLineIsTheAgreedOne) {
   TemporaryFolder folder;
   std::ostringstream out;
   RunReport report(config_in(folder), out, false);
-  report.done(0.89125, 2820, 61.26);
+  report.on_end({.scores = {{"accuracy", 0.89125}, {"loss", 0.5}}, .steps = 2820, .seconds = 61.26});
   EXPECT_THAT(out.str(),
               EndsWith("\ndone: test_accuracy=0.8912 steps=2820 seconds=61.3 run=" + report.folder() + "\n"));
 }

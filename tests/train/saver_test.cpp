@@ -82,7 +82,7 @@ TEST_F(SavedRun, TheBestOneStays) {
   train::Result result = train(2);
   std::string best = read_file(run() + "/best");
   best.pop_back();
-  double accuracy = *train::read_manifest(run() + "/" + best).reached.best, highest = 0;
+  double accuracy = train::read_manifest(run() + "/" + best).reached.best->value, highest = 0;
   int64_t step = 0;
   for (const auto& line : metrics(result))
     if (!line["test_accuracy"].is_null() && line["test_accuracy"] > highest) {
@@ -156,8 +156,9 @@ TEST_F(SavedRun, CanBeTrainedLongerAndSaysWhatThatDoesToTheLearningRate) {
   train::Result longer = train(2);
   EXPECT_EQ(longer.steps, 40);
   EXPECT_THAT(out_.str(), HasSubstr("goes on after step 30 of 40"));
-  EXPECT_THAT(out_.str(), HasSubstr("epochs is 4, was 3: the learning rate follows the schedule of 40 steps from here "
-                                    "on, 0.00230769 at step 31"));
+  EXPECT_THAT(out_.str(),
+              HasSubstr("the run has 40 steps, had 30: the learning rate follows the schedule of 40 steps from here "
+                        "on, 0.00230769 at step 31"));
   config_.epochs = 2;
   EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("is of step 40, the run has 20; set epochs to a larger number"));
 }
@@ -173,7 +174,7 @@ TEST_F(SavedRun, BeginsWithTheWeightsOfAnyFile) {
   EXPECT_EQ(train::read_manifest(next.folder + "/step-10").model,
             train::read_manifest(config_.runs + "/run/step-10").model);
   config_.name = "other";
-  config_.model.layers = {784, 23, 10};
+  config_.model.options["layers"] = "[784, 23, 10]";
   EXPECT_THAT(error_of([&] { train(2); }),
               HasSubstr("'layer0.weight' is f32[23, 784] here, but f32[24, 784] was given"));
   config_.name = "missing";

@@ -62,9 +62,9 @@ class TrainerTest : public ::testing::Test {
   TrainerTest() {
     write_pictures(folder_, "train", 301);  // the last batch is uneven on every number of ranks
     write_pictures(folder_, "t10k", 101);
-    config_.data.dir = folder_.path();
+    config_.data.options["dir"] = nlohmann::json(folder_.path()).dump();
     config_.runs = folder_ / "runs";
-    config_.model.layers = {784, 24, 10};
+    config_.model.options["layers"] = "[784, 24, 10]";
     config_.optimizer.name = "adamw";
     config_.optimizer.lr = 0.01;
     config_.batch = 32;

@@ -15,9 +15,9 @@ constexpr int64_t kFormat = 1;
 // What may differ between the run that was saved and the one that goes on.
 bool may_change(const std::string& key) {
   constexpr const char* kFree[] = {
-      "name",        "device", "data.dir",  "strategy", "fsdp.*",       "model.recompute", "libraries",
-      "kernels.*",   "runs",   "epochs",    "on_nan",   "log_interval", "save_every",      "save_minutes",
-      "save_beside", "keep",   "keep_best", "trace",    "resume",       "stall_limit"};
+      "name",      "device", "data.dir", "strategy",     "fsdp.*",     "model.recompute", "libraries",   "kernels.*",
+      "runs",      "epochs", "on_nan",   "log_interval", "save_every", "save_minutes",    "save_beside", "keep",
+      "keep_best", "trace",  "resume",   "stall_limit",  "steps",      "eval_every",      "early_stop"};
   return std::ranges::any_of(kFree, [&](const char* pattern) { return matches(pattern, key); });
 }
 
@@ -62,7 +62,8 @@ Manifest understand(const Json& about) {
   Manifest manifest;
   manifest.reached = {
       about.at("step"), about.at("samples"), about.at("data"), {about.at("loss_scale"), about.at("good_steps")}};
-  if (about.contains("best")) manifest.reached.best = about.at("best").get<double>();
+  manifest.reached.total_steps = about.value("total_steps", manifest.reached.step);
+  if (about.contains("best")) manifest.reached.best = Best{about.at("best"), about.value("worse", int64_t(0))};
   manifest.config = about.at("config").dump();
   manifest.model = hashes_of(about.at("hashes").at("model"));
   manifest.optimizer = hashes_of(about.at("hashes").at("optimizer"));
@@ -81,7 +82,9 @@ std::string to_json(const Manifest& manifest) {
              {"data", reached.data},
              {"loss_scale", reached.scaler.factor},
              {"good_steps", reached.scaler.good_steps}};
-  if (reached.best) about["best"] = *reached.best;
+  about["total_steps"] = reached.total_steps;
+  if (reached.best) about["best"] = reached.best->value;
+  if (reached.best) about["worse"] = reached.best->worse;
   about["config"] = Json::parse(manifest.config);
   about["hash"] = manifest.hash();
   about["hashes"] = {{"model", texts_of(manifest.model)}, {"optimizer", texts_of(manifest.optimizer)}};
@@ -99,11 +102,12 @@ Manifest read_manifest(const std::string& folder) {
   }
 }
 
-int64_t epochs_of(const Manifest& manifest) { return Json::parse(manifest.config).at("epochs"); }
-
 std::string differences(const Manifest& manifest, const Config& now) {
   std::map<std::string, Json> before = by_key(Json::parse(manifest.config)), after = by_key(Json::parse(to_json(now)));
-  before.merge(by_key(Json::parse(to_json(Config()))));  // a key that was not known then
+  Config defaults;  // of keys that were not known then
+  defaults.registry = now.registry;
+  for (auto kind : {&Config::data, &Config::model, &Config::task}) (defaults.*kind).name = (now.*kind).name;
+  before.merge(by_key(Json::parse(to_json(defaults))));
   std::string faults;
   for (const auto& [key, value] : after)
     if (!may_change(key) && before[key] != value)

@@ -8,6 +8,7 @@
 #include <shardgrad/optim/grad_scaler.h>
 #include <shardgrad/train/checkpoint/content_hash.h>
 #include <shardgrad/train/config.h>
+#include <shardgrad/train/evaluation.h>
 
 namespace shardgrad::train {
 
@@ -16,7 +17,8 @@ struct Reached {
   int64_t step = 0, samples = 0;
   uint64_t data = 0;  ///< fingerprint of the training samples
   optim::GradScaler::State scaler{};
-  std::optional<double> best{};  ///< the best test accuracy until now
+  std::optional<Best> best{};
+  int64_t total_steps = 0;  ///< of the run
 };
 
 struct Manifest {
@@ -31,8 +33,6 @@ struct Manifest {
 std::string to_json(const Manifest& manifest);
 /// Throws Error(input) naming the file when it is damaged, or written by a newer version of this library.
 Manifest read_manifest(const std::string& folder);
-
-int64_t epochs_of(const Manifest& manifest);
 
 /// A line for each setting that was another one then and changes the run; those that say where and how it is computed,
 /// and for how long, may change.

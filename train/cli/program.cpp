@@ -38,7 +38,7 @@ struct LaunchCommand {
 
 // A command line is understood as a whole before anything is done.
 struct CommandLine {
-  CommandLine();
+  explicit CommandLine(const train::Registry& registry);
   /// The exit code of one that leaves nothing to do: it is refused, or asked for help.
   std::optional<int> parse(std::vector<std::string> words);
   bool is_command(const std::string& word) const {
@@ -60,7 +60,7 @@ struct CommandLine {
   void add_launch();
 };
 
-int run_launch(const LaunchCommand& launch);
+int run_launch(const LaunchCommand& launch, const train::Registry& registry);
 
 void CommandLine::add_train() {
   CLI::App* command = app.add_subcommand("train", "Train the model of a configuration file");
@@ -73,7 +73,7 @@ void CommandLine::add_train() {
   command->callback([this] {
     chosen = [this] {
       if (!keys) return train_command(train);
-      std::cout << train::key_table();
+      std::cout << train::key_table(*train.registry);
       return 0;
     };
     if (!keys && train.config.empty()) throw CLI::RequiredError("config");
@@ -111,11 +111,11 @@ void CommandLine::add_launch() {
     if (launch.words.empty())
       throw CLI::RequiredError("a command after launch -n N, e.g. train configs/fashion_mnist.json");
     if (launch.words[0].starts_with('-')) throw CLI::ExtrasError(launch.words);
-    chosen = [this] { return run_launch(launch); };
+    chosen = [this] { return run_launch(launch, *train.registry); };
   });
 }
 
-CommandLine::CommandLine() {
+CommandLine::CommandLine(const train::Registry& registry) : train{&registry}, plan{&registry} {
   app.set_version_flag("--version", version_text);
   app.require_subcommand(1);
   app.footer(
@@ -147,9 +147,9 @@ std::string own_path() {
   return path;
 }
 
-int run_launch(const LaunchCommand& launch) {
+int run_launch(const LaunchCommand& launch, const train::Registry& registry) {
   std::vector<std::string> words = launch.words;
-  CommandLine of_ranks;  // what is wrong with it is said once, and not by every rank
+  CommandLine of_ranks(registry);  // what is wrong with it is said once, and not by every rank
   if (of_ranks.is_command(words[0])) {
     if (std::optional<int> code = of_ranks.parse(words)) return *code;
     words.insert(words.begin(), own_path());
@@ -163,9 +163,9 @@ int run_launch(const LaunchCommand& launch) {
 
 }  // namespace
 
-static int run_commands(int argc, char** argv) {
+static int run_commands(int argc, char** argv, const train::Registry& registry) {
   try {
-    CommandLine line;
+    CommandLine line(registry);
     if (std::optional<int> code = line.parse({argv + 1, argv + argc})) return *code;
     check_kernel_choices();
     return line.chosen();
@@ -175,8 +175,8 @@ static int run_commands(int argc, char** argv) {
   }
 }
 
-int run(int argc, char** argv) {
-  int code = run_commands(argc, argv);
+int run(int argc, char** argv, const train::Registry& registry) {
+  int code = run_commands(argc, argv, registry);
   if (std::cout.flush()) return code;
   std::cerr << dist::kOutputLost << std::endl;
   return code == 0 ? int(ErrorKind::input) : code;

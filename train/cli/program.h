@@ -1,17 +1,21 @@
 #pragma once
-// The `shardgrad` program: commands, options and exit codes. main() only calls run.
+// The `shardgrad` program: commands, options and exit codes. train::program calls run.
 
 #include <string>
 #include <vector>
 
+namespace shardgrad::train {
+class Registry;
+}
+
 namespace shardgrad::cli {
 
-/// Runs a command line and returns the exit code: 0 done, 2 refused input, 3 missing device or library, 4 a rank
-/// failed, 75 saved on a signal.
-int run(int argc, char** argv);
+/// Runs a command line and returns the exit code, see train/program.h.
+int run(int argc, char** argv, const train::Registry& registry);
 
 /// What `shardgrad train` was given.
 struct TrainOptions {
+  const train::Registry* registry;
   std::string config;
   std::vector<std::string> overrides;
   std::string group;  ///< how ranks communicate; empty: chosen automatically
@@ -20,6 +24,7 @@ int train_command(const TrainOptions& options);
 
 /// What `shardgrad plan` was given.
 struct PlanOptions {
+  const train::Registry* registry;
   std::string config;
   std::vector<std::string> overrides;
   int ranks = 1;

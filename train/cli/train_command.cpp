@@ -26,8 +26,7 @@ Device choose_device(const std::string& wish, bool first_rank) {
 int train_command(const TrainOptions& options) {
   train::Config config;
   auto configure = [&](const dist::Bootstrap& bootstrap) {
-    config = train::read_config(options.config, options.overrides);
-    for (const std::string& library : config.libraries) load_kernels(library);
+    config = train::read_config(options.config, options.overrides, *options.registry);
     for (const auto& [op, kernel] : config.kernels) use_kernels(op, kernel);
     dist::JobOptions job;
     job.context.seed = uint64_t(config.seed);

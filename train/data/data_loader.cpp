@@ -26,6 +26,14 @@ std::vector<int64_t> sample_order(int64_t count, uint64_t seed, int64_t epoch) {
   return order;
 }
 
+Batch Batch::micro_batch(int64_t part, int64_t parts) const {
+  if (parts == 1) return *this;
+  int64_t begin = count * part / parts, end = count * (part + 1) / parts;
+  Batch piece{{}, step, global_count, first + begin, end - begin};
+  for (const Tensor& field : fields) piece.fields.push_back(field.rows(begin, end));
+  return piece;
+}
+
 DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, Options options)
     : dataset_(std::move(dataset)), options_(options) {
   SG_CHECK(dataset_ && dataset_->size() > 0, "DataLoader: the data set is empty");

@@ -19,6 +19,7 @@ namespace shardgrad::data {
 struct Field {
   Shape shape;
   DType dtype = DType::f32;
+  int64_t classes = 0;  ///< of labels: each is in [0, classes); 0: unknown
   bool operator==(const Field&) const = default;
 };
 

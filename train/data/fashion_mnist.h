@@ -31,7 +31,9 @@ class FashionMnist : public Dataset {
   FashionMnist(const std::string& folder, Split split);
   int64_t size() const override { return images_.size(0); }
   /// Pictures, normalised, and labels.
-  std::vector<Field> fields() const override { return {{{kPixels}, DType::f32}, {{}, DType::i64}}; }
+  std::vector<Field> fields() const override { return known_fields(); }
+  /// Before it is read.
+  static std::vector<Field> known_fields() { return {{{kPixels}, DType::f32}, {{}, DType::i64, kClasses}}; }
   const Standardisation& input_transform() const override;
   std::vector<Tensor> fetch(std::span<const int64_t> indices) const override;
   uint64_t fingerprint() const override;

@@ -1,0 +1,251 @@
+// A data set, a model, a task and a callback that the library does not know, as a user's program registers them.
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/nn/linear.h>
+#include <shardgrad/train/data/dataset.h>
+#include <shardgrad/train/plan.h>
+#include <shardgrad/train/registry.h>
+
+#include "small_run.h"
+
+namespace shardgrad {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using train::Registry;
+
+// y = 2 x0 - x1, for points of a grid.
+data::Splits points(int64_t side) {
+  auto split = [&](int64_t first) {
+    std::vector<float> x, y;
+    for (int64_t i = first; i < side * side; i += 2) {
+      float a = float(i / side) / float(side) - 0.5F, b = float(i % side) / float(side) - 0.5F;
+      x.insert(x.end(), {a, b});
+      y.push_back(2 * a - b);
+    }
+    int64_t rows = int64_t(y.size());
+    return std::make_shared<data::TensorDataset>(
+        std::vector<Tensor>{from_vector<float>(x, {rows, 2}), from_vector<float>(y, {rows, 1})});
+  };
+  return {split(0), split(1)};
+}
+struct PointsOptions {
+  int64_t side = 20;
+  void list(train::OptionList& options) { options.add("side", side, "points of a side", {.low = 2, .high = 100}); }
+};
+
+struct PlaneNet : nn::Module {
+  nn::Child<nn::Linear> in, out;
+  explicit PlaneNet(int64_t width) : in(child<nn::Linear>("in", 2, width)), out(child<nn::Linear>("out", width, 1)) {}
+  Tensor forward(const Tensor& x) { return out(tanh(in(x))); }
+};
+struct PlaneNetOptions {
+  int64_t width = 8;
+  void list(train::OptionList& options) { options.add("width", width, "units of a layer", {.low = 1}); }
+};
+
+// The loss of a model that sees a point twice, once mirrored: a forward of its own.
+class Mirrored : public train::Task {
+ public:
+  explicit Mirrored(int64_t width) : net_(nn::make<PlaneNet>(width)) {}
+  nn::Module& module() override { return *net_; }
+  Tensor loss(const data::Batch& batch) override {
+    Tensor x = batch.fields[0], y = batch.fields[1];
+    double count = double(2 * batch.global_count);
+    return mse_loss(net_(x), y, count) + mse_loss(net_(neg(x)), neg(y), count);
+  }
+
+ private:
+  nn::Child<PlaneNet> net_;
+};
+
+struct SeenEvents {
+  std::vector<int64_t> steps, lines, tests, saves;
+  int ends = 0;
+};
+struct Watch : train::Callback {
+  explicit Watch(SeenEvents& seen) : seen(seen) {}
+  void on_step(const train::Stepped& e) override { seen.steps.push_back(e.step); }
+  void on_metrics(const train::Metrics& e) override { seen.lines.push_back(e.step); }
+  void on_eval(const train::Evaluated& e) override { seen.tests.push_back(e.step); }
+  void on_save(const train::Saved& e) override { seen.saves.push_back(e.step); }
+  void on_end(const train::Result&) override { ++seen.ends; }
+  SeenEvents& seen;
+};
+
+class OwnRun : public TrainerTest {
+ protected:
+  OwnRun() {
+    registry_.add_data<PointsOptions>("points", "a plane", [](const PointsOptions& o) { return points(o.side); });
+    registry_.add_model<PlaneNetOptions>("net", "two layers",
+                                         [](const PlaneNetOptions& o) { return nn::make<PlaneNet>(o.width); });
+    registry_.add_whole_task<PlaneNetOptions>(
+        "mirrored", "an odd function", [](const PlaneNetOptions& o) { return std::make_unique<Mirrored>(o.width); });
+  }
+  void configure(const std::string& text, const std::vector<std::string>& overrides = {}) {
+    folder_.write("own.json", text);
+    config_ = train::read_config(folder_ / "own.json", overrides, registry_);
+    config_.runs = folder_ / "runs";
+  }
+  Registry registry_;
+};
+
+constexpr const char* kOwn = R"({"data": {"name": "points", "side": 21}, "model": {"name": "net", "width": 16},
+  "task": {"name": "regression"}, "optimizer": {"name": "adam", "lr": 0.02}, "batch": 32})";
+
+TEST_F(OwnRun, ModelAndDataOfAUserTrainOnAnyNumberOfRanksUnderEveryStrategy) {
+  configure(kOwn, {"epochs=12"});
+  auto expected = metrics(train(1));
+  EXPECT_GT(expected.back()["test_r2"].get<double>(), 0.99);
+  EXPECT_LT(expected.back()["test_rmse"].get<double>(), 0.1);
+  for (const char* strategy : {"zero3", "zero2", "zero1", "ddp", "hybrid"}) {
+    config_.strategy = strategy;
+    config_.fsdp.options.shard_ranks = config_.strategy == "hybrid" ? 2 : 0;
+    train::Result result = train(4);
+    auto lines = metrics(result);
+    EXPECT_NEAR(lines.back()["test_r2"].get<double>(), expected.back()["test_r2"].get<double>(), 1e-5) << strategy;
+    EXPECT_NEAR(lines.front()["loss"].get<double>(), expected.front()["loss"].get<double>(), 1e-5) << strategy;
+    EXPECT_EQ(result.step_bytes, result.predicted_step_bytes) << strategy;
+  }
+}
+
+TEST_F(OwnRun, ATaskWithAModuleOfItsOwnTrainsSavesAndGoesOn) {
+  const std::string text = R"({"data": {"name": "points"}, "task": {"name": "mirrored", "width": 8}, "batch": 32,
+    "optimizer": {"lr": 0.2}, "epochs": 4, "name": "whole"})";
+  configure(text);
+  train::Result whole = train(2);
+  EXPECT_EQ(whole.scores[0].name, "loss");
+  EXPECT_LT(whole.scores[0].value, 0.05) << "the targets' variance is 0.4";
+  EXPECT_THAT(out_.str(), HasSubstr("\ndone: test_loss=0.0"));
+  configure(text, {"name=parts", "resume=true"});
+  EXPECT_TRUE(train(2, true).stopped);
+  EXPECT_EQ(train(2).scores[0].value, whole.scores[0].value);
+}
+
+TEST_F(OwnRun, KeysAreThoseOfTheChosenNamesAndWrittenWhole) {
+  configure(kOwn);
+  auto saved = nlohmann::json::parse(to_json(config_));
+  EXPECT_EQ(saved["data"], nlohmann::json::parse(R"({"name": "points", "side": 21})"));
+  EXPECT_EQ(saved["model"]["width"], 16);
+  EXPECT_EQ(saved["task"], nlohmann::json::parse(R"({"name": "regression"})"));
+  EXPECT_THAT(train::key_table(registry_), HasSubstr("| `model.width` | `8` | an integer 1 or more | `net`: units of"));
+  auto refusal = [&](const std::vector<std::string>& overrides) {
+    return error_of([&] { configure(kOwn, overrides); });
+  };
+  EXPECT_THAT(refusal({"data.side=1"}), HasSubstr("data.side is 1, expected an integer from 2 to 100"));
+  EXPECT_THAT(refusal({"model.widht=4"}), HasSubstr("unknown key 'model.widht'; did you mean 'model.width'?"));
+  EXPECT_THAT(refusal({"model.layers=[2,1]"}), HasSubstr("model.layers is an option of mlp, but model.name is net"));
+  EXPECT_THAT(refusal({"model.name=nets"}), HasSubstr("expected one of mlp, net"));
+  EXPECT_THAT(refusal({"task.name=mirrored"}),
+              HasSubstr("model.name means nothing to task mirrored, which has a module of its own"));
+}
+
+TEST_F(OwnRun, WhatDoesNotFitTogetherIsRefusedBeforeAFolderIsMade) {
+  for (auto [overrides, words] :
+       {std::pair<std::vector<std::string>, const char*>(
+            {"task.name=classification"}, "needs one label for each sample, i64 []; the data has targets f32 [1]"),
+        {{"model.name=mlp", "model.layers=[2,3]"}, "the model gives [2, 3] for two samples, the data has targets"},
+        {{"model.name=mlp", "model.layers=[5,1]"}, "the model does not take the data's inputs, f32 [2, 2]"}}) {
+    configure(R"({"data": {"name": "points"}, "model": {"name": "net"}, "task": {"name": "regression"}})", overrides);
+    EXPECT_THAT(error_of([&] { train(2); }), HasSubstr(words));
+    EXPECT_FALSE(std::filesystem::exists(config_.runs));
+  }
+}
+
+TEST_F(OwnRun, CallbacksOfEveryRankSeeWhatHappens) {
+  std::vector<SeenEvents> seen(2);
+  registry_.add_callback(
+      [&](const Config&, dist::ProcessGroup& world) { return std::make_unique<Watch>(seen[size_t(world.rank())]); });
+  configure(kOwn, {"steps=10", "eval_every=4", "log_interval=3", "save_every=5"});
+  train(2);
+  for (const SeenEvents& s : seen) {
+    EXPECT_THAT(s.steps, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
+    EXPECT_THAT(s.tests, ElementsAre(4, 8, 10)) << "and at the end";
+    EXPECT_THAT(s.lines, ElementsAre(3, 4, 6, 7, 8, 9, 10)) << "an epoch has 7 steps";
+    EXPECT_THAT(s.saves, ElementsAre(5, 10));
+    EXPECT_EQ(s.ends, 1);
+  }
+}
+
+struct EndAt : train::Callback {
+  void on_eval(const train::Evaluated& e) override { step = e.step; }
+  std::string reason_to_end() override { return step >= 14 ? "it is enough" : ""; }
+  int64_t step = 0;
+};
+
+TEST_F(OwnRun, OneRanksCallbackEndsTheRunOnAll) {
+  registry_.add_callback([](const Config&, dist::ProcessGroup& world) {
+    return world.rank() == 1 ? std::make_unique<EndAt>() : std::make_unique<train::Callback>();
+  });
+  configure(kOwn, {"epochs=5"});
+  train::Result result = train(2);
+  EXPECT_EQ(result.steps, 14);
+  EXPECT_FALSE(result.stopped) << "it is a good end";
+  EXPECT_THAT(out_.str(), HasSubstr("saved step 14"));
+}
+
+TEST_F(OwnRun, EndsEarlyWhereTheScoreBecomesNoBetterAndStaysEnded) {
+  configure(kOwn, {"optimizer.lr=1e-30", "early_stop=3", "resume=true"});  // nothing changes
+  train::Result result = train(2);
+  EXPECT_EQ(result.steps, 4 * 7) << "the first evaluation, and three that are no better";
+  EXPECT_THAT(out_.str(), HasSubstr("ends after step 28: no better r2 in 3 evaluations (early_stop)"));
+  EXPECT_EQ(train(2).steps, 28);
+  config_.early_stop = 4;
+  EXPECT_EQ(train(2).steps, 35) << "one more";
+}
+
+TEST_F(OwnRun, StepsTakeThePlaceOfEpochs) {
+  configure(kOwn, {"steps=9"});
+  EXPECT_EQ(train(2).steps, 9);
+  EXPECT_EQ(nlohmann::json::parse(to_json(config_)).count("epochs"), 0);
+  EXPECT_THAT(error_of([&] {
+                configure(kOwn, {"steps=9", "epochs=1"});
+              }),
+              HasSubstr("epochs means nothing to a run of `steps`; remove it or change steps"));
+}
+
+// Parts of a batch add up to the batch: to rounding, and to the bit on any strategy.
+TEST_F(OwnRun, MicroBatchesAreTheSameRunInLessMemory) {
+  configure(kOwn, {"epochs=1"});
+  auto expected = metrics(train(2));
+  auto peak = [&] {
+    return train::plan(config_, {{{2}, DType::f32}, {{1}, DType::f32}}, 2, kMeta).peaks.at(Category::activation);
+  };
+  int64_t whole = peak();
+  for (bool once : {false, true}) {
+    std::vector<nlohmann::json> first;
+    for (const char* strategy : {"zero3", "zero1", "ddp"}) {
+      configure(kOwn, {"epochs=1", "micro_batches=5", concat("strategy=", strategy),
+                       concat("reduce_once=", once ? "true" : "false"), concat("name=", strategy, once)});
+      train::Result result = train(2);
+      auto lines = metrics(result);
+      EXPECT_NEAR(lines.back()["loss"].get<double>(), expected.back()["loss"].get<double>(), 1e-5);
+      if (first.empty()) first = lines;
+      EXPECT_EQ(lines.back()["loss"], first.back()["loss"]) << strategy;
+      EXPECT_EQ(lines.back()["grad_norm"], first.back()["grad_norm"]) << strategy;
+      EXPECT_EQ(result.step_bytes, result.predicted_step_bytes) << strategy << once;
+      EXPECT_LT(2 * peak(), whole) << strategy;
+    }
+  }
+  EXPECT_THAT(error_of([&] { configure(kOwn, {"reduce_once=true"}); }),
+              HasSubstr("reduce_once means nothing to one micro-batch"));
+}
+
+TEST_F(OwnRun, ANameIsRegisteredOnce) {
+  EXPECT_THAT(error_of([&] { registry_.add_model("net", "again", [] { return nn::make<PlaneNet>(1); }); }),
+              HasSubstr("'net' is registered twice"));
+}
+
+TEST_F(OwnRun, ALossThatIsNoNumberIsRefusedWithItsShape) {
+  struct Rows : Mirrored {
+    using Mirrored::Mirrored;
+    Tensor loss(const data::Batch& batch) override { return mul(batch.fields[1], batch.fields[1]); }
+  };
+  registry_.add_whole_task("rows", "wrong", [] { return std::make_unique<Rows>(4); });
+  configure(R"({"data": {"name": "points"}, "task": {"name": "rows"}, "batch": 4})");
+  EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("the task's loss is f32 [2, 1]; it must be one f32 number"));
+}
+
+}  // namespace
+}  // namespace shardgrad

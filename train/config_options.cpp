@@ -1,0 +1,118 @@
+// The one list of configuration keys, for reading, writing and the table of the documentation. Those of data sets,
+// models and tasks are listed where they are defined.
+
+#include <shardgrad/core/error.h>
+#include <shardgrad/fsdp/setup/options.h>
+#include <shardgrad/train/config.h>
+#include <shardgrad/train/registry.h>
+
+namespace shardgrad::train {
+namespace {
+
+constexpr double kMost = 1 << 30;
+
+// The largest number that a sharding option can hold, or an infinity.
+template <class T> double fsdp_limit(const T&) {
+  return std::is_same_v<T, int> ? kMost : std::numeric_limits<double>::infinity();
+}
+
+void list_subject(OptionList& list, Config& c) {
+  const Registry& known = *c.registry;
+  list.add("name", c.name, "the run's folder is `runs`/NAME");
+  list.add("seed", c.seed, "initial weights and the order of samples are functions of it", {.low = 0});
+  list.add("device", c.device,
+           "`cuda` is a GPU, `auto` a GPU where there is one; `acc` and `sim` are host memory that behaves like a "
+           "GPU's, for tests, `sim` with the kernels of `cuda`",
+           {.choices = {"cpu", "cuda", "auto", "acc", "sim"}});
+  list.add("data.name", c.data.name, concat("the data set: ", known.description("data")),
+           {.choices = known.names("data")});
+  list.add("model.name", c.model.name, concat("what is trained: ", known.description("model")),
+           {.choices = known.names("model")});
+  list.add("model.recompute", c.recompute,
+           "modules whose inside backward computes again instead of keeping it; `*` stands for any part "
+           "(docs/recompute.md)");
+  list.add("task.name", c.task.name, concat("what the model learns to give: ", known.description("task")),
+           {.choices = known.names("task")});
+}
+
+void list_optimizer(OptionList& list, Config& c) {
+  auto& o = c.optimizer;
+  list.add("optimizer.name", o.name, "PyTorch's formulas", {.choices = {"sgd", "adam", "adamw"}});
+  list.add("optimizer.lr", o.lr, "learning rate, before the schedule", {.low = 0, .above_low = true});
+  list.add("optimizer.momentum", o.momentum, "sgd only", {.low = 0, .high = 1, .below_high = true});
+  list.add("optimizer.nesterov", o.nesterov, "sgd only");
+  list.add("optimizer.betas", o.betas, "adam and adamw only", {.low = 0, .high = 1, .below_high = true, .length = 2});
+  list.add("optimizer.eps", o.eps, "adam and adamw only", {.low = 0, .above_low = true});
+  list.add("optimizer.weight_decay", o.weight_decay, "decoupled for adamw, added to the gradient otherwise",
+           {.low = 0});
+  list.add("optimizer.no_decay", o.no_decay, "parameter names without weight decay; `*` stands for any part");
+  list.add("schedule.name", c.schedule.name, "of the learning rate, after the warm-up",
+           {.choices = {"constant", "linear", "cosine"}});
+  list.add("schedule.warmup_steps", c.schedule.warmup_steps, "linear from 0", {.low = 0, .high = kMost});
+  list.add("schedule.final", c.schedule.final, "what is left of the learning rate at the end", {.low = 0, .high = 1});
+  list.add("clip_grad_norm", c.clip_grad_norm, "bound of the gradients' norm, all together; 0: none", {.low = 0});
+  list.add("batch", c.batch, "samples per step, all ranks together", {.low = 1, .high = kMost});
+  list.add("micro_batches", c.micro_batches, "parts of a rank's samples that go through the model one after the other",
+           {.low = 1, .high = kMost});
+  list.add("reduce_once", c.reduce_once,
+           "send the gradients of all micro-batches together: less traffic, and memory for the full gradients");
+  list.add("epochs", c.epochs, "passes over the training samples", {.low = 1, .high = kMost});
+  list.add("steps", c.steps, "how many to train, in the place of `epochs`; 0: by epochs", {.low = 0, .high = kMost});
+  list.add("eval_every", c.eval_every, "steps between evaluations; 0: at the end of every epoch",
+           {.low = 0, .high = kMost});
+  list.add("early_stop", c.early_stop,
+           "end after so many evaluations in which the task's first score did not become better; 0: never",
+           {.low = 0, .high = kMost});
+}
+
+void list_sharding(OptionList& list, Config& c) {
+  list.add("strategy", c.strategy, "what is sharded; it never changes the numbers (docs/zero.md)",
+           {.choices = {"zero3", "zero2", "zero1", "ddp", "hybrid", "full_shard", "fsdp", "shard_grad_op",
+                        "sharded_ddp", "oss", "no_shard", "hybrid_shard", "hsdp"}});
+  list.add("fsdp.wrap", c.fsdp.wrap, "units: one per layer, or of at least `fsdp.wrap_numel`",
+           {.choices = {"children", "size"}});
+  list.add("fsdp.wrap_numel", c.fsdp.wrap_numel, "parameters of a unit, for `size`", {.low = 1});
+  fsdp::visit_options(c.fsdp.options, [&](const std::string& name, auto& option, const char* meaning) {
+    if (name == "sync_module_states") return;  // values are a function of a seed that all ranks are checked to share
+    list.add("fsdp." + name, option, meaning, {.low = 0, .high = fsdp_limit(option)});
+  });
+}
+
+void list_run(OptionList& list, Config& c) {
+  list.add("libraries", c.libraries,
+           "shared libraries of kernels, data sets, models and tasks, loaded at the start (docs/extending.md)");
+  list.add("stall_limit", c.stall_limit,
+           "seconds that ranks wait for a late one, which is named meanwhile, before the job ends",
+           {.low = 1, .high = kMost});
+  list.add("log_interval", c.log_interval, "steps between progress lines", {.low = 1, .high = kMost});
+  list.add("save_every", c.save_every, "steps between checkpoints; 0: not by steps", {.low = 0, .high = kMost});
+  list.add("save_minutes", c.save_minutes, "minutes between checkpoints; 0: not by time", {.low = 0});
+  list.add("save_beside", c.save_beside,
+           "copy what is saved and write it beside training; needs memory for a second shard");
+  list.add("keep", c.keep, "how many checkpoints stay, the newest", {.low = 1, .high = kMost});
+  list.add("keep_best", c.keep_best,
+           "save where the task's first score is the best until then, and keep that one, too");
+  list.add("init_from", c.init_from, "a safetensors file whose parameters and buffers the run begins with; empty: none",
+           {.may_be_empty = true});
+  list.add("on_nan", c.on_nan,
+           "what a gradient or loss that is not finite does to the run; such parameters are never saved",
+           {.choices = {"stop", "continue"}});
+  list.add("runs", c.runs, "the folder of all runs");
+  list.add("resume", c.resume,
+           "go on in `runs`/NAME from its last checkpoint, or begin there; without it every run has a folder of its "
+           "own");
+  list.add("trace", c.trace, "write trace.json, a timeline for chrome://tracing or Perfetto");
+}
+
+}  // namespace
+
+OptionList list_options(Config& config) {
+  OptionList list;
+  list_subject(list, config);
+  list_optimizer(list, config);
+  list_sharding(list, config);
+  list_run(list, config);
+  return list;
+}
+
+}  // namespace shardgrad::train

@@ -1,0 +1,28 @@
+#pragma once
+// How good a model is on samples that it was not trained on.
+
+#include <vector>
+
+#include <shardgrad/dist/group/process_group.h>
+#include <shardgrad/train/task.h>
+
+namespace shardgrad::train {
+
+struct Evaluation {
+  std::vector<Score> scores;
+  int64_t count = 0;  ///< samples
+};
+
+/// Over every sample that the ranks' loaders have together, each once. A collective; every rank gets the same.
+Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& world);
+
+/// The best score until now, the task's first.
+struct Best {
+  double value = 0;
+  int64_t worse = 0;  ///< evaluations since then
+};
+/// Whether `score` is better than the best one: that and everything that is known of it is brought up to date. A score
+/// that is not finite is never better.
+bool is_better(const Score& score, std::optional<Best>& best);
+
+}  // namespace shardgrad::train

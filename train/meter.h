@@ -1,0 +1,42 @@
+#pragma once
+// Counts what a run does: the steps since the last progress line, and since this process began.
+
+#include <cstdint>
+
+#include <shardgrad/dist/group/process_group.h>
+#include <shardgrad/train/callback.h>
+#include <shardgrad/train/step.h>
+
+namespace shardgrad::train {
+
+class Meter {
+ public:
+  /// The run stands after `step`, at which `samples` were seen.
+  Meter(int64_t step, int64_t samples);
+  void add(const StepResult& step, int64_t samples, double seconds);
+  /// Of the steps since the last call; fills in what is counted here. A collective.
+  void fill(Metrics& metrics, dist::ProcessGroup& world);
+
+  int64_t step() const { return now_.step; }
+  int64_t samples() const { return now_.samples; }
+  /// Steps that no line has told of.
+  bool has_news() const { return now_.step > reported_.step; }
+  double seconds_per_step() const { return now_.seconds / double(now_.step - begin_.step); }
+  /// By this process.
+  int64_t steps_done() const { return now_.step - begin_.step; }
+  int64_t samples_done() const { return now_.samples - begin_.samples; }
+  double seconds() const { return now_.seconds; }
+  /// The most that a step sent: less where evaluation had gathered for it (zero1).
+  int64_t step_bytes() const { return step_bytes_; }
+
+ private:
+  struct Mark {
+    int64_t step, samples;
+    double seconds = 0;
+  };
+  Mark begin_, reported_, now_;
+  int64_t step_bytes_ = 0;
+  Tensor loss_sum_;  // this rank's parts of the losses since the last line
+};
+
+}  // namespace shardgrad::train

@@ -1,0 +1,144 @@
+#include <shardgrad/train/options.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include <shardgrad/core/error.h>
+#include <shardgrad/fsdp/setup/options.h>
+
+namespace shardgrad::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class T> constexpr bool kIsList = false;
+template <class T> constexpr bool kIsList<std::vector<T>> = true;
+using fsdp::kIsOptional;
+using ChosenDType = std::optional<DType>;
+constexpr const char* kOwn = "own";  // an unset dtype
+
+template <class T> constexpr bool kIsInteger = std::is_same_v<T, int64_t> || std::is_same_v<T, int>;
+
+template <class T> std::string range_text(const char* noun, const Rule& rule) {
+  if (std::isinf(rule.low) && std::isinf(rule.high)) return noun;
+  std::string low = concat(rule.above_low ? "above " : "from ", rule.low);
+  if (std::isinf(rule.high)) return concat(noun, " ", rule.above_low ? low : concat(rule.low, " or more"));
+  return concat(noun, " ", low, rule.below_high ? " to below " : " to ", T(rule.high));
+}
+
+// "a number above 0", "one of cpu, cuda", …
+template <class T> std::string expected(const Rule& rule) {
+  if constexpr (std::is_same_v<T, bool>) return "true or false";
+  if constexpr (kIsInteger<T>) return range_text<T>("an integer", rule);
+  if constexpr (std::is_same_v<T, ChosenDType>) {
+    std::string list = concat("one of ", kOwn);
+    for (DType dtype : fsdp::kDTypes) list += concat(", ", dtype);
+    return list;
+  } else if constexpr (kIsOptional<T>) {
+    return expected<typename T::value_type>(rule);
+  }
+  if constexpr (std::is_same_v<T, double>) return range_text<T>("a finite number", rule);
+  if constexpr (std::is_same_v<T, std::string>) {
+    std::string list;
+    for (const std::string& choice : rule.choices) list += concat(list.empty() ? "one of " : ", ", choice);
+    return !list.empty() ? list : rule.may_be_empty ? "a text" : "a text that is not empty";
+  }
+  if constexpr (kIsList<T>) {
+    std::string count = rule.length         ? concat("a list of ", rule.length)
+                        : rule.least_length ? concat("a list of ", rule.least_length, " or more")
+                                            : "a list";
+    return concat(count, ", each ", expected<typename T::value_type>(rule));
+  }
+}
+
+bool in_range(double value, const Rule& rule) {
+  return std::isfinite(value) && (rule.above_low ? value > rule.low : value >= rule.low) &&
+         (rule.below_high ? value < rule.high : value <= rule.high);
+}
+
+bool assign_dtype(ChosenDType& field, const Json& value) {
+  if (value == kOwn) field.reset();
+  auto same = [&](DType dtype) { return value == name_of(dtype); };
+  auto found = std::ranges::find_if(fsdp::kDTypes, same);
+  if (found != std::end(fsdp::kDTypes)) field = *found;
+  return value == kOwn || found != std::end(fsdp::kDTypes);
+}
+
+bool is_number_for(const Json& value, const Rule& rule, bool integer_wanted) {
+  bool integer = value.is_number_integer() || value.is_number_unsigned();
+  if (!value.is_number() || (integer_wanted && !integer)) return false;
+  return in_range(value.get<double>(), rule) && (!integer || value.get<double>() < 0x1p63);
+}
+
+bool is_text_for(const Json& value, const Rule& rule) {
+  if (!value.is_string()) return false;
+  if (rule.choices.empty()) return value != "" || rule.may_be_empty;
+  return std::ranges::find(rule.choices, value.get<std::string>()) != rule.choices.end();
+}
+
+/// Sets `field` from JSON; false when the value is not what the rule allows.
+template <class T> bool assign(T& field, const Json& value, const Rule& rule) {
+  if constexpr (std::is_same_v<T, ChosenDType>) {
+    return assign_dtype(field, value);
+  } else if constexpr (kIsOptional<T>) {
+    typename T::value_type inner{};
+    if (!assign(inner, value, rule)) return false;
+    field = inner;
+    return true;
+  } else if constexpr (kIsList<T>) {
+    if (!value.is_array() || (rule.length && value.size() != rule.length) || value.size() < rule.least_length)
+      return false;
+    T list;
+    for (const Json& element : value)
+      if (!assign(list.emplace_back(), element, rule)) return false;
+    field = std::move(list);
+    return true;
+  } else {
+    bool fits = std::is_same_v<T, bool>          ? value.is_boolean()
+                : std::is_same_v<T, std::string> ? is_text_for(value, rule)
+                                                 : is_number_for(value, rule, kIsInteger<T>);
+    if (fits) field = value.get<T>();
+    return fits;
+  }
+}
+
+template <class T> std::string json_of(const T& field) {
+  if constexpr (std::is_same_v<T, ChosenDType>)
+    return Json(field ? name_of(*field) : kOwn).dump();
+  else if constexpr (kIsOptional<T>)
+    return field ? Json(*field).dump() : "";
+  else
+    return Json(field).dump();
+}
+
+}  // namespace
+
+template <class T> void OptionList::add(std::string key, T& field, std::string meaning, const Rule& rule) {
+  SG_CHECK(!find(key), "option '", key, "' is listed twice");
+  auto assign_it = [&field, rule](const std::string& json) {
+    Json value = Json::parse(json, nullptr, false);
+    return !value.is_discarded() && assign(field, value, rule);
+  };
+  options_.push_back(
+      {std::move(key), std::move(meaning), expected<T>(rule), assign_it, [&field] { return json_of(field); }});
+}
+
+const Option* OptionList::find(const std::string& key) const {
+  auto found = std::ranges::find(options_, key, &Option::key);
+  return found == options_.end() ? nullptr : &*found;
+}
+
+template void OptionList::add(std::string, bool&, std::string, const Rule&);
+template void OptionList::add(std::string, int&, std::string, const Rule&);
+template void OptionList::add(std::string, int64_t&, std::string, const Rule&);
+template void OptionList::add(std::string, double&, std::string, const Rule&);
+template void OptionList::add(std::string, std::string&, std::string, const Rule&);
+template void OptionList::add(std::string, std::vector<int64_t>&, std::string, const Rule&);
+template void OptionList::add(std::string, std::vector<double>&, std::string, const Rule&);
+template void OptionList::add(std::string, std::vector<std::string>&, std::string, const Rule&);
+template void OptionList::add(std::string, std::optional<bool>&, std::string, const Rule&);
+template void OptionList::add(std::string, std::optional<int64_t>&, std::string, const Rule&);
+template void OptionList::add(std::string, std::optional<DType>&, std::string, const Rule&);
+
+}  // namespace shardgrad::train

@@ -1,0 +1,47 @@
+#include <shardgrad/train/start.h>
+
+#include <shardgrad/core/rng.h>
+#include <shardgrad/dist/group/together.h>
+#include <shardgrad/train/agreement.h>
+#include <shardgrad/train/build.h>
+
+namespace shardgrad::train {
+
+void check_start(const Config& config, dist::ProcessGroup& world, const data::Splits& data, uint64_t fingerprint,
+                 int64_t total_steps) {
+  SG_CHECK(config.schedule.warmup_steps <= total_steps, "schedule.warmup_steps is ", config.schedule.warmup_steps,
+           ", but the run has only ", total_steps,
+           " steps and would end before the warm-up; set fewer, or more epochs");
+  check_same(world, "the configuration", stream_of(to_json(config)));
+  check_same(world, "the training data", fingerprint);
+  check_same(world, "the test data", data.test->fingerprint());
+  dist::together(world, {"", "start"}, [&] {
+    if (!config.init_from.empty()) SafetensorsFile(config.init_from, SafetensorsFile::Access::read);
+  });
+}
+
+std::optional<Reached> resume(const Config& config, const std::string& run, TrainingState state, uint64_t fingerprint,
+                              int64_t total_steps, const std::function<void(const std::string& line)>& say) {
+  dist::ProcessGroup& world = state.sharded.group();
+  Last last;
+  dist::together(world, {"", "start"}, [&] {
+    if (world.rank() == 0) last = last_checkpoint(run);
+  });
+  std::string folder = dist::same_text(world, {"", "start"}, last.folder.value_or(""));
+  if (!last.note.empty()) say(last.note);
+  if (folder.empty()) return {};
+  Manifest manifest = load_checkpoint(folder, config, state);
+  const Reached& reached = manifest.reached;
+  SG_CHECK(reached.data == fingerprint, "'", folder, "' was saved by a run on other training data");
+  SG_CHECK(reached.step > 0 && reached.step <= total_steps, "'", folder, "' is of step ", reached.step,
+           ", the run has ", total_steps, "; set epochs to a larger number to train longer");
+  say(concat("loaded step ", reached.step, ", hash ", manifest.hash()));
+  if (reached.total_steps != total_steps)
+    say(concat("the run has ", total_steps, " steps, had ", reached.total_steps,
+               ": the learning rate follows the schedule of ", total_steps, " steps from here on, ",
+               config.optimizer.lr * make_schedule(config.schedule, total_steps)(reached.step), " at step ",
+               reached.step + 1));
+  return reached;
+}
+
+}  // namespace shardgrad::train

@@ -1,0 +1,23 @@
+#pragma once
+// How a run begins: what is refused before anything is made, and going on from a checkpoint.
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include <shardgrad/train/checkpoint/checkpoint.h>
+#include <shardgrad/train/data/dataset.h>
+
+namespace shardgrad::train {
+
+/// Refuses, on every rank, what would only fail later: ranks that differ in settings or data, a schedule that is longer
+/// than the run, weights to begin with that are not there. A collective. `fingerprint`: of the training samples.
+void check_start(const Config& config, dist::ProcessGroup& world, const data::Splits& data, uint64_t fingerprint,
+                 int64_t total_steps);
+
+/// Fills the state from the last checkpoint in the run's folder, and says which; nothing when there is none. `say` gets
+/// lines for rank 0. A collective. Throws Error(input) for a checkpoint of other data, or beyond the run's last step.
+std::optional<Reached> resume(const Config& config, const std::string& run, TrainingState state, uint64_t fingerprint,
+                              int64_t total_steps, const std::function<void(const std::string& line)>& say);
+
+}  // namespace shardgrad::train

@@ -1,0 +1,14 @@
+#include <shardgrad/train/task.h>
+
+namespace shardgrad::train {
+
+void Task::evaluate(const data::Batch& batch, Sums& sums) {
+  sums.add("loss", double(loss(batch).item()) * double(batch.global_count));
+  sums.add("count", double(batch.count));
+}
+
+std::vector<Score> Task::scores(const Sums& sums) const { return {{"loss", sums["loss"] / sums["count"], false}}; }
+
+void Task::check(std::span<const data::Field>, const data::Batch& batch) { loss(batch); }
+
+}  // namespace shardgrad::train

@@ -1,0 +1,106 @@
+#include <shardgrad/train/tasks/supervised.h>
+
+#include <cmath>
+
+#include <shardgrad/autograd/ops.h>
+
+namespace shardgrad::train {
+namespace {
+
+// The model's outputs, or what keeps it from taking the data's inputs.
+Tensor try_model(const Model& model, const data::Batch& batch) {
+  try {
+    return model(batch.fields[0]);
+  } catch (const Error& error) {
+    const Tensor& x = batch.fields[0];
+    throw Error(error.kind(), concat("the model does not take the data's inputs, ", x.dtype(), " ", x.shape(),
+                                     " of two samples: ", error.what()));
+  }
+}
+
+void check_two_fields(const char* task, std::span<const data::Field> fields) {
+  SG_CHECK(fields.size() == 2, "task ", task, " needs samples of an input and a target; the data has ", fields.size(),
+           " fields");
+}
+
+}  // namespace
+
+void Classification::Options::list(OptionList& options) {
+  options.add("loss", loss, "`mse` is on one-hot targets", {.choices = {"cross_entropy", "mse"}});
+}
+
+Tensor Classification::loss_of(const Tensor& outputs, const data::Batch& batch) const {
+  Tensor y = outputs.to(DType::f32);
+  if (options_.loss == "cross_entropy") return cross_entropy(y, batch.fields[1], double(batch.global_count));
+  return mse_loss(y, one_hot(batch.fields[1], y.size(1)), double(batch.global_count * y.size(1)));
+}
+
+Tensor Classification::loss(const data::Batch& batch) { return loss_of(model_(batch.fields[0]), batch); }
+
+// Counts of integers, so the accuracy is exact on any number of ranks.
+void Classification::evaluate(const data::Batch& batch, Sums& sums) {
+  Tensor y = model_(batch.fields[0]);
+  auto classes = argmax(y, 1).to_vector<int64_t>(), labels = batch.fields[1].to_vector<int64_t>();
+  int64_t correct = 0;
+  for (size_t i = 0; i < labels.size(); ++i) correct += classes[i] == labels[i];
+  sums.add("correct", double(correct));
+  sums.add("loss", double(loss_of(y, batch).item()) * double(batch.global_count));
+  sums.add("count", double(batch.count));
+}
+
+std::vector<Score> Classification::scores(const Sums& sums) const {
+  return {{"accuracy", sums["correct"] / sums["count"]}, {"loss", sums["loss"] / sums["count"], false}};
+}
+
+void Classification::check(std::span<const data::Field> fields, const data::Batch& batch) {
+  check_two_fields("classification", fields);
+  SG_CHECK(fields[1].dtype == DType::i64 && fields[1].shape.ndim() == 0,
+           "task classification needs one label for each sample, i64 []; the data has targets ", fields[1].dtype, " ",
+           fields[1].shape, "; for numbers use the task regression");
+  Tensor y = try_model(model_, batch);
+  SG_CHECK(y.ndim() == 2,
+           "task classification needs a number per class, [2, classes] for two samples; the model gives ", y.shape());
+  SG_CHECK(fields[1].classes == 0 || y.size(1) == fields[1].classes, "the model gives numbers for ", y.size(1),
+           " classes; the data has ", fields[1].classes);
+}
+
+Tensor Regression::loss(const data::Batch& batch) {
+  const Tensor& targets = batch.fields[1];
+  int64_t values = targets.numel() / std::max<int64_t>(1, batch.count);
+  return mse_loss(model_(batch.fields[0]).to(DType::f32), targets.to(DType::f32),
+                  double(batch.global_count * std::max<int64_t>(1, values)));
+}
+
+// Sums of squares in f64. The variance is about 0: what r2 loses by cancellation is below 1e-9 while the targets' mean
+// is below a thousand times their deviation.
+void Regression::evaluate(const data::Batch& batch, Sums& sums) {
+  auto y = model_(batch.fields[0]).to(DType::f64).to_vector<double>();
+  auto targets = batch.fields[1].to(DType::f64).to_vector<double>();
+  double error = 0, sum = 0, squares = 0;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    error += (y[i] - targets[i]) * (y[i] - targets[i]);
+    sum += targets[i];
+    squares += targets[i] * targets[i];
+  }
+  sums.add("error", error);
+  sums.add("sum", sum);
+  sums.add("squares", squares);
+  sums.add("values", double(targets.size()));
+  sums.add("count", double(batch.count));
+}
+
+std::vector<Score> Regression::scores(const Sums& sums) const {
+  double values = sums["values"], spread = sums["squares"] - sums["sum"] * sums["sum"] / values;
+  return {{"r2", 1 - sums["error"] / spread}, {"rmse", std::sqrt(sums["error"] / values), false}};
+}
+
+void Regression::check(std::span<const data::Field> fields, const data::Batch& batch) {
+  check_two_fields("regression", fields);
+  SG_CHECK(is_floating(fields[1].dtype), "task regression needs targets that are floating numbers; the data has ",
+           fields[1].dtype, " ", fields[1].shape, "; for classes use the task classification");
+  Tensor y = try_model(model_, batch);
+  SG_CHECK(y.shape() == batch.fields[1].shape(), "the model gives ", y.shape(),
+           " for two samples, the data has targets ", batch.fields[1].shape());
+}
+
+}  // namespace shardgrad::train

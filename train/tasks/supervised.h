@@ -1,0 +1,48 @@
+#pragma once
+// Tasks on samples with an input and a target: outputs = model(inputs), loss(outputs, targets).
+
+#include <string>
+
+#include <shardgrad/train/options.h>
+#include <shardgrad/train/task.h>
+#include <shardgrad/train/tasks/model.h>
+
+namespace shardgrad::train {
+
+/// One of some classes. Fields: inputs, of any shape, and labels i64 (). The model gives a number per class, (n,
+/// classes). Scores: accuracy, loss.
+class Classification : public Task {
+ public:
+  struct Options {
+    std::string loss = "cross_entropy";  ///< or "mse", on one-hot targets
+    void list(OptionList& options);
+  };
+  Classification(Options options, Model model) : options_(std::move(options)), model_(std::move(model)) {}
+  nn::Module& module() override { return model_.module(); }
+  Tensor loss(const data::Batch& batch) override;
+  void evaluate(const data::Batch& batch, Sums& sums) override;
+  std::vector<Score> scores(const Sums& sums) const override;
+  void check(std::span<const data::Field> fields, const data::Batch& batch) override;
+
+ private:
+  Tensor loss_of(const Tensor& outputs, const data::Batch& batch) const;
+  Options options_;
+  Model model_;
+};
+
+/// Numbers. Fields: inputs and targets of any shape; the model gives outputs of the targets' shape. The loss is the
+/// mean squared error. Scores: r2 (1 - squared error / variance of the targets), rmse.
+class Regression : public Task {
+ public:
+  explicit Regression(Model model) : model_(std::move(model)) {}
+  nn::Module& module() override { return model_.module(); }
+  Tensor loss(const data::Batch& batch) override;
+  void evaluate(const data::Batch& batch, Sums& sums) override;
+  std::vector<Score> scores(const Sums& sums) const override;
+  void check(std::span<const data::Field> fields, const data::Batch& batch) override;
+
+ private:
+  Model model_;
+};
+
+}  // namespace shardgrad::train
