@@ -12,6 +12,11 @@ void Dataset::check(const char* name, std::span<const int64_t> indices) const {
     SG_CHECK(index >= 0 && index < size(), name, ": sample ", index, " does not exist; there are ", size());
 }
 
+const Standardisation& Dataset::input_transform() const {
+  static const Standardisation none;
+  return none;
+}
+
 TensorDataset::TensorDataset(std::vector<Tensor> fields) : fields_(std::move(fields)) {
   SG_CHECK(!fields_.empty(), "TensorDataset: no field given; pass at least one tensor");
   for (const Tensor& field : fields_) {
@@ -19,6 +24,12 @@ TensorDataset::TensorDataset(std::vector<Tensor> fields) : fields_(std::move(fie
     SG_CHECK(field.ndim() >= 1 && field.size(0) == fields_[0].size(0), "TensorDataset: fields have shapes ",
              fields_[0].shape(), " and ", field.shape(), "; dimension 0 counts the samples and must be equal");
   }
+}
+
+std::vector<Field> TensorDataset::fields() const {
+  std::vector<Field> fields;
+  for (const Tensor& field : fields_) fields.push_back({Shape(field.shape().dims().subspan(1)), field.dtype()});
+  return fields;
 }
 
 std::vector<Tensor> TensorDataset::fetch(std::span<const int64_t> indices) const {

@@ -23,6 +23,12 @@ FashionMnist::FashionMnist(const std::string& folder, Split split) {
   labels_ = labels.values;
 }
 
+// Of grey values from 0 to 255.
+const Standardisation& FashionMnist::input_transform() const {
+  static const Standardisation greys{{255 * double(kMean)}, {255 * double(kStd)}};
+  return greys;
+}
+
 std::vector<Tensor> FashionMnist::fetch(std::span<const int64_t> indices) const {
   check("FashionMnist", indices);
   static constexpr auto normalised = [] {

@@ -30,7 +30,9 @@ class FashionMnist : public Dataset {
   /// labels do not match or a label is not in [0, 10).
   FashionMnist(const std::string& folder, Split split);
   int64_t size() const override { return images_.size(0); }
-  /// Fields: pictures f32 (n, 784), normalised; labels i64 (n).
+  /// Pictures, normalised, and labels.
+  std::vector<Field> fields() const override { return {{{kPixels}, DType::f32}, {{}, DType::i64}}; }
+  const Standardisation& input_transform() const override;
   std::vector<Tensor> fetch(std::span<const int64_t> indices) const override;
   uint64_t fingerprint() const override;
 
