@@ -33,7 +33,7 @@ class FashionMnist : public Dataset {
   /// Pictures, normalised, and labels.
   std::vector<Field> fields() const override { return {{{kPixels}, DType::f32}, {{}, DType::i64}}; }
   const Standardisation& input_transform() const override;
-  std::vector<Tensor> fetch(std::span<const int64_t> indices) const override;
+  void read(std::span<const int64_t> indices, std::span<void* const> to) const override;
   uint64_t fingerprint() const override;
 
  private:
