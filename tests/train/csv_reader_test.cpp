@@ -92,7 +92,7 @@ TEST_F(CsvRecords, WhatIsNoCsvIsRefusedWithItsLine) {
 
 TEST_F(CsvRecords, ADelimiterIsNoPartOfACell) {
   for (char delimiter : {'"', '\n', '\r', '\0', '1', 'e', '.', '-', '+', '\xe4'})
-    EXPECT_THAT(refusal("a\n", delimiter), HasSubstr("may be a part of a cell")) << int(delimiter);
+    EXPECT_THAT(refusal("a\n", delimiter), HasSubstr("may be a part of a cell; it is one sign")) << int(delimiter);
 }
 
 }  // namespace

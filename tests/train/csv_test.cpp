@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <clocale>
 #include <cmath>
 #include <filesystem>
 #include <numeric>
@@ -309,7 +310,7 @@ TEST_F(Csv, RandomChangesNeverCrash) {
       "anif";
   options_.kind = TargetKind::classes;
   int refused = 0;
-  for (uint64_t i = 0; i < 3000; ++i) {
+  for (uint64_t i = 0; i < 1000; ++i) {
     std::string changed = whole;
     for (uint64_t k = 0; k < 1 + i % 4; ++k) {
       auto at = philox(1, i, k);
@@ -329,8 +330,8 @@ TEST_F(Csv, RandomChangesNeverCrash) {
       ++refused;
     }
   }
-  EXPECT_GT(refused, 1000);
-  EXPECT_LT(refused, 2900) << "some of them are still tables";
+  EXPECT_GT(refused, 300);
+  EXPECT_LT(refused, 990) << "some of them are still tables";
 }
 
 }  // namespace

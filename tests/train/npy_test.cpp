@@ -13,6 +13,7 @@
 #include <limits>
 #include <numeric>
 
+#include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/rng.h>
 #include <shardgrad/train/data/npy_file.h>
@@ -27,6 +28,7 @@ using data::NpyData;
 using data::NpyFile;
 using data::NpyOptions;
 using data::Standardise;
+using data::write_npy;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -161,7 +163,7 @@ TEST_F(Npy, RandomChangesNeverCrash) {
   rusage before{}, after{};
   getrusage(RUSAGE_SELF, &before);
   int refused = 0;
-  for (uint64_t i = 0; i < 3000; ++i) {
+  for (uint64_t i = 0; i < 1000; ++i) {
     std::string changed = whole;
     for (uint64_t k = 0; k < 1 + i % 3; ++k) {
       auto at = philox(2, i, k);
@@ -178,8 +180,8 @@ TEST_F(Npy, RandomChangesNeverCrash) {
     }
   }
   getrusage(RUSAGE_SELF, &after);
-  EXPECT_GT(refused, 1000);
-  EXPECT_LT(refused, 2900) << "some of them are still arrays";
+  EXPECT_GT(refused, 300);
+  EXPECT_LT(refused, 990) << "some of them are still arrays";
   EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 8 << 10) << "KiB";
 }
 

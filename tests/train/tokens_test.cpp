@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include <filesystem>
+#include <limits>
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/rng.h>
@@ -165,7 +166,7 @@ TEST_F(Tokens, AFileLargerThanWhatIsHeldIsRead) {
 TEST_F(Tokens, RandomChangesNeverCrash) {
   const std::string whole = llmc(20240520, 1, 9, raw<uint16_t>({1, 2, 3, 4, 5, 6, 7, 8, 9}));
   int refused = 0;
-  for (uint64_t i = 0; i < 2000; ++i) {
+  for (uint64_t i = 0; i < 1000; ++i) {
     std::string changed = whole;
     auto at = philox(3, i, 0);
     changed[at[0] % 12] = char(at[1]);
@@ -177,7 +178,7 @@ TEST_F(Tokens, RandomChangesNeverCrash) {
       ++refused;
     }
   }
-  EXPECT_GT(refused, 500);
+  EXPECT_GT(refused, 300);
 }
 
 }  // namespace

@@ -21,8 +21,9 @@ template <class... Parts> void CsvReader::refuse(int64_t line, const Parts&... p
 }
 
 CsvReader::CsvReader(const DataFile& file, char delimiter) : file_(file), delimiter_(delimiter) {
-  SG_CHECK(may_be_delimiter(delimiter), "delimiter is '", delimiter,
-           "', which may be a part of a cell; it is one sign between cells, such as ',' ';' '|' or a tab");
+  bool visible = delimiter > ' ' && delimiter <= '~';
+  SG_CHECK(may_be_delimiter(delimiter), "delimiter is ", visible ? concat("'", delimiter, "'") : "a sign",
+           " that may be a part of a cell; it is one sign between cells, such as ',' ';' '|' or a tab");
   skip_byte_order_mark();
 }
 

@@ -119,7 +119,7 @@ double TableReader::number(size_t column) const {
   std::string cell = shortened(std::string(reader_[column])), name = shortened(names_[column]);
   if (cell.empty())
     refuse(", column '", name, "': the cell is empty; fill it in, leave the row out, or drop the column");
-  if (std::isinf(value) && cell.find_first_of("0123456789") != std::string::npos)
+  if (!std::isnan(value) && cell.find_first_of("0123456789") != std::string::npos)
     refuse(", column '", name, "': ", cell, " is too large or too small for f32; scale the column, or drop it");
   refuse(", column '", name, "': '", cell,
          "' is no finite number (such as -1.5 or 2e3); fill in what is missing, write ",

@@ -26,6 +26,12 @@ std::vector<int64_t> sample_order(int64_t count, uint64_t seed, int64_t epoch) {
   return order;
 }
 
+static size_t size_in_bytes(const Batch& batch) {
+  size_t bytes = 0;
+  for (const Tensor& field : batch.fields) bytes += field.bytes();
+  return bytes;
+}
+
 DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, Options options)
     : dataset_(std::move(dataset)), options_(options) {
   SG_CHECK(dataset_ && dataset_->size() > 0, "DataLoader: the data set is empty");
@@ -72,8 +78,9 @@ Batch DataLoader::get(int64_t epoch, int64_t step) {
   } else if (failure) {
     std::rethrow_exception(failure);
   }
-  if (step + 1 < batches()) begin_to_read(epoch, step + 1);
   Batch batch = std::move(ahead->batch);
+  constexpr size_t kWorthAThread = 64 << 10;
+  if (step + 1 < batches() && size_in_bytes(batch) >= kWorthAThread) begin_to_read(epoch, step + 1);
   if (options_.device != kCpu) {
     NoGrad no_grad;
     TagScope tag(Category::data);

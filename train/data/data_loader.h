@@ -4,8 +4,9 @@
 // number of ranks trains the same run. Nothing is dropped and nothing is repeated: the last batch of an epoch may be
 // smaller, and a rank's part of it may be empty.
 //
-// While one batch is used, the next one of its epoch is read by another thread, into memory that get() has taken: so
-// there are two batches, this one and the next, whichever thread is faster.
+// While one batch of 64 KiB or more is used, the next one of its epoch is read by another thread, into memory that
+// get() has taken: so there are two batches, this one and the next, whichever thread is faster. To wake a thread for
+// less takes longer than to read.
 //
 //     data::DataLoader loader(dataset, {.batch = 256, .seed = 1, .rank = group.rank(), .world_size = group.size()});
 //     for (data::Batch batch : loader.epoch(e))
