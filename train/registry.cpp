@@ -67,7 +67,7 @@ data::Splits Registry::open_data(const Component& data, uint64_t seed) const {
 
 std::vector<data::Field> Registry::fields_of(const Component& data, uint64_t seed) const {
   auto known = fields_.find(data.name);
-  return known == fields_.end() || known->second.empty() ? open_data(data, seed).train->fields() : known->second;
+  return known == fields_.end() || known->second.empty() ? open_data(data, seed).fields() : known->second;
 }
 
 std::unique_ptr<Task> Registry::make_task(const Component& task, const Component& model) const {

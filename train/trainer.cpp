@@ -100,7 +100,7 @@ Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& 
   dist::together(world, {"", "start"}, [&] {
     if (world.rank() != 0) return;
     bool one_node = world.kind() == "shared_memory" && context().default_device() == kCpu;
-    predicted_ = plan(config, data_.train->fields(), world.size(), kMeta, one_node ? world.kind() : "");
+    predicted_ = plan(config, data_.fields(), world.size(), kMeta, one_node ? world.kind() : "");
     auto report = std::make_unique<RunReport>(config, out, terminal);
     report_ = report.get();
     report_->plan(predicted_);

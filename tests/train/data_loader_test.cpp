@@ -2,10 +2,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
+#include <future>
 #include <limits>
+#include <mutex>
 #include <numeric>
+#include <thread>
 
+#include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
+#include <shardgrad/core/rng.h>
 #include <shardgrad/train/data/data_loader.h>
 
 #include "temporary_folder.h"
@@ -116,12 +123,22 @@ TEST(DataLoader, WithoutShuffleTheOrderIsTheDataSets) {
   EXPECT_EQ(samples(10, 4, 3, 9, false), expected);
 }
 
-TEST(DataLoader, BatchesAreOwnedAsDataInTheLedger) {
+// Of large ones this and the one that is read ahead, whichever thread is faster.
+TEST(DataLoader, OneOrTwoBatchesAreOwnedAsDataInTheLedger) {
   Context context;
-  DataLoader loader(numbers(32), {.batch = 8});
-  int64_t before = context.ledger().current(Category::data);
-  Batch batch = loader.get(0, 0);
-  EXPECT_EQ(context.ledger().current(Category::data) - before, 8 * 8);
+  for (auto [width, held] : {std::pair{1, 1}, std::pair{4096, 2}}) {
+    auto rows = std::make_shared<data::TensorDataset>(std::vector{zeros({32, width})});
+    DataLoader loader(rows, {.batch = 8});
+    int64_t before = context.ledger().current(Category::data), bytes = 8 * 4 * width;
+    context.ledger().reset_peaks();
+    for (int64_t step = 0; step < 3; ++step) {
+      Batch batch = loader.get(0, step);
+      EXPECT_EQ(context.ledger().current(Category::data) - before, held * bytes) << width << ", step " << step;
+    }
+    Batch last = loader.get(0, 3);
+    EXPECT_EQ(context.ledger().current(Category::data) - before, bytes) << "nothing comes after it";
+    EXPECT_EQ(context.ledger().peak(Category::data) - before, held * bytes);
+  }
 }
 
 TEST(DataLoader, ABatchLargerThanTheDataSetIsAllOfIt) {
@@ -139,6 +156,125 @@ TEST(DataLoader, RefusesWhatCannotWork) {
   DataLoader loader(numbers(4), {.batch = 2});
   EXPECT_THAT(error_of([&] { loader.get(0, 2); }), HasSubstr("step 2 of epoch 0 does not exist; an epoch has 2"));
   EXPECT_THAT(error_of([] { numbers(4)->fetch(std::vector<int64_t>{4}); }), HasSubstr("sample 4 does not exist"));
+}
+
+// Sample i is the number i, often enough that batches are read ahead; who reads is told by `on_read`.
+class Watched : public data::Dataset {
+ public:
+  static constexpr int64_t kWidth = 4096;
+  Watched(int64_t count, std::function<void(std::span<const int64_t>)> on_read)
+      : count_(count), on_read_(std::move(on_read)) {}
+  int64_t size() const override { return count_; }
+  std::vector<data::Field> fields() const override { return {{{kWidth}, DType::i64}}; }
+  void read(std::span<const int64_t> indices, std::span<void* const> to) const override {
+    on_read_(indices);
+    auto* out = static_cast<int64_t*>(to[0]);
+    for (int64_t index : indices) out = std::fill_n(out, kWidth, index);
+  }
+  uint64_t fingerprint() const override { return 0; }
+
+ private:
+  int64_t count_;
+  std::function<void(std::span<const int64_t>)> on_read_;
+};
+DataLoader watched_loader(int64_t count, std::function<void(std::span<const int64_t>)> on_read) {
+  return {std::make_shared<Watched>(count, std::move(on_read)), {.batch = 2, .shuffle = false}};
+}
+using Samples = std::vector<int64_t>;
+Samples samples_of(const Batch& batch) {
+  auto values = batch.fields[0].to_vector<int64_t>();
+  Samples samples;
+  for (size_t i = 0; i < values.size(); i += Watched::kWidth) {
+    samples.push_back(values[i]);
+    EXPECT_EQ(std::count(values.begin() + i, values.begin() + i + Watched::kWidth, values[i]), Watched::kWidth);
+  }
+  return samples;
+}
+
+TEST(ReadingAhead, TheNextBatchOfTheEpochIsReadWhileOneIsUsed) {
+  Context context;
+  std::promise<std::thread::id> second;
+  std::atomic<int> reads = 0;
+  DataLoader loader = watched_loader(4, [&](std::span<const int64_t> indices) {
+    ++reads;
+    if (indices[0] == 2) second.set_value(std::this_thread::get_id());
+  });
+  Batch first = loader.get(0, 0);
+  EXPECT_NE(second.get_future().get(), std::this_thread::get_id());
+  EXPECT_EQ(samples_of(loader.get(0, 1)), (Samples{2, 3}));
+  EXPECT_EQ(reads, 2) << "and nothing after the last";
+}
+
+TEST(ReadingAhead, AJumpToAnyStepOrEpochGivesItsBatch) {
+  Context context;
+  DataLoader loader(std::make_shared<Watched>(40, [](auto) {}), {.batch = 8, .seed = 7});
+  std::vector<std::vector<std::vector<int64_t>>> epochs;
+  for (int64_t epoch = 0; epoch < 4; ++epoch) epochs.push_back(samples(40, 8, 1, epoch));
+  for (uint64_t i = 0; i < 300; ++i) {
+    auto at = philox(5, 0, i);
+    int64_t epoch = at[0] % 4, step = at[1] % 5;
+    EXPECT_EQ(samples_of(loader.get(epoch, step)), epochs[size_t(epoch)][size_t(step)]);
+    if (at[2] % 2 == 0 || step == 4) continue;
+    EXPECT_EQ(samples_of(loader.get(epoch, step + 1)), epochs[size_t(epoch)][size_t(step + 1)]);
+  }
+}
+
+TEST(ReadingAhead, WhatReadingThrowsIsThrownWhereTheBatchIsAskedFor) {
+  Context context;
+  std::atomic<bool> broken = true;
+  DataLoader loader = watched_loader(8, [&](std::span<const int64_t> indices) {
+    if (indices[0] == 2 && broken) fail("sample 2 is broken");
+  });
+  EXPECT_EQ(samples_of(loader.get(0, 0)), (Samples{0, 1})) << "not before";
+  EXPECT_EQ(error_of([&] { loader.get(0, 1); }), "sample 2 is broken");
+  EXPECT_EQ(error_of([&] { loader.get(0, 1); }), "sample 2 is broken") << "nor is it forgotten";
+  EXPECT_EQ(samples_of(loader.get(0, 0)), (Samples{0, 1}));
+  EXPECT_EQ(samples_of(loader.get(0, 2)), (Samples{4, 5})) << "a batch that is not asked for breaks nothing";
+  EXPECT_EQ(samples_of(loader.get(0, 3)), (Samples{6, 7}));
+  broken = false;
+  EXPECT_EQ(samples_of(loader.get(0, 1)), (Samples{2, 3}));
+}
+
+TEST(ReadingAhead, ALoaderMayGoWhileItReads) {
+  Context context;
+  for (int i = 0; i < 20; ++i) {
+    DataLoader loader = watched_loader(8, [](auto) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+    loader.get(0, 0);
+    DataLoader moved = std::move(loader);
+    if (i % 2 == 0) continue;
+    EXPECT_EQ(samples_of(moved.get(0, 1)), (Samples{2, 3}));
+  }
+  std::optional<DataLoader> outlives;
+  {
+    Context inner;
+    outlives.emplace(watched_loader(8, [](auto) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }));
+    outlives->get(0, 0);
+  }
+}
+
+// 1e-20 squared is subnormal: it counts as zero in the thread that reads ahead as in any other that computes.
+TEST(ReadingAhead, BothThreadsComputeAlike) {
+  Context context;
+  std::mutex mutex;
+  std::vector<float> squares;
+  DataLoader loader = watched_loader(6, [&](std::span<const int64_t>) {
+    volatile float small = 1e-20f;
+    std::lock_guard lock(mutex);
+    squares.push_back(small * small);
+  });
+  for (int64_t step = 0; step < 3; ++step) loader.get(0, step);
+  EXPECT_EQ(squares, (std::vector<float>{0, 0, 0}));
+}
+
+TEST(Dataset, FieldsAreWhatFetchGives) {
+  Context context;
+  data::TensorDataset dataset({zeros({5, 2, 3}), zeros({5}, DType::i64)}, {{1}, {2}});
+  EXPECT_EQ(dataset.fields(), (std::vector<data::Field>{{{2, 3}, DType::f32}, {{}, DType::i64}}));
+  auto rows = dataset.fetch(std::vector<int64_t>{4, 4});
+  EXPECT_EQ(rows[0].shape(), Shape({2, 2, 3}));
+  EXPECT_EQ(rows[1].shape(), Shape({2}));
+  EXPECT_EQ(dataset.input_transform(), (data::Standardisation{{1}, {2}}));
+  EXPECT_EQ(numbers(3)->input_transform(), data::Standardisation{});
 }
 
 TEST(TensorDataset, FieldsMustHaveTheSameNumberOfSamples) {

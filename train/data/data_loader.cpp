@@ -34,6 +34,12 @@ Batch Batch::micro_batch(int64_t part, int64_t parts) const {
   return piece;
 }
 
+static size_t size_in_bytes(const Batch& batch) {
+  size_t bytes = 0;
+  for (const Tensor& field : batch.fields) bytes += field.bytes();
+  return bytes;
+}
+
 DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, Options options)
     : dataset_(std::move(dataset)), options_(options) {
   SG_CHECK(dataset_ && dataset_->size() > 0, "DataLoader: the data set is empty");
@@ -42,19 +48,47 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, Options options)
            options_.rank, " of ", options_.world_size, " is not possible");
 }
 
+// No batch is being read meanwhile: reading uses the order.
+void DataLoader::put_in_order(int64_t epoch) {
+  if (ordered_ == epoch) return;
+  order_ = options_.shuffle ? sample_order(dataset_->size(), options_.seed, epoch) : given_order(dataset_->size());
+  ordered_ = epoch;
+}
+
+Batch DataLoader::room_for(int64_t step) const {
+  int64_t global_count = std::min(options_.batch, dataset_->size() - step * options_.batch);
+  Part part = part_of(global_count, options_.rank, options_.world_size);
+  return {dataset_->room_for(part.end - part.begin), step, global_count, part.begin, part.end - part.begin};
+}
+
+std::span<const int64_t> DataLoader::indices_of(const Batch& batch) const {
+  return std::span(order_).subspan(size_t(batch.step * options_.batch + batch.first), size_t(batch.count));
+}
+
+void DataLoader::begin_to_read(int64_t epoch, int64_t step) {
+  if (!read_ahead_) read_ahead_ = std::make_unique<ReadAhead>();
+  Ahead next{epoch, room_for(step)};
+  read_ahead_->begin([dataset = dataset_.get(), indices = indices_of(next.batch),
+                      places = places_of(next.batch.fields)] { dataset->read(indices, places); });
+  ahead_ = std::move(next);
+}
+
 Batch DataLoader::get(int64_t epoch, int64_t step) {
   SG_CHECK(epoch >= 0 && step >= 0 && step < batches(), "DataLoader: step ", step, " of epoch ", epoch,
            " does not exist; an epoch has ", batches());
-  int64_t wanted = options_.shuffle ? epoch : 0;
-  if (ordered_ != wanted) {
-    order_ = options_.shuffle ? sample_order(dataset_->size(), options_.seed, epoch) : given_order(dataset_->size());
-    ordered_ = wanted;
+  if (!options_.shuffle) epoch = 0;  // all are alike
+  std::exception_ptr failure = ahead_ ? read_ahead_->wait() : nullptr;
+  std::optional<Ahead> ahead = std::exchange(ahead_, {});
+  if (!ahead || ahead->epoch != epoch || ahead->batch.step != step) {
+    put_in_order(epoch);
+    ahead = {epoch, room_for(step)};
+    dataset_->read(indices_of(ahead->batch), places_of(ahead->batch.fields));
+  } else if (failure) {
+    std::rethrow_exception(failure);
   }
-  int64_t begin = step * options_.batch;
-  int64_t global_count = std::min(options_.batch, dataset_->size() - begin);
-  Part part = part_of(global_count, options_.rank, options_.world_size);
-  auto indices = std::span(order_).subspan(size_t(begin + part.begin), size_t(part.end - part.begin));
-  Batch batch{dataset_->fetch(indices), step, global_count, part.begin, part.end - part.begin};
+  Batch batch = std::move(ahead->batch);
+  constexpr size_t kWorthAThread = 64 << 10;
+  if (step + 1 < batches() && size_in_bytes(batch) >= kWorthAThread) begin_to_read(epoch, step + 1);
   if (options_.device != kCpu) {
     NoGrad no_grad;
     TagScope tag(Category::data);

@@ -4,15 +4,21 @@
 // number of ranks trains the same run. Nothing is dropped and nothing is repeated: the last batch of an epoch may be
 // smaller, and a rank's part of it may be empty.
 //
+// While one batch of 64 KiB or more is used, the next one of its epoch is read by another thread, into memory that
+// get() has taken: so there are two batches, this one and the next, whichever thread is faster. To wake a thread for
+// less takes longer than to read.
+//
 //     data::DataLoader loader(dataset, {.batch = 256, .seed = 1, .rank = group.rank(), .world_size = group.size()});
 //     for (data::Batch batch : loader.epoch(e))
 //       loss = mse_loss(model(batch.fields[0]), batch.fields[1], double(batch.global_count * classes));
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <shardgrad/train/data/dataset.h>
+#include <shardgrad/train/data/read_ahead.h>
 
 namespace shardgrad::data {
 
@@ -53,10 +59,11 @@ class DataLoader {
 
   /// Throws Error(input) for an empty data set, a batch below 1, or an impossible rank.
   DataLoader(std::shared_ptr<const Dataset> dataset, Options options);
+  DataLoader(DataLoader&&) = default;
 
   /// Steps per epoch.
   int64_t batches() const { return (dataset_->size() - 1) / options_.batch + 1; }
-  /// This rank's part of step `step` of `epoch`; a pure function of its arguments.
+  /// This rank's part of step `step` of `epoch`; a pure function of its arguments. Throws what the data set throws.
   Batch get(int64_t epoch, int64_t step);
   /// All batches of an epoch, for a range-based for.
   Epoch epoch(int64_t epoch) &;
@@ -65,10 +72,21 @@ class DataLoader {
   const Options& options() const { return options_; }
 
  private:
+  struct Ahead {
+    int64_t epoch;  // of the order
+    Batch batch;
+  };
+  Batch room_for(int64_t step) const;
+  std::span<const int64_t> indices_of(const Batch& batch) const;
+  void put_in_order(int64_t epoch);
+  void begin_to_read(int64_t epoch, int64_t step);
+
   std::shared_ptr<const Dataset> dataset_;
   Options options_;
-  std::vector<int64_t> order_;  ///< of epoch ordered_
+  std::vector<int64_t> order_;  // of epoch ordered_
   int64_t ordered_ = -1;
+  std::optional<Ahead> ahead_;             // being read, or there
+  std::unique_ptr<ReadAhead> read_ahead_;  // from the first use on; goes first, for it reads and writes what is above
 };
 
 /// The batches of one epoch.

@@ -7,17 +7,44 @@
 
 namespace shardgrad::data {
 
-void Dataset::check(const char* name, std::span<const int64_t> indices) const {
-  for (int64_t index : indices)
-    SG_CHECK(index >= 0 && index < size(), name, ": sample ", index, " does not exist; there are ", size());
-}
-
 const Standardisation& Dataset::input_transform() const {
   static const Standardisation none;
   return none;
 }
 
-TensorDataset::TensorDataset(std::vector<Tensor> fields) : fields_(std::move(fields)) {
+std::vector<Tensor> Dataset::room_for(int64_t rows) const {
+  TagScope tag(Category::data);
+  std::vector<Tensor> room;
+  for (const Field& field : fields()) {
+    std::vector<int64_t> dims{rows};
+    dims.insert(dims.end(), field.shape.begin(), field.shape.end());
+    room.push_back(empty(Shape(dims), {field.dtype, kCpu}, "Dataset"));
+  }
+  return room;
+}
+
+std::vector<void*> places_of(std::span<const Tensor> fields) {
+  std::vector<void*> places;
+  for (const Tensor& field : fields) places.push_back(field.out().data);
+  return places;
+}
+
+std::vector<Tensor> Dataset::fetch(std::span<const int64_t> indices) const {
+  for (int64_t index : indices)
+    SG_CHECK(index >= 0 && index < size(), "Dataset: sample ", index, " does not exist; there are ", size());
+  std::vector<Tensor> fields = room_for(int64_t(indices.size()));
+  read(indices, places_of(fields));
+  return fields;
+}
+
+std::vector<Field> Splits::fields() const {
+  std::vector<Field> fields = train->fields();
+  if (classes > 0 && fields.size() > 1) fields[1].classes = classes;
+  return fields;
+}
+
+TensorDataset::TensorDataset(std::vector<Tensor> fields, Standardisation inputs)
+    : fields_(std::move(fields)), inputs_(std::move(inputs)) {
   SG_CHECK(!fields_.empty(), "TensorDataset: no field given; pass at least one tensor");
   for (const Tensor& field : fields_) {
     SG_CHECK(field.device() == kCpu, "TensorDataset: a field is on ", field.device(), "; copy it with .to(kCpu)");
@@ -32,20 +59,15 @@ std::vector<Field> TensorDataset::fields() const {
   return fields;
 }
 
-std::vector<Tensor> TensorDataset::fetch(std::span<const int64_t> indices) const {
-  check("TensorDataset", indices);
-  TagScope tag(Category::data);
-  std::vector<Tensor> rows;
-  for (const Tensor& field : fields_) {
-    Tensor out = empty(field.shape().with(0, int64_t(indices.size())), {field.dtype(), kCpu});
+void TensorDataset::read(std::span<const int64_t> indices, std::span<void* const> to) const {
+  for (size_t f = 0; f < fields_.size(); ++f) {
+    const Tensor& field = fields_[f];
     size_t bytes = field.size(0) == 0 ? 0 : field.bytes() / size_t(field.size(0));
-    auto* to = static_cast<std::byte*>(out.out().data);
+    auto* out = static_cast<std::byte*>(to[f]);
     const auto* from = static_cast<const std::byte*>(field.in().data);
     for (size_t i = 0; i < indices.size() && bytes > 0; ++i)
-      std::memcpy(to + i * bytes, from + size_t(indices[i]) * bytes, bytes);
-    rows.push_back(std::move(out));
+      std::memcpy(out + i * bytes, from + size_t(indices[i]) * bytes, bytes);
   }
-  return rows;
 }
 
 uint64_t TensorDataset::fingerprint() const {

@@ -1,6 +1,20 @@
 #pragma once
 // Where samples come from. A dataset is a numbered list of samples; a sample has one value per field (input, target,
 // …).
+//
+//     class Squares : public data::Dataset {
+//      public:
+//       int64_t size() const override { return 1000; }
+//       std::vector<data::Field> fields() const override { return {{{1}, DType::f32}, {{1}, DType::f32}}; }
+//       void read(std::span<const int64_t> indices, std::span<void* const> to) const override {
+//         for (size_t row = 0; row < indices.size(); ++row) {
+//           float x = float(indices[row]) / 1000;
+//           static_cast<float*>(to[0])[row] = x;
+//           static_cast<float*>(to[1])[row] = x * x;
+//         }
+//       }
+//       uint64_t fingerprint() const override { return 1; }  // the samples never change
+//     };
 
 #include <cstdint>
 #include <memory>
@@ -36,35 +50,46 @@ class Dataset {
   virtual int64_t size() const = 0;
   /// One for each tensor of fetch.
   virtual std::vector<Field> fields() const = 0;
-  /// The samples at `indices`, stacked: one tensor per field on the cpu, with indices.size() rows (which may be 0).
-  /// Throws Error(input) for an index that is not in [0, size()).
-  virtual std::vector<Tensor> fetch(std::span<const int64_t> indices) const = 0;
+  /// Writes the samples at `indices`, each in [0, size()), one after the other to where each field is wanted. Makes no
+  /// tensors: a loader calls it from a thread of its own, which has no context.
+  virtual void read(std::span<const int64_t> indices, std::span<void* const> to) const = 0;
   /// A number that differs where the samples do; ranks compare it before training.
   virtual uint64_t fingerprint() const = 0;
   virtual const Standardisation& input_transform() const;
 
- protected:
-  /// Refuses an index out of range, naming the dataset.
-  void check(const char* name, std::span<const int64_t> indices) const;
+  /// The samples at `indices`, stacked: one tensor per field on the cpu, with indices.size() rows (which may be 0).
+  /// Throws Error(input) for an index that is not in [0, size()).
+  std::vector<Tensor> fetch(std::span<const int64_t> indices) const;
+  /// Room for the fields of `rows` samples, on the cpu.
+  std::vector<Tensor> room_for(int64_t rows) const;
 };
+
+/// Where the fields of a batch are written.
+std::vector<void*> places_of(std::span<const Tensor> fields);
 
 /// The two parts of a data set.
 struct Splits {
   std::shared_ptr<Dataset> train, test;
+  int64_t classes = 0;  ///< labels are in [0, classes), in both; 0: unknown, or no labels
+
+  /// Of both, with the classes of field 1.
+  std::vector<Field> fields() const;
 };
 
 /// Samples that are the rows of tensors in memory.
 class TensorDataset : public Dataset {
  public:
   /// Every field has the same size(0). Throws Error(input) when they differ or one is not on the cpu.
-  explicit TensorDataset(std::vector<Tensor> fields);
+  explicit TensorDataset(std::vector<Tensor> fields, Standardisation inputs = {});
   int64_t size() const override { return fields_[0].size(0); }
   std::vector<Field> fields() const override;
-  std::vector<Tensor> fetch(std::span<const int64_t> indices) const override;
+  void read(std::span<const int64_t> indices, std::span<void* const> to) const override;
   uint64_t fingerprint() const override;
+  const Standardisation& input_transform() const override { return inputs_; }
 
  private:
   std::vector<Tensor> fields_;
+  Standardisation inputs_;
 };
 
 }  // namespace shardgrad::data

@@ -29,26 +29,21 @@ const Standardisation& FashionMnist::input_transform() const {
   return greys;
 }
 
-std::vector<Tensor> FashionMnist::fetch(std::span<const int64_t> indices) const {
-  check("FashionMnist", indices);
+void FashionMnist::read(std::span<const int64_t> indices, std::span<void* const> to) const {
   static constexpr auto normalised = [] {
     std::array<float, 256> table{};
     for (int grey = 0; grey < 256; ++grey) table[size_t(grey)] = (float(grey) / 255 - kMean) / kStd;
     return table;
   }();
-  TagScope tag(Category::data);
-  auto count = int64_t(indices.size());
-  Tensor x = empty({count, kPixels}, {DType::f32, kCpu}), y = empty({count}, {DType::i64, kCpu});
   const auto* images = images_.data<uint8_t>();
   const auto* labels = labels_.data<uint8_t>();
-  auto* pixels = x.data<float>();
-  auto* classes = y.data<int64_t>();
-  for (int64_t i = 0; i < count; ++i) {
-    const uint8_t* image = images + indices[size_t(i)] * kPixels;
-    for (int64_t p = 0; p < kPixels; ++p) pixels[i * kPixels + p] = normalised[image[p]];
-    classes[i] = labels[indices[size_t(i)]];
+  auto* pixels = static_cast<float*>(to[0]);
+  auto* classes = static_cast<int64_t*>(to[1]);
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const uint8_t* image = images + indices[i] * kPixels;
+    for (int64_t p = 0; p < kPixels; ++p) *pixels++ = normalised[image[p]];
+    classes[i] = labels[indices[i]];
   }
-  return {x, y};
 }
 
 uint64_t FashionMnist::fingerprint() const {

@@ -35,7 +35,7 @@ class FashionMnist : public Dataset {
   /// Before it is read.
   static std::vector<Field> known_fields() { return {{{kPixels}, DType::f32}, {{}, DType::i64, kClasses}}; }
   const Standardisation& input_transform() const override;
-  std::vector<Tensor> fetch(std::span<const int64_t> indices) const override;
+  void read(std::span<const int64_t> indices, std::span<void* const> to) const override;
   uint64_t fingerprint() const override;
 
  private:

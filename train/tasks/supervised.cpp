@@ -64,6 +64,35 @@ void Classification::check(std::span<const data::Field> fields, const data::Batc
            " classes; the data has ", fields[1].classes);
 }
 
+Tensor NextToken::loss(const data::Batch& batch) {
+  Tensor y = model_(batch.fields[0]).to(DType::f32);
+  const Tensor& next = batch.fields[1];
+  return cross_entropy(reshape(y, {next.numel(), y.size(-1)}), reshape(next, {next.numel()}),
+                       double(batch.global_count * next.size(1)));
+}
+
+void NextToken::evaluate(const data::Batch& batch, Sums& sums) {
+  sums.add("loss", double(loss(batch).item()) * double(batch.global_count));
+  sums.add("count", double(batch.count));
+}
+
+std::vector<Score> NextToken::scores(const Sums& sums) const {
+  double loss = sums["loss"] / sums["count"];
+  return {{"loss", loss, false}, {"perplexity", std::exp(loss), false}};
+}
+
+void NextToken::check(std::span<const data::Field> fields, const data::Batch& batch) {
+  check_two_fields("next_token", fields);
+  for (const data::Field& field : fields)
+    SG_CHECK(field.dtype == DType::i64 && field.shape.ndim() == 1, "task next_token needs tokens, i64 [T]; the data has ",
+             field.dtype, " ", field.shape);
+  Tensor y = try_model(model_, batch);
+  const Tensor& x = batch.fields[0];
+  SG_CHECK(y.ndim() == 3 && y.size(0) == 2 && y.size(1) == x.size(1) && y.size(2) >= fields[1].classes,
+           "task next_token needs a number per token of the vocabulary, ", Shape({2, x.size(1), fields[1].classes}),
+           " or more for two samples; the model gives ", y.shape());
+}
+
 Tensor Regression::loss(const data::Batch& batch) {
   const Tensor& targets = batch.fields[1];
   int64_t values = targets.numel() / std::max<int64_t>(1, batch.count);

@@ -30,6 +30,21 @@ class Classification : public Task {
   Model model_;
 };
 
+/// The token that follows each one of a text. Fields: tokens i64 (T), and those that follow them i64 (T). The model gives
+/// a number per token of the vocabulary, (n, T, vocabulary). Scores: loss (nats per token), perplexity.
+class NextToken : public Task {
+ public:
+  explicit NextToken(Model model) : model_(std::move(model)) {}
+  nn::Module& module() override { return model_.module(); }
+  Tensor loss(const data::Batch& batch) override;
+  void evaluate(const data::Batch& batch, Sums& sums) override;
+  std::vector<Score> scores(const Sums& sums) const override;
+  void check(std::span<const data::Field> fields, const data::Batch& batch) override;
+
+ private:
+  Model model_;
+};
+
 /// Numbers. Fields: inputs and targets of any shape; the model gives outputs of the targets' shape. The loss is the
 /// mean squared error. Scores: r2 (1 - squared error / variance of the targets), rmse.
 class Regression : public Task {

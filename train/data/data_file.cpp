@@ -1,0 +1,64 @@
+#include <shardgrad/train/data/data_file.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include <shardgrad/core/error.h>
+#include <shardgrad/train/files.h>
+
+namespace shardgrad::data {
+
+DataFile::DataFile(std::string path) : path_(std::move(path)) {
+  file_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would wait for its writer
+  if (file_ < 0) train::cannot("read", path_);
+  struct stat status;
+  bool known = fstat(file_, &status) == 0;
+  if (!known || !S_ISREG(status.st_mode)) {
+    close(file_);
+    if (!known) train::cannot("read", path_);
+    fail("cannot read '", path_, "': it is ", S_ISDIR(status.st_mode) ? "a folder" : "no regular file",
+         "; name the file with the data");
+  }
+  size_ = status.st_size;
+  changed_ = status.st_mtim;
+}
+
+DataFile::~DataFile() { close(file_); }
+
+void DataFile::read(void* to, int64_t begin, int64_t count) const {
+  for (int64_t done = 0; done < count;) {
+    ssize_t got = pread(file_, static_cast<char*>(to) + done, size_t(count - done), off_t(begin + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) train::cannot("read", path_);
+    SG_CHECK(got > 0, "'", path_, "' became shorter while it was read: it had ", size_, " bytes");
+    done += got;
+  }
+}
+
+void DataFile::check_unchanged() const {
+  struct stat now;
+  if (fstat(file_, &now) != 0) train::cannot("read", path_);
+  bool same = now.st_size == size_ && now.st_mtim.tv_sec == changed_.tv_sec && now.st_mtim.tv_nsec == changed_.tv_nsec;
+  SG_CHECK(same, "'", path_,
+           "' has been changed since it was opened; samples of two versions must not be mixed: start ",
+           "again, and leave the file alone while it is used");
+}
+
+void for_each_block(const DataFile& file, int64_t begin, int64_t end,
+                    const std::function<void(std::span<const std::byte>)>& call) {
+  std::vector<std::byte> block(size_t(std::clamp<int64_t>(end - begin, 0, kBlock)));
+  while (begin < end) {
+    int64_t count = std::min(end - begin, kBlock);
+    file.read(block.data(), begin, count);
+    call(std::span(block).first(size_t(count)));
+    begin += count;
+  }
+}
+
+}  // namespace shardgrad::data

@@ -1,0 +1,40 @@
+#pragma once
+// A file of samples that may be larger than memory. It is read and not mapped: where a disk fails, or somebody makes
+// the file shorter, a mapping would end the process by a signal, and a read says what happened.
+
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <functional>
+#include <span>
+#include <string>
+
+namespace shardgrad::data {
+
+class DataFile {
+ public:
+  /// Throws Error(input) with the path and the reason for what cannot be read, and for what is no regular file.
+  explicit DataFile(std::string path);
+  ~DataFile();
+  DataFile(const DataFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  int64_t size() const { return size_; }
+  /// Bytes [begin, begin + count), from any thread. Throws Error(input) when they are not all there.
+  void read(void* to, int64_t begin, int64_t count) const;
+  /// Throws Error(input) when the file is not what it was when it was opened.
+  void check_unchanged() const;
+
+ private:
+  std::string path_;
+  int file_ = -1;
+  int64_t size_ = 0;
+  timespec changed_{};
+};
+
+/// Calls `call` with bytes [begin, end) of a file, in order, in blocks of at most kBlock.
+inline constexpr int64_t kBlock = int64_t(1) << 20;
+void for_each_block(const DataFile& file, int64_t begin, int64_t end,
+                    const std::function<void(std::span<const std::byte>)>& call);
+
+}  // namespace shardgrad::data
