@@ -92,9 +92,9 @@ struct TokenChoice {
     options.add("test_share", tokens.test_share, "of the samples, for tests, without a file of their own",
                 {.low = 0, .high = 1, .above_low = true, .below_high = true});
     options.add("length", tokens.length, "tokens of a sample", {.low = 1, .high = 1 << 30});
-    options.add("token_bytes", tokens.token_bytes, "2 or 4, in a file without llm.c's header",
-                {.low = 2, .high = 4});
-    options.add("vocabulary", tokens.vocabulary, "ids are below; 0: whatever the files have", {.low = 0, .high = 1 << 30});
+    options.add("token_bytes", tokens.token_bytes, "2 or 4, in a file without llm.c's header", {.low = 2, .high = 4});
+    options.add("vocabulary", tokens.vocabulary, "ids are below; 0: whatever the files have",
+                {.low = 0, .high = 1 << 30});
   }
 };
 

@@ -108,8 +108,11 @@ TEST_P(OnDevice, AllToAllSplitsAlongOneDimensionAndJoinsAlongAnother) {
   for (auto [split_dim, cat_dim] :
        {std::pair(0, 0), std::pair(0, 1), std::pair(1, 0), std::pair(1, 2), std::pair(-1, 1)})
     compare(
-        {3, 6, 9}, [=](const Tensor& x, ProcessGroup& g) { return all_to_all(x, g, split_dim, cat_dim); },
-        [=](const Results& x) {
+        {3, 6, 9},
+        [split_dim = split_dim, cat_dim = cat_dim](const Tensor& x, ProcessGroup& g) {
+          return all_to_all(x, g, split_dim, cat_dim);
+        },
+        [split_dim = split_dim, cat_dim = cat_dim](const Results& x) {
           Results out;
           for (size_t to = 0; to < kRanks; ++to) {
             Results pieces;
@@ -236,7 +239,7 @@ TEST(ParallelCollectives, CopiesAndPartsThatOneRankRecordsAreRefusedInForwardToo
   for (auto [word, op] :
        {std::pair("copy [4]", Op([](ProcessGroup&g, const Tensor&x) { return copy_to_group(x, g); })),
         std::pair("scatter [4] along 0", Op([](ProcessGroup&g, const Tensor&x) { return scatter_to_group(x, g); }))}) {
-    auto product = [&](ProcessGroup& g, bool records) {
+    auto product = [op = op](ProcessGroup& g, bool records) {
       Tensor x = op(g, zeros({4}).set_requires_grad(records)), weight = ones({x.size(0)}).set_requires_grad();
       sum(reduce_from_group(x * weight, g)).backward();
     };

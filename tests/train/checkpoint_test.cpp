@@ -328,7 +328,8 @@ TEST_F(CheckpointFiles, AFlippedBitIsRefusedWithTheTensorsName) {
     train::SafetensorsFile file(path, train::SafetensorsFile::Access::read);
     for (const auto& [tensor, entry] : file.tensors())
       tensors[tensor] = entry.begin + entry.spec.shape.numel() * int64_t(size_of(entry.spec.dtype)) - 1;
-    for (const auto& [tensor, last] : tensors) {
+    for (const auto& [name_of_tensor, last] : tensors) {
+      const std::string& tensor = name_of_tensor;
       std::string flipped = whole;
       flipped[size_t(last)] ^= 1;
       folder_.write(std::string("step-2/") + name, flipped);

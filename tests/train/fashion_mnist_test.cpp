@@ -66,7 +66,7 @@ TEST(FashionMnist, FetchStacksSamplesInTheOrderAskedFor) {
   EXPECT_EQ(pair[0].rows(1, 2).to_vector<float>(), one[0].to_vector<float>());
   EXPECT_EQ(pair[1].rows(1, 2).to_vector<int64_t>(), one[1].to_vector<int64_t>());
   EXPECT_EQ(test.fetch({})[0].shape(), Shape({0, 784}));
-  EXPECT_EQ(test.fields(), (std::vector<data::Field>{{{784}, DType::f32}, {{}, DType::i64}}));
+  EXPECT_EQ(test.fields(), (std::vector<data::Field>{{{784}, DType::f32}, {{}, DType::i64, 10}}));
   const auto& [mean, scale] = test.input_transform();
   EXPECT_NEAR((0 - mean[0]) / scale[0], (0 - 0.2860) / 0.3530, 1e-6) << "of a grey value of 0, and of 255:";
   EXPECT_NEAR((255 - mean[0]) / scale[0], (1 - 0.2860) / 0.3530, 1e-6);

@@ -84,8 +84,8 @@ std::vector<Score> NextToken::scores(const Sums& sums) const {
 void NextToken::check(std::span<const data::Field> fields, const data::Batch& batch) {
   check_two_fields("next_token", fields);
   for (const data::Field& field : fields)
-    SG_CHECK(field.dtype == DType::i64 && field.shape.ndim() == 1, "task next_token needs tokens, i64 [T]; the data has ",
-             field.dtype, " ", field.shape);
+    SG_CHECK(field.dtype == DType::i64 && field.shape.ndim() == 1,
+             "task next_token needs tokens, i64 [T]; the data has ", field.dtype, " ", field.shape);
   Tensor y = try_model(model_, batch);
   const Tensor& x = batch.fields[0];
   SG_CHECK(y.ndim() == 3 && y.size(0) == 2 && y.size(1) == x.size(1) && y.size(2) >= fields[1].classes,

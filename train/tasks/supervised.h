@@ -30,8 +30,8 @@ class Classification : public Task {
   Model model_;
 };
 
-/// The token that follows each one of a text. Fields: tokens i64 (T), and those that follow them i64 (T). The model gives
-/// a number per token of the vocabulary, (n, T, vocabulary). Scores: loss (nats per token), perplexity.
+/// The token that follows each one of a text. Fields: tokens i64 (T), and those that follow them i64 (T). The model
+/// gives a number per token of the vocabulary, (n, T, vocabulary). Scores: loss (nats per token), perplexity.
 class NextToken : public Task {
  public:
   explicit NextToken(Model model) : model_(std::move(model)) {}

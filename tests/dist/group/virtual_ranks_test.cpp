@@ -370,7 +370,7 @@ TEST(VirtualRanks, AreNotJudgedByTheirHeartbeatsForAThreadCannotStopAlone) {
 
 TEST(VirtualRanks, WhatACollectiveReceivesCountsAsWrittenUnlessItOnlyComesBack) {
   run_ranks(2, [](ProcessGroup& group) {
-    Tensor full = ones({4}), part = ones({2}), other = ones({4});
+    Tensor full = ones(4), part = ones(2), other = ones(4);
     CollectiveOptions same_again;
     same_again.counts_as_write = false;
     group.all_gather(full, part, same_again).host_wait();
