@@ -1,5 +1,6 @@
 #include <iostream>
 
+#include <shardgrad/core/context.h>
 #include <shardgrad/train/cli/program.h>
 #include <shardgrad/train/plan.h>
 #include <shardgrad/train/registry.h>
@@ -8,6 +9,7 @@ namespace shardgrad::cli {
 
 int plan_command(const PlanOptions& options) {
   train::Config config = train::read_config(options.config, options.overrides, *options.registry);
+  Context context;  // what is read of the data lives in it
   auto fields = config.registry->fields_of(config.data, uint64_t(config.seed));
   fsdp::Plan predicted = train::plan(config, fields, options.ranks, kMeta);
   std::cout << "predicted for " << options.ranks << " ranks, strategy " << config.strategy << ", batch " << config.batch
