@@ -6,7 +6,8 @@
 //     comm:    wait E -> {compute: 5}    read X: the last write (compute, 5) <= 5, ordered: fine
 //     comm:    read X without the wait:  5 > 0: reported with both labels, whatever the timing was
 //
-// So a missing wait is found in every run, not only in the unlucky ones. Stream 0 is the host thread.
+// So a missing wait is found in every run, not only in the unlucky ones. Stream 0 is the host thread. The detector is
+// always on for devices acc and sim, elsewhere with Context::Options::check_streams.
 
 #include <cstdint>
 #include <map>

@@ -36,7 +36,8 @@ constexpr uint64_t hash_of(std::string_view bytes, uint64_t hash = 0xcbf29ce4842
 
 /// The stream that belongs to a name: a parameter's, "sample order".
 constexpr uint64_t stream_of(std::string_view name) { return hash_of(name); }
-/// The stream of a name in a domain of its own: the user's "weight" is not the parameter's. Names have no zero byte.
+/// The stream of a name in a domain of its own, as "user" or "dropout": the user's "weight" is not the parameter's.
+/// Names have no zero byte.
 constexpr uint64_t stream_of(std::string_view domain, std::string_view name) {
   return hash_of(name, hash_of(std::string_view("\0", 1), hash_of(domain)));
 }

@@ -1,5 +1,6 @@
 #pragma once
 // What kernels see: raw contiguous row-major memory with a shape and a dtype. Never a Tensor, never a stride.
+// autograd/launch.h makes them of tensors.
 
 #include <array>
 #include <cstdint>

@@ -7,9 +7,8 @@
 //
 // Every rank makes the same calls in the same order, also between groups, and from one thread: the one that made the
 // group, until another takes it over. This class checks arguments, numbers the calls, records them, and tells the
-// control channel; a Transport only moves bytes. Sums have one order on every rank and transport
-// (dist/transports/tree_sum.h), hence the same bits; but NCCL adds f32 and f64 in its own order, unless
-// SHARDGRAD_NCCL_SUMS=tree asks for this one.
+// control channel; a Transport only moves bytes. Sums have one order on every rank and transport, hence the same bits;
+// dist/transports/tree_sum.h has it, and the exception that NCCL makes.
 
 #include <chrono>
 #include <deque>

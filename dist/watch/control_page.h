@@ -134,8 +134,9 @@ class ControlPage {
   int ranks_;
 };
 
-/// Prints the cause on standard error, once per job: by whoever comes first. With a path, reports it there instead
-/// (dist/os/report.h).
+/// Prints the cause on standard error, once per job: by whoever comes first of the ranks that end
+/// (dist/launch/job.cpp), the monitors that got SIGTERM, and the launcher of ranks without MPI. With a path, reports it
+/// there instead (dist/os/report.h): dist/launch/launch.cpp prints it when mpirun has ended.
 void announce(const ControlPage& page, const std::string& path = {});
 
 /// A page for ranks that are threads of this process.

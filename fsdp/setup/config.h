@@ -1,7 +1,7 @@
 #pragma once
 // How a model is sharded. Strategies are lifetimes of the same buffers, never different arithmetic: a strategy changes
-// memory and traffic, not the numbers (to rounding where NCCL sums in its own order:
-// dist/transports/nccl/nccl_transport.cpp).
+// memory and traffic, not the numbers, to the bit. Only to rounding in two cases: where NCCL sums in its own order
+// (dist/transports/tree_sum.h), and under hybrid in groups that are no power of two (fsdp/setup/mesh.h).
 
 #include <cstdint>
 #include <functional>

@@ -1,5 +1,6 @@
 #pragma once
-// How a flat parameter's elements lie, and where its buffers live.
+// How a flat parameter's elements lie, and where its buffers live. Trained and frozen parameters of a unit lie in
+// different ones, and so do dtypes (Unit::Unit).
 //
 // Every slice starts at a multiple of 32 elements, and every shard is a multiple of 32, so that vector kernels and the
 // gradient-norm tree never straddle two ranks. Gaps and padding are 0 and stay 0. With weight (5, 7), bias (5), W = 2:
@@ -41,7 +42,7 @@ struct Owned {
 
 /// What is fixed about a flat parameter, and how its buffers are made.
 struct FlatLayout {
-  /// For parameters of one dtype and device.
+  /// For parameters of one dtype and device, all trained or all frozen.
   FlatLayout(std::string unit, std::span<nn::Parameter* const> parameters, Mesh& mesh, const Config& config);
 
   std::string unit;

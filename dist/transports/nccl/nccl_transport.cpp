@@ -1,6 +1,6 @@
 // Ranks with a GPU each. Collectives are queued on the group's stream of the GPU. Sums are NCCL's own, in its own
-// order, except where that order would round: NCCL rounds f16 and bf16 at every hop, so they are exchanged and summed
-// on the GPU in the tree order of every other transport, in f32 (SHARDGRAD_NCCL_SUMS=tree does so for all dtypes):
+// order, but for 16 bits: NCCL rounds f16 and bf16 at every hop, so they are exchanged and summed on the GPU in the
+// tree order of every other transport, in f32 (SHARDGRAD_NCCL_SUMS=tree does so for all dtypes):
 //
 //     reduce_scatter of 16-bit:   all-to-all of the slices · tree sum of what came
 //
