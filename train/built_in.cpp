@@ -53,6 +53,8 @@ data::Splits open_csv(const CsvChoice& choice, uint64_t seed) {
   options.kind = choice.kind == "classes" ? data::TargetKind::classes : data::TargetKind::regression;
   data::CsvData read = data::read_csv(options);
   read.splits.classes = std::ssize(read.classes);
+  read.splits.class_names = read.classes;
+  read.splits.target = read.target;
   return read.splits;
 }
 

@@ -9,6 +9,8 @@ void Task::evaluate(const data::Batch& batch, Sums& sums) {
 
 std::vector<Score> Task::scores(const Sums& sums) const { return {{"loss", sums["loss"] / sums["count"], false}}; }
 
+Prediction Task::predict(const Tensor&) { fail("this task has no predict(inputs)"); }
+
 void Task::check(std::span<const data::Field>, const data::Batch& batch) { loss(batch); }
 
 }  // namespace shardgrad::train

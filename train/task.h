@@ -40,6 +40,12 @@ class Sums {
   std::map<std::string, double> values_;
 };
 
+/// What a model says of samples: a column for each number, a row for each sample.
+struct Prediction {
+  std::vector<std::string> columns;
+  Tensor values;  ///< f32 (samples, columns)
+};
+
 /// One number of an evaluation.
 struct Score {
   std::string name;  ///< "accuracy"
@@ -60,6 +66,8 @@ class Task {
   /// The scores that the sums over all test samples give. The first one decides which weights are the best. The same
   /// names whatever the sums are. By default "loss".
   virtual std::vector<Score> scores(const Sums& sums) const;
+  /// What it says of inputs (samples, …). Not recorded; called in evaluation mode. By default refused.
+  virtual Prediction predict(const Tensor& inputs);
   /// Throws Error(input) when it cannot work on samples with these fields; `batch` has two such. On device meta.
   virtual void check(std::span<const data::Field> fields, const data::Batch& batch);
 };

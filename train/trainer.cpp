@@ -14,6 +14,7 @@
 #include <shardgrad/train/early_stop.h>
 #include <shardgrad/train/evaluation.h>
 #include <shardgrad/train/meter.h>
+#include <shardgrad/train/notes.h>
 #include <shardgrad/train/plan.h>
 #include <shardgrad/train/registry.h>
 #include <shardgrad/train/run_report.h>
@@ -120,7 +121,7 @@ Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& 
 void Trainer::begin() {
   folder_ = dist::same_text(world_, {"", "start"}, report_ ? report_->folder() : "");
   check_folder_is_shared(world_, folder_);
-  TrainingState state{task_->module(), *sharded_, *optimizer_};
+  TrainingState state{task_->module(), *sharded_, *optimizer_, notes_of(data_)};
   auto say = [this](const std::string& line) {
     if (report_) report_->say(line);
   };

@@ -36,6 +36,7 @@ void make_folder(const std::string& path, const Config& config, const Reached& r
   fs::create_directory(path);
   SafetensorsFile::Texts metadata{
       {"format", "pt"}, {"step", std::to_string(reached.step)}, {"model", model_text(config)}};
+  metadata.insert(state.notes.begin(), state.notes.end());
   SafetensorsFile::create(path + "/" + kModelFile, model_specs(state), metadata);
   SafetensorsFile::create(path + "/" + kOptimizerFile, optimizer_specs(state.optimizer), metadata);
 }

@@ -41,6 +41,7 @@ struct TrainingState {
   nn::Module& model;
   fsdp::Sharded& sharded;
   optim::Optimizer& optimizer;
+  SafetensorsFile::Texts notes{};  ///< for the files' metadata
 };
 
 /// The tensor of optimizer.safetensors with the parameters' step counts.
@@ -117,6 +118,13 @@ std::optional<std::string> latest_checkpoint(const std::string& run);
 /// long it is computed may. When a file cannot be read halfway on one rank, every rank throws, and the state is filled
 /// in part: load again, or end.
 Manifest load_checkpoint(const std::string& folder, const Config& config, TrainingState state);
+
+/// Compares a checkpoint's files with their hashes, in this process alone. Throws Error(input) as load_checkpoint does.
+Manifest verify_checkpoint(const std::string& folder);
+
+/// A collective. The same as load_checkpoint for parameters and buffers only, of any run whose model has their names
+/// and shapes.
+Manifest load_weights(const std::string& folder, TrainingState state);
 
 /// A collective. Fills parameters and buffers from a safetensors file of any program, of the same names and shapes; a
 /// floating dtype is converted. Throws Error(input) listing what does not fit, having changed nothing.

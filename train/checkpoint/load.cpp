@@ -16,10 +16,10 @@ std::vector<NamedParameter> buffers_of(TrainingState state) {
 Tensor on_host(int64_t count, DType dtype) { return empty({count}, {dtype, kCpu}); }
 
 // What the file's tensors hold. Each rank reads a part of every tensor, whatever it needs of them itself.
-Hashes hashes_in(const SafetensorsFile& file, dist::ProcessGroup& world) {
+Hashes hashes_in(const SafetensorsFile& file, int64_t rank, int64_t ranks) {
   Hashes hashes;
   for (const auto& [name, entry] : file.tensors()) {
-    int64_t count = entry.spec.shape.numel(), ranks = world.size(), rank = world.rank();
+    int64_t count = entry.spec.shape.numel();
     int64_t most = fsdp::kPieceBytes / int64_t(size_of(entry.spec.dtype)), end = count / ranks * (rank + 1);
     if (rank + 1 == ranks) end = count;
     uint64_t& hash = hashes[name];
@@ -32,16 +32,19 @@ Hashes hashes_in(const SafetensorsFile& file, dist::ProcessGroup& world) {
   return hashes;
 }
 
-void check_hashes(const SafetensorsFile& file, dist::ProcessGroup& world, const Hashes& expected) {
-  Hashes mine;
-  dist::together(world, {"", "checkpoint"}, [&] { mine = hashes_in(file, world); });
-  Hashes found = sum_over_ranks(world, mine);
+void check_hashes(const SafetensorsFile& file, const Hashes& found, const Hashes& expected) {
   for (const auto& [name, hash] : found) {
     auto saved = expected.find(name);
     SG_CHECK(saved != expected.end() && saved->second == hash, "'", file.path(), "': '", name,
              "' is not what was saved: the file is damaged, or of another checkpoint. To go on from an older "
              "checkpoint, write its name into the file latest beside it; later ones go when the next one is saved");
   }
+}
+
+void check_hashes(const SafetensorsFile& file, dist::ProcessGroup& world, const Hashes& expected) {
+  Hashes mine;
+  dist::together(world, {"", "checkpoint"}, [&] { mine = hashes_in(file, world.rank(), world.size()); });
+  check_hashes(file, sum_over_ranks(world, mine), expected);
 }
 
 // A step that is not that of the weights would repeat or leave out some.
@@ -150,6 +153,33 @@ Manifest load_checkpoint(const std::string& folder, const Config& config, Traini
   check_hashes(*optimizer, world, manifest.optimizer);
   read_model(*model, state);
   read_optimizer(*optimizer, state);
+  return manifest;
+}
+
+Manifest verify_checkpoint(const std::string& folder) {
+  Context context;
+  Manifest manifest = read_manifest(folder);
+  check_name(folder, manifest);
+  for (auto [name, hashes] : {std::pair(kModelFile, &manifest.model), std::pair(kOptimizerFile, &manifest.optimizer)}) {
+    SafetensorsFile file(concat(folder, "/", name), Access::read);
+    check_hashes(file, hashes_in(file, 0, 1), *hashes);
+  }
+  return manifest;
+}
+
+Manifest load_weights(const std::string& folder, TrainingState state) {
+  TagScope owner(Category::other);
+  dist::ProcessGroup& world = state.sharded.group();
+  Manifest manifest;
+  std::optional<SafetensorsFile> model;
+  dist::together(world, {"", "checkpoint"}, [&] {
+    manifest = read_manifest(folder);
+    check_name(folder, manifest);
+    model.emplace(folder + "/" + kModelFile, Access::read);
+    check_specs(*model, model_specs(state));
+  });
+  check_hashes(*model, world, manifest.model);
+  read_model(*model, state);
   return manifest;
 }
 

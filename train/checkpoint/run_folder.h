@@ -5,7 +5,8 @@
 //               step-100/            the one before it
 //               step-140.tmp-3f09…/  one that is being written, by the save of that number
 //               latest               the name of the folder to go on from: "step-120"
-//               best                 with keep_best: the name of the one with the best accuracy
+//               best                 with keep_best: the name of the one with the best score
+//               model.safetensors    a link to that of `latest`
 //
 // One rank calls these. Only folders that hold a checkpoint's files and nothing else are ever removed: what somebody
 // put beside or into them stays.

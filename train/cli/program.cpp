@@ -46,9 +46,11 @@ struct CommandLine {
   }
 
   CLI::App app{"shardgrad: tensors, autograd and ZeRO-sharded training", "shardgrad"};
-  TrainOptions train;
+  RunOptions train;
   bool keys = false;
   PlanOptions plan;
+  UseOptions use;
+  std::string file;
   CertifyOptions certify;
   LaunchCommand launch;
   std::function<int()> chosen;
@@ -56,6 +58,7 @@ struct CommandLine {
  private:
   void add_train();
   void add_plan();
+  void add_uses();
   void add_certify();
   void add_launch();
 };
@@ -89,6 +92,31 @@ void CommandLine::add_plan() {
   command->callback([this] { chosen = [this] { return plan_command(plan); }; });
 }
 
+void CommandLine::add_uses() {
+  auto add = [this](const char* name, const char* meaning, int (*call)(const UseOptions&)) {
+    CLI::App* command = app.add_subcommand(name, meaning);
+    command->add_option("run", use.folder, "the folder of a run, e.g. runs/fashion_mnist")->required();
+    command->add_option("--set", use.run.overrides, "change one key of the run, e.g. --set data.dir=DIR")
+        ->allow_extra_args(false);
+    command->callback([this, call] {
+      use.run.config = use.folder + "/config.json";
+      chosen = [this, call] { return call(use); };
+    });
+    return command;
+  };
+  add("eval", "Scores of a run's last checkpoint on its test samples", eval_command)
+      ->add_option("--group", use.run.group, "how ranks communicate, see train");
+  CLI::App* predict = add("predict", "What a run's model says of new samples", predict_command);
+  predict->add_option("--input", use.input, "raw samples, a .npy file with a row for each")->required();
+  predict->add_option("--output", use.output, "a .csv or .npy file")->required();
+  CLI::App* hash = app.add_subcommand("hash", "Checks a run's last checkpoint and prints its hash");
+  hash->add_option("run", file, "the folder of a run")->required();
+  hash->callback([this] { chosen = [this] { return hash_command(file); }; });
+  CLI::App* inspect = app.add_subcommand("inspect", "What a safetensors file holds");
+  inspect->add_option("file", file, "the file")->required();
+  inspect->callback([this] { chosen = [this] { return inspect_command(file); }; });
+}
+
 void CommandLine::add_certify() {
   CLI::App* command = app.add_subcommand("certify", "Does an operation keep the kernel contract on a device?");
   command->add_option("op", certify.op, "an operation of autograd/ops.h, or of a library")->required();
@@ -115,7 +143,7 @@ void CommandLine::add_launch() {
   });
 }
 
-CommandLine::CommandLine(const train::Registry& registry) : train{&registry}, plan{&registry} {
+CommandLine::CommandLine(const train::Registry& registry) : train{&registry}, plan{&registry}, use{{&registry}} {
   app.set_version_flag("--version", version_text);
   app.require_subcommand(1);
   app.footer(
@@ -125,6 +153,7 @@ CommandLine::CommandLine(const train::Registry& registry) : train{&registry}, pl
   add_train();
   add_launch();
   add_plan();
+  add_uses();
   add_certify();
 }
 

@@ -4,23 +4,28 @@
 #include <string>
 #include <vector>
 
-namespace shardgrad::train {
-class Registry;
-}
+#include <shardgrad/train/cli/run_job.h>
 
 namespace shardgrad::cli {
 
 /// Runs a command line and returns the exit code, see train/program.h.
 int run(int argc, char** argv, const train::Registry& registry);
 
-/// What `shardgrad train` was given.
-struct TrainOptions {
-  const train::Registry* registry;
-  std::string config;
-  std::vector<std::string> overrides;
-  std::string group;  ///< how ranks communicate; empty: chosen automatically
+int train_command(const RunOptions& options);
+
+/// Of a run's folder: `config` is the run's, `group` unused by predict.
+struct UseOptions {
+  RunOptions run;
+  std::string folder, input, output;
 };
-int train_command(const TrainOptions& options);
+/// Prints the scores of the last checkpoint.
+int eval_command(const UseOptions& options);
+/// Writes what the model says of new samples.
+int predict_command(const UseOptions& options);
+/// Compares the last checkpoint with its hashes, and prints the one number of them all.
+int hash_command(const std::string& folder);
+/// Prints what a safetensors file holds.
+int inspect_command(const std::string& path);
 
 /// What `shardgrad plan` was given.
 struct PlanOptions {

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <shardgrad/core/tensor.h>
@@ -70,7 +71,9 @@ std::vector<void*> places_of(std::span<const Tensor> fields);
 /// The two parts of a data set.
 struct Splits {
   std::shared_ptr<Dataset> train, test;
-  int64_t classes = 0;  ///< labels are in [0, classes), in both; 0: unknown, or no labels
+  int64_t classes = 0;                     ///< labels are in [0, classes), in both; 0: unknown, or no labels
+  std::vector<std::string> class_names{};  ///< of labels that were texts; or empty
+  Standardisation target{};                ///< how raw targets became field 1; empty: unchanged
 
   /// Of both, with the classes of field 1.
   std::vector<Field> fields() const;

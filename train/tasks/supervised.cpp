@@ -52,6 +52,13 @@ std::vector<Score> Classification::scores(const Sums& sums) const {
   return {{"accuracy", sums["correct"] / sums["count"]}, {"loss", sums["loss"] / sums["count"], false}};
 }
 
+Prediction Classification::predict(const Tensor& inputs) {
+  Tensor y = model_(inputs).to(DType::f32), best = argmax(y, 1).to(DType::f32);
+  Prediction prediction{{"class"}, cat({reshape(best, {best.numel(), 1}), softmax(y)}, 1)};
+  for (int64_t c = 0; c < y.size(1); ++c) prediction.columns.push_back(concat("p", c));
+  return prediction;
+}
+
 void Classification::check(std::span<const data::Field> fields, const data::Batch& batch) {
   check_two_fields("classification", fields);
   SG_CHECK(fields[1].dtype == DType::i64 && fields[1].shape.ndim() == 0,
@@ -121,6 +128,14 @@ void Regression::evaluate(const data::Batch& batch, Sums& sums) {
 std::vector<Score> Regression::scores(const Sums& sums) const {
   double values = sums["values"], spread = sums["squares"] - sums["sum"] * sums["sum"] / values;
   return {{"r2", 1 - sums["error"] / spread}, {"rmse", std::sqrt(sums["error"] / values), false}};
+}
+
+Prediction Regression::predict(const Tensor& inputs) {
+  Tensor y = model_(inputs).to(DType::f32);
+  int64_t rows = y.size(0), columns = rows == 0 ? 0 : y.numel() / rows;
+  Prediction prediction{{}, reshape(y, {rows, columns})};
+  for (int64_t c = 0; c < columns; ++c) prediction.columns.push_back(concat("y", c));
+  return prediction;
 }
 
 void Regression::check(std::span<const data::Field> fields, const data::Batch& batch) {

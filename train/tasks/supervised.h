@@ -10,7 +10,7 @@
 namespace shardgrad::train {
 
 /// One of some classes. Fields: inputs, of any shape, and labels i64 (). The model gives a number per class, (n,
-/// classes). Scores: accuracy, loss.
+/// classes). Scores: accuracy, loss. Predicts the class and the probability of each.
 class Classification : public Task {
  public:
   struct Options {
@@ -22,6 +22,7 @@ class Classification : public Task {
   Tensor loss(const data::Batch& batch) override;
   void evaluate(const data::Batch& batch, Sums& sums) override;
   std::vector<Score> scores(const Sums& sums) const override;
+  Prediction predict(const Tensor& inputs) override;
   void check(std::span<const data::Field> fields, const data::Batch& batch) override;
 
  private:
@@ -46,7 +47,7 @@ class NextToken : public Task {
 };
 
 /// Numbers. Fields: inputs and targets of any shape; the model gives outputs of the targets' shape. The loss is the
-/// mean squared error. Scores: r2 (1 - squared error / variance of the targets), rmse.
+/// mean squared error. Scores: r2 (1 - squared error / variance of the targets), rmse. Predicts the outputs.
 class Regression : public Task {
  public:
   explicit Regression(Model model) : model_(std::move(model)) {}
@@ -54,6 +55,7 @@ class Regression : public Task {
   Tensor loss(const data::Batch& batch) override;
   void evaluate(const data::Batch& batch, Sums& sums) override;
   std::vector<Score> scores(const Sums& sums) const override;
+  Prediction predict(const Tensor& inputs) override;
   void check(std::span<const data::Field> fields, const data::Batch& batch) override;
 
  private:

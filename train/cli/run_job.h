@@ -1,0 +1,24 @@
+#pragma once
+// A command's work on the ranks of a job, as its configuration says.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <shardgrad/dist/launch/job.h>
+#include <shardgrad/train/config.h>
+
+namespace shardgrad::cli {
+
+/// What such a command was given.
+struct RunOptions {
+  const train::Registry* registry;
+  std::string config;  ///< file
+  std::vector<std::string> overrides;
+  std::string group;  ///< how ranks communicate; empty: chosen automatically
+};
+
+/// Reads the configuration, chooses kernels and device, and runs `body` on this rank. Returns the exit code.
+int run_job(const RunOptions& options, const std::function<int(const train::Config&, dist::Job&)>& body);
+
+}  // namespace shardgrad::cli

@@ -1,0 +1,52 @@
+// Commands on what was trained.
+
+#include <iostream>
+
+#include <shardgrad/train/checkpoint/checkpoint.h>
+#include <shardgrad/train/cli/program.h>
+#include <shardgrad/train/run_report.h>
+#include <shardgrad/train/use.h>
+
+namespace shardgrad::cli {
+
+int eval_command(const UseOptions& options) {
+  return run_job(options.run, [&](const train::Config& config, dist::Job& job) {
+    train::evaluate_run(config, options.folder, job.world(), std::cout);
+    return 0;
+  });
+}
+
+int predict_command(const UseOptions& options) {
+  return run_job(options.run, [&](const train::Config& config, dist::Job& job) {
+    int64_t rows = train::predict_run(config, options.folder, job.world(), options.input, options.output);
+    std::cout << "predicted " << rows << " rows: " << options.output << std::endl;
+    return 0;
+  });
+}
+
+int hash_command(const std::string& folder) {
+  train::Last last = train::last_checkpoint(folder);
+  SG_CHECK(last.folder, "nothing is saved in '", folder, "'");
+  if (!last.note.empty()) std::cerr << last.note << std::endl;
+  train::Manifest manifest = train::verify_checkpoint(*last.folder);
+  std::cout << "step " << manifest.reached.step << ", hash " << manifest.hash() << std::endl;
+  return 0;
+}
+
+int inspect_command(const std::string& path) {
+  train::SafetensorsFile file(path, train::SafetensorsFile::Access::read);
+  int64_t count = 0, bytes = 0;
+  for (const auto& [name, entry] : file.tensors()) {
+    std::cout << name << "  " << entry.spec.dtype << " " << entry.spec.shape << "\n";
+    count += entry.spec.shape.numel();
+    bytes += entry.spec.shape.numel() * int64_t(size_of(entry.spec.dtype));
+  }
+  for (const auto& [name, why] : file.unreadable()) std::cout << name << "  cannot be read here: " << why << "\n";
+  std::cout << file.tensors().size() + file.unreadable().size() << " tensors, " << count << " elements, "
+            << train::format_bytes(bytes) << "\n";
+  for (const auto& [key, text] : file.metadata()) std::cout << key << ": " << text << "\n";
+  std::cout << std::flush;
+  return 0;
+}
+
+}  // namespace shardgrad::cli

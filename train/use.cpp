@@ -1,0 +1,147 @@
+#include <shardgrad/train/use.h>
+
+#include <charconv>
+#include <fstream>
+
+#include <shardgrad/autograd/node.h>
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/core/context.h>
+#include <shardgrad/train/build.h>
+#include <shardgrad/train/checkpoint/checkpoint.h>
+#include <shardgrad/train/data/npy_file.h>
+#include <shardgrad/train/files.h>
+#include <shardgrad/train/notes.h>
+#include <shardgrad/train/run_report.h>
+
+namespace shardgrad::train {
+namespace {
+
+// A run's task with the weights of its last checkpoint.
+struct Trained {
+  Trained(const Config& config, const std::string& run, dist::ProcessGroup& world)
+      : task(make_task(config)), sharded(fsdp::fully_shard(task->module(), world, make_sharding(config))) {
+    Last last = last_checkpoint(run);
+    SG_CHECK(last.folder, "nothing is saved in '", run, "'");
+    folder = *last.folder;
+    auto optimizer = make_optimizer(config.optimizer, task->module().named_parameters());
+    step = load_weights(folder, {task->module(), *sharded, *optimizer}).reached.step;
+    task->module().eval();
+  }
+  std::unique_ptr<Task> task;
+  std::shared_ptr<fsdp::Sharded> sharded;
+  std::string folder;
+  int64_t step;
+};
+
+// Rows [begin, end) of a file, as the model knows them.
+Tensor inputs_of(const data::NpyFile& file, const Notes& notes, int64_t begin, int64_t end) {
+  auto width = size_t(file.row_numel());
+  std::vector<std::byte> bytes(size_t(file.row_bytes() * (end - begin)));
+  file.file().read(bytes.data(), file.row_begin(begin), std::ssize(bytes));
+  std::vector<double> numbers(width * size_t(end - begin));
+  file.convert(bytes.data(), std::span(numbers));
+  const data::Standardisation& t = notes.input_transform;
+  for (size_t i = 0; i < numbers.size() && !t.mean.empty(); ++i) {
+    size_t column = t.mean.size() == 1 ? 0 : i % width;
+    numbers[i] = (numbers[i] - t.mean[column]) / t.scale[column];
+  }
+  std::vector<int64_t> dims{end - begin};
+  dims.insert(dims.end(), notes.inputs.shape.begin(), notes.inputs.shape.end());
+  Tensor x = from_vector<double>(numbers, Shape(dims), {DType::f64, kCpu}).to(notes.inputs.dtype);
+  return to_device(x, context().default_device());
+}
+
+// Where predictions go: collected for .npy, line by line for .csv.
+class Output {
+ public:
+  Output(std::string path, const Notes& notes) : path_(std::move(path)), notes_(notes) {
+    SG_CHECK(path_.ends_with(".csv") || path_.ends_with(".npy"), "'", path_,
+             "' has another ending than .csv and .npy, which say what is written");
+    if (path_.ends_with(".csv")) file_.open(path_);
+    if (path_.ends_with(".csv") && !file_) cannot("write", path_);
+  }
+  void add(const Prediction& prediction) {
+    int64_t columns = prediction.values.size(1);
+    std::vector<double> values = prediction.values.to_vector<double>();
+    const data::Standardisation& t = notes_.target_transform;
+    for (size_t i = 0; i < values.size() && !t.mean.empty(); ++i) values[i] = values[i] * t.scale[0] + t.mean[0];
+    bool labels = !notes_.class_names.empty() && prediction.columns.at(0) == "class";
+    if (file_.is_open()) write_lines(prediction.columns, values, columns, labels);
+    if (!file_.is_open()) all_.insert(all_.end(), values.begin(), values.end());
+    columns_ = columns;
+  }
+  void finish() {
+    if (file_.is_open()) {
+      if (!file_.flush()) cannot("write", path_);
+      return;
+    }
+    int64_t rows = columns_ == 0 ? 0 : std::ssize(all_) / columns_;
+    data::write_npy(path_, from_vector<float>(all_, {rows, columns_}, {DType::f32, kCpu}));
+  }
+
+ private:
+  void write_lines(const std::vector<std::string>& names, const std::vector<double>& values, int64_t columns,
+                   bool labels) {
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
+    text = columns_ == 0 ? text + (labels ? ",label\n" : "\n") : "";
+    for (size_t i = 0; i < values.size(); ++i) {
+      char number[32];
+      auto end = std::to_chars(number, number + sizeof number, float(values[i])).ptr;
+      text.append(number, end);
+      bool last = int64_t(i + 1) % columns == 0;
+      if (last && labels) text += "," + quoted(notes_.class_names.at(size_t(values[i + 1 - size_t(columns)])));
+      text += last ? "\n" : ",";
+    }
+    file_ << text;
+    if (!file_) cannot("write", path_);
+  }
+  static std::string quoted(const std::string& text) {
+    if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
+    std::string inside;
+    for (char c : text) inside += c == '"' ? std::string("\"\"") : std::string(1, c);
+    return "\"" + inside + "\"";
+  }
+
+  std::string path_;
+  const Notes& notes_;
+  std::ofstream file_;
+  std::vector<float> all_;
+  int64_t columns_ = 0;
+};
+
+}  // namespace
+
+Evaluation evaluate_run(const Config& config, const std::string& run, dist::ProcessGroup& world, std::ostream& out) {
+  data::Splits data = open_data(config);
+  Trained trained(config, run, world);
+  data::DataLoader test = make_loader(config, world, data.test, false);
+  Evaluation evaluation = evaluate(*trained.task, test, world);
+  if (world.rank() != 0) return evaluation;
+  out << "eval:";
+  for (const Score& score : evaluation.scores) out << " test_" << score.name << "=" << format_fixed(score.value, 4);
+  out << concat(" samples=", evaluation.count, " step=", trained.step, " run=") << run << std::endl;
+  return evaluation;
+}
+
+int64_t predict_run(const Config& config, const std::string& run, dist::ProcessGroup& world, const std::string& input,
+                    const std::string& output) {
+  SG_CHECK(world.size() == 1, "predict works on one rank, and here are ", world.size(), "; start it without launch");
+  Trained trained(config, run, world);
+  Notes notes = read_notes(SafetensorsFile(trained.folder + "/" + kModelFile, SafetensorsFile::Access::read));
+  data::NpyFile file(input);
+  SG_CHECK(file.shape().ndim() == notes.inputs.shape.ndim() + 1 && file.row_numel() == notes.inputs.shape.numel(), "'",
+           input, "' has shape ", file.shape(), "; the model was trained on samples of shape ", notes.inputs.shape,
+           ", so it must be (rows, …) of these");
+  Output to(output, notes);
+  NoGrad no_grad;
+  for (int64_t begin = 0; begin < std::max<int64_t>(1, file.rows()); begin += config.batch) {
+    Tensor x = inputs_of(file, notes, begin, std::min(file.rows(), begin + config.batch));
+    to.add(trained.task->predict(x));
+  }
+  file.file().check_unchanged();
+  to.finish();
+  return file.rows();
+}
+
+}  // namespace shardgrad::train
