@@ -105,8 +105,13 @@ TEST_F(Tokens, AnIdThatIsNotInTheVocabularyIsRefusedWithItsPlace) {
   EXPECT_THAT(refusal(raw<uint16_t>({5, 1, 10, 2})),
               HasSubstr("train.bin': token 2 is 10, and the vocabulary has 10 ids"));
   Ids many(1'200'000, 3);
+  many[5] = 7;
   many[1'100'000] = 11;
   EXPECT_THAT(refusal(raw<uint16_t>(many)), HasSubstr("token 1100000 is 11"));
+  many[1'100'000] = 3;
+  options_.vocabulary = 0;
+  options_.test.clear();
+  EXPECT_EQ(read(raw<uint16_t>(many)).vocabulary, 8) << "of the first block";
   options_.vocabulary = -1;
   EXPECT_THAT(refusal(raw<uint16_t>(many)), HasSubstr("vocabulary is -1"));
 }
