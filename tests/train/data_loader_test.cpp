@@ -200,7 +200,9 @@ TEST(ReadingAhead, TheNextBatchOfTheEpochIsReadWhileOneIsUsed) {
     if (indices[0] == 2) second.set_value(std::this_thread::get_id());
   });
   Batch first = loader.get(0, 0);
-  EXPECT_NE(second.get_future().get(), std::this_thread::get_id());
+  std::future<std::thread::id> reader = second.get_future();
+  ASSERT_EQ(reader.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  EXPECT_NE(reader.get(), std::this_thread::get_id());
   EXPECT_EQ(samples_of(loader.get(0, 1)), (Samples{2, 3}));
   EXPECT_EQ(reads, 2) << "and nothing after the last";
 }

@@ -314,32 +314,50 @@ TEST_F(NpyPairs, TheFingerprintIsOfWhatIsTrainedOn) {
   EXPECT_NE(data::read_npy(first).splits.train->fingerprint(), before);
 }
 
-// The table is read a row at a time: of a file of 1 GiB little is ever in memory.
-TEST_F(NpyPairs, AFileLargerThanWhatIsHeldIsRead) {
-  constexpr int64_t kRows = 1 << 18, kColumns = 1 << 10;
-  std::string header = npy(npy_header("<f4", concat("(", kRows, ", ", kColumns, ")")), "");
-  folder_.write("x.npy", header);
-  std::filesystem::resize_file(folder_ / "x.npy", header.size() + size_t(kRows * kColumns) * 4);
-  write_npy(folder_ / "y.npy", zeros({kRows}, DType::i64));
+TEST_F(NpyPairs, SmallFilesAreHeldInMemoryAndMayChange) {
+  write_pair(50, "x.npy", "y.npy");
+  int64_t before = context_.ledger().current(Category::data);
+  NpyData data = data::read_npy(options());
+  auto bytes = [&](const char* name) { return int64_t(std::filesystem::file_size(folder_ / name)); };
+  EXPECT_EQ(context_.ledger().current(Category::data) - before, bytes("x.npy") + bytes("y.npy"));
+  auto values = whole_of(*data.splits.train)[0].to_vector<float>();
+  folder_.write("x.npy", "short");
+  EXPECT_EQ(whole_of(*data.splits.train)[0].to_vector<float>(), values);
+}
+
+class LargeNpyPair : public NpyPairs {
+ protected:
+  // Zeros that take no room on the disk, of which little fits into what is held.
+  void write_large() {
+    std::string header = npy(npy_header("<f4", concat("(", kRows, ", ", kColumns, ")")), "");
+    folder_.write("x.npy", header);
+    std::filesystem::resize_file(folder_ / "x.npy", header.size() + size_t(kRows * kColumns) * 4);
+    write_npy(folder_ / "y.npy", zeros({kRows}, DType::i64));
+  }
+  static constexpr int64_t kColumns = 1 << 14, kRows = data::DataFile::kHeld / 4 / kColumns + 8;
+};
+
+TEST_F(LargeNpyPair, IsReadAsItIsNeeded) {
+  write_large();
   rusage before{}, after{};
   getrusage(RUSAGE_SELF, &before);
   NpyData data = data::read_npy(options());
-  EXPECT_EQ(data.splits.train->fetch(std::vector<int64_t>{3, 200'000})[0].to_vector<float>()[5], 0);
+  EXPECT_EQ(data.splits.train->fetch(std::vector<int64_t>{3, 2000})[0].to_vector<float>()[5], 0);
   getrusage(RUSAGE_SELF, &after);
   EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 32 << 10) << "KiB";
 }
 
-TEST_F(NpyPairs, AFileThatChangesWhileItIsUsedIsRefused) {
-  write_pair(50, "x.npy", "y.npy");
+TEST_F(LargeNpyPair, ThatChangesWhileItIsUsedIsRefused) {
+  write_large();
+  std::vector<int64_t> first{0};
   NpyData data = data::read_npy(options());
-  folder_.write("y.npy", "short");
-  EXPECT_THAT(error_of([&] { whole_of(*data.splits.train); }), HasSubstr("y.npy' became shorter while it was read"));
-  write_pair(50, "x.npy", "y.npy");
-  data = data::read_npy(options());
-  std::filesystem::last_write_time(folder_ / "x.npy",
-                                   std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
-  EXPECT_THAT(error_of([&] { whole_of(*data.splits.train); }),
+  EXPECT_EQ(error_of([&] { data.splits.train->fetch(first); }), "no error");
+  auto later = std::filesystem::file_time_type::clock::now() + std::chrono::hours(1);
+  std::filesystem::last_write_time(folder_ / "x.npy", later);
+  EXPECT_THAT(error_of([&] { data.splits.train->fetch(first); }),
               HasSubstr("x.npy' has been changed since it was opened"));
+  folder_.write("x.npy", "short");
+  EXPECT_THAT(error_of([&] { data.splits.train->fetch(first); }), HasSubstr("x.npy' became shorter while it was read"));
 }
 
 }  // namespace

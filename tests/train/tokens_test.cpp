@@ -12,6 +12,7 @@
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/rng.h>
+#include <shardgrad/train/data/data_file.h>
 
 #include "temporary_folder.h"
 
@@ -104,8 +105,13 @@ TEST_F(Tokens, AnIdThatIsNotInTheVocabularyIsRefusedWithItsPlace) {
   EXPECT_THAT(refusal(raw<uint16_t>({5, 1, 10, 2})),
               HasSubstr("train.bin': token 2 is 10, and the vocabulary has 10 ids"));
   Ids many(1'200'000, 3);
+  many[5] = 7;
   many[1'100'000] = 11;
   EXPECT_THAT(refusal(raw<uint16_t>(many)), HasSubstr("token 1100000 is 11"));
+  many[1'100'000] = 3;
+  options_.vocabulary = 0;
+  options_.test.clear();
+  EXPECT_EQ(read(raw<uint16_t>(many)).vocabulary, 8) << "of the first block";
   options_.vocabulary = -1;
   EXPECT_THAT(refusal(raw<uint16_t>(many)), HasSubstr("vocabulary is -1"));
 }
@@ -142,24 +148,19 @@ TEST_F(Tokens, TheFingerprintIsOfWhatIsTrainedOn) {
   EXPECT_NE(fingerprint(text), before);
 }
 
-TEST_F(Tokens, AFileThatChangesWhileItIsUsedIsRefused) {
-  std::string text = raw<uint16_t>({0, 1, 2, 3, 4, 5, 6});
-  TokenData data = read(text, text);
-  folder_.write("train.bin", "");
-  EXPECT_THAT(error_of([&] { values(*data.splits.train, 0, 0); }), HasSubstr("became shorter while it was read"));
-}
-
-TEST_F(Tokens, AFileLargerThanWhatIsHeldIsRead) {
+TEST_F(Tokens, ALargeFileIsReadAsItIsNeededAndMustNotChange) {
   folder_.write("train.bin", "");
   options_.train = folder_ / "train.bin";
   options_.length = 1024;
-  std::filesystem::resize_file(options_.train, size_t(1) << 30);
+  std::filesystem::resize_file(options_.train, size_t(data::DataFile::kHeld) + 2);
   rusage before{}, after{};
   getrusage(RUSAGE_SELF, &before);
   TokenData data = data::read_tokens(options_);
   EXPECT_EQ(values(*data.splits.train, data.splits.train->size() - 1, 0), Ids(1024, 0));
   getrusage(RUSAGE_SELF, &after);
   EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 32 << 10) << "KiB";
+  folder_.write("train.bin", "");
+  EXPECT_THAT(error_of([&] { values(*data.splits.train, 0, 0); }), HasSubstr("became shorter while it was read"));
 }
 
 // Whatever is in a file, it is read or refused.

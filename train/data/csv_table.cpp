@@ -108,7 +108,8 @@ size_t TableReader::find(const std::string& name, const char* option) const {
 
 void TableReader::read_row() {
   if (reader_.size() != names_.size())
-    refuse(": there are ", reader_.size(), " cells, and ", names_.size(), " columns are named");
+    refuse(": there are ", reader_.size(), " cells, and ", names_.size(),
+           " columns are named; mend the row: a cell with a delimiter in it stands in quotes");
   for (size_t column : used_) table_.inputs.push_back(number(column));
   table_.targets.push_back(options_.kind == TargetKind::classes ? label() : number(target_));
 }

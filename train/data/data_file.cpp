@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 #include <vector>
 
-#include <shardgrad/core/error.h>
+#include <shardgrad/core/context.h>
+#include <shardgrad/train/data/dataset.h>
 #include <shardgrad/train/files.h>
 
 namespace shardgrad::data {
@@ -32,6 +34,11 @@ DataFile::DataFile(std::string path) : path_(std::move(path)) {
 DataFile::~DataFile() { close(file_); }
 
 void DataFile::read(void* to, int64_t begin, int64_t count) const {
+  if (held_) {
+    SG_ASSERT(begin >= 0 && count >= 0 && begin + count <= size_, "bytes ", begin, " + ", count, " of '", path_, "'");
+    std::memcpy(to, static_cast<const std::byte*>(held_.in().data) + begin, size_t(count));
+    return;
+  }
   for (int64_t done = 0; done < count;) {
     ssize_t got = pread(file_, static_cast<char*>(to) + done, size_t(count - done), off_t(begin + done));
     if (got < 0 && errno == EINTR) continue;
@@ -41,7 +48,16 @@ void DataFile::read(void* to, int64_t begin, int64_t count) const {
   }
 }
 
+void DataFile::hold_if_small() {
+  if (size_ > kHeld) return;
+  TagScope tag(Category::data);
+  Tensor bytes = empty({size_}, {DType::u8, kCpu}, "DataFile");
+  read(bytes.out().data, 0, size_);
+  held_ = bytes;
+}
+
 void DataFile::check_unchanged() const {
+  if (held_) return;
   struct stat now;
   if (fstat(file_, &now) != 0) train::cannot("read", path_);
   bool same = now.st_size == size_ && now.st_mtim.tv_sec == changed_.tv_sec && now.st_mtim.tv_nsec == changed_.tv_nsec;

@@ -1,6 +1,7 @@
 #pragma once
-// A file of samples that may be larger than memory. It is read and not mapped: where a disk fails, or somebody makes
-// the file shorter, a mapping would end the process by a signal, and a read says what happened.
+// A file of samples that may be larger than memory. A small one is held in memory, which spares a system call for each
+// sample. A larger one is read and not mapped: where a disk fails, or somebody makes the file shorter, a mapping would
+// end the process by a signal, and a read says what happened.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +9,8 @@
 #include <functional>
 #include <span>
 #include <string>
+
+#include <shardgrad/core/tensor.h>
 
 namespace shardgrad::data {
 
@@ -22,7 +25,10 @@ class DataFile {
   int64_t size() const { return size_; }
   /// Bytes [begin, begin + count), from any thread. Throws Error(input) when they are not all there.
   void read(void* to, int64_t begin, int64_t count) const;
-  /// Throws Error(input) when the file is not what it was when it was opened.
+  /// Holds a file of up to kHeld bytes in memory, which is of category data: it may change from then on.
+  void hold_if_small();
+  static constexpr int64_t kHeld = int64_t(256) << 20;
+  /// Throws Error(input) when a file that is not held is not what it was when it was opened.
   void check_unchanged() const;
 
  private:
@@ -30,6 +36,7 @@ class DataFile {
   int file_ = -1;
   int64_t size_ = 0;
   timespec changed_{};
+  Tensor held_;
 };
 
 /// Calls `call` with bytes [begin, end) of a file, in order, in blocks of at most kBlock.

@@ -58,6 +58,7 @@ template <class From, class To> void convert_each(const std::byte* from, std::sp
 NpyFile::NpyFile(std::string path) : file_(std::move(path)) {
   try {
     understand(read_header());
+    file_.hold_if_small();
   } catch (const Error& error) {
     fail("cannot read '", file_.path(), "' as an array: ", error.what());
   }

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include <shardgrad/core/float_mode.h>
-
 namespace shardgrad::data {
 
 ReadAhead::ReadAhead() : thread_([this] { loop(); }) {}
@@ -31,7 +29,6 @@ std::exception_ptr ReadAhead::wait() {
 }
 
 void ReadAhead::loop() {
-  SubnormalMode::flush_for_good();  // as the thread that would read otherwise
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return work_ || ending_; });

@@ -1,5 +1,6 @@
 #pragma once
-// A thread that reads samples for its owner, one piece of work at a time.
+// A thread that reads samples for its owner, one piece of work at a time. It treats subnormals as its owner does: a
+// thread begins with the floating-point mode of the one that starts it.
 
 #include <condition_variable>
 #include <exception>

@@ -40,6 +40,7 @@ TokenFile::TokenFile(std::string path, int token_bytes) : file_(std::move(path))
   SG_CHECK(rest % bytes_ == 0, "'", this->path(), "' holds ", rest, " bytes of tokens, which is no multiple of ",
            bytes_, ", the bytes of a token: it is truncated, or of another kind");
   count_ = rest / bytes_;
+  file_.hold_if_small();
 }
 
 void TokenFile::read_header() {

@@ -5,7 +5,7 @@
 //
 //     tokens 5 1 4 2 8 3 7, T = 3:    inputs 5 1 4 | 2 8 3    targets 1 4 2 | 8 3 7
 //
-// Files are read as they are needed, so they may be larger than memory.
+// Files of more than 256 MiB are read as they are needed, so they may be larger than memory.
 
 #include <string>
 
