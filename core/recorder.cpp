@@ -22,7 +22,7 @@ uint64_t Recorder::begin(Record record) {
   return next_ - 1;
 }
 
-Record* Recorder::find(uint64_t sequence) {
+const Record* Recorder::find(uint64_t sequence) const {
   auto it = std::ranges::lower_bound(records_, sequence, {}, &Record::sequence);
   return it != records_.end() && it->sequence == sequence ? &*it : nullptr;
 }
@@ -42,6 +42,12 @@ void Recorder::instant(Record record) { end(begin(std::move(record))); }
 std::vector<Record> Recorder::records() const {
   std::lock_guard lock(mutex_);
   return records_;
+}
+
+std::optional<Record> Recorder::record(uint64_t sequence) const {
+  std::lock_guard lock(mutex_);
+  const Record* found = find(sequence);
+  return found ? std::optional(*found) : std::nullopt;
 }
 
 void Recorder::clear() {
