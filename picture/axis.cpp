@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <tuple>
 
 namespace shardgrad::picture {
@@ -24,7 +23,7 @@ double Axis::place(double value) const {
 
 namespace {
 
-constexpr double kMost = std::numeric_limits<double>::max() / 4, kLeast = 1e-300;
+constexpr double kLeast = 1e-300;
 
 // The least of 1, 2 and 5 times a power of ten that makes at most so many steps.
 double round_step(double low, double high, int most) {
@@ -37,7 +36,6 @@ double round_step(double low, double high, int most) {
 
 // A single value gets a tenth of itself on each side.
 std::pair<double, double> widened(double low, double high) {
-  low = std::clamp(low, -kMost, kMost), high = std::clamp(high, -kMost, kMost);
   double size = std::max(std::abs(low), std::abs(high));
   if (high - low > size * 1e-9 && high - low > kLeast) return {low, high};
   double room = size > kLeast ? size / 10 : 1;
@@ -56,8 +54,9 @@ Axis linear_axis(const Range& range, std::pair<double, double> places, AxisOptio
   if (options.whole) step = std::max(step, 1.0);
   double first = std::ceil(low / step - 1e-9), last = std::floor(high / step + 1e-9);
   if (options.between_ticks) {
-    first = std::floor(low / step + 1e-9), last = std::ceil(high / step - 1e-9);
-    low = first * step, high = last * step;
+    double below = std::floor(low / step + 1e-9), above = std::ceil(high / step - 1e-9);
+    if (std::isfinite(below * step)) first = below, low = below * step;  // -1.7e308 has no round number below it
+    if (std::isfinite(above * step)) last = above, high = above * step;
   }
   Axis axis{low * measure.size, high * measure.size, false, places.first, places.second, measure.name, {}};
   for (double i = first; i <= last; ++i) axis.ticks.push_back({i * step * measure.size, said(i * step, step)});
@@ -71,12 +70,20 @@ Axis log_axis(const Range& range, std::pair<double, double> places, int most) {
   last = std::min(std::max(last, first + 1), 308);
   first = std::min(first, last - 1);
   Axis axis{std::pow(10, first), std::pow(10, last), true, places.first, places.second, "", {}};
+  bool fine = last - first <= 2;
+  for (double digit : {5., 2.}) {
+    if (fine && axis.low * digit <= low * (1 + 1e-12)) axis.low = std::max(axis.low, std::pow(10, first) * digit);
+    if (fine && std::pow(10, last - 1) * digit >= high) axis.high = std::pow(10, last - 1) * digit;
+  }
   int stride = std::max(1, (last - first + most - 1) / most);
   for (int power = first; power <= last; power += stride) {
     double decade = std::pow(10, power);
-    axis.ticks.push_back({decade, said(decade, decade)});
-    for (double digit : {2., 5.})
-      if (last - first <= 2 && power < last) axis.ticks.push_back({digit * decade, said(digit * decade, decade)});
+    for (double digit : {1., 2., 5.}) {
+      double value = digit * decade;
+      if (digit > 1 && !fine) continue;
+      if (value >= axis.low * (1 - 1e-9) && value <= axis.high * (1 + 1e-9))
+        axis.ticks.push_back({value, said(value, decade)});
+    }
   }
   return axis;
 }

@@ -10,7 +10,7 @@ namespace shardgrad::picture {
 
 namespace {
 
-constexpr double kPairHeight = 38, kBar = 9, kMostWords = 200;
+constexpr double kPairHeight = 38, kBar = 9;
 constexpr size_t kMostPairs = 40;
 
 bool equal(const Pair& pair) { return pair.measured == pair.formula; }
@@ -19,8 +19,7 @@ double difference(const Pair& pair) { return std::abs(pair.measured - pair.formu
 std::string pair_in_words(const Pair& pair, Unit unit) {
   if (!std::isfinite(pair.measured) || !std::isfinite(pair.formula)) return "not finite";
   if (equal(pair)) return concat("== ", said(pair.formula, unit));
-  std::string more = concat(said(difference(pair), unit), pair.measured > pair.formula ? " more" : " less");
-  return pair.formula > 0 ? concat(more, " (", percent_of(difference(pair) / pair.formula), ")") : more;
+  return concat(said(difference(pair), unit), pair.measured > pair.formula ? " more" : " less");
 }
 
 std::string all_in_words(const Bars& bars, size_t drawn) {
@@ -68,11 +67,11 @@ std::string draw(const Bars& bars) {
   Range range;
   for (const Pair& pair : pairs) {
     names = std::max(names, width_of(shortened(pair.name, 140)));
-    words = std::max(words, std::min(kMostWords, width_of(pair_in_words(pair, bars.unit))));
+    words = std::max(words, width_of(pair_in_words(pair, bars.unit), 15));
     range.add(pair.measured), range.add(pair.formula);
   }
   double left = kMargin + names + 10, right = kWidth - kMargin - words - 10;
-  Svg svg(bars.caption, kWidth, top + height + 26);
+  Svg svg(bars.caption, kWidth, top + height + kBelow);
   head.draw(svg);
   Plot plot{{left, top, right - left, height}, {}, {}};
   if (pairs.empty()) {

@@ -34,7 +34,7 @@ Head::Head(const Caption& caption, std::string words, std::vector<Key> keys)
   if (!keys.empty()) bottom_ += kLine;
   for (Key& key : keys) {
     key.name = shortened(key.name, 240);
-    double width = kSwatch + 6 + width_of(key.name) + 12;
+    double width = kSwatch + 6 + width_of(key.name) + 16;
     if (x > kMargin && x + width > kWidth) x = kMargin, bottom_ += kLine;
     keys_.push_back({std::move(key), {x, bottom_ - 4}});
     x += width;
@@ -76,17 +76,17 @@ void draw_axes(Svg& svg, const Plot& plot, const std::string& x_name, const std:
     return unit.empty() ? name : name.empty() ? unit : concat(name, ", ", unit);
   };
   std::string name = with_unit(x_name, plot.x.unit);
-  double free_from = box.x, name_at = right - width_of(name) - 8;  // ticks do not touch each other, nor the name
+  double free_from = 0;  // texts do not touch each other
   for (const Tick& tick : plot.x.ticks) {
     double x = plot.x.place(tick.value), half = width_of(tick.text) / 2;
     svg.line(Ink::faint, {x, bottom}, {x, bottom + 4});
-    double centre = std::max(x, kMargin / 2 + half);
-    if ((centre - half < free_from && tick.value != plot.x.ticks[0].value) || centre + half > name_at) continue;
+    double centre = std::clamp(x, kMargin / 2 + half, kWidth - kMargin / 2 - half);
+    if (centre - half < free_from) continue;
     svg.text({centre, bottom + 18}, tick.text, {.anchor = Anchor::middle, .ink = Ink::faint});
     free_from = centre + half + 10;
   }
-  svg.text({right, bottom + 18}, name, {.anchor = Anchor::end, .ink = Ink::faint});
-  svg.text({kMargin, box.y - 8}, shortened(with_unit(y_name, plot.y.unit), kInner), {.ink = Ink::faint});
+  svg.text({right, bottom + 36}, name, {.anchor = Anchor::end, .ink = Ink::faint});
+  svg.text({kMargin, box.y - 12}, shortened(with_unit(y_name, plot.y.unit), kInner), {.ink = Ink::faint});
 }
 
 void say_empty(Svg& svg, const Box& box, const std::string& why) {

@@ -49,6 +49,8 @@ struct Plot {
 };
 /// Grid lines, ticks and the axes' units; `x_name` and `y_name` say what the axes are ("step", "loss").
 void draw_axes(Svg& svg, const Plot& plot, const std::string& x_name, const std::string& y_name);
+/// The room that they need below the plot.
+inline constexpr double kBelow = 44;
 /// The room that an axis's ticks need at its left.
 double room_for(const Axis& axis);
 /// Words in the middle of a plot in which there is nothing.

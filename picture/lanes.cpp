@@ -99,14 +99,15 @@ void draw_lane(Svg& svg, const RankRecords& rank, Doing of, const Axis& time, do
   draw_bars(svg, std::move(waits), time, y, kLaneHeight);
 }
 
-// Light behind both lanes, and a dashed line under them, for those who see no colour.
+// A shade where compute stands still and behind the communication, and a dashed line under it, for those who see no
+// colour.
 void draw_exposed(Svg& svg, const Overlap& overlap, const Axis& time, double y) {
   double height = 2 * kLaneHeight + kLaneGap;
   std::vector<SpanBar> shades;
   for (const Interval& each : overlap.exposed) shades.push_back({each.begin, each.end, Ink::red, ""});
   for (const SpanBar& shade : merged(std::move(shades), time)) {
     double x = time.place(shade.begin), end = std::max(x + 0.5, time.place(shade.end));
-    svg.rect(Ink::red, {x, y - 3, end - x, height + 6}, "", 0.2);
+    svg.rect(Ink::red, {x, y - 3, end - x, height + 6}, "", 0.28);
     svg.line(Ink::text, {x, y + height + 4}, {end, y + height + 4}, {2, "3 2"});
   }
 }
@@ -116,10 +117,10 @@ void draw_rank(Svg& svg, const RankRecords& rank, const Overlap& overlap, const 
   if (auto share = overlap.share())
     svg.text({plot.box.x + plot.box.width, y - 7}, hidden_in_words(overlap.hidden, overlap.communication),
              {.anchor = Anchor::end, .ink = Ink::faint});
-  draw_exposed(svg, overlap, plot.x, y);
   svg.text({kMargin, y + 14}, "compute", {.ink = Ink::faint});
   svg.text({kMargin, y + kLaneHeight + kLaneGap + 14}, "network", {.ink = Ink::faint});
   draw_lane(svg, rank, Doing::computing, plot.x, y);
+  draw_exposed(svg, overlap, plot.x, y);
   draw_lane(svg, rank, Doing::communicating, plot.x, y + kLaneHeight + kLaneGap);
 }
 
@@ -153,7 +154,7 @@ std::string draw(const Lanes& lanes) {
   Head head(lanes.caption, any ? overlap_in_words(run, overlaps) : "", kinds_of(run, exposed));
   double left = kMargin + width_of("compute") + 8, top = head.bottom() + 18;
   double rows = any ? kRankHeight * double(run.ranks.size()) : 60;
-  Svg svg(lanes.caption, kWidth, top + rows + 24);
+  Svg svg(lanes.caption, kWidth, top + rows - 16 + kBelow);
   head.draw(svg);
   Plot plot{{left, top, kWidth - kMargin - left, rows - 16}, {}, {}};
   if (!any) {

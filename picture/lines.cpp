@@ -72,7 +72,7 @@ void draw_series(Svg& svg, const Lines& lines, const Plot& plot, const Series& s
     return some;
   };
   auto end_piece = [&] {
-    if (piece.size() > 1) svg.path(key.ink, placed(thinned(piece, kLineColumns)), {2, key.dashes});
+    if (piece.size() > 1) svg.path(key.ink, placed(thinned(piece, kLineColumns)), {few ? 2.0 : 1.5, key.dashes});
     if (piece.size() == 1 || few) dots.insert(dots.end(), piece.begin(), piece.end());
     piece.clear();
   };
@@ -107,11 +107,10 @@ std::string draw(const Lines& lines) {
   Ranges ranges = ranges_of(lines);
   bool alone = keys.size() == 1 && (keys[0].name.empty() || keys[0].name == lines.y_name);
   Head head(lines.caption, what_is_left_out(lines, ranges), alone ? std::vector<Key>() : keys);
-  double top = head.bottom() + 22, bottom = top + kLinesHeight;
-  Svg svg(lines.caption, kWidth, bottom + 30);
+  double top = head.bottom() + 26, bottom = top + kLinesHeight;
+  Svg svg(lines.caption, kWidth, bottom + kBelow);
   head.draw(svg);
-  Axis y = lines.log ? log_axis(ranges.y, {bottom, top})
-                     : linear_axis(ranges.y, {bottom, top}, {.unit = lines.unit, .most = 5});
+  Axis y = lines.log ? log_axis(ranges.y, {bottom, top}) : linear_axis(ranges.y, {bottom, top}, {.unit = lines.unit});
   double left = kMargin + room_for(y), right = kWidth - kMargin;
   Axis x = linear_axis(ranges.x, {left, right}, {.whole = ranges.whole, .between_ticks = false});
   Plot plot{{left, top, right - left, kLinesHeight}, x, y};

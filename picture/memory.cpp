@@ -128,18 +128,28 @@ BytesOverTime bytes_over_time(const std::map<Category::Kind, int64_t>& before, s
   return found;
 }
 
-std::string draw(const Memory& memory) {
-  check_bytes(memory.bytes);
+// Seconds since the first moment.
+static Memory from_zero(Memory memory) {
+  if (memory.by_order || memory.bytes.moments.empty()) return memory;
+  double first = memory.bytes.moments[0];
+  for (double& moment : memory.bytes.moments) moment -= first;
+  for (Mark& mark : memory.marks) mark.at -= first;
+  return memory;
+}
+
+std::string draw(const Memory& given) {
+  check_bytes(given.bytes);
+  Memory memory = from_zero(given);
   std::vector<Owner> owners = stacked(memory.bytes.owners);
   std::vector<Key> keys;
   for (size_t k = 0; k < owners.size(); ++k) keys.push_back({ink_of(k), owners[k].name});
   int64_t peak = most_of(total_of(memory.bytes));
   Head head(memory.caption, owners.empty() ? "" : peak_in_words(memory, peak), keys);
-  double top = head.bottom() + 22, bottom = top + kMemoryHeight;
-  Svg svg(memory.caption, kWidth, bottom + 30);
+  double top = head.bottom() + 26, bottom = top + kMemoryHeight;
+  Svg svg(memory.caption, kWidth, bottom + kBelow);
   head.draw(svg);
   Range range;
-  range.add(double(peak)), range.add(double(memory.predicted.value_or(0)) * 1.05);
+  range.add(double(peak)), range.add(double(memory.predicted.value_or(0)) * 1.05), range.add(double(memory.room));
   Axis y = linear_axis(range, {bottom, top}, {.unit = Unit::bytes, .from_zero = true, .most = 5});
   double left = kMargin + room_for(y);
   Plot plot{{left, top, kWidth - kMargin - left, kMemoryHeight}, axis_of_moments(memory, left), y};

@@ -29,9 +29,10 @@ BytesOverTime bytes_over_time(const std::map<Category::Kind, int64_t>& before, s
 struct Memory {
   Caption caption;
   BytesOverTime bytes;
-  bool by_order = false;                  ///< what the moments are
+  bool by_order = false;                  ///< what the moments are; seconds are drawn from the first on
   std::optional<int64_t> predicted = {};  ///< the plan's peak
   std::vector<Mark> marks = {};           ///< "forward", "backward", …
+  int64_t room = 0;                       ///< the axis reaches so far at least, where pictures are compared
 };
 
 /// Owners that are always there are below those that come and go; of more than eight the smallest are one. Throws

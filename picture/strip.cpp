@@ -12,16 +12,17 @@ namespace shardgrad::picture {
 
 namespace {
 
-constexpr double kRow = 24, kBand = 18;
-constexpr size_t kMostUnits = 40;
+constexpr double kMostRow = 24, kMostHeight = 720, kNames = 150;
+constexpr size_t kMostUnits = 240;
 
 struct Looks {
   const char* name;
   Ink ink;
-  double height;  // of the band; bands end at one line
+  double height;  // of a row; all that stands in a row ends at its line
 };
 constexpr Looks kLooks[] = {
-    {"sharded", Ink::grid, 3}, {"gathering", Ink::orange, kBand}, {"gathered", Ink::sky, kBand}};
+    {"sharded", Ink::grid, 0.12}, {"gathering", Ink::orange, 0.75}, {"gathered", Ink::sky, 0.75}};
+constexpr double kBand = 0.75, kComputing = 0.42, kReducing = 0.22;
 
 Range moments_of(const std::vector<Record>& records) {
   Range moments;
@@ -34,7 +35,7 @@ Range moments_of(const std::vector<Record>& records) {
   return moments;
 }
 
-void draw_unit(Svg& svg, const UnitStates& unit, const Axis& time, double y) {
+void draw_unit(Svg& svg, const UnitStates& unit, const Axis& time, double y, double row) {
   for (size_t is = 0; is < 3; ++is) {
     std::vector<SpanBar> bars;
     for (const UnitSpan& span : unit.spans)
@@ -42,7 +43,7 @@ void draw_unit(Svg& svg, const UnitStates& unit, const Axis& time, double y) {
         bars.push_back(
             {span.time.begin, span.time.end, kLooks[is].ink,
              concat(unit.unit, " ", kLooks[is].name, ", ", said(span.time.end - span.time.begin, Unit::seconds))});
-    draw_bars(svg, std::move(bars), time, y + kBand - kLooks[is].height, kLooks[is].height);
+    draw_bars(svg, std::move(bars), time, y + (kBand - kLooks[is].height) * row, kLooks[is].height * row);
   }
   auto draw_inner = [&](const std::vector<Interval>& times, Ink ink, const char* what, double top, double height) {
     std::vector<SpanBar> bars;
@@ -51,8 +52,8 @@ void draw_unit(Svg& svg, const UnitStates& unit, const Axis& time, double y) {
           {each.begin, each.end, ink, concat(unit.unit, " ", what, ", ", said(each.end - each.begin, Unit::seconds))});
     draw_bars(svg, std::move(bars), time, top, height);
   };
-  draw_inner(unit.computing, Ink::green, "computes", y + 4, kBand - 8);
-  draw_inner(unit.reducing, Ink::red, "sends gradients", y + kBand - 5, 5);
+  draw_inner(unit.computing, Ink::green, "computes", y + (kBand - kComputing) / 2 * row, kComputing * row);
+  draw_inner(unit.reducing, Ink::red, "sends gradients", y + (kBand - kReducing) * row, kReducing * row);
 }
 
 std::vector<Key> states_in(const std::vector<UnitStates>& units) {
@@ -82,31 +83,46 @@ size_t most_at_once(const std::vector<UnitStates>& units) {
   return size_t(most);
 }
 
+/// What is drawn: seconds from the first record to the last.
+struct Shown {
+  std::vector<UnitStates> units;
+  double seconds = 0;
+  std::string words;
+  std::vector<Key> keys;
+};
+
+Shown shown_of(const Strip& strip) {
+  Range moments = moments_of(strip.records);
+  Shown shown;
+  if (moments.empty()) return shown;
+  std::vector<Record> records = strip.records;
+  for (Record& record : records) {
+    record.begin -= moments.low();
+    if (record.end >= 0) record.end -= moments.low();
+  }
+  shown.seconds = moments.high() - moments.low();
+  shown.units = unit_states(records, 0, shown.seconds);
+  shown.keys = states_in(shown.units);
+  size_t count = shown.units.size();
+  if (count == 0) return shown;
+  shown.words = concat("At most ", std::to_string(most_at_once(shown.units)), " of ", std::to_string(count),
+                       count == 1 ? " unit" : " units", " in memory at a time.");
+  if (count <= kMostUnits) return shown;
+  shown.words += concat(" The first ", std::to_string(kMostUnits), " are drawn.");
+  shown.units.resize(kMostUnits);
+  return shown;
+}
+
 }  // namespace
 
 std::string draw(const Strip& strip) {
-  Range moments = moments_of(strip.records);
-  double begin = moments.empty() ? 0 : moments.low(), end = moments.empty() ? 0 : moments.high();
-  std::vector<Record> records = strip.records;
-  for (Record& record : records) {
-    record.begin -= begin;
-    if (record.end >= 0) record.end -= begin;
-  }
-  std::vector<UnitStates> units = unit_states(records, 0, end - begin);
-  std::string words;
-  if (!units.empty())
-    words = concat("At most ", std::to_string(most_at_once(units)), " of ", std::to_string(units.size()),
-                   units.size() == 1 ? " unit" : " units", " in memory at a time.");
-  std::vector<Key> keys = states_in(units);
-  if (units.size() > kMostUnits) {
-    words += concat(" The first ", std::to_string(kMostUnits), " are drawn.");
-    units.resize(kMostUnits);
-  }
+  auto [units, seconds, words, keys] = shown_of(strip);
   Head head(strip.caption, words, keys);
-  double room = 0, top = head.bottom(), height = units.empty() ? 60 : kRow * double(units.size());
-  for (const UnitStates& unit : units) room = std::max(room, width_of(shortened(unit.unit, 150)));
+  double row = std::min(kMostRow, kMostHeight / double(std::max<size_t>(1, units.size())));
+  double room = 0, top = head.bottom(), height = units.empty() ? 60 : row * double(units.size());
+  for (const UnitStates& unit : units) room = std::max(room, width_of(shortened(unit.unit, kNames)));
   double left = kMargin + room + 10, right = kWidth - kMargin;
-  Svg svg(strip.caption, kWidth, top + height + 30);
+  Svg svg(strip.caption, kWidth, top + height + kBelow);
   head.draw(svg);
   Plot plot{{left, top, right - left, height}, {}, {}};
   if (units.empty()) {
@@ -114,13 +130,15 @@ std::string draw(const Strip& strip) {
     return svg.str();
   }
   Range time;
-  time.add(0), time.add(end - begin);
+  time.add(0), time.add(seconds);
   plot.x = linear_axis(time, {left, right}, {.unit = Unit::seconds, .between_ticks = false});
   draw_axes(svg, plot, "", "");
+  auto stride = size_t(std::ceil(18 / row));  // names that have room
   for (size_t i = 0; i < units.size(); ++i) {
-    double y = top + kRow * double(i);
-    svg.text({left - 8, y + kBand - 4}, shortened(units[i].unit, 150), {.anchor = Anchor::end});
-    draw_unit(svg, units[i], plot.x, y);
+    double y = top + row * double(i);
+    if (i % stride == 0)
+      svg.text({left - 8, y + kBand * row / 2 + 5}, shortened(units[i].unit, kNames), {.anchor = Anchor::end});
+    draw_unit(svg, units[i], plot.x, y, row);
   }
   return svg.str();
 }

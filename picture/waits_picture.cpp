@@ -10,7 +10,7 @@ namespace shardgrad::picture {
 
 namespace {
 
-constexpr size_t kMostRows = 24, kMostWithNumbers = 6;
+constexpr size_t kMostRows = 16, kMostWithNumbers = 6;
 constexpr double kMostShade = 0.7;  // so that the number in it can be read
 
 void check_square(const Waits& waits) {
@@ -73,8 +73,8 @@ struct Cells {
 
 std::string in_cell(double seconds, const Cells& cells) {
   if (seconds == 0) return "·";
-  std::string text = said(seconds / cells.measure.size, Unit::plain);
-  return text.find('e') == std::string::npos ? text : "≈0";
+  double step = cells.most / cells.measure.size;
+  return said(seconds / cells.measure.size, step >= 100 ? 1 : step >= 10 ? 0.1 : 0.01);
 }
 
 void draw_row(Svg& svg, const Waits& waits, const Cells& cells, size_t row) {
@@ -87,12 +87,12 @@ void draw_row(Svg& svg, const Waits& waits, const Cells& cells, size_t row) {
     double seconds = waits.seconds[who][whom], x = cells.left + cells.size * double(column);
     std::string tip = concat("rank ", rank, " waited ", said(seconds, Unit::seconds), " for rank ",
                              std::to_string(waits.ranks[whom]));
-    svg.rect(who == whom ? Ink::grid : Ink::paper, {x, y, cells.size - 2, cells.size - 2}, who == whom ? "" : tip);
     if (who == whom) continue;
-    svg.rect(Ink::red, {x, y, cells.size - 2, cells.size - 2}, tip,
-             cells.most > 0 ? kMostShade * seconds / cells.most : 0);
+    Box box{x + 1, y + 1, cells.size - 2, cells.size - 2};
+    svg.rect(Ink::paper, box);
+    if (seconds > 0) svg.rect(Ink::red, box, tip, kMostShade * seconds / cells.most);
     if (cells.rows.size() <= kMostWithNumbers)
-      svg.text({x + cells.size / 2 - 1, middle}, in_cell(seconds, cells), {.anchor = Anchor::middle});
+      svg.text({x + cells.size / 2, middle}, in_cell(seconds, cells), {.anchor = Anchor::middle});
   }
   double right = cells.left + cells.size * double(cells.rows.size());
   svg.text({right + 8, middle}, said(by_rank(waits, who), Unit::seconds), {.ink = Ink::faint});
@@ -100,11 +100,16 @@ void draw_row(Svg& svg, const Waits& waits, const Cells& cells, size_t row) {
 
 void draw_cells(Svg& svg, const Waits& waits, const Cells& cells) {
   double width = cells.size * double(cells.rows.size());
-  svg.rect(Ink::grid, {cells.left - 1, cells.top - 1, width, width}, "", 0.5);
+  svg.rect(Ink::grid, {cells.left, cells.top, width, width});
   for (size_t row = 0; row < cells.rows.size(); ++row) draw_row(svg, waits, cells, row);
-  for (size_t column = 0; column < cells.rows.size(); ++column)
-    svg.text({cells.left + cells.size * (double(column) + 0.5) - 1, cells.top - 8},
-             std::to_string(waits.ranks[cells.rows[column]]), {.anchor = Anchor::middle});
+  double free_from = 0;
+  for (size_t column = 0; column < cells.rows.size(); ++column) {
+    std::string rank = std::to_string(waits.ranks[cells.rows[column]]);
+    double centre = cells.left + cells.size * (double(column) + 0.5), half = width_of(rank) / 2;
+    if (centre - half < free_from) continue;
+    svg.text({centre, cells.top - 8}, rank, {.anchor = Anchor::middle});
+    free_from = centre + half + 4;
+  }
   svg.text({cells.left, cells.top - 28}, concat("waited for rank …, in ", cells.measure.name), {.ink = Ink::faint});
   svg.text({cells.left + width + 8, cells.top - 8}, "in all", {.ink = Ink::faint});
 }
