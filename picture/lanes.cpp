@@ -106,7 +106,7 @@ void draw_exposed(Svg& svg, const Overlap& overlap, const Axis& time, double y) 
   std::vector<SpanBar> shades;
   for (const Interval& each : overlap.exposed) shades.push_back({each.begin, each.end, Ink::red, ""});
   for (const SpanBar& shade : merged(std::move(shades), time)) {
-    double x = time.place(shade.begin), end = std::max(x + 0.5, time.place(shade.end));
+    double x = time.place(shade.begin), end = std::max(x + 1, time.place(shade.end));
     svg.rect(Ink::red, {x, y - 3, end - x, height + 6}, "", 0.28);
     svg.line(Ink::text, {x, y + height + 4}, {end, y + height + 4}, {2, "3 2"});
   }

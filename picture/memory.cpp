@@ -12,8 +12,28 @@ namespace shardgrad::picture {
 namespace {
 
 constexpr double kMemoryHeight = 260;
-constexpr size_t kMemoryColumns = 500;
+constexpr size_t kMemoryColumns = 200;
 using Owner = BytesOverTime::Owner;
+
+// The library's own owners have the same colours in all pictures.
+constexpr const char* kOwners[] = {"optimizer_state", "parameter_shard",    "activation",         "full_gradient",
+                                   "gradient_shard",  "gathered_parameter", "activation_gradient"};
+
+// Others take those that are left.
+std::vector<Ink> inks_of(const std::vector<Owner>& owners) {
+  auto place = [](const Owner& owner) { return size_t(std::ranges::find(kOwners, owner.name) - kOwners); };
+  bool taken[kDataInks] = {};
+  for (const Owner& owner : owners)
+    if (place(owner) < std::size(kOwners)) taken[place(owner)] = true;
+  std::vector<Ink> inks;
+  size_t free = 0;
+  for (const Owner& owner : owners) {
+    bool known = place(owner) < std::size(kOwners);
+    while (!known && taken[free]) ++free;
+    inks.push_back(ink_of(known ? place(owner) : free++));
+  }
+  return inks;
+}
 
 void check_bytes(const BytesOverTime& bytes) {
   for (const Owner& owner : bytes.owners)
@@ -56,20 +76,30 @@ std::vector<size_t> moments_to_draw(const BytesOverTime& bytes, const std::vecto
   return kept_of(points, kMemoryColumns);
 }
 
-// Stairs from left to right, then those of `base` back again.
+// Stairs, of which level neighbours are one step.
+void add_stairs(std::vector<Point>& points, const Plot& plot, const std::vector<double>& x,
+                const std::vector<int64_t>& bytes) {
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (i > 0 && bytes[i] == bytes[i - 1]) continue;
+    double y = plot.y.place(double(bytes[i]));
+    if (i > 0) points.push_back({x[i], points.back().y});
+    points.push_back({x[i], y});
+  }
+  if (!points.empty()) points.push_back({plot.box.x + plot.box.width, points.back().y});
+}
+
+// The stairs of `top` from left to right, then those of `base` back again.
 std::vector<Point> outline(const Plot& plot, const std::vector<double>& x, const std::vector<int64_t>& base,
                            const std::vector<int64_t>& top) {
-  std::vector<Point> points;
-  double right = plot.box.x + plot.box.width;
-  auto end = [&](size_t i) { return i + 1 < x.size() ? x[i + 1] : right; };
-  for (size_t i = 0; i < x.size(); ++i)
-    for (double at : {x[i], end(i)}) points.push_back({at, plot.y.place(double(top[i]))});
-  for (size_t i = x.size(); i-- > 0;)
-    for (double at : {end(i), x[i]}) points.push_back({at, plot.y.place(double(base[i]))});
+  std::vector<Point> points, back;
+  add_stairs(points, plot, x, top);
+  add_stairs(back, plot, x, base);
+  points.insert(points.end(), back.rbegin(), back.rend());
   return points;
 }
 
-void draw_stack(Svg& svg, const Plot& plot, const BytesOverTime& bytes, const std::vector<Owner>& owners) {
+void draw_stack(Svg& svg, const Plot& plot, const BytesOverTime& bytes, const std::vector<Owner>& owners,
+                const std::vector<Ink>& inks) {
   std::vector<size_t> kept = moments_to_draw(bytes, total_of(bytes));
   std::vector<double> x;
   for (size_t i : kept) x.push_back(plot.x.place(bytes.moments[i]));
@@ -77,7 +107,7 @@ void draw_stack(Svg& svg, const Plot& plot, const BytesOverTime& bytes, const st
   for (size_t k = 0; k < owners.size(); ++k) {
     for (size_t i = 0; i < kept.size(); ++i) top[i] = base[i] + std::max<int64_t>(0, owners[k].bytes[kept[i]]);
     std::string tip = concat(owners[k].name, ", at most ", said(double(most_of(owners[k].bytes)), Unit::bytes));
-    svg.area(ink_of(k), outline(plot, x, base, top), tip);
+    svg.area(inks[k], outline(plot, x, base, top), tip);
     base = top;
   }
 }
@@ -142,14 +172,17 @@ std::string draw(const Memory& given) {
   Memory memory = from_zero(given);
   std::vector<Owner> owners = stacked(memory.bytes.owners);
   std::vector<Key> keys;
-  for (size_t k = 0; k < owners.size(); ++k) keys.push_back({ink_of(k), owners[k].name});
+  std::vector<Ink> inks = inks_of(owners);
+  for (size_t k = 0; k < owners.size(); ++k) keys.push_back({inks[k], owners[k].name});
   int64_t peak = most_of(total_of(memory.bytes));
   Head head(memory.caption, owners.empty() ? "" : peak_in_words(memory, peak), keys);
   double top = head.bottom() + 26, bottom = top + kMemoryHeight;
   Svg svg(memory.caption, kWidth, bottom + kBelow);
   head.draw(svg);
   Range range;
-  range.add(double(peak)), range.add(double(memory.predicted.value_or(0)) * 1.05), range.add(double(memory.room));
+  range.add(double(peak) * (memory.marks.empty() ? 1 : 1.1));  // their names stand above it
+  range.add(double(memory.predicted.value_or(0)) * 1.05);
+  range.add(double(memory.room));
   Axis y = linear_axis(range, {bottom, top}, {.unit = Unit::bytes, .from_zero = true, .most = 5});
   double left = kMargin + room_for(y);
   Plot plot{{left, top, kWidth - kMargin - left, kMemoryHeight}, axis_of_moments(memory, left), y};
@@ -157,8 +190,8 @@ std::string draw(const Memory& given) {
     say_empty(svg, plot.box, "nothing was in memory");
     return svg.str();
   }
-  draw_axes(svg, plot, memory.by_order ? "changes" : "", "");
-  draw_stack(svg, plot, memory.bytes, owners);
+  draw_axes(svg, plot, memory.by_order ? "changes of the ledger, in order" : "", "");
+  draw_stack(svg, plot, memory.bytes, owners, inks);
   if (memory.predicted) draw_prediction(svg, plot, *memory.predicted);
   draw_marks(svg, plot, memory.marks);
   return svg.str();

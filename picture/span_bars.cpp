@@ -6,7 +6,7 @@
 
 namespace shardgrad::picture {
 
-static constexpr double kSeen = 0.5;  // narrower bars are made so wide
+static constexpr double kSeen = 1;  // narrower bars are made so wide
 
 std::vector<SpanBar> merged(std::vector<SpanBar> bars, const Axis& time) {
   std::ranges::stable_sort(
