@@ -7,8 +7,8 @@
 //     history.before();                                       // {parameter_shard: 400}
 //     history.changes();                                      // 0.001 s +400 gathered_parameter, 0.004 s -400, …
 //
-// A ledger that nobody observes pays nothing for it. While a history lives a change costs a lock, a reading of the clock
-// and 32 bytes, and none is dropped, as in a recorder that is tracing.
+// A ledger that nobody observes pays nothing for it. While a history lives a change costs a lock, a reading of the
+// clock and 32 bytes, and none is dropped, as in a recorder that is tracing.
 
 #include <map>
 #include <mutex>

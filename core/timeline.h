@@ -1,8 +1,8 @@
 #pragma once
 // What a trace shows of a step beside the collectives, which the groups record: a span for each call of a unit, for its
 // backward, for each wait for a collective and for the optimizer's step, on the lane of the compute stream, and one for
-// each copy between device and host. Nothing is recorded unless the recorder is tracing. A profiler of the device is told
-// of the units' calls too (NVTX ranges).
+// each copy between device and host. Nothing is recorded unless the recorder is tracing. A profiler of the device is
+// told of the units' calls too (NVTX ranges).
 
 #include <map>
 #include <optional>
