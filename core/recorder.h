@@ -6,7 +6,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <shardgrad/core/dtype.h>
@@ -62,8 +61,6 @@ class Recorder {
   bool tracing_ = false;
   double epoch_ = monotonic_seconds();
   static double monotonic_seconds();
-  const Record* find(uint64_t sequence) const;
-  Record* find(uint64_t sequence) { return const_cast<Record*>(std::as_const(*this).find(sequence)); }
 };
 
 }  // namespace shardgrad

@@ -93,7 +93,6 @@ class Svg {
   Caption caption_;
   double width_, height_;
   std::string body_;
-  std::set<std::string> rules_;  // which classes are used: 'f' or 's', then the ink
   std::set<Ink> fills_, strokes_;
 };
 
