@@ -56,15 +56,7 @@ void Recorder::clear() {
   records_.clear();
 }
 
-void Recorder::set_tracing(bool on) {
-  std::lock_guard lock(mutex_);
-  tracing_ = on;
-}
-
-bool Recorder::tracing() const {
-  std::lock_guard lock(mutex_);
-  return tracing_;
-}
+void Recorder::set_tracing(bool on) { tracing_ = on; }
 
 int64_t Recorder::total_bytes_sent() const {
   std::lock_guard lock(mutex_);

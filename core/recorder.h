@@ -2,6 +2,7 @@
 // What happened, in order: every collective and every unit transition. Traffic tests, schedule tests, the trace, and
 // the hang diagnosis are all readers of this one list.
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -45,7 +46,7 @@ class Recorder {
   void clear();
   /// While tracing nothing is dropped, and what only a trace shows is recorded too.
   void set_tracing(bool on);
-  bool tracing() const;
+  bool tracing() const { return tracing_.load(std::memory_order_relaxed); }
   /// Sums over every record ever made, dropped or not.
   int64_t total_bytes_sent() const;
   double now() const;
@@ -58,7 +59,7 @@ class Recorder {
   size_t capacity_;
   uint64_t next_ = 0;
   int64_t bytes_sent_ = 0;
-  bool tracing_ = false;
+  std::atomic<bool> tracing_{false};
   double epoch_ = monotonic_seconds();
   static double monotonic_seconds();
 };

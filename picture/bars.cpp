@@ -44,12 +44,12 @@ std::vector<Pair> to_draw(const Bars& bars) {
   return pairs;
 }
 
-void draw_pair(Svg& svg, const Pair& pair, const Bars& bars, const Plot& plot, double y) {
+void draw_pair(Svg& svg, const Pair& pair, const std::string& name, const Bars& bars, const Plot& plot, double y) {
   auto bar = [&](double value, Ink ink, const std::string& what, double top) {
     double width = plot.x.place(value) - plot.box.x;
     svg.rect(ink, {plot.box.x, top, width, kBar}, concat(pair.name, ", ", what, ": ", said(value, bars.unit)));
   };
-  svg.text({plot.box.x - 8, y + kBar + 6}, shortened(pair.name, 140), {.anchor = Anchor::end});
+  svg.text({plot.box.x - 8, y + kBar + 6}, name, {.anchor = Anchor::end});
   bar(pair.measured, Ink::blue, bars.measured, y);
   bar(pair.formula, Ink::orange, bars.formula, y + kBar + 1);
   double end = plot.box.x + plot.box.width + 10;
@@ -65,8 +65,11 @@ std::string draw(const Bars& bars) {
             {{Ink::blue, bars.measured}, {Ink::orange, bars.formula}});
   double names = 0, words = 0, top = head.bottom(), height = pairs.empty() ? 60 : kPairHeight * double(pairs.size());
   Range range;
+  std::vector<std::string> short_names;
+  for (const Pair& pair : pairs) short_names.push_back(pair.name);
+  short_names = told_apart(std::move(short_names), 140);
+  for (const std::string& name : short_names) names = std::max(names, width_of(name));
   for (const Pair& pair : pairs) {
-    names = std::max(names, width_of(shortened(pair.name, 140)));
     words = std::max(words, width_of(pair_in_words(pair, bars.unit), 15));
     range.add(pair.measured), range.add(pair.formula);
   }
@@ -81,7 +84,7 @@ std::string draw(const Bars& bars) {
   plot.x = linear_axis(range, {left, right}, {.unit = bars.unit, .from_zero = true, .most = 4});
   draw_axes(svg, plot, "", "");
   for (size_t i = 0; i < pairs.size(); ++i) {
-    draw_pair(svg, pairs[i], bars, plot, top + 6 + kPairHeight * double(i));
+    draw_pair(svg, pairs[i], short_names[i], bars, plot, top + 6 + kPairHeight * double(i));
     svg.tell(concat(pairs[i].name, ": ", pair_in_words(pairs[i], bars.unit), "."));
   }
   return svg.str();

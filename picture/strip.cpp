@@ -120,7 +120,10 @@ std::string draw(const Strip& strip) {
   Head head(strip.caption, words, keys);
   double row = std::min(kMostRow, kMostHeight / double(std::max<size_t>(1, units.size())));
   double room = 0, top = head.bottom(), height = units.empty() ? 60 : row * double(units.size());
-  for (const UnitStates& unit : units) room = std::max(room, width_of(shortened(unit.unit, kNames)));
+  std::vector<std::string> names;
+  for (const UnitStates& unit : units) names.push_back(unit.unit);
+  names = told_apart(std::move(names), kNames);
+  for (const std::string& name : names) room = std::max(room, width_of(name));
   double left = kMargin + room + 10, right = kWidth - kMargin;
   Svg svg(strip.caption, kWidth, top + height + kBelow);
   head.draw(svg);
@@ -136,8 +139,7 @@ std::string draw(const Strip& strip) {
   auto stride = size_t(std::ceil(18 / row));  // names that have room
   for (size_t i = 0; i < units.size(); ++i) {
     double y = top + row * double(i);
-    if (i % stride == 0)
-      svg.text({left - 8, y + kBand * row / 2 + 5}, shortened(units[i].unit, kNames), {.anchor = Anchor::end});
+    if (i % stride == 0) svg.text({left - 8, y + kBand * row / 2 + 5}, names[i], {.anchor = Anchor::end});
     draw_unit(svg, units[i], plot.x, y, row);
   }
   return svg.str();

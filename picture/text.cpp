@@ -98,6 +98,33 @@ std::string shortened(std::string_view text, double width, double size) {
   return kept;
 }
 
+// How many bytes at the beginning all have, up to and with the last '.' of these.
+static size_t shared_beginning(const std::vector<std::string>& names) {
+  std::string_view shared = names[0];
+  for (std::string_view name : names) {
+    auto differs = std::ranges::mismatch(shared, name).in1;
+    shared = shared.substr(0, size_t(differs - shared.begin()));
+  }
+  return shared.rfind('.') + 1;  // npos + 1 is 0
+}
+
+std::vector<std::string> told_apart(std::vector<std::string> names, double width) {
+  auto fits = [&](const std::string& name) { return width_of(name) <= width; };
+  if (names.size() < 2 || std::ranges::all_of(names, fits)) {
+    for (std::string& name : names) name = shortened(name, width);
+    return names;
+  }
+  std::vector<std::string> turned = names;
+  for (std::string& name : turned) std::ranges::reverse(name);
+  size_t head = shared_beginning(names), tail = shared_beginning(turned);
+  for (std::string& name : names) {
+    bool all_of_it = head + tail >= name.size();
+    std::string kept = all_of_it ? name.substr(head) : name.substr(head, name.size() - head - tail);
+    name = shortened(concat(head ? "…" : "", kept, tail && !all_of_it ? "…" : ""), width);
+  }
+  return names;
+}
+
 Measure measure_of(Unit unit, double largest) {
   std::span<const Measure> of = unit == Unit::bytes     ? std::span<const Measure>(kBytes)
                                 : unit == Unit::seconds ? std::span<const Measure>(kSeconds)

@@ -22,6 +22,10 @@ double width_of(std::string_view text, double size = 14);
 /// The text, or its beginning and its end with "…" between them, no wider than that.
 std::string shortened(std::string_view text, double width, double size = 14);
 
+/// Names that stand one below the other: where one of them is wider than that, what all begin or end with, up to a '.',
+/// is left out of all, and what is still too wide is shortened. "model.layers.17.mlp" among its like becomes "…17…".
+std::vector<std::string> told_apart(std::vector<std::string> names, double width);
+
 /// What numbers are of.
 enum class Unit : uint8_t {
   plain,    ///< said as they are

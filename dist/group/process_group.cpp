@@ -24,20 +24,21 @@ void Work::host_wait() const {
   if (!state_) return;
   std::optional<Control::Waiting> waiting;
   std::optional<uint64_t> span;
-  Stream* compute = held_up_with_host();
+  Stream* compute = nullptr;
   if (!state_->event.done()) {
     waiting.emplace(*state_->control, state_->lane, state_->sequence);
+    compute = held_up_with_host();
     if (compute) span = begin_wait(*compute);
   }
   state_->event.host_wait();
-  if (compute) end_span(*compute, span);
+  if (span) end_span(*compute, span);
   state_->drop_tensors();
 }
 
 // A span of what the stream does not do meanwhile, which a trace shows.
 std::optional<uint64_t> Work::begin_wait(Stream& stream) const {
   Recorder& recorder = stream.context().recorder();
-  if (state_->event.done() || !recorder.tracing()) return {};
+  if (!recorder.tracing() || state_->event.done()) return {};
   Record wait{.op = "wait"};
   if (std::optional<Record> of = recorder.record(state_->record)) {
     wait.unit = of->unit, wait.phase = of->phase;

@@ -55,5 +55,17 @@ TEST(Text, LongNamesKeepTheirBeginningAndTheirEnd) {
   EXPECT_EQ(shortened("name", 0), "…");
 }
 
+TEST(Text, NamesThatStandTogetherKeepWhatTellsThemApart) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(told_apart({"blocks.0", "blocks.1"}, 200), (Names{"blocks.0", "blocks.1"})) << "these have room";
+  EXPECT_EQ(told_apart({"model.layers.7.attention", "model.layers.17.attention"}, 150), (Names{"…7…", "…17…"}));
+  EXPECT_EQ(told_apart({"model.layers.7.attention", "model.layers.17.mlp"}, 150), (Names{"…7.attention", "…17.mlp"}));
+  EXPECT_EQ(told_apart({"model.embedding.of.tokens", "model.embedding.of.tokens"}, 150), (Names{"…tokens", "…tokens"}));
+  EXPECT_EQ(told_apart({"a", "a.very.long.name.of.a.unit.somewhere"}, 100)[0], "a");
+  EXPECT_EQ(told_apart({}, 100), Names{});
+  for (const std::string& name : told_apart({std::string(90, 'x'), std::string(90, 'y')}, 100))
+    EXPECT_LE(width_of(name), 100) << name;
+}
+
 }  // namespace
 }  // namespace shardgrad::picture
