@@ -141,6 +141,7 @@ void Svg::dot(Ink ink, Point at, double radius) {
 }
 
 void Svg::text(Point at, std::string_view text, TextStyle style) {
+  if (text.empty()) return;
   constexpr const char* anchors[] = {"", " text-anchor=\"middle\"", " text-anchor=\"end\""};
   body_ += concat("<text", fill(style.ink), attribute("x", at.x), attribute("y", at.y), anchors[int(style.anchor)],
                   style.size == 14 ? "" : attribute("font-size", style.size), style.bold ? " font-weight=\"600\"" : "",

@@ -1,11 +1,24 @@
 #pragma once
 // What tests read of a picture.
 
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include <shardgrad/picture/svg.h>
 #include <shardgrad/picture/text.h>
+#include <shardgrad/picture/unit_states.h>
+
+namespace shardgrad::picture {
+
+/// What a failed expectation shows.
+inline void PrintTo(const Interval& time, std::ostream* out) { *out << time.begin << " to " << time.end; }
+inline void PrintTo(const UnitSpan& span, std::ostream* out) {
+  constexpr const char* names[] = {"sharded", "gathering", "gathered"};
+  *out << names[size_t(span.is)] << ' ' << span.time.begin << " to " << span.time.end;
+}
+
+}  // namespace shardgrad::picture
 
 namespace shardgrad::picture::testing {
 

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/picture/marks.h"
+
 namespace shardgrad::picture {
 namespace {
 
