@@ -33,7 +33,7 @@ Letter first_letter(std::string_view text) {
 }
 
 // In ems.
-double width_of(const Letter& letter) {
+double ems_of(const Letter& letter) {
   char32_t c = letter.code;
   if (!letter.valid) return 1;
   if (c >= 0x1100) return c >= 0x2000 && c < 0x2E80 ? 0.8 : 1;  // punctuation and arrows; Chinese and the like
@@ -77,7 +77,7 @@ std::vector<Letter> letters(std::string_view text) {
 
 double width_of(std::string_view text, double size) {
   double ems = 0;
-  for (const Letter& letter : letters(text)) ems += width_of(letter);
+  for (const Letter& letter : letters(text)) ems += ems_of(letter);
   return ems * size;
 }
 
@@ -87,7 +87,7 @@ std::string shortened(std::string_view text, double width, double size) {
   double left = width / size - 0.8;
   size_t head = 0, tail = all.size();  // letters from both ends in turn
   for (bool front = true; head < tail; front = !front) {
-    left -= width_of(front ? all[head] : all[tail - 1]);
+    left -= ems_of(front ? all[head] : all[tail - 1]);
     if (left < 0) break;
     front ? ++head : --tail;
   }
