@@ -4,7 +4,7 @@ install(TARGETS shardgrad EXPORT shardgrad-targets)
 if(TARGET shardgrad_program)
   install(TARGETS shardgrad_program)
 endif()
-foreach(folder core kernels dist autograd nn optim parallel fsdp certify train)
+foreach(folder core kernels dist autograd nn optim parallel fsdp certify picture train)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shardgrad
           FILES_MATCHING PATTERN "*.h")
 endforeach()

@@ -124,6 +124,7 @@ int Ledger::unit_count() const {
 }
 
 void Ledger::on_change(std::function<void(Tag, int64_t)> observer) {
+  SG_CHECK(!observer || !observer_, "ledger: it has an observer already; remove that with on_change(nullptr) first");
   observed_.store(false, std::memory_order_release);
   observer_ = std::move(observer);
   observed_.store(bool(observer_), std::memory_order_release);

@@ -98,7 +98,8 @@ class Ledger {
   uint16_t unit_id(std::string_view name);
   const std::string& unit_name(uint16_t id) const;
   int unit_count() const;
-  /// Called after every change (bytes negative for a release); for tests and traces. Null removes it.
+  /// Called after every change (bytes negative for a release); for tests and traces. Null removes it. There is one:
+  /// throws Error(input) where another is still there.
   void on_change(std::function<void(Tag, int64_t bytes)> observer);
 
  private:

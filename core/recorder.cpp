@@ -22,19 +22,20 @@ uint64_t Recorder::begin(Record record) {
   return next_ - 1;
 }
 
-Record* Recorder::find(uint64_t sequence) {
-  auto it = std::ranges::lower_bound(records_, sequence, {}, &Record::sequence);
-  return it != records_.end() && it->sequence == sequence ? &*it : nullptr;
+// Null where it has left the list.
+static auto with_sequence(auto& records, uint64_t sequence) {
+  auto it = std::ranges::lower_bound(records, sequence, {}, &Record::sequence);
+  return it != records.end() && it->sequence == sequence ? &*it : nullptr;
 }
 
 void Recorder::start(uint64_t sequence) {
   std::lock_guard lock(mutex_);
-  if (Record* record = find(sequence)) record->begin = now();
+  if (Record* record = with_sequence(records_, sequence)) record->begin = now();
 }
 
 void Recorder::end(uint64_t sequence) {
   std::lock_guard lock(mutex_);
-  if (Record* record = find(sequence)) record->end = now();
+  if (Record* record = with_sequence(records_, sequence)) record->end = now();
 }
 
 void Recorder::instant(Record record) { end(begin(std::move(record))); }
@@ -44,20 +45,18 @@ std::vector<Record> Recorder::records() const {
   return records_;
 }
 
+std::optional<Record> Recorder::record(uint64_t sequence) const {
+  std::lock_guard lock(mutex_);
+  const Record* found = with_sequence(records_, sequence);
+  return found ? std::optional(*found) : std::nullopt;
+}
+
 void Recorder::clear() {
   std::lock_guard lock(mutex_);
   records_.clear();
 }
 
-void Recorder::set_tracing(bool on) {
-  std::lock_guard lock(mutex_);
-  tracing_ = on;
-}
-
-bool Recorder::tracing() const {
-  std::lock_guard lock(mutex_);
-  return tracing_;
-}
+void Recorder::set_tracing(bool on) { tracing_ = on; }
 
 int64_t Recorder::total_bytes_sent() const {
   std::lock_guard lock(mutex_);

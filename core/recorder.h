@@ -2,8 +2,10 @@
 // What happened, in order: every collective and every unit transition. Traffic tests, schedule tests, the trace, and
 // the hang diagnosis are all readers of this one list.
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,8 @@ struct Record {
   int64_t bytes_sent = 0;  ///< bytes this rank sends: elements · size · (W-1)/W for gather and reduce-scatter
   DType dtype = DType::f32;
   double begin = 0, end = -1;
+  uint64_t group = 0;   ///< of a collective and of a wait for one: which process group, the same on all its ranks
+  uint64_t number = 0;  ///< and which of that group's collectives, from 1 on
 };
 
 /// A bounded list of records: the newest `capacity` are kept, or all while tracing. Thread safe.
@@ -37,13 +41,17 @@ class Recorder {
   /// A record with no duration.
   void instant(Record record);
   std::vector<Record> records() const;
+  /// The record of this sequence, unless it has left the list.
+  std::optional<Record> record(uint64_t sequence) const;
   void clear();
   /// While tracing nothing is dropped, and what only a trace shows is recorded too.
   void set_tracing(bool on);
-  bool tracing() const;
+  bool tracing() const { return tracing_.load(std::memory_order_relaxed); }
   /// Sums over every record ever made, dropped or not.
   int64_t total_bytes_sent() const;
   double now() const;
+  /// The machine's monotonic clock at this recorder's second 0, by which recorders of one machine are compared.
+  double zero() const { return epoch_; }
 
  private:
   mutable std::mutex mutex_;
@@ -51,10 +59,9 @@ class Recorder {
   size_t capacity_;
   uint64_t next_ = 0;
   int64_t bytes_sent_ = 0;
-  bool tracing_ = false;
+  std::atomic<bool> tracing_{false};
   double epoch_ = monotonic_seconds();
   static double monotonic_seconds();
-  Record* find(uint64_t sequence);
 };
 
 }  // namespace shardgrad

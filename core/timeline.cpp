@@ -10,12 +10,12 @@ static Backend& default_backend() {
 }
 
 static void stamp(Stream& stream, void (Recorder::*moment)(uint64_t), uint64_t record) {
-  Recorder& recorder = context().recorder();
+  Recorder& recorder = stream.context().recorder();
   stream.notify([&recorder, moment, record] { (recorder.*moment)(record); });
 }
 
 std::optional<uint64_t> begin_span(Stream& stream, Record record) {
-  Recorder& recorder = context().recorder();
+  Recorder& recorder = stream.context().recorder();
   if (!recorder.tracing()) return {};
   record.lane = stream.name();
   uint64_t span = recorder.begin(std::move(record));
@@ -26,6 +26,9 @@ std::optional<uint64_t> begin_span(Stream& stream, Record record) {
 void end_span(Stream& stream, std::optional<uint64_t> span) {
   if (span) stamp(stream, &Recorder::end, *span);
 }
+
+ComputeSpan::ComputeSpan(Device device, Record record)
+    : stream_(context().backend(device).compute()), span_(begin_span(stream_, std::move(record))) {}
 
 void Timeline::begin(const char* what, const std::string& unit) {
   if (!open_.empty() && open_.contains({what, unit})) return;
@@ -52,6 +55,12 @@ void Timeline::end(const char* what, const std::string& unit) {
 void Timeline::end_all() {
   for (const auto& [key, open] : open_) close(open);
   open_.clear();
+}
+
+void Timeline::instant(Record record) {
+  if (!context().recorder().tracing()) return context().recorder().instant(std::move(record));
+  Stream& compute = default_backend().compute();
+  end_span(compute, begin_span(compute, std::move(record)));
 }
 
 }  // namespace shardgrad

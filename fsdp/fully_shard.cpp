@@ -187,7 +187,7 @@ std::string structure_of(nn::Module& root, const Config& options, std::span<cons
 }  // namespace
 
 Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
-    : mesh_(group, config.parts(group.size())), schedule_(config, context().recorder()) {
+    : mesh_(group, config.parts(group.size())), schedule_(config) {
   root.complete_names();
   WrapPolicy wrap = config.wrap ? config.wrap : wrap_children_of(root);
   std::vector<Planned> plan = into_buckets(Planner(root, wrap).plan(), root, config.bucket());

@@ -6,6 +6,7 @@
 
 #include <shardgrad/autograd/match.h>
 #include <shardgrad/autograd/node.h>
+#include <shardgrad/core/timeline.h>
 #include <shardgrad/core/warning.h>
 #include <shardgrad/kernels/ops.h>
 
@@ -184,6 +185,8 @@ void Optimizer::update_run(std::span<const Piece> pieces, double grad_scale) {
 void Optimizer::step(double grad_scale) {
   check_option(name_.c_str(), "grad_scale", grad_scale, true);
   std::vector<Piece> pieces = take_pieces();
+  Device device = pieces.empty() ? context().default_device() : pieces[0].range.values.device();
+  ComputeSpan span(device, {.op = "step", .phase = "step"});
   allocate_states();
   tell_owners(&GradSink::before_write);
   try {

@@ -12,12 +12,39 @@
 
 namespace shardgrad::dist {
 
+// The compute stream, where it stands still while the calling thread waits.
+static Stream* held_up_with_host() {
+  Context* context = Context::current();
+  if (!context || running_stream()) return nullptr;
+  Stream& compute = context->backend(context->default_device()).compute();
+  return compute.is_inline() ? &compute : nullptr;
+}
+
 void Work::host_wait() const {
   if (!state_) return;
   std::optional<Control::Waiting> waiting;
-  if (!state_->event.done()) waiting.emplace(*state_->control, state_->lane, state_->sequence);
+  std::optional<uint64_t> span;
+  Stream* compute = nullptr;
+  if (!state_->event.done()) {
+    waiting.emplace(*state_->control, state_->lane, state_->sequence);
+    compute = held_up_with_host();
+    if (compute) span = begin_wait(*compute);
+  }
   state_->event.host_wait();
+  if (span) end_span(*compute, span);
   state_->drop_tensors();
+}
+
+// A span of what the stream does not do meanwhile, which a trace shows.
+std::optional<uint64_t> Work::begin_wait(Stream& stream) const {
+  Recorder& recorder = stream.context().recorder();
+  if (!recorder.tracing() || state_->event.done()) return {};
+  Record wait{.op = "wait"};
+  if (std::optional<Record> of = recorder.record(state_->record)) {
+    wait.unit = of->unit, wait.phase = of->phase;
+    wait.group = of->group, wait.number = of->number;
+  }
+  return begin_span(stream, std::move(wait));
 }
 
 void Work::State::drop_tensors() {
@@ -123,7 +150,7 @@ Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options)
 
   uint64_t record =
       context_.recorder().begin({0, operation.op, options.label.unit, options.label.phase, stream_->name(),
-                                 operation.elements, operation.bytes_sent, dtype, 0, -1});
+                                 operation.elements, operation.bytes_sent, dtype, 0, -1, id_, place.sequence});
   const char* op = operation.op;
   std::vector<Access> accesses = std::move(operation.accesses);
   if (device.kind == DeviceKind::meta) {
@@ -136,6 +163,7 @@ Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options)
   state->control = control_.get();
   state->lane = lane_;
   state->sequence = place.sequence;
+  state->record = record;
   control_->call(lane_, place.sequence);
   auto work = [this, operation = std::move(operation), place, record] { run(operation, place, record); };
   {

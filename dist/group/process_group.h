@@ -25,6 +25,7 @@
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/end_hooks.h>
 #include <shardgrad/core/tensor.h>
+#include <shardgrad/core/timeline.h>
 
 namespace shardgrad::dist {
 
@@ -65,6 +66,7 @@ class Work {
     Control* control;  // lives until the event is done
     int lane;
     uint64_t sequence;
+    uint64_t record;  // its own
   };
   Work() = default;
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -72,7 +74,9 @@ class Work {
   void wait(Stream& stream) const {
     if (stream.is_inline()) return host_wait();
     if (!state_) return;
+    std::optional<uint64_t> span = begin_wait(stream);
     stream.wait(state_->event);
+    end_span(stream, span);
     state_->drop_tensors();
   }
   /// Blocks the calling thread; throws the collective's failure, or the job's.
@@ -81,6 +85,7 @@ class Work {
   Event event() const { return state_ ? state_->event : Event(); }
 
  private:
+  std::optional<uint64_t> begin_wait(Stream& stream) const;
   std::shared_ptr<State> state_;
 };
 

@@ -249,7 +249,7 @@ void Schedule::release(Unit& unit, const char* phase) {
   if (unit.state() == UnitState::sharded || running(unit)) return;
   unit.reshard();
   if (unit.kept()) return;
-  recorder_.instant({.op = "reshard", .unit = unit.name(), .phase = phase});
+  timeline_.instant({.op = "reshard", .unit = unit.name(), .phase = phase});
 }
 
 // Its caller may go on, or end the program: nothing is waited for before the next use, but no gradient is shown.

@@ -31,7 +31,6 @@
 #include <span>
 #include <vector>
 
-#include <shardgrad/core/recorder.h>
 #include <shardgrad/core/timeline.h>
 #include <shardgrad/fsdp/setup/config.h>
 #include <shardgrad/fsdp/step/unit.h>
@@ -40,7 +39,7 @@ namespace shardgrad::fsdp {
 
 class Schedule {
  public:
-  Schedule(Config config, Recorder& recorder) : config_(std::move(config)), recorder_(recorder) {}
+  explicit Schedule(Config config) : config_(std::move(config)) {}
   /// The root, when it has parameters, comes first; then units in module order.
   void set_units(std::vector<std::unique_ptr<Unit>> units) { units_ = std::move(units); }
   std::span<const std::unique_ptr<Unit>> units() const { return units_; }
@@ -109,7 +108,6 @@ class Schedule {
   void check_usable(const Unit& unit) const;
 
   Config config_;
-  Recorder& recorder_;
   Timeline timeline_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::weak_ptr<void> owner_;

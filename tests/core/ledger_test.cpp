@@ -1,10 +1,12 @@
 #include <shardgrad/core/ledger.h>
 
+#include <thread>
 #include <utility>
 
 #include <gtest/gtest.h>
 
 #include <shardgrad/core/context.h>
+#include <shardgrad/core/ledger_history.h>
 #include <shardgrad/core/recorder.h>
 #include <shardgrad/core/tensor.h>
 
@@ -77,6 +79,71 @@ TEST(Ledger, AnObserverSeesEveryChange) {
   { Tensor x = empty({4}); }
   context.ledger().on_change(nullptr);
   EXPECT_EQ(changes, (std::vector<int64_t>{16, -16}));
+}
+
+TEST(Ledger, ASecondObserverIsRefusedInsteadOfTakingTheFirstOnesPlace) {
+  Ledger ledger;
+  ledger.on_change([](Tag, int64_t) {});
+  EXPECT_THROW(ledger.on_change([](Tag, int64_t) {}), Error);
+  ledger.on_change(nullptr);
+  EXPECT_NO_THROW(ledger.on_change([](Tag, int64_t) {}));
+}
+
+TEST(LedgerHistory, HasWhatWasThereAndEveryChangeSinceWithItsMoment) {
+  Ledger ledger;
+  Recorder recorder;
+  Tag shard{Category::parameter_shard, ledger.unit_id("layers.0")};
+  ledger.add(shard, 100);
+  ledger.add({Category::data}, 7);
+  ledger.sub({Category::data}, 7);
+  double began = recorder.now();
+  {
+    LedgerHistory history(ledger, recorder);
+    EXPECT_EQ(history.before(), (std::map<Category::Kind, int64_t>{{Category::parameter_shard, 100}}));
+    ledger.add({Category::workspace}, 50);
+    ledger.sub(shard, 100);
+    std::vector<LedgerChange> changes = history.changes();
+    ASSERT_EQ(changes.size(), 2u);
+    EXPECT_EQ(changes[0].tag, Tag{Category::workspace});
+    EXPECT_EQ(changes[0].bytes, 50);
+    EXPECT_EQ(changes[1].tag, shard);
+    EXPECT_EQ(changes[1].bytes, -100);
+    EXPECT_GE(changes[0].at, began);
+    EXPECT_GE(changes[1].at, changes[0].at);
+    EXPECT_LE(changes[1].at, recorder.now());
+  }
+  ledger.add({Category::data}, 1);  // nobody listens any more
+}
+
+TEST(LedgerHistory, ChangesOfSeveralThreadsAreAllKept) {
+  Ledger ledger;
+  Recorder recorder;
+  LedgerHistory history(ledger, recorder);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      for (int k = 0; k < 1000; ++k) ledger.add({Category::data}, 1);
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(history.changes().size(), 4000u);
+}
+
+TEST(Recorder, ARecordIsFoundByItsSequenceUntilItHasLeftTheList) {
+  Recorder recorder(10);
+  uint64_t first = recorder.begin({.op = "all_gather", .unit = "layers.0"});
+  ASSERT_TRUE(recorder.record(first));
+  EXPECT_EQ(recorder.record(first)->unit, "layers.0");
+  EXPECT_FALSE(recorder.record(first + 1));
+  for (int i = 0; i < 30; ++i) recorder.instant({.op = "reshard"});
+  EXPECT_FALSE(recorder.record(first));
+}
+
+TEST(Recorder, SecondsOfTwoRecordersAreComparedByTheirZeros) {
+  Recorder first, second;
+  EXPECT_GE(second.zero(), first.zero());
+  double a = first.zero() + first.now(), b = second.zero() + second.now(), c = first.zero() + first.now();
+  EXPECT_LE(a, b);
+  EXPECT_LE(b, c);
 }
 
 TEST(Recorder, KeepsTheNewestRecordsAndSumsAll) {

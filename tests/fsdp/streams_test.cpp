@@ -100,19 +100,57 @@ TEST(Streams, ATraceShowsComputeAndCopiesBesideTheCollectives) {
     std::vector<Record> records = context().recorder().records();
     std::ranges::stable_sort(records, {}, &Record::begin);
     for (const Record& record : records) {
-      if (record.op == "reshard") continue;
+      if (record.op == "reshard" || record.op == "wait") continue;
       EXPECT_GE(record.end, record.begin) << record.op << " " << record.unit;
-      lanes[record.lane].push_back(record.op.substr(0, 4) + " " + record.unit.substr(5));
+      lanes[record.lane].push_back(record.op.substr(0, 4) + (record.unit.empty() ? "" : " " + record.unit.substr(5)));
     }
     using Lane = std::vector<std::string>;
     EXPECT_EQ(lanes["acc/compute"],
               (Lane{"forw 0", "forw 1", "forw 2", "forw 3", "back 3", "back 2", "back 1", "back 0"}));
+    EXPECT_EQ(lanes["cpu/compute"], (Lane{"step"})) << "what is in host memory the host updates";
     EXPECT_EQ(lanes["uploads"], (Lane{"uplo 0", "uplo 1", "uplo 2", "uplo 3", "uplo 2", "uplo 1", "uplo 0"}));
     EXPECT_EQ(lanes["downloads"], (Lane{"down 3", "down 2", "down 1", "down 0"}));
     EXPECT_EQ(lanes["communication/reductions"], (Lane{"redu 3", "redu 2", "redu 1", "redu 0"}));
-    EXPECT_EQ(lanes.size(), 5u);
+    EXPECT_EQ(lanes.size(), 6u);
   };
   dist::run_ranks(2, body, {.device = kAcc, .threads = 1});
+}
+
+// The first unit's gather is held up by 20 ms, and nothing can be computed meanwhile.
+TEST(Streams, ATraceShowsWhatComputeWaitsForAndWhenUnitsAreReleased) {
+  for (Device device : {kCpu, kAcc}) {
+    dist::VirtualOptions options{.device = device, .threads = 1};
+    options.group.delay = dist::fixed_delay(20ms);
+    auto body = [&](dist::ProcessGroup& group) {
+      auto model = nn::make<Layers>();
+      auto sharded = fully_shard(*model, group, {.strategy = Strategy::zero3});
+      for (bool tracing : {false, true}) {
+        context().backend(device).compute().synchronize();
+        context().recorder().clear();
+        context().recorder().set_tracing(tracing);
+        loss_of_ones(model).backward();
+        model->zero_grad();
+        context().backend(device).compute().synchronize();
+        auto records = context().recorder().records();
+        auto wait = std::ranges::find(records, "wait", &Record::op);
+        ASSERT_EQ(wait != records.end(), tracing) << "nothing is recorded of waits unless tracing";
+        if (!tracing) continue;
+        auto same = [&](const Record& r) {
+          return r.op != "wait" && r.group == wait->group && r.number == wait->number;
+        };
+        auto gather = std::ranges::find_if(records, same);
+        ASSERT_NE(gather, records.end());
+        EXPECT_EQ(gather->op + " " + gather->unit, "all_gather " + wait->unit);
+        EXPECT_GT(wait->end - wait->begin, 0.015) << name_of(device.kind);
+        EXPECT_GE(wait->end, gather->end);
+        for (const Record& record : records) {
+          EXPECT_TRUE(record.op != "forward" || record.begin >= wait->end) << "computes with what it waited for";
+          EXPECT_TRUE(record.op != "reshard" || record.begin >= gather->end) << "no unit is released before it came";
+        }
+      }
+    };
+    dist::run_ranks(2, body, options);
+  }
 }
 
 /// Updates nothing; notes that it was asked to.

@@ -26,7 +26,7 @@ FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
 HEADERS = ["autograd/ops.h", "core/context.h", "dist/group/virtual_ranks.h", "fsdp/clip.h", "fsdp/fully_shard.h", "nn/nn.h", "optim/adam.h",
            "optim/sgd.h", "train/data/data_loader.h"]
 # What the first and the second table of docs/environment.md are about.
-PROGRAM_FOLDERS = ["core", "kernels", "dist", "autograd", "nn", "optim", "parallel", "fsdp", "certify", "train"]
+PROGRAM_FOLDERS = ["core", "kernels", "dist", "autograd", "nn", "optim", "parallel", "fsdp", "certify", "picture", "train"]
 HELPER_FOLDERS = ["scripts", "bench", "tests", "tutorials"]
 # Commands that a block may have to be run here, and the words of one that is not.
 RUNNABLE = re.compile(r"export |(\w+=\S+ )*(mpirun .* )?build/bin/shardgrad ")

@@ -17,7 +17,8 @@ ORDER = {
     "parallel": ["core", "kernels", "dist", "autograd"],
     "fsdp": ["core", "kernels", "dist", "autograd", "nn", "optim", "parallel"],
     "certify": ["core", "kernels", "autograd"],
-    "train": ["core", "kernels", "dist", "autograd", "nn", "optim", "parallel", "fsdp", "certify"],
+    "picture": ["core"],
+    "train": ["core", "kernels", "dist", "autograd", "nn", "optim", "parallel", "fsdp", "certify", "picture"],
 }
 # Rooms within a room: each may include those before it; "" are the files that lie in the room itself.
 WITHIN = {

@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <latch>
 #include <mutex>
+#include <set>
 #include <thread>
+#include <tuple>
 
 #include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/dist/os/process_watch.h>
@@ -37,6 +40,26 @@ TEST(VirtualRanks, EachHasItsOwnContextLedgerAndRecorder) {
     world.barrier();
     EXPECT_EQ(ctx.recorder().records().size(), 1u);
   });
+}
+
+TEST(VirtualRanks, ACollectiveIsRecordedWithItsGroupAndNumberWhichAreTheSameOnAllItsRanks) {
+  using Call = std::tuple<std::string, uint64_t, uint64_t>;
+  std::array<std::vector<Call>, 3> calls;
+  run_ranks(3, [&](ProcessGroup& world) {
+    auto pair = world.split(world.rank() < 2 ? 0 : 1, world.rank(), "pair");
+    for (int i = 0; i < 2; ++i) pair->barrier();
+    world.barrier();
+    for (const Record& record : context().recorder().records())
+      calls[size_t(world.rank())].push_back({record.lane, record.group, record.number});
+  });
+  EXPECT_EQ(calls[0], calls[1]);
+  EXPECT_NE(std::get<1>(calls[0].at(calls[0].size() - 2)), std::get<1>(calls[2].at(calls[2].size() - 2)))
+      << "the groups of a split are two";
+  std::set<std::pair<uint64_t, uint64_t>> seen;
+  for (const auto& [lane, group, number] : calls[0]) {
+    EXPECT_GE(number, 1u) << lane;
+    EXPECT_TRUE(seen.emplace(group, number).second) << lane << " " << number << " is there twice";
+  }
 }
 
 TEST(VirtualRanks, I45_B30_TheFirstFailureIsRethrownAndEndsTheOthersWaits) {
