@@ -196,6 +196,39 @@ TEST(CachingAllocator, ARefusedRequestDoesNotRaiseWhatIsKept) {
   EXPECT_LE(source->held, 62 * kMiB);  // 1.1 times 41 MiB, plus 16 MiB
 }
 
+// A source that takes its time, and sees whether it is asked by two threads at once.
+class WatchedMemory final : public MemorySource {
+ public:
+  void* take(size_t bytes) override { return system_->take(bytes); }
+  void give(void* data, size_t bytes) noexcept override {
+    if (inside_.exchange(true)) together = true;
+    std::this_thread::sleep_for(20ms);
+    system_->give(data, bytes);
+    inside_ = false;
+  }
+  std::atomic<bool> together{false};
+
+ private:
+  std::atomic<bool> inside_{false};
+  std::shared_ptr<MemorySource> system_ = system_memory();
+};
+
+// As of tensors that two threads have kept past the end of their run.
+TEST(CachingAllocator, BlocksThatOutliveTheContextMayEndOnAnyThread) {
+  auto source = std::make_shared<WatchedMemory>();
+  Ref<Allocator> memory = make_caching_allocator(kCpu, Reuse::when_done, source);
+  std::vector<MemoryBlock> blocks;
+  {
+    Context context;
+    for (int i = 0; i < 4; ++i) blocks.push_back(memory->allocate(1000, context.backend(kCpu).compute()));
+  }
+  {
+    std::vector<std::jthread> threads;
+    for (MemoryBlock block : blocks) threads.emplace_back([&memory, block] { memory->discard(block); });
+  }
+  EXPECT_FALSE(source->together);
+}
+
 TEST(CachingAllocator, ALargeBlockStillInUseElsewhereIsLeftAloneUntilThatUseIsDone) {
   Context context;
   Stream& compute = context.backend(kCpu).compute();

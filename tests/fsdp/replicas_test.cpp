@@ -152,6 +152,10 @@ TEST(Replicas, RunningStatisticsOfACheckpointAreTheMeanOverTheRanks) {
       EXPECT_EQ(values_of(means.at("norm.running_var")), std::vector<double>(6, double(0.1f)))
           << "no bit of equal ones";
       EXPECT_EQ(values_of(model->norm->running_mean), std::vector<double>(6, 2 * group.rank())) << "it is a copy";
+      set(model->norm->running_mean, group.rank() == 0 ? 1 << 24 : 1);
+      EXPECT_EQ(values_of(mean_buffers(*model, group).at("norm.running_mean")),
+                std::vector<double>(6, double(float(double((1 << 24) + world - 1) / world))))
+          << "rounded once";
     });
 }
 

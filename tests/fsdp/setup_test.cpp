@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/fsdp/rare_programs.h"
 #include "tests/fsdp/training.h"
 
 namespace shardgrad::fsdp::testing {
@@ -25,6 +26,22 @@ TEST(Setup, PatternsAreOfNamesBelowTheShardedModule) {
     EXPECT_EQ(units(wrap_by_type({"Linear"})), (std::vector<std::string>{"model.a", "model.b", "model.c"}));
     EXPECT_TRUE(contains(message_of([&] { units(wrap_by_name({"a", "model.b"})); }), "no module fits 'model.b'"));
     EXPECT_TRUE(contains(message_of([&] { units(wrap_by_type({"Linaer"})); }), "no module fits 'Linaer'"));
+  });
+}
+
+// Whichever way leads there. What two units use belongs to the one around both.
+TEST(Setup, AModuleUnderTwoNamesIsOneUnit) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto units = [&]<class Model>(const nn::Child<Model>& model, const WrapPolicy& wrap = {}) {
+      std::vector<std::string> names;
+      for (const auto& unit : fully_shard(*model, group, {.wrap = wrap})->units()) names.push_back(unit->name());
+      return names;
+    };
+    using programs::Translator;
+    EXPECT_EQ(units(nn::make<Siamese>()), (std::vector<std::string>{"encoder", "out"}));
+    EXPECT_EQ(units(nn::make<Translator>()), (std::vector<std::string>{"root", "encoder", "decoder"}));
+    EXPECT_EQ(units(nn::make<Translator>(), wrap_by_type({"Linear"})),
+              (std::vector<std::string>{"encoder.embed", "encoder.out", "decoder.out"}));
   });
 }
 

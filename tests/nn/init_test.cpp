@@ -76,7 +76,8 @@ TEST(Init, FansAreCountedFromAnOutInWeight) {
   EXPECT_NEAR(Moments(draw(init::kaiming_normal(), {4, 100, 3, 3})).deviation, std::sqrt(2.0 / 900), 2e-3);
   EXPECT_NEAR(Moments(draw(init::kaiming_normal(0, Init::Fan::out), {4, 100, 3, 3})).deviation, std::sqrt(2.0 / 36),
               1e-2);
-  EXPECT_NEAR(Moments(draw(init::xavier_normal(), {4, 100, 3, 3})).deviation, std::sqrt(2.0 / 936), 2e-3);
+  for (const Init& xavier : {init::xavier_normal(), init::xavier_uniform()})
+    EXPECT_NEAR(Moments(draw(xavier, {4, 100, 3, 3})).deviation, std::sqrt(2.0 / 936), 2e-3);
 }
 
 TEST(Init, ANormalCutToBoundsHasItsMoments) {

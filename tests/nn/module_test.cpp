@@ -162,6 +162,27 @@ TEST(Module, APreHookMayReplaceTensorsWithoutTouchingTheCallers) {
   EXPECT_EQ(x.to_vector<float>()[0], 1);
 }
 
+// Frees what it was given before it returns.
+struct Forgetful : nn::Module {
+  int64_t bytes_left = 0;
+  Tensor forward(Tensor x) {
+    x = sum(x);
+    bytes_left = context().ledger().current();
+    return x;
+  }
+};
+
+TEST(Module, AnArgumentThatIsMovedIntoACallIsForwardsToFree) {
+  Context context;
+  auto model = nn::make<Forgetful>();
+  NoGrad no_grad;
+  Tensor kept = ones({1000});
+  model(kept);
+  EXPECT_EQ(model->bytes_left, 4004);
+  model(std::move(kept));
+  EXPECT_EQ(model->bytes_left, 4);
+}
+
 TEST(Module, AHookOnAnOutputsNodeRunsBeforeTheModulesBackward) {
   Context context;
   auto model = nn::make<TwoOut>();

@@ -201,6 +201,7 @@ TEST(Optimizer, OptionsThatMakeNoSenseAreRefusedByName) {
   double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(sgd({.lr = -0.1}), "SGD: lr = -0.1 is not possible");
   EXPECT_EQ(sgd({.lr = nan}), "SGD: lr = nan is not possible");
+  EXPECT_EQ(sgd({.lr = 0}), "no error") << "where a schedule begins";
   EXPECT_EQ(sgd({.momentum = -1}), "SGD: momentum = -1 is not possible");
   EXPECT_EQ(sgd({.weight_decay = -1}), "SGD: weight_decay = -1 is not possible");
   EXPECT_EQ(sgd({.nesterov = true}), "SGD: nesterov needs momentum > 0 and dampening = 0, got 0 and 0");

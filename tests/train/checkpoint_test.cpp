@@ -188,6 +188,33 @@ TEST_F(CheckpointFiles, SavingAndLoadingNeedAPieceOfMemoryAndNotAnotherShard) {
   });
 }
 
+// The least that a model can have of either kind.
+struct Counter : nn::Module {
+  Tensor scale = param("scale", {5}, nn::init::ones()), seen = buffer("seen", {2}, DType::i64, 3);
+  Tensor forward(const Tensor& x) { return x * scale; }
+};
+
+TEST_F(CheckpointFiles, OneParameterAndABufferOfIntegersComeBack) {
+  const std::vector<int64_t> kSeen{(int64_t(1) << 40) + 1, -7};
+  for (bool saved : {false, true})
+    dist::run_ranks(2, [&](dist::ProcessGroup& world) {
+      auto model = nn::make<Counter>();
+      auto sharded = fsdp::fully_shard(model.module(), world);
+      optim::AdamW optimizer(model->named_parameters(), {});
+      train::TrainingState state{model.module(), *sharded, optimizer};
+      if (!saved) {
+        sum(model(ones({5}))).backward();
+        optimizer.step();
+        copy_into(model->seen, from_vector(kSeen, {2}, {DType::i64, kCpu}));
+        train::save_checkpoint(folder_.path(), config_, {1, 10, 7, {}}, state);
+      } else {
+        train::load_checkpoint(latest().value(), config_, state);
+        EXPECT_EQ(model->seen.to_vector<int64_t>(), kSeen);
+        EXPECT_EQ(optimizer.steps(), (std::map<std::string, int64_t>{{"scale", 1}}));
+      }
+    });
+}
+
 TEST_F(CheckpointFiles, AParameterThatWasFrozenAfterSomeStepsIsNoTrouble) {
   dist::run_ranks(2, [&](dist::ProcessGroup& world) {
     Trained trained(world, fsdp::Strategy::zero3, 2);

@@ -94,6 +94,12 @@ TEST_F(RunFolder, WhatKilledSavesHaveLeftIsRemovedAndNothingElse) {
   EXPECT_THAT(names(), ElementsAre("step-3.tmp-zz", "step-4.tmpx", "step-5.tmp-1", "step-x.tmp"));
 }
 
+TEST_F(RunFolder, WhatIsLeftWhileASaveIsUnderWayGoesWithItsCommit) {
+  for (const char* name : {"step-1.tmp-3f", "step-2.tmp"}) fs::create_directory(folder_ / name);
+  EXPECT_EQ(train::commit_checkpoint(folder_.path(), folder_ / "step-2.tmp", 2, {}), "");
+  EXPECT_THAT(names(), ElementsAre("latest", "step-2"));
+}
+
 TEST_F(RunFolder, AFolderOfThatNameWithOtherFilesIsRefusedBeforeAnythingIsWritten) {
   fs::create_directory(folder_ / "step-3");
   folder_.write("step-3/notes", "mine");

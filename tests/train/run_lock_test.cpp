@@ -62,6 +62,16 @@ TEST(RunLock, OfAKilledProcessIsFree) {
   EXPECT_EQ(lock_refusal(folder.path()), "no error");
 }
 
+TEST(RunLock, NothingIsLeftOfALongerNameInIt) {
+  TemporaryFolder folder;
+  folder.write("lock", "process 1234567 on " + std::string(300, 'x') + " since 2026-01-01 00:00:00 UTC\n");
+  {
+    RunLock lock(folder.path());
+    lock.check();
+  }
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
 TEST(RunLock, OneThatWasRemovedIsTakenAgain) {
   TemporaryFolder folder;
   RunLock lock(folder.path());

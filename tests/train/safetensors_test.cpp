@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <sys/resource.h>
+
+#include <filesystem>
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/rng.h>
@@ -84,6 +87,21 @@ TEST_F(Safetensors, PartsAreWrittenAndReadAnywhere) {
   EXPECT_THAT(error_of([&] { one.write("x", 5, middle); }), HasSubstr("tensor 'x' is f32[7]; wanted are 3 elements"));
   EXPECT_THAT(error_of([&] { one.write("x", 0, empty({1}, {DType::f64, kCpu})); }), HasSubstr("elements of f64"));
   EXPECT_THAT(error_of([&] { one.read("z", 0, middle); }), HasSubstr("has no tensor 'z'"));
+}
+
+// It may lie on a disk that is read-only.
+TEST_F(Safetensors, AFileThatIsOnlyReadIsOpenedForNothingElse) {
+  SafetensorsFile::create(path_, {{"x", {{1}, DType::f32}}});
+  for (auto [access, expected] : {std::pair(FileAccess::read, O_RDONLY), std::pair(FileAccess::write, O_RDWR)}) {
+    SafetensorsFile file(path_, access);
+    std::vector<int> modes;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;  // the descriptor that lists them
+      if (std::filesystem::read_symlink(entry, gone) == path_)
+        modes.push_back(fcntl(std::stoi(entry.path().filename()), F_GETFL) & O_ACCMODE);
+    }
+    EXPECT_EQ(modes, std::vector<int>{expected});
+  }
 }
 
 TEST_F(Safetensors, FilesOfOtherWritersMayListTensorsInAnyOrderAndHaveMetadata) {

@@ -80,7 +80,6 @@ void read_into(const SafetensorsFile& file, const std::string& name, int64_t fir
 }
 
 void read_model(const SafetensorsFile& file, TrainingState state) {
-  NoGrad no_grad;
   fsdp::fill_pieces(state.sharded, [&](const auto& piece) { read_into(file, piece.name, piece.begin, piece.values); });
   for (const NamedParameter& buffer : buffers_of(state)) {
     Tensor copy = on_host(buffer.tensor.numel(), buffer.tensor.dtype());

@@ -43,8 +43,9 @@ struct Keep {
   bool is_best = false;  ///< this one is the best until now
 };
 /// Gives the folder `unfinished`, whose files are on the disk, the name step-`step`, lets `latest` (and `best`) name
-/// it, and removes checkpoints that are not to be kept: also later ones, from which the run did not go on.
-/// Returns what the user should know, empty if nothing: later ones that were removed, old ones that could not be.
+/// it, and removes checkpoints that are not to be kept, also later ones, from which the run did not go on, and what
+/// saves that were killed have left. Returns what the user should know, empty if nothing: later ones that were removed,
+/// old ones that could not be.
 std::string commit_checkpoint(const std::string& run, const std::string& unfinished, int64_t step, Keep keep);
 
 /// Removes what saves that were killed have left, as far as that is possible.
