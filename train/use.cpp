@@ -83,14 +83,15 @@ class Output {
   void write_lines(const std::vector<std::string>& names, const std::vector<double>& values, int64_t columns,
                    bool labels) {
     std::string text;
-    for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
+    for (const std::string& name : names) text.append(text.empty() ? "" : ",").append(name);
     text = columns_ == 0 ? text + (labels ? ",label\n" : "\n") : "";
     for (size_t i = 0; i < values.size(); ++i) {
       char number[32];
       auto end = std::to_chars(number, number + sizeof number, float(values[i])).ptr;
       text.append(number, end);
       bool last = int64_t(i + 1) % columns == 0;
-      if (last && labels) text += "," + quoted(notes_.class_names.at(size_t(values[i + 1 - size_t(columns)])));
+      if (last && labels)
+        text.append(",").append(quoted(notes_.class_names.at(size_t(values[i + 1 - size_t(columns)]))));
       text += last ? "\n" : ",";
     }
     file_ << text;
@@ -100,7 +101,7 @@ class Output {
     if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
     std::string inside;
     for (char c : text) inside += c == '"' ? std::string("\"\"") : std::string(1, c);
-    return "\"" + inside + "\"";
+    return concat("\"", inside, "\"");
   }
 
   std::string path_;

@@ -54,7 +54,7 @@ std::vector<Score> Classification::scores(const Sums& sums) const {
 
 Prediction Classification::predict(const Tensor& inputs) {
   Tensor y = model_(inputs).to(DType::f32), best = argmax(y, 1).to(DType::f32);
-  Prediction prediction{{"class"}, cat({reshape(best, {best.numel(), 1}), softmax(y)}, 1)};
+  Prediction prediction{{"class"}, cat(std::vector<Tensor>{reshape(best, {best.numel(), 1}), softmax(y)}, 1)};
   for (int64_t c = 0; c < y.size(1); ++c) prediction.columns.push_back(concat("p", c));
   return prediction;
 }

@@ -1,0 +1,158 @@
+// What was trained, in use: evaluated again and asked about samples that come from elsewhere.
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/train/checkpoint/checkpoint.h>
+#include <shardgrad/train/data/npy_file.h>
+#include <shardgrad/train/registry.h>
+#include <shardgrad/train/use.h>
+
+#include "small_run.h"
+
+namespace shardgrad {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class Used : public TrainerTest {
+ protected:
+  train::Evaluation evaluate(const std::string& run, int ranks) {
+    train::Evaluation result;
+    out_.str("");
+    auto body = [&](dist::ProcessGroup& world) {
+      train::Evaluation mine = train::evaluate_run(config_, run, world, out_);
+      if (world.rank() == 0) result = mine;
+    };
+    dist::run_ranks(ranks, body, {.seed = 77, .threads = 1});
+    return result;
+  }
+  int64_t predict(const std::string& run, const std::string& input, const std::string& output, int ranks = 1) {
+    int64_t rows = 0;
+    auto body = [&](dist::ProcessGroup& world) {
+      rows = train::predict_run(config_, run, world, folder_ / input, folder_ / output);
+    };
+    dist::run_ranks(ranks, body, {.threads = 1});
+    return rows;
+  }
+  std::vector<std::string> lines(const std::string& file) {
+    std::vector<std::string> lines;
+    std::istringstream text(read_file(folder_ / file));
+    for (std::string line; std::getline(text, line);) lines.push_back(line);
+    return lines;
+  }
+  // The test pictures as grey values from 0 to 255.
+  void save_pictures(const std::string& name, int64_t from, int64_t to) {
+    Context context;
+    std::string images = read_file(folder_ / "t10k-images-idx3-ubyte.gz");
+    std::vector<float> greys;
+    for (int64_t i = 784 * from; i < 784 * to; ++i) greys.push_back(float(uint8_t(images[size_t(16 + i)])));
+    data::write_npy(folder_ / name, from_vector<float>(greys, {to - from, 784}));
+  }
+};
+
+TEST_F(Used, ScoresAreThoseThatTheRunReportedOnAnyRanksAndStrategy) {
+  train::Result result = train(2);
+  for (int ranks : {1, 2, 3})
+    for (const char* strategy : {"zero3", "ddp"}) {
+      config_.strategy = strategy;
+      train::Evaluation again = evaluate(result.folder, ranks);
+      EXPECT_EQ(again.scores[0].value, result.scores[0].value) << ranks << strategy;
+      EXPECT_NEAR(again.scores[1].value, result.scores[1].value, 1e-5);
+      EXPECT_THAT(out_.str(), StartsWith("eval: test_accuracy="));
+      EXPECT_THAT(out_.str(), HasSubstr(" samples=101 step=30 run=" + result.folder));
+    }
+}
+
+// Raw values go in: the file says how they are to be transformed.
+TEST_F(Used, PredictionsOfRawPicturesHaveTheAccuracyThatWasReported) {
+  train::Result result = train(2);
+  save_pictures("x.npy", 0, 101);
+  EXPECT_EQ(predict(result.folder, "x.npy", "y.csv"), 101);
+  std::vector<std::string> rows = lines("y.csv");
+  ASSERT_EQ(rows.size(), 102);
+  EXPECT_EQ(rows[0], "class,p0,p1,p2,p3,p4,p5,p6,p7,p8,p9");
+  std::string labels = read_file(folder_ / "t10k-labels-idx1-ubyte.gz");
+  int correct = 0;
+  for (size_t i = 0; i < 101; ++i) correct += std::stoi(rows[i + 1]) == labels[8 + i];
+  EXPECT_EQ(double(correct) / 101, result.scores[0].value);
+  predict(result.folder, "x.npy", "y.npy");
+  data::NpyFile file(folder_ / "y.npy");
+  EXPECT_EQ(file.shape(), Shape({101, 11}));
+}
+
+TEST_F(Used, AModelOfATableGivesValuesInTheirOwnUnitsAndLabelsAsTexts) {
+  std::string numbers = "a,b,c\n", texts = "a,b,c\n";
+  for (int i = 0; i < 200; ++i) {
+    int a = i % 20, b = i / 20;
+    numbers += concat(a, ",", b, ",", 1000 + 100 * a - 50 * b, "\n");
+    texts += concat(a, ",", b, ",", a < 10 ? "\"low, \"\"er\"\"\"" : "high", "\n");
+  }
+  folder_.write("numbers.csv", numbers);
+  folder_.write("texts.csv", texts);
+  {
+    Context context;
+    data::write_npy(folder_ / "x.npy", from_vector<float>({0, 0, 19, 2}, {2, 2}));
+  }
+  const std::string table = R"("target": "c", "name": "csv")", optimizer = R"("optimizer": {"name": "adam", "lr": 0.03},
+    "batch": 32, "epochs": 30})";
+  auto configure = [&](const std::string& text) {
+    folder_.write("c.json", text + optimizer);
+    config_ = train::read_config(folder_ / "c.json", {"runs=" + (folder_ / "runs")}, {});
+  };
+  configure(concat(R"({"data": {"standardise_target": true, "path": ")", folder_ / "numbers.csv", "\", ", table,
+                   R"(}, "model": {"layers": [2, 16, 1]}, "task": {"name": "regression"}, "name": "numbers", )"));
+  train::Result result = train(2);
+  EXPECT_GT(result.scores[0].value, 0.99);
+  predict(result.folder, "x.npy", "y.csv");
+  EXPECT_EQ(lines("y.csv")[0], "y0");
+  EXPECT_NEAR(std::stod(lines("y.csv")[1]), 1000, 100);
+  EXPECT_NEAR(std::stod(lines("y.csv")[2]), 2800, 100);
+  configure(concat(R"({"data": {"kind": "classes", "path": ")", folder_ / "texts.csv", "\", ", table,
+                   R"(}, "model": {"layers": [2, 16, 2]}, "name": "texts", )"));
+  result = train(2);
+  EXPECT_GT(result.scores[0].value, 0.9);
+  predict(result.folder, "x.npy", "y.csv");
+  EXPECT_EQ(lines("y.csv")[0], "class,p0,p1,label");
+  EXPECT_THAT(lines("y.csv")[1], ::testing::EndsWith(",\"low, \"\"er\"\"\""));
+  EXPECT_THAT(lines("y.csv")[2], ::testing::EndsWith(",high"));
+}
+
+TEST_F(Used, TheNewestModelHasANameThatStays) {
+  config_.save_every = 12;
+  config_.keep = 1;
+  train::Result result = train(2);
+  EXPECT_EQ(read_file(result.folder + "/model.safetensors"), read_file(result.folder + "/step-30/model.safetensors"));
+  config_.name = "own file";
+  std::filesystem::create_directories(config_.runs + "/own file");
+  std::ofstream(config_.runs + "/own file/model.safetensors") << "mine";
+  config_.resume = true;
+  train(2);
+  EXPECT_EQ(read_file(config_.runs + "/own file/model.safetensors"), "mine");
+}
+
+TEST_F(Used, WhatCannotBeUsedIsRefused) {
+  train::Result result = train(1);
+  save_pictures("x.npy", 0, 3);
+  {
+    Context context;
+    data::write_npy(folder_ / "wide.npy", zeros({3, 785}));
+  }
+  auto refusal = [&](const std::string& run, const char* input, const char* output, int ranks = 1) {
+    return error_of([&] { predict(run, input, output, ranks); });
+  };
+  EXPECT_THAT(refusal(result.folder, "wide.npy", "y.csv"), HasSubstr("has shape [3, 785]; the model was trained on"));
+  EXPECT_THAT(refusal(result.folder, "x.npy", "y.txt"), HasSubstr("has another ending than .csv and .npy"));
+  EXPECT_THAT(refusal(result.folder, "none.npy", "y.csv"), HasSubstr("none.npy"));
+  EXPECT_THAT(refusal(result.folder, "x.npy", "no/such/y.csv"), HasSubstr("cannot write"));
+  EXPECT_THAT(refusal(result.folder, "x.npy", "y.csv", 2), HasSubstr("predict works on one rank, and here are 2"));
+  EXPECT_THAT(refusal(folder_.path(), "x.npy", "y.csv"), HasSubstr("nothing is saved in"));
+  std::string file = result.folder + "/step-30/model.safetensors", bytes = read_file(file);
+  bytes.back() ^= 1;
+  std::ofstream(file) << bytes;
+  EXPECT_THAT(refusal(result.folder, "x.npy", "y.csv"), HasSubstr("is not what was saved"));
+  EXPECT_THAT(error_of([&] { evaluate(result.folder, 2); }), HasSubstr("is not what was saved"));
+  EXPECT_THAT(error_of([&] { train::verify_checkpoint(result.folder + "/step-30"); }), HasSubstr("is not what was"));
+}
+
+}  // namespace
+}  // namespace shardgrad
