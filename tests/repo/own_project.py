@@ -13,7 +13,7 @@ from faults import Job, until
 from program import call, expect
 
 # Saved often, and long enough to be killed in between.
-LONG = ["--set", "epochs=400", "--set", "save_every=20", "--set", "log_interval=1000000"]
+LONG = ["--set", "epochs=200", "--set", "save_every=100", "--set", "log_interval=1000000"]
 
 
 def result(name):

@@ -387,11 +387,11 @@ def own_tables():
     shutil.rmtree("runs")
     Path("text.csv").write_text("\n".join([*lines[:7], "50,two,10,3.5,200", *lines[7:]]))
     refuses("csv.json", [
-        ("data.target=prize", "'flats/data.csv' has no column 'prize' (target)"),
-        ("data.target=", "data.target is \"\""),
+        ("data.target=prize", "'flats/data.csv' has no column 'prize' (the target); did you mean 'price'?"),
+        ("data.target=", "data csv needs data.target"),
         ("data.path=text.csv", "'text.csv', line 8"),
         ("data.path=gone.csv", "cannot read 'gone.csv': No such file"),
-        ("data.delimiter=;", "'flats/data.csv' has no column 'price' (target)"),
+        ("data.delimiter=;", "'flats/data.csv' has no column 'price' (the target)"),
         ("model.layers=[3,1]", "the model does not take the data's inputs, f32 [2, 4]"),
         ("task.name=classification", "task classification needs one label for each sample"),
     ])
