@@ -12,7 +12,8 @@
 - a ```python block runs where its modules are, a ```cuda or ```cmake block stands in the example outside the tree;
 - relative links lead somewhere; the tables of environment variables name those that the sources read, and those that
   scripts, benches and tests read besides, no more, no less;
-- the table of configuration keys is that of `shardgrad train --keys`.
+- the table of configuration keys is that of `shardgrad train --keys`;
+- what docs/from-pytorch.md names is declared somewhere.
 """
 import gzip
 import json
@@ -213,6 +214,15 @@ def check_keys(root, build):
         yield f"the table of keys is not that of `shardgrad train --keys`:\n{keys}"
 
 
+def check_names(root):
+    """What docs/from-pytorch.md calls nn::…, fsdp::… stands in a header of that namespace."""
+    headers = {space: " ".join(path.read_text() for path in (root / folder).rglob("*.h"))
+               for space, folder in [*((name, name) for name in ("nn", "optim", "fsdp", "dist", "train")), ("data", "train/data")]}
+    for space, name in sorted(set(re.findall(r"\b(nn|optim|fsdp|dist|train|data)::(\w+)", (root / "docs/from-pytorch.md").read_text()))):
+        if not re.search(rf"\b{name}\b", headers[space]):
+            yield f"{space}::{name} stands in no header of that namespace"
+
+
 def tests_of(build, work):
     """Names of the tests of the repository; none in a build without MPI, which has not all of them."""
     version = subprocess.run([build / "bin/shardgrad", "--version"], capture_output=True, text=True).stdout
@@ -236,6 +246,7 @@ def main():
             found += [f"{file.relative_to(root)}: {fault}" for fault in faults]
     found += [f"docs/environment.md: {fault}" for fault in check_environment(root)]
     found += [f"docs/config.md: {fault}" for fault in check_keys(root, build)]
+    found += [f"docs/from-pytorch.md: {fault}" for fault in check_names(root)]
     print("\n\n".join(found) or "README and docs say what is so")
     return 1 if found else 0
 

@@ -232,6 +232,21 @@ TEST_F(OwnRun, MicroBatchesAreTheSameRunInLessMemory) {
               HasSubstr("reduce_once means nothing to one micro-batch"));
 }
 
+struct Slope : nn::Module {
+  nn::Child<nn::Linear> only = child<nn::Linear>("only", 2, 1, false);
+  Tensor forward(const Tensor& x) { return only(x); }
+};
+
+TEST_F(OwnRun, AModelWithoutBiasesTrainsByTheDefaultsWhilePatternsThatWereGivenMustFit) {
+  registry_.add_model("slope", "no bias", [] { return nn::make<Slope>(); });
+  const std::vector<std::string> slope = {"model.name=slope", "epochs=2", "optimizer.lr=0.1"};
+  configure(R"({"data": {"name": "points"}, "task": {"name": "regression"}})", slope);
+  EXPECT_EQ(train(2).scores[0].name, "r2");
+  configure(R"({"data": {"name": "points"}, "task": {"name": "regression"}, "optimizer": {"no_decay": ["*.gain"]}})",
+            slope);
+  EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("the rule '*.gain' applies to no parameter"));
+}
+
 TEST_F(OwnRun, ANameIsRegisteredOnce) {
   EXPECT_THAT(error_of([&] { registry_.add_model("net", "again", [] { return nn::make<PlaneNet>(1); }); }),
               HasSubstr("'net' is registered twice"));
