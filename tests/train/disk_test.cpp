@@ -213,7 +213,9 @@ TEST(FilesOfARun, AFailedWriteIsToldWithItsReason) {
   train::RunReport report(config, out, false);
   DiskWatch watch(folder.path());
   watch.let_fail("write", EDQUOT);
-  EXPECT_THAT(error_of([&] { report.on_metrics({.scores = {{"accuracy", 0.5}}}); }),
+  EXPECT_THAT(error_of([&] {
+                report.on_metrics({.scores = {{"accuracy", 0.5}}});
+              }),
               HasSubstr("/metrics.jsonl': Disk quota exceeded"));
   EXPECT_THAT(error_of([&] { report.write_trace("{}"); }), HasSubstr("/trace.json': Disk quota exceeded"));
 }

@@ -130,6 +130,9 @@ TEST_F(OwnRun, KeysAreThoseOfTheChosenNamesAndWrittenWhole) {
   EXPECT_EQ(saved["model"]["width"], 16);
   EXPECT_EQ(saved["task"], nlohmann::json::parse(R"({"name": "regression"})"));
   EXPECT_THAT(train::key_table(registry_), HasSubstr("| `model.width` | `8` | an integer 1 or more | `net`: units of"));
+  EXPECT_THAT(train::key_table(registry_),
+              HasSubstr(R"(`data.delimiter` | `","` | one of ",", ";", "\t", " ", "\|" | )"))
+      << "signs are seen, and part no cells";
   auto refusal = [&](const std::vector<std::string>& overrides) {
     return error_of([&] { configure(kOwn, overrides); });
   };
