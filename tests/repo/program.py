@@ -378,6 +378,8 @@ def own_tables():
               "optimizer": {"name": "adam", "lr": 0.01}}
     Path("csv.json").write_text(json.dumps(config))
     assert trains_alike("csv.json", "r2") > 0.9
+    run = call([PROGRAM, "plan", "csv.json", "--ranks", "2", "--measure"])
+    expect(run.returncode == 0 and run.stdout.endswith("as predicted\n"), run)
     dear = [line.rsplit(",", 1) for line in lines[1:]]
     Path("labels.csv").write_text("\n".join([lines[0], *(f"{cells},{'dear' if int(price) > 250 else 'cheap'}" for cells, price in dear)]))
     config |= {"data": {"name": "csv", "path": "labels.csv", "target": "price", "kind": "classes", "drop": ["age"]},

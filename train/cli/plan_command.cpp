@@ -1,14 +1,21 @@
 #include <iostream>
 
+#include <shardgrad/core/context.h>
 #include <shardgrad/train/cli/program.h>
 #include <shardgrad/train/plan.h>
 #include <shardgrad/train/registry.h>
 
 namespace shardgrad::cli {
 
+// In a context that goes before the ranks' own begin: data may be read into tensors.
+static std::vector<data::Field> fields_of(const train::Config& config) {
+  Context context;
+  return config.registry->fields_of(config.data, uint64_t(config.seed));
+}
+
 int plan_command(const PlanOptions& options) {
   train::Config config = train::read_config(options.config, options.overrides, *options.registry);
-  auto fields = config.registry->fields_of(config.data, uint64_t(config.seed));
+  std::vector<data::Field> fields = fields_of(config);
   fsdp::Plan predicted = train::plan(config, fields, options.ranks, kMeta);
   std::cout << "predicted for " << options.ranks << " ranks, strategy " << config.strategy << ", batch " << config.batch
             << ", one step:\n"
