@@ -7,15 +7,10 @@
 
 namespace shardgrad::cli {
 
-// In a context that goes before the ranks' own begin: data may be read into tensors.
-static std::vector<data::Field> fields_of(const train::Config& config) {
-  Context context;
-  return config.registry->fields_of(config.data, uint64_t(config.seed));
-}
-
 int plan_command(const PlanOptions& options) {
   train::Config config = train::read_config(options.config, options.overrides, *options.registry);
-  std::vector<data::Field> fields = fields_of(config);
+  Context context;  // what is read of the data lives in it
+  auto fields = config.registry->fields_of(config.data, uint64_t(config.seed));
   fsdp::Plan predicted = train::plan(config, fields, options.ranks, kMeta);
   std::cout << "predicted for " << options.ranks << " ranks, strategy " << config.strategy << ", batch " << config.batch
             << ", one step:\n"
