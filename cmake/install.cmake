@@ -1,10 +1,15 @@
-# `cmake --install build --prefix DIR`, then find_package(shardgrad) in another project.
+# `cmake --install build --prefix DIR`, then find_package(shardgrad) or pkg-config in another project.
 include(CMakePackageConfigHelpers)
 install(TARGETS shardgrad EXPORT shardgrad-targets)
 if(TARGET shardgrad_program)
   install(TARGETS shardgrad_program)
 endif()
-foreach(folder core kernels dist autograd nn optim parallel fsdp certify picture train)
+install(FILES ${PROJECT_SOURCE_DIR}/shardgrad.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shardgrad)
+set(installed core kernels dist autograd nn optim parallel fsdp certify picture)
+if(SHARDGRAD_TRAIN)
+  list(APPEND installed train)
+endif()
+foreach(folder IN LISTS installed)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shardgrad
           FILES_MATCHING PATTERN "*.h")
 endforeach()
@@ -43,3 +48,17 @@ install(FILES ${PROJECT_SOURCE_DIR}/cmake/shardgrad-kernels.cmake
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/shardgrad-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/shardgrad-config.cmake ${PROJECT_BINARY_DIR}/shardgrad-config-version.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/shardgrad)
+# For who builds without CMake: c++ mine.cpp $(pkg-config --cflags --libs shardgrad). The folder may move as a whole.
+file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" up "${up}")
+file(WRITE ${PROJECT_BINARY_DIR}/shardgrad.pc "prefix=\${pcfiledir}/${up}
+includedir=\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}
+libdir=\${prefix}/${CMAKE_INSTALL_LIBDIR}
+
+Name: shardgrad
+Description: ${PROJECT_DESCRIPTION}
+Version: ${PROJECT_VERSION}
+Cflags: -std=c++20 -I\${includedir}
+Libs: -L\${libdir} -Wl,-rpath,\${libdir} -lshardgrad
+")
+install(FILES ${PROJECT_BINARY_DIR}/shardgrad.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -27,7 +27,7 @@ build_wants="openmpi-bin:has_command,mpirun libopenmpi-dev:has_command,mpicxx
   libdnnl-dev:has_header,oneapi/dnnl/dnnl.hpp ccache:has_command,ccache git:has_command,git"
 data_needs="dataset-fashion-mnist:has_data"
 test_needs="libgtest-dev:has_header,gtest/gtest.h libgmock-dev:has_header,gmock/gmock.h python3:has_command,python3 clang-format-14:has_clang_format
-  valgrind:has_command,valgrind gdb:has_command,gdb"
+  valgrind:has_command,valgrind gdb:has_command,gdb pkgconf:has_command,pkg-config"
 
 # missing_of NEEDS: the packages whose probe fails.
 missing_of() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <shardgrad/autograd/match.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/fsdp/grad_scaler.h>
 #include <shardgrad/nn/recompute.h>
@@ -37,9 +38,18 @@ fsdp::Config make_sharding(const Config& config) {
   return sharding;
 }
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const Config::Optimizer& o, std::vector<NamedParameter> parameters) {
+// The default is for models that have biases. A pattern that somebody wrote must choose something: the optimizer looks.
+static optim::Rules make_rules(const Config::Optimizer& o, std::span<const NamedParameter> parameters) {
+  bool by_default = o.no_decay == Config::Optimizer().no_decay;
   optim::Rules rules;
-  for (const std::string& pattern : o.no_decay) rules.push_back({pattern, {.weight_decay = 0}});
+  for (const std::string& pattern : o.no_decay)
+    if (!by_default || std::ranges::any_of(parameters, [&](const auto& p) { return matches(pattern, p.name); }))
+      rules.push_back({pattern, {.weight_decay = 0}});
+  return rules;
+}
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const Config::Optimizer& o, std::vector<NamedParameter> parameters) {
+  optim::Rules rules = make_rules(o, parameters);
   if (o.name == "sgd") {
     optim::SgdOptions options{
         .lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay, .nesterov = o.nesterov};

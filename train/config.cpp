@@ -179,6 +179,12 @@ template <class Visit> void visit_keys(const Config& given, const Visit& visit) 
   }
 }
 
+// In a Markdown table.
+std::string as_cell(std::string text) {
+  for (size_t bar = text.find('|'); bar != std::string::npos; bar = text.find('|', bar + 2)) text.insert(bar, 1, '\\');
+  return text;
+}
+
 std::shared_ptr<const Registry> with_libraries(const Registry& registry, const std::vector<Setting>& settings) {
   auto known = std::make_shared<Registry>(registry);
   Config named;
@@ -241,8 +247,8 @@ std::string key_table(const Registry& registry) {
   std::string table = "| key | default | may be | meaning |\n|---|---|---|---|\n";
   visit_keys(defaults, [&](const std::string& key, const Option& option, const std::string& of) {
     std::string json = option.json(), shown = json.empty() ? "unset" : "`" + json + "`";
-    table += concat("| `", key, "` | ", shown, " | ", option.expected, " | ", of.empty() ? "" : concat("`", of, "`: "),
-                    option.meaning, " |\n");
+    table += concat("| `", key, "` | ", as_cell(shown), " | ", as_cell(option.expected), " | ",
+                    of.empty() ? "" : concat("`", of, "`: "), as_cell(option.meaning), " |\n");
   });
   // No field has this key: apply_kernel() reads it.
   return table +

@@ -1,6 +1,7 @@
 #include <shardgrad/train/options.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -27,6 +28,11 @@ template <class T> std::string range_text(const char* noun, const Rule& rule) {
   return concat(noun, " ", low, rule.below_high ? " to below " : " to ", T(rule.high));
 }
 
+// A name as it is; what is none, such as a tab, in quotes.
+std::string shown_choice(const std::string& choice) {
+  return std::isalpha(static_cast<unsigned char>(choice[0])) ? choice : Json(choice).dump();
+}
+
 // "a number above 0", "one of cpu, cuda", …
 template <class T> std::string expected(const Rule& rule) {
   if constexpr (std::is_same_v<T, bool>) return "true or false";
@@ -41,7 +47,8 @@ template <class T> std::string expected(const Rule& rule) {
   if constexpr (std::is_same_v<T, double>) return range_text<T>("a finite number", rule);
   if constexpr (std::is_same_v<T, std::string>) {
     std::string list;
-    for (const std::string& choice : rule.choices) list += concat(list.empty() ? "one of " : ", ", choice);
+    for (const std::string& choice : rule.choices)
+      list += concat(list.empty() ? "one of " : ", ", shown_choice(choice));
     return !list.empty() ? list : rule.may_be_empty ? "a text" : "a text that is not empty";
   }
   if constexpr (kIsList<T>) {

@@ -4,13 +4,16 @@
     docs.py SOURCE_DIR BUILD_DIR CXX
 
 - every ```cpp block compiles and runs; a ```text block right after it stands in its output. A block without main() is
-  the body of one, with a context;
+  the body of one, with a context. One whose first line is `// NAME train …` runs with these words; one that stands in the
+  example outside the tree is run by the tests of that;
+- a block with a name behind its kind, as ```json NAME, is a file that those after it may use;
 - a ```sh or ```bash block runs, training for one epoch of a tenth of the data, or says, in it or in the paragraph right after it, that it is "not
   run by the tests" or "not yet run", or that it is "run by the test NAME" of ctest;
 - a ```python block runs where its modules are, a ```cuda or ```cmake block stands in the example outside the tree;
 - relative links lead somewhere; the tables of environment variables name those that the sources read, and those that
   scripts, benches and tests read besides, no more, no less;
-- the table of configuration keys is that of `shardgrad train --keys`.
+- the table of configuration keys is that of `shardgrad train --keys`;
+- what docs/from-pytorch.md names is declared somewhere.
 """
 import gzip
 import json
@@ -23,8 +26,8 @@ import tempfile
 from pathlib import Path
 
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
-HEADERS = ["autograd/ops.h", "core/context.h", "dist/group/virtual_ranks.h", "fsdp/clip.h", "fsdp/fully_shard.h", "nn/nn.h", "optim/adam.h",
-           "optim/sgd.h", "train/data/data_loader.h"]
+NAMED = re.compile(r"^```\w+ (\S+)\n(.*?)^```$", re.M | re.S)
+WORDS = re.compile(r"// \S+ (train .*)\n")
 # What the first and the second table of docs/environment.md are about.
 PROGRAM_FOLDERS = ["core", "kernels", "dist", "autograd", "nn", "optim", "parallel", "fsdp", "certify", "picture", "train"]
 HELPER_FOLDERS = ["scripts", "bench", "tests", "tutorials"]
@@ -49,8 +52,7 @@ def compile_blocks(bodies, build, cxx, work):
     """The program of all blocks without main(), compiled once, which runs the one whose number it is given; or the error."""
     parts = "".join(f"static void block_{i}() {{\nsg::Context context;\n#line 1 \"block\"\n{body}\n}}\n" for i, body in bodies.items())
     calls = "".join(f"if (number == {i}) block_{i}();\n" for i in bodies)
-    includes = "".join(f"#include <shardgrad/{header}>\n" for header in HEADERS)
-    return compile_program(f"#include <cstdio>\n#include <cstdlib>\n#include <iostream>\n{includes}{parts}int main(int, char** words) {{\n"
+    return compile_program(f"#include <cstdio>\n#include <cstdlib>\n#include <iostream>\n#include <shardgrad/shardgrad.h>\n{parts}int main(int, char** words) {{\n"
                            f"int number = std::atoi(words[1]);\n{calls}}}\n", "blocks", build, cxx, work)
 
 
@@ -83,7 +85,9 @@ class Programs:
             program, said = compile_blocks({number: body}, *self.tools)
         if not program:
             return "does not compile:\n" + said
-        run = subprocess.run([program, str(number)], capture_output=True, text=True)
+        words = WORDS.match(body)
+        words = words[1].split() if words else [str(number)]
+        run = subprocess.run([program, *words], cwd=self.tools[2], capture_output=True, text=True)
         if run.returncode:
             return f"ends with {run.returncode}:\n{run.stderr}"
         if expected and expected.strip() not in run.stdout:
@@ -148,7 +152,7 @@ def check_quote(body, root):
     def plain(text):
         return "\n".join(line.strip() for line in text.strip().splitlines())
     pieces = [plain(piece) for piece in re.split(r"\n(?:\s*(?:// …)?\n)+", body)]
-    for path in (root / "tests/repo/outside_project").iterdir():
+    for path in filter(Path.is_file, (root / "tests/repo/outside_project").rglob("*")):
         text, place = plain(path.read_text()), 0
         for piece in pieces:
             place = text.find(piece, place) if place >= 0 else place
@@ -159,8 +163,12 @@ def check_quote(body, root):
 
 def check_blocks(file, root, programs, work, tests):
     text = file.read_text()
+    for name, body in NAMED.findall(text):
+        (work / name).write_text(body)
     for kind, body, expected, after in blocks(text):
-        if kind == "cpp":
+        if kind == "cpp" and "int main(" in body and not check_quote(body, root):
+            fault = None
+        elif kind == "cpp":
             fault = programs.fault(body, expected)
         elif kind in ("sh", "bash"):
             fault = check_shell(body, after, work, tests)
@@ -169,7 +177,7 @@ def check_blocks(file, root, programs, work, tests):
         elif kind in ("cuda", "cmake"):
             fault = check_quote(body, root)
         else:
-            fault = None if kind in ("text", "mermaid") else "has no kind that says how to test it"
+            fault = None if kind in ("text", "mermaid", "json") else "has no kind that says how to test it"
         if fault:
             yield f"this block {fault}\n{body}"
     for line in re.findall(r"^ {4}(?:build/bin|shardgrad |scripts/|mpirun ).*", FENCE.sub("", text), re.M):
@@ -206,6 +214,15 @@ def check_keys(root, build):
         yield f"the table of keys is not that of `shardgrad train --keys`:\n{keys}"
 
 
+def check_names(root):
+    """What docs/from-pytorch.md calls nn::…, fsdp::… stands in a header of that namespace."""
+    headers = {space: " ".join(path.read_text() for path in (root / folder).rglob("*.h"))
+               for space, folder in [*((name, name) for name in ("nn", "optim", "fsdp", "dist", "train")), ("data", "train/data")]}
+    for space, name in sorted(set(re.findall(r"\b(nn|optim|fsdp|dist|train|data)::(\w+)", (root / "docs/from-pytorch.md").read_text()))):
+        if not re.search(rf"\b{name}\b", headers[space]):
+            yield f"{space}::{name} stands in no header of that namespace"
+
+
 def tests_of(build, work):
     """Names of the tests of the repository; none in a build without MPI, which has not all of them."""
     version = subprocess.run([build / "bin/shardgrad", "--version"], capture_output=True, text=True).stdout
@@ -229,6 +246,7 @@ def main():
             found += [f"{file.relative_to(root)}: {fault}" for fault in faults]
     found += [f"docs/environment.md: {fault}" for fault in check_environment(root)]
     found += [f"docs/config.md: {fault}" for fault in check_keys(root, build)]
+    found += [f"docs/from-pytorch.md: {fault}" for fault in check_names(root)]
     print("\n\n".join(found) or "README and docs say what is so")
     return 1 if found else 0
 

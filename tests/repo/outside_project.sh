@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the library into a fresh prefix, builds and runs a project that only knows find_package(shardgrad), and
-# certifies its kernels on the simulator and trains with one; those for the CPU are timed.
+# certifies its kernels on the simulator and trains with one; those for the CPU are timed. Also builds a program with pkg-config
+# alone; what `shardgrad new` writes is tested by own_project.py.
 #     outside_project.sh SOURCE_DIR BUILD_DIR
 set -eu
 source=$1
@@ -10,6 +11,13 @@ cmake --install "$2" --prefix "$work/prefix" >"$work/install.log" || { cat "$wor
 cmake -S "$1/tests/repo/outside_project" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$work/prefix"
 cmake --build "$work/build"
 "$work/build/outside"
+
+# One compiler line does for a program. eval, for the folder has a space, which pkg-config writes as a shell reads it.
+flags=$(PKG_CONFIG_PATH="$(dirname "$(find "$work/prefix" -name shardgrad.pc)")" pkg-config --cflags --libs shardgrad)
+eval "c++ '$source/tests/repo/outside_project/own_model/main.cpp' -o '$work/own_model' $flags"
+(cd "$source/tests/repo/outside_project/own_model" && "$work/own_model" train config.json --set "runs=$work/runs" --set epochs=5) >"$work/own.txt" ||
+  { cat "$work/own.txt"; exit 1; }
+tail -n 1 "$work/own.txt" | grep '^done: test_r2=0.9'
 
 certify_on_cpu() {
   "$work/prefix/bin/shardgrad" certify "$1" --library "$2" --device cpu >"$work/on_cpu.txt" || { cat "$work/on_cpu.txt"; exit 1; }

@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -328,6 +329,103 @@ def without_proc():
         sys.exit(77)  # needs root
     run = call([*hide, PROGRAM, "launch", "-n", "2", "train", CONFIG, *SMALL])
     expect(run.returncode == 3 and "mount -t proc proc /proc" in run.stderr.splitlines()[-1], run)
+
+
+def new_project_folders():
+    """A new project goes where nothing is; what is there stays. Building and training it: own_project.py."""
+    Path("there").mkdir()
+    Path("file").write_text("mine")
+    Path("full").mkdir()
+    Path("full/main.cpp").write_text("mine")
+    for folder in "there", "new", "new/below it/":
+        run = call([PROGRAM, "new", folder])
+        expect(run.returncode == 0 and run.stdout.startswith("wrote README.md, CMakeLists.txt, main.cpp, config.json, data.csv to"), run)
+        for file in (ROOT / "tests/repo/outside_project/own_model").iterdir():
+            expect(Path(folder, file.name).read_bytes() == file.read_bytes(), run)
+    for folder, said in [
+        ("full", "new: the folder 'full' is not empty; name one that is, or that does not exist"),
+        ("there", "new: the folder 'there' is not empty"),
+        ("file", "new: cannot make the folder 'file': Not a directory"),
+        ("file/below", "new: cannot make the folder 'file/below': Not a directory"),
+        ("/proc/nowhere", "new: cannot make the folder '/proc/nowhere': "),
+        ("a" * 300, "File name too long"),
+        ("", "new: cannot make the folder '': "),
+    ]:
+        run = call([PROGRAM, "new", folder])
+        expect(run.returncode == 2 and said in run.stderr and not run.stdout and run.stderr.count("\n") == 1, run)
+    expect(Path("file").read_text() == Path("full/main.cpp").read_text() == "mine" and os.listdir("full") == ["main.cpp"], run)
+    expect((run := call([PROGRAM, "new"])).returncode == 2 and "shardgrad new: folder is required" in run.stderr, run)
+
+
+def trains_alike(config, score):
+    """The same scores on any number of ranks."""
+    scores = set()
+    for ranks in "1", "2", "4":
+        run = call([PROGRAM, "launch", "-n", ranks, "--by", "local", "train", config])
+        done = re.fullmatch(rf"done: test_{score}=(\d\.\d{{4}}) steps=\d+ seconds=\S+ run=.+", run.stdout.splitlines()[-1])
+        expect(run.returncode == 0 and done, run)
+        scores.add(done[1])
+    assert len(scores) == 1, scores
+    return float(scores.pop())
+
+
+def own_tables():
+    """A table in CSV, as numbers and as labels; and tables that are refused where they are wrong."""
+    expect((run := call([PROGRAM, "new", "flats"])).returncode == 0, run)
+    lines = Path("flats/data.csv").read_text().splitlines()
+    config = {"data": {"name": "csv", "path": "flats/data.csv", "target": "price", "standardise_target": True},
+              "model": {"layers": [4, 16, 1]}, "task": {"name": "regression"}, "batch": 32, "epochs": 20,
+              "optimizer": {"name": "adam", "lr": 0.01}}
+    Path("csv.json").write_text(json.dumps(config))
+    assert trains_alike("csv.json", "r2") > 0.9
+    run = call([PROGRAM, "plan", "csv.json", "--ranks", "2", "--measure"])
+    expect(run.returncode == 0 and run.stdout.endswith("as predicted\n"), run)
+    dear = [line.rsplit(",", 1) for line in lines[1:]]
+    Path("labels.csv").write_text("\n".join([lines[0], *(f"{cells},{'dear' if int(price) > 250 else 'cheap'}" for cells, price in dear)]))
+    config |= {"data": {"name": "csv", "path": "labels.csv", "target": "price", "kind": "classes", "drop": ["age"]},
+               "model": {"layers": [3, 16, 2]}, "task": {"name": "classification"}}
+    Path("labels.json").write_text(json.dumps(config))
+    assert trains_alike("labels.json", "accuracy") > 0.9
+    shutil.rmtree("runs")
+    Path("text.csv").write_text("\n".join([*lines[:7], "50,two,10,3.5,200", *lines[7:]]))
+    refuses("csv.json", [
+        ("data.target=prize", "'flats/data.csv' has no column 'prize' (the target); did you mean 'price'?"),
+        ("data.target=", "data csv needs data.target"),
+        ("data.path=text.csv", "'text.csv', line 8"),
+        ("data.path=gone.csv", "cannot read 'gone.csv': No such file"),
+        ("data.delimiter=;", "'flats/data.csv' has no column 'price' (the target)"),
+        ("model.layers=[3,1]", "the model does not take the data's inputs, f32 [2, 4]"),
+        ("task.name=classification", "task classification needs one label for each sample"),
+    ])
+
+
+def refuses(config, settings):
+    for setting, said in settings:
+        for front in [], ["launch", "-n", "2"]:
+            run = call([PROGRAM, *front, "train", config, "--set", setting])
+            expect(run.returncode == 2 and said in run.stderr and not Path("runs").exists(), run)
+
+
+def npy(path, kind, size, shape, values):
+    """A file as numpy.save writes it."""
+    header = repr({"descr": kind, "fortran_order": False, "shape": shape}).encode()
+    header += b" " * (-(len(header) + 11) % 64) + b"\n"
+    body = b"".join(struct.pack(size, value) for value in values)
+    Path(path).write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + body)
+
+
+def own_arrays():
+    """Two arrays of NumPy: points in a square, and on which side of a circle they are."""
+    points = [(i % 20 / 10 - 0.95, i // 20 / 10 - 0.95) for i in range(400)]
+    npy("x.npy", "<f4", "<f", (400, 2), [number for point in points for number in point])
+    npy("y.npy", "<i8", "<q", (400,), [int(x * x + y * y < 0.6) for x, y in points])
+    config = {"data": {"name": "npy", "inputs": "x.npy", "targets": "y.npy"}, "model": {"layers": [2, 32, 2]}, "batch": 32,
+              "epochs": 30, "optimizer": {"name": "adam", "lr": 0.01}}
+    Path("npy.json").write_text(json.dumps(config))
+    assert trains_alike("npy.json", "accuracy") > 0.9
+    shutil.rmtree("runs")
+    npy("short.npy", "<i8", "<q", (399,), [0] * 399)
+    refuses("npy.json", [("data.targets=short.npy", "short.npy"), ("data.targets=", "data.targets"), ("data.inputs=npy.json", "npy.json")])
 
 
 def version():

@@ -130,6 +130,9 @@ TEST_F(OwnRun, KeysAreThoseOfTheChosenNamesAndWrittenWhole) {
   EXPECT_EQ(saved["model"]["width"], 16);
   EXPECT_EQ(saved["task"], nlohmann::json::parse(R"({"name": "regression"})"));
   EXPECT_THAT(train::key_table(registry_), HasSubstr("| `model.width` | `8` | an integer 1 or more | `net`: units of"));
+  EXPECT_THAT(train::key_table(registry_),
+              HasSubstr(R"(`data.delimiter` | `","` | one of ",", ";", "\t", " ", "\|" | )"))
+      << "signs are seen, and part no cells";
   auto refusal = [&](const std::vector<std::string>& overrides) {
     return error_of([&] { configure(kOwn, overrides); });
   };
@@ -230,6 +233,21 @@ TEST_F(OwnRun, MicroBatchesAreTheSameRunInLessMemory) {
   }
   EXPECT_THAT(error_of([&] { configure(kOwn, {"reduce_once=true"}); }),
               HasSubstr("reduce_once means nothing to one micro-batch"));
+}
+
+struct Slope : nn::Module {
+  nn::Child<nn::Linear> only = child<nn::Linear>("only", 2, 1, false);
+  Tensor forward(const Tensor& x) { return only(x); }
+};
+
+TEST_F(OwnRun, AModelWithoutBiasesTrainsByTheDefaultsWhilePatternsThatWereGivenMustFit) {
+  registry_.add_model("slope", "no bias", [] { return nn::make<Slope>(); });
+  const std::vector<std::string> slope = {"model.name=slope", "epochs=2", "optimizer.lr=0.1"};
+  configure(R"({"data": {"name": "points"}, "task": {"name": "regression"}})", slope);
+  EXPECT_EQ(train(2).scores[0].name, "r2");
+  configure(R"({"data": {"name": "points"}, "task": {"name": "regression"}, "optimizer": {"no_decay": ["*.gain"]}})",
+            slope);
+  EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("the rule '*.gain' applies to no parameter"));
 }
 
 TEST_F(OwnRun, ANameIsRegisteredOnce) {

@@ -53,6 +53,7 @@ struct CommandLine {
   std::string file;
   CertifyOptions certify;
   LaunchCommand launch;
+  std::string folder;  // of `new`
   std::function<int()> chosen;
 
  private:
@@ -61,6 +62,7 @@ struct CommandLine {
   void add_uses();
   void add_certify();
   void add_launch();
+  void add_new();
 };
 
 int run_launch(const LaunchCommand& launch, const train::Registry& registry);
@@ -143,6 +145,12 @@ void CommandLine::add_launch() {
   });
 }
 
+void CommandLine::add_new() {
+  CLI::App* command = app.add_subcommand("new", "Write a project with a model of its own, ready to build and train");
+  command->add_option("folder", folder, "where to; made if it does not exist")->required();
+  command->callback([this] { chosen = [this] { return new_command(folder); }; });
+}
+
 CommandLine::CommandLine(const train::Registry& registry) : train{&registry}, plan{&registry}, use{{&registry}} {
   app.set_version_flag("--version", version_text);
   app.require_subcommand(1);
@@ -155,6 +163,7 @@ CommandLine::CommandLine(const train::Registry& registry) : train{&registry}, pl
   add_plan();
   add_uses();
   add_certify();
+  add_new();
 }
 
 std::optional<int> CommandLine::parse(std::vector<std::string> words) {

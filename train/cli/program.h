@@ -45,6 +45,10 @@ struct CertifyOptions {
 /// Prints which properties of certify/certify.h hold, and speeds when all do; 1 when one does not.
 int certify_command(const CertifyOptions& options);
 
+/// Writes a project with a model of its own into `folder`. Throws Error(input) for a folder that is not empty or cannot
+/// be made.
+int new_command(const std::string& folder);
+
 /// The text of `shardgrad --version`.
 std::string version_text();
 
