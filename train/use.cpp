@@ -62,7 +62,7 @@ class Output {
   }
   void add(const Prediction& prediction) {
     int64_t columns = prediction.values.size(1);
-    std::vector<double> values = prediction.values.to_vector<double>();
+    std::vector<double> values = prediction.values.to(DType::f64).to_vector<double>();
     const data::Standardisation& t = notes_.target_transform;
     for (size_t i = 0; i < values.size() && !t.mean.empty(); ++i) values[i] = values[i] * t.scale[0] + t.mean[0];
     bool labels = !notes_.class_names.empty() && prediction.columns.at(0) == "class";

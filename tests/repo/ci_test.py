@@ -18,7 +18,8 @@ NOT_WITH_SANITIZERS = {
     "sim": "takes the calls that the compiler makes for the thread sanitizer to itself",
     "mpi": "whole jobs",
 }
-NOT_WITH = {"asan": {}, "tsan": {"kernels": "their threads are OpenMP's, whose barriers gcc's TSan does not see", "train": "starts no threads"}}
+NOT_WITH = {"asan": {}, "tsan": {"kernels": "their threads are OpenMP's, whose barriers gcc's TSan does not see", "train": "starts no threads but its loaders'",
+                              "picture": "starts no threads"}}
 
 
 def calls(root, codes):

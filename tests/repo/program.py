@@ -179,7 +179,7 @@ def refusals():
         (["train", "broken.json"], "broken.json:2: batch is given twice; first at broken.json:1"),
         (["train", CONFIG, "--set", "bach=3"], "unknown key 'bach'; did you mean 'batch'?"),
         (["train", CONFIG, "--set", "data.dir=/nowhere"], "cannot read '/nowhere/train-images-idx3-ubyte.gz'"),
-        (["train", CONFIG, "--set", "model.layers=[3,10]"], "pictures of 784 pixels"),
+        (["train", CONFIG, "--set", "model.layers=[3,10]"], "the model does not take the data's inputs, f32 [2, 784]"),
         *((["train", CONFIG, "--set", f"data.dir={folder}/data"], said) for folder, said in [
             ("truncated", "'truncated/data/t10k-labels-idx1-ubyte.gz' is truncated"),
             ("corrupt", "'corrupt/data/t10k-labels-idx1-ubyte.gz'"),

@@ -76,6 +76,7 @@ TEST_F(Used, PredictionsOfRawPicturesHaveTheAccuracyThatWasReported) {
   for (size_t i = 0; i < 101; ++i) correct += std::stoi(rows[i + 1]) == labels[8 + i];
   EXPECT_EQ(double(correct) / 101, result.scores[0].value);
   predict(result.folder, "x.npy", "y.npy");
+  Context context;
   data::NpyFile file(folder_ / "y.npy");
   EXPECT_EQ(file.shape(), Shape({101, 11}));
 }
