@@ -160,7 +160,7 @@ Json as_json(const Config& given) {
     put(all, option.key, json);
     if (kind.empty() || option.key != kind + ".name") continue;
     for (const Option& inner : config.registry->options(kind, component_of(config, kind)).list)
-      put(all, kind + "." + inner.key, inner.json());
+      if (std::string value = inner.json(); !value.empty()) put(all, kind + "." + inner.key, value);
   }
   if (!config.kernels.empty()) all["kernels"] = config.kernels;
   return all;

@@ -1,26 +1,50 @@
 #include <shardgrad/train/evaluation.h>
 
 #include <cmath>
+#include <limits>
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/progress.h>
+#include <shardgrad/dist/group/together.h>
 
 namespace shardgrad::train {
+
+// Sums are added in the order of their names.
+static void check_names(dist::ProcessGroup& world, const std::string& names) {
+  std::string first = dist::same_text(world, {"", "evaluate"}, names);
+  dist::together(world, {"", "evaluate"}, [&] {
+    SG_CHECK(names == first, "the sums of an evaluation are", names, ", and those of rank 0", first,
+             "; add every sum on every rank, 0 where there is nothing");
+  });
+}
 
 Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& world) {
   NoGrad no_grad;
   task.module().eval();
   Sums sums;
-  for (const data::Batch& batch : samples.epoch(0)) task.evaluate(batch, sums);
+  Progress training = progress();
+  for (const data::Batch& batch : samples.epoch(0)) {
+    progress() = {uint64_t(batch.step), batch.first};  // what is drawn at random is the same in every evaluation
+    task.evaluate(batch, sums);
+  }
+  progress() = training;
   task.module().train();
   std::vector<double> values;
-  for (const auto& [name, value] : sums.values()) values.push_back(value);
+  std::string names;
+  for (const auto& [name, value] : sums.values()) {
+    values.push_back(value);
+    names += " " + name;
+  }
+  check_names(world, names);
   Tensor total = from_vector<double>(values, {int64_t(values.size())}, {DType::f64, kCpu});
   world.all_reduce(total, dist::Label{"", "evaluate"}).host_wait();
   values = total.to_vector<double>();
   size_t i = 0;
   for (auto& [name, value] : sums.values()) value = values[i++];
-  return {task.scores(sums), samples.dataset().size()};
+  std::vector<Score> scores = task.scores(sums);
+  SG_CHECK(!scores.empty(), "the task gives no score");
+  return {scores, samples.dataset().size()};
 }
 
 bool is_better(const Score& score, std::optional<Best>& best) {
@@ -30,6 +54,8 @@ bool is_better(const Score& score, std::optional<Best>& best) {
     best = Best{score.value};
   else if (best)
     ++best->worse;
+  else
+    best = Best{(score.higher_is_better ? -1 : 1) * std::numeric_limits<double>::max(), 1};
   return better;
 }
 

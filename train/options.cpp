@@ -72,10 +72,13 @@ bool assign_dtype(ChosenDType& field, const Json& value) {
   return value == kOwn || found != std::end(fsdp::kDTypes);
 }
 
-bool is_number_for(const Json& value, const Rule& rule, bool integer_wanted) {
+template <class T> bool is_number_for(const Json& value, const Rule& rule) {
   bool integer = value.is_number_integer() || value.is_number_unsigned();
-  if (!value.is_number() || (integer_wanted && !integer)) return false;
-  return in_range(value.get<double>(), rule) && (!integer || value.get<double>() < 0x1p63);
+  if (!value.is_number() || (kIsInteger<T> && !integer)) return false;
+  if (integer && value.get<double>() >= 0x1p63) return false;
+  if constexpr (kIsInteger<T>)
+    if (!std::in_range<T>(value.get<int64_t>())) return false;
+  return in_range(value.get<double>(), rule);
 }
 
 bool is_text_for(const Json& value, const Rule& rule) {
@@ -102,9 +105,13 @@ template <class T> bool assign(T& field, const Json& value, const Rule& rule) {
     field = std::move(list);
     return true;
   } else {
-    bool fits = std::is_same_v<T, bool>          ? value.is_boolean()
-                : std::is_same_v<T, std::string> ? is_text_for(value, rule)
-                                                 : is_number_for(value, rule, kIsInteger<T>);
+    bool fits = false;
+    if constexpr (std::is_same_v<T, bool>)
+      fits = value.is_boolean();
+    else if constexpr (std::is_same_v<T, std::string>)
+      fits = is_text_for(value, rule);
+    else
+      fits = is_number_for<T>(value, rule);
     if (fits) field = value.get<T>();
     return fits;
   }

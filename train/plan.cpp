@@ -25,6 +25,8 @@ void check_task(const Config& config, const std::vector<data::Field>& fields) {
   NoGrad no_grad;
   auto task = make_task(config);
   SG_CHECK(!task->scores({}).empty(), "task '", config.task.name, "' gives no score; scores() must name at least one");
+  for (const Score& score : task->scores({}))
+    SG_CHECK(score.name != "count", "a score cannot be named count: metrics.jsonl has test_count");
   task->check(fields, batch_of(fields, 2, 2));
 }
 

@@ -62,6 +62,8 @@ data::Splits Registry::open_data(const Component& data, uint64_t seed) const {
   data::Splits splits = make_of("data", data_, data, seed);
   SG_CHECK(splits.train && splits.test, "data '", data.name, "' gave no samples to ", splits.train ? "test" : "train",
            " on");
+  SG_CHECK(splits.train->fields() == splits.test->fields(), "data '", data.name,
+           "' has other fields (shapes or dtypes) to test on than to train on");
   return splits;
 }
 

@@ -16,7 +16,7 @@ void check_start(const Config& config, dist::ProcessGroup& world, const data::Sp
   check_same(world, "the training data", fingerprint);
   check_same(world, "the test data", data.test->fingerprint());
   dist::together(world, {"", "start"}, [&] {
-    if (!config.init_from.empty()) SafetensorsFile(config.init_from, SafetensorsFile::Access::read);
+    if (!config.init_from.empty() && !config.resume) SafetensorsFile(config.init_from, SafetensorsFile::Access::read);
   });
 }
 
@@ -34,7 +34,7 @@ std::optional<Reached> resume(const Config& config, const std::string& run, Trai
   const Reached& reached = manifest.reached;
   SG_CHECK(reached.data == fingerprint, "'", folder, "' was saved by a run on other training data");
   SG_CHECK(reached.step > 0 && reached.step <= total_steps, "'", folder, "' is of step ", reached.step,
-           ", the run has ", total_steps, "; set epochs to a larger number to train longer");
+           ", the run has ", total_steps, "; set epochs (or steps) to a larger number to train longer");
   say(concat("loaded step ", reached.step, ", hash ", manifest.hash()));
   if (reached.total_steps != total_steps)
     say(concat("the run has ", total_steps, " steps, had ", reached.total_steps,

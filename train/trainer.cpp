@@ -108,7 +108,10 @@ Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& 
     callbacks_.push_back(std::move(report));
   });
   if (config.early_stop > 0) callbacks_.push_back(std::make_unique<EarlyStop>(config.early_stop));
-  for (const auto& make : config.registry->callbacks()) callbacks_.push_back(make(config, world));
+  for (const auto& make : config.registry->callbacks()) {
+    callbacks_.push_back(make(config, world));
+    SG_CHECK(callbacks_.back(), "a registered callback's maker gave none; it must give one on every rank");
+  }
   context().recorder().set_tracing(config.trace);
   task_ = make_task(config);
   sharded_ = fsdp::fully_shard(task_->module(), world, make_sharding(config));
@@ -205,8 +208,10 @@ void Trainer::report(bool epoch_done) {
 bool Trainer::wants_to_end() {
   if (config_.early_stop == 0 && config_.registry->callbacks().empty()) return false;
   std::string reason;
-  for (const auto& callback : callbacks_)
-    if (reason.empty()) reason = callback->reason_to_end();
+  for (const auto& callback : callbacks_) {  // all are asked, for one may ask its own on the other ranks
+    std::string its = callback->reason_to_end();
+    if (reason.empty()) reason = its;
+  }
   if (sum_over_ranks(world_, !reason.empty(), "agree") == 0) return false;
   if (report_)
     report_->say(concat("ends after step ", meter_->step(), ": ", reason.empty() ? "another rank wants it" : reason));

@@ -1,11 +1,16 @@
 #include <shardgrad/train/use.h>
 
 #include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <iostream>
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
+#include <shardgrad/dist/group/together.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/data/npy_file.h>
@@ -20,9 +25,14 @@ namespace {
 struct Trained {
   Trained(const Config& config, const std::string& run, dist::ProcessGroup& world)
       : task(make_task(config)), sharded(fsdp::fully_shard(task->module(), world, make_sharding(config))) {
-    Last last = last_checkpoint(run);
-    SG_CHECK(last.folder, "nothing is saved in '", run, "'");
-    folder = *last.folder;
+    Last last;
+    dist::together(world, {"", "start"}, [&] {
+      if (world.rank() != 0) return;
+      last = last_checkpoint(run);
+      SG_CHECK(last.folder, "nothing is saved in '", run, "'");
+      if (!last.note.empty()) std::cerr << last.note << std::endl;
+    });
+    folder = dist::same_text(world, {"", "start"}, last.folder.value_or(""));
     auto optimizer = make_optimizer(config.optimizer, task->module().named_parameters());
     step = load_weights(folder, {task->module(), *sharded, *optimizer}).reached.step;
     task->module().eval();
@@ -40,6 +50,9 @@ Tensor inputs_of(const data::NpyFile& file, const Notes& notes, int64_t begin, i
   file.file().read(bytes.data(), file.row_begin(begin), std::ssize(bytes));
   std::vector<double> numbers(width * size_t(end - begin));
   file.convert(bytes.data(), std::span(numbers));
+  for (size_t i = 0; i < numbers.size(); ++i)
+    SG_CHECK(std::isfinite(numbers[i]), "'", file.path(), "': row ", begin + int64_t(i / width), " has ", numbers[i],
+             "; the model was trained on finite numbers");
   const data::Standardisation& t = notes.input_transform;
   for (size_t i = 0; i < numbers.size() && !t.mean.empty(); ++i) {
     size_t column = t.mean.size() == 1 ? 0 : i % width;
@@ -57,14 +70,23 @@ class Output {
   Output(std::string path, const Notes& notes) : path_(std::move(path)), notes_(notes) {
     SG_CHECK(path_.ends_with(".csv") || path_.ends_with(".npy"), "'", path_,
              "' has another ending than .csv and .npy, which say what is written");
-    if (path_.ends_with(".csv")) file_.open(path_);
+    if (path_.ends_with(".csv")) file_.open(unfinished());
     if (path_.ends_with(".csv") && !file_) cannot("write", path_);
+  }
+  ~Output() {
+    std::error_code ignored;
+    std::filesystem::remove(unfinished(), ignored);
   }
   void add(const Prediction& prediction) {
     int64_t columns = prediction.values.size(1);
     std::vector<double> values = prediction.values.to(DType::f64).to_vector<double>();
     const data::Standardisation& t = notes_.target_transform;
-    for (size_t i = 0; i < values.size() && !t.mean.empty(); ++i) values[i] = values[i] * t.scale[0] + t.mean[0];
+    SG_CHECK(t.mean.size() <= 1 || std::ssize(t.mean) == columns, "the model gives ", columns,
+             " columns, and its file says how ", t.mean.size(), " were transformed");
+    for (size_t i = 0; i < values.size() && !t.mean.empty(); ++i) {
+      size_t column = t.mean.size() == 1 ? 0 : i % size_t(columns);
+      values[i] = values[i] * t.scale[column] + t.mean[column];
+    }
     bool labels = !notes_.class_names.empty() && prediction.columns.at(0) == "class";
     if (file_.is_open()) write_lines(prediction.columns, values, columns, labels);
     if (!file_.is_open()) all_.insert(all_.end(), values.begin(), values.end());
@@ -73,6 +95,7 @@ class Output {
   void finish() {
     if (file_.is_open()) {
       if (!file_.flush()) cannot("write", path_);
+      if (std::rename(unfinished().c_str(), path_.c_str()) != 0) cannot("write", path_);
       return;
     }
     int64_t rows = columns_ == 0 ? 0 : std::ssize(all_) / columns_;
@@ -97,6 +120,7 @@ class Output {
     file_ << text;
     if (!file_) cannot("write", path_);
   }
+  std::string unfinished() const { return path_ + ".tmp"; }
   static std::string quoted(const std::string& text) {
     if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
     std::string inside;
@@ -111,11 +135,23 @@ class Output {
   int64_t columns_ = 0;
 };
 
+// Scores of inputs or labels that mean something else than when the model was trained would be no scores of it.
+void check_data(const Config& config, const std::string& folder, const data::Splits& data) {
+  SafetensorsFile file(folder + "/" + kModelFile, SafetensorsFile::Access::read);
+  for (const auto& [key, now] : notes_of(data)) {
+    auto then = file.metadata().find(key);
+    SG_CHECK(then == file.metadata().end() || then->second == now, "data '", config.data.name, "' has other ", key,
+             " than those that the model was trained on: ", shortened(now), ", was ", shortened(then->second),
+             "; ask about other samples with predict");
+  }
+}
+
 }  // namespace
 
 Evaluation evaluate_run(const Config& config, const std::string& run, dist::ProcessGroup& world, std::ostream& out) {
   data::Splits data = open_data(config);
   Trained trained(config, run, world);
+  check_data(config, trained.folder, data);
   data::DataLoader test = make_loader(config, world, data.test, false);
   Evaluation evaluation = evaluate(*trained.task, test, world);
   if (world.rank() != 0) return evaluation;
@@ -134,6 +170,10 @@ int64_t predict_run(const Config& config, const std::string& run, dist::ProcessG
   SG_CHECK(file.shape().ndim() == notes.inputs.shape.ndim() + 1 && file.row_numel() == notes.inputs.shape.numel(), "'",
            input, "' has shape ", file.shape(), "; the model was trained on samples of shape ", notes.inputs.shape,
            ", so it must be (rows, …) of these");
+  SG_CHECK(is_floating(notes.inputs.dtype) || !file.is_floating(), "'", input, "' holds ",
+           "floating numbers; the model ", "was trained on integers");
+  std::error_code unknown;
+  SG_CHECK(!std::filesystem::equivalent(input, output, unknown), "'", output, "' is the input, too");
   Output to(output, notes);
   NoGrad no_grad;
   for (int64_t begin = 0; begin < std::max<int64_t>(1, file.rows()); begin += config.batch) {

@@ -5,6 +5,7 @@
 #include <shardgrad/train/data/dataset.h>
 #include <shardgrad/train/plan.h>
 #include <shardgrad/train/registry.h>
+#include <shardgrad/train/tasks/supervised.h>
 
 #include "small_run.h"
 
@@ -253,6 +254,53 @@ TEST_F(OwnRun, AModelWithoutBiasesTrainsByTheDefaultsWhilePatternsThatWereGivenM
 TEST_F(OwnRun, ANameIsRegisteredOnce) {
   EXPECT_THAT(error_of([&] { registry_.add_model("net", "again", [] { return nn::make<PlaneNet>(1); }); }),
               HasSubstr("'net' is registered twice"));
+}
+
+// Two columns of different size: each is predicted by its mean alone.
+TEST_F(OwnRun, TheScoreR2IsTheMeanOfTheTargetsColumns) {
+  Context context;
+  train::Regression task(train::Model(nn::make<nn::Linear>(1, 2)));
+  NoGrad no_grad;
+  task.module().materialize();
+  copy_into(task.module().named_parameters()[0].tensor, zeros({2, 1}));
+  copy_into(task.module().named_parameters()[1].tensor, from_vector<float>({0.5F, 1000}, {2}));
+  train::Sums sums;
+  task.evaluate({{zeros({2, 1}), from_vector<float>({0, 1000, 1, 1000.5F}, {2, 2})}, 0, 2, 0, 2}, sums);
+  EXPECT_NEAR(task.scores(sums)[0].value, (0 + (1 - 0.25 / 0.125)) / 2, 1e-6);
+}
+
+TEST_F(OwnRun, SumsThatARankNamesOtherwiseAreRefused) {
+  struct ByRank : Mirrored {
+    using Mirrored::Mirrored;
+    void evaluate(const data::Batch& batch, train::Sums& sums) override {
+      Mirrored::evaluate(batch, sums);
+      sums.add(batch.first == 0 ? "first" : "second", 1);
+    }
+  };
+  registry_.add_whole_task("by_rank", "wrong", [] { return std::make_unique<ByRank>(4); });
+  configure(R"({"data": {"name": "points"}, "task": {"name": "by_rank"}, "epochs": 1})");
+  EXPECT_THAT(error_of([&] { train(2); }),
+              HasSubstr("the sums of an evaluation are count loss second, and those of rank 0 count first loss"));
+}
+
+struct OptionalOptions {
+  std::optional<int64_t> heads;
+  int small = 1;
+  void list(train::OptionList& options) {
+    options.add("heads", heads, "unset: none");
+    options.add("small", small, "an int");
+  }
+};
+
+TEST_F(OwnRun, AnOptionMayBeUnsetAndAnIntegerIsNotCutOff) {
+  registry_.add_model<OptionalOptions>("optional", "with an option", [] { return nn::make<PlaneNet>(3); });
+  const std::string text =
+      R"({"data": {"name": "points"}, "model": {"name": "optional"}, "task": {"name": "regression"},
+    "epochs": 1})";
+  configure(text);
+  EXPECT_EQ(train(1).steps, 1);
+  EXPECT_EQ(nlohmann::json::parse(to_json(config_))["model"].count("heads"), 0);
+  EXPECT_THAT(error_of([&] { configure(text, {"model.small=4294967297"}); }), HasSubstr("model.small is 4294967297"));
 }
 
 TEST_F(OwnRun, ALossThatIsNoNumberIsRefusedWithItsShape) {

@@ -160,7 +160,8 @@ TEST_F(SavedRun, CanBeTrainedLongerAndSaysWhatThatDoesToTheLearningRate) {
               HasSubstr("the run has 40 steps, had 30: the learning rate follows the schedule of 40 steps from here "
                         "on, 0.00230769 at step 31"));
   config_.epochs = 2;
-  EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("is of step 40, the run has 20; set epochs to a larger number"));
+  EXPECT_THAT(error_of([&] { train(2); }),
+              HasSubstr("is of step 40, the run has 20; set epochs (or steps) to a larger"));
 }
 
 TEST_F(SavedRun, BeginsWithTheWeightsOfAnyFile) {

@@ -131,6 +131,29 @@ TEST_F(Used, TheNewestModelHasANameThatStays) {
   EXPECT_EQ(read_file(config_.runs + "/own file/model.safetensors"), "mine");
 }
 
+// The same number of samples, but they mean something else.
+TEST_F(Used, ScoresOnDataThatWereTransformedInAnotherWayAreRefused) {
+  auto table = [&](const char* name, int from) {
+    std::string text = "a,c\n";
+    for (int i = from; i < from + 50; ++i) text += concat(i, ",", 2 * i, "\n");
+    folder_.write(name, text);
+  };
+  table("one.csv", 0);
+  table("two.csv", 7);
+  folder_.write("c.json", R"({"data": {"name": "csv", "target": "c"}, "model": {"layers": [1, 4, 1]}, "epochs": 1,
+    "task": {"name": "regression"}, "optimizer": {"lr": 1e-4}})");
+  auto configure = [&](const char* file) {
+    std::string path = "data.path=" + (folder_ / file);
+    config_ = train::read_config(folder_ / "c.json", {path, "runs=" + (folder_ / "runs")}, {});
+  };
+  configure("one.csv");
+  train::Result result = train(1);
+  evaluate(result.folder, 2);
+  configure("two.csv");
+  EXPECT_THAT(error_of([&] { evaluate(result.folder, 2); }),
+              HasSubstr("data 'csv' has other inputs than those that the model was trained on"));
+}
+
 TEST_F(Used, WhatCannotBeUsedIsRefused) {
   train::Result result = train(1);
   save_pictures("x.npy", 0, 3);
@@ -147,6 +170,16 @@ TEST_F(Used, WhatCannotBeUsedIsRefused) {
   EXPECT_THAT(refusal(result.folder, "x.npy", "no/such/y.csv"), HasSubstr("cannot write"));
   EXPECT_THAT(refusal(result.folder, "x.npy", "y.csv", 2), HasSubstr("predict works on one rank, and here are 2"));
   EXPECT_THAT(refusal(folder_.path(), "x.npy", "y.csv"), HasSubstr("nothing is saved in"));
+  EXPECT_THAT(refusal(result.folder, "x.npy", "x.npy"), HasSubstr("is the input, too"));
+  {
+    Context context;
+    Tensor x = full({3, 784}, 1);
+    x.data<float>()[784] = std::nanf("");
+    data::write_npy(folder_ / "nan.npy", x);
+  }
+  folder_.write("y.csv", "kept");
+  EXPECT_THAT(refusal(result.folder, "nan.npy", "y.csv"), HasSubstr("row 1 has nan"));
+  EXPECT_EQ(read_file(folder_ / "y.csv"), "kept");
   std::string file = result.folder + "/step-30/model.safetensors", bytes = read_file(file);
   bytes.back() ^= 1;
   std::ofstream(file) << bytes;

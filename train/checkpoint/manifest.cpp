@@ -14,10 +14,37 @@ constexpr int64_t kFormat = 1;
 
 // What may differ between the run that was saved and the one that goes on.
 bool may_change(const std::string& key) {
-  constexpr const char* kFree[] = {
-      "name",      "device", "data.dir", "strategy",     "fsdp.*",     "model.recompute", "libraries",   "kernels.*",
-      "runs",      "epochs", "on_nan",   "log_interval", "save_every", "save_minutes",    "save_beside", "keep",
-      "keep_best", "trace",  "resume",   "stall_limit",  "steps",      "eval_every",      "early_stop"};
+  constexpr const char* kFree[] = {"name",
+                                   "device",
+                                   "data.dir",
+                                   "strategy",
+                                   "fsdp.*",
+                                   "model.recompute",
+                                   "libraries",
+                                   "kernels.*",
+                                   "runs",
+                                   "epochs",
+                                   "on_nan",
+                                   "log_interval",
+                                   "save_every",
+                                   "save_minutes",
+                                   "save_beside",
+                                   "keep",
+                                   "keep_best",
+                                   "trace",
+                                   "resume",
+                                   "stall_limit",
+                                   "steps",
+                                   "eval_every",
+                                   "early_stop",
+                                   "init_from",
+                                   "data.path",
+                                   "data.inputs",
+                                   "data.targets",
+                                   "data.test_inputs",
+                                   "data.test_targets",
+                                   "data.train",
+                                   "data.test"};
   return std::ranges::any_of(kFree, [&](const char* pattern) { return matches(pattern, key); });
 }
 
@@ -104,7 +131,8 @@ Manifest read_manifest(const std::string& folder) {
 
 std::string differences(const Manifest& manifest, const Config& now) {
   std::map<std::string, Json> before = by_key(Json::parse(manifest.config)), after = by_key(Json::parse(to_json(now)));
-  Config defaults;  // of keys that were not known then
+  if (before.contains("loss")) before.emplace("task.loss", before["loss"]);  // its name until there were tasks
+  Config defaults;                                                           // of keys that were not known then
   defaults.registry = now.registry;
   for (auto kind : {&Config::data, &Config::model, &Config::task}) (defaults.*kind).name = (now.*kind).name;
   before.merge(by_key(Json::parse(to_json(defaults))));

@@ -105,13 +105,15 @@ void replace(const std::string& path, const std::string& text) {
 }
 
 // For other programs. A file system without links goes without.
-void link_model(const std::string& run, const std::string& folder) {
+std::string link_model(const std::string& run, const std::string& folder) {
   std::string link = concat(run, "/", kModelFile);
   std::error_code ignored;
-  if (fs::exists(link, ignored) && !fs::is_symlink(link, ignored)) return;  // a user's own file
+  if (fs::exists(link, ignored) && !fs::is_symlink(link, ignored))
+    return concat("\n'", link, "' is no link to the newest model: somebody put it there");
   fs::remove(link + ".tmp", ignored);
   fs::create_symlink(concat(folder, "/", kModelFile), link + ".tmp", ignored);
   if (!ignored) fs::rename(link + ".tmp", link, ignored);
+  return "";
 }
 
 std::string remove_old(const std::string& run, int64_t step, Keep keep) {
@@ -166,9 +168,9 @@ std::string commit_checkpoint(const std::string& run, const std::string& unfinis
   sync_path(run);
   if (keep.is_best) replace(run + "/best", name + "\n");
   replace(run + "/latest", name + "\n");
-  link_model(run, name);
+  std::string note = link_model(run, name);
   sync_path(run);
-  std::string note = remove_old(run, step, keep);
+  note += remove_old(run, step, keep);
   remove_unfinished(run);
   return note.substr(note.empty() ? 0 : 1);
 }

@@ -41,6 +41,8 @@ Tensor Classification::loss(const data::Batch& batch) { return loss_of(model_(ba
 void Classification::evaluate(const data::Batch& batch, Sums& sums) {
   Tensor y = model_(batch.fields[0]);
   auto classes = argmax(y, 1).to_vector<int64_t>(), labels = batch.fields[1].to_vector<int64_t>();
+  SG_CHECK(classes.size() == labels.size(), "the model gives ", classes.size(), " answers for ", labels.size(),
+           " labels");
   int64_t correct = 0;
   for (size_t i = 0; i < labels.size(); ++i) correct += classes[i] == labels[i];
   sums.add("correct", double(correct));
@@ -107,27 +109,37 @@ Tensor Regression::loss(const data::Batch& batch) {
                   double(batch.global_count * std::max<int64_t>(1, values)));
 }
 
-// Sums of squares in f64. The variance is about 0: what r2 loses by cancellation is below 1e-9 while the targets' mean
-// is below a thousand times their deviation.
+// Sums of squares in f64, of each column of the targets. The variance is about 0: what r2 loses by cancellation is
+// below 1e-9 while a column's mean is below a thousand times its deviation.
 void Regression::evaluate(const data::Batch& batch, Sums& sums) {
   auto y = model_(batch.fields[0]).to(DType::f64).to_vector<double>();
   auto targets = batch.fields[1].to(DType::f64).to_vector<double>();
-  double error = 0, sum = 0, squares = 0;
-  for (size_t i = 0; i < targets.size(); ++i) {
-    error += (y[i] - targets[i]) * (y[i] - targets[i]);
-    sum += targets[i];
-    squares += targets[i] * targets[i];
+  SG_CHECK(y.size() == targets.size(), "the model gives ", y.size(), " numbers for ", targets.size(), " targets");
+  size_t columns = 1;
+  for (int dim = 1; dim < batch.fields[1].ndim(); ++dim) columns *= size_t(batch.fields[1].size(dim));
+  for (size_t c = 0; c < columns; ++c) {
+    double error = 0, sum = 0, squares = 0;
+    for (size_t i = c; i < targets.size(); i += columns) {
+      error += (y[i] - targets[i]) * (y[i] - targets[i]);
+      sum += targets[i];
+      squares += targets[i] * targets[i];
+    }
+    sums.add(concat("error", c), error);
+    sums.add(concat("sum", c), sum);
+    sums.add(concat("squares", c), squares);
   }
-  sums.add("error", error);
-  sums.add("sum", sum);
-  sums.add("squares", squares);
-  sums.add("values", double(targets.size()));
+  sums.add("columns", batch.step == 0 && batch.first == 0 && batch.count > 0 ? double(columns) : 0);
   sums.add("count", double(batch.count));
 }
 
 std::vector<Score> Regression::scores(const Sums& sums) const {
-  double values = sums["values"], spread = sums["squares"] - sums["sum"] * sums["sum"] / values;
-  return {{"r2", 1 - sums["error"] / spread}, {"rmse", std::sqrt(sums["error"] / values), false}};
+  double count = sums["count"], columns = sums["columns"], r2 = 0, error = 0;
+  for (int c = 0; c < columns; ++c) {
+    double sum = sums[concat("sum", c)], spread = sums[concat("squares", c)] - sum * sum / count;
+    r2 += 1 - sums[concat("error", c)] / spread;
+    error += sums[concat("error", c)];
+  }
+  return {{"r2", r2 / columns}, {"rmse", std::sqrt(error / (count * columns)), false}};
 }
 
 Prediction Regression::predict(const Tensor& inputs) {

@@ -47,7 +47,8 @@ class NextToken : public Task {
 };
 
 /// Numbers. Fields: inputs and targets of any shape; the model gives outputs of the targets' shape. The loss is the
-/// mean squared error. Scores: r2 (1 - squared error / variance of the targets), rmse. Predicts the outputs.
+/// mean squared error. Scores: r2 (1 - squared error /
+/// variance of the targets, the mean of their columns), rmse. Predicts the outputs.
 class Regression : public Task {
  public:
   explicit Regression(Model model) : model_(std::move(model)) {}
