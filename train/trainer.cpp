@@ -61,7 +61,7 @@ class Trainer {
 
   const Config& config_;
   dist::ProcessGroup& world_;
-  Clock::time_point begun_at_ = Clock::now();
+  Clock::time_point begun_at_;
   data::Splits data_;
   data::DataLoader train_, test_;
   int64_t total_steps_;
@@ -254,6 +254,7 @@ Result Trainer::finish() {
 }
 
 Result Trainer::run() {
+  begun_at_ = Clock::now();
   bool has_ended = config_.early_stop > 0 && best_ && best_->worse >= config_.early_stop;
   if (is_done() || has_ended) {
     test();
