@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "tests/fsdp/same_weights.h"
 
 namespace shardgrad::fsdp::testing {
@@ -116,8 +119,14 @@ TEST(Calls, StepsDoNotAddUp) {
         context().recorder().clear();
         return mallinfo2().uordblks;
       };
-      size_t before = bytes_after(500), after = bytes_after(500);  // eight bytes a step are 4000
-      EXPECT_LT(after, before + 2048);
+      // Eight bytes a step are 4000 in each round; what the heap takes once is in one of them.
+      size_t least = std::numeric_limits<size_t>::max();
+      for (size_t round = 0, before = bytes_after(500); round < 3; ++round) {
+        size_t after = bytes_after(500);
+        least = std::min(least, std::max(after, before) - before);
+        before = after;
+      }
+      EXPECT_LT(least, 2048);
     }
   });
 }
