@@ -13,11 +13,7 @@ namespace {
 data::Batch batch_of(const std::vector<data::Field>& fields, int64_t rows, int64_t count) {
   TagScope owner(Category::data);
   data::Batch batch{.global_count = count, .count = rows};
-  for (const data::Field& field : fields) {
-    std::vector<int64_t> dims{rows};
-    dims.insert(dims.end(), field.shape.begin(), field.shape.end());
-    batch.fields.push_back(zeros(Shape(dims), field.dtype));
-  }
+  for (const data::Field& field : fields) batch.fields.push_back(zeros(field.rows(rows), field.dtype));
   return batch;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// When a run is saved: every save_every steps, every save_minutes, at the best test accuracy, when it is asked to stop
+// When a run is saved: every save_every steps, every save_minutes, at the best score, when it is asked to stop
 // and when it ends. One checkpoint is under way at a time; with save_beside a thread writes it while training goes on,
 // and the ranks commit it when they next agree that all have written their parts.
 

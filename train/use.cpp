@@ -53,14 +53,8 @@ Tensor inputs_of(const data::NpyFile& file, const Notes& notes, int64_t begin, i
   for (size_t i = 0; i < numbers.size(); ++i)
     SG_CHECK(std::isfinite(numbers[i]), "'", file.path(), "': row ", begin + int64_t(i / width), " has ", numbers[i],
              "; the model was trained on finite numbers");
-  const data::Standardisation& t = notes.input_transform;
-  for (size_t i = 0; i < numbers.size() && !t.mean.empty(); ++i) {
-    size_t column = t.mean.size() == 1 ? 0 : i % width;
-    numbers[i] = (numbers[i] - t.mean[column]) / t.scale[column];
-  }
-  std::vector<int64_t> dims{end - begin};
-  dims.insert(dims.end(), notes.inputs.shape.begin(), notes.inputs.shape.end());
-  Tensor x = from_vector<double>(numbers, Shape(dims), {DType::f64, kCpu}).to(notes.inputs.dtype);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = notes.input_transform.apply(numbers[i], i % width);
+  Tensor x = from_vector<double>(numbers, notes.inputs.rows(end - begin), {DType::f64, kCpu}).to(notes.inputs.dtype);
   return to_device(x, context().default_device());
 }
 
@@ -75,7 +69,7 @@ class Output {
   }
   ~Output() {
     std::error_code ignored;
-    std::filesystem::remove(unfinished(), ignored);
+    if (file_.is_open()) std::filesystem::remove(unfinished(), ignored);
   }
   void add(const Prediction& prediction) {
     int64_t columns = prediction.values.size(1);
@@ -83,10 +77,7 @@ class Output {
     const data::Standardisation& t = notes_.target_transform;
     SG_CHECK(t.mean.size() <= 1 || std::ssize(t.mean) == columns, "the model gives ", columns,
              " columns, and its file says how ", t.mean.size(), " were transformed");
-    for (size_t i = 0; i < values.size() && !t.mean.empty(); ++i) {
-      size_t column = t.mean.size() == 1 ? 0 : i % size_t(columns);
-      values[i] = values[i] * t.scale[column] + t.mean[column];
-    }
+    for (size_t i = 0; i < values.size(); ++i) values[i] = t.undo(values[i], i % size_t(columns));
     bool labels = !notes_.class_names.empty() && prediction.columns.at(0) == "class";
     if (file_.is_open()) write_lines(prediction.columns, values, columns, labels);
     if (!file_.is_open()) all_.insert(all_.end(), values.begin(), values.end());
@@ -170,8 +161,8 @@ int64_t predict_run(const Config& config, const std::string& run, dist::ProcessG
   SG_CHECK(file.shape().ndim() == notes.inputs.shape.ndim() + 1 && file.row_numel() == notes.inputs.shape.numel(), "'",
            input, "' has shape ", file.shape(), "; the model was trained on samples of shape ", notes.inputs.shape,
            ", so it must be (rows, …) of these");
-  SG_CHECK(is_floating(notes.inputs.dtype) || !file.is_floating(), "'", input, "' holds ",
-           "floating numbers; the model ", "was trained on integers");
+  SG_CHECK(is_floating(notes.inputs.dtype) || !file.is_floating(), "'", input,
+           "' holds floating numbers; the model was trained on integers");
   std::error_code unknown;
   SG_CHECK(!std::filesystem::equivalent(input, output, unknown), "'", output, "' is the input, too");
   Output to(output, notes);

@@ -7,6 +7,12 @@
 
 namespace shardgrad::data {
 
+Shape Field::rows(int64_t rows) const {
+  std::vector<int64_t> dims{rows};
+  dims.insert(dims.end(), shape.begin(), shape.end());
+  return Shape(dims);
+}
+
 const Standardisation& Dataset::input_transform() const {
   static const Standardisation none;
   return none;
@@ -15,11 +21,7 @@ const Standardisation& Dataset::input_transform() const {
 std::vector<Tensor> Dataset::room_for(int64_t rows) const {
   TagScope tag(Category::data);
   std::vector<Tensor> room;
-  for (const Field& field : fields()) {
-    std::vector<int64_t> dims{rows};
-    dims.insert(dims.end(), field.shape.begin(), field.shape.end());
-    room.push_back(empty(Shape(dims), {field.dtype, kCpu}, "Dataset"));
-  }
+  for (const Field& field : fields()) room.push_back(empty(field.rows(rows), {field.dtype, kCpu}, "Dataset"));
   return room;
 }
 

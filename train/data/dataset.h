@@ -35,6 +35,9 @@ struct Field {
   Shape shape;
   DType dtype = DType::f32;
   int64_t classes = 0;  ///< of labels: each is in [0, classes); 0: unknown
+
+  /// (rows, shape…)
+  Shape rows(int64_t rows) const;
   bool operator==(const Field&) const = default;
 };
 
@@ -42,6 +45,15 @@ struct Field {
 /// all; empty: unchanged.
 struct Standardisation {
   std::vector<double> mean, scale;
+
+  double apply(double raw, size_t column) const {
+    size_t i = mean.size() == 1 ? 0 : column;
+    return mean.empty() ? raw : (raw - mean[i]) / scale[i];
+  }
+  double undo(double value, size_t column) const {
+    size_t i = mean.size() == 1 ? 0 : column;
+    return mean.empty() ? value : value * scale[i] + mean[i];
+  }
   bool operator==(const Standardisation&) const = default;
 };
 

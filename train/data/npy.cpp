@@ -79,11 +79,7 @@ void NpyDataset::read(const NpyFile& array, std::span<const int64_t> indices, DT
     }
     array.convert(bytes.data(), numbers);
     auto* out = static_cast<float*>(to) + i * width;
-    for (size_t c = 0; c < width; ++c) {
-      size_t column = transform.mean.size() == 1 ? 0 : c;
-      out[c] =
-          float(transform.mean.empty() ? numbers[c] : (numbers[c] - transform.mean[column]) / transform.scale[column]);
-    }
+    for (size_t c = 0; c < width; ++c) out[c] = float(transform.apply(numbers[c], c));
   }
   array.file().check_unchanged();
 }

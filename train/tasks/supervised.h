@@ -9,16 +9,25 @@
 
 namespace shardgrad::train {
 
+/// A task whose module is a model that was chosen.
+class Supervised : public Task {
+ public:
+  explicit Supervised(Model model) : model_(std::move(model)) {}
+  nn::Module& module() override { return model_.module(); }
+
+ protected:
+  Model model_;
+};
+
 /// One of some classes. Fields: inputs, of any shape, and labels i64 (). The model gives a number per class, (n,
 /// classes). Scores: accuracy, loss. Predicts the class and the probability of each.
-class Classification : public Task {
+class Classification : public Supervised {
  public:
   struct Options {
     std::string loss = "cross_entropy";  ///< or "mse", on one-hot targets
     void list(OptionList& options);
   };
-  Classification(Options options, Model model) : options_(std::move(options)), model_(std::move(model)) {}
-  nn::Module& module() override { return model_.module(); }
+  Classification(Options options, Model model) : Supervised(std::move(model)), options_(std::move(options)) {}
   Tensor loss(const data::Batch& batch) override;
   void evaluate(const data::Batch& batch, Sums& sums) override;
   std::vector<Score> scores(const Sums& sums) const override;
@@ -28,39 +37,30 @@ class Classification : public Task {
  private:
   Tensor loss_of(const Tensor& outputs, const data::Batch& batch) const;
   Options options_;
-  Model model_;
 };
 
 /// The token that follows each one of a text. Fields: tokens i64 (T), and those that follow them i64 (T). The model
 /// gives a number per token of the vocabulary, (n, T, vocabulary). Scores: loss (nats per token), perplexity.
-class NextToken : public Task {
+class NextToken : public Supervised {
  public:
-  explicit NextToken(Model model) : model_(std::move(model)) {}
-  nn::Module& module() override { return model_.module(); }
+  using Supervised::Supervised;
   Tensor loss(const data::Batch& batch) override;
   void evaluate(const data::Batch& batch, Sums& sums) override;
   std::vector<Score> scores(const Sums& sums) const override;
   void check(std::span<const data::Field> fields, const data::Batch& batch) override;
-
- private:
-  Model model_;
 };
 
 /// Numbers. Fields: inputs and targets of any shape; the model gives outputs of the targets' shape. The loss is the
-/// mean squared error. Scores: r2 (1 - squared error /
-/// variance of the targets, the mean of their columns), rmse. Predicts the outputs.
-class Regression : public Task {
+/// mean squared error. Scores: r2 (1 - squared error / variance of the targets, the mean over their columns), rmse.
+/// Predicts the outputs.
+class Regression : public Supervised {
  public:
-  explicit Regression(Model model) : model_(std::move(model)) {}
-  nn::Module& module() override { return model_.module(); }
+  using Supervised::Supervised;
   Tensor loss(const data::Batch& batch) override;
   void evaluate(const data::Batch& batch, Sums& sums) override;
   std::vector<Score> scores(const Sums& sums) const override;
   Prediction predict(const Tensor& inputs) override;
   void check(std::span<const data::Field> fields, const data::Batch& batch) override;
-
- private:
-  Model model_;
 };
 
 }  // namespace shardgrad::train
