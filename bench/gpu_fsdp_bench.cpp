@@ -12,7 +12,7 @@
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/optim/adam.h>
 #include <shardgrad/optim/sgd.h>
-#include <shardgrad/train/chrome_trace.h>
+#include <shardgrad/train/trace.h>
 
 #include "gpu_bench.h"
 
@@ -142,7 +142,7 @@ void trace(const Options& options, dist::ProcessGroup& group) {
   training.step();
   context().backend(options.device).compute().synchronize();
   recorder.set_tracing(false);
-  std::ofstream(options.trace) << train::chrome_trace(recorder, 0);
+  std::ofstream(options.trace) << train::trace_file({train::trace_events({.records = recorder.records()})});
 }
 
 }  // namespace

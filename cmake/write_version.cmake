@@ -5,13 +5,13 @@ execute_process(COMMAND git -C ${source} describe --always --dirty --abbrev=12 -
 if(code EQUAL 0)
   set(git ${found})
 endif()
-set(text "#include <shardgrad/train/cli/version.h>
+set(text "#include <shardgrad/train/build_info.h>
 
-namespace shardgrad::cli {
+namespace shardgrad::train {
 BuildInfo build_info() {
   return {\"${version}\", \"${git}\", \"${compiler}\", \"${onednn}\", \"${openmp}\", \"${cuda}\"};
 }
-}  // namespace shardgrad::cli
+}  // namespace shardgrad::train
 ")
 set(old "")
 if(EXISTS ${out})

@@ -63,7 +63,7 @@ struct Config {
   std::string init_from;
   std::string on_nan = "stop";
   std::string runs = "runs";
-  bool trace = false;
+  std::vector<int64_t> trace_steps{3, 4};  ///< the first and the last one; 0, 0: none
   bool resume = false;
 };
 

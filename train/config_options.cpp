@@ -101,7 +101,10 @@ void list_run(OptionList& list, Config& c) {
   list.add("resume", c.resume,
            "go on in `runs`/NAME from its last checkpoint, or begin there; without it every run has a folder of its "
            "own");
-  list.add("trace", c.trace, "write trace.json, a timeline for chrome://tracing or Perfetto");
+  list.add("trace_steps", c.trace_steps,
+           "the first and the last step of which trace.json is to say what ran when on which rank, and who owned the "
+           "memory; `[0, 0]`: none",
+           {.low = 0, .high = kMost, .length = 2});
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ void Meter::add(const StepResult& step, int64_t samples, double seconds) {
   bool settled = steps_done() > 1;  // the first step does not know yet which unit is last
   step_bytes_ = settled ? std::max(step_bytes_, step.bytes_sent) : step.bytes_sent;
   NoGrad no_grad;
+  TagScope owner(Category::other);
   loss_sum_ = loss_sum_ + step.loss;
   ++now_.step;
   now_.samples += samples;

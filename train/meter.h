@@ -26,6 +26,7 @@ class Meter {
   int64_t steps_done() const { return now_.step - begin_.step; }
   int64_t samples_done() const { return now_.samples - begin_.samples; }
   double seconds() const { return now_.seconds; }
+  double samples_per_s() const { return double(samples_done()) / seconds(); }
   /// The most that a step sent: less where evaluation had gathered for it (zero1).
   int64_t step_bytes() const { return step_bytes_; }
 

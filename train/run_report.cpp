@@ -133,8 +133,6 @@ void RunReport::write_ledger(const Ledger& ledger) {
   write("ledger.json", all.dump(2) + "\n");
 }
 
-void RunReport::write_trace(const std::string& chrome_trace) { write("trace.json", chrome_trace); }
-
 void RunReport::table(const Rows& rows) {
   for (const auto& [name, value] : rows) out_ << format("  %-24s %s\n", name.c_str(), value.c_str());
 }

@@ -1,6 +1,6 @@
 #pragma once
-// What a run leaves behind and tells: the folder runs/NAME with config.json, metrics.jsonl, ledger.json and trace.json,
-// a progress line per interval, a final table, and the closing `done:` line. Made by rank 0 only.
+// What a run leaves behind and tells: the folder runs/NAME with config.json, metrics.jsonl, ledger.json and what else
+// the trainer gives it, a progress line per interval, a final table, and the closing `done:` line. Made by rank 0 only.
 
 #include <chrono>
 #include <cstdint>
@@ -44,8 +44,8 @@ class RunReport : public Callback {
   void plan(const fsdp::Plan& predicted);
   /// Writes ledger.json: current and peak bytes by category and unit.
   void write_ledger(const Ledger& ledger);
-  /// Writes trace.json.
-  void write_trace(const std::string& chrome_trace);
+  /// Makes or replaces a file of the run's folder.
+  void write(const std::string& name, const std::string& text);
   /// (name, value), one line each.
   using Rows = std::vector<std::pair<std::string, std::string>>;
   void table(const Rows& rows);
@@ -53,7 +53,6 @@ class RunReport : public Callback {
   void say(const std::string& line);
 
  private:
-  void write(const std::string& name, const std::string& text);
   std::string folder_;
   std::ostream& out_;
   bool terminal_;

@@ -32,7 +32,7 @@ RunReport::Rows summary(const Config& config, const dist::ProcessGroup& world, c
                        {"strategy", config.strategy},
                        {"steps", std::to_string(meter.steps_done())},
                        {"training loss", format_fixed(metrics.loss, 5)},
-                       {"samples/s", format_fixed(double(meter.samples_done()) / meter.seconds(), 0)},
+                       {"samples/s", format_fixed(meter.samples_per_s(), 0)},
                        {"sent by a step and rank",
                         concat(format_bytes(meter.step_bytes()), ", predicted ", format_bytes(predicted.bytes_sent))},
                        {"sent by evaluation", concat(format_bytes(evaluation_bytes), " in all")}};

@@ -7,10 +7,11 @@
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/dist/watch/control.h>
 #include <shardgrad/fsdp/fully_shard.h>
+#include <shardgrad/train/about.h>
 #include <shardgrad/train/agreement.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
-#include <shardgrad/train/chrome_trace.h>
+#include <shardgrad/train/course.h>
 #include <shardgrad/train/early_stop.h>
 #include <shardgrad/train/evaluation.h>
 #include <shardgrad/train/meter.h>
@@ -22,6 +23,7 @@
 #include <shardgrad/train/seconds.h>
 #include <shardgrad/train/start.h>
 #include <shardgrad/train/step.h>
+#include <shardgrad/train/step_trace.h>
 #include <shardgrad/train/summary.h>
 
 namespace shardgrad::train {
@@ -43,19 +45,13 @@ class Trainer {
   Result stop();
   Result finish();
   Result end(bool stopped);
+  void write_trace();
   void write_records();
   Reached reached() const;
+  void write_about(const Result* end);
   template <class Event> void tell(void (Callback::*what)(const Event&), const Event& event);
 
-  int64_t epoch() const { return meter_->step() / train_.batches(); }
-  bool is_done() const { return meter_->step() == total_steps_; }
-  // After a step, counted from 1.
-  bool tests_after(int64_t step) const {
-    return step == total_steps_ || step % (config_.eval_every > 0 ? config_.eval_every : train_.batches()) == 0;
-  }
-  bool reports_after(int64_t step) const {
-    return tests_after(step) || step % train_.batches() == 0 || step % config_.log_interval == 0;
-  }
+  bool is_done() const { return meter_->step() == course_.steps(); }
   // On a clock that stands while this process does.
   double running_seconds() const { return seconds_since({}) - world_.control().suspended_seconds(); }
 
@@ -64,7 +60,7 @@ class Trainer {
   Clock::time_point begun_at_;
   data::Splits data_;
   data::DataLoader train_, test_;
-  int64_t total_steps_;
+  Course course_;
   uint64_t fingerprint_;  // of the training samples
   fsdp::Plan predicted_;  // rank 0's
   RunReport* report_ = nullptr;
@@ -82,6 +78,7 @@ class Trainer {
   std::optional<Best> best_;
   bool is_best_ = false;  // of the last step's weights
   std::optional<Meter> meter_;
+  StepTrace trace_;
   int64_t evaluation_bytes_ = 0;
   Metrics metrics_;
 };
@@ -92,12 +89,13 @@ Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& 
       data_(open_data(config)),
       train_(make_loader(config, world, data_.train, true)),
       test_(make_loader(config, world, data_.test, false)),
-      total_steps_(config.steps > 0 ? config.steps : train_.batches() * config.epochs),
+      course_(config, train_.batches()),
       fingerprint_(data_.train->fingerprint()),
       scaler_(make_scaler(config, world)),
-      schedule_(make_schedule(config.schedule, total_steps_)),
-      agreement_(world) {
-  check_start(config, world, data_, fingerprint_, total_steps_);
+      schedule_(make_schedule(config.schedule, course_.steps())),
+      agreement_(world),
+      trace_(config.trace_steps, world) {
+  check_start(config, world, data_, fingerprint_, course_.steps());
   dist::together(world, {"", "start"}, [&] {
     if (world.rank() != 0) return;
     bool one_node = world.kind() == "shared_memory" && context().default_device() == kCpu;
@@ -112,7 +110,6 @@ Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& 
     callbacks_.push_back(make(config, world));
     SG_CHECK(callbacks_.back(), "a registered callback's maker gave none; it must give one on every rank");
   }
-  context().recorder().set_tracing(config.trace);
   task_ = make_task(config);
   sharded_ = fsdp::fully_shard(task_->module(), world, make_sharding(config));
   optimizer_ = make_optimizer(config.optimizer, task_->module().named_parameters());
@@ -130,9 +127,9 @@ void Trainer::begin() {
   };
   saver_.emplace(config_, folder_, state, say, [this](const Saved& saved) { tell(&Callback::on_save, saved); });
   std::optional<Reached> from;
-  if (config_.resume) from = resume(config_, folder_, state, fingerprint_, total_steps_, say);
+  if (config_.resume) from = resume(config_, folder_, state, fingerprint_, course_.steps(), say);
   if (!from && !config_.init_from.empty()) load_model(config_.init_from, state);
-  if (report_ && config_.resume) report_->resume(config_, from ? from->step : 0, total_steps_);
+  if (report_ && config_.resume) report_->resume(config_, from ? from->step : 0, course_.steps());
   meter_.emplace(from ? from->step : 0, from ? from->samples : 0);
   if (from) {
     best_ = from->best;
@@ -144,7 +141,7 @@ void Trainer::begin() {
 }
 
 Reached Trainer::reached() const {
-  return {meter_->step(), meter_->samples(), fingerprint_, scaler_.state(), best_, total_steps_};
+  return {meter_->step(), meter_->samples(), fingerprint_, scaler_.state(), best_, course_.steps()};
 }
 
 template <class Event> void Trainer::tell(void (Callback::*what)(const Event&), const Event& event) {
@@ -171,18 +168,22 @@ void Trainer::agree(bool now) {
 
 void Trainer::step() {
   double begin = running_seconds();
-  data::Batch batch = train_.get(epoch(), meter_->step() % train_.batches());
+  int64_t next = meter_->step() + 1;
+  trace_.begin(next);
+  data::Batch batch = train_.get(course_.epoch_of(next), course_.batch_of(next));
   progress() = {uint64_t(meter_->step()), batch.first};
   optimizer_->set_lr(config_.optimizer.lr * schedule_(meter_->step()));
-  int64_t next = meter_->step() + 1;
   FiniteWatch* watch = watch_ ? &*watch_ : nullptr;
-  StepResult done = train_step({config_, *task_, *sharded_, *optimizer_, scaler_, watch}, batch, reports_after(next));
+  StepResult done =
+      train_step({config_, *task_, *sharded_, *optimizer_, scaler_, watch}, batch, course_.reports_after(next));
+  trace_.end(next);
   meter_->add(done, batch.global_count, running_seconds() - begin);
   metrics_.grad_norm = done.grad_norm;
   if (metrics_.test_count > 0) metrics_.scores = task_->scores({});
   metrics_.test_count = 0;
   is_best_ = false;
-  tell(&Callback::on_step, Stepped{next, total_steps_, meter_->samples(), optimizer_->lr(), done.loss, done.grad_norm});
+  tell(&Callback::on_step,
+       Stepped{next, course_.steps(), meter_->samples(), optimizer_->lr(), done.loss, done.grad_norm});
 }
 
 void Trainer::test() {
@@ -197,9 +198,9 @@ void Trainer::test() {
 
 void Trainer::report(bool epoch_done) {
   meter_->fill(metrics_, world_);
-  metrics_.epoch = (meter_->step() - 1) / train_.batches() + 1;
+  metrics_.epoch = course_.epoch_of(meter_->step()) + 1;
   metrics_.lr = optimizer_->lr();
-  metrics_.eta_seconds = double(total_steps_ - meter_->step()) * meter_->seconds_per_step();
+  metrics_.eta_seconds = double(course_.steps() - meter_->step()) * meter_->seconds_per_step();
   metrics_.epoch_done = epoch_done;
   tell(&Callback::on_metrics, metrics_);
 }
@@ -218,21 +219,32 @@ bool Trainer::wants_to_end() {
   return true;
 }
 
-void Trainer::write_records() {
+void Trainer::write_trace() {
+  std::string text = trace_.gather();
+  if (report_) report_->write("trace.json", text);
+}
+
+void Trainer::write_about(const Result* end) {
   if (!report_) return;
-  report_->write_ledger(context().ledger());
-  if (config_.trace) report_->write_trace(chrome_trace(context().recorder(), context().rank()));
+  report_->write(kAboutFile,
+                 about_run({config_, world_, data_, predicted_, course_.steps(), end, meter_->samples_per_s()}));
+}
+
+void Trainer::write_records() {
+  if (trace_.has_steps()) write_trace();
+  if (report_) report_->write_ledger(context().ledger());
 }
 
 Result Trainer::end(bool stopped) {
   Result result{.scores = metrics_.scores,
                 .steps = meter_->step(),
-                .total_steps = total_steps_,
+                .total_steps = course_.steps(),
                 .seconds = seconds_since(begun_at_),
                 .stopped = stopped,
                 .folder = folder_,
                 .step_bytes = meter_->step_bytes(),
                 .predicted_step_bytes = predicted_.bytes_sent};
+  if (meter_->steps_done() > 0) write_about(&result);
   tell(&Callback::on_end, result);
   return result;
 }
@@ -260,12 +272,14 @@ Result Trainer::run() {
     test();
     return end(false);
   }
+  write_about(nullptr);
   while (true) {
     step();
+    if (trace_.is_complete()) write_trace();
     int64_t step = meter_->step();
-    bool tests = tests_after(step);
+    bool tests = course_.tests_after(step);
     if (tests) test();
-    if (reports_after(step)) report(tests || step % train_.batches() == 0);
+    if (course_.reports_after(step)) report(tests || course_.ends_epoch(step));
     bool ends = is_done() || (tests && wants_to_end());
     agree(ends || saver_->is_due(step, is_best_));
     saver_->after_step(reached(), agreed_, is_best_);

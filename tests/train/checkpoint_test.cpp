@@ -311,7 +311,8 @@ TEST_F(CheckpointFiles, SettingsThatChangeTheRunAreRefusedAndOthersMayChange) {
   config_.device = "acc";
   config_.fsdp.options.prefetch = 2;
   config_.log_interval = 3;
-  config_.trace = config_.resume = true;
+  config_.trace_steps = {1, 9};
+  config_.resume = true;
   EXPECT_EQ(refusal(), "no error");
   config_.batch = 17;
   config_.optimizer.lr = 0.5;

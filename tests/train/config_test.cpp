@@ -46,7 +46,7 @@ TEST(Config, NestedKeysDefaultsAndOverrides) {
 TEST(Config, WhatIsWrittenIsReadBack) {
   for (const char* optimizer : {"sgd", "adam"}) {
     Config config =
-        config_of(R"({"optimizer": {"lr": 0.1, "weight_decay": 1, "no_decay": ["a", "*.b"]}, "trace": true})",
+        config_of(R"({"optimizer": {"lr": 0.1, "weight_decay": 1, "no_decay": ["a", "*.b"]}, "trace_steps": [5, 7]})",
                   {concat("optimizer.name=", optimizer)});
     std::string text = to_json(config);
     EXPECT_THAT(text, HasSubstr("\"no_decay\""));
@@ -108,7 +108,7 @@ TEST(Config, WrongTypesAndRangesSayWhatWasExpected) {
   EXPECT_EQ(refusal(R"({"batch": 0})"), "a.json:1: batch is 0, expected an integer from 1 to 1073741824");
   EXPECT_EQ(refusal(R"({"seed": 18446744073709551615})"),
             "a.json:1: seed is 18446744073709551615, expected an integer 0 or more");
-  EXPECT_EQ(refusal(R"({"trace": 1})"), "a.json:1: trace is 1, expected true or false");
+  EXPECT_EQ(refusal(R"({"resume": 1})"), "a.json:1: resume is 1, expected true or false");
   EXPECT_EQ(refusal(R"({"batch": null})"), "a.json:1: batch is null, expected an integer from 1 to 1073741824");
   EXPECT_EQ(refusal(R"({"optimizer": {"lr": 0}})"), "a.json:1: optimizer.lr is 0, expected a finite number above 0");
   EXPECT_EQ(refusal(R"({"optimizer": {"momentum": 1}})"),

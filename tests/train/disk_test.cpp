@@ -217,7 +217,7 @@ TEST(FilesOfARun, AFailedWriteIsToldWithItsReason) {
                 report.on_metrics({.scores = {{"accuracy", 0.5}}});
               }),
               HasSubstr("/metrics.jsonl': Disk quota exceeded"));
-  EXPECT_THAT(error_of([&] { report.write_trace("{}"); }), HasSubstr("/trace.json': Disk quota exceeded"));
+  EXPECT_THAT(error_of([&] { report.write("trace.json", "{}"); }), HasSubstr("/trace.json': Disk quota exceeded"));
 }
 
 TEST(FilesOfARun, WhatTheSystemWritesInPiecesArrivesWhole) {

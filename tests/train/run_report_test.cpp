@@ -6,7 +6,6 @@
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/tensor.h>
-#include <shardgrad/train/chrome_trace.h>
 #include <shardgrad/train/run_report.h>
 
 #include "temporary_folder.h"
@@ -25,14 +24,6 @@ train::Config config_in(const TemporaryFolder& folder) {
   config.runs = folder / "my runs";
   config.name = "first";
   return config;
-}
-
-TEST(ChromeTrace, IsJsonWithOneEventPerRecord) {
-  Recorder recorder;
-  recorder.instant({.op = "all_gather", .unit = "layers.0", .phase = "forward", .lane = "comm"});
-  auto trace = json::parse(train::chrome_trace(recorder, 3));
-  EXPECT_EQ(trace["traceEvents"][0]["name"], "all_gather layers.0");
-  EXPECT_EQ(trace["traceEvents"][0]["pid"], 3);
 }
 
 TEST(RunReport, MetricsAreValidJsonWithTheAgreedKeysEvenForNonFiniteNumbers) {

@@ -5,6 +5,7 @@
 
 #include <shardgrad/autograd/match.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/shallow_json.h>
 
 namespace shardgrad::train {
 namespace {
@@ -31,7 +32,7 @@ bool may_change(const std::string& key) {
                                    "save_beside",
                                    "keep",
                                    "keep_best",
-                                   "trace",
+                                   "trace_steps",
                                    "resume",
                                    "stall_limit",
                                    "steps",
@@ -57,15 +58,6 @@ std::map<std::string, Json> by_key(const Json& config) {
       for (const auto& [inner, part] : value.items()) values[key + "." + inner] = part;
   }
   return values;
-}
-
-// Its few levels, so that a damaged file cannot make a tree of any depth.
-Json parse_shallow(const std::string& text) {
-  constexpr int kDeepest = 8;
-  bool shallow = true;
-  auto look = [&](int depth, Json::parse_event_t, Json&) { return shallow = shallow && depth < kDeepest; };
-  Json json = Json::parse(text, look, false);
-  return shallow ? json : Json(Json::value_t::discarded);
 }
 
 Json texts_of(const Hashes& hashes) {

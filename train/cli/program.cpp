@@ -14,14 +14,14 @@
 #include <shardgrad/dist/watch/control.h>
 #include <shardgrad/kernels/choices.h>
 #include <shardgrad/kernels/table.h>
+#include <shardgrad/train/build_info.h>
 #include <shardgrad/train/cli/refusal.h>
-#include <shardgrad/train/cli/version.h>
 #include <shardgrad/train/config.h>
 
 namespace shardgrad::cli {
 
 std::string version_text() {
-  BuildInfo build = build_info();
+  train::BuildInfo build = train::build_info();
   std::string mpi = dist::mpi_library();
   return concat("shardgrad ", build.version, " (git ", build.git, ")\n  compiler  ", build.compiler, "\n  MPI       ",
                 mpi.empty() ? "none" : mpi, "\n  oneDNN    ", build.onednn, "\n  OpenMP    ", build.openmp,
@@ -117,6 +117,10 @@ void CommandLine::add_uses() {
   CLI::App* inspect = app.add_subcommand("inspect", "What a safetensors file holds");
   inspect->add_option("file", file, "the file")->required();
   inspect->callback([this] { chosen = [this] { return inspect_command(file); }; });
+  CLI::App* report = app.add_subcommand("report", "Draw a run's page: one HTML file that shows what happened");
+  report->add_option("run", use.folder, "the folder of a run, e.g. runs/fashion_mnist")->required();
+  report->add_option("--output", use.output, "the file; by default report.html in that folder");
+  report->callback([this] { chosen = [this] { return report_command(use.folder, use.output); }; });
 }
 
 void CommandLine::add_certify() {

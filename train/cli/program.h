@@ -26,6 +26,8 @@ int predict_command(const UseOptions& options);
 int hash_command(const std::string& folder);
 /// Prints what a safetensors file holds.
 int inspect_command(const std::string& path);
+/// Writes a run's page (report/page.h) to `output`, by default report.html in its folder.
+int report_command(const std::string& folder, const std::string& output);
 
 /// What `shardgrad plan` was given.
 struct PlanOptions {

@@ -4,6 +4,8 @@
 
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/cli/program.h>
+#include <shardgrad/train/files.h>
+#include <shardgrad/train/report/page.h>
 #include <shardgrad/train/run_report.h>
 #include <shardgrad/train/use.h>
 
@@ -46,6 +48,13 @@ int inspect_command(const std::string& path) {
             << train::format_bytes(bytes) << "\n";
   for (const auto& [key, text] : file.metadata()) std::cout << key << ": " << text << "\n";
   std::cout << std::flush;
+  return 0;
+}
+
+int report_command(const std::string& folder, const std::string& output) {
+  std::string path = output.empty() ? folder + "/report.html" : output;
+  train::write_file(path, train::page(train::read_run(folder)));
+  std::cout << "wrote " << path << std::endl;
   return 0;
 }
 

@@ -1,11 +1,11 @@
 #pragma once
 // What this binary was built from; the build fills it in.
 
-namespace shardgrad::cli {
+namespace shardgrad::train {
 
 struct BuildInfo {
   const char *version, *git, *compiler, *onednn, *openmp, *cuda;
 };
 BuildInfo build_info();
 
-}  // namespace shardgrad::cli
+}  // namespace shardgrad::train

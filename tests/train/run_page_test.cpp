@@ -1,0 +1,155 @@
+// The page of a run. What a browser makes of it is tested by tests/repo/run_page.py.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+
+#include <shardgrad/train/report/page.h>
+
+#include "small_run.h"
+
+namespace shardgrad {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class RunPage : public TrainerTest {
+ protected:
+  RunPage() { config_.epochs = 2; }
+  std::string page_of(const std::string& folder) { return train::page(train::read_run(folder)); }
+  nlohmann::json json_of(const std::string& path) { return nlohmann::json::parse(read_file(path)); }
+};
+
+// What the page says to programs.
+std::set<double> numbers_on(const std::string& page) {
+  std::set<double> numbers;
+  std::regex datum("<data value=\"([^\"]*)\">");
+  for (std::sregex_iterator found(page.begin(), page.end(), datum), end; found != end; ++found)
+    numbers.insert(std::stod((*found)[1]));
+  return numbers;
+}
+
+TEST_F(RunPage, SaysTheNumbersOfTheFiles) {
+  train::Result result = train(2);
+  std::string page = page_of(result.folder);
+  auto about = json_of(result.folder + "/about.json"), ledger = json_of(result.folder + "/ledger.json");
+  auto lines = metrics(result);
+  std::set<double> said = numbers_on(page);
+  auto says = [&](const nlohmann::json& number) { return said.contains(number.get<double>()); };
+  EXPECT_TRUE(says(ledger["peak"]));
+  EXPECT_TRUE(says(about["end"]["step_bytes"]));
+  EXPECT_THAT(page, HasSubstr("sent by rank 0 in a step, as predicted"));
+  for (const auto& [owner, numbers] : ledger["categories"].items()) {
+    EXPECT_THAT(page, HasSubstr(">" + owner + "<"));
+    EXPECT_TRUE(says(numbers["peak"])) << owner;
+  }
+  for (const auto& unit : about["plan"]["units"])
+    for (const char* key : {"parameters", "full_bytes", "bytes_sent", "gathers", "reductions"})
+      EXPECT_TRUE(says(unit[key]));
+  for (const auto& line : lines)
+    for (const auto& [key, value] : line.items()) EXPECT_TRUE(!value.is_number() || says(value)) << key;
+  EXPECT_THAT(page, HasSubstr("ended after step <data value=\"20\">20</data> of <data value=\"20\">"));
+  EXPECT_THAT(page, HasSubstr("== predicted, to the byte"));
+  EXPECT_THAT(page, HasSubstr(train::read_run(result.folder).checkpoint->hash()));
+}
+
+TEST_F(RunPage, ShowsWhatWasSetOtherwise) {
+  std::string page = page_of(train(1).folder);
+  EXPECT_THAT(page,
+              HasSubstr("<th scope=\"row\">optimizer.lr</th><td><span class=\"mark\">0.01</span></td><td>0.1</td>"));
+  EXPECT_THAT(page, HasSubstr("<th scope=\"row\">seed</th><td>1</td><td></td>"));
+}
+
+TEST_F(RunPage, EveryPictureIsThere) {
+  std::string page = page_of(train(2).folder);
+  for (const char* title : {"Training loss", "Test accuracy", "Learning rate", "Norm of the gradients",
+                            "Samples per second", "Memory of rank 0 over the traced steps", "Step 4 on every rank",
+                            "Bytes that rank 0 sent in step 4", "Who waited for whom", "Units on rank 0 in step 4"})
+    EXPECT_THAT(page, HasSubstr(concat(">", title, "</title>")));
+  config_.trace_steps = {0, 0};
+  page = page_of(train(2).folder);
+  EXPECT_THAT(page, AllOf(HasSubstr("No step was traced"), HasSubstr(">Training loss</title>")));
+}
+
+TEST_F(RunPage, OfARunThatWasStoppedSaysSo) {
+  stop_at_ = "step      8 ";
+  train::Result result = train(2);
+  ASSERT_TRUE(result.stopped);
+  EXPECT_THAT(page_of(result.folder), HasSubstr("stopped as asked after step <data value="));
+}
+
+TEST_F(RunPage, OfARunThatWasKilledShowsWhatThereIs) {
+  std::string folder = train(2).folder;
+  std::string about = read_file(folder + "/about.json");
+  auto without_end = nlohmann::json::parse(about);
+  without_end.erase("end");
+  std::ofstream(folder + "/about.json") << without_end;
+  std::filesystem::remove(folder + "/ledger.json");
+  std::string lines = read_file(folder + "/metrics.jsonl");
+  std::ofstream(folder + "/metrics.jsonl") << lines.substr(0, lines.size() - 20);
+  std::string page = page_of(folder);
+  EXPECT_THAT(page,
+              AllOf(HasSubstr("has not ended"), HasSubstr("ledger.json is not there"), HasSubstr("Training loss")));
+  for (const char* name : {"about.json", "metrics.jsonl", "trace.json", "latest"}) {
+    std::filesystem::remove(folder + "/" + name);
+    EXPECT_THAT(page_of(folder), HasSubstr("</html>")) << "without " << name;
+  }
+}
+
+TEST_F(RunPage, ADamagedFileIsNamed) {
+  std::string folder = train(1).folder;
+  auto damaged = [&](const std::string& name, const std::string& text) {
+    std::string whole = read_file(folder + "/" + name);
+    std::ofstream(folder + "/" + name) << text;
+    std::string message = error_of([&] { page_of(folder); });
+    std::ofstream(folder + "/" + name) << whole;
+    return message;
+  };
+  for (const char* name : {"config.json", "about.json", "ledger.json"})
+    EXPECT_THAT(damaged(name, "{\"a\": "), HasSubstr(concat("/", name, "' is damaged")));
+  EXPECT_THAT(damaged("trace.json", "{}"), HasSubstr("/trace.json' is damaged"));
+  EXPECT_THAT(damaged("metrics.jsonl", "{}\n{\"step\": 1}\n"), HasSubstr("/metrics.jsonl' is damaged in line 1"));
+  EXPECT_THAT(damaged("about.json", "{}"), HasSubstr("lacks what belongs there"));
+  EXPECT_THAT(damaged("ledger.json", "{\"peak\": \"<b>\"}"), HasSubstr("lacks what belongs there"));
+  EXPECT_THAT(page_of(folder), HasSubstr("</html>")) << "and now it is whole again";
+}
+
+TEST_F(RunPage, AFolderThatIsNoRunIsRefused) {
+  EXPECT_THAT(error_of([&] { train::read_run(folder_ / "nothing"); }), HasSubstr("there is no folder '"));
+  EXPECT_THAT(error_of([&] { train::read_run(folder_.path()); }),
+              HasSubstr("is no folder of a run: it has no config.json"));
+}
+
+// Names are a user's, files may be anybody's.
+TEST_F(RunPage, TextsCannotBecomeMarkup) {
+  config_.name = "<script>alert(1)<script> & \"co\"";
+  std::string folder = train(1).folder;
+  auto about = json_of(folder + "/about.json");
+  about["host"] = "<img src=x onerror=alert(2)>";
+  about["plan"]["units"][0]["name"] = "<b>unit</b>";
+  std::ofstream(folder + "/about.json") << about;
+  auto config = json_of(folder + "/config.json");
+  config["model"]["<i>key</i>"] = {"<u>", 3};
+  std::ofstream(folder + "/config.json") << config;
+  std::ofstream(folder + "/metrics.jsonl", std::ios::app) << R"({"step": 21, "test_<s>": 1, "<em>": "</td>"})"
+                                                          << "\n";
+  std::string page = page_of(folder);
+  for (const char* markup : {"<script", "<img", "<b>unit", "<i>key", "<u>", "<s>", "<em>"})
+    EXPECT_THAT(page, Not(HasSubstr(markup)));
+  EXPECT_THAT(page, HasSubstr("<title>&lt;script&gt;alert(1)"));
+}
+
+TEST_F(RunPage, FetchesNothingAndRunsNothing) {
+  std::string page = page_of(train(2).folder);
+  std::regex fetched(R"rx((src|href)="(?!#|data:,)|url\(|@import|<script|<iframe|<object| on[a-z]+=)rx");
+  std::smatch found;
+  EXPECT_FALSE(std::regex_search(page, found, fetched)) << found.str();
+}
+
+}  // namespace
+}  // namespace shardgrad

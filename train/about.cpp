@@ -1,0 +1,73 @@
+#include <shardgrad/train/about.h>
+
+#include <unistd.h>
+
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include <shardgrad/core/context.h>
+#include <shardgrad/train/build_info.h>
+
+namespace shardgrad::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+std::string date_of_now() {
+  std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  char text[32] = "";
+  if (gmtime_r(&now, &parts)) std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+Json json_of(const fsdp::Plan& plan) {
+  Json peaks = Json::object(), units = Json::array();
+  for (const auto& [category, bytes] : plan.peaks) peaks[category.name()] = bytes;
+  for (const fsdp::UnitPlan& unit : plan.units)
+    units.push_back({{"name", unit.name},
+                     {"parameters", unit.parameters},
+                     {"full_bytes", unit.full_bytes},
+                     {"gathers", unit.gathers},
+                     {"reductions", unit.reductions},
+                     {"bytes_sent", unit.bytes_sent}});
+  return {{"peak", plan.peak}, {"peaks", peaks}, {"bytes_sent", plan.bytes_sent}, {"units", units}};
+}
+
+Json json_of(const Result& end, double samples_per_s) {
+  return {{"stopped", end.stopped},
+          {"steps", end.steps},
+          {"seconds", end.seconds},
+          {"step_bytes", end.step_bytes},
+          {"samples_per_s", samples_per_s}};
+}
+
+}  // namespace
+
+std::string about_run(const About& about) {
+  BuildInfo build = build_info();
+  Json all{{"program", concat("shardgrad ", build.version, " (git ", build.git, ")")},
+           {"compiler", build.compiler},
+           {"oneDNN", build.onednn},
+           {"CUDA", build.cuda},
+           {"written", date_of_now()},
+           {"host", host_name()},
+           {"ranks", about.world.size()},
+           {"transport", about.world.kind()},
+           {"threads", context().threads()},
+           {"device", name_of(context().default_device().kind)},
+           {"training_samples", about.data.train->size()},
+           {"test_samples", about.data.test->size()},
+           {"total_steps", about.total_steps},
+           {"plan", json_of(about.predicted)}};
+  if (about.end) all["end"] = json_of(*about.end, about.samples_per_s);
+  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace shardgrad::train

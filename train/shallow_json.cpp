@@ -1,0 +1,14 @@
+#include <shardgrad/train/shallow_json.h>
+
+namespace shardgrad::train {
+
+nlohmann::ordered_json parse_shallow(const std::string& text) {
+  using Json = nlohmann::ordered_json;
+  constexpr int kDeepest = 8;
+  bool shallow = true;
+  auto look = [&](int depth, Json::parse_event_t, Json&) { return shallow = shallow && depth < kDeepest; };
+  Json json = Json::parse(text, look, false);
+  return shallow ? json : Json(Json::value_t::discarded);
+}
+
+}  // namespace shardgrad::train

@@ -1,0 +1,163 @@
+#include <shardgrad/train/trace.h>
+
+#include <algorithm>
+#include <map>
+
+#include <shardgrad/core/error.h>
+#include <shardgrad/train/files.h>
+#include <shardgrad/train/shallow_json.h>
+
+namespace shardgrad::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char *kStepLane = "steps", *kMemory = "memory";
+constexpr double kMicro = 1e6;  // a trace counts microseconds
+
+// Names may be no UTF-8.
+std::string line_of(const Json& event) { return event.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+class Events {
+ public:
+  explicit Events(int rank) : rank_(rank) {}
+  void add(Json event) {
+    event["pid"] = rank_;
+    text_ += concat(text_.empty() ? "" : ",\n", line_of(event));
+  }
+  void add_span(const std::string& lane, double begin, double end, Json event) {
+    event["ph"] = "X";
+    event["tid"] = lanes_.try_emplace(lane, int(lanes_.size())).first->second;
+    event["ts"] = begin * kMicro;
+    event["dur"] = std::max(0.0, end - begin) * kMicro;
+    if (end < 0) event["args"]["unfinished"] = true;
+    add(std::move(event));
+  }
+  std::string finish() {
+    for (const auto& [name, number] : lanes_)
+      add({{"name", "thread_name"}, {"ph", "M"}, {"tid", number}, {"args", {{"name", name}}}});
+    return text_;
+  }
+
+ private:
+  int rank_;
+  std::map<std::string, int> lanes_;
+  std::string text_;
+};
+
+void add_record(Events& events, const Record& record) {
+  Json args{{"op", record.op}};
+  if (!record.unit.empty()) args["unit"] = record.unit;
+  if (record.elements != 0) args["elements"] = record.elements;
+  if (record.bytes_sent != 0) args["bytes_sent"] = record.bytes_sent;
+  if (record.number != 0) {  // a reader of JSON may take numbers for double
+    args["dtype"] = name_of(record.dtype);
+    args["group"] = std::to_string(record.group);
+    args["number"] = record.number;
+  }
+  std::string name = record.unit.empty() ? record.op : record.op + " " + record.unit;
+  events.add_span(record.lane, record.begin, record.end, {{"name", name}, {"cat", record.phase}, {"args", args}});
+}
+
+// Where an owner's bytes change.
+void add_memory(Events& events, const picture::BytesOverTime& memory) {
+  for (size_t i = 0; i < memory.moments.size(); ++i) {
+    Json args = Json::object();
+    for (const auto& owner : memory.owners)
+      if (i == 0 || owner.bytes[i] != owner.bytes[i - 1]) args[owner.name] = owner.bytes[i];
+    if (!args.empty())
+      events.add({{"name", kMemory}, {"ph", "C"}, {"ts", memory.moments[i] * kMicro}, {"args", std::move(args)}});
+  }
+}
+
+Record record_of(const Json& event, const std::string& lane) {
+  const Json& args = event.at("args");
+  Record record{.op = args.at("op"), .unit = args.value("unit", ""), .phase = event.at("cat"), .lane = lane};
+  record.elements = args.value("elements", int64_t(0));
+  record.bytes_sent = args.value("bytes_sent", int64_t(0));
+  record.number = args.value("number", uint64_t(0));
+  record.group = record.number == 0 ? 0 : std::stoull(args.at("group").get<std::string>());
+  record.begin = event.at("ts").get<double>() / kMicro;
+  record.end = args.contains("unfinished") ? -1 : record.begin + event.at("dur").get<double>() / kMicro;
+  return record;
+}
+
+void read_memory(picture::BytesOverTime& memory, const Json& event) {
+  memory.moments.push_back(event.at("ts").get<double>() / kMicro);
+  for (auto& owner : memory.owners) owner.bytes.push_back(owner.bytes.back());
+  for (const auto& [name, bytes] : event.at("args").items()) {
+    auto known = std::ranges::find(memory.owners, name, &picture::BytesOverTime::Owner::name);
+    if (known == memory.owners.end())
+      known = memory.owners.insert(known, {name, std::vector<int64_t>(memory.moments.size())});
+    known->bytes.back() = bytes;
+  }
+}
+
+using Lanes = std::map<std::pair<int, int>, std::string>;
+
+void read_event(RankTrace& rank, const Json& event, const Lanes& lanes) {
+  std::string kind = event.at("ph");
+  if (kind == "M" && event.at("name") == "process_name") rank.host = event.at("args").at("host");
+  if (kind == "C") read_memory(rank.memory, event);
+  if (kind != "X") return;
+  std::string lane = lanes.at({rank.rank, event.at("tid")});
+  if (lane != kStepLane) return rank.records.push_back(record_of(event, lane));
+  double begin = event.at("ts").get<double>() / kMicro;
+  rank.steps.push_back({event.at("args").at("step"), begin, begin + event.at("dur").get<double>() / kMicro});
+}
+
+std::vector<RankTrace> ranks_of(const Json& file) {
+  Lanes lanes;
+  std::map<int, RankTrace> ranks;
+  for (const Json& event : file.at("traceEvents"))
+    if (event.at("ph") == "M" && event.at("name") == "thread_name")
+      lanes[{event.at("pid"), event.at("tid")}] = event.at("args").at("name");
+  for (const Json& event : file.at("traceEvents")) {
+    RankTrace& rank = ranks[event.at("pid")];
+    rank.rank = event.at("pid");
+    read_event(rank, event, lanes);
+  }
+  std::vector<RankTrace> all;
+  for (auto& [number, rank] : ranks) all.push_back(std::move(rank));
+  return all;
+}
+
+}  // namespace
+
+std::vector<Record> last_step(const RankTrace& trace) {
+  std::vector<Record> records = trace.records;
+  if (!trace.steps.empty())
+    std::erase_if(records, [&](const Record& record) {
+      return record.begin < trace.steps.back().begin || record.begin >= trace.steps.back().end;
+    });
+  return records;
+}
+
+std::string trace_events(const RankTrace& trace) {
+  Events events(trace.rank);
+  std::string name = concat("rank ", trace.rank);
+  events.add({{"name", "process_name"}, {"ph", "M"}, {"args", {{"name", name}, {"host", trace.host}}}});
+  for (const RankTrace::Step& step : trace.steps)
+    events.add_span(kStepLane, step.begin, step.end,
+                    {{"name", concat("step ", step.number)}, {"cat", "step"}, {"args", {{"step", step.number}}}});
+  for (const Record& record : trace.records) add_record(events, record);
+  add_memory(events, trace.memory);
+  return events.finish();
+}
+
+std::string trace_file(const std::vector<std::string>& events) {
+  std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
+  for (size_t i = 0; i < events.size(); ++i) text += concat(i == 0 ? "" : ",\n", events[i]);
+  return text + "\n]}\n";
+}
+
+std::vector<RankTrace> read_trace(const std::string& path) {
+  try {
+    return ranks_of(parse_shallow(read_file(path)));
+  } catch (const std::exception& error) {  // of the JSON library, or a number or lane that is none
+    if (dynamic_cast<const Error*>(&error)) throw;
+    fail("'", path, "' is damaged, or no trace of a run: ", error.what());
+  }
+}
+
+}  // namespace shardgrad::train
