@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iomanip>
 #include <mutex>
+#include <set>
 
 #include <shardgrad/kernels/workspace.h>
 
@@ -17,6 +18,14 @@ std::string mebibytes(int64_t bytes) {
   std::ostringstream out;
   out << std::fixed << std::setprecision(2) << double(bytes) / (1 << 20);
   return out.str();
+}
+
+// Those that have parameters in the unit.
+int count_modules(const Sharded& sharded, const Unit& unit) {
+  std::set<std::string> modules;
+  for (const auto& [name, location] : sharded.index())
+    if (location.unit == &unit) modules.insert(name.substr(0, name.rfind('.') + 1));
+  return int(modules.size());
 }
 
 // The peak of everything but workspaces while it lives.
@@ -58,6 +67,7 @@ Plan make_plan(Sharded& sharded, const std::function<void()>& step) {
   for (const auto& unit : sharded.units()) {
     UnitPlan& row = plan.units.emplace_back(UnitPlan{.name = unit->name(), .parameters = unit->numel()});
     for (const auto& flat : unit->flat_params()) row.full_bytes += int64_t(flat->full_bytes());
+    row.modules = count_modules(sharded, *unit);
     total += row.parameters;
   }
   for (const Record& record : recorder.records()) {
@@ -75,10 +85,12 @@ Plan make_plan(Sharded& sharded, const std::function<void()>& step) {
 
 std::string Plan::warning() const {
   auto largest = std::ranges::max_element(units, {}, &UnitPlan::share);
-  if (keeps_params || largest == units.end() || largest->share <= kMost) return "";
+  bool gathers = !keeps_params && peaks.contains(Category::gathered_parameter);  // not where shards are read in place
+  if (!gathers || largest == units.end() || largest->share <= kMost) return "";
   return concat("warning: unit '", largest->name, "' holds ", percent(largest->share),
-                " of the parameters, and all of them are in memory whenever it computes; make units of parts of it "
-                "(Config::wrap), or split the module");
+                " of the parameters, and all of them are in memory whenever it computes; ",
+                largest->modules > 1 ? concat("make units of parts of it (", wrap_setting, ")")
+                                     : "they are one module's, which only smaller ones in its place can change");
 }
 
 std::string Plan::table() const {

@@ -83,7 +83,7 @@ OptionList list_options(Config& config);
 std::string to_json(const Config& config);
 /// The `model` group of it, on one line.
 std::string model_text(const Config& config);
-/// One line per top-level key, for people.
+/// A line for each key that is not the default, and that has an effect; for people.
 std::string to_lines(const Config& config);
 /// Every key with its default, what it may be, and its meaning, as a Markdown table.
 std::string key_table(const Registry& registry);

@@ -30,7 +30,7 @@ namespace {
 
 class Trainer {
  public:
-  Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& out, bool terminal);
+  Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& out, const Terminal& terminal);
   Result run();
 
  private:
@@ -86,7 +86,7 @@ class Trainer {
   Metrics metrics_;
 };
 
-Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& out, bool terminal)
+Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& out, const Terminal& terminal)
     : config_(config),
       world_(world),
       data_(open_data(config)),
@@ -187,7 +187,9 @@ void Trainer::step() {
 
 void Trainer::test() {
   int64_t sent_before = context().recorder().total_bytes_sent();
-  Evaluation evaluation = evaluate(*task_, test_, world_);
+  Evaluation evaluation = evaluate(*task_, test_, world_, [this](int64_t done) {
+    if (report_) report_->testing(done, test_.batches());
+  });
   evaluation_bytes_ += context().recorder().total_bytes_sent() - sent_before;
   metrics_.scores = evaluation.scores;
   metrics_.test_count = evaluation.count;
@@ -276,7 +278,7 @@ Result Trainer::run() {
 
 }  // namespace
 
-Result train(const Config& config, dist::ProcessGroup& world, std::ostream& out, bool terminal) {
+Result train(const Config& config, dist::ProcessGroup& world, std::ostream& out, const Terminal& terminal) {
   return Trainer(config, world, out, terminal).run();
 }
 

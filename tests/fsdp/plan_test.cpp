@@ -64,6 +64,18 @@ TEST(Plan, B34_AUnitThatHoldsMostOfTheModelIsWarnedOf) {
   EXPECT_NE(plan_of<Flat>(2, {}, kMeta).warning().find("unit 'root' holds 100 %"), std::string::npos);
   EXPECT_NE(plan_of<Rooted>(2, {.wrap = wrap_by_size(1 << 20)}, kMeta).warning(), "");
   EXPECT_EQ(plan_of<Rooted>(2, {}, kMeta).warning(), "");
+  EXPECT_EQ(plan_of<Flat>(1, {}, kMeta).warning(), "") << "one rank gathers nothing";
+  EXPECT_EQ(plan_of<Flat>(2, {.strategy = Strategy::ddp}, kMeta).warning(), "") << "all is in memory anyway";
+}
+
+TEST(Plan, TheWarningSaysWhatCanBeDoneInTheWordsOfItsReader) {
+  EXPECT_TRUE(plan_of<Flat>(2, {}, kMeta)
+                  .warning()
+                  .ends_with("; they are one module's, which only smaller ones in its place can change"));
+  Plan plan = plan_of<Rooted>(2, {.wrap = wrap_by_size(1 << 20)}, kMeta);
+  EXPECT_TRUE(plan.warning().ends_with("; make units of parts of it (Config::wrap)"));
+  plan.wrap_setting = "fsdp.wrap=size";
+  EXPECT_TRUE(plan.warning().ends_with("; make units of parts of it (fsdp.wrap=size)"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
     program.py PROGRAM CASE        CASE is a function below, perhaps with a number of ranks: train:3
 """
+import fcntl
 import gzip
 import json
 import os
@@ -15,6 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from pathlib import Path
 
@@ -304,9 +306,10 @@ def the_saved_model_opens_in_python():
 
 
 def a_terminal_is_updated_in_place():
-    def on_a_terminal(kind):
+    def on_a_terminal(kind, columns):
         pid, terminal = pty.fork()
         if pid == 0:
+            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
             os.execve(PROGRAM, [PROGRAM, "train", CONFIG, *SMALL], os.environ | {"TERM": kind})
         text = b""
         try:
@@ -316,9 +319,11 @@ def a_terminal_is_updated_in_place():
             pass  # the other end is closed
         assert os.waitpid(pid, 0)[1] == 0, text.decode()
         return text
-    text = on_a_terminal("xterm")
-    assert b"\r\033[Kstep" in text, text.decode()
-    text = on_a_terminal("dumb")
+    for columns in 80, 60, 30:
+        text = on_a_terminal("xterm", columns).decode()
+        steps = re.findall(r"(?<=\r\033\[K)step[^\r]*", text)
+        assert steps and all("loss" in line and len(line) < columns for line in steps), text
+    text = on_a_terminal("dumb", 60)
     assert b"\033" not in text and b"step" in text, text.decode()
 
 

@@ -210,7 +210,7 @@ TEST(FilesOfARun, AFailedWriteIsToldWithItsReason) {
   train::Config config;
   config.runs = folder.path();
   std::ostringstream out;
-  train::RunReport report(config, out, false);
+  train::RunReport report(config, out);
   DiskWatch watch(folder.path());
   watch.let_fail("write", EDQUOT);
   EXPECT_THAT(error_of([&] {

@@ -219,7 +219,7 @@ TEST_F(TrainerTest, ARunThatWasStoppedInTheMiddleOfItsScheduleGoesOnInIt) {
 TEST_F(TrainerTest, ModulesAreToldWhichStepAndSamplesTheyCompute) {
   config_.epochs = 1;
   dist::run_ranks(2, [&](dist::ProcessGroup& world) {
-    train::train(config_, world, out_, false);
+    train::train(config_, world, out_);
     EXPECT_EQ(progress().step, 9);
     EXPECT_EQ(progress().first_sample, world.rank() == 0 ? 0 : 6) << "of the last 13";
   });
@@ -276,8 +276,8 @@ TEST_F(TrainerTest, RanksWithDifferentConfigurationsAreRefused) {
   Config other = config_;
   other.optimizer.lr = 0.5;
   std::string message = error_of([&] {
-    dist::run_ranks(
-        2, [&](dist::ProcessGroup& world) { train::train(world.rank() == 1 ? other : config_, world, out_, false); });
+    dist::run_ranks(2,
+                    [&](dist::ProcessGroup& world) { train::train(world.rank() == 1 ? other : config_, world, out_); });
   });
   EXPECT_THAT(message, HasSubstr("the configuration of rank 1 differs from that of rank 0"));
 }

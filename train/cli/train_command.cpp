@@ -14,7 +14,9 @@ int train_command(const RunOptions& options) {
     // mpirun gives every rank a terminal of its own, wherever its own output goes.
     const char* kind = std::getenv("TERM");
     bool terminal = isatty(STDOUT_FILENO) && job.bootstrap().name() != "mpi" && kind && kind != std::string("dumb");
-    train::Result result = train::train(config, job.world(), std::cout, terminal);
+    train::Terminal shown;
+    if (terminal) shown.columns = [] { return train::terminal_columns(STDOUT_FILENO, std::getenv("COLUMNS")); };
+    train::Result result = train::train(config, job.world(), std::cout, shown);
     return result.stopped ? EX_TEMPFAIL : 0;  // 75
   });
 }
