@@ -55,6 +55,7 @@ struct Config {
   std::map<std::string, std::string> kernels;  ///< operation -> the name of the kernel that replaces the built-in one
   int64_t stall_limit = 1800;                  ///< seconds
   int64_t log_interval = 100;
+  bool log_steps = false;
   int64_t save_every = 0;    ///< steps; 0: not by steps
   double save_minutes = 10;  ///< 0: not by time
   bool save_beside = false;

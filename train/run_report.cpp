@@ -48,6 +48,7 @@ std::string to_json_line(const Metrics& m) {
   line["test_count"] = m.test_count;
   line["lr"] = finite(m.lr);
   line["grad_norm"] = m.grad_norm ? finite(*m.grad_norm) : Json(nullptr);
+  line["seconds"] = finite(m.seconds);
   line["samples_per_s"] = finite(m.samples_per_s);
   line["peak_bytes"] = m.peak_bytes;
   return line.dump();
@@ -118,9 +119,12 @@ void RunReport::testing(int64_t done, int64_t all) {
   shown_ = {terminal_.seconds()};
 }
 
-void RunReport::on_metrics(const Metrics& m) {
+void RunReport::on_logged(const Metrics& m) {
   metrics_ << to_json_line(m) << std::endl;
   if (!metrics_) cannot("write", folder_ + "/metrics.jsonl");
+}
+
+void RunReport::on_metrics(const Metrics& m) {
   const Score& score = m.scores.at(0);
   std::string tested = m.test_count > 0 ? format_fixed(score.value, 4) : "-";
   show({{format("step %6ld", long(m.step)), 8},

@@ -37,7 +37,9 @@ class RunReport : public Callback {
   void on_step(const Stepped& step) override;
   /// `done` of `all` batches of an evaluation are done.
   void testing(int64_t done, int64_t all);
-  /// Adds a line to metrics.jsonl and prints one, which the next one overwrites on a terminal unless it is to stay.
+  /// Adds a line to metrics.jsonl.
+  void on_logged(const Metrics& metrics) override;
+  /// Prints a line, which the next one overwrites on a terminal unless it is to stay.
   void on_metrics(const Metrics& metrics) override;
   /// `done: test_accuracy=0.xxxx steps=N seconds=S run=PATH`, with the task's first score; or, for a run that was saved
   /// before its last step because it was asked to end, how to go on.

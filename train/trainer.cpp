@@ -22,6 +22,7 @@
 #include <shardgrad/train/seconds.h>
 #include <shardgrad/train/start.h>
 #include <shardgrad/train/step.h>
+#include <shardgrad/train/step_log.h>
 #include <shardgrad/train/summary.h>
 
 namespace shardgrad::train {
@@ -38,6 +39,7 @@ class Trainer {
   void step();
   void test();
   void report(bool epoch_done);
+  void log_steps();
   void agree(bool now);
   bool wants_to_end();
   Result stop();
@@ -82,6 +84,7 @@ class Trainer {
   std::optional<Best> best_;
   bool is_best_ = false;  // of the last step's weights
   std::optional<Meter> meter_;
+  StepLog step_log_;
   int64_t evaluation_bytes_ = 0;
   Metrics metrics_;
 };
@@ -158,6 +161,7 @@ void Trainer::agree(bool now) {
   News mine = saver_->news();
   mine.trouble = watch_ && watch_->found();
   agreed_ = agreement_.agree(meter_->step(), meter_->seconds_per_step(), mine);
+  log_steps();  // before a checkpoint, which a run goes on from with the lines until there
   if (!agreed_->trouble) return;
   std::string what = watch_->explain();
   watch_.reset();
@@ -178,10 +182,13 @@ void Trainer::step() {
   FiniteWatch* watch = watch_ ? &*watch_ : nullptr;
   StepResult done = train_step({config_, *task_, *sharded_, *optimizer_, scaler_, watch}, batch, reports_after(next));
   meter_->add(done, batch.global_count, running_seconds() - begin);
+  metrics_.epoch = (meter_->step() - 1) / train_.batches() + 1;
+  metrics_.lr = optimizer_->lr();
   metrics_.grad_norm = done.grad_norm;
   if (metrics_.test_count > 0) metrics_.scores = task_->scores({});
   metrics_.test_count = 0;
   is_best_ = false;
+  if (config_.log_steps) step_log_.add(meter_->of_last_step(metrics_), done.loss);
   tell(&Callback::on_step, Stepped{next, total_steps_, meter_->samples(), optimizer_->lr(), done.loss, done.grad_norm});
 }
 
@@ -193,17 +200,22 @@ void Trainer::test() {
   evaluation_bytes_ += context().recorder().total_bytes_sent() - sent_before;
   metrics_.scores = evaluation.scores;
   metrics_.test_count = evaluation.count;
+  step_log_.add_scores(evaluation.scores, evaluation.count);
   is_best_ = is_better(evaluation.scores[0], best_);
   tell(&Callback::on_eval, Evaluated{meter_->step(), evaluation.scores, is_best_, best_ ? best_->worse : 0});
 }
 
 void Trainer::report(bool epoch_done) {
   meter_->fill(metrics_, world_);
-  metrics_.epoch = (meter_->step() - 1) / train_.batches() + 1;
-  metrics_.lr = optimizer_->lr();
   metrics_.eta_seconds = double(total_steps_ - meter_->step()) * meter_->seconds_per_step();
   metrics_.epoch_done = epoch_done;
+  if (!config_.log_steps) tell(&Callback::on_logged, metrics_);
+  log_steps();
   tell(&Callback::on_metrics, metrics_);
+}
+
+void Trainer::log_steps() {
+  for (const Metrics& line : step_log_.take(world_)) tell(&Callback::on_logged, line);
 }
 
 // Whether a callback of any rank wants it, which is known where the weights were tested.

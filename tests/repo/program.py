@@ -29,7 +29,7 @@ SMALL = [*SHORT, "--set", "model.layers=[784,16,10]"]
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"]
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 DONE = re.compile(r"done: test_accuracy=(0\.\d{4}) steps=(\d+) seconds=[\d.]+ run=(.+)")
-KEYS = ["step", "epoch", "samples", "loss", "test_accuracy", "test_loss", "test_count", "lr", "grad_norm", "samples_per_s", "peak_bytes"]
+KEYS = ["step", "epoch", "samples", "loss", "test_accuracy", "test_loss", "test_count", "lr", "grad_norm", "seconds", "samples_per_s", "peak_bytes"]
 
 
 def call(words, environment=None, timeout=120):

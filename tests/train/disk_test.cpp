@@ -214,7 +214,7 @@ TEST(FilesOfARun, AFailedWriteIsToldWithItsReason) {
   DiskWatch watch(folder.path());
   watch.let_fail("write", EDQUOT);
   EXPECT_THAT(error_of([&] {
-                report.on_metrics({.scores = {{"accuracy", 0.5}}});
+                report.on_logged({.scores = {{"accuracy", 0.5}}});
               }),
               HasSubstr("/metrics.jsonl': Disk quota exceeded"));
   EXPECT_THAT(error_of([&] { report.write_trace("{}"); }), HasSubstr("/trace.json': Disk quota exceeded"));

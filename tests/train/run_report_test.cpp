@@ -41,9 +41,9 @@ TEST(RunReport, MetricsAreValidJsonWithTheAgreedKeysEvenForNonFiniteNumbers) {
   metrics.scores = {{"accuracy", std::nan("")}};
   json line = json::parse(to_json_line(metrics));
   for (const char* key : {"step", "epoch", "samples", "loss", "test_accuracy", "test_count", "lr", "grad_norm",
-                          "samples_per_s", "peak_bytes"})
+                          "seconds", "samples_per_s", "peak_bytes"})
     EXPECT_TRUE(line.contains(key)) << key;
-  EXPECT_EQ(line.size(), 10);
+  EXPECT_EQ(line.size(), 11);
   EXPECT_TRUE(line["loss"].is_null());
   EXPECT_TRUE(line["test_accuracy"].is_null());
   EXPECT_EQ(line["peak_bytes"], 42);
@@ -128,6 +128,7 @@ TEST_F(ProgressLine, HasEverythingOffATerminalWhereNothingIsPrintedBetweenTheInt
             "step    100  epoch   2  loss 0.25000  test_accuracy 0.8750      1000 samples/s  lr 0  peak 2.0 KiB  eta "
             "2m30s\n");
   EXPECT_EQ(after_step(101, 60), "");
+  report_->on_logged(metrics_);
   json written = json::parse(read_file(folder_ / "my runs/first/metrics.jsonl"));
   EXPECT_EQ(written["test_accuracy"], 0.875);
 }

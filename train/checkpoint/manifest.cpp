@@ -26,6 +26,7 @@ bool may_change(const std::string& key) {
                                    "epochs",
                                    "on_nan",
                                    "log_interval",
+                                   "log_steps",
                                    "save_every",
                                    "save_minutes",
                                    "save_beside",
