@@ -65,6 +65,7 @@ struct Config {
   std::string on_nan = "stop";
   std::string runs = "runs";
   bool trace = false;
+  bool tensorboard = false;
   bool resume = false;
 };
 

@@ -103,6 +103,7 @@ void list_run(OptionList& list, Config& c) {
            "go on in `runs`/NAME from its last checkpoint, or begin there; without it every run has a folder of its "
            "own");
   list.add("trace", c.trace, "write trace.json, a timeline for chrome://tracing or Perfetto");
+  list.add("tensorboard", c.tensorboard, "write the scalars of metrics.jsonl for TensorBoard, too");
 }
 
 }  // namespace

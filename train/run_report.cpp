@@ -62,6 +62,7 @@ RunReport::RunReport(const Config& config, std::ostream& out, Terminal terminal)
       metrics_(folder_ + "/metrics.jsonl", std::ios::app) {
   if (!metrics_) cannot("write", folder_ + "/metrics.jsonl");
   if (!config.resume) write("config.json", to_json(config));
+  if (!config.resume && config.tensorboard) board_.emplace(folder_, 0);
   out_ << "settings that are not the defaults (all are in " << folder_ << "/config.json):\n"
        << to_lines(config) << std::flush;
 }
@@ -77,6 +78,7 @@ void RunReport::resume(const Config& config, int64_t step, int64_t total_steps) 
   write("metrics.jsonl.tmp", lines_up_to(path, step));
   std::filesystem::rename(path + ".tmp", path);
   metrics_.open(path, std::ios::app);
+  if (config.tensorboard) board_.emplace(folder_, step);
   if (step > 0)
     out_ << format("goes on after step %ld of %ld in ", long(step), long(total_steps)) << folder_ << std::endl;
 }
@@ -122,6 +124,7 @@ void RunReport::testing(int64_t done, int64_t all) {
 void RunReport::on_logged(const Metrics& m) {
   metrics_ << to_json_line(m) << std::endl;
   if (!metrics_) cannot("write", folder_ + "/metrics.jsonl");
+  if (board_) board_->on_logged(m);
 }
 
 void RunReport::on_metrics(const Metrics& m) {

@@ -14,6 +14,7 @@
 #include <shardgrad/fsdp/plan.h>
 #include <shardgrad/train/callback.h>
 #include <shardgrad/train/config.h>
+#include <shardgrad/train/tensorboard.h>
 #include <shardgrad/train/terminal.h>
 #include <shardgrad/train/text.h>
 
@@ -32,12 +33,12 @@ class RunReport : public Callback {
   ~RunReport() override;
 
   const std::string& folder() const { return folder_; }
-  /// For a run with config.resume, once it is known to be this one: metrics.jsonl keeps its lines up to `step`.
+  /// For a run with config.resume, once it is known to be this one: what was said of steps after `step` is forgotten.
   void resume(const Config& config, int64_t step, int64_t total_steps);
   void on_step(const Stepped& step) override;
   /// `done` of `all` batches of an evaluation are done.
   void testing(int64_t done, int64_t all);
-  /// Adds a line to metrics.jsonl.
+  /// Adds a line to metrics.jsonl, and with `tensorboard` its scalars to a file of events.
   void on_logged(const Metrics& metrics) override;
   /// Prints a line, which the next one overwrites on a terminal unless it is to stay.
   void on_metrics(const Metrics& metrics) override;
@@ -72,6 +73,7 @@ class RunReport : public Callback {
   Mark shown_;              // when it was
   int64_t last_step_ = -1;  // that is done
   std::ofstream metrics_;
+  std::optional<TensorBoard> board_;
 };
 
 }  // namespace shardgrad::train

@@ -33,6 +33,7 @@ bool may_change(const std::string& key) {
                                    "keep",
                                    "keep_best",
                                    "trace",
+                                   "tensorboard",
                                    "resume",
                                    "stall_limit",
                                    "steps",
