@@ -306,11 +306,11 @@ def the_saved_model_opens_in_python():
 
 
 def a_terminal_is_updated_in_place():
-    def on_a_terminal(kind, columns):
+    def on_a_terminal(kind, columns, *front):
         pid, terminal = pty.fork()
         if pid == 0:
             fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
-            os.execve(PROGRAM, [PROGRAM, "train", CONFIG, *SMALL], os.environ | {"TERM": kind})
+            os.execve(PROGRAM, [PROGRAM, *front, "train", CONFIG, *SMALL], os.environ | {"TERM": kind})
         text = b""
         try:
             while chunk := os.read(terminal, 4096):
@@ -325,6 +325,14 @@ def a_terminal_is_updated_in_place():
         assert steps and all("loss" in line and len(line) < columns for line in steps), text
     text = on_a_terminal("dumb", 60)
     assert b"\033" not in text and b"step" in text, text.decode()
+    for by in "mpi", "local":  # mpirun gives ranks terminals of their own, which say nothing of this one
+        run = call([PROGRAM, "launch", "-n", "2", "--by", by, "train", CONFIG, *SMALL])
+        if run.returncode == 3:  # no MPI
+            continue
+        check_run(run)
+        text = on_a_terminal("xterm", 50, "launch", "-n", "2", "--by", by).decode()
+        steps = re.findall(r"(?<=\r\033\[K)step[^\r]*", text)
+        assert steps and all("loss" in line and len(line) < 50 for line in steps), text
 
 
 def without_proc():
