@@ -20,6 +20,19 @@ std::string mebibytes(int64_t bytes) {
   return out.str();
 }
 
+// As wide as what stands in them, the first one to the left.
+std::string in_columns(const std::vector<std::vector<std::string>>& rows) {
+  std::ostringstream out;
+  for (const auto& row : rows)
+    for (size_t column = 0; column < row.size(); ++column) {
+      size_t width = 0;
+      for (const auto& other : rows) width = std::max(width, other[column].size());
+      out << (column == 0 ? std::left : std::right) << (column == 0 ? "" : "  ") << std::setw(int(width)) << row[column]
+          << (column + 1 == row.size() ? "\n" : "");
+    }
+  return out.str();
+}
+
 // Those that have parameters in the unit.
 int count_modules(const Sharded& sharded, const Unit& unit) {
   std::set<std::string> modules;
@@ -94,30 +107,26 @@ std::string Plan::warning() const {
 }
 
 std::string Plan::table() const {
-  std::ostringstream out;
-  size_t width = 8;
-  for (const UnitPlan& row : units) width = std::max(width, row.name.size());
-  auto line = [&](const std::string& name, auto... cells) {
-    out << std::left << std::setw(int(width)) << name << std::right;
-    ((out << std::setw(14) << cells), ...);
-    out << '\n';
+  std::vector<std::vector<std::string>> rows{
+      {"unit", "parameters", "MiB", "share", "gathers", "reductions", "MiB sent"}};
+  auto add = [&](const UnitPlan& row, const std::string& share) {
+    rows.push_back({row.name, std::to_string(row.parameters), mebibytes(row.full_bytes), share,
+                    std::to_string(row.gathers), std::to_string(row.reductions), mebibytes(row.bytes_sent)});
   };
-  line("unit", "parameters", "MiB", "share", "gathers", "reductions", "MiB sent");
-  UnitPlan all{.name = "all"};
+  UnitPlan all{.name = "all", .bytes_sent = bytes_sent};
   for (const UnitPlan& row : units) {
-    line(row.name, row.parameters, mebibytes(row.full_bytes), percent(row.share), row.gathers, row.reductions,
-         mebibytes(row.bytes_sent));
+    add(row, percent(row.share));
     all.parameters += row.parameters;
     all.full_bytes += row.full_bytes;
     all.gathers += row.gathers;
     all.reductions += row.reductions;
   }
-  line(all.name, all.parameters, mebibytes(all.full_bytes), "", all.gathers, all.reductions, mebibytes(bytes_sent));
-  out << "peak per rank, MiB: " << mebibytes(peak) << " together\n";
+  add(all, "");
+  std::string text = in_columns(rows);
+  text += concat("peak per rank, MiB: ", mebibytes(peak), " together\n");
   for (auto [category, bytes] : peaks)
-    out << "  " << std::left << std::setw(22) << name_of(category) << mebibytes(bytes) << '\n';
-  if (std::string text = warning(); !text.empty()) out << text << '\n';
-  return out.str();
+    text += concat("  ", std::left, std::setw(22), name_of(category), mebibytes(bytes), '\n');
+  return warning().empty() ? text : concat(text, warning(), '\n');
 }
 
 }  // namespace shardgrad::fsdp
