@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iomanip>
 #include <mutex>
+#include <set>
 
 #include <shardgrad/kernels/workspace.h>
 
@@ -17,6 +18,27 @@ std::string mebibytes(int64_t bytes) {
   std::ostringstream out;
   out << std::fixed << std::setprecision(2) << double(bytes) / (1 << 20);
   return out.str();
+}
+
+// As wide as what stands in them, the first one to the left.
+std::string in_columns(const std::vector<std::vector<std::string>>& rows) {
+  std::ostringstream out;
+  for (const auto& row : rows)
+    for (size_t column = 0; column < row.size(); ++column) {
+      size_t width = 0;
+      for (const auto& other : rows) width = std::max(width, other[column].size());
+      out << (column == 0 ? std::left : std::right) << (column == 0 ? "" : "  ") << std::setw(int(width)) << row[column]
+          << (column + 1 == row.size() ? "\n" : "");
+    }
+  return out.str();
+}
+
+// Those that have parameters in the unit.
+int count_modules(const Sharded& sharded, const Unit& unit) {
+  std::set<std::string> modules;
+  for (const auto& [name, location] : sharded.index())
+    if (location.unit == &unit) modules.insert(name.substr(0, name.rfind('.') + 1));
+  return int(modules.size());
 }
 
 // The peak of everything but workspaces while it lives.
@@ -58,6 +80,7 @@ Plan make_plan(Sharded& sharded, const std::function<void()>& step) {
   for (const auto& unit : sharded.units()) {
     UnitPlan& row = plan.units.emplace_back(UnitPlan{.name = unit->name(), .parameters = unit->numel()});
     for (const auto& flat : unit->flat_params()) row.full_bytes += int64_t(flat->full_bytes());
+    row.modules = count_modules(sharded, *unit);
     total += row.parameters;
   }
   for (const Record& record : recorder.records()) {
@@ -75,37 +98,35 @@ Plan make_plan(Sharded& sharded, const std::function<void()>& step) {
 
 std::string Plan::warning() const {
   auto largest = std::ranges::max_element(units, {}, &UnitPlan::share);
-  if (keeps_params || largest == units.end() || largest->share <= kMost) return "";
+  bool gathers = !keeps_params && peaks.contains(Category::gathered_parameter);  // not where shards are read in place
+  if (!gathers || largest == units.end() || largest->share <= kMost) return "";
   return concat("warning: unit '", largest->name, "' holds ", percent(largest->share),
-                " of the parameters, and all of them are in memory whenever it computes; make units of parts of it "
-                "(Config::wrap), or split the module");
+                " of the parameters, and all of them are in memory whenever it computes; ",
+                largest->modules > 1 ? concat("make units of parts of it (", wrap_setting, ")")
+                                     : "they are one module's, which only smaller ones in its place can change");
 }
 
 std::string Plan::table() const {
-  std::ostringstream out;
-  size_t width = 8;
-  for (const UnitPlan& row : units) width = std::max(width, row.name.size());
-  auto line = [&](const std::string& name, auto... cells) {
-    out << std::left << std::setw(int(width)) << name << std::right;
-    ((out << std::setw(14) << cells), ...);
-    out << '\n';
+  std::vector<std::vector<std::string>> rows{
+      {"unit", "parameters", "MiB", "share", "gathers", "reductions", "MiB sent"}};
+  auto add = [&](const UnitPlan& row, const std::string& share) {
+    rows.push_back({row.name, std::to_string(row.parameters), mebibytes(row.full_bytes), share,
+                    std::to_string(row.gathers), std::to_string(row.reductions), mebibytes(row.bytes_sent)});
   };
-  line("unit", "parameters", "MiB", "share", "gathers", "reductions", "MiB sent");
-  UnitPlan all{.name = "all"};
+  UnitPlan all{.name = "all", .bytes_sent = bytes_sent};
   for (const UnitPlan& row : units) {
-    line(row.name, row.parameters, mebibytes(row.full_bytes), percent(row.share), row.gathers, row.reductions,
-         mebibytes(row.bytes_sent));
+    add(row, percent(row.share));
     all.parameters += row.parameters;
     all.full_bytes += row.full_bytes;
     all.gathers += row.gathers;
     all.reductions += row.reductions;
   }
-  line(all.name, all.parameters, mebibytes(all.full_bytes), "", all.gathers, all.reductions, mebibytes(bytes_sent));
-  out << "peak per rank, MiB: " << mebibytes(peak) << " together\n";
+  add(all, "");
+  std::string text = in_columns(rows);
+  text += concat("peak per rank, MiB: ", mebibytes(peak), " together\n");
   for (auto [category, bytes] : peaks)
-    out << "  " << std::left << std::setw(22) << name_of(category) << mebibytes(bytes) << '\n';
-  if (std::string text = warning(); !text.empty()) out << text << '\n';
-  return out.str();
+    text += concat("  ", std::left, std::setw(22), name_of(category), mebibytes(bytes), '\n');
+  return warning().empty() ? text : concat(text, warning(), '\n');
 }
 
 }  // namespace shardgrad::fsdp

@@ -30,6 +30,7 @@ struct UnitPlan {
   std::string name;
   int64_t parameters = 0;
   int64_t full_bytes = 0;  ///< padded, of the whole unit
+  int modules = 0;         ///< that its parameters belong to
   double share = 0;        ///< of all parameters
   int gathers = 0, reductions = 0;
   int64_t bytes_sent = 0;
@@ -41,11 +42,12 @@ struct Plan {
   std::map<Category::Kind, int64_t> peaks;  ///< without workspaces of kernels, which only a real run has
   int64_t peak = 0;                         ///< of all these together
   int64_t bytes_sent = 0;
-  bool keeps_params = false;  ///< full parameters stay in memory whatever the units are
+  bool keeps_params = false;                  ///< full parameters stay in memory whatever the units are
+  std::string wrap_setting = "Config::wrap";  ///< what chooses units, in the words of whoever reads the warning
   bool operator==(const Plan&) const = default;
   /// For people, with a last line that warns when one unit holds most of the model.
   std::string table() const;
-  /// Empty, or what to do about a unit that holds most of the model, where units come and go.
+  /// Empty, or what to do about a unit that holds most of the model, where units are gathered into memory and released.
   std::string warning() const;
 };
 

@@ -25,7 +25,7 @@ struct Stepped {
   std::optional<double> grad_norm;  ///< known when the step clips, and at progress lines
 };
 
-/// What a progress line says. What is unknown is null in metrics.jsonl.
+/// What a progress line says, and a line of metrics.jsonl, where what is unknown is null.
 struct Metrics {
   int64_t step = 0, epoch = 0, samples = 0;  ///< samples: seen so far in the whole run
   double loss = 0;                           ///< mean over the steps since the last line
@@ -33,6 +33,7 @@ struct Metrics {
   int64_t test_count = 0;                    ///< samples they were tested on
   double lr = 0;
   std::optional<double> grad_norm{};
+  double seconds = 0;  ///< that the steps since the last line took; a GPU may be behind
   double samples_per_s = 0;
   int64_t peak_bytes = 0;  ///< this rank's peak in the ledger
   double eta_seconds = 0;
@@ -66,6 +67,8 @@ class Callback {
   virtual ~Callback() = default;
   virtual void on_step(const Stepped&) {}
   virtual void on_metrics(const Metrics&) {}
+  /// A line for the files: what on_metrics is about to tell, or, with log_steps, of each step since then.
+  virtual void on_logged(const Metrics&) {}
   virtual void on_eval(const Evaluated&) {}
   virtual void on_save(const Saved&) {}
   virtual void on_end(const Result&) {}

@@ -233,11 +233,26 @@ std::string to_json(const Config& config) { return as_json(config).dump(2) + "\n
 
 std::string model_text(const Config& config) { return as_json(config)["model"].dump(); }
 
-std::string to_lines(const Config& config) {
+std::string to_lines(const Config& given) {
+  Config config = given, defaults;
+  defaults.registry = given.registry;
   std::string lines;
-  const Json all = as_json(config);
-  for (const auto& [key, value] : all.items())
-    lines += "  " + key + std::string(key.size() < 13 ? 13 - key.size() : 1, ' ') + value.dump() + "\n";
+  auto add = [&](const std::string& key, const std::string& value) {
+    lines += concat("  ", key, std::string(key.size() < 22 ? 22 - key.size() : 0, ' '), ' ', value, '\n');
+  };
+  auto compare = [&](const std::string& key, const Option& now, const Option* usual) {
+    if (now.json() != usual->json() && why_idle(config, key).empty()) add(key, now.json());
+  };
+  OptionList usual = list_options(defaults);
+  for (const Option& option : list_options(config)) {
+    compare(option.key, option, usual.find(option.key));
+    std::string kind = kind_of(option.key);
+    if (kind.empty() || option.key != kind + ".name") continue;
+    const Component& chosen = component_of(config, kind);
+    OptionSet now = config.registry->options(kind, chosen), before = config.registry->options(kind, {chosen.name});
+    for (const Option& inner : now.list) compare(kind + "." + inner.key, inner, before.list.find(inner.key));
+  }
+  for (const auto& [op, kernel] : config.kernels) add("kernels." + op, Json(kernel).dump());
   return lines;
 }
 

@@ -55,6 +55,7 @@ struct Config {
   std::map<std::string, std::string> kernels;  ///< operation -> the name of the kernel that replaces the built-in one
   int64_t stall_limit = 1800;                  ///< seconds
   int64_t log_interval = 100;
+  bool log_steps = false;
   int64_t save_every = 0;    ///< steps; 0: not by steps
   double save_minutes = 10;  ///< 0: not by time
   bool save_beside = false;
@@ -64,6 +65,7 @@ struct Config {
   std::string on_nan = "stop";
   std::string runs = "runs";
   std::vector<int64_t> trace_steps{3, 4};  ///< the first and the last one; 0, 0: none
+  bool tensorboard = false;
   bool resume = false;
 };
 
@@ -83,7 +85,7 @@ OptionList list_options(Config& config);
 std::string to_json(const Config& config);
 /// The `model` group of it, on one line.
 std::string model_text(const Config& config);
-/// One line per top-level key, for people.
+/// A line for each key that is not the default, and that has an effect; for people.
 std::string to_lines(const Config& config);
 /// Every key with its default, what it may be, and its meaning, as a Markdown table.
 std::string key_table(const Registry& registry);

@@ -85,6 +85,7 @@ void list_run(OptionList& list, Config& c) {
            "seconds that ranks wait for a late one, which is named meanwhile, before the job ends",
            {.low = 1, .high = kMost});
   list.add("log_interval", c.log_interval, "steps between progress lines", {.low = 1, .high = kMost});
+  list.add("log_steps", c.log_steps, "metrics.jsonl has a line for every step, not only for every progress line");
   list.add("save_every", c.save_every, "steps between checkpoints; 0: not by steps", {.low = 0, .high = kMost});
   list.add("save_minutes", c.save_minutes, "minutes between checkpoints; 0: not by time", {.low = 0});
   list.add("save_beside", c.save_beside,
@@ -105,6 +106,7 @@ void list_run(OptionList& list, Config& c) {
            "the first and the last step of which trace.json is to say what ran when on which rank, and who owned the "
            "memory; `[0, 0]`: none",
            {.low = 0, .high = kMost, .length = 2});
+  list.add("tensorboard", c.tensorboard, "write the scalars of metrics.jsonl for TensorBoard, too");
 }
 
 }  // namespace

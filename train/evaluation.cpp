@@ -19,7 +19,8 @@ static void check_names(dist::ProcessGroup& world, const std::string& names) {
   });
 }
 
-Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& world) {
+Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& world,
+                    const std::function<void(int64_t batches)>& tell) {
   NoGrad no_grad;
   task.module().eval();
   Sums sums;
@@ -27,6 +28,7 @@ Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& w
   for (const data::Batch& batch : samples.epoch(0)) {
     progress() = {uint64_t(batch.step), batch.first};  // what is drawn at random is the same in every evaluation
     task.evaluate(batch, sums);
+    if (tell) tell(batch.step + 1);
   }
   progress() = training;
   task.module().train();

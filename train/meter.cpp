@@ -9,7 +9,7 @@
 namespace shardgrad::train {
 
 Meter::Meter(int64_t step, int64_t samples)
-    : begin_{step, samples}, reported_(begin_), now_(begin_), loss_sum_(zeros({})) {}
+    : begin_{step, samples}, reported_(begin_), before_(begin_), now_(begin_), loss_sum_(zeros({})) {}
 
 void Meter::add(const StepResult& step, int64_t samples, double seconds) {
   bool settled = steps_done() > 1;  // the first step does not know yet which unit is last
@@ -17,18 +17,29 @@ void Meter::add(const StepResult& step, int64_t samples, double seconds) {
   NoGrad no_grad;
   TagScope owner(Category::other);
   loss_sum_ = loss_sum_ + step.loss;
+  before_ = now_;
   ++now_.step;
   now_.samples += samples;
   now_.seconds += seconds;
 }
 
-void Meter::fill(Metrics& metrics, dist::ProcessGroup& world) {
-  world.all_reduce(loss_sum_, dist::Label{"", "report"}).host_wait();
+void Meter::count(Metrics& metrics, const Mark& since) const {
   metrics.step = now_.step;
   metrics.samples = now_.samples;
-  metrics.loss = loss_sum_.item() / double(std::max<int64_t>(1, now_.step - reported_.step));
-  metrics.samples_per_s = double(now_.samples - reported_.samples) / (now_.seconds - reported_.seconds);
+  metrics.seconds = now_.seconds - since.seconds;
+  metrics.samples_per_s = double(now_.samples - since.samples) / metrics.seconds;
   metrics.peak_bytes = context().ledger().peak();
+}
+
+Metrics Meter::of_last_step(Metrics metrics) const {
+  count(metrics, before_);
+  return metrics;
+}
+
+void Meter::fill(Metrics& metrics, dist::ProcessGroup& world) {
+  world.all_reduce(loss_sum_, dist::Label{"", "report"}).host_wait();
+  count(metrics, reported_);
+  metrics.loss = loss_sum_.item() / double(std::max<int64_t>(1, now_.step - reported_.step));
   loss_sum_ = zeros({});
   reported_ = now_;
 }

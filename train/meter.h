@@ -16,6 +16,8 @@ class Meter {
   void add(const StepResult& step, int64_t samples, double seconds);
   /// Of the steps since the last call; fills in what is counted here. A collective.
   void fill(Metrics& metrics, dist::ProcessGroup& world);
+  /// The same of the last step alone, but for the loss.
+  Metrics of_last_step(Metrics metrics) const;
 
   int64_t step() const { return now_.step; }
   int64_t samples() const { return now_.samples; }
@@ -35,7 +37,8 @@ class Meter {
     int64_t step, samples;
     double seconds = 0;
   };
-  Mark begin_, reported_, now_;
+  void count(Metrics& metrics, const Mark& since) const;
+  Mark begin_, reported_, before_, now_;  // before_: the last step
   int64_t step_bytes_ = 0;
   Tensor loss_sum_;  // this rank's parts of the losses since the last line
 };

@@ -49,6 +49,7 @@ fsdp::Plan plan(const Config& config, const std::vector<data::Field>& fields, in
   options.device = device;
   options.group.kind = group;
   dist::run_ranks(ranks, body, options);
+  result.wrap_setting = config.fsdp.wrap == "size" ? "a smaller fsdp.wrap_numel" : "fsdp.wrap=size";
   return result;
 }
 

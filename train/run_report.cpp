@@ -1,7 +1,7 @@
 #include <shardgrad/train/run_report.h>
 
+#include <climits>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -14,14 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-template <class... Args> std::string format(const char* pattern, Args... args) {
-  char text[256];
-  std::snprintf(text, sizeof text, pattern, args...);
-  return text;
-}
-
-// "NaN", whatever its sign.
-std::string number(double value, int digits) { return std::isnan(value) ? "NaN" : format_fixed(value, digits); }
+constexpr double kPause = 1;  // seconds between lines on a terminal, if there is anything to say
 
 std::string make_run_folder(const Config& config) {
   std::error_code error;
@@ -55,36 +48,27 @@ std::string to_json_line(const Metrics& m) {
   line["test_count"] = m.test_count;
   line["lr"] = finite(m.lr);
   line["grad_norm"] = m.grad_norm ? finite(*m.grad_norm) : Json(nullptr);
+  line["seconds"] = finite(m.seconds);
   line["samples_per_s"] = finite(m.samples_per_s);
   line["peak_bytes"] = m.peak_bytes;
   return line.dump();
 }
 
-std::string format_bytes(int64_t bytes) {
-  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = double(bytes);
-  size_t unit = 0;
-  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
-  return format(unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
-}
-
-std::string format_seconds(double seconds) {
-  auto whole = int64_t(std::lround(std::max(0.0, seconds)));
-  if (whole < 60) return format("%lds", long(whole));
-  if (whole < 3600) return format("%ldm%02lds", long(whole / 60), long(whole % 60));
-  return format("%ldh%02ldm", long(whole / 3600), long(whole / 60 % 60));
-}
-
-std::string format_fixed(double value, int digits) { return format("%.*f", digits, value); }
-
-RunReport::RunReport(const Config& config, std::ostream& out, bool terminal)
+RunReport::RunReport(const Config& config, std::ostream& out, Terminal terminal)
     : folder_(make_run_folder(config)),
       out_(out),
-      terminal_(terminal),
+      terminal_(std::move(terminal)),
+      shown_{terminal_.seconds()},
       metrics_(folder_ + "/metrics.jsonl", std::ios::app) {
   if (!metrics_) cannot("write", folder_ + "/metrics.jsonl");
   if (!config.resume) write("config.json", to_json(config));
-  out_ << "configuration (saved as " << folder_ << "/config.json):\n" << to_lines(config) << std::flush;
+  if (!config.resume && config.tensorboard) board_.emplace(folder_, 0);
+  out_ << "settings that are not the defaults (all are in " << folder_ << "/config.json):\n"
+       << to_lines(config) << std::flush;
+}
+
+RunReport::~RunReport() {
+  if (passing_) out_ << std::endl;
 }
 
 void RunReport::resume(const Config& config, int64_t step, int64_t total_steps) {
@@ -94,6 +78,7 @@ void RunReport::resume(const Config& config, int64_t step, int64_t total_steps) 
   write("metrics.jsonl.tmp", lines_up_to(path, step));
   std::filesystem::rename(path + ".tmp", path);
   metrics_.open(path, std::ios::app);
+  if (config.tensorboard) board_.emplace(folder_, step);
   if (step > 0)
     out_ << format("goes on after step %ld of %ld in ", long(step), long(total_steps)) << folder_ << std::endl;
 }
@@ -102,19 +87,59 @@ void RunReport::plan(const fsdp::Plan& predicted) {
   out_ << "one step, predicted:\n" << predicted.table() << std::flush;
 }
 
-void RunReport::on_metrics(const Metrics& m) {
+std::ostream& RunReport::fresh_line() {
+  if (terminal_.columns) out_ << "\r\033[K";
+  passing_ = false;
+  return out_;
+}
+
+void RunReport::show(const std::vector<Field>& fields, bool stays) {
+  fresh_line() << fitted(fields, terminal_.columns ? terminal_.columns() : INT_MAX);
+  passing_ = !stays;
+  if (stays) out_ << '\n';
+  out_ << std::flush;
+}
+
+void RunReport::on_step(const Stepped& s) {
+  last_step_ = s.step;
+  if (!terminal_.columns) return;
+  double now = terminal_.seconds(), passed = now - shown_.seconds;
+  if (passed < kPause) return;
+  std::vector<Field> fields{{format("step %6ld", long(s.step)), 3}};
+  if (shown_.step >= 0 && s.step > shown_.step) {
+    double left = double(s.total_steps - s.step) * passed / double(s.step - shown_.step);
+    fields.push_back({format_fixed(double(s.samples - shown_.samples) / passed, 0) + " samples/s", 2});
+    fields.push_back({"eta " + format_seconds(left), 1});
+  }
+  show(fields, false);
+  shown_ = {now, s.step, s.samples};
+}
+
+void RunReport::testing(int64_t done, int64_t all) {
+  if (!terminal_.columns || terminal_.seconds() - shown_.seconds < kPause) return;
+  show({{format("step %6ld", long(last_step_)), 2}, {concat("testing ", 100 * done / all, " %"), 1}}, false);
+  shown_ = {terminal_.seconds()};
+}
+
+void RunReport::on_logged(const Metrics& m) {
   metrics_ << to_json_line(m) << std::endl;
   if (!metrics_) cannot("write", folder_ + "/metrics.jsonl");
+  if (board_) board_->on_logged(m);
+}
+
+void RunReport::on_metrics(const Metrics& m) {
   const Score& score = m.scores.at(0);
-  std::string tested = m.test_count > 0 ? number(score.value, 4) : "-";
-  std::string line =
-      format("step %6ld  epoch %3ld  loss %s  test_%s %6s  %8.0f samples/s  lr %.3g  peak %s  eta %s", long(m.step),
-             long(m.epoch), number(m.loss, 5).c_str(), shortened(score.name).c_str(), tested.c_str(), m.samples_per_s,
-             m.lr, format_bytes(m.peak_bytes).c_str(), format_seconds(m.eta_seconds).c_str());
-  if (terminal_)
-    out_ << "\r\033[K" << line << (m.epoch_done ? "\n" : "") << std::flush;
-  else
-    out_ << line << std::endl;
+  std::string tested = m.test_count > 0 ? format_fixed(score.value, 4) : "-";
+  show({{format("step %6ld", long(m.step)), 8},
+        {format("epoch %3ld", long(m.epoch)), 5},
+        {"loss " + format_fixed(m.loss, 5), 7},
+        {format("test_%s %6s", shortened(score.name).c_str(), tested.c_str()), 6},
+        {format("%8s samples/s", format_fixed(m.samples_per_s, 0).c_str()), 3},
+        {format("lr %.3g", m.lr), 4},
+        {"peak " + format_bytes(m.peak_bytes), 1},
+        {"eta " + format_seconds(m.eta_seconds), 2}},
+       !terminal_.columns || m.epoch_done);
+  shown_ = {terminal_.seconds(), m.step, m.samples};
 }
 
 void RunReport::write_ledger(const Ledger& ledger) {
@@ -134,18 +159,19 @@ void RunReport::write_ledger(const Ledger& ledger) {
 }
 
 void RunReport::table(const Rows& rows) {
-  for (const auto& [name, value] : rows) out_ << format("  %-24s %s\n", name.c_str(), value.c_str());
+  for (const auto& [name, value] : rows) fresh_line() << format("  %-24s ", name.c_str()) << value << '\n';
 }
 
-void RunReport::say(const std::string& line) { out_ << (terminal_ ? "\r\033[K" : "") << line << std::endl; }
+void RunReport::say(const std::string& line) { fresh_line() << line << std::endl; }
 
 void RunReport::on_end(const Result& r) {
   if (r.stopped)
-    out_ << "stopped as asked after step " << r.steps << " of " << r.total_steps << " and saved in " << folder_
-         << "; --set resume=true with the name of that folder goes on" << std::endl;
+    fresh_line() << "stopped as asked after step " << r.steps << " of " << r.total_steps << " and saved in " << folder_
+                 << "; --set resume=true with the name of that folder goes on" << std::endl;
   else
-    out_ << "done: test_" << r.scores.at(0).name << "=" << number(r.scores[0].value, 4)
-         << concat(" steps=", r.steps, " seconds=", format_fixed(r.seconds, 1), " run=") << folder_ << std::endl;
+    fresh_line() << "done: test_" << r.scores.at(0).name << "=" << format_fixed(r.scores[0].value, 4)
+                 << concat(" steps=", r.steps, " seconds=", format_fixed(r.seconds, 1), " run=") << folder_
+                 << std::endl;
 }
 
 void RunReport::write(const std::string& name, const std::string& text) { write_file(folder_ + "/" + name, text); }

@@ -1,8 +1,8 @@
 #pragma once
 // What a run leaves behind and tells: the folder runs/NAME with config.json, metrics.jsonl, ledger.json and what else
-// the trainer gives it, a progress line per interval, a final table, and the closing `done:` line. Made by rank 0 only.
+// the trainer gives it, a progress line per interval (on a terminal another one about every second, of what is known
+// without asking the device or other ranks), a final table, and the closing `done:` line. Made by rank 0 only.
 
-#include <chrono>
 #include <cstdint>
 #include <fstream>
 #include <optional>
@@ -14,28 +14,33 @@
 #include <shardgrad/fsdp/plan.h>
 #include <shardgrad/train/callback.h>
 #include <shardgrad/train/config.h>
+#include <shardgrad/train/tensorboard.h>
+#include <shardgrad/train/terminal.h>
+#include <shardgrad/train/text.h>
 
 namespace shardgrad::train {
 
 /// One JSON object on one line, each score as "test_NAME"; a number that is not finite becomes null.
 std::string to_json_line(const Metrics& metrics);
 
-/// 1536 → "1.5 KiB"; 90 → "1m30s"; 0.125, 2 → "0.13".
-std::string format_bytes(int64_t bytes);
-std::string format_seconds(double seconds);
-std::string format_fixed(double value, int digits);
-
 class RunReport : public Callback {
  public:
   /// Makes the folder `runs`/NAME (NAME-2, NAME-3, … when taken; with config.resume NAME itself, new or not; see
-  /// resume) with config.json, and prints the configuration. Throws Error(input) when the folder cannot be made or
-  /// written.
-  RunReport(const Config& config, std::ostream& out, bool terminal);
+  /// resume) with config.json, and prints what of the configuration is not the default. Throws Error(input) when the
+  /// folder cannot be made or written.
+  RunReport(const Config& config, std::ostream& out, Terminal terminal = {});
+  /// Ends a line that would be written over.
+  ~RunReport() override;
 
   const std::string& folder() const { return folder_; }
-  /// For a run with config.resume, once it is known to be this one: metrics.jsonl keeps its lines up to `step`.
+  /// For a run with config.resume, once it is known to be this one: what was said of steps after `step` is forgotten.
   void resume(const Config& config, int64_t step, int64_t total_steps);
-  /// Adds a line to metrics.jsonl and prints one, which the next one overwrites on a terminal unless it is to stay.
+  void on_step(const Stepped& step) override;
+  /// `done` of `all` batches of an evaluation are done.
+  void testing(int64_t done, int64_t all);
+  /// Adds a line to metrics.jsonl, and with `tensorboard` its scalars to a file of events.
+  void on_logged(const Metrics& metrics) override;
+  /// Prints a line, which the next one overwrites on a terminal unless it is to stay.
   void on_metrics(const Metrics& metrics) override;
   /// `done: test_accuracy=0.xxxx steps=N seconds=S run=PATH`, with the task's first score; or, for a run that was saved
   /// before its last step because it was asked to end, how to go on.
@@ -53,10 +58,21 @@ class RunReport : public Callback {
   void say(const std::string& line);
 
  private:
+  // When, and where the run stood then.
+  struct Mark {
+    double seconds;
+    int64_t step = -1, samples = 0;
+  };
+  void show(const std::vector<Field>& fields, bool stays);
+  std::ostream& fresh_line();
   std::string folder_;
   std::ostream& out_;
-  bool terminal_;
+  Terminal terminal_;
+  bool passing_ = false;    // the line that is shown is to be written over
+  Mark shown_;              // when it was
+  int64_t last_step_ = -1;  // that is done
   std::ofstream metrics_;
+  std::optional<TensorBoard> board_;
 };
 
 }  // namespace shardgrad::train

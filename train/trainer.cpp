@@ -10,19 +10,19 @@
 #include <shardgrad/train/about.h>
 #include <shardgrad/train/agreement.h>
 #include <shardgrad/train/build.h>
+#include <shardgrad/train/callbacks.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/course.h>
-#include <shardgrad/train/early_stop.h>
 #include <shardgrad/train/evaluation.h>
 #include <shardgrad/train/meter.h>
 #include <shardgrad/train/notes.h>
 #include <shardgrad/train/plan.h>
-#include <shardgrad/train/registry.h>
 #include <shardgrad/train/run_report.h>
 #include <shardgrad/train/saver.h>
 #include <shardgrad/train/seconds.h>
 #include <shardgrad/train/start.h>
 #include <shardgrad/train/step.h>
+#include <shardgrad/train/step_log.h>
 #include <shardgrad/train/step_trace.h>
 #include <shardgrad/train/summary.h>
 
@@ -32,7 +32,7 @@ namespace {
 
 class Trainer {
  public:
-  Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& out, bool terminal);
+  Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& out, const Terminal& terminal);
   Result run();
 
  private:
@@ -40,6 +40,7 @@ class Trainer {
   void step();
   void test();
   void report(bool epoch_done);
+  void log_steps();
   void agree(bool now);
   bool wants_to_end();
   Result stop();
@@ -49,7 +50,6 @@ class Trainer {
   void write_records();
   Reached reached() const;
   void write_about(const Result* end);
-  template <class Event> void tell(void (Callback::*what)(const Event&), const Event& event);
 
   bool is_done() const { return meter_->step() == course_.steps(); }
   // On a clock that stands while this process does.
@@ -64,8 +64,8 @@ class Trainer {
   uint64_t fingerprint_;  // of the training samples
   fsdp::Plan predicted_;  // rank 0's
   RunReport* report_ = nullptr;
-  std::vector<std::unique_ptr<Callback>> callbacks_;  // the first one is rank 0's report
-  std::string folder_;                                // of the run
+  std::optional<Callbacks> callbacks_;
+  std::string folder_;  // of the run
   std::unique_ptr<Task> task_;
   std::shared_ptr<fsdp::Sharded> sharded_;
   std::unique_ptr<optim::Optimizer> optimizer_;
@@ -79,11 +79,12 @@ class Trainer {
   bool is_best_ = false;  // of the last step's weights
   std::optional<Meter> meter_;
   StepTrace trace_;
+  StepLog step_log_;
   int64_t evaluation_bytes_ = 0;
   Metrics metrics_;
 };
 
-Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& out, bool terminal)
+Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& out, const Terminal& terminal)
     : config_(config),
       world_(world),
       data_(open_data(config)),
@@ -96,20 +97,17 @@ Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& 
       agreement_(world),
       trace_(config.trace_steps, world) {
   check_start(config, world, data_, fingerprint_, course_.steps());
+  std::unique_ptr<RunReport> report;
   dist::together(world, {"", "start"}, [&] {
     if (world.rank() != 0) return;
     bool one_node = world.kind() == "shared_memory" && context().default_device() == kCpu;
     predicted_ = plan(config, data_.fields(), world.size(), kMeta, one_node ? world.kind() : "");
-    auto report = std::make_unique<RunReport>(config, out, terminal);
+    report = std::make_unique<RunReport>(config, out, terminal);
     report_ = report.get();
     report_->plan(predicted_);
-    callbacks_.push_back(std::move(report));
   });
-  if (config.early_stop > 0) callbacks_.push_back(std::make_unique<EarlyStop>(config.early_stop));
-  for (const auto& make : config.registry->callbacks()) {
-    callbacks_.push_back(make(config, world));
-    SG_CHECK(callbacks_.back(), "a registered callback's maker gave none; it must give one on every rank");
-  }
+  callbacks_.emplace(config, world);
+  if (report) callbacks_->add_first(std::move(report));
   task_ = make_task(config);
   sharded_ = fsdp::fully_shard(task_->module(), world, make_sharding(config));
   optimizer_ = make_optimizer(config.optimizer, task_->module().named_parameters());
@@ -125,7 +123,8 @@ void Trainer::begin() {
   auto say = [this](const std::string& line) {
     if (report_) report_->say(line);
   };
-  saver_.emplace(config_, folder_, state, say, [this](const Saved& saved) { tell(&Callback::on_save, saved); });
+  saver_.emplace(config_, folder_, state, say,
+                 [this](const Saved& saved) { callbacks_->tell(&Callback::on_save, saved); });
   std::optional<Reached> from;
   if (config_.resume) from = resume(config_, folder_, state, fingerprint_, course_.steps(), say);
   if (!from && !config_.init_from.empty()) load_model(config_.init_from, state);
@@ -144,10 +143,6 @@ Reached Trainer::reached() const {
   return {meter_->step(), meter_->samples(), fingerprint_, scaler_.state(), best_, course_.steps()};
 }
 
-template <class Event> void Trainer::tell(void (Callback::*what)(const Event&), const Event& event) {
-  for (const auto& callback : callbacks_) (callback.get()->*what)(event);
-}
-
 // What the ranks know after a step, where they talk; `now`: they do.
 void Trainer::agree(bool now) {
   agreed_.reset();
@@ -155,6 +150,7 @@ void Trainer::agree(bool now) {
   News mine = saver_->news();
   mine.trouble = watch_ && watch_->found();
   agreed_ = agreement_.agree(meter_->step(), meter_->seconds_per_step(), mine);
+  log_steps();  // before a checkpoint, which a run goes on from with the lines until there
   if (!agreed_->trouble) return;
   std::string what = watch_->explain();
   watch_.reset();
@@ -178,45 +174,49 @@ void Trainer::step() {
       train_step({config_, *task_, *sharded_, *optimizer_, scaler_, watch}, batch, course_.reports_after(next));
   trace_.end(next);
   meter_->add(done, batch.global_count, running_seconds() - begin);
+  metrics_.epoch = course_.epoch_of(next) + 1;
+  metrics_.lr = optimizer_->lr();
   metrics_.grad_norm = done.grad_norm;
   if (metrics_.test_count > 0) metrics_.scores = task_->scores({});
   metrics_.test_count = 0;
   is_best_ = false;
-  tell(&Callback::on_step,
-       Stepped{next, course_.steps(), meter_->samples(), optimizer_->lr(), done.loss, done.grad_norm});
+  if (config_.log_steps) step_log_.add(meter_->of_last_step(metrics_), done.loss);
+  callbacks_->tell(&Callback::on_step,
+                   Stepped{next, course_.steps(), meter_->samples(), optimizer_->lr(), done.loss, done.grad_norm});
 }
 
 void Trainer::test() {
   int64_t sent_before = context().recorder().total_bytes_sent();
-  Evaluation evaluation = evaluate(*task_, test_, world_);
+  Evaluation evaluation = evaluate(*task_, test_, world_, [this](int64_t done) {
+    if (report_) report_->testing(done, test_.batches());
+  });
   evaluation_bytes_ += context().recorder().total_bytes_sent() - sent_before;
   metrics_.scores = evaluation.scores;
   metrics_.test_count = evaluation.count;
+  step_log_.add_scores(evaluation.scores, evaluation.count);
   is_best_ = is_better(evaluation.scores[0], best_);
-  tell(&Callback::on_eval, Evaluated{meter_->step(), evaluation.scores, is_best_, best_ ? best_->worse : 0});
+  callbacks_->tell(&Callback::on_eval,
+                   Evaluated{meter_->step(), evaluation.scores, is_best_, best_ ? best_->worse : 0});
 }
 
 void Trainer::report(bool epoch_done) {
   meter_->fill(metrics_, world_);
-  metrics_.epoch = course_.epoch_of(meter_->step()) + 1;
-  metrics_.lr = optimizer_->lr();
   metrics_.eta_seconds = double(course_.steps() - meter_->step()) * meter_->seconds_per_step();
   metrics_.epoch_done = epoch_done;
-  tell(&Callback::on_metrics, metrics_);
+  if (!config_.log_steps) callbacks_->tell(&Callback::on_logged, metrics_);
+  log_steps();
+  callbacks_->tell(&Callback::on_metrics, metrics_);
 }
 
-// Whether a callback of any rank wants it, which is known where the weights were tested.
+void Trainer::log_steps() {
+  for (const Metrics& line : step_log_.take(world_)) callbacks_->tell(&Callback::on_logged, line);
+}
+
+// Whether a callback wants it, which is known where the weights were tested.
 bool Trainer::wants_to_end() {
-  if (config_.early_stop == 0 && config_.registry->callbacks().empty()) return false;
-  std::string reason;
-  for (const auto& callback : callbacks_) {  // all are asked, for one may ask its own on the other ranks
-    std::string its = callback->reason_to_end();
-    if (reason.empty()) reason = its;
-  }
-  if (sum_over_ranks(world_, !reason.empty(), "agree") == 0) return false;
-  if (report_)
-    report_->say(concat("ends after step ", meter_->step(), ": ", reason.empty() ? "another rank wants it" : reason));
-  return true;
+  std::optional<std::string> reason = callbacks_->reason_to_end();
+  if (reason && report_) report_->say(concat("ends after step ", meter_->step(), ": ", *reason));
+  return reason.has_value();
 }
 
 void Trainer::write_trace() {
@@ -245,7 +245,7 @@ Result Trainer::end(bool stopped) {
                 .step_bytes = meter_->step_bytes(),
                 .predicted_step_bytes = predicted_.bytes_sent};
   if (meter_->steps_done() > 0) write_about(&result);
-  tell(&Callback::on_end, result);
+  callbacks_->tell(&Callback::on_end, result);
   return result;
 }
 
@@ -290,7 +290,7 @@ Result Trainer::run() {
 
 }  // namespace
 
-Result train(const Config& config, dist::ProcessGroup& world, std::ostream& out, bool terminal) {
+Result train(const Config& config, dist::ProcessGroup& world, std::ostream& out, const Terminal& terminal) {
   return Trainer(config, world, out, terminal).run();
 }
 

@@ -8,13 +8,14 @@
 #include <shardgrad/dist/group/process_group.h>
 #include <shardgrad/train/callback.h>
 #include <shardgrad/train/config.h>
+#include <shardgrad/train/terminal.h>
 
 namespace shardgrad::train {
 
-/// Trains and evaluates. `out` gets rank 0's lines; `terminal` says whether they may be overwritten.
+/// Trains and evaluates. `out` gets rank 0's lines; on a `terminal` some are written over.
 /// The run is saved when it ends or is stopped (checkpoint/checkpoint.h).
 /// Throws Error(input) before the first step, and before the run's folder is made, for data that cannot be read or does
 /// not fit the task, and when ranks have different configurations or data, or do not all see the run's folder.
-Result train(const Config& config, dist::ProcessGroup& world, std::ostream& out, bool terminal);
+Result train(const Config& config, dist::ProcessGroup& world, std::ostream& out, const Terminal& terminal = {});
 
 }  // namespace shardgrad::train

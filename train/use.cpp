@@ -1,6 +1,5 @@
 #include <shardgrad/train/use.h>
 
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -16,7 +15,7 @@
 #include <shardgrad/train/data/npy_file.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/notes.h>
-#include <shardgrad/train/run_report.h>
+#include <shardgrad/train/text.h>
 
 namespace shardgrad::train {
 namespace {
@@ -51,8 +50,8 @@ Tensor inputs_of(const data::NpyFile& file, const Notes& notes, int64_t begin, i
   std::vector<double> numbers(width * size_t(end - begin));
   file.convert(bytes.data(), std::span(numbers));
   for (size_t i = 0; i < numbers.size(); ++i)
-    SG_CHECK(std::isfinite(numbers[i]), "'", file.path(), "': row ", begin + int64_t(i / width), " has ", numbers[i],
-             "; the model was trained on finite numbers");
+    SG_CHECK(std::isfinite(numbers[i]), "'", file.path(), "': row ", begin + int64_t(i / width), " has ",
+             format_fixed(numbers[i], 0), "; the model was trained on finite numbers");
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = notes.input_transform.apply(numbers[i], i % width);
   Tensor x = from_vector<double>(numbers, notes.inputs.rows(end - begin), {DType::f64, kCpu}).to(notes.inputs.dtype);
   return to_device(x, context().default_device());
@@ -100,9 +99,7 @@ class Output {
     for (const std::string& name : names) text.append(text.empty() ? "" : ",").append(name);
     text = columns_ == 0 ? text + (labels ? ",label\n" : "\n") : "";
     for (size_t i = 0; i < values.size(); ++i) {
-      char number[32];
-      auto end = std::to_chars(number, number + sizeof number, float(values[i])).ptr;
-      text.append(number, end);
+      text += format_shortest(float(values[i]));
       bool last = int64_t(i + 1) % columns == 0;
       if (last && labels)
         text.append(",").append(quoted(notes_.class_names.at(size_t(values[i + 1 - size_t(columns)]))));

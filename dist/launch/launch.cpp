@@ -134,7 +134,10 @@ int run_mpirun(int n, const std::vector<std::string>& argv, const LaunchOptions&
   };
   Children children(all_here, SIGTERM, SIGTSTP);
   Relay relay;
-  children.start(command, {"SHARDGRAD_CAUSE_FILE=" + report->path()}, SIGTERM, relay.input());
+  const char* terminal = ttyname(STDOUT_FILENO);  // where what the ranks say comes out
+  children.start(command,
+                 {"SHARDGRAD_CAUSE_FILE=" + report->path(), concat("SHARDGRAD_TERMINAL=", terminal ? terminal : "")},
+                 SIGTERM, relay.input());
   int status = 0;
   MpirunWatch watch(report->path());
   auto deadline = std::chrono::steady_clock::time_point::max();

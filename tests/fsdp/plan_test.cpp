@@ -56,7 +56,9 @@ TEST(Plan, TheTableNamesUnitsAndTraffic) {
   EXPECT_EQ(plan.units[1].gathers, 2);
   EXPECT_EQ(plan.units[1].bytes_sent, 3 * plan.units[1].full_bytes / 2);
   EXPECT_EQ(plan.units[3].gathers, 1) << "the last unit is kept for backward";
-  for (const char* part : {"root", "b0", "parameters", "MiB sent", "optimizer_state"})
+  EXPECT_TRUE(plan.table().starts_with("unit  parameters   MiB  share  gathers  reductions  MiB sent\n"))
+      << plan.table();
+  for (const char* part : {"\nb0            72  0.00 ", "\n  optimizer_state       0.00\n"})
     EXPECT_NE(plan.table().find(part), std::string::npos) << plan.table();
 }
 
@@ -64,6 +66,18 @@ TEST(Plan, B34_AUnitThatHoldsMostOfTheModelIsWarnedOf) {
   EXPECT_NE(plan_of<Flat>(2, {}, kMeta).warning().find("unit 'root' holds 100 %"), std::string::npos);
   EXPECT_NE(plan_of<Rooted>(2, {.wrap = wrap_by_size(1 << 20)}, kMeta).warning(), "");
   EXPECT_EQ(plan_of<Rooted>(2, {}, kMeta).warning(), "");
+  EXPECT_EQ(plan_of<Flat>(1, {}, kMeta).warning(), "") << "one rank gathers nothing";
+  EXPECT_EQ(plan_of<Flat>(2, {.strategy = Strategy::ddp}, kMeta).warning(), "") << "all is in memory anyway";
+}
+
+TEST(Plan, TheWarningSaysWhatCanBeDoneInTheWordsOfItsReader) {
+  EXPECT_TRUE(plan_of<Flat>(2, {}, kMeta)
+                  .warning()
+                  .ends_with("; they are one module's, which only smaller ones in its place can change"));
+  Plan plan = plan_of<Rooted>(2, {.wrap = wrap_by_size(1 << 20)}, kMeta);
+  EXPECT_TRUE(plan.warning().ends_with("; make units of parts of it (Config::wrap)"));
+  plan.wrap_setting = "fsdp.wrap=size";
+  EXPECT_TRUE(plan.warning().ends_with("; make units of parts of it (fsdp.wrap=size)"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
     program.py PROGRAM CASE        CASE is a function below, perhaps with a number of ranks: train:3
 """
+import fcntl
 import gzip
 import json
 import os
@@ -15,6 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from pathlib import Path
 
@@ -27,7 +29,7 @@ SMALL = [*SHORT, "--set", "model.layers=[784,16,10]"]
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"]
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 DONE = re.compile(r"done: test_accuracy=(0\.\d{4}) steps=(\d+) seconds=[\d.]+ run=(.+)")
-KEYS = ["step", "epoch", "samples", "loss", "test_accuracy", "test_loss", "test_count", "lr", "grad_norm", "samples_per_s", "peak_bytes"]
+KEYS = ["step", "epoch", "samples", "loss", "test_accuracy", "test_loss", "test_count", "lr", "grad_norm", "seconds", "samples_per_s", "peak_bytes"]
 
 
 def call(words, environment=None, timeout=120):
@@ -304,10 +306,11 @@ def the_saved_model_opens_in_python():
 
 
 def a_terminal_is_updated_in_place():
-    def on_a_terminal(kind):
+    def on_a_terminal(kind, columns, *front):
         pid, terminal = pty.fork()
         if pid == 0:
-            os.execve(PROGRAM, [PROGRAM, "train", CONFIG, *SMALL], os.environ | {"TERM": kind})
+            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+            os.execve(PROGRAM, [PROGRAM, *front, "train", CONFIG, *SMALL], os.environ | {"TERM": kind})
         text = b""
         try:
             while chunk := os.read(terminal, 4096):
@@ -316,10 +319,20 @@ def a_terminal_is_updated_in_place():
             pass  # the other end is closed
         assert os.waitpid(pid, 0)[1] == 0, text.decode()
         return text
-    text = on_a_terminal("xterm")
-    assert b"\r\033[Kstep" in text, text.decode()
-    text = on_a_terminal("dumb")
+    for columns in 80, 60, 30:
+        text = on_a_terminal("xterm", columns).decode()
+        steps = re.findall(r"(?<=\r\033\[K)step[^\r]*", text)
+        assert steps and all("loss" in line and len(line) < columns for line in steps), text
+    text = on_a_terminal("dumb", 60)
     assert b"\033" not in text and b"step" in text, text.decode()
+    for by in "mpi", "local":  # mpirun gives ranks terminals of their own, which say nothing of this one
+        run = call([PROGRAM, "launch", "-n", "2", "--by", by, "train", CONFIG, *SMALL])
+        if run.returncode == 3:  # no MPI
+            continue
+        check_run(run)
+        text = on_a_terminal("xterm", 50, "launch", "-n", "2", "--by", by).decode()
+        steps = re.findall(r"(?<=\r\033\[K)step[^\r]*", text)
+        assert steps and all("loss" in line and len(line) < 50 for line in steps), text
 
 
 def without_proc():

@@ -210,11 +210,11 @@ TEST(FilesOfARun, AFailedWriteIsToldWithItsReason) {
   train::Config config;
   config.runs = folder.path();
   std::ostringstream out;
-  train::RunReport report(config, out, false);
+  train::RunReport report(config, out);
   DiskWatch watch(folder.path());
   watch.let_fail("write", EDQUOT);
   EXPECT_THAT(error_of([&] {
-                report.on_metrics({.scores = {{"accuracy", 0.5}}});
+                report.on_logged({.scores = {{"accuracy", 0.5}}});
               }),
               HasSubstr("/metrics.jsonl': Disk quota exceeded"));
   EXPECT_THAT(error_of([&] { report.write("trace.json", "{}"); }), HasSubstr("/trace.json': Disk quota exceeded"));

@@ -172,6 +172,25 @@ TEST_F(OwnRun, CallbacksOfEveryRankSeeWhatHappens) {
   }
 }
 
+// It may be killed right after.
+struct LinesAtSave : train::Callback {
+  LinesAtSave(const std::string& file, std::vector<size_t>& lines) : file(file), lines(lines) {}
+  void on_save(const train::Saved&) override { lines.push_back(size_t(std::ranges::count(read_file(file), '\n'))); }
+  std::string file;
+  std::vector<size_t>& lines;
+};
+
+TEST_F(OwnRun, ACheckpointHasTheLinesOfEveryStepUntilThere) {
+  std::vector<size_t> lines;
+  registry_.add_callback([&](const Config& config, dist::ProcessGroup& world) -> std::unique_ptr<train::Callback> {
+    if (world.rank() > 0) return std::make_unique<train::Callback>();
+    return std::make_unique<LinesAtSave>(config.runs + "/run/metrics.jsonl", lines);
+  });
+  configure(kOwn, {"steps=10", "eval_every=10", "log_interval=10", "save_every=3", "log_steps=true"});
+  train(2);
+  EXPECT_THAT(lines, ElementsAre(3, 6, 9, 10));
+}
+
 struct EndAt : train::Callback {
   void on_eval(const train::Evaluated& e) override { step = e.step; }
   std::string reason_to_end() override { return step >= 14 ? "it is enough" : ""; }

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/tensor.h>
@@ -31,9 +32,9 @@ TEST(RunReport, MetricsAreValidJsonWithTheAgreedKeysEvenForNonFiniteNumbers) {
   metrics.scores = {{"accuracy", std::nan("")}};
   json line = json::parse(to_json_line(metrics));
   for (const char* key : {"step", "epoch", "samples", "loss", "test_accuracy", "test_count", "lr", "grad_norm",
-                          "samples_per_s", "peak_bytes"})
+                          "seconds", "samples_per_s", "peak_bytes"})
     EXPECT_TRUE(line.contains(key)) << key;
-  EXPECT_EQ(line.size(), 10);
+  EXPECT_EQ(line.size(), 11);
   EXPECT_TRUE(line["loss"].is_null());
   EXPECT_TRUE(line["test_accuracy"].is_null());
   EXPECT_EQ(line["peak_bytes"], 42);
@@ -42,7 +43,7 @@ TEST(RunReport, MetricsAreValidJsonWithTheAgreedKeysEvenForNonFiniteNumbers) {
 TEST(RunReport, EveryRunHasItsOwnFolder) {
   TemporaryFolder folder;
   std::ostringstream out;
-  RunReport first(config_in(folder), out, false), second(config_in(folder), out, false);
+  RunReport first(config_in(folder), out), second(config_in(folder), out);
   EXPECT_THAT(first.folder(), EndsWith("my runs/first"));
   EXPECT_THAT(second.folder(), EndsWith("my runs/first-2"));
   EXPECT_EQ(json::parse(read_file(second.folder() + "/config.json"))["name"], "first");
@@ -52,37 +53,156 @@ TEST(RunReport, AFolderThatCannotBeMadeIsRefused) {
   TemporaryFolder folder;
   folder.write("my runs", "a file, not a folder");
   std::ostringstream out;
-  EXPECT_THAT(error_of([&] { RunReport(config_in(folder), out, false); }), HasSubstr("set runs to a folder you may"));
+  EXPECT_THAT(error_of([&] { RunReport(config_in(folder), out); }), HasSubstr("set runs to a folder you may"));
 }
 
-TEST(RunReport, PlainLinesWhenNotATerminal) {
+TEST(RunReport, OnlySettingsThatAreNotTheDefaultsArePrinted) {
   TemporaryFolder folder;
-  std::ostringstream plain, terminal;
-  Metrics metrics{.step = 100,
-                  .epoch = 2,
-                  .loss = 0.25,
-                  .scores = {{"accuracy", 0.875}},
-                  .test_count = 10,
-                  .samples_per_s = 1000,
-                  .peak_bytes = 2048,
-                  .eta_seconds = 150};
-  RunReport(config_in(folder), plain, false).on_metrics(metrics);
-  RunReport(config_in(folder), terminal, true).on_metrics(metrics);
-  EXPECT_THAT(plain.str(), EndsWith("step    100  epoch   2  loss 0.25000  test_accuracy 0.8750      1000 samples/s  "
-                                    "lr 0  peak 2.0 KiB  eta 2m30s\n"));
-  EXPECT_EQ(plain.str().find('\r'), std::string::npos);
-  EXPECT_THAT(terminal.str(), HasSubstr("\r\033[Kstep    100"));
-  std::istringstream lines(read_file(folder / "my runs/first/metrics.jsonl"));
-  std::string line;
-  ASSERT_TRUE(std::getline(lines, line));
-  EXPECT_EQ(json::parse(line)["test_accuracy"], 0.875);
+  std::ostringstream out;
+  train::Config config = config_in(folder);
+  config.optimizer.lr = 0.5;
+  config.data.options["dir"] = "\"/mine\"";
+  RunReport report(config, out);
+  EXPECT_EQ(out.str(), "settings that are not the defaults (all are in " + report.folder() +
+                           "/config.json):\n"
+                           "  name                   \"first\"\n"
+                           "  data.dir               \"/mine\"\n"
+                           "  optimizer.lr           0.5\n"
+                           "  runs                   \"" +
+                           folder.path() + "/my runs\"\n");
+}
+
+// A report on a terminal of some width (0: none), with a clock that the test moves.
+class ProgressLine : public ::testing::Test {
+ protected:
+  RunReport& begin(int columns) {
+    columns_ = columns;
+    train::Terminal terminal;
+    if (columns > 0) terminal.columns = [this] { return columns_; };
+    terminal.seconds = [this] { return seconds_; };
+    report_.emplace(config_in(folder_), out_, terminal);
+    out_.str("");
+    return *report_;
+  }
+  // Since the last call.
+  std::string printed() {
+    std::string all = out_.str();
+    out_.str("");
+    return all;
+  }
+  std::string after_step(int64_t step, double seconds) {
+    seconds_ += seconds;
+    report_->on_step({step, 1000, 10 * step, 0.5, kUnread, {}});
+    return printed();
+  }
+
+  const Tensor kUnread;  // a step's loss
+  TemporaryFolder folder_;
+  std::ostringstream out_;
+  double seconds_ = 100;
+  int columns_ = 0;
+  std::optional<RunReport> report_;
+  Metrics metrics_{.step = 100,
+                   .epoch = 2,
+                   .samples = 1000,
+                   .loss = 0.25,
+                   .scores = {{"accuracy", 0.875}},
+                   .test_count = 10,
+                   .samples_per_s = 1000,
+                   .peak_bytes = 2048,
+                   .eta_seconds = 150};
+};
+
+TEST_F(ProgressLine, HasEverythingOffATerminalWhereNothingIsPrintedBetweenTheIntervals) {
+  begin(0).on_metrics(metrics_);
+  EXPECT_EQ(printed(),
+            "step    100  epoch   2  loss 0.25000  test_accuracy 0.8750      1000 samples/s  lr 0  peak 2.0 KiB  eta "
+            "2m30s\n");
+  EXPECT_EQ(after_step(101, 60), "");
+  report_->on_logged(metrics_);
+  json written = json::parse(read_file(folder_ / "my runs/first/metrics.jsonl"));
+  EXPECT_EQ(written["test_accuracy"], 0.875);
+}
+
+TEST_F(ProgressLine, LosesItsLeastPartsUntilItFitsTheTerminal) {
+  metrics_.epoch_done = true;
+  const std::pair<int, std::string> kLines[] = {
+      {200,
+       "step    100  epoch   2  loss 0.25000  test_accuracy 0.8750      1000 samples/s  lr 0  peak 2.0 KiB  eta "
+       "2m30s"},
+      {100, "step    100  epoch   2  loss 0.25000  test_accuracy 0.8750      1000 samples/s  lr 0  eta 2m30s"},
+      {80, "step    100  epoch   2  loss 0.25000  test_accuracy 0.8750  lr 0"},
+      {60, "step    100  epoch   2  loss 0.25000  test_accuracy 0.8750"},
+      {59, "step    100  epoch   2  loss 0.25000  test_accuracy 0.8750"},
+      {58, "step    100  loss 0.25000  test_accuracy 0.8750"},
+      {40, "step    100  loss 0.25000"},
+      {20, "step    100"},
+      {5, ""}};
+  for (const auto& [columns, expected] : kLines) {
+    begin(columns).on_metrics(metrics_);
+    EXPECT_EQ(printed(), "\r\033[K" + expected + "\n") << columns;
+  }
+}
+
+TEST_F(ProgressLine, FollowsTheWindowAndIsWrittenOverUnlessWeightsWereTested) {
+  RunReport& report = begin(58);
+  report.on_metrics(metrics_);
+  columns_ = 40;
+  report.on_metrics(metrics_);
+  metrics_.epoch_done = true;
+  report.on_metrics(metrics_);
+  report.say("a word");
+  EXPECT_EQ(printed(),
+            "\r\033[Kstep    100  loss 0.25000  test_accuracy 0.8750"
+            "\r\033[Kstep    100  loss 0.25000"
+            "\r\033[Kstep    100  loss 0.25000\n"
+            "\r\033[Ka word\n");
+}
+
+// Of what is known without the loss, which only the device knows.
+TEST_F(ProgressLine, TellsOfStepsAboutEverySecondOfATerminal) {
+  begin(60);
+  EXPECT_EQ(after_step(1, 0.75), "");
+  EXPECT_EQ(after_step(2, 0.75), "\r\033[Kstep      2") << "nothing to compare it with";
+  EXPECT_EQ(after_step(3, 0.75), "");
+  EXPECT_EQ(after_step(6, 1.25), "\r\033[Kstep      6  20 samples/s  eta 8m17s");
+  report_->on_metrics(metrics_);
+  printed();
+  EXPECT_EQ(after_step(101, 0.75), "") << "there is a line of an interval";
+  EXPECT_EQ(after_step(104, 1.25), "\r\033[Kstep    104  20 samples/s  eta 7m28s");
+  columns_ = 30;
+  EXPECT_EQ(after_step(108, 2), "\r\033[Kstep    108  20 samples/s");
+}
+
+TEST_F(ProgressLine, TellsOfALongEvaluation) {
+  begin(60);
+  after_step(7, 1.5);
+  report_->testing(1, 8);
+  EXPECT_EQ(printed(), "");
+  seconds_ += 1.5;
+  report_->testing(2, 8);
+  EXPECT_EQ(printed(), "\r\033[Kstep      7  testing 25 %");
+  EXPECT_EQ(after_step(8, 1.5), "\r\033[Kstep      8") << "not at the rate of an evaluation";
+}
+
+TEST_F(ProgressLine, IsEndedBeforeSomebodyElseWrites) {
+  begin(60).on_metrics(metrics_);
+  printed();
+  report_.reset();
+  EXPECT_EQ(printed(), "\n");
+}
+
+TEST_F(ProgressLine, HasNoSignBeforeWhatIsNoNumber) {
+  metrics_.loss = metrics_.samples_per_s = metrics_.scores[0].value = -std::nan("");
+  begin(0).on_metrics(metrics_);
+  EXPECT_THAT(printed(), HasSubstr("loss NaN  test_accuracy    NaN       NaN samples/s"));
 }
 
 TEST(RunReport, TheLedgerIsWrittenByCategoryAndUnit) {
   Context context;
   TemporaryFolder folder;
   std::ostringstream out;
-  RunReport report(config_in(folder), out, false);
+  RunReport report(config_in(folder), out);
   uint16_t unit = context.ledger().unit_id("layers.0");
   {
     TagScope tag(Tag{Category::parameter_shard, unit});
@@ -97,19 +217,10 @@ TEST(RunReport, TheLedgerIsWrittenByCategoryAndUnit) {
 TEST(RunReport, TheLastLineIsTheAgreedOne) {
   TemporaryFolder folder;
   std::ostringstream out;
-  RunReport report(config_in(folder), out, false);
+  RunReport report(config_in(folder), out);
   report.on_end({.scores = {{"accuracy", 0.89125}, {"loss", 0.5}}, .steps = 2820, .seconds = 61.26});
   EXPECT_THAT(out.str(),
               EndsWith("\ndone: test_accuracy=0.8912 steps=2820 seconds=61.3 run=" + report.folder() + "\n"));
-}
-
-TEST(RunReport, BytesAndSecondsAreReadable) {
-  EXPECT_EQ(train::format_bytes(512), "512 B");
-  EXPECT_EQ(train::format_bytes(1536), "1.5 KiB");
-  EXPECT_EQ(train::format_bytes(int64_t{3} << 40), "3.0 TiB");
-  EXPECT_EQ(train::format_seconds(59.4), "59s");
-  EXPECT_EQ(train::format_seconds(90), "1m30s");
-  EXPECT_EQ(train::format_seconds(7260), "2h01m");
 }
 
 }  // namespace

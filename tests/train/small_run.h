@@ -79,7 +79,7 @@ class TrainerTest : public ::testing::Test {
                       if (stop) world.control().request_stop();
                       StopAt buffer(stop_at_, kill_at_, world.control(), out_.rdbuf());
                       std::ostream out(&buffer);
-                      auto mine = train::train(config_, world, out, false);
+                      auto mine = train::train(config_, world, out, terminal_);
                       if (world.rank() == 0) result = mine;
                     },
                     {.seed = uint64_t(config_.seed), .threads = 1});
@@ -96,6 +96,7 @@ class TrainerTest : public ::testing::Test {
   Config config_;
   std::string stop_at_;  // what rank 0 prints when the run is asked to stop
   std::string kill_at_;  // … when the process is killed
+  train::Terminal terminal_;
   std::ostringstream out_;
 };
 

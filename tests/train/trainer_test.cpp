@@ -211,11 +211,50 @@ TEST_F(TrainerTest, ARunThatWasStoppedInTheMiddleOfItsScheduleGoesOnInIt) {
       EXPECT_EQ(parts[i][key], whole[i][key]) << key << " of step " << i + 1 << ", stopped after " << first.steps;
 }
 
+// As if each of them had a progress line, which costs a norm and a wait.
+TEST_F(TrainerTest, EveryStepHasALineWhereThatIsWanted) {
+  for (int ranks : {1, 2, 4}) {
+    config_.log_steps = false;
+    config_.log_interval = 1;
+    auto expected = metrics(train(ranks));
+    config_.log_steps = true;
+    config_.log_interval = 4;
+    auto lines = metrics(train(ranks));
+    ASSERT_EQ(lines.size(), 30u);
+    for (size_t i = 0; i < lines.size(); ++i) {
+      for (const char* key : {"step", "epoch", "samples", "loss", "lr", "test_accuracy", "test_loss", "test_count"})
+        EXPECT_EQ(lines[i][key], expected[i][key]) << key << " of step " << i + 1 << " of " << ranks << " ranks";
+      size_t step = i + 1;
+      bool printed = step % 4 == 0 || step % 10 == 0;
+      EXPECT_EQ(lines[i]["grad_norm"], printed ? expected[i]["grad_norm"] : nullptr) << step;
+      EXPECT_GT(lines[i]["seconds"].get<double>(), 0);
+      double count = lines[i]["samples_per_s"].get<double>() * lines[i]["seconds"].get<double>();
+      EXPECT_NEAR(count, step % 10 == 0 ? 13 : 32, 1e-6) << step;
+    }
+  }
+}
+
+TEST_F(TrainerTest, LinesOfEveryStepChangeNeitherWhatIsPrintedNorWhatAStepNeedsAndSends) {
+  auto seen = [&](bool log_steps) {
+    config_.log_steps = log_steps;
+    train::Result result = train(2);
+    auto peaks = nlohmann::json::parse(read_file(result.folder + "/ledger.json"))["categories"];
+    peaks.erase("other");  // four bytes for each step since the last line
+    std::vector<std::string> lines;
+    std::istringstream text(out_.str());
+    for (std::string line; std::getline(text, line);)
+      if (line.starts_with("step")) lines.push_back(line.substr(0, line.find("  ", line.find("test_"))));
+    EXPECT_EQ(result.step_bytes, result.predicted_step_bytes);
+    return std::tuple(result.step_bytes, peaks, lines);
+  };
+  EXPECT_EQ(seen(true), seen(false));
+}
+
 // What a module's randomness depends on.
 TEST_F(TrainerTest, ModulesAreToldWhichStepAndSamplesTheyCompute) {
   config_.epochs = 1;
   dist::run_ranks(2, [&](dist::ProcessGroup& world) {
-    train::train(config_, world, out_, false);
+    train::train(config_, world, out_);
     EXPECT_EQ(progress().step, 9);
     EXPECT_EQ(progress().first_sample, world.rank() == 0 ? 0 : 6) << "of the last 13";
   });
@@ -232,6 +271,21 @@ TEST_F(TrainerTest, MetricsOfARunThatGoesOnHaveEachStepOnce) {
   for (const auto& line : all) steps.push_back(line["step"]);
   EXPECT_EQ(steps, (std::vector<int64_t>{1, 4, 8, 10, 12, 16, 20, 24, 28, 30}));
   EXPECT_EQ(all.back()["samples"], 903);
+}
+
+TEST_F(TrainerTest, EveryStepOfARunThatGoesOnHasItsLineOnce) {
+  config_.log_steps = config_.resume = true;
+  config_.log_interval = 1000;
+  config_.name = "whole";
+  auto whole = metrics(train(2));
+  config_.name = "parts";
+  train::Result first = train(2, true);
+  EXPECT_EQ(metrics(first).size(), size_t(first.steps));
+  auto parts = metrics(train(2));
+  ASSERT_EQ(parts.size(), 30u);
+  for (size_t i = 0; i < parts.size(); ++i)
+    for (const char* key : {"step", "samples", "loss", "lr", "test_accuracy"})
+      EXPECT_EQ(parts[i][key], whole[i][key]) << key << " of step " << i + 1;
 }
 
 TEST_F(TrainerTest, AFinishedRunIsSavedAndResumedToItsResult) {
@@ -272,8 +326,8 @@ TEST_F(TrainerTest, RanksWithDifferentConfigurationsAreRefused) {
   Config other = config_;
   other.optimizer.lr = 0.5;
   std::string message = error_of([&] {
-    dist::run_ranks(
-        2, [&](dist::ProcessGroup& world) { train::train(world.rank() == 1 ? other : config_, world, out_, false); });
+    dist::run_ranks(2,
+                    [&](dist::ProcessGroup& world) { train::train(world.rank() == 1 ? other : config_, world, out_); });
   });
   EXPECT_THAT(message, HasSubstr("the configuration of rank 1 differs from that of rank 0"));
 }

@@ -5,7 +5,7 @@
 #include <shardgrad/picture/text.h>
 #include <shardgrad/train/report/html.h>
 #include <shardgrad/train/report/page.h>
-#include <shardgrad/train/run_report.h>
+#include <shardgrad/train/text.h>
 
 namespace shardgrad::train {
 namespace {

@@ -1,0 +1,29 @@
+#pragma once
+// Where progress is shown: on a terminal a line that the next one is written over, as wide as the window is then.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <shardgrad/train/seconds.h>
+
+namespace shardgrad::train {
+
+struct Terminal {
+  std::function<int()> columns{};  ///< how wide it is now; empty: no terminal, and every line stays
+  std::function<double()> seconds = [] { return seconds_since({}); };  ///< on a clock
+};
+
+/// How wide the terminal is that a file is; of what is none, or does not say: what `said` says (the value of COLUMNS,
+/// or null), else 80.
+int terminal_columns(int descriptor, const char* said);
+
+/// A part of a line. The higher its worth, the narrower the lines that it stands in.
+struct Field {
+  std::string text;
+  int worth;
+};
+/// As many fields as fit into the columns but one, two spaces between them: that of the least worth goes first.
+std::string fitted(std::vector<Field> fields, int columns);
+
+}  // namespace shardgrad::train
