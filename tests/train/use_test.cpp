@@ -178,7 +178,7 @@ TEST_F(Used, WhatCannotBeUsedIsRefused) {
     data::write_npy(folder_ / "nan.npy", x);
   }
   folder_.write("y.csv", "kept");
-  EXPECT_THAT(refusal(result.folder, "nan.npy", "y.csv"), HasSubstr("row 1 has nan"));
+  EXPECT_THAT(refusal(result.folder, "nan.npy", "y.csv"), HasSubstr("row 1 has NaN"));
   EXPECT_EQ(read_file(folder_ / "y.csv"), "kept");
   std::string file = result.folder + "/step-30/model.safetensors", bytes = read_file(file);
   bytes.back() ^= 1;
