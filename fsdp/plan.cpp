@@ -5,6 +5,7 @@
 #include <mutex>
 #include <set>
 
+#include <shardgrad/core/columns.h>
 #include <shardgrad/kernels/workspace.h>
 
 namespace shardgrad::fsdp {
@@ -17,19 +18,6 @@ std::string percent(double share) { return concat(int64_t(100 * share + 0.5), " 
 std::string mebibytes(int64_t bytes) {
   std::ostringstream out;
   out << std::fixed << std::setprecision(2) << double(bytes) / (1 << 20);
-  return out.str();
-}
-
-// As wide as what stands in them, the first one to the left.
-std::string in_columns(const std::vector<std::vector<std::string>>& rows) {
-  std::ostringstream out;
-  for (const auto& row : rows)
-    for (size_t column = 0; column < row.size(); ++column) {
-      size_t width = 0;
-      for (const auto& other : rows) width = std::max(width, other[column].size());
-      out << (column == 0 ? std::left : std::right) << (column == 0 ? "" : "  ") << std::setw(int(width)) << row[column]
-          << (column + 1 == row.size() ? "\n" : "");
-    }
   return out.str();
 }
 

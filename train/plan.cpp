@@ -31,7 +31,7 @@ void check_task(const Config& config, const std::vector<data::Field>& fields) {
 fsdp::Plan plan(const Config& config, const std::vector<data::Field>& fields, int ranks, Device device,
                 const std::string& group) {
   dist::VirtualOptions options{.device = kMeta, .seed = uint64_t(config.seed)};
-  dist::run_ranks(
+  dist::run_one_of(
       1, [&](dist::ProcessGroup&) { check_task(config, fields); }, options);
   fsdp::Plan result;
   auto body = [&](dist::ProcessGroup& world) {
@@ -48,9 +48,33 @@ fsdp::Plan plan(const Config& config, const std::vector<data::Field>& fields, in
   };
   options.device = device;
   options.group.kind = group;
-  dist::run_ranks(ranks, body, options);
+  if (device == kMeta)
+    dist::run_one_of(ranks, body, options);
+  else
+    dist::run_ranks(ranks, body, options);
   result.wrap_setting = config.fsdp.wrap == "size" ? "a smaller fsdp.wrap_numel" : "fsdp.wrap=size";
   return result;
+}
+
+std::vector<Offer> offers(const Config& config, const std::vector<data::Field>& fields, const std::vector<int>& ranks) {
+  std::vector<std::string> strategies{"ddp", "zero1", "zero2", "zero3"};
+  if (config.fsdp.options.shard_ranks > 0) strategies.push_back("hybrid");
+  std::vector<Offer> all;
+  for (int count : ranks)
+    for (const std::string& strategy : strategies) {
+      Config other = config;
+      other.strategy = strategy;
+      if (strategy != "hybrid") other.fsdp.options.shard_ranks = 0;
+      Offer& offer = all.emplace_back(Offer{.strategy = strategy, .ranks = count});
+      try {
+        fsdp::Plan predicted = plan(other, fields, count, kMeta);
+        offer.peak = predicted.peak;
+        offer.bytes_sent = predicted.bytes_sent;
+      } catch (const Error& error) {
+        offer.why_not = error.what();
+      }
+    }
+  return all;
 }
 
 }  // namespace shardgrad::train

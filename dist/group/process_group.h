@@ -169,6 +169,7 @@ class ProcessGroup {
 
  private:
   struct Operation;
+  std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int color, const std::string& name);
   Work launch(Operation operation, const CollectiveOptions& options);
   void run(const Operation& operation, const Place& place, uint64_t record);
   void stamp(void (Recorder::*moment)(uint64_t), uint64_t record);

@@ -22,6 +22,13 @@ std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key, const std:
   for (int r = 0; r < size(); ++r)
     if (wishes[size_t(2 * r)] == color) ranks.push_back(r);
   std::ranges::stable_sort(ranks, {}, [&](int r) { return wishes[size_t(2 * r + 1)]; });
+  return make_group(ranks, color, name);
+}
+
+// Of `ranks` of this group, which hold the calling one; all members of this group call it. `color`: of the groups that
+// are made by one call another one for each.
+std::unique_ptr<ProcessGroup> ProcessGroup::make_group(const std::vector<int>& ranks, int color,
+                                                       const std::string& name) {
   int index = int(std::ranges::find(ranks, rank()) - ranks.begin());
 
   int64_t invitation = index == 0 ? transport_->invite(int(ranks.size())) : 0;
@@ -42,8 +49,11 @@ ProcessGroup& ProcessGroup::kept_split(int stride, int size, const std::string& 
            " ranks that lie ", stride, " apart do not divide ", this->size(), " ranks");
   for (KeptSplit& kept : kept_splits_)
     if (kept.stride == stride && kept.size == size && kept.name == name) return *kept.group;
-  int place = rank() / stride % size;
-  auto group = split(rank() - place * stride, place, name);
+  note(concat("groups of ", size, " ranks that lie ", stride, " apart"));
+  int first = rank() - rank() / stride % size * stride;
+  std::vector<int> ranks;
+  for (int i = 0; i < size; ++i) ranks.push_back(first + i * stride);
+  auto group = make_group(ranks, first, name);
   return *kept_splits_.emplace_back(KeptSplit{stride, size, name, std::move(group)}).group;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include <shardgrad/core/thread.h>
 #include <shardgrad/dist/bootstrap/cores.h>
@@ -61,14 +62,18 @@ Context::Options options_of(const World& world, int rank) {
   return options;
 }
 
+std::vector<int> all_ranks(int count) {
+  std::vector<int> ranks(static_cast<size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 void take_part(World& world, int rank, const std::function<void(ProcessGroup&)>& body) {
   const VirtualOptions& o = world.options;
   auto control = std::make_shared<Control>(world.page, rank);
   try {
     Monitor monitor(control, o.watch);
-    std::vector<int> members;
-    for (int r = 0; r < world.size; ++r) members.push_back(r);
-    ProcessGroup group(make_transport(world, rank, control), control, std::move(members), 1, o.group);
+    ProcessGroup group(make_transport(world, rank, control), control, all_ranks(world.size), 1, o.group);
     try {
       body(group);
       group.stream().synchronize();
@@ -94,6 +99,16 @@ void run_rank(World& world, int rank, const std::function<void(ProcessGroup&)>& 
 }
 
 }  // namespace
+
+void run_one_of(int world_size, const std::function<void(ProcessGroup&)>& body, const VirtualOptions& options) {
+  SG_CHECK(world_size >= 1, "run_one_of: ", world_size, " ranks are not possible");
+  Context context({.world_size = world_size, .seed = options.seed, .threads = 1, .device = kMeta});
+  auto control = std::make_shared<Control>(make_private_page(1), 0);
+  const std::string& kind = options.group.kind;
+  ProcessGroup group(make_pretended_transport(kind.empty() ? "threads" : kind, world_size, control), control,
+                     all_ranks(world_size), 1, options.group);
+  body(group);
+}
 
 void run_ranks(int world_size, const std::function<void(ProcessGroup&)>& body, const VirtualOptions& options) {
   SG_CHECK(world_size >= 1, "run_ranks: ", world_size, " ranks are not possible");

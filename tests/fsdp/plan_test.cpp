@@ -9,23 +9,26 @@
 namespace shardgrad::fsdp::testing {
 namespace {
 
+using RunRanks = void (*)(int, const std::function<void(dist::ProcessGroup&)>&, const dist::VirtualOptions&);
+
 /// `before`: elements of an activation that has gone when the steps begin.
-template <class Model> Plan plan_of(int world, const Config& config, Device device, int64_t before = 0) {
+template <class Model>
+Plan plan_of(int world, const Config& config, Device device, int64_t before = 0, RunRanks run = dist::run_ranks,
+             const std::string& kind = "") {
   Plan plan;
-  dist::run_ranks(world,
-                  [&](dist::ProcessGroup& group) {
-                    auto model = nn::make<Model>();
-                    auto sharded = fully_shard(*model, group, config);
-                    optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01});
-                    zeros({before});
-                    Plan mine = make_plan(*sharded, [&] {
-                      mse_loss(model(zeros({4, 7})), zeros({4, 5}), 20).backward();
-                      optimizer.step();
-                      optimizer.zero_grad();
-                    });
-                    if (group.rank() == 0) plan = mine;
-                  },
-                  {.device = device, .threads = 1});
+  auto body = [&](dist::ProcessGroup& group) {
+    auto model = nn::make<Model>();
+    auto sharded = fully_shard(*model, group, config);
+    optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01});
+    zeros({before});
+    Plan mine = make_plan(*sharded, [&] {
+      mse_loss(model(zeros({4, 7})), zeros({4, 5}), 20).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+    });
+    if (group.rank() == 0) plan = mine;
+  };
+  run(world, body, {.device = device, .threads = 1, .group = {.kind = kind}});
   return plan;
 }
 
@@ -39,6 +42,24 @@ TEST(Plan, PredictedOnMetaEqualsMeasured) {
       EXPECT_EQ(predicted, measured) << name_of(config.strategy) << " W=" << world << '\n'
                                      << predicted.table() << measured.table();
     }
+}
+
+// One rank whose peers do not exist needs and sends what it would with them.
+TEST(Plan, OneOfManyRanksIsPlannedAlone) {
+  for (int world : {1, 2, 3, 4})
+    for (Config config : {Config{.strategy = Strategy::ddp}, Config{.strategy = Strategy::zero1},
+                          Config{.strategy = Strategy::zero2}, Config{}, Config{.param_dtype = DType::bf16},
+                          Config{.strategy = Strategy::hybrid, .shard_ranks = world % 2 == 0 ? 2 : 1}})
+      for (const char* kind : {"", "shared_memory"}) {
+        if (world == 1 && *kind) continue;
+        Plan alone = plan_of<Rooted>(world, config, kMeta, 0, dist::run_one_of, kind);
+        Plan together = plan_of<Rooted>(world, config, kMeta, 0, dist::run_ranks, kind);
+        EXPECT_EQ(alone, together) << name_of(config.strategy) << " W=" << world << " " << kind << '\n'
+                                   << alone.table() << together.table();
+      }
+  Plan many = plan_of<Rooted>(4096, {}, kMeta, 0, dist::run_one_of);
+  EXPECT_EQ(many.units[1].gathers, 2);
+  EXPECT_EQ(many.units[1].bytes_sent, 3 * many.units[1].full_bytes / 4096 * 4095);
 }
 
 TEST(Plan, PeaksAreOfTheStepAlone) { EXPECT_EQ(plan_of<Rooted>(2, {}, kMeta, 1 << 20), plan_of<Rooted>(2, {}, kMeta)); }

@@ -133,6 +133,11 @@ def plan(ranks):
         # Where parameters stay in memory the layers are one bucket, and its size is no reason to warn.
         warned = "warning: unit 'layer0' holds 99 %" in run.stdout
         expect(run.stdout.count("layer0") >= 2 and warned == (strategy in ("zero2", "zero3")), run)
+    words = [PROGRAM, "plan", CONFIG, *SMALL, "--ranks", "3", "--compare", "--memory", "0.01", "--bandwidth", "10"]
+    table = call(words)
+    rows = [line.split() for line in table.stdout.splitlines()]
+    expect(table.returncode == 0 and [row[0] for row in rows[2:-1]] == "1 2 3 4 8 16 32 64 128 256 512 1024 2048 4096".split(), table)
+    expect(rows[1] == ["ranks", "ddp", "zero1", "zero2", "zero3"] and "ddp yes (0.0), " in table.stdout, table)
     refused = call([PROGRAM, "plan", CONFIG, "--ranks", ranks, "--set", "strategy=hybrid"])
     expect(refused.returncode == 2 and "shard_ranks" in refused.stderr, refused)
 

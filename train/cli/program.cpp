@@ -91,6 +91,10 @@ void CommandLine::add_plan() {
   command->add_option("--ranks", plan.ranks, "number of ranks")->check(CLI::Range(1, 4096));
   command->add_option("--set", plan.overrides, "change one key, e.g. --set strategy=zero2")->allow_extra_args(false);
   command->add_flag("--measure", plan.measure, "also run the step here, ranks as threads, and compare");
+  command->add_flag("--compare", plan.compare, "every strategy on 1 to 4096 ranks, side by side");
+  command->add_option("--memory", plan.memory, "GiB that a rank has: say what fits")->check(CLI::PositiveNumber);
+  command->add_option("--bandwidth", plan.bandwidth, "GB that a rank sends in a second: say how long that takes")
+      ->check(CLI::PositiveNumber);
   command->callback([this] { chosen = [this] { return plan_command(plan); }; });
 }
 

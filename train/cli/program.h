@@ -36,6 +36,9 @@ struct PlanOptions {
   std::vector<std::string> overrides;
   int ranks = 1;
   bool measure = false;
+  bool compare = false;  ///< strategies and numbers of ranks side by side
+  double memory = 0;     ///< GiB a rank has; 0: not said
+  double bandwidth = 0;  ///< GB a rank sends in a second; 0: not said
 };
 int plan_command(const PlanOptions& options);
 

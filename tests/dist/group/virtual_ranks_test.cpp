@@ -8,6 +8,7 @@
 #include <thread>
 #include <tuple>
 
+#include <shardgrad/dist/group/together.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/dist/os/process_watch.h>
 #include <shardgrad/dist/watch/control.h>
@@ -414,6 +415,31 @@ TEST(VirtualRanks, KeptGroupsMustDivideTheRanks) {
       EXPECT_THROW(group.kept_split(stride, size, ""), Error);
     EXPECT_EQ(group.kept_split(2, 2, "").size(), 2);
   });
+}
+
+// What every rank gives alike is what each would hear of the others.
+TEST(VirtualRanks, OneOfThemHearsWhatItSays) {
+  run_one_of(6, [](ProcessGroup& world) {
+    EXPECT_EQ(world.rank(), 0);
+    EXPECT_EQ(world.size(), 6);
+    EXPECT_EQ(world.share<int64_t>({7, 8}, {}), (std::vector<int64_t>{7, 8, 7, 8, 7, 8, 7, 8, 7, 8, 7, 8}));
+    EXPECT_EQ(same_text(world, {}, "mine", 3), "mine");
+    for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i64, DType::i32})
+      dispatch(dtype, [&]<class T>() {
+        Tensor t = from_vector(std::vector<T>(2, T(3.f)), {2}, {dtype, kCpu});
+        world.all_reduce(t).host_wait();
+        for (T value : t.to_vector<T>()) EXPECT_EQ(float(value), 18) << dtype;
+      });
+    ProcessGroup& pairs = world.kept_split(1, 2, "pairs");
+    EXPECT_EQ(pairs.size(), 2);
+    EXPECT_EQ(pairs.global_rank(1), 1);
+    EXPECT_EQ(world.kept_split(2, 3, "across").global_rank(2), 4);
+    Tensor whole = empty({12}), part = empty({2});
+    EXPECT_TRUE(whole.device() == kMeta);
+    world.all_gather(whole, part).host_wait();
+    EXPECT_EQ(context().recorder().records().back().bytes_sent, 5 * 8);
+  });
+  EXPECT_THROW(run_one_of(2, [](ProcessGroup&) { throw std::out_of_range("mine"); }), std::out_of_range);
 }
 
 TEST(VirtualRanks, TheFakeNetworkDelaysCollectivesNotTheHost) {
