@@ -60,8 +60,10 @@ void Ledger::change(Tag tag, int64_t bytes) {
     current += bytes;
     peak = std::max(peak, current);
   }
-  if (observed_.load(std::memory_order_acquire)) [[unlikely]]
-    observer_(tag, bytes);
+  if (observed_.load(std::memory_order_acquire)) [[unlikely]] {
+    std::lock_guard lock(observing_);
+    if (observer_) observer_(tag, bytes);
+  }
 }
 
 void Ledger::add(Tag tag, size_t bytes) { change(tag, int64_t(bytes)); }
@@ -124,8 +126,8 @@ int Ledger::unit_count() const {
 }
 
 void Ledger::on_change(std::function<void(Tag, int64_t)> observer) {
+  std::lock_guard lock(observing_);
   SG_CHECK(!observer || !observer_, "ledger: it has an observer already; remove that with on_change(nullptr) first");
-  observed_.store(false, std::memory_order_release);
   observer_ = std::move(observer);
   observed_.store(bool(observer_), std::memory_order_release);
 }

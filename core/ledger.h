@@ -99,8 +99,9 @@ class Ledger {
   const std::string& unit_name(uint16_t id) const;
   int unit_count() const;
   /// Called after every change (bytes negative for a release); for tests and traces. Null removes it. There is one:
-  /// throws Error(input) where another is still there.
+  /// throws Error(input) where another is still there. Once this has returned the one before is not called any more.
   void on_change(std::function<void(Tag, int64_t bytes)> observer);
+  bool is_observed() const { return observed_.load(std::memory_order_acquire); }
 
  private:
   struct Count {
@@ -121,6 +122,7 @@ class Ledger {
   mutable std::mutex mutex_;
   std::map<std::pair<uint16_t, Category::Kind>, std::pair<int64_t, int64_t>> units_;  // current, peak
   std::vector<std::string> names_{""};
+  std::mutex observing_;
   std::function<void(Tag, int64_t)> observer_;
   std::atomic<bool> observed_{false};
 };

@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <ctime>
-#include <nlohmann/json.hpp>
+#include <filesystem>
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/train/build_info.h>
+#include <shardgrad/train/files.h>
+#include <shardgrad/train/shallow_json.h>
 
 namespace shardgrad::train {
 namespace {
@@ -68,6 +70,16 @@ std::string about_run(const About& about) {
            {"plan", json_of(about.predicted)}};
   if (about.end) all["end"] = json_of(*about.end, about.samples_per_s);
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+void forget_earlier(const std::string& folder, const std::string& text) {
+  std::error_code ignored;
+  std::filesystem::remove(folder + "/ledger.json", ignored);
+  std::string path = folder + "/" + kAboutFile;
+  Json old = std::filesystem::exists(path, ignored) ? parse_shallow(read_file(path)) : Json(), now = Json::parse(text);
+  for (const char* key : {"plan", "ranks", "device", "transport"})
+    if (!old.is_object() || !old.contains(key) || old[key] != now[key])
+      std::filesystem::remove(folder + "/trace.json", ignored);
 }
 
 }  // namespace shardgrad::train

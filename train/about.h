@@ -30,4 +30,9 @@ struct About {
 /// As JSON text. Of rank 0.
 std::string about_run(const About& about);
 
+/// Before the first step of a process: removes from the run's folder what an earlier one has left and this one will not
+/// replace. Its ledger.json; and its trace.json, unless about.json there tells of the same plan, ranks and device as
+/// `text`.
+void forget_earlier(const std::string& folder, const std::string& text);
+
 }  // namespace shardgrad::train

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -59,6 +60,12 @@ void write_file(const std::string& path, const std::string& text) {
     done += size_t(put);
   }
   if (file.close() != 0) cannot("write", path);  // a file server may say only now that its disk is full
+}
+
+void replace_file(const std::string& path, const std::string& text) {
+  write_file(path + ".tmp", text);
+  sync_path(path + ".tmp");
+  if (rename((path + ".tmp").c_str(), path.c_str()) != 0) cannot("write", path);
 }
 
 void sync_path(const std::string& path) {

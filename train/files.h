@@ -10,6 +10,8 @@ namespace shardgrad::train {
 std::string read_file(const std::string& path);
 /// Makes or replaces the file.
 void write_file(const std::string& path, const std::string& text);
+/// The same as a whole, also when the machine fails: who reads it sees the old text or the new one.
+void replace_file(const std::string& path, const std::string& text);
 /// Returns when a file's or a folder's contents have reached the disk.
 void sync_path(const std::string& path);
 /// Makes the file `count` bytes longer than `begin`, and finds out now whether the disk has them. Where the file system

@@ -9,7 +9,13 @@
 namespace shardgrad::train {
 
 Meter::Meter(int64_t step, int64_t samples)
-    : begin_{step, samples}, reported_(begin_), before_(begin_), now_(begin_), loss_sum_(zeros({})) {}
+    : begin_{step, samples}, reported_(begin_), before_(begin_), now_(begin_), loss_sum_(zero()) {}
+
+// Not part of what a step is predicted to need.
+Tensor Meter::zero() {
+  TagScope owner(Category::other);
+  return zeros({});
+}
 
 void Meter::add(const StepResult& step, int64_t samples, double seconds) {
   bool settled = steps_done() > 1;  // the first step does not know yet which unit is last
@@ -40,7 +46,7 @@ void Meter::fill(Metrics& metrics, dist::ProcessGroup& world) {
   world.all_reduce(loss_sum_, dist::Label{"", "report"}).host_wait();
   count(metrics, reported_);
   metrics.loss = loss_sum_.item() / double(std::max<int64_t>(1, now_.step - reported_.step));
-  loss_sum_ = zeros({});
+  loss_sum_ = zero();
   reported_ = now_;
 }
 

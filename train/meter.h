@@ -40,6 +40,7 @@ class Meter {
   void count(Metrics& metrics, const Mark& since) const;
   Mark begin_, reported_, before_, now_;  // before_: the last step
   int64_t step_bytes_ = 0;
+  static Tensor zero();
   Tensor loss_sum_;  // this rank's parts of the losses since the last line
 };
 

@@ -75,8 +75,7 @@ void RunReport::resume(const Config& config, int64_t step, int64_t total_steps) 
   write("config.json", to_json(config));
   std::string path = folder_ + "/metrics.jsonl";
   metrics_.close();
-  write("metrics.jsonl.tmp", lines_up_to(path, step));
-  std::filesystem::rename(path + ".tmp", path);
+  write("metrics.jsonl", lines_up_to(path, step));
   metrics_.open(path, std::ios::app);
   if (config.tensorboard) board_.emplace(folder_, step);
   if (step > 0)
@@ -155,7 +154,7 @@ void RunReport::write_ledger(const Ledger& ledger) {
     all["categories"][name_of(category)] = {
         {"current", ledger.current(category)}, {"peak", ledger.peak(category)}, {"units", units}};
   }
-  write("ledger.json", all.dump(2) + "\n");
+  try_write("ledger.json", all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 void RunReport::table(const Rows& rows) {
@@ -174,6 +173,14 @@ void RunReport::on_end(const Result& r) {
                  << std::endl;
 }
 
-void RunReport::write(const std::string& name, const std::string& text) { write_file(folder_ + "/" + name, text); }
+void RunReport::try_write(const std::string& name, const std::string& text) {
+  try {
+    write(name, text);
+  } catch (const Error& error) {
+    say(concat(error.what(), "; the run goes on without it"));
+  }
+}
+
+void RunReport::write(const std::string& name, const std::string& text) { replace_file(folder_ + "/" + name, text); }
 
 }  // namespace shardgrad::train

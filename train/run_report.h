@@ -51,6 +51,8 @@ class RunReport : public Callback {
   void write_ledger(const Ledger& ledger);
   /// Makes or replaces a file of the run's folder.
   void write(const std::string& name, const std::string& text);
+  /// One that training can do without: a failure is told, and that is all.
+  void try_write(const std::string& name, const std::string& text);
   /// (name, value), one line each.
   using Rows = std::vector<std::pair<std::string, std::string>>;
   void table(const Rows& rows);

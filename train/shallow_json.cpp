@@ -11,4 +11,10 @@ nlohmann::ordered_json parse_shallow(const std::string& text) {
   return shallow ? json : Json(Json::value_t::discarded);
 }
 
+int64_t whole(const nlohmann::ordered_json& value) {
+  SG_CHECK(value.is_number_integer(), value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
+           " is no whole number");
+  return value.get<int64_t>();
+}
+
 }  // namespace shardgrad::train

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <utility>
 
 #include <shardgrad/core/context.h>
@@ -13,11 +14,20 @@ namespace shardgrad::train {
 namespace {
 
 const dist::Label kGather{"", "trace"};
+constexpr int64_t kMostSteps = 100;  // all that is recorded of them is kept until the last one
 
 // Second 0 of this rank's records by its machine's date, in nanoseconds.
-int64_t zero_of_records() {
+int64_t date_of_zero() {
   auto date = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::nanoseconds(date).count() - int64_t(1e9 * context().recorder().now());
+}
+
+// What is to be added to this rank's seconds for rank 0's. Dates are good enough between machines; within one there is
+// a clock that both count by.
+double seconds_behind_rank0(dist::ProcessGroup& world, const std::string& machine) {
+  auto here = int64_t(std::hash<std::string>()(machine)), zero = int64_t(1e9 * context().recorder().zero());
+  std::vector<int64_t> all = world.share<int64_t>({here, zero, date_of_zero()}, kGather);
+  return 1e-9 * double(all[0] == here ? zero - all[1] : all[size_t(world.rank()) * 3 + 2] - all[2]);
 }
 
 void shift(RankTrace& trace, double seconds) {
@@ -39,14 +49,16 @@ StepTrace::StepTrace(const std::vector<int64_t>& steps, dist::ProcessGroup& worl
       last_(steps.at(1)),
       world_(world),
       trace_{.rank = world.rank(), .host = dist::this_machine()} {
-  SG_CHECK(first_ <= last_ && (first_ > 0 || last_ == 0), "trace_steps is [", first_, ", ", last_,
-           "], expected the first and the last step of those to record, counted from 1, or [0, 0] for none");
+  bool is_none = first_ == 0 && last_ == 0;
+  SG_CHECK(is_none || (first_ > 0 && first_ <= last_ && last_ - first_ < kMostSteps), "trace_steps is [", first_, ", ",
+           last_, "], expected the first and the last of at most ", kMostSteps,
+           " steps to record, counted from 1, or [0, 0] for none");
 }
 
 StepTrace::~StepTrace() { stop(); }
 
 void StepTrace::stop() {
-  if (is_recording_) context().recorder().set_tracing(false);
+  if (is_recording_) context().recorder().set_tracing(was_tracing_);
   is_recording_ = false;
   history_.reset();
 }
@@ -55,9 +67,11 @@ void StepTrace::begin(int64_t step) {
   if (step < first_ || step > last_) return;
   Recorder& recorder = context().recorder();
   if (!is_recording_) {
+    context().backend(context().default_device()).compute().synchronize();  // the step before is not in it
     is_recording_ = true;
-    recorder.set_tracing(world_.rank() < kTracedRanks);
-    if (world_.rank() == 0) history_.emplace(context().ledger(), recorder);
+    was_tracing_ = recorder.tracing();
+    if (world_.rank() < kTracedRanks) recorder.set_tracing(true);
+    if (world_.rank() == 0 && !context().ledger().is_observed()) history_.emplace(context().ledger(), recorder);
   }
   trace_.steps.push_back({step, recorder.now(), 0});
 }
@@ -78,8 +92,7 @@ void StepTrace::collect() {
 
 std::string StepTrace::gather() {
   if (is_recording_) collect();  // the run ends before the last step that was wanted
-  std::vector<int64_t> zeros = world_.share<int64_t>({zero_of_records()}, kGather);
-  shift(trace_, 1e-9 * double(zeros.at(size_t(world_.rank())) - zeros[0]));
+  shift(trace_, seconds_behind_rank0(world_, trace_.host));
   std::string mine = trace_events(std::exchange(trace_, {}));
   std::vector<std::string> all;
   for (int rank = 0; rank < std::min(world_.size(), kTracedRanks); ++rank) {

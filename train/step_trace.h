@@ -16,12 +16,10 @@
 
 namespace shardgrad::train {
 
-/// Ranks from here on are left out: a picture has no room for them, and the file would be large.
-inline constexpr int kTracedRanks = 64;
-
 class StepTrace {
  public:
-  /// Records `steps[0]` to `steps[1]`, counted from 1; nothing for {0, 0}.
+  /// Records `steps[0]` to `steps[1]`, counted from 1; nothing for {0, 0}. Bytes only where nobody else observes the
+  /// ledger. Throws Error(input) for steps that are none, or more than 100.
   StepTrace(const std::vector<int64_t>& steps, dist::ProcessGroup& world);
   ~StepTrace();
   StepTrace(const StepTrace&) = delete;
@@ -40,7 +38,7 @@ class StepTrace {
   void stop();
   int64_t first_, last_;
   dist::ProcessGroup& world_;
-  bool is_recording_ = false;
+  bool is_recording_ = false, was_tracing_ = false;
   RankTrace trace_;
   std::optional<LedgerHistory> history_;
 };

@@ -13,7 +13,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char *kStepLane = "steps", *kMemory = "memory";
-constexpr double kMicro = 1e6;  // a trace counts microseconds
+constexpr size_t kMostOwners = 64;  // as a ledger has
+constexpr double kMicro = 1e6;      // a trace counts microseconds
 
 // Names may be no UTF-8.
 std::string line_of(const Json& event) { return event.dump(-1, ' ', false, Json::error_handler_t::replace); }
@@ -73,9 +74,9 @@ void add_memory(Events& events, const picture::BytesOverTime& memory) {
 Record record_of(const Json& event, const std::string& lane) {
   const Json& args = event.at("args");
   Record record{.op = args.at("op"), .unit = args.value("unit", ""), .phase = event.at("cat"), .lane = lane};
-  record.elements = args.value("elements", int64_t(0));
-  record.bytes_sent = args.value("bytes_sent", int64_t(0));
-  record.number = args.value("number", uint64_t(0));
+  record.elements = whole(args.value("elements", Json(0)));
+  record.bytes_sent = whole(args.value("bytes_sent", Json(0)));
+  record.number = uint64_t(whole(args.value("number", Json(0))));
   record.group = record.number == 0 ? 0 : std::stoull(args.at("group").get<std::string>());
   record.begin = event.at("ts").get<double>() / kMicro;
   record.end = args.contains("unfinished") ? -1 : record.begin + event.at("dur").get<double>() / kMicro;
@@ -87,37 +88,39 @@ void read_memory(picture::BytesOverTime& memory, const Json& event) {
   for (auto& owner : memory.owners) owner.bytes.push_back(owner.bytes.back());
   for (const auto& [name, bytes] : event.at("args").items()) {
     auto known = std::ranges::find(memory.owners, name, &picture::BytesOverTime::Owner::name);
+    SG_CHECK(known != memory.owners.end() || memory.owners.size() < kMostOwners, "it has too many owners of memory");
     if (known == memory.owners.end())
       known = memory.owners.insert(known, {name, std::vector<int64_t>(memory.moments.size())});
-    known->bytes.back() = bytes;
+    known->bytes.back() = whole(bytes);
   }
 }
 
-using Lanes = std::map<std::pair<int, int>, std::string>;
+using Lanes = std::map<std::pair<int64_t, int64_t>, std::string>;  // by rank and number
 
 void read_event(RankTrace& rank, const Json& event, const Lanes& lanes) {
   std::string kind = event.at("ph");
   if (kind == "M" && event.at("name") == "process_name") rank.host = event.at("args").at("host");
   if (kind == "C") read_memory(rank.memory, event);
   if (kind != "X") return;
-  std::string lane = lanes.at({rank.rank, event.at("tid")});
+  std::string lane = lanes.at({rank.rank, whole(event.at("tid"))});
   if (lane != kStepLane) return rank.records.push_back(record_of(event, lane));
   double begin = event.at("ts").get<double>() / kMicro;
-  rank.steps.push_back({event.at("args").at("step"), begin, begin + event.at("dur").get<double>() / kMicro});
+  rank.steps.push_back({whole(event.at("args").at("step")), begin, begin + event.at("dur").get<double>() / kMicro});
 }
 
 std::vector<RankTrace> ranks_of(const Json& file) {
   Lanes lanes;
-  std::map<int, RankTrace> ranks;
+  std::map<int64_t, RankTrace> ranks;
   for (const Json& event : file.at("traceEvents"))
     if (event.at("ph") == "M" && event.at("name") == "thread_name")
-      lanes[{event.at("pid"), event.at("tid")}] = event.at("args").at("name");
+      lanes[{whole(event.at("pid")), whole(event.at("tid"))}] = event.at("args").at("name");
   for (const Json& event : file.at("traceEvents")) {
-    RankTrace& rank = ranks[event.at("pid")];
-    rank.rank = event.at("pid");
+    RankTrace& rank = ranks[whole(event.at("pid"))];
+    rank.rank = int(whole(event.at("pid")));
     read_event(rank, event, lanes);
   }
   std::vector<RankTrace> all;
+  SG_CHECK(ranks.size() <= size_t(kTracedRanks), "it has more ranks than a trace of ours, ", kTracedRanks);
   for (auto& [number, rank] : ranks) all.push_back(std::move(rank));
   return all;
 }
@@ -152,10 +155,10 @@ std::string trace_file(const std::vector<std::string>& events) {
 }
 
 std::vector<RankTrace> read_trace(const std::string& path) {
+  Json file = parse_shallow(read_file(path));
   try {
-    return ranks_of(parse_shallow(read_file(path)));
+    return ranks_of(file);
   } catch (const std::exception& error) {  // of the JSON library, or a number or lane that is none
-    if (dynamic_cast<const Error*>(&error)) throw;
     fail("'", path, "' is damaged, or no trace of a run: ", error.what());
   }
 }

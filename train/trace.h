@@ -15,6 +15,9 @@
 
 namespace shardgrad::train {
 
+/// Ranks from here on are left out: a picture has no room for them, and the file would be large.
+inline constexpr int kTracedRanks = 64;
+
 /// One rank's part. Seconds are by a clock that all ranks share.
 struct RankTrace {
   struct Step {

@@ -221,13 +221,14 @@ bool Trainer::wants_to_end() {
 
 void Trainer::write_trace() {
   std::string text = trace_.gather();
-  if (report_) report_->write("trace.json", text);
+  if (report_) report_->try_write("trace.json", text);
 }
 
 void Trainer::write_about(const Result* end) {
   if (!report_) return;
-  report_->write(kAboutFile,
-                 about_run({config_, world_, data_, predicted_, course_.steps(), end, meter_->samples_per_s()}));
+  std::string text = about_run({config_, world_, data_, predicted_, course_.steps(), end, meter_->samples_per_s()});
+  if (!end) forget_earlier(folder_, text);
+  report_->try_write(kAboutFile, text);
 }
 
 void Trainer::write_records() {

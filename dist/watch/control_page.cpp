@@ -66,7 +66,8 @@ ControlPage make_private_page(int ranks) {
 
 ControlPage make_shared_page(Bootstrap& bootstrap, std::string& reason) {
   int ranks = bootstrap.size();
-  auto memory = ranks > 1 ? bootstrap.control_memory(ControlPage::page_bytes(ranks), reason) : nullptr;
+  bool is_seen = ranks > 1 || bootstrap.name() == "forked";  // whose launcher reads it
+  auto memory = is_seen ? bootstrap.control_memory(ControlPage::page_bytes(ranks), reason) : nullptr;
   return memory ? ControlPage(std::move(memory), ranks) : make_private_page(ranks);
 }
 

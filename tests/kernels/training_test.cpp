@@ -252,8 +252,25 @@ TEST(TreeSum, AddsByNeighboursWhateverTheNumberOfParts) {
       }
 }
 
-// 64 KiB of stack, and below it memory that nobody may write: what a small `ulimit -s` leaves to a host program's
-// threads.
+// The smallest stack that a thread may have: the thread-local memory of all libraries lies in it, also what the
+// simulator's kernels have of it, once they are loaded.
+size_t smallest_stack() {
+  for (size_t bytes = 16 << 10;; bytes += 16 << 10) {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, bytes);
+    pthread_t thread;
+    auto nothing = [](void*) -> void* { return nullptr; };
+    bool began = pthread_create(&thread, &attributes, nothing, nullptr) == 0;
+    pthread_attr_destroy(&attributes);
+    if (!began) continue;
+    pthread_join(thread, nullptr);
+    return bytes;
+  }
+}
+
+// 48 KiB of stack beside that, and below it memory that nobody may write: what a small `ulimit -s` leaves to a host
+// program's threads.
 class SmallStack {
  public:
   template <class Work> void run(Work work) {
@@ -275,7 +292,7 @@ class SmallStack {
 
  private:
   static constexpr size_t kBelow = 1 << 20;
-  std::vector<char> memory_ = std::vector<char>(kBelow + (64 << 10), 'x');
+  std::vector<char> memory_ = std::vector<char>(kBelow + smallest_stack() + (48 << 10), 'x');
 };
 
 TEST(CpuTreeSum, NeedsLittleStack) {

@@ -167,7 +167,7 @@ TEST(Config, NestingBeyondAnySettingIsRefusedWithTheLine) {
 }
 
 TEST(Config, WhatFollowsANulByteIsNotIgnored) {
-  EXPECT_EQ(refusal(std::string("{\"epochs\": 1}\n\0{\"epochs\": 2}", 31)),
+  EXPECT_EQ(refusal(std::string("{\"epochs\": 1}\n") + '\0' + "{\"epochs\": 2}"),
             "a.json:2: there is a NUL byte, which no text has");
 }
 

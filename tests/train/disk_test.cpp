@@ -217,7 +217,9 @@ TEST(FilesOfARun, AFailedWriteIsToldWithItsReason) {
                 report.on_logged({.scores = {{"accuracy", 0.5}}});
               }),
               HasSubstr("/metrics.jsonl': Disk quota exceeded"));
-  EXPECT_THAT(error_of([&] { report.write("trace.json", "{}"); }), HasSubstr("/trace.json': Disk quota exceeded"));
+  EXPECT_THAT(error_of([&] { report.write("trace.json", "{}"); }), HasSubstr("/trace.json.tmp': Disk quota exceeded"));
+  report.try_write("trace.json", "{}");
+  EXPECT_THAT(out.str(), HasSubstr("/trace.json.tmp': Disk quota exceeded; the run goes on without it\n"));
 }
 
 TEST(FilesOfARun, WhatTheSystemWritesInPiecesArrivesWhole) {

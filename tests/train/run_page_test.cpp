@@ -55,6 +55,7 @@ TEST_F(RunPage, SaysTheNumbersOfTheFiles) {
     for (const auto& [key, value] : line.items()) EXPECT_TRUE(!value.is_number() || says(value)) << key;
   EXPECT_THAT(page, HasSubstr("ended after step <data value=\"20\">20</data> of <data value=\"20\">"));
   EXPECT_THAT(page, HasSubstr("== predicted, to the byte"));
+  EXPECT_THAT(page, Not(HasSubstr("class=\"differs\"")));
   EXPECT_THAT(page, HasSubstr(train::read_run(result.folder).checkpoint->hash()));
 }
 
@@ -110,6 +111,7 @@ TEST_F(RunPage, ADamagedFileIsNamed) {
     std::ofstream(folder + "/" + name) << whole;
     return message;
   };
+  EXPECT_THAT(damaged("ledger.json", "{\"peak\": 1e300, \"categories\": {}}"), HasSubstr("is no whole number"));
   for (const char* name : {"config.json", "about.json", "ledger.json"})
     EXPECT_THAT(damaged(name, "{\"a\": "), HasSubstr(concat("/", name, "' is damaged")));
   EXPECT_THAT(damaged("trace.json", "{}"), HasSubstr("/trace.json' is damaged"));
@@ -117,6 +119,54 @@ TEST_F(RunPage, ADamagedFileIsNamed) {
   EXPECT_THAT(damaged("about.json", "{}"), HasSubstr("lacks what belongs there"));
   EXPECT_THAT(damaged("ledger.json", "{\"peak\": \"<b>\"}"), HasSubstr("lacks what belongs there"));
   EXPECT_THAT(page_of(folder), HasSubstr("</html>")) << "and now it is whole again";
+}
+
+// A line of progress wants the gradients' norm, which sends something that the plan's step does not.
+TEST_F(RunPage, AStepWithALineOfProgressIsAsPredictedToo) {
+  config_.log_interval = 1;
+  for (double clip : {0.0, 1.0}) {
+    config_.clip_grad_norm = clip;
+    std::string page = page_of(train(2).folder);
+    EXPECT_THAT(page, AllOf(HasSubstr("are equal."), HasSubstr("== predicted, to the byte")));
+    EXPECT_THAT(page, Not(HasSubstr("class=\"differs\""))) << clip;
+  }
+}
+
+// What an earlier process left is not compared with the plan of this one.
+TEST_F(RunPage, ARunThatGoesOnOtherwiseDoesNotShowWhatItDidBefore) {
+  config_.resume = true;
+  config_.epochs = 1;
+  std::string folder = train(2).folder;
+  EXPECT_THAT(page_of(folder), HasSubstr("Step 4 on every rank"));
+  config_.epochs = 2;
+  train(2);
+  EXPECT_THAT(page_of(folder), HasSubstr("Step 4 on every rank")) << "it goes on as it was";
+  config_.epochs = 3;
+  config_.strategy = "ddp";
+  train(1);
+  std::string page = page_of(folder);
+  EXPECT_THAT(page,
+              AllOf(HasSubstr("ended after step"), HasSubstr("No step was traced"), HasSubstr("1</data> rank (")));
+}
+
+TEST_F(RunPage, ACheckpointThatWasRemovedIsANote) {
+  std::string folder = train(1).folder;
+  std::filesystem::remove_all(folder + "/step-20");
+  EXPECT_THAT(page_of(folder), AllOf(HasSubstr("the last checkpoint cannot be read"), HasSubstr("Training loss")));
+}
+
+TEST_F(RunPage, OfManyLinesItShowsSome) {
+  std::string folder = train(1).folder;
+  auto lines = metrics({.folder = folder});
+  std::ofstream file(folder + "/metrics.jsonl");
+  for (int step = 1; step <= 5000; ++step) {
+    lines[0]["step"] = step;
+    file << lines[0] << "\n";
+  }
+  file.close();
+  std::string page = page_of(folder);
+  EXPECT_THAT(page, AllOf(HasSubstr(">201 lines of metrics.jsonl, of 5000<"), HasSubstr("<data value=\"5000\">")));
+  EXPECT_LT(page.size(), 1 << 20);
 }
 
 TEST_F(RunPage, AFolderThatIsNoRunIsRefused) {

@@ -92,11 +92,11 @@ class ProgressLine : public ::testing::Test {
   }
   std::string after_step(int64_t step, double seconds) {
     seconds_ += seconds;
-    report_->on_step({step, 1000, 10 * step, 0.5, kUnread, {}});
+    report_->on_step({step, 1000, 10 * step, 0.5, unread_, {}});
     return printed();
   }
 
-  const Tensor kUnread;  // a step's loss
+  Tensor unread_;  // a step's loss
   TemporaryFolder folder_;
   std::ostringstream out_;
   double seconds_ = 100;

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <shardgrad/train/plan.h>
+#include <shardgrad/train/step_trace.h>
 #include <shardgrad/train/trace.h>
 
 #include "small_run.h"
@@ -103,6 +103,24 @@ TEST(Trace, TheLastStepHasWhatBeginsInIt) {
   EXPECT_EQ(train::last_step(trace).size(), 4);
 }
 
+// So that a file that somebody made to use up memory cannot.
+TEST(Trace, MoreRanksOrOwnersThanThereCanBeAreRefused) {
+  TemporaryFolder folder;
+  auto refusal_of = [&](const std::string& events) {
+    folder.write("trace.json", train::trace_file({events}));
+    return error_of([&] { train::read_trace(folder / "trace.json"); });
+  };
+  std::string ranks;
+  for (int rank = 0; rank <= train::kTracedRanks; ++rank)
+    ranks += concat(rank == 0 ? "" : ",\n", train::trace_events({.rank = rank, .records = {}}));
+  EXPECT_THAT(refusal_of(ranks), HasSubstr("more ranks"));
+  RankTrace memory{.memory = {{0}, {}}};
+  for (int i = 0; i <= 64; ++i) memory.memory.owners.push_back({concat("owner", i), {1}});
+  EXPECT_THAT(refusal_of(train::trace_events(memory)), HasSubstr("too many owners"));
+  EXPECT_THAT(refusal_of(R"({"ph": "C", "pid": 0, "ts": 0, "args": {"a": 1e300}})"), HasSubstr("is no whole number"));
+  EXPECT_THAT(refusal_of(R"({"ph": "M", "pid": 1e300, "name": "x"})"), HasSubstr("is no whole number"));
+}
+
 TEST(Trace, ADamagedFileIsRefusedByName) {
   TemporaryFolder folder;
   std::string whole = train::trace_file({train::trace_events({.steps = {{1, 0, 1}}, .records = {gather_of("a")}})});
@@ -154,13 +172,16 @@ TEST_F(TracedRun, HasTheStepsOfAllRanksAndNoOthers) {
 // Ranks leave a collective together, whatever clock they have.
 TEST_F(TracedRun, RanksShareAClock) {
   auto ranks = trace_of(train(2));
+  int met = 0;
   for (const Record& mine : last_step(ranks[0]))
     for (const Record& other : last_step(ranks[1]))
       if (mine.number != 0 && mine.op == "reduce_scatter" && mine.group == other.group && mine.number == other.number &&
           other.op == mine.op) {
+        ++met;
         EXPECT_LT(mine.begin, other.end);
         EXPECT_LT(other.begin, mine.end);
       }
+  EXPECT_EQ(met, 2) << "one for each unit";
 }
 
 TEST_F(TracedRun, SaysWhatAStepSentAndHeldToTheByte) {
@@ -203,11 +224,44 @@ TEST_F(TracedRun, ChangesNoNumber) {
 }
 
 TEST_F(TracedRun, StepsThatAreNoneAreRefused) {
-  for (std::vector<int64_t> steps : {std::vector<int64_t>{5, 3}, {0, 3}}) {
+  for (std::vector<int64_t> steps : {std::vector<int64_t>{5, 3}, {0, 3}, {1, 101}}) {
     config_.trace_steps = steps;
     EXPECT_THAT(error_of([&] { train(1); }), HasSubstr("trace_steps is ["));
   }
   EXPECT_FALSE(std::filesystem::exists(config_.runs)) << "before a folder is made";
+}
+
+TEST(StepTrace, LeavesWhatTheProgramDoesWithLedgerAndRecorderAsItIs) {
+  dist::run_ranks(2, [](dist::ProcessGroup& world) {
+    Ledger& ledger = context().ledger();
+    int changes = 0;
+    ledger.on_change([&changes](Tag, int64_t) { ++changes; });
+    context().recorder().set_tracing(true);
+    train::StepTrace trace({1, 1}, world);
+    trace.begin(1);
+    int before = changes;
+    { Tensor t = empty({8}); }
+    EXPECT_EQ(changes, before + 2);
+    trace.end(1);
+    EXPECT_TRUE(trace.is_complete());
+    EXPECT_TRUE(context().recorder().tracing());
+    EXPECT_EQ(trace.gather().empty(), world.rank() > 0);
+    EXPECT_FALSE(trace.has_steps());
+    ledger.on_change(nullptr);
+  });
+}
+
+TEST(StepTrace, OfAStepThatFailsLeavesNothingBehind) {
+  dist::run_ranks(1, [](dist::ProcessGroup& world) {
+    {
+      train::StepTrace trace({1, 2}, world);
+      trace.begin(1);
+      EXPECT_TRUE(context().ledger().is_observed());
+      EXPECT_TRUE(context().recorder().tracing());
+    }
+    EXPECT_FALSE(context().ledger().is_observed());
+    EXPECT_FALSE(context().recorder().tracing());
+  });
 }
 
 }  // namespace

@@ -97,13 +97,6 @@ Last newest_whole(const std::string& run, const std::string& why, bool was_one) 
   return {};
 }
 
-// Replaces a small file as a whole.
-void replace(const std::string& path, const std::string& text) {
-  write_file(path + ".tmp", text);
-  sync_path(path + ".tmp");
-  fs::rename(path + ".tmp", path);
-}
-
 // For other programs. A file system without links goes without.
 std::string link_model(const std::string& run, const std::string& folder) {
   std::string link = concat(run, "/", kModelFile);
@@ -166,8 +159,8 @@ std::string commit_checkpoint(const std::string& run, const std::string& unfinis
   if (holds_only_a_checkpoint(run + "/" + name)) fs::remove_all(run + "/" + name);  // `latest` names another one
   fs::rename(unfinished, run + "/" + name);
   sync_path(run);
-  if (keep.is_best) replace(run + "/best", name + "\n");
-  replace(run + "/latest", name + "\n");
+  if (keep.is_best) replace_file(run + "/best", name + "\n");
+  replace_file(run + "/latest", name + "\n");
   std::string note = link_model(run, name);
   sync_path(run);
   note += remove_old(run, step, keep);

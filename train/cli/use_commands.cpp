@@ -1,5 +1,6 @@
 // Commands on what was trained.
 
+#include <filesystem>
 #include <iostream>
 
 #include <shardgrad/train/checkpoint/checkpoint.h>
@@ -52,8 +53,8 @@ int inspect_command(const std::string& path) {
 }
 
 int report_command(const std::string& folder, const std::string& output) {
-  std::string path = output.empty() ? folder + "/report.html" : output;
-  train::write_file(path, train::page(train::read_run(folder)));
+  std::string path = output.empty() ? (std::filesystem::path(folder) / "report.html").string() : output;
+  train::replace_file(path, train::page(train::read_run(folder)));
   std::cout << "wrote " << path << std::endl;
   return 0;
 }

@@ -1,7 +1,6 @@
 // What the run learned: its numbers over the steps.
 
 #include <cmath>
-#include <set>
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/picture/lines.h>
@@ -41,38 +40,47 @@ std::string drawn(const RunFiles& run, const Curve& curve, size_t number) {
 }
 
 std::vector<Curve> curves_of(const RunFiles& run) {
-  std::vector<Curve> curves{{"loss", "Training loss", "Mean over the steps since the last line.", false, true}};
-  std::set<std::string> scores;
-  for (const Json& line : run.metrics)
-    for (const auto& [key, value] : line.items())
-      if (key.starts_with("test_") && key != "test_count" && scores.insert(key).second)
-        curves.push_back({key, "Test " + key.substr(5), "On all samples of the test set."});
+  std::vector<Curve> curves{{"loss", "Training loss", "Mean over the steps since the line before.", false, true}};
+  for (const auto& [key, value] : run.metrics.front().items())
+    if (key.starts_with("test_") && key != "test_count")
+      curves.push_back({key, "Test " + key.substr(5), "On all samples of the test set."});
   curves.push_back({"lr", "Learning rate", ""});
   curves.push_back({"grad_norm", "Norm of the gradients", "All together, before clipping.", true});
   curves.push_back({"samples_per_s", "Samples per second", "Of all ranks together."});
   return curves;
 }
 
+// All of them where they are few, else every so manieth, and the last.
+std::vector<const Json*> chosen(const std::vector<Json>& lines) {
+  constexpr size_t kMost = 200;
+  std::vector<const Json*> some;
+  size_t stride = (lines.size() + kMost - 1) / kMost;
+  for (size_t i = 0; i < lines.size(); ++i)
+    if (i % stride == 0 || i + 1 == lines.size()) some.push_back(&lines[i]);
+  return some;
+}
+
+std::string cell_of(const Json& line, const std::string& key) {
+  auto found = line.find(key);
+  if (found == line.end() || found->is_null()) return "";
+  std::string text = found->dump(-1, ' ', false, Json::error_handler_t::replace);
+  return found->is_number() ? html::number(found->get<double>(), text) : html::text(text);
+}
+
 std::string lines_as_table(const RunFiles& run) {
-  std::vector<std::string> keys;
-  std::set<std::string> seen;
-  for (const Json& line : run.metrics)
-    for (const auto& [key, value] : line.items())
-      if (seen.insert(key).second) keys.push_back(key);
+  html::Row keys;
+  for (const auto& [key, value] : run.metrics.front().items()) keys.push_back(key);
   std::vector<html::Row> rows;
-  for (const Json& line : run.metrics) {
+  std::vector<const Json*> lines = chosen(run.metrics);
+  for (const Json* line : lines) {
     html::Row row;
-    for (const std::string& key : keys) {
-      Json value = line.value(key, Json());
-      row.push_back(value.is_number() ? html::number(value, value.dump())
-                    : value.is_null() ? ""
-                                      : html::text(value.dump()));
-    }
+    for (const std::string& key : keys) row.push_back(cell_of(*line, key));
     rows.push_back(std::move(row));
   }
   for (std::string& key : keys) key = html::text(key);
-  return concat("<details><summary>All ", rows.size(), " lines of metrics.jsonl</summary>\n",
-                html::figure(html::table(keys, rows)), "</details>\n");
+  std::string title = concat(lines.size() == 1 ? "The line" : concat(lines.size(), " lines"), " of metrics.jsonl");
+  if (lines.size() < run.metrics.size()) title += concat(", of ", run.metrics.size());
+  return concat("<details><summary>", title, "</summary>\n", html::figure(html::table(keys, rows)), "</details>\n");
 }
 
 }  // namespace

@@ -8,24 +8,26 @@
 #include <shardgrad/picture/text.h>
 #include <shardgrad/train/report/html.h>
 #include <shardgrad/train/report/page.h>
+#include <shardgrad/train/shallow_json.h>
 
 namespace shardgrad::train {
 namespace {
 
 using Json = RunFiles::Json;
 
-// A plan's step has one batch in memory and nothing of what data sets keep, so data are in neither.
-bool is_planned(const Json& peaks, const std::string& owner) { return owner != "data" && peaks.contains(owner); }
+// A plan's step has one batch in memory and nothing of what data sets keep, and knows nothing of kernels' workspaces
+// and of what a run does beside its steps.
+bool is_of_steps(const std::string& owner) { return owner != "data" && owner != "workspace" && owner != "other"; }
 
 std::string over_time(const RunFiles& run) {
   if (run.trace.empty() || run.trace[0].memory.moments.empty())
     return html::nothing("No step was traced (trace_steps), so there are no bytes over time.");
   const Json& plan = run.about.at("plan");
   picture::Memory memory{.caption = {"memory-picture", "Memory of rank 0 over the traced steps",
-                                     "What a step needs: all but data and the kernels' workspaces."},
+                                     "What a step needs: all but data, the kernels' workspaces, and other."},
                          .bytes = run.trace[0].memory,
-                         .predicted = plan.at("peak").get<int64_t>() - plan.at("peaks").value("data", int64_t(0))};
-  std::erase_if(memory.bytes.owners, [&](const auto& owner) { return !is_planned(plan.at("peaks"), owner.name); });
+                         .predicted = whole(plan.at("peak")) - whole(plan.at("peaks").value("data", Json(0)))};
+  std::erase_if(memory.bytes.owners, [](const auto& owner) { return !is_of_steps(owner.name); });
   for (const RankTrace::Step& step : run.trace[0].steps)
     memory.marks.push_back({step.begin, concat("step ", step.number)});
   return draw(memory);
@@ -46,12 +48,13 @@ std::string peaks_table(const RunFiles& run) {
   for (const auto& [name, bytes] : owners.items()) names.insert(name);
   std::vector<html::Row> rows;
   for (const std::string& name : names) {
-    bool planned = is_planned(peaks, name), measured = run.ledger.is_object();
-    int64_t most = owners.contains(name) ? owners.at(name).at("peak").get<int64_t>() : 0;
-    rows.push_back({html::text(name), planned ? html::bytes(peaks.at(name)) : "", measured ? html::bytes(most) : "",
-                    planned && measured ? verdict(peaks.at(name), most) : ""});
+    bool planned = is_of_steps(name), measured = run.ledger.is_object();
+    int64_t most = owners.contains(name) ? whole(owners.at(name).at("peak")) : 0;
+    int64_t predicted = whole(peaks.value(name, Json(0)));
+    rows.push_back({html::text(name), planned ? html::bytes(predicted) : "", measured ? html::bytes(most) : "",
+                    planned && measured ? verdict(predicted, most) : ""});
   }
-  if (run.ledger.is_object()) rows.push_back({"everything at once", "", html::bytes(run.ledger.at("peak")), ""});
+  if (run.ledger.is_object()) rows.push_back({"everything at once", "", html::bytes(whole(run.ledger.at("peak"))), ""});
   return html::table({"peak of", "predicted", "measured", ""}, rows);
 }
 

@@ -57,8 +57,9 @@ constexpr const char* kPlaces = R"(<nav><a href="#learning">Learning</a><a href=
 )";
 
 std::string name_of(const RunFiles& run) {
-  std::string name = std::filesystem::path(run.folder).lexically_normal().filename();
-  return name.empty() || name == "." ? run.config.value("name", "run") : name;
+  std::filesystem::path path = std::filesystem::path(run.folder).lexically_normal();
+  std::string name = path.has_filename() ? path.filename() : path.parent_path().filename();
+  return name.empty() || name == "." ? std::filesystem::current_path().filename().string() : name;
 }
 
 std::string parts_of(const RunFiles& run) {

@@ -55,9 +55,10 @@ RunFiles read_run(const std::string& folder) {
     files.trace = read_trace(folder + "/trace.json");
   else
     files.notes.push_back("trace.json is not there: the run has not come to its trace_steps, or has none");
-  if (Last last = last_checkpoint(folder); last.folder) {
-    files.checkpoint = read_manifest(*last.folder);
-    if (!last.note.empty()) files.notes.push_back(last.note);
+  try {
+    if (Last last = last_checkpoint(folder); last.folder) files.checkpoint = read_manifest(*last.folder);
+  } catch (const Error&) {  // what that means for training is not for this page
+    files.notes.push_back("the last checkpoint cannot be read: it is damaged, or was removed");
   }
   return files;
 }

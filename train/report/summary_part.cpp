@@ -5,6 +5,7 @@
 #include <shardgrad/picture/text.h>
 #include <shardgrad/train/report/html.h>
 #include <shardgrad/train/report/page.h>
+#include <shardgrad/train/shallow_json.h>
 #include <shardgrad/train/text.h>
 
 namespace shardgrad::train {
@@ -49,24 +50,28 @@ std::string cost_tiles(const RunFiles& run) {
     tiles += tile(html::number(rate, format_fixed(rate, 0)), "samples per second");
     tiles +=
         tile(html::number(seconds, picture::said(seconds, picture::Unit::seconds)), "this process's training took");
-    int64_t sent = end.at("step_bytes"), predicted = run.about.at("plan").at("bytes_sent");
-    tiles += tile(html::bytes(sent), concat("sent by rank 0 in a step", sent == predicted ? ", as predicted" : ""));
+    int64_t sent = whole(end.at("step_bytes")), predicted = whole(run.about.at("plan").at("bytes_sent"));
+    std::string plan = picture::said(double(predicted), picture::Unit::bytes);
+    tiles +=
+        tile(html::bytes(sent), concat("sent by rank 0 in a step, ",
+                                       sent == predicted ? "as predicted" : concat("not ", plan, ", as predicted")));
   }
-  if (run.ledger.is_object()) tiles += tile(html::bytes(run.ledger.at("peak")), "peak memory of rank 0, data and all");
+  if (run.ledger.is_object())
+    tiles += tile(html::bytes(whole(run.ledger.at("peak"))), "peak memory of rank 0, data and all");
   if (auto share = hidden_share(run.trace))
     tiles += tile(html::number(*share, picture::percent_of(*share)), "of communication hidden behind computing");
   return tiles;
 }
 
 std::string state_of(const RunFiles& run) {
-  int64_t step = run.metrics.empty() ? 0 : run.metrics.back().at("step").get<int64_t>();
+  int64_t step = run.metrics.empty() ? 0 : whole(run.metrics.back().at("step"));
   if (!run.about.is_object()) return "<span class=\"state open\">has not begun</span>";
   const Json end = run.about.value("end", Json());
-  int64_t total = run.about.at("total_steps");
+  int64_t total = whole(run.about.at("total_steps"));
   if (!end.is_object())
-    return concat("<span class=\"state open\">has not ended: it trains, or was killed, after step ", html::count(step),
-                  " of ", html::count(total), "</span>");
-  std::string after = concat(" after step ", html::count(end.at("steps")), " of ", html::count(total));
+    return concat("<span class=\"state open\">has not ended: it trains, or failed, or was killed; it told of step ",
+                  html::count(step), " of ", html::count(total), "</span>");
+  std::string after = concat(" after step ", html::count(whole(end.at("steps"))), " of ", html::count(total));
   if (end.at("stopped")) return concat("<span class=\"state open\">stopped as asked", after, "</span>");
   return concat("<span class=\"state\">ended", after, "</span>");
 }
@@ -78,7 +83,7 @@ std::string where_of(const RunFiles& run) {
   std::string date = about.at("written");
   for (auto [from, to] : {std::pair("T", " "), std::pair("Z", " UTC")})
     if (size_t at = date.find(from); at != std::string::npos) date.replace(at, 1, to);
-  return concat("<p>", html::count(about.at("ranks")), about.at("ranks") == 1 ? " rank" : " ranks", " (",
+  return concat("<p>", html::count(whole(about.at("ranks"))), about.at("ranks") == 1 ? " rank" : " ranks", " (",
                 said("transport"), ") on ", said("device"), ", ", said("host"), ", strategy ",
                 html::text(run.config.value("strategy", "?")), ", ", html::text(date), "</p>\n");
 }

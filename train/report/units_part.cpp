@@ -5,6 +5,7 @@
 #include <shardgrad/picture/text.h>
 #include <shardgrad/train/report/html.h>
 #include <shardgrad/train/report/page.h>
+#include <shardgrad/train/shallow_json.h>
 
 namespace shardgrad::train {
 namespace {
@@ -13,15 +14,15 @@ using Json = RunFiles::Json;
 
 std::string units_table(const Json& units) {
   int64_t all = 0;
-  for (const Json& unit : units) all += unit.at("parameters").get<int64_t>();
+  for (const Json& unit : units) all += whole(unit.at("parameters"));
   std::vector<html::Row> rows;
   for (const Json& unit : units) {
-    int64_t parameters = unit.at("parameters");
+    int64_t parameters = whole(unit.at("parameters"));
     double share = all > 0 ? double(parameters) / double(all) : 0;
     rows.push_back({html::text(unit.at("name").get<std::string>()), html::count(parameters),
-                    html::number(share, picture::percent_of(share)), html::bytes(unit.at("full_bytes")),
-                    html::count(unit.at("gathers")), html::count(unit.at("reductions")),
-                    html::bytes(unit.at("bytes_sent"))});
+                    html::number(share, picture::percent_of(share)), html::bytes(whole(unit.at("full_bytes"))),
+                    html::count(whole(unit.at("gathers"))), html::count(whole(unit.at("reductions"))),
+                    html::bytes(whole(unit.at("bytes_sent")))});
   }
   return html::table({"unit", "parameters", "share", "gathered", "gathers a step", "reductions a step", "sent a step"},
                      rows);

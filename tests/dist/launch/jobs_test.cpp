@@ -212,6 +212,13 @@ TEST(LocalJob, AGroupThatCannotBeIsRefused) {
   EXPECT_EQ(run_program("SHARDGRAD_GROUP=carrier_pigeon " + local(2) + " place").code, 2);
 }
 
+TEST(LocalJob, OfOneRankSaysWhatWentWrongLikeOneOfMany) {
+  Ran refused = run_program("SHARDGRAD_GROUP=carrier_pigeon " + local(1) + " place");
+  EXPECT_NE(refused.last_line().find("there is no group of kind 'carrier_pigeon'"), std::string::npos)
+      << refused.output;
+  EXPECT_EQ(refused.code, 2);
+}
+
 TEST(LocalJobSlow, AStoppedRankIsNamedAndEndsTheJob) {
   check_job(local(3), {"stop", 4, "has stopped: no heartbeat for 8 s (stopped by a signal); it was in all_reduce #6 "});
 }
