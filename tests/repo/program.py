@@ -131,6 +131,8 @@ def plan(ranks):
         # Where parameters stay in memory the layers are one bucket, and its size is no reason to warn.
         warned = "warning: unit 'layer0' holds 99 %" in run.stdout
         expect(run.stdout.count("layer0") >= 2 and warned == (strategy in ("zero2", "zero3")), run)
+    alone = call([PROGRAM, "plan", CONFIG, *SMALL, "--ranks", ranks])
+    expect(alone.returncode == 0 and "layer0" in alone.stdout and "measured" not in alone.stdout, alone)
     refused = call([PROGRAM, "plan", CONFIG, "--ranks", ranks, "--set", "strategy=hybrid"])
     expect(refused.returncode == 2 and "shard_ranks" in refused.stderr, refused)
 
