@@ -53,6 +53,24 @@ TEST(Gradients, I02_EveryOptimizerStepsAlikeUnderEveryStrategy) {
           world);
 }
 
+TEST(Gradients, AParameterThatIsFrozenBetweenBackwardAndStepIsLeftAlone) {
+  struct Two : nn::Module {
+    Tensor a = param("a", {40}, nn::init::ones()), b = param("b", {40}, nn::init::ones());
+    Tensor forward(const Tensor& x) { return sum(x * a) + sum(x * b); }
+  };
+  dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+    auto model = nn::make<Two>();
+    auto sharded = fully_shard(*model, group, {});
+    optim::SGD optimizer(model->named_parameters(), {.lr = 0.25});
+    model(ones({40})).backward();
+    model->b.set_requires_grad(false);
+    optimizer.step();
+    auto weights = full_state_dict(*sharded, false);
+    EXPECT_EQ(values_of(weights.at("a")), std::vector<double>(40, 0.5));
+    EXPECT_EQ(values_of(weights.at("b")), std::vector<double>(40, 1));
+  });
+}
+
 TEST(Gradients, MaximaAreTheLargestOfARanksOwnPart) {
   struct Slope : nn::Module {
     Tensor w = param("w", {100}, nn::init::ones());

@@ -133,18 +133,6 @@ TEST(Optimizer, AFrozenParameterIsLeftAlone) {
   EXPECT_EQ(context.ledger().current(Category::optimizer_state), 8);
 }
 
-TEST(Optimizer, AParameterThatIsFrozenBetweenBackwardAndStepIsLeftAlone) {
-  Context context;
-  Tensor a = parameter({1}), b = parameter({1});
-  optim::SGD optimizer({{"a", a}, {"b", b}}, {.lr = 1});
-  a.set_grad(ones({1}));
-  b.set_grad(ones({1}));
-  b.set_requires_grad(false);
-  optimizer.step();
-  EXPECT_EQ(a.item(), 0);
-  EXPECT_EQ(b.item(), 1);
-}
-
 TEST(Optimizer, SetLrActsFromTheNextStep) {
   Context context;
   Tensor a = parameter({0});
