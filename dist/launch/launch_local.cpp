@@ -64,8 +64,6 @@ std::string who_left_before_it_came(const ForkedMemory& memory, const Children& 
 }  // namespace
 
 int launch_local(int n, const std::vector<std::string>& argv, int threads) {
-  SG_CHECK(n >= 1, "launch: ", n, " ranks are not possible");
-  SG_CHECK(!argv.empty(), "launch: there is no program to run");
   RollCall roll_call;
   ForkedMemory memory(n, ControlPage::page_bytes(n));
   fcntl(memory.descriptor(), F_SETFD, 0);  // the ranks inherit it

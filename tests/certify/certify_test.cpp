@@ -8,6 +8,7 @@
 #include <shardgrad/certify/certify.h>
 #include <shardgrad/certify/certify_outcome.h>
 #include <shardgrad/certify/reference/element.h>
+#include <shardgrad/certify/reference/table.h>
 #include <shardgrad/certify/registry_cases.h>
 #include <shardgrad/kernels/ops.h>
 
@@ -137,7 +138,7 @@ TEST(Certify, EachBrokenPromiseIsNamed) {
 
 // An operation of a library: y = x³, whose kernels are as a test wants them.
 struct Cube {
-  bool offered = false, adds = true, right = true;
+  bool offered = false, adds = true, right = true, in_place = false;
 };
 Cube cube_is;
 constinit Slot<OutView, View> cube_slot{"cube"};
@@ -150,8 +151,8 @@ struct CubeNode final : Node {
   }
 };
 Tensor cube(const Tensor& x) {
-  Tensor y = empty_like(x);
-  launch(cube_slot, x, out(y), x);
+  Tensor y = cube_is.in_place ? clone(x.detach()) : empty_like(x);
+  launch(cube_slot, x, out(y), cube_is.in_place ? y : x);
   if (auto* node = record<CubeNode>(y, x)) node->save(x);
   return y;
 }
@@ -187,6 +188,20 @@ TEST(Certify, AForwardKernelThatIgnoresBetaIsNamed) {
   EXPECT_EQ(failed(certificate), "beta sizes ");
   EXPECT_NE(certificate.properties[2].failure.find("kernel cube told to add"), std::string::npos)
       << certificate.properties[2].failure;
+}
+
+TEST(Certify, AKernelThatOverwritesItsOperandIsNotToldToAddToIt) {
+  Context context;
+  cube_is = {.offered = true, .in_place = true};
+  Certificate certificate = certify("cube", kCpu);
+  cube_is = {};
+  EXPECT_TRUE(certificate.holds()) << failed(certificate) << certificate.properties[2].failure;
+}
+
+TEST(Certify, TheReferenceTakesThePlaceOfKernelsThatThereAre) {
+  ASSERT_FALSE(kernels::exp.has(DeviceKind::cpu, DType::i64));
+  reference::ReferenceKernels reference;
+  EXPECT_FALSE(kernels::exp.has(DeviceKind::cpu, DType::i64)) << "what is refused stays refused";
 }
 
 // Forward and backward that are wrong together agree with central differences: only an oracle sees them.

@@ -51,6 +51,19 @@ TEST(ThreadSettings, ALayerAboveDeclaresItsOwnWhichAnotherContextOfTheThreadHasF
   }
 }
 
+TEST(Abort, TheFirstErrorIsTheOneThatEveryWaitThrows) {
+  Context context;
+  context.check_abort();
+  for (const char* text : {"rank 3 died", "its connection was closed"})
+    context.abort(std::make_exception_ptr(Error(ErrorKind::rank_failed, text)));
+  try {
+    context.check_abort();
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "rank 3 died");
+  }
+}
+
 struct Tally {
   int count = 0;
   std::shared_ptr<int> kept = {};

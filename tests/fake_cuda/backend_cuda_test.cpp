@@ -419,6 +419,16 @@ TEST_F(BackendCuda, RanksTakeTheGpusInTurn) {
   EXPECT_EQ(fake_cuda::current_device(), 1);
 }
 
+TEST_F(BackendCuda, AThreadThatWaitsForAGpuUsesNoOther) {
+  fake_cuda::machine().gpus = 2;
+  Context context({.rank = 1, .world_size = 2});
+  Event event = context.backend(kCuda).compute().record();
+  std::thread([&] {
+    event.host_wait();
+    EXPECT_EQ(fake_cuda::current_device(), 1);
+  }).join();
+}
+
 TEST_F(BackendCuda, AFailingLaunchIsThrownAtItsOperation) {
   Context context({.device = kCuda});
   Stream& compute = context.backend(kCuda).compute();

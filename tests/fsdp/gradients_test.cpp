@@ -1,5 +1,6 @@
 // What the reduced gradient is: the sum over ranks, uses and passes, for parameters and inputs.
 
+#include <shardgrad/fsdp/finite.h>
 #include <shardgrad/fsdp/grad_scaler.h>
 
 #include <gtest/gtest.h>
@@ -50,6 +51,39 @@ TEST(Gradients, I02_EveryOptimizerStepsAlikeUnderEveryStrategy) {
             for (int step = 0; step < 4; ++step) train_step(model, *optimizer, step, group.rank());
           },
           world);
+}
+
+TEST(Gradients, AParameterThatIsFrozenBetweenBackwardAndStepIsLeftAlone) {
+  struct Two : nn::Module {
+    Tensor a = param("a", {40}, nn::init::ones()), b = param("b", {40}, nn::init::ones());
+    Tensor forward(const Tensor& x) { return sum(x * a) + sum(x * b); }
+  };
+  dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+    auto model = nn::make<Two>();
+    auto sharded = fully_shard(*model, group, {});
+    optim::SGD optimizer(model->named_parameters(), {.lr = 0.25});
+    model(ones({40})).backward();
+    model->b.set_requires_grad(false);
+    optimizer.step();
+    auto weights = full_state_dict(*sharded, false);
+    EXPECT_EQ(values_of(weights.at("a")), std::vector<double>(40, 0.5));
+    EXPECT_EQ(values_of(weights.at("b")), std::vector<double>(40, 1));
+  });
+}
+
+TEST(Gradients, MaximaAreTheLargestOfARanksOwnPart) {
+  struct Slope : nn::Module {
+    Tensor w = param("w", {100}, nn::init::ones());
+    Tensor forward(const Tensor& x) { return sum(x * w); }
+  };
+  dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+    auto model = nn::make<Slope>();
+    auto sharded = fully_shard(*model, group, {});
+    model(affine(arange(100), 0.25, -15)).backward();
+    std::vector<GradMaxima> maxima = grad_maxima(*sharded);
+    ASSERT_EQ(maxima.size(), 1);
+    EXPECT_EQ(std::ranges::max(values_of(maxima[0].values)), group.rank() == 0 ? 30 : 19.5) << "of (i - 60) / 2";
+  });
 }
 
 // The batch has one sample per rank, and sample r has gradient r everywhere.

@@ -22,6 +22,8 @@ TEST(Bars, EachPairSaysWhetherItIsEqual) {
   EXPECT_TRUE(says(text, ">2 of 3 differ.<"));
   EXPECT_TRUE(says(text, "x: == 1.50 KiB. y: 512 B more. z: 1 B less.")) << "for who cannot see it";
   EXPECT_TRUE(says(draw(Bars{{"a", "", ""}, Unit::bytes, "a", "b", {{"x", 1, 1}}}), ">All 1 are equal.<"));
+  Bars unknown{{"a", "", ""}, Unit::bytes, "a", "b", {{"x", 1, 1}, {"y", std::nan(""), 1}}};
+  EXPECT_TRUE(says(draw(unknown), ">1 of 2 differs.<")) << "what is no number is equal to none";
 }
 
 TEST(Bars, AreAsLongAsTheirNumbers) {

@@ -48,6 +48,10 @@ TEST(ContentHash, EveryBitAndEveryPlaceCounts) {
   EXPECT_NE(hash_of_all(values), whole);
   std::vector<float> zeros(8);
   EXPECT_NE(hash_of_all(zeros), 0) << "a lost element is no zero";
+  auto of_bytes = [](const std::vector<uint8_t>& bytes) {
+    return content_hash(bytes.data(), DType::u8, std::ssize(bytes), 0);
+  };
+  EXPECT_NE(of_bytes({0, 0}), of_bytes({1, 1})) << "places are no bits of the elements";
 }
 
 TEST(ContentHash, ElementsOfEveryWidthAreSeen) {

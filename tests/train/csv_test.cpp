@@ -233,6 +233,8 @@ TEST_F(Csv, ARowHasACellForEachColumn) {
 TEST_F(Csv, TheFirstLineNamesTheColumns) {
   EXPECT_THAT(refusal(""), HasSubstr("is empty; the first line must name the columns"));
   EXPECT_THAT(refusal("1,2\n3,4\n"), HasSubstr("line 1: the first line must name the columns, and has numbers: '1'"));
+  EXPECT_EQ(read("2024,x,y\n1,7,1\n2,5,2\n3,5,3\n4,2,4\n5,1,5\n6,0,6\n").columns,
+            (std::vector<std::string>{"2024", "x"}));
   EXPECT_THAT(refusal(",y\n1,2\n"), HasSubstr("line 1: column 1 of 2 has no name; give it one"));
   EXPECT_THAT(refusal("x,y,x\n1,2,3\n"), HasSubstr("line 1: columns 1 and 3 are both named 'x'"));
 }

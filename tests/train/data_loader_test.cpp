@@ -123,6 +123,14 @@ TEST(DataLoader, WithoutShuffleTheOrderIsTheDataSets) {
   EXPECT_EQ(samples(10, 4, 3, 9, false), expected);
 }
 
+TEST(DataLoader, BatchesAreOnTheDeviceThatIsAskedFor) {
+  Context context;
+  DataLoader loader(numbers(7), {.batch = 4, .shuffle = false, .device = kAcc});
+  Tensor last = loader.get(0, 1).fields[0];
+  EXPECT_EQ(last.device(), kAcc);
+  EXPECT_EQ(last.to_vector<int64_t>(), (std::vector<int64_t>{4, 5, 6}));
+}
+
 // Of large ones this and the one that is read ahead, whichever thread is faster.
 TEST(DataLoader, OneOrTwoBatchesAreOwnedAsDataInTheLedger) {
   Context context;

@@ -268,6 +268,18 @@ TEST_F(NpyPairs, InputsAreStandardisedByTheTrainingRows) {
   EXPECT_FLOAT_EQ(whole_of(*data.splits.test)[0].to_vector<float>()[7], float(19 / std::sqrt(182.0)));
 }
 
+TEST_F(NpyPairs, InputsAreStandardisedByTheRowsOfAShareThatAreForTraining) {
+  write_pair(50, "x.npy", "y.npy");
+  NpyOptions share = options();
+  share.standardise = Standardise::columns;
+  double sum = 0, count = 0;
+  for (int64_t i = 0; i < 50; ++i)
+    if (!data::is_test_row(0, i, 0.2)) sum += double(i), ++count;
+  auto mean = data::read_npy(share).splits.test->input_transform().mean;
+  EXPECT_NEAR(mean[0], sum / count, 1e-12);
+  EXPECT_NEAR(mean[1], 10 * sum / count, 1e-12);
+}
+
 TEST_F(NpyPairs, TypesAndShapesBecomeFields) {
   auto fields = [&](const Tensor& x, const Tensor& y, Standardise standardise = Standardise::none) {
     write_npy(folder_ / "x.npy", x);

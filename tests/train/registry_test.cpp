@@ -157,6 +157,29 @@ TEST_F(OwnRun, WhatDoesNotFitTogetherIsRefusedBeforeAFolderIsMade) {
   }
 }
 
+TEST_F(OwnRun, AnUnknownNameIsRefusedWithThoseThatThereAre) {
+  EXPECT_THAT(error_of([&] { registry_.make_model({"nets"}); }), HasSubstr("model.name is 'nets'; there are mlp, net"));
+}
+
+TEST_F(OwnRun, DataWhoseFieldsAreKnownNeedNotBeThereToPlan) {
+  std::vector<data::Field> fields{{{2}, DType::f32}, {{1}, DType::f32}};
+  auto open = []() -> data::Splits { fail("it is not there"); };
+  registry_.add_data("elsewhere", "a file", open, fields).add_data("unknown", "a file", open);
+  EXPECT_EQ(registry_.fields_of({"elsewhere"}, 0), fields);
+  EXPECT_EQ(error_of([&] { registry_.fields_of({"unknown"}, 0); }), "it is not there");
+}
+
+TEST_F(OwnRun, DataOfOtherFieldsToTestOnIsRefused) {
+  Context context;
+  registry_.add_data("uneven", "a plane, tested in space", [] {
+    auto of_width = [](int64_t width) {
+      return std::make_shared<data::TensorDataset>(std::vector<Tensor>{zeros({4, width}), zeros({4, 1})});
+    };
+    return data::Splits{of_width(2), of_width(3)};
+  });
+  EXPECT_THAT(error_of([&] { registry_.open_data({"uneven"}, 0); }), HasSubstr("data 'uneven' has other fields"));
+}
+
 TEST_F(OwnRun, CallbacksOfEveryRankSeeWhatHappens) {
   std::vector<SeenEvents> seen(2);
   registry_.add_callback(
@@ -285,7 +308,21 @@ TEST_F(OwnRun, TheScoreR2IsTheMeanOfTheTargetsColumns) {
   copy_into(task.module().named_parameters()[1].tensor, from_vector<float>({0.5F, 1000}, {2}));
   train::Sums sums;
   task.evaluate({{zeros({2, 1}), from_vector<float>({0, 1000, 1, 1000.5F}, {2, 2})}, 0, 2, 0, 2}, sums);
-  EXPECT_NEAR(task.scores(sums)[0].value, (0 + (1 - 0.25 / 0.125)) / 2, 1e-6);
+  std::vector<train::Score> scores = task.scores(sums);
+  EXPECT_NEAR(scores[0].value, (0 + (1 - 0.25 / 0.125)) / 2, 1e-6);
+  EXPECT_TRUE(scores[0].higher_is_better);
+  EXPECT_FALSE(scores[1].higher_is_better) << scores[1].name;
+}
+
+TEST_F(OwnRun, ScoresSayWhetherTheHigherOneIsTheBetter) {
+  Context context;
+  train::Sums sums;
+  for (const char* name : {"correct", "loss", "count"}) sums.add(name, 1);
+  train::Model model(nn::make<nn::Linear>(1, 2));
+  for (const train::Score& score : train::Classification({}, model).scores(sums))
+    EXPECT_EQ(score.higher_is_better, score.name == "accuracy") << score.name;
+  for (const train::Score& score : train::NextToken(model).scores(sums))
+    EXPECT_FALSE(score.higher_is_better) << score.name;
 }
 
 TEST_F(OwnRun, SumsThatARankNamesOtherwiseAreRefused) {

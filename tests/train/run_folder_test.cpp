@@ -51,6 +51,14 @@ TEST_F(RunFolder, LaterOnesFromWhichTheRunDidNotGoOnAreRemoved) {
   EXPECT_THAT(names(), ElementsAre("latest", "step-1", "step-2"));
 }
 
+TEST_F(RunFolder, WhichLaterOnesAreRemovedIsSaid) {
+  for (const char* name : {"step-9", "step-1", "step-2.tmp"}) fs::create_directory(folder_ / name);
+  EXPECT_EQ(train::commit_checkpoint(folder_.path(), folder_ / "step-2.tmp", 2, {}),
+            concat("removed '", folder_ / "step-9", "', from which the run did not go on"))
+      << "and of an older one there is nothing to say";
+  EXPECT_THAT(names(), ElementsAre("latest", "step-2"));
+}
+
 TEST_F(RunFolder, WithoutLatestTheNewestWholeOneIsUsedAndSaidSo) {
   save_steps({9, 10, 11});
   EXPECT_EQ(last().note, "");

@@ -258,6 +258,11 @@ TEST_F(TrainerTest, ModulesAreToldWhichStepAndSamplesTheyCompute) {
     EXPECT_EQ(progress().step, 9);
     EXPECT_EQ(progress().first_sample, world.rank() == 0 ? 0 : 6) << "of the last 13";
   });
+  config_.micro_batches = 3;
+  dist::run_ranks(2, [&](dist::ProcessGroup& world) {
+    train::train(config_, world, out_, false);
+    EXPECT_EQ(progress().first_sample, world.rank() == 0 ? 4 : 6 + 4) << "of the last third";
+  });
 }
 
 TEST_F(TrainerTest, MetricsOfARunThatGoesOnHaveEachStepOnce) {

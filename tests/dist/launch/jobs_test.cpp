@@ -189,6 +189,15 @@ TEST(LocalJob, AWorldOfOneInASlurmJobOfSeveralTasksIsRefusedWithTheLineToType) {
   EXPECT_EQ(run_program("SLURM_NTASKS=4 " + local(2) + " place").code, 0) << "started together by launch";
 }
 
+TEST(LocalJob, NoRanksAreRefused) {
+  try {
+    launch(0, {"true"}, {.by = "local"});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "launch: 0 ranks are not possible");
+  }
+}
+
 TEST(LocalJob, FewerThreadsThanNoneAreRefused) {
   try {
     launch(2, {"true"}, {.by = "local", .threads = -3});

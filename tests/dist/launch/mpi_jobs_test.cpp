@@ -184,6 +184,14 @@ TEST_F(JobOnSeveralMachines, FindTheirRanksWithoutHelp) {
   EXPECT_EQ(ran.output.find("cannot watch over each other"), std::string::npos) << ran.output;
 }
 
+TEST_F(JobOnSeveralMachines, AreToldWhyTheyCannotShareMemory) {
+  Ran ran = run_program("SHARDGRAD_GROUP=shared_memory " + machines(2, 2) + " place");
+  EXPECT_EQ(ran.code, 3);
+  EXPECT_NE(ran.last_line().find("the ranks cannot share memory: the ranks are on several machines; start them"),
+            std::string::npos)
+      << ran.output;
+}
+
 TEST_F(JobOnSeveralMachines, EndInTimeWithTheFirstCauseLast) {
   for (const JobCase& expected : kJobCases)
     for (const char* name : {"good", "throw", "kill", "diverge"})
