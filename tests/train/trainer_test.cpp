@@ -260,7 +260,7 @@ TEST_F(TrainerTest, ModulesAreToldWhichStepAndSamplesTheyCompute) {
   });
   config_.micro_batches = 3;
   dist::run_ranks(2, [&](dist::ProcessGroup& world) {
-    train::train(config_, world, out_, false);
+    train::train(config_, world, out_, {});
     EXPECT_EQ(progress().first_sample, world.rank() == 0 ? 4 : 6 + 4) << "of the last third";
   });
 }
