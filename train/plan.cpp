@@ -48,7 +48,7 @@ fsdp::Plan plan(const Config& config, const std::vector<data::Field>& fields, in
   };
   options.device = device;
   options.group.kind = group;
-  if (device == kMeta)
+  if (device == kMeta && group.empty())  // transports that need memory of their own are there
     dist::run_one_of(ranks, body, options);
   else
     dist::run_ranks(ranks, body, options);

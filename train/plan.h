@@ -11,9 +11,9 @@
 namespace shardgrad::train {
 
 /// The plan of the rank with the most samples, each of `fields`, from two steps on `device`: meta predicts, with one
-/// rank of `ranks`; on any other, `ranks` virtual ranks measure. `group` is how the ranks communicate
-/// (dist::VirtualOptions): with "shared_memory", device cpu gathers without memory. Throws Error(input) for a sharding
-/// that cannot work, and a task that does not fit the fields.
+/// rank of `ranks` where `group` is empty; on any other, `ranks` virtual ranks measure. `group` is how the ranks
+/// communicate (dist::VirtualOptions): with "shared_memory", device cpu gathers without memory. Throws Error(input) for
+/// a sharding that cannot work, and a task that does not fit the fields.
 fsdp::Plan plan(const Config& config, const std::vector<data::Field>& fields, int ranks, Device device,
                 const std::string& group = "");
 

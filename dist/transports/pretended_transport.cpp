@@ -20,7 +20,6 @@ class PretendedTransport final : public Transport {
   void broadcast(const Call&, void*, size_t, int) override {}
   void all_to_all(const Call&, void* out, const void* in, size_t bytes) override { repeat(out, in, bytes); }
   void barrier(const Call&) override {}
-  bool has_common_memory() const override { return kind() == "shared_memory"; }
   int64_t invite(int) override { return 0; }
   std::unique_ptr<Transport> join(int64_t, const std::vector<int>& members, int) override {
     return make_pretended_transport(kind(), int(members.size()), shared_control());

@@ -13,8 +13,7 @@ using RunRanks = void (*)(int, const std::function<void(dist::ProcessGroup&)>&, 
 
 /// `before`: elements of an activation that has gone when the steps begin.
 template <class Model>
-Plan plan_of(int world, const Config& config, Device device, int64_t before = 0, RunRanks run = dist::run_ranks,
-             const std::string& kind = "") {
+Plan plan_of(int world, const Config& config, Device device, int64_t before = 0, RunRanks run = dist::run_ranks) {
   Plan plan;
   auto body = [&](dist::ProcessGroup& group) {
     auto model = nn::make<Model>();
@@ -28,7 +27,7 @@ Plan plan_of(int world, const Config& config, Device device, int64_t before = 0,
     });
     if (group.rank() == 0) plan = mine;
   };
-  run(world, body, {.device = device, .threads = 1, .group = {.kind = kind}});
+  run(world, body, {.device = device, .threads = 1});
   return plan;
 }
 
@@ -48,15 +47,13 @@ TEST(Plan, PredictedOnMetaEqualsMeasured) {
 TEST(Plan, OneOfManyRanksIsPlannedAlone) {
   for (int world : {1, 2, 3, 4})
     for (Config config : {Config{.strategy = Strategy::ddp}, Config{.strategy = Strategy::zero1},
-                          Config{.strategy = Strategy::zero2}, Config{}, Config{.param_dtype = DType::bf16},
-                          Config{.strategy = Strategy::hybrid, .shard_ranks = world % 2 == 0 ? 2 : 1}})
-      for (const char* kind : {"", "shared_memory"}) {
-        if (world == 1 && *kind) continue;
-        Plan alone = plan_of<Rooted>(world, config, kMeta, 0, dist::run_one_of, kind);
-        Plan together = plan_of<Rooted>(world, config, kMeta, 0, dist::run_ranks, kind);
-        EXPECT_EQ(alone, together) << name_of(config.strategy) << " W=" << world << " " << kind << '\n'
-                                   << alone.table() << together.table();
-      }
+                          Config{.strategy = Strategy::zero2}, Config{}, Config{.move_params_to_cpu = true},
+                          Config{.strategy = Strategy::hybrid, .shard_ranks = world % 2 == 0 ? 2 : 1}}) {
+      Plan alone = plan_of<Rooted>(world, config, kMeta, 0, dist::run_one_of);
+      Plan together = plan_of<Rooted>(world, config, kMeta);
+      EXPECT_EQ(alone, together) << name_of(config.strategy) << " W=" << world << '\n'
+                                 << alone.table() << together.table();
+    }
   Plan many = plan_of<Rooted>(4096, {}, kMeta, 0, dist::run_one_of);
   EXPECT_EQ(many.units[1].gathers, 2);
   EXPECT_EQ(many.units[1].bytes_sent, 3 * many.units[1].full_bytes / 4096 * 4095);
