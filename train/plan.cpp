@@ -30,9 +30,9 @@ void check_task(const Config& config, const std::vector<data::Field>& fields) {
 
 fsdp::Plan plan(const Config& config, const std::vector<data::Field>& fields, int ranks, Device device,
                 const std::string& group) {
-  dist::VirtualOptions options{.device = kMeta, .seed = uint64_t(config.seed)};
+  auto seed = uint64_t(config.seed);
   dist::run_one_of(
-      1, [&](dist::ProcessGroup&) { check_task(config, fields); }, options);
+      1, [&](dist::ProcessGroup&) { check_task(config, fields); }, seed);
   fsdp::Plan result;
   auto body = [&](dist::ProcessGroup& world) {
     auto task = make_task(config);
@@ -46,13 +46,10 @@ fsdp::Plan plan(const Config& config, const std::vector<data::Field>& fields, in
     });
     if (world.rank() == 0) result = mine;
   };
-  options.device = device;
-  options.group.kind = group;
   if (device == kMeta && group.empty())  // transports that need memory of their own are there
-    dist::run_one_of(ranks, body, options);
+    dist::run_one_of(ranks, body, seed);
   else
-    dist::run_ranks(ranks, body, options);
-  result.wrap_setting = config.fsdp.wrap == "size" ? "a smaller fsdp.wrap_numel" : "fsdp.wrap=size";
+    dist::run_ranks(ranks, body, {.device = device, .seed = seed, .group = {.kind = group}});
   return result;
 }
 

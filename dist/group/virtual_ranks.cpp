@@ -100,13 +100,11 @@ void run_rank(World& world, int rank, const std::function<void(ProcessGroup&)>& 
 
 }  // namespace
 
-void run_one_of(int world_size, const std::function<void(ProcessGroup&)>& body, const VirtualOptions& options) {
+void run_one_of(int world_size, const std::function<void(ProcessGroup&)>& body, uint64_t seed) {
   SG_CHECK(world_size >= 1, "run_one_of: ", world_size, " ranks are not possible");
-  Context context({.world_size = world_size, .seed = options.seed, .threads = 1, .device = kMeta});
+  Context context({.world_size = world_size, .seed = seed, .threads = 1, .device = kMeta});
   auto control = std::make_shared<Control>(make_private_page(1), 0);
-  const std::string& kind = options.group.kind;
-  ProcessGroup group(make_pretended_transport(kind.empty() ? "threads" : kind, world_size, control), control,
-                     all_ranks(world_size), 1, options.group);
+  ProcessGroup group(make_pretended_transport(world_size, control), control, all_ranks(world_size), 1, {});
   body(group);
 }
 

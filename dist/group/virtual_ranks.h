@@ -31,8 +31,8 @@ struct VirtualOptions {
 void run_ranks(int world_size, const std::function<void(ProcessGroup&)>& body, const VirtualOptions& options = {});
 
 /// Runs body as rank 0 of a world of `world_size` on device meta, the others of which do not exist: what one rank of
-/// thousands needs and would send is known without them, where all do the same. `options`: seed, and the kind of group
-/// that it stands for. Collectives of host memory get what the same on every rank would give. Throws what body throws.
-void run_one_of(int world_size, const std::function<void(ProcessGroup&)>& body, const VirtualOptions& options = {});
+/// thousands needs and would send is known without them, where all do the same, but for what a transport needs itself.
+/// Collectives of host memory get what the same on every rank would give. Throws what body throws.
+void run_one_of(int world_size, const std::function<void(ProcessGroup&)>& body, uint64_t seed = 0);
 
 }  // namespace shardgrad::dist

@@ -9,8 +9,8 @@ namespace {
 // Rank 0 of ranks that are not there. What it hears is what it says: every rank is taken to give the same.
 class PretendedTransport final : public Transport {
  public:
-  PretendedTransport(std::string kind, int size, std::shared_ptr<Control> control)
-      : Transport(std::move(kind), 0, size, std::move(control)) {}
+  PretendedTransport(int size, std::shared_ptr<Control> control)
+      : Transport("pretended", 0, size, std::move(control)) {}
   void all_gather(const Call&, void* full, const void* shard, size_t bytes) override { repeat(full, shard, bytes); }
   void reduce_scatter(const Call&, void* shard, const void* full, int64_t n, DType dtype) override {
     std::memmove(shard, full, size_t(n) * size_of(dtype));
@@ -22,7 +22,7 @@ class PretendedTransport final : public Transport {
   void barrier(const Call&) override {}
   int64_t invite(int) override { return 0; }
   std::unique_ptr<Transport> join(int64_t, const std::vector<int>& members, int) override {
-    return make_pretended_transport(kind(), int(members.size()), shared_control());
+    return make_pretended_transport(int(members.size()), shared_control());
   }
 
  private:
@@ -45,9 +45,8 @@ class PretendedTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_pretended_transport(const std::string& kind, int size,
-                                                    std::shared_ptr<Control> control) {
-  return std::make_unique<PretendedTransport>(kind, size, std::move(control));
+std::unique_ptr<Transport> make_pretended_transport(int size, std::shared_ptr<Control> control) {
+  return std::make_unique<PretendedTransport>(size, std::move(control));
 }
 
 }  // namespace shardgrad::dist

@@ -12,9 +12,8 @@ namespace shardgrad::dist {
 std::unique_ptr<Transport> make_single_transport(std::shared_ptr<Control> control);
 
 /// Rank 0 of `size` that do not exist, for what moves nothing (device meta). What ranks say to each other, such as
-/// numbers that must be equal, every one says as this one does. `kind`: of the transport that it stands for.
-std::unique_ptr<Transport> make_pretended_transport(const std::string& kind, int size,
-                                                    std::shared_ptr<Control> control);
+/// numbers that must be equal, every one says as this one does.
+std::unique_ptr<Transport> make_pretended_transport(int size, std::shared_ptr<Control> control);
 
 /// Collectives of `inner` for tensors of a device that the host cannot address: each is copied to host memory, done
 /// there, and copied back. The sums are those of the other devices.

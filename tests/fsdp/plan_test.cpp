@@ -9,11 +9,9 @@
 namespace shardgrad::fsdp::testing {
 namespace {
 
-using RunRanks = void (*)(int, const std::function<void(dist::ProcessGroup&)>&, const dist::VirtualOptions&);
-
 /// `before`: elements of an activation that has gone when the steps begin.
 template <class Model>
-Plan plan_of(int world, const Config& config, Device device, int64_t before = 0, RunRanks run = dist::run_ranks) {
+Plan plan_of(int world, const Config& config, Device device, int64_t before = 0, bool alone = false) {
   Plan plan;
   auto body = [&](dist::ProcessGroup& group) {
     auto model = nn::make<Model>();
@@ -27,7 +25,10 @@ Plan plan_of(int world, const Config& config, Device device, int64_t before = 0,
     });
     if (group.rank() == 0) plan = mine;
   };
-  run(world, body, {.device = device, .threads = 1});
+  if (alone)
+    dist::run_one_of(world, body);
+  else
+    dist::run_ranks(world, body, {.device = device, .threads = 1});
   return plan;
 }
 
@@ -49,12 +50,12 @@ TEST(Plan, OneOfManyRanksIsPlannedAlone) {
     for (Config config : {Config{.strategy = Strategy::ddp}, Config{.strategy = Strategy::zero1},
                           Config{.strategy = Strategy::zero2}, Config{}, Config{.move_params_to_cpu = true},
                           Config{.strategy = Strategy::hybrid, .shard_ranks = world % 2 == 0 ? 2 : 1}}) {
-      Plan alone = plan_of<Rooted>(world, config, kMeta, 0, dist::run_one_of);
+      Plan alone = plan_of<Rooted>(world, config, kMeta, 0, true);
       Plan together = plan_of<Rooted>(world, config, kMeta);
       EXPECT_EQ(alone, together) << name_of(config.strategy) << " W=" << world << '\n'
                                  << alone.table() << together.table();
     }
-  Plan many = plan_of<Rooted>(4096, {}, kMeta, 0, dist::run_one_of);
+  Plan many = plan_of<Rooted>(4096, {}, kMeta, 0, true);
   EXPECT_EQ(many.units[1].gathers, 2);
   EXPECT_EQ(many.units[1].bytes_sent, 3 * many.units[1].full_bytes / 4096 * 4095);
 }
