@@ -1,20 +1,30 @@
 #include <shardgrad/core/environment.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include <shardgrad/core/error.h>
 
 namespace shardgrad {
 
-std::string_view environment_choice(const char* variable, std::initializer_list<std::string_view> choices) {
-  const char* text = std::getenv(variable);
-  if (!text || !*text) return {};
+static const std::string_view* word_of(const EnvironmentChoice& choice, std::string_view text) {
+  return std::ranges::find(choice.words, text);
+}
+
+std::string refused(const EnvironmentChoice& choice, std::string_view text) {
+  if (text.empty() || word_of(choice, text) != choice.words.end()) return "";
   std::string list;
-  for (std::string_view choice : choices) {
-    if (choice == text) return choice;
-    list += concat(choice, ", ");
-  }
-  fail(variable, " is '", text, "'; choose ", list, "or unset it");
+  for (std::string_view word : choice.words)
+    if (!word.empty()) list += concat(word, ", ");
+  return concat(choice.variable, " is '", text, "'; choose ", list, "or unset it");
+}
+
+std::string_view environment_choice(const EnvironmentChoice& choice) {
+  const char* text = std::getenv(choice.variable);
+  if (!text || !*text) return {};
+  std::string why = refused(choice, text);
+  SG_CHECK(why.empty(), why);
+  return *word_of(choice, text);
 }
 
 }  // namespace shardgrad

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <string_view>
 
-#include <shardgrad/core/environment.h>
+#include <shardgrad/kernels/choices.h>
 
 namespace shardgrad {
 
@@ -17,7 +17,7 @@ const char* name_of(Isa isa) {
   return names[int(isa)];
 }
 
-static Isa detect_isa() {
+Isa machine_isa() {
   Isa isa = Isa::plain;
 #if defined(__x86_64__)
   __builtin_cpu_init();
@@ -26,14 +26,19 @@ static Isa detect_isa() {
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
     isa = Isa::avx512;
 #endif
-  std::string_view wish = environment_choice("SHARDGRAD_ISA", {"plain", "avx2", "avx512"});
+  return isa;
+}
+
+static Isa chosen_isa() {
+  Isa isa = machine_isa();
+  std::string_view wish = environment_choice(kIsaChoice);
   for (Isa lower : {Isa::plain, Isa::avx2})
     if (wish == name_of(lower) && lower < isa) isa = lower;
   return isa;
 }
 
 Isa best_isa() {
-  static const Isa isa = detect_isa();
+  static const Isa isa = chosen_isa();
   return isa;
 }
 

@@ -8,6 +8,7 @@
 #include <shardgrad/core/cuda/memory.h>
 #include <shardgrad/core/cuda/pinned.h>
 #include <shardgrad/core/cuda/stream.h>
+#include <shardgrad/core/cuda/survey.h>
 #include <shardgrad/core/environment.h>
 
 namespace shardgrad {
@@ -96,18 +97,37 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Stream> compute_, host_copies_;
 };
 
-[[noreturn]] void throw_no_device(cudaError_t status) {
-  int driver = 0, runtime = 0;
+int driver_version() {
+  int driver = 0;
   cudaDriverGetVersion(&driver);
+  return driver;
+}
+
+std::string why_no_device(cudaError_t status) {
+  int driver = driver_version(), runtime = 0;
   cudaRuntimeGetVersion(&runtime);
   auto version = [](int number) { return concat(number / 1000, ".", number % 1000 / 10); };
-  if (driver == 0) fail_as(ErrorKind::missing, "no CUDA device: no NVIDIA driver is loaded on this machine");
+  if (driver == 0) return "no CUDA device: no NVIDIA driver is loaded on this machine";
   if (status == cudaErrorInsufficientDriver)
-    fail_as(ErrorKind::missing, "no CUDA device: the NVIDIA driver supports CUDA ", version(driver),
-            ", this build needs ", version(runtime), "; update the driver");
+    return concat("no CUDA device: the NVIDIA driver supports CUDA ", version(driver), ", this build needs ",
+                  version(runtime), "; update the driver");
   bool none = status == cudaSuccess || status == cudaErrorNoDevice;
-  fail_as(ErrorKind::missing,
-          "no CUDA device: ", none ? "none is visible (is CUDA_VISIBLE_DEVICES empty?)" : describe(status));
+  return concat("no CUDA device: ", none ? "none is visible (is CUDA_VISIBLE_DEVICES empty?)" : describe(status));
+}
+
+int capability_of(int gpu) {
+  return attribute(gpu, cudaDevAttrComputeCapabilityMajor) * 10 + attribute(gpu, cudaDevAttrComputeCapabilityMinor);
+}
+
+// Why this build has nothing that runs on such a GPU; empty when it has.
+std::string why_not_on(int capability) {
+  if (capability < kLeastCapability)
+    return concat("this machine's GPU has compute capability ", capability / 10, '.', capability % 10,
+                  "; device cuda needs 8.0 or newer: use device=cpu");
+  if (runs_on(SHARDGRAD_CUDA_ARCHITECTURES, capability)) return "";
+  return concat("this build has GPU code for ", SHARDGRAD_CUDA_ARCHITECTURES,
+                ", which does not run on this machine's GPU (it needs ", capability,
+                "); configure again with -DCMAKE_CUDA_ARCHITECTURES=", capability);
 }
 
 }  // namespace
@@ -119,22 +139,29 @@ int cuda_device_count() {
   return 0;
 }
 
+CudaSurvey survey_cuda() {
+  int count = 0;
+  cudaError_t status = cudaGetDeviceCount(&count);
+  CudaSurvey survey{.built = true, .driver = driver_version()};
+  if (status != cudaSuccess || count == 0) survey.why_not = why_no_device(status);
+  cudaGetLastError();
+  for (int gpu = 0; survey.why_not.empty() && gpu < count; ++gpu) {
+    cudaDeviceProp properties;
+    check_cuda(cudaGetDeviceProperties(&properties, gpu), "reading the GPU's properties");
+    int capability = capability_of(gpu);
+    survey.gpus.push_back({properties.name, capability, properties.totalGlobalMem, why_not_on(capability)});
+  }
+  return survey;
+}
+
 std::unique_ptr<Backend> make_cuda_backend(Device device, Context& context) {
   int count = 0;
   cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess || count == 0) throw_no_device(status);
+  if (status != cudaSuccess || count == 0) fail_as(ErrorKind::missing, why_no_device(status));
   int local = context.options().local_rank;
   int number = (local >= 0 ? local : context.rank()) % count;
-  int capability =
-      attribute(number, cudaDevAttrComputeCapabilityMajor) * 10 + attribute(number, cudaDevAttrComputeCapabilityMinor);
-  if (capability < kLeastCapability)
-    fail_as(ErrorKind::missing, "this machine's GPU has compute capability ", capability / 10, '.', capability % 10,
-            "; device cuda needs 8.0 or newer: use device=cpu");
-  if (!runs_on(SHARDGRAD_CUDA_ARCHITECTURES, capability))
-    fail_as(ErrorKind::missing, "this build has GPU code for ", SHARDGRAD_CUDA_ARCHITECTURES,
-            ", which does not run on this machine's GPU (it needs ", capability,
-            "); configure again with -DCMAKE_CUDA_ARCHITECTURES=", capability);
-  bool check = environment_flag("SHARDGRAD_CHECK");
+  if (std::string why = why_not_on(capability_of(number)); !why.empty()) fail_as(ErrorKind::missing, why);
+  bool check = environment_flag(kCheckChoice);
   auto arena = std::make_shared<CudaArena>(number, CudaArena::Kind::device, kChunk);
   return std::make_unique<CudaBackend>(device, context, number, check, std::move(arena));
 }

@@ -18,10 +18,7 @@ class SingleBootstrap final : public Bootstrap {
   std::vector<std::string> exchange(const std::string& mine) override { return {mine}; }
 };
 
-int number(const char* variable, int otherwise) {
-  const char* text = std::getenv(variable);
-  return text ? std::atoi(text) : otherwise;
-}
+int number(const char* text, int otherwise) { return text ? std::atoi(text) : otherwise; }
 
 // Open MPI, MPICH and Intel MPI (Hydra), SLURM's srun. A batch script of SLURM is not a step: it has no step tasks.
 struct Launcher {
@@ -32,20 +29,13 @@ constexpr Launcher kLaunchers[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RAN
                                    {"PMI_SIZE", "PMI_RANK", true},
                                    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", false}};
 
-const Launcher* launcher() {
+const Launcher* launcher(const EnvironmentLookup& variable = std::getenv) {
   for (const Launcher& l : kLaunchers)
-    if (std::getenv(l.size)) return &l;
+    if (variable(l.size)) return &l;
   return nullptr;
 }
 
 bool launched_by_mpi() { return launcher() && launcher()->mpi; }
-
-// srun without --mpi leaves an MPI library no way to find the others; Open MPI then fills a page with its own words.
-bool srun_gave_no_way() {
-  for (const char* name : {"PMIX_RANK", "PMI_RANK", "PMI_FD"})
-    if (std::getenv(name)) return false;
-  return !launched_by_mpi() && launched_processes() > 1;
-}
 
 }  // namespace
 
@@ -71,26 +61,34 @@ int number_of(const char* name, const char* text, int least, int most) {
   return value;
 }
 
-std::chrono::seconds rendezvous_limit() {
+std::chrono::seconds rendezvous_limit(const EnvironmentLookup& variable) {
   constexpr const char* kName = "SHARDGRAD_RENDEZVOUS_SECONDS";
-  const char* text = std::getenv(kName);
+  const char* text = variable(kName);
   return std::chrono::seconds(text ? number_of(kName, text, 1, 1 << 20) : 300);
 }
 
-int launched_processes() { return launcher() ? number(launcher()->size, 1) : 1; }
-int launched_rank() { return launcher() ? number(launcher()->rank, 0) : 0; }
+int launched_processes() { return launcher() ? number(std::getenv(launcher()->size), 1) : 1; }
+int launched_rank() { return launcher() ? number(std::getenv(launcher()->rank), 0) : 0; }
+
+// Open MPI then fills a page with its own words.
+bool srun_gave_no_way(const EnvironmentLookup& variable) {
+  for (const char* name : {"PMIX_RANK", "PMI_RANK", "PMI_FD"})
+    if (variable(name)) return false;
+  const Launcher* by = launcher(variable);
+  return by && !by->mpi && number(variable(by->size), 1) > 1;
+}
 
 std::unique_ptr<Bootstrap> bootstrap_from_environment() {
   if (auto forked = forked_bootstrap_from_environment()) return forked;
   if (!launched_by_mpi())
     if (auto tcp = tcp_bootstrap_from_environment()) return tcp;
-  int tasks = number("SLURM_NTASKS", 1);
+  int tasks = number(std::getenv("SLURM_NTASKS"), 1);
   SG_CHECK(launcher() || tasks <= 1, "SLURM gives this job ", tasks, " tasks (SLURM_NTASKS), but this process was ",
            "started alone and would be a world of one; start it with: mpirun -n ", tasks, " …, or: srun --mpi=pmix …");
   if (!launcher()) return make_single_bootstrap();
   int processes = launched_processes();
   std::string remedy = concat("; start them with: shardgrad launch -n ", processes, " …");
-  SG_CHECK(mpi_library().empty() || !srun_gave_no_way(), "srun started ", processes, " processes, but gave ",
+  SG_CHECK(mpi_library().empty() || !srun_gave_no_way(std::getenv), "srun started ", processes, " processes, but gave ",
            mpi_library(), " no way to connect them; start them with: srun --mpi=pmix …");
   SG_CHECK(!mpi_library().empty() || processes == 1, "the launcher started ", processes,
            " processes, but this build has no MPI to connect them", remedy);

@@ -3,6 +3,8 @@
 // node, as threads, or alone.
 
 #include <chrono>
+#include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -53,6 +55,9 @@ class Bootstrap {
   std::vector<std::shared_ptr<void>> held_;
 };
 
+/// The text of an environment variable, or null.
+using EnvironmentLookup = std::function<const char*(const char* name)>;
+
 /// As launch_local's environment says; by MPI under mpirun or srun; by TCP where RANK and WORLD_SIZE are set
 /// (dist/bootstrap/tcp_bootstrap.h); alone otherwise. Throws Error(input), with the line to type, when a launcher
 /// started several processes but they would not find each other.
@@ -61,10 +66,12 @@ std::unique_ptr<Bootstrap> bootstrap_from_environment();
 int launched_processes();
 /// This process's number among them; 0 without a launcher.
 int launched_rank();
+/// Whether srun has started several processes and given an MPI library no way to connect them: it was not told --mpi.
+bool srun_gave_no_way(const EnvironmentLookup& variable);
 
 /// How long ranks wait at the start for those that do not come: SHARDGRAD_RENDEZVOUS_SECONDS, 300 by default.
 /// Throws Error(input) when it is no number of seconds.
-std::chrono::seconds rendezvous_limit();
+std::chrono::seconds rendezvous_limit(const EnvironmentLookup& variable = std::getenv);
 /// The whole number that the variable `name` has as its text. Throws Error(input), naming it, for anything else.
 int number_of(const char* name, const char* text, int least, int most);
 

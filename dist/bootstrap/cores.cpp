@@ -27,13 +27,12 @@ std::vector<CpuPlace> places_of(const cpu_set_t& set) {
   return places;
 }
 
-int wanted_threads(int threads, int share) {
-  if (threads > 0) return threads;
-  const char* text = std::getenv("OMP_NUM_THREADS");
-  return text && std::atoi(text) > 0 ? std::atoi(text) : std::max(1, share);
-}
-
 }  // namespace
+
+int wanted_threads(int threads, const char* omp_num_threads, int share) {
+  int told = omp_num_threads ? std::atoi(omp_num_threads) : 0;
+  return threads > 0 ? threads : told > 0 ? told : std::max(1, share);
+}
 
 // The system numbers a core's second hardware thread far from its first: sorted, they are neighbours.
 std::vector<int> share_of(std::vector<CpuPlace> places, int index, int ranks) {
@@ -53,7 +52,7 @@ CpuShare::CpuShare(Bootstrap& bootstrap, int threads) {
   std::vector<std::string> of_ranks = bootstrap.exchange(mine);
   int ranks = int(std::ranges::count(of_ranks, mine)), count = int(places.size());
   int index = int(std::count(of_ranks.begin(), of_ranks.begin() + bootstrap.rank(), mine));
-  threads_ = wanted_threads(threads, count / ranks);
+  threads_ = wanted_threads(threads, std::getenv("OMP_NUM_THREADS"), count / ranks);
   if (ranks == 1 || threads_ * ranks > count) return;
   CPU_ZERO(&share);
   for (int cpu : share_of(places, index, ranks)) CPU_SET(size_t(cpu), &share);

@@ -198,10 +198,10 @@ std::unique_ptr<Bootstrap> make_tcp_bootstrap(const TcpPlace& place) {
   return std::make_unique<TcpBootstrap>(place, std::move(peers), machines);
 }
 
-std::unique_ptr<Bootstrap> tcp_bootstrap_from_environment() {
-  const char *rank = std::getenv("RANK"), *size = std::getenv("WORLD_SIZE");
-  const char *host = std::getenv("MASTER_ADDR"), *port = std::getenv("MASTER_PORT");
-  if (!rank && !size) return nullptr;
+std::optional<TcpPlace> tcp_place(const EnvironmentLookup& variable) {
+  const char *rank = variable("RANK"), *size = variable("WORLD_SIZE");
+  const char *host = variable("MASTER_ADDR"), *port = variable("MASTER_PORT");
+  if (!rank && !size) return {};
   std::string missing;
   for (auto [name, value] :
        {std::pair("RANK", rank), {"WORLD_SIZE", size}, {"MASTER_ADDR", host}, {"MASTER_PORT", port}})
@@ -214,13 +214,18 @@ std::unique_ptr<Bootstrap> tcp_bootstrap_from_environment() {
   place.rank = number_of("RANK", rank, 0, place.size - 1);
   place.host = host;
   place.port = number_of("MASTER_PORT", port, 1, 65535);
-  if (const char* token = std::getenv("SHARDGRAD_JOB_TOKEN")) {
+  if (const char* token = variable("SHARDGRAD_JOB_TOKEN")) {
     place.token = token;
     SG_CHECK(place.token.size() >= 16, "SHARDGRAD_JOB_TOKEN has ", place.token.size(), " characters, which can be ",
              "guessed; at least 16 are needed, for instance what this prints: openssl rand -hex 16");
   }
-  place.limit = rendezvous_limit();
-  return make_tcp_bootstrap(place);
+  place.limit = rendezvous_limit(variable);
+  return place;
+}
+
+std::unique_ptr<Bootstrap> tcp_bootstrap_from_environment() {
+  std::optional<TcpPlace> place = tcp_place(std::getenv);
+  return place ? make_tcp_bootstrap(*place) : nullptr;
 }
 
 }  // namespace shardgrad::dist

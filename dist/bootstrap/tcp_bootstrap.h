@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <shardgrad/dist/bootstrap/bootstrap.h>
@@ -26,8 +27,10 @@ struct TcpPlace {
 /// away meanwhile: strangers, and processes that contradict rank 0, to which it is an Error(input).
 std::unique_ptr<Bootstrap> make_tcp_bootstrap(const TcpPlace& place);
 
-/// As the variables above say; null when RANK and WORLD_SIZE are unset. Throws Error(input) naming variables that are
-/// missing or no numbers.
+/// What the variables above say; nothing when RANK and WORLD_SIZE are unset. Throws Error(input) naming variables that
+/// are missing or no numbers, and for a token that can be guessed.
+std::optional<TcpPlace> tcp_place(const EnvironmentLookup& variable);
+/// The bootstrap of that place; null when there is none.
 std::unique_ptr<Bootstrap> tcp_bootstrap_from_environment();
 
 }  // namespace shardgrad::dist

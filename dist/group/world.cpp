@@ -39,7 +39,7 @@ static bool use_nccl(Bootstrap& bootstrap, const std::string& kind) {
 }
 
 std::unique_ptr<ProcessGroup> make_world(Bootstrap& bootstrap, std::shared_ptr<Control> control, GroupOptions options) {
-  const char* wish = std::getenv("SHARDGRAD_GROUP");
+  const char* wish = std::getenv(kGroupChoice.variable);
   std::string kind = !options.kind.empty() ? options.kind : wish ? wish : "";
   std::vector<std::string> kinds = bootstrap.exchange(kind);
   for (int r = 1; r < bootstrap.size(); ++r)

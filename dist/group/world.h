@@ -3,10 +3,14 @@
 
 #include <memory>
 
+#include <shardgrad/core/environment.h>
 #include <shardgrad/dist/bootstrap/bootstrap.h>
 #include <shardgrad/dist/group/process_group.h>
 
 namespace shardgrad::dist {
+
+/// What GroupOptions::kind may be for the group of all ranks, too.
+inline constexpr EnvironmentChoice kGroupChoice = {"SHARDGRAD_GROUP", {"single", "shared_memory", "mpi", "nccl"}};
 
 /// The group of all ranks of the job, of the kind that options or SHARDGRAD_GROUP ask for; by default one rank alone,
 /// NCCL where every rank has a GPU of its own and device cuda, shared memory within a node, MPI between nodes. Where

@@ -1,8 +1,5 @@
 #include <shardgrad/dist/launch/launch.h>
 
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,16 +8,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/bootstrap/bootstrap.h>
+#include <shardgrad/dist/bootstrap/cores.h>
 #include <shardgrad/dist/bootstrap/roll_call.h>
 #include <shardgrad/dist/bootstrap/shared_memory.h>
 #include <shardgrad/dist/launch/launch_local.h>
 #include <shardgrad/dist/os/children.h>
+#include <shardgrad/dist/os/machine.h>
 #include <shardgrad/dist/os/process_watch.h>
 #include <shardgrad/dist/os/relay.h>
 #include <shardgrad/dist/os/report.h>
@@ -31,28 +28,10 @@ namespace {
 /// What mpirun gets to end the ranks, once the job has failed.
 constexpr auto kGraceOfRanks = std::chrono::seconds(8);
 
-bool exists(const std::string& program) {
-  if (program.find('/') != program.npos) return access(program.c_str(), X_OK) == 0;
-  std::istringstream path(std::getenv("PATH") ? std::getenv("PATH") : "");
-  for (std::string folder; std::getline(path, folder, ':');)
-    if (access(concat(folder, "/", program).c_str(), X_OK) == 0) return true;
-  return false;
-}
-
 // The first number of Open MPI's version; 0 for another MPI.
 int open_mpi_version() {
   std::string library = mpi_library(), name = "Open MPI v";
   return library.starts_with(name) ? std::atoi(library.c_str() + name.size()) : 0;
-}
-
-// Open MPI copies between ranks with process_vm_readv, which some containers and kernels refuse.
-bool can_read_other_processes() {
-  std::ifstream file("/proc/sys/kernel/yama/ptrace_scope");
-  int scope = 0;
-  if (file >> scope && scope > 0 && geteuid() != 0) return false;
-  char from = 1, to = 0;
-  iovec local{&to, 1}, remote{&from, 1};
-  return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1;
 }
 
 std::string quoted(const std::string& text) {
@@ -71,22 +50,10 @@ std::string quoted(const std::string& text) {
   return result.str();
 }
 
-bool has_loopback() {
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return true;
-  bool found = false;
-  for (const ifaddrs* i = all; i; i = i->ifa_next) found |= (i->ifa_flags & IFF_LOOPBACK) && (i->ifa_flags & IFF_UP);
-  freeifaddrs(all);
-  return found;
-}
-
 // What this machine lacks that Open MPI cannot start without; empty when nothing is known.
 std::string what_mpirun_lacks() {
-  const char* chosen = std::getenv("TMPDIR");
-  std::string folder = chosen ? chosen : "/tmp", trial = folder + "/shardgrad-XXXXXX";
-  if (!mkdtemp(trial.data()))  // root may write anywhere, as far as permissions say
-    return concat("it must be able to write to '", folder, "' (TMPDIR): ", std::strerror(errno));
-  rmdir(trial.c_str());
+  std::string folder = temporary_folder(), why = why_not_writable(folder);
+  if (!why.empty()) return concat("it must be able to write to '", folder, "' (TMPDIR): ", why);
   return has_loopback() ? "" : "it needs the loopback interface, which is not up here (ip link set lo up)";
 }
 
@@ -158,9 +125,7 @@ int run_mpirun(int n, const std::vector<std::string>& argv, const LaunchOptions&
 }  // namespace
 
 std::vector<std::string> mpirun_command(int n, const std::vector<std::string>& argv, const LaunchOptions& options) {
-  const char* asked = std::getenv("OMP_NUM_THREADS");
-  int threads = options.threads > 0 ? options.threads : asked ? std::atoi(asked) : 0;
-  if (threads <= 0) threads = std::max(1, usable_cores() / n);
+  int threads = wanted_threads(options.threads, std::getenv("OMP_NUM_THREADS"), usable_cores() / n);
   std::vector<std::string> command = {"mpirun", "-n", std::to_string(n)};
   auto add = [&](std::initializer_list<const char*> words) {
     command.insert(command.end(), words.begin(), words.end());
@@ -189,8 +154,8 @@ int launch(int n, const std::vector<std::string>& argv, const LaunchOptions& opt
   SG_CHECK(options.threads >= 0, "launch: ", options.threads, " threads are not possible; 0 shares the cores");
   SG_CHECK(options.by.empty() || options.by == "mpi" || options.by == "local", "launch: there is no way '", options.by,
            "'; choose mpi or local");
-  SG_CHECK(exists(argv[0]), "launch: there is no program '", argv[0], "'");
-  bool mpi = !mpi_library().empty() && exists("mpirun");
+  SG_CHECK(is_program(argv[0]), "launch: there is no program '", argv[0], "'");
+  bool mpi = !mpi_library().empty() && is_program("mpirun");
   if (options.by == "mpi" && !mpi)
     fail_as(ErrorKind::missing,
             mpi_library().empty() ? "launch: this build has no MPI" : "launch: mpirun is not in PATH",

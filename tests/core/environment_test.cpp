@@ -12,12 +12,13 @@ namespace shardgrad {
 namespace {
 
 constexpr const char* kName = "CHOICE_OF_THIS_TEST";
+constexpr EnvironmentChoice kSwitch = environment_switch(kName);
 
 // What is chosen, or why it is refused, when the variable holds `value`.
 std::string chosen(const char* value) {
   value ? setenv(kName, value, 1) : unsetenv(kName);
   try {
-    return std::string(environment_choice(kName, {"one", "two"}));
+    return std::string(environment_choice({kName, {"one", "two"}}));
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::input);
     return error.what();
@@ -37,11 +38,11 @@ TEST(EnvironmentChoice, AnyOtherWordIsRefusedWithTheList) {
 
 TEST(EnvironmentChoice, AFlagIs0Or1) {
   setenv(kName, "1", 1);
-  EXPECT_TRUE(environment_flag(kName));
+  EXPECT_TRUE(environment_flag(kSwitch));
   setenv(kName, "0", 1);
-  EXPECT_FALSE(environment_flag(kName));
+  EXPECT_FALSE(environment_flag(kSwitch));
   setenv(kName, "yes", 1);
-  EXPECT_THROW(environment_flag(kName), Error);
+  EXPECT_THROW(environment_flag(kSwitch), Error);
 }
 
 }  // namespace

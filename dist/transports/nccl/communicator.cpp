@@ -29,12 +29,12 @@ std::string nccl_library() { return version_text(); }
 // Gathers and reductions are two groups on one GPU. Older ones do not know NCCL_LAUNCH_ORDER_IMPLICIT
 // (nccl_settings.cpp), and may start the groups' kernels in another order on each GPU: a deadlock.
 static constexpr int kOldestVersion = 22600;
-static void check_version() {
-  if (version_number() < kOldestVersion)
-    fail_as(ErrorKind::missing, version_text(),
-            " is too old: 2.26 or newer is needed, since older ones do not keep the ",
-            "order of several groups on a GPU; put a newer libnccl.so.2 first on LD_LIBRARY_PATH, or send by way of ",
-            "host memory, slow, with SHARDGRAD_GROUP=shared_memory (one machine) or SHARDGRAD_GROUP=mpi");
+std::string why_not_nccl() {
+  if (version_number() >= kOldestVersion) return "";
+  return concat(
+      version_text(), " is too old: 2.26 or newer is needed, since older ones do not keep the ",
+      "order of several groups on a GPU; put a newer libnccl.so.2 first on LD_LIBRARY_PATH, or send by way of ",
+      "host memory, slow, with SHARDGRAD_GROUP=shared_memory (one machine) or SHARDGRAD_GROUP=mpi");
 }
 
 // NCCL says of a machine without a driver only that a CUDA call failed.
@@ -55,7 +55,7 @@ std::string NcclCommunicator::unique_id() {
 }
 
 NcclCommunicator::NcclCommunicator(const std::string& id, int size, int rank, int gpu, const Check& check) : gpu_(gpu) {
-  check_version();
+  if (std::string why = why_not_nccl(); !why.empty()) fail_as(ErrorKind::missing, why);
   ncclUniqueId unique;
   SG_ASSERT(id.size() == sizeof(unique.internal), "an NCCL id of ", id.size(), " bytes");
   std::memcpy(unique.internal, id.data(), id.size());

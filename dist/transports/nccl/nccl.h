@@ -3,12 +3,18 @@
 
 #include <string>
 
+#include <shardgrad/core/environment.h>
 #include <shardgrad/dist/bootstrap/bootstrap.h>
 
 namespace shardgrad::dist {
 
+inline constexpr EnvironmentChoice kNcclSumsChoice = {"SHARDGRAD_NCCL_SUMS", {"nccl", "tree"}};
+inline constexpr EnvironmentChoice kShareGpuChoice = environment_switch("SHARDGRAD_NCCL_SHARE_GPU");
+
 /// The NCCL this build uses, "NCCL 2.28.9"; empty without one.
 std::string nccl_library();
+/// Why that one cannot be used, with the remedy: it is too old. Empty when it can, and without one.
+std::string why_not_nccl();
 
 /// Which ranks have to share a GPU, as one sentence, or "" when each has its own. Called by all ranks, on device cuda.
 std::string shared_gpus(Bootstrap& bootstrap);

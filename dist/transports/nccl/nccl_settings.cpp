@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <shardgrad/core/context.h>
-#include <shardgrad/core/environment.h>
 #include <shardgrad/dist/bootstrap/bootstrap.h>
 #include <shardgrad/dist/transports/nccl/nccl.h>
 
@@ -32,7 +31,7 @@ void let_ranks_share_gpus(int rank) {
   for (const auto& [name, value] : settings) setenv(name, value.c_str(), 0);
 }
 
-bool sharing_allowed() { return environment_flag("SHARDGRAD_NCCL_SHARE_GPU"); }
+bool sharing_allowed() { return environment_flag(kShareGpuChoice); }
 
 }  // namespace
 
@@ -65,6 +64,6 @@ void check_gpus(Bootstrap& bootstrap) {
            "for tests only, SHARDGRAD_NCCL_SHARE_GPU=1");
 }
 
-bool tree_sums_wanted() { return environment_choice("SHARDGRAD_NCCL_SUMS", {"nccl", "tree"}) == "tree"; }
+bool tree_sums_wanted() { return environment_choice(kNcclSumsChoice) == "tree"; }
 
 }  // namespace shardgrad::dist

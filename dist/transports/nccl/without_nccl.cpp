@@ -7,6 +7,7 @@
 namespace shardgrad::dist {
 
 std::string nccl_library() { return ""; }
+std::string why_not_nccl() { return ""; }
 
 std::string shared_gpus(Bootstrap&) { return ""; }
 
