@@ -15,12 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string host_name() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
 std::string date_of_now() {
   std::time_t now = std::time(nullptr);
   std::tm parts{};
@@ -51,6 +45,12 @@ Json json_of(const Result& end, double samples_per_s) {
 }
 
 }  // namespace
+
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
 
 std::string about_run(const About& about) {
   BuildInfo build = build_info();

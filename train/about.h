@@ -27,6 +27,9 @@ struct About {
   const Result* end = nullptr;  ///< null: the run begins
   double samples_per_s = 0;     ///< of this process until its end
 };
+/// Of this machine; empty when it has none.
+std::string host_name();
+
 /// As JSON text. Of rank 0.
 std::string about_run(const About& about);
 

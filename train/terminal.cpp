@@ -16,12 +16,16 @@ int terminal_columns(int descriptor, const char* said) {
   return columns > 0 ? columns : 80;
 }
 
+int width_of(std::string_view text) {
+  return int(
+      std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));  // not the later bytes of a letter
+}
+
 std::string fitted(std::vector<Field> fields, int columns) {
   while (true) {
     std::string line;
     for (const Field& field : fields) line += (line.empty() ? "" : "  ") + field.text;
-    auto wide = std::ranges::count_if(line, [](char c) { return (c & 0xC0) != 0x80; });  // UTF-8: not its later bytes
-    if (wide < columns || fields.empty()) return line;
+    if (width_of(line) < columns || fields.empty()) return line;
     fields.erase(std::ranges::min_element(fields, {}, &Field::worth));
   }
 }

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <shardgrad/train/seconds.h>
@@ -17,6 +18,9 @@ struct Terminal {
 /// How wide the terminal is that a file is; of what is none, or does not say: what `said` says (the value of COLUMNS,
 /// or null), else 80.
 int terminal_columns(int descriptor, const char* said);
+
+/// How many letters a text of UTF-8 has.
+int width_of(std::string_view text);
 
 /// A part of a line. The higher its worth, the narrower the lines that it stands in.
 struct Field {

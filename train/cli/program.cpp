@@ -10,6 +10,7 @@
 #include <shardgrad/core/error.h>
 #include <shardgrad/dist/bootstrap/bootstrap.h>
 #include <shardgrad/dist/launch/launch.h>
+#include <shardgrad/dist/os/machine.h>
 #include <shardgrad/dist/os/relay.h>
 #include <shardgrad/dist/watch/control.h>
 #include <shardgrad/kernels/choices.h>
@@ -53,7 +54,9 @@ struct CommandLine {
   std::string file;
   CertifyOptions certify;
   LaunchCommand launch;
-  std::string folder;  // of `new`
+  std::string folder;     // of `new`
+  int ranks = 0;          // of `doctor`
+  bool examines = false;  // also an environment that is refused otherwise
   std::function<int()> chosen;
 
  private:
@@ -63,6 +66,7 @@ struct CommandLine {
   void add_certify();
   void add_launch();
   void add_new();
+  void add_doctor();
 };
 
 int run_launch(const LaunchCommand& launch, const train::Registry& registry);
@@ -159,11 +163,23 @@ void CommandLine::add_new() {
   command->callback([this] { chosen = [this] { return new_command(folder); }; });
 }
 
+void CommandLine::add_doctor() {
+  CLI::App* command =
+      app.add_subcommand("doctor", "Is this machine ready to train? What is not, and what to do about it");
+  command->add_option("-n", ranks, "for so many ranks; by default SLURM's tasks, or else 2")
+      ->check(CLI::Range(1, 4096));
+  command->callback([this] {
+    examines = true;
+    chosen = [this] { return doctor_command(ranks); };
+  });
+}
+
 CommandLine::CommandLine(const train::Registry& registry) : train{&registry}, plan{&registry}, use{{&registry}} {
   app.set_version_flag("--version", version_text);
   app.require_subcommand(1);
   app.footer(
-      "Exit codes: 0 done, 2 refused input, 3 missing device or library, 4 a rank failed, 5 out of memory, 75 saved on "
+      "Exit codes: 0 done, 1 problems found by doctor or certify, 2 refused input, 3 missing device or library, 4 a "
+      "rank failed, 5 out of memory, 75 saved on "
       "a signal.");
   app.failure_message(refusal);
   add_train();
@@ -172,6 +188,7 @@ CommandLine::CommandLine(const train::Registry& registry) : train{&registry}, pl
   add_uses();
   add_certify();
   add_new();
+  add_doctor();
 }
 
 std::optional<int> CommandLine::parse(std::vector<std::string> words) {
@@ -185,12 +202,10 @@ std::optional<int> CommandLine::parse(std::vector<std::string> words) {
 }
 
 std::string own_path() {
-  std::error_code error;
-  std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error)
-    fail_as(ErrorKind::missing, "launch: /proc/self/exe cannot be read (", error.message(),
-            "); ranks find each other through /proc: mount it (mount -t proc proc /proc)");
-  return path;
+  std::string why = dist::why_no_proc();
+  if (!why.empty())
+    fail_as(ErrorKind::missing, "launch: /proc/self/exe cannot be read (", why, "); ", dist::kMountProc);
+  return std::filesystem::read_symlink("/proc/self/exe");
 }
 
 int run_launch(const LaunchCommand& launch, const train::Registry& registry) {
@@ -213,7 +228,7 @@ static int run_commands(int argc, char** argv, const train::Registry& registry) 
   try {
     CommandLine line(registry);
     if (std::optional<int> code = line.parse({argv + 1, argv + argc})) return *code;
-    check_kernel_choices();
+    if (!line.examines) check_kernel_choices();
     return line.chosen();
   } catch (...) {
     std::cerr << "shardgrad: " << dist::describe(std::current_exception()) << std::endl;
