@@ -11,6 +11,7 @@
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/cuda/error.h>
 #include <shardgrad/core/cuda/memory.h>
+#include <shardgrad/core/cuda/survey.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
 
 #include "tests/fake_cuda/fake_cuda.h"
@@ -396,6 +397,25 @@ TEST_F(BackendCuda, AGpuThatIsTooOldForEveryBuildIsRefusedAsThat) {
   Error error = error_of([&] { context.backend(kCuda); });
   EXPECT_EQ(error.kind(), ErrorKind::missing);
   expect_says(error, {"compute capability 7.5", "needs 8.0 or newer", "device=cpu"});
+}
+
+TEST_F(BackendCuda, ASurveySaysOfEveryGpuWhetherThisBuildCanUseIt) {
+  fake_cuda::machine() = {.gpus = 2, .capability = 90};
+  CudaSurvey survey = survey_cuda();
+  EXPECT_TRUE(survey.built);
+  EXPECT_EQ(survey.driver, fake_cuda::machine().driver);
+  EXPECT_EQ(survey.why_not, "");
+  ASSERT_EQ(survey.gpus.size(), 2u);
+  EXPECT_EQ(survey.gpus[1].name, "pretended GPU");
+  EXPECT_EQ(survey.gpus[1].capability, 90);
+  EXPECT_EQ(survey.gpus[1].bytes, fake_cuda::machine().memory);
+  EXPECT_EQ(survey.gpus[1].why_not, "");
+  fake_cuda::machine().capability = 86;
+  EXPECT_NE(survey_cuda().gpus[0].why_not.find("GPU code for 90,"), std::string::npos);
+  fake_cuda::machine().driver = 12040;
+  EXPECT_TRUE(survey_cuda().gpus.empty());
+  EXPECT_EQ(survey_cuda().why_not,
+            "no CUDA device: the NVIDIA driver supports CUDA 12.4, this build needs 13.0; update the driver");
 }
 
 TEST(CudaArchitectures, MachineCodeRunsWithinItsFamilyAndPtxOnNewerGpus) {

@@ -30,6 +30,7 @@ enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrCompute
 struct cudaDeviceProp {
   char name[256];
   int major, minor;
+  size_t totalGlobalMem;
 };
 namespace fake_cuda {
 struct Stream;

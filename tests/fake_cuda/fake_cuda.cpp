@@ -308,7 +308,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  *properties = {"pretended GPU", machine().capability / 10, machine().capability % 10};
+  *properties = {"pretended GPU", machine().capability / 10, machine().capability % 10, machine().memory};
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* address, int length, int device) {

@@ -339,6 +339,9 @@ TEST(Nccl, AnOldOneIsRefusedBeforeItCanHang) {
   EXPECT_NE(text.find("NCCL 2.25.7 is too old: 2.26 or newer is needed"), text.npos) << text;
   EXPECT_NE(text.find("LD_LIBRARY_PATH"), text.npos) << text;
   EXPECT_EQ(fake_nccl::alive(), 0);
+  EXPECT_NE(text.find(why_not_nccl()), text.npos) << text;
+  fake_nccl::set_version(22600);
+  EXPECT_EQ(why_not_nccl(), "");
 }
 
 }  // namespace

@@ -453,6 +453,32 @@ def version():
     expect(run.returncode == 0 and all(f"\n  {word} " in run.stdout for word in ("compiler", "MPI", "oneDNN", "CPU", "CUDA     ")), run)
 
 
+def doctor():
+    """A screen that fits; code 1 where there is a problem, with what to do, and 0 elsewhere. Nothing hangs it."""
+    def check(run, columns, problem=None):
+        lines = run.stdout.splitlines()
+        problems = [line for line in lines if line.startswith("problem  ")]
+        expect(max(map(len, lines)) <= columns and run.returncode == (1 if problems else 0) and not run.stderr, run)
+        expect(run.stdout.startswith("shardgrad ") and "nothing here prevents training" in run.stdout or problems, run)
+        expect(problem is None or any(problem in line for line in problems), run)
+        return " ".join(run.stdout.split())
+
+    has_mpi = "no MPI" not in check(call([PROGRAM, "doctor"], {"COLUMNS": "80"}), 80)
+    check(call([PROGRAM, "doctor", "-n", "64"], {"COLUMNS": "60"}), 60)
+    said = check(call(["sh", "-c", 'ulimit -n 20; exec "$0" doctor', PROGRAM]), 80, "limits")
+    expect("→ ulimit -n 1024" in said, call(["true"]))
+    check(call([PROGRAM, "doctor"], {"SHARDGRAD_ISA": "avx3"}), 80, "SHARDGRAD_ISA is 'avx3'")
+    check(call([PROGRAM, "doctor"], {"RANK": "0"}), 80, "RANK is set, but not WORLD_SIZE")
+    if not has_mpi:
+        return
+    check(call([PROGRAM, "doctor"], {"TMPDIR": "/proc"}), 80, "nothing can be made in /proc")
+    Path("bin").mkdir()
+    check(call([PROGRAM, "doctor"], {"PATH": os.path.abspath("bin")}), 80, "mpirun is not in PATH")
+    Path("bin/mpirun").write_text("#!/bin/sh\n/bin/sleep 1000 & /bin/sleep 1000\n")
+    Path("bin/mpirun").chmod(0o755)
+    check(call([PROGRAM, "doctor"], {"PATH": os.path.abspath("bin")}, timeout=60), 80, "did not answer within 5 s")
+
+
 def main(cases):
     case, _, ranks = sys.argv[2].partition(":")
     with tempfile.TemporaryDirectory(prefix="program test ") as folder:

@@ -278,6 +278,7 @@ TEST(Doctor, SlurmMustHaveAPluginThatTheLibraryUnderstands) {
   with("MPI plugin types are...\n\tnone\n\tpmi2\n\tpmix\nspecific pmix plugin versions available: pmix_v4\n");
   expect_ok(check_slurm(m), "not inside a job");
   m.environment = {{"SLURM_JOB_ID", "17"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_NUM_NODES", "2"}};
+  EXPECT_EQ(m.tasks_of_slurm(), 4);
   expect_ok(check_slurm(m), "job 17, 8 tasks on 2 nodes; srun --mpi=pmix connects the ranks");
   with("MPI plugin types are...\n\tnone\n\tpmi2\n");
   expect_note(check_slurm(m), "no plugin that Open MPI v4.1.4 understands", "scripts/slurm/mpirun.sbatch");

@@ -166,7 +166,7 @@ void CommandLine::add_new() {
 void CommandLine::add_doctor() {
   CLI::App* command =
       app.add_subcommand("doctor", "Is this machine ready to train? What is not, and what to do about it");
-  command->add_option("-n", ranks, "for so many ranks; by default SLURM's tasks, or else 2")
+  command->add_option("-n", ranks, "for so many ranks on this machine; by default SLURM's tasks, or else 2")
       ->check(CLI::Range(1, 4096));
   command->callback([this] {
     examines = true;

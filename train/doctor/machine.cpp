@@ -32,6 +32,11 @@ int Machine::number(const char* name) const {
   return text ? std::atoi(text) : 0;
 }
 
+int Machine::tasks_of_slurm() const {
+  int tasks = std::max(0, number("SLURM_NTASKS")), nodes = std::max(1, number("SLURM_JOB_NUM_NODES"));
+  return (tasks + nodes - 1) / nodes;
+}
+
 namespace {
 
 std::map<std::string, std::string> all_variables() {
@@ -90,7 +95,7 @@ std::optional<uint64_t> free_bytes(const char* folder) {
 
 Machine this_machine(int ranks) {
   Machine m{.environment = all_variables(), .read = text_of, .run = ask};
-  m.ranks = ranks > 0 ? ranks : std::max(0, m.number("SLURM_NTASKS"));
+  m.ranks = ranks > 0 ? ranks : m.tasks_of_slurm();
   if (m.ranks == 0) m.ranks = 2;
   m.build = build_info();
   m.mpi = dist::mpi_library();

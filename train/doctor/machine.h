@@ -57,9 +57,11 @@ struct Machine {
   const char* variable(const char* name) const;
   /// The number in a variable, or 0.
   int number(const char* name) const;
+  /// How many tasks SLURM gives this job on a machine, rounded up; 0 outside of one.
+  int tasks_of_slurm() const;
 };
 
-/// The machine that this process runs on, for so many ranks; 0: as many as SLURM has given tasks, or else 2. What
+/// The machine that this process runs on, for so many ranks; 0: tasks_of_slurm, or else 2. What
 /// cannot be asked without trying is tried: a heap is mapped (no page of it is touched but the first ones), a folder
 /// made in TMPDIR and removed.
 Machine this_machine(int ranks);
