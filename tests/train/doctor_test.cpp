@@ -171,13 +171,13 @@ TEST(Doctor, RanksThatCannotShareMemoryAreToldWhatIsInTheWay) {
   expect_ok(check_shared_memory(m), "can share memory");
   m.heap_fault = "shared memory: memfd_create: Function not implemented";
   expect_problem(check_shared_memory(m), m.heap_fault, "memfd_create");
+  EXPECT_THAT(trouble(check_shared_memory(m)).remedy, HasSubstr("slower: launch --by mpi"));
   m.limits.address_bytes = 1000 * kMiB;
   expect_problem(check_shared_memory(m), m.heap_fault, "ulimit -v unlimited");
+  m.mpi = "";
+  EXPECT_THAT(trouble(check_shared_memory(m)).remedy, Not(HasSubstr("launch --by mpi")));
   m.limits.file_bytes = kMiB;
   expect_problem(check_shared_memory(m), m.heap_fault, "ulimit -f unlimited");
-  EXPECT_THAT(trouble(check_shared_memory(m)).remedy, HasSubstr("SHARDGRAD_GROUP=mpi"));
-  m.mpi = "";
-  EXPECT_THAT(trouble(check_shared_memory(m)).remedy, Not(HasSubstr("SHARDGRAD_GROUP=mpi")));
 }
 
 TEST(Doctor, OpenMpisOwnSharedMemoryNeedsRoom) {
@@ -307,8 +307,10 @@ TEST(Doctor, GpusThatTheBuildCannotUseAreProblems) {
   expect_note(check_cuda(m), "this build has no device cuda", "-DSHARDGRAD_CUDA=ON");
   m.cuda = {.built = true, .why_not = "no CUDA device: no NVIDIA driver is loaded on this machine"};
   expect_note(check_cuda(m), "no NVIDIA driver is loaded on this machine: device=cpu", "install NVIDIA's driver");
-  m.cuda = {.built = true, .driver = 12040, .why_not = "the NVIDIA driver supports CUDA 12.4, this build needs 13.0"};
-  expect_problem(check_cuda(m), "supports CUDA 12.4, this build needs 13.0", "update the driver");
+  m.cuda = {.built = true, .driver = 12040, .why_not = "it knows CUDA 12.4, this build needs 13.0; update it"};
+  expect_problem(check_cuda(m), "CUDA 12.4, this build needs 13.0", "update it");
+  m.cuda.why_not = "none is visible";
+  expect_problem(check_cuda(m), "none is visible", "CUDA_VISIBLE_DEVICES");
   m.cuda = {.built = true, .driver = 13000, .gpus = {{"H100", 90, 80ull << 30}, {"V100", 70, 16ull << 30, "too old"}}};
   expect_problem(check_cuda(m), "GPU 1: V100, 7.0, 16.0 GiB; too old", "CUDA_VISIBLE_DEVICES");
   m.cuda.gpus.pop_back();
@@ -344,7 +346,7 @@ TEST(Doctor, ValuesThatAreRefusedAndNamesThatNobodyReadsAreFound) {
   expect_ok(with_variables({{"SHARDGRAD_CHROOTS", "/x"}}), "none");  // a script's
   expect_note(with_variables({{"OMP_NUM_THREADS", "many"}}), "OMP_NUM_THREADS is 'many'", "unset OMP_NUM_THREADS");
   expect_problem(with_variables({{"SHARDGRAD_RENDEZVOUS_SECONDS", "soon"}}), "SHARDGRAD_RENDEZVOUS_SECONDS is 'soon'",
-                 "unset");
+                 "must be a number");
 }
 
 TEST(Doctor, AGroupThatIsNotHereIsAProblem) {
@@ -368,15 +370,16 @@ TEST(Doctor, AGroupThatIsNotHereIsAProblem) {
 TEST(Doctor, WhatAProcessStartedHereWouldTakeItselfForIsSaid) {
   expect_problem(with_variables({{"SHARDGRAD_JOB_FD", "3:1"}}), "part of a job of launch", "unset SHARDGRAD_JOB_FD");
   expect_note(with_variables({{"MASTER_ADDR", "node1"}}), "but not RANK and WORLD_SIZE", "unset MASTER_ADDR");
-  expect_problem(with_variables({{"RANK", "0"}}), "RANK is set, but not WORLD_SIZE, MASTER_ADDR, MASTER_PORT", "unset");
+  expect_problem(with_variables({{"RANK", "0"}}), "RANK is set, but not WORLD_SIZE, MASTER_ADDR, MASTER_PORT",
+                 "unset all of them");
   std::map<std::string, std::string> all{
       {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29511"}};
   expect_note(with_variables(all), "rank 1 of 2 at node1:29511, and waits", "unset RANK WORLD_SIZE");
   all["RANK"] = "2";
-  expect_problem(with_variables(all), "RANK is '2'; it must be a number from 0 to 1", "unset");
+  expect_problem(with_variables(all), "RANK is '2'", "must be a number from 0 to 1");
   all["RANK"] = "1";
   all["SHARDGRAD_JOB_TOKEN"] = "short";
-  expect_problem(with_variables(all), "SHARDGRAD_JOB_TOKEN has 5 characters", "unset");
+  expect_problem(with_variables(all), "SHARDGRAD_JOB_TOKEN has 5 characters", "openssl rand");
   all["OMPI_COMM_WORLD_SIZE"] = "2";
   expect_ok(with_variables(all), "none");
 }

@@ -20,8 +20,7 @@ Findings check_cuda(const Machine& m) {
   if (cuda.gpus.empty() && cuda.driver == 0)
     return of_cuda(State::note, cuda.why_not + ": device=cpu", "where there is a GPU, install NVIDIA's driver");
   if (cuda.gpus.empty())
-    return of_cuda(State::problem, cuda.why_not,
-                   "update the driver, look at CUDA_VISIBLE_DEVICES, or train with device=cpu");
+    return {told("CUDA", State::problem, cuda.why_not, "look at CUDA_VISIBLE_DEVICES, or train with device=cpu")};
   Findings findings;
   for (size_t i = 0; i < cuda.gpus.size(); ++i) {
     const SurveyedGpu& gpu = cuda.gpus[i];
@@ -46,10 +45,7 @@ Findings check_nccl(const Machine& m) {
     return {{"NCCL", State::note, "not in this build: GPUs send by way of host memory, slow",
              "configure with -DSHARDGRAD_NCCL=ON where nccl.h and libnccl are"}};
   if (m.nccl_fault.empty()) return {{"NCCL", State::ok, m.nccl}};
-  // Its own words have the remedy behind the semicolon.
-  size_t end = std::min(m.nccl_fault.find("; "), m.nccl_fault.size());
-  return {{"NCCL", m.cuda.gpus.empty() ? State::note : State::problem, m.nccl_fault.substr(0, end),
-           m.nccl_fault.substr(std::min(end + 2, m.nccl_fault.size()))}};
+  return {told("NCCL", m.cuda.gpus.empty() ? State::note : State::problem, m.nccl_fault)};
 }
 
 }  // namespace shardgrad::train::doctor

@@ -112,11 +112,10 @@ Findings check_shared_memory(const Machine& m) {
   } else {
     std::string remedy = "let memfd_create be called, or make room in memory";
     if (m.limits.address_bytes != kUnlimited) remedy = "ulimit -v unlimited: address space is reserved for all memory";
+    if (!m.mpi.empty()) remedy += "; until then MPI connects the ranks, slower: launch --by mpi";
     if (m.limits.file_bytes != kUnlimited) remedy = "ulimit -f unlimited: shared memory counts as a file";
     if (!m.proc_fault.empty()) remedy = dist::kMountProc;
-    findings.push_back(
-        {"sharing", State::problem, concat("the ranks cannot share memory: ", m.heap_fault),
-         remedy + (m.mpi.empty() ? "" : "; or let MPI move everything: mpirun and SHARDGRAD_GROUP=mpi")});
+    findings.push_back({"sharing", State::problem, m.heap_fault, remedy});
   }
   constexpr uint64_t kOfOpenMpi = uint64_t(4) << 20;  // a rank's; btl_vader_segment_size
   if (m.mpi.starts_with("Open MPI") && m.dev_shm_bytes.value_or(0) < kOfOpenMpi * uint64_t(m.ranks))

@@ -29,8 +29,7 @@ void check_words(const Machine& m, Findings& findings) {
   for (const EnvironmentChoice& choice : kChoices) {
     const char* text = m.variable(choice.variable);
     std::string why = refused(choice, text ? text : "");
-    size_t end = std::min(why.find("; "), why.size());
-    if (!why.empty()) findings.push_back(of_variables(State::problem, why.substr(0, end), why.substr(end + 2)));
+    if (!why.empty()) findings.push_back(told("variables", State::problem, why));
   }
   // Without what all of them begin with, which would make any two of them alike.
   const std::string front = "SHARDGRAD_";
@@ -87,8 +86,7 @@ void check_places(const Machine& m, Findings& findings) {
                                       "MASTER_ADDR or MASTER_PORT is set, but not RANK and WORLD_SIZE: neither is read",
                                       "to meet by TCP set all four; else unset MASTER_ADDR MASTER_PORT"));
   } catch (const Error& error) {
-    findings.push_back(
-        of_variables(State::problem, error.what(), "set them right, or unset them; docs/environment.md"));
+    findings.push_back(told("variables", State::problem, error.what(), "set it right, or unset it"));
   }
 }
 

@@ -20,6 +20,10 @@ struct Finding {
 };
 using Findings = std::vector<Finding>;
 
+/// Of a sentence whose remedy stands behind its last semicolon, as those of errors have it; `otherwise` where there is
+/// none.
+Finding told(const std::string& group, State state, const std::string& sentence, const std::string& otherwise = "");
+
 bool has_problem(const Findings& findings);
 
 /// A line for each finding, in their order, under a title and above a sum: the state, the group (once for neighbours),

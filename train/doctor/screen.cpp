@@ -49,6 +49,12 @@ std::string sum(const Findings& findings) {
 
 }  // namespace
 
+Finding told(const std::string& group, State state, const std::string& sentence, const std::string& otherwise) {
+  size_t end = sentence.rfind("; ");
+  if (end == sentence.npos) return {group, state, sentence, otherwise};
+  return {group, state, sentence.substr(0, end), sentence.substr(end + 2)};
+}
+
 bool has_problem(const Findings& findings) { return std::ranges::count(findings, State::problem, &Finding::state) > 0; }
 
 std::string screen(const std::string& title, const Findings& findings, int columns) {
