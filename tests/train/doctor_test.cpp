@@ -342,7 +342,8 @@ TEST(Doctor, ValuesThatAreRefusedAndNamesThatNobodyReadsAreFound) {
   for (const char* name : {"ISA", "GEMM", "TF32", "CHECK", "GROUP", "NCCL_SUMS", "NCCL_SHARE_GPU"})
     expect_problem(with_variables({{concat("SHARDGRAD_", name), "yes"}}), concat("SHARDGRAD_", name, " is 'yes'"),
                    "or unset it");
-  expect_note(with_variables({{"SHARDGRAD_GROP", "mpi"}}), "SHARDGRAD_GROP is read by nobody", "SHARDGRAD_GROUP?");
+  expect_note(with_variables({{concat("SHARDGRAD_", "GROP"), "mpi"}}), "SHARDGRAD_GROP is read by nobody",
+              "SHARDGRAD_GROUP?");
   expect_ok(with_variables({{"SHARDGRAD_CHROOTS", "/x"}}), "none");  // a script's
   expect_note(with_variables({{"OMP_NUM_THREADS", "many"}}), "OMP_NUM_THREADS is 'many'", "unset OMP_NUM_THREADS");
   expect_problem(with_variables({{"SHARDGRAD_RENDEZVOUS_SECONDS", "soon"}}), "SHARDGRAD_RENDEZVOUS_SECONDS is 'soon'",

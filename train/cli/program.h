@@ -54,8 +54,8 @@ int certify_command(const CertifyOptions& options);
 /// be made.
 int new_command(const std::string& folder);
 
-/// Looks at build, machine and shell, as a job of so many ranks (0: SLURM's tasks here, or else 2) would, and prints what it
-/// found. 1 when something prevents training, or a way of starting it that this build has; else 0.
+/// Looks at build, machine and shell, as a job of so many ranks (0: SLURM's tasks here, or else 2) would, and prints
+/// what it found. 1 when something prevents training, or a way of starting it that this build has; else 0.
 int doctor_command(int ranks);
 
 /// The text of `shardgrad --version`.
