@@ -64,12 +64,4 @@ optim::GradScaler make_scaler(const Config& config, dist::ProcessGroup& world) {
   return fsdp::sharded_grad_scaler(world, {.enabled = config.fsdp.options.param_dtype == DType::f16});
 }
 
-optim::Schedule make_schedule(const Config::Schedule& schedule, int64_t total) {
-  int64_t rest = std::max<int64_t>(1, total - schedule.warmup_steps);
-  optim::Schedule after = optim::constant();
-  if (schedule.name == "linear") after = optim::linear(rest, schedule.final);
-  if (schedule.name == "cosine") after = optim::cosine(rest, schedule.final);
-  return optim::warmup(schedule.warmup_steps, after);
-}
-
 }  // namespace shardgrad::train

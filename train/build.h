@@ -7,7 +7,6 @@
 #include <shardgrad/fsdp/setup/config.h>
 #include <shardgrad/optim/grad_scaler.h>
 #include <shardgrad/optim/optimizer.h>
-#include <shardgrad/optim/schedule.h>
 #include <shardgrad/train/config.h>
 #include <shardgrad/train/data/data_loader.h>
 #include <shardgrad/train/task.h>
@@ -31,8 +30,5 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Config::Optimizer& option
 
 /// Scales losses where parameters are f16, else does nothing.
 optim::GradScaler make_scaler(const Config& config, dist::ProcessGroup& world);
-
-/// The factor of the learning rate over a run of `total` steps.
-optim::Schedule make_schedule(const Config::Schedule& schedule, int64_t total);
 
 }  // namespace shardgrad::train

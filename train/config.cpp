@@ -5,7 +5,7 @@
 #include <set>
 
 #include <shardgrad/core/error.h>
-#include <shardgrad/fsdp/setup/options.h>
+#include <shardgrad/train/config_check.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/nearest.h>
 #include <shardgrad/train/registry.h>
@@ -88,41 +88,6 @@ void apply_all(Config& config, const std::vector<Setting>& settings, std::vector
     if (!option && !apply_kernel(config, setting, faults)) of_components.push_back(&setting);
   }
   for (const Setting* setting : of_components) apply_to_component(config, *setting, faults);
-}
-
-// To what a key means nothing beside the other settings, and what to do; empty for one that has an effect.
-std::string why_idle(const Config& config, const std::string& key) {
-  auto unless = [](const std::string& to, const char* other) { return concat(to, "; remove it or change ", other); };
-  const auto& o = config.optimizer;
-  bool of_sgd = key == "optimizer.momentum" || key == "optimizer.nesterov";
-  bool of_adam = key == "optimizer.betas" || key == "optimizer.eps";
-  if (o.name == "sgd" ? of_adam : of_sgd) return unless(o.name, "optimizer.name");
-  if (kind_of(key) == "model" && key != "model.recompute" && config.registry->has_own_model(config.task.name))
-    return unless(concat("task ", config.task.name, ", which has a module of its own"), "task.name");
-  if (key == "epochs" && config.steps > 0) return unless("a run of `steps`", "steps");
-  if (key == "reduce_once" && config.micro_batches == 1) return unless("one micro-batch", "micro_batches");
-  if (key == "schedule.final" && config.schedule.name == "constant")
-    return unless("a constant schedule", "schedule.name");
-  if (key == "fsdp.wrap_numel" && config.fsdp.wrap == "children")
-    return unless("units that are the model's children", "fsdp.wrap");
-  fsdp::Config sharding = config.fsdp.options;
-  sharding.strategy = fsdp::parse_strategy(config.strategy);
-  if (key == "fsdp.prefetch_bytes" && sharding.prefetch == 0) return unless("a prefetch of 0 units", "fsdp.prefetch");
-  if (key == "fsdp.bucket_bytes" && !sharding.keeps_params())
-    return concat(config.strategy,
-                  ", which reduces a unit's gradients together; remove it, or choose units (fsdp.wrap)");
-  return "";
-}
-
-// Settings that would silently do nothing, or that only fail together.
-void check_together(const Config& config, const std::vector<Setting>& settings, std::vector<std::string>& faults) {
-  for (const Setting& setting : settings)
-    if (std::string why = why_idle(config, setting.key); !why.empty())
-      faults.push_back(concat(setting.place, ": ", setting.key, " means nothing to ", why));
-  if (config.optimizer.nesterov && config.optimizer.momentum == 0)
-    faults.push_back("optimizer.nesterov needs a momentum above 0");
-  if (config.name.find('/') != std::string::npos || config.name[0] == '.')
-    faults.push_back(concat("name is '", shortened(config.name), "'; it names a folder: no '/', no leading '.'"));
 }
 
 std::vector<Setting> gather_settings(const std::string& path, const std::vector<std::string>& overrides,

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <shardgrad/fsdp/setup/config.h>
+#include <shardgrad/optim/schedule.h>
 #include <shardgrad/train/options.h>
 
 namespace shardgrad::train {
@@ -36,6 +38,10 @@ struct Config {
     std::string name = "constant";
     int64_t warmup_steps = 0;
     double final = 0;
+    std::optional<int64_t> step_size{};
+    double gamma = 0.1;
+    int64_t patience = 10;  ///< evaluations
+    optim::OneCycleOptions one_cycle{};
   } schedule;
   double clip_grad_norm = 0;
   int64_t batch = 256;

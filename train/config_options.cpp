@@ -35,6 +35,29 @@ void list_subject(OptionList& list, Config& c) {
            {.choices = known.names("task")});
 }
 
+void list_schedule(OptionList& list, Config::Schedule& s) {
+  list.add("schedule.name", s.name,
+           "of the learning rate, after the warm-up; `plateau` follows the task's first score, all others the step",
+           {.choices = {"constant", "linear", "cosine", "step", "one_cycle", "plateau"}});
+  list.add("schedule.warmup_steps", s.warmup_steps, "linear from 0; one_cycle has a rise of its own",
+           {.low = 0, .high = kMost});
+  list.add("schedule.final", s.final, "linear and cosine only: what is left of the learning rate at the end",
+           {.low = 0, .high = 1});
+  list.add("schedule.step_size", s.step_size, "step only: steps between two drops", {.low = 1, .high = kMost});
+  list.add("schedule.gamma", s.gamma, "step and plateau only: a drop is times this",
+           {.low = 0, .high = 1, .above_low = true});
+  list.add("schedule.patience", s.patience,
+           "plateau only: a drop comes after so many evaluations in which the task's first score did not become better",
+           {.low = 1, .high = kMost});
+  list.add("schedule.pct_start", s.one_cycle.pct_start,
+           "one_cycle only: share of the steps in which the learning rate rises, to `optimizer.lr`",
+           {.low = 0, .high = 1});
+  list.add("schedule.div_factor", s.one_cycle.div_factor, "one_cycle only: it begins at `optimizer.lr` over this",
+           {.low = 0, .above_low = true});
+  list.add("schedule.final_div_factor", s.one_cycle.final_div_factor,
+           "one_cycle only: it ends at its beginning over this", {.low = 0, .above_low = true});
+}
+
 void list_optimizer(OptionList& list, Config& c) {
   auto& o = c.optimizer;
   list.add("optimizer.name", o.name, "PyTorch's formulas", {.choices = {"sgd", "adam", "adamw"}});
@@ -46,10 +69,9 @@ void list_optimizer(OptionList& list, Config& c) {
   list.add("optimizer.weight_decay", o.weight_decay, "decoupled for adamw, added to the gradient otherwise",
            {.low = 0});
   list.add("optimizer.no_decay", o.no_decay, "parameter names without weight decay; `*` stands for any part");
-  list.add("schedule.name", c.schedule.name, "of the learning rate, after the warm-up",
-           {.choices = {"constant", "linear", "cosine"}});
-  list.add("schedule.warmup_steps", c.schedule.warmup_steps, "linear from 0", {.low = 0, .high = kMost});
-  list.add("schedule.final", c.schedule.final, "what is left of the learning rate at the end", {.low = 0, .high = 1});
+}
+
+void list_loop(OptionList& list, Config& c) {
   list.add("clip_grad_norm", c.clip_grad_norm, "bound of the gradients' norm, all together; 0: none", {.low = 0});
   list.add("batch", c.batch, "samples per step, all ranks together", {.low = 1, .high = kMost});
   list.add("micro_batches", c.micro_batches, "parts of a rank's samples that go through the model one after the other",
@@ -115,6 +137,8 @@ OptionList list_options(Config& config) {
   OptionList list;
   list_subject(list, config);
   list_optimizer(list, config);
+  list_schedule(list, config.schedule);
+  list_loop(list, config);
   list_sharding(list, config);
   list_run(list, config);
   return list;

@@ -49,16 +49,14 @@ Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& w
   return {scores, samples.dataset().size()};
 }
 
-bool is_better(const Score& score, std::optional<Best>& best) {
-  bool better = std::isfinite(score.value) &&
-                (!best || (score.higher_is_better ? score.value > best->value : score.value < best->value));
-  if (better)
-    best = Best{score.value};
-  else if (best)
-    ++best->worse;
-  else
-    best = Best{(score.higher_is_better ? -1 : 1) * std::numeric_limits<double>::max(), 1};
-  return better;
+bool is_better(const Score& score, int64_t patience, std::optional<Best>& best) {
+  if (!best) best = Best{(score.higher_is_better ? -1 : 1) * std::numeric_limits<double>::max()};
+  if (std::isfinite(score.value) && (score.higher_is_better ? score.value > best->value : score.value < best->value)) {
+    *best = {score.value, 0, best->plateaus};
+    return true;
+  }
+  if (++best->worse % patience == 0) ++best->plateaus;
+  return false;
 }
 
 }  // namespace shardgrad::train

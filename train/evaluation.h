@@ -22,10 +22,11 @@ Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& w
 /// The best score until now, the task's first.
 struct Best {
   double value = 0;
-  int64_t worse = 0;  ///< evaluations since then
+  int64_t worse = 0;     ///< evaluations since then
+  int64_t plateaus = 0;  ///< in the whole run: how often `patience` evaluations went by without a better one
 };
 /// Whether `score` is better than the best one: that and everything that is known of it is brought up to date. A score
 /// that is not finite is never better.
-bool is_better(const Score& score, std::optional<Best>& best);
+bool is_better(const Score& score, int64_t patience, std::optional<Best>& best);
 
 }  // namespace shardgrad::train

@@ -3,7 +3,7 @@
 #include <shardgrad/core/rng.h>
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/train/agreement.h>
-#include <shardgrad/train/build.h>
+#include <shardgrad/train/learning_rate.h>
 
 namespace shardgrad::train {
 
@@ -39,8 +39,7 @@ std::optional<Reached> resume(const Config& config, const std::string& run, Trai
   if (reached.total_steps != total_steps)
     say(concat("the run has ", total_steps, " steps, had ", reached.total_steps,
                ": the learning rate follows the schedule of ", total_steps, " steps from here on, ",
-               config.optimizer.lr * make_schedule(config.schedule, total_steps)(reached.step), " at step ",
-               reached.step + 1));
+               learning_rate(config, total_steps, reached.step, reached.best), " at step ", reached.step + 1));
   return reached;
 }
 

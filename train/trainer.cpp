@@ -14,6 +14,7 @@
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/course.h>
 #include <shardgrad/train/evaluation.h>
+#include <shardgrad/train/learning_rate.h>
 #include <shardgrad/train/meter.h>
 #include <shardgrad/train/notes.h>
 #include <shardgrad/train/plan.h>
@@ -49,6 +50,9 @@ class Trainer {
   void write_trace();
   void write_records();
   Reached reached() const;
+  void say(const std::string& line) {
+    if (report_ && !line.empty()) report_->say(line);
+  }
   void write_about(const Result* end);
 
   bool is_done() const { return meter_->step() == course_.steps(); }
@@ -70,7 +74,6 @@ class Trainer {
   std::shared_ptr<fsdp::Sharded> sharded_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   optim::GradScaler scaler_;
-  optim::Schedule schedule_;
   Agreement agreement_;
   std::optional<Saver> saver_;
   std::optional<FiniteWatch> watch_;
@@ -93,7 +96,6 @@ Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& 
       course_(config, train_.batches()),
       fingerprint_(data_.train->fingerprint()),
       scaler_(make_scaler(config, world)),
-      schedule_(make_schedule(config.schedule, course_.steps())),
       agreement_(world),
       trace_(config.trace_steps, world) {
   check_start(config, world, data_, fingerprint_, course_.steps());
@@ -120,13 +122,11 @@ void Trainer::begin() {
   folder_ = dist::same_text(world_, {"", "start"}, report_ ? report_->folder() : "");
   check_folder_is_shared(world_, folder_);
   TrainingState state{task_->module(), *sharded_, *optimizer_, notes_of(data_)};
-  auto say = [this](const std::string& line) {
-    if (report_) report_->say(line);
-  };
-  saver_.emplace(config_, folder_, state, say,
+  auto say_it = [this](const std::string& line) { say(line); };
+  saver_.emplace(config_, folder_, state, say_it,
                  [this](const Saved& saved) { callbacks_->tell(&Callback::on_save, saved); });
   std::optional<Reached> from;
-  if (config_.resume) from = resume(config_, folder_, state, fingerprint_, course_.steps(), say);
+  if (config_.resume) from = resume(config_, folder_, state, fingerprint_, course_.steps(), say_it);
   if (!from && !config_.init_from.empty()) load_model(config_.init_from, state);
   if (report_ && config_.resume) report_->resume(config_, from ? from->step : 0, course_.steps());
   meter_.emplace(from ? from->step : 0, from ? from->samples : 0);
@@ -159,7 +159,7 @@ void Trainer::agree(bool now) {
     fail_as(ErrorKind::rank_failed, what, ". Nothing is saved from there on; try a smaller optimizer.lr or ",
             "clip_grad_norm, or go on with on_nan=continue");
   }
-  if (report_) report_->say(what);
+  say(what);
 }
 
 void Trainer::step() {
@@ -168,7 +168,7 @@ void Trainer::step() {
   trace_.begin(next);
   data::Batch batch = train_.get(course_.epoch_of(next), course_.batch_of(next));
   progress() = {uint64_t(meter_->step()), batch.first};
-  optimizer_->set_lr(config_.optimizer.lr * schedule_(meter_->step()));
+  optimizer_->set_lr(learning_rate(config_, course_.steps(), meter_->step(), best_));
   FiniteWatch* watch = watch_ ? &*watch_ : nullptr;
   StepResult done =
       train_step({config_, *task_, *sharded_, *optimizer_, scaler_, watch}, batch, course_.reports_after(next));
@@ -194,9 +194,9 @@ void Trainer::test() {
   metrics_.scores = evaluation.scores;
   metrics_.test_count = evaluation.count;
   step_log_.add_scores(evaluation.scores, evaluation.count);
-  is_best_ = is_better(evaluation.scores[0], best_);
-  callbacks_->tell(&Callback::on_eval,
-                   Evaluated{meter_->step(), evaluation.scores, is_best_, best_ ? best_->worse : 0});
+  is_best_ = is_better(evaluation.scores[0], config_.schedule.patience, best_);
+  callbacks_->tell(&Callback::on_eval, Evaluated{meter_->step(), evaluation.scores, is_best_, best_->worse});
+  say(plateau_note(config_, course_.steps(), meter_->step(), evaluation.scores[0].name, *best_));
 }
 
 void Trainer::report(bool epoch_done) {
@@ -215,7 +215,7 @@ void Trainer::log_steps() {
 // Whether a callback wants it, which is known where the weights were tested.
 bool Trainer::wants_to_end() {
   std::optional<std::string> reason = callbacks_->reason_to_end();
-  if (reason && report_) report_->say(concat("ends after step ", meter_->step(), ": ", *reason));
+  if (reason) say(concat("ends after step ", meter_->step(), ": ", *reason));
   return reason.has_value();
 }
 

@@ -245,9 +245,37 @@ TEST(Config, SettingsWithoutEffectAreRefused) {
   EXPECT_THAT(refusal("{}", {"name=a/b"}), HasSubstr("it names a folder"));
 }
 
+TEST(Config, KeysOfOtherSchedulesAreRefused) {
+  for (auto [key, of] : {std::pair("final", "linear cosine"),
+                         {"step_size", "step"},
+                         {"gamma", "step plateau"},
+                         {"patience", "plateau"},
+                         {"pct_start", "one_cycle"},
+                         {"div_factor", "one_cycle"},
+                         {"final_div_factor", "one_cycle"},
+                         {"warmup_steps", "constant linear cosine step plateau"}})
+    for (const char* name : {"constant", "linear", "cosine", "step", "one_cycle", "plateau"}) {
+      std::vector<std::string> overrides{concat("schedule.name=", name), concat("schedule.", key, "=1")};
+      if (name == std::string("step") && key != std::string("step_size")) overrides.push_back("schedule.step_size=9");
+      if (concat(" ", of, " ").find(concat(" ", name, " ")) != std::string::npos)
+        EXPECT_THAT(to_json(config_of("{}", overrides)), HasSubstr(concat("\"", key, "\": 1")));
+      else
+        EXPECT_EQ(refusal("{}", overrides), concat("--set schedule.", key, "=1: schedule.", key, " means nothing to a ",
+                                                   name, " schedule; remove it or change schedule.name"));
+    }
+  EXPECT_EQ(refusal("{}", {"schedule.name=step"}),
+            "schedule.name is step, which needs schedule.step_size: the steps between two drops");
+  EXPECT_THAT(refusal("{}", {"schedule.name=step", "schedule.step_size=0"}), HasSubstr("expected an integer from 1"));
+}
+
 TEST(Config, WhatHasNoEffectIsNotSavedAndSoReadBack) {
-  for (const std::vector<std::string>& overrides :
-       {std::vector<std::string>{}, {"strategy=ddp"}, {"fsdp.prefetch=0"}, {"optimizer.name=adamw"}}) {
+  for (const std::vector<std::string>& overrides : {std::vector<std::string>{},
+                                                    {"strategy=ddp"},
+                                                    {"fsdp.prefetch=0"},
+                                                    {"optimizer.name=adamw"},
+                                                    {"schedule.name=step", "schedule.step_size=7"},
+                                                    {"schedule.name=one_cycle"},
+                                                    {"schedule.name=plateau"}}) {
     std::string text = to_json(config_of("{}", overrides));
     EXPECT_EQ(to_json(config_of(text)), text);
   }

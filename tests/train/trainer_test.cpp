@@ -250,6 +250,61 @@ TEST_F(TrainerTest, LinesOfEveryStepChangeNeitherWhatIsPrintedNorWhatAStepNeedsA
   EXPECT_EQ(seen(true), seen(false));
 }
 
+// The learning rate of every line, by the rule: times gamma whenever `patience` tests in a row were no better.
+void expect_plateau_rule(const std::vector<nlohmann::json>& lines, const Config& config) {
+  double lr = config.optimizer.lr, best = -1;
+  int64_t worse = 0, drops = 0;
+  for (const auto& line : lines) {
+    EXPECT_DOUBLE_EQ(line["lr"].get<double>(), lr) << line["step"];
+    if (line["test_accuracy"].is_null()) continue;
+    double score = line["test_accuracy"];
+    worse = score > best ? 0 : worse + 1;
+    best = std::max(best, score);
+    if (worse == 0 || worse % config.schedule.patience != 0) continue;
+    lr *= config.schedule.gamma;
+    ++drops;
+  }
+  EXPECT_GE(drops, 2) << "or nothing is tested";
+}
+
+TEST_F(TrainerTest, APlateauLowersTheLearningRateOnAnyNumberOfRanksAndAfterAStop) {
+  config_.schedule = {.name = "plateau", .gamma = 0.5, .patience = 2};
+  config_.epochs = 6;
+  config_.eval_every = 1;
+  config_.log_interval = 1;
+  config_.name = "whole";
+  auto whole = metrics(train(2));
+  EXPECT_THAT(out_.str(), HasSubstr("no better accuracy in 2 evaluations: the learning rate is 0.005 from here on\n"));
+  expect_plateau_rule(whole, config_);
+  config_.name = "parts";
+  config_.resume = true;
+  stop_at_ = "the learning rate is 0.005 from here on";  // it stops some steps later
+  ASSERT_TRUE(train(2).stopped);
+  stop_at_.clear();
+  auto parts = metrics(train(2));
+  ASSERT_EQ(parts.size(), whole.size());
+  for (size_t i = 0; i < parts.size(); ++i)
+    for (const char* key : {"step", "loss", "lr", "test_accuracy"})
+      EXPECT_EQ(parts[i][key], whole[i][key]) << key << " of step " << i + 1;
+  for (int ranks : {1, 3}) {
+    config_.name = concat(ranks, " ranks");
+    expect_plateau_rule(metrics(train(ranks)), config_);
+  }
+}
+
+TEST_F(TrainerTest, TheLearningRateOfAScheduleIsAFunctionOfTheStep) {
+  config_.log_interval = 1;
+  config_.epochs = 1;
+  config_.schedule = {.name = "step", .step_size = 4, .gamma = 0.1};
+  auto lines = metrics(train(1));
+  for (int i = 0; i < 10; ++i) EXPECT_DOUBLE_EQ(lines[i]["lr"].get<double>(), i < 4 ? 0.01 : i < 8 ? 0.001 : 0.0001);
+  config_.schedule = {.name = "one_cycle", .one_cycle = {.pct_start = 0.3, .div_factor = 10}};
+  lines = metrics(train(1));
+  EXPECT_DOUBLE_EQ(lines[0]["lr"].get<double>(), 0.001);
+  EXPECT_DOUBLE_EQ(lines[2]["lr"].get<double>(), 0.01);
+  EXPECT_DOUBLE_EQ(lines[9]["lr"].get<double>(), 1e-7);
+}
+
 // What a module's randomness depends on.
 TEST_F(TrainerTest, ModulesAreToldWhichStepAndSamplesTheyCompute) {
   config_.epochs = 1;
