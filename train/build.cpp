@@ -60,8 +60,14 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Config::Optimizer& o, std
   return std::make_unique<optim::AdamW>(std::move(parameters), options, rules);
 }
 
+std::optional<DType> forward_dtype(const Config& config) {
+  if (config.autocast == "off") return {};
+  return config.autocast == "bf16" ? DType::bf16 : DType::f16;
+}
+
 optim::GradScaler make_scaler(const Config& config, dist::ProcessGroup& world) {
-  return fsdp::sharded_grad_scaler(world, {.enabled = config.fsdp.options.param_dtype == DType::f16});
+  bool narrow = config.fsdp.options.param_dtype == DType::f16 || forward_dtype(config) == DType::f16;
+  return fsdp::sharded_grad_scaler(world, {.enabled = narrow});
 }
 
 }  // namespace shardgrad::train

@@ -2,6 +2,7 @@
 // From a configuration to the objects of a training job.
 
 #include <memory>
+#include <optional>
 
 #include <shardgrad/dist/group/process_group.h>
 #include <shardgrad/fsdp/setup/config.h>
@@ -28,7 +29,10 @@ fsdp::Config make_sharding(const Config& config);
 std::unique_ptr<optim::Optimizer> make_optimizer(const Config::Optimizer& options,
                                                  std::vector<NamedParameter> parameters);
 
-/// Scales losses where parameters are f16, else does nothing.
+/// What matrix products of a task's forward compute in, for an Autocast.
+std::optional<DType> forward_dtype(const Config& config);
+
+/// Scales losses where f16 is computed in, else does nothing.
 optim::GradScaler make_scaler(const Config& config, dist::ProcessGroup& world);
 
 }  // namespace shardgrad::train

@@ -44,6 +44,7 @@ struct Config {
     optim::OneCycleOptions one_cycle{};
   } schedule;
   double clip_grad_norm = 0;
+  std::string autocast = "off";  ///< or the dtype of matrix products
   int64_t batch = 256;
   int64_t micro_batches = 1;
   bool reduce_once = false;  ///< of micro-batches: not each, but all together

@@ -73,6 +73,10 @@ void list_optimizer(OptionList& list, Config& c) {
 
 void list_loop(OptionList& list, Config& c) {
   list.add("clip_grad_norm", c.clip_grad_norm, "bound of the gradients' norm, all together; 0: none", {.low = 0});
+  list.add("autocast", c.autocast,
+           "what matrix products of forward compute in, with what needs range or precision in f32; `f16` turns loss "
+           "scaling on (docs/mixed_precision.md)",
+           {.choices = {"off", "bf16", "f16"}});
   list.add("batch", c.batch, "samples per step, all ranks together", {.low = 1, .high = kMost});
   list.add("micro_batches", c.micro_batches, "parts of a rank's samples that go through the model one after the other",
            {.low = 1, .high = kMost});

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include <shardgrad/autograd/autocast.h>
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/progress.h>
@@ -19,9 +20,10 @@ static void check_names(dist::ProcessGroup& world, const std::string& names) {
   });
 }
 
-Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& world,
+static Sums sums_of(Task& task, data::DataLoader& samples, std::optional<DType> dtype,
                     const std::function<void(int64_t batches)>& tell) {
   NoGrad no_grad;
+  Autocast precision(dtype);
   task.module().eval();
   Sums sums;
   Progress training = progress();
@@ -32,6 +34,12 @@ Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& w
   }
   progress() = training;
   task.module().train();
+  return sums;
+}
+
+Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& world, std::optional<DType> dtype,
+                    const std::function<void(int64_t batches)>& tell) {
+  Sums sums = sums_of(task, samples, dtype, tell);
   std::vector<double> values;
   std::string names;
   for (const auto& [name, value] : sums.values()) {

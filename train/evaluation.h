@@ -2,6 +2,7 @@
 // How good a model is on samples that it was not trained on.
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include <shardgrad/dist/group/process_group.h>
@@ -14,9 +15,9 @@ struct Evaluation {
   int64_t count = 0;  ///< samples
 };
 
-/// Over every sample that the ranks' loaders have together, each once. A collective; every rank gets the same. `tell`
-/// is given the number of batches after each of them.
-Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& world,
+/// Over every sample that the ranks' loaders have together, each once, forward under an Autocast of `dtype`. A
+/// collective; every rank gets the same. `tell` is given the number of batches after each of them.
+Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& world, std::optional<DType> dtype,
                     const std::function<void(int64_t batches)>& tell = {});
 
 /// The best score until now, the task's first.

@@ -187,7 +187,7 @@ void Trainer::step() {
 
 void Trainer::test() {
   int64_t sent_before = context().recorder().total_bytes_sent();
-  Evaluation evaluation = evaluate(*task_, test_, world_, [this](int64_t done) {
+  Evaluation evaluation = evaluate(*task_, test_, world_, forward_dtype(config_), [this](int64_t done) {
     if (report_) report_->testing(done, test_.batches());
   });
   evaluation_bytes_ += context().recorder().total_bytes_sent() - sent_before;

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iostream>
 
+#include <shardgrad/autograd/autocast.h>
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
@@ -141,7 +142,7 @@ Evaluation evaluate_run(const Config& config, const std::string& run, dist::Proc
   Trained trained(config, run, world);
   check_data(config, trained.folder, data);
   data::DataLoader test = make_loader(config, world, data.test, false);
-  Evaluation evaluation = evaluate(*trained.task, test, world);
+  Evaluation evaluation = evaluate(*trained.task, test, world, forward_dtype(config));
   if (world.rank() != 0) return evaluation;
   out << "eval:";
   for (const Score& score : evaluation.scores) out << " test_" << score.name << "=" << format_fixed(score.value, 4);
@@ -164,6 +165,7 @@ int64_t predict_run(const Config& config, const std::string& run, dist::ProcessG
   SG_CHECK(!std::filesystem::equivalent(input, output, unknown), "'", output, "' is the input, too");
   Output to(output, notes);
   NoGrad no_grad;
+  Autocast precision(forward_dtype(config));
   for (int64_t begin = 0; begin < std::max<int64_t>(1, file.rows()); begin += config.batch) {
     Tensor x = inputs_of(file, notes, begin, std::min(file.rows(), begin + config.batch));
     to.add(trained.task->predict(x));

@@ -116,6 +116,40 @@ TEST_F(TrainerTest, LearnsInSixteenBits) {
   }
 }
 
+TEST_F(TrainerTest, LearnsUnderAutocastWithTheLossScaledForF16) {
+  auto expected = metrics(train(2));
+  for (const char* dtype : {"bf16", "f16"}) {
+    config_.autocast = dtype;
+    train::Result result = train(2);
+    EXPECT_GT(result.scores[0].value, 0.95) << dtype;
+    auto lines = metrics(result);
+    EXPECT_NE(lines[0]["loss"], expected[0]["loss"]) << "in 16 bits";
+    EXPECT_NEAR(lines[0]["loss"].get<double>(), expected[0]["loss"].get<double>(), 0.05) << dtype;
+    auto about = nlohmann::json::parse(read_file(result.folder + "/step-30/run.json"));
+    EXPECT_EQ(about["good_steps"].get<int>() > 0, config_.autocast == "f16") << dtype;
+  }
+}
+
+// Products in 16 bits, parameters and what is sent in f32: the strategies still give the same bits, and what a step
+// needs and sends is predicted to the byte.
+TEST_F(TrainerTest, AutocastIsInThePlanAndChangesNoStrategy) {
+  config_.epochs = 1;
+  config_.clip_grad_norm = 1;
+  for (const char* dtype : {"bf16", "f16"}) {
+    config_.autocast = dtype;
+    std::optional<nlohmann::json> loss;
+    for (const char* strategy : {"zero2", "zero3", "ddp"}) {
+      config_.strategy = strategy;
+      train::Result result = train(2);
+      EXPECT_EQ(result.step_bytes, result.predicted_step_bytes) << dtype << strategy;
+      if (!loss) loss = metrics(result).back()["loss"];
+      EXPECT_EQ(metrics(result).back()["loss"], *loss) << dtype << strategy;
+      auto fields = data::FashionMnist::known_fields();
+      EXPECT_TRUE(train::plan(config_, fields, 2, kMeta) == train::plan(config_, fields, 2, kCpu)) << dtype << strategy;
+    }
+  }
+}
+
 // Gradients of f16 parameters are scaled, the bound of their norm is not.
 TEST_F(TrainerTest, ClippingIsOfUnscaledGradients) {
   config_.epochs = 1;

@@ -63,6 +63,16 @@ TEST_F(Used, ScoresAreThoseThatTheRunReportedOnAnyRanksAndStrategy) {
     }
 }
 
+// Or eval and predict would tell of another model than the one that was trained.
+TEST_F(Used, ScoresUnderAutocastAreThoseThatTheRunReported) {
+  config_.autocast = "bf16";
+  train::Result result = train(2);
+  train::Evaluation again = evaluate(result.folder, 2);
+  EXPECT_EQ(again.scores[1].value, result.scores[1].value);
+  config_.autocast = "off";
+  EXPECT_NE(evaluate(result.folder, 2).scores[1].value, result.scores[1].value);
+}
+
 // Raw values go in: the file says how they are to be transformed.
 TEST_F(Used, PredictionsOfRawPicturesHaveTheAccuracyThatWasReported) {
   train::Result result = train(2);

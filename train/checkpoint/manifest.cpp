@@ -20,6 +20,7 @@ bool may_change(const std::string& key) {
                                    "data.dir",
                                    "strategy",
                                    "fsdp.*",
+                                   "autocast",
                                    "model.recompute",
                                    "libraries",
                                    "kernels.*",
