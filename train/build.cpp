@@ -31,10 +31,20 @@ data::DataLoader make_loader(const Config& config, const dist::ProcessGroup& wor
            .device = context().default_device()}};
 }
 
+// Of what types and names choose together. Each refuses what fits no module.
+static fsdp::WrapPolicy wrap_by_choice(const Config::Fsdp& fsdp) {
+  return [by_type = fsdp::wrap_by_type(fsdp.wrap_types), by_name = fsdp::wrap_by_name(fsdp.wrap_names)](
+             const nn::Module& module, const std::string& name, int64_t numel) {
+    bool of_type = by_type(module, name, numel), of_name = by_name(module, name, numel);
+    return of_type || of_name;
+  };
+}
+
 fsdp::Config make_sharding(const Config& config) {
   fsdp::Config sharding = config.fsdp.options;
   sharding.strategy = fsdp::parse_strategy(config.strategy);
   if (config.fsdp.wrap == "size") sharding.wrap = fsdp::wrap_by_size(config.fsdp.wrap_numel);
+  if (config.fsdp.wrap == "types") sharding.wrap = wrap_by_choice(config.fsdp);
   return sharding;
 }
 

@@ -56,6 +56,7 @@ struct Config {
   struct Fsdp {
     std::string wrap = "children";
     int64_t wrap_numel = 100000;
+    std::vector<std::string> wrap_types{}, wrap_names{};
     shardgrad::fsdp::Config options = {};  ///< all but strategy and wrap
   } fsdp;
   std::vector<std::string> libraries;          ///< of kernels, loaded at the start

@@ -43,9 +43,15 @@ bool knows_schedule(const std::string& name, const std::string& key) {
   return knows(keys, name, key);
 }
 
+std::string units_of(const std::string& wrap) {
+  if (wrap == "children") return "units that are the model's children";
+  return wrap == "size" ? "units of a size" : "units that types and names choose";
+}
+
 std::string why_idle_sharding(const Config& config, const std::string& key) {
-  if (key == "fsdp.wrap_numel" && config.fsdp.wrap == "children")
-    return unless("units that are the model's children", "fsdp.wrap");
+  bool of_types = key == "fsdp.wrap_types" || key == "fsdp.wrap_names";
+  if ((key == "fsdp.wrap_numel" && config.fsdp.wrap != "size") || (of_types && config.fsdp.wrap != "types"))
+    return unless(units_of(config.fsdp.wrap), "fsdp.wrap");
   fsdp::Config sharding = config.fsdp.options;
   sharding.strategy = fsdp::parse_strategy(config.strategy);
   if (key == "fsdp.prefetch_bytes" && sharding.prefetch == 0) return unless("a prefetch of 0 units", "fsdp.prefetch");
@@ -76,6 +82,9 @@ void check_together(const Config& config, const std::vector<Setting>& settings, 
     faults.push_back("optimizer.nesterov needs a momentum above 0");
   if (config.schedule.name == "step" && !config.schedule.step_size)
     faults.push_back("schedule.name is step, which needs schedule.step_size: the steps between two drops");
+  if (config.fsdp.wrap == "types" && config.fsdp.wrap_types.empty() && config.fsdp.wrap_names.empty())
+    faults.push_back(
+        "fsdp.wrap is types, which needs fsdp.wrap_types (such as [\"Linear\"]), fsdp.wrap_names, or both");
   if (config.name.find('/') != std::string::npos || config.name[0] == '.')
     faults.push_back(concat("name is '", shortened(config.name), "'; it names a folder: no '/', no leading '.'"));
 }

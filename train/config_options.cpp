@@ -95,9 +95,15 @@ void list_sharding(OptionList& list, Config& c) {
   list.add("strategy", c.strategy, "what is sharded; it never changes the numbers (docs/zero.md)",
            {.choices = {"zero3", "zero2", "zero1", "ddp", "hybrid", "full_shard", "fsdp", "shard_grad_op",
                         "sharded_ddp", "oss", "no_shard", "hybrid_shard", "hsdp"}});
-  list.add("fsdp.wrap", c.fsdp.wrap, "units: one per layer, or of at least `fsdp.wrap_numel`",
-           {.choices = {"children", "size"}});
+  list.add("fsdp.wrap", c.fsdp.wrap,
+           "units: one per layer, or of at least `fsdp.wrap_numel`, or what `fsdp.wrap_types` and `fsdp.wrap_names` "
+           "choose",
+           {.choices = {"children", "size", "types"}});
   list.add("fsdp.wrap_numel", c.fsdp.wrap_numel, "parameters of a unit, for `size`", {.low = 1});
+  list.add("fsdp.wrap_types", c.fsdp.wrap_types, "for `types`: every module of these types, such as `Linear`");
+  list.add(
+      "fsdp.wrap_names", c.fsdp.wrap_names,
+      "for `types`: every module of these names, such as `blocks.?`; `*` stands for any part, `?` for one character");
   fsdp::visit_options(c.fsdp.options, [&](const std::string& name, auto& option, const char* meaning) {
     if (name == "sync_module_states") return;  // values are a function of a seed that all ranks are checked to share
     list.add("fsdp." + name, option, meaning, {.low = 0, .high = fsdp_limit(option)});

@@ -268,6 +268,22 @@ TEST(Config, KeysOfOtherSchedulesAreRefused) {
   EXPECT_THAT(refusal("{}", {"schedule.name=step", "schedule.step_size=0"}), HasSubstr("expected an integer from 1"));
 }
 
+TEST(Config, EachKeyOfUnitsBelongsToOneWayToChooseThem) {
+  for (auto [key, wrap] :
+       {std::pair("wrap_numel=7", "size"), {"wrap_types=[\"A\"]", "types"}, {"wrap_names=[\"a\"]", "types"}})
+    for (auto [other, units] : {std::pair("children", "units that are the model's children"),
+                                {"size", "units of a size"},
+                                {"types", "units that types and names choose"}}) {
+      std::vector<std::string> overrides{concat("fsdp.wrap=", other), concat("fsdp.", key)};
+      if (other == std::string(wrap))
+        EXPECT_EQ(config_of("{}", overrides).fsdp.wrap, wrap);
+      else
+        EXPECT_THAT(refusal("{}", overrides), HasSubstr(concat(" means nothing to ", units, "; remove it")));
+    }
+  EXPECT_EQ(refusal("{}", {"fsdp.wrap=types"}),
+            "fsdp.wrap is types, which needs fsdp.wrap_types (such as [\"Linear\"]), fsdp.wrap_names, or both");
+}
+
 TEST(Config, WhatHasNoEffectIsNotSavedAndSoReadBack) {
   for (const std::vector<std::string>& overrides : {std::vector<std::string>{},
                                                     {"strategy=ddp"},

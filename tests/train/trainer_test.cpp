@@ -95,6 +95,29 @@ TEST_F(TrainerTest, APlanIsOfTheRankWithTheMostSamples) {
   EXPECT_EQ(plan.peaks.at(Category::data), 17 * (784 * 4 + 8)) << "pictures and labels";
 }
 
+TEST_F(TrainerTest, UnitsAreChosenByTypeAndByName) {
+  config_.model.options["layers"] = "[784, 24, 12, 10]";
+  config_.model.options["activation"] = "\"gelu\"";
+  config_.fsdp.wrap = "types";
+  auto units = [&](std::vector<std::string> types, std::vector<std::string> names) {
+    config_.fsdp.wrap_types = types;
+    config_.fsdp.wrap_names = names;
+    std::vector<std::string> found;
+    for (const auto& unit : train::plan(config_, data::FashionMnist::known_fields(), 2, kMeta).units)
+      found.push_back(unit.name);
+    return found;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(units({"Linear"}, {}), (Names{"layer0", "layer1", "layer2"}));
+  EXPECT_EQ(units({}, {"layer1"}), (Names{"root", "layer1"}));
+  EXPECT_EQ(units({"GELU"}, {"layer0", "layer2"}), (Names{"root", "layer0", "layer2"})) << "GELU has no parameters";
+  EXPECT_EQ(units({"Linear"}, {"layer0"}).size(), 3) << "both ways are asked";
+  EXPECT_THAT(error_of([&] { units({"Block"}, {}); }),
+              HasSubstr("no module fits 'Block'; there are Linear, GELU, Sequential; "));
+  EXPECT_THAT(error_of([&] { units({"Linear"}, {"blocks.*"}); }),
+              HasSubstr("no module fits 'blocks.*'; there are layer0, activation0, layer1, activation1, layer2; "));
+}
+
 TEST_F(TrainerTest, RecomputeChangesNoBit) {
   auto expected = metrics(train(2));
   config_.recompute = {"layer?"};
