@@ -5,9 +5,11 @@
 #include <set>
 
 #include <shardgrad/core/error.h>
+#include <shardgrad/train/aliases.h>
 #include <shardgrad/train/config_check.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/nearest.h>
+#include <shardgrad/train/preset.h>
 #include <shardgrad/train/registry.h>
 #include <shardgrad/train/settings.h>
 
@@ -92,16 +94,16 @@ void apply_all(Config& config, const std::vector<Setting>& settings, std::vector
 
 std::vector<Setting> gather_settings(const std::string& path, const std::vector<std::string>& overrides,
                                      std::vector<std::string>& faults) {
-  std::vector<Setting> settings = read_settings(path, faults);
+  std::vector<Setting> of_file = read_settings(path, faults), of_command_line;
   std::set<std::string> given;
   for (const std::string& text : overrides) {
     Setting setting = parse_setting(text, faults);
     if (setting.key.empty()) continue;
     if (!given.insert(setting.key).second)
       faults.push_back(concat(setting.place, ": ", shortened(setting.key), " is given twice on the command line"));
-    settings.push_back(std::move(setting));
+    of_command_line.push_back(std::move(setting));
   }
-  return settings;
+  return in_our_names(of_file, of_command_line, faults);
 }
 
 std::string lines_of(const std::vector<std::string>& faults) {
@@ -177,6 +179,7 @@ std::string nearest_key(const std::string& word, const Config& config) {
     bool told = plain.find(' ') != std::string::npos && option.meaning.find(plain) != std::string::npos;
     consider(key, told ? std::optional<size_t>(1) : std::nullopt);
   });
+  for (const std::string& alias : alias_names()) consider(alias, distance(word, alias));
   return best;
 }
 
@@ -187,6 +190,7 @@ Config read_config(const std::string& path, const std::vector<std::string>& over
   std::vector<Setting> settings = gather_settings(path, overrides, faults);
   Config config;
   config.registry = with_libraries(registry, settings);
+  apply_all(config, settings_of_preset(settings), faults);
   apply_all(config, settings, faults);
   if (faults.empty()) check_together(config, settings, faults);
   SG_CHECK(faults.empty(), lines_of(faults));
@@ -233,7 +237,8 @@ std::string key_table(const Registry& registry) {
   // No field has this key: apply_kernel() reads it.
   return table +
          "| `kernels.OPERATION` | none | a text | which of the kernels offered for OPERATION is used in the place of "
-         "the built-in one (docs/extending.md) |\n";
+         "the built-in one (docs/extending.md) |\n\n" +
+         alias_table();
 }
 
 }  // namespace shardgrad::train

@@ -25,6 +25,7 @@ struct Config {
   std::string name = "run";
   int64_t seed = 1;
   std::string device = "cpu";
+  std::string preset = "none";  ///< where defaults of other keys came from
   Component data{"fashion_mnist"}, model{"mlp"}, task{"classification"};
   std::vector<std::string> recompute{};  ///< key model.recompute
   struct Optimizer {
@@ -82,8 +83,8 @@ struct Config {
 /// the override), the key, and what was expected.
 Config read_config(const std::string& path, const std::vector<std::string>& overrides, const Registry& registry);
 
-/// The key that somebody meant who wrote `word`, which is none: "lr" and "learning_rate" are optimizer.lr. Empty when
-/// none is near.
+/// The key, or the other name of one (aliases.h), that somebody meant who wrote `word`, which is none: "lr" and
+/// "learning_rate" are optimizer.lr. Empty when none is near.
 std::string nearest_key(const std::string& word, const Config& config = {});
 
 /// Every key but those of the components, with the config's values; lives as long as this.
@@ -95,7 +96,7 @@ std::string to_json(const Config& config);
 std::string model_text(const Config& config);
 /// A line for each key that is not the default, and that has an effect; for people.
 std::string to_lines(const Config& config);
-/// Every key with its default, what it may be, and its meaning, as a Markdown table.
+/// Every key with its default, what it may be, and its meaning, as a Markdown table; and one of other names for keys.
 std::string key_table(const Registry& registry);
 
 }  // namespace shardgrad::train

@@ -24,6 +24,9 @@ void list_subject(OptionList& list, Config& c) {
            "`cuda` is a GPU, `auto` a GPU where there is one; `acc` and `sim` are host memory that behaves like a "
            "GPU's, for tests, `sim` with the kernels of `cuda`",
            {.choices = {"cpu", "cuda", "auto", "acc", "sim"}});
+  list.add("preset", c.preset,
+           "other defaults, for little memory or for speed; keys that are given win, and what comes of it is printed",
+           {.choices = {"none", "memory", "speed"}});
   list.add("data.name", c.data.name, concat("the data set: ", known.description("data")),
            {.choices = known.names("data")});
   list.add("model.name", c.model.name, concat("what is trained: ", known.description("model")),
@@ -93,8 +96,7 @@ void list_loop(OptionList& list, Config& c) {
 
 void list_sharding(OptionList& list, Config& c) {
   list.add("strategy", c.strategy, "what is sharded; it never changes the numbers (docs/zero.md)",
-           {.choices = {"zero3", "zero2", "zero1", "ddp", "hybrid", "full_shard", "fsdp", "shard_grad_op",
-                        "sharded_ddp", "oss", "no_shard", "hybrid_shard", "hsdp"}});
+           {.choices = fsdp::strategy_names()});
   list.add("fsdp.wrap", c.fsdp.wrap,
            "units: one per layer, or of at least `fsdp.wrap_numel`, or what `fsdp.wrap_types` and `fsdp.wrap_names` "
            "choose",

@@ -12,24 +12,54 @@ const char* name_of(Strategy strategy) {
   return names[int(strategy)];
 }
 
-Strategy parse_strategy(std::string_view name) {
-  struct Name {
-    std::string_view name;
-    Strategy strategy;
-  };
-  constexpr Name names[] = {
-      {"ddp", Strategy::ddp},           {"noshard", Strategy::ddp},   {"zero1", Strategy::zero1},
-      {"oss", Strategy::zero1},         {"zero2", Strategy::zero2},   {"shardgradop", Strategy::zero2},
-      {"shardedddp", Strategy::zero2},  {"zero3", Strategy::zero3},   {"fsdp", Strategy::zero3},
-      {"fullshard", Strategy::zero3},   {"hybrid", Strategy::hybrid}, {"hsdp", Strategy::hybrid},
-      {"hybridshard", Strategy::hybrid}};
-  std::string plain;
+namespace {
+
+struct Name {
+  std::string_view name;
+  Strategy strategy;
+};
+constexpr Name kNames[] = {{"zero3", Strategy::zero3},
+                           {"full_shard", Strategy::zero3},
+                           {"fsdp", Strategy::zero3},
+                           {"fsdp_native", Strategy::zero3},
+                           {"ddp_fully_sharded", Strategy::zero3},
+                           {"fairscale", Strategy::zero3},
+                           {"zero2", Strategy::zero2},
+                           {"shard_grad_op", Strategy::zero2},
+                           {"sharded_ddp", Strategy::zero2},
+                           {"ddp_sharded", Strategy::zero2},
+                           {"ddp_sharded_spawn", Strategy::zero2},
+                           {"zero1", Strategy::zero1},
+                           {"oss", Strategy::zero1},
+                           {"ddp", Strategy::ddp},
+                           {"dp", Strategy::ddp},
+                           {"no_shard", Strategy::ddp},
+                           {"hybrid", Strategy::hybrid},
+                           {"hybrid_shard", Strategy::hybrid},
+                           {"hsdp", Strategy::hybrid}};
+
+std::string plain(std::string_view name) {
+  std::string letters;
   for (char c : name)
-    if (c != '-' && c != '_') plain += char(std::tolower(uint8_t(c)));
-  for (const Name& known : names)
-    if (known.name == plain) return known.strategy;
-  fail("unknown strategy '", name, "'; choose one of ddp (no_shard), zero1 (oss), zero2 (shard_grad_op, sharded_ddp), ",
-       "zero3 (fsdp, full_shard), hybrid (hsdp, hybrid_shard)");
+    if (c != '-' && c != '_') letters += char(std::tolower(uint8_t(c)));
+  return letters;
+}
+
+}  // namespace
+
+Strategy parse_strategy(std::string_view name) {
+  std::string list;
+  for (const Name& known : kNames) {
+    if (plain(known.name) == plain(name)) return known.strategy;
+    list += concat(list.empty() ? "" : ", ", known.name);
+  }
+  fail("unknown strategy '", name, "'; choose one of ", list);
+}
+
+std::vector<std::string> strategy_names() {
+  std::vector<std::string> names;
+  for (const Name& known : kNames) names.emplace_back(known.name);
+  return names;
 }
 
 int Config::parts(int world_size) const {

@@ -1,36 +1,14 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 
-#include <shardgrad/core/error.h>
-#include <shardgrad/train/config.h>
 #include <shardgrad/train/files.h>
-#include <shardgrad/train/registry.h>
 
-#include "temporary_folder.h"
+#include "config_texts.h"
 
 namespace shardgrad {
 namespace {
 
 using ::testing::HasSubstr;
 using train::Config;
-using train::read_config;
-
-// What is said about a configuration file with this text.
-std::string refusal(const std::string& text, const std::vector<std::string>& overrides = {}) {
-  TemporaryFolder folder;
-  folder.write("a.json", text);
-  std::string message = error_of([&] { read_config(folder / "a.json", overrides, {}); });
-  for (size_t at; (at = message.find(folder.path() + "/")) != std::string::npos;)
-    message.erase(at, folder.path().size() + 1);
-  return message;
-}
-Config config_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
-  TemporaryFolder folder;
-  folder.write("a.json", text);
-  return read_config(folder / "a.json", overrides, {});
-}
 
 TEST(Config, NestedKeysDefaultsAndOverrides) {
   Config config = config_of(R"({"batch": 64, "optimizer": {"name": "sgd", "lr": 1}})",
@@ -148,7 +126,7 @@ TEST(Config, FilesThatAreNotOneObjectAreRefusedWithTheLine) {
   EXPECT_THAT(refusal(""), HasSubstr("a.json:1: "));
   EXPECT_THAT(refusal("[1]"), HasSubstr("the file must hold one object"));
   EXPECT_THAT(refusal("{\"model\": {\"layers\": [{\"a\": 1}]}}"), HasSubstr("an object is not possible here"));
-  EXPECT_THAT(error_of([] { read_config("no/such.json", {}, {}); }),
+  EXPECT_THAT(error_of([] { train::read_config("no/such.json", {}, {}); }),
               HasSubstr("the configuration: cannot read 'no/such.json': No such file or directory"));
   EXPECT_THAT(refusal("{}", {"batch"}), HasSubstr("--set batch: write key=value"));
 }

@@ -17,6 +17,7 @@ constexpr int64_t kFormat = 1;
 bool may_change(const std::string& key) {
   constexpr const char* kFree[] = {"name",
                                    "device",
+                                   "preset",
                                    "data.dir",
                                    "strategy",
                                    "fsdp.*",
