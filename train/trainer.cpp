@@ -9,6 +9,7 @@
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/train/about.h>
 #include <shardgrad/train/agreement.h>
+#include <shardgrad/train/batch_arithmetic.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/callbacks.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
@@ -106,6 +107,7 @@ Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& 
     predicted_ = plan(config, data_.fields(), world.size(), kMeta, one_node ? world.kind() : "");
     report = std::make_unique<RunReport>(config, out, terminal);
     report_ = report.get();
+    report_->say(batch_arithmetic(config.batch, world.size(), config.micro_batches, data_.train->size()));
     report_->plan(predicted_);
   });
   callbacks_.emplace(config, world);

@@ -62,6 +62,7 @@ TEST_F(TrainerTest, PrintsThePlanBeforeTrainingAndWhatWasMeasuredAfterIt) {
   config_.epochs = 1;
   train(2);
   std::string text = out_.str();
+  EXPECT_THAT(text, HasSubstr("batch 32 = 2 ranks · 16; 10 steps an epoch, the last of 13\n"));
   size_t plan = text.find("one step, predicted:\n"), warning = text.find("warning: unit 'layer0' holds 99 %");
   EXPECT_LT(plan, warning) << text;
   EXPECT_LT(warning, text.find("samples/s")) << text;
