@@ -44,6 +44,26 @@ TEST(Plan, PredictedOnMetaEqualsMeasured) {
     }
 }
 
+// More collectives than a recorder keeps when it is not tracing.
+TEST(Plan, ALongStepIsCountedToItsEnd) {
+  dist::run_one_of(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<Chain>();
+    auto sharded = fully_shard(*model, group);
+    NoGrad no_grad;
+    constexpr int kTimes = 4000;
+    Plan plan = make_plan(*sharded, [&] {
+      for (int i = 0; i < kTimes; ++i) model(zeros({4, 7}));
+    });
+    int64_t bytes = 0;
+    for (const UnitPlan& unit : plan.units) {
+      EXPECT_EQ(unit.gathers, kTimes) << unit.name;
+      bytes += unit.bytes_sent;
+    }
+    EXPECT_EQ(bytes, plan.bytes_sent);
+    EXPECT_FALSE(context().recorder().tracing());
+  });
+}
+
 // One rank whose peers do not exist needs and sends what it would with them.
 TEST(Plan, OneOfManyRanksIsPlannedAlone) {
   for (int world : {1, 2, 3, 4})

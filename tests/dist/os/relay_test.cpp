@@ -64,6 +64,20 @@ TEST(Relay, PassesOnAllThatAChildWrites) {
   std::remove(path.c_str());
 }
 
+// One that holds the pipe open and never stops to write.
+TEST(Relay, DoesNotWaitForAProcessThatIsLeftOver) {
+  StandardOutput file("/dev/null");
+  Relay relay;
+  Child left_over([&] {
+    for (;;) {
+      if (write(relay.input(), "more\n", 5) < 0) _exit(0);
+      usleep(1000);
+    }
+  });
+  usleep(20'000);
+  EXPECT_TRUE(relay.finish());
+}
+
 TEST(Relay, KnowsWhatWasLost) {
   std::string text(1 << 20, 'x');
   {
