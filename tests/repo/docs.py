@@ -125,10 +125,10 @@ def run_shell(body, work):
     return f"ends with {run.returncode}:\n{run.stdout[-1500:]}{run.stderr[-1500:]}" if run.returncode else None
 
 
-def run_python(body, work, build):
+def run_python(body, work):
     """On the model that the README's first line trains. What a comment behind `print` says is printed."""
     modules = re.findall(r"^(?:from|import) ([^#\n]*?)(?: as .*| import .*)?$", body, re.M)
-    python = python_with(modules, build)
+    python = python_with(modules)
     if not python:
         return print(f"left out, for no Python here has all of these: {', '.join(modules)}")
     body = re.sub(r"step-\d+", (work / "runs/fashion_mnist/latest").read_text().strip(), body)
@@ -176,7 +176,7 @@ def check_blocks(file, root, programs, work, tests):
         elif kind in ("sh", "bash"):
             fault = check_shell(body, after, work, tests)
         elif kind == "python":
-            fault = run_python(body, work, programs.tools[0])
+            fault = run_python(body, work)
         elif kind in ("cuda", "cmake"):
             fault = check_quote(body, root)
         else:

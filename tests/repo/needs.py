@@ -1,8 +1,11 @@
 """What a test needs and a machine may not have."""
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def skip(what, reason):
@@ -11,9 +14,9 @@ def skip(what, reason):
     sys.exit(77)
 
 
-def python_with(modules, build):
-    """A Python that can import these, or None: the one that scripts/test makes in the build folder has NumPy and safetensors."""
-    for python in os.environ.get("SHARDGRAD_TEST_PYTHON"), Path(build, "python/bin/python"), sys.executable:
-        if python and Path(python).exists() and subprocess.run([python, "-c", f"import {', '.join(modules)}"], capture_output=True).returncode == 0:
+def python_with(modules):
+    """A Python that can import these, or None: the one that scripts/test makes has NumPy and safetensors."""
+    for python in os.environ.get("SHARDGRAD_TEST_PYTHON"), ROOT / "build/python/bin/python", sys.executable:
+        if python and shutil.which(python) and subprocess.run([python, "-c", f"import {', '.join(modules)}"], capture_output=True).returncode == 0:
             return python
     return None

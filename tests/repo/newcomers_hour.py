@@ -6,10 +6,12 @@ of it. Only the example's configuration is made shorter, and scripts/quickstart 
 
 Prints how long each step took. Where no Python has NumPy and safetensors it ends as skipped, after all other steps.
 """
+import array
 import csv
 import gzip
 import json
 import re
+import statistics
 import time
 from pathlib import Path
 
@@ -18,7 +20,7 @@ import own_project
 from faults import Job, until
 from kills import kill
 from needs import python_with, skip
-from program import DATA, DONE, ROOT, call, expect, npy
+from program import DATA, ROOT, call, expect, npy
 from run_page import Parsed
 
 IN_PYTHON = ["numpy", "safetensors"]
@@ -81,8 +83,8 @@ def quickstart():
     expect(float(accuracy) > 0.85 and steps == 705 and folder == "runs/fashion_mnist", run)
     shown = only(blocks("README.md", "text", "one step, predicted:"), "what you will see")
     for line in [*shown.split("…\n")[0].splitlines(), *re.findall(r".* predicted .*", shown)]:
-        expect(f"\n{line}\n" in run.stdout, run)
-    expect(table(run.stdout) == table(shown), run)
+        assert f"\n{line}\n" in run.stdout, f"README shows '{line}', and not so {run.all}"
+    assert table(run.stdout) == table(shown), f"README shows another table, {table(shown)}, than {run.all}"
     return accuracy
 
 
@@ -142,17 +144,33 @@ def predicted(accuracy):
     assert f"{right / len(labels):.4f}" == accuracy, f"classes.csv is right for {right} of {len(labels)}, the run said {accuracy}"
 
 
-def in_python(build):
-    """The lines that write pictures.npy, and those that open the model. False: nothing here can run them."""
-    if not python_with(IN_PYTHON, build):
+def predicted_prices():
+    """In the units of the table, of whose rows most were trained on."""
+    with open("my_model/data.csv", newline="") as file:
+        flats = [[float(cell) for cell in row] for row in list(csv.reader(file))[1:]]
+    npy("flats.npy", "<f8", (len(flats), 4), array.array("d", [cell for flat in flats for cell in flat[:4]]).tobytes())
+    run = typed(command("docs/own-data.md", "--input flats.npy"))
+    said, prices = [float(line) for line in Path("prices.csv").read_text().splitlines()[1:]], [flat[4] for flat in flats]
+    expect(len(said) == len(prices), run)
+    off = statistics.mean((a - b) ** 2 for a, b in zip(said, prices)) / statistics.pvariance(prices)
+    assert off < 0.1, f"predicted prices are off: a mean square of {off} variances; {said[:3]} instead of {prices[:3]}"
+
+
+def in_python():
+    """The lines that open the model, and those that make the arrays which the steps before had made. False: nothing here can run them."""
+    if not python_with(IN_PYTHON):
         return False
-    Path("pictures.npy").unlink()
-    for file, words in ("README.md", "pictures.npy"), ("docs/checkpoints.md", "safe_open"):
-        fault = docs.run_python(only(blocks(file, "python", words), words), Path.cwd(), build)
+    for file, words in ("docs/checkpoints.md", "safe_open"), ("README.md", "pictures.npy"), ("docs/own-data.md", "flats.npy"):
+        made = Path(words).read_bytes() if words.endswith(".npy") else b""
+        fault = docs.run_python(only(blocks(file, "python", words), words), Path.cwd())
         assert fault is None, f"{file}: the lines with {words}: {fault}"
-    pictures = test_files()[0]
-    assert Path("pictures.npy").read_bytes()[-len(pictures):] == pictures, "pictures.npy has other pictures"
+        assert not made or content(Path(words).read_bytes()) == content(made), f"{file}: {words} is not what the table or the pictures are"
     return True
+
+
+def content(npy_file):
+    """Behind the header."""
+    return npy_file[10 + int.from_bytes(npy_file[8:10], "little"):]
 
 
 def own_table():
@@ -163,6 +181,7 @@ def own_table():
     runs = {line: typed(line) for line in commands(file, "train csv.json\n")}
     scores = [done(run)[0] for line, run in runs.items() if " train " in line]
     assert len(scores) == 3 and scores[0] == scores[1] and min(map(float, scores)) > 0.9, scores
+    predicted_prices()
     rows = ((i % 7, i * 5 % 11, ("red", "blue")[i % 2]) for i in range(400))
     Path("mine.csv").write_text("hours,people,colour,cost\n" + "".join(f"{h},{p},{c},{3 * h + p * p}\n" for h, p, c in rows))
     line = f"{command(file, 'launch -n 2 train csv.json')} --set data.path=mine.csv --set data.target=cost --set model.layers=[2,32,1]"
@@ -185,7 +204,10 @@ def the_hour(build):
 
     def step(name, what, *given):
         since = time.monotonic()
-        found = what(*given)
+        try:
+            found = what(*given)
+        except AssertionError as failure:
+            raise AssertionError(f"{name}: {failure}") from None
         times.append(f"{name:14} {time.monotonic() - since:5.1f} s{'  left out' if found is False else ''}")
         return found
     prepare(build)
@@ -196,8 +218,8 @@ def the_hour(build):
     step("report", reported, accuracy)
     step("eval", evaluated, accuracy)
     step("predict", predicted, accuracy)
-    python = step("Python", in_python, build)
     step("own table", own_table)
+    python = step("Python", in_python)
     step("own model", own_model, build)
     print("\n".join([*times, f"{'all':14} {time.monotonic() - begin:5.1f} s"]))
     if not python:

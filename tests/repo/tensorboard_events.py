@@ -45,8 +45,7 @@ def train(program, folder, *, killed):
 
 
 def main():
-    program = os.path.abspath(sys.argv[1])
-    python = python_with(["tensorboard"], Path(program).parents[1])
+    program, python = os.path.abspath(sys.argv[1]), python_with(["tensorboard"])
     if not python:
         skip("TensorBoard", "no Python here has tensorboard; pip install it somewhere and set SHARDGRAD_TEST_PYTHON")
     with tempfile.TemporaryDirectory() as folder:
