@@ -1,11 +1,10 @@
 #include <shardgrad/train/about.h>
 
-#include <unistd.h>
-
 #include <ctime>
 #include <filesystem>
 
 #include <shardgrad/core/context.h>
+#include <shardgrad/dist/os/host_name.h>
 #include <shardgrad/train/build_info.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/shallow_json.h>
@@ -14,12 +13,6 @@ namespace shardgrad::train {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string host_name() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
 
 std::string date_of_now() {
   std::time_t now = std::time(nullptr);
@@ -59,7 +52,7 @@ std::string about_run(const About& about) {
            {"oneDNN", build.onednn},
            {"CUDA", build.cuda},
            {"written", date_of_now()},
-           {"host", host_name()},
+           {"host", dist::host_name()},
            {"ranks", about.world.size()},
            {"transport", about.world.kind()},
            {"threads", context().threads()},
