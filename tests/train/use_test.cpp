@@ -3,8 +3,9 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/data/npy_file.h>
+#include <shardgrad/train/evaluate_run.h>
+#include <shardgrad/train/predict_run.h>
 #include <shardgrad/train/registry.h>
-#include <shardgrad/train/use.h>
 
 #include "small_run.h"
 
