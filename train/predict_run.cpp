@@ -35,6 +35,17 @@ Tensor inputs_of(const data::NpyFile& file, const Notes& notes, int64_t begin, i
   return to_device(x, context().default_device());
 }
 
+// Samples of one number may be an array of one dimension, as in training.
+void check_shape(const data::NpyFile& file, const Shape& sample) {
+  std::string extents;
+  for (int d = 0; d < sample.ndim(); ++d) extents += concat(", ", sample[d]);
+  bool numbers = file.shape().ndim() == 1 && sample.numel() == 1;
+  bool is_sample = file.shape() == sample;
+  SG_CHECK(numbers || (file.shape().ndim() == sample.ndim() + 1 && file.row_numel() == sample.numel()), "'",
+           file.path(), "' has shape ", file.shape(), "; the model takes (rows", extents, ")",
+           is_sample ? concat(": a single sample is (1", extents, ")") : "");
+}
+
 // Where predictions go: collected for .npy, line by line for .csv.
 class Output {
  public:
@@ -109,9 +120,7 @@ int64_t predict_run(const Config& config, const std::string& run, dist::ProcessG
   Trained trained(config, run, world);
   Notes notes = read_notes(SafetensorsFile(trained.folder + "/" + kModelFile, SafetensorsFile::Access::read));
   data::NpyFile file(input);
-  SG_CHECK(file.shape().ndim() == notes.inputs.shape.ndim() + 1 && file.row_numel() == notes.inputs.shape.numel(), "'",
-           input, "' has shape ", file.shape(), "; the model was trained on samples of shape ", notes.inputs.shape,
-           ", so it must be (rows, …) of these");
+  check_shape(file, notes.inputs.shape);
   SG_CHECK(is_floating(notes.inputs.dtype) || !file.is_floating(), "'", input,
            "' holds floating numbers; the model was trained on integers");
   std::error_code unknown;
