@@ -88,11 +88,15 @@ std::string choices_of(const Alias& alias) {
   return list;
 }
 
-// What others have as a setting, and we say in another way.
-std::string instead_of(const std::string& key) {
+// Of what others have as a setting and we say in another way, and of what once was one: why it is none, and what to do.
+std::string why_none(const std::string& key) {
   bool ranks = key == "devices" || key == "gpus";
   const char* gpus = key == "gpus" ? ", and the GPU with device=cuda" : "";
-  return ranks ? concat("the number of ranks is said when they are started, with `shardgrad launch -n N train …`", gpus)
+  if (key == "loss") return "any more; task.loss took its place";
+  if (key == "trace")
+    return "any more; trace_steps took its place: the first and the last step that are traced, [0, 0] for none";
+  return ranks ? concat("here; the number of ranks is said when they are started, with `shardgrad launch -n N train …`",
+                        gpus)
                : "";
 }
 
@@ -149,8 +153,8 @@ class Resolver {
   }
 
   std::optional<Setting> resolve(const Setting& setting) {
-    if (std::string instead = instead_of(setting.key); !instead.empty()) {
-      faults_.push_back(concat(setting.place, ": ", setting.key, " is no key here; ", instead));
+    if (std::string why = why_none(setting.key); !why.empty()) {
+      faults_.push_back(concat(setting.place, ": ", setting.key, " is no key ", why));
       return {};
     }
     const Alias* alias = alias_of(setting.key);

@@ -11,7 +11,7 @@ namespace shardgrad::train {
 
 /// Settings of a file and those of the command line, which come after them, as settings of our keys. Adds a line to
 /// `faults` for a value that the other name does not have, for a key that is given by two names in the file or on the
-/// command line (with both places), and for what has no key here (with what to do).
+/// command line (with both places), and for what has no key here, or none any more (with what to do).
 std::vector<Setting> in_our_names(const std::vector<Setting>& of_file, const std::vector<Setting>& of_command_line,
                                   std::vector<std::string>& faults);
 

@@ -83,6 +83,13 @@ TEST(Aliases, StrategiesAndAcceleratorsOfLightning) {
   EXPECT_THAT(refusal(R"({"gpus": 2})"), HasSubstr(", and the GPU with device=cuda"));
 }
 
+TEST(Aliases, KeysOfBeforeAreRefusedWithThoseThatTookTheirPlace) {
+  EXPECT_EQ(refusal("{\n\"trace\": true}"),
+            "a.json:2: trace is no key any more; trace_steps took its place: the first and the last step that are "
+            "traced, [0, 0] for none");
+  EXPECT_EQ(refusal("{}", {"loss=mse"}), "--set loss=mse: loss is no key any more; task.loss took its place");
+}
+
 TEST(Aliases, AKeyThatIsGivenByBothNamesIsRefusedWithBothPlaces) {
   EXPECT_EQ(refusal("{\n\"clip_grad_norm\": 1,\n\"max_grad_norm\": 2}"),
             "a.json:3: max_grad_norm and clip_grad_norm at a.json:2 are one key, clip_grad_norm; leave one out");
