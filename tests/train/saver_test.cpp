@@ -178,9 +178,27 @@ TEST_F(SavedRun, BeginsWithTheWeightsOfAnyFile) {
   config_.model.options["layers"] = "[784, 23, 10]";
   EXPECT_THAT(error_of([&] { train(2); }),
               HasSubstr("'layer0.weight' is f32[23, 784] here, but f32[24, 784] was given"));
+  EXPECT_FALSE(fs::exists(run())) << "nothing is made before";
   config_.name = "missing";
   config_.init_from = folder_ / "nothing";
   EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("nothing'"));
+  EXPECT_FALSE(fs::exists(run()));
+  config_.resume = false;
+  EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("nothing'"));
+  EXPECT_FALSE(fs::exists(run()));
+}
+
+// It was of use when the run began.
+TEST_F(SavedRun, GoesOnWhereTheFileItBeganWithIsGone) {
+  config_.epochs = 1;
+  train(1);
+  config_.init_from = folder_ / "first.safetensors";
+  fs::copy_file(run() + "/step-10/model.safetensors", config_.init_from);
+  config_.name = "next";
+  train(2);
+  fs::remove(config_.init_from);
+  config_.epochs = 2;
+  EXPECT_EQ(train(2).steps, 20);
 }
 
 TEST_F(SavedRun, StopsWhereItMakesNoSenseAnyMoreAndSavesNothingOfThat) {
