@@ -448,6 +448,18 @@ TEST(Module, AWrongStateDictIsRefusedWithEveryFaultAndChangesNothing) {
   EXPECT_EQ(model->fc->bias.to_vector<float>(), before);
 }
 
+// The one that cannot be loaded is the last in order.
+TEST(Module, AStateWithATensorThatHasNoValuesIsRefusedBeforeAnythingChanges) {
+  Context context;
+  auto model = nn::make<TwoOut>();
+  std::vector<float> before = model->state_dict().at("fc.bias").to_vector<float>();
+  nn::StateDict state{{"fc.bias", ones({4})}, {"fc.weight", ones({4, 4}, kMeta)}};
+  EXPECT_EQ(error_of([&] { model->load_state_dict(state); }),
+            "load_state_dict: this is not a state of TwoOut; nothing was loaded:"
+            "\n  'fc.weight' was given on device meta, where it has no values");
+  EXPECT_EQ(model->fc->bias.to_vector<float>(), before);
+}
+
 TEST(Module, AStateDictMayListTiedParametersUnderBothNames) {
   Context context;
   auto model = nn::make<TiedModel>();
