@@ -8,16 +8,33 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/progress.h>
 #include <shardgrad/dist/group/together.h>
+#include <shardgrad/train/text.h>
 
 namespace shardgrad::train {
 
-// Sums are added in the order of their names.
-static void check_names(dist::ProcessGroup& world, const std::string& names) {
+static void check_names(dist::ProcessGroup& world, const char* what, const std::string& names, const char* remedy) {
   std::string first = dist::same_text(world, {"", "evaluate"}, names);
   dist::together(world, {"", "evaluate"}, [&] {
-    SG_CHECK(names == first, "the sums of an evaluation are", names, ", and those of rank 0", first,
-             "; add every sum on every rank, 0 where there is nothing");
+    SG_CHECK(names == first, "the ", what, " of an evaluation are", names, ", and those of rank 0", first, remedy);
   });
+}
+
+// What every rank decides by them must be the same: which weights are the best, the learning rate, the end of the run.
+static void check_scores(dist::ProcessGroup& world, const std::vector<Score>& scores) {
+  std::string names;
+  std::vector<double> mine;
+  for (const Score& score : scores) {
+    names += " " + score.name;
+    mine.push_back(score.value);
+  }
+  check_names(world, "scores", names, "; give the same ones on every rank");
+  std::vector<double> all = world.share<double>(mine, {"", "evaluate"});
+  for (size_t i = 0; i < all.size(); ++i) {
+    double value = all[i], first = all[i % mine.size()];
+    SG_CHECK(value == first || (std::isnan(value) && std::isnan(first)), "the task's score ",
+             scores[i % mine.size()].name, " is ", format("%.17g", value), " on rank ", i / mine.size(), " and ",
+             format("%.17g", first), " on rank 0; scores follow from the sums, which are the same on every rank");
+  }
 }
 
 static Sums sums_of(Task& task, data::DataLoader& samples, std::optional<DType> dtype,
@@ -46,7 +63,7 @@ Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& w
     values.push_back(value);
     names += " " + name;
   }
-  check_names(world, names);
+  check_names(world, "sums", names, "; add every sum on every rank, 0 where there is nothing");  // added in this order
   Tensor total = from_vector<double>(values, {int64_t(values.size())}, {DType::f64, kCpu});
   world.all_reduce(total, dist::Label{"", "evaluate"}).host_wait();
   values = total.to_vector<double>();
@@ -54,6 +71,7 @@ Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& w
   for (auto& [name, value] : sums.values()) value = values[i++];
   std::vector<Score> scores = task.scores(sums);
   SG_CHECK(!scores.empty(), "the task gives no score");
+  check_scores(world, scores);
   return {scores, samples.dataset().size()};
 }
 
