@@ -41,7 +41,7 @@ class Trainer {
   void begin();
   void step();
   void test();
-  void report(bool epoch_done);
+  void report();
   void log_steps();
   void agree(bool now);
   bool wants_to_end();
@@ -171,14 +171,15 @@ void Trainer::step() {
   data::Batch batch = train_.get(course_.epoch_of(next), course_.batch_of(next));
   progress() = {uint64_t(meter_->step()), batch.first};
   optimizer_->set_lr(learning_rate(config_, course_.steps(), meter_->step(), best_));
-  FiniteWatch* watch = watch_ ? &*watch_ : nullptr;
-  StepResult done =
-      train_step({config_, *task_, *sharded_, *optimizer_, scaler_, watch}, batch, course_.reports_after(next));
+  StepResult done = train_step({config_, *task_, *sharded_, *optimizer_, scaler_, watch_ ? &*watch_ : nullptr}, batch,
+                               course_.reports_after(next));
   trace_.end(next);
   meter_->add(done, batch.global_count, running_seconds() - begin);
   metrics_.epoch = course_.epoch_of(next) + 1;
   metrics_.lr = optimizer_->lr();
   metrics_.grad_norm = done.grad_norm;
+  metrics_.eta_seconds = double(course_.steps() - next) * meter_->seconds_per_step();
+  metrics_.epoch_done = course_.tests_after(next) || course_.ends_epoch(next);
   if (metrics_.test_count > 0) metrics_.scores = task_->scores({});
   metrics_.test_count = 0;
   is_best_ = false;
@@ -201,10 +202,8 @@ void Trainer::test() {
   say(plateau_note(config_, course_.steps(), meter_->step(), evaluation.scores[0].name, *best_));
 }
 
-void Trainer::report(bool epoch_done) {
+void Trainer::report() {
   meter_->fill(metrics_, world_);
-  metrics_.eta_seconds = double(course_.steps() - meter_->step()) * meter_->seconds_per_step();
-  metrics_.epoch_done = epoch_done;
   if (!config_.log_steps) callbacks_->tell(&Callback::on_logged, metrics_);
   log_steps();
   callbacks_->tell(&Callback::on_metrics, metrics_);
@@ -253,7 +252,8 @@ Result Trainer::end(bool stopped) {
 }
 
 Result Trainer::stop() {
-  if (meter_->has_news()) report(true);
+  metrics_.epoch_done = true;  // its line stays
+  if (meter_->has_news()) report();
   write_records();
   if (!saver_->save_at_end(reached()))
     fail_as(ErrorKind::rank_failed, "stopped as asked after step ", meter_->step(),
@@ -282,7 +282,7 @@ Result Trainer::run() {
     int64_t step = meter_->step();
     bool tests = course_.tests_after(step);
     if (tests) test();
-    if (course_.reports_after(step)) report(tests || course_.ends_epoch(step));
+    if (course_.reports_after(step)) report();
     bool ends = is_done() || (tests && wants_to_end());
     agree(ends || saver_->is_due(step, is_best_));
     saver_->after_step(reached(), agreed_, is_best_);
