@@ -25,9 +25,10 @@ struct Best {
   double value = 0;
   int64_t worse = 0;     ///< evaluations since then
   int64_t plateaus = 0;  ///< in the whole run: how often `patience` evaluations went by without a better one
+  int64_t step = 0;      ///< after which it was found; 0: no score was finite
 };
-/// Whether `score` is better than the best one: that and everything that is known of it is brought up to date. A score
-/// that is not finite is never better.
-bool is_better(const Score& score, int64_t patience, std::optional<Best>& best);
+/// Whether `score`, found after `step`, is better than the best one: that and everything that is known of it is brought
+/// up to date. A score that is not finite is never better.
+bool is_better(const Score& score, int64_t step, int64_t patience, std::optional<Best>& best);
 
 }  // namespace shardgrad::train

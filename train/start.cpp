@@ -43,6 +43,10 @@ std::optional<Reached> resume(const Config& config, const std::string& run, Trai
   SG_CHECK(reached.step > 0 && reached.step <= total_steps, "'", folder, "' is of step ", reached.step,
            ", the run has ", total_steps, "; set epochs (or steps) to a larger number to train longer");
   say(concat("loaded step ", reached.step, ", hash ", manifest.hash()));
+  if (config.keep_best && reached.best && reached.best->step > 0)
+    dist::together(world, {"", "start"}, [&] {
+      if (world.rank() == 0) say(find_best(run, reached.best->step, reached.best->value));
+    });
   if (reached.total_steps != total_steps)
     say(concat("the run has ", total_steps, " steps, had ", reached.total_steps,
                ": the learning rate follows the schedule of ", total_steps, " steps from here on, ",

@@ -197,7 +197,7 @@ void Trainer::test() {
   metrics_.scores = evaluation.scores;
   metrics_.test_count = evaluation.count;
   step_log_.add_scores(evaluation.scores, evaluation.count);
-  is_best_ = is_better(evaluation.scores[0], config_.schedule.patience, best_);
+  is_best_ = is_better(evaluation.scores[0], meter_->step(), config_.schedule.patience, best_);
   callbacks_->tell(&Callback::on_eval, Evaluated{meter_->step(), evaluation.scores, is_best_, best_->worse});
   say(plateau_note(config_, course_.steps(), meter_->step(), evaluation.scores[0].name, *best_));
 }

@@ -17,6 +17,7 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 namespace fs = std::filesystem;
 
 // Runs of 30 steps, ten an epoch.
@@ -91,6 +92,50 @@ TEST_F(SavedRun, TheBestOneStays) {
     }
   EXPECT_EQ(best, concat("step-", step));
   EXPECT_EQ(accuracy, highest);
+}
+
+// The first two of three epochs without keep_best.
+TEST_F(SavedRun, TheBestUntilThenIsKnownWhereKeepBestIsNewToARun) {
+  config_.epochs = 2;
+  config_.optimizer.lr = 1e-30;  // the first score stays the best
+  config_.keep = 5;
+  config_.save_every = 10;
+  train(2);
+  EXPECT_FALSE(fs::exists(run() + "/best"));
+  config_.epochs = 3;
+  config_.keep_best = true;
+  config_.keep = 1;
+  fs::copy(run(), config_.runs + "/gone", fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  train(2);
+  EXPECT_EQ(read_file(run() + "/best"), "step-10\n");
+  EXPECT_THAT(out_.str(), ContainsRegex("best names step-10, whose score of 0.[0-9]+ is the best so far\n"));
+  EXPECT_THAT(checkpoints(), ElementsAre("step-10", "step-30"));
+  train(2);
+  EXPECT_THAT(out_.str(), Not(HasSubstr("the best so far"))) << "it is known";
+  config_.name = "gone";
+  fs::remove_all(run() + "/step-10");
+  train(2);
+  EXPECT_THAT(out_.str(),
+              ContainsRegex("the best score so far, 0.[0-9]+ after step 10, is not among the checkpoints any "
+                            "more; best names nothing until one is better\n"));
+  EXPECT_FALSE(fs::exists(run() + "/best"));
+}
+
+TEST_F(SavedRun, ThatWentOnWithoutKeepBestDoesNotNameAnOldScoreAsTheBest) {
+  config_.keep_best = true;
+  config_.keep = 1;
+  config_.epochs = 1;
+  config_.optimizer.lr = 0.001;  // it becomes better for a while
+  train(2);
+  EXPECT_EQ(read_file(run() + "/best"), "step-10\n");
+  config_.keep_best = false;
+  config_.epochs = 2;
+  train(2);
+  ASSERT_EQ(train::read_manifest(run() + "/step-20").reached.best->worse, 0) << "or nothing is tested";
+  config_.keep_best = true;
+  config_.epochs = 3;
+  train(2, true);
+  EXPECT_THAT(out_.str(), HasSubstr("best names step-20, whose score of "));
 }
 
 TEST_F(SavedRun, WrittenBesideTrainingHoldsTheSame) {

@@ -87,8 +87,8 @@ Manifest understand(const Json& about) {
       about.at("step"), about.at("samples"), about.at("data"), {about.at("loss_scale"), about.at("good_steps")}};
   manifest.reached.total_steps = about.value("total_steps", manifest.reached.step);
   if (about.contains("best"))
-    manifest.reached.best =
-        Best{about.at("best"), about.value("worse", int64_t(0)), about.value("plateaus", int64_t(0))};
+    manifest.reached.best = Best{about.at("best"), about.value("worse", int64_t(0)),
+                                 about.value("plateaus", int64_t(0)), about.value("best_step", int64_t(0))};
   manifest.config = about.at("config").dump();
   manifest.model = hashes_of(about.at("hashes").at("model"));
   manifest.optimizer = hashes_of(about.at("hashes").at("optimizer"));
@@ -109,7 +109,8 @@ std::string to_json(const Manifest& manifest) {
              {"good_steps", reached.scaler.good_steps}};
   about["total_steps"] = reached.total_steps;
   if (const auto& best = reached.best)
-    about.update({{"best", best->value}, {"worse", best->worse}, {"plateaus", best->plateaus}});
+    about.update(
+        {{"best", best->value}, {"worse", best->worse}, {"plateaus", best->plateaus}, {"best_step", best->step}});
   about["config"] = Json::parse(manifest.config);
   about["hash"] = manifest.hash();
   about["hashes"] = {{"model", texts_of(manifest.model)}, {"optimizer", texts_of(manifest.optimizer)}};
