@@ -58,7 +58,7 @@ StepResult train_step(const Training& training, const data::Batch& batch, bool n
       before += recorder.total_bytes_sent() - before_norm;
     result.grad_norm = norm / scaler.factor();
   }
-  scaler.step(optimizer, grad_scale);
+  result.skipped = !scaler.step(optimizer, grad_scale);
   if (watch) watch->after_update(int64_t(progress().step) + 1, result.loss);
   scaler.update();
   optimizer.zero_grad();

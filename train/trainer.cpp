@@ -16,6 +16,7 @@
 #include <shardgrad/train/course.h>
 #include <shardgrad/train/evaluation.h>
 #include <shardgrad/train/learning_rate.h>
+#include <shardgrad/train/loss_scale.h>
 #include <shardgrad/train/meter.h>
 #include <shardgrad/train/notes.h>
 #include <shardgrad/train/plan.h>
@@ -153,14 +154,13 @@ void Trainer::agree(bool now) {
   mine.trouble = watch_ && watch_->found();
   agreed_ = agreement_.agree(meter_->step(), meter_->seconds_per_step(), mine);
   log_steps();  // before a checkpoint, which a run goes on from with the lines until there
+  if (std::string why = lost_scale(scaler_, *meter_); !why.empty()) saver_->end_badly(why);
   if (!agreed_->trouble) return;
   std::string what = watch_->explain();
   watch_.reset();
-  if (config_.on_nan == "stop") {
-    saver_->finish_if_good();
-    fail_as(ErrorKind::rank_failed, what, ". Nothing is saved from there on; try a smaller optimizer.lr or ",
-            "clip_grad_norm, or go on with on_nan=continue");
-  }
+  if (config_.on_nan == "stop")
+    saver_->end_badly(concat(what, ". Nothing is saved from there on; try a smaller optimizer.lr or clip_grad_norm, ",
+                             "or go on with on_nan=continue"));
   say(what);
 }
 

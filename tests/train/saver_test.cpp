@@ -277,5 +277,50 @@ TEST_F(SavedRun, GoesOnAllTheSameWhenItIsToldTo) {
   EXPECT_THAT(checkpoints(), ElementsAre());
 }
 
+// Weights so large that f16 holds no product of them: no scale of the loss helps.
+TEST_F(SavedRun, ThatLeavesOutEveryStepEndsAndSaysWhatHelps) {
+  config_.autocast = "f16";
+  config_.optimizer.name = "sgd";
+  config_.optimizer.lr = 1e30;
+  config_.epochs = 9;
+  for (const char* on_nan : {"stop", "continue"}) {
+    config_.name = config_.on_nan = on_nan;
+    try {
+      train(2);
+      ADD_FAILURE() << "went on";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::rank_failed) << "exit code 4";
+      EXPECT_THAT(error.what(),
+                  ContainsRegex("step [4-6][0-9]: the last [4-6][0-9] steps were left out, for gradients overflow f16 "
+                                "even where the loss is scaled by [0-9.]+e-[0-9]+; .*autocast=bf16"));
+    }
+  }
+}
+
+TEST_F(SavedRun, SaysHowManyStepsLossScalingLeftOutWhereItDid) {
+  config_.autocast = "f16";
+  config_.log_interval = 5;
+  auto left_out = [&](const train::Result& result) {
+    std::vector<int64_t> counts;
+    for (const auto& line : metrics(result)) counts.push_back(line.value("skipped_steps", int64_t(0)));
+    return counts;
+  };
+  config_.name = "none";
+  train::Result good = train(2);
+  EXPECT_THAT(left_out(good), ElementsAre(0, 0, 0, 0, 0, 0));
+  EXPECT_THAT(read_file(good.folder + "/metrics.jsonl"), Not(HasSubstr("skipped"))) << "only where there are any";
+  EXPECT_THAT(out_.str(), Not(HasSubstr("skipped")));
+  config_.optimizer.name = "sgd";
+  config_.optimizer.lr = 1e30;  // after the first step none is good
+  config_.name = "all but the first";
+  EXPECT_THAT(left_out(train(2)), ElementsAre(4, 5, 5, 5, 5, 5));
+  EXPECT_THAT(out_.str(), ContainsRegex("step     10 .* skipped 5"));
+  config_.log_steps = true;
+  config_.name = "each step";
+  std::vector<int64_t> counts(30, 1);
+  counts[0] = 0;
+  EXPECT_EQ(left_out(train(2)), counts);
+}
+
 }  // namespace
 }  // namespace shardgrad
