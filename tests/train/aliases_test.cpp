@@ -43,6 +43,7 @@ TEST(Aliases, AmpHasTangosDefaults) {
   expect_same(R"({"amp_use_bfloat16": true, "amp": true, "device": "cuda"})", {"autocast=bf16", "device=cuda"});
   expect_same(R"({"amp": true, "amp_use_bfloat16": null})", {"autocast=bf16"});
   expect_same(R"({"amp": false})", {});
+  expect_same(R"({"amp_use_bfloat16": null})", {});
   expect_same(R"({"amp": true})", {"autocast=f16"}, {"amp_use_bfloat16=false"});
   expect_same(R"({"amp": true, "amp_use_bfloat16": true})", {"autocast=f16"}, {"amp_use_bfloat16=false"});
   for (const char* text : {R"({"amp_use_bfloat16": true})", R"({"amp_use_bfloat16": true, "amp": false})"})
@@ -100,6 +101,12 @@ TEST(Aliases, AKeyThatIsGivenByBothNamesIsRefusedWithBothPlaces) {
   EXPECT_EQ(refusal("{}", {"device=cuda", "accelerator=cpu"}),
             "--set accelerator=cpu: accelerator and device at --set device=cuda are one key, device; leave one out");
   EXPECT_THAT(refusal("{\"lr_scheduler\": {\"factor\": 1,\n\"gamma\": 2}}"), HasSubstr("are one key, schedule.gamma"));
+}
+
+// A general strategy that another key refines is left out, and the rest of the file stays the file's.
+TEST(Aliases, TheCommandLineChangesAFileWhoseStrategyIsRefined) {
+  expect_same(R"({"strategy": "fairscale", "fsdp_config": {"reshard_after_forward": false}, "max_grad_norm": 2})",
+              {"strategy=zero2", "clip_grad_norm=3"}, {"clip_grad_norm=3"});
 }
 
 // Whatever it is called there.

@@ -51,6 +51,7 @@ TEST_F(Safetensors, AStateIsSavedInOneCall) {
   }
   train::save_safetensors(path_, {{"on a device", ones({2}, {DType::f16, kAcc})}, {"part", ones({4}).rows(1, 3)}}, {});
   EXPECT_EQ(SafetensorsFile(path_, FileAccess::read).tensors().size(), 2) << "in the place of the first";
+  EXPECT_TRUE(SafetensorsFile(path_, FileAccess::read).metadata().empty()) << "as it was given";
   EXPECT_FALSE(std::filesystem::exists(path_ + ".tmp"));
 }
 

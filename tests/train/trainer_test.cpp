@@ -350,6 +350,18 @@ TEST_F(TrainerTest, APlateauLowersTheLearningRateOnAnyNumberOfRanksAndAfterAStop
   }
 }
 
+TEST_F(TrainerTest, APlateauIsSaidWhereAStepFollowsThatItLowers) {
+  config_.schedule = {.name = "plateau", .gamma = 0.5, .patience = 1};
+  config_.optimizer.lr = 1e-30;  // no test is better than the first
+  config_.epochs = 1;
+  config_.eval_every = 1;
+  train(1);
+  std::string text = out_.str();
+  int said = 0;
+  for (size_t at = 0; (at = text.find(" from here on\n", at)) != std::string::npos; ++at) ++said;
+  EXPECT_EQ(said, 8) << "after steps 2 to 9 of 10";
+}
+
 TEST_F(TrainerTest, TheLearningRateOfAScheduleIsAFunctionOfTheStep) {
   config_.log_interval = 1;
   config_.epochs = 1;
@@ -361,6 +373,12 @@ TEST_F(TrainerTest, TheLearningRateOfAScheduleIsAFunctionOfTheStep) {
   EXPECT_DOUBLE_EQ(lines[0]["lr"].get<double>(), 0.001);
   EXPECT_DOUBLE_EQ(lines[2]["lr"].get<double>(), 0.01);
   EXPECT_DOUBLE_EQ(lines[9]["lr"].get<double>(), 1e-7);
+  for (const char* name : {"linear", "cosine"}) {
+    config_.schedule = {.name = name, .warmup_steps = 2, .final = 0.1};
+    lines = metrics(train(1));
+    std::vector<double> rates{0.005, 0.01, 0.01, 0.001};
+    for (size_t i = 0; i < 4; ++i) EXPECT_DOUBLE_EQ(lines[i < 3 ? i : 9]["lr"].get<double>(), rates[i]) << name << i;
+  }
 }
 
 // What a module's randomness depends on.

@@ -70,7 +70,11 @@ TEST_F(Used, ScoresUnderAutocastAreThoseThatTheRunReported) {
   train::Result result = train(2);
   train::Evaluation again = evaluate(result.folder, 2);
   EXPECT_EQ(again.scores[1].value, result.scores[1].value);
+  save_pictures("x.npy", 0, 5);
+  predict(result.folder, "x.npy", "narrow.csv");
   config_.autocast = "off";
+  predict(result.folder, "x.npy", "wide.csv");
+  EXPECT_NE(read_file(folder_ / "narrow.csv"), read_file(folder_ / "wide.csv"));
   EXPECT_NE(evaluate(result.folder, 2).scores[1].value, result.scores[1].value);
 }
 
