@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "tests/fsdp/training.h"
 
 namespace shardgrad::fsdp::testing {
@@ -99,6 +101,18 @@ TEST(Plan, TheTableNamesUnitsAndTraffic) {
       << plan.table();
   for (const char* part : {"\nb0            72  0.00 ", "\n  optimizer_state       0.00\n"})
     EXPECT_NE(plan.table().find(part), std::string::npos) << plan.table();
+  std::istringstream all(plan.table().substr(plan.table().find("\nall ")));
+  std::string name, mebibytes;
+  int64_t parameters = 0, gathers = 0, reductions = 0;
+  all >> name >> parameters >> mebibytes >> gathers >> reductions;
+  for (const UnitPlan& unit : plan.units) {
+    parameters -= unit.parameters;
+    gathers -= unit.gathers;
+    reductions -= unit.reductions;
+  }
+  EXPECT_EQ(parameters, 0) << plan.table();
+  EXPECT_EQ(gathers, 0) << plan.table();
+  EXPECT_EQ(reductions, 0) << plan.table();
 }
 
 TEST(Plan, B34_AUnitThatHoldsMostOfTheModelIsWarnedOf) {

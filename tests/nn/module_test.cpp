@@ -266,6 +266,9 @@ TEST(Module, CannotContainItself) {
   Context context;
   auto ring = nn::make<Ring>();
   EXPECT_EQ(error_of([&] { ring->close(ring); }), "Ring: 'self' would contain itself");
+  auto within = nn::make<Ring>();
+  ring->close(within);
+  EXPECT_EQ(error_of([&] { within->close(ring); }), "Ring: 'self' would contain itself") << "further down, too";
 }
 
 // --- values --------------------------------------------------------------------------------------------------------

@@ -78,6 +78,12 @@ TEST_F(Used, ScoresUnderAutocastAreThoseThatTheRunReported) {
   EXPECT_NE(evaluate(result.folder, 2).scores[1].value, result.scores[1].value);
 }
 
+TEST_F(Used, ScoresOfAModelInSixteenBitsAreThoseOfItsSixteenBits) {
+  config_.fsdp.options.param_dtype = DType::bf16;
+  train::Result result = train(2);
+  EXPECT_EQ(evaluate(result.folder, 2).scores[1].value, result.scores[1].value);
+}
+
 // Raw values go in: the file says how they are to be transformed.
 TEST_F(Used, PredictionsOfRawPicturesHaveTheAccuracyThatWasReported) {
   train::Result result = train(2);
