@@ -1,4 +1,4 @@
-# The files that `shardgrad new` writes are those of a project that the tests build and train (repo.own_project).
+# The files that `shardgrad new` writes are those of a project that the tests build and train (repo.newcomers_hour).
 set(folder ${PROJECT_SOURCE_DIR}/tests/repo/outside_project/own_model)
 set(files "")
 foreach(name README.md CMakeLists.txt main.cpp config.json data.csv)

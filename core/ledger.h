@@ -100,6 +100,7 @@ class Ledger {
   int unit_count() const;
   /// Called after every change (bytes negative for a release); for tests and traces. Null removes it. There is one:
   /// throws Error(input) where another is still there. Once this has returned the one before is not called any more.
+  /// It must neither make nor drop tensors nor call this: it is called under a lock.
   void on_change(std::function<void(Tag, int64_t bytes)> observer);
   bool is_observed() const { return observed_.load(std::memory_order_acquire); }
 

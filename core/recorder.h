@@ -13,7 +13,8 @@
 
 namespace shardgrad {
 
-/// One collective or unit transition. Times are seconds since the context was made; `end` is negative while running.
+/// A collective or a unit's transition; while tracing also a call, a wait, a copy or an optimizer's step. Times are
+/// seconds since the context was made; `end` is negative while running.
 struct Record {
   uint64_t sequence = 0;   ///< position among this context's records
   std::string op;          ///< "all_gather", "reduce_scatter", …, or the end of a unit's full memory: "reshard"

@@ -30,6 +30,14 @@ void end_span(Stream& stream, std::optional<uint64_t> span) {
 ComputeSpan::ComputeSpan(Device device, Record record)
     : stream_(context().backend(device).compute()), span_(begin_span(stream_, std::move(record))) {}
 
+// A fault of the device comes up again at the next wait, from where it may leave.
+ComputeSpan::~ComputeSpan() {
+  try {
+    end_span(stream_, span_);
+  } catch (...) {
+  }
+}
+
 void Timeline::begin(const char* what, const std::string& unit) {
   if (!open_.empty() && open_.contains({what, unit})) return;
   Open open{{}, default_backend().begin_range(what, unit)};

@@ -1,8 +1,8 @@
 #pragma once
 // What a trace shows of a step beside the collectives, which the groups record: a span for each call of a unit, for its
 // backward, for each wait for a collective and for the optimizer's step, on the lane of the compute stream, and one for
-// each copy between device and host. Nothing is recorded unless the recorder is tracing. A profiler of the device is
-// told of the units' calls too (NVTX ranges).
+// each copy between device and host. But for moments (`instant`) nothing is recorded unless the recorder is tracing. A
+// profiler of the device is told of the units' calls too (NVTX ranges).
 
 #include <map>
 #include <optional>
@@ -22,7 +22,7 @@ void end_span(Stream& stream, std::optional<uint64_t> span);
 class ComputeSpan {
  public:
   ComputeSpan(Device device, Record record);
-  ~ComputeSpan() { end_span(stream_, span_); }
+  ~ComputeSpan();
   ComputeSpan(const ComputeSpan&) = delete;
   ComputeSpan& operator=(const ComputeSpan&) = delete;
 

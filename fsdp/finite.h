@@ -14,7 +14,7 @@ struct GradMaxima {
   std::string unit;
   Tensor values;
 };
-/// Queues the maxima of every unit that has a gradient, in the order in which backward comes to the units. Before
+/// Queues the maxima of every unit that has a gradient, the last unit of the model first. Before
 /// zero_grad; after the update, which has waited for the reductions, it waits for nothing. Sends nothing.
 std::vector<GradMaxima> grad_maxima(Sharded& sharded);
 

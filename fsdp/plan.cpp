@@ -49,6 +49,20 @@ class PeakOfTensors {
   int64_t current_, peak_;
 };
 
+// Every record stays, of however many collectives a step is made.
+class Tracing {
+ public:
+  explicit Tracing(Recorder& recorder) : recorder_(recorder), before_(recorder.tracing()) {
+    recorder.set_tracing(true);
+  }
+  ~Tracing() { recorder_.set_tracing(before_); }
+  Tracing(const Tracing&) = delete;
+
+ private:
+  Recorder& recorder_;
+  bool before_;
+};
+
 }  // namespace
 
 Plan make_plan(Sharded& sharded, const std::function<void()>& step) {
@@ -59,6 +73,7 @@ Plan make_plan(Sharded& sharded, const std::function<void()>& step) {
   ledger.reset_peaks();
   int64_t sent = recorder.total_bytes_sent();
   PeakOfTensors peak(ledger);
+  Tracing tracing(recorder);
   step();
   Plan plan;
   plan.peak = peak.get();

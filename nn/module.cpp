@@ -262,6 +262,9 @@ void Module::load_state_dict(const StateDict& state) {
     const Storage& storage = *tensor.storage();
     if (!storage.resident())
       absent += concat("\n  '", name, "' is not in memory: ", storage.note() ? *storage.note() : "");
+    auto given = state.find(name);
+    if (given != state.end() && given->second.device().kind == DeviceKind::meta && tensor.device() != kMeta)
+      absent += concat("\n  '", name, "' was given on device meta, where it has no values");
   }
   for (auto& [name, first] : aliases()) check.permit(name);
   std::string faults = check.faults() + absent;

@@ -33,6 +33,25 @@ Schedule staircase(int64_t every, double factor) {
   return [=](int64_t step) { return std::pow(factor, double(step / every)); };
 }
 
+Schedule one_cycle(int64_t steps, const OneCycleOptions& o) {
+  SG_CHECK(steps >= 1, "one_cycle schedule: ", steps, " steps; at least 1 is needed");
+  SG_CHECK(o.pct_start >= 0 && o.pct_start <= 1, "one_cycle schedule: pct_start is ", o.pct_start,
+           "; it is a share of the steps, from 0 to 1");
+  SG_CHECK(o.div_factor > 0 && o.final_div_factor > 0, "one_cycle schedule: div_factor is ", o.div_factor,
+           " and final_div_factor ", o.final_div_factor, "; both must be above 0");
+  double first = 1 / o.div_factor, final = first / o.final_div_factor;
+  double top = o.pct_start * double(steps) - 1, last = double(steps - 1);  // PyTorch counts both from 0
+  auto anneal = [](double from, double to, double share) {
+    double left = (1 + std::cos(std::numbers::pi * std::min(share, 1.0))) / 2;
+    return left * from + (1 - left) * to;
+  };
+  return [=](int64_t step) {
+    auto now = double(step);
+    if (now <= top || top == last) return anneal(first, 1, top > 0 ? now / top : 1);
+    return anneal(1, final, (now - top) / (last - top));
+  };
+}
+
 Schedule warmup(int64_t steps, Schedule after) {
   SG_CHECK(steps >= 0, "warm-up: ", steps, " steps are not possible");
   return [=, after = std::move(after)](int64_t step) {

@@ -101,6 +101,8 @@ template <Move Gradient> struct Moved final : Node {
 template <Move Forward, Move Gradient>
 Tensor move(const char* name, const Tensor& x, ProcessGroup& group, std::string layout = "") {
   if (layout.empty()) layout = concat(x.shape());
+  // Sums and replicated results move alike in forward and part in backward: there one of them sends nothing.
+  if constexpr (Gradient == own_part || Gradient == itself) layout = "replicated " + layout;
   Tensor y = Forward(x, group, layout);
   if (auto* node = record<Moved<Gradient>>(y, x)) node->title = name, node->group = Lent(group), node->layout = layout;
   return y;

@@ -16,8 +16,9 @@
 //
 // All ranks of the group call them in the same order; backward keeps that order, since it visits newer operations
 // first. So autograd records an operation on all of them or on none: ranks that differ in whether x requires a gradient
-// are refused where their tensors meet, as are those that differ in its shape or in a dimension, in backward too.
-// Backward after the group is gone is refused. On one rank nothing is sent.
+// are refused where their tensors meet, as are those that differ in its shape, in a dimension, or in whether the
+// result is a sum or replicated, in backward too. Backward after the group is gone is refused. On one rank nothing is
+// sent.
 
 #include <shardgrad/core/tensor.h>
 #include <shardgrad/dist/group/process_group.h>

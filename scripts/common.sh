@@ -18,6 +18,7 @@ has_clang_format() {
   [ "$codename" != bookworm ] || return 1
   say "clang-format 14 is not to be had here: the check of the format is skipped" >&2
 }
+has_venv() { python3 -c 'import venv, ensurepip' 2>/dev/null; }
 has_data() { [ -r /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ]; }
 
 # What the build, the data set and the tests need, as PACKAGE:PROBE (the names are those of Debian 12 and 13).
@@ -28,6 +29,7 @@ build_wants="openmpi-bin:has_command,mpirun libopenmpi-dev:has_command,mpicxx
 data_needs="dataset-fashion-mnist:has_data"
 test_needs="libgtest-dev:has_header,gtest/gtest.h libgmock-dev:has_header,gmock/gmock.h python3:has_command,python3 clang-format-14:has_clang_format
   valgrind:has_command,valgrind gdb:has_command,gdb pkgconf:has_command,pkg-config"
+test_wants="python3-venv:has_venv"
 
 # missing_of NEEDS: the packages whose probe fails.
 missing_of() {

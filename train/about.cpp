@@ -1,11 +1,10 @@
 #include <shardgrad/train/about.h>
 
-#include <unistd.h>
-
 #include <ctime>
 #include <filesystem>
 
 #include <shardgrad/core/context.h>
+#include <shardgrad/dist/os/host_name.h>
 #include <shardgrad/train/build_info.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/shallow_json.h>
@@ -59,7 +58,7 @@ std::string about_run(const About& about) {
            {"oneDNN", build.onednn},
            {"CUDA", build.cuda},
            {"written", date_of_now()},
-           {"host", host_name()},
+           {"host", dist::host_name()},
            {"ranks", about.world.size()},
            {"transport", about.world.kind()},
            {"threads", context().threads()},

@@ -31,10 +31,20 @@ data::DataLoader make_loader(const Config& config, const dist::ProcessGroup& wor
            .device = context().default_device()}};
 }
 
+// Of what types and names choose together. Each refuses what fits no module.
+static fsdp::WrapPolicy wrap_by_choice(const Config::Fsdp& fsdp) {
+  return [by_type = fsdp::wrap_by_type(fsdp.wrap_types), by_name = fsdp::wrap_by_name(fsdp.wrap_names)](
+             const nn::Module& module, const std::string& name, int64_t numel) {
+    bool of_type = by_type(module, name, numel), of_name = by_name(module, name, numel);
+    return of_type || of_name;
+  };
+}
+
 fsdp::Config make_sharding(const Config& config) {
   fsdp::Config sharding = config.fsdp.options;
   sharding.strategy = fsdp::parse_strategy(config.strategy);
   if (config.fsdp.wrap == "size") sharding.wrap = fsdp::wrap_by_size(config.fsdp.wrap_numel);
+  if (config.fsdp.wrap == "types") sharding.wrap = wrap_by_choice(config.fsdp);
   return sharding;
 }
 
@@ -60,16 +70,14 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Config::Optimizer& o, std
   return std::make_unique<optim::AdamW>(std::move(parameters), options, rules);
 }
 
-optim::GradScaler make_scaler(const Config& config, dist::ProcessGroup& world) {
-  return fsdp::sharded_grad_scaler(world, {.enabled = config.fsdp.options.param_dtype == DType::f16});
+std::optional<DType> forward_dtype(const Config& config) {
+  if (config.autocast == "off") return {};
+  return config.autocast == "bf16" ? DType::bf16 : DType::f16;
 }
 
-optim::Schedule make_schedule(const Config::Schedule& schedule, int64_t total) {
-  int64_t rest = std::max<int64_t>(1, total - schedule.warmup_steps);
-  optim::Schedule after = optim::constant();
-  if (schedule.name == "linear") after = optim::linear(rest, schedule.final);
-  if (schedule.name == "cosine") after = optim::cosine(rest, schedule.final);
-  return optim::warmup(schedule.warmup_steps, after);
+optim::GradScaler make_scaler(const Config& config, dist::ProcessGroup& world) {
+  bool narrow = config.fsdp.options.param_dtype == DType::f16 || forward_dtype(config) == DType::f16;
+  return fsdp::sharded_grad_scaler(world, {.enabled = narrow});
 }
 
 }  // namespace shardgrad::train

@@ -2,12 +2,12 @@
 // From a configuration to the objects of a training job.
 
 #include <memory>
+#include <optional>
 
 #include <shardgrad/dist/group/process_group.h>
 #include <shardgrad/fsdp/setup/config.h>
 #include <shardgrad/optim/grad_scaler.h>
 #include <shardgrad/optim/optimizer.h>
-#include <shardgrad/optim/schedule.h>
 #include <shardgrad/train/config.h>
 #include <shardgrad/train/data/data_loader.h>
 #include <shardgrad/train/task.h>
@@ -29,10 +29,10 @@ fsdp::Config make_sharding(const Config& config);
 std::unique_ptr<optim::Optimizer> make_optimizer(const Config::Optimizer& options,
                                                  std::vector<NamedParameter> parameters);
 
-/// Scales losses where parameters are f16, else does nothing.
-optim::GradScaler make_scaler(const Config& config, dist::ProcessGroup& world);
+/// What matrix products of a task's forward compute in, for an Autocast.
+std::optional<DType> forward_dtype(const Config& config);
 
-/// The factor of the learning rate over a run of `total` steps.
-optim::Schedule make_schedule(const Config::Schedule& schedule, int64_t total);
+/// Scales losses where f16 is computed in, else does nothing.
+optim::GradScaler make_scaler(const Config& config, dist::ProcessGroup& world);
 
 }  // namespace shardgrad::train

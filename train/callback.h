@@ -33,7 +33,8 @@ struct Metrics {
   int64_t test_count = 0;                    ///< samples they were tested on
   double lr = 0;
   std::optional<double> grad_norm{};
-  double seconds = 0;  ///< that the steps since the last line took; a GPU may be behind
+  int64_t skipped_steps = 0;  ///< of those since the last line: loss scaling left them out
+  double seconds = 0;         ///< that the steps since the last line took; a GPU may be behind
   double samples_per_s = 0;
   int64_t peak_bytes = 0;  ///< this rank's peak in the ledger
   double eta_seconds = 0;

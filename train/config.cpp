@@ -5,9 +5,11 @@
 #include <set>
 
 #include <shardgrad/core/error.h>
-#include <shardgrad/fsdp/setup/options.h>
+#include <shardgrad/train/aliases.h>
+#include <shardgrad/train/config_check.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/nearest.h>
+#include <shardgrad/train/preset.h>
 #include <shardgrad/train/registry.h>
 #include <shardgrad/train/settings.h>
 
@@ -90,53 +92,18 @@ void apply_all(Config& config, const std::vector<Setting>& settings, std::vector
   for (const Setting* setting : of_components) apply_to_component(config, *setting, faults);
 }
 
-// To what a key means nothing beside the other settings, and what to do; empty for one that has an effect.
-std::string why_idle(const Config& config, const std::string& key) {
-  auto unless = [](const std::string& to, const char* other) { return concat(to, "; remove it or change ", other); };
-  const auto& o = config.optimizer;
-  bool of_sgd = key == "optimizer.momentum" || key == "optimizer.nesterov";
-  bool of_adam = key == "optimizer.betas" || key == "optimizer.eps";
-  if (o.name == "sgd" ? of_adam : of_sgd) return unless(o.name, "optimizer.name");
-  if (kind_of(key) == "model" && key != "model.recompute" && config.registry->has_own_model(config.task.name))
-    return unless(concat("task ", config.task.name, ", which has a module of its own"), "task.name");
-  if (key == "epochs" && config.steps > 0) return unless("a run of `steps`", "steps");
-  if (key == "reduce_once" && config.micro_batches == 1) return unless("one micro-batch", "micro_batches");
-  if (key == "schedule.final" && config.schedule.name == "constant")
-    return unless("a constant schedule", "schedule.name");
-  if (key == "fsdp.wrap_numel" && config.fsdp.wrap == "children")
-    return unless("units that are the model's children", "fsdp.wrap");
-  fsdp::Config sharding = config.fsdp.options;
-  sharding.strategy = fsdp::parse_strategy(config.strategy);
-  if (key == "fsdp.prefetch_bytes" && sharding.prefetch == 0) return unless("a prefetch of 0 units", "fsdp.prefetch");
-  if (key == "fsdp.bucket_bytes" && !sharding.keeps_params())
-    return concat(config.strategy,
-                  ", which reduces a unit's gradients together; remove it, or choose units (fsdp.wrap)");
-  return "";
-}
-
-// Settings that would silently do nothing, or that only fail together.
-void check_together(const Config& config, const std::vector<Setting>& settings, std::vector<std::string>& faults) {
-  for (const Setting& setting : settings)
-    if (std::string why = why_idle(config, setting.key); !why.empty())
-      faults.push_back(concat(setting.place, ": ", setting.key, " means nothing to ", why));
-  if (config.optimizer.nesterov && config.optimizer.momentum == 0)
-    faults.push_back("optimizer.nesterov needs a momentum above 0");
-  if (config.name.find('/') != std::string::npos || config.name[0] == '.')
-    faults.push_back(concat("name is '", shortened(config.name), "'; it names a folder: no '/', no leading '.'"));
-}
-
 std::vector<Setting> gather_settings(const std::string& path, const std::vector<std::string>& overrides,
                                      std::vector<std::string>& faults) {
-  std::vector<Setting> settings = read_settings(path, faults);
+  std::vector<Setting> of_file = read_settings(path, faults), of_command_line;
   std::set<std::string> given;
   for (const std::string& text : overrides) {
     Setting setting = parse_setting(text, faults);
     if (setting.key.empty()) continue;
     if (!given.insert(setting.key).second)
       faults.push_back(concat(setting.place, ": ", shortened(setting.key), " is given twice on the command line"));
-    settings.push_back(std::move(setting));
+    of_command_line.push_back(std::move(setting));
   }
-  return settings;
+  return in_our_names(of_file, of_command_line, faults);
 }
 
 std::string lines_of(const std::vector<std::string>& faults) {
@@ -212,6 +179,7 @@ std::string nearest_key(const std::string& word, const Config& config) {
     bool told = plain.find(' ') != std::string::npos && option.meaning.find(plain) != std::string::npos;
     consider(key, told ? std::optional<size_t>(1) : std::nullopt);
   });
+  for (const std::string& alias : alias_names()) consider(alias, distance(word, alias));
   return best;
 }
 
@@ -222,6 +190,7 @@ Config read_config(const std::string& path, const std::vector<std::string>& over
   std::vector<Setting> settings = gather_settings(path, overrides, faults);
   Config config;
   config.registry = with_libraries(registry, settings);
+  apply_all(config, settings_of_preset(settings), faults);
   apply_all(config, settings, faults);
   if (faults.empty()) check_together(config, settings, faults);
   SG_CHECK(faults.empty(), lines_of(faults));
@@ -268,7 +237,8 @@ std::string key_table(const Registry& registry) {
   // No field has this key: apply_kernel() reads it.
   return table +
          "| `kernels.OPERATION` | none | a text | which of the kernels offered for OPERATION is used in the place of "
-         "the built-in one (docs/extending.md) |\n";
+         "the built-in one (docs/extending.md) |\n\n" +
+         alias_table();
 }
 
 }  // namespace shardgrad::train

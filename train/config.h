@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <shardgrad/fsdp/setup/config.h>
+#include <shardgrad/optim/schedule.h>
 #include <shardgrad/train/options.h>
 
 namespace shardgrad::train {
@@ -23,6 +25,7 @@ struct Config {
   std::string name = "run";
   int64_t seed = 1;
   std::string device = "cpu";
+  std::string preset = "none";  ///< where defaults of other keys came from
   Component data{"fashion_mnist"}, model{"mlp"}, task{"classification"};
   std::vector<std::string> recompute{};  ///< key model.recompute
   struct Optimizer {
@@ -36,8 +39,13 @@ struct Config {
     std::string name = "constant";
     int64_t warmup_steps = 0;
     double final = 0;
+    std::optional<int64_t> step_size{};
+    double gamma = 0.1;
+    int64_t patience = 10;  ///< evaluations
+    optim::OneCycleOptions one_cycle{};
   } schedule;
   double clip_grad_norm = 0;
+  std::string autocast = "off";  ///< or the dtype of matrix products
   int64_t batch = 256;
   int64_t micro_batches = 1;
   bool reduce_once = false;  ///< of micro-batches: not each, but all together
@@ -49,6 +57,7 @@ struct Config {
   struct Fsdp {
     std::string wrap = "children";
     int64_t wrap_numel = 100000;
+    std::vector<std::string> wrap_types{}, wrap_names{};
     shardgrad::fsdp::Config options = {};  ///< all but strategy and wrap
   } fsdp;
   std::vector<std::string> libraries;          ///< of kernels, loaded at the start
@@ -74,8 +83,8 @@ struct Config {
 /// the override), the key, and what was expected.
 Config read_config(const std::string& path, const std::vector<std::string>& overrides, const Registry& registry);
 
-/// The key that somebody meant who wrote `word`, which is none: "lr" and "learning_rate" are optimizer.lr. Empty when
-/// none is near.
+/// The key, or the other name of one (aliases.h), that somebody meant who wrote `word`, which is none: "lr" and
+/// "learning_rate" are optimizer.lr. Empty when none is near.
 std::string nearest_key(const std::string& word, const Config& config = {});
 
 /// Every key but those of the components, with the config's values; lives as long as this.
@@ -87,7 +96,7 @@ std::string to_json(const Config& config);
 std::string model_text(const Config& config);
 /// A line for each key that is not the default, and that has an effect; for people.
 std::string to_lines(const Config& config);
-/// Every key with its default, what it may be, and its meaning, as a Markdown table.
+/// Every key with its default, what it may be, and its meaning, as a Markdown table; and one of other names for keys.
 std::string key_table(const Registry& registry);
 
 }  // namespace shardgrad::train

@@ -24,6 +24,9 @@ void list_subject(OptionList& list, Config& c) {
            "`cuda` is a GPU, `auto` a GPU where there is one; `acc` and `sim` are host memory that behaves like a "
            "GPU's, for tests, `sim` with the kernels of `cuda`",
            {.choices = {"cpu", "cuda", "auto", "acc", "sim"}});
+  list.add("preset", c.preset,
+           "other defaults, for little memory or for speed; keys that are given win, and what comes of it is printed",
+           {.choices = {"none", "memory", "speed"}});
   list.add("data.name", c.data.name, concat("the data set: ", known.description("data")),
            {.choices = known.names("data")});
   list.add("model.name", c.model.name, concat("what is trained: ", known.description("model")),
@@ -33,6 +36,29 @@ void list_subject(OptionList& list, Config& c) {
            "(docs/recompute.md)");
   list.add("task.name", c.task.name, concat("what the model learns to give: ", known.description("task")),
            {.choices = known.names("task")});
+}
+
+void list_schedule(OptionList& list, Config::Schedule& s) {
+  list.add("schedule.name", s.name,
+           "of the learning rate, after the warm-up; `plateau` follows the task's first score, all others the step",
+           {.choices = {"constant", "linear", "cosine", "step", "one_cycle", "plateau"}});
+  list.add("schedule.warmup_steps", s.warmup_steps, "linear from 0; one_cycle has a rise of its own",
+           {.low = 0, .high = kMost});
+  list.add("schedule.final", s.final, "linear and cosine only: what is left of the learning rate at the end",
+           {.low = 0, .high = 1});
+  list.add("schedule.step_size", s.step_size, "step only: steps between two drops", {.low = 1, .high = kMost});
+  list.add("schedule.gamma", s.gamma, "step and plateau only: a drop is times this",
+           {.low = 0, .high = 1, .above_low = true});
+  list.add("schedule.patience", s.patience,
+           "plateau only: a drop comes after so many evaluations in which the task's first score did not become better",
+           {.low = 1, .high = kMost});
+  list.add("schedule.pct_start", s.one_cycle.pct_start,
+           "one_cycle only: share of the steps in which the learning rate rises, to `optimizer.lr`",
+           {.low = 0, .high = 1});
+  list.add("schedule.div_factor", s.one_cycle.div_factor, "one_cycle only: it begins at `optimizer.lr` over this",
+           {.low = 0, .above_low = true});
+  list.add("schedule.final_div_factor", s.one_cycle.final_div_factor,
+           "one_cycle only: it ends at its beginning over this", {.low = 0, .above_low = true});
 }
 
 void list_optimizer(OptionList& list, Config& c) {
@@ -46,11 +72,14 @@ void list_optimizer(OptionList& list, Config& c) {
   list.add("optimizer.weight_decay", o.weight_decay, "decoupled for adamw, added to the gradient otherwise",
            {.low = 0});
   list.add("optimizer.no_decay", o.no_decay, "parameter names without weight decay; `*` stands for any part");
-  list.add("schedule.name", c.schedule.name, "of the learning rate, after the warm-up",
-           {.choices = {"constant", "linear", "cosine"}});
-  list.add("schedule.warmup_steps", c.schedule.warmup_steps, "linear from 0", {.low = 0, .high = kMost});
-  list.add("schedule.final", c.schedule.final, "what is left of the learning rate at the end", {.low = 0, .high = 1});
+}
+
+void list_loop(OptionList& list, Config& c) {
   list.add("clip_grad_norm", c.clip_grad_norm, "bound of the gradients' norm, all together; 0: none", {.low = 0});
+  list.add("autocast", c.autocast,
+           "what matrix products of forward compute in, with what needs range or precision in f32; `f16` turns loss "
+           "scaling on (docs/mixed_precision.md)",
+           {.choices = {"off", "bf16", "f16"}});
   list.add("batch", c.batch, "samples per step, all ranks together", {.low = 1, .high = kMost});
   list.add("micro_batches", c.micro_batches, "parts of a rank's samples that go through the model one after the other",
            {.low = 1, .high = kMost});
@@ -67,11 +96,16 @@ void list_optimizer(OptionList& list, Config& c) {
 
 void list_sharding(OptionList& list, Config& c) {
   list.add("strategy", c.strategy, "what is sharded; it never changes the numbers (docs/zero.md)",
-           {.choices = {"zero3", "zero2", "zero1", "ddp", "hybrid", "full_shard", "fsdp", "shard_grad_op",
-                        "sharded_ddp", "oss", "no_shard", "hybrid_shard", "hsdp"}});
-  list.add("fsdp.wrap", c.fsdp.wrap, "units: one per layer, or of at least `fsdp.wrap_numel`",
-           {.choices = {"children", "size"}});
+           {.choices = fsdp::strategy_names()});
+  list.add("fsdp.wrap", c.fsdp.wrap,
+           "units: one per layer, or of at least `fsdp.wrap_numel`, or what `fsdp.wrap_types` and `fsdp.wrap_names` "
+           "choose",
+           {.choices = {"children", "size", "types"}});
   list.add("fsdp.wrap_numel", c.fsdp.wrap_numel, "parameters of a unit, for `size`", {.low = 1});
+  list.add("fsdp.wrap_types", c.fsdp.wrap_types, "for `types`: every module of these types, such as `Linear`");
+  list.add(
+      "fsdp.wrap_names", c.fsdp.wrap_names,
+      "for `types`: every module of these names, such as `blocks.?`; `*` stands for any part, `?` for one character");
   fsdp::visit_options(c.fsdp.options, [&](const std::string& name, auto& option, const char* meaning) {
     if (name == "sync_module_states") return;  // values are a function of a seed that all ranks are checked to share
     list.add("fsdp." + name, option, meaning, {.low = 0, .high = fsdp_limit(option)});
@@ -115,6 +149,8 @@ OptionList list_options(Config& config) {
   OptionList list;
   list_subject(list, config);
   list_optimizer(list, config);
+  list_schedule(list, config.schedule);
+  list_loop(list, config);
   list_sharding(list, config);
   list_run(list, config);
   return list;

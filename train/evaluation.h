@@ -2,6 +2,7 @@
 // How good a model is on samples that it was not trained on.
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include <shardgrad/dist/group/process_group.h>
@@ -14,18 +15,20 @@ struct Evaluation {
   int64_t count = 0;  ///< samples
 };
 
-/// Over every sample that the ranks' loaders have together, each once. A collective; every rank gets the same. `tell`
-/// is given the number of batches after each of them.
-Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& world,
+/// Over every sample that the ranks' loaders have together, each once, forward under an Autocast of `dtype`. A
+/// collective; every rank gets the same. `tell` is given the number of batches after each of them.
+Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& world, std::optional<DType> dtype,
                     const std::function<void(int64_t batches)>& tell = {});
 
 /// The best score until now, the task's first.
 struct Best {
   double value = 0;
-  int64_t worse = 0;  ///< evaluations since then
+  int64_t worse = 0;     ///< evaluations since then
+  int64_t plateaus = 0;  ///< in the whole run: how often `patience` evaluations went by without a better one
+  int64_t step = 0;      ///< after which it was found; 0: no score was finite
 };
-/// Whether `score` is better than the best one: that and everything that is known of it is brought up to date. A score
-/// that is not finite is never better.
-bool is_better(const Score& score, std::optional<Best>& best);
+/// Whether `score`, found after `step`, is better than the best one: that and everything that is known of it is brought
+/// up to date. A score that is not finite is never better.
+bool is_better(const Score& score, int64_t step, int64_t patience, std::optional<Best>& best);
 
 }  // namespace shardgrad::train

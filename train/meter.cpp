@@ -27,6 +27,8 @@ void Meter::add(const StepResult& step, int64_t samples, double seconds) {
   ++now_.step;
   now_.samples += samples;
   now_.seconds += seconds;
+  now_.skipped += step.skipped;
+  skipped_in_a_row_ = step.skipped ? skipped_in_a_row_ + 1 : 0;
 }
 
 void Meter::count(Metrics& metrics, const Mark& since) const {
@@ -34,6 +36,7 @@ void Meter::count(Metrics& metrics, const Mark& since) const {
   metrics.samples = now_.samples;
   metrics.seconds = now_.seconds - since.seconds;
   metrics.samples_per_s = double(now_.samples - since.samples) / metrics.seconds;
+  metrics.skipped_steps = now_.skipped - since.skipped;
   metrics.peak_bytes = context().ledger().peak();
 }
 

@@ -27,6 +27,7 @@ class Meter {
   /// By this process.
   int64_t steps_done() const { return now_.step - begin_.step; }
   int64_t samples_done() const { return now_.samples - begin_.samples; }
+  int64_t skipped_in_a_row() const { return skipped_in_a_row_; }
   double seconds() const { return now_.seconds; }
   double samples_per_s() const { return double(samples_done()) / seconds(); }
   /// The most that a step sent: less where evaluation had gathered for it (zero1).
@@ -36,10 +37,11 @@ class Meter {
   struct Mark {
     int64_t step, samples;
     double seconds = 0;
+    int64_t skipped = 0;  // steps
   };
   void count(Metrics& metrics, const Mark& since) const;
   Mark begin_, reported_, before_, now_;  // before_: the last step
-  int64_t step_bytes_ = 0;
+  int64_t step_bytes_ = 0, skipped_in_a_row_ = 0;
   static Tensor zero();
   Tensor loss_sum_;  // this rank's parts of the losses since the last line
 };

@@ -48,6 +48,7 @@ std::string to_json_line(const Metrics& m) {
   line["test_count"] = m.test_count;
   line["lr"] = finite(m.lr);
   line["grad_norm"] = m.grad_norm ? finite(*m.grad_norm) : Json(nullptr);
+  if (m.skipped_steps > 0) line["skipped_steps"] = m.skipped_steps;
   line["seconds"] = finite(m.seconds);
   line["samples_per_s"] = finite(m.samples_per_s);
   line["peak_bytes"] = m.peak_bytes;
@@ -129,15 +130,16 @@ void RunReport::on_logged(const Metrics& m) {
 void RunReport::on_metrics(const Metrics& m) {
   const Score& score = m.scores.at(0);
   std::string tested = m.test_count > 0 ? format_fixed(score.value, 4) : "-";
-  show({{format("step %6ld", long(m.step)), 8},
-        {format("epoch %3ld", long(m.epoch)), 5},
-        {"loss " + format_fixed(m.loss, 5), 7},
-        {format("test_%s %6s", shortened(score.name).c_str(), tested.c_str()), 6},
-        {format("%8s samples/s", format_fixed(m.samples_per_s, 0).c_str()), 3},
-        {format("lr %.3g", m.lr), 4},
-        {"peak " + format_bytes(m.peak_bytes), 1},
-        {"eta " + format_seconds(m.eta_seconds), 2}},
-       !terminal_.columns || m.epoch_done);
+  std::vector<Field> fields{{format("step %6ld", long(m.step)), 8},
+                            {format("epoch %3ld", long(m.epoch)), 5},
+                            {"loss " + format_fixed(m.loss, 5), 7},
+                            {format("test_%s %6s", shortened(score.name).c_str(), tested.c_str()), 6},
+                            {format("%8s samples/s", format_fixed(m.samples_per_s, 0).c_str()), 3},
+                            {format("lr %.3g", m.lr), 4},
+                            {"peak " + format_bytes(m.peak_bytes), 1},
+                            {"eta " + format_seconds(m.eta_seconds), 2}};
+  if (m.skipped_steps > 0) fields.push_back({concat("skipped ", m.skipped_steps), 9});
+  show(fields, !terminal_.columns || m.epoch_done);
   shown_ = {terminal_.seconds(), m.step, m.samples};
 }
 

@@ -51,8 +51,9 @@ bool Saver::save_at_end(const Reached& reached) {
   return saved_step_ == reached.step;
 }
 
-void Saver::finish_if_good() {
+void Saver::end_badly(const std::string& why) {
   if (under_way_ && under_way_->not_finite().empty()) finish();
+  fail_as(ErrorKind::rank_failed, why);
 }
 
 void Saver::begin(const Reached& reached, bool best) {

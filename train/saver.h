@@ -37,8 +37,9 @@ class Saver {
   bool is_due(int64_t step, bool best) const;
   /// Saves unless that step is saved, and returns when all is on the disk: whether it is saved. A collective.
   bool save_at_end(const Reached& reached);
-  /// Before the run ends badly: commits a checkpoint that is being written and finite. A collective.
-  void finish_if_good();
+  /// Ends the run badly, on all ranks, which say `why`: commits a checkpoint that is being written and finite, and
+  /// throws Error(rank_failed). A collective.
+  [[noreturn]] void end_badly(const std::string& why);
 
  private:
   void begin(const Reached& reached, bool best);

@@ -4,8 +4,17 @@
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/train/agreement.h>
 #include <shardgrad/train/build.h>
+#include <shardgrad/train/learning_rate.h>
 
 namespace shardgrad::train {
+
+// Weights to begin with, which a run that goes on needs no more. Whether it does is rank 0's to see, until it is known
+// that all see the run's folder.
+static void check_init_from(const Config& config, bool first) {
+  if (config.init_from.empty()) return;
+  if (config.resume && (!first || last_checkpoint(config.runs + "/" + config.name).folder)) return;
+  check_model(config.init_from, make_task(config)->module());
+}
 
 void check_start(const Config& config, dist::ProcessGroup& world, const data::Splits& data, uint64_t fingerprint,
                  int64_t total_steps) {
@@ -15,9 +24,7 @@ void check_start(const Config& config, dist::ProcessGroup& world, const data::Sp
   check_same(world, "the configuration", stream_of(to_json(config)));
   check_same(world, "the training data", fingerprint);
   check_same(world, "the test data", data.test->fingerprint());
-  dist::together(world, {"", "start"}, [&] {
-    if (!config.init_from.empty() && !config.resume) SafetensorsFile(config.init_from, SafetensorsFile::Access::read);
-  });
+  dist::together(world, {"", "start"}, [&] { check_init_from(config, world.rank() == 0); });
 }
 
 std::optional<Reached> resume(const Config& config, const std::string& run, TrainingState state, uint64_t fingerprint,
@@ -36,11 +43,14 @@ std::optional<Reached> resume(const Config& config, const std::string& run, Trai
   SG_CHECK(reached.step > 0 && reached.step <= total_steps, "'", folder, "' is of step ", reached.step,
            ", the run has ", total_steps, "; set epochs (or steps) to a larger number to train longer");
   say(concat("loaded step ", reached.step, ", hash ", manifest.hash()));
+  if (config.keep_best && reached.best && reached.best->step > 0)
+    dist::together(world, {"", "start"}, [&] {
+      if (world.rank() == 0) say(find_best(run, reached.best->step, reached.best->value));
+    });
   if (reached.total_steps != total_steps)
     say(concat("the run has ", total_steps, " steps, had ", reached.total_steps,
                ": the learning rate follows the schedule of ", total_steps, " steps from here on, ",
-               config.optimizer.lr * make_schedule(config.schedule, total_steps)(reached.step), " at step ",
-               reached.step + 1));
+               learning_rate(config, total_steps, reached.step, reached.best), " at step ", reached.step + 1));
   return reached;
 }
 

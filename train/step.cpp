@@ -2,15 +2,25 @@
 
 #include <cmath>
 
+#include <shardgrad/autograd/autocast.h>
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/progress.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/fsdp/clip.h>
 #include <shardgrad/optim/clip.h>
+#include <shardgrad/train/build.h>
 
 namespace shardgrad::train {
 namespace {
+
+Tensor loss_of(const Training& training, const data::Batch& part) {
+  Autocast precision(forward_dtype(training.config));
+  Tensor loss = training.task.loss(part);
+  SG_CHECK(loss.numel() == 1 && loss.dtype() == DType::f32, "the task's loss is ", loss.dtype(), " ", loss.shape(),
+           "; it must be one f32 number, this rank's part of the batch's loss");
+  return loss;
+}
 
 // Gradients of all micro-batches add up, and so do their losses: each is divided by the global count.
 Tensor forward_and_backward(const Training& training, const data::Batch& batch) {
@@ -21,9 +31,7 @@ Tensor forward_and_backward(const Training& training, const data::Batch& batch) 
     progress() = {progress().step, part.first};
     std::optional<fsdp::NoSync> local;
     if (config.reduce_once && i + 1 < config.micro_batches) local.emplace(training.sharded);
-    Tensor loss = training.task.loss(part);
-    SG_CHECK(loss.numel() == 1 && loss.dtype() == DType::f32, "the task's loss is ", loss.dtype(), " ", loss.shape(),
-             "; it must be one f32 number, this rank's part of the batch's loss");
+    Tensor loss = loss_of(training, part);
     training.scaler.scale(loss).backward();
     NoGrad no_grad;
     loss = reshape(loss, Shape());
@@ -50,7 +58,7 @@ StepResult train_step(const Training& training, const data::Batch& batch, bool n
       before += recorder.total_bytes_sent() - before_norm;
     result.grad_norm = norm / scaler.factor();
   }
-  scaler.step(optimizer, grad_scale);
+  result.skipped = !scaler.step(optimizer, grad_scale);
   if (watch) watch->after_update(int64_t(progress().step) + 1, result.loss);
   scaler.update();
   optimizer.zero_grad();

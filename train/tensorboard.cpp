@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include <shardgrad/dist/os/host_name.h>
 #include <shardgrad/train/files.h>
 
 namespace shardgrad::train {
@@ -76,8 +77,7 @@ std::string session_start() { return proto::counted(7, proto::integer(1, 1)); }
 
 // By name in the order of their beginnings.
 std::string new_path(const std::string& folder) {
-  char host[256] = "host";
-  gethostname(host, sizeof host - 1);
+  std::string host = dist::host_name();
   for (int number = 0;; ++number) {
     std::string path =
         concat(folder, "/events.out.tfevents.", int64_t(unix_seconds()), ".", host, ".", getpid(), ".", number);

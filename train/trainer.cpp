@@ -9,11 +9,14 @@
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/train/about.h>
 #include <shardgrad/train/agreement.h>
+#include <shardgrad/train/batch_arithmetic.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/callbacks.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/course.h>
 #include <shardgrad/train/evaluation.h>
+#include <shardgrad/train/learning_rate.h>
+#include <shardgrad/train/loss_scale.h>
 #include <shardgrad/train/meter.h>
 #include <shardgrad/train/notes.h>
 #include <shardgrad/train/plan.h>
@@ -39,7 +42,7 @@ class Trainer {
   void begin();
   void step();
   void test();
-  void report(bool epoch_done);
+  void report();
   void log_steps();
   void agree(bool now);
   bool wants_to_end();
@@ -49,6 +52,9 @@ class Trainer {
   void write_trace();
   void write_records();
   Reached reached() const;
+  void say(const std::string& line) {
+    if (report_ && !line.empty()) report_->say(line);
+  }
   void write_about(const Result* end);
 
   bool is_done() const { return meter_->step() == course_.steps(); }
@@ -70,7 +76,6 @@ class Trainer {
   std::shared_ptr<fsdp::Sharded> sharded_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   optim::GradScaler scaler_;
-  optim::Schedule schedule_;
   Agreement agreement_;
   std::optional<Saver> saver_;
   std::optional<FiniteWatch> watch_;
@@ -93,7 +98,6 @@ Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& 
       course_(config, train_.batches()),
       fingerprint_(data_.train->fingerprint()),
       scaler_(make_scaler(config, world)),
-      schedule_(make_schedule(config.schedule, course_.steps())),
       agreement_(world),
       trace_(config.trace_steps, world) {
   check_start(config, world, data_, fingerprint_, course_.steps());
@@ -104,6 +108,7 @@ Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& 
     predicted_ = plan(config, data_.fields(), world.size(), kMeta, one_node ? world.kind() : "");
     report = std::make_unique<RunReport>(config, out, terminal);
     report_ = report.get();
+    report_->say(batch_arithmetic(config.batch, world.size(), config.micro_batches, data_.train->size()));
     report_->plan(predicted_);
   });
   callbacks_.emplace(config, world);
@@ -120,13 +125,11 @@ void Trainer::begin() {
   folder_ = dist::same_text(world_, {"", "start"}, report_ ? report_->folder() : "");
   check_folder_is_shared(world_, folder_);
   TrainingState state{task_->module(), *sharded_, *optimizer_, notes_of(data_)};
-  auto say = [this](const std::string& line) {
-    if (report_) report_->say(line);
-  };
-  saver_.emplace(config_, folder_, state, say,
+  auto say_it = [this](const std::string& line) { say(line); };
+  saver_.emplace(config_, folder_, state, say_it,
                  [this](const Saved& saved) { callbacks_->tell(&Callback::on_save, saved); });
   std::optional<Reached> from;
-  if (config_.resume) from = resume(config_, folder_, state, fingerprint_, course_.steps(), say);
+  if (config_.resume) from = resume(config_, folder_, state, fingerprint_, course_.steps(), say_it);
   if (!from && !config_.init_from.empty()) load_model(config_.init_from, state);
   if (report_ && config_.resume) report_->resume(config_, from ? from->step : 0, course_.steps());
   meter_.emplace(from ? from->step : 0, from ? from->samples : 0);
@@ -151,15 +154,14 @@ void Trainer::agree(bool now) {
   mine.trouble = watch_ && watch_->found();
   agreed_ = agreement_.agree(meter_->step(), meter_->seconds_per_step(), mine);
   log_steps();  // before a checkpoint, which a run goes on from with the lines until there
+  if (std::string why = lost_scale(scaler_, *meter_); !why.empty()) saver_->end_badly(why);
   if (!agreed_->trouble) return;
   std::string what = watch_->explain();
   watch_.reset();
-  if (config_.on_nan == "stop") {
-    saver_->finish_if_good();
-    fail_as(ErrorKind::rank_failed, what, ". Nothing is saved from there on; try a smaller optimizer.lr or ",
-            "clip_grad_norm, or go on with on_nan=continue");
-  }
-  if (report_) report_->say(what);
+  if (config_.on_nan == "stop")
+    saver_->end_badly(concat(what, ". Nothing is saved from there on; try a smaller optimizer.lr or clip_grad_norm, ",
+                             "or go on with on_nan=continue"));
+  say(what);
 }
 
 void Trainer::step() {
@@ -168,15 +170,16 @@ void Trainer::step() {
   trace_.begin(next);
   data::Batch batch = train_.get(course_.epoch_of(next), course_.batch_of(next));
   progress() = {uint64_t(meter_->step()), batch.first};
-  optimizer_->set_lr(config_.optimizer.lr * schedule_(meter_->step()));
-  FiniteWatch* watch = watch_ ? &*watch_ : nullptr;
-  StepResult done =
-      train_step({config_, *task_, *sharded_, *optimizer_, scaler_, watch}, batch, course_.reports_after(next));
+  optimizer_->set_lr(learning_rate(config_, course_.steps(), meter_->step(), best_));
+  StepResult done = train_step({config_, *task_, *sharded_, *optimizer_, scaler_, watch_ ? &*watch_ : nullptr}, batch,
+                               course_.reports_after(next));
   trace_.end(next);
   meter_->add(done, batch.global_count, running_seconds() - begin);
   metrics_.epoch = course_.epoch_of(next) + 1;
   metrics_.lr = optimizer_->lr();
   metrics_.grad_norm = done.grad_norm;
+  metrics_.eta_seconds = double(course_.steps() - next) * meter_->seconds_per_step();
+  metrics_.epoch_done = course_.tests_after(next) || course_.ends_epoch(next);
   if (metrics_.test_count > 0) metrics_.scores = task_->scores({});
   metrics_.test_count = 0;
   is_best_ = false;
@@ -187,22 +190,20 @@ void Trainer::step() {
 
 void Trainer::test() {
   int64_t sent_before = context().recorder().total_bytes_sent();
-  Evaluation evaluation = evaluate(*task_, test_, world_, [this](int64_t done) {
+  Evaluation evaluation = evaluate(*task_, test_, world_, forward_dtype(config_), [this](int64_t done) {
     if (report_) report_->testing(done, test_.batches());
   });
   evaluation_bytes_ += context().recorder().total_bytes_sent() - sent_before;
   metrics_.scores = evaluation.scores;
   metrics_.test_count = evaluation.count;
   step_log_.add_scores(evaluation.scores, evaluation.count);
-  is_best_ = is_better(evaluation.scores[0], best_);
-  callbacks_->tell(&Callback::on_eval,
-                   Evaluated{meter_->step(), evaluation.scores, is_best_, best_ ? best_->worse : 0});
+  is_best_ = is_better(evaluation.scores[0], meter_->step(), config_.schedule.patience, best_);
+  callbacks_->tell(&Callback::on_eval, Evaluated{meter_->step(), evaluation.scores, is_best_, best_->worse});
+  say(plateau_note(config_, course_.steps(), meter_->step(), evaluation.scores[0].name, *best_));
 }
 
-void Trainer::report(bool epoch_done) {
+void Trainer::report() {
   meter_->fill(metrics_, world_);
-  metrics_.eta_seconds = double(course_.steps() - meter_->step()) * meter_->seconds_per_step();
-  metrics_.epoch_done = epoch_done;
   if (!config_.log_steps) callbacks_->tell(&Callback::on_logged, metrics_);
   log_steps();
   callbacks_->tell(&Callback::on_metrics, metrics_);
@@ -215,7 +216,7 @@ void Trainer::log_steps() {
 // Whether a callback wants it, which is known where the weights were tested.
 bool Trainer::wants_to_end() {
   std::optional<std::string> reason = callbacks_->reason_to_end();
-  if (reason && report_) report_->say(concat("ends after step ", meter_->step(), ": ", *reason));
+  if (reason) say(concat("ends after step ", meter_->step(), ": ", *reason));
   return reason.has_value();
 }
 
@@ -251,7 +252,8 @@ Result Trainer::end(bool stopped) {
 }
 
 Result Trainer::stop() {
-  if (meter_->has_news()) report(true);
+  metrics_.epoch_done = true;  // its line stays
+  if (meter_->has_news()) report();
   write_records();
   if (!saver_->save_at_end(reached()))
     fail_as(ErrorKind::rank_failed, "stopped as asked after step ", meter_->step(),
@@ -280,7 +282,7 @@ Result Trainer::run() {
     int64_t step = meter_->step();
     bool tests = course_.tests_after(step);
     if (tests) test();
-    if (course_.reports_after(step)) report(tests || course_.ends_epoch(step));
+    if (course_.reports_after(step)) report();
     bool ends = is_done() || (tests && wants_to_end());
     agree(ends || saver_->is_due(step, is_best_));
     saver_->after_step(reached(), agreed_, is_best_);

@@ -117,11 +117,16 @@ void ProcessGroup::note(std::string_view what) { noted_ += noted_.empty() ? what
 
 // The call's own detail and the notes since the last one. Of what is too long the beginning is shown, and a number
 // stands for all of it.
+// A text that does not fit is shown to a point, and a number stands for all of it: ranks compare it.
+template <size_t Room> static void copy_whole(char (&to)[Room], const std::string& text) {
+  constexpr size_t kNumber = 25;
+  if (text.size() < Room) return copy_text(to, Room, text);
+  copy_text(to, Room, concat(text.substr(0, Room - 1 - kNumber), "... #", hash_of(text)));
+}
+
 std::string ProcessGroup::with_notes(const std::string& detail) {
   std::string notes = std::exchange(noted_, {});
-  std::string text = detail.empty() || notes.empty() ? detail + notes : concat(detail, ", ", notes);
-  constexpr size_t kRoom = sizeof(Place::detail) - 1, kNumber = 25;
-  return text.size() <= kRoom ? text : concat(text.substr(0, kRoom - kNumber), "... #", hash_of(text));
+  return detail.empty() || notes.empty() ? detail + notes : concat(detail, ", ", notes);
 }
 
 void ProcessGroup::wait_before(const CollectiveOptions& options, Device device) {
@@ -144,9 +149,9 @@ Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options)
   place.dtype = dtype;
   place.has_elements = has_tensor;
   copy_text(place.op, sizeof(place.op), operation.op);
-  copy_text(place.unit, sizeof(place.unit), options.label.unit);
+  copy_whole(place.unit, options.label.unit);
   copy_text(place.phase, sizeof(place.phase), options.label.phase);
-  copy_text(place.detail, sizeof(place.detail), with_notes(options.detail));
+  copy_whole(place.detail, with_notes(options.detail));
 
   uint64_t record =
       context_.recorder().begin({0, operation.op, options.label.unit, options.label.phase, stream_->name(),

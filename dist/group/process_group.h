@@ -46,7 +46,7 @@ struct CollectiveOptions {
   /// What the collective starts after. Unset: everything queued so far on the compute stream of the tensors' device.
   /// Event() waits for nothing; several events: stream().wait(each), then Event().
   std::optional<Event> after;
-  /// What else must be equal on all ranks; ranks that differ have diverged, and the error shows its first 63 letters.
+  /// What else must be equal on all ranks; ranks that differ have diverged, and the error shows it, or its begin.
   std::string detail = {};
   /// Whether what is received is another value to whoever saved the tensor for backward. False for one that only comes
   /// back into memory, such as gathered parameters.

@@ -17,6 +17,9 @@ template std::vector<int64_t> ProcessGroup::share(const std::vector<int64_t>&, c
 template std::vector<double> ProcessGroup::share(const std::vector<double>&, const Label&);
 
 std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key, const std::string& name) {
+  SG_CHECK(kind() != "pretended",
+           "split: the other ranks of this plan do not exist, so nobody knows their groups; "
+           "kept_split and parallel::Mesh make groups that follow from the ranks' numbers");
   std::vector<int64_t> wishes = share<int64_t>({color, key}, {"", "split"});
   std::vector<int> ranks;  // of the new group, as ranks of this one
   for (int r = 0; r < size(); ++r)

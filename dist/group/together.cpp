@@ -2,25 +2,35 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 
+#include <shardgrad/core/allocator.h>
 #include <shardgrad/core/context.h>
 
 namespace shardgrad::dist {
 namespace {
 
-// 0 for none. Of an exception that is no Error: as refused input, for it is a user's.
-ErrorKind kind_of(const std::exception_ptr& failure, std::string& message) {
+constexpr int64_t kOutOfMemory = 5;
+
+// A number for each kind of error, 0 for none. An exception that is no Error is as refused input, for it is a user's.
+int64_t kind_of(const std::exception_ptr& failure, std::string& message) {
   try {
     std::rethrow_exception(failure);
+  } catch (const OutOfMemory& error) {
+    message = error.what();
+    return kOutOfMemory;
   } catch (const Error& error) {
     message = error.what();
-    return error.kind();
+    return int64_t(error.kind());
+  } catch (const std::bad_alloc&) {
+    message = "out of memory: the host has none left";
+    return kOutOfMemory;
   } catch (const std::exception& error) {
     message = error.what();
   } catch (...) {
     message = "an exception that is no std::exception";
   }
-  return ErrorKind::input;
+  return int64_t(ErrorKind::input);
 }
 
 }  // namespace
@@ -46,7 +56,7 @@ void together(ProcessGroup& group, const Label& label, const std::function<void(
     call();
   } catch (...) {
     failure = std::current_exception();
-    kind = int64_t(kind_of(failure, message));
+    kind = kind_of(failure, message);
   }
   std::vector<int64_t> kinds = group.share<int64_t>({kind}, label);
   auto first = std::ranges::find_if(kinds, [](int64_t each) { return each != 0; });
@@ -54,6 +64,7 @@ void together(ProcessGroup& group, const Label& label, const std::function<void(
   auto root = int(first - kinds.begin());
   std::string cause = same_text(group, label, message, root);
   if (failure) std::rethrow_exception(failure);
+  if (*first == kOutOfMemory) throw OutOfMemory(concat("rank ", group.global_rank(root), ": ", cause, after));
   fail_as(ErrorKind(*first), "rank ", group.global_rank(root), ": ", cause, after);
 }
 

@@ -32,7 +32,8 @@ void run_ranks(int world_size, const std::function<void(ProcessGroup&)>& body, c
 
 /// Runs body as rank 0 of a world of `world_size` on device meta, the others of which do not exist: what one rank of
 /// thousands needs and would send is known without them, where all do the same, but for what a transport needs itself.
-/// Collectives of host memory get what the same on every rank would give. Throws what body throws.
+/// Collectives of host memory get what the same on every rank would give. Throws what body throws, and Error(input) for
+/// ProcessGroup::split, which depends on what the others say.
 void run_one_of(int world_size, const std::function<void(ProcessGroup&)>& body, uint64_t seed = 0);
 
 }  // namespace shardgrad::dist

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <sstream>
 
 #include <shardgrad/core/context.h>
@@ -99,8 +100,9 @@ int run_mpirun(int n, const std::vector<std::string>& argv, const LaunchOptions&
     for (int rank = 0; !here && said.here(rank); ++rank) here = rank == n - 1;
     return here;
   };
-  Children children(all_here, SIGTERM, SIGTSTP);
-  Relay relay;
+  Relay relay;  // what is left in it is passed on without the children, when signals end this process as usual
+  std::optional<Children> started(std::in_place, all_here, SIGTERM, SIGTSTP);
+  Children& children = *started;
   const char* terminal = ttyname(STDOUT_FILENO);  // where what the ranks say comes out
   children.start(command,
                  {"SHARDGRAD_CAUSE_FILE=" + report->path(), concat("SHARDGRAD_TERMINAL=", terminal ? terminal : "")},
@@ -116,6 +118,7 @@ int run_mpirun(int n, const std::vector<std::string>& argv, const LaunchOptions&
     if (deadline > now + kGraceOfRanks && read_report(report->path()).has_cause()) deadline = now + kGraceOfRanks;
     if (now > deadline) children.signal(SIGKILL);  // mpirun hangs, or is stopped
   }
+  started.reset();
   bool lost = !relay.finish();
   if (lost) std::fprintf(stderr, "%s\n", kOutputLost);
   int code = conclude(read_report(report->path()), status, watch);

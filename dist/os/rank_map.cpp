@@ -1,10 +1,10 @@
 #include <shardgrad/dist/os/rank_map.h>
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <fstream>
 #include <sstream>
+
+#include <shardgrad/dist/os/host_name.h>
 
 namespace shardgrad::dist {
 
@@ -43,11 +43,9 @@ std::string list_of(const std::vector<int>& ranks) {
 }
 
 std::string this_machine() {
-  char host[256] = {};
-  gethostname(host, sizeof(host) - 1);
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return std::string(host) + "/" + boot;
+  return host_name() + "/" + boot;
 }
 
 }  // namespace shardgrad::dist

@@ -3,10 +3,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include <shardgrad/core/error.h>
 
@@ -14,7 +17,11 @@ namespace shardgrad::dist {
 
 Relay::Relay() {
   if (pipe2(ends_, O_CLOEXEC) != 0) fail_as(ErrorKind::missing, "launch: there is no pipe: ", std::strerror(errno));
+  sigset_t all, before;  // signals are for the thread that watches the children; a broken pipe is an error of its write
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::thread([this] { pass_on(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 bool Relay::finish() {
@@ -26,23 +33,19 @@ bool Relay::finish() {
   return !lost_;
 }
 
-// To the end of the pipe; or, where a process that was left over holds it open, until nothing comes any more.
+// To the end of the pipe; or, where a process that was left over holds it open, what was in it when the others had
+// ended.
 void Relay::pass_on() {
-  sigset_t broken_pipe;  // is an error of the write
-  sigemptyset(&broken_pipe);
-  sigaddset(&broken_pipe, SIGPIPE);
-  pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);
   char text[1 << 14];
-  for (;;) {
-    bool ended = ended_;
+  std::optional<int> left;  // bytes, once they have ended
+  while (!left || *left > 0) {
+    if (!left && ended_ && ioctl(ends_[0], FIONREAD, &left.emplace(0)) != 0) return;
     pollfd ready{ends_[0], POLLIN, 0};
-    if (poll(&ready, 1, 50) <= 0) {
-      if (ended) return;
-      continue;
-    }
+    if (poll(&ready, 1, 50) <= 0) continue;
     ssize_t count = read(ends_[0], text, sizeof(text));
     if (count == 0 || (count < 0 && errno != EINTR)) return;
     if (count > 0) write_out(text, size_t(count));
+    if (left) *left -= int(std::max<ssize_t>(count, 0));
   }
 }
 

@@ -26,7 +26,7 @@ struct Place {
   DType dtype = DType::f32;
   bool has_elements = false;
   char op[18] = {};
-  char unit[72] = {};  ///< cut when longer
+  char unit[72] = {};  ///< a longer one ends in a number that stands for all of it
   char phase[16] = {};
   char detail[64] = {};  ///< a longer one ends in a number that stands for all of it
 

@@ -25,10 +25,12 @@ namespace shardgrad::fsdp {
 ///     hybrid     the same                      the same              in groups   (3 P - P_k)(S-1)/S + 2 (P/S)(R-1)/R
 enum class Strategy : uint8_t { ddp, zero1, zero2, zero3, hybrid };
 const char* name_of(Strategy strategy);
-/// Accepts the names above and those of other systems, in any case, with or without '-' and '_': DDP, NO_SHARD; ZeRO-1,
-/// OSS; ZeRO-2, SHARD_GRAD_OP, ShardedDDP; ZeRO-3, FSDP, FULL_SHARD; HSDP, HYBRID_SHARD. Throws Error(input) listing
-/// them.
+/// Accepts the names above and those of other systems, in any case, with or without '-' and '_': dp, NO_SHARD; OSS;
+/// SHARD_GRAD_OP, ShardedDDP, ddp_sharded, ddp_sharded_spawn; FSDP, FULL_SHARD, fsdp_native, ddp_fully_sharded,
+/// fairscale; HSDP, HYBRID_SHARD. Throws Error(input) listing them.
 Strategy parse_strategy(std::string_view name);
+/// All of these names, in lower case.
+std::vector<std::string> strategy_names();
 
 /// Decides for a submodule whether it becomes a unit of its own. `name` is that below the module that is sharded, and
 /// empty for this one; `numel` counts the parameters below it that no deeper unit has taken. Asked once of every module

@@ -8,9 +8,10 @@ namespace shardgrad::fsdp {
 
 static int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-FlatLayout::FlatLayout(std::string unit_name, std::span<nn::Parameter* const> parameters, Mesh& mesh,
-                       const Config& config)
+FlatLayout::FlatLayout(std::string unit_name, std::string part_name, std::span<nn::Parameter* const> parameters,
+                       Mesh& mesh, const Config& config)
     : unit(std::move(unit_name)),
+      part(std::move(part_name)),
       unit_id(context().ledger().unit_id(unit)),
       mesh(mesh),
       device(parameters.front()->tensor.device()),
@@ -22,6 +23,12 @@ FlatLayout::FlatLayout(std::string unit_name, std::span<nn::Parameter* const> pa
     padded += round_up(slices.back().numel(), kSliceAlignment);
   }
   padded = round_up(std::max(padded, int64_t(1)), kSliceAlignment * mesh.world().size());
+}
+
+int64_t FlatLayout::numel() const {
+  int64_t total = 0;
+  for (const Slice& slice : slices) total += slice.numel();
+  return total;
 }
 
 std::vector<size_t> FlatLayout::begins(DType of) const {

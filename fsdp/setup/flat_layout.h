@@ -43,9 +43,12 @@ struct Owned {
 /// What is fixed about a flat parameter, and how its buffers are made.
 struct FlatLayout {
   /// For parameters of one dtype and device, all trained or all frozen.
-  FlatLayout(std::string unit, std::span<nn::Parameter* const> parameters, Mesh& mesh, const Config& config);
+  FlatLayout(std::string unit, std::string part, std::span<nn::Parameter* const> parameters, Mesh& mesh,
+             const Config& config);
 
   std::string unit;
+  /// " from W on", by which ranks tell it from the unit's others; empty for the only one.
+  std::string part;
   uint16_t unit_id;  ///< in the ledger
   Mesh& mesh;
   Device device;
@@ -55,6 +58,7 @@ struct FlatLayout {
   std::vector<Slice> slices;
   int64_t padded = 0;  ///< elements of all, P above
 
+  int64_t numel() const;  ///< without gaps
   bool split() const { return mesh.parts() > 1; }
   int64_t shard_numel() const { return padded / mesh.parts(); }
   int64_t shard_begin() const { return mesh.part() * shard_numel(); }

@@ -17,8 +17,9 @@ Mesh::Mesh(dist::ProcessGroup& world, int parts) : world_(world), parts_(parts) 
   if (shard_ && computes_by_itself) reductions_ = &shard_->kept_split(1, shard_->size(), "reductions");
 }
 
-dist::Work Mesh::gather(const Gathers& buffers, dist::Label label) const {
+dist::Work Mesh::gather(const Gathers& buffers, dist::Label label, const std::string& which) const {
   dist::CollectiveOptions options{std::move(label), Event()};
+  options.detail = which;
   options.counts_as_write = false;
   return buffers.empty() ? dist::Work() : shard_->all_gather(buffers, options);
 }

@@ -42,8 +42,8 @@ class Mesh {
   /// The ranks that hold the same part; null when there is one copy.
   dist::ProcessGroup* replica() const { return replica_; }
   /// One all-gather along the row; none where there is nothing to gather. Who asks has made shard()'s stream wait for
-  /// what is sent.
-  dist::Work gather(const Gathers& buffers, dist::Label label) const;
+  /// what is sent; `which` says what these are, to ranks that might gather others.
+  dist::Work gather(const Gathers& buffers, dist::Label label, const std::string& which) const;
   int parts() const { return parts_; }
   int part() const { return world_.rank() % parts_; }
   /// Memory that shards, full parameters and gradients are sent from without a copy.

@@ -95,7 +95,7 @@ std::string FlatGrad::sources() const {
     digits += char('0' + is_open(i) + 2 * has_[i]);
   }
   constexpr size_t kShown = 20;
-  return "gradients " + (digits.size() <= kShown ? digits : concat('#', hash_of(digits)));
+  return "gradients " + (digits.size() <= kShown ? digits : concat('#', hash_of(digits))) + layout_.part;
 }
 
 void FlatGrad::note_sources() {

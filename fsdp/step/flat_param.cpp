@@ -13,8 +13,9 @@ const char* name_of(FullState state) {
   return names[int(state)];
 }
 
-FlatParam::FlatParam(std::string unit, std::span<nn::Parameter* const> parameters, Mesh& mesh, const Config& config)
-    : layout_(std::move(unit), parameters, mesh, config),
+FlatParam::FlatParam(std::string unit, std::string part, std::span<nn::Parameter* const> parameters, Mesh& mesh,
+                     const Config& config)
+    : layout_(std::move(unit), std::move(part), parameters, mesh, config),
       grads_(layout_, config),
       trainable_(parameters.front()->tensor.requires_grad()),
       shard_host_(layout_) {
@@ -105,12 +106,6 @@ void FlatParam::rehome(const Tensor& full) {
     impl.offset = size_t(slices()[i].offset) * size_of(full.dtype());
     impl.dtype = full.dtype();
   }
-}
-
-int64_t FlatParam::numel() const {
-  int64_t total = 0;
-  for (const Slice& slice : slices()) total += slice.numel();
-  return total;
 }
 
 void FlatParam::attach(const nn::Parameter& parameter, size_t slice, std::function<void()> ready) {
@@ -272,7 +267,7 @@ Tensor FlatParam::gather_whole(std::string_view phase) {
   Tensor result = layout_.buffer(padded(), dtype(), Category::gathered_parameter, &first_writer(dtype()));
   Gathers one;
   ask_for(result, one);
-  dist::Work gathered = layout_.mesh.gather(one, {layout_.unit, std::string(phase)});
+  dist::Work gathered = layout_.mesh.gather(one, {layout_.unit, std::string(phase)}, layout_.part);
   shard_host_.arrive();
   gathered.wait(layout_.compute());
   return result;

@@ -43,12 +43,13 @@ class FlatParam {
  public:
   /// Takes over `parameters` (one dtype, all trainable or none): fills this rank's shard, then re-homes each parameter
   /// to the full buffer.
-  FlatParam(std::string unit, std::span<nn::Parameter* const> parameters, Mesh& mesh, const Config& config);
+  FlatParam(std::string unit, std::string part, std::span<nn::Parameter* const> parameters, Mesh& mesh,
+            const Config& config);
   ~FlatParam();
   FlatParam(const FlatParam&) = delete;
 
   std::span<const Slice> slices() const { return layout_.slices; }
-  int64_t numel() const;
+  int64_t numel() const { return layout_.numel(); }
   int64_t padded() const { return layout_.padded; }
   /// Of the shards, and of the optimizer's step.
   DType dtype() const { return layout_.dtype; }

@@ -39,8 +39,10 @@ static std::vector<std::vector<nn::Parameter*>> grouped(std::span<nn::Parameter*
 Unit::Unit(std::string name, std::vector<nn::Parameter*> parameters, Mesh& mesh, const Config& config, bool is_root,
            UnitEvents events)
     : name_(std::move(name)), mesh_(mesh), is_root_(is_root), events_(std::move(events)) {
-  for (const auto& members : grouped(parameters, config.bucket())) {
-    FlatParam& flat = *flat_params_.emplace_back(std::make_unique<FlatParam>(name_, members, mesh, config));
+  std::vector<std::vector<nn::Parameter*>> parts = grouped(parameters, config.bucket());
+  for (const auto& members : parts) {
+    std::string part = parts.size() > 1 ? concat(" from ", members[0]->full_name, " on") : "";
+    FlatParam& flat = *flat_params_.emplace_back(std::make_unique<FlatParam>(name_, part, members, mesh, config));
     size_t k = leaves_.size();
     leaves_.emplace_back();
     for (size_t i = 0; i < members.size(); ++i) {
@@ -90,8 +92,13 @@ void Unit::unshard(std::string_view phase) {
   wait();  // for a gather of what has changed since
   transition(UnitState::gathering);
   Gathers buffers;
-  for (auto& flat : flat_params_) flat->start_gather(buffers);
-  dist::Work gather = mesh_.gather(buffers, {name_, std::string(phase)});
+  std::string which;  // of the parts, as 0 and 1
+  for (auto& flat : flat_params_) {
+    size_t before = buffers.size();
+    flat->start_gather(buffers);
+    which += char('0' + (buffers.size() - before));
+  }
+  dist::Work gather = mesh_.gather(buffers, {name_, std::string(phase)}, which.size() > 1 ? which : "");
   for (auto& flat : flat_params_) flat->gather_by(gather);
 }
 

@@ -26,6 +26,31 @@ class Hidden {
 };
 inline auto tensors_of(Hidden& hidden) { return std::tie(hidden.inside); }
 
+struct One {
+  Tensor a;
+};
+struct Two {
+  Tensor a, b;
+};
+struct Three {
+  Tensor a, b, c;
+};
+struct Four {
+  Tensor a, b, c, d;
+};
+struct Five {
+  Tensor a, b, c, d, e;
+};
+struct Six {
+  Tensor a, b, c, d, e, f;
+};
+struct Seven {
+  Tensor a, b, c, d, e, f, g;
+};
+struct Eight {
+  Tensor a, b, c, d, e, f, g, h;
+};
+
 template <class T> int count(T value) {
   int found = 0;
   for_each_tensor(value, [&](const Tensor&) { ++found; });
@@ -51,6 +76,19 @@ TEST(Traverse, FindsTensorsInPlainStructsAndWhereAFunctionPoints) {
   EXPECT_EQ(count(Named{t, t, 3, "label", {{"a", t}}}), 3);
   EXPECT_EQ(count(std::vector<Named>{{t, {}, 1, "", {}}, {t, t, 1, "", {}}}), 3);
   EXPECT_EQ(count(Hidden(t)), 1);
+}
+
+TEST(Traverse, FindsTheTensorsOfStructsOfUpToEightMembers) {
+  Context context;
+  Tensor t = empty({1});
+  EXPECT_EQ(count(One{t}), 1);
+  EXPECT_EQ(count(Two{t, t}), 2);
+  EXPECT_EQ(count(Three{t, t, t}), 3);
+  EXPECT_EQ(count(Four{t, t, t, t}), 4);
+  EXPECT_EQ(count(Five{t, t, t, t, t}), 5);
+  EXPECT_EQ(count(Six{t, t, t, t, t, t}), 6);
+  EXPECT_EQ(count(Seven{t, t, t, t, t, t, t}), 7);
+  EXPECT_EQ(count(Eight{t, t, t, t, t, t, t, t}), 8);
 }
 
 TEST(Traverse, KnowsAtCompileTimeWhatCannotHoldTensors) {

@@ -248,10 +248,11 @@ TEST(Certify, AZeroOrAnInfinityOfTheWrongSignIsNamed) {
 TEST(Certify, WithoutAReferenceTheCertificateSaysWhoseWordItIs) {
   Context context;
   cube_is = {.offered = true, .right = false};
-  Certificate certificate = certify("cube", kCpu);
+  Certificate certificate = certify("cube", kCpu), asynchronous = certify("cube", kAcc);
   cube_is = {};
   EXPECT_TRUE(certificate.holds()) << failed(certificate);
   EXPECT_EQ(certificate.properties[1].note, "by the word of these kernels themselves, in f64: cube, cube_backward");
+  EXPECT_EQ(asynchronous.properties[1].note, certificate.properties[1].note) << "which run there, too";
   EXPECT_EQ(certify("tanh", kCpu).properties[1].note, "");
 }
 

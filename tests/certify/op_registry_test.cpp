@@ -117,6 +117,21 @@ TEST(OpRegistry, EveryOperationHasCasesOfOddSizesBeyondABlockAndUnaligned) {
   EXPECT_EQ(unaligned, registered);
 }
 
+TEST(OpRegistry, ACaseCallsTheOperationThatItIsNamedAfter) {
+  const std::set<std::string> made_of_others{"gelu: gelu_tanh", "mean: affine", "to_device: leaf",
+                                             "transpose: permute"};
+  Context context;
+  for (const OpCase& op : op_cases()) {
+    std::vector<Tensor> inputs = op.make_inputs(DType::f32, kMeta);
+    require_grad(op, inputs);
+    for (const Tensor& result : op.call(inputs)) {
+      if (!result.requires_grad()) continue;
+      std::string name = node_of(result)->name();
+      EXPECT_TRUE(name == op.op || made_of_others.contains(op.op + ": " + name)) << op.name() << " calls " << name;
+    }
+  }
+}
+
 TEST(OpRegistry, CaseNamesAreUnique) {
   std::set<std::string> names;
   for (Purpose purpose : {Purpose::promises, Purpose::sizes})

@@ -86,6 +86,11 @@ TEST(Slots, AContextKeepsOneOfEachTypeForAllItsThreads) {
   EXPECT_EQ(kept.use_count(), 1) << "it goes with its context";
 }
 
+TEST(Context, ComputesOnAllCoresUnlessToldOtherwise) {
+  EXPECT_EQ(Context().threads(), usable_cores());
+  EXPECT_EQ(Context({.threads = 3}).threads(), 3);
+}
+
 TEST(Context, TheLastOneLeftIsCurrentInWhateverOrderTheyGo) {
   auto a = std::make_unique<Context>(), b = std::make_unique<Context>(), c = std::make_unique<Context>();
   EXPECT_EQ(Context::current(), c.get());

@@ -54,6 +54,33 @@ TEST(Failures, I23_RanksThatUseDifferentParametersOfAUnitAreToldSo) {
     }
 }
 
+/// One of two parameters of one shape, each of which may be alone in its bucket.
+struct Either : nn::Module {
+  Tensor left = param("left", {5, 7}, nn::init::normal(0, 0.5)),
+         right = param("right", {5, 7}, nn::init::normal(0, 0.5));
+  bool swapped = false;
+  Tensor forward(const Tensor& x) { return matmul(x, swapped ? right : left, false, true); }
+};
+
+// As many gradients of as many elements, of one unit: only the names part the ranks.
+TEST(Failures, I23_RanksThatUseDifferentPartsOfAUnitAreToldSo) {
+  for (Config config :
+       {Config{.strategy = Strategy::ddp, .bucket_bytes = 1}, Config{.strategy = Strategy::zero1, .bucket_bytes = 1},
+        Config{.strategy = Strategy::zero2, .keep_params = true, .bucket_bytes = 1}}) {
+    std::string what = message_of([&] {
+      dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+        auto model = nn::make<Either>();
+        auto sharded = fully_shard(*model, group, config);
+        model->swapped = group.rank() == 1;
+        loss_number(model, 0).backward();
+        group.barrier();
+      });
+    });
+    EXPECT_TRUE(contains(what, "diverged") && contains(what, "from left on") && contains(what, "from right on"))
+        << name_of(config.strategy) << ": " << what;
+  }
+}
+
 TEST(Failures, I23_ARankThatFreezesOrClearsOneParameterAloneIsToldSo) {
   for (auto alone : {+[](nn::Child<Fork>& model) { model->right.set_requires_grad(false); },
                      +[](nn::Child<Fork>& model) { model->right.zero_grad(); }})

@@ -78,7 +78,9 @@ TEST(Owners, I36_B33_APolicyThatChoosesNothingIsRefusedNamingWhatIsWrong) {
   auto refusal = [](const WrapPolicy& wrap) { return message_of([&] { units_of(wrap); }); };
   std::string what = refusal(wrap_by_name({"first", "blocks.*", "Alone"}));
   EXPECT_TRUE(contains(what, "'blocks.*', 'Alone'") && !contains(what, "'first'")) << what;
-  EXPECT_TRUE(contains(refusal(wrap_by_type({"Leaf", "Block"})), "wrap_by_type: no module fits 'Block'"));
+  EXPECT_TRUE(contains(what, "; there are first.a, first.b, first, ")) << what;
+  what = refusal(wrap_by_type({"Leaf", "Block"}));
+  EXPECT_TRUE(contains(what, "wrap_by_type: no module fits 'Block'; there are Leaf, ")) << what;
 }
 
 template <class Model> void expect_views() {

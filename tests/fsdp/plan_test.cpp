@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "tests/fsdp/training.h"
 
 namespace shardgrad::fsdp::testing {
@@ -44,6 +46,26 @@ TEST(Plan, PredictedOnMetaEqualsMeasured) {
     }
 }
 
+// More collectives than a recorder keeps when it is not tracing.
+TEST(Plan, ALongStepIsCountedToItsEnd) {
+  dist::run_one_of(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<Chain>();
+    auto sharded = fully_shard(*model, group);
+    NoGrad no_grad;
+    constexpr int kTimes = 4000;
+    Plan plan = make_plan(*sharded, [&] {
+      for (int i = 0; i < kTimes; ++i) model(zeros({4, 7}));
+    });
+    int64_t bytes = 0;
+    for (const UnitPlan& unit : plan.units) {
+      EXPECT_EQ(unit.gathers, kTimes) << unit.name;
+      bytes += unit.bytes_sent;
+    }
+    EXPECT_EQ(bytes, plan.bytes_sent);
+    EXPECT_FALSE(context().recorder().tracing());
+  });
+}
+
 // One rank whose peers do not exist needs and sends what it would with them.
 TEST(Plan, OneOfManyRanksIsPlannedAlone) {
   for (int world : {1, 2, 3, 4})
@@ -79,6 +101,18 @@ TEST(Plan, TheTableNamesUnitsAndTraffic) {
       << plan.table();
   for (const char* part : {"\nb0            72  0.00 ", "\n  optimizer_state       0.00\n"})
     EXPECT_NE(plan.table().find(part), std::string::npos) << plan.table();
+  std::istringstream all(plan.table().substr(plan.table().find("\nall ")));
+  std::string name, mebibytes;
+  int64_t parameters = 0, gathers = 0, reductions = 0;
+  all >> name >> parameters >> mebibytes >> gathers >> reductions;
+  for (const UnitPlan& unit : plan.units) {
+    parameters -= unit.parameters;
+    gathers -= unit.gathers;
+    reductions -= unit.reductions;
+  }
+  EXPECT_EQ(parameters, 0) << plan.table();
+  EXPECT_EQ(gathers, 0) << plan.table();
+  EXPECT_EQ(reductions, 0) << plan.table();
 }
 
 TEST(Plan, B34_AUnitThatHoldsMostOfTheModelIsWarnedOf) {

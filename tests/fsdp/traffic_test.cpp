@@ -130,6 +130,22 @@ TEST(Traffic, I21_B18_AFrozenUnitIsNeverReducedAndGatheredForBackwardOnlyIfGradi
     });
 }
 
+// Backward comes to the frozen weight of `around` after all its gradients are there.
+TEST(Traffic, I21_AUnitIsGatheredOnceForBackwardThoughWhatIsFrozenOfItIsNeededLast) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<FrozenAround>();
+    fully_shard(*model, group, {});
+    for (int step = 0; step < 2; ++step) {
+      context().recorder().clear();
+      loss_of(model, step, 0, 4).backward();
+      model->zero_grad();
+      EXPECT_EQ(std::ranges::count_if(sent_since_clear("all_gather"),
+                                      [](const Sent& s) { return s.unit == "around" && s.phase == "backward"; }),
+                1);
+    }
+  });
+}
+
 // Factors that are trained beside a weight that is frozen: what a unit computes with comes in one call,
 // however it is reduced.
 TEST(Traffic, I20_AUnitIsGatheredByOneCallWhateverOfItIsTrained) {

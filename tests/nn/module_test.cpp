@@ -266,6 +266,9 @@ TEST(Module, CannotContainItself) {
   Context context;
   auto ring = nn::make<Ring>();
   EXPECT_EQ(error_of([&] { ring->close(ring); }), "Ring: 'self' would contain itself");
+  auto within = nn::make<Ring>();
+  ring->close(within);
+  EXPECT_EQ(error_of([&] { within->close(ring); }), "Ring: 'self' would contain itself") << "further down, too";
 }
 
 // --- values --------------------------------------------------------------------------------------------------------
@@ -445,6 +448,18 @@ TEST(Module, AWrongStateDictIsRefusedWithEveryFaultAndChangesNothing) {
             "\n  'fc.bias' is f32[4] here, but f32[5] was given"
             "\n  missing: 'fc.weight', f32[4, 4]"
             "\n  unknown: 'extra', f32[1]");
+  EXPECT_EQ(model->fc->bias.to_vector<float>(), before);
+}
+
+// The one that cannot be loaded is the last in order.
+TEST(Module, AStateWithATensorThatHasNoValuesIsRefusedBeforeAnythingChanges) {
+  Context context;
+  auto model = nn::make<TwoOut>();
+  std::vector<float> before = model->state_dict().at("fc.bias").to_vector<float>();
+  nn::StateDict state{{"fc.bias", ones({4})}, {"fc.weight", ones({4, 4}, kMeta)}};
+  EXPECT_EQ(error_of([&] { model->load_state_dict(state); }),
+            "load_state_dict: this is not a state of TwoOut; nothing was loaded:"
+            "\n  'fc.weight' was given on device meta, where it has no values");
   EXPECT_EQ(model->fc->bias.to_vector<float>(), before);
 }
 

@@ -24,6 +24,32 @@ TEST(Schedule, StaircaseDropsAfterEveryFlight) {
   EXPECT_DOUBLE_EQ(schedule(7), 0.01);
 }
 
+// As PyTorch 2's OneCycleLR(max_lr=1, total_steps=10): the formula of its source, with its numbers.
+TEST(Schedule, OneCycleIsThatOfPyTorch) {
+  auto schedule = optim::one_cycle(10);
+  double first = 1.0 / 25, final = 1.0 / 25e4;
+  EXPECT_DOUBLE_EQ(schedule(0), first);
+  EXPECT_DOUBLE_EQ(schedule(1), 0.52);
+  EXPECT_DOUBLE_EQ(schedule(2), 1);
+  EXPECT_NEAR(schedule(3), 0.950484632, 1e-9);
+  EXPECT_NEAR(schedule(8), 0.049519368, 1e-9);
+  EXPECT_DOUBLE_EQ(schedule(9), final);
+  EXPECT_DOUBLE_EQ(schedule(1000), final);
+  auto other = optim::one_cycle(21, {.pct_start = 0.5, .div_factor = 4, .final_div_factor = 10});
+  EXPECT_DOUBLE_EQ(other(0), 0.25);
+  EXPECT_GT(other(9), 0.99);  // the top is between two steps, at 9.5
+  EXPECT_GT(other(10), 0.99);
+  EXPECT_DOUBLE_EQ(other(20), 0.025);
+}
+
+TEST(Schedule, OneCycleHasATopWhereverItIs) {
+  EXPECT_DOUBLE_EQ(optim::one_cycle(10, {.pct_start = 0.1})(0), 1) << "at once";
+  EXPECT_DOUBLE_EQ(optim::one_cycle(10, {.pct_start = 1})(9), 1) << "at the end";
+  EXPECT_DOUBLE_EQ(optim::one_cycle(10, {.pct_start = 1})(90), 1);
+  EXPECT_LT(optim::one_cycle(10, {.pct_start = 0})(0), 1) << "before the first step";
+  EXPECT_DOUBLE_EQ(optim::one_cycle(1)(0), 1 / 25e4);
+}
+
 TEST(Schedule, WarmUpRisesToOneAndHandsOver) {
   auto schedule = optim::warmup(4, optim::linear(3));
   EXPECT_DOUBLE_EQ(schedule(0), 0.25);
@@ -38,6 +64,9 @@ TEST(Schedule, ImpossibleLengthsAreRefused) {
   EXPECT_THROW(optim::linear(0), Error);
   EXPECT_THROW(optim::cosine(0), Error);
   EXPECT_THROW(optim::staircase(0, 0.5), Error);
+  EXPECT_THROW(optim::one_cycle(0), Error);
+  EXPECT_THROW(optim::one_cycle(9, {.pct_start = 1.5}), Error);
+  EXPECT_THROW(optim::one_cycle(9, {.div_factor = 0}), Error);
   EXPECT_THROW(optim::warmup(-1, optim::constant()), Error);
 }
 

@@ -251,6 +251,23 @@ TEST(ParallelCollectives, CopiesAndPartsThatOneRankRecordsAreRefusedInForwardToo
   }
 }
 
+// They move alike in forward, and part in backward: one adds the gradients up, the other does not.
+TEST(ParallelCollectives, SumsAndReplicatedResultsOfOneShapeAreToldApartInForward) {
+  using Op = Tensor (*)(ProcessGroup&, const Tensor&);
+  Op sum_of = [](ProcessGroup& g, const Tensor& x) { return all_reduce(x, g); };
+  Op reduced = [](ProcessGroup& g, const Tensor& x) { return reduce_from_group(x, g); };
+  Op all = [](ProcessGroup& g, const Tensor& x) { return all_gather(x, g); };
+  Op joined = [](ProcessGroup& g, const Tensor& x) { return gather_from_group(x, g); };
+  for (auto [here, there] : {std::pair(sum_of, reduced), std::pair(all, joined)})
+    for (bool records : {true, false}) {
+      std::string said = refusal([&, here = here, there = there](ProcessGroup& g) {
+        (g.rank() == 0 ? here : there)(g, zeros({4}).set_requires_grad(records));
+      });
+      EXPECT_NE(said.find(" in forward ("), std::string::npos) << said;
+      EXPECT_NE(said.find(", replicated [4]"), std::string::npos) << said;
+    }
+}
+
 TEST(ParallelCollectives, BackwardAfterTheGroupIsGoneIsRefused) {
   dist::run_ranks(2, [](ProcessGroup& world) {
     using Op = Tensor (*)(ProcessGroup&, const Tensor&);

@@ -25,6 +25,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from needs import python_with
+
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
 NAMED = re.compile(r"^```\w+ (\S+)\n(.*?)^```$", re.M | re.S)
 WORDS = re.compile(r"// \S+ (train .*)\n")
@@ -125,11 +127,12 @@ def run_shell(body, work):
 
 def run_python(body, work):
     """On the model that the README's first line trains. What a comment behind `print` says is printed."""
-    imports = "\n".join(re.findall(r"^(?:from|import) .*", body, re.M))
-    if subprocess.run([sys.executable, "-c", imports], capture_output=True).returncode:
-        return print(f"left out, for not all of it can be imported here: {imports}")
+    modules = re.findall(r"^(?:from|import) ([^#\n]*?)(?: as .*| import .*)?$", body, re.M)
+    python = python_with(modules)
+    if not python:
+        return print(f"left out, for no Python here has all of these: {', '.join(modules)}")
     body = re.sub(r"step-\d+", (work / "runs/fashion_mnist/latest").read_text().strip(), body)
-    run = subprocess.run([sys.executable, "-c", body], cwd=work, capture_output=True, text=True)
+    run = subprocess.run([python, "-c", body], cwd=work, capture_output=True, text=True)
     told = all(said in run.stdout for said in re.findall(r"^print.*# (.*)", body, re.M))
     return None if run.returncode == 0 and told else f"ends with {run.returncode}:\n{run.stdout}{run.stderr}"
 

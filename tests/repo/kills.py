@@ -36,13 +36,13 @@ def victims(job):
     return random.choice([[ranks[0]], [ranks[1]], ranks, [parent_of(ranks[0])], [job.process.pid], [random.choice(list(pids))]])
 
 
-def kill(job):
-    chosen, since = victims(job), time.monotonic()
+def kill(job, chosen):
+    since = time.monotonic()
     for pid in chosen:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass
+            pass  # the end of another one took it along
     until(lambda: job.process.poll() is not None and not job.pids(), LIMIT,
           lambda: f"{time.monotonic() - since:.0f} s after the death of {chosen}, {list(job.pids())} live in {job.text()}")
     job.reader.join(30)
@@ -74,7 +74,7 @@ def survive(kills):
                 job.process.wait(timeout=300)
             if job.process.poll() is not None:
                 break
-            kill(job)
+            kill(job, victims(job))
             done += 1
         job.reader.join(30)
         assert job.process.returncode == 0, job.text()

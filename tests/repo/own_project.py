@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""A project that `shardgrad new` writes, as its README says: installed, built, trained, killed and resumed.
+"""A project that `shardgrad new` writes, as its README says: installed, built, trained, killed and resumed:
+the last step of newcomers_hour.py.
 
-    own_project.py PROGRAM CASE:BUILD_DIR
+    own_project.py PROGRAM a_new_project:BUILD_DIR
 """
 import json
 import os
 import re
-import signal
 from pathlib import Path
 
 from faults import Job, until
+from kills import kill
 from program import call, expect
 
 # Saved often, and long enough to be killed in between.
@@ -46,12 +47,7 @@ def a_kill_changes_nothing():
     expect((whole := call(train("whole"))).returncode == 0, whole)
     job = Job(train("parts"))
     until(lambda: Path("runs/parts/latest").exists(), 30, job.text)
-    for pid in job.pids():
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # a launcher's end took it along
-    until(lambda: job.process.poll() is not None and not job.pids(), 12, job.text)
+    kill(job, list(job.pids()))
     assert result("parts")[0] < result("whole")[0], "it ended before it was killed"
     again = call(train("parts"))
     expect(again.returncode == 0 and "goes on after step" in again.stdout, again)

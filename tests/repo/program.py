@@ -426,25 +426,24 @@ def refuses(config, settings):
             expect(run.returncode == 2 and said in run.stderr and not Path("runs").exists(), run)
 
 
-def npy(path, kind, size, shape, values):
+def npy(path, kind, shape, body):
     """A file as numpy.save writes it."""
     header = repr({"descr": kind, "fortran_order": False, "shape": shape}).encode()
     header += b" " * (-(len(header) + 11) % 64) + b"\n"
-    body = b"".join(struct.pack(size, value) for value in values)
     Path(path).write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + body)
 
 
 def own_arrays():
     """Two arrays of NumPy: points in a square, and on which side of a circle they are."""
     points = [(i % 20 / 10 - 0.95, i // 20 / 10 - 0.95) for i in range(400)]
-    npy("x.npy", "<f4", "<f", (400, 2), [number for point in points for number in point])
-    npy("y.npy", "<i8", "<q", (400,), [int(x * x + y * y < 0.6) for x, y in points])
+    npy("x.npy", "<f4", (400, 2), struct.pack("<800f", *(number for point in points for number in point)))
+    npy("y.npy", "<i8", (400,), struct.pack("<400q", *(int(x * x + y * y < 0.6) for x, y in points)))
     config = {"data": {"name": "npy", "inputs": "x.npy", "targets": "y.npy"}, "model": {"layers": [2, 32, 2]}, "batch": 32,
               "epochs": 30, "optimizer": {"name": "adam", "lr": 0.01}}
     Path("npy.json").write_text(json.dumps(config))
     assert trains_alike("npy.json", "accuracy") > 0.9
     shutil.rmtree("runs")
-    npy("short.npy", "<i8", "<q", (399,), [0] * 399)
+    npy("short.npy", "<i8", (399,), bytes(8 * 399))
     refuses("npy.json", [("data.targets=short.npy", "short.npy"), ("data.targets=", "data.targets"), ("data.inputs=npy.json", "npy.json")])
 
 

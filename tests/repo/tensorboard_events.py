@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """TensorBoard reads the events of a run that was killed and went on, and they are what metrics.jsonl says.
 
-    tensorboard_events.py PROGRAM      skipped where this Python and SHARDGRAD_TENSORBOARD_PYTHON have no tensorboard
+    tensorboard_events.py PROGRAM      skipped where no Python has tensorboard
 """
 import json
 import math
@@ -15,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from needs import python_with, skip
+
 ROOT = Path(__file__).resolve().parents[2]
 # Prints tag -> [[step, value], …] of a folder.
 READ = """
@@ -24,14 +26,6 @@ events = EventAccumulator(sys.argv[1], {"scalars": 0})
 events.Reload()
 print(json.dumps({tag: [[e.step, e.value] for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}))
 """
-
-
-def python_with_tensorboard():
-    for python in os.environ.get("SHARDGRAD_TENSORBOARD_PYTHON"), sys.executable:
-        if python and subprocess.run([python, "-c", "import tensorboard"], capture_output=True).returncode == 0:
-            return python
-    print("skipped: no Python here has tensorboard; pip install it somewhere and set SHARDGRAD_TENSORBOARD_PYTHON")
-    sys.exit(77)
 
 
 def train(program, folder, *, killed):
@@ -51,7 +45,9 @@ def train(program, folder, *, killed):
 
 
 def main():
-    program, python = os.path.abspath(sys.argv[1]), python_with_tensorboard()
+    program, python = os.path.abspath(sys.argv[1]), python_with(["tensorboard"])
+    if not python:
+        skip("TensorBoard", "no Python here has tensorboard; pip install it somewhere and set SHARDGRAD_TEST_PYTHON")
     with tempfile.TemporaryDirectory() as folder:
         told_before = train(program, folder, killed=True)
         train(program, folder, killed=False)

@@ -1,36 +1,14 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 
-#include <shardgrad/core/error.h>
-#include <shardgrad/train/config.h>
 #include <shardgrad/train/files.h>
-#include <shardgrad/train/registry.h>
 
-#include "temporary_folder.h"
+#include "config_texts.h"
 
 namespace shardgrad {
 namespace {
 
 using ::testing::HasSubstr;
 using train::Config;
-using train::read_config;
-
-// What is said about a configuration file with this text.
-std::string refusal(const std::string& text, const std::vector<std::string>& overrides = {}) {
-  TemporaryFolder folder;
-  folder.write("a.json", text);
-  std::string message = error_of([&] { read_config(folder / "a.json", overrides, {}); });
-  for (size_t at; (at = message.find(folder.path() + "/")) != std::string::npos;)
-    message.erase(at, folder.path().size() + 1);
-  return message;
-}
-Config config_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
-  TemporaryFolder folder;
-  folder.write("a.json", text);
-  return read_config(folder / "a.json", overrides, {});
-}
 
 TEST(Config, NestedKeysDefaultsAndOverrides) {
   Config config = config_of(R"({"batch": 64, "optimizer": {"name": "sgd", "lr": 1}})",
@@ -148,7 +126,7 @@ TEST(Config, FilesThatAreNotOneObjectAreRefusedWithTheLine) {
   EXPECT_THAT(refusal(""), HasSubstr("a.json:1: "));
   EXPECT_THAT(refusal("[1]"), HasSubstr("the file must hold one object"));
   EXPECT_THAT(refusal("{\"model\": {\"layers\": [{\"a\": 1}]}}"), HasSubstr("an object is not possible here"));
-  EXPECT_THAT(error_of([] { read_config("no/such.json", {}, {}); }),
+  EXPECT_THAT(error_of([] { train::read_config("no/such.json", {}, {}); }),
               HasSubstr("the configuration: cannot read 'no/such.json': No such file or directory"));
   EXPECT_THAT(refusal("{}", {"batch"}), HasSubstr("--set batch: write key=value"));
 }
@@ -245,9 +223,53 @@ TEST(Config, SettingsWithoutEffectAreRefused) {
   EXPECT_THAT(refusal("{}", {"name=a/b"}), HasSubstr("it names a folder"));
 }
 
+TEST(Config, KeysOfOtherSchedulesAreRefused) {
+  for (auto [key, of] : {std::pair("final", "linear cosine"),
+                         {"step_size", "step"},
+                         {"gamma", "step plateau"},
+                         {"patience", "plateau"},
+                         {"pct_start", "one_cycle"},
+                         {"div_factor", "one_cycle"},
+                         {"final_div_factor", "one_cycle"},
+                         {"warmup_steps", "constant linear cosine step plateau"}})
+    for (const char* name : {"constant", "linear", "cosine", "step", "one_cycle", "plateau"}) {
+      std::vector<std::string> overrides{concat("schedule.name=", name), concat("schedule.", key, "=1")};
+      if (name == std::string("step") && key != std::string("step_size")) overrides.push_back("schedule.step_size=9");
+      if (concat(" ", of, " ").find(concat(" ", name, " ")) != std::string::npos)
+        EXPECT_THAT(to_json(config_of("{}", overrides)), HasSubstr(concat("\"", key, "\": 1")));
+      else
+        EXPECT_EQ(refusal("{}", overrides), concat("--set schedule.", key, "=1: schedule.", key, " means nothing to a ",
+                                                   name, " schedule; remove it or change schedule.name"));
+    }
+  EXPECT_EQ(refusal("{}", {"schedule.name=step"}),
+            "schedule.name is step, which needs schedule.step_size: the steps between two drops");
+  EXPECT_THAT(refusal("{}", {"schedule.name=step", "schedule.step_size=0"}), HasSubstr("expected an integer from 1"));
+}
+
+TEST(Config, EachKeyOfUnitsBelongsToOneWayToChooseThem) {
+  for (auto [key, wrap] :
+       {std::pair("wrap_numel=7", "size"), {"wrap_types=[\"A\"]", "types"}, {"wrap_names=[\"a\"]", "types"}})
+    for (auto [other, units] : {std::pair("children", "units that are the model's children"),
+                                {"size", "units of a size"},
+                                {"types", "units that types and names choose"}}) {
+      std::vector<std::string> overrides{concat("fsdp.wrap=", other), concat("fsdp.", key)};
+      if (other == std::string(wrap))
+        EXPECT_EQ(config_of("{}", overrides).fsdp.wrap, wrap);
+      else
+        EXPECT_THAT(refusal("{}", overrides), HasSubstr(concat(" means nothing to ", units, "; remove it")));
+    }
+  EXPECT_EQ(refusal("{}", {"fsdp.wrap=types"}),
+            "fsdp.wrap is types, which needs fsdp.wrap_types (such as [\"Linear\"]), fsdp.wrap_names, or both");
+}
+
 TEST(Config, WhatHasNoEffectIsNotSavedAndSoReadBack) {
-  for (const std::vector<std::string>& overrides :
-       {std::vector<std::string>{}, {"strategy=ddp"}, {"fsdp.prefetch=0"}, {"optimizer.name=adamw"}}) {
+  for (const std::vector<std::string>& overrides : {std::vector<std::string>{},
+                                                    {"strategy=ddp"},
+                                                    {"fsdp.prefetch=0"},
+                                                    {"optimizer.name=adamw"},
+                                                    {"schedule.name=step", "schedule.step_size=7"},
+                                                    {"schedule.name=one_cycle"},
+                                                    {"schedule.name=plateau"}}) {
     std::string text = to_json(config_of("{}", overrides));
     EXPECT_EQ(to_json(config_of(text)), text);
   }

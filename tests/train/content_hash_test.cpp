@@ -4,8 +4,11 @@
 #include <cstring>
 #include <limits>
 
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/core/context.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/train/checkpoint/content_hash.h>
+#include <shardgrad/train/checkpoint/manifest.h>
 
 #include "temporary_folder.h"
 
@@ -63,6 +66,26 @@ TEST(ContentHash, ElementsOfEveryWidthAreSeen) {
     EXPECT_NE(content_hash(bytes.data(), dtype, count, 0), zeros) << dtype;
     bytes[63] = 0;
   }
+}
+
+// What stands in run.json of every checkpoint there is: another formula could read none of them. Worked out by another
+// program, of -1, 0, 1 and 2 as each dtype.
+TEST(ContentHash, TheFormulaIsThatOfTheCheckpointsThatThereAre) {
+  Context context;
+  Tensor numbers = from_vector<float>({-1, 0, 1, 2}, {4});
+  std::vector<uint8_t> bytes{255, 0, 1, 2};
+  train::Hashes found{{"u8", content_hash(bytes.data(), DType::u8, 4, 0)}};
+  for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32, DType::i64})
+    found[name_of(dtype)] = content_hash(numbers.to(dtype).in().data, dtype, 4, 0);
+  const train::Hashes kExpected{{"f32", 0xb776ef1cb4e691f9}, {"f64", 0x861e70515b44842f}, {"bf16", 0x55f3c7050bdaea05},
+                                {"f16", 0xfc9aeb939da1fe0b}, {"i32", 0xfd140c5e60585c9f}, {"i64", 0x26b19e526a61509e},
+                                {"u8", 0xa5729603988e0859}};
+  for (const auto& [name, hash] : kExpected) EXPECT_EQ(train::hash_text(found[name]), train::hash_text(hash)) << name;
+  EXPECT_EQ(train::hash_text(train::hash_of(kExpected)), "511d3ea534cd8ad3");
+  train::Manifest manifest;
+  manifest.model = {{"weight", kExpected.at("f32")}};
+  manifest.optimizer = {{"step", kExpected.at("i64")}};
+  EXPECT_EQ(manifest.hash(), "4789e22ef927ae6e");
 }
 
 TEST(ContentHash, SumsOverRanksAreThoseOfOneRankAndMayWrapAround) {

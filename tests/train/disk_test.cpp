@@ -6,6 +6,7 @@
 
 #include <sstream>
 
+#include <shardgrad/autograd/ops.h>
 #include <shardgrad/train/agreement.h>
 #include <shardgrad/train/checkpoint/safetensors.h>
 #include <shardgrad/train/files.h>
@@ -121,6 +122,16 @@ TEST_F(CheckpointsOnDisk, EveryByteIsWrittenOnceWhateverTheStrategy) {
     watch.reset();
     fs::remove(folder_ / "latest");
   }
+}
+
+// A power cut leaves the file of before, or the new one.
+TEST_F(CheckpointsOnDisk, AStateSavedInOneCallGetsItsNameWhenTheDiskHasAllOfIt) {
+  Context context;
+  DiskWatch watch(folder_.path());
+  train::save_safetensors(folder_ / "a", {{"x", ones({4})}});
+  std::vector<std::string> calls = watch.calls();
+  ASSERT_GE(calls.size(), 3u);
+  EXPECT_THAT(std::vector(calls.end() - 3, calls.end()), ElementsAre("fsync", "rename", "fsync"));
 }
 
 // On a file system of one machine, the disk is waited for once per file and rank; where machines keep pages of their

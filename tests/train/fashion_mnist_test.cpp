@@ -29,7 +29,7 @@ void write_split(const TemporaryFolder& folder, int64_t images, const std::strin
   folder.write(kTestImages, idx({images, 28, 28}, std::string(size_t(images) * 784, '\x7f')));
   folder.write(kTestLabels, idx({int64_t(labels.size())}, labels));
 }
-std::string refusal(const TemporaryFolder& folder) {
+std::string refused(const TemporaryFolder& folder) {
   return error_of([&] { FashionMnist(folder.path(), FashionMnist::Split::test); });
 }
 
@@ -75,7 +75,7 @@ TEST(FashionMnist, FetchStacksSamplesInTheOrderAskedFor) {
 TEST(FashionMnist, MissingFileNamesTheFileAndThePackage) {
   Context context;
   TemporaryFolder folder;
-  EXPECT_THAT(refusal(folder), AllOf(HasSubstr("cannot read '" + folder / kTestImages + "': No such file or directory"),
+  EXPECT_THAT(refused(folder), AllOf(HasSubstr("cannot read '" + folder / kTestImages + "': No such file or directory"),
                                      HasSubstr("Debian package dataset-fashion-mnist"), HasSubstr("set data.dir")));
 }
 
@@ -86,15 +86,15 @@ TEST(FashionMnist, TruncatedAndCorruptGzipIsRefused) {
   std::string images = read_file(FashionMnist::kDebianFolder + ("/" + kTestImages));
   folder.write(kTestLabels, labels);
   folder.write(kTestImages, images.substr(0, images.size() / 2));
-  EXPECT_THAT(refusal(folder), AllOf(HasSubstr(kTestImages), HasSubstr("is truncated")));
+  EXPECT_THAT(refused(folder), AllOf(HasSubstr(kTestImages), HasSubstr("is truncated")));
   folder.write(kTestImages, images.substr(0, images.size() - 6));  // only the checksum and the length are cut
-  EXPECT_THAT(refusal(folder), AllOf(HasSubstr(kTestImages), HasSubstr("is truncated")));
+  EXPECT_THAT(refused(folder), AllOf(HasSubstr(kTestImages), HasSubstr("is truncated")));
   folder.write(kTestImages, "");
-  EXPECT_THAT(refusal(folder), AllOf(HasSubstr(kTestImages), HasSubstr("is truncated")));
+  EXPECT_THAT(refused(folder), AllOf(HasSubstr(kTestImages), HasSubstr("is truncated")));
   std::string flipped = images;
   flipped[flipped.size() / 2] = char(flipped[flipped.size() / 2] ^ 0x10);
   folder.write(kTestImages, flipped);
-  EXPECT_THAT(refusal(folder), AllOf(HasSubstr(kTestImages), HasSubstr("is corrupt")));
+  EXPECT_THAT(refused(folder), AllOf(HasSubstr(kTestImages), HasSubstr("is corrupt")));
 }
 
 TEST(FashionMnist, AWrongHeaderIsRefusedWithWhatWasExpected) {
@@ -102,30 +102,30 @@ TEST(FashionMnist, AWrongHeaderIsRefusedWithWhatWasExpected) {
   TemporaryFolder folder;
   write_split(folder, 2, {1, 2});
   folder.write(kTestImages, "this is not a picture");
-  EXPECT_THAT(refusal(folder), HasSubstr("is not an IDX file of bytes with 3 dimensions: it begins with 116 104 105 115"
+  EXPECT_THAT(refused(folder), HasSubstr("is not an IDX file of bytes with 3 dimensions: it begins with 116 104 105 115"
                                          ", expected 0 0 8 3"));
   folder.write(kTestImages, idx({2, 28, 28}, "short"));
-  EXPECT_THAT(refusal(folder), HasSubstr("is truncated: its header announces 1568 bytes and 5 are there"));
+  EXPECT_THAT(refused(folder), HasSubstr("is truncated: its header announces 1568 bytes and 5 are there"));
   folder.write(kTestImages, idx({2, 28, 28}, std::string(1569, 'x')));
-  EXPECT_THAT(refusal(folder), HasSubstr("holds more than the 1568 bytes its header announces"));
+  EXPECT_THAT(refused(folder), HasSubstr("holds more than the 1568 bytes its header announces"));
   folder.write(kTestImages, idx({0xffffffff, 28, 28}, "x"));
-  EXPECT_THAT(refusal(folder), HasSubstr("its header is damaged"));
+  EXPECT_THAT(refused(folder), HasSubstr("its header is damaged"));
   folder.write(kTestImages, idx({2, 14, 28}, std::string(784, 'x')));
-  EXPECT_THAT(refusal(folder), HasSubstr("holds pictures of 14 x 28, expected 28 x 28"));
+  EXPECT_THAT(refused(folder), HasSubstr("holds pictures of 14 x 28, expected 28 x 28"));
 }
 
 TEST(FashionMnist, PicturesAndLabelsMustMatch) {
   Context context;
   TemporaryFolder folder;
   write_split(folder, 3, {1, 2});
-  EXPECT_THAT(refusal(folder), AllOf(HasSubstr("holds 3 pictures"), HasSubstr("holds 2 labels")));
+  EXPECT_THAT(refused(folder), AllOf(HasSubstr("holds 3 pictures"), HasSubstr("holds 2 labels")));
 }
 
 TEST(FashionMnist, ALabelOutOfRangeIsNamed) {
   Context context;
   TemporaryFolder folder;
   write_split(folder, 3, {1, 10, 2});
-  EXPECT_THAT(refusal(folder), AllOf(HasSubstr(kTestLabels), HasSubstr("label 1 is 10, expected 0 to 9")));
+  EXPECT_THAT(refused(folder), AllOf(HasSubstr(kTestLabels), HasSubstr("label 1 is 10, expected 0 to 9")));
 }
 
 }  // namespace

@@ -314,6 +314,18 @@ TEST_F(NpyPairs, WhatDoesNotBelongTogetherIsRefused) {
   EXPECT_THAT(pair_refusal(none), HasSubstr("test_share is 0"));
 }
 
+// What stands in run.json of every run there is, which would not go on with another: worked out by another program.
+TEST_F(NpyPairs, TheFingerprintIsThatOfTheRunsThatThereAre) {
+  write_pair(20, "x.npy", "y.npy");
+  NpyOptions parts = options(), whole = options();
+  parts.seed = 1;
+  EXPECT_EQ(data::read_npy(parts).splits.train->fingerprint(), 0x860ff49a4e6fb3c7);
+  EXPECT_EQ(data::read_npy(parts).splits.test->fingerprint(), 0x13a4a0fa61a3b75d);
+  whole.test_inputs = whole.inputs;
+  whole.test_targets = whole.targets;
+  EXPECT_EQ(data::read_npy(whole).splits.train->fingerprint(), 0x5f55ac9e1185f18a);
+}
+
 TEST_F(NpyPairs, TheFingerprintIsOfWhatIsTrainedOn) {
   write_pair(50, "x.npy", "y.npy");
   NpyOptions first = options(), other_seed = options();

@@ -259,6 +259,7 @@ TEST_F(OwnRun, MicroBatchesAreTheSameRunInLessMemory) {
     return train::plan(config_, {{{2}, DType::f32}, {{1}, DType::f32}}, 2, kMeta).peaks.at(Category::activation);
   };
   int64_t whole = peak();
+  std::map<std::string, std::vector<int64_t>> sent;
   for (bool once : {false, true}) {
     std::vector<nlohmann::json> first;
     for (const char* strategy : {"zero3", "zero1", "ddp"}) {
@@ -271,9 +272,11 @@ TEST_F(OwnRun, MicroBatchesAreTheSameRunInLessMemory) {
       EXPECT_EQ(lines.back()["loss"], first.back()["loss"]) << strategy;
       EXPECT_EQ(lines.back()["grad_norm"], first.back()["grad_norm"]) << strategy;
       EXPECT_EQ(result.step_bytes, result.predicted_step_bytes) << strategy << once;
+      sent[strategy].push_back(result.step_bytes);
       EXPECT_LT(2 * peak(), whole) << strategy;
     }
   }
+  for (const auto& [strategy, bytes] : sent) EXPECT_GT(bytes[0], bytes[1]) << strategy;
   EXPECT_THAT(error_of([&] { configure(kOwn, {"reduce_once=true"}); }),
               HasSubstr("reduce_once means nothing to one micro-batch"));
 }
@@ -337,6 +340,61 @@ TEST_F(OwnRun, SumsThatARankNamesOtherwiseAreRefused) {
   configure(R"({"data": {"name": "points"}, "task": {"name": "by_rank"}, "epochs": 1})");
   EXPECT_THAT(error_of([&] { train(2); }),
               HasSubstr("the sums of an evaluation are count loss second, and those of rank 0 count first loss"));
+}
+
+// Best score, learning rate and the end of a run follow from scores: ranks that disagree would part.
+TEST_F(OwnRun, ScoresThatDifferByRankAreRefusedWithBothValues) {
+  struct ByRank : Mirrored {
+    using Mirrored::Mirrored;
+    void evaluate(const data::Batch& batch, train::Sums& sums) override {
+      Mirrored::evaluate(batch, sums);
+      mine = batch.first;
+    }
+    std::vector<train::Score> scores(const train::Sums& sums) const override {
+      std::vector<train::Score> all = Mirrored::scores(sums);
+      all.push_back({"luck", mine == 0 ? 0.25 : 0.75});
+      if (mine != 0 && more) all.push_back({"more", 1});
+      return all;
+    }
+    int64_t mine = 0;
+    bool more = false;
+  };
+  struct More : ByRank {
+    explicit More(int64_t width) : ByRank(width) { more = true; }
+  };
+  registry_.add_whole_task("by_rank", "wrong", [] { return std::make_unique<ByRank>(4); });
+  registry_.add_whole_task("more", "wrong", [] { return std::make_unique<More>(4); });
+  configure(R"({"data": {"name": "points"}, "task": {"name": "by_rank"}, "epochs": 1})");
+  EXPECT_THAT(error_of([&] { train(2); }),
+              HasSubstr("the task's score luck is 0.75 on rank 1 and 0.25 on rank 0; scores follow from the sums"));
+  EXPECT_GT(train(1).steps, 0);
+  config_.task.name = "more";
+  EXPECT_THAT(error_of([&] { train(2); }),
+              HasSubstr("the scores of an evaluation are loss luck more, and those of rank 0 loss luck"));
+}
+
+struct Logged : train::Callback {
+  explicit Logged(std::vector<train::Metrics>& lines) : lines(lines) {}
+  void on_logged(const train::Metrics& line) override { lines.push_back(line); }
+  std::vector<train::Metrics>& lines;
+};
+
+TEST_F(OwnRun, TheLineOfEveryStepIsOfThatStepInEveryField) {
+  std::vector<train::Metrics> lines;
+  registry_.add_callback([&](const Config&, dist::ProcessGroup& world) -> std::unique_ptr<train::Callback> {
+    if (world.rank() > 0) return std::make_unique<train::Callback>();
+    return std::make_unique<Logged>(lines);
+  });
+  configure(kOwn, {"steps=10", "eval_every=4", "log_interval=3", "log_steps=true"});
+  train(2);
+  ASSERT_EQ(lines.size(), 10u);
+  double seconds = 0;
+  for (const train::Metrics& line : lines) {
+    bool stays = line.step == 4 || line.step == 7 || line.step == 8 || line.step == 10;
+    EXPECT_EQ(line.epoch_done, stays) << line.step << ": an epoch has 7 steps, and 4, 8 and 10 are tested";
+    seconds += line.seconds;
+    EXPECT_NEAR(line.eta_seconds, double(10 - line.step) * seconds / double(line.step), 1e-9) << line.step;
+  }
 }
 
 struct OptionalOptions {

@@ -6,8 +6,10 @@
 
 #include <filesystem>
 
+#include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/rng.h>
+#include <shardgrad/nn/linear.h>
 #include <shardgrad/train/checkpoint/safetensors.h>
 
 #include "temporary_folder.h"
@@ -34,6 +36,41 @@ class Safetensors : public ::testing::Test {
   TemporaryFolder folder_;
   std::string path_ = folder_ / "a";
 };
+
+TEST_F(Safetensors, AStateIsSavedInOneCall) {
+  auto model = nn::make<nn::Linear>(5, 3);
+  model->materialize();
+  train::save_safetensors(path_, model->state_dict());
+  SafetensorsFile file(path_, FileAccess::read);
+  EXPECT_EQ(file.metadata().at("format"), "pt");
+  ASSERT_EQ(file.tensors().size(), 2);
+  for (const auto& [name, tensor] : model->state_dict()) {
+    Tensor values = empty(tensor.shape());
+    file.read(name, 0, values);
+    EXPECT_EQ(values.to_vector<float>(), tensor.to_vector<float>()) << name;
+  }
+  train::save_safetensors(path_, {{"on a device", ones({2}, {DType::f16, kAcc})}, {"part", ones({4}).rows(1, 3)}}, {});
+  EXPECT_EQ(SafetensorsFile(path_, FileAccess::read).tensors().size(), 2) << "in the place of the first";
+  EXPECT_TRUE(SafetensorsFile(path_, FileAccess::read).metadata().empty()) << "as it was given";
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".tmp"));
+}
+
+// What is there stays until the new file is whole.
+TEST_F(Safetensors, AStateThatCannotBeSavedLeavesTheOldFile) {
+  train::save_safetensors(path_, {{"x", ones({2})}});
+  std::string before = read_file(path_);
+  EXPECT_THAT(error_of([&] {
+                train::save_safetensors(path_, {{"x", ones({3})}, {"y", zeros({2}, kMeta)}});
+              }),
+              HasSubstr("has no values to copy"));
+  EXPECT_EQ(read_file(path_), before);
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".tmp"));
+  EXPECT_THAT(error_of([&] { train::save_safetensors(folder_ / "no/a", {}); }), HasSubstr("cannot write"));
+  std::filesystem::create_directory(folder_ / "folder");
+  folder_.write("folder/x", "");
+  EXPECT_THAT(error_of([&] { train::save_safetensors(folder_ / "folder", {}); }), HasSubstr("Is a directory"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "folder.tmp"));
+}
 
 TEST_F(Safetensors, TensorsOfEveryDtypeComeBackAsTheyWere) {
   StateSpecs specs;

@@ -17,6 +17,7 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 namespace fs = std::filesystem;
 
 // Runs of 30 steps, ten an epoch.
@@ -91,6 +92,50 @@ TEST_F(SavedRun, TheBestOneStays) {
     }
   EXPECT_EQ(best, concat("step-", step));
   EXPECT_EQ(accuracy, highest);
+}
+
+// The first two of three epochs without keep_best.
+TEST_F(SavedRun, TheBestUntilThenIsKnownWhereKeepBestIsNewToARun) {
+  config_.epochs = 2;
+  config_.optimizer.lr = 1e-30;  // the first score stays the best
+  config_.keep = 5;
+  config_.save_every = 10;
+  train(2);
+  EXPECT_FALSE(fs::exists(run() + "/best"));
+  config_.epochs = 3;
+  config_.keep_best = true;
+  config_.keep = 1;
+  fs::copy(run(), config_.runs + "/gone", fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  train(2);
+  EXPECT_EQ(read_file(run() + "/best"), "step-10\n");
+  EXPECT_THAT(out_.str(), ContainsRegex("best names step-10, whose score of 0.[0-9]+ is the best so far\n"));
+  EXPECT_THAT(checkpoints(), ElementsAre("step-10", "step-30"));
+  train(2);
+  EXPECT_THAT(out_.str(), Not(HasSubstr("the best so far"))) << "it is known";
+  config_.name = "gone";
+  fs::remove_all(run() + "/step-10");
+  train(2);
+  EXPECT_THAT(out_.str(),
+              ContainsRegex("the best score so far, 0.[0-9]+ after step 10, is not among the checkpoints any "
+                            "more; best names nothing until one is better\n"));
+  EXPECT_FALSE(fs::exists(run() + "/best"));
+}
+
+TEST_F(SavedRun, ThatWentOnWithoutKeepBestDoesNotNameAnOldScoreAsTheBest) {
+  config_.keep_best = true;
+  config_.keep = 1;
+  config_.epochs = 1;
+  config_.optimizer.lr = 0.001;  // it becomes better for a while
+  train(2);
+  EXPECT_EQ(read_file(run() + "/best"), "step-10\n");
+  config_.keep_best = false;
+  config_.epochs = 2;
+  train(2);
+  ASSERT_EQ(train::read_manifest(run() + "/step-20").reached.best->worse, 0) << "or nothing is tested";
+  config_.keep_best = true;
+  config_.epochs = 3;
+  train(2, true);
+  EXPECT_THAT(out_.str(), HasSubstr("best names step-20, whose score of "));
 }
 
 TEST_F(SavedRun, WrittenBesideTrainingHoldsTheSame) {
@@ -178,9 +223,27 @@ TEST_F(SavedRun, BeginsWithTheWeightsOfAnyFile) {
   config_.model.options["layers"] = "[784, 23, 10]";
   EXPECT_THAT(error_of([&] { train(2); }),
               HasSubstr("'layer0.weight' is f32[23, 784] here, but f32[24, 784] was given"));
+  EXPECT_FALSE(fs::exists(run())) << "nothing is made before";
   config_.name = "missing";
   config_.init_from = folder_ / "nothing";
   EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("nothing'"));
+  EXPECT_FALSE(fs::exists(run()));
+  config_.resume = false;
+  EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("nothing'"));
+  EXPECT_FALSE(fs::exists(run()));
+}
+
+// It was of use when the run began.
+TEST_F(SavedRun, GoesOnWhereTheFileItBeganWithIsGone) {
+  config_.epochs = 1;
+  train(1);
+  config_.init_from = folder_ / "first.safetensors";
+  fs::copy_file(run() + "/step-10/model.safetensors", config_.init_from);
+  config_.name = "next";
+  train(2);
+  fs::remove(config_.init_from);
+  config_.epochs = 2;
+  EXPECT_EQ(train(2).steps, 20);
 }
 
 TEST_F(SavedRun, StopsWhereItMakesNoSenseAnyMoreAndSavesNothingOfThat) {
@@ -212,6 +275,51 @@ TEST_F(SavedRun, GoesOnAllTheSameWhenItIsToldTo) {
   EXPECT_EQ(train(2).steps, 30);
   EXPECT_THAT(out_.str(), HasSubstr("step 30 is not saved: element "));
   EXPECT_THAT(checkpoints(), ElementsAre());
+}
+
+// Weights so large that f16 holds no product of them: no scale of the loss helps.
+TEST_F(SavedRun, ThatLeavesOutEveryStepEndsAndSaysWhatHelps) {
+  config_.autocast = "f16";
+  config_.optimizer.name = "sgd";
+  config_.optimizer.lr = 1e30;
+  config_.epochs = 9;
+  for (const char* on_nan : {"stop", "continue"}) {
+    config_.name = config_.on_nan = on_nan;
+    try {
+      train(2);
+      ADD_FAILURE() << "went on";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::rank_failed) << "exit code 4";
+      EXPECT_THAT(error.what(),
+                  ContainsRegex("step [4-6][0-9]: the last [4-6][0-9] steps were left out, for gradients overflow f16 "
+                                "even where the loss is scaled by [0-9.]+e-[0-9]+; .*autocast=bf16"));
+    }
+  }
+}
+
+TEST_F(SavedRun, SaysHowManyStepsLossScalingLeftOutWhereItDid) {
+  config_.autocast = "f16";
+  config_.log_interval = 5;
+  auto left_out = [&](const train::Result& result) {
+    std::vector<int64_t> counts;
+    for (const auto& line : metrics(result)) counts.push_back(line.value("skipped_steps", int64_t(0)));
+    return counts;
+  };
+  config_.name = "none";
+  train::Result good = train(2);
+  EXPECT_THAT(left_out(good), ElementsAre(0, 0, 0, 0, 0, 0));
+  EXPECT_THAT(read_file(good.folder + "/metrics.jsonl"), Not(HasSubstr("skipped"))) << "only where there are any";
+  EXPECT_THAT(out_.str(), Not(HasSubstr("skipped")));
+  config_.optimizer.name = "sgd";
+  config_.optimizer.lr = 1e30;  // after the first step none is good
+  config_.name = "all but the first";
+  EXPECT_THAT(left_out(train(2)), ElementsAre(4, 5, 5, 5, 5, 5));
+  EXPECT_THAT(out_.str(), ContainsRegex("step     10 .* skipped 5"));
+  config_.log_steps = true;
+  config_.name = "each step";
+  std::vector<int64_t> counts(30, 1);
+  counts[0] = 0;
+  EXPECT_EQ(left_out(train(2)), counts);
 }
 
 }  // namespace

@@ -137,6 +137,12 @@ TEST_F(Tokens, WhatIsNoFileOfTokensIsRefused) {
   EXPECT_THAT(error_of([&] { data::read_tokens(options_); }), HasSubstr("it is a folder"));
 }
 
+// What stands in run.json of every run there is, which would not go on with another: worked out by another program.
+TEST_F(Tokens, TheFingerprintIsThatOfTheRunsThatThereAre) {
+  std::string text = raw<uint16_t>({0, 1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(read(text, text).splits.train->fingerprint(), 0xfd6206a96eaf49ec);
+}
+
 TEST_F(Tokens, TheFingerprintIsOfWhatIsTrainedOn) {
   std::string text = raw<uint16_t>({0, 1, 2, 3, 4, 5, 6}), other = raw<uint16_t>({0, 1, 2, 3, 4, 5, 7});
   options_.length = 1;

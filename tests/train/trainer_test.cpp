@@ -62,6 +62,7 @@ TEST_F(TrainerTest, PrintsThePlanBeforeTrainingAndWhatWasMeasuredAfterIt) {
   config_.epochs = 1;
   train(2);
   std::string text = out_.str();
+  EXPECT_THAT(text, HasSubstr("batch 32 = 2 ranks · 16; 10 steps an epoch, the last of 13\n"));
   size_t plan = text.find("one step, predicted:\n"), warning = text.find("warning: unit 'layer0' holds 99 %");
   EXPECT_LT(plan, warning) << text;
   EXPECT_LT(warning, text.find("samples/s")) << text;
@@ -95,6 +96,29 @@ TEST_F(TrainerTest, APlanIsOfTheRankWithTheMostSamples) {
   EXPECT_EQ(plan.peaks.at(Category::data), 17 * (784 * 4 + 8)) << "pictures and labels";
 }
 
+TEST_F(TrainerTest, UnitsAreChosenByTypeAndByName) {
+  config_.model.options["layers"] = "[784, 24, 12, 10]";
+  config_.model.options["activation"] = "\"gelu\"";
+  config_.fsdp.wrap = "types";
+  auto units = [&](std::vector<std::string> types, std::vector<std::string> names) {
+    config_.fsdp.wrap_types = types;
+    config_.fsdp.wrap_names = names;
+    std::vector<std::string> found;
+    for (const auto& unit : train::plan(config_, data::FashionMnist::known_fields(), 2, kMeta).units)
+      found.push_back(unit.name);
+    return found;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(units({"Linear"}, {}), (Names{"layer0", "layer1", "layer2"}));
+  EXPECT_EQ(units({}, {"layer1"}), (Names{"root", "layer1"}));
+  EXPECT_EQ(units({"GELU"}, {"layer0", "layer2"}), (Names{"root", "layer0", "layer2"})) << "GELU has no parameters";
+  EXPECT_EQ(units({"Linear"}, {"layer0"}).size(), 3) << "both ways are asked";
+  EXPECT_THAT(error_of([&] { units({"Block"}, {}); }),
+              HasSubstr("no module fits 'Block'; there are Linear, GELU, Sequential; "));
+  EXPECT_THAT(error_of([&] { units({"Linear"}, {"blocks.*"}); }),
+              HasSubstr("no module fits 'blocks.*'; there are layer0, activation0, layer1, activation1, layer2; "));
+}
+
 TEST_F(TrainerTest, RecomputeChangesNoBit) {
   auto expected = metrics(train(2));
   config_.recompute = {"layer?"};
@@ -113,6 +137,40 @@ TEST_F(TrainerTest, LearnsInSixteenBits) {
     EXPECT_GT(result.scores[0].value, 0.95) << dtype;
     EXPECT_GT(metrics(result).back()["grad_norm"].get<double>(), 0);
     EXPECT_LT(metrics(result).back()["grad_norm"].get<double>(), 100) << "of unscaled gradients";
+  }
+}
+
+TEST_F(TrainerTest, LearnsUnderAutocastWithTheLossScaledForF16) {
+  auto expected = metrics(train(2));
+  for (const char* dtype : {"bf16", "f16"}) {
+    config_.autocast = dtype;
+    train::Result result = train(2);
+    EXPECT_GT(result.scores[0].value, 0.95) << dtype;
+    auto lines = metrics(result);
+    EXPECT_NE(lines[0]["loss"], expected[0]["loss"]) << "in 16 bits";
+    EXPECT_NEAR(lines[0]["loss"].get<double>(), expected[0]["loss"].get<double>(), 0.05) << dtype;
+    auto about = nlohmann::json::parse(read_file(result.folder + "/step-30/run.json"));
+    EXPECT_EQ(about["good_steps"].get<int>() > 0, config_.autocast == "f16") << dtype;
+  }
+}
+
+// Products in 16 bits, parameters and what is sent in f32: the strategies still give the same bits, and what a step
+// needs and sends is predicted to the byte.
+TEST_F(TrainerTest, AutocastIsInThePlanAndChangesNoStrategy) {
+  config_.epochs = 1;
+  config_.clip_grad_norm = 1;
+  for (const char* dtype : {"bf16", "f16"}) {
+    config_.autocast = dtype;
+    std::optional<nlohmann::json> loss;
+    for (const char* strategy : {"zero2", "zero3", "ddp"}) {
+      config_.strategy = strategy;
+      train::Result result = train(2);
+      EXPECT_EQ(result.step_bytes, result.predicted_step_bytes) << dtype << strategy;
+      if (!loss) loss = metrics(result).back()["loss"];
+      EXPECT_EQ(metrics(result).back()["loss"], *loss) << dtype << strategy;
+      auto fields = data::FashionMnist::known_fields();
+      EXPECT_TRUE(train::plan(config_, fields, 2, kMeta) == train::plan(config_, fields, 2, kCpu)) << dtype << strategy;
+    }
   }
 }
 
@@ -248,6 +306,79 @@ TEST_F(TrainerTest, LinesOfEveryStepChangeNeitherWhatIsPrintedNorWhatAStepNeedsA
     return std::tuple(result.step_bytes, peaks, lines);
   };
   EXPECT_EQ(seen(true), seen(false));
+}
+
+// The learning rate of every line, by the rule: times gamma whenever `patience` tests in a row were no better.
+void expect_plateau_rule(const std::vector<nlohmann::json>& lines, const Config& config) {
+  double lr = config.optimizer.lr, best = -1;
+  int64_t worse = 0, drops = 0;
+  for (const auto& line : lines) {
+    EXPECT_DOUBLE_EQ(line["lr"].get<double>(), lr) << line["step"];
+    if (line["test_accuracy"].is_null()) continue;
+    double score = line["test_accuracy"];
+    worse = score > best ? 0 : worse + 1;
+    best = std::max(best, score);
+    if (worse == 0 || worse % config.schedule.patience != 0) continue;
+    lr *= config.schedule.gamma;
+    ++drops;
+  }
+  EXPECT_GE(drops, 2) << "or nothing is tested";
+}
+
+TEST_F(TrainerTest, APlateauLowersTheLearningRateOnAnyNumberOfRanksAndAfterAStop) {
+  config_.schedule = {.name = "plateau", .gamma = 0.5, .patience = 2};
+  config_.epochs = 6;
+  config_.eval_every = 1;
+  config_.log_interval = 1;
+  config_.name = "whole";
+  auto whole = metrics(train(2));
+  EXPECT_THAT(out_.str(), HasSubstr("no better accuracy in 2 evaluations: the learning rate is 0.005 from here on\n"));
+  expect_plateau_rule(whole, config_);
+  config_.name = "parts";
+  config_.resume = true;
+  stop_at_ = "the learning rate is 0.005 from here on";  // it stops some steps later
+  ASSERT_TRUE(train(2).stopped);
+  stop_at_.clear();
+  auto parts = metrics(train(2));
+  ASSERT_EQ(parts.size(), whole.size());
+  for (size_t i = 0; i < parts.size(); ++i)
+    for (const char* key : {"step", "loss", "lr", "test_accuracy"})
+      EXPECT_EQ(parts[i][key], whole[i][key]) << key << " of step " << i + 1;
+  for (int ranks : {1, 3}) {
+    config_.name = concat(ranks, " ranks");
+    expect_plateau_rule(metrics(train(ranks)), config_);
+  }
+}
+
+TEST_F(TrainerTest, APlateauIsSaidWhereAStepFollowsThatItLowers) {
+  config_.schedule = {.name = "plateau", .gamma = 0.5, .patience = 1};
+  config_.optimizer.lr = 1e-30;  // no test is better than the first
+  config_.epochs = 1;
+  config_.eval_every = 1;
+  train(1);
+  std::string text = out_.str();
+  int said = 0;
+  for (size_t at = 0; (at = text.find(" from here on\n", at)) != std::string::npos; ++at) ++said;
+  EXPECT_EQ(said, 8) << "after steps 2 to 9 of 10";
+}
+
+TEST_F(TrainerTest, TheLearningRateOfAScheduleIsAFunctionOfTheStep) {
+  config_.log_interval = 1;
+  config_.epochs = 1;
+  config_.schedule = {.name = "step", .step_size = 4, .gamma = 0.1};
+  auto lines = metrics(train(1));
+  for (int i = 0; i < 10; ++i) EXPECT_DOUBLE_EQ(lines[i]["lr"].get<double>(), i < 4 ? 0.01 : i < 8 ? 0.001 : 0.0001);
+  config_.schedule = {.name = "one_cycle", .one_cycle = {.pct_start = 0.3, .div_factor = 10}};
+  lines = metrics(train(1));
+  EXPECT_DOUBLE_EQ(lines[0]["lr"].get<double>(), 0.001);
+  EXPECT_DOUBLE_EQ(lines[2]["lr"].get<double>(), 0.01);
+  EXPECT_DOUBLE_EQ(lines[9]["lr"].get<double>(), 1e-7);
+  for (const char* name : {"linear", "cosine"}) {
+    config_.schedule = {.name = name, .warmup_steps = 2, .final = 0.1};
+    lines = metrics(train(1));
+    std::vector<double> rates{0.005, 0.01, 0.01, 0.001};
+    for (size_t i = 0; i < 4; ++i) EXPECT_DOUBLE_EQ(lines[i < 3 ? i : 9]["lr"].get<double>(), rates[i]) << name << i;
+  }
 }
 
 // What a module's randomness depends on.

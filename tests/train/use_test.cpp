@@ -3,8 +3,9 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/data/npy_file.h>
+#include <shardgrad/train/evaluate_run.h>
+#include <shardgrad/train/predict_run.h>
 #include <shardgrad/train/registry.h>
-#include <shardgrad/train/use.h>
 
 #include "small_run.h"
 
@@ -63,6 +64,26 @@ TEST_F(Used, ScoresAreThoseThatTheRunReportedOnAnyRanksAndStrategy) {
     }
 }
 
+// Or eval and predict would tell of another model than the one that was trained.
+TEST_F(Used, ScoresUnderAutocastAreThoseThatTheRunReported) {
+  config_.autocast = "bf16";
+  train::Result result = train(2);
+  train::Evaluation again = evaluate(result.folder, 2);
+  EXPECT_EQ(again.scores[1].value, result.scores[1].value);
+  save_pictures("x.npy", 0, 5);
+  predict(result.folder, "x.npy", "narrow.csv");
+  config_.autocast = "off";
+  predict(result.folder, "x.npy", "wide.csv");
+  EXPECT_NE(read_file(folder_ / "narrow.csv"), read_file(folder_ / "wide.csv"));
+  EXPECT_NE(evaluate(result.folder, 2).scores[1].value, result.scores[1].value);
+}
+
+TEST_F(Used, ScoresOfAModelInSixteenBitsAreThoseOfItsSixteenBits) {
+  config_.fsdp.options.param_dtype = DType::bf16;
+  train::Result result = train(2);
+  EXPECT_EQ(evaluate(result.folder, 2).scores[1].value, result.scores[1].value);
+}
+
 // Raw values go in: the file says how they are to be transformed.
 TEST_F(Used, PredictionsOfRawPicturesHaveTheAccuracyThatWasReported) {
   train::Result result = train(2);
@@ -118,6 +139,29 @@ TEST_F(Used, AModelOfATableGivesValuesInTheirOwnUnitsAndLabelsAsTexts) {
   EXPECT_THAT(lines("y.csv")[2], ::testing::EndsWith(",high"));
 }
 
+// An array without other dimensions is a row for each of its numbers, as it is in training.
+TEST_F(Used, RowsOfOneNumberMayBeAnArrayOfOneDimension) {
+  std::string table = "a,c\n";
+  for (int i = 0; i < 50; ++i) table += concat(i, ",", 2 * i, "\n");
+  folder_.write("a.csv", table);
+  folder_.write("c.json", R"({"data": {"name": "csv", "target": "c"}, "model": {"layers": [1, 4, 1]}, "epochs": 1,
+    "task": {"name": "regression"}, "optimizer": {"lr": 1e-4}})");
+  config_ =
+      train::read_config(folder_ / "c.json", {"data.path=" + (folder_ / "a.csv"), "runs=" + (folder_ / "runs")}, {});
+  train::Result result = train(1);
+  {
+    Context context;
+    data::write_npy(folder_ / "flat.npy", from_vector<float>({3, 5, 8}, {3}));
+    data::write_npy(folder_ / "rows.npy", from_vector<float>({3, 5, 8}, {3, 1}));
+    data::write_npy(folder_ / "wide.npy", from_vector<float>({3, 5, 8}, {1, 3}));
+  }
+  EXPECT_EQ(predict(result.folder, "rows.npy", "rows.csv"), 3);
+  EXPECT_EQ(predict(result.folder, "flat.npy", "flat.csv"), 3);
+  EXPECT_EQ(read_file(folder_ / "flat.csv"), read_file(folder_ / "rows.csv"));
+  EXPECT_THAT(error_of([&] { predict(result.folder, "wide.npy", "y.csv"); }),
+              HasSubstr("wide.npy' has shape [1, 3]; the model takes (rows, 1)"));
+}
+
 TEST_F(Used, TheNewestModelHasANameThatStays) {
   config_.save_every = 12;
   config_.keep = 1;
@@ -160,11 +204,15 @@ TEST_F(Used, WhatCannotBeUsedIsRefused) {
   {
     Context context;
     data::write_npy(folder_ / "wide.npy", zeros({3, 785}));
+    data::write_npy(folder_ / "one.npy", zeros({784}));
   }
   auto refusal = [&](const std::string& run, const char* input, const char* output, int ranks = 1) {
     return error_of([&] { predict(run, input, output, ranks); });
   };
-  EXPECT_THAT(refusal(result.folder, "wide.npy", "y.csv"), HasSubstr("has shape [3, 785]; the model was trained on"));
+  EXPECT_THAT(refusal(result.folder, "wide.npy", "y.csv"),
+              HasSubstr("has shape [3, 785]; the model takes (rows, 784)"));
+  EXPECT_THAT(refusal(result.folder, "one.npy", "y.csv"),
+              HasSubstr("has shape [784]; the model takes (rows, 784): a single sample is (1, 784)"));
   EXPECT_THAT(refusal(result.folder, "x.npy", "y.txt"), HasSubstr("has another ending than .csv and .npy"));
   EXPECT_THAT(refusal(result.folder, "none.npy", "y.csv"), HasSubstr("none.npy"));
   EXPECT_THAT(refusal(result.folder, "x.npy", "no/such/y.csv"), HasSubstr("cannot write"));

@@ -130,4 +130,8 @@ Manifest load_weights(const std::string& folder, TrainingState state);
 /// floating dtype is converted. Throws Error(input) listing what does not fit, having changed nothing.
 void load_model(const std::string& path, TrainingState state);
 
+/// Throws Error(input) unless load_model would take the file for this model, which need not have values yet. Of one
+/// rank.
+void check_model(const std::string& path, nn::Module& model);
+
 }  // namespace shardgrad::train

@@ -182,6 +182,13 @@ Manifest load_weights(const std::string& folder, TrainingState state) {
   return manifest;
 }
 
+void check_model(const std::string& path, nn::Module& model) {
+  StateSpecs specs;
+  for (const auto& list : {model.named_parameters(), model.named_buffers()})
+    for (const NamedParameter& entry : list) specs[entry.name] = {entry.tensor.shape(), entry.tensor.dtype()};
+  check_specs(SafetensorsFile(path, Access::read), specs, true);
+}
+
 void load_model(const std::string& path, TrainingState state) {
   TagScope owner(Category::other);
   std::optional<SafetensorsFile> file;

@@ -17,9 +17,11 @@ constexpr int64_t kFormat = 1;
 bool may_change(const std::string& key) {
   constexpr const char* kFree[] = {"name",
                                    "device",
+                                   "preset",
                                    "data.dir",
                                    "strategy",
                                    "fsdp.*",
+                                   "autocast",
                                    "model.recompute",
                                    "libraries",
                                    "kernels.*",
@@ -84,7 +86,9 @@ Manifest understand(const Json& about) {
   manifest.reached = {
       about.at("step"), about.at("samples"), about.at("data"), {about.at("loss_scale"), about.at("good_steps")}};
   manifest.reached.total_steps = about.value("total_steps", manifest.reached.step);
-  if (about.contains("best")) manifest.reached.best = Best{about.at("best"), about.value("worse", int64_t(0))};
+  if (about.contains("best"))
+    manifest.reached.best = Best{about.at("best"), about.value("worse", int64_t(0)),
+                                 about.value("plateaus", int64_t(0)), about.value("best_step", int64_t(0))};
   manifest.config = about.at("config").dump();
   manifest.model = hashes_of(about.at("hashes").at("model"));
   manifest.optimizer = hashes_of(about.at("hashes").at("optimizer"));
@@ -104,8 +108,9 @@ std::string to_json(const Manifest& manifest) {
              {"loss_scale", reached.scaler.factor},
              {"good_steps", reached.scaler.good_steps}};
   about["total_steps"] = reached.total_steps;
-  if (reached.best) about["best"] = reached.best->value;
-  if (reached.best) about["worse"] = reached.best->worse;
+  if (const auto& best = reached.best)
+    about.update(
+        {{"best", best->value}, {"worse", best->worse}, {"plateaus", best->plateaus}, {"best_step", best->step}});
   about["config"] = Json::parse(manifest.config);
   about["hash"] = manifest.hash();
   about["hashes"] = {{"model", texts_of(manifest.model)}, {"optimizer", texts_of(manifest.optimizer)}};

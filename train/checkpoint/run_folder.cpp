@@ -87,6 +87,8 @@ std::string named_in(const std::string& path) {
   return name;
 }
 
+std::string best_in(const std::string& run) { return fs::exists(run + "/best") ? named_in(run + "/best") : ""; }
+
 Last newest_whole(const std::string& run, const std::string& why, bool was_one) {
   std::vector<int64_t> steps = steps_in(run);
   for (int64_t step : steps)
@@ -110,7 +112,7 @@ std::string link_model(const std::string& run, const std::string& folder) {
 }
 
 std::string remove_old(const std::string& run, int64_t step, Keep keep) {
-  std::string best = fs::exists(run + "/best") ? named_in(run + "/best") : "", note;
+  std::string best = best_in(run), note;
   int64_t kept = 0;
   for (int64_t other : steps_in(run)) {
     bool stays = (other <= step && kept < keep.count) || step_folder(other) == best;
@@ -166,6 +168,19 @@ std::string commit_checkpoint(const std::string& run, const std::string& unfinis
   note += remove_old(run, step, keep);
   remove_unfinished(run);
   return note.substr(note.empty() ? 0 : 1);
+}
+
+std::string find_best(const std::string& run, int64_t step, double score) {
+  std::string name = step_folder(step), named = best_in(run);
+  if (!is_whole(run + "/" + named)) named.clear();
+  if (named == name) return "";
+  if (is_whole(run + "/" + name)) {
+    replace_file(run + "/best", name + "\n");
+    return concat("best names ", name, ", whose score of ", score, " is the best so far");
+  }
+  return concat("the best score so far, ", score, " after step ", step,
+                ", is not among the checkpoints any more; best ", "names ", named.empty() ? "nothing" : named,
+                " until one is better");
 }
 
 void remove_unfinished(const std::string& run) {

@@ -48,6 +48,11 @@ struct Keep {
 /// old ones that could not be.
 std::string commit_checkpoint(const std::string& run, const std::string& unfinished, int64_t step, Keep keep);
 
+/// For a run that goes on and keeps the best one, which it may not have done before: lets `best` name the checkpoint of
+/// step `step`, after which `score` was found, the best so far. Returns what the user should know: that it did, or
+/// cannot, for that one is gone; empty when it was named already.
+std::string find_best(const std::string& run, int64_t step, double score);
+
 /// Removes what saves that were killed have left, as far as that is possible.
 void remove_unfinished(const std::string& run);
 

@@ -15,6 +15,7 @@
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/core/thread.h>
+#include <shardgrad/dist/os/host_name.h>
 #include <shardgrad/train/files.h>
 
 namespace shardgrad::train {
@@ -23,12 +24,11 @@ namespace {
 constexpr std::chrono::seconds kBeat{10}, kForgotten{60};
 
 std::string this_job() {
-  char host[256] = "", when[64] = "";
-  gethostname(host, sizeof host - 1);
+  char when[64] = "";
   std::time_t now = std::time(nullptr);
   std::tm parts{};
   std::strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S UTC", gmtime_r(&now, &parts));
-  return concat("process ", getpid(), " on ", host, " since ", when);
+  return concat("process ", getpid(), " on ", dist::host_name(), " since ", when);
 }
 
 // Whether the open file is still the one of that name: who had the lock before may have removed it.

@@ -10,9 +10,13 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <cstdio>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include <shardgrad/autograd/node.h>
+#include <shardgrad/autograd/ops.h>
 #include <shardgrad/train/checkpoint/safetensors_header.h>
 #include <shardgrad/train/files.h>
 
@@ -201,6 +205,30 @@ void SafetensorsFile::write(const std::string& name, int64_t first, const Elemen
 
 void SafetensorsFile::sync() {
   if (fsync(file_) != 0) cannot("write", path_);
+}
+
+static void write_all(const std::string& path, const std::map<std::string, Tensor>& state,
+                      const SafetensorsFile::Texts& metadata) {
+  NoGrad no_grad;
+  StateSpecs specs;
+  for (const auto& [name, tensor] : state) specs[name] = {tensor.shape(), tensor.dtype()};
+  SafetensorsFile::create(path, specs, metadata);
+  SafetensorsFile file(path, SafetensorsFile::Access::write);
+  for (const auto& [name, tensor] : state) file.write(name, 0, to_device(tensor, kCpu));
+  file.sync();
+}
+
+void save_safetensors(const std::string& path, const std::map<std::string, Tensor>& state,
+                      const SafetensorsFile::Texts& metadata) {
+  std::string unfinished = path + ".tmp", folder = std::filesystem::path(path).parent_path();
+  try {
+    write_all(unfinished, state, metadata);
+    if (std::rename(unfinished.c_str(), path.c_str()) != 0) cannot("write", path);
+  } catch (...) {
+    unlink(unfinished.c_str());
+    throw;
+  }
+  sync_path(folder.empty() ? "." : folder);
 }
 
 }  // namespace shardgrad::train

@@ -65,4 +65,11 @@ class SafetensorsFile {
   Texts unreadable_, metadata_;
 };
 
+/// Makes or replaces a file with these tensors, whole and of any device, such as a module's state_dict() or what
+/// fsdp::full_state_dict gives one rank. It is written beside, as `path`.tmp, and takes its name when the disk has it
+/// all, so `path` is at any moment the file that was there before or this one. Of one rank. Throws Error(input) with
+/// the path and the system's reason.
+void save_safetensors(const std::string& path, const std::map<std::string, Tensor>& state,
+                      const SafetensorsFile::Texts& metadata = {{"format", "pt"}});
+
 }  // namespace shardgrad::train

@@ -5,10 +5,11 @@
 
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/cli/program.h>
+#include <shardgrad/train/evaluate_run.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/predict_run.h>
 #include <shardgrad/train/report/page.h>
 #include <shardgrad/train/run_report.h>
-#include <shardgrad/train/use.h>
 
 namespace shardgrad::cli {
 

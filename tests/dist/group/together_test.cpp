@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <new>
 #include <stdexcept>
 
+#include <shardgrad/core/allocator.h>
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
 
@@ -38,6 +40,23 @@ TEST(Together, EveryRankThrowsWhatOneOfThemDid) {
       EXPECT_EQ(said, world.rank() > 0 ? own : "rank 1: no disk 1; nothing was saved");
       world.barrier();  // the group is none the worse
     });
+}
+
+TEST(Together, AnotherRanksLackOfMemoryIsOneHere) {
+  run_ranks(2, [&](ProcessGroup& world) {
+    for (bool of_the_host : {false, true}) {
+      auto part = [&] {
+        if (world.rank() == 1 && of_the_host) throw std::bad_alloc();
+        if (world.rank() == 1) throw OutOfMemory("out of memory: 8 bytes");
+      };
+      auto call = [&] { together(world, kHere, part); };
+      if (world.rank() == 0) {
+        EXPECT_THROW(call(), OutOfMemory);
+      } else {
+        EXPECT_ANY_THROW(call());
+      }
+    }
+  });
 }
 
 TEST(Together, AnExceptionOfTheUsersStaysOneWhereItWasThrown) {

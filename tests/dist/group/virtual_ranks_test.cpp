@@ -214,6 +214,10 @@ TEST(VirtualRanks, I23_DifferentCountsDtypesAndUnitsAreNamed) {
     world.all_reduce(ones(8), Label{world.rank() ? "b" : "a", "forward"}).host_wait();
   });
   EXPECT_TRUE(says(units, "unit 'a'") && says(units, "unit 'b'")) << units;
+  std::string long_units = failure(2, [](ProcessGroup& world) {
+    world.all_reduce(ones(8), Label{std::string(80, 'u') + (world.rank() ? "b" : "a"), "forward"}).host_wait();
+  });
+  EXPECT_TRUE(says(long_units, "uuu... #")) << long_units;
   std::string roots = failure(2, [](ProcessGroup& world) { world.broadcast(ones(8), world.rank()).host_wait(); });
   EXPECT_TRUE(says(roots, "root 0") && says(roots, "root 1")) << roots;
 }
@@ -434,6 +438,7 @@ TEST(VirtualRanks, OneOfThemHearsWhatItSays) {
     EXPECT_EQ(pairs.size(), 2);
     EXPECT_EQ(pairs.global_rank(1), 1);
     EXPECT_EQ(world.kept_split(2, 3, "across").global_rank(2), 4);
+    EXPECT_THROW(world.split(world.rank() / 2, 0), Error) << "the others' colours are not known";
     Tensor whole = empty({12}), part = empty({2});
     EXPECT_TRUE(whole.device() == kMeta);
     world.all_gather(whole, part).host_wait();

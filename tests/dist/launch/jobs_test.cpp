@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include <csignal>
+#include <cstring>
 
 #include <shardgrad/dist/bootstrap/bootstrap.h>
 #include <shardgrad/dist/launch/launch.h>
@@ -205,6 +206,15 @@ TEST(LocalJob, FewerThreadsThanNoneAreRefused) {
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "launch: -3 threads are not possible; 0 shares the cores");
   }
+}
+
+TEST(LocalJob, LeavesTheSignalsOfItsLauncherAsTheyWere) {
+  sigset_t before, after;
+  pthread_sigmask(SIG_SETMASK, nullptr, &before);
+  launch(2, {"true"}, {.by = "local"});
+  pthread_sigmask(SIG_SETMASK, nullptr, &after);
+  for (int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP, SIGCONT, SIGCHLD})
+    EXPECT_EQ(sigismember(&after, number), sigismember(&before, number)) << strsignal(number);
 }
 
 TEST(LocalJob, AHeapThatDoesNotFitIsRefusedWithTheRemedy) {

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -62,6 +63,28 @@ TEST(Relay, PassesOnAllThatAChildWrites) {
   std::ifstream file(path);
   EXPECT_TRUE(std::string(std::istreambuf_iterator<char>(file), {}) == text);
   std::remove(path.c_str());
+}
+
+// One that holds the pipe open and never stops to write.
+TEST(Relay, DoesNotListenForEverToAProcessThatIsLeftOver) {
+  StandardOutput file("/dev/null");
+  Relay relay;
+  Child left_over([&] {
+    for (;;) {
+      if (write(relay.input(), "more\n", 5) < 0) _exit(0);
+      usleep(1000);
+    }
+  });
+  usleep(20'000);
+  EXPECT_TRUE(relay.finish());
+}
+
+TEST(Relay, DoesNotWaitForAProcessThatIsLeftOver) {
+  Relay relay;
+  Child left([] { sleep(10); });  // holds the pipe open
+  auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(relay.finish());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
 TEST(Relay, KnowsWhatWasLost) {

@@ -1,46 +1,24 @@
-#include <shardgrad/train/use.h>
+#include <shardgrad/train/predict_run.h>
 
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 
+#include <shardgrad/autograd/autocast.h>
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
-#include <shardgrad/dist/group/together.h>
 #include <shardgrad/train/build.h>
-#include <shardgrad/train/checkpoint/checkpoint.h>
+#include <shardgrad/train/checkpoint/run_folder.h>
 #include <shardgrad/train/data/npy_file.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/notes.h>
 #include <shardgrad/train/text.h>
+#include <shardgrad/train/trained.h>
 
 namespace shardgrad::train {
 namespace {
-
-// A run's task with the weights of its last checkpoint.
-struct Trained {
-  Trained(const Config& config, const std::string& run, dist::ProcessGroup& world)
-      : task(make_task(config)), sharded(fsdp::fully_shard(task->module(), world, make_sharding(config))) {
-    Last last;
-    dist::together(world, {"", "start"}, [&] {
-      if (world.rank() != 0) return;
-      last = last_checkpoint(run);
-      SG_CHECK(last.folder, "nothing is saved in '", run, "'");
-      if (!last.note.empty()) std::cerr << last.note << std::endl;
-    });
-    folder = dist::same_text(world, {"", "start"}, last.folder.value_or(""));
-    auto optimizer = make_optimizer(config.optimizer, task->module().named_parameters());
-    step = load_weights(folder, {task->module(), *sharded, *optimizer}).reached.step;
-    task->module().eval();
-  }
-  std::unique_ptr<Task> task;
-  std::shared_ptr<fsdp::Sharded> sharded;
-  std::string folder;
-  int64_t step;
-};
 
 // Rows [begin, end) of a file, as the model knows them.
 Tensor inputs_of(const data::NpyFile& file, const Notes& notes, int64_t begin, int64_t end) {
@@ -55,6 +33,17 @@ Tensor inputs_of(const data::NpyFile& file, const Notes& notes, int64_t begin, i
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = notes.input_transform.apply(numbers[i], i % width);
   Tensor x = from_vector<double>(numbers, notes.inputs.rows(end - begin), {DType::f64, kCpu}).to(notes.inputs.dtype);
   return to_device(x, context().default_device());
+}
+
+// Samples of one number may be an array of one dimension, as in training.
+void check_shape(const data::NpyFile& file, const Shape& sample) {
+  std::string extents;
+  for (int d = 0; d < sample.ndim(); ++d) extents += concat(", ", sample[d]);
+  bool numbers = file.shape().ndim() == 1 && sample.numel() == 1;
+  bool is_sample = file.shape() == sample;
+  SG_CHECK(numbers || (file.shape().ndim() == sample.ndim() + 1 && file.row_numel() == sample.numel()), "'",
+           file.path(), "' has shape ", file.shape(), "; the model takes (rows", extents, ")",
+           is_sample ? concat(": a single sample is (1", extents, ")") : "");
 }
 
 // Where predictions go: collected for .npy, line by line for .csv.
@@ -123,31 +112,7 @@ class Output {
   int64_t columns_ = 0;
 };
 
-// Scores of inputs or labels that mean something else than when the model was trained would be no scores of it.
-void check_data(const Config& config, const std::string& folder, const data::Splits& data) {
-  SafetensorsFile file(folder + "/" + kModelFile, SafetensorsFile::Access::read);
-  for (const auto& [key, now] : notes_of(data)) {
-    auto then = file.metadata().find(key);
-    SG_CHECK(then == file.metadata().end() || then->second == now, "data '", config.data.name, "' has other ", key,
-             " than those that the model was trained on: ", shortened(now), ", was ", shortened(then->second),
-             "; ask about other samples with predict");
-  }
-}
-
 }  // namespace
-
-Evaluation evaluate_run(const Config& config, const std::string& run, dist::ProcessGroup& world, std::ostream& out) {
-  data::Splits data = open_data(config);
-  Trained trained(config, run, world);
-  check_data(config, trained.folder, data);
-  data::DataLoader test = make_loader(config, world, data.test, false);
-  Evaluation evaluation = evaluate(*trained.task, test, world);
-  if (world.rank() != 0) return evaluation;
-  out << "eval:";
-  for (const Score& score : evaluation.scores) out << " test_" << score.name << "=" << format_fixed(score.value, 4);
-  out << concat(" samples=", evaluation.count, " step=", trained.step, " run=") << run << std::endl;
-  return evaluation;
-}
 
 int64_t predict_run(const Config& config, const std::string& run, dist::ProcessGroup& world, const std::string& input,
                     const std::string& output) {
@@ -155,15 +120,14 @@ int64_t predict_run(const Config& config, const std::string& run, dist::ProcessG
   Trained trained(config, run, world);
   Notes notes = read_notes(SafetensorsFile(trained.folder + "/" + kModelFile, SafetensorsFile::Access::read));
   data::NpyFile file(input);
-  SG_CHECK(file.shape().ndim() == notes.inputs.shape.ndim() + 1 && file.row_numel() == notes.inputs.shape.numel(), "'",
-           input, "' has shape ", file.shape(), "; the model was trained on samples of shape ", notes.inputs.shape,
-           ", so it must be (rows, …) of these");
+  check_shape(file, notes.inputs.shape);
   SG_CHECK(is_floating(notes.inputs.dtype) || !file.is_floating(), "'", input,
            "' holds floating numbers; the model was trained on integers");
   std::error_code unknown;
   SG_CHECK(!std::filesystem::equivalent(input, output, unknown), "'", output, "' is the input, too");
   Output to(output, notes);
   NoGrad no_grad;
+  Autocast precision(forward_dtype(config));
   for (int64_t begin = 0; begin < std::max<int64_t>(1, file.rows()); begin += config.batch) {
     Tensor x = inputs_of(file, notes, begin, std::min(file.rows(), begin + config.batch));
     to.add(trained.task->predict(x));

@@ -1,0 +1,147 @@
+// Names of Tango, Lightning and PyTorch for our keys.
+
+#include "config_texts.h"
+
+namespace shardgrad {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// What is written stands for what is said in our names, to the byte of the printed configuration.
+void expect_same(const std::string& theirs, const std::vector<std::string>& ours,
+                 const std::vector<std::string>& overrides = {}) {
+  EXPECT_EQ(to_json(config_of(theirs, overrides)), to_json(config_of("{}", ours))) << theirs;
+}
+
+TEST(Aliases, TangosNamesAreOursInThePrintedConfiguration) {
+  expect_same(R"({"max_grad_norm": 2.5})", {"clip_grad_norm=2.5"});
+  expect_same(R"({"max_grad_norm": null})", {});
+  expect_same(R"({"lr_scheduler": {"type": "torch::StepLR", "step_size": 30, "gamma": 0.5}})",
+              {"schedule.name=step", "schedule.step_size=30", "schedule.gamma=0.5"});
+  expect_same(R"({"lr_scheduler": "torch::OneCycleLR"})", {"schedule.name=one_cycle"});
+  expect_same(R"({"lr_scheduler": {"type": "transformers::linear", "num_warmup_steps": 7}})",
+              {"schedule.name=linear", "schedule.warmup_steps=7"});
+  expect_same(R"({"lr_scheduler": "cosine"})", {"schedule.name=cosine"});
+  expect_same(R"({"lr_scheduler": null})", {});
+}
+
+// PyTorch lowers the rate after one evaluation more than it calls patience.
+TEST(Aliases, PatienceIsCountedAsHere) {
+  expect_same(R"({"lr_scheduler": {"type": "torch::ReduceLROnPlateau", "factor": 0.5, "patience": 2}})",
+              {"schedule.name=plateau", "schedule.gamma=0.5", "schedule.patience=3"});
+  EXPECT_THAT(refusal(R"({"lr_scheduler": {"type": "plateau", "patience": 1.5}})"),
+              HasSubstr("a.json:1 (lr_scheduler.patience): schedule.patience is 1.5, expected an integer from 1"));
+}
+
+// bf16 on the CPU, f16 elsewhere, unless it is said.
+TEST(Aliases, AmpHasTangosDefaults) {
+  expect_same(R"({"amp": true})", {"autocast=bf16"});
+  expect_same(R"({"amp": true, "device": "cuda"})", {"autocast=f16", "device=cuda"});
+  expect_same(R"({"amp": true, "accelerator": "gpu"})", {"autocast=f16", "device=cuda"});
+  expect_same(R"({"amp": true, "amp_use_bfloat16": false})", {"autocast=f16"});
+  expect_same(R"({"amp_use_bfloat16": true, "amp": true, "device": "cuda"})", {"autocast=bf16", "device=cuda"});
+  expect_same(R"({"amp": true, "amp_use_bfloat16": null})", {"autocast=bf16"});
+  expect_same(R"({"amp": false})", {});
+  expect_same(R"({"amp_use_bfloat16": null})", {});
+  expect_same(R"({"amp": true})", {"autocast=f16"}, {"amp_use_bfloat16=false"});
+  expect_same(R"({"amp": true, "amp_use_bfloat16": true})", {"autocast=f16"}, {"amp_use_bfloat16=false"});
+  for (const char* text : {R"({"amp_use_bfloat16": true})", R"({"amp_use_bfloat16": true, "amp": false})"})
+    EXPECT_EQ(refusal(text), "a.json:1: amp_use_bfloat16 means nothing without amp=true");
+  EXPECT_EQ(refusal(R"({"amp": "yes"})"), "a.json:1: amp is \"yes\", expected one of true, false");
+}
+
+TEST(Aliases, FsdpConfigIsAStrategyAndItsKeys) {
+  expect_same(R"({"fsdp_config": {}})", {"strategy=zero3"});
+  expect_same(R"({"fsdp_config": {"reshard_after_forward": true, "move_params_to_cpu": true}})",
+              {"strategy=zero3", "fsdp.move_params_to_cpu=true"});
+  expect_same(R"({"fsdp_config": {"reshard_after_forward": false, "mixed_precision": true}})",
+              {"strategy=zero2", "fsdp.param_dtype=f16"});
+  expect_same(R"({"fsdp_config": {"mixed_precision": false, "move_grads_to_cpu": null}})", {});
+  expect_same(R"({"fsdp_config": {"move_grads_to_cpu": true}})", {"fsdp.move_grads_to_cpu=true"});
+  for (const char* general : {"fairscale", "fsdp"})
+    for (std::string order : {R"({"strategy": "NAME", "fsdp_config": {"reshard_after_forward": false}})",
+                              R"({"fsdp_config": {"reshard_after_forward": false}, "strategy": "NAME"})"})
+      expect_same(order.replace(order.find("NAME"), 4, general), {"strategy=zero2"});
+}
+
+TEST(Aliases, StrategiesAndAcceleratorsOfLightning) {
+  for (auto [theirs, ours] : {std::pair("fsdp_native", "zero3"),
+                              {"ddp_fully_sharded", "zero3"},
+                              {"fairscale", "zero3"},
+                              {"ddp_sharded", "zero2"},
+                              {"ddp_sharded_spawn", "zero2"},
+                              {"dp", "ddp"}})
+    EXPECT_EQ(config_of("{}", {concat("strategy=", theirs)}).strategy, ours);
+  expect_same(R"({"accelerator": "cpu"})", {});
+  expect_same(R"({"accelerator": "auto"})", {"device=auto"});
+  EXPECT_EQ(refusal(R"({"accelerator": "tpu"})"),
+            R"(a.json:1: accelerator is "tpu", expected one of "cpu", "gpu", "cuda", "auto")");
+  EXPECT_EQ(refusal("{}", {"devices=4"}),
+            "--set devices=4: devices is no key here; the number of ranks is said when they are started, with "
+            "`shardgrad launch -n N train …`");
+  EXPECT_THAT(refusal(R"({"gpus": 2})"), HasSubstr("a.json:1: gpus is no key here; the number of ranks"));
+  EXPECT_THAT(refusal(R"({"gpus": 2})"), HasSubstr(", and the GPU with device=cuda"));
+}
+
+TEST(Aliases, KeysOfBeforeAreRefusedWithThoseThatTookTheirPlace) {
+  EXPECT_EQ(refusal("{\n\"trace\": true}"),
+            "a.json:2: trace is no key any more; trace_steps took its place: the first and the last step that are "
+            "traced, [0, 0] for none");
+  EXPECT_EQ(refusal("{}", {"loss=mse"}), "--set loss=mse: loss is no key any more; task.loss took its place");
+}
+
+TEST(Aliases, AKeyThatIsGivenByBothNamesIsRefusedWithBothPlaces) {
+  EXPECT_EQ(refusal("{\n\"clip_grad_norm\": 1,\n\"max_grad_norm\": 2}"),
+            "a.json:3: max_grad_norm and clip_grad_norm at a.json:2 are one key, clip_grad_norm; leave one out");
+  EXPECT_EQ(refusal("{\"amp\": true,\n\"autocast\": \"off\"}"),
+            "a.json:2: autocast and amp at a.json:1 are one key, autocast; leave one out");
+  EXPECT_THAT(refusal("{\"strategy\": \"ddp\",\n\"fsdp_config\": {\"reshard_after_forward\": true}}"),
+              HasSubstr("a.json:2: fsdp_config.reshard_after_forward and strategy at a.json:1 are one key"));
+  EXPECT_EQ(refusal("{}", {"device=cuda", "accelerator=cpu"}),
+            "--set accelerator=cpu: accelerator and device at --set device=cuda are one key, device; leave one out");
+  EXPECT_THAT(refusal("{\"lr_scheduler\": {\"factor\": 1,\n\"gamma\": 2}}"), HasSubstr("are one key, schedule.gamma"));
+}
+
+// A general strategy that another key refines is left out, and the rest of the file stays the file's.
+TEST(Aliases, TheCommandLineChangesAFileWhoseStrategyIsRefined) {
+  expect_same(R"({"strategy": "fairscale", "fsdp_config": {"reshard_after_forward": false}, "max_grad_norm": 2})",
+              {"strategy=zero2", "clip_grad_norm=3"}, {"clip_grad_norm=3"});
+}
+
+// Whatever it is called there.
+TEST(Aliases, TheCommandLineChangesWhatTheFileSays) {
+  expect_same(R"({"max_grad_norm": 2})", {"clip_grad_norm=3"}, {"clip_grad_norm=3"});
+  expect_same(R"({"clip_grad_norm": 2})", {"clip_grad_norm=3"}, {"max_grad_norm=3"});
+  expect_same(R"({"clip_grad_norm": 2})", {}, {"max_grad_norm=null"});
+  expect_same(R"({"autocast": "bf16"})", {}, {"amp=false"});
+}
+
+TEST(Aliases, RefusalsSayWhatWasWritten) {
+  EXPECT_EQ(refusal("{\n\"max_grad_norm\": -1}"),
+            "a.json:2 (max_grad_norm): clip_grad_norm is -1, expected a finite number 0 or more");
+  EXPECT_EQ(refusal("{}", {"max_grad_norm=-1"}),
+            "--set max_grad_norm=-1: clip_grad_norm is -1, expected a finite number 0 or more");
+  EXPECT_THAT(refusal(R"({"lr_scheduler": "torch::LambdaLR"})"),
+              HasSubstr("(lr_scheduler): schedule.name is \"torch::LambdaLR\", expected one of constant, linear"));
+  EXPECT_THAT(refusal(R"({"lr_scheduler": {"type": "cosine", "T_max": 9}})"),
+              HasSubstr("a.json:1: unknown key 'lr_scheduler.T_max'"));
+}
+
+TEST(Aliases, HintsAndTheTableOfKeysKnowThem) {
+  for (auto [word, name] : {std::pair("max_gradnorm", "max_grad_norm"),
+                            {"lr_schedular", "lr_scheduler"},
+                            {"acelerator", "accelerator"},
+                            {"fsdp_config.reshard_after_foward", "fsdp_config.reshard_after_forward"},
+                            {"amp_use_bfloat_16", "amp_use_bfloat16"},
+                            {"lr_scheduler.step_sise", "lr_scheduler.step_size"}})
+    EXPECT_EQ(train::nearest_key(word), name);
+  EXPECT_THAT(refusal("{}", {"max_gradnorm=1"}),
+              HasSubstr("unknown key 'max_gradnorm'; did you mean 'max_grad_norm'?"));
+  std::string table = train::key_table({});
+  EXPECT_THAT(table, HasSubstr("\n| `max_grad_norm` | `clip_grad_norm` | null: none |\n"));
+  EXPECT_THAT(table, Not(HasSubstr("`devices`")));
+}
+
+}  // namespace
+}  // namespace shardgrad

@@ -1,0 +1,92 @@
+#include <shardgrad/train/config_check.h>
+
+#include <algorithm>
+
+#include <shardgrad/core/error.h>
+#include <shardgrad/train/files.h>
+#include <shardgrad/train/registry.h>
+
+namespace shardgrad::train {
+namespace {
+
+std::string unless(const std::string& to, const char* other) { return concat(to, "; remove it or change ", other); }
+
+// Keys that only some choices know; all choices know the others.
+struct OfChoices {
+  const char* key;
+  std::vector<std::string> choices;
+};
+
+bool knows(const std::vector<OfChoices>& keys, const std::string& choice, const std::string& key) {
+  auto found = std::ranges::find(keys, key, &OfChoices::key);
+  return found == keys.end() || std::ranges::count(found->choices, choice) > 0;
+}
+
+bool knows_optimizer(const std::string& name, const std::string& key) {
+  static const std::vector<OfChoices> keys{{"optimizer.momentum", {"sgd"}},
+                                           {"optimizer.nesterov", {"sgd"}},
+                                           {"optimizer.betas", {"adam", "adamw"}},
+                                           {"optimizer.eps", {"adam", "adamw"}}};
+  return knows(keys, name, key);
+}
+
+bool knows_schedule(const std::string& name, const std::string& key) {
+  static const std::vector<OfChoices> keys{
+      {"schedule.warmup_steps", {"constant", "linear", "cosine", "step", "plateau"}},
+      {"schedule.final", {"linear", "cosine"}},
+      {"schedule.step_size", {"step"}},
+      {"schedule.gamma", {"step", "plateau"}},
+      {"schedule.patience", {"plateau"}},
+      {"schedule.pct_start", {"one_cycle"}},
+      {"schedule.div_factor", {"one_cycle"}},
+      {"schedule.final_div_factor", {"one_cycle"}}};
+  return knows(keys, name, key);
+}
+
+std::string units_of(const std::string& wrap) {
+  if (wrap == "children") return "units that are the model's children";
+  return wrap == "size" ? "units of a size" : "units that types and names choose";
+}
+
+std::string why_idle_sharding(const Config& config, const std::string& key) {
+  bool of_types = key == "fsdp.wrap_types" || key == "fsdp.wrap_names";
+  if ((key == "fsdp.wrap_numel" && config.fsdp.wrap != "size") || (of_types && config.fsdp.wrap != "types"))
+    return unless(units_of(config.fsdp.wrap), "fsdp.wrap");
+  fsdp::Config sharding = config.fsdp.options;
+  sharding.strategy = fsdp::parse_strategy(config.strategy);
+  if (key == "fsdp.prefetch_bytes" && sharding.prefetch == 0) return unless("a prefetch of 0 units", "fsdp.prefetch");
+  if (key == "fsdp.bucket_bytes" && !sharding.keeps_params())
+    return concat(config.strategy,
+                  ", which reduces a unit's gradients together; remove it, or choose units (fsdp.wrap)");
+  return "";
+}
+
+}  // namespace
+
+std::string why_idle(const Config& config, const std::string& key) {
+  if (!knows_optimizer(config.optimizer.name, key)) return unless(config.optimizer.name, "optimizer.name");
+  if (key.starts_with("model.") && key != "model.recompute" && config.registry->has_own_model(config.task.name))
+    return unless(concat("task ", config.task.name, ", which has a module of its own"), "task.name");
+  if (key == "epochs" && config.steps > 0) return unless("a run of `steps`", "steps");
+  if (key == "reduce_once" && config.micro_batches == 1) return unless("one micro-batch", "micro_batches");
+  if (!knows_schedule(config.schedule.name, key))
+    return unless(concat("a ", config.schedule.name, " schedule"), "schedule.name");
+  return why_idle_sharding(config, key);
+}
+
+void check_together(const Config& config, const std::vector<Setting>& settings, std::vector<std::string>& faults) {
+  for (const Setting& setting : settings)
+    if (std::string why = why_idle(config, setting.key); !why.empty())
+      faults.push_back(concat(setting.place, ": ", setting.key, " means nothing to ", why));
+  if (config.optimizer.nesterov && config.optimizer.momentum == 0)
+    faults.push_back("optimizer.nesterov needs a momentum above 0");
+  if (config.schedule.name == "step" && !config.schedule.step_size)
+    faults.push_back("schedule.name is step, which needs schedule.step_size: the steps between two drops");
+  if (config.fsdp.wrap == "types" && config.fsdp.wrap_types.empty() && config.fsdp.wrap_names.empty())
+    faults.push_back(
+        "fsdp.wrap is types, which needs fsdp.wrap_types (such as [\"Linear\"]), fsdp.wrap_names, or both");
+  if (config.name.find('/') != std::string::npos || config.name[0] == '.')
+    faults.push_back(concat("name is '", shortened(config.name), "'; it names a folder: no '/', no leading '.'"));
+}
+
+}  // namespace shardgrad::train
