@@ -52,7 +52,7 @@ Tensor div(const Tensor& a, const Tensor& b);
 /// scale * x + shift. Numbers beside integers (here and in clamp) must be integers themselves; results wrap.
 Tensor affine(const Tensor& x, double scale, double shift);
 Tensor neg(const Tensor& x);
-// exp, log, sqrt, tanh, sigmoid, relu, abs: each FUNCTION of kernels/elementwise.h.
+// exp, log, sqrt, tanh, sigmoid, relu, abs, silu (x · σ(x)): each FUNCTION of kernels/elementwise.h.
 #define SG_DECLARE(name, ...) Tensor name(const Tensor& x);
 SG_UNARIES(SG_DECLARE, SG_NO_ROW, SG_NO_ROW)
 #undef SG_DECLARE
