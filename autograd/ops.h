@@ -122,6 +122,8 @@ enum class Activation : uint8_t { none, relu, gelu_tanh };
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation = Activation::none);
 /// Over the last dimension; weight and bias (D) or undefined.
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
+/// x / √(mean(x²) + eps) · weight over the last dimension; weight (D) or undefined. LLaMA's normalisation.
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps = 1e-6);
 struct BatchNormResult {
   Tensor y, mean, rstd;  ///< mean and rstd (C) of this batch, of the biased variance; not differentiable themselves
   Tensor samples = {};   ///< of sync_batch_norm: one element, how many samples all ranks have

@@ -72,6 +72,8 @@ extern Slot<OutView, View, View, bool> softmax_backward;         ///< (dx, dy(ke
 extern Slot<OutView, OutView, OutView, View, View, View, double> layer_norm;  ///< (y, mean, rstd, x(key), weight, bias, eps)
 extern Slot<OutView, OutView, OutView, View, View, View, View, View> layer_norm_backward;
                                                                  ///< (dx, dweight, dbias, dy(key), x, weight, mean, rstd)
+extern Slot<OutView, OutView, View, View, double> rms_norm;      ///< (y, rstd, x(key), weight, eps): y = x · rstd · weight
+extern Slot<OutView, OutView, View, View, View, View> rms_norm_backward;  ///< (dx, dweight, dy(key), x, weight, rstd)
 // x is (samples, channels); mean and rstd are per channel, of the biased variance.
 extern Slot<OutView, OutView, OutView, View, View, View, double> batch_norm;  ///< (y, mean, rstd, x(key), weight, bias, eps)
 extern Slot<OutView, OutView, OutView, View, View, View, View, View> batch_norm_backward;

@@ -2,6 +2,7 @@
 // Reference versions of softmax, normalisations and losses; contracts in kernels/ops.h.
 
 #include <algorithm>
+#include <vector>
 
 #include <shardgrad/certify/reference/element.h>
 #include <shardgrad/kernels/ops.h>
@@ -100,6 +101,31 @@ inline void layer_norm_backward(OutView dx, OutView dweight, OutView dbias, View
   auto weight_at = [&](int64_t i) { return get_or(weight, i % cols, 1); };
   for (int64_t r = 0; dx.defined() && r < rows_of(x); ++r)
     normalize_backward(dx, dy, x, get(mean, r), get(rstd, r), weight_at, r * cols, cols, 1);
+}
+
+inline void rms_norm(OutView y, OutView rstd, View x, View weight, double eps) {
+  int64_t cols = x.shape[-1];
+  for (int64_t r = 0; r < rows_of(x); ++r) {
+    double square = 0;
+    for (int64_t c = 0; c < cols; ++c) square += std::pow(get(x, r * cols + c), 2) / double(cols);
+    double scale = 1 / std::sqrt(square + eps);
+    put_wanted(rstd, r, scale);
+    for (int64_t c = 0; c < cols; ++c) put(y, r * cols + c, get(x, r * cols + c) * scale * get_or(weight, c, 1));
+  }
+}
+
+inline void rms_norm_backward(OutView dx, OutView dweight, View dy, View x, View weight, View rstd) {
+  int64_t cols = x.shape[-1];
+  std::vector<double> sums(static_cast<size_t>(cols));
+  for (int64_t r = 0; r < rows_of(x); ++r) {
+    double scale = get(rstd, r), mean_dot = 0;
+    auto normal = [&](int64_t c) { return get(x, r * cols + c) * scale; };
+    auto g = [&](int64_t c) { return get(dy, r * cols + c) * get_or(weight, c, 1); };
+    for (int64_t c = 0; c < cols; ++c) sums[size_t(c)] += get(dy, r * cols + c) * normal(c);
+    for (int64_t c = 0; c < cols; ++c) mean_dot += g(c) * normal(c) / double(cols);
+    for (int64_t c = 0; c < cols; ++c) put_wanted(dx, r * cols + c, scale * (g(c) - normal(c) * mean_dot));
+  }
+  for (int64_t c = 0; c < cols; ++c) put_wanted(dweight, c, sums[size_t(c)]);
 }
 
 inline void batch_norm_apply(OutView y, View x, View mean, View rstd, View weight, View bias) {

@@ -66,7 +66,8 @@ struct RowLoops {
                                               int64_t rows, int64_t cols, double k, int64_t ignore, bool accumulate);
 };
 
-/// Mean and rstd (float, or double for f64), one per row or one per column.
+/// Mean and rstd (float, or double for f64), one per row or one per column. Without means rows are not centered: RMS
+/// norm.
 struct NormStatistics {
   const void *mean, *rstd;
   bool per_row;

@@ -110,6 +110,8 @@ TEST(Refusals, ShapesDTypesAndDevicesOfOperands) {
   EXPECT_REFUSED(layer_norm(a, zeros({2}), Tensor()), "layer_norm", "weight [2]", "[2, 3]");
   EXPECT_REFUSED(layer_norm(zeros({2, 4}), b, b), "layer_norm", "different tensors");
   EXPECT_REFUSED(layer_norm(b, b, Tensor()), "layer_norm", "different tensors");
+  EXPECT_REFUSED(rms_norm(a, zeros({2})), "rms_norm", "weight [2]", "[2, 3]");
+  EXPECT_REFUSED(rms_norm(zeros({}), Tensor()), "rms_norm", "scalar");
   EXPECT_REFUSED(batch_norm(zeros({4}), Tensor(), Tensor()), "batch_norm", "[4]");
   EXPECT_REFUSED(batch_norm(zeros({0, 4}), Tensor(), Tensor()), "batch_norm", "no samples");
   EXPECT_REFUSED(batch_norm_apply(a, zeros({2}), zeros({3}), Tensor(), Tensor()), "mean f32[2]", "f32[2, 3]");

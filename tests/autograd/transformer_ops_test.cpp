@@ -61,5 +61,28 @@ TEST(Silu, FarOutIsALineOrNothing) {
   }
 }
 
+TEST(RmsNorm, DividesByTheRootOfTheMeanSquare) {
+  Context context;
+  Tensor x = from_vector<double>({3, 4, 0, 0}, {2, 2}).set_requires_grad();
+  Tensor weight = from_vector<double>({2, 10}, {2}).set_requires_grad();
+  Tensor y = rms_norm(x, weight, 12.5);  // 1 / √(12.5 + 12.5) is 1/5
+  expect_close(values(y), {1.2, 8, 0, 0}, 1e-15, "rms_norm");
+  sum(y).backward();
+  // g = (2, 10), x̂ = (3, 4) / 5, mean(g · x̂) = 4.6; of the row of zeros 1 / √12.5 · g.
+  double other = 1 / std::sqrt(12.5);
+  expect_close(values(x.grad()), {(2 - 0.6 * 4.6) / 5, (10 - 0.8 * 4.6) / 5, 2 * other, 10 * other}, 1e-14, "dx");
+  expect_close(values(weight.grad()), {0.6, 0.8}, 1e-15, "dweight");
+}
+
+TEST(RmsNorm, IsWhatOtherOperationsCompose) {
+  Context context;
+  auto composed = [](std::span<const Tensor> in) {
+    Tensor square = mean(mul(in[0], in[0]), -1, true);
+    return mul(mul(in[0], pow(square + 1e-3, -0.5)), in[1]);
+  };
+  expect_like_composed([](auto in) { return rms_norm(in[0], in[1], 1e-3); }, composed,
+                       {wide_numbers({3, 4, 37}, "x"), wide_numbers({37}, "weight")}, 1e-12);
+}
+
 }  // namespace
 }  // namespace shardgrad::test

@@ -50,6 +50,21 @@ TEST(Rows, LayerNormAndItsBackwardMatchTheReference) {
       }
 }
 
+TEST(Rows, RmsNormAndItsBackwardMatchTheReference) {
+  for (DType dtype : kFloats)
+    for (const Shape& shape : kMatrices)
+      for (bool scaled : {false, true}) {
+        Buffer x = Buffer::random(shape, dtype, -1, 3), none, dy = Buffer::random(shape, dtype, -1, 1, 3);
+        Buffer weight = scaled ? Buffer::random(columns_shape(shape), dtype, 0.5, 2, 4) : none;
+        Buffer rstd(rows_shape(shape), statistic(dtype)), y(shape, dtype), dweight(columns_shape(shape), dtype);
+        expect_like_reference(SG_BOTH(rms_norm), dtype, std::array<Buffer, 2>{y, rstd}, {12}, x, weight, 1e-5);
+        reference::rms_norm(y.out(), rstd.out(), x.in(), weight.in(), 1e-1);
+        if (shape[-1] > 1)  // of one column nearly all cancels
+          expect_like_reference(SG_BOTH(rms_norm_backward), dtype, std::array<Buffer, 2>{y, dweight}, {24}, dy, x,
+                                weight, rstd);
+      }
+}
+
 TEST(Rows, BatchNormAndItsBackwardMatchTheReference) {
   for (DType dtype : kFloats)
     for (const Shape& shape : {Shape{3, 2}, Shape{5, 10}, Shape{40, 33}, Shape{300, 19}})
@@ -74,6 +89,9 @@ TEST(Rows, NormalisationWritesOnlyTheGradientsThatAreWanted) {
   Buffer dx(shape, DType::f32), dweight({7}, DType::f32), per_row({6}, DType::f32), per_column({7}, DType::f32);
   for (int64_t i = 0; i < 6; ++i) per_row.set(i, 1 + double(i));
   for (int64_t i = 0; i < 7; ++i) per_column.set(i, 1 + double(i));
+  using Two = std::array<Buffer, 2>;
+  for (const Two& wanted : {Two{dx, none}, Two{none, dweight}})
+    expect_like_reference(SG_BOTH(rms_norm_backward), DType::f32, wanted, {24}, dy, x, none, per_row);
   using Three = std::array<Buffer, 3>;
   for (const Three& wanted : {Three{dx, none, none}, Three{none, dweight, none}, Three{none, none, dweight}}) {
     expect_like_reference(SG_BOTH(layer_norm_backward), DType::f32, wanted, {24}, dy, x, none, per_row, per_row);
@@ -139,11 +157,14 @@ TEST(Rows, LargeInputsGiveTheSameBitsForEveryNumberOfThreads) {
   expect_like_reference(SG_BOTH(cross_entropy), DType::f32, std::array<Buffer, 2>{loss, lse}, {8}, x, labels, args);
   using Three = std::array<Buffer, 3>;
   expect_like_reference(SG_BOTH(layer_norm), DType::f32, Three{x, rows, rows}, {24}, x, none, none, 1e-5);
+  expect_like_reference(SG_BOTH(rms_norm), DType::f32, std::array<Buffer, 2>{x, rows}, {24}, x, none, 1e-5);
   expect_like_reference(SG_BOTH(batch_norm), DType::f32, Three{x, columns, columns}, {24}, x, none, none, 1e-5);
   for (int64_t i = 0; i < 1201; ++i) rows.set(i, 0.5);
   for (int64_t i = 0; i < 130; ++i) columns.set(i, 0.5);
   Three gradients{x, columns, columns};
   expect_like_reference(SG_BOTH(layer_norm_backward), DType::f32, gradients, {60}, dy, x, none, rows, rows);
+  expect_like_reference(SG_BOTH(rms_norm_backward), DType::f32, std::array<Buffer, 2>{x, columns}, {60}, dy, x, none,
+                        rows);
   expect_like_reference(SG_BOTH(batch_norm_backward), DType::f32, gradients, {60}, dy, x, none, columns, columns);
 }
 
