@@ -124,6 +124,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activat
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
 /// x / √(mean(x²) + eps) · weight over the last dimension; weight (D) or undefined. LLaMA's normalisation.
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps = 1e-6);
+/// silu(gate) · up, (…, F), where a row of gate_up (…, 2F) holds F gates and then F values up.
+Tensor swiglu(const Tensor& gate_up);
 struct BatchNormResult {
   Tensor y, mean, rstd;  ///< mean and rstd (C) of this batch, of the biased variance; not differentiable themselves
   Tensor samples = {};   ///< of sync_batch_norm: one element, how many samples all ranks have

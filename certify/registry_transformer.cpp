@@ -17,8 +17,20 @@ void add_rms_norms(std::vector<OpCase>& cases) {
   add_speed_case(cases, "rms_norm", scaled, {{{4096, 4096}}, {{4096}}});
 }
 
+void add_swiglus(std::vector<OpCase>& cases) {
+  auto halves = [](Inputs in) { return swiglu(in[0]); };
+  for (const Shape& shape : {Shape{3, 10}, Shape{2, 3, 34}, Shape{6}, Shape{0, 4}, Shape{3, 0}})
+    add_case(cases, "swiglu", concat(shape), halves, {{shape}});
+  for (const Shape& shape : {Shape{33, 62}, Shape{257, 10}, Shape{3, 2050}})
+    add_size_case(cases, "swiglu", halves, {{shape}});
+  add_speed_case(cases, "swiglu", halves, {{{4096, 8192}}});
+}
+
 }  // namespace
 
-void add_transformer_cases(std::vector<OpCase>& cases) { add_rms_norms(cases); }
+void add_transformer_cases(std::vector<OpCase>& cases) {
+  add_rms_norms(cases);
+  add_swiglus(cases);
+}
 
 }  // namespace shardgrad

@@ -80,6 +80,10 @@ extern Slot<OutView, OutView, OutView, View, View, View, View, View> batch_norm_
                                                                  ///< (dx, dweight, dbias, dy(key), x, weight, mean, rstd)
 extern Slot<OutView, View, View, View, View, View> batch_norm_apply;  ///< y = (x(key) - mean) · rstd · weight + bias
 
+/// y (…, F) = silu(g) · u, where a row of x(key) (…, 2F) is F elements g, then F elements u.
+extern Slot<OutView, View> swiglu;
+extern Slot<OutView, View, View> swiglu_backward;                ///< (dx, dy(key), x)
+
 /// The mask of element e of global sample s is Philox(key = seed, counter = (s · per_sample + e) / 4 and stream) ≥ p.
 struct DropoutArgs {
   double p;

@@ -89,6 +89,14 @@ struct NormLoops {
                                        int64_t rows, int64_t cols, bool accumulate);
 };
 
+/// Loops over the rows of a transformer's layers.
+struct TransformerLoops {
+  /// y (rows, cols) = silu(first half) · second half of the rows of x (rows, 2 · cols)
+  void (*swiglu[kFloatCount])(void* y, const void* x, int64_t rows, int64_t cols, bool accumulate);
+  void (*swiglu_backward[kFloatCount])(void* dx, const void* dy, const void* x, int64_t rows, int64_t cols,
+                                       bool accumulate);
+};
+
 /// For f32 and f64.
 struct OptimizerLoops {
   void (*sgd[2])(void* p, void* momentum, const void* g, int64_t n, const kernels::SgdArgs&);
@@ -139,6 +147,7 @@ struct Loops {
   const ReduceLoops& reduce;
   const RowLoops& rows;
   const NormLoops& norm;
+  const TransformerLoops& transformer;
   const OptimizerLoops& optimizers;
   const RandomLoops& random;
   const GemmLoops& gemm;

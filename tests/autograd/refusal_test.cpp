@@ -115,6 +115,8 @@ TEST(Refusals, ShapesDTypesAndDevicesOfOperands) {
   EXPECT_REFUSED(batch_norm(zeros({4}), Tensor(), Tensor()), "batch_norm", "[4]");
   EXPECT_REFUSED(batch_norm(zeros({0, 4}), Tensor(), Tensor()), "batch_norm", "no samples");
   EXPECT_REFUSED(batch_norm_apply(a, zeros({2}), zeros({3}), Tensor(), Tensor()), "mean f32[2]", "f32[2, 3]");
+  EXPECT_REFUSED(swiglu(a), "swiglu", "[2, 3]", "halves");
+  EXPECT_REFUSED(swiglu(zeros({2, 4}, DType::i64)), "swiglu", "floating", "i64");
   EXPECT_REFUSED(mse_loss(a, b), "mse_loss", "[2, 3]", "[4]");
   EXPECT_REFUSED(cross_entropy(a, zeros({4}, DType::i64)), "cross_entropy", "[2, 3]", "[4]");
   EXPECT_REFUSED(cross_entropy(a, zeros({2})), "cross_entropy", "i64", "f32[2]");

@@ -84,5 +84,27 @@ TEST(RmsNorm, IsWhatOtherOperationsCompose) {
                        {wide_numbers({3, 4, 37}, "x"), wide_numbers({37}, "weight")}, 1e-12);
 }
 
+TEST(Swiglu, MultipliesTheSecondHalfByTheSiluOfTheFirst) {
+  Context context;
+  Tensor x = from_vector<double>({1, 0, 3, 5, -2, 1, 10, 1}, {2, 4}).set_requires_grad();
+  Tensor y = swiglu(x);
+  EXPECT_EQ(y.shape(), (Shape{2, 2}));
+  double one = 0.7310585786300049, minus_two = -0.2384058440442351;  // silu
+  expect_close(values(y), {3 * one, 0, 10 * minus_two, one}, 1e-15, "swiglu");
+  sum(y).backward();
+  double slope_one = 0.9276705118714869, slope_minus_two = -0.0907842487848955;
+  expect_close(values(x.grad()), {3 * slope_one, 2.5, one, 0, 10 * slope_minus_two, slope_one, minus_two, one}, 1e-14,
+               "its gradient");
+}
+
+TEST(Swiglu, IsWhatOtherOperationsCompose) {
+  Context context;
+  auto composed = [](std::span<const Tensor> in) {
+    int64_t half = in[0].size(-1) / 2;
+    return mul(silu(slice(in[0], -1, 0, half)), slice(in[0], -1, half, 2 * half));
+  };
+  expect_like_composed([](auto in) { return swiglu(in[0]); }, composed, {wide_numbers({3, 5, 74}, "x")});
+}
+
 }  // namespace
 }  // namespace shardgrad::test

@@ -2,6 +2,7 @@
 
 #include <shardgrad/certify/reference/elementwise.h>
 #include <shardgrad/certify/reference/rows.h>
+#include <shardgrad/certify/reference/transformer.h>
 #include <tests/kernels/kernel_case.h>
 
 namespace shardgrad::test {
@@ -83,6 +84,16 @@ TEST(Rows, BatchNormAndItsBackwardMatchTheReference) {
       }
 }
 
+TEST(Rows, SwigluAndItsBackwardMatchTheReference) {
+  for (DType dtype : kFloats)
+    for (const Shape& shape : kMatrices) {
+      Shape whole = shape.with(-1, 2 * shape[-1]);
+      Buffer x = Buffer::random(whole, dtype, -6, 6), dy = Buffer::random(shape, dtype, -1, 1, 3);
+      expect_like_reference(SG_BOTH(swiglu), dtype, one(shape, dtype), {6}, x);
+      expect_like_reference(SG_BOTH(swiglu_backward), dtype, one(whole, dtype), {8}, dy, x);
+    }
+}
+
 TEST(Rows, NormalisationWritesOnlyTheGradientsThatAreWanted) {
   Shape shape{6, 7};
   Buffer x = Buffer::random(shape, DType::f32), dy = Buffer::random(shape, DType::f32, -1, 1, 3), none;
@@ -150,6 +161,9 @@ TEST(Rows, LargeInputsGiveTheSameBitsForEveryNumberOfThreads) {
   Shape large{1201, 130};
   Buffer x = Buffer::random(large, DType::f32, -3, 3), dy = Buffer::random(large, DType::f32, -1, 1, 3), none;
   Buffer labels = Buffer::random({1201}, DType::i64, 0, 129, 11), loss({}, DType::f32), lse({1201}, DType::f32);
+  Buffer whole = Buffer::random({1201, 260}, DType::f32, -3, 3);
+  expect_like_reference(SG_BOTH(swiglu), DType::f32, one(large, DType::f32), {6}, whole);
+  expect_like_reference(SG_BOTH(swiglu_backward), DType::f32, one({1201, 260}, DType::f32), {8}, dy, whole);
   Buffer rows({1201}, DType::f32), columns({130}, DType::f32), dloss = Buffer::of({}, DType::f32, {1});
   kernels::CrossEntropyArgs args{1.0 / 1201, -100};
   expect_like_reference(SG_BOTH(softmax), DType::f32, one(large, DType::f32), {8}, x, false);

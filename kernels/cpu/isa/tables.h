@@ -9,6 +9,7 @@ extern const ElementwiseLoops elementwise_loops;
 extern const ReduceLoops reduce_loops;
 extern const RowLoops row_loops;
 extern const NormLoops norm_loops;
+extern const TransformerLoops transformer_loops;
 extern const OptimizerLoops optimizer_loops;
 extern const RandomLoops random_loops;
 extern const GemmLoops gemm_loops;
