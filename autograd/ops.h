@@ -126,6 +126,12 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps = 1e-6);
 /// silu(gate) · up, (…, F), where a row of gate_up (…, 2F) holds F gates and then F values up.
 Tensor swiglu(const Tensor& gate_up);
+/// Rotary position embedding (arXiv 2104.09864; pairs i and i + d / 2, as Hugging Face's) of the query and key heads in
+/// rows qkv (B, T, (heads + 2 · kv_heads) · d): query heads, key heads, value heads, which stay as they are. `table`
+/// (positions, d) is rope_table's, f32 (f64 for f64). Row t of sample b is at position first_position + t - starts[b],
+/// or 0 where that is negative; starts: i64 (B), or undefined for 0.
+Tensor rope(const Tensor& qkv, const Tensor& table, int64_t heads, int64_t kv_heads, const Tensor& starts = Tensor(),
+            int64_t first_position = 0);
 struct BatchNormResult {
   Tensor y, mean, rstd;  ///< mean and rstd (C) of this batch, of the biased variance; not differentiable themselves
   Tensor samples = {};   ///< of sync_batch_norm: one element, how many samples all ranks have

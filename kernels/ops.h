@@ -83,6 +83,16 @@ extern Slot<OutView, View, View, View, View, View> batch_norm_apply;  ///< y = (
 /// y (…, F) = silu(g) · u, where a row of x(key) (…, 2F) is F elements g, then F elements u.
 extern Slot<OutView, View> swiglu;
 extern Slot<OutView, View, View> swiglu_backward;                ///< (dx, dy(key), x)
+struct RopeArgs {
+  int64_t heads;               ///< that are rotated, from the beginning of a row on; the rest of the row is copied
+  int64_t first_position = 0;  ///< of row 0 of a sample that starts at 0
+  bool inverse = false;
+};
+/// (y, x(key) (B, T, …), table (positions, d) of f32 (f64 for f64), starts i64 (B) or undefined, args). Elements i and
+/// i + d / 2 of a head, a pair, are rotated: row p of the table has the cosine for pair i at i, the sine at i + d / 2, where p
+/// is first_position + t - starts[b], at least 0. y may be x. Throws Error(input) when a start is outside of
+/// [0, first_position + T].
+extern Slot<OutView, View, View, View, RopeArgs> rope;
 
 /// The mask of element e of global sample s is Philox(key = seed, counter = (s · per_sample + e) / 4 and stream) ≥ p.
 struct DropoutArgs {

@@ -95,6 +95,10 @@ struct TransformerLoops {
   void (*swiglu[kFloatCount])(void* y, const void* x, int64_t rows, int64_t cols, bool accumulate);
   void (*swiglu_backward[kFloatCount])(void* dx, const void* dy, const void* x, int64_t rows, int64_t cols,
                                        bool accumulate);
+  /// One row: pairs (i, i + half) of each of `heads` heads are rotated by the angles whose `half` cosines, then sines,
+  /// are given (float, or double for f64), and `rest` elements after them are copied; y may be x.
+  void (*rope[kFloatCount])(void* y, const void* x, const void* angles, int64_t heads, int64_t half, int64_t rest,
+                            bool inverse, bool accumulate);
 };
 
 /// For f32 and f64.

@@ -3,7 +3,8 @@
 
 #include <functional>
 
-#include <shardgrad/kernels/ops.h>
+#include <shardgrad/autograd/rope_table.h>
+#include <shardgrad/core/ledger.h>
 
 #include <tests/autograd/support.h>
 #include <tests/numbers.h>
@@ -104,6 +105,91 @@ TEST(Swiglu, IsWhatOtherOperationsCompose) {
     return mul(silu(slice(in[0], -1, 0, half)), slice(in[0], -1, half, 2 * half));
   };
   expect_like_composed([](auto in) { return swiglu(in[0]); }, composed, {wide_numbers({3, 5, 74}, "x")});
+}
+
+TEST(RopeTable, HasCosinesAndSinesOfPositionTimesFrequency) {
+  Context context;
+  Tensor table = rope_table(4, 4, {}, DType::f64);  // frequencies 1 and 1/100
+  EXPECT_EQ(table.shape(), (Shape{4, 4}));
+  std::vector<double> first = values(table.alias_rows(0, 1)), last = values(table.alias_rows(3, 4));
+  EXPECT_EQ(first, (std::vector<double>{1, 1, 0, 0}));
+  expect_close(last, {-0.9899924966004454, 0.9995500337489875, 0.1411200080598672, 0.02999550020249566}, 1e-15, "row");
+  Tensor single = rope_table(4, 4);
+  EXPECT_EQ(single.dtype(), DType::f32);
+  EXPECT_EQ(bits(single), bits(table.to(DType::f32))) << "rounded once";
+  EXPECT_EQ(rope_table(4, 4, {}, kMeta).shape(), (Shape{4, 4}));
+  EXPECT_REFUSED(rope_table(4, 5), "rope_table", "head_dim 5");
+  EXPECT_REFUSED(rope_table(4, 4, {}, DType::bf16), "rope_table", "bf16");
+  EXPECT_REFUSED(rope_table(4, 4, {.scaling = Llama3Scaling{.high_freq_factor = 1}}), "rope_table",
+                 "high_freq_factor 1");
+}
+
+// The four frequencies are one that stays, a second one, one between and a slow one, which is divided by 8.
+TEST(RopeTable, ScalesSlowRotationsAsLlama3Does) {
+  Context context;
+  Tensor table = rope_table(101, 8, {.theta = 500000, .scaling = Llama3Scaling{}}, DType::f64);
+  std::vector<double> row = values(table.alias_rows(100, 101));
+  expect_close(row,
+               {0.8623188722876839, -0.8144530275275864, 0.998622998674658, 0.9999997790291391, -0.5063656411097588,
+                -0.5802294942099622, 0.052460523425087294, 0.0006647869381519385},
+               1e-12, "row 100");
+}
+
+TEST(Rope, RotatesQueriesAndKeysAndLeavesValues) {
+  Context context;
+  Tensor table = from_vector<double>({1, 0, 0, 1, -1, 0}, {3, 2});  // by 0, 90 and 180 degrees
+  Tensor qkv = from_vector<double>({1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6}, {1, 3, 6});
+  Tensor y = rope(qkv, table, 1, 1);
+  EXPECT_EQ(values(y), (std::vector<double>{1, 2, 3, 4, 5, 6, -2, 1, -4, 3, 5, 6, -1, -2, -3, -4, 5, 6}));
+}
+
+TEST(Rope, PositionsCountFromStartsAndFromTheFirstPosition) {
+  Context context;
+  Tensor table = rope_table(9, 4, {}, DType::f64), qkv = wide_numbers({2, 4, 16}, "qkv");
+  Tensor starts = from_vector<int64_t>({0, 2}, {2});
+  Tensor padded = rope(qkv, table, 2, 1, starts), plain = rope(qkv, table, 2, 1);
+  auto sample = [](const Tensor& t, int64_t b, int64_t begin, int64_t end) {
+    return values(t.alias_rows(b, b + 1).alias({t.size(1), t.size(2)}).alias_rows(begin, end));
+  };
+  EXPECT_EQ(sample(padded, 0, 0, 4), sample(plain, 0, 0, 4));
+  EXPECT_EQ(sample(padded, 1, 0, 2), sample(qkv, 1, 0, 2)) << "before the start the angle is 0";
+  Tensor tail = slice(slice(qkv, 0, 1, 2), 1, 2, 4);  // the same rows where they are the first ones
+  EXPECT_EQ(sample(padded, 1, 2, 4), values(rope(tail, table, 2, 1)));
+  EXPECT_EQ(sample(plain, 1, 2, 4), values(rope(tail, table, 2, 1, Tensor(), 2)));
+}
+
+// With angles 0 for the values, and pairs that lie d / 2 apart.
+TEST(Rope, IsWhatOtherOperationsCompose) {
+  Context context;
+  constexpr int64_t heads = 3, kv_heads = 2, d = 6, rotated = (heads + kv_heads) * d, time = 5;
+  Tensor table = rope_table(time, d, {.theta = 50}, DType::f64);
+  auto composed = [&](std::span<const Tensor> in) {
+    Tensor x = reshape(slice(in[0], 2, 0, rotated), {2, time, heads + kv_heads, d});
+    Tensor angles = reshape(table, {1, time, 1, d}), half = slice(x, 3, 0, d / 2), other = slice(x, 3, d / 2, d);
+    Tensor cosine = slice(angles, 3, 0, d / 2), sine = slice(angles, 3, d / 2, d);
+    const Tensor halves[] = {half * cosine - other * sine, other * cosine + half * sine};
+    const Tensor parts[] = {reshape(cat(halves, 3), {2, time, rotated}), slice(in[0], 2, rotated, in[0].size(2))};
+    return cat(parts, 2);
+  };
+  expect_like_composed([&](auto in) { return rope(in[0], table, heads, kv_heads); }, composed,
+                       {wide_numbers({2, time, (heads + 2 * kv_heads) * d}, "qkv")});
+}
+
+TEST(Rope, BackwardTakesTheMemoryOfAGradientThatNobodyHolds) {
+  Context context;
+  Tensor table = rope_table(8, 4, {}, DType::f64);
+  auto pass = [&](bool held) {
+    Tensor x = wide_numbers({1, 1, 16}, "x").set_requires_grad();
+    Tensor y = rope(expand(x, {2, 8, 16}), table, 2, 1), upstream = upstream_like(y, 3);
+    Tensor root = held ? y : affine(y, 2, 0);  // whose gradient is backward's own
+    context.ledger().reset_peaks();
+    root.backward(held ? upstream : upstream * 0.5);
+    return std::pair(bits(x.grad()), context.ledger().peak(Category::activation_gradient));
+  };
+  auto [expected, one_gradient] = pass(true);
+  auto [gradient, peak] = pass(false);
+  EXPECT_EQ(gradient, expected);
+  EXPECT_EQ(peak, one_gradient) << "that of rope's result, which becomes that of its input";
 }
 
 }  // namespace

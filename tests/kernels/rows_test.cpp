@@ -94,6 +94,48 @@ TEST(Rows, SwigluAndItsBackwardMatchTheReference) {
     }
 }
 
+TEST(Rows, RopeMatchesTheReferenceBothWaysAndInPlace) {
+  struct Case {
+    Shape x;
+    int64_t heads, width, first;
+    std::vector<int64_t> starts;
+  };
+  const Case cases[] = {{{1, 1, 6}, 2, 2, 0, {}},
+                        {{2, 3, 16}, 3, 4, 0, {0, 2}},
+                        {{2, 5, 136}, 3, 34, 7, {12, 1}},
+                        {{3, 2, 200}, 1, 96, 2, {0, 1, 4}},
+                        {{0, 2, 6}, 2, 2, 0, {}}};
+  for (DType dtype : kFloats)
+    for (const Case& c : cases)
+      for (bool inverse : {false, true}) {
+        Buffer x = Buffer::random(c.x, dtype),
+               table = Buffer::random({c.x[1] + c.first, c.width}, statistic(dtype), -1);
+        Buffer starts = c.starts.empty() ? Buffer() : Buffer::labels(c.starts), rotated(c.x, dtype), place = x;
+        kernels::RopeArgs args{c.heads, c.first, inverse};
+        expect_like_reference(SG_BOTH(rope), dtype, one(c.x, dtype), {12}, x, table, starts, args);
+        Context context;
+        auto kernel = kernel_of(kernels::rope, dtype);
+        kernel(1, rotated.out(), x.in(), table.in(), starts.in(), args);
+        kernel(1, place.out(), place.in(), table.in(), starts.in(), args);
+        for (int64_t i = 0; i < x.numel(); ++i) ASSERT_EQ(place.get(i), rotated.get(i)) << dtype << ' ' << c.x;
+      }
+}
+
+TEST(Refusals, AStartOutsideOfTheRowsIsRefusedNamingTheSample) {
+  Context context;
+  Buffer x = Buffer::random({2, 3, 6}, DType::f32), y = x, table = Buffer::random({5, 2}, DType::f32);
+  for (int64_t start : {int64_t(-1), int64_t(6)}) {
+    Buffer starts = Buffer::labels({5, start});
+    try {
+      kernel_of(kernels::rope, DType::f32)(1, y.out(), x.in(), table.in(), starts.in(), {2, 2});
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.what(), concat("rope: the start of sample 1 is ", start, ", outside [0, 6)"));
+      EXPECT_EQ(error.kind(), ErrorKind::input);
+    }
+  }
+}
+
 TEST(Rows, NormalisationWritesOnlyTheGradientsThatAreWanted) {
   Shape shape{6, 7};
   Buffer x = Buffer::random(shape, DType::f32), dy = Buffer::random(shape, DType::f32, -1, 1, 3), none;
