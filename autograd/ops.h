@@ -161,8 +161,11 @@ Tensor dropout(const Tensor& x, double p, std::string_view name = "");
 Tensor mse_loss(const Tensor& x, const Tensor& target, double count = 0);
 /// Σ -log softmax(logits)[label] / count over rows whose label is not ignore_index; count 0 means the number of those
 /// rows, counted on the device; where there is none, loss and gradient are 0. logits (N, C), labels i64 (N). Throws for
-/// a label out of range (on an asynchronous device: at the next wait).
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double count = 0, int64_t ignore_index = -100);
+/// a label out of range (on an asynchronous device: at the next wait). `classes` below C: of a padded vocabulary, the
+/// columns from there on do not exist, and have gradient 0. Logits of 16 bits are read as they are, and computed with
+/// in f32. Backward takes the memory of logits that nobody else holds.
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double count = 0, int64_t ignore_index = -100,
+                     int64_t classes = 0);
 
 // --- operators -----------------------------------------------------------------------------------------------------
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }

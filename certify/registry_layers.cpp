@@ -144,6 +144,8 @@ void add_losses(std::vector<OpCase>& cases) {
     add_case(cases, "cross_entropy", label + ", no samples", entropy, {{{0, 4}}, index_below(4, {0})});
     add_case(cases, "cross_entropy", label + ", some ignored",
              [count](Inputs in) { return cross_entropy(in[0], in[1], count, 1); }, {{{9, 3}}, index_below(3, {9})});
+    add_case(cases, "cross_entropy", label + ", padded classes",
+             [count](Inputs in) { return cross_entropy(in[0], in[1], count, 1, 4); }, {{{5, 7}}, index_below(4, {5})});
     add_case(cases, "cross_entropy", label + ", all ignored",
              [count](Inputs in) { return cross_entropy(in[0], in[1], count, 0); }, {{{4, 3}}, index_below(1, {4})});
   }
@@ -152,6 +154,9 @@ void add_losses(std::vector<OpCase>& cases) {
   for (const Shape& shape : kOddRows)
     add_size_case(cases, "cross_entropy", [](Inputs in) { return cross_entropy(in[0], in[1], 0, 1); },
                   {{shape}, index_below(shape[1], {shape[0]})});
+  add_size_case(
+      cases, "cross_entropy", [](Inputs in) { return cross_entropy(in[0], in[1], 0, 1, 1025); },
+      {{{3, 1033}}, index_below(1025, {3})}, "padded classes ");
 }
 
 }  // namespace

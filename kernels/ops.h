@@ -108,11 +108,14 @@ extern Slot<OutView, View, View, View, double> mse_backward;     ///< (dx, dloss
 struct CrossEntropyArgs {
   double scale;
   int64_t ignore_index;
+  int64_t classes = 0;  ///< the columns that there are, from the first on; others have gradient 0. 0: all
+  int64_t classes_of(int64_t columns) const { return classes > 0 ? classes : columns; }
 };
 /// (loss, lse, logits(key), labels i64): loss = scale · Σ (lse - logits[label]) over rows whose label is not ignored.
 /// Throws Error(input) naming row and label when a label is out of range.
 extern Slot<OutView, OutView, View, View, CrossEntropyArgs> cross_entropy;
-extern Slot<OutView, View, View, View, View, CrossEntropyArgs> cross_entropy_backward;  ///< (dx, dloss, logits(key), lse, labels)
+/// (dx, dloss, logits(key), lse, labels, args); dx may be the logits.
+extern Slot<OutView, View, View, View, View, CrossEntropyArgs> cross_entropy_backward;
 
 // --- matmul -----------------------------------------------------------------------------------------------------------
 enum class Epilogue : uint8_t { none, relu, gelu_tanh };

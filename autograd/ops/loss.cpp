@@ -24,9 +24,13 @@ struct CrossEntropy final : Node {
   const char* name() const override { return "cross_entropy"; }
   kernels::CrossEntropyArgs args{};
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
-    const Tensor &logits = saved(0), &lse = saved(1), &labels = saved(2), &rows = saved(3);
-    Tensor dloss = rows.defined() ? div(dy[0], rows) : dy[0];
-    launch(kernels::cross_entropy_backward, logits, dx[0].write(), dloss, logits, lse, labels, args);
+    const Tensor &lse = saved(1), &labels = saved(2), &rows = saved(3);
+    Tensor dloss = rows.defined() ? div(dy[0], rows) : dy[0], logits = take_saved(0);
+    if (!logits.unique())
+      return launch(kernels::cross_entropy_backward, logits, dx[0].write(), dloss, logits, lse, labels, args);
+    logits = logits.detach();  // its memory becomes the gradient's, which has no graph
+    launch(kernels::cross_entropy_backward, logits, out(logits), dloss, logits, lse, labels, args);
+    dx[0].alias(logits);
   }
 };
 
@@ -47,7 +51,7 @@ Tensor counted_rows(const Tensor& labels, int64_t ignore_index, DType dtype) {
   return clamp(sum(cast(ne(labels, ignored), dtype)), 1, double(std::max<int64_t>(labels.numel(), 1)));
 }
 
-void check_cross_entropy(const Tensor& logits, const Tensor& labels, double count) {
+void check_cross_entropy(const Tensor& logits, const Tensor& labels, double count, int64_t classes) {
   check_floating("cross_entropy", logits);
   SG_CHECK(logits.ndim() == 2 && labels.ndim() == 1 && labels.size(0) == logits.size(0), "cross_entropy: logits ",
            logits.shape(), " and labels ", labels.shape(), " do not fit; they must be (N, classes) and (N)");
@@ -55,6 +59,8 @@ void check_cross_entropy(const Tensor& logits, const Tensor& labels, double coun
            logits.shape(), "; convert them with .to(dtype)");
   SG_CHECK(labels.device() == logits.device(), "cross_entropy: logits ", logits.shape(), " are on ", logits.device(),
            ", labels ", labels.shape(), " on ", labels.device(), "; move one with .to(device)");
+  SG_CHECK(classes >= 0 && classes <= logits.size(1), "cross_entropy: ", classes, " classes in logits ", logits.shape(),
+           "; there can be as many as columns, or fewer, where the others are padding");
   check_count("cross_entropy", count, needs_grad(logits), "its own labels", "labels");
 }
 
@@ -77,11 +83,11 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, double count) {
   return loss;
 }
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double count, int64_t ignore_index) {
-  check_cross_entropy(logits, labels, count);
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double count, int64_t ignore_index, int64_t classes) {
+  check_cross_entropy(logits, labels, count, classes);
   TensorOptions wide{sum_dtype(logits.dtype()), logits.device()};
   Tensor loss = empty({}, wide), lse = empty({logits.size(0)}, wide), rows;
-  kernels::CrossEntropyArgs args{count > 0 ? 1 / count : 1.0, ignore_index};
+  kernels::CrossEntropyArgs args{count > 0 ? 1 / count : 1.0, ignore_index, classes};
   launch(kernels::cross_entropy, logits, out(loss), out(lse), logits, labels, args);
   if (count == 0) {
     rows = counted_rows(labels, ignore_index, wide.dtype);

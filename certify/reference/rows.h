@@ -11,11 +11,11 @@ namespace shardgrad::reference {
 
 inline int64_t rows_of(const View& x) { return x.shape[-1] ? x.numel() / x.shape[-1] : 0; }
 
-/// The largest element of a row and Σ exp(x - largest).
+/// The largest of the first n elements of a row and Σ exp(x - largest).
 struct ExpSum {
   double top = -INFINITY, sum = 0;
-  ExpSum(const View& x, int64_t row) {
-    int64_t begin = row * x.shape[-1], end = begin + x.shape[-1];
+  ExpSum(const View& x, int64_t row, int64_t n) {
+    int64_t begin = row * x.shape[-1], end = begin + n;
     for (int64_t i = begin; i < end; ++i) top = std::max(top, get(x, i));
     for (int64_t i = begin; i < end; ++i) sum += std::exp(get(x, i) - top);
   }
@@ -23,7 +23,7 @@ struct ExpSum {
 
 inline void softmax(OutView y, View x, bool log) {
   for (int64_t r = 0; r < rows_of(x); ++r) {
-    ExpSum e(x, r);
+    ExpSum e(x, r, x.shape[-1]);
     for (int64_t i = r * x.shape[-1]; i < (r + 1) * x.shape[-1]; ++i)
       put(y, i, log ? get(x, i) - e.top - std::log(e.sum) : std::exp(get(x, i) - e.top) / e.sum);
   }
@@ -169,7 +169,7 @@ inline void mse_backward(OutView dx, View dloss, View x, View target, double sca
 inline void cross_entropy(OutView loss, OutView lse, View logits, View labels, kernels::CrossEntropyArgs args) {
   double sum = 0;
   for (int64_t r = 0; r < labels.numel(); ++r) {
-    ExpSum e(logits, r);
+    ExpSum e(logits, r, args.classes_of(logits.shape[-1]));
     double row_lse = e.top + std::log(e.sum);
     put_wanted(lse, r, row_lse);
     int64_t label = get_integer(labels, r);
@@ -184,7 +184,8 @@ inline void cross_entropy_backward(OutView dx, View dloss, View logits, View lse
   for (int64_t i = 0; i < logits.numel(); ++i) {
     int64_t label = get_integer(labels, i / cols);
     double slope = std::exp(get(logits, i) - get(lse, i / cols)) - (label == i % cols ? 1 : 0);
-    put(dx, i, label == args.ignore_index ? 0 : get(dloss, 0) * args.scale * slope);
+    bool counts = label != args.ignore_index && i % cols < args.classes_of(cols);
+    put(dx, i, counts ? get(dloss, 0) * args.scale * slope : 0);
   }
 }
 

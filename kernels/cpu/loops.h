@@ -59,11 +59,13 @@ struct RowLoops {
                                    bool accumulate);
   Softmax softmax[kFloatCount];
   SoftmaxBackward softmax_backward[kFloatCount];
-  /// lse[r] = log Σ exp(x[r, c])
-  void (*log_sum_exp[kFloatCount])(void* lse, const void* x, int64_t rows, int64_t cols);
-  /// dx[r, c] = k · (exp(x[r, c] - lse[r]) - (c == labels[r])), and 0 in rows whose label is `ignore`
+  /// lse[r] = log Σ exp(x[r · stride + c])
+  void (*log_sum_exp[kFloatCount])(void* lse, const void* x, int64_t rows, int64_t cols, int64_t stride);
+  /// dx[r, c] = k · (exp(x[r, c] - lse[r]) - (c == labels[r])), and 0 in rows whose label is `ignore` and in columns
+  /// from `classes` on; dx may be x
   void (*cross_entropy_backward[kFloatCount])(void* dx, const void* x, const void* lse, const int64_t* labels,
-                                              int64_t rows, int64_t cols, double k, int64_t ignore, bool accumulate);
+                                              int64_t rows, int64_t cols, int64_t classes, double k, int64_t ignore,
+                                              bool accumulate);
 };
 
 /// Mean and rstd (float, or double for f64), one per row or one per column. Without means rows are not centered: RMS

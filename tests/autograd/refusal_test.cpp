@@ -126,6 +126,7 @@ TEST(Refusals, ShapesDTypesAndDevicesOfOperands) {
   EXPECT_REFUSED(mse_loss(a, b), "mse_loss", "[2, 3]", "[4]");
   EXPECT_REFUSED(cross_entropy(a, zeros({4}, DType::i64)), "cross_entropy", "[2, 3]", "[4]");
   EXPECT_REFUSED(cross_entropy(a, zeros({2})), "cross_entropy", "i64", "f32[2]");
+  EXPECT_REFUSED(cross_entropy(a, zeros({2}, DType::i64), 0, -100, 4), "cross_entropy", "4 classes", "[2, 3]");
   EXPECT_REFUSED(softmax(zeros({2}, DType::i64)), "softmax", "floating", "i64");
 }
 

@@ -3,10 +3,12 @@
 
 #include <functional>
 
+#include <shardgrad/autograd/recompute.h>
 #include <shardgrad/autograd/rope_table.h>
 #include <shardgrad/core/ledger.h>
 
 #include <tests/autograd/support.h>
+#include <tests/devices.h>
 #include <tests/numbers.h>
 
 namespace shardgrad::test {
@@ -190,6 +192,108 @@ TEST(Rope, BackwardTakesTheMemoryOfAGradientThatNobodyHolds) {
   auto [gradient, peak] = pass(false);
   EXPECT_EQ(gradient, expected);
   EXPECT_EQ(peak, one_gradient) << "that of rope's result, which becomes that of its input";
+}
+
+// --- cross_entropy -------------------------------------------------------------------------------------------------
+
+// Whatever the padding holds, and to the bit.
+TEST(CrossEntropy, ColumnsBeyondTheClassesDoNotExist) {
+  Context context;
+  std::vector<Device> devices = kernel_devices();
+  devices.insert(devices.begin(), {kCpu, kAcc});
+  Tensor few = normal({6, 37}, "few"), labels = from_vector<int64_t>({0, 36, 5, -100, 7, 7}, {6});
+  const Tensor parts[] = {few, full({6, 3}, NAN)};
+  Tensor padded = cat(parts, 1);
+  for (Device device : devices)
+    for (DType dtype : {DType::f32, DType::bf16})
+      for (double count : {0.0, 8.0}) {
+        Tensor x = few.to(dtype).to(device).detach().set_requires_grad();
+        Tensor wide = padded.to(dtype).to(device).detach().set_requires_grad();
+        Tensor loss = cross_entropy(x, labels.to(device), count);
+        Tensor same = cross_entropy(wide, labels.to(device), count, -100, 37);
+        EXPECT_EQ(bits(same), bits(loss)) << dtype << " on " << device;
+        loss.backward();
+        same.backward();
+        Tensor gradient = wide.grad().to(kCpu);
+        EXPECT_EQ(bits(slice(gradient, 1, 0, 37)), bits(x.grad())) << dtype << " on " << device;
+        EXPECT_EQ(values(slice(gradient, 1, 37, 40)), std::vector<double>(18, 0)) << dtype << " on " << device;
+      }
+}
+
+TEST(CrossEntropy, CountsTheFirstClassesOnly) {
+  Context context;
+  Tensor logits = zeros({2, 10}).set_requires_grad();
+  Tensor loss = cross_entropy(logits, from_vector<int64_t>({1, 3}, {2}), 0, -100, 4);
+  EXPECT_NEAR(loss.item(), std::log(4), 1e-6);
+  loss.backward();
+  std::vector<double> gradient = values(logits.grad());
+  expect_close({gradient.begin(), gradient.begin() + 5}, {0.125, -0.375, 0.125, 0.125, 0}, 1e-6, "gradient");
+}
+
+TEST(CrossEntropy, ReadsLogitsOf16BitsAsTheyAre) {
+  Context context;
+  Tensor logits = normal({64, 500}, "x").to(DType::bf16).detach().set_requires_grad(), labels = zeros({64}, DType::i64);
+  int64_t before = context.ledger().current();
+  context.ledger().reset_peaks();
+  Tensor loss = cross_entropy(logits, labels, 64);
+  EXPECT_LT(context.ledger().peak() - before, int64_t(logits.bytes()) / 10) << "no copy in f32";
+  EXPECT_EQ(loss.dtype(), DType::f32);
+  loss.backward();
+  EXPECT_EQ(logits.grad().dtype(), DType::bf16);
+  Tensor single = logits.detach().to(DType::f32).set_requires_grad(), same = cross_entropy(single, labels, 64);
+  EXPECT_EQ(bits(same), bits(loss));
+  same.backward();
+  EXPECT_EQ(bits(single.grad().to(DType::bf16)), bits(logits.grad()));
+}
+
+struct Projection {
+  Tensor x = normal({1, 40}, "x").set_requires_grad(), labels = full({64}, 3, DType::i64);
+  Tensor logits() const { return expand(x, {64, 40}); }
+  Tensor loss(const Tensor& y) const { return cross_entropy(y, labels, 64, -100, 39); }
+};
+constexpr int64_t kLogitBytes = 64 * 40 * 4;
+
+TEST(CrossEntropy, BackwardTakesTheMemoryOfLogitsThatNobodyHolds) {
+  Context context;
+  auto pass = [&](bool held) {
+    Projection p;
+    Tensor y = p.logits(), loss = p.loss(y);
+    std::vector<double> before = values(y.detach());
+    if (!held) y = Tensor();
+    context.ledger().reset_peaks();
+    loss.backward();
+    if (held) {
+      EXPECT_EQ(values(y.detach()), before) << "they are the holder's";
+    }
+    return std::pair(bits(p.x.grad()), context.ledger().peak(Category::activation_gradient));
+  };
+  auto [expected, with_copy] = pass(true);
+  auto [gradient, in_place] = pass(false);
+  EXPECT_EQ(gradient, expected);
+  EXPECT_EQ(with_copy - in_place, kLogitBytes);
+}
+
+TEST(CrossEntropy, LogitsThatAnotherOperationOrPassReadsAreLeftAlone) {
+  Context context;
+  Projection once, twice, shared;
+  once.loss(once.logits()).backward();
+  Tensor loss = twice.loss(twice.logits());
+  loss.backward(Tensor(), true);
+  loss.backward();
+  expect_close(values(twice.x.grad()), values(once.x.grad() * 2.0), 1e-6, "two passes through one graph");
+  Tensor y = shared.logits(), square = sum(mul(y, y)) * 0.5;  // older than the loss, so its backward comes later
+  Tensor both = square + shared.loss(y);
+  y = Tensor();  // mul keeps it
+  both.backward();
+  expect_close(values(shared.x.grad()), values(once.x.grad() + shared.x.detach() * 64.0), 1e-6, "two readers");
+}
+
+TEST(CrossEntropy, InARegionThatRunsAgainItGivesTheSameGradient) {
+  Context context;
+  Projection plain, again;
+  plain.loss(plain.logits()).backward();
+  checkpoint([&](const Tensor& x) { return again.loss(expand(x, {64, 40})); }, again.x).backward();
+  EXPECT_EQ(bits(again.x.grad()), bits(plain.x.grad()));
 }
 
 }  // namespace

@@ -165,20 +165,40 @@ TEST(Rows, MseAndItsBackwardMatchTheReference) {
     }
 }
 
+// Of all columns, and of the first ones only.
 TEST(Rows, CrossEntropyAndItsBackwardMatchTheReference) {
   for (DType dtype : kFloats)
-    for (const Shape& shape : {Shape{0, 5}, Shape{1, 1}, Shape{3, 2}, Shape{150, 10}, Shape{7, 33}, Shape{4099, 3}}) {
-      Buffer x = Buffer::random(shape, dtype, -5, 5);
-      Buffer labels = Buffer::random({shape[0]}, DType::i64, 0, double(shape[1] - 1), 11);
-      if (shape[0] > 2) labels.set(1, -100);
-      Buffer dloss = Buffer::of({}, statistic(dtype), {0.75}), lse({shape[0]}, statistic(dtype)), none;
-      Buffer loss({}, statistic(dtype));
-      kernels::CrossEntropyArgs args{0.5, -100};
-      expect_like_reference(SG_BOTH(cross_entropy), dtype, std::array<Buffer, 2>{loss, lse}, {8}, x, labels, args);
-      expect_like_reference(SG_BOTH(cross_entropy), dtype, std::array<Buffer, 2>{loss, none}, {8}, x, labels, args);
+    for (const Shape& shape : {Shape{0, 5}, Shape{1, 1}, Shape{3, 2}, Shape{150, 10}, Shape{7, 33}, Shape{4099, 3}})
+      for (int64_t classes : {int64_t(0), shape[1] - 1}) {
+        Buffer x = Buffer::random(shape, dtype, -5, 5);
+        double last = double((classes > 0 ? classes : shape[1]) - 1);
+        Buffer labels = Buffer::random({shape[0]}, DType::i64, 0, last, 11);
+        if (shape[0] > 2) labels.set(1, -100);
+        Buffer dloss = Buffer::of({}, statistic(dtype), {0.75}), lse({shape[0]}, statistic(dtype)), none;
+        Buffer loss({}, statistic(dtype));
+        kernels::CrossEntropyArgs args{0.5, -100, classes};
+        expect_like_reference(SG_BOTH(cross_entropy), dtype, std::array<Buffer, 2>{loss, lse}, {8}, x, labels, args);
+        expect_like_reference(SG_BOTH(cross_entropy), dtype, std::array<Buffer, 2>{loss, none}, {8}, x, labels, args);
+        reference::cross_entropy(loss.out(), lse.out(), x.in(), labels.in(), args);
+        expect_like_reference(SG_BOTH(cross_entropy_backward), dtype, one(shape, dtype), {8}, dloss, x, lse, labels,
+                              args);
+      }
+}
+
+TEST(Rows, BackwardOfCrossEntropyMayLieOverTheLogits) {
+  Context context;
+  for (DType dtype : kFloats)
+    for (int64_t classes : {0, 35}) {
+      Buffer x = Buffer::random({9, 37}, dtype, -5, 5), labels = Buffer::random({9}, DType::i64, 0, 34, 11);
+      labels.set(4, -100);
+      Buffer dloss = Buffer::of({}, statistic(dtype), {0.75}), lse({9}, statistic(dtype)), loss({}, statistic(dtype));
+      kernels::CrossEntropyArgs args{0.5, -100, classes};
       reference::cross_entropy(loss.out(), lse.out(), x.in(), labels.in(), args);
-      expect_like_reference(SG_BOTH(cross_entropy_backward), dtype, one(shape, dtype), {8}, dloss, x, lse, labels,
-                            args);
+      Buffer dx(x.shape(), dtype), place = x;
+      auto kernel = kernel_of(kernels::cross_entropy_backward, dtype);
+      kernel(1, dx.poison().out(), dloss.in(), x.in(), lse.in(), labels.in(), args);
+      kernel(1, place.out(), dloss.in(), place.in(), lse.in(), labels.in(), args);
+      for (int64_t i = 0; i < x.numel(); ++i) ASSERT_EQ(place.get(i), dx.get(i)) << dtype << ' ' << i;
     }
 }
 
@@ -197,6 +217,8 @@ TEST(Refusals, ALabelOutOfRangeIsRefusedNamingRowAndLabel) {
     EXPECT_EQ(error.kind(), ErrorKind::input);
   }
   EXPECT_THROW(backward(1, dx.out(), loss.in(), x.in(), lse.in(), labels.in(), {1, -1}), Error);
+  Buffer padded = Buffer::labels({0, 1, 2});  // the third of two classes
+  EXPECT_THROW(kernel(1, loss.out(), lse.out(), x.in(), padded.in(), {1, -1, 2}), Error);
 }
 
 TEST(Rows, LargeInputsGiveTheSameBitsForEveryNumberOfThreads) {
