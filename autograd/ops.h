@@ -153,6 +153,25 @@ Tensor dropout(const Tensor& x, double p, uint64_t seed, uint64_t stream, int64_
 /// rank, where Progress was not told which samples it has.
 Tensor dropout(const Tensor& x, double p, std::string_view name = "");
 
+/// Heads and what else attention needs beside its operands.
+struct AttentionOptions {
+  int64_t heads = 1;
+  int64_t kv_heads = 0;  ///< of keys and values, each for as many neighbouring heads as any other; 0: `heads`
+  double scale = 0;      ///< of the products of queries and keys; 0: 1/√d
+  double dropout = 0;    ///< probability, below 1, that a weight is zeroed; the others are scaled by 1/(1-dropout)
+  /// The mask is a function of (seed, stream, first_sample, sample, head, query, key), as that of dropout().
+  uint64_t seed = 0, stream = 0;
+  int64_t first_sample = 0;
+};
+/// Causal attention: softmax(scale · q · kᵀ) · v for each head, where place t of a sample sees places up to t. A row of
+/// qkv (B, T, (heads + 2 kv_heads) · d) has the queries of all heads, then the keys, then the values, as one linear()
+/// makes them; the result is (B, T, heads · d). starts (i64 (B), or undefined): places before starts[b], in [0, T], are
+/// not seen; their own rows are 0 and pass no gradient. Nothing of T² elements is kept or made. Throws for a start out
+/// of range (on an asynchronous device: at the next wait).
+Tensor attention(const Tensor& qkv, const Tensor& starts, const AttentionOptions& options);
+/// The same with seed, stream and first_sample as dropout(x, p, name) takes them.
+Tensor attention(const Tensor& qkv, const Tensor& starts, AttentionOptions options, std::string_view name);
+
 // --- losses: sums divided by a given count, so that N ranks with one global count train the same run ---------------
 // Without a count they divide by their own part's. Where there are several ranks and the loss is recorded for backward
 // that is refused: gradients are added up over the ranks, so each must divide by the count of the whole batch.

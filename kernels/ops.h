@@ -102,6 +102,25 @@ struct DropoutArgs {
 };
 extern Slot<OutView, View, DropoutArgs> dropout;                 ///< y = x(key) · mask / (1 - p); backward is the same call
 
+// --- attention ---------------------------------------------------------------------------------------------------------
+/// Row t of sample b of qkv (B, T, (H + 2 G) · d) has H queries of d elements, then G keys, then G values; query head h
+/// goes with key and value head h / (H / G). y is (B, T, H · d), lse (B, H, T) is f32 (f64 for f64).
+struct AttentionArgs {
+  int64_t heads, kv_heads;  ///< H and G, which divides H
+  double scale;             ///< of the products of queries and keys
+  /// The mask of the weight of query i for key j of head h of global sample s is that of DropoutArgs for the element
+  /// e = ((s · H + h) · T + i) · T + j: Philox(key = seed, counter = e / 4 and stream) ≥ dropout.
+  double dropout = 0;
+  uint64_t seed = 0, stream = 0;
+  int64_t first_sample = 0;  ///< global number of sample 0
+};
+/// (y, lse, qkv(key), starts, args): query i sees the keys from starts[b] (i64 (B), 0 where it is undefined) to i, with the
+/// weights softmax(scale · q · kᵀ), whose logarithm's divisor is lse. Rows before starts[b] are 0, and so is their lse.
+/// Throws Error(input) for a start outside [0, T].
+extern Slot<OutView, OutView, View, View, AttentionArgs> attention;
+extern Slot<OutView, View, View, View, View, View, AttentionArgs> attention_backward;
+                                                                 ///< (dqkv, dy(key), qkv, y, lse, starts, args)
+
 // --- losses: loss is f32 (f64 for f64) with one element ---------------------------------------------------------------
 extern Slot<OutView, View, View, double> mse;                    ///< loss = scale · Σ (x(key) - target)²
 extern Slot<OutView, View, View, View, double> mse_backward;     ///< (dx, dloss, x(key), target, scale)

@@ -147,6 +147,34 @@ struct GemmLoops {
   int row_step[2], column_step[2];  ///< where a product is best cut
 };
 
+/// One thread's share of attention: heads of queries that share their keys and values, at the places that are seen.
+/// Pointers are to the first head's elements at the first of these; heads of q, y, dy and dq lie side by side.
+struct AttentionTask {
+  int64_t heads, rows, depth;  ///< heads of queries; places; elements of a head
+  int64_t row, y_row;          ///< elements from place to place of q, k, v, dq, dk, dv, and of y, dy
+  int64_t length;              ///< all places, the elements from head to head of lse
+  const void *q, *k, *v;
+  double scale;
+  double dropout, kept;  ///< weights with smaller random numbers are left out, the others are multiplied by `kept`
+  RandomRange mask;      ///< begins at the first head, query and key
+  void* workspace;       ///< AttentionLoops::workspace bytes, 64-byte aligned
+};
+struct AttentionForward : AttentionTask {
+  void *y, *lse;  ///< lse may be null
+  bool accumulate, accumulate_lse;
+};
+struct AttentionBackward : AttentionTask {
+  const void *dy, *y, *lse;
+  void *dq, *dk, *dv;
+  bool accumulate;
+};
+/// The order of every sum depends on rows, depth and heads alone, and a row's results on no later row.
+struct AttentionLoops {
+  void (*forward[kFloatCount])(const AttentionForward&);
+  void (*backward[kFloatCount])(const AttentionBackward&);
+  size_t (*workspace[kFloatCount])(int64_t rows, int64_t depth, bool backward);
+};
+
 /// Every loop of one instruction set.
 struct Loops {
   const ElementwiseLoops& elementwise;
@@ -157,6 +185,7 @@ struct Loops {
   const OptimizerLoops& optimizers;
   const RandomLoops& random;
   const GemmLoops& gemm;
+  const AttentionLoops& attention;
 };
 
 /// The loops of the best instruction set this machine has.

@@ -13,6 +13,7 @@ extern const TransformerLoops transformer_loops;
 extern const OptimizerLoops optimizer_loops;
 extern const RandomLoops random_loops;
 extern const GemmLoops gemm_loops;
+extern const AttentionLoops attention_loops;
 extern const Loops loops;
 
 }  // namespace shardgrad::cpu::SG_ISA
