@@ -131,6 +131,29 @@ void add_dropouts(std::vector<OpCase>& cases) {
     add_size_case(cases, "dropout", [](Inputs in) { return dropout(in[0], 0.3, 11, 5, 3); }, {{shape}});
 }
 
+// Numbers below 1: of larger ones few weights would count.
+void add_attentions(std::vector<OpCase>& cases) {
+  auto call_with = [](AttentionOptions options) {
+    return [options](Inputs in) { return attention(in[0], in.size() > 1 ? in[1] : Tensor(), options); };
+  };
+  auto add = [&](const char* note, Shape qkv, AttentionOptions options) {
+    InputSpec starts = index_below(qkv[1] + 1, {qkv[0]});
+    add_case(cases, "attention", note, call_with(options), {{qkv, -1, 1}});
+    add_case(cases, "attention", concat(note, ", starts"), call_with(options), {{qkv, -1, 1}, starts});
+  };
+  AttentionOptions masked{.heads = 2, .dropout = 0.3, .seed = 11, .stream = 5, .first_sample = 3};
+  add("one head", {2, 5, 12}, {.heads = 1});
+  add("two heads", {3, 4, 18}, {.heads = 2});
+  add("shared keys", {2, 5, 16}, {.heads = 4, .kv_heads = 2, .scale = 0.5});
+  add("dropout", {2, 5, 18}, masked);
+  add("one place", {2, 1, 9}, {.heads = 1});
+  add("no places", {2, 0, 6}, {.heads = 1});
+  add("no samples", {0, 3, 6}, {.heads = 1});
+  add_size_case(cases, "attention", call_with(masked), {{{2, 33, 48}, -1, 1}});
+  add_size_case(cases, "attention", call_with({.heads = 2, .kv_heads = 1}),
+                {{{2, 37, 80}, -1, 1}, index_below(20, {2})});
+}
+
 void add_losses(std::vector<OpCase>& cases) {
   for (double count : {0.0, 10.0}) {
     std::string label = count ? "given count" : "mean";
@@ -231,6 +254,7 @@ void add_layer_cases(std::vector<OpCase>& cases) {
   add_normalizations(cases);
   add_batch_norms(cases);
   add_dropouts(cases);
+  add_attentions(cases);
   add_losses(cases);
 }
 

@@ -17,6 +17,7 @@ TEST(Autocast, I12_B35_ProductsComputeInTheChosenDtype) {
     EXPECT_EQ(linear(x, w, b).dtype(), dtype);
     EXPECT_EQ(matmul(x, w).dtype(), dtype);
     EXPECT_EQ(linear(x.to(dtype), w, b).dtype(), dtype);
+    EXPECT_EQ(attention(normal({2, 3, 6}, "qkv"), Tensor(), {.heads = 2}).dtype(), dtype);
     EXPECT_EQ(tanh(matmul(x, w)).dtype(), dtype) << "other operations keep the dtype they are given";
     EXPECT_EQ(matmul(x.to(DType::f64), w.to(DType::f64)).dtype(), DType::f64);
     {
