@@ -56,8 +56,8 @@ void check_starts(const View& starts, const Heads& h) {
   }
 }
 
-AttentionTask task_of(const Heads& h, View qkv, View starts, const AttentionArgs& args, int64_t sample, int64_t head,
-                      int64_t count, void* workspace) {
+AttentionTask attention_task(const Heads& h, View qkv, View starts, const AttentionArgs& args, int64_t sample,
+                             int64_t head, int64_t count, void* workspace) {
   int64_t start = start_of(starts, sample), shared = head / h.group;
   const char* data = qkv.as<char>();
   int64_t first_row = ((args.first_sample + sample) * h.heads + head) * h.length + start;
@@ -118,7 +118,7 @@ void attention(const Launch& launch, OutView y, OutView lse, View qkv, View star
       int64_t sample = task / h.heads, head = task % h.heads, start = start_of(starts, sample);
       count = std::min(end - task, h.group - head % h.group);
       if (start == h.length) continue;
-      AttentionForward t{task_of(h, qkv, starts, args, sample, head, count, workspace)};
+      AttentionForward t{attention_task(h, qkv, starts, args, sample, head, count, workspace)};
       t.y = y.as<char>() + h.y_at(sample, start, head);
       t.lse = lse.defined() ? lse.as<char>() + h.lse_at(sample, start, head) : nullptr;
       t.accumulate = y.beta != 0;
@@ -140,7 +140,7 @@ void attention_backward(const Launch& launch, OutView dqkv, View dy, View qkv, V
       int64_t sample = task / h.kv_heads, shared = task % h.kv_heads, head = shared * h.group;
       int64_t start = start_of(starts, sample);
       if (start == h.length) continue;
-      AttentionBackward t{task_of(h, qkv, starts, args, sample, head, h.group, workspace)};
+      AttentionBackward t{attention_task(h, qkv, starts, args, sample, head, h.group, workspace)};
       t.dy = dy.as<char>() + h.y_at(sample, start, head);
       t.y = y.as<char>() + h.y_at(sample, start, head);
       t.lse = lse.as<char>() + h.lse_at(sample, start, head);
