@@ -213,8 +213,10 @@ uint64_t backward_pass() {
 }
 
 Tensor Node::take_saved(size_t i) {
+  SG_CHECK(!taken_, name(), ": a pass that failed has used up what the operation had saved; run forward again");
   Tensor taken = saved(i);
   if (!running_engine || running_engine->retains()) return taken;
+  taken_ = true;
   SavedTensor& kept = saved_[i];
   if (kept.value < 0)
     kept = {};

@@ -141,6 +141,7 @@ class Node : public GradFn {
   std::vector<std::function<void()>> pre_hooks_;
   uint64_t sequence_;
   int waiting_ = 0;                     // gradient contributions still to come in the running pass
+  bool taken_ = false;                  // by take_saved
   std::atomic<Engine*> pass_{nullptr};  // the running pass that has met this node
   bool consumed_ = false;
 };

@@ -185,6 +185,16 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, double count = 0);
 /// in f32. Backward takes the memory of logits that nobody else holds.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double count = 0, int64_t ignore_index = -100,
                      int64_t classes = 0);
+struct LinearCrossEntropyOptions {
+  double count = 0;  ///< as that of cross_entropy
+  int64_t ignore_index = -100;
+  int64_t classes = 0;  ///< rows of weight from there on are no classes, and get gradient 0; 0: all are
+  int64_t rows = 0;     ///< so many rows' logits at a time are made, and again in backward; 0: all, which are kept
+};
+/// cross_entropy(linear(x, weight, Tensor()), labels): x (N, in), weight (V, in), labels i64 (N). Logits are in memory
+/// once, their gradient takes their place; with `rows` never more than those of so many rows are.
+Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& labels,
+                            const LinearCrossEntropyOptions& options = {});
 
 // --- operators -----------------------------------------------------------------------------------------------------
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }

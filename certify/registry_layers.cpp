@@ -182,6 +182,31 @@ void add_losses(std::vector<OpCase>& cases) {
       {{{3, 1033}}, index_below(1025, {3})}, "padded classes ");
 }
 
+void add_linear_losses(std::vector<OpCase>& cases) {
+  auto call_with = [](LinearCrossEntropyOptions options) {
+    return [options](Inputs in) { return linear_cross_entropy(in[0], in[1], in[2], options); };
+  };
+  auto add = [&](const std::string& note, int64_t rows, LinearCrossEntropyOptions options, bool x_moves = true,
+                 bool weight_moves = true) {
+    InputSpec x{{rows, 3}, -1, 1}, weight{{7, 3}, -1, 1};
+    if (!x_moves) x = constant({rows, 3}, -1, 1);
+    if (!weight_moves) weight = constant({7, 3}, -1, 1);
+    add_case(cases, "linear_cross_entropy", note, call_with(options), {x, weight, index_below(5, {rows})});
+  };
+  for (int64_t rows : {0, 2}) {
+    std::string note = rows ? "two rows at a time, " : "";
+    add(note + "mean", 5, {.rows = rows});
+    add(note + "given count", 5, {.count = 10, .rows = rows});
+    add(note + "padded", 4, {.ignore_index = 1, .classes = 5, .rows = rows});
+    add(note + "no samples", 0, {.rows = rows});
+    add(note + "frozen weight", 3, {.rows = rows}, true, false);
+    add(note + "input without grad", 3, {.rows = rows}, false, true);
+  }
+  std::vector<InputSpec> large{{{33, 31}, -1, 1}, {{65, 31}, -1, 1}, index_below(60, {33})};
+  add_size_case(cases, "linear_cross_entropy", call_with({.classes = 60}), large);
+  add_size_case(cases, "linear_cross_entropy", call_with({.count = 33, .rows = 16}), large, "16 rows at a time, ");
+}
+
 }  // namespace
 
 static void add_reduction_sizes(std::vector<OpCase>& cases) {
@@ -256,6 +281,7 @@ void add_layer_cases(std::vector<OpCase>& cases) {
   add_dropouts(cases);
   add_attentions(cases);
   add_losses(cases);
+  add_linear_losses(cases);
 }
 
 }  // namespace shardgrad

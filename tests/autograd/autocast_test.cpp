@@ -38,6 +38,7 @@ TEST(Autocast, I12_LossesNormalisationsAndSumsComputeInSingle) {
     for (const Tensor& y :
          {softmax(x), log_softmax(x), layer_norm(x, scale, scale + 1), rms_norm(x, scale), sum(x), mean(x, 0), norm(x),
           exp(x), log(x), pow(x, 2), mse_loss(x, ones({4, 8})), cross_entropy(x, labels),
+          linear_cross_entropy(x, narrow_tensor({5, 8}, dtype), labels),
           batch_norm(x, scale, scale + 1).y, batch_norm_apply(x, scale, scale, scale, scale + 1)})
       EXPECT_EQ(y.dtype(), DType::f32);
   }
