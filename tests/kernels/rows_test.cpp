@@ -202,6 +202,37 @@ TEST(Rows, BackwardOfCrossEntropyMayLieOverTheLogits) {
     }
 }
 
+TEST(Rows, CrossEntropyLeavesOutColumnsThatAreNoClasses) {
+  for (DType dtype : kFloats)
+    for (int64_t classes : {1, 16, 20, 33}) {
+      Buffer x = Buffer::random({7, 33}, dtype, -5, 5), loss({}, statistic(dtype)), lse({7}, statistic(dtype));
+      for (int64_t i = 0; i < x.numel(); ++i)
+        if (i % 33 >= classes) x.set(i, 30);  // larger than any other
+      Buffer labels = Buffer::random({7}, DType::i64, 0, double(classes - 1), 11);
+      Buffer dloss = Buffer::of({}, statistic(dtype), {0.75});
+      kernels::CrossEntropyArgs args{0.5, -100, classes};
+      expect_like_reference(SG_BOTH(cross_entropy), dtype, std::array<Buffer, 2>{loss, lse}, {8}, x, labels, args);
+      reference::cross_entropy(loss.out(), lse.out(), x.in(), labels.in(), args);
+      expect_like_reference(SG_BOTH(cross_entropy_backward), dtype, one({7, 33}, dtype), {8}, dloss, x, lse, labels,
+                            args);
+    }
+}
+
+TEST(Rows, TheGradientOfCrossEntropyMayTakeThePlaceOfTheLogits) {
+  Context context;
+  for (DType dtype : kFloats) {
+    Buffer x = Buffer::random({9, 37}, dtype, -5, 5), loss({}, statistic(dtype)), lse({9}, statistic(dtype)), dx = x;
+    Buffer labels = Buffer::random({9}, DType::i64, 0, 29, 11), dloss = Buffer::of({}, statistic(dtype), {0.75});
+    labels.set(4, -100);
+    kernels::CrossEntropyArgs args{0.5, -100, 30};
+    kernel_of(kernels::cross_entropy, dtype)(2, loss.out(), lse.out(), x.in(), labels.in(), args);
+    auto backward = kernel_of(kernels::cross_entropy_backward, dtype);
+    backward(2, dx.out(), dloss.in(), x.in(), lse.in(), labels.in(), args);
+    backward(2, x.out(), dloss.in(), x.in(), lse.in(), labels.in(), args);
+    EXPECT_TRUE(x == dx) << dtype;
+  }
+}
+
 TEST(Refusals, ALabelOutOfRangeIsRefusedNamingRowAndLabel) {
   Context context;
   Buffer x = Buffer::random({3, 4}, DType::f32), loss({}, DType::f32), lse({3}, DType::f32), dx = x;
