@@ -2,7 +2,6 @@
 // The random numbers of kernels/ops.h, many Philox calls at a time.
 
 #include <shardgrad/core/rng.h>
-
 #include <shardgrad/kernels/cpu/isa/simd.h>
 #include <shardgrad/kernels/cpu/loops.h>
 
