@@ -4,6 +4,7 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/recompute.h>
+#include <shardgrad/autograd/rope_table.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/tensor.h>
 #include <shardgrad/dist/group/process_group.h>

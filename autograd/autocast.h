@@ -18,7 +18,7 @@ inline std::optional<DType> autocast_dtype() { return detail::autocast.of(contex
 /// Mixed precision for a scope of the calling thread: operations convert their f32, f16 and bf16 operands (never f64),
 /// differentiably.
 ///
-///     linear, matmul                                          compute in `dtype`, bf16 or f16
+///     linear, matmul, attention                               compute in `dtype`, bf16 or f16
 ///     losses, normalisations, softmax, sums, means, norms,    compute in f32
 ///     exp, log, pow
 ///     operations on two tensors, cat                          compute in the wider dtype of their operands

@@ -81,6 +81,7 @@ class Engine {
   }
 
   uint64_t number() const { return number_; }
+  bool retains() const { return retain_; }
   std::vector<std::function<void()>> callbacks_, failed_callbacks_;
   std::vector<Ref<RebuiltValues>> rebuilt_;
 
@@ -209,6 +210,19 @@ bool in_backward() { return running_engine != nullptr; }
 uint64_t backward_pass() {
   SG_CHECK(running_engine, "backward_pass: no backward is running");
   return running_engine->number();
+}
+
+Tensor Node::take_saved(size_t i) {
+  SG_CHECK(!taken_, name(), ": a pass that failed has used up what the operation had saved; run forward again");
+  Tensor taken = saved(i);
+  if (!running_engine || running_engine->retains()) return taken;
+  taken_ = true;
+  SavedTensor& kept = saved_[i];
+  if (kept.value < 0)
+    kept = {};
+  else
+    region_->forget(kept.value);
+  return taken;
 }
 
 bool Leaf::in_current_pass() const {

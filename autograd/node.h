@@ -96,6 +96,9 @@ class Node : public GradFn {
   void save_output(const Tensor& tensor) { keep(tensor.detach()); }
   /// The i-th kept tensor. Throws Error(input) naming the operation when it was changed in place since.
   Tensor saved(size_t i) const;
+  /// In backward: the i-th kept tensor for its last use. If the pass frees the graph this node lets go of it, so that
+  /// it is unique(), and may be overwritten, where nobody else holds it.
+  Tensor take_saved(size_t i);
   /// For an `output` that can be computed again from a leaf by a conversion: the leaf, kept in its place; else null.
   virtual const Tensor* source_of_copy(const Tensor& output) const {
     static_cast<void>(output);
@@ -138,6 +141,7 @@ class Node : public GradFn {
   std::vector<std::function<void()>> pre_hooks_;
   uint64_t sequence_;
   int waiting_ = 0;                     // gradient contributions still to come in the running pass
+  bool taken_ = false;                  // by take_saved
   std::atomic<Engine*> pass_{nullptr};  // the running pass that has met this node
   bool consumed_ = false;
 };

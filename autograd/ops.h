@@ -52,7 +52,7 @@ Tensor div(const Tensor& a, const Tensor& b);
 /// scale * x + shift. Numbers beside integers (here and in clamp) must be integers themselves; results wrap.
 Tensor affine(const Tensor& x, double scale, double shift);
 Tensor neg(const Tensor& x);
-// exp, log, sqrt, tanh, sigmoid, relu, abs: each FUNCTION of kernels/elementwise.h.
+// exp, log, sqrt, tanh, sigmoid, relu, abs, silu (x · σ(x)): each FUNCTION of kernels/elementwise.h.
 #define SG_DECLARE(name, ...) Tensor name(const Tensor& x);
 SG_UNARIES(SG_DECLARE, SG_NO_ROW, SG_NO_ROW)
 #undef SG_DECLARE
@@ -122,6 +122,16 @@ enum class Activation : uint8_t { none, relu, gelu_tanh };
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation = Activation::none);
 /// Over the last dimension; weight and bias (D) or undefined.
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
+/// x / √(mean(x²) + eps) · weight over the last dimension; weight (D) or undefined. LLaMA's normalisation.
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps = 1e-6);
+/// silu(gate) · up, (…, F), where a row of gate_up (…, 2F) holds F gates and then F values up.
+Tensor swiglu(const Tensor& gate_up);
+/// Rotary position embedding (arXiv 2104.09864; pairs i and i + d / 2, as Hugging Face's) of the query and key heads in
+/// rows qkv (B, T, (heads + 2 · kv_heads) · d): query heads, key heads, value heads, which stay as they are. `table`
+/// (positions, d) is rope_table's, f32 (f64 for f64). Row t of sample b is at position first_position + t - starts[b],
+/// or 0 where that is negative; starts: i64 (B), or undefined for 0.
+Tensor rope(const Tensor& qkv, const Tensor& table, int64_t heads, int64_t kv_heads, const Tensor& starts = Tensor(),
+            int64_t first_position = 0);
 struct BatchNormResult {
   Tensor y, mean, rstd;  ///< mean and rstd (C) of this batch, of the biased variance; not differentiable themselves
   Tensor samples = {};   ///< of sync_batch_norm: one element, how many samples all ranks have
@@ -143,6 +153,25 @@ Tensor dropout(const Tensor& x, double p, uint64_t seed, uint64_t stream, int64_
 /// rank, where Progress was not told which samples it has.
 Tensor dropout(const Tensor& x, double p, std::string_view name = "");
 
+/// Heads and what else attention needs beside its operands.
+struct AttentionOptions {
+  int64_t heads = 1;
+  int64_t kv_heads = 0;  ///< of keys and values, each for as many neighbouring heads as any other; 0: `heads`
+  double scale = 0;      ///< of the products of queries and keys; 0: 1/√d
+  double dropout = 0;    ///< probability, below 1, that a weight is zeroed; the others are scaled by 1/(1-dropout)
+  /// The mask is a function of (seed, stream, first_sample, sample, head, query, key), as that of dropout().
+  uint64_t seed = 0, stream = 0;
+  int64_t first_sample = 0;
+};
+/// Causal attention: softmax(scale · q · kᵀ) · v for each head, where place t of a sample sees places up to t. A row of
+/// qkv (B, T, (heads + 2 kv_heads) · d) has the queries of all heads, then the keys, then the values, as one linear()
+/// makes them; the result is (B, T, heads · d). starts (i64 (B), or undefined): places before starts[b], in [0, T], are
+/// not seen; their own rows are 0 and pass no gradient. Nothing of T² elements is kept or made. Throws for a start out
+/// of range (on an asynchronous device: at the next wait).
+Tensor attention(const Tensor& qkv, const Tensor& starts, const AttentionOptions& options);
+/// The same with seed, stream and first_sample as dropout(x, p, name) takes them.
+Tensor attention(const Tensor& qkv, const Tensor& starts, AttentionOptions options, std::string_view name);
+
 // --- losses: sums divided by a given count, so that N ranks with one global count train the same run ---------------
 // Without a count they divide by their own part's. Where there are several ranks and the loss is recorded for backward
 // that is refused: gradients are added up over the ranks, so each must divide by the count of the whole batch.
@@ -151,8 +180,21 @@ Tensor dropout(const Tensor& x, double p, std::string_view name = "");
 Tensor mse_loss(const Tensor& x, const Tensor& target, double count = 0);
 /// Σ -log softmax(logits)[label] / count over rows whose label is not ignore_index; count 0 means the number of those
 /// rows, counted on the device; where there is none, loss and gradient are 0. logits (N, C), labels i64 (N). Throws for
-/// a label out of range (on an asynchronous device: at the next wait).
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double count = 0, int64_t ignore_index = -100);
+/// a label out of range (on an asynchronous device: at the next wait). `classes` below C: of a padded vocabulary, the
+/// columns from there on do not exist, and have gradient 0. Logits of 16 bits are read as they are, and computed with
+/// in f32. Backward takes the memory of logits that nobody else holds.
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double count = 0, int64_t ignore_index = -100,
+                     int64_t classes = 0);
+struct LinearCrossEntropyOptions {
+  double count = 0;  ///< as that of cross_entropy
+  int64_t ignore_index = -100;
+  int64_t classes = 0;  ///< rows of weight from there on are no classes, and get gradient 0; 0: all are
+  int64_t rows = 0;     ///< so many rows' logits at a time are made, and again in backward; 0: all, which are kept
+};
+/// cross_entropy(linear(x, weight, Tensor()), labels): x (N, in), weight (V, in), labels i64 (N). Logits are in memory
+/// once, their gradient takes their place; with `rows` never more than those of so many rows are.
+Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& labels,
+                            const LinearCrossEntropyOptions& options = {});
 
 // --- operators -----------------------------------------------------------------------------------------------------
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }

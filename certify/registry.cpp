@@ -55,6 +55,7 @@ std::vector<OpCase> op_cases(Purpose purpose) {
   add_shape_cases(cases);
   add_reduction_cases(cases);
   add_layer_cases(cases);
+  add_transformer_cases(cases);
   add_speed_cases(cases);
   for (auto add : offered_cases()) add(cases);
   std::erase_if(cases, [purpose](const OpCase& each) { return each.purpose != purpose; });

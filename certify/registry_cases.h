@@ -20,6 +20,7 @@ void add_elementwise_cases(std::vector<OpCase>& cases);
 void add_shape_cases(std::vector<OpCase>& cases);
 void add_reduction_cases(std::vector<OpCase>& cases);
 void add_layer_cases(std::vector<OpCase>& cases);
+void add_transformer_cases(std::vector<OpCase>& cases);
 void add_speed_cases(std::vector<OpCase>& cases);
 
 inline InputSpec constant(Shape shape, double low = -2, double high = 2) {

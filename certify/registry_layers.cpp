@@ -131,6 +131,30 @@ void add_dropouts(std::vector<OpCase>& cases) {
     add_size_case(cases, "dropout", [](Inputs in) { return dropout(in[0], 0.3, 11, 5, 3); }, {{shape}});
 }
 
+// Numbers below 1, of larger ones few weights would count; where a row sees one key, the gradient of its score is a
+// difference of equal numbers, which a large special value would magnify without a small scale.
+void add_attentions(std::vector<OpCase>& cases) {
+  auto call_with = [](AttentionOptions options) {
+    return [options](Inputs in) { return attention(in[0], in.size() > 1 ? in[1] : Tensor(), options); };
+  };
+  auto add = [&](const char* note, Shape qkv, AttentionOptions options) {
+    InputSpec starts = index_below(qkv[1] + 1, {qkv[0]});
+    add_case(cases, "attention", note, call_with(options), {{qkv, -1, 1}});
+    add_case(cases, "attention", concat(note, ", starts"), call_with(options), {{qkv, -1, 1}, starts});
+  };
+  AttentionOptions masked{.heads = 2, .scale = 0.3, .dropout = 0.3, .seed = 11, .stream = 5, .first_sample = 3};
+  add("one head", {2, 5, 12}, {.heads = 1});
+  add("two heads", {3, 4, 18}, {.heads = 2});
+  add("shared keys", {2, 5, 16}, {.heads = 4, .kv_heads = 2, .scale = 0.5});
+  add("dropout", {2, 5, 18}, masked);
+  add("one place", {3, 1, 9}, {.heads = 1, .scale = 0.1});
+  add("no places", {2, 0, 6}, {.heads = 1});
+  add("no samples", {0, 3, 6}, {.heads = 1});
+  add_size_case(cases, "attention", call_with(masked), {{{2, 33, 48}, -1, 1}});
+  add_size_case(cases, "attention", call_with({.heads = 2, .kv_heads = 1}),
+                {{{2, 37, 80}, -1, 1}, index_below(20, {2})});
+}
+
 void add_losses(std::vector<OpCase>& cases) {
   for (double count : {0.0, 10.0}) {
     std::string label = count ? "given count" : "mean";
@@ -144,6 +168,8 @@ void add_losses(std::vector<OpCase>& cases) {
     add_case(cases, "cross_entropy", label + ", no samples", entropy, {{{0, 4}}, index_below(4, {0})});
     add_case(cases, "cross_entropy", label + ", some ignored",
              [count](Inputs in) { return cross_entropy(in[0], in[1], count, 1); }, {{{9, 3}}, index_below(3, {9})});
+    add_case(cases, "cross_entropy", label + ", padded classes",
+             [count](Inputs in) { return cross_entropy(in[0], in[1], count, 1, 4); }, {{{5, 7}}, index_below(4, {5})});
     add_case(cases, "cross_entropy", label + ", all ignored",
              [count](Inputs in) { return cross_entropy(in[0], in[1], count, 0); }, {{{4, 3}}, index_below(1, {4})});
   }
@@ -152,6 +178,34 @@ void add_losses(std::vector<OpCase>& cases) {
   for (const Shape& shape : kOddRows)
     add_size_case(cases, "cross_entropy", [](Inputs in) { return cross_entropy(in[0], in[1], 0, 1); },
                   {{shape}, index_below(shape[1], {shape[0]})});
+  add_size_case(
+      cases, "cross_entropy", [](Inputs in) { return cross_entropy(in[0], in[1], 0, 1, 1025); },
+      {{{3, 1033}}, index_below(1025, {3})}, "padded classes ");
+}
+
+void add_linear_losses(std::vector<OpCase>& cases) {
+  auto call_with = [](LinearCrossEntropyOptions options) {
+    return [options](Inputs in) { return linear_cross_entropy(in[0], in[1], in[2], options); };
+  };
+  auto add = [&](const std::string& note, int64_t rows, LinearCrossEntropyOptions options, bool x_moves = true,
+                 bool weight_moves = true) {
+    InputSpec x{{rows, 3}, -1, 1}, weight{{7, 3}, -1, 1};
+    if (!x_moves) x = constant({rows, 3}, -1, 1);
+    if (!weight_moves) weight = constant({7, 3}, -1, 1);
+    add_case(cases, "linear_cross_entropy", note, call_with(options), {x, weight, index_below(5, {rows})});
+  };
+  for (int64_t rows : {0, 2}) {
+    std::string note = rows ? "two rows at a time, " : "";
+    add(note + "mean", 5, {.rows = rows});
+    add(note + "given count", 5, {.count = 10, .rows = rows});
+    add(note + "padded", 4, {.ignore_index = 1, .classes = 5, .rows = rows});
+    add(note + "no samples", 0, {.rows = rows});
+    add(note + "frozen weight", 3, {.rows = rows}, true, false);
+    add(note + "input without grad", 3, {.rows = rows}, false, true);
+  }
+  std::vector<InputSpec> large{{{33, 31}, -1, 1}, {{65, 31}, -1, 1}, index_below(60, {33})};
+  add_size_case(cases, "linear_cross_entropy", call_with({.classes = 60}), large);
+  add_size_case(cases, "linear_cross_entropy", call_with({.count = 33, .rows = 16}), large, "16 rows at a time, ");
 }
 
 }  // namespace
@@ -226,7 +280,9 @@ void add_layer_cases(std::vector<OpCase>& cases) {
   add_normalizations(cases);
   add_batch_norms(cases);
   add_dropouts(cases);
+  add_attentions(cases);
   add_losses(cases);
+  add_linear_losses(cases);
 }
 
 }  // namespace shardgrad

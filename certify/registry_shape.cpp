@@ -139,6 +139,7 @@ void add_indexing_sizes(std::vector<OpCase>& cases) {
   auto look_up = [](Inputs in) { return embedding(in[0], in[1]); };
   add_size_case(cases, "embedding", look_up, {{{33, 31}}, index_below(33, {257})});
   add_size_case(cases, "embedding", look_up, {{{5, 1025}}, index_below(5, {7})});
+  add_size_case(cases, "embedding", look_up, {{{300, 5}}, index_below(300, {1100})});
   add_size_case(cases, "one_hot", [](Inputs in) { return one_hot(in[0], 33); }, {index_below(33, {257})});
   add_size_case(cases, "one_hot", [](Inputs in) { return one_hot(in[0], 1025); }, {index_below(1025, {3})});
 }

@@ -120,6 +120,14 @@ void add_products(std::vector<OpCase>& cases) {
     add_speed_case(
         cases, "linear", [](Inputs in) { return linear(in[0], in[1], in[2]); }, {{{n, n}}, {{n, n}}, {{n}}}, flops);
   }
+  add_speed_case(
+      cases, "linear_cross_entropy", [](Inputs in) { return linear_cross_entropy(in[0], in[1], in[2]); },
+      {{{8192, 256}}, {{768, 256}}, index_below(768, {8192})}, 2.0 * 8192 * 256 * 768);
+  // Half of the pairs of places, at 4 · d operations each.
+  double pairs = 2 * 12 * 1024.0 * 1024 / 2;
+  add_speed_case(
+      cases, "attention", [](Inputs in) { return attention(in[0], Tensor(), {.heads = 12}); }, {{{2, 1024, 3 * 768}}},
+      4 * 64 * pairs);
 }
 
 }  // namespace

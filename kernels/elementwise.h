@@ -39,6 +39,8 @@
   BACKWARD(gelu_backward, (), dy * (normal_cdf(v) + v * normal_density(v)))                                           \
   KERNEL(gelu_tanh, (), x * tanh_cdf(x)) /* Hendrycks and Gimpel's form, arXiv 1606.08415 */                          \
   BACKWARD(gelu_tanh_backward, (), dy * (tanh_cdf(v) + v * tanh_density(v)))                                          \
+  FUNCTION(silu, given, input, silu_backward, -2, 2, x / (1 + std::exp(-x)))                                          \
+  BACKWARD(silu_backward, (), dy / (1 + std::exp(-v)) * (1 + v / (1 + std::exp(v))))                                  \
   KERNEL(pow, (double exponent), std::pow(x, exponent))                                                               \
   BACKWARD(pow_backward, (double exponent), dy * (exponent == 0 ? 0 : exponent * std::pow(v, exponent - 1)))          \
   KERNEL(clamp, (double low, double high), x < low ? low : x > high ? high : x)                                       \

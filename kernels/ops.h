@@ -72,11 +72,27 @@ extern Slot<OutView, View, View, bool> softmax_backward;         ///< (dx, dy(ke
 extern Slot<OutView, OutView, OutView, View, View, View, double> layer_norm;  ///< (y, mean, rstd, x(key), weight, bias, eps)
 extern Slot<OutView, OutView, OutView, View, View, View, View, View> layer_norm_backward;
                                                                  ///< (dx, dweight, dbias, dy(key), x, weight, mean, rstd)
+extern Slot<OutView, OutView, View, View, double> rms_norm;      ///< (y, rstd, x(key), weight, eps): y = x · rstd · weight
+extern Slot<OutView, OutView, View, View, View, View> rms_norm_backward;  ///< (dx, dweight, dy(key), x, weight, rstd)
 // x is (samples, channels); mean and rstd are per channel, of the biased variance.
 extern Slot<OutView, OutView, OutView, View, View, View, double> batch_norm;  ///< (y, mean, rstd, x(key), weight, bias, eps)
 extern Slot<OutView, OutView, OutView, View, View, View, View, View> batch_norm_backward;
                                                                  ///< (dx, dweight, dbias, dy(key), x, weight, mean, rstd)
 extern Slot<OutView, View, View, View, View, View> batch_norm_apply;  ///< y = (x(key) - mean) · rstd · weight + bias
+
+/// y (…, F) = silu(g) · u, where a row of x(key) (…, 2F) is F elements g, then F elements u.
+extern Slot<OutView, View> swiglu;
+extern Slot<OutView, View, View> swiglu_backward;                ///< (dx, dy(key), x)
+struct RopeArgs {
+  int64_t heads;               ///< that are rotated, from the beginning of a row on; the rest of the row is copied
+  int64_t first_position = 0;  ///< of row 0 of a sample that starts at 0
+  bool inverse = false;
+};
+/// (y, x(key) (B, T, …), table (positions, d) of f32 (f64 for f64), starts i64 (B) or undefined, args). Elements i and
+/// i + d / 2 of a head, a pair, are rotated: row p of the table has the cosine for pair i at i, the sine at i + d / 2, where p
+/// is first_position + t - starts[b], at least 0. y may be x. Throws Error(input) when a start is outside of
+/// [0, first_position + T].
+extern Slot<OutView, View, View, View, RopeArgs> rope;
 
 /// The mask of element e of global sample s is Philox(key = seed, counter = (s · per_sample + e) / 4 and stream) ≥ p.
 struct DropoutArgs {
@@ -86,17 +102,39 @@ struct DropoutArgs {
 };
 extern Slot<OutView, View, DropoutArgs> dropout;                 ///< y = x(key) · mask / (1 - p); backward is the same call
 
+// --- attention ---------------------------------------------------------------------------------------------------------
+/// Row t of sample b of qkv (B, T, (H + 2 G) · d) has H queries of d elements, then G keys, then G values; query head h
+/// goes with key and value head h / (H / G). y is (B, T, H · d), lse (B, H, T) is f32 (f64 for f64).
+struct AttentionArgs {
+  int64_t heads, kv_heads;  ///< H and G, which divides H
+  double scale;             ///< of the products of queries and keys
+  /// The mask of the weight of query i for key j of head h of global sample s is that of DropoutArgs for the element
+  /// e = ((s · H + h) · T + i) · T + j: Philox(key = seed, counter = e / 4 and stream) ≥ dropout.
+  double dropout = 0;
+  uint64_t seed = 0, stream = 0;
+  int64_t first_sample = 0;  ///< global number of sample 0
+};
+/// (y, lse, qkv(key), starts, args): query i sees the keys from starts[b] (i64 (B), 0 where it is undefined) to i, with the
+/// weights softmax(scale · q · kᵀ), whose logarithm's divisor is lse. Rows before starts[b] are 0, and so is their lse.
+/// Throws Error(input) for a start outside [0, T].
+extern Slot<OutView, OutView, View, View, AttentionArgs> attention;
+extern Slot<OutView, View, View, View, View, View, AttentionArgs> attention_backward;
+                                                                 ///< (dqkv, dy(key), qkv, y, lse, starts, args)
+
 // --- losses: loss is f32 (f64 for f64) with one element ---------------------------------------------------------------
 extern Slot<OutView, View, View, double> mse;                    ///< loss = scale · Σ (x(key) - target)²
 extern Slot<OutView, View, View, View, double> mse_backward;     ///< (dx, dloss, x(key), target, scale)
 struct CrossEntropyArgs {
   double scale;
   int64_t ignore_index;
+  int64_t classes = 0;  ///< the columns that there are, from the first on; others have gradient 0. 0: all
+  int64_t classes_of(int64_t columns) const { return classes > 0 ? classes : columns; }
 };
 /// (loss, lse, logits(key), labels i64): loss = scale · Σ (lse - logits[label]) over rows whose label is not ignored.
 /// Throws Error(input) naming row and label when a label is out of range.
 extern Slot<OutView, OutView, View, View, CrossEntropyArgs> cross_entropy;
-extern Slot<OutView, View, View, View, View, CrossEntropyArgs> cross_entropy_backward;  ///< (dx, dloss, logits(key), lse, labels)
+/// (dx, dloss, logits(key), lse, labels, args); dx may be the logits.
+extern Slot<OutView, View, View, View, View, CrossEntropyArgs> cross_entropy_backward;
 
 // --- matmul -----------------------------------------------------------------------------------------------------------
 enum class Epilogue : uint8_t { none, relu, gelu_tanh };

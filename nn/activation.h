@@ -28,4 +28,9 @@ struct Sigmoid : Module {
   Tensor forward(const Tensor& x) { return sigmoid(x); }
 };
 
+/// x · σ(x), also called swish.
+struct SiLU : Module {
+  Tensor forward(const Tensor& x) { return silu(x); }
+};
+
 }  // namespace shardgrad::nn

@@ -12,6 +12,10 @@ LayerNorm::LayerNorm(int64_t features, double eps, bool affine) : eps_(eps) {
   bias = param("bias", {features}, init::zeros());
 }
 
+RMSNorm::RMSNorm(int64_t features, double eps, bool affine) : eps_(eps) {
+  if (affine) weight = param("weight", {features}, init::ones());
+}
+
 BatchNorm1d::BatchNorm1d(int64_t channels, double eps, double momentum, bool affine) : eps_(eps), momentum_(momentum) {
   if (affine) {
     weight = param("weight", {channels}, init::ones());

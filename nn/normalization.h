@@ -17,6 +17,18 @@ class LayerNorm : public Module {
   double eps_;
 };
 
+/// Divides the last dimension by its root mean square, then scales by weight (features).
+class RMSNorm : public Module {
+ public:
+  Tensor weight;  ///< undefined when not affine
+
+  explicit RMSNorm(int64_t features, double eps = 1e-6, bool affine = true);
+  Tensor forward(const Tensor& x) { return rms_norm(x, weight, eps_); }
+
+ private:
+  double eps_;
+};
+
 /// Normalises each channel of x (samples, channels) over the samples. In training with the batch's own statistics,
 /// which also move the running ones by `momentum` (the variance in its unbiased form, as PyTorch's); in evaluation with
 /// the running ones. The statistics are of this rank's samples, or of all ranks' once fsdp::convert_sync_batchnorm was

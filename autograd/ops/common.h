@@ -35,6 +35,12 @@ inline Out view_of(const Out& to, const Shape& shape) {
 }
 /// The destination ready to be added to: filled with zeros where old values were to be overwritten.
 Out accumulating(const Out& to);
+/// Where the mask of the next draw of dropout under `name` comes from: the context's seed and Progress.
+struct MaskSource {
+  uint64_t seed, stream;
+  int64_t first_sample;
+};
+MaskSource next_mask(std::string_view name);
 /// x seen as a matrix (rows, last dimension).
 Tensor as_rows(const Tensor& x);
 

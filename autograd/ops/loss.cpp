@@ -24,9 +24,61 @@ struct CrossEntropy final : Node {
   const char* name() const override { return "cross_entropy"; }
   kernels::CrossEntropyArgs args{};
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
-    const Tensor &logits = saved(0), &lse = saved(1), &labels = saved(2), &rows = saved(3);
-    Tensor dloss = rows.defined() ? div(dy[0], rows) : dy[0];
-    launch(kernels::cross_entropy_backward, logits, dx[0].write(), dloss, logits, lse, labels, args);
+    const Tensor &lse = saved(1), &labels = saved(2), &rows = saved(3);
+    Tensor dloss = rows.defined() ? div(dy[0], rows) : dy[0], logits = take_saved(0);
+    if (!logits.unique())
+      return launch(kernels::cross_entropy_backward, logits, dx[0].write(), dloss, logits, lse, labels, args);
+    logits = logits.detach();  // its memory becomes the gradient's, which has no graph
+    launch(kernels::cross_entropy_backward, logits, out(logits), dloss, logits, lse, labels, args);
+    dx[0].alias(logits);
+  }
+};
+
+// Calls work(begin, end) for parts of `count` rows, `each` at a time (0: all); of no rows once, for what it writes.
+template <class Work> void for_parts(int64_t count, int64_t each, const Work& work) {
+  int64_t begin = 0;
+  do {
+    int64_t end = each > 0 ? std::min(count, begin + each) : count;
+    work(begin, end);
+    begin = end;
+  } while (begin < count);
+}
+
+void make_logits(const Tensor& logits, const Tensor& x, const Tensor& weight) {
+  launch(kernels::matmul, x, out(logits), unwanted(), x, weight, Tensor(), kernels::MatmulArgs{false, true});
+}
+
+// Logits that were kept become their own gradient, where nobody else needs them; those that were not are made again,
+// part by part.
+struct LinearCrossEntropy final : Node {
+  const char* name() const override { return "linear_cross_entropy"; }
+  kernels::CrossEntropyArgs args{};
+  int64_t rows = 0;  // at a time
+
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    const Tensor &x = saved(0), &weight = saved(1), &labels = saved(2), &lse = saved(3), &count = saved(4);
+    Tensor dloss = count.defined() ? div(dy[0], count) : dy[0], kept = rows == 0 ? take_saved(5) : Tensor();
+    Tensor room = kept.defined() && kept.unique() ? kept.detach() : room_for(kept, weight, lse.numel());
+    Out to_x = destination(dx[0]), to_weight = destination(dx[1]);
+    for_parts(lse.numel(), rows, [&](int64_t begin, int64_t end) {
+      Tensor slopes = room.alias_rows(0, end - begin), logits = kept.defined() ? kept : slopes;
+      Tensor in = x.defined() ? x.alias_rows(begin, end) : Tensor();
+      if (!kept.defined()) make_logits(logits, in, weight);
+      launch(kernels::cross_entropy_backward, logits, out(slopes), dloss, logits, lse.alias_rows(begin, end),
+             labels.alias_rows(begin, end), args);
+      if (to_weight.tensor.defined())
+        launch(kernels::linear_backward_weight, slopes, out(to_weight.tensor, begin > 0 ? 1 : to_weight.beta),
+               unwanted(), slopes, in);
+      if (to_x.tensor.defined())
+        launch(kernels::linear_backward_input, slopes, out(to_x.tensor.alias_rows(begin, end), to_x.beta), slopes,
+               weight, Tensor(), Tensor());
+    });
+  }
+
+ private:
+  Tensor room_for(const Tensor& kept, const Tensor& weight, int64_t count) const {
+    if (kept.defined()) return empty_like(kept);
+    return empty({std::min(rows, count), weight.size(0)}, {weight.dtype(), weight.device()});
   }
 };
 
@@ -47,7 +99,7 @@ Tensor counted_rows(const Tensor& labels, int64_t ignore_index, DType dtype) {
   return clamp(sum(cast(ne(labels, ignored), dtype)), 1, double(std::max<int64_t>(labels.numel(), 1)));
 }
 
-void check_cross_entropy(const Tensor& logits, const Tensor& labels, double count) {
+void check_cross_entropy(const Tensor& logits, const Tensor& labels, double count, int64_t classes) {
   check_floating("cross_entropy", logits);
   SG_CHECK(logits.ndim() == 2 && labels.ndim() == 1 && labels.size(0) == logits.size(0), "cross_entropy: logits ",
            logits.shape(), " and labels ", labels.shape(), " do not fit; they must be (N, classes) and (N)");
@@ -55,7 +107,30 @@ void check_cross_entropy(const Tensor& logits, const Tensor& labels, double coun
            logits.shape(), "; convert them with .to(dtype)");
   SG_CHECK(labels.device() == logits.device(), "cross_entropy: logits ", logits.shape(), " are on ", logits.device(),
            ", labels ", labels.shape(), " on ", labels.device(), "; move one with .to(device)");
+  SG_CHECK(classes >= 0 && classes <= logits.size(1), "cross_entropy: ", classes, " classes in logits ", logits.shape(),
+           "; there can be as many as columns, or fewer, where the others are padding");
   check_count("cross_entropy", count, needs_grad(logits), "its own labels", "labels");
+}
+
+void check_linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& labels,
+                                const LinearCrossEntropyOptions& options) {
+  const char* op = "linear_cross_entropy";
+  check_same_kind(op, x, weight);
+  check_floating(op, x);
+  SG_CHECK(!x.same_as(weight), op, ": input and weight must be different tensors; clone() one");
+  SG_CHECK(x.ndim() == 2 && weight.ndim() == 2 && x.size(1) == weight.size(1), op, ": input ", x.shape(),
+           " does not fit weight ", weight.shape(), "; they must be (N, in) and (classes, in)");
+  SG_CHECK(labels.ndim() == 1 && labels.size(0) == x.size(0), op, ": input ", x.shape(), " and labels ", labels.shape(),
+           " do not fit; they must be (N, in) and (N)");
+  SG_CHECK(labels.dtype() == DType::i64, op, ": labels must be i64, got ", labels, " for input ", x.shape(),
+           "; convert them with .to(dtype)");
+  SG_CHECK(labels.device() == x.device(), op, ": input ", x.shape(), " is on ", x.device(), ", labels ", labels.shape(),
+           " on ", labels.device(), "; move one with .to(device)");
+  SG_CHECK(options.classes >= 0 && options.classes <= weight.size(0), op, ": ", options.classes,
+           " classes do not fit weight ", weight.shape(),
+           "; there can be as many as it has rows, or 0 for all of them");
+  SG_CHECK(options.rows >= 0, op, ": rows ", options.rows, " is negative");
+  check_count(op, options.count, needs_grad(x) || needs_grad(weight), "its own labels", "labels");
 }
 
 }  // namespace
@@ -77,11 +152,11 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, double count) {
   return loss;
 }
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double count, int64_t ignore_index) {
-  check_cross_entropy(logits, labels, count);
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double count, int64_t ignore_index, int64_t classes) {
+  check_cross_entropy(logits, labels, count, classes);
   TensorOptions wide{sum_dtype(logits.dtype()), logits.device()};
   Tensor loss = empty({}, wide), lse = empty({logits.size(0)}, wide), rows;
-  kernels::CrossEntropyArgs args{count > 0 ? 1 / count : 1.0, ignore_index};
+  kernels::CrossEntropyArgs args{count > 0 ? 1 / count : 1.0, ignore_index, classes};
   launch(kernels::cross_entropy, logits, out(loss), out(lse), logits, labels, args);
   if (count == 0) {
     rows = counted_rows(labels, ignore_index, wide.dtype);
@@ -90,6 +165,35 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double count, i
   if (auto* node = record<CrossEntropy>(loss, logits)) {
     node->args = args;
     node->save(logits, lse, labels, rows);
+  }
+  return loss;
+}
+
+Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& labels,
+                            const LinearCrossEntropyOptions& options) {
+  if (should_lower(x, weight)) return linear_cross_entropy(lowered(x), lowered(weight), labels, options);
+  check_linear_cross_entropy(x, weight, labels, options);
+  int64_t count = x.size(0), each = options.rows > 0 ? std::min(options.rows, count) : count;
+  TensorOptions wide{sum_dtype(x.dtype()), x.device()};
+  Tensor loss = empty({}, wide), lse = empty({count}, wide), counted;
+  Tensor logits = empty({each, weight.size(0)}, {x.dtype(), x.device()});
+  double scale = options.count > 0 ? 1 / options.count : 1.0;
+  kernels::CrossEntropyArgs args{scale, options.ignore_index, options.classes};
+  for_parts(count, options.rows, [&](int64_t begin, int64_t end) {
+    Tensor part = logits.alias_rows(0, end - begin);
+    make_logits(part, x.alias_rows(begin, end), weight);
+    launch(kernels::cross_entropy, part, out(loss, begin > 0 ? 1 : 0), out(lse.alias_rows(begin, end)), part,
+           labels.alias_rows(begin, end), args);
+  });
+  if (options.count == 0) {
+    counted = counted_rows(labels, options.ignore_index, wide.dtype);
+    loss = div(loss, counted);
+  }
+  if (auto* node = record<LinearCrossEntropy>(loss, x, weight)) {
+    bool keeps = options.rows == 0;
+    node->args = args, node->rows = options.rows;
+    node->save(kept_if(needs_grad(weight) || !keeps, x), kept_if(needs_grad(x) || !keeps, weight));
+    node->save(labels, lse, counted, kept_if(keeps, logits));
   }
   return loss;
 }

@@ -16,6 +16,14 @@ struct LayerNorm final : Node {
   }
 };
 
+struct RmsNorm final : Node {
+  const char* name() const override { return "rms_norm"; }
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    launch(kernels::rms_norm_backward, dy[0], destination(dx[0]), destination(dx[1]), dy[0], saved(0), saved(1),
+           saved(2));
+  }
+};
+
 struct BatchNorm final : Node {
   const char* name() const override { return "batch_norm"; }
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
@@ -113,6 +121,16 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
   Tensor y = empty_like(x), mean = empty({rows.size(0)}, statistics), rstd = empty({rows.size(0)}, statistics);
   launch(kernels::layer_norm, x, view_of(out(y), rows.shape()), out(mean), out(rstd), rows, weight, bias, eps);
   if (auto* node = record<LayerNorm>(y, x, weight, bias)) node->save(x, weight, mean, rstd);
+  return y;
+}
+
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
+  if (should_widen(x, weight)) return rms_norm(widened(x), widened(weight), eps);
+  SG_CHECK(x.ndim() >= 1, "rms_norm: needs at least one dimension, got a scalar");
+  check_scale("rms_norm", x, weight, Tensor());
+  Tensor rows = as_rows(x), y = empty_like(x), rstd = empty({rows.size(0)}, {sum_dtype(x.dtype()), x.device()});
+  launch(kernels::rms_norm, x, view_of(out(y), rows.shape()), out(rstd), rows, weight, eps);
+  if (auto* node = record<RmsNorm>(y, x, weight)) node->save(x, weight, rstd);
   return y;
 }
 

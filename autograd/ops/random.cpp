@@ -54,12 +54,17 @@ Tensor dropout(const Tensor& x, double p, uint64_t seed, uint64_t stream, int64_
   return y;
 }
 
-Tensor dropout(const Tensor& x, double p, std::string_view name) {
+MaskSource next_mask(std::string_view name) {
   Progress& now = progress();
   Context& rank = context();
   uint64_t seed = rank.seed(), stream = now.next_stream(stream_of("dropout", name));
-  if (now.first_sample >= 0) return dropout(x, p, seed, stream, now.first_sample);
-  return dropout(x, p, seed + uint64_t(rank.rank()) * 0x9e3779b97f4a7c15u, stream, 0);
+  if (now.first_sample >= 0) return {seed, stream, now.first_sample};
+  return {seed + uint64_t(rank.rank()) * 0x9e3779b97f4a7c15u, stream, 0};
+}
+
+Tensor dropout(const Tensor& x, double p, std::string_view name) {
+  MaskSource mask = next_mask(name);
+  return dropout(x, p, mask.seed, mask.stream, mask.first_sample);
 }
 
 }  // namespace shardgrad

@@ -2,6 +2,7 @@
 // Reference versions of softmax, normalisations and losses; contracts in kernels/ops.h.
 
 #include <algorithm>
+#include <vector>
 
 #include <shardgrad/certify/reference/element.h>
 #include <shardgrad/kernels/ops.h>
@@ -10,11 +11,11 @@ namespace shardgrad::reference {
 
 inline int64_t rows_of(const View& x) { return x.shape[-1] ? x.numel() / x.shape[-1] : 0; }
 
-/// The largest element of a row and Σ exp(x - largest).
+/// The largest of the first n elements of a row and Σ exp(x - largest).
 struct ExpSum {
   double top = -INFINITY, sum = 0;
-  ExpSum(const View& x, int64_t row) {
-    int64_t begin = row * x.shape[-1], end = begin + x.shape[-1];
+  ExpSum(const View& x, int64_t row, int64_t n) {
+    int64_t begin = row * x.shape[-1], end = begin + n;
     for (int64_t i = begin; i < end; ++i) top = std::max(top, get(x, i));
     for (int64_t i = begin; i < end; ++i) sum += std::exp(get(x, i) - top);
   }
@@ -22,7 +23,7 @@ struct ExpSum {
 
 inline void softmax(OutView y, View x, bool log) {
   for (int64_t r = 0; r < rows_of(x); ++r) {
-    ExpSum e(x, r);
+    ExpSum e(x, r, x.shape[-1]);
     for (int64_t i = r * x.shape[-1]; i < (r + 1) * x.shape[-1]; ++i)
       put(y, i, log ? get(x, i) - e.top - std::log(e.sum) : std::exp(get(x, i) - e.top) / e.sum);
   }
@@ -102,6 +103,31 @@ inline void layer_norm_backward(OutView dx, OutView dweight, OutView dbias, View
     normalize_backward(dx, dy, x, get(mean, r), get(rstd, r), weight_at, r * cols, cols, 1);
 }
 
+inline void rms_norm(OutView y, OutView rstd, View x, View weight, double eps) {
+  int64_t cols = x.shape[-1];
+  for (int64_t r = 0; r < rows_of(x); ++r) {
+    double square = 0;
+    for (int64_t c = 0; c < cols; ++c) square += std::pow(get(x, r * cols + c), 2) / double(cols);
+    double scale = 1 / std::sqrt(square + eps);
+    put_wanted(rstd, r, scale);
+    for (int64_t c = 0; c < cols; ++c) put(y, r * cols + c, get(x, r * cols + c) * scale * get_or(weight, c, 1));
+  }
+}
+
+inline void rms_norm_backward(OutView dx, OutView dweight, View dy, View x, View weight, View rstd) {
+  int64_t cols = x.shape[-1];
+  std::vector<double> sums(static_cast<size_t>(cols));
+  for (int64_t r = 0; r < rows_of(x); ++r) {
+    double scale = get(rstd, r), mean_dot = 0;
+    auto normal = [&](int64_t c) { return get(x, r * cols + c) * scale; };
+    auto g = [&](int64_t c) { return get(dy, r * cols + c) * get_or(weight, c, 1); };
+    for (int64_t c = 0; c < cols; ++c) sums[size_t(c)] += get(dy, r * cols + c) * normal(c);
+    for (int64_t c = 0; c < cols; ++c) mean_dot += g(c) * normal(c) / double(cols);
+    for (int64_t c = 0; c < cols; ++c) put_wanted(dx, r * cols + c, scale * (g(c) - normal(c) * mean_dot));
+  }
+  for (int64_t c = 0; c < cols; ++c) put_wanted(dweight, c, sums[size_t(c)]);
+}
+
 inline void batch_norm_apply(OutView y, View x, View mean, View rstd, View weight, View bias) {
   int64_t cols = x.shape[-1];
   for (int64_t i = 0; i < x.numel(); ++i) {
@@ -143,7 +169,7 @@ inline void mse_backward(OutView dx, View dloss, View x, View target, double sca
 inline void cross_entropy(OutView loss, OutView lse, View logits, View labels, kernels::CrossEntropyArgs args) {
   double sum = 0;
   for (int64_t r = 0; r < labels.numel(); ++r) {
-    ExpSum e(logits, r);
+    ExpSum e(logits, r, args.classes_of(logits.shape[-1]));
     double row_lse = e.top + std::log(e.sum);
     put_wanted(lse, r, row_lse);
     int64_t label = get_integer(labels, r);
@@ -158,7 +184,8 @@ inline void cross_entropy_backward(OutView dx, View dloss, View logits, View lse
   for (int64_t i = 0; i < logits.numel(); ++i) {
     int64_t label = get_integer(labels, i / cols);
     double slope = std::exp(get(logits, i) - get(lse, i / cols)) - (label == i % cols ? 1 : 0);
-    put(dx, i, label == args.ignore_index ? 0 : get(dloss, 0) * args.scale * slope);
+    bool counts = label != args.ignore_index && i % cols < args.classes_of(cols);
+    put(dx, i, counts ? get(dloss, 0) * args.scale * slope : 0);
   }
 }
 

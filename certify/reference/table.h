@@ -4,9 +4,11 @@
 #include <set>
 #include <string>
 
+#include <shardgrad/certify/reference/attention.h>
 #include <shardgrad/certify/reference/moves.h>
 #include <shardgrad/certify/reference/rest.h>
 #include <shardgrad/certify/reference/rows.h>
+#include <shardgrad/certify/reference/transformer.h>
 #include <shardgrad/kernels/table.h>
 
 namespace shardgrad::reference {
@@ -38,8 +40,11 @@ inline ReferenceKernels::ReferenceKernels() {
   SG_REFERENCE(where) SG_REFERENCE(permute) SG_REFERENCE(narrow) SG_REFERENCE(narrow_backward)
   SG_REFERENCE(paste) SG_REFERENCE(index_select) SG_REFERENCE(index_add) SG_REFERENCE(gather)
   SG_REFERENCE(scatter_add) SG_REFERENCE(max_dim) SG_REFERENCE(softmax) SG_REFERENCE(softmax_backward)
-  SG_REFERENCE(layer_norm) SG_REFERENCE(layer_norm_backward) SG_REFERENCE(batch_norm)
-  SG_REFERENCE(batch_norm_backward) SG_REFERENCE(batch_norm_apply) SG_REFERENCE(dropout) SG_REFERENCE(mse)
+  SG_REFERENCE(layer_norm) SG_REFERENCE(layer_norm_backward) SG_REFERENCE(rms_norm) SG_REFERENCE(rms_norm_backward)
+  SG_REFERENCE(batch_norm)
+  SG_REFERENCE(batch_norm_backward) SG_REFERENCE(batch_norm_apply) SG_REFERENCE(swiglu)
+  SG_REFERENCE(swiglu_backward) SG_REFERENCE(rope) SG_REFERENCE(dropout) SG_REFERENCE(mse)
+  SG_REFERENCE(attention) SG_REFERENCE(attention_backward)
   SG_REFERENCE(mse_backward) SG_REFERENCE(cross_entropy) SG_REFERENCE(cross_entropy_backward) SG_REFERENCE(matmul)
   SG_REFERENCE(linear_backward_input) SG_REFERENCE(linear_backward_weight)
   // clang-format on

@@ -59,14 +59,17 @@ struct RowLoops {
                                    bool accumulate);
   Softmax softmax[kFloatCount];
   SoftmaxBackward softmax_backward[kFloatCount];
-  /// lse[r] = log Σ exp(x[r, c])
-  void (*log_sum_exp[kFloatCount])(void* lse, const void* x, int64_t rows, int64_t cols);
-  /// dx[r, c] = k · (exp(x[r, c] - lse[r]) - (c == labels[r])), and 0 in rows whose label is `ignore`
+  /// lse[r] = log Σ exp(x[r · stride + c])
+  void (*log_sum_exp[kFloatCount])(void* lse, const void* x, int64_t rows, int64_t cols, int64_t stride);
+  /// dx[r, c] = k · (exp(x[r, c] - lse[r]) - (c == labels[r])), and 0 in rows whose label is `ignore` and in columns
+  /// from `classes` on; dx may be x
   void (*cross_entropy_backward[kFloatCount])(void* dx, const void* x, const void* lse, const int64_t* labels,
-                                              int64_t rows, int64_t cols, double k, int64_t ignore, bool accumulate);
+                                              int64_t rows, int64_t cols, int64_t classes, double k, int64_t ignore,
+                                              bool accumulate);
 };
 
-/// Mean and rstd (float, or double for f64), one per row or one per column.
+/// Mean and rstd (float, or double for f64), one per row or one per column. Without means rows are not centered: RMS
+/// norm.
 struct NormStatistics {
   const void *mean, *rstd;
   bool per_row;
@@ -86,6 +89,18 @@ struct NormLoops {
   void (*column_backward[kFloatCount])(void* dx, const void* dy, const void* x, const NormStatistics&,
                                        const void* weight, const void* dweight, const void* dbias, int64_t samples,
                                        int64_t rows, int64_t cols, bool accumulate);
+};
+
+/// Loops over the rows of a transformer's layers.
+struct TransformerLoops {
+  /// y (rows, cols) = silu(first half) · second half of the rows of x (rows, 2 · cols)
+  void (*swiglu[kFloatCount])(void* y, const void* x, int64_t rows, int64_t cols, bool accumulate);
+  void (*swiglu_backward[kFloatCount])(void* dx, const void* dy, const void* x, int64_t rows, int64_t cols,
+                                       bool accumulate);
+  /// One row: pairs (i, i + half) of each of `heads` heads are rotated by the angles whose `half` cosines, then sines,
+  /// are given (float, or double for f64), and `rest` elements after them are copied; y may be x.
+  void (*rope[kFloatCount])(void* y, const void* x, const void* angles, int64_t heads, int64_t half, int64_t rest,
+                            bool inverse, bool accumulate);
 };
 
 /// For f32 and f64.
@@ -132,15 +147,45 @@ struct GemmLoops {
   int row_step[2], column_step[2];  ///< where a product is best cut
 };
 
+/// One thread's share of attention: heads of queries that share their keys and values, at the places that are seen.
+/// Pointers are to the first head's elements at the first of these; heads of q, y, dy and dq lie side by side.
+struct AttentionTask {
+  int64_t heads, rows, depth;  ///< heads of queries; places; elements of a head
+  int64_t row, y_row;          ///< elements from place to place of q, k, v, dq, dk, dv, and of y, dy
+  int64_t length;              ///< all places, the elements from head to head of lse
+  const void *q, *k, *v;
+  double scale;
+  double dropout, kept;  ///< weights with smaller random numbers are left out, the others are multiplied by `kept`
+  RandomRange mask;      ///< begins at the first head, query and key
+  void* workspace;       ///< AttentionLoops::workspace bytes, 64-byte aligned
+};
+struct AttentionForward : AttentionTask {
+  void *y, *lse;  ///< lse may be null
+  bool accumulate, accumulate_lse;
+};
+struct AttentionBackward : AttentionTask {
+  const void *dy, *y, *lse;
+  void *dq, *dk, *dv;
+  bool accumulate;
+};
+/// The order of every sum depends on rows, depth and heads alone, and a row's results on no later row.
+struct AttentionLoops {
+  void (*forward[kFloatCount])(const AttentionForward&);
+  void (*backward[kFloatCount])(const AttentionBackward&);
+  size_t (*workspace[kFloatCount])(int64_t rows, int64_t depth, bool backward);
+};
+
 /// Every loop of one instruction set.
 struct Loops {
   const ElementwiseLoops& elementwise;
   const ReduceLoops& reduce;
   const RowLoops& rows;
   const NormLoops& norm;
+  const TransformerLoops& transformer;
   const OptimizerLoops& optimizers;
   const RandomLoops& random;
   const GemmLoops& gemm;
+  const AttentionLoops& attention;
 };
 
 /// The loops of the best instruction set this machine has.

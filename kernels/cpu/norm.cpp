@@ -1,4 +1,4 @@
-// layer_norm, batch_norm and batch_norm_apply.
+// layer_norm, rms_norm, batch_norm and batch_norm_apply.
 
 #include <cmath>
 
@@ -33,16 +33,17 @@ void put_sums(OutView y, const void* sums, int64_t begin, int64_t n, size_t size
   cast(y.as<char>() + begin * size_of(y.dtype), sums, n, y.beta != 0);
 }
 
-void layer_norm(const Launch& launch, OutView y, OutView mean, OutView rstd, View x, View weight, View bias,
-                double eps) {
+void normalize_rows(const Launch& launch, OutView y, OutView mean, OutView rstd, View x, View weight, View bias,
+                    double eps, bool centered) {
   Matrix m(x);
   parallel_for(launch.threads, m.rows, grain_for(4 * m.cols), [&](int64_t begin, int64_t end) {
     constexpr int64_t block = 32;
-    double means[block], rstds[block];  // room for either type
+    double means[block] = {}, rstds[block];  // room for either type
+    double* center = centered ? means : nullptr;
     for (int64_t r = begin; r < end; r += block) {
       int64_t n = std::min(block, end - r);
-      loops().norm.row_statistics[m.type](means, rstds, row(x, m, r), n, m.cols, eps);
-      loops().norm.normalize[m.type](row(y, m, r), row(x, m, r), {means, rstds, true}, weight.data, bias.data, n,
+      loops().norm.row_statistics[m.type](center, rstds, row(x, m, r), n, m.cols, eps);
+      loops().norm.normalize[m.type](row(y, m, r), row(x, m, r), {center, rstds, true}, weight.data, bias.data, n,
                                      m.cols, y.beta != 0);
       put_sums(mean, means, r, n, m.statistic_bytes);
       put_sums(rstd, rstds, r, n, m.statistic_bytes);
@@ -50,16 +51,29 @@ void layer_norm(const Launch& launch, OutView y, OutView mean, OutView rstd, Vie
   });
 }
 
+void layer_norm(const Launch& launch, OutView y, OutView mean, OutView rstd, View x, View weight, View bias,
+                double eps) {
+  normalize_rows(launch, y, mean, rstd, x, weight, bias, eps, true);
+}
+void rms_norm(const Launch& launch, OutView y, OutView rstd, View x, View weight, double eps) {
+  normalize_rows(launch, y, {}, rstd, x, weight, {}, eps, false);
+}
+
+// Those of the rows from `first` on.
+NormStatistics from_row(const Matrix& m, const NormStatistics& s, int64_t first) {
+  if (!s.per_row) return s;
+  auto later = [&](const void* p) {
+    return p ? static_cast<const char*>(p) + size_t(first) * m.statistic_bytes : nullptr;
+  };
+  return {later(s.mean), later(s.rstd), true};
+}
+
 // Σ dy · x̂ and Σ dy per column: dweight at 0, dbias at cols.
 RowSums weight_sums(const Launch& launch, const Matrix& m, View dy, View x, const NormStatistics& s) {
   return RowSums(launch.threads, x.dtype, m.rows, 2 * m.cols, 2 * m.cols, [&](void* sums, int64_t first, int64_t n) {
-    NormStatistics part = s;
-    if (s.per_row) {
-      part.mean = static_cast<const char*>(s.mean) + first * m.statistic_bytes;
-      part.rstd = static_cast<const char*>(s.rstd) + first * m.statistic_bytes;
-    }
     void* dbias = static_cast<char*>(sums) + m.cols * m.statistic_bytes;
-    loops().norm.weight_sums[m.type](sums, dbias, row(dy, m, first), row(x, m, first), part, n, m.cols);
+    loops().norm.weight_sums[m.type](sums, dbias, row(dy, m, first), row(x, m, first), from_row(m, s, first), n,
+                                     m.cols);
   });
 }
 
@@ -67,17 +81,20 @@ void layer_norm_backward(const Launch& launch, OutView dx, OutView dweight, OutV
                          View mean, View rstd) {
   Matrix m(x);
   if (m.cols == 0) return;
+  NormStatistics s{mean.data, rstd.data, true};
   if (dweight.defined() || dbias.defined()) {
-    RowSums sums = weight_sums(launch, m, dy, x, {mean.data, rstd.data, true});
+    RowSums sums = weight_sums(launch, m, dy, x, s);
     put_sums(dweight, sums.at(0), 0, m.cols, m.statistic_bytes);
     put_sums(dbias, sums.at(m.cols), 0, m.cols, m.statistic_bytes);
   }
   if (!dx.defined()) return;
   parallel_for(launch.threads, m.rows, grain_for(4 * m.cols), [&](int64_t begin, int64_t end) {
-    NormStatistics part{mean.as<char>() + begin * m.statistic_bytes, rstd.as<char>() + begin * m.statistic_bytes, true};
-    loops().norm.row_backward[m.type](row(dx, m, begin), row(dy, m, begin), row(x, m, begin), part, weight.data,
-                                      end - begin, m.cols, dx.beta != 0);
+    loops().norm.row_backward[m.type](row(dx, m, begin), row(dy, m, begin), row(x, m, begin), from_row(m, s, begin),
+                                      weight.data, end - begin, m.cols, dx.beta != 0);
   });
+}
+void rms_norm_backward(const Launch& launch, OutView dx, OutView dweight, View dy, View x, View weight, View rstd) {
+  layer_norm_backward(launch, dx, dweight, {}, dy, x, weight, {}, rstd);
 }
 
 template <class S> void scale_sums(void* sums, int64_t n, double factor) {
@@ -135,6 +152,8 @@ void batch_norm_backward(const Launch& launch, OutView dx, OutView dweight, OutV
 }
 
 const Each registered_layer_norm(kernels::layer_norm, kFloats, layer_norm);
+const Each registered_rms_norm(kernels::rms_norm, kFloats, rms_norm);
+const Each registered_rms_norm_backward(kernels::rms_norm_backward, kFloats, rms_norm_backward);
 const Each registered_batch_norm(kernels::batch_norm, kFloats, batch_norm);
 const Each registered_apply(kernels::batch_norm_apply, kFloats, batch_norm_apply);
 const Each registered_layer_norm_backward(kernels::layer_norm_backward, kFloats, layer_norm_backward);

@@ -3,6 +3,7 @@
 
 #include <shardgrad/kernels/cuda/gelu.h>
 #include <shardgrad/kernels/cuda/map.h>
+#include <shardgrad/kernels/cuda/silu.h>
 
 namespace shardgrad::SG_DEVICE {
 namespace {
@@ -27,6 +28,7 @@ SG_UNARY(relu, x < 0 ? C(0) : x)
 SG_UNARY(abs, std::abs(x))
 SG_UNARY(gelu_tanh, gelu_tanh(x))
 SG_UNARY(gelu, x* normal_cdf(x))
+SG_UNARY(silu, silu(x))
 
 struct affine_op {
   double scale, shift;
@@ -75,6 +77,7 @@ SG_BACKWARD(sqrt_backward, C(0.5) / v)
 SG_BACKWARD(gelu_backward, normal_cdf(v) + v * C(kOverRootTwoPi) * std::exp(C(-0.5) * v * v))
 
 SG_BACKWARD(gelu_tanh_backward, gelu_tanh_slope(v))
+SG_BACKWARD(silu_backward, silu_slope(v))
 
 // At NaN the gradient of relu is dy and that of clamp 0, as in PyTorch.
 struct relu_backward_op {

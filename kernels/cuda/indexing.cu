@@ -3,17 +3,18 @@
 // index_select  reads the selected elements and writes y; about 6 operations per element, 4 of them divisions.
 // gather        reads an index, an element and writes one; two divisions per dimension.
 // scatter_add   reads an index and an element and adds it to y, which it reads and writes: 1 addition per element.
-// index_add     reads x and writes y once, one addition per element of x; but each block goes through the whole index,
-//               so rows · columns / 256 · count entries are read, mostly from the caches, at about 1 operation each.
+// index_add     sorts the index (sorted_index.h), then reads x and adds it to the rows that are named: 1 addition each.
 //
 // Additions follow the order of the index, so the sums have the same bits every time: what may meet in one place
-// belongs to one thread, which goes through the index. index_add has one thread per column of the table, scatter_add
-// one per line along the dimension. Sums of f16 and bf16 are built in f32 and rounded once.
+// belongs to one thread, which goes through the entries in their order. index_add has one thread per column of a row
+// that the index names, scatter_add one per line along the dimension. Sums of f16 and bf16 are built in f32 and rounded
+// once.
 
 #include <optional>
 
 #include <shardgrad/kernels/cuda/map.h>
 #include <shardgrad/kernels/cuda/reduce.h>
+#include <shardgrad/kernels/cuda/sorted_index.h>
 
 namespace shardgrad::SG_DEVICE {
 namespace {
@@ -47,35 +48,32 @@ void index_select(const Launch& how, OutView y, View x, View index, int dim) {
   });
 }
 
-// y is (outer, extent, inner), x is (outer, count, inner). `across` blocks share a row of y: their warps go through the
-// index, 32 entries at a time, and add the rows that are meant for theirs.
+// y is (outer, extent, inner), x is (outer, count, inner). `across` blocks share the k-th entry in the order of the
+// values; they add up the entries of its value if it is the first of those, and are done if not.
 template <class T>
-__global__ void index_add_kernel(T* y, const T* x, const int64_t* index, int64_t count, int64_t extent, int64_t inner,
-                                 int64_t across, bool accumulate) {
-  int64_t to = blockIdx.x / across, col = blockIdx.x % across * blockDim.x + threadIdx.x;
-  int64_t outer = to / extent, row = to % extent;
-  int lane = int(threadIdx.x) % warpSize;
+__global__ void index_add_kernel(T* y, const T* x, const int64_t* index, const int64_t* order, int64_t count,
+                                 int64_t extent, int64_t inner, int64_t across, bool accumulate) {
+  int64_t part = blockIdx.x / across, col = blockIdx.x % across * blockDim.x + threadIdx.x;
+  int64_t outer = part / count, k = part % count, row = index[order[k]];
+  if (col >= inner || (k > 0 && index[order[k - 1]] == row)) return;
+  x += outer * count * inner + col;
   Compute<T> sum = 0;
-  for (int64_t first = 0; first < count; first += warpSize) {
-    int64_t k = first + lane, at = k < count ? index[k] : row;
-    if (blockIdx.x == 0 && threadIdx.x < warpSize) check_index("index_add: index", k, at, extent);
-    for (unsigned hits = __ballot_sync(kWholeWarp, k < count && at == row); hits; hits &= hits - 1) {
-      int64_t hit = first + __ffs(int(hits)) - 1;  // the lowest bit
-      if (col < inner) sum += load(x + (outer * count + hit) * inner + col);
-    }
-  }
-  if (col < inner) store(y + to * inner + col, sum, accumulate);
+  for (; k < count && index[order[k]] == row; ++k) sum += load(x + order[k] * inner);
+  store(y + (outer * extent + row) * inner + col, sum, accumulate);
 }
 
 void index_add(const Launch& how, OutView y, View x, View index, int dim) {
   if (y.numel() == 0) return;
   Around to(y.shape, dim);
+  if (y.beta == 0) kernels::fill.find(kThisDevice, y.dtype)(how, y, 0.0);
+  if (x.numel() == 0) return;
+  SortedIndex sorted(how, index, to.extent);
   unsigned block = threads_for(to.inner);
-  int64_t across = blocks_for(to.inner, block);
-  Config config{blocks_for(to.outer * to.extent * across, 1), block};
+  int64_t across = blocks_for(to.inner, block), count = index.numel();
+  Config config{blocks_for(to.outer * count * across, 1), block};
   dispatch(x.dtype, [&]<class T>() {
-    launch<index_add_kernel<T>>(how, config, y.as<T>(), x.as<T>(), index.as<int64_t>(), index.numel(), to.extent,
-                                to.inner, across, y.beta != 0);
+    launch<index_add_kernel<T>>(how, config, y.as<T>(), x.as<T>(), index.as<int64_t>(), sorted.order(), count,
+                                to.extent, to.inner, across, y.beta != 0);
   });
 }
 

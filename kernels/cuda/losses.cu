@@ -2,7 +2,9 @@
 //
 // mse            reads x and target once, 3 operations per element.   mse_backward            and writes dx.
 // cross_entropy  one block per row; reads the logits twice (once from memory), an exponential per element.
-// cross_entropy_backward  reads the logits once and writes dx, an exponential per element: no softmax is stored.
+// cross_entropy_backward  reads the logits once and writes dx, which may lie over them, an exponential per element: no
+//                         softmax is stored.
+// Of `cols` columns the first `classes` are there; the others count for nothing and have gradient 0.
 
 #include <shardgrad/kernels/cuda/map.h>
 #include <shardgrad/kernels/cuda/sums.h>
@@ -45,14 +47,14 @@ void mse_backward(const Launch& how, OutView dx, View dloss, View x, View target
 // losses[row] = lse - x[label], 0 where the label is ignored
 template <class T, class S = Compute<T>>
 __global__ void cross_entropy_kernel(double* losses, S* lse, bool accumulate, const T* x, const int64_t* labels,
-                                     int64_t cols, int64_t ignore) {
+                                     int64_t cols, int64_t classes, int64_t ignore) {
   int64_t row = blockIdx.x, label = labels[row];
-  if (threadIdx.x == 0) check_index("cross_entropy: the label of row", row, label, cols, "ignore_index", ignore);
+  if (threadIdx.x == 0) check_index("cross_entropy: the label of row", row, label, classes, "ignore_index", ignore);
   x += row * cols;
   S top = Max::nothing<S>(), sum = 0;
-  for (int64_t c = threadIdx.x; c < cols; c += blockDim.x) top = Max()(top, load(x + c));
+  for (int64_t c = threadIdx.x; c < classes; c += blockDim.x) top = Max()(top, load(x + c));
   top = block_reduce<Max>(top);
-  for (int64_t c = threadIdx.x; c < cols; c += blockDim.x) sum += std::exp(load(x + c) - top);
+  for (int64_t c = threadIdx.x; c < classes; c += blockDim.x) sum += std::exp(load(x + c) - top);
   sum = block_reduce<Sum>(sum);
   if (threadIdx.x > 0) return;
   S row_lse = top + std::log(sum);
@@ -66,36 +68,39 @@ struct RowLoss {
 };
 
 void cross_entropy(const Launch& how, OutView loss, OutView lse, View logits, View labels, CrossEntropyArgs args) {
-  int64_t cols = logits.shape[-1], rows = labels.numel();
+  int64_t cols = logits.shape[-1], classes = args.classes_of(cols), rows = labels.numel();
   dispatch_floats(logits.dtype, [&]<class T>() {
     using S = Compute<T>;
     Scratch losses(how, size_t(rows) * sizeof(double));
     if (rows > 0)
-      launch<cross_entropy_kernel<T>>(how, {blocks_for(rows, 1), threads_for(cols)}, losses.as<double>(), lse.as<S>(),
-                                      lse.beta != 0, logits.as<T>(), labels.as<int64_t>(), cols, args.ignore_index);
+      launch<cross_entropy_kernel<T>>(how, {blocks_for(rows, 1), threads_for(classes)}, losses.as<double>(),
+                                      lse.as<S>(), lse.beta != 0, logits.as<T>(), labels.as<int64_t>(), cols, classes,
+                                      args.ignore_index);
     sum_rows<double, 1>(how, RowLoss{losses.as<double>()}, Write<S>{loss.as<S>(), loss.beta != 0, args.scale}, 1, rows);
   });
 }
 
 template <class T, class S = Compute<T>>
 __global__ void cross_entropy_backward_kernel(T* dx, const S* dloss, const T* x, const S* lse, const int64_t* labels,
-                                              int64_t n, int64_t cols, double scale, int64_t ignore, bool accumulate) {
+                                              int64_t n, int64_t cols, int64_t classes, double scale, int64_t ignore,
+                                              bool accumulate) {
   int64_t i = thread_number();
   if (i >= n) return;
-  int64_t row = i / cols, label = labels[row];
-  if (i % cols == 0) check_index("cross_entropy: the label of row", row, label, cols, "ignore_index", ignore);
-  S slope = std::exp(load(x + i) - load(lse + row)) - S(label == i % cols);
-  store(dx + i, label == ignore ? S(0) : S(scale * double(*dloss)) * slope, accumulate);
+  int64_t row = i / cols, c = i % cols, label = labels[row];
+  if (c == 0) check_index("cross_entropy: the label of row", row, label, classes, "ignore_index", ignore);
+  S slope = std::exp(load(x + i) - load(lse + row)) - S(label == c);
+  store(dx + i, label == ignore || c >= classes ? S(0) : S(scale * double(*dloss)) * slope, accumulate);
 }
 
 void cross_entropy_backward(const Launch& how, OutView dx, View dloss, View logits, View lse, View labels,
                             CrossEntropyArgs args) {
   if (logits.numel() == 0) return;
+  int64_t cols = logits.shape[-1];
   dispatch_floats(logits.dtype, [&]<class T>() {
     using S = Compute<T>;
     launch<cross_entropy_backward_kernel<T>>(how, {blocks_for(logits.numel()), kBlock}, dx.as<T>(), dloss.as<S>(),
-                                             logits.as<T>(), lse.as<S>(), labels.as<int64_t>(), logits.numel(),
-                                             logits.shape[-1], args.scale, args.ignore_index, dx.beta != 0);
+                                             logits.as<T>(), lse.as<S>(), labels.as<int64_t>(), logits.numel(), cols,
+                                             args.classes_of(cols), args.scale, args.ignore_index, dx.beta != 0);
   });
 }
 

@@ -1,4 +1,5 @@
-// layer_norm and batch_norm: x̂ = (x - mean) · rstd, with one mean and rstd per row, or per column.
+// layer_norm, rms_norm and batch_norm: x̂ = (x - mean) · rstd, with one mean and rstd per row, or per column. The mean
+// of rms_norm is 0; otherwise it is layer_norm, which reads x once more.
 //
 // layer_norm           one block per row; reads x three times (once from memory), writes y.
 // layer_norm_backward  dx: one block per row, reads dy and x twice (once from memory), writes dx;
@@ -32,16 +33,19 @@ template <class T> __device__ Compute<T> load_or(const T* from, int64_t i, Compu
   return from ? load(from + i) : otherwise;
 }
 
-// --- layer_norm --------------------------------------------------------------------------------------------------
+// --- layer_norm, rms_norm ------------------------------------------------------------------------------------------
 
 template <class T, class S = Compute<T>>
 __global__ void layer_norm_kernel(Wanted<T> y, Wanted<S> mean, Wanted<S> rstd, const T* x, const T* weight,
-                                  const T* bias, int64_t cols, double eps) {
+                                  const T* bias, int64_t cols, double eps, bool centered) {
   int64_t row = blockIdx.x;
   x += row * cols;
-  S sum = 0, squares = 0;
-  for (int64_t c = threadIdx.x; c < cols; c += blockDim.x) sum += load(x + c);
-  S center = block_reduce<Sum>(sum) / S(cols);
+  S center = 0, squares = 0;
+  if (centered) {
+    S sum = 0;
+    for (int64_t c = threadIdx.x; c < cols; c += blockDim.x) sum += load(x + c);
+    center = block_reduce<Sum>(sum) / S(cols);
+  }
   for (int64_t c = threadIdx.x; c < cols; c += blockDim.x) {
     S d = load(x + c) - center;
     squares += d * d;
@@ -54,17 +58,24 @@ __global__ void layer_norm_kernel(Wanted<T> y, Wanted<S> mean, Wanted<S> rstd, c
   rstd(row, scale);
 }
 
-void layer_norm(const Launch& how, OutView y, OutView mean, OutView rstd, View x, View weight, View bias, double eps) {
+void normalize_rows(const Launch& how, OutView y, OutView mean, OutView rstd, View x, View weight, View bias,
+                    double eps, bool centered) {
   Matrix m(x);
   if (x.numel() == 0) return;
   dispatch_floats(x.dtype, [&]<class T>() {
     using S = Compute<T>;
     launch<layer_norm_kernel<T>>(how, {blocks_for(m.rows, 1), threads_for(m.cols)}, Wanted<T>(y), Wanted<S>(mean),
-                                 Wanted<S>(rstd), x.as<T>(), weight.as<T>(), bias.as<T>(), m.cols, eps);
+                                 Wanted<S>(rstd), x.as<T>(), weight.as<T>(), bias.as<T>(), m.cols, eps, centered);
   });
 }
+void layer_norm(const Launch& how, OutView y, OutView mean, OutView rstd, View x, View weight, View bias, double eps) {
+  normalize_rows(how, y, mean, rstd, x, weight, bias, eps, true);
+}
+void rms_norm(const Launch& how, OutView y, OutView rstd, View x, View weight, double eps) {
+  normalize_rows(how, y, {}, rstd, x, weight, {}, eps, false);
+}
 
-/// Σ dy · x̂ and Σ dy per column; statistics per row or per column.
+/// Σ dy · x̂ and Σ dy per column; statistics per row or per column, means perhaps not at all.
 template <class T, class S = Compute<T>> struct WeightTerm {
   const T *dy, *x;
   const S *mean, *rstd;
@@ -72,7 +83,7 @@ template <class T, class S = Compute<T>> struct WeightTerm {
   bool per_row;
   __device__ void operator()(int64_t, int64_t row, int64_t col, double* sums) const {
     int64_t i = row * cols + col, s = per_row ? row : col;
-    S g = load(dy + i), normal = (load(x + i) - load(mean + s)) * load(rstd + s);
+    S g = load(dy + i), normal = (load(x + i) - load_or(mean, s, S(0))) * load(rstd + s);
     sums[0] += double(g) * double(normal);
     sums[1] += double(g);
   }
@@ -87,20 +98,20 @@ template <class T> struct WeightFinish {
   }
 };
 
-// dx = rstd · (g - mean(g) - x̂ · mean(g · x̂)) with g = dy · weight
+// dx = rstd · (g - mean(g) - x̂ · mean(g · x̂)) with g = dy · weight; without mean(g) where there are no means of x
 template <class T, class S = Compute<T>>
 __global__ void layer_norm_backward_kernel(Wanted<T> dx, const T* dy, const T* x, const T* weight, const S* mean,
                                            const S* rstd, int64_t cols) {
   int64_t row = blockIdx.x;
   dy += row * cols;
   x += row * cols;
-  S center = load(mean + row), scale = load(rstd + row), sum = 0, dot = 0;
+  S center = load_or(mean, row, S(0)), scale = load(rstd + row), sum = 0, dot = 0;
   for (int64_t c = threadIdx.x; c < cols; c += blockDim.x) {
     S g = load(dy + c) * load_or(weight, c, S(1));
     sum += g;
     dot += g * (load(x + c) - center) * scale;
   }
-  S mean_g = block_reduce<Sum>(sum) / S(cols), mean_dot = block_reduce<Sum>(dot) / S(cols);
+  S mean_g = mean ? block_reduce<Sum>(sum) / S(cols) : S(0), mean_dot = block_reduce<Sum>(dot) / S(cols);
   for (int64_t c = threadIdx.x; c < cols; c += blockDim.x) {
     S g = load(dy + c) * load_or(weight, c, S(1));
     dx(row * cols + c, scale * (g - mean_g - (load(x + c) - center) * scale * mean_dot));
@@ -120,6 +131,10 @@ void layer_norm_backward(const Launch& how, OutView dx, OutView dweight, OutView
     launch<layer_norm_backward_kernel<T>>(how, {blocks_for(m.rows, 1), threads_for(m.cols)}, Wanted<T>(dx), dy.as<T>(),
                                           x.as<T>(), weight.as<T>(), mean.as<S>(), rstd.as<S>(), m.cols);
   });
+}
+
+void rms_norm_backward(const Launch& how, OutView dx, OutView dweight, View dy, View x, View weight, View rstd) {
+  layer_norm_backward(how, dx, dweight, {}, dy, x, weight, {}, rstd);
 }
 
 // --- batch_norm --------------------------------------------------------------------------------------------------
@@ -231,6 +246,8 @@ void batch_norm_backward(const Launch& how, OutView dx, OutView dweight, OutView
 const Registered registered[] = {
     add_kernel<layer_norm>(kernels::layer_norm, kFloats),
     add_kernel<layer_norm_backward>(kernels::layer_norm_backward, kFloats),
+    add_kernel<rms_norm>(kernels::rms_norm, kFloats),
+    add_kernel<rms_norm_backward>(kernels::rms_norm_backward, kFloats),
     add_kernel<batch_norm>(kernels::batch_norm, kFloats),
     add_kernel<batch_norm_apply>(kernels::batch_norm_apply, kFloats),
     add_kernel<batch_norm_backward>(kernels::batch_norm_backward, kFloats),

@@ -1,8 +1,7 @@
 // random_uniform, random_normal, dropout: pure functions of (seed, stream, element), the same numbers as on the CPU.
 // One thread per Philox counter, which makes four elements: about 100 integer operations. Writes y; dropout reads x.
 
-#include <shardgrad/core/rng.h>
-#include <shardgrad/kernels/cuda/launch.h>
+#include <shardgrad/kernels/cuda/random.h>
 #include <shardgrad/kernels/largest_below.h>
 
 namespace shardgrad::SG_DEVICE {
@@ -26,10 +25,6 @@ struct Range {
       int64_t i = group * 4 + lane - begin;
       if (i >= 0 && i < n) use(i, lane, words);
     }
-  }
-  /// words[lane], but without an address, so that the words stay in registers.
-  __device__ static uint32_t word(const std::array<uint32_t, 4>& words, size_t lane) {
-    return lane < 2 ? (lane == 0 ? words[0] : words[1]) : (lane == 2 ? words[2] : words[3]);
   }
   /// One of the words of element i's counter as a number in [0, 1): of 24 bits, or of 53 for fine doubles.
   template <class T> __device__ auto unit(int64_t i, size_t lane, const std::array<uint32_t, 4>& words) const {

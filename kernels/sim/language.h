@@ -60,6 +60,7 @@ inline int __all_sync(unsigned mask, int predicate, SG_HERE) {
 
 /// The number of the lowest set bit, from 1; 0 where there is none.
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 
 // Atomics give back the old value. One thread runs at a time, so reading and writing are one step.
 template <class T> T atomicAdd(T* at, std::type_identity_t<T> value, SG_HERE) {

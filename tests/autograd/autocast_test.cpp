@@ -17,6 +17,7 @@ TEST(Autocast, I12_B35_ProductsComputeInTheChosenDtype) {
     EXPECT_EQ(linear(x, w, b).dtype(), dtype);
     EXPECT_EQ(matmul(x, w).dtype(), dtype);
     EXPECT_EQ(linear(x.to(dtype), w, b).dtype(), dtype);
+    EXPECT_EQ(attention(normal({2, 3, 6}, "qkv"), Tensor(), {.heads = 2}).dtype(), dtype);
     EXPECT_EQ(tanh(matmul(x, w)).dtype(), dtype) << "other operations keep the dtype they are given";
     EXPECT_EQ(matmul(x.to(DType::f64), w.to(DType::f64)).dtype(), DType::f64);
     {
@@ -34,9 +35,11 @@ TEST(Autocast, I12_LossesNormalisationsAndSumsComputeInSingle) {
     Tensor x = narrow_tensor({4, 8}, dtype), scale = ones({8}), labels = zeros({4}, DType::i64);
     EXPECT_EQ(softmax(x).dtype(), dtype);
     Autocast scope(dtype);
-    for (const Tensor& y : {softmax(x), log_softmax(x), layer_norm(x, scale, scale + 1), sum(x), mean(x, 0), norm(x),
-                            exp(x), log(x), pow(x, 2), mse_loss(x, ones({4, 8})), cross_entropy(x, labels),
-                            batch_norm(x, scale, scale + 1).y, batch_norm_apply(x, scale, scale, scale, scale + 1)})
+    for (const Tensor& y :
+         {softmax(x), log_softmax(x), layer_norm(x, scale, scale + 1), rms_norm(x, scale), sum(x), mean(x, 0), norm(x),
+          exp(x), log(x), pow(x, 2), mse_loss(x, ones({4, 8})), cross_entropy(x, labels),
+          linear_cross_entropy(x, narrow_tensor({5, 8}, dtype), labels),
+          batch_norm(x, scale, scale + 1).y, batch_norm_apply(x, scale, scale, scale, scale + 1)})
       EXPECT_EQ(y.dtype(), DType::f32);
   }
 }

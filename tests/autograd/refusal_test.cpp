@@ -110,12 +110,23 @@ TEST(Refusals, ShapesDTypesAndDevicesOfOperands) {
   EXPECT_REFUSED(layer_norm(a, zeros({2}), Tensor()), "layer_norm", "weight [2]", "[2, 3]");
   EXPECT_REFUSED(layer_norm(zeros({2, 4}), b, b), "layer_norm", "different tensors");
   EXPECT_REFUSED(layer_norm(b, b, Tensor()), "layer_norm", "different tensors");
+  EXPECT_REFUSED(rms_norm(a, zeros({2})), "rms_norm", "weight [2]", "[2, 3]");
+  EXPECT_REFUSED(rms_norm(zeros({}), Tensor()), "rms_norm", "scalar");
   EXPECT_REFUSED(batch_norm(zeros({4}), Tensor(), Tensor()), "batch_norm", "[4]");
   EXPECT_REFUSED(batch_norm(zeros({0, 4}), Tensor(), Tensor()), "batch_norm", "no samples");
   EXPECT_REFUSED(batch_norm_apply(a, zeros({2}), zeros({3}), Tensor(), Tensor()), "mean f32[2]", "f32[2, 3]");
+  EXPECT_REFUSED(swiglu(a), "swiglu", "[2, 3]", "halves");
+  EXPECT_REFUSED(swiglu(zeros({2, 4}, DType::i64)), "swiglu", "floating", "i64");
+  Tensor rows = zeros({2, 3, 16}), table = zeros({3, 4});
+  EXPECT_REFUSED(rope(a, table, 2, 1), "rope", "[2, 3]", "[3, 4]", "2 query, 1 key");
+  EXPECT_REFUSED(rope(rows, table, 3, 1), "rope", "[2, 3, 16]", "3 query");
+  EXPECT_REFUSED(rope(rows, table, 2, 1, Tensor(), 1), "rope", "rows 1 to 3", "[3, 4]", "longer");
+  EXPECT_REFUSED(rope(rows, table.to(DType::bf16), 2, 1), "rope", "bf16[3, 4]", "f32");
+  EXPECT_REFUSED(rope(rows, table, 2, 1, zeros({3}, DType::i64)), "rope", "i64[3]", "[2, 3, 16]", "i64 (2)");
   EXPECT_REFUSED(mse_loss(a, b), "mse_loss", "[2, 3]", "[4]");
   EXPECT_REFUSED(cross_entropy(a, zeros({4}, DType::i64)), "cross_entropy", "[2, 3]", "[4]");
   EXPECT_REFUSED(cross_entropy(a, zeros({2})), "cross_entropy", "i64", "f32[2]");
+  EXPECT_REFUSED(cross_entropy(a, zeros({2}, DType::i64), 0, -100, 4), "cross_entropy", "4 classes", "[2, 3]");
   EXPECT_REFUSED(softmax(zeros({2}, DType::i64)), "softmax", "floating", "i64");
 }
 

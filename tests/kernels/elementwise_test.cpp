@@ -32,6 +32,7 @@ TEST(Elementwise, UnaryKernelsMatchTheReference) {
   unary_cases(SG_BOTH(clamp), -3, 3, {1}, -1.0, 0.5);
   unary_cases(SG_BOTH(gelu), -6, 6, {4});
   unary_cases(SG_BOTH(gelu_tanh), -6, 6, {4});
+  unary_cases(SG_BOTH(silu), -9, 9, {4});
   for (double exponent : {0.0, 1.0, 2.0, 3.0, 0.5, -1.0, -0.5, 2.7}) unary_cases(SG_BOTH(pow), 0.2, 3, {4}, exponent);
 }
 
@@ -52,6 +53,7 @@ TEST(Elementwise, BackwardKernelsMatchTheReference) {
   backward_cases(SG_BOTH(abs_backward), -1, 1, {1});
   backward_cases(SG_BOTH(gelu_backward), -6, 6, {6});
   backward_cases(SG_BOTH(gelu_tanh_backward), -6, 6, {6});
+  backward_cases(SG_BOTH(silu_backward), -9, 9, {6});
   backward_cases(SG_BOTH(clamp_backward), -3, 3, {1}, -1.0, 0.5);
   for (double exponent : {0.0, 1.0, 2.0, 3.0, 0.5, -1.0, 2.7})
     backward_cases(SG_BOTH(pow_backward), 0.2, 3, {6}, exponent);

@@ -2,6 +2,7 @@
 
 #include <shardgrad/certify/reference/elementwise.h>
 #include <shardgrad/certify/reference/rows.h>
+#include <shardgrad/certify/reference/transformer.h>
 #include <tests/kernels/kernel_case.h>
 
 namespace shardgrad::test {
@@ -50,6 +51,21 @@ TEST(Rows, LayerNormAndItsBackwardMatchTheReference) {
       }
 }
 
+TEST(Rows, RmsNormAndItsBackwardMatchTheReference) {
+  for (DType dtype : kFloats)
+    for (const Shape& shape : kMatrices)
+      for (bool scaled : {false, true}) {
+        Buffer x = Buffer::random(shape, dtype, -1, 3), none, dy = Buffer::random(shape, dtype, -1, 1, 3);
+        Buffer weight = scaled ? Buffer::random(columns_shape(shape), dtype, 0.5, 2, 4) : none;
+        Buffer rstd(rows_shape(shape), statistic(dtype)), y(shape, dtype), dweight(columns_shape(shape), dtype);
+        expect_like_reference(SG_BOTH(rms_norm), dtype, std::array<Buffer, 2>{y, rstd}, {12}, x, weight, 1e-5);
+        reference::rms_norm(y.out(), rstd.out(), x.in(), weight.in(), 1e-1);
+        if (shape[-1] > 1)  // of one column nearly all cancels
+          expect_like_reference(SG_BOTH(rms_norm_backward), dtype, std::array<Buffer, 2>{y, dweight}, {24}, dy, x,
+                                weight, rstd);
+      }
+}
+
 TEST(Rows, BatchNormAndItsBackwardMatchTheReference) {
   for (DType dtype : kFloats)
     for (const Shape& shape : {Shape{3, 2}, Shape{5, 10}, Shape{40, 33}, Shape{300, 19}})
@@ -68,12 +84,67 @@ TEST(Rows, BatchNormAndItsBackwardMatchTheReference) {
       }
 }
 
+TEST(Rows, SwigluAndItsBackwardMatchTheReference) {
+  for (DType dtype : kFloats)
+    for (const Shape& shape : kMatrices) {
+      Shape whole = shape.with(-1, 2 * shape[-1]);
+      Buffer x = Buffer::random(whole, dtype, -6, 6), dy = Buffer::random(shape, dtype, -1, 1, 3);
+      expect_like_reference(SG_BOTH(swiglu), dtype, one(shape, dtype), {6}, x);
+      expect_like_reference(SG_BOTH(swiglu_backward), dtype, one(whole, dtype), {8}, dy, x);
+    }
+}
+
+TEST(Rows, RopeMatchesTheReferenceBothWaysAndInPlace) {
+  struct Case {
+    Shape x;
+    int64_t heads, width, first;
+    std::vector<int64_t> starts;
+  };
+  const Case cases[] = {{{1, 1, 6}, 2, 2, 0, {}},
+                        {{2, 3, 16}, 3, 4, 0, {0, 2}},
+                        {{2, 5, 136}, 3, 34, 7, {12, 1}},
+                        {{3, 2, 200}, 1, 96, 2, {0, 1, 4}},
+                        {{0, 2, 6}, 2, 2, 0, {}}};
+  for (DType dtype : kFloats)
+    for (const Case& c : cases)
+      for (bool inverse : {false, true}) {
+        Buffer x = Buffer::random(c.x, dtype),
+               table = Buffer::random({c.x[1] + c.first, c.width}, statistic(dtype), -1);
+        Buffer starts = c.starts.empty() ? Buffer() : Buffer::labels(c.starts), rotated(c.x, dtype), place = x;
+        kernels::RopeArgs args{c.heads, c.first, inverse};
+        expect_like_reference(SG_BOTH(rope), dtype, one(c.x, dtype), {12}, x, table, starts, args);
+        Context context;
+        auto kernel = kernel_of(kernels::rope, dtype);
+        kernel(1, rotated.out(), x.in(), table.in(), starts.in(), args);
+        kernel(1, place.out(), place.in(), table.in(), starts.in(), args);
+        for (int64_t i = 0; i < x.numel(); ++i) ASSERT_EQ(place.get(i), rotated.get(i)) << dtype << ' ' << c.x;
+      }
+}
+
+TEST(Refusals, AStartOutsideOfTheRowsIsRefusedNamingTheSample) {
+  Context context;
+  Buffer x = Buffer::random({2, 3, 6}, DType::f32), y = x, table = Buffer::random({5, 2}, DType::f32);
+  for (int64_t start : {int64_t(-1), int64_t(6)}) {
+    Buffer starts = Buffer::labels({5, start});
+    try {
+      kernel_of(kernels::rope, DType::f32)(1, y.out(), x.in(), table.in(), starts.in(), {2, 2});
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.what(), concat("rope: the start of sample 1 is ", start, ", outside [0, 6)"));
+      EXPECT_EQ(error.kind(), ErrorKind::input);
+    }
+  }
+}
+
 TEST(Rows, NormalisationWritesOnlyTheGradientsThatAreWanted) {
   Shape shape{6, 7};
   Buffer x = Buffer::random(shape, DType::f32), dy = Buffer::random(shape, DType::f32, -1, 1, 3), none;
   Buffer dx(shape, DType::f32), dweight({7}, DType::f32), per_row({6}, DType::f32), per_column({7}, DType::f32);
   for (int64_t i = 0; i < 6; ++i) per_row.set(i, 1 + double(i));
   for (int64_t i = 0; i < 7; ++i) per_column.set(i, 1 + double(i));
+  using Two = std::array<Buffer, 2>;
+  for (const Two& wanted : {Two{dx, none}, Two{none, dweight}})
+    expect_like_reference(SG_BOTH(rms_norm_backward), DType::f32, wanted, {24}, dy, x, none, per_row);
   using Three = std::array<Buffer, 3>;
   for (const Three& wanted : {Three{dx, none, none}, Three{none, dweight, none}, Three{none, none, dweight}}) {
     expect_like_reference(SG_BOTH(layer_norm_backward), DType::f32, wanted, {24}, dy, x, none, per_row, per_row);
@@ -94,21 +165,72 @@ TEST(Rows, MseAndItsBackwardMatchTheReference) {
     }
 }
 
+// Of all columns, and of the first ones only.
 TEST(Rows, CrossEntropyAndItsBackwardMatchTheReference) {
   for (DType dtype : kFloats)
-    for (const Shape& shape : {Shape{0, 5}, Shape{1, 1}, Shape{3, 2}, Shape{150, 10}, Shape{7, 33}, Shape{4099, 3}}) {
-      Buffer x = Buffer::random(shape, dtype, -5, 5);
-      Buffer labels = Buffer::random({shape[0]}, DType::i64, 0, double(shape[1] - 1), 11);
-      if (shape[0] > 2) labels.set(1, -100);
-      Buffer dloss = Buffer::of({}, statistic(dtype), {0.75}), lse({shape[0]}, statistic(dtype)), none;
-      Buffer loss({}, statistic(dtype));
-      kernels::CrossEntropyArgs args{0.5, -100};
-      expect_like_reference(SG_BOTH(cross_entropy), dtype, std::array<Buffer, 2>{loss, lse}, {8}, x, labels, args);
-      expect_like_reference(SG_BOTH(cross_entropy), dtype, std::array<Buffer, 2>{loss, none}, {8}, x, labels, args);
+    for (const Shape& shape : {Shape{0, 5}, Shape{1, 1}, Shape{3, 2}, Shape{150, 10}, Shape{7, 33}, Shape{4099, 3}})
+      for (int64_t classes : {int64_t(0), shape[1] - 1}) {
+        Buffer x = Buffer::random(shape, dtype, -5, 5);
+        double last = double((classes > 0 ? classes : shape[1]) - 1);
+        Buffer labels = Buffer::random({shape[0]}, DType::i64, 0, last, 11);
+        if (shape[0] > 2) labels.set(1, -100);
+        Buffer dloss = Buffer::of({}, statistic(dtype), {0.75}), lse({shape[0]}, statistic(dtype)), none;
+        Buffer loss({}, statistic(dtype));
+        kernels::CrossEntropyArgs args{0.5, -100, classes};
+        expect_like_reference(SG_BOTH(cross_entropy), dtype, std::array<Buffer, 2>{loss, lse}, {8}, x, labels, args);
+        expect_like_reference(SG_BOTH(cross_entropy), dtype, std::array<Buffer, 2>{loss, none}, {8}, x, labels, args);
+        reference::cross_entropy(loss.out(), lse.out(), x.in(), labels.in(), args);
+        expect_like_reference(SG_BOTH(cross_entropy_backward), dtype, one(shape, dtype), {8}, dloss, x, lse, labels,
+                              args);
+      }
+}
+
+TEST(Rows, BackwardOfCrossEntropyMayLieOverTheLogits) {
+  Context context;
+  for (DType dtype : kFloats)
+    for (int64_t classes : {0, 35}) {
+      Buffer x = Buffer::random({9, 37}, dtype, -5, 5), labels = Buffer::random({9}, DType::i64, 0, 34, 11);
+      labels.set(4, -100);
+      Buffer dloss = Buffer::of({}, statistic(dtype), {0.75}), lse({9}, statistic(dtype)), loss({}, statistic(dtype));
+      kernels::CrossEntropyArgs args{0.5, -100, classes};
       reference::cross_entropy(loss.out(), lse.out(), x.in(), labels.in(), args);
-      expect_like_reference(SG_BOTH(cross_entropy_backward), dtype, one(shape, dtype), {8}, dloss, x, lse, labels,
+      Buffer dx(x.shape(), dtype), place = x;
+      auto kernel = kernel_of(kernels::cross_entropy_backward, dtype);
+      kernel(1, dx.poison().out(), dloss.in(), x.in(), lse.in(), labels.in(), args);
+      kernel(1, place.out(), dloss.in(), place.in(), lse.in(), labels.in(), args);
+      for (int64_t i = 0; i < x.numel(); ++i) ASSERT_EQ(place.get(i), dx.get(i)) << dtype << ' ' << i;
+    }
+}
+
+TEST(Rows, CrossEntropyLeavesOutColumnsThatAreNoClasses) {
+  for (DType dtype : kFloats)
+    for (int64_t classes : {1, 16, 20, 33}) {
+      Buffer x = Buffer::random({7, 33}, dtype, -5, 5), loss({}, statistic(dtype)), lse({7}, statistic(dtype));
+      for (int64_t i = 0; i < x.numel(); ++i)
+        if (i % 33 >= classes) x.set(i, 30);  // larger than any other
+      Buffer labels = Buffer::random({7}, DType::i64, 0, double(classes - 1), 11);
+      Buffer dloss = Buffer::of({}, statistic(dtype), {0.75});
+      kernels::CrossEntropyArgs args{0.5, -100, classes};
+      expect_like_reference(SG_BOTH(cross_entropy), dtype, std::array<Buffer, 2>{loss, lse}, {8}, x, labels, args);
+      reference::cross_entropy(loss.out(), lse.out(), x.in(), labels.in(), args);
+      expect_like_reference(SG_BOTH(cross_entropy_backward), dtype, one({7, 33}, dtype), {8}, dloss, x, lse, labels,
                             args);
     }
+}
+
+TEST(Rows, TheGradientOfCrossEntropyMayTakeThePlaceOfTheLogits) {
+  Context context;
+  for (DType dtype : kFloats) {
+    Buffer x = Buffer::random({9, 37}, dtype, -5, 5), loss({}, statistic(dtype)), lse({9}, statistic(dtype)), dx = x;
+    Buffer labels = Buffer::random({9}, DType::i64, 0, 29, 11), dloss = Buffer::of({}, statistic(dtype), {0.75});
+    labels.set(4, -100);
+    kernels::CrossEntropyArgs args{0.5, -100, 30};
+    kernel_of(kernels::cross_entropy, dtype)(2, loss.out(), lse.out(), x.in(), labels.in(), args);
+    auto backward = kernel_of(kernels::cross_entropy_backward, dtype);
+    backward(2, dx.out(), dloss.in(), x.in(), lse.in(), labels.in(), args);
+    backward(2, x.out(), dloss.in(), x.in(), lse.in(), labels.in(), args);
+    EXPECT_TRUE(x == dx) << dtype;
+  }
 }
 
 TEST(Refusals, ALabelOutOfRangeIsRefusedNamingRowAndLabel) {
@@ -126,12 +248,17 @@ TEST(Refusals, ALabelOutOfRangeIsRefusedNamingRowAndLabel) {
     EXPECT_EQ(error.kind(), ErrorKind::input);
   }
   EXPECT_THROW(backward(1, dx.out(), loss.in(), x.in(), lse.in(), labels.in(), {1, -1}), Error);
+  Buffer padded = Buffer::labels({0, 1, 2});  // the third of two classes
+  EXPECT_THROW(kernel(1, loss.out(), lse.out(), x.in(), padded.in(), {1, -1, 2}), Error);
 }
 
 TEST(Rows, LargeInputsGiveTheSameBitsForEveryNumberOfThreads) {
   Shape large{1201, 130};
   Buffer x = Buffer::random(large, DType::f32, -3, 3), dy = Buffer::random(large, DType::f32, -1, 1, 3), none;
   Buffer labels = Buffer::random({1201}, DType::i64, 0, 129, 11), loss({}, DType::f32), lse({1201}, DType::f32);
+  Buffer whole = Buffer::random({1201, 260}, DType::f32, -3, 3);
+  expect_like_reference(SG_BOTH(swiglu), DType::f32, one(large, DType::f32), {6}, whole);
+  expect_like_reference(SG_BOTH(swiglu_backward), DType::f32, one({1201, 260}, DType::f32), {8}, dy, whole);
   Buffer rows({1201}, DType::f32), columns({130}, DType::f32), dloss = Buffer::of({}, DType::f32, {1});
   kernels::CrossEntropyArgs args{1.0 / 1201, -100};
   expect_like_reference(SG_BOTH(softmax), DType::f32, one(large, DType::f32), {8}, x, false);
@@ -139,11 +266,14 @@ TEST(Rows, LargeInputsGiveTheSameBitsForEveryNumberOfThreads) {
   expect_like_reference(SG_BOTH(cross_entropy), DType::f32, std::array<Buffer, 2>{loss, lse}, {8}, x, labels, args);
   using Three = std::array<Buffer, 3>;
   expect_like_reference(SG_BOTH(layer_norm), DType::f32, Three{x, rows, rows}, {24}, x, none, none, 1e-5);
+  expect_like_reference(SG_BOTH(rms_norm), DType::f32, std::array<Buffer, 2>{x, rows}, {24}, x, none, 1e-5);
   expect_like_reference(SG_BOTH(batch_norm), DType::f32, Three{x, columns, columns}, {24}, x, none, none, 1e-5);
   for (int64_t i = 0; i < 1201; ++i) rows.set(i, 0.5);
   for (int64_t i = 0; i < 130; ++i) columns.set(i, 0.5);
   Three gradients{x, columns, columns};
   expect_like_reference(SG_BOTH(layer_norm_backward), DType::f32, gradients, {60}, dy, x, none, rows, rows);
+  expect_like_reference(SG_BOTH(rms_norm_backward), DType::f32, std::array<Buffer, 2>{x, columns}, {60}, dy, x, none,
+                        rows);
   expect_like_reference(SG_BOTH(batch_norm_backward), DType::f32, gradients, {60}, dy, x, none, columns, columns);
 }
 

@@ -43,6 +43,7 @@ TEST(Layers, GradientsAgreeWithDifferences) {
   EXPECT_EQ(gradcheck_module(nn::make<nn::GELU>(), {4, 6}), 1u);
   EXPECT_EQ(gradcheck_module(nn::make<nn::Tanh>(), {4, 6}), 1u);
   EXPECT_EQ(gradcheck_module(nn::make<nn::Sigmoid>(), {4, 6}), 1u);
+  EXPECT_EQ(gradcheck_module(nn::make<nn::SiLU>(), {4, 6}), 1u);
 }
 
 TEST(Sequential, RunsItsModulesInTurn) {

@@ -30,6 +30,21 @@ TEST(LayerNorm, GradientAgreesWithDifferences) {
   EXPECT_EQ(gradcheck_module(nn::make<nn::LayerNorm>(6), {4, 6}), 3u);
 }
 
+TEST(RMSNorm, DividesRowsByTheirRootMeanSquareAndScales) {
+  Context context;
+  auto norm = nn::make<nn::RMSNorm>(2);
+  norm->load_state_dict({{"weight", from_vector<float>({2, 10}, {2})}});
+  Floats y = norm(from_vector<float>({3, 4, -1, 1, 0, 0}, {3, 2})).to_vector<float>();
+  Floats expected{2 * 0.84852814f, 10 * 1.1313708f, -2, 10, 0, 0};  // √12.5 and 1
+  for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(y[i], expected[i], 1e-5) << i;
+}
+
+TEST(RMSNorm, GradientAgreesWithDifferences) {
+  Context context;
+  EXPECT_EQ(gradcheck_module(nn::make<nn::RMSNorm>(6), {4, 6}), 2u);
+  EXPECT_EQ(gradcheck_module(nn::make<nn::RMSNorm>(6, 1e-5, false), {4, 6}), 1u);
+}
+
 // --- batch norm ----------------------------------------------------------------------------------------------------
 
 TEST(BatchNorm1d, RunningStatisticsFollowTheirFormulaAndServeEvaluation) {

@@ -23,10 +23,11 @@ STACK = {
     "cross_entropy_backward_kernel": (48, PRINTS),
     "cross_entropy_kernel": (48, PRINTS),
     "gather_kernel": (160, DIMENSIONS + "; " + PRINTS),
-    "index_add_kernel": (48, PRINTS),
     "index_select_kernel": (48, PRINTS),
     "normal_kernel": (40, "sine and cosine of the CUDA library, for large arguments"),
+    "rope_kernel": (48, PRINTS),
     "scatter_add_kernel": (160, DIMENSIONS + "; " + PRINTS),
+    "sort_entries_kernel": (48, PRINTS),
     "sum_any_kernel": (224, DIMENSIONS),
     "tree_sum_kernel": (112, "the partial sums of a tree over any number of ranks"),
 }

@@ -23,6 +23,11 @@ void check_two_fields(const char* task, std::span<const data::Field> fields) {
            " fields");
 }
 
+// cross_entropy reads 16 bits as they are.
+Tensor at_most_single(const Tensor& outputs) {
+  return outputs.dtype() == DType::f64 ? outputs.to(DType::f32) : outputs;
+}
+
 }  // namespace
 
 void Classification::Options::list(OptionList& options) {
@@ -30,8 +35,9 @@ void Classification::Options::list(OptionList& options) {
 }
 
 Tensor Classification::loss_of(const Tensor& outputs, const data::Batch& batch) const {
+  if (options_.loss == "cross_entropy")
+    return cross_entropy(at_most_single(outputs), batch.fields[1], double(batch.global_count));
   Tensor y = outputs.to(DType::f32);
-  if (options_.loss == "cross_entropy") return cross_entropy(y, batch.fields[1], double(batch.global_count));
   return mse_loss(y, one_hot(batch.fields[1], y.size(1)), double(batch.global_count * y.size(1)));
 }
 
@@ -74,7 +80,7 @@ void Classification::check(std::span<const data::Field> fields, const data::Batc
 }
 
 Tensor NextToken::loss(const data::Batch& batch) {
-  Tensor y = model_(batch.fields[0]).to(DType::f32);
+  Tensor y = at_most_single(model_(batch.fields[0]));
   const Tensor& next = batch.fields[1];
   return cross_entropy(reshape(y, {next.numel(), y.size(-1)}), reshape(next, {next.numel()}),
                        double(batch.global_count * next.size(1)));

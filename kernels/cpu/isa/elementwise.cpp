@@ -36,6 +36,7 @@ constexpr auto relu_op = [](auto x, const auto&) { return max(x, decltype(x){});
 constexpr auto abs_op = [](auto x, const auto&) { return abs(x); };
 constexpr auto gelu_tanh_op = [](auto x, const auto&) { return x * tanh_cdf(x); };
 constexpr auto gelu_op = [](auto x, const auto&) { return x * normal_cdf(x); };
+constexpr auto silu_op = [](auto x, const auto&) { return silu(x); };
 constexpr auto pow_op = [](auto x, const auto& s) { return power(x, s.first); };
 constexpr auto clamp_op = [](auto x, const auto& s) { return min(max(x, s.a), s.b); };
 
@@ -64,6 +65,7 @@ constexpr auto gelu_backward_op = [](auto dy, auto x, const auto&) {
   auto density = exp(x * x * -0.5f) * splat<decltype(x)>(0.39894228040143268);
   return dy * fma(x, density, normal_cdf(x));
 };
+constexpr auto silu_backward_op = [](auto dy, auto x, const auto&) { return dy * silu_slope(x); };
 constexpr auto pow_backward_op = [](auto dy, auto x, const auto& s) {
   return s.first == 0 ? decltype(x){} : dy * (s.a * power(x, s.first - 1));
 };

@@ -1,28 +1,17 @@
 // Matrix product in the manner of Goto and van de Geijn: b is packed in blocks of kc x nc and a in blocks of mc x kc,
 // so that the innermost kernel, which keeps an mr x nr piece of c in registers, reads both in order.
 
-#include <shardgrad/kernels/cpu/isa/simd.h>
 #include <shardgrad/kernels/cpu/isa/tables.h>
+#include <shardgrad/kernels/cpu/isa/tile.h>
 
 namespace shardgrad::cpu {
 namespace {
-
-#if defined(__AVX512F__)
-constexpr int kRows = 12, kColumnVectors = 2;  // 24 of 32 registers hold c
-#elif defined(__AVX2__)
-constexpr int kRows = 6, kColumnVectors = 2;  // 12 of 16
-#else
-constexpr int kRows = 4, kColumnVectors = 2;  // 8 of 16
-#endif
 
 template <class T> struct Tile {
   static constexpr int64_t width = Pack<T>::width;
   static constexpr int64_t mr = kRows, nr = kColumnVectors * width;
   static constexpr int64_t mc = 16 * kRows, kc = 256, nc = 64 * nr;
 };
-
-SG_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-SG_INLINE int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 // Panels of `span` rows (for b: columns): panel[k * span + i] = x[i * row + k * col]; missing rows are 0.
 template <class T, int64_t span>
@@ -122,28 +111,6 @@ template <class T, int rows> SG_INLINE void small_rows(const GemmTask& t, int64_
       store(to, t.accumulate ? load(to) + acc[r] : acc[r]);
     }
   });
-}
-
-// A square of a vector's width. Each round shuffles rows and lanes once, so that after as many as a lane's number has
-// bits, rows are lanes.
-template <class T> SG_INLINE void transpose_square(T* to, int64_t to_row, const T* from, int64_t from_row) {
-  using V = VectorOf<T>;
-  constexpr int width = Pack<T>::width;
-  V v[width], next[width];
-#pragma GCC unroll 16
-  for (int i = 0; i < width; ++i) v[i] = load(from + i * from_row);
-#pragma GCC unroll 4
-  for (int round = 1; round < width; round *= 2) {
-#pragma GCC unroll 8
-    for (int i = 0; i < width / 2; ++i) {
-      next[2 * i] = low(v[i], v[i + width / 2]);
-      next[2 * i + 1] = high(v[i], v[i + width / 2]);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < width; ++i) v[i] = next[i];
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < width; ++i) store(to + i * to_row, v[i]);
 }
 
 // to (cols, rows) from rows that lie `step` apart.

@@ -122,5 +122,12 @@ SG_INLINE F64 pow(F64 x, double exponent) {
 
 template <class V> SG_INLINE V sigmoid(V x) { return 1.0f / (1.0f + exp(-x)); }
 
+// x · σ(x), and its slope from e = exp(-|x|), where nothing cancels or overflows.
+template <class V> SG_INLINE V silu(V x) { return x / (1.0f + exp(-x)); }
+template <class V> SG_INLINE V silu_slope(V x) {
+  V e = exp(-abs(x)), larger = 1.0f / (1.0f + e);
+  return fma(x, e * larger * larger, x > 0.0f ? larger : e * larger);
+}
+
 }  // namespace
 }  // namespace shardgrad::cpu

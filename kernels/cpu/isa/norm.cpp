@@ -1,4 +1,5 @@
-// layer_norm and batch_norm: x̂ = (x - mean) · rstd with one mean and rstd per row, or per column.
+// layer_norm, rms_norm and batch_norm: x̂ = (x - mean) · rstd with one mean and rstd per row, or per column. The mean of
+// rms_norm is 0.
 
 #include <shardgrad/kernels/cpu/isa/simd.h>
 #include <shardgrad/kernels/cpu/isa/tables.h>
@@ -13,7 +14,7 @@ void row_statistics(void* mean_, void* rstd_, const void* x_, int64_t rows, int6
   const T* x = static_cast<const T*>(x_);
   for (int64_t r = 0; r < rows; ++r, x += cols) {
     V total{}, squares{};
-    for_vectors<T>(cols, [&](int64_t c, auto load, auto) { total += load(x + c); });
+    if (mean_) for_vectors<T>(cols, [&](int64_t c, auto load, auto) { total += load(x + c); });
     S mean = S(sum(total)) / S(cols);
     V center = splat<V>(mean);
     int64_t whole = cols / Pack<T>::width * Pack<T>::width;
@@ -25,7 +26,7 @@ void row_statistics(void* mean_, void* rstd_, const void* x_, int64_t rows, int6
       V d = keep_first(load_part(x + whole, rest) - center, rest, V{});
       squares = fma(d, d, squares);
     }
-    static_cast<S*>(mean_)[r] = mean;
+    if (mean_) static_cast<S*>(mean_)[r] = mean;
     static_cast<S*>(rstd_)[r] = S(1 / __builtin_sqrt(double(sum(squares)) / double(cols) + eps));
   }
 }
@@ -42,7 +43,7 @@ template <class T> struct Statistics {
       : mean(static_cast<const S*>(s.mean)), rstd(static_cast<const S*>(s.rstd)), per_row(s.per_row) {}
   SG_INLINE void enter_row(int64_t r) {
     if (!per_row) return;
-    row_mean = splat<V>(mean[r]);
+    if (mean) row_mean = splat<V>(mean[r]);
     row_rstd = splat<V>(rstd[r]);
   }
   template <class Load> SG_INLINE V center(const Load& load, int64_t c) const {
@@ -107,7 +108,8 @@ void weight_sums(void* dweight_, void* dbias_, const void* dy_, const void* x_, 
   });
 }
 
-// dx = rstd · (g - mean(g) - x̂ · mean(g · x̂)) with g = dy · weight and means over the row
+// dx = rstd · (g - mean(g) - x̂ · mean(g · x̂)) with g = dy · weight and means over the row; without mean(g) where rows
+// are not centered
 template <class T>
 void row_backward(void* dx_, const void* dy_, const void* x_, const NormStatistics& s, const void* weight_,
                   int64_t rows, int64_t cols, bool accumulate) {
@@ -125,7 +127,8 @@ void row_backward(void* dx_, const void* dy_, const void* x_, const NormStatisti
       total += g;
       dot = fma(g, (load(x + c) - mean) * rstd, dot);  // lanes past the end have g = 0
     });
-    V mean_g = splat<V>(ScalarOf<T>(sum(total))) * over, mean_dot = splat<V>(ScalarOf<T>(sum(dot))) * over;
+    V mean_g = statistics.mean ? splat<V>(ScalarOf<T>(sum(total))) * over : V{};
+    V mean_dot = splat<V>(ScalarOf<T>(sum(dot))) * over;
     for_vectors<T>(cols, [&](int64_t c, auto load, auto store) {
       V g = load(dy + c);
       if (weight) g *= load(weight + c);

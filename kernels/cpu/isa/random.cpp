@@ -1,55 +1,9 @@
-#include <shardgrad/core/rng.h>
-
 #include <shardgrad/kernels/cpu/isa/math.h>
 #include <shardgrad/kernels/cpu/isa/tables.h>
+#include <shardgrad/kernels/cpu/isa/uniform.h>
 
 namespace shardgrad::cpu {
 namespace {
-
-constexpr int64_t kGroups = 64, kBlock = 4 * kGroups;  // Philox calls and words at a time
-
-// words[lane][g] is word 4 * (first + g) + lane of the sequence.
-SG_INLINE void fill_words(uint32_t (&words)[4][kGroups], RandomRange range, uint64_t first) {
-  for (int64_t g = 0; g < kGroups; ++g) {
-    auto four = philox(range.seed, range.stream, first + uint64_t(g));
-    uint32_t lanes[4];
-    memcpy(lanes, &four, sizeof(lanes));
-    for (int lane = 0; lane < 4; ++lane) words[lane][g] = lanes[lane];
-  }
-}
-
-// Calls fill(block, first) for blocks of kBlock values, values 4 * first, 4 * first + 1, ... of the sequence, and
-// use(i, values, n) for the part of each that lies in the range, i counted from the range's begin.
-template <class C, class Fill, class Use>
-SG_INLINE void for_blocks(int64_t n, RandomRange range, const Fill& fill, const Use& use) {
-  alignas(64) C values[kBlock];
-  int64_t skip = range.begin % 4;
-  uint64_t first = uint64_t(range.begin) / 4;
-  for (int64_t i = 0; i < n; first += kGroups, skip = 0) {
-    fill(values, first);
-    int64_t count = n - i < kBlock - skip ? n - i : kBlock - skip;
-    use(i, values + skip, count);
-    i += count;
-  }
-}
-
-// Uniform numbers in [0, 1), exact multiples of 2^-24.
-SG_INLINE void fill_uniform(float* values, RandomRange range, uint64_t first) {
-  uint32_t words[4][kGroups];
-  fill_words(words, range, first);
-  for (int64_t g = 0; g < kGroups; ++g)
-    for (int lane = 0; lane < 4; ++lane) values[4 * g + lane] = float(int32_t(words[lane][g] >> 8)) * 0x1p-24f;
-}
-// Likewise, or fine ones: exact multiples of 2^-53.
-SG_INLINE void fill_uniform(double* values, RandomRange range, uint64_t first) {
-  uint32_t words[4][kGroups], more[4][kGroups];
-  fill_words(words, range, first);
-  if (range.fine) fill_words(more, {range.seed, ~range.stream, 0}, first);
-  for (int64_t g = 0; g < kGroups; ++g)
-    for (int lane = 0; lane < 4; ++lane)
-      values[4 * g + lane] =
-          range.fine ? words[lane][g] * 0x1p-32 + (more[lane][g] >> 11) * 0x1p-53 : (words[lane][g] >> 8) * 0x1p-24;
-}
 
 // Box-Muller on words (0, 1) and (2, 3) of each group: radius from the first, angle from the second. Of doubles it
 // makes two normal numbers of two uniform ones, in their place.

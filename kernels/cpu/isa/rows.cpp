@@ -67,10 +67,10 @@ void softmax_backward(void* dx_, const void* dy_, const void* y_, int64_t rows, 
   }
 }
 
-template <class T> void log_sum_exp(void* lse, const void* x_, int64_t rows, int64_t cols) {
+template <class T> void log_sum_exp(void* lse, const void* x_, int64_t rows, int64_t cols, int64_t stride) {
   using V = VectorOf<T>;
   const T* x = static_cast<const T*>(x_);
-  for (int64_t r = 0; r < rows; ++r, x += cols) {
+  for (int64_t r = 0; r < rows; ++r, x += stride) {
     auto [high, total] = exp_sum(x, cols, [](auto...) {});
     static_cast<ScalarOf<T>*>(lse)[r] = high + log(splat<V>(total))[0];
   }
@@ -78,7 +78,7 @@ template <class T> void log_sum_exp(void* lse, const void* x_, int64_t rows, int
 
 template <class T>
 void cross_entropy_backward(void* dx_, const void* x_, const void* lse, const int64_t* labels, int64_t rows,
-                            int64_t cols, double k_, int64_t ignore, bool accumulate) {
+                            int64_t cols, int64_t classes, double k_, int64_t ignore, bool accumulate) {
   using V = VectorOf<T>;
   T* dx = static_cast<T*>(dx_);
   const T* x = static_cast<const T*>(x_);
@@ -91,11 +91,13 @@ void cross_entropy_backward(void* dx_, const void* x_, const void* lse, const in
     V result{};  // at the label; read first, since dx may be x
     if (counts) result = k * (exp(splat_load(x + labels[r]) - shift) - 1.0f);
     if (counts && accumulate) result += splat_load(label);
-    for_vectors<T>(cols, [&](int64_t c, auto load, auto store) {
+    for_vectors<T>(classes, [&](int64_t c, auto load, auto store) {
       V other = counts ? k * exp(load(x + c) - shift) : V{};
       store(dx + c, accumulate ? load(dx + c) + other : other);
     });
     if (counts) store_part(label, result, 1);
+    if (accumulate) continue;
+    for_vectors<T>(cols - classes, [&](int64_t c, auto, auto store) { store(dx + classes + c, V{}); });
   }
 }
 

@@ -1,0 +1,56 @@
+// The cases of what transformers are made of.
+
+#include <shardgrad/certify/registry_cases.h>
+
+namespace shardgrad {
+namespace {
+
+void add_rms_norms(std::vector<OpCase>& cases) {
+  auto scaled = [](Inputs in) { return rms_norm(in[0], in[1]); };
+  add_case(cases, "rms_norm", "", scaled, {{{3, 7}}, {{7}}});
+  add_case(cases, "rms_norm", "three dimensions", scaled, {{{2, 3, 17}}, {{17}}});
+  add_case(cases, "rms_norm", "one row", scaled, {{{5}}, {{5}}});
+  add_case(cases, "rms_norm", "no rows", scaled, {{{0, 5}}, {{5}}});
+  add_case(cases, "rms_norm", "plain", [](Inputs in) { return rms_norm(in[0], Tensor(), 1e-3); }, {{{3, 7}}});
+  add_case(cases, "rms_norm", "frozen weight", scaled, {{{3, 7}}, constant({7})});
+  for (const Shape& shape : kOddRows) add_size_case(cases, "rms_norm", scaled, {{shape}, {{shape[1]}}});
+  add_speed_case(cases, "rms_norm", scaled, {{{4096, 4096}}, {{4096}}});
+}
+
+void add_swiglus(std::vector<OpCase>& cases) {
+  auto halves = [](Inputs in) { return swiglu(in[0]); };
+  for (const Shape& shape : {Shape{3, 10}, Shape{2, 3, 34}, Shape{6}, Shape{0, 4}, Shape{3, 0}})
+    add_case(cases, "swiglu", concat(shape), halves, {{shape}});
+  for (const Shape& shape : {Shape{33, 62}, Shape{257, 10}, Shape{3, 2050}})
+    add_size_case(cases, "swiglu", halves, {{shape}});
+  add_speed_case(cases, "swiglu", halves, {{{4096, 8192}}});
+}
+
+// The table is a constant of the tried dtype, of any numbers: the operation is linear.
+void add_ropes(std::vector<OpCase>& cases) {
+  struct Rotation {
+    int64_t heads, kv_heads, first = 0;
+    Tensor operator()(Inputs in) const {
+      Tensor table = in[1].dtype() == DType::f64 ? in[1] : cast(in[1], DType::f32);
+      return rope(in[0], table, heads, kv_heads, in.size() > 2 ? in[2] : Tensor(), first);
+    }
+  };
+  add_case(cases, "rope", "", Rotation{2, 1}, {{{2, 3, 16}}, constant({3, 4})});
+  add_case(cases, "rope", "starts", Rotation{2, 1}, {{{2, 3, 16}}, constant({3, 4}), index_below(4, {2})});
+  add_case(cases, "rope", "later rows", Rotation{2, 2, 4}, {{{1, 5, 36}}, constant({11, 6})});
+  add_case(cases, "rope", "no rows", Rotation{2, 1}, {{{2, 0, 16}}, constant({3, 4})});
+  add_case(cases, "rope", "no samples", Rotation{2, 1}, {{{0, 3, 16}}, constant({3, 4}), index_below(1, {0})});
+  add_size_case(cases, "rope", Rotation{1, 1}, {{{33, 31, 6}}, constant({31, 2}), index_below(32, {33})});
+  add_size_case(cases, "rope", Rotation{2, 1, 3}, {{{3, 5, 136}}, constant({9, 34})});
+  add_speed_case(cases, "rope", Rotation{32, 8}, {{{4, 1024, 6144}}, constant({1024, 128})});
+}
+
+}  // namespace
+
+void add_transformer_cases(std::vector<OpCase>& cases) {
+  add_rms_norms(cases);
+  add_swiglus(cases);
+  add_ropes(cases);
+}
+
+}  // namespace shardgrad

@@ -1,0 +1,89 @@
+#pragma once
+// Attention's scratch memory, and how heads come there and go from there.
+
+#include <shardgrad/kernels/cpu/isa/tile.h>
+
+namespace shardgrad::cpu {
+namespace {
+
+constexpr int64_t kQueries = 4 * kRows, kKeys = 256;  // that meet at a time; kKeys is a multiple of every panel
+
+// The rows of keys (values) that lie side by side, transposed, where queries meet them.
+template <class C> constexpr int64_t kPanel = kColumnVectors* Pack<C>::width;
+
+// A task's scratch memory. Rows of heads are whole vectors, with zeros at the end.
+template <class C> struct Room {
+  int64_t width, line, used = 0;  // elements from row to row of a head, and of scores; in all
+  C *q, *dy = nullptr, *sums;     // of kQueries rows; sums: y or dq
+  C *scores, *slopes = nullptr, *uniform, *staging;
+  C *key_panels, *value_panels = nullptr, *rows;  // rows: values, in backward keys
+  C *dk = nullptr, *dv = nullptr;
+
+  Room(C* base, int64_t places, int64_t depth, bool backward)
+      : width(round_up(depth, Pack<C>::width)),
+        line(smaller(kKeys, round_up(places, kPanel<C>)) + kPanel<C>) {  // a product reads up to kRows more
+    int64_t panels = round_up(places, kPanel<C>) * width;
+    auto take = [&](int64_t n) {
+      C* at = base ? base + used : nullptr;
+      used += round_up(n, 64 / int64_t(sizeof(C)));
+      return at;
+    };
+    q = take(kQueries * width);
+    sums = take(kQueries * width);
+    scores = take(kQueries * line);
+    uniform = take(line);
+    staging = take(kPanel<C> * width);
+    key_panels = take(panels);
+    rows = take(panels);
+    if (!backward) return;
+    dy = take(kQueries * width);
+    slopes = take(kQueries * line);
+    value_panels = take(panels);
+    dk = take(panels);
+    dv = take(panels);
+  }
+};
+
+// Queries that meet keys, counted from the first places that are seen.
+struct Meeting {
+  int64_t query, queries, key, keys;
+  // How many of these keys query `query + row` sees.
+  SG_INLINE int64_t seen_by(int64_t row) const { return smaller(keys, query + row + 1 - key); }
+};
+
+// to = factor · x, row by row.
+template <class T>
+SG_INLINE void bring(ScalarOf<T>* to, int64_t width, const T* x, int64_t step, int64_t rows, int64_t depth,
+                     double factor = 1) {
+  auto times = splat<VectorOf<T>>(ScalarOf<T>(factor));
+  for (int64_t r = 0; r < rows; ++r, to += width, x += step)
+    for_vectors<T>(depth, [&](int64_t c, auto read, auto) { store(to + c, read(x + c) * times); });
+}
+
+template <class T>
+void bring_panels(ScalarOf<T>* to, const Room<ScalarOf<T>>& room, const T* x, int64_t step, int64_t rows,
+                  int64_t depth) {
+  using C = ScalarOf<T>;
+  constexpr int64_t panel = kPanel<C>, vector = Pack<C>::width;
+  for (int64_t first = 0; first < rows; first += panel, to += panel * room.width) {
+    int64_t n = smaller(panel, rows - first);
+    bring(room.staging, room.width, x + first * step, step, n, depth);
+    memset(room.staging + n * room.width, 0, size_t((panel - n) * room.width) * sizeof(C));
+    for (int64_t c = 0; c < panel; c += vector)
+      for (int64_t p = 0; p < room.width; p += vector)
+        transpose_square(to + p * panel + c, panel, room.staging + c * room.width + p, room.width);
+  }
+}
+
+// to = factor · from, or to += factor · from.
+template <class T>
+SG_INLINE void put_row(T* to, const ScalarOf<T>* from, int64_t depth, ScalarOf<T> factor, bool accumulate) {
+  auto times = splat<VectorOf<T>>(factor);
+  for_vectors<T>(depth, [&](int64_t c, auto read, auto write) {
+    auto value = load(from + c) * times;
+    write(to + c, accumulate ? read(to + c) + value : value);
+  });
+}
+
+}  // namespace
+}  // namespace shardgrad::cpu

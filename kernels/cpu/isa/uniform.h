@@ -1,0 +1,57 @@
+#pragma once
+// The random numbers of kernels/ops.h, many Philox calls at a time.
+
+#include <shardgrad/core/rng.h>
+#include <shardgrad/kernels/cpu/isa/simd.h>
+#include <shardgrad/kernels/cpu/loops.h>
+
+namespace shardgrad::cpu {
+namespace {
+
+constexpr int64_t kGroups = 64, kBlock = 4 * kGroups;  // Philox calls and words at a time, where nothing says otherwise
+
+// words[lane][g] is word 4 * (first + g) + lane of the sequence.
+template <int64_t groups> SG_INLINE void fill_words(uint32_t (&words)[4][groups], RandomRange range, uint64_t first) {
+  for (int64_t g = 0; g < groups; ++g) {
+    auto four = philox(range.seed, range.stream, first + uint64_t(g));
+    uint32_t lanes[4];
+    memcpy(lanes, &four, sizeof(lanes));
+    for (int lane = 0; lane < 4; ++lane) words[lane][g] = lanes[lane];
+  }
+}
+
+// Calls fill(block, first) for blocks of values, values 4 * first, 4 * first + 1, ... of the sequence, and
+// use(i, values, n) for the part of each that lies in the range, i counted from the range's begin.
+template <class C, int64_t block = kBlock, class Fill, class Use>
+SG_INLINE void for_blocks(int64_t n, RandomRange range, const Fill& fill, const Use& use) {
+  alignas(64) C values[block];
+  int64_t skip = range.begin % 4;
+  uint64_t first = uint64_t(range.begin) / 4;
+  for (int64_t i = 0; i < n; first += block / 4, skip = 0) {
+    fill(values, first);
+    int64_t count = n - i < block - skip ? n - i : block - skip;
+    use(i, values + skip, count);
+    i += count;
+  }
+}
+
+// Uniform numbers in [0, 1), exact multiples of 2^-24.
+template <int64_t groups = kGroups> SG_INLINE void fill_uniform(float* values, RandomRange range, uint64_t first) {
+  uint32_t words[4][groups];
+  fill_words(words, range, first);
+  for (int64_t g = 0; g < groups; ++g)
+    for (int lane = 0; lane < 4; ++lane) values[4 * g + lane] = float(int32_t(words[lane][g] >> 8)) * 0x1p-24f;
+}
+// Likewise, or fine ones: exact multiples of 2^-53.
+template <int64_t groups = kGroups> SG_INLINE void fill_uniform(double* values, RandomRange range, uint64_t first) {
+  uint32_t words[4][groups], more[4][groups];
+  fill_words(words, range, first);
+  if (range.fine) fill_words(more, {range.seed, ~range.stream, 0}, first);
+  for (int64_t g = 0; g < groups; ++g)
+    for (int lane = 0; lane < 4; ++lane)
+      values[4 * g + lane] =
+          range.fine ? words[lane][g] * 0x1p-32 + (more[lane][g] >> 11) * 0x1p-53 : (words[lane][g] >> 8) * 0x1p-24;
+}
+
+}  // namespace
+}  // namespace shardgrad::cpu

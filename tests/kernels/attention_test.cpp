@@ -1,0 +1,144 @@
+#include <cmath>
+
+#include <shardgrad/certify/reference/attention.h>
+#include <tests/kernels/kernel_case.h>
+
+namespace shardgrad::test {
+namespace {
+
+#define SG_BOTH(name) kernels::name, [](auto... args) { reference::name(args...); }
+
+struct AttentionCase {
+  int64_t samples, places, heads, kv_heads, depth;
+  double dropout = 0;
+  std::vector<double> starts = {};
+
+  Shape qkv() const { return {samples, places, (heads + 2 * kv_heads) * depth}; }
+  Shape y() const { return {samples, places, heads * depth}; }
+  Shape lse() const { return {samples, heads, places}; }
+  kernels::AttentionArgs args() const {
+    return {.heads = heads,
+            .kv_heads = kv_heads,
+            .scale = 1 / std::sqrt(double(depth)),
+            .dropout = dropout,
+            .seed = 5,
+            .stream = 6,
+            .first_sample = 3};
+  }
+};
+
+DType lse_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+void expect_attention(DType dtype, const AttentionCase& c) {
+  SCOPED_TRACE(concat(c.samples, " samples of ", c.places, ", ", c.heads, " heads (", c.kv_heads, ") of ", c.depth,
+                      ", dropout ", c.dropout));
+  Buffer qkv = Buffer::random(c.qkv(), dtype, -1, 1), dy = Buffer::random(c.y(), dtype, -1, 1, 3), starts;
+  if (!c.starts.empty()) starts = Buffer::of({c.samples}, DType::i64, c.starts);
+  Buffer y(c.y(), dtype), lse(c.lse(), lse_dtype(dtype)), none;
+  using Two = std::array<Buffer, 2>;
+  expect_like_reference(SG_BOTH(attention), dtype, Two{y, lse}, {32}, qkv, starts, c.args());
+  expect_like_reference(SG_BOTH(attention), dtype, Two{y, none}, {32}, qkv, starts, c.args());
+  reference::attention(y.out(), lse.out(), qkv.in(), starts.in(), c.args());
+  expect_like_reference(SG_BOTH(attention_backward), dtype, one(c.qkv(), dtype), {64}, dy, qkv, y, lse, starts,
+                        c.args());
+}
+
+TEST(AttentionKernels, MatchTheReference) {
+  for (DType dtype : kFloats) {
+    expect_attention(dtype, {0, 3, 2, 1, 4});
+    expect_attention(dtype, {2, 0, 2, 1, 4});
+    expect_attention(dtype, {2, 1, 1, 1, 8});
+    expect_attention(dtype, {1, 2, 2, 1, 16});
+    expect_attention(dtype, {1, 13, 3, 1, 7});
+    expect_attention(dtype, {2, 11, 4, 2, 5, 0.3});
+    expect_attention(dtype, {3, 9, 2, 2, 4, 0.5, {0, 4, 9}});
+    expect_attention(dtype, {1, 33, 1, 1, 20, 0, {2}});
+  }
+}
+
+// On both sides of where vectors, panels, pieces in registers and blocks of queries end.
+TEST(CpuAttention, MatchesTheReferenceAtEverySizeOfItsPieces) {
+  for (int64_t places : {4, 5, 6, 7, 12, 15, 16, 17, 24, 25, 31, 32, 33, 47, 48, 49, 65})
+    for (int64_t depth : {8, 16, 20}) {
+      expect_attention(DType::f32, {1, places, 2, 1, depth, places % 2 ? 0.2 : 0});
+      expect_attention(DType::f64, {1, places, 1, 1, depth});
+    }
+}
+
+// More keys than meet a query at a time, and heads for three threads.
+TEST(CpuAttention, MatchesTheReferenceBeyondItsBlocksOfKeys) {
+  for (DType dtype : {DType::f32, DType::f64}) {
+    expect_attention(dtype, {1, 530, 2, 1, 8});
+    expect_attention(dtype, {1, 300, 1, 1, 20, 0.1, {41}});
+  }
+  expect_attention(DType::f32, {2, 65, 4, 2, 64, 0.1});
+  expect_attention(DType::bf16, {1, 257, 3, 3, 16});
+}
+
+TEST(CpuAttention, ALargerScoreInALaterBlockTakesOver) {
+  AttentionCase c{1, 520, 1, 1, 8};
+  Buffer qkv = Buffer::random(c.qkv(), DType::f32, -1, 1);
+  for (int64_t place : {100, 300, 519})  // keys of which each is twice as long as the one before
+    for (int64_t n = 0; n < 8; ++n) qkv.set((place * 3 + 1) * 8 + n, double(place) / 50);
+  std::array<Buffer, 2> results{Buffer(c.y(), DType::f32), Buffer(c.lse(), DType::f32)};
+  expect_like_reference(SG_BOTH(attention), DType::f32, results, {200}, qkv, Buffer(), c.args());
+}
+
+// What is not a number at later places must not come to earlier ones by way of weights that are 0.
+TEST(AttentionKernels, WhatComesLaterIsNotRead) {
+  Context context;
+  AttentionCase c{1, test_device() == DeviceKind::cpu ? 70 : 20, 2, 1, 8};
+  int64_t seen = c.places - 7, row = 4 * c.depth;
+  for (DType dtype : kFloats) {
+    Buffer qkv = Buffer::random(c.qkv(), dtype, -1, 1), dy = Buffer::random(c.y(), dtype, -1, 1, 3), spoilt = qkv;
+    for (int64_t i = seen * row; i < qkv.numel(); ++i) spoilt.set(i, NAN);
+    auto forward = kernel_of(kernels::attention, dtype);
+    auto backward = kernel_of(kernels::attention_backward, dtype);
+    std::vector<double> results[2];
+    for (bool bad : {false, true}) {
+      const Buffer& in = bad ? spoilt : qkv;
+      Buffer y(c.y(), dtype), lse(c.lse(), lse_dtype(dtype)), dqkv(c.qkv(), dtype);
+      forward(2, y.poison().out(), lse.poison().out(), in.in(), {}, c.args());
+      backward(2, dqkv.poison().out(), dy.in(), in.in(), y.in(), lse.in(), {}, c.args());
+      for (int64_t i = 0; i < seen * 2 * c.depth; ++i) results[bad].push_back(y.get(i));
+      for (int64_t i = 0; i < seen * row; ++i)  // queries only: later ones see these keys
+        if (i % row < 2 * c.depth) results[bad].push_back(dqkv.get(i));
+    }
+    EXPECT_EQ(results[0], results[1]) << dtype;
+  }
+}
+
+// Keys get nothing from earlier queries either.
+TEST(AttentionKernels, WhatCameEarlierIsNoPartOfALaterKeysGradient) {
+  Context context;
+  AttentionCase c{1, test_device() == DeviceKind::cpu ? 70 : 20, 1, 1, 8};
+  int64_t spoilt = 7, row = 3 * c.depth;
+  Buffer qkv = Buffer::random(c.qkv(), DType::f32, -1, 1), dy = Buffer::random(c.y(), DType::f32, -1, 1, 3);
+  for (int64_t i = 0; i < spoilt; ++i)
+    for (int64_t n = 0; n < c.depth; ++n) qkv.set(i * row + n, INFINITY);  // the queries
+  Buffer y(c.y(), DType::f32), lse(c.lse(), DType::f32), dqkv(c.qkv(), DType::f32);
+  kernel_of(kernels::attention, DType::f32)(1, y.out(), lse.out(), qkv.in(), {}, c.args());
+  kernel_of(kernels::attention_backward, DType::f32)(1, dqkv.out(), dy.in(), qkv.in(), y.in(), lse.in(), {}, c.args());
+  for (int64_t i = 0; i < qkv.numel(); ++i)
+    EXPECT_EQ(std::isfinite(dqkv.get(i)), i >= spoilt * row) << "place " << i / row << ", element " << i % row;
+}
+
+TEST(Refusals, AStartOutOfRangeIsRefusedNamingSampleAndStart) {
+  Context context;
+  AttentionCase c{3, 5, 1, 1, 4};
+  Buffer qkv = Buffer::random(c.qkv(), DType::f32), y(c.y(), DType::f32), lse(c.lse(), DType::f32);
+  auto kernel = kernel_of(kernels::attention, DType::f32);
+  for (int64_t start : {-1, 6}) {
+    Buffer starts = Buffer::labels({0, start, 5});
+    try {
+      kernel(1, y.out(), lse.out(), qkv.in(), starts.in(), c.args());
+      ADD_FAILURE() << start;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.what(), concat("attention: the start of sample 1 is ", start, ", outside [0, 6)"));
+      EXPECT_EQ(error.kind(), ErrorKind::input);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shardgrad::test
