@@ -4,44 +4,21 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 
 #include <shardgrad/autograd/autocast.h>
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
-#include <shardgrad/dist/group/together.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/data/npy_file.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/notes.h>
 #include <shardgrad/train/text.h>
+#include <shardgrad/train/trained.h>
 
 namespace shardgrad::train {
 namespace {
-
-// A run's task with the weights of its last checkpoint.
-struct Trained {
-  Trained(const Config& config, const std::string& run, dist::ProcessGroup& world)
-      : task(make_task(config)), sharded(fsdp::fully_shard(task->module(), world, make_sharding(config))) {
-    Last last;
-    dist::together(world, {"", "start"}, [&] {
-      if (world.rank() != 0) return;
-      last = last_checkpoint(run);
-      SG_CHECK(last.folder, "nothing is saved in '", run, "'");
-      if (!last.note.empty()) std::cerr << last.note << std::endl;
-    });
-    folder = dist::same_text(world, {"", "start"}, last.folder.value_or(""));
-    auto optimizer = make_optimizer(config.optimizer, task->module().named_parameters());
-    step = load_weights(folder, {task->module(), *sharded, *optimizer}).reached.step;
-    task->module().eval();
-  }
-  std::unique_ptr<Task> task;
-  std::shared_ptr<fsdp::Sharded> sharded;
-  std::string folder;
-  int64_t step;
-};
 
 // Rows [begin, end) of a file, as the model knows them.
 Tensor inputs_of(const data::NpyFile& file, const Notes& notes, int64_t begin, int64_t end) {

@@ -1,0 +1,41 @@
+#include <shardgrad/train/trained.h>
+
+#include <filesystem>
+#include <iostream>
+
+#include <shardgrad/dist/group/together.h>
+#include <shardgrad/train/build.h>
+#include <shardgrad/train/checkpoint/checkpoint.h>
+
+namespace shardgrad::train {
+
+// On every rank, as rank 0 sees it.
+static std::string checkpoint_in(const std::string& from, dist::ProcessGroup& world) {
+  Last last;
+  dist::together(world, {"", "start"}, [&] {
+    if (world.rank() != 0) return;
+    std::error_code unknown;
+    if (std::filesystem::exists(from + "/" + kManifestFile, unknown))
+      last.folder = from;
+    else
+      last = last_checkpoint(from);
+    SG_CHECK(last.folder, "nothing is saved in '", from, "'");
+    if (!last.note.empty()) std::cerr << last.note << std::endl;
+  });
+  return dist::same_text(world, {"", "start"}, last.folder.value_or(""));
+}
+
+Trained::Trained(const Config& config, const std::string& from, dist::ProcessGroup& world)
+    : task(make_task(config)), sharded(fsdp::fully_shard(task->module(), world, make_sharding(config))) {
+  bool is_file = from.ends_with(".safetensors");
+  if (!is_file) folder = checkpoint_in(from, world);
+  Optimizers made = make_optimizers(config, *task);
+  TrainingState state{task->module(), *sharded, *made.optimizer};
+  if (is_file)
+    load_model(from, state);
+  else
+    step = load_weights(folder, state).reached.step;
+  task->module().eval();
+}
+
+}  // namespace shardgrad::train

@@ -1,0 +1,26 @@
+#pragma once
+// A task with the weights that a run has saved.
+
+#include <memory>
+#include <string>
+
+#include <shardgrad/dist/group/process_group.h>
+#include <shardgrad/fsdp/fully_shard.h>
+#include <shardgrad/train/config.h>
+#include <shardgrad/train/task.h>
+
+namespace shardgrad::train {
+
+struct Trained {
+  /// Of the last checkpoint of the run's folder `from`, of the checkpoint `from`, or of a file that ends in
+  /// .safetensors; in evaluation mode. A collective. Throws Error(input) when nothing is saved there, files are
+  /// damaged, or they are of another model.
+  Trained(const Config& config, const std::string& from, dist::ProcessGroup& world);
+
+  std::unique_ptr<Task> task;
+  std::shared_ptr<fsdp::Sharded> sharded;
+  std::string folder;  ///< of the checkpoint; empty for a file
+  int64_t step = 0;    ///< unknown for a file: 0
+};
+
+}  // namespace shardgrad::train
