@@ -79,7 +79,8 @@ class FitModule : public nn::Module {
   /// The optimizer over the parameters, which are sharded by now, and the schedule of its learning rate. A parameter
   /// that is left out is refused.
   virtual Optimizers configure_optimizers(std::vector<NamedParameter> parameters) = 0;
-  /// Called once, before the parameters have memory and are sharded: where large models make their layers.
+  /// Called once, before the parameters have memory and are sharded, in a scope of fsdp::EnableWrap: where large models
+  /// make their layers, and fsdp::wrap those that are units.
   virtual void configure_sharded_model() {}
 
   /// Adds this rank's part of one of monitors(), inside validation_step and test_step.

@@ -2,6 +2,7 @@
 
 #include <shardgrad/autograd/autocast.h>
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/fsdp/setup/wrap.h>
 #include <shardgrad/nn/linear.h>
 #include <shardgrad/optim/adam.h>
 #include <shardgrad/optim/sgd.h>
@@ -192,14 +193,14 @@ TEST_F(Fit, AnOptimizerOfSomeParametersIsRefused) {
 }
 
 // What a matrix product of a step computes in.
-struct Watched : Line {
+struct Autocasted : Line {
   StepOutput training_step(const data::Batch& batch, int64_t i) override {
     dtype = autocast_dtype();
     return Line::training_step(batch, i);
   }
   static std::atomic<std::optional<DType>> dtype;
 };
-std::atomic<std::optional<DType>> Watched::dtype;
+std::atomic<std::optional<DType>> Autocasted::dtype;
 
 TEST_F(Fit, APrecisionIsWhatStepsComputeIn) {
   std::map<std::string, std::optional<DType>> known{
@@ -209,8 +210,8 @@ TEST_F(Fit, APrecisionIsWhatStepsComputeIn) {
     train::TrainerOptions chosen = options(1);
     chosen.precision = precision;
     chosen.max_epochs = 1;
-    fit<Watched>(chosen);
-    EXPECT_TRUE(Watched::dtype.load() == dtype) << precision;
+    fit<Autocasted>(chosen);
+    EXPECT_TRUE(Autocasted::dtype.load() == dtype) << precision;
   }
 }
 
@@ -383,6 +384,30 @@ struct Late : train::FitModule {
 TEST_F(Fit, LayersAreMadeInConfigureShardedModelAndTheTrainerIsSeen) {
   EXPECT_LT(fit<Late>(options()).scores[0].value, 1e-3) << "a line is a line";
   EXPECT_THAT(error_of([] { nn::make<Late>()->trainer(); }), HasSubstr("module Late has no trainer yet"));
+}
+
+// The units of a module are what the ledger counts by.
+struct Wrapped : Late {
+  nn::Child<nn::Linear> more;
+  void configure_sharded_model() override {
+    only = fsdp::wrap(child<nn::Linear>("only", 2, 1));
+    more = child<nn::Linear>("more", 1, 1);
+    chosen = fsdp::wrapped_modules().contains(&*only) && !fsdp::wrapped_modules().contains(&*more);
+  }
+  StepOutput training_step(const data::Batch& batch, int64_t) override {
+    return mse_loss(more(only(batch.fields[0])), batch.fields[1], double(batch.global_count));
+  }
+  static std::atomic<bool> chosen;
+};
+std::atomic<bool> Wrapped::chosen;
+
+TEST_F(Fit, LayersThatAreWrappedThereAreUnits) {
+  train::Result result = fit<Wrapped>(options());
+  EXPECT_TRUE(Wrapped::chosen);
+  auto units = nlohmann::json::parse(read_file(result.folder + "/about.json"))["plan"]["units"];
+  ASSERT_EQ(units.size(), 2U);
+  EXPECT_EQ(units[0]["name"], "root") << "with what is not wrapped";
+  EXPECT_EQ(units[1]["name"], "only");
 }
 
 TEST_F(Fit, ActivationsOfATypeAreComputedAgainWithTheSameBits) {

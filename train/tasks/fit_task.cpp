@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <shardgrad/fsdp/setup/wrap.h>
 #include <shardgrad/nn/recompute.h>
 #include <shardgrad/train/fit.h>
 
@@ -10,7 +11,10 @@ namespace shardgrad::train {
 FitTask::FitTask(nn::Child<FitModule> module, const TrainerOptions& options, Stage stage)
     : module_(std::move(module)), stage_(stage) {
   module_->attach({options, *module_});
-  module_->configure_sharded_model();
+  {
+    fsdp::EnableWrap scope;
+    module_->configure_sharded_model();
+  }
   if (!options.activation_checkpointing.empty()) nn::recompute_by_type(*module_, options.activation_checkpointing);
 }
 
