@@ -19,7 +19,7 @@
 namespace shardgrad::train {
 namespace {
 
-constexpr const char* kOwn = "own";  // task and data, in the registry
+constexpr const char* kOwn = "trainer";  // the name of its task and its data
 
 // One of our keys, by the option's name.
 template <class T> void set_key(Config& config, const char* key, const char* name, const std::optional<T>& value) {
