@@ -28,8 +28,8 @@ struct TrainerOptions;
 
 /// What a step gives: tensors by name, one of them "loss".
 struct StepOutput {
-  StepOutput(Tensor loss) : values{{"loss", std::move(loss)}} {}  // NOLINT: a step may return its loss alone
-  StepOutput(std::map<std::string, Tensor> values) : values(std::move(values)) {}  // NOLINT
+  StepOutput(Tensor loss) : values{{"loss", std::move(loss)}} {}
+  StepOutput(std::map<std::string, Tensor> values) : values(std::move(values)) {}
   /// Throws Error(input) naming `step` and what there is when there is none.
   const Tensor& loss(const char* step) const;
 

@@ -153,7 +153,9 @@ TEST_F(Fit, ARunThatWasStoppedGoesOnWithTheSameBits) {
       [](const Config&, dist::ProcessGroup& world) { return std::make_unique<StopAtStep>(10, world.control()); }};
   EXPECT_TRUE(fit<Scheduled>(parts).stopped);
   parts.callbacks.clear();
+  out_.str("");
   EXPECT_TRUE(weights(fit<Scheduled>(parts)) == expected);
+  EXPECT_THAT(out_.str(), HasSubstr("goes on after step 10 of 28"));
 }
 
 struct SeenRates : train::Callback {
@@ -372,7 +374,8 @@ struct Late : train::FitModule {
   }
   StepOutput training_step(const data::Batch& batch, int64_t) override {
     EXPECT_EQ(&trainer().model(), this);
-    if (batch.fields[0].device() != kMeta) EXPECT_EQ(trainer().world_size(), 2) << "unlike in the plan";
+    bool is_planned = batch.fields[0].device() == kMeta;
+    EXPECT_EQ(trainer().world_size(), is_planned ? 1 : 2);
     return mse_loss(only(batch.fields[0]), batch.fields[1], double(batch.global_count));
   }
   train::Optimizers configure_optimizers(std::vector<NamedParameter>) override {
@@ -400,6 +403,24 @@ struct Wrapped : Late {
   static std::atomic<bool> chosen;
 };
 std::atomic<bool> Wrapped::chosen;
+
+struct Plain : Late {
+  nn::Child<nn::Linear> more;
+  void configure_sharded_model() override {
+    only = child<nn::Linear>("only", 2, 1);
+    more = child<nn::Linear>("more", 1, 1);
+  }
+  StepOutput training_step(const data::Batch& batch, int64_t) override {
+    return mse_loss(more(only(batch.fields[0])), batch.fields[1], double(batch.global_count));
+  }
+};
+
+TEST_F(Fit, WithoutAWordTheModulesChildrenAreUnits) {
+  auto units = nlohmann::json::parse(read_file(fit<Plain>(options()).folder + "/about.json"))["plan"]["units"];
+  ASSERT_EQ(units.size(), 2U) << "not all in one";
+  EXPECT_EQ(units[0]["name"], "only");
+  EXPECT_EQ(units[1]["name"], "more");
+}
 
 TEST_F(Fit, LayersThatAreWrappedThereAreUnits) {
   train::Result result = fit<Wrapped>(options());
