@@ -14,6 +14,7 @@
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/fsdp/grad_scaler.h>
 #include <shardgrad/fsdp/plan.h>
+#include <shardgrad/fsdp/setup/wrap.h>
 #include <shardgrad/fsdp/state/replicas.h>
 #include <shardgrad/fsdp/state/state.h>
 #include <shardgrad/fsdp/sync_batchnorm.h>
@@ -32,6 +33,7 @@
 #include <shardgrad/train/data/fashion_mnist.h>
 #include <shardgrad/train/data/npy.h>
 #include <shardgrad/train/data/tokens.h>
+#include <shardgrad/train/fit.h>
 #include <shardgrad/train/program.h>
 #include <shardgrad/train/tasks/supervised.h>
 #include <shardgrad/train/trainer.h>

@@ -7,6 +7,7 @@
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/fsdp/precision.h>
 #include <shardgrad/fsdp/setup/options.h>
+#include <shardgrad/fsdp/setup/wrap.h>
 #include <shardgrad/fsdp/start.h>
 
 namespace shardgrad::fsdp {
@@ -136,6 +137,18 @@ WrapPolicy wrap_children_of(nn::Module& root) {
   return [children](const nn::Module& module, const std::string&, int64_t) { return children.contains(&module); };
 }
 
+// What the user has wrapped, and what the policy chooses beside that.
+WrapPolicy policy_of(nn::Module& root, const Config& config) {
+  std::set<const nn::Module*> wrapped, chosen = wrapped_modules();
+  for (const auto& [name, module] : root.named_modules())
+    if (chosen.contains(module)) wrapped.insert(module);
+  if (wrapped.empty()) return config.wrap ? config.wrap : wrap_children_of(root);
+  return [wrapped, wrap = config.wrap](const nn::Module& module, const std::string& name, int64_t numel) {
+    bool by_policy = wrap && wrap(module, name, numel);
+    return by_policy || wrapped.contains(&module);
+  };
+}
+
 // All that can be said before anything is changed.
 void check_parameter(const nn::Parameter& parameter, std::optional<DType> param_dtype) {
   const Tensor& tensor = parameter.tensor;
@@ -189,7 +202,7 @@ std::string structure_of(nn::Module& root, const Config& options, std::span<cons
 Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
     : mesh_(group, config.parts(group.size())), schedule_(config) {
   root.complete_names();
-  WrapPolicy wrap = config.wrap ? config.wrap : wrap_children_of(root);
+  WrapPolicy wrap = policy_of(root, config);
   std::vector<Planned> plan = into_buckets(Planner(root, wrap).plan(), root, config.bucket());
   for (const Planned& planned : plan)
     for (const nn::Parameter* parameter : planned.parameters) check_parameter(*parameter, config.param_dtype);

@@ -37,14 +37,16 @@ Values schedules() {
           {"transformers::cosine", "cosine"}};
 }
 
+Values accelerators() { return {{"cpu", "cpu"}, {"gpu", "cuda"}, {"cuda", "cuda"}, {"auto", "auto"}}; }
+Values engines() { return {{"fairscale", "fairscale"}, {"torch", "ddp"}}; }
+Values optimizers() { return {{"torch::SGD", "sgd"}, {"torch::Adam", "adam"}, {"torch::AdamW", "adamw"}}; }
+
 // A word that fits two of them equally well is meant for the first.
 const std::vector<Alias>& aliases() {
   static const std::vector<Alias> list{
-      {"accelerator",
-       "device",
-       {{"cpu", "cpu"}, {"gpu", "cuda"}, {"cuda", "cuda"}, {"auto", "auto"}},
-       false,
-       "`gpu` is `cuda`"},
+      {"accelerator", "device", accelerators(), false, "`gpu` is `cuda`"},
+      {"training_engine", "strategy", engines(), false, "`fairscale` is `zero3`, `torch` is `ddp`"},
+      {"optimizer.type", "optimizer.name", optimizers(), true, "PyTorch's names after `torch::`"},
       {"max_grad_norm", "clip_grad_norm", {{nullptr, 0}}, true, "null: none"},
       {"amp_use_bfloat16",
        "autocast",
@@ -80,6 +82,17 @@ const std::vector<Alias>& aliases() {
 const Alias* alias_of(const std::string& name) {
   auto found = std::ranges::find(aliases(), name, [](const Alias& alias) { return std::string(alias.name); });
   return found == aliases().end() ? nullptr : &*found;
+}
+
+// The key of an argument of a component that nests, as Tango writes it: {"type": "fairscale", "amp": true}.
+std::string unnested(const std::string& key) {
+  size_t dot = key.find('.');
+  std::string component = key.substr(0, dot), argument = dot == std::string::npos ? "" : key.substr(dot + 1);
+  if (argument == "type" && (component == "training_engine" || component == "strategy")) return component;
+  if (component == "training_engine" && (alias_of(argument) || argument.starts_with("optimizer."))) return argument;
+  if (component != "strategy" || argument.empty()) return key;
+  if (argument == "cpu_offload") return "fsdp.move_params_to_cpu";
+  return alias_of("fsdp_config." + argument) ? "fsdp_config." + argument : "fsdp." + argument;
 }
 
 std::string choices_of(const Alias& alias) {
@@ -132,7 +145,8 @@ class Resolver {
   void drop_strategies_that_are_refined() {
     if (!last({"fsdp_config.reshard_after_forward"})) return;
     for (size_t i = 0; i < all_.size();) {
-      bool general = all_[i].key == "strategy" && (all_[i].json == "\"fairscale\"" || all_[i].json == "\"fsdp\"");
+      bool names_it = all_[i].key == "strategy" || all_[i].key == "training_engine";
+      bool general = names_it && (all_[i].json == "\"fairscale\"" || all_[i].json == "\"fsdp\"");
       of_file_ -= general && i < of_file_;
       i += !general;
       if (general) all_.erase(all_.begin() + int64_t(i));
@@ -202,12 +216,24 @@ class Resolver {
   std::map<std::string, Given> first_;  // by our key, of the file or of the command line
 };
 
+std::vector<Setting> unnested(std::vector<Setting> settings, std::vector<std::string>& faults) {
+  std::map<std::string, std::string> written;
+  for (Setting& setting : settings) {
+    auto [first, is_new] = written.emplace(unnested(setting.key), setting.key);
+    if (!is_new && first->second != setting.key)
+      faults.push_back(concat(setting.place, ": ", setting.key, " and ", first->second, " are one key, ", first->first,
+                              "; leave one out"));
+    setting.key = first->first;
+  }
+  return settings;
+}
+
 }  // namespace
 
 std::vector<Setting> in_our_names(const std::vector<Setting>& of_file, const std::vector<Setting>& of_command_line,
                                   std::vector<std::string>& faults) {
-  std::vector<Setting> all = of_file;
-  all.insert(all.end(), of_command_line.begin(), of_command_line.end());
+  std::vector<Setting> all = unnested(of_file, faults), last = unnested(of_command_line, faults);
+  all.insert(all.end(), last.begin(), last.end());
   return Resolver(std::move(all), of_file.size(), faults).run();
 }
 

@@ -1,6 +1,7 @@
 #include <shardgrad/train/build.h>
 
 #include <algorithm>
+#include <set>
 
 #include <shardgrad/autograd/match.h>
 #include <shardgrad/core/context.h>
@@ -58,7 +59,8 @@ static optim::Rules make_rules(const Config::Optimizer& o, std::span<const Named
   return rules;
 }
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const Config::Optimizer& o, std::vector<NamedParameter> parameters) {
+static std::unique_ptr<optim::Optimizer> make_optimizer(const Config::Optimizer& o,
+                                                        std::vector<NamedParameter> parameters) {
   optim::Rules rules = make_rules(o, parameters);
   if (o.name == "sgd") {
     optim::SgdOptions options{
@@ -68,6 +70,28 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Config::Optimizer& o, std
   optim::AdamOptions options{o.lr, o.betas[0], o.betas[1], o.eps, o.weight_decay};
   if (o.name == "adam") return std::make_unique<optim::Adam>(std::move(parameters), options, rules);
   return std::make_unique<optim::AdamW>(std::move(parameters), options, rules);
+}
+
+// Gradients of what no optimizer updates would add up from step to step.
+static void check_complete(const std::string& task, const optim::Optimizer& optimizer,
+                           std::span<const NamedParameter> parameters) {
+  std::set<std::string> updated;
+  for (const NamedParameter& parameter : optimizer.parameters()) updated.insert(parameter.name);
+  for (const NamedParameter& parameter : parameters)
+    SG_CHECK(updated.contains(parameter.name) || !parameter.tensor.requires_grad(), "task '", task,
+             "': its optimizer leaves out '", parameter.name,
+             "'; give it all parameters, and switch off what is not to ", "be trained with set_requires_grad(false)");
+}
+
+Optimizers make_optimizers(const Config& config, Task& task) {
+  std::vector<NamedParameter> parameters = task.module().named_parameters();
+  bool is_own = config.registry->has_own_optimizer(config.task.name);
+  Optimizers made = task.configure_optimizers(parameters);
+  SG_CHECK(bool(made.optimizer) == is_own, "task '", config.task.name, "' makes ", is_own ? "no" : "an",
+           " optimizer of its own, but is registered with", is_own ? "" : "out", " one (WholeTask::own_optimizer)");
+  if (!is_own) return {make_optimizer(config.optimizer, std::move(parameters))};
+  check_complete(config.task.name, *made.optimizer, parameters);
+  return made;
 }
 
 std::optional<DType> forward_dtype(const Config& config) {

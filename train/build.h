@@ -25,9 +25,9 @@ data::DataLoader make_loader(const Config& config, const dist::ProcessGroup& wor
 
 fsdp::Config make_sharding(const Config& config);
 
-/// Over the parameters as they are now: call it after fully_shard.
-std::unique_ptr<optim::Optimizer> make_optimizer(const Config::Optimizer& options,
-                                                 std::vector<NamedParameter> parameters);
+/// The task's own, or what the config says, over the parameters as they are now: call it after fully_shard. Throws
+/// Error(input) for one of its own that leaves out a parameter that is trained.
+Optimizers make_optimizers(const Config& config, Task& task);
 
 /// What matrix products of a task's forward compute in, for an Autocast.
 std::optional<DType> forward_dtype(const Config& config);

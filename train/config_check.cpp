@@ -64,6 +64,9 @@ std::string why_idle_sharding(const Config& config, const std::string& key) {
 }  // namespace
 
 std::string why_idle(const Config& config, const std::string& key) {
+  bool updates = key.starts_with("optimizer.") || key.starts_with("schedule.");
+  if (updates && config.registry->has_own_optimizer(config.task.name))
+    return unless(concat("task ", config.task.name, ", which has an optimizer of its own"), "task.name");
   if (!knows_optimizer(config.optimizer.name, key)) return unless(config.optimizer.name, "optimizer.name");
   if (key.starts_with("model.") && key != "model.recompute" && config.registry->has_own_model(config.task.name))
     return unless(concat("task ", config.task.name, ", which has a module of its own"), "task.name");

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <shardgrad/core/error.h>
+#include <shardgrad/train/registry.h>
 
 namespace shardgrad::train {
 
@@ -18,19 +19,26 @@ static optim::Schedule make_schedule(const Config::Schedule& s, int64_t total_st
   return optim::warmup(s.warmup_steps, after);
 }
 
-double learning_rate(const Config& config, int64_t total_steps, int64_t step, const std::optional<Best>& best) {
-  const Config::Schedule& schedule = config.schedule;
-  double rate = config.optimizer.lr * make_schedule(schedule, total_steps)(step);
-  return schedule.name == "plateau" && best ? rate * std::pow(schedule.gamma, double(best->plateaus)) : rate;
+LearningRate::LearningRate(const Config& config, const Optimizers& optimizers, int64_t total_steps)
+    : total_steps_(total_steps), base_(optimizers.optimizer->lr()), drop_(config.schedule.gamma) {
+  bool is_own = config.registry->has_own_optimizer(config.task.name);
+  if (!is_own)
+    factor_ = make_schedule(config.schedule, total_steps);
+  else
+    factor_ = optimizers.schedule ? optimizers.schedule(total_steps) : optim::constant();
+  if (!is_own && config.schedule.name == "plateau") patience_ = config.schedule.patience;
 }
 
-std::string plateau_note(const Config& config, int64_t total_steps, int64_t step, const std::string& score,
-                         const Best& best) {
-  const Config::Schedule& schedule = config.schedule;
-  bool lowers = schedule.name == "plateau" && best.worse > 0 && best.worse % schedule.patience == 0;
-  if (!lowers || step == total_steps) return "";
+double LearningRate::at(int64_t step, const std::optional<Best>& best) const {
+  double rate = base_ * factor_(step);
+  return patience_ && best ? rate * std::pow(drop_, double(best->plateaus)) : rate;
+}
+
+std::string LearningRate::plateau_note(int64_t step, const std::string& score, const Best& best) const {
+  bool lowers = patience_ && best.worse > 0 && best.worse % *patience_ == 0;
+  if (!lowers || step == total_steps_) return "";
   return concat("no better ", score, " in ", best.worse, best.worse == 1 ? " evaluation" : " evaluations",
-                ": the learning rate is ", learning_rate(config, total_steps, step, best), " from here on");
+                ": the learning rate is ", at(step, best), " from here on");
 }
 
 }  // namespace shardgrad::train

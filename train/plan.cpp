@@ -37,7 +37,7 @@ fsdp::Plan plan(const Config& config, const std::vector<data::Field>& fields, in
   auto body = [&](dist::ProcessGroup& world) {
     auto task = make_task(config);
     auto sharded = fsdp::fully_shard(task->module(), world, make_sharding(config));
-    auto optimizer = make_optimizer(config.optimizer, task->module().named_parameters());
+    auto optimizer = make_optimizers(config, *task).optimizer;
     auto scaler = make_scaler(config, world);
     data::Batch batch = batch_of(fields, (config.batch + ranks - 1) / ranks, config.batch);
     TagScope inner(Category::activation);

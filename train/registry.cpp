@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include <shardgrad/kernels/alternatives.h>
@@ -99,7 +98,5 @@ std::string Registry::description(const std::string& kind) const {
     return text;
   });
 }
-
-bool Registry::has_own_model(const std::string& task) const { return std::ranges::count(whole_tasks_, task) > 0; }
 
 }  // namespace shardgrad::train

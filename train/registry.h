@@ -73,6 +73,11 @@ template <class Made, class... Given> class Kind {
 
 struct Config;
 
+/// What a task with a module of its own brings beside that.
+struct WholeTask {
+  bool own_optimizer = false;  ///< the keys `optimizer.…` and `schedule.…` mean nothing beside it
+};
+
 class Registry {
  public:
   /// With what is built in.
@@ -105,8 +110,8 @@ class Registry {
   }
   /// A task that has its own module: `make(options)` or make(). The keys `model.…` mean nothing beside it.
   template <class Options = NoOptions, class Make>
-  Registry& add_whole_task(std::string name, std::string meaning, Make make) {
-    whole_tasks_.push_back(name);
+  Registry& add_whole_task(std::string name, std::string meaning, Make make, WholeTask brings = {}) {
+    whole_tasks_[name] = brings;
     tasks_.add<Options>(name, std::move(meaning), [make](const Options& options, const std::optional<Model>&) {
       if constexpr (std::is_invocable_v<Make, const Options&>)
         return std::unique_ptr<Task>(make(options));
@@ -140,7 +145,10 @@ class Registry {
   /// The names with their meanings.
   std::string description(const std::string& kind) const;
   const std::vector<MakeCallback>& callbacks() const { return callbacks_; }
-  bool has_own_model(const std::string& task) const;
+  bool has_own_model(const std::string& task) const { return whole_tasks_.contains(task); }
+  bool has_own_optimizer(const std::string& task) const {
+    return has_own_model(task) && whole_tasks_.at(task).own_optimizer;
+  }
 
  private:
   template <class Call> auto of_kind(const std::string& kind, const Call& call) const;
@@ -148,7 +156,7 @@ class Registry {
   Kind<data::Splits, uint64_t> data_;
   std::map<std::string, std::vector<data::Field>> fields_;
   Kind<std::unique_ptr<Task>, std::optional<Model>> tasks_;
-  std::vector<std::string> whole_tasks_;
+  std::map<std::string, WholeTask> whole_tasks_;
   std::vector<MakeCallback> callbacks_;
 };
 

@@ -4,7 +4,6 @@
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/train/agreement.h>
 #include <shardgrad/train/build.h>
-#include <shardgrad/train/learning_rate.h>
 
 namespace shardgrad::train {
 
@@ -28,7 +27,7 @@ void check_start(const Config& config, dist::ProcessGroup& world, const data::Sp
 }
 
 std::optional<Reached> resume(const Config& config, const std::string& run, TrainingState state, uint64_t fingerprint,
-                              int64_t total_steps, const std::function<void(const std::string& line)>& say) {
+                              const LearningRate& rate, const std::function<void(const std::string& line)>& say) {
   dist::ProcessGroup& world = state.sharded.group();
   Last last;
   dist::together(world, {"", "start"}, [&] {
@@ -39,6 +38,7 @@ std::optional<Reached> resume(const Config& config, const std::string& run, Trai
   if (folder.empty()) return {};
   Manifest manifest = load_checkpoint(folder, config, state);
   const Reached& reached = manifest.reached;
+  int64_t total_steps = rate.total_steps();
   SG_CHECK(reached.data == fingerprint, "'", folder, "' was saved by a run on other training data");
   SG_CHECK(reached.step > 0 && reached.step <= total_steps, "'", folder, "' is of step ", reached.step,
            ", the run has ", total_steps, "; set epochs (or steps) to a larger number to train longer");
@@ -50,7 +50,7 @@ std::optional<Reached> resume(const Config& config, const std::string& run, Trai
   if (reached.total_steps != total_steps)
     say(concat("the run has ", total_steps, " steps, had ", reached.total_steps,
                ": the learning rate follows the schedule of ", total_steps, " steps from here on, ",
-               learning_rate(config, total_steps, reached.step, reached.best), " at step ", reached.step + 1));
+               rate.at(reached.step, reached.best), " at step ", reached.step + 1));
   return reached;
 }
 

@@ -7,6 +7,7 @@
 
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/data/dataset.h>
+#include <shardgrad/train/learning_rate.h>
 
 namespace shardgrad::train {
 
@@ -19,6 +20,6 @@ void check_start(const Config& config, dist::ProcessGroup& world, const data::Sp
 /// Fills the state from the last checkpoint in the run's folder, and says which; nothing when there is none. `say` gets
 /// lines for rank 0. A collective. Throws Error(input) for a checkpoint of other data, or beyond the run's last step.
 std::optional<Reached> resume(const Config& config, const std::string& run, TrainingState state, uint64_t fingerprint,
-                              int64_t total_steps, const std::function<void(const std::string& line)>& say);
+                              const LearningRate& rate, const std::function<void(const std::string& line)>& say);
 
 }  // namespace shardgrad::train

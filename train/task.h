@@ -16,12 +16,16 @@
 // A rank sees its own rows of a batch, and may see none. Losses and sums of the ranks add up to those of the batch, so
 // a mean is divided by `global_count`, never by the number of own rows.
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <shardgrad/nn/module.h>
+#include <shardgrad/optim/optimizer.h>
+#include <shardgrad/optim/schedule.h>
 #include <shardgrad/train/data/data_loader.h>
 
 namespace shardgrad::train {
@@ -53,6 +57,13 @@ struct Score {
   bool higher_is_better = true;
 };
 
+/// What updates a task's parameters.
+struct Optimizers {
+  std::unique_ptr<optim::Optimizer> optimizer;
+  /// The factor of its learning rate at each step of a run of `steps`; empty: always 1.
+  std::function<optim::Schedule(int64_t steps)> schedule{};
+};
+
 class Task {
  public:
   virtual ~Task() = default;
@@ -60,6 +71,9 @@ class Task {
   virtual nn::Module& module() = 0;
   /// This rank's part of a batch's loss: one f32 element. Recorded; called in training mode.
   virtual Tensor loss(const data::Batch& batch) = 0;
+  /// Over all that are trained of `parameters`, which are the module's, sharded by now. By default none: the keys
+  /// optimizer and schedule say it. A task that makes one is registered with WholeTask::own_optimizer.
+  virtual Optimizers configure_optimizers(std::vector<NamedParameter> parameters);
   /// Adds what the model makes of this rank's part of a batch. Not recorded; called in evaluation mode. By default the
   /// sum of losses as "loss", and the samples as "count".
   virtual void evaluate(const data::Batch& batch, Sums& sums);

@@ -1,5 +1,6 @@
 #include <shardgrad/train/trained.h>
 
+#include <filesystem>
 #include <iostream>
 
 #include <shardgrad/dist/group/together.h>
@@ -8,18 +9,32 @@
 
 namespace shardgrad::train {
 
-Trained::Trained(const Config& config, const std::string& run, dist::ProcessGroup& world)
-    : task(make_task(config)), sharded(fsdp::fully_shard(task->module(), world, make_sharding(config))) {
+// On every rank, as rank 0 sees it.
+static std::string checkpoint_in(const std::string& from, dist::ProcessGroup& world) {
   Last last;
   dist::together(world, {"", "start"}, [&] {
     if (world.rank() != 0) return;
-    last = last_checkpoint(run);
-    SG_CHECK(last.folder, "nothing is saved in '", run, "'");
+    std::error_code unknown;
+    if (std::filesystem::exists(from + "/" + kManifestFile, unknown))
+      last.folder = from;
+    else
+      last = last_checkpoint(from);
+    SG_CHECK(last.folder, "nothing is saved in '", from, "'");
     if (!last.note.empty()) std::cerr << last.note << std::endl;
   });
-  folder = dist::same_text(world, {"", "start"}, last.folder.value_or(""));
-  auto optimizer = make_optimizer(config.optimizer, task->module().named_parameters());
-  step = load_weights(folder, {task->module(), *sharded, *optimizer}).reached.step;
+  return dist::same_text(world, {"", "start"}, last.folder.value_or(""));
+}
+
+Trained::Trained(const Config& config, const std::string& from, dist::ProcessGroup& world)
+    : task(make_task(config)), sharded(fsdp::fully_shard(task->module(), world, make_sharding(config))) {
+  bool is_file = from.ends_with(".safetensors");
+  if (!is_file) folder = checkpoint_in(from, world);
+  Optimizers made = make_optimizers(config, *task);
+  TrainingState state{task->module(), *sharded, *made.optimizer};
+  if (is_file)
+    load_model(from, state);
+  else
+    step = load_weights(folder, state).reached.step;
   task->module().eval();
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a run has learned, for use.
+// A task with the weights that a run has saved.
 
 #include <memory>
 #include <string>
@@ -11,14 +11,16 @@
 
 namespace shardgrad::train {
 
-/// A run's task with the weights of its last checkpoint, in evaluation mode.
 struct Trained {
-  /// A collective. Throws Error(input) when nothing is saved, or what is saved is damaged or of another model.
-  Trained(const Config& config, const std::string& run, dist::ProcessGroup& world);
+  /// Of the last checkpoint of the run's folder `from`, of the checkpoint `from`, or of a file that ends in
+  /// .safetensors; in evaluation mode. A collective. Throws Error(input) when nothing is saved there, files are
+  /// damaged, or they are of another model.
+  Trained(const Config& config, const std::string& from, dist::ProcessGroup& world);
+
   std::unique_ptr<Task> task;
   std::shared_ptr<fsdp::Sharded> sharded;
-  std::string folder;  ///< of the checkpoint
-  int64_t step;
+  std::string folder;  ///< of the checkpoint; empty for a file
+  int64_t step = 0;    ///< unknown for a file: 0
 };
 
 }  // namespace shardgrad::train

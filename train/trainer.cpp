@@ -33,9 +33,9 @@ namespace shardgrad::train {
 
 namespace {
 
-class Trainer {
+class TrainingRun {
  public:
-  Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& out, const Terminal& terminal);
+  TrainingRun(const Config& config, dist::ProcessGroup& world, std::ostream& out, const Terminal& terminal);
   Result run();
 
  private:
@@ -74,7 +74,8 @@ class Trainer {
   std::string folder_;  // of the run
   std::unique_ptr<Task> task_;
   std::shared_ptr<fsdp::Sharded> sharded_;
-  std::unique_ptr<optim::Optimizer> optimizer_;
+  Optimizers optimizers_;
+  std::optional<LearningRate> rate_;
   optim::GradScaler scaler_;
   Agreement agreement_;
   std::optional<Saver> saver_;
@@ -89,7 +90,7 @@ class Trainer {
   Metrics metrics_;
 };
 
-Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& out, const Terminal& terminal)
+TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::ostream& out, const Terminal& terminal)
     : config_(config),
       world_(world),
       data_(open_data(config)),
@@ -115,21 +116,22 @@ Trainer::Trainer(const Config& config, dist::ProcessGroup& world, std::ostream& 
   if (report) callbacks_->add_first(std::move(report));
   task_ = make_task(config);
   sharded_ = fsdp::fully_shard(task_->module(), world, make_sharding(config));
-  optimizer_ = make_optimizer(config.optimizer, task_->module().named_parameters());
+  optimizers_ = make_optimizers(config, *task_);
+  rate_.emplace(config, optimizers_, course_.steps());
   metrics_.scores = task_->scores({});
   begin();
 }
 
 // In the run's folder: anew, or where it was left.
-void Trainer::begin() {
+void TrainingRun::begin() {
   folder_ = dist::same_text(world_, {"", "start"}, report_ ? report_->folder() : "");
   check_folder_is_shared(world_, folder_);
-  TrainingState state{task_->module(), *sharded_, *optimizer_, notes_of(data_)};
+  TrainingState state{task_->module(), *sharded_, *optimizers_.optimizer, notes_of(data_)};
   auto say_it = [this](const std::string& line) { say(line); };
   saver_.emplace(config_, folder_, state, say_it,
                  [this](const Saved& saved) { callbacks_->tell(&Callback::on_save, saved); });
   std::optional<Reached> from;
-  if (config_.resume) from = resume(config_, folder_, state, fingerprint_, course_.steps(), say_it);
+  if (config_.resume) from = resume(config_, folder_, state, fingerprint_, *rate_, say_it);
   if (!from && !config_.init_from.empty()) load_model(config_.init_from, state);
   if (report_ && config_.resume) report_->resume(config_, from ? from->step : 0, course_.steps());
   meter_.emplace(from ? from->step : 0, from ? from->samples : 0);
@@ -142,12 +144,12 @@ void Trainer::begin() {
   if (!scaler_.enabled()) watch_.emplace(*sharded_);
 }
 
-Reached Trainer::reached() const {
+Reached TrainingRun::reached() const {
   return {meter_->step(), meter_->samples(), fingerprint_, scaler_.state(), best_, course_.steps()};
 }
 
 // What the ranks know after a step, where they talk; `now`: they do.
-void Trainer::agree(bool now) {
+void TrainingRun::agree(bool now) {
   agreed_.reset();
   if (!now && !agreement_.is_time(meter_->step())) return;
   News mine = saver_->news();
@@ -164,19 +166,20 @@ void Trainer::agree(bool now) {
   say(what);
 }
 
-void Trainer::step() {
+void TrainingRun::step() {
   double begin = running_seconds();
   int64_t next = meter_->step() + 1;
   trace_.begin(next);
   data::Batch batch = train_.get(course_.epoch_of(next), course_.batch_of(next));
   progress() = {uint64_t(meter_->step()), batch.first};
-  optimizer_->set_lr(learning_rate(config_, course_.steps(), meter_->step(), best_));
-  StepResult done = train_step({config_, *task_, *sharded_, *optimizer_, scaler_, watch_ ? &*watch_ : nullptr}, batch,
+  optim::Optimizer& optimizer = *optimizers_.optimizer;
+  optimizer.set_lr(rate_->at(meter_->step(), best_));
+  StepResult done = train_step({config_, *task_, *sharded_, optimizer, scaler_, watch_ ? &*watch_ : nullptr}, batch,
                                course_.reports_after(next));
   trace_.end(next);
   meter_->add(done, batch.global_count, running_seconds() - begin);
   metrics_.epoch = course_.epoch_of(next) + 1;
-  metrics_.lr = optimizer_->lr();
+  metrics_.lr = optimizer.lr();
   metrics_.grad_norm = done.grad_norm;
   metrics_.eta_seconds = double(course_.steps() - next) * meter_->seconds_per_step();
   metrics_.epoch_done = course_.tests_after(next) || course_.ends_epoch(next);
@@ -185,10 +188,10 @@ void Trainer::step() {
   is_best_ = false;
   if (config_.log_steps) step_log_.add(meter_->of_last_step(metrics_), done.loss);
   callbacks_->tell(&Callback::on_step,
-                   Stepped{next, course_.steps(), meter_->samples(), optimizer_->lr(), done.loss, done.grad_norm});
+                   Stepped{next, course_.steps(), meter_->samples(), optimizer.lr(), done.loss, done.grad_norm});
 }
 
-void Trainer::test() {
+void TrainingRun::test() {
   int64_t sent_before = context().recorder().total_bytes_sent();
   Evaluation evaluation = evaluate(*task_, test_, world_, forward_dtype(config_), [this](int64_t done) {
     if (report_) report_->testing(done, test_.batches());
@@ -199,59 +202,53 @@ void Trainer::test() {
   step_log_.add_scores(evaluation.scores, evaluation.count);
   is_best_ = is_better(evaluation.scores[0], meter_->step(), config_.schedule.patience, best_);
   callbacks_->tell(&Callback::on_eval, Evaluated{meter_->step(), evaluation.scores, is_best_, best_->worse});
-  say(plateau_note(config_, course_.steps(), meter_->step(), evaluation.scores[0].name, *best_));
+  say(rate_->plateau_note(meter_->step(), evaluation.scores[0].name, *best_));
 }
 
-void Trainer::report() {
+void TrainingRun::report() {
   meter_->fill(metrics_, world_);
   if (!config_.log_steps) callbacks_->tell(&Callback::on_logged, metrics_);
   log_steps();
   callbacks_->tell(&Callback::on_metrics, metrics_);
 }
 
-void Trainer::log_steps() {
+void TrainingRun::log_steps() {
   for (const Metrics& line : step_log_.take(world_)) callbacks_->tell(&Callback::on_logged, line);
 }
 
 // Whether a callback wants it, which is known where the weights were tested.
-bool Trainer::wants_to_end() {
+bool TrainingRun::wants_to_end() {
   std::optional<std::string> reason = callbacks_->reason_to_end();
   if (reason) say(concat("ends after step ", meter_->step(), ": ", *reason));
   return reason.has_value();
 }
 
-void Trainer::write_trace() {
+void TrainingRun::write_trace() {
   std::string text = trace_.gather();
   if (report_) report_->try_write("trace.json", text);
 }
 
-void Trainer::write_about(const Result* end) {
+void TrainingRun::write_about(const Result* end) {
   if (!report_) return;
   std::string text = about_run({config_, world_, data_, predicted_, course_.steps(), end, meter_->samples_per_s()});
   if (!end) forget_earlier(folder_, text);
   report_->try_write(kAboutFile, text);
 }
 
-void Trainer::write_records() {
+void TrainingRun::write_records() {
   if (trace_.has_steps()) write_trace();
   if (report_) report_->write_ledger(context().ledger());
 }
 
-Result Trainer::end(bool stopped) {
-  Result result{.scores = metrics_.scores,
-                .steps = meter_->step(),
-                .total_steps = course_.steps(),
-                .seconds = seconds_since(begun_at_),
-                .stopped = stopped,
-                .folder = folder_,
-                .step_bytes = meter_->step_bytes(),
-                .predicted_step_bytes = predicted_.bytes_sent};
+Result TrainingRun::end(bool stopped) {
+  Result result{metrics_.scores, meter_->step(), course_.steps(),      seconds_since(begun_at_),
+                stopped,         folder_,        meter_->step_bytes(), predicted_.bytes_sent};
   if (meter_->steps_done() > 0) write_about(&result);
   callbacks_->tell(&Callback::on_end, result);
   return result;
 }
 
-Result Trainer::stop() {
+Result TrainingRun::stop() {
   metrics_.epoch_done = true;  // its line stays
   if (meter_->has_news()) report();
   write_records();
@@ -261,14 +258,14 @@ Result Trainer::stop() {
   return end(true);
 }
 
-Result Trainer::finish() {
+Result TrainingRun::finish() {
   write_records();
   if (report_) report_->table(summary(config_, world_, predicted_, metrics_, *meter_, evaluation_bytes_));
   saver_->save_at_end(reached());
   return end(false);
 }
 
-Result Trainer::run() {
+Result TrainingRun::run() {
   begun_at_ = Clock::now();
   bool has_ended = config_.early_stop > 0 && best_ && best_->worse >= config_.early_stop;
   if (is_done() || has_ended) {
@@ -294,7 +291,7 @@ Result Trainer::run() {
 }  // namespace
 
 Result train(const Config& config, dist::ProcessGroup& world, std::ostream& out, const Terminal& terminal) {
-  return Trainer(config, world, out, terminal).run();
+  return TrainingRun(config, world, out, terminal).run();
 }
 
 }  // namespace shardgrad::train

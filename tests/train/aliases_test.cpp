@@ -51,6 +51,28 @@ TEST(Aliases, AmpHasTangosDefaults) {
   EXPECT_EQ(refusal(R"({"amp": "yes"})"), "a.json:1: amp is \"yes\", expected one of true, false");
 }
 
+TEST(Aliases, ComponentsNestByType) {
+  expect_same(R"({"optimizer": {"type": "torch::AdamW", "lr": 0.01}})", {"optimizer.name=adamw", "optimizer.lr=0.01"});
+  expect_same(R"({"strategy": {"type": "fairscale", "reshard_after_forward": false, "move_params_to_cpu": true}})",
+              {"strategy=zero2", "fsdp.move_params_to_cpu=true"});
+  expect_same(R"({"strategy": {"type": "hybrid", "shard_ranks": 2}})", {"strategy=hybrid", "fsdp.shard_ranks=2"});
+  expect_same(R"({"strategy": {"type": "fsdp", "cpu_offload": true}})", {"fsdp.move_params_to_cpu=true"});
+  expect_same(
+      R"({"training_engine": {"type": "fairscale", "amp": true, "max_grad_norm": 2, "fsdp_config":
+                  {"reshard_after_forward": false}, "optimizer": {"type": "torch::SGD"},
+                  "lr_scheduler": {"type": "transformers::linear", "num_warmup_steps": 3}}})",
+      {"strategy=zero2", "autocast=bf16", "clip_grad_norm=2", "schedule.name=linear", "schedule.warmup_steps=3"});
+  expect_same(R"({"training_engine": "torch"})", {"strategy=ddp"});
+  EXPECT_THAT(refusal(R"({"training_engine": {"type": "fairscale", "batch": 3}})"),
+              HasSubstr("unknown key 'training_engine.batch'"));
+  EXPECT_THAT(refusal(R"({"strategy": {"type": "fsdp", "flatten_parameters": true}})"),
+              HasSubstr("unknown key 'fsdp.flatten_parameters'"));
+  EXPECT_THAT(refusal(R"({"optimizer": {"type": "torch::LBFGS"}})"), HasSubstr("optimizer.name is \"torch::LBFGS\""));
+  EXPECT_THAT(refusal(R"({"optimizer": {"type": "torch::Adam", "name": "sgd"}})"), HasSubstr("are one key"));
+  EXPECT_THAT(refusal(R"({"strategy": {"type": "hybrid", "shard_ranks": 2}, "fsdp": {"shard_ranks": 4}})"),
+              HasSubstr("fsdp.shard_ranks and strategy.shard_ranks are one key"));
+}
+
 TEST(Aliases, FsdpConfigIsAStrategyAndItsKeys) {
   expect_same(R"({"fsdp_config": {}})", {"strategy=zero3"});
   expect_same(R"({"fsdp_config": {"reshard_after_forward": true, "move_params_to_cpu": true}})",
