@@ -17,7 +17,7 @@ from pathlib import Path
 from gpu_report import ABSENT, CUT_OFF, MODES, NOT_RUN, OURS, PASSED, REFUSED_HERE, Report
 from gpu_run import Check, left, limit, run, told
 
-ON_THE_GPU = "*cuda*:*OnDevices*:*.Devices*:*OnEveryDevice*:Linear.ReluAsPartOf*:Nccl.*:-*Slow*"
+ON_THE_GPU = "*cuda*:*OnDevices*:*.Devices*:*OnEveryDevice*:Linear.ReluAsPartOf*:Attention.*:CrossEntropy.*:Nccl.*:-*Slow*"
 KERNELS = "-Cpu*:Refusals*"
 OPERATIONS = "OpRegistry.DevicesAgreeWithTheCpu"
 EXPECTED = ("test_autograd", "test_certify", "test_cuda", "test_dist", "test_fsdp", "test_kernels")  # have tests for the GPU
