@@ -102,11 +102,11 @@ template <class T, class C = Compute<T>> __device__ C dot(const C* a, const T* b
 
 /// sums = fading · sums + Σ factors[n] · rows[n · step], by the lanes, for n < count.
 template <class T, class C = Compute<T>>
-__device__ void add_rows(C* sums, C fading, const C* factors, const T* rows, int64_t step, int64_t count,
-                         int64_t depth) {
+__device__ void add_rows(C* sums, C fading, const C* factors, const T* rows, int64_t step, int count, int64_t depth) {
   for (int64_t c = threadIdx.x; c < depth; c += warpSize) {
     C sum = sums[c] * fading;
-    for (int64_t n = 0; n < count; ++n) sum += factors[n] * load(rows + n * step + c);
+    const T* element = rows + c;
+    for (int n = 0; n < count; ++n, element += step) sum += factors[n] * load(element);
     sums[c] = sum;
   }
 }

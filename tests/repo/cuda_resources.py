@@ -19,6 +19,8 @@ REGISTERS = 65536
 PRINTS = "what a refused index or label prints"
 DIMENSIONS = "extents and strides, which a loop over the dimensions indexes"
 STACK = {
+    "attention_kernel": (48, PRINTS),
+    "attention_queries_kernel": (48, PRINTS),
     "broadcast_kernel": (104, DIMENSIONS),
     "cross_entropy_backward_kernel": (48, PRINTS),
     "cross_entropy_kernel": (48, PRINTS),
