@@ -1,42 +1,125 @@
 """The PyTorch side of bench/training_step.cpp: the same arguments and protocol."""
+import math
 import sys
 import time
 
 import torch
-
-batch, threads, *sizes = map(int, sys.argv[1:])
-torch.set_num_threads(threads)
+from torch.nn import functional as F
 
 
 def wave(shape, step, scale):
-    n = 1
-    for extent in shape:
-        n *= extent
-    return (torch.sin(torch.arange(n, dtype=torch.float64) * step) * scale).float().reshape(shape)
+    values = torch.sin(torch.arange(math.prod(shape), dtype=torch.float64) * step) * scale
+    return values.float().reshape(shape)
 
 
-layers = []
-for i in range(len(sizes) - 1):
-    layers.append(torch.nn.Linear(sizes[i], sizes[i + 1]))
-    if i + 2 < len(sizes):
-        layers.append(torch.nn.ReLU())
-model = torch.nn.Sequential(*layers)
-with torch.no_grad():
-    for p in model.parameters():
-        p.copy_(wave(p.shape, 0.7, p.shape[-1] ** -0.5))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-x, target = wave((batch, sizes[0]), 0.3, 1), wave((batch, sizes[-1]), 0.11, 1)
-criterion = torch.nn.MSELoss()
+def mlp(batch, *sizes):
+    layers = []
+    for i in range(len(sizes) - 1):
+        layers.append(torch.nn.Linear(sizes[i], sizes[i + 1]))
+        if i + 2 < len(sizes):
+            layers.append(torch.nn.ReLU())
+    model = torch.nn.Sequential(*layers)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(wave(p.shape, 0.7, p.shape[-1] ** -0.5))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    x, target = wave((batch, sizes[0]), 0.3, 1), wave((batch, sizes[-1]), 0.11, 1)
+    criterion = torch.nn.MSELoss()
+
+    def step():
+        loss = criterion(model(x), target)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
 
 
-def step():
-    loss = criterion(model(x), target)
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    return loss
+def scaled_dot_product(qkv, heads, kv_heads, dropout):
+    """Of rows with the queries, keys and values of all heads, as one product makes them."""
+    batch, length, row = qkv.shape
+    depth = row // (heads + 2 * kv_heads)
+    parts = qkv.split([heads * depth, kv_heads * depth, kv_heads * depth], 2)
+    q, k, v = (part.view(batch, length, -1, depth).transpose(1, 2) for part in parts)
+    y = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True, enable_gqa=heads != kv_heads)
+    return y.transpose(1, 2).reshape(batch, length, heads * depth)
 
 
+def attention(batch, length, heads, kv_heads, depth, dropout):
+    qkv = wave((batch, length, (heads + 2 * kv_heads) * depth), 0.7, 1).requires_grad_()
+    dy = wave((batch, length, heads * depth), 0.3, 1)
+
+    def step():
+        qkv.grad = None
+        y = scaled_dot_product(qkv, heads, kv_heads, dropout)
+        y.backward(dy)
+        return (y.detach() * dy).sum() + qkv.grad.norm()
+
+    return step
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width, heads, dropout):
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.ln_1, self.ln_2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.c_attn, self.c_proj = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.c_fc, self.mlp_proj = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        y = scaled_dot_product(self.c_attn(self.ln_1(x)), self.heads, self.heads, self.dropout)
+        x = x + F.dropout(self.c_proj(y), self.dropout)
+        y = F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh")
+        return x + F.dropout(self.mlp_proj(y), self.dropout)
+
+
+class Gpt2(torch.nn.Module):
+    def __init__(self, layers, width, heads, vocabulary, length, dropout):
+        super().__init__()
+        self.dropout = dropout
+        self.wte, self.wpe = torch.nn.Embedding(vocabulary, width), torch.nn.Embedding(length, width)
+        self.h = torch.nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
+        self.ln_f = torch.nn.LayerNorm(width)
+
+    def forward(self, ids, targets):
+        x = F.dropout(self.wte(ids) + self.wpe(torch.arange(ids.shape[1])), self.dropout)
+        for block in self.h:
+            x = block(x)
+        logits = F.linear(self.ln_f(x), self.wte.weight)  # tied
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+
+
+def gpt2(batch, length, layers, width, heads, vocabulary, dropout):
+    """As its users train it: AdamW in one pass, the norm clipped, no decay of vectors."""
+    model = Gpt2(layers, width, heads, vocabulary, length, dropout)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if p.dim() == 2:
+                p.copy_(wave(p.shape, 0.7, 0.03))
+            else:
+                p.fill_(1.0 if "ln_" in name and name.endswith("weight") else 0.0)
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    vectors = [p for p in model.parameters() if p.dim() != 2]
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
+                                  lr=1e-3, betas=(0.9, 0.95), fused=True)
+    tokens = torch.arange(batch * length + 1) * 7919 % 1009 % vocabulary
+    ids, targets = tokens[:-1].view(batch, length), tokens[1:].view(batch, length)
+
+    def step():
+        loss = model(ids, targets)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
+
+
+threads, kind, *words = sys.argv[1:]
+torch.set_num_threads(int(threads))
+step = {"mlp": mlp, "attention": attention, "gpt2": gpt2}[kind](*(float(word) if "." in word else int(word) for word in words))
 for line in sys.stdin:
     word, *rest = line.split()
     if word == "check":

@@ -1,11 +1,16 @@
-// A training step of an MLP as a server for bench/compare_pytorch.py: the driver lets this program and PyTorch run in
-// turn and compares. Arguments: BATCH THREADS SIZE SIZE [SIZE…]. Protocol: "check" prints the losses of three steps
-// from fixed weights; "run N" prints the seconds that N steps took.
+// A training step as a server for bench/compare_pytorch.py: the driver lets this program and PyTorch run in turn and
+// compares. Arguments: THREADS, then what is trained:
+//
+//     mlp BATCH SIZE SIZE [SIZE…]                                 all of a step, with SGD
+//     attention BATCH LENGTH HEADS KV_HEADS DEPTH DROPOUT         the operation, forward and backward
+//
+// Protocol: "check" prints the losses of three steps from fixed values; "run N" prints the seconds that N steps took.
 
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
+#include <functional>
 #include <iostream>
+#include <memory>
 #include <string>
 
 #include <shardgrad/autograd/ops.h>
@@ -14,6 +19,11 @@
 #include <shardgrad/optim/sgd.h>
 
 using namespace shardgrad;
+
+namespace {
+
+using Step = std::function<Tensor()>;  // gives the loss
+using Words = std::vector<std::string>;
 
 struct Mlp : nn::Module {
   std::vector<nn::Child<nn::Linear>> layers;
@@ -29,33 +39,62 @@ struct Mlp : nn::Module {
 };
 
 // Values that both sides compute alike: sin(i · step) · scale.
-static Tensor wave(const Shape& shape, double step, double scale) {
+Tensor wave(const Shape& shape, double step, double scale) {
   std::vector<float> values(size_t(shape.numel()));
   for (size_t i = 0; i < values.size(); ++i) values[i] = float(std::sin(double(i) * step) * scale);
   return from_vector(values, shape);
 }
 
-int main(int argc, char** argv) {
-  if (argc < 5) return std::cerr << "usage: training_step BATCH THREADS SIZE SIZE [SIZE…]\n", 2;
-  int64_t batch = std::atoll(argv[1]);
-  Context context({.threads = std::atoi(argv[2])});
+Step mlp(const Words& words) {
   std::vector<int64_t> sizes;
-  for (int i = 3; i < argc; ++i) sizes.push_back(std::atoll(argv[i]));
-
+  for (const std::string& word : words) sizes.push_back(std::stoll(word));
+  int64_t batch = sizes.front();
+  sizes.erase(sizes.begin());
   auto model = nn::make<Mlp>(sizes);
   model->materialize();
   for (const NamedParameter& p : model->named_parameters())
     copy_into(p.tensor.detach(), wave(p.tensor.shape(), 0.7, 1 / std::sqrt(double(p.tensor.size(-1)))));
-  optim::SGD optimizer(model->named_parameters(), {.lr = 0.01, .momentum = 0.9});
+  auto optimizer =
+      std::make_shared<optim::SGD>(model->named_parameters(), optim::SgdOptions{.lr = 0.01, .momentum = 0.9});
   Tensor x = wave({batch, sizes.front()}, 0.3, 1), target = wave({batch, sizes.back()}, 0.11, 1);
-  auto step = [&] {
+  return [=] {
     Tensor loss = mse_loss(model(x), target);
     loss.backward();
-    optimizer.step();
-    optimizer.zero_grad();
+    optimizer->step();
+    optimizer->zero_grad();
     return loss;
   };
+}
 
+// With dropout its losses differ from PyTorch's, whose masks are others.
+Step attention_alone(const Words& words) {
+  int64_t batch = std::stoll(words.at(0)), length = std::stoll(words.at(1)), depth = std::stoll(words.at(4));
+  AttentionOptions options{.heads = std::stoll(words.at(2)),
+                           .kv_heads = std::stoll(words.at(3)),
+                           .dropout = std::stod(words.at(5)),
+                           .seed = 1};
+  Tensor qkv = wave({batch, length, (options.heads + 2 * options.kv_heads) * depth}, 0.7, 1).set_requires_grad();
+  Tensor dy = wave({batch, length, options.heads * depth}, 0.3, 1);
+  return [=] {
+    qkv.zero_grad();
+    Tensor y = attention(qkv, Tensor(), options);
+    y.backward(dy);
+    return sum(y.detach() * dy) + norm(qkv.grad());
+  };
+}
+
+Step make(const std::string& kind, const Words& words) {
+  if (kind == "mlp") return mlp(words);
+  if (kind == "attention") return attention_alone(words);
+  throw Error(ErrorKind::input, concat("'", kind, "' is neither mlp nor attention"));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 4) return std::cerr << "usage: training_step THREADS mlp|attention WHAT…\n", 2;
+  Context context({.threads = std::stoi(argv[1])});
+  Step step = make(argv[2], Words(argv + 3, argv + argc));
   for (std::string word; std::cin >> word;) {
     if (word == "check") {
       for (int i = 0; i < 3; ++i) std::cout << step().item() << ' ';
