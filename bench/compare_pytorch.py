@@ -4,14 +4,14 @@
     bench/compare_pytorch.py PROGRAM PYTHON [--pairs 15] [--threads 1] [--only TEXT]
 
 PROGRAM is the built training_step, PYTHON an interpreter that can import torch. A ratio above 1 means that PyTorch takes
-longer. The losses of both sides are compared before anything is timed.
+longer. Losses or gradients of both sides are compared before anything is timed.
 """
 import argparse
 import os
 import statistics
 import subprocess
 
-CASES = {  # name: (arguments, steps per measurement, least ratio aimed at, whether losses are compared)
+CASES = {  # name: (arguments, steps per measurement, least ratio aimed at, whether results are compared)
     "MLP 784-1024-1024-1024-10, batch 256": ("mlp 256 784 1024 1024 1024 10", 8, 1.0, True),
     "MLP 64-64-64-64-1, batch 64": ("mlp 64 64 64 64 64 1", 1000, 2.5, True),
     "attention, T 128, 8 x 6 heads of 32": ("attention 8 128 6 6 32 0.0", 60, 1.5, True),
@@ -50,9 +50,9 @@ def main():
         arguments = [str(options.threads), *what.split()]
         ours = Side([options.program, *arguments], options.threads)
         torch = Side([options.python, os.path.join(here, "torch_step.py"), *arguments], options.threads)
-        losses = ours.ask("check"), torch.ask("check")
-        for a, b in zip(*losses) if comparable else ():  # masks of dropout differ
-            assert abs(a - b) <= 1e-4 * abs(b), f"{name}: the losses differ: {losses}"
+        results = ours.ask("check"), torch.ask("check")
+        for a, b in zip(*results) if comparable else ():  # masks of dropout differ
+            assert abs(a - b) <= 1e-4 * abs(b), f"{name}: the results differ: {results}"
         for side in (ours, torch):
             side.ask(f"run {steps}")
         ratios = []
