@@ -5,7 +5,9 @@
 #include <shardgrad/train/data/npy.h>
 #include <shardgrad/train/data/tokens.h>
 #include <shardgrad/train/registry.h>
+#include <shardgrad/train/tasks/language.h>
 #include <shardgrad/train/tasks/mlp.h>
+#include <shardgrad/train/tasks/next_token.h>
 #include <shardgrad/train/tasks/supervised.h>
 
 namespace shardgrad::train {
@@ -115,13 +117,17 @@ void register_built_in(Registry& registry) {
   registry.add_data<TokenChoice>("tokens", "a text as numbers", open_tokens);
   registry.add_data<FashionMnistOptions>("fashion_mnist", "pictures of clothes in ten classes", open_fashion_mnist,
                                          FashionMnist::known_fields());
+  registry.add_model<Gpt2Choice>("gpt2", "a transformer as GPT-2", make_gpt2);
+  registry.add_model<LlamaChoice>("llama", "a transformer as LLaMA", make_llama);
   registry.add_model<MlpOptions>("mlp", "linear layers with an activation between them", make_mlp);
   registry.add_task<Classification::Options>("classification", "one of some classes",
                                              [](const Classification::Options& options, const Model& model) {
                                                return std::make_unique<Classification>(options, model);
                                              });
-  registry.add_task("next_token", "the token that follows each one",
-                    [](const Model& model) { return std::make_unique<NextToken>(model); });
+  registry.add_task<NextToken::Options>("next_token", "the token that follows each one",
+                                        [](const NextToken::Options& options, const Model& model) {
+                                          return std::make_unique<NextToken>(options, model);
+                                        });
   registry.add_task("regression", "numbers, by the mean squared error",
                     [](const Model& model) { return std::make_unique<Regression>(model); });
 }

@@ -19,6 +19,9 @@ class Registry;
 /// What is built in.
 std::shared_ptr<const Registry> built_in_registry();
 
+/// In optimizer.no_decay: every parameter of one dimension.
+inline constexpr const char* kVectors = "vectors";
+
 struct Config {
   /// What the names of data, model and task stand for.
   std::shared_ptr<const Registry> registry = built_in_registry();
@@ -33,7 +36,7 @@ struct Config {
     double lr = 0.1, momentum = 0.9, weight_decay = 0, eps = 1e-8;
     bool nesterov = false;
     std::vector<double> betas{0.9, 0.999};
-    std::vector<std::string> no_decay{"*.bias"};
+    std::vector<std::string> no_decay{kVectors};  ///< names, or kVectors
   } optimizer;
   struct Schedule {
     std::string name = "constant";

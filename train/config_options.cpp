@@ -71,7 +71,9 @@ void list_optimizer(OptionList& list, Config& c) {
   list.add("optimizer.eps", o.eps, "adam and adamw only", {.low = 0, .above_low = true});
   list.add("optimizer.weight_decay", o.weight_decay, "decoupled for adamw, added to the gradient otherwise",
            {.low = 0});
-  list.add("optimizer.no_decay", o.no_decay, "parameter names without weight decay; `*` stands for any part");
+  list.add("optimizer.no_decay", o.no_decay,
+           "parameter names without weight decay; `*` stands for any part, and `vectors` for every parameter of one "
+           "dimension, such as biases and the gains of norms");
 }
 
 void list_loop(OptionList& list, Config& c) {

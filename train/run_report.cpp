@@ -39,6 +39,12 @@ std::string lines_up_to(const std::string& path, int64_t step) {
   return kept;
 }
 
+std::string speed_of(const Metrics& m) {
+  bool tokens = m.tokens_per_s > 0;
+  double speed = tokens ? m.tokens_per_s : m.samples_per_s;
+  return format("%8s ", format_fixed(speed, 0).c_str()) + (tokens ? "tokens/s" : "samples/s");
+}
+
 }  // namespace
 
 std::string to_json_line(const Metrics& m) {
@@ -51,6 +57,8 @@ std::string to_json_line(const Metrics& m) {
   if (m.skipped_steps > 0) line["skipped_steps"] = m.skipped_steps;
   line["seconds"] = finite(m.seconds);
   line["samples_per_s"] = finite(m.samples_per_s);
+  if (m.tokens_per_s > 0) line["tokens_per_s"] = finite(m.tokens_per_s);
+  if (m.flops_per_s > 0) line["gflops_per_s"] = finite(m.flops_per_s / 1e9);
   line["peak_bytes"] = m.peak_bytes;
   return line.dump();
 }
@@ -134,10 +142,11 @@ void RunReport::on_metrics(const Metrics& m) {
                             {format("epoch %3ld", long(m.epoch)), 5},
                             {"loss " + format_fixed(m.loss, 5), 7},
                             {format("test_%s %6s", shortened(score.name).c_str(), tested.c_str()), 6},
-                            {format("%8s samples/s", format_fixed(m.samples_per_s, 0).c_str()), 3},
+                            {speed_of(m), 3},
                             {format("lr %.3g", m.lr), 4},
                             {"peak " + format_bytes(m.peak_bytes), 1},
                             {"eta " + format_seconds(m.eta_seconds), 2}};
+  if (m.flops_per_s > 0) fields.insert(fields.begin() + 5, {format_fixed(m.flops_per_s / 1e9, 1) + " GFLOP/s", 2});
   if (m.skipped_steps > 0) fields.push_back({concat("skipped ", m.skipped_steps), 9});
   show(fields, !terminal_.columns || m.epoch_done);
   shown_ = {terminal_.seconds(), m.step, m.samples};

@@ -114,7 +114,7 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
   });
   callbacks_.emplace(config, world);
   if (report) callbacks_->add_first(std::move(report));
-  task_ = make_task(config);
+  task_ = make_task(config, data_.fields());
   sharded_ = fsdp::fully_shard(task_->module(), world, make_sharding(config));
   optimizers_ = make_optimizers(config, *task_);
   rate_.emplace(config, optimizers_, course_.steps());
@@ -134,7 +134,7 @@ void TrainingRun::begin() {
   if (config_.resume) from = resume(config_, folder_, state, fingerprint_, *rate_, say_it);
   if (!from && !config_.init_from.empty()) load_model(config_.init_from, state);
   if (report_ && config_.resume) report_->resume(config_, from ? from->step : 0, course_.steps());
-  meter_.emplace(from ? from->step : 0, from ? from->samples : 0);
+  meter_.emplace(from ? from->step : 0, from ? from->samples : 0, task_->work());
   if (from) {
     best_ = from->best;
     scaler_.load_state(from->scaler);

@@ -5,7 +5,7 @@
 #include <shardgrad/train/data/dataset.h>
 #include <shardgrad/train/plan.h>
 #include <shardgrad/train/registry.h>
-#include <shardgrad/train/tasks/supervised.h>
+#include <shardgrad/train/tasks/next_token.h>
 
 #include "small_run.h"
 

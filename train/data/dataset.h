@@ -34,12 +34,16 @@ namespace shardgrad::data {
 struct Field {
   Shape shape;
   DType dtype = DType::f32;
-  int64_t classes = 0;  ///< of labels: each is in [0, classes); 0: unknown
+  int64_t classes = 0;     ///< of labels: each is in [0, classes); 0: unknown
+  double label_bytes = 0;  ///< of labels that are tokens: of a text, that one of the test stands for; 0: unknown
 
   /// (rows, shape…)
   Shape rows(int64_t rows) const;
   bool operator==(const Field&) const = default;
 };
+
+/// A label of a text that counts in no loss and no score, as PyTorch's ignore_index.
+inline constexpr int64_t kIgnored = -100;
 
 /// How raw inputs (field 0) became the inputs here: x' = (x - mean) / scale, with a number for each column, or one for
 /// all; empty: unchanged.
@@ -69,6 +73,8 @@ class Dataset {
   /// A number that differs where the samples do; ranks compare it before training.
   virtual uint64_t fingerprint() const = 0;
   virtual const Standardisation& input_transform() const;
+  /// How many of the labels (field 1, i64) of these samples are kIgnored. By default none is.
+  virtual int64_t ignored_labels(std::span<const int64_t> indices) const;
 
   /// The samples at `indices`, stacked: one tensor per field on the cpu, with indices.size() rows (which may be 0).
   /// Throws Error(input) for an index that is not in [0, size()).
@@ -101,6 +107,7 @@ class TensorDataset : public Dataset {
   void read(std::span<const int64_t> indices, std::span<void* const> to) const override;
   uint64_t fingerprint() const override;
   const Standardisation& input_transform() const override { return inputs_; }
+  int64_t ignored_labels(std::span<const int64_t> indices) const override;
 
  private:
   std::vector<Tensor> fields_;
