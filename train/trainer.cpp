@@ -28,6 +28,7 @@
 #include <shardgrad/train/step_log.h>
 #include <shardgrad/train/step_trace.h>
 #include <shardgrad/train/summary.h>
+#include <shardgrad/train/weights.h>
 
 namespace shardgrad::train {
 
