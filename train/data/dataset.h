@@ -24,6 +24,10 @@
 
 #include <shardgrad/core/tensor.h>
 
+namespace shardgrad::text {
+class Tokenizer;
+}
+
 namespace shardgrad::Category {
 inline constexpr Kind data = named<"data">;  ///< samples and what is made of them
 }
@@ -34,7 +38,8 @@ namespace shardgrad::data {
 struct Field {
   Shape shape;
   DType dtype = DType::f32;
-  int64_t classes = 0;  ///< of labels: each is in [0, classes); 0: unknown
+  int64_t classes = 0;     ///< of labels: each is in [0, classes); 0: unknown
+  double label_bytes = 0;  ///< of labels that are tokens: of a text, that one of the test stands for; 0: unknown
 
   /// (rows, shape…)
   Shape rows(int64_t rows) const;
@@ -86,8 +91,10 @@ struct Splits {
   int64_t classes = 0;                     ///< labels are in [0, classes), in both; 0: unknown, or no labels
   std::vector<std::string> class_names{};  ///< of labels that were texts; or empty
   Standardisation target{};                ///< how raw targets became field 1; empty: unchanged
+  std::shared_ptr<const text::Tokenizer> tokenizer{};  ///< of texts; null: unknown
+  double bytes_per_token = 0;  ///< of a text, that a target of the test stands for on average; 0: unknown
 
-  /// Of both, with the classes of field 1.
+  /// Of both, with the classes and label_bytes of field 1.
   std::vector<Field> fields() const;
 };
 
