@@ -74,7 +74,7 @@ def train(config, steps, seed):
     """Bits per byte of the test part after `steps` steps."""
     torch.manual_seed(seed)
     data, optimizer_keys = config["data"], config["optimizer"]
-    tokens, following = windows_of(data["path"], data["length"])
+    tokens, following = windows_of(data["path"][0], data["length"])
     kept = len(tokens) - round(data.get("test_share", 0.1) * len(tokens))
     model = Gpt(config["model"])
     groups = [{"params": [p for p in model.parameters() if p.dim() == 2], "weight_decay": optimizer_keys["weight_decay"]},

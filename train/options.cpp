@@ -97,6 +97,8 @@ template <class T> bool assign(T& field, const Json& value, const Rule& rule) {
     field = inner;
     return true;
   } else if constexpr (kIsList<T>) {
+    if (std::is_same_v<T, std::vector<std::string>> && value.is_string())
+      return assign(field, Json::array({value}), rule);  // a list of one
     if (!value.is_array() || (rule.length && value.size() != rule.length) || value.size() < rule.least_length)
       return false;
     T list;

@@ -15,6 +15,7 @@
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/course.h>
 #include <shardgrad/train/evaluation.h>
+#include <shardgrad/train/kept_tokenizer.h>
 #include <shardgrad/train/learning_rate.h>
 #include <shardgrad/train/loss_scale.h>
 #include <shardgrad/train/meter.h>
@@ -127,6 +128,9 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
 void TrainingRun::begin() {
   folder_ = dist::same_text(world_, {"", "start"}, report_ ? report_->folder() : "");
   check_folder_is_shared(world_, folder_);
+  dist::together(world_, {"", "start"}, [&] {
+    if (report_ && data_.tokenizer) keep_tokenizer(folder_, *data_.tokenizer);
+  });
   TrainingState state{task_->module(), *sharded_, *optimizers_.optimizer, notes_of(data_)};
   auto say_it = [this](const std::string& line) { say(line); };
   saver_.emplace(config_, folder_, state, say_it,

@@ -447,9 +447,47 @@ def own_arrays():
     refuses("npy.json", [("data.targets=short.npy", "short.npy"), ("data.targets=", "data.targets"), ("data.inputs=npy.json", "npy.json")])
 
 
+def tokenizers():
+    """A tokenizer is learned from a text, and texts become the numbers of tokens and texts again."""
+    text = ("".join(f"Chapter {i}: who learns, learns; who learned, knows. Grün, \U0001f600!\n" for i in range(200))).encode()
+    Path("a.txt").write_bytes(text)
+    tokenizer = [PROGRAM, "tokenizer"]
+    kinds = ["bytes"]
+    train = [*tokenizer, "train", "--input", "a.txt", "--vocab-size", "300", "--output", "t.json"]
+    run = call(train)
+    if "PCRE2     none" in call([PROGRAM, "--version"]).stdout:
+        expect(run.returncode == 3 and "install libpcre2-dev" in run.stderr and not Path("t.json").exists(), run)
+    else:
+        expect(run.returncode == 0 and run.stdout.startswith("wrote 300 tokens (256 bytes, 43 learned from "), run)
+        kinds.append("t.json")
+    for kind in kinds:
+        ids = call([*tokenizer, "encode", kind, "--input", "a.txt"])
+        numbers = list(map(int, ids.stdout.split()))
+        expect(ids.returncode == 0 and (kind != "bytes" or numbers == list(text)) and len(numbers) <= len(text), ids)
+        for name in "ids.txt", "ids.bin", "ids.npy":
+            expect((run := call([*tokenizer, "encode", kind, "--input", "a.txt", "--output", name])).returncode == 0, run)
+            expect((run := call([*tokenizer, "decode", kind, "--input", name, "--output", "b.txt"])).returncode == 0, run)
+            expect(Path("b.txt").read_bytes() == text, run)
+        assert Path("ids.bin").read_bytes() == struct.pack(f"<{len(numbers)}H", *numbers)
+        piped = subprocess.run([*tokenizer, "encode", kind], input=text, capture_output=True)
+        back = subprocess.run([*tokenizer, "decode", kind], input=piped.stdout, capture_output=True)
+        assert piped.stdout.decode() == ids.stdout and back.stdout == text, back
+    Path("empty.txt").write_text("")
+    Path("words.txt").write_text("1 2 three")
+    for words, said in [(["encode", "gone.json"], "cannot read 'gone.json': No such file"), (["encode", "a.txt"], "it is no tokenizer.json"),
+                        (["encode", "bytes", "--input", "."], "it is a folder"), (["decode", "bytes", "--input", "words.txt"], "'three' is no number of a token"),
+                        (["decode", "bytes", "--input", "a.txt"], "'Chapter' is no number of a token"), (["encode", "bytes", "--output", "gone/x"], "cannot write 'gone/x'"),
+                        (["encode"], "tokenizer is required (shardgrad tokenizer encode --help)"), (["train", "--inptu", "x"], "(shardgrad tokenizer train --help)"), ([], "shardgrad tokenizer: "),
+                        *([(["train", "--input", "empty.txt", *train[5:]], "'empty.txt' is empty")] if len(kinds) == 2 else [])]:
+        run = subprocess.run([*tokenizer, *words], input="", capture_output=True, text=True)
+        assert run.returncode == 2 and said in run.stderr and run.stderr.count("\n") == 1, (words, run)
+    run = subprocess.run([*tokenizer, "decode", "bytes"], input="256", capture_output=True, text=True)
+    assert run.returncode == 2 and "token 256 is not in the vocabulary of 'bytes'" in run.stderr, run
+
+
 def version():
     run = call([PROGRAM, "--version"])
-    expect(run.returncode == 0 and all(f"\n  {word} " in run.stdout for word in ("compiler", "MPI", "oneDNN", "CPU", "CUDA     ")), run)
+    expect(run.returncode == 0 and all(f"\n  {word} " in run.stdout for word in ("compiler", "MPI", "oneDNN", "PCRE2", "CPU", "CUDA     ")), run)
 
 
 def doctor():

@@ -26,7 +26,8 @@ std::string version_text() {
   std::string mpi = dist::mpi_library();
   return concat("shardgrad ", build.version, " (git ", build.git, ")\n  compiler  ", build.compiler, "\n  MPI       ",
                 mpi.empty() ? "none" : mpi, "\n  oneDNN    ", build.onednn, "\n  OpenMP    ", build.openmp,
-                "\n  CUDA      ", build.cuda, "\n  CPU       ", name_of(best_isa()), "\n");
+                "\n  PCRE2     ", build.pcre2, "\n  CUDA      ", build.cuda, "\n  CPU       ", name_of(best_isa()),
+                "\n");
 }
 
 namespace {
@@ -192,6 +193,7 @@ CommandLine::CommandLine(const train::Registry& registry) : train{&registry}, pl
   add_certify();
   add_new();
   add_doctor();
+  add_tokenizer(app, chosen);
 }
 
 std::optional<int> CommandLine::parse(std::vector<std::string> words) {

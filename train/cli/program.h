@@ -1,10 +1,15 @@
 #pragma once
 // The `shardgrad` program: commands, options and exit codes. train::program calls run.
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include <shardgrad/train/cli/run_job.h>
+
+namespace CLI {
+class App;
+}
 
 namespace shardgrad::cli {
 
@@ -59,6 +64,9 @@ int new_command(const std::string& folder);
 /// Looks at build, machine and shell, as a job of so many ranks (0: SLURM's tasks here, or else 2) would, and prints
 /// what it found. 1 when something prevents training, or a way of starting it that this build has; else 0.
 int doctor_command(int ranks);
+
+/// Adds the command `tokenizer` with its own commands, the chosen one of which becomes `chosen`.
+void add_tokenizer(CLI::App& app, std::function<int()>& chosen);
 
 /// The text of `shardgrad --version`.
 std::string version_text();

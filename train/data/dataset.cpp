@@ -44,7 +44,9 @@ std::vector<Tensor> Dataset::fetch(std::span<const int64_t> indices) const {
 
 std::vector<Field> Splits::fields() const {
   std::vector<Field> fields = train->fields();
-  if (classes > 0 && fields.size() > 1) fields[1].classes = classes;
+  if (fields.size() < 2) return fields;
+  if (classes > 0) fields[1].classes = classes;
+  fields[1].label_bytes = bytes_per_token;
   return fields;
 }
 

@@ -24,6 +24,10 @@
 
 #include <shardgrad/core/tensor.h>
 
+namespace shardgrad::text {
+class Tokenizer;
+}
+
 namespace shardgrad::Category {
 inline constexpr Kind data = named<"data">;  ///< samples and what is made of them
 }
@@ -92,8 +96,10 @@ struct Splits {
   int64_t classes = 0;                     ///< labels are in [0, classes), in both; 0: unknown, or no labels
   std::vector<std::string> class_names{};  ///< of labels that were texts; or empty
   Standardisation target{};                ///< how raw targets became field 1; empty: unchanged
+  std::shared_ptr<const text::Tokenizer> tokenizer{};  ///< of texts; null: unknown
+  double bytes_per_token = 0;  ///< of a text, that a target of the test stands for on average; 0: unknown
 
-  /// Of both, with the classes of field 1.
+  /// Of both, with the classes and label_bytes of field 1.
   std::vector<Field> fields() const;
 };
 
