@@ -6,9 +6,10 @@
 
 namespace shardgrad::train {
 
-/// The model of a run's last checkpoint as a Hugging Face folder `to` (hf::export_folder), with the tokenizer of the
-/// run, or else of the Hugging Face folder that it began with. Of one process. Throws Error(input) as export_folder
-/// does, when nothing is saved or its files are damaged, and for a model that such a folder cannot hold.
+/// The model of a run's last checkpoint as a Hugging Face folder `to` (hf::export_folder), with the tokenizer that
+/// the run keeps, or all files of that of the Hugging Face folder that it began with, where it is the same. Of one
+/// process. Throws Error(input) as export_folder does, when nothing is saved or its files are damaged, and for a model
+/// that such a folder cannot hold.
 void export_run(const Config& config, const std::string& run, const std::string& to);
 
 }  // namespace shardgrad::train
