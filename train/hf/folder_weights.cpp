@@ -13,8 +13,6 @@
 namespace shardgrad::train::hf {
 namespace {
 
-constexpr const char* kHead = "lm_head.weight";
-
 // Names for one sentence, not more than a few.
 class Listed {
  public:

@@ -9,7 +9,7 @@
 namespace shardgrad::train::hf {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMost = 1 << 24;  // so that products of two have room in an int64_t
 

@@ -3,7 +3,7 @@
 namespace shardgrad::train::hf {
 namespace {
 
-constexpr const char *kHead = "lm_head.weight", *kGpt2 = "transformer.", *kLlama = "model.";
+constexpr const char *kGpt2 = "transformer.", *kLlama = "model.";
 
 // The module's name in the place of `ours`, at the end of a parameter's.
 std::string renamed(const std::string& name, const std::string& ours, const std::string& theirs) {

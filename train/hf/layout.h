@@ -9,6 +9,9 @@
 
 namespace shardgrad::train::hf {
 
+/// The head of a model, also of the folder.
+inline constexpr const char* kHead = "lm_head.weight";
+
 /// A tensor of the folder.
 struct Part {
   std::string name;  ///< as a causal language model is saved: "transformer.h.0.attn.c_attn.weight"
