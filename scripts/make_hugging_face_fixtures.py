@@ -86,8 +86,6 @@ def make_folders(root):
     make("gpt2_inner", gpt2(n_inner=20, layer_norm_epsilon=0.1, n_head=4))
     make("gpt2_old", gpt2(), tie_word_embeddings=None)
     retensored(root / "gpt2_old", as_old_gpt2)
-    make("gpt2_with_head", gpt2())
-    retensored(root / "gpt2_with_head", lambda t: t | {"lm_head.weight": t["transformer.wte.weight"].clone()})
     make("llama", llama())
     make("llama_grouped", llama(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True,
                                 rms_norm_eps=0.1))
@@ -148,9 +146,9 @@ def main():
     torch.manual_seed(1)
     make_folders(root)
     modeling_llama.LlamaRMSNorm.forward = norm_in_f64
-    make_steps(root / "gpt2_steps", gpt2(embd_pdrop=0, attn_pdrop=0, resid_pdrop=0))
-    make_steps(root / "llama_steps", llama(num_attention_heads=4, num_key_value_heads=2, hidden_size=16))
-    print(f"{root}: {sum(f.stat().st_size for f in root.rglob('*')) / 1e3:.0f} kB")
+    make_steps(root / "gpt2_steps", gpt2(n_layer=1, embd_pdrop=0, attn_pdrop=0, resid_pdrop=0))
+    make_steps(root / "llama_steps", llama(num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2))
+    print(f"{root}: {sum(f.stat().st_size for f in root.rglob('*.*')) / 1e3:.0f} kB")
 
 
 if __name__ == "__main__":

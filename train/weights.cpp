@@ -36,6 +36,7 @@ static void read_whole(Weights& weights, const NamedParameter& entry) {
     weights.read(entry.name, begin, values);
     if (!values.same_as(part)) copy_into(part, values);
   }
+  tensor.bump_version();
 }
 
 std::unique_ptr<Weights> open_weights(const std::string& path) {
@@ -59,8 +60,11 @@ void load_model(const std::string& path, nn::Module& model) {
   NoGrad no_grad;
   std::unique_ptr<Weights> weights = open_weights(path);
   check_fits(*weights, specs_of(model), true);
-  model.materialize();
+  for (auto& [name, module] : model.named_modules())
+    for (auto list : {module->own_parameters(), module->own_buffers()})
+      for (const auto& entry : list) entry.object->allocate();
   for (const NamedParameter& entry : tensors_of(model)) read_whole(*weights, entry);
+  model.materialize();  // what is left of its first call
 }
 
 void check_model(const std::string& path, nn::Module& model) { check_fits(*open_weights(path), specs_of(model), true); }

@@ -17,7 +17,8 @@ std::unique_ptr<Weights> open_weights(const std::string& path);
 /// dtype is converted. Throws Error(input) on every rank listing what does not fit, having changed nothing.
 void load_model(const std::string& path, TrainingState state);
 
-/// The same for a model that is not sharded, in this process alone.
+/// The same for a model that is not sharded, in this process alone. Where a file cannot be read halfway, the values of
+/// the rest are undefined.
 void load_model(const std::string& path, nn::Module& model);
 
 /// Throws Error(input) unless load_model would take it for this model, which need not have values yet. Of one rank.

@@ -94,7 +94,7 @@ TEST_F(HuggingFaceRun, ARunThatLearnsNothingGivesTheFolderThatItBeganWith) {
                              {"llama_old", 2}}) {
     SCOPED_TRACE(name);
     FolderCopy from(name);
-    from.configure("{", R"({"attn_pdrop": 0, "embd_pdrop": 0, "resid_pdrop": 0, "eos_token_id": 3,)");
+    from.configure("\"eos_token_id\": null", "\"eos_token_id\": 3");
     from.write("tokenizer.json", "its tokenizer");
     train::Config config = config_of(from.path());
     EXPECT_EQ(config.init_from, from.path());

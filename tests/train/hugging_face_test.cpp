@@ -37,7 +37,7 @@ TEST_P(LogitsOf, AFolderAreThoseOfTransformers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(HuggingFace, LogitsOf,
-                         ::testing::Values("gpt2", "gpt2_untied", "gpt2_inner", "gpt2_old", "gpt2_with_head",
+                         ::testing::Values("gpt2", "gpt2_untied", "gpt2_inner", "gpt2_old",
                                            "gpt2_f16", "llama", "llama_grouped", "llama_head_dim", "llama_scaled",
                                            "llama_old", "llama_bf16"),
                          [](const auto& info) { return std::string(info.param); });
