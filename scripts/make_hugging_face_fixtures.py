@@ -57,7 +57,7 @@ def save(folder, model, shards=None, **changes):
     path.write_text(json.dumps({k: v for k, v in config.items() if k not in left_out}, indent=1) + "\n")
     ids = torch.randint(0, VOCABULARY, TOKENS)
     with torch.no_grad():
-        logits = model.float()(input_ids=ids).logits
+        logits = type(model).from_pretrained(folder, dtype=torch.float32).eval()(input_ids=ids).logits
     save_file({"ids": ids, "logits": logits.contiguous()}, folder / "expected.safetensors")
 
 
