@@ -31,7 +31,6 @@
 #include <shardgrad/train/summary.h>
 
 namespace shardgrad::train {
-
 namespace {
 
 class TrainingRun {

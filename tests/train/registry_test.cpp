@@ -158,7 +158,8 @@ TEST_F(OwnRun, WhatDoesNotFitTogetherIsRefusedBeforeAFolderIsMade) {
 }
 
 TEST_F(OwnRun, AnUnknownNameIsRefusedWithThoseThatThereAre) {
-  EXPECT_THAT(error_of([&] { registry_.make_model({"nets"}); }), HasSubstr("model.name is 'nets'; there are gpt2, llama, mlp, net"));
+  EXPECT_THAT(error_of([&] { registry_.make_model({"nets"}); }),
+              HasSubstr("model.name is 'nets'; there are gpt2, llama, mlp, net"));
 }
 
 TEST_F(OwnRun, DataWhoseFieldsAreKnownNeedNotBeThereToPlan) {
