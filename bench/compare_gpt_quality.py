@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""The PyTorch side of bench/compare_gpt_quality: a byte-level GPT-2 by the recipe of configs/gpt_kjv.json.
+"""The PyTorch side of bench/compare_gpt_quality: a GPT-2 by the recipe of configs/gpt_kjv.json.
 
 Same model, initial distributions, windows, split, optimizer, schedule and clipping; other random numbers.
 """
 import argparse
 import json
 import math
-import os
 import statistics
 import subprocess
 
@@ -56,11 +55,20 @@ class Gpt(nn.Module):
         return functional.cross_entropy(logits.flatten(0, 1), following.flatten(), reduction=reduction)
 
 
-def windows_of(path, length):
-    """All windows of length + 1 bytes, one after the other; each gives tokens and those that follow."""
-    text = torch.from_numpy(numpy.fromfile(path, dtype=numpy.uint8).astype(numpy.int64))
-    count = (len(text) - 1) // length
-    return text[: count * length].view(count, length), text[1 : count * length + 1].view(count, length)
+def read_text(config):
+    """Windows of tokens, those that follow each of them, and how many bytes each token is."""
+    data = config["data"]
+    file = "build/text/compare_gpt_quality.bin"
+    subprocess.run(["build/bin/shardgrad", "tokenizer", "encode", data["tokenizer"], "--input", data["path"][0],
+                    "--output", file], check=True, stdout=subprocess.DEVNULL)
+    text = torch.from_numpy(numpy.fromfile(file, dtype=numpy.uint16).astype(numpy.int64))
+    count, length = (len(text) - 1) // data["length"], data["length"]
+    with open(data["tokenizer"]) as opened:
+        vocabulary = json.load(opened)["model"]["vocab"]  # a letter of GPT-2's alphabet for each byte
+    sizes = torch.zeros(config["model"]["vocab_size"], dtype=torch.int64)
+    for token, number in vocabulary.items():
+        sizes[number] = len(token)
+    return text[: count * length].view(count, length), text[1 : count * length + 1].view(count, length), sizes
 
 
 def rate_at(step, steps, config):
@@ -73,9 +81,9 @@ def rate_at(step, steps, config):
 def train(config, steps, seed):
     """Bits per byte of the test part after `steps` steps."""
     torch.manual_seed(seed)
-    data, optimizer_keys = config["data"], config["optimizer"]
-    tokens, following = windows_of(data["path"][0], data["length"])
-    kept = len(tokens) - round(data.get("test_share", 0.1) * len(tokens))
+    optimizer_keys = config["optimizer"]
+    tokens, following, sizes = read_text(config)
+    kept = len(tokens) - round(0.1 * len(tokens))  # data.test_share
     model = Gpt(config["model"])
     groups = [{"params": [p for p in model.parameters() if p.dim() == 2], "weight_decay": optimizer_keys["weight_decay"]},
               {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0}]
@@ -92,11 +100,11 @@ def train(config, steps, seed):
     with torch.no_grad():
         parts = range(kept, len(tokens), 64)
         total = sum(model.loss(tokens[i : i + 64], following[i : i + 64], "sum").item() for i in parts)
-    return total / math.log(2) / following[kept:].numel()
+    return total / math.log(2) / sizes[following[kept:]].sum().item()
 
 
-def train_here(steps, threads):
-    settings = [f"steps={steps}", f"eval_every={steps}", "name=compare_gpt_quality", "runs=build/runs", "save_minutes=0"]
+def train_here(steps):
+    settings = [f"steps={steps}", f"eval_every={steps}", f"log_interval={steps}", "name=compare_gpt_quality", "runs=build/runs", "save_minutes=0"]
     command = ["build/bin/shardgrad", "launch", "-n", "2", "train", CONFIG]
     for setting in settings:
         command += ["--set", setting]
@@ -114,7 +122,7 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     config = json.load(open(CONFIG))
-    ours = train_here(options.steps, options.threads)
+    ours = train_here(options.steps)
     print(f"here: {ours:.4f} bits per byte after {options.steps} steps", flush=True)
     theirs = []
     for seed in range(options.seeds):

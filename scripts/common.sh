@@ -32,6 +32,16 @@ test_needs="libgtest-dev:has_header,gtest/gtest.h libgmock-dev:has_header,gmock/
   valgrind:has_command,valgrind gdb:has_command,gdb pkgconf:has_command,pkg-config"
 test_wants="python3-venv:has_venv"
 
+text_needs="bible-kjv:has_command,bible"
+
+# The corpus of configs/gpt_kjv.json and a tokenizer of its own, by the program that is built.
+make_text() {
+  mkdir -p build/text
+  [ -r build/text/kjv.txt ] || scripts/corpus --no-install kjv build/text/kjv.txt || return 1
+  [ -r build/text/kjv.json ] ||
+    build/bin/shardgrad tokenizer train --input build/text/kjv.txt --vocab-size 3072 --output build/text/kjv.json
+}
+
 # missing_of NEEDS: the packages whose probe fails.
 missing_of() {
   local need

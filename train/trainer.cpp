@@ -32,7 +32,6 @@
 #include <shardgrad/train/weights.h>
 
 namespace shardgrad::train {
-
 namespace {
 
 class TrainingRun {

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <numeric>
 
 #include <shardgrad/fsdp/plan.h>
 #include <shardgrad/nn/gpt2.h>
@@ -17,6 +16,7 @@
 namespace shardgrad::fsdp::testing {
 namespace {
 
+constexpr double kRate = 0.01;
 constexpr int64_t kTexts = 6, kLength = 11, kVocabulary = 44;
 
 enum class Language { gpt2, llama };
@@ -63,7 +63,7 @@ struct LanguageRun {
 };
 
 void train_language(const LanguageRun& run, nn::Child<nn::LanguageModel>& model, Sharded& sharded, int rank) {
-  optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01, .weight_decay = 0.1});
+  optim::AdamW optimizer(model->named_parameters(), {.lr = kRate, .weight_decay = 0.1});
   int64_t begin = kTexts * rank / run.world, end = kTexts * (rank + 1) / run.world;
   for (int step = 0; step < run.steps; ++step) {
     progress() = {uint64_t(step), begin};
@@ -153,17 +153,21 @@ TEST_P(LanguageModelsSlow, I01_I03_I05_AllChoicesGiveTheSameBitsAfter20Steps) {
   }
 }
 
-// Sums over rows of a batch have another order on another number of ranks.
+// Sums over rows of a batch have another order on another number of ranks. Where bf16 makes a gradient's sign chance,
+// AdamW makes a whole step of it: there the mean is looked at, against the learning rate.
 TEST_P(LanguageModels, OnAnyNumberOfRanksTheSameButForRounding) {
-  double tolerance =
-      plain(1).config.param_dtype ? 0.02 : 1e-4;  // steps of AdamW have the size of lr, whatever is small
+  bool narrow = plain(1).config.param_dtype.has_value();
   Weights expected = weights_after(plain(1));
   for (int world : {2, 3, 4})
     for (const auto& [name, values] : weights_after(plain(world))) {
-      double largest = 0;
-      for (double value : expected.at(name)) largest = std::max(largest, std::abs(value));
-      for (size_t i = 0; i < values.size(); ++i)
-        ASSERT_NEAR(values[i], expected.at(name)[i], tolerance * largest) << name << " " << i << " W=" << world;
+      double largest = 0, mean = 0, furthest = 0;
+      for (size_t i = 0; i < values.size(); ++i) {
+        double apart = std::abs(values[i] - expected.at(name)[i]);
+        largest = std::max(largest, std::abs(values[i]));
+        furthest = std::max(furthest, apart);
+        mean += apart / double(values.size());
+      }
+      EXPECT_LE(narrow ? mean : furthest, narrow ? 0.1 * kRate : 1e-4 * largest) << name << " W=" << world;
     }
 }
 

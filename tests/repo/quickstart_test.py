@@ -23,7 +23,7 @@ def started(gpus, built, fails="", words=()):
             "bin/cmake": "",
             "bin/find": f"seq {gpus}",
             "bin/bible": "",
-            "scripts/corpus": 'echo "$1" >"$2"',
+            "scripts/corpus": 'echo text >"$3"',
             "build/bin/shardgrad": f'if [ "$1" = --version ]; then echo "{CUDA[built]}"; exit; fi\n'
                                    f'echo "$*" >>started\ncase "$*" in {fails or "nothing"}*) exit 3 ;; esac',
         }
@@ -31,7 +31,6 @@ def started(gpus, built, fails="", words=()):
             (tree / path).parent.mkdir(parents=True, exist_ok=True)
             (tree / path).write_text(f"#!/bin/sh\n{text}\n")
             (tree / path).chmod(0o755)
-        (tree / "build/text").mkdir()
         (tree / "build/build.ninja").touch()
         for script in ("quickstart", "common.sh"):
             shutil.copy(SOURCE / "scripts" / script, tree / "scripts")
@@ -57,7 +56,8 @@ def main():
         found = started(gpus, built, fails)
         assert found == expected, f"{gpus} GPUs, {CUDA[built]}: {found} instead of {expected}"
     found = started(0, False, words=["--text"])
-    assert found == (0, [f"launch -n 2 {TEXT} {options}"]), f"--text: {found}"
+    learns = "tokenizer train --input build/text/kjv.txt --vocab-size 3072 --output build/text/kjv.json"
+    assert found == (0, [learns, f"launch -n 2 {TEXT} {options}"]), f"--text: {found}"
     print("quickstart: a rank for each GPU; two on the CPU where there is at most one")
 
 
