@@ -12,7 +12,6 @@
 #include <shardgrad/train/batch_arithmetic.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/callbacks.h>
-#include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/course.h>
 #include <shardgrad/train/evaluation.h>
 #include <shardgrad/train/kept_tokenizer.h>
