@@ -40,7 +40,7 @@ TEST(HuggingFaceFolder, TensorsOfAnotherModelAreListed) {
                         "'transformer.h.2.attn.c_attn.bias', 'transformer.h.2.attn.c_attn.weight', "));
   EXPECT_THAT(sentence(deeper), HasSubstr("'transformer.h.2.ln_2.weight' and 4 more"));
   flatter.configure("\"n_layer\": 2", "\"n_layer\": 1");
-  EXPECT_THAT(sentence(flatter), HasSubstr("; none of it are 'transformer.h.1.attn.c_attn.bias', "));
+  EXPECT_THAT(sentence(flatter), HasSubstr("; not expected are 'transformer.h.1.attn.c_attn.bias', "));
   wider.configure("\"n_inner\": null", "\"n_inner\": 16");
   EXPECT_THAT(sentence(wider), HasSubstr("; of another form are 'transformer.h.0.mlp.c_fc.bias' (f32[32], not "
                                          "floating[16]), 'transformer.h.0.mlp.c_fc.weight' (f32[8, 32], not"));

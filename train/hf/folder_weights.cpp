@@ -73,7 +73,7 @@ DType FolderWeights::dtype_of(const Part& part) const {
 }
 
 void FolderWeights::check() {
-  Listed missing("missing are"), wrong("of another form are"), unexpected("none of it are");
+  Listed missing("missing are"), wrong("of another form are"), unexpected("not expected are");
   std::set<std::string> known;
   for (const auto& [name, parts] : layout_)
     for (const Part& part : parts) {
