@@ -69,7 +69,8 @@ TEST(HuggingFace, FiveStepsOfAdamWAreThoseOfPlainPyTorch) {
     auto model = loaded(hugging_face_folder(name), DType::f64);
     std::vector<optim::Rule> rules{{norms, {.weight_decay = 0}}};
     if (norms == std::string("*ln_*")) rules.push_back({"*.bias", {.weight_decay = 0}});
-    optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01, .beta2 = 0.95, .weight_decay = 0.1}, rules);
+    optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1},
+                           rules);
     std::vector<int64_t> tokens = ids.to_vector<int64_t>();
     for (size_t step = 0; step < 5; ++step) {
       std::vector<int64_t> inputs, next;
