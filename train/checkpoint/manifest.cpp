@@ -44,6 +44,7 @@ bool may_change(const std::string& key) {
                                    "early_stop",
                                    "init_from",
                                    "data.path",
+                                   "data.tokenizer",
                                    "data.inputs",
                                    "data.targets",
                                    "data.test_inputs",

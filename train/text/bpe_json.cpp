@@ -5,9 +5,8 @@
 
 namespace shardgrad::text {
 
-using Json = nlohmann::ordered_json;
-
 std::string bpe_json(const NewBpe& bpe) {
+  using Json = nlohmann::ordered_json;
   Json added = Json::array(), merges = Json::array();
   Json::object_t vocabulary;  // by id, and without a search for each name
   for (size_t id = 0; id < bpe.tokens.size(); ++id) vocabulary.emplace_back(to_letters(bpe.tokens[id]), id);

@@ -38,7 +38,9 @@ class Translation {
     } else if (c == '[') {
       in_class_ = true;
       class_begin_ = at_ + 1;
-    } else if (c == '+' && at_ > 0 && pattern_[at_ - 1] == '}') {
+    } else if (c == '}') {
+      count_end_ = at_ + 1;
+    } else if (c == '+' && at_ > 0 && at_ == count_end_) {  // possessive there, a repetition here
       fail("its pattern has '}+', which is not known here: write (?:…{m,n})+, or leave the + out");
     }
   }
@@ -50,14 +52,18 @@ class Translation {
     } else {
       bool known = !std::isalnum(uint8_t(c)) || std::string_view("pPdDrntfx").find(c) != std::string_view::npos;
       SG_CHECK(known, "its pattern has '\\", c, "', which is not known here");
-      out_ += concat('\\', c);
+      bool long_name = pattern_.substr(at_ + 2, 1) == "{" && std::string_view("pPx").find(c) != std::string_view::npos;
+      size_t end = long_name ? pattern_.find('}', at_) : at_ + 1;
+      SG_CHECK(end != std::string_view::npos, "its pattern has a '\\", c, "{' without its '}'");
+      out_ += pattern_.substr(at_, end + 1 - at_);
+      at_ = end - 1;
     }
     at_ += 2;
   }
 
   std::string_view pattern_;
   std::string out_;
-  size_t at_ = 0, class_begin_ = 0;
+  size_t at_ = 0, class_begin_ = 0, count_end_ = 0;
   bool in_class_ = false;
 };
 
