@@ -342,7 +342,8 @@ TEST_F(TokenizerFiles, RandomChangesNeverCrash) {
       auto tokenizer = text::bpe_tokenizer("t", changed);
       tokenizer->decode(tokenizer->encode("abb 12<|endoftext|>", {.parse_special = true, .add_special = true}));
     } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::input) << error.what();
+      bool no_patterns = error.kind() == ErrorKind::missing && !text::Pattern::available();
+      EXPECT_TRUE(error.kind() == ErrorKind::input || no_patterns) << error.what();
       ++refused;
     }
   }
