@@ -68,8 +68,8 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path) {
   if (path == "bytes") return byte_tokenizer();
   std::error_code unknown;
   bool folder = std::filesystem::is_directory(path, unknown);
-  std::string file = folder ? path + "/tokenizer.json" : path;
-  Ends ends = folder ? read_ends(path + "/tokenizer_config.json") : Ends{};
+  std::string file = folder ? path + "/" + kTokenizerFile : path;
+  Ends ends = folder ? read_ends(path + "/" + kTokenizerConfigFile) : Ends{};
   std::string json = data::read_whole(file);
   try {
     return bpe_tokenizer(file, std::move(json), ends.begins, ends.ends);
