@@ -1,6 +1,7 @@
 #include <shardgrad/train/kept_tokenizer.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/core/rng.h>
@@ -12,6 +13,15 @@ namespace shardgrad::train {
 
 namespace fs = std::filesystem;
 
+// Which of its tokens begin and end a text, a tokenizer.json does not say.
+static void keep_ends(const std::string& path, const text::Tokenizer& tokenizer) {
+  nlohmann::ordered_json ends{{"tokenizer_class", "PreTrainedTokenizerFast"}};  // to transformers: the file as it is
+  if (tokenizer.bos()) ends["bos_token"] = tokenizer.token(*tokenizer.bos()).bytes;
+  if (tokenizer.eos()) ends["eos_token"] = tokenizer.token(*tokenizer.eos()).bytes;
+  constexpr auto kReplace = nlohmann::json::error_handler_t::replace;  // a name may be no UTF-8
+  if (ends.size() > 1) replace_file(path, ends.dump(1, ' ', false, kReplace) + "\n");
+}
+
 void keep_tokenizer(const std::string& run, const text::Tokenizer& tokenizer) {
   std::string path = run + "/" + kTokenizerFile, now = tokenizer.json();
   std::error_code unknown;
@@ -20,14 +30,16 @@ void keep_tokenizer(const std::string& run, const text::Tokenizer& tokenizer) {
     SG_CHECK(!last_checkpoint(run).folder, "'", run, "' was trained with another tokenizer than data.tokenizer, '",
              tokenizer.name(), "'; go on with data.tokenizer=", path, ", or begin a run of another name");
   }
+  keep_ends(run + "/" + text::kTokenizerConfigFile, tokenizer);
   replace_file(path, now);
 }
 
 std::shared_ptr<const text::Tokenizer> kept_tokenizer(const std::string& run) {
   std::error_code unknown;
   bool is_checkpoint = fs::exists(run + "/" + kManifestFile, unknown);
-  fs::path path = (is_checkpoint ? fs::absolute(run).parent_path() : fs::path(run)) / kTokenizerFile;
-  if (fs::exists(path, unknown)) return text::load_tokenizer(path.string());
+  fs::path folder = fs::absolute(run + "/").parent_path();
+  if (is_checkpoint) folder = folder.parent_path();
+  if (fs::exists(folder / kTokenizerFile, unknown)) return text::load_tokenizer(folder.string());
   fail("no tokenizer is kept in '", run, "': it was not trained on texts (data.tokenizer)");
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-// The tokenizer that a run was trained with, kept in its folder: runs/NAME/tokenizer.json. Whoever reads what the model
-// says needs this one, whatever has become of the file that data.tokenizer named.
+// The tokenizer that a run was trained with, kept in its folder: runs/NAME/tokenizer.json, and tokenizer_config.json,
+// where it has tokens that begin or end a text. Whoever reads what the model says needs this one, whatever has become
+// of the file that data.tokenizer named.
 
 #include <memory>
 #include <string>
@@ -9,7 +10,7 @@
 
 namespace shardgrad::train {
 
-inline constexpr const char* kTokenizerFile = "tokenizer.json";
+using text::kTokenizerFile;
 
 /// Of one rank, before the first step. Throws Error(input) for a run that goes on from a checkpoint and has another
 /// one.

@@ -109,6 +109,7 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
     predicted_ = plan(config, data_.fields(), world.size(), kMeta, one_node ? world.kind() : "");
     report = std::make_unique<RunReport>(config, out, terminal);
     report_ = report.get();
+    if (data_.tokenizer) keep_tokenizer(report_->folder(), *data_.tokenizer);
     report_->say(batch_arithmetic(config.batch, world.size(), config.micro_batches, data_.train->size()));
     report_->plan(predicted_);
   });
@@ -126,9 +127,6 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
 void TrainingRun::begin() {
   folder_ = dist::same_text(world_, {"", "start"}, report_ ? report_->folder() : "");
   check_folder_is_shared(world_, folder_);
-  dist::together(world_, {"", "start"}, [&] {
-    if (report_ && data_.tokenizer) keep_tokenizer(folder_, *data_.tokenizer);
-  });
   TrainingState state{task_->module(), *sharded_, *optimizers_.optimizer, notes_of(data_)};
   auto say_it = [this](const std::string& line) { say(line); };
   saver_.emplace(config_, folder_, state, say_it,

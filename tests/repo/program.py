@@ -460,6 +460,11 @@ def tokenizers():
     else:
         expect(run.returncode == 0 and run.stdout.startswith("wrote 300 tokens (256 bytes, 43 learned from "), run)
         kinds.append("t.json")
+        block = next(block for block in re.findall(r"```sh\n(.*?)```", (ROOT / "docs/text.md").read_text(), re.S) if "tokenizer train" in block)
+        for name in "README.md", "CHANGELOG.md":
+            shutil.copy(ROOT / name, name)
+        run = call(["bash", "-ec", block.replace("build/bin/shardgrad", shlex.quote(PROGRAM))])
+        expect(run.returncode == 0 and Path("again.md").read_bytes() == Path("README.md").read_bytes(), run)
     for kind in kinds:
         ids = call([*tokenizer, "encode", kind, "--input", "a.txt"])
         numbers = list(map(int, ids.stdout.split()))
@@ -481,6 +486,12 @@ def tokenizers():
                         *([(["train", "--input", "empty.txt", *train[5:]], "'empty.txt' is empty")] if len(kinds) == 2 else [])]:
         run = subprocess.run([*tokenizer, *words], input="", capture_output=True, text=True)
         assert run.returncode == 2 and said in run.stderr and run.stderr.count("\n") == 1, (words, run)
+    Path("text.json").write_text(json.dumps({"data": {"name": "text", "path": "a.txt", "length": 16}, "task": {"name": "next_token"}}))
+    Path("three.txt").write_text("abc")
+    refuses("text.json", [("data.path=gone.txt", "cannot read 'gone.txt': No such file"), ("data.path=.", "it is a folder; name the file"),
+                          ("data.path=[]", "data text needs data.path"), ("data.path=empty.txt", "'empty.txt' is empty; it must hold a text"),
+                          ("data.path=three.txt", "'three.txt' has 3 tokens; 2 samples of length 16"), ("data.test=three.txt", "'three.txt' has 3 tokens; 1 sample"),
+                          ("data.tokenizer=a.txt", "cannot read 'a.txt' as a tokenizer: it is no tokenizer.json"), ("data.tokenizer=", "data.tokenizer")])
     run = subprocess.run([*tokenizer, "decode", "bytes"], input="256", capture_output=True, text=True)
     assert run.returncode == 2 and "token 256 is not in the vocabulary of 'bytes'" in run.stderr, run
 

@@ -5,7 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include <shardgrad/core/error.h>
+#include <shardgrad/core/rng.h>
 #include <shardgrad/train/text/tokenizers.h>
 
 #include "temporary_folder.h"
@@ -61,6 +64,17 @@ TEST_F(LearnedBpe, NothingIsLearnedAcrossWordsTextsOrSpecialTokens) {
   auto tokenizer = text::bpe_tokenizer("t", text::bpe_json(bpe));
   EXPECT_EQ(tokenizer->vocab_size(), 260);
   EXPECT_EQ(tokenizer->encode("ab<|end|>", {.parse_special = true}), (std::vector<int64_t>{256, 259}));
+}
+
+// No two pairs make the same bytes, for a pair is merged wherever it stands.
+TEST_F(LearnedBpe, EveryTokenIsLearnedOnce) {
+  std::string text;
+  for (uint64_t i = 0; i < 4000; ++i) {
+    auto [length, a, b, c] = philox(1, i, 0);
+    text += ' ' + std::string(1 + length % 9, char('a' + a % 2)) + std::string(b % 5, char('a' + c % 2));
+  }
+  std::vector<std::string> all = tokens(learn({text}, 256 + 60));
+  EXPECT_EQ(std::set<std::string>(all.begin(), all.end()).size(), all.size());
 }
 
 TEST_F(LearnedBpe, TheOrderOfTextsChangesNothing) {

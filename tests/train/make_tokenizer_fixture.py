@@ -61,7 +61,8 @@ def kinds():
     """name: (pre-tokenizer, changes of the model, added tokens, post-processor)."""
     end = [added(556, "<|endoftext|>")]
     chat = [*end, added(557, "<|im_start|>"), added(558, "<|im_end|>"), added(559, "<extra>", special=False),
-            added(560, "<ex", special=False, normalized=True), added(561, "  ", special=False, normalized=True)]
+            added(560, "<ex", special=False, normalized=True), added(561, "  ", special=False, normalized=True),
+            added(562, "x<extra", special=False, normalized=True), added(563, "<extra>s", special=False)]
     return {
         "gpt2": (byte_level(), {}, end, byte_level()),
         "gpt2 with a space before": (byte_level(prefix=True), {}, chat, None),
@@ -73,7 +74,7 @@ def kinds():
         "words that are found": (sequence(split(r"[\p{L}\p{N}]+|[^\p{L}\p{N}\s]+", "Removed", True), byte_level(regex=False)), {}, end, None),
         "spaces that are removed": (sequence(split(" ", "Removed", kind="String"), byte_level(regex=False)), {}, end, None),
         "one word": (byte_level(regex=False), {}, end, None),
-        "unknown bytes": (byte_level(), {"unk_token": "<unk>"}, end, None),
+        "unknown bytes": (byte_level(), {"unk_token": "<unk>"}, [added(557, "<|endoftext|>")], None),
     }
 
 
@@ -87,14 +88,17 @@ def file_of(pre_tokenizer, changes, added_tokens, post_processor):
 
 
 def complete(name, file, model):
-    """With vocabulary and merges. `unknown bytes` has none of the bytes above 0xBF, and no merge that needs one."""
+    """With vocabulary and merges. `unknown bytes` has none of the bytes above 0xBF, and no merge that needs one; other names
+    have the numbers of their tokens. Where whole words may be tokens without merges, the last 50 merges are gone."""
     whole = copy.deepcopy(file)
     vocabulary, merges = dict(model["vocab"]), model["merges"]
     if name == "unknown bytes":
         gone = {letter for letter in vocabulary if any(0xC0 <= ord(c) <= 0xFF for c in letter)}
         merges = [pair for pair in merges if not gone & {pair[0], pair[1], pair[0] + pair[1]}]
-        vocabulary = {letter: id for letter, id in vocabulary.items() if letter not in gone}
-        vocabulary["<unk>"] = 557
+        vocabulary = {f"<gone {id}>" if letter in gone else letter: id for letter, id in vocabulary.items()}
+        vocabulary["<unk>"] = 556
+    if whole["model"]["ignore_merges"]:
+        merges = merges[:-50]
     whole["model"].update(vocab=vocabulary, merges=merges)
     return whole
 

@@ -16,8 +16,8 @@
 namespace shardgrad {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr int64_t kPlaces = 8;
 
@@ -107,20 +107,19 @@ TEST_F(NextTokenRun, RecomputeOfBlocksGivesTheSameRun) {
 
 TEST_F(NextTokenRun, WhatDoesNotGoTogetherIsRefusedBeforeTheFirstStep) {
   set_model("vocab_size", "22");
-  EXPECT_EQ(refusal(),
-            "rank 0: the data has a vocabulary of 23 tokens, the model one of 22; set model.vocab_size to 23 "
-            "or more");
+  EXPECT_THAT(refusal(),
+              EndsWith("the data has a vocabulary of 23 tokens, the model one of 22; set model.vocab_size to "
+                       "23 or more"));
   set_model("vocab_size", "23");
   config_.data.options["length"] = "9";
-  EXPECT_EQ(refusal(),
-            "rank 0: the model does not take the data's inputs, i64 [2, 9] of two samples: the model has 8 "
-            "positions; rows of 9 tokens are too long for it");
+  EXPECT_THAT(refusal(), EndsWith("the model does not take the data's inputs, i64 [2, 9] of two samples: the model has "
+                                  "8 positions; rows of 9 tokens are too long for it"));
   config_.data.options["length"] = "8";
   set_model("n_head", "3");
   EXPECT_THAT(refusal(), HasSubstr("n_embd must be a multiple of n_head"));
   use_llama();
   set_model("rope_scaling", "[1, 2]");
-  EXPECT_EQ(refusal(), "rank 0: model.rope_scaling has 2 numbers; give none, or 4");
+  EXPECT_THAT(refusal(), EndsWith("model.rope_scaling has 2 numbers; give none, or 4"));
   use_gpt2();
   config_.task = {"classification"};
   EXPECT_THAT(refusal(), HasSubstr("task classification needs one label for each sample"));

@@ -66,11 +66,13 @@ TEST_F(TextRun, TheRunsFolderHasItsTokenizer) {
   auto kept = train::kept_tokenizer(bytes.folder);
   EXPECT_EQ(kept->vocab_size(), 256);
   EXPECT_EQ(kept->encode("a\xff"), (std::vector<int64_t>{'a', 255}));
-  write_tokenizer({"<|endoftext|>"});
+  write_tokenizer({"<|endoftext|>", "<end>"});
+  folder_.write("tokenizer_config.json", R"({"eos_token": "<end>"})");
+  config_.data.options["tokenizer"] = nlohmann::json(folder_.path()).dump();
   train::Result run = train(1);
   EXPECT_EQ(train::kept_tokenizer(run.folder)->json(), read_file(folder_ / "tokenizer.json"));
   std::string checkpoint = train::last_checkpoint(run.folder).folder.value();
-  EXPECT_EQ(train::kept_tokenizer(checkpoint)->eos(), 256);
+  EXPECT_EQ(train::kept_tokenizer(checkpoint)->eos(), 257) << "as the folder said";
   EXPECT_THAT(error_of([&] { train::kept_tokenizer(folder_.path() + "/runs"); }),
               HasSubstr("no tokenizer is kept in '"));
 }

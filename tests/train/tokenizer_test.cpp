@@ -53,9 +53,14 @@ class TokenizerKinds : public ::testing::Test {
       if (!gone(pair[0].get<std::string>() + pair[1].get<std::string>())) merges.push_back(pair);
     if (unknown) {
       for (const auto& [name, id] : fixture_["vocab"].items())
-        if (gone(name)) vocabulary.erase(name);
-      vocabulary["<unk>"] = 557;
+        if (gone(name)) {
+          vocabulary.erase(name);
+          vocabulary[concat("<gone ", id.get<int>(), ">")] = id;
+        }
+      vocabulary["<unk>"] = 556;
     }
+    // Tokens that no merge makes.
+    if (file["model"]["ignore_merges"]) merges.erase(merges.end() - 50, merges.end());
     file["model"]["vocab"] = vocabulary;
     file["model"]["merges"] = merges;
     return file;
@@ -118,7 +123,7 @@ TEST_F(TokenizerKinds, AVeryLongWordIsNoTrouble) {
   std::string word;
   for (int i = 0; i < 300'000; ++i) word += char('a' + philox(5, 0, uint64_t(i))[0] % 3);
   TokenIds ids = tokenizer->encode(word);
-  EXPECT_LT(ids.size(), 200'000U);
+  EXPECT_LT(ids.size(), 250'000U);
   EXPECT_EQ(tokenizer->decode(ids), word);
 }
 
@@ -168,6 +173,14 @@ TEST_F(TokenizerFiles, SpecialTokensAreLettersUnlessToldOtherwise) {
   EXPECT_EQ(tokenizer->bytes_of_text(258), 0);
 }
 
+TEST_F(TokenizerFiles, OnlyASpecialTokenEndsATextByItsName) {
+  json file = small_file();
+  file["added_tokens"][0]["special"] = false;
+  auto tokenizer = text::bpe_tokenizer("t", file.dump());
+  EXPECT_EQ(tokenizer->eos(), std::nullopt);
+  EXPECT_EQ(tokenizer->encode("<|endoftext|>"), TokenIds{258}) << "which is found in any text";
+}
+
 TEST_F(TokenizerFiles, BytesAreTheirOwnNumbers) {
   auto bytes = text::load_tokenizer("bytes");
   EXPECT_EQ(bytes->vocab_size(), 256);
@@ -195,6 +208,9 @@ TEST_F(TokenizerFiles, AFolderSaysWhereTextsBeginAndEnd) {
   EXPECT_EQ(tokenizer->eos(), 260);
   EXPECT_EQ(tokenizer->name(), folder_ / "tokenizer.json");
   folder_.write("tokenizer_config.json", R"({"bos_token": 5, "eos_token": "nothing"})");
+  EXPECT_EQ(text::load_tokenizer(folder_.path())->eos(), 258);
+  folder_.write("tokenizer_config.json",
+                R"({"eos_token": )" + std::string(100'000, '[') + std::string(100'000, ']') + "}");
   EXPECT_EQ(text::load_tokenizer(folder_.path())->eos(), 258);
   folder_.write("tokenizer_config.json", "[");
   EXPECT_THAT(error_of([&] { text::load_tokenizer(folder_.path()); }),
@@ -247,8 +263,8 @@ TEST_F(TokenizerFiles, PatternsAndTheirUsesAreRefusedByTheirName) {
 }
 
 TEST_F(TokenizerFiles, ABuildWithoutPatternsSaysWhatIsMissing) {
-  if (text::Pattern::available()) GTEST_SKIP() << "built with PCRE2";
-  EXPECT_THAT(refusal("/pre_tokenizer/use_regex", true), HasSubstr("this build has no PCRE2: install libpcre2-dev"));
+  EXPECT_THAT(refusal("/pre_tokenizer/use_regex", true),
+              HasSubstr(text::Pattern::available() ? "no error" : "this build has no PCRE2: install libpcre2-dev"));
 }
 
 TEST_F(TokenizerFiles, WhatIsNoTokenizerIsRefused) {
@@ -256,7 +272,7 @@ TEST_F(TokenizerFiles, WhatIsNoTokenizerIsRefused) {
   EXPECT_THAT(refusal("/model/vocab/a", 255), HasSubstr("two of its tokens have the id 255"));
   EXPECT_THAT(refusal("/model/vocab/a", -1), HasSubstr("the id of its token 'a' is -1; ids are from 0 to"));
   EXPECT_THAT(refusal("/model/vocab/a", 4'000'000'000), HasSubstr("the id of its token 'a' is 4000000000"));
-  EXPECT_THAT(refusal("/model/vocab/a", "x"), HasSubstr("the id of its token 'a' is \"x\""));
+  EXPECT_THAT(refusal("/model/vocab/a", "x"), HasSubstr("the id of its token 'a' is string"));
   EXPECT_THAT(refusal("/model/vocab", json::object()), HasSubstr("its vocabulary is empty"));
   EXPECT_THAT(refusal("/model/merges", json::array({"a b c"})), HasSubstr("its merge 'a b c' is no pair of tokens"));
   EXPECT_THAT(refusal("/model/merges", json::array({"b a"})),
@@ -268,6 +284,11 @@ TEST_F(TokenizerFiles, WhatIsNoTokenizerIsRefused) {
   folder_.write("t.json", "{\"model\": ");
   EXPECT_THAT(error_of([&] { text::load_tokenizer(folder_ / "t.json"); }),
               HasSubstr("t.json' as a tokenizer: it is no tokenizer.json: "));
+  std::string deep =
+      std::string(100'000, '[') + std::string(100'000, ']');  // more than a stack holds, if it is followed
+  folder_.write("t.json", R"({"model": {"vocab": {"a": )" + deep + "}}}");
+  EXPECT_THAT(error_of([&] { text::load_tokenizer(folder_ / "t.json"); }),
+              HasSubstr("the id of its token 'a' is array"));
   folder_.write("t.json", std::string(100'000, '['));
   EXPECT_THAT(error_of([&] { text::load_tokenizer(folder_ / "t.json"); }), HasSubstr("it is no tokenizer.json: "));
 }
@@ -329,12 +350,33 @@ TEST_F(TokenizerFiles, RandomChangesNeverCrash) {
       auto tokenizer = text::bpe_tokenizer("t", changed);
       tokenizer->decode(tokenizer->encode("abb 12<|endoftext|>", {.parse_special = true, .add_special = true}));
     } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::input) << error.what();
+      bool no_patterns = error.kind() == ErrorKind::missing && !text::Pattern::available();
+      EXPECT_TRUE(error.kind() == ErrorKind::input || no_patterns) << error.what();
       ++refused;
     }
   }
   EXPECT_GT(refused, 500);
   EXPECT_LT(refused, 1450);
+}
+
+// Where PCRE2 and Ruby, by whose rules tokenizers are written, do not agree by themselves.
+TEST(Pattern, MeansWhatItMeansInRuby) {
+  NEEDS_PATTERNS();
+  auto matches = [](const char* pattern, std::string_view text) {
+    std::vector<std::string> found;
+    text::Pattern(pattern).for_each(
+        text, [&](size_t begin, size_t end) { found.emplace_back(text.substr(begin, end - begin)); });
+    return found;
+  };
+  using Found = std::vector<std::string>;
+  EXPECT_EQ(matches("\\s+", "a\u0085\u00a0\u2028b\u180ec\u200bd"), Found{"\u0085\u00a0\u2028"});
+  EXPECT_EQ(matches("[^\\s,]+|\\S", "a\u3000b,c"), (Found{"a", "b", ",", "c"}));
+  EXPECT_EQ(matches("\\d+", "12\u0663\u0664\u00bd"), Found{"12\u0663\u0664"});
+  EXPECT_EQ(matches("(?i:'S)", "'s'\u017f'x"), (Found{"'s", "'\u017f"}));
+  EXPECT_EQ(matches("^b$", "a\nb\nb"), (Found{"b", "b"}));
+  EXPECT_EQ(matches("a*", "baab"), Found{"aa"}) << "matches of nothing are left out";
+  EXPECT_EQ(matches("\\p{Lu}\\x41+.", "\u00c9AA\nEA\r"), (Found{"\u00c9AA", "EA\r"}));
+  EXPECT_EQ(matches(text::literally(".*").c_str(), "a.*b"), Found{".*"});
 }
 
 TEST(Utf8, AStreamWaitsForTheRestOfACharacter) {

@@ -30,7 +30,7 @@ AWKWARD = [
     "!!!???...---___***///\\\\\\\"\"\"'''```~~~<<<>>>",
     "<|endoftext|>",
     "one<|endoftext|>two <|endoftext|> three<|endoftext|><|endoftext|>",
-    "<|endoftext| > <|im_start|>user\nhi<|im_end|>\n<|im_startX<extra> <extra>  <ex<extra>tra>",
+    "<|endoftext| > <|im_start|>user\nhi<|im_end|>\n<|im_startX<extra> <extra>  <ex<extra>tra> x<extra> x<extra <extra>s",
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     "ababababab bababababa abcabcabcabc aabbaabb    aaaa bbbb\n\n\naaaa",
     "THE QUICK BROWN FOX camelCaseWord snake_case_word kebab-case-word SCREAMING_CASE",
@@ -71,6 +71,12 @@ SENTENCES = [
 ]
 
 
+# Parts of Unicode that have been full for long: what a newer version adds is no letter in an older one.
+BLOCKS = [(0x01, 0x24F), (0x3A3, 0x3FF), (0x400, 0x52F), (0x5D0, 0x5EA), (0x621, 0x64A), (0x660, 0x669), (0x905, 0x939), (0xE01, 0xE3A), (0x1E00, 0x1EFF),
+          (0x2000, 0x2027), (0x2070, 0x2071), (0x2190, 0x22FF), (0x2460, 0x257F), (0x3041, 0x3096), (0x30A1, 0x30FA), (0x4E00, 0x9FA5), (0xAC00, 0xD7A3),
+          (0xE000, 0xE0FF), (0xFF01, 0xFF5E), (0x1D400, 0x1D454), (0x1D7CE, 0x1D7FF), (0x1F300, 0x1F64F), (0x20000, 0x2A6D6), (0x10FFF0, 0x10FFFF)]
+
+
 def noise(random_):
     """A few characters of anywhere in Unicode, or of few kinds."""
     kind = random_.randrange(4)
@@ -79,8 +85,7 @@ def noise(random_):
     if kind == 1:
         return "".join(chr(random_.randrange(1, 0x250)) for _ in range(random_.randrange(1, 8)))
     if kind == 2:
-        codes = (random_.randrange(1, 0x20000) for _ in range(random_.randrange(1, 6)))
-        return "".join(chr(code) for code in codes if not 0xD800 <= code < 0xE000)
+        return "".join(chr(random_.randint(*random_.choice(BLOCKS))) for _ in range(random_.randrange(1, 8)))
     return "".join(random_.choice("ab") for _ in range(random_.randrange(1, 40)))
 
 

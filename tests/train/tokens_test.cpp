@@ -98,6 +98,39 @@ TEST_F(Tokens, WideTokensAndLlmcsHeadersAreRead) {
             (Ids{70'000, 3, 4'000'000'000}));
 }
 
+TEST_F(Tokens, ArraysOfIntegersAreRead) {
+  auto array = [](const char* descr, const char* shape, const std::string& elements) {
+    std::string header = concat("{'descr': '", descr, "', 'fortran_order': False, 'shape': ", shape, ", }\n");
+    return std::string("\x93NUMPY\1\0", 8) + char(header.size()) + '\0' + header + elements;
+  };
+  auto train_on = [&](const std::string& file) {
+    folder_.write("t.npy", file);
+    options_.train = folder_ / "t.npy";
+    return data::read_tokens(options_);
+  };
+  Ids ids{7, 1, 200, 3, 9, 9, 9, 9};
+  for (const auto& [descr, bytes] : std::map<const char*, std::string>{{"|u1", raw<uint8_t>(ids)},
+                                                                       {"<u2", raw<uint16_t>(ids)},
+                                                                       {"<u4", raw<uint32_t>(ids)},
+                                                                       {"<i4", raw<int32_t>(ids)},
+                                                                       {"<i8", raw<int64_t>(ids)}}) {
+    Splits data = train_on(array(descr, "(8,)", bytes));
+    EXPECT_EQ(values(*data.train, 0, 1), (Ids{1, 200, 3})) << descr;
+    EXPECT_EQ(data.classes, 201) << descr;
+  }
+  options_.length = 1;
+  EXPECT_EQ(values(*train_on(array("<u4", "(3,)", raw<uint32_t>({1, 4'000'000'000, 2}))).train, 0, 1),
+            Ids{4'000'000'000});
+  auto refused = [&](const std::string& file) { return error_of([&] { train_on(file); }); };
+  EXPECT_THAT(refused(array("<i4", "(8,)", raw<int32_t>({1, 2, 3, -4, 5, 6, 7, 8}))),
+              HasSubstr("t.npy': token 3 is -4; the numbers of tokens are 0 or more"));
+  EXPECT_THAT(refused(array("<i4", "(4, 2)", raw<int32_t>(ids))),
+              HasSubstr("has shape [4, 2]; the numbers of tokens lie in"));
+  EXPECT_THAT(refused(array("<f4", "(8,)", raw<float>(ids))), HasSubstr("t.npy' holds no integers"));
+  EXPECT_THAT(refused(array("|b1", "(8,)", raw<uint8_t>(ids))), HasSubstr("t.npy' holds no integers"));
+  EXPECT_THAT(refused("no array"), HasSubstr("t.npy' as an array: "));
+}
+
 TEST_F(Tokens, AnIdThatIsNotInTheVocabularyIsRefusedWithItsPlace) {
   options_.vocabulary = 10;
   EXPECT_EQ(read(raw<uint16_t>({5, 1, 9, 2}), raw<uint16_t>({1, 2, 3, 4})).classes, 10);

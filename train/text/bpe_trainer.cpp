@@ -133,15 +133,12 @@ NewBpe BpeTrainer::train() const {
   for (const auto& [word, count] : std::map<std::string_view, int64_t>(counts_.begin(), counts_.end()))
     words.add(word, count);
   words.begin();
-  TextMap<uint32_t> known;  // two merges may make the same token
   size_t learned = size_t(options_.vocab_size) - options_.special.size();
   while (bpe.tokens.size() < learned) {
     std::optional<Pair> best = words.best();
     if (!best) break;
-    std::string bytes = bpe.tokens[best->first] + bpe.tokens[best->second];
-    auto [token, is_new] = known.emplace(bytes, uint32_t(bpe.tokens.size()));
-    uint32_t id = token->second;
-    if (is_new) bpe.tokens.push_back(bytes);
+    auto id = uint32_t(bpe.tokens.size());
+    bpe.tokens.push_back(bpe.tokens[best->first] + bpe.tokens[best->second]);
     bpe.merges.push_back({best->first, best->second, id});
     words.merge(*best, id);
   }

@@ -45,8 +45,9 @@ using Json = nlohmann::json;
 
 // A name, or an object with the name and how it is looked for.
 std::string special_name(const Json& config, const char* key) {
-  Json name = config.value(key, Json());
-  if (name.is_object()) name = name.value("content", Json());
+  auto found = config.find(key);
+  if (found == config.end()) return "";
+  const Json& name = found->is_object() && found->contains("content") ? found->at("content") : *found;
   return name.is_string() ? name.get<std::string>() : "";
 }
 
@@ -68,8 +69,8 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path) {
   if (path == "bytes") return byte_tokenizer();
   std::error_code unknown;
   bool folder = std::filesystem::is_directory(path, unknown);
-  std::string file = folder ? path + "/tokenizer.json" : path;
-  Ends ends = folder ? read_ends(path + "/tokenizer_config.json") : Ends{};
+  std::string file = folder ? path + "/" + kTokenizerFile : path;
+  Ends ends = folder ? read_ends(path + "/" + kTokenizerConfigFile) : Ends{};
   std::string json = data::read_whole(file);
   try {
     return bpe_tokenizer(file, std::move(json), ends.begins, ends.ends);

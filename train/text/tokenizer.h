@@ -74,6 +74,9 @@ class Tokenizer {
   std::vector<Token> tokens_;
 };
 
+/// What a folder holds: the tokenizer, and where texts begin and end ("bos_token", "eos_token").
+inline constexpr const char *kTokenizerFile = "tokenizer.json", *kTokenizerConfigFile = "tokenizer_config.json";
+
 /// "bytes", whose 256 ids are the bytes themselves; a tokenizer.json of Hugging Face; or a folder that holds one, whose
 /// tokenizer_config.json, if there is one, says where texts begin and end. Throws Error(input), with the path, for what
 /// cannot be read and for what would be encoded otherwise than there, by its name: bpe_file.h tells what is known.
