@@ -16,12 +16,13 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kPause = 1;  // seconds between lines on a terminal, if there is anything to say
 
-std::string make_run_folder(const Config& config) {
+std::string make_run_folder(const Config& config, bool& is_new) {
   std::error_code error;
   std::filesystem::create_directories(config.runs, error);
   for (int number = 1;; ++number) {
     std::string folder = config.runs + "/" + config.name + (number == 1 ? "" : concat("-", number));
-    if (std::filesystem::create_directory(folder, error) || (config.resume && !error)) return folder;
+    is_new = std::filesystem::create_directory(folder, error);
+    if (is_new || (config.resume && !error)) return folder;
     SG_CHECK(!error, "cannot make the run's folder '", folder, "': ", error.message(),
              "; set runs to a folder you may write to");
   }
@@ -56,7 +57,7 @@ std::string to_json_line(const Metrics& m) {
 }
 
 RunReport::RunReport(const Config& config, std::ostream& out, Terminal terminal)
-    : folder_(make_run_folder(config)),
+    : folder_(make_run_folder(config, is_new_)),
       out_(out),
       terminal_(std::move(terminal)),
       shown_{terminal_.seconds()},
@@ -70,6 +71,19 @@ RunReport::RunReport(const Config& config, std::ostream& out, Terminal terminal)
 
 RunReport::~RunReport() {
   if (passing_) out_ << std::endl;
+  if (is_new_ && !begun_) forget();
+}
+
+void RunReport::forget() {
+  metrics_.close();
+  board_.reset();
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_, ignored)) {
+    std::string name = entry.path().filename();
+    if (name == "config.json" || name == "metrics.jsonl" || name.starts_with("events.out.tfevents."))
+      std::filesystem::remove(entry.path(), ignored);
+  }
+  std::filesystem::remove(folder_, ignored);  // unless somebody else has put something into it
 }
 
 void RunReport::resume(const Config& config, int64_t step, int64_t total_steps) {

@@ -140,6 +140,7 @@ void TrainingRun::begin() {
     scaler_.load_state(from->scaler);
   }
   saver_->begin_at(reached(), from.has_value());
+  if (report_) report_->begun();
   // With loss scaling a gradient may be too large: the scaler skips the step.
   if (!scaler_.enabled()) watch_.emplace(*sharded_);
 }
