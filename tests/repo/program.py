@@ -5,6 +5,7 @@
 """
 import fcntl
 import gzip
+import itertools
 import json
 import os
 import pty
@@ -19,6 +20,8 @@ import tempfile
 import termios
 import time
 from pathlib import Path
+
+from needs import python_with, skip
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = sys.argv[1]
@@ -344,6 +347,66 @@ def a_terminal_is_updated_in_place():
 
 def without_proc():
     """Ranks find each other through /proc: without it launch says so."""
+# In PyTorch: the file's tensors into a model of its names, which takes no other, and what that says of the first test pictures.
+IN_TORCH = """
+import gzip, json, sys
+from collections import OrderedDict
+import torch
+data = open(sys.argv[1], "rb").read()
+length = int.from_bytes(data[:8], "little")
+header = json.loads(data[8:8 + length])
+about = header.pop("__metadata__")
+tensors = {name: torch.frombuffer(bytearray(data[8 + length + e["data_offsets"][0]:8 + length + e["data_offsets"][1]]), dtype={"F32": torch.float32}[e["dtype"]]).reshape(e["shape"]) for name, e in header.items()}
+widths = json.loads(about["model"])["layers"]
+layers = OrderedDict()
+for i, (a, b) in enumerate(zip(widths, widths[1:])):
+    layers[f"layer{i}"] = torch.nn.Linear(a, b)
+    layers[f"activation{i}"] = torch.nn.ReLU()
+layers.popitem()
+model = torch.nn.Sequential(layers)
+model.load_state_dict(tensors, strict=True)
+inputs = json.loads(about["inputs"])
+pictures = torch.frombuffer(bytearray(gzip.open(sys.argv[2]).read()[16:16 + 784 * 100]), dtype=torch.uint8).reshape(100, 784)
+x = ((pictures.double() - inputs["mean"][0]) / inputs["scale"][0]).float()
+print(json.dumps(torch.softmax(model(x), 1).tolist()))
+"""
+
+
+def the_saved_model_opens_in_pytorch():
+    """With strict=True, and says there what it says here."""
+    python = python_with(["torch"])
+    if not python:
+        skip("the model in PyTorch", "no Python here has torch; bench/compare_pytorch installs it")
+    pictures = DATA / "t10k-images-idx3-ubyte.gz"
+    npy("pictures.npy", "|u1", (100, 784), gzip.open(pictures).read()[16:16 + 784 * 100])
+    for strategy, ranks in ("zero3", "2"), ("ddp", "1"):
+        run = call([PROGRAM, "launch", "-n", ranks, "--by", "local", "train", CONFIG, *SHORT, "--set", "model.layers=[784,64,32,10]", "--set", f"strategy={strategy}", "--set", f"name={strategy}"])
+        expect(run.returncode == 0, run)
+        expect((said := call([PROGRAM, "predict", f"runs/{strategy}", "--input", "pictures.npy", "--output", "ours.csv"])).returncode == 0, said)
+        ours = [[float(cell) for cell in line.split(",")[1:]] for line in Path("ours.csv").read_text().splitlines()[1:]]
+        theirs = call([python, "-c", IN_TORCH, f"runs/{strategy}/model.safetensors", str(pictures)])
+        expect(theirs.returncode == 0, theirs)
+        off = max(abs(a - b) for mine, other in zip(ours, json.loads(theirs.stdout), strict=True) for a, b in zip(mine, other, strict=True))
+        assert off < 1e-5, f"{strategy}: PyTorch's outputs are {off} away"
+
+
+def what_is_predicted_is_measured(config):
+    """Of a configuration that is shipped, in whole runs: each strategy's peak of each owner and what it sends, to the byte."""
+    shipped = {key: value for key, value in json.loads((ROOT / "configs" / config).read_text()).items() if key != "epochs"}
+    Path("shipped.json").write_text(json.dumps(shipped | {"steps": 3, "schedule": {}}))
+    for strategy, ranks in itertools.product(("ddp", "zero1", "zero2", "zero3", "hybrid"), ("2", "4")):
+        words = [PROGRAM, "launch", "-n", ranks, "--by", "local", "train", "shipped.json", "--set", f"strategy={strategy}"]
+        run = call([*words, "--set", f"name={strategy}{ranks}", *(["--set", "fsdp.shard_ranks=2"] if strategy == "hybrid" else [])])
+        expect(run.returncode == 0, run)
+        about, ledger = (json.loads(Path(f"runs/{strategy}{ranks}", name).read_text()) for name in ("about.json", "ledger.json"))
+        expect(about["end"]["step_bytes"] == about["plan"]["bytes_sent"] > 0, run)
+        planned, measured = about["plan"]["peaks"], {owner: bytes["peak"] for owner, bytes in ledger["categories"].items()}
+        for part in planned, measured:  # a step's batch; what a plan does not know
+            for owner in "data", "workspace", "other":
+                part.pop(owner, None)
+        assert planned == measured and len(planned) >= 4, f"{strategy} on {ranks}: planned {planned}, measured {measured}"
+
+
     hide = ["unshare", "--mount", "sh", "-c", 'umount -l /proc && exec "$@"', "sh"]
     if subprocess.run([*hide, "true"], capture_output=True).returncode != 0:
         sys.exit(77)  # needs root
