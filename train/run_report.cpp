@@ -182,7 +182,7 @@ void RunReport::say(const std::string& line) { fresh_line() << line << std::endl
 void RunReport::on_end(const Result& r) {
   if (r.stopped)
     fresh_line() << "stopped as asked after step " << r.steps << " of " << r.total_steps << " and saved in " << folder_
-                 << "; --set resume=true with the name of that folder goes on" << std::endl;
+                 << std::endl;
   else
     fresh_line() << "done: test_" << r.scores.at(0).name << "=" << format_fixed(r.scores[0].value, 4)
                  << concat(" steps=", r.steps, " seconds=", format_fixed(r.seconds, 1), " run=") << folder_

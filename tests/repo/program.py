@@ -240,6 +240,18 @@ def words_that_are_none():
         expect(said in text[-1] and not os.listdir(), run)
 
 
+def keys_about_a_word():
+    """Fit the terminal; whoever reads all of them without one gets the table of docs/config.md."""
+    run = call([PROGRAM, "train", "--keys", "schedule"], {"COLUMNS": "60"})
+    lines = run.stdout.splitlines()
+    keys = [line.split(" = ")[0] for line in lines if not line.startswith(" ")]
+    expect(run.returncode == 0 and max(map(len, lines)) < 60 and 'schedule.name = "constant"' in lines, run)
+    expect("optimizer.lr" in keys and "batch" not in keys, run)  # its meaning names the schedule
+    none = call([PROGRAM, "train", "--keys", "shedule"])
+    expect(none.returncode == 2 and "no key has 'shedule' in its name or meaning" in none.stderr, none)
+    expect(call([PROGRAM, "train", "--keys"]).stdout.startswith("| key | default | may be | meaning |\n"), none)
+
+
 def environment_variables_of_no_meaning():
     for variable, value, said in [("ISA", "avx3", "choose plain, avx2, avx512, or unset it"),
                                   ("GEMM", "onednn", "choose own, or unset it"), ("TF32", "yes", "choose 0, 1, or unset it"),
@@ -296,12 +308,32 @@ def a_signal_saves_the_run_which_goes_on_with_the_same_bits(how):
     rest = job.stdout.read()
     assert job.wait(timeout=30) == 75 and "stopped as asked after step" in rest, (job.returncode, rest)
     assert time.monotonic() - begin < 12, "it took too long"
+    line = re.search(r"^go on with: (… )?(.*)$", rest, re.M)
+    assert line and bool(line[1]) == (how == "mpirun") and shlex.split(line[2]) == words[0 if how == "launch" else 3:], rest
     run = call(words, ROOT_MAY)
     expect("goes on after step" in run.stdout, run)
     assert check_run(run)["test_accuracy"] == whole["test_accuracy"]
     for name in "model.safetensors", "optimizer.safetensors":
         first, second = (Path(f"runs/{folder}/step-235/{name}").read_bytes() for folder in ("fashion_mnist", "parts"))
         expect(first == second, run)
+
+
+def the_line_to_go_on_is_said():
+    """Ready to be typed, also where the run's name was taken, or has a space."""
+    for name, folder in ("it's mine", "it's mine"), ("it's mine", "it's mine-2"):
+        words = [PROGRAM, "launch", "-n", "2", "--by", "local", "train", CONFIG, *SMALL, "--set", "epochs=99", "--set", f"name={name}"]
+        words.remove("epochs=1"), words.remove("--set")
+        job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for line in job.stdout:
+            if line.startswith("step"):
+                break
+        job.send_signal(signal.SIGINT)
+        rest = job.stdout.read()
+        assert job.wait(timeout=30) == 75 and f"saved in runs/{folder}\ngo on with: " in rest, rest
+    line = rest.splitlines()[-1].removeprefix("go on with: ")
+    assert " --set 'name=it'\\''s mine-2' --set resume=true" in line and line.count("name=") == 1, line
+    shorter = call(["bash", "-c", f"{line} --set early_stop=1"])
+    expect("goes on after step" in shorter.stdout and "/it's mine-2" in shorter.stdout, shorter)
 
 
 def the_saved_model_opens_in_python():
@@ -315,38 +347,6 @@ def the_saved_model_opens_in_python():
     assert len(data) == 8 + length + 4 * (16 * 784 + 16 + 10 * 16 + 10)
 
 
-def a_terminal_is_updated_in_place():
-    def on_a_terminal(kind, columns, *front):
-        pid, terminal = pty.fork()
-        if pid == 0:
-            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
-            os.execve(PROGRAM, [PROGRAM, *front, "train", CONFIG, *SMALL], os.environ | {"TERM": kind})
-        text = b""
-        try:
-            while chunk := os.read(terminal, 4096):
-                text += chunk
-        except OSError:
-            pass  # the other end is closed
-        assert os.waitpid(pid, 0)[1] == 0, text.decode()
-        return text
-    for columns in 80, 60, 30:
-        text = on_a_terminal("xterm", columns).decode()
-        steps = re.findall(r"(?<=\r\033\[K)step[^\r]*", text)
-        assert steps and all("loss" in line and len(line) < columns for line in steps), text
-    text = on_a_terminal("dumb", 60)
-    assert b"\033" not in text and b"step" in text, text.decode()
-    for by in "mpi", "local":  # mpirun gives ranks terminals of their own, which say nothing of this one
-        run = call([PROGRAM, "launch", "-n", "2", "--by", by, "train", CONFIG, *SMALL])
-        if run.returncode == 3:  # no MPI
-            continue
-        check_run(run)
-        text = on_a_terminal("xterm", 50, "launch", "-n", "2", "--by", by).decode()
-        steps = re.findall(r"(?<=\r\033\[K)step[^\r]*", text)
-        assert steps and all("loss" in line and len(line) < 50 for line in steps), text
-
-
-def without_proc():
-    """Ranks find each other through /proc: without it launch says so."""
 # In PyTorch: the file's tensors into a model of its names, which takes no other, and what that says of the first test pictures.
 IN_TORCH = """
 import gzip, json, sys
@@ -407,6 +407,38 @@ def what_is_predicted_is_measured(config):
         assert planned == measured and len(planned) >= 4, f"{strategy} on {ranks}: planned {planned}, measured {measured}"
 
 
+def a_terminal_is_updated_in_place():
+    def on_a_terminal(kind, columns, *front):
+        pid, terminal = pty.fork()
+        if pid == 0:
+            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+            os.execve(PROGRAM, [PROGRAM, *front, "train", CONFIG, *SMALL], os.environ | {"TERM": kind})
+        text = b""
+        try:
+            while chunk := os.read(terminal, 4096):
+                text += chunk
+        except OSError:
+            pass  # the other end is closed
+        assert os.waitpid(pid, 0)[1] == 0, text.decode()
+        return text
+    for columns in 80, 60, 30:
+        text = on_a_terminal("xterm", columns).decode()
+        steps = re.findall(r"(?<=\r\033\[K)step[^\r]*", text)
+        assert steps and all("loss" in line and len(line) < columns for line in steps), text
+    text = on_a_terminal("dumb", 60)
+    assert b"\033" not in text and b"step" in text, text.decode()
+    for by in "mpi", "local":  # mpirun gives ranks terminals of their own, which say nothing of this one
+        run = call([PROGRAM, "launch", "-n", "2", "--by", by, "train", CONFIG, *SMALL])
+        if run.returncode == 3:  # no MPI
+            continue
+        check_run(run)
+        text = on_a_terminal("xterm", 50, "launch", "-n", "2", "--by", by).decode()
+        steps = re.findall(r"(?<=\r\033\[K)step[^\r]*", text)
+        assert steps and all("loss" in line and len(line) < 50 for line in steps), text
+
+
+def without_proc():
+    """Ranks find each other through /proc: without it launch says so."""
     hide = ["unshare", "--mount", "sh", "-c", 'umount -l /proc && exec "$@"', "sh"]
     if subprocess.run([*hide, "true"], capture_output=True).returncode != 0:
         sys.exit(77)  # needs root

@@ -1,7 +1,10 @@
 #include <shardgrad/train/cli/program.h>
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -17,7 +20,9 @@
 #include <shardgrad/kernels/table.h>
 #include <shardgrad/train/build_info.h>
 #include <shardgrad/train/cli/refusal.h>
-#include <shardgrad/train/config.h>
+#include <shardgrad/train/files.h>
+#include <shardgrad/train/keys.h>
+#include <shardgrad/train/terminal.h>
 
 namespace shardgrad::cli {
 
@@ -71,6 +76,20 @@ struct CommandLine {
 
 int run_launch(const LaunchCommand& launch, const train::Registry& registry);
 
+// To people as much as they can read; all of it, whoever asks, as the table of docs/config.md.
+int list_keys(const RunOptions& options) {
+  const std::string& word = options.config;
+  if (word.empty() && !isatty(STDOUT_FILENO)) {
+    std::cout << train::key_table(*options.registry);
+    return 0;
+  }
+  int columns = train::terminal_columns(STDOUT_FILENO, std::getenv("COLUMNS"));
+  std::string list = train::key_list(*options.registry, word, columns);
+  SG_CHECK(!list.empty(), "no key has '", train::shortened(word), "' in its name or meaning; `train --keys` lists all");
+  std::cout << list;
+  return 0;
+}
+
 void CommandLine::add_train() {
   CLI::App* command = app.add_subcommand("train", "Train the model of a configuration file");
   command->add_option("config", train.config, "the configuration, a JSON file; see --keys");
@@ -78,13 +97,10 @@ void CommandLine::add_train() {
       ->allow_extra_args(false);
   command->add_option("--group", train.group,
                       "how ranks communicate: single, shared_memory, mpi or nccl; by default what fits");
-  command->add_flag("--keys", keys, "list the configuration's keys and end");
+  command->add_flag("--keys", keys,
+                    "list the keys of a configuration, or those about a word, and end: train --keys schedule");
   command->callback([this] {
-    chosen = [this] {
-      if (!keys) return train_command(train);
-      std::cout << train::key_table(*train.registry);
-      return 0;
-    };
+    chosen = [this] { return keys ? list_keys(train) : train_command(train); };
     if (!keys && train.config.empty()) throw CLI::RequiredError("config");
   });
 }
@@ -147,13 +163,17 @@ void CommandLine::add_launch() {
   command->add_option("--threads", launch.options.threads, "CPU threads per rank; by default cores over ranks")
       ->check(CLI::Range(1, 4096));
   command->add_option("--by", launch.options.by, "mpi or local (without MPI); by default MPI where there is one");
+  command->footer("After its options comes what the ranks run: launch -n 2 train configs/fashion_mnist.json");
   command->prefix_command();
   command->callback([this, command] {
     launch.words = command->remaining();
     if (launch.words.empty())
       throw CLI::RequiredError("a command after launch -n N, e.g. train configs/fashion_mnist.json");
     if (launch.words[0].starts_with('-')) throw CLI::ExtrasError(launch.words);
-    chosen = [this] { return run_launch(launch, *train.registry); };
+    chosen = [this] {
+      tell_ranks(train.typed);
+      return run_launch(launch, *train.registry);
+    };
   });
 }
 
@@ -227,6 +247,7 @@ int run_launch(const LaunchCommand& launch, const train::Registry& registry) {
 static int run_commands(int argc, char** argv, const train::Registry& registry) {
   try {
     CommandLine line(registry);
+    line.train.typed = {argv, argv + argc};
     if (std::optional<int> code = line.parse({argv + 1, argv + argc})) return *code;
     if (!line.examines) check_kernel_choices();
     return line.chosen();

@@ -12,6 +12,10 @@ namespace shardgrad::cli {
 int run(int argc, char** argv, const train::Registry& registry);
 
 int train_command(const RunOptions& options);
+/// To the ranks that this process will start: what was typed.
+void tell_ranks(const std::vector<std::string>& typed);
+/// The command line that goes on with the run of this name, after `typed`, which began it with this configuration.
+std::string line_to_go_on(std::vector<std::string> typed, const train::Config& config, const std::string& name);
 
 /// Of a run's folder: `config` is the run's, `group` unused by predict.
 struct UseOptions {
