@@ -15,7 +15,7 @@ def skip(what, reason):
 
 
 def python_with(modules):
-    """A Python that can import these, or None: the one that scripts/test makes has NumPy and safetensors."""
+    """A Python that can import these, or None: the one that scripts/test makes has NumPy and safetensors, and with --all tokenizers."""
     for python in os.environ.get("SHARDGRAD_TEST_PYTHON"), ROOT / "build/python/bin/python", sys.executable:
         if python and shutil.which(python) and subprocess.run([python, "-c", f"import {', '.join(modules)}"], capture_output=True).returncode == 0:
             return python

@@ -209,6 +209,9 @@ TEST_F(TokenizerFiles, AFolderSaysWhereTextsBeginAndEnd) {
   EXPECT_EQ(tokenizer->name(), folder_ / "tokenizer.json");
   folder_.write("tokenizer_config.json", R"({"bos_token": 5, "eos_token": "nothing"})");
   EXPECT_EQ(text::load_tokenizer(folder_.path())->eos(), 258);
+  folder_.write("tokenizer_config.json",
+                R"({"eos_token": )" + std::string(100'000, '[') + std::string(100'000, ']') + "}");
+  EXPECT_EQ(text::load_tokenizer(folder_.path())->eos(), 258);
   folder_.write("tokenizer_config.json", "[");
   EXPECT_THAT(error_of([&] { text::load_tokenizer(folder_.path()); }),
               HasSubstr("tokenizer_config.json' is no JSON object"));
@@ -269,7 +272,7 @@ TEST_F(TokenizerFiles, WhatIsNoTokenizerIsRefused) {
   EXPECT_THAT(refusal("/model/vocab/a", 255), HasSubstr("two of its tokens have the id 255"));
   EXPECT_THAT(refusal("/model/vocab/a", -1), HasSubstr("the id of its token 'a' is -1; ids are from 0 to"));
   EXPECT_THAT(refusal("/model/vocab/a", 4'000'000'000), HasSubstr("the id of its token 'a' is 4000000000"));
-  EXPECT_THAT(refusal("/model/vocab/a", "x"), HasSubstr("the id of its token 'a' is \"x\""));
+  EXPECT_THAT(refusal("/model/vocab/a", "x"), HasSubstr("the id of its token 'a' is string"));
   EXPECT_THAT(refusal("/model/vocab", json::object()), HasSubstr("its vocabulary is empty"));
   EXPECT_THAT(refusal("/model/merges", json::array({"a b c"})), HasSubstr("its merge 'a b c' is no pair of tokens"));
   EXPECT_THAT(refusal("/model/merges", json::array({"b a"})),
@@ -281,6 +284,11 @@ TEST_F(TokenizerFiles, WhatIsNoTokenizerIsRefused) {
   folder_.write("t.json", "{\"model\": ");
   EXPECT_THAT(error_of([&] { text::load_tokenizer(folder_ / "t.json"); }),
               HasSubstr("t.json' as a tokenizer: it is no tokenizer.json: "));
+  std::string deep =
+      std::string(100'000, '[') + std::string(100'000, ']');  // more than a stack holds, if it is followed
+  folder_.write("t.json", R"({"model": {"vocab": {"a": )" + deep + "}}}");
+  EXPECT_THAT(error_of([&] { text::load_tokenizer(folder_ / "t.json"); }),
+              HasSubstr("the id of its token 'a' is array"));
   folder_.write("t.json", std::string(100'000, '['));
   EXPECT_THAT(error_of([&] { text::load_tokenizer(folder_ / "t.json"); }), HasSubstr("it is no tokenizer.json: "));
 }

@@ -118,6 +118,9 @@ TEST_F(Tokens, ArraysOfIntegersAreRead) {
     EXPECT_EQ(values(*data.train, 0, 1), (Ids{1, 200, 3})) << descr;
     EXPECT_EQ(data.classes, 201) << descr;
   }
+  options_.length = 1;
+  EXPECT_EQ(values(*train_on(array("<u4", "(3,)", raw<uint32_t>({1, 4'000'000'000, 2}))).train, 0, 1),
+            Ids{4'000'000'000});
   auto refused = [&](const std::string& file) { return error_of([&] { train_on(file); }); };
   EXPECT_THAT(refused(array("<i4", "(8,)", raw<int32_t>({1, 2, 3, -4, 5, 6, 7, 8}))),
               HasSubstr("t.npy': token 3 is -4; the numbers of tokens are 0 or more"));

@@ -45,9 +45,8 @@ std::string type_of(const Json& component) { return shortened(component.at("type
 
 uint32_t id_in(const Json& json, const std::string& token) {
   bool fits = json.is_number_unsigned() && json.get<uint64_t>() < kMostTokens;
-  SG_CHECK(fits, "the id of its token '", shortened(token), "' is ",
-           shortened(json.dump(-1, ' ', true, Json::error_handler_t::replace)), "; ids are from 0 to ",
-           kMostTokens - 1);
+  SG_CHECK(fits, "the id of its token '", shortened(token), "' is ", json.is_number() ? json.dump() : json.type_name(),
+           "; ids are from 0 to ", kMostTokens - 1);
   return json.get<uint32_t>();
 }
 

@@ -45,8 +45,9 @@ using Json = nlohmann::json;
 
 // A name, or an object with the name and how it is looked for.
 std::string special_name(const Json& config, const char* key) {
-  Json name = config.value(key, Json());
-  if (name.is_object()) name = name.value("content", Json());
+  auto found = config.find(key);
+  if (found == config.end()) return "";
+  const Json& name = found->is_object() && found->contains("content") ? found->at("content") : *found;
   return name.is_string() ? name.get<std::string>() : "";
 }
 
