@@ -1,6 +1,6 @@
 # One shared library. Registration of kernels happens in static objects, which a shared library never drops.
 set(folders core kernels kernels/cpu dist/os dist/bootstrap dist/watch dist/transports dist/transports/mpi dist/group dist/launch
-    autograd autograd/ops nn optim parallel fsdp fsdp/setup fsdp/step fsdp/state certify picture train train/checkpoint train/data train/text train/tasks train/report train/doctor train/cli)
+    autograd autograd/ops nn optim parallel fsdp fsdp/setup fsdp/step fsdp/state certify picture train train/checkpoint train/data train/hf train/text train/tasks train/report train/doctor train/cli)
 set(sources)
 foreach(folder IN LISTS folders)
   file(GLOB found CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)

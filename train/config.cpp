@@ -8,6 +8,7 @@
 #include <shardgrad/train/aliases.h>
 #include <shardgrad/train/config_check.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/hf/component.h>
 #include <shardgrad/train/nearest.h>
 #include <shardgrad/train/preset.h>
 #include <shardgrad/train/registry.h>
@@ -191,7 +192,9 @@ Config read_config(const std::string& path, const std::vector<std::string>& over
   Config config;
   config.registry = with_libraries(registry, settings);
   apply_all(config, settings_of_preset(settings), faults);
+  apply_all(config, hf::settings_of_folder(settings, faults), faults);
   apply_all(config, settings, faults);
+  config.model_from.reset();
   if (faults.empty()) check_together(config, settings, faults);
   SG_CHECK(faults.empty(), lines_of(faults));
   config.strategy = name_of(fsdp::parse_strategy(config.strategy));

@@ -30,7 +30,8 @@ struct Config {
   std::string device = "cpu";
   std::string preset = "none";  ///< where defaults of other keys came from
   Component data{"fashion_mnist"}, model{"mlp"}, task{"classification"};
-  std::vector<std::string> recompute{};  ///< key model.recompute
+  std::optional<std::string> model_from{};  ///< key model.from: only while it is read
+  std::vector<std::string> recompute{};     ///< key model.recompute
   struct Optimizer {
     std::string name = "sgd";
     double lr = 0.1, momentum = 0.9, weight_decay = 0, eps = 1e-8;

@@ -155,6 +155,7 @@ template void OptionList::add(std::string, std::vector<double>&, std::string, co
 template void OptionList::add(std::string, std::vector<std::string>&, std::string, const Rule&);
 template void OptionList::add(std::string, std::optional<bool>&, std::string, const Rule&);
 template void OptionList::add(std::string, std::optional<int64_t>&, std::string, const Rule&);
+template void OptionList::add(std::string, std::optional<std::string>&, std::string, const Rule&);
 template void OptionList::add(std::string, std::optional<DType>&, std::string, const Rule&);
 
 }  // namespace shardgrad::train

@@ -12,7 +12,6 @@
 #include <shardgrad/train/batch_arithmetic.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/callbacks.h>
-#include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/course.h>
 #include <shardgrad/train/evaluation.h>
 #include <shardgrad/train/kept_tokenizer.h>
@@ -29,6 +28,7 @@
 #include <shardgrad/train/step_log.h>
 #include <shardgrad/train/step_trace.h>
 #include <shardgrad/train/summary.h>
+#include <shardgrad/train/weights.h>
 
 namespace shardgrad::train {
 namespace {

@@ -120,6 +120,9 @@ void CommandLine::add_uses() {
   CLI::App* predict = add("predict", "What a run's model says of new samples", predict_command);
   predict->add_option("--input", use.input, "raw samples, a .npy file with a row for each")->required();
   predict->add_option("--output", use.output, "a .csv or .npy file")->required();
+  add("export", "Writes a run's model in another program's form", export_command)
+      ->add_option("--hf", use.output, "a Hugging Face folder to make, for transformers and others")
+      ->required();
   CLI::App* hash = app.add_subcommand("hash", "Checks a run's last checkpoint and prints its hash");
   hash->add_option("run", file, "the folder of a run")->required();
   hash->callback([this] { chosen = [this] { return hash_command(file); }; });

@@ -27,6 +27,8 @@ struct UseOptions {
 int eval_command(const UseOptions& options);
 /// Writes what the model says of new samples.
 int predict_command(const UseOptions& options);
+/// Writes the last checkpoint's model as a Hugging Face folder.
+int export_command(const UseOptions& options);
 /// Compares the last checkpoint with its hashes, and prints the one number of them all.
 int hash_command(const std::string& folder);
 /// Prints what a safetensors file holds.

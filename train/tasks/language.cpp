@@ -27,11 +27,13 @@ void Gpt2Choice::list(OptionList& options) {
               {.low = 0, .high = 1, .below_high = true});
 }
 
-nn::Child<nn::Gpt2> make_gpt2(const Gpt2Choice& choice) {
-  nn::Gpt2Options options = choice.model;
-  options.embd_pdrop = options.attn_pdrop = options.resid_pdrop = choice.dropout;
-  return nn::make<nn::Gpt2>(options);
+nn::Gpt2Options Gpt2Choice::options() const {
+  nn::Gpt2Options options = model;
+  options.embd_pdrop = options.attn_pdrop = options.resid_pdrop = dropout;
+  return options;
 }
+
+nn::Child<nn::Gpt2> make_gpt2(const Gpt2Choice& choice) { return nn::make<nn::Gpt2>(choice.options()); }
 
 void LlamaChoice::list(OptionList& options) {
   add_vocabulary(options, model.vocab_size, model.vocab_multiple, model.tie_word_embeddings);
@@ -50,12 +52,14 @@ void LlamaChoice::list(OptionList& options) {
               {.low = 0, .high = kLargest, .above_low = true});
 }
 
-nn::Child<nn::Llama> make_llama(const LlamaChoice& choice) {
-  nn::LlamaOptions options = choice.model;
-  const std::vector<double>& s = choice.rope_scaling;
+nn::LlamaOptions LlamaChoice::options() const {
+  nn::LlamaOptions options = model;
+  const std::vector<double>& s = rope_scaling;
   SG_CHECK(s.empty() || s.size() == 4, "model.rope_scaling has ", s.size(), " numbers; give none, or 4");
   if (!s.empty()) options.rope.scaling = Llama3Scaling{s[0], s[1], s[2], int64_t(s[3])};
-  return nn::make<nn::Llama>(options);
+  return options;
 }
+
+nn::Child<nn::Llama> make_llama(const LlamaChoice& choice) { return nn::make<nn::Llama>(choice.options()); }
 
 }  // namespace shardgrad::train
