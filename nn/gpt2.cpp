@@ -11,11 +11,12 @@ LanguageModel::Sizes sizes_of(const Gpt2Options& o) {
 }
 
 // The place of each token in its row, i64: (T), or (B, T) where rows begin at `starts`. Padding is at 0.
-Tensor positions_of(const Tensor& ids, const Tensor& starts) {
-  int64_t samples = ids.size(0), places = ids.size(1);
-  Tensor places_of_row = arange(places, {DType::i64, ids.device()});
-  if (!starts.defined()) return places_of_row;
-  return clamp(places_of_row - reshape(starts, {samples, 1}), 0, double(places));
+Tensor positions_of(const Tensor& ids, const TextPlace& place) {
+  int64_t samples = ids.size(0), first = place.first(), end = first + ids.size(1);
+  Tensor places_of_row = arange(ids.size(1), {DType::i64, ids.device()});
+  if (first > 0) places_of_row = places_of_row + double(first);
+  if (!place.starts.defined()) return places_of_row;
+  return clamp(places_of_row - reshape(place.starts, {samples, 1}), 0, double(end));
 }
 
 }  // namespace
@@ -29,7 +30,7 @@ Gpt2Attention::Gpt2Attention(const Gpt2Options& o)
 
 Tensor Gpt2Attention::forward(const Tensor& x, const TextPlace& place) {
   AttentionOptions how{.heads = heads_, .dropout = training() ? dropout_ : 0};
-  Tensor y = attention(c_attn(x), place.starts, how, full_name());  // of (B, T, 3C)
+  Tensor y = attend(c_attn(x), place, how, full_name());  // of (B, T, 3C)
   return resid_dropout(c_proj(y));
 }
 
@@ -63,10 +64,12 @@ Gpt2::Gpt2(const Gpt2Options& o) : LanguageModel(sizes_of(o)), options_(o) {
   if (o.tie_word_embeddings) tie(wte->weight, lm_head->weight);
 }
 
-Tensor Gpt2::features(const Tensor& ids, const Tensor& starts) {
-  TextPlace place{.starts = starts};
-  Tensor x = drop(wte(ids) + wpe(positions_of(ids, starts)));  // (B, T, C)
-  for (const Child<Gpt2Block>& block : *h) x = block(x, place);
+Tensor Gpt2::features(const Tensor& ids, TextPlace place) {
+  Tensor x = drop(wte(ids) + wpe(positions_of(ids, place)));  // (B, T, C)
+  for (const Child<Gpt2Block>& block : *h) {
+    x = block(x, place);
+    ++place.layer;
+  }
   return ln_f(x);
 }
 

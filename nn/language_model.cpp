@@ -31,9 +31,16 @@ int64_t LanguageModel::padded_vocabulary() const {
   return (sizes_.vocab_size + sizes_.vocab_multiple - 1) / sizes_.vocab_multiple * sizes_.vocab_multiple;
 }
 
+Tensor attend(const Tensor& qkv, const TextPlace& place, const AttentionOptions& options, std::string_view name) {
+  if (place.cache) return place.cache->attend(place.layer, qkv, options);
+  return attention(qkv, place.starts, options, name);
+}
+
 Tensor LanguageModel::forward(const Tensor& ids, const TextCall& call) {
   check(ids, call);
-  Tensor x = features(ids, call.starts);
+  Tensor x = features(ids, {.starts = call.cache ? call.cache->starts() : call.starts, .cache = call.cache});
+  if (call.cache) call.cache->advance(ids.size(1));
+  if (call.last_only) x = slice(x, 1, ids.size(1) - 1, ids.size(1));
   return call.labels.defined() ? head()(x, call.labels, call.loss) : head()(x);
 }
 
@@ -49,8 +56,12 @@ static void check_ids(const Tensor& ids, int64_t vocab_size) {
 void LanguageModel::check(const Tensor& ids, const TextCall& call) const {
   SG_CHECK(ids.dtype() == DType::i64 && ids.ndim() == 2, "a language model needs tokens, i64 (rows, tokens), got ",
            ids);
-  SG_CHECK(ids.size(1) <= sizes_.max_positions, "the model has ", sizes_.max_positions, " positions; rows of ",
-           ids.size(1), " tokens are too long for it");
+  int64_t before = call.cache ? call.cache->length() : 0;
+  SG_CHECK(before + ids.size(1) <= sizes_.max_positions, "the model has ", sizes_.max_positions, " positions; rows of ",
+           ids.size(1), " tokens", before > 0 ? concat(" after ", before) : "", " are too long for it");
+  SG_CHECK(!call.cache || (!call.labels.defined() && !call.starts.defined()),
+           "a call with a cache has neither labels nor starts of its own: a cache serves no training, and has its own");
+  SG_CHECK(!call.last_only || ids.size(1) > 0, "rows of no tokens have no last one");
   const Tensor& labels = call.labels;
   SG_CHECK(!labels.defined() || labels.shape() == ids.shape(), "labels ", labels, " do not fit tokens ", ids,
            "; there must be one for each");

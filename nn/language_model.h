@@ -15,6 +15,7 @@
 // where they are tied.
 
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/nn/kv_cache.h>
 #include <shardgrad/nn/linear.h>
 
 namespace shardgrad::nn {
@@ -28,14 +29,23 @@ struct TextCall {
   /// i64 (B), or undefined: a row's tokens begin at starts[b], and what is before it is padding. Positions count from
   /// there.
   Tensor starts = {};
+  /// The tokens follow those that it has, with its `starts`, and are in it afterwards. No labels, nothing is recorded.
+  KvCache* cache = nullptr;
+  bool last_only = false;  ///< logits of each row's last token alone, (B, 1, vocab_size)
 };
 
 /// What attention knows of a call, the same in every block.
 struct TextPlace {
-  Tensor starts = {};  ///< as in TextCall
+  Tensor starts = {};  ///< as in TextCall, or the cache's
+  KvCache* cache = nullptr;
+  int64_t layer = 0;  ///< of the cache
   /// rope()'s of LLaMA, the model's own. A pointer, for what a unit gets may be converted to 16 bits, and this not.
   const Tensor* rope_table = nullptr;
+
+  int64_t first() const { return cache ? cache->length() : 0; }  ///< tokens of a row before this call
 };
+/// attention() of this call's rows, and of those in the cache where there is one.
+Tensor attend(const Tensor& qkv, const TextPlace& place, const AttentionOptions& options, std::string_view name);
 
 /// The last product of a language model, with the loss where that is wanted. weight: (width, features), of which the
 /// rows from vocab_size on are padding: no call sees them.
@@ -79,7 +89,7 @@ class LanguageModel : public Module {
   /// Rows of the table.
   int64_t padded_vocabulary() const;
   /// What the head reads, (B, T, features). Called by forward, with ids that are in the vocabulary.
-  virtual Tensor features(const Tensor& ids, const Tensor& starts) = 0;
+  virtual Tensor features(const Tensor& ids, TextPlace place) = 0;
   virtual const Child<LanguageHead>& head() const = 0;
 
  private:

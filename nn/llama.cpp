@@ -33,8 +33,9 @@ LlamaAttention::LlamaAttention(const LlamaOptions& o) : heads_(o.num_attention_h
 }
 
 Tensor LlamaAttention::forward(const Tensor& x, const TextPlace& place) {
-  Tensor rotated = rope(qkv(x), *place.rope_table, heads_, kv_heads_, place.starts);  // (B, T, (H + 2G) d)
-  return o_proj(attention(rotated, place.starts, {.heads = heads_, .kv_heads = kv_heads_}));
+  Tensor rotated =
+      rope(qkv(x), *place.rope_table, heads_, kv_heads_, place.starts, place.first());  // (B, T, (H + 2G) d)
+  return o_proj(attend(rotated, place, {.heads = heads_, .kv_heads = kv_heads_}, full_name()));
 }
 
 LlamaMlp::LlamaMlp(const LlamaOptions& o) {
@@ -74,11 +75,14 @@ void Llama::extend_table(int64_t positions, const Tensor& x) {
   rope_table_ = rope_table(rows, options_.depth(), options_.rope, {dtype, x.device()});
 }
 
-Tensor Llama::features(const Tensor& ids, const Tensor& starts) {
+Tensor Llama::features(const Tensor& ids, TextPlace place) {
   Tensor x = embed_tokens(ids);  // (B, T, C)
-  extend_table(ids.size(1), x);
-  TextPlace place{starts, &rope_table_};
-  for (const Child<LlamaBlock>& layer : *layers) x = layer(x, place);
+  extend_table(place.first() + ids.size(1), x);
+  place.rope_table = &rope_table_;
+  for (const Child<LlamaBlock>& layer : *layers) {
+    x = layer(x, place);
+    ++place.layer;
+  }
   return norm(x);
 }
 

@@ -79,7 +79,7 @@ class Llama : public LanguageModel {
   Child<LanguageHead> lm_head;
 
  protected:
-  Tensor features(const Tensor& ids, const Tensor& starts) override;
+  Tensor features(const Tensor& ids, TextPlace place) override;
   const Child<LanguageHead>& head() const override { return lm_head; }
 
  private:
