@@ -35,6 +35,7 @@
 #include <shardgrad/train/data/text_data.h>
 #include <shardgrad/train/data/tokens.h>
 #include <shardgrad/train/fit.h>
+#include <shardgrad/train/generate.h>
 #include <shardgrad/train/program.h>
 #include <shardgrad/train/tasks/next_token.h>
 #include <shardgrad/train/tasks/supervised.h>

@@ -95,7 +95,8 @@ void apply_all(Config& config, const std::vector<Setting>& settings, std::vector
 
 std::vector<Setting> gather_settings(const std::string& path, const std::vector<std::string>& overrides,
                                      std::vector<std::string>& faults) {
-  std::vector<Setting> of_file = read_settings(path, faults), of_command_line;
+  std::vector<Setting> of_file, of_command_line;
+  if (!path.empty()) of_file = read_settings(path, faults);
   std::set<std::string> given;
   for (const std::string& text : overrides) {
     Setting setting = parse_setting(text, faults);

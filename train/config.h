@@ -82,9 +82,9 @@ struct Config {
   bool resume = false;
 };
 
-/// The defaults, changed by the file, changed by the overrides ("key=value"). Loads the libraries that it names, and
-/// knows what `registry` and they register. Throws Error(input) with one line per fault, each naming file and line (or
-/// the override), the key, and what was expected.
+/// The defaults, changed by the file (an empty path: none), changed by the overrides ("key=value"). Loads the libraries
+/// that it names, and knows what `registry` and they register. Throws Error(input) with one line per fault, each naming
+/// file and line (or the override), the key, and what was expected.
 Config read_config(const std::string& path, const std::vector<std::string>& overrides, const Registry& registry);
 
 /// The key, or the other name of one (aliases.h), that somebody meant who wrote `word`, which is none: "lr" and

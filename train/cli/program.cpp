@@ -52,6 +52,7 @@ struct CommandLine {
   bool keys = false;
   PlanOptions plan;
   UseOptions use;
+  TextOptions text;
   std::string file;
   CertifyOptions certify;
   LaunchCommand launch;
@@ -64,6 +65,7 @@ struct CommandLine {
   void add_train();
   void add_plan();
   void add_uses();
+  void add_generate();
   void add_certify();
   void add_launch();
   void add_new();
@@ -135,6 +137,30 @@ void CommandLine::add_uses() {
   report->callback([this] { chosen = [this] { return report_command(use.folder, use.output); }; });
 }
 
+void CommandLine::add_generate() {
+  CLI::App* command = app.add_subcommand("generate", "What a language model says after a prompt");
+  command->add_option("from", text.from, "the folder of a run, or of a Hugging Face model")->required();
+  CLI::Option* prompts = command->add_option("--prompt", text.prompts, "a text; may be given several times");
+  prompts->allow_extra_args(false);
+  command->add_option("--prompts", text.file, "a file with a text on each line")->excludes(prompts);
+  train::SamplingOptions& sampling = text.how.sampling;
+  command->add_option("--tokens", text.how.tokens, "at most so many tokens after each")->capture_default_str();
+  command->add_option("--temperature", sampling.temperature, "0: always the likeliest token")->capture_default_str();
+  command->add_option("--top-k", sampling.top_k, "draw from so many of the likeliest; 0: from all")
+      ->capture_default_str();
+  command->add_option("--top-p", sampling.top_p, "draw from as few as have this probability together")
+      ->capture_default_str();
+  command->add_option("--seed", sampling.seed, "of the draws")->capture_default_str();
+  command->add_option("--dtype", text.dtype, "convert the weights: bf16 or f16")->check(CLI::IsMember({"bf16", "f16"}));
+  command->add_option("--group", text.run.group, "how ranks communicate, see train");
+  command->add_option("--set", text.run.overrides, "change one key of the run, e.g. --set device=cuda")
+      ->allow_extra_args(false);
+  command->callback([this] {
+    if (text.prompts.empty() && text.file.empty()) throw CLI::RequiredError("--prompt or --prompts");
+    chosen = [this] { return generate_command(text); };
+  });
+}
+
 void CommandLine::add_certify() {
   CLI::App* command = app.add_subcommand("certify", "Does an operation keep the kernel contract on a device?");
   command->add_option("op", certify.op, "an operation of autograd/ops.h, or of a library")->required();
@@ -178,7 +204,8 @@ void CommandLine::add_doctor() {
   });
 }
 
-CommandLine::CommandLine(const train::Registry& registry) : train{&registry}, plan{&registry}, use{{&registry}} {
+CommandLine::CommandLine(const train::Registry& registry)
+    : train{&registry}, plan{&registry}, use{{&registry}}, text{{&registry}} {
   app.set_version_flag("--version", version_text);
   app.require_subcommand(1);
   app.footer(
@@ -190,6 +217,7 @@ CommandLine::CommandLine(const train::Registry& registry) : train{&registry}, pl
   add_launch();
   add_plan();
   add_uses();
+  add_generate();
   add_certify();
   add_new();
   add_doctor();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <shardgrad/train/cli/run_job.h>
+#include <shardgrad/train/generate.h>
 
 namespace CLI {
 class App;
@@ -29,6 +30,17 @@ int eval_command(const UseOptions& options);
 int predict_command(const UseOptions& options);
 /// Writes the last checkpoint's model as a Hugging Face folder.
 int export_command(const UseOptions& options);
+
+/// What `shardgrad generate` was given. `from` is a run's folder or a Hugging Face folder.
+struct TextOptions {
+  RunOptions run;
+  std::string from, file, dtype = "as saved";
+  std::vector<std::string> prompts;
+  train::GenerateOptions how;
+};
+/// Prints prompts with what a language model says after them.
+int generate_command(const TextOptions& options);
+
 /// Compares the last checkpoint with its hashes, and prints the one number of them all.
 int hash_command(const std::string& folder);
 /// Prints what a safetensors file holds.
