@@ -59,7 +59,8 @@ void check_caches(const Tensor& qkv, const Tensor& keys, const Tensor& values, i
     bool fits = cache.ndim() == 4 && cache.size(0) == qkv.size(0) && cache.size(1) == kv_heads &&
                 cache.size(3) == depth && cache.dtype() == qkv.dtype() && cache.device() == qkv.device();
     SG_CHECK(fits, "attention_cached: a cache of ", cache, " does not fit qkv ", qkv, "; it must be (", qkv.size(0),
-             ", ", kv_heads, ", places, ", depth, ") of the same dtype and device");
+             ", ", kv_heads, ", places, ", depth,
+             ") of the same dtype and device; convert one with .to(dtype) or .to(device)");
   }
   SG_CHECK(keys.shape() == values.shape(), "attention_cached: there is a cache ", keys.shape(), " of keys, and one ",
            values.shape(), " of values");
