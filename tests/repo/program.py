@@ -138,6 +138,10 @@ def plan(ranks):
     rows = [line.split() for line in table.stdout.splitlines()]
     expect(table.returncode == 0 and [row[0] for row in rows[2:-1]] == "1 2 3 4 8 16 32 64 128 256 512 1024 2048 4096".split(), table)
     expect(rows[1] == ["ranks", "ddp", "zero1", "zero2", "zero3"] and "ddp yes (0.0), " in table.stdout, table)
+    timed = call([PROGRAM, "plan", CONFIG, "--ranks", ranks, "--compare", "--bandwidth", "0.001"])
+    cells = re.findall(r"[\d.]+ / ([\d.]+) / ([\d.]+)", timed.stdout)  # GB that are sent, and seconds
+    expect(cells and max(float(seconds) for _, seconds in cells) > 1, timed)
+    expect(all(abs(float(seconds) - float(sent) / 0.001) < 0.6 for sent, seconds in cells), timed)
     alone = call([PROGRAM, "plan", CONFIG, *SMALL, "--ranks", ranks])
     expect(alone.returncode == 0 and "layer0" in alone.stdout and "measured" not in alone.stdout, alone)
     refused = call([PROGRAM, "plan", CONFIG, "--ranks", ranks, "--set", "strategy=hybrid"])
