@@ -32,9 +32,13 @@
 #include <shardgrad/train/data/data_loader.h>
 #include <shardgrad/train/data/fashion_mnist.h>
 #include <shardgrad/train/data/npy.h>
+#include <shardgrad/train/data/text_data.h>
 #include <shardgrad/train/data/tokens.h>
 #include <shardgrad/train/fit.h>
+#include <shardgrad/train/generate.h>
 #include <shardgrad/train/program.h>
+#include <shardgrad/train/tasks/next_token.h>
 #include <shardgrad/train/tasks/supervised.h>
+#include <shardgrad/train/text/tokenizer.h>
 #include <shardgrad/train/trainer.h>
 #endif

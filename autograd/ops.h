@@ -171,6 +171,12 @@ struct AttentionOptions {
 Tensor attention(const Tensor& qkv, const Tensor& starts, const AttentionOptions& options);
 /// The same with seed, stream and first_sample as dropout(x, p, name) takes them.
 Tensor attention(const Tensor& qkv, const Tensor& starts, AttentionOptions options, std::string_view name);
+/// Attention of rows at places `first` and later to those of before: qkv (B, n, …) is as attention() has it, of which
+/// keys and values are written to places first … first + n - 1 of the caches `keys` and `values` (B, kv_heads, places,
+/// d). The result (B, n, heads · d) has the bits of these rows of attention() of all first + n rows. starts are within
+/// [0, first + n]. Throws where operations are recorded, for dropout, and when the caches have no such places.
+Tensor attention_cached(const Tensor& qkv, const Tensor& keys, const Tensor& values, int64_t first,
+                        const Tensor& starts, const AttentionOptions& options);
 
 // --- losses: sums divided by a given count, so that N ranks with one global count train the same run ---------------
 // Without a count they divide by their own part's. Where there are several ranks and the loss is recorded for backward

@@ -20,6 +20,10 @@ CASES = {  # name: (arguments, steps per measurement, least ratio aimed at, whet
     "attention, T 1024, 12 heads of 64": ("attention 1 1024 12 12 64 0.0", 4, 1.2, True),
     "attention, T 1024, 12 heads that share 4 of 64": ("attention 1 1024 12 4 64 0.0", 4, 1.2, True),
     "attention, T 256, 8 x 6 heads of 64, dropout": ("attention 8 256 6 6 64 0.1", 4, 2.5, False),
+    "GPT-2 of 3.3 M, 8 x 128": ("gpt2 8 128 6 192 6 3072 0.0", 2, 1.4, True),
+    "GPT-2 of 10.8 M, 8 x 256": ("gpt2 8 256 6 384 6 256 0.0", 1, 1.25, True),
+    "GPT-2 of 10.8 M, 8 x 256, dropout": ("gpt2 8 256 6 384 6 256 0.1", 1, 1.35, False),
+    "GPT-2 of 124 M, 1 x 256": ("gpt2 1 256 12 768 12 50304 0.0", 1, 1.2, True),
 }
 
 

@@ -3,6 +3,7 @@
 //
 //     mlp BATCH SIZE SIZE [SIZE…]                                 all of a step, with SGD
 //     attention BATCH LENGTH HEADS KV_HEADS DEPTH DROPOUT         the operation, forward and backward
+//     gpt2 BATCH LENGTH LAYERS WIDTH HEADS VOCABULARY DROPOUT     all of a step, with AdamW and clipping
 //
 // Protocol: "check" prints the norms of what three steps from fixed values give; "run N" prints the seconds that N
 // steps took.
@@ -17,6 +18,8 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/nn/nn.h>
+#include <shardgrad/optim/adam.h>
+#include <shardgrad/optim/clip.h>
 #include <shardgrad/optim/sgd.h>
 
 using namespace shardgrad;
@@ -83,10 +86,55 @@ Step attention_alone(const Words& words) {
   };
 }
 
+// Ids that both sides compute alike.
+Tensor ids_from(int64_t first, int64_t batch, int64_t length, int64_t vocabulary) {
+  std::vector<int64_t> ids(size_t(batch * length));
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = (int64_t(i) + first) * 7919 % 1009 % vocabulary;
+  return from_vector(ids, {batch, length});
+}
+
+// As its users train it: no decay of vectors, the norm clipped.
+Step gpt2(const Words& words) {
+  int64_t batch = std::stoll(words.at(0)), length = std::stoll(words.at(1)), vocabulary = std::stoll(words.at(5));
+  double dropout = std::stod(words.at(6));
+  auto model = nn::make<nn::Gpt2>(nn::Gpt2Options{.vocab_size = vocabulary,
+                                                  .n_positions = length,
+                                                  .n_embd = std::stoll(words.at(3)),
+                                                  .n_layer = std::stoll(words.at(2)),
+                                                  .n_head = std::stoll(words.at(4)),
+                                                  .embd_pdrop = dropout,
+                                                  .attn_pdrop = dropout,
+                                                  .resid_pdrop = dropout});
+  model->materialize();
+  optim::Rules no_decay;
+  for (const NamedParameter& p : model->named_parameters()) {
+    bool gain = p.name.find("ln_") != std::string::npos && p.name.ends_with("weight");
+    if (p.tensor.ndim() == 2) {
+      copy_into(p.tensor.detach(), wave(p.tensor.shape(), 0.7, 0.03));
+    } else {
+      fill_(p.tensor.detach(), gain ? 1 : 0);
+      no_decay.push_back({p.name, {.weight_decay = 0}});
+    }
+  }
+  optim::AdamOptions adam{.lr = 1e-3, .beta2 = 0.95, .weight_decay = 0.1};
+  auto optimizer = std::make_shared<optim::AdamW>(model->named_parameters(), adam, no_decay);
+  Tensor ids = ids_from(0, batch, length, vocabulary), labels = ids_from(1, batch, length, vocabulary);
+  return [=, step = uint64_t(0)]() mutable {
+    progress() = {step++, 0};
+    Tensor loss = model(ids, nn::TextCall{.labels = labels});
+    loss.backward();
+    optim::clip_grad_norm(optimizer->parameters(), 1);
+    optimizer->step();
+    optimizer->zero_grad();
+    return loss;
+  };
+}
+
 Step make(const std::string& kind, const Words& words) {
   if (kind == "mlp") return mlp(words);
   if (kind == "attention") return attention_alone(words);
-  throw Error(ErrorKind::input, concat("'", kind, "' is neither mlp nor attention"));
+  if (kind == "gpt2") return gpt2(words);
+  throw Error(ErrorKind::input, concat("'", kind, "' is none of mlp, attention and gpt2"));
 }
 
 }  // namespace

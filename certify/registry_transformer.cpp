@@ -45,12 +45,50 @@ void add_ropes(std::vector<OpCase>& cases) {
   add_speed_case(cases, "rope", Rotation{32, 8}, {{{4, 1024, 6144}}, constant({1024, 128})});
 }
 
+// Rows after `first` places of the caches, which are copied: the call writes to them.
+struct CachedRows {
+  int64_t first;
+  AttentionOptions options;
+  Tensor operator()(Inputs in) const {
+    Tensor starts = in.size() > 3 ? in[3] : Tensor();
+    return attention_cached(in[0], clone(in[1]), clone(in[2]), first, starts, options);
+  }
+};
+
+// Numbers below 1, as for attention.
+void add_cached_attentions(std::vector<OpCase>& cases) {
+  auto inputs = [](Shape qkv, const CachedRows& call, int64_t depth, int64_t spare = 1) {
+    InputSpec cache = constant({qkv[0], call.options.kv_heads, call.first + qkv[1] + spare, depth}, -1, 1);
+    return std::vector<InputSpec>{constant(qkv, -1, 1), cache, cache};
+  };
+  auto add = [&](const char* note, Shape qkv, CachedRows call, int64_t depth) {
+    std::vector<InputSpec> in = inputs(qkv, call, depth);
+    add_case(cases, "attention_cached", note, call, in);
+    in.push_back(index_below(call.first + 1, {qkv[0]}));
+    add_case(cases, "attention_cached", concat(note, ", starts"), call, in);
+  };
+  add("one head", {2, 1, 12}, {3, {.heads = 1, .kv_heads = 1}}, 4);
+  add("shared keys", {2, 3, 16}, {2, {.heads = 4, .kv_heads = 2, .scale = 0.5}}, 2);
+  add("the first rows", {2, 4, 12}, {0, {.heads = 1, .kv_heads = 1}}, 4);
+  add("no samples", {0, 2, 6}, {1, {.heads = 1, .kv_heads = 1}}, 2);
+  auto size_case = [&](Shape qkv, CachedRows call, int64_t depth) {
+    std::vector<InputSpec> in = inputs(qkv, call, depth);
+    in.push_back(index_below(3, {qkv[0]}));
+    add_size_case(cases, "attention_cached", call, in);
+  };
+  size_case({2, 3, 80}, {33, {.heads = 2, .kv_heads = 1}}, 20);
+  size_case({1, 3, 36}, {254, {.heads = 10, .kv_heads = 1}}, 3);
+  CachedRows large{1023, {.heads = 12, .kv_heads = 12}};
+  add_speed_case(cases, "attention_cached", large, inputs({8, 1, 3 * 768}, large, 64, 0), 4.0 * 64 * 8 * 12 * 1024);
+}
+
 }  // namespace
 
 void add_transformer_cases(std::vector<OpCase>& cases) {
   add_rms_norms(cases);
   add_swiglus(cases);
   add_ropes(cases);
+  add_cached_attentions(cases);
 }
 
 }  // namespace shardgrad

@@ -6,6 +6,13 @@ if(SHARDGRAD_HAS_ONEDNN)
   string(REGEX MATCHALL "[0-9]+" numbers "${lines}")
   list(JOIN numbers "." onednn_text)
 endif()
+set(pcre2_text "none")
+if(SHARDGRAD_HAS_PCRE2)
+  file(STRINGS ${PCRE2_INCLUDE_DIR}/pcre2.h lines REGEX "define PCRE2_(MAJOR|MINOR) ")
+  string(REGEX MATCHALL " [0-9]+" numbers "${lines}")
+  list(JOIN numbers "." pcre2_text)
+  string(REPLACE " " "" pcre2_text "${pcre2_text}")
+endif()
 set(openmp_text "none")
 if(SHARDGRAD_HAS_OPENMP)
   set(openmp_text ${OpenMP_CXX_VERSION})
@@ -24,6 +31,7 @@ endif()
 add_custom_target(shardgrad_version
   COMMAND ${CMAKE_COMMAND} -D source=${PROJECT_SOURCE_DIR} -D out=${version_file} -D version=${PROJECT_VERSION}
           -D "compiler=${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}" -D "onednn=${onednn_text}" -D "openmp=${openmp_text}"
+          -D "pcre2=${pcre2_text}"
           -D "cuda=${cuda_text}" -P ${PROJECT_SOURCE_DIR}/cmake/write_version.cmake
   BYPRODUCTS ${version_file} VERBATIM)
 target_sources(shardgrad PRIVATE ${version_file})

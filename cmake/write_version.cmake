@@ -9,7 +9,7 @@ set(text "#include <shardgrad/train/build_info.h>
 
 namespace shardgrad::train {
 BuildInfo build_info() {
-  return {\"${version}\", \"${git}\", \"${compiler}\", \"${onednn}\", \"${openmp}\", \"${cuda}\"};
+  return {\"${version}\", \"${git}\", \"${compiler}\", \"${onednn}\", \"${openmp}\", \"${pcre2}\", \"${cuda}\"};
 }
 }  // namespace shardgrad::train
 ")

@@ -9,8 +9,8 @@ namespace shardgrad::kernels {
   SLOT(paste) SLOT(index_select) SLOT(index_add) SLOT(gather) SLOT(scatter_add) SLOT(max_dim) SLOT(softmax) \
   SLOT(softmax_backward) SLOT(layer_norm) SLOT(layer_norm_backward) SLOT(rms_norm) SLOT(rms_norm_backward) \
   SLOT(batch_norm) SLOT(batch_norm_backward) SLOT(batch_norm_apply) SLOT(swiglu) SLOT(swiglu_backward) \
-  SLOT(rope) SLOT(dropout) SLOT(attention) SLOT(attention_backward) SLOT(mse) SLOT(mse_backward) SLOT(cross_entropy) \
-  SLOT(cross_entropy_backward) SLOT(matmul) SLOT(linear_backward_input) SLOT(linear_backward_weight) SLOT(sgd) SLOT(adam) \
+  SLOT(rope) SLOT(dropout) SLOT(attention) SLOT(attention_backward) SLOT(attention_cached) SLOT(mse) SLOT(mse_backward) \
+  SLOT(cross_entropy) SLOT(cross_entropy_backward) SLOT(matmul) SLOT(linear_backward_input) SLOT(linear_backward_weight) SLOT(sgd) SLOT(adam) \
   SLOT(norm_powers) SLOT(tree_sum)
 #define SG_ELEMENTWISE(ROW) SG_UNARIES(ROW, ROW, ROW) SG_BINARIES(ROW) SG_RELATIONS(ROW)
 // clang-format on

@@ -121,6 +121,17 @@ extern Slot<OutView, OutView, View, View, AttentionArgs> attention;
 extern Slot<OutView, View, View, View, View, View, AttentionArgs> attention_backward;
                                                                  ///< (dqkv, dy(key), qkv, y, lse, starts, args)
 
+/// For places from `first` on, whose keys and values are in the caches with those before.
+struct CachedAttentionArgs {
+  int64_t heads, kv_heads;
+  double scale;
+  int64_t first;
+};
+/// (y, qkv(key) (B, n, (H + 2 G) · d), keys, values (B, G, places, d), starts, args): row t of a sample is at place
+/// first + t; y and starts as those of attention, whose bits a row has. Throws Error(input) for a start outside
+/// [0, first + n].
+extern Slot<OutView, View, View, View, View, CachedAttentionArgs> attention_cached;
+
 // --- losses: loss is f32 (f64 for f64) with one element ---------------------------------------------------------------
 extern Slot<OutView, View, View, double> mse;                    ///< loss = scale · Σ (x(key) - target)²
 extern Slot<OutView, View, View, View, double> mse_backward;     ///< (dx, dloss, x(key), target, scale)

@@ -188,11 +188,20 @@ void Module::complete_names() {
 
 // --- state ---------------------------------------------------------------------------------------------------------
 
+static void give_memory(Storage& storage) {
+  if (!storage.resident()) storage.materialize(current_stream(storage.device()));
+}
+
 void Parameter::materialize() {
   if (initialised) return;
-  Storage& storage = *tensor.storage();
-  if (!storage.resident()) storage.materialize(current_stream(storage.device()));
+  give_memory(*tensor.storage());
   fill_range(0, tensor);
+  initialised = true;
+}
+
+void Parameter::allocate() {
+  if (initialised) return;
+  give_memory(*tensor.storage());
   initialised = true;
 }
 

@@ -46,6 +46,8 @@ struct Parameter {
 
   /// Gives the tensor its memory and initial values, unless they exist.
   void materialize();
+  /// The same without values, for who fills them all.
+  void allocate();
   /// Fills a one-dimensional tensor with the initial values of elements [begin, begin + destination.numel()).
   void fill_range(int64_t begin, const Tensor& destination) const {
     init.fill_part(destination, begin, tensor.shape(), part, full_name);

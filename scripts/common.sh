@@ -19,17 +19,28 @@ has_clang_format() {
   say "clang-format 14 is not to be had here: the check of the format is skipped" >&2
 }
 has_venv() { python3 -c 'import venv, ensurepip' 2>/dev/null; }
+has_pcre2() { has_command c++ && printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n' | c++ -x c++ -E - >/dev/null 2>&1; }
 has_data() { [ -r /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ]; }
 
 # What the build, the data set and the tests need, as PACKAGE:PROBE (the names are those of Debian 12 and 13).
 build_needs="g++:has_command,c++ cmake:has_command,cmake ninja-build:has_command,ninja
   zlib1g-dev:has_header,zlib.h nlohmann-json3-dev:has_header,nlohmann/json.hpp libcli11-dev:has_header,CLI/CLI.hpp"
 build_wants="openmpi-bin:has_command,mpirun libopenmpi-dev:has_command,mpicxx
-  libdnnl-dev:has_header,oneapi/dnnl/dnnl.hpp ccache:has_command,ccache git:has_command,git"
+  libdnnl-dev:has_header,oneapi/dnnl/dnnl.hpp libpcre2-dev:has_pcre2 ccache:has_command,ccache git:has_command,git"
 data_needs="dataset-fashion-mnist:has_data"
 test_needs="libgtest-dev:has_header,gtest/gtest.h libgmock-dev:has_header,gmock/gmock.h python3:has_command,python3 clang-format-14:has_clang_format
   valgrind:has_command,valgrind gdb:has_command,gdb pkgconf:has_command,pkg-config"
 test_wants="python3-venv:has_venv"
+
+text_needs="bible-kjv:has_command,bible"
+
+# The corpus of configs/gpt_kjv.json and a tokenizer of its own, by the program that is built.
+make_text() {
+  mkdir -p build/text
+  [ -r build/text/kjv.txt ] || scripts/corpus --no-install kjv build/text/kjv.txt || return 1
+  [ -r build/text/kjv.json ] ||
+    build/bin/shardgrad tokenizer train --input build/text/kjv.txt --vocab-size 3072 --output build/text/kjv.json
+}
 
 # missing_of NEEDS: the packages whose probe fails.
 missing_of() {

@@ -20,7 +20,7 @@ from gpu_run import Check, left, limit, run, told
 ON_THE_GPU = "*cuda*:*OnDevices*:*.Devices*:*OnEveryDevice*:Linear.ReluAsPartOf*:Attention.*:CrossEntropy.*:Nccl.*:-*Slow*"
 KERNELS = "-Cpu*:Refusals*"
 OPERATIONS = "OpRegistry.DevicesAgreeWithTheCpu"
-EXPECTED = ("test_autograd", "test_certify", "test_cuda", "test_dist", "test_fsdp", "test_kernels")  # have tests for the GPU
+EXPECTED = ("test_autograd", "test_certify", "test_cuda", "test_dist", "test_fsdp", "test_kernels", "test_nn")  # have tests for the GPU
 TARGETS = ("shardgrad_program", "gpu_bench", "gpu_fsdp_bench", *EXPECTED)
 # The guards of costs need valgrind, which no target of these uses.
 OPTIONS = ("-DSHARDGRAD_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=native", "-DSHARDGRAD_TUTORIALS=OFF", "-DSHARDGRAD_BENCH=ON",

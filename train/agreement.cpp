@@ -8,6 +8,7 @@
 
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/dist/watch/control.h>
+#include <shardgrad/train/checkpoint/run_folder.h>
 #include <shardgrad/train/files.h>
 
 namespace shardgrad::train {
@@ -30,7 +31,7 @@ int64_t sum_over_ranks(dist::ProcessGroup& world, int64_t value, const char* pha
 // A file that only this run knows tells whether all see the same folder.
 void check_folder_is_shared(dist::ProcessGroup& world, const std::string& folder) {
   auto ticks = std::chrono::steady_clock::now().time_since_epoch().count();
-  std::string token = dist::same_text(world, {"", "start"}, concat(folder, "/.seen-", getpid(), "-", ticks));
+  std::string token = dist::same_text(world, {"", "start"}, concat(folder, "/", kSeen, getpid(), "-", ticks));
   if (world.rank() == 0) write_file(token, "\n");
   world.barrier({{"", "start"}});
   SG_CHECK(std::filesystem::exists(token), "rank ", world.rank(), " does not see the run's folder '", folder,

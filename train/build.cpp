@@ -1,6 +1,5 @@
 #include <shardgrad/train/build.h>
 
-#include <algorithm>
 #include <set>
 
 #include <shardgrad/autograd/match.h>
@@ -13,9 +12,10 @@
 
 namespace shardgrad::train {
 
-std::unique_ptr<Task> make_task(const Config& config) {
+std::unique_ptr<Task> make_task(const Config& config, const std::vector<data::Field>& fields) {
   std::unique_ptr<Task> task = config.registry->make_task(config.task, config.model);
   if (!config.recompute.empty()) nn::recompute_by_name(task->module(), config.recompute);
+  task->prepare(fields);
   return task;
 }
 
@@ -49,13 +49,18 @@ fsdp::Config make_sharding(const Config& config) {
   return sharding;
 }
 
-// The default is for models that have biases. A pattern that somebody wrote must choose something: the optimizer looks.
+// A pattern must choose something: the optimizer looks. A model may have no vectors, and no biases: those were the
+// default of older runs.
 static optim::Rules make_rules(const Config::Optimizer& o, std::span<const NamedParameter> parameters) {
-  bool by_default = o.no_decay == Config::Optimizer().no_decay;
   optim::Rules rules;
-  for (const std::string& pattern : o.no_decay)
-    if (!by_default || std::ranges::any_of(parameters, [&](const auto& p) { return matches(pattern, p.name); }))
-      rules.push_back({pattern, {.weight_decay = 0}});
+  auto add = [&](const std::string& pattern) { rules.push_back({pattern, {.weight_decay = 0}}); };
+  for (const std::string& pattern : o.no_decay) {
+    bool of_shape = pattern == kVectors, may_choose_nothing = of_shape || pattern == "*.bias";
+    if (!may_choose_nothing) add(pattern);
+    for (const NamedParameter& parameter : parameters)
+      if (of_shape ? parameter.tensor.ndim() == 1 : may_choose_nothing && matches(pattern, parameter.name))
+        add(parameter.name);
+  }
   return rules;
 }
 

@@ -14,8 +14,9 @@
 
 namespace shardgrad::train {
 
-/// Throws Error(input) for a pattern of model.recompute that fits no module.
-std::unique_ptr<Task> make_task(const Config& config);
+/// For samples with these fields, where they are known. Throws Error(input) for a pattern of model.recompute that fits
+/// no module.
+std::unique_ptr<Task> make_task(const Config& config, const std::vector<data::Field>& fields = {});
 
 /// The samples, the same on every rank.
 data::Splits open_data(const Config& config);

@@ -4,7 +4,7 @@
 namespace shardgrad::train {
 
 struct BuildInfo {
-  const char *version, *git, *compiler, *onednn, *openmp, *cuda;
+  const char *version, *git, *compiler, *onednn, *openmp, *pcre2, *cuda;
 };
 BuildInfo build_info();
 

@@ -3,9 +3,12 @@
 #include <shardgrad/train/data/csv.h>
 #include <shardgrad/train/data/fashion_mnist.h>
 #include <shardgrad/train/data/npy.h>
+#include <shardgrad/train/data/text_data.h>
 #include <shardgrad/train/data/tokens.h>
 #include <shardgrad/train/registry.h>
+#include <shardgrad/train/tasks/language.h>
 #include <shardgrad/train/tasks/mlp.h>
+#include <shardgrad/train/tasks/next_token.h>
 #include <shardgrad/train/tasks/supervised.h>
 
 namespace shardgrad::train {
@@ -95,16 +98,34 @@ struct TokenChoice {
                 {.low = 0, .high = 1, .above_low = true, .below_high = true});
     options.add("length", tokens.length, "tokens of a sample", {.low = 1, .high = 1 << 30});
     options.add("token_bytes", tokens.token_bytes, "2 or 4, in a file without llm.c's header", {.low = 2, .high = 4});
-    options.add("vocabulary", tokens.vocabulary, "ids are below; 0: whatever the files have",
+    options.add("vocabulary", tokens.vocabulary, "ids are below; 0: the tokenizer's, or whatever the files have",
                 {.low = 0, .high = 1 << 30});
+    options.add("tokenizer", tokens.tokenizer, "that the ids are of: bytes, or a tokenizer.json; empty: not known",
+                {.may_be_empty = true});
   }
 };
 
 data::Splits open_tokens(const TokenChoice& choice, uint64_t) {
   check_given("tokens", "train", choice.tokens.train);
-  data::TokenData read = data::read_tokens(choice.tokens);
-  read.splits.classes = read.vocabulary;
-  return read.splits;
+  return data::read_tokens(choice.tokens);
+}
+
+struct TextChoice {
+  data::TextOptions text;
+  void list(OptionList& options) {
+    options.add("path", text.path, "a file of text, or several, which follow each other");
+    options.add("test", text.test, "others for tests; none: the end of the first");
+    options.add("test_share", text.test_share, "of the samples, for tests, without files of their own",
+                {.low = 0, .high = 1, .above_low = true, .below_high = true});
+    options.add("tokenizer", text.tokenizer, "bytes, a tokenizer.json, or a folder that holds one");
+    options.add("parse_special", text.parse_special, "special tokens that stand in a text are these, not letters");
+    options.add("length", text.length, "tokens of a sample", {.low = 1, .high = 1 << 30});
+  }
+};
+
+data::Splits open_text(const TextChoice& choice, uint64_t) {
+  SG_CHECK(!choice.text.path.empty(), "data text needs data.path");
+  return data::read_text(choice.text);
 }
 
 }  // namespace
@@ -112,16 +133,21 @@ data::Splits open_tokens(const TokenChoice& choice, uint64_t) {
 void register_built_in(Registry& registry) {
   registry.add_data<CsvChoice>("csv", "a table of numbers", open_csv);
   registry.add_data<NpyChoice>("npy", "two arrays of NumPy", open_npy);
+  registry.add_data<TextChoice>("text", "texts, by a tokenizer", open_text);
   registry.add_data<TokenChoice>("tokens", "a text as numbers", open_tokens);
   registry.add_data<FashionMnistOptions>("fashion_mnist", "pictures of clothes in ten classes", open_fashion_mnist,
                                          FashionMnist::known_fields());
+  registry.add_model<Gpt2Choice>("gpt2", "a transformer as GPT-2", make_gpt2);
+  registry.add_model<LlamaChoice>("llama", "a transformer as LLaMA", make_llama);
   registry.add_model<MlpOptions>("mlp", "linear layers with an activation between them", make_mlp);
   registry.add_task<Classification::Options>("classification", "one of some classes",
                                              [](const Classification::Options& options, const Model& model) {
                                                return std::make_unique<Classification>(options, model);
                                              });
-  registry.add_task("next_token", "the token that follows each one",
-                    [](const Model& model) { return std::make_unique<NextToken>(model); });
+  registry.add_task<NextToken::Options>("next_token", "the token that follows each one",
+                                        [](const NextToken::Options& options, const Model& model) {
+                                          return std::make_unique<NextToken>(options, model);
+                                        });
   registry.add_task("regression", "numbers, by the mean squared error",
                     [](const Model& model) { return std::make_unique<Regression>(model); });
 }

@@ -36,7 +36,8 @@ struct Metrics {
   int64_t skipped_steps = 0;  ///< of those since the last line: loss scaling left them out
   double seconds = 0;         ///< that the steps since the last line took; a GPU may be behind
   double samples_per_s = 0;
-  int64_t peak_bytes = 0;  ///< this rank's peak in the ledger
+  double tokens_per_s = 0, flops_per_s = 0;  ///< of all ranks; 0 where the task does not say
+  int64_t peak_bytes = 0;                    ///< this rank's peak in the ledger
   double eta_seconds = 0;
   bool epoch_done = false;  ///< or these weights were tested: a line that stays
 };

@@ -8,7 +8,8 @@
 #include <shardgrad/train/aliases.h>
 #include <shardgrad/train/config_check.h>
 #include <shardgrad/train/files.h>
-#include <shardgrad/train/nearest.h>
+#include <shardgrad/train/hf/component.h>
+#include <shardgrad/train/keys.h>
 #include <shardgrad/train/preset.h>
 #include <shardgrad/train/registry.h>
 #include <shardgrad/train/settings.h>
@@ -19,19 +20,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kKinds[] = {"data", "model", "task"};
-
 Component& component_of(Config& config, std::string_view kind) {
   return kind == "data" ? config.data : kind == "model" ? config.model : config.task;
 }
 const Component& component_of(const Config& config, std::string_view kind) {
   return component_of(const_cast<Config&>(config), kind);
-}
-
-// "data" of "data.dir"; empty for a key that is none of a component's.
-std::string kind_of(const std::string& key) {
-  std::string kind = key.substr(0, std::min(key.find('.'), key.size()));
-  return kind.size() < key.size() && std::ranges::count(kKinds, kind) ? kind : "";
 }
 
 std::string unexpected(const Setting& setting, const Option& option) {
@@ -80,21 +73,26 @@ void apply_to_component(Config& config, const Setting& setting, std::vector<std:
     component.options[key] = option->json();
 }
 
-// The names come first: they say which options there are.
-void apply_all(Config& config, const std::vector<Setting>& settings, std::vector<std::string>& faults) {
+// The names come first: they say which options there are. False: one that decides which keys mean something is refused.
+bool apply_all(Config& config, const std::vector<Setting>& settings, std::vector<std::string>& faults) {
   OptionList options = list_options(config);
   std::vector<const Setting*> of_components;
+  bool chosen = true;
   for (const Setting& setting : settings) {
     const Option* option = options.find(setting.key);
-    if (option && !option->assign(setting.json)) faults.push_back(unexpected(setting, *option));
+    bool refused = option && !option->assign(setting.json);
+    if (refused) faults.push_back(unexpected(setting, *option));
+    if (refused && chooses(setting.key)) chosen = false;
     if (!option && !apply_kernel(config, setting, faults)) of_components.push_back(&setting);
   }
   for (const Setting* setting : of_components) apply_to_component(config, *setting, faults);
+  return chosen;
 }
 
 std::vector<Setting> gather_settings(const std::string& path, const std::vector<std::string>& overrides,
                                      std::vector<std::string>& faults) {
-  std::vector<Setting> of_file = read_settings(path, faults), of_command_line;
+  std::vector<Setting> of_file, of_command_line;
+  if (!path.empty()) of_file = read_settings(path, faults);
   std::set<std::string> given;
   for (const std::string& text : overrides) {
     Setting setting = parse_setting(text, faults);
@@ -133,25 +131,6 @@ Json as_json(const Config& given) {
   return all;
 }
 
-// A line for each key, with the options of every name.
-template <class Visit> void visit_keys(const Config& given, const Visit& visit) {
-  Config config = given;
-  for (const Option& option : list_options(config)) {
-    visit(option.key, option, "");
-    std::string kind = kind_of(option.key);
-    if (kind.empty() || option.key != kind + ".name") continue;
-    for (const std::string& name : config.registry->names(kind))
-      for (const Option& inner : config.registry->options(kind, {name}).list)
-        visit(kind + "." + inner.key, inner, name);
-  }
-}
-
-// In a Markdown table.
-std::string as_cell(std::string text) {
-  for (size_t bar = text.find('|'); bar != std::string::npos; bar = text.find('|', bar + 2)) text.insert(bar, 1, '\\');
-  return text;
-}
-
 std::shared_ptr<const Registry> with_libraries(const Registry& registry, const std::vector<Setting>& settings) {
   auto known = std::make_shared<Registry>(registry);
   Config named;
@@ -163,26 +142,6 @@ std::shared_ptr<const Registry> with_libraries(const Registry& registry, const s
 
 }  // namespace
 
-// As a whole, by its last part ("lr"), and by words of its meaning ("learning_rate").
-std::string nearest_key(const std::string& word, const Config& config) {
-  std::string plain = word.substr(word.rfind('.') + 1), best;
-  std::ranges::replace(plain, '_', ' ');
-  std::optional<size_t> least;
-  auto consider = [&](const std::string& key, std::optional<size_t> found) {
-    if (!found || (least && *least <= *found)) return;
-    least = found;
-    best = key;
-  };
-  visit_keys(config, [&](const std::string& key, const Option& option, const std::string&) {
-    consider(key, distance(word, key));
-    consider(key, distance(word, key.substr(key.rfind('.') + 1)));
-    bool told = plain.find(' ') != std::string::npos && option.meaning.find(plain) != std::string::npos;
-    consider(key, told ? std::optional<size_t>(1) : std::nullopt);
-  });
-  for (const std::string& alias : alias_names()) consider(alias, distance(word, alias));
-  return best;
-}
-
 std::shared_ptr<const Registry> built_in_registry() { return std::make_shared<const Registry>(); }
 
 Config read_config(const std::string& path, const std::vector<std::string>& overrides, const Registry& registry) {
@@ -191,8 +150,11 @@ Config read_config(const std::string& path, const std::vector<std::string>& over
   Config config;
   config.registry = with_libraries(registry, settings);
   apply_all(config, settings_of_preset(settings), faults);
-  apply_all(config, settings, faults);
-  if (faults.empty()) check_together(config, settings, faults);
+  size_t faults_before = faults.size();
+  apply_all(config, hf::settings_of_folder(settings, faults), faults);
+  bool folder_is_known = faults.size() == faults_before, chosen = apply_all(config, settings, faults);
+  config.model_from.reset();
+  if (chosen && folder_is_known) check_together(config, settings, faults);
   SG_CHECK(faults.empty(), lines_of(faults));
   config.strategy = name_of(fsdp::parse_strategy(config.strategy));
   return config;
@@ -223,22 +185,6 @@ std::string to_lines(const Config& given) {
   }
   for (const auto& [op, kernel] : config.kernels) add("kernels." + op, Json(kernel).dump());
   return lines;
-}
-
-std::string key_table(const Registry& registry) {
-  Config defaults;
-  defaults.registry = std::make_shared<Registry>(registry);
-  std::string table = "| key | default | may be | meaning |\n|---|---|---|---|\n";
-  visit_keys(defaults, [&](const std::string& key, const Option& option, const std::string& of) {
-    std::string json = option.json(), shown = json.empty() ? "unset" : "`" + json + "`";
-    table += concat("| `", key, "` | ", as_cell(shown), " | ", as_cell(option.expected), " | ",
-                    of.empty() ? "" : concat("`", of, "`: "), as_cell(option.meaning), " |\n");
-  });
-  // No field has this key: apply_kernel() reads it.
-  return table +
-         "| `kernels.OPERATION` | none | a text | which of the kernels offered for OPERATION is used in the place of "
-         "the built-in one (docs/extending.md) |\n\n" +
-         alias_table();
 }
 
 }  // namespace shardgrad::train

@@ -19,6 +19,9 @@ class Registry;
 /// What is built in.
 std::shared_ptr<const Registry> built_in_registry();
 
+/// In optimizer.no_decay: every parameter of one dimension.
+inline constexpr const char* kVectors = "vectors";
+
 struct Config {
   /// What the names of data, model and task stand for.
   std::shared_ptr<const Registry> registry = built_in_registry();
@@ -27,13 +30,14 @@ struct Config {
   std::string device = "cpu";
   std::string preset = "none";  ///< where defaults of other keys came from
   Component data{"fashion_mnist"}, model{"mlp"}, task{"classification"};
-  std::vector<std::string> recompute{};  ///< key model.recompute
+  std::optional<std::string> model_from{};  ///< key model.from: only while it is read
+  std::vector<std::string> recompute{};     ///< key model.recompute
   struct Optimizer {
     std::string name = "sgd";
     double lr = 0.1, momentum = 0.9, weight_decay = 0, eps = 1e-8;
     bool nesterov = false;
     std::vector<double> betas{0.9, 0.999};
-    std::vector<std::string> no_decay{"*.bias"};
+    std::vector<std::string> no_decay{kVectors};  ///< names, or kVectors
   } optimizer;
   struct Schedule {
     std::string name = "constant";
@@ -78,9 +82,9 @@ struct Config {
   bool resume = false;
 };
 
-/// The defaults, changed by the file, changed by the overrides ("key=value"). Loads the libraries that it names, and
-/// knows what `registry` and they register. Throws Error(input) with one line per fault, each naming file and line (or
-/// the override), the key, and what was expected.
+/// The defaults, changed by the file (an empty path: none), changed by the overrides ("key=value"). Loads the libraries
+/// that it names, and knows what `registry` and they register. Throws Error(input) with one line per fault, each naming
+/// file and line (or the override), the key, and what was expected.
 Config read_config(const std::string& path, const std::vector<std::string>& overrides, const Registry& registry);
 
 /// The key, or the other name of one (aliases.h), that somebody meant who wrote `word`, which is none: "lr" and

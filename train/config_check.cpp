@@ -63,6 +63,14 @@ std::string why_idle_sharding(const Config& config, const std::string& key) {
 
 }  // namespace
 
+bool chooses(const std::string& key) {
+  static const std::vector<std::string> keys{
+      "task.name",        "optimizer.name", "optimizer.momentum", "schedule.name",   "schedule.step_size",
+      "strategy",         "fsdp.wrap",      "fsdp.wrap_types",    "fsdp.wrap_names", "fsdp.prefetch",
+      "fsdp.keep_params", "steps",          "micro_batches"};
+  return std::ranges::count(keys, key) > 0;
+}
+
 std::string why_idle(const Config& config, const std::string& key) {
   bool updates = key.starts_with("optimizer.") || key.starts_with("schedule.");
   if (updates && config.registry->has_own_optimizer(config.task.name))

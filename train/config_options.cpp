@@ -31,6 +31,9 @@ void list_subject(OptionList& list, Config& c) {
            {.choices = known.names("data")});
   list.add("model.name", c.model.name, concat("what is trained: ", known.description("model")),
            {.choices = known.names("model")});
+  list.add("model.from", c.model_from,
+           "a Hugging Face folder: sets model.name, the model's options and init_from, where they are not given "
+           "(docs/hugging-face.md)");
   list.add("model.recompute", c.recompute,
            "modules whose inside backward computes again instead of keeping it; `*` stands for any part "
            "(docs/recompute.md)");
@@ -71,7 +74,9 @@ void list_optimizer(OptionList& list, Config& c) {
   list.add("optimizer.eps", o.eps, "adam and adamw only", {.low = 0, .above_low = true});
   list.add("optimizer.weight_decay", o.weight_decay, "decoupled for adamw, added to the gradient otherwise",
            {.low = 0});
-  list.add("optimizer.no_decay", o.no_decay, "parameter names without weight decay; `*` stands for any part");
+  list.add("optimizer.no_decay", o.no_decay,
+           "parameter names without weight decay; `*` stands for any part, and `vectors` for every parameter of one "
+           "dimension, such as biases and the gains of norms");
 }
 
 void list_loop(OptionList& list, Config& c) {
@@ -127,8 +132,10 @@ void list_run(OptionList& list, Config& c) {
   list.add("keep", c.keep, "how many checkpoints stay, the newest", {.low = 1, .high = kMost});
   list.add("keep_best", c.keep_best,
            "save where the task's first score is the best until then, and keep that one, too");
-  list.add("init_from", c.init_from, "a safetensors file whose parameters and buffers the run begins with; empty: none",
-           {.may_be_empty = true});
+  list.add(
+      "init_from", c.init_from,
+      "a safetensors file, or a Hugging Face folder, whose parameters and buffers the run begins with; empty: none",
+      {.may_be_empty = true});
   list.add("on_nan", c.on_nan,
            "what a gradient or loss that is not finite does to the run; such parameters are never saved",
            {.choices = {"stop", "continue"}});

@@ -24,6 +24,7 @@ Evaluation evaluate_run(const Config& config, const std::string& run, dist::Proc
   data::Splits data = open_data(config);
   Trained trained(config, run, world);
   check_data(config, trained.folder, data);
+  trained.task->prepare(data.fields());
   data::DataLoader test = make_loader(config, world, data.test, false);
   Evaluation evaluation = evaluate(*trained.task, test, world, forward_dtype(config));
   if (world.rank() != 0) return evaluation;

@@ -74,12 +74,21 @@ void sync_path(const std::string& path) {
 }
 
 // Where the file system cannot promise space, glibc's posix_fallocate would write a byte per block instead.
-void take_space(const std::string& path, int64_t begin, int64_t count) {
-  OpenFile file("open", path, O_RDWR);
+static void take(const OpenFile& file, const std::string& path, int64_t begin, int64_t count) {
   ssize_t result = uninterrupted([&] { return fallocate(file.get(), 0, off_t(begin), off_t(count)); });
   if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
     result = ftruncate(file.get(), off_t(begin) + off_t(count));
   if (result != 0) cannot("write", path);
+}
+
+void take_space(const std::string& path, int64_t begin, int64_t count) {
+  take(OpenFile("open", path, O_RDWR), path, begin, count);
+}
+
+void check_space(const std::string& path, int64_t count) {
+  OpenFile file("write", path, O_RDWR | O_CREAT | O_TRUNC);
+  unlink(path.c_str());  // before it takes any: whatever ends this process gives the space back
+  if (count > 0) take(file, path, 0, count);
 }
 
 std::string shortened(const std::string& text) {

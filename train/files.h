@@ -17,6 +17,9 @@ void sync_path(const std::string& path);
 /// Makes the file `count` bytes longer than `begin`, and finds out now whether the disk has them. Where the file system
 /// promises no space the file only gets its length.
 void take_space(const std::string& path, int64_t begin, int64_t count);
+/// Throws Error(input) unless such a file can be made, with `count` bytes. It has no name while it takes them, and is
+/// gone afterwards, also where this process is killed.
+void check_space(const std::string& path, int64_t count);
 /// Throws for the system call that has just failed with errno: `verb` is "read", "write", …
 [[noreturn]] void cannot(const char* verb, const std::string& path);
 

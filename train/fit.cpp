@@ -68,10 +68,16 @@ TrainerOptions resolved(TrainerOptions options) {
   set_key(config, "micro_batches", "accumulate_grad_batches", options.accumulate_grad_batches);
   set_key(config, "clip_grad_norm", "gradient_clip_val", options.gradient_clip_val);
   set_key(config, "runs", "default_root_dir", options.default_root_dir);
+  if (options.gpus) {
+    SG_CHECK(!options.devices && !options.accelerator,
+             "Trainer: gpus says what devices and accelerator say; give it alone");
+    options.devices = options.gpus;
+    options.accelerator = "gpu";
+  }
   if (options.precision) set_precision(config, *options.precision);
   if (options.strategy) set_strategy(config, *options.strategy);
-  SG_CHECK(!options.devices || *options.devices > 0, "Trainer: devices is ", options.devices.value_or(0),
-           ", expected 1 or more");
+  SG_CHECK(!options.devices || *options.devices > 0, "Trainer: ", options.gpus ? "gpus" : "devices", " is ",
+           options.devices.value_or(0), ", expected 1 or more");
   if (!options.out) options.out = &std::cout;
   return options;
 }

@@ -30,6 +30,8 @@ struct TrainerOptions {
   std::optional<std::variant<std::string, fsdp::Config>> strategy{};
   /// Ranks; unset: one, or those of the group.
   std::optional<int> devices{};
+  /// That many ranks on GPUs: devices and accelerator in one, in the place of both.
+  std::optional<int> gpus{};
   /// "cpu", "gpu", "cuda" or "auto"; of a group: what its ranks compute on.
   std::optional<std::string> accelerator{};
   /// "32-true", "bf16-mixed" or "16-mixed" (or "32", "bf16", "16"): what matrix products compute in. Parameters are in

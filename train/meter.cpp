@@ -8,8 +8,8 @@
 
 namespace shardgrad::train {
 
-Meter::Meter(int64_t step, int64_t samples)
-    : begin_{step, samples}, reported_(begin_), before_(begin_), now_(begin_), loss_sum_(zero()) {}
+Meter::Meter(int64_t step, int64_t samples, const Work& work)
+    : begin_{step, samples}, reported_(begin_), before_(begin_), now_(begin_), work_(work), loss_sum_(zero()) {}
 
 // Not part of what a step is predicted to need.
 Tensor Meter::zero() {
@@ -36,6 +36,8 @@ void Meter::count(Metrics& metrics, const Mark& since) const {
   metrics.samples = now_.samples;
   metrics.seconds = now_.seconds - since.seconds;
   metrics.samples_per_s = double(now_.samples - since.samples) / metrics.seconds;
+  metrics.tokens_per_s = work_.tokens * metrics.samples_per_s;
+  metrics.flops_per_s = work_.flops * metrics.samples_per_s;
   metrics.skipped_steps = now_.skipped - since.skipped;
   metrics.peak_bytes = context().ledger().peak();
 }

@@ -11,8 +11,8 @@ namespace shardgrad::train {
 
 class Meter {
  public:
-  /// The run stands after `step`, at which `samples` were seen.
-  Meter(int64_t step, int64_t samples);
+  /// The run stands after `step`, at which `samples` were seen, each of which takes `work`.
+  Meter(int64_t step, int64_t samples, const Work& work = {});
   void add(const StepResult& step, int64_t samples, double seconds);
   /// Of the steps since the last call; fills in what is counted here. A collective.
   void fill(Metrics& metrics, dist::ProcessGroup& world);
@@ -30,6 +30,8 @@ class Meter {
   int64_t skipped_in_a_row() const { return skipped_in_a_row_; }
   double seconds() const { return now_.seconds; }
   double samples_per_s() const { return double(samples_done()) / seconds(); }
+  /// 0 where the task does not say.
+  double tokens_per_s() const { return work_.tokens * samples_per_s(); }
   /// The most that a step sent: less where evaluation had gathered for it (zero1).
   int64_t step_bytes() const { return step_bytes_; }
 
@@ -41,6 +43,7 @@ class Meter {
   };
   void count(Metrics& metrics, const Mark& since) const;
   Mark begin_, reported_, before_, now_;  // before_: the last step
+  Work work_;
   int64_t step_bytes_ = 0, skipped_in_a_row_ = 0;
   static Tensor zero();
   Tensor loss_sum_;  // this rank's parts of the losses since the last line

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <shardgrad/core/error.h>
+#include <shardgrad/train/kept_tokenizer.h>
 
 namespace shardgrad::train {
 namespace {
@@ -43,7 +44,9 @@ SafetensorsFile::Texts notes_of(const data::Splits& data) {
   Json inputs{{"dtype", name_of(field.dtype)}, {"shape", dims}, {"mean", transform.mean}, {"scale", transform.scale}};
   Json targets{{"mean", data.target.mean}, {"scale", data.target.scale}, {"classes", data.class_names}};
   constexpr auto kReplace = Json::error_handler_t::replace;  // a label may be no UTF-8
-  return {{"inputs", inputs.dump()}, {"targets", targets.dump(-1, ' ', false, kReplace)}};
+  SafetensorsFile::Texts notes{{"inputs", inputs.dump()}, {"targets", targets.dump(-1, ' ', false, kReplace)}};
+  if (data.tokenizer) notes["tokenizer"] = mark_of(*data.tokenizer);
+  return notes;
 }
 
 Notes read_notes(const SafetensorsFile& file) {

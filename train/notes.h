@@ -4,6 +4,7 @@
 //
 //     "inputs"   {"dtype": "f32", "shape": [784], "mean": [72.93], "scale": [90.015]}     x' = (x - mean) / scale
 //     "targets"  {"mean": [], "scale": [], "classes": ["cat", "dog"]}
+//     "tokenizer"  "50257 ids, 1f0c…"                        of texts; the run's folder has it (kept_tokenizer.h)
 
 #include <string>
 #include <vector>

@@ -97,6 +97,8 @@ template <class T> bool assign(T& field, const Json& value, const Rule& rule) {
     field = inner;
     return true;
   } else if constexpr (kIsList<T>) {
+    if (std::is_same_v<T, std::vector<std::string>> && value.is_string())
+      return assign(field, Json::array({value}), rule);  // a list of one
     if (!value.is_array() || (rule.length && value.size() != rule.length) || value.size() < rule.least_length)
       return false;
     T list;
@@ -153,6 +155,7 @@ template void OptionList::add(std::string, std::vector<double>&, std::string, co
 template void OptionList::add(std::string, std::vector<std::string>&, std::string, const Rule&);
 template void OptionList::add(std::string, std::optional<bool>&, std::string, const Rule&);
 template void OptionList::add(std::string, std::optional<int64_t>&, std::string, const Rule&);
+template void OptionList::add(std::string, std::optional<std::string>&, std::string, const Rule&);
 template void OptionList::add(std::string, std::optional<DType>&, std::string, const Rule&);
 
 }  // namespace shardgrad::train

@@ -44,8 +44,8 @@ struct Component {
 
 class OptionList {
  public:
-  /// T: bool, int, int64_t, double, std::string, a vector of the last three, or std::optional of bool, int64_t or
-  /// DType.
+  /// T: bool, int, int64_t, double, std::string, a vector of the last three, or std::optional of bool, int64_t,
+  /// std::string or DType.
   template <class T> void add(std::string key, T& field, std::string meaning, const Rule& rule = {});
   const Option* find(const std::string& key) const;
   auto begin() const { return options_.begin(); }

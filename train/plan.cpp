@@ -19,7 +19,7 @@ data::Batch batch_of(const std::vector<data::Field>& fields, int64_t rows, int64
 
 void check_task(const Config& config, const std::vector<data::Field>& fields) {
   NoGrad no_grad;
-  auto task = make_task(config);
+  auto task = make_task(config, fields);
   SG_CHECK(!task->scores({}).empty(), "task '", config.task.name, "' gives no score; scores() must name at least one");
   for (const Score& score : task->scores({}))
     SG_CHECK(score.name != "count", "a score cannot be named count: metrics.jsonl has test_count");
@@ -35,7 +35,7 @@ fsdp::Plan plan(const Config& config, const std::vector<data::Field>& fields, in
       1, [&](dist::ProcessGroup&) { check_task(config, fields); }, seed);
   fsdp::Plan result;
   auto body = [&](dist::ProcessGroup& world) {
-    auto task = make_task(config);
+    auto task = make_task(config, fields);
     auto sharded = fsdp::fully_shard(task->module(), world, make_sharding(config));
     auto optimizer = make_optimizers(config, *task).optimizer;
     auto scaler = make_scaler(config, world);

@@ -16,12 +16,13 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kPause = 1;  // seconds between lines on a terminal, if there is anything to say
 
-std::string make_run_folder(const Config& config) {
+std::string make_run_folder(const Config& config, bool& is_new) {
   std::error_code error;
   std::filesystem::create_directories(config.runs, error);
   for (int number = 1;; ++number) {
     std::string folder = config.runs + "/" + config.name + (number == 1 ? "" : concat("-", number));
-    if (std::filesystem::create_directory(folder, error) || (config.resume && !error)) return folder;
+    is_new = std::filesystem::create_directory(folder, error);
+    if (is_new || (config.resume && !error)) return folder;
     SG_CHECK(!error, "cannot make the run's folder '", folder, "': ", error.message(),
              "; set runs to a folder you may write to");
   }
@@ -39,6 +40,12 @@ std::string lines_up_to(const std::string& path, int64_t step) {
   return kept;
 }
 
+std::string speed_of(const Metrics& m) {
+  bool tokens = m.tokens_per_s > 0;
+  double speed = tokens ? m.tokens_per_s : m.samples_per_s;
+  return format("%8s ", format_fixed(speed, 0).c_str()) + (tokens ? "tokens/s" : "samples/s");
+}
+
 }  // namespace
 
 std::string to_json_line(const Metrics& m) {
@@ -51,12 +58,14 @@ std::string to_json_line(const Metrics& m) {
   if (m.skipped_steps > 0) line["skipped_steps"] = m.skipped_steps;
   line["seconds"] = finite(m.seconds);
   line["samples_per_s"] = finite(m.samples_per_s);
+  if (m.tokens_per_s > 0) line["tokens_per_s"] = finite(m.tokens_per_s);
+  if (m.flops_per_s > 0) line["gflops_per_s"] = finite(m.flops_per_s / 1e9);
   line["peak_bytes"] = m.peak_bytes;
   return line.dump();
 }
 
 RunReport::RunReport(const Config& config, std::ostream& out, Terminal terminal)
-    : folder_(make_run_folder(config)),
+    : folder_(make_run_folder(config, is_new_)),
       out_(out),
       terminal_(std::move(terminal)),
       shown_{terminal_.seconds()},
@@ -70,6 +79,19 @@ RunReport::RunReport(const Config& config, std::ostream& out, Terminal terminal)
 
 RunReport::~RunReport() {
   if (passing_) out_ << std::endl;
+  if (is_new_ && !begun_) forget();
+}
+
+void RunReport::forget() {
+  metrics_.close();
+  board_.reset();
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_, ignored)) {
+    std::string name = entry.path().filename();
+    if (name == "config.json" || name == "metrics.jsonl" || name.starts_with("events.out.tfevents."))
+      std::filesystem::remove(entry.path(), ignored);
+  }
+  std::filesystem::remove(folder_, ignored);  // unless somebody else has put something into it
 }
 
 void RunReport::resume(const Config& config, int64_t step, int64_t total_steps) {
@@ -134,10 +156,11 @@ void RunReport::on_metrics(const Metrics& m) {
                             {format("epoch %3ld", long(m.epoch)), 5},
                             {"loss " + format_fixed(m.loss, 5), 7},
                             {format("test_%s %6s", shortened(score.name).c_str(), tested.c_str()), 6},
-                            {format("%8s samples/s", format_fixed(m.samples_per_s, 0).c_str()), 3},
+                            {speed_of(m), 3},
                             {format("lr %.3g", m.lr), 4},
                             {"peak " + format_bytes(m.peak_bytes), 1},
                             {"eta " + format_seconds(m.eta_seconds), 2}};
+  if (m.flops_per_s > 0) fields.insert(fields.begin() + 5, {format_fixed(m.flops_per_s / 1e9, 1) + " GFLOP/s", 2});
   if (m.skipped_steps > 0) fields.push_back({concat("skipped ", m.skipped_steps), 9});
   show(fields, !terminal_.columns || m.epoch_done);
   shown_ = {terminal_.seconds(), m.step, m.samples};
@@ -168,7 +191,7 @@ void RunReport::say(const std::string& line) { fresh_line() << line << std::endl
 void RunReport::on_end(const Result& r) {
   if (r.stopped)
     fresh_line() << "stopped as asked after step " << r.steps << " of " << r.total_steps << " and saved in " << folder_
-                 << "; --set resume=true with the name of that folder goes on" << std::endl;
+                 << std::endl;
   else
     fresh_line() << "done: test_" << r.scores.at(0).name << "=" << format_fixed(r.scores[0].value, 4)
                  << concat(" steps=", r.steps, " seconds=", format_fixed(r.seconds, 1), " run=") << folder_

@@ -29,10 +29,12 @@ class RunReport : public Callback {
   /// resume) with config.json, and prints what of the configuration is not the default. Throws Error(input) when the
   /// folder cannot be made or written.
   RunReport(const Config& config, std::ostream& out, Terminal terminal = {});
-  /// Ends a line that would be written over.
+  /// Ends a line that would be written over. Of a run that was refused, removes the folder if this has made it.
   ~RunReport() override;
 
   const std::string& folder() const { return folder_; }
+  /// The run is not refused any more.
+  void begun() { begun_ = true; }
   /// For a run with config.resume, once it is known to be this one: what was said of steps after `step` is forgotten.
   void resume(const Config& config, int64_t step, int64_t total_steps);
   void on_step(const Stepped& step) override;
@@ -67,6 +69,8 @@ class RunReport : public Callback {
   };
   void show(const std::vector<Field>& fields, bool stays);
   std::ostream& fresh_line();
+  void forget();
+  bool is_new_ = false, begun_ = false;  // the folder; the run
   std::string folder_;
   std::ostream& out_;
   Terminal terminal_;

@@ -81,12 +81,21 @@ class Flattener : public nlohmann::json_sax<nlohmann::json> {
     auto line = 1 + std::count(text_.begin(), text_.begin() + std::ptrdiff_t(std::min(position, text_.size())), '\n');
     std::string what = error.id == 406 ? "the number " + shortened(token) + " is not finite" : error.what();
     if (size_t at = what.find(": syntax error"); at != std::string::npos) what = what.substr(at + 2);
+    if (follows_comma(position))
+      what = concat("there is a comma before '", text_[position - 1], "', and nothing after it; remove it");
     faults_.push_back(concat(path_, ":", line, ": ", shortened(what)));
     return false;
   }
 
  private:
   std::string full_name() const { return groups_.empty() ? name_ : groups_.back() + "." + name_; }
+  // Whether the sign that the parser stopped at closes a list or an object, and the one before it is a comma.
+  bool follows_comma(size_t position) const {
+    if (position == 0 || position > text_.size()) return false;
+    char last = text_[position - 1];
+    size_t before = text_.substr(0, position - 1).find_last_not_of(" \t\r\n");
+    return (last == '}' || last == ']') && before != std::string_view::npos && text_[before] == ',';
+  }
   bool refuse(const char* why) {
     faults_.push_back(concat(path_, ":", line_, ": ", why));
     return false;

@@ -4,6 +4,7 @@
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/train/agreement.h>
 #include <shardgrad/train/build.h>
+#include <shardgrad/train/weights.h>
 
 namespace shardgrad::train {
 

@@ -36,6 +36,7 @@ RunReport::Rows summary(const Config& config, const dist::ProcessGroup& world, c
                        {"sent by a step and rank",
                         concat(format_bytes(meter.step_bytes()), ", predicted ", format_bytes(predicted.bytes_sent))},
                        {"sent by evaluation", concat(format_bytes(evaluation_bytes), " in all")}};
+  if (meter.tokens_per_s() > 0) rows.insert(rows.begin() + 5, {"tokens/s", format_fixed(meter.tokens_per_s(), 0)});
   for (size_t i = 0; i < metrics.scores.size(); ++i)
     rows.insert(rows.begin() + 3 + int64_t(i),
                 {"test " + metrics.scores[i].name,

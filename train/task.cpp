@@ -2,6 +2,10 @@
 
 namespace shardgrad::train {
 
+void Task::prepare(std::span<const data::Field>) {}
+
+Work Task::work() { return {}; }
+
 Optimizers Task::configure_optimizers(std::vector<NamedParameter>) { return {}; }
 
 void Task::evaluate(const data::Batch& batch, Sums& sums) {

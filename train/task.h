@@ -57,6 +57,12 @@ struct Score {
   bool higher_is_better = true;
 };
 
+/// What training on one sample takes; 0: unknown.
+struct Work {
+  double tokens = 0;
+  double flops = 0;  ///< floating-point operations of forward and backward
+};
+
 /// What updates a task's parameters.
 struct Optimizers {
   std::unique_ptr<optim::Optimizer> optimizer;
@@ -69,6 +75,8 @@ class Task {
   virtual ~Task() = default;
   /// What is sharded, trained and saved.
   virtual nn::Module& module() = 0;
+  /// Told once, before it works, what samples look like. By default forgotten.
+  virtual void prepare(std::span<const data::Field> fields);
   /// This rank's part of a batch's loss: one f32 element. Recorded; called in training mode.
   virtual Tensor loss(const data::Batch& batch) = 0;
   /// Over all that are trained of `parameters`, which are the module's, sharded by now. By default none: the keys
@@ -82,6 +90,8 @@ class Task {
   virtual std::vector<Score> scores(const Sums& sums) const;
   /// What it says of inputs (samples, …). Not recorded; called in evaluation mode. By default refused.
   virtual Prediction predict(const Tensor& inputs);
+  /// For progress lines, which then count tokens. By default unknown.
+  virtual Work work();
   /// Throws Error(input) when it cannot work on samples with these fields; `batch` has two such. On device meta.
   virtual void check(std::span<const data::Field> fields, const data::Batch& batch);
 };

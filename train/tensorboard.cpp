@@ -95,6 +95,7 @@ TensorBoard::TensorBoard(const std::string& folder, int64_t step)
 
 void TensorBoard::on_logged(const Metrics& m) {
   std::string values = scalar("loss", m.loss) + scalar("lr", m.lr) + scalar("samples_per_s", m.samples_per_s);
+  if (m.tokens_per_s > 0) values += scalar("tokens_per_s", m.tokens_per_s);
   if (m.grad_norm) values += scalar("grad_norm", *m.grad_norm);
   if (m.test_count > 0)
     for (const Score& score : m.scores) values += scalar("test_" + score.name, score.value);

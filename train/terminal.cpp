@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <sstream>
 
 namespace shardgrad::train {
 
@@ -28,6 +29,29 @@ std::string fitted(std::vector<Field> fields, int columns) {
     if (width_of(line) < columns || fields.empty()) return line;
     fields.erase(std::ranges::min_element(fields, {}, &Field::worth));
   }
+}
+
+// The first `columns` letters of a word.
+static std::string cut(const std::string& word, int columns) {
+  size_t bytes = 0;
+  for (int letters = 0; bytes < word.size(); ++bytes)
+    if ((word[bytes] & 0xC0) != 0x80 && ++letters > columns) break;
+  return word.substr(0, bytes);
+}
+
+std::vector<std::string> broken(const std::string& text, int columns) {
+  std::vector<std::string> lines{""};
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    int room = columns - width_of(lines.back()) - (lines.back().empty() ? 0 : 1);
+    if (!lines.back().empty() && width_of(word) > room) lines.emplace_back();
+    for (std::string piece; width_of(word) > columns; word.erase(0, piece.size())) {
+      lines.back() = piece = cut(word, columns);
+      lines.emplace_back();
+    }
+    lines.back() += (lines.back().empty() ? "" : " ") + word;
+  }
+  return lines;
 }
 
 }  // namespace shardgrad::train

@@ -22,6 +22,9 @@ int terminal_columns(int descriptor, const char* said);
 /// How many letters a text of UTF-8 has.
 int width_of(std::string_view text);
 
+/// Lines of at most so many columns, broken between words, and within those that are longer.
+std::vector<std::string> broken(const std::string& text, int columns);
+
 /// A part of a line. The higher its worth, the narrower the lines that it stands in.
 struct Field {
   std::string text;

@@ -6,6 +6,8 @@
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
+#include <shardgrad/train/hf/config.h>
+#include <shardgrad/train/weights.h>
 
 namespace shardgrad::train {
 
@@ -27,11 +29,11 @@ static std::string checkpoint_in(const std::string& from, dist::ProcessGroup& wo
 
 Trained::Trained(const Config& config, const std::string& from, dist::ProcessGroup& world)
     : task(make_task(config)), sharded(fsdp::fully_shard(task->module(), world, make_sharding(config))) {
-  bool is_file = from.ends_with(".safetensors");
-  if (!is_file) folder = checkpoint_in(from, world);
+  bool only_weights = from.ends_with(".safetensors") || hf::is_model_folder(from);
+  if (!only_weights) folder = checkpoint_in(from, world);
   Optimizers made = make_optimizers(config, *task);
   TrainingState state{task->module(), *sharded, *made.optimizer};
-  if (is_file)
+  if (only_weights)
     load_model(from, state);
   else
     step = load_weights(folder, state).reached.step;

@@ -12,15 +12,15 @@
 namespace shardgrad::train {
 
 struct Trained {
-  /// Of the last checkpoint of the run's folder `from`, of the checkpoint `from`, or of a file that ends in
-  /// .safetensors; in evaluation mode. A collective. Throws Error(input) when nothing is saved there, files are
-  /// damaged, or they are of another model.
+  /// Of the last checkpoint of the run's folder `from`, of the checkpoint `from`, of a file that ends in .safetensors,
+  /// or of a Hugging Face folder; in evaluation mode. A collective. Throws Error(input) when nothing is saved there,
+  /// files are damaged, or they are of another model.
   Trained(const Config& config, const std::string& from, dist::ProcessGroup& world);
 
   std::unique_ptr<Task> task;
   std::shared_ptr<fsdp::Sharded> sharded;
-  std::string folder;  ///< of the checkpoint; empty for a file
-  int64_t step = 0;    ///< unknown for a file: 0
+  std::string folder;  ///< of the checkpoint; empty for weights alone
+  int64_t step = 0;    ///< unknown for weights alone: 0
 };
 
 }  // namespace shardgrad::train

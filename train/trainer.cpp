@@ -12,9 +12,9 @@
 #include <shardgrad/train/batch_arithmetic.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/callbacks.h>
-#include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/course.h>
 #include <shardgrad/train/evaluation.h>
+#include <shardgrad/train/kept_tokenizer.h>
 #include <shardgrad/train/learning_rate.h>
 #include <shardgrad/train/loss_scale.h>
 #include <shardgrad/train/meter.h>
@@ -28,9 +28,9 @@
 #include <shardgrad/train/step_log.h>
 #include <shardgrad/train/step_trace.h>
 #include <shardgrad/train/summary.h>
+#include <shardgrad/train/weights.h>
 
 namespace shardgrad::train {
-
 namespace {
 
 class TrainingRun {
@@ -109,12 +109,13 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
     predicted_ = plan(config, data_.fields(), world.size(), kMeta, one_node ? world.kind() : "");
     report = std::make_unique<RunReport>(config, out, terminal);
     report_ = report.get();
+    if (data_.tokenizer) keep_tokenizer(report_->folder(), *data_.tokenizer);
     report_->say(batch_arithmetic(config.batch, world.size(), config.micro_batches, data_.train->size()));
     report_->plan(predicted_);
   });
   callbacks_.emplace(config, world);
   if (report) callbacks_->add_first(std::move(report));
-  task_ = make_task(config);
+  task_ = make_task(config, data_.fields());
   sharded_ = fsdp::fully_shard(task_->module(), world, make_sharding(config));
   optimizers_ = make_optimizers(config, *task_);
   rate_.emplace(config, optimizers_, course_.steps());
@@ -134,12 +135,13 @@ void TrainingRun::begin() {
   if (config_.resume) from = resume(config_, folder_, state, fingerprint_, *rate_, say_it);
   if (!from && !config_.init_from.empty()) load_model(config_.init_from, state);
   if (report_ && config_.resume) report_->resume(config_, from ? from->step : 0, course_.steps());
-  meter_.emplace(from ? from->step : 0, from ? from->samples : 0);
+  meter_.emplace(from ? from->step : 0, from ? from->samples : 0, task_->work());
   if (from) {
     best_ = from->best;
     scaler_.load_state(from->scaler);
   }
   saver_->begin_at(reached(), from.has_value());
+  if (report_) report_->begun();
   // With loss scaling a gradient may be too large: the scaler skips the step.
   if (!scaler_.enabled()) watch_.emplace(*sharded_);
 }

@@ -4,6 +4,7 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/autograd/rope_table.h>
+#include <shardgrad/core/context.h>
 #include <shardgrad/kernels/ops.h>
 
 namespace shardgrad {
@@ -80,11 +81,11 @@ Tensor rope(const Tensor& qkv, const Tensor& table, int64_t heads, int64_t kv_he
 
 Tensor rope_table(int64_t positions, int64_t head_dim, const RopeOptions& options, TensorOptions tensor) {
   check_frequencies(head_dim, options);
-  Tensor table = empty({positions, head_dim}, tensor);
-  SG_CHECK(table.dtype() == DType::f32 || table.dtype() == DType::f64, "rope_table: the dtype must be f32 or f64, got ",
-           table.dtype());
-  if (table.device() == kMeta) return table;
-  std::vector<double> numbers(static_cast<size_t>(table.numel()));
+  SG_CHECK(tensor.dtype == DType::f32 || tensor.dtype == DType::f64, "rope_table: the dtype must be f32 or f64, got ",
+           tensor.dtype);
+  Shape shape{positions, head_dim};
+  if (tensor.device.value_or(context().default_device()) == kMeta) return empty(shape, tensor);
+  std::vector<double> numbers(static_cast<size_t>(shape.numel()));
   for (int64_t i = 0; i < head_dim / 2; ++i) {
     double frequency = std::pow(options.theta, -2.0 * double(i) / double(head_dim));
     if (options.scaling) frequency = scaled(frequency, *options.scaling);
@@ -93,8 +94,8 @@ Tensor rope_table(int64_t positions, int64_t head_dim, const RopeOptions& option
       numbers[size_t(p * head_dim + head_dim / 2 + i)] = std::sin(double(p) * frequency);
     }
   }
-  copy_into(table, from_vector(numbers, table.shape(), {DType::f64, kCpu}).to(table.dtype()));
-  return table;
+  if (tensor.dtype == DType::f64) return from_vector(numbers, shape, tensor);
+  return from_vector(std::vector<float>(numbers.begin(), numbers.end()), shape, tensor);
 }
 
 }  // namespace shardgrad

@@ -103,4 +103,30 @@ inline void attention_backward(OutView dqkv, View dy, View qkv, View y, View lse
   for (size_t i = 0; i < gradient.size(); ++i) put(dqkv, int64_t(i), gradient[i]);
 }
 
+inline void attention_cached(OutView y, View qkv, View keys, View values, View starts,
+                             kernels::CachedAttentionArgs args) {
+  int64_t rows = qkv.shape[1], places = keys.shape[2], depth = keys.shape[3], row = qkv.shape[2];
+  for (int64_t i = 0; i < qkv.shape[0] * rows * args.heads; ++i) {
+    int64_t head = i % args.heads, t = i / args.heads % rows, sample = i / args.heads / rows;
+    int64_t cache = (sample * args.kv_heads + head / (args.heads / args.kv_heads)) * places;
+    std::vector<double> scores, result(static_cast<size_t>(depth));
+    int64_t start = starts.defined() ? get_integer(starts, sample) : 0;
+    double top = -INFINITY, sum = 0;
+    for (int64_t j = start; j <= args.first + t; ++j) {
+      double score = 0;
+      for (int64_t c = 0; c < depth; ++c)
+        score += get(qkv, (sample * rows + t) * row + head * depth + c) * get(keys, (cache + j) * depth + c);
+      scores.push_back(args.scale * score);
+      top = std::max(top, scores.back());
+    }
+    for (size_t n = 0; n < scores.size(); ++n) {
+      double weight = std::exp(scores[n] - top);
+      sum += weight;
+      for (int64_t c = 0; c < depth; ++c)
+        result[size_t(c)] += weight * get(values, (cache + start + int64_t(n)) * depth + c);
+    }
+    for (int64_t c = 0; c < depth; ++c) put(y, i * depth + c, scores.empty() ? 0 : result[size_t(c)] / sum);
+  }
+}
+
 }  // namespace shardgrad::reference

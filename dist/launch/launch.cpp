@@ -35,7 +35,7 @@ int open_mpi_version() {
   return library.starts_with(name) ? std::atoi(library.c_str() + name.size()) : 0;
 }
 
-std::string quoted(const std::string& text) {
+std::string quoted_word(const std::string& text) {
   bool plain = !text.empty() && text.find_first_not_of(
                                     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                     "_-+=./:,@%") == text.npos;
@@ -88,9 +88,7 @@ int conclude(const Report& report, int status, MpirunWatch& watch) {
 
 int run_mpirun(int n, const std::vector<std::string>& argv, const LaunchOptions& options) {
   std::vector<std::string> command = mpirun_command(n, argv, options);
-  std::ostringstream line;
-  for (const std::string& word : command) line << (&word == &command[0] ? "" : " ") << quoted(word);
-  std::fprintf(stderr, "%s\n", line.str().c_str());
+  std::fprintf(stderr, "%s\n", shell_line(command).c_str());
 
   auto report = SharedMemory::create("shardgrad-report", 4096);  // a file without a name
   // mpirun passes SIGUSR1 on to all ranks.
@@ -126,6 +124,12 @@ int run_mpirun(int n, const std::vector<std::string>& argv, const LaunchOptions&
 }
 
 }  // namespace
+
+std::string shell_line(const std::vector<std::string>& words) {
+  std::ostringstream line;
+  for (const std::string& word : words) line << (&word == &words[0] ? "" : " ") << quoted_word(word);
+  return line.str();
+}
 
 std::vector<std::string> mpirun_command(int n, const std::vector<std::string>& argv, const LaunchOptions& options) {
   int threads = wanted_threads(options.threads, std::getenv("OMP_NUM_THREADS"), usable_cores() / n);

@@ -17,6 +17,9 @@ struct LaunchOptions {
 /// about root, slots, binding and threads.
 std::vector<std::string> mpirun_command(int n, const std::vector<std::string>& argv, const LaunchOptions& options = {});
 
+/// As they are typed, quoted where a shell wants it.
+std::string shell_line(const std::vector<std::string>& words);
+
 /// Prints the command, runs it, passes signals on (see dist/os/children.h), prints the job's first cause last on
 /// standard error, and returns its exit code.
 int launch(int n, const std::vector<std::string>& argv, const LaunchOptions& options = {});

@@ -13,6 +13,7 @@
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/watch/control_page.h>
 #include <shardgrad/dist/watch/deadlock.h>
+#include <shardgrad/dist/watch/suspension.h>
 
 namespace shardgrad::dist {
 
@@ -73,10 +74,12 @@ class Control {
   /// Somebody asked the program to save and end (SIGUSR1); see Job::stop_requested.
   void request_stop() { stop_.store(true, std::memory_order_release); }
   bool stop_requested() const { return stop_.load(std::memory_order_acquire); }
-  /// Seconds that this process stood still (Ctrl-Z and fg, a debugger, a suspended machine), as its monitor noticed:
-  /// who tells rates leaves them out.
-  void add_suspended(double seconds) { suspended_.fetch_add(seconds, std::memory_order_relaxed); }
-  double suspended_seconds() const { return suspended_.load(std::memory_order_relaxed); }
+  /// The monitor is awake, as Suspension::note_beat.
+  bool note_beat(Suspension::Clock::time_point now, Suspension::Clock::duration beat, Suspension::Clock::duration gap) {
+    return suspension_.note_beat(now, beat, gap);
+  }
+  /// Seconds that this process stood still until now: who tells rates leaves them out.
+  double suspended_seconds() const { return suspension_.seconds(); }
 
   /// Whether a member of the lane's group, by its place in the group, is a process that is dead or stopped, now that
   /// the job has failed: what it was doing does not end.
@@ -102,7 +105,7 @@ class Control {
   ControlPage page_;
   int rank_;
   std::atomic<bool> stop_{false};
-  std::atomic<double> suspended_{0};
+  Suspension suspension_;
   mutable std::mutex mutex_;
   std::vector<std::vector<int>> members_;  // by lane
   int last_lane_ = -1;

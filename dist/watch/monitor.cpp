@@ -40,12 +40,8 @@ void Monitor::loop() {
   ContextScope scope(context_);
   pollfd stop{wake_, POLLIN, 0};
   while (poll(&stop, 1, 0) == 0) {
-    Clock::time_point before = now_;
     now_ = Clock::now();
-    if (now_ - before > options_.gap) {
-      control_->add_suspended(std::chrono::duration<double>(now_ - before).count());
-      restart_windows();
-    }
+    if (control_->note_beat(now_, options_.beat, options_.gap)) restart_windows();
     tick();
     sleep();
   }

@@ -118,7 +118,7 @@ void piece_by_piece(std::span<const StateSlice> slices, Copy copy, const VisitPi
     int64_t most = kPieceBytes / int64_t(size_of(slice.values.dtype())), count = slice.values.numel();
     for (int64_t begin = 0; begin < count; begin += most) {
       Tensor part = slice.values.rows(begin, std::min(begin + most, count));
-      Tensor values = copy_on_host(part, part.shape());
+      Tensor values = copy == Copy::out ? copy_on_host(part, part.shape()) : empty(part.shape(), {part.dtype(), kCpu});
       call({slice.name, slice.shape, slice.begin + begin, values});
       if (copy == Copy::in) copy_into(part, values);
     }

@@ -12,7 +12,7 @@ std::vector<StateSlice> slices_of(const StateDict& state);
 std::vector<StateSlice> copies_of(std::vector<StateSlice> slices);
 
 enum class Copy { out, in };
-/// `call` with a copy of one piece after the other; with Copy::in it is written back after.
+/// `call` with a copy of one piece after the other; with Copy::in with memory for one, whose values are taken over.
 void piece_by_piece(std::span<const StateSlice> slices, Copy copy, const VisitPiece& call);
 
 using StatePlace = optim::Optimizer::StatePlace;

@@ -33,8 +33,8 @@ std::vector<StateSlice> sharded_optim_state_dict(optim::Optimizer& optimizer);
 void load_sharded_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, std::span<const StateSlice> pieces);
 
 /// The same four piece by piece, for who writes and reads files: `visit` gets a copy on the cpu of at most kPieceBytes,
-/// which is gone when the next one comes, so no second shard is needed. `fill` gets one, too, and what it leaves there
-/// is loaded. Where it throws on one rank, every rank throws, and the state is filled in part.
+/// which is gone when the next one comes, so no second shard is needed. `fill` gets memory for one, and what it writes
+/// there is loaded. Where it throws on one rank, every rank throws, and the state is filled in part.
 inline constexpr int64_t kPieceBytes = 1 << 20;
 using VisitPiece = std::function<void(const StateSlice&)>;
 void visit_pieces(Sharded& sharded, const VisitPiece& visit);

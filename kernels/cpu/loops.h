@@ -138,13 +138,26 @@ struct GemmTask {
 };
 /// The largest k · n of a transposed b that GemmLoops::small takes.
 inline constexpr int64_t kSmallTransposed = 4096;
+/// c (m, n) = a (m, k) · bᵀ or c += it, for m <= kFewRows rows. Rows of a and c lie a_row and c_row elements apart,
+/// those of b (n, k) one behind the other. a and c are f32 (f64 for f64), whatever b is.
+struct FewRowsTask {
+  int64_t m, n, k;
+  const void* a;
+  int64_t a_row;
+  const void* b;
+  void* c;
+  int64_t c_row;
+  bool accumulate = false;
+};
+inline constexpr int64_t kFewRows = 8;
 /// For f32 and f64. The order of each element's sum depends on k alone.
 struct GemmLoops {
   void (*gemm[2])(const GemmTask&);
   /// Without packing, for operands that fit the cache.
   void (*small[2])(const GemmTask&);
   size_t (*workspace[2])(int64_t m, int64_t n, int64_t k);
-  int row_step[2], column_step[2];  ///< where a product is best cut
+  int row_step[2], column_step[2];                    ///< where a product is best cut
+  void (*few_rows[kFloatCount])(const FewRowsTask&);  ///< by b's dtype; the bits of `gemm`
 };
 
 /// One thread's share of attention: heads of queries that share their keys and values, at the places that are seen.
@@ -168,11 +181,28 @@ struct AttentionBackward : AttentionTask {
   void *dq, *dk, *dv;
   bool accumulate;
 };
+/// One place's queries, of heads that share keys and values, and the cached ones that they see. Pointers are to the
+/// first head's query and result, and to the first key and value that are seen; rows of all have `depth` elements.
+struct CachedAttention {
+  int64_t heads, keys, depth;
+  const void *q, *k, *v;
+  void* y;
+  double scale;
+  bool accumulate;
+  void* workspace;  ///< AttentionLoops::cached_workspace bytes, 64-byte aligned, the same in all three calls
+};
+inline constexpr int64_t kKeyBlock = 256;  ///< keys that meet a query at a time
+
 /// The order of every sum depends on rows, depth and heads alone, and a row's results on no later row.
 struct AttentionLoops {
   void (*forward[kFloatCount])(const AttentionForward&);
   void (*backward[kFloatCount])(const AttentionBackward&);
   size_t (*workspace[kFloatCount])(int64_t rows, int64_t depth, bool backward);
+  /// First of every block of kKeyBlock keys, then of every block, then of every head; each has the bits of `forward`.
+  void (*cached_scores[kFloatCount])(const CachedAttention&, int64_t block);
+  void (*cached_sums[kFloatCount])(const CachedAttention&, int64_t block);
+  void (*cached_result[kFloatCount])(const CachedAttention&, int64_t head);
+  size_t (*cached_workspace[kFloatCount])(int64_t heads, int64_t keys, int64_t depth);
 };
 
 /// Every loop of one instruction set.

@@ -35,6 +35,7 @@ Product describe(const Launch& launch, OutView c, View a, View b, View bias, Mat
   Product p;
   p.threads = launch.threads;
   p.dtype = a.dtype;
+  p.b_dtype = b.dtype;
   p.m = a.shape[args.trans_a ? -1 : -2];
   p.k = a.shape[args.trans_a ? -2 : -1];
   p.n = b.shape[args.trans_b ? -2 : -1];
@@ -107,10 +108,12 @@ void matmul_wide(const Launch& launch, OutView c, OutView pre, View a, View b, V
   apply(args.epilogue, launch, c, {pre.data, pre.shape, pre.dtype, true});
 }
 
-// Operands and results by way of f32.
+// Operands and results by way of f32, but for a matrix that few rows read once.
 void matmul_narrow(const Launch& launch, OutView c, OutView pre, View a, View b, View bias, MatmulArgs args) {
   auto padded = [](const auto& view) { return view.defined() ? size_t(view.numel() + 15) / 16 * 16 : 0; };
-  Workspace workspace(kCpu, (padded(a) + padded(b) + padded(bias) + padded(c) + padded(pre) + 16) * sizeof(float));
+  bool once = has_few_rows(describe(launch, c, a, b, bias, args));
+  size_t elements = padded(a) + (once ? 0 : padded(b)) + padded(bias) + padded(c) + padded(pre) + 16;
+  Workspace workspace(kCpu, elements * sizeof(float));
   float* next = workspace.as<float>();
   auto wide_output = [&](const auto& view) {
     OutView wide{next, view.shape, DType::f32, 0, view.defined()};
@@ -126,7 +129,7 @@ void matmul_narrow(const Launch& launch, OutView c, OutView pre, View a, View b,
   auto narrowed = [&](OutView y, OutView wide) {
     if (y.defined()) kernels::cast.find(DeviceKind::cpu, DType::f32)(launch, y, {wide.data, y.shape, DType::f32, true});
   };
-  View wide_a = widened(a), wide_b = widened(b), wide_bias = widened(bias);
+  View wide_a = widened(a), wide_b = once ? b : widened(b), wide_bias = widened(bias);
   OutView wide_c = wide_output(c), wide_pre = wide_output(pre);
   matmul_wide(launch, wide_c, wide_pre, wide_a, wide_b, wide_bias, args);
   narrowed(c, wide_c);

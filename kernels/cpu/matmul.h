@@ -6,10 +6,11 @@
 namespace shardgrad::cpu {
 
 /// batch products c (m, n) = a (m, k) · b (k, n) + bias (n) of contiguous matrices, stored transposed where it says so.
-/// Matrix i of a begins a_step · i elements in (0: one for all), likewise b; those of c follow each other.
+/// Matrix i of a begins a_step · i elements in (0: one for all), likewise b; those of c follow each other. All are of
+/// `dtype`, but for b of a product with few rows.
 struct Product {
   int threads = 1;
-  DType dtype = DType::f32;
+  DType dtype = DType::f32, b_dtype = DType::f32;
   int64_t batch = 1, m = 0, n = 0, k = 0;
   const char *a = nullptr, *b = nullptr, *bias = nullptr;
   char* c = nullptr;
@@ -29,7 +30,9 @@ struct ProductLibrary {
 /// To be called while the program loads.
 void set_product_library(ProductLibrary library);
 
-/// Products so small or narrow that packing does not pay, where the own kernel beats libraries.
+/// Products of a few rows with the weight of a layer: it is read once, in its own dtype, and nothing is packed.
+bool has_few_rows(const Product& p);
+/// Products for which packing does not pay, where the own kernel beats libraries: small, narrow, or of few rows.
 bool is_direct(const Product& p);
 /// The product by the own kernels; f32 and f64.
 void own_product(const Product& p, kernels::Epilogue epilogue);

@@ -96,12 +96,35 @@ void narrow_products(const Product& p) {
   }
 }
 
+void few_rows_products(const Product& p) {
+  auto loop = loops().gemm.few_rows[int(p.b_dtype)];
+  size_t size = size_of(p.dtype), row = size_t(p.k) * size_of(p.b_dtype);
+  parallel_for(
+      p.threads, p.n, grain_for(p.k),
+      [&](int64_t begin, int64_t end) {
+        loop({.m = p.m,
+              .n = end - begin,
+              .k = p.k,
+              .a = p.a,
+              .a_row = p.k,
+              .b = p.b + size_t(begin) * row,
+              .c = p.c + size_t(begin) * size,
+              .c_row = p.n,
+              .accumulate = p.accumulate});
+      },
+      64);
+}
+
 bool is_small(const Product& p) { return p.work() <= kSmallProduct && (!p.trans_b || p.k * p.n <= kSmallTransposed); }
 
+bool is_narrow(const Product& p) { return p.n <= loops().gemm.column_step[p.dtype == DType::f64 ? 1 : 0] / 2; }
+
 void products(const Product& p) {
-  if (is_small(p))
+  if (has_few_rows(p))
+    few_rows_products(p);
+  else if (is_small(p))
     small_products(p);
-  else if (is_direct(p))
+  else if (is_narrow(p))
     narrow_products(p);
   else
     blocked_products(p);
@@ -126,10 +149,11 @@ void finish(const Product& p, Epilogue epilogue) {
 
 }  // namespace
 
-bool is_direct(const Product& p) {
-  int type = p.dtype == DType::f64 ? 1 : 0;
-  return is_small(p) || p.n <= loops().gemm.column_step[type] / 2;
+bool has_few_rows(const Product& p) {
+  return p.m <= kFewRows && p.batch == 1 && p.trans_b && !p.trans_a && !is_small(p) && !is_narrow(p);
 }
+
+bool is_direct(const Product& p) { return is_small(p) || is_narrow(p) || has_few_rows(p); }
 
 void own_product(const Product& p, Epilogue epilogue) {
   if (p.k > 0)

@@ -8,15 +8,13 @@
 //                     scores again, so that each sums what is its own. Reads two rows per pair and kernel.
 // Beside that qkv, y and dy are read and y or dqkv written once; scratch memory is one number per query.
 
+#include <shardgrad/kernels/cuda/attention.h>
 #include <shardgrad/kernels/cuda/random.h>
-#include <shardgrad/kernels/cuda/reduce.h>
 
 namespace shardgrad::SG_DEVICE {
 namespace {
 
 using kernels::AttentionArgs;
-
-constexpr int kWarps = 4;  // of a block
 
 /// Where heads lie, and what becomes of their scores.
 struct Heads {
@@ -69,48 +67,6 @@ struct Heads {
   }
 };
 
-/// This warp's number in the grid.
-__device__ inline int64_t warp_number() { return int64_t(blockIdx.x) * blockDim.y + threadIdx.y; }
-
-/// This warp's part of the block's shared memory: `rows` rows of a head, and `lists` of 32.
-template <class C> __device__ C* warp_memory(int64_t depth, int rows, int lists) {
-  return dynamic_shared<C>() + threadIdx.y * (rows * depth + lists * warpSize);
-}
-template <class C> Config warps_for(int64_t warps, int64_t depth, int rows, int lists) {
-  return {blocks_for(warps, kWarps), dim3(32, kWarps), size_t(kWarps * (rows * depth + lists * 32)) * sizeof(C)};
-}
-
-/// to = factor · from, by the lanes.
-template <class T, class C = Compute<T>>
-__device__ void bring_row(C* to, const T* from, int64_t depth, C factor = C(1)) {
-  for (int64_t c = threadIdx.x; c < depth; c += warpSize) to[c] = load(from + c) * factor;
-}
-template <class T, class C = Compute<T>>
-__device__ void put_row(T* to, const C* from, int64_t depth, C factor, bool accumulate) {
-  for (int64_t c = threadIdx.x; c < depth; c += warpSize) store(to + c, from[c] * factor, accumulate);
-}
-template <class C> __device__ void clear_row(C* to, int64_t depth) {
-  for (int64_t c = threadIdx.x; c < depth; c += warpSize) to[c] = 0;
-}
-
-/// Σ a · b over a head.
-template <class T, class C = Compute<T>> __device__ C dot(const C* a, const T* b, int64_t depth) {
-  C sum = 0;
-  for (int64_t c = 0; c < depth; ++c) sum += a[c] * load(b + c);
-  return sum;
-}
-
-/// sums = fading · sums + Σ factors[n] · rows[n · step], by the lanes, for n < count.
-template <class T, class C = Compute<T>>
-__device__ void add_rows(C* sums, C fading, const C* factors, const T* rows, int64_t step, int count, int64_t depth) {
-  for (int64_t c = threadIdx.x; c < depth; c += warpSize) {
-    C sum = sums[c] * fading;
-    const T* element = rows + c;
-    for (int n = 0; n < count; ++n, element += step) sum += factors[n] * load(element);
-    sums[c] = sum;
-  }
-}
-
 // Warp (sample · heads + head) · places + query.
 template <class T, class C = Compute<T>>
 __global__ void attention_kernel(Heads h, T* y, C* lse, const T* qkv, bool accumulate, bool accumulate_lse) {
@@ -118,24 +74,11 @@ __global__ void attention_kernel(Heads h, T* y, C* lse, const T* qkv, bool accum
   int64_t sample = warp / h.places / h.heads;
   if (sample >= h.samples) return;
   int64_t start = h.start(sample, head == 0 && query == 0 && threadIdx.x == 0), shared_head = h.heads + head / h.group;
-  C *q = warp_memory<C>(h.depth, 2, 1), *sums = q + h.depth, *weights = sums + h.depth;
+  C *q = warp_memory<C>(h.depth, 2, 1), *sums = q + h.depth;
   bring_row(q, qkv + h.at(sample, query, head), h.depth, C(h.scale));
-  clear_row(sums, h.depth);
-  __syncwarp();
-  C top = Max::nothing<C>(), total = 0;
-  for (int64_t first = start; first <= query; first += warpSize) {
-    int64_t key = first + threadIdx.x, count = query + 1 - first < warpSize ? query + 1 - first : warpSize;
-    bool seen = key <= query;
-    C score = seen ? dot(q, qkv + h.at(sample, key, shared_head), h.depth) : Max::nothing<C>();
-    C next = Max()(top, warp_reduce<Max>(score)), shift = next == Max::nothing<C>() ? C(0) : next;
-    C weight = seen ? std::exp(score - shift) : C(0), fading = next == top ? C(1) : std::exp(top - next);
-    total = total * fading + warp_reduce<Sum>(weight);
-    top = next;
-    weights[threadIdx.x] = h.dropped(sample, head, query, key, weight);
-    __syncwarp();
-    add_rows(sums, fading, weights, qkv + h.at(sample, first, shared_head + h.kv_heads), h.row, count, h.depth);
-    __syncwarp();
-  }
+  auto dropped = [&](int64_t key, C weight) { return h.dropped(sample, head, query, key, weight); };
+  auto [top, total] = attend(q, sums, qkv + h.at(sample, 0, shared_head),
+                             qkv + h.at(sample, 0, shared_head + h.kv_heads), h.row, start, query, h.depth, dropped);
   bool empty = query < start;
   put_row(y + h.y_at(sample, query, head), sums, h.depth, empty ? C(0) : 1 / total, accumulate);
   if (threadIdx.x == 0 && lse)

@@ -59,6 +59,13 @@ TEST(Ledger, ACategoryIsItsNameWhereverItIsDeclared) {
   EXPECT_EQ(ledger.largest_owners(3), "data 16 bytes, dat 8 bytes, workspace 8 bytes");
 }
 
+TEST(Ledger, WhatUnitsHoldIsNotCountedOnceMoreForTheRestOfItsCategory) {
+  Ledger ledger;
+  ledger.add({Category::data, ledger.unit_id("layers.0")}, 24);
+  ledger.add({Category::data}, 8);
+  EXPECT_EQ(ledger.largest_owners(3), "data of 'layers.0' 24 bytes, data 8 bytes");
+}
+
 template <size_t i> constexpr char kText[] = {'c', char('0' + i / 8), char('0' + i % 8), 0};
 
 TEST(Ledger, ManyCategoriesAreKeptApartAndOneTooManyIsRefusedByName) {

@@ -48,6 +48,13 @@ TEST(Sizes, MoreBytesThanCanBeCountedAreRefused) {
   EXPECT_EQ(context.ledger().current(), int64_t(8) << 56);
 }
 
+TEST(Sizes, AShapeHasAtMostSixDimensions) {
+  std::vector<int64_t> extents(size_t(kMaxDims), 1);
+  EXPECT_EQ(Shape(std::span<const int64_t>(extents)).ndim(), kMaxDims);
+  extents.push_back(1);
+  EXPECT_THROW(Shape(std::span<const int64_t>(extents)), Error);
+}
+
 TEST(Sizes, AViewReachesNowherePastItsStorage) {
   Context context;
   Tensor a = empty({4});

@@ -182,6 +182,22 @@ TEST(Accumulation, ClearingOneParametersGradientLeavesTheOthersAndStartsItAnew) 
     });
 }
 
+TEST(Accumulation, ClearingGivesBackWhatAPassWithoutSyncLeftAfterOneWithSync) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<Rooted>();
+    auto sharded = fully_shard(*model, group);
+    optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
+    pass(model, 0);
+    {
+      NoSync no_sync(*sharded);
+      pass(model, 1);
+    }
+    EXPECT_GT(context().ledger().current(Category::full_gradient), 0);
+    optimizer.zero_grad();
+    EXPECT_EQ(context().ledger().current(Category::full_gradient), 0);
+  });
+}
+
 TEST(Accumulation, I33_AFailedBackwardIsNotSteppedOn) {
   dist::run_ranks(2, [](dist::ProcessGroup& group) {
     auto model = nn::make<Chain>();

@@ -95,6 +95,12 @@ TEST(RefusedState, OfAnOptimizerMakesNoStateOfFrozenParameters) {
     expect_refused_for_rank_1(
         group, [&] { load_full_optim_state_dict(*run.sharded, run.optimizer, refused_full); },
         "'weight.exp_avg_sq': a piece has no values in memory");
+    auto none_of_weight = pieces;  // which rank 0 has, so rank 1 must have it too
+    if (group.rank() == 1)
+      std::erase_if(none_of_weight, [](const StateSlice& piece) { return piece.name.starts_with("weight."); });
+    expect_refused_for_rank_1(
+        group, [&] { load_sharded_optim_state_dict(*run.sharded, run.optimizer, none_of_weight); },
+        "missing: 'weight.exp_avg'");
     EXPECT_EQ(bytes(Category::optimizer_state), 0);
     EXPECT_FALSE(run.optimizer.has_state(1)) << "zeros that the next save would keep";
     EXPECT_EQ(state_of_bias(), std::vector<double>());

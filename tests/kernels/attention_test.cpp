@@ -123,6 +123,74 @@ TEST(AttentionKernels, WhatCameEarlierIsNoPartOfALaterKeysGradient) {
     EXPECT_EQ(std::isfinite(dqkv.get(i)), i >= spoilt * row) << "place " << i / row << ", element " << i % row;
 }
 
+struct CachedCase {
+  int64_t samples, rows, first, heads, kv_heads, depth;
+  std::vector<double> starts = {};
+  int64_t spare = 3;  // places of the cache that nobody may read
+
+  kernels::CachedAttentionArgs args() const { return {heads, kv_heads, 1 / std::sqrt(double(depth)), first}; }
+};
+
+void expect_cached_attention(DType dtype, const CachedCase& c) {
+  SCOPED_TRACE(concat(c.samples, " samples of ", c.rows, " rows after ", c.first, ", ", c.heads, " heads (", c.kv_heads,
+                      ") of ", c.depth));
+  int64_t places = c.first + c.rows + c.spare;
+  Shape cache{c.samples, c.kv_heads, places, c.depth};
+  Buffer qkv = Buffer::random({c.samples, c.rows, (c.heads + 2 * c.kv_heads) * c.depth}, dtype, -1, 1), starts;
+  Buffer keys = Buffer::random(cache, dtype, -1, 1, 3), values = Buffer::random(cache, dtype, -1, 1, 4);
+  for (int64_t i = 0; i < keys.numel(); ++i)
+    if (i / c.depth % places >= c.first + c.rows) keys.set(i, NAN), values.set(i, NAN);
+  if (!c.starts.empty()) starts = Buffer::of({c.samples}, DType::i64, c.starts);
+  expect_like_reference(SG_BOTH(attention_cached), dtype, one({c.samples, c.rows, c.heads * c.depth}, dtype), {32}, qkv,
+                        keys, values, starts, c.args());
+}
+
+TEST(CachedAttentionKernels, MatchTheReferenceAndReadNothingBeyond) {
+  for (DType dtype : kFloats) {
+    expect_cached_attention(dtype, {0, 1, 3, 2, 1, 4});
+    expect_cached_attention(dtype, {2, 0, 3, 2, 1, 4});
+    expect_cached_attention(dtype, {2, 1, 1, 1, 1, 8});
+    expect_cached_attention(dtype, {1, 3, 2, 2, 1, 16});
+    expect_cached_attention(dtype, {2, 1, 12, 6, 2, 7});
+    expect_cached_attention(dtype, {3, 2, 40, 2, 2, 4, {0, 4, 42}});
+  }
+}
+
+// On both sides of where vectors and blocks of keys end, and with more heads than rows are multiplied at a time.
+TEST(CpuCachedAttention, MatchesTheReferenceAtEverySizeOfItsPieces) {
+  for (int64_t first : {1, 14, 15, 16, 31, 63, 255, 256, 511, 600})
+    for (int64_t depth : {8, 16, 20, 72}) {
+      expect_cached_attention(DType::f32, {1, 1, first, 11, 1, depth});
+      expect_cached_attention(DType::bf16, {2, 1, first, 2, 2, depth, {1, 0}});
+    }
+}
+
+// Row t of a call on all places at once and of one on place t alone, from a cache: the bits of both.
+TEST(CachedAttentionKernels, HaveTheBitsOfAttention) {
+  Context context;
+  bool host = test_device() == DeviceKind::cpu;
+  AttentionCase c{2, host ? 530 : 40, 4, 2, 16, 0, {0, 5}};
+  for (DType dtype : kFloats) {
+    Buffer qkv = Buffer::random(c.qkv(), dtype, -3, 3), y(c.y(), dtype), starts = Buffer::labels({0, 5});
+    kernel_of(kernels::attention, dtype)(1, y.out(), {}, qkv.in(), starts.in(), c.args());
+    Buffer keys({2, 2, c.places, 16}, dtype), values = keys;
+    for (int64_t i = 0; i < keys.numel(); ++i) {
+      int64_t sample = i / (2 * c.places * 16), head = i / (c.places * 16) % 2, place = i / 16 % c.places;
+      int64_t from = ((sample * c.places + place) * 8 + 4 + head) * 16 + i % 16;
+      keys.set(i, qkv.get(from)), values.set(i, qkv.get(from + 2 * 16));
+    }
+    for (int64_t place : std::vector<int64_t>{4, 5, 17, 33, c.places / 2, c.places - 1}) {
+      Buffer row({2, 1, 8 * 16}, dtype), result({2, 1, 4 * 16}, dtype);
+      for (int64_t i = 0; i < row.numel(); ++i) row.set(i, qkv.get((i / 128 * c.places + place) * 128 + i % 128));
+      kernels::CachedAttentionArgs args{4, 2, c.args().scale, place};
+      kernel_of(kernels::attention_cached, dtype)(2, result.poison().out(), row.in(), keys.in(), values.in(),
+                                                  starts.in(), args);
+      for (int64_t i = 0; i < result.numel(); ++i)
+        ASSERT_EQ(result.get(i), y.get((i / 64 * c.places + place) * 64 + i % 64)) << dtype << ", place " << place;
+    }
+  }
+}
+
 TEST(Refusals, AStartOutOfRangeIsRefusedNamingSampleAndStart) {
   Context context;
   AttentionCase c{3, 5, 1, 1, 4};

@@ -195,10 +195,11 @@ TEST(Elementwise, CastConvertsEveryPair) {
 }
 
 TEST(Elementwise, CastOfFloatsToIntegersTruncatesAndStopsAtTheEnds) {
-  std::vector<double> values = {-1.9, 1.9, 1e30, -1e30, INFINITY, -INFINITY, NAN, 255.9, 256, -0.0};
+  std::vector<double> values = {-1.9,  1.9, 1e30, -1e30,  INFINITY, -INFINITY, NAN,
+                                255.9, 256, -0.0, 0x1p31, -0x1p31,  0x1p63,    -0x1p63};
   for (DType from : {DType::f32, DType::f64})
     for (DType to : kIntegers)
-      expect_like_reference(SG_BOTH(cast), from, one({10}, to), {0}, Buffer::of({10}, from, values));
+      expect_like_reference(SG_BOTH(cast), from, one({14}, to), {0}, Buffer::of({14}, from, values));
 }
 
 TEST(Elementwise, CastToHalvesRoundsToNearestEvenForEveryPattern) {

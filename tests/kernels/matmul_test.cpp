@@ -40,12 +40,12 @@ template <class... Args> void expect_product(DType dtype, Shape c, Tolerance tol
 struct Sizes {
   int64_t m, n, k;
 };
-const Sizes kSizes[] = {{1, 1, 1},   {3, 5, 7},    {4, 16, 32},  {17, 33, 9},    {13, 31, 65},
-                        {1, 70, 40}, {70, 1, 40},  {40, 40, 1},  {0, 3, 4},      {3, 0, 4},
-                        {3, 4, 0},   {65, 67, 66}, {90, 80, 70}, {33, 140, 300}, {150, 3, 700}};
-/// The kernel on the simulator works in tiles of 64 × 64 × 16, whose edges all but the last three sizes meet.
+const Sizes kSizes[] = {{1, 1, 1},    {3, 5, 7},      {4, 16, 32},   {17, 33, 9},   {13, 31, 65}, {1, 70, 40},
+                        {70, 1, 40},  {40, 40, 1},    {0, 3, 4},     {3, 0, 4},     {3, 4, 0},    {65, 67, 66},
+                        {90, 80, 70}, {33, 140, 300}, {150, 3, 700}, {1, 150, 270}, {3, 67, 96},  {8, 70, 515}};
+/// The kernel on the simulator works in tiles of 64 × 64 × 16, whose edges all but the last six sizes meet.
 std::span<const Sizes> sizes() {
-  return std::span(kSizes).first(std::size(kSizes) - (test_device() == DeviceKind::cpu ? 0 : 3));
+  return std::span(kSizes).first(std::size(kSizes) - (test_device() == DeviceKind::cpu ? 0 : 6));
 }
 
 TEST(Matmul, MatchesTheReferenceForEverySizeTransposeAndBeta) {
@@ -143,6 +143,53 @@ TEST(CpuMatmul, OwnProductsDoNotDependOnThreads) {
     Buffer single = run(1);
     for (int threads : {2, 3, 4, 7}) EXPECT_TRUE(run(threads) == single) << threads;
   }
+}
+
+// y = x · wᵀ of a layer: each row has the bits that it has among many, so that text is the same alone and in a batch.
+TEST(CpuMatmul, AFewRowsHaveTheBitsThatOwnProductsOfManyRowsHave) {
+  Context context;
+  auto product = [](const Buffer& x, const Buffer& w, int64_t rows, int threads, bool accumulate) {
+    Buffer c = Buffer::random({rows, w.shape()[0]}, x.dtype(), -1, 1, 7);
+    for (int64_t i = 0; i < c.numel(); ++i) c.set(i, double(i % c.shape()[1]) / 64);
+    cpu::Product p{
+        .threads = threads, .dtype = x.dtype(), .b_dtype = w.dtype(), .m = rows, .n = w.shape()[0], .k = w.shape()[1]};
+    p.a = x.in().as<char>(), p.b = w.in().as<char>(), p.c = c.out().as<char>();
+    p.trans_b = true, p.accumulate = accumulate;
+    EXPECT_EQ(cpu::has_few_rows(p), rows <= 8);
+    cpu::own_product(p, Epilogue::none);
+    return c;
+  };
+  for (DType dtype : {DType::f32, DType::f64})
+    for (int64_t depth : {64, 100, 300, 777})
+      for (bool accumulate : {false, true}) {
+        Buffer x = Buffer::random({20, depth}, dtype, -1, 1, 3), w = Buffer::random({150, depth}, dtype, -1, 1, 4);
+        Buffer many = product(x, w, 20, 1, accumulate);
+        for (int64_t rows = 1; rows <= 8; ++rows)
+          for (int threads : {1, 3}) {
+            Buffer few = product(x, w, rows, threads, accumulate);
+            EXPECT_EQ(std::memcmp(few.in().data, many.in().data, few.in().bytes()), 0)
+                << dtype << ", depth " << depth << ", " << rows << " rows, " << threads << " threads";
+          }
+      }
+}
+
+TEST(CpuMatmul, AFewRowsReadAMatrixOf16BitsAsItsNumbersInF32) {
+  Context context;
+  for (DType dtype : {DType::bf16, DType::f16})
+    for (int64_t rows : {1, 2, 5, 8}) {
+      Buffer x = Buffer::random({rows, 301}, dtype, -1, 1, 3), w = Buffer::random({70, 301}, dtype, -1, 1, 4);
+      Buffer wide_x(x.shape(), DType::f32), wide_w(w.shape(), DType::f32), wide({rows, 70}, DType::f32);
+      for (int64_t i = 0; i < x.numel(); ++i) wide_x.set(i, x.get(i));
+      for (int64_t i = 0; i < w.numel(); ++i) wide_w.set(i, w.get(i));
+      Buffer c({rows, 70}, dtype);
+      kernel_of(kernels::matmul, dtype)(2, c.poison().out(), {}, x.in(), w.in(), {}, {false, true});
+      kernel_of(kernels::matmul, DType::f32)(2, wide.poison().out(), {}, wide_x.in(), wide_w.in(), {}, {false, true});
+      for (int64_t i = 0; i < c.numel(); ++i) {
+        Buffer rounded({1}, dtype);
+        rounded.set(0, wide.get(i));
+        ASSERT_EQ(c.get(i), rounded.get(0)) << dtype << ", " << rows << " rows, element " << i;
+      }
+    }
 }
 
 // Four threads run one shape after the other, all the same at the same time, so that a primitive shared between them

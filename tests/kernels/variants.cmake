@@ -6,6 +6,10 @@ foreach(variant SHARDGRAD_ISA=plain SHARDGRAD_ISA=avx2 SHARDGRAD_GEMM=own)
   set_tests_properties(kernels.${value} PROPERTIES LABELS fast TIMEOUT 300 ENVIRONMENT ${variant})
 endforeach()
 
+# With it a cache changes no bit of a language model's logits (tests/nn/kv_cache_test.cpp).
+add_test(NAME nn.kv_cache_own COMMAND test_nn --gtest_brief=1 --gtest_filter=KvCacheOfModels.*)
+set_tests_properties(nn.kv_cache_own PROPERTIES LABELS fast TIMEOUT 300 ENVIRONMENT SHARDGRAD_GEMM=own)
+
 # And for the kernels of kernels/cuda on the simulator: all tests of the table's operations in one process, which fails
 # when one of its kernels was never launched (tests/sim/launched.cpp). On a GPU scripts/gpu-check runs them.
 if(TARGET shardgrad_sim)

@@ -19,6 +19,7 @@ REGISTERS = 65536
 PRINTS = "what a refused index or label prints"
 DIMENSIONS = "extents and strides, which a loop over the dimensions indexes"
 STACK = {
+    "attention_cached_kernel": (48, PRINTS),
     "attention_kernel": (48, PRINTS),
     "attention_queries_kernel": (48, PRINTS),
     "broadcast_kernel": (104, DIMENSIONS),

@@ -141,7 +141,7 @@ def recorded(done):
 
 def metrics(done):
     """What a run recorded, without times."""
-    return [{key: value for key, value in line.items() if key not in ("samples_per_s", "peak_bytes")}
+    return [{key: value for key, value in line.items() if key not in ("samples_per_s", "seconds", "peak_bytes")}
             for line in recorded(done)]
 
 
@@ -373,9 +373,10 @@ def ctrl_z_and_fg(how):
     elapsed = time.monotonic() - begin
     os.write(terminal, b"exit\n")
     os.waitpid(pid, 0)
-    done = next(line for line in text.decode().splitlines() if line.startswith("done: "))
+    done = next(line for line in text.decode().replace("\033[K", "").splitlines() if line.startswith("done: "))
     same_as_undisturbed(metrics(done.strip()), how)
     lines = recorded(done.strip())
+    assert all(line["seconds"] > 0 for line in lines), lines
     samples = [0, *(line["samples"] for line in lines)]
     training = sum((b - a) / line["samples_per_s"] for a, b, line in zip(samples, samples[1:], lines))
     assert training < elapsed - 9, f"rates say that {training} of {elapsed} s were training, but for 10 s it stood still"

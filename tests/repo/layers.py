@@ -33,6 +33,7 @@ HOMES = {
     r"cuda|cublas|nvtx3/|mma\.h": ["core/cuda/", "kernels/cuda/", "dist/transports/nccl/"],
     r"nccl\.h": ["dist/transports/nccl/"],
     r"zlib\.h": ["train/"],
+    r"pcre2\.h": ["train/text/"],
     r"nlohmann/": ["train/"],
     r"CLI/": ["train/"],
     r"gtest/|gmock/|benchmark/": [],

@@ -15,8 +15,9 @@ def skip(what, reason):
 
 
 def python_with(modules):
-    """A Python that can import these, or None: the one that scripts/test makes has NumPy and safetensors."""
-    for python in os.environ.get("SHARDGRAD_TEST_PYTHON"), ROOT / "build/python/bin/python", sys.executable:
+    """A Python that can import these, or None: the one that scripts/test makes has NumPy and safetensors, and with --all tokenizers; that of bench/compare_pytorch PyTorch."""
+    for_torch = os.environ.get("SHARDGRAD_TORCH_PYTHON"), str(Path(os.environ.get("SHARDGRAD_TORCH_VENV", "~/.cache/shardgrad-torch")).expanduser() / "bin/python")
+    for python in os.environ.get("SHARDGRAD_TEST_PYTHON"), ROOT / "build/python/bin/python", sys.executable, *for_torch:
         if python and shutil.which(python) and subprocess.run([python, "-c", f"import {', '.join(modules)}"], capture_output=True).returncode == 0:
             return python
     return None

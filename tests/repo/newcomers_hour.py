@@ -78,7 +78,7 @@ def prepare(build):
 
 
 def quickstart():
-    run = typed(f'PATH="$PWD/bin:$PATH"; {command("README.md", "scripts/quickstart ")} --no-install')
+    run = typed(f'PATH="$PWD/bin:$PATH"; {command("README.md", "scripts/quickstart  ")} --no-install')
     accuracy, steps, folder = done(run)
     expect(float(accuracy) > 0.85 and steps == 705 and folder == "runs/fashion_mnist", run)
     shown = only(blocks("README.md", "text", "one step, predicted:"), "what you will see")

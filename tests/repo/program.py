@@ -5,6 +5,7 @@
 """
 import fcntl
 import gzip
+import itertools
 import json
 import os
 import pty
@@ -19,6 +20,8 @@ import tempfile
 import termios
 import time
 from pathlib import Path
+
+from needs import python_with, skip
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = sys.argv[1]
@@ -138,6 +141,10 @@ def plan(ranks):
     rows = [line.split() for line in table.stdout.splitlines()]
     expect(table.returncode == 0 and [row[0] for row in rows[2:-1]] == "1 2 3 4 8 16 32 64 128 256 512 1024 2048 4096".split(), table)
     expect(rows[1] == ["ranks", "ddp", "zero1", "zero2", "zero3"] and "ddp yes (0.0), " in table.stdout, table)
+    timed = call([PROGRAM, "plan", CONFIG, "--ranks", ranks, "--compare", "--bandwidth", "0.001"])
+    cells = re.findall(r"[\d.]+ / ([\d.]+) / ([\d.]+)", timed.stdout)  # GB that are sent, and seconds
+    expect(cells and max(float(seconds) for _, seconds in cells) > 1, timed)
+    expect(all(abs(float(seconds) - float(sent) / 0.001) < 0.6 for sent, seconds in cells), timed)
     alone = call([PROGRAM, "plan", CONFIG, *SMALL, "--ranks", ranks])
     expect(alone.returncode == 0 and "layer0" in alone.stdout and "measured" not in alone.stdout, alone)
     refused = call([PROGRAM, "plan", CONFIG, "--ranks", ranks, "--set", "strategy=hybrid"])
@@ -237,6 +244,18 @@ def words_that_are_none():
         expect(said in text[-1] and not os.listdir(), run)
 
 
+def keys_about_a_word():
+    """Fit the terminal; whoever reads all of them without one gets the table of docs/config.md."""
+    run = call([PROGRAM, "train", "--keys", "schedule"], {"COLUMNS": "60"})
+    lines = run.stdout.splitlines()
+    keys = [line.split(" = ")[0] for line in lines if not line.startswith(" ")]
+    expect(run.returncode == 0 and max(map(len, lines)) < 60 and 'schedule.name = "constant"' in lines, run)
+    expect("optimizer.lr" in keys and "batch" not in keys, run)  # its meaning names the schedule
+    none = call([PROGRAM, "train", "--keys", "shedule"])
+    expect(none.returncode == 2 and "no key has 'shedule' in its name or meaning" in none.stderr, none)
+    expect(call([PROGRAM, "train", "--keys"]).stdout.startswith("| key | default | may be | meaning |\n"), none)
+
+
 def environment_variables_of_no_meaning():
     for variable, value, said in [("ISA", "avx3", "choose plain, avx2, avx512, or unset it"),
                                   ("GEMM", "onednn", "choose own, or unset it"), ("TF32", "yes", "choose 0, 1, or unset it"),
@@ -293,12 +312,32 @@ def a_signal_saves_the_run_which_goes_on_with_the_same_bits(how):
     rest = job.stdout.read()
     assert job.wait(timeout=30) == 75 and "stopped as asked after step" in rest, (job.returncode, rest)
     assert time.monotonic() - begin < 12, "it took too long"
+    line = re.search(r"^go on with: (… )?(.*)$", rest, re.M)
+    assert line and bool(line[1]) == (how == "mpirun") and shlex.split(line[2]) == words[0 if how == "launch" else 3:], rest
     run = call(words, ROOT_MAY)
     expect("goes on after step" in run.stdout, run)
     assert check_run(run)["test_accuracy"] == whole["test_accuracy"]
     for name in "model.safetensors", "optimizer.safetensors":
         first, second = (Path(f"runs/{folder}/step-235/{name}").read_bytes() for folder in ("fashion_mnist", "parts"))
         expect(first == second, run)
+
+
+def the_line_to_go_on_is_said():
+    """Ready to be typed, also where the run's name was taken, or has a space."""
+    for name, folder in ("it's mine", "it's mine"), ("it's mine", "it's mine-2"):
+        words = [PROGRAM, "launch", "-n", "2", "--by", "local", "train", CONFIG, *SMALL, "--set", "epochs=99", "--set", f"name={name}"]
+        words.remove("epochs=1"), words.remove("--set")
+        job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for line in job.stdout:
+            if line.startswith("step"):
+                break
+        job.send_signal(signal.SIGINT)
+        rest = job.stdout.read()
+        assert job.wait(timeout=30) == 75 and f"saved in runs/{folder}\ngo on with: " in rest, rest
+    line = rest.splitlines()[-1].removeprefix("go on with: ")
+    assert " --set 'name=it'\\''s mine-2' --set resume=true" in line and line.count("name=") == 1, line
+    shorter = call(["bash", "-c", f"{line} --set early_stop=1"])
+    expect("goes on after step" in shorter.stdout and "/it's mine-2" in shorter.stdout, shorter)
 
 
 def the_saved_model_opens_in_python():
@@ -310,6 +349,69 @@ def the_saved_model_opens_in_python():
     assert {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"} == {
         "layer0.weight": [16, 784], "layer0.bias": [16], "layer1.weight": [10, 16], "layer1.bias": [10]}, header
     assert len(data) == 8 + length + 4 * (16 * 784 + 16 + 10 * 16 + 10)
+
+
+# In PyTorch: the file's tensors into a model of its names, which takes no other, and what that says of the first test pictures.
+IN_TORCH = """
+import gzip, json, sys
+from collections import OrderedDict
+import torch
+data = open(sys.argv[1], "rb").read()
+length = int.from_bytes(data[:8], "little")
+header = json.loads(data[8:8 + length])
+about = header.pop("__metadata__")
+tensors = {name: torch.frombuffer(bytearray(data[8 + length + e["data_offsets"][0]:8 + length + e["data_offsets"][1]]), dtype={"F32": torch.float32}[e["dtype"]]).reshape(e["shape"]) for name, e in header.items()}
+widths = json.loads(about["model"])["layers"]
+layers = OrderedDict()
+for i, (a, b) in enumerate(zip(widths, widths[1:])):
+    layers[f"layer{i}"] = torch.nn.Linear(a, b)
+    layers[f"activation{i}"] = torch.nn.ReLU()
+layers.popitem()
+model = torch.nn.Sequential(layers)
+model.load_state_dict(tensors, strict=True)
+inputs = json.loads(about["inputs"])
+pictures = torch.frombuffer(bytearray(gzip.open(sys.argv[2]).read()[16:16 + 784 * 100]), dtype=torch.uint8).reshape(100, 784)
+x = ((pictures.double() - inputs["mean"][0]) / inputs["scale"][0]).float()
+print(json.dumps(torch.softmax(model(x), 1).tolist()))
+"""
+
+
+def the_saved_model_opens_in_pytorch():
+    """With strict=True, and says there what it says here."""
+    python = python_with(["torch"])
+    if not python:
+        skip("the model in PyTorch", "no Python here has torch; bench/compare_pytorch installs it")
+    pictures = DATA / "t10k-images-idx3-ubyte.gz"
+    npy("pictures.npy", "|u1", (100, 784), gzip.open(pictures).read()[16:16 + 784 * 100])
+    for strategy, ranks in ("zero3", "2"), ("ddp", "1"):
+        run = call([PROGRAM, "launch", "-n", ranks, "--by", "local", "train", CONFIG, *SHORT, "--set", "model.layers=[784,64,32,10]", "--set", f"strategy={strategy}", "--set", f"name={strategy}"])
+        expect(run.returncode == 0, run)
+        expect((said := call([PROGRAM, "predict", f"runs/{strategy}", "--input", "pictures.npy", "--output", "ours.csv"])).returncode == 0, said)
+        ours = [[float(cell) for cell in line.split(",")[1:]] for line in Path("ours.csv").read_text().splitlines()[1:]]
+        theirs = call([python, "-c", IN_TORCH, f"runs/{strategy}/model.safetensors", str(pictures)])
+        expect(theirs.returncode == 0, theirs)
+        off = max(abs(a - b) for mine, other in zip(ours, json.loads(theirs.stdout), strict=True) for a, b in zip(mine, other, strict=True))
+        assert off < 1e-5, f"{strategy}: PyTorch's outputs are {off} away"
+
+
+def what_is_predicted_is_measured(config):
+    """Of a configuration that is shipped, in whole runs: each strategy's peak of each owner and what it sends, to the byte."""
+    shipped = {key: value for key, value in json.loads((ROOT / "configs" / config).read_text()).items() if key != "epochs"}
+    if shipped["data"]["name"] == "text":  # any will do
+        Path("text.txt").write_text("In the beginning was the Word. " * 400)
+        shipped["data"] |= {"path": "text.txt", "tokenizer": "bytes"}
+    Path("shipped.json").write_text(json.dumps(shipped | {"steps": 3, "schedule": {}}))
+    for strategy, ranks in itertools.product(("ddp", "zero1", "zero2", "zero3", "hybrid"), ("2", "4")):
+        words = [PROGRAM, "launch", "-n", ranks, "--by", "local", "train", "shipped.json", "--set", f"strategy={strategy}"]
+        run = call([*words, "--set", f"name={strategy}{ranks}", *(["--set", "fsdp.shard_ranks=2"] if strategy == "hybrid" else [])])
+        expect(run.returncode == 0, run)
+        about, ledger = (json.loads(Path(f"runs/{strategy}{ranks}", name).read_text()) for name in ("about.json", "ledger.json"))
+        expect(about["end"]["step_bytes"] == about["plan"]["bytes_sent"] > 0, run)
+        planned, measured = about["plan"]["peaks"], {owner: bytes["peak"] for owner, bytes in ledger["categories"].items()}
+        for part in planned, measured:  # a step's batch; what a plan does not know
+            for owner in "data", "workspace", "other":
+                part.pop(owner, None)
+        assert planned == measured and len(planned) >= 4, f"{strategy} on {ranks}: planned {planned}, measured {measured}"
 
 
 def a_terminal_is_updated_in_place():
@@ -447,9 +549,58 @@ def own_arrays():
     refuses("npy.json", [("data.targets=short.npy", "short.npy"), ("data.targets=", "data.targets"), ("data.inputs=npy.json", "npy.json")])
 
 
+def tokenizers():
+    """A tokenizer is learned from a text, and texts become the numbers of tokens and texts again."""
+    text = ("".join(f"Chapter {i}: who learns, learns; who learned, knows. Grün, \U0001f600!\n" for i in range(200))).encode()
+    Path("a.txt").write_bytes(text)
+    tokenizer = [PROGRAM, "tokenizer"]
+    kinds = ["bytes"]
+    train = [*tokenizer, "train", "--input", "a.txt", "--vocab-size", "300", "--output", "t.json"]
+    run = call(train)
+    if "PCRE2     none" in call([PROGRAM, "--version"]).stdout:
+        expect(run.returncode == 3 and "install libpcre2-dev" in run.stderr and not Path("t.json").exists(), run)
+    else:
+        expect(run.returncode == 0 and run.stdout.startswith("wrote 300 tokens (256 bytes, 43 learned from "), run)
+        kinds.append("t.json")
+        block = next(block for block in re.findall(r"```sh\n(.*?)```", (ROOT / "docs/text.md").read_text(), re.S) if "tokenizer train" in block)
+        for name in "README.md", "CHANGELOG.md":
+            shutil.copy(ROOT / name, name)
+        run = call(["bash", "-ec", block.replace("build/bin/shardgrad", shlex.quote(PROGRAM))])
+        expect(run.returncode == 0 and Path("again.md").read_bytes() == Path("README.md").read_bytes(), run)
+    for kind in kinds:
+        ids = call([*tokenizer, "encode", kind, "--input", "a.txt"])
+        numbers = list(map(int, ids.stdout.split()))
+        expect(ids.returncode == 0 and (kind != "bytes" or numbers == list(text)) and len(numbers) <= len(text), ids)
+        for name in "ids.txt", "ids.bin", "ids.npy":
+            expect((run := call([*tokenizer, "encode", kind, "--input", "a.txt", "--output", name])).returncode == 0, run)
+            expect((run := call([*tokenizer, "decode", kind, "--input", name, "--output", "b.txt"])).returncode == 0, run)
+            expect(Path("b.txt").read_bytes() == text, run)
+        assert Path("ids.bin").read_bytes() == struct.pack(f"<{len(numbers)}H", *numbers)
+        piped = subprocess.run([*tokenizer, "encode", kind], input=text, capture_output=True)
+        back = subprocess.run([*tokenizer, "decode", kind], input=piped.stdout, capture_output=True)
+        assert piped.stdout.decode() == ids.stdout and back.stdout == text, back
+    Path("empty.txt").write_text("")
+    Path("words.txt").write_text("1 2 three")
+    for words, said in [(["encode", "gone.json"], "cannot read 'gone.json': No such file"), (["encode", "a.txt"], "it is no tokenizer.json"),
+                        (["encode", "bytes", "--input", "."], "it is a folder"), (["decode", "bytes", "--input", "words.txt"], "'three' is no number of a token"),
+                        (["decode", "bytes", "--input", "a.txt"], "'Chapter' is no number of a token"), (["encode", "bytes", "--output", "gone/x"], "cannot write 'gone/x'"),
+                        (["encode"], "tokenizer is required (shardgrad tokenizer encode --help)"), (["train", "--inptu", "x"], "(shardgrad tokenizer train --help)"), ([], "shardgrad tokenizer: "),
+                        *([(["train", "--input", "empty.txt", *train[5:]], "'empty.txt' is empty")] if len(kinds) == 2 else [])]:
+        run = subprocess.run([*tokenizer, *words], input="", capture_output=True, text=True)
+        assert run.returncode == 2 and said in run.stderr and run.stderr.count("\n") == 1, (words, run)
+    Path("text.json").write_text(json.dumps({"data": {"name": "text", "path": "a.txt", "length": 16}, "task": {"name": "next_token"}}))
+    Path("three.txt").write_text("abc")
+    refuses("text.json", [("data.path=gone.txt", "cannot read 'gone.txt': No such file"), ("data.path=.", "it is a folder; name the file"),
+                          ("data.path=[]", "data text needs data.path"), ("data.path=empty.txt", "'empty.txt' is empty; it must hold a text"),
+                          ("data.path=three.txt", "'three.txt' has 3 tokens; 2 samples of length 16"), ("data.test=three.txt", "'three.txt' has 3 tokens; 1 sample"),
+                          ("data.tokenizer=a.txt", "cannot read 'a.txt' as a tokenizer: it is no tokenizer.json"), ("data.tokenizer=", "data.tokenizer")])
+    run = subprocess.run([*tokenizer, "decode", "bytes"], input="256", capture_output=True, text=True)
+    assert run.returncode == 2 and "token 256 is not in the vocabulary of 'bytes'" in run.stderr, run
+
+
 def version():
     run = call([PROGRAM, "--version"])
-    expect(run.returncode == 0 and all(f"\n  {word} " in run.stdout for word in ("compiler", "MPI", "oneDNN", "CPU", "CUDA     ")), run)
+    expect(run.returncode == 0 and all(f"\n  {word} " in run.stdout for word in ("compiler", "MPI", "oneDNN", "PCRE2", "CPU", "CUDA     ")), run)
 
 
 def doctor():

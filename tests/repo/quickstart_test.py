@@ -12,16 +12,18 @@ from pathlib import Path
 
 SOURCE = Path(sys.argv[1])
 CUDA = {True: "  CUDA      13.0", False: "  CUDA      none"}
-TRAIN = "train configs/fashion_mnist.json"
+PICTURES, TEXT = "train configs/fashion_mnist.json", "train configs/gpt_kjv.json"
 
 
-def started(gpus, built, fails=""):
+def started(gpus, built, fails="", words=()):
     """(exit code, the programs that were started)"""
     with tempfile.TemporaryDirectory() as name:
         tree = Path(name) / "a tree"
         programs = {
             "bin/cmake": "",
             "bin/find": f"seq {gpus}",
+            "bin/bible": "",
+            "scripts/corpus": 'echo text >"$3"',
             "build/bin/shardgrad": f'if [ "$1" = --version ]; then echo "{CUDA[built]}"; exit; fi\n'
                                    f'echo "$*" >>started\ncase "$*" in {fails or "nothing"}*) exit 3 ;; esac',
         }
@@ -29,11 +31,10 @@ def started(gpus, built, fails=""):
             (tree / path).parent.mkdir(parents=True, exist_ok=True)
             (tree / path).write_text(f"#!/bin/sh\n{text}\n")
             (tree / path).chmod(0o755)
-        (tree / "scripts").mkdir()
         (tree / "build/build.ninja").touch()
         for script in ("quickstart", "common.sh"):
             shutil.copy(SOURCE / "scripts" / script, tree / "scripts")
-        done = subprocess.run(["scripts/quickstart", "--no-install", "--set", "epochs=1"], cwd=tree, text=True,
+        done = subprocess.run(["scripts/quickstart", "--no-install", *words, "--set", "epochs=1"], cwd=tree, text=True,
                               env={**os.environ, "PATH": f"{tree / 'bin'}:{os.environ['PATH']}"},
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         log = tree / "started"
@@ -42,8 +43,8 @@ def started(gpus, built, fails=""):
 
 def main():
     options = "--set epochs=1"
-    on_cpu = f"launch -n 2 {TRAIN} {options}"
-    on_gpus = {n: f"launch -n {n} {TRAIN} --set device=cuda {options}" for n in (1, 3)}
+    on_cpu = f"launch -n 2 {PICTURES} {options}"
+    on_gpus = {n: f"launch -n {n} {PICTURES} --set device=cuda {options}" for n in (1, 3)}
     for gpus, built, fails, expected in (
             (0, False, "", (0, [on_cpu])),
             (0, True, "", (0, [on_cpu])),
@@ -54,6 +55,9 @@ def main():
             (0, False, "launch", (3, [on_cpu]))):
         found = started(gpus, built, fails)
         assert found == expected, f"{gpus} GPUs, {CUDA[built]}: {found} instead of {expected}"
+    found = started(0, False, words=["--text"])
+    learns = "tokenizer train --input build/text/kjv.txt --vocab-size 3072 --output build/text/kjv.json"
+    assert found == (0, [learns, f"launch -n 2 {TEXT} {options}"]), f"--text: {found}"
     print("quickstart: a rank for each GPU; two on the CPU where there is at most one")
 
 

@@ -118,11 +118,21 @@ TEST(Config, EveryFaultIsListedAtOnce) {
             "a.json:1: batch is 0, expected an integer from 1 to 1073741824\n"
             "a.json:2: epochs is 0, expected an integer from 1 to 1073741824\n"
             "--set seed=-1: seed is -1, expected an integer 0 or more");
+  EXPECT_EQ(
+      refusal("{\"batch\": 0}", {"optimizer.betas=[0.9,0.9]", "optimizer.name=sgd"}),
+      "a.json:1: batch is 0, expected an integer from 1 to 1073741824\n"
+      "--set optimizer.betas=[0.9,0.9]: optimizer.betas means nothing to sgd; remove it or change optimizer.name");
+  EXPECT_THAT(refusal("{}", {"optimizer.betas=[0.9,0.9]", "optimizer.name=adm"}), Not(HasSubstr("means nothing")))
+      << "nobody knows which optimizer was meant";
 }
 
 TEST(Config, FilesThatAreNotOneObjectAreRefusedWithTheLine) {
   EXPECT_THAT(refusal("{\n\"batch\" 3}"), HasSubstr("a.json:2: "));
   EXPECT_THAT(refusal("{\"batch\": 3"), HasSubstr("a.json:1: "));
+  for (const char* text : {"{\"batch\": 3,\n}", "{\"batch\": 3, \"optimizer\": {\"lr\": 1,\n }}"})
+    EXPECT_EQ(refusal(text), "a.json:2: there is a comma before '}', and nothing after it; remove it");
+  EXPECT_EQ(refusal("{\"model\": {\"layers\": [3, 4, ]}}"),
+            "a.json:1: there is a comma before ']', and nothing after it; remove it");
   EXPECT_THAT(refusal(""), HasSubstr("a.json:1: "));
   EXPECT_THAT(refusal("[1]"), HasSubstr("the file must hold one object"));
   EXPECT_THAT(refusal("{\"model\": {\"layers\": [{\"a\": 1}]}}"), HasSubstr("an object is not possible here"));

@@ -5,13 +5,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <clocale>
 #include <cmath>
 #include <filesystem>
 #include <numeric>
+#include <thread>
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/rng.h>
@@ -295,6 +300,21 @@ TEST_F(Csv, WhatIsNoReadableFileIsRefused) {
   folder_.write("a.csv", "x,y\n");
   std::filesystem::permissions(options_.path, std::filesystem::perms::none);
   EXPECT_THAT(error_of([&] { data::read_csv(options_); }), HasSubstr("Permission denied"));
+}
+
+// Nobody writes into it, so whoever waited for its first byte would wait for ever.
+TEST_F(Csv, APipeIsRefusedAndNotWaitedFor) {
+  options_.path = folder_ / "pipe";
+  ASSERT_EQ(mkfifo(options_.path.c_str(), 0600), 0);
+  std::atomic<bool> refused = false, waited = false;
+  std::jthread rescue([&] {
+    for (int i = 0; i < 300 && !refused; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (!refused) waited = true, close(open(options_.path.c_str(), O_WRONLY | O_NONBLOCK));
+  });
+  EXPECT_THAT(error_of([&] { data::read_csv(options_); }), HasSubstr("it is no regular file"));
+  refused = true;
+  rescue.join();
+  EXPECT_FALSE(waited);
 }
 
 TEST_F(Csv, ALineWithoutEndIsRefusedInLittleMemory) {

@@ -35,7 +35,7 @@ std::function<std::optional<dist::CommandOutput>(const std::vector<std::string>&
 
 Machine healthy() {
   Machine m;
-  m.build = {"0.1.0", "abc", "GNU 12.2.0", "2.6.3", "4.5", "none"};
+  m.build = {"0.1.0", "abc", "GNU 12.2.0", "2.6.3", "4.5", "10.42", "none"};
   m.mpi = "Open MPI v4.1.4";
   m.isa = "avx512";
   m.cpus = 8;
@@ -113,12 +113,12 @@ TEST(Doctor, TheScreenIsNoWiderThanTheTerminalAndNamesAGroupOnce) {
 }
 
 TEST(Doctor, TheBuildSaysWhatIsInItAndWhatIsNot) {
-  expect_ok(check_build(healthy()), "GNU 12.2.0; Open MPI v4.1.4, oneDNN 2.6.3, OpenMP 4.5; without CUDA");
+  expect_ok(check_build(healthy()), "GNU 12.2.0; Open MPI v4.1.4, oneDNN 2.6.3, OpenMP 4.5, PCRE2 10.42; without CUDA");
   Machine m = healthy();
   m.mpi = "";
   m.build.cuda = "13.0 for 90";
   m.build.onednn = "none";
-  expect_ok(check_build(m), "no MPI, OpenMP 4.5, CUDA 13.0 for 90; without oneDNN");
+  expect_ok(check_build(m), "no MPI, OpenMP 4.5, PCRE2 10.42, CUDA 13.0 for 90; without oneDNN");
 }
 
 TEST(Doctor, AnInstructionSetThatIsHeldDownIsNoted) {

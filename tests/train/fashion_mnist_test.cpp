@@ -75,8 +75,9 @@ TEST(FashionMnist, FetchStacksSamplesInTheOrderAskedFor) {
 TEST(FashionMnist, MissingFileNamesTheFileAndThePackage) {
   Context context;
   TemporaryFolder folder;
-  EXPECT_THAT(refused(folder), AllOf(HasSubstr("cannot read '" + folder / kTestImages + "': No such file or directory"),
-                                     HasSubstr("Debian package dataset-fashion-mnist"), HasSubstr("set data.dir")));
+  EXPECT_THAT(refused(folder),
+              AllOf(HasSubstr("cannot read '" + folder / kTestImages + "': No such file or directory"),
+                    HasSubstr("; install the data (apt install dataset-fashion-mnist)"), HasSubstr("set data.dir")));
 }
 
 TEST(FashionMnist, TruncatedAndCorruptGzipIsRefused) {

@@ -227,6 +227,12 @@ TEST_F(Fit, ValuesThatCannotBeAreRefusedByName) {
               HasSubstr("precision is '64-true', expected one of 32-true, bf16-mixed, 16-mixed"));
   EXPECT_THAT(refused([](auto& o) { o.strategy = "deepspeed"; }), HasSubstr("unknown strategy 'deepspeed'"));
   EXPECT_THAT(refused([](auto& o) { o.devices = 0; }), HasSubstr("devices is 0, expected 1 or more"));
+  EXPECT_THAT(refused([](auto& o) { o.gpus = 1; }), HasSubstr("gpus says what devices and accelerator say"));
+  EXPECT_THAT(refused([](auto& o) {
+                o.devices = {};
+                o.gpus = 0;
+              }),
+              HasSubstr("gpus is 0, expected 1 or more"));
   EXPECT_THAT(refused([](auto& o) { o.accelerator = "tpu"; }),
               HasSubstr("'tpu', expected one of cpu, gpu, cuda, auto"));
   EXPECT_THAT(refused([](auto& o) { o.max_epochs = 0; }), HasSubstr("max_epochs is 0, expected an integer from 1 to"));
@@ -242,6 +248,9 @@ TEST_F(Fit, LightningsNamesAndAStrategyWithItsArgumentsAreKnown) {
     chosen.strategy = name;
     EXPECT_EQ(train::Trainer(chosen).config().strategy, fsdp::name_of(fsdp::parse_strategy(name)));
   }
+  train::Trainer of_gpus(train::TrainerOptions{.gpus = 3});
+  EXPECT_EQ(of_gpus.options().devices, 3);
+  EXPECT_EQ(of_gpus.config().device, "cuda");
   train::TrainerOptions chosen = options();
   std::atomic<int> asked = 0;
   chosen.strategy = fsdp::Config{.strategy = fsdp::Strategy::zero2,

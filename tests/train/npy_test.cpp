@@ -111,7 +111,8 @@ TEST_F(Npy, WhatCannotBeReadIsRefusedWithTheRemedy) {
   for (const Fault& fault : std::vector<Fault>{
            {npy(npy_header(">f4", "(1,)"), one), "big-endian ('>f4'); save array.astype('<f4')"},
            {npy(npy_header("|O", "(1,)"), one), "pickled Python objects"},
-           {npy(npy_header("<c8", "(1,)"), one), "its elements are '<c8'; f2, f4, f8, i4, i8, u1 and bool can be read"},
+           {npy(npy_header("<c8", "(1,)"), one),
+            "its elements are '<c8'; f2, f4, f8, i4, i8, u1, u2, u4 and bool can be read"},
            {npy(npy_header("<U1", "(1,)"), one), "its elements are '<U1'"},
            {npy("{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': (1,), }", one), "its elements are records"},
            {npy(npy_header("<f4", "(2, 2)", "True"), bytes_of<float>({1, 2, 3, 4})),

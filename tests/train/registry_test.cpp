@@ -5,7 +5,7 @@
 #include <shardgrad/train/data/dataset.h>
 #include <shardgrad/train/plan.h>
 #include <shardgrad/train/registry.h>
-#include <shardgrad/train/tasks/supervised.h>
+#include <shardgrad/train/tasks/next_token.h>
 
 #include "small_run.h"
 
@@ -140,7 +140,7 @@ TEST_F(OwnRun, KeysAreThoseOfTheChosenNamesAndWrittenWhole) {
   EXPECT_THAT(refusal({"data.side=1"}), HasSubstr("data.side is 1, expected an integer from 2 to 100"));
   EXPECT_THAT(refusal({"model.widht=4"}), HasSubstr("unknown key 'model.widht'; did you mean 'model.width'?"));
   EXPECT_THAT(refusal({"model.layers=[2,1]"}), HasSubstr("model.layers is an option of mlp, but model.name is net"));
-  EXPECT_THAT(refusal({"model.name=nets"}), HasSubstr("expected one of mlp, net"));
+  EXPECT_THAT(refusal({"model.name=nets"}), HasSubstr("expected one of gpt2, llama, mlp, net"));
   EXPECT_THAT(refusal({"task.name=mirrored"}),
               HasSubstr("model.name means nothing to task mirrored, which has a module of its own"));
 }
@@ -158,7 +158,8 @@ TEST_F(OwnRun, WhatDoesNotFitTogetherIsRefusedBeforeAFolderIsMade) {
 }
 
 TEST_F(OwnRun, AnUnknownNameIsRefusedWithThoseThatThereAre) {
-  EXPECT_THAT(error_of([&] { registry_.make_model({"nets"}); }), HasSubstr("model.name is 'nets'; there are mlp, net"));
+  EXPECT_THAT(error_of([&] { registry_.make_model({"nets"}); }),
+              HasSubstr("model.name is 'nets'; there are gpt2, llama, mlp, net"));
 }
 
 TEST_F(OwnRun, DataWhoseFieldsAreKnownNeedNotBeThereToPlan) {

@@ -1,5 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <csignal>
 
 #include <shardgrad/train/checkpoint/run_folder.h>
 
@@ -98,6 +102,7 @@ TEST_F(RunFolder, WhatKilledSavesHaveLeftIsRemovedAndNothingElse) {
     fs::create_directory(folder_ / name);
   folder_.write("step-2.tmp-00ff/model.safetensors", "half");
   folder_.write("step-5.tmp-1/notes", "mine");
+  folder_.write(".seen-77-123", "of a start");
   train::remove_unfinished(folder_.path());
   EXPECT_THAT(names(), ElementsAre("step-3.tmp-zz", "step-4.tmpx", "step-5.tmp-1", "step-x.tmp"));
 }
@@ -132,6 +137,21 @@ TEST_F(RunFolder, RoomIsAskedForAndGivenBack) {
   DiskWatch watch(folder_.path());
   watch.let_fail("fallocate", EDQUOT);
   EXPECT_THAT(error_of([&] { train::check_room(folder_.path(), 100); }), HasSubstr("Disk quota exceeded"));
+  EXPECT_TRUE(fs::is_empty(folder_.path()));
+}
+
+// A start that is killed while it asks leaves no file as large as its checkpoints.
+TEST_F(RunFolder, RoomIsAskedForWithoutAName) {
+  pid_t child = fork();
+  if (child == 0) {
+    rlimit most{.rlim_cur = 4096, .rlim_max = 4096};
+    setrlimit(RLIMIT_FSIZE, &most);  // the system kills who makes a longer file
+    train::check_room(folder_.path(), 1 << 20);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ) << status;
   EXPECT_TRUE(fs::is_empty(folder_.path()));
 }
 

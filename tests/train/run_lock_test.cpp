@@ -5,8 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <optional>
+#include <thread>
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/train/checkpoint/run_lock.h>
@@ -21,8 +24,11 @@ using ::testing::HasSubstr;
 using train::RunLock;
 namespace fs = std::filesystem;
 
-std::string lock_refusal(const std::string& run) {
-  return error_of([&] { RunLock lock(run); });
+// A second is a long time here.
+constexpr RunLock::Times kShort{.beat = std::chrono::milliseconds(20), .forgotten = std::chrono::milliseconds(300)};
+
+std::string lock_refusal(const std::string& run, RunLock::Times times = {}) {
+  return error_of([&] { RunLock lock(run, times); });
 }
 
 void make_older(const std::string& path, int seconds) {
@@ -66,10 +72,45 @@ TEST(RunLock, NothingIsLeftOfALongerNameInIt) {
   TemporaryFolder folder;
   folder.write("lock", "process 1234567 on " + std::string(300, 'x') + " since 2026-01-01 00:00:00 UTC\n");
   {
-    RunLock lock(folder.path());
+    RunLock lock(folder.path(), kShort);
     lock.check();
   }
   EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+// As where each machine sees its own locks only (Lustre's localflock): the system gives the lock to both jobs.
+class JobElsewhere {
+ public:
+  explicit JobElsewhere(std::string path)
+      : thread_([this, path] {
+          for (; !ends_; std::this_thread::sleep_for(kShort.beat)) utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
+        }) {}
+  ~JobElsewhere() { ends_ = true; }
+
+ private:
+  std::atomic<bool> ends_ = false;
+  std::jthread thread_;
+};
+
+TEST(RunLock, OfAnotherMachineIsRefusedWhileItsOwnerGivesASignAndTakenOverAfterwards) {
+  TemporaryFolder folder;
+  folder.write("lock", "process 1 on elsewhere since then\n");
+  {
+    JobElsewhere job(folder / "lock");
+    EXPECT_THAT(lock_refusal(folder.path(), kShort),
+                HasSubstr("is being written by another job: process 1 on elsewhere since then; this one is process"));
+  }
+  EXPECT_EQ(read_file(folder / "lock"), "process 1 on elsewhere since then\n") << "it is still the other's";
+  EXPECT_EQ(lock_refusal(folder.path(), kShort), "no error") << "the refused one has let go of it";
+}
+
+TEST(RunLock, AnOwnerGivesSigns) {
+  TemporaryFolder folder;
+  RunLock lock(folder.path(), kShort);
+  make_older(folder / "lock", 100);
+  auto age = [&] { return fs::file_time_type::clock::now() - fs::last_write_time(folder / "lock"); };
+  for (int i = 0; i < 200 && age() > std::chrono::seconds(50); ++i) std::this_thread::sleep_for(kShort.beat);
+  EXPECT_LT(age(), std::chrono::seconds(50));
 }
 
 TEST(RunLock, OneThatWasRemovedIsTakenAgain) {
@@ -104,21 +145,26 @@ class RunLockWithoutFlock : public ::testing::TestWithParam<int> {
 };
 
 TEST_P(RunLockWithoutFlock, ASecondJobIsRefusedUntilTheFirstHasEnded) {
-  std::optional<RunLock> lock(std::in_place, folder_.path());
-  EXPECT_THAT(lock_refusal(folder_.path()), HasSubstr(concat("another job: process ", getpid())));
+  std::optional<RunLock> lock(std::in_place, folder_.path(), kShort);
+  EXPECT_THAT(lock_refusal(folder_.path(), kShort), HasSubstr(concat("another job: process ", getpid())));
   lock->check();
   lock.reset();
   EXPECT_TRUE(fs::is_empty(folder_.path()));
   EXPECT_EQ(lock_refusal(folder_.path()), "no error");
 }
 
-TEST_P(RunLockWithoutFlock, OneThatNobodyHasTouchedForAMinuteIsTakenOver) {
+// A job that is started again a moment after it was killed goes on, and need not be started once more.
+TEST_P(RunLockWithoutFlock, OneThatNobodyTouchesAnyMoreIsWaitedForAndTakenOver) {
   folder_.write("lock", "process 1 on elsewhere\n");
-  EXPECT_THAT(lock_refusal(folder_.path()), HasSubstr("process 1 on elsewhere"));
-  make_older(folder_ / "lock", 50);
-  EXPECT_THAT(lock_refusal(folder_.path()), HasSubstr("process 1 on elsewhere"));
-  make_older(folder_ / "lock", 20);
-  EXPECT_EQ(lock_refusal(folder_.path()), "no error");
+  auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(lock_refusal(folder_.path(), kShort), "no error");
+  EXPECT_GT(std::chrono::steady_clock::now() - begin, kShort.forgotten / 2);
+  folder_.write("lock", "process 1 on elsewhere\n");
+  make_older(folder_ / "lock", 61);
+  EXPECT_EQ(lock_refusal(folder_.path()), "no error") << "nobody has touched it for a minute";
+  folder_.write("lock", "process 1 on elsewhere\n");
+  JobElsewhere job(folder_ / "lock");
+  EXPECT_THAT(lock_refusal(folder_.path(), kShort), HasSubstr("process 1 on elsewhere"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Reasons, RunLockWithoutFlock, ::testing::Values(ENOLCK, EOPNOTSUPP, ENOSYS, EINVAL));

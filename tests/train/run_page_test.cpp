@@ -77,6 +77,20 @@ TEST_F(RunPage, EveryPictureIsThere) {
   EXPECT_THAT(page, AllOf(HasSubstr("No step was traced"), HasSubstr(">Training loss</title>")));
 }
 
+// Whose loss jumps from step to step: the means show where it goes.
+TEST_F(RunPage, OfManyStepsEachOfWhichIsToldHasMeansToo) {
+  config_.log_steps = true;
+  std::string folder = train(1).folder;
+  std::string page = page_of(folder);
+  EXPECT_THAT(page, AllOf(HasSubstr("Of every step."), Not(HasSubstr("mean of"))));
+  std::ofstream lines(folder + "/metrics.jsonl");
+  for (int step = 1; step <= 1000; ++step)
+    lines << concat(R"({"step": )", step, R"(, "loss": )", step % 2 == 0 ? 3 : 1, R"(, "lr": 1})") << "\n";
+  lines.close();
+  page = page_of(folder);
+  EXPECT_THAT(page, AllOf(HasSubstr("each line ends at 3."), HasSubstr("mean of 10 ends at 2.")));
+}
+
 TEST_F(RunPage, OfARunThatWasStoppedSaysSo) {
   stop_at_ = "step      8 ";
   train::Result result = train(2);

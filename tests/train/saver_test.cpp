@@ -194,6 +194,19 @@ TEST_F(SavedRun, ASecondJobOfThatNameIsRefused) {
   EXPECT_THAT(checkpoints(), ElementsAre());
 }
 
+TEST_F(SavedRun, ThatIsRefusedLeavesNoFolderButOneThatWasThere) {
+  config_.tensorboard = true;
+  config_.keep = 1 << 30;  // no disk has room for so many
+  for (bool resume : {false, true}) {
+    config_.resume = resume;
+    EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("keep fewer"));
+    EXPECT_FALSE(fs::exists(run())) << resume;
+  }
+  fs::create_directories(run());
+  EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("keep fewer"));
+  EXPECT_TRUE(fs::exists(run()));
+}
+
 TEST_F(SavedRun, CanBeTrainedLongerAndSaysWhatThatDoesToTheLearningRate) {
   config_.schedule.name = "linear";
   train(2);

@@ -19,7 +19,7 @@
 namespace shardgrad {
 namespace {
 
-using data::TokenData;
+using data::Splits;
 using data::TokenOptions;
 using ::testing::HasSubstr;
 
@@ -36,7 +36,7 @@ class Tokens : public ::testing::Test {
     header[2] = count;
     return std::string(reinterpret_cast<const char*>(header.data()), 1024) + tokens;
   }
-  TokenData read(const std::string& train, const std::string& test = "") {
+  Splits read(const std::string& train, const std::string& test = "") {
     folder_.write("train.bin", train);
     options_.train = folder_ / "train.bin";
     if (!test.empty()) {
@@ -60,48 +60,80 @@ class Tokens : public ::testing::Test {
 using Ids = std::vector<int64_t>;
 
 TEST_F(Tokens, TheTargetIsWhatFollows) {
-  TokenData data = read(raw<uint16_t>({5, 1, 4, 2, 8, 3, 7, 9}), raw<uint16_t>({1, 2, 3, 65535}));
-  const data::Dataset& train = *data.splits.train;
+  Splits data = read(raw<uint16_t>({5, 1, 4, 2, 8, 3, 7, 9}), raw<uint16_t>({1, 2, 3, 65535}));
+  const data::Dataset& train = *data.train;
   EXPECT_EQ(train.fields(), (std::vector<data::Field>{{{3}, DType::i64}, {{3}, DType::i64}}));
   ASSERT_EQ(train.size(), 2) << "the ninth token would be the target of a third sample's first";
   EXPECT_EQ(values(train, 0, 0), (Ids{5, 1, 4}));
   EXPECT_EQ(values(train, 0, 1), (Ids{1, 4, 2}));
   EXPECT_EQ(values(train, 1, 0), (Ids{2, 8, 3}));
   EXPECT_EQ(values(train, 1, 1), (Ids{8, 3, 7}));
-  EXPECT_EQ(values(*data.splits.test, 0, 1), (Ids{2, 3, 65535}));
-  EXPECT_EQ(data.vocabulary, 65536) << "one more than the largest id of both";
+  EXPECT_EQ(values(*data.test, 0, 1), (Ids{2, 3, 65535}));
+  EXPECT_EQ(data.classes, 65536) << "one more than the largest id of both";
   EXPECT_EQ(train.fetch(Ids{1, 0})[0].to_vector<int64_t>(), (Ids{2, 8, 3, 5, 1, 4}));
 }
 
 TEST_F(Tokens, WithoutATestFileTheLastSamplesAreTheTest) {
   options_.length = 1;
   options_.test_share = 0.25;
-  TokenData data = read(raw<uint16_t>({0, 1, 2, 3, 4, 5, 6, 7, 8}));
-  EXPECT_EQ(data.splits.train->size(), 6);
-  EXPECT_EQ(data.splits.test->size(), 2);
-  EXPECT_EQ(values(*data.splits.test, 0, 0), Ids{6});
+  Splits data = read(raw<uint16_t>({0, 1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(data.train->size(), 6);
+  EXPECT_EQ(data.test->size(), 2);
+  EXPECT_EQ(values(*data.test, 0, 0), Ids{6});
   options_.test_share = 0.001;
-  EXPECT_EQ(read(raw<uint16_t>({0, 1, 2})).splits.test->size(), 1) << "one is the least";
+  EXPECT_EQ(read(raw<uint16_t>({0, 1, 2})).test->size(), 1) << "one is the least";
   options_.test_share = 0.999;
-  EXPECT_EQ(read(raw<uint16_t>({0, 1, 2})).splits.train->size(), 1);
+  EXPECT_EQ(read(raw<uint16_t>({0, 1, 2})).train->size(), 1);
 }
 
 TEST_F(Tokens, WideTokensAndLlmcsHeadersAreRead) {
   Ids ids{1, 70'000, 3, 4'000'000'000};
   options_.token_bytes = 4;
-  EXPECT_EQ(values(*read(raw<uint32_t>(ids), raw<uint32_t>(ids)).splits.train, 0, 1), (Ids{70'000, 3, 4'000'000'000}));
+  EXPECT_EQ(values(*read(raw<uint32_t>(ids), raw<uint32_t>(ids)).train, 0, 1), (Ids{70'000, 3, 4'000'000'000}));
   std::string narrow = raw<uint16_t>({9, 8, 7, 6});
-  EXPECT_EQ(values(*read(llmc(20240520, 1, 4, narrow), llmc(20240520, 1, 4, narrow)).splits.train, 0, 0),
-            (Ids{9, 8, 7}))
+  EXPECT_EQ(values(*read(llmc(20240520, 1, 4, narrow), llmc(20240520, 1, 4, narrow)).train, 0, 0), (Ids{9, 8, 7}))
       << "the header says how wide tokens are";
   options_.token_bytes = 2;
-  EXPECT_EQ(values(*read(llmc(20240801, 7, 4, raw<uint32_t>(ids)), narrow).splits.train, 0, 1),
+  EXPECT_EQ(values(*read(llmc(20240801, 7, 4, raw<uint32_t>(ids)), narrow).train, 0, 1),
             (Ids{70'000, 3, 4'000'000'000}));
+}
+
+TEST_F(Tokens, ArraysOfIntegersAreRead) {
+  auto array = [](const char* descr, const char* shape, const std::string& elements) {
+    std::string header = concat("{'descr': '", descr, "', 'fortran_order': False, 'shape': ", shape, ", }\n");
+    return std::string("\x93NUMPY\1\0", 8) + char(header.size()) + '\0' + header + elements;
+  };
+  auto train_on = [&](const std::string& file) {
+    folder_.write("t.npy", file);
+    options_.train = folder_ / "t.npy";
+    return data::read_tokens(options_);
+  };
+  Ids ids{7, 1, 200, 3, 9, 9, 9, 9};
+  for (const auto& [descr, bytes] : std::map<const char*, std::string>{{"|u1", raw<uint8_t>(ids)},
+                                                                       {"<u2", raw<uint16_t>(ids)},
+                                                                       {"<u4", raw<uint32_t>(ids)},
+                                                                       {"<i4", raw<int32_t>(ids)},
+                                                                       {"<i8", raw<int64_t>(ids)}}) {
+    Splits data = train_on(array(descr, "(8,)", bytes));
+    EXPECT_EQ(values(*data.train, 0, 1), (Ids{1, 200, 3})) << descr;
+    EXPECT_EQ(data.classes, 201) << descr;
+  }
+  options_.length = 1;
+  EXPECT_EQ(values(*train_on(array("<u4", "(3,)", raw<uint32_t>({1, 4'000'000'000, 2}))).train, 0, 1),
+            Ids{4'000'000'000});
+  auto refused = [&](const std::string& file) { return error_of([&] { train_on(file); }); };
+  EXPECT_THAT(refused(array("<i4", "(8,)", raw<int32_t>({1, 2, 3, -4, 5, 6, 7, 8}))),
+              HasSubstr("t.npy': token 3 is -4; the numbers of tokens are 0 or more"));
+  EXPECT_THAT(refused(array("<i4", "(4, 2)", raw<int32_t>(ids))),
+              HasSubstr("has shape [4, 2]; the numbers of tokens lie in"));
+  EXPECT_THAT(refused(array("<f4", "(8,)", raw<float>(ids))), HasSubstr("t.npy' holds no integers"));
+  EXPECT_THAT(refused(array("|b1", "(8,)", raw<uint8_t>(ids))), HasSubstr("t.npy' holds no integers"));
+  EXPECT_THAT(refused("no array"), HasSubstr("t.npy' as an array: "));
 }
 
 TEST_F(Tokens, AnIdThatIsNotInTheVocabularyIsRefusedWithItsPlace) {
   options_.vocabulary = 10;
-  EXPECT_EQ(read(raw<uint16_t>({5, 1, 9, 2}), raw<uint16_t>({1, 2, 3, 4})).vocabulary, 10);
+  EXPECT_EQ(read(raw<uint16_t>({5, 1, 9, 2}), raw<uint16_t>({1, 2, 3, 4})).classes, 10);
   EXPECT_THAT(refusal(raw<uint16_t>({5, 1, 10, 2})),
               HasSubstr("train.bin': token 2 is 10, and the vocabulary has 10 ids"));
   Ids many(1'200'000, 3);
@@ -111,7 +143,7 @@ TEST_F(Tokens, AnIdThatIsNotInTheVocabularyIsRefusedWithItsPlace) {
   many[1'100'000] = 3;
   options_.vocabulary = 0;
   options_.test.clear();
-  EXPECT_EQ(read(raw<uint16_t>(many)).vocabulary, 8) << "of the first block";
+  EXPECT_EQ(read(raw<uint16_t>(many)).classes, 8) << "of the first block";
   options_.vocabulary = -1;
   EXPECT_THAT(refusal(raw<uint16_t>(many)), HasSubstr("vocabulary is -1"));
 }
@@ -140,13 +172,13 @@ TEST_F(Tokens, WhatIsNoFileOfTokensIsRefused) {
 // What stands in run.json of every run there is, which would not go on with another: worked out by another program.
 TEST_F(Tokens, TheFingerprintIsThatOfTheRunsThatThereAre) {
   std::string text = raw<uint16_t>({0, 1, 2, 3, 4, 5, 6});
-  EXPECT_EQ(read(text, text).splits.train->fingerprint(), 0xfd6206a96eaf49ec);
+  EXPECT_EQ(read(text, text).train->fingerprint(), 0xfd6206a96eaf49ec);
 }
 
 TEST_F(Tokens, TheFingerprintIsOfWhatIsTrainedOn) {
   std::string text = raw<uint16_t>({0, 1, 2, 3, 4, 5, 6}), other = raw<uint16_t>({0, 1, 2, 3, 4, 5, 7});
   options_.length = 1;
-  auto fingerprint = [&](const std::string& tokens) { return read(tokens, text).splits.train->fingerprint(); };
+  auto fingerprint = [&](const std::string& tokens) { return read(tokens, text).train->fingerprint(); };
   uint64_t before = fingerprint(text);
   EXPECT_EQ(fingerprint(text), before);
   EXPECT_NE(fingerprint(other), before);
@@ -161,12 +193,12 @@ TEST_F(Tokens, ALargeFileIsReadAsItIsNeededAndMustNotChange) {
   std::filesystem::resize_file(options_.train, size_t(data::DataFile::kHeld) + 2);
   rusage before{}, after{};
   getrusage(RUSAGE_SELF, &before);
-  TokenData data = data::read_tokens(options_);
-  EXPECT_EQ(values(*data.splits.train, data.splits.train->size() - 1, 0), Ids(1024, 0));
+  Splits data = data::read_tokens(options_);
+  EXPECT_EQ(values(*data.train, data.train->size() - 1, 0), Ids(1024, 0));
   getrusage(RUSAGE_SELF, &after);
   EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 32 << 10) << "KiB";
   folder_.write("train.bin", "");
-  EXPECT_THAT(error_of([&] { values(*data.splits.train, 0, 0); }), HasSubstr("became shorter while it was read"));
+  EXPECT_THAT(error_of([&] { values(*data.train, 0, 0); }), HasSubstr("became shorter while it was read"));
 }
 
 // Whatever is in a file, it is read or refused.

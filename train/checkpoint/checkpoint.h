@@ -126,12 +126,4 @@ Manifest verify_checkpoint(const std::string& folder);
 /// and shapes.
 Manifest load_weights(const std::string& folder, TrainingState state);
 
-/// A collective. Fills parameters and buffers from a safetensors file of any program, of the same names and shapes; a
-/// floating dtype is converted. Throws Error(input) listing what does not fit, having changed nothing.
-void load_model(const std::string& path, TrainingState state);
-
-/// Throws Error(input) unless load_model would take the file for this model, which need not have values yet. Of one
-/// rank.
-void check_model(const std::string& path, nn::Module& model);
-
 }  // namespace shardgrad::train

@@ -1,17 +1,12 @@
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
+#include <shardgrad/train/checkpoint/weights.h>
 
 namespace shardgrad::train {
 namespace {
 
 using Access = SafetensorsFile::Access;
-
-// A model that was not called yet gets its buffers now; parameters have had their values since they were sharded.
-std::vector<NamedParameter> buffers_of(TrainingState state) {
-  state.model.materialize();
-  return state.model.named_buffers();
-}
 
 Tensor on_host(int64_t count, DType dtype) { return empty({count}, {dtype, kCpu}); }
 
@@ -54,40 +49,6 @@ void check_name(const std::string& folder, const Manifest& manifest) {
            "' is of step ", manifest.reached.step, ", its folder of another one");
 }
 
-// With `any_float`, of a floating tensor any floating dtype fits.
-void check_specs(const SafetensorsFile& file, const StateSpecs& expected, bool any_float = false) {
-  StateSpecs given;
-  for (const auto& [name, entry] : file.tensors()) {
-    given[name] = entry.spec;
-    auto wanted = expected.find(name);
-    if (any_float && wanted != expected.end() && is_floating(entry.spec.dtype) && is_floating(wanted->second.dtype))
-      given[name].dtype = wanted->second.dtype;
-  }
-  StateCheck check(given);
-  for (const auto& [name, spec] : expected) check.expect(name, spec.shape, spec.dtype);
-  std::string faults = check.faults();
-  for (const auto& [name, why] : file.unreadable()) faults += concat("\n  '", name, "' cannot be read: ", why);
-  SG_CHECK(faults.empty(), "'", file.path(), "' does not fit the model; nothing was loaded:", faults);
-}
-
-// Elements from `first` on, converted where the file has another dtype.
-void read_into(const SafetensorsFile& file, const std::string& name, int64_t first, const Tensor& values) {
-  DType dtype = file.tensors().at(name).spec.dtype;
-  if (dtype == values.dtype()) return file.read(name, first, values);
-  Tensor read = on_host(values.numel(), dtype);
-  file.read(name, first, read);
-  copy_into(values, read.to(values.dtype()));
-}
-
-void read_model(const SafetensorsFile& file, TrainingState state) {
-  fsdp::fill_pieces(state.sharded, [&](const auto& piece) { read_into(file, piece.name, piece.begin, piece.values); });
-  for (const NamedParameter& buffer : buffers_of(state)) {
-    Tensor copy = on_host(buffer.tensor.numel(), buffer.tensor.dtype());
-    read_into(file, buffer.name, 0, copy);
-    copy_into(buffer.tensor, copy.view(buffer.tensor.shape()));
-  }
-}
-
 void read_optimizer(const SafetensorsFile& file, TrainingState state) {
   state.optimizer.allocate_states([&](const std::string& name) { return file.tensors().contains(name); });
   fsdp::fill_optim_pieces(state.sharded, state.optimizer,
@@ -110,7 +71,7 @@ void read_optimizer(const SafetensorsFile& file, TrainingState state) {
 
 StateSpecs model_specs(TrainingState state) {
   StateSpecs specs = fsdp::state_specs(state.sharded);
-  for (const NamedParameter& buffer : buffers_of(state))
+  for (const NamedParameter& buffer : buffers_of(state.model))
     specs[buffer.name] = {buffer.tensor.shape(), buffer.tensor.dtype()};
   return specs;
 }
@@ -135,23 +96,23 @@ Manifest load_checkpoint(const std::string& folder, const Config& config, Traini
   TagScope owner(Category::other);
   dist::ProcessGroup& world = state.sharded.group();
   Manifest manifest;
-  std::optional<SafetensorsFile> model, optimizer;
+  std::optional<FileWeights> model, optimizer;
   dist::together(world, {"", "checkpoint"}, [&] {
     manifest = read_manifest(folder);
     std::string faults = differences(manifest, config);
     SG_CHECK(faults.empty(), "'", folder, "' was saved by another run, which this one cannot go on with:", faults,
              "\nset another name, or the old values");
     check_name(folder, manifest);
-    model.emplace(folder + "/" + kModelFile, Access::read);
-    optimizer.emplace(folder + "/" + kOptimizerFile, Access::read);
-    check_specs(*model, model_specs(state));
-    auto given = [&](const std::string& name) { return optimizer->tensors().contains(name); };
-    check_specs(*optimizer, optimizer_specs(state.optimizer, given));
+    model.emplace(folder + "/" + kModelFile);
+    optimizer.emplace(folder + "/" + kOptimizerFile);
+    check_fits(*model, model_specs(state));
+    auto given = [&](const std::string& name) { return optimizer->file().tensors().contains(name); };
+    check_fits(*optimizer, optimizer_specs(state.optimizer, given));
   });
-  check_hashes(*model, world, manifest.model);
-  check_hashes(*optimizer, world, manifest.optimizer);
-  read_model(*model, state);
-  read_optimizer(*optimizer, state);
+  check_hashes(model->file(), world, manifest.model);
+  check_hashes(optimizer->file(), world, manifest.optimizer);
+  fill_model(state.model, state.sharded, *model);
+  read_optimizer(optimizer->file(), state);
   return manifest;
 }
 
@@ -170,33 +131,16 @@ Manifest load_weights(const std::string& folder, TrainingState state) {
   TagScope owner(Category::other);
   dist::ProcessGroup& world = state.sharded.group();
   Manifest manifest;
-  std::optional<SafetensorsFile> model;
+  std::optional<FileWeights> model;
   dist::together(world, {"", "checkpoint"}, [&] {
     manifest = read_manifest(folder);
     check_name(folder, manifest);
-    model.emplace(folder + "/" + kModelFile, Access::read);
-    check_specs(*model, model_specs(state));
+    model.emplace(folder + "/" + kModelFile);
+    check_fits(*model, model_specs(state));
   });
-  check_hashes(*model, world, manifest.model);
-  read_model(*model, state);
+  check_hashes(model->file(), world, manifest.model);
+  fill_model(state.model, state.sharded, *model);
   return manifest;
-}
-
-void check_model(const std::string& path, nn::Module& model) {
-  StateSpecs specs;
-  for (const auto& list : {model.named_parameters(), model.named_buffers()})
-    for (const NamedParameter& entry : list) specs[entry.name] = {entry.tensor.shape(), entry.tensor.dtype()};
-  check_specs(SafetensorsFile(path, Access::read), specs, true);
-}
-
-void load_model(const std::string& path, TrainingState state) {
-  TagScope owner(Category::other);
-  std::optional<SafetensorsFile> file;
-  dist::together(state.sharded.group(), {"", "checkpoint"}, [&] {
-    file.emplace(path, Access::read);
-    check_specs(*file, model_specs(state), true);
-  });
-  read_model(*file, state);
 }
 
 }  // namespace shardgrad::train

@@ -185,24 +185,25 @@ std::string find_best(const std::string& run, int64_t step, double score) {
 
 void remove_unfinished(const std::string& run) {
   for (const fs::path& path : folders_in(run, is_unfinished)) remove_folder(path);
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(run))
+    if (entry.path().filename().string().starts_with(kSeen)) fs::remove(entry.path(), ignored);
 }
 
 void check_room(const std::string& run, int64_t bytes, int64_t count) {
   std::string path = run + "/.room";
-  std::error_code unknown, ignored;
+  std::error_code unknown;
   int64_t more = bytes * std::max<int64_t>(1, count - std::ssize(steps_in(run)));
   fs::space_info space = fs::space(run, unknown);
   try {
-    write_file(path, "");
+    check_space(path, 0);
     SG_CHECK(unknown || space.available >= uintmax_t(more), "its disk has ", space.available, " left");
-    if (more > 0) take_space(path, 0, more);
+    check_space(path, more);
   } catch (const Error& error) {
-    fs::remove(path, ignored);
     fail("'", run, "' cannot take ", more,
          " bytes more, the checkpoints that are kept of this run and the next one: ", error.what(),
          "; free some, keep fewer, or set runs to a folder that can");
   }
-  fs::remove(path, ignored);
 }
 
 }  // namespace shardgrad::train

@@ -53,7 +53,10 @@ std::string commit_checkpoint(const std::string& run, const std::string& unfinis
 /// cannot, for that one is gone; empty when it was named already.
 std::string find_best(const std::string& run, int64_t step, double score);
 
-/// Removes what saves that were killed have left, as far as that is possible.
+/// A file of this name and a number tells a starting job whether all ranks see the folder.
+inline constexpr const char* kSeen = ".seen-";
+
+/// Removes what saves and starts that were killed have left, as far as that is possible.
 void remove_unfinished(const std::string& run);
 
 /// Throws Error(input) unless the folder can be written and its disk has room for `count` checkpoints of `bytes` bytes,

@@ -10,7 +10,10 @@
 #include <chrono>
 #include <condition_variable>
 #include <ctime>
+#include <iostream>
 #include <mutex>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include <shardgrad/core/error.h>
@@ -20,8 +23,6 @@
 
 namespace shardgrad::train {
 namespace {
-
-constexpr std::chrono::seconds kBeat{10}, kForgotten{60};
 
 std::string this_job() {
   char when[64] = "";
@@ -40,21 +41,31 @@ bool is_named(int file, const std::string& path) {
 
 bool knows_no_flock(int error) { return error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL; }
 
-// By the clock of whoever keeps the files, which may not be this machine's.
-bool is_forgotten(const std::string& path) {
+using Touched = std::optional<std::chrono::nanoseconds>;  // when, by the clock of whoever keeps the files
+
+// Opened anew, for clients of a file server remember what a name told them; nothing when it has gone.
+Touched touched(const std::string& path) {
+  int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat status;
+  bool known = file >= 0 && fstat(file, &status) == 0;
+  if (file >= 0) close(file);
+  if (!known) return {};
+  return std::chrono::seconds(status.st_mtim.tv_sec) + std::chrono::nanoseconds(status.st_mtim.tv_nsec);
+}
+
+Touched now_beside(const std::string& path) {
   std::string probe = concat(path, "-", getpid());
   write_file(probe, "");
-  struct stat lock, now;
-  bool known = stat(path.c_str(), &lock) == 0 && stat(probe.c_str(), &now) == 0;
+  Touched now = touched(probe);
   unlink(probe.c_str());
-  return known && now.st_mtime - lock.st_mtime > kForgotten.count();
+  return now;
 }
 
 }  // namespace
 
 // Touches the file until it is destroyed.
 struct RunLock::Heart {
-  explicit Heart(int file) : file(file), thread([this] { beat(); }) {}
+  Heart(int file, std::chrono::milliseconds beat) : file(file), pause(beat), thread([this] { beat_on(); }) {}
   ~Heart() {
     {
       std::lock_guard lock(mutex);
@@ -63,24 +74,29 @@ struct RunLock::Heart {
     changed.notify_one();
     thread.join();
   }
-  void beat() {
+  void beat_on() {
     std::unique_lock lock(mutex);
-    while (!changed.wait_for(lock, kBeat, [this] { return ends; })) futimens(file, nullptr);
+    while (!changed.wait_for(lock, pause, [this] { return ends; })) futimens(file, nullptr);
   }
 
   int file;
+  std::chrono::milliseconds pause;
   std::mutex mutex;
   std::condition_variable changed;
   bool ends = false;
   Thread thread;
 };
 
-RunLock::RunLock(const std::string& run) : run_(run), path_(run + "/lock"), job_(this_job()) { acquire(); }
+RunLock::RunLock(const std::string& run, Times times)
+    : run_(run), path_(run + "/lock"), job_(this_job()), times_(times) {
+  acquire();
+}
 
 void RunLock::acquire() {
   while (!take())
     if (file_ >= 0) close(std::exchange(file_, -1));
   write_owner();
+  heart_ = std::make_unique<Heart>(file_, times_.beat);
 }
 
 // Where a lock is seen by one machine only, the job that came last has written its name.
@@ -112,28 +128,54 @@ bool RunLock::take() {
     if (file_ < 0 && errno == ENOENT) return false;
   }
   if (file_ < 0) cannot("write", path_);
-  if (flock(file_, LOCK_EX | LOCK_NB) == 0) return is_named(file_, path_);
-  int error = errno;
-  if (knows_no_flock(error)) {
-    if (is_new) {
-      heart_ = std::make_unique<Heart>(file_);
-      return true;
-    }
-    if (is_forgotten(path_)) {
-      unlink(path_.c_str());
-      return false;
-    }
+  if (flock(file_, LOCK_EX | LOCK_NB) == 0) {
+    bool here = owner().find(concat(" on ", dist::host_name(), " since ")) != std::string::npos;
+    if (!is_new && !owner().empty() && !here) wait_for_silence();
+    return is_named(file_, path_);
   }
-  close(std::exchange(file_, -1));
-  errno = error;
-  if (error != EWOULDBLOCK && !knows_no_flock(error)) cannot("lock", path_);
-  refuse();
+  int error = errno;
+  if (error == EWOULDBLOCK) refuse();
+  if (!knows_no_flock(error)) {
+    close(std::exchange(file_, -1));
+    errno = error;
+    cannot("lock", path_);
+  }
+  if (is_new) return true;
+  wait_for_silence();
+  unlink(path_.c_str());
+  return false;
 }
 
-void RunLock::refuse() const {
-  std::string owner = read_file(path_);
+// Who wrote the file that is open, which may have lost its name meanwhile.
+std::string RunLock::owner() const {
+  std::string owner(400, ' ');
+  owner.resize(size_t(std::max<ssize_t>(0, pread(file_, owner.data(), owner.size(), 0))));
   owner.resize(std::min(owner.find('\n'), owner.size()));
-  fail("'", run_, "' is being written by another job: ", owner.empty() ? "one that has just begun" : owner,
+  return owner;
+}
+
+// Of a job that may have been killed, or may live where its lock is not seen.
+void RunLock::wait_for_silence() {
+  Touched first = touched(path_), now = now_beside(path_);
+  if (!first || !now) return;
+  auto left = times_.forgotten - (*now - *first);
+  if (left.count() <= 0) return;
+  std::cerr << concat("shardgrad: '", path_, "' is of ", owner(),
+                      ", of which is not known whether it still runs; waiting ",
+                      std::chrono::ceil<std::chrono::seconds>(left).count(), " s for a sign of it")
+            << std::endl;
+  for (auto end = std::chrono::steady_clock::now() + left; std::chrono::steady_clock::now() < end;) {
+    std::this_thread::sleep_for(times_.beat / 5);
+    Touched last = touched(path_);
+    if (!last) return;
+    if (*last != *first) refuse();
+  }
+}
+
+void RunLock::refuse() {
+  std::string other = owner();
+  close(std::exchange(file_, -1));
+  fail("'", run_, "' is being written by another job: ", other.empty() ? "one that has just begun" : other,
        "; this one is ", job_, ". Wait for it, end it, or set another name");
 }
 

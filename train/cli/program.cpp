@@ -1,7 +1,10 @@
 #include <shardgrad/train/cli/program.h>
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -17,7 +20,9 @@
 #include <shardgrad/kernels/table.h>
 #include <shardgrad/train/build_info.h>
 #include <shardgrad/train/cli/refusal.h>
-#include <shardgrad/train/config.h>
+#include <shardgrad/train/files.h>
+#include <shardgrad/train/keys.h>
+#include <shardgrad/train/terminal.h>
 
 namespace shardgrad::cli {
 
@@ -26,7 +31,8 @@ std::string version_text() {
   std::string mpi = dist::mpi_library();
   return concat("shardgrad ", build.version, " (git ", build.git, ")\n  compiler  ", build.compiler, "\n  MPI       ",
                 mpi.empty() ? "none" : mpi, "\n  oneDNN    ", build.onednn, "\n  OpenMP    ", build.openmp,
-                "\n  CUDA      ", build.cuda, "\n  CPU       ", name_of(best_isa()), "\n");
+                "\n  PCRE2     ", build.pcre2, "\n  CUDA      ", build.cuda, "\n  CPU       ", name_of(best_isa()),
+                "\n");
 }
 
 namespace {
@@ -51,6 +57,7 @@ struct CommandLine {
   bool keys = false;
   PlanOptions plan;
   UseOptions use;
+  TextOptions text;
   std::string file;
   CertifyOptions certify;
   LaunchCommand launch;
@@ -63,6 +70,7 @@ struct CommandLine {
   void add_train();
   void add_plan();
   void add_uses();
+  void add_generate();
   void add_certify();
   void add_launch();
   void add_new();
@@ -71,6 +79,20 @@ struct CommandLine {
 
 int run_launch(const LaunchCommand& launch, const train::Registry& registry);
 
+// To people as much as they can read; all of it, whoever asks, as the table of docs/config.md.
+int list_keys(const RunOptions& options) {
+  const std::string& word = options.config;
+  if (word.empty() && !isatty(STDOUT_FILENO)) {
+    std::cout << train::key_table(*options.registry);
+    return 0;
+  }
+  int columns = train::terminal_columns(STDOUT_FILENO, std::getenv("COLUMNS"));
+  std::string list = train::key_list(*options.registry, word, columns);
+  SG_CHECK(!list.empty(), "no key has '", train::shortened(word), "' in its name or meaning; `train --keys` lists all");
+  std::cout << list;
+  return 0;
+}
+
 void CommandLine::add_train() {
   CLI::App* command = app.add_subcommand("train", "Train the model of a configuration file");
   command->add_option("config", train.config, "the configuration, a JSON file; see --keys");
@@ -78,13 +100,10 @@ void CommandLine::add_train() {
       ->allow_extra_args(false);
   command->add_option("--group", train.group,
                       "how ranks communicate: single, shared_memory, mpi or nccl; by default what fits");
-  command->add_flag("--keys", keys, "list the configuration's keys and end");
+  command->add_flag("--keys", keys,
+                    "list the keys of a configuration, or those about a word, and end: train --keys schedule");
   command->callback([this] {
-    chosen = [this] {
-      if (!keys) return train_command(train);
-      std::cout << train::key_table(*train.registry);
-      return 0;
-    };
+    chosen = [this] { return keys ? list_keys(train) : train_command(train); };
     if (!keys && train.config.empty()) throw CLI::RequiredError("config");
   });
 }
@@ -119,6 +138,9 @@ void CommandLine::add_uses() {
   CLI::App* predict = add("predict", "What a run's model says of new samples", predict_command);
   predict->add_option("--input", use.input, "raw samples, a .npy file with a row for each")->required();
   predict->add_option("--output", use.output, "a .csv or .npy file")->required();
+  add("export", "Writes a run's model in another program's form", export_command)
+      ->add_option("--hf", use.output, "a Hugging Face folder to make, for transformers and others")
+      ->required();
   CLI::App* hash = app.add_subcommand("hash", "Checks a run's last checkpoint and prints its hash");
   hash->add_option("run", file, "the folder of a run")->required();
   hash->callback([this] { chosen = [this] { return hash_command(file); }; });
@@ -129,6 +151,30 @@ void CommandLine::add_uses() {
   report->add_option("run", use.folder, "the folder of a run, e.g. runs/fashion_mnist")->required();
   report->add_option("--output", use.output, "the file; by default report.html in that folder");
   report->callback([this] { chosen = [this] { return report_command(use.folder, use.output); }; });
+}
+
+void CommandLine::add_generate() {
+  CLI::App* command = app.add_subcommand("generate", "What a language model says after a prompt");
+  command->add_option("from", text.from, "the folder of a run, or of a Hugging Face model")->required();
+  CLI::Option* prompts = command->add_option("--prompt", text.prompts, "a text; may be given several times");
+  prompts->allow_extra_args(false);
+  command->add_option("--prompts", text.file, "a file with a text on each line")->excludes(prompts);
+  train::SamplingOptions& sampling = text.how.sampling;
+  command->add_option("--tokens", text.how.tokens, "at most so many tokens after each")->capture_default_str();
+  command->add_option("--temperature", sampling.temperature, "0: always the likeliest token")->capture_default_str();
+  command->add_option("--top-k", sampling.top_k, "draw from so many of the likeliest; 0: from all")
+      ->capture_default_str();
+  command->add_option("--top-p", sampling.top_p, "draw from as few as have this probability together")
+      ->capture_default_str();
+  command->add_option("--seed", sampling.seed, "of the draws")->capture_default_str();
+  command->add_option("--dtype", text.dtype, "convert the weights: bf16 or f16")->check(CLI::IsMember({"bf16", "f16"}));
+  command->add_option("--group", text.run.group, "how ranks communicate, see train");
+  command->add_option("--set", text.run.overrides, "change one key of the run, e.g. --set device=cuda")
+      ->allow_extra_args(false);
+  command->callback([this] {
+    if (text.prompts.empty() && text.file.empty()) throw CLI::RequiredError("--prompt or --prompts");
+    chosen = [this] { return generate_command(text); };
+  });
 }
 
 void CommandLine::add_certify() {
@@ -147,13 +193,17 @@ void CommandLine::add_launch() {
   command->add_option("--threads", launch.options.threads, "CPU threads per rank; by default cores over ranks")
       ->check(CLI::Range(1, 4096));
   command->add_option("--by", launch.options.by, "mpi or local (without MPI); by default MPI where there is one");
+  command->footer("After its options comes what the ranks run: launch -n 2 train configs/fashion_mnist.json");
   command->prefix_command();
   command->callback([this, command] {
     launch.words = command->remaining();
     if (launch.words.empty())
       throw CLI::RequiredError("a command after launch -n N, e.g. train configs/fashion_mnist.json");
     if (launch.words[0].starts_with('-')) throw CLI::ExtrasError(launch.words);
-    chosen = [this] { return run_launch(launch, *train.registry); };
+    chosen = [this] {
+      tell_ranks(train.typed);
+      return run_launch(launch, *train.registry);
+    };
   });
 }
 
@@ -174,7 +224,8 @@ void CommandLine::add_doctor() {
   });
 }
 
-CommandLine::CommandLine(const train::Registry& registry) : train{&registry}, plan{&registry}, use{{&registry}} {
+CommandLine::CommandLine(const train::Registry& registry)
+    : train{&registry}, plan{&registry}, use{{&registry}}, text{{&registry}} {
   app.set_version_flag("--version", version_text);
   app.require_subcommand(1);
   app.footer(
@@ -186,9 +237,11 @@ CommandLine::CommandLine(const train::Registry& registry) : train{&registry}, pl
   add_launch();
   add_plan();
   add_uses();
+  add_generate();
   add_certify();
   add_new();
   add_doctor();
+  add_tokenizer(app, chosen);
 }
 
 std::optional<int> CommandLine::parse(std::vector<std::string> words) {
@@ -227,6 +280,7 @@ int run_launch(const LaunchCommand& launch, const train::Registry& registry) {
 static int run_commands(int argc, char** argv, const train::Registry& registry) {
   try {
     CommandLine line(registry);
+    line.train.typed = {argv, argv + argc};
     if (std::optional<int> code = line.parse({argv + 1, argv + argc})) return *code;
     if (!line.examines) check_kernel_choices();
     return line.chosen();

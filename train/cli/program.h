@@ -1,10 +1,16 @@
 #pragma once
 // The `shardgrad` program: commands, options and exit codes. train::program calls run.
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include <shardgrad/train/cli/run_job.h>
+#include <shardgrad/train/generate.h>
+
+namespace CLI {
+class App;
+}
 
 namespace shardgrad::cli {
 
@@ -12,6 +18,10 @@ namespace shardgrad::cli {
 int run(int argc, char** argv, const train::Registry& registry);
 
 int train_command(const RunOptions& options);
+/// To the ranks that this process will start: what was typed.
+void tell_ranks(const std::vector<std::string>& typed);
+/// The command line that goes on with the run of this name, after `typed`, which began it with this configuration.
+std::string line_to_go_on(std::vector<std::string> typed, const train::Config& config, const std::string& name);
 
 /// Of a run's folder: `config` is the run's, `group` unused by predict.
 struct UseOptions {
@@ -22,6 +32,19 @@ struct UseOptions {
 int eval_command(const UseOptions& options);
 /// Writes what the model says of new samples.
 int predict_command(const UseOptions& options);
+/// Writes the last checkpoint's model as a Hugging Face folder.
+int export_command(const UseOptions& options);
+
+/// What `shardgrad generate` was given. `from` is a run's folder or a Hugging Face folder.
+struct TextOptions {
+  RunOptions run;
+  std::string from, file, dtype = "as saved";
+  std::vector<std::string> prompts;
+  train::GenerateOptions how;
+};
+/// Prints prompts with what a language model says after them.
+int generate_command(const TextOptions& options);
+
 /// Compares the last checkpoint with its hashes, and prints the one number of them all.
 int hash_command(const std::string& folder);
 /// Prints what a safetensors file holds.
@@ -57,6 +80,9 @@ int new_command(const std::string& folder);
 /// Looks at build, machine and shell, as a job of so many ranks (0: SLURM's tasks here, or else 2) would, and prints
 /// what it found. 1 when something prevents training, or a way of starting it that this build has; else 0.
 int doctor_command(int ranks);
+
+/// Adds the command `tokenizer` with its own commands, the chosen one of which becomes `chosen`.
+void add_tokenizer(CLI::App& app, std::function<int()>& chosen);
 
 /// The text of `shardgrad --version`.
 std::string version_text();

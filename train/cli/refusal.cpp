@@ -47,8 +47,13 @@ std::string nearest_command(const CLI::App& app, const std::string& word) {
 }
 
 std::string refusal(const CLI::App* app, const CLI::Error& error) {
-  const CLI::App& command = app->get_subcommands().empty() ? *app : *app->get_subcommands().back();
-  std::string name = concat("shardgrad", command.get_parent() ? " " + command.get_name() : "");
+  const CLI::App* chosen = app;
+  std::string name = "shardgrad";
+  while (!chosen->get_subcommands().empty()) {  // a command may have commands
+    chosen = chosen->get_subcommands().back();
+    name += " " + chosen->get_name();
+  }
+  const CLI::App& command = *chosen;
   std::vector<std::string> rest = app->remaining(true);  // which launch has without a fault, its command
   bool extra = dynamic_cast<const CLI::ExtrasError*>(&error),
        unknown = !rest.empty() && (extra || !command.get_parent());

@@ -15,7 +15,8 @@ struct RunOptions {
   const train::Registry* registry;
   std::string config;  ///< file
   std::vector<std::string> overrides;
-  std::string group;  ///< how ranks communicate; empty: chosen automatically
+  std::string group;                 ///< how ranks communicate; empty: chosen automatically
+  std::vector<std::string> typed{};  ///< the whole command line
 };
 
 /// Reads the configuration, chooses kernels and device, and runs `body` on this rank. Returns the exit code.

@@ -6,6 +6,7 @@
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/cli/program.h>
 #include <shardgrad/train/evaluate_run.h>
+#include <shardgrad/train/export_run.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/predict_run.h>
 #include <shardgrad/train/report/page.h>
@@ -26,6 +27,13 @@ int predict_command(const UseOptions& options) {
     std::cout << "predicted " << rows << " rows: " << options.output << std::endl;
     return 0;
   });
+}
+
+int export_command(const UseOptions& options) {
+  train::Config config = train::read_config(options.run.config, options.run.overrides, *options.run.registry);
+  train::export_run(config, options.folder, options.output);
+  std::cout << "wrote " << options.output << std::endl;
+  return 0;
 }
 
 int hash_command(const std::string& folder) {

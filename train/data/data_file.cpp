@@ -66,6 +66,13 @@ void DataFile::check_unchanged() const {
            "again, and leave the file alone while it is used");
 }
 
+std::string read_whole(const std::string& path) {
+  DataFile file(path);
+  std::string text(size_t(file.size()), '\0');
+  file.read(text.data(), 0, file.size());
+  return text;
+}
+
 void for_each_block(const DataFile& file, int64_t begin, int64_t end,
                     const std::function<void(std::span<const std::byte>)>& call) {
   std::vector<std::byte> block(size_t(std::clamp<int64_t>(end - begin, 0, kBlock)));

@@ -39,6 +39,9 @@ class DataFile {
   Tensor held_;
 };
 
+/// A file as one text. Throws as DataFile.
+std::string read_whole(const std::string& path);
+
 /// Calls `call` with bytes [begin, end) of a file, in order, in blocks of at most kBlock.
 inline constexpr int64_t kBlock = int64_t(1) << 20;
 void for_each_block(const DataFile& file, int64_t begin, int64_t end,

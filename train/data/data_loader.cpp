@@ -29,7 +29,7 @@ std::vector<int64_t> sample_order(int64_t count, uint64_t seed, int64_t epoch) {
 Batch Batch::micro_batch(int64_t part, int64_t parts) const {
   if (parts == 1) return *this;
   int64_t begin = count * part / parts, end = count * (part + 1) / parts;
-  Batch piece{{}, step, global_count, first + begin, end - begin};
+  Batch piece{{}, step, global_count, first + begin, end - begin, global_ignored};
   for (const Tensor& field : fields) piece.fields.push_back(field.rows(begin, end));
   return piece;
 }
@@ -87,6 +87,8 @@ Batch DataLoader::get(int64_t epoch, int64_t step) {
     std::rethrow_exception(failure);
   }
   Batch batch = std::move(ahead->batch);
+  batch.global_ignored =
+      dataset_->ignored_labels(std::span(order_).subspan(size_t(step * options_.batch), size_t(batch.global_count)));
   constexpr size_t kWorthAThread = 64 << 10;
   if (step + 1 < batches() && size_in_bytes(batch) >= kWorthAThread) begin_to_read(epoch, step + 1);
   if (options_.device != kCpu) {

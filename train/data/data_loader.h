@@ -29,6 +29,7 @@ struct Batch {
   int64_t global_count = 0;    ///< samples of all ranks together
   int64_t first = 0;           ///< place of this rank's first sample within the global batch
   int64_t count = 0;           ///< samples of this rank; may be 0
+  int64_t global_ignored = 0;  ///< labels of all ranks together that are kIgnored
 
   /// The part number `part` of `parts` of this rank's rows. Counts of the global batch stay.
   Batch micro_batch(int64_t part, int64_t parts) const;

@@ -1,6 +1,7 @@
 #include <shardgrad/train/data/dataset.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include <shardgrad/core/context.h>
@@ -17,6 +18,8 @@ const Standardisation& Dataset::input_transform() const {
   static const Standardisation none;
   return none;
 }
+
+int64_t Dataset::ignored_labels(std::span<const int64_t>) const { return 0; }
 
 std::vector<Tensor> Dataset::room_for(int64_t rows) const {
   TagScope tag(Category::data);
@@ -41,7 +44,9 @@ std::vector<Tensor> Dataset::fetch(std::span<const int64_t> indices) const {
 
 std::vector<Field> Splits::fields() const {
   std::vector<Field> fields = train->fields();
-  if (classes > 0 && fields.size() > 1) fields[1].classes = classes;
+  if (fields.size() < 2) return fields;
+  if (classes > 0) fields[1].classes = classes;
+  fields[1].label_bytes = bytes_per_token;
   return fields;
 }
 
@@ -70,6 +75,15 @@ void TensorDataset::read(std::span<const int64_t> indices, std::span<void* const
     for (size_t i = 0; i < indices.size() && bytes > 0; ++i)
       std::memcpy(out + i * bytes, from + size_t(indices[i]) * bytes, bytes);
   }
+}
+
+int64_t TensorDataset::ignored_labels(std::span<const int64_t> indices) const {
+  if (fields_.size() < 2 || fields_[1].dtype() != DType::i64) return 0;
+  int64_t count = 0, of_sample = fields_[1].numel() / std::max<int64_t>(1, size());
+  const auto* labels = fields_[1].data<int64_t>();
+  for (int64_t index : indices)
+    count += std::count(labels + index * of_sample, labels + (index + 1) * of_sample, kIgnored);
+  return count;
 }
 
 uint64_t TensorDataset::fingerprint() const {

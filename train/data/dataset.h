@@ -24,6 +24,10 @@
 
 #include <shardgrad/core/tensor.h>
 
+namespace shardgrad::text {
+class Tokenizer;
+}
+
 namespace shardgrad::Category {
 inline constexpr Kind data = named<"data">;  ///< samples and what is made of them
 }
@@ -34,12 +38,16 @@ namespace shardgrad::data {
 struct Field {
   Shape shape;
   DType dtype = DType::f32;
-  int64_t classes = 0;  ///< of labels: each is in [0, classes); 0: unknown
+  int64_t classes = 0;     ///< of labels: each is in [0, classes); 0: unknown
+  double label_bytes = 0;  ///< of labels that are tokens: of a text, that one of the test stands for; 0: unknown
 
   /// (rows, shape…)
   Shape rows(int64_t rows) const;
   bool operator==(const Field&) const = default;
 };
+
+/// A label of a text that counts in no loss and no score, as PyTorch's ignore_index.
+inline constexpr int64_t kIgnored = -100;
 
 /// How raw inputs (field 0) became the inputs here: x' = (x - mean) / scale, with a number for each column, or one for
 /// all; empty: unchanged.
@@ -69,6 +77,8 @@ class Dataset {
   /// A number that differs where the samples do; ranks compare it before training.
   virtual uint64_t fingerprint() const = 0;
   virtual const Standardisation& input_transform() const;
+  /// How many of the labels (field 1, i64) of these samples are kIgnored. By default none is.
+  virtual int64_t ignored_labels(std::span<const int64_t> indices) const;
 
   /// The samples at `indices`, stacked: one tensor per field on the cpu, with indices.size() rows (which may be 0).
   /// Throws Error(input) for an index that is not in [0, size()).
@@ -86,8 +96,10 @@ struct Splits {
   int64_t classes = 0;                     ///< labels are in [0, classes), in both; 0: unknown, or no labels
   std::vector<std::string> class_names{};  ///< of labels that were texts; or empty
   Standardisation target{};                ///< how raw targets became field 1; empty: unchanged
+  std::shared_ptr<const text::Tokenizer> tokenizer{};  ///< of texts; null: unknown
+  double bytes_per_token = 0;  ///< of a text, that a target of the test stands for on average; 0: unknown
 
-  /// Of both, with the classes of field 1.
+  /// Of both, with the classes and label_bytes of field 1.
   std::vector<Field> fields() const;
 };
 
@@ -101,6 +113,7 @@ class TensorDataset : public Dataset {
   void read(std::span<const int64_t> indices, std::span<void* const> to) const override;
   uint64_t fingerprint() const override;
   const Standardisation& input_transform() const override { return inputs_; }
+  int64_t ignored_labels(std::span<const int64_t> indices) const override;
 
  private:
   std::vector<Tensor> fields_;

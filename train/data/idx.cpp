@@ -13,7 +13,7 @@ namespace shardgrad::data {
 namespace {
 
 constexpr const char* kRemedy =
-    "; reinstall the data (Debian package dataset-fashion-mnist), or set data.dir to a folder with the four files";
+    "; install the data (apt install dataset-fashion-mnist), or set data.dir to a folder with the four files";
 
 class GzipReader {
  public:

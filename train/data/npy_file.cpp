@@ -21,12 +21,14 @@ struct NpyType {
   size_t bytes;
 };
 using NpyElement = NpyFile::Type;
-constexpr std::array<NpyType, 7> kNpyTypes{{{"<f2", NpyElement::f16, 2},
+constexpr std::array<NpyType, 9> kNpyTypes{{{"<f2", NpyElement::f16, 2},
                                             {"<f4", NpyElement::f32, 4},
                                             {"<f8", NpyElement::f64, 8},
                                             {"<i4", NpyElement::i32, 4},
                                             {"<i8", NpyElement::i64, 8},
                                             {"|u1", NpyElement::u8, 1},
+                                            {"<u2", NpyElement::u16, 2},
+                                            {"<u4", NpyElement::u32, 4},
                                             {"|b1", NpyElement::boolean, 1}}};
 
 const NpyType& type_of(const std::string& descr) {
@@ -37,7 +39,7 @@ const NpyType& type_of(const std::string& descr) {
   SG_CHECK(descr.find('O') == std::string::npos,
            "its elements are pickled Python objects, which are programs; save an ",
            "array of numbers, array.astype('<f4')");
-  fail("its elements are '", train::shortened(descr), "'; f2, f4, f8, i4, i8, u1 and bool can be read: save ",
+  fail("its elements are '", train::shortened(descr), "'; f2, f4, f8, i4, i8, u1, u2, u4 and bool can be read: save ",
        "array.astype('<f4'), or '<i8' for labels");
 }
 
@@ -117,6 +119,10 @@ void NpyFile::convert(const std::byte* from, std::span<double> to) const {
       return convert_each<int32_t>(from, to);
     case Type::i64:
       return convert_each<int64_t>(from, to);
+    case Type::u16:
+      return convert_each<uint16_t>(from, to);
+    case Type::u32:
+      return convert_each<uint32_t>(from, to);
     case Type::u8:
     case Type::boolean:
       return convert_each<uint8_t>(from, to);
@@ -127,6 +133,8 @@ void NpyFile::convert(const std::byte* from, std::span<int64_t> to) const {
   SG_ASSERT(!is_floating(), "integers of '", path(), "'");
   if (type_ == Type::i64) return convert_each<int64_t>(from, to);
   if (type_ == Type::i32) return convert_each<int32_t>(from, to);
+  if (type_ == Type::u16) return convert_each<uint16_t>(from, to);
+  if (type_ == Type::u32) return convert_each<uint32_t>(from, to);
   convert_each<uint8_t>(from, to);
 }
 

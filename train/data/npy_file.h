@@ -19,7 +19,7 @@ namespace shardgrad::data {
 
 class NpyFile {
  public:
-  enum class Type { f16, f32, f64, i32, i64, u8, boolean };
+  enum class Type { f16, f32, f64, i32, i64, u8, u16, u32, boolean };
 
   /// Throws Error(input), with the path and what to do, for what is no whole .npy file, and for one whose elements or
   /// order cannot be read: big-endian, of other types, pickled, in columns (Fortran's order).

@@ -1,10 +1,9 @@
 #include <shardgrad/train/data/token_file.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <vector>
+#include <limits>
 
 #include <shardgrad/core/error.h>
 
@@ -22,24 +21,30 @@ struct LlmcKind {
 };
 constexpr std::array<LlmcKind, 2> kLlmcKinds{{{20240520, 1, 2}, {20240801, 7, 4}}};  // of GPT-2's and Llama 3's tokens
 
-template <class T> void widen_each(const std::byte* from, std::span<int64_t> ids) {
-  for (size_t i = 0; i < ids.size(); ++i) {
-    T id;
-    std::memcpy(&id, from + i * sizeof id, sizeof id);
-    ids[i] = id;
-  }
-}
-
 }  // namespace
 
-TokenFile::TokenFile(std::string path, int token_bytes) : file_(std::move(path)), bytes_(token_bytes) {
+std::string llmc_header(int64_t count) {
+  SG_CHECK(count <= std::numeric_limits<int32_t>::max(), count, " tokens are more than llm.c's header can count");
+  LlmcHeader header{kLlmcKinds[1].magic, kLlmcKinds[1].version, int32_t(count)};
+  std::string bytes(kLlmcHeaderBytes, '\0');
+  std::memcpy(bytes.data(), &header, sizeof header);
+  return bytes;
+}
+
+std::shared_ptr<const TokenSource> open_tokens(const std::string& path, int token_bytes) {
+  if (path.ends_with(".npy")) return std::make_shared<NpyTokens>(path);
+  return std::make_shared<TokenFile>(path, token_bytes);
+}
+
+TokenFile::TokenFile(std::string path, int token_bytes) : file_(std::move(path)) {
   SG_CHECK(token_bytes == 2 || token_bytes == 4, "token_bytes is ", token_bytes, "; tokens have 2 or 4 bytes");
-  SG_CHECK(file_.size() > 0, "'", this->path(), "' is empty; it must hold the numbers of tokens");
+  SG_CHECK(file_.size() > 0, name(), " is empty; it must hold the numbers of tokens");
+  element_ = token_bytes == 2 ? Element::u16 : Element::u32;
   read_header();
-  int64_t rest = file_.size() - begin_;
-  SG_CHECK(rest % bytes_ == 0, "'", this->path(), "' holds ", rest, " bytes of tokens, which is no multiple of ",
-           bytes_, ", the bytes of a token: it is truncated, or of another kind");
-  count_ = rest / bytes_;
+  int64_t rest = file_.size() - begin_, each = size_of(element_);
+  SG_CHECK(rest % each == 0, name(), " holds ", rest, " bytes of tokens, which is no multiple of ", each,
+           ", the bytes of a token: it is truncated, or of another kind");
+  count_ = rest / each;
   file_.hold_if_small();
 }
 
@@ -49,41 +54,37 @@ void TokenFile::read_header() {
   file_.read(&header, 0, sizeof header);
   auto kind = std::ranges::find(kLlmcKinds, header.magic, &LlmcKind::magic);
   if (kind == kLlmcKinds.end()) return;
-  SG_CHECK(header.version == kind->version, "'", path(), "' has llm.c's header of version ", header.version, "; ",
+  SG_CHECK(header.version == kind->version, name(), " has llm.c's header of version ", header.version, "; ",
            kind->version, " can be read");
   begin_ = kLlmcHeaderBytes;
-  bytes_ = kind->token_bytes;
-  SG_CHECK(header.count == (file_.size() - begin_) / bytes_, "'", path(), "' announces ", header.count, " tokens, and ",
-           (file_.size() - begin_) / bytes_, " are there: it is truncated, or damaged");
+  element_ = kind->token_bytes == 2 ? Element::u16 : Element::u32;
+  int64_t there = (file_.size() - begin_) / kind->token_bytes;
+  SG_CHECK(header.count == there, name(), " announces ", header.count, " tokens, and ", there,
+           " are there: it is truncated, or damaged");
 }
 
-void TokenFile::widen(const std::byte* from, std::span<int64_t> ids) const {
-  bytes_ == 2 ? widen_each<uint16_t>(from, ids) : widen_each<uint32_t>(from, ids);
-}
-
-void TokenFile::read(int64_t begin, std::span<int64_t> ids) const {
-  std::vector<std::byte> bytes(ids.size() * size_t(bytes_));
-  file_.read(bytes.data(), begin_ + begin * bytes_, std::ssize(bytes));
-  widen(bytes.data(), ids);
-}
-
-TokenFile::Scan TokenFile::scan(int64_t begin, int64_t end, int64_t vocabulary) const {
-  Scan result;
-  uLong sum = crc32(0, nullptr, 0);
-  std::vector<int64_t> ids;
-  int64_t at = begin;
-  for_each_block(file_, begin_ + begin * bytes_, begin_ + end * bytes_, [&](std::span<const std::byte> block) {
-    sum = crc32_z(sum, reinterpret_cast<const Bytef*>(block.data()), block.size());
-    ids.resize(block.size() / size_t(bytes_));
-    widen(block.data(), ids);
-    auto largest = std::ranges::max_element(ids);
-    SG_CHECK(vocabulary == 0 || *largest < vocabulary, "'", path(), "': token ", at + (largest - ids.begin()), " is ",
-             *largest, ", and the vocabulary has ", vocabulary, " ids; set vocabulary as the tokenizer has it");
-    result.largest = std::max(result.largest, *largest);
-    at += std::ssize(ids);
-  });
-  result.checksum = sum;
-  return result;
+NpyTokens::NpyTokens(std::string path) : file_(std::move(path)) {
+  SG_CHECK(file_.shape().ndim() == 1, name(), " has shape ", file_.shape(),
+           "; the numbers of tokens lie in one dimension: save array.ravel()");
+  SG_CHECK(!file_.is_floating() && file_.type() != NpyFile::Type::boolean, name(),
+           " holds no integers; save array.astype('<u2') or '<u4'");
+  switch (file_.type()) {
+    case NpyFile::Type::u8:
+      element_ = Element::u8;
+      break;
+    case NpyFile::Type::u16:
+      element_ = Element::u16;
+      break;
+    case NpyFile::Type::u32:
+      element_ = Element::u32;
+      break;
+    case NpyFile::Type::i32:
+      element_ = Element::i32;
+      break;
+    default:
+      element_ = Element::i64;
+  }
+  count_ = file_.rows();
 }
 
 }  // namespace shardgrad::data

@@ -60,6 +60,7 @@ Findings check_build(const Machine& m) {
   };
   add("oneDNN", m.build.onednn);
   add("OpenMP", m.build.openmp);
+  add("PCRE2", m.build.pcre2);
   add("CUDA", m.build.cuda);
   std::string mpi = m.mpi.empty() ? "no MPI" : m.mpi;
   return {{"build", State::ok,

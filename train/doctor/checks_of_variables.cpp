@@ -13,9 +13,14 @@ namespace {
 
 constexpr EnvironmentChoice kChoices[] = {kIsaChoice,         kProductsChoice,       kTf32Choice,          kCheckChoice,
                                           dist::kGroupChoice, dist::kNcclSumsChoice, dist::kShareGpuChoice};
-constexpr const char* kOthers[] = {"SHARDGRAD_RANK",      "SHARDGRAD_WORLD_SIZE",         "SHARDGRAD_JOB_FD",
-                                   "SHARDGRAD_JOB_TOKEN", "SHARDGRAD_RENDEZVOUS_SECONDS", "SHARDGRAD_TERMINAL",
-                                   "SHARDGRAD_CAUSE_FILE"};
+constexpr const char* kOthers[] = {"SHARDGRAD_RANK",
+                                   "SHARDGRAD_WORLD_SIZE",
+                                   "SHARDGRAD_JOB_FD",
+                                   "SHARDGRAD_JOB_TOKEN",
+                                   "SHARDGRAD_RENDEZVOUS_SECONDS",
+                                   "SHARDGRAD_TERMINAL",
+                                   "SHARDGRAD_CAUSE_FILE",
+                                   "SHARDGRAD_COMMAND"};
 
 Finding of_variables(State state, const std::string& what, const std::string& remedy) {
   return {"variables", state, what, remedy};

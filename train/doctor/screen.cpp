@@ -11,30 +11,6 @@ namespace {
 
 constexpr int kState = 9, kGroup = 11;
 
-// The first `columns` letters of a word.
-std::string cut(const std::string& word, int columns) {
-  size_t bytes = 0;
-  for (int letters = 0; bytes < word.size(); ++bytes)
-    if ((word[bytes] & 0xC0) != 0x80 && ++letters > columns) break;
-  return word.substr(0, bytes);
-}
-
-// Lines of at most so many columns, broken between words, and within those that are longer.
-std::vector<std::string> lines_of(const std::string& text, int columns) {
-  std::vector<std::string> lines{""};
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    int room = columns - width_of(lines.back()) - (lines.back().empty() ? 0 : 1);
-    if (!lines.back().empty() && width_of(word) > room) lines.emplace_back();
-    for (std::string piece; width_of(word) > columns; word.erase(0, piece.size())) {
-      lines.back() = piece = cut(word, columns);
-      lines.emplace_back();
-    }
-    lines.back() += (lines.back().empty() ? "" : " ") + word;
-  }
-  return lines;
-}
-
 const char* word_of(State state) {
   constexpr const char* names[] = {"ok", "note", "problem"};
   return names[int(state)];
@@ -62,7 +38,7 @@ std::string screen(const std::string& title, const Findings& findings, int colum
   std::ostringstream out;
   auto paragraph = [&](const std::string& text, const std::string& front, int at) {
     std::string before = front;
-    for (const std::string& line : lines_of(text, columns - at)) {
+    for (const std::string& line : broken(text, columns - at)) {
       out << before << line << "\n";
       before = std::string(size_t(at), ' ');
     }

@@ -31,16 +31,34 @@ struct Curve {
   bool log = false, null_is_nan = false;
 };
 
+// Of so many that single ones jump: means of as many in a row as make a hundred points.
+constexpr size_t kMany = 400;
+picture::Series means_of(const picture::Series& all) {
+  size_t count = all.points.size() / 100;
+  picture::Series means{concat("mean of ", count), {}};
+  for (size_t begin = 0; begin + count <= all.points.size(); begin += count) {
+    double sum = 0;
+    for (size_t i = begin; i < begin + count; ++i) sum += all.points[i].y;
+    means.points.push_back({all.points[begin + count - 1].x, sum / double(count)});
+  }
+  return means;
+}
+
 std::string drawn(const RunFiles& run, const Curve& curve, size_t number) {
   picture::Series series = series_of(run, curve.key, curve.null_is_nan);
   if (series.points.empty()) return "";
-  series.name = "";
+  bool jumps = curve.key == "loss" && series.points.size() >= kMany;
+  series.name = jumps ? "each line" : "";
   picture::Caption caption{concat("curve", number), curve.title, curve.words};
-  return draw(picture::Lines{.caption = caption, .y_name = curve.key, .log = curve.log, .series = {std::move(series)}});
+  picture::Lines lines{.caption = caption, .y_name = curve.key, .log = curve.log, .series = {series}};
+  if (jumps) lines.series.push_back(means_of(series));
+  return draw(lines);
 }
 
 std::vector<Curve> curves_of(const RunFiles& run) {
-  std::vector<Curve> curves{{"loss", "Training loss", "Mean over the steps since the line before.", false, true}};
+  bool each = run.config.value("log_steps", false);
+  const char* of = each ? "Of every step." : "Mean over the steps since the line before.";
+  std::vector<Curve> curves{{"loss", "Training loss", of, false, true}};
   for (const auto& [key, value] : run.metrics.front().items())
     if (key.starts_with("test_") && key != "test_count")
       curves.push_back({key, "Test " + key.substr(5), "On all samples of the test set."});

@@ -7,7 +7,13 @@
 namespace shardgrad::train {
 namespace {
 
-// The model's outputs, or what keeps it from taking the data's inputs.
+void check_two_fields(const char* task, std::span<const data::Field> fields) {
+  SG_CHECK(fields.size() == 2, "task ", task, " needs samples of an input and a target; the data has ", fields.size(),
+           " fields");
+}
+
+}  // namespace
+
 Tensor try_model(const Model& model, const data::Batch& batch) {
   try {
     return model(batch.fields[0]);
@@ -18,17 +24,8 @@ Tensor try_model(const Model& model, const data::Batch& batch) {
   }
 }
 
-void check_two_fields(const char* task, std::span<const data::Field> fields) {
-  SG_CHECK(fields.size() == 2, "task ", task, " needs samples of an input and a target; the data has ", fields.size(),
-           " fields");
-}
-
 // cross_entropy reads 16 bits as they are.
-Tensor at_most_single(const Tensor& outputs) {
-  return outputs.dtype() == DType::f64 ? outputs.to(DType::f32) : outputs;
-}
-
-}  // namespace
+Tensor at_most_single(const Tensor& logits) { return logits.dtype() == DType::f64 ? logits.to(DType::f32) : logits; }
 
 void Classification::Options::list(OptionList& options) {
   options.add("loss", loss, "`mse` is on one-hot targets", {.choices = {"cross_entropy", "mse"}});
@@ -77,35 +74,6 @@ void Classification::check(std::span<const data::Field> fields, const data::Batc
            "task classification needs a number per class, [2, classes] for two samples; the model gives ", y.shape());
   SG_CHECK(fields[1].classes == 0 || y.size(1) == fields[1].classes, "the model gives numbers for ", y.size(1),
            " classes; the data has ", fields[1].classes);
-}
-
-Tensor NextToken::loss(const data::Batch& batch) {
-  Tensor y = at_most_single(model_(batch.fields[0]));
-  const Tensor& next = batch.fields[1];
-  return cross_entropy(reshape(y, {next.numel(), y.size(-1)}), reshape(next, {next.numel()}),
-                       double(batch.global_count * next.size(1)));
-}
-
-void NextToken::evaluate(const data::Batch& batch, Sums& sums) {
-  sums.add("loss", double(loss(batch).item()) * double(batch.global_count));
-  sums.add("count", double(batch.count));
-}
-
-std::vector<Score> NextToken::scores(const Sums& sums) const {
-  double loss = sums["loss"] / sums["count"];
-  return {{"loss", loss, false}, {"perplexity", std::exp(loss), false}};
-}
-
-void NextToken::check(std::span<const data::Field> fields, const data::Batch& batch) {
-  check_two_fields("next_token", fields);
-  for (const data::Field& field : fields)
-    SG_CHECK(field.dtype == DType::i64 && field.shape.ndim() == 1,
-             "task next_token needs tokens, i64 [T]; the data has ", field.dtype, " ", field.shape);
-  Tensor y = try_model(model_, batch);
-  const Tensor& x = batch.fields[0];
-  SG_CHECK(y.ndim() == 3 && y.size(0) == 2 && y.size(1) == x.size(1) && y.size(2) >= fields[1].classes,
-           "task next_token needs a number per token of the vocabulary, ", Shape({2, x.size(1), fields[1].classes}),
-           " or more for two samples; the model gives ", y.shape());
 }
 
 Tensor Regression::loss(const data::Batch& batch) {

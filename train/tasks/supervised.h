@@ -39,17 +39,6 @@ class Classification : public Supervised {
   Options options_;
 };
 
-/// The token that follows each one of a text. Fields: tokens i64 (T), and those that follow them i64 (T). The model
-/// gives a number per token of the vocabulary, (n, T, vocabulary). Scores: loss (nats per token), perplexity.
-class NextToken : public Supervised {
- public:
-  using Supervised::Supervised;
-  Tensor loss(const data::Batch& batch) override;
-  void evaluate(const data::Batch& batch, Sums& sums) override;
-  std::vector<Score> scores(const Sums& sums) const override;
-  void check(std::span<const data::Field> fields, const data::Batch& batch) override;
-};
-
 /// Numbers. Fields: inputs and targets of any shape; the model gives outputs of the targets' shape. The loss is the
 /// mean squared error. Scores: r2 (1 - squared error / variance of the targets, the mean over their columns), rmse.
 /// Predicts the outputs.
@@ -62,5 +51,10 @@ class Regression : public Supervised {
   Prediction predict(const Tensor& inputs) override;
   void check(std::span<const data::Field> fields, const data::Batch& batch) override;
 };
+
+/// The model's outputs of two samples; or throws Error(input) with what keeps it from taking the data's inputs.
+Tensor try_model(const Model& model, const data::Batch& batch);
+/// Logits that cross_entropy gives an f32 loss for.
+Tensor at_most_single(const Tensor& logits);
 
 }  // namespace shardgrad::train

@@ -4,7 +4,7 @@
 // forward's two, are made of one piece in registers (triangle.h).
 
 #include <shardgrad/kernels/cpu/isa/attention.h>
-#include <shardgrad/kernels/cpu/isa/math.h>
+#include <shardgrad/kernels/cpu/isa/attention_cached.h>
 #include <shardgrad/kernels/cpu/isa/tables.h>
 #include <shardgrad/kernels/cpu/isa/triangle.h>
 #include <shardgrad/kernels/cpu/isa/uniform.h>
@@ -66,28 +66,6 @@ void sum_over_queries(const Room<C>& room, C* to, const C* weights, const C* row
                .c_row = room.width,
                .accumulate = true},
               room.width);
-}
-
-// Makes exp(score - top) of a row's scores, with the largest of them and of those before as top; total is their sum.
-// Gives the factor by which sums under the old top count less.
-template <class C> SG_INLINE C exponentials(C* s, int64_t count, C& top, C& total) {
-  using V = VectorOf<C>;
-  constexpr int64_t width = Pack<C>::width;
-  int64_t whole = count / width * width, rest = count - whole;
-  V high = splat<V>(top), added{};
-  for (int64_t c = 0; c < whole; c += width) high = max(high, load(s + c));
-  if (rest) high = max(high, keep_first(load(s + whole), rest, high));
-  C next = largest(high);
-  V shift = splat<V>(next == -__builtin_inff() ? C(0) : next);  // of -inf alone comes 0 here, and NaN of their sum
-  for (int64_t c = 0; c < count; c += width) {
-    V e = exp(load(s + c) - shift);
-    store(s + c, e);
-    added += c < whole ? e : keep_first(e, rest, V{});
-  }
-  C fading = next == top ? C(1) : exp(splat<V>(top - next))[0];
-  top = next;
-  total = total * fading + sum(added);
-  return fading;
 }
 
 constexpr int64_t kDrawn = 16;  // Philox calls at a time: rows may be short
@@ -235,6 +213,10 @@ constinit const AttentionLoops attention_loops = {
     .forward = SG_FLOATS(forward),
     .backward = SG_FLOATS(backward),
     .workspace = SG_FLOATS(workspace),
+    .cached_scores = SG_FLOATS(cached_scores),
+    .cached_sums = SG_FLOATS(cached_sums),
+    .cached_result = SG_FLOATS(cached_result),
+    .cached_workspace = SG_FLOATS(cached_workspace),
 };
 }  // namespace SG_ISA
 }  // namespace shardgrad::cpu

@@ -1,12 +1,14 @@
 #pragma once
 // Attention's scratch memory, and how heads come there and go from there.
 
+#include <shardgrad/kernels/cpu/isa/math.h>
 #include <shardgrad/kernels/cpu/isa/tile.h>
+#include <shardgrad/kernels/cpu/loops.h>
 
 namespace shardgrad::cpu {
 namespace {
 
-constexpr int64_t kQueries = 4 * kRows, kKeys = 256;  // that meet at a time; kKeys is a multiple of every panel
+constexpr int64_t kQueries = 4 * kRows, kKeys = kKeyBlock;  // that meet at a time; kKeys is a multiple of every panel
 
 // The rows of keys (values) that lie side by side, transposed, where queries meet them.
 template <class C> constexpr int64_t kPanel = kColumnVectors* Pack<C>::width;
@@ -83,6 +85,36 @@ SG_INLINE void put_row(T* to, const ScalarOf<T>* from, int64_t depth, ScalarOf<T
     auto value = load(from + c) * times;
     write(to + c, accumulate ? read(to + c) + value : value);
   });
+}
+
+// The largest of `top` and a row's scores; whole vectors of them are read.
+template <class C> SG_INLINE C largest_of(const C* s, int64_t count, C top) {
+  constexpr int64_t width = Pack<C>::width;
+  int64_t whole = count / width * width, rest = count - whole;
+  auto high = splat<VectorOf<C>>(top);
+  for (int64_t c = 0; c < whole; c += width) high = max(high, load(s + c));
+  if (rest) high = max(high, keep_first(load(s + whole), rest, high));
+  return largest(high);
+}
+
+// Makes exp(score - top) of a row's scores, with the largest of them and of those before as top; total is their sum.
+// Gives the factor by which sums under the old top count less.
+template <class C> SG_INLINE C exponentials(C* s, int64_t count, C& top, C& total) {
+  using V = VectorOf<C>;
+  constexpr int64_t width = Pack<C>::width;
+  int64_t whole = count / width * width, rest = count - whole;
+  V added{};
+  C next = largest_of(s, count, top);
+  V shift = splat<V>(next == -__builtin_inff() ? C(0) : next);  // of -inf alone comes 0 here, and NaN of their sum
+  for (int64_t c = 0; c < count; c += width) {
+    V e = exp(load(s + c) - shift);
+    store(s + c, e);
+    added += c < whole ? e : keep_first(e, rest, V{});
+  }
+  C fading = next == top ? C(1) : exp(splat<V>(top - next))[0];
+  top = next;
+  total = total * fading + sum(added);
+  return fading;
 }
 
 }  // namespace

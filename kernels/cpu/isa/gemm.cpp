@@ -1,6 +1,7 @@
 // Matrix product in the manner of Goto and van de Geijn: b is packed in blocks of kc x nc and a in blocks of mc x kc,
 // so that the innermost kernel, which keeps an mr x nr piece of c in registers, reads both in order.
 
+#include <shardgrad/kernels/cpu/isa/few_rows.h>
 #include <shardgrad/kernels/cpu/isa/tables.h>
 #include <shardgrad/kernels/cpu/isa/tile.h>
 
@@ -10,7 +11,7 @@ namespace {
 template <class T> struct Tile {
   static constexpr int64_t width = Pack<T>::width;
   static constexpr int64_t mr = kRows, nr = kColumnVectors * width;
-  static constexpr int64_t mc = 16 * kRows, kc = 256, nc = 64 * nr;
+  static constexpr int64_t mc = 16 * kRows, kc = kBlockDepth, nc = 64 * nr;
 };
 
 // Panels of `span` rows (for b: columns): panel[k * span + i] = x[i * row + k * col]; missing rows are 0.
@@ -138,6 +139,8 @@ template <class T> void small(const GemmTask& t) {
   for (; i < t.m; ++i) small_rows<T, 1>(task, i);
 }
 
+template <class T> void few_rows_product(const FewRowsTask& t) { few_rows<T>(t, kBlockDepth); }
+
 }  // namespace
 
 namespace SG_ISA {
@@ -147,6 +150,7 @@ constinit const GemmLoops gemm_loops = {
     .workspace = {workspace<float>, workspace<double>},
     .row_step = {Tile<float>::mr, Tile<double>::mr},
     .column_step = {Tile<float>::nr, Tile<double>::nr},
+    .few_rows = {few_rows_product<float>, few_rows_product<double>, few_rows_product<Bf16>, few_rows_product<F16>},
 };
 }  // namespace SG_ISA
 }  // namespace shardgrad::cpu

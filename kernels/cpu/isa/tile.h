@@ -14,17 +14,15 @@ constexpr int kRows = 6, kColumnVectors = 2;  // 12 of 16
 constexpr int kRows = 4, kColumnVectors = 2;  // 8 of 16
 #endif
 
+constexpr int64_t kBlockDepth = 256;  // of a product: its sums are sums of sums over so many elements
+
 SG_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 SG_INLINE int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 // A square of a vector's width. Each round shuffles rows and lanes once, so that after as many as a lane's number has
 // bits, rows are lanes.
-template <class T> SG_INLINE void transpose_square(T* to, int64_t to_row, const T* from, int64_t from_row) {
-  using V = VectorOf<T>;
-  constexpr int width = Pack<T>::width;
-  V v[width], next[width];
-#pragma GCC unroll 16
-  for (int i = 0; i < width; ++i) v[i] = load(from + i * from_row);
+template <class V, int width> SG_INLINE void transpose_square(V (&v)[width]) {
+  V next[width];
 #pragma GCC unroll 4
   for (int round = 1; round < width; round *= 2) {
 #pragma GCC unroll 8
@@ -35,6 +33,14 @@ template <class T> SG_INLINE void transpose_square(T* to, int64_t to_row, const 
 #pragma GCC unroll 16
     for (int i = 0; i < width; ++i) v[i] = next[i];
   }
+}
+
+template <class T> SG_INLINE void transpose_square(T* to, int64_t to_row, const T* from, int64_t from_row) {
+  constexpr int width = Pack<T>::width;
+  VectorOf<T> v[width];
+#pragma GCC unroll 16
+  for (int i = 0; i < width; ++i) v[i] = load(from + i * from_row);
+  transpose_square(v);
 #pragma GCC unroll 16
   for (int i = 0; i < width; ++i) store(to + i * to_row, v[i]);
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <future>
 #include <thread>
@@ -243,6 +244,27 @@ TEST(Reception, WithoutATokenOnlyProcessesOfOneUserMeetWithinAMachine) {
     if (!token.empty()) continue;
     EXPECT_EQ(meeting.call({1, 2, "b"}, token), "in") << "of the host's own user";
   }
+}
+
+TEST(Reception, WithoutATokenAGuestLeavesTheHostOfAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
+  Meeting meeting(2, "");
+  pid_t host = fork();
+  if (host == 0) {
+    if (setuid(65534) != 0) _exit(3);
+    try {
+      while (true) meeting.reception.look();
+    } catch (...) {
+      _exit(4);
+    }
+  }
+  std::string reason;
+  Socket met = call_host(
+      "127.0.0.1", meeting.port, {1, 2, "b"}, "", [] {}, reason);
+  kill(host, SIGKILL);
+  waitpid(host, nullptr, 0);
+  EXPECT_FALSE(met);
+  EXPECT_TRUE(contains(reason, "its user is another one (65534)")) << reason;
 }
 
 TEST(Reception, WithoutATokenTheUsersOwnProcessesMeetWhereTheHostListensOnEveryAddress) {

@@ -1,0 +1,248 @@
+// GPT-2 and LLaMA under every strategy: with dropout and clipping the same bits of every weight on one number of ranks,
+// whatever is sharded, recomputed or moved to host memory, in f32 and with parameters of bf16; close to each other on
+// different numbers of ranks; the same bits on any number of threads; memory that the plan knows to the byte.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include <shardgrad/fsdp/plan.h>
+#include <shardgrad/nn/gpt2.h>
+#include <shardgrad/nn/llama.h>
+#include <shardgrad/nn/recompute.h>
+
+#include "tests/fsdp/same_weights.h"
+
+namespace shardgrad::fsdp::testing {
+namespace {
+
+constexpr double kRate = 0.01;
+constexpr int64_t kTexts = 6, kLength = 11, kVocabulary = 44;
+
+enum class Language { gpt2, llama };
+
+nn::Child<nn::LanguageModel> make_language(Language kind) {
+  if (kind == Language::gpt2)
+    return nn::make<nn::Gpt2>(nn::Gpt2Options{.vocab_size = kVocabulary,
+                                              .n_positions = 16,
+                                              .n_embd = 24,
+                                              .n_layer = 2,
+                                              .n_head = 3,
+                                              .embd_pdrop = 0.1,
+                                              .attn_pdrop = 0.1,
+                                              .resid_pdrop = 0.1,
+                                              .vocab_multiple = 16});
+  return nn::make<nn::Llama>(nn::LlamaOptions{.vocab_size = kVocabulary,
+                                              .max_position_embeddings = 16,
+                                              .hidden_size = 24,
+                                              .intermediate_size = 40,
+                                              .num_hidden_layers = 2,
+                                              .num_attention_heads = 4,
+                                              .num_key_value_heads = 2,
+                                              .head_dim = 6});
+}
+
+// Rows [begin, end) of a step's batch: the tokens, and those that follow.
+std::pair<Tensor, Tensor> texts(int step, int64_t begin, int64_t end) {
+  std::vector<int64_t> ids, next;
+  auto token = [&](int64_t row, int64_t t) { return (row * 7919 + t * (t + 31) + step * 104729) % kVocabulary; };
+  for (int64_t row = begin; row < end; ++row)
+    for (int64_t t = 0; t < kLength; ++t) ids.push_back(token(row, t)), next.push_back(token(row, t + 1));
+  auto on_device = [&](const std::vector<int64_t>& values) {
+    return from_vector<int64_t>(values, {end - begin, kLength}, {DType::i64, context().default_device()});
+  };
+  return {on_device(ids), on_device(next)};
+}
+
+struct LanguageRun {
+  Language kind = Language::gpt2;
+  int world = 1, steps = 3, threads = 1;
+  Config config = {.strategy = Strategy::ddp};
+  std::string recompute = {};  // names of modules
+  Device device = kCpu;
+};
+
+void train_language(const LanguageRun& run, nn::Child<nn::LanguageModel>& model, Sharded& sharded, int rank) {
+  optim::AdamW optimizer(model->named_parameters(), {.lr = kRate, .weight_decay = 0.1});
+  int64_t begin = kTexts * rank / run.world, end = kTexts * (rank + 1) / run.world;
+  for (int step = 0; step < run.steps; ++step) {
+    progress() = {uint64_t(step), begin};
+    auto [ids, next] = texts(step, begin, end);
+    model(ids, nn::TextCall{.labels = next, .loss = {.count = double(kTexts * kLength)}}).backward();
+    EXPECT_GT(clip_grad_norm(sharded, 0.05), 0.05) << "clipping must bite";
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+}
+
+Weights weights_after(const LanguageRun& run) {
+  std::vector<Weights> ends(static_cast<size_t>(run.world));
+  auto body = [&](dist::ProcessGroup& group) {
+    auto model = make_language(run.kind);
+    if (!run.recompute.empty()) nn::recompute_by_name(*model, {run.recompute});
+    auto sharded = fully_shard(*model, group, run.config);
+    train_language(run, model, *sharded, group.rank());
+    ends[size_t(group.rank())] = weights_of(*sharded);
+  };
+  dist::run_ranks(run.world, body, {.device = run.device, .seed = 2, .threads = run.threads});
+  for (const Weights& end : ends) EXPECT_EQ(end, ends[0]) << "the ranks' weights";
+  return ends[0];
+}
+
+// Every choice of strategy, recompute and placement on a number of ranks.
+std::vector<LanguageRun> choices_of(const LanguageRun& plain) {
+  std::vector<LanguageRun> all;
+  std::string blocks = plain.kind == Language::gpt2 ? "h.?" : "layers.?";
+  std::string attention = blocks + (plain.kind == Language::gpt2 ? ".attn" : ".self_attn");
+  for (const Config& strategy : strategies(plain.world))
+    for (const std::string& recompute : {std::string(), blocks, attention})
+      for (int place : {0, 1, 2}) {
+        if (place > 0 && strategy.keeps_params()) continue;
+        LanguageRun run = plain;
+        run.config = strategy;
+        run.config.param_dtype = plain.config.param_dtype;
+        run.config.move_params_to_cpu = place == 1;
+        run.config.move_grads_to_cpu = place > 0;
+        run.recompute = recompute;
+        run.device = place > 0 ? kAcc : kCpu;
+        all.push_back(run);
+      }
+  return all;
+}
+
+std::string describe(const LanguageRun& run) {
+  const Config& c = run.config;
+  return concat(name_of(c.strategy), c.keep_params ? " keep_params" : "", " groups of ", c.shard_ranks,
+                " W=", run.world, " recompute '", run.recompute, "' ", c.move_params_to_cpu ? "params " : "",
+                c.grads_to_cpu() ? "grads on the cpu " : "", run.threads, " threads");
+}
+
+class LanguageModels : public ::testing::TestWithParam<std::tuple<Language, bool>> {
+ protected:
+  LanguageRun plain(int world) const {
+    auto [kind, narrow] = GetParam();
+    LanguageRun run{.kind = kind, .world = world};
+    if (narrow) run.config.param_dtype = DType::bf16;
+    return run;
+  }
+  void expect_same_bits(const LanguageRun& plain, size_t every) {
+    Weights expected = weights_after(plain);
+    std::vector<LanguageRun> all = choices_of(plain);
+    for (size_t i = size_t(plain.world) % every; i < all.size(); i += every)
+      EXPECT_EQ(weights_after(all[i]), expected) << describe(all[i]);
+  }
+};
+using LanguageModelsSlow = LanguageModels;
+const auto kKindsAndDtypes = ::testing::Combine(::testing::Values(Language::gpt2, Language::llama), ::testing::Bool());
+std::string language_title(const ::testing::TestParamInfo<std::tuple<Language, bool>>& info) {
+  auto [kind, narrow] = info.param;
+  return concat(kind == Language::gpt2 ? "gpt2" : "llama", narrow ? "_bf16" : "_f32");
+}
+INSTANTIATE_TEST_SUITE_P(Kinds, LanguageModels, kKindsAndDtypes, language_title);
+INSTANTIATE_TEST_SUITE_P(Kinds, LanguageModelsSlow, kKindsAndDtypes, language_title);
+
+TEST_P(LanguageModels, I01_I03_I05_APartOfAllChoicesGivesTheSameBits) {
+  for (int world : {1, 2, 4}) expect_same_bits(plain(world), 7);
+}
+
+TEST_P(LanguageModelsSlow, I01_I03_I05_AllChoicesGiveTheSameBitsAfter20Steps) {
+  for (int world : {1, 2, 4}) {
+    LanguageRun run = plain(world);
+    run.steps = 20;
+    expect_same_bits(run, 1);
+  }
+}
+
+// Sums over rows of a batch have another order on another number of ranks. Where bf16 makes a gradient's sign chance,
+// AdamW makes a whole step of it: there the mean is looked at, against the learning rate.
+TEST_P(LanguageModels, OnAnyNumberOfRanksTheSameButForRounding) {
+  bool narrow = plain(1).config.param_dtype.has_value();
+  Weights expected = weights_after(plain(1));
+  for (int world : {2, 3, 4})
+    for (const auto& [name, values] : weights_after(plain(world))) {
+      double largest = 0, mean = 0, furthest = 0;
+      for (size_t i = 0; i < values.size(); ++i) {
+        double apart = std::abs(values[i] - expected.at(name)[i]);
+        largest = std::max(largest, std::abs(values[i]));
+        furthest = std::max(furthest, apart);
+        mean += apart / double(values.size());
+      }
+      EXPECT_LE(narrow ? mean : furthest, narrow ? 0.1 * kRate : 1e-4 * largest) << name << " W=" << world;
+    }
+}
+
+TEST_P(LanguageModels, AnyNumberOfThreadsGivesTheSameBits) {
+  LanguageRun run = plain(1);
+  Weights expected = weights_after(run);
+  for (int threads : {2, 3}) {
+    run.threads = threads;
+    EXPECT_EQ(weights_after(run), expected) << describe(run);
+  }
+}
+
+TEST(LanguageModelUnits, AreTheBlocksAndWhatIsBesideThem) {
+  auto units_of = [](Language kind) {
+    std::vector<std::string> names;
+    dist::run_one_of(2, [&](dist::ProcessGroup& group) {
+      auto model = make_language(kind);
+      for (const auto& unit : fully_shard(*model, group)->units()) names.push_back(unit->name());
+    });
+    return names;
+  };
+  EXPECT_EQ(units_of(Language::gpt2), (std::vector<std::string>{"root", "wpe", "h.0", "h.1", "ln_f"}));
+  EXPECT_EQ(units_of(Language::llama),
+            (std::vector<std::string>{"embed_tokens", "layers.0", "layers.1", "norm", "lm_head"}));
+}
+
+// --- memory ----------------------------------------------------------------------------------------------------------
+
+Plan plan_of_language(const LanguageRun& run, Device device, int64_t length = kLength) {
+  Plan plan;
+  auto body = [&](dist::ProcessGroup& group) {
+    auto model = make_language(run.kind);
+    auto sharded = fully_shard(*model, group, run.config);
+    optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01});
+    Plan mine = make_plan(*sharded, [&] {
+      Tensor ids = zeros({2, length}, DType::i64);
+      model(ids, nn::TextCall{.labels = ids, .loss = {.count = 4.0 * double(length)}}).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+    });
+    if (group.rank() == 0) plan = mine;
+  };
+  dist::run_ranks(run.world, body, {.device = device, .threads = 1});
+  return plan;
+}
+
+TEST(LanguageModelPlan, PredictedOnMetaEqualsMeasured) {
+  for (Language kind : {Language::gpt2, Language::llama})
+    for (int world : {1, 2})
+      for (const Config& config : strategies(world)) {
+        LanguageRun run{.kind = kind, .world = world, .config = config};
+        Plan predicted = plan_of_language(run, kMeta), measured = plan_of_language(run, kCpu);
+        EXPECT_EQ(predicted, measured) << describe(run) << '\n' << predicted.table() << measured.table();
+      }
+}
+
+// Twice as many tokens in a row take twice the memory of activations: there is no matrix of all pairs.
+TEST(LanguageModelPlan, ActivationsGrowWithTheLengthAndNotItsSquare) {
+  auto model = [](dist::ProcessGroup& group, int64_t length) {
+    auto made = nn::make<nn::Gpt2>(nn::Gpt2Options{
+        .vocab_size = 64, .n_positions = 4096, .n_embd = 16, .n_layer = 1, .n_head = 2, .attn_pdrop = 0.1});
+    auto sharded = fully_shard(*made, group);
+    return make_plan(*sharded,
+                     [&] {
+                       Tensor ids = zeros({1, length}, DType::i64);
+                       made(ids, nn::TextCall{.labels = ids, .loss = {.count = double(length)}}).backward();
+                       for (const NamedParameter& parameter : made->named_parameters()) parameter.tensor.zero_grad();
+                     })
+        .peaks.at(Category::activation);
+  };
+  dist::run_one_of(1, [&](dist::ProcessGroup& group) {
+    int64_t short_row = model(group, 1024), long_row = model(group, 2048), longest = model(group, 4096);
+    EXPECT_LE(double(longest - long_row), 2.001 * double(long_row - short_row));
+  });
+}
+
+}  // namespace
+}  // namespace shardgrad::fsdp::testing

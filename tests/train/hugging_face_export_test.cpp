@@ -1,0 +1,193 @@
+// A Hugging Face folder that a run begins with, and the folder that is made of the run.
+
+#include <shardgrad/train/export_run.h>
+#include <shardgrad/train/hf/component.h>
+#include <shardgrad/train/hf/export.h>
+#include <shardgrad/train/hf/layout.h>
+#include <shardgrad/train/hf/transpose.h>
+#include <shardgrad/train/registry.h>
+#include <shardgrad/train/trainer.h>
+
+#include "hugging_face.h"
+
+namespace shardgrad {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using train::SafetensorsFile;
+
+// The bytes of all tensors that a model is made of, by their bare names.
+std::map<std::string, std::string> contents(const std::string& folder) {
+  std::map<std::string, std::string> contents;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    std::string name = entry.path().filename();
+    if (!name.starts_with("model") || !name.ends_with(".safetensors")) continue;
+    SafetensorsFile file(entry.path(), SafetensorsFile::Access::read);
+    for (const auto& [tensor, place] : file.tensors()) {
+      if (train::hf::is_left_over(tensor)) continue;
+      Tensor values = tensor_in(file, tensor);
+      contents[train::hf::bare_name(tensor)] = concat(
+          values.dtype(), values.shape(), std::string(static_cast<const char*>(values.in().data), values.bytes()));
+    }
+  }
+  return contents;
+}
+
+TEST(Transpose, AnyPartOfAnyMatrixIsWhatItsDefinitionSays) {
+  Context context;
+  for (auto [rows, columns] : {std::pair(1, 5), {5, 1}, {16, 16}, {17, 33}, {40, 50}}) {
+    int64_t count = rows * columns;
+    std::vector<double> values;
+    for (int64_t i = 0; i < count; ++i) values.push_back(double(i % 251));
+    for (DType dtype : {DType::u8, DType::bf16, DType::f32, DType::i64}) {
+      Tensor matrix = from_vector(values, {rows, columns}, DType::f64).to(dtype);
+      std::vector<double> expected = numbers(permute(matrix, {1, 0}));
+      for (auto [first, last] : {std::pair<int64_t, int64_t>(0, count), {count / 3, count}, {1, count / 2}, {2, 3}}) {
+        if (first > last || last > count) continue;
+        Tensor part = empty({last - first}, {dtype, kCpu});
+        train::hf::read_transposed(matrix, first, part);
+        EXPECT_EQ(numbers(part), std::vector<double>(expected.begin() + first, expected.begin() + last))
+            << rows << " x " << columns << " from " << first << " to " << last;
+      }
+    }
+  }
+}
+
+class HuggingFaceRun : public ::testing::Test {
+ protected:
+  HuggingFaceRun() {
+    std::string ids;
+    for (int i = 0; i < 400; ++i) ids += {char(i * i % 23), 0};
+    folder_.write("ids.bin", ids);
+  }
+  // A run that begins with a folder, of steps that change nothing unless `lr` is larger.
+  train::Config config_of(const std::string& from, const std::string& more = "", double lr = 1e-30) {
+    folder_.write("a.json", concat(R"({"data": {"name": "tokens", "length": 8, "train": ")", folder_ / "ids.bin",
+                                   R"("}, "task": {"name": "next_token"}, "batch": 4, "steps": 2, "runs": ")",
+                                   folder_ / "runs", R"(", "optimizer": {"name": "adamw", "lr": )", lr,
+                                   R"(}, "model": {"from": ")", from, "\"", more, "}}"));
+    return train::read_config(folder_ / "a.json", {}, train::Registry());
+  }
+  std::string train(const train::Config& config, int ranks) {
+    std::string run;
+    std::ostringstream out;
+    dist::run_ranks(ranks,
+                    [&](dist::ProcessGroup& world) {
+                      train::Result mine = train::train(config, world, out, {});
+                      if (world.rank() == 0) run = mine.folder;
+                    },
+                    {.seed = 1, .threads = 1});
+    return run;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(HuggingFaceRun, ARunThatLearnsNothingGivesTheFolderThatItBeganWith) {
+  for (auto [name, ranks] : {std::pair("gpt2", 2),
+                             {"gpt2_untied", 1},
+                             {"gpt2_inner", 2},
+                             {"gpt2_old", 1},
+                             {"llama_grouped", 2},
+                             {"llama_head_dim", 3},
+                             {"llama_old", 2}}) {
+    SCOPED_TRACE(name);
+    FolderCopy from(name);
+    from.configure("\"eos_token_id\": null", "\"eos_token_id\": 3");
+    from.write("tokenizer.json", "its tokenizer");
+    train::Config config = config_of(from.path());
+    EXPECT_EQ(config.init_from, from.path());
+    std::string run = train(config, ranks), to = folder_ / name;
+    train::export_run(config, run, to + "/");
+    Context context;
+    auto before = contents(from.path()), after = contents(to);
+    EXPECT_EQ(after, before);
+    EXPECT_EQ(SafetensorsFile(to + "/model.safetensors", SafetensorsFile::Access::read).metadata().at("format"), "pt");
+    EXPECT_EQ(read_file(to + "/tokenizer.json"), "its tokenizer");
+    EXPECT_EQ(train::hf::read_token_ids(to), (train::hf::TokenIds{{"eos_token_id", "3"}}));
+    EXPECT_EQ(FolderCopy(name).refusal(), "no error");
+    train::open_weights(to);
+  }
+}
+
+TEST_F(HuggingFaceRun, APaddedTableIsCut) {
+  FolderCopy from("gpt2_untied");
+  train::Config config = config_of(from.path(), R"(, "vocab_multiple": 32, "dropout": 0)");
+  std::string run = train(config, 2);
+  EXPECT_EQ(
+      SafetensorsFile(run + "/model.safetensors", SafetensorsFile::Access::read).tensors().at("wte.weight").spec.shape,
+      Shape({32, 8}));
+  train::export_run(config, run, folder_ / "out");
+  Context context;
+  EXPECT_EQ(contents(folder_ / "out"), contents(from.path()));
+}
+
+// The run has all that its folder said, and goes on, is scored and exported without it.
+TEST_F(HuggingFaceRun, TheFolderIsNeededOnlyAtTheBeginning) {
+  auto from = std::make_unique<FolderCopy>("llama_scaled");
+  std::string run = train(config_of(from->path()), 2);
+  from.reset();
+  train::Config config =
+      train::read_config(run + "/config.json", {"steps=4", "resume=true", "name=run"}, train::Registry());
+  EXPECT_EQ(config.model.name, "llama");
+  EXPECT_EQ(config.model.options.at("rope_scaling"), "[4.0,1.0,4.0,8.0]");
+  train(config, 1);
+  train::export_run(config, run, folder_ / "out");
+  EXPECT_FALSE(fs::exists(folder_ / "out/tokenizer.json"));
+}
+
+TEST_F(HuggingFaceRun, KeysThatAreGivenWin) {
+  FolderCopy from("gpt2");
+  train::Config config = config_of(from.path(), R"(, "dropout": 0.25)");
+  EXPECT_EQ(config.model.options.at("dropout"), "0.25");
+  EXPECT_EQ(config.model.options.at("n_embd"), "8");
+  EXPECT_EQ(to_json(config).find("\"from\""), std::string::npos);
+  EXPECT_THAT(error_of([&] { config_of(from.path(), R"(, "name": "llama")"); }),
+              HasSubstr("which holds a \"gpt2\"; leave model.name out"));
+  from.configure("\"attn_pdrop\": 0.1", "\"attn_pdrop\": 0.2");
+  EXPECT_THAT(error_of([&] { config_of(from.path()); }), HasSubstr("training has one dropout for the three places"));
+}
+
+TEST_F(HuggingFaceRun, WhatIsWrongWithTheFolderIsSaidBeforeARunsFolderIsMade) {
+  EXPECT_THAT(error_of([&] { config_of(folder_ / "nothing"); }), HasSubstr("cannot read '"));
+  FolderCopy from("gpt2");
+  train::Config config = config_of(from.path(), R"(, "n_embd": 16)");
+  EXPECT_THAT(error_of([&] { train(config, 2); }), HasSubstr("'h.0.attn.c_attn.bias' is f32[48] here, but"));
+  fs::resize_file(from.path() + "/model.safetensors", 1000);
+  config = config_of(from.path());
+  EXPECT_THAT(error_of([&] { train(config, 2); }), HasSubstr("is not a whole safetensors file"));
+  EXPECT_FALSE(fs::exists(folder_ / "runs"));
+}
+
+TEST_F(HuggingFaceRun, NothingIsOverwrittenAndNothingIsLeftBehind) {
+  FolderCopy from("gpt2");
+  train::Config config = config_of(from.path());
+  std::string run = train(config, 1);
+  folder_.write("file", "mine");
+  fs::create_directory(folder_ / "full");
+  folder_.write("full/file", "mine");
+  for (const char* taken : {"file", "full"})
+    EXPECT_THAT(error_of([&] { train::export_run(config, run, folder_ / taken); }),
+                EndsWith("is there already and not empty; name another folder, or remove it"));
+  fs::create_directory(folder_ / "empty");
+  train::export_run(config, run, folder_ / "empty");
+  EXPECT_TRUE(fs::exists(folder_ / "empty/model.safetensors"));
+  EXPECT_THAT(error_of([&] { train::export_run(config, run, folder_ / "file/out"); }),
+              HasSubstr("cannot make the folder"));
+  train::Config other = config;
+  other.model = {"mlp"};
+  EXPECT_THAT(error_of([&] { train::export_run(other, run, folder_ / "out"); }),
+              HasSubstr("model.name is mlp; a Hugging Face folder can hold gpt2 and llama"));
+  EXPECT_THAT(error_of([&] { train::export_run(config, folder_ / "full", folder_ / "out"); }),
+              HasSubstr("nothing is saved"));
+  std::string file = fs::canonical(run + "/model.safetensors"), bytes = read_file(file);
+  bytes.back() = char(bytes.back() ^ 1);
+  std::ofstream(file, std::ios::binary) << bytes;
+  EXPECT_THAT(error_of([&] { train::export_run(config, run, folder_ / "out"); }), HasSubstr("is not what was saved"));
+  for (const char* left : {"out", "out.tmp", "file.tmp", "full.tmp", "empty.tmp"})
+    EXPECT_FALSE(fs::exists(folder_ / left)) << left;
+}
+
+}  // namespace
+}  // namespace shardgrad

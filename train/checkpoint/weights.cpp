@@ -1,0 +1,57 @@
+#include <shardgrad/train/checkpoint/weights.h>
+
+#include <shardgrad/autograd/node.h>
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/fsdp/state/state.h>
+
+namespace shardgrad::train {
+
+StateSpecs FileWeights::specs(const StateSpecs&) const {
+  StateSpecs specs;
+  for (const auto& [name, entry] : file_.tensors()) specs[name] = entry.spec;
+  return specs;
+}
+
+void FileWeights::read(const std::string& name, int64_t first, const Tensor& values) {
+  read_converted(file_, name, first, values);
+}
+
+void read_converted(const SafetensorsFile& file, const std::string& name, int64_t first, const Tensor& values) {
+  auto found = file.tensors().find(name);
+  DType dtype = found == file.tensors().end() ? values.dtype() : found->second.spec.dtype;
+  if (dtype == values.dtype()) return file.read(name, first, values);
+  NoGrad no_grad;
+  Tensor read = empty(values.shape(), {dtype, kCpu});
+  file.read(name, first, read);
+  copy_into(values, read.to(values.dtype()));
+}
+
+void check_fits(const Weights& weights, const StateSpecs& expected, bool any_float) {
+  StateSpecs given = weights.specs(expected);
+  for (auto& [name, spec] : given) {
+    auto wanted = expected.find(name);
+    if (any_float && wanted != expected.end() && is_floating(spec.dtype) && is_floating(wanted->second.dtype))
+      spec.dtype = wanted->second.dtype;
+  }
+  StateCheck check(given);
+  for (const auto& [name, spec] : expected) check.expect(name, spec.shape, spec.dtype);
+  std::string faults = check.faults();
+  for (const auto& [name, why] : weights.unreadable()) faults += concat("\n  '", name, "' cannot be read: ", why);
+  SG_CHECK(faults.empty(), "'", weights.path(), "' does not fit the model; nothing was loaded:", faults);
+}
+
+std::vector<NamedParameter> buffers_of(nn::Module& model) {
+  model.materialize();
+  return model.named_buffers();
+}
+
+void fill_model(nn::Module& model, fsdp::Sharded& sharded, Weights& weights) {
+  fsdp::fill_pieces(sharded, [&](const auto& piece) { weights.read(piece.name, piece.begin, piece.values); });
+  for (const NamedParameter& buffer : buffers_of(model)) {
+    Tensor copy = empty({buffer.tensor.numel()}, {buffer.tensor.dtype(), kCpu});
+    weights.read(buffer.name, 0, copy);
+    copy_into(buffer.tensor, copy.view(buffer.tensor.shape()));
+  }
+}
+
+}  // namespace shardgrad::train

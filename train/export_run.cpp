@@ -1,0 +1,41 @@
+#include <shardgrad/train/export_run.h>
+
+#include <filesystem>
+#include <iostream>
+
+#include <shardgrad/core/error.h>
+#include <shardgrad/train/checkpoint/checkpoint.h>
+#include <shardgrad/train/files.h>
+#include <shardgrad/train/hf/component.h>
+#include <shardgrad/train/hf/export.h>
+#include <shardgrad/train/kept_tokenizer.h>
+
+namespace shardgrad::train {
+
+// The files of a Hugging Face folder say more than the one that a run keeps: where texts end, how chats are written.
+static bool has_tokenizer_of(const std::string& run, const std::string& folder) {
+  std::string kept = run + "/" + kTokenizerFile;
+  std::error_code unknown;
+  if (!std::filesystem::exists(kept, unknown)) return true;
+  try {
+    return text::load_tokenizer(folder)->json() == read_file(kept);
+  } catch (const Error&) {
+    return false;  // it has none, or one that no run can have been trained with
+  }
+}
+
+void export_run(const Config& config, const std::string& run, const std::string& to) {
+  hf::ModelOptions options = hf::options_of(config.model);
+  Last last = last_checkpoint(run);
+  SG_CHECK(last.folder, "nothing is saved in '", run, "'");
+  if (!last.note.empty()) std::cerr << last.note << std::endl;
+  verify_checkpoint(*last.folder);
+  hf::ExportSource source{*last.folder + "/" + kModelFile, run};
+  if (hf::is_model_folder(config.init_from) && has_tokenizer_of(run, config.init_from)) {
+    source.tokenizer = config.init_from;
+    source.tokens = hf::read_token_ids(config.init_from);
+  }
+  hf::export_folder(options, source, to);
+}
+
+}  // namespace shardgrad::train

@@ -1,0 +1,72 @@
+#include <shardgrad/train/weights.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include <shardgrad/autograd/node.h>
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/core/context.h>
+#include <shardgrad/dist/group/together.h>
+#include <shardgrad/fsdp/state/state.h>
+#include <shardgrad/train/hf/folder_weights.h>
+
+namespace shardgrad::train {
+
+static std::vector<NamedParameter> tensors_of(nn::Module& model) {
+  std::vector<NamedParameter> tensors = model.named_parameters();
+  for (NamedParameter& buffer : model.named_buffers()) tensors.push_back(std::move(buffer));
+  return tensors;
+}
+
+static StateSpecs specs_of(nn::Module& model) {
+  StateSpecs specs;
+  for (const NamedParameter& entry : tensors_of(model))
+    specs[entry.name] = {entry.tensor.shape(), entry.tensor.dtype()};
+  return specs;
+}
+
+// A piece at a time, as a rank reads its shard.
+static void read_whole(Weights& weights, const NamedParameter& entry) {
+  const Tensor& tensor = entry.tensor;
+  int64_t count = tensor.numel(), most = fsdp::kPieceBytes / int64_t(size_of(tensor.dtype()));
+  Tensor flat = tensor.detach().view({count});
+  for (int64_t begin = 0; begin < count; begin += most) {
+    Tensor part = flat.rows(begin, std::min(begin + most, count));
+    Tensor values = part.device() == kCpu ? part : empty(part.shape(), {part.dtype(), kCpu});
+    weights.read(entry.name, begin, values);
+    if (!values.same_as(part)) copy_into(part, values);
+  }
+  tensor.bump_version();
+}
+
+std::unique_ptr<Weights> open_weights(const std::string& path) {
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown)) return std::make_unique<hf::FolderWeights>(path);
+  return std::make_unique<FileWeights>(path);
+}
+
+void load_model(const std::string& path, TrainingState state) {
+  TagScope owner(Category::other);
+  std::unique_ptr<Weights> weights;
+  dist::together(state.sharded.group(), {"", "checkpoint"}, [&] {
+    weights = open_weights(path);
+    check_fits(*weights, model_specs(state), true);
+  });
+  fill_model(state.model, state.sharded, *weights);
+}
+
+void load_model(const std::string& path, nn::Module& model) {
+  TagScope owner(Category::other);
+  NoGrad no_grad;
+  std::unique_ptr<Weights> weights = open_weights(path);
+  check_fits(*weights, specs_of(model), true);
+  for (auto& [name, module] : model.named_modules())
+    for (auto list : {module->own_parameters(), module->own_buffers()})
+      for (const auto& entry : list) entry.object->allocate();
+  for (const NamedParameter& entry : tensors_of(model)) read_whole(*weights, entry);
+  model.materialize();  // what is left of its first call
+}
+
+void check_model(const std::string& path, nn::Module& model) { check_fits(*open_weights(path), specs_of(model), true); }
+
+}  // namespace shardgrad::train
