@@ -25,7 +25,7 @@ def started(gpus, built, fails="", words=()):
             "bin/bible": "",
             "scripts/corpus": 'echo text >"$3"',
             "build/bin/shardgrad": f'if [ "$1" = --version ]; then echo "{CUDA[built]}"; exit; fi\n'
-                                   f'echo "$*" >>started\ncase "$*" in {fails or "nothing"}*) exit 3 ;; esac',
+                                   f'echo "$*" >>started\n[ "$1" != launch ] || mkdir -p runs/gpt_kjv-2\ncase "$*" in {fails or "nothing"}*) exit 3 ;; esac',
         }
         for path, text in programs.items():
             (tree / path).parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,8 @@ def main():
         assert found == expected, f"{gpus} GPUs, {CUDA[built]}: {found} instead of {expected}"
     found = started(0, False, words=["--text"])
     learns = "tokenizer train --input build/text/kjv.txt --vocab-size 3072 --output build/text/kjv.json"
-    assert found == (0, [learns, f"launch -n 2 {TEXT} {options}"]), f"--text: {found}"
+    says = "generate runs/gpt_kjv-2/ --prompt And it came to pass --tokens 120 --temperature 0.8"
+    assert found == (0, [learns, f"launch -n 2 {TEXT} {options}", says]), f"--text: {found}"
     print("quickstart: a rank for each GPU; two on the CPU where there is at most one")
 
 
