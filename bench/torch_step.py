@@ -12,6 +12,11 @@ def wave(shape, step, scale):
     return values.float().reshape(shape)
 
 
+def noise(shape, scale):
+    values = torch.sin(torch.arange(math.prod(shape), dtype=torch.float64) * 12.9898) * 43758.5453
+    return ((values - values.floor() - 0.5) * 2 * scale).float().reshape(shape)
+
+
 def mlp(batch, *sizes):
     layers = []
     for i in range(len(sizes) - 1):
@@ -95,13 +100,13 @@ def gpt2(batch, length, layers, width, heads, vocabulary, dropout):
     with torch.no_grad():
         for name, p in model.named_parameters():
             if p.dim() == 2:
-                p.copy_(wave(p.shape, 0.7, 0.03))
+                p.copy_(noise(p.shape, 0.035))
             else:
                 p.fill_(1.0 if "ln_" in name and name.endswith("weight") else 0.0)
     matrices = [p for p in model.parameters() if p.dim() == 2]
     vectors = [p for p in model.parameters() if p.dim() != 2]
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
-                                  lr=1e-3, betas=(0.9, 0.95), fused=True)
+                                  lr=1e-4, betas=(0.9, 0.95), fused=True)
     tokens = torch.arange(batch * length + 1) * 7919 % 1009 % vocabulary
     ids, targets = tokens[:-1].view(batch, length), tokens[1:].view(batch, length)
 

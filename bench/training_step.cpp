@@ -49,6 +49,16 @@ Tensor wave(const Shape& shape, double step, double scale) {
   return from_vector(values, shape);
 }
 
+// The same without a pattern, uniform in ±scale: a matrix of waves has rank 2, and most of its gradients are rounding.
+Tensor noise(const Shape& shape, double scale) {
+  std::vector<float> values(size_t(shape.numel()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    double large = std::sin(double(i) * 12.9898) * 43758.5453;
+    values[i] = float((large - std::floor(large) - 0.5) * 2 * scale);
+  }
+  return from_vector(values, shape);
+}
+
 Step mlp(const Words& words) {
   std::vector<int64_t> sizes;
   for (const std::string& word : words) sizes.push_back(std::stoll(word));
@@ -93,7 +103,7 @@ Tensor ids_from(int64_t first, int64_t batch, int64_t length, int64_t vocabulary
   return from_vector(ids, {batch, length});
 }
 
-// As its users train it: no decay of vectors, the norm clipped.
+// As its users train it: no decay of vectors, the norm clipped. Steps are small, so that rounding stays small, too.
 Step gpt2(const Words& words) {
   int64_t batch = std::stoll(words.at(0)), length = std::stoll(words.at(1)), vocabulary = std::stoll(words.at(5));
   double dropout = std::stod(words.at(6));
@@ -110,13 +120,13 @@ Step gpt2(const Words& words) {
   for (const NamedParameter& p : model->named_parameters()) {
     bool gain = p.name.find("ln_") != std::string::npos && p.name.ends_with("weight");
     if (p.tensor.ndim() == 2) {
-      copy_into(p.tensor.detach(), wave(p.tensor.shape(), 0.7, 0.03));
+      copy_into(p.tensor.detach(), noise(p.tensor.shape(), 0.035));
     } else {
       fill_(p.tensor.detach(), gain ? 1 : 0);
       no_decay.push_back({p.name, {.weight_decay = 0}});
     }
   }
-  optim::AdamOptions adam{.lr = 1e-3, .beta2 = 0.95, .weight_decay = 0.1};
+  optim::AdamOptions adam{.lr = 1e-4, .beta2 = 0.95, .weight_decay = 0.1};
   auto optimizer = std::make_shared<optim::AdamW>(model->named_parameters(), adam, no_decay);
   Tensor ids = ids_from(0, batch, length, vocabulary), labels = ids_from(1, batch, length, vocabulary);
   return [=, step = uint64_t(0)]() mutable {
