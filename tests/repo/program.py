@@ -145,6 +145,10 @@ def plan(ranks):
     cells = re.findall(r"[\d.]+ / ([\d.]+) / ([\d.]+)", timed.stdout)  # GB that are sent, and seconds
     expect(cells and max(float(seconds) for _, seconds in cells) > 1, timed)
     expect(all(abs(float(seconds) - float(sent) / 0.001) < 0.6 for sent, seconds in cells), timed)
+    once = call([PROGRAM, "plan", CONFIG, "--ranks", ranks, "--bandwidth", "0.001"])
+    mebibytes = float(re.search(r"^all .* ([\d.]+)$", once.stdout, re.M)[1])
+    seconds = float(re.search(r"^sending takes at least ([\d.]+) s$", once.stdout, re.M)[1])
+    expect(abs(seconds - mebibytes * 2**20 / 1e6) < 0.006, once)
     alone = call([PROGRAM, "plan", CONFIG, *SMALL, "--ranks", ranks])
     expect(alone.returncode == 0 and "layer0" in alone.stdout and "measured" not in alone.stdout, alone)
     refused = call([PROGRAM, "plan", CONFIG, "--ranks", ranks, "--set", "strategy=hybrid"])
