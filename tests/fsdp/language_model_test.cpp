@@ -153,6 +153,11 @@ TEST_P(LanguageModelsSlow, I01_I03_I05_AllChoicesGiveTheSameBitsAfter20Steps) {
   }
 }
 
+// The gradient of a bias of keys is nothing but rounding, for softmax does not see what is added to a whole row.
+bool is_bias_of_keys(const std::string& name, size_t i, size_t count) {
+  return name.ends_with("c_attn.bias") && i >= count / 3 && i < 2 * count / 3;
+}
+
 // Sums over rows of a batch have another order on another number of ranks. Where bf16 makes a gradient's sign chance,
 // AdamW makes a whole step of it: there the mean is looked at, against the learning rate.
 TEST_P(LanguageModels, OnAnyNumberOfRanksTheSameButForRounding) {
@@ -162,6 +167,7 @@ TEST_P(LanguageModels, OnAnyNumberOfRanksTheSameButForRounding) {
     for (const auto& [name, values] : weights_after(plain(world))) {
       double largest = 0, mean = 0, furthest = 0;
       for (size_t i = 0; i < values.size(); ++i) {
+        if (is_bias_of_keys(name, i, values.size())) continue;
         double apart = std::abs(values[i] - expected.at(name)[i]);
         largest = std::max(largest, std::abs(values[i]));
         furthest = std::max(furthest, apart);
