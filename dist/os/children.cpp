@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include <shardgrad/core/error.h>
+#include <shardgrad/dist/os/machine.h>
 
 namespace shardgrad::dist {
 
@@ -55,7 +56,8 @@ void Children::start(const std::vector<std::string>& argv, const std::vector<std
   std::vector<std::string> environment = environment_with(variables);
   std::vector<char*> arguments = pointers(argv), entries = pointers(environment);
   pid_t parent = getpid(), pid = fork();
-  if (pid < 0) fail_as(ErrorKind::missing, "launch: a process cannot be started: ", std::strerror(errno));
+  if (pid < 0)
+    fail_as(ErrorKind::missing, "launch: a process cannot be started: ", std::strerror(errno), "; ", kFewerOrMore);
   if (pid == 0) {  // only calls that are safe after fork
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, death_signal);

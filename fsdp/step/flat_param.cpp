@@ -212,7 +212,7 @@ LocalRange FlatParam::owned_range(size_t i) const {
 void FlatParam::settle_grad() {
   SG_CHECK(!summoned_.defined(), "unit '", layout_.unit,
            "' is to be updated in a scope of SummonFullParams; leave the scope first");
-  grads_.settle(on_host(shard_));
+  grads_.move(on_host(shard_));
 }
 
 void FlatParam::wait_to_update() const {

@@ -101,7 +101,7 @@ class FlatParam {
   void settle_grad();
   /// The host may write the shard and read the gradient: no copy of them is on its way.
   void wait_to_update() const;
-  /// What this rank's optimizer updates of slice i, with the gap after it; settles the gradient.
+  /// What this rank's optimizer updates of slice i, with the gap after it; brings the gradient there.
   LocalRange local_range(size_t i);
   /// The same without the gradient, whatever state that is in.
   LocalRange owned_range(size_t i) const;

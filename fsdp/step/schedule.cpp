@@ -196,13 +196,13 @@ void Schedule::after_grads(Unit& unit, FlatParam& flat, bool last) {
 void Schedule::reduce(Unit& unit, FlatParam& flat) {
   if (!flat.grads().is_open()) return;
   flat.grads().start_reduce();
-  auto may_go_on = [&](const Reduction& earlier) {
-    return earlier.unit == &unit || !earlier.flat->grads().frees_when_reduced();
+  auto may_go_on = [&](const auto& earlier) {
+    return earlier.first == &unit || !earlier.second->grads().frees_when_reduced();
   };
   auto over = std::stable_partition(reducing_.begin(), reducing_.end(), may_go_on);
-  for (auto earlier = over; earlier != reducing_.end(); ++earlier) earlier->flat->grads().finish_reduce();
+  for (auto earlier = over; earlier != reducing_.end(); ++earlier) earlier->second->grads().finish_reduce();
   reducing_.erase(over, reducing_.end());
-  reducing_.push_back({&unit, &flat});
+  reducing_.emplace_back(&unit, &flat);
 }
 
 void Schedule::end_backward() {
@@ -212,7 +212,7 @@ void Schedule::end_backward() {
     for (const auto& flat : (*unit)->flat_params())
       if (sync_) reduce(**unit, *flat);
   }
-  for (const Reduction& last : std::exchange(reducing_, {})) last.flat->grads().finish_reduce();
+  for (auto [unit, flat] : std::exchange(reducing_, {})) flat->grads().finish_reduce();
   for (auto& unit : units_) {
     release(*unit, "backward");
     SG_ASSERT(unit->kept() || unit->state() == UnitState::sharded || running(*unit), "unit '", unit->name(), "' is ",

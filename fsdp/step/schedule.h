@@ -29,6 +29,7 @@
 
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <shardgrad/core/timeline.h>
@@ -113,13 +114,9 @@ class Schedule {
   std::weak_ptr<void> owner_;
   std::vector<Call> calls_;
   Order forward_, eval_, backward_;
-  std::vector<Unit*> finished_, last_finished_;  // the order in which inner units finish forward
-  std::vector<Unit*> ahead_;                     // gathered, and not needed yet
-  struct Reduction {
-    Unit* unit;
-    FlatParam* flat;
-  };
-  std::vector<Reduction> reducing_;  // full gradients that are still being sent
+  std::vector<Unit*> finished_, last_finished_;         // the order in which inner units finish forward
+  std::vector<Unit*> ahead_;                            // gathered, and not needed yet
+  std::vector<std::pair<Unit*, FlatParam*>> reducing_;  // whose full gradients are still being sent
   struct Frozen {
     Unit* unit;
     uint64_t called_at;  // the sequence of the last operation before its call
