@@ -3,7 +3,7 @@
 foreach(variant SHARDGRAD_ISA=plain SHARDGRAD_ISA=avx2 SHARDGRAD_GEMM=own)
   string(REGEX REPLACE ".*=" "" value ${variant})
   add_test(NAME kernels.${value} COMMAND test_kernels --gtest_brief=1)
-  set_tests_properties(kernels.${value} PROPERTIES LABELS fast TIMEOUT 300 ENVIRONMENT ${variant})
+  set_tests_properties(kernels.${value} PROPERTIES LABELS project TIMEOUT 300 ENVIRONMENT ${variant})
 endforeach()
 
 # With it a cache changes no bit of a language model's logits (tests/nn/kv_cache_test.cpp).

@@ -4,6 +4,7 @@
     ci_test.py SOURCE_DIR
 
 - .ci/run calls scripts/test and then scripts/test --sanitizers, and fails where one of them does;
+- scripts/test leaves tests out by the labels slow and project only, and its second half has the latter;
 - every folder of tests is built with each sanitizer, at least by --all, or stands below with the reason.
 """
 import re
@@ -42,6 +43,9 @@ def faults(root):
         if found != expected:
             yield f".ci/run, whose calls of scripts/test end with {codes}, gives {found} instead of {expected}"
     script = (root / "scripts/test").read_text()
+    for call in ("*) run_tests \"$suite\" -LE 'slow|project' ;;", "run_tests build -L project", 'yes,*) run_tests "$suite" -LE slow ;;'):
+        if call not in script:
+            yield f"scripts/test has no line {call}"
     folders = {path.parent.relative_to(root / "tests").parts[0] for path in (root / "tests").rglob("*_test.cpp")}
     for sanitizer, without in NOT_WITH.items():
         built = set(" ".join(re.findall(rf'^ *{sanitizer}_folders="(.*)"', script, re.M)).split()) - {"$asan_folders", "$tsan_folders"}
