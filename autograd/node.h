@@ -258,7 +258,7 @@ void on_backward_failed(std::function<void()> callback);
 void keep_until_pass_ends(Ref<RebuiltValues> rebuilt);
 /// True while the calling thread runs backward.
 bool in_backward();
-/// The running pass's number, which no other pass of this thread has. Throws outside backward.
+/// The running pass's number, which no other pass of this context has. Throws outside backward.
 uint64_t backward_pass();
 
 }  // namespace shardgrad

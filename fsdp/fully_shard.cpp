@@ -210,7 +210,8 @@ Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
   for (const NamedParameter& buffer : root.named_buffers()) check_device(buffer);
   check_same_start(root, structure_of(root, config, plan), group, config.sync_module_states);
   std::vector<std::unique_ptr<Unit>> units;
-  UnitEvents events{[this](Unit& unit, FlatParam& flat, bool last) { schedule_.after_grads(unit, flat, last); },
+  UnitEvents events{[this] { schedule_.before_grads(); },
+                    [this](Unit& unit, FlatParam& flat, bool last) { schedule_.after_grads(unit, flat, last); },
                     [this](Unit& unit) { schedule_.bring_back(unit); }};
   for (const Planned& planned : plan) {
     bool is_root = planned.modules[0] == &root;

@@ -76,6 +76,7 @@ void take_part(World& world, int rank, const std::function<void(ProcessGroup&)>&
     ProcessGroup group(make_transport(world, rank, control), control, all_ranks(world.size), 1, o.group);
     try {
       body(group);
+      context().backend(o.device).compute().synchronize();  // what was queued last may fail, too
       group.stream().synchronize();
       control->finish();  // before the group goes, which its peers may wait in
     } catch (...) {

@@ -108,8 +108,9 @@ void FlatParam::rehome(const Tensor& full) {
   }
 }
 
-void FlatParam::attach(const nn::Parameter& parameter, size_t slice, std::function<void()> ready) {
-  sinks_.push_back(std::make_shared<SliceSink>(*this, slice, std::move(ready)));
+void FlatParam::attach(const nn::Parameter& parameter, size_t slice, std::function<void()> writes,
+                       std::function<void()> ready) {
+  sinks_.push_back(std::make_shared<SliceSink>(*this, slice, std::move(writes), std::move(ready)));
   renew_leaf(parameter.tensor);  // one of before has the dtype of before
   leaf_of(parameter.tensor).set_sink(sinks_.back());
 }

@@ -79,8 +79,9 @@ class FlatParam {
   /// Whether slice i got a gradient in the backward passes since zero_grad.
   bool has_grad(size_t i) const { return grads_.has(i); }
 
-  /// Sends the gradient of the parameter in slice i here; `ready` runs when a backward pass has written all of it.
-  void attach(const nn::Parameter& parameter, size_t i, std::function<void()> ready);
+  /// Sends the gradient of the parameter in slice i here; `writes` runs before a backward pass writes it, `ready` when
+  /// one has written all of it.
+  void attach(const nn::Parameter& parameter, size_t i, std::function<void()> writes, std::function<void()> ready);
   /// Streams and groups go: waits for copies, and gives the parameters back. Their use is refused from now on.
   void let_go() noexcept;
 

@@ -61,6 +61,8 @@ class Schedule {
   void forward_failed(Unit* unit);
   /// A parameter of the unit is to be read and is not in memory: in backward it is gathered.
   void bring_back(Unit& unit);
+  /// A gradient is about to be written, perhaps before backward comes to any unit: should the pass fail, it must show.
+  void before_grads() { begin_backward(); }
   /// Every gradient of the flat parameter has been written in this backward pass; `last`: and every one of its unit.
   void after_grads(Unit& unit, FlatParam& flat, bool last);
   /// Whether backward passes reduce gradients.

@@ -48,7 +48,7 @@ Unit::Unit(std::string name, std::vector<nn::Parameter*> parameters, Mesh& mesh,
     for (size_t i = 0; i < members.size(); ++i) {
       Tensor& parameter = parameters_.emplace_back(members[i]->tensor);
       parameter.set_requires_grad();  // a frozen one may be trained later
-      flat.attach(*members[i], i, [this, k] { grad_ready(k); });
+      flat.attach(*members[i], i, events_.writes, [this, k] { grad_ready(k); });
       leaves_[k].push_back(&leaf_of(parameter));
       parameter.set_requires_grad(flat.trainable());
     }

@@ -25,6 +25,7 @@ const char* name_of(UnitState state);
 class Unit;
 /// Whom a unit tells what has happened.
 struct UnitEvents {
+  std::function<void()> writes;  ///< a gradient of one of its parameters is about to be written
   /// In backward every gradient of the flat parameter has been written, and, at the `last` call, every one of the unit.
   std::function<void(Unit&, FlatParam&, bool last)> grads;
   std::function<void(Unit&)> missing;  ///< one of its parameters is to be read and is not in memory

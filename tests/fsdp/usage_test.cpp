@@ -152,7 +152,8 @@ TEST(Usage, I40_NothingButLookingAndEditingIsAllowedInside) {
       SummonFullParams whole(sharded);
       for (const auto& wrong : std::vector<std::function<void()>>{
                [&] { SummonFullParams again(sharded); }, [&] { model(x); }, [&] { waiting.backward(); },
-               [&] { optimizer.step(); }, [&] { full_state_dict(sharded); }, [&] { load_full_state_dict(sharded, {}); },
+               [&] { sum(model->a->weight * model->a->weight).backward(); }, [&] { optimizer.step(); },
+               [&] { full_state_dict(sharded); }, [&] { load_full_state_dict(sharded, {}); },
                [&] { sharded_state_dict(sharded); }, [&] { load_sharded_state_dict(sharded, {}); },
                [&] { visit_pieces(sharded, {}); }, [&] { fill_pieces(sharded, {}); },
                [&] { full_optim_state_dict(sharded, optimizer); },
