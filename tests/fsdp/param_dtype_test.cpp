@@ -107,6 +107,22 @@ TEST(ParamDtypes, I03_RecomputeChangesNothing) {
 
 // --- dtypes ---------------------------------------------------------------------------------------------------------
 
+// A summoned parameter is f32, and the memory of its gradient is not.
+TEST(ParamDtypes, I40_WhatWasRecordedOfASummonedParameterHasNoBackward) {
+  for (const Config& config : strategies(2))
+    dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+      auto model = nn::make<Chain>();
+      auto sharded = fully_shard(*model, group, with(config, {.param = DType::bf16}));
+      Tensor total;
+      {
+        SummonFullParams whole(*sharded);
+        total = sum(model->a->weight);
+      }
+      std::string what = message_of([&] { total.backward(); });
+      EXPECT_TRUE(contains(what, "sum: input 0 had another dtype") && contains(what, "detach()")) << what;
+    });
+}
+
 /// Notes what its parts see.
 struct Witness : nn::Module {
   struct Inner : nn::Module {
