@@ -280,6 +280,7 @@ Tensor FlatParam::whole(std::string_view phase) {
 
 void FlatParam::summon() {
   summoned_ = gather_whole("summon");
+  summoned_.storage()->stand_in();
   rehome(summoned_);
 }
 

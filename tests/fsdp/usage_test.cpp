@@ -171,6 +171,22 @@ TEST(Usage, I40_NothingButLookingAndEditingIsAllowedInside) {
   });
 }
 
+// Written to as often as the parameter was, a copy's value would be taken for it.
+TEST(Usage, I40_WhatWasSavedOfACopyIsRefusedForTheParameter) {
+  under_every_strategy<Chain>([](nn::Child<Chain>& model, Sharded& sharded, dist::ProcessGroup&) {
+    for (int edits : {0, 1, 2}) {
+      Tensor energy;
+      {
+        SummonFullParams whole(sharded);
+        for (int i = 0; i < edits; ++i) fill_(model->a->weight, 2);
+        energy = sum(model->a->weight * model->a->weight);
+      }
+      std::string what = message_of([&] { energy.backward(); });
+      EXPECT_TRUE(contains(what, "'a.weight' was changed in place")) << edits << ": " << what;
+    }
+  });
+}
+
 TEST(Usage, I37_AFullStateDictLoadsAtAnyNumberOfRanks) {
   std::map<std::string, std::vector<double>> saved;
   dist::run_ranks(3, [&](dist::ProcessGroup& group) {
