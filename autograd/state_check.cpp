@@ -1,5 +1,7 @@
 #include <shardgrad/autograd/state_check.h>
 
+#include <cstring>
+
 namespace shardgrad {
 
 StateCheck::StateCheck(const std::map<std::string, Tensor>& given) {
@@ -21,6 +23,14 @@ std::string StateCheck::faults() const {
   for (const auto& [name, spec] : given_)
     if (!known_.contains(name)) text += concat("\n  unknown: '", name, "', ", spec.dtype, spec.shape);
   return text;
+}
+
+bool values_differ(const Tensor& a, const Tensor& b) {
+  bool comparable = a.shape() == b.shape() && a.dtype() == b.dtype() && a.device() != kMeta && b.device() != kMeta;
+  bool one = a.storage() == b.storage() && a.offset() == b.offset();
+  if (!comparable || one || a.numel() == 0) return false;
+  Tensor x = a.detach().to(kCpu), y = b.detach().to(kCpu);
+  return std::memcmp(x.in().data, y.in().data, x.bytes()) != 0;
 }
 
 }  // namespace shardgrad

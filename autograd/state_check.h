@@ -27,8 +27,6 @@ class StateCheck {
   explicit StateCheck(const std::map<std::string, Tensor>& given);
   /// There must be a `name` of this shape and dtype.
   void expect(const std::string& name, const Shape& shape, DType dtype);
-  /// There may be a `name`, whatever it is.
-  void permit(const std::string& name) { known_.insert(name); }
   /// A line, begun by a line break, for each missing, ill-fitting and unknown name; empty when all fits.
   std::string faults() const;
 
@@ -37,5 +35,8 @@ class StateCheck {
   std::set<std::string> known_;
   std::string faults_;
 };
+
+/// Whether two tensors, alike in shape and dtype, hold different values. One on device meta has none to differ.
+bool values_differ(const Tensor& a, const Tensor& b);
 
 }  // namespace shardgrad

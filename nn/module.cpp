@@ -265,18 +265,24 @@ StateDict Module::state_dict() {
 void Module::load_state_dict(const StateDict& state) {
   StateDict own = state_dict();
   StateCheck check(state);
-  std::string absent;
+  std::string others;
   for (auto& [name, tensor] : own) {
     check.expect(name, tensor.shape(), tensor.dtype());
     const Storage& storage = *tensor.storage();
     if (!storage.resident())
-      absent += concat("\n  '", name, "' is not in memory: ", storage.note() ? *storage.note() : "");
+      others += concat("\n  '", name, "' is not in memory: ", storage.note() ? *storage.note() : "");
     auto given = state.find(name);
     if (given != state.end() && given->second.device().kind == DeviceKind::meta && tensor.device() != kMeta)
-      absent += concat("\n  '", name, "' was given on device meta, where it has no values");
+      others += concat("\n  '", name, "' was given on device meta, where it has no values");
   }
-  for (auto& [name, first] : aliases()) check.permit(name);
-  std::string faults = check.faults() + absent;
+  for (auto& [name, first] : aliases()) {
+    auto given = state.find(name), tied = state.find(first);
+    if (given == state.end()) continue;
+    check.expect(name, own.at(first).shape(), own.at(first).dtype());
+    if (tied != state.end() && values_differ(given->second, tied->second))
+      others += concat("\n  '", name, "' was given other values than '", first, "', to which it is tied");
+  }
+  std::string faults = check.faults() + others;
   SG_CHECK(faults.empty(), "load_state_dict: this is not a state of ", type_name(), "; nothing was loaded:", faults);
   for (auto& [name, tensor] : own) copy_into(tensor, state.at(name));
 }

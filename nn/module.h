@@ -102,7 +102,8 @@ class Module {
   void to(DType dtype);
   /// Parameters and buffers by name. The tensors are those of the model, not copies.
   StateDict state_dict();
-  /// Copies values in. Throws, having changed nothing, listing every missing, unknown or ill-fitting name.
+  /// Copies values in. A second name of a parameter may be given beside the first, with the same values. Throws, having
+  /// changed nothing, listing every missing, unknown or ill-fitting name.
   void load_state_dict(const StateDict& state);
   void train(bool on = true);
   void eval() { train(false); }
