@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/train/files.h>
@@ -30,7 +31,7 @@ std::string make_run_folder(const Config& config, bool& is_new) {
 
 // The lines of a metrics file up to `step`.
 std::string lines_up_to(const std::string& path, int64_t step) {
-  std::ifstream file(path);
+  std::istringstream file(read_file(path));
   std::string kept;
   for (std::string line; std::getline(file, line);) {
     Json metrics = Json::parse(line, nullptr, false);

@@ -49,6 +49,19 @@ TEST(RunReport, EveryRunHasItsOwnFolder) {
   EXPECT_EQ(json::parse(read_file(second.folder() + "/config.json"))["name"], "first");
 }
 
+TEST(RunReport, LinesThatCannotBeReadAreNotReplaced) {
+  TemporaryFolder folder;
+  std::ostringstream out;
+  train::Config config = config_in(folder);
+  config.resume = true;
+  RunReport report(config, out);
+  std::string lines = report.folder() + "/metrics.jsonl";
+  std::filesystem::remove(lines);
+  std::filesystem::create_symlink(lines, lines);
+  EXPECT_THAT(error_of([&] { report.resume(config, 3, 9); }), HasSubstr("cannot read '" + lines));
+  EXPECT_TRUE(std::filesystem::is_symlink(lines));
+}
+
 TEST(RunReport, AFolderThatCannotBeMadeIsRefused) {
   TemporaryFolder folder;
   folder.write("my runs", "a file, not a folder");
