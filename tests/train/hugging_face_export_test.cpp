@@ -167,9 +167,12 @@ TEST_F(HuggingFaceRun, NothingIsOverwrittenAndNothingIsLeftBehind) {
   folder_.write("file", "mine");
   fs::create_directory(folder_ / "full");
   folder_.write("full/file", "mine");
-  for (const char* taken : {"file", "full"})
+  fs::create_directory(folder_ / "room.tmp");
+  folder_.write("room.tmp/file", "mine");
+  for (const char* taken : {"file", "full", "room"})
     EXPECT_THAT(error_of([&] { train::export_run(config, run, folder_ / taken); }),
                 EndsWith("is there already and not empty; name another folder, or remove it"));
+  EXPECT_EQ(read_file(folder_ / "room.tmp/file"), "mine") << "where the folder would be made";
   fs::create_directory(folder_ / "empty");
   train::export_run(config, run, folder_ / "empty");
   EXPECT_TRUE(fs::exists(folder_ / "empty/model.safetensors"));

@@ -25,8 +25,10 @@ class Unfinished {
  public:
   explicit Unfinished(const std::string& to) : to_(fs::path(to + "/").parent_path()), path_(to_.string() + ".tmp") {
     std::error_code error;
-    bool taken = fs::exists(to_, error) && !(fs::is_directory(to_, error) && fs::is_empty(to_, error));
-    SG_CHECK(!taken, "'", to_.string(), "' is there already and not empty; name another folder, or remove it");
+    for (const fs::path& each : {to_, path_}) {
+      bool taken = fs::exists(each, error) && !(fs::is_directory(each, error) && fs::is_empty(each, error));
+      SG_CHECK(!taken, "'", each.string(), "' is there already and not empty; name another folder, or remove it");
+    }
     fs::create_directories(path_, error);
     SG_CHECK(!error, "cannot make the folder '", path_.string(), "': ", error.message());
   }
