@@ -122,21 +122,6 @@ std::vector<Planned> into_buckets(std::vector<Planned> planned, const nn::Module
   return buckets;
 }
 
-// The modules that are called and that `module` holds, itself or through ones that only hold others.
-void add_called(nn::Module& module, std::set<const nn::Module*>& called) {
-  for (const auto& child : module.children())
-    if (child.object->only_holds())
-      add_called(*child.object, called);
-    else
-      called.insert(child.object.get());
-}
-
-WrapPolicy wrap_children_of(nn::Module& root) {
-  std::set<const nn::Module*> children;
-  add_called(root, children);
-  return [children](const nn::Module& module, const std::string&, int64_t) { return children.contains(&module); };
-}
-
 // What the user has wrapped, and what the policy chooses beside that.
 WrapPolicy policy_of(nn::Module& root, const Config& config) {
   std::set<const nn::Module*> wrapped, chosen = wrapped_modules();

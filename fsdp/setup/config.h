@@ -74,7 +74,8 @@ struct Config {
   /// differ are refused. Costs the memory of one unit's full parameters while sharding.
   bool sync_module_states = false;
   /// Which submodules become units; empty: every child of the root that has parameters, and instead of one that has no
-  /// forward, such as a ModuleList, those in it.
+  /// forward, such as a ModuleList, those in it. What lies beside such blocks and has less than an eighth of the
+  /// largest one's parameters stays in the root's unit.
   WrapPolicy wrap;
 
   bool keeps_params() const { return keep_params || strategy == Strategy::ddp || strategy == Strategy::zero1; }

@@ -1,5 +1,8 @@
 #include <shardgrad/fsdp/setup/wrap.h>
 
+#include <algorithm>
+#include <map>
+
 #include <shardgrad/core/context.h>
 
 namespace shardgrad::fsdp {
@@ -11,6 +14,27 @@ struct ChosenUnits {
 };
 
 constinit thread_local ThreadSetting<bool> wrap_is_enabled{false};
+
+int64_t parameters_in(nn::Module& module) {
+  int64_t numel = 0;
+  for (const auto& own : module.own_parameters()) numel += own.object->tensor.numel();
+  for (const auto& child : module.children()) numel += parameters_in(*child.object);
+  return numel;
+}
+
+// The modules that are called and that `module` holds, itself or through ones that only hold others: their parameters.
+using Called = std::map<nn::Module*, int64_t>;
+void add_called(nn::Module& module, bool in_list, Called& listed, Called& beside) {
+  for (const auto& child : module.children())
+    if (child.object->only_holds())
+      add_called(*child.object, true, listed, beside);
+    else
+      (in_list ? listed : beside)[child.object.get()] = parameters_in(*child.object);
+}
+
+// A small child beside a list of blocks is not worth collectives of its own. The last norm of a language model would
+// cost a block's, too: it is what ends forward, so the block before it would be released there and gathered again.
+constexpr int64_t kSmall = 8;  // times smaller than the largest block
 
 }  // namespace
 
@@ -31,6 +55,19 @@ std::set<const nn::Module*> wrapped_modules() {
   for (const auto& chosen : context().slot<ChosenUnits>().modules)
     if (auto module = chosen.lock()) found.insert(module.get());
   return found;
+}
+
+WrapPolicy wrap_children_of(nn::Module& root) {
+  Called listed, beside;
+  add_called(root, false, listed, beside);
+  int64_t largest = 0;
+  for (const auto& [block, numel] : listed) largest = std::max(largest, numel);
+  if (root.only_holds()) largest = 0;  // it is never called, and nothing would gather its unit
+  std::erase_if(beside, [&](const auto& child) { return child.second < largest / kSmall; });
+  std::set<const nn::Module*> units;
+  for (const Called* all : {&listed, &beside})
+    for (const auto& [module, numel] : *all) units.insert(module);
+  return [units](const nn::Module& module, const std::string&, int64_t) { return units.contains(&module); };
 }
 
 }  // namespace shardgrad::fsdp

@@ -14,6 +14,7 @@
 #include <set>
 
 #include <shardgrad/core/thread_setting.h>
+#include <shardgrad/fsdp/setup/config.h>
 #include <shardgrad/nn/module.h>
 
 namespace shardgrad::fsdp {
@@ -41,5 +42,8 @@ template <class M> nn::Child<M> wrap(nn::Child<M> module) {
 
 /// This rank's modules that wrap has chosen and that still exist.
 std::set<const nn::Module*> wrapped_modules();
+
+/// What Config::wrap is where it is empty.
+WrapPolicy wrap_children_of(nn::Module& root);
 
 }  // namespace shardgrad::fsdp
