@@ -133,7 +133,7 @@ void TrainingRun::begin() {
                  [this](const Saved& saved) { callbacks_->tell(&Callback::on_save, saved); });
   std::optional<Reached> from;
   if (config_.resume) from = resume(config_, folder_, state, fingerprint_, *rate_, say_it);
-  if (!from && !config_.init_from.empty()) load_model(config_.init_from, state);
+  if (!from && !config_.init_from.empty()) load_model(config_.init_from, state.model, state.sharded);
   if (report_ && config_.resume) report_->resume(config_, from ? from->step : 0, course_.steps());
   meter_.emplace(from ? from->step : 0, from ? from->samples : 0, task_->work());
   if (from) {
