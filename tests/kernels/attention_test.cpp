@@ -78,9 +78,13 @@ TEST(AttentionKernels, MatchTheReferenceWithHeadsAsWideAsModelsHaveThem) {
     for (int64_t places : {1, 31, 33, 64}) expect_attention_once({1, places, 1, 1, depth});
 }
 
-TEST(AttentionKernelsSlow, MatchTheReferenceAtEveryLengthUpTo257) {
-  for (int64_t depth : {16, 64, 80, 128})
-    for (int64_t places = 1; places <= 257; ++places) expect_attention_once({1, places, 1, 1, depth});
+// A warp takes 32 keys at a time: wide heads on both sides of where it ends.
+TEST(AttentionKernelsSlow, MatchTheReferenceAtLengthsUpTo257) {
+  for (int64_t places = 1; places <= 257; ++places)
+    for (int64_t depth : {16, 64, 80, 128}) {
+      bool at_an_end = (places + 1) % 32 < 3;
+      if (depth == 16 || at_an_end) expect_attention_once({1, places, 1, 1, depth});
+    }
 }
 
 // On both sides of where vectors, panels, pieces in registers and blocks of queries end.
