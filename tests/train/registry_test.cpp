@@ -140,6 +140,8 @@ TEST_F(OwnRun, KeysAreThoseOfTheChosenNamesAndWrittenWhole) {
   EXPECT_THAT(refusal({"data.side=1"}), HasSubstr("data.side is 1, expected an integer from 2 to 100"));
   EXPECT_THAT(refusal({"model.widht=4"}), HasSubstr("unknown key 'model.widht'; did you mean 'model.width'?"));
   EXPECT_THAT(refusal({"model.layers=[2,1]"}), HasSubstr("model.layers is an option of mlp, but model.name is net"));
+  EXPECT_EQ(std::ranges::count(refusal({"model.name=nets", "model.layers=[2,1]", "model.widths=[3]"}), '\n'), 0)
+      << "nothing is said of options of a model that there is not";
   EXPECT_THAT(refusal({"model.name=nets"}), HasSubstr("expected one of gpt2, llama, mlp, net"));
   EXPECT_THAT(refusal({"task.name=mirrored"}),
               HasSubstr("model.name means nothing to task mirrored, which has a module of its own"));
