@@ -73,17 +73,19 @@ TEST_F(TextOfARun, WeightsOf16BitsAreTheOnlyOnes) {
   train::export_run(config_, run, folder_ / "hf");
   train::TextRequest narrow = greedy_;
   narrow.dtype = DType::bf16;
+  config_.strategy = "zero3";
   const int64_t count = 256 * 32 + 64 * 32 + 2 * (12 * 32 * 32 + 13 * 32) + 2 * 32;
   for (const std::string& from : {run, folder_ / "hf"})
     for (int ranks : {1, 2})
       dist::run_ranks(ranks,
                       [&](dist::ProcessGroup& world) {
                         std::ostringstream out, notes;
-                        config_.strategy = "zero3";
                         train::generate_run(config_, from, world, narrow, out, notes);
                         const Ledger& ledger = context().ledger();
-                        EXPECT_EQ(ledger.peak(Category::parameter_shard), 2 * count / ranks) << from;
-                        EXPECT_LT(ledger.peak(), 4 * count) << "as much as in f32, from " << from;
+                        double shard = double(ledger.peak(Category::parameter_shard)), whole = 2 * double(count);
+                        EXPECT_NEAR(shard, whole / ranks, 0.01 * whole) << from << ", but for padding";
+                        EXPECT_LT(ledger.peak(Category::other), 4 * count) << "as much as in f32, from " << from;
+                        if (ranks == 1) EXPECT_EQ(ledger.peak(Category::gathered_parameter), 0);
                       },
                       {.threads = 1});
 }
