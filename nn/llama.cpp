@@ -19,8 +19,7 @@ LanguageModel::Sizes sizes_of(const LlamaOptions& o) {
            o.head_dim, " cannot be; 0 is hidden_size ", o.hidden_size, " / num_attention_heads ", o.num_attention_heads,
            ", where that is whole");
   SG_CHECK(o.depth() % 2 == 0, "llama: heads of head_dim ", o.depth(), " cannot be rotated by pairs; it must be even");
-  return {o.vocab_size, o.max_position_embeddings, o.vocab_multiple,
-          o.num_hidden_layers * o.num_attention_heads * o.depth()};
+  return {o.vocab_size, o.max_position_embeddings, o.vocab_multiple};
 }
 
 }  // namespace

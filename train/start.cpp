@@ -4,6 +4,7 @@
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/train/agreement.h>
 #include <shardgrad/train/build.h>
+#include <shardgrad/train/plan.h>
 #include <shardgrad/train/weights.h>
 
 namespace shardgrad::train {
@@ -25,6 +26,11 @@ void check_start(const Config& config, dist::ProcessGroup& world, const data::Sp
   check_same(world, "the training data", fingerprint);
   check_same(world, "the test data", data.test->fingerprint());
   dist::together(world, {"", "start"}, [&] { check_init_from(config, world.rank() == 0); });
+}
+
+Work work_of(const Config& config, Task& task, const fsdp::Plan& predicted, dist::ProcessGroup& world) {
+  double flops = predicted.flops / double(most_samples(config, world.size()));
+  return {task.tokens_per_sample(), world.share<double>({flops}, {"", "start"})[0]};
 }
 
 std::optional<Reached> resume(const Config& config, const std::string& run, TrainingState state, uint64_t fingerprint,

@@ -100,11 +100,11 @@ void run_rank(World& world, int rank, const std::function<void(ProcessGroup&)>& 
 
 }  // namespace
 
-void run_one_of(int world_size, const std::function<void(ProcessGroup&)>& body, uint64_t seed) {
+void run_one_of(int world_size, const std::function<void(ProcessGroup&)>& body, uint64_t seed, bool one_machine) {
   SG_CHECK(world_size >= 1, "run_one_of: ", world_size, " ranks are not possible");
   Context context({.world_size = world_size, .seed = seed, .threads = 1, .device = kMeta});
   auto control = std::make_shared<Control>(make_private_page(1), 0);
-  ProcessGroup group(make_pretended_transport(world_size, control), control, all_ranks(world_size), 1, {});
+  ProcessGroup group(make_pretended_transport(world_size, control, one_machine), control, all_ranks(world_size), 1, {});
   body(group);
 }
 

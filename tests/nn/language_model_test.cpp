@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <shardgrad/autograd/launch.h>
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/nn/nn.h>
@@ -128,11 +129,19 @@ TEST(Gpt2, TheDefaultsAreGpt2Of124Million) {
   EXPECT_EQ(numel, 124'439'808);
 }
 
-TEST(Gpt2, FlopsAreThoseOfTheProductsAndHalfOfAttention) {
-  Context context;
+// A weight meets each token in forward and twice in backward; a token sees those before it and itself, in two products
+// of forward and five of backward, the scores' again among them.
+TEST(Gpt2, FlopsAreThoseOfTheProductsAndTheHalfOfAttentionThatIsSeen) {
+  Context context({.device = kMeta});
   auto model = nn::make<nn::Gpt2>(nn::Gpt2Options{.vocab_size = 50304});
-  double products = 12.0 * 12 * 768 * 768 + 50304.0 * 768, tokens = 1024;
-  EXPECT_EQ(model->flops_per_token(1024), 6 * products + 6 * 12 * 768 * tokens);
+  Tensor ids = empty({2, 1024}, DType::i64);
+  double weights = 12.0 * 12 * 768 * 768 + 50304.0 * 768, tokens = 2 * 1024, pairs = 2 * 1024 * 1025 / 2;
+  FlopCount forward;
+  Tensor loss = model(ids, nn::TextCall{.labels = ids, .loss = {.count = tokens}});
+  EXPECT_EQ(forward.get(), 2 * weights * tokens + 2 * 2 * 12 * 768 * pairs);
+  FlopCount backward;
+  loss.backward();
+  EXPECT_EQ(backward.get(), 4 * weights * tokens + 2 * 5 * 12 * 768 * pairs);
 }
 
 TEST(Gpt2, BeginsByTheRecipe) {

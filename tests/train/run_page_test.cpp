@@ -77,6 +77,26 @@ TEST_F(RunPage, EveryPictureIsThere) {
   EXPECT_THAT(page, AllOf(HasSubstr("No step was traced"), HasSubstr(">Training loss</title>")));
 }
 
+TEST_F(RunPage, OfALanguageTaskHasTokensOverTime) {
+  train::Result result = train(1);
+  auto lines = metrics(result);
+  std::ofstream file(result.folder + "/metrics.jsonl");
+  for (auto& line : lines) {
+    line["tokens_per_s"] = 64 * line["samples_per_s"].get<double>();
+    file << line << "\n";
+  }
+  file.close();
+  auto about = json_of(result.folder + "/about.json");
+  about["end"]["tokens_per_s"] = 4096.5;
+  std::ofstream(result.folder + "/about.json") << about;
+  std::string page = page_of(result.folder);
+  EXPECT_THAT(page, AllOf(HasSubstr(">Tokens per second</title>"), HasSubstr("<span>tokens per second</span>"),
+                          Not(HasSubstr("amples per second"))));
+  std::set<double> said = numbers_on(page);
+  EXPECT_TRUE(said.contains(4096.5));
+  for (const auto& line : lines) EXPECT_TRUE(said.contains(line["tokens_per_s"].get<double>()));
+}
+
 // Whose loss jumps from step to step: the means show where it goes.
 TEST_F(RunPage, OfManyStepsEachOfWhichIsToldHasMeansToo) {
   config_.log_steps = true;
