@@ -117,16 +117,14 @@ TEST_F(OwnPlan, IsPredictedToTheByteUnderEveryStrategyOnOneMachineAndOnSeveral) 
 }
 
 TEST_F(OwnPlan, IsWhatAWholeRunMeasures) {
-  for (const char* task : {"classification", "penalised"}) {
-    config_.task = {task};
-    for (const char* strategy : kStrategies) {
-      use(strategy);
-      train::Result result = train(2);
-      EXPECT_EQ(result.step_bytes, result.predicted_step_bytes) << task << ' ' << strategy;
-      auto [planned, measured] = peaks(result);
-      EXPECT_EQ(planned, measured) << task << ' ' << strategy;
-      EXPECT_GE(planned.size(), 4U) << strategy;
-    }
+  config_.task = {"classification"};
+  for (const char* strategy : kStrategies) {
+    use(strategy);
+    train::Result result = train(2);
+    EXPECT_EQ(result.step_bytes, result.predicted_step_bytes) << strategy;
+    auto [planned, measured] = peaks(result);
+    EXPECT_EQ(planned, measured) << strategy;
+    EXPECT_GE(planned.size(), 4U) << strategy;
   }
 }
 
