@@ -40,8 +40,8 @@ HOMES = {
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 ENDS_PROCESS = re.compile(r"(?<![\w.>:])(?<!void )(?:std::|::)?(?:exit|_exit|_Exit|quick_exit|abort|terminate)\s*\(")
-# A forked child that could not become its program, one that runs no other (dist/os/file_guard.h), and the guard of a program's
-# top level (dist/launch/job.h).
+# A forked child that could not become its program or runs no other (dist/os/children.h), one that watches over a file
+# (dist/os/file_guard.h), and the guard of a program's top level (dist/launch/job.h).
 MAY_END_PROCESS = ["dist/os/children.cpp", "dist/os/file_guard.cpp", "dist/launch/job.cpp"]
 
 
