@@ -63,8 +63,8 @@ class Module {
  public:
   /// Gets the tensors among the arguments of a call, undefined ones left out, and may replace them.
   using ForwardPreHook = std::function<void(Module&, std::span<Tensor>)>;
-  /// Gets the tensors in the result of a call.
-  using ForwardHook = std::function<void(Module&, std::span<const Tensor>)>;
+  /// Gets the tensors in the result of a call, undefined ones left out, and may replace them.
+  using ForwardHook = std::function<void(Module&, std::span<Tensor>)>;
   /// Runs when a call ends by an exception; must not throw.
   using ForwardFailedHook = std::function<void(Module&)>;
   template <class T> struct Entry {
@@ -89,6 +89,10 @@ class Module {
   std::string type_name() const;
   /// The name within the root; empty for the root itself.
   const std::string& full_name() const { return full_name_; }
+  /// The module that registered this one first; null for a root.
+  const Module* parent() const { return parent_; }
+  /// named_parameters with what is recorded of each.
+  std::vector<Entry<Parameter>> parameter_entries() { return distinct(&Module::parameters_); }
   /// Gives every parameter, buffer and module of the whole tree its full name. Done by the calls that need the names.
   void complete_names();
 
@@ -121,7 +125,7 @@ class Module {
   bool direct() const { return direct_; }
   const std::optional<RecomputeOptions>& recompute_options() const { return recompute_; }
   void before_forward(std::vector<Tensor>& inputs);
-  void after_forward(const std::vector<Tensor>& outputs);
+  void after_forward(std::vector<Tensor>& outputs);
   void forward_failed();
   /// Whether its type has no forward: a list or a group of modules, whose owner calls them.
   bool only_holds() const { return only_holds_; }

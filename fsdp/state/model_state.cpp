@@ -1,3 +1,4 @@
+#include <shardgrad/autograd/ops.h>
 #include <shardgrad/fsdp/state/pieces.h>
 #include <shardgrad/fsdp/state/replicas.h>
 
@@ -33,6 +34,8 @@ StateDict full_state_dict(Sharded& sharded, bool rank0_only) {
     Tensor whole = flat->whole("state_dict");
     if (wanted) add_copies(state, named[flat], whole);
   }
+  for (const auto& [name, tensor] : sharded.left_out())
+    if (wanted) state[name] = clone(tensor.detach()).to(kCpu);
   return state;
 }
 
@@ -46,7 +49,13 @@ StateSpecs state_specs(const Sharded& sharded) {
 void load_full_state_dict(Sharded& sharded, const StateDict& state) {
   StateCheck check(state);
   for (const auto& [name, spec] : state_specs(sharded)) check.expect(name, spec.shape, spec.dtype);
-  load_parameters("load_full_state_dict", sharded, slices_of(state), check.faults());
+  StateDict of_units = state;
+  for (const auto& [name, tensor] : sharded.left_out()) {
+    check.expect(name, tensor.shape(), tensor.dtype());
+    of_units.erase(name);
+  }
+  load_parameters("load_full_state_dict", sharded, slices_of(of_units), check.faults());
+  for (const auto& [name, tensor] : sharded.left_out()) copy_into(tensor, state.at(name));
 }
 
 std::vector<StateSlice> sharded_state_dict(Sharded& sharded) {

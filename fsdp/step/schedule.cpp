@@ -94,6 +94,7 @@ void Schedule::check_usable(const Unit& unit) const {
 
 void Schedule::before_forward(Unit& unit) {
   check_usable(unit);
+  used_ = true;
   Order& order = grad_enabled() ? forward_ : eval_;
   if (calls_.empty() && !recomputing()) {
     begin_outermost_call();
@@ -134,7 +135,7 @@ bool Schedule::keep(Unit& unit, bool backward_follows) {
   if (unit.is_root()) return true;
   finished_.push_back(&unit);
   bool last = finished_.size() == last_finished_.size() && last_finished_.back() == &unit;
-  return last || !config_.reshards_after_forward();
+  return last || !unit.reshards_after_forward();
 }
 
 // --- backward -------------------------------------------------------------------------------------------------------
@@ -242,6 +243,19 @@ void Schedule::gather(Unit& unit, const char* phase, Order& order) {
     ahead_.push_back(candidate);
   }
   unit.wait();
+}
+
+void Schedule::gather_ahead(Unit& unit) {
+  check_usable(unit);
+  if (calls_.empty()) begin_outermost_call();
+  if (!unit.needs_gather()) return;
+  unit.unshard("forward");
+  ahead_.push_back(&unit);
+}
+
+void Schedule::give_back(Unit& unit) {
+  std::erase(ahead_, &unit);
+  release(unit, "forward");
 }
 
 // A unit whose module still runs is released by whoever returns from it last: a forward may hold a whole backward pass.

@@ -40,8 +40,14 @@ namespace shardgrad::fsdp {
 class Schedule {
  public:
   explicit Schedule(Config config) : config_(std::move(config)) {}
-  /// The root, when it has parameters, comes first; then units in module order.
-  void set_units(std::vector<std::unique_ptr<Unit>> units) { units_ = std::move(units); }
+  /// The root, when it has parameters, comes first; then units in module order, and those of parts that were sharded
+  /// before.
+  void add_units(std::vector<std::unique_ptr<Unit>> units) {
+    for (auto& unit : units) units_.push_back(std::move(unit));
+  }
+  std::vector<std::unique_ptr<Unit>> give_units() { return std::exchange(units_, {}); }
+  /// Whether a unit has been called.
+  bool used() const { return used_; }
   std::span<const std::unique_ptr<Unit>> units() const { return units_; }
   const Config& config() const { return config_; }
 
@@ -63,6 +69,9 @@ class Schedule {
   void bring_back(Unit& unit);
   /// Every gradient of the flat parameter has been written in this backward pass; `last`: and every one of its unit.
   void after_grads(Unit& unit, FlatParam& flat, bool last);
+  /// Outside of backward: begins to gather a unit that the program will use; gives it back.
+  void gather_ahead(Unit& unit);
+  void give_back(Unit& unit);
   /// Whether backward passes reduce gradients.
   bool sync() const { return sync_; }
   void set_sync(bool on) { sync_ = on; }
@@ -125,7 +134,7 @@ class Schedule {
     uint64_t called_at;  // the sequence of the last operation before its call
   };
   std::vector<Frozen> frozen_;  // calls of units with frozen parameters that backward is in
-  bool forward_failed_ = false, in_backward_ = false, sync_ = true, summoned_ = false, ended_ = false;
+  bool forward_failed_ = false, in_backward_ = false, sync_ = true, summoned_ = false, ended_ = false, used_ = false;
   uint64_t pass_ = 0;  // that in_backward_ speaks of
 };
 

@@ -38,7 +38,11 @@ static std::vector<std::vector<nn::Parameter*>> grouped(std::span<nn::Parameter*
 
 Unit::Unit(std::string name, std::vector<nn::Parameter*> parameters, Mesh& mesh, const Config& config, bool is_root,
            UnitEvents events)
-    : name_(std::move(name)), mesh_(mesh), is_root_(is_root), events_(std::move(events)) {
+    : name_(std::move(name)),
+      mesh_(mesh),
+      is_root_(is_root),
+      reshards_(config.reshards_after_forward()),
+      events_(std::move(events)) {
   std::vector<std::vector<nn::Parameter*>> parts = grouped(parameters, config.bucket());
   for (const auto& members : parts) {
     std::string part = parts.size() > 1 ? concat(" from ", members[0]->full_name, " on") : "";
