@@ -48,7 +48,7 @@ class Build:
 
     def compile(self, source, yours, program, strict):
         """Makes `program`, unless it is newer than all that it is made of. `strict`: with warnings as errors."""
-        parts = [source, yours, self.library, *source.parent.glob("*.h"), ROOT / "tutorials/rung.h", *(ROOT / "tutorials").glob("*/solution.cpp")]
+        parts = [source, yours, self.library, *source.parent.glob("*.h"), *(ROOT / "tutorials").glob("*.h"), *(ROOT / "tutorials").glob("*/solution.cpp")]
         if program.exists() and program.stat().st_mtime > max(part.stat().st_mtime for part in parts):
             return
         program.parent.mkdir(parents=True, exist_ok=True)

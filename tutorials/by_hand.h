@@ -2,6 +2,7 @@
 // What rungs 6 to 9 have in common. Each has a Trainer, written by hand, which trains the same model on the same
 // samples; here is who calls it, counts, and compares what was learned with plain data parallel training.
 
+#include <algorithm>
 #include <iostream>
 #include <map>
 #include <string>
@@ -89,7 +90,7 @@ inline Seen look(ProcessGroup& world, const std::function<void(size_t step)>& ru
     run_step(step);
     if (step != 1 || world.rank() != 0) continue;
     seen.sent = recorder.total_bytes_sent() - before;
-    seen.calls = int64_t(recorder.records().size());
+    seen.calls = std::ranges::count_if(recorder.records(), [](const sg::Record& record) { return record.number != 0; });
     for (sg::Category::Kind owner : ledger.categories())
       seen.bytes[owner.name()] = ledger.current(owner), seen.peak[owner.name()] = ledger.peak(owner);
     sg::picture::Memory picture{{"memory", "Memory of one step", "Bytes of rank 0 by owner, in the order of changes."}};

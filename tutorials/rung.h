@@ -13,7 +13,6 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
@@ -38,10 +37,9 @@ class Rung {
   void require(bool right, const std::string& wrong) const { SG_CHECK(right, wrong); }
   /// What to look at afterwards, drawn by picture/.
   void picture(std::string svg) { picture_ = std::move(svg); }
-  /// counters.json and picture.svg in the folder of --report.
+  /// counters.json and picture.svg in the folder of --report, which is there.
   void write() const {
     if (folder_.empty()) return;
-    std::filesystem::create_directories(folder_);
     std::ofstream(folder_ + "/counters.json")
         << "{\n  \"counters\": " << object(counters_) << ",\n  \"terms\": " << object(terms_) << "\n}\n";
     if (!picture_.empty()) std::ofstream(folder_ + "/picture.svg") << picture_;

@@ -18,7 +18,7 @@ class Trainer {
 
   /// One step on this rank's samples; `count` is of the elements of all ranks' targets.
   void step(const sg::Tensor& x, const sg::Tensor& target, double count) {
-    // TODO(you): five lines, as in rung 3: loss, backward, step, zero_grad. The loss is divided by `count`.
+    // TODO(you): as in rung 3: loss, backward, step, zero_grad. The loss is divided by `count`.
     sg::Tensor loss = sg::mse_loss(model_(x), target, count);
     loss.backward();
     optimizer_->step();
