@@ -75,6 +75,15 @@ def differing_leaf(tree, terms, said, within):
     return None
 
 
+def extra_factor(said, counted, terms, meanings):
+    """Words for a number that no term of the formula explains."""
+    for name, value in sorted(terms.items()):
+        for word, product in ("times", counted * value), ("divided by", counted / value if value else None):
+            if said == product and value != 1:
+                return f"yours is this {word} {name}" + (f", {meanings[name]}" if name in meanings else "")
+    return (f"yours is {float(said / counted):.4g} of it; " if counted else "") + "no single term explains the difference"
+
+
 def marked(formula, terms, leaf=None):
     """The formula over the same with numbers put in, over a mark below the leaf."""
     above = below = under = ""
@@ -100,8 +109,7 @@ def explained(prediction, said, counted, terms, meanings):
         change = f"without {what}" if found[1] in (0, 1) else f"with {plain(found[1])} in the place of {what}"
         lines.append(f"    {change} it would be your number")
     else:
-        ratio = f"yours is {float(Fraction(said) / counted):.4g} of it; " if counted else ""
-        lines.append(f"    {ratio}no single term explains the difference")
+        lines.append("    " + extra_factor(Fraction(said), counted, terms, meanings))
     return lines + [f"    {name}  {meanings[name]}" for name in dict.fromkeys(re.findall(r"[A-Za-z_]\w*", formula)) if name in meanings]
 
 

@@ -37,9 +37,11 @@ class Trainer {
   /// One step on this rank's samples; `count` is of the elements of all ranks' targets.
   void step(Tensor x, const Tensor& target, double count) {
     for (Layer& layer : layers_) {
-      // TODO(you): the whole layer is in memory for its forward only.
+      // TODO(you): the whole layer is in memory for its forward: what comes before it,
       gather(layer);
+      // end of TODO
       x = forward(layer, x);
+      // TODO(you): and what after it?
       release(layer);
       // end of TODO
     }
@@ -47,10 +49,12 @@ class Trainer {
     sg::mse_loss(last, target, count).backward();
     Tensor dy = last.grad();
     for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
-      // TODO(you): and again for its backward.
+      // TODO(you): backward reads the layer's weights.
       gather(*layer);
+      // end of TODO
       dy = backward(*layer, dy);
       reduce(*layer);
+      // TODO(you): nobody reads them any more.
       release(*layer);
       // end of TODO
     }
