@@ -67,7 +67,6 @@ void print_strategies() {
 
 int main(int count, char** words) {
   return learn::run(count, words, [](learn::Rung& rung) {
-    print_strategies();
     for (int ranks = 1; ranks <= kRanks; ++ranks) {
       bool same = by_hand::train<Trainer>(ranks, kWidth, rung).weights ==
                   by_hand::train<rung_9::Trainer>(ranks, kWidth, rung).weights;
@@ -75,5 +74,6 @@ int main(int count, char** words) {
       std::printf("W = %d: the library's zero3 and rung 9 learn the same bits\n", ranks);
     }
     by_hand::climb<Trainer>(rung);
+    print_strategies();
   });
 }
