@@ -101,6 +101,7 @@ class Rung:
         self.introduces, self.meanings = facts.get("introduces", []), facts.get("terms", {})
         self.predictions, self.breaks = facts.get("predictions", []), facts.get("breaks", [])
         self.tries, self.where, self.target = facts.get("tries", []), facts["where"], facts.get("target")
+        self.code_lines = facts.get("code_lines")
         self.readme = (folder / "README.md").read_text()
 
     def file(self, name):
@@ -169,6 +170,9 @@ class Rung:
             lines = len(self.file(name).read_text().splitlines())
             if lines > most:
                 yield f"{name} has {lines} lines, and may have {most}"
+        code = [line for line in self.file("solution.cpp").read_text().splitlines() if line.strip() and not line.strip().startswith("//")] if self.code_lines else []
+        if self.code_lines and len(code) >= self.code_lines:
+            yield f"solution.cpp has {len(code)} lines of code, and is to have fewer than {self.code_lines}"
         if self.predictions and not self.question():
             yield "README.md has no part '## Predict'"
         if len(self.where) != 3:

@@ -152,6 +152,8 @@ def checks_can_fail():
     checks_find("a place that is not there", "core/ledger.h has no Storage", rung=facts(where=[{"question": "", "file": "core/ledger.h", "symbol": "Storage"}] * 3))
     checks_find("a quote of other output", "quotes what is not in the program's output", README=README.replace("computed", "calculated"))
     checks_find("a text that is too long", "README.md has 129 lines", README=README + 118 * "\n")
+    checks_find("a solution of too much code", "solution.cpp has 2 lines of code, and is to have fewer than 2", rung=facts(code_lines=2),
+                solution=SOLUTION.replace("# //", "//") + "more=1\n")
     checks_find("a symbol that nobody uses", "does not use all_gather", rung=facts(introduces=["all_gather"]))
     checks_find("a rung that is not before", "needs rung 3", rung=facts(needs=[3]))
 
