@@ -12,10 +12,20 @@ inline constexpr Kind parameter_shard = named<"parameter_shard">;  ///< trained 
 
 namespace shardgrad {
 
+/// Which indices along one dimension a parameter holds, where it is a part of a larger one: [begin, begin + its own
+/// extent there) of `extent`. Two ranks that split a weight (6, 4) by columns hold (6, 2), with {1, 0, 4} and {1, 2,
+/// 4}.
+struct Part {
+  int dim = 0;
+  int64_t begin = 0;
+  int64_t extent = 0;  ///< of the whole; 0: the parameter is whole
+};
+
 /// A trainable tensor and the name it goes by in state dicts, rules and messages.
 struct NamedParameter {
   std::string name;
   Tensor tensor;
+  Part part = {};  ///< what `tensor` holds of a larger parameter
 };
 
 /// Elements of one parameter that this rank's optimizer updates: the whole of it, or the part inside a shard.

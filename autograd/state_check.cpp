@@ -2,6 +2,14 @@
 
 namespace shardgrad {
 
+void check_whole(const std::string& name, const Shape& shape, const Part& part) {
+  if (part.extent == 0) return;
+  fail("'", name, "' is a part, indices [", part.begin, ", ", part.begin + shape[part.dim], ") along dimension ",
+       part.dim, " of ", part.extent,
+       ", and a state has whole tensors; take the parts from named_parameters(), of a sharded model ",
+       "in a scope of SummonFullParams, and save them under names that say which they are");
+}
+
 StateCheck::StateCheck(const std::map<std::string, Tensor>& given) {
   for (const auto& [name, tensor] : given) given_[name] = {tensor.shape(), tensor.dtype()};
 }

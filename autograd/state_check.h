@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include <shardgrad/autograd/parameter.h>
 #include <shardgrad/core/tensor.h>
 
 namespace shardgrad {
@@ -15,6 +16,9 @@ struct TensorSpec {
   DType dtype = DType::f32;
 };
 using StateSpecs = std::map<std::string, TensorSpec>;
+
+/// A state has whole tensors under their names. Throws Error(input) for `name`, of this shape, if it is a part of one.
+void check_whole(const std::string& name, const Shape& shape, const Part& part);
 
 /// Compares a given state with what is expected of it and collects every fault, so that one error names them all:
 ///

@@ -191,7 +191,8 @@ std::string structure_of(nn::Module& root, const Config& options, std::span<cons
     for (const nn::Parameter* parameter : planned.parameters)
       structure << '\n'
                 << unit_name(planned, root) << ' ' << parameter->full_name << ' ' << parameter->tensor.shape()
-                << parameter->tensor.dtype() << parameter->tensor.requires_grad();
+                << parameter->tensor.dtype() << parameter->tensor.requires_grad() << ' ' << parameter->part.dim << ' '
+                << parameter->part.begin << ' ' << parameter->part.extent;
   for (const NamedParameter& buffer : root.named_buffers())
     structure << '\n' << buffer.name << ' ' << buffer.tensor.shape() << buffer.tensor.dtype();
   return std::move(structure).str();

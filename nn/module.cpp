@@ -154,7 +154,7 @@ std::vector<Module::Entry<Parameter>> Module::state_entries() {
 
 static std::vector<NamedParameter> names_and_tensors(const std::vector<Module::Entry<Parameter>>& entries) {
   std::vector<NamedParameter> named;
-  for (const auto& entry : entries) named.push_back({entry.name, entry.object->tensor});
+  for (const auto& entry : entries) named.push_back({entry.name, entry.object->tensor, entry.object->part});
   return named;
 }
 
@@ -258,7 +258,10 @@ void Module::to(DType dtype) {
 StateDict Module::state_dict() {
   materialize();
   StateDict state;
-  for (auto& entry : state_entries()) state.emplace(entry.name, entry.object->tensor);
+  for (auto& entry : state_entries()) {
+    check_whole(entry.name, entry.object->tensor.shape(), entry.object->part);
+    state.emplace(entry.name, entry.object->tensor);
+  }
   return state;
 }
 

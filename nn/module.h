@@ -100,7 +100,8 @@ class Module {
   /// parameters no gradient, and is refused where it needs their values. Throws Error(input) for a sharded model.
   void to(Device device);
   void to(DType dtype);
-  /// Parameters and buffers by name. The tensors are those of the model, not copies.
+  /// Parameters and buffers by name. The tensors are those of the model, not copies. Throws Error(input) where one is a
+  /// part of a larger parameter.
   StateDict state_dict();
   /// Copies values in. Throws, having changed nothing, listing every missing, unknown or ill-fitting name.
   void load_state_dict(const StateDict& state);

@@ -21,6 +21,7 @@ void check_start(const Config& config, dist::ProcessGroup& world, const data::Sp
   SG_CHECK(config.schedule.warmup_steps <= total_steps, "schedule.warmup_steps is ", config.schedule.warmup_steps,
            ", but the run has only ", total_steps,
            " steps and would end before the warm-up; set fewer, or more epochs");
+  check_same_program(world);
   check_same(world, "the configuration", stream_of(to_json(config)));
   check_same(world, "the training data", fingerprint);
   check_same(world, "the test data", data.test->fingerprint());

@@ -11,9 +11,9 @@
 
 namespace shardgrad::train {
 
-/// Refuses, on every rank, what would only fail later: ranks that differ in settings or data, a schedule that is longer
-/// than the run, weights to begin with that are not there or of another model. A collective. `fingerprint`: of the
-/// training samples.
+/// Refuses, on every rank, what would only fail later: ranks that differ in program, settings or data, a schedule that
+/// is longer than the run, weights to begin with that are not there or of another model. A collective. `fingerprint`:
+/// of the training samples.
 void check_start(const Config& config, dist::ProcessGroup& world, const data::Splits& data, uint64_t fingerprint,
                  int64_t total_steps);
 

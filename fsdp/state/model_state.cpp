@@ -19,6 +19,7 @@ void load_parameters(const char* call, Sharded& sharded, std::span<const StateSl
 }  // namespace
 
 StateDict full_state_dict(Sharded& sharded, bool rank0_only) {
+  check_all_whole(sharded);
   check_replicas(sharded, "full_state_dict");
   sharded.settle("full_state_dict");
   bool wanted = !rank0_only || sharded.group().rank() == 0;
@@ -37,6 +38,7 @@ StateDict full_state_dict(Sharded& sharded, bool rank0_only) {
 }
 
 StateSpecs state_specs(const Sharded& sharded) {
+  check_all_whole(sharded);
   StateSpecs specs;
   for (const auto& [name, where] : sharded.index())
     specs[name] = {where.flat->slices()[where.slice].shape, where.flat->dtype()};

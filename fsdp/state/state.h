@@ -2,7 +2,7 @@
 // State of model and optimizer as pieces or as whole tensors. A piece knows its tensor's name and shape and where in it
 // it begins, so pieces of any number of ranks load at any other, and a file of pieces says nothing about ranks. All of
 // these are called by every rank, between steps: those that copy state refuse to inside backward and in a scope of
-// SummonFullParams.
+// SummonFullParams, and where a parameter is a part of a larger one (Part), whose whole no rank of the group has.
 
 #include <functional>
 
