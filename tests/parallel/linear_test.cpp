@@ -174,8 +174,8 @@ void expect_refused(const std::string& who, const std::function<void()>& call) {
 
 TEST(TensorParallel, AStateThatWouldHaveAPartForTheWholeIsRefused) {
   dist::run_ranks(2, [](ProcessGroup& world) {
-    if (world.rank() == 0) return;
     Mesh mesh(world, {{"data", 1}, {"model", 2}});
+    if (world.rank() == 0) return;
     auto model = nn::make<Split>(mesh.group("model"));
     optim::SGD optimizer(model->named_parameters(), {.lr = 0.1, .momentum = 0.9});
     expect_refused("Module::state_dict", [&] { model->state_dict(); });
