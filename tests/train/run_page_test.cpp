@@ -7,6 +7,7 @@
 #include <regex>
 #include <set>
 
+#include <shardgrad/picture/text.h>
 #include <shardgrad/train/report/page.h>
 
 #include "small_run.h"
@@ -57,6 +58,16 @@ TEST_F(RunPage, SaysTheNumbersOfTheFiles) {
   EXPECT_THAT(page, HasSubstr("== predicted, to the byte"));
   EXPECT_THAT(page, Not(HasSubstr("class=\"differs\"")));
   EXPECT_THAT(page, HasSubstr(train::read_run(result.folder).checkpoint->hash()));
+}
+
+TEST_F(RunPage, SaysSharesInWordsAsToPrograms) {
+  std::string page = page_of(train(2).folder);
+  EXPECT_THAT(page, HasSubstr("of communication hidden behind computing"));
+  int shares = 0;
+  std::regex share("<data value=\"([^\"]*)\">([^<]* %)</data>");
+  for (std::sregex_iterator found(page.begin(), page.end(), share), end; found != end; ++found, ++shares)
+    EXPECT_EQ((*found)[2], picture::percent_of(std::stod((*found)[1])));
+  EXPECT_GT(shares, 0);
 }
 
 TEST_F(RunPage, ShowsWhatWasSetOtherwise) {
