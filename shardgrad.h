@@ -10,11 +10,14 @@
 #include <shardgrad/dist/group/process_group.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/dist/launch/job.h>
+#include <shardgrad/dist/launch/launch_local.h>
 #include <shardgrad/fsdp/clip.h>
+#include <shardgrad/fsdp/fairscale.h>
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/fsdp/grad_scaler.h>
 #include <shardgrad/fsdp/plan.h>
 #include <shardgrad/fsdp/setup/wrap.h>
+#include <shardgrad/fsdp/sharded_ddp.h>
 #include <shardgrad/fsdp/state/replicas.h>
 #include <shardgrad/fsdp/state/state.h>
 #include <shardgrad/fsdp/sync_batchnorm.h>

@@ -88,10 +88,11 @@ class Engine {
  private:
   static bool older(const Ref<Node>& a, const Ref<Node>& b) { return a->sequence_ < b->sequence_; }
 
-  static uint64_t next_number() {
-    thread_local uint64_t number = 0;
-    return ++number;
-  }
+  // Of a context, not of a thread: who keeps a pass's number may meet the next pass in another thread.
+  struct Passes {
+    std::atomic<uint64_t> begun{0};
+  };
+  static uint64_t next_number() { return ++context().slot<Passes>().begun; }
 
   GradSlot slot_for(Node* node, uint32_t output, const Node* writer = nullptr, size_t input = 0) {
     GradSlot slot;

@@ -34,6 +34,7 @@ namespace detail {
 struct LaunchWatchers {
   LaunchTrial* trial = nullptr;
   ReadWatch* reader = nullptr;
+  double* flops = nullptr;
 };
 extern constinit thread_local LaunchWatchers launch_watchers;
 }  // namespace detail
@@ -65,6 +66,24 @@ class WithoutTrial {
 
  private:
   LaunchTrial* previous_;
+};
+
+/// Counts the floating-point operations of what this thread launches while it lives, on any device: those of products
+/// and attention, and of a user's operations that say theirs (Slot). What memory limits counts as none. What backward
+/// computes again counts again.
+class FlopCount {
+ public:
+  FlopCount() : outer_(std::exchange(detail::launch_watchers.flops, &count_)) {}
+  ~FlopCount() {
+    detail::launch_watchers.flops = outer_;
+    if (outer_) *outer_ += count_;
+  }
+  FlopCount(const FlopCount&) = delete;
+  double get() const { return count_; }
+
+ private:
+  double count_ = 0;
+  double* outer_;
 };
 
 /// Told which tensors this thread's operations read while they are recorded: how a recomputed region knows what it
@@ -143,17 +162,20 @@ template <class... Operands>
 
 }  // namespace detail
 
-/// Runs the slot's kernel for the device and dtype of `key`. On device meta nothing runs.
+/// Runs the slot's kernel for the device and dtype of `key`. On device meta nothing runs, but what is not in memory is
+/// brought back, or refused, as elsewhere.
 template <class... Parameters, class... Arguments>
 void launch(const Slot<Parameters...>& slot, const Tensor& key, const Arguments&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "arguments do not match the slot's signature");
   Device device = key.device();
-  if (device.kind == DeviceKind::meta) return;
   const detail::LaunchWatchers watchers = detail::launch_watchers;
-  if (watchers.trial) [[unlikely]]
+  if (watchers.trial && device.kind != DeviceKind::meta) [[unlikely]]
     return detail::launch_on_trial(*watchers.trial, slot, key, arguments...);
   if (watchers.reader) [[unlikely]]
     (detail::note_read<Parameters>(*watchers.reader, arguments), ...);
+  if (watchers.flops) [[unlikely]]
+    *watchers.flops += slot.flops(detail::operand<Parameters>(arguments)...);
+  if (device.kind == DeviceKind::meta) return (static_cast<void>(detail::operand<Parameters>(arguments)), ...);
   Context& ctx = context();
   auto kernel = slot.find(device.kind, key.dtype());
   Stream& stream = ctx.backend(device).compute();

@@ -26,6 +26,8 @@ Tensor Node::saved(size_t i) const {
 void Node::connect(const Tensor& input) {
   Node* target = input.defined() ? node_of(input) : nullptr;
   edges_.push_back({Ref<Node>(target), target ? input.impl().output_index : 0});
+  bool is_leaf = target && target->outputs_.empty();
+  if (is_leaf && !static_cast<Leaf*>(target)->is_of_dtype(input)) edges_.back().output = kOtherDtype;
   if (region_ && input.defined()) region_->note_input(input);
 }
 
@@ -130,7 +132,11 @@ void GradSlot::check_wanted() const {
 Out GradSlot::write() {
   check_wanted();
   written_ = true;
-  if (target_->outputs_.empty()) return static_cast<Leaf*>(target_)->open();
+  if (target_->outputs_.empty()) {
+    SG_CHECK(output_ != Node::kOtherDtype, writer_->name(), ": input ", input_, " had another dtype when this was ",
+             "recorded than its gradient has, as a parameter that is summoned; compute with its detach() there");
+    return static_cast<Leaf*>(target_)->open();
+  }
   Tensor& gradient = target_->gradients_[output_];
   const OutputMeta& meta = target_->outputs_[output_];
   if (!gradient.defined()) {

@@ -127,6 +127,7 @@ class Node : public GradFn {
     Ref<Node> node;  // null: this input needs no gradient
     uint32_t output = 0;
   };
+  static constexpr uint32_t kOtherDtype = UINT32_MAX;  // as output: a leaf that takes no gradient of what it was
   void keep(const Tensor& tensor);
   void connect(const Tensor& input);
   void add_output(const Tensor& output);
@@ -192,6 +193,8 @@ class Leaf final : public Node {
   GradSink* sink() const { return sink_.get(); }
   /// Sends gradients to `sink` from now on; null gives them back to the leaf.
   void set_sink(std::shared_ptr<GradSink> sink) { sink_ = std::move(sink); }
+  /// Whether gradients are of the dtype that `tensor`, whose leaf this is, has now.
+  bool is_of_dtype(const Tensor& tensor) const { return meta_.dtype == tensor.dtype(); }
   /// Inside backward: whether this pass brings a gradient for this leaf.
   bool in_current_pass() const;
   /// Runs when this leaf's gradient of a backward pass is complete.
@@ -258,7 +261,7 @@ void on_backward_failed(std::function<void()> callback);
 void keep_until_pass_ends(Ref<RebuiltValues> rebuilt);
 /// True while the calling thread runs backward.
 bool in_backward();
-/// The running pass's number, which no other pass of this thread has. Throws outside backward.
+/// The running pass's number, which no other pass of this context has. Throws outside backward.
 uint64_t backward_pass();
 
 }  // namespace shardgrad

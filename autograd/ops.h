@@ -4,6 +4,7 @@
 // Dimensions may be negative, counted from the end.
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -180,19 +181,21 @@ Tensor attention_cached(const Tensor& qkv, const Tensor& keys, const Tensor& val
 
 // --- losses: sums divided by a given count, so that N ranks with one global count train the same run ---------------
 // Without a count they divide by their own part's. Where there are several ranks and the loss is recorded for backward
-// that is refused: gradients are added up over the ranks, so each must divide by the count of the whole batch.
+// that is refused: gradients are added up over the ranks, so each must divide by the count of the whole batch. That may
+// be 0, of a batch in which nothing counts on any rank: loss and gradient are 0. What counts all the same makes them
+// infinite, or is refused. In one process count 0 is as none.
 
-/// Σ (x - target)² / count; count 0 means x.numel(). Losses have no dimensions and are f32 (f64 for f64).
-Tensor mse_loss(const Tensor& x, const Tensor& target, double count = 0);
-/// Σ -log softmax(logits)[label] / count over rows whose label is not ignore_index; count 0 means the number of those
-/// rows, counted on the device; where there is none, loss and gradient are 0. logits (N, C), labels i64 (N). Throws for
-/// a label out of range (on an asynchronous device: at the next wait). `classes` below C: of a padded vocabulary, the
-/// columns from there on do not exist, and have gradient 0. Logits of 16 bits are read as they are, and computed with
-/// in f32. Backward takes the memory of logits that nobody else holds.
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double count = 0, int64_t ignore_index = -100,
-                     int64_t classes = 0);
+/// Σ (x - target)² / count; without one, / x.numel(). Losses have no dimensions and are f32 (f64 for f64).
+Tensor mse_loss(const Tensor& x, const Tensor& target, std::optional<double> count = {});
+/// Σ -log softmax(logits)[label] / count over rows whose label is not ignore_index; without a count, the number of
+/// those rows, counted on the device; where there is none, loss and gradient are 0. logits (N, C), labels i64 (N).
+/// Throws for a label out of range (on an asynchronous device: at the next wait). `classes` below C: of a padded
+/// vocabulary, the columns from there on do not exist, and have gradient 0. Logits of 16 bits are read as they are, and
+/// computed with in f32. Backward takes the memory of logits that nobody else holds.
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, std::optional<double> count = {},
+                     int64_t ignore_index = -100, int64_t classes = 0);
 struct LinearCrossEntropyOptions {
-  double count = 0;  ///< as that of cross_entropy
+  std::optional<double> count = {};  ///< as that of cross_entropy
   int64_t ignore_index = -100;
   int64_t classes = 0;  ///< rows of weight from there on are no classes, and get gradient 0; 0: all are
   int64_t rows = 0;     ///< so many rows' logits at a time are made, and again in backward; 0: all, which are kept

@@ -1,6 +1,16 @@
 #include <shardgrad/autograd/state_check.h>
 
+#include <cstring>
+
 namespace shardgrad {
+
+void check_whole(const std::string& name, const Shape& shape, const Part& part) {
+  if (part.extent == 0) return;
+  fail("'", name, "' is a part, indices [", part.begin, ", ", part.begin + shape[part.dim], ") along dimension ",
+       part.dim, " of ", part.extent,
+       ", and a state has whole tensors; take the parts from named_parameters(), of a sharded model ",
+       "in a scope of SummonFullParams, and save them under names that say which they are");
+}
 
 StateCheck::StateCheck(const std::map<std::string, Tensor>& given) {
   for (const auto& [name, tensor] : given) given_[name] = {tensor.shape(), tensor.dtype()};
@@ -21,6 +31,14 @@ std::string StateCheck::faults() const {
   for (const auto& [name, spec] : given_)
     if (!known_.contains(name)) text += concat("\n  unknown: '", name, "', ", spec.dtype, spec.shape);
   return text;
+}
+
+bool values_differ(const Tensor& a, const Tensor& b) {
+  bool comparable = a.shape() == b.shape() && a.dtype() == b.dtype() && a.device() != kMeta && b.device() != kMeta;
+  bool one = a.storage() == b.storage() && a.offset() == b.offset();
+  if (!comparable || one || a.numel() == 0) return false;
+  Tensor x = a.detach().to(kCpu), y = b.detach().to(kCpu);
+  return std::memcmp(x.in().data, y.in().data, x.bytes()) != 0;
 }
 
 }  // namespace shardgrad

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include <shardgrad/autograd/parameter.h>
 #include <shardgrad/core/tensor.h>
 
 namespace shardgrad {
@@ -15,6 +16,9 @@ struct TensorSpec {
   DType dtype = DType::f32;
 };
 using StateSpecs = std::map<std::string, TensorSpec>;
+
+/// A state has whole tensors under their names. Throws Error(input) for `name`, of this shape, if it is a part of one.
+void check_whole(const std::string& name, const Shape& shape, const Part& part);
 
 /// Compares a given state with what is expected of it and collects every fault, so that one error names them all:
 ///
@@ -27,8 +31,6 @@ class StateCheck {
   explicit StateCheck(const std::map<std::string, Tensor>& given);
   /// There must be a `name` of this shape and dtype.
   void expect(const std::string& name, const Shape& shape, DType dtype);
-  /// There may be a `name`, whatever it is.
-  void permit(const std::string& name) { known_.insert(name); }
   /// A line, begun by a line break, for each missing, ill-fitting and unknown name; empty when all fits.
   std::string faults() const;
 
@@ -37,5 +39,8 @@ class StateCheck {
   std::set<std::string> known_;
   std::string faults_;
 };
+
+/// Whether two tensors, alike in shape and dtype, hold different values. One on device meta has none to differ.
+bool values_differ(const Tensor& a, const Tensor& b);
 
 }  // namespace shardgrad

@@ -38,18 +38,24 @@ struct Mlp : nn::Module {
   Tensor forward(const Tensor& x) { return d(c(b(a(x)))); }
 };
 
+struct Batch {
+  Tensor x, target;
+  explicit Batch(int64_t rows) : x(rand({rows, kIn}, "x")), target(rand({rows, kOut}, "target")) {}
+};
+
 /// A model, its optimizer and its part of the global batch; sharded where a group is given.
 class Training {
  public:
-  Training(int64_t first, int64_t rows, int64_t global, dist::ProcessGroup* group, fsdp::Strategy strategy)
-      : denominator_(double(global * kOut)) {
+  Training(const Batch& batch, int64_t first, int64_t rows, int64_t global, dist::ProcessGroup* group,
+           fsdp::Strategy strategy)
+      : denominator_(double(global * kOut)),
+        x_(clone(batch.x.rows(first, first + rows))),
+        target_(clone(batch.target.rows(first, first + rows))) {
     if (group)
       sharded_ = fsdp::fully_shard(model_.module(), *group, {.strategy = strategy});
     else
       model_->materialize();
     optimizer_ = std::make_unique<optim::AdamW>(model_->named_parameters(), optim::AdamOptions{.lr = 1e-3});
-    x_ = clone(rand({global, kIn}, "x").rows(first, first + rows));
-    target_ = clone(rand({global, kOut}, "target").rows(first, first + rows));
   }
   double step() {
     Tensor loss = mse_loss(model_(x_), target_, denominator_);
@@ -72,10 +78,10 @@ class Training {
   Tensor x_, target_;
 };
 
-void check_losses(dist::ProcessGroup& world, fsdp::Strategy strategy) {
+void check_losses(const Batch& batch, dist::ProcessGroup& world, fsdp::Strategy strategy) {
   int64_t global = kBatch * world.size();
-  Training whole(0, global, global, nullptr, strategy);
-  Training part(kBatch * world.rank(), kBatch, global, &world, strategy);
+  Training whole(batch, 0, global, global, nullptr, strategy);
+  Training part(batch, kBatch * world.rank(), kBatch, global, &world, strategy);
   for (int i = 0; i < 3; ++i) {
     Tensor sum = from_vector<double>({part.step()}, {1});
     world.all_reduce(sum).host_wait();
@@ -95,9 +101,10 @@ double slowest(dist::ProcessGroup& world, double seconds) {
 
 int run(dist::Job& job, int pairs, fsdp::Strategy strategy) {
   dist::ProcessGroup& world = job.world();
-  check_losses(world, strategy);
-  Training alone(0, kBatch, kBatch, nullptr, strategy);
-  Training together(kBatch * world.rank(), kBatch, kBatch * world.size(), &world, strategy);
+  Batch batch(kBatch * world.size());
+  check_losses(batch, world, strategy);
+  Training alone(batch, 0, kBatch, kBatch, nullptr, strategy);
+  Training together(batch, kBatch * world.rank(), kBatch, kBatch * world.size(), &world, strategy);
   together.seconds_per_step();
   std::vector<double> sharded, independent, step;
   for (int pair = 0; pair < pairs; ++pair) {

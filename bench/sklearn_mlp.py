@@ -3,8 +3,8 @@
 
     bench/sklearn_mlp.py [--csv build/digits.csv] [--seed 1] [--test-share 0.2] [--runs 5]
 
-The pictures are UCI's Optical Recognition of Handwritten Digits (E. Alpaydin, C. Kaynak; CC BY 4.0), as scikit-learn
-bundles them.
+The pictures are the test part of UCI's Optical Recognition of Handwritten Digits (E. Alpaydin, C. Kaynak, 1998; CC BY
+4.0), as scikit-learn bundles it.
 """
 import argparse
 import csv

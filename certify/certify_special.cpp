@@ -1,8 +1,10 @@
 // Special values: what the polynomials and shortcuts of fast kernels forget first.
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/certify/certify_outcome.h>
@@ -12,11 +14,24 @@ namespace shardgrad {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
-// The last ones are where exp leaves the normal numbers of f32 and bf16, and the range of all.
-constexpr double kSubnormal = 0x1p-130, kSmallestNormal = 0x1p-126;
-constexpr double kSpecial[] = {kNan, kInfinity, -kInfinity, 0.0, -0.0, kSubnormal, 88, -88, 104, -104};
 
-double tolerance(DType dtype) { return dtype == DType::bf16 ? 1e-2 : dtype == DType::f32 ? 1e-5 : 1e-12; }
+/// Where a dtype ends. exp of the last three is about the largest and smallest normal number, subnormal, and beyond.
+struct Ends {
+  double subnormal, smallest_normal, between_subnormals, tolerance;
+  std::array<double, 3> of_exp;
+  std::vector<double> special() const {
+    std::vector<double> all{kNan, kInfinity, -kInfinity, 0.0, -0.0, subnormal, -subnormal};
+    for (double x : of_exp) all.insert(all.end(), {x, -x});
+    return all;
+  }
+};
+
+Ends ends_of(DType dtype) {
+  if (dtype == DType::f16) return {0x1p-16, 0x1p-14, 0x1p-24, 0x1p-9, {10, 12, 18}};
+  if (dtype == DType::bf16) return {0x1p-130, 0x1p-126, 0x1p-133, 1e-2, {88, 96, 104}};
+  if (dtype == DType::f32) return {0x1p-130, 0x1p-126, 0x1p-149, 1e-5, {88, 96, 104}};
+  return {0x1p-1030, 0x1p-1022, 0x1p-1074, 1e-12, {709, 720, 746}};
+}
 
 /// The case's inputs, with `special` first, in the middle and last in input `changed`.
 std::vector<Tensor> with_special(const OpCase& op, DType dtype, Device device, size_t changed, double special) {
@@ -31,15 +46,19 @@ std::vector<Tensor> with_special(const OpCase& op, DType dtype, Device device, s
 
 enum class Of { gradient, result, elementwise_result };
 
-/// A subnormal may be kept or become a zero: of its sign in a result, of any in a gradient, where it met others. A zero
-/// that one element of each input makes has the reference's sign; one that is a sum may have any.
-bool agrees(double actual, double expected, double allowed, Of of) {
+/// What one element of each input makes may be a zero in the place of a subnormal, of its sign, or it is the same to
+/// two roundings; a zero is a zero of the reference's sign. A sum that is subnormal may be another one of its sign, and
+/// a zero of any; so may a gradient be, where it met others.
+bool agrees(double actual, double expected, double allowed, const Ends& ends, Of of) {
   if (std::isnan(expected) || std::isnan(actual)) return std::isnan(expected) && std::isnan(actual);
   if (std::isinf(expected) || std::isinf(actual)) return actual == expected;
-  if (of != Of::gradient && expected != 0 && std::abs(expected) < kSmallestNormal)
-    return std::abs(actual) <= kSmallestNormal && std::signbit(actual) == std::signbit(expected);
-  if (of == Of::elementwise_result && actual == 0 && expected == 0)
-    return std::signbit(actual) == std::signbit(expected);
+  bool same_sign = std::signbit(actual) == std::signbit(expected), small = std::abs(expected) < ends.smallest_normal;
+  if (of == Of::elementwise_result && small) {
+    bool zero = actual == 0 || (expected == 0 && std::abs(actual) == ends.subnormal);  // kept, where it counts as one
+    return same_sign && (zero || std::abs(actual - expected) <= 2 * ends.between_subnormals);
+  }
+  if (of == Of::result && small && expected != 0)
+    return actual == 0 || (same_sign && std::abs(actual) <= ends.smallest_normal);
   return std::abs(actual - expected) <= allowed;
 }
 
@@ -54,9 +73,9 @@ std::string disagreement(Of of, size_t number, const Tensor& actual, const std::
   for (const auto& each : wanted)
     for (double value : each)
       if (std::isfinite(value)) scale = std::max(scale, std::abs(value));
-  DType dtype = is_floating(actual.dtype()) ? actual.dtype() : DType::f64;
+  Ends ends = ends_of(is_floating(actual.dtype()) ? actual.dtype() : DType::f64);
   for (size_t i = 0; i < numbers.size(); ++i) {
-    auto good = [&](const auto& each) { return agrees(numbers[i], each[i], tolerance(dtype) * scale, of); };
+    auto good = [&](const auto& each) { return agrees(numbers[i], each[i], ends.tolerance * scale, ends, of); };
     if (std::ranges::none_of(wanted, good))
       return concat(of == Of::gradient ? "gradient " : "result ", number, " of shape ", actual.shape(), ", element ", i,
                     ", is ", numbers[i], ", expected ", wanted[0][i]);
@@ -84,9 +103,10 @@ std::string disagreement(const OpCase& op, const Outcome& actual, const std::vec
 /// The reference in the same dtype, once for each number that `special` may count as; none where the CPU has no such
 /// kernel.
 std::vector<Outcome> expected_outcomes(const OpCase& op, DType dtype, size_t changed, double special) {
+  KeepSubnormals mode;
   std::vector<Outcome> expected;
   std::vector<double> counts_as{special};
-  if (special == kSubnormal) counts_as.push_back(0);
+  if (std::abs(special) == ends_of(dtype).subnormal) counts_as.push_back(std::copysign(0, special));
   for (double number : counts_as) {
     try {
       expected.push_back(run_reference(op, with_special(op, dtype, kCpu, changed, number)));
@@ -117,8 +137,8 @@ std::string check_special_values(const Subject& subject, Device device) {
     const InputSpec& spec = op.inputs[i];
     bool of_the_dtype = differentiable(spec) || spec.kind == InputSpec::Kind::constant;
     if (!of_the_dtype || spec.shape.numel() == 0) continue;
-    for (DType dtype : {DType::f32, DType::bf16})
-      for (double special : kSpecial) {
+    for (DType dtype : {DType::f32, DType::bf16, DType::f16})
+      for (double special : ends_of(dtype).special()) {
         if (large && (dtype != DType::f32 || !(std::isnan(special) || special == -kInfinity))) continue;
         if (std::string found = try_special(op, dtype, device, i, special); !found.empty()) return found;
       }

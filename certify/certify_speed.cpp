@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <shardgrad/autograd/launch.h>
 #include <shardgrad/autograd/node.h>
@@ -169,6 +170,31 @@ std::vector<Tensor> make_large_inputs(const OpCase& op, DType dtype, Device devi
   return inputs;
 }
 
+double flops_of(const OpCase& op) try {
+  NoGrad no_grad;
+  FlopCount count;
+  op.call(make_large_inputs(op, DType::f32, kMeta));
+  return count.get();
+} catch (const Error&) {
+  return 0;
+}
+
+double product_rate(DType dtype, Device device) {
+  constexpr int kCalls = 5;
+  TableScope kernels;
+  Limits limits(kernels.before, dtype, device);
+  ColdTiming::Piece product = limits.product();
+  std::unique_ptr<StreamTimer> timer = context().backend(device).compute().make_timer();
+  double best = std::numeric_limits<double>::max();
+  for (int call = -1; call < kCalls; ++call) {  // the first warms up
+    timer->start();
+    product.work();
+    timer->stop();
+    if (double seconds = timer->seconds(); call >= 0) best = std::min(best, seconds);
+  }
+  return limits.flops_of_product() / best;
+}
+
 Speed measure_speed(const OpCase& op, DType dtype, Device device, const TableCopy* built_in) {
   TableScope scope;
   const TableCopy &chosen = scope.before, &original = built_in ? *built_in : chosen;
@@ -178,19 +204,19 @@ Speed measure_speed(const OpCase& op, DType dtype, Device device, const TableCop
   if (built_in) expected = other.values();
   check_values(used.values(), expected, dtype);
 
-  Speed speed{.shapes = op.variant, .dtype = dtype, .flops = op.flops};
+  Speed speed{.shapes = op.variant, .dtype = dtype, .flops = flops_of(op)};
   speed.bytes = bytes_of(inputs) + bytes_of(op.call(inputs));
   Limits limits(original, dtype, device);
   Timed timed;
   double product = 0;
   timed.add(speed.copy, limits.copy(speed.bytes));
-  if (op.flops > 0) timed.add(product, limits.product());
+  if (speed.flops > 0) timed.add(product, limits.product());
   timed.add(speed.forward, used.forward());
   if (built_in) timed.add(speed.built_in_forward, other.forward());
   if (used.differentiable()) timed.add(speed.backward, used.backward());
   if (used.differentiable() && built_in) timed.add(speed.built_in_backward, other.backward());
   speed.calls = timed.run(device);
-  if (op.flops > 0) speed.peak = limits.flops_of_product() / product;
+  if (speed.flops > 0) speed.peak = limits.flops_of_product() / product;
   return speed;
 }
 
@@ -199,7 +225,7 @@ SpeedReport measure_speeds(const std::string& op, Device device, const TableCopy
   if (!report.why_not.empty()) return report;
   try {
     for (const OpCase& each : op_cases(Purpose::speed)) {
-      if (each.op != op || (device == kCpu && each.flops > kMostFlopsOfAHost)) continue;
+      if (each.op != op || (device == kCpu && flops_of(each) > kMostFlopsOfAHost)) continue;
       for (DType dtype : {DType::f32, DType::bf16})
         report.speeds.push_back(measure_speed(each, dtype, device, built_in));
     }

@@ -22,7 +22,7 @@ struct Speed {
   double built_in_forward = 0, built_in_backward = 0;  ///< with the kernels that were replaced
   double bytes = 0;                                    ///< that forward moves at least: inputs and results, once
   double copy = 0;                                     ///< a copy that moves as many bytes
-  double flops = 0;                                    ///< of forward, where arithmetic may be what limits it
+  double flops = 0;                                    ///< of forward (flops_of)
   double peak = 0;                                     ///< flops of the library's matrix product in a second
 
   /// The least time that memory and arithmetic leave to forward.
@@ -43,6 +43,14 @@ Speed measure_speed(const OpCase& op, DType dtype, Device device, const TableCop
 /// Times the large cases of an operation in f32 and bf16. Slow is no error, and neither is a device whose times say
 /// nothing, or a measurement that fails: the report says why. It says apart what is wrong.
 SpeedReport measure_speeds(const std::string& op, Device device, const TableCopy* built_in = nullptr);
+
+/// Floating-point operations in a second that the library's own product of large matrices reaches on a device: the best
+/// of a few calls, with as many threads as the context has.
+double product_rate(DType dtype, Device device);
+
+/// Floating-point operations of a case's forward, as its kernels' slots say (kernels/table.h); 0 where it cannot be
+/// called on device meta.
+double flops_of(const OpCase& op);
 
 /// The inputs of a large case, drawn on the device.
 std::vector<Tensor> make_large_inputs(const OpCase& op, DType dtype, Device device);

@@ -40,8 +40,6 @@ struct OpCase {
   bool cancels = false;
   Purpose purpose = Purpose::promises;
   bool unaligned = false;  ///< the inputs begin one element after an aligned address
-  /// For speed: floating-point operations of one call, where arithmetic may be what limits it.
-  double flops = 0;
   /// Each element of a result is made of one element of each input: a zero has a sign.
   bool elementwise = false;
 

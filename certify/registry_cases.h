@@ -85,14 +85,12 @@ void add_unary_cases(std::vector<OpCase>& cases, const std::string& op, Function
   for (size_t i = first; i < cases.size(); ++i) cases[i].elementwise = true;
 }
 
-/// A large case, on which speed is measured. `flops`: floating-point operations of one call, where arithmetic may be
-/// what limits it. Several sizes may be given: hosts leave out those of more than a few billion operations.
+/// A large case, on which speed is measured. Several sizes may be given: hosts leave out those of more than a few
+/// billion floating-point operations.
 template <class Function>
-void add_speed_case(std::vector<OpCase>& cases, std::string op, Function call, std::vector<InputSpec> inputs,
-                    double flops = 0) {
+void add_speed_case(std::vector<OpCase>& cases, std::string op, Function call, std::vector<InputSpec> inputs) {
   add_case(cases, std::move(op), shapes_of(inputs), call, inputs);
   cases.back().purpose = Purpose::speed;
-  cases.back().flops = flops;
 }
 
 /// What draw() makes of the first random numbers of a name: the same at each call.

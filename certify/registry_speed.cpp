@@ -114,20 +114,13 @@ void add_rows(std::vector<OpCase>& cases) {
 
 void add_products(std::vector<OpCase>& cases) {
   for (int64_t n : {int64_t(1024), kSide}) {
-    double flops = 2 * double(n) * double(n) * double(n);
-    add_speed_case(
-        cases, "matmul", [](Inputs in) { return matmul(in[0], in[1]); }, {{{n, n}}, {{n, n}}}, flops);
-    add_speed_case(
-        cases, "linear", [](Inputs in) { return linear(in[0], in[1], in[2]); }, {{{n, n}}, {{n, n}}, {{n}}}, flops);
+    add_speed_case(cases, "matmul", [](Inputs in) { return matmul(in[0], in[1]); }, {{{n, n}}, {{n, n}}});
+    add_speed_case(cases, "linear", [](Inputs in) { return linear(in[0], in[1], in[2]); }, {{{n, n}}, {{n, n}}, {{n}}});
   }
-  add_speed_case(
-      cases, "linear_cross_entropy", [](Inputs in) { return linear_cross_entropy(in[0], in[1], in[2]); },
-      {{{8192, 256}}, {{768, 256}}, index_below(768, {8192})}, 2.0 * 8192 * 256 * 768);
-  // Half of the pairs of places, at 4 · d operations each.
-  double pairs = 2 * 12 * 1024.0 * 1024 / 2;
-  add_speed_case(
-      cases, "attention", [](Inputs in) { return attention(in[0], Tensor(), {.heads = 12}); }, {{{2, 1024, 3 * 768}}},
-      4 * 64 * pairs);
+  add_speed_case(cases, "linear_cross_entropy", [](Inputs in) { return linear_cross_entropy(in[0], in[1], in[2]); },
+                 {{{8192, 256}}, {{768, 256}}, index_below(768, {8192})});
+  add_speed_case(cases, "attention", [](Inputs in) { return attention(in[0], Tensor(), {.heads = 12}); },
+                 {{{2, 1024, 3 * 768}}});
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ void add_cached_attentions(std::vector<OpCase>& cases) {
   size_case({2, 3, 80}, {33, {.heads = 2, .kv_heads = 1}}, 20);
   size_case({1, 3, 36}, {254, {.heads = 10, .kv_heads = 1}}, 3);
   CachedRows large{1023, {.heads = 12, .kv_heads = 12}};
-  add_speed_case(cases, "attention_cached", large, inputs({8, 1, 3 * 768}, large, 64, 0), 4.0 * 64 * 8 * 12 * 1024);
+  add_speed_case(cases, "attention_cached", large, inputs({8, 1, 3 * 768}, large, 64, 0));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 namespace shardgrad {
 
 void* ChunkPool::take(size_t bytes, const Stream& stream, bool running, Event& wait) {
-  if (reuse_ == Reuse::when_done) settle();
+  if (reuse_ == Reuse::when_done) forget_done();
   auto cost = [&](Chunks::iterator chunk) {
     bool foreign = chunk->second.stream && chunk->second.stream != &stream;
     return std::tuple(foreign, chunk->second.bytes);
@@ -58,15 +58,15 @@ ChunkPool::Chunks::iterator ChunkPool::merge(Chunks::iterator left) {
 }
 
 // Host memory: chunks whose last use is over by now are like new.
-void ChunkPool::settle() {
-  bool settled = false;
+void ChunkPool::forget_done() {
+  bool found = false;
   for (auto& [data, chunk] : free_)
     if (chunk.stream && chunk.freed.done()) {
       chunk.stream = nullptr;
       chunk.freed = {};
-      settled = true;
+      found = true;
     }
-  if (!settled) return;
+  if (!found) return;
   for (auto chunk = free_.begin(); std::next(chunk) != free_.end();) chunk = merge(chunk);
 }
 

@@ -51,7 +51,7 @@ class ChunkPool {
     Event freed;
   };
   using Chunks = std::map<std::byte*, Chunk>;
-  void settle();
+  void forget_done();
   Chunks::iterator merge(Chunks::iterator left);
   Chunks::iterator largest_unused();
   void remove(Chunks::iterator chunk);

@@ -59,6 +59,9 @@ class Storage final : public RefCounted {
   void count_writes_apart(const std::vector<size_t>& begins);
   /// Takes the place of `old`: what was saved for backward of it is refused.
   void succeed(const Storage& old);
+  /// Takes the place of others for a while: what was saved of one of them is refused for another, however often each
+  /// was written to.
+  void stand_in() { version_ |= uint64_t(1) << 63; }
 
   /// While leased by a holder of raw pointers (DLPack, a user's cache), release() throws and names the holder.
   void lease(std::string holder);

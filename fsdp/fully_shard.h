@@ -34,14 +34,20 @@ struct NormPlan;  // fsdp/clip.cpp
 class Sharded {
  public:
   Sharded(nn::Module& root, dist::ProcessGroup& group, Config config);
-  dist::ProcessGroup& group() const { return mesh_.world(); }
-  const Mesh& mesh() const { return mesh_; }
+  dist::ProcessGroup& group() const { return mesh_->world(); }
+  const Mesh& mesh() const { return *mesh_; }
   const Config& config() const { return schedule_.config(); }
-  std::span<const std::unique_ptr<Unit>> units() const { return schedule_.units(); }
+  /// Those of the whole model, where this is a part that was sharded before it.
+  std::span<const std::unique_ptr<Unit>> units() const { return schedule().units(); }
   /// The flat parameters of all units.
   std::span<FlatParam* const> flats() const { return flats_; }
   /// Parameter name below the sharded module → location.
   const std::map<std::string, Location>& index() const { return index_; }
+  /// Parameters that are not sharded (Config::leave_out), by their names below the sharded module.
+  std::span<const NamedParameter> left_out() const { return left_out_; }
+  /// Of the model that this one is a part of, where that was sharded after it.
+  Schedule& schedule() { return above_ ? above_->schedule() : schedule_; }
+  const Schedule& schedule() const { return above_ ? above_->schedule() : schedule_; }
   /// Throws Error(input) naming `call` after the context has ended.
   void check_alive(const char* call) const;
   /// Before `call`: compute waits for what a pass that failed began to gather. Throws Error(input) naming `call`
@@ -53,21 +59,39 @@ class Sharded {
   friend class SummonFullParams;
   friend double grad_norm(Sharded&, double);
   friend std::shared_ptr<Sharded> fully_shard(nn::Module&, dist::ProcessGroup&, Config);
+  friend std::vector<std::shared_ptr<Sharded>> sharded_inside(nn::Module&, dist::ProcessGroup&, const Config&);
+  struct Users {
+    std::vector<nn::Module*> modules;
+    std::optional<DType> inputs;  // what theirs are converted to
+  };
+  UnitEvents unit_events();
+  void add_to_index(std::span<const std::unique_ptr<Unit>> units);
+  void take_over(const std::shared_ptr<Sharded>& inner);
   void end() noexcept;
-  Mesh mesh_;
+  nn::Module* root_;  // as long as it lives
+  std::shared_ptr<Mesh> mesh_;
+  std::vector<std::shared_ptr<Mesh>> inner_meshes_;  // of parts that were sharded before
+  std::shared_ptr<Sharded> above_;                   // the model that has taken this one's units over
+  std::vector<NamedParameter> left_out_;
   Schedule schedule_;
-  std::vector<std::vector<nn::Module*>> modules_;  // of the units, in their order; for fully_shard
+  std::vector<Users> modules_;  // of the units, in their order; for fully_shard
   std::vector<FlatParam*> flats_;
   std::map<std::string, Location> index_;
   std::shared_ptr<const NormPlan> norm_plan_;  // made by the first norm
   std::shared_ptr<void> at_end_[2];            // of the context and the group
 };
 
-/// Shards `module` over `group` in place; a parameter that is registered later is refused. Throws Error(input), having
-/// changed nothing, when the module is sharded already, when a parameter is not floating, has a gradient or cannot be
-/// gathered in param_dtype, when something is on another device than the context's, and when ranks disagree about
-/// structure, options, seed or values.
+/// Shards `module` over `group` in place; a parameter that is registered later is refused. Parts of it may have been
+/// sharded before, with options of their own and before their first call: what it returns is then the handle of all
+/// parameters, those parts' units among them. Throws Error(input), having changed nothing, when the module is sharded
+/// already, when a part does not fit (another group, split over another number of ranks, a parameter that is used
+/// outside of it, too), when a parameter is not floating, has a gradient or cannot be gathered in param_dtype, when
+/// something is on another device than the context's, and when ranks disagree about structure, options, seed or values.
 std::shared_ptr<Sharded> fully_shard(nn::Module& module, dist::ProcessGroup& group, Config config = {});
+/// For fully_shard: the models inside `root` that were sharded before, which it takes over; and that there is a new
+/// one.
+std::vector<std::shared_ptr<Sharded>> sharded_inside(nn::Module& root, dist::ProcessGroup& group, const Config& config);
+void remember(const std::shared_ptr<Sharded>& sharded);
 
 /// Backward passes in this scope add up gradients on each rank and send nothing; the first one after it reduces the
 /// sum. Costs the full gradients' memory until then, and saves their traffic. Without it every pass is reduced and
@@ -86,6 +110,30 @@ class NoSync {
   Sharded& sharded_;
   bool outer_;
 };
+
+/// A gather that was asked for.
+class Unsharding {
+ public:
+  /// Compute waits for it: the unit's parameters can be read from now on.
+  void wait() { unit_->wait(); }
+
+ private:
+  friend Unsharding unshard(Sharded&, const std::string&);
+  Unsharding(Unit& unit, std::shared_ptr<void> owner) : unit_(&unit), owner_(std::move(owner)) {}
+  Unit* unit_;
+  std::shared_ptr<void> owner_;
+};
+
+/// Begins to gather the parameters of a unit before its call, beside other work. They are given back after that call as
+/// ever, when the root's call ends without it, or by reshard. Nothing is sent for a unit that is gathered already.
+/// Every rank calls it, in the same order. Throws Error(input) listing the units for a name that is none.
+///
+///     fsdp::Unsharding gather = fsdp::unshard(*sharded, "head");
+///     Tensor features = body(x);
+///     gather.wait();
+Unsharding unshard(Sharded& sharded, const std::string& unit);
+/// Gives the unit's gathered parameters back, unless its module is being called or its strategy keeps them.
+void reshard(Sharded& sharded, const std::string& unit);
 
 /// In this scope the parameters are copies of the whole ones, in the shards' dtype: readable, and to be edited. With
 /// `write_back` edits are kept at the end: each rank takes its own part; edits that differ between ranks are refused,

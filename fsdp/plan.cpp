@@ -5,6 +5,7 @@
 #include <mutex>
 #include <set>
 
+#include <shardgrad/autograd/launch.h>
 #include <shardgrad/core/columns.h>
 #include <shardgrad/kernels/workspace.h>
 
@@ -74,8 +75,10 @@ Plan make_plan(Sharded& sharded, const std::function<void()>& step) {
   int64_t sent = recorder.total_bytes_sent();
   PeakOfTensors peak(ledger);
   Tracing tracing(recorder);
+  FlopCount flops;
   step();
   Plan plan;
+  plan.flops = flops.get();
   plan.peak = peak.get();
   plan.bytes_sent = recorder.total_bytes_sent() - sent;
   plan.keeps_params = sharded.config().keeps_params();
@@ -87,6 +90,7 @@ Plan make_plan(Sharded& sharded, const std::function<void()>& step) {
     total += row.parameters;
   }
   for (const Record& record : recorder.records()) {
+    plan.collectives += record.bytes_sent > 0;
     auto row = std::ranges::find(plan.units, record.unit, &UnitPlan::name);
     if (row == plan.units.end()) continue;
     row->bytes_sent += record.bytes_sent;

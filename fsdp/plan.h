@@ -42,6 +42,8 @@ struct Plan {
   std::map<Category::Kind, int64_t> peaks;  ///< without workspaces of kernels, which only a real run has
   int64_t peak = 0;                         ///< of all these together
   int64_t bytes_sent = 0;
+  int64_t collectives = 0;                    ///< that send something
+  double flops = 0;                           ///< that this rank computes (FlopCount of autograd/launch.h)
   bool keeps_params = false;                  ///< full parameters stay in memory whatever the units are
   std::string wrap_setting = "Config::wrap";  ///< what chooses units, in the words of whoever reads the warning
   bool operator==(const Plan&) const = default;

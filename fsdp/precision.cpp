@@ -21,12 +21,17 @@ void convert_buffers(nn::Module& root, const Config& config) {
     }
 }
 
-void convert_inputs(nn::Module& module, const Config& config) {
-  if (!config.param_dtype) return;
-  module.add_forward_pre_hook([dtype = *config.param_dtype](nn::Module&, std::span<Tensor> inputs) {
-    for (Tensor& input : inputs)
-      if (is_floating(input.dtype())) input = cast(input, dtype);
-  });
+static void convert_all(std::span<Tensor> tensors, DType dtype) {
+  for (Tensor& tensor : tensors)
+    if (is_floating(tensor.dtype())) tensor = cast(tensor, dtype);
+}
+
+void convert_inputs(nn::Module& module, DType dtype) {
+  module.add_forward_pre_hook([dtype](nn::Module&, std::span<Tensor> inputs) { convert_all(inputs, dtype); });
+}
+
+void convert_outputs(nn::Module& module, DType dtype) {
+  module.add_forward_hook([dtype](nn::Module&, std::span<Tensor> outputs) { convert_all(outputs, dtype); });
 }
 
 }  // namespace shardgrad::fsdp

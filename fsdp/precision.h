@@ -8,8 +8,9 @@ namespace shardgrad::fsdp {
 
 /// Gives the floating buffers of `root` and below their values and buffer_dtype; does nothing when that is unset.
 void convert_buffers(nn::Module& root, const Config& config);
-/// From now on the floating inputs of the module's calls are converted to param_dtype, differentiably; does nothing
-/// when that is unset.
-void convert_inputs(nn::Module& module, const Config& config);
+/// From now on the floating inputs of the module's calls are converted to `dtype`, differentiably.
+void convert_inputs(nn::Module& module, DType dtype);
+/// Likewise the results.
+void convert_outputs(nn::Module& module, DType dtype);
 
 }  // namespace shardgrad::fsdp

@@ -10,6 +10,7 @@ namespace {
 
 std::vector<NamedParameter> state_of(nn::Module& root) {
   std::vector<NamedParameter> state = root.named_parameters();
+  std::erase_if(state, [](const NamedParameter& p) { return p.tensor.storage()->tag().unit != 0; });  // sharded before
   for (NamedParameter& buffer : root.named_buffers()) state.push_back(std::move(buffer));
   return state;
 }
@@ -72,12 +73,15 @@ void check_same_start(nn::Module& root, const std::string& structure, dist::Proc
     }
 }
 
-void broadcast_buffers(nn::Module& root, dist::ProcessGroup& world) {
+void broadcast_rest(nn::Module& root, std::span<const NamedParameter> left_out, dist::ProcessGroup& world) {
+  auto send = [&](const Tensor& tensor) {
+    world.broadcast(tensor.detach(), 0, {{"", "fully_shard"}}).wait(context().backend(tensor.device()).compute());
+  };
+  for (const NamedParameter& parameter : left_out) send(parameter.tensor);
   for (auto& [name, module] : root.named_modules())
     for (const auto& buffer : module->own_buffers()) {
       buffer.object->materialize();
-      const Tensor& tensor = buffer.object->tensor;
-      world.broadcast(tensor, 0, {{"", "fully_shard"}}).wait(context().backend(tensor.device()).compute());
+      send(buffer.object->tensor);
     }
 }
 

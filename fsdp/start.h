@@ -18,7 +18,8 @@ uint64_t hash_of_numbers(std::span<const int64_t> numbers);
 /// other values in parameters and buffers; with `from_rank0` only the structure is compared. A collective.
 void check_same_start(nn::Module& root, const std::string& structure, dist::ProcessGroup& world, bool from_rank0);
 
-/// Gives the buffers of `root` and below rank 0's values. A collective.
-void broadcast_buffers(nn::Module& root, dist::ProcessGroup& world);
+/// Gives what is not sharded rank 0's values: the parameters `left_out`, and the buffers of `root` and below. A
+/// collective.
+void broadcast_rest(nn::Module& root, std::span<const NamedParameter> left_out, dist::ProcessGroup& world);
 
 }  // namespace shardgrad::fsdp

@@ -69,7 +69,11 @@ class TableCopy {
 template <class... Args> class Slot : public SlotBase {
  public:
   using Kernel = void (*)(const Launch&, Args...);
-  constexpr explicit Slot(const char* name) : SlotBase(name) {}
+  using Flops = double (*)(const Args&...);
+  /// `flops`: how many floating-point operations a call makes, told by the shapes of its operands, whose data may be
+  /// null. Left out by what memory limits.
+  constexpr explicit Slot(const char* name, Flops flops = nullptr) : SlotBase(name), flops_(flops) {}
+  double flops(const Args&... operands) const { return flops_ ? flops_(operands...) : 0; }
   /// While the program or a library loads.
   void add(DeviceKind device, DType dtype, Kernel kernel) {
     SlotBase::add(device, dtype, reinterpret_cast<AnyKernel>(kernel), false);
@@ -85,6 +89,9 @@ template <class... Args> class Slot : public SlotBase {
       missing(device, dtype);
     return reinterpret_cast<Kernel>(kernel);
   }
+
+ private:
+  Flops flops_;
 };
 
 /// Adds a kernel to a slot while the program loads.

@@ -93,10 +93,13 @@ template <class M> class Child {
     auto forward = [&](auto&... each) { return run_forward(detail::pass<Args>(each)...); };
     if constexpr (std::is_void_v<decltype(std::apply(forward, kept))>) {
       std::apply(forward, kept);
-      module_->after_forward({});
+      std::vector<Tensor> none;
+      module_->after_forward(none);
     } else {
       auto result = std::apply(forward, kept);
-      module_->after_forward(tensors_in(result));
+      std::vector<Tensor> outputs = tensors_in(result);
+      module_->after_forward(outputs);
+      replace_tensors(result, outputs);
       return result;
     }
   }

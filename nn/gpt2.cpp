@@ -7,7 +7,7 @@ LanguageModel::Sizes sizes_of(const Gpt2Options& o) {
   SG_CHECK(o.n_embd > 0 && o.n_layer > 0 && o.n_head > 0 && o.n_inner >= 0 && o.n_embd % o.n_head == 0, "gpt2: n_embd ",
            o.n_embd, ", n_layer ", o.n_layer, ", n_head ", o.n_head, " and n_inner ", o.n_inner,
            " do not go together; n_embd must be a multiple of n_head, and all at least 1 (n_inner 0: 4 n_embd)");
-  return {o.vocab_size, o.n_positions, o.vocab_multiple, o.n_layer * o.n_embd};
+  return {o.vocab_size, o.n_positions, o.vocab_multiple};
 }
 
 // The place of each token in its row, i64: (T), or (B, T) where rows begin at `starts`. Padding is at 0.

@@ -5,18 +5,12 @@
 #include <cstdint>
 #include <string_view>
 
+#include <shardgrad/autograd/parameter.h>
 #include <shardgrad/core/tensor.h>
 
 namespace shardgrad::nn {
 
-/// Which indices along one dimension a parameter holds, where it is a part of a larger one: [begin, begin + its own
-/// extent there) of `extent`. Two ranks that split a weight (6, 4) by columns hold (6, 2), with {1, 0, 4} and {1, 2,
-/// 4}.
-struct Part {
-  int dim = 0;
-  int64_t begin = 0;
-  int64_t extent = 0;  ///< of the whole; 0: the parameter is whole
-};
+using shardgrad::Part;
 
 /// How a parameter is filled; made by the functions in nn::init.
 struct Init {

@@ -68,13 +68,4 @@ void LanguageModel::check(const Tensor& ids, const TextCall& call) const {
   check_ids(ids, sizes_.vocab_size);
 }
 
-// Forward and backward of a product take 6 operations for each weight and token. A token sees half of a row, at 2 · 2
-// operations for each number of a head, and backward takes twice as many.
-double LanguageModel::flops_per_token(int64_t length) {
-  int64_t weights = head()->weight.numel();
-  for (const auto& [name, module] : named_modules())
-    if (auto* product = dynamic_cast<Linear*>(module)) weights += product->weight.numel();
-  return 6 * (double(weights) + double(sizes_.attention_width) * double(length));
-}
-
 }  // namespace shardgrad::nn

@@ -68,20 +68,17 @@ class LanguageModel : public Module {
  public:
   struct Sizes {
     int64_t vocab_size, max_positions;
-    int64_t vocab_multiple = 1;   ///< the table's rows are padded to a multiple of it, which products may like better
-    int64_t attention_width = 0;  ///< heads · head_dim of all blocks together
+    int64_t vocab_multiple = 1;  ///< the table's rows are padded to a multiple of it, which products may like better
   };
 
   /// ids: i64 (B, T) → logits (B, T, vocab_size), or with labels the loss: one element, f32 (f64 for f64). Throws
-  /// Error(input) for more than max_positions tokens in a row, and for an id that is not in the vocabulary.
+  /// Error(input) for more than max_positions tokens in a row, and for an id that is not in the vocabulary. Ids on a
+  /// device are not waited for: there the table refuses those beyond its rows, padded ones included.
   Tensor forward(const Tensor& ids, const TextCall& call = {});
 
   int64_t vocab_size() const { return sizes_.vocab_size; }
   /// The most tokens in a row.
   int64_t max_positions() const { return sizes_.max_positions; }
-  /// Floating-point operations of one token's forward and backward in rows of `length` tokens: those of the products,
-  /// and of attention's the half that is computed. Without recompute.
-  double flops_per_token(int64_t length);
 
  protected:
   /// Throws Error(input) for sizes below 1.

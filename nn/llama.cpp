@@ -19,13 +19,13 @@ LanguageModel::Sizes sizes_of(const LlamaOptions& o) {
            o.head_dim, " cannot be; 0 is hidden_size ", o.hidden_size, " / num_attention_heads ", o.num_attention_heads,
            ", where that is whole");
   SG_CHECK(o.depth() % 2 == 0, "llama: heads of head_dim ", o.depth(), " cannot be rotated by pairs; it must be even");
-  return {o.vocab_size, o.max_position_embeddings, o.vocab_multiple,
-          o.num_hidden_layers * o.num_attention_heads * o.depth()};
+  return {o.vocab_size, o.max_position_embeddings, o.vocab_multiple};
 }
 
 }  // namespace
 
-LlamaAttention::LlamaAttention(const LlamaOptions& o) : heads_(o.num_attention_heads), kv_heads_(o.kv_heads()) {
+LlamaAttention::LlamaAttention(const LlamaOptions& o)
+    : heads_(o.num_attention_heads), kv_heads_(o.kv_heads()), dropout_(o.attention_dropout) {
   int64_t rows = (heads_ + 2 * kv_heads_) * o.depth();
   qkv = child<Linear>("qkv", o.hidden_size, rows, false, Activation::none, usual_init());
   o_proj = child<Linear>("o_proj", heads_ * o.depth(), o.hidden_size, false, Activation::none,
@@ -35,7 +35,8 @@ LlamaAttention::LlamaAttention(const LlamaOptions& o) : heads_(o.num_attention_h
 Tensor LlamaAttention::forward(const Tensor& x, const TextPlace& place) {
   Tensor rotated =
       rope(qkv(x), *place.rope_table, heads_, kv_heads_, place.starts, place.first());  // (B, T, (H + 2G) d)
-  return o_proj(attend(rotated, place, {.heads = heads_, .kv_heads = kv_heads_}, full_name()));
+  AttentionOptions how{.heads = heads_, .kv_heads = kv_heads_, .dropout = training() ? dropout_ : 0};
+  return o_proj(attend(rotated, place, how, full_name()));
 }
 
 LlamaMlp::LlamaMlp(const LlamaOptions& o) {
@@ -69,6 +70,7 @@ Llama::Llama(const LlamaOptions& o) : LanguageModel(sizes_of(o)), options_(o) {
 void Llama::extend_table(int64_t positions, const Tensor& x) {
   DType dtype = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
   bool fits = rope_table_.defined() && rope_table_.dtype() == dtype && rope_table_.device() == x.device();
+  positions = std::min(positions, max_positions());
   if (fits && rope_table_.size(0) >= positions) return;
   TagScope owner(Category::other);
   int64_t rows = std::min(max_positions(), int64_t(std::bit_ceil(uint64_t(positions))));
@@ -77,7 +79,8 @@ void Llama::extend_table(int64_t positions, const Tensor& x) {
 
 Tensor Llama::features(const Tensor& ids, TextPlace place) {
   Tensor x = embed_tokens(ids);  // (B, T, C)
-  extend_table(place.first() + ids.size(1), x);
+  int64_t end = place.first() + ids.size(1);
+  extend_table(place.cache ? std::max(end, place.cache->positions()) : end, x);  // a text grows into what it has
   place.rope_table = &rope_table_;
   for (const Child<LlamaBlock>& layer : *layers) {
     x = layer(x, place);

@@ -28,6 +28,7 @@ struct LlamaOptions {
   int64_t head_dim = 0;             ///< 0: hidden_size / num_attention_heads
   double rms_norm_eps = 1e-6;
   RopeOptions rope = {};
+  double attention_dropout = 0;  ///< in training
   bool tie_word_embeddings = false;
   int64_t vocab_multiple = 1;  ///< as LanguageModel::Sizes
 
@@ -45,6 +46,7 @@ class LlamaAttention : public Module {
 
  private:
   int64_t heads_, kv_heads_;
+  double dropout_;
 };
 
 class LlamaMlp : public Module {

@@ -4,22 +4,26 @@
 // single process the count may be left out, as in PyTorch; with several ranks a loss that is recorded for backward is
 // refused without it.
 
+#include <optional>
+
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/nn/module.h>
 
 namespace shardgrad::nn {
 
-/// Σ (x - target)² / count, one element; count 0 means x.numel().
+/// Σ (x - target)² / count, one element; without a count, / x.numel().
 struct MSELoss : Module {
-  Tensor forward(const Tensor& x, const Tensor& target, double count = 0) { return mse_loss(x, target, count); }
+  Tensor forward(const Tensor& x, const Tensor& target, std::optional<double> count = {}) {
+    return mse_loss(x, target, count);
+  }
 };
 
-/// Σ -log softmax(logits)[label] / count over rows whose label is not ignore_index; count 0 means their number.
+/// Σ -log softmax(logits)[label] / count over rows whose label is not ignore_index; without a count, / their number.
 /// logits: (N, C), labels: i64 (N).
 class CrossEntropyLoss : public Module {
  public:
   explicit CrossEntropyLoss(int64_t ignore_index = -100) : ignore_index_(ignore_index) {}
-  Tensor forward(const Tensor& logits, const Tensor& labels, double count = 0) {
+  Tensor forward(const Tensor& logits, const Tensor& labels, std::optional<double> count = {}) {
     return cross_entropy(logits, labels, count, ignore_index_);
   }
 

@@ -154,7 +154,7 @@ std::vector<Module::Entry<Parameter>> Module::state_entries() {
 
 static std::vector<NamedParameter> names_and_tensors(const std::vector<Module::Entry<Parameter>>& entries) {
   std::vector<NamedParameter> named;
-  for (const auto& entry : entries) named.push_back({entry.name, entry.object->tensor});
+  for (const auto& entry : entries) named.push_back({entry.name, entry.object->tensor, entry.object->part});
   return named;
 }
 
@@ -258,26 +258,34 @@ void Module::to(DType dtype) {
 StateDict Module::state_dict() {
   materialize();
   StateDict state;
-  for (auto& entry : state_entries()) state.emplace(entry.name, entry.object->tensor);
+  for (auto& [name, parameter] : state_entries()) {
+    check_whole(name, parameter->tensor.shape(), parameter->part);
+    state.emplace(name, parameter->tensor);
+  }
   return state;
 }
 
 void Module::load_state_dict(const StateDict& state) {
   StateDict own = state_dict();
   StateCheck check(state);
-  std::string absent;
+  std::string others;
   for (auto& [name, tensor] : own) {
     check.expect(name, tensor.shape(), tensor.dtype());
-    const Storage& storage = *tensor.storage();
-    if (!storage.resident())
-      absent += concat("\n  '", name, "' is not in memory: ", storage.note() ? *storage.note() : "");
+    if (const Storage& storage = *tensor.storage(); !storage.resident())
+      others += concat("\n  '", name, "' is not in memory: ", storage.note() ? *storage.note() : "");
     auto given = state.find(name);
-    if (given != state.end() && given->second.device().kind == DeviceKind::meta && tensor.device() != kMeta)
-      absent += concat("\n  '", name, "' was given on device meta, where it has no values");
+    if (given != state.end() && given->second.device() == kMeta && tensor.device() != kMeta)
+      others += concat("\n  '", name, "' was given on device meta, where it has no values");
   }
-  for (auto& [name, first] : aliases()) check.permit(name);
-  std::string faults = check.faults() + absent;
-  SG_CHECK(faults.empty(), "load_state_dict: this is not a state of ", type_name(), "; nothing was loaded:", faults);
+  for (auto& [name, first] : aliases()) {
+    auto given = state.find(name), tied = state.find(first);
+    if (given == state.end()) continue;
+    check.expect(name, own.at(first).shape(), own.at(first).dtype());
+    if (tied != state.end() && values_differ(given->second, tied->second))
+      others += concat("\n  '", name, "' was given other values than '", first, "', to which it is tied");
+  }
+  others = check.faults() + others;
+  SG_CHECK(others.empty(), "load_state_dict: this is not a state of ", type_name(), "; nothing was loaded:", others);
   for (auto& [name, tensor] : own) copy_into(tensor, state.at(name));
 }
 

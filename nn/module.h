@@ -63,8 +63,8 @@ class Module {
  public:
   /// Gets the tensors among the arguments of a call, undefined ones left out, and may replace them.
   using ForwardPreHook = std::function<void(Module&, std::span<Tensor>)>;
-  /// Gets the tensors in the result of a call.
-  using ForwardHook = std::function<void(Module&, std::span<const Tensor>)>;
+  /// Gets the tensors in the result of a call, undefined ones left out, and may replace them.
+  using ForwardHook = std::function<void(Module&, std::span<Tensor>)>;
   /// Runs when a call ends by an exception; must not throw.
   using ForwardFailedHook = std::function<void(Module&)>;
   template <class T> struct Entry {
@@ -89,6 +89,10 @@ class Module {
   std::string type_name() const;
   /// The name within the root; empty for the root itself.
   const std::string& full_name() const { return full_name_; }
+  /// The module that registered this one first; null for a root.
+  const Module* parent() const { return parent_; }
+  /// named_parameters with what is recorded of each.
+  std::vector<Entry<Parameter>> parameter_entries() { return distinct(&Module::parameters_); }
   /// Gives every parameter, buffer and module of the whole tree its full name. Done by the calls that need the names.
   void complete_names();
 
@@ -100,9 +104,11 @@ class Module {
   /// parameters no gradient, and is refused where it needs their values. Throws Error(input) for a sharded model.
   void to(Device device);
   void to(DType dtype);
-  /// Parameters and buffers by name. The tensors are those of the model, not copies.
+  /// Parameters and buffers by name. The tensors are those of the model, not copies. Throws Error(input) where one is a
+  /// part of a larger parameter.
   StateDict state_dict();
-  /// Copies values in. Throws, having changed nothing, listing every missing, unknown or ill-fitting name.
+  /// Copies values in. A second name of a parameter may be given beside the first, with the same values. Throws, having
+  /// changed nothing, listing every missing, unknown or ill-fitting name.
   void load_state_dict(const StateDict& state);
   void train(bool on = true);
   void eval() { train(false); }
@@ -121,7 +127,7 @@ class Module {
   bool direct() const { return direct_; }
   const std::optional<RecomputeOptions>& recompute_options() const { return recompute_; }
   void before_forward(std::vector<Tensor>& inputs);
-  void after_forward(const std::vector<Tensor>& outputs);
+  void after_forward(std::vector<Tensor>& outputs);
   void forward_failed();
   /// Whether its type has no forward: a list or a group of modules, whose owner calls them.
   bool only_holds() const { return only_holds_; }

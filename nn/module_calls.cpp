@@ -60,6 +60,6 @@ void Module::before_forward(std::vector<Tensor>& inputs) {
 
 void Module::forward_failed() { call_hooks(failed_hooks_, *this); }
 
-void Module::after_forward(const std::vector<Tensor>& outputs) { call_hooks(hooks_, *this, outputs); }
+void Module::after_forward(std::vector<Tensor>& outputs) { call_hooks(hooks_, *this, outputs); }
 
 }  // namespace shardgrad::nn

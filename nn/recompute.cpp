@@ -7,7 +7,8 @@
 namespace shardgrad::nn {
 namespace {
 
-using Chosen = std::function<bool(const std::string& wish, const Module& module, const std::string& name)>;
+// Whether wish i is for this module.
+using Chosen = std::function<bool(size_t i, const Module& module, const std::string& name)>;
 
 // Walks down from the root and stops below a chosen module.
 class Choice {
@@ -15,28 +16,32 @@ class Choice {
   Choice(const std::vector<std::string>& wishes, const Chosen& chosen, RecomputeOptions options)
       : wishes_(wishes), chosen_(chosen), options_(std::move(options)), used_(wishes.size()) {}
 
-  void below(Module& module, const std::string& prefix) {
-    for (const auto& child : module.children()) {
-      std::string name = prefix + child.name;
-      if (wanted(*child.object, name))
-        recompute(*child.object, options_);
-      else
-        below(*child.object, name + ".");
-    }
-  }
-
-  void check_all_used(const char* what) const {
-    std::string unused;
+  void run(const char* call, Module& root) {
+    below(root, "", false);
+    std::string unused, names;
     for (size_t i = 0; i < wishes_.size(); ++i)
       if (!used_[i]) unused += (unused.empty() ? "'" : ", '") + wishes_[i] + "'";
-    SG_CHECK(unused.empty(), what, ": no module fits ", unused, "; look at named_modules()");
+    for (const auto& [name, module] : root.named_modules())
+      if (!name.empty()) names += (names.empty() ? "" : ", ") + name;
+    SG_CHECK(unused.empty(), call, ": no module fits ", unused, "; there are ", names);
+    for (Module* module : regions_) recompute(*module, options_);
   }
 
  private:
+  // What lies in a region is part of it, whatever else is asked for.
+  void below(Module& module, const std::string& prefix, bool in_region) {
+    for (const auto& child : module.children()) {
+      std::string name = prefix + child.name;
+      bool chosen = wanted(*child.object, name);
+      if (chosen && !in_region) regions_.push_back(child.object.get());
+      below(*child.object, name + ".", in_region || chosen);
+    }
+  }
+
   bool wanted(const Module& module, const std::string& name) {
     bool any = false;
     for (size_t i = 0; i < wishes_.size(); ++i) {
-      if (!chosen_(wishes_[i], module, name)) continue;
+      if (!chosen_(i, module, name)) continue;
       used_[i] = true;
       any = true;
     }
@@ -47,6 +52,7 @@ class Choice {
   const Chosen& chosen_;
   RecomputeOptions options_;
   std::vector<bool> used_;
+  std::vector<Module*> regions_;
 };
 
 }  // namespace
@@ -58,21 +64,19 @@ void recompute(Module& module, RecomputeOptions options) {
 }
 
 void recompute_by_name(Module& root, const std::vector<std::string>& patterns, RecomputeOptions options) {
-  Chosen chosen = [](const std::string& pattern, const Module&, const std::string& name) {
-    return matches(pattern, name);
-  };
-  Choice choice(patterns, chosen, std::move(options));
-  choice.below(root, "");
-  choice.check_all_used("recompute_by_name");
+  Chosen chosen = [&](size_t i, const Module&, const std::string& name) { return matches(patterns[i], name); };
+  Choice(patterns, chosen, std::move(options)).run("recompute_by_name", root);
+}
+
+void recompute_by_regex(Module& root, const std::vector<std::string>& expressions, RecomputeOptions options) {
+  Expressions compiled("recompute_by_regex", expressions);
+  Chosen chosen = [&](size_t i, const Module&, const std::string& name) { return compiled.match(i, name); };
+  Choice(expressions, chosen, std::move(options)).run("recompute_by_regex", root);
 }
 
 void recompute_by_type(Module& root, const std::vector<std::string>& types, RecomputeOptions options) {
-  Chosen chosen = [](const std::string& type, const Module& module, const std::string&) {
-    return module.type_name() == type;
-  };
-  Choice choice(types, chosen, std::move(options));
-  choice.below(root, "");
-  choice.check_all_used("recompute_by_type");
+  Chosen chosen = [&](size_t i, const Module& module, const std::string&) { return module.type_name() == types[i]; };
+  Choice(types, chosen, std::move(options)).run("recompute_by_type", root);
 }
 
 }  // namespace shardgrad::nn

@@ -19,6 +19,8 @@ void recompute(Module& module, RecomputeOptions options = {});
 /// Recomputes the modules below `root` whose names match a pattern (autograd/match.h). What lies below a chosen module
 /// is part of it and not chosen again. Throws Error(input) listing the patterns that choose nothing.
 void recompute_by_name(Module& root, const std::vector<std::string>& patterns, RecomputeOptions options = {});
+/// The same by regular expressions, each of which matches the whole of a name.
+void recompute_by_regex(Module& root, const std::vector<std::string>& expressions, RecomputeOptions options = {});
 /// The same by type names without namespaces, such as "Linear".
 void recompute_by_type(Module& root, const std::vector<std::string>& types, RecomputeOptions options = {});
 

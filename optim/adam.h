@@ -24,6 +24,7 @@ struct AdamOptions {
 /// options that make no sense.
 class Adam : public Optimizer {
  public:
+  using Options = AdamOptions;
   Adam(std::vector<NamedParameter> parameters, AdamOptions options, Rules rules = {})
       : Adam("Adam", std::move(parameters), options, std::move(rules), false) {}
 

@@ -93,7 +93,7 @@ class Optimizer {
   /// Throws for a missing, unknown or negative entry.
   void set_steps(const std::map<std::string, int64_t>& steps);
   /// State tensors by name, not copies, and "<parameter>.step" (i64, one element). Throws for a sharded model, whose
-  /// state is spread over the ranks (see state_slices).
+  /// state is spread over the ranks (see state_slices), and where a parameter is a part of a larger one.
   std::map<std::string, Tensor> state_dict();
   /// Copies values in, also of parameters that are frozen now. Throws, having changed nothing, listing every missing,
   /// unknown or ill-fitting name.

@@ -5,7 +5,13 @@
 
 namespace shardgrad::optim {
 
+static void check_all_whole(std::span<const NamedParameter> parameters) {
+  for (const NamedParameter& parameter : parameters)
+    check_whole(parameter.name, parameter.tensor.shape(), parameter.part);
+}
+
 std::vector<Optimizer::StateSlice> Optimizer::state_slices() {
+  check_all_whole(parameters_);
   allocate_states();
   std::vector<StateSlice> slices;
   for (size_t i = 0; i < slots_.size(); ++i) {
@@ -23,6 +29,7 @@ std::vector<Optimizer::StateSlice> Optimizer::state_slices() {
 }
 
 std::vector<Optimizer::StatePlace> Optimizer::planned_states(const IsGiven& given) const {
+  check_all_whole(parameters_);
   std::vector<StatePlace> places;
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (!has_state(i) && !is_given(i, given)) continue;

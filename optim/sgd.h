@@ -21,6 +21,7 @@ struct SgdOptions {
 /// State: momentum_buffer, only with momentum. Throws Error(input) for options that make no sense.
 class SGD : public Optimizer {
  public:
+  using Options = SgdOptions;
   SGD(std::vector<NamedParameter> parameters, SgdOptions options, Rules rules = {});
 
  private:

@@ -11,8 +11,9 @@
 // and must not be added up again. That is tensor parallelism (Megatron-LM, arXiv 1909.08053, figure 3): a
 // column-parallel product begins with its f, copy_to_group, a row-parallel product ends with its g, reduce_from_group:
 //
-//     x ── copy_to_group ── x · A[:, mine] ── relu ── · B[mine, :] ── reduce_from_group ── y     forward: one
-//     all_reduce
+//     x ── copy_to_group ── x · A[:, mine] ── relu ── · B[mine, :] ── reduce_from_group ── y
+//
+// with one all_reduce in forward, and one in backward.
 //
 // All ranks of the group call them in the same order; backward keeps that order, since it visits newer operations
 // first. So autograd records an operation on all of them or on none: ranks that differ in whether x requires a gradient

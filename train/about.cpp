@@ -35,12 +35,14 @@ Json json_of(const fsdp::Plan& plan) {
   return {{"peak", plan.peak}, {"peaks", peaks}, {"bytes_sent", plan.bytes_sent}, {"units", units}};
 }
 
-Json json_of(const Result& end, double samples_per_s) {
-  return {{"stopped", end.stopped},
-          {"steps", end.steps},
-          {"seconds", end.seconds},
-          {"step_bytes", end.step_bytes},
-          {"samples_per_s", samples_per_s}};
+Json json_of(const Result& end, const About& about) {
+  Json json{{"stopped", end.stopped},
+            {"steps", end.steps},
+            {"seconds", end.seconds},
+            {"step_bytes", end.step_bytes},
+            {"samples_per_s", about.samples_per_s}};
+  if (about.tokens_per_s > 0) json["tokens_per_s"] = about.tokens_per_s;
+  return json;
 }
 
 }  // namespace
@@ -67,7 +69,7 @@ std::string about_run(const About& about) {
            {"test_samples", about.data.test->size()},
            {"total_steps", about.total_steps},
            {"plan", json_of(about.predicted)}};
-  if (about.end) all["end"] = json_of(*about.end, about.samples_per_s);
+  if (about.end) all["end"] = json_of(*about.end, about);
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -5,6 +5,8 @@
 //     {"program": "shardgrad 0.1.0 (git 1a2b3c)", "written": "2030-01-31T10:00:00Z", "host": "node1", "ranks": 2, …,
 //      "plan": {"peak": 4096, "peaks": {"activation": 1024, …}, "bytes_sent": 512, "units": [{"name": "layer0", …}]},
 //      "end": {"stopped": false, "steps": 120, "seconds": 1.5, "step_bytes": 512, "samples_per_s": 81920}}
+//
+// The end of a language task has "tokens_per_s" too.
 
 #include <string>
 
@@ -26,6 +28,7 @@ struct About {
   int64_t total_steps;
   const Result* end = nullptr;  ///< null: the run begins
   double samples_per_s = 0;     ///< of this process until its end
+  double tokens_per_s = 0;      ///< likewise; 0 where the task does not say
 };
 /// Of this machine; empty when it has none.
 std::string host_name();

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include <shardgrad/core/rng.h>
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/dist/watch/control.h>
 #include <shardgrad/train/checkpoint/run_folder.h>
@@ -20,6 +21,13 @@ void check_same(dist::ProcessGroup& world, const char* what, uint64_t value) {
   for (int rank = 1; rank < world.size(); ++rank)
     SG_CHECK(values[size_t(rank)] == values[0], what, " of rank ", rank,
              " differs from that of rank 0; every rank must be given the same files and options");
+}
+
+void check_same_program(dist::ProcessGroup& world, const BuildInfo& build) {
+  std::string all;
+  for (const char* each : {build.version, build.git, build.compiler, build.onednn, build.openmp, build.cuda})
+    all += concat(each, '\n');
+  check_same(world, "the program (shardgrad --version)", hash_of(all));
 }
 
 int64_t sum_over_ranks(dist::ProcessGroup& world, int64_t value, const char* phase) {

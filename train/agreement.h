@@ -5,11 +5,14 @@
 #include <string>
 
 #include <shardgrad/dist/group/process_group.h>
+#include <shardgrad/train/build_info.h>
 
 namespace shardgrad::train {
 
 /// Throws Error(input) on every rank unless all have the same `value`.
 void check_same(dist::ProcessGroup& world, const char* what, uint64_t value);
+/// The same for what the program was built from: other code or other libraries give other numbers.
+void check_same_program(dist::ProcessGroup& world, const BuildInfo& build = build_info());
 /// `value` of all ranks together; `phase` is what the trace shows.
 int64_t sum_over_ranks(dist::ProcessGroup& world, int64_t value, const char* phase);
 /// Throws Error(input) on a rank that does not see the run's folder, in which it saves its part.

@@ -8,6 +8,7 @@
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/wrapped_modules.h>
 
 namespace shardgrad::train {
 namespace {
@@ -89,6 +90,7 @@ std::string unnested(const std::string& key) {
   size_t dot = key.find('.');
   std::string component = key.substr(0, dot), argument = dot == std::string::npos ? "" : key.substr(dot + 1);
   if (argument == "type" && (component == "training_engine" || component == "strategy")) return component;
+  if (key == "model.type") return "model.name";
   if (component == "training_engine" && (alias_of(argument) || argument.starts_with("optimizer."))) return argument;
   if (component != "strategy" || argument.empty()) return key;
   if (argument == "cpu_offload") return "fsdp.move_params_to_cpu";
@@ -232,7 +234,8 @@ std::vector<Setting> unnested(std::vector<Setting> settings, std::vector<std::st
 
 std::vector<Setting> in_our_names(const std::vector<Setting>& of_file, const std::vector<Setting>& of_command_line,
                                   std::vector<std::string>& faults) {
-  std::vector<Setting> all = unnested(of_file, faults), last = unnested(of_command_line, faults);
+  std::vector<Setting> all = unnested(without_wrapped_modules(of_file, faults), faults);
+  std::vector<Setting> last = unnested(of_command_line, faults);
   all.insert(all.end(), last.begin(), last.end());
   return Resolver(std::move(all), of_file.size(), faults).run();
 }

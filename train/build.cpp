@@ -1,6 +1,6 @@
 #include <shardgrad/train/build.h>
 
-#include <set>
+#include <algorithm>
 
 #include <shardgrad/autograd/match.h>
 #include <shardgrad/core/context.h>
@@ -15,11 +15,15 @@ namespace shardgrad::train {
 std::unique_ptr<Task> make_task(const Config& config, const std::vector<data::Field>& fields) {
   std::unique_ptr<Task> task = config.registry->make_task(config.task, config.model);
   if (!config.recompute.empty()) nn::recompute_by_name(task->module(), config.recompute);
+  if (!config.recompute_regex.empty()) nn::recompute_by_regex(task->module(), config.recompute_regex);
   task->prepare(fields);
   return task;
 }
 
-data::Splits open_data(const Config& config) { return config.registry->open_data(config.data, uint64_t(config.seed)); }
+data::Splits open_data(const Config& config) {
+  TagScope tag(Category::data);  // samples that a user's code makes by operations are no activations
+  return config.registry->open_data(config.data, uint64_t(config.seed));
+}
 
 data::DataLoader make_loader(const Config& config, const dist::ProcessGroup& world,
                              std::shared_ptr<const data::Dataset> samples, bool shuffle) {
@@ -32,20 +36,14 @@ data::DataLoader make_loader(const Config& config, const dist::ProcessGroup& wor
            .device = context().default_device()}};
 }
 
-// Of what types and names choose together. Each refuses what fits no module.
-static fsdp::WrapPolicy wrap_by_choice(const Config::Fsdp& fsdp) {
-  return [by_type = fsdp::wrap_by_type(fsdp.wrap_types), by_name = fsdp::wrap_by_name(fsdp.wrap_names)](
-             const nn::Module& module, const std::string& name, int64_t numel) {
-    bool of_type = by_type(module, name, numel), of_name = by_name(module, name, numel);
-    return of_type || of_name;
-  };
-}
-
 fsdp::Config make_sharding(const Config& config) {
   fsdp::Config sharding = config.fsdp.options;
   sharding.strategy = fsdp::parse_strategy(config.strategy);
   if (config.fsdp.wrap == "size") sharding.wrap = fsdp::wrap_by_size(config.fsdp.wrap_numel);
-  if (config.fsdp.wrap == "types") sharding.wrap = wrap_by_choice(config.fsdp);
+  if (config.fsdp.wrap == "types")
+    sharding.wrap =
+        fsdp::wrap_any({fsdp::wrap_by_type(config.fsdp.wrap_types), fsdp::wrap_by_name(config.fsdp.wrap_names),
+                        fsdp::wrap_by_regex(config.fsdp.wrap_regex)});
   return sharding;
 }
 
@@ -80,12 +78,17 @@ static std::unique_ptr<optim::Optimizer> make_optimizer(const Config::Optimizer&
 // Gradients of what no optimizer updates would add up from step to step.
 static void check_complete(const std::string& task, const optim::Optimizer& optimizer,
                            std::span<const NamedParameter> parameters) {
-  std::set<std::string> updated;
-  for (const NamedParameter& parameter : optimizer.parameters()) updated.insert(parameter.name);
+  auto has = [](std::span<const NamedParameter> list, const NamedParameter& one) {
+    return std::ranges::any_of(list, [&](const NamedParameter& p) { return p.tensor.same_as(one.tensor); });
+  };
   for (const NamedParameter& parameter : parameters)
-    SG_CHECK(updated.contains(parameter.name) || !parameter.tensor.requires_grad(), "task '", task,
+    SG_CHECK(has(optimizer.parameters(), parameter) || !parameter.tensor.requires_grad(), "task '", task,
              "': its optimizer leaves out '", parameter.name,
              "'; give it all parameters, and switch off what is not to ", "be trained with set_requires_grad(false)");
+  for (const NamedParameter& parameter : optimizer.parameters())
+    SG_CHECK(has(parameters, parameter), "task '", task, "': its optimizer updates '", parameter.name,
+             "', which is no parameter of its module; make it of the parameters that configure_optimizers is given, ",
+             "those of trainer().model().named_parameters()");
 }
 
 Optimizers make_optimizers(const Config& config, Task& task) {

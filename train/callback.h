@@ -23,6 +23,7 @@ struct Stepped {
   double lr;
   const Tensor& loss;               ///< this rank's part of the batch's
   std::optional<double> grad_norm;  ///< known when the step clips, and at progress lines
+  double tokens_per_sample = 0;     ///< the task's
 };
 
 /// What a progress line says, and a line of metrics.jsonl, where what is unknown is null.
@@ -36,8 +37,9 @@ struct Metrics {
   int64_t skipped_steps = 0;  ///< of those since the last line: loss scaling left them out
   double seconds = 0;         ///< that the steps since the last line took; a GPU may be behind
   double samples_per_s = 0;
-  double tokens_per_s = 0, flops_per_s = 0;  ///< of all ranks; 0 where the task does not say
-  int64_t peak_bytes = 0;                    ///< this rank's peak in the ledger
+  double tokens_per_s = 0;  ///< of all ranks; 0 where the task does not say (Task::tokens_per_sample)
+  double flops_per_s = 0;   ///< of all ranks, as the plan counts them: of products and attention
+  int64_t peak_bytes = 0;   ///< this rank's peak in the ledger
   double eta_seconds = 0;
   bool epoch_done = false;  ///< or these weights were tested: a line that stays
 };

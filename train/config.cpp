@@ -77,15 +77,18 @@ void apply_to_component(Config& config, const Setting& setting, std::vector<std:
 bool apply_all(Config& config, const std::vector<Setting>& settings, std::vector<std::string>& faults) {
   OptionList options = list_options(config);
   std::vector<const Setting*> of_components;
+  std::set<std::string> unknown;  // of which nobody knows what options there are
   bool chosen = true;
   for (const Setting& setting : settings) {
     const Option* option = options.find(setting.key);
     bool refused = option && !option->assign(setting.json);
     if (refused) faults.push_back(unexpected(setting, *option));
     if (refused && chooses(setting.key)) chosen = false;
+    if (std::string kind = kind_of(setting.key); refused && setting.key == kind + ".name") unknown.insert(kind);
     if (!option && !apply_kernel(config, setting, faults)) of_components.push_back(&setting);
   }
-  for (const Setting* setting : of_components) apply_to_component(config, *setting, faults);
+  for (const Setting* setting : of_components)
+    if (!unknown.contains(kind_of(setting->key))) apply_to_component(config, *setting, faults);
   return chosen;
 }
 

@@ -30,8 +30,9 @@ struct Config {
   std::string device = "cpu";
   std::string preset = "none";  ///< where defaults of other keys came from
   Component data{"fashion_mnist"}, model{"mlp"}, task{"classification"};
-  std::optional<std::string> model_from{};  ///< key model.from: only while it is read
-  std::vector<std::string> recompute{};     ///< key model.recompute
+  std::optional<std::string> model_from{};     ///< key model.from: only while it is read
+  std::vector<std::string> recompute{};        ///< key model.recompute
+  std::vector<std::string> recompute_regex{};  ///< key model.recompute_regex
   struct Optimizer {
     std::string name = "sgd";
     double lr = 0.1, momentum = 0.9, weight_decay = 0, eps = 1e-8;
@@ -61,7 +62,7 @@ struct Config {
   struct Fsdp {
     std::string wrap = "children";
     int64_t wrap_numel = 100000;
-    std::vector<std::string> wrap_types{}, wrap_names{};
+    std::vector<std::string> wrap_types{}, wrap_names{}, wrap_regex{};
     shardgrad::fsdp::Config options = {};  ///< all but strategy and wrap
   } fsdp;
   std::vector<std::string> libraries;          ///< of kernels, loaded at the start

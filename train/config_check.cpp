@@ -49,7 +49,7 @@ std::string units_of(const std::string& wrap) {
 }
 
 std::string why_idle_sharding(const Config& config, const std::string& key) {
-  bool of_types = key == "fsdp.wrap_types" || key == "fsdp.wrap_names";
+  bool of_types = key == "fsdp.wrap_types" || key == "fsdp.wrap_names" || key == "fsdp.wrap_regex";
   if ((key == "fsdp.wrap_numel" && config.fsdp.wrap != "size") || (of_types && config.fsdp.wrap != "types"))
     return unless(units_of(config.fsdp.wrap), "fsdp.wrap");
   fsdp::Config sharding = config.fsdp.options;
@@ -65,9 +65,9 @@ std::string why_idle_sharding(const Config& config, const std::string& key) {
 
 bool chooses(const std::string& key) {
   static const std::vector<std::string> keys{
-      "task.name",        "optimizer.name", "optimizer.momentum", "schedule.name",   "schedule.step_size",
-      "strategy",         "fsdp.wrap",      "fsdp.wrap_types",    "fsdp.wrap_names", "fsdp.prefetch",
-      "fsdp.keep_params", "steps",          "micro_batches"};
+      "task.name", "optimizer.name",  "optimizer.momentum", "schedule.name",   "schedule.step_size", "strategy",
+      "fsdp.wrap", "fsdp.wrap_types", "fsdp.wrap_names",    "fsdp.wrap_regex", "fsdp.prefetch",      "fsdp.keep_params",
+      "steps",     "micro_batches"};
   return std::ranges::count(keys, key) > 0;
 }
 
@@ -76,7 +76,8 @@ std::string why_idle(const Config& config, const std::string& key) {
   if (updates && config.registry->has_own_optimizer(config.task.name))
     return unless(concat("task ", config.task.name, ", which has an optimizer of its own"), "task.name");
   if (!knows_optimizer(config.optimizer.name, key)) return unless(config.optimizer.name, "optimizer.name");
-  if (key.starts_with("model.") && key != "model.recompute" && config.registry->has_own_model(config.task.name))
+  if (key.starts_with("model.") && !key.starts_with("model.recompute") &&
+      config.registry->has_own_model(config.task.name))
     return unless(concat("task ", config.task.name, ", which has a module of its own"), "task.name");
   if (key == "epochs" && config.steps > 0) return unless("a run of `steps`", "steps");
   if (key == "reduce_once" && config.micro_batches == 1) return unless("one micro-batch", "micro_batches");
@@ -93,9 +94,11 @@ void check_together(const Config& config, const std::vector<Setting>& settings, 
     faults.push_back("optimizer.nesterov needs a momentum above 0");
   if (config.schedule.name == "step" && !config.schedule.step_size)
     faults.push_back("schedule.name is step, which needs schedule.step_size: the steps between two drops");
-  if (config.fsdp.wrap == "types" && config.fsdp.wrap_types.empty() && config.fsdp.wrap_names.empty())
+  bool chooses_units =
+      !config.fsdp.wrap_types.empty() || !config.fsdp.wrap_names.empty() || !config.fsdp.wrap_regex.empty();
+  if (config.fsdp.wrap == "types" && !chooses_units)
     faults.push_back(
-        "fsdp.wrap is types, which needs fsdp.wrap_types (such as [\"Linear\"]), fsdp.wrap_names, or both");
+        "fsdp.wrap is types, which needs fsdp.wrap_types (such as [\"Linear\"]), fsdp.wrap_names or fsdp.wrap_regex");
   if (config.name.find('/') != std::string::npos || config.name[0] == '.')
     faults.push_back(concat("name is '", shortened(config.name), "'; it names a folder: no '/', no leading '.'"));
 }

@@ -37,6 +37,7 @@ void list_subject(OptionList& list, Config& c) {
   list.add("model.recompute", c.recompute,
            "modules whose inside backward computes again instead of keeping it; `*` stands for any part "
            "(docs/recompute.md)");
+  list.add("model.recompute_regex", c.recompute_regex, "likewise, by regular expressions that match whole names");
   list.add("task.name", c.task.name, concat("what the model learns to give: ", known.description("task")),
            {.choices = known.names("task")});
 }
@@ -103,14 +104,17 @@ void list_sharding(OptionList& list, Config& c) {
   list.add("strategy", c.strategy, "what is sharded; it never changes the numbers (docs/zero.md)",
            {.choices = fsdp::strategy_names()});
   list.add("fsdp.wrap", c.fsdp.wrap,
-           "units: one per layer, or of at least `fsdp.wrap_numel`, or what `fsdp.wrap_types` and `fsdp.wrap_names` "
-           "choose",
+           "units: one per layer, or of at least `fsdp.wrap_numel`, or what `fsdp.wrap_types`, `fsdp.wrap_names` and "
+           "`fsdp.wrap_regex` choose",
            {.choices = {"children", "size", "types"}});
   list.add("fsdp.wrap_numel", c.fsdp.wrap_numel, "parameters of a unit, for `size`", {.low = 1});
   list.add("fsdp.wrap_types", c.fsdp.wrap_types, "for `types`: every module of these types, such as `Linear`");
   list.add(
       "fsdp.wrap_names", c.fsdp.wrap_names,
       "for `types`: every module of these names, such as `blocks.?`; `*` stands for any part, `?` for one character");
+  list.add("fsdp.wrap_regex", c.fsdp.wrap_regex,
+           "for `types`: every module whose whole name is matched by one of these regular expressions, such as "
+           "`blocks\\.[0-9]+`");
   fsdp::visit_options(c.fsdp.options, [&](const std::string& name, auto& option, const char* meaning) {
     if (name == "sync_module_states") return;  // values are a function of a seed that all ranks are checked to share
     list.add("fsdp." + name, option, meaning, {.low = 0, .high = fsdp_limit(option)});

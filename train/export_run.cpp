@@ -24,13 +24,24 @@ static bool has_tokenizer_of(const std::string& run, const std::string& folder) 
   }
 }
 
+// As the tokenizer that the run keeps says it.
+static hf::TokenIds ends_of(const std::string& run) {
+  hf::TokenIds tokens;
+  std::error_code unknown;
+  if (!std::filesystem::exists(run + "/" + kTokenizerFile, unknown)) return tokens;
+  auto tokenizer = kept_tokenizer(run);
+  if (tokenizer->bos()) tokens["bos_token_id"] = std::to_string(*tokenizer->bos());
+  if (tokenizer->eos()) tokens["eos_token_id"] = std::to_string(*tokenizer->eos());
+  return tokens;
+}
+
 void export_run(const Config& config, const std::string& run, const std::string& to) {
   hf::ModelOptions options = hf::options_of(config.model);
   Last last = last_checkpoint(run);
   SG_CHECK(last.folder, "nothing is saved in '", run, "'");
   if (!last.note.empty()) std::cerr << last.note << std::endl;
   verify_checkpoint(*last.folder);
-  hf::ExportSource source{*last.folder + "/" + kModelFile, run};
+  hf::ExportSource source{*last.folder + "/" + kModelFile, run, ends_of(run)};
   if (hf::is_model_folder(config.init_from) && has_tokenizer_of(run, config.init_from)) {
     source.tokenizer = config.init_from;
     source.tokens = hf::read_token_ids(config.init_from);

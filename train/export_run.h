@@ -7,9 +7,9 @@
 namespace shardgrad::train {
 
 /// The model of a run's last checkpoint as a Hugging Face folder `to` (hf::export_folder), with the tokenizer that
-/// the run keeps, or all files of that of the Hugging Face folder that it began with, where it is the same. Of one
-/// process. Throws Error(input) as export_folder does, when nothing is saved or its files are damaged, and for a model
-/// that such a folder cannot hold.
+/// the run keeps, or all files of that of the Hugging Face folder that it began with, where it is the same; where texts
+/// begin and end says its config.json, too. Of one process. Throws Error(input) as export_folder does, when nothing is
+/// saved or its files are damaged, and for a model that such a folder cannot hold.
 void export_run(const Config& config, const std::string& run, const std::string& to);
 
 }  // namespace shardgrad::train

@@ -56,8 +56,18 @@ Device device_of(const std::string& accelerator) {
   return accelerator == "cpu" ? kCpu : kCuda;
 }
 
+// Older versions of Lightning had strategies there.
+void move_strategy(TrainerOptions& options) {
+  static const std::vector<std::string> names = fsdp::strategy_names();
+  if (!options.accelerator || !std::ranges::count(names, *options.accelerator)) return;
+  SG_CHECK(!options.strategy, "Trainer: accelerator is '", *options.accelerator,
+           "', which is a strategy, and strategy is given, too; leave one out");
+  options.strategy = std::exchange(options.accelerator, {}).value();
+}
+
 TrainerOptions resolved(TrainerOptions options) {
   Config& config = options.config;
+  move_strategy(options);
   SG_CHECK(!options.max_epochs || !options.max_steps,
            "Trainer: max_epochs and max_steps are both given; leave one out");
   if (options.max_epochs) config.steps = 0;

@@ -32,7 +32,7 @@ struct TrainerOptions {
   std::optional<int> devices{};
   /// That many ranks on GPUs: devices and accelerator in one, in the place of both.
   std::optional<int> gpus{};
-  /// "cpu", "gpu", "cuda" or "auto"; of a group: what its ranks compute on.
+  /// "cpu", "gpu", "cuda" or "auto"; of a group: what its ranks compute on. The name of a strategy is taken for one.
   std::optional<std::string> accelerator{};
   /// "32-true", "bf16-mixed" or "16-mixed" (or "32", "bf16", "16"): what matrix products compute in. Parameters are in
   /// f32, and losses are scaled where they must be.

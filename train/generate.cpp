@@ -1,6 +1,7 @@
 #include <shardgrad/train/generate.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include <shardgrad/autograd/grad_mode.h>
 #include <shardgrad/nn/kv_cache.h>
@@ -23,6 +24,9 @@ void check_prompts(const nn::LanguageModel& model, const std::vector<Tokens>& pr
       SG_CHECK(token >= 0 && token < model.vocab_size(), "generate: prompt ", i, " has token ", token,
                ", and the model a vocabulary of ", model.vocab_size());
   }
+  for (int64_t token : options.suppress)
+    SG_CHECK(token >= 0 && token < model.vocab_size(), "generate: token ", token,
+             " is to be suppressed, and the model has a vocabulary of ", model.vocab_size());
   // the last token that is generated is not read
   int64_t longest = longest_of(prompts), places = longest + options.tokens - 1, positions = model.max_positions();
   SG_CHECK(longest <= positions, "generate: a prompt of ", longest, " tokens is longer than the ", positions,
@@ -69,12 +73,12 @@ class Generation {
 
   // The next token of each prompt, (prompts, 1), from logits (prompts, 1, vocabulary).
   Tensor next(const Tensor& logits) {
-    int64_t width = logits.size(-1), vocabulary = options_.vocabulary;
-    if (vocabulary == 0) vocabulary = width;
+    int64_t width = logits.size(-1);
     std::vector<float> numbers = logits.to(DType::f32).to_vector<float>();
     Tokens drawn(prompts_.size());
     for (size_t i = 0; i < drawn.size(); ++i) {
-      auto row = std::span(numbers).subspan(i * size_t(width), size_t(std::min(width, vocabulary)));
+      auto row = std::span(numbers).subspan(i * size_t(width), size_t(width));
+      for (int64_t token : options_.suppress) row[size_t(token)] = -INFINITY;
       int64_t position = std::ssize(prompts_[i]) + std::ssize(texts_[i]);
       drawn[i] = sample_token(row, options_.sampling, int64_t(i), position);
     }
@@ -132,7 +136,8 @@ std::vector<std::string> generate(const nn::Child<nn::LanguageModel>& model, con
     if (on_text && !text.empty()) on_text(prompt, text);
   };
   GenerateOptions known = options;
-  if (known.vocabulary == 0) known.vocabulary = tokenizer.vocab_size();
+  for (int64_t token = 0; token < model->vocab_size(); ++token)
+    if (!tokenizer.has(token)) known.suppress.push_back(token);
   std::vector<std::string> texts;
   for (const Tokens& tokens : generate(model, ids, known, tell)) texts.push_back(tokenizer.decode(tokens));
   for (size_t i = 0; i < streams.size(); ++i)

@@ -5,8 +5,8 @@
 //     std::shared_ptr<const text::Tokenizer> tokenizer = text::load_tokenizer("smollm2");
 //     std::string more = train::generate(model, *tokenizer, {"In the beginning"}, {.tokens = 50})[0];
 //
-// Prompts of one call are read together, and then go on together, one token each at a time; each gets the tokens that
-// it gets alone.
+// Prompts of one call are read together, and then go on together, one token each at a time; each gets the likeliest
+// tokens that it gets alone, and draws of its own: those of the prompt's number in the call.
 
 #include <functional>
 #include <string>
@@ -25,7 +25,7 @@ struct GenerateOptions {
   int64_t tokens = 100;           ///< at most so many for each prompt
   SamplingOptions sampling = {};  ///< which one follows; position 0 is the prompt's first
   Tokens stop = {};               ///< a prompt's text ends with the first of these that comes
-  int64_t vocabulary = 0;         ///< tokens from there on are never drawn; 0: all may be
+  Tokens suppress = {};           ///< tokens that are never drawn
   /// What is taken of the tokens that were drawn, one for each prompt: how ranks agree.
   std::function<Tokens(const Tokens& drawn)> agree = {};
 };

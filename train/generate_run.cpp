@@ -84,8 +84,8 @@ void generate_run(Config config, const std::string& from, dist::ProcessGroup& wo
   bool is_folder = hf::is_model_folder(from), first_rank = world.rank() == 0;
   std::shared_ptr<const text::Tokenizer> tokenizer = is_folder ? text::load_tokenizer(from) : kept_tokenizer(from);
   if (world.size() == 1) config.strategy = "ddp";
-  if (request.dtype) config.fsdp.options.param_dtype = request.dtype;
-  Trained trained(config, from, world);
+  if (request.dtype) config.fsdp.options.param_dtype.reset();  // of copies beside the parameters
+  Trained trained(config, from, world, request.dtype);
   nn::Child<nn::LanguageModel> model = language_model_of(trained.task->module(), from);
   GenerateOptions options = request.options;
   if (options.stop.empty() && is_folder) options.stop = stops_in_folder(from);

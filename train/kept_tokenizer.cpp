@@ -34,12 +34,16 @@ void keep_tokenizer(const std::string& run, const text::Tokenizer& tokenizer) {
   replace_file(path, now);
 }
 
+std::string run_of(const std::string& folder) {
+  std::error_code unknown;
+  if (!fs::exists(folder + "/" + kManifestFile, unknown)) return folder;
+  return fs::canonical(folder).parent_path();
+}
+
 std::shared_ptr<const text::Tokenizer> kept_tokenizer(const std::string& run) {
   std::error_code unknown;
-  bool is_checkpoint = fs::exists(run + "/" + kManifestFile, unknown);
-  fs::path folder = fs::absolute(run + "/").parent_path();
-  if (is_checkpoint) folder = folder.parent_path();
-  if (fs::exists(folder / kTokenizerFile, unknown)) return text::load_tokenizer(folder.string());
+  std::string folder = run_of(run);
+  if (fs::exists(folder + "/" + kTokenizerFile, unknown)) return text::load_tokenizer(folder);
   fail("no tokenizer is kept in '", run, "': it was not trained on texts (data.tokenizer)");
 }
 

@@ -9,6 +9,12 @@
 
 namespace shardgrad::train {
 
+/// What training on one sample takes; 0: unknown.
+struct Work {
+  double tokens = 0;
+  double flops = 0;  ///< floating-point operations (FlopCount of autograd/launch.h)
+};
+
 class Meter {
  public:
   /// The run stands after `step`, at which `samples` were seen, each of which takes `work`.

@@ -29,7 +29,7 @@ void check_task(const Config& config, const std::vector<data::Field>& fields) {
 }  // namespace
 
 fsdp::Plan plan(const Config& config, const std::vector<data::Field>& fields, int ranks, Device device,
-                const std::string& group) {
+                bool one_machine) {
   auto seed = uint64_t(config.seed);
   dist::run_one_of(
       1, [&](dist::ProcessGroup&) { check_task(config, fields); }, seed);
@@ -39,18 +39,27 @@ fsdp::Plan plan(const Config& config, const std::vector<data::Field>& fields, in
     auto sharded = fsdp::fully_shard(task->module(), world, make_sharding(config));
     auto optimizer = make_optimizers(config, *task).optimizer;
     auto scaler = make_scaler(config, world);
-    data::Batch batch = batch_of(fields, (config.batch + ranks - 1) / ranks, config.batch);
+    data::Batch batch = batch_of(fields, most_samples(config, ranks), config.batch);
     TagScope inner(Category::activation);
     fsdp::Plan mine = fsdp::make_plan(*sharded, [&] {
       train_step({config, *task, *sharded, *optimizer, scaler}, batch, false);
     });
     if (world.rank() == 0) result = mine;
   };
-  if (device == kMeta && group.empty())  // transports that need memory of their own are there
-    dist::run_one_of(ranks, body, seed);
+  if (device == kMeta)
+    dist::run_one_of(ranks, body, seed, one_machine);
   else
-    dist::run_ranks(ranks, body, {.device = device, .seed = seed, .group = {.kind = group}});
+    dist::run_ranks(ranks, body,
+                    {.device = device, .seed = seed, .group = {.kind = one_machine ? "shared_memory" : ""}});
   return result;
+}
+
+int64_t most_samples(const Config& config, int ranks) { return (config.batch + ranks - 1) / ranks; }
+
+LeastTime least_time(const fsdp::Plan& plan, const Rates& rates) {
+  auto seconds = [](double amount, double rate) { return rate > 0 ? amount / rate : 0; };
+  return {seconds(plan.flops, rates.flops),
+          seconds(double(plan.bytes_sent), rates.bandwidth) + double(plan.collectives) * rates.latency};
 }
 
 std::vector<Offer> offers(const Config& config, const std::vector<data::Field>& fields, const std::vector<int>& ranks) {
@@ -64,9 +73,7 @@ std::vector<Offer> offers(const Config& config, const std::vector<data::Field>& 
       if (strategy != "hybrid") other.fsdp.options.shard_ranks = 0;
       Offer& offer = all.emplace_back(Offer{.strategy = strategy, .ranks = count});
       try {
-        fsdp::Plan predicted = plan(other, fields, count, kMeta);
-        offer.peak = predicted.peak;
-        offer.bytes_sent = predicted.bytes_sent;
+        offer.plan = plan(other, fields, count, kMeta);
       } catch (const Error& error) {
         offer.why_not = error.what();
       }

@@ -1,6 +1,7 @@
 #pragma once
 // `shardgrad plan`: what the training step of a configuration will need, before anything is trained.
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -11,17 +12,35 @@
 namespace shardgrad::train {
 
 /// The plan of the rank with the most samples, each of `fields`, from two steps on `device`: meta predicts, with one
-/// rank of `ranks` where `group` is empty; on any other, `ranks` virtual ranks measure. `group` is how the ranks
-/// communicate (dist::VirtualOptions): with "shared_memory", device cpu gathers without memory. Throws Error(input) for
-/// a sharding that cannot work, and a task that does not fit the fields.
+/// rank of `ranks`; on any other, `ranks` virtual ranks measure. `one_machine`: they share memory, and gather without
+/// copying, as those of one machine do on device cpu. Throws Error(input) for a sharding that cannot work, and a task
+/// that does not fit the fields.
 fsdp::Plan plan(const Config& config, const std::vector<data::Field>& fields, int ranks, Device device,
-                const std::string& group = "");
+                bool one_machine = false);
+
+/// The samples of each batch that the rank with the most of them has.
+int64_t most_samples(const Config& config, int ranks);
+
+/// What a rank can do, to hold a plan against. 0: not known, and taken to need no time.
+struct Rates {
+  double flops = 0;      ///< floating-point operations in a second
+  double bandwidth = 0;  ///< bytes that it sends in a second
+  double latency = 0;    ///< seconds that a collective takes, however little it sends
+};
+/// Seconds that a step takes at least. Nothing is added for what memory limits, nor for waiting.
+struct LeastTime {
+  double computing = 0, sending = 0;
+  /// Where all that is shorter hides behind the longer.
+  double step() const { return std::max(computing, sending); }
+};
+/// computing = flops / rate; sending = bytes_sent / bandwidth + collectives · latency.
+LeastTime least_time(const fsdp::Plan& plan, const Rates& rates);
 
 /// One rank's step under another strategy, on another number of ranks.
 struct Offer {
   std::string strategy;
   int ranks = 1;
-  int64_t peak = 0, bytes_sent = 0;
+  fsdp::Plan plan = {};
   std::string why_not;  ///< instead of numbers: why this cannot be
 };
 /// Every strategy (hybrid where fsdp.shard_ranks says how many ranks share) on each of these numbers of ranks, which

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/train/files.h>
@@ -30,7 +31,7 @@ std::string make_run_folder(const Config& config, bool& is_new) {
 
 // The lines of a metrics file up to `step`.
 std::string lines_up_to(const std::string& path, int64_t step) {
-  std::ifstream file(path);
+  std::istringstream file(read_file(path));
   std::string kept;
   for (std::string line; std::getline(file, line);) {
     Json metrics = Json::parse(line, nullptr, false);
@@ -40,10 +41,11 @@ std::string lines_up_to(const std::string& path, int64_t step) {
   return kept;
 }
 
-std::string speed_of(const Metrics& m) {
-  bool tokens = m.tokens_per_s > 0;
-  double speed = tokens ? m.tokens_per_s : m.samples_per_s;
-  return format("%8s ", format_fixed(speed, 0).c_str()) + (tokens ? "tokens/s" : "samples/s");
+// Of a language task in tokens.
+std::string speed_of(double samples_per_s, double tokens_per_s, int width = 0) {
+  bool tokens = tokens_per_s > 0;
+  std::string number = format_fixed(tokens ? tokens_per_s : samples_per_s, 0);
+  return format("%*s %s", width, number.c_str(), tokens ? "tokens/s" : "samples/s");
 }
 
 }  // namespace
@@ -130,7 +132,8 @@ void RunReport::on_step(const Stepped& s) {
   std::vector<Field> fields{{format("step %6ld", long(s.step)), 3}};
   if (shown_.step >= 0 && s.step > shown_.step) {
     double left = double(s.total_steps - s.step) * passed / double(s.step - shown_.step);
-    fields.push_back({format_fixed(double(s.samples - shown_.samples) / passed, 0) + " samples/s", 2});
+    double speed = double(s.samples - shown_.samples) / passed;
+    fields.push_back({speed_of(speed, speed * s.tokens_per_sample), 2});
     fields.push_back({"eta " + format_seconds(left), 1});
   }
   show(fields, false);
@@ -156,7 +159,7 @@ void RunReport::on_metrics(const Metrics& m) {
                             {format("epoch %3ld", long(m.epoch)), 5},
                             {"loss " + format_fixed(m.loss, 5), 7},
                             {format("test_%s %6s", shortened(score.name).c_str(), tested.c_str()), 6},
-                            {speed_of(m), 3},
+                            {speed_of(m.samples_per_s, m.tokens_per_s, 8), 3},
                             {format("lr %.3g", m.lr), 4},
                             {"peak " + format_bytes(m.peak_bytes), 1},
                             {"eta " + format_seconds(m.eta_seconds), 2}};

@@ -4,6 +4,7 @@
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/train/agreement.h>
 #include <shardgrad/train/build.h>
+#include <shardgrad/train/plan.h>
 #include <shardgrad/train/weights.h>
 
 namespace shardgrad::train {
@@ -21,10 +22,16 @@ void check_start(const Config& config, dist::ProcessGroup& world, const data::Sp
   SG_CHECK(config.schedule.warmup_steps <= total_steps, "schedule.warmup_steps is ", config.schedule.warmup_steps,
            ", but the run has only ", total_steps,
            " steps and would end before the warm-up; set fewer, or more epochs");
+  check_same_program(world);
   check_same(world, "the configuration", stream_of(to_json(config)));
   check_same(world, "the training data", fingerprint);
   check_same(world, "the test data", data.test->fingerprint());
   dist::together(world, {"", "start"}, [&] { check_init_from(config, world.rank() == 0); });
+}
+
+Work work_of(const Config& config, Task& task, const fsdp::Plan& predicted, dist::ProcessGroup& world) {
+  double flops = predicted.flops / double(most_samples(config, world.size()));
+  return {task.tokens_per_sample(), world.share<double>({flops}, {"", "start"})[0]};
 }
 
 std::optional<Reached> resume(const Config& config, const std::string& run, TrainingState state, uint64_t fingerprint,

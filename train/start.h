@@ -1,21 +1,26 @@
 #pragma once
-// How a run begins: what is refused before anything is made, and going on from a checkpoint.
+// How a run begins: what is refused before anything is made, what a sample takes, and going on from a checkpoint.
 
 #include <functional>
 #include <optional>
 #include <string>
 
+#include <shardgrad/fsdp/plan.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/data/dataset.h>
 #include <shardgrad/train/learning_rate.h>
+#include <shardgrad/train/meter.h>
 
 namespace shardgrad::train {
 
-/// Refuses, on every rank, what would only fail later: ranks that differ in settings or data, a schedule that is longer
-/// than the run, weights to begin with that are not there or of another model. A collective. `fingerprint`: of the
-/// training samples.
+/// Refuses, on every rank, what would only fail later: ranks that differ in program, settings or data, a schedule that
+/// is longer than the run, weights to begin with that are not there or of another model. A collective. `fingerprint`:
+/// of the training samples.
 void check_start(const Config& config, dist::ProcessGroup& world, const data::Splits& data, uint64_t fingerprint,
                  int64_t total_steps);
+
+/// What training on one sample takes, on every rank as rank 0's plan, which is of the most samples, says. A collective.
+Work work_of(const Config& config, Task& task, const fsdp::Plan& predicted, dist::ProcessGroup& world);
 
 /// Fills the state from the last checkpoint in the run's folder, and says which; nothing when there is none. `say` gets
 /// lines for rank 0. A collective. Throws Error(input) for a checkpoint of other data, or beyond the run's last step.

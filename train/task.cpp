@@ -4,7 +4,7 @@ namespace shardgrad::train {
 
 void Task::prepare(std::span<const data::Field>) {}
 
-Work Task::work() { return {}; }
+double Task::tokens_per_sample() { return 0; }
 
 Optimizers Task::configure_optimizers(std::vector<NamedParameter>) { return {}; }
 

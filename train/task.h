@@ -57,12 +57,6 @@ struct Score {
   bool higher_is_better = true;
 };
 
-/// What training on one sample takes; 0: unknown.
-struct Work {
-  double tokens = 0;
-  double flops = 0;  ///< floating-point operations of forward and backward
-};
-
 /// What updates a task's parameters.
 struct Optimizers {
   std::unique_ptr<optim::Optimizer> optimizer;
@@ -90,8 +84,8 @@ class Task {
   virtual std::vector<Score> scores(const Sums& sums) const;
   /// What it says of inputs (samples, …). Not recorded; called in evaluation mode. By default refused.
   virtual Prediction predict(const Tensor& inputs);
-  /// For progress lines, which then count tokens. By default unknown.
-  virtual Work work();
+  /// For progress lines, which count tokens where there are some. By default 0.
+  virtual double tokens_per_sample();
   /// Throws Error(input) when it cannot work on samples with these fields; `batch` has two such. On device meta.
   virtual void check(std::span<const data::Field> fields, const data::Batch& batch);
 };

@@ -27,16 +27,20 @@ static std::string checkpoint_in(const std::string& from, dist::ProcessGroup& wo
   return dist::same_text(world, {"", "start"}, last.folder.value_or(""));
 }
 
-Trained::Trained(const Config& config, const std::string& from, dist::ProcessGroup& world)
-    : task(make_task(config)), sharded(fsdp::fully_shard(task->module(), world, make_sharding(config))) {
+static std::unique_ptr<Task> make_task_of(const Config& config, std::optional<DType> dtype) {
+  std::unique_ptr<Task> task = make_task(config);
+  if (dtype) task->module().to(*dtype);
+  return task;
+}
+
+Trained::Trained(const Config& config, const std::string& from, dist::ProcessGroup& world, std::optional<DType> dtype)
+    : task(make_task_of(config, dtype)), sharded(fsdp::fully_shard(task->module(), world, make_sharding(config))) {
   bool only_weights = from.ends_with(".safetensors") || hf::is_model_folder(from);
   if (!only_weights) folder = checkpoint_in(from, world);
-  Optimizers made = make_optimizers(config, *task);
-  TrainingState state{task->module(), *sharded, *made.optimizer};
   if (only_weights)
-    load_model(from, state);
+    load_model(from, task->module(), *sharded);
   else
-    step = load_weights(folder, state).reached.step;
+    step = load_weights(folder, task->module(), *sharded).reached.step;
   task->module().eval();
 }
 

@@ -2,6 +2,7 @@
 // A task with the weights that a run has saved.
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <shardgrad/dist/group/process_group.h>
@@ -13,9 +14,10 @@ namespace shardgrad::train {
 
 struct Trained {
   /// Of the last checkpoint of the run's folder `from`, of the checkpoint `from`, of a file that ends in .safetensors,
-  /// or of a Hugging Face folder; in evaluation mode. A collective. Throws Error(input) when nothing is saved there,
-  /// files are damaged, or they are of another model.
-  Trained(const Config& config, const std::string& from, dist::ProcessGroup& world);
+  /// or of a Hugging Face folder; in evaluation mode. `dtype`: of the parameters, if not the model's own, to which they
+  /// are converted as they are read. A collective. Throws Error(input) when nothing is saved there, files are damaged,
+  /// or they are of another model.
+  Trained(const Config& config, const std::string& from, dist::ProcessGroup& world, std::optional<DType> dtype = {});
 
   std::unique_ptr<Task> task;
   std::shared_ptr<fsdp::Sharded> sharded;

@@ -105,8 +105,8 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
   std::unique_ptr<RunReport> report;
   dist::together(world, {"", "start"}, [&] {
     if (world.rank() != 0) return;
-    bool one_node = world.kind() == "shared_memory" && context().default_device() == kCpu;
-    predicted_ = plan(config, data_.fields(), world.size(), kMeta, one_node ? world.kind() : "");
+    bool one_machine = world.kind() == "shared_memory" && context().default_device() == kCpu;
+    predicted_ = plan(config, data_.fields(), world.size(), kMeta, one_machine);
     report = std::make_unique<RunReport>(config, out, terminal);
     report_ = report.get();
     if (data_.tokenizer) keep_tokenizer(report_->folder(), *data_.tokenizer);
@@ -133,9 +133,9 @@ void TrainingRun::begin() {
                  [this](const Saved& saved) { callbacks_->tell(&Callback::on_save, saved); });
   std::optional<Reached> from;
   if (config_.resume) from = resume(config_, folder_, state, fingerprint_, *rate_, say_it);
-  if (!from && !config_.init_from.empty()) load_model(config_.init_from, state);
+  if (!from && !config_.init_from.empty()) load_model(config_.init_from, state.model, state.sharded);
   if (report_ && config_.resume) report_->resume(config_, from ? from->step : 0, course_.steps());
-  meter_.emplace(from ? from->step : 0, from ? from->samples : 0, task_->work());
+  meter_.emplace(from ? from->step : 0, from ? from->samples : 0, work_of(config_, *task_, predicted_, world_));
   if (from) {
     best_ = from->best;
     scaler_.load_state(from->scaler);
@@ -189,8 +189,8 @@ void TrainingRun::step() {
   metrics_.test_count = 0;
   is_best_ = false;
   if (config_.log_steps) step_log_.add(meter_->of_last_step(metrics_), done.loss);
-  callbacks_->tell(&Callback::on_step,
-                   Stepped{next, course_.steps(), meter_->samples(), optimizer.lr(), done.loss, done.grad_norm});
+  callbacks_->tell(&Callback::on_step, Stepped{next, course_.steps(), meter_->samples(), optimizer.lr(), done.loss,
+                                               done.grad_norm, task_->tokens_per_sample()});
 }
 
 void TrainingRun::test() {
@@ -232,7 +232,8 @@ void TrainingRun::write_trace() {
 
 void TrainingRun::write_about(const Result* end) {
   if (!report_) return;
-  std::string text = about_run({config_, world_, data_, predicted_, course_.steps(), end, meter_->samples_per_s()});
+  std::string text = about_run(
+      {config_, world_, data_, predicted_, course_.steps(), end, meter_->samples_per_s(), meter_->tokens_per_s()});
   if (!end) forget_earlier(folder_, text);
   report_->try_write(kAboutFile, text);
 }

@@ -8,6 +8,7 @@
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/fsdp/state/state.h>
+#include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/hf/folder_weights.h>
 
 namespace shardgrad::train {
@@ -45,14 +46,14 @@ std::unique_ptr<Weights> open_weights(const std::string& path) {
   return std::make_unique<FileWeights>(path);
 }
 
-void load_model(const std::string& path, TrainingState state) {
+void load_model(const std::string& path, nn::Module& model, fsdp::Sharded& sharded) {
   TagScope owner(Category::other);
   std::unique_ptr<Weights> weights;
-  dist::together(state.sharded.group(), {"", "checkpoint"}, [&] {
+  dist::together(sharded.group(), {"", "checkpoint"}, [&] {
     weights = open_weights(path);
-    check_fits(*weights, model_specs(state), true);
+    check_fits(*weights, model_specs(model, sharded), true);
   });
-  fill_model(state.model, state.sharded, *weights);
+  fill_model(model, sharded, *weights);
 }
 
 void load_model(const std::string& path, nn::Module& model) {

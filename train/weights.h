@@ -4,7 +4,6 @@
 #include <memory>
 #include <string>
 
-#include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/checkpoint/weights.h>
 
 namespace shardgrad::train {
@@ -15,7 +14,7 @@ std::unique_ptr<Weights> open_weights(const std::string& path);
 
 /// A collective. Fills parameters and buffers from what open_weights opens, of the same names and shapes; a floating
 /// dtype is converted. Throws Error(input) on every rank listing what does not fit, having changed nothing.
-void load_model(const std::string& path, TrainingState state);
+void load_model(const std::string& path, nn::Module& model, fsdp::Sharded& sharded);
 
 /// The same for a model that is not sharded, in this process alone. Where a file cannot be read halfway, the values of
 /// the rest are undefined.

@@ -64,7 +64,7 @@ void check_caches(const Tensor& qkv, const Tensor& keys, const Tensor& values, i
   }
   SG_CHECK(keys.shape() == values.shape(), "attention_cached: there is a cache ", keys.shape(), " of keys, and one ",
            values.shape(), " of values");
-  SG_CHECK(first >= 0 && first + qkv.size(1) <= keys.size(2), "attention_cached: the cache is full: it has ",
+  SG_CHECK(first >= 0 && first <= keys.size(2) - qkv.size(1), "attention_cached: the cache is full: it has ",
            keys.size(2), " places, and ", qkv.size(1), " from ", first, " on are to be added; make a larger one");
 }
 

@@ -84,22 +84,27 @@ struct LinearCrossEntropy final : Node {
 
 // Ranks add up their gradients: means of each rank's part would give gradients as many times too large as there are
 // ranks. `part`: what this rank's part has, `whole`: what the batch has.
-void check_count(const char* op, double count, bool recorded, const char* part, const char* whole) {
-  SG_CHECK(count >= 0, op, ": count ", count, " is negative");
-  int ranks = context().world_size();
-  SG_CHECK(count > 0 || ranks == 1 || !recorded || !grad_enabled(), op, ": on ", ranks,
+bool is_one_of_several(bool recorded) { return recorded && grad_enabled() && context().world_size() > 1; }
+
+void check_count(const char* op, std::optional<double> count, bool recorded, const char* part, const char* whole) {
+  SG_CHECK(!count || *count >= 0, op, ": count ", *count, " is negative");
+  SG_CHECK(count || !is_one_of_several(recorded), op, ": on ", context().world_size(),
            " ranks a loss needs its count, because the ranks' gradients are added up: pass the number of ", whole,
            " of the whole batch, over all ranks (see data::Batch::global_count); where each rank trains by itself, of ",
            part);
 }
 
-// How many labels count, at least 1, as one element on the labels' device: the host need not read them.
-Tensor counted_rows(const Tensor& labels, int64_t ignore_index, DType dtype) {
+// What a sum is divided by where no count is given, or 0: how many labels count, at least 1, as one element on the
+// labels' device, for the host need not read them. `none`: that of the whole batch is known to be 0. If one does count
+// all the same it is 0, and the loss infinite.
+Tensor counted_rows(const Tensor& labels, int64_t ignore_index, DType dtype, bool none) {
   Tensor ignored = full({1}, double(ignore_index), {DType::i64, labels.device()});
-  return clamp(sum(cast(ne(labels, ignored), dtype)), 1, double(std::max<int64_t>(labels.numel(), 1)));
+  Tensor rows = sum(cast(ne(labels, ignored), dtype));
+  if (none) return cast(eq(rows, zeros({}, {dtype, labels.device()})), dtype);
+  return clamp(rows, 1, double(std::max<int64_t>(labels.numel(), 1)));
 }
 
-void check_cross_entropy(const Tensor& logits, const Tensor& labels, double count, int64_t classes) {
+void check_cross_entropy(const Tensor& logits, const Tensor& labels, std::optional<double> count, int64_t classes) {
   check_floating("cross_entropy", logits);
   SG_CHECK(logits.ndim() == 2 && labels.ndim() == 1 && labels.size(0) == logits.size(0), "cross_entropy: logits ",
            logits.shape(), " and labels ", labels.shape(), " do not fit; they must be (N, classes) and (N)");
@@ -135,13 +140,17 @@ void check_linear_cross_entropy(const Tensor& x, const Tensor& weight, const Ten
 
 }  // namespace
 
-Tensor mse_loss(const Tensor& x, const Tensor& target, double count) {
-  if (should_widen(x, target)) return mse_loss(widened(x), widened(target), count);
+Tensor mse_loss(const Tensor& x, const Tensor& target, std::optional<double> given) {
+  if (should_widen(x, target)) return mse_loss(widened(x), widened(target), given);
   check_same_kind("mse_loss", x, target);
   check_floating("mse_loss", x);
   SG_CHECK(x.shape() == target.shape(), "mse_loss: input ", x.shape(), " and target ", target.shape(),
            " must have the same shape");
-  check_count("mse_loss", count, needs_grad(x) || needs_grad(target), "x, x.numel()", "elements");
+  bool recorded = needs_grad(x) || needs_grad(target);
+  check_count("mse_loss", given, recorded, "x, x.numel()", "elements");
+  double count = given.value_or(0);
+  SG_CHECK(count > 0 || x.numel() == 0 || !is_one_of_several(recorded), "mse_loss: count 0, but x is ", x.shape(),
+           "; the count is the number of elements of the whole batch, over all ranks");
   if (count == 0) count = double(std::max<int64_t>(x.numel(), 1));
   Tensor loss = empty({}, {sum_dtype(x.dtype()), x.device()});
   launch(kernels::mse, x, out(loss), x, target, 1 / count);
@@ -152,14 +161,16 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, double count) {
   return loss;
 }
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double count, int64_t ignore_index, int64_t classes) {
-  check_cross_entropy(logits, labels, count, classes);
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, std::optional<double> given, int64_t ignore_index,
+                     int64_t classes) {
+  check_cross_entropy(logits, labels, given, classes);
+  double count = given.value_or(0);
   TensorOptions wide{sum_dtype(logits.dtype()), logits.device()};
   Tensor loss = empty({}, wide), lse = empty({logits.size(0)}, wide), rows;
   kernels::CrossEntropyArgs args{count > 0 ? 1 / count : 1.0, ignore_index, classes};
   launch(kernels::cross_entropy, logits, out(loss), out(lse), logits, labels, args);
   if (count == 0) {
-    rows = counted_rows(labels, ignore_index, wide.dtype);
+    rows = counted_rows(labels, ignore_index, wide.dtype, is_one_of_several(needs_grad(logits)));
     loss = div(loss, rows);
   }
   if (auto* node = record<CrossEntropy>(loss, logits)) {
@@ -177,7 +188,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
   TensorOptions wide{sum_dtype(x.dtype()), x.device()};
   Tensor loss = empty({}, wide), lse = empty({count}, wide), counted;
   Tensor logits = empty({each, weight.size(0)}, {x.dtype(), x.device()});
-  double scale = options.count > 0 ? 1 / options.count : 1.0;
+  double batch = options.count.value_or(0), scale = batch > 0 ? 1 / batch : 1.0;
   kernels::CrossEntropyArgs args{scale, options.ignore_index, options.classes};
   for_parts(count, options.rows, [&](int64_t begin, int64_t end) {
     Tensor part = logits.alias_rows(0, end - begin);
@@ -185,8 +196,9 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
     launch(kernels::cross_entropy, part, out(loss, begin > 0 ? 1 : 0), out(lse.alias_rows(begin, end)), part,
            labels.alias_rows(begin, end), args);
   });
-  if (options.count == 0) {
-    counted = counted_rows(labels, options.ignore_index, wide.dtype);
+  if (batch == 0) {
+    bool several = is_one_of_several(needs_grad(x) || needs_grad(weight));
+    counted = counted_rows(labels, options.ignore_index, wide.dtype, several);
     loss = div(loss, counted);
   }
   if (auto* node = record<LinearCrossEntropy>(loss, x, weight)) {

@@ -65,9 +65,8 @@ Tensor rope(const Tensor& qkv, const Tensor& table, int64_t heads, int64_t kv_he
               qkv.size(2) == (heads + 2 * kv_heads) * table.size(1);
   SG_CHECK(fits, "rope: an input of shape ", qkv.shape(), " does not have rows of ", heads, " query, ", kv_heads,
            " key and ", kv_heads, " value heads, each as wide as the table ", table.shape());
-  SG_CHECK(first_position >= 0 && first_position + qkv.size(1) <= table.size(0), "rope: rows ", first_position, " to ",
-           first_position + qkv.size(1) - 1, " of an input of shape ", qkv.shape(), " are not all in the table ",
-           table.shape(), "; make it longer");
+  SG_CHECK(first_position >= 0 && first_position <= table.size(0) - qkv.size(1), "rope: the rows of an input of shape ",
+           qkv.shape(), ", from ", first_position, " on, are not all in the table ", table.shape(), "; make it longer");
   check_starts_of(qkv, starts);
   kernels::RopeArgs args{heads + kv_heads, first_position};
   Tensor y = empty_like(qkv);

@@ -1,9 +1,8 @@
 #pragma once
 // Ranks that dist/launch/launch_local.h started as processes of this machine: they inherit a memory and are told
 //   SHARDGRAD_RANK, SHARDGRAD_WORLD_SIZE   who this process is
-//   SHARDGRAD_JOB_FD                       the descriptor of that memory, a colon, and the number of its file: what
-//   else has
-//                                          that descriptor by now is not written over
+//   SHARDGRAD_JOB_FD                       the descriptor of that memory, a colon, and the number of its file:
+//                                          what else has that descriptor by now is not written over
 
 #include <atomic>
 #include <memory>

@@ -76,6 +76,7 @@ void take_part(World& world, int rank, const std::function<void(ProcessGroup&)>&
     ProcessGroup group(make_transport(world, rank, control), control, all_ranks(world.size), 1, o.group);
     try {
       body(group);
+      context().backend(o.device).compute().synchronize();  // what was queued last may fail, too
       group.stream().synchronize();
       control->finish();  // before the group goes, which its peers may wait in
     } catch (...) {
@@ -100,11 +101,11 @@ void run_rank(World& world, int rank, const std::function<void(ProcessGroup&)>& 
 
 }  // namespace
 
-void run_one_of(int world_size, const std::function<void(ProcessGroup&)>& body, uint64_t seed) {
+void run_one_of(int world_size, const std::function<void(ProcessGroup&)>& body, uint64_t seed, bool one_machine) {
   SG_CHECK(world_size >= 1, "run_one_of: ", world_size, " ranks are not possible");
   Context context({.world_size = world_size, .seed = seed, .threads = 1, .device = kMeta});
   auto control = std::make_shared<Control>(make_private_page(1), 0);
-  ProcessGroup group(make_pretended_transport(world_size, control), control, all_ranks(world_size), 1, {});
+  ProcessGroup group(make_pretended_transport(world_size, control, one_machine), control, all_ranks(world_size), 1, {});
   body(group);
 }
 

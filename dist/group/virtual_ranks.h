@@ -31,9 +31,11 @@ struct VirtualOptions {
 void run_ranks(int world_size, const std::function<void(ProcessGroup&)>& body, const VirtualOptions& options = {});
 
 /// Runs body as rank 0 of a world of `world_size` on device meta, the others of which do not exist: what one rank of
-/// thousands needs and would send is known without them, where all do the same, but for what a transport needs itself.
-/// Collectives of host memory get what the same on every rank would give. Throws what body throws, and Error(input) for
-/// ProcessGroup::split, which depends on what the others say.
-void run_one_of(int world_size, const std::function<void(ProcessGroup&)>& body, uint64_t seed = 0);
+/// thousands needs and would send is known without them, where all do the same. What a transport needs itself is there
+/// with `one_machine`, where the ranks share memory and gather without copying as those of one machine do on device
+/// cpu. Collectives of host memory get what the same on every rank would give. Throws what body throws, and
+/// Error(input) for ProcessGroup::split, which depends on what the others say.
+void run_one_of(int world_size, const std::function<void(ProcessGroup&)>& body, uint64_t seed = 0,
+                bool one_machine = false);
 
 }  // namespace shardgrad::dist

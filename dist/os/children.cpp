@@ -10,8 +10,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <exception>
+#include <iostream>
 
 #include <shardgrad/core/error.h>
+#include <shardgrad/dist/os/machine.h>
 
 namespace shardgrad::dist {
 
@@ -50,25 +53,46 @@ static std::vector<std::string> environment_with(const std::vector<std::string>&
   return all;
 }
 
+// True in the child.
+bool Children::fork_child(int death_signal) {
+  pid_t parent = getpid(), pid = fork();
+  if (pid < 0)
+    fail_as(ErrorKind::missing, "launch: a process cannot be started: ", std::strerror(errno), "; ", kFewerOrMore);
+  if (pid > 0) {
+    setpgid(pid, pid);
+    children_.push_back({pid, true});
+    return false;
+  }
+  setpgid(0, 0);  // only calls that are safe after fork
+  prctl(PR_SET_PDEATHSIG, death_signal);
+  if (getppid() != parent) _exit(127);
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  int nothing = open("/dev/null", O_RDONLY);  // a process group of its own may not read the terminal
+  if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+  return true;
+}
+
 void Children::start(const std::vector<std::string>& argv, const std::vector<std::string>& variables, int death_signal,
                      int output) {
   std::vector<std::string> environment = environment_with(variables);
   std::vector<char*> arguments = pointers(argv), entries = pointers(environment);
-  pid_t parent = getpid(), pid = fork();
-  if (pid < 0) fail_as(ErrorKind::missing, "launch: a process cannot be started: ", std::strerror(errno));
-  if (pid == 0) {  // only calls that are safe after fork
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, death_signal);
-    if (getppid() != parent) _exit(127);
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-    int nothing = open("/dev/null", O_RDONLY);  // a process group of its own may not read the terminal
-    if (nothing >= 0) dup2(nothing, STDIN_FILENO);
-    dup2(output, STDOUT_FILENO);
-    execvpe(arguments[0], arguments.data(), entries.data());
-    _exit(127);
+  if (!fork_child(death_signal)) return;
+  dup2(output, STDOUT_FILENO);
+  execvpe(arguments[0], arguments.data(), entries.data());
+  _exit(127);
+}
+
+void Children::start(const std::function<int()>& deed, int death_signal) {
+  std::cout.flush(), std::fflush(nullptr);  // or the child would write it, too
+  if (!fork_child(death_signal)) return;
+  int code = 1;
+  try {
+    code = deed();
+  } catch (const std::exception& error) {  // it must not go on as another launcher
+    std::fprintf(stderr, "%s\n", error.what());
   }
-  setpgid(pid, pid);
-  children_.push_back({pid, true});
+  std::cout.flush(), std::fflush(nullptr);
+  _exit(code);
 }
 
 int Children::alive() const { return int(std::ranges::count_if(children_, &Child::alive)); }

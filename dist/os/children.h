@@ -34,6 +34,9 @@ class Children {
   /// this thread dies, `output` its standard output.
   void start(const std::vector<std::string>& argv, const std::vector<std::string>& variables, int death_signal,
              int output = STDOUT_FILENO);
+  /// Calls `deed` in a process that is a copy of this one, and ends it with what that returns. Of this process's
+  /// threads it has only the calling one.
+  void start(const std::function<int()>& deed, int death_signal);
   int alive() const;
   bool lives(int index) const { return children_[size_t(index)].alive; }
   pid_t pid(int index) const { return children_[size_t(index)].pid; }
@@ -47,6 +50,7 @@ class Children {
     bool alive;
     int asked = 0;  // so often to save and end
   };
+  bool fork_child(int death_signal);
   void read_signals();
   void ask_who_is_ready();
   std::vector<Child> children_;

@@ -25,4 +25,8 @@ std::string why_no_proc();
 /// What is to be done about that.
 inline constexpr const char* kMountProc = "ranks find each other through /proc: mount it (mount -t proc proc /proc)";
 
+/// What is to be done where the system starts no further process or thread.
+inline constexpr const char* kFewerOrMore =
+    "use fewer ranks, or raise the limit (ulimit -u, ulimit -v, or pids.max of the container)";
+
 }  // namespace shardgrad::dist

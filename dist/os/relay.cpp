@@ -20,7 +20,7 @@ Relay::Relay() {
   sigset_t all, before;  // signals are for the thread that watches the children; a broken pipe is an error of its write
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { pass_on(); });
+  thread_ = Thread([this] { pass_on(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 

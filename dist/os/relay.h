@@ -3,7 +3,8 @@
 // full.
 
 #include <atomic>
-#include <thread>
+
+#include <shardgrad/core/thread.h>
 
 namespace shardgrad::dist {
 
@@ -29,7 +30,7 @@ class Relay {
   int ends_[2];
   std::atomic<bool> ended_{false};
   bool lost_ = false;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace shardgrad::dist

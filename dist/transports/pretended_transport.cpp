@@ -1,6 +1,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include <shardgrad/core/context.h>
+#include <shardgrad/core/storage.h>
 #include <shardgrad/dist/transports/transports.h>
 
 namespace shardgrad::dist {
@@ -9,8 +11,11 @@ namespace {
 // Rank 0 of ranks that are not there. What it hears is what it says: every rank is taken to give the same.
 class PretendedTransport final : public Transport {
  public:
-  PretendedTransport(int size, std::shared_ptr<Control> control)
-      : Transport("pretended", 0, size, std::move(control)) {}
+  PretendedTransport(int size, std::shared_ptr<Control> control, bool one_machine)
+      : Transport("pretended", 0, size, std::move(control)) {
+    if (one_machine)
+      bounce_ = Storage::make(kBounceBytes, context().backend(kMeta).memory(), {Category::communication, 0});
+  }
   void all_gather(const Call&, void* full, const void* shard, size_t bytes) override { repeat(full, shard, bytes); }
   void reduce_scatter(const Call&, void* shard, const void* full, int64_t n, DType dtype) override {
     std::memmove(shard, full, size_t(n) * size_of(dtype));
@@ -22,8 +27,9 @@ class PretendedTransport final : public Transport {
   void barrier(const Call&) override {}
   int64_t invite(int) override { return 0; }
   std::unique_ptr<Transport> join(int64_t, const std::vector<int>& members, int) override {
-    return make_pretended_transport(int(members.size()), shared_control());
+    return make_pretended_transport(int(members.size()), shared_control(), has_common_memory());
   }
+  bool has_common_memory() const override { return bool(bounce_); }
 
  private:
   void repeat(void* all, const void* one, size_t bytes) {
@@ -41,12 +47,13 @@ class PretendedTransport final : public Transport {
       }
     });
   }
+  Ref<Storage> bounce_;  // of ranks on one machine
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> make_pretended_transport(int size, std::shared_ptr<Control> control) {
-  return std::make_unique<PretendedTransport>(size, std::move(control));
+std::unique_ptr<Transport> make_pretended_transport(int size, std::shared_ptr<Control> control, bool one_machine) {
+  return std::make_unique<PretendedTransport>(size, std::move(control), one_machine);
 }
 
 }  // namespace shardgrad::dist

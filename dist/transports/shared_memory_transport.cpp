@@ -8,8 +8,6 @@
 namespace shardgrad::dist {
 namespace {
 
-constexpr size_t kBounceBytes = size_t(1) << 20;
-
 class SharedMemoryTransport final : public DirectTransport {
  public:
   SharedMemoryTransport(std::shared_ptr<SharedHeap> heap, std::shared_ptr<void> board, int rank, int size,

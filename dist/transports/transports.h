@@ -12,8 +12,9 @@ namespace shardgrad::dist {
 std::unique_ptr<Transport> make_single_transport(std::shared_ptr<Control> control);
 
 /// Rank 0 of `size` that do not exist, for what moves nothing (device meta). What ranks say to each other, such as
-/// numbers that must be equal, every one says as this one does.
-std::unique_ptr<Transport> make_pretended_transport(int size, std::shared_ptr<Control> control);
+/// numbers that must be equal, every one says as this one does. `one_machine`: they share memory, and need what
+/// make_shared_memory_transport needs for that.
+std::unique_ptr<Transport> make_pretended_transport(int size, std::shared_ptr<Control> control, bool one_machine);
 
 /// Collectives of `inner` for tensors of a device that the host cannot address: each is copied to host memory, done
 /// there, and copied back. The sums are those of the other devices.
@@ -25,6 +26,8 @@ std::unique_ptr<Transport> make_staged_transport(std::unique_ptr<Transport> inne
 std::unique_ptr<Transport> make_threads_transport(std::shared_ptr<void> board, int rank, int size,
                                                   std::shared_ptr<Control> control);
 
+/// What a rank of shared memory keeps to send what does not lie in the heap.
+inline constexpr size_t kBounceBytes = size_t(1) << 20;
 /// Ranks of one node that read each other's memory through the node's heap; `heap` is this rank's view of it.
 std::unique_ptr<Transport> make_shared_memory_transport(std::shared_ptr<SharedHeap> heap, int rank, int size,
                                                         std::shared_ptr<Control> control);

@@ -6,6 +6,7 @@
 #include <new>
 #include <system_error>
 
+#include <shardgrad/dist/os/machine.h>
 #include <shardgrad/dist/os/process_watch.h>
 #include <shardgrad/dist/os/rank_map.h>
 
@@ -214,15 +215,12 @@ void Control::throw_diverged(int lane) {
 static bool is_thread_limit(const std::system_error& error) {
   return error.code() == std::errc::resource_unavailable_try_again;
 }
-static constexpr const char* kMoreThreads =
-    "; use fewer ranks, or raise the limit (ulimit -u, ulimit -v, or pids.max of the container)";
 
 std::string describe(std::exception_ptr error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::system_error& e) {
-    return concat(is_thread_limit(e) ? "a thread cannot be started: " : "", e.what(),
-                  is_thread_limit(e) ? kMoreThreads : "");
+    return is_thread_limit(e) ? concat("a thread cannot be started: ", e.what(), "; ", kFewerOrMore) : e.what();
   } catch (const std::bad_alloc&) {
     return "out of memory: the host has none left";
   } catch (const std::exception& e) {

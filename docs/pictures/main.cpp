@@ -1,5 +1,5 @@
-// Draws the pictures of the docs from the model of tutorial 4 on four ranks of device meta: nothing is computed there,
-// but everything is counted, in the same order each time.
+// Draws the pictures of the docs from the model of rung 10 of the ladder on four ranks of device meta: nothing is
+// computed there, but everything is counted, in the same order each time.
 //
 //     draw_pictures --write FOLDER     writes them
 //     draw_pictures --check FOLDER     fails where one is not what it would write

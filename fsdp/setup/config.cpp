@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cctype>
 
-#include <shardgrad/autograd/match.h>
-
 namespace shardgrad::fsdp {
 
 const char* name_of(Strategy strategy) {
@@ -65,63 +63,6 @@ std::vector<std::string> strategy_names() {
 int Config::parts(int world_size) const {
   if (strategy == Strategy::ddp) return 1;
   return strategy == Strategy::hybrid ? shard_ranks : world_size;
-}
-
-WrapPolicy wrap_by_size(int64_t min_numel) {
-  return [min_numel](const nn::Module&, const std::string&, int64_t numel) { return numel >= min_numel; };
-}
-
-namespace {
-
-// What a policy was asked of, for people: the first ones, each once.
-class Labels {
- public:
-  void add(const std::string& label) {
-    if (!label.empty() && std::ranges::find(labels_, label) == labels_.end()) labels_.push_back(label);
-  }
-  std::string list() const {
-    constexpr size_t kMost = 12;
-    std::string text;
-    for (size_t i = 0; i < std::min(kMost, labels_.size()); ++i) text += (i == 0 ? "" : ", ") + labels_[i];
-    return labels_.size() > kMost ? concat(text, " and ", labels_.size() - kMost, " more") : text;
-  }
-
- private:
-  std::vector<std::string> labels_;
-};
-
-// `label`: what of a module a wish is compared with. Asked of the root, it has been asked of every module.
-template <class Label, class Fits>
-WrapPolicy choose(const char* call, std::vector<std::string> wishes, Label label, Fits fits) {
-  return [=, seen = Labels(), used = std::vector<bool>(wishes.size())](const nn::Module& module,
-                                                                       const std::string& name, int64_t) mutable {
-    std::string its = label(module, name);
-    bool chosen = false;
-    seen.add(its);
-    for (size_t i = 0; i < wishes.size(); ++i)
-      if (fits(wishes[i], its)) chosen = used[i] = true;
-    if (!name.empty()) return chosen;
-    std::string unused;
-    for (size_t i = 0; i < wishes.size(); ++i)
-      if (!used[i]) unused += (unused.empty() ? "'" : ", '") + wishes[i] + "'";
-    SG_CHECK(unused.empty(), call, ": no module fits ", unused, "; there are ", seen.list(),
-             "; choose the modules in a list that has no forward, not the list");
-    return chosen;
-  };
-}
-
-}  // namespace
-
-WrapPolicy wrap_by_type(std::vector<std::string> types) {
-  return choose(
-      "wrap_by_type", std::move(types), [](const nn::Module& module, const auto&) { return module.type_name(); },
-      [](const std::string& type, const std::string& its) { return type == its; });
-}
-
-WrapPolicy wrap_by_name(std::vector<std::string> patterns) {
-  return choose(
-      "wrap_by_name", std::move(patterns), [](const nn::Module&, const std::string& name) { return name; },
-      [](const std::string& pattern, const std::string& its) { return matches(pattern, its); });
 }
 
 }  // namespace shardgrad::fsdp

@@ -4,13 +4,12 @@
 // (dist/transports/tree_sum.h), and under hybrid in groups that are no power of two (fsdp/setup/mesh.h).
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <shardgrad/nn/module.h>
+#include <shardgrad/fsdp/setup/policies.h>
 
 namespace shardgrad::fsdp {
 
@@ -31,19 +30,6 @@ const char* name_of(Strategy strategy);
 Strategy parse_strategy(std::string_view name);
 /// All of these names, in lower case.
 std::vector<std::string> strategy_names();
-
-/// Decides for a submodule whether it becomes a unit of its own. `name` is that below the module that is sharded, and
-/// empty for this one; `numel` counts the parameters below it that no deeper unit has taken. Asked once of every module
-/// that has a forward, those inside a module before it; the root, asked last, is a unit anyway.
-using WrapPolicy = std::function<bool(const nn::Module& module, const std::string& name, int64_t numel)>;
-/// Units of at least `min_numel` parameters, built from the leaves up.
-WrapPolicy wrap_by_size(int64_t min_numel);
-/// One unit for every module of one of the types, e.g. wrap_by_type({"Block"}), or whose name below the sharded module
-/// matches one of the patterns (autograd/match.h), e.g. wrap_by_name({"blocks.?", "head"}). Of a module and one inside
-/// it that are both chosen, the inner one takes its parameters first. fully_shard throws Error(input) listing those
-/// that choose no module.
-WrapPolicy wrap_by_type(std::vector<std::string> types);
-WrapPolicy wrap_by_name(std::vector<std::string> patterns);
 
 struct Config {
   Strategy strategy = Strategy::zero3;
@@ -70,12 +56,19 @@ struct Config {
   std::optional<DType> reduce_dtype = {};
   /// What floating buffers are converted to when sharding; unset: they stay as they are.
   std::optional<DType> buffer_dtype = {};
+  /// What floating results of the root's calls are converted to, differentiably; unset: they are as computed.
+  std::optional<DType> output_dtype = {};
   /// Parameters and buffers start from rank 0's values, as under PyTorch's DDP. Otherwise ranks whose seeds or values
   /// differ are refused. Costs the memory of one unit's full parameters while sharding.
   bool sync_module_states = false;
   /// Which submodules become units; empty: every child of the root that has parameters, and instead of one that has no
-  /// forward, such as a ModuleList, those in it.
-  WrapPolicy wrap;
+  /// forward, such as a ModuleList, those in it. What lies beside such blocks and has less than an eighth of the
+  /// largest one's parameters stays in the root's unit.
+  WrapPolicy wrap = {};
+  /// Names of parameters below the root that are not sharded ('*' and '?' as in wrap_by_name): each rank keeps them
+  /// whole, and their gradients are its own. Freeze them, or add their gradients up over the ranks before the step.
+  /// clip_grad_norm does not see them, nor do checkpoints (train/checkpoint), which are refused.
+  std::vector<std::string> leave_out = {};
 
   bool keeps_params() const { return keep_params || strategy == Strategy::ddp || strategy == Strategy::zero1; }
   /// Bytes of a bucket of gradients; 0: one for each unit.

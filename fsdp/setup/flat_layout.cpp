@@ -19,7 +19,7 @@ FlatLayout::FlatLayout(std::string unit_name, std::string part_name, std::span<n
       param_dtype(config.param_dtype.value_or(dtype)),
       reduce_dtype(config.reduce_dtype.value_or(dtype)) {
   for (const nn::Parameter* parameter : parameters) {
-    slices.push_back({parameter->full_name, parameter->tensor.shape(), padded});
+    slices.push_back({parameter->full_name, parameter->tensor.shape(), padded, parameter->part});
     padded += round_up(slices.back().numel(), kSliceAlignment);
   }
   padded = round_up(std::max(padded, int64_t(1)), kSliceAlignment * mesh.world().size());

@@ -29,6 +29,7 @@ struct Slice {
   std::string name;  ///< full name, e.g. "layers.0.weight"
   Shape shape;
   int64_t offset = 0;  ///< elements
+  Part part = {};      ///< what it is of a larger parameter
   int64_t numel() const { return shape.numel(); }
 };
 

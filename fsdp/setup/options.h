@@ -31,6 +31,7 @@ template <class C, class Visit> void visit_options(C& config, Visit&& visit) {
         "what parameters are gathered and computed in; `f16` turns loss scaling on (docs/mixed_precision.md)");
   visit("reduce_dtype", config.reduce_dtype, "what gradients are sent in; `own` is f32");
   visit("buffer_dtype", config.buffer_dtype, "what buffers are kept in");
+  visit("output_dtype", config.output_dtype, "what the model's results are converted to");
   visit("sync_module_states", config.sync_module_states, "parameters and buffers start from rank 0's values");
 }
 

@@ -1,3 +1,4 @@
+#include <shardgrad/autograd/ops.h>
 #include <shardgrad/fsdp/state/pieces.h>
 #include <shardgrad/fsdp/state/replicas.h>
 
@@ -19,6 +20,7 @@ void load_parameters(const char* call, Sharded& sharded, std::span<const StateSl
 }  // namespace
 
 StateDict full_state_dict(Sharded& sharded, bool rank0_only) {
+  check_all_whole(sharded);
   check_replicas(sharded, "full_state_dict");
   sharded.settle("full_state_dict");
   bool wanted = !rank0_only || sharded.group().rank() == 0;
@@ -33,10 +35,13 @@ StateDict full_state_dict(Sharded& sharded, bool rank0_only) {
     Tensor whole = flat->whole("state_dict");
     if (wanted) add_copies(state, named[flat], whole);
   }
+  for (const auto& [name, tensor] : sharded.left_out())
+    if (wanted) state[name] = clone(tensor.detach()).to(kCpu);
   return state;
 }
 
 StateSpecs state_specs(const Sharded& sharded) {
+  check_all_whole(sharded);
   StateSpecs specs;
   for (const auto& [name, where] : sharded.index())
     specs[name] = {where.flat->slices()[where.slice].shape, where.flat->dtype()};
@@ -46,7 +51,13 @@ StateSpecs state_specs(const Sharded& sharded) {
 void load_full_state_dict(Sharded& sharded, const StateDict& state) {
   StateCheck check(state);
   for (const auto& [name, spec] : state_specs(sharded)) check.expect(name, spec.shape, spec.dtype);
-  load_parameters("load_full_state_dict", sharded, slices_of(state), check.faults());
+  StateDict of_units = state;
+  for (const auto& [name, tensor] : sharded.left_out()) {
+    check.expect(name, tensor.shape(), tensor.dtype());
+    of_units.erase(name);
+  }
+  load_parameters("load_full_state_dict", sharded, slices_of(of_units), check.faults());
+  for (const auto& [name, tensor] : sharded.left_out()) copy_into(tensor, state.at(name));
 }
 
 std::vector<StateSlice> sharded_state_dict(Sharded& sharded) {

@@ -94,6 +94,7 @@ StateSpecs optim_state_specs(const optim::Optimizer& optimizer, const IsGiven& g
   for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
     const NamedParameter& parameter = optimizer.parameters()[i];
     const SliceSink& place = place_of(parameter);
+    check_whole(parameter.name, parameter.tensor.shape(), parameter.part);
     specs[parameter.name + ".step"] = {{1}, DType::i64};
     for (const std::string& kind : optimizer.state_names()) {
       std::string name = parameter.name + "." + kind;

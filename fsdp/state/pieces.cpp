@@ -74,7 +74,15 @@ std::string gap(const Pieces& pieces, const StatePlace& target) {
 
 }  // namespace
 
+void check_all_whole(const Sharded& sharded) {
+  for (const auto& [name, where] : sharded.index()) {
+    const Slice& slice = where.flat->slices()[where.slice];
+    check_whole(name, slice.shape, slice.part);
+  }
+}
+
 std::vector<StateSlice> parts_of(Sharded& sharded) {
+  check_all_whole(sharded);
   std::vector<StateSlice> parts;
   for (const auto& [name, where] : sharded.index()) {
     where.flat->wait_for_shard();

@@ -5,6 +5,9 @@
 
 namespace shardgrad::fsdp {
 
+/// Throws Error(input) where a parameter is a part of a larger one.
+void check_all_whole(const Sharded& sharded);
+
 /// This rank's part of every parameter, in place.
 std::vector<StateSlice> parts_of(Sharded& sharded);
 /// Whole tensors as pieces, in place.

@@ -2,7 +2,7 @@
 // State of model and optimizer as pieces or as whole tensors. A piece knows its tensor's name and shape and where in it
 // it begins, so pieces of any number of ranks load at any other, and a file of pieces says nothing about ranks. All of
 // these are called by every rank, between steps: those that copy state refuse to inside backward and in a scope of
-// SummonFullParams.
+// SummonFullParams, and where a parameter is a part of a larger one (Part), whose whole no rank of the group has.
 
 #include <functional>
 
@@ -15,13 +15,14 @@ namespace shardgrad::fsdp {
 using StateSlice = optim::Optimizer::StateSlice;
 using StateDict = std::map<std::string, Tensor>;
 
-/// What full_state_dict and full_optim_state_dict consist of: the same on every rank. Also of parameters that are
-/// frozen, if they have state or `given` says that there is some to be loaded.
+/// What full_state_dict and full_optim_state_dict have of what is sharded, which is all but Config::leave_out: the same
+/// on every rank. Also of parameters that are frozen, if they have state or `given` says that there is some to be
+/// loaded.
 StateSpecs state_specs(const Sharded& sharded);
 using IsGiven = optim::Optimizer::IsGiven;
 StateSpecs optim_state_specs(const optim::Optimizer& optimizer, const IsGiven& given = {});
 
-/// This rank's part of every parameter, as copies on the cpu. Sends nothing.
+/// This rank's part of every parameter that is sharded, as copies on the cpu. Sends nothing.
 std::vector<StateSlice> sharded_state_dict(Sharded& sharded);
 /// Takes this rank's part out of `pieces`, which may come from any number of ranks. Throws Error(input) on every rank,
 /// having changed nothing, listing what they do not cover.

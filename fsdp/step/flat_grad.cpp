@@ -203,7 +203,7 @@ void FlatGrad::check_whole() const {
            "zero_grad() and repeat the step");
 }
 
-void FlatGrad::settle(bool to_host) {
+void FlatGrad::move(bool to_host) {
   check_whole();
   SG_CHECK(!is_open() && state_ != GradState::reducing, "unit '", layout_.unit,
            "' has gradients that were not reduced over the ranks; ",

@@ -75,7 +75,7 @@ class FlatGrad {
   void zero(size_t i);
   /// Before the optimizer: brings the reduced gradient to the host or the device. Throws Error(input) for a gradient
   /// that was not reduced.
-  void settle(bool to_host);
+  void move(bool to_host);
   /// Returns when no copy of the gradient is on its way to host memory.
   void wait() const { host_.wait(); }
   /// Whether finish_reduce() gives back memory that the running reduction holds.

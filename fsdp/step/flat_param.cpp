@@ -108,8 +108,9 @@ void FlatParam::rehome(const Tensor& full) {
   }
 }
 
-void FlatParam::attach(const nn::Parameter& parameter, size_t slice, std::function<void()> ready) {
-  sinks_.push_back(std::make_shared<SliceSink>(*this, slice, std::move(ready)));
+void FlatParam::attach(const nn::Parameter& parameter, size_t slice, std::function<void()> writes,
+                       std::function<void()> ready) {
+  sinks_.push_back(std::make_shared<SliceSink>(*this, slice, std::move(writes), std::move(ready)));
   renew_leaf(parameter.tensor);  // one of before has the dtype of before
   leaf_of(parameter.tensor).set_sink(sinks_.back());
 }
@@ -212,7 +213,7 @@ LocalRange FlatParam::owned_range(size_t i) const {
 void FlatParam::settle_grad() {
   SG_CHECK(!summoned_.defined(), "unit '", layout_.unit,
            "' is to be updated in a scope of SummonFullParams; leave the scope first");
-  grads_.settle(on_host(shard_));
+  grads_.move(on_host(shard_));
 }
 
 void FlatParam::wait_to_update() const {
@@ -279,6 +280,7 @@ Tensor FlatParam::whole(std::string_view phase) {
 
 void FlatParam::summon() {
   summoned_ = gather_whole("summon");
+  summoned_.storage()->stand_in();
   rehome(summoned_);
 }
 

@@ -79,8 +79,9 @@ class FlatParam {
   /// Whether slice i got a gradient in the backward passes since zero_grad.
   bool has_grad(size_t i) const { return grads_.has(i); }
 
-  /// Sends the gradient of the parameter in slice i here; `ready` runs when a backward pass has written all of it.
-  void attach(const nn::Parameter& parameter, size_t i, std::function<void()> ready);
+  /// Sends the gradient of the parameter in slice i here; `writes` runs before a backward pass writes it, `ready` when
+  /// one has written all of it.
+  void attach(const nn::Parameter& parameter, size_t i, std::function<void()> writes, std::function<void()> ready);
   /// Streams and groups go: waits for copies, and gives the parameters back. Their use is refused from now on.
   void let_go() noexcept;
 
@@ -101,7 +102,7 @@ class FlatParam {
   void settle_grad();
   /// The host may write the shard and read the gradient: no copy of them is on its way.
   void wait_to_update() const;
-  /// What this rank's optimizer updates of slice i, with the gap after it; settles the gradient.
+  /// What this rank's optimizer updates of slice i, with the gap after it; brings the gradient there.
   LocalRange local_range(size_t i);
   /// The same without the gradient, whatever state that is in.
   LocalRange owned_range(size_t i) const;

@@ -94,6 +94,7 @@ void Schedule::check_usable(const Unit& unit) const {
 
 void Schedule::before_forward(Unit& unit) {
   check_usable(unit);
+  used_ = true;
   Order& order = grad_enabled() ? forward_ : eval_;
   if (calls_.empty() && !recomputing()) {
     begin_outermost_call();
@@ -134,7 +135,7 @@ bool Schedule::keep(Unit& unit, bool backward_follows) {
   if (unit.is_root()) return true;
   finished_.push_back(&unit);
   bool last = finished_.size() == last_finished_.size() && last_finished_.back() == &unit;
-  return last || !config_.reshards_after_forward();
+  return last || !unit.reshards_after_forward();
 }
 
 // --- backward -------------------------------------------------------------------------------------------------------
@@ -196,13 +197,13 @@ void Schedule::after_grads(Unit& unit, FlatParam& flat, bool last) {
 void Schedule::reduce(Unit& unit, FlatParam& flat) {
   if (!flat.grads().is_open()) return;
   flat.grads().start_reduce();
-  auto may_go_on = [&](const Reduction& earlier) {
-    return earlier.unit == &unit || !earlier.flat->grads().frees_when_reduced();
+  auto may_go_on = [&](const auto& earlier) {
+    return earlier.first == &unit || !earlier.second->grads().frees_when_reduced();
   };
   auto over = std::stable_partition(reducing_.begin(), reducing_.end(), may_go_on);
-  for (auto earlier = over; earlier != reducing_.end(); ++earlier) earlier->flat->grads().finish_reduce();
+  for (auto earlier = over; earlier != reducing_.end(); ++earlier) earlier->second->grads().finish_reduce();
   reducing_.erase(over, reducing_.end());
-  reducing_.push_back({&unit, &flat});
+  reducing_.emplace_back(&unit, &flat);
 }
 
 void Schedule::end_backward() {
@@ -212,7 +213,7 @@ void Schedule::end_backward() {
     for (const auto& flat : (*unit)->flat_params())
       if (sync_) reduce(**unit, *flat);
   }
-  for (const Reduction& last : std::exchange(reducing_, {})) last.flat->grads().finish_reduce();
+  for (auto [unit, flat] : std::exchange(reducing_, {})) flat->grads().finish_reduce();
   for (auto& unit : units_) {
     release(*unit, "backward");
     SG_ASSERT(unit->kept() || unit->state() == UnitState::sharded || running(*unit), "unit '", unit->name(), "' is ",
@@ -242,6 +243,19 @@ void Schedule::gather(Unit& unit, const char* phase, Order& order) {
     ahead_.push_back(candidate);
   }
   unit.wait();
+}
+
+void Schedule::gather_ahead(Unit& unit) {
+  check_usable(unit);
+  if (calls_.empty()) begin_outermost_call();
+  if (!unit.needs_gather()) return;
+  unit.unshard("forward");
+  ahead_.push_back(&unit);
+}
+
+void Schedule::give_back(Unit& unit) {
+  std::erase(ahead_, &unit);
+  release(unit, "forward");
 }
 
 // A unit whose module still runs is released by whoever returns from it last: a forward may hold a whole backward pass.

@@ -29,6 +29,7 @@
 
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <shardgrad/core/timeline.h>
@@ -40,13 +41,20 @@ namespace shardgrad::fsdp {
 class Schedule {
  public:
   explicit Schedule(Config config) : config_(std::move(config)) {}
-  /// The root, when it has parameters, comes first; then units in module order.
-  void set_units(std::vector<std::unique_ptr<Unit>> units) { units_ = std::move(units); }
+  /// The root, when it has parameters, comes first; then units in module order, and those of parts that were sharded
+  /// before.
+  void add_units(std::vector<std::unique_ptr<Unit>> units) {
+    for (auto& unit : units) units_.push_back(std::move(unit));
+  }
+  std::vector<std::unique_ptr<Unit>> give_units() { return std::exchange(units_, {}); }
+  /// Whether a unit has been called.
+  bool used() const { return used_; }
   std::span<const std::unique_ptr<Unit>> units() const { return units_; }
   const Config& config() const { return config_; }
 
   /// Hooks in graphs hold `owner`, which this belongs to, until backward has gone through them.
   void set_owner(std::weak_ptr<void> owner) { owner_ = std::move(owner); }
+  std::shared_ptr<void> owner() const { return owner_.lock(); }
   /// Every later use is refused.
   void end() { ended_ = true; }
   bool ended() const { return ended_; }
@@ -61,8 +69,13 @@ class Schedule {
   void forward_failed(Unit* unit);
   /// A parameter of the unit is to be read and is not in memory: in backward it is gathered.
   void bring_back(Unit& unit);
+  /// A gradient is about to be written, perhaps before backward comes to any unit: should the pass fail, it must show.
+  void before_grads() { begin_backward(); }
   /// Every gradient of the flat parameter has been written in this backward pass; `last`: and every one of its unit.
   void after_grads(Unit& unit, FlatParam& flat, bool last);
+  /// Outside of backward: begins to gather a unit that the program will use; gives it back.
+  void gather_ahead(Unit& unit);
+  void give_back(Unit& unit);
   /// Whether backward passes reduce gradients.
   bool sync() const { return sync_; }
   void set_sync(bool on) { sync_ = on; }
@@ -113,19 +126,15 @@ class Schedule {
   std::weak_ptr<void> owner_;
   std::vector<Call> calls_;
   Order forward_, eval_, backward_;
-  std::vector<Unit*> finished_, last_finished_;  // the order in which inner units finish forward
-  std::vector<Unit*> ahead_;                     // gathered, and not needed yet
-  struct Reduction {
-    Unit* unit;
-    FlatParam* flat;
-  };
-  std::vector<Reduction> reducing_;  // full gradients that are still being sent
+  std::vector<Unit*> finished_, last_finished_;         // the order in which inner units finish forward
+  std::vector<Unit*> ahead_;                            // gathered, and not needed yet
+  std::vector<std::pair<Unit*, FlatParam*>> reducing_;  // whose full gradients are still being sent
   struct Frozen {
     Unit* unit;
     uint64_t called_at;  // the sequence of the last operation before its call
   };
   std::vector<Frozen> frozen_;  // calls of units with frozen parameters that backward is in
-  bool forward_failed_ = false, in_backward_ = false, sync_ = true, summoned_ = false, ended_ = false;
+  bool forward_failed_ = false, in_backward_ = false, sync_ = true, summoned_ = false, ended_ = false, used_ = false;
   uint64_t pass_ = 0;  // that in_backward_ speaks of
 };
 

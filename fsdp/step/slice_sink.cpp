@@ -9,6 +9,14 @@ FlatParam& SliceSink::flat() const {
   return *flat_;
 }
 
+Out SliceSink::open() {
+  FlatParam& owner = flat();
+  SG_CHECK(!owner.summoned().defined(), "'", name_, "' is to get a gradient in a scope of SummonFullParams; leave the ",
+           "scope first");
+  writes_();
+  return owner.grads().open(slice_);
+}
+
 Tensor SliceSink::grad() const {
   FlatParam& owner = flat();
   if (!owner.has_grad(slice_) || !owner.grad().defined()) return Tensor();

@@ -8,15 +8,19 @@ namespace shardgrad::fsdp {
 
 class SliceSink final : public GradSink {
  public:
-  SliceSink(FlatParam& flat, size_t slice, std::function<void()> ready)
-      : flat_(&flat), slice_(slice), ready_(std::move(ready)), name_(flat.slices()[slice].name) {}
+  SliceSink(FlatParam& flat, size_t slice, std::function<void()> writes, std::function<void()> ready)
+      : flat_(&flat),
+        slice_(slice),
+        writes_(std::move(writes)),
+        ready_(std::move(ready)),
+        name_(flat.slices()[slice].name) {}
   /// Throws Error(input) when it is gone.
   FlatParam& flat() const;
   size_t slice() const { return slice_; }
   /// The unit goes.
   void let_go() { flat_ = nullptr; }
 
-  Out open() override { return flat().grads().open(slice_); }
+  Out open() override;
   void ready() override {
     if (flat_) ready_();
   }
@@ -32,7 +36,7 @@ class SliceSink final : public GradSink {
  private:
   FlatParam* flat_;
   size_t slice_;
-  std::function<void()> ready_;
+  std::function<void()> writes_, ready_;
   std::string name_;
   LocalRange range_;
 };

@@ -38,7 +38,11 @@ static std::vector<std::vector<nn::Parameter*>> grouped(std::span<nn::Parameter*
 
 Unit::Unit(std::string name, std::vector<nn::Parameter*> parameters, Mesh& mesh, const Config& config, bool is_root,
            UnitEvents events)
-    : name_(std::move(name)), mesh_(mesh), is_root_(is_root), events_(std::move(events)) {
+    : name_(std::move(name)),
+      mesh_(mesh),
+      is_root_(is_root),
+      reshards_(config.reshards_after_forward()),
+      events_(std::move(events)) {
   std::vector<std::vector<nn::Parameter*>> parts = grouped(parameters, config.bucket());
   for (const auto& members : parts) {
     std::string part = parts.size() > 1 ? concat(" from ", members[0]->full_name, " on") : "";
@@ -48,7 +52,8 @@ Unit::Unit(std::string name, std::vector<nn::Parameter*> parameters, Mesh& mesh,
     for (size_t i = 0; i < members.size(); ++i) {
       Tensor& parameter = parameters_.emplace_back(members[i]->tensor);
       parameter.set_requires_grad();  // a frozen one may be trained later
-      flat.attach(*members[i], i, [this, k] { grad_ready(k); });
+      flat.attach(
+          *members[i], i, [this] { events_.writes(); }, [this, k] { grad_ready(k); });
       leaves_[k].push_back(&leaf_of(parameter));
       parameter.set_requires_grad(flat.trainable());
     }

@@ -25,6 +25,7 @@ const char* name_of(UnitState state);
 class Unit;
 /// Whom a unit tells what has happened.
 struct UnitEvents {
+  std::function<void()> writes;  ///< a gradient of one of its parameters is about to be written
   /// In backward every gradient of the flat parameter has been written, and, at the `last` call, every one of the unit.
   std::function<void(Unit&, FlatParam&, bool last)> grads;
   std::function<void(Unit&)> missing;  ///< one of its parameters is to be read and is not in memory
@@ -39,6 +40,12 @@ class Unit {
 
   const std::string& name() const { return name_; }
   bool is_root() const { return is_root_; }
+  bool reshards_after_forward() const { return reshards_; }
+  /// Its model has become part of another one, which has other events.
+  void join(UnitEvents events) {
+    events_ = std::move(events);
+    is_root_ = false;
+  }
   /// Whether its full parameters stay in memory.
   bool kept() const { return kept_; }
   bool has_frozen() const;
@@ -71,7 +78,7 @@ class Unit {
   void grad_ready(size_t flat);
   std::string name_;
   Mesh& mesh_;
-  bool is_root_, kept_ = true;
+  bool is_root_, reshards_, kept_ = true;
   UnitState state_ = UnitState::sharded;
   std::vector<std::unique_ptr<FlatParam>> flat_params_;
   std::vector<std::vector<Leaf*>> leaves_;  // of each flat parameter

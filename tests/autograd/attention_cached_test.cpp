@@ -103,6 +103,7 @@ TEST(CachedAttention, WhatCannotBeIsRefused) {
   };
   EXPECT_REFUSED(call(qkv, keys, 3), "attention_cached", "full", "5 places", "3 from 3");
   EXPECT_REFUSED(call(qkv, keys, -1), "attention_cached", "-1");
+  EXPECT_REFUSED(call(qkv, keys, INT64_MAX), "attention_cached", "3 from 9223372036854775807");
   EXPECT_REFUSED(call(qkv, zeros({2, 1, 5, 4}), 0), "[2, 1, 5, 4]", "(2, 2, places, 4)");
   EXPECT_REFUSED(call(qkv, zeros({2, 2, 5, 4}, DType::bf16), 0), "bf16", "same dtype");
   EXPECT_REFUSED(call(qkv, zeros({2, 2, 6, 4}), 0), "[2, 2, 6, 4]", "[2, 2, 5, 4]");

@@ -95,6 +95,34 @@ TEST(Ops, CrossEntropyOfIgnoredRowsOnlyIsZero) {
   }
 }
 
+TEST(Ops, ABatchInWhichNothingCountsOnAnyRankHasLossAndGradientZero) {
+  Context context({.rank = 0, .world_size = 2});
+  auto expect_zero = [](const Tensor& loss, const Tensor& leaf, const char* what) {
+    EXPECT_EQ(loss.item(), 0) << what;
+    loss.backward();
+    EXPECT_EQ(values(leaf.grad()), std::vector<double>(size_t(leaf.numel()), 0)) << what;
+    leaf.zero_grad();
+  };
+  Tensor logits = randn({3, 2}, "logits").set_requires_grad(), ignored = full({3}, -100, DType::i64);
+  Tensor nothing = zeros({0, 2}).set_requires_grad();
+  expect_zero(cross_entropy(logits, ignored, 0), logits, "cross_entropy");
+  expect_zero(cross_entropy(nothing, zeros({0}, DType::i64), 0), nothing, "cross_entropy of no rows");
+  for (int64_t rows : {0, 2})
+    expect_zero(linear_cross_entropy(logits, randn({5, 2}, "w"), ignored, {.count = 0, .rows = rows}), logits,
+                "linear_cross_entropy");
+  expect_zero(mse_loss(nothing, zeros({0, 2}), 0), nothing, "mse_loss");
+}
+
+TEST(Ops, ACountOfZeroThatIsNotTrueIsNoQuietLoss) {
+  Context context({.rank = 0, .world_size = 2});
+  Tensor logits = randn({3, 2}, "logits").set_requires_grad(), labels = full({3}, 1, DType::i64);
+  EXPECT_EQ(cross_entropy(logits, labels, 0).item(), INFINITY);
+  EXPECT_EQ(linear_cross_entropy(logits, randn({5, 2}, "w"), labels, {.count = 0}).item(), INFINITY);
+  EXPECT_REFUSED(mse_loss(logits, zeros({3, 2}), 0), "mse_loss", "count 0", "[3, 2]");
+  NoGrad evaluating;
+  EXPECT_LT(cross_entropy(logits, labels, 0).item(), 100) << "nothing is added up";
+}
+
 TEST(Ops, LossesOfPartsAddUpToTheLossOfTheWhole) {
   Context context;
   Tensor x = randn({6, 3}, "x"), target = randn({6, 3}, "target");

@@ -120,7 +120,8 @@ TEST(Refusals, ShapesDTypesAndDevicesOfOperands) {
   Tensor rows = zeros({2, 3, 16}), table = zeros({3, 4});
   EXPECT_REFUSED(rope(a, table, 2, 1), "rope", "[2, 3]", "[3, 4]", "2 query, 1 key");
   EXPECT_REFUSED(rope(rows, table, 3, 1), "rope", "[2, 3, 16]", "3 query");
-  EXPECT_REFUSED(rope(rows, table, 2, 1, Tensor(), 1), "rope", "rows 1 to 3", "[3, 4]", "longer");
+  EXPECT_REFUSED(rope(rows, table, 2, 1, Tensor(), 1), "rope", "from 1 on", "[3, 4]", "longer");
+  EXPECT_REFUSED(rope(rows, table, 2, 1, Tensor(), INT64_MAX), "rope", "from 9223372036854775807 on");
   EXPECT_REFUSED(rope(rows, table.to(DType::bf16), 2, 1), "rope", "bf16[3, 4]", "f32");
   EXPECT_REFUSED(rope(rows, table, 2, 1, zeros({3}, DType::i64)), "rope", "i64[3]", "[2, 3, 16]", "i64 (2)");
   EXPECT_REFUSED(mse_loss(a, b), "mse_loss", "[2, 3]", "[4]");

@@ -125,7 +125,7 @@ TEST(Certify, EachBrokenPromiseIsNamed) {
       {adds_all_but_the_rest<float>, adds_all_but_the_rest<double>, "sizes "},
       {wrong_from_row_32_on<float>, wrong_from_row_32_on<double>, "sizes "},
       {right_where_aligned<float>, right_where_aligned<double>, "sizes "},
-      {writes_its_operand<float>, writes_its_operand<double>, "inputs sizes "},
+      {writes_its_operand<float>, writes_its_operand<double>, "inputs special values sizes "},
       {loses_nan<float>, loses_nan<double>, "special values sizes "},
   };
   for (const Case& each : cases) {
@@ -243,6 +243,50 @@ TEST(Certify, AZeroOrAnInfinityOfTheWrongSignIsNamed) {
   EXPECT_EQ(failed_with(subtracts), "special values ");
   EXPECT_EQ(failed_with(leaves_infinities), "special values sizes ");
   EXPECT_EQ(failed(certify("neg", kCpu)), "");
+}
+
+// neg, but for what is subnormal in the dtype, of which `make` makes something else.
+template <class Make> auto neg_but(Make) {
+  return [](const Launch&, OutView y, View x) {
+    double smallest_normal = x.dtype == DType::f16 ? 0x1p-14 : x.dtype == DType::f64 ? 0 : 0x1p-126;
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      double value = reference::get(x, i);
+      bool subnormal = value != 0 && std::abs(value) < smallest_normal;
+      reference::put(y, i, subnormal ? Make()(value, smallest_normal) : -value);
+    }
+  };
+}
+
+TEST(Certify, ASubnormalIsKeptOrBecomesAZeroOfItsSignAndNothingElse) {
+  Context context;
+  auto zero = [](double x, double) { return std::copysign(0.0, -x); };
+  auto plus_zero = [](double, double) { return 0.0; };
+  auto minus_zero = [](double, double) { return -0.0; };
+  auto doubled = [](double x, double) { return -2 * x; };
+  auto normal = [](double x, double smallest) { return std::copysign(smallest, -x); };
+  auto wrong_in_f16 = [](double x, double smallest) { return smallest == 0x1p-14 ? -2 * x : -x; };
+  EXPECT_EQ(failed_with(neg_but(zero)), "");
+  EXPECT_EQ(failed_with(neg_but(plus_zero)), "special values ");
+  EXPECT_EQ(failed_with(neg_but(minus_zero)), "special values ");
+  EXPECT_EQ(failed_with(neg_but(doubled)), "special values ");
+  EXPECT_EQ(failed_with(neg_but(normal)), "special values ");
+  EXPECT_EQ(failed_with(neg_but(wrong_in_f16)), "special values ");
+}
+
+// What a polynomial that leaves its range gives.
+TEST(Certify, WhatExpMakesBetweenItsEndsIsLookedAt) {
+  Context context;
+  auto with_a_gap = [](const Launch&, OutView y, View x) {
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      double value = reference::get(x, i);
+      reference::put(y, i, value > -100 && value < -90 ? 0x1p-125 : std::exp(value));
+    }
+  };
+  TableCopy before;
+  for (DType dtype : {DType::f32, DType::bf16}) kernels::exp.replace(DeviceKind::cpu, dtype, with_a_gap);
+  std::string names = failed(certify("exp", kCpu));
+  before.restore();
+  EXPECT_EQ(names, "special values ");
 }
 
 TEST(Certify, WithoutAReferenceTheCertificateSaysWhoseWordItIs) {

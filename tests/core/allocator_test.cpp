@@ -116,6 +116,21 @@ TEST(CachingAllocator, BlocksOfDifferentSizesShareMemoryAtDifferentTimes) {
   }
 }
 
+TEST(CachingAllocator, ASmallBlockThatIsUsedAgainAndAgainCrowdsNothingOut) {
+  Context context;
+  Stream& compute = context.backend(kCpu).compute();
+  auto source = std::make_shared<CountingMemory>();
+  Ref<Allocator> memory = make_caching_allocator(kCpu, Reuse::when_done, source);
+  auto use = [&](size_t bytes) { memory->free(memory->allocate(bytes, compute), compute); };
+  use(20 * kMiB);
+  for (int i = 0; i < 1000; ++i) use(kMiB / 16);
+  use(1024);  // new: old memory goes back where too much is kept
+  int takes = source->takes;
+  use(20 * kMiB);
+  use(kMiB / 16);
+  EXPECT_EQ(source->takes, takes) << "all of it was kept";
+}
+
 TEST(CachingAllocator, PiecesOfAChunkGoBackToTheSystemAndRunningOutOfMemoryIsAnError) {
   Context context;
   Stream& compute = context.backend(kCpu).compute();

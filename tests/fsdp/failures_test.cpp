@@ -192,6 +192,40 @@ TEST(Failures, I33_ZeroGradMayComeRightAfterAFailedBackward) {
     }
 }
 
+// What a program adds to the model's loss is newer than all units: its gradients are written before backward comes to
+// one.
+TEST(Failures, I33_APassThatFailsBeforeItComesToAUnitIsNotSteppedOn) {
+  for (int world : {1, 2})
+    for (const Config& config : strategies(world)) {
+      SCOPED_TRACE(concat(name_of(config.strategy), " W=", world));
+      dist::run_ranks(world, [&](dist::ProcessGroup& group) {
+        auto model = nn::make<Fork>();
+        auto sharded = fully_shard(*model, group, config);
+        optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
+        auto penalised = [&](const Tensor& more) {
+          Tensor loss = loss_number(model, 0) + more;
+          return loss + sum(model->left * model->left);
+        };
+        auto gradients = [&] {
+          penalised(zeros({})).backward();
+          std::vector<std::vector<double>> values;
+          for (const FlatParam* flat : sharded->flats()) values.push_back(values_of(flat->grad()));
+          optimizer.zero_grad();
+          return values;
+        };
+        auto expected = gradients();
+        Tensor breaks = zeros({});
+        breaks.set_requires_grad();
+        leaf_of(breaks).add_ready_hook([] { fail("boom"); });
+        EXPECT_TRUE(contains(message_of([&] { penalised(breaks).backward(); }), "boom"));
+        penalised(zeros({})).backward();
+        EXPECT_TRUE(contains(message_of([&] { optimizer.step(); }), "failed halfway"));
+        optimizer.zero_grad();
+        EXPECT_EQ(gradients(), expected);
+      });
+    }
+}
+
 void fail_in_forward(Fragile& run) {
   run.model->b->add_forward_pre_hook([armed = true](nn::Module&, std::span<Tensor>) mutable {
     if (std::exchange(armed, false)) fail("boom");

@@ -12,34 +12,21 @@
 #include <shardgrad/nn/recompute.h>
 
 #include "tests/fsdp/same_weights.h"
+#include "tests/nn/small_models.h"
 
 namespace shardgrad::fsdp::testing {
 namespace {
 
 constexpr double kRate = 0.01;
-constexpr int64_t kTexts = 6, kLength = 11, kVocabulary = 44;
+constexpr int64_t kTexts = 6, kLength = 11, kVocabulary = 50;
 
 enum class Language { gpt2, llama };
 
 nn::Child<nn::LanguageModel> make_language(Language kind) {
-  if (kind == Language::gpt2)
-    return nn::make<nn::Gpt2>(nn::Gpt2Options{.vocab_size = kVocabulary,
-                                              .n_positions = 16,
-                                              .n_embd = 24,
-                                              .n_layer = 2,
-                                              .n_head = 3,
-                                              .embd_pdrop = 0.1,
-                                              .attn_pdrop = 0.1,
-                                              .resid_pdrop = 0.1,
-                                              .vocab_multiple = 16});
-  return nn::make<nn::Llama>(nn::LlamaOptions{.vocab_size = kVocabulary,
-                                              .max_position_embeddings = 16,
-                                              .hidden_size = 24,
-                                              .intermediate_size = 40,
-                                              .num_hidden_layers = 2,
-                                              .num_attention_heads = 4,
-                                              .num_key_value_heads = 2,
-                                              .head_dim = 6});
+  nn::Gpt2Options gpt2 = test::small_gpt2(0.1);
+  gpt2.vocab_multiple = 16;
+  if (kind == Language::gpt2) return nn::make<nn::Gpt2>(gpt2);
+  return nn::make<nn::Llama>(test::small_llama(0.1));
 }
 
 // Rows [begin, end) of a step's batch: the tokens, and those that follow.
@@ -158,22 +145,22 @@ bool is_bias_of_keys(const std::string& name, size_t i, size_t count) {
   return name.ends_with("c_attn.bias") && i >= count / 3 && i < 2 * count / 3;
 }
 
-// Sums over rows of a batch have another order on another number of ranks. Where bf16 makes a gradient's sign chance,
-// AdamW makes a whole step of it: there the mean is looked at, against the learning rate.
+// Sums over rows of a batch have another order on another number of ranks. AdamW's steps have about the learning rate's
+// size whatever the gradient's is, so a small part of one is what rounding may move. Where bf16 makes a gradient's sign
+// chance, that is a whole step: there the mean is looked at.
 TEST_P(LanguageModels, OnAnyNumberOfRanksTheSameButForRounding) {
   bool narrow = plain(1).config.param_dtype.has_value();
   Weights expected = weights_after(plain(1));
   for (int world : {2, 3, 4})
     for (const auto& [name, values] : weights_after(plain(world))) {
-      double largest = 0, mean = 0, furthest = 0;
+      double mean = 0, furthest = 0;
       for (size_t i = 0; i < values.size(); ++i) {
         if (is_bias_of_keys(name, i, values.size())) continue;
         double apart = std::abs(values[i] - expected.at(name)[i]);
-        largest = std::max(largest, std::abs(values[i]));
         furthest = std::max(furthest, apart);
         mean += apart / double(values.size());
       }
-      EXPECT_LE(narrow ? mean : furthest, narrow ? 0.1 * kRate : 1e-4 * largest) << name << " W=" << world;
+      EXPECT_LE(narrow ? mean : furthest, (narrow ? 0.1 : 0.002) * kRate) << name << " W=" << world;
     }
 }
 
@@ -195,9 +182,9 @@ TEST(LanguageModelUnits, AreTheBlocksAndWhatIsBesideThem) {
     });
     return names;
   };
-  EXPECT_EQ(units_of(Language::gpt2), (std::vector<std::string>{"root", "wpe", "h.0", "h.1", "ln_f"}));
+  EXPECT_EQ(units_of(Language::gpt2), (std::vector<std::string>{"root", "h.0", "h.1"}));
   EXPECT_EQ(units_of(Language::llama),
-            (std::vector<std::string>{"embed_tokens", "layers.0", "layers.1", "norm", "lm_head"}));
+            (std::vector<std::string>{"root", "embed_tokens", "layers.0", "layers.1", "lm_head"}));
 }
 
 // --- memory ----------------------------------------------------------------------------------------------------------
@@ -218,6 +205,24 @@ Plan plan_of_language(const LanguageRun& run, Device device, int64_t length = kL
   };
   dist::run_ranks(run.world, body, {.device = device, .threads = 1});
   return plan;
+}
+
+// What is small beside the blocks has no collectives of its own, and the last block stays for backward.
+TEST(LanguageModelUnits, EachBlockButTheLastIsGatheredTwice) {
+  using Sent = std::vector<std::tuple<std::string, int64_t, int, int>>;
+  auto sent_by = [](Language kind) {
+    LanguageRun run{.kind = kind, .world = 2, .config = {.strategy = Strategy::zero3}};
+    Sent sent;
+    for (const UnitPlan& unit : plan_of_language(run, kMeta).units)
+      sent.push_back({unit.name, unit.full_bytes, unit.gathers, unit.reductions});
+    return sent;
+  };
+  EXPECT_EQ(sent_by(Language::gpt2), (Sent{{"root", 7936, 1, 1}, {"h.0", 29184, 2, 1}, {"h.1", 29184, 1, 1}}));
+  EXPECT_EQ(sent_by(Language::llama), (Sent{{"root", 256, 1, 1},
+                                            {"embed_tokens", 4864, 2, 1},
+                                            {"layers.0", 20992, 2, 1},
+                                            {"layers.1", 20992, 2, 1},
+                                            {"lm_head", 4864, 1, 1}}));
 }
 
 TEST(LanguageModelPlan, PredictedOnMetaEqualsMeasured) {

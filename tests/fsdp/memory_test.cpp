@@ -73,27 +73,31 @@ TEST(Bytes, I28_B18_FrozenUnitsAreGivenBackOnceBackwardHasPassedThem) {
   struct Frozens : nn::Module {
     nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 9), a = child<nn::Linear>("a", 9, 9),
                           b = child<nn::Linear>("b", 9, 9), out = child<nn::Linear>("out", 9, 5);
-    Frozens() {
+    bool apart;
+    explicit Frozens(bool others_between) : apart(others_between) {
       for (nn::Linear* frozen : {&*a, &*b}) frozen->weight.set_requires_grad(false);
       b->bias.set_requires_grad(false);
     }
-    Tensor forward(const Tensor& x) { return out(tanh(b(tanh(a(tanh(in(x))))))); }
+    Tensor between(const Tensor& x) const { return apart ? tanh(x) : x; }
+    Tensor forward(const Tensor& x) { return out(between(b(between(a(between(in(x))))))); }
   };
-  dist::run_ranks(2, [](dist::ProcessGroup& group) {
-    auto model = nn::make<Frozens>();
-    fully_shard(*model, group, {.prefetch = 0});
-    optim::SGD optimizer(model->named_parameters(), {.lr = 0.01});
-    for (int i = 0; i < 3; ++i) {
-      context().recorder().clear();
-      step(model, optimizer, i);
-      optimizer.zero_grad();
-    }
-    std::vector<std::string> events;
-    for (const Record& record : context().recorder().records())
-      if (record.phase == "backward" && record.op != "reduce_scatter")
-        events.push_back((record.op == "reshard" ? "free " : "AG ") + record.unit);
-    EXPECT_EQ(events, (std::vector<std::string>{"free out", "AG b", "free b", "AG a", "free a", "AG in", "free in"}));
-  });
+  for (bool apart : {true, false})
+    dist::run_ranks(2, [apart](dist::ProcessGroup& group) {
+      auto model = nn::make<Frozens>(apart);
+      fully_shard(*model, group, {.prefetch = 0});
+      optim::SGD optimizer(model->named_parameters(), {.lr = 0.01});
+      for (int i = 0; i < 3; ++i) {
+        context().recorder().clear();
+        step(model, optimizer, i);
+        optimizer.zero_grad();
+      }
+      std::vector<std::string> events;
+      for (const Record& record : context().recorder().records())
+        if (record.phase == "backward" && record.op != "reduce_scatter")
+          events.push_back((record.op == "reshard" ? "free " : "AG ") + record.unit);
+      EXPECT_EQ(events, (std::vector<std::string>{"free out", "AG b", "free b", "AG a", "free a", "AG in", "free in"}))
+          << apart;
+    });
 }
 
 TEST(Bytes, I30_OffloadLeavesNothingOnTheDeviceBetweenSteps) {

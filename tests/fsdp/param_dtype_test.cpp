@@ -107,6 +107,22 @@ TEST(ParamDtypes, I03_RecomputeChangesNothing) {
 
 // --- dtypes ---------------------------------------------------------------------------------------------------------
 
+// A summoned parameter is f32, and the memory of its gradient is not.
+TEST(ParamDtypes, I40_WhatWasRecordedOfASummonedParameterHasNoBackward) {
+  for (const Config& config : strategies(2))
+    dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+      auto model = nn::make<Chain>();
+      auto sharded = fully_shard(*model, group, with(config, {.param = DType::bf16}));
+      Tensor total;
+      {
+        SummonFullParams whole(*sharded);
+        total = sum(model->a->weight);
+      }
+      std::string what = message_of([&] { total.backward(); });
+      EXPECT_TRUE(contains(what, "sum: input 0 had another dtype") && contains(what, "detach()")) << what;
+    });
+}
+
 /// Notes what its parts see.
 struct Witness : nn::Module {
   struct Inner : nn::Module {
@@ -467,6 +483,24 @@ TEST(ParamDtypes, I44_WhatCannotWorkIsRefusedByName) {
     });
   });
   EXPECT_TRUE(contains(ranks, "different models or sharding options")) << ranks;
+}
+
+TEST(OutputDtype, ResultsOfTheRootAreConvertedDifferentiably) {
+  for (auto dtype : {std::optional<DType>(), std::optional(DType::f32), std::optional(DType::f16)})
+    dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+      auto model = nn::make<TwoIn>();
+      auto sharded = fully_shard(*model, group, {.param_dtype = DType::bf16, .output_dtype = dtype});
+      auto named = model(ones({2, 7}), ones({2, 7}), true);
+      for (const auto& [name, tensor] : named) EXPECT_EQ(tensor.dtype(), dtype.value_or(DType::bf16)) << name;
+      EXPECT_EQ(model->left(ones({2, 7})).dtype(), DType::bf16) << "not of a unit inside";
+      sum(named.at("mixed")).backward();
+      for (const FlatParam* flat : sharded->flats()) EXPECT_TRUE(flat->grad().defined());
+    });
+  std::string refused = message_of([] {
+    dist::run_ranks(
+        1, [](dist::ProcessGroup& group) { fully_shard(*nn::make<Chain>(), group, {.output_dtype = DType::i64}); });
+  });
+  EXPECT_TRUE(contains(refused, "output_dtype is i64; it must be f32")) << refused;
 }
 
 }  // namespace

@@ -202,6 +202,22 @@ TYPED_TEST(Parity, I01_AnyNumberOfRanksTrainsTheRunOfOneProcessInSingle) {
   }
 }
 
+// Numbers that divide neither the batch nor any parameter, and leave some ranks without a part of most.
+TEST(ParityOfManyRanks, FiveAndSevenTrainTheRunOfOneProcess) {
+  testing::Setup setup{.shard = false, .optim = Optim::adamw, .dtype = DType::f64, .batch = 11, .clip = 0.05};
+  Outcome expected = train<Rooted>(setup);
+  setup.shard = true;
+  for (int world : {5, 7})
+    for (const Config& config : strategies(world)) {
+      setup.world = world;
+      setup.config = config;
+      Outcome outcome = train<Rooted>(setup);
+      expect_close(outcome.weights, expected.weights, 1e-12, describe(setup));
+      expect_close(outcome.state, expected.state, 1e-12, describe(setup));
+      EXPECT_LE(difference(outcome.losses, expected.losses), 1e-12) << describe(setup);
+    }
+}
+
 // On devices with the kernels of kernels/cuda: the same bits for every strategy, and the CPU's numbers.
 TYPED_TEST(Parity, I03_EveryStrategyGivesTheSameBitsOnDevices) {
   for (Device device : test::kernel_devices())

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "tests/fsdp/training.h"
 
 namespace shardgrad::fsdp::testing {
@@ -33,9 +35,10 @@ Traffic read(const std::vector<Record>& records) {
   return traffic;
 }
 
-// Records of each step of rank 0, and the padded size of every unit.
+// Records of each step of rank 0, and the padded size of every unit. Each step may have a thread of its own.
 template <class Model>
-std::vector<Traffic> steps(int world, Config config, int count, std::map<std::string, int64_t>* padded = nullptr) {
+std::vector<Traffic> steps(int world, Config config, int count, std::map<std::string, int64_t>* padded = nullptr,
+                           bool threads = false) {
   std::vector<Traffic> result;
   dist::run_ranks(world, [&](dist::ProcessGroup& group) {
     auto model = nn::make<Model>();
@@ -43,10 +46,15 @@ std::vector<Traffic> steps(int world, Config config, int count, std::map<std::st
     optim::SGD optimizer(model->named_parameters(), {.lr = 0.01});
     for (int step = 0; step < count; ++step) {
       context().recorder().clear();
-      Tensor x = rows_of_batch("x", step, 0, 4, 7, DType::f32);
-      mse_loss(model(x), rows_of_batch("t", step, 0, 4, 5, DType::f32), 20).backward();
-      optimizer.step();
-      optimizer.zero_grad();
+      auto train = [&, &mine = context()] {
+        ContextScope scope(mine);
+        group.take_over();
+        Tensor x = rows_of_batch("x", step, 0, 4, 7, DType::f32);
+        mse_loss(model(x), rows_of_batch("t", step, 0, 4, 5, DType::f32), 20).backward();
+        optimizer.step();
+        optimizer.zero_grad();
+      };
+      threads ? std::thread(train).join() : train();
       if (group.rank() == 0) result.push_back(read(context().recorder().records()));
     }
     if (padded && group.rank() == 0)
@@ -200,6 +208,14 @@ TEST(Traffic, I22_EvaluationGathersEachUnitOnceAndKeepsNothing) {
     }
     EXPECT_EQ(context().ledger().current(), before);
   });
+}
+
+// A reduction starts with its last gradient in every pass, whichever thread runs it.
+TEST(Schedule, I17_I29_AStepInAThreadOfItsOwnMakesTheSameList) {
+  for (const Config& config : strategies(2)) {
+    auto one = steps<Chain>(2, config, 3), several = steps<Chain>(2, config, 3, nullptr, true);
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_EQ(one[i].events, several[i].events) << name_of(config.strategy);
+  }
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ TEST(Setup, PatternsAreOfNamesBelowTheShardedModule) {
       for (const auto& unit : fully_shard(*whole->model, group, {.wrap = wrap})->units()) names.push_back(unit->name());
       return names;
     };
-    EXPECT_EQ(units(wrap_by_name({"a", "c"})), (std::vector<std::string>{"root", "model.a", "model.c"}));
+    EXPECT_EQ(units(wrap_by_name({"a", "c"})), (std::vector<std::string>{"model", "model.a", "model.c"}));
     EXPECT_EQ(units(wrap_by_type({"Linear"})), (std::vector<std::string>{"model.a", "model.b", "model.c"}));
     EXPECT_TRUE(contains(message_of([&] { units(wrap_by_name({"a", "model.b"})); }), "no module fits 'model.b'"));
     EXPECT_TRUE(contains(message_of([&] { units(wrap_by_type({"Linaer"})); }), "no module fits 'Linaer'"));

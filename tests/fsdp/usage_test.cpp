@@ -152,7 +152,8 @@ TEST(Usage, I40_NothingButLookingAndEditingIsAllowedInside) {
       SummonFullParams whole(sharded);
       for (const auto& wrong : std::vector<std::function<void()>>{
                [&] { SummonFullParams again(sharded); }, [&] { model(x); }, [&] { waiting.backward(); },
-               [&] { optimizer.step(); }, [&] { full_state_dict(sharded); }, [&] { load_full_state_dict(sharded, {}); },
+               [&] { sum(model->a->weight * model->a->weight).backward(); }, [&] { optimizer.step(); },
+               [&] { full_state_dict(sharded); }, [&] { load_full_state_dict(sharded, {}); },
                [&] { sharded_state_dict(sharded); }, [&] { load_sharded_state_dict(sharded, {}); },
                [&] { visit_pieces(sharded, {}); }, [&] { fill_pieces(sharded, {}); },
                [&] { full_optim_state_dict(sharded, optimizer); },
@@ -167,6 +168,22 @@ TEST(Usage, I40_NothingButLookingAndEditingIsAllowedInside) {
     optimizer.zero_grad();
     sum(model(x)).backward();
     optimizer.step();
+  });
+}
+
+// Written to as often as the parameter was, a copy's value would be taken for it.
+TEST(Usage, I40_WhatWasSavedOfACopyIsRefusedForTheParameter) {
+  under_every_strategy<Chain>([](nn::Child<Chain>& model, Sharded& sharded, dist::ProcessGroup&) {
+    for (int edits : {0, 1, 2}) {
+      Tensor energy;
+      {
+        SummonFullParams whole(sharded);
+        for (int i = 0; i < edits; ++i) fill_(model->a->weight, 2);
+        energy = sum(model->a->weight * model->a->weight);
+      }
+      std::string what = message_of([&] { energy.backward(); });
+      EXPECT_TRUE(contains(what, "'a.weight' was changed in place")) << edits << ": " << what;
+    }
   });
 }
 
@@ -263,15 +280,50 @@ TEST(Usage, ShardingTwiceIsRefused) {
   });
 }
 
+// What one rank may have otherwise than the others.
+struct Variant {
+  const char* what;
+  const char *name = "weight", *buffer = "seen";
+  Shape shape{5, 7}, buffer_shape{3};
+  DType buffer_dtype = DType::f32;
+  bool swapped = false, frozen = false, one_unit = false;
+};
+
+struct OfOneWeight : nn::Module {
+  OfOneWeight(const char* name, const Shape& shape) { param(name, shape, nn::init::ones()); }
+  Tensor forward(const Tensor& x) { return x; }
+};
+
+struct OfVariant : nn::Module {
+  explicit OfVariant(const Variant& variant) {
+    for (const char* name : {variant.swapped ? "b" : "a", variant.swapped ? "a" : "b"})
+      child<OfOneWeight>(name, *name == 'a' ? variant.name : "weight", *name == 'a' ? variant.shape : Shape{5, 7});
+    buffer(variant.buffer, variant.buffer_shape, variant.buffer_dtype);
+    if (variant.frozen) named_parameters()[0].tensor.set_requires_grad(false);
+  }
+  Tensor forward(const Tensor& x) { return x; }
+};
+
+// All of these would train on, and mix what does not belong together.
 TEST(Usage, RanksWithDifferentModelsAreRefusedAtOnce) {
-  EXPECT_THROW(dist::run_ranks(2,
-                               [](dist::ProcessGroup& group) {
-                                 if (group.rank() == 0)
-                                   fully_shard(*nn::make<Chain>(), group);
-                                 else
-                                   fully_shard(*nn::make<Rooted>(), group);
-                               }),
-               Error);
+  const Variant variants[] = {{.what = "the same"},
+                              {.what = "name", .name = "weights"},
+                              {.what = "shape of as many elements", .shape = {7, 5}},
+                              {.what = "order", .swapped = true},
+                              {.what = "frozen", .frozen = true},
+                              {.what = "name of a buffer", .buffer = "saw"},
+                              {.what = "shape of a buffer", .buffer_shape = {1, 3}},
+                              {.what = "dtype of a buffer", .buffer_dtype = DType::i32},
+                              {.what = "units", .one_unit = true}};
+  for (const Variant& other : variants)
+    dist::run_ranks(2, [&](dist::ProcessGroup& group) {
+      const Variant& mine = variants[group.rank() == 0 ? 0 : &other - variants];
+      auto model = nn::make<OfVariant>(mine);
+      Config config{.wrap = wrap_by_name({mine.one_unit ? "a" : "?"})};
+      std::string expected = "fully_shard: rank 1 and rank 0 have different models or sharding options; build the same";
+      std::string what = message_of([&] { fully_shard(*model, group, config); });
+      EXPECT_EQ(contains(what, expected), &other != variants) << other.what << ": " << what;
+    });
 }
 
 TEST(Usage, I44_B36_AnOptimizerBuiltBeforeShardingIsRefusedWithTheLineToMove) {

@@ -45,7 +45,7 @@ TEST(WrapScope, WhatIsWrappedInsideIsAUnitAndTheRootHasTheRest) {
 TEST(WrapScope, OutsideItGivesItsModuleBackAndThatIsAll) {
   on_two_ranks([](dist::ProcessGroup& world) {
     EXPECT_THAT(wrapped_units(*nn::make<Nest>(), world), ElementsAre("first", "second", "last")) << "the default ones";
-    EXPECT_TRUE(fsdp::wrapped_modules().empty());
+    EXPECT_TRUE(fsdp::wrapped_units().empty());
   });
 }
 
@@ -80,7 +80,7 @@ TEST(WrapScope, AModuleAtTheAddressOfOneThatIsGoneIsNotTakenForIt) {
   Context context;
   fsdp::EnableWrap scope;
   nn::make<Nest>();
-  EXPECT_TRUE(fsdp::wrapped_modules().empty());
+  EXPECT_TRUE(fsdp::wrapped_units().empty());
 }
 
 TEST(WrapScope, TheNumbersAreTheSame) {

@@ -15,6 +15,8 @@ import tempfile
 
 TABLE = pathlib.Path(__file__).with_name("ceilings.txt")
 COLUMNS = ["instructions", "heap_allocations", "heap_bytes", "tensor_allocations", "tensor_bytes"]
+# Another thread takes part, and how often it is woken differs from run to run.
+NOT_COUNTED = {(work, "instructions") for work in ("all_gather", "reduce_scatter", "all_reduce")}
 HEAD = """# What one operation (of training_step: one kernel of a step) costs; check.py allows 1.15 times as
 # much, of allocations half a one more. Renew it when a change is worth its price, or to keep a gain:
 #     tests/guards/check.py build/bin/guards_work --renew
@@ -65,6 +67,8 @@ def faults(costs):
         found.append(f"{TABLE.name} lists {sorted(table)}, measured were {sorted({work for work, kind in costs})}")
     for (work, kind), cost in costs.items():
         for column, value, today in zip(COLUMNS, cost, table.get(work, [])):
+            if (work, column) in NOT_COUNTED:
+                continue
             limit = ceiling(column, today)
             spoilt = kind == "spoilt" and column in ("instructions", "heap_allocations")
             if kind == "plain" and value > limit:

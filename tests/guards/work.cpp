@@ -13,6 +13,9 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
+#include <shardgrad/dist/group/process_group.h>
+#include <shardgrad/dist/transports/transports.h>
+#include <shardgrad/dist/watch/control.h>
 #include <shardgrad/nn/nn.h>
 #include <shardgrad/optim/sgd.h>
 
@@ -108,8 +111,47 @@ static void training_step() {
           }});
 }
 
+// Without bytes, so that what surrounds a collective is all that there is.
+static void collectives() {
+  auto control = std::make_shared<dist::Control>(dist::make_private_page(2), 0);
+  dist::ProcessGroup group(dist::make_pretended_transport(2, control, false), control, std::vector{0, 1}, 1,
+                           dist::GroupOptions());
+  Tensor full = zeros({4}, kMeta), shard = zeros({2}, kMeta);
+  constexpr int kCalls = 100;
+  auto times = [](auto call) {
+    return [call] {
+      for (int i = 0; i < kCalls; ++i) call().host_wait();
+    };
+  };
+  report({"all_gather", kCalls, [] {}, times([&] { return group.all_gather(full, shard, {{"unit", "forward"}}); })});
+  report({"reduce_scatter", kCalls, [] {}, times([&] {
+            return group.reduce_scatter(shard, full, {{"unit", "backward"}});
+          })});
+  report({"all_reduce", kCalls, [] {}, times([&] { return group.all_reduce(full, {{"unit", "backward"}}); })});
+}
+
+// Kernels whose loops were worth something: per row, which the call itself is small beside.
+static void kernels() {
+  NoGrad no_grad;
+  constexpr int kRows = 64;
+  Tensor wide = randn({kRows, 256}, "wide"), cube = randn({kRows, 16, 64}, "cube"), y;
+  Tensor rows = randn({8, kRows}, "rows"), weight = randn({kRows, kRows}, "weight");
+  Tensor integers = full({kRows, 256}, 3, DType::i32), square = empty({kRows, kRows});
+  auto forget = [&] { y = Tensor(); };
+  report({"row_of_softmax", kRows, forget, [&] { y = softmax(wide); }});
+  report({"sum_of_a_middle_dimension", kRows, forget, [&] { y = sum(cube, 1); }});
+  report({"row_of_an_integer_sum", kRows, forget, [&] { y = sum(integers); }});
+  report({"row_of_a_small_weight", kRows, forget, [&] { y = linear(rows, weight, Tensor()); }});
+  report({"number_of_orthogonal", kRows * kRows, [] {},
+          [&] {
+            nn::init::orthogonal().fill(square, 0, {kRows, kRows}, "w");
+          }});
+}
+
 int main() {
   Context context({.threads = 1});
   adds();
   training_step();
+  kernels();
+  collectives();
 }

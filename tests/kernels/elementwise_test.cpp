@@ -226,6 +226,19 @@ TEST(Elementwise, CastToHalvesRoundsToNearestEvenForEveryPattern) {
   }
 }
 
+// A subnormal is slow to make and to read, also where the thread does not flush it.
+TEST(CpuElementwise, ExpIsExactlyZeroBelowTheSmallestNormalNumber) {
+  Context context;
+  std::vector<double> numbers{-87.34, -87.4, -88, -90, -96, -103, -104, -1e4, -1e30, -INFINITY};
+  while (numbers.size() < 37) numbers.push_back(-87.4 - double(numbers.size()));
+  Buffer x = Buffer::of({37}, DType::f32, numbers), y({37}, DType::f32), smallest({1}, DType::f32);
+  KeepSubnormals mode;
+  kernel_of(kernels::exp, DType::f32)(1, y.out(), x.in());
+  for (int64_t i = 0; i < y.numel(); ++i) EXPECT_EQ(y.get(i), 0) << "exp(" << x.get(i) << ")";
+  kernel_of(kernels::exp, DType::f32)(1, smallest.out(), Buffer::of({1}, DType::f32, {-87.33}).in());
+  EXPECT_GE(smallest.get(0), 0x1p-126) << "which is still normal";
+}
+
 TEST(Elementwise, ElementaryFunctionsOfF32StayWithinAFewUlp) {
   Context context;
   struct Function {

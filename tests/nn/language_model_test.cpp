@@ -3,37 +3,27 @@
 
 #include <gtest/gtest.h>
 
+#include <shardgrad/autograd/launch.h>
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/nn/nn.h>
 
 #include "tests/devices.h"
 #include "tests/nn/composed_models.h"
+#include "tests/nn/small_models.h"
 
 namespace shardgrad {
 namespace {
 
-nn::Gpt2Options small_gpt2() { return {.vocab_size = 50, .n_positions = 16, .n_embd = 24, .n_layer = 2, .n_head = 3}; }
-nn::LlamaOptions small_llama() {
-  return {.vocab_size = 50,
-          .max_position_embeddings = 16,
-          .hidden_size = 24,
-          .intermediate_size = 40,
-          .num_hidden_layers = 2,
-          .num_attention_heads = 4,
-          .num_key_value_heads = 2,
-          .head_dim = 8};
-}
+using test::small_gpt2, test::small_llama;
 
 /// One of the two, whichever the test is about.
 struct EitherModel : testing::TestWithParam<std::string> {
   bool is_gpt2 = GetParam() == "gpt2";
   nn::Child<nn::LanguageModel> make(int64_t vocab_multiple = 1, double dropout = 0) const {
-    nn::Gpt2Options gpt2 = small_gpt2();
-    gpt2.vocab_multiple = vocab_multiple;
-    gpt2.embd_pdrop = gpt2.attn_pdrop = gpt2.resid_pdrop = dropout;
-    nn::LlamaOptions llama = small_llama();
-    llama.vocab_multiple = vocab_multiple;
+    nn::Gpt2Options gpt2 = small_gpt2(dropout);
+    nn::LlamaOptions llama = small_llama(dropout);
+    gpt2.vocab_multiple = llama.vocab_multiple = vocab_multiple;
     if (is_gpt2) return nn::make<nn::Gpt2>(gpt2);
     return nn::make<nn::Llama>(llama);
   }
@@ -128,11 +118,19 @@ TEST(Gpt2, TheDefaultsAreGpt2Of124Million) {
   EXPECT_EQ(numel, 124'439'808);
 }
 
-TEST(Gpt2, FlopsAreThoseOfTheProductsAndHalfOfAttention) {
-  Context context;
+// A weight meets each token in forward and twice in backward; a token sees those before it and itself, in two products
+// of forward and five of backward, the scores' again among them.
+TEST(Gpt2, FlopsAreThoseOfTheProductsAndTheHalfOfAttentionThatIsSeen) {
+  Context context({.device = kMeta});
   auto model = nn::make<nn::Gpt2>(nn::Gpt2Options{.vocab_size = 50304});
-  double products = 12.0 * 12 * 768 * 768 + 50304.0 * 768, tokens = 1024;
-  EXPECT_EQ(model->flops_per_token(1024), 6 * products + 6 * 12 * 768 * tokens);
+  Tensor ids = empty({2, 1024}, DType::i64);
+  double weights = 12.0 * 12 * 768 * 768 + 50304.0 * 768, tokens = 2 * 1024, pairs = 2 * 1024 * 1025 / 2;
+  FlopCount forward;
+  Tensor loss = model(ids, nn::TextCall{.labels = ids, .loss = {.count = tokens}});
+  EXPECT_EQ(forward.get(), 2 * weights * tokens + 2 * 2 * 12 * 768 * pairs);
+  FlopCount backward;
+  loss.backward();
+  EXPECT_EQ(backward.get(), 4 * weights * tokens + 2 * 5 * 12 * 768 * pairs);
 }
 
 TEST(Gpt2, BeginsByTheRecipe) {
@@ -287,10 +285,17 @@ TEST_P(EitherModel, DropoutIsInTrainingOnly) {
   Context context;
   auto model = make(1, 0.5);
   Tensor ids = tokens(2, 9);
-  bool differs = doubles(model(ids)) != doubles(model(ids));
-  EXPECT_EQ(differs, is_gpt2);
+  EXPECT_NE(doubles(model(ids)), doubles(model(ids)));
   model->eval();
   EXPECT_EQ(doubles(model(ids)), doubles(model(ids)));
+}
+
+TEST_P(EitherModel, ItMayChangeItsDTypeAfterACall) {
+  Context context;
+  auto model = make();
+  Tensor ids = tokens(2, 9), logits = model(ids);
+  model->to(DType::f64);
+  expect_same_numbers(logits, model(ids), "in f64", 1e-5);
 }
 
 // --- padding at the left ---------------------------------------------------------------------------------------------

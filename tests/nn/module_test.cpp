@@ -469,6 +469,25 @@ TEST(Module, AStateDictMayListTiedParametersUnderBothNames) {
   nn::StateDict state{{"embed.weight", ones({7, 4})}, {"head.weight", ones({7, 4})}};
   model->load_state_dict(state);
   EXPECT_EQ(model->head->weight.to_vector<float>(), std::vector<float>(28, 1));
+  state["head.weight"] = state["embed.weight"];
+  model->load_state_dict(state);
+}
+
+// The state of a model that does not tie them: one of the two would be lost.
+TEST(Module, TiedParametersOfDifferentValuesAreRefused) {
+  Context context;
+  auto model = nn::make<TiedModel>();
+  model->materialize();
+  std::vector<float> before = model->embed->weight.to_vector<float>();
+  nn::StateDict state{{"embed.weight", ones({7, 4})}, {"head.weight", zeros({7, 4})}};
+  EXPECT_EQ(error_of([&] { model->load_state_dict(state); }),
+            "load_state_dict: this is not a state of TiedModel; nothing was loaded:"
+            "\n  'head.weight' was given other values than 'embed.weight', to which it is tied");
+  state["head.weight"] = ones({7, 5});
+  EXPECT_EQ(error_of([&] { model->load_state_dict(state); }),
+            "load_state_dict: this is not a state of TiedModel; nothing was loaded:"
+            "\n  'head.weight' is f32[7, 4] here, but f32[7, 5] was given");
+  EXPECT_EQ(model->embed->weight.to_vector<float>(), before);
 }
 
 TEST(Module, LoadingCountsAsAWriteForBackward) {

@@ -86,12 +86,26 @@ TEST(RecomputeModule, I41_B22_DropoutAndRunningStatisticsAreTheSameHoweverItIsCh
   EXPECT_EQ(calls, 27);
 }
 
+TEST(RecomputeModule, WhatLiesInARegionMayBeChosenToo) {
+  Context context;
+  auto model = make<Net>();
+  recompute_by_regex(*model, {R"(blocks\.[0-9]+)", R"(blocks\.[0-9]+\.up)"});
+  auto again = make<Net>();
+  EXPECT_NE(refusal([&] {
+              recompute_by_regex(*again, {R"(blocks\.[0-9]+)", "heads"});
+            }).find("'heads'"),
+            std::string::npos);
+  for (const Child<Block>& block : *again->blocks)
+    EXPECT_FALSE(block->recompute_options()) << "a refusal changes nothing";
+}
+
 TEST(RecomputeModule, NamesAndTypesThatChooseNothingAreListed) {
   Context context;
   auto model = make<Net>();
   std::string what = refusal([&] { recompute_by_name(*model, {"blocks.*", "blok", "heads"}); });
   EXPECT_NE(what.find("'blok', 'heads'"), std::string::npos) << what;
-  EXPECT_EQ(what.find("blocks"), std::string::npos) << what;
+  EXPECT_EQ(what.find("'blocks"), std::string::npos) << "which fits: " << what;
+  EXPECT_NE(what.find("there are blocks, blocks.0, "), std::string::npos) << what;
   what = refusal([&] { recompute_by_type(*model, {"Attention"}); });
   EXPECT_NE(what.find("'Attention'"), std::string::npos) << what;
 }

@@ -128,6 +128,15 @@ TEST(Clip, I14_ClippingBoundsTheNormAndReturnsTheOldOne) {
   EXPECT_NEAR(w[0].tensor.grad().to_vector<float>()[0], 0.6, 1e-6);
 }
 
+TEST(Clip, GradientsThatAreAllZeroStayZero) {
+  Context context;
+  std::vector<NamedParameter> w{with_gradient("a", {0, 0}), with_gradient("b", {-0.0f})};
+  EXPECT_EQ(optim::clip_factor(0, 1), 1);
+  EXPECT_EQ(optim::clip_grad_norm(w, 1e-30), 0);
+  for (const NamedParameter& each : w)
+    for (float g : each.tensor.grad().to_vector<float>()) EXPECT_EQ(g, 0);
+}
+
 TEST(Clip, I14_B06_ManyLargeValuesOf16BitsStayFinite) {
   Context context;
   Tensor w = zeros({64}, DType::f16).set_requires_grad();

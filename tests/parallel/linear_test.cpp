@@ -2,12 +2,14 @@
 // lines each, on a mesh with a data axis beside it, trained like one plain model.
 
 #include <cmath>
+#include <functional>
 
 #include <gtest/gtest.h>
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/fsdp/fully_shard.h>
+#include <shardgrad/fsdp/state/state.h>
 #include <shardgrad/nn/nn.h>
 #include <shardgrad/optim/sgd.h>
 #include <shardgrad/parallel/collectives.h>
@@ -153,6 +155,70 @@ TEST(TensorParallel, APartOutsideOfItsWholeIsRefused) {
       FAIL();
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("indices [4, 7) along dimension 1"), std::string::npos) << error.what();
+    }
+  });
+}
+
+// One rank's part would be taken for the whole, and the parts of several ranks would be written over each other.
+void expect_refused(const std::string& who, const std::function<void()>& call) {
+  try {
+    call();
+    ADD_FAILURE() << who << " took a part for the whole";
+  } catch (const Error& error) {
+    std::string what = error.what();
+    bool named = what.find("'up.weight' is a part, indices [4, 8) along dimension 0 of 8") != std::string::npos ||
+                 what.find("'down.weight' is a part, indices [4, 8) along dimension 1 of 8") != std::string::npos;
+    EXPECT_TRUE(named) << who << ": " << what;
+  }
+}
+
+TEST(TensorParallel, AStateThatWouldHaveAPartForTheWholeIsRefused) {
+  dist::run_ranks(2, [](ProcessGroup& world) {
+    Mesh mesh(world, {{"data", 1}, {"model", 2}});
+    if (world.rank() == 0) return;
+    auto model = nn::make<Split>(mesh.group("model"));
+    optim::SGD optimizer(model->named_parameters(), {.lr = 0.1, .momentum = 0.9});
+    expect_refused("Module::state_dict", [&] { model->state_dict(); });
+    expect_refused("Module::load_state_dict", [&] { model->load_state_dict({}); });
+    expect_refused("Optimizer::state_dict", [&] { optimizer.state_dict(); });
+    expect_refused("Optimizer::load_state_dict", [&] { optimizer.load_state_dict({}); });
+  });
+}
+
+TEST(TensorParallel, AStateOfAShardedModelThatWouldHaveAPartForTheWholeIsRefused) {
+  dist::run_ranks(4, [](ProcessGroup& world) {
+    Mesh mesh(world, {{"data", 2}, {"model", 2}});
+    auto model = nn::make<Split>(mesh.group("model"));
+    auto sharded = fsdp::fully_shard(model.module(), mesh.group("data"));
+    optim::SGD optimizer(model->named_parameters(), {.lr = 0.1, .momentum = 0.9});
+    if (mesh.coordinate("model") == 0) return;
+    expect_refused("state_specs", [&] { fsdp::state_specs(*sharded); });
+    expect_refused("optim_state_specs", [&] { fsdp::optim_state_specs(optimizer); });
+    expect_refused("full_state_dict", [&] { fsdp::full_state_dict(*sharded); });
+    expect_refused("load_full_state_dict", [&] { fsdp::load_full_state_dict(*sharded, {}); });
+    expect_refused("sharded_state_dict", [&] { fsdp::sharded_state_dict(*sharded); });
+    expect_refused("load_sharded_state_dict", [&] { fsdp::load_sharded_state_dict(*sharded, {}); });
+    expect_refused("visit_pieces", [&] { fsdp::visit_pieces(*sharded, {}); });
+    expect_refused("full_optim_state_dict", [&] { fsdp::full_optim_state_dict(*sharded, optimizer); });
+    expect_refused("load_full_optim_state_dict", [&] { fsdp::load_full_optim_state_dict(*sharded, optimizer, {}); });
+    expect_refused("sharded_optim_state_dict", [&] { fsdp::sharded_optim_state_dict(optimizer); });
+    expect_refused("load_sharded_optim_state_dict",
+                   [&] { fsdp::load_sharded_optim_state_dict(*sharded, optimizer, {}); });
+    expect_refused("visit_optim_pieces", [&] { fsdp::visit_optim_pieces(optimizer, {}); });
+  });
+}
+
+// Such as the whole world in the place of the data axis: their shapes are the same.
+TEST(TensorParallel, RanksWithDifferentPartsAreNoCopiesOfOneModel) {
+  dist::run_ranks(2, [](ProcessGroup& world) {
+    Mesh mesh(world, {{"data", 1}, {"model", 2}});
+    auto model = nn::make<Split>(mesh.group("model"));
+    try {
+      fsdp::fully_shard(model.module(), world);
+      ADD_FAILURE() << "parts are mixed";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("rank 1 and rank 0 have different models"), std::string::npos)
+          << error.what();
     }
   });
 }

@@ -95,5 +95,13 @@ TEST(Strip, UnitsInMemoryAreCountedAtEachMoment) {
   EXPECT_TRUE(says(all_samples().at("strip_none"), "no record is of a unit"));
 }
 
+TEST(Strip, SaysThatUnitsAreLeftOutOnlyWhereSomeAre) {
+  for (int count : {240, 241}) {
+    std::vector<Record> records;
+    for (int i = 0; i < count; ++i) records.push_back(record("forward", concat("u", i), i, i + 1));
+    EXPECT_EQ(says(draw(Strip{{"a", "", ""}, records}), "The first 240 are"), count > 240) << count;
+  }
+}
+
 }  // namespace
 }  // namespace shardgrad::picture::testing

@@ -9,7 +9,8 @@ CHECK = Path(__file__).with_name("broken_lines.py")
 LONG = "words that fill a line, " * 4 + "and then"
 PLANTED = {
     "nn/a.h": ("  // --- state\n  // " + "-" * 60 + "\n", "nn/a.h:2: dashes alone"),
-    "core/b.h": (f"//     rank 0 {LONG}\n//     likewise\n", "core/b.h:2: a word left over"),
+    "parallel/b.h": (f"//     rank 0 {LONG}\n//     likewise\n", "parallel/b.h:2: a word left over"),
+    "dist/e.h": (f"//   RANK   {LONG}\n//   what else\n//          has it\n", "dist/e.h:2: words left over"),
     "train/c.h": ('f("one "\n  "for "\n  "all");\n', "train/c.h:2: a word left over"),
     "autograd/d.h": ("template <class F>\nrequires std::is_invocable_v < std::decay_t<F>\n", "autograd/d.h:2: a template's"),
 }

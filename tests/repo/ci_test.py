@@ -4,7 +4,9 @@
     ci_test.py SOURCE_DIR
 
 - .ci/run calls scripts/test and then scripts/test --sanitizers, and fails where one of them does;
-- every folder of tests is built with each sanitizer, at least by --all, or stands below with the reason.
+- scripts/test leaves tests out by the labels slow and project only, and its second half has the latter;
+- every folder of tests is built with each sanitizer, at least by --all, or stands below with the reason;
+- with --all AddressSanitizer sees the slow tests that were written for it.
 """
 import re
 import shutil
@@ -13,6 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+SLOW_WITH_ASAN = {"lifetimes_test.cpp": "LifetimesSlow", "user_programs_test.cpp": "UserProgramsSlow"}  # of tests/fsdp
 NOT_WITH_SANITIZERS = {
     "cuda": "needs a GPU or device sim",
     "sim": "takes the calls that the compiler makes for the thread sanitizer to itself",
@@ -42,6 +45,9 @@ def faults(root):
         if found != expected:
             yield f".ci/run, whose calls of scripts/test end with {codes}, gives {found} instead of {expected}"
     script = (root / "scripts/test").read_text()
+    for call in ("*) run_tests \"$suite\" -LE 'slow|project' ;;", "run_tests build -L project", 'yes,*) run_tests "$suite" -LE slow ;;'):
+        if call not in script:
+            yield f"scripts/test has no line {call}"
     folders = {path.parent.relative_to(root / "tests").parts[0] for path in (root / "tests").rglob("*_test.cpp")}
     for sanitizer, without in NOT_WITH.items():
         built = set(" ".join(re.findall(rf'^ *{sanitizer}_folders="(.*)"', script, re.M)).split()) - {"$asan_folders", "$tsan_folders"}
@@ -50,6 +56,13 @@ def faults(root):
             yield f"tests/{folder} is not built with {sanitizer}: name it in scripts/test or, with the reason, here"
         for folder in sorted(built & excused | (built | excused) - folders):
             yield f"{folder} of {sanitizer} is excused though it is built, or has no tests"
+    lifetimes = re.search(r"^lifetimes='(.*)'", script, re.M)
+    entry = re.search(r'"\$all" = no \] \|\| add_entry asan\.lifetimes build/asan/bin/test_fsdp "\$lifetimes"', script)
+    for name, suite in SLOW_WITH_ASAN.items():
+        if not re.search(rf"TEST(_P)?\({suite},", (root / "tests/fsdp" / name).read_text()):
+            yield f"tests/fsdp/{name} has no suite {suite}: name here what AddressSanitizer is to see"
+        elif not entry or not lifetimes or not re.search(rf"(^|:)\*?{suite}\.\*(:|$)", lifetimes[1]):
+            yield f"scripts/test --all does not run {suite} of tests/fsdp/{name} under AddressSanitizer (asan.lifetimes)"
 
 
 def main():

@@ -141,7 +141,7 @@ def recorded(done):
 
 def metrics(done):
     """What a run recorded, without times."""
-    return [{key: value for key, value in line.items() if key not in ("samples_per_s", "seconds", "peak_bytes")}
+    return [{key: value for key, value in line.items() if key not in ("samples_per_s", "gflops_per_s", "seconds", "peak_bytes")}
             for line in recorded(done)]
 
 

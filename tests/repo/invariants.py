@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Checks docs/invariants.md and docs/fault_cases.md against the tests: `ctest -R I17` runs what its row names.
+"""Checks docs/invariants.md, docs/fault_cases.md and docs/coming-from.md against the tests: `ctest -R I17` runs what its row names.
 
     invariants.py SOURCE_DIR
 
 - every id from I01 to I50 and from B01 to B45 has one row;
 - every test that a row names exists and begins with the row's id, perhaps among others;
 - a row without a test gives a reason, and there is no test with its id;
-- every fault case from 1 to 65 has one row, and the tests that the rows name exist.
+- every fault case from 1 to 65 has one row, and the tests that the rows name exist;
+- every option and program of FairScale's, Tango's and Lightning's guides has a row, and the tests that the rows name exist.
 """
 import re
 import sys
@@ -71,11 +72,34 @@ def case_faults(table, tests, repo_tests):
                 yield f"fault case {numbers}: {name} does not exist"
 
 
+# Options and programs of the guides that docs/coming-from.md is about.
+GUIDES = """FairScaleTrainingEngine amp amp_use_bfloat16 max_grad_norm fsdp_config FSDPConfig.reshard_after_forward
+    FSDPConfig.move_params_to_cpu FSDPConfig.move_grads_to_cpu FSDPConfig.mixed_precision FSDPConfig.as_kwargs() wrap(module)
+    with_wrapped_modules activation_checkpointing Model.from_params simple_regression_model nn.DataParallel accelerator='dp'
+    DDP(model) FSDP mp.spawn OSS ShardedDDP checkpoint_wrapper autocast ShardedGradScaler BoringModel DDPFullyShardedStrategy()
+    configure_sharded_model self.trainer.model.parameters() cpu_offload precision=16""".split()
+
+
+def guide_faults(page, tests):
+    rows = [line for line in page.split("## PyTorch")[0].splitlines() if line.startswith("| ") and "| test |" not in line]
+    named = {row: re.findall(r"`([A-Z]\w*\.\w+)`", row.rstrip("| ").rsplit(" | ", 1)[-1]) for row in rows}
+    for row, names in named.items():
+        for name in names:
+            if name not in tests:
+                yield f"coming-from.md: {name} does not exist"
+        if not names:
+            yield f"coming-from.md: no test in: {row}"
+    for word in GUIDES:
+        if not any(word in row for row in rows):
+            yield f"coming-from.md: no row about {word}"
+
+
 def main():
     root = Path(sys.argv[1])
     found = list(faults((root / "docs/invariants.md").read_text(), tests_by_id(root)))
     found += case_faults((root / "docs/fault_cases.md").read_text(), names_of_tests(root),
                          (root / "tests/repo/CMakeLists.txt").read_text())
+    found += guide_faults((root / "docs/coming-from.md").read_text(), names_of_tests(root))
     print("\n".join(found) or "every invariant and every fault case has its test or its reason")
     return 1 if found else 0
 

@@ -39,9 +39,12 @@ HOMES = {
     r"gtest/|gmock/|benchmark/": [],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
+# Stacks of the library's threads are large whatever the limit (core/thread.h).
+BARE_THREAD = re.compile(r"\bstd::j?thread\b")
+MAY_MAKE_THREADS = ["core/thread."]
 ENDS_PROCESS = re.compile(r"(?<![\w.>:])(?<!void )(?:std::|::)?(?:exit|_exit|_Exit|quick_exit|abort|terminate)\s*\(")
-# A forked child that could not become its program, one that runs no other (dist/os/file_guard.h), and the guard of a program's
-# top level (dist/launch/job.h).
+# A forked child that could not become its program or runs no other (dist/os/children.h), one that watches over a file
+# (dist/os/file_guard.h), and the guard of a program's top level (dist/launch/job.h).
 MAY_END_PROCESS = ["dist/os/children.cpp", "dist/os/file_guard.cpp", "dist/launch/job.cpp"]
 
 
@@ -89,11 +92,13 @@ def faults(root, file):
         fault = include_fault(root, file, *match.groups())
         if fault:
             yield text.count("\n", 0, match.start()) + 1, fault
-    if any(file.as_posix().startswith(place) for place in MAY_END_PROCESS):
-        return
-    for number, line in enumerate(code_only(text).split("\n"), 1):
-        if ENDS_PROCESS.search(line):
-            yield number, "a library never ends the process: throw an Error"
+    for pattern, homes, fault in ((ENDS_PROCESS, MAY_END_PROCESS, "a library never ends the process: throw an Error"),
+                                  (BARE_THREAD, MAY_MAKE_THREADS, "core/thread.h has the library's threads")):
+        if any(file.as_posix().startswith(home) for home in homes):
+            continue
+        for number, line in enumerate(code_only(text).split("\n"), 1):
+            if pattern.search(line):
+                yield number, fault
 
 
 def main():

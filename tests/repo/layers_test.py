@@ -19,6 +19,7 @@ PLANTED = {
     "dist/watch/h.h": ("#include <vector>\n", ""),
     "dist/os/i.h": ("#include <shardgrad/dist/watch/h.h>\n", "dist/os/i.h:1: <shardgrad/dist/watch/h.h>: dist/os/ may include only os of"),
     "optim/f.cpp": ("// exit(1)\nvoid f() { std::exit(1); }\n", "optim/f.cpp:2: a library never ends"),
+    "train/n.cpp": ("// std::thread\nstd::thread watch([] {});\n", "train/n.cpp:2: core/thread.h has the library's threads"),
     "train/g.cpp": ("#include <shardgrad/core/gone.h>\n", "train/g.cpp:1: <shardgrad/core/gone.h>: no such file"),
 }
 

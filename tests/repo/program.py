@@ -32,7 +32,7 @@ SMALL = [*SHORT, "--set", "model.layers=[784,16,10]"]
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"]
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 DONE = re.compile(r"done: test_accuracy=(0\.\d{4}) steps=(\d+) seconds=[\d.]+ run=(.+)")
-KEYS = ["step", "epoch", "samples", "loss", "test_accuracy", "test_loss", "test_count", "lr", "grad_norm", "seconds", "samples_per_s", "peak_bytes"]
+KEYS = ["step", "epoch", "samples", "loss", "test_accuracy", "test_loss", "test_count", "lr", "grad_norm", "seconds", "samples_per_s", "gflops_per_s", "peak_bytes"]
 
 
 def call(words, environment=None, timeout=120):
@@ -136,19 +136,32 @@ def plan(ranks):
         # Where parameters stay in memory the layers are one bucket, and its size is no reason to warn.
         warned = "warning: unit 'layer0' holds 99 %" in run.stdout
         expect(run.stdout.count("layer0") >= 2 and warned == (strategy in ("zero2", "zero3")), run)
-    words = [PROGRAM, "plan", CONFIG, *SMALL, "--ranks", "3", "--compare", "--memory", "0.01", "--bandwidth", "10"]
+    words = [PROGRAM, "plan", CONFIG, *SMALL, "--ranks", "3", "--compare", "--memory", "0.01", "--tflops", "0.1"]
     table = call(words)
     rows = [line.split() for line in table.stdout.splitlines()]
-    expect(table.returncode == 0 and [row[0] for row in rows[2:-1]] == "1 2 3 4 8 16 32 64 128 256 512 1024 2048 4096".split(), table)
+    expect(table.returncode == 0 and [row[0] for row in rows[2:16]] == "1 2 3 4 8 16 32 64 128 256 512 1024 2048 4096".split(), table)
     expect(rows[1] == ["ranks", "ddp", "zero1", "zero2", "zero3"] and "ddp yes (0.0), " in table.stdout, table)
-    timed = call([PROGRAM, "plan", CONFIG, "--ranks", ranks, "--compare", "--bandwidth", "0.001"])
-    cells = re.findall(r"[\d.]+ / ([\d.]+) / ([\d.]+)", timed.stdout)  # GB that are sent, and seconds
-    expect(cells and max(float(seconds) for _, seconds in cells) > 1, timed)
-    expect(all(abs(float(seconds) - float(sent) / 0.001) < 0.6 for sent, seconds in cells), timed)
-    once = call([PROGRAM, "plan", CONFIG, "--ranks", ranks, "--bandwidth", "0.001"])
-    mebibytes = float(re.search(r"^all .* ([\d.]+)$", once.stdout, re.M)[1])
-    seconds = float(re.search(r"^sending takes at least ([\d.]+) s$", once.stdout, re.M)[1])
-    expect(abs(seconds - mebibytes * 2**20 / 1e6) < 0.006, once)
+    expect("\nsending: not counted; say --bandwidth\n" in table.stdout, table)
+    # 10 MFLOP and 1 MB in a second: with few ranks computing takes longer, with many ranks sending.
+    rates = ["--tflops", "0.00001", "--bandwidth", "0.001"]
+    timed = call([PROGRAM, "plan", CONFIG, "--compare", *rates])
+    longer = set()
+    for row in timed.stdout.splitlines()[2:15]:
+        count = int(row.split()[0])
+        computing = -(-256 // count) * (4 * 784 * 512 + 6 * 512 * 256 + 6 * 256 * 10) / 1e7
+        cells = re.findall(r"[\d.]+ / ([\d.]+) / ([\d.]+)", row)  # GB that are sent, and seconds
+        for sent, seconds in cells:
+            sending = float(sent) / 0.001
+            assert len(cells) == 4 and abs(float(seconds) - max(computing, sending)) < 0.6, row
+            longer.add(computing > sending)
+    assert longer == {False, True}, timed
+    once = call([PROGRAM, "plan", CONFIG, "--ranks", "2", *rates, "--latency", "100000"])
+    said = {key: float(value) for key, value in re.findall(r"^(computing|sending|a step) takes at least ([\d.]+) s$", once.stdout, re.M)}
+    gathers, reductions, mebibytes = map(float, re.search(r"^all .*$", once.stdout, re.M)[0].split()[-3:])
+    assert abs(said["computing"] - 128 * 2407424 / 1e7) < 1e-3 and said["a step"] == max(said["computing"], said["sending"]), once
+    assert abs(said["sending"] - mebibytes * 2**20 / 1e6 - 0.1 * (gathers + reductions)) < 0.006, once
+    here = call([PROGRAM, "plan", CONFIG])
+    expect(re.search(r"^computing: at \S+ [GT]FLOP/s, as fast as a product of f32 on this machine's cpu; --tflops says another$", here.stdout, re.M), here)
     alone = call([PROGRAM, "plan", CONFIG, *SMALL, "--ranks", ranks])
     expect(alone.returncode == 0 and "layer0" in alone.stdout and "measured" not in alone.stdout, alone)
     refused = call([PROGRAM, "plan", CONFIG, "--ranks", ranks, "--set", "strategy=hybrid"])

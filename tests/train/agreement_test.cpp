@@ -37,6 +37,19 @@ TEST(Agreement, RanksOfAnySpeedAskAfterTheSameStepsAndStopTogether) {
   EXPECT_EQ(asked[0][1] - asked[0][0], 8) << "about a second";
 }
 
+TEST(Agreement, RanksOfDifferentProgramsAreRefused) {
+  using train::BuildInfo;
+  for (const char* BuildInfo::*field : {&BuildInfo::version, &BuildInfo::git, &BuildInfo::compiler, &BuildInfo::onednn,
+                                        &BuildInfo::openmp, &BuildInfo::cuda})
+    dist::run_ranks(2, [&](dist::ProcessGroup& world) {
+      BuildInfo build = train::build_info();
+      EXPECT_NO_THROW(train::check_same_program(world, build));
+      if (world.rank() == 1) build.*field = "other";
+      EXPECT_THAT(error_of([&] { train::check_same_program(world, build); }),
+                  HasSubstr("the program (shardgrad --version) of rank 1 differs from that of rank 0"));
+    });
+}
+
 TEST(Agreement, RanksWithDifferentValuesAreRefused) {
   std::string message = error_of([] {
     dist::run_ranks(

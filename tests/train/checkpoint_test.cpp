@@ -276,6 +276,40 @@ TEST_F(CheckpointFiles, CopiesOfTheModelThatAreNotTheSameAnyMoreAreNotSaved) {
   });
 }
 
+// A save is a collective: the others are in another one.
+TEST_F(CheckpointFiles, ARankThatSavesWhileAnotherTrainsIsNamed) {
+  for (fsdp::Strategy strategy : {fsdp::Strategy::ddp, fsdp::Strategy::zero3}) {
+    std::string said = error_of([&] {
+      dist::run_ranks(2, [&](dist::ProcessGroup& world) {
+        Trained trained(world, strategy, 1);
+        world.rank() == 1 ? save(trained, 1) : trained.train(1);
+      });
+    });
+    EXPECT_THAT(said, HasSubstr(strategy == fsdp::Strategy::ddp ? "save_checkpoint" : "mean_buffers"));
+    EXPECT_THAT(said, HasSubstr("rank 1"));
+    EXPECT_THAT(said, HasSubstr("of unit '")) << "in which the other trains";
+    EXPECT_TRUE(names().empty());
+  }
+}
+
+// One rank's part under the whole's name would be all that is left of it.
+TEST_F(CheckpointFiles, AModelThatIsAPartOfALargerOneIsNotSaved) {
+  struct Piece : nn::Module {
+    Tensor w = param("w", {2}, nn::init::ones(), {0, 2, 4});
+    Tensor forward(const Tensor& x) { return x * w; }
+  };
+  dist::run_ranks(1, [&](dist::ProcessGroup& world) {
+    auto model = nn::make<Piece>();
+    auto sharded = fsdp::fully_shard(model.module(), world);
+    optim::AdamW optimizer(model->named_parameters(), {});
+    std::string said = error_of([&] {
+      train::save_checkpoint(folder_.path(), config_, {1, 10, 7, {1024, 3}}, {model.module(), *sharded, optimizer});
+    });
+    EXPECT_THAT(said, HasSubstr("'w' is a part, indices [2, 4) along dimension 0 of 4"));
+    EXPECT_TRUE(names().empty());
+  });
+}
+
 // `latest` moves, and the older one goes, only once every rank has written.
 TEST_F(CheckpointFiles, B29_ARankThatFailsWhileSavingLeavesTheLastCheckpointWhole) {
   std::string model, optimizer;

@@ -257,8 +257,10 @@ TEST(Config, KeysOfOtherSchedulesAreRefused) {
 }
 
 TEST(Config, EachKeyOfUnitsBelongsToOneWayToChooseThem) {
-  for (auto [key, wrap] :
-       {std::pair("wrap_numel=7", "size"), {"wrap_types=[\"A\"]", "types"}, {"wrap_names=[\"a\"]", "types"}})
+  for (auto [key, wrap] : {std::pair("wrap_numel=7", "size"),
+                           {"wrap_types=[\"A\"]", "types"},
+                           {"wrap_names=[\"a\"]", "types"},
+                           {"wrap_regex=[\"a\"]", "types"}})
     for (auto [other, units] : {std::pair("children", "units that are the model's children"),
                                 {"size", "units of a size"},
                                 {"types", "units that types and names choose"}}) {
@@ -268,8 +270,9 @@ TEST(Config, EachKeyOfUnitsBelongsToOneWayToChooseThem) {
       else
         EXPECT_THAT(refusal("{}", overrides), HasSubstr(concat(" means nothing to ", units, "; remove it")));
     }
-  EXPECT_EQ(refusal("{}", {"fsdp.wrap=types"}),
-            "fsdp.wrap is types, which needs fsdp.wrap_types (such as [\"Linear\"]), fsdp.wrap_names, or both");
+  EXPECT_EQ(
+      refusal("{}", {"fsdp.wrap=types"}),
+      "fsdp.wrap is types, which needs fsdp.wrap_types (such as [\"Linear\"]), fsdp.wrap_names or fsdp.wrap_regex");
 }
 
 TEST(Config, WhatHasNoEffectIsNotSavedAndSoReadBack) {

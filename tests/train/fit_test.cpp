@@ -404,7 +404,7 @@ struct Wrapped : Late {
   void configure_sharded_model() override {
     only = fsdp::wrap(child<nn::Linear>("only", 2, 1));
     more = child<nn::Linear>("more", 1, 1);
-    chosen = fsdp::wrapped_modules().contains(&*only) && !fsdp::wrapped_modules().contains(&*more);
+    chosen = fsdp::wrapped_units().contains(&*only) && !fsdp::wrapped_units().contains(&*more);
   }
   StepOutput training_step(const data::Batch& batch, int64_t) override {
     return mse_loss(more(only(batch.fields[0])), batch.fields[1], double(batch.global_count));

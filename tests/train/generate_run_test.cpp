@@ -1,7 +1,11 @@
 // Text from a run and from a Hugging Face folder: the same on any number of ranks, streamed, with its speed told.
 
+#include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/export_run.h>
 #include <shardgrad/train/generate_run.h>
+#include <shardgrad/train/hf/config.h>
+#include <shardgrad/train/kept_tokenizer.h>
+#include <shardgrad/train/text/bpe_file.h>
 
 #include "small_run.h"
 
@@ -57,6 +61,47 @@ TEST_F(TextOfARun, WhatWasLearnedIsSaidOnAnyNumberOfRanksAndFromAHuggingFaceFold
   EXPECT_EQ(generate(run, narrow).out, alone.out);
   train::export_run(config_, run, folder_ / "hf");
   EXPECT_EQ(generate(folder_ / "hf", greedy_).out, alone.out);
+  std::string checkpoint = *train::latest_checkpoint(run);
+  EXPECT_EQ(generate(checkpoint, greedy_).out, alone.out);
+  for (const std::string& from : {run, run + "/", checkpoint, checkpoint + "/"})
+    EXPECT_TRUE(std::filesystem::equivalent(train::run_of(from), run)) << from;
+}
+
+// What was saved in f32 is converted a piece at a time: no shard of f32 stays beside weights of 16 bits.
+TEST_F(TextOfARun, WeightsOf16BitsAreTheOnlyOnes) {
+  std::string run = train(1).folder;
+  train::export_run(config_, run, folder_ / "hf");
+  train::TextRequest narrow = greedy_;
+  narrow.dtype = DType::bf16;
+  config_.strategy = "zero3";
+  const int64_t count = 256 * 32 + 64 * 32 + 2 * (12 * 32 * 32 + 13 * 32) + 2 * 32;
+  for (const std::string& from : {run, folder_ / "hf"})
+    for (int ranks : {1, 2})
+      dist::run_ranks(ranks,
+                      [&](dist::ProcessGroup& world) {
+                        std::ostringstream out, notes;
+                        train::generate_run(config_, from, world, narrow, out, notes);
+                        const Ledger& ledger = context().ledger();
+                        double shard = double(ledger.peak(Category::parameter_shard)), whole = 2 * double(count);
+                        EXPECT_NEAR(shard, whole / ranks, 0.01 * whole) << from << ", but for padding";
+                        EXPECT_LT(ledger.peak(Category::other), 4 * count) << "as much as in f32, from " << from;
+                        if (ranks == 1) {
+                          EXPECT_EQ(ledger.peak(Category::gathered_parameter), 0);
+                        }
+                      },
+                      {.threads = 1});
+}
+
+// With a tokenizer that has such a token.
+TEST_F(TextOfARun, AnExportedFolderSaysWhereTextsEnd) {
+  text::NewBpe bpe{.tokens = {}, .special = {"<|endoftext|>"}, .cuts = false};
+  for (int byte = 0; byte < 256; ++byte) bpe.tokens.emplace_back(1, char(byte));
+  folder_.write("ends.json", text::bpe_json(bpe));
+  config_.data.options["tokenizer"] = nlohmann::json(folder_ / "ends.json").dump();
+  config_.model.options["vocab_size"] = "257";
+  config_.epochs = 1;
+  train::export_run(config_, train(1).folder, folder_ / "hf");
+  EXPECT_EQ(train::hf::read_token_ids(folder_ / "hf"), (train::hf::TokenIds{{"eos_token_id", "256"}}));
 }
 
 TEST_F(TextOfARun, SeveralPromptsAreEachAWhole) {

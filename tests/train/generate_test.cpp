@@ -5,6 +5,8 @@
 #include <shardgrad/nn/llama.h>
 #include <shardgrad/train/generate.h>
 #include <tests/autograd/support.h>
+#include <tests/nn/small_models.h>
+#include <tests/train/temporary_folder.h>
 
 namespace shardgrad::test {
 namespace {
@@ -22,22 +24,17 @@ nn::Child<nn::LanguageModel> with_wide_weights(nn::Child<nn::LanguageModel> mode
   return model;
 }
 nn::Child<nn::LanguageModel> tiny_gpt2(double dropout = 0) {
-  return with_wide_weights(nn::make<nn::Gpt2>(nn::Gpt2Options{.vocab_size = kVocabulary,
-                                                              .n_positions = 40,
-                                                              .n_embd = 24,
-                                                              .n_layer = 2,
-                                                              .n_head = 2,
-                                                              .resid_pdrop = dropout,
-                                                              .vocab_multiple = 48}));
+  nn::Gpt2Options options = small_gpt2(dropout);
+  options.vocab_size = kVocabulary;
+  options.vocab_multiple = 48;
+  options.n_positions = 40;
+  return with_wide_weights(nn::make<nn::Gpt2>(options));
 }
 nn::Child<nn::LanguageModel> tiny_llama() {
-  return with_wide_weights(nn::make<nn::Llama>(nn::LlamaOptions{.vocab_size = kVocabulary,
-                                                                .max_position_embeddings = 40,
-                                                                .hidden_size = 32,
-                                                                .intermediate_size = 40,
-                                                                .num_hidden_layers = 2,
-                                                                .num_attention_heads = 4,
-                                                                .num_key_value_heads = 2}));
+  nn::LlamaOptions options = small_llama();
+  options.vocab_size = kVocabulary;
+  options.max_position_embeddings = 40;
+  return with_wide_weights(nn::make<nn::Llama>(options));
 }
 
 // The likeliest tokens, by reading everything again for each.
@@ -79,6 +76,12 @@ TEST(Generate, DrawsAreAFunctionOfSeedAndPromptNumber) {
   EXPECT_EQ(generate(model, {kPrompts[0], kPrompts[0]}, options), once);
   EXPECT_EQ(generate(model, {kPrompts[0]}, options)[0], once[0]) << "others in the batch change nothing";
   EXPECT_NE(once[0], once[1]);
+  options.tokens = 5;
+  Tokens begun = kPrompts[0], first = generate(model, {kPrompts[0]}, options)[0];
+  begun.insert(begun.end(), first.begin(), first.end());
+  options.tokens = 7;
+  EXPECT_EQ(generate(model, {begun}, options)[0], Tokens(once[0].begin() + 5, once[0].end())) << "it goes on alike";
+  options.tokens = 12;
   options.sampling.seed = 5;
   EXPECT_NE(generate(model, {kPrompts[0], kPrompts[0]}, options), once);
 }
@@ -92,9 +95,25 @@ TEST(Generate, DrawsNoTokenOfAPaddedVocabulary) {
   Tokens drawn = generate(model, {{1}}, options)[0];
   for (int64_t token : drawn) seen.at(size_t(token)) = true;
   EXPECT_EQ(seen, std::vector<bool>(5, true));
-  options.vocabulary = 3;
-  drawn = generate(model, {{4}}, options)[0];
-  for (int64_t token : drawn) EXPECT_LT(token, 3);
+  options.suppress = {0, 3};
+  drawn = generate(model, {{3}}, options)[0];
+  for (int64_t token : drawn) EXPECT_TRUE(token != 0 && token != 3) << token;
+}
+
+// A model may have more ids than its tokenizer, and that may have holes.
+TEST(Generate, DrawsNoTokenThatTheTokenizerHasNot) {
+  Context context;
+  std::string json = text::load_tokenizer("bytes")->json();
+  size_t at = json.find("\"z\": 122,");
+  ASSERT_NE(at, std::string::npos);
+  TemporaryFolder folder;
+  folder.write("tokenizer.json", json.replace(at, 9, "\"z\": 258,"));
+  auto tokenizer = text::load_tokenizer(folder / "tokenizer.json");
+  nn::Gpt2Options options{.vocab_size = 300, .n_positions = 2000, .n_embd = 8, .n_layer = 1, .n_head = 1};
+  std::string text =
+      generate(nn::make<nn::Gpt2>(options), *tokenizer, {"a"}, {.tokens = 2000, .sampling = {.temperature = 1e9}})[0];
+  EXPECT_EQ(std::ssize(text), 2000);
+  EXPECT_NE(text.find('z'), std::string::npos);
 }
 
 TEST(Generate, ATextEndsWithAStopTokenAndOthersGoOn) {
@@ -172,6 +191,7 @@ TEST(Generate, WhatCannotBeIsRefusedBeforeTheModelIsCalled) {
   EXPECT_REFUSED(generate(model, {{1}}, with([](auto& o) { o.sampling.temperature = -1; })), "temperature -1");
   EXPECT_REFUSED(generate(model, {{1}}, with([](auto& o) { o.sampling.top_p = 0; })), "top_p 0");
   EXPECT_REFUSED(generate(model, {{1}}, with([](auto& o) { o.sampling.top_k = -2; })), "top_k -2");
+  EXPECT_REFUSED(generate(model, {{1}}, with([](auto& o) { o.suppress = {256}; })), "token 256", "suppressed");
   EXPECT_REFUSED(generate(model, *text::load_tokenizer("bytes"), {"a", ""}, kGreedy), "prompt 1", "empty");
   for (const auto& [name, tensor] : model->named_parameters())
     if (name == "ln_f.bias") fill_(tensor, NAN);

@@ -51,6 +51,7 @@ TEST_F(HuggingFaceConfig, KeysThatAreMissingAreAsTransformersHasThem) {
   EXPECT_EQ(llama.depth(), 128);
   EXPECT_EQ(llama.rms_norm_eps, 1e-6);
   EXPECT_EQ(llama.rope.theta, 10000);
+  EXPECT_EQ(llama.attention_dropout, 0);
   EXPECT_FALSE(llama.tie_word_embeddings);
 }
 
@@ -93,7 +94,6 @@ TEST_F(HuggingFaceConfig, WhatWouldBeComputedOtherwiseIsRefusedByItsKey) {
            {"llama", R"("attention_bias": true)", "attention_bias is true; "},
            {"llama", R"("mlp_bias": true)", "mlp_bias is true; "},
            {"llama", R"("sliding_window": 4096)", "sliding_window is 4096; "},
-           {"llama", R"("attention_dropout": 0.1)", "attention_dropout is 0.1; "},
            {"llama", R"("partial_rotary_factor": 0.5)", "partial_rotary_factor is 0.5; "},
            {"llama", R"("rope_scaling": {"type": "linear", "factor": 2})",
             R"(rope_scaling.type is "linear"; built are default and llama3)"},
@@ -141,7 +141,8 @@ TEST_F(HuggingFaceConfig, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(again.layer_norm_epsilon, gpt2.layer_norm_epsilon);
   EXPECT_EQ(again.attn_pdrop, 0);
   EXPECT_FALSE(again.tie_word_embeddings);
-  nn::LlamaOptions llama{.num_key_value_heads = 8, .head_dim = 64, .tie_word_embeddings = true};
+  nn::LlamaOptions llama{
+      .num_key_value_heads = 8, .head_dim = 64, .attention_dropout = 0.25, .tie_word_embeddings = true};
   llama.rope = {.theta = 5e5, .scaling = Llama3Scaling{.factor = 32}};
   std::string text = train::hf::model_config_text(llama, DType::f32, {{"eos_token_id", "[1, 2]"}});
   EXPECT_THAT(text, HasSubstr("\"eos_token_id\": [\n"));
@@ -151,6 +152,7 @@ TEST_F(HuggingFaceConfig, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(same.depth(), 64);
   EXPECT_EQ(same.rope.theta, 5e5);
   EXPECT_EQ(same.rope.scaling->factor, 32);
+  EXPECT_EQ(same.attention_dropout, 0.25);
   EXPECT_TRUE(same.tie_word_embeddings);
 }
 

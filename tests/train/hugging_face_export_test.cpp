@@ -45,8 +45,10 @@ TEST(Transpose, AnyPartOfAnyMatrixIsWhatItsDefinitionSays) {
       std::vector<double> expected = numbers(permute(matrix, {1, 0}));
       for (auto [first, last] : {std::pair<int64_t, int64_t>(0, count), {count / 3, count}, {1, count / 2}, {2, 3}}) {
         if (first > last || last > count) continue;
-        Tensor part = empty({last - first}, {dtype, kCpu});
+        Tensor around = full({last - first + 200}, 252, {dtype, kCpu}), part = around.rows(100, 100 + last - first);
         train::hf::read_transposed(matrix, first, part);
+        for (const Tensor& guard : {around.rows(0, 100), around.rows(100 + last - first, around.numel())})
+          EXPECT_EQ(numbers(guard), std::vector<double>(100, 252)) << "written beside";
         EXPECT_EQ(numbers(part), std::vector<double>(expected.begin() + first, expected.begin() + last))
             << rows << " x " << columns << " from " << first << " to " << last;
       }
@@ -170,6 +172,11 @@ TEST_F(HuggingFaceRun, NothingIsOverwrittenAndNothingIsLeftBehind) {
   for (const char* taken : {"file", "full"})
     EXPECT_THAT(error_of([&] { train::export_run(config, run, folder_ / taken); }),
                 EndsWith("is there already and not empty; name another folder, or remove it"));
+  fs::create_directory(folder_ / "mine.tmp");
+  folder_.write("mine.tmp/file", "mine");
+  EXPECT_THAT(error_of([&] { train::export_run(config, run, folder_ / "mine"); }),
+              HasSubstr("mine.tmp' is there already, where '"));
+  EXPECT_EQ(read_file(folder_ / "mine.tmp/file"), "mine");
   fs::create_directory(folder_ / "empty");
   train::export_run(config, run, folder_ / "empty");
   EXPECT_TRUE(fs::exists(folder_ / "empty/model.safetensors"));

@@ -58,6 +58,28 @@ TEST(HuggingFaceFolder, AHeadThatIsNotTheTableItIsTiedToIsRefused) {
   EXPECT_THAT(sentence(untied), HasSubstr("missing are 'lm_head.weight'"));
 }
 
+// Of a table that is the head, too, either name will do.
+TEST(HuggingFaceFolder, ATiedTableMayHaveTheHeadsNameAlone) {
+  for (auto [name, table] :
+       {std::pair("gpt2", "transformer.wte.weight"), {"llama_grouped", "model.embed_tokens.weight"}}) {
+    FolderCopy folder(name);
+    rewrite(folder, [&, &key = table](State& state) {
+      ASSERT_TRUE(state.contains(key));
+      state["lm_head.weight"] = state.extract(key).mapped();
+    });
+    EXPECT_EQ(folder.refusal(), "no error");
+    Context context;
+    auto numbers_of = [](const std::string& path) {
+      auto model = train::hf::make_model(train::hf::read_model_config(path));
+      train::load_model(path, *model);
+      return numbers(model->named_parameters()[0].tensor);
+    };
+    EXPECT_EQ(numbers_of(folder.path()), numbers_of(hugging_face_folder(name)));
+    rewrite(folder, [](State& state) { state["lm_head.weight"] = state["lm_head.weight"].rows(0, 3); });
+    EXPECT_THAT(sentence(folder), HasSubstr("; of another form are 'lm_head.weight' (f32[3, "));
+  }
+}
+
 // The masks in gpt2_old have a dtype that no tensor here has, and nobody asks for them.
 TEST(HuggingFaceFolder, ATensorOfAnUnknownDTypeIsRefusedWhereItIsNeeded) {
   EXPECT_EQ(FolderCopy("gpt2_old").refusal(), "no error");

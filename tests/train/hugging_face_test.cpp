@@ -113,8 +113,7 @@ TEST(HuggingFace, ShardsOfAnyNumberOfRanksHoldWhatOneModelHolds) {
       dist::run_ranks(ranks, [&](dist::ProcessGroup& world) {
         auto model = train::hf::make_model(train::hf::read_model_config(folder));
         auto sharded = fsdp::fully_shard(*model, world, {.strategy = fsdp::Strategy::zero3});
-        optim::AdamW optimizer(model->named_parameters(), {});
-        train::load_model(folder, {*model, *sharded, optimizer});
+        train::load_model(folder, *model, *sharded);
         for (const auto& [key, values] : fsdp::full_state_dict(*sharded, false))
           EXPECT_EQ(numbers(values), whole.at(key)) << key << " on " << ranks << " ranks";
       });
@@ -137,11 +136,10 @@ TEST(HuggingFace, ARankNeedsMemoryForItsShardAndOneTensor) {
     dist::run_ranks(ranks, [&](dist::ProcessGroup& world) {
       auto model = train::hf::make_model(options);
       auto sharded = fsdp::fully_shard(*model, world, {.strategy = fsdp::Strategy::zero3});
-      optim::AdamW optimizer(model->named_parameters(), {});
       Ledger& ledger = context().ledger();
       int64_t shard = ledger.current();
       ledger.reset_peaks();
-      train::load_model(folder / "hf", {*model, *sharded, optimizer});
+      train::load_model(folder / "hf", *model, *sharded);
       EXPECT_LE(ledger.peak(), shard + largest + 2 * fsdp::kPieceBytes);
       EXPECT_GE(ledger.peak(), shard + largest) << "it is measured";
       EXPECT_EQ(ledger.current(), shard);

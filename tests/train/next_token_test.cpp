@@ -85,7 +85,11 @@ TEST_F(NextTokenRun, LinesCountTokensAndOperations) {
   train::Result result = train(2);
   nlohmann::json line = metrics(result).back();
   EXPECT_NEAR(line["tokens_per_s"].get<double>(), kPlaces * line["samples_per_s"].get<double>(), 1);
-  EXPECT_GT(line["gflops_per_s"].get<double>(), 0);
+  std::vector<data::Field> fields(2, data::Field{{kPlaces}, DType::i64, 23});
+  double a_sample = train::plan(config_, fields, 2, kMeta).flops / 6;
+  EXPECT_NEAR(line["gflops_per_s"].get<double>(), 1e-9 * a_sample * line["samples_per_s"].get<double>(), 1e-6);
+  auto end = nlohmann::json::parse(read_file(result.folder + "/about.json"))["end"];
+  EXPECT_NEAR(end["tokens_per_s"].get<double>(), kPlaces * end["samples_per_s"].get<double>(), 1);
   for (const char* part : {" tokens/s", " GFLOP/s"}) EXPECT_THAT(out_.str(), HasSubstr(part));
 }
 
@@ -103,6 +107,16 @@ TEST_F(NextTokenRun, RecomputeOfBlocksGivesTheSameRun) {
   double whole = train(2).scores[0].value;
   config_.recompute = {"h.?"};
   EXPECT_EQ(train(2).scores[0].value, whole);
+}
+
+TEST_F(NextTokenRun, APlanCountsForwardTwiceWhereItIsComputedAgain) {
+  std::vector<data::Field> fields(2, data::Field{{kPlaces}, DType::i64, 23});
+  const double rows = 6, tokens = rows * kPlaces, pairs = rows * kPlaces * (kPlaces + 1) / 2, width = 16;
+  double block = 2 * 12 * width * width * tokens + 2 * 2 * width * pairs;
+  double once = train::plan(config_, fields, 2, kMeta).flops;
+  EXPECT_EQ(once, 6 * (2 * 12 * width * width + 23 * width) * tokens + 2 * 2 * 7 * width * pairs);
+  config_.recompute = {"h.?"};
+  EXPECT_EQ(train::plan(config_, fields, 2, kMeta).flops, once + 2 * block);
 }
 
 TEST_F(NextTokenRun, WhatDoesNotGoTogetherIsRefusedBeforeTheFirstStep) {

@@ -1,5 +1,8 @@
 // A data set, a model, a task and a callback that the library does not know, as a user's program registers them.
 
+#include <chrono>
+#include <thread>
+
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/nn/linear.h>
 #include <shardgrad/train/data/dataset.h>
@@ -108,6 +111,9 @@ TEST_F(OwnRun, ModelAndDataOfAUserTrainOnAnyNumberOfRanksUnderEveryStrategy) {
     EXPECT_NEAR(lines.back()["test_r2"].get<double>(), expected.back()["test_r2"].get<double>(), 1e-5) << strategy;
     EXPECT_NEAR(lines.front()["loss"].get<double>(), expected.front()["loss"].get<double>(), 1e-5) << strategy;
     EXPECT_EQ(result.step_bytes, result.predicted_step_bytes) << strategy;
+    auto [planned, measured] = peaks(result);
+    EXPECT_EQ(planned, measured) << strategy;
+    EXPECT_GE(planned.size(), 4u) << strategy;
   }
 }
 
@@ -140,6 +146,8 @@ TEST_F(OwnRun, KeysAreThoseOfTheChosenNamesAndWrittenWhole) {
   EXPECT_THAT(refusal({"data.side=1"}), HasSubstr("data.side is 1, expected an integer from 2 to 100"));
   EXPECT_THAT(refusal({"model.widht=4"}), HasSubstr("unknown key 'model.widht'; did you mean 'model.width'?"));
   EXPECT_THAT(refusal({"model.layers=[2,1]"}), HasSubstr("model.layers is an option of mlp, but model.name is net"));
+  EXPECT_EQ(std::ranges::count(refusal({"model.name=nets", "model.layers=[2,1]", "model.widths=[3]"}), '\n'), 0)
+      << "nothing is said of options of a model that there is not";
   EXPECT_THAT(refusal({"model.name=nets"}), HasSubstr("expected one of gpt2, llama, mlp, net"));
   EXPECT_THAT(refusal({"task.name=mirrored"}),
               HasSubstr("model.name means nothing to task mirrored, which has a module of its own"));
@@ -213,6 +221,43 @@ TEST_F(OwnRun, ACheckpointHasTheLinesOfEveryStepUntilThere) {
   configure(kOwn, {"steps=10", "eval_every=10", "log_interval=10", "save_every=3", "log_steps=true"});
   train(2);
   EXPECT_THAT(lines, ElementsAre(3, 6, 9, 10));
+}
+
+// Whose process stands still for a while within its fifth loss, as Ctrl-Z and fg let it.
+class Pausing : public Mirrored {
+ public:
+  Pausing(dist::Control*& control) : Mirrored(4), control_(control) {}
+  Tensor loss(const data::Batch& batch) override {
+    if (control_ && ++losses_ == 5) {
+      control_->note_beat(dist::Suspension::Clock::now(), {}, std::chrono::milliseconds(1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      control_->note_beat(dist::Suspension::Clock::now(), {}, std::chrono::seconds(2));
+    }
+    return Mirrored::loss(batch);
+  }
+
+ private:
+  dist::Control*& control_;
+  int losses_ = 0;
+};
+
+TEST_F(OwnRun, SecondsOfAStepLeaveOutThoseInWhichTheProcessStoodStill) {
+  dist::Control* control = nullptr;
+  registry_.add_whole_task("pausing", "stands still", [&] { return std::make_unique<Pausing>(control); });
+  registry_.add_callback([&](const Config&, dist::ProcessGroup& world) {
+    control = &world.control();
+    return std::make_unique<train::Callback>();
+  });
+  configure(R"({"data": {"name": "points"}, "task": {"name": "pausing"}, "steps": 6, "log_steps": true})");
+  dist::WatchOptions seldom;
+  seldom.beat = seldom.gap = std::chrono::seconds(60);  // only the test tells of the process
+  train::Result result;
+  dist::run_ranks(1, [&](dist::ProcessGroup& world) { result = train::train(config_, world, out_, terminal_); },
+                  {.threads = 1, .watch = seldom});
+  auto lines = metrics(result);
+  ASSERT_EQ(lines.size(), 6U);
+  EXPECT_LT(lines[4]["seconds"].get<double>(), 0.45);
+  EXPECT_GE(result.seconds, 0.5);
 }
 
 struct EndAt : train::Callback {

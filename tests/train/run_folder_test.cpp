@@ -134,6 +134,9 @@ TEST_F(RunFolder, RoomIsAskedForAndGivenBack) {
   EXPECT_TRUE(fs::is_empty(folder_.path()));
   EXPECT_THAT(error_of([&] { train::check_room(folder_.path(), int64_t(1) << 60); }),
               HasSubstr("cannot take 1152921504606846976 bytes more"));
+  EXPECT_THAT(error_of([&] { train::check_room(folder_.path(), int64_t(1) << 40, int64_t(1) << 30); }),
+              HasSubstr("cannot take 9223372036854775807 bytes more"))
+      << "more than can be counted";
   DiskWatch watch(folder_.path());
   watch.let_fail("fallocate", EDQUOT);
   EXPECT_THAT(error_of([&] { train::check_room(folder_.path(), 100); }), HasSubstr("Disk quota exceeded"));

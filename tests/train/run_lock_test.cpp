@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -53,6 +54,19 @@ TEST(RunLock, GoesWithItsOwnerAndLeavesNothing) {
   TemporaryFolder folder;
   { RunLock lock(folder.path()); }
   EXPECT_TRUE(fs::is_empty(folder.path()));
+  EXPECT_EQ(lock_refusal(folder.path()), "no error");
+}
+
+TEST(RunLock, OneThatCannotBeReadAtTheEndStaysAndIsFree) {
+  TemporaryFolder folder;
+  std::optional<RunLock> lock(std::in_place, folder.path());
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};  // no file can be opened any more
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  lock.reset();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(fs::exists(folder / "lock"));
   EXPECT_EQ(lock_refusal(folder.path()), "no error");
 }
 

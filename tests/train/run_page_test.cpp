@@ -7,6 +7,7 @@
 #include <regex>
 #include <set>
 
+#include <shardgrad/picture/text.h>
 #include <shardgrad/train/report/page.h>
 
 #include "small_run.h"
@@ -59,6 +60,16 @@ TEST_F(RunPage, SaysTheNumbersOfTheFiles) {
   EXPECT_THAT(page, HasSubstr(train::read_run(result.folder).checkpoint->hash()));
 }
 
+TEST_F(RunPage, SaysSharesInWordsAsToPrograms) {
+  std::string page = page_of(train(2).folder);
+  EXPECT_THAT(page, HasSubstr("of communication hidden behind computing"));
+  int shares = 0;
+  std::regex share("<data value=\"([^\"]*)\">([^<]* %)</data>");
+  for (std::sregex_iterator found(page.begin(), page.end(), share), end; found != end; ++found, ++shares)
+    EXPECT_EQ((*found)[2], picture::percent_of(std::stod((*found)[1])));
+  EXPECT_GT(shares, 0);
+}
+
 TEST_F(RunPage, ShowsWhatWasSetOtherwise) {
   std::string page = page_of(train(1).folder);
   EXPECT_THAT(page,
@@ -75,6 +86,26 @@ TEST_F(RunPage, EveryPictureIsThere) {
   config_.trace_steps = {0, 0};
   page = page_of(train(2).folder);
   EXPECT_THAT(page, AllOf(HasSubstr("No step was traced"), HasSubstr(">Training loss</title>")));
+}
+
+TEST_F(RunPage, OfALanguageTaskHasTokensOverTime) {
+  train::Result result = train(1);
+  auto lines = metrics(result);
+  std::ofstream file(result.folder + "/metrics.jsonl");
+  for (auto& line : lines) {
+    line["tokens_per_s"] = 64 * line["samples_per_s"].get<double>();
+    file << line << "\n";
+  }
+  file.close();
+  auto about = json_of(result.folder + "/about.json");
+  about["end"]["tokens_per_s"] = 4096.5;
+  std::ofstream(result.folder + "/about.json") << about;
+  std::string page = page_of(result.folder);
+  EXPECT_THAT(page, AllOf(HasSubstr(">Tokens per second</title>"), HasSubstr("<span>tokens per second</span>"),
+                          Not(HasSubstr("amples per second"))));
+  std::set<double> said = numbers_on(page);
+  EXPECT_TRUE(said.contains(4096.5));
+  for (const auto& line : lines) EXPECT_TRUE(said.contains(line["tokens_per_s"].get<double>()));
 }
 
 // Whose loss jumps from step to step: the means show where it goes.

@@ -49,6 +49,19 @@ TEST(RunReport, EveryRunHasItsOwnFolder) {
   EXPECT_EQ(json::parse(read_file(second.folder() + "/config.json"))["name"], "first");
 }
 
+TEST(RunReport, LinesThatCannotBeReadAreNotReplaced) {
+  TemporaryFolder folder;
+  std::ostringstream out;
+  train::Config config = config_in(folder);
+  config.resume = true;
+  RunReport report(config, out);
+  std::string lines = report.folder() + "/metrics.jsonl";
+  std::filesystem::remove(lines);
+  std::filesystem::create_symlink(lines, lines);
+  EXPECT_THAT(error_of([&] { report.resume(config, 3, 9); }), HasSubstr("cannot read '" + lines));
+  EXPECT_TRUE(std::filesystem::is_symlink(lines));
+}
+
 TEST(RunReport, AFolderThatCannotBeMadeIsRefused) {
   TemporaryFolder folder;
   folder.write("my runs", "a file, not a folder");
@@ -92,11 +105,12 @@ class ProgressLine : public ::testing::Test {
   }
   std::string after_step(int64_t step, double seconds) {
     seconds_ += seconds;
-    report_->on_step({step, 1000, 10 * step, 0.5, unread_, {}});
+    report_->on_step({step, 1000, 10 * step, 0.5, unread_, {}, tokens_per_sample_});
     return printed();
   }
 
   Tensor unread_;  // a step's loss
+  double tokens_per_sample_ = 0;
   TemporaryFolder folder_;
   std::ostringstream out_;
   double seconds_ = 100;
@@ -172,6 +186,17 @@ TEST_F(ProgressLine, TellsOfStepsAboutEverySecondOfATerminal) {
   EXPECT_EQ(after_step(104, 1.25), "\r\033[Kstep    104  20 samples/s  eta 7m28s");
   columns_ = 30;
   EXPECT_EQ(after_step(108, 2), "\r\033[Kstep    108  20 samples/s");
+}
+
+TEST_F(ProgressLine, CountsTokensOfALanguageTask) {
+  begin(60);
+  tokens_per_sample_ = 64;
+  after_step(2, 1.5);
+  EXPECT_EQ(after_step(5, 2), "\r\033[Kstep      5  960 tokens/s  eta 11m03s");
+  metrics_.tokens_per_s = 64000;
+  metrics_.flops_per_s = 2.5e9;
+  begin(0).on_metrics(metrics_);
+  EXPECT_THAT(printed(), HasSubstr("test_accuracy 0.8750     64000 tokens/s  2.5 GFLOP/s  lr 0"));
 }
 
 TEST_F(ProgressLine, TellsOfALongEvaluation) {

@@ -5,9 +5,11 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/checkpoint/run_lock.h>
+#include <shardgrad/train/registry.h>
 
 #include "small_run.h"
 
@@ -192,6 +194,29 @@ TEST_F(SavedRun, ASecondJobOfThatNameIsRefused) {
   train::RunLock other(run());
   EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("is being written by another job: process "));
   EXPECT_THAT(checkpoints(), ElementsAre());
+}
+
+// As on machines that do not see each other's locks: another job takes the folder while this one trains.
+struct TakesTheFolder : train::Callback {
+  TakesTheFolder(std::string run, std::optional<train::RunLock>& other) : run(std::move(run)), other(other) {}
+  void on_step(const train::Stepped& e) override {
+    if (e.step != 15) return;
+    fs::remove(run + "/lock");
+    other.emplace(run);
+  }
+  std::string run;
+  std::optional<train::RunLock>& other;
+};
+
+TEST_F(SavedRun, WhoseFolderAnotherJobHasTakenSavesNothingMore) {
+  config_.save_every = 10;
+  std::optional<train::RunLock> other;
+  auto registry = std::make_shared<train::Registry>();
+  registry->add_callback(
+      [&](const Config&, dist::ProcessGroup&) { return std::make_unique<TakesTheFolder>(run(), other); });
+  config_.registry = registry;
+  EXPECT_THAT(error_of([&] { train(1); }), HasSubstr("has lost"));
+  EXPECT_THAT(checkpoints(), ElementsAre("step-10"));
 }
 
 TEST_F(SavedRun, ThatIsRefusedLeavesNoFolderButOneThatWasThere) {

@@ -91,6 +91,16 @@ class TrainerTest : public ::testing::Test {
     for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
     return lines;
   }
+  // What the plan had said of each owner's peak on rank 0, and what the run has met; without owners of which a step's
+  // batch says nothing.
+  std::pair<nlohmann::json, nlohmann::json> peaks(const train::Result& result) {
+    nlohmann::json planned = nlohmann::json::parse(read_file(result.folder + "/about.json"))["plan"]["peaks"], measured;
+    auto ledger = nlohmann::json::parse(read_file(result.folder + "/ledger.json"));
+    for (const auto& [owner, bytes] : ledger["categories"].items()) measured[owner] = bytes["peak"];
+    for (nlohmann::json* part : {&planned, &measured})
+      for (const char* owner : {"data", "workspace", "other"}) part->erase(owner);
+    return {planned, measured};
+  }
 
   TemporaryFolder folder_;
   Config config_;

@@ -145,15 +145,24 @@ TEST_F(TextData, WhatIsNoTextToTrainOnIsRefused) {
 // The files of tokens, by their tokenizer.
 TEST_F(TextData, TokensOfAKnownTokenizerAreHeldToItsVocabulary) {
   write_tokenizer();
-  auto tokens = [&](std::vector<uint16_t> ids) {
+  auto tokens = [&](std::vector<uint16_t> ids, int64_t vocabulary = 0) {
     folder_.write("t.bin", {reinterpret_cast<const char*>(ids.data()), ids.size() * 2});
-    return data::read_tokens({.train = folder_ / "t.bin", .length = 1, .tokenizer = folder_.path()});
+    return data::read_tokens(
+        {.train = folder_ / "t.bin", .length = 1, .vocabulary = vocabulary, .tokenizer = folder_.path()});
   };
   Splits data = tokens({1, 2, 256});
   EXPECT_EQ(data.classes, 258);
   EXPECT_EQ(data.bytes_per_token, 2);
   EXPECT_EQ(data.tokenizer->eos(), 257);
   EXPECT_THAT(error_of([&] { tokens({1, 258, 2}); }), HasSubstr("token 1 is 258, and the vocabulary has 258 ids"));
+  EXPECT_EQ(tokens({1, 2, 256}, 320).classes, 320) << "a padded vocabulary";
+  EXPECT_EQ(tokens({1, 2, 256}, 320).bytes_per_token, 2);
+  EXPECT_THAT(error_of([&] {
+                tokens({1, 2, 258}, 320);
+              }),
+              HasSubstr("token 2 is 258, and the vocabulary has 258 ids"))
+      << "whose bytes nobody knows";
+  EXPECT_THAT(error_of([&] { tokens({1, 2, 256}, 256); }), HasSubstr("token 2 is 256, and the vocabulary has 256 ids"));
 }
 
 }  // namespace

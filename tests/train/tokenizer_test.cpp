@@ -379,6 +379,15 @@ TEST(Pattern, MeansWhatItMeansInRuby) {
   EXPECT_EQ(matches(text::literally(".*").c_str(), "a.*b"), Found{".*"});
 }
 
+TEST(Pattern, GoesOnBehindBytesThatAreNoText) {
+  NEEDS_PATTERNS();
+  std::vector<std::string> found;
+  std::string_view text = "1a\xff,2b\xff\xff,34";
+  text::Pattern("\\d+").for_each(
+      text, [&](size_t begin, size_t end) { found.emplace_back(text.substr(begin, end - begin)); });
+  EXPECT_EQ(found, (std::vector<std::string>{"1", "2", "34"}));
+}
+
 TEST(Utf8, AStreamWaitsForTheRestOfACharacter) {
   text::Utf8Stream stream;
   EXPECT_EQ(stream.add("a\xF0\x9F"), "a");

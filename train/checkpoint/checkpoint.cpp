@@ -37,7 +37,7 @@ void make_folder(const std::string& path, const Config& config, const Reached& r
   SafetensorsFile::Texts metadata{
       {"format", "pt"}, {"step", std::to_string(reached.step)}, {"model", model_text(config)}};
   metadata.insert(state.notes.begin(), state.notes.end());
-  SafetensorsFile::create(path + "/" + kModelFile, model_specs(state), metadata);
+  SafetensorsFile::create(path + "/" + kModelFile, model_specs(state.model, state.sharded), metadata);
   SafetensorsFile::create(path + "/" + kOptimizerFile, optimizer_specs(state.optimizer), metadata);
 }
 
@@ -98,7 +98,8 @@ CheckpointSave::CheckpointSave(const std::string& run, const Config& config, con
     : run_(run), world_(state.sharded.group()) {
   TagScope owner(Category::other);
   fsdp::check_replicas(state.sharded, "save_checkpoint");
-  manifest_ = {reached, to_json(config), zeros_for(model_specs(state)), zeros_for(optimizer_specs(state.optimizer))};
+  manifest_ = {reached, to_json(config), zeros_for(model_specs(state.model, state.sharded)),
+               zeros_for(optimizer_specs(state.optimizer))};
   Buffers buffers = fsdp::mean_buffers(state.model, world_);
   Steps steps = fsdp::optim_steps(state.sharded, state.optimizer);
   begin(config, state);

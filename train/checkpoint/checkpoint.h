@@ -47,7 +47,7 @@ struct TrainingState {
 /// The tensor of optimizer.safetensors with the parameters' step counts.
 inline constexpr const char* kSteps = "step";
 /// What a checkpoint's two files hold, and how many bytes that is without their headers.
-StateSpecs model_specs(TrainingState state);
+StateSpecs model_specs(nn::Module& model, fsdp::Sharded& sharded);
 StateSpecs optimizer_specs(const optim::Optimizer& optimizer, const fsdp::IsGiven& given = {});
 int64_t checkpoint_bytes(TrainingState state);
 
@@ -123,7 +123,7 @@ Manifest load_checkpoint(const std::string& folder, const Config& config, Traini
 Manifest verify_checkpoint(const std::string& folder);
 
 /// A collective. The same as load_checkpoint for parameters and buffers only, of any run whose model has their names
-/// and shapes.
-Manifest load_weights(const std::string& folder, TrainingState state);
+/// and shapes; a floating dtype is converted.
+Manifest load_weights(const std::string& folder, nn::Module& model, fsdp::Sharded& sharded);
 
 }  // namespace shardgrad::train

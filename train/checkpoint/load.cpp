@@ -69,9 +69,11 @@ void read_optimizer(const SafetensorsFile& file, TrainingState state) {
 
 }  // namespace
 
-StateSpecs model_specs(TrainingState state) {
-  StateSpecs specs = fsdp::state_specs(state.sharded);
-  for (const NamedParameter& buffer : buffers_of(state.model))
+StateSpecs model_specs(nn::Module& model, fsdp::Sharded& sharded) {
+  SG_CHECK(sharded.left_out().empty(), "a checkpoint has what is sharded, and leave_out names '",
+           sharded.left_out()[0].name, "'; save full_state_dict with save_safetensors instead");
+  StateSpecs specs = fsdp::state_specs(sharded);
+  for (const NamedParameter& buffer : buffers_of(model))
     specs[buffer.name] = {buffer.tensor.shape(), buffer.tensor.dtype()};
   return specs;
 }
@@ -87,7 +89,7 @@ StateSpecs optimizer_specs(const optim::Optimizer& optimizer, const fsdp::IsGive
 
 int64_t checkpoint_bytes(TrainingState state) {
   int64_t bytes = 0;
-  for (const StateSpecs& specs : {model_specs(state), optimizer_specs(state.optimizer)})
+  for (const StateSpecs& specs : {model_specs(state.model, state.sharded), optimizer_specs(state.optimizer)})
     for (const auto& [name, spec] : specs) bytes += spec.shape.numel() * int64_t(size_of(spec.dtype));
   return bytes;
 }
@@ -105,7 +107,7 @@ Manifest load_checkpoint(const std::string& folder, const Config& config, Traini
     check_name(folder, manifest);
     model.emplace(folder + "/" + kModelFile);
     optimizer.emplace(folder + "/" + kOptimizerFile);
-    check_fits(*model, model_specs(state));
+    check_fits(*model, model_specs(state.model, state.sharded));
     auto given = [&](const std::string& name) { return optimizer->file().tensors().contains(name); };
     check_fits(*optimizer, optimizer_specs(state.optimizer, given));
   });
@@ -127,19 +129,19 @@ Manifest verify_checkpoint(const std::string& folder) {
   return manifest;
 }
 
-Manifest load_weights(const std::string& folder, TrainingState state) {
+Manifest load_weights(const std::string& folder, nn::Module& model, fsdp::Sharded& sharded) {
   TagScope owner(Category::other);
-  dist::ProcessGroup& world = state.sharded.group();
+  dist::ProcessGroup& world = sharded.group();
   Manifest manifest;
-  std::optional<FileWeights> model;
+  std::optional<FileWeights> weights;
   dist::together(world, {"", "checkpoint"}, [&] {
     manifest = read_manifest(folder);
     check_name(folder, manifest);
-    model.emplace(folder + "/" + kModelFile);
-    check_fits(*model, model_specs(state));
+    weights.emplace(folder + "/" + kModelFile);
+    check_fits(*weights, model_specs(model, sharded), true);
   });
-  check_hashes(model->file(), world, manifest.model);
-  fill_model(state.model, state.sharded, *model);
+  check_hashes(weights->file(), world, manifest.model);
+  fill_model(model, sharded, *weights);
   return manifest;
 }
 

@@ -15,13 +15,43 @@ constexpr int64_t kFormat = 1;
 
 // What may differ between the run that was saved and the one that goes on.
 bool may_change(const std::string& key) {
-  constexpr const char* kFree[] = {
-      "name",        "device",          "preset",           "data.dir",          "strategy",     "fsdp.*",
-      "autocast",    "model.recompute", "libraries",        "kernels.*",         "runs",         "epochs",
-      "on_nan",      "log_interval",    "log_steps",        "save_every",        "save_minutes", "save_beside",
-      "keep",        "keep_best",       "trace_steps",      "tensorboard",       "resume",       "stall_limit",
-      "steps",       "eval_every",      "early_stop",       "init_from",         "data.path",    "data.tokenizer",
-      "data.inputs", "data.targets",    "data.test_inputs", "data.test_targets", "data.train",   "data.test"};
+  constexpr const char* kFree[] = {"name",
+                                   "device",
+                                   "preset",
+                                   "data.dir",
+                                   "strategy",
+                                   "fsdp.*",
+                                   "autocast",
+                                   "model.recompute",
+                                   "model.recompute_regex",
+                                   "libraries",
+                                   "kernels.*",
+                                   "runs",
+                                   "epochs",
+                                   "on_nan",
+                                   "log_interval",
+                                   "log_steps",
+                                   "save_every",
+                                   "save_minutes",
+                                   "save_beside",
+                                   "keep",
+                                   "keep_best",
+                                   "trace_steps",
+                                   "tensorboard",
+                                   "resume",
+                                   "stall_limit",
+                                   "steps",
+                                   "eval_every",
+                                   "early_stop",
+                                   "init_from",
+                                   "data.path",
+                                   "data.tokenizer",
+                                   "data.inputs",
+                                   "data.targets",
+                                   "data.test_inputs",
+                                   "data.test_targets",
+                                   "data.train",
+                                   "data.test"};
   return std::ranges::any_of(kFree, [&](const char* pattern) { return matches(pattern, key); });
 }
 

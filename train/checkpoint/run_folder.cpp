@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <limits>
 #include <vector>
 
 #include <shardgrad/train/checkpoint/manifest.h>
@@ -193,7 +194,8 @@ void remove_unfinished(const std::string& run) {
 void check_room(const std::string& run, int64_t bytes, int64_t count) {
   std::string path = run + "/.room";
   std::error_code unknown;
-  int64_t more = bytes * std::max<int64_t>(1, count - std::ssize(steps_in(run)));
+  int64_t times = std::max<int64_t>(1, count - std::ssize(steps_in(run))), most = std::numeric_limits<int64_t>::max();
+  int64_t more = bytes > most / times ? most : bytes * times;
   fs::space_info space = fs::space(run, unknown);
   try {
     check_space(path, 0);

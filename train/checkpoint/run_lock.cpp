@@ -104,7 +104,10 @@ bool RunLock::is_mine() const { return is_named(file_, path_) && read_file(path_
 
 RunLock::~RunLock() {
   heart_.reset();
-  if (is_mine()) unlink(path_.c_str());
+  try {
+    if (is_mine()) unlink(path_.c_str());
+  } catch (const Error&) {  // it cannot be read: it stays, and is free, for nobody holds it
+  }
   close(file_);
 }
 

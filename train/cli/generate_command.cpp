@@ -5,6 +5,7 @@
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/generate_run.h>
 #include <shardgrad/train/hf/config.h>
+#include <shardgrad/train/kept_tokenizer.h>
 
 namespace shardgrad::cli {
 namespace {
@@ -16,6 +17,7 @@ std::vector<std::string> prompts_in(const std::string& path) {
   for (size_t begin = 0; begin < text.size();) {
     size_t end = std::min(text.find('\n', begin), text.size());
     lines.push_back(text.substr(begin, end - begin));
+    if (lines.back().ends_with('\r')) lines.back().pop_back();
     begin = end + 1;
   }
   SG_CHECK(!lines.empty(), "'", path, "' has no prompts; it must have a line for each");
@@ -32,7 +34,7 @@ int generate_command(const TextOptions& options) {
   if (train::hf::is_model_folder(options.from)) {
     run.overrides.insert(run.overrides.begin(), {"model.from=" + options.from, "task.name=next_token"});
   } else {
-    run.config = options.from + "/config.json";
+    run.config = train::run_of(options.from) + "/config.json";
   }
   return run_job(run, [&](const train::Config& config, dist::Job& job) {
     train::generate_run(config, options.from, job.world(), request, std::cout, std::cerr);

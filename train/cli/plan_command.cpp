@@ -1,10 +1,14 @@
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
 #include <set>
 
+#include <shardgrad/certify/certify_speed.h>
 #include <shardgrad/core/columns.h>
 #include <shardgrad/core/context.h>
+#include <shardgrad/train/build.h>
 #include <shardgrad/train/cli/program.h>
+#include <shardgrad/train/cli/speed_text.h>
 #include <shardgrad/train/plan.h>
 #include <shardgrad/train/registry.h>
 #include <shardgrad/train/text.h>
@@ -15,21 +19,52 @@ namespace {
 
 std::string fixed(double value, int digits) { return train::format_fixed(value, digits); }
 
-// Peaks of GiB, bytes sent of GB, and what is asked for beside them.
-std::string cell_of(const train::Offer& offer, const PlanOptions& options) {
+double gibibytes(int64_t bytes) { return double(bytes) / (1 << 30); }
+
+// What a rank does in a second, and in words where that of computing is from.
+struct Speeds {
+  train::Rates rates;
+  std::string computing;
+};
+
+// The speed of a product here, of the numbers that the run would multiply, where nobody has said a speed.
+Speeds speeds_of(const train::Config& config, const PlanOptions& options) {
+  Speeds speeds{
+      {.flops = options.tflops * 1e12, .bandwidth = options.bandwidth * 1e9, .latency = options.latency / 1e6},
+      "as --tflops says"};
+  if (options.tflops > 0) return speeds;
+  Device device = choose_device(config.device, false);
+  bool here = device == kCpu || (device.kind == DeviceKind::cuda && cuda_device_count() > 0);
+  if (!here) return {speeds.rates, concat("not counted: there is no ", device, " here to time it; say --tflops")};
+  const auto& params = config.fsdp.options.param_dtype;
+  DType dtype = train::forward_dtype(config).value_or(params.value_or(DType::f32));
+  speeds.rates.flops = product_rate(dtype, device);
+  speeds.computing =
+      concat("as fast as a product of ", dtype, " on this machine's ", device, "; --tflops says another");
+  return speeds;
+}
+
+std::string describe(const Speeds& speeds) {
+  std::string text = "computing: ";
+  if (speeds.rates.flops > 0) text += concat("at ", amount(speeds.rates.flops, "FLOP/s"), ", ");
+  text += concat(speeds.computing, "\nsending: ");
+  if (speeds.rates.bandwidth > 0) return text + concat("at ", amount(speeds.rates.bandwidth, "B/s"), "\n");
+  return text + (speeds.rates.latency > 0 ? "latency alone; say --bandwidth, too\n" : "not counted; say --bandwidth\n");
+}
+
+// Peaks of GiB, bytes sent of GB, and the least seconds of a step.
+std::string cell_of(const train::Offer& offer, const train::Rates& rates, double memory) {
   if (!offer.why_not.empty()) return "-";
-  double peak = double(offer.peak) / (1 << 30), sent = double(offer.bytes_sent) * 1e-9;
-  std::string text = concat(fixed(peak, 3), " / ", fixed(sent, 3));
-  if (options.bandwidth > 0) text += concat(" / ", fixed(sent / options.bandwidth, 4));
-  if (options.memory > 0 && peak <= options.memory) text += " *";
-  return text;
+  double peak = gibibytes(offer.plan.peak), step = train::least_time(offer.plan, rates).step();
+  return concat(fixed(peak, 3), " / ", fixed(double(offer.plan.bytes_sent) * 1e-9, 3), " / ",
+                step > 0 ? fixed(step, 4) : "?", memory > 0 && peak <= memory ? " *" : "");
 }
 
 std::string fits(const std::vector<train::Offer>& offers, const PlanOptions& options) {
   std::string text;
   for (const train::Offer& offer : offers) {
     if (offer.ranks != options.ranks || !offer.why_not.empty()) continue;
-    double peak = double(offer.peak) / (1 << 30);
+    double peak = gibibytes(offer.plan.peak);
     text += concat(text.empty() ? "" : ", ", offer.strategy, peak <= options.memory ? " yes (" : " no (",
                    fixed(peak, 1), ")");
   }
@@ -43,26 +78,33 @@ int compare(const train::Config& config, const std::vector<data::Field>& fields,
   if (!std::ranges::count(counts, options.ranks))
     counts.insert(std::ranges::upper_bound(counts, options.ranks), options.ranks);
   std::vector<train::Offer> all = train::offers(config, fields, counts);
+  Speeds speeds = speeds_of(config, options);
   std::vector<std::vector<std::string>> rows{{"ranks"}};
   std::set<std::string> reasons;
   for (const train::Offer& offer : all) {
     if (offer.ranks == counts[0]) rows[0].push_back(offer.strategy);
     std::string name = std::to_string(offer.ranks);
     if (rows.back()[0] != name) rows.push_back({name});
-    rows.back().push_back(cell_of(offer, options));
+    rows.back().push_back(cell_of(offer, speeds.rates, options.memory));
     if (!offer.why_not.empty()) reasons.insert(offer.why_not);
   }
-  std::cout << "predicted, batch " << config.batch << ": GiB at most in a rank's memory / GB that it sends in a step"
-            << (options.bandwidth > 0 ? " / s that sending takes at least" : "")
-            << (options.memory > 0 ? ", * where it fits" : "") << "\n"
-            << in_columns(rows);
+  std::cout << "predicted, batch " << config.batch
+            << ": GiB at most in a rank's memory / GB that it sends in a step / s "
+            << "that a step takes at least" << (options.memory > 0 ? ", * where it fits" : "") << "\n"
+            << in_columns(rows) << describe(speeds);
   for (const std::string& reason : reasons) std::cout << "- " << reason << "\n";
   if (options.memory > 0) std::cout << fits(all, options);
   std::cout << std::flush;
   return 0;
 }
 
-}  // namespace
+void print_time(const fsdp::Plan& plan, const Speeds& speeds) {
+  train::LeastTime time = train::least_time(plan, speeds.rates);
+  std::cout << "computes " << amount(plan.flops, "FLOP") << " in products and attention\n" << describe(speeds);
+  if (time.computing > 0) std::cout << "computing takes at least " << fixed(time.computing, 4) << " s\n";
+  if (time.sending > 0) std::cout << "sending takes at least " << fixed(time.sending, 4) << " s\n";
+  if (time.step() > 0) std::cout << "a step takes at least " << fixed(time.step(), 4) << " s\n";
+}
 
 int plan_command(const PlanOptions& options) {
   train::Config config = train::read_config(options.config, options.overrides, *options.registry);
@@ -73,15 +115,34 @@ int plan_command(const PlanOptions& options) {
   std::cout << "predicted for " << options.ranks << " ranks, strategy " << config.strategy << ", batch " << config.batch
             << ", one step:\n"
             << predicted.table();
-  double peak = double(predicted.peak) / (1 << 30), sent = double(predicted.bytes_sent) * 1e-9;
   if (options.memory > 0)
-    std::cout << (peak <= options.memory ? "fits" : "does not fit") << " in " << options.memory << " GiB\n";
-  if (options.bandwidth > 0) std::cout << "sending takes at least " << fixed(sent / options.bandwidth, 4) << " s\n";
+    std::cout << (gibibytes(predicted.peak) <= options.memory ? "fits" : "does not fit") << " in " << options.memory
+              << " GiB\n";
+  print_time(predicted, speeds_of(config, options));
   if (!options.measure) return 0;
-  fsdp::Plan measured = train::plan(config, fields, options.ranks, parse_device(config.device));
+  fsdp::Plan measured = train::plan(config, fields, options.ranks, choose_device(config.device, true));
   std::cout << "\nmeasured with ranks as threads of this process:\n" << measured.table();
   std::cout << (measured == predicted ? "as predicted" : "NOT as predicted; please report this") << std::endl;
   return measured == predicted ? 0 : int(ErrorKind::internal);
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, PlanOptions& options, std::function<int()>& chosen) {
+  CLI::App* command = app.add_subcommand("plan", "Memory, traffic and least time of a training step, before training");
+  auto number = [command](const char* name, double& value, const char* meaning) {
+    command->add_option(name, value, meaning)->check(CLI::PositiveNumber);
+  };
+  command->add_option("config", options.config, "the configuration, a JSON file")->required();
+  command->add_option("--ranks", options.ranks, "number of ranks")->check(CLI::Range(1, 4096));
+  command->add_option("--set", options.overrides, "change one key, e.g. --set strategy=zero2")->allow_extra_args(false);
+  command->add_flag("--measure", options.measure, "also run the step here, ranks as threads, and compare");
+  command->add_flag("--compare", options.compare, "every strategy on 1 to 4096 ranks, side by side");
+  number("--memory", options.memory, "GiB that a rank has: say what fits");
+  number("--tflops", options.tflops, "TFLOP that a rank computes in a second; unset: a product is timed here");
+  number("--bandwidth", options.bandwidth, "GB that a rank sends in a second; unset: sending takes no time");
+  number("--latency", options.latency, "microseconds that a collective takes, however little it sends");
+  command->callback([&] { chosen = [&] { return plan_command(options); }; });
 }
 
 }  // namespace shardgrad::cli

@@ -68,7 +68,6 @@ struct CommandLine {
 
  private:
   void add_train();
-  void add_plan();
   void add_uses();
   void add_generate();
   void add_certify();
@@ -106,19 +105,6 @@ void CommandLine::add_train() {
     chosen = [this] { return keys ? list_keys(train) : train_command(train); };
     if (!keys && train.config.empty()) throw CLI::RequiredError("config");
   });
-}
-
-void CommandLine::add_plan() {
-  CLI::App* command = app.add_subcommand("plan", "Memory and traffic of a training step by unit, before training");
-  command->add_option("config", plan.config, "the configuration, a JSON file")->required();
-  command->add_option("--ranks", plan.ranks, "number of ranks")->check(CLI::Range(1, 4096));
-  command->add_option("--set", plan.overrides, "change one key, e.g. --set strategy=zero2")->allow_extra_args(false);
-  command->add_flag("--measure", plan.measure, "also run the step here, ranks as threads, and compare");
-  command->add_flag("--compare", plan.compare, "every strategy on 1 to 4096 ranks, side by side");
-  command->add_option("--memory", plan.memory, "GiB that a rank has: say what fits")->check(CLI::PositiveNumber);
-  command->add_option("--bandwidth", plan.bandwidth, "GB that a rank sends in a second: say how long that takes")
-      ->check(CLI::PositiveNumber);
-  command->callback([this] { chosen = [this] { return plan_command(plan); }; });
 }
 
 void CommandLine::add_uses() {
@@ -235,7 +221,7 @@ CommandLine::CommandLine(const train::Registry& registry)
   app.failure_message(refusal);
   add_train();
   add_launch();
-  add_plan();
+  add_plan(app, plan, chosen);
   add_uses();
   add_generate();
   add_certify();

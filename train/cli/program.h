@@ -61,9 +61,12 @@ struct PlanOptions {
   bool measure = false;
   bool compare = false;  ///< strategies and numbers of ranks side by side
   double memory = 0;     ///< GiB a rank has; 0: not said
+  double tflops = 0;     ///< TFLOP a rank computes in a second; 0: not said
   double bandwidth = 0;  ///< GB a rank sends in a second; 0: not said
+  double latency = 0;    ///< µs that a collective takes
 };
-int plan_command(const PlanOptions& options);
+/// Adds the command `plan`, which fills `options` and becomes `chosen`.
+void add_plan(CLI::App& app, PlanOptions& options, std::function<int()>& chosen);
 
 /// What `shardgrad certify` was given.
 struct CertifyOptions {

@@ -7,17 +7,12 @@
 
 namespace shardgrad::cli {
 
-namespace {
-
-// "auto": a GPU where there is one.
-Device choose_device(const std::string& wish, bool first_rank) {
+Device choose_device(const std::string& wish, bool says_so) {
   if (wish != "auto") return parse_device(wish);
   if (cuda_device_count() > 0) return kCuda;
-  if (first_rank) std::cerr << "shardgrad: no CUDA device; training on the CPU\n";
+  if (says_so) std::cerr << "shardgrad: no CUDA device; training on the CPU\n";
   return kCpu;
 }
-
-}  // namespace
 
 int run_job(const RunOptions& options, const std::function<int(const train::Config&, dist::Job&)>& body) {
   train::Config config;

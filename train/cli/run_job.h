@@ -19,6 +19,9 @@ struct RunOptions {
   std::vector<std::string> typed{};  ///< the whole command line
 };
 
+/// The key `device`. "auto": a GPU where there is one; `says_so` where there is none.
+Device choose_device(const std::string& wish, bool says_so);
+
 /// Reads the configuration, chooses kernels and device, and runs `body` on this rank. Returns the exit code.
 int run_job(const RunOptions& options, const std::function<int(const train::Config&, dist::Job&)>& body);
 

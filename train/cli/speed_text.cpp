@@ -4,9 +4,6 @@
 #include <iomanip>
 
 namespace shardgrad::cli {
-namespace {
-
-// Three digits and a prefix: 23.4 ms, 5.74 GB/s.
 std::string amount(double value, const char* unit) {
   constexpr std::pair<double, const char*> prefixes[] = {{1e12, "T"}, {1e9, "G"},  {1e6, "M"}, {1e3, "k"},
                                                          {1, ""},     {1e-3, "m"}, {1e-6, "u"}};
@@ -21,6 +18,8 @@ std::string amount(double value, const char* unit) {
   out << std::fixed << std::setprecision(scaled >= 100 ? 0 : scaled >= 10 ? 1 : 2) << scaled << ' ' << prefix << unit;
   return out.str();
 }
+
+namespace {
 
 std::string line(const char* label, double seconds, const std::string& remark = "") {
   std::ostringstream out;

@@ -1,5 +1,5 @@
 #pragma once
-// What `shardgrad certify` prints of speeds.
+// Speeds as they are printed.
 
 #include <string>
 
@@ -7,7 +7,10 @@
 
 namespace shardgrad::cli {
 
-/// Lines that follow those of the certificate's properties.
+/// Three digits, a prefix and a unit: 23.4 ms, 5.74 GB/s.
+std::string amount(double value, const char* unit);
+
+/// Of `shardgrad certify`: lines that follow those of the certificate's properties.
 std::string speed_text(const SpeedReport& report);
 
 }  // namespace shardgrad::cli

@@ -76,12 +76,13 @@ double bytes_per_token(const TokenSource& tokens, int64_t begin, int64_t end, co
 Splits cut_windows(std::shared_ptr<const TokenSource> train, std::shared_ptr<const TokenSource> test,
                    const WindowOptions& options) {
   check_options(options, !test);
-  int64_t vocabulary = options.vocabulary;
-  if (vocabulary == 0 && options.tokenizer) vocabulary = options.tokenizer->vocab_size();
+  int64_t vocabulary = options.vocabulary, known = options.tokenizer ? options.tokenizer->vocab_size() : 0;
+  if (vocabulary == 0) vocabulary = known;
+  int64_t below = known > 0 ? std::min(vocabulary, known) : vocabulary;
   check_length(*train, options.length, test ? 1 : 2);
   if (test) check_length(*test, options.length, 1);
   auto part = [&](std::shared_ptr<const TokenSource> tokens, int64_t first, int64_t end) {
-    return std::make_shared<TokenDataset>(std::move(tokens), options.length, first, end - first, vocabulary);
+    return std::make_shared<TokenDataset>(std::move(tokens), options.length, first, end - first, below);
   };
   int64_t all = samples_of(*train, options.length), first = 0, train_end = all;
   if (!test) first = train_end = all - std::clamp<int64_t>(std::llround(options.test_share * double(all)), 1, all - 1);

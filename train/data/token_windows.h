@@ -21,7 +21,7 @@ struct WindowOptions {
 /// Inputs i64 (T), targets i64 (T), whose classes are the vocabulary: the option's, the tokenizer's, or one more than
 /// the largest id. `test` may be null: then the last samples of `train` are the test, so it begins where a window does.
 /// Reads all tokens once. Throws Error(input), with name and value, for what is too short for a sample of each part,
-/// and for an id that is not in the vocabulary.
+/// and for an id that is not in the vocabulary, or not in the tokenizer's, which may be smaller.
 Splits cut_windows(std::shared_ptr<const TokenSource> train, std::shared_ptr<const TokenSource> test,
                    const WindowOptions& options);
 

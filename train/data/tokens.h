@@ -25,7 +25,7 @@ struct TokenOptions {
 
 /// Fields: inputs i64 (T), targets i64 (T), whose classes are the vocabulary. Reads both files once, for the largest
 /// id. Throws Error(input), with path and value, for a file that is no whole number of tokens or not what its header
-/// says, too short for a sample of each part, or with an id that is not in the vocabulary.
+/// says, too short for a sample of each part, or with an id that is not in the vocabulary, or not in the tokenizer's.
 Splits read_tokens(const TokenOptions& options);
 
 }  // namespace shardgrad::data

@@ -100,7 +100,6 @@ nn::LlamaOptions llama_options(const Keys& keys) {
   check_off(keys, "mlp_bias", "the products of mlp have no biases here");
   check_off(keys, "use_sliding_window", "attention sees all that is before here");
   if (keys.has("sliding_window")) keys.refuse("sliding_window", "attention sees all that is before here");
-  if (keys.number("attention_dropout", 0) != 0) keys.refuse("attention_dropout", "llama has no dropout here");
   nn::LlamaOptions o;
   o.vocab_size = keys.integer("vocab_size", 32000);
   o.max_position_embeddings = keys.integer("max_position_embeddings", 2048);
@@ -111,6 +110,7 @@ nn::LlamaOptions llama_options(const Keys& keys) {
   o.num_key_value_heads = keys.integer("num_key_value_heads", o.num_attention_heads);
   o.head_dim = keys.has("head_dim") ? keys.integer("head_dim", 0) : 0;
   o.rms_norm_eps = positive(keys, "rms_norm_eps", 1e-6);
+  o.attention_dropout = probability(keys, "attention_dropout", 0);
   o.tie_word_embeddings = keys.flag("tie_word_embeddings", false);
   o.rope = rope_options(keys, o.max_position_embeddings);
   check_multiple(keys, "num_attention_heads", o.num_attention_heads, "num_key_value_heads", o.num_key_value_heads);
@@ -168,6 +168,7 @@ Json json_of(const nn::LlamaOptions& o) {
           {"head_dim", o.depth()},
           {"hidden_act", "silu"},
           {"rms_norm_eps", o.rms_norm_eps},
+          {"attention_dropout", o.attention_dropout},
           {"rope_theta", o.rope.theta},
           {"rope_scaling", scaling_of(o.rope)},
           {"tie_word_embeddings", o.tie_word_embeddings}};

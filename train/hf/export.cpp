@@ -27,8 +27,11 @@ class Unfinished {
     std::error_code error;
     bool taken = fs::exists(to_, error) && !(fs::is_directory(to_, error) && fs::is_empty(to_, error));
     SG_CHECK(!taken, "'", to_.string(), "' is there already and not empty; name another folder, or remove it");
-    fs::create_directories(path_, error);
+    if (!to_.parent_path().empty()) fs::create_directories(to_.parent_path(), error);
+    bool made = !error && fs::create_directory(path_, error);
     SG_CHECK(!error, "cannot make the folder '", path_.string(), "': ", error.message());
+    SG_CHECK(made, "'", path_.string(), "' is there already, where '", to_.string(),
+             "' is made until it is whole; remove it, or name another folder");
   }
   ~Unfinished() {
     std::error_code ignored;

@@ -63,9 +63,14 @@ FolderWeights::FolderWeights(const std::string& folder)
   check();
 }
 
-const TensorFiles::Place& FolderWeights::place_of(const Part& part) const {
-  return files_.places().at(bare_name(part.name));
+// A table that is the head, too, may be there under either name.
+const TensorFiles::Place* FolderWeights::find(const Part& part) const {
+  auto place = files_.places().find(bare_name(part.name));
+  if (place == files_.places().end() && part.is_table && is_tied()) place = files_.places().find(kHead);
+  return place == files_.places().end() ? nullptr : &place->second;
 }
+
+const TensorFiles::Place& FolderWeights::place_of(const Part& part) const { return *find(part); }
 
 DType FolderWeights::dtype_of(const Part& part) const {
   const TensorFiles::Place& place = place_of(part);
@@ -77,30 +82,30 @@ void FolderWeights::check() {
   std::set<std::string> known;
   for (const auto& [name, parts] : layout_)
     for (const Part& part : parts) {
-      auto place = files_.places().find(*known.insert(bare_name(part.name)).first);
-      if (place == files_.places().end())
+      known.insert(bare_name(part.name));
+      const TensorFiles::Place* place = find(part);
+      if (!place)
         missing.add(part.name);
-      else if (std::string fault = fault_of(place->second, part); !fault.empty())
-        wrong.add(part.name, fault);
+      else if (std::string fault = fault_of(*place, part); !fault.empty())
+        wrong.add(place->name, fault);
     }
-  bool tied = !layout_.contains(kHead);
   for (const auto& [name, place] : files_.places()) {
-    bool may_be = known.contains(name) || is_left_over(name) || (tied && name == kHead);
+    bool may_be = known.contains(name) || is_left_over(name) || (is_tied() && name == kHead);
     if (!may_be && !place.file->unreadable().contains(place.name)) unexpected.add(place.name);
   }
   std::string faults = missing.text() + wrong.text() + unexpected.text();
   SG_CHECK(faults.empty(), "'", folder_, "': its tensors are not those of the ", name_of(options_), " model of its ",
            kConfigFile, faults);
-  if (tied) check_tied_head();
+  if (is_tied()) check_tied_head();
 }
 
 // transformers writes no head that is the table; others do.
 void FolderWeights::check_tied_head() const {
-  auto head = files_.places().find(kHead);
-  if (head == files_.places().end() || head->second.file->unreadable().contains(head->second.name)) return;
-  const char* table = std::holds_alternative<nn::Gpt2Options>(options_) ? "wte.weight" : "embed_tokens.weight";
-  SG_CHECK(same_bytes(head->second, files_.places().at(table)), "'", folder_, "': ", kHead, " is not ", table,
-           ", with which ", kConfigFile, " ties it; set tie_word_embeddings there to false, or leave the tensor out");
+  const char* name = std::holds_alternative<nn::Gpt2Options>(options_) ? "wte.weight" : "embed_tokens.weight";
+  auto head = files_.places().find(kHead), table = files_.places().find(name), none = files_.places().end();
+  if (head == none || table == none || head->second.file->unreadable().contains(head->second.name)) return;
+  SG_CHECK(same_bytes(head->second, table->second), "'", folder_, "': ", kHead, " is not ", name, ", with which ",
+           kConfigFile, " ties it; set tie_word_embeddings there to false, or leave the tensor out");
 }
 
 StateSpecs FolderWeights::specs(const StateSpecs& wanted) const {

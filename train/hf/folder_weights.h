@@ -10,8 +10,8 @@ namespace shardgrad::train::hf {
 class FolderWeights final : public Weights {
  public:
   /// Throws Error(input) as read_model_config and TensorFiles do, and for tensors that are missing, not expected, of
-  /// another shape, or cannot be read; for a lm_head.weight that is another table where config.json ties it. Tensors
-  /// that nobody needs may have any dtype.
+  /// another shape, or cannot be read; for a lm_head.weight that is another table where config.json ties it, of which
+  /// one of the two names is enough. Tensors that nobody needs may have any dtype.
   explicit FolderWeights(const std::string& folder);
 
   const std::string& path() const override { return folder_; }
@@ -26,6 +26,8 @@ class FolderWeights final : public Weights {
  private:
   void check_tied_head() const;
   void check();
+  bool is_tied() const { return !layout_.contains(kHead); }
+  const TensorFiles::Place* find(const Part& part) const;
   const TensorFiles::Place& place_of(const Part& part) const;
   DType dtype_of(const Part& part) const;
   void read_part(const Part& part, int64_t first, const Tensor& values);

@@ -64,7 +64,9 @@ std::vector<Curve> curves_of(const RunFiles& run) {
       curves.push_back({key, "Test " + key.substr(5), "On all samples of the test set."});
   curves.push_back({"lr", "Learning rate", ""});
   curves.push_back({"grad_norm", "Norm of the gradients", "All together, before clipping.", true});
-  curves.push_back({"samples_per_s", "Samples per second", "Of all ranks together."});
+  bool tokens = run.metrics.front().contains("tokens_per_s");  // what a language task is measured in
+  curves.push_back({tokens ? "tokens_per_s" : "samples_per_s", tokens ? "Tokens per second" : "Samples per second",
+                    "Of all ranks together."});
   return curves;
 }
 

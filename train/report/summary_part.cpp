@@ -46,8 +46,9 @@ std::string cost_tiles(const RunFiles& run) {
   std::string tiles;
   const Json end = run.about.is_object() ? run.about.value("end", Json()) : Json();
   if (end.is_object()) {
-    double rate = end.at("samples_per_s"), seconds = end.at("seconds");
-    tiles += tile(html::number(rate, format_fixed(rate, 0)), "samples per second");
+    bool tokens = end.contains("tokens_per_s");
+    double rate = end.at(tokens ? "tokens_per_s" : "samples_per_s"), seconds = end.at("seconds");
+    tiles += tile(html::number(rate, format_fixed(rate, 0)), tokens ? "tokens per second" : "samples per second");
     tiles +=
         tile(html::number(seconds, picture::said(seconds, picture::Unit::seconds)), "this process's training took");
     int64_t sent = whole(end.at("step_bytes")), predicted = whole(run.about.at("plan").at("bytes_sent"));

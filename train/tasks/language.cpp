@@ -46,6 +46,8 @@ void LlamaChoice::list(OptionList& options) {
               "heads of keys and values, each for as many neighbours; 0: num_attention_heads", kCountOrNone);
   options.add("head_dim", model.head_dim, "numbers of a head; 0: hidden_size / num_attention_heads", kCountOrNone);
   options.add("rms_norm_eps", model.rms_norm_eps, "of the norms", {.low = 0, .above_low = true});
+  options.add("attention_dropout", model.attention_dropout, "of the weights of attention",
+              {.low = 0, .high = 1, .below_high = true});
   options.add("rope_theta", model.rope.theta, "the base of the rotations", {.low = 0, .above_low = true});
   options.add("rope_scaling", rope_scaling,
               "llama3's: factor, low_freq_factor, high_freq_factor, original_max_position_embeddings; empty: none",

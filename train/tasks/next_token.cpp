@@ -57,11 +57,6 @@ std::vector<Score> NextToken::scores(const Sums& sums) const {
   return scores;
 }
 
-Work NextToken::work() {
-  const auto& model = model_.language();
-  return {double(length_), model ? double(length_) * model->flops_per_token(length_) : 0};
-}
-
 void NextToken::check(std::span<const data::Field> fields, const data::Batch& batch) {
   check_fields(fields);
   int64_t ids = fields[1].classes;

@@ -22,7 +22,7 @@ class NextToken : public Supervised {
   void evaluate(const data::Batch& batch, Sums& sums) override;
   std::vector<Score> scores(const Sums& sums) const override;
   void check(std::span<const data::Field> fields, const data::Batch& batch) override;
-  Work work() override;
+  double tokens_per_sample() override { return double(length_); }
 
  private:
   Tensor loss_of(const data::Batch& batch, double count);

@@ -17,8 +17,7 @@ std::vector<int64_t> Tokenizer::encode(std::string_view text, EncodeOptions opti
 }
 
 const Token& Tokenizer::token(int64_t id) const {
-  SG_CHECK(id >= 0 && id < vocab_size() && tokens_[size_t(id)].exists, "token ", id, " is not in the vocabulary of '",
-           name_, "', whose ids are below ", vocab_size());
+  SG_CHECK(has(id), "token ", id, " is not in the vocabulary of '", name_, "', whose ids are below ", vocab_size());
   return tokens_[size_t(id)];
 }
 

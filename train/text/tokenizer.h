@@ -53,6 +53,8 @@ class Tokenizer {
   std::string decode(std::span<const int64_t> ids, bool skip_special = true) const;
   /// What an id stands for. Throws as decode.
   const Token& token(int64_t id) const;
+  /// Whether the vocabulary has an id.
+  bool has(int64_t id) const { return id >= 0 && id < vocab_size() && tokens_[size_t(id)].exists; }
   /// How many bytes of a text an id stands for: none, for a special one or a hole of the vocabulary.
   int64_t bytes_of_text(int64_t id) const;
   /// The id of a token by its bytes; of a special one, by its name.

@@ -4,8 +4,11 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
+#include <shardgrad/tutorials/rung.h>
 
-int main() {
+#include YOURS  // solution.cpp, or your copy of exercise.cpp
+
+void tensors(learn::Rung& rung) {
   // Everything belongs to a context: the default device, the random seed, the ledger of bytes.
   sg::Context context;
 
@@ -14,16 +17,23 @@ int main() {
   std::cout << "a is " << a << ": " << to_string(a) << "\n";
 
   // Reshapes and slices of dimension 0 are views: they share the memory.
+  int64_t before_view = context.ledger().current();
   sg::Tensor row = sg::slice(a, 0, 1, 2);
   row.data<float>()[0] = 30;
+  rung.count("view_bytes", double(context.ledger().current() - before_view));
   std::cout << "a after writing through a view: " << to_string(a) << "\n";
 
   // Shapes that differ are broadcast as in NumPy: (2, 3) + (3) adds the vector to every row.
   sg::Tensor bias = sg::from_vector<float>({10, 20, 30}, {3});
-  std::cout << "a + bias: " << to_string(a + bias) << "\n";
+  int64_t before_sum = context.ledger().current();
+  sg::Tensor moved = a + bias;
+  rung.count("sum_bytes", double(context.ledger().current() - before_sum));
+  std::cout << "a + bias: " << to_string(moved) << "\n";
 
   // matmul takes transposed operands without a copy: (2, 3) x (2, 3)^T is (2, 2).
+  int64_t before_gram = context.ledger().current();
   sg::Tensor gram = sg::matmul(a, a, false, true);
+  rung.count("product_bytes", double(context.ledger().current() - before_gram));
   std::cout << "a x a^T: " << to_string(gram) << "\n";
 
   // Reductions run over everything or over one dimension.
@@ -41,4 +51,11 @@ int main() {
   sg::Tensor big = sg::zeros({1000});
   std::cout << "1000 floats: " << context.ledger().current() - before << " bytes, as "
             << name_of(big.storage()->tag().category) << "\n";
+
+  // Yours.
+  std::vector<float> centre = centred(sg::reshape(sg::arange(6), {2, 3})).to_vector<float>();
+  rung.require(centre == std::vector<float>{-1, 0, 1, -1, 0, 1}, "centred: each row less its own mean is [-1, 0, 1]");
+  rung.term("R", 2), rung.term("C", 3), rung.term("F", sizeof(float));
 }
+
+int main(int count, char** words) { return learn::run(count, words, tensors); }

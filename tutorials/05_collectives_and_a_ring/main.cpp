@@ -1,18 +1,44 @@
-// Collectives: what the ranks of a group do together, and a ring all-reduce by hand. Four ranks run as threads of this
-// one process, so a debugger sees them all.
+// Collectives: what the ranks of a group do together, and a ring all-reduce by hand over a slow wire. Ranks run as
+// threads of this one process, so a debugger sees them all.
 
+#include <algorithm>
+#include <chrono>
 #include <iostream>
-#include <mutex>
-#include <sstream>
+#include <thread>
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
+#include <shardgrad/picture/bars.h>
+#include <shardgrad/tutorials/rung.h>
 
 using sg::Tensor;
 using sg::dist::ProcessGroup;
 
+// From each rank to its right neighbour. A message takes `latency` and then a second for `bandwidth` bytes.
+struct Wire {
+  explicit Wire(int ranks) : mailbox(size_t(ranks)) {}
+  double latency = 0.02, bandwidth = 10e6;
+  std::vector<std::vector<float>> mailbox;
+  int64_t messages = 0, bytes = 0;  // of rank 0
+
+  // All ranks call it at once; returns what the left neighbour has sent.
+  std::vector<float> pass_right(ProcessGroup& world, const float* chunk, int64_t count) {
+    double size = double(count) * sizeof(float);
+    std::this_thread::sleep_for(std::chrono::duration<double>(latency + size / bandwidth));
+    mailbox[size_t((world.rank() + 1) % world.size())].assign(chunk, chunk + count);
+    if (world.rank() == 0) ++messages, bytes += int64_t(size);
+    world.barrier();  // everyone has posted
+    std::vector<float> received = mailbox[size_t(world.rank())];
+    world.barrier();  // everyone has read
+    return received;
+  }
+};
+
+#include YOURS  // solution.cpp, or your copy of exercise.cpp
+
 constexpr int kRanks = 4;
+constexpr int64_t kElements = 1 << 18;
 
 // Lines of all ranks, in rank order.
 class Printer {
@@ -21,7 +47,7 @@ class Printer {
     lines_[size_t(world.rank())] = line;
     world.barrier();
     if (world.rank() == 0)
-      for (const std::string& each : lines_) std::cout << each << "\n";
+      for (const std::string& each : lines_) std::cout << "rank " << &each - lines_ << each << "\n";
     world.barrier();
   }
 
@@ -30,74 +56,83 @@ class Printer {
 };
 
 void collectives(ProcessGroup& world, Printer& printer) {
-  int rank = world.rank();
-  std::string name = "rank " + std::to_string(rank);
-
   // all_gather: everyone gets everyone's part, in rank order.
-  Tensor part = sg::full({2}, rank), whole = sg::empty({2 * kRanks});
+  Tensor part = sg::full({2}, world.rank()), whole = sg::empty({2 * kRanks});
   world.all_gather(whole, part).host_wait();
-  printer.say(world, name + " gathered " + to_string(whole));
+  printer.say(world, " gathered " + to_string(whole));
 
   // reduce_scatter: everyone's tensors are added, and each rank keeps its own part of the sum.
-  Tensor mine = sg::arange(2 * kRanks) * double(rank + 1), sum = sg::empty({2});
+  Tensor mine = sg::arange(2 * kRanks) * double(world.rank() + 1), sum = sg::empty({2});
   world.reduce_scatter(sum, mine).host_wait();
-  printer.say(world, name + " keeps " + to_string(sum) + " of the sum");
+  printer.say(world, " keeps " + to_string(sum) + " of the sum");
 
   // all_reduce is both in turn: reduce_scatter, then all_gather.
   Tensor both = sg::empty({2 * kRanks});
   world.all_gather(both, sum).host_wait();
   world.all_reduce(mine).host_wait();
   bool same = both.to_vector<float>() == mine.to_vector<float>();
-  printer.say(world, name + (same ? " sees" : " does NOT see") + " all_reduce = reduce_scatter + all_gather");
+  printer.say(world, same ? " sees all_reduce = reduce_scatter + all_gather" : " sees another all_reduce");
 }
 
-// A ring all-reduce. The vector is cut into one chunk per rank. In each of W-1 steps a rank passes one chunk to its
-// right neighbour and adds what comes from the left; then each rank has one finished chunk, and W-1 more steps pass
-// the finished chunks around. Each rank sends 2 (W-1)/W of the vector, whatever the number of ranks.
-struct Ring {
-  std::vector<std::vector<float>> mailbox{kRanks};
+// The ring beside the group's all_reduce. Returns the bytes that the group has sent.
+int64_t ring_and_group(ProcessGroup& world, Wire& wire, int64_t elements, const learn::Rung& rung) {
+  Tensor ring = sg::arange(elements) + double(world.rank()), group = sg::clone(ring);
+  ring_all_reduce(wire, world, ring.data<float>(), elements);
+  int64_t before = sg::context().recorder().total_bytes_sent();
+  world.all_reduce(group).host_wait();
+  rung.require(ring.to_vector<float>() == group.to_vector<float>(),
+               sg::concat("ring_all_reduce on ", world.size(), " ranks gives ", to_string(ring),
+                          ", and the sum over the ranks is ", to_string(group)));
+  return sg::context().recorder().total_bytes_sent() - before;
+}
 
-  std::vector<float> pass_right(ProcessGroup& world, const float* chunk, int64_t count) {
-    mailbox[size_t((world.rank() + 1) % kRanks)].assign(chunk, chunk + count);
-    world.barrier();  // everyone has posted
-    std::vector<float> received = mailbox[size_t(world.rank())];
-    world.barrier();  // everyone has read
-    return received;
+// Of the fastest of three rings: others may want the cores, too.
+double seconds_of_ring(ProcessGroup& world, Wire& wire) {
+  double fastest = 1e9;
+  Tensor x = sg::ones({kElements});
+  for (int i = 0; i < 3; ++i) {
+    world.barrier();
+    double begin = sg::context().recorder().now();
+    ring_all_reduce(wire, world, x.data<float>(), kElements);
+    fastest = std::min(fastest, sg::context().recorder().now() - begin);
   }
+  return fastest;
+}
 
-  // Returns the number of elements this rank has sent.
-  int64_t all_reduce(ProcessGroup& world, const Tensor& t) {
-    int64_t count = t.numel() / kRanks, sent = 0;
-    auto chunk = [&](int index) { return t.data<float>() + (index + 2 * kRanks) % kRanks * count; };
-    for (int step = 0; step < 2 * (kRanks - 1); ++step) {
-      int out = world.rank() - step;
-      std::vector<float> received = pass_right(world, chunk(out), count);
-      bool adding = step < kRanks - 1;
-      for (int64_t i = 0; i < count; ++i) {
-        float& element = chunk(out - 1)[i];
-        element = adding ? element + received[size_t(i)] : received[size_t(i)];
-      }
-      sent += count;
+std::string drawn(const Wire& wire, int64_t of_group, double seconds) {
+  double formula = 2 * (kRanks - 1) * (wire.latency + 4.0 * kElements / kRanks / wire.bandwidth);
+  std::cout << "ring and group send as much: " << (wire.bytes == of_group ? "yes" : "no") << "\n";
+  return draw(
+      sg::picture::Bars{{"ring", "A ring over a slow wire", "Seconds, measured and by latency + bytes/bandwidth."},
+                        sg::picture::Unit::seconds,
+                        "by the clock",
+                        "by the formula",
+                        {{"ring all-reduce", seconds, formula}}});
+}
+
+int main(int count, char** words) {
+  return learn::run(count, words, [](learn::Rung& rung) {
+    Printer printer;
+    Wire wire(kRanks), timed(kRanks);
+    double seconds = 0;
+    int64_t sent = 0;
+    auto body = [&](ProcessGroup& world) {
+      collectives(world, printer);
+      int64_t of_group = ring_and_group(world, wire, kElements, rung);
+      double fastest = seconds_of_ring(world, timed);
+      if (world.rank() == 0) sent = of_group, seconds = fastest;
+    };
+    sg::dist::run_ranks(kRanks, body, {.threads = 1});
+    rung.picture(drawn(wire, sent, seconds));
+    rung.term("W", kRanks), rung.term("N", double(kElements)), rung.term("F", sizeof(float));
+    rung.term("latency", wire.latency), rung.term("bandwidth", wire.bandwidth);
+    rung.count("ring_messages", double(wire.messages)), rung.count("ring_bytes", double(wire.bytes));
+    rung.count("group_bytes", double(sent)), rung.count("ring_seconds", seconds);
+    for (int ranks : {2, 3}) {
+      Wire fast(ranks);
+      fast.latency = 0;
+      auto again = [&](ProcessGroup& world) { ring_and_group(world, fast, 6 * ranks, rung); };
+      sg::dist::run_ranks(ranks, again, {.threads = 1});
     }
-    return sent;
-  }
-};
-
-int main() {
-  Printer printer;
-  Ring ring;
-  sg::dist::run_ranks(kRanks, [&](ProcessGroup& world) {
-    collectives(world, printer);
-
-    Tensor by_ring = sg::arange(1024) + double(world.rank()), by_group = sg::clone(by_ring);
-    int64_t sent = ring.all_reduce(world, by_ring);
-    int64_t before = sg::context().recorder().total_bytes_sent();
-    world.all_reduce(by_group).host_wait();
-    int64_t group_sent = sg::context().recorder().total_bytes_sent() - before;
-
-    std::ostringstream line;
-    line << "rank " << world.rank() << ": ring " << to_string(by_ring) << ", group " << to_string(by_group)
-         << ", bytes sent " << sent * 4 << " and " << group_sent;
-    printer.say(world, line.str());
   });
 }

@@ -64,7 +64,7 @@ NcclCommunicator::NcclCommunicator(const std::string& id, int size, int rank, in
   use_gpu();
   ncclResult_t result = ncclCommInitRankConfig(&comm_, size, unique, rank, &config);
   try {
-    result = settle(result, check);
+    result = completed(result, check);
   } catch (...) {
     cancel();
     throw;
@@ -95,7 +95,7 @@ void wait_for_cause(const Check& check) {
 }
 
 // A call whose result is ncclInProgress goes on in the background; until it is over no other may be made.
-ncclResult_t NcclCommunicator::settle(ncclResult_t result, const Check& check) {
+ncclResult_t NcclCommunicator::completed(ncclResult_t result, const Check& check) {
   for (int polls = 0; result == ncclInProgress; ++polls) {
     if (polls > 100) std::this_thread::sleep_for(100us);
     check();
@@ -112,7 +112,7 @@ void NcclCommunicator::run(const char* what, const std::function<ncclResult_t(nc
     if (comm_) result = call(comm_);
   }
   try {
-    result = settle(result, check);
+    result = completed(result, check);
   } catch (...) {
     cancel();  // what NCCL does in the background uses memory and streams that go now
     throw;

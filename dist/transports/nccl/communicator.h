@@ -41,7 +41,7 @@ class NcclCommunicator {
   void finish(const Check& check);
 
  private:
-  ncclResult_t settle(ncclResult_t result, const Check& check);
+  ncclResult_t completed(ncclResult_t result, const Check& check);
   bool connected();
   /// Runs `end`, at most that long.
   void let_go(ncclResult_t (*end)(ncclComm_t), std::chrono::milliseconds limit, const Check& check);

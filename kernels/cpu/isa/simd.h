@@ -28,6 +28,8 @@ typedef double F64 __attribute__((vector_size(kBytes)));
 typedef int32_t I32 __attribute__((vector_size(kBytes)));
 typedef uint32_t U32 __attribute__((vector_size(kBytes)));
 typedef int64_t I64 __attribute__((vector_size(kBytes)));
+typedef uint64_t U64 __attribute__((vector_size(kBytes)));
+typedef uint32_t U32Half __attribute__((vector_size(kBytes / 2)));
 typedef uint16_t U16 __attribute__((vector_size(kBytes / 2)));
 
 constexpr int kLanes32 = kBytes / 4, kLanes64 = kBytes / 8;
@@ -86,6 +88,19 @@ SG_INLINE F64 sqrt(F64 x) {
 #else
   for (int l = 0; l < kLanes64; ++l) x[l] = __builtin_sqrt(x[l]);
   return x;
+#endif
+}
+
+// The products of each lane's lower halves, whatever the upper ones are.
+SG_INLINE U64 multiply_halves(U64 a, U64 b) {
+#if defined(__AVX512F__)
+  return (U64)_mm512_maskz_mul_epu32(0xff, (__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+  return (U64)_mm256_mul_epu32((__m256i)a, (__m256i)b);
+#elif defined(__SSE2__)
+  return (U64)_mm_mul_epu32((__m128i)a, (__m128i)b);
+#else
+  return (a & 0xffffffffu) * (b & 0xffffffffu);
 #endif
 }
 

@@ -358,6 +358,15 @@ inline void records_name_every_call_and_its_exact_bytes(ProcessGroup& group) {
   EXPECT_EQ(ctx.recorder().total_bytes_sent() - before, 2 * 12 * 4 * (size - 1));
 }
 
+// Of elements that do not divide by the ranks each goes to the rank that sums it, and from there to all.
+inline void an_all_reduce_records_what_each_rank_sends(ProcessGroup& group) {
+  context().recorder().clear();
+  group.all_reduce(empty({7})).host_wait();
+  int64_t sent = 0;
+  for (int64_t bytes : group.share<int64_t>({context().recorder().records().at(0).bytes_sent}, {})) sent += bytes;
+  EXPECT_EQ(sent, 2 * 7 * 4 * (group.size() - 1));
+}
+
 inline void meta_is_recorded_and_not_moved(ProcessGroup& group) {
   Context& ctx = context();
   ctx.recorder().clear();
@@ -381,6 +390,7 @@ inline const std::vector<GroupCase>& group_cases() {
       {"groups_run_beside_each_other", groups_run_beside_each_other},
       {"misuse_is_refused_by_name", misuse_is_refused_by_name},
       {"records_name_every_call_and_its_exact_bytes", records_name_every_call_and_its_exact_bytes},
+      {"an_all_reduce_records_what_each_rank_sends", an_all_reduce_records_what_each_rank_sends},
       {"meta_is_recorded_and_not_moved", meta_is_recorded_and_not_moved},
   };
   return cases;

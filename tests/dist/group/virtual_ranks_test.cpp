@@ -90,6 +90,18 @@ TEST(VirtualRanks, AFailureEndsCollectivesThatAreQueuedAndNotWaitedFor) {
             "stop");
 }
 
+TEST(VirtualRanks, WhatTheDeviceFailsAtAfterTheBodyHasReturnedIsAFailure) {
+  for (int size : {1, 2}) {
+    auto body = [](ProcessGroup& world) {
+      auto work = [fails = world.rank() == world.size() - 1] {
+        if (fails) fail("index 99 is outside");
+      };
+      context().backend(kAcc).compute().run("work", work);
+    };
+    EXPECT_EQ(failure(size, body, {.device = kAcc}), "index 99 is outside") << size;
+  }
+}
+
 TEST(VirtualRanks, AnExceptionInsideASplitGroupsScopeDoesNotHang) {
   EXPECT_EQ(failure(2,
                     [](ProcessGroup& world) {

@@ -14,6 +14,7 @@
 #include <shardgrad/dist/bootstrap/bootstrap.h>
 #include <shardgrad/dist/launch/launch.h>
 #include <shardgrad/dist/launch/launch_local.h>
+#include <source_folder.h>
 
 namespace shardgrad::dist::testing {
 namespace {
@@ -196,6 +197,16 @@ TEST(LocalJob, NoRanksAreRefused) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "launch: 0 ranks are not possible");
+  }
+}
+
+TEST(LocalJob, AFileThatCannotBeExecutedIsNoProgram) {
+  std::string path = std::string(kSourceFolder) + "/README.md";
+  try {
+    launch(2, {path}, {.by = "local"});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.what(), "launch: there is no program '" + path + "'");
   }
 }
 

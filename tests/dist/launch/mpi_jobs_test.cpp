@@ -161,7 +161,8 @@ TEST(MpiJob, AHeapThatDoesNotFitIsOneLineAndMpi) {
 TEST(MpiJob, ARequestToEndThatComesBeforeTheRanksHaveBegunIsNotLost) { expect_early_requests_are_kept(launched(2)); }
 
 TEST(MpiJob, PassesSignalsOnAsARequestToSaveAndEnd) {
-  for (const char* signal : {"INT", "TERM"}) {
+  std::signal(SIGHUP, SIG_DFL);  // which a job takes from its parents where it is ignored, as under nohup
+  for (const char* signal : {"INT", "TERM", "HUP"}) {
     Ran ran = ask_to_stop(launched(2), signal);
     EXPECT_EQ(ran.code, 75) << signal << ": " << ran.output;
   }

@@ -136,5 +136,13 @@ TEST(TcpJob, CtrlCEndsTheWaitForRanks) {
       << ran.output;
 }
 
+TEST(TcpJob, CtrlCEndsTheWaitForRank0) {
+  Ran ran = run_program(concat("RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=", free_port(),
+                               " timeout -s INT 3 ", program("dist_probe"), " place"));
+  EXPECT_LT(ran.seconds, 10);
+  EXPECT_NE(ran.output.find("interrupted by a signal while waiting for the other ranks"), std::string::npos)
+      << ran.output;
+}
+
 }  // namespace
 }  // namespace shardgrad::dist::testing

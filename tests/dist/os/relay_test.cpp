@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 
 #include <shardgrad/core/error.h>
 #include <tests/dist/child.h>
@@ -22,9 +23,10 @@ namespace {
 // Standard output is this file for as long as the object lives.
 class StandardOutput {
  public:
-  explicit StandardOutput(const char* path, int flags = O_WRONLY | O_CREAT | O_TRUNC) {
+  explicit StandardOutput(const char* path, int flags = O_WRONLY | O_CREAT | O_TRUNC)
+      : StandardOutput(open(path, flags, 0600)) {}
+  explicit StandardOutput(int file) {
     std::fflush(stdout);
-    int file = open(path, flags, 0600);
     dup2(file, STDOUT_FILENO);
     close(file);
   }
@@ -63,6 +65,27 @@ TEST(Relay, PassesOnAllThatAChildWrites) {
   std::ifstream file(path);
   EXPECT_TRUE(std::string(std::istreambuf_iterator<char>(file), {}) == text);
   std::remove(path.c_str());
+}
+
+// A terminal or a pipe that somebody made non-blocking: a write takes what there is room for.
+TEST(Relay, PassesOnAllToAPipeThatTakesItInPieces) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  fcntl(ends[1], F_SETFL, O_NONBLOCK);
+  fcntl(ends[1], F_SETPIPE_SZ, 4096);
+  std::string text, received;
+  for (int i = 0; i < 20'000; ++i) text += std::to_string(i);
+  std::thread reader([&] {
+    char part[1000];
+    for (ssize_t got; (got = read(ends[0], part, sizeof(part))) > 0;) received.append(part, size_t(got));
+  });
+  {
+    StandardOutput pieces(ends[1]);
+    EXPECT_TRUE(relayed(text));
+  }
+  reader.join();
+  close(ends[0]);
+  EXPECT_TRUE(received == text);
 }
 
 // One that holds the pipe open and never stops to write.

@@ -1,0 +1,256 @@
+"""A rung of scripts/learn: a folder of tutorials/, its program, and what must hold of it."""
+import hashlib
+import json
+import os
+import re
+import subprocess
+from fractions import Fraction
+from pathlib import Path
+
+from learn_grade import agrees, evaluate, plain
+
+ROOT = Path(__file__).resolve().parent.parent
+TEXTS = re.compile(r"^```(cpp|cuda|text)\n(.*?)^```$", re.M | re.S)
+
+
+def outside_of_holes(text):
+    """The lines of a file without those that stand between a comment that begins with TODO(you), and the next one or
+    `// end of TODO`."""
+    kept, hole = [], "no"
+    for line in text.splitlines():
+        if "// TODO(you)" in line:
+            hole = "comment"
+        elif "// end of TODO" in line:
+            hole = "no"
+        elif hole == "comment" and not line.strip().startswith("//"):
+            hole = "code"
+        if hole != "code":
+            kept.append(line)
+    return kept
+
+
+class NotBuilt(Exception):
+    """A program did not compile, or there is nothing to link it with; the message says what the compiler said."""
+
+
+class Build:
+    """What the quickstart, or any other build, has left: a library to link with and a compiler that made it."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder).resolve()
+        cache = self.folder / "CMakeCache.txt"
+        self.library = self.folder / "lib" / "libshardgrad.so"
+        if not cache.exists() or not self.library.exists():
+            raise NotBuilt(f"{folder} has no build of the library; run scripts/quickstart first, or name another one with --build")
+        text = cache.read_text()
+        self.cxx = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.*)$", text, re.M)[1]
+        ccache = re.search(r"^CCACHE:\w+=(.+)$", text, re.M)
+        self.launcher = [ccache[1]] if ccache and not ccache[1].endswith("NOTFOUND") else []
+
+    def compile(self, source, yours, program, strict):
+        """Makes `program`, unless it was made of the same texts already. `strict`: with warnings as errors."""
+        parts = [source, Path(yours), *source.parent.glob("*.h"), *(ROOT / "tutorials").glob("*.h"), *(ROOT / "tutorials").glob("*/solution.cpp")]
+        warnings = ["-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror"] if strict else []
+        made_of = hashlib.sha256(repr([self.cxx, warnings, self.library.stat().st_mtime_ns]).encode())
+        for part in sorted(parts):
+            made_of.update(repr((str(part.resolve()), part.read_bytes())).encode())
+        stamp = program.with_suffix(".made_of")
+        if program.exists() and stamp.exists() and stamp.read_text() == made_of.hexdigest():
+            return
+        program.parent.mkdir(parents=True, exist_ok=True)
+        stamp.unlink(missing_ok=True)
+        made = program.with_suffix(".o")
+        define = f'-DYOURS="{yours}"'
+        for command in ([*self.launcher, self.cxx, "-std=c++20", *warnings, f"-I{self.folder / 'include'}", define, "-c", source, "-o", made],
+                        [self.cxx, made, "-o", program, f"-L{self.library.parent}", "-lshardgrad", f"-Wl,-rpath,{self.library.parent}"]):
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                raise NotBuilt(done.stderr[:4000])
+        stamp.write_text(made_of.hexdigest())
+
+    def make_target(self, target):
+        """By CMake, for a rung with kernels, which need more than a compiler."""
+        done = subprocess.run(["cmake", "--build", self.folder, "--target", target], capture_output=True, text=True)
+        if done.returncode:
+            raise NotBuilt(done.stdout[-4000:] + done.stderr)
+        return self.folder / "bin" / target
+
+
+class Run:
+    """What a program said, and what it counted."""
+
+    def __init__(self, program, reports, seconds):
+        self.folder = folder = program.parent
+        for old in ("counters.json", "picture.svg"):
+            (folder / old).unlink(missing_ok=True)
+        try:
+            done = subprocess.run([program, *(["--report", folder] if reports else [])], capture_output=True, text=True, timeout=seconds,
+                                  env=os.environ | {"OMP_NUM_THREADS": "1"})
+            self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+        except subprocess.TimeoutExpired as late:
+            self.code, self.out, self.err = None, "", f"it had not ended after {late.timeout:g} s"
+        report = folder / "counters.json"
+        found = json.loads(report.read_text()) if report.exists() else {"counters": {}, "terms": {}}
+        self.counters = {name: Fraction(str(value)) for name, value in found["counters"].items()}
+        self.terms = {name: Fraction(str(value)) for name, value in found["terms"].items()}
+
+    @property
+    def picture(self):
+        return self.folder / "picture.svg"
+
+
+class Rung:
+    def __init__(self, folder):
+        self.folder = folder
+        self.id = folder.name.split("_")[0].lstrip("0")
+        facts = json.loads((folder / "rung.json").read_text())
+        self.title, self.minutes, self.needs = facts["title"], facts["minutes"], facts["needs"]
+        self.introduces, self.meanings = facts.get("introduces", []), facts.get("terms", {})
+        self.predictions, self.breaks = facts.get("predictions", []), facts.get("breaks", [])
+        self.tries, self.where, self.target = facts.get("tries", []), facts["where"], facts.get("target")
+        self.code_lines = facts.get("code_lines")
+        self.readme = (folder / "README.md").read_text()
+
+    def file(self, name):
+        return self.folder / name
+
+    def has_exercise(self):
+        return self.file("exercise.cpp").exists()
+
+    def question(self):
+        """The part of the README that asks for the prediction."""
+        part = re.search(r"^## Predict\n(.*?)(?=^## |\Z)", self.readme, re.M | re.S)
+        return part[1].strip() if part else ""
+
+    def program(self, build, yours="solution.cpp", strict=False):
+        """Built if need be. `yours`: a path, or a file of this rung."""
+        if self.target:
+            return build.make_target(self.target)
+        yours = yours if isinstance(yours, Path) else self.file(yours)
+        yours = yours if yours.exists() else self.file("main.cpp")  # a rung without an exercise
+        program = build.folder / "learn" / self.folder.name / yours.stem
+        build.compile(self.file("main.cpp"), yours.resolve(), program, strict)
+        return program
+
+    def run(self, program, seconds=120):
+        return Run(program, bool(self.predictions), seconds)
+
+    def changed(self, build, one):
+        """The program with the changes of one of `breaks` or `tries`."""
+        edit, folder = one["edit"], build.folder / "learn" / self.folder.name / one["name"]
+        folder.mkdir(parents=True, exist_ok=True)
+        files = {}
+        for name in ("main.cpp", "solution.cpp" if self.has_exercise() else "main.cpp"):
+            text = self.file(name).read_text()
+            for before, after in edit["changes"] if name == edit["file"] else []:
+                if text.count(before) != 1:
+                    raise NotBuilt(f"'{one['name']}' changes what stands {text.count(before)} times in {name}:\n{before}")
+                text = text.replace(before, after)
+            files[name] = folder / name
+            if not files[name].exists() or files[name].read_text() != text:
+                files[name].write_text(text)
+        program = folder / "program"
+        build.compile(files["main.cpp"], files[name], program, False)
+        return program
+
+    # --- what must hold; each gives what is wrong --------------------------------------------------------------------
+    def faults(self, build):
+        yield from self.faults_of_text()
+        program = self.program(build, strict=True)
+        run = self.run(program)
+        if run.code != 0:
+            yield f"the program ends with {run.code}:\n{run.out}{run.err}"
+            return
+        yield from self.faults_of_quotes(run)
+        yield from self.faults_of_predictions(program, run)
+        for one in self.breaks:
+            yield from self.faults_of_break(build, one)
+        for one in self.tries:
+            tried = self.run(self.changed(build, one))
+            if one["says"] not in tried.out + tried.err:
+                yield f"what the README tells to try, {one['name']}, does not say '{one['says']}':\n{tried.out}{tried.err}"
+        if self.has_exercise():
+            yield from self.faults_of_exercise(build)
+
+    def faults_of_text(self):
+        for name, most in ("README.md", 120), ("main.cpp", 150):
+            lines = len(self.file(name).read_text().splitlines())
+            if lines > most:
+                yield f"{name} has {lines} lines, and may have {most}"
+        code = [line for line in self.file("solution.cpp").read_text().splitlines() if line.strip() and not line.strip().startswith("//")] if self.code_lines else []
+        if self.code_lines and len(code) >= self.code_lines:
+            yield f"solution.cpp has {len(code)} lines of code, and is to have fewer than {self.code_lines}"
+        if self.predictions and not self.question():
+            yield "README.md has no part '## Predict'"
+        if len(self.where) != 3:
+            yield f"rung.json has {len(self.where)} where-questions, not three"
+        for place in self.where:
+            file = ROOT / place["file"]
+            if not file.exists() or not re.search(rf"\b{re.escape(place['symbol'])}\b", file.read_text()):
+                yield f"{place['file']} has no {place['symbol']}, of which a where-question is"
+
+    def code(self):
+        """Names that the rung's programs use."""
+        texts = [path.read_text() for path in self.folder.iterdir() if path.suffix in (".cpp", ".cu", ".h")]
+        return set(re.findall(r"[A-Za-z_]\w*", "\n".join(re.sub(r"//.*", "", text) for text in texts)))
+
+    def faults_of_quotes(self, run):
+        def stripped(text):
+            return "\n".join(line.strip() for line in text.strip().splitlines())
+        sources = [path.read_text() for path in (self.file(n) for n in ("main.cpp", "solution.cpp", "kernels.cu")) if path.exists()]
+        wholes = {"cpp": stripped("\n".join(sources)), "text": stripped(run.out)}
+        for kind, block in TEXTS.findall(self.readme):
+            if stripped(block) not in wholes[kind]:
+                yield f"README.md quotes what is not in the program's {'output' if kind == 'text' else 'text'}:\n{block}the output is:\n{run.out}"
+
+    def faults_of_predictions(self, program, run):
+        names = {one["name"] for one in self.predictions}
+        if not names <= set(run.counters):
+            yield f"rung.json predicts {sorted(names)}, and the program counts only {sorted(run.counters)}"
+            return
+        for one in self.predictions:
+            for _ in range(5 if "within" in one else 1):  # a busy machine takes longer than the formula says, not always
+                said = evaluate(one["formula"], run.terms)
+                if agrees(said, run.counters[one["name"]], one.get("within")):
+                    break
+                last, run = run, self.run(program)
+            else:
+                yield f"{one['name']}: the formula gives {plain(said)}, counted were {plain(last.counters[one['name']])}"
+
+    def faults_of_break(self, build, one):
+        run = self.run(self.changed(build, one), one["seconds"])
+        if run.code in (None, 0) or one["sentence"] not in run.err:
+            yield f"--break {one['name']} ends with {run.code}, without '{one['sentence']}':\n{run.err}"
+
+    def faults_of_exercise(self, build):
+        exercise, solution = (self.file(name).read_text() for name in ("exercise.cpp", "solution.cpp"))
+        if "// TODO(you)" not in exercise or exercise == solution:
+            yield "exercise.cpp has no holes below // TODO(you)"
+        if outside_of_holes(exercise) != outside_of_holes(solution):
+            yield "exercise.cpp and solution.cpp differ outside of what stands below // TODO(you)"
+        run = self.run(self.program(build, "exercise.cpp"), seconds=60)
+        if run.code == 0:
+            yield "exercise.cpp passes with its holes"
+        if run.code is None:
+            yield f"exercise.cpp with its holes: {run.err}"
+
+
+def all_rungs(root=ROOT):
+    found = [Rung(path.parent) for path in (root / "tutorials").glob("*/rung.json")]
+    return sorted(found, key=lambda rung: (not rung.id.isdigit(), int(rung.id) if rung.id.isdigit() else 0, rung.id))
+
+
+def faults_of_order(rungs):
+    """No rung uses what a later one introduces, or needs one that is not there before it."""
+    for place, rung in enumerate(rungs):
+        used = rung.code()
+        for later in rungs[place + 1:]:
+            for name in later.introduces:
+                if name in used:
+                    yield f"{rung.folder.name} uses {name}, which {later.folder.name} introduces"
+        for name in rung.introduces:
+            if name not in used:
+                yield f"{rung.folder.name} does not use {name}, which it introduces"
+        for need in rung.needs:
+            if str(need) not in [earlier.id for earlier in rungs[:place]]:
+                yield f"{rung.folder.name} needs rung {need}, which is not before it"
