@@ -49,18 +49,17 @@ void add_options(std::ostream& structure, const Config& options) {
 std::string structure_of(nn::Module& root, const Config& options, std::span<const PlannedUnit> plan) {
   std::ostringstream structure;
   add_options(structure, options);
+  std::map<const nn::Parameter*, std::string> unit_of;
   for (const PlannedUnit& planned : plan) {
     structure << '\n' << planned.name(root) << ' ';
     if (planned.own) add_options(structure, *planned.own);
+    for (const nn::Parameter* parameter : planned.parameters) unit_of[parameter] = planned.name(root);
   }
-  for (const auto& [name, parameter] : root.parameter_entries()) {
-    auto in = [&](const PlannedUnit& unit) { return std::ranges::count(unit.parameters, parameter.get()) > 0; };
-    auto unit = std::ranges::find_if(plan, in);
+  for (const auto& [name, parameter] : root.parameter_entries())
     structure << '\n'
-              << (unit == plan.end() ? "" : unit->name(root)) << ' ' << name << ' ' << parameter->tensor.shape()
+              << unit_of[parameter.get()] << ' ' << name << ' ' << parameter->tensor.shape()
               << parameter->tensor.dtype() << parameter->tensor.requires_grad() << ' ' << parameter->part.dim << ' '
               << parameter->part.begin << ' ' << parameter->part.extent;
-  }
   for (const NamedParameter& buffer : root.named_buffers())
     structure << '\n' << buffer.name << ' ' << buffer.tensor.shape() << buffer.tensor.dtype();
   return std::move(structure).str();
