@@ -72,6 +72,11 @@ if(isa_sources)
   endforeach()
 endif()
 
+# Outside the kernels nothing computes much by itself: a seventh of the time of compiling is worth more than -O3.
+target_compile_options(shardgrad PRIVATE $<$<CONFIG:Release>:-O2>)
+file(GLOB kernel_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cpu/*.cpp)
+set_property(SOURCE ${kernel_sources} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
+
 # What most sources include, compiled once. The sources include it all the same: one build of scripts/test --all is
 # made without. None of our own headers: gcc knows a file of `#pragma once` by its time, and a compiler cache hands out
 # what was made of the same text at another.

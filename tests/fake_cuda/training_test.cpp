@@ -38,7 +38,7 @@ class OnFakeCuda : public ::testing::TestWithParam<std::tuple<int, Strategy, std
 
 TEST_P(OnFakeCuda, TrainingGivesTheBitsOfTheCpu) {
   auto [world, strategy, group] = GetParam();
-  fsdp::testing::Setup setup{.world = world, .steps = 4, .group = group};
+  fsdp::testing::TrainingRun setup{.world = world, .steps = 4, .group = group};
   setup.config.strategy = strategy;
   for (Optim optim : {Optim::sgd, Optim::adamw}) {
     setup.optim = optim;
@@ -55,7 +55,7 @@ TEST(OnFakeCudaOffload, HostMemoryIsPinnedAndTheBitsAreThoseOfTheCpu) {
   fake_cuda::reset();
   Replaced no_masks(kernels::relu_mask_bytes, no_mask);
   for (int world : {1, 2}) {
-    fsdp::testing::Setup setup{.world = world, .steps = 4};
+    fsdp::testing::TrainingRun setup{.world = world, .steps = 4};
     setup.config.strategy = Strategy::zero3;
     setup.device = kCpu;
     Outcome expected = train<Chain>(setup);
@@ -72,7 +72,7 @@ TEST(OnFakeCudaOffload, HostMemoryIsPinnedAndTheBitsAreThoseOfTheCpu) {
 TEST(OnFakeCudaRanges, AProfilerSeesTheForwardAndBackwardOfEveryUnit) {
   fake_cuda::reset();
   Replaced no_masks(kernels::relu_mask_bytes, no_mask);
-  fsdp::testing::Setup setup{.world = 1, .steps = 3};
+  fsdp::testing::TrainingRun setup{.world = 1, .steps = 3};
   setup.device = kCuda;
   train<Chain>(setup);
   auto ranges = fake_cuda::overlapping_ranges();
@@ -103,7 +103,7 @@ TEST(OnFakeCudaMemory, TheDriverIsAskedForNothingAfterTheSecondStep) {
     std::vector<int64_t> asked;
     for (int steps : {2, 8}) {
       fake_cuda::reset();
-      fsdp::testing::Setup setup{.world = world, .optim = Optim::adamw, .device = kCuda, .steps = steps};
+      fsdp::testing::TrainingRun setup{.world = world, .optim = Optim::adamw, .device = kCuda, .steps = steps};
       setup.config.strategy = strategy;
       train<Large>(setup);
       asked.push_back(fake_cuda::calls("cudaMalloc"));

@@ -66,7 +66,7 @@ Tensor on_gpu(ProcessGroup&) { return empty({100}, {DType::f32, kCuda}); }
 TEST(Nccl, TrainingWithEveryStrategyGivesTheBitsOfTheCpu) {
   for (int world : {2, 3}) {
     nccl(world);
-    fsdp::testing::Setup setup{.world = world, .steps = 4, .group = "threads"};
+    fsdp::testing::TrainingRun setup{.world = world, .steps = 4, .group = "threads"};
     fsdp::testing::Outcome expected = fsdp::testing::train<fsdp::testing::Chain>(setup);
     setup.device = kCuda;
     setup.group = "nccl";

@@ -157,10 +157,10 @@ TEST(Gradients, I06_AUnitUsedSeveralTimesHasTheSumOfItsUses) {
 }
 
 template <class Model> void expect_tied(const char* first, const char* second, const char* unit) {
-  Setup plain{.shard = false, .dtype = DType::f64, .no_sync = true};
+  TrainingRun plain{.shard = false, .dtype = DType::f64, .no_sync = true};
   Outcome expected = train<Model>(plain);
   for (int world : {1, 2, 3}) {
-    Setup setup = plain;
+    TrainingRun setup = plain;
     setup.shard = true;
     setup.world = world;
     Outcome outcome = train<Model>(setup);

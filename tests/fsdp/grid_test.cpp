@@ -26,7 +26,7 @@ const std::vector<Wrapping> kWrappings{{"children", {}},
                                        {"blocks", kWrap}};
 
 struct Cell {
-  Setup setup;
+  TrainingRun setup;
   Where recompute;
   const char* wrapping;
 };
@@ -48,8 +48,8 @@ std::vector<std::pair<bool, bool>> placements(const Config& config, Device devic
   return {{false, false}, {false, true}, {true, false}, {true, true}};
 }
 
-Setup plain(int world, bool no_sync) {
-  Setup setup{.world = world, .optim = Optim::adamw, .steps = 3, .micro = 2, .no_sync = no_sync, .clip = 0.05};
+TrainingRun plain(int world, bool no_sync) {
+  TrainingRun setup{.world = world, .optim = Optim::adamw, .steps = 3, .micro = 2, .no_sync = no_sync, .clip = 0.05};
   setup.config = {.strategy = Strategy::ddp, .prefetch = 0, .bucket_bytes = 0};
   return setup;
 }
@@ -63,7 +63,7 @@ std::vector<Cell> grid(int world, bool no_sync, const std::vector<Device>& devic
         for (const Wrapping& wrapping : kWrappings)
           for (Device device : devices)
             for (auto [params, grads] : placements(config, device)) {
-              Setup setup = plain(world, no_sync);
+              TrainingRun setup = plain(world, no_sync);
               setup.config = config;
               setup.config.prefetch = prefetch;
               setup.config.wrap = wrapping.policy;
@@ -99,7 +99,7 @@ class Grid : public ::testing::TestWithParam<std::tuple<int, bool>> {
   // Where parameters move to the CPU, its kernels make the step: the numbers of those cells are not the device's own.
   void expect_same_bits_on(Device device, size_t every, int steps) {
     auto [world, no_sync] = GetParam();
-    struct Setup setup = plain(world, no_sync);
+    TrainingRun setup = plain(world, no_sync);
     setup.device = device;
     setup.steps = steps;
     std::vector<Cell> cells = grid(world, no_sync, {device});
@@ -142,19 +142,19 @@ TEST_P(GridSlow, I02_I03_I05_APartOfAllChoicesGivesTheSameBitsOnDevices) {
 TEST_P(GridSlow, I01_I02_I03_I05_AllChoicesGiveTheSameBits) { expect_same_bits(1); }
 
 // The hard models have no regions.
-template <class Model> class GridOfModelsSlow : public ::testing::Test {};
-using GridModels = ::testing::Types<Chain, Rooted, Flat, Twice, Unused, Frozen, Tied, TiedAcross, TiedToParent, Tiny,
-                                    Dropping, Wide, FrozenAround, TwoIn, TwoOut, Siamese>;
-TYPED_TEST_SUITE(GridOfModelsSlow, GridModels);
+using GridModels = ModelList<Chain, Rooted, Flat, Twice, Unused, Frozen, Tied, TiedAcross, TiedToParent, Tiny, Dropping,
+                             Wide, FrozenAround, TwoIn, TwoOut, Siamese>;
+class GridOfModelsSlow : public ::testing::TestWithParam<MakeModel> {};
+INSTANTIATE_TEST_SUITE_P(Models, GridOfModelsSlow, GridModels::values(), GridModels::title);
 
-TYPED_TEST(GridOfModelsSlow, I03_I05_APartOfAllChoicesGivesTheSameBits) {
+TEST_P(GridOfModelsSlow, I03_I05_APartOfAllChoicesGivesTheSameBits) {
   for (int world : {1, 2, 3, 4})
     for (bool no_sync : {false, true}) {
-      Outcome expected = train<TypeParam>(plain(world, no_sync));
+      Outcome expected = train(GetParam(), plain(world, no_sync));
       std::vector<Cell> cells = grid(world, no_sync);
       std::erase_if(cells, [](const Cell& cell) { return cell.recompute != Where::nothing; });
       for (size_t i = 0; i < cells.size(); i += 7)
-        EXPECT_TRUE(train<TypeParam>(cells[i].setup) == expected) << describe(cells[i]);
+        EXPECT_TRUE(train(GetParam(), cells[i].setup) == expected) << describe(cells[i]);
     }
 }
 

@@ -1,9 +1,20 @@
 #pragma once
 // Small models that exercise every shape of wrapping. All map (batch, 7) to (batch, 5); call them by output_of.
 
+#include <cxxabi.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <functional>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <string>
+#include <typeinfo>
 #include <utility>
+#include <vector>
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/nn/nn.h>
@@ -17,6 +28,41 @@ template <class Model> Tensor output_of(const nn::Child<Model>& model, const Ten
   else
     return model(x);
 }
+
+/// A model whose type is forgotten, so that what trains it is compiled once and not for every model.
+struct AnyModel {
+  nn::Module& module;  ///< lives as long as `output`
+  std::function<Tensor(const Tensor& x)> output;
+};
+struct MakeModel {
+  const char* type;
+  AnyModel (*make)();
+  AnyModel operator()() const { return make(); }
+};
+template <class Model> AnyModel make_any() {
+  nn::Child<Model> model = nn::make<Model>();
+  return {*model, [model](const Tensor& x) { return output_of(model, x); }};
+}
+template <class Model> inline const MakeModel any_model{typeid(Model).name(), make_any<Model>};
+
+/// Such as "WithinTwoIn".
+inline std::string name_of(const MakeModel& model) {
+  std::unique_ptr<char, void (*)(void*)> whole(abi::__cxa_demangle(model.type, nullptr, nullptr, nullptr), std::free);
+  std::string name = whole.get(), letters;
+  for (size_t scope; (scope = name.rfind("shardgrad::fsdp::testing::")) != std::string::npos;) name.erase(scope, 26);
+  std::ranges::copy_if(name, std::back_inserter(letters), [](unsigned char c) { return std::isalnum(c); });
+  return letters;
+}
+inline void PrintTo(const MakeModel& model, std::ostream* out) { *out << name_of(model); }
+
+/// Models that the tests of a suite run with: INSTANTIATE_TEST_SUITE_P(Models, Suite, List::values(), List::title).
+template <class... Models> struct ModelList {
+  static auto values() { return ::testing::ValuesIn(std::vector<MakeModel>{any_model<Models>...}); }
+  /// Such as "3_Twice": scripts/test chooses some of them by their number.
+  static std::string title(const ::testing::TestParamInfo<MakeModel>& info) {
+    return concat(info.index, "_", name_of(info.param));
+  }
+};
 
 /// Sizes that nothing divides: 7 → 13 → 3 → 5, each layer a unit; the root has no parameters.
 struct Chain : nn::Module {

@@ -24,7 +24,7 @@ Config with(Config config, const Dtypes& dtypes) {
   return config;
 }
 
-std::string describe_dtypes(const Setup& setup) {
+std::string describe_dtypes(const TrainingRun& setup) {
   const Config& c = setup.config;
   auto name = [](std::optional<DType> dtype) { return dtype ? name_of(*dtype) : "own"; };
   return concat(name_of(c.strategy), c.keep_params ? " keep_params" : "", " groups of ", c.shard_ranks,
@@ -39,30 +39,31 @@ bool same_sums(const Config& config, int world) {
   return !groups || !config.reduce_dtype;
 }
 
-template <class Model> class ParamDtype : public ::testing::Test {};
-using ParamDtypeModels = ::testing::Types<Rooted, Twice, Unused, Frozen, TiedAcross, Tiny>;
-TYPED_TEST_SUITE(ParamDtype, ParamDtypeModels);
+using ParamDtypeModels = ModelList<Rooted, Twice, Unused, Frozen, TiedAcross, Tiny>;
+class ParamDtype : public ::testing::TestWithParam<MakeModel> {};
+INSTANTIATE_TEST_SUITE_P(Models, ParamDtype, ParamDtypeModels::values(), ParamDtypeModels::title);
 
-TYPED_TEST(ParamDtype, I03_I05_I12_EveryStrategyGivesTheSameBits) {
+TEST_P(ParamDtype, I03_I05_I12_EveryStrategyGivesTheSameBits) {
   for (int world : {1, 2, 4})
     for (const Dtypes& dtypes : kDtypes)
       for (bool no_sync : {false, true}) {
-        Setup setup{.world = world, .optim = Optim::adamw, .steps = 2, .micro = 2, .no_sync = no_sync, .clip = 0.05};
+        TrainingRun setup{
+            .world = world, .optim = Optim::adamw, .steps = 2, .micro = 2, .no_sync = no_sync, .clip = 0.05};
         setup.config = with({.strategy = Strategy::ddp, .bucket_bytes = 0}, dtypes);
-        Outcome expected = train<TypeParam>(setup);
+        Outcome expected = train(GetParam(), setup);
         for (const Config& config : strategies(world)) {
           setup.config = with(config, dtypes);
           if (!same_sums(setup.config, world)) continue;
-          EXPECT_TRUE(train<TypeParam>(setup) == expected) << describe_dtypes(setup);
+          EXPECT_TRUE(train(GetParam(), setup) == expected) << describe_dtypes(setup);
         }
       }
 }
 
-TYPED_TEST(ParamDtype, I03_PrefetchPlacementAndWrappingChangeNothing) {
+TEST_P(ParamDtype, I03_PrefetchPlacementAndWrappingChangeNothing) {
   for (const Dtypes& dtypes : {kDtypes[0], kDtypes[2]}) {
-    Setup setup{.world = 2, .steps = 2, .micro = 2, .no_sync = true, .clip = 0.05};
+    TrainingRun setup{.world = 2, .steps = 2, .micro = 2, .no_sync = true, .clip = 0.05};
     setup.config = with({.strategy = Strategy::ddp, .bucket_bytes = 0}, dtypes);
-    Outcome expected = train<TypeParam>(setup);
+    Outcome expected = train(GetParam(), setup);
     setup.device = kAcc;
     for (const Config& config :
          {Config{.strategy = Strategy::zero1, .bucket_bytes = 0}, Config{.prefetch = 0}, Config{.prefetch = 2},
@@ -70,19 +71,19 @@ TYPED_TEST(ParamDtype, I03_PrefetchPlacementAndWrappingChangeNothing) {
           Config{.move_params_to_cpu = true, .move_grads_to_cpu = false}, Config{.wrap = wrap_by_size(1)},
           Config{.wrap = wrap_by_size(1 << 30)}}) {
       setup.config = with(config, dtypes);
-      EXPECT_TRUE(train<TypeParam>(setup) == expected) << describe_dtypes(setup);
+      EXPECT_TRUE(train(GetParam(), setup) == expected) << describe_dtypes(setup);
     }
     setup.delay_seed = 3;
-    EXPECT_TRUE(train<TypeParam>(setup) == expected) << describe_dtypes(setup) << " delayed";
+    EXPECT_TRUE(train(GetParam(), setup) == expected) << describe_dtypes(setup) << " delayed";
   }
 }
 
-TYPED_TEST(ParamDtype, TrainsCloseToSinglePrecision) {
-  Setup setup{.world = 2};
-  Outcome single = train<TypeParam>(setup);
+TEST_P(ParamDtype, TrainsCloseToSinglePrecision) {
+  TrainingRun setup{.world = 2};
+  Outcome single = train(GetParam(), setup);
   for (const Dtypes& dtypes : kDtypes) {
     setup.config = with({}, dtypes);
-    Outcome mixed = train<TypeParam>(setup);
+    Outcome mixed = train(GetParam(), setup);
     for (size_t i = 0; i < single.losses.size(); ++i)
       EXPECT_NEAR(mixed.losses[i], single.losses[i], 0.02 * single.losses[i])
           << describe_dtypes(setup) << " step " << i;
@@ -98,7 +99,7 @@ TEST(ParamDtypes, I03_RecomputeChangesNothing) {
   };
   for (const Dtypes& dtypes : kDtypes)
     for (Device device : {kCpu, kAcc}) {
-      fsdp::testing::Setup setup{.world = 2, .config = with({}, dtypes), .device = device, .steps = 3};
+      TrainingRun setup{.world = 2, .config = with({}, dtypes), .device = device, .steps = 3};
       Outcome expected = train<Chain>(setup);
       EXPECT_TRUE(train<Again>(setup) == expected) << describe_dtypes(setup);
       EXPECT_TRUE(train<Whole>(setup) == expected) << describe_dtypes(setup);

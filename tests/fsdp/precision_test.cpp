@@ -32,13 +32,13 @@ struct Trace {
   bool operator==(const Trace&) const = default;
 };
 
-template <class Model> Trace train_rank(const MixedRun& setup, dist::ProcessGroup& group) {
+Trace train_rank(MakeModel make, const MixedRun& setup, dist::ProcessGroup& group) {
   constexpr int64_t kBatch = 12;
-  auto model = nn::make<Model>();
-  if (setup.recompute) nn::recompute_by_type(*model, {"Linear"});
+  AnyModel model = make();
+  if (setup.recompute) nn::recompute_by_type(model.module, {"Linear"});
   int shard_ranks = setup.strategy == Strategy::hybrid ? 2 : 0;
-  auto sharded = fully_shard(*model, group, {.strategy = setup.strategy, .shard_ranks = shard_ranks});
-  optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01});
+  auto sharded = fully_shard(model.module, group, {.strategy = setup.strategy, .shard_ranks = shard_ranks});
+  optim::AdamW optimizer(model.module.named_parameters(), {.lr = 0.01});
   bool scaled = setup.init_scale > 0;
   auto scaler = sharded_grad_scaler(
       group, {.init_scale = scaled ? setup.init_scale : 1, .growth_interval = 3, .enabled = scaled});
@@ -50,7 +50,7 @@ template <class Model> Trace train_rank(const MixedRun& setup, dist::ProcessGrou
       fill_(x.rows(x.size(0) - 1, x.size(0)), std::numeric_limits<double>::infinity());
     {
       Autocast precision(setup.autocast);
-      loss = mse_loss(model(x), rows_of_batch("t", step, begin, end, 5, DType::f32), double(kBatch * 5));
+      loss = mse_loss(model.output(x), rows_of_batch("t", step, begin, end, 5, DType::f32), double(kBatch * 5));
     }
     scaler.scale(loss).backward();
     trace.stepped.push_back(scaler.step(optimizer));
@@ -69,9 +69,9 @@ template <class Model> Trace train_rank(const MixedRun& setup, dist::ProcessGrou
   return trace;
 }
 
-template <class Model> Trace train_mixed(const MixedRun& setup) {
+Trace train_mixed(MakeModel make, const MixedRun& setup) {
   std::vector<Trace> traces(static_cast<size_t>(setup.world));
-  auto body = [&](dist::ProcessGroup& group) { traces[size_t(group.rank())] = train_rank<Model>(setup, group); };
+  auto body = [&](dist::ProcessGroup& group) { traces[size_t(group.rank())] = train_rank(make, setup, group); };
   dist::run_ranks(setup.world, body, {.device = setup.device, .threads = 1});
   for (const Trace& trace : traces) {
     EXPECT_EQ(trace.factors, traces[0].factors);
@@ -82,35 +82,35 @@ template <class Model> Trace train_mixed(const MixedRun& setup) {
   return traces[0];
 }
 
-template <class Model> class Precision : public ::testing::Test {};
-using PrecisionModels = ::testing::Types<Chain, Rooted, Twice, Unused, Frozen, Tied>;
-TYPED_TEST_SUITE(Precision, PrecisionModels);
+using PrecisionModels = ModelList<Chain, Rooted, Twice, Unused, Frozen, Tied>;
+class Precision : public ::testing::TestWithParam<MakeModel> {};
+INSTANTIATE_TEST_SUITE_P(Models, Precision, PrecisionModels::values(), PrecisionModels::title);
 
-TYPED_TEST(Precision, I12_B08_B19_AutocastGivesTheSameBitsUnderEveryStrategyDeviceAndWithRecompute) {
+TEST_P(Precision, I12_B08_B19_AutocastGivesTheSameBitsUnderEveryStrategyDeviceAndWithRecompute) {
   for (int world : {1, 2, 3, 4})
     for (DType dtype : {DType::bf16, DType::f16}) {
       MixedRun setup{.world = world, .autocast = dtype, .strategy = Strategy::ddp, .steps = 4};
-      auto expected = train_mixed<TypeParam>(setup).weights;
+      auto expected = train_mixed(GetParam(), setup).weights;
       for (Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3, Strategy::hybrid})
         for (bool recompute : {false, true}) {
           if (strategy == Strategy::hybrid && world != 4) continue;
           setup.strategy = strategy;
           setup.recompute = recompute;
           setup.device = recompute ? kAcc : kCpu;
-          EXPECT_TRUE(train_mixed<TypeParam>(setup).weights == expected)
+          EXPECT_TRUE(train_mixed(GetParam(), setup).weights == expected)
               << name_of(strategy) << " W=" << world << " " << dtype << " recompute " << recompute;
         }
     }
 }
 
-TYPED_TEST(Precision, SixteenBitsTrainWithinOnePercentOfSingle) {
+TEST_P(Precision, SixteenBitsTrainWithinOnePercentOfSingle) {
   for (int world : {1, 2, 4}) {
     MixedRun setup{.world = world};
-    Trace single = train_mixed<TypeParam>(setup);
+    Trace single = train_mixed(GetParam(), setup);
     for (DType dtype : {DType::bf16, DType::f16}) {
       setup.autocast = dtype;
       setup.init_scale = dtype == DType::f16 ? 1024 : 0;
-      Trace mixed = train_mixed<TypeParam>(setup);
+      Trace mixed = train_mixed(GetParam(), setup);
       ASSERT_EQ(mixed.losses.size(), single.losses.size());
       for (size_t i = 0; i < single.losses.size(); ++i)
         EXPECT_NEAR(mixed.losses[i], single.losses[i], 1e-2 * single.losses[i]) << dtype << " step " << i;
@@ -125,7 +125,7 @@ TEST(ShardedGradScaler, I15_B38_OneInfiniteSampleOnOneRankStopsTheStepOnAll) {
         MixedRun setup{.world = world, .autocast = DType::f16, .strategy = strategy, .device = device};
         setup.init_scale = 256;
         setup.poisoned = {1, 4};
-        Trace trace = train_mixed<Rooted>(setup);
+        Trace trace = train_mixed(any_model<Rooted>, setup);
         EXPECT_EQ(trace.stepped, (std::vector<bool>{true, false, true, true, false, true, true, true}));
         EXPECT_EQ(trace.factors, (std::vector<double>{256, 128, 128, 128, 64, 64, 64, 128}));
         for (const auto& [name, steps] : trace.counts) EXPECT_TRUE(steps == 6 || steps == 0) << name;
@@ -140,7 +140,7 @@ TEST(ShardedGradScaler, AScaleThatIsTooLargeComesDownOnAllRanksTogether) {
   for (int world : {1, 2, 3, 4})
     for (Strategy strategy : {Strategy::ddp, Strategy::zero3}) {
       MixedRun setup{.world = world, .autocast = DType::f16, .strategy = strategy, .init_scale = 0x1p30, .steps = 30};
-      Trace trace = train_mixed<Chain>(setup);
+      Trace trace = train_mixed(any_model<Chain>, setup);
       size_t bad = size_t(std::ranges::find(trace.stepped, true) - trace.stepped.begin());
       ASSERT_TRUE(bad >= 8 && bad <= 20) << bad;
       for (size_t i = 0; i < bad; ++i) EXPECT_EQ(trace.factors[i], std::ldexp(1.0, 29 - int(i)));
@@ -197,7 +197,7 @@ TEST(ShardedGradScaler, AScalerThatAsksNoOtherRankIsRefused) {
 
 TEST(ShardedGradScaler, I15_RanksWhoseShardsAreAllPaddingDecideToo) {
   MixedRun setup{.world = 4, .init_scale = 256, .poisoned = {0}, .steps = 3};
-  Trace trace = train_mixed<Tiny>(setup);
+  Trace trace = train_mixed(any_model<Tiny>, setup);
   EXPECT_EQ(trace.stepped, (std::vector<bool>{false, true, true}));
 }
 

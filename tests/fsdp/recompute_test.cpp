@@ -9,7 +9,7 @@ namespace {
 
 void expect_same_bits(Device device, std::vector<int> worlds, int steps) {
   for (int world : worlds) {
-    Setup setup{.world = world, .optim = Optim::adamw, .device = device, .steps = steps};
+    TrainingRun setup{.world = world, .optim = Optim::adamw, .device = device, .steps = steps};
     setup.config = {.strategy = Strategy::ddp, .wrap = kWrap};
     Outcome expected = train_with(Where::nothing, setup);
     for (Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3, Strategy::hybrid})
@@ -27,7 +27,7 @@ TEST(Recompute, I03_EveryStrategyAndRegionGivesTheBitsOfThePlainRun) { expect_sa
 TEST(Recompute, I03_OnAnAsynchronousDeviceToo) { expect_same_bits(kAcc, {1, 2, 3, 4}, 3); }
 
 TEST(Recompute, I03_PrefetchAndWrappingChangeNothing) {
-  fsdp::testing::Setup setup{.world = 2, .device = kAcc, .steps = 3};
+  TrainingRun setup{.world = 2, .device = kAcc, .steps = 3};
   setup.config.wrap = kWrap;
   Outcome expected = train_with(Where::nothing, setup);
   for (int prefetch : {0, 1, 3})
@@ -41,7 +41,7 @@ TEST(Recompute, I03_PrefetchAndWrappingChangeNothing) {
 
 TEST(Recompute, I03_OffloadAndAccumulationChangeNothing) {
   for (bool no_sync : {false, true}) {
-    fsdp::testing::Setup setup{.world = 2, .device = kAcc, .steps = 2, .micro = 2, .no_sync = no_sync, .clip = 0.5};
+    TrainingRun setup{.world = 2, .device = kAcc, .steps = 2, .micro = 2, .no_sync = no_sync, .clip = 0.5};
     setup.config.wrap = kWrap;
     Outcome expected = train_with(Where::nothing, setup);
     for (bool offload : {false, true})

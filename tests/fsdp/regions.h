@@ -48,7 +48,7 @@ inline const WrapPolicy kWrap = [](const nn::Module& module, const std::string&,
          module.full_name() == "out";
 };
 
-inline Outcome train_with(Where where, const Setup& setup) {
+inline Outcome train_with(Where where, const TrainingRun& setup) {
   switch (where) {
     case Where::nothing:
       return train<Net<Where::nothing>>(setup);

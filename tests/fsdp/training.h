@@ -33,7 +33,7 @@ inline bool contains(const std::string& text, const std::string& part) { return 
 
 enum class Optim { sgd, adamw };
 
-struct Setup {
+struct TrainingRun {
   int world = 1;
   Config config = {};
   bool shard = true;  ///< false: the plain model, whole batch, one process
@@ -126,17 +126,17 @@ inline void collect_state(optim::Optimizer& optimizer, Optim kind, dist::Process
 }
 
 /// The rows of a micro-batch that are this rank's.
-inline std::pair<int64_t, int64_t> my_rows(const Setup& setup, dist::ProcessGroup* group) {
+inline std::pair<int64_t, int64_t> my_rows(const TrainingRun& setup, dist::ProcessGroup* group) {
   int64_t rank = group ? group->rank() : 0, world = group ? group->size() : 1;
   return {setup.batch * rank / world, setup.batch * (rank + 1) / world};
 }
 
-template <class Model> Outcome train_rank(const Setup& setup, dist::ProcessGroup* group) {
-  auto model = nn::make<Model>();
-  if (setup.dtype != DType::f32) model->to(setup.dtype);
+inline Outcome train_rank(MakeModel make, const TrainingRun& setup, dist::ProcessGroup* group) {
+  AnyModel model = make();
+  if (setup.dtype != DType::f32) model.module.to(setup.dtype);
   std::shared_ptr<Sharded> sharded;
-  if (group) sharded = fully_shard(*model, *group, setup.config);
-  auto optimizer = make_optimizer(setup.optim, model->named_parameters());
+  if (group) sharded = fully_shard(model.module, *group, setup.config);
+  auto optimizer = make_optimizer(setup.optim, model.module.named_parameters());
   // Nothing in the loop waits for the device, so that only the schedule's own waits order the steps.
   std::vector<Tensor> inputs, targets, losses;
   for (int step = 0; step < setup.steps * setup.micro; ++step) {
@@ -150,7 +150,7 @@ template <class Model> Outcome train_rank(const Setup& setup, dist::ProcessGroup
       progress() = {uint64_t(batch), my_rows(setup, group).first};
       std::optional<NoSync> local;
       if (sharded && setup.no_sync && micro + 1 < setup.micro) local.emplace(*sharded);
-      Tensor y = output_of(model, inputs[size_t(batch)]).to(setup.dtype);
+      Tensor y = model.output(inputs[size_t(batch)]).to(setup.dtype);
       Tensor loss = mse_loss(y, targets[size_t(batch)], double(setup.batch * setup.micro * 5));
       loss.backward();
       losses.push_back(loss.detach());
@@ -168,28 +168,29 @@ template <class Model> Outcome train_rank(const Setup& setup, dist::ProcessGroup
   if (sharded) {
     for (auto& [name, tensor] : full_state_dict(*sharded, false)) outcome.weights[name] = values_of(tensor);
   } else {
-    for (auto& [name, tensor] : model->state_dict()) outcome.weights[name] = values_of(tensor.detach());
+    for (auto& [name, tensor] : model.module.state_dict()) outcome.weights[name] = values_of(tensor.detach());
   }
   collect_state(*optimizer, setup.optim, sharded ? sharded->mesh().shard() : nullptr, outcome);
   return outcome;
 }
 
 /// Trains; with ranks, every rank must end with the same outcome, which is returned.
-template <class Model> Outcome train(const Setup& setup) {
+inline Outcome train(MakeModel make, const TrainingRun& setup) {
   if (!setup.shard) {
     Context context({.device = setup.device});
-    return train_rank<Model>(setup, nullptr);
+    return train_rank(make, setup, nullptr);
   }
   std::vector<Outcome> outcomes(size_t(setup.world));
   dist::VirtualOptions options{
       .device = setup.device, .threads = 1, .delay_seed = setup.delay_seed, .max_delay = setup.max_delay};
   options.group.kind = setup.world == 1 ? "" : setup.group;
   dist::run_ranks(
-      setup.world,
-      [&](dist::ProcessGroup& world) { outcomes[size_t(world.rank())] = train_rank<Model>(setup, &world); }, options);
+      setup.world, [&](dist::ProcessGroup& world) { outcomes[size_t(world.rank())] = train_rank(make, setup, &world); },
+      options);
   for (const Outcome& outcome : outcomes)
     if (!(outcome == outcomes[0])) fail("the ranks ended with different outcomes");
   return outcomes[0];
 }
+template <class Model> Outcome train(const TrainingRun& setup) { return train(any_model<Model>, setup); }
 
 }  // namespace shardgrad::fsdp::testing

@@ -14,7 +14,7 @@ set_tests_properties(nn.kv_cache_own PROPERTIES LABELS fast TIMEOUT 300 ENVIRONM
 # when one of its kernels was never launched (tests/sim/launched.cpp). On a GPU scripts/gpu-check runs them.
 if(TARGET shardgrad_sim)
   add_test(NAME kernels.sim COMMAND test_kernels --gtest_brief=1 --gtest_filter=-Cpu*:*Slow*)
-  set_tests_properties(kernels.sim PROPERTIES LABELS "fast;sim" TIMEOUT 900 COST 30 ENVIRONMENT SHARDGRAD_TEST_DEVICE=sim)
+  set_tests_properties(kernels.sim PROPERTIES LABELS "project;sim" TIMEOUT 900 COST 30 ENVIRONMENT SHARDGRAD_TEST_DEVICE=sim)
   add_test(NAME kernels.sim_in_full COMMAND test_kernels --gtest_brief=1 --gtest_filter=-Cpu*)
   set_tests_properties(kernels.sim_in_full PROPERTIES LABELS "slow;sim" TIMEOUT 1800 ENVIRONMENT
     SHARDGRAD_TEST_DEVICE=sim)

@@ -12,11 +12,11 @@ namespace {
 
 template <class Model> void expect_same_bits(Optim optim) {
   dist::ProcessGroup& world = ::shardgrad::testing::world();
-  Setup setup{.world = world.size(), .optim = optim, .batch = 11, .micro = 2, .clip = 0.05};
+  TrainingRun setup{.world = world.size(), .optim = optim, .batch = 11, .micro = 2, .clip = 0.05};
   Outcome threads = train<Model>(setup);
   for (const Config& config : strategies(world.size())) {
     setup.config = config;
-    EXPECT_TRUE(train_rank<Model>(setup, &world) == threads)
+    EXPECT_TRUE(train_rank(any_model<Model>, setup, &world) == threads)
         << typeid(Model).name() << " " << name_of(config.strategy) << " " << config.shard_ranks << " on "
         << world.kind() << ", rank " << world.rank();
   }

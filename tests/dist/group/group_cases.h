@@ -331,8 +331,9 @@ inline void misuse_is_refused_by_name(ProcessGroup& group) {
   Tensor elsewhere = empty({5}, kMeta);
   EXPECT_NE(refusal([&] { group.all_gather(full, elsewhere); }).find("meta"), text.npos);
   EXPECT_NE(refusal([&] { group.all_reduce(Tensor()); }).find("undefined"), text.npos);
-  for (auto [out, in] : {std::pair{full, Tensor()}, {Tensor(), full}})
-    EXPECT_NE(refusal([&] { group.all_to_all(out, in); }).find("an operand is undefined"), text.npos);
+  for (const auto& [out, in] : {std::pair{full, Tensor()}, {Tensor(), full}})
+    EXPECT_NE(refusal([&, out = out, in = in] { group.all_to_all(out, in); }).find("an operand is undefined"),
+              text.npos);
   group.barrier();
 }
 
