@@ -42,8 +42,8 @@ Trained train_rank(dist::ProcessGroup& world, const Config& config, const Prepar
   Trained trained;
   for (const auto& unit : sharded->units()) trained.units.push_back(unit->name());
   std::vector<NamedParameter> parameters = model->named_parameters();
-  for (const auto& [left_out, tensor] : sharded->left_out())
-    std::erase_if(parameters, [&](const NamedParameter& p) { return p.name == left_out; });
+  for (const auto& [name, tensor] : sharded->left_out())
+    std::erase_if(parameters, [&, left_out = name](const NamedParameter& p) { return p.name == left_out; });
   optim::AdamW optimizer(parameters, {.lr = 0.01});
   for (int step = 0; step < 4; ++step) {
     Tensor loss = mse_loss(model(rows_of_batch("x", step, world.rank() * 3, world.rank() * 3 + 3, 7, DType::f32)),
