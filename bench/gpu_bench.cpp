@@ -16,7 +16,7 @@
 #include <shardgrad/optim/adam.h>
 #include <shardgrad/optim/sgd.h>
 
-#include <tutorials/k3_your_own_kernel/ladder.h>
+#include <tutorials/k6_your_own_kernel/ladder.h>
 
 #include "gpu_bench.h"
 #include "gpu_peak.h"
