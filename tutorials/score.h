@@ -62,7 +62,7 @@ __device__ inline Number operator*(Number a, Number b) {
 
 /// An element in memory, of which each read and each write counts. Read, it is a Number, or what else it holds. Of no
 /// constructor and no copy: shared memory has none, and a copy would not be counted.
-template <class T, learn::Kind read, learn::Kind write> class Cell {
+template <class T, learn::Kind read, learn::Kind write = learn::kinds> class Cell {
  public:
   using Value = std::conditional_t<std::is_same_v<T, float>, Number, T>;
   Cell& operator=(const Cell&) = delete;  // where both sides are one type, write Number(right)
@@ -71,6 +71,7 @@ template <class T, learn::Kind read, learn::Kind write> class Cell {
     return Value(element_);
   }
   __device__ Cell& operator=(Value value) {
+    static_assert(write != learn::kinds, "an In is only read");
     ++counts_of_thread()[write];
     if constexpr (std::is_same_v<T, float>)
       element_ = value.value;
@@ -84,10 +85,8 @@ template <class T, learn::Kind read, learn::Kind write> class Cell {
   T element_;
 };
 /// What a kernel gets in global memory, and what it gives there.
-template <class T> struct In : Cell<T, learn::global_reads, learn::global_writes> {};
-template <class T> struct Out : Cell<T, learn::global_reads, learn::global_writes> {
-  using Cell<T, learn::global_reads, learn::global_writes>::operator=;
-};
+template <class T> using In = Cell<T, learn::global_reads>;
+template <class T> using Out = Cell<T, learn::global_reads, learn::global_writes>;
 /// What the threads of a block share.
 template <class T> using Shared = Cell<T, learn::shared_reads, learn::shared_writes>;
 
