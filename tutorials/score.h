@@ -60,8 +60,9 @@ __device__ inline Number operator*(Number a, Number b) {
   return a.value * b.value;
 }
 
-/// An element in memory, of which each read and each write counts. Read, it is a Number, or what else it holds. Of no
-/// constructor and no copy: shared memory has none, and a copy would not be counted.
+/// An element in memory, of which each read and each write counts. Read, it is a Number, or what else it holds; `auto`
+/// in the place of Number stays an element, which is read wherever it is used. It has no constructor, as shared memory
+/// wants.
 template <class T, learn::Kind read, learn::Kind write = learn::kinds> class Cell {
  public:
   using Value = std::conditional_t<std::is_same_v<T, float>, Number, T>;
