@@ -1,6 +1,7 @@
 // A matrix product on the simulator: how often is an element read, where each thread reads for itself, and where the
 // threads of a block bring tiles for each other?
 
+#include <shardgrad/picture/bars.h>
 #include <shardgrad/tutorials/k3_tiles/kernels.h>
 #include <shardgrad/tutorials/kernel_rung.h>
 
@@ -24,6 +25,17 @@ learn::Counts in_tiles(learn::Rung& rung, int64_t n) {
   return counts;
 }
 
+std::string drawn(const learn::Counts& alone, const learn::Counts& shared) {
+  sg::picture::Bars bars{{"tiles", "A product of 64 x 64 matrices", "What a thread reads and multiplies."}};
+  bars.measured = "alone", bars.formula = "in tiles";
+  auto add = [&](const char* what, learn::Kind kind) {
+    bars.pairs.push_back({what, double(alone.most[kind]), double(shared.most[kind])});
+  };
+  add("global reads", learn::global_reads), add("shared reads", learn::shared_reads);
+  add("multiplications", learn::multiplications);
+  return draw(bars);
+}
+
 int main(int count, char** words) {
   return learn::run(count, words, [](learn::Rung& rung) {
     sg::Context context({.device = sg::kSim});
@@ -34,6 +46,7 @@ int main(int count, char** words) {
     std::printf("all threads together read %d elements, and %d\n", int(alone.all[learn::global_reads]),
                 int(shared.all[learn::global_reads]));
     for (int64_t other : {16, 48}) in_tiles(rung, other);
+    rung.picture(drawn(alone, shared));
     rung.term("n", double(n)), rung.term("t", double(kTile));
     rung.count("naive_global_reads", double(alone.most[learn::global_reads]));
     rung.count("tiled_global_reads", double(shared.most[learn::global_reads]));
