@@ -16,16 +16,14 @@
 #include <shardgrad/optim/adam.h>
 #include <shardgrad/optim/sgd.h>
 
-#include <tutorials/k3_your_own_kernel/ladder.h>
-
 #include "gpu_bench.h"
 #include "gpu_peak.h"
+#include "ladder.h"
 
 using namespace shardgrad;
 using namespace shardgrad::bench;
 
-constinit Rung naive{"naive"}, tiled{"tiled"}, many_each{"many_each"}, tensor_cores{"tensor_cores"},
-    without_barrier{"without_barrier"};
+constinit Rung naive{"naive"}, tiled{"tiled"}, many_each{"many_each"}, tensor_cores{"tensor_cores"};
 
 namespace {
 
@@ -176,7 +174,7 @@ void products() {
   }
 }
 
-// The rungs of the tutorial "your own kernel", and the library's own product, which goes on from the last ones.
+// The kernels of rungs K3 to K5 of the tutorials, and the library's own product, which goes on from the last ones.
 void ladder() {
   if (!naive.has(device.kind, DType::f32) || (device == kCuda && !is_set("SHARDGRAD_GEMM", "own"))) return;
   NoGrad no_grad;
@@ -194,7 +192,7 @@ void ladder() {
       });
     };
     auto rung = [&](const char* name, const Rung& kernel) {
-      climb(name, sums, [&] { launch(kernel, a, out(sums), unwanted(), a, b); });
+      climb(name, sums, [&] { launch(kernel, a, out(sums), a, b); });
     };
     if (dtype == DType::f32)
       rung("naive", naive), rung("tiled", tiled), rung("4 x 4 per thread", many_each);

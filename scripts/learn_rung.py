@@ -48,32 +48,48 @@ class Build:
         self.launcher = [ccache[1]] if ccache and not ccache[1].endswith("NOTFOUND") else []
 
     def compile(self, source, yours, program, strict):
-        """Makes `program`, unless it was made of the same texts already. `strict`: with warnings as errors."""
-        parts = [source, Path(yours), *source.parent.glob("*.h"), *(ROOT / "tutorials").glob("*.h"), *(ROOT / "tutorials").glob("*/solution.cpp")]
+        """Makes `program` of `source` and `yours`: a text that `source` includes, or kernels. `strict`: with warnings as errors."""
         warnings = ["-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror"] if strict else []
-        made_of = hashlib.sha256(repr([self.cxx, warnings, self.library.stat().st_mtime_ns]).encode())
+        compiler = [*self.launcher, self.cxx, "-std=c++20", *warnings, f"-I{self.folder / 'include'}"]
+        made, libraries = program.with_suffix(".o"), ["-lshardgrad", f"-Wl,-rpath,{self.library.parent}"]
+        parts = [source, *source.parent.glob("*.h"), *(ROOT / "tutorials").glob("*.h"), *(ROOT / "tutorials").glob("*/solution.cpp")]
+        if yours.suffix == ".cu":
+            host = source.with_suffix(".o") if self.folder in source.parents else self.folder / "learn" / source.parent.name / "main.o"
+            self.make(host, parts, strict, [[*compiler, "-c", source, "-o", host]])
+            compiler += ["-fsanitize=thread", "-g", "-O1", *self.gnu_only("-gno-statement-frontiers"), "-x", "c++"]  # as cmake/sim.cmake
+            compiled, objects, libraries = [*compiler, "-c", yours, "-o", made], [host, made], ["-lshardgrad_sim", *libraries]
+        else:
+            compiled, objects = [*compiler, f'-DYOURS="{yours}"', "-c", source, "-o", made], [made]
+        self.make(program, [*parts, yours], strict, [compiled, [self.cxx, *objects, "-o", program, f"-L{self.library.parent}", *libraries]])
+
+    def make(self, made, parts, strict, commands):
+        """Runs commands, unless `made` was made of the same texts already, as strictly."""
+        made_of = hashlib.sha256(repr([self.cxx, self.library.stat().st_mtime_ns]).encode())
         for part in sorted(parts):
             made_of.update(repr((str(part.resolve()), part.read_bytes())).encode())
-        stamp = program.with_suffix(".made_of")
-        if program.exists() and stamp.exists() and stamp.read_text() == made_of.hexdigest():
+        stamp, strictly = made.with_suffix(made.suffix + ".made_of"), made_of.hexdigest() + " strictly"
+        if made.exists() and stamp.exists() and stamp.read_text() in ([strictly] if strict else [strictly, made_of.hexdigest()]):
             return
-        program.parent.mkdir(parents=True, exist_ok=True)
+        made.parent.mkdir(parents=True, exist_ok=True)
         stamp.unlink(missing_ok=True)
-        made = program.with_suffix(".o")
-        define = f'-DYOURS="{yours}"'
-        for command in ([*self.launcher, self.cxx, "-std=c++20", *warnings, f"-I{self.folder / 'include'}", define, "-c", source, "-o", made],
-                        [self.cxx, made, "-o", program, f"-L{self.library.parent}", "-lshardgrad", f"-Wl,-rpath,{self.library.parent}"]):
+        for command in commands:
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 raise NotBuilt(done.stderr[:4000])
-        stamp.write_text(made_of.hexdigest())
+        stamp.write_text(strictly if strict else made_of.hexdigest())
 
-    def make_target(self, target):
-        """By CMake, for a rung with kernels, which need more than a compiler."""
-        done = subprocess.run(["cmake", "--build", self.folder, "--target", target], capture_output=True, text=True)
+    def gnu_only(self, option):
+        return [option] if "Free Software Foundation" in subprocess.run([self.cxx, "--version"], capture_output=True, text=True).stdout else []
+
+    def make_simulator(self):
+        """What rungs with kernels run on, and the quickstart has not built: by CMake, unless it is there and up to date."""
+        kernels = self.folder / "lib" / "libshardgrad_sim_kernels.so"
+        if kernels.exists() and kernels.stat().st_mtime >= self.library.stat().st_mtime:
+            return
+        print("building the simulator's kernels, which takes some minutes once", flush=True)
+        done = subprocess.run(["cmake", "--build", self.folder, "--target", "shardgrad_sim_kernels"], capture_output=True, text=True)
         if done.returncode:
-            raise NotBuilt(done.stdout[-4000:] + done.stderr)
-        return self.folder / "bin" / target
+            raise NotBuilt(f"the simulator, which the build has if it was configured with -DSHARDGRAD_SIM=ON, cannot be built:\n{done.stdout[-4000:]}{done.stderr}")
 
 
 class Run:
@@ -107,26 +123,36 @@ class Rung:
         self.title, self.minutes, self.needs = facts["title"], facts["minutes"], facts["needs"]
         self.introduces, self.meanings = facts.get("introduces", []), facts.get("terms", {})
         self.predictions, self.breaks = facts.get("predictions", []), facts.get("breaks", [])
-        self.tries, self.where, self.target = facts.get("tries", []), facts["where"], facts.get("target")
+        self.tries, self.where = facts.get("tries", []), facts["where"]
         self.code_lines = facts.get("code_lines")
         self.readme = (folder / "README.md").read_text()
 
     def file(self, name):
         return self.folder / name
 
+    def has_kernels(self):
+        """Of the learner: then exercise and solution are these, in CUDA's language."""
+        return self.file("exercise.cu").exists()
+
+    def exercise(self):
+        return self.file("exercise.cu" if self.has_kernels() else "exercise.cpp")
+
+    def solution(self):
+        return self.exercise().with_stem("solution")
+
     def has_exercise(self):
-        return self.file("exercise.cpp").exists()
+        return self.exercise().exists()
 
     def question(self):
         """The part of the README that asks for the prediction."""
         part = re.search(r"^## Predict\n(.*?)(?=^## |\Z)", self.readme, re.M | re.S)
         return part[1].strip() if part else ""
 
-    def program(self, build, yours="solution.cpp", strict=False):
-        """Built if need be. `yours`: a path, or a file of this rung."""
-        if self.target:
-            return build.make_target(self.target)
-        yours = yours if isinstance(yours, Path) else self.file(yours)
+    def program(self, build, yours=None, strict=False):
+        """Built if need be. `yours`: a path; without one the solution."""
+        if self.has_kernels():
+            build.make_simulator()
+        yours = yours or self.solution()
         yours = yours if yours.exists() else self.file("main.cpp")  # a rung without an exercise
         program = build.folder / "learn" / self.folder.name / yours.stem
         build.compile(self.file("main.cpp"), yours.resolve(), program, strict)
@@ -140,8 +166,11 @@ class Rung:
         edit, folder = one["edit"], build.folder / "learn" / self.folder.name / one["name"]
         folder.mkdir(parents=True, exist_ok=True)
         files = {}
-        for name in ("main.cpp", "solution.cpp" if self.has_exercise() else "main.cpp"):
+        for name in ("main.cpp", self.solution().name if self.has_exercise() else "main.cpp"):
             text = self.file(name).read_text()
+            if self.has_kernels() and name != edit["file"]:
+                files[name] = self.file(name)  # whose object is there already
+                continue
             for before, after in edit["changes"] if name == edit["file"] else []:
                 if text.count(before) != 1:
                     raise NotBuilt(f"'{one['name']}' changes what stands {text.count(before)} times in {name}:\n{before}")
@@ -197,8 +226,8 @@ class Rung:
     def faults_of_quotes(self, run):
         def stripped(text):
             return "\n".join(line.strip() for line in text.strip().splitlines())
-        sources = [path.read_text() for path in (self.file(n) for n in ("main.cpp", "solution.cpp", "kernels.cu")) if path.exists()]
-        wholes = {"cpp": stripped("\n".join(sources)), "text": stripped(run.out)}
+        sources = [path.read_text() for path in (self.file(n) for n in ("main.cpp", "solution.cpp", "solution.cu", "kernels.cu")) if path.exists()]
+        wholes = {"cpp": stripped("\n".join(sources)), "cuda": stripped("\n".join(sources)), "text": stripped(run.out)}
         for kind, block in TEXTS.findall(self.readme):
             if stripped(block) not in wholes[kind]:
                 yield f"README.md quotes what is not in the program's {'output' if kind == 'text' else 'text'}:\n{block}the output is:\n{run.out}"
@@ -223,16 +252,16 @@ class Rung:
             yield f"--break {one['name']} ends with {run.code}, without '{one['sentence']}':\n{run.err}"
 
     def faults_of_exercise(self, build):
-        exercise, solution = (self.file(name).read_text() for name in ("exercise.cpp", "solution.cpp"))
+        name, exercise, solution = self.exercise().name, self.exercise().read_text(), self.solution().read_text()
         if "// TODO(you)" not in exercise or exercise == solution:
-            yield "exercise.cpp has no holes below // TODO(you)"
+            yield f"{name} has no holes below // TODO(you)"
         if outside_of_holes(exercise) != outside_of_holes(solution):
-            yield "exercise.cpp and solution.cpp differ outside of what stands below // TODO(you)"
-        run = self.run(self.program(build, "exercise.cpp"), seconds=60)
+            yield f"{name} and {self.solution().name} differ outside of what stands below // TODO(you)"
+        run = self.run(self.program(build, self.exercise()), seconds=60)
         if run.code == 0:
-            yield "exercise.cpp passes with its holes"
+            yield f"{name} passes with its holes"
         if run.code is None:
-            yield f"exercise.cpp with its holes: {run.err}"
+            yield f"{name} with its holes: {run.err}"
 
 
 def all_rungs(root=ROOT):

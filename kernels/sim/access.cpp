@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include <shardgrad/core/poison.h>
@@ -120,7 +121,7 @@ void Machine::check_write(Region& region, Cell& cell, uintptr_t word, unsigned m
     same_value_.emplace(SameValue{word, 0, {}, std::move(fault_if_different)});
   }
   if ((cell.read_mask & mask) && !ordered(cell.readers, current_ % kWarp))
-    fault(race(region, cell.readers.last, "read", how, now.code));
+    fault(race(region, another(cell.readers), "read", how, now.code));
   bool same = cell.write.block == now.block && cell.write.epoch == now.epoch && cell.write.thread == now.thread &&
               cell.write.atomic == now.atomic;
   cell.write_mask = uint8_t(same ? cell.write_mask | mask : mask);
@@ -178,6 +179,15 @@ bool Machine::ordered(const Readers& r, int lane) const {
     if (clocks.block != block_ || clocks.known[size_t(lane)][size_t(l)] < r.clock) return false;
   }
   return true;
+}
+
+// The last reader, or a lane of its warp that read too where that is the running thread itself.
+Stamp Machine::another(const Readers& r) const {
+  Stamp reader = r.last;
+  unsigned others = r.lanes & ~(1u << current_ % kWarp);
+  if (reader.block == block_ && reader.thread == current_ && others)
+    reader.thread = uint16_t(current_ / kWarp * kWarp + std::countr_zero(others));
+  return reader;
 }
 
 // __threadfence and an atomic publish what the thread has done and seen; a later block's atomic acquires it.

@@ -104,6 +104,7 @@ class [[gnu::visibility("hidden")]] Machine {
   void note_read(Cell & cell, unsigned mask, const Stamp& now);
   bool ordered(const Stamp& before) const;
   bool ordered(const Readers& readers, int lane) const;
+  Stamp another(const Readers& readers) const;
   uint32_t clock_of(int thread) const;
   bool published(const Stamp& before) const;
   void publish_or_acquire();

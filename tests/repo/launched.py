@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 
-FOLDERS = ["kernels/cuda", "tutorials", "tests/repo/outside_project", "tests/sim"]
+FOLDERS = ["kernels/cuda", "tutorials", "bench", "tests/repo/outside_project", "tests/sim"]
 KERNEL = re.compile(r"__global__\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 

@@ -17,16 +17,17 @@ SOURCE = Path(sys.argv[1])
 sys.path.insert(0, str(SOURCE / "scripts"))
 from learn_grade import Refused, evaluate, explained, parse_predictions  # noqa: E402
 
-# Compiles a shell script: puts the file of YOURS in the place of the line that includes it.
+# Compiles a shell script: puts the file of YOURS in the place of the line that includes it. Links what is compiled, kernels
+# before what launches them.
 COMPILER = r"""#!/bin/sh
 for word; do case $word in -DYOURS=*) yours=${word#-DYOURS=\"}; yours=${yours%\"} ;; esac; done
-while [ $# -gt 0 ]; do case $1 in -c) source=$2 ;; -o) out=$2 ;; *.o) object=$1 ;; esac; shift; done
+while [ $# -gt 0 ]; do case $1 in -c) source=$2 ;; -o) out=$2; shift ;; *.o) objects="'$1' $objects" ;; esac; shift; done
 if [ -n "$source" ]; then
-  grep -q 'does not compile' "$yours" && { echo "error: here" >&2; exit 1; }
-  sed -e "/^#include YOURS/{r $yours
+  grep -q 'does not compile' "${yours:-$source}" && { echo "error: here" >&2; exit 1; }
+  sed -e "/^#include YOURS/{r ${yours:-/dev/null}
 d}" "$source" >"$out"
 else
-  cp "$object" "$out" && chmod +x "$out"
+  { echo '#!/bin/sh'; eval "cat $objects"; } >"$out" && chmod +x "$out"
 fi
 """
 MAIN = """#!/bin/sh
@@ -60,9 +61,13 @@ class Tree:
     def __init__(self, folder, **instead):
         self.root = Path(folder) / "a tree"
         files = {"build/CMakeCache.txt": f"CMAKE_CXX_COMPILER:FILEPATH={self.root}/compiler\n", "build/lib/libshardgrad.so": "",
-                 "compiler": COMPILER, "core/ledger.h": "class Ledger;\n", "tutorials/rung.h": "", "rung/README.md": README,
+                 "build/lib/libshardgrad_sim_kernels.so": "", "compiler": COMPILER, "core/ledger.h": "class Ledger;\n", "tutorials/rung.h": "", "rung/README.md": README,
                  "rung/main.cpp": MAIN, "rung/solution.cpp": SOLUTION, "rung/exercise.cpp": SOLUTION.replace("answer=42\n", ""),
                  "rung/rung.json": json.dumps(FACTS)}
+        if instead.pop("kernels", False):  # exercise and solution are these
+            files["rung/README.md"] += "\n```cuda\nanswer=42\n```\n"
+            for name in "solution", "exercise":
+                files[f"rung/{name}.cu"] = files.pop(f"rung/{name}.cpp")
         for name, text in files.items():
             path = self.root / name.replace("rung/", "tutorials/07_sending/")
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -136,6 +141,22 @@ def a_learner_climbs():
         says(tree, ["7"], 1, "run scripts/quickstart first")
 
 
+def a_learner_writes_kernels():
+    with tempfile.TemporaryDirectory(prefix="learn test ") as folder:
+        edit = {"file": "solution.cu", "changes": [["answer=42", "answer=41"]]}
+        tree = Tree(folder, kernels=True, rung=facts(breaks=[FACTS["breaks"][0] | {"edit": edit}]))
+        says(tree, ["7", "--ci"], 0, "every rung does what it says")
+        says(tree, ["7", "--predict", "sent_bytes=96 seconds=0.2"], 0, "2 of 2 right")
+        says(tree, ["7", "--exercise"], 1, "copied for you", "answer is '', not 42")
+        mine = tree.root / "learn/07_sending.cu"
+        mine.write_text("does not compile\n")
+        says(tree, ["7", "--exercise"], 1, "it does not compile", "error: here")
+        mine.write_text("answer=42\n")
+        says(tree, ["7", "--exercise"], 0, "right")
+        says(tree, ["7", "--solution"], 0, "+++ solution.cu", "+answer=42")
+    checks_find("an exercise of kernels that passes", "exercise.cu passes with its holes", kernels=True, exercise=SOLUTION.replace("answer=42", "answer=42 # mine"))
+
+
 def checks_find(what, expected, **instead):
     with tempfile.TemporaryDirectory(prefix="learn test ") as folder:
         code, said = Tree(folder, **instead).learn("--all", "--ci")
@@ -191,6 +212,7 @@ def a_wrong_number_is_explained():
 
 
 a_learner_climbs()
+a_learner_writes_kernels()
 checks_can_fail()
 a_wrong_number_is_explained()
 sys.exit("\n\n".join(faults) or 0)

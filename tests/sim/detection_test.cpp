@@ -174,6 +174,13 @@ TEST_F(Detection, AWarpNeedsSynchronisationToo) {
   EXPECT_EQ(y.values[0], 32 * 33 / 2);
 }
 
+// Thread 1 has read the word itself before it writes, after thread 0.
+TEST_F(Detection, ARaceNamesAnotherThread) {
+  std::string fault = fault_of([&] { run_warp_rounds(y.out(operands), x.in(operands)); });
+  EXPECT_THAT(fault, names("warp_rounds_kernel", "1"));
+  EXPECT_THAT(fault, HasSubstr("writes the shared variable 'tile' that thread (0, 0, 0) read"));
+}
+
 TEST_F(Detection, BlocksThatWriteOnePlaceAreARace) {
   std::string fault = fault_of([&] { run_global_race(y.out(operands), 2); });
   EXPECT_THAT(fault,

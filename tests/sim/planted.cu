@@ -102,6 +102,16 @@ template <bool synchronised> __global__ void warp_tree_kernel(float* y, const fl
   if (t == 0) y[0] = tile[0];
 }
 
+__global__ void warp_rounds_kernel(float* y, const float* x) {
+  __shared__ float tile[32];
+  int t = int(threadIdx.x);
+  tile[t] = x[t];
+  __syncwarp();
+  for (int d = 16; d > 0; d /= 2)
+    if (t < d) tile[t] += tile[t + d];  // fault
+  if (t == 0) y[0] = tile[0];
+}
+
 __global__ void same_flag_kernel(int* y, const float* x) {
   __shared__ int found;
   if (threadIdx.x == 0) found = 0;
@@ -227,6 +237,7 @@ void run_warp_tree(float* y, const float* x, bool synchronised) {
   else
     launch<warp_tree_kernel<false>>(how, {1, 32}, y, x);
 }
+void run_warp_rounds(float* y, const float* x) { launch<warp_rounds_kernel>(how, {1, 32}, y, x); }
 void run_same_flag(int* y, const float* x) { launch<same_flag_kernel>(how, {1, 64}, y, x); }
 void run_different_flag(int* y) { launch<different_flag_kernel>(how, {1, 64}, y); }
 void run_last_block_sum(float* y, float* partial, unsigned* count, const float* x, int blocks, bool fenced) {

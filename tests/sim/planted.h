@@ -18,8 +18,9 @@ void run_dynamic_shared(float* y, int n, int bytes);    ///< one block of n with
 void run_vector_copy(float* y, const float* x, int n);  ///< four at a time
 void run_overrun_of_static_shared(float* y, int n);     ///< one block of n writes a shared array of 64
 void run_warp_tree(float* y, const float* x, bool synchronised);  ///< one warp sums 32 through shared memory
-void run_same_flag(int* y, const float* x);                       ///< 64 threads raise one shared flag
-void run_different_flag(int* y);  ///< 64 threads write their number into one shared variable
+void run_warp_rounds(float* y, const float* x);  ///< as an unsynchronised warp tree, but for its first round
+void run_same_flag(int* y, const float* x);      ///< 64 threads raise one shared flag
+void run_different_flag(int* y);                 ///< 64 threads write their number into one shared variable
 void run_last_block_sum(float* y, float* partial, unsigned* count, const float* x, int blocks, bool fenced);
 void run_global_race(float* y, int blocks);  ///< every block writes its number to y[0]
 void run_write_to_input(const float* x);
