@@ -26,10 +26,10 @@ constexpr int kLayers = 3, kSteps = 5;
 constexpr int64_t kSamples = 8;  // of each rank
 constexpr double kLearningRate = 0.01;
 
-/// kLayers of width x width weights and width biases, with a relu each. First values are a function of seed and name.
-inline sg::nn::Child<sg::nn::Sequential> make_model(int64_t width) {
+/// Layers of width x width weights and width biases, with a relu each. First values are a function of seed and name.
+inline sg::nn::Child<sg::nn::Sequential> make_model(int64_t width, int layers = kLayers) {
   auto model = sg::nn::make<sg::nn::Sequential>();
-  for (int i = 0; i < kLayers; ++i) model->add<sg::nn::Linear>(width, width, true, sg::Activation::relu);
+  for (int i = 0; i < layers; ++i) model->add<sg::nn::Linear>(width, width, true, sg::Activation::relu);
   return model;
 }
 
@@ -52,8 +52,8 @@ struct Batches {
 using Weights = std::vector<std::vector<float>>;
 
 /// Data parallel: every rank holds everything, and gradients are added up over the ranks after backward.
-inline Weights data_parallel(ProcessGroup& world, int64_t width, const Batches& batches) {
-  auto model = make_model(width);
+inline Weights data_parallel(ProcessGroup& world, int64_t width, const Batches& batches, int layers = kLayers) {
+  auto model = make_model(width, layers);
   std::vector<sg::NamedParameter> parameters = model->named_parameters();
   sg::optim::AdamW optimizer(parameters, {.lr = kLearningRate});
   for (size_t step = 0; step < kSteps; ++step) {
