@@ -23,7 +23,7 @@ using sg::Tensor;
 using sg::dist::ProcessGroup;
 
 constexpr int kLayers = 3, kSteps = 5;
-constexpr int64_t kSamples = 8;  // of each rank
+constexpr int64_t kSamples = 8;  // of rank 0; each other rank has one more than the rank before it
 constexpr double kLearningRate = 0.01;
 
 /// Layers of width x width weights and width biases, with a relu each. First values are a function of seed and name.
@@ -35,15 +35,16 @@ inline sg::nn::Child<sg::nn::Sequential> make_model(int64_t width, int layers = 
 
 /// This rank's samples of each step, and what the model should say of them.
 struct Batches {
-  Batches(const ProcessGroup& world, int64_t width) : count(double(kSamples * world.size() * width)) {
+  Batches(const ProcessGroup& world, int64_t width) : count(double(samples_below(world.size()) * width)) {
     sg::TagScope data(sg::Category::named<"data">);
-    int64_t first = world.rank() * kSamples;
+    int64_t first = samples_below(world.rank()), end = samples_below(world.rank() + 1);
     for (int step = 0; step < kSteps; ++step) {
       sg::Generator numbers("samples of step " + std::to_string(step));
-      x.push_back(sg::clone(numbers.randn({kSamples * world.size(), width}).rows(first, first + kSamples)));
+      x.push_back(sg::clone(numbers.randn({samples_below(world.size()), width}).rows(first, end)));
       target.push_back(sg::abs(x.back()));
     }
   }
+  static int64_t samples_below(int64_t rank) { return rank * kSamples + rank * (rank - 1) / 2; }
   std::vector<Tensor> x, target;
   double count;  // elements of all ranks' targets in a step
 };
@@ -132,6 +133,7 @@ template <class Trainer> void climb(learn::Rung& rung) {
   constexpr int64_t kWidth = 256;
   for (int ranks : {1, 2, 3}) train<Trainer>(ranks, 65, rung);
   Seen seen = train<Trainer>(kRanks, kWidth, rung);
+  std::cout << "in a step rank 0 sends " << seen.sent << " bytes in " << seen.calls << " calls\n";
   rung.term("W", kRanks), rung.term("L", kLayers), rung.term("D", double(kWidth));
   rung.term("F", sizeof(float)), rung.term("M", 2);
   rung.count("shard_bytes", double(seen.bytes["parameter_shard"]));
