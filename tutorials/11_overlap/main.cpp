@@ -136,6 +136,7 @@ int main(int count, char** words) {
     std::printf("W = 3 and 1, prefetch 0, 1 and 2: the same bits as data parallel training\n");
     rung.term("L", kLayers), rung.term("D", double(kWidth)), rung.term("F", sizeof(float));
     rung.term("compute", double(kCompute.count()) / 1000), rung.term("transfer", double(kTransfer.count()) / 1000);
+    rung.term("prefetch", 1), rung.term("reductions", 2);
     std::vector<Seen> with_prefetch;
     for (int prefetch : {0, 1, 2}) with_prefetch.push_back(train(kRanks, prefetch, true, rung));
     report(rung, with_prefetch);
