@@ -23,27 +23,28 @@ using sg::Tensor;
 using sg::dist::ProcessGroup;
 
 constexpr int kLayers = 3, kSteps = 5;
-constexpr int64_t kSamples = 8;  // of each rank
+constexpr int64_t kSamples = 8;  // of rank 0; each other rank has one more than the rank before it
 constexpr double kLearningRate = 0.01;
 
-/// kLayers of width x width weights and width biases, with a relu each. First values are a function of seed and name.
-inline sg::nn::Child<sg::nn::Sequential> make_model(int64_t width) {
+/// Layers of width x width weights and width biases, with a relu each. First values are a function of seed and name.
+inline sg::nn::Child<sg::nn::Sequential> make_model(int64_t width, int layers = kLayers) {
   auto model = sg::nn::make<sg::nn::Sequential>();
-  for (int i = 0; i < kLayers; ++i) model->add<sg::nn::Linear>(width, width, true, sg::Activation::relu);
+  for (int i = 0; i < layers; ++i) model->add<sg::nn::Linear>(width, width, true, sg::Activation::relu);
   return model;
 }
 
 /// This rank's samples of each step, and what the model should say of them.
 struct Batches {
-  Batches(const ProcessGroup& world, int64_t width) : count(double(kSamples * world.size() * width)) {
+  Batches(const ProcessGroup& world, int64_t width) : count(double(samples_below(world.size()) * width)) {
     sg::TagScope data(sg::Category::named<"data">);
-    int64_t first = world.rank() * kSamples;
+    int64_t first = samples_below(world.rank()), end = samples_below(world.rank() + 1);
     for (int step = 0; step < kSteps; ++step) {
       sg::Generator numbers("samples of step " + std::to_string(step));
-      x.push_back(sg::clone(numbers.randn({kSamples * world.size(), width}).rows(first, first + kSamples)));
+      x.push_back(sg::clone(numbers.randn({samples_below(world.size()), width}).rows(first, end)));
       target.push_back(sg::abs(x.back()));
     }
   }
+  static int64_t samples_below(int64_t rank) { return rank * kSamples + rank * (rank - 1) / 2; }
   std::vector<Tensor> x, target;
   double count;  // elements of all ranks' targets in a step
 };
@@ -52,8 +53,8 @@ struct Batches {
 using Weights = std::vector<std::vector<float>>;
 
 /// Data parallel: every rank holds everything, and gradients are added up over the ranks after backward.
-inline Weights data_parallel(ProcessGroup& world, int64_t width, const Batches& batches) {
-  auto model = make_model(width);
+inline Weights data_parallel(ProcessGroup& world, int64_t width, const Batches& batches, int layers = kLayers) {
+  auto model = make_model(width, layers);
   std::vector<sg::NamedParameter> parameters = model->named_parameters();
   sg::optim::AdamW optimizer(parameters, {.lr = kLearningRate});
   for (size_t step = 0; step < kSteps; ++step) {
@@ -132,6 +133,7 @@ template <class Trainer> void climb(learn::Rung& rung) {
   constexpr int64_t kWidth = 256;
   for (int ranks : {1, 2, 3}) train<Trainer>(ranks, 65, rung);
   Seen seen = train<Trainer>(kRanks, kWidth, rung);
+  std::cout << "in a step rank 0 sends " << seen.sent << " bytes in " << seen.calls << " calls\n";
   rung.term("W", kRanks), rung.term("L", kLayers), rung.term("D", double(kWidth));
   rung.term("F", sizeof(float)), rung.term("M", 2);
   rung.count("shard_bytes", double(seen.bytes["parameter_shard"]));
