@@ -77,7 +77,7 @@ inline int free_port() {
 
 /// Starts `started` of a job of so many ranks, each as somebody would on a host of its own: told by its environment who
 /// it is, and where rank 0 listens. Their standard error goes to one file.
-inline Ends on_hosts(int ranks, const std::vector<int>& started, const std::string& file,
+inline Ends on_hosts(const char* what, int ranks, const std::vector<int>& started, const std::string& file,
                      const std::function<void(sg::dist::ProcessGroup&)>& body) {
   std::fflush(nullptr);  // a forked process has what is not written yet
   std::string port = std::to_string(free_port());
@@ -100,6 +100,8 @@ inline Ends on_hosts(int ranks, const std::vector<int>& started, const std::stri
   std::string text = sg::train::read_file(file);
   if (text.ends_with('\n')) text.pop_back();
   ends.last_line = text.substr(text.rfind('\n') + 1);
+  for (int code : ends.codes) std::cout << what << ": code " << code << "\n";
+  if (!ends.last_line.empty()) std::cout << ends.last_line << "\n";
   return ends;
 }
 
@@ -111,6 +113,15 @@ inline Ends job(int ranks, const std::function<void(sg::dist::ProcessGroup&)>& b
 } catch (const sg::Error& error) {
   return {{int(error.kind())}, error.what()};
 }
+
+/// What ranks tell, in memory that their processes share.
+struct Told {
+  int64_t steps, shard_bytes;
+};
+/// When a run is killed.
+struct Accident {
+  int64_t in_step = -1, in_save = -1;
+};
 
 /// Memory that forked processes share.
 template <class T> T& shared() {
@@ -145,8 +156,12 @@ inline std::string names_in(const std::string& folder) {
   return text;
 }
 
-/// Bytes of a safetensors file without its header, whose length it begins with.
-inline int64_t tensor_bytes(const std::string& file) {
-  std::string text = sg::train::read_file(file);
-  return int64_t(text.size()) - 8 - *reinterpret_cast<const int64_t*>(text.data());
+/// Bytes of the tensors in the two files of a checkpoint: a file begins with the length of its header.
+inline int64_t tensor_bytes(const std::string& checkpoint) {
+  int64_t bytes = 0;
+  for (const char* file : {"/model.safetensors", "/optimizer.safetensors"}) {
+    std::string text = sg::train::read_file(checkpoint + file);
+    bytes += int64_t(text.size()) - 8 - *reinterpret_cast<const int64_t*>(text.data());
+  }
+  return bytes;
 }

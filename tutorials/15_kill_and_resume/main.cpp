@@ -3,8 +3,6 @@
 
 #include <signal.h>
 
-#include <set>
-
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/tutorials/15_kill_and_resume/machines.h>
@@ -12,18 +10,8 @@
 
 using sg::Tensor;
 using sg::dist::ProcessGroup;
-namespace fs = std::filesystem;
 
 constexpr int64_t kWidth = 128, kSamples = 16, kSteps = 12, kEvery = 4;
-
-// What ranks tell, in memory that their processes share.
-struct Told {
-  int64_t steps, shard_bytes;
-};
-// When the run is killed.
-struct Accident {
-  int64_t in_step = -1, in_save = -1;
-};
 
 // A rank's model under training.
 struct Run {
@@ -85,61 +73,68 @@ void cut_power(const learn::Rung& rung) {
   }
 }
 
+// Runs, each in a folder of its own, and what they have learned.
+struct Runs {
+  std::function<void(ProcessGroup&)> training(const std::string& where, Accident accident = {}) {
+    return [this, where, accident](ProcessGroup& world) {
+      Run run(world, where, told, accident);
+      train(run, kSteps, kEvery);
+    };
+  }
+  // The run's last checkpoint, whose hash is added.
+  std::string learned(const std::string& where) {
+    std::optional<std::string> last = sg::train::latest_checkpoint(where);
+    rung.require(last.has_value(), "nothing was saved in " + where);
+    hashes.insert(sg::train::read_manifest(*last).hash());
+    return *last;
+  }
+  Ends hosts(const char* what, const std::function<void(ProcessGroup&)>& body) {
+    return on_hosts(what, 2, {0, 1}, root.path(what), body);
+  }
+  double resumed(const char* what, Accident accident, int64_t lost) {
+    std::string where = root.folder(what);
+    told.steps = 0;
+    Ends killed = job(2, training(where, accident));
+    std::cout << what << ": code " << killed.codes[0] << ", and there is " << names_in(where) << "\n";
+    Ends whole = job(2, training(where));
+    rung.require(whole.codes[0] == 0, whole.last_line);
+    learned(where);
+    rung.require(told.steps == kSteps + lost, sg::concat("steps in all: ", told.steps, ", and lost were ", lost));
+    std::cout << what << ": steps done again: " << lost << "\n";
+    return double(lost);
+  }
+  learn::Rung& rung;
+  TemporaryFolder root{};
+  Told& told = shared<Told>();
+  std::set<std::string> hashes{};
+};
+
 int main(int count, char** words) {
   return learn::run(count, words, [](learn::Rung& rung) {
     cut_power(rung);
-    TemporaryFolder root;
-    Told& told = shared<Told>();
-    std::set<std::string> hashes;
-    auto training = [&](const std::string& where, Accident accident = {}) {
-      return [&, where, accident](ProcessGroup& world) {
-        Run run(world, where, told, accident);
-        train(run, kSteps, kEvery);
-      };
-    };
-    auto add_hash = [&](const std::string& where) {
-      hashes.insert(sg::train::read_manifest(*sg::train::latest_checkpoint(where)).hash());
-    };
-    auto hosts = [&](const char* what, const std::function<void(ProcessGroup&)>& body) {
-      Ends ends = on_hosts(2, {0, 1}, root.path(std::string(what) + ".txt"), body);
-      for (int code : ends.codes) std::cout << what << ": code " << code << "\n";
-      if (!ends.last_line.empty()) std::cout << "  " << ends.last_line << "\n";
-      return ends;
-    };
-    auto resumed = [&](const char* what, Accident accident) {
-      std::string where = root.folder(what);
-      told.steps = 0;
-      Ends killed = job(2, training(where, accident));
-      std::cout << what << ": code " << killed.codes[0] << ", and there is " << names_in(where) << "\n";
-      Ends whole = job(2, training(where));
-      rung.require(whole.codes[0] == 0, whole.last_line);
-      std::cout << what << ": steps done again: " << told.steps - kSteps << "\n";
-      add_hash(where);
-      return double(told.steps - kSteps);
-    };
-    Ends whole = hosts("two hosts", training(root.folder("hosts")));
+    Runs runs{rung};
+    std::string whole_run = runs.root.folder("whole"), moved = runs.root.folder("moved");
+    Ends whole = runs.hosts("two hosts", runs.training(whole_run));
     rung.require(whole.codes == std::vector{0, 0}, whole.last_line);
-    add_hash(root.folder("hosts"));
-    Ends killed = hosts("one is killed", training(root.folder("killed"), {.in_step = 6}));
-    Ends refused = hosts("one refuses", [](ProcessGroup& world) {
+    Ends killed = runs.hosts("one is killed", runs.training(runs.root.folder("killed"), {.in_step = 6}));
+    Ends refused = runs.hosts("one refuses", [](ProcessGroup& world) {
       if (world.rank() == 1) sg::fail("there is no data on this host");
       world.barrier();
     });
     rung.count("code_killed", killed.codes[0]), rung.count("code_refused", refused.codes[0]);
-    rung.count("again_after_step", resumed("killed in a step", {.in_step = 6}));
-    rung.count("again_after_save", resumed("killed in a save", {.in_save = 8}));
-    std::string last = *sg::train::latest_checkpoint(root.folder("hosts")), moved = root.folder("moved");
+    rung.count("again_after_step", runs.resumed("killed in a step", {.in_step = 6}, 6 % kEvery));
+    rung.count("again_after_save", runs.resumed("killed in a save", {.in_save = 8}, kEvery));
+    std::string last = runs.learned(whole_run);
     Ends four = job(4, [&](ProcessGroup& world) {
-      Run run(world, moved, told);
+      Run run(world, moved, runs.told);
       run.save(run.load(last));
-      if (world.rank() == 0) told.shard_bytes = sg::context().ledger().current(sg::Category::parameter_shard);
+      if (world.rank() == 0) runs.told.shard_bytes = sg::context().ledger().current(sg::Category::parameter_shard);
     });
     rung.require(four.codes[0] == 0, four.last_line);
-    add_hash(moved);
-    std::cout << "hashes that were found: " << hashes.size() << "\n";
-    int64_t bytes = tensor_bytes(last + "/model.safetensors") + tensor_bytes(last + "/optimizer.safetensors");
-    rung.count("hashes", double(hashes.size())), rung.count("slice_bytes", double(told.shard_bytes));
-    rung.count("checkpoint_bytes", double(bytes));
+    runs.learned(moved);
+    rung.require(runs.hashes.size() == 1, "a run that was killed has learned something else");
+    rung.count("hashes", double(runs.hashes.size())), rung.count("slice_bytes", double(runs.told.shard_bytes));
+    rung.count("checkpoint_bytes", double(tensor_bytes(last)));
     rung.term("L", by_hand::kLayers), rung.term("D", double(kWidth)), rung.term("F", sizeof(float)), rung.term("M", 2);
     rung.term("I", sizeof(int64_t)), rung.term("V", 4), rung.term("E", kEvery), rung.term("A", 6), rung.term("B", 8);
   });
