@@ -24,10 +24,10 @@ class Disk {
  public:
   struct PowerGone {};
   void write(const std::string& file, const std::string& text) { act(), files_[file] = {text, false}; }
-  void sync(const std::string& file) { act(), files_.at(file).synced = true; }
+  void sync(const std::string& file) { act(), find(file).synced = true; }
   void rename(const std::string& from, const std::string& to) {
     act();
-    files_[to] = files_.at(from);
+    files_[to] = find(from);
     files_.erase(from);
   }
   std::optional<std::string> read(const std::string& file) const {
@@ -49,6 +49,11 @@ class Disk {
     std::string text;
     bool synced;
   };
+  File& find(const std::string& file) {
+    auto found = files_.find(file);
+    SG_CHECK(found != files_.end(), "this disk has no file '", file, "'");
+    return found->second;
+  }
   void act() {
     if (left_-- == 0) throw PowerGone();
   }
