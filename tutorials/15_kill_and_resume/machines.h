@@ -3,6 +3,7 @@
 // own.
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -90,7 +91,8 @@ inline Ends on_hosts(const char* what, int ranks, const std::vector<int>& starte
   for (int rank : started) {
     processes.push_back(fork());
     if (processes.back() != 0) continue;
-    if (!std::freopen(file.c_str(), "a", stderr)) _exit(1);
+    int log = open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (log < 0 || dup2(log, STDERR_FILENO) < 0) _exit(1);
     setenv("RANK", std::to_string(rank).c_str(), 1), setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
     setenv("MASTER_ADDR", "localhost", 1), setenv("MASTER_PORT", port.c_str(), 1);
     auto one_thread = [](const sg::dist::Bootstrap&) { return sg::dist::JobOptions{.context = {.threads = 1}}; };
