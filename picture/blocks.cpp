@@ -50,10 +50,11 @@ void draw_blocks(Svg& svg, const BlockGrid& grid, const std::vector<Held>& block
     svg.rect(ink_of(block.part), box(block.rank, block.part), block.tip, block.summed ? 1 : kPale);
 }
 
-// What a panel says above its blocks.
-std::vector<std::string> words_of(const Move& move) {
+// What a panel of that width says above its blocks.
+std::vector<std::string> words_of(const Move& move, double width) {
   std::vector<std::string> lines{move.op};
-  if (!move.unit.empty()) lines.push_back(concat(move.unit, move.phase.empty() ? "" : ", ", move.phase));
+  std::string whole = move.phase.empty() ? move.unit : concat(move.unit, ", ", move.phase);
+  if (!move.unit.empty()) lines.push_back(shortened(width_of(whole) > width ? move.unit : whole, width));
   lines.push_back(said(double(move.bytes_sent), Unit::bytes));
   return lines;
 }
@@ -67,7 +68,7 @@ struct Layout {
 Layout layout_of(const std::vector<Move>& moves) {
   Layout layout;
   for (const Move& move : moves) {
-    layout.lines = std::max(layout.lines, words_of(move).size());
+    layout.lines = std::max(layout.lines, words_of(move, kWidth).size());
     for (const std::vector<int>& group : move.groups) {
       layout.parts = std::max(layout.parts, std::min(group.size(), kMostBlockRanks));
       for (int rank : group) layout.ranks = std::max(layout.ranks, std::min(size_t(rank) + 1, kMostBlockRanks));
@@ -83,10 +84,10 @@ Layout layout_of(const std::vector<Move>& moves) {
 }
 
 void draw_panel(Svg& svg, const Move& move, const Layout& layout, Point at) {
-  std::vector<std::string> lines = words_of(move);
+  std::vector<std::string> lines = words_of(move, layout.width);
   for (size_t i = 0; i < lines.size(); ++i) {
     TextStyle style{.ink = i == 0 ? Ink::text : Ink::faint};
-    svg.text({at.x, at.y + 12 + kPanelLine * double(i)}, shortened(lines[i], layout.width), style);
+    svg.text({at.x, at.y + 12 + kPanelLine * double(i)}, lines[i], style);
   }
   BlockGrid before{{at.x, at.y + kPanelLine * double(layout.lines) + 8}};
   before.ranks = layout.ranks, before.parts = layout.parts;

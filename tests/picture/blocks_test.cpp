@@ -91,6 +91,16 @@ TEST(Blocks, ALineHasTheColourOfTheBlockThatItBrings) {
   EXPECT_TRUE(goes_down("reduce_scatter", "orange"));
 }
 
+TEST(Blocks, APanelSaysThePhaseBesideAUnitThatLeavesRoomForIt) {
+  auto text_of = [](const std::string& unit) {
+    std::vector<RankRecords> ranks = ranks_that("all_gather", 2);
+    for (RankRecords& rank : ranks) rank.records[0].unit = unit, rank.records[0].phase = "forward";
+    return draw(Blocks{{"a", "", ""}, ranks});
+  };
+  EXPECT_TRUE(says(text_of("L0"), ">L0, forward<"));
+  EXPECT_TRUE(says(text_of("transformer"), ">transformer<"));
+}
+
 TEST(Blocks, ItSaysWhatIsSentAndWhatHasNoRoom) {
   EXPECT_TRUE(says(draw(Blocks{{"a", "", ""}, ranks_that("all_gather", 2)}), "A rank sends 400 B in 1 collective."));
   EXPECT_TRUE(says(draw(Blocks{{"a", "", ""}, ranks_that("all_gather", 9, 17)}),
