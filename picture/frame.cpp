@@ -10,25 +10,12 @@ namespace {
 
 constexpr double kTitleSize = 17, kLine = 20, kSwatch = 12, kInner = kWidth - 2 * kMargin;
 
-// Words in lines of the picture's width; a word that is too long by itself is shortened.
-std::vector<std::string> wrapped(const std::string& text) {
-  std::vector<std::string> lines;
-  std::string line;
-  for (size_t at = 0; at < text.size();) {
-    size_t space = std::min(text.find(' ', at), text.size());
-    std::string word = shortened(text.substr(at, space - at), kInner);
-    at = space + 1;
-    if (!line.empty() && width_of(line + " " + word) > kInner) lines.push_back(std::exchange(line, ""));
-    line += line.empty() ? word : " " + word;
-  }
-  if (!line.empty()) lines.push_back(line);
-  return lines;
-}
-
 }  // namespace
 
 Head::Head(const Caption& caption, std::string words, std::vector<Key> keys)
-    : title_(shortened(caption.title, kInner * 0.93, kTitleSize)), lines_(wrapped(words)), words_(std::move(words)) {
+    : title_(shortened(caption.title, kInner * 0.93, kTitleSize)),
+      lines_(wrapped(words, kInner)),
+      words_(std::move(words)) {
   bottom_ = kMargin + (title_.empty() ? 0 : 20) + kLine * double(lines_.size());
   double x = kMargin;
   if (!keys.empty()) bottom_ += kLine;

@@ -13,7 +13,7 @@ namespace shardgrad::picture {
 
 namespace {
 
-constexpr double kLaneHeight = 18, kLaneGap = 3, kRankHeight = 2 * kLaneHeight + kLaneGap + 26;
+constexpr double kLaneHeight = 18, kLaneGap = 3, kLane = kLaneHeight + kLaneGap, kRankGap = 23;
 constexpr size_t kMostRanks = 16;
 
 struct NamedInk {
@@ -88,21 +88,52 @@ std::vector<Key> kinds_of(const Run& run, bool exposed) {
   return keys;
 }
 
-void draw_lane(Svg& svg, const RankRecords& rank, Doing of, const Axis& time, double y) {
-  std::vector<SpanBar> bars, waits;
-  for (const Record& record : rank.records) {
-    if (doing(record) == of) bars.push_back({record.begin, record.end, ink_for(record.op), tip_of(record)});
-    if (of == Doing::computing && doing(record) == Doing::waiting)
-      waits.push_back({record.begin, record.end, Ink::paper, tip_of(record)});
+// What a rank sends, by the lane that it is drawn in: streams share one unless they run at the same time.
+std::vector<std::vector<Record>> network_of(const RankRecords& rank) {
+  std::vector<std::string> streams;
+  std::vector<std::vector<Record>> lanes;
+  std::vector<std::vector<Interval>> times;
+  for (const Record& record : rank.records)
+    if (doing(record) == Doing::communicating && std::ranges::find(streams, record.lane) == streams.end())
+      streams.push_back(record.lane);
+  for (const std::string& stream : streams) {
+    std::vector<Record> records;
+    std::vector<Interval> mine;
+    for (const Record& record : rank.records)
+      if (doing(record) == Doing::communicating && record.lane == stream)
+        records.push_back(record), mine.push_back({record.begin, record.end});
+    mine = joined(std::move(mine));
+    size_t lane = 0;
+    while (lane < lanes.size() && without(times[lane], mine) != times[lane]) ++lane;
+    if (lane == lanes.size()) lanes.emplace_back(), times.emplace_back();
+    lanes[lane].insert(lanes[lane].end(), records.begin(), records.end());
+    times[lane].insert(times[lane].end(), mine.begin(), mine.end());
+    times[lane] = joined(std::move(times[lane]));
   }
+  return lanes;
+}
+
+void draw_lane(Svg& svg, const std::vector<Record>& records, const Axis& time, double y) {
+  std::vector<SpanBar> bars;
+  for (const Record& record : records)
+    bars.push_back({record.begin, record.end, ink_for(record.op), tip_of(record), record.unit});
   draw_bars(svg, std::move(bars), time, y, kLaneHeight);
+}
+
+void draw_computing(Svg& svg, const RankRecords& rank, const Axis& time, double y) {
+  std::vector<Record> computing;
+  std::vector<SpanBar> waits;
+  for (const Record& record : rank.records) {
+    if (doing(record) == Doing::computing) computing.push_back(record);
+    if (doing(record) == Doing::waiting) waits.push_back({record.begin, record.end, Ink::paper, tip_of(record)});
+  }
+  draw_lane(svg, computing, time, y);
   draw_bars(svg, std::move(waits), time, y, kLaneHeight);
 }
 
 // A shade where compute stands still and behind the communication, and a dashed line under it, for those who see no
 // colour.
-void draw_exposed(Svg& svg, const Overlap& overlap, const Axis& time, double y) {
-  double height = 2 * kLaneHeight + kLaneGap;
+void draw_exposed(Svg& svg, const Overlap& overlap, const Axis& time, double y, double height) {
   std::vector<SpanBar> shades;
   for (const Interval& each : overlap.exposed) shades.push_back({each.begin, each.end, Ink::red, ""});
   for (const SpanBar& shade : merged(std::move(shades), time)) {
@@ -112,24 +143,31 @@ void draw_exposed(Svg& svg, const Overlap& overlap, const Axis& time, double y) 
   }
 }
 
-void draw_rank(Svg& svg, const RankRecords& rank, const Overlap& overlap, const Plot& plot, double y) {
-  svg.text({kMargin, y - 7}, concat("rank ", std::to_string(rank.rank)), {.bold = true});
-  if (auto share = overlap.share())
-    svg.text({plot.box.x + plot.box.width, y - 7}, hidden_in_words(overlap.hidden, overlap.communication),
+/// A rank with what is drawn of it.
+struct RankLanes {
+  RankRecords rank;
+  Overlap overlap;
+  std::vector<std::vector<Record>> network;
+};
+
+void draw_rank(Svg& svg, const RankLanes& of, size_t lanes, const Plot& plot, double y) {
+  svg.text({kMargin, y - 7}, concat("rank ", std::to_string(of.rank.rank)), {.bold = true});
+  if (of.overlap.share())
+    svg.text({plot.box.x + plot.box.width, y - 7}, hidden_in_words(of.overlap.hidden, of.overlap.communication),
              {.anchor = Anchor::end, .ink = Ink::faint});
   svg.text({kMargin, y + 14}, "compute", {.ink = Ink::faint});
-  svg.text({kMargin, y + kLaneHeight + kLaneGap + 14}, "network", {.ink = Ink::faint});
-  draw_lane(svg, rank, Doing::computing, plot.x, y);
-  draw_exposed(svg, overlap, plot.x, y);
-  draw_lane(svg, rank, Doing::communicating, plot.x, y + kLaneHeight + kLaneGap);
+  svg.text({kMargin, y + kLane + 14}, "network", {.ink = Ink::faint});
+  draw_computing(svg, of.rank, plot.x, y);
+  draw_exposed(svg, of.overlap, plot.x, y, kLane * double(lanes) + kLaneHeight);
+  for (size_t i = 0; i < of.network.size(); ++i) draw_lane(svg, of.network[i], plot.x, y + kLane * double(i + 1));
 }
 
-std::string overlap_in_words(const Run& run, const std::vector<Overlap>& overlaps) {
+std::string overlap_in_words(const Run& run, const std::vector<RankLanes>& ranks) {
   double communication = 0, hidden = 0;
   bool computes = false;
-  for (const Overlap& each : overlaps) {
-    communication += each.communication, hidden += each.hidden;
-    computes = computes || !each.computing.empty();
+  for (const RankLanes& each : ranks) {
+    communication += each.overlap.communication, hidden += each.overlap.hidden;
+    computes = computes || !each.overlap.computing.empty();
   }
   std::string text = communication == 0 ? "Nothing was sent."
                      : !computes        ? "No computation was recorded: trace the run to see what hides communication."
@@ -144,16 +182,18 @@ std::string overlap_in_words(const Run& run, const std::vector<Overlap>& overlap
 
 std::string draw(const Lanes& lanes) {
   Run run = run_of(lanes);
-  std::vector<Overlap> overlaps;
+  std::vector<RankLanes> ranks;
   bool any = false, exposed = false;
+  size_t network = 1;
   for (const RankRecords& rank : run.ranks) {
-    overlaps.push_back(overlap_of(rank.records, run.end));
+    ranks.push_back({rank, overlap_of(rank.records, run.end), network_of(rank)});
     any = any || !rank.records.empty();
-    exposed = exposed || !overlaps.back().exposed.empty();
+    exposed = exposed || !ranks.back().overlap.exposed.empty();
+    network = std::max(network, ranks.back().network.size());
   }
-  Head head(lanes.caption, any ? overlap_in_words(run, overlaps) : "", kinds_of(run, exposed));
+  Head head(lanes.caption, any ? overlap_in_words(run, ranks) : "", kinds_of(run, exposed));
   double left = kMargin + width_of("compute") + 8, top = head.bottom() + 18;
-  double rows = any ? kRankHeight * double(run.ranks.size()) : 60;
+  double height = kLane * double(network + 1) + kRankGap, rows = any ? height * double(ranks.size()) : 60;
   Svg svg(lanes.caption, kWidth, top + rows - 16 + kBelow);
   head.draw(svg);
   Plot plot{{left, top, kWidth - kMargin - left, rows - 16}, {}, {}};
@@ -165,8 +205,7 @@ std::string draw(const Lanes& lanes) {
   time.add(0), time.add(run.end);
   plot.x = linear_axis(time, {left, kWidth - kMargin}, {.unit = Unit::seconds, .between_ticks = false});
   draw_axes(svg, plot, "", "");
-  for (size_t i = 0; i < run.ranks.size(); ++i)
-    draw_rank(svg, run.ranks[i], overlaps[i], plot, top + kRankHeight * double(i));
+  for (size_t i = 0; i < ranks.size(); ++i) draw_rank(svg, ranks[i], network, plot, top + height * double(i));
   return svg.str();
 }
 

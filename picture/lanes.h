@@ -1,5 +1,6 @@
 #pragma once
-// Who computed and who sent, when: two lanes for each rank, and how much of the sending cost no time.
+// Who computed and who sent, when: two lanes for each rank, and how much of the sending cost no time. Streams of
+// communication that run at the same time have a lane each.
 
 #include <vector>
 

@@ -12,7 +12,7 @@ namespace shardgrad::picture {
 namespace {
 
 constexpr double kMemoryHeight = 260;
-constexpr size_t kMemoryColumns = 200;
+constexpr size_t kMemoryColumns = 200, kMostCases = 7;
 using Owner = BytesOverTime::Owner;
 
 // The library's own owners have the same colours in all pictures.
@@ -194,6 +194,77 @@ std::string draw(const Memory& given) {
   draw_stack(svg, plot, memory.bytes, owners, inks);
   if (memory.predicted) draw_prediction(svg, plot, *memory.predicted);
   draw_marks(svg, plot, memory.marks);
+  return svg.str();
+}
+
+// Case k from k up to k + 1.
+static BytesOverTime one_after_another(const std::vector<Memory>& cases) {
+  BytesOverTime all;
+  std::map<std::string, std::vector<int64_t>> owners;
+  for (const Memory& each : cases)
+    for (const Owner& owner : each.bytes.owners) owners[owner.name];
+  for (size_t k = 0; k < cases.size(); ++k) {
+    const BytesOverTime& bytes = cases[k].bytes;
+    for (size_t i = 0; i < bytes.moments.size(); ++i)
+      all.moments.push_back(double(k) + double(i) / double(bytes.moments.size()));
+    for (auto& [name, values] : owners) {
+      auto owner = std::ranges::find(bytes.owners, name, &Owner::name);
+      if (owner != bytes.owners.end()) values.insert(values.end(), owner->bytes.begin(), owner->bytes.end());
+      values.resize(all.moments.size());
+    }
+  }
+  for (auto& [name, values] : owners) all.owners.push_back({name, std::move(values)});
+  return all;
+}
+
+// What belongs to case k: the gap before it, its marks, its name and its peak.
+static void draw_case(Svg& svg, const Plot& plot, const Memory& memory, double k) {
+  constexpr double gap = 10;
+  double left = plot.x.place(k), right = plot.x.place(k + 1), bottom = plot.box.y + plot.box.height;
+  double peak = double(most_of(total_of(memory.bytes))), highest = plot.y.place(peak);
+  double moments = double(memory.bytes.moments.size()), middle = (left + gap + right) / 2;
+  svg.rect(Ink::paper, {left - 0.5, plot.box.y - 1, gap + 0.5, plot.box.height});
+  for (const Mark& mark : memory.marks) {
+    double x = plot.x.place(k + mark.at / moments);
+    if (x > left + gap) svg.line(Ink::text, {x, highest}, {x, bottom}, {1, "2 3"});
+  }
+  svg.text({middle, highest - 6}, said(peak, Unit::bytes), {.anchor = Anchor::middle, .bold = true});
+  svg.text({middle, bottom + 18}, shortened(memory.caption.title, right - left), {.anchor = Anchor::middle});
+}
+
+static std::string words_of(const Memories& memories) {
+  std::string words = "Bold: the peak.";
+  if (!memories.marks.empty()) words += concat(" ", memories.marks);
+  if (memories.cases.size() > kMostCases) words += concat(" The first ", kMostCases, " are drawn.");
+  return words;
+}
+
+std::string draw(const Memories& given) {
+  Memories memories = given;
+  memories.cases.resize(std::min(memories.cases.size(), kMostCases));
+  for (const Memory& each : memories.cases) check_bytes(each.bytes);
+  BytesOverTime bytes = one_after_another(memories.cases);
+  std::vector<Owner> owners = stacked(bytes.owners);
+  std::vector<Key> keys;
+  std::vector<Ink> inks = inks_of(owners);
+  for (size_t k = 0; k < owners.size(); ++k) keys.push_back({inks[k], owners[k].name});
+  Head head(memories.caption, words_of(given), keys);
+  double top = head.bottom() + 26, bottom = top + kMemoryHeight;
+  Svg svg(memories.caption, kWidth, bottom + 30);
+  head.draw(svg);
+  Range range;
+  range.add(double(most_of(total_of(bytes))) * 1.1);
+  Axis y = linear_axis(range, {bottom, top}, {.unit = Unit::bytes, .from_zero = true, .between_ticks = false});
+  double left = kMargin + room_for(y), right = kWidth - kMargin;
+  Axis x{.low = 0, .high = double(memories.cases.size()), .from = left, .to = right};
+  Plot plot{{left, top, right - left, kMemoryHeight}, x, y};
+  if (owners.empty()) {
+    say_empty(svg, plot.box, "nothing was in memory");
+    return svg.str();
+  }
+  draw_axes(svg, plot, "", "");
+  draw_stack(svg, plot, bytes, owners, inks);
+  for (size_t k = 0; k < memories.cases.size(); ++k) draw_case(svg, plot, memories.cases[k], double(k));
   return svg.str();
 }
 

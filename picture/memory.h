@@ -39,4 +39,14 @@ struct Memory {
 /// Error(input) where an owner has not one number for each moment.
 std::string draw(const Memory& memory);
 
+/// The same step in several ways, side by side on one axis, each as wide as the others. A case is called what its
+/// caption says, and its marks are lines without names, which `marks` of the whole tells of. Those that are too many
+/// for the picture are left out, and it says so.
+struct Memories {
+  Caption caption;
+  std::vector<Memory> cases;
+  std::string marks = {};  ///< such as "Dotted: backward begins, the step begins."
+};
+std::string draw(const Memories& memories);
+
 }  // namespace shardgrad::picture

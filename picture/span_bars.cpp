@@ -7,6 +7,7 @@
 namespace shardgrad::picture {
 
 static constexpr double kSeen = 1;  // narrower bars are made so wide
+static constexpr double kNameSize = 12;
 
 std::vector<SpanBar> merged(std::vector<SpanBar> bars, const Axis& time) {
   std::ranges::stable_sort(
@@ -27,10 +28,15 @@ std::vector<SpanBar> merged(std::vector<SpanBar> bars, const Axis& time) {
 }
 
 void draw_bars(Svg& svg, std::vector<SpanBar> bars, const Axis& time, double y, double height) {
-  for (const SpanBar& bar : merged(std::move(bars), time)) {
+  std::vector<SpanBar> all = merged(std::move(bars), time);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const SpanBar& bar = all[i];
+    bool is_free = bar.count == 1 && (i + 1 == all.size() || all[i + 1].begin >= bar.end);  // nothing is drawn on it
     double x = time.place(bar.begin), width = std::max(kSeen, time.place(bar.end) - x);
     std::string more = bar.count > 1 ? concat(" and ", std::to_string(bar.count - 1), " more") : "";
     svg.rect(bar.ink, {x, y, width, height}, bar.tip.empty() ? "" : bar.tip + more);
+    if (is_free && width > width_of(bar.name, kNameSize) + 6)
+      svg.text({x + width / 2, y + height / 2 + 4}, bar.name, {Anchor::middle, Ink::label, kNameSize});
     if (width > 3) svg.rect(Ink::paper, {x + width - 0.75, y, 0.75, height});  // neighbours stay apart
   }
 }

@@ -14,7 +14,8 @@ struct SpanBar {
   double begin = 0, end = 0;
   Ink ink = Ink::grey;
   std::string tip;
-  size_t count = 1;  ///< spans in it
+  std::string name = {};  ///< in it, where there is room
+  size_t count = 1;       ///< spans in it
 };
 
 /// In order of their beginnings, those that contain others before them.

@@ -20,6 +20,7 @@ constexpr Colour kColours[] = {
     {"grid", "#d8dee4", "#30363d"},  {"blue", "#0072b2", "#4fa8e0"},  {"orange", "#e69f00", "#f0b429"},
     {"green", "#009e73", "#34c69a"}, {"red", "#d55e00", "#ff8a4c"},   {"pink", "#cc79a7", "#e39cc4"},
     {"sky", "#56b4e9", "#8fd0f5"},   {"olive", "#8c7a00", "#d6c53a"}, {"grey", "#8b949e", "#76818d"},
+    {"label", "#0d1117", "#0d1117"},
 };
 constexpr const char* kFonts = "system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif";
 
@@ -32,6 +33,8 @@ bool is_id(std::string_view id) {
 }
 
 std::string attribute(const char* name, double value) { return concat(' ', name, "=\"", coordinate(value), '"'); }
+
+std::string opaque(double opacity) { return opacity < 1 ? attribute("fill-opacity", opacity) : ""; }
 
 std::string rule(const std::string& id, char kind, Ink ink, bool dark) {
   const Colour& colour = colour_of(ink);
@@ -108,7 +111,7 @@ void Svg::close(const char* name, std::string_view tip) {
 void Svg::rect(Ink ink, const Box& box, std::string_view tip, double opacity) {
   if (!(box.width > 0 && box.height > 0)) return;
   body_ += concat("<rect", fill(ink), attribute("x", box.x), attribute("y", box.y), attribute("width", box.width),
-                  attribute("height", box.height), opacity < 1 ? attribute("fill-opacity", opacity) : "");
+                  attribute("height", box.height), opaque(opacity));
   close("rect", tip);
 }
 
@@ -130,9 +133,9 @@ void Svg::path(Ink ink, std::span<const Point> points, LineStyle style) {
   body_ += concat("<path", stroke(ink, style), " stroke-linejoin=\"round\" d=\"", through(points), "\"/>\n");
 }
 
-void Svg::area(Ink ink, std::span<const Point> outline, std::string_view tip) {
+void Svg::area(Ink ink, std::span<const Point> outline, std::string_view tip, double opacity) {
   if (outline.empty()) return;
-  body_ += concat("<path", fill(ink), " d=\"", through(outline), "Z\"");
+  body_ += concat("<path", fill(ink), " d=\"", through(outline), "Z\"", opaque(opacity));
   close("path", tip);
 }
 

@@ -33,6 +33,7 @@ enum class Ink : uint8_t {
   sky,
   olive,
   grey,
+  label,  ///< words on a colour for data
 };
 /// The i-th of the eight colours for data, from the start again after the last.
 Ink ink_of(size_t i);
@@ -77,7 +78,7 @@ class Svg {
   void line(Ink ink, Point from, Point to, LineStyle style = {});
   /// A line through all points; a single one is a dot.
   void path(Ink ink, std::span<const Point> points, LineStyle style = {2, nullptr});
-  void area(Ink ink, std::span<const Point> outline, std::string_view tip = {});
+  void area(Ink ink, std::span<const Point> outline, std::string_view tip = {}, double opacity = 1);
   void dot(Ink ink, Point at, double radius = 2.5);
   void text(Point at, std::string_view text, TextStyle style = {});
   /// Adds a sentence to the description.

@@ -108,6 +108,20 @@ static size_t shared_beginning(const std::vector<std::string>& names) {
   return shared.rfind('.') + 1;  // npos + 1 is 0
 }
 
+std::vector<std::string> wrapped(std::string_view text, double width, double size) {
+  std::vector<std::string> lines;
+  std::string line;
+  for (size_t at = 0; at < text.size();) {
+    size_t space = std::min(text.find(' ', at), text.size());
+    std::string word = shortened(text.substr(at, space - at), width, size);
+    at = space + 1;
+    if (!line.empty() && width_of(line + " " + word, size) > width) lines.push_back(std::exchange(line, ""));
+    line += line.empty() ? word : " " + word;
+  }
+  if (!line.empty()) lines.push_back(line);
+  return lines;
+}
+
 std::vector<std::string> told_apart(std::vector<std::string> names, double width) {
   auto fits = [&](const std::string& name) { return width_of(name) <= width; };
   if (names.size() < 2 || std::ranges::all_of(names, fits)) {

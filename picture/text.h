@@ -21,6 +21,8 @@ std::vector<Letter> letters(std::string_view text);
 double width_of(std::string_view text, double size = 14);
 /// The text, or its beginning and its end with "…" between them, no wider than that.
 std::string shortened(std::string_view text, double width, double size = 14);
+/// Its words in lines that are no wider than that; a word that is too wide by itself is shortened.
+std::vector<std::string> wrapped(std::string_view text, double width, double size = 14);
 
 /// Names that stand one below the other: where one of them is wider than that, what all begin or end with, up to a '.',
 /// is left out of all, and what is still too wide is shortened. "model.layers.17.mlp" among its like becomes "…17…".

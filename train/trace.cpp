@@ -71,6 +71,12 @@ void add_memory(Events& events, const picture::BytesOverTime& memory) {
   }
 }
 
+DType dtype_named(const std::string& name) {
+  for (int i = 0; i < kDTypeCount; ++i)
+    if (name == name_of(DType(i))) return DType(i);
+  fail("it has a dtype '", name, "'");
+}
+
 Record record_of(const Json& event, const std::string& lane) {
   const Json& args = event.at("args");
   Record record{.op = args.at("op"), .unit = args.value("unit", ""), .phase = event.at("cat"), .lane = lane};
@@ -78,6 +84,7 @@ Record record_of(const Json& event, const std::string& lane) {
   record.bytes_sent = whole(args.value("bytes_sent", Json(0)));
   record.number = uint64_t(whole(args.value("number", Json(0))));
   record.group = record.number == 0 ? 0 : std::stoull(args.at("group").get<std::string>());
+  record.dtype = dtype_named(args.value("dtype", "f32"));
   record.begin = event.at("ts").get<double>() / kMicro;
   record.end = args.contains("unfinished") ? -1 : record.begin + event.at("dur").get<double>() / kMicro;
   return record;

@@ -46,6 +46,27 @@ TEST(Lanes, RanksStandOnOneClock) {
   EXPECT_EQ(orange.at(2), bar(2, 4, 4));
 }
 
+TEST(Lanes, StreamsThatRunAtTheSameTimeHaveALaneEach) {
+  std::vector<Record> records{record("all_gather", "a", 0, 4, 1), record("reduce_scatter", "a", 3, 8, 2)};
+  auto y_of = [&](const char* ink) {
+    return values_of(draw(Lanes{{"a", "", ""}, {{0, records}}}), concat("<rect class=\"f-", ink, "\""), "y").back();
+  };
+  EXPECT_EQ(y_of("orange"), y_of("red")) << "one stream";
+  records[1].lane = "reductions";
+  EXPECT_NE(y_of("orange"), y_of("red"));
+  records[1].begin = 4;
+  EXPECT_EQ(y_of("orange"), y_of("red")) << "two, one after the other";
+}
+
+TEST(Lanes, ABarThatHasRoomSaysItsUnitUnlessAnotherStandsOnIt) {
+  std::vector<Record> records{record("forward", "outer", 0, 100), record("forward", "first", 0, 50),
+                              record("forward", "second", 50, 51)};
+  std::string text = draw(Lanes{{"a", "", ""}, {{0, records}}});
+  EXPECT_TRUE(says(text, ">first</text>"));
+  EXPECT_FALSE(says(text, ">second</text>")) << "too narrow";
+  EXPECT_FALSE(says(text, ">outer</text>")) << "covered by the two";
+}
+
 TEST(Lanes, WhatRunsLastsUntilTheEnd) {
   std::vector<Record> records{record("forward", "a", 0, 8), record("all_gather", "a", 2, -1, 1)};
   EXPECT_EQ(boxes_in(draw(Lanes{{"a", "", ""}, {{0, records}}}), "orange").at(1), bar(2, 8, 8));

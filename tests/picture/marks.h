@@ -51,6 +51,9 @@ inline std::string path_of(const std::vector<Point>& points) {
   return text;
 }
 
+/// Names of the inks for data, in their order.
+inline constexpr const char* kInks[] = {"blue", "orange", "green", "red", "pink", "sky", "olive", "grey"};
+
 /// "x+width" of each box of an ink.
 inline std::vector<std::string> boxes_in(const std::string& text, const std::string& ink) {
   std::string begin = "<rect class=\"f-" + ink + "\"";

@@ -100,5 +100,33 @@ TEST(Memory, NumbersThatDoNotFitAreRefused) {
   EXPECT_TRUE(says(draw(Memory{{"a", "", ""}, {}}), "nothing was in memory"));
 }
 
+// Each case has half of the axis, after a gap of 10.
+TEST(Memories, CasesStandSideBySideOnOneAxisWithTheirPeaks) {
+  Memory small{{"a", "small", ""}, bytes_over_time({{kShard, kMiB}}, {}, true), true};
+  Memory large{{"a", "large", ""}, bytes_over_time({{kShard, kMiB}}, gathered_and_released(), true), true};
+  large.marks = {{0, "forward"}, {2, "backward"}};
+  std::string text = draw(Memories{{"a", "Memory", ""}, {small, large}});
+  EXPECT_TRUE(says(text, ">1.00 MiB</text>") && says(text, ">5.00 MiB</text>")) << "peaks";
+  EXPECT_TRUE(says(text, ">small</text>") && says(text, ">large</text>"));
+  double left = 12 + width_of("6") + 8, middle = (left + 548) / 2, third = (548 - middle) / 3;
+  std::vector<std::string> paths = paths_in(text);
+  ASSERT_EQ(paths.size(), 2u);
+  EXPECT_TRUE(says(paths[1], concat("L", coordinate(middle + third))))
+      << "gathered after a third of its case: " << paths[1];
+  EXPECT_EQ(count_of(text, "stroke-dasharray"), 1u) << "the mark at the case's begin is no line";
+}
+
+TEST(Memories, AnOwnerThatACaseHasNotIsNothingThere) {
+  Memory with{{"a", "with", ""}, bytes_over_time({{kGathered, kMiB}}, {}, true), true};
+  Memory without{{"a", "without", ""}, bytes_over_time({{kShard, 3 * kMiB}}, {}, true), true};
+  std::string text = draw(Memories{{"a", "Memory", ""}, {with, without}});
+  EXPECT_TRUE(says(text, ">1.00 MiB</text>") && says(text, ">3.00 MiB</text>"));
+  double left = 12 + width_of("3") + 8, bottom = 12 + 20 + 20 + 20 + 8 + 26 + 260;
+  EXPECT_TRUE(paths_in(text).at(0).starts_with(concat("M", coordinate(left), " ", coordinate(bottom), "L")))
+      << "the larger owner, which is drawn first, begins with nothing: " << paths_in(text)[0];
+  EXPECT_TRUE(says(draw(Memories{{"a", "Memory", ""}, {}}), "nothing was in memory"));
+  EXPECT_TRUE(says(draw(Memories{{"a", "Memory", ""}, std::vector<Memory>(8, with)}), "The first 7 are drawn."));
+}
+
 }  // namespace
 }  // namespace shardgrad::picture::testing

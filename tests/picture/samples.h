@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <shardgrad/picture/bars.h>
+#include <shardgrad/picture/blocks.h>
 #include <shardgrad/picture/lanes.h>
 #include <shardgrad/picture/lines.h>
 #include <shardgrad/picture/memory.h>
@@ -24,6 +25,23 @@ inline Record record(const std::string& op, const std::string& unit, double begi
   Record made{.op = op, .unit = unit, .bytes_sent = number ? 786432 : 0};
   made.begin = begin, made.end = end;
   if (number) made.group = group, made.number = number;
+  return made;
+}
+
+/// The number-th collective of a group of so many ranks, on 100 elements of each, as one of them records it.
+inline Record call(const std::string& op, uint64_t number, int ranks, uint64_t group = 1) {
+  Record made = record(op, "blocks.0", 0, 1, number, group);
+  made.sequence = number + 100 * group, made.elements = 100 * ranks;
+  made.bytes_sent = (op == "all_reduce" ? 2 : 1) * 400 * (ranks - 1);
+  return made;
+}
+
+inline std::vector<RankRecords> ranks_that(const std::string& op, int ranks, uint64_t times = 1) {
+  std::vector<RankRecords> made;
+  for (int rank = 0; rank < ranks; ++rank) {
+    made.push_back({rank, {}});
+    for (uint64_t i = 1; i <= times; ++i) made.back().records.push_back(call(op, i, ranks));
+  }
   return made;
 }
 
@@ -98,9 +116,16 @@ inline void add_memory(std::map<std::string, std::string>& all) {
   all["memory_none"] = draw(Memory{{"memory_none", "Memory", ""}, {}});
   all["memory_one"] = draw(Memory{{"memory_one", "Memory", ""}, bytes_of(2, 2), true});
   all["memory_many"] = draw(Memory{{"memory_many", "Memory", ""}, bytes_of(60, 10000)});
+  Memories side_by_side{{"memories", "Memory", ""}, {memory, memory}, "Dotted: backward."};
+  side_by_side.cases[1].bytes = bytes_of(2, 7);
+  all["memories"] = draw(side_by_side);
+  all["memories_none"] = draw(Memories{{"memories_none", "Memory", ""}, {}});
+  side_by_side = {{"memories_many", "Memory", ""}, std::vector<Memory>(40, memory)};
+  all["memories_many"] = draw(side_by_side);
   memory.caption = {"memory_hostile", kHostile, kHostile};
   memory.bytes.owners[0].name = kHostile, memory.marks[0].name = kHostile;
   all["memory_hostile"] = draw(memory);
+  all["memories_hostile"] = draw(Memories{{"memories_hostile", kHostile, kHostile}, {memory}, kHostile});
 }
 
 inline void add_lanes(std::map<std::string, std::string>& all) {
@@ -148,6 +173,16 @@ inline void add_bars(std::map<std::string, std::string>& all) {
       draw(Bars{{"bars_strange", "Sent", ""}, Unit::plain, "a", "b", {{"zero", 0, 0}, {"nan", std::nan(""), 1}}});
 }
 
+inline void add_blocks(std::map<std::string, std::string>& all) {
+  all["blocks"] = draw(Blocks{{"blocks", "What moves", ""}, ranks_that("all_reduce", 4, 5)});
+  all["blocks_none"] = draw(Blocks{{"blocks_none", "What moves", ""}, {}});
+  all["blocks_one"] = draw(Blocks{{"blocks_one", "What moves", ""}, ranks_that("all_gather", 1)});
+  all["blocks_many"] = draw(Blocks{{"blocks_many", "What moves", ""}, ranks_that("reduce_scatter", 100, 60)});
+  std::vector<RankRecords> hostile = ranks_that("all_gather", 2);
+  for (RankRecords& rank : hostile) rank.records[0].unit = rank.records[0].phase = kHostile;
+  all["blocks_hostile"] = draw(Blocks{{"blocks_hostile", kHostile, kHostile}, hostile});
+}
+
 inline void add_waits(std::map<std::string, std::string>& all) {
   auto waits = [](int count, double seconds) {
     Waits made;
@@ -167,7 +202,7 @@ inline void add_waits(std::map<std::string, std::string>& all) {
 /// By id.
 inline std::map<std::string, std::string> all_samples() {
   std::map<std::string, std::string> all;
-  add_lines(all), add_memory(all), add_lanes(all), add_strips(all), add_bars(all), add_waits(all);
+  add_lines(all), add_memory(all), add_lanes(all), add_strips(all), add_bars(all), add_blocks(all), add_waits(all);
   return all;
 }
 

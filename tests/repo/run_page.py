@@ -69,7 +69,7 @@ def check_as_a_parser(run):
     page = Parsed((run / "report.html").read_text())
     assert len(page.ids) == len(set(page.ids)), "two ids are alike"
     assert page.sections == ["summary", "learning", "memory", "communication", "units", "settings"], page.sections
-    assert page.pictures == 11, page.pictures
+    assert page.pictures == 12, page.pictures
     files = {name: json.loads((run / name).read_text()) for name in ("about.json", "ledger.json")}
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     known = set(numbers_in(files) + numbers_in(lines))

@@ -31,6 +31,7 @@ Record gather_of(const std::string& unit) {
           .lane = "network",
           .elements = 100,
           .bytes_sent = 200,
+          .dtype = DType::bf16,
           .begin = 0.25,
           .end = 0.5,
           .group = ~uint64_t(0),
@@ -55,6 +56,7 @@ TEST(Trace, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(gather.lane, "network");
   EXPECT_EQ(gather.elements, 100);
   EXPECT_EQ(gather.bytes_sent, 200);
+  EXPECT_EQ(gather.dtype, DType::bf16);
   EXPECT_EQ(gather.group, ~uint64_t(0));
   EXPECT_EQ(gather.number, 7);
   EXPECT_EQ(gather.begin, 0.25);
@@ -126,8 +128,10 @@ TEST(Trace, ADamagedFileIsRefusedByName) {
   std::string whole = train::trace_file({train::trace_events({.steps = {{1, 0, 1}}, .records = {gather_of("a")}})});
   std::string deep = R"({"traceEvents": )" + std::string(100000, '[');
   std::vector<std::string> texts{"", "[]", "{}", R"({"traceEvents": [7]})", whole.substr(0, whole.size() / 2), deep};
-  for (auto [from, to] :
-       {std::pair(R"("group":")", R"("group":"x)"), {R"("tid":0)", R"("tid":9)"}, {"\"pid\"", "\"\""}}) {
+  for (auto [from, to] : {std::pair(R"("group":")", R"("group":"x)"),
+                          {R"("tid":0)", R"("tid":9)"},
+                          {R"("dtype":")", R"("dtype":"x)"},
+                          {"\"pid\"", "\"\""}}) {
     std::string text = whole;
     ASSERT_NE(text.find(from), text.npos);
     texts.push_back(text.replace(text.find(from), std::string(from).size(), to));

@@ -5,6 +5,7 @@
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/picture/bars.h>
+#include <shardgrad/picture/blocks.h>
 #include <shardgrad/picture/lanes.h>
 #include <shardgrad/picture/waits.h>
 #include <shardgrad/train/report/html.h>
@@ -79,7 +80,12 @@ std::vector<std::string> pictures_of(const RunFiles& run) {
            "Communication while a rank computes is hidden; the rest of it costs time."},
           records_of(run.trace)}),
       sent_by_unit(run)};
-  if (run.trace.size() > 1) figures.push_back(waits_of(run));
+  if (run.trace.size() == 1) return figures;
+  figures.push_back(waits_of(run));
+  if (!is_of_some(run))
+    figures.push_back(draw(picture::Blocks{{"moves", concat("What moved in step ", first.steps.back().number),
+                                            "What each rank brought to a collective, and had then."},
+                                           records_of(run.trace)}));
   return figures;
 }
 

@@ -9,7 +9,7 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
-#include <shardgrad/picture/bars.h>
+#include <shardgrad/picture/blocks.h>
 #include <shardgrad/tutorials/rung.h>
 
 using sg::Tensor;
@@ -99,31 +99,23 @@ double seconds_of_ring(ProcessGroup& world, Wire& wire) {
   return fastest;
 }
 
-std::string drawn(const Wire& wire, int64_t of_group, double seconds) {
-  double formula = 2 * (kRanks - 1) * (wire.latency + 4.0 * kElements / kRanks / wire.bandwidth);
-  std::cout << "ring and group send as much: " << (wire.bytes == of_group ? "yes" : "no") << "\n";
-  return draw(
-      sg::picture::Bars{{"ring", "A ring over a slow wire", "Seconds, measured and by latency + bytes/bandwidth."},
-                        sg::picture::Unit::seconds,
-                        "by the clock",
-                        "by the formula",
-                        {{"ring all-reduce", seconds, formula}}});
-}
-
 int main(int count, char** words) {
   return learn::run(count, words, [](learn::Rung& rung) {
     Printer printer;
     Wire wire(kRanks), timed(kRanks);
+    std::vector<sg::picture::RankRecords> ranks(kRanks);
     double seconds = 0;
     int64_t sent = 0;
     auto body = [&](ProcessGroup& world) {
       collectives(world, printer);
+      ranks[size_t(world.rank())] = {world.rank(), sg::context().recorder().records()};
       int64_t of_group = ring_and_group(world, wire, kElements, rung);
       double fastest = seconds_of_ring(world, timed);
       if (world.rank() == 0) sent = of_group, seconds = fastest;
     };
     sg::dist::run_ranks(kRanks, body, {.threads = 1});
-    rung.picture(drawn(wire, sent, seconds));
+    std::cout << "ring and group send as much: " << (wire.bytes == sent ? "yes" : "no") << "\n";
+    rung.picture(draw(sg::picture::Blocks{{"blocks", "Who gets what of whom", "What the ranks called."}, ranks}));
     rung.term("W", kRanks), rung.term("N", double(kElements)), rung.term("F", sizeof(float));
     rung.term("latency", wire.latency), rung.term("bandwidth", wire.bandwidth);
     rung.count("ring_messages", double(wire.messages)), rung.count("ring_bytes", double(wire.bytes));
