@@ -1,5 +1,6 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/part.h>
+#include <shardgrad/dist/group/together.h>
 #include <shardgrad/fsdp/state/join.h>
 #include <shardgrad/fsdp/state/replicas.h>
 
@@ -62,7 +63,7 @@ StateDict full_state_dict(nn::Module& module, dist::ProcessGroup& holders, bool 
   constexpr const char* kCall = "full_state_dict";
   std::vector<NamedParameter> parameters = module.named_parameters();
   check_plain(kCall, parameters);
-  module.materialize();
+  dist::together(holders, {"", kCall}, [&] { module.materialize(); });
   bool wanted = !rank0_only || holders.rank() == 0;
   StateDict state = join(slices_of(parameters), holders, kCall, wanted);
   for (auto& [name, tensor] : mean_buffers(module, holders))
@@ -93,7 +94,7 @@ void load_full_state_dict(nn::Module& module, dist::ProcessGroup& holders, const
   constexpr const char* kCall = "load_full_state_dict";
   std::vector<NamedParameter> tensors = module.named_parameters();
   check_plain(kCall, tensors);
-  module.materialize();
+  dist::together(holders, {"", kCall}, [&] { module.materialize(); });
   check_parts(slices_of(tensors), holders, kCall);
   for (NamedParameter& buffer : module.named_buffers()) tensors.push_back(std::move(buffer));
   StateCheck check(state);
