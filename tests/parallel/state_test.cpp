@@ -248,7 +248,8 @@ TEST(JoinedState, OfPartsAlongAnyDimensionIsTheWholes) {
         {.device = device});
 }
 
-/// Four weights of 16 KiB, each split over the model axis.
+/// Four weights of 16 KiB, split over the model axis where it has more than one rank, unevenly for 3, and a gain that
+/// all have, which begins elsewhere in each one's flat parameter.
 struct Wide : nn::Module {
   explicit Wide(const ProcessGroup& model) {
     for (int i = 0; i < 4; ++i) {
@@ -256,9 +257,29 @@ struct Wide : nn::Module {
       param(concat("w", i), i % 2 ? Shape{64, mine.size} : Shape{mine.size, 64}, nn::init::normal(),
             {i % 2, mine.begin, 64});
     }
+    param("w4", {500}, nn::init::normal());
   }
   Tensor forward(const Tensor& x) { return x; }
 };
+
+TEST(JoinedState, OfTensorsOfWhichSeveralRanksHavePiecesIsWhole) {
+  for (auto [data, model_ranks] : {std::pair(2, 3), std::pair(3, 1), std::pair(1, 3)})
+    dist::run_ranks(data * model_ranks, [&](ProcessGroup& world) {
+      Mesh mesh(world, {{"data", data}, {"model", model_ranks}});
+      auto model = nn::make<Wide>(mesh.group("model"));
+      auto sharded = fsdp::fully_shard(model.module(), mesh, "data");
+      StateDict state = full_state_dict(*sharded, false);
+      EXPECT_EQ(state.size(), 5U);
+      for (auto& [name, tensor] : state) {
+        Tensor whole = empty(tensor.shape());
+        nn::init::normal().fill(whole, 0, whole.shape(), name);
+        EXPECT_EQ(tensor.to_vector<float>(), whole.to_vector<float>()) << name;
+        tensor = tensor * 2.0;
+      }
+      load_full_state_dict(*sharded, state);
+      EXPECT_EQ(saved(full_state_dict(*sharded, false)), saved(state)) << data << " x " << model_ranks;
+    });
+}
 
 TEST(JoinedState, TakesNoMoreThanOneTensorBesideTheShardsAndTheResult) {
   constexpr int64_t kWeight = 64 * 64 * 4;
@@ -272,7 +293,7 @@ TEST(JoinedState, TakesNoMoreThanOneTensorBesideTheShardsAndTheResult) {
       int64_t before = context().ledger().current();
       context().ledger().reset_peaks();
       shards ? full_state_dict(*shards) : fsdp::full_state_dict(model.module(), world);
-      int64_t result = world.rank() == 0 ? 4 * kWeight : 0;
+      int64_t result = world.rank() == 0 ? 4 * kWeight + 500 * 4 : 0;
       EXPECT_LE(context().ledger().peak() - before, result + kWeight) << sharded << ", rank " << world.rank();
     });
 }
