@@ -35,14 +35,11 @@ void check_plain(const char* call, std::span<const NamedParameter> parameters) {
 }  // namespace
 
 StateDict full_state_dict(Sharded& sharded, bool rank0_only) {
+  sharded.settle("full_state_dict");
   check_joined(sharded);
   bool wanted = !rank0_only || sharded.holders().rank() == 0;
-  if (sharded.on_mesh()) {
-    sharded.settle("full_state_dict");
-    return join(all_slices_of(sharded), sharded.holders(), "full_state_dict", wanted);
-  }
+  if (sharded.on_mesh()) return join(all_slices_of(sharded), sharded.holders(), "full_state_dict", wanted);
   check_replicas(sharded, "full_state_dict");
-  sharded.settle("full_state_dict");
   StateDict state;
   TagScope owner(Category::other);
   std::map<const FlatParam*, Named> named;

@@ -247,6 +247,29 @@ TEST(JoinedState, OfPartsAlongAnyDimensionIsTheWholes) {
         {.device = device});
 }
 
+/// A part, and what each rank has seen.
+struct Counting : nn::Module {
+  Tensor weight, seen = buffer("seen", {2});
+  explicit Counting(const ProcessGroup& model) {
+    Range mine(5, model);
+    weight = param("weight", {mine.size}, nn::init::normal(), {0, mine.begin, 5});
+  }
+  Tensor forward(const Tensor& x) { return x; }
+};
+
+TEST(JoinedState, OfAModelThatIsNotShardedHasTheMeanOfItsBuffers) {
+  dist::run_ranks(2, [](ProcessGroup& world) {
+    auto model = nn::make<Counting>(world);
+    model->materialize();
+    fill_(model->seen, world.rank() * 4);
+    StateDict state = fsdp::full_state_dict(model.module(), world, false);
+    EXPECT_EQ(state.at("weight").shape(), Shape({5}));
+    EXPECT_EQ(state.at("seen").to_vector<float>(), std::vector<float>({2, 2}));
+    fsdp::load_full_state_dict(model.module(), world, state);
+    EXPECT_EQ(model->seen.to_vector<float>(), std::vector<float>({2, 2}));
+  });
+}
+
 /// Four weights of 16 KiB, split over the model axis where it has more than one rank, unevenly for 3, and a gain that
 /// all have, which begins elsewhere in each one's flat parameter.
 struct Wide : nn::Module {
