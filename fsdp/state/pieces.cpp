@@ -31,12 +31,18 @@ bool is_sound(const StateSlice& slice) {
 struct Pieces {
   std::vector<const StateSlice*> slices;
   std::vector<int64_t> reached;  // by the first i + 1 of them; empty where one is not sound
+  bool alike = true;             // all of the first one's shape and dtype
 
   void sort() {
     std::ranges::stable_sort(slices, {}, &StateSlice::begin);
     if (!std::ranges::all_of(slices, [](const StateSlice* slice) { return is_sound(*slice); })) return;
-    for (const StateSlice* slice : slices)
+    for (const StateSlice* slice : slices) {
       reached.push_back(std::max(reached.empty() ? 0 : reached.back(), slice->begin + slice->values.numel()));
+      alike = alike && slice->shape == slices[0]->shape && slice->values.dtype() == slices[0]->values.dtype();
+    }
+  }
+  bool fit(const StatePlace& target) const {
+    return alike && slices[0]->shape == target.shape && slices[0]->values.dtype() == target.dtype;
   }
   // Calls visit(slice, begin, end) for what they have of the target's elements, in order of where they begin.
   template <class Visit> void for_each_overlap(const StatePlace& target, Visit&& visit) const {
@@ -65,11 +71,7 @@ std::string gap(const std::map<std::string_view, Pieces>& given, const StatePlac
   if (pieces.reached.empty())
     return concat("\n  '", target.name, "': a piece has no values in memory, more than one dimension, or a place ",
                   "outside its tensor");
-  auto fits = [&](const StateSlice* slice) {
-    return slice->shape == target.shape && slice->values.dtype() == target.dtype;
-  };
-  if (!std::ranges::all_of(pieces.slices, fits))
-    return concat("\n  '", target.name, "': not ", target.dtype, target.shape);
+  if (!pieces.fit(target)) return concat("\n  '", target.name, "': not ", target.dtype, target.shape);
   int64_t reached = target.begin;  // everything before it is covered
   pieces.for_each_overlap(target, [&](const StateSlice&, int64_t begin, int64_t end) {
     if (begin <= reached) reached = std::max(reached, end);
