@@ -21,7 +21,7 @@ void load_targets(const char* call, Sharded& sharded, std::span<const StateSlice
 
 // With those that are not sharded.
 std::vector<StateSlice> all_slices_of(Sharded& sharded) {
-  std::vector<StateSlice> all = slices_of(sharded);
+  std::vector<StateSlice> all = shard_slices(sharded);
   for (StateSlice& slice : slices_of(sharded.left_out())) all.push_back(std::move(slice));
   return all;
 }
@@ -104,17 +104,17 @@ void load_full_state_dict(nn::Module& module, dist::ProcessGroup& holders, const
 
 std::vector<StateSlice> sharded_state_dict(Sharded& sharded) {
   sharded.settle("sharded_state_dict");
-  return copies_of(in_whole(slices_of(sharded)));
+  return copies_of(in_whole(shard_slices(sharded)));
 }
 
 void load_sharded_state_dict(Sharded& sharded, std::span<const StateSlice> pieces) {
   sharded.settle("load_sharded_state_dict");
-  load_targets("load_sharded_state_dict", sharded, in_whole(slices_of(sharded)), pieces);
+  load_targets("load_sharded_state_dict", sharded, in_whole(shard_slices(sharded)), pieces);
 }
 
 void visit_pieces(Sharded& sharded, const VisitPiece& visit) {
   sharded.settle("visit_pieces");
-  piece_by_piece(in_whole(slices_of(sharded)), Copy::out, visit);
+  piece_by_piece(in_whole(shard_slices(sharded)), Copy::out, visit);
 }
 
 void fill_pieces(Sharded& sharded, const VisitPiece& fill) {
@@ -125,7 +125,7 @@ void fill_pieces(Sharded& sharded, const VisitPiece& fill) {
       Sharded& sharded;
       ~AtEnd() { all_written(sharded); }
     } at_end{sharded};
-    piece_by_piece(in_whole(slices_of(sharded)), Copy::in, fill);
+    piece_by_piece(in_whole(shard_slices(sharded)), Copy::in, fill);
   });
 }
 

@@ -118,7 +118,7 @@ void check_joined(const Sharded& sharded) {
   check_all_whole(sharded.left_out());
 }
 
-std::vector<StateSlice> slices_of(Sharded& sharded) {
+std::vector<StateSlice> shard_slices(Sharded& sharded) {
   check_joined(sharded);
   std::vector<StateSlice> slices;
   for (const auto& [name, where] : sharded.index()) {

@@ -12,7 +12,7 @@ void check_joined(const Sharded& sharded);
 void check_all_whole(std::span<const NamedParameter> parameters);
 
 /// This rank's shard of every parameter, in place, empty where it has nothing of it.
-std::vector<StateSlice> slices_of(Sharded& sharded);
+std::vector<StateSlice> shard_slices(Sharded& sharded);
 /// Parameters, whole or parts, in place.
 std::vector<StateSlice> slices_of(std::span<const NamedParameter> parameters);
 /// Slices of parts as slices of the whole: rows of them, where the part is not along dimension 0.
