@@ -27,6 +27,7 @@
 #include <shardgrad/optim/grad_scaler.h>
 #include <shardgrad/optim/schedule.h>
 #include <shardgrad/optim/sgd.h>
+#include <shardgrad/parallel/collectives.h>
 
 #if __has_include(<shardgrad/train/program.h>)  // SHARDGRAD_TRAIN, which is on unless somebody turned it off
 #include <shardgrad/train/checkpoint/checkpoint.h>

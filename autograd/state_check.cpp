@@ -2,14 +2,16 @@
 
 #include <cstring>
 
+#include <shardgrad/autograd/part.h>
+
 namespace shardgrad {
 
 void check_whole(const std::string& name, const Shape& shape, const Part& part) {
-  if (part.extent == 0) return;
+  if (is_whole(shape, part)) return;
   fail("'", name, "' is a part, indices [", part.begin, ", ", part.begin + shape[part.dim], ") along dimension ",
-       part.dim, " of ", part.extent,
-       ", and a state has whole tensors; take the parts from named_parameters(), of a sharded model ",
-       "in a scope of SummonFullParams, and save them under names that say which they are");
+       part.dim, " of ", part.extent, ", and a state has whole tensors; join it with fsdp::full_state_dict(model, ",
+       "mesh.world()), or shard the model over an axis of the mesh, fsdp::fully_shard(model, mesh, \"data\"), ",
+       "whose state is joined");
 }
 
 StateCheck::StateCheck(const std::map<std::string, Tensor>& given) {

@@ -45,6 +45,10 @@ struct NormPlan {
 NormPlan::NormPlan(const Sharded& sharded) {
   std::vector<size_t> used(size_t(sharded.mesh().parts()), 0);  // values of each rank
   std::vector<std::vector<int>> owners;                         // of each parameter's nodes
+  for (const auto& [name, where] : sharded.index()) {
+    const Slice& slice = where.flat->slices()[where.slice];
+    optim::check_norm_of_whole("grad_norm", name, slice.shape, slice.part);
+  }
   for (const auto& [name, where] : sharded.index()) add(where, used, owners.emplace_back(), sharded.mesh().part());
   row = *std::ranges::max_element(used);
   for (size_t i = 0; i < parameters.size(); ++i)

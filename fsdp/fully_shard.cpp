@@ -6,6 +6,7 @@
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/fsdp/precision.h>
+#include <shardgrad/fsdp/setup/held_parts.h>
 #include <shardgrad/fsdp/setup/options.h>
 #include <shardgrad/fsdp/setup/unit_plan.h>
 #include <shardgrad/fsdp/start.h>
@@ -110,7 +111,7 @@ Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
   schedule_.add_units(std::move(units));
   for (auto& [name, parameter] : left_out_entries(root, config)) {
     parameter->materialize();
-    left_out_.push_back({name, parameter->tensor});
+    left_out_.push_back({name, parameter->tensor, parameter->part});
   }
   if (config.sync_module_states) broadcast_rest(root, left_out_, group);
   convert_buffers(root, config);
@@ -189,6 +190,32 @@ std::shared_ptr<Sharded> fully_shard(nn::Module& module, dist::ProcessGroup& gro
   if (sharded->config().output_dtype) convert_outputs(module, *sharded->config().output_dtype);
   module.seal();
   remember(sharded);
+  return sharded;
+}
+
+// What no rank of the group sees: the parts and seeds of those beside it.
+static void check_mesh(nn::Module& module, const parallel::Mesh& mesh, const Config& config) {
+  HeldParts::Mine mine;
+  for (const auto& [name, parameter] : module.parameter_entries()) {
+    const Tensor& tensor = parameter->tensor;
+    mine[name] = {tensor.shape(), parameter->part, tensor.dtype(), 0, tensor.numel()};
+  }
+  HeldParts(mine, mesh.world(), "fully_shard");
+  if (config.sync_module_states) return;
+  auto seed = int64_t(context().seed());
+  std::vector<int64_t> seeds = mesh.world().share<int64_t>({seed}, {"", "fully_shard"});
+  for (size_t rank = 1; rank < seeds.size(); ++rank)
+    SG_CHECK(seeds[rank] == seeds[0], "fully_shard: rank ", mesh.world().global_rank(int(rank)), " and rank ",
+             mesh.world().global_rank(0), " have different seeds, ", uint64_t(seeds[rank]), " and ", uint64_t(seeds[0]),
+             ", so their parts would begin as parts of different models; give every rank the ", "same seed");
+}
+
+std::shared_ptr<Sharded> fully_shard(nn::Module& module, const parallel::Mesh& mesh, std::string_view axis,
+                                     Config config) {
+  dist::ProcessGroup& group = mesh.group(axis);
+  check_mesh(module, mesh, config);
+  auto sharded = fully_shard(module, group, std::move(config));
+  sharded->holders_ = &mesh.world();
   return sharded;
 }
 

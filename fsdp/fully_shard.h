@@ -35,6 +35,11 @@ class Sharded {
  public:
   Sharded(nn::Module& root, dist::ProcessGroup& group, Config config);
   dist::ProcessGroup& group() const { return mesh_->world(); }
+  /// All ranks that hold something of the model, copies included: those of the mesh over an axis of which it was
+  /// sharded; group() where there is none.
+  dist::ProcessGroup& holders() const { return holders_ ? *holders_ : group(); }
+  /// Whether ranks beside group() hold something of it.
+  bool on_mesh() const { return &holders() != &group(); }
   const Mesh& mesh() const { return *mesh_; }
   const Config& config() const { return schedule_.config(); }
   /// Those of the whole model, where this is a part that was sharded before it.
@@ -59,6 +64,7 @@ class Sharded {
   friend class SummonFullParams;
   friend double grad_norm(Sharded&, double);
   friend std::shared_ptr<Sharded> fully_shard(nn::Module&, dist::ProcessGroup&, Config);
+  friend std::shared_ptr<Sharded> fully_shard(nn::Module&, const parallel::Mesh&, std::string_view, Config);
   friend std::vector<std::shared_ptr<Sharded>> sharded_inside(nn::Module&, dist::ProcessGroup&, const Config&);
   struct Users {
     std::vector<nn::Module*> modules;
@@ -70,6 +76,7 @@ class Sharded {
   void end() noexcept;
   nn::Module* root_;  // as long as it lives
   std::shared_ptr<Mesh> mesh_;
+  dist::ProcessGroup* holders_ = nullptr;
   std::vector<std::shared_ptr<Mesh>> inner_meshes_;  // of parts that were sharded before
   std::shared_ptr<Sharded> above_;                   // the model that has taken this one's units over
   std::vector<NamedParameter> left_out_;
@@ -88,6 +95,16 @@ class Sharded {
 /// outside of it, too), when a parameter is not floating, has a gradient or cannot be gathered in param_dtype, when
 /// something is on another device than the context's, and when ranks disagree about structure, options, seed or values.
 std::shared_ptr<Sharded> fully_shard(nn::Module& module, dist::ProcessGroup& group, Config config = {});
+/// The same over one axis of a mesh, along whose other axes ranks hold parts of larger parameters (Part, as in tensor
+/// parallelism) or copies: the model's state is joined over all ranks of the mesh, which call everything below that is
+/// a collective together. Throws Error(input) on every rank, naming parameters, ranges and ranks, where parts do not
+/// make whole parameters, and where seeds differ, unless Config::sync_module_states is set.
+///
+///     parallel::Mesh mesh(world, {{"data", 2}, {"model", 2}});
+///     auto model = nn::make<Split>(mesh.group("model"));       // param("weight", {3, 7}, init, {0, 3 * rank, 6})
+///     auto sharded = fsdp::fully_shard(model.module(), mesh, "data");
+std::shared_ptr<Sharded> fully_shard(nn::Module& module, const parallel::Mesh& mesh, std::string_view axis,
+                                     Config config = {});
 /// For fully_shard: the models inside `root` that were sharded before, which it takes over; and that there is a new
 /// one.
 std::vector<std::shared_ptr<Sharded>> sharded_inside(nn::Module& root, dist::ProcessGroup& group, const Config& config);
@@ -155,7 +172,8 @@ class SummonFullParams {
 /// All parameters with the names and shapes of the sharded module's state_dict, as copies on the cpu, gathered one unit
 /// at a time. A collective: every rank calls it; ranks other than 0 get an empty map with `rank0_only`. Throws
 /// Error(input) when copies of the model are not the same any more (check_replicas). Buffers: mean_buffers in
-/// fsdp/state/replicas.h.
+/// fsdp/state/replicas.h. On a mesh parameters are joined, each piece sent by one rank that holds it: no rank has
+/// memory for more than a parameter beside its shards and the map, and rank 0 is the mesh's.
 std::map<std::string, Tensor> full_state_dict(Sharded& sharded, bool rank0_only = true);
 /// Each rank takes its part of whole parameters. Throws Error(input) listing missing, unknown and misshapen names
 /// before anything is changed.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <shardgrad/autograd/launch.h>
+#include <shardgrad/autograd/part.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/rng.h>
 #include <shardgrad/kernels/ops.h>
@@ -133,31 +134,23 @@ void Init::fill(const Tensor& destination, int64_t begin, const Shape& shape, st
   }
 }
 
-// A part is made of runs that lie end to end in the whole too: `run` elements of it, every `stride` elements there.
 void Init::fill_part(const Tensor& destination, int64_t begin, const Shape& shape, const Part& part,
                      std::string_view full_name) const {
   if (part.extent == 0) return fill(destination, begin, shape, full_name);
-  SG_CHECK(part.dim >= 0 && part.dim < shape.ndim() && part.begin >= 0 && part.begin + shape[part.dim] <= part.extent,
-           "initialiser of '", full_name, "': indices [", part.begin, ", ", part.begin + shape[part.dim],
-           ") along dimension ", part.dim, " of shape ", shape, " are not a part of ", part.extent);
-  Shape whole = shape.with(part.dim, part.extent);
-  int64_t inner = 1;
-  for (int d = part.dim + 1; d < shape.ndim(); ++d) inner *= shape[d];
-  int64_t run = shape[part.dim] * inner, stride = part.extent * inner, end = begin + destination.numel();
+  check_part(concat("initialiser of '", full_name, "'"), shape, part);
+  Shape whole = whole_shape(shape, part);
   Tensor flat = destination.detach().view({destination.numel()});
   Tensor all;  // what is computed whole is computed once, not for each run
   if (kind == Kind::orthogonal && destination.device().kind != DeviceKind::meta) {
     all = empty({whole.numel()}, {destination.dtype(), destination.device()});
     fill(all, 0, whole, full_name);
   }
-  for (int64_t at = begin, next; at < end; at = next) {
-    next = std::min(end, (at / run + 1) * run);
-    int64_t from = at / run * stride + part.begin * inner + at % run;
-    Tensor to = flat.rows(at - begin, next - begin);
+  for (auto [in_part, in_whole, count] : runs_of(shape, part, begin, destination.numel())) {
+    Tensor to = flat.rows(in_part - begin, in_part - begin + count);
     if (all.defined())
-      copy_into(to, all.rows(from, from + next - at));
+      copy_into(to, all.rows(in_whole, in_whole + count));
     else
-      fill(to, from, whole, full_name);
+      fill(to, in_whole, whole, full_name);
   }
 }
 

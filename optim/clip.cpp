@@ -5,6 +5,7 @@
 
 #include <shardgrad/autograd/launch.h>
 #include <shardgrad/autograd/node.h>
+#include <shardgrad/autograd/part.h>
 #include <shardgrad/kernels/workspace.h>
 
 namespace shardgrad::optim {
@@ -22,6 +23,7 @@ std::vector<Tensor> gradients(std::span<const NamedParameter> parameters, const 
   std::vector<Tensor> found;
   for (const NamedParameter& parameter : sorted) {
     if (!parameter.tensor.requires_grad()) continue;
+    check_norm_of_whole(call, parameter.name, parameter.tensor.shape(), parameter.part);
     SG_CHECK(!leaf_of(parameter.tensor).sink(), "optim::", call, ": the gradient of '", parameter.name,
              "' is spread over the ranks; call fsdp::", call, " with what fully_shard returned");
     if (Tensor grad = parameter.tensor.grad(); grad.defined()) found.push_back(grad);
@@ -171,6 +173,13 @@ std::vector<Blocks> subtrees(Blocks part, int64_t count) {
 
 double finish_tree(std::span<const Blocks> subtrees, std::span<const double> values, int64_t count, double p) {
   return count == 0 ? 0 : finish(subtrees, values, {0, count}, p);
+}
+
+void check_norm_of_whole(const char* call, const std::string& name, const Shape& shape, const Part& part) {
+  SG_CHECK(is_whole(shape, part), call, ": '", name,
+           "' is a part of a larger parameter, and ranks with other parts of ",
+           "it would get another norm; join the ranks' sums of squares, those of whole parameters once, and give ",
+           "step() the factor");
 }
 
 double grad_norm(std::span<const NamedParameter> parameters, double p) {

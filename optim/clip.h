@@ -21,12 +21,14 @@ namespace shardgrad::optim {
 
 using kernels::kNormBlock;
 
-/// The p-norm of all gradients of `parameters`; those without one count as 0. Throws Error(input) for p below 1 and for
-/// a sharded gradient.
+/// The p-norm of all gradients of `parameters`; those without one count as 0. Throws Error(input) for p below 1, for a
+/// sharded gradient, and for a part of a larger parameter.
 double grad_norm(std::span<const NamedParameter> parameters, double p = 2);
 /// Multiplies all gradients so that their norm is at most `max_norm`, and returns the norm they had.
 /// Throws Error(input) for a norm that is not finite.
 double clip_grad_norm(std::span<const NamedParameter> parameters, double max_norm, double p = 2);
+/// Throws Error(input) for a part of a larger parameter: ranks that hold other parts would get other norms.
+void check_norm_of_whole(const char* call, const std::string& name, const Shape& shape, const Part& part);
 /// What to multiply gradients of norm `norm` with: min(1, max_norm / (norm + 1e-6)). Throws Error(input) for a norm
 /// that is not finite.
 double clip_factor(double norm, double max_norm);

@@ -70,6 +70,7 @@ class Optimizer {
     Shape shape;        ///< of the whole parameter
     int64_t begin = 0;  ///< index within the parameter of the first element
     Tensor values;      ///< one dimension; writing to it changes the state
+    Part part = {};     ///< what the parameter, with this shape, is of a larger one
   };
   /// Whether parameters()[i] has state or, being trained, gets it with the first step. One that is frozen keeps it.
   bool has_state(size_t i) const { return trains(i) || !slots_[i].states.empty(); }
@@ -85,6 +86,7 @@ class Optimizer {
     Shape shape;
     int64_t begin, count;
     DType dtype;
+    Part part = {};
   };
   /// Those of allocate_states(given), before it: for who checks a state before anything changes.
   std::vector<StatePlace> planned_states(const IsGiven& given) const;

@@ -11,7 +11,6 @@ static void check_all_whole(std::span<const NamedParameter> parameters) {
 }
 
 std::vector<Optimizer::StateSlice> Optimizer::state_slices() {
-  check_all_whole(parameters_);
   allocate_states();
   std::vector<StateSlice> slices;
   for (size_t i = 0; i < slots_.size(); ++i) {
@@ -21,7 +20,7 @@ std::vector<Optimizer::StateSlice> Optimizer::state_slices() {
     for (const LocalRange& range : ranges_of(i, Gradients::unused, whole)) {
       for (size_t s = 0; s < state_names_.size() && range.count > 0; ++s)
         slices.push_back({state_name(i, s), parameters_[i].tensor.shape(), range.begin,
-                          slots_[i].states[part][s].rows(0, range.count)});
+                          slots_[i].states[part][s].rows(0, range.count), parameters_[i].part});
       ++part;
     }
   }
@@ -29,15 +28,14 @@ std::vector<Optimizer::StateSlice> Optimizer::state_slices() {
 }
 
 std::vector<Optimizer::StatePlace> Optimizer::planned_states(const IsGiven& given) const {
-  check_all_whole(parameters_);
   std::vector<StatePlace> places;
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (!has_state(i) && !is_given(i, given)) continue;
     LocalRange whole;
     for (const LocalRange& range : ranges_of(i, Gradients::unused, whole))
       for (size_t s = 0; s < state_names_.size() && range.count > 0; ++s)
-        places.push_back(
-            {state_name(i, s), parameters_[i].tensor.shape(), range.begin, range.count, state_dtype(range.values)});
+        places.push_back({state_name(i, s), parameters_[i].tensor.shape(), range.begin, range.count,
+                          state_dtype(range.values), parameters_[i].part});
   }
   return places;
 }
@@ -59,6 +57,7 @@ void Optimizer::set_steps(const std::map<std::string, int64_t>& steps) {
 }
 
 std::map<std::string, Tensor> Optimizer::state_dict() {
+  check_all_whole(parameters_);
   std::map<std::string, Tensor> state;
   for (StateSlice& slice : state_slices()) {
     SG_CHECK(slice.begin == 0 && slice.values.numel() == slice.shape.numel(), name_, ": state_dict(): '", slice.name,

@@ -2,13 +2,15 @@
 #include <set>
 
 #include <shardgrad/autograd/ops.h>
-#include <shardgrad/fsdp/state/pieces.h>
+#include <shardgrad/autograd/part.h>
+#include <shardgrad/fsdp/state/join.h>
 #include <shardgrad/fsdp/step/slice_sink.h>
 
 namespace shardgrad::fsdp {
 namespace {
 
-DType state_dtype(const FlatParam& flat) { return flat.dtype() == DType::f64 ? DType::f64 : DType::f32; }
+DType state_dtype(DType of) { return of == DType::f64 ? DType::f64 : DType::f32; }
+DType state_dtype(const FlatParam& flat) { return state_dtype(flat.dtype()); }
 
 // Null where the parameter is not sharded.
 const SliceSink* sink_of(const NamedParameter& parameter) {
@@ -23,6 +25,12 @@ const SliceSink& place_of(const NamedParameter& parameter) {
   SG_CHECK(sink, "the optimizer's '", parameter.name, "' is not a parameter of a sharded model; give those that are ",
            "not sharded an optimizer of their own");
   return *sink;
+}
+
+// Of a parameter that is sharded or not.
+DType state_dtype(const NamedParameter& parameter) {
+  const SliceSink* sink = sink_of(parameter);
+  return sink ? state_dtype(sink->flat()) : state_dtype(parameter.tensor.dtype());
 }
 
 // What Sharded::settle refuses, where no Sharded is given: the optimizer's parameters may be those of several.
@@ -69,7 +77,7 @@ std::vector<Named> with_state(const optim::Optimizer& optimizer) {
 }
 
 // For which parameters' state some rank was given pieces.
-std::set<std::string> given_somewhere(Sharded& sharded, const char* call, const optim::Optimizer& optimizer,
+std::set<std::string> given_somewhere(dist::ProcessGroup& group, const char* call, const optim::Optimizer& optimizer,
                                       std::span<const StateSlice> pieces) {
   std::set<std::string> here, given;
   for (const StateSlice& piece : pieces) here.insert(piece.name);
@@ -80,64 +88,38 @@ std::set<std::string> given_somewhere(Sharded& sharded, const char* call, const 
   std::vector<int64_t> flags;
   for (const std::string& name : names) flags.push_back(here.contains(name));
   Tensor ranks = from_vector(flags, {int64_t(flags.size())}, {DType::i64, kCpu});
-  sharded.group().all_reduce(ranks, {{"", call}}).host_wait();
+  group.all_reduce(ranks, {{"", call}}).host_wait();
   flags = ranks.to_vector<int64_t>();
   for (size_t i = 0; i < names.size(); ++i)
     if (flags[i] > 0) given.insert(names[i]);
   return given;
 }
 
-}  // namespace
-
-StateSpecs optim_state_specs(const optim::Optimizer& optimizer, const IsGiven& given) {
-  StateSpecs specs;
+// Of every state tensor that there is, empty where this rank has nothing of it.
+std::vector<StateSlice> states_of(optim::Optimizer& optimizer) {
+  std::map<std::string, StateSlice> mine;
+  for (StateSlice& slice : optimizer.state_slices()) mine.emplace(slice.name, std::move(slice));
+  std::vector<StateSlice> all;
   for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
     const NamedParameter& parameter = optimizer.parameters()[i];
-    const SliceSink& place = place_of(parameter);
-    check_whole(parameter.name, parameter.tensor.shape(), parameter.part);
-    specs[parameter.name + ".step"] = {{1}, DType::i64};
+    if (!optimizer.has_state(i)) continue;
     for (const std::string& kind : optimizer.state_names()) {
-      std::string name = parameter.name + "." + kind;
-      if (!optimizer.has_state(i) && !(given && given(name))) continue;
-      specs[name] = {parameter.tensor.shape(), state_dtype(place.flat())};
+      auto found = mine.find(parameter.name + "." + kind);
+      all.push_back(found != mine.end() ? found->second
+                                        : StateSlice{parameter.name + "." + kind, parameter.tensor.shape(), 0,
+                                                     empty({0}, {state_dtype(parameter), kCpu}), parameter.part});
     }
   }
-  return specs;
-}
-
-std::vector<StateSlice> sharded_optim_state_dict(optim::Optimizer& optimizer) {
-  check_between_steps(optimizer, "sharded_optim_state_dict");
-  return copies_of(optimizer.state_slices());
-}
-
-void load_sharded_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, std::span<const StateSlice> pieces) {
-  constexpr const char* kCall = "load_sharded_optim_state_dict";
-  sharded.settle(kCall);
-  std::set<std::string> somewhere = given_somewhere(sharded, kCall, optimizer, pieces);
-  auto given = [&](const std::string& name) { return somewhere.contains(name); };
-  check_fit(sharded, kCall, optimizer.planned_states(given), pieces);
-  optimizer.allocate_states(given);
-  copy_pieces(optimizer.state_slices(), pieces);
-}
-
-void visit_optim_pieces(optim::Optimizer& optimizer, const VisitPiece& visit) {
-  check_between_steps(optimizer, "visit_optim_pieces");
-  piece_by_piece(optimizer.state_slices(), Copy::out, visit);
-}
-
-void fill_optim_pieces(Sharded& sharded, optim::Optimizer& optimizer, const VisitPiece& fill) {
-  sharded.settle("fill_optim_pieces");
-  fill_on_all(sharded, "fill_optim_pieces", [&] { piece_by_piece(optimizer.state_slices(), Copy::in, fill); });
+  return all;
 }
 
 // A rank that holds no part of a parameter does not count its steps.
-std::map<std::string, int64_t> optim_steps(Sharded& sharded, const optim::Optimizer& optimizer) {
-  dist::ProcessGroup* group = &sharded.group();
+std::map<std::string, int64_t> steps_of(dist::ProcessGroup& group, const optim::Optimizer& optimizer) {
   std::map<std::string, int64_t> steps = optimizer.steps();
-  if (group->size() == 1) return steps;
+  if (group.size() == 1) return steps;
   std::vector<int64_t> mine;
   for (const auto& [name, count] : steps) mine.push_back(count);
-  std::vector<int64_t> all = group->share(mine, {"", "optim_state_dict"});
+  std::vector<int64_t> all = group.share(mine, {"", "optim_state_dict"});
   size_t i = 0;
   for (auto& [name, count] : steps) {
     for (size_t at = i; at < all.size(); at += mine.size()) count = std::max(count, all[at]);
@@ -146,8 +128,97 @@ std::map<std::string, int64_t> optim_steps(Sharded& sharded, const optim::Optimi
   return steps;
 }
 
+void add_steps(StateDict& state, const std::map<std::string, int64_t>& counts) {
+  for (const auto& [name, steps] : counts)
+    state.emplace(name + ".step", from_vector<int64_t>({steps}, {1}, {DType::i64, kCpu}));
+}
+
+StateDict joined_state(optim::Optimizer& optimizer, dist::ProcessGroup& holders, bool rank0_only) {
+  bool wanted = !rank0_only || holders.rank() == 0;
+  StateDict state = join(states_of(optimizer), holders, "full_optim_state_dict", wanted);
+  std::map<std::string, int64_t> steps = steps_of(holders, optimizer);
+  if (wanted) add_steps(state, steps);
+  return state;
+}
+
+StateSpecs specs_of(const optim::Optimizer& optimizer, const IsGiven& given) {
+  StateSpecs specs;
+  for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
+    const NamedParameter& parameter = optimizer.parameters()[i];
+    specs[parameter.name + ".step"] = {{1}, DType::i64};
+    for (const std::string& kind : optimizer.state_names()) {
+      std::string name = parameter.name + "." + kind;
+      if (!optimizer.has_state(i) && !(given && given(name))) continue;
+      specs[name] = {whole_shape(parameter.tensor.shape(), parameter.part), state_dtype(parameter)};
+    }
+  }
+  return specs;
+}
+
+void load_full(optim::Optimizer& optimizer, dist::ProcessGroup& holders, const StateDict& state) {
+  auto given = [&](const std::string& name) { return state.contains(name); };
+  StateCheck check(state);
+  for (const auto& [name, spec] : specs_of(optimizer, given)) check.expect(name, spec.shape, spec.dtype);
+  std::string problems = check.faults();
+  std::map<std::string, int64_t> steps;
+  for (const NamedParameter& parameter : optimizer.parameters()) {
+    auto found = state.find(parameter.name + ".step");
+    int64_t count = steps[parameter.name] = problems.empty() ? int64_t(found->second.item()) : 0;
+    if (count < 0) problems += concat("\n  '", parameter.name, ".step' is ", count);
+  }
+  std::vector<StateSlice> pieces = slices_of(state);
+  check_fit(holders, "load_full_optim_state_dict", in_whole(optimizer.planned_states(given)), pieces, problems);
+  optimizer.allocate_states(given);
+  copy_pieces(in_whole(optimizer.state_slices()), pieces);
+  optimizer.set_steps(steps);
+}
+
+}  // namespace
+
+StateSpecs optim_state_specs(const optim::Optimizer& optimizer, const IsGiven& given) {
+  for (const NamedParameter& parameter : optimizer.parameters()) place_of(parameter);
+  return specs_of(optimizer, given);
+}
+
+std::vector<StateSlice> sharded_optim_state_dict(optim::Optimizer& optimizer) {
+  check_between_steps(optimizer, "sharded_optim_state_dict");
+  return copies_of(in_whole(optimizer.state_slices()));
+}
+
+void load_sharded_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, std::span<const StateSlice> pieces) {
+  constexpr const char* kCall = "load_sharded_optim_state_dict";
+  sharded.settle(kCall);
+  check_joined(sharded);
+  std::set<std::string> somewhere = given_somewhere(sharded.holders(), kCall, optimizer, pieces);
+  auto given = [&](const std::string& name) { return somewhere.contains(name); };
+  check_fit(sharded.holders(), kCall, in_whole(optimizer.planned_states(given)), pieces);
+  optimizer.allocate_states(given);
+  copy_pieces(in_whole(optimizer.state_slices()), pieces);
+}
+
+void visit_optim_pieces(optim::Optimizer& optimizer, const VisitPiece& visit) {
+  check_between_steps(optimizer, "visit_optim_pieces");
+  piece_by_piece(in_whole(optimizer.state_slices()), Copy::out, visit);
+}
+
+void fill_optim_pieces(Sharded& sharded, optim::Optimizer& optimizer, const VisitPiece& fill) {
+  sharded.settle("fill_optim_pieces");
+  check_joined(sharded);
+  fill_on_all(sharded.holders(), "fill_optim_pieces",
+              [&] { piece_by_piece(in_whole(optimizer.state_slices()), Copy::in, fill); });
+}
+
+std::map<std::string, int64_t> optim_steps(Sharded& sharded, const optim::Optimizer& optimizer) {
+  return steps_of(sharded.holders(), optimizer);
+}
+
 StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, bool rank0_only) {
   sharded.settle("full_optim_state_dict");
+  if (sharded.on_mesh()) {
+    for (const NamedParameter& parameter : optimizer.parameters()) place_of(parameter);
+    return joined_state(optimizer, sharded.holders(), rank0_only);
+  }
+  check_all_whole(optimizer.parameters());
   bool wanted = !rank0_only || sharded.group().rank() == 0;
   std::vector<Named> flats = with_state(optimizer);
   std::map<std::string, StateSlice> mine;
@@ -159,28 +230,27 @@ StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, b
       Tensor whole = gather_state(named, "." + kind, mine);
       if (wanted) add_copies(state, named, whole, "." + kind);
     }
-  for (auto& [name, steps] : optim_steps(sharded, optimizer))
-    if (wanted) state.emplace(name + ".step", from_vector<int64_t>({steps}, {1}, {DType::i64, kCpu}));
+  std::map<std::string, int64_t> steps = optim_steps(sharded, optimizer);
+  if (wanted) add_steps(state, steps);
   return state;
+}
+
+StateDict full_optim_state_dict(optim::Optimizer& optimizer, dist::ProcessGroup& holders, bool rank0_only) {
+  check_between_steps(optimizer, "full_optim_state_dict");
+  return joined_state(optimizer, holders, rank0_only);
 }
 
 void load_full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, const StateDict& state) {
   sharded.settle("load_full_optim_state_dict");
-  auto given = [&](const std::string& name) { return state.contains(name); };
-  StateCheck check(state);
-  for (const auto& [name, spec] : optim_state_specs(optimizer, given)) check.expect(name, spec.shape, spec.dtype);
-  std::string problems = check.faults();
-  std::map<std::string, int64_t> steps;
-  for (const NamedParameter& parameter : optimizer.parameters()) {
-    auto found = state.find(parameter.name + ".step");
-    int64_t count = steps[parameter.name] = problems.empty() ? int64_t(found->second.item()) : 0;
-    if (count < 0) problems += concat("\n  '", parameter.name, ".step' is ", count);
-  }
-  std::vector<StateSlice> pieces = slices_of(state);
-  check_fit(sharded, "load_full_optim_state_dict", optimizer.planned_states(given), pieces, problems);
-  optimizer.allocate_states(given);
-  copy_pieces(optimizer.state_slices(), pieces);
-  optimizer.set_steps(steps);
+  for (const NamedParameter& parameter : optimizer.parameters()) place_of(parameter);
+  if (!sharded.on_mesh()) check_all_whole(optimizer.parameters());
+  load_full(optimizer, sharded.holders(), state);
+}
+
+void load_full_optim_state_dict(optim::Optimizer& optimizer, dist::ProcessGroup& holders, const StateDict& state) {
+  check_between_steps(optimizer, "load_full_optim_state_dict");
+  check_parts(slices_of(optimizer.parameters()), holders, "load_full_optim_state_dict");
+  load_full(optimizer, holders, state);
 }
 
 }  // namespace shardgrad::fsdp

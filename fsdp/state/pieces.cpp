@@ -1,44 +1,22 @@
 #include <shardgrad/fsdp/state/pieces.h>
 
 #include <algorithm>
+#include <set>
 
+#include <shardgrad/autograd/part.h>
 #include <shardgrad/dist/group/together.h>
 
 namespace shardgrad::fsdp {
 namespace {
 
-Tensor copy_on_host(const Tensor& values, const Shape& shape) {
-  Tensor copy = empty(shape, {values.dtype(), kCpu});
-  copy_into(copy, values);
-  return copy;
-}
-
-struct Overlap {
-  int64_t begin, end;
-};
-Overlap overlap(const StatePlace& a, const StateSlice& b) {
-  return {std::max(a.begin, b.begin), std::min(a.begin + a.count, b.begin + b.values.numel())};
-}
 StatePlace place_of(const StateSlice& slice) {
-  return {slice.name, slice.shape, slice.begin, slice.values.numel(), slice.values.dtype()};
+  return {slice.name, slice.shape, slice.begin, slice.values.numel(), slice.values.dtype(), slice.part};
 }
 
-bool on_some_rank(Sharded& sharded, const char* call, bool here) {
-  Tensor ranks = from_vector<int64_t>({here}, {1}, {DType::i64, kCpu});
-  sharded.group().all_reduce(ranks, {{"", call}}).host_wait();
-  return ranks.item() != 0;
-}
-
-using Pieces = std::multimap<std::string_view, const StateSlice*>;
-
-Pieces by_name(std::span<const StateSlice> slices) {
-  Pieces pieces;
-  for (const StateSlice& slice : slices) pieces.emplace(slice.name, &slice);
-  return pieces;
-}
-
-template <class Visit> void for_each_piece(const Pieces& pieces, const std::string& name, Visit&& visit) {
-  for (auto [it, end] = pieces.equal_range(name); it != end; ++it) visit(*it->second);
+bool on_some_rank(dist::ProcessGroup& ranks, const char* call, bool here) {
+  Tensor count = from_vector<int64_t>({here}, {1}, {DType::i64, kCpu});
+  ranks.all_reduce(count, {{"", call}}).host_wait();
+  return count.item() != 0;
 }
 
 // Whether it has values that can be copied, at a place that its tensor has.
@@ -49,49 +27,128 @@ bool is_sound(const StateSlice& slice) {
          slice.begin + values.numel() <= slice.shape.numel();
 }
 
+// Those of one name, by where they begin. A part along a later dimension makes thousands of them.
+struct Pieces {
+  std::vector<const StateSlice*> slices;
+  std::vector<int64_t> reached;  // by the first i + 1 of them; empty where one is not sound
+  bool alike = true;             // all of the first one's shape and dtype
+
+  void sort() {
+    std::ranges::stable_sort(slices, {}, &StateSlice::begin);
+    if (!std::ranges::all_of(slices, [](const StateSlice* slice) { return is_sound(*slice); })) return;
+    for (const StateSlice* slice : slices) {
+      reached.push_back(std::max(reached.empty() ? 0 : reached.back(), slice->begin + slice->values.numel()));
+      alike = alike && slice->shape == slices[0]->shape && slice->values.dtype() == slices[0]->values.dtype();
+    }
+  }
+  bool fit(const StatePlace& target) const {
+    return alike && slices[0]->shape == target.shape && slices[0]->values.dtype() == target.dtype;
+  }
+  // Calls visit(slice, begin, end) for what they have of the target's elements, in order of where they begin.
+  template <class Visit> void for_each_overlap(const StatePlace& target, Visit&& visit) const {
+    int64_t target_end = target.begin + target.count;
+    for (auto i = size_t(std::ranges::upper_bound(reached, target.begin) - reached.begin());
+         i < slices.size() && slices[i]->begin < target_end; ++i) {
+      int64_t begin = std::max(target.begin, slices[i]->begin);
+      int64_t end = std::min(target_end, slices[i]->begin + slices[i]->values.numel());
+      if (begin < end) visit(*slices[i], begin, end);
+    }
+  }
+};
+
+std::map<std::string_view, Pieces> by_name(std::span<const StateSlice> slices) {
+  std::map<std::string_view, Pieces> all;
+  for (const StateSlice& slice : slices) all[slice.name].slices.push_back(&slice);
+  for (auto& [name, pieces] : all) pieces.sort();
+  return all;
+}
+
 // What the pieces lack of `target`, as a line; empty when they have all of it, and nothing can fail any more.
-std::string gap(const Pieces& pieces, const StatePlace& target) {
-  if (!pieces.contains(target.name)) return concat("\n  missing: '", target.name, "'");
-  bool sound = true, fits = true;
-  for_each_piece(pieces, target.name, [&](const StateSlice& slice) {
-    sound = sound && is_sound(slice);
-    fits = fits && sound && slice.shape == target.shape && slice.values.dtype() == target.dtype;
-  });
-  if (!sound)
+std::string gap(const std::map<std::string_view, Pieces>& given, const StatePlace& target) {
+  auto found = given.find(target.name);
+  if (found == given.end()) return concat("\n  missing: '", target.name, "'");
+  const Pieces& pieces = found->second;
+  if (pieces.reached.empty())
     return concat("\n  '", target.name, "': a piece has no values in memory, more than one dimension, or a place ",
                   "outside its tensor");
-  if (!fits) return concat("\n  '", target.name, "': not ", target.dtype, target.shape);
+  if (!pieces.fit(target)) return concat("\n  '", target.name, "': not ", target.dtype, target.shape);
   int64_t reached = target.begin;  // everything before it is covered
-  for (int64_t before = -1; before < reached;) {
-    before = reached;
-    for_each_piece(pieces, target.name, [&](const StateSlice& slice) {
-      if (slice.begin <= reached) reached = std::max(reached, overlap(target, slice).end);
-    });
-  }
+  pieces.for_each_overlap(target, [&](const StateSlice&, int64_t begin, int64_t end) {
+    if (begin <= reached) reached = std::max(reached, end);
+  });
   if (reached == target.begin + target.count) return "";
   return concat("\n  '", target.name, "': element ", reached, " is in no piece");
 }
 
+int64_t count_of(const StateSlice& slice) { return slice.values.numel(); }
+int64_t count_of(const StatePlace& place) { return place.count; }
+
+template <class Slices> Slices all_in_whole(const auto& slices, const auto& cut) {
+  Slices all;
+  for (const auto& slice : slices)
+    for (const PartRun& run : runs_of(slice.shape, slice.part, slice.begin, count_of(slice))) {
+      all.push_back(slice);
+      all.back().shape = whole_shape(slice.shape, slice.part);
+      all.back().begin = run.in_whole;
+      all.back().part = {};
+      cut(all.back(), run.in_part - slice.begin, run.count);
+    }
+  return all;
+}
+
 }  // namespace
 
-void check_all_whole(const Sharded& sharded) {
+Tensor copy_on_host(const Tensor& values, const Shape& shape) {
+  Tensor copy = empty(shape, {values.dtype(), kCpu});
+  copy_into(copy, values);
+  return copy;
+}
+
+void check_all_whole(std::span<const NamedParameter> parameters) {
+  for (const NamedParameter& parameter : parameters)
+    check_whole(parameter.name, parameter.tensor.shape(), parameter.part);
+}
+
+void check_joined(const Sharded& sharded) {
+  if (sharded.on_mesh()) return;
   for (const auto& [name, where] : sharded.index()) {
     const Slice& slice = where.flat->slices()[where.slice];
     check_whole(name, slice.shape, slice.part);
   }
+  check_all_whole(sharded.left_out());
 }
 
-std::vector<StateSlice> parts_of(Sharded& sharded) {
-  check_all_whole(sharded);
-  std::vector<StateSlice> parts;
+std::vector<StateSlice> shard_slices(Sharded& sharded) {
+  check_joined(sharded);
+  std::vector<StateSlice> slices;
   for (const auto& [name, where] : sharded.index()) {
     where.flat->wait_for_shard();
+    const Slice& slice = where.flat->slices()[where.slice];
     Owned mine = where.flat->owned(where.slice);
-    if (mine.count == 0) continue;
     Tensor values = where.flat->shard().rows(mine.at, mine.at + mine.count);
-    parts.push_back({name, where.flat->slices()[where.slice].shape, mine.in_slice, values});
+    slices.push_back({name, slice.shape, mine.count > 0 ? mine.in_slice : 0, values, slice.part});
   }
-  return parts;
+  return slices;
+}
+
+std::vector<StateSlice> slices_of(std::span<const NamedParameter> parameters) {
+  std::vector<StateSlice> slices;
+  for (const NamedParameter& parameter : parameters) {
+    const Tensor& tensor = parameter.tensor;
+    slices.push_back({parameter.name, tensor.shape(), 0, tensor.detach().view({tensor.numel()}), parameter.part});
+  }
+  return slices;
+}
+
+std::vector<StateSlice> in_whole(std::span<const StateSlice> slices) {
+  return all_in_whole<std::vector<StateSlice>>(slices, [](StateSlice& slice, int64_t begin, int64_t count) {
+    slice.values = slice.values.rows(begin, begin + count);
+  });
+}
+
+std::vector<StatePlace> in_whole(std::span<const StatePlace> places) {
+  return all_in_whole<std::vector<StatePlace>>(places,
+                                               [](StatePlace& place, int64_t, int64_t count) { place.count = count; });
 }
 
 std::vector<StatePlace> places_of(std::span<const StateSlice> slices) {
@@ -133,29 +190,33 @@ void piece_by_piece(std::span<const StateSlice> slices, Copy copy, const VisitPi
   }
 }
 
-void check_fit(Sharded& sharded, const char* call, std::span<const StatePlace> places,
+void check_fit(dist::ProcessGroup& ranks, const char* call, std::span<const StatePlace> places,
                std::span<const StateSlice> given, std::string problems) {
-  Pieces pieces = by_name(given);
+  auto pieces = by_name(given);
   bool complete = problems.empty();
-  for (size_t i = 0; i < places.size() && complete; ++i) problems += gap(pieces, places[i]);
-  bool faulty = on_some_rank(sharded, call, !problems.empty());
+  std::set<std::string_view> faulty_names;  // each is told once, however many places it has
+  for (size_t i = 0; i < places.size() && complete; ++i) {
+    if (faulty_names.contains(places[i].name)) continue;
+    std::string fault = gap(pieces, places[i]);
+    if (!fault.empty()) faulty_names.insert(places[i].name);
+    problems += fault;
+  }
+  bool faulty = on_some_rank(ranks, call, !problems.empty());
   SG_CHECK(problems.empty(), call, ": the state does not fit; nothing was changed:", problems);
   SG_CHECK(!faulty, call, ": the state does not fit on another rank; nothing was changed");
 }
 
 void copy_pieces(std::span<const StateSlice> targets, std::span<const StateSlice> given) {
-  Pieces pieces = by_name(given);
+  auto pieces = by_name(given);
   for (const StateSlice& target : targets)
-    for_each_piece(pieces, target.name, [&](const StateSlice& slice) {
-      auto [begin, end] = overlap(place_of(target), slice);
-      if (begin < end)
-        copy_into(target.values.rows(begin - target.begin, end - target.begin),
-                  slice.values.rows(begin - slice.begin, end - slice.begin));
+    pieces.at(target.name).for_each_overlap(place_of(target), [&](const StateSlice& slice, int64_t begin, int64_t end) {
+      copy_into(target.values.rows(begin - target.begin, end - target.begin),
+                slice.values.rows(begin - slice.begin, end - slice.begin));
     });
 }
 
-void fill_on_all(Sharded& sharded, const char* call, const std::function<void()>& fill) {
-  dist::together(sharded.group(), {"", call}, fill, concat("; ", call, " has filled the state in part"));
+void fill_on_all(dist::ProcessGroup& ranks, const char* call, const std::function<void()>& fill) {
+  dist::together(ranks, {"", call}, fill, concat("; ", call, " has filled the state in part"));
 }
 
 }  // namespace shardgrad::fsdp

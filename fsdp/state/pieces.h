@@ -5,14 +5,22 @@
 
 namespace shardgrad::fsdp {
 
-/// Throws Error(input) where a parameter is a part of a larger one.
-void check_all_whole(const Sharded& sharded);
+/// Throws Error(input) where a parameter is a part of a larger one, and the model is not sharded over an axis of a
+/// mesh, on whose ranks the other parts are.
+void check_joined(const Sharded& sharded);
+/// The same of what is not sharded.
+void check_all_whole(std::span<const NamedParameter> parameters);
 
-/// This rank's part of every parameter, in place.
-std::vector<StateSlice> parts_of(Sharded& sharded);
+/// This rank's shard of every parameter, in place, empty where it has nothing of it.
+std::vector<StateSlice> shard_slices(Sharded& sharded);
+/// Parameters, whole or parts, in place.
+std::vector<StateSlice> slices_of(std::span<const NamedParameter> parameters);
+/// Slices of parts as slices of the whole: rows of them, where the part is not along dimension 0.
+std::vector<StateSlice> in_whole(std::span<const StateSlice> slices);
 /// Whole tensors as pieces, in place.
 std::vector<StateSlice> slices_of(const StateDict& state);
 std::vector<StateSlice> copies_of(std::vector<StateSlice> slices);
+Tensor copy_on_host(const Tensor& values, const Shape& shape);
 
 enum class Copy { out, in };
 /// `call` with a copy of one piece after the other; with Copy::in with memory for one, whose values are taken over.
@@ -20,15 +28,16 @@ void piece_by_piece(std::span<const StateSlice> slices, Copy copy, const VisitPi
 
 using StatePlace = optim::Optimizer::StatePlace;
 std::vector<StatePlace> places_of(std::span<const StateSlice> slices);
+std::vector<StatePlace> in_whole(std::span<const StatePlace> places);
 /// Throws Error(input) on every rank where on one of them `given` does not have what belongs in `places`, or `problems`
 /// are known already. A collective, shown as `call`.
-void check_fit(Sharded& sharded, const char* call, std::span<const StatePlace> places,
+void check_fit(dist::ProcessGroup& ranks, const char* call, std::span<const StatePlace> places,
                std::span<const StateSlice> given, std::string problems = "");
 /// Copies what `given` has of each target, which check_fit has found to fit.
 void copy_pieces(std::span<const StateSlice> targets, std::span<const StateSlice> given);
 
 /// Runs `fill`; throws on every rank where it threw on one. A collective, shown as `call`.
-void fill_on_all(Sharded& sharded, const char* call, const std::function<void()>& fill);
+void fill_on_all(dist::ProcessGroup& ranks, const char* call, const std::function<void()>& fill);
 
 /// Slices of a flat parameter, and what they are called.
 struct Named {

@@ -2,7 +2,12 @@
 // State of model and optimizer as pieces or as whole tensors. A piece knows its tensor's name and shape and where in it
 // it begins, so pieces of any number of ranks load at any other, and a file of pieces says nothing about ranks. All of
 // these are called by every rank, between steps: those that copy state refuse to inside backward and in a scope of
-// SummonFullParams, and where a parameter is a part of a larger one (Part), whose whole no rank of the group has.
+// SummonFullParams.
+//
+// Parameters that are parts of larger ones (Part) are saved and loaded as the whole ones: a part along dimension 0 is
+// a piece of it, another one rows of pieces, so state fits any other mesh, or one rank. A model that has some is
+// sharded over an axis of its mesh (fully_shard), and all ranks of the mesh call these, and get an error of one of
+// them; otherwise they are refused.
 
 #include <functional>
 
@@ -22,7 +27,8 @@ StateSpecs state_specs(const Sharded& sharded);
 using IsGiven = optim::Optimizer::IsGiven;
 StateSpecs optim_state_specs(const optim::Optimizer& optimizer, const IsGiven& given = {});
 
-/// This rank's part of every parameter that is sharded, as copies on the cpu. Sends nothing.
+/// This rank's part of every parameter that is sharded, as copies on the cpu. Sends nothing. Of what ranks have copies
+/// of, such as a norm on the model axis of a mesh, each has pieces.
 std::vector<StateSlice> sharded_state_dict(Sharded& sharded);
 /// Takes this rank's part out of `pieces`, which may come from any number of ranks. Throws Error(input) on every rank,
 /// having changed nothing, listing what they do not cover.
@@ -52,5 +58,14 @@ std::map<std::string, int64_t> optim_steps(Sharded& sharded, const optim::Optimi
 StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, bool rank0_only = true);
 /// Each rank takes its part. Throws Error(input), having changed nothing, listing missing, unknown and misshapen names.
 void load_full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, const StateDict& state);
+
+/// The same, of a model and an optimizer that are not sharded, of which `holders` hold parts and copies: the ranks of
+/// a mesh, or of one of its axes. In the form of Module::state_dict and Optimizer::state_dict of the whole model, with
+/// buffers as mean_buffers has them. Throws Error(input) on every rank, naming tensors, ranges and ranks, where parts
+/// do not make whole tensors, and where copies differ; a load that throws has changed nothing.
+StateDict full_state_dict(nn::Module& module, dist::ProcessGroup& holders, bool rank0_only = true);
+void load_full_state_dict(nn::Module& module, dist::ProcessGroup& holders, const StateDict& state);
+StateDict full_optim_state_dict(optim::Optimizer& optimizer, dist::ProcessGroup& holders, bool rank0_only = true);
+void load_full_optim_state_dict(optim::Optimizer& optimizer, dist::ProcessGroup& holders, const StateDict& state);
 
 }  // namespace shardgrad::fsdp

@@ -1,52 +1,28 @@
-// The seam for tensor parallelism: a column-parallel and a row-parallel Linear (Megatron-LM, arXiv 1909.08053) in a few
-// lines each, on a mesh with a data axis beside it, trained like one plain model.
+// The seam for tensor parallelism: a column-parallel and a row-parallel Linear on a mesh with a data axis beside it,
+// trained like one plain model.
 
-#include <cmath>
 #include <functional>
 
 #include <gtest/gtest.h>
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
+#include <shardgrad/fsdp/clip.h>
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/fsdp/state/state.h>
 #include <shardgrad/nn/nn.h>
+#include <shardgrad/optim/clip.h>
 #include <shardgrad/optim/sgd.h>
-#include <shardgrad/parallel/collectives.h>
 #include <shardgrad/parallel/mesh.h>
+
+#include "tests/parallel/split_linear.h"
 
 namespace shardgrad::parallel {
 namespace {
 
 using dist::ProcessGroup;
-
-nn::Init weight_init() { return nn::init::kaiming_uniform(std::sqrt(5.0)); }
-
-/// Holds some of the outputs. x is replicated, the result is split along the last dimension.
-struct ColumnParallelLinear : nn::Module {
-  ProcessGroup* group;
-  Tensor weight, bias;
-  ColumnParallelLinear(int64_t in, int64_t out, ProcessGroup& model) : group(&model) {
-    int64_t part = out / model.size(), begin = part * model.rank();
-    double bound = 1 / std::sqrt(double(in));
-    weight = param("weight", {part, in}, weight_init(), {0, begin, out});
-    bias = param("bias", {part}, nn::init::uniform(-bound, bound), {0, begin, out});
-  }
-  Tensor forward(const Tensor& x) { return linear(copy_to_group(x, *group), weight, bias); }
-};
-
-/// Holds some of the inputs. x is split along the last dimension, the result is replicated.
-struct RowParallelLinear : nn::Module {
-  ProcessGroup* group;
-  Tensor weight, bias;
-  RowParallelLinear(int64_t in, int64_t out, ProcessGroup& model) : group(&model) {
-    int64_t part = in / model.size();
-    double bound = 1 / std::sqrt(double(in));
-    weight = param("weight", {out, part}, weight_init(), {1, part * model.rank(), in});
-    bias = param("bias", {out}, nn::init::uniform(-bound, bound));
-  }
-  Tensor forward(const Tensor& x) { return reduce_from_group(linear(x, weight, Tensor()), *group) + bias; }
-};
+using testing::ColumnParallelLinear;
+using testing::RowParallelLinear;
 
 struct Split : nn::Module {
   nn::Child<ColumnParallelLinear> up;
@@ -159,7 +135,7 @@ TEST(TensorParallel, APartOutsideOfItsWholeIsRefused) {
   });
 }
 
-// One rank's part would be taken for the whole, and the parts of several ranks would be written over each other.
+// One rank's part would be taken for the whole: these do not know of the ranks that hold the others.
 void expect_refused(const std::string& who, const std::function<void()>& call) {
   try {
     call();
@@ -193,18 +169,34 @@ TEST(TensorParallel, AStateOfAShardedModelThatWouldHaveAPartForTheWholeIsRefused
     optim::SGD optimizer(model->named_parameters(), {.lr = 0.1, .momentum = 0.9});
     if (mesh.coordinate("model") == 0) return;
     expect_refused("state_specs", [&] { fsdp::state_specs(*sharded); });
-    expect_refused("optim_state_specs", [&] { fsdp::optim_state_specs(optimizer); });
     expect_refused("full_state_dict", [&] { fsdp::full_state_dict(*sharded); });
     expect_refused("load_full_state_dict", [&] { fsdp::load_full_state_dict(*sharded, {}); });
     expect_refused("sharded_state_dict", [&] { fsdp::sharded_state_dict(*sharded); });
     expect_refused("load_sharded_state_dict", [&] { fsdp::load_sharded_state_dict(*sharded, {}); });
     expect_refused("visit_pieces", [&] { fsdp::visit_pieces(*sharded, {}); });
+    expect_refused("fill_pieces", [&] { fsdp::fill_pieces(*sharded, {}); });
     expect_refused("full_optim_state_dict", [&] { fsdp::full_optim_state_dict(*sharded, optimizer); });
     expect_refused("load_full_optim_state_dict", [&] { fsdp::load_full_optim_state_dict(*sharded, optimizer, {}); });
-    expect_refused("sharded_optim_state_dict", [&] { fsdp::sharded_optim_state_dict(optimizer); });
     expect_refused("load_sharded_optim_state_dict",
                    [&] { fsdp::load_sharded_optim_state_dict(*sharded, optimizer, {}); });
-    expect_refused("visit_optim_pieces", [&] { fsdp::visit_optim_pieces(optimizer, {}); });
+  });
+}
+
+// Each rank would scale its gradients by another factor.
+TEST(TensorParallel, ANormOfTheGradientsOfPartsIsRefused) {
+  dist::run_ranks(2, [](ProcessGroup& world) {
+    Mesh mesh(world, {{"data", 1}, {"model", 2}});
+    auto plain = nn::make<Split>(mesh.group("model")), model = nn::make<Split>(mesh.group("model"));
+    auto sharded = fsdp::fully_shard(model.module(), mesh, "data");
+    for (const std::function<void()>& call : std::vector<std::function<void()>>{
+             [&] { optim::clip_grad_norm(plain->named_parameters(), 1); }, [&] { fsdp::clip_grad_norm(*sharded, 1); }})
+      try {
+        call();
+        ADD_FAILURE() << "a norm of parts";
+      } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("' is a part of a larger parameter"), std::string::npos)
+            << error.what();
+      }
   });
 }
 

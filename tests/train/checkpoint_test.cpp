@@ -454,5 +454,20 @@ TEST_F(CheckpointFiles, AFolderThatCannotBeWrittenIsRefused) {
   std::filesystem::create_directory(folder_.path());
 }
 
+// Each group of its data axis would write the run's folder for itself.
+TEST(Checkpoint, OfAModelOnAMeshIsRefused) {
+  dist::run_ranks(2, [](dist::ProcessGroup& world) {
+    parallel::Mesh mesh(world, {{"data", 1}, {"model", 2}});
+    auto model = nn::make<nn::Linear>(3, 2);
+    auto sharded = fsdp::fully_shard(model.module(), mesh, "data");
+    try {
+      train::model_specs(model.module(), *sharded);
+      ADD_FAILURE() << "not refused";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("sharded over an axis of a mesh; save full_state_dict"));
+    }
+  });
+}
+
 }  // namespace
 }  // namespace shardgrad

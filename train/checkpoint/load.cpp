@@ -72,6 +72,9 @@ void read_optimizer(const SafetensorsFile& file, TrainingState state) {
 StateSpecs model_specs(nn::Module& model, fsdp::Sharded& sharded) {
   SG_CHECK(sharded.left_out().empty(), "a checkpoint has what is sharded, and leave_out names '",
            sharded.left_out()[0].name, "'; save full_state_dict with save_safetensors instead");
+  SG_CHECK(!sharded.on_mesh(),
+           "a checkpoint is of ranks that share one model, and this one is sharded over an axis of ",
+           "a mesh; save full_state_dict and full_optim_state_dict with save_safetensors instead");
   StateSpecs specs = fsdp::state_specs(sharded);
   for (const NamedParameter& buffer : buffers_of(model))
     specs[buffer.name] = {buffer.tensor.shape(), buffer.tensor.dtype()};
