@@ -92,6 +92,9 @@ void check_together(const Config& config, const std::vector<Setting>& settings, 
       faults.push_back(concat(setting.place, ": ", setting.key, " means nothing to ", why));
   if (config.optimizer.nesterov && config.optimizer.momentum == 0)
     faults.push_back("optimizer.nesterov needs a momentum above 0");
+  if (config.micro_batches > config.batch)
+    faults.push_back(concat("micro_batches is ", config.micro_batches, ", and a batch has ", config.batch,
+                            " samples; set micro_batches to as many at most"));
   if (config.schedule.name == "step" && !config.schedule.step_size)
     faults.push_back("schedule.name is step, which needs schedule.step_size: the steps between two drops");
   bool chooses_units =

@@ -19,15 +19,17 @@ static void check_names(dist::ProcessGroup& world, const char* what, const std::
   });
 }
 
+static std::string names_of(const std::vector<Score>& scores) {
+  std::string names;
+  for (const Score& score : scores) names += " " + score.name;
+  return names;
+}
+
 // What every rank decides by them must be the same: which weights are the best, the learning rate, the end of the run.
 static void check_scores(dist::ProcessGroup& world, const std::vector<Score>& scores) {
-  std::string names;
   std::vector<double> mine;
-  for (const Score& score : scores) {
-    names += " " + score.name;
-    mine.push_back(score.value);
-  }
-  check_names(world, "scores", names, "; give the same ones on every rank");
+  for (const Score& score : scores) mine.push_back(score.value);
+  check_names(world, "scores", names_of(scores), "; give the same ones on every rank");
   std::vector<double> all = world.share<double>(mine, {"", "evaluate"});
   for (size_t i = 0; i < all.size(); ++i) {
     double value = all[i], first = all[i % mine.size()];
@@ -72,6 +74,9 @@ Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& w
   std::vector<Score> scores = task.scores(sums);
   SG_CHECK(!scores.empty(), "the task gives no score");
   check_scores(world, scores);
+  std::string before = names_of(task.scores({})), now = names_of(scores);
+  SG_CHECK(now == before, "the task's scores are", now, ", and were", before,
+           " before there were sums; give the same ones always, as numbers or NaN");
   return {scores, samples.dataset().size()};
 }
 

@@ -27,12 +27,12 @@ void check_prompts(const nn::LanguageModel& model, const std::vector<Tokens>& pr
   for (int64_t token : options.suppress)
     SG_CHECK(token >= 0 && token < model.vocab_size(), "generate: token ", token,
              " is to be suppressed, and the model has a vocabulary of ", model.vocab_size());
-  // the last token that is generated is not read
-  int64_t longest = longest_of(prompts), places = longest + options.tokens - 1, positions = model.max_positions();
+  int64_t longest = longest_of(prompts), positions = model.max_positions();
   SG_CHECK(longest <= positions, "generate: a prompt of ", longest, " tokens is longer than the ", positions,
            " positions that the model has");
-  SG_CHECK(places <= positions, "generate: ", options.tokens, " tokens after a prompt of ", longest,
-           " are more than the ", positions, " positions that the model has; ask for at most ",
+  // the last token that is generated is not read
+  SG_CHECK(options.tokens <= positions - longest + 1, "generate: ", options.tokens, " tokens after a prompt of ",
+           longest, " are more than the ", positions, " positions that the model has; ask for at most ",
            positions - longest + 1);
 }
 

@@ -1,10 +1,15 @@
 #include <shardgrad/train/plan.h>
 
+#include <algorithm>
+#include <set>
+
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/train/build.h>
+#include <shardgrad/train/files.h>
 #include <shardgrad/train/step.h>
+#include <shardgrad/train/text/utf8.h>
 
 namespace shardgrad::train {
 namespace {
@@ -17,12 +22,23 @@ data::Batch batch_of(const std::vector<data::Field>& fields, int64_t rows, int64
   return batch;
 }
 
+// They are keys of metrics.jsonl, and stand in lines that scripts read.
+void check_score_names(const std::string& task, const std::vector<Score>& scores) {
+  SG_CHECK(!scores.empty(), "task '", task, "' gives no score; scores() must name at least one");
+  std::set<std::string> names;
+  for (const Score& score : scores) {
+    bool is_word = std::ranges::none_of(score.name, [](char c) { return (c >= 0 && c <= ' ') || c == '='; });
+    SG_CHECK(!score.name.empty() && is_word && text::valid_utf8(score.name) == score.name.size(), "task '", task,
+             "' has a score that is named '", shortened(score.name), "'; a name is one word of UTF-8, without '='");
+    SG_CHECK(score.name != "count", "a score cannot be named count: metrics.jsonl has test_count");
+    SG_CHECK(names.insert(score.name).second, "task '", task, "' has two scores that are named '", score.name, "'");
+  }
+}
+
 void check_task(const Config& config, const std::vector<data::Field>& fields) {
   NoGrad no_grad;
   auto task = make_task(config, fields);
-  SG_CHECK(!task->scores({}).empty(), "task '", config.task.name, "' gives no score; scores() must name at least one");
-  for (const Score& score : task->scores({}))
-    SG_CHECK(score.name != "count", "a score cannot be named count: metrics.jsonl has test_count");
+  check_score_names(config.task.name, task->scores({}));
   task->check(fields, batch_of(fields, 2, 2));
 }
 

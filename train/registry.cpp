@@ -61,6 +61,8 @@ data::Splits Registry::open_data(const Component& data, uint64_t seed) const {
   data::Splits splits = make_of("data", data_, data, seed);
   SG_CHECK(splits.train && splits.test, "data '", data.name, "' gave no samples to ", splits.train ? "test" : "train",
            " on");
+  SG_CHECK(!splits.train->fields().empty(), "data '", data.name,
+           "' gave samples without fields; a sample has one value at least, such as an input");
   SG_CHECK(splits.train->fields() == splits.test->fields(), "data '", data.name,
            "' has other fields (shapes or dtypes) to test on than to train on");
   return splits;
@@ -74,7 +76,9 @@ std::vector<data::Field> Registry::fields_of(const Component& data, uint64_t see
 std::unique_ptr<Task> Registry::make_task(const Component& task, const Component& model) const {
   std::optional<Model> made;
   if (!has_own_model(task.name)) made = make_model(model);
-  return make_of("task", tasks_, task, made);
+  std::unique_ptr<Task> task_made = make_of("task", tasks_, task, made);
+  SG_CHECK(task_made, "the maker of task '", task.name, "' gave none");
+  return task_made;
 }
 
 template <class Call> auto Registry::of_kind(const std::string& kind, const Call& call) const {

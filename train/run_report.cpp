@@ -8,6 +8,7 @@
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/text/tokenizer.h>
 
 namespace shardgrad::train {
 
@@ -90,8 +91,9 @@ void RunReport::forget() {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder_, ignored)) {
     std::string name = entry.path().filename();
-    if (name == "config.json" || name == "metrics.jsonl" || name.starts_with("events.out.tfevents."))
-      std::filesystem::remove(entry.path(), ignored);
+    bool is_ours = name == "config.json" || name == "metrics.jsonl" || name == text::kTokenizerFile ||
+                   name == text::kTokenizerConfigFile || name.starts_with("events.out.tfevents.");
+    if (is_ours) std::filesystem::remove(entry.path(), ignored);
   }
   std::filesystem::remove(folder_, ignored);  // unless somebody else has put something into it
 }

@@ -1,9 +1,12 @@
 #include <shardgrad/train/start.h>
 
+#include <algorithm>
+
 #include <shardgrad/core/rng.h>
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/train/agreement.h>
 #include <shardgrad/train/build.h>
+#include <shardgrad/train/kept_tokenizer.h>
 #include <shardgrad/train/plan.h>
 #include <shardgrad/train/weights.h>
 
@@ -27,6 +30,18 @@ void check_start(const Config& config, dist::ProcessGroup& world, const data::Sp
   check_same(world, "the training data", fingerprint);
   check_same(world, "the test data", data.test->fingerprint());
   dist::together(world, {"", "start"}, [&] { check_init_from(config, world.rank() == 0); });
+}
+
+Config as_planned(const Config& config, const data::Splits& data) {
+  Config planned = config;
+  planned.batch = std::min(config.batch, data.train->size());
+  return planned;
+}
+
+void keep_tokenizer(const data::Splits& data, dist::ProcessGroup& world, const std::string& run) {
+  dist::together(world, {"", "start"}, [&] {
+    if (world.rank() == 0 && data.tokenizer) keep_tokenizer(run, *data.tokenizer);
+  });
 }
 
 Work work_of(const Config& config, Task& task, const fsdp::Plan& predicted, dist::ProcessGroup& world) {

@@ -19,6 +19,12 @@ namespace shardgrad::train {
 void check_start(const Config& config, dist::ProcessGroup& world, const data::Splits& data, uint64_t fingerprint,
                  int64_t total_steps);
 
+/// The configuration of the plan: a batch is no larger than the data.
+Config as_planned(const Config& config, const data::Splits& data);
+
+/// Keeps the data's tokenizer, if it has one, in the run's folder, when this job has its lock. A collective.
+void keep_tokenizer(const data::Splits& data, dist::ProcessGroup& world, const std::string& run);
+
 /// What training on one sample takes, on every rank as rank 0's plan, which is of the most samples, says. A collective.
 Work work_of(const Config& config, Task& task, const fsdp::Plan& predicted, dist::ProcessGroup& world);
 

@@ -17,6 +17,7 @@ namespace {
 Tensor loss_of(const Training& training, const data::Batch& part) {
   Autocast precision(forward_dtype(training.config));
   Tensor loss = training.task.loss(part);
+  SG_CHECK(loss.defined(), "the task's loss is no tensor; it must be one f32 number");
   SG_CHECK(loss.numel() == 1 && loss.dtype() == DType::f32, "the task's loss is ", loss.dtype(), " ", loss.shape(),
            "; it must be one f32 number, this rank's part of the batch's loss");
   return loss;

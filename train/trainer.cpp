@@ -14,7 +14,6 @@
 #include <shardgrad/train/callbacks.h>
 #include <shardgrad/train/course.h>
 #include <shardgrad/train/evaluation.h>
-#include <shardgrad/train/kept_tokenizer.h>
 #include <shardgrad/train/learning_rate.h>
 #include <shardgrad/train/loss_scale.h>
 #include <shardgrad/train/meter.h>
@@ -106,10 +105,9 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
   dist::together(world, {"", "start"}, [&] {
     if (world.rank() != 0) return;
     bool one_machine = world.kind() == "shared_memory" && context().default_device() == kCpu;
-    predicted_ = plan(config, data_.fields(), world.size(), kMeta, one_machine);
+    predicted_ = plan(as_planned(config, data_), data_.fields(), world.size(), kMeta, one_machine);
     report = std::make_unique<RunReport>(config, out, terminal);
     report_ = report.get();
-    if (data_.tokenizer) keep_tokenizer(report_->folder(), *data_.tokenizer);
     report_->say(batch_arithmetic(config.batch, world.size(), config.micro_batches, data_.train->size()));
     report_->plan(predicted_);
   });
@@ -131,11 +129,13 @@ void TrainingRun::begin() {
   auto say_it = [this](const std::string& line) { say(line); };
   saver_.emplace(config_, folder_, state, say_it,
                  [this](const Saved& saved) { callbacks_->tell(&Callback::on_save, saved); });
+  keep_tokenizer(data_, world_, folder_);
   std::optional<Reached> from;
   if (config_.resume) from = resume(config_, folder_, state, fingerprint_, *rate_, say_it);
   if (!from && !config_.init_from.empty()) load_model(config_.init_from, state.model, state.sharded);
   if (report_ && config_.resume) report_->resume(config_, from ? from->step : 0, course_.steps());
-  meter_.emplace(from ? from->step : 0, from ? from->samples : 0, work_of(config_, *task_, predicted_, world_));
+  meter_.emplace(from ? from->step : 0, from ? from->samples : 0,
+                 work_of(as_planned(config_, data_), *task_, predicted_, world_));
   if (from) {
     best_ = from->best;
     scaler_.load_state(from->scaler);

@@ -419,6 +419,10 @@ TEST_F(CheckpointFiles, AFileOfAnotherCheckpointIsRefused) {
   std::filesystem::copy(folder_ / "step-2/optimizer.safetensors", folder_ / "step-3/optimizer.safetensors",
                         std::filesystem::copy_options::overwrite_existing);
   EXPECT_THAT(refusal(), HasSubstr("step-3/optimizer.safetensors': 'first.bias.exp_avg' is not what was saved"));
+  Context context;
+  train::save_safetensors(folder_ / "step-3/optimizer.safetensors", {});
+  EXPECT_THAT(error_of([&] { train::verify_checkpoint(folder_ / "step-3"); }),
+              HasSubstr("step-3/optimizer.safetensors' has no 'first.bias.exp_avg', which was saved"));
 }
 
 TEST_F(CheckpointFiles, ANewerFormatIsRefused) {

@@ -186,6 +186,7 @@ TEST(Generate, WhatCannotBeIsRefusedBeforeTheModelIsCalled) {
   EXPECT_REFUSED(generate(model, {{-1}}, kGreedy), "token -1");
   EXPECT_REFUSED(generate(model, {Tokens(41, 1)}, kGreedy), "prompt of 41", "40 positions");
   EXPECT_REFUSED(generate(model, {Tokens(30, 1)}, kGreedy), "20 tokens after a prompt of 30", "at most 11");
+  EXPECT_REFUSED(generate(model, {{1, 2}}, with([](auto& o) { o.tokens = INT64_MAX; })), "at most 39");
   EXPECT_EQ(generate(model, {Tokens(30, 1)}, with([](auto& o) { o.tokens = 11; }))[0].size(), 11u);
   EXPECT_REFUSED(generate(model, {{1}}, with([](auto& o) { o.tokens = 0; })), "0 tokens");
   EXPECT_REFUSED(generate(model, {{1}}, with([](auto& o) { o.sampling.temperature = -1; })), "temperature -1");

@@ -306,6 +306,8 @@ TEST_F(NpyPairs, WhatDoesNotBelongTogetherIsRefused) {
   EXPECT_THAT(pair_refusal(options()), AllOf(HasSubstr("x.npy' has 5 rows"), HasSubstr("y.npy' has 4")));
   write_npy(folder_ / "y.npy", from_vector<int64_t>({0, 1, -2, 1, 0}, {5}));
   EXPECT_THAT(pair_refusal(options()), HasSubstr("y.npy', row 2: label -2 is below 0"));
+  write_npy(folder_ / "y.npy", from_vector<int64_t>({0, 1, INT64_MAX, 1, 0}, {5}));
+  EXPECT_THAT(pair_refusal(options()), HasSubstr("y.npy', row 2: label 9223372036854775807 is larger than any"));
   write_npy(folder_ / "y.npy", from_vector<double>({0, 1, 1e39, 1, 0}, {5}));
   EXPECT_THAT(pair_refusal(options()), HasSubstr("y.npy', row 2, element 0: 1e+39 is no finite f32"));
   write_npy(folder_ / "x.npy", from_vector<float>({0, 1, 2, 3, 4, 5, 6, NAN, 8, 9}, {5, 2}));

@@ -473,5 +473,61 @@ TEST_F(OwnRun, ALossThatIsNoNumberIsRefusedWithItsShape) {
   EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("the task's loss is f32 [2, 1]; it must be one f32 number"));
 }
 
+TEST_F(OwnRun, AMakerThatGivesNothingAndSamplesOfNothingAreRefused) {
+  registry_.add_whole_task("none", "wrong", [] { return std::unique_ptr<train::Task>(); });
+  EXPECT_EQ(error_of([&] { registry_.make_task({"none"}, {}); }), "the maker of task 'none' gave none");
+  struct Nothing : data::Dataset {
+    int64_t size() const override { return 4; }
+    std::vector<data::Field> fields() const override { return {}; }
+    void read(std::span<const int64_t>, std::span<void* const>) const override {}
+    uint64_t fingerprint() const override { return 0; }
+  };
+  registry_.add_data("nothing", "wrong", [] {
+    return data::Splits{std::make_shared<Nothing>(), std::make_shared<Nothing>()};
+  });
+  EXPECT_THAT(error_of([&] { registry_.open_data({"nothing"}, 0); }),
+              HasSubstr("data 'nothing' gave samples without fields"));
+}
+
+// They are keys of metrics.jsonl and words of the line `done:`; one that is no text would end the run at its first
+// line.
+TEST_F(OwnRun, NamesOfScoresAreDifferentWordsAndStayTheSame) {
+  struct Named : Mirrored {
+    explicit Named(std::vector<std::string> names) : Mirrored(4), names(std::move(names)) {}
+    std::vector<train::Score> scores(const train::Sums& sums) const override {
+      std::vector<train::Score> all;
+      for (const std::string& name : names) all.push_back({name, sums["loss"], false});
+      if (names[0] == "more" && sums["count"] > 0) all.push_back({"later", 0});
+      return all;
+    }
+    std::vector<std::string> names;
+  };
+  auto refusal = [&](const std::string& task, std::vector<std::string> names) {
+    registry_.add_whole_task(task, "named", [names] { return std::make_unique<Named>(names); });
+    configure(R"({"data": {"name": "points"}, "steps": 1})", {"task.name=" + task});
+    return error_of([&] { train(2); });
+  };
+  EXPECT_THAT(refusal("a", {"\xff"}), HasSubstr("a name is one word of UTF-8, without '='"));
+  EXPECT_THAT(refusal("b", {"a\nb"}), HasSubstr("task 'b' has a score that is named 'a\nb'"));
+  EXPECT_THAT(refusal("c", {"a b"}), HasSubstr("one word"));
+  EXPECT_THAT(refusal("d", {""}), HasSubstr("one word"));
+  EXPECT_THAT(refusal("e", {"same", "same"}), HasSubstr("task 'e' has two scores that are named 'same'"));
+  EXPECT_FALSE(std::filesystem::exists(config_.runs)) << "refused before anything is made";
+  EXPECT_THAT(refusal("f", {"more"}), HasSubstr("the task's scores are more later, and were more before"));
+  EXPECT_EQ(refusal("g", {"größe", "mse/m²"}), "no error");
+}
+
+TEST_F(OwnRun, ABatchThatIsLargerThanTheDataIsPlannedAsItIs) {
+  configure(kOwn, {"data.side=20", "batch=4096", "epochs=6"});  // of 200 points
+  for (int ranks : {1, 2}) {
+    train::Result result = train(ranks);
+    auto [planned, measured] = peaks(result);
+    EXPECT_EQ(planned, measured) << ranks;
+    EXPECT_EQ(result.step_bytes, result.predicted_step_bytes) << ranks;
+  }
+  EXPECT_THAT(error_of([&] { configure(kOwn, {"micro_batches=33"}); }),
+              HasSubstr("micro_batches is 33, and a batch has 32 samples"));
+}
+
 }  // namespace
 }  // namespace shardgrad

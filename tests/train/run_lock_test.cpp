@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <optional>
 #include <thread>
 
@@ -67,6 +68,21 @@ TEST(RunLock, OneThatCannotBeReadAtTheEndStaysAndIsFree) {
   lock.reset();
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_TRUE(fs::exists(folder / "lock"));
+  EXPECT_EQ(lock_refusal(folder.path()), "no error");
+}
+
+TEST(RunLock, WhereItsOwnersNameDoesNotFitOnTheDiskNothingStaysTaken) {
+  TemporaryFolder folder;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  auto* by_default = std::signal(SIGXFSZ, SIG_IGN);  // then a write fails
+  rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  std::string message = lock_refusal(folder.path());
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, by_default);
+  EXPECT_THAT(message, HasSubstr("cannot write '"));
+  EXPECT_TRUE(fs::is_empty(folder.path()));
   EXPECT_EQ(lock_refusal(folder.path()), "no error");
 }
 

@@ -2,6 +2,7 @@
 
 #include <shardgrad/nn/embedding.h>
 #include <shardgrad/train/checkpoint/run_folder.h>
+#include <shardgrad/train/checkpoint/run_lock.h>
 #include <shardgrad/train/evaluate_run.h>
 #include <shardgrad/train/kept_tokenizer.h>
 #include <shardgrad/train/registry.h>
@@ -88,6 +89,25 @@ TEST_F(TextRun, ARunDoesNotGoOnWithAnotherTokenizer) {
   config_.data.options["tokenizer"] = nlohmann::json(run + "/tokenizer.json").dump();
   EXPECT_EQ(refusal(2), "no error");
   EXPECT_THAT(out_.str(), HasSubstr("goes on after step"));
+}
+
+// It is the other one's, and goes on.
+TEST_F(TextRun, ARunThatIsRefusedChangesNoTokenizer) {
+  write_tokenizer({"<a>"});
+  std::string run = config_.runs + "/" + config_.name;
+  std::filesystem::create_directories(run);
+  std::ofstream(run + "/tokenizer.json") << "of the run that has the lock";
+  {
+    train::RunLock other(run);
+    config_.resume = true;
+    EXPECT_THAT(refusal(2), HasSubstr("is being written by another job"));
+  }
+  EXPECT_EQ(read_file(run + "/tokenizer.json"), "of the run that has the lock");
+  config_.resume = false;
+  config_.name = "new";
+  config_.keep = 1 << 30;  // there is no room for as many
+  EXPECT_THAT(refusal(2), HasSubstr("cannot take"));
+  EXPECT_FALSE(std::filesystem::exists(config_.runs + "/new"));
 }
 
 // The first run was killed before it had saved anything: nothing was trained by its tokenizer.

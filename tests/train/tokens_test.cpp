@@ -124,6 +124,8 @@ TEST_F(Tokens, ArraysOfIntegersAreRead) {
   auto refused = [&](const std::string& file) { return error_of([&] { train_on(file); }); };
   EXPECT_THAT(refused(array("<i4", "(8,)", raw<int32_t>({1, 2, 3, -4, 5, 6, 7, 8}))),
               HasSubstr("t.npy': token 3 is -4; the numbers of tokens are 0 or more"));
+  EXPECT_THAT(refused(array("<i8", "(3,)", raw<int64_t>({1, INT64_MAX, 2}))),
+              HasSubstr("t.npy': token 1 is 9223372036854775807, which is larger than any vocabulary"));
   EXPECT_THAT(refused(array("<i4", "(4, 2)", raw<int32_t>(ids))),
               HasSubstr("has shape [4, 2]; the numbers of tokens lie in"));
   EXPECT_THAT(refused(array("<f4", "(8,)", raw<float>(ids))), HasSubstr("t.npy' holds no integers"));

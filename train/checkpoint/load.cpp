@@ -34,6 +34,9 @@ void check_hashes(const SafetensorsFile& file, const Hashes& found, const Hashes
              "' is not what was saved: the file is damaged, or of another checkpoint. To go on from an older "
              "checkpoint, write its name into the file latest beside it; later ones go when the next one is saved");
   }
+  for (const auto& [name, hash] : expected)
+    SG_CHECK(found.contains(name), "'", file.path(), "' has no '", name,
+             "', which was saved: it is of another checkpoint");
 }
 
 void check_hashes(const SafetensorsFile& file, dist::ProcessGroup& world, const Hashes& expected) {

@@ -95,7 +95,13 @@ RunLock::RunLock(const std::string& run, Times times)
 void RunLock::acquire() {
   while (!take())
     if (file_ >= 0) close(std::exchange(file_, -1));
-  write_owner();
+  try {
+    write_owner();
+  } catch (...) {  // the disk is full: nobody is to find it taken
+    unlink(path_.c_str());
+    close(std::exchange(file_, -1));
+    throw;
+  }
   heart_ = std::make_unique<Heart>(file_, times_.beat);
 }
 

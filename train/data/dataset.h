@@ -17,6 +17,7 @@
 //     };
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -48,6 +49,9 @@ struct Field {
 
 /// A label of a text that counts in no loss and no score, as PyTorch's ignore_index.
 inline constexpr int64_t kIgnored = -100;
+
+/// No label is as large: so many classes can be counted.
+inline constexpr int64_t kMostLabels = std::numeric_limits<int64_t>::max();
 
 /// How raw inputs (field 0) became the inputs here: x' = (x - mean) / scale, with a number for each column, or one for
 /// all; empty: unchanged.

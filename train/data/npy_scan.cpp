@@ -41,6 +41,8 @@ uint64_t scan_labels(const NpyFile& array, int64_t& largest) {
       SG_CHECK(label >= 0, "'", array.path(), "', row ", row, ": label ", label,
                " is below 0; labels count from 0, and ",
                "targets that are no labels are saved as numbers with a point, array.astype('<f4')");
+      SG_CHECK(label < kMostLabels, "'", array.path(), "', row ", row, ": label ", label,
+               " is larger than any number of classes; labels count from 0");
       largest = std::max(largest, label);
     }
   });

@@ -81,6 +81,8 @@ TokenSource::Scan TokenSource::scan(int64_t begin, int64_t end, int64_t vocabula
              "; the numbers of tokens are 0 or more");
     SG_CHECK(vocabulary == 0 || *largest < vocabulary, name(), ": token ", at + (largest - ids.begin()), " is ",
              *largest, ", and the vocabulary has ", vocabulary, " ids; set vocabulary as the tokenizer has it");
+    SG_CHECK(*largest < kMostLabels, name(), ": token ", at + (largest - ids.begin()), " is ", *largest,
+             ", which is larger than any vocabulary");
     result.largest = std::max(result.largest, *largest);
   }
   result.checksum = sum;
