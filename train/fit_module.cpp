@@ -8,7 +8,8 @@ namespace shardgrad::train {
 const Tensor& StepOutput::loss(const char* step) const {
   auto found = values.find("loss");
   std::string others;
-  for (const auto& [name, value] : values) others += concat(others.empty() ? " but '" : ", '", name, "'");
+  for (const auto& [name, value] : values)
+    if (name != "loss") others += concat(others.empty() ? " but '" : ", '", name, "'");
   SG_CHECK(found != values.end() && found->second.defined(), step, " gives no 'loss'", others,
            "; return a tensor, or a map in which that to be minimised is named loss");
   return found->second;

@@ -14,10 +14,15 @@ namespace shardgrad::train {
 
 // Weights to begin with, which a run that goes on needs no more. Whether it does is rank 0's to see, until it is known
 // that all see the run's folder.
-static void check_init_from(const Config& config, bool first) {
-  if (config.init_from.empty()) return;
-  if (config.resume && (!first || last_checkpoint(config.runs + "/" + config.name).folder)) return;
-  check_model(config.init_from, make_task(config)->module());
+static void check_init_from(const Config& config, dist::ProcessGroup& world) {
+  bool begins = !config.init_from.empty();
+  dist::together(world, {"", "start"}, [&] {
+    if (world.rank() == 0 && begins && config.resume) begins = !last_checkpoint(config.runs + "/" + config.name).folder;
+  });
+  if (world.share<int64_t>({begins}, {"", "start"})[0] == 0) return;
+  uint64_t weights = 0;
+  dist::together(world, {"", "start"}, [&] { weights = check_model(config.init_from, make_task(config)->module()); });
+  check_same(world, "the weights of init_from", weights);
 }
 
 void check_start(const Config& config, dist::ProcessGroup& world, const data::Splits& data, uint64_t fingerprint,
@@ -29,7 +34,7 @@ void check_start(const Config& config, dist::ProcessGroup& world, const data::Sp
   check_same(world, "the configuration", stream_of(to_json(config)));
   check_same(world, "the training data", fingerprint);
   check_same(world, "the test data", data.test->fingerprint());
-  dist::together(world, {"", "start"}, [&] { check_init_from(config, world.rank() == 0); });
+  check_init_from(config, world);
 }
 
 Config as_planned(const Config& config, const data::Splits& data) {

@@ -52,7 +52,7 @@ struct Prediction {
 
 /// One number of an evaluation.
 struct Score {
-  std::string name;  ///< "accuracy"
+  std::string name;  ///< "accuracy": one word, without "="
   double value;      ///< not a number when there was no sample
   bool higher_is_better = true;
 };

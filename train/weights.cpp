@@ -9,6 +9,7 @@
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/fsdp/state/state.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
+#include <shardgrad/train/checkpoint/content_hash.h>
 #include <shardgrad/train/hf/folder_weights.h>
 
 namespace shardgrad::train {
@@ -68,6 +69,18 @@ void load_model(const std::string& path, nn::Module& model) {
   model.materialize();  // what is left of its first call
 }
 
-void check_model(const std::string& path, nn::Module& model) { check_fits(*open_weights(path), specs_of(model), true); }
+uint64_t check_model(const std::string& path, nn::Module& model) {
+  TagScope owner(Category::other);
+  constexpr int64_t kLooked = 1024;  // elements of a tensor
+  std::unique_ptr<Weights> weights = open_weights(path);
+  check_fits(*weights, specs_of(model), true);
+  Hashes hashes;
+  for (const auto& [name, spec] : specs_of(model)) {
+    Tensor some = empty({std::min(kLooked, spec.shape.numel())}, {spec.dtype, kCpu});
+    weights->read(name, 0, some);
+    hashes[name] = content_hash(some.in().data, spec.dtype, some.numel(), 0);
+  }
+  return hash_of(hashes);
+}
 
 }  // namespace shardgrad::train

@@ -21,6 +21,7 @@ void load_model(const std::string& path, nn::Module& model, fsdp::Sharded& shard
 void load_model(const std::string& path, nn::Module& model);
 
 /// Throws Error(input) unless load_model would take it for this model, which need not have values yet. Of one rank.
-void check_model(const std::string& path, nn::Module& model);
+/// Returns a number that differs where the tensors' first elements do.
+uint64_t check_model(const std::string& path, nn::Module& model);
 
 }  // namespace shardgrad::train

@@ -191,7 +191,7 @@ struct Idle : Line {
 
 TEST_F(Fit, AnOptimizerOfSomeParametersIsRefused) {
   EXPECT_THAT(refusal<Careless>(options()), HasSubstr("its optimizer leaves out 'hill.in.bias'; give it all"));
-  EXPECT_THAT(refusal<Idle>(options()), HasSubstr("makes no optimizer of its own"));
+  EXPECT_THAT(refusal<Idle>(options()), HasSubstr(" gives no optimizer"));
 }
 
 // What a matrix product of a step computes in.
@@ -283,6 +283,18 @@ struct Nameless : Line {
     return std::map<std::string, Tensor>{{"error", Line::training_step(batch, i).loss("")}};
   }
 };
+
+struct GivesNoLoss : Line {
+  StepOutput training_step(const data::Batch&, int64_t) override { return Tensor(); }
+};
+struct GivesNoScore : Line {
+  StepOutput validation_step(const data::Batch&, int64_t) override { return Tensor(); }
+};
+
+TEST_F(Fit, StepsThatGiveNoTensorAreToldByTheirNames) {
+  EXPECT_THAT(refusal<GivesNoLoss>(options()), HasSubstr("training_step gives no 'loss'; return a tensor, or"));
+  EXPECT_THAT(refusal<GivesNoScore>(options()), HasSubstr("validation_step gives 'loss', which is no tensor"));
+}
 
 TEST_F(Fit, AMapWithALossTrainsAndOneWithoutIsRefused) {
   std::string expected = weights(fit(options()));

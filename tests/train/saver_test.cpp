@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -269,6 +270,34 @@ TEST_F(SavedRun, BeginsWithTheWeightsOfAnyFile) {
   config_.resume = false;
   EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("nothing'"));
   EXPECT_FALSE(fs::exists(run()));
+}
+
+// As on machines that each have a file of that name: a rank reads its own shard of it.
+TEST_F(SavedRun, RanksThatWouldBeginWithOtherWeightsAreRefused) {
+  config_.epochs = 1;
+  train(1);
+  for (const char* rank : {"0", "1"}) {
+    fs::create_directories(folder_ / "here" + rank);
+    fs::copy_file(run() + "/step-10/model.safetensors", folder_ / "here" + rank + "/w.safetensors");
+  }
+  config_.name = "next";
+  config_.init_from = "w.safetensors";
+  auto begin = [&](dist::ProcessGroup& world) {
+    unshare(CLONE_FS);  // this thread has a working directory of its own
+    fs::path before = fs::current_path();
+    fs::current_path(folder_ / "here" + std::to_string(world.rank()));
+    std::ostringstream out;
+    std::string message = error_of([&] { train::train(config_, world, out); });
+    fs::current_path(before);
+    if (message != "no error") fail(message);
+  };
+  auto begins = [&] { return error_of([&] { dist::run_ranks(2, begin, {.seed = 1, .threads = 1}); }); };
+  EXPECT_EQ(begins(), "no error");
+  config_.name = "another";
+  std::string bytes = read_file(folder_ / "here1/w.safetensors");
+  bytes.back() ^= 1;  // of the last tensor
+  folder_.write("here1/w.safetensors", bytes);
+  EXPECT_THAT(begins(), HasSubstr("the weights of init_from of rank 1 differs from that of rank 0"));
 }
 
 // It was of use when the run began.

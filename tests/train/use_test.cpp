@@ -2,6 +2,7 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
+#include <shardgrad/train/cli/program.h>
 #include <shardgrad/train/data/npy_file.h>
 #include <shardgrad/train/evaluate_run.h>
 #include <shardgrad/train/predict_run.h>
@@ -198,6 +199,16 @@ TEST_F(Used, ScoresOnDataThatWereTransformedInAnotherWayAreRefused) {
               HasSubstr("data 'csv' has other inputs than those that the model was trained on"));
 }
 
+TEST_F(Used, WhatAFileSaysOfItselfGivesATerminalNoOrders) {
+  Context context;
+  train::save_safetensors(folder_ / "t.safetensors", {{"a\x1b[31m", zeros({1})}}, {{"k\n", "\x1b]0;größer\x7f"}});
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(cli::inspect_command(folder_ / "t.safetensors"), 0);
+  std::string shown = ::testing::internal::GetCapturedStdout();
+  EXPECT_THAT(shown, HasSubstr("a\\x1b[31m  f32 [1]\n"));
+  EXPECT_THAT(shown, HasSubstr("k\\x0a: \\x1b]0;größer\\x7f\n"));
+}
+
 TEST_F(Used, WhatCannotBeUsedIsRefused) {
   train::Result result = train(1);
   save_pictures("x.npy", 0, 3);
@@ -225,6 +236,13 @@ TEST_F(Used, WhatCannotBeUsedIsRefused) {
     x.data<float>()[784] = std::nanf("");
     data::write_npy(folder_ / "nan.npy", x);
   }
+  {
+    Context context;
+    Tensor x = full({3, 784}, 1, DType::f64);
+    x.data<double>()[784] = 1e300;
+    data::write_npy(folder_ / "far.npy", x);
+  }
+  EXPECT_THAT(refusal(result.folder, "far.npy", "y.csv"), HasSubstr("row 1 has 1e+300"));
   folder_.write("y.csv", "kept");
   EXPECT_THAT(refusal(result.folder, "nan.npy", "y.csv"), HasSubstr("row 1 has NaN"));
   EXPECT_EQ(read_file(folder_ / "y.csv"), "kept");

@@ -27,12 +27,23 @@ Hashes hashes_in(const SafetensorsFile& file, int64_t rank, int64_t ranks) {
   return hashes;
 }
 
+constexpr const char* kOlder =
+    "To go on from an older checkpoint, write its name into the file latest beside it; later ones go when the next one "
+    "is saved";
+
+void open_saved(std::optional<FileWeights>& weights, const std::string& path) {
+  try {
+    weights.emplace(path);
+  } catch (const Error& error) {
+    throw Error(error.kind(), concat(error.what(), ". ", kOlder));
+  }
+}
+
 void check_hashes(const SafetensorsFile& file, const Hashes& found, const Hashes& expected) {
   for (const auto& [name, hash] : found) {
     auto saved = expected.find(name);
     SG_CHECK(saved != expected.end() && saved->second == hash, "'", file.path(), "': '", name,
-             "' is not what was saved: the file is damaged, or of another checkpoint. To go on from an older "
-             "checkpoint, write its name into the file latest beside it; later ones go when the next one is saved");
+             "' is not what was saved: the file is damaged, or of another checkpoint. ", kOlder);
   }
   for (const auto& [name, hash] : expected)
     SG_CHECK(found.contains(name), "'", file.path(), "' has no '", name,
@@ -111,8 +122,8 @@ Manifest load_checkpoint(const std::string& folder, const Config& config, Traini
     SG_CHECK(faults.empty(), "'", folder, "' was saved by another run, which this one cannot go on with:", faults,
              "\nset another name, or the old values");
     check_name(folder, manifest);
-    model.emplace(folder + "/" + kModelFile);
-    optimizer.emplace(folder + "/" + kOptimizerFile);
+    open_saved(model, folder + "/" + kModelFile);
+    open_saved(optimizer, folder + "/" + kOptimizerFile);
     check_fits(*model, model_specs(state.model, state.sharded));
     auto given = [&](const std::string& name) { return optimizer->file().tensors().contains(name); };
     check_fits(*optimizer, optimizer_specs(state.optimizer, given));

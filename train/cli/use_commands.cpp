@@ -11,6 +11,7 @@
 #include <shardgrad/train/predict_run.h>
 #include <shardgrad/train/report/page.h>
 #include <shardgrad/train/run_report.h>
+#include <shardgrad/train/text.h>
 
 namespace shardgrad::cli {
 
@@ -45,18 +46,27 @@ int hash_command(const std::string& folder) {
   return 0;
 }
 
+// What a file says of itself, where a terminal would take signs for orders.
+static std::string printable(const std::string& text) {
+  std::string safe;
+  for (char c : text)
+    safe += uint8_t(c) >= ' ' && c != '\x7f' ? std::string(1, c) : train::format("\\x%02x", unsigned(uint8_t(c)));
+  return safe;
+}
+
 int inspect_command(const std::string& path) {
   train::SafetensorsFile file(path, train::SafetensorsFile::Access::read);
   int64_t count = 0, bytes = 0;
   for (const auto& [name, entry] : file.tensors()) {
-    std::cout << name << "  " << entry.spec.dtype << " " << entry.spec.shape << "\n";
+    std::cout << printable(name) << "  " << entry.spec.dtype << " " << entry.spec.shape << "\n";
     count += entry.spec.shape.numel();
     bytes += entry.spec.shape.numel() * int64_t(size_of(entry.spec.dtype));
   }
-  for (const auto& [name, why] : file.unreadable()) std::cout << name << "  cannot be read here: " << why << "\n";
+  for (const auto& [name, why] : file.unreadable())
+    std::cout << printable(name) << "  cannot be read here: " << printable(why) << "\n";
   std::cout << file.tensors().size() + file.unreadable().size() << " tensors, " << count << " elements, "
             << train::format_bytes(bytes) << "\n";
-  for (const auto& [key, text] : file.metadata()) std::cout << key << ": " << text << "\n";
+  for (const auto& [key, text] : file.metadata()) std::cout << printable(key) << ": " << printable(text) << "\n";
   std::cout << std::flush;
   return 0;
 }

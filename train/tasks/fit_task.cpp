@@ -28,7 +28,9 @@ Tensor FitTask::loss(const data::Batch& batch) {
 }
 
 Optimizers FitTask::configure_optimizers(std::vector<NamedParameter> parameters) {
-  return module_->configure_optimizers(std::move(parameters));
+  Optimizers made = module_->configure_optimizers(std::move(parameters));
+  SG_CHECK(made.optimizer, "configure_optimizers of module ", module_->type_name(), " gives no optimizer");
+  return made;
 }
 
 void FitTask::evaluate(const data::Batch& batch, Sums& sums) {
@@ -36,6 +38,7 @@ void FitTask::evaluate(const data::Batch& batch, Sums& sums) {
   StepOutput output = module_(stage_, batch, batch.step);
   std::map<std::string, double> given = module_->take_logged();
   for (const auto& [name, value] : output.values) {
+    SG_CHECK(value.defined(), step, " gives '", name, "', which is no tensor");
     SG_CHECK(value.numel() == 1, step, " gives '", name, "' of shape ", value.shape(), "; it must be one number");
     given[name] += double(value.item());
   }
@@ -59,6 +62,7 @@ std::vector<Score> FitTask::scores(const Sums& sums) const {
 
 Tensor FitTask::predict_rows(const data::Batch& batch) {
   Tensor rows = module_(Stage::predict, batch, batch.step).values.at("prediction");
+  SG_CHECK(rows.defined(), "predict_step gives no tensor");
   SG_CHECK(rows.ndim() > 0 && rows.size(0) == batch.count, "predict_step gives ", rows.shape(), " for ", batch.count,
            " samples; it must be (rows, …) with a row for each");
   return rows;
