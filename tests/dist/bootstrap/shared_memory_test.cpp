@@ -1,4 +1,7 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -23,6 +26,16 @@ TEST(SharedMemory, WhatCannotBeMappedIsClosed) {
               "shared memory: 281474976710656 bytes of address space cannot be mapped: Cannot allocate memory");
   }
   EXPECT_EQ(open_files(), before);
+}
+
+// As where the memory of a machine, or of its /dev/shm, is full.
+TEST(SharedMemory, WhatTheSystemDoesNotGiveIsNotTakenToBeThere) {
+  int file = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(ftruncate(file, 4096), 0);
+  fcntl(file, F_ADD_SEALS, F_SEAL_GROW);
+  auto memory = SharedMemory::adopt(file, 4096);
+  EXPECT_TRUE(memory->back(0, 4096));
+  EXPECT_FALSE(memory->back(0, 8192));
 }
 
 }  // namespace
