@@ -96,6 +96,8 @@ TEST(Config, WrongTypesAndRangesSayWhatWasExpected) {
             "a.json:1: model.layers is [3,\"x\"], expected a list of 2 or more, each an integer from 1 to 1073741824");
   EXPECT_EQ(refusal(R"({"optimizer": {"name": "adam", "betas": [0.9]}})"),
             "a.json:1: optimizer.betas is [0.9], expected a list of 2, each a finite number from 0 to below 1");
+  EXPECT_EQ(refusal(R"({"data": {"name": "tokens", "train": "x", "length": 0}})"),
+            "a.json:1: data.length is 0, expected an integer from 1 to 1073741824");
 }
 
 TEST(Config, NonFiniteNumbersAreRefused) {
@@ -124,6 +126,8 @@ TEST(Config, EveryFaultIsListedAtOnce) {
       "--set optimizer.betas=[0.9,0.9]: optimizer.betas means nothing to sgd; remove it or change optimizer.name");
   EXPECT_THAT(refusal("{}", {"optimizer.betas=[0.9,0.9]", "optimizer.name=adm"}), Not(HasSubstr("means nothing")))
       << "nobody knows which optimizer was meant";
+  EXPECT_THAT(refusal("{}", {"reduce_once=true", "micro_batches=0"}), Not(HasSubstr("means nothing")))
+      << "nor how many micro-batches";
 }
 
 TEST(Config, FilesThatAreNotOneObjectAreRefusedWithTheLine) {
