@@ -8,6 +8,7 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/train/agreement.h>
+#include <shardgrad/train/checkpoint/run_folder.h>
 #include <shardgrad/train/checkpoint/safetensors.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/run_report.h>
@@ -91,6 +92,41 @@ TEST_F(CheckpointsOnDisk, B29_AtEveryStopTheLastOrTheNewCheckpointIsWhole) {
   }
   EXPECT_GT(number, 30) << "calls";
   for (const char* how : {"", " lost", " torn"}) EXPECT_EQ(seen[how], (std::set<int64_t>{1, 2})) << how;
+}
+
+// Of two changes of a folder a power cut may keep the later one and not the earlier.
+TEST_F(CheckpointsOnDisk, ACheckpointHasItsNameOnTheDiskBeforeAnythingNamesIt) {
+  fs::create_directory(folder_ / "step-2.tmp");
+  DiskWatch watch(folder_.path());
+  train::commit_checkpoint(folder_.path(), folder_ / "step-2.tmp", 2, {.is_best = true});
+  std::vector<std::string> calls = watch.calls();
+  ASSERT_GE(calls.size(), 4u);
+  EXPECT_THAT(std::vector(calls.begin(), calls.begin() + 4), ElementsAre("fsync", "rename", "fsync", "write"));
+}
+
+// Whenever it is killed: what goes on from the best one so far knows that it is.
+TEST_F(CheckpointsOnDisk, TheBestOneIsNamedSoBeforeItIsTheLatest) {
+  int number = 1, status = 0, latest = 0;
+  do {
+    std::string run = folder_ / concat("run ", number);
+    fs::create_directories(run + "/step-2.tmp");
+    pid_t child = fork();
+    if (child == 0) {
+      DiskWatch watch(run);
+      watch.end_before(number, run + " lost", run + " torn");
+      train::commit_checkpoint(run, run + "/step-2.tmp", 2, {.is_best = true});
+      _exit(0);
+    }
+    waitpid(child, &status, 0);
+    for (const std::string& left : {run, run + " lost", run + " torn"}) {
+      if (!fs::exists(left + "/latest")) continue;
+      EXPECT_TRUE(fs::exists(left + "/best")) << "ended before call " << number;
+      ++latest;
+    }
+    ++number;
+  } while (WEXITSTATUS(status) == DiskWatch::kEnded);
+  EXPECT_EQ(status, 0);
+  EXPECT_GT(latest, 3);
 }
 
 // A process that was killed leaves no more than the next save removes.

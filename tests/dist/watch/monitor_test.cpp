@@ -1,6 +1,8 @@
 // How a monitor judges a rank on another machine, of which only the control page tells.
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <future>
 
@@ -53,6 +55,36 @@ TEST(Monitor, ARankElsewhereUnderADebuggerIsNotJudged) {
   EXPECT_EQ(warning.get(), "rank 1 (pid 4711) is under a debugger (pid 815): nobody judges how long it takes");
   std::this_thread::sleep_for(2 * options.silence_limit);
   EXPECT_FALSE(watched.page.has_cause()) << watched.page.cause();
+}
+
+// Here the launcher is a process between this one and the rank.
+TEST(Monitor, ARankWhoseLauncherHasDiedEndsTheJob) {
+  int begun[2], said[2];
+  ASSERT_EQ(pipe(begun) + pipe(said), 0);
+  pid_t launcher = fork();
+  if (launcher == 0) {
+    if (fork() == 0) {
+      WatchOptions options;
+      options.processes = options.parent = true;
+      Watched watched(options);
+      close(begun[1]);
+      for (int i = 0; i < 500 && !watched.page.has_cause(); ++i) std::this_thread::sleep_for(20ms);
+      std::string cause = watched.page.cause();
+      _exit(write(said[1], cause.data(), cause.size()) < 0);
+    }
+    close(begun[1]);
+    char none;
+    _exit(read(begun[0], &none, 1) != 0);
+  }
+  for (int end : {begun[0], begun[1], said[1]}) close(end);
+  int status = -1;
+  waitpid(launcher, &status, 0);
+  EXPECT_EQ(status, 0);
+  char text[200];
+  ssize_t length = read(said[0], text, sizeof text);
+  close(said[0]);
+  EXPECT_EQ(std::string(text, size_t(std::max<ssize_t>(0, length))),
+            concat("the launcher (pid ", launcher, ") died, which ends its ranks"));
 }
 
 // Only rank 0 has come to a collective.

@@ -47,6 +47,21 @@ TEST(PageLink, ARankIsSeenFromTheOtherMachine) {
   EXPECT_EQ(two.pages[0].row(1).pid.load(), 4711);
 }
 
+TEST(PageLink, TheCallThatARankIsInIsSeenFromTheOtherMachine) {
+  Context context;
+  TwoMachines two;
+  two.start(1, 4711);
+  Control control(two.pages[1], 1);
+  Place place, seen;
+  place.group = 7;
+  place.sequence = 3;
+  int lane = control.open_lane(7, {0, 1});
+  control.enter(lane, place);
+  Lane& there = two.pages[0].row(1).lanes[lane];
+  EXPECT_TRUE(comes_true([&] { return there.group.load() == 7 && there.place.load(seen) && seen.group == 7; }));
+  EXPECT_EQ(seen.sequence, 3u);
+}
+
 TEST(PageLink, ACauseIsKnownOnBothMachines) {
   for (int first : {0, 1}) {
     TwoMachines two;
