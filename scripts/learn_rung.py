@@ -49,7 +49,7 @@ class Build:
 
     def compile(self, source, yours, program, strict):
         """Makes `program`, unless it was made of the same texts already. `strict`: with warnings as errors."""
-        parts = [source, Path(yours), *source.parent.glob("*.h"), *(ROOT / "tutorials").glob("*.h"), *(ROOT / "tutorials").glob("*/solution.cpp")]
+        parts = [source, Path(yours), *(ROOT / "tutorials").rglob("*.h"), *(ROOT / "tutorials").glob("*/solution.cpp")]
         warnings = ["-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror"] if strict else []
         made_of = hashlib.sha256(repr([self.cxx, warnings, self.library.stat().st_mtime_ns]).encode())
         for part in sorted(parts):
