@@ -52,7 +52,7 @@ class Build:
         warnings = ["-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror"] if strict else []
         compiler = [*self.launcher, self.cxx, "-std=c++20", *warnings, f"-I{self.folder / 'include'}"]
         made, libraries = program.with_suffix(".o"), ["-lshardgrad", f"-Wl,-rpath,{self.library.parent}"]
-        parts = [source, *source.parent.glob("*.h"), *(ROOT / "tutorials").glob("*.h"), *(ROOT / "tutorials").glob("*/solution.cpp")]
+        parts = [source, *(ROOT / "tutorials").rglob("*.h"), *(ROOT / "tutorials").glob("*/solution.cpp")]
         if yours.suffix == ".cu":
             host = source.with_suffix(".o") if self.folder in source.parents else self.folder / "learn" / source.parent.name / "main.o"
             self.make(host, parts, strict, [[*compiler, "-c", source, "-o", host]])
