@@ -144,9 +144,7 @@ Tensor transpose(const Tensor& x, int a, int b) {
   return permute_by(x, order);
 }
 
-Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) {
-  return slice_called("slice", x, dim, begin, end);
-}
+Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) { return slice_called("slice", x, dim, begin, end); }
 
 Tensor Tensor::rows(int64_t begin, int64_t end) const { return slice_called("rows", *this, 0, begin, end); }
 

@@ -63,7 +63,7 @@ class Tree:
     def __init__(self, folder, **instead):
         self.root = Path(folder) / "a tree"
         files = {"build/CMakeCache.txt": f"CMAKE_CXX_COMPILER:FILEPATH={self.root}/compiler\n", "build/lib/libshardgrad.so": "",
-                 "build/lib/libshardgrad_sim_kernels.so": "", "compiler": COMPILER, "core/ledger.h": "class Ledger { void add(); void change(); };\n", "docs/architecture.md": "| where? | `core/ledger.h` |\n", "tutorials/rung.h": "", "rung/README.md": README,
+                 "build/lib/libshardgrad_sim_kernels.so": "", "compiler": COMPILER, "core/ledger.h": "class Ledger { void add(); void change(); };\n", "docs/architecture.md": "## Where is it?\n\n| where? | `core/ledger.h` |\n", "tutorials/rung.h": "", "rung/README.md": README,
                  "rung/main.cpp": MAIN, "rung/solution.cpp": SOLUTION, "rung/exercise.cpp": SOLUTION.replace("answer=42\n", ""),
                  "rung/rung.json": json.dumps(FACTS)}
         if instead.pop("kernels", False):  # exercise and solution are these
@@ -204,7 +204,7 @@ def checks_can_fail():
     checks_find("an exercise that passes", "passes with its holes", exercise=SOLUTION.replace("answer=42", "answer=42 # mine"))
     checks_find("a solution that is another file", "differ outside", solution=SOLUTION + "more=1\n")
     checks_find("a place that is not there", "core/ledger.h has no Storage", rung=facts(where=[{"question": "", "file": "core/ledger.h", "symbol": "Storage"}] * 3))
-    checks_find("a place that the table lacks", "does not name core/ledger.h", architecture="| where? | `core/other.h` |\n")
+    checks_find("a place that the table lacks", "does not name core/ledger.h", architecture="`core/ledger.h`\n## Where is it?\n| where? | `core/other.h` |\n")
     checks_find("a quote of other output", "quotes what is not in the program's output", README=README.replace("computed", "calculated"))
     checks_find("a text that is too long", "README.md has 135 lines", README=README + 118 * "\n")
     checks_find("a solution of too much code", "solution.cpp has 2 lines of code, and is to have fewer than 2", rung=facts(code_lines=2),
