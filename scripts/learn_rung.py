@@ -157,8 +157,9 @@ class Rung:
         return self.part("Predict")
 
     def afterwards(self):
-        """The part that tells what the prediction asked for: below a fold in the README, and shown with the grades."""
-        return re.sub(r"</?details>|<summary>.*?</summary>", "", self.part("Afterwards")).strip()
+        """The part that tells what the prediction asked for: below a fold in the README, and shown with the grades and the
+        program's output, which it quotes."""
+        return re.sub(r"</?details>|<summary>.*?</summary>|```text\n.*?```\n|\n(?=\n\n)", "", self.part("Afterwards"), flags=re.S).strip()
 
     def part(self, name):
         found = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", self.readme, re.M | re.S)
