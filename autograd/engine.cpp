@@ -116,7 +116,8 @@ class Engine {
     SG_CHECK(
         !node->consumed_, node->name(),
         ": backward went through this graph before and freed what it had saved; pass retain_graph = true the first "
-        "time to go through it again. Double backward (the gradient of a gradient) is not supported");
+        "time to go through it again. Or was this result, such as a view of a parameter, made once and used in two "
+        "steps? Make it anew in each forward. Double backward (the gradient of a gradient) is not supported");
     node->waiting_ = 0;
     node->dy_prepared_ = false;
     node->gradients_.resize(node->outputs_.size());

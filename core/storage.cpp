@@ -131,7 +131,10 @@ void Storage::end_lease() {
 }
 
 void Storage::throw_released() const {
-  fail(note() ? *note() : std::string("this tensor's memory has been released; call materialize first"));
+  if (note()) fail(*note());
+  const std::string& unit = ledger_->unit_name(unit_);
+  fail("this tensor's memory (", category_.name(), unit.empty() ? "" : " of '" + unit + "'",
+       ") has been released; materialize it, and write its values again, before it is read");
 }
 
 }  // namespace shardgrad

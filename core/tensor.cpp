@@ -40,7 +40,9 @@ void* Tensor::resolve() const {
   const Impl& t = impl();
   if (!t.storage->readable() && !t.storage->bring_back()) [[unlikely]] {
     std::string what = t.name ? "'" + *t.name + "'" : concat("a tensor of shape ", t.shape);
-    fail(what, " is not in memory: ", t.storage->note() ? *t.storage->note() : std::string("its storage was released"));
+    if (t.storage->note()) fail(what, " is not in memory: ", *t.storage->note());
+    fail(what, " is not in memory: its storage was released, whose owner is ", t.storage->tag().category.name(),
+         "; materialize it, and write its values again (gather it), before this read");
   }
   return static_cast<std::byte*>(t.storage->data()) + t.offset;
 }

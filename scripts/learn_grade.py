@@ -1,19 +1,31 @@
 """Grades predictions of scripts/learn: a number beside what the program counted, and where they differ the formula with
 this run's numbers, in which the term is marked that would explain the difference."""
 import ast
+import math
 import re
 from fractions import Fraction
 
-OPERATORS = {ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b, ast.Div: lambda a, b: a / b}
+OPERATORS = {ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b, ast.Div: lambda a, b: a / b, ast.FloorDiv: lambda a, b: Fraction(a // b), ast.Mod: lambda a, b: a % b,
+             ast.Pow: lambda a, b: power(a, b)}
+FUNCTIONS = {"ceil": lambda a: Fraction(math.ceil(a)), "max": max, "min": min}
+UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9, "bytes": 1, "seconds": 1, "s": 1,
+         "ms": Fraction(1, 1000)}
 
 
 class Refused(Exception):
     """What somebody typed cannot be used; the message says why."""
 
 
+def power(base, exponent):
+    if exponent not in range(9):
+        raise Refused(f"an exponent of {plain(exponent)}: 0 to 8 are taken")
+    return base ** int(exponent)
+
+
 def leaves(tree):
     """Names and numbers, in the order in which they are written."""
-    return sorted((n for n in ast.walk(tree) if isinstance(n, (ast.Name, ast.Constant))), key=lambda n: n.col_offset)
+    functions = [n.func for n in ast.walk(tree) if isinstance(n, ast.Call)]
+    return sorted((n for n in ast.walk(tree) if isinstance(n, (ast.Name, ast.Constant)) and n not in functions), key=lambda n: n.col_offset)
 
 
 def value_of(node, terms, instead=None):
@@ -32,12 +44,21 @@ def value_of(node, terms, instead=None):
         return OPERATORS[type(node.op)](value_of(node.left, terms, instead), value_of(node.right, terms, instead))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -value_of(node.operand, terms, instead)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and not node.keywords:
+        try:
+            return FUNCTIONS[node.func.id](*(value_of(argument, terms, instead) for argument in node.args))
+        except TypeError:
+            raise Refused(f"'{ast.unparse(node)}' has too few numbers, or too many") from None
     raise Refused(f"'{ast.unparse(node)}' is neither a number nor one of {', '.join(sorted(terms)) or 'no terms'}")
 
 
 def parsed(formula):
+    """A tree of arithmetic. A number may have a unit: "12 MiB" is 12 * 1048576."""
+    def without_unit(found):
+        return f"({found[1]} * {UNITS[found[2]].numerator} / {UNITS[found[2]].denominator})" if UNITS[found[2]] != 1 else found[1]
+    units = "|".join(sorted(UNITS, key=len, reverse=True))
     try:
-        return ast.parse(formula.strip(), mode="eval")
+        return ast.parse(re.sub(rf"(?<![\w.])(\d[\d.]*)\s*({units})\b", without_unit, formula.strip()), mode="eval")
     except SyntaxError:
         raise Refused(f"'{formula}' is not a number, nor a formula such as 4 * P / W") from None
 
@@ -61,57 +82,123 @@ def agrees(said, counted, within):
     return said > 0 and counted > 0 and max(said / counted, counted / said) <= Fraction(str(within))
 
 
-def differing_leaf(tree, terms, said, within):
-    """(leaf, the value that would explain `said`), or None: one that was left out, was off by one, doubled or halved, or is
-    another term's."""
-    own = {leaf: value_of(leaf, terms) for leaf in leaves(tree)}
-    left_out = [(leaf, Fraction(value)) for value in (1, 0) for leaf in own]
-    others = sorted(set(own.values()))
-    changed = [(leaf, value) for leaf, v in own.items() for value in (v + 1, v - 1, v * 2, v / 2, *others)]
-    for leaf, instead in left_out + changed:
+def candidates(tree, names):
+    """[(what a leaf may be instead of itself, as a tree), …] in three tiers: left out; off by one, doubled, halved; another's."""
+    def made(left, operator, number):
+        return ast.BinOp(left, operator, ast.Constant(number))
+    own = leaves(tree)
+    yield [(leaf, ast.Constant(number)) for leaf in own for number in (1, 0)]
+    yield [(leaf, made(leaf, operator(), number)) for leaf in own for operator, number in
+           ((ast.Add, 1), (ast.Sub, 1), (ast.Mult, 2), (ast.Div, 2))]
+    yield [(leaf, ast.Name(name)) for leaf in own for name in sorted(names) if getattr(leaf, "id", None) != name]
+
+
+def elsewhere(terms, used):
+    """These terms, and other numbers of those in `used`, of which no two are equal or one apart."""
+    yield terms
+    for numbers in ((11, 29, 5, 53, 17, 83, 131), (19, 7, 41, 13, 97, 151, 31)):
+        yield terms | {name: Fraction(numbers[place % 7] + 200 * (place // 7)) for place, name in enumerate(sorted(used))}
+
+
+def same_everywhere(one, other, points, within=None):
+    """Whether two formulas are equal at all points; each may be a tree, or a pair (tree, (leaf, its tree instead))."""
+    for terms in points:
         try:
-            if instead != own[leaf] and agrees(value_of(tree, terms, (leaf, instead)), said, within and 1.01):
-                return leaf, instead
-        except ZeroDivisionError:
-            continue
-    return None
+            first, second = (value_of(tree, terms, instead and (instead[0], value_of(instead[1], terms)))
+                             for tree, instead in (one, other))
+        except (ZeroDivisionError, Refused):
+            return False
+        if not agrees(first, second, within):
+            return False
+    return True
 
 
-def extra_factor(said, counted, terms, meanings):
-    """Words for a number that no term of the formula explains."""
+def differing_leaves(tree, said, terms, within):
+    """[(leaf, what would explain `said`, a tree), …] of the first tier that has any, at most one of a leaf: compared as
+    formulas where `said` has terms, at this run's numbers where it has none, where several may explain it."""
+    used = {leaf.id for leaf in leaves(said) if isinstance(leaf, ast.Name)}
+    names = {leaf.id for leaf in leaves(tree) if isinstance(leaf, ast.Name)} | used
+    for moved in [names, used, set()] if used else [set()]:
+        points = list(elsewhere(terms, moved)) if moved else [terms]
+        for tier in candidates(tree, terms):
+            found = {}
+            for leaf, instead in tier:
+                if leaf not in found and not same_everywhere((tree, None), (tree, (leaf, instead)), points) and same_everywhere(
+                        (tree, (leaf, instead)), (said, None), points, within and 1.01):
+                    found[leaf] = instead
+            if found:
+                return list(found.items())
+    return []
+
+
+def extra_factor(tree, said, terms, meanings):
+    """Words for what no term of the formula explains; empty where nothing does."""
+    has_terms = any(isinstance(leaf, ast.Name) for leaf in leaves(said))
+    points = list(elsewhere(terms, terms)) if has_terms else [terms]
     for name, value in sorted(terms.items()):
-        for word, product in ("times", counted * value), ("divided by", counted / value if value else None):
-            if said == product and value != 1:
+        for word, operator in ("times", ast.Mult()), ("divided by", ast.Div()):
+            if value not in (0, 1) and same_everywhere((ast.BinOp(tree.body, operator, ast.Name(name)), None), (said, None), points):
                 return f"yours is this {word} {name}" + (f", {meanings[name]}" if name in meanings else "")
-    return (f"yours is {float(said / counted):.4g} of it; " if counted else "") + "no single term explains the difference"
+    return ""
 
 
-def marked(formula, terms, leaf=None):
-    """The formula over the same with numbers put in, over a mark below the leaf."""
+def marked(formula, terms, spots=()):
+    """The formula over the same with numbers put in, over a mark below the leaves that begin at `spots`."""
     above = below = under = ""
     for token in re.finditer(r"[\w.]+|\s+|.", formula):
         word = token.group()
         number = plain(terms[word]) if word in terms else word
         width = max(len(word), len(number))
-        is_it = leaf is not None and token.start() == leaf.col_offset
-        above, below, under = above + word.ljust(width), below + number.ljust(width), under + ("^" if is_it else " ") * width
-    return [line.rstrip() for line in (above, below, under)][:3 if leaf is not None else 2]
+        above, below = above + word.ljust(width), below + number.ljust(width)
+        under += ("^" if token.start() in spots else " ") * width
+    return [line.rstrip() for line in (above, below, under)][:3 if spots else 2]
+
+
+def written(formula, leaf, meanings):
+    name = formula[leaf.col_offset:leaf.end_col_offset]
+    return f"{name}, {meanings[name]}," if name in meanings else f"this {name}"
+
+
+def difference(prediction, said, terms, meanings):
+    """([leaf, …], words) of what would explain a wrong answer."""
+    formula = prediction["formula"]
+    tree, mine = parsed(formula), parsed(said)
+    found = differing_leaves(tree, mine, terms, prediction.get("within"))
+    if len(found) > 1:
+        return [leaf for leaf, _ in found], "without one of those that are marked, or with another in its place, it would be your number"
+    for leaf, instead in found:
+        what = written(formula, leaf, meanings)
+        left_out = isinstance(instead, ast.Constant)
+        return [leaf], (f"without {what}" if left_out else f"with {plain(value_of(instead, terms))} in the place of {what}") + " it would be your number"
+    return [], extra_factor(tree, mine, terms, meanings)
+
+
+def hint(prediction, said, counted, terms, meanings):
+    """What a first wrong prediction is answered with, as lines: where to look, and not yet what was counted."""
+    number, formula = evaluate(said, terms), prediction["formula"]
+    found, words = difference(prediction, said, terms, meanings)
+    names = {formula[leaf.col_offset:leaf.end_col_offset] for leaf in found}
+    lines = [f"{prediction['name']}: not {plain(number)}, which is too {'small' if number < counted else 'large'}"]
+    if counted and abs(number / counted - 1) < Fraction(1, 50):
+        lines.append("    within 2 %: a small part is missing or too much")
+    if len(names) == 1 and names <= set(meanings):
+        lines.append(f"    look at {names.copy().pop()}, {meanings[names.pop()]}: what does it do there?")
+    elif names or words:
+        lines.append("    one number or factor is another: what happens how often, and on how many?")
+    else:
+        lines.append("    the text above '## Predict' says what is counted; write a formula of " + ", ".join(sorted(terms)))
+    return [*lines, "    say it again; after a second wrong answer the formula is shown"]
 
 
 def explained(prediction, said, counted, terms, meanings):
-    """What a wrong prediction is answered with, as lines."""
-    formula, within = prediction["formula"], prediction.get("within")
-    tree, unit = parsed(formula), prediction.get("unit", "")
-    found = differing_leaf(tree, terms, said, within)
-    lines = [f"{prediction['name']}: you said {plain(said)}, counted were {plain(counted)}{' ' + unit if unit else ''}"]
-    lines += ["    " + line for line in marked(formula, terms, found and found[0])]
-    if found:
-        name = formula[found[0].col_offset:found[0].end_col_offset]
-        what = f"{name}, {meanings[name]}," if name in meanings else f"this {name}"
-        change = f"without {what}" if found[1] in (0, 1) else f"with {plain(found[1])} in the place of {what}"
-        lines.append(f"    {change} it would be your number")
-    else:
-        lines.append("    " + extra_factor(Fraction(said), counted, terms, meanings))
+    """What a wrong prediction is answered with at last, as lines. `said`: as it was written."""
+    formula, number, unit = prediction["formula"], evaluate(said, terms), prediction.get("unit", "")
+    found, words = difference(prediction, said, terms, meanings)
+    lines = [f"{prediction['name']}: you said {plain(number)}, counted were {plain(counted)}{' ' + unit if unit else ''}"]
+    lines += ["    " + line for line in marked(formula, terms, [leaf.col_offset for leaf in found])]
+    if not words:
+        words = (f"yours is {float(number / counted):.4g} of it; " if counted else "") + "no single term explains the difference"
+    lines.append("    " + words)
     return lines + [f"    {name}  {meanings[name]}" for name in dict.fromkeys(re.findall(r"[A-Za-z_]\w*", formula)) if name in meanings]
 
 

@@ -3,6 +3,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 from fractions import Fraction
 from pathlib import Path
@@ -114,6 +115,14 @@ class Run:
     def picture(self):
         return self.folder / "picture.svg"
 
+    def death(self):
+        """Which signal ended the program, in words; empty for one that has ended by itself."""
+        if self.code is None or self.code >= 0:
+            return ""
+        name = signal.Signals(-self.code).name
+        why = ": it read or wrote through a pointer that points to nothing, such as that of a tensor or unique_ptr that a hole has left empty"
+        return f"the program died by signal {-self.code} ({name}){why if -self.code == signal.SIGSEGV else ''}"
+
 
 class Rung:
     def __init__(self, folder):
@@ -145,8 +154,16 @@ class Rung:
 
     def question(self):
         """The part of the README that asks for the prediction."""
-        part = re.search(r"^## Predict\n(.*?)(?=^## |\Z)", self.readme, re.M | re.S)
-        return part[1].strip() if part else ""
+        return self.part("Predict")
+
+    def afterwards(self):
+        """The part that tells what the prediction asked for: below a fold in the README, and shown with the grades and the
+        program's output, which it quotes."""
+        return re.sub(r"</?details>|<summary>.*?</summary>|```text\n.*?```\n|\n(?=\n\n)", "", self.part("Afterwards"), flags=re.S).strip()
+
+    def part(self, name):
+        found = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", self.readme, re.M | re.S)
+        return found[1].strip() if found else ""
 
     def program(self, build, yours=None, strict=False):
         """Built if need be. `yours`: a path; without one the solution."""
@@ -215,8 +232,12 @@ class Rung:
             yield f"rung.json has {len(self.where)} where-questions, not three"
         for place in self.where:
             file = ROOT / place["file"]
-            if not file.exists() or not re.search(rf"\b{re.escape(place['symbol'])}\b", file.read_text()):
-                yield f"{place['file']} has no {place['symbol']}, of which a where-question is"
+            for name in place["symbol"], *place.get("also", []):
+                if not file.exists() or not all(re.search(rf"\b{re.escape(part)}\b", file.read_text()) for part in name.split("::")):
+                    yield f"{place['file']} has no {name}, of which a where-question is"
+            table = re.search(r"^## Where is it\?\n(.*?)(?=^## |\Z)", (ROOT / "docs/architecture.md").read_text(), re.M | re.S)
+            if not table or f"`{place['file']}`" not in table[1]:
+                yield f"the table of docs/architecture.md does not name {place['file']}, of which a where-question is"
 
     def code(self):
         """Names that the rung's programs use."""

@@ -103,12 +103,12 @@ inline Seen look(ProcessGroup& world, const std::function<void(size_t step)>& ru
 }
 
 /// Trains by hand on so many ranks. Throws Error(input) unless it learns what data parallel training does, to the bit.
-template <class Trainer> Seen train(int ranks, int64_t width, const learn::Rung& rung) {
+template <class Trainer> Seen train(int ranks, int64_t width, const learn::Rung& rung, int layers = kLayers) {
   Seen seen;
   auto body = [&](ProcessGroup& world) {
     Batches batches(world, width);
-    Weights expected = data_parallel(world, width, batches);
-    auto model = make_model(width);
+    Weights expected = data_parallel(world, width, batches, layers);
+    auto model = make_model(width, layers);
     model->materialize();
     Trainer trainer(world, model);
     model = {};  // the trainer has taken what it wants to keep
@@ -126,15 +126,14 @@ template <class Trainer> Seen train(int ranks, int64_t width, const learn::Rung&
   return seen;
 }
 
-/// The whole of a rung: small models on one to three ranks, with widths that do not divide, and one on four that is
+/// The whole of a rung: small models on one to three ranks, with widths that do not divide, and the one that is
 /// counted.
-template <class Trainer> void climb(learn::Rung& rung) {
-  constexpr int kRanks = 4;
-  constexpr int64_t kWidth = 256;
+template <class Trainer, int counted_ranks = 4, int64_t counted_width = 256, int counted_layers = kLayers>
+void climb(learn::Rung& rung) {
   for (int ranks : {1, 2, 3}) train<Trainer>(ranks, 65, rung);
-  Seen seen = train<Trainer>(kRanks, kWidth, rung);
+  Seen seen = train<Trainer>(counted_ranks, counted_width, rung, counted_layers);
   std::cout << "in a step rank 0 sends " << seen.sent << " bytes in " << seen.calls << " calls\n";
-  rung.term("W", kRanks), rung.term("L", kLayers), rung.term("D", double(kWidth));
+  rung.term("W", counted_ranks), rung.term("L", counted_layers), rung.term("D", double(counted_width));
   rung.term("F", sizeof(float)), rung.term("M", 2);
   rung.count("shard_bytes", double(seen.bytes["parameter_shard"]));
   rung.count("whole_bytes", double(seen.bytes["gathered_parameter"]));

@@ -9,7 +9,8 @@ namespace shardgrad {
 namespace {
 
 struct Reshape final : Node {
-  const char* name() const override { return "reshape"; }
+  const char* name() const override { return called; }
+  const char* called = "reshape";
   Shape from;
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override { dx[0].alias(dy[0].alias(from)); }
 };
@@ -23,7 +24,8 @@ struct Permute final : Node {
 };
 
 struct Slice final : Node {
-  const char* name() const override { return "slice"; }
+  const char* name() const override { return called; }
+  const char* called = "slice";
   int dim = 0;
   int64_t begin = 0;
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
@@ -85,15 +87,26 @@ Tensor permute_by(const Tensor& x, const kernels::Permutation& dims) {
   return y;
 }
 
-}  // namespace
-
-Tensor reshape(const Tensor& x, const Shape& shape) {
-  SG_CHECK(shape.numel() == x.numel(), "reshape: ", x.shape(), " has ", x.numel(), " elements, ", shape, " has ",
+Tensor reshape_called(const char* called, const Tensor& x, const Shape& shape) {
+  SG_CHECK(shape.numel() == x.numel(), called, ": ", x.shape(), " has ", x.numel(), " elements, ", shape, " has ",
            shape.numel());
   Tensor y = x.alias(shape);
-  if (auto* node = record<Reshape>(y, x)) node->from = x.shape();
+  if (auto* node = record<Reshape>(y, x)) node->called = called, node->from = x.shape();
   return y;
 }
+
+Tensor slice_called(const char* called, const Tensor& x, int dim, int64_t begin, int64_t end) {
+  dim = check_dim(called, x, dim);
+  SG_CHECK(0 <= begin && begin <= end && end <= x.size(dim), called, ": [", begin, ", ", end,
+           ") is not within dimension ", dim, " of ", x.shape());
+  Tensor y = narrow(x, dim, begin, end);
+  if (auto* node = record<Slice>(y, x)) node->called = called, node->dim = dim, node->begin = begin;
+  return y;
+}
+
+}  // namespace
+
+Tensor reshape(const Tensor& x, const Shape& shape) { return reshape_called("reshape", x, shape); }
 
 Tensor reshape(const Tensor& x, std::initializer_list<int64_t> dims) {
   std::vector<int64_t> extents(dims);
@@ -108,7 +121,7 @@ Tensor reshape(const Tensor& x, std::initializer_list<int64_t> dims) {
   return reshape(x, Shape(std::span<const int64_t>(extents)));
 }
 
-Tensor Tensor::view(const Shape& shape) const { return reshape(*this, shape); }
+Tensor Tensor::view(const Shape& shape) const { return reshape_called("view", *this, shape); }
 
 Tensor permute(const Tensor& x, std::initializer_list<int> dims) {
   SG_CHECK(int(dims.size()) == x.ndim(), "permute: ", dims.size(), " dimensions given for shape ", x.shape());
@@ -131,16 +144,9 @@ Tensor transpose(const Tensor& x, int a, int b) {
   return permute_by(x, order);
 }
 
-Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) {
-  dim = check_dim("slice", x, dim);
-  SG_CHECK(0 <= begin && begin <= end && end <= x.size(dim), "slice: [", begin, ", ", end, ") is not within dimension ",
-           dim, " of ", x.shape());
-  Tensor y = narrow(x, dim, begin, end);
-  if (auto* node = record<Slice>(y, x)) node->dim = dim, node->begin = begin;
-  return y;
-}
+Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) { return slice_called("slice", x, dim, begin, end); }
 
-Tensor Tensor::rows(int64_t begin, int64_t end) const { return slice(*this, 0, begin, end); }
+Tensor Tensor::rows(int64_t begin, int64_t end) const { return slice_called("rows", *this, 0, begin, end); }
 
 Tensor cat(std::span<const Tensor> tensors, int dim) {
   SG_CHECK(!tensors.empty(), "cat: needs at least one tensor");

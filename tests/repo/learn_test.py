@@ -15,7 +15,7 @@ from pathlib import Path
 
 SOURCE = Path(sys.argv[1])
 sys.path.insert(0, str(SOURCE / "scripts"))
-from learn_grade import Refused, evaluate, explained, parse_predictions  # noqa: E402
+from learn_grade import Refused, evaluate, explained, hint, parse_predictions  # noqa: E402
 
 # Compiles a shell script: puts the file of YOURS in the place of the line that includes it. Links what is compiled, kernels
 # before what launches them.
@@ -38,14 +38,16 @@ printf '{"counters": {"sent_bytes": 96, "seconds": 0.25}, "terms": {"P": 64, "W"
 echo '<svg/>' >"$2/picture.svg"
 """
 SOLUTION = "# // TODO(you): the answer\nanswer=42\n# // end of TODO\n"
-README = "# 7. Sending\n\n## Predict\n\nHow many bytes?\n\n## Run\n\n```text\ncomputed\n```\n"
+README = "# 7. Sending\n\n## Predict\n\nHow many bytes?\n\n## Afterwards\n\n<details><summary>fold</summary>\n\n```text\ncomputed\n```\n\nwhy so many\n\n</details>\n"
 FACTS = {
     "title": "Sending", "minutes": 5, "needs": [], "terms": {"P": "parameters", "W": "ranks"},
     "predictions": [{"name": "sent_bytes", "unit": "bytes", "formula": "3 * F * P * (W - 1) / W"},
                     {"name": "seconds", "formula": "W / 10", "within": 1.5}],
     "breaks": [{"name": "other_answer", "what": "gives another answer", "sentence": "answer is '41', not 42", "seconds": 5,
                 "edit": {"file": "solution.cpp", "changes": [["answer=42", "answer=41"]]}, "answers": ["right", "wrong", "strange"]}],
-    "where": [{"question": "Which?", "file": "core/ledger.h", "symbol": "Ledger"}] * 3,
+    "where": [{"question": "Which?", "file": "core/ledger.h", "symbol": "Ledger"},
+              {"question": "Which member?", "file": "core/ledger.h", "symbol": "Ledger::change", "also": ["Ledger::add"]},
+              {"question": "Which again?", "file": "core/ledger.h", "symbol": "change"}],
 }
 faults = []
 
@@ -61,7 +63,7 @@ class Tree:
     def __init__(self, folder, **instead):
         self.root = Path(folder) / "a tree"
         files = {"build/CMakeCache.txt": f"CMAKE_CXX_COMPILER:FILEPATH={self.root}/compiler\n", "build/lib/libshardgrad.so": "",
-                 "build/lib/libshardgrad_sim_kernels.so": "", "compiler": COMPILER, "core/ledger.h": "class Ledger;\n", "tutorials/rung.h": "", "rung/README.md": README,
+                 "build/lib/libshardgrad_sim_kernels.so": "", "compiler": COMPILER, "core/ledger.h": "class Ledger { void add(); void change(); };\n", "docs/architecture.md": "## Where is it?\n\n| where? | `core/ledger.h` |\n", "tutorials/rung.h": "", "rung/README.md": README,
                  "rung/main.cpp": MAIN, "rung/solution.cpp": SOLUTION, "rung/exercise.cpp": SOLUTION.replace("answer=42\n", ""),
                  "rung/rung.json": json.dumps(FACTS)}
         if instead.pop("kernels", False):  # exercise and solution are these
@@ -71,7 +73,7 @@ class Tree:
         for name, text in files.items():
             path = self.root / name.replace("rung/", "tutorials/07_sending/")
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(instead.get(Path(name).stem, text) if name.startswith("rung/") else text)
+            path.write_text(instead.get(Path(name).stem, text) if name.startswith(("rung/", "docs/")) else text)
         (self.root / "compiler").chmod(0o755)
         (self.root / "scripts").mkdir()
         for script in "learn", "learn_grade.py", "learn_rung.py":
@@ -89,6 +91,7 @@ def says(tree, words, code, *texts):
     for text in texts:
         expect(text in said, f"scripts/learn {' '.join(words)} does not say '{text}':", said)
     expect(found == code, f"scripts/learn {' '.join(words)} ends with {found}, not {code}:", said)
+    return said
 
 
 def a_learner_climbs():
@@ -96,8 +99,15 @@ def a_learner_climbs():
         tree = Tree(folder)
         says(tree, [], 0, "Sending", "5 minutes in all")
         says(tree, ["7"], 0, "How many bytes?", '--predict "sent_bytes=… seconds=…"')
-        says(tree, ["7", "--predict", "sent_bytes=64 seconds=0.2"], 1, "you said 64, counted were 96 bytes", "1 of 2 right", "seconds: right")
-        says(tree, ["7", "--predict", "sent_bytes = 3*P*(W-1)/W, seconds=0.3"], 0, "2 of 2 right", "look at it: build/learn/07_sending/picture.svg")
+        for _ in range(2):  # the same number is one answer, of which a hint gives nothing away
+            said = says(tree, ["7", "--predict", "sent_bytes=64 seconds=0.2"], 1, "not 64, which is too small", "1 of 2 right", "seconds: right")
+            expect(not any(told in said for told in ("96", "computed", "why so many", "3 * F", "picture")), "a hint says what is asked", said)
+        said = says(tree, ["7", "--predict", "seconds=0.2"], 0, "not predicted yet: sent_bytes")
+        expect("computed" not in said, "what the program says is shown while something is not predicted", said)
+        says(tree, ["7", "--predict", "sent_bytes=65 seconds=0.2"], 1, "you said 65, counted were 96 bytes", "3 * F * P", "computed", "why so many")
+        said = says(tree, ["7", "--predict", "sent_bytes = 3*P*(W-1)/W, seconds=0.3"], 0, "2 of 2 right", "why so many", "look at it: build/learn/07_sending/picture.svg")
+        expect("details" not in said and "fold" not in said and "```" not in said, "a fold is shown as it is written", said)
+        says(tree, ["7", "--predict", "sent_bytes=0.09375 KiB seconds=200 ms"], 0, "2 of 2 right")
         says(tree, ["7", "--predict", "bytes=1"], 1, "counts no bytes; it counts sent_bytes, seconds")
         says(tree, ["7", "--break"], 0, "--break other_answer: gives another answer")
         _, said = tree.learn("7", "--break", "other_answer")
@@ -106,23 +116,34 @@ def a_learner_climbs():
             right = f"  {number}  right" in said
             says(tree, ["7", "--break", "other_answer", "--answer", number], 0 if right else 1, "yes" if right else "no;")
         says(tree, ["7", "--solution"], 1, "after 2 tries with --exercise; so far: 0")
-        says(tree, ["7", "--exercise"], 1, "copied for you", "answer is '', not 42", "tries: 0")
+        for _ in range(2):  # with nothing filled in nothing is run
+            said = says(tree, ["7", "--exercise"], 0, "copied for you")
+            expect("answer is" not in said, "an empty exercise is run", said)
         mine = tree.root / "learn/07_sending.cpp"
         mine.write_text("answer=41\n")
         for _ in range(3):  # the same file is one try
             says(tree, ["7", "--exercise"], 1, "answer is '41', not 42", "tries: 1")
         mine.write_text("does not compile\n")
         says(tree, ["7", "--exercise"], 1, "it does not compile", "error: here", "tries: 2")
+        mine.write_text("kill -SEGV $$\n")
+        says(tree, ["7", "--exercise"], 1, "died by signal 11 (SIGSEGV): it read or wrote through a pointer", "tries: 3")
         says(tree, ["7", "--solution"], 0, "+answer=42")
         mine.write_text("answer=42\n")
-        says(tree, ["7", "--exercise"], 0, "right")
+        says(tree, ["7", "--exercise"], 0, "right", "your file counts: sent_bytes 96, seconds 0.25")
         old = mine.stat().st_mtime - 3600
         mine.write_text("answer=41\n")
         os.utime(mine, (old, old))  # as a copy that was kept
         says(tree, ["7", "--exercise"], 1, "answer is '41', not 42")
         says(tree, ["7", "--where"], 0, "1  Which?")
-        says(tree, ["7", "--where", "1=Tensor"], 1, "no;")
-        says(tree, ["7", "--where", "1=Ledger"], 0, "yes: Ledger in core/ledger.h")
+        says(tree, ["7", "--where", "1=Tensor"], 1, "no, not Tensor; look in core/", "1  Which?")
+        for name in "Ledger", "sg::Ledger", "core/ledger.h", "ledger.h", "core/ledger.h:Ledger":
+            says(tree, ["7", "--where", f"1={name}"], 0, "yes: Ledger in core/ledger.h")
+        for name in "Ledger::change", "sg::Ledger::change()", "change", "add", "Ledger::add", "Ledger":
+            says(tree, ["7", "--where", f"2={name}"], 0, "yes: Ledger::change in core/ledger.h")
+        says(tree, ["7", "--where", "2=Ledger::sub"], 1, "no, not Ledger::sub", "2  Which member?")
+        said = says(tree, [], 0, "5  predicted, broken, written")
+        expect("all\n" not in said.replace("in all", ""), "a rung with a where-question left is done", said)
+        says(tree, ["7", "--where", "3=Ledger::change"], 0, "yes: change in core/ledger.h")
         says(tree, [], 0, "5  all")
         says(tree, ["--exercise"], 1, "of which rung?")
         says(tree, ["7", "--predict", ""], 1, "has no NAME=NUMBER")
@@ -147,7 +168,7 @@ def a_learner_writes_kernels():
         tree = Tree(folder, kernels=True, rung=facts(breaks=[FACTS["breaks"][0] | {"edit": edit}]))
         says(tree, ["7", "--ci"], 0, "every rung does what it says")
         says(tree, ["7", "--predict", "sent_bytes=96 seconds=0.2"], 0, "2 of 2 right")
-        says(tree, ["7", "--exercise"], 1, "copied for you", "answer is '', not 42")
+        says(tree, ["7", "--exercise"], 0, "copied for you")
         mine = tree.root / "learn/07_sending.cu"
         mine.write_text("does not compile\n")
         says(tree, ["7", "--exercise"], 1, "it does not compile", "error: here")
@@ -183,8 +204,9 @@ def checks_can_fail():
     checks_find("an exercise that passes", "passes with its holes", exercise=SOLUTION.replace("answer=42", "answer=42 # mine"))
     checks_find("a solution that is another file", "differ outside", solution=SOLUTION + "more=1\n")
     checks_find("a place that is not there", "core/ledger.h has no Storage", rung=facts(where=[{"question": "", "file": "core/ledger.h", "symbol": "Storage"}] * 3))
+    checks_find("a place that the table lacks", "does not name core/ledger.h", architecture="`core/ledger.h`\n## Where is it?\n| where? | `core/other.h` |\n")
     checks_find("a quote of other output", "quotes what is not in the program's output", README=README.replace("computed", "calculated"))
-    checks_find("a text that is too long", "README.md has 129 lines", README=README + 118 * "\n")
+    checks_find("a text that is too long", "README.md has 135 lines", README=README + 118 * "\n")
     checks_find("a solution of too much code", "solution.cpp has 2 lines of code, and is to have fewer than 2", rung=facts(code_lines=2),
                 solution=SOLUTION.replace("# //", "//") + "more=1\n")
     checks_find("a symbol that nobody uses", "does not use all_gather", rung=facts(introduces=["all_gather"]))
@@ -192,18 +214,33 @@ def checks_can_fail():
 
 
 def a_wrong_number_is_explained():
-    terms, meanings = {"P": 64, "W": 4, "F": 4}, {"W": "ranks"}
+    terms, meanings = {"P": 64, "W": 6, "F": 4}, {"W": "ranks"}
     sent = {"name": "sent", "unit": "bytes", "formula": "3 * F * P * (W - 1) / W"}
-    for said, mark, words in ((2304, 23, "without W, ranks, it"), (768, 18, "without this 1 it"), (384, 0, "with 2 in the place of this 3 it"), (144, 4, "without this F it")):
-        lines = explained(sent, evaluate(str(said), terms), evaluate(sent["formula"], terms), terms, meanings)
-        marks = [line.index("^") - 4 for line in lines if set(line.strip()) == {"^"}]
-        expect(marks == [mark] and any(words in line for line in lines), f"{said} in the place of 576 is not explained:", "\n".join(lines))
-    few = {"name": "few", "formula": "F * P"}
-    lines = explained(few, Fraction(768), Fraction(256), {**terms, "L": 3}, {"L": "layers"})
+
+    def shown(one, said):
+        return explained(one, said, evaluate(one["formula"], terms), terms, meanings)
+
+    def marks(lines):
+        return [place - 4 for line in lines if set(line) == {" ", "^"} for place, sign in enumerate(line) if sign == "^"]
+    for said, mark, words in (("3840", 23, "without W, ranks, it"), ("768", 18, "without this 1 it"), ("160", 4, "without this F it"),
+                              ("2*F*P*(W-1)/W", 0, "with 2 in the place of this 3 it"), ("3*F*P*(W-1)", 23, "without W, ranks, it"),
+                              ("3*F*F*P*(W-1)/W", None, "yours is this times F"), ("3*P*(W-1)/W", 4, "without this F it")):
+        lines = shown(sent, said)
+        expect(marks(lines) == ([mark] if mark is not None else []) and any(words in line for line in lines), f"{said} in the place of 640 is not explained:", "\n".join(lines))
+    same = {"name": "same", "formula": "3 * L * (W - 1)"}  # where L is 3 and W - 1 is 3, only a formula says what was left out
+    for said, places in (("L*(W-1)", [0]), ("3*(W-1)", [4]), ("9", [0, 4])):
+        lines = explained(same, said, Fraction(27), {"L": 3, "W": 4}, {})
+        expect(marks(lines) == places, f"{said} marks other terms than {places}:", "\n".join(lines))
+    lines = explained({"name": "few", "formula": "F * P"}, "768", Fraction(256), {**terms, "L": 3}, {"L": "layers"})
     expect("yours is this times L, layers" in "\n".join(lines), "a factor too many is not named:", "\n".join(lines))
-    lines = explained(sent, evaluate("577", terms), evaluate(sent["formula"], terms), terms, meanings)
-    expect("no single term explains the difference" in "\n".join(lines), "577 is explained by a term", "\n".join(lines))
-    for bad in ("__import__('os')", "P.real", "Q", "1 +", "1 / (W - 4)"):
+    lines = shown(sent, "641")
+    expect("no single term explains the difference" in "\n".join(lines), "641 is explained by a term", "\n".join(lines))
+    for said, words in (("3840", "look at W, ranks"), ("641", "within 2 %"), ("160", "one number or factor"), ("1", "write a formula of F, P, W")):
+        lines = hint(sent, said, Fraction(640), terms, meanings)
+        expect(words in "\n".join(lines) and "640" not in "\n".join(lines), f"the hint to {said} is another:", "\n".join(lines))
+    for said, number in (("12 MiB", 12 * 2**20), ("3KiB + P", 3 * 2**10 + 64), ("ceil(P / W) * max(F, 2)", 44), ("P**2 // 5 % 7", 0), ("8 bytes", 8), ("0.5 ms", Fraction(1, 2000))):
+        expect(evaluate(said, terms) == number, f"{said} is {evaluate(said, terms)}, not {number}")
+    for bad in ("__import__('os')", "P.real", "Q", "1 +", "1 / (W - 6)", "ceil()", "ceil(P, W)", "P ** W ** W", "P.MiB"):
         try:
             expect(False, f"'{bad}' is taken for a number: {evaluate(bad, terms)}")
         except Refused:

@@ -54,6 +54,7 @@ Bytes two_steps(const Sizes& sizes, learn::Rung* rung) {
     sg::picture::Memory picture{
         {"memory", "Memory of one step", "Bytes by owner, in the order in which they changed."}};
     auto mark = [&](const char* name) { picture.marks.push_back({double(history.changes().size()), name}); };
+    ledger.reset_peaks();
     row("before");
     mark("forward");
     Tensor loss = sg::sum(model(make_batch(sizes)));
@@ -71,7 +72,9 @@ Bytes two_steps(const Sizes& sizes, learn::Rung* rung) {
     seen.optimizer = ledger.current(Category::optimizer_state);
     picture.by_order = true;
     picture.bytes = sg::picture::bytes_over_time(history.before(), history.changes(), true);
-    if (second && rung) rung->picture(draw(picture));
+    if (!second || !rung) continue;
+    rung->picture(draw(picture));
+    rung->count("backward_peak_bytes", double(ledger.peak(kGradients)));
   }
   return seen;
 }
@@ -91,7 +94,7 @@ void check_yours(const Sizes& sizes, learn::Rung& rung) {
 
 int main(int count, char** words) {
   return learn::run(count, words, [](learn::Rung& rung) {
-    const Sizes sizes{.layers = 3, .width = 1024, .batch = 64};
+    const Sizes sizes{.layers = 6, .width = 1000, .batch = 80};
     std::printf("one process, MiB\n%-16s %12s %12s %12s %12s\n", "", "parameters", "activations", "gradients",
                 "optimizer");
     Bytes seen = two_steps(sizes, &rung);

@@ -1,7 +1,7 @@
 // A ring all-reduce: each rank talks only to its right neighbour.
 //
-// The vector is cut into W chunks, one for each rank. In a step every rank passes one chunk on. After W - 1 steps each
-// chunk has been at all ranks, and its sum is whole on one of them; W - 1 further steps pass the whole sums around.
+// The vector is cut into W chunks, one for each rank. In a step every rank passes one chunk on: first until each chunk
+// has been at all ranks, and its sum is whole on one of them, then until the whole sums have been passed around.
 
 /// `data`: this rank's `count` numbers, which become the sum over all ranks. W divides count.
 inline void ring_all_reduce(Wire& wire, ProcessGroup& world, float* data, int64_t count) {

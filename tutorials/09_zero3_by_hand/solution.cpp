@@ -80,7 +80,9 @@ class Trainer {
     Tensor all = sg::cat(std::vector<Tensor>{weight.view({weight.numel()}), bias, zeros}, 0);
     return {.full = all.set_requires_grad(), .width = bias.numel()};
   }
+  // TODO(you): how many zeros stand behind n elements, so that all ranks have parts of one size?
   int64_t padding(int64_t n) const { return (world_.size() - n % world_.size()) % world_.size(); }
+  // end of TODO
   Tensor my_part(const Tensor& full) const {
     int64_t size = full.numel() / world_.size();
     return full.rows(world_.rank() * size, (world_.rank() + 1) * size);
@@ -100,20 +102,25 @@ class Trainer {
     return dx;
   }
   void gather(Layer& layer) {
-    layer.full.storage()->materialize(sg::current_stream(sg::kCpu));
     sg::dist::CollectiveOptions options;
-    // TODO(you): what backward has saved comes back as it was, and is to be no write that it must refuse.
+    // TODO(you): memory for the whole, and all ranks' parts in it. What backward has saved comes back as it was, so
+    // this is to be no write that backward must refuse.
+    layer.full.storage()->materialize(sg::current_stream(sg::kCpu));
     options.counts_as_write = false;
-    // end of TODO
     world_.all_gather(layer.full.detach(), layer.shard.detach(), options).host_wait();
+    // end of TODO
   }
+  // TODO(you): the whole's memory goes, and its tensors stay.
   void release(Layer& layer) { layer.full.storage()->release(sg::current_stream(sg::kCpu)); }
+  // end of TODO
   void reduce(Layer& layer) {
     sg::TagScope owner(Category::named<"gradient_shard">);
+    // TODO(you): this rank's part of the sum becomes its shard's gradient, and the whole gradient goes.
     Tensor mine = sg::empty(layer.shard.shape());
     world_.reduce_scatter(mine, layer.full.grad()).host_wait();
     layer.shard.set_grad(mine);
     layer.full.zero_grad();
+    // end of TODO
   }
 
   ProcessGroup& world_;

@@ -11,12 +11,13 @@ class Trainer {
   Trainer(sg::dist::ProcessGroup& world, const sg::nn::Child<sg::nn::Sequential>& model) : model_(model) {
     // TODO(you): shard model_.module() over the ranks under zero3, and then make AdamW over the model's named
     // parameters, with a learning rate of 0.01.
-
     // end of TODO
   }
 
   /// One step on this rank's samples; `count` is of the elements of all ranks' targets.
   void step(const sg::Tensor& x, const sg::Tensor& target, double count) {
+    SG_CHECK(sharded_, "sharded_ is empty: it is what fully_shard returns in the constructor");
+    SG_CHECK(optimizer_, "optimizer_ is empty: it is made in the constructor, after fully_shard");
     // TODO(you): as in rung 3: loss, backward, step, zero_grad. The loss is divided by `count`.
     // end of TODO
   }

@@ -18,6 +18,8 @@ class Trainer {
 
   /// One step on this rank's samples; `count` is of the elements of all ranks' targets.
   void step(const sg::Tensor& x, const sg::Tensor& target, double count) {
+    SG_CHECK(sharded_, "sharded_ is empty: it is what fully_shard returns in the constructor");
+    SG_CHECK(optimizer_, "optimizer_ is empty: it is made in the constructor, after fully_shard");
     // TODO(you): as in rung 3: loss, backward, step, zero_grad. The loss is divided by `count`.
     sg::Tensor loss = sg::mse_loss(model_(x), target, count);
     loss.backward();
