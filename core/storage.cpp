@@ -59,16 +59,20 @@ Storage::~Storage() {
     memory_->discard(block_);
 }
 
+static std::string described(Category::Kind category, const std::string& unit) {
+  return concat(category.name(), unit.empty() ? "" : " of '" + unit + "'");
+}
+
 MemoryBlock Storage::allocate(Stream& stream) try {
   return memory_->allocate(bytes_, stream);
 } catch (const OutOfMemory& none) {
-  const std::string& unit = ledger_->unit_name(unit_);
-  throw OutOfMemory(concat(category_.name(), unit.empty() ? "" : " of '" + unit + "'", " on rank ", context().rank(),
-                           ": ", none.what()));
+  throw OutOfMemory(
+      concat(described(category_, ledger_->unit_name(unit_)), " on rank ", context().rank(), ": ", none.what()));
 }
 
 void Storage::materialize(Stream& stream) {
-  SG_ASSERT(!resident_, "materialize of a resident storage");
+  SG_CHECK(!resident_, "materialize: this memory (", described(category_, ledger_->unit_name(unit_)),
+           ") is there already; was a release forgotten?");
   bool window = is_window();
   if (window)
     block_ = rare_->seen;
@@ -132,8 +136,7 @@ void Storage::end_lease() {
 
 void Storage::throw_released() const {
   if (note()) fail(*note());
-  const std::string& unit = ledger_->unit_name(unit_);
-  fail("this tensor's memory (", category_.name(), unit.empty() ? "" : " of '" + unit + "'",
+  fail("this tensor's memory (", described(category_, ledger_->unit_name(unit_)),
        ") has been released; materialize it, and write its values again, before it is read");
 }
 

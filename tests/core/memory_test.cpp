@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/tensor.h>
 
@@ -31,6 +33,26 @@ TEST(Storage, UseWhileReleasedNamesTheTensorAndTheRemedy) {
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "'layers.0.weight' is not in memory: it is sharded; use summon_full_params");
   }
+}
+
+TEST(Storage, WhatNobodyHasANoteOfNamesItsOwner) {
+  Context context;
+  Tensor a = empty({4});
+  auto refused = [&](const std::function<void()>& use) {
+    try {
+      use();
+      return std::string();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  std::string owner = a.storage()->tag().category.name();
+  EXPECT_EQ(refused([&] { a.storage()->materialize(current_stream(kCpu)); }),
+            "materialize: this memory (" + owner + ") is there already; was a release forgotten?");
+  a.storage()->release(current_stream(kCpu));
+  EXPECT_EQ(refused([&] { a.in(); }),
+            "a tensor of shape [4] is not in memory: its storage was released, whose owner is " + owner +
+                "; materialize it, and write its values again (gather it), before this read");
 }
 
 TEST(Sizes, MoreBytesThanCanBeCountedAreRefused) {
