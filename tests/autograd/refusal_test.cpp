@@ -54,6 +54,29 @@ TEST(Refusals, BackwardTwice) {
   EXPECT_EQ(x.grad().item(), 6);
 }
 
+TEST(Refusals, AViewThatIsUsedInTwoStepsIsNamedAsItWasCalled) {
+  Context context;
+  Tensor x = leaf({1, 2, 3, 4}, {4});
+  Tensor rows = x.rows(0, 2), view = x.view({2, 2});
+  sum(rows).backward();
+  EXPECT_REFUSED(sum(rows).backward(), "rows:", "made once and used in two steps");
+  sum(view).backward();
+  EXPECT_REFUSED(sum(view).backward(), "view:", "retain_graph", "Make it anew in each forward");
+  EXPECT_REFUSED(x.view({5}), "view", "[4]", "[5]");
+  EXPECT_REFUSED(x.rows(2, 5), "rows", "[2, 5)", "[4]");
+}
+
+TEST(Refusals, ReleasedMemoryIsNamedByItsOwner) {
+  Context context;
+  Tensor x = [] {
+    TagScope owner(Category::named<"gathered">);
+    return ones({2, 3});
+  }();
+  x.storage()->release(current_stream(kCpu));
+  EXPECT_REFUSED(exp(x), "[2, 3]", "its storage was released, whose owner is gathered", "materialize");
+  EXPECT_REFUSED(x.storage()->data(), "gathered", "has been released; materialize it");
+}
+
 TEST(Refusals, DoubleBackward) {
   Context context;
   Tensor x = leaf({3}, {1});
