@@ -8,8 +8,9 @@ void check_part(const std::string& what, const Shape& shape, const Part& part) {
   if (part.extent == 0) return;
   SG_CHECK(part.dim >= 0 && part.dim < shape.ndim(), what, ": dimension ", part.dim, " of a part of shape ", shape,
            " does not exist");
-  SG_CHECK(part.begin >= 0 && part.begin + shape[part.dim] <= part.extent, what, ": indices [", part.begin, ", ",
-           part.begin + shape[part.dim], ") along dimension ", part.dim, " of shape ", shape, " are not a part of ",
+  int64_t count = shape[part.dim];
+  SG_CHECK(part.begin >= 0 && count <= part.extent && part.begin <= part.extent - count, what, ": ", count,
+           " indices from ", part.begin, " on along dimension ", part.dim, " of shape ", shape, " are not a part of ",
            part.extent);
 }
 

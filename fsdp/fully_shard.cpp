@@ -193,27 +193,59 @@ std::shared_ptr<Sharded> fully_shard(nn::Module& module, dist::ProcessGroup& gro
   return sharded;
 }
 
-// What no rank of the group sees: the parts and seeds of those beside it.
-static void check_mesh(nn::Module& module, const parallel::Mesh& mesh, const Config& config) {
+namespace {
+
+/// What a rank's part of a model on a mesh begins with.
+struct Beginning {
+  bool counts = true;                     // else it gets another rank's values
+  std::map<std::string, int64_t> values;  // hashes; 0: it has none yet
+};
+
+void check_beginnings(const Beginning& mine, const HeldParts& held, dist::ProcessGroup& world, bool seeds_count) {
+  std::vector<int64_t> numbers{mine.counts, int64_t(context().seed())};
+  for (const auto& [name, hash] : mine.values) numbers.push_back(hash);
+  std::vector<int64_t> all = world.share(numbers, {"", "fully_shard"});
+  auto of = [&](int rank, size_t i) { return all[size_t(rank) * numbers.size() + i]; };
+  auto both = [&](int rank, int other) {
+    return concat("fully_shard: rank ", world.global_rank(rank), " and rank ", world.global_rank(other));
+  };
+  for (int rank = 1; rank < world.size() && seeds_count; ++rank)
+    SG_CHECK(of(rank, 1) == of(0, 1), both(rank, 0), " have different seeds, ", uint64_t(of(rank, 1)), " and ",
+             uint64_t(of(0, 1)), ", so their parts would begin as parts of different models; give every rank the ",
+             "same seed");
+  size_t i = 0;
+  for (const auto& [name, hash] : mine.values) {
+    for (int rank = 1; rank < world.size(); ++rank) {
+      int other = 0;
+      while (other < rank && !(of(other, 0) && same_part(held.of(i, rank), held.of(i, other)))) ++other;
+      SG_CHECK(other == rank || !of(rank, 0) || of(rank, i + 2) == of(other, i + 2), both(rank, other),
+               " have copies of '", name, "' that begin with other values, set or loaded on one of them before ",
+               "fully_shard; set the same on both");
+    }
+    ++i;
+  }
+}
+
+}  // namespace
+
+// What no rank of the group sees: the parts, seeds and values of those beside it.
+static void check_mesh(nn::Module& module, const parallel::Mesh& mesh, std::string_view axis, const Config& config) {
   HeldParts::Mine mine;
+  Beginning beginning{!config.sync_module_states || mesh.coordinate(axis) == 0, {}};
   for (const auto& [name, parameter] : module.parameter_entries()) {
     const Tensor& tensor = parameter->tensor;
+    bool is_sharded = tensor.storage()->tag().unit != 0;
     mine[name] = {tensor.shape(), parameter->part, tensor.dtype(), 0, tensor.numel()};
+    beginning.values[name] = is_sharded ? 0 : int64_t(hash_of_values(tensor));
   }
-  HeldParts(mine, mesh.world(), "fully_shard");
-  if (config.sync_module_states) return;
-  auto seed = int64_t(context().seed());
-  std::vector<int64_t> seeds = mesh.world().share<int64_t>({seed}, {"", "fully_shard"});
-  for (size_t rank = 1; rank < seeds.size(); ++rank)
-    SG_CHECK(seeds[rank] == seeds[0], "fully_shard: rank ", mesh.world().global_rank(int(rank)), " and rank ",
-             mesh.world().global_rank(0), " have different seeds, ", uint64_t(seeds[rank]), " and ", uint64_t(seeds[0]),
-             ", so their parts would begin as parts of different models; give every rank the ", "same seed");
+  HeldParts held(mine, mesh.world(), "fully_shard");
+  check_beginnings(beginning, held, mesh.world(), !config.sync_module_states);
 }
 
 std::shared_ptr<Sharded> fully_shard(nn::Module& module, const parallel::Mesh& mesh, std::string_view axis,
                                      Config config) {
   dist::ProcessGroup& group = mesh.group(axis);
-  check_mesh(module, mesh, config);
+  check_mesh(module, mesh, axis, config);
   auto sharded = fully_shard(module, group, std::move(config));
   sharded->holders_ = &mesh.world();
   return sharded;

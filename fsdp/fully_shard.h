@@ -98,7 +98,8 @@ std::shared_ptr<Sharded> fully_shard(nn::Module& module, dist::ProcessGroup& gro
 /// The same over one axis of a mesh, along whose other axes ranks hold parts of larger parameters (Part, as in tensor
 /// parallelism) or copies: the model's state is joined over all ranks of the mesh, which call everything below that is
 /// a collective together. Throws Error(input) on every rank, naming parameters, ranges and ranks, where parts do not
-/// make whole parameters, and where seeds differ, unless Config::sync_module_states is set.
+/// make whole parameters, where copies begin with other values (with Config::sync_module_states those of the ranks
+/// that are first along the axis count, which the others get), and where seeds differ without it.
 ///
 ///     parallel::Mesh mesh(world, {{"data", 2}, {"model", 2}});
 ///     auto model = nn::make<Split>(mesh.group("model"));       // param("weight", {3, 7}, init, {0, 3 * rank, 6})

@@ -29,7 +29,8 @@ struct Moves {
   size_t left_out = 0;      ///< other collectives that send something, and those that not all ranks have a record of
 };
 
-/// What the records of all ranks say. Throws Error(input) where ranks call one collective by different names.
+/// What the records of all ranks say; the unit is what the first one calls it. Throws Error(input) where a collective
+/// is another one on another rank.
 Moves moves_of(const std::vector<RankRecords>& ranks);
 
 /// Ranks and collectives that are too many for the picture are left out, and it says so.

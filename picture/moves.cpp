@@ -47,9 +47,8 @@ class Calls {
   void join(int rank, const Record& record, size_t place) {
     auto [found, is_new] = calls_.try_emplace({record.group, record.number}, Call{record, place, 0, {}});
     Call& call = found->second;
-    SG_CHECK(call.record.op == record.op && call.record.unit == record.unit, "picture: what rank ", call.ranks.front(),
-             " calls ", call.record.op, " of '", call.record.unit, "' is ", record.op, " of '", record.unit,
-             "' on rank ", rank);
+    SG_CHECK(call.record.op == record.op, "picture: what rank ", call.ranks.front(), " calls ", call.record.op, " is ",
+             record.op, " on rank ", rank);
     call.ranks.push_back(rank);
     call.bytes_sent += record.bytes_sent;
   }

@@ -89,6 +89,7 @@ void RunReport::forget() {
   metrics_.close();
   board_.reset();
   std::error_code ignored;
+  if (std::filesystem::exists(folder_ + "/lock", ignored)) return;  // a job that resumes was first: it is that one's
   for (const auto& entry : std::filesystem::directory_iterator(folder_, ignored)) {
     std::string name = entry.path().filename();
     bool is_ours = name == "config.json" || name == "metrics.jsonl" || name == text::kTokenizerFile ||

@@ -64,7 +64,8 @@ StateDict join(std::span<const StateSlice> mine, dist::ProcessGroup& ranks, cons
       ranks.broadcast(values, rank, {{"", call}}).host_wait();
       StateSlice piece{own.name, sent.shape, sent.begin, values, sent.part};
       if (wanted) copy_pieces({&whole, 1}, in_whole({&piece, 1}));
-      if (difference.tensor < 0 && !same_copies(own, here, sent, values)) difference = {int64_t(i), rank};
+      bool copies = rank == ranks.rank() || same_copies(own, here, sent, values);
+      if (difference.tensor < 0 && !copies) difference = {int64_t(i), rank};
     }
     if (wanted) state.emplace(own.name, whole.values.view(whole.shape));
   }

@@ -130,7 +130,8 @@ TEST(TensorParallel, APartOutsideOfItsWholeIsRefused) {
       nn::init::uniform().fill_part(w, 0, {4, 3}, {1, 4, 6}, "w");
       FAIL();
     } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find("indices [4, 7) along dimension 1"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("3 indices from 4 on along dimension 1"), std::string::npos)
+          << error.what();
     }
   });
 }

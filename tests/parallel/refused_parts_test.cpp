@@ -3,6 +3,7 @@
 #include <shardgrad/fsdp/state/state.h>
 
 #include <functional>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -53,7 +54,9 @@ TEST(RefusedParts, PartsThatDoNotMakeAWholeAreRefusedOnEveryRank) {
       {{{"w", {4, 8}, {0, 0, 8}}, {"w", {8, 4}, {1, 4, 8}}},
        "'w' is split along dimension 1 on rank 1 and along dimension 0 on rank 0"},
       {{{"w", {8, 2}, {}}, {"w", {4, 2}, {0, 4, 8}}}, "more than one rank has [4, 8), rank 0 has [0, 8)"},
-      {{{"w", {4, 2}, {0, 0, 8}}, {"w", {4, 2}, {0, 6, 8}}}, "'w': indices [6, 10) along dimension 0"},
+      {{{"w", {4, 2}, {0, 0, 8}}, {"w", {4, 2}, {0, 6, 8}}}, "'w': 4 indices from 6 on along dimension 0"},
+      {{{"w", {4, 2}, {0, 0, 8}}, {"w", {4, 2}, {0, std::numeric_limits<int64_t>::max() - 1, 8}}},
+       "'w': 4 indices from 9223372036854775806 on along dimension 0"},
       {{{"w", {4, 2}, {0, 0, 8}}, {"v", {4, 2}, {0, 4, 8}}}, "there is no 'w', which rank 0 has"},
   };
   for (const Case& refused : cases)
@@ -85,6 +88,25 @@ TEST(RefusedParts, CopiesThatDifferAreRefusedOnEveryRank) {
         fill_(run.model->scale, 3);
       }
       expect_message(message_of([&] { run.parameters(); }), why + "' that are not the same");
+    });
+}
+
+TEST(RefusedParts, CopiesThatBeginWithOtherValuesAreRefusedOnEveryRank) {
+  for (bool sync : {false, true})
+    dist::run_ranks(4, [&](ProcessGroup& world) {
+      Mesh mesh(world, {{"data", 2}, {"model", 2}});
+      fsdp::Config config{.sync_module_states = sync};
+      auto set = [&](SplitMlp& model, int value) {
+        NoGrad no_grad;
+        model.materialize();
+        fill_(model.scale, value);
+      };
+      auto model = nn::make<SplitMlp>(mesh.group("model")), other = nn::make<SplitMlp>(mesh.group("model"));
+      set(*model, mesh.coordinate("model"));
+      expect_message(message_of([&] { fsdp::fully_shard(model.module(), mesh, "data", config); }),
+                     "rank 1 and rank 0 have copies of 'scale' that begin with other values");
+      set(*other, mesh.coordinate("data"));  // with sync, the first ranks' values are all ranks'
+      EXPECT_EQ(message_of([&] { fsdp::fully_shard(other.module(), mesh, "data", config); }).empty(), sync);
     });
 }
 

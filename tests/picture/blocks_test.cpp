@@ -50,7 +50,16 @@ TEST(Moves, ACallThatNotAllRanksHaveARecordOfIsLeftOutAndCounted) {
   EXPECT_EQ(moves_of({{0, {barrier}}}).left_out, 0u) << "it moves nothing";
 }
 
-TEST(Moves, RanksThatCallOneCollectiveByDifferentNamesAreRefused) {
+// A label is the caller's, and may name its rank.
+TEST(Moves, AUnitIsNamedAsTheFirstRankDoes) {
+  Record here = call("all_reduce", 1, 2), there = here;
+  here.unit = "of rank 0", there.unit = "of rank 1";
+  std::vector<Move> moves = moves_of({{0, {here}}, {1, {there}}}).moves;
+  ASSERT_EQ(moves.size(), 1u);
+  EXPECT_EQ(moves[0].unit, "of rank 0");
+}
+
+TEST(Moves, ACollectiveThatIsAnotherOneOnAnotherRankIsRefused) {
   EXPECT_THROW(moves_of({{0, {call("all_gather", 1, 2)}}, {1, {call("reduce_scatter", 1, 2)}}}), Error);
 }
 

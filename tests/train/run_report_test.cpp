@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/tensor.h>
+#include <shardgrad/train/checkpoint/run_lock.h>
 #include <shardgrad/train/run_report.h>
 
 #include "temporary_folder.h"
@@ -47,6 +49,22 @@ TEST(RunReport, EveryRunHasItsOwnFolder) {
   EXPECT_THAT(first.folder(), EndsWith("my runs/first"));
   EXPECT_THAT(second.folder(), EndsWith("my runs/first-2"));
   EXPECT_EQ(json::parse(read_file(second.folder() + "/config.json"))["name"], "first");
+}
+
+// Two jobs with resume begin together: one makes the folder, the other has it first.
+TEST(RunReport, ANewFolderThatDoesNotBeginGoesUnlessAnotherJobHasIt) {
+  for (bool taken : {false, true}) {
+    TemporaryFolder folder;
+    std::ostringstream out;
+    std::optional<RunReport> report(std::in_place, config_in(folder), out);
+    std::string run = report->folder();
+    std::ofstream(run + "/tokenizer.json") << "{}";
+    std::optional<train::RunLock> other;
+    if (taken) other.emplace(run);
+    report.reset();
+    for (const char* file : {"/config.json", "/tokenizer.json", "/metrics.jsonl"})
+      EXPECT_EQ(std::filesystem::exists(run + file), taken) << file;
+  }
 }
 
 TEST(RunReport, LinesThatCannotBeReadAreNotReplaced) {
