@@ -113,17 +113,36 @@ std::vector<StateSlice> states_of(optim::Optimizer& optimizer) {
   return all;
 }
 
-// A rank that holds no part of a parameter does not count its steps.
+// Names of parameters of whose state this rank has elements.
+std::set<std::string> held_by(const optim::Optimizer& optimizer) {
+  std::set<std::string> names;
+  for (const StatePlace& place : optimizer.planned_states({}))
+    names.insert(place.name.substr(0, place.name.rfind('.')));
+  return names;
+}
+
+// A rank that holds no part of a parameter does not count its steps. Those that hold one count alike, unless some left
+// out a step that others made, as those of a mesh do when each decides alone about an overflow.
 std::map<std::string, int64_t> steps_of(dist::ProcessGroup& group, const optim::Optimizer& optimizer) {
   std::map<std::string, int64_t> steps = optimizer.steps();
   if (group.size() == 1) return steps;
-  std::vector<int64_t> mine;
-  for (const auto& [name, count] : steps) mine.push_back(count);
+  std::set<std::string> held = held_by(optimizer);
+  std::vector<int64_t> mine;  // of each parameter the count, and the count of one who holds it, or -1
+  for (const auto& [name, count] : steps) mine.insert(mine.end(), {count, held.contains(name) ? count : -1});
   std::vector<int64_t> all = group.share(mine, {"", "optim_state_dict"});
   size_t i = 0;
   for (auto& [name, count] : steps) {
-    for (size_t at = i; at < all.size(); at += mine.size()) count = std::max(count, all[at]);
-    ++i;
+    int64_t of_holders = -1;
+    for (size_t at = i, rank = 0; at < all.size(); at += mine.size(), ++rank) {
+      int64_t here = all[at + 1];
+      SG_CHECK(of_holders < 0 || here < 0 || here == of_holders, "optim_state_dict: '", name, "' has made ", here,
+               " steps on rank ", group.global_rank(int(rank)), " and ", of_holders,
+               " on another: the ranks have trained apart; a gradient scaler must ask all ranks that hold ",
+               "something of the model (sharded->holders())");
+      of_holders = std::max(of_holders, here);
+      count = std::max(count, all[at]);
+    }
+    i += 2;
   }
   return steps;
 }

@@ -140,6 +140,19 @@ TEST(RefusedParts, AStateThatDoesNotFitOneRankIsRefusedOnAllAndChangesNothing) {
     });
 }
 
+TEST(RefusedParts, AStateOfRanksThatMadeOtherNumbersOfStepsIsRefusedOnEveryRank) {
+  for (bool sharded : {true, false})
+    dist::run_ranks(2, [&](ProcessGroup& world) {
+      MeshRun run(world, 1, sharded ? std::optional(fsdp::Config{}) : std::nullopt);
+      run.states();
+      std::map<std::string, int64_t> steps = run.optimizer.steps();
+      for (auto& [name, count] : steps) count = 3 + world.rank();  // as when rank 0 alone has left one out
+      run.optimizer.set_steps(steps);
+      expect_message(message_of([&] { run.states(); }),
+                     "the ranks have trained apart; a gradient scaler must ask all ranks");
+    });
+}
+
 TEST(RefusedParts, RanksWithOtherSeedsAlongTheModelAxisAreRefused) {
   dist::run_ranks(2, [](ProcessGroup& world) {
     Mesh mesh(world, {{"data", 1}, {"model", 2}});
