@@ -233,6 +233,8 @@ TEST_F(TokenizerFiles, WhatWouldBeDoneOtherwiseIsRefusedByItsName) {
   EXPECT_THAT(refusal("/post_processor", {{"type", "BertProcessing"}}),
               HasSubstr("its post-processor is BertProcessing"));
   EXPECT_THAT(refusal("/added_tokens/0/lstrip", true), HasSubstr("its added token '<|endoftext|>' has lstrip"));
+  EXPECT_THAT(refusal("/added_tokens/0/content", "ab"),
+              HasSubstr("its added token 'ab' has the id 258, and the one of that name in its vocabulary 256; they"));
 }
 
 TEST_F(TokenizerFiles, PatternsAndTheirUsesAreRefusedByTheirName) {
@@ -275,6 +277,8 @@ TEST_F(TokenizerFiles, WhatIsNoTokenizerIsRefused) {
   EXPECT_THAT(refusal("/model/vocab/a", "x"), HasSubstr("the id of its token 'a' is string"));
   EXPECT_THAT(refusal("/model/vocab", json::object()), HasSubstr("its vocabulary is empty"));
   EXPECT_THAT(refusal("/model/merges", json::array({"a b c"})), HasSubstr("its merge 'a b c' is no pair of tokens"));
+  EXPECT_THAT(refusal("/model/merges", json::array({json::array({"a", "b", "c"})})),
+              HasSubstr(R"(its merge ["a","b","c"] is no pair of tokens)"));
   EXPECT_THAT(refusal("/model/merges", json::array({"b a"})),
               HasSubstr("needs the token 'ba', which its vocabulary has not"));
   EXPECT_THAT(refusal("/model/merges", 5), HasSubstr("it is no tokenizer.json: "));
