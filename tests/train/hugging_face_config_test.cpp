@@ -80,6 +80,27 @@ TEST_F(HuggingFaceConfig, RotationsHaveTwoSpellings) {
     EXPECT_FALSE(llama(keys).rope.scaling) << keys;
 }
 
+// As transformers' attribute_map has it: what it sets last is what it computes with.
+TEST_F(HuggingFaceConfig, SizesOfGpt2HaveLlamasNamesToo) {
+  nn::Gpt2Options gpt2 = this->gpt2(
+      R"(, "n_head": 2, "num_attention_heads": 6, "hidden_size": 24, "num_hidden_layers": 3,
+         "max_position_embeddings": 9)");
+  EXPECT_EQ(gpt2.n_head, 6);
+  EXPECT_EQ(gpt2.n_embd, 24);
+  EXPECT_EQ(gpt2.n_layer, 3);
+  EXPECT_EQ(gpt2.n_positions, 9);
+}
+
+// Read as a group without members it would hide the other one.
+TEST_F(HuggingFaceConfig, AGroupOfRotationsIsAnObject) {
+  for (const char* value : {"[]", "0", "false", R"("linear")"})
+    for (std::string key : {"rope_scaling", "rope_parameters"}) {
+      std::string other = key == "rope_scaling" ? "rope_parameters" : "rope_scaling";
+      EXPECT_EQ(refusal("llama", concat("\"", key, "\": ", value, ", \"", other, "\": {\"rope_theta\": 5}")),
+                concat(key, " is ", value, "; it must be an object, or null"));
+    }
+}
+
 TEST_F(HuggingFaceConfig, WhatWouldBeComputedOtherwiseIsRefusedByItsKey) {
   struct Refused {
     const char *type, *keys, *words;
@@ -109,6 +130,9 @@ TEST_F(HuggingFaceConfig, ImpossibleValuesAreRefused) {
   EXPECT_EQ(refusal("gpt2", R"("n_embd": 10, "n_head": 4)"), "n_embd is 10; it must be a multiple of n_head, 4");
   EXPECT_THAT(refusal("gpt2", R"("n_layer": 0)"), StartsWith("n_layer is 0; it must be an integer from 1 to "));
   EXPECT_THAT(refusal("gpt2", R"("n_layer": 1e30)"), StartsWith("n_layer is 1e+30; it must be an integer"));
+  EXPECT_EQ(refusal("gpt2", R"("n_layer": 4097)"), "n_layer is 4097; it must be an integer from 1 to 4096");
+  EXPECT_EQ(refusal("llama", R"("num_hidden_layers": 100000)"),
+            "num_hidden_layers is 100000; it must be an integer from 1 to 4096");
   EXPECT_THAT(refusal("gpt2", R"("vocab_size": "all")"), StartsWith("vocab_size is \"all\"; it must be an integer"));
   EXPECT_EQ(refusal("gpt2", R"("resid_pdrop": 1)"), "resid_pdrop is 1; it must be from 0 to below 1");
   EXPECT_EQ(refusal("llama", R"("rms_norm_eps": 0)"), "rms_norm_eps is 0; it must be above 0");

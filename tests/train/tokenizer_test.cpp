@@ -233,6 +233,8 @@ TEST_F(TokenizerFiles, WhatWouldBeDoneOtherwiseIsRefusedByItsName) {
   EXPECT_THAT(refusal("/post_processor", {{"type", "BertProcessing"}}),
               HasSubstr("its post-processor is BertProcessing"));
   EXPECT_THAT(refusal("/added_tokens/0/lstrip", true), HasSubstr("its added token '<|endoftext|>' has lstrip"));
+  EXPECT_THAT(refusal("/added_tokens/0/content", "ab"),
+              HasSubstr("its added token 'ab' has the id 258, and the one of that name in its vocabulary 256; they"));
 }
 
 TEST_F(TokenizerFiles, PatternsAndTheirUsesAreRefusedByTheirName) {
@@ -275,6 +277,8 @@ TEST_F(TokenizerFiles, WhatIsNoTokenizerIsRefused) {
   EXPECT_THAT(refusal("/model/vocab/a", "x"), HasSubstr("the id of its token 'a' is string"));
   EXPECT_THAT(refusal("/model/vocab", json::object()), HasSubstr("its vocabulary is empty"));
   EXPECT_THAT(refusal("/model/merges", json::array({"a b c"})), HasSubstr("its merge 'a b c' is no pair of tokens"));
+  EXPECT_THAT(refusal("/model/merges", json::array({json::array({"a", "b", "c"})})),
+              HasSubstr(R"(its merge ["a","b","c"] is no pair of tokens)"));
   EXPECT_THAT(refusal("/model/merges", json::array({"b a"})),
               HasSubstr("needs the token 'ba', which its vocabulary has not"));
   EXPECT_THAT(refusal("/model/merges", 5), HasSubstr("it is no tokenizer.json: "));
@@ -374,9 +378,21 @@ TEST(Pattern, MeansWhatItMeansInRuby) {
   EXPECT_EQ(matches("\\d+", "12\u0663\u0664\u00bd"), Found{"12\u0663\u0664"});
   EXPECT_EQ(matches("(?i:'S)", "'s'\u017f'x"), (Found{"'s", "'\u017f"}));
   EXPECT_EQ(matches("^b$", "a\nb\nb"), (Found{"b", "b"}));
-  EXPECT_EQ(matches("a*", "baab"), Found{"aa"}) << "matches of nothing are left out";
+  EXPECT_EQ(matches("a*", "baab"), (Found{"", "aa"})) << "a match of nothing is none where one ended";
   EXPECT_EQ(matches("\\p{Lu}\\x41+.", "\u00c9AA\nEA\r"), (Found{"\u00c9AA", "EA\r"}));
   EXPECT_EQ(matches(text::literally(".*").c_str(), "a.*b"), Found{".*"});
+}
+
+// As (?=(\\d{3})+(?!\\d)) does, which cuts numbers at thousands.
+TEST(Pattern, MatchesOfNothingAreCuts) {
+  NEEDS_PATTERNS();
+  auto cuts = [](const char* pattern) {
+    std::vector<std::pair<size_t, size_t>> found;
+    text::Pattern(pattern).for_each("hello", [&](size_t begin, size_t end) { found.emplace_back(begin, end); });
+    return found;
+  };
+  EXPECT_THAT(cuts("(?=l)"), ::testing::ElementsAre(std::pair(2, 2), std::pair(3, 3)));
+  EXPECT_THAT(cuts("l?"), ::testing::ElementsAre(std::pair(0, 0), std::pair(1, 1), std::pair(2, 3), std::pair(3, 4)));
 }
 
 TEST(Pattern, GoesOnBehindBytesThatAreNoText) {

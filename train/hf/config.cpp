@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <shardgrad/train/hf/keys.h>
+#include <shardgrad/train/tasks/language.h>
 
 namespace shardgrad::train::hf {
 namespace {
@@ -43,6 +44,11 @@ void check_common(const Keys& keys) {
     fail(keys.path(), ": there is a quantization_config; weights of few bits cannot be read, save the model without");
 }
 
+// transformers knows GPT-2's sizes under LLaMA's names, too; where both are, those are taken.
+int64_t gpt2_size(const Keys& keys, const char* key, const char* other, int64_t otherwise, int64_t most = Keys::kMost) {
+  return keys.integer(keys.has(other) ? other : key, otherwise, most);
+}
+
 nn::Gpt2Options gpt2_options(const Keys& keys) {
   check_choice(keys, "activation_function", {"gelu_new", "gelu_pytorch_tanh"},
                "built are gelu_new and gelu_pytorch_tanh, the form with tanh (\"gelu\" is that with erf)");
@@ -53,10 +59,10 @@ nn::Gpt2Options gpt2_options(const Keys& keys) {
   check_off(keys, "add_cross_attention", "there is no attention to another text here");
   nn::Gpt2Options o;
   o.vocab_size = keys.integer("vocab_size", 50257);
-  o.n_positions = keys.integer("n_positions", 1024);
-  o.n_embd = keys.integer("n_embd", 768);
-  o.n_layer = keys.integer("n_layer", 12);
-  o.n_head = keys.integer("n_head", 12);
+  o.n_positions = gpt2_size(keys, "n_positions", "max_position_embeddings", 1024);
+  o.n_embd = gpt2_size(keys, "n_embd", "hidden_size", 768);
+  o.n_layer = gpt2_size(keys, "n_layer", "num_hidden_layers", 12, kMostBlocks);
+  o.n_head = gpt2_size(keys, "n_head", "num_attention_heads", 12);
   o.n_inner = keys.has("n_inner") ? keys.integer("n_inner", 0) : 0;
   o.layer_norm_epsilon = positive(keys, "layer_norm_epsilon", 1e-5);
   o.embd_pdrop = probability(keys, "embd_pdrop", 0.1);
@@ -70,6 +76,8 @@ nn::Gpt2Options gpt2_options(const Keys& keys) {
 // transformers 5 writes one group rope_parameters; 4 writes rope_theta, and rope_scaling where there is one. Where both
 // are, transformers takes rope_scaling.
 RopeOptions rope_options(const Keys& keys, int64_t positions) {
+  for (const char* key : {"rope_scaling", "rope_parameters"})
+    if (keys.json(key) != "null") keys.refuse(key, "it must be an object, or null");
   std::string group = keys.has("rope_scaling") ? "rope_scaling." : "rope_parameters.";
   RopeOptions rope;
   rope.theta = positive(keys, keys.has(group + "rope_theta") ? group + "rope_theta" : "rope_theta", 10000);
@@ -105,7 +113,7 @@ nn::LlamaOptions llama_options(const Keys& keys) {
   o.max_position_embeddings = keys.integer("max_position_embeddings", 2048);
   o.hidden_size = keys.integer("hidden_size", 4096);
   o.intermediate_size = keys.integer("intermediate_size", 11008);
-  o.num_hidden_layers = keys.integer("num_hidden_layers", 32);
+  o.num_hidden_layers = keys.integer("num_hidden_layers", 32, kMostBlocks);
   o.num_attention_heads = keys.integer("num_attention_heads", 32);
   o.num_key_value_heads = keys.integer("num_key_value_heads", o.num_attention_heads);
   o.head_dim = keys.has("head_dim") ? keys.integer("head_dim", 0) : 0;

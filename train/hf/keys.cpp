@@ -11,8 +11,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMost = 1 << 24;  // so that products of two have room in an int64_t
-
 }  // namespace
 
 Keys::Keys(const std::string& path) : path_(path) {
@@ -40,12 +38,12 @@ void Keys::refuse(const std::string& key, const std::string& why) const {
   fail(setting->place, ": ", key, " is ", shortened(setting->json), "; ", why);
 }
 
-int64_t Keys::integer(const std::string& key, int64_t otherwise) const {
+int64_t Keys::integer(const std::string& key, int64_t otherwise, int64_t most) const {
   const Setting* setting = find(key);
   if (!setting) return otherwise;
   Json value = Json::parse(setting->json);
-  bool fits = value.is_number_integer() && value >= 1 && value <= kMost;
-  if (!fits) refuse(key, concat("it must be an integer from 1 to ", kMost));
+  bool fits = value.is_number_integer() && value >= 1 && value <= most;
+  if (!fits) refuse(key, concat("it must be an integer from 1 to ", most));
   return value.get<int64_t>();
 }
 

@@ -13,6 +13,7 @@ namespace shardgrad::train::hf {
 
 class Keys {
  public:
+  static constexpr int64_t kMost = 1 << 24;  ///< so that products of two have room in an int64_t
   /// Throws Error(input) with the first fault of a file that cannot be read or is no JSON object.
   explicit Keys(const std::string& path);
 
@@ -20,7 +21,7 @@ class Keys {
   /// Whether it has a value other than null; of an object, whether that has any.
   bool has(const std::string& key) const;
   /// The values, or `otherwise` where there is none.
-  int64_t integer(const std::string& key, int64_t otherwise) const;  ///< from 1 to 2^24
+  int64_t integer(const std::string& key, int64_t otherwise, int64_t most = kMost) const;  ///< from 1 to `most`
   double number(const std::string& key, double otherwise) const;
   bool flag(const std::string& key, bool otherwise) const;
   std::string text(const std::string& key, const std::string& otherwise) const;

@@ -4,7 +4,8 @@ namespace shardgrad::train {
 namespace {
 
 constexpr double kLargest = 1 << 30;
-const Rule kCount{.low = 1, .high = kLargest}, kCountOrNone{.low = 0, .high = kLargest};
+const Rule kCount{.low = 1, .high = kLargest}, kCountOrNone{.low = 0, .high = kLargest},
+    kBlocks{.low = 1, .high = kMostBlocks};
 
 void add_vocabulary(OptionList& options, int64_t& size, int64_t& multiple, bool& tied) {
   options.add("vocab_size", size, "tokens there are", kCount);
@@ -19,7 +20,7 @@ void Gpt2Choice::list(OptionList& options) {
   add_vocabulary(options, model.vocab_size, model.vocab_multiple, model.tie_word_embeddings);
   options.add("n_positions", model.n_positions, "the most tokens in a row", kCount);
   options.add("n_embd", model.n_embd, "numbers of a token", kCount);
-  options.add("n_layer", model.n_layer, "blocks", kCount);
+  options.add("n_layer", model.n_layer, "blocks", kBlocks);
   options.add("n_head", model.n_head, "heads of attention", kCount);
   options.add("n_inner", model.n_inner, "between the two products after attention; 0: 4 n_embd", kCountOrNone);
   options.add("layer_norm_epsilon", model.layer_norm_epsilon, "of the norms", {.low = 0, .above_low = true});
@@ -40,7 +41,7 @@ void LlamaChoice::list(OptionList& options) {
   options.add("max_position_embeddings", model.max_position_embeddings, "the most tokens in a row", kCount);
   options.add("hidden_size", model.hidden_size, "numbers of a token", kCount);
   options.add("intermediate_size", model.intermediate_size, "between the products after attention", kCount);
-  options.add("num_hidden_layers", model.num_hidden_layers, "blocks", kCount);
+  options.add("num_hidden_layers", model.num_hidden_layers, "blocks", kBlocks);
   options.add("num_attention_heads", model.num_attention_heads, "heads of attention", kCount);
   options.add("num_key_value_heads", model.num_key_value_heads,
               "heads of keys and values, each for as many neighbours; 0: num_attention_heads", kCountOrNone);

@@ -9,6 +9,9 @@
 
 namespace shardgrad::train {
 
+/// More are a slip of the hand, which would take minutes: the time to make them grows with the square of their number.
+constexpr int64_t kMostBlocks = 4096;
+
 struct Gpt2Choice {
   nn::Gpt2Options model;
   double dropout = 0;  ///< in all three places

@@ -71,6 +71,7 @@ Vocabulary read_vocabulary(const Json& model, std::vector<Token>& tokens) {
 
 std::pair<std::string, std::string> names_of(const Json& merge) {
   if (merge.is_array() && merge.size() == 2) return {merge[0].get<std::string>(), merge[1].get<std::string>()};
+  SG_CHECK(merge.is_string(), "its merge ", shortened(merge.dump()), " is no pair of tokens");
   const auto& text = merge.get_ref<const std::string&>();
   size_t space = text.find(' ');
   SG_CHECK(space != std::string::npos && text.find(' ', space + 1) == std::string::npos, "its merge '", shortened(text),
@@ -167,11 +168,15 @@ CutSteps read_steps(const Json& file) {
 
 std::vector<AddedToken> read_added(const Json& file, std::vector<Token>& tokens) {
   std::vector<AddedToken> added;
+  const Json& vocabulary = file.at("model").at("vocab");
   for (const Json& json : member(file, "added_tokens")) {
     std::string text = json.at("content");
     for (const char* key : {"lstrip", "rstrip", "single_word"})
       SG_CHECK(!is_set(json, key), "its added token '", shortened(text), "' has ", key, ", which is not known here");
     AddedToken token{text, id_in(json.at("id"), text), is_set(json, "special"), !is_set(json, "normalized")};
+    if (auto same = vocabulary.find(text); same != vocabulary.end())
+      SG_CHECK(*same == token.id, "its added token '", shortened(text), "' has the id ", token.id,
+               ", and the one of that name in its vocabulary ", same->dump(), "; they must be the same");
     Token as_text{text, true, token.special};
     bool in_vocabulary = token.id < tokens.size() && tokens[token.id].exists &&
                          tokens[token.id].bytes == from_letters(text).value_or(text);

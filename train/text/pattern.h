@@ -17,8 +17,8 @@ class Pattern {
   ~Pattern();
   Pattern(Pattern&&) noexcept;
 
-  /// Calls `call(begin, end)` for every match that is not empty, from left to right. Bytes that are no UTF-8 match
-  /// nothing. From any thread.
+  /// Calls `call(begin, end)` for every match from left to right, but not for an empty one where the last one ended.
+  /// Bytes that are no UTF-8 match nothing. From any thread.
   void for_each(std::string_view text, const std::function<void(size_t begin, size_t end)>& call) const;
 
   /// Whether this build has them.

@@ -50,6 +50,7 @@ void Pattern::for_each(std::string_view text, const std::function<void(size_t be
   std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> found(pcre2_match_data_create(1, nullptr),
                                                                             pcre2_match_data_free);
   const PCRE2_SIZE* place = pcre2_get_ovector_pointer(found.get());
+  size_t last = std::string_view::npos;  // where the last match ended
   for (size_t begin = 0; begin < text.size();) {
     std::string_view valid = text.substr(begin, valid_utf8(text.substr(begin)));
     for (size_t at = 0; at < valid.size();) {
@@ -58,8 +59,13 @@ void Pattern::for_each(std::string_view text, const std::function<void(size_t be
       if (code == PCRE2_ERROR_NOMATCH) break;
       SG_CHECK(code >= 0, "the tokenizer's pattern failed at byte ", begin + at, " of a text of ", text.size(), ": ",
                reason_of(code));
-      if (place[1] > place[0]) call(begin + place[0], begin + place[1]);
-      at = place[1] > at ? place[1] : at + utf8_step(valid.substr(at)).length;
+      if (place[1] == place[0] && begin + place[1] == last) {
+        at += utf8_step(valid.substr(at)).length;
+        continue;
+      }
+      call(begin + place[0], begin + place[1]);
+      at = place[1];
+      last = begin + at;
     }
     begin += valid.size();
     if (begin < text.size()) begin += utf8_step(text.substr(begin)).length;
