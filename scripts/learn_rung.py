@@ -135,6 +135,7 @@ class Rung:
         self.tries, self.where = facts.get("tries", []), facts["where"]
         self.code_lines = facts.get("code_lines")
         self.readme = (folder / "README.md").read_text()
+        self.answers = self.file("AFTERWARDS.md").read_text() if self.file("AFTERWARDS.md").exists() else ""
 
     def file(self, name):
         return self.folder / name
@@ -157,9 +158,9 @@ class Rung:
         return self.part("Predict")
 
     def afterwards(self):
-        """The part that tells what the prediction asked for: below a fold in the README, and shown with the grades and the
-        program's output, which it quotes."""
-        return re.sub(r"</?details>|<summary>.*?</summary>|```text\n.*?```\n|\n(?=\n\n)", "", self.part("Afterwards"), flags=re.S).strip()
+        """What AFTERWARDS.md tells, which has the answers and so is no part of the README: less its heading, and the program's
+        output, which it quotes and which is shown beside it."""
+        return re.sub(r"\A# [^\n]*\n|```text\n.*?```\n|\n(?=\n\n)", "", self.answers, flags=re.S).strip()
 
     def part(self, name):
         found = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", self.readme, re.M | re.S)
@@ -226,6 +227,8 @@ class Rung:
         code = [line for line in self.file("solution.cpp").read_text().splitlines() if line.strip() and not line.strip().startswith("//")] if self.code_lines else []
         if self.code_lines and len(code) >= self.code_lines:
             yield f"solution.cpp has {len(code)} lines of code, and is to have fewer than {self.code_lines}"
+        if self.answers and "AFTERWARDS.md" not in self.readme:
+            yield "README.md does not name AFTERWARDS.md"
         if self.predictions and not self.question():
             yield "README.md has no part '## Predict'"
         if len(self.where) != 3:
@@ -249,9 +252,10 @@ class Rung:
             return "\n".join(line.strip() for line in text.strip().splitlines())
         sources = [path.read_text() for path in (self.file(n) for n in ("main.cpp", "solution.cpp", "solution.cu", "kernels.cu")) if path.exists()]
         wholes = {"cpp": stripped("\n".join(sources)), "cuda": stripped("\n".join(sources)), "text": stripped(run.out)}
-        for kind, block in TEXTS.findall(self.readme):
-            if stripped(block) not in wholes[kind]:
-                yield f"README.md quotes what is not in the program's {'output' if kind == 'text' else 'text'}:\n{block}the output is:\n{run.out}"
+        for name, text in ("README.md", self.readme), ("AFTERWARDS.md", self.answers):
+            for kind, block in TEXTS.findall(text):
+                if stripped(block) not in wholes[kind]:
+                    yield f"{name} quotes what is not in the program's {'output' if kind == 'text' else 'text'}:\n{block}the output is:\n{run.out}"
 
     def faults_of_predictions(self, program, run):
         names = {one["name"] for one in self.predictions}

@@ -38,7 +38,8 @@ printf '{"counters": {"sent_bytes": 96, "seconds": 0.25}, "terms": {"P": 64, "W"
 echo '<svg/>' >"$2/picture.svg"
 """
 SOLUTION = "# // TODO(you): the answer\nanswer=42\n# // end of TODO\n"
-README = "# 7. Sending\n\n## Predict\n\nHow many bytes?\n\n## Afterwards\n\n<details><summary>fold</summary>\n\n```text\ncomputed\n```\n\nwhy so many\n\n</details>\n"
+README = "# 7. Sending\n\n## Predict\n\nHow many bytes? The rest is in AFTERWARDS.md.\n"
+AFTERWARDS = "# 7. Sending: what it says\n\n```text\ncomputed\n```\n\nwhy so many\n"
 FACTS = {
     "title": "Sending", "minutes": 5, "needs": [], "terms": {"P": "parameters", "W": "ranks"},
     "predictions": [{"name": "sent_bytes", "unit": "bytes", "formula": "3 * F * P * (W - 1) / W"},
@@ -63,7 +64,7 @@ class Tree:
     def __init__(self, folder, **instead):
         self.root = Path(folder) / "a tree"
         files = {"build/CMakeCache.txt": f"CMAKE_CXX_COMPILER:FILEPATH={self.root}/compiler\n", "build/lib/libshardgrad.so": "",
-                 "build/lib/libshardgrad_sim_kernels.so": "", "compiler": COMPILER, "core/ledger.h": "class Ledger { void add(); void change(); };\n", "docs/architecture.md": "## Where is it?\n\n| where? | `core/ledger.h` |\n", "tutorials/rung.h": "", "rung/README.md": README,
+                 "build/lib/libshardgrad_sim_kernels.so": "", "compiler": COMPILER, "core/ledger.h": "class Ledger { void add(); void change(); };\n", "docs/architecture.md": "## Where is it?\n\n| where? | `core/ledger.h` |\n", "tutorials/rung.h": "", "rung/README.md": README, "rung/AFTERWARDS.md": AFTERWARDS,
                  "rung/main.cpp": MAIN, "rung/solution.cpp": SOLUTION, "rung/exercise.cpp": SOLUTION.replace("answer=42\n", ""),
                  "rung/rung.json": json.dumps(FACTS)}
         if instead.pop("kernels", False):  # exercise and solution are these
@@ -98,7 +99,8 @@ def a_learner_climbs():
     with tempfile.TemporaryDirectory(prefix="learn test ") as folder:
         tree = Tree(folder)
         says(tree, [], 0, "Sending", "5 minutes in all")
-        says(tree, ["7"], 0, "How many bytes?", '--predict "sent_bytes=… seconds=…"')
+        said = says(tree, ["7"], 0, "How many bytes?", '--predict "sent_bytes=… seconds=…"', "the answers, shown when all is graded: tutorials/07_sending/AFTERWARDS.md")
+        expect("why so many" not in said, "the answers are shown with the question", said)
         for _ in range(2):  # the same number is one answer, of which a hint gives nothing away
             said = says(tree, ["7", "--predict", "sent_bytes=64 seconds=0.2"], 1, "not 64, which is too small", "1 of 2 right", "seconds: right")
             expect(not any(told in said for told in ("96", "computed", "why so many", "3 * F", "picture")), "a hint says what is asked", said)
@@ -106,7 +108,7 @@ def a_learner_climbs():
         expect("computed" not in said, "what the program says is shown while something is not predicted", said)
         says(tree, ["7", "--predict", "sent_bytes=65 seconds=0.2"], 1, "you said 65, counted were 96 bytes", "3 * F * P", "computed", "why so many")
         said = says(tree, ["7", "--predict", "sent_bytes = 3*P*(W-1)/W, seconds=0.3"], 0, "2 of 2 right", "why so many", "look at it: build/learn/07_sending/picture.svg")
-        expect("details" not in said and "fold" not in said and "```" not in said, "a fold is shown as it is written", said)
+        expect("what it says" not in said and "```" not in said and said.count("computed") == 1, "the answers are shown as they are written", said)
         says(tree, ["7", "--predict", "sent_bytes=0.09375 KiB seconds=200 ms"], 0, "2 of 2 right")
         says(tree, ["7", "--predict", "bytes=1"], 1, "counts no bytes; it counts sent_bytes, seconds")
         says(tree, ["7", "--break"], 0, "--break other_answer: gives another answer")
@@ -205,8 +207,9 @@ def checks_can_fail():
     checks_find("a solution that is another file", "differ outside", solution=SOLUTION + "more=1\n")
     checks_find("a place that is not there", "core/ledger.h has no Storage", rung=facts(where=[{"question": "", "file": "core/ledger.h", "symbol": "Storage"}] * 3))
     checks_find("a place that the table lacks", "does not name core/ledger.h", architecture="`core/ledger.h`\n## Where is it?\n| where? | `core/other.h` |\n")
-    checks_find("a quote of other output", "quotes what is not in the program's output", README=README.replace("computed", "calculated"))
-    checks_find("a text that is too long", "README.md has 135 lines", README=README + 118 * "\n")
+    checks_find("a quote of other output", "AFTERWARDS.md quotes what is not in the program's output", AFTERWARDS=AFTERWARDS.replace("computed", "calculated"))
+    checks_find("answers that nobody finds", "README.md does not name AFTERWARDS.md", README=README.replace("AFTERWARDS.md", "a file"))
+    checks_find("a text that is too long", "README.md has 123 lines", README=README + 118 * "\n")
     checks_find("a solution of too much code", "solution.cpp has 2 lines of code, and is to have fewer than 2", rung=facts(code_lines=2),
                 solution=SOLUTION.replace("# //", "//") + "more=1\n")
     checks_find("a symbol that nobody uses", "does not use all_gather", rung=facts(introduces=["all_gather"]))
