@@ -200,6 +200,13 @@ class Rung:
         build.compile(files["main.cpp"], files[name], program, False)
         return program
 
+    def other_counts(self, run):
+        """In words, where a file that is not the solution counts something else than that does, of which the formulas are; no times."""
+        for one in self.predictions:
+            counted, said = run.counters[one["name"]], evaluate(one["formula"], run.terms)
+            if "within" not in one and said != counted:
+                yield f"{one['name']} is {plain(counted)}, not {plain(said)}" + (f": {one['what']}" if "what" in one else "")
+
     # --- what must hold; each gives what is wrong --------------------------------------------------------------------
     def faults(self, build):
         yield from self.faults_of_text()

@@ -34,7 +34,7 @@ MAIN = """#!/bin/sh
 #include YOURS
 [ "$answer" = 42 ] || { echo "answer is '$answer', not 42" >&2; exit 2; }
 echo computed
-printf '{"counters": {"sent_bytes": 96, "seconds": 0.25}, "terms": {"P": 64, "W": 2, "F": 1}}' >"$2/counters.json"
+printf '{"counters": {"sent_bytes": '"${sent:-96}"', "seconds": 0.25}, "terms": {"P": 64, "W": 2, "F": 1}}' >"$2/counters.json"
 echo '<svg/>' >"$2/picture.svg"
 """
 SOLUTION = "# // TODO(you): the answer\nanswer=42\n# // end of TODO\n"
@@ -42,7 +42,7 @@ README = "# 7. Sending\n\n## Predict\n\nHow many bytes? The rest is in AFTERWARD
 AFTERWARDS = "# 7. Sending: what it says\n\n```text\ncomputed\n```\n\nwhy so many\n"
 FACTS = {
     "title": "Sending", "minutes": 5, "needs": [], "terms": {"P": "parameters", "W": "ranks"},
-    "predictions": [{"name": "sent_bytes", "unit": "bytes", "formula": "3 * F * P * (W - 1) / W"},
+    "predictions": [{"name": "sent_bytes", "unit": "bytes", "formula": "3 * F * P * (W - 1) / W", "what": "all that is sent"},
                     {"name": "seconds", "formula": "W / 10", "within": 1.5}],
     "breaks": [{"name": "other_answer", "what": "gives another answer", "sentence": "answer is '41', not 42", "seconds": 5,
                 "edit": {"file": "solution.cpp", "changes": [["answer=42", "answer=41"]]}, "answers": ["right", "wrong", "strange"]}],
@@ -118,9 +118,10 @@ def a_learner_climbs():
             right = f"  {number}  right" in said
             says(tree, ["7", "--break", "other_answer", "--answer", number], 0 if right else 1, "yes" if right else "no;")
         says(tree, ["7", "--solution"], 1, "after 2 tries with --exercise; so far: 0")
+        says(tree, ["7", "--exercise"], 0, "copied for you")
         for _ in range(2):  # with nothing filled in nothing is run
-            said = says(tree, ["7", "--exercise"], 0, "copied for you")
-            expect("answer is" not in said, "an empty exercise is run", said)
+            said = says(tree, ["7", "--exercise"], 1, "are still empty")
+            expect("answer is" not in said and "tries" not in said, "an empty exercise is run", said)
         mine = tree.root / "learn/07_sending.cpp"
         mine.write_text("answer=41\n")
         for _ in range(3):  # the same file is one try
@@ -130,6 +131,8 @@ def a_learner_climbs():
         mine.write_text("kill -SEGV $$\n")
         says(tree, ["7", "--exercise"], 1, "died by signal 11 (SIGSEGV): it read or wrote through a pointer", "tries: 3")
         says(tree, ["7", "--solution"], 0, "+answer=42")
+        mine.write_text("answer=42\nsent=64\n")
+        says(tree, ["7", "--exercise"], 1, "right bits, but sent_bytes is 64, not 96: all that is sent", "right bits, other counts than the solution's; for the rung not yet (tries: 4")
         mine.write_text("answer=42\n")
         says(tree, ["7", "--exercise"], 0, "right", "your file counts: sent_bytes 96, seconds 0.25")
         old = mine.stat().st_mtime - 3600
