@@ -42,6 +42,8 @@ def value_of(node, terms, instead=None):
         return Fraction(str(terms[node.id]))
     if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
         return OPERATORS[type(node.op)](value_of(node.left, terms, instead), value_of(node.right, terms, instead))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
+        raise Refused(f"'{ast.unparse(node)}': for a power write D*D or D**2")
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -value_of(node.operand, terms, instead)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and not node.keywords:
@@ -72,7 +74,9 @@ def evaluate(formula, terms):
 
 def plain(number):
     number = Fraction(number)
-    return str(number.numerator) if number.denominator == 1 else f"{float(number):.6g}"
+    if number.denominator == 1:
+        return str(number.numerator)
+    return f"{float(number):.2f}".rstrip("0") if abs(number) >= 1000 else f"{float(number):.6g}"
 
 
 def agrees(said, counted, within):
@@ -82,15 +86,22 @@ def agrees(said, counted, within):
     return said > 0 and counted > 0 and max(said / counted, counted / said) <= Fraction(str(within))
 
 
-def candidates(tree, names):
-    """[(what a leaf may be instead of itself, as a tree), …] in three tiers: left out; off by one, doubled, halved; another's."""
+def candidates(tree, names, formula):
+    """[(what a leaf may be instead of itself, as a tree), …] in tiers: left out; and, of what was written as a `formula`, off by one,
+    or a number doubled or halved; another's. A mere number is no more than one of these by coincidence."""
     def made(left, operator, number):
-        return ast.BinOp(left, operator, ast.Constant(number))
+        return ast.BinOp(left, operator(), ast.Constant(number))
     own = leaves(tree)
     yield [(leaf, ast.Constant(number)) for leaf in own for number in (1, 0)]
-    yield [(leaf, made(leaf, operator(), number)) for leaf in own for operator, number in
-           ((ast.Add, 1), (ast.Sub, 1), (ast.Mult, 2), (ast.Div, 2))]
-    yield [(leaf, ast.Name(name)) for leaf in own for name in sorted(names) if getattr(leaf, "id", None) != name]
+    if formula:
+        often = [leaf.id for leaf in own if isinstance(leaf, ast.Name)]
+        yield [(leaf, made(leaf, operator, number)) for leaf in own for operator, number in ((ast.Add, 1), (ast.Sub, 1), (ast.Mult, 2), (ast.Div, 2))
+               if isinstance(leaf, ast.Constant) or (number == 1 and often.count(leaf.id) == 1)]
+        yield [(leaf, ast.Name(name)) for leaf in own for name in sorted(names) if getattr(leaf, "id", None) != name]
+
+
+def terms_of(tree):
+    return {leaf.id for leaf in leaves(tree) if isinstance(leaf, ast.Name)}
 
 
 def elsewhere(terms, used):
@@ -116,11 +127,11 @@ def same_everywhere(one, other, points, within=None):
 def differing_leaves(tree, said, terms, within):
     """[(leaf, what would explain `said`, a tree), …] of the first tier that has any, at most one of a leaf: compared as
     formulas where `said` has terms, at this run's numbers where it has none, where several may explain it."""
-    used = {leaf.id for leaf in leaves(said) if isinstance(leaf, ast.Name)}
-    names = {leaf.id for leaf in leaves(tree) if isinstance(leaf, ast.Name)} | used
+    used = terms_of(said)
+    names = terms_of(tree) | used
     for moved in [names, used, set()] if used else [set()]:
         points = list(elsewhere(terms, moved)) if moved else [terms]
-        for tier in candidates(tree, terms):
+        for tier in candidates(tree, terms, bool(used)):
             found = {}
             for leaf, instead in tier:
                 if leaf not in found and not same_everywhere((tree, None), (tree, (leaf, instead)), points) and same_everywhere(
@@ -133,13 +144,50 @@ def differing_leaves(tree, said, terms, within):
 
 def extra_factor(tree, said, terms, meanings):
     """Words for what no term of the formula explains; empty where nothing does."""
-    has_terms = any(isinstance(leaf, ast.Name) for leaf in leaves(said))
-    points = list(elsewhere(terms, terms)) if has_terms else [terms]
+    points = list(elsewhere(terms, terms)) if terms_of(said) else [terms]
     for name, value in sorted(terms.items()):
         for word, operator in ("times", ast.Mult()), ("divided by", ast.Div()):
             if value not in (0, 1) and same_everywhere((ast.BinOp(tree.body, operator, ast.Name(name)), None), (said, None), points):
                 return f"yours is this {word} {name}" + (f", {meanings[name]}" if name in meanings else "")
     return ""
+
+
+def only_here(prediction, said, terms):
+    """Words for a formula that gives what was counted, and at other numbers of its terms something else; empty for one that is
+    right. Terms in whose place it has numbers stay as they are."""
+    tree, mine = parsed(prediction["formula"]), parsed(said)
+    used, within = terms_of(mine), prediction.get("within") and 1.01
+    apart = []
+    for points in ([terms | {name: terms[name] * factor for name, factor in zip(sorted(used), factors * 3)} for factors in ((3, 5, 7, 11, 13), (13, 3, 11, 5, 7))],
+                   list(elsewhere(terms, used | terms_of(tree)))[1:]):
+        apart = [point for point in points if used and not same_everywhere((tree, None), (mine, None), [point], within)]
+        if not apart:
+            return ""
+    others = ", ".join(f"{name} = {plain(apart[0][name])}" for name in sorted(used | terms_of(tree)))
+    try:
+        return f"right with this run's numbers, but not as a formula: with {others} it gives {plain(evaluate(said, apart[0]))}, and not {plain(evaluate(prediction['formula'], apart[0]))}"
+    except Refused:
+        return f"right with this run's numbers, but not as a formula: with {others} it gives nothing"
+
+
+def beside(number, counted, unit):
+    """By which factor, where it is a simple one, or by how much a number is off; empty where both are far and neither simple."""
+    ratio, apart = (Fraction(number) / counted if counted else Fraction(0)), abs(number - counted)
+    if ratio > 0 and max(ratio.numerator, ratio.denominator) <= 64 and min(ratio.numerator, ratio.denominator) <= 12:
+        return "yours is " + {Fraction(2): "twice", Fraction(1, 2): "half of"}.get(ratio, f"{ratio} times" if ratio.denominator == 1 else f"{ratio} of") + " it"
+    if apart <= abs(counted) / 10:
+        return f"yours is {plain(apart)} {unit.removesuffix('s') if apart == 1 else unit}".rstrip() + (" more" if number > counted else " less")
+    return ""
+
+
+def remarks(prediction, said, counted, terms):
+    """What there is to say about a number by itself."""
+    number, unit = evaluate(said, terms), prediction.get("unit", "")
+    rounded = re.fullmatch(r"\s*\d+\.(\d+)\s*([kKMG]i?B)\s*", said)
+    if rounded and abs(number - counted) <= Fraction(UNITS.get(rounded[2], 1), 10**len(rounded[1])):
+        yield "    this is rounded; I compare to the byte: say all digits, or a formula"
+    elif unit and "within" not in prediction and number.denominator != 1:
+        yield f"    that is no whole number of {unit}"
 
 
 def marked(formula, terms, spots=()):
@@ -168,8 +216,10 @@ def difference(prediction, said, terms, meanings):
         return [leaf for leaf, _ in found], "without one of those that are marked, or with another in its place, it would be your number"
     for leaf, instead in found:
         what = written(formula, leaf, meanings)
-        left_out = isinstance(instead, ast.Constant)
-        return [leaf], (f"without {what}" if left_out else f"with {plain(value_of(instead, terms))} in the place of {what}") + " it would be your number"
+        if isinstance(instead, ast.Constant):
+            return [leaf], f"without {what} it would be your number"
+        other = plain(value_of(instead, terms)) if isinstance(leaf, ast.Constant) and not isinstance(instead, ast.Name) else ast.unparse(instead)
+        return [leaf], f"with {other} in the place of {what} it would be your number"
     return [], extra_factor(tree, mine, terms, meanings)
 
 
@@ -178,7 +228,11 @@ def hint(prediction, said, counted, terms, meanings):
     number, formula = evaluate(said, terms), prediction["formula"]
     found, words = difference(prediction, said, terms, meanings)
     names = {formula[leaf.col_offset:leaf.end_col_offset] for leaf in found}
-    lines = [f"{prediction['name']}: not {plain(number)}, which is too {'small' if number < counted else 'large'}"]
+    if agrees(number, counted, prediction.get("within")):
+        return [f"{prediction['name']}: {plain(number)} is {only_here(prediction, said, terms)}", "    say it again, as a number or another formula"]
+    lines = [f"{prediction['name']}: not {plain(number)}, which is too {'small' if number < counted else 'large'}", *remarks(prediction, said, counted, terms)]
+    apart = beside(number, counted, prediction.get("unit", ""))
+    lines += ["    " + apart] if apart else []
     if counted and abs(number / counted - 1) < Fraction(1, 50):
         lines.append("    within 2 %: a small part is missing or too much")
     if len(names) == 1 and names <= set(meanings):
@@ -194,17 +248,21 @@ def explained(prediction, said, counted, terms, meanings):
     """What a wrong prediction is answered with at last, as lines. `said`: as it was written."""
     formula, number, unit = prediction["formula"], evaluate(said, terms), prediction.get("unit", "")
     found, words = difference(prediction, said, terms, meanings)
-    lines = [f"{prediction['name']}: you said {plain(number)}, counted were {plain(counted)}{' ' + unit if unit else ''}"]
+    apart = beside(number, counted, unit) or (f"yours is {float(number / counted):.4g} of it" if counted else "")
+    if agrees(number, counted, prediction.get("within")):
+        lines, apart = [f"{prediction['name']}: {plain(number)} is {only_here(prediction, said, terms)}"], ""
+    else:
+        lines = [f"{prediction['name']}: you said {plain(number)}, counted were {plain(counted)}{' ' + unit if unit else ''}", *remarks(prediction, said, counted, terms)]
     lines += ["    " + line for line in marked(formula, terms, [leaf.col_offset for leaf in found])]
-    if not words:
-        words = (f"yours is {float(number / counted):.4g} of it; " if counted else "") + "no single term explains the difference"
-    lines.append("    " + words)
+    lines.append("    " + "; ".join(part for part in (apart, words or "no single term explains the difference") if part))
     return lines + [f"    {name}  {meanings[name]}" for name in dict.fromkeys(re.findall(r"[A-Za-z_]\w*", formula)) if name in meanings]
 
 
 def parse_predictions(text):
     """{name: formula} of "a=1 b=3*P"; a formula may have spaces around its signs."""
-    found = re.findall(r"(\w+)\s*=\s*([^=]+?)(?=\s+\w+\s*=|\s*$)", text.replace(",", " "))
+    text = re.sub(r"(?<![\w.,(])\d{1,3}(,\d{3})+(?!\w|[,.]\d)", lambda digits: digits[0].replace(",", ""), text)  # 24,024,000
+    text = re.sub(r",(?=\s*(\w+\s*=|$))", " ", text)
+    found = re.findall(r"(\w+)\s*=\s*([^=]+?)(?=\s+\w+\s*=|\s*$)", text)
     if not found:
         raise Refused(f"'{text}' has no NAME=NUMBER")
     begin = text[:re.search(r"\w+\s*=", text).start()].strip(" ,")

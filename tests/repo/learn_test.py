@@ -15,7 +15,7 @@ from pathlib import Path
 
 SOURCE = Path(sys.argv[1])
 sys.path.insert(0, str(SOURCE / "scripts"))
-from learn_grade import Refused, evaluate, explained, hint, parse_predictions  # noqa: E402
+from learn_grade import Refused, evaluate, explained, hint, only_here, parse_predictions, plain  # noqa: E402
 
 # Compiles a shell script: puts the file of YOURS in the place of the line that includes it. Links what is compiled, kernels
 # before what launches them.
@@ -104,12 +104,15 @@ def a_learner_climbs():
         for _ in range(2):  # the same number is one answer, of which a hint gives nothing away
             said = says(tree, ["7", "--predict", "sent_bytes=64 seconds=0.2"], 1, "not 64, which is too small", "1 of 2 right", "seconds: right")
             expect(not any(told in said for told in ("96", "computed", "why so many", "3 * F", "picture")), "a hint says what is asked", said)
-        said = says(tree, ["7", "--predict", "seconds=0.2"], 0, "not predicted yet: sent_bytes")
+        said = says(tree, ["7", "--predict", "seconds=0.2"], 0, "not right yet: sent_bytes")
         expect("computed" not in said, "what the program says is shown while something is not predicted", said)
         says(tree, ["7", "--predict", "sent_bytes=65 seconds=0.2"], 1, "you said 65, counted were 96 bytes", "3 * F * P", "computed", "why so many")
         said = says(tree, ["7", "--predict", "sent_bytes = 3*P*(W-1)/W, seconds=0.3"], 0, "2 of 2 right", "why so many", "look at it: build/learn/07_sending/picture.svg")
         expect("what it says" not in said and "```" not in said and said.count("computed") == 1, "the answers are shown as they are written", said)
         says(tree, ["7", "--predict", "sent_bytes=0.09375 KiB seconds=200 ms"], 0, "2 of 2 right")
+        says(tree, ["7", "--predict", "sent_bytes=3*P*W/4"], 1, "96 is right with this run's numbers, but not as a formula", "you had it right before, which stands", "right before: seconds")
+        says(tree, ["7"], 0, "How many bytes?")
+        says(tree, [], 0, "5  predicted")
         says(tree, ["7", "--predict", "bytes=1"], 1, "counts no bytes; it counts sent_bytes, seconds")
         says(tree, ["7", "--break"], 0, "--break other_answer: gives another answer")
         _, said = tree.learn("7", "--break", "other_answer")
@@ -241,11 +244,26 @@ def a_wrong_number_is_explained():
     expect("yours is this times L, layers" in "\n".join(lines), "a factor too many is not named:", "\n".join(lines))
     lines = shown(sent, "641")
     expect("no single term explains the difference" in "\n".join(lines), "641 is explained by a term", "\n".join(lines))
-    for said, words in (("3840", "look at W, ranks"), ("641", "within 2 %"), ("160", "one number or factor"), ("1", "write a formula of F, P, W")):
+    for said, words in (("1280", "yours is twice it"), ("641", "yours is 1 byte more"), ("0.63 KiB", "this is rounded; I compare to the byte"), ("640.5", "no whole number of bytes"),
+                        ("F*P*(W-1)/2", "with F = 11, P = 29, W = 5 it gives 638, and not 765.6"), ("3840", "look at W, ranks"), ("641", "within 2 %"), ("160", "one number or factor"), ("1", "write a formula of F, P, W")):
         lines = hint(sent, said, Fraction(640), terms, meanings)
-        expect(words in "\n".join(lines) and "640" not in "\n".join(lines), f"the hint to {said} is another:", "\n".join(lines))
+        expect(words in "\n".join(lines) and (said in ("640.5", "F*P*(W-1)/2") or "640" not in "\n".join(lines)), f"the hint to {said} is another:", "\n".join(lines))
     for said, number in (("12 MiB", 12 * 2**20), ("3KiB + P", 3 * 2**10 + 64), ("ceil(P / W) * max(F, 2)", 44), ("P**2 // 5 % 7", 0), ("8 bytes", 8), ("0.5 ms", Fraction(1, 2000))):
         expect(evaluate(said, terms) == number, f"{said} is {evaluate(said, terms)}, not {number}")
+    squares = {"name": "squares", "unit": "bytes", "formula": "F * (D * D + D)"}
+    lines = explained(squares, str(4 * (1000 * 1000 + 2000)), Fraction(4 * 1001000), {"F": 4, "D": 1000}, {})
+    expect("in the place" not in "\n".join(lines) and "yours is 4000 bytes more" in "\n".join(lines), "a coincidence explains a number:", "\n".join(lines))
+    seconds = {"name": "seconds", "formula": "W * (latency + N / speed)", "within": 1.7}
+    moved = {"W": 6, "latency": Fraction(1, 50), "N": 200000, "speed": 10**7}
+    for said, right in (("W*latency", False), ("W*(latency + N/speed)", True), ("6*(latency + 200000/speed)", True), ("W*N/speed", False), ("0.24", True)):
+        expect((only_here(seconds, said, moved) == "") == right, f"'{said}' is compared otherwise:", only_here(seconds, said, moved))
+    expect(plain(Fraction(35353600, 3)) == "11784533.33", "digits of a large number are lost", plain(Fraction(35353600, 3)))
+    try:
+        evaluate("F*P^2", terms)
+        expect(False, "P^2 is taken")
+    except Refused as error:
+        expect("write D*D or D**2" in str(error), "P^2 is not explained", str(error))
+    expect(parse_predictions("a=24,024,000, b=max(F, 2) c = 3,") == {"a": "24024000", "b": "max(F, 2)", "c": "3"}, "commas are misread")
     for bad in ("__import__('os')", "P.real", "Q", "1 +", "1 / (W - 6)", "ceil()", "ceil(P, W)", "P ** W ** W", "P.MiB"):
         try:
             expect(False, f"'{bad}' is taken for a number: {evaluate(bad, terms)}")
