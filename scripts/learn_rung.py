@@ -159,8 +159,10 @@ class Rung:
 
     def afterwards(self):
         """What AFTERWARDS.md tells, which has the answers and so is no part of the README: less its heading, and the program's
-        output, which it quotes and which is shown beside it."""
-        return re.sub(r"\A# [^\n]*\n|```text\n.*?```\n|\n(?=\n\n)", "", self.answers, flags=re.S).strip()
+        output, which it quotes and which is shown beside it; of a picture its words and its place."""
+        text = re.sub(r"!\[([^]]*)\]\((?:\.\./)*([^)]*)\)", r"\1: \2", self.answers)
+        text = re.sub(r"\A# [^\n]*\n|```text\n.*?```\n", "", text, flags=re.S)
+        return re.sub(r"\n{3,}", "\n\n", text).strip()
 
     def part(self, name):
         found = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", self.readme, re.M | re.S)

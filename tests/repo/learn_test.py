@@ -39,7 +39,7 @@ echo '<svg/>' >"$2/picture.svg"
 """
 SOLUTION = "# // TODO(you): the answer\nanswer=42\n# // end of TODO\n"
 README = "# 7. Sending\n\n## Predict\n\nHow many bytes? The rest is in AFTERWARDS.md.\n"
-AFTERWARDS = "# 7. Sending: what it says\n\n```text\ncomputed\n```\n\nwhy so many\n"
+AFTERWARDS = "# 7. Sending: what it says\n\n```text\ncomputed\n```\n\nwhy so many\n\n![bytes over time](../../docs/pictures/bytes.svg)\n"
 FACTS = {
     "title": "Sending", "minutes": 5, "needs": [], "terms": {"P": "parameters", "W": "ranks"},
     "predictions": [{"name": "sent_bytes", "unit": "bytes", "formula": "3 * F * P * (W - 1) / W", "what": "all that is sent"},
@@ -108,7 +108,7 @@ def a_learner_climbs():
         expect("computed" not in said, "what the program says is shown while something is not predicted", said)
         says(tree, ["7", "--predict", "sent_bytes=65 seconds=0.2"], 1, "you said 65, counted were 96 bytes", "3 * F * P", "computed", "why so many")
         said = says(tree, ["7", "--predict", "sent_bytes = 3*P*(W-1)/W, seconds=0.3"], 0, "2 of 2 right", "why so many", "look at it: build/learn/07_sending/picture.svg")
-        expect("what it says" not in said and "```" not in said and said.count("computed") == 1, "the answers are shown as they are written", said)
+        expect("what it says" not in said and "```" not in said and said.count("computed") == 1 and "\nbytes over time: docs/pictures/bytes.svg\n" in said, "the answers are shown as they are written", said)
         says(tree, ["7", "--predict", "sent_bytes=0.09375 KiB seconds=200 ms"], 0, "2 of 2 right")
         says(tree, ["7", "--predict", "sent_bytes=3*P*W/4"], 1, "96 is right with this run's numbers, but not as a formula", "you had it right before, which stands", "right before: seconds")
         says(tree, ["7"], 0, "How many bytes?")
