@@ -45,7 +45,7 @@ FACTS = {
     "predictions": [{"name": "sent_bytes", "unit": "bytes", "formula": "3 * F * P * (W - 1) / W", "what": "all that is sent"},
                     {"name": "seconds", "formula": "W / 10", "within": 1.5}],
     "breaks": [{"name": "other_answer", "what": "gives another answer", "sentence": "answer is '41', not 42", "seconds": 5,
-                "edit": {"file": "solution.cpp", "changes": [["answer=42", "answer=41"]]}, "answers": ["right", "wrong", "strange"]}],
+                "edit": {"file": "solution.cpp", "changes": [["answer=42", "answer=41"]]}, "answers": ["right", "wrong", "strange"], "why": "41 is not 42"}],
     "where": [{"question": "Which?", "file": "core/ledger.h", "symbol": "Ledger"},
               {"question": "Which member?", "file": "core/ledger.h", "symbol": "Ledger::change", "also": ["Ledger::add"]},
               {"question": "Which again?", "file": "core/ledger.h", "symbol": "change"}],
@@ -113,13 +113,16 @@ def a_learner_climbs():
         says(tree, ["7", "--predict", "sent_bytes=3*P*W/4"], 1, "96 is right with this run's numbers, but not as a formula", "you had it right before, which stands", "right before: seconds")
         says(tree, ["7"], 0, "How many bytes?")
         says(tree, [], 0, "5  predicted")
+        for words in "scripts/learn", "scripts/learn 7":  # into what reads nothing
+            done = subprocess.run(f"'{sys.executable}' {words} | true", shell=True, cwd=tree.root, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            expect(done.stdout == "", f"{words} whose output nobody reads says:", done.stdout)
         says(tree, ["7", "--predict", "bytes=1"], 1, "counts no bytes; it counts sent_bytes, seconds")
         says(tree, ["7", "--break"], 0, "--break other_answer: gives another answer")
         _, said = tree.learn("7", "--break", "other_answer")
-        expect("-answer=42" in said.replace(" ", "") and "answer is '41', not 42" in said, "a break shows its change and its sentence", said)
+        expect(" # // TODO(you): the answer\n-answer=42\n+answer=41\n # // end of TODO\n" in said and "answer is '41', not 42" in said, "a break shows its change and its sentence", said)
         for number in "123":
             right = f"  {number}  right" in said
-            says(tree, ["7", "--break", "other_answer", "--answer", number], 0 if right else 1, "yes" if right else "no;")
+            says(tree, ["7", "--break", "other_answer", "--answer", number], 0 if right else 1, "yes: 41 is not 42" if right else "no;")
         says(tree, ["7", "--solution"], 1, "after 2 tries with --exercise; so far: 0")
         says(tree, ["7", "--exercise"], 0, "copied for you")
         for _ in range(2):  # with nothing filled in nothing is run
