@@ -157,10 +157,10 @@ def only_here(prediction, said, terms):
     right. Terms in whose place it has numbers stay as they are."""
     tree, mine = parsed(prediction["formula"]), parsed(said)
     used, within = terms_of(mine), prediction.get("within") and 1.01
-    apart = []
+    apart, ones = [], [] if within else [terms | {name: Fraction(1)} for name in used]  # 1 divides everything
     for points in ([terms | {name: terms[name] * factor for name, factor in zip(sorted(used), factors * 3)} for factors in ((3, 5, 7, 11, 13), (13, 3, 11, 5, 7))],
                    list(elsewhere(terms, used | terms_of(tree)))[1:]):
-        apart = [point for point in points if used and not same_everywhere((tree, None), (mine, None), [point], within)]
+        apart = [point for point in points + ones if used and not same_everywhere((tree, None), (mine, None), [point], within)]
         if not apart:
             return ""
     others = ", ".join(f"{name} = {plain(apart[0][name])}" for name in sorted(used | terms_of(tree)))
@@ -239,7 +239,7 @@ def hint(prediction, said, counted, terms, meanings):
         lines.append(f"    look at {names.copy().pop()}, {meanings[names.pop()]}: what does it do there?")
     elif names or words:
         lines.append("    one number or factor is another: what happens how often, and on how many?")
-    else:
+    elif not (apart and terms_of(parsed(said))):
         lines.append("    the text above '## Predict' says what is counted; write a formula of " + ", ".join(sorted(terms)))
     return [*lines, "    say it again; after a second wrong answer the formula is shown"]
 

@@ -260,6 +260,9 @@ def a_wrong_number_is_explained():
     moved = {"W": 6, "latency": Fraction(1, 50), "N": 200000, "speed": 10**7}
     for said, right in (("W*latency", False), ("W*(latency + N/speed)", True), ("6*(latency + 200000/speed)", True), ("W*N/speed", False), ("0.24", True)):
         expect((only_here(seconds, said, moved) == "") == right, f"'{said}' is compared otherwise:", only_here(seconds, said, moved))
+    parts = {"name": "parts", "formula": "F * ceil(P / W)"}
+    for said, right in (("F * (P // W + 1)", False), ("F * ((P + W - 1) // W)", True), ("4 * ceil(P / W)", True), ("4 * 11", True)):
+        expect((only_here(parts, said, terms) == "") == right, f"'{said}' is compared otherwise:", only_here(parts, said, terms))
     expect(plain(Fraction(35353600, 3)) == "11784533.33", "digits of a large number are lost", plain(Fraction(35353600, 3)))
     try:
         evaluate("F*P^2", terms)
