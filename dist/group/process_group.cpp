@@ -138,6 +138,7 @@ Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options)
   bool has_tensor = !operation.tensors.empty();
   DType dtype = has_tensor ? operation.tensors[0].dtype() : DType::f32;
   Device device = has_tensor ? operation.tensors[0].device() : context_.default_device();
+  if (!has_tensor && device == kMeta) device = kCpu;  // a barrier keeps ranks apart where there are no values, too
   wait_before(options, device);
   operation.device = device;
 
