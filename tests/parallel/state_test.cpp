@@ -226,7 +226,7 @@ TEST(JoinedState, OfPartsAlongAnyDimensionIsTheWholes) {
   for (auto [data, sharded, device] : {Case{1, false}, Case{1, true}, Case{2, true}, Case{2, true, kAcc}})
     dist::run_ranks(
         4,
-        [&](ProcessGroup& world) {
+        [&, data = data, sharded = sharded](ProcessGroup& world) {
           Mesh mesh(world, {{"data", data}, {"model", 4 / data}});
           auto model = nn::make<Cubes>(mesh.group("model"));
           std::shared_ptr<fsdp::Sharded> shards;
@@ -286,7 +286,7 @@ struct Wide : nn::Module {
 
 TEST(JoinedState, OfTensorsOfWhichSeveralRanksHavePiecesIsWhole) {
   for (auto [data, model_ranks] : {std::pair(2, 3), std::pair(3, 1), std::pair(1, 3)})
-    dist::run_ranks(data * model_ranks, [&](ProcessGroup& world) {
+    dist::run_ranks(data * model_ranks, [&, data = data, model_ranks = model_ranks](ProcessGroup& world) {
       Mesh mesh(world, {{"data", data}, {"model", model_ranks}});
       auto model = nn::make<Wide>(mesh.group("model"));
       auto sharded = fsdp::fully_shard(model.module(), mesh, "data");
