@@ -65,15 +65,14 @@ TEST(VirtualRanks, ACollectiveIsRecordedWithItsGroupAndNumberWhichAreTheSameOnAl
 
 TEST(VirtualRanks, ABarrierKeepsThemApartOnMetaToo) {
   std::atomic<int> arrived{0};
-  run_ranks(
-      3,
-      [&](ProcessGroup& group) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(20 * group.rank()));
-        ++arrived;
-        group.barrier();
-        EXPECT_EQ(arrived, 3);
-      },
-      {.device = kMeta});
+  run_ranks(3,
+            [&](ProcessGroup& group) {
+              std::this_thread::sleep_for(std::chrono::milliseconds(20 * group.rank()));
+              ++arrived;
+              group.barrier();
+              EXPECT_EQ(arrived, 3);
+            },
+            {.device = kMeta});
 }
 
 TEST(VirtualRanks, I45_B30_TheFirstFailureIsRethrownAndEndsTheOthersWaits) {
