@@ -91,16 +91,16 @@ void check_together(const Config& config, const std::vector<Setting>& settings, 
     if (std::string why = why_idle(config, setting.key); !why.empty())
       faults.push_back(concat(setting.place, ": ", setting.key, " means nothing to ", why));
   if (config.optimizer.nesterov && config.optimizer.momentum == 0)
-    faults.push_back("optimizer.nesterov needs a momentum above 0");
+    faults.emplace_back("optimizer.nesterov needs a momentum above 0");
   if (config.micro_batches > config.batch)
     faults.push_back(concat("micro_batches is ", config.micro_batches, ", and a batch has ", config.batch,
                             " samples; set micro_batches to as many at most"));
   if (config.schedule.name == "step" && !config.schedule.step_size)
-    faults.push_back("schedule.name is step, which needs schedule.step_size: the steps between two drops");
+    faults.emplace_back("schedule.name is step, which needs schedule.step_size: the steps between two drops");
   bool chooses_units =
       !config.fsdp.wrap_types.empty() || !config.fsdp.wrap_names.empty() || !config.fsdp.wrap_regex.empty();
   if (config.fsdp.wrap == "types" && !chooses_units)
-    faults.push_back(
+    faults.emplace_back(
         "fsdp.wrap is types, which needs fsdp.wrap_types (such as [\"Linear\"]), fsdp.wrap_names or fsdp.wrap_regex");
   if (config.name.find('/') != std::string::npos || config.name[0] == '.')
     faults.push_back(concat("name is '", shortened(config.name), "'; it names a folder: no '/', no leading '.'"));
