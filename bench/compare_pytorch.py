@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Runs the same training step here and in PyTorch, in alternation, and prints every ratio and their median.
 
-    bench/compare_pytorch.py PROGRAM PYTHON [--pairs 15] [--threads 1] [--only TEXT]
+    bench/compare_pytorch.py PROGRAM PYTHON [--pairs 15] [--threads 1] [--ranks 1] [--only TEXT]
 
 PROGRAM is the built training_step, PYTHON an interpreter that can import torch. A ratio above 1 means that PyTorch takes
-longer. Losses or gradients of both sides are compared before anything is timed.
+longer. Losses or gradients of both sides are compared before anything is timed. With several ranks the cases are those
+of data-parallel training: ours under mpirun, PyTorch's DDP and FSDP2 with gloo, `threads` each.
 """
 import argparse
 import os
+import socket
 import statistics
 import subprocess
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 CASES = {  # name: (arguments, steps per measurement, least ratio aimed at, whether results are compared)
     "MLP 784-1024-1024-1024-10, batch 256": ("mlp 256 784 1024 1024 1024 10", 8, 1.0, True),
     "MLP 64-64-64-64-1, batch 64": ("mlp 64 64 64 64 64 1", 1000, 2.5, True),
@@ -25,17 +28,55 @@ CASES = {  # name: (arguments, steps per measurement, least ratio aimed at, whet
     "GPT-2 of 10.8 M, 8 x 256, dropout": ("gpt2 8 256 6 384 6 256 0.1", 1, 1.35, False),
     "GPT-2 of 124 M, 1 x 256": ("gpt2 1 256 12 768 12 50304 0.0", 1, 1.2, True),
 }
+OF_A_RANK = {  # the same of several ranks; a rank has this batch of its own
+    "MLP 784-1024-1024-1024-10, batch 256": ("mlp 256 784 1024 1024 1024 10", 4, 1.0, True),
+    "MLP 64-64-64-64-1, batch 64": ("mlp 64 64 64 64 64 1", 300, 1.0, True),
+    "GPT-2 of 3.3 M, 4 x 128": ("gpt2 4 128 6 192 6 3072 0.0", 2, 1.0, True),
+}
 
 
 class Side:
-    def __init__(self, command, threads):
-        env = dict(os.environ, OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads))
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+    """What answers the driver's lines: one process, or several ranks, of which the first answers."""
+
+    def __init__(self, *commands_and_places, threads):
+        self.processes = []
+        for command, place in commands_and_places:
+            env = dict(os.environ, OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads), **place)
+            out = subprocess.DEVNULL if self.processes else subprocess.PIPE
+            self.processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, text=True, env=env))
 
     def ask(self, line):
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        return [float(word) for word in self.process.stdout.readline().split()]
+        for process in self.processes:
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+        answer = self.processes[0].stdout.readline()
+        assert answer, f"'{line}' got no answer"
+        return [float(word) for word in answer.split()]
+
+    def end(self):
+        for process in self.processes:
+            process.stdin.close()
+        for process in self.processes:
+            assert process.wait() == 0
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return str(s.getsockname()[1])
+
+
+def sides(options, strategy, what):
+    """Ours and PyTorch's, each ready to be asked."""
+    words = [str(options.threads), strategy, *what.split()]
+    ours, torch = [options.program, *words], [options.python, os.path.join(HERE, "torch_step.py"), *words]
+    if strategy == "alone":
+        return Side((ours, {}), threads=options.threads), Side((torch, {}), threads=options.threads)
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    job = ["mpirun", "-n", str(options.ranks), "--oversubscribe", "--bind-to", "none", *ours]
+    place = {"WORLD_SIZE": str(options.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    ranks = [(torch, dict(place, RANK=str(rank))) for rank in range(options.ranks)]
+    return Side((job, root), threads=options.threads), Side(*ranks, threads=options.threads)
 
 
 def main():
@@ -44,16 +85,18 @@ def main():
     parser.add_argument("python")
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--only", default="", help="cases whose name has this")
     options = parser.parse_args()
-    here = os.path.dirname(os.path.abspath(__file__))
+    cases = [(name, "alone", *case) for name, case in CASES.items()]
+    if options.ranks > 1:
+        cases = [(f"{name}, {strategy} on {options.ranks} ranks", strategy, *case)
+                 for name, case in OF_A_RANK.items() for strategy in ("ddp", "zero3")]
     missed = 0
-    for name, (what, steps, aim, comparable) in CASES.items():
+    for name, strategy, what, steps, aim, comparable in cases:
         if options.only not in name:
             continue
-        arguments = [str(options.threads), *what.split()]
-        ours = Side([options.program, *arguments], options.threads)
-        torch = Side([options.python, os.path.join(here, "torch_step.py"), *arguments], options.threads)
+        ours, torch = sides(options, strategy, what)
         results = ours.ask("check"), torch.ask("check")
         for a, b in zip(*results) if comparable else ():  # masks of dropout differ
             assert abs(a - b) <= 1e-4 * abs(b), f"{name}: the results differ: {results}"
@@ -69,8 +112,7 @@ def main():
         print(f"{name}, {options.threads} thread(s): PyTorch / shardgrad = {median:.2f} (aim {aim})")
         print("  every ratio:", " ".join(f"{r:.2f}" for r in ratios))
         for side in (ours, torch):
-            side.process.stdin.close()
-            side.process.wait()
+            side.end()
     return missed
 
 

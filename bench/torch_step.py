@@ -1,10 +1,35 @@
-"""The PyTorch side of bench/training_step.cpp: the same arguments and protocol."""
+"""The PyTorch side of bench/training_step.cpp: the same arguments and protocol.
+
+Its strategies are ddp (DistributedDataParallel) and zero3 (fully_shard of FSDP2, a unit per block), both with gloo. Each rank
+is a process with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and reads the same lines; rank 0 answers.
+"""
 import math
+import os
 import sys
 import time
 
 import torch
+import torch.distributed as dist
 from torch.nn import functional as F
+
+RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+def own_rows(whole):
+    rows = len(whole) // WORLD
+    return whole[RANK * rows : (RANK + 1) * rows].clone()
+
+
+def shard(model, units):
+    if strategy == "ddp":
+        return torch.nn.parallel.DistributedDataParallel(model)
+    if strategy == "zero3":
+        from torch.distributed.fsdp import fully_shard
+
+        for unit in units:
+            fully_shard(unit)
+        fully_shard(model)
+    return model
 
 
 def wave(shape, step, scale):
@@ -27,8 +52,9 @@ def mlp(batch, *sizes):
     with torch.no_grad():
         for p in model.parameters():
             p.copy_(wave(p.shape, 0.7, p.shape[-1] ** -0.5))
+    model = shard(model, [layer for layer in model if isinstance(layer, torch.nn.Linear)])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    x, target = wave((batch, sizes[0]), 0.3, 1), wave((batch, sizes[-1]), 0.11, 1)
+    x, target = own_rows(wave((batch * WORLD, sizes[0]), 0.3, 1)), own_rows(wave((batch * WORLD, sizes[-1]), 0.11, 1))
     criterion = torch.nn.MSELoss()
 
     def step():
@@ -103,12 +129,13 @@ def gpt2(batch, length, layers, width, heads, vocabulary, dropout):
                 p.copy_(noise(p.shape, 0.035))
             else:
                 p.fill_(1.0 if "ln_" in name and name.endswith("weight") else 0.0)
+    model = shard(model, model.h)
     matrices = [p for p in model.parameters() if p.dim() == 2]
     vectors = [p for p in model.parameters() if p.dim() != 2]
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
                                   lr=1e-4, betas=(0.9, 0.95), fused=True)
-    tokens = torch.arange(batch * length + 1) * 7919 % 1009 % vocabulary
-    ids, targets = tokens[:-1].view(batch, length), tokens[1:].view(batch, length)
+    tokens = torch.arange(batch * WORLD * length + 1) * 7919 % 1009 % vocabulary
+    ids, targets = own_rows(tokens[:-1].view(-1, length)), own_rows(tokens[1:].view(-1, length))
 
     def step():
         loss = model(ids, targets)
@@ -121,15 +148,31 @@ def gpt2(batch, length, layers, width, heads, vocabulary, dropout):
     return step
 
 
-threads, kind, *words = sys.argv[1:]
+def whole(value):
+    """The mean over the ranks, which have the same number of rows."""
+    value = value.detach().double().norm()
+    if WORLD > 1:
+        dist.all_reduce(value)
+    return value.item() / WORLD
+
+
+threads, strategy, kind, *words = sys.argv[1:]
 torch.set_num_threads(int(threads))
+if strategy != "alone":
+    dist.init_process_group("gloo")
 step = {"mlp": mlp, "attention": attention, "gpt2": gpt2}[kind](*(float(word) if "." in word else int(word) for word in words))
 for line in sys.stdin:
     word, *rest = line.split()
     if word == "check":
-        print(*(step().detach().double().norm().item() for _ in range(3)), flush=True)
+        answers = [whole(step()) for _ in range(3)]
     else:
         begin = time.perf_counter()
         for _ in range(int(rest[0])):
             step()
-        print(time.perf_counter() - begin, flush=True)
+        if strategy != "alone":
+            dist.barrier()
+        answers = [time.perf_counter() - begin]
+    if RANK == 0:
+        print(*answers, flush=True)
+if strategy != "alone":
+    dist.destroy_process_group()

@@ -1,12 +1,14 @@
 // A training step as a server for bench/compare_pytorch.py: the driver lets this program and PyTorch run in turn and
-// compares. Arguments: THREADS, then what is trained:
+// compares. Arguments: THREADS, a strategy or `alone`, then what is trained:
 //
 //     mlp BATCH SIZE SIZE [SIZE…]                                 all of a step, with SGD
 //     attention BATCH LENGTH HEADS KV_HEADS DEPTH DROPOUT         the operation, forward and backward
 //     gpt2 BATCH LENGTH LAYERS WIDTH HEADS VOCABULARY DROPOUT     all of a step, with AdamW and clipping
 //
-// Protocol: "check" prints the norms of what three steps from fixed values give; "run N" prints the seconds that N
-// steps took.
+// Under a strategy it is started by mpirun: a rank has BATCH rows of its own, and what is compared is of all.
+//
+// Protocol, on rank 0: "check" prints the norms of what three steps from fixed values give; "run N" prints the seconds
+// that N steps took, until the slowest rank was through.
 
 #include <chrono>
 #include <cmath>
@@ -17,6 +19,9 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
+#include <shardgrad/dist/launch/job.h>
+#include <shardgrad/fsdp/clip.h>
+#include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/nn/nn.h>
 #include <shardgrad/optim/adam.h>
 #include <shardgrad/optim/clip.h>
@@ -28,6 +33,28 @@ namespace {
 
 using Step = std::function<Tensor()>;  // gives what is compared: the loss, or a gradient
 using Words = std::vector<std::string>;
+
+/// Who trains: the ranks of a group, or one alone.
+struct Ranks {
+  dist::ProcessGroup* world = nullptr;
+  fsdp::Strategy strategy = fsdp::Strategy::ddp;
+
+  int64_t size() const { return world ? world->size() : 1; }
+  Tensor own_rows(const Tensor& all) const {
+    int64_t rows = all.size(0) / size(), first = world ? world->rank() * rows : 0;
+    return clone(all.rows(first, first + rows));
+  }
+  std::shared_ptr<fsdp::Sharded> shard(nn::Module& model) const {
+    return world ? fsdp::fully_shard(model, *world, {.strategy = strategy}) : nullptr;
+  }
+  /// The sum over the ranks.
+  double total(double value) const {
+    if (!world) return value;
+    Tensor sum = from_vector<double>({value}, {1});
+    world->all_reduce(sum).host_wait();
+    return sum.item();
+  }
+};
 
 struct Mlp : nn::Module {
   std::vector<nn::Child<nn::Linear>> layers;
@@ -59,7 +86,7 @@ Tensor noise(const Shape& shape, double scale) {
   return from_vector(values, shape);
 }
 
-Step mlp(const Words& words) {
+Step mlp(const Words& words, const Ranks& ranks) {
   std::vector<int64_t> sizes;
   for (const std::string& word : words) sizes.push_back(std::stoll(word));
   int64_t batch = sizes.front();
@@ -68,11 +95,14 @@ Step mlp(const Words& words) {
   model->materialize();
   for (const NamedParameter& p : model->named_parameters())
     copy_into(p.tensor.detach(), wave(p.tensor.shape(), 0.7, 1 / std::sqrt(double(p.tensor.size(-1)))));
+  auto sharded = ranks.shard(model.module());
   auto optimizer =
       std::make_shared<optim::SGD>(model->named_parameters(), optim::SgdOptions{.lr = 0.01, .momentum = 0.9});
-  Tensor x = wave({batch, sizes.front()}, 0.3, 1), target = wave({batch, sizes.back()}, 0.11, 1);
-  return [=] {
-    Tensor loss = mse_loss(model(x), target);
+  int64_t rows = batch * ranks.size();
+  Tensor x = ranks.own_rows(wave({rows, sizes.front()}, 0.3, 1));
+  Tensor target = ranks.own_rows(wave({rows, sizes.back()}, 0.11, 1));
+  return [=, count = double(rows * sizes.back())] {
+    Tensor loss = mse_loss(model(x), target, count);
     loss.backward();
     optimizer->step();
     optimizer->zero_grad();
@@ -81,7 +111,8 @@ Step mlp(const Words& words) {
 }
 
 // With dropout its gradients differ from PyTorch's, whose masks are others.
-Step attention_alone(const Words& words) {
+Step attention_alone(const Words& words, const Ranks& ranks) {
+  SG_CHECK(!ranks.world, "attention is timed alone");
   int64_t batch = std::stoll(words.at(0)), length = std::stoll(words.at(1)), depth = std::stoll(words.at(4));
   AttentionOptions options{.heads = std::stoll(words.at(2)),
                            .kv_heads = std::stoll(words.at(3)),
@@ -104,7 +135,7 @@ Tensor ids_from(int64_t first, int64_t batch, int64_t length, int64_t vocabulary
 }
 
 // As its users train it: no decay of vectors, the norm clipped. Steps are small, so that rounding stays small, too.
-Step gpt2(const Words& words) {
+Step gpt2(const Words& words, const Ranks& ranks) {
   int64_t batch = std::stoll(words.at(0)), length = std::stoll(words.at(1)), vocabulary = std::stoll(words.at(5));
   double dropout = std::stod(words.at(6));
   auto model = nn::make<nn::Gpt2>(nn::Gpt2Options{.vocab_size = vocabulary,
@@ -126,43 +157,75 @@ Step gpt2(const Words& words) {
       no_decay.push_back({p.name, {.weight_decay = 0}});
     }
   }
+  auto sharded = ranks.shard(model.module());
   optim::AdamOptions adam{.lr = 1e-4, .beta2 = 0.95, .weight_decay = 0.1};
   auto optimizer = std::make_shared<optim::AdamW>(model->named_parameters(), adam, no_decay);
-  Tensor ids = ids_from(0, batch, length, vocabulary), labels = ids_from(1, batch, length, vocabulary);
+  int64_t rows = batch * ranks.size();
+  Tensor ids = ranks.own_rows(ids_from(0, rows, length, vocabulary));
+  Tensor labels = ranks.own_rows(ids_from(1, rows, length, vocabulary));
   return [=, step = uint64_t(0)]() mutable {
     progress() = {step++, 0};
-    Tensor loss = model(ids, nn::TextCall{.labels = labels});
+    Tensor loss = model(ids, nn::TextCall{.labels = labels, .loss = {.count = double(rows * length)}});
     loss.backward();
-    optim::clip_grad_norm(optimizer->parameters(), 1);
+    sharded ? fsdp::clip_grad_norm(*sharded, 1) : optim::clip_grad_norm(optimizer->parameters(), 1);
     optimizer->step();
     optimizer->zero_grad();
     return loss;
   };
 }
 
-Step make(const std::string& kind, const Words& words) {
-  if (kind == "mlp") return mlp(words);
-  if (kind == "attention") return attention_alone(words);
-  if (kind == "gpt2") return gpt2(words);
+Step make(const std::string& kind, const Words& words, const Ranks& ranks) {
+  if (kind == "mlp") return mlp(words, ranks);
+  if (kind == "attention") return attention_alone(words, ranks);
+  if (kind == "gpt2") return gpt2(words, ranks);
   throw Error(ErrorKind::input, concat("'", kind, "' is none of mlp, attention and gpt2"));
+}
+
+/// The number of the next line's steps, 0 for "check", -1 at the end; rank 0 reads and tells the others.
+double next_count(const Ranks& ranks) {
+  double count = -1;
+  std::string word;
+  if (!ranks.world || ranks.world->rank() == 0) {
+    if (std::cin >> word) count = 0;
+    if (word == "run") std::cin >> count;
+  }
+  return ranks.total(ranks.world && ranks.world->rank() != 0 ? 0 : count);
+}
+
+int serve(const Step& step, const Ranks& ranks) {
+  bool prints = !ranks.world || ranks.world->rank() == 0;
+  for (double count; (count = next_count(ranks)) >= 0;) {
+    if (count == 0) {
+      for (int i = 0; i < 3; ++i) {
+        double value = ranks.total(norm(step().to(DType::f64)).item());
+        if (prints) std::cout << value << ' ';
+      }
+    } else {
+      auto begin = std::chrono::steady_clock::now();
+      for (int i = 0; i < int(count); ++i) step();
+      if (ranks.world) ranks.world->barrier();
+      if (prints) std::cout << std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    }
+    if (prints) std::cout << std::endl;
+  }
+  return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 4) return std::cerr << "usage: training_step THREADS mlp|attention WHAT…\n", 2;
-  Context context({.threads = std::stoi(argv[1])});
-  Step step = make(argv[2], Words(argv + 3, argv + argc));
-  for (std::string word; std::cin >> word;) {
-    if (word == "check") {
-      for (int i = 0; i < 3; ++i) std::cout << norm(step().to(DType::f64)).item() << ' ';
-      std::cout << std::endl;
-      continue;
-    }
-    int count = 0;
-    std::cin >> count;
-    auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < count; ++i) step();
-    std::cout << std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() << std::endl;
+  if (argc < 5) return std::cerr << "usage: training_step THREADS alone|STRATEGY mlp|attention|gpt2 WHAT…\n", 2;
+  int threads = std::atoi(argv[1]);
+  std::string strategy = argv[2], kind = argv[3];
+  Words words(argv + 4, argv + argc);
+  if (strategy == "alone") {
+    Context context({.threads = threads});
+    return serve(make(kind, words, {}), {});
   }
+  auto configure = [&](const dist::Bootstrap&) { return dist::JobOptions{.context = {.threads = threads}}; };
+  auto body = [&](dist::Job& job) {
+    Ranks ranks{&job.world(), fsdp::parse_strategy(strategy)};
+    return serve(make(kind, words, ranks), ranks);
+  };
+  return dist::run_job(body, configure);
 }
