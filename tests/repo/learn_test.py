@@ -124,6 +124,12 @@ def a_learner_climbs():
         for number in "123":
             right = f"  {number}  right" in said
             says(tree, ["7", "--break", "other_answer", "--answer", number], 0 if right else 1, "yes: 41 is not 42" if right else "no;")
+        (tree.root / "tutorials/07_sending/rung.json").write_text(facts(breaks=[FACTS["breaks"][0] | {"asks": "Which answer is given?"}]))
+        _, said = tree.learn("7", "--break", "other_answer")
+        expect("+answer=41" in said and "\n\nWhich answer is given?\n" in said and "not 42" not in said, "what a break asks before it runs", said)
+        for number in "123":
+            right = f"  {number}  right" in said
+            says(tree, ["7", "--break", "other_answer", "--answer", number], 0 if right else 1, "answer is '41', not 42\n\nyes: 41 is not 42" if right else "no; go through the program")
         says(tree, ["7", "--solution"], 1, "after 2 tries with --exercise; so far: 0")
         says(tree, ["7", "--exercise"], 0, "copied for you")
         for _ in range(2):  # with nothing filled in nothing is run
