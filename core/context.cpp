@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <optional>
 
 #include <shardgrad/core/error.h>
@@ -52,6 +53,11 @@ int usable_cores() {
   return std::max(1, std::min(allowed, int(std::ceil(quota_of_container()))));
 }
 
+// Devices of a kind beside its first: further GPUs, and what stands for them in tests.
+struct FurtherDevices {
+  std::map<std::pair<DeviceKind, int>, std::unique_ptr<Backend>> backends;
+};
+
 Context::Context() : Context(Options()) {}
 
 Context::Context(Options options) : options_(options) {
@@ -60,13 +66,14 @@ Context::Context(Options options) : options_(options) {
   if (options_.threads <= 0) options_.threads = usable_cores();
   if (options_.check_streams || is_emulated(options_.device.kind)) checker_ = std::make_unique<HappensBefore>();
   put_on_top(link_);
+  slot<FurtherDevices>();  // made first, and so the last to go
 }
 
 Context::~Context() {
   {
     ContextScope scope(*this);
     at_end_.run();
-    slots_.clear();
+    while (!slots_.empty()) slots_.pop_back();
   }
   for (auto& backend : backends_) backend.reset();
   take_out(link_);
@@ -86,13 +93,15 @@ Context& context() {
 }
 
 Backend& Context::make(Device device) {
+  SG_CHECK(device.index == 0 || device.kind == DeviceKind::cuda || is_emulated(device.kind), "device ", device,
+           ": there is one ", name_of(device.kind));
+  FurtherDevices* further = device.index ? &slot<FurtherDevices>() : nullptr;
   std::lock_guard lock(backend_mutex_);
-  auto& backend = backends_[size_t(device.kind)];
+  auto& backend = further ? further->backends[{device.kind, device.index}] : backends_[size_t(device.kind)];
   if (!backend) {
-    SG_CHECK(device.index == 0, "device ", device, ": only index 0 exists");
     if (is_emulated(device.kind) && !checker_) checker_ = std::make_unique<HappensBefore>();
     backend = make_backend(device, *this);
-    backend_cache_[size_t(device.kind)].store(backend.get(), std::memory_order_release);
+    if (!further) backend_cache_[size_t(device.kind)].store(backend.get(), std::memory_order_release);
   }
   return *backend;
 }

@@ -242,7 +242,11 @@ void copy_into(const Tensor& to, const Tensor& from) {
   if (&other != &worker) worker.compute().wait(other.compute().record());
   worker.copy(worker.compute(), to.out().data, from.in().data, to.bytes());
   to.bump_version();  // a change that is refused counts no write
-  if (to.device() != from.device()) worker.compute().synchronize();
+  if (&other == &worker) return;
+  if (other.compute().is_inline())
+    worker.compute().synchronize();
+  else
+    other.compute().wait(worker.compute().record());  // before it writes to what is read here, or reads what is written
 }
 
 }  // namespace shardgrad

@@ -57,6 +57,14 @@ std::vector<std::pair<int64_t, int64_t>> Replicas::split(const std::vector<Tenso
   return ranges;
 }
 
+std::vector<std::vector<Tensor>> Replicas::scatter(const std::vector<Tensor>& inputs,
+                                                   const std::vector<std::pair<int64_t, int64_t>>& rows) const {
+  std::vector<std::vector<Tensor>> parts(rows.size());
+  for (size_t i = 0; i < rows.size(); ++i)
+    for (const Tensor& input : inputs) parts[i].push_back(input.rows(rows[i].first, rows[i].second).to(devices_[i]));
+  return parts;
+}
+
 // Of each module: one may be in eval inside another that trains.
 static void copy_modes(Module& from, Module& to) {
   auto froms = from.named_modules(), tos = to.named_modules();

@@ -4,15 +4,15 @@
 // on the first device. The model itself is the first replica.
 //
 //     auto model = nn::make<Net>();
-//     nn::DataParallel parallel(model, {kCpu, kCpu, kAcc});
+//     nn::DataParallel parallel(model, {kCpu, kCpu, kAcc});   // two GPUs: {kCuda, Device{DeviceKind::cuda, 1}}
 //     optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
 //     Tensor loss = mse_loss(parallel(x), y);      // a mean over the whole batch
 //     loss.backward();                             // model's gradients are the sums over the replicas
 //
-// The calling thread calls one replica after the other: devices that compute by themselves (acc, sim, a GPU) do so
-// beside each other. A device may be named several times. What a call changes in buffers stays in the first replica
-// and is lost in the others. Ranks (fsdp::fully_shard) need less memory and time than this; it is here for programs
-// that have it, and to be compared with.
+// The calling thread calls one replica after the other: devices that compute by themselves (acc, sim, GPUs) do so
+// beside each other, and none waits for another but for what it gets of it. A device may be named several times. What
+// a call changes in buffers stays in the first replica and is lost in the others. Ranks (fsdp::fully_shard) need less
+// memory and time than this; it is here for programs that have it, and to be compared with.
 
 #include <concepts>
 #include <functional>
@@ -38,6 +38,10 @@ class Replicas : public std::enable_shared_from_this<Replicas> {
   /// range of none. Throws Error(input) for a tensor without dimensions, and where tensors have different numbers of
   /// rows.
   std::vector<std::pair<int64_t, int64_t>> split(const std::vector<Tensor>& inputs) const;
+  /// These rows of the inputs, for each replica on its device: all are on their way before a replica computes, whose
+  /// work they would come behind on the device that has the inputs.
+  std::vector<std::vector<Tensor>> scatter(const std::vector<Tensor>& inputs,
+                                           const std::vector<std::pair<int64_t, int64_t>>& rows) const;
   /// Brings values, buffers, mode and what is trained to the replicas that are called now.
   void replicate(size_t count);
   /// Each of the tensors of several replicas' results as one. Those without dimensions become a vector.
@@ -81,12 +85,10 @@ template <class M> class DataParallel {
     std::vector<Tensor> inputs = tensors_in(all);
     auto rows = replicas_->split(inputs);
     replicas_->replicate(rows.size());
+    std::vector<std::vector<Tensor>> parts = replicas_->scatter(inputs, rows);
     std::vector<decltype(std::apply(calls_[0], all))> results;
     for (size_t i = 0; i < rows.size(); ++i) {
-      std::vector<Tensor> mine;
-      for (const Tensor& input : inputs)
-        mine.push_back(input.rows(rows[i].first, rows[i].second).to(replicas_->devices()[i]));
-      replace_tensors(all, mine);
+      replace_tensors(all, parts[i]);
       results.push_back(std::apply(calls_[i], all));
     }
     std::vector<std::vector<Tensor>> found;

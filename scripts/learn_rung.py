@@ -1,16 +1,15 @@
 """A rung of scripts/learn: a folder of tutorials/, its program, and what must hold of it."""
-import hashlib
 import json
 import os
 import re
 import signal
 import subprocess
 from fractions import Fraction
-from pathlib import Path
+from functools import partial
 
+from learn_build import ROOT, NotBuilt
 from learn_grade import agrees, evaluate, plain
 
-ROOT = Path(__file__).resolve().parent.parent
 TEXTS = re.compile(r"^```(cpp|cuda|text)\n(.*?)^```$", re.M | re.S)
 
 
@@ -28,69 +27,6 @@ def outside_of_holes(text):
         if hole != "code":
             kept.append(line)
     return kept
-
-
-class NotBuilt(Exception):
-    """A program did not compile, or there is nothing to link it with; the message says what the compiler said."""
-
-
-class Build:
-    """What the quickstart, or any other build, has left: a library to link with and a compiler that made it."""
-
-    def __init__(self, folder):
-        self.folder = Path(folder).resolve()
-        cache = self.folder / "CMakeCache.txt"
-        self.library = self.folder / "lib" / "libshardgrad.so"
-        if not cache.exists() or not self.library.exists():
-            raise NotBuilt(f"{folder} has no build of the library; run scripts/quickstart first, or name another one with --build")
-        text = cache.read_text()
-        self.cxx = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.*)$", text, re.M)[1]
-        ccache = re.search(r"^CCACHE:\w+=(.+)$", text, re.M)
-        self.launcher = [ccache[1]] if ccache and not ccache[1].endswith("NOTFOUND") else []
-
-    def compile(self, source, yours, program, strict):
-        """Makes `program` of `source` and `yours`: a text that `source` includes, or kernels. `strict`: with warnings as errors."""
-        warnings = ["-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror"] if strict else []
-        compiler = [*self.launcher, self.cxx, "-std=c++20", *warnings, f"-I{self.folder / 'include'}"]
-        made, libraries = program.with_suffix(".o"), ["-lshardgrad", f"-Wl,-rpath,{self.library.parent}"]
-        parts = [source, *(ROOT / "tutorials").rglob("*.h"), *(ROOT / "tutorials").glob("*/solution.cpp")]
-        if yours.suffix == ".cu":
-            host = source.with_suffix(".o") if self.folder in source.parents else self.folder / "learn" / source.parent.name / "main.o"
-            self.make(host, parts, strict, [[*compiler, "-c", source, "-o", host]])
-            compiler += ["-fsanitize=thread", "-g", "-O1", *self.gnu_only("-gno-statement-frontiers"), "-x", "c++"]  # as cmake/sim.cmake
-            compiled, objects, libraries = [*compiler, "-c", yours, "-o", made], [host, made], ["-lshardgrad_sim", *libraries]
-        else:
-            compiled, objects = [*compiler, f'-DYOURS="{yours}"', "-c", source, "-o", made], [made]
-        self.make(program, [*parts, yours], strict, [compiled, [self.cxx, *objects, "-o", program, f"-L{self.library.parent}", *libraries]])
-
-    def make(self, made, parts, strict, commands):
-        """Runs commands, unless `made` was made of the same texts already, as strictly."""
-        made_of = hashlib.sha256(repr([self.cxx, self.library.stat().st_mtime_ns]).encode())
-        for part in sorted(parts):
-            made_of.update(repr((str(part.resolve()), part.read_bytes())).encode())
-        stamp, strictly = made.with_suffix(made.suffix + ".made_of"), made_of.hexdigest() + " strictly"
-        if made.exists() and stamp.exists() and stamp.read_text() in ([strictly] if strict else [strictly, made_of.hexdigest()]):
-            return
-        made.parent.mkdir(parents=True, exist_ok=True)
-        stamp.unlink(missing_ok=True)
-        for command in commands:
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                raise NotBuilt(done.stderr[:4000])
-        stamp.write_text(strictly if strict else made_of.hexdigest())
-
-    def gnu_only(self, option):
-        return [option] if "Free Software Foundation" in subprocess.run([self.cxx, "--version"], capture_output=True, text=True).stdout else []
-
-    def make_simulator(self):
-        """What rungs with kernels run on, and the quickstart has not built: by CMake, unless it is there and up to date."""
-        kernels = self.folder / "lib" / "libshardgrad_sim_kernels.so"
-        if kernels.exists() and kernels.stat().st_mtime >= self.library.stat().st_mtime:
-            return
-        print("building the simulator's kernels, which takes some minutes once", flush=True)
-        done = subprocess.run(["cmake", "--build", self.folder, "--target", "shardgrad_sim_kernels"], capture_output=True, text=True)
-        if done.returncode:
-            raise NotBuilt(f"the simulator, which the build has if it was configured with -DSHARDGRAD_SIM=ON, cannot be built:\n{done.stdout[-4000:]}{done.stderr}")
 
 
 class Run:
@@ -177,6 +113,13 @@ class Rung:
         program = build.folder / "learn" / self.folder.name / yours.stem
         build.compile(self.file("main.cpp"), yours.resolve(), program, strict)
         return program
+
+    def further_programs(self, build):
+        """What makes each program beside the solution's that `faults` runs."""
+        for one in self.breaks + self.tries:
+            yield partial(self.changed, build, one)
+        if self.has_exercise():
+            yield partial(self.program, build, self.exercise())
 
     def run(self, program, seconds=120):
         return Run(program, bool(self.predictions), seconds)
@@ -301,19 +244,3 @@ class Rung:
 def all_rungs(root=ROOT):
     found = [Rung(path.parent) for path in (root / "tutorials").glob("*/rung.json")]
     return sorted(found, key=lambda rung: (not rung.id.isdigit(), int(rung.id) if rung.id.isdigit() else 0, rung.id))
-
-
-def faults_of_order(rungs):
-    """No rung uses what a later one introduces, or needs one that is not there before it."""
-    for place, rung in enumerate(rungs):
-        used = rung.code()
-        for later in rungs[place + 1:]:
-            for name in later.introduces:
-                if name in used:
-                    yield f"{rung.folder.name} uses {name}, which {later.folder.name} introduces"
-        for name in rung.introduces:
-            if name not in used:
-                yield f"{rung.folder.name} does not use {name}, which it introduces"
-        for need in rung.needs:
-            if str(need) not in [earlier.id for earlier in rungs[:place]]:
-                yield f"{rung.folder.name} needs rung {need}, which is not before it"

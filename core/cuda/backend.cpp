@@ -31,7 +31,7 @@ class CudaBackend final : public Backend {
         number_(number),
         check_(check),
         arena_(std::move(arena)),
-        pool_(std::make_shared<CudaEventPool>(number)),
+        pool_(std::make_shared<CudaEventPool>(device, number)),
         pinned_(make_pinned_allocator(context, pool_,
                                       std::make_shared<CudaArena>(number, CudaArena::Kind::pinned_host, kPinnedChunk))),
         compute_(make_stream(concat(device, "/compute"))),
@@ -158,8 +158,10 @@ std::unique_ptr<Backend> make_cuda_backend(Device device, Context& context) {
   int count = 0;
   cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) fail_as(ErrorKind::missing, why_no_device(status));
+  if (device.index >= count)
+    fail_as(ErrorKind::missing, "device ", device, ": this process sees ", count, count == 1 ? " GPU" : " GPUs");
   int local = context.options().local_rank;
-  int number = (local >= 0 ? local : context.rank()) % count;
+  int number = ((local >= 0 ? local : context.rank()) + device.index) % count;
   if (std::string why = why_not_on(capability_of(number)); !why.empty()) fail_as(ErrorKind::missing, why);
   bool check = environment_flag(kCheckChoice);
   auto arena = std::make_shared<CudaArena>(number, CudaArena::Kind::device, kChunk);

@@ -5,9 +5,14 @@
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/cuda/error.h>
+#include <shardgrad/core/cuda/launching.h>
 #include <shardgrad/core/happens_before.h>
 
 namespace shardgrad {
+
+static thread_local Device launching = kCuda;
+Device launching_device() { return launching; }
+
 namespace {
 
 class CudaEvent final : public Event::State {
@@ -23,7 +28,7 @@ class CudaEvent final : public Event::State {
   bool done() const override { return status() != cudaErrorNotReady; }
   void host_wait() const override {
     constexpr int kSpins = 500;
-    cudaSetDevice(pool_->device());  // a thread that never chose one would open GPU 0 as well
+    cudaSetDevice(pool_->gpu());  // a thread that never chose one would open GPU 0 as well
     for (int polls = 0;; ++polls) {
       cudaError_t now = status();
       if (now == cudaSuccess) return;
@@ -91,7 +96,7 @@ cudaError_t CudaEventPool::get(cudaEvent_t& event) {
       return cudaSuccess;
     }
   }
-  cudaSetDevice(device_);
+  cudaSetDevice(gpu_);
   return cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
 }
 
@@ -120,7 +125,7 @@ std::vector<Event> CudaEventPool::record_all() {
 CudaStream::CudaStream(Context& context, std::string name, std::shared_ptr<CudaEventPool> pool, bool check)
     : Stream(context, std::move(name), false), pool_(std::move(pool)), check_(check) {
   cudaStream_t stream = nullptr;
-  cudaSetDevice(pool_->device());
+  cudaSetDevice(pool_->gpu());
   check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), concat("making stream ", this->name()));
   native_ = stream;
   pool_->enter(*this);
@@ -168,13 +173,14 @@ void CudaStream::notify(std::function<void()> note) {
 }
 
 std::unique_ptr<StreamTimer> CudaStream::make_timer() {
-  cudaSetDevice(pool_->device());
+  cudaSetDevice(pool_->gpu());
   return std::make_unique<CudaTimer>(*this);
 }
 
 void CudaStream::before_launch(const char* label) {
   ++launching_;
-  cudaSetDevice(pool_->device());  // of this thread, which may be any
+  cudaSetDevice(pool_->gpu());  // of this thread, which may be any
+  launching = pool_->device();
   nvtxRangePushA(label);
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <shardgrad/core/device.h>
 #include <shardgrad/core/stream.h>
 
 namespace shardgrad {
@@ -18,12 +19,14 @@ class CudaStream;
 /// What the streams of one GPU share: events that are made once and used again, and a list of the streams.
 class CudaEventPool {
  public:
-  explicit CudaEventPool(int device) : device_(device) {}
+  /// `gpu`: the number that CUDA has for the device.
+  CudaEventPool(Device device, int gpu) : device_(device), gpu_(gpu) {}
   ~CudaEventPool();
   CudaEventPool(const CudaEventPool&) = delete;
   cudaError_t get(cudaEvent_t& event);
   void put(cudaEvent_t event) noexcept;
-  int device() const { return device_; }
+  Device device() const { return device_; }
+  int gpu() const { return gpu_; }
 
   void enter(CudaStream& stream);
   void leave(CudaStream& stream) noexcept;
@@ -31,7 +34,8 @@ class CudaEventPool {
   std::vector<Event> record_all();
 
  private:
-  int device_;
+  Device device_;
+  int gpu_;
   std::mutex mutex_;
   std::vector<cudaEvent_t> free_;
   std::mutex streams_mutex_;

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include <shardgrad/core/context.h>
+#include <shardgrad/core/cuda/launching.h>
 #include <shardgrad/kernels/choices.h>
 #include <shardgrad/kernels/workspace.h>
 
@@ -163,7 +164,7 @@ void Plan::run(cublasLtHandle_t handle, const Launch& how, const Call& call) {
   bool wide = key_.dtype == DType::f64;
   const void *alpha_at = wide ? static_cast<const void*>(&wide_one) : &one,
              *beta_at = wide ? static_cast<const void*>(&wide_beta) : &beta;
-  Workspace scratch(kCuda, choice_.workspaceSize);
+  Workspace scratch(launching_device(), choice_.workspaceSize);
   check(cublasLtMatmul(handle, description_, alpha_at, call.b.data, b_.get(), call.a.data, a_.get(), beta_at,
                        call.c.data, c_.get(), call.c.data, c_.get(), &choice_.algo,
                        choice_.workspaceSize ? scratch.as<void>() : nullptr, choice_.workspaceSize,
@@ -171,6 +172,7 @@ void Plan::run(cublasLtHandle_t handle, const Launch& how, const Call& call) {
         "product");
 }
 
+// Of one GPU and thread.
 struct Library {
   Library() { check(cublasLtCreate(&handle), "start"); }
   Library(const Library&) = delete;
@@ -184,8 +186,8 @@ struct Library {
 };
 
 Library& library() {
-  static thread_local Library library;
-  return library;
+  static thread_local std::unordered_map<int, Library> libraries;
+  return libraries[launching_device().index];
 }
 
 int alignment_of(const void* data) {

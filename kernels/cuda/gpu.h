@@ -9,6 +9,7 @@
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/cuda/error.h>
+#include <shardgrad/core/cuda/launching.h>
 #include <shardgrad/kernels/cuda/library.h>
 #include <shardgrad/kernels/workspace.h>
 
@@ -113,7 +114,7 @@ __device__ inline void check_index(const char* what, int64_t position, int64_t v
 /// Device memory for the length of an operation, from the stream's allocator.
 class Scratch {
  public:
-  Scratch(const Launch&, size_t bytes) : memory_(kCuda, std::max<size_t>(bytes, 1)) {}
+  Scratch(const Launch&, size_t bytes) : memory_(launching_device(), std::max<size_t>(bytes, 1)) {}
   template <class T> T* as() const { return memory_.as<T>(); }
 
  private:

@@ -86,6 +86,25 @@ TEST(Slots, AContextKeepsOneOfEachTypeForAllItsThreads) {
   EXPECT_EQ(kept.use_count(), 1) << "it goes with its context";
 }
 
+struct Holds {
+  Tensor tensor = {};
+};
+
+TEST(Context, FurtherDevicesOfAKindAreApartAndGoAfterWhatIsKeptOnThem) {
+  constexpr Device second{DeviceKind::acc, 1};
+  Context context;
+  EXPECT_NE(&context.backend(second), &context.backend(kAcc));
+  EXPECT_EQ(&context.backend(second), &context.backend(second));
+  EXPECT_NE(context.backend(second).memory(), context.backend(kAcc).memory());
+  context.slot<Holds>().tensor = empty({4}, {DType::f32, second});
+  try {
+    context.backend({DeviceKind::cpu, 1});
+    ADD_FAILURE() << "there is one";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "device cpu:1: there is one cpu");
+  }
+}
+
 TEST(Context, ComputesOnAllCoresUnlessToldOtherwise) {
   EXPECT_EQ(Context().threads(), usable_cores());
   EXPECT_EQ(Context({.threads = 3}).threads(), 3);

@@ -31,8 +31,8 @@ class CublasLt : public ::testing::Test {
   // Whether the library took it; if so, c and pre are compared with the reference.
   bool product(Buffer c, Buffer pre, const Buffer& a, const Buffer& b, const Buffer& bias, MatmulArgs args,
                float beta = 0) {
-    Context context({.device = kCuda});
-    Stream& stream = context.backend(kCuda).compute();
+    Context context({.device = device});
+    Stream& stream = context.backend(device).compute();
     Buffer initial = beta == 0 ? c.poison() : c, expected = c, expected_pre = pre;
     Launch how{1, stream.native()};
     bool taken = false;
@@ -51,6 +51,7 @@ class CublasLt : public ::testing::Test {
       expect_close(pre, expected_pre, Buffer(pre.shape(), pre.dtype()), 0, {16}, what + ", before the epilogue");
     return true;
   }
+  Device device = kCuda;
 };
 
 const std::array<int64_t, 3> kSizes[] = {{1, 1, 1},   {3, 5, 7},   {4, 16, 32}, {17, 33, 9},
@@ -163,6 +164,16 @@ TEST_F(CublasLt, AnUnknownValueOfTf32IsRefusedByTheFirstProductOfAThread) {
     EXPECT_THROW(product(c, {}, a, a, {}, {}), Error);
   }).join();
   unsetenv("SHARDGRAD_TF32");
+}
+
+// The pretended library refuses another GPU's handle, and a launch another GPU's memory.
+TEST_F(CublasLt, EachGpuOfAProcessHasAHandleAndScratchMemoryOfItsOwn) {
+  fake_cuda::machine().gpus = 2;
+  Buffer a = Buffer::random({8, 8}, DType::f32), c({8, 8}, DType::f32);
+  for (uint8_t index : {0, 1, 0}) {
+    device = {DeviceKind::cuda, index};
+    EXPECT_TRUE(product(c, {}, a, a, {}, {}));
+  }
 }
 
 TEST_F(CublasLt, AsksForAnAlgorithmOncePerProduct) {

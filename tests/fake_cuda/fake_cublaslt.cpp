@@ -163,7 +163,7 @@ using fake_cuda::Product;
 static cublasStatus_t ok = CUBLAS_STATUS_SUCCESS;
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
-  *handle = new int(0);
+  *handle = new int(fake_cuda::current_device());  // whose it is
   return ok;
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
@@ -260,12 +260,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   *found = 1;
   return ok;
 }
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void* alpha, const void* at_a,
-                              cublasLtMatrixLayout_t a, const void* at_b, cublasLtMatrixLayout_t b, const void* beta,
-                              const void* at_c, cublasLtMatrixLayout_t, void* at_d, cublasLtMatrixLayout_t d,
-                              const cublasLtMatmulAlgo_t* algo, void* workspace, size_t workspace_bytes,
-                              cudaStream_t stream) {
-  if (!fake_cuda::fits(*product, *a, *b, *d) || at_c != at_d || !workspace || workspace_bytes < 4096)
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void* alpha,
+                              const void* at_a, cublasLtMatrixLayout_t a, const void* at_b, cublasLtMatrixLayout_t b,
+                              const void* beta, const void* at_c, cublasLtMatrixLayout_t, void* at_d,
+                              cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algo, void* workspace,
+                              size_t workspace_bytes, cudaStream_t stream) {
+  if (*handle != fake_cuda::gpu_of(stream) || !fake_cuda::fits(*product, *a, *b, *d) || at_c != at_d || !workspace ||
+      workspace_bytes < 4096)
     return CUBLAS_STATUS_INVALID_VALUE;
   const void* operands[] = {at_a, at_b, at_c, at_d};
   for (int i = 0; i < 4; ++i)
@@ -281,6 +282,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
                        at_d,
                        fake_cuda::get(product->scale, alpha, 0),
                        fake_cuda::get(product->scale, beta, 0)};
-  fake_cuda::launch(stream, [call] { call.run(); });
+  fake_cuda::launch(stream, [call] { call.run(); }, {at_a, at_b, at_d, workspace});
   return ok;
 }

@@ -20,6 +20,7 @@ namespace fake_cuda {
 
 // Of the process: set by the first fault of a kernel. A GPU does no more work then.
 static std::atomic<cudaError_t> sticky{cudaSuccess};
+static thread_local int chosen_device = 0;
 
 struct Stream {
   std::mutex mutex;
@@ -27,6 +28,7 @@ struct Stream {
   std::deque<std::function<void()>> pending;
   uint64_t queued = 0, completed = 0;
   bool closing = false;
+  int gpu = chosen_device;
   std::thread thread{[this] { loop(); }};
 
   void close() {
@@ -74,6 +76,7 @@ struct Stream {
 struct Event {
   Stream* stream = nullptr;
   uint64_t ticket = 0;
+  int gpu = chosen_device;
   std::shared_ptr<std::chrono::steady_clock::time_point> reached;  // of an event with timing
 };
 
@@ -86,6 +89,7 @@ struct State {
   std::map<std::string, std::pair<int64_t, cudaError_t>> failures;  // at which call
   std::map<std::string, std::function<void()>> hooks;
   std::map<uintptr_t, size_t> blocks, pinned;  // device memory, and host memory that the GPU reaches itself
+  std::map<uintptr_t, int> gpus;               // whose the blocks are
   std::set<Stream*> streams;
   std::vector<std::unique_ptr<Stream>> closed;     // events may still ask how far they came
   std::map<std::string, int> nested, overlapping;  // ranges of NVTX, by name
@@ -98,7 +102,7 @@ State& state() {
   return state;
 }
 thread_local cudaError_t last_error = cudaSuccess;
-thread_local int chosen_device = 0, depth = 0;
+thread_local int depth = 0;
 
 cudaError_t report(cudaError_t error) {
   if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
@@ -209,7 +213,18 @@ int open_overlapping_ranges() {
   std::lock_guard lock(state().mutex);
   return state().open_ranges;
 }
-void launch(cudaStream_t stream, std::function<void()> work) { stream->push(std::move(work)); }
+int gpu_of(cudaStream_t stream) { return stream->gpu; }
+int gpu_of(const void* memory) {
+  std::lock_guard lock(state().mutex);
+  if (bytes_left(state().blocks, memory) == 0) return -1;
+  return std::prev(state().gpus.upper_bound(reinterpret_cast<uintptr_t>(memory)))->second;
+}
+void launch(cudaStream_t stream, std::function<void()> work, const std::vector<const void*>& operands) {
+  if (stream->gpu != chosen_device) return refuse_launch(cudaErrorInvalidValue);
+  for (const void* operand : operands)
+    if (int gpu = gpu_of(operand); gpu >= 0 && gpu != stream->gpu) return launch_fault(stream, cudaErrorIllegalAddress);
+  stream->push(std::move(work));
+}
 void launch_fault(cudaStream_t stream, cudaError_t error) {
   stream->push([error] { sticky = error; });
 }
@@ -221,6 +236,7 @@ static cudaError_t take(size_t bytes, void** data) {
   if (s.used + bytes > s.machine.memory) return report(cudaErrorMemoryAllocation);
   *data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   s.blocks[reinterpret_cast<uintptr_t>(*data)] = bytes;
+  s.gpus[reinterpret_cast<uintptr_t>(*data)] = chosen_device;
   s.used += bytes;
   ++s.alive;
   return cudaSuccess;
@@ -233,6 +249,7 @@ static cudaError_t give(void* data) {
   auto it = s.blocks.find(reinterpret_cast<uintptr_t>(data));
   if (it == s.blocks.end()) return report(cudaErrorInvalidValue);
   s.used -= it->second;
+  s.gpus.erase(it->first);
   s.blocks.erase(it);
   std::free(data);
   --s.alive;
@@ -413,6 +430,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   cudaError_t error = enter("cudaEventRecord");
   if (error != cudaSuccess) return error;
+  if (event->gpu != stream->gpu) return report(cudaErrorInvalidValue);
   if (event->reached) stream->push([reached = event->reached] { *reached = std::chrono::steady_clock::now(); });
   event->stream = stream;
   event->ticket = stream->newest();

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace fake_cuda {
 
@@ -40,6 +41,9 @@ int open_overlapping_ranges();
 
 /// The calling thread's, as cudaSetDevice has set it.
 int current_device();
+/// The GPU that this memory was taken from, -1 for host memory; and the one that a stream belongs to.
+int gpu_of(const void* memory);
+int gpu_of(cudaStream_t stream);
 
 /// How often cuBLASLt was asked for an algorithm.
 std::atomic<int>& heuristic_calls();
@@ -48,8 +52,9 @@ std::atomic<int>& heuristic_calls();
 std::atomic<int>& products();
 std::atomic<int>& computing_type();
 
-/// Queues work as a kernel launch does.
-void launch(cudaStream_t stream, std::function<void()> work);
+/// Queues work as a kernel launch does: refused where the stream is not of the thread's current GPU, and a fault where
+/// an operand lies on another one.
+void launch(cudaStream_t stream, std::function<void()> work, const std::vector<const void*>& operands = {});
 /// A kernel that faults when it runs: from then on every call returns `error`.
 void launch_fault(cudaStream_t stream, cudaError_t error);
 /// Launching fails at once, as with a kernel that this GPU has no code for: found by cudaGetLastError.

@@ -11,13 +11,21 @@
 
 namespace shardgrad::fake_kernels {
 
+template <class Operand> void note_memory(std::vector<const void*>& memory, const Operand& operand) {
+  if constexpr (std::is_same_v<Operand, View> || std::is_same_v<Operand, OutView>)
+    if (operand.defined() && operand.bytes() > 0) memory.push_back(operand.data);
+}
+
 // The slot's kernel for the CPU, run on the GPU's stream when its turn comes.
 template <auto& slot, DType dtype, class... Args> void queued(const Launch& how, Args... args) {
   Context* owner = Context::current();
-  fake_cuda::launch(static_cast<cudaStream_t>(how.native_stream), [=] {
+  std::vector<const void*> memory;
+  (note_memory(memory, args), ...);
+  auto work = [=] {
     ContextScope scope(*owner);
     slot.find(DeviceKind::cpu, dtype)(Launch{1}, args...);
-  });
+  };
+  fake_cuda::launch(static_cast<cudaStream_t>(how.native_stream), work, memory);
 }
 template <auto& slot, class... Args> bool add(Slot<Args...>&) {
   slot.add(DeviceKind::cuda, DType::f32, queued<slot, DType::f32, Args...>);
@@ -30,7 +38,7 @@ inline const bool registered =
             kernels::random_normal, kernels::add, kernels::sub, kernels::mul, kernels::affine, kernels::relu,
             kernels::gelu_tanh, kernels::tanh, kernels::relu_backward, kernels::gelu_tanh_backward,
             kernels::tanh_backward, kernels::matmul, kernels::linear_backward_input, kernels::linear_backward_weight,
-            kernels::mse, kernels::mse_backward, kernels::sgd, kernels::adam, kernels::norm_powers>();
+            kernels::mse, kernels::mse_backward, kernels::sgd, kernels::adam, kernels::norm_powers, kernels::paste>();
 
 template <DType dtype> void queued_tree_sum(const Launch& how, OutView y, kernels::TreeSumArgs args) {
   Context* owner = Context::current();

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/nn/nn.h>
@@ -15,6 +19,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+constexpr Device kAcc1{DeviceKind::acc, 1};
 
 struct Net : nn::Module {
   nn::Child<nn::Linear> up = child<nn::Linear>("up", 3, 8), down = child<nn::Linear>("down", 8, 2);
@@ -103,7 +108,7 @@ TEST(DataParallel, I49_GradientsAreSummedIntoTheModelAndAreOneDevices) {
   for (int64_t batch : {1, 2, 7, 9})
     for (int passes : {1, 2})
       for (const std::vector<Device>& devices :
-           {std::vector<Device>{kCpu, kCpu, kCpu}, {kCpu, kAcc}, {kCpu, kAcc, kCpu, kAcc}}) {
+           {std::vector<Device>{kCpu, kCpu, kCpu}, {kCpu, kAcc, kAcc1}, {kCpu, kAcc, kCpu, kAcc}}) {
         auto expected = gradients({kCpu}, batch, passes), found = gradients(devices, batch, passes);
         ASSERT_EQ(found.size(), expected.size());
         for (size_t p = 0; p < found.size(); ++p)
@@ -160,6 +165,31 @@ TEST(DataParallel, AModuleThatIsInEvalIsSoInEveryReplica) {
   model->train();
   model->first->eval();
   EXPECT_EQ(parallel(ones({8, 4})).to_vector<float>(), std::vector<float>(32, 1));
+}
+
+// Two that are called, each on a device of its own, each wait there until the other has come.
+struct Meets : nn::Module {
+  std::atomic<int>* here = nullptr;
+  Tensor forward(const Tensor& x) {
+    context().backend(x.device()).compute().run("meet", [here = here] {
+      ++*here;
+      for (int i = 0; *here < 2 && i < 5000; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (*here < 2) fail("the other replica has not come");
+    });
+    return x + 1;
+  }
+};
+
+TEST(DataParallel, ReplicasComputeBesideEachOther) {
+  Context context({.threads = 1, .device = kAcc});
+  std::atomic<int> here{0};
+  auto make = [&] {
+    auto module = nn::make<Meets>();
+    module->here = &here;
+    return module;
+  };
+  nn::DataParallel<Meets> parallel(make(), {kAcc, kAcc1}, make);
+  EXPECT_EQ(parallel(ones({3, 1})).to_vector<float>(), std::vector<float>(3, 2));
 }
 
 struct Fails : nn::Module {

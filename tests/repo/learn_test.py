@@ -23,6 +23,7 @@ COMPILER = r"""#!/bin/sh
 for word; do case $word in -DYOURS=*) yours=${word#-DYOURS=\"}; yours=${yours%\"} ;; esac; done
 while [ $# -gt 0 ]; do case $1 in -c) source=$2 ;; -o) out=$2; shift ;; *.o) objects="'$1' $objects" ;; esac; shift; done
 if [ -n "$source" ]; then
+  echo "$source, ${yours:-alone}" >>"$(dirname "$0")/compiled"
   grep -q 'does not compile' "${yours:-$source}" && { echo "error: here" >&2; exit 1; }
   sed -e "/^#include YOURS/{r ${yours:-/dev/null}
 d}" "$source" >"$out"
@@ -77,7 +78,7 @@ class Tree:
             path.write_text(instead.get(Path(name).stem, text) if name.startswith(("rung/", "docs/")) else text)
         (self.root / "compiler").chmod(0o755)
         (self.root / "scripts").mkdir()
-        for script in "learn", "learn_grade.py", "learn_rung.py":
+        for script in "learn", "learn_build.py", "learn_check.py", "learn_grade.py", "learn_rung.py", "common.sh":
             shutil.copy(SOURCE / "scripts" / script, self.root / "scripts")
 
     def learn(self, *words):
@@ -123,6 +124,12 @@ def a_learner_climbs():
         for number in "123":
             right = f"  {number}  right" in said
             says(tree, ["7", "--break", "other_answer", "--answer", number], 0 if right else 1, "yes: 41 is not 42" if right else "no;")
+        (tree.root / "tutorials/07_sending/rung.json").write_text(facts(breaks=[FACTS["breaks"][0] | {"asks": "Which answer is given?"}]))
+        _, said = tree.learn("7", "--break", "other_answer")
+        expect("+answer=41" in said and "\n\nWhich answer is given?\n" in said and "not 42" not in said, "what a break asks before it runs", said)
+        for number in "123":
+            right = f"  {number}  right" in said
+            says(tree, ["7", "--break", "other_answer", "--answer", number], 0 if right else 1, "answer is '41', not 42\n\nyes: 41 is not 42" if right else "no; go through the program")
         says(tree, ["7", "--solution"], 1, "after 2 tries with --exercise; so far: 0")
         says(tree, ["7", "--exercise"], 0, "copied for you")
         for _ in range(2):  # with nothing filled in nothing is run
@@ -169,6 +176,13 @@ def a_learner_climbs():
         says(tree, [], 1, "has notes that cannot be read")
         (tree.root / "learn/progress.json").unlink()
         says(tree, ["7", "--ci"], 0, "every rung does what it says")
+        (tree.root / "compiled").unlink()
+        for library in "older", "newer":  # of which all is made anew, and once
+            os.utime(tree.root / "build/lib/libshardgrad.so", times=(1, {"older": 1, "newer": 2}[library]))
+            for _ in range(2):
+                says(tree, ["--all", "--ci"], 0, "built in ", ", ran in ", " of processors)", "every rung does what it says")
+        compiled = (tree.root / "compiled").read_text().splitlines()
+        expect(len(compiled) == 2 * 3 and all(compiled.count(one) == 2 for one in compiled), "--all --ci has compiled:", "\n".join(compiled))
         (tree.root / "build/lib/libshardgrad.so").unlink()
         says(tree, ["7"], 1, "run scripts/quickstart first")
 

@@ -153,11 +153,13 @@ class TemporaryFolder {
       std::filesystem::temp_directory_path() / ("shardgrad-rung-15-" + std::to_string(getpid()));
 };
 
-/// What lies in a folder, in order: the first ten letters of each name.
+/// What lies in a folder, in order: each name up to its second dash.
 inline std::string names_in(const std::string& folder) {
   std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    names.insert(entry.path().filename().string().substr(0, 10));
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::string name = entry.path().filename().string();
+    names.insert(name.substr(0, name.find('-', name.find('-') + 1)));
+  }
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
   return text;

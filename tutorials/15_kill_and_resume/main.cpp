@@ -11,7 +11,7 @@
 using sg::Tensor;
 using sg::dist::ProcessGroup;
 
-constexpr int64_t kWidth = 128, kSamples = 16, kSteps = 12, kEvery = 4;
+constexpr int64_t kWidth = 128, kSamples = 16, kSteps = 12, kEvery = 4, kKilled = 11;
 
 // A rank's model under training.
 struct Run {
@@ -116,14 +116,14 @@ int main(int count, char** words) {
     std::string whole_run = runs.root.folder("whole"), moved = runs.root.folder("moved");
     Ends whole = runs.hosts("two hosts", runs.training(whole_run));
     rung.require(whole.codes == std::vector{0, 0}, whole.last_line);
-    Ends killed = runs.hosts("one is killed", runs.training(runs.root.folder("killed"), {.in_step = 6}));
+    Ends killed = runs.hosts("one is killed", runs.training(runs.root.folder("killed"), {.in_step = kKilled}));
     Ends refused = runs.hosts("one refuses", [](ProcessGroup& world) {
       if (world.rank() == 1) sg::fail("there is no data on this host");
       world.barrier();
     });
     rung.count("code_killed", killed.codes[0]), rung.count("code_refused", refused.codes[0]);
-    rung.count("again_after_step", runs.resumed("killed in a step", {.in_step = 6}, 6 % kEvery));
-    rung.count("again_after_save", runs.resumed("killed in a save", {.in_save = 8}, kEvery));
+    rung.count("again_after_step", runs.resumed("killed in a step", {.in_step = kKilled}, kKilled % kEvery));
+    rung.count("again_after_save", runs.resumed("killed in a save", {.in_save = kSteps}, kEvery));
     std::string last = runs.learned(whole_run);
     Ends four = job(4, [&](ProcessGroup& world) {
       Run run(world, moved, runs.told);
@@ -136,6 +136,7 @@ int main(int count, char** words) {
     rung.count("hashes", double(runs.hashes.size())), rung.count("slice_bytes", double(runs.told.shard_bytes));
     rung.count("checkpoint_bytes", double(tensor_bytes(last)));
     rung.term("L", by_hand::kLayers), rung.term("D", double(kWidth)), rung.term("F", sizeof(float)), rung.term("M", 2);
-    rung.term("I", sizeof(int64_t)), rung.term("V", 4), rung.term("E", kEvery), rung.term("A", 6), rung.term("B", 8);
+    rung.term("I", sizeof(int64_t)), rung.term("V", 4), rung.term("E", kEvery), rung.term("A", kKilled),
+        rung.term("B", kSteps);
   });
 }
