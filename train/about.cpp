@@ -7,6 +7,7 @@
 #include <shardgrad/dist/os/host_name.h>
 #include <shardgrad/train/build_info.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/read_file.h>
 #include <shardgrad/train/shallow_json.h>
 
 namespace shardgrad::train {
@@ -77,7 +78,8 @@ void forget_earlier(const std::string& folder, const std::string& text) {
   std::error_code ignored;
   std::filesystem::remove(folder + "/ledger.json", ignored);
   std::string path = folder + "/" + kAboutFile;
-  Json old = std::filesystem::exists(path, ignored) ? parse_shallow(read_file(path)) : Json(), now = Json::parse(text);
+  Json old = std::filesystem::exists(path, ignored) ? parse_shallow(read_file(path, kRecord)) : Json(),
+       now = Json::parse(text);
   for (const char* key : {"plan", "ranks", "device", "transport"})
     if (!old.is_object() || !old.contains(key) || old[key] != now[key])
       std::filesystem::remove(folder + "/trace.json", ignored);

@@ -7,78 +7,15 @@
 #include <optional>
 
 #include <shardgrad/core/error.h>
+#include <shardgrad/fsdp/setup/config.h>
+#include <shardgrad/train/alias_list.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/wrapped_modules.h>
 
 namespace shardgrad::train {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-// What a value is called elsewhere, and here; null is no setting.
-using Values = std::vector<std::pair<Json, Json>>;
-
-struct Alias {
-  const char* name;
-  const char* key;
-  Values values{};      // empty: the same as here
-  bool others = false;  // beside `values`, those that are the same as here
-  const char* note = "";
-};
-
-Values schedules() {
-  return {{nullptr, "constant"},
-          {"torch::StepLR", "step"},
-          {"torch::CosineAnnealingLR", "cosine"},
-          {"torch::OneCycleLR", "one_cycle"},
-          {"torch::ReduceLROnPlateau", "plateau"},
-          {"transformers::constant", "constant"},
-          {"transformers::constant_with_warmup", "constant"},
-          {"transformers::linear", "linear"},
-          {"transformers::cosine", "cosine"}};
-}
-
-Values accelerators() { return {{"cpu", "cpu"}, {"gpu", "cuda"}, {"cuda", "cuda"}, {"auto", "auto"}}; }
-Values engines() { return {{"fairscale", "fairscale"}, {"torch", "ddp"}}; }
-Values optimizers() { return {{"torch::SGD", "sgd"}, {"torch::Adam", "adam"}, {"torch::AdamW", "adamw"}}; }
-
-// A word that fits two of them equally well is meant for the first.
-const std::vector<Alias>& aliases() {
-  static const std::vector<Alias> list{
-      {"accelerator", "device", accelerators(), false, "`gpu` is `cuda`"},
-      {"training_engine", "strategy", engines(), false, "`fairscale` is `zero3`, `torch` is `ddp`"},
-      {"optimizer.type", "optimizer.name", optimizers(), true, "PyTorch's names after `torch::`"},
-      {"max_grad_norm", "clip_grad_norm", {{nullptr, 0}}, true, "null: none"},
-      {"amp_use_bfloat16",
-       "autocast",
-       {{true, "bf16"}, {false, "f16"}, {nullptr, nullptr}},
-       false,
-       "which one, beside `amp`"},
-      {"amp", "autocast", {{true, true}, {false, "off"}}, false, "true: `bf16` on `device` cpu, `f16` elsewhere"},
-      {"lr_scheduler.type", "schedule.name", schedules(), true, "PyTorch's names after `torch::` or `transformers::`"},
-      {"lr_scheduler.num_warmup_steps", "schedule.warmup_steps"},
-      {"lr_scheduler.step_size", "schedule.step_size"},
-      {"lr_scheduler.gamma", "schedule.gamma"},
-      {"lr_scheduler.factor", "schedule.gamma"},
-      {"lr_scheduler.patience", "schedule.patience", {}, true, "one less: PyTorch does not count the last evaluation"},
-      {"lr_scheduler.pct_start", "schedule.pct_start"},
-      {"lr_scheduler.div_factor", "schedule.div_factor"},
-      {"lr_scheduler.final_div_factor", "schedule.final_div_factor"},
-      {"lr_scheduler", "schedule.name", schedules(), true, "the same"},
-      {"fsdp_config.reshard_after_forward",
-       "strategy",
-       {{true, "zero3"}, {false, "zero2"}},
-       false,
-       "true: `zero3`, false: `zero2`"},
-      {"fsdp_config.move_params_to_cpu", "fsdp.move_params_to_cpu"},
-      {"fsdp_config.move_grads_to_cpu", "fsdp.move_grads_to_cpu", {{nullptr, nullptr}}, true, "null: unset"},
-      {"fsdp_config.mixed_precision",
-       "fsdp.param_dtype",
-       {{true, "f16"}, {false, "own"}},
-       false,
-       "true: `f16`, gradients are sent in f32"}};
-  return list;
-}
+using Json = AliasJson;
 
 const Alias* alias_of(const std::string& name) {
   auto found = std::ranges::find(aliases(), name, [](const Alias& alias) { return std::string(alias.name); });
@@ -103,16 +40,28 @@ std::string choices_of(const Alias& alias) {
   return list;
 }
 
-// Of what others have as a setting and we say in another way, and of what once was one: why it is none, and what to do.
+// Of what once was a setting: why it is none, and what to do.
 std::string why_none(const std::string& key) {
-  bool ranks = key == "devices" || key == "gpus";
-  const char* gpus = key == "gpus" ? ", and the GPU with device=cuda" : "";
   if (key == "loss") return "any more; task.loss took its place";
   if (key == "trace")
     return "any more; trace_steps took its place: the first and the last step that are traced, [0, 0] for none";
-  return ranks ? concat("here; the number of ranks is said when they are started, with `shardgrad launch -n N train …`",
-                        gpus)
-               : "";
+  return "";
+}
+
+// Older versions of Lightning had strategies there.
+bool is_strategy_as_accelerator(const Setting& setting) {
+  if (setting.key != "accelerator") return false;
+  Json value = Json::parse(setting.json);
+  const std::vector<std::string> names = fsdp::strategy_names();
+  return value.is_string() && std::ranges::count(names, value.get<std::string>()) > 0;
+}
+
+// A number of ranks as in Lightning; -1: any.
+std::optional<int64_t> count_of(const std::string& json) {
+  Json value = Json::parse(json);
+  if (value == -1 || value == "-1" || value == "auto") return -1;
+  bool fits = value.is_number_integer() && value >= 0 && value < 1 << 20;
+  return fits ? std::optional(value.get<int64_t>()) : std::nullopt;
 }
 
 class Resolver {
@@ -120,7 +69,7 @@ class Resolver {
   Resolver(std::vector<Setting> all, size_t of_file, std::vector<std::string>& faults)
       : all_(std::move(all)), of_file_(of_file), faults_(faults) {}
 
-  std::vector<Setting> run() {
+  OurSettings run() {
     drop_strategies_that_are_refined();
     check_amp();
     std::vector<Setting> resolved;
@@ -128,7 +77,7 @@ class Resolver {
       if (i == of_file_) first_.clear();  // the command line changes what the file says
       if (std::optional<Setting> setting = resolve(all_[i])) resolved.push_back(std::move(*setting));
     }
-    return resolved;
+    return {std::move(resolved), std::move(ranks_)};
   }
 
  private:
@@ -163,9 +112,19 @@ class Resolver {
 
   // As in Tango.
   Json amp_dtype() const {
-    const Setting *dtype = last({"amp_use_bfloat16"}), *device = last({"device", "accelerator"});
+    const Setting* dtype = last({"amp_use_bfloat16"});
     if (dtype && dtype->json != "null") return dtype->json == "true" ? "bf16" : "f16";
-    return !device || device->json == "\"cpu\"" ? "bf16" : "f16";
+    return is_on_cpu() ? "bf16" : "f16";
+  }
+
+  // As the last setting says that says it.
+  bool is_on_cpu() const {
+    for (size_t i = all_.size(); i-- > 0;) {
+      const Setting& s = all_[i];
+      if (s.key == "gpus" && s.json != "null") return s.json == "0";
+      if (s.key == "device" || (s.key == "accelerator" && !is_strategy_as_accelerator(s))) return s.json == "\"cpu\"";
+    }
+    return true;
   }
 
   std::optional<Setting> resolve(const Setting& setting) {
@@ -173,10 +132,32 @@ class Resolver {
       faults_.push_back(concat(setting.place, ": ", setting.key, " is no key ", why));
       return {};
     }
+    if (setting.key == "gpus" || setting.key == "devices") return counted(setting);
     const Alias* alias = alias_of(setting.key);
-    Setting ours = alias ? translated(setting, *alias) : setting;
+    Setting ours = setting;
+    if (is_strategy_as_accelerator(setting))
+      ours = {"strategy", setting.json, place_of(setting)};
+    else if (alias)
+      ours = translated(setting, *alias);
     if (ours.json.empty() || !is_only_name(ours.key, setting)) return {};
+    if (ours.key == "device" && ranks_ && ranks_->key == "gpus") ranks_.reset();  // another device, other ranks
     return ours;
+  }
+
+  // What says how many ranks there are is no setting, but `gpus` says where they are.
+  std::optional<Setting> counted(const Setting& setting) {
+    if (setting.json == "null") return {};
+    bool gpus = setting.key == "gpus";
+    std::optional<int64_t> count = count_of(setting.json);
+    if (!count || (*count == 0 && !gpus)) {
+      const char* which = "how many, or -1 for any number; which ones, says the variable CUDA_VISIBLE_DEVICES";
+      refused(setting, gpus ? which : "how many ranks there are, or \"auto\"");
+      return {};
+    }
+    if (!is_only_name("the number of ranks", setting)) return {};
+    ranks_ = *count > 0 ? std::optional(setting) : std::nullopt;
+    if (!gpus || !is_only_name("device", setting)) return {};
+    return Setting{"device", *count == 0 ? "\"cpu\"" : "\"cuda\"", place_of(setting)};
   }
 
   // Without a value where there is none.
@@ -191,9 +172,13 @@ class Resolver {
     else if (!alias.values.empty() && !alias.others)
       return refused(setting, choices_of(alias));
     if (value == true && std::string(alias.name) == "amp") value = amp_dtype();
+    return {alias.key, value.is_null() ? "" : value.dump(), place_of(setting)};
+  }
+
+  // Of a setting by its other name.
+  static std::string place_of(const Setting& setting) {
     bool in_file = !setting.place.starts_with("--set ");
-    return {alias.key, value.is_null() ? "" : value.dump(),
-            in_file ? concat(setting.place, " (", alias.name, ")") : setting.place};
+    return in_file ? concat(setting.place, " (", setting.key, ")") : setting.place;
   }
 
   Setting refused(const Setting& setting, const std::string& expected) {
@@ -215,6 +200,7 @@ class Resolver {
   std::vector<Setting> all_;
   size_t of_file_;
   std::vector<std::string>& faults_;
+  std::optional<Setting> ranks_;
   std::map<std::string, Given> first_;  // by our key, of the file or of the command line
 };
 
@@ -232,8 +218,8 @@ std::vector<Setting> unnested(std::vector<Setting> settings, std::vector<std::st
 
 }  // namespace
 
-std::vector<Setting> in_our_names(const std::vector<Setting>& of_file, const std::vector<Setting>& of_command_line,
-                                  std::vector<std::string>& faults) {
+OurSettings in_our_names(const std::vector<Setting>& of_file, const std::vector<Setting>& of_command_line,
+                         std::vector<std::string>& faults) {
   std::vector<Setting> all = unnested(without_wrapped_modules(of_file, faults), faults);
   std::vector<Setting> last = unnested(of_command_line, faults);
   all.insert(all.end(), last.begin(), last.end());

@@ -92,8 +92,8 @@ bool apply_all(Config& config, const std::vector<Setting>& settings, std::vector
   return chosen;
 }
 
-std::vector<Setting> gather_settings(const std::string& path, const std::vector<std::string>& overrides,
-                                     std::vector<std::string>& faults) {
+OurSettings gather_settings(const std::string& path, const std::vector<std::string>& overrides,
+                            std::vector<std::string>& faults) {
   std::vector<Setting> of_file, of_command_line;
   if (!path.empty()) of_file = read_settings(path, faults);
   std::set<std::string> given;
@@ -149,8 +149,9 @@ std::shared_ptr<const Registry> built_in_registry() { return std::make_shared<co
 
 Config read_config(const std::string& path, const std::vector<std::string>& overrides, const Registry& registry) {
   std::vector<std::string> faults;
-  std::vector<Setting> settings = gather_settings(path, overrides, faults);
+  auto [settings, ranks] = gather_settings(path, overrides, faults);
   Config config;
+  if (ranks) config.ranks = {std::stoll(ranks->json), concat(ranks->place, ": ", ranks->key, " is ", ranks->json)};
   config.registry = with_libraries(registry, settings);
   apply_all(config, settings_of_preset(settings), faults);
   size_t faults_before = faults.size();

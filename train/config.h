@@ -28,6 +28,11 @@ struct Config {
   std::string name = "run";
   int64_t seed = 1;
   std::string device = "cpu";
+  /// How many ranks there must be, and what says so, "a.json:3: gpus is 2"; 0: any number. No key, and not written.
+  struct Ranks {
+    int64_t count = 0;
+    std::string said{};
+  } ranks;
   std::string preset = "none";  ///< where defaults of other keys came from
   Component data{"fashion_mnist"}, model{"mlp"}, task{"classification"};
   std::optional<std::string> model_from{};     ///< key model.from: only while it is read
@@ -55,9 +60,10 @@ struct Config {
   int64_t micro_batches = 1;
   bool reduce_once = false;  ///< of micro-batches: not each, but all together
   int64_t epochs = 10;
-  int64_t steps = 0;       ///< 0: as many as `epochs` have
-  int64_t eval_every = 0;  ///< steps; 0: an epoch
-  int64_t early_stop = 0;  ///< evaluations without a better score; 0: never
+  int64_t steps = 0;         ///< 0: as many as `epochs` have
+  int64_t eval_every = 0;    ///< steps; 0: an epoch
+  int64_t sanity_steps = 2;  ///< batches of an evaluation before the first step
+  int64_t early_stop = 0;    ///< evaluations without a better score; 0: never
   std::string strategy = "zero3";
   struct Fsdp {
     std::string wrap = "children";

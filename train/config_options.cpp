@@ -95,6 +95,10 @@ void list_loop(OptionList& list, Config& c) {
   list.add("steps", c.steps, "how many to train, in the place of `epochs`; 0: by epochs", {.low = 0, .high = kMost});
   list.add("eval_every", c.eval_every, "steps between evaluations; 0: at the end of every epoch",
            {.low = 0, .high = kMost});
+  list.add("sanity_steps", c.sanity_steps,
+           "batches of the test samples that are evaluated before the first step, to find there what would fail; "
+           "training is the same; 0: none",
+           {.low = 0, .high = kMost});
   list.add("early_stop", c.early_stop,
            "end after so many evaluations in which the task's first score did not become better; 0: never",
            {.low = 0, .high = kMost});

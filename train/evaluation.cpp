@@ -1,5 +1,6 @@
 #include <shardgrad/train/evaluation.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -39,26 +40,53 @@ static void check_scores(dist::ProcessGroup& world, const std::vector<Score>& sc
   }
 }
 
-static Sums sums_of(Task& task, data::DataLoader& samples, std::optional<DType> dtype,
-                    const std::function<void(int64_t batches)>& tell) {
+namespace {
+
+// Some may be in evaluation mode to stay so, such as a BatchNorm whose statistics are not to change.
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(nn::Module& module) : modules_(module.named_modules()) {
+    for (const auto& [name, inner] : modules_) trained_.push_back(inner->training());
+    module.eval();
+  }
+  ~EvaluationMode() {
+    for (size_t i = 0; i < modules_.size(); ++i) modules_[i].second->train(trained_[i]);  // a module before those in it
+  }
+  EvaluationMode(const EvaluationMode&) = delete;
+
+ private:
+  std::vector<std::pair<std::string, nn::Module*>> modules_;
+  std::vector<bool> trained_;
+};
+
+struct Counted {
+  Sums sums;
+  int64_t samples = 0;
+};
+
+}  // namespace
+
+static Counted sums_of(Task& task, data::DataLoader& loader, std::optional<DType> dtype,
+                       const std::function<void(int64_t batches)>& tell, int64_t most) {
   NoGrad no_grad;
   Autocast precision(dtype);
-  task.module().eval();
-  Sums sums;
+  EvaluationMode mode(task.module());
+  Counted all;
   Progress training = progress();
-  for (const data::Batch& batch : samples.epoch(0)) {
+  for (int64_t step = 0; step < std::min(most, loader.batches()); ++step) {
+    data::Batch batch = loader.get(0, step);
     progress() = {uint64_t(batch.step), batch.first};  // what is drawn at random is the same in every evaluation
-    task.evaluate(batch, sums);
+    task.evaluate(batch, all.sums);
+    all.samples += batch.global_count;
     if (tell) tell(batch.step + 1);
   }
   progress() = training;
-  task.module().train();
-  return sums;
+  return all;
 }
 
 Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& world, std::optional<DType> dtype,
-                    const std::function<void(int64_t batches)>& tell) {
-  Sums sums = sums_of(task, samples, dtype, tell);
+                    const std::function<void(int64_t batches)>& tell, int64_t most) {
+  auto [sums, count] = sums_of(task, samples, dtype, tell, most);
   std::vector<double> values;
   std::string names;
   for (const auto& [name, value] : sums.values()) {
@@ -77,7 +105,7 @@ Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& w
   std::string before = names_of(task.scores({})), now = names_of(scores);
   SG_CHECK(now == before, "the task's scores are", now, ", and were", before,
            " before there were sums; give the same ones always, as numbers or NaN");
-  return {scores, samples.dataset().size()};
+  return {scores, count};
 }
 
 bool is_better(const Score& score, int64_t step, int64_t patience, std::optional<Best>& best) {

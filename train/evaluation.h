@@ -2,6 +2,7 @@
 // How good a model is on samples that it was not trained on.
 
 #include <functional>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -15,10 +16,13 @@ struct Evaluation {
   int64_t count = 0;  ///< samples
 };
 
-/// Over every sample that the ranks' loaders have together, each once, forward under an Autocast of `dtype`. A
+inline constexpr int64_t kAllBatches = std::numeric_limits<int64_t>::max();
+
+/// Over every sample that the ranks' loaders have together, each once, or those of the first `most` batches; forward
+/// under an Autocast of `dtype`. Modules are in evaluation mode, and afterwards in those that they were in. A
 /// collective; every rank gets the same. `tell` is given the number of batches after each of them.
 Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& world, std::optional<DType> dtype,
-                    const std::function<void(int64_t batches)>& tell = {});
+                    const std::function<void(int64_t batches)>& tell = {}, int64_t most = kAllBatches);
 
 /// The best score until now, the task's first.
 struct Best {

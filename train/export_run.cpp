@@ -9,6 +9,7 @@
 #include <shardgrad/train/hf/component.h>
 #include <shardgrad/train/hf/export.h>
 #include <shardgrad/train/kept_tokenizer.h>
+#include <shardgrad/train/read_file.h>
 
 namespace shardgrad::train {
 
@@ -18,7 +19,7 @@ static bool has_tokenizer_of(const std::string& run, const std::string& folder) 
   std::error_code unknown;
   if (!std::filesystem::exists(kept, unknown)) return true;
   try {
-    return text::load_tokenizer(folder)->json() == read_file(kept);
+    return text::load_tokenizer(folder)->json() == read_file(kept, kTokenizerText);
   } catch (const Error&) {
     return false;  // it has none, or one that no run can have been trained with
   }

@@ -41,17 +41,6 @@ void cannot(const char* verb, const std::string& path) {
   fail("cannot ", verb, " '", path, "': ", std::strerror(errno));
 }
 
-std::string read_file(const std::string& path) {
-  OpenFile file("read", path, O_RDONLY);
-  std::string text;
-  for (char part[4096];;) {
-    ssize_t got = uninterrupted([&] { return read(file.get(), part, sizeof part); });
-    if (got < 0) cannot("read", path);
-    if (got == 0) return text;
-    text.append(part, size_t(got));
-  }
-}
-
 void write_file(const std::string& path, const std::string& text) {
   OpenFile file("write", path, O_WRONLY | O_CREAT | O_TRUNC);
   for (size_t done = 0; done < text.size();) {
@@ -63,9 +52,19 @@ void write_file(const std::string& path, const std::string& text) {
 }
 
 void replace_file(const std::string& path, const std::string& text) {
-  write_file(path + ".tmp", text);
-  sync_path(path + ".tmp");
-  if (rename((path + ".tmp").c_str(), path.c_str()) != 0) cannot("write", path);
+  std::string unfinished = path + ".tmp";
+  try {
+    write_file(unfinished, text);
+    rename_when_safe(unfinished, path);
+  } catch (const Error&) {
+    unlink(unfinished.c_str());  // a full disk has room for something else
+    throw;
+  }
+}
+
+void rename_when_safe(const std::string& from, const std::string& to) {
+  sync_path(from);
+  if (rename(from.c_str(), to.c_str()) != 0) cannot("write", to);
 }
 
 void sync_path(const std::string& path) {

@@ -74,6 +74,7 @@ TrainerOptions resolved(TrainerOptions options) {
   set_key(config, "epochs", "max_epochs", options.max_epochs);
   set_key(config, "steps", "max_steps", options.max_steps);
   set_key(config, "eval_every", "val_check_interval", options.val_check_interval);
+  set_key(config, "sanity_steps", "num_sanity_val_steps", options.num_sanity_val_steps);
   set_key(config, "log_interval", "log_every_n_steps", options.log_every_n_steps);
   set_key(config, "micro_batches", "accumulate_grad_batches", options.accumulate_grad_batches);
   set_key(config, "clip_grad_norm", "gradient_clip_val", options.gradient_clip_val);

@@ -39,6 +39,7 @@ struct TrainerOptions {
   std::optional<std::string> precision{};
   std::optional<int64_t> max_epochs{}, max_steps{};  ///< one of them
   std::optional<int64_t> val_check_interval{};       ///< steps; unset: an epoch
+  std::optional<int64_t> num_sanity_val_steps{};     ///< batches that are validated before training; unset: 2
   std::optional<int64_t> log_every_n_steps{};
   /// Parts of a rank's samples of a batch that go through the model one after the other.
   std::optional<int64_t> accumulate_grad_batches{};

@@ -7,6 +7,7 @@
 #include <shardgrad/core/rng.h>
 #include <shardgrad/train/checkpoint/run_folder.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/read_file.h>
 #include <shardgrad/train/text.h>
 
 namespace shardgrad::train {
@@ -26,7 +27,7 @@ void keep_tokenizer(const std::string& run, const text::Tokenizer& tokenizer) {
   std::string path = run + "/" + kTokenizerFile, now = tokenizer.json();
   std::error_code unknown;
   if (fs::exists(path, unknown)) {
-    if (read_file(path) == now) return;
+    if (read_file(path, kTokenizerText) == now) return;
     SG_CHECK(!last_checkpoint(run).folder, "'", run, "' was trained with another tokenizer than data.tokenizer, '",
              tokenizer.name(), "'; go on with data.tokenizer=", path, ", or begin a run of another name");
   }

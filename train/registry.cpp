@@ -1,12 +1,15 @@
 #include <shardgrad/train/registry.h>
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <filesystem>
 
 #include <shardgrad/kernels/alternatives.h>
 #include <shardgrad/train/built_in.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/read_file.h>
 
 namespace shardgrad::train {
 namespace {
@@ -47,9 +50,10 @@ auto make_of(const std::string& kind, const Kind& all, const Component& componen
 Registry::Registry() { register_built_in(*this); }
 
 void Registry::load(const std::string& library) {
-  load_kernels(library);
   std::error_code unknown;
   bool file = std::filesystem::exists(library, unknown);
+  if (file) close(open_regular("load", library, O_RDONLY, "; name a shared library"));  // a pipe would wait
+  load_kernels(library);
   void* handle = dlopen((file ? std::filesystem::absolute(library).string() : library).c_str(), RTLD_NOW | RTLD_LOCAL);
   auto* call = handle ? reinterpret_cast<void (*)(Registry&)>(dlsym(handle, "shardgrad_register")) : nullptr;
   if (call) call(*this);

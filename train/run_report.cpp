@@ -1,13 +1,18 @@
 #include <shardgrad/train/run_report.h>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <climits>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <utility>
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/read_file.h>
 #include <shardgrad/train/text/tokenizer.h>
 
 namespace shardgrad::train {
@@ -30,16 +35,30 @@ std::string make_run_folder(const Config& config, bool& is_new) {
   }
 }
 
-// The lines of a metrics file up to `step`.
-std::string lines_up_to(const std::string& path, int64_t step) {
-  std::istringstream file(read_file(path));
-  std::string kept;
-  for (std::string line; std::getline(file, line);) {
-    Json metrics = Json::parse(line, nullptr, false);
-    bool of_a_step = metrics.is_object() && metrics.contains("step") && metrics["step"].is_number_integer();
-    if (of_a_step && metrics["step"] <= step) kept += line + "\n";
+bool is_up_to(int64_t step, const std::string& line) {
+  Json metrics = Json::parse(line, nullptr, false);
+  bool of_a_step = metrics.is_object() && metrics.contains("step") && metrics["step"].is_number_integer();
+  return of_a_step && metrics["step"] <= step;
+}
+
+// Keeps the lines of a metrics file up to `step`. It may be larger than memory.
+void keep_up_to(int64_t step, const std::string& path) {
+  constexpr size_t kBlock = 1 << 20;
+  std::string unfinished = path + ".tmp", block;
+  close(open_regular("read", path, O_RDONLY));
+  std::ifstream lines(path);
+  write_file(unfinished, "");
+  AppendedFile kept(unfinished);
+  for (std::string line; std::getline(lines, line);) {
+    if (is_up_to(step, line)) block += line + "\n";
+    if (block.size() > kBlock) kept.add(std::exchange(block, ""));
   }
-  return kept;
+  kept.add(block);
+  if (kept.missing() > 0) {
+    unlink(unfinished.c_str());
+    fail(kept.trouble());
+  }
+  rename_when_safe(unfinished, path);
 }
 
 // Of a language task in tokens.
@@ -72,8 +91,7 @@ RunReport::RunReport(const Config& config, std::ostream& out, Terminal terminal)
       out_(out),
       terminal_(std::move(terminal)),
       shown_{terminal_.seconds()},
-      metrics_(folder_ + "/metrics.jsonl", std::ios::app) {
-  if (!metrics_) cannot("write", folder_ + "/metrics.jsonl");
+      metrics_(folder_ + "/metrics.jsonl") {
   if (!config.resume) write("config.json", to_json(config));
   if (!config.resume && config.tensorboard) board_.emplace(folder_, 0);
   out_ << "settings that are not the defaults (all are in " << folder_ << "/config.json):\n"
@@ -86,7 +104,7 @@ RunReport::~RunReport() {
 }
 
 void RunReport::forget() {
-  metrics_.close();
+  metrics_.reset();
   board_.reset();
   std::error_code ignored;
   if (std::filesystem::exists(folder_ + "/lock", ignored)) return;  // a job that resumes was first: it is that one's
@@ -101,10 +119,10 @@ void RunReport::forget() {
 
 void RunReport::resume(const Config& config, int64_t step, int64_t total_steps) {
   write("config.json", to_json(config));
-  std::string path = folder_ + "/metrics.jsonl";
-  metrics_.close();
-  write("metrics.jsonl", lines_up_to(path, step));
-  metrics_.open(path, std::ios::app);
+  std::string path = metrics_->path();
+  metrics_.reset();
+  keep_up_to(step, path);
+  metrics_.emplace(path);
   if (config.tensorboard) board_.emplace(folder_, step);
   if (step > 0)
     out_ << format("goes on after step %ld of %ld in ", long(step), long(total_steps)) << folder_ << std::endl;
@@ -149,10 +167,35 @@ void RunReport::testing(int64_t done, int64_t all) {
   shown_ = {terminal_.seconds()};
 }
 
+std::vector<AppendedFile*> RunReport::appended() {
+  std::vector<AppendedFile*> files{&*metrics_};
+  if (board_) files.push_back(&board_->file());
+  return files;
+}
+
 void RunReport::on_logged(const Metrics& m) {
-  metrics_ << to_json_line(m) << std::endl;
-  if (!metrics_) cannot("write", folder_ + "/metrics.jsonl");
+  metrics_->add(to_json_line(m) + "\n");
   if (board_) board_->on_logged(m);
+  for (AppendedFile* file : appended())
+    if (!file->trouble().empty())
+      tell_once(file->path(), file->trouble() + "; the run goes on, and adds what is missing when it can");
+}
+
+void RunReport::on_save(const Saved&) {
+  for (AppendedFile* file : appended()) file->retry();
+}
+
+// What could not be written until now.
+void RunReport::end_files() {
+  for (const auto& [name, text] : std::exchange(unwritten_, {})) try_write(name, text);
+  for (AppendedFile* file : appended()) {
+    file->retry();
+    if (file->missing() > 0) say(concat(file->trouble(), "; ", file->missing(), " records are missing there"));
+  }
+}
+
+void RunReport::tell_once(const std::string& file, const std::string& line) {
+  if (told_.insert(file).second) say(line);
 }
 
 void RunReport::on_metrics(const Metrics& m) {
@@ -195,6 +238,7 @@ void RunReport::table(const Rows& rows) {
 void RunReport::say(const std::string& line) { fresh_line() << line << std::endl; }
 
 void RunReport::on_end(const Result& r) {
+  end_files();
   if (r.stopped)
     fresh_line() << "stopped as asked after step " << r.steps << " of " << r.total_steps << " and saved in " << folder_
                  << std::endl;
@@ -207,8 +251,10 @@ void RunReport::on_end(const Result& r) {
 void RunReport::try_write(const std::string& name, const std::string& text) {
   try {
     write(name, text);
+    unwritten_.erase(name);
   } catch (const Error& error) {
-    say(concat(error.what(), "; the run goes on without it"));
+    unwritten_[name] = text;
+    tell_once(name, concat(error.what(), "; the run goes on without it"));
   }
 }
 

@@ -4,9 +4,10 @@
 // without asking the device or other ranks), a final table, and the closing `done:` line. Made by rank 0 only.
 
 #include <cstdint>
-#include <fstream>
+#include <map>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,11 @@ class RunReport : public Callback {
   void on_step(const Stepped& step) override;
   /// `done` of `all` batches of an evaluation are done.
   void testing(int64_t done, int64_t all);
-  /// Adds a line to metrics.jsonl, and with `tensorboard` its scalars to a file of events.
+  /// Adds a line to metrics.jsonl, and with `tensorboard` its scalars to a file of events. What the disk does not take
+  /// waits; that is told once of each file.
   void on_logged(const Metrics& metrics) override;
+  /// What waits is to be there before the run goes on from what was saved.
+  void on_save(const Saved& saved) override;
   /// Prints a line, which the next one overwrites on a terminal unless it is to stay.
   void on_metrics(const Metrics& metrics) override;
   /// `done: test_accuracy=0.xxxx steps=N seconds=S run=PATH`, with the task's first score; or, for a run that was saved
@@ -53,7 +57,7 @@ class RunReport : public Callback {
   void write_ledger(const Ledger& ledger);
   /// Makes or replaces a file of the run's folder.
   void write(const std::string& name, const std::string& text);
-  /// One that training can do without: a failure is told, and that is all.
+  /// One that training can do without: a failure is told, and the end of the run tries again.
   void try_write(const std::string& name, const std::string& text);
   /// (name, value), one line each.
   using Rows = std::vector<std::pair<std::string, std::string>>;
@@ -70,6 +74,9 @@ class RunReport : public Callback {
   void show(const std::vector<Field>& fields, bool stays);
   std::ostream& fresh_line();
   void forget();
+  void tell_once(const std::string& file, const std::string& line);
+  std::vector<AppendedFile*> appended();
+  void end_files();
   bool is_new_ = false, begun_ = false;  // the folder; the run
   std::string folder_;
   std::ostream& out_;
@@ -77,8 +84,10 @@ class RunReport : public Callback {
   bool passing_ = false;    // the line that is shown is to be written over
   Mark shown_;              // when it was
   int64_t last_step_ = -1;  // that is done
-  std::ofstream metrics_;
+  std::optional<AppendedFile> metrics_;
   std::optional<TensorBoard> board_;
+  std::set<std::string> told_;                    // files of which it was said that they cannot be written
+  std::map<std::string, std::string> unwritten_;  // those that were to be replaced, with their texts
 };
 
 }  // namespace shardgrad::train

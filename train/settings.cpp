@@ -128,10 +128,10 @@ class Flattener : public nlohmann::json_sax<nlohmann::json> {
 
 }  // namespace
 
-std::vector<Setting> read_settings(const std::string& path, std::vector<std::string>& faults) {
+std::vector<Setting> read_settings(const std::string& path, std::vector<std::string>& faults, const FileKind& kind) {
   std::string text;
   try {
-    text = read_file(path);
+    text = read_file(path, kind);
   } catch (const Error& error) {
     faults.push_back(concat("the configuration: ", error.what()));
     return {};

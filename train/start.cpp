@@ -6,6 +6,7 @@
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/train/agreement.h>
 #include <shardgrad/train/build.h>
+#include <shardgrad/train/evaluation.h>
 #include <shardgrad/train/kept_tokenizer.h>
 #include <shardgrad/train/plan.h>
 #include <shardgrad/train/weights.h>
@@ -31,6 +32,9 @@ void check_start(const Config& config, dist::ProcessGroup& world, const data::Sp
            ", but the run has only ", total_steps,
            " steps and would end before the warm-up; set fewer, or more epochs");
   check_same_program(world);
+  SG_CHECK(config.ranks.count == 0 || config.ranks.count == world.size(), config.ranks.said, ", and this job has ",
+           world.size(), world.size() == 1 ? " rank" : " ranks", "; the number is said when they are started, with ",
+           "`shardgrad launch -n ", config.ranks.count, " train …`");
   check_same(world, "the configuration", stream_of(to_json(config)));
   check_same(world, "the training data", fingerprint);
   check_same(world, "the test data", data.test->fingerprint());
@@ -47,6 +51,22 @@ void keep_tokenizer(const data::Splits& data, dist::ProcessGroup& world, const s
   dist::together(world, {"", "start"}, [&] {
     if (world.rank() == 0 && data.tokenizer) keep_tokenizer(run, *data.tokenizer);
   });
+}
+
+void try_evaluation(const Config& config, Task& task, fsdp::Sharded& sharded, const data::Splits& data) {
+  if (config.sanity_steps == 0) return;
+  dist::ProcessGroup& world = sharded.group();
+  data::DataLoader samples = make_loader(config, world, data.test, false);  // takes along what it has read ahead
+  try {
+    evaluate(task, samples, world, forward_dtype(config), {}, config.sanity_steps);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::input) throw;
+    fail(error.what(),
+         " (found before training begins, when an evaluation of the first batches is tried; "
+         "sanity_steps=0 leaves that out)");
+  }
+  sharded.settle("an evaluation");
+  for (fsdp::FlatParam* flat : sharded.flats()) flat->shard_written();  // the first step gathers all that it needs
 }
 
 Work work_of(const Config& config, Task& task, const fsdp::Plan& predicted, dist::ProcessGroup& world) {

@@ -25,6 +25,11 @@ Config as_planned(const Config& config, const data::Splits& data);
 /// Keeps the data's tokenizer, if it has one, in the run's folder, when this job has its lock. A collective.
 void keep_tokenizer(const data::Splits& data, dist::ProcessGroup& world, const std::string& run);
 
+/// Evaluates config.sanity_steps batches of the test samples as every evaluation does, so that what fails there is
+/// found before training has cost anything. Training sees nothing of it: it begins with the same random numbers,
+/// samples, statistics and gathers as without. A collective. Throws what the evaluation throws.
+void try_evaluation(const Config& config, Task& task, fsdp::Sharded& sharded, const data::Splits& data);
+
 /// What training on one sample takes, on every rank as rank 0's plan, which is of the most samples, says. A collective.
 Work work_of(const Config& config, Task& task, const fsdp::Plan& predicted, dist::ProcessGroup& world);
 

@@ -8,7 +8,6 @@
 #include <filesystem>
 
 #include <shardgrad/dist/os/host_name.h>
-#include <shardgrad/train/files.h>
 
 namespace shardgrad::train {
 namespace {
@@ -87,8 +86,7 @@ std::string new_path(const std::string& folder) {
 
 }  // namespace
 
-TensorBoard::TensorBoard(const std::string& folder, int64_t step)
-    : path_(new_path(folder)), file_(path_, std::ios::binary) {
+TensorBoard::TensorBoard(const std::string& folder, int64_t step) : file_(new_path(folder)) {
   write(event_of(proto::counted(3, "brain.Event:2")));
   write(event_of(step + 1, session_start()));
 }
@@ -104,8 +102,7 @@ void TensorBoard::on_logged(const Metrics& m) {
 
 void TensorBoard::write(const std::string& event) {
   std::string length = little_endian(uint64_t(event.size()));
-  file_ << length << masked_crc(length) << event << masked_crc(event) << std::flush;
-  if (!file_) cannot("write", path_);
+  file_.add(length + masked_crc(length) + event + masked_crc(event));
 }
 
 }  // namespace shardgrad::train

@@ -10,9 +10,9 @@
 // tensorflow/core/framework/summary.proto that are listed in tensorboard.cpp.
 
 #include <cstdint>
-#include <fstream>
 #include <string>
 
+#include <shardgrad/train/appended_file.h>
 #include <shardgrad/train/callback.h>
 
 namespace shardgrad::train {
@@ -20,17 +20,17 @@ namespace shardgrad::train {
 class TensorBoard {
  public:
   /// Begins a file in `folder`, events.out.tfevents.SECONDS.HOST.PID.NUMBER. The run goes on after `step`: what earlier
-  /// files there say of later ones counts no more. Throws Error(input) when the file cannot be written.
+  /// files there say of later ones counts no more. Throws Error(input) when the file cannot be made.
   TensorBoard(const std::string& folder, int64_t step);
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
+  AppendedFile& file() { return file_; }
   /// The line's scalars, by the names of metrics.jsonl: loss, lr, samples_per_s and, where they are known, grad_norm
   /// and each test_NAME.
   void on_logged(const Metrics& metrics);
 
  private:
   void write(const std::string& event);
-  std::string path_;
-  std::ofstream file_;
+  AppendedFile file_;
 };
 
 }  // namespace shardgrad::train

@@ -5,6 +5,7 @@
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/read_file.h>
 #include <shardgrad/train/shallow_json.h>
 
 namespace shardgrad::train {
@@ -162,7 +163,7 @@ std::string trace_file(const std::vector<std::string>& events) {
 }
 
 std::vector<RankTrace> read_trace(const std::string& path) {
-  Json file = parse_shallow(read_file(path));
+  Json file = parse_shallow(read_file(path, kTrace));
   try {
     return ranks_of(file);
   } catch (const std::exception& error) {  // of the JSON library, or a number or lane that is none

@@ -133,6 +133,7 @@ void TrainingRun::begin() {
   std::optional<Reached> from;
   if (config_.resume) from = resume(config_, folder_, state, fingerprint_, *rate_, say_it);
   if (!from && !config_.init_from.empty()) load_model(config_.init_from, state.model, state.sharded);
+  try_evaluation(config_, *task_, *sharded_, data_);
   if (report_ && config_.resume) report_->resume(config_, from ? from->step : 0, course_.steps());
   meter_.emplace(from ? from->step : 0, from ? from->samples : 0,
                  work_of(as_planned(config_, data_), *task_, predicted_, world_));
@@ -226,8 +227,7 @@ bool TrainingRun::wants_to_end() {
 }
 
 void TrainingRun::write_trace() {
-  std::string text = trace_.gather();
-  if (report_) report_->try_write("trace.json", text);
+  if (std::string text = trace_.gather(); report_) report_->try_write("trace.json", text);
 }
 
 void TrainingRun::write_about(const Result* end) {

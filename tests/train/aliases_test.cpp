@@ -99,11 +99,52 @@ TEST(Aliases, StrategiesAndAcceleratorsOfLightning) {
   expect_same(R"({"accelerator": "auto"})", {"device=auto"});
   EXPECT_EQ(refusal(R"({"accelerator": "tpu"})"),
             R"(a.json:1: accelerator is "tpu", expected one of "cpu", "gpu", "cuda", "auto")");
-  EXPECT_EQ(refusal("{}", {"devices=4"}),
-            "--set devices=4: devices is no key here; the number of ranks is said when they are started, with "
-            "`shardgrad launch -n N train …`");
-  EXPECT_THAT(refusal(R"({"gpus": 2})"), HasSubstr("a.json:1: gpus is no key here; the number of ranks"));
-  EXPECT_THAT(refusal(R"({"gpus": 2})"), HasSubstr(", and the GPU with device=cuda"));
+  expect_same(R"({"num_sanity_val_steps": 0})", {"sanity_steps=0"});
+}
+
+// Older versions of Lightning had strategies there.
+TEST(Aliases, AStrategyMayBeNamedAsAnAccelerator) {
+  expect_same(R"({"accelerator": "ddp"})", {"strategy=ddp"});
+  expect_same(R"({"accelerator": "ddp_sharded", "gpus": 2})", {"strategy=zero2", "device=cuda"});
+  expect_same(R"({"accelerator": "ddp", "amp": true})", {"strategy=ddp", "autocast=bf16"});
+  EXPECT_EQ(refusal("{\"strategy\": \"zero3\",\n\"accelerator\": \"ddp\"}"),
+            "a.json:2: accelerator and strategy at a.json:1 are one key, strategy; leave one out");
+}
+
+// Lightning's number of GPUs is a device and a number of ranks, which is held against those that are started.
+TEST(Aliases, NumbersOfGpusAndDevicesAreNumbersOfRanks) {
+  using Overrides = std::vector<std::string>;
+  auto ranks = [](const std::string& text, const Overrides& overrides = {}) {
+    return config_of(text, overrides).ranks;
+  };
+  expect_same(R"({"gpus": 2})", {"device=cuda"});
+  expect_same(R"({"gpus": -1})", {"device=cuda"});
+  expect_same(R"({"gpus": 0})", {"device=cpu"});
+  expect_same(R"({"gpus": null, "devices": null})", {});
+  expect_same(R"({"devices": 3, "accelerator": "gpu"})", {"device=cuda"});
+  expect_same(R"({"gpus": 2, "amp": true})", {"device=cuda", "autocast=f16"});
+  expect_same(R"({"gpus": 0, "amp": true})", {"autocast=bf16"});
+  EXPECT_EQ(ranks(R"({"gpus": 2})").count, 2);
+  EXPECT_THAT(ranks(R"({"gpus": 2})").said, ::testing::EndsWith("a.json:1: gpus is 2"));
+  EXPECT_EQ(ranks(R"({"devices": 3})").count, 3);
+  for (const char* any : {"{}", R"({"gpus": -1})", R"({"gpus": 0})", R"({"devices": "auto"})"})
+    EXPECT_EQ(ranks(any).count, 0) << any;
+  // The command line changes what a file says.
+  EXPECT_EQ(ranks(R"({"gpus": 2})", {"gpus=4"}).count, 4);
+  EXPECT_EQ(ranks(R"({"gpus": 2})", {"device=cpu"}).count, 0);
+  EXPECT_EQ(ranks(R"({"devices": 2})", {"accelerator=cpu"}).count, 2);
+  EXPECT_EQ(ranks(R"({"devices": 2})", {"devices=auto"}).count, 0);
+}
+
+TEST(Aliases, WhatIsNoNumberOfGpusIsRefusedInLightningsWords) {
+  for (const char* value : {"[0, 1]", "\"0,1\"", "1.5", "true", "-2"})
+    EXPECT_THAT(refusal(concat("{\"gpus\": ", value, "}")), HasSubstr("expected how many, or -1 for any number; which"))
+        << value;
+  EXPECT_EQ(refusal(R"({"devices": 0})"), "a.json:1: devices is 0, expected how many ranks there are, or \"auto\"");
+  EXPECT_EQ(refusal("{\"accelerator\": \"gpu\",\n\"gpus\": 2}"),
+            "a.json:2: gpus and accelerator at a.json:1 are one key, device; leave one out");
+  EXPECT_EQ(refusal("{\"devices\": 2,\n\"gpus\": 2}"),
+            "a.json:2: gpus and devices at a.json:1 are one key, the number of ranks; leave one out");
 }
 
 TEST(Aliases, KeysOfBeforeAreRefusedWithThoseThatTookTheirPlace) {

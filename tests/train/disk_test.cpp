@@ -8,6 +8,7 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/train/agreement.h>
+#include <shardgrad/train/appended_file.h>
 #include <shardgrad/train/checkpoint/run_folder.h>
 #include <shardgrad/train/checkpoint/safetensors.h>
 #include <shardgrad/train/files.h>
@@ -252,7 +253,22 @@ TEST_F(CheckpointsOnDisk, ARankThatCannotWriteIsNamedOnAllRanks) {
   EXPECT_EQ(refusal(), "no error");
 }
 
-TEST(FilesOfARun, AFailedWriteIsToldWithItsReason) {
+std::vector<std::string> lines_in(const std::string& path) {
+  std::vector<std::string> lines;
+  std::istringstream text(read_file(path));
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  return lines;
+}
+
+size_t times(const std::string& what, const std::string& text) {
+  size_t count = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
+train::Metrics line_of(int64_t step) { return {.step = step, .scores = {{"accuracy", 0.5}}}; }
+
+TEST(FilesOfARun, AFailedWriteIsToldWithItsReasonAndLeavesNothing) {
   TemporaryFolder folder;
   train::Config config;
   config.runs = folder.path();
@@ -260,13 +276,106 @@ TEST(FilesOfARun, AFailedWriteIsToldWithItsReason) {
   train::RunReport report(config, out);
   DiskWatch watch(folder.path());
   watch.let_fail("write", EDQUOT);
-  EXPECT_THAT(error_of([&] {
-                report.on_logged({.scores = {{"accuracy", 0.5}}});
-              }),
-              HasSubstr("/metrics.jsonl': Disk quota exceeded"));
   EXPECT_THAT(error_of([&] { report.write("trace.json", "{}"); }), HasSubstr("/trace.json.tmp': Disk quota exceeded"));
-  report.try_write("trace.json", "{}");
-  EXPECT_THAT(out.str(), HasSubstr("/trace.json.tmp': Disk quota exceeded; the run goes on without it\n"));
+  for (int i = 0; i < 2; ++i) report.try_write("trace.json", "{}");
+  report.write_ledger(Ledger());
+  EXPECT_EQ(times("/trace.json.tmp': Disk quota exceeded; the run goes on without it\n", out.str()), 1);
+  EXPECT_THAT(out.str(), HasSubstr("/ledger.json.tmp': Disk quota exceeded; the run goes on without it\n"));
+  for (const char* file : {"/trace.json.tmp", "/ledger.json.tmp"}) EXPECT_FALSE(fs::exists(report.folder() + file));
+}
+
+// A disk that is full for a while ends no run: it says so once of each file, and every record gets there once.
+TEST(FilesOfARun, LinesAndEventsThatTheDiskHasNoRoomForAreAddedLater) {
+  TemporaryFolder folder, peace;
+  std::ostringstream out;
+  train::Config config;
+  config.tensorboard = true;
+  auto events_of = [](const std::string& run) {
+    for (const auto& entry : fs::directory_iterator(run))
+      if (entry.path().filename().string().starts_with("events.")) return fs::file_size(entry.path());
+    return uintmax_t(0);
+  };
+  auto report_in = [&](const TemporaryFolder& runs) {
+    config.runs = runs.path();
+    return std::make_unique<train::RunReport>(config, out);
+  };
+  auto report = report_in(folder), other = report_in(peace);
+  for (int64_t step = 1; step <= 6; ++step) other->on_logged(line_of(step));
+  report->on_logged(line_of(1));
+  DiskWatch watch(folder.path());
+  watch.let_fail("pwrite", ENOSPC);
+  for (int64_t step = 2; step <= 4; ++step) report->on_logged(line_of(step));
+  EXPECT_EQ(lines_in(report->folder() + "/metrics.jsonl").size(), 1);
+  for (const char* file : {"/metrics.jsonl", "/events.out"}) EXPECT_EQ(times(file, out.str()), 1) << out.str();
+  EXPECT_THAT(out.str(), HasSubstr("metrics.jsonl': No space left on device; the run goes on"));
+  watch.let_fail("pwrite", 0);
+  for (int64_t step = 5; step <= 6; ++step) report->on_logged(line_of(step));
+  EXPECT_EQ(read_file(report->folder() + "/metrics.jsonl"), read_file(other->folder() + "/metrics.jsonl"));
+  EXPECT_EQ(events_of(report->folder()), events_of(other->folder()));
+}
+
+// A run goes on from a checkpoint with the lines until there, so they are tried again when it is saved, and at the end.
+TEST(FilesOfARun, WhatWaitsIsTriedAgainWithEachCheckpointAndAtTheEnd) {
+  TemporaryFolder folder;
+  std::ostringstream out;
+  train::Config config;
+  config.runs = folder.path();
+  train::RunReport report(config, out);
+  auto count = [&] { return lines_in(report.folder() + "/metrics.jsonl").size(); };
+  DiskWatch watch(folder.path());
+  auto add_on_full_disk = [&](int64_t step) {
+    watch.let_fail("pwrite", ENOSPC);
+    report.on_logged(line_of(step));
+    watch.let_fail("pwrite", 0);
+  };
+  add_on_full_disk(1);
+  EXPECT_EQ(count(), 0);
+  report.on_save({});
+  EXPECT_EQ(count(), 1);
+  add_on_full_disk(2);
+  train::Result end{.scores = {{"accuracy", 0.5}}};
+  report.on_end(end);
+  EXPECT_EQ(count(), 2);
+  EXPECT_THAT(out.str(), ::testing::Not(HasSubstr("missing there")));
+  watch.let_fail("pwrite", ENOSPC);
+  report.on_logged(line_of(3));
+  report.on_end(end);
+  EXPECT_THAT(out.str(), HasSubstr("metrics.jsonl': No space left on device; 1 records are missing there\ndone:"));
+}
+
+// A disk that takes a part of a line takes it back.
+TEST(FilesOfARun, APartOfALineIsNeverLeft) {
+  TemporaryFolder folder;
+  train::AppendedFile file(folder / "lines");
+  file.add("first\n");
+  {
+    DiskWatch watch(folder.path());
+    watch.write_at_most(3);
+    watch.fail_after("pwrite", 1, ENOSPC);
+    file.add("second\n");
+    EXPECT_EQ(read_file(folder / "lines"), "first\n");
+    EXPECT_EQ(file.missing(), 1);
+  }
+  file.add("third\n");
+  EXPECT_EQ(read_file(folder / "lines"), "first\nsecond\nthird\n");
+  EXPECT_EQ(file.missing(), 0);
+  EXPECT_EQ(file.trouble(), "");
+}
+
+// What waits has a bound, and what is above it is counted.
+TEST(FilesOfARun, WhatWaitsForTheDiskHasABound) {
+  TemporaryFolder folder;
+  train::AppendedFile file(folder / "lines");
+  {
+    DiskWatch watch(folder.path());
+    watch.let_fail("pwrite", ENOSPC);
+    for (int i = 0; i < 3; ++i) file.add(std::string(train::AppendedFile::kMostWaiting / 2, 'x'));
+    EXPECT_EQ(file.missing(), 3);
+  }
+  file.retry();
+  EXPECT_EQ(file.missing(), 1);
+  EXPECT_THAT(file.trouble(), HasSubstr("No space left"));
+  EXPECT_EQ(fs::file_size(folder / "lines"), train::AppendedFile::kMostWaiting);
 }
 
 TEST(FilesOfARun, WhatTheSystemWritesInPiecesArrivesWhole) {
@@ -276,7 +385,7 @@ TEST(FilesOfARun, WhatTheSystemWritesInPiecesArrivesWhole) {
   DiskWatch watch(folder.path());
   watch.write_at_most(64);
   train::write_file(path, text);
-  EXPECT_EQ(train::read_file(path), text);
+  EXPECT_EQ(read_file(path), text);
 }
 
 // A folder that rank 0 cannot write to either is no folder that rank 1 does not see.

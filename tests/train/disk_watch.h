@@ -29,6 +29,8 @@ class DiskWatch {
 
   /// Calls of this name ("write", "pwrite", "close") fail with this error.
   void let_fail(const std::string& call, int error) { failing_[call] = error; }
+  /// … but for the first `count` of them from now on.
+  void fail_after(const std::string& call, int count, int error) { let_fail(call, error), spared_[call] = count; }
   /// Calls of write and pwrite write at most so many bytes.
   void write_at_most(size_t bytes) { most_ = bytes; }
   /// … on the calling thread.
@@ -67,7 +69,7 @@ class DiskWatch {
   std::string folder_;
   std::map<ino_t, Stored> stored_;
   std::map<ino_t, int> kept_;  // open files, so that no number comes again
-  std::map<std::string, int> failing_;
+  std::map<std::string, int> failing_, spared_;
   std::optional<std::thread::id> only_;
   std::vector<std::string> calls_;
   size_t written_ = 0, synced_writes_ = 0;

@@ -449,6 +449,16 @@ TEST_F(TrainerTest, ALayerThatDoesNotFitTheDataIsRefusedBeforeARunBegins) {
   EXPECT_FALSE(std::filesystem::exists(config_.runs));
 }
 
+// A configuration in Lightning's words names a number of ranks; another job is not what was meant.
+TEST_F(TrainerTest, ANumberOfRanksThatIsNamedIsThatOfTheJob) {
+  config_.ranks = {2, "a.json:1: gpus is 2"};
+  EXPECT_EQ(error_of([&] { train(1); }),
+            "a.json:1: gpus is 2, and this job has 1 rank; the number is said when they are started, with `shardgrad "
+            "launch -n 2 train …`");
+  EXPECT_FALSE(std::filesystem::exists(config_.runs + "/run"));
+  EXPECT_EQ(train(2).steps, 30);
+}
+
 TEST_F(TrainerTest, AWarmUpThatIsLongerThanTheRunIsRefusedBeforeItBegins) {
   config_.schedule.warmup_steps = 31;
   EXPECT_THAT(error_of([&] { train(2); }),

@@ -5,6 +5,7 @@
 
 #include <shardgrad/autograd/match.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/read_file.h>
 #include <shardgrad/train/shallow_json.h>
 
 namespace shardgrad::train {
@@ -15,43 +16,19 @@ constexpr int64_t kFormat = 1;
 
 // What may differ between the run that was saved and the one that goes on.
 bool may_change(const std::string& key) {
-  constexpr const char* kFree[] = {"name",
-                                   "device",
-                                   "preset",
-                                   "data.dir",
-                                   "strategy",
-                                   "fsdp.*",
-                                   "autocast",
-                                   "model.recompute",
-                                   "model.recompute_regex",
-                                   "libraries",
-                                   "kernels.*",
-                                   "runs",
-                                   "epochs",
-                                   "on_nan",
-                                   "log_interval",
-                                   "log_steps",
-                                   "save_every",
-                                   "save_minutes",
-                                   "save_beside",
-                                   "keep",
-                                   "keep_best",
-                                   "trace_steps",
-                                   "tensorboard",
-                                   "resume",
-                                   "stall_limit",
-                                   "steps",
-                                   "eval_every",
-                                   "early_stop",
-                                   "init_from",
-                                   "data.path",
-                                   "data.tokenizer",
-                                   "data.inputs",
-                                   "data.targets",
-                                   "data.test_inputs",
-                                   "data.test_targets",
-                                   "data.train",
-                                   "data.test"};
+  constexpr const char* kFree[] = {"name",         "device",           "preset",
+                                   "data.dir",     "strategy",         "fsdp.*",
+                                   "autocast",     "model.recompute",  "model.recompute_regex",
+                                   "libraries",    "kernels.*",        "runs",
+                                   "epochs",       "on_nan",           "sanity_steps",
+                                   "log_interval", "log_steps",        "save_every",
+                                   "save_minutes", "save_beside",      "keep",
+                                   "keep_best",    "trace_steps",      "tensorboard",
+                                   "resume",       "stall_limit",      "steps",
+                                   "eval_every",   "early_stop",       "init_from",
+                                   "data.path",    "data.tokenizer",   "data.inputs",
+                                   "data.targets", "data.test_inputs", "data.test_targets",
+                                   "data.train",   "data.test"};
   return std::ranges::any_of(kFree, [&](const char* pattern) { return matches(pattern, key); });
 }
 
@@ -120,7 +97,7 @@ std::string to_json(const Manifest& manifest) {
 }
 
 Manifest read_manifest(const std::string& folder) {
-  Json about = parse_shallow(read_file(folder + "/run.json"));
+  Json about = parse_shallow(read_file(folder + "/run.json", kRecord));
   try {
     return understand(about);
   } catch (const Json::exception& error) {

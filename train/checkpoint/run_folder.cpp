@@ -9,6 +9,7 @@
 #include <shardgrad/train/checkpoint/manifest.h>
 #include <shardgrad/train/checkpoint/safetensors.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/read_file.h>
 
 namespace shardgrad::train {
 namespace {
@@ -83,7 +84,7 @@ bool is_whole(const std::string& folder) {
 
 // The name in `latest` or `best`.
 std::string named_in(const std::string& path) {
-  std::string name = read_file(path);
+  std::string name = read_file(path, kNote);
   name.resize(std::min(name.find('\n'), name.size()));
   return name;
 }

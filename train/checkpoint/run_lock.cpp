@@ -20,6 +20,7 @@
 #include <shardgrad/core/thread.h>
 #include <shardgrad/dist/os/host_name.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/read_file.h>
 
 namespace shardgrad::train {
 namespace {
@@ -106,7 +107,7 @@ void RunLock::acquire() {
 }
 
 // Where a lock is seen by one machine only, the job that came last has written its name.
-bool RunLock::is_mine() const { return is_named(file_, path_) && read_file(path_) == job_ + "\n"; }
+bool RunLock::is_mine() const { return is_named(file_, path_) && read_file(path_, kNote) == job_ + "\n"; }
 
 RunLock::~RunLock() {
   heart_.reset();
@@ -124,7 +125,7 @@ void RunLock::check() {
     close(std::exchange(file_, -1));
     return acquire();
   }
-  fail("this job has lost '", path_, "' to another one (", read_file(path_).substr(0, 200),
+  fail("this job has lost '", path_, "' to another one (", read_file(path_, kNote).substr(0, 200),
        "); it saves nothing more in '", run_, "'");
 }
 

@@ -19,6 +19,7 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/train/checkpoint/safetensors_header.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/read_file.h>
 
 namespace shardgrad::train {
 namespace {
@@ -40,14 +41,12 @@ bool has_clients(int file) {
 // Such clients write whole pages, and would write old bytes over another machine's new ones, but not with O_DSYNC.
 // Elsewhere one sync at the end does, which is many times faster.
 int open_file(const std::string& path, SafetensorsFile::Access access) {
-  int flags = (access == SafetensorsFile::Access::read ? O_RDONLY : O_RDWR) | O_CLOEXEC;
-  int file = open(path.c_str(), flags);
-  if (file >= 0 && flags & O_RDWR && has_clients(file)) {
-    close(file);
-    file = open(path.c_str(), flags | O_DSYNC);
-  }
-  if (file < 0) cannot("open", path);
-  return file;
+  int flags = access == SafetensorsFile::Access::read ? O_RDONLY : O_RDWR;
+  constexpr const char* kRemedy = "; name a safetensors file";
+  int file = open_regular("open", path, flags, kRemedy);
+  if (flags == O_RDONLY || !has_clients(file)) return file;
+  close(file);
+  return open_regular("open", path, flags | O_DSYNC, kRemedy);
 }
 
 int64_t bytes_of(const TensorSpec& spec) { return spec.shape.numel() * int64_t(size_of(spec.dtype)); }

@@ -2,17 +2,17 @@
 #include <iostream>
 
 #include <shardgrad/train/cli/program.h>
-#include <shardgrad/train/files.h>
 #include <shardgrad/train/generate_run.h>
 #include <shardgrad/train/hf/config.h>
 #include <shardgrad/train/kept_tokenizer.h>
+#include <shardgrad/train/read_file.h>
 
 namespace shardgrad::cli {
 namespace {
 
 // A line each.
 std::vector<std::string> prompts_in(const std::string& path) {
-  std::string text = train::read_file(path);
+  std::string text = train::read_file(path, train::kPrompts);
   std::vector<std::string> lines;
   for (size_t begin = 0; begin < text.size();) {
     size_t end = std::min(text.find('\n', begin), text.size());

@@ -13,19 +13,16 @@
 #include <shardgrad/core/context.h>
 #include <shardgrad/train/data/dataset.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/read_file.h>
 
 namespace shardgrad::data {
 
 DataFile::DataFile(std::string path) : path_(std::move(path)) {
-  file_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would wait for its writer
-  if (file_ < 0) train::cannot("read", path_);
+  file_ = train::open_regular("read", path_, O_RDONLY, "; name the file with the data");
   struct stat status;
-  bool known = fstat(file_, &status) == 0;
-  if (!known || !S_ISREG(status.st_mode)) {
+  if (fstat(file_, &status) != 0) {
     close(file_);
-    if (!known) train::cannot("read", path_);
-    fail("cannot read '", path_, "': it is ", S_ISDIR(status.st_mode) ? "a folder" : "no regular file",
-         "; name the file with the data");
+    train::cannot("read", path_);
   }
   size_ = status.st_size;
   changed_ = status.st_mtim;

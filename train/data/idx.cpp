@@ -1,12 +1,13 @@
-#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <array>
-#include <cstring>
 #include <memory>
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/train/data/fashion_mnist.h>
+#include <shardgrad/train/read_file.h>
 
 namespace shardgrad::data {
 
@@ -15,10 +16,21 @@ namespace {
 constexpr const char* kRemedy =
     "; install the data (apt install dataset-fashion-mnist), or set data.dir to a folder with the four files";
 
+int open_packed(const std::string& path) {
+  try {
+    return train::open_regular("read", path, O_RDONLY);
+  } catch (const Error& error) {
+    throw Error(error.kind(), error.what() + std::string(kRemedy));
+  }
+}
+
 class GzipReader {
  public:
-  explicit GzipReader(const std::string& path) : path_(path), file_(gzopen(path.c_str(), "rb"), gzclose) {
-    SG_CHECK(file_, "cannot read '", path, "': ", std::strerror(errno), kRemedy);
+  explicit GzipReader(const std::string& path) : path_(path), file_(nullptr, gzclose) {
+    int file = open_packed(path);
+    file_.reset(gzdopen(file, "rb"));
+    if (!file_) close(file);
+    SG_CHECK(file_, "cannot read '", path, "': there is no memory to unpack it");
     gzbuffer(file_.get(), 1 << 17);
   }
 

@@ -6,6 +6,8 @@
 #include <limits>
 #include <vector>
 
+#include <shardgrad/train/data/dataset.h>
+
 namespace shardgrad::data {
 
 uint64_t for_each_row(const NpyFile& array, const RowBytes& call) {

@@ -193,7 +193,7 @@ bool is_model_folder(const std::string& path) {
   std::error_code unknown;
   if (!std::filesystem::is_regular_file(file, unknown)) return false;
   std::vector<std::string> faults;
-  auto settings = read_settings(file, faults);
+  auto settings = read_settings(file, faults, kModelConfig);
   return std::ranges::any_of(settings, [](const Setting& setting) { return setting.key == "model_type"; });
 }
 

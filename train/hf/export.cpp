@@ -9,6 +9,7 @@
 #include <shardgrad/train/hf/layout.h>
 #include <shardgrad/train/hf/tensor_files.h>
 #include <shardgrad/train/hf/transpose.h>
+#include <shardgrad/train/read_file.h>
 #include <shardgrad/train/weights.h>
 
 namespace shardgrad::train::hf {
@@ -100,7 +101,8 @@ void export_folder(const ModelOptions& options, const ExportSource& source, cons
   for (const char* name : kTokenizerFiles) {
     std::string file = source.tokenizer + "/" + name;
     std::error_code unknown;
-    if (!source.tokenizer.empty() && fs::exists(file, unknown)) write_file(folder / name, read_file(file));
+    if (!source.tokenizer.empty() && fs::exists(file, unknown))
+      write_file(folder / name, read_file(file, kTokenizerText));
   }
   folder.finish();
 }

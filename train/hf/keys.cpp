@@ -13,9 +13,9 @@ using Json = nlohmann::ordered_json;
 
 }  // namespace
 
-Keys::Keys(const std::string& path) : path_(path) {
+Keys::Keys(const std::string& path, const FileKind& kind) : path_(path) {
   std::vector<std::string> faults;
-  for (Setting& setting : read_settings(path, faults)) {
+  for (Setting& setting : read_settings(path, faults, kind)) {
     std::string key = setting.key;
     settings_.emplace(std::move(key), std::move(setting));
   }

@@ -15,7 +15,7 @@ class Keys {
  public:
   static constexpr int64_t kMost = 1 << 24;  ///< so that products of two have room in an int64_t
   /// Throws Error(input) with the first fault of a file that cannot be read or is no JSON object.
-  explicit Keys(const std::string& path);
+  explicit Keys(const std::string& path, const FileKind& kind = kModelConfig);
 
   const std::string& path() const { return path_; }
   /// Whether it has a value other than null; of an object, whether that has any.

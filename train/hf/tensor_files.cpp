@@ -18,7 +18,7 @@ bool exists(const std::string& path) {
 
 // The file of each tensor, as the index says.
 std::map<std::string, std::string> read_index(const std::string& path) {
-  std::map<std::string, std::string> files = Keys(path).texts_below("weight_map");
+  std::map<std::string, std::string> files = Keys(path, kTensorIndex).texts_below("weight_map");
   SG_CHECK(!files.empty(), path, ": it has no weight_map, which says in which file a tensor is");
   for (const auto& [name, file] : files)
     SG_CHECK(!file.empty() && file.find('/') == std::string::npos, path, ": '", shortened(name), "' is in '",

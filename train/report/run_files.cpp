@@ -7,6 +7,7 @@
 #include <shardgrad/train/about.h>
 #include <shardgrad/train/checkpoint/run_folder.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/read_file.h>
 #include <shardgrad/train/shallow_json.h>
 
 namespace shardgrad::train {
@@ -15,7 +16,7 @@ namespace {
 using Json = RunFiles::Json;
 
 Json object_in(const std::string& path) {
-  Json value = parse_shallow(read_file(path));
+  Json value = parse_shallow(read_file(path, kRecord));
   SG_CHECK(value.is_object(), "'", path, "' is damaged: it is no JSON object");
   return value;
 }
@@ -30,7 +31,7 @@ Json object_if_there(RunFiles& files, const char* name, const char* why_not) {
 
 std::vector<Json> metrics_in(const std::string& path) {
   std::vector<Json> lines;
-  std::istringstream text(read_file(path));
+  std::istringstream text(read_file(path, kMetrics));
   for (std::string line; std::getline(text, line);) {
     lines.push_back(parse_shallow(line));
     bool whole = lines.back().is_object() && lines.back().contains("step");

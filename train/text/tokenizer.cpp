@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <shardgrad/core/error.h>
-#include <shardgrad/train/data/data_file.h>
+#include <shardgrad/train/read_file.h>
 #include <shardgrad/train/text/tokenizers.h>
 
 namespace shardgrad::text {
@@ -57,7 +57,7 @@ struct Ends {
 Ends read_ends(const std::string& path) {
   std::error_code unknown;
   if (!std::filesystem::exists(path, unknown)) return {};
-  Json config = Json::parse(data::read_whole(path), nullptr, false);
+  Json config = Json::parse(train::read_file(path, train::kTokenizerText), nullptr, false);
   SG_CHECK(config.is_object(), "'", path, "' is no JSON object, which says where texts begin and end");
   return {special_name(config, "bos_token"), special_name(config, "eos_token")};
 }
@@ -70,7 +70,7 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path) {
   bool folder = std::filesystem::is_directory(path, unknown);
   std::string file = folder ? path + "/" + kTokenizerFile : path;
   Ends ends = folder ? read_ends(path + "/" + kTokenizerConfigFile) : Ends{};
-  std::string json = data::read_whole(file);
+  std::string json = train::read_file(file, train::kTokenizerText);
   try {
     return bpe_tokenizer(file, std::move(json), ends.begins, ends.ends);
   } catch (const Error& error) {

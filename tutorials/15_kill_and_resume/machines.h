@@ -19,6 +19,7 @@
 
 #include <shardgrad/dist/launch/launch_local.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/read_file.h>
 
 /// Files, and which of them the disk really has.
 class Disk {
@@ -104,7 +105,7 @@ inline Ends on_hosts(const char* what, int ranks, const std::vector<int>& starte
     waitpid(process, &status, 0);
     ends.codes.push_back(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
   }
-  std::string text = sg::train::read_file(file);
+  std::string text = sg::train::read_file(file, sg::train::kRecord);
   if (text.ends_with('\n')) text.pop_back();
   ends.last_line = text.substr(text.rfind('\n') + 1);
   for (int code : ends.codes) std::cout << what << ": code " << code << "\n";
@@ -169,7 +170,7 @@ inline std::string names_in(const std::string& folder) {
 inline int64_t tensor_bytes(const std::string& checkpoint) {
   int64_t bytes = 0;
   for (const char* file : {"/model.safetensors", "/optimizer.safetensors"}) {
-    std::string text = sg::train::read_file(checkpoint + file);
+    std::string text = sg::train::read_file(checkpoint + file, sg::train::kRecord);
     bytes += int64_t(text.size()) - 8 - *reinterpret_cast<const int64_t*>(text.data());
   }
   return bytes;
