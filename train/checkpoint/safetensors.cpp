@@ -41,7 +41,7 @@ bool has_clients(int file) {
 // Elsewhere one sync at the end does, which is many times faster.
 int open_file(const std::string& path, SafetensorsFile::Access access) {
   int flags = (access == SafetensorsFile::Access::read ? O_RDONLY : O_RDWR) | O_CLOEXEC;
-  int file = open(path.c_str(), flags);
+  int file = open(path.c_str(), flags | O_NONBLOCK);  // a pipe would wait for its writer
   if (file >= 0 && flags & O_RDWR && has_clients(file)) {
     close(file);
     file = open(path.c_str(), flags | O_DSYNC);
@@ -121,6 +121,8 @@ void SafetensorsFile::damaged(const std::string& what) const {
 void SafetensorsFile::read_header() {
   struct stat status;
   if (fstat(file_, &status) != 0) cannot("read", path_);
+  SG_CHECK(S_ISREG(status.st_mode), "cannot read '", path_, "': it is ",
+           S_ISDIR(status.st_mode) ? "a folder" : "no regular file");
   auto size = uint64_t(status.st_size);
   uint64_t length = 0;
   if (size < sizeof length) damaged(concat("it has ", size, " bytes"));
