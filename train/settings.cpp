@@ -6,6 +6,7 @@
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/json_fault.h>
 
 namespace shardgrad::train {
 
@@ -78,12 +79,11 @@ class Flattener : public nlohmann::json_sax<nlohmann::json> {
     return value(std::move(done));
   }
   bool parse_error(size_t position, const std::string& token, const nlohmann::json::exception& error) override {
-    auto line = 1 + std::count(text_.begin(), text_.begin() + std::ptrdiff_t(std::min(position, text_.size())), '\n');
-    std::string what = error.id == 406 ? "the number " + shortened(token) + " is not finite" : error.what();
-    if (size_t at = what.find(": syntax error"); at != std::string::npos) what = what.substr(at + 2);
+    JsonFault fault = json_fault(text_, position, error.what());
+    std::string what = error.id == 406 ? "the number " + shortened(token) + " is not finite" : fault.why;
     if (follows_comma(position))
       what = concat("there is a comma before '", text_[position - 1], "', and nothing after it; remove it");
-    faults_.push_back(concat(path_, ":", line, ": ", shortened(what)));
+    faults_.push_back(concat(path_, ":", fault.line, ": ", shortened(what)));
     return false;
   }
 

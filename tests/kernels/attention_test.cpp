@@ -58,16 +58,18 @@ TEST(AttentionKernels, MatchTheReference) {
 
 // Forward and backward once, which on the simulator says that they are without races and read nothing beyond.
 void expect_attention_once(const AttentionCase& c) {
-  SCOPED_TRACE(concat(c.places, " places of depth ", c.depth));
-  Buffer qkv = Buffer::random(c.qkv(), DType::f32, -1, 1), dy = Buffer::random(c.y(), DType::f32, -1, 1, 3);
+  SCOPED_TRACE(concat(c.places, " places of depth ", c.depth, ", ", c.heads, " heads"));
+  Buffer qkv = Buffer::random(c.qkv(), DType::f32, -1, 1), dy = Buffer::random(c.y(), DType::f32, -1, 1, 3), starts;
+  if (!c.starts.empty()) starts = Buffer::of({c.samples}, DType::i64, c.starts);
   Buffer y(c.y(), DType::f32), lse(c.lse(), DType::f32), dqkv(c.qkv(), DType::f32);
   Buffer right_y = y, right_lse = lse, right_dqkv = dqkv;
-  reference::attention(right_y.out(), right_lse.out(), qkv.in(), {}, c.args());
-  reference::attention_backward(right_dqkv.out(), dy.in(), qkv.in(), right_y.in(), right_lse.in(), {}, c.args());
+  reference::attention(right_y.out(), right_lse.out(), qkv.in(), starts.in(), c.args());
+  reference::attention_backward(right_dqkv.out(), dy.in(), qkv.in(), right_y.in(), right_lse.in(), starts.in(),
+                                c.args());
   Context context;
-  kernel_of(kernels::attention, DType::f32)(1, y.poison().out(), lse.poison().out(), qkv.in(), {}, c.args());
-  kernel_of(kernels::attention_backward, DType::f32)(1, dqkv.poison().out(), dy.in(), qkv.in(), y.in(), lse.in(), {},
-                                                     c.args());
+  kernel_of(kernels::attention, DType::f32)(1, y.poison().out(), lse.poison().out(), qkv.in(), starts.in(), c.args());
+  kernel_of(kernels::attention_backward, DType::f32)(1, dqkv.poison().out(), dy.in(), qkv.in(), y.in(), lse.in(),
+                                                     starts.in(), c.args());
   expect_close(y, right_y, y, 0, {32}, "y");
   expect_close(lse, right_lse, lse, 0, {32}, "lse");
   expect_close(dqkv, right_dqkv, dqkv, 0, {64}, "dqkv");
@@ -85,6 +87,11 @@ TEST(AttentionKernelsSlow, MatchTheReferenceAtLengthsUpTo257) {
       bool at_an_end = (places + 1) % 32 < 3;
       if (depth == 16 || at_an_end) expect_attention_once({1, places, 1, 1, depth});
     }
+}
+
+TEST(AttentionKernelsSlow, MatchTheReferenceWithWideHeadsThatShareKeysBehindPaddingWithDropout) {
+  for (int64_t depth : {64, 80, 128})
+    for (int64_t places : {33, 65, 257}) expect_attention_once({1, places, 2, 1, depth, 0.1, {double(places / 3)}});
 }
 
 // On both sides of where vectors, panels, pieces in registers and blocks of queries end.

@@ -615,6 +615,26 @@ def tokenizers():
     assert run.returncode == 2 and "token 256 is not in the vocabulary of 'bytes'" in run.stderr, run
 
 
+def hugging_face_folders():
+    """A folder of Hugging Face's in the place of a run is told apart, and an export that has no room leaves nothing."""
+    shutil.copytree(ROOT / "tests/fixtures/hugging_face/gpt2", "model")
+    for words in ["eval"], ["export", "--hf", "out"], ["hash"], ["report"], ["launch", "-n", "2", "eval"]:
+        run = call([PROGRAM, *words, "model"])
+        expect(run.returncode == 2 and run.stderr.count("\n") == 1, run)
+        expect("'model' is a model of Hugging Face's, and no run; `shardgrad generate model --prompt …`" in run.stderr and "model.from=model" in run.stderr, run)
+    Path("ids.bin").write_bytes(bytes(i * i % 23 if i % 2 == 0 else 0 for i in range(800)))
+    Path("a.json").write_text(json.dumps({"data": {"name": "tokens", "train": "ids.bin", "length": 8}, "model": {"from": "model"},
+                                          "task": {"name": "next_token"}, "batch": 4, "steps": 1, "name": "run"}))
+    run = call([PROGRAM, "train", "a.json"])
+    expect(run.returncode == 0, run)
+    export = [PROGRAM, "export", "runs/run", "--hf", "out"]
+    run = call(["bash", "-c", f"ulimit -f 1; {shlex.join(export)}"])
+    expect(run.returncode == 2 and run.stderr == "shardgrad: cannot write 'out.tmp/model.safetensors': File too large\n", run)
+    expect(not Path("out").exists() and not Path("out.tmp").exists(), run)
+    run = call(export)
+    expect(run.returncode == 0 and Path("out/model.safetensors").exists(), run)
+
+
 def version():
     run = call([PROGRAM, "--version"])
     expect(run.returncode == 0 and all(f"\n  {word} " in run.stdout for word in ("compiler", "MPI", "oneDNN", "PCRE2", "CPU", "CUDA     ")), run)

@@ -81,6 +81,8 @@ TEST(Config, AFileMayHaveComments) {
 }
 
 TEST(Config, WrongTypesAndRangesSayWhatWasExpected) {
+  EXPECT_EQ(refusal("{\n\"batch\" 4}"), "a.json:2: unexpected number literal; expected ':'");
+  EXPECT_EQ(refusal(R"({"batch": four})"), "a.json:1: invalid literal at '\"batch\": fo'");
   EXPECT_EQ(refusal(R"({"batch": "many"})"), "a.json:1: batch is \"many\", expected an integer from 1 to 1073741824");
   EXPECT_EQ(refusal(R"({"batch": 2.5})"), "a.json:1: batch is 2.5, expected an integer from 1 to 1073741824");
   EXPECT_EQ(refusal(R"({"batch": 0})"), "a.json:1: batch is 0, expected an integer from 1 to 1073741824");

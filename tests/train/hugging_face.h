@@ -71,4 +71,29 @@ class FolderCopy {
   TemporaryFolder folder_;
 };
 
+using State = std::map<std::string, Tensor>;
+
+/// The tensors of a folder's only file, changed by `change`.
+inline void rewrite(const FolderCopy& folder, const std::function<void(State&)>& change) {
+  Context context;
+  State state;
+  std::string path = folder.path() + "/model.safetensors";
+  {
+    train::SafetensorsFile file(path, train::SafetensorsFile::Access::read);
+    for (const auto& [name, entry] : file.tensors()) state[name] = tensor_in(file, name);
+  }
+  change(state);
+  train::save_safetensors(path, state);
+}
+
+/// The last element of a folder's tensor becomes `value`.
+inline void spoil(const FolderCopy& folder, const std::string& name, double value) {
+  rewrite(folder, [&](State& state) {
+    ASSERT_TRUE(state.contains(name)) << name;
+    std::vector<double> values = numbers(state[name]);
+    values.back() = value;
+    state[name] = from_vector(values, state[name].shape(), DType::f64).to(state[name].dtype());
+  });
+}
+
 }  // namespace shardgrad

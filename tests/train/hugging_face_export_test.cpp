@@ -1,5 +1,8 @@
 // A Hugging Face folder that a run begins with, and the folder that is made of the run.
 
+#include <cerrno>
+#include <cstring>
+
 #include <shardgrad/train/export_run.h>
 #include <shardgrad/train/hf/component.h>
 #include <shardgrad/train/hf/export.h>
@@ -8,11 +11,13 @@
 #include <shardgrad/train/registry.h>
 #include <shardgrad/train/trainer.h>
 
+#include "disk_watch.h"
 #include "hugging_face.h"
 
 namespace shardgrad {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using train::SafetensorsFile;
@@ -160,6 +165,55 @@ TEST_F(HuggingFaceRun, WhatIsWrongWithTheFolderIsSaidBeforeARunsFolderIsMade) {
   config = config_of(from.path());
   EXPECT_THAT(error_of([&] { train(config, 2); }), HasSubstr("is not a whole safetensors file"));
   EXPECT_FALSE(fs::exists(folder_ / "runs"));
+}
+
+TEST_F(HuggingFaceRun, WeightsThatAreNotFiniteAreRefusedBeforeTheFirstStep) {
+  FolderCopy from("gpt2");
+  spoil(from, "transformer.h.1.mlp.c_fc.weight", NAN);
+  train::Config config = config_of(from.path());
+  EXPECT_THAT(error_of([&] { train(config, 2); }),
+              HasSubstr("tensor 'transformer.h.1.mlp.c_fc.weight' holds NaN; weights must be finite"));
+  EXPECT_TRUE(fs::is_empty(folder_ / "runs"));
+}
+
+// Rows for tokens that the folder has not would be zeros, and tokens that the model has not would be lost.
+TEST_F(HuggingFaceRun, AnotherVocabularyThanTheFoldersIsRefused) {
+  FolderCopy from("gpt2");
+  for (const char* more : {R"(, "vocab_size": 30)", R"(, "vocab_size": 23, "vocab_multiple": 24)"})
+    EXPECT_THAT(error_of([&] { train(config_of(from.path(), more), 2); }),
+                HasSubstr(concat(", but the table in '", from.path(),
+                                 "' has 24 tokens; leave model.vocab_size out, or change the table in Python: ")));
+  EXPECT_FALSE(fs::exists(folder_ / "runs"));
+}
+
+TEST_F(HuggingFaceRun, OfAnExportThatFailsNothingIsLeft) {
+  FolderCopy from("gpt2");
+  train::Config config = config_of(from.path());
+  std::string run = train(config, 1);
+  for (auto [call, error] : {std::pair("fallocate", ENOSPC), {"pwrite", EFBIG}, {"fsync", EIO}}) {
+    DiskWatch disk(folder_.path());
+    disk.let_fail(call, error);
+    EXPECT_THAT(error_of([&] { train::export_run(config, run, folder_ / "out"); }),
+                AllOf(HasSubstr("model.safetensors': "), EndsWith(std::strerror(error))));
+    for (const char* left : {"out", "out.tmp"}) EXPECT_FALSE(fs::exists(folder_ / left)) << call << ": " << left;
+  }
+  train::export_run(config, run, folder_ / "out");
+}
+
+TEST(HuggingFaceExport, ARunWhoseTrainingFailedIsRefused) {
+  Context context;
+  TemporaryFolder folder;
+  auto options = std::get<nn::Gpt2Options>(train::hf::read_model_config(hugging_face_folder("gpt2")));
+  auto model = nn::make<nn::Gpt2>(options);
+  model->materialize();
+  State state = model->state_dict();
+  state["h.1.mlp.c_proj.weight"] = full(state["h.1.mlp.c_proj.weight"].shape(), NAN);
+  train::save_safetensors(folder / "model", state);
+  EXPECT_THAT(error_of([&] {
+                train::hf::export_folder(options, {folder / "model", ""}, folder / "out");
+              }),
+              HasSubstr("model': tensor 'h.1.mlp.c_proj.weight' holds numbers that are not finite; there is nothing"));
+  for (const char* left : {"out", "out.tmp"}) EXPECT_FALSE(fs::exists(folder / left)) << left;
 }
 
 TEST_F(HuggingFaceRun, NothingIsOverwrittenAndNothingIsLeftBehind) {

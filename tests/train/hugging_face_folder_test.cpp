@@ -2,6 +2,8 @@
 
 #include <shardgrad/train/hf/folder_weights.h>
 
+#include <sys/stat.h>
+
 #include "hugging_face.h"
 
 namespace shardgrad {
@@ -9,21 +11,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-using State = std::map<std::string, Tensor>;
-
-// The tensors of a folder's only file, changed by `change`.
-void rewrite(FolderCopy& folder, const std::function<void(State&)>& change) {
-  Context context;
-  State state;
-  std::string path = folder.path() + "/model.safetensors";
-  {
-    train::SafetensorsFile file(path, train::SafetensorsFile::Access::read);
-    for (const auto& [name, entry] : file.tensors()) state[name] = tensor_in(file, name);
-  }
-  change(state);
-  train::save_safetensors(path, state);
-}
 
 std::string sentence(const FolderCopy& folder) {
   std::string text = folder.refusal();
@@ -137,6 +124,15 @@ TEST(HuggingFaceFolder, AnIndexThatIsWrongIsRefused) {
   fs::copy_file(shard, whole.path() + "/twice.safetensors");
   whole.write(index, with(first, "\"twice.safetensors\", \"x\": \"model-00001-of-"));
   EXPECT_THAT(sentence(whole), HasSubstr(", too"));
+}
+
+TEST(HuggingFaceFolder, APipeAndAFolderAreNoFilesOfTensors) {
+  FolderCopy pipe("gpt2"), folder("gpt2");
+  for (FolderCopy* each : {&pipe, &folder}) fs::remove(each->path() + "/model.safetensors");
+  ASSERT_EQ(mkfifo((pipe.path() + "/model.safetensors").c_str(), 0600), 0);
+  EXPECT_THAT(sentence(pipe), HasSubstr("/model.safetensors': it is no regular file"));
+  fs::create_directory(folder.path() + "/model.safetensors");
+  EXPECT_THAT(sentence(folder), HasSubstr("/model.safetensors': it is a folder"));
 }
 
 TEST(HuggingFaceFolder, ARunsFolderIsNone) {

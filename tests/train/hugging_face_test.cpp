@@ -120,6 +120,60 @@ TEST(HuggingFace, ShardsOfAnyNumberOfRanksHoldWhatOneModelHolds) {
   }
 }
 
+// Also where the last rank alone reads it, and where it only becomes one in a narrower dtype.
+TEST(HuggingFace, NumbersThatAreNotFiniteAreRefusedByFileAndTensor) {
+  struct Spoilt {
+    const char *folder, *tensor;
+    double value;
+    DType dtype;
+    const char* words;
+  };
+  for (auto [name, tensor, value, dtype, words] : {
+           Spoilt{"gpt2", "transformer.h.1.mlp.c_fc.weight", NAN, DType::f32, " holds NaN; weights must be finite"},
+           {"gpt2", "transformer.ln_f.bias", INFINITY, DType::f64, " holds inf when its f32 are made f64; "},
+           {"gpt2", "transformer.wte.weight", 1e6, DType::f16, " holds inf when its f32 are made f16; "},
+           {"gpt2_f16", "transformer.h.0.attn.c_attn.bias", NAN, DType::f16, " holds NaN; "},
+           {"llama_bf16", "model.layers.0.self_attn.v_proj.weight", -INFINITY, DType::bf16, " holds -inf; "},
+           {"llama_grouped", "model.layers.1.self_attn.k_proj.weight", NAN, DType::f32, " holds NaN; "},
+       }) {
+    SCOPED_TRACE(concat(name, " in ", dtype));
+    FolderCopy folder(name);
+    spoil(folder, tensor, value);
+    std::string sentence = concat("'", folder.path(), "/model.safetensors': tensor '", tensor, "'", words);
+    {
+      Context context;
+      EXPECT_THAT(error_of([&, type = dtype] { loaded(folder.path(), type); }), ::testing::StartsWith(sentence));
+    }
+    dist::run_ranks(2, [&, type = dtype](dist::ProcessGroup& world) {
+      auto model = train::hf::make_model(train::hf::read_model_config(folder.path()));
+      model->to(type);
+      auto sharded = fsdp::fully_shard(*model, world, {.strategy = fsdp::Strategy::zero3});
+      EXPECT_THAT(error_of([&] { train::load_model(folder.path(), *model, *sharded); }),
+                  ::testing::HasSubstr(sentence));
+    });
+  }
+}
+
+struct Masked : nn::Module {
+  Tensor weight = param("weight", {3}, nn::init::ones()), mask = buffer("mask", {2});
+};
+
+// A mask of a module's own may be of infinities; a parameter may not.
+TEST(HuggingFace, AFileOfTensorsIsLookedThroughLikeAFolder) {
+  Context context;
+  TemporaryFolder folder;
+  Tensor infinities = full({2}, -INFINITY), finite = full({3}, 2);
+  auto model = nn::make<Masked>();
+  train::save_safetensors(folder / "a.safetensors", {{"weight", finite}, {"mask", infinities}});
+  train::load_model(folder / "a.safetensors", *model);
+  EXPECT_EQ(numbers(model->mask)[1], -INFINITY);
+  train::save_safetensors(folder / "a.safetensors", {{"weight", full({3}, NAN)}, {"mask", infinities}});
+  EXPECT_THAT(
+      error_of([&] { train::load_model(folder / "a.safetensors", *model); }),
+      ::testing::EndsWith("a.safetensors': tensor 'weight' holds NaN; weights must be finite: take a model that "
+                          "was saved before its training failed"));
+}
+
 // A shard, and beside it one tensor that is transposed and two pieces.
 TEST(HuggingFace, ARankNeedsMemoryForItsShardAndOneTensor) {
   nn::Gpt2Options options{.vocab_size = 512, .n_positions = 64, .n_embd = 512, .n_layer = 2, .n_head = 8};

@@ -24,6 +24,7 @@ namespace shardgrad {
 namespace {
 
 using nlohmann::json;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using text::Tokenizer;
 using TokenIds = std::vector<int64_t>;
@@ -281,7 +282,6 @@ TEST_F(TokenizerFiles, WhatIsNoTokenizerIsRefused) {
               HasSubstr(R"(its merge ["a","b","c"] is no pair of tokens)"));
   EXPECT_THAT(refusal("/model/merges", json::array({"b a"})),
               HasSubstr("needs the token 'ba', which its vocabulary has not"));
-  EXPECT_THAT(refusal("/model/merges", 5), HasSubstr("it is no tokenizer.json: "));
   json nested = nullptr;
   for (int i = 0; i < 50; ++i) nested = {{"type", "Sequence"}, {"pretokenizers", json::array({nested})}};
   EXPECT_THAT(refusal("/pre_tokenizer", nested), HasSubstr("lie in each other more than 8 deep"));
@@ -295,6 +295,47 @@ TEST_F(TokenizerFiles, WhatIsNoTokenizerIsRefused) {
               HasSubstr("the id of its token 'a' is array"));
   folder_.write("t.json", std::string(100'000, '['));
   EXPECT_THAT(error_of([&] { text::load_tokenizer(folder_ / "t.json"); }), HasSubstr("it is no tokenizer.json: "));
+}
+
+// By what it is, and not in the words of a JSON library.
+TEST_F(TokenizerFiles, WhatIsOfAnotherKindIsSaidByItsName) {
+  for (auto [place, value, words] : std::vector<std::tuple<const char*, json, const char*>>{
+           {"/model", 5, "it has model of type number; that must be an object"},
+           {"/model/merges", 5, "its model has merges of type number; that must be a list"},
+           {"/model/vocab", json::array(), "its model has vocab of type array; that must be an object"},
+           {"/model/merges/0", json::array({1, 2}), "its merge array is no pair of tokens"},
+           {"/model/unk_token", 3, "its model has unk_token of type number; that must be a text"},
+           {"/decoder", json::object(), "one of its parts has no type, which must be a text"},
+           {"/pre_tokenizer/type", 7, "one of its parts has type of type number; that must be a text"},
+           {"/pre_tokenizer", {{"type", "Sequence"}}, "a sequence has no pretokenizers, which must be a list"},
+           {"/pre_tokenizer/use_regex", "no",
+            "its pre-tokenizer ByteLevel has use_regex of type string; that must be true or false"},
+           {"/pre_tokenizer", {{"type", "Split"}}, "its pre-tokenizer Split has no pattern, which must be an object"},
+           {"/added_tokens/0/content", nullptr,
+            "one of its added_tokens has content of type null; that must be a text"},
+           {"/post_processor", {{"type", "TemplateProcessing"}}, "its template has no single, which must be a list"},
+           {"/post_processor",
+            {{"type", "TemplateProcessing"},
+             {"single", json::array({{{"SpecialToken", {{"id", "<s>"}}}}})},
+             {"special_tokens", json::object()}},
+            "its special_tokens has no <s>, which must be an object"}})
+    EXPECT_THAT(refusal(place, value), EndsWith(concat("t.json' as a tokenizer: ", words)));
+}
+
+TEST_F(TokenizerFiles, WhatIsNoJsonIsRefusedByItsPlace) {
+  auto said = [&](const std::string& text) {
+    folder_.write("t.json", text);
+    return error_of([&] { text::load_tokenizer(folder_ / "t.json"); });
+  };
+  const std::string begin = "as a tokenizer: it is no tokenizer.json: ";
+  EXPECT_THAT(said("{\"model\":\n  {\"é\": x}}"), EndsWith(begin + "line 2, column 9: invalid literal at '\"é\": x'"));
+  EXPECT_THAT(said("{\"model\": {}"), EndsWith(begin + "line 1, column 13: unexpected end of input; expected '}'"));
+  EXPECT_THAT(said("{model"),
+              EndsWith(begin + "line 1, column 2: invalid literal at '{m'; expected a text in double quotes"));
+  EXPECT_THAT(said("[1] 2"), EndsWith(begin + "line 1, column 5: unexpected number literal; expected end of input"));
+  EXPECT_THAT(said("[}"), EndsWith(begin + "line 1, column 2: unexpected '}'; expected a value"));
+  EXPECT_THAT(said("[\"a"), EndsWith(begin + "line 1, column 4: invalid string: missing closing quote at '\"a'"));
+  EXPECT_THAT(said("[1e999]"), EndsWith(begin + "number overflow parsing '1e999'"));
 }
 
 TEST_F(TokenizerFiles, FilesThatCannotBeReadAreRefusedWithTheirPath) {

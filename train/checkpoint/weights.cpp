@@ -1,8 +1,11 @@
 #include <shardgrad/train/checkpoint/weights.h>
 
+#include <cmath>
+
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/fsdp/state/state.h>
+#include <shardgrad/train/checkpoint/finite.h>
 
 namespace shardgrad::train {
 
@@ -14,6 +17,10 @@ StateSpecs FileWeights::specs(const StateSpecs&) const {
 
 void FileWeights::read(const std::string& name, int64_t first, const Tensor& values) {
   read_converted(file_, name, first, values);
+}
+
+std::string FileWeights::place(const std::string& name, int64_t) const {
+  return concat("'", path(), "': tensor '", name, "'");
 }
 
 void read_converted(const SafetensorsFile& file, const std::string& name, int64_t first, const Tensor& values) {
@@ -45,8 +52,25 @@ std::vector<NamedParameter> buffers_of(nn::Module& model) {
   return model.named_buffers();
 }
 
-void fill_model(nn::Module& model, fsdp::Sharded& sharded, Weights& weights) {
-  fsdp::fill_pieces(sharded, [&](const auto& piece) { weights.read(piece.name, piece.begin, piece.values); });
+void read_finite(Weights& weights, const std::string& name, int64_t first, const Tensor& values) {
+  weights.read(name, first, values);
+  std::optional<int64_t> at = first_not_finite(values);
+  if (!at) return;
+  double number = values.rows(*at, *at + 1).item();
+  DType saved = weights.specs({}).at(name).dtype;
+  fail(weights.place(name, first + *at), " holds ",
+       std::isnan(number) ? "NaN"
+       : number > 0       ? "inf"
+                          : "-inf",
+       saved == values.dtype() ? "" : concat(" when its ", saved, " are made ", values.dtype()),
+       "; weights must be finite: take a model that was saved before its training failed");
+}
+
+void fill_model(nn::Module& model, fsdp::Sharded& sharded, Weights& weights, bool finite) {
+  fsdp::fill_pieces(sharded, [&](const auto& piece) {
+    finite ? read_finite(weights, piece.name, piece.begin, piece.values)
+           : weights.read(piece.name, piece.begin, piece.values);
+  });
   for (const NamedParameter& buffer : buffers_of(model)) {
     Tensor copy = empty({buffer.tensor.numel()}, {buffer.tensor.dtype(), kCpu});
     weights.read(buffer.name, 0, copy);

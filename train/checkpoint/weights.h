@@ -24,6 +24,8 @@ class Weights {
   /// Elements of tensor `name` from element `first` on, as many as `values` (one dimension, on the cpu) has, converted
   /// to its dtype. Of a name that specs() has; in their order they are read fastest.
   virtual void read(const std::string& name, int64_t first, const Tensor& values) = 0;
+  /// Which tensor of which file has an element of tensor `name`, for a sentence: "'FILE': tensor 'NAME IN IT'".
+  virtual std::string place(const std::string& name, int64_t element) const = 0;
 };
 
 /// The tensors of a safetensors file, under their names there.
@@ -34,6 +36,7 @@ class FileWeights final : public Weights {
   StateSpecs specs(const StateSpecs& wanted) const override;
   const SafetensorsFile::Texts& unreadable() const override { return file_.unreadable(); }
   void read(const std::string& name, int64_t first, const Tensor& values) override;
+  std::string place(const std::string& name, int64_t element) const override;
   const SafetensorsFile& file() const { return file_; }
 
  private:
@@ -47,8 +50,13 @@ void read_converted(const SafetensorsFile& file, const std::string& name, int64_
 /// tensor any floating dtype fits.
 void check_fits(const Weights& weights, const StateSpecs& expected, bool any_float = false);
 
-/// Fills parameters and buffers. Each rank reads what it owns, a piece at a time. A collective.
-void fill_model(nn::Module& model, fsdp::Sharded& sharded, Weights& weights);
+/// Reads a part of a parameter. Throws Error(input), naming the file and the tensor, for a number that is not finite: a
+/// training that begins with it fails in its first step.
+void read_finite(Weights& weights, const std::string& name, int64_t first, const Tensor& values);
+
+/// Fills parameters and buffers by Weights::read, or parameters by read_finite. Each rank reads what it owns, a piece
+/// at a time. A collective.
+void fill_model(nn::Module& model, fsdp::Sharded& sharded, Weights& weights, bool finite = false);
 
 /// A model that was not called yet gets its buffers now; parameters have had their values since they were sharded.
 std::vector<NamedParameter> buffers_of(nn::Module& model);

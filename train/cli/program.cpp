@@ -21,6 +21,7 @@
 #include <shardgrad/train/build_info.h>
 #include <shardgrad/train/cli/refusal.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/hf/config.h>
 #include <shardgrad/train/keys.h>
 #include <shardgrad/train/terminal.h>
 
@@ -107,10 +108,19 @@ void CommandLine::add_train() {
   });
 }
 
+// What is wrong with a folder that should be a run's; empty: nothing, as far as its kind goes.
+std::string why_no_run(const std::string& folder) {
+  if (!train::hf::is_model_folder(folder)) return "";
+  return concat("'", folder, "' is a model of Hugging Face's, and no run; `shardgrad generate ", folder,
+                " --prompt …` writes text with it, and a run with the key model.from=", folder, " begins with it");
+}
+
 void CommandLine::add_uses() {
   auto add = [this](const char* name, const char* meaning, int (*call)(const UseOptions&)) {
     CLI::App* command = app.add_subcommand(name, meaning);
-    command->add_option("run", use.folder, "the folder of a run, e.g. runs/fashion_mnist")->required();
+    command->add_option("run", use.folder, "the folder of a run, e.g. runs/fashion_mnist")
+        ->required()
+        ->check(why_no_run);
     command->add_option("--set", use.run.overrides, "change one key of the run, e.g. --set data.dir=DIR")
         ->allow_extra_args(false);
     command->callback([this, call] {
@@ -128,13 +138,13 @@ void CommandLine::add_uses() {
       ->add_option("--hf", use.output, "a Hugging Face folder to make, for transformers and others")
       ->required();
   CLI::App* hash = app.add_subcommand("hash", "Checks a run's last checkpoint and prints its hash");
-  hash->add_option("run", file, "the folder of a run")->required();
+  hash->add_option("run", file, "the folder of a run")->required()->check(why_no_run);
   hash->callback([this] { chosen = [this] { return hash_command(file); }; });
   CLI::App* inspect = app.add_subcommand("inspect", "What a safetensors file holds");
   inspect->add_option("file", file, "the file")->required();
   inspect->callback([this] { chosen = [this] { return inspect_command(file); }; });
   CLI::App* report = app.add_subcommand("report", "Draw a run's page: one HTML file that shows what happened");
-  report->add_option("run", use.folder, "the folder of a run, e.g. runs/fashion_mnist")->required();
+  report->add_option("run", use.folder, "the folder of a run, e.g. runs/fashion_mnist")->required()->check(why_no_run);
   report->add_option("--output", use.output, "the file; by default report.html in that folder");
   report->callback([this] { chosen = [this] { return report_command(use.folder, use.output); }; });
 }

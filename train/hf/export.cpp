@@ -5,6 +5,7 @@
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/fsdp/state/state.h>
+#include <shardgrad/train/checkpoint/finite.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/hf/layout.h>
 #include <shardgrad/train/hf/tensor_files.h>
@@ -66,6 +67,8 @@ void write_part(const SafetensorsFile& from, const std::string& name, int64_t be
   for (int64_t first = 0; first < count; first += most) {
     Tensor piece = empty({std::min(most, count - first)}, {dtype, kCpu});
     part.transposed ? read_transposed(whole, first, piece) : from.read(name, begin + first, piece);
+    SG_CHECK(!first_not_finite(piece), "'", from.path(), "': tensor '", name, "' holds numbers that are not finite; ",
+             "there is nothing to export: take a run that was saved before its training failed");
     to.write(part.name, first, piece);
   }
 }

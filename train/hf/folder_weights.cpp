@@ -136,6 +136,14 @@ void FolderWeights::read(const std::string& name, int64_t first, const Tensor& v
   }
 }
 
+std::string FolderWeights::place(const std::string& name, int64_t element) const {
+  const std::vector<Part>& parts = layout_.at(name);
+  auto part = parts.begin();
+  while (element >= part->shape.numel() && part + 1 != parts.end()) element -= (part++)->shape.numel();
+  const TensorFiles::Place& place = place_of(*part);
+  return concat("'", place.file->path(), "': tensor '", shortened(place.name), "'");
+}
+
 void FolderWeights::read_part(const Part& part, int64_t first, const Tensor& values) {
   const TensorFiles::Place& place = place_of(part);
   if (!part.transposed) return read_converted(*place.file, place.name, first, values);

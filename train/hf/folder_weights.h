@@ -22,6 +22,7 @@ class FolderWeights final : public Weights {
   const SafetensorsFile::Texts& unreadable() const override { return unreadable_; }
   /// Rows of padding are 0. Keeps the last transposed tensor in memory.
   void read(const std::string& name, int64_t first, const Tensor& values) override;
+  std::string place(const std::string& name, int64_t element) const override;
 
  private:
   void check_tied_head() const;

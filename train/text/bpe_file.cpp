@@ -5,6 +5,7 @@
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/json_fault.h>
 #include <shardgrad/train/text/byte_level.h>
 
 namespace shardgrad::text {
@@ -27,12 +28,41 @@ const Json& member(const Json& object, const char* key) {
   return found == object.end() ? kNone : *found;
 }
 
+using Type = Json::value_t;
+
+const char* said(Type type) {
+  return type == Type::object   ? "an object"
+         : type == Type::array  ? "a list"
+         : type == Type::string ? "a text"
+                                : "true or false";
+}
+
+// A member that must be there. `of`: how a refusal names the object.
+const Json& needed(const Json& object, const char* of, const char* key, Type type) {
+  auto found = object.find(key);
+  SG_CHECK(found != object.end(), of, " has no ", shortened(key), ", which must be ", said(type));
+  SG_CHECK(found->type() == type, of, " has ", shortened(key), " of type ", found->type_name(), "; that must be ",
+           said(type));
+  return *found;
+}
+
+std::string text_in(const Json& object, const char* of, const char* key) {
+  return needed(object, of, key, Type::string).get<std::string>();
+}
+
+bool flag_in(const Json& object, const char* of, const char* key, bool otherwise) {
+  return object.contains(key) ? needed(object, of, key, Type::boolean).get<bool>() : otherwise;
+}
+
+std::string type_of(const Json& component) { return shortened(text_in(component, "one of its parts", "type")); }
+
 // A component, or those of a sequence of them, which the key `members` lists.
 void flatten(const Json& component, const char* members, std::vector<const Json*>& parts, int depth = 0) {
   if (component.is_null()) return;
   SG_CHECK(depth < 8, "its ", members, " lie in each other more than 8 deep");
-  if (component.at("type") != "Sequence") return parts.push_back(&component);
-  for (const Json& part : component.at(members)) flatten(part, members, parts, depth + 1);
+  if (type_of(component) != "Sequence") return parts.push_back(&component);
+  for (const Json& part : needed(component, "a sequence", members, Type::array))
+    flatten(part, members, parts, depth + 1);
 }
 
 std::vector<const Json*> parts_of(const Json& file, const char* key, const char* members) {
@@ -40,8 +70,6 @@ std::vector<const Json*> parts_of(const Json& file, const char* key, const char*
   flatten(member(file, key), members, parts);
   return parts;
 }
-
-std::string type_of(const Json& component) { return shortened(component.at("type").get<std::string>()); }
 
 uint32_t id_in(const Json& json, const std::string& token) {
   bool fits = json.is_number_unsigned() && json.get<uint64_t>() < kMostTokens;
@@ -60,7 +88,8 @@ using Vocabulary = std::unordered_map<std::string, uint32_t>;  // as it is writt
 
 Vocabulary read_vocabulary(const Json& model, std::vector<Token>& tokens) {
   Vocabulary vocabulary;
-  for (const auto& [name, number] : model.at("vocab").get_ref<const Json::object_t&>()) {
+  for (const auto& [name, number] :
+       needed(model, "its model", "vocab", Type::object).get_ref<const Json::object_t&>()) {
     uint32_t id = id_in(number, name);
     put(tokens, id, name, {from_letters(name).value_or(name), true, false});
     vocabulary.emplace(name, id);
@@ -70,8 +99,10 @@ Vocabulary read_vocabulary(const Json& model, std::vector<Token>& tokens) {
 }
 
 std::pair<std::string, std::string> names_of(const Json& merge) {
-  if (merge.is_array() && merge.size() == 2) return {merge[0].get<std::string>(), merge[1].get<std::string>()};
-  SG_CHECK(merge.is_string(), "its merge ", shortened(merge.dump()), " is no pair of tokens");
+  bool texts = merge.is_array() && std::ranges::all_of(merge, [](const Json& each) { return each.is_string(); });
+  if (texts && merge.size() == 2) return {merge[0].get<std::string>(), merge[1].get<std::string>()};
+  SG_CHECK(merge.is_string(), "its merge ", texts ? shortened(merge.dump()) : merge.type_name(),
+           " is no pair of tokens");
   const auto& text = merge.get_ref<const std::string&>();
   size_t space = text.find(' ');
   SG_CHECK(space != std::string::npos && text.find(' ', space + 1) == std::string::npos, "its merge '", shortened(text),
@@ -81,7 +112,7 @@ std::pair<std::string, std::string> names_of(const Json& merge) {
 
 std::vector<Merge> read_merges(const Json& model, const Vocabulary& vocabulary) {
   std::vector<Merge> merges;
-  for (const Json& json : model.at("merges").get_ref<const Json::array_t&>()) {
+  for (const Json& json : needed(model, "its model", "merges", Type::array)) {
     if (json.is_string() && json.get_ref<const std::string&>().starts_with("#version")) continue;
     auto [left, right] = names_of(json);
     auto id = [&, &l = left, &r = right](const std::string& name) {
@@ -99,7 +130,7 @@ std::vector<Merge> read_merges(const Json& model, const Vocabulary& vocabulary) 
 std::array<uint32_t, 256> read_bytes(const Json& model, const Vocabulary& vocabulary) {
   uint32_t unknown = kNoToken;
   if (is_set(model, "unk_token"))
-    if (auto found = vocabulary.find(model.at("unk_token").get<std::string>()); found != vocabulary.end())
+    if (auto found = vocabulary.find(text_in(model, "its model", "unk_token")); found != vocabulary.end())
       unknown = found->second;
   std::array<uint32_t, 256> bytes{};
   bool all = true;
@@ -113,7 +144,7 @@ std::array<uint32_t, 256> read_bytes(const Json& model, const Vocabulary& vocabu
 }
 
 Bpe::Model read_model(const Json& file, std::vector<Token>& tokens) {
-  const Json& model = file.at("model");
+  const Json& model = needed(file, "it", "model", Type::object);
   if (const Json& type = member(model, "type"); type.is_string())  // files of the first years have none
     SG_CHECK(type == "BPE", "its model is ", type_of(model), "; BPE is known here");
   for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"})
@@ -127,13 +158,14 @@ Bpe::Model read_model(const Json& file, std::vector<Token>& tokens) {
 }
 
 CutStep read_split(const Json& part) {
-  const Json& pattern = part.at("pattern");
-  bool regex = pattern.contains("Regex"), invert = part.value("invert", false);
-  std::string behavior = part.at("behavior");
+  const char* split = "its pre-tokenizer Split";
+  const Json& pattern = needed(part, split, "pattern", Type::object);
+  bool regex = pattern.contains("Regex"), invert = flag_in(part, split, "invert", false);
+  std::string behavior = text_in(part, split, "behavior");
   SG_CHECK(behavior == "Isolated" || behavior == "Removed", "its pre-tokenizer Split has the behavior ",
            shortened(behavior), "; Isolated and Removed are known here");
-  std::string text =
-      regex ? pattern.at("Regex").get<std::string>() : literally(pattern.at("String").get<std::string>());
+  std::string text = text_in(pattern, "the pattern of its Split", regex ? "Regex" : "String");
+  if (!regex) text = literally(text);
   bool removes = behavior == "Removed";
   return {std::make_shared<Pattern>(text), !removes || invert, !removes || !invert};
 }
@@ -142,12 +174,14 @@ CutStep read_step(const Json& part) {
   std::string type = type_of(part);
   if (type == "Split") return read_split(part);
   if (type == "Digits")
-    return {std::make_shared<Pattern>(part.value("individual_digits", false) ? "\\p{N}" : "\\p{N}+")};
+    return {std::make_shared<Pattern>(
+        flag_in(part, "its pre-tokenizer Digits", "individual_digits", false) ? "\\p{N}" : "\\p{N}+")};
   SG_CHECK(type == "ByteLevel", "its pre-tokenizer is ", type,
            "; ByteLevel, Split, Digits and sequences of them are known here");
   CutStep step;
-  if (part.value("use_regex", true)) step.pattern = std::make_shared<Pattern>(kGpt2Pattern);
-  step.space_before = part.value("add_prefix_space", true);
+  const char* level = "its pre-tokenizer ByteLevel";
+  if (flag_in(part, level, "use_regex", true)) step.pattern = std::make_shared<Pattern>(kGpt2Pattern);
+  step.space_before = flag_in(part, level, "add_prefix_space", true);
   return step;
 }
 
@@ -170,10 +204,10 @@ std::vector<AddedToken> read_added(const Json& file, std::vector<Token>& tokens)
   std::vector<AddedToken> added;
   const Json& vocabulary = file.at("model").at("vocab");
   for (const Json& json : member(file, "added_tokens")) {
-    std::string text = json.at("content");
+    std::string text = text_in(json, "one of its added_tokens", "content");
     for (const char* key : {"lstrip", "rstrip", "single_word"})
       SG_CHECK(!is_set(json, key), "its added token '", shortened(text), "' has ", key, ", which is not known here");
-    AddedToken token{text, id_in(json.at("id"), text), is_set(json, "special"), !is_set(json, "normalized")};
+    AddedToken token{text, id_in(member(json, "id"), text), is_set(json, "special"), !is_set(json, "normalized")};
     if (auto same = vocabulary.find(text); same != vocabulary.end())
       SG_CHECK(*same == token.id, "its added token '", shortened(text), "' has the id ", token.id,
                ", and the one of that name in its vocabulary ", same->dump(), "; they must be the same");
@@ -192,14 +226,16 @@ std::vector<AddedToken> read_added(const Json& file, std::vector<Token>& tokens)
 // [CLS] $A [SEP], of which A is the text.
 void read_template(const Json& part, BpeFile& file) {
   bool text_seen = false;
-  for (const Json& piece : part.at("single")) {
+  for (const Json& piece : needed(part, "its template", "single", Type::array)) {
     if (piece.contains("Sequence")) {
       SG_CHECK(!text_seen, "its template has the text twice");
       text_seen = true;
       continue;
     }
-    std::string name = piece.at("SpecialToken").at("id");
-    for (const Json& number : part.at("special_tokens").at(name).at("ids")) {
+    std::string name = text_in(needed(piece, "its template", "SpecialToken", Type::object), "its template", "id");
+    const Json& special = needed(part, "its template", "special_tokens", Type::object);
+    for (const Json& number : needed(needed(special, "its special_tokens", name.c_str(), Type::object),
+                                     "one of its special_tokens", "ids", Type::array)) {
       uint32_t id = id_in(number, name);
       SG_CHECK(id < file.tokens.size() && file.tokens[id].exists, "its template has the token ", id,
                ", which its vocabulary has not");
@@ -239,8 +275,11 @@ BpeFile understand(const Json& json) {
 BpeFile parse_bpe(const std::string& json) {
   try {
     return understand(Json::parse(json));
-  } catch (const Json::exception& error) {
-    fail("it is no tokenizer.json: ", shortened(error.what()));
+  } catch (const Json::parse_error& error) {
+    train::JsonFault fault = train::json_fault(json, error.byte, error.what());
+    fail("it is no tokenizer.json: line ", fault.line, ", column ", fault.column, ": ", shortened(fault.why));
+  } catch (const Json::exception& error) {  // a number that is too large
+    fail("it is no tokenizer.json: ", shortened(train::json_fault(json, 0, error.what()).why));
   }
 }
 

@@ -7,7 +7,6 @@
 #include <shardgrad/kernels/cpu/isa/attention_cached.h>
 #include <shardgrad/kernels/cpu/isa/tables.h>
 #include <shardgrad/kernels/cpu/isa/triangle.h>
-#include <shardgrad/kernels/cpu/isa/uniform.h>
 
 namespace shardgrad::cpu {
 namespace {
@@ -68,19 +67,17 @@ void sum_over_queries(const Room<C>& room, C* to, const C* weights, const C* row
               room.width);
 }
 
-constexpr int64_t kDrawn = 16;  // Philox calls at a time: rows may be short
-
 // The random numbers of a query's weights; null without dropout.
 template <class C>
 SG_INLINE const C* draw(const AttentionTask& t, const Room<C>& room, int64_t head, int64_t query, int64_t key,
                         int64_t count) {
   if (t.dropout == 0) return nullptr;
   RandomRange range = t.mask;
-  range.begin += (head * t.length + query) * t.length + key;
-  for_blocks<C, 4 * kDrawn>(
-      count, range, [&](C* values, uint64_t first) { fill_uniform<kDrawn>(values, range, first); },
-      [&](int64_t i, const C* values, int64_t n) { memcpy(room.uniform + i, values, size_t(n) * sizeof(C)); });
-  return room.uniform;
+  int64_t begin = range.begin + (head * t.length + query) * t.length + key, before = begin % 4;
+  auto first = uint64_t(begin) / 4;
+  for (int64_t i = 0; i < before + count; i += 4 * kPhilox, first += kPhilox)
+    fill_uniform<kPhilox>(room.uniform + i, range, first);
+  return room.uniform + before;
 }
 
 template <class C> SG_INLINE void drop(const AttentionTask& t, C* s, const C* uniform, int64_t count) {

@@ -3,6 +3,7 @@
 
 #include <shardgrad/kernels/cpu/isa/math.h>
 #include <shardgrad/kernels/cpu/isa/tile.h>
+#include <shardgrad/kernels/cpu/isa/uniform.h>
 #include <shardgrad/kernels/cpu/loops.h>
 
 namespace shardgrad::cpu {
@@ -33,7 +34,7 @@ template <class C> struct Room {
     q = take(kQueries * width);
     sums = take(kQueries * width);
     scores = take(kQueries * line);
-    uniform = take(line);
+    uniform = take(line + 4 * kPhilox);  // drawn from before the first one on, in blocks
     staging = take(kPanel<C> * width);
     key_panels = take(panels);
     rows = take(panels);

@@ -17,9 +17,15 @@ template <class... Cs> SG_INLINE F32 horner(F32 x, float first, Cs... rest) {
 // Below the smallest normal number the result is 0: a subnormal costs a hundred cycles where it is made, and again
 // where it is read.
 SG_INLINE F32 exp(F32 x) {
-  I32 tiny = x < -87.3365f;
-  x = tiny ? splat<F32>(-87.3365f) : x;
-  x = x > 89.0f ? splat<F32>(89.0f) : x;
+  constexpr float smallest = -87.3365f, largest = 89.0f;
+#if defined(__AVX512F__)
+  __mmask16 normal = _mm512_cmp_ps_mask((__m512)x, (__m512)splat<F32>(smallest), _CMP_NLT_UQ);  // also of NaN
+  x = (F32)_mm512_maskz_min_ps(0xffff, (__m512)splat<F32>(largest), (__m512)x);
+#else
+  I32 tiny = x < smallest;
+  x = tiny ? splat<F32>(smallest) : x;
+  x = x > largest ? splat<F32>(largest) : x;
+#endif
   // x = n ln 2 + r; adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
   constexpr float magic = 12582912.0f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
   F32 t = fma(x, splat<F32>(1.44269504f), splat<F32>(magic)), n = t - magic;
@@ -28,9 +34,13 @@ SG_INLINE F32 exp(F32 x) {
   // (exp(r) - 1 - r) / r^2 on [-ln2/2, ln2/2]
   F32 q = horner(r, 0.5000000013f, 0.1666666668f, 0.04166646501f, 0.008333310934f, 0.001393364103f, 0.0001989098087f);
   F32 p = fma(q * r, r, r) + 1.0f;
+#if defined(__AVX512F__)  // the same bits, for a power of 2 rounds nothing
+  return (F32)_mm512_maskz_scalef_ps(normal, (__m512)p, (__m512)n);
+#else
   I32 k = (I32)t - 0x4b400000, half = k >> 1;  // 2^k in two factors: k may be 128
   F32 y = p * (F32)((U32)(half + 127) << 23) * (F32)((U32)(k - half + 127) << 23);
   return tiny ? F32{} : y;
+#endif
 }
 
 SG_INLINE F32 log(F32 x) {

@@ -10,20 +10,26 @@ namespace {
 
 constexpr int64_t kGroups = 64, kBlock = 4 * kGroups;  // Philox calls and words at a time, where nothing says otherwise
 
-// philox (core/rng.h) of the indices first, first + 1, …: a vector of each of its four numbers, in the lower halves of
+constexpr int64_t kPhilox = 2 * kLanes64;  // calls side by side: one's multiplications do not wait for the other's
+
+// philox (core/rng.h) of the indices first, first + 1, …: vectors of each of its four numbers, in the lower halves of
 // lanes.
-SG_INLINE void philox_of_many(U64 (&c)[4], RandomRange range, uint64_t first) {
-  U64 index;
-  for (int l = 0; l < kLanes64; ++l) index[l] = first + uint64_t(l);
-  c[0] = index, c[1] = index >> 32;
-  c[2] = U64{} + range.stream, c[3] = U64{} + (range.stream >> 32);
+SG_INLINE void philox_of_many(U64 (&c)[2][4], RandomRange range, uint64_t first) {
+  for (int v = 0; v < 2; ++v) {
+    U64 index;
+    for (int l = 0; l < kLanes64; ++l) index[l] = first + uint64_t(v * kLanes64 + l);
+    c[v][0] = index, c[v][1] = index >> 32;
+    c[v][2] = U64{} + range.stream, c[v][3] = U64{} + (range.stream >> 32);
+  }
   uint32_t k0 = uint32_t(range.seed), k1 = uint32_t(range.seed >> 32);
   for (int round = 0; round < 10; ++round) {
-    U64 a = multiply_halves(c[0], U64{} + 0xD2511F53), b = multiply_halves(c[2], U64{} + 0xCD9E8D57);
-    c[0] = (b >> 32) ^ c[1] ^ k0;
-    c[2] = (a >> 32) ^ c[3] ^ k1;
-    c[1] = b;
-    c[3] = a;
+    for (auto& n : c) {
+      U64 a = multiply_halves(n[0], U64{} + 0xD2511F53), b = multiply_halves(n[2], U64{} + 0xCD9E8D57);
+      n[0] = (b >> 32) ^ n[1] ^ k0;
+      n[2] = (a >> 32) ^ n[3] ^ k1;
+      n[1] = b;
+      n[3] = a;
+    }
     k0 += 0x9E3779B9;
     k1 += 0xBB67AE85;
   }
@@ -31,27 +37,28 @@ SG_INLINE void philox_of_many(U64 (&c)[4], RandomRange range, uint64_t first) {
 
 // words[lane][g] is word 4 * (first + g) + lane of the sequence.
 template <int64_t groups> SG_INLINE void fill_words(uint32_t (&words)[4][groups], RandomRange range, uint64_t first) {
-  static_assert(groups % kLanes64 == 0);
-  for (int64_t g = 0; g < groups; g += kLanes64) {
-    U64 c[4];
+  static_assert(groups % kPhilox == 0);
+  for (int64_t g = 0; g < groups; g += kPhilox) {
+    U64 c[2][4];
     philox_of_many(c, range, first + uint64_t(g));
-    for (int lane = 0; lane < 4; ++lane) {
-      auto word = __builtin_convertvector(c[lane], U32Half);
-      memcpy(words[lane] + g, &word, sizeof(word));
-    }
+    for (int v = 0; v < 2; ++v)
+      for (int lane = 0; lane < 4; ++lane) {
+        auto word = __builtin_convertvector(c[v][lane], U32Half);
+        memcpy(words[lane] + g + v * kLanes64, &word, sizeof(word));
+      }
   }
 }
 
 // Calls fill(block, first) for blocks of values, values 4 * first, 4 * first + 1, ... of the sequence, and
 // use(i, values, n) for the part of each that lies in the range, i counted from the range's begin.
-template <class C, int64_t block = kBlock, class Fill, class Use>
+template <class C, class Fill, class Use>
 SG_INLINE void for_blocks(int64_t n, RandomRange range, const Fill& fill, const Use& use) {
-  alignas(64) C values[block];
+  alignas(64) C values[kBlock];
   int64_t skip = range.begin % 4;
   uint64_t first = uint64_t(range.begin) / 4;
-  for (int64_t i = 0; i < n; first += block / 4, skip = 0) {
+  for (int64_t i = 0; i < n; first += kGroups, skip = 0) {
     fill(values, first);
-    int64_t count = n - i < block - skip ? n - i : block - skip;
+    int64_t count = n - i < kBlock - skip ? n - i : kBlock - skip;
     use(i, values + skip, count);
     i += count;
   }
