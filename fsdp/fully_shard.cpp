@@ -132,7 +132,7 @@ void Sharded::add_to_index(std::span<const std::unique_ptr<Unit>> units) {
     for (const auto& flat : unit->flat_params()) {
       flats_.push_back(flat.get());
       for (size_t i = 0; i < flat->slices().size(); ++i)
-        index_[names.at(&flat->parameter(i).impl())] = {unit.get(), flat.get(), i};
+        index_[names.at(&flat->parameters()[i].impl())] = {unit.get(), flat.get(), i};
     }
 }
 
