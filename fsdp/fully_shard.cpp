@@ -247,7 +247,8 @@ std::shared_ptr<Sharded> fully_shard(nn::Module& module, const parallel::Mesh& m
   dist::ProcessGroup& group = mesh.group(axis);
   check_mesh(module, mesh, axis, config);
   auto sharded = fully_shard(module, group, std::move(config));
-  sharded->holders_ = &mesh.world();
+  sharded->mesh_->set_holders(mesh.world());
+  for (const auto& inner : sharded->inner_meshes_) inner->set_holders(mesh.world());
   return sharded;
 }
 
