@@ -53,12 +53,11 @@ struct Course {
   std::vector<float> weights;
 };
 
-// Eight outputs: the gradient of one is large, those of the others are 2^-26. The scaler is yours or the library's.
-template <class MakeScaler, class Step> Course train(ProcessGroup& world, MakeScaler make_scaler, Step step) {
+// Eight outputs: the gradient of one is large, those of the others are 2^-26. `Any` is yours or the library's.
+template <class Any, class Step> Course train(ProcessGroup& world, Any scaler, Step step) {
   auto model = sg::nn::make<sg::nn::Linear>(8, 8, false);
   auto sharded = sg::fsdp::fully_shard(model.module(), world);
   sg::optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01, .weight_decay = 0});
-  auto scaler = make_scaler(*sharded);
   std::vector<float> weights(8, float(std::exp2(-26)));
   weights[0] = kLargest;
   Course course;
@@ -84,11 +83,9 @@ Course train_twice(int ranks, const learn::Rung& rung) {
       scaler.update();
       return stepped;
     };
-    auto make = [&](sg::fsdp::Sharded& sharded) { return sg::fsdp::sharded_grad_scaler(sharded, options); };
-    auto make_yours = [&](sg::fsdp::Sharded&) { return Scaler(world, kFirstScale, kGrowth); };
     auto your_step = [](Scaler& scaler, sg::optim::Optimizer& optimizer) { return scaler.step(optimizer); };
-    Course expected = train(world, make, step);
-    Course mine = train(world, make_yours, your_step);
+    Course expected = train(world, sg::fsdp::sharded_grad_scaler(world, options), step);
+    Course mine = train(world, Scaler(world, kFirstScale, kGrowth), your_step);
     for (size_t i = 0; i < first.size(); ++i)
       rung.require(expected.weights[i] != first[i],
                    sg::concat("output ", i / 8, " has learned nothing in ", kTrained, " steps"));
