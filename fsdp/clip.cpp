@@ -16,7 +16,7 @@ int64_t block_count(const Slice& slice) { return (slice.numel() + kNormBlock - 1
 
 // As for the optimizers: one that was frozen since its gradient was written does not take part.
 bool counts(const FlatParam& flat, size_t slice) {
-  return flat.has_grad(slice) && flat.parameter(slice).requires_grad();
+  return flat.has_grad(slice) && flat.parameters()[slice].requires_grad();
 }
 bool counts(const Location& where) { return counts(*where.flat, where.slice); }
 

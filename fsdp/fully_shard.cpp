@@ -132,7 +132,7 @@ void Sharded::add_to_index(std::span<const std::unique_ptr<Unit>> units) {
     for (const auto& flat : unit->flat_params()) {
       flats_.push_back(flat.get());
       for (size_t i = 0; i < flat->slices().size(); ++i)
-        index_[names.at(&flat->parameter(i).impl())] = {unit.get(), flat.get(), i};
+        index_[names.at(&flat->parameters()[i].impl())] = {unit.get(), flat.get(), i};
     }
 }
 
@@ -247,7 +247,8 @@ std::shared_ptr<Sharded> fully_shard(nn::Module& module, const parallel::Mesh& m
   dist::ProcessGroup& group = mesh.group(axis);
   check_mesh(module, mesh, axis, config);
   auto sharded = fully_shard(module, group, std::move(config));
-  sharded->holders_ = &mesh.world();
+  sharded->mesh_->set_holders(mesh.world());
+  for (const auto& inner : sharded->inner_meshes_) inner->set_holders(mesh.world());
   return sharded;
 }
 

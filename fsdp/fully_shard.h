@@ -37,9 +37,9 @@ class Sharded {
   dist::ProcessGroup& group() const { return mesh_->world(); }
   /// All ranks that hold something of the model, copies included: those of the mesh over an axis of which it was
   /// sharded; group() where there is none.
-  dist::ProcessGroup& holders() const { return holders_ ? *holders_ : group(); }
+  dist::ProcessGroup& holders() const { return mesh_->holders(); }
   /// Whether ranks beside group() hold something of it.
-  bool on_mesh() const { return &holders() != &group(); }
+  bool on_mesh() const { return mesh_->has_other_holders(); }
   const Mesh& mesh() const { return *mesh_; }
   const Config& config() const { return schedule_.config(); }
   /// Those of the whole model, where this is a part that was sharded before it.
@@ -76,7 +76,6 @@ class Sharded {
   void end() noexcept;
   nn::Module* root_;  // as long as it lives
   std::shared_ptr<Mesh> mesh_;
-  dist::ProcessGroup* holders_ = nullptr;
   std::vector<std::shared_ptr<Mesh>> inner_meshes_;  // of parts that were sharded before
   std::shared_ptr<Sharded> above_;                   // the model that has taken this one's units over
   std::vector<NamedParameter> left_out_;

@@ -64,8 +64,8 @@ std::vector<std::shared_ptr<Sharded>> sharded_inside(nn::Module& root, dist::Pro
     std::shared_ptr<Sharded> inner = model.lock();
     if (!inner || !modules.contains(inner->root_) || inner->root_ == &root || inner->above_) continue;
     Keys its = keys_of(*inner->root_);
-    bool owned = std::ranges::any_of(inner->flats(),
-                                     [&](const FlatParam* flat) { return its.contains(&flat->parameter(0).impl()); });
+    bool owned = std::ranges::any_of(
+        inner->flats(), [&](const FlatParam* flat) { return its.contains(&flat->parameters()[0].impl()); });
     if (!owned || inner->schedule_.ended()) continue;  // another module is where its root was
     check_fits(*inner, label_of(*inner->root_), group, config);
     SG_CHECK(!inner->schedule_.used(), "fully_shard: '", label_of(*inner->root_),

@@ -6,6 +6,7 @@
 #include <shardgrad/autograd/launch.h>
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/part.h>
 #include <shardgrad/kernels/ops.h>
 #include <shardgrad/kernels/workspace.h>
 
@@ -27,6 +28,17 @@ bool all_finite(const std::vector<Tensor>& gradients) {
   return std::ranges::all_of(sums, [](const Tensor& sum) { return sum.device() == kMeta || sum.item() == 0; });
 }
 
+// Ranks that decide alone would step apart.
+void check_alone(const Optimizer& optimizer) {
+  for (const NamedParameter& parameter : optimizer.parameters()) {
+    if (!parameter.tensor.requires_grad()) continue;
+    bool sharded = leaf_of(parameter.tensor).sink() != nullptr;
+    SG_CHECK(!sharded && is_whole(parameter.tensor.shape(), parameter.part), "GradScaler: the gradient of '",
+             parameter.name, "' is spread over the ranks, which must leave out a step together; make the scaler with ",
+             "fsdp::sharded_grad_scaler(", sharded ? "*sharded" : "mesh.world()", ")");
+  }
+}
+
 }  // namespace
 
 GradScaler::GradScaler(GradScalerOptions options, Sum sum_over_ranks)
@@ -44,13 +56,9 @@ bool GradScaler::finite(const Optimizer& optimizer) {
   if (!options_.enabled) return true;
   auto known = seen_.find(&optimizer);
   if (known != seen_.end()) return known->second.finite;
-  for (const NamedParameter& parameter : optimizer.parameters())
-    SG_CHECK(sum_ || !parameter.tensor.requires_grad() || !leaf_of(parameter.tensor).sink(),
-             "GradScaler: the gradient of '", parameter.name,
-             "' is spread over the ranks, which must leave out a step ",
-             "together; make the scaler with fsdp::sharded_grad_scaler(group)");
+  if (!sum_) check_alone(optimizer);
   double overflowed = all_finite(optimizer.gradients()) ? 0 : 1;
-  if (sum_) overflowed = sum_(overflowed);
+  if (sum_) overflowed = sum_(overflowed, optimizer);
   return seen_.emplace(&optimizer, Seen{overflowed == 0, false}).first->second.finite;
 }
 

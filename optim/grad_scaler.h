@@ -34,8 +34,9 @@ struct GradScalerOptions {
 
 class GradScaler {
  public:
-  /// This rank's number → its sum over all ranks. Called the same number of times on every rank.
-  using Sum = std::function<double(double)>;
+  /// This rank's number → its sum over all ranks that hold something of what the optimizer trains. Called the same
+  /// number of times on every rank.
+  using Sum = std::function<double(double mine, const Optimizer& optimizer)>;
   /// Throws Error(input) for options that make no sense.
   explicit GradScaler(GradScalerOptions options = {}, Sum sum_over_ranks = {});
 
@@ -46,7 +47,7 @@ class GradScaler {
   double factor() const { return options_.enabled ? factor_ : 1; }
   /// Whether every gradient that `optimizer` would use is finite, on all ranks. Looks once per step: waits for the
   /// device, and with a sum over ranks it is a collective that every rank joins, with gradients or without. Throws
-  /// Error(input) for a sharded parameter when there is no sum over ranks.
+  /// Error(input) for a parameter that is sharded, or a part of a larger one, when there is no sum over ranks.
   bool finite(const Optimizer& optimizer);
   /// Runs optimizer.step(grad_scale / factor()) if finite(optimizer); returns whether it did. Throws Error(input) when
   /// called twice for one optimizer without update().

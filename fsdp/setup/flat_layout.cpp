@@ -54,6 +54,15 @@ Tensor FlatLayout::buffer(int64_t numel, DType of, Category::Kind category, Stre
   return result;
 }
 
+void FlatLayout::zero_gaps(const Tensor& full) const {
+  int64_t end = 0;
+  for (const Slice& slice : slices) {
+    fill_with_zeros(full.rows(end, slice.offset));
+    end = slice.offset + slice.numel();
+  }
+  fill_with_zeros(full.rows(end, padded));
+}
+
 void convert(const Tensor& from, const Out& to) {
   launch(from.dtype() == to.tensor.dtype() ? kernels::copy : kernels::cast, from, to, from);
 }

@@ -1,6 +1,6 @@
 #pragma once
 // How a flat parameter's elements lie, and where its buffers live. Trained and frozen parameters of a unit lie in
-// different ones, and so do dtypes (Unit::Unit).
+// different ones, and so do dtypes (plan_flats).
 //
 // Every slice starts at a multiple of 32 elements, and every shard is a multiple of 32, so that vector kernels and the
 // gradient-norm tree never straddle two ranks. Gaps and padding are 0 and stay 0. With weight (5, 7), bias (5), W = 2:
@@ -74,6 +74,8 @@ struct FlatLayout {
   Tensor slice_of(const Tensor& full, size_t i) const {
     return full.rows(slices[i].offset, slices[i].offset + slices[i].numel());
   }
+  /// Writes zeros to the gaps and the padding of a buffer of all elements.
+  void zero_gaps(const Tensor& full) const;
 
   /// On the device, in memory that the groups send from; first used by `stream` (unset: compute), or later.
   Tensor buffer(int64_t numel, DType dtype, Category::Kind category, Stream* stream = nullptr) const;

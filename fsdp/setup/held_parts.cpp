@@ -30,22 +30,6 @@ Held held_of(const int64_t* numbers) {
   return held;
 }
 
-// Each rank says what it has and rank 0 has not, or the other way round.
-void check_names(const HeldParts::Mine& mine, dist::ProcessGroup& ranks, const char* call) {
-  std::string names;
-  for (const auto& [name, held] : mine) names += name + '\n';
-  std::vector<int64_t> hashes = ranks.share<int64_t>({int64_t(hash_of(names))}, {"", call});
-  if (std::ranges::count(hashes, hashes[0]) == ranks.size()) return;
-  std::istringstream lines(dist::same_text(ranks, {"", call}, names));
-  dist::together(ranks, {"", call}, [&] {
-    HeldParts::Mine more = mine;
-    for (std::string name; std::getline(lines, name); more.erase(name))
-      SG_CHECK(mine.contains(name), call, ": there is no '", name, "', which rank ", ranks.global_rank(0), " has");
-    SG_CHECK(more.empty(), call, ": there is '", more.begin()->first, "', which rank ", ranks.global_rank(0),
-             " has not");
-  });
-}
-
 struct Range {
   int64_t begin, end;
   int rank;  // the first that has it
@@ -76,12 +60,29 @@ std::string gap_or_overlap(std::span<const Range> ranges, int64_t extent) {
 
 }  // namespace
 
+// Each rank says what it has and rank 0 has not, or the other way round.
+void check_same_names(const std::set<std::string>& mine, dist::ProcessGroup& ranks, const char* call) {
+  std::string names;
+  for (const std::string& name : mine) names += name + '\n';
+  std::vector<int64_t> hashes = ranks.share<int64_t>({int64_t(hash_of(names))}, {"", call});
+  if (std::ranges::count(hashes, hashes[0]) == ranks.size()) return;
+  std::istringstream lines(dist::same_text(ranks, {"", call}, names));
+  dist::together(ranks, {"", call}, [&] {
+    std::set<std::string> more = mine;
+    for (std::string name; std::getline(lines, name); more.erase(name))
+      SG_CHECK(mine.contains(name), call, ": there is no '", name, "', which rank ", ranks.global_rank(0), " has");
+    SG_CHECK(more.empty(), call, ": there is '", *more.begin(), "', which rank ", ranks.global_rank(0), " has not");
+  });
+}
+
 HeldParts::HeldParts(const Mine& mine, dist::ProcessGroup& ranks, const char* call)
     : ranks_(ranks), count_(mine.size()), covers_(mine.size()) {
   dist::together(ranks, {"", call}, [&] {
     for (const auto& [name, held] : mine) check_part(concat(call, ": '", name, "'"), held.shape, held.part);
   });
-  check_names(mine, ranks, call);
+  std::set<std::string> names;
+  for (const auto& [name, held] : mine) names.insert(name);
+  check_same_names(names, ranks, call);
   std::vector<int64_t> numbers;
   for (const auto& [name, held] : mine) add_numbers(numbers, held);
   if (numbers.empty()) return;

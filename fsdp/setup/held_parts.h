@@ -8,6 +8,7 @@
 //     elements of it   [0, 11)          [0, 14)          [11, 21)         none
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct Held {
   DType dtype = DType::f32;
   int64_t begin = 0, count = 0;
 };
+
+/// Throws Error(input) on every rank, naming one, where ranks have other names. A collective, shown as `call`.
+void check_same_names(const std::set<std::string>& mine, dist::ProcessGroup& ranks, const char* call);
 
 class HeldParts {
  public:

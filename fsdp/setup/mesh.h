@@ -35,6 +35,11 @@ class Mesh {
   /// A collective when there are rows and columns, or streams to make.
   Mesh(dist::ProcessGroup& world, int parts);
   dist::ProcessGroup& world() const { return world_; }
+  /// All ranks that hold something of the model, copies included: more than world() where the model was sharded over an
+  /// axis of a larger mesh.
+  dist::ProcessGroup& holders() const { return *holders_; }
+  bool has_other_holders() const { return holders_ != &world_; }
+  void set_holders(dist::ProcessGroup& holders) { holders_ = &holders; }
   /// The ranks that share a copy; null when every rank has one to itself. Gathers run on its stream.
   dist::ProcessGroup* shard() const { return shard_; }
   /// The same ranks, on the stream of reductions.
@@ -66,6 +71,7 @@ class Mesh {
   static Stream& made(std::unique_ptr<Stream>& stream, const char* name);
 
   dist::ProcessGroup& world_;
+  dist::ProcessGroup* holders_ = &world_;
   int parts_;
   dist::ProcessGroup *shard_ = nullptr, *reductions_ = nullptr, *replica_ = nullptr;
   std::optional<parallel::Mesh> table_;  // of rows and columns, when there are both

@@ -177,4 +177,29 @@ std::vector<PlannedUnit> plan_units(nn::Module& root, const Config& config) {
   return into_buckets(Planner(root, wrap, wrapped, not_planned).plan(), root, config.bucket());
 }
 
+std::vector<std::vector<nn::Parameter*>> plan_flats(std::span<nn::Parameter* const> parameters, int64_t bucket) {
+  struct Group {
+    std::pair<DType, bool> kind;
+    int64_t bytes;
+  };
+  std::vector<Group> groups;
+  std::vector<std::vector<nn::Parameter*>> members;
+  for (nn::Parameter* parameter : parameters) {
+    const Tensor& tensor = parameter->tensor;
+    std::pair kind(tensor.dtype(), tensor.requires_grad());
+    auto bytes = int64_t(tensor.bytes());
+    size_t home = groups.size();
+    for (size_t i = 0; i < groups.size(); ++i)
+      if (groups[i].kind == kind) home = i;  // the last of them: neighbours stay together
+    if (home == groups.size() || (bucket > 0 && groups[home].bytes + bytes > bucket)) {
+      home = groups.size();
+      groups.push_back({kind, 0});
+      members.emplace_back();
+    }
+    groups[home].bytes += bytes;
+    members[home].push_back(parameter);
+  }
+  return members;
+}
+
 }  // namespace shardgrad::fsdp

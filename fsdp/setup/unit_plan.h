@@ -2,6 +2,7 @@
 // Which parameters are gathered together: a function of the model and of how it is wrapped, and of nothing else.
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,5 +27,9 @@ struct PlannedUnit {
 std::vector<PlannedUnit> plan_units(nn::Module& root, const Config& config);
 /// The parameters that Config::leave_out names, by their names below the root.
 std::vector<nn::Module::Entry<nn::Parameter>> left_out_entries(nn::Module& root, const Config& config);
+/// A unit's parameters by the flat parameter that they are to lie in: by dtype and whether they are trained, in order
+/// of first appearance; more of them follow in the same one while they are together at most `bucket` bytes, 0: any
+/// number.
+std::vector<std::vector<nn::Parameter*>> plan_flats(std::span<nn::Parameter* const> parameters, int64_t bucket);
 
 }  // namespace shardgrad::fsdp

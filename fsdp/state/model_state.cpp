@@ -109,7 +109,10 @@ std::vector<StateSlice> sharded_state_dict(Sharded& sharded) {
 
 void load_sharded_state_dict(Sharded& sharded, std::span<const StateSlice> pieces) {
   sharded.settle("load_sharded_state_dict");
-  load_targets("load_sharded_state_dict", sharded, in_whole(shard_slices(sharded)), pieces);
+  std::set<std::string> names;
+  for (const auto& [name, where] : sharded.index()) names.insert(name);
+  std::vector<StateSlice> targets = in_whole(shard_slices(sharded));
+  load_targets("load_sharded_state_dict", sharded, targets, pieces, unknown_in(pieces, names));
 }
 
 void visit_pieces(Sharded& sharded, const VisitPiece& visit) {

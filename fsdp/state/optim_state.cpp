@@ -3,6 +3,7 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/part.h>
+#include <shardgrad/fsdp/setup/held_parts.h>
 #include <shardgrad/fsdp/state/join.h>
 #include <shardgrad/fsdp/step/slice_sink.h>
 
@@ -11,12 +12,6 @@ namespace {
 
 DType state_dtype(DType of) { return of == DType::f64 ? DType::f64 : DType::f32; }
 DType state_dtype(const FlatParam& flat) { return state_dtype(flat.dtype()); }
-
-// Null where the parameter is not sharded.
-const SliceSink* sink_of(const NamedParameter& parameter) {
-  const Tensor::Impl& impl = parameter.tensor.impl();
-  return impl.leaf ? dynamic_cast<const SliceSink*>(leaf_of(parameter.tensor).sink()) : nullptr;
-}
 
 // Where an optimizer's parameter lies. It may be named otherwise than by the model that was sharded, and there may be
 // several of these.
@@ -40,6 +35,15 @@ void check_between_steps(const optim::Optimizer& optimizer, const char* call) {
     const SliceSink* sink = sink_of(parameter);
     SG_CHECK(!sink || !sink->flat().summoned().defined(), call,
              ": called in a scope of SummonFullParams; leave the scope first");
+  }
+}
+
+// As check_joined of a model: the optimizer's parameters may be those of several, and of none.
+void check_joined(const optim::Optimizer& optimizer) {
+  for (const NamedParameter& parameter : optimizer.parameters()) {
+    const SliceSink* sink = sink_of(parameter);
+    if (!sink || !sink->flat().mesh().has_other_holders())
+      check_whole(parameter.name, parameter.tensor.shape(), parameter.part);
   }
 }
 
@@ -76,22 +80,28 @@ std::vector<Named> with_state(const optim::Optimizer& optimizer) {
   return flats;
 }
 
-// For which parameters' state some rank was given pieces.
-std::set<std::string> given_somewhere(dist::ProcessGroup& group, const char* call, const optim::Optimizer& optimizer,
+// Of every state tensor that there may be.
+std::set<std::string> state_names_of(const optim::Optimizer& optimizer) {
+  std::set<std::string> names;
+  for (const NamedParameter& parameter : optimizer.parameters())
+    for (const std::string& kind : optimizer.state_names()) names.insert(parameter.name + "." + kind);
+  return names;
+}
+
+// Those of `names`, which every rank has alike, of which some rank was given pieces.
+std::set<std::string> given_somewhere(dist::ProcessGroup& group, const char* call, const std::set<std::string>& names,
                                       std::span<const StateSlice> pieces) {
   std::set<std::string> here, given;
   for (const StateSlice& piece : pieces) here.insert(piece.name);
-  std::vector<std::string> names;
-  for (const NamedParameter& parameter : optimizer.parameters())
-    for (const std::string& kind : optimizer.state_names()) names.push_back(parameter.name + "." + kind);
   if (names.empty()) return given;
   std::vector<int64_t> flags;
   for (const std::string& name : names) flags.push_back(here.contains(name));
   Tensor ranks = from_vector(flags, {int64_t(flags.size())}, {DType::i64, kCpu});
   group.all_reduce(ranks, {{"", call}}).host_wait();
   flags = ranks.to_vector<int64_t>();
-  for (size_t i = 0; i < names.size(); ++i)
-    if (flags[i] > 0) given.insert(names[i]);
+  auto flag = flags.begin();
+  for (const std::string& name : names)
+    if (*flag++ > 0) given.insert(name);
   return given;
 }
 
@@ -113,32 +123,38 @@ std::vector<StateSlice> states_of(optim::Optimizer& optimizer) {
   return all;
 }
 
-// Names of parameters of whose state this rank has elements.
+// Names of parameters of which this rank has elements.
 std::set<std::string> held_by(const optim::Optimizer& optimizer) {
   std::set<std::string> names;
-  for (const StatePlace& place : optimizer.planned_states({}))
-    names.insert(place.name.substr(0, place.name.rfind('.')));
+  for (const NamedParameter& parameter : optimizer.parameters()) {
+    const SliceSink* sink = sink_of(parameter);
+    int64_t count = sink ? sink->flat().owned(sink->slice()).count : parameter.tensor.numel();
+    if (count > 0) names.insert(parameter.name);
+  }
   return names;
 }
 
 // A rank that holds no part of a parameter does not count its steps. Those that hold one count alike, unless some left
 // out a step that others made, as those of a mesh do when each decides alone about an overflow.
 std::map<std::string, int64_t> steps_of(dist::ProcessGroup& group, const optim::Optimizer& optimizer) {
+  constexpr const char* kCall = "optim_state_dict";
   std::map<std::string, int64_t> steps = optimizer.steps();
   if (group.size() == 1) return steps;
-  std::set<std::string> held = held_by(optimizer);
+  std::set<std::string> names, held = held_by(optimizer);
+  for (const auto& [name, count] : steps) names.insert(name);
+  check_same_names(names, group, kCall);
   std::vector<int64_t> mine;  // of each parameter the count, and the count of one who holds it, or -1
   for (const auto& [name, count] : steps) mine.insert(mine.end(), {count, held.contains(name) ? count : -1});
-  std::vector<int64_t> all = group.share(mine, {"", "optim_state_dict"});
+  std::vector<int64_t> all = group.share(mine, {"", kCall});
   size_t i = 0;
   for (auto& [name, count] : steps) {
     int64_t of_holders = -1;
     for (size_t at = i, rank = 0; at < all.size(); at += mine.size(), ++rank) {
       int64_t here = all[at + 1];
-      SG_CHECK(of_holders < 0 || here < 0 || here == of_holders, "optim_state_dict: '", name, "' has made ", here,
+      SG_CHECK(of_holders < 0 || here < 0 || here == of_holders, kCall, ": '", name, "' has made ", here,
                " steps on rank ", group.global_rank(int(rank)), " and ", of_holders,
                " on another: the ranks have trained apart; a gradient scaler must ask all ranks that hold ",
-               "something of the model (sharded->holders())");
+               "something of the model (fsdp::sharded_grad_scaler(*sharded))");
       of_holders = std::max(of_holders, here);
       count = std::max(count, all[at]);
     }
@@ -154,8 +170,8 @@ void add_steps(StateDict& state, const std::map<std::string, int64_t>& counts) {
 
 StateDict joined_state(optim::Optimizer& optimizer, dist::ProcessGroup& holders, bool rank0_only) {
   bool wanted = !rank0_only || holders.rank() == 0;
-  StateDict state = join(states_of(optimizer), holders, "full_optim_state_dict", wanted);
   std::map<std::string, int64_t> steps = steps_of(holders, optimizer);
+  StateDict state = join(states_of(optimizer), holders, "full_optim_state_dict", wanted);
   if (wanted) add_steps(state, steps);
   return state;
 }
@@ -196,11 +212,13 @@ void load_full(optim::Optimizer& optimizer, dist::ProcessGroup& holders, const S
 
 StateSpecs optim_state_specs(const optim::Optimizer& optimizer, const IsGiven& given) {
   for (const NamedParameter& parameter : optimizer.parameters()) place_of(parameter);
+  check_joined(optimizer);
   return specs_of(optimizer, given);
 }
 
 std::vector<StateSlice> sharded_optim_state_dict(optim::Optimizer& optimizer) {
   check_between_steps(optimizer, "sharded_optim_state_dict");
+  check_joined(optimizer);
   return copies_of(in_whole(optimizer.state_slices()));
 }
 
@@ -208,15 +226,18 @@ void load_sharded_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer
   constexpr const char* kCall = "load_sharded_optim_state_dict";
   sharded.settle(kCall);
   check_joined(sharded);
-  std::set<std::string> somewhere = given_somewhere(sharded.holders(), kCall, optimizer, pieces);
+  std::set<std::string> names = state_names_of(optimizer);
+  check_same_names(names, sharded.holders(), kCall);
+  std::set<std::string> somewhere = given_somewhere(sharded.holders(), kCall, names, pieces);
   auto given = [&](const std::string& name) { return somewhere.contains(name); };
-  check_fit(sharded.holders(), kCall, in_whole(optimizer.planned_states(given)), pieces);
+  check_fit(sharded.holders(), kCall, in_whole(optimizer.planned_states(given)), pieces, unknown_in(pieces, names));
   optimizer.allocate_states(given);
   copy_pieces(in_whole(optimizer.state_slices()), pieces);
 }
 
 void visit_optim_pieces(optim::Optimizer& optimizer, const VisitPiece& visit) {
   check_between_steps(optimizer, "visit_optim_pieces");
+  check_joined(optimizer);
   piece_by_piece(in_whole(optimizer.state_slices()), Copy::out, visit);
 }
 
@@ -237,8 +258,9 @@ StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, b
     for (const NamedParameter& parameter : optimizer.parameters()) place_of(parameter);
     return joined_state(optimizer, sharded.holders(), rank0_only);
   }
-  check_all_whole(optimizer.parameters());
+  check_joined(optimizer);
   bool wanted = !rank0_only || sharded.group().rank() == 0;
+  std::map<std::string, int64_t> steps = optim_steps(sharded, optimizer);
   std::vector<Named> flats = with_state(optimizer);
   std::map<std::string, StateSlice> mine;
   for (StateSlice& slice : optimizer.state_slices()) mine.emplace(slice.name, slice);
@@ -249,7 +271,6 @@ StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, b
       Tensor whole = gather_state(named, "." + kind, mine);
       if (wanted) add_copies(state, named, whole, "." + kind);
     }
-  std::map<std::string, int64_t> steps = optim_steps(sharded, optimizer);
   if (wanted) add_steps(state, steps);
   return state;
 }
@@ -262,7 +283,7 @@ StateDict full_optim_state_dict(optim::Optimizer& optimizer, dist::ProcessGroup&
 void load_full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, const StateDict& state) {
   sharded.settle("load_full_optim_state_dict");
   for (const NamedParameter& parameter : optimizer.parameters()) place_of(parameter);
-  if (!sharded.on_mesh()) check_all_whole(optimizer.parameters());
+  check_joined(optimizer);
   load_full(optimizer, sharded.holders(), state);
 }
 

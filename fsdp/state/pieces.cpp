@@ -1,7 +1,6 @@
 #include <shardgrad/fsdp/state/pieces.h>
 
 #include <algorithm>
-#include <set>
 
 #include <shardgrad/autograd/part.h>
 #include <shardgrad/dist/group/together.h>
@@ -104,18 +103,13 @@ Tensor copy_on_host(const Tensor& values, const Shape& shape) {
   return copy;
 }
 
-void check_all_whole(std::span<const NamedParameter> parameters) {
-  for (const NamedParameter& parameter : parameters)
-    check_whole(parameter.name, parameter.tensor.shape(), parameter.part);
-}
-
 void check_joined(const Sharded& sharded) {
   if (sharded.on_mesh()) return;
   for (const auto& [name, where] : sharded.index()) {
     const Slice& slice = where.flat->slices()[where.slice];
     check_whole(name, slice.shape, slice.part);
   }
-  check_all_whole(sharded.left_out());
+  for (const NamedParameter& left : sharded.left_out()) check_whole(left.name, left.tensor.shape(), left.part);
 }
 
 std::vector<StateSlice> shard_slices(Sharded& sharded) {
@@ -204,6 +198,15 @@ void check_fit(dist::ProcessGroup& ranks, const char* call, std::span<const Stat
   bool faulty = on_some_rank(ranks, call, !problems.empty());
   SG_CHECK(problems.empty(), call, ": the state does not fit; nothing was changed:", problems);
   SG_CHECK(!faulty, call, ": the state does not fit on another rank; nothing was changed");
+}
+
+std::string unknown_in(std::span<const StateSlice> pieces, const std::set<std::string>& names) {
+  std::set<std::string_view> unknown;
+  for (const StateSlice& piece : pieces)
+    if (!names.contains(piece.name)) unknown.insert(piece.name);
+  std::string lines;
+  for (std::string_view name : unknown) lines += concat("\n  unknown: '", name, "'");
+  return lines;
 }
 
 void copy_pieces(std::span<const StateSlice> targets, std::span<const StateSlice> given) {

@@ -1,6 +1,8 @@
 #pragma once
 // Parts of tensors in place and as copies, and how a rank's parts take what pieces have of them. Inside state/.
 
+#include <set>
+
 #include <shardgrad/fsdp/state/state.h>
 
 namespace shardgrad::fsdp {
@@ -8,8 +10,6 @@ namespace shardgrad::fsdp {
 /// Throws Error(input) where a parameter is a part of a larger one, and the model is not sharded over an axis of a
 /// mesh, on whose ranks the other parts are.
 void check_joined(const Sharded& sharded);
-/// The same of what is not sharded.
-void check_all_whole(std::span<const NamedParameter> parameters);
 
 /// This rank's shard of every parameter, in place, empty where it has nothing of it.
 std::vector<StateSlice> shard_slices(Sharded& sharded);
@@ -33,6 +33,8 @@ std::vector<StatePlace> in_whole(std::span<const StatePlace> places);
 /// are known already. A collective, shown as `call`.
 void check_fit(dist::ProcessGroup& ranks, const char* call, std::span<const StatePlace> places,
                std::span<const StateSlice> given, std::string problems = "");
+/// A line, begun by a line break, for each name of pieces that is not one of `names`.
+std::string unknown_in(std::span<const StateSlice> pieces, const std::set<std::string>& names);
 /// Copies what `given` has of each target, which check_fit has found to fit.
 void copy_pieces(std::span<const StateSlice> targets, std::span<const StateSlice> given);
 

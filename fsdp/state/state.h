@@ -31,7 +31,7 @@ StateSpecs optim_state_specs(const optim::Optimizer& optimizer, const IsGiven& g
 /// of, such as a norm on the model axis of a mesh, each has pieces.
 std::vector<StateSlice> sharded_state_dict(Sharded& sharded);
 /// Takes this rank's part out of `pieces`, which may come from any number of ranks. Throws Error(input) on every rank,
-/// having changed nothing, listing what they do not cover.
+/// having changed nothing, listing what they do not cover, or names of them that are not the model's.
 void load_sharded_state_dict(Sharded& sharded, std::span<const StateSlice> pieces);
 
 /// The same for the optimizer's state ("<parameter>.exp_avg", …), without its step counts. A load that is refused has

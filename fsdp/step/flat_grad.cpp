@@ -37,20 +37,11 @@ Out FlatGrad::open(size_t i) {
   if (!written_.defined()) {
     written_ = layout_.buffer(layout_.padded, layout_.param_dtype, Category::full_gradient);
     written_of_.clear();
-    zero_gaps();
+    layout_.zero_gaps(written_);
   }
   float beta = written_of_[i] ? 1 : 0;
   written_of_.set(i, true);
   return out(layout_.slice_of(written_, i).view(layout_.slices[i].shape), beta);
-}
-
-void FlatGrad::zero_gaps() const {
-  int64_t end = 0;
-  for (const Slice& slice : layout_.slices) {
-    fill_with_zeros(written_.rows(end, slice.offset));
-    end = slice.offset + slice.numel();
-  }
-  fill_with_zeros(written_.rows(end, layout_.padded));
 }
 
 void FlatGrad::zero_unset(const Tensor& full, const Flags& set) const {

@@ -93,7 +93,6 @@ class FlatGrad {
   bool is_open(size_t i) const;
   std::string sources() const;
   void zero_unset(const Tensor& full, const Flags& set) const;
-  void zero_gaps() const;
   void note_sources();
   Tensor take_open();
   void add_to_host(const Tensor& arrived);

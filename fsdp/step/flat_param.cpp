@@ -108,11 +108,14 @@ void FlatParam::rehome(const Tensor& full) {
   }
 }
 
-void FlatParam::attach(const nn::Parameter& parameter, size_t slice, std::function<void()> writes,
-                       std::function<void()> ready) {
-  sinks_.push_back(std::make_shared<SliceSink>(*this, slice, std::move(writes), std::move(ready)));
-  renew_leaf(parameter.tensor);  // one of before has the dtype of before
-  leaf_of(parameter.tensor).set_sink(sinks_.back());
+void FlatParam::attach(const std::function<void()>& writes, const std::function<void()>& ready) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    Tensor& parameter = parameters_[i];
+    parameter.set_requires_grad();  // a frozen one may be trained later
+    renew_leaf(parameter);          // one of before has the dtype of before
+    leaf_of(parameter).set_sink(sinks_.emplace_back(std::make_shared<SliceSink>(*this, i, writes, ready)));
+    parameter.set_requires_grad(trainable_);
+  }
 }
 
 // The stream that is the first to write to a buffer that is gathered.

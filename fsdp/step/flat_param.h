@@ -56,8 +56,8 @@ class FlatParam {
   /// Of the module's parameters.
   DType param_dtype() const { return layout_.param_dtype; }
   bool trainable() const { return trainable_; }
-  /// What slice i holds.
-  const Tensor& parameter(size_t i) const { return parameters_[i]; }
+  /// What the slices hold.
+  std::span<const Tensor> parameters() const { return parameters_; }
   const Mesh& mesh() const { return layout_.mesh; }
   /// Whether this rank holds less than the whole.
   bool split() const { return layout_.split(); }
@@ -79,9 +79,9 @@ class FlatParam {
   /// Whether slice i got a gradient in the backward passes since zero_grad.
   bool has_grad(size_t i) const { return grads_.has(i); }
 
-  /// Sends the gradient of the parameter in slice i here; `writes` runs before a backward pass writes it, `ready` when
-  /// one has written all of it.
-  void attach(const nn::Parameter& parameter, size_t i, std::function<void()> writes, std::function<void()> ready);
+  /// Sends the parameters' gradients here; `writes` runs before a backward pass writes one, `ready` when one has been
+  /// written.
+  void attach(const std::function<void()>& writes, const std::function<void()>& ready);
   /// Streams and groups go: waits for copies, and gives the parameters back. Their use is refused from now on.
   void let_go() noexcept;
 

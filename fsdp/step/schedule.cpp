@@ -119,15 +119,10 @@ void Schedule::after_forward(Unit& unit, std::span<const Tensor> outputs) {
     if (!node || output.is_leaf()) continue;
     backward_follows = true;
     if (recomputing()) continue;  // the nodes of the first run have the hook
-    node->add_pre_hook([self = shared(), &unit, called_at = call.called_at, now = node->sequence()] {
-      self->before_backward(unit, called_at, now);
-    });
+    node->add_pre_hook([self = shared(), call, now = node->sequence()] { self->before_backward(call, now); });
   }
-  if (recomputing()) {
-    if (!backward_follows) release(unit, "backward");
-  } else if (!keep(unit, backward_follows)) {
-    release(unit, "forward");
-  }
+  bool stays = recomputing() ? backward_follows : keep(unit, backward_follows);
+  if (!stays) release(unit, recomputing() ? "backward" : "forward");
 }
 
 bool Schedule::keep(Unit& unit, bool backward_follows) {
@@ -147,11 +142,12 @@ void Schedule::bring_back(Unit& unit) {
   gather(unit, "backward", backward_);
 }
 
-void Schedule::before_backward(Unit& unit, uint64_t called_at, uint64_t now) {
+void Schedule::before_backward(const Call& call, uint64_t now) {
+  Unit& unit = *call.unit;
   check_usable(unit);
   begin_backward();
   release_frozen(now);
-  if (unit.has_frozen()) frozen_.push_back({&unit, called_at});
+  if (unit.has_frozen()) frozen_.push_back(call);
   gather(unit, "backward", backward_);
   timeline_.begin("backward", unit.name());
 }
@@ -164,7 +160,7 @@ void Schedule::release_frozen(uint64_t now) {
       continue;
     }
     frozen_.erase(frozen_.begin() + std::ptrdiff_t(i));
-    bool used = std::ranges::any_of(frozen_, [&](const Frozen& call) { return call.unit == unit; });
+    bool used = std::ranges::any_of(frozen_, [&](const Call& call) { return call.unit == unit; });
     if (!used && !unit->expects_grads()) release(*unit, "backward");
   }
 }
@@ -186,15 +182,13 @@ void Schedule::begin_backward() {
 void Schedule::after_grads(Unit& unit, FlatParam& flat, bool last) {
   begin_backward();
   if (last) timeline_.end("backward", unit.name());
-  if (sync_)
-    reduce(unit, flat);
-  else
-    flat.grads().hold();
+  reduce_or_hold(unit, flat);
   if (last && !unit.has_frozen()) release(unit, "backward");
 }
 
 // What other units hold for their reductions is given back before the next unit writes its gradients.
-void Schedule::reduce(Unit& unit, FlatParam& flat) {
+void Schedule::reduce_or_hold(Unit& unit, FlatParam& flat) {
+  if (!sync_) return flat.grads().hold();
   if (!flat.grads().is_open()) return;
   flat.grads().start_reduce();
   auto may_go_on = [&](const auto& earlier) {
@@ -208,11 +202,8 @@ void Schedule::reduce(Unit& unit, FlatParam& flat) {
 
 void Schedule::end_backward() {
   timeline_.end_all();
-  for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit) {
-    if (!sync_) (*unit)->hold_grads();
-    for (const auto& flat : (*unit)->flat_params())
-      if (sync_) reduce(**unit, *flat);
-  }
+  for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit)
+    for (const auto& flat : (*unit)->flat_params()) reduce_or_hold(**unit, *flat);
   for (auto [unit, flat] : std::exchange(reducing_, {})) flat->grads().finish_reduce();
   for (auto& unit : units_) {
     release(*unit, "backward");
@@ -269,13 +260,15 @@ void Schedule::release(Unit& unit, const char* phase) {
 // Its caller may go on, or end the program: nothing is waited for before the next use, but no gradient is shown.
 void Schedule::backward_failed() {
   in_backward_ = true;  // it may be over for this model, and have failed in another
-  for (auto& unit : units_) unit->tear_grads();
+  for (auto& unit : units_)
+    for (const auto& flat : unit->flat_params()) flat->grads().tear();
 }
 
 void Schedule::recover() {
   timeline_.end_all();
   for (auto& unit : units_) {
-    if (in_backward_) unit->abandon_grads();
+    for (const auto& flat : unit->flat_params())
+      if (in_backward_) flat->grads().abandon();
     if (!running(*unit)) unit->reshard();
   }
   for (Order* order : {&forward_, &eval_, &backward_}) {

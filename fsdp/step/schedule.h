@@ -111,8 +111,8 @@ class Schedule {
   void gather(Unit& unit, const char* phase, Order& order);
   void release(Unit& unit, const char* phase);
   bool keep(Unit& unit, bool backward_follows);
-  void before_backward(Unit& unit, uint64_t called_at, uint64_t now);
-  void reduce(Unit& unit, FlatParam& flat);
+  void before_backward(const Call& call, uint64_t now);
+  void reduce_or_hold(Unit& unit, FlatParam& flat);
   void release_frozen(uint64_t now);
   void begin_backward();
   void end_backward();
@@ -129,11 +129,7 @@ class Schedule {
   std::vector<Unit*> finished_, last_finished_;         // the order in which inner units finish forward
   std::vector<Unit*> ahead_;                            // gathered, and not needed yet
   std::vector<std::pair<Unit*, FlatParam*>> reducing_;  // whose full gradients are still being sent
-  struct Frozen {
-    Unit* unit;
-    uint64_t called_at;  // the sequence of the last operation before its call
-  };
-  std::vector<Frozen> frozen_;  // calls of units with frozen parameters that backward is in
+  std::vector<Call> frozen_;                            // calls of units with frozen parameters that backward is in
   bool forward_failed_ = false, in_backward_ = false, sync_ = true, summoned_ = false, ended_ = false, used_ = false;
   uint64_t pass_ = 0;  // that in_backward_ speaks of
 };

@@ -42,4 +42,9 @@ std::span<const LocalRange> SliceSink::owned_ranges() {
   return {&range_, 1};
 }
 
+const SliceSink* sink_of(const NamedParameter& parameter) {
+  bool is_leaf = parameter.tensor.impl().leaf;
+  return is_leaf ? dynamic_cast<const SliceSink*>(leaf_of(parameter.tensor).sink()) : nullptr;
+}
+
 }  // namespace shardgrad::fsdp

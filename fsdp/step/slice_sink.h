@@ -41,4 +41,7 @@ class SliceSink final : public GradSink {
   LocalRange range_;
 };
 
+/// Null where the parameter is not sharded.
+const SliceSink* sink_of(const NamedParameter& parameter);
+
 }  // namespace shardgrad::fsdp

@@ -2,38 +2,13 @@
 
 #include <algorithm>
 
+#include <shardgrad/fsdp/setup/unit_plan.h>
+
 namespace shardgrad::fsdp {
 
 const char* name_of(UnitState state) {
   constexpr const char* names[] = {"sharded", "gathering", "unsharded"};
   return names[int(state)];
-}
-
-// Parameters that can share a flat parameter; more of them follow while they are together at most `most` bytes, 0: any
-// number.
-static std::vector<std::vector<nn::Parameter*>> grouped(std::span<nn::Parameter* const> parameters, int64_t most) {
-  struct Group {
-    std::pair<DType, bool> kind;
-    int64_t bytes;
-  };
-  std::vector<Group> groups;
-  std::vector<std::vector<nn::Parameter*>> members;
-  for (nn::Parameter* parameter : parameters) {
-    const Tensor& tensor = parameter->tensor;
-    std::pair kind(tensor.dtype(), tensor.requires_grad());
-    auto bytes = int64_t(tensor.bytes());
-    size_t home = groups.size();
-    for (size_t i = 0; i < groups.size(); ++i)
-      if (groups[i].kind == kind) home = i;  // the last of them: neighbours stay together
-    if (home == groups.size() || (most > 0 && groups[home].bytes + bytes > most)) {
-      home = groups.size();
-      groups.push_back({kind, 0});
-      members.emplace_back();
-    }
-    groups[home].bytes += bytes;
-    members[home].push_back(parameter);
-  }
-  return members;
 }
 
 Unit::Unit(std::string name, std::vector<nn::Parameter*> parameters, Mesh& mesh, const Config& config, bool is_root,
@@ -43,24 +18,15 @@ Unit::Unit(std::string name, std::vector<nn::Parameter*> parameters, Mesh& mesh,
       is_root_(is_root),
       reshards_(config.reshards_after_forward()),
       events_(std::move(events)) {
-  std::vector<std::vector<nn::Parameter*>> parts = grouped(parameters, config.bucket());
+  std::vector<std::vector<nn::Parameter*>> parts = plan_flats(parameters, config.bucket());
   for (const auto& members : parts) {
     std::string part = parts.size() > 1 ? concat(" from ", members[0]->full_name, " on") : "";
     FlatParam& flat = *flat_params_.emplace_back(std::make_unique<FlatParam>(name_, part, members, mesh, config));
-    size_t k = leaves_.size();
-    leaves_.emplace_back();
-    for (size_t i = 0; i < members.size(); ++i) {
-      Tensor& parameter = parameters_.emplace_back(members[i]->tensor);
-      parameter.set_requires_grad();  // a frozen one may be trained later
-      flat.attach(
-          *members[i], i, [this] { events_.writes(); }, [this, k] { grad_ready(k); });
-      leaves_[k].push_back(&leaf_of(parameter));
-      parameter.set_requires_grad(flat.trainable());
-    }
+    flat.attach([this] { events_.writes(); }, [this, k = flat_params_.size() - 1] { grad_ready(k); });
     flat.full().storage()->on_missing([this] { events_.missing(*this); });
     kept_ = flat.kept();
   }
-  grads_left_.resize(leaves_.size());
+  grads_left_.resize(flat_params_.size());
   if (kept_) state_ = UnitState::unsharded;
 }
 
@@ -77,7 +43,9 @@ int64_t Unit::numel() const {
 }
 
 bool Unit::has_frozen() const {
-  return std::ranges::any_of(parameters_, [](const Tensor& parameter) { return !parameter.requires_grad(); });
+  auto frozen = [](const Tensor& parameter) { return !parameter.requires_grad(); };
+  return std::ranges::any_of(flat_params_,
+                             [&](const auto& flat) { return std::ranges::any_of(flat->parameters(), frozen); });
 }
 
 bool Unit::needs_gather() const {
@@ -122,8 +90,9 @@ void Unit::reshard() {
 
 void Unit::expect_grads() {
   if (std::exchange(expected_pass_, backward_pass()) == backward_pass()) return;
-  for (size_t k = 0; k < leaves_.size(); ++k)
-    grads_left_[k] = int(std::ranges::count_if(leaves_[k], [](const Leaf* leaf) { return leaf->in_current_pass(); }));
+  auto used = [](const Tensor& parameter) { return leaf_of(parameter).in_current_pass(); };
+  for (size_t k = 0; k < flat_params_.size(); ++k)
+    grads_left_[k] = int(std::ranges::count_if(flat_params_[k]->parameters(), used));
 }
 
 bool Unit::expects_grads() {
@@ -134,18 +103,6 @@ bool Unit::expects_grads() {
 void Unit::grad_ready(size_t flat) {
   expect_grads();
   if (--grads_left_[flat] == 0) events_.grads(*this, *flat_params_[flat], !expects_grads());
-}
-
-void Unit::hold_grads() {
-  for (auto& flat : flat_params_) flat->grads().hold();
-}
-
-void Unit::tear_grads() {
-  for (auto& flat : flat_params_) flat->grads().tear();
-}
-
-void Unit::abandon_grads() {
-  for (auto& flat : flat_params_) flat->grads().abandon();
 }
 
 }  // namespace shardgrad::fsdp

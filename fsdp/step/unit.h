@@ -33,8 +33,7 @@ struct UnitEvents {
 
 class Unit {
  public:
-  /// Groups the module's parameters by (dtype, trainable), in order of first appearance, and where buckets are asked
-  /// for into flat parameters of at most that size.
+  /// Lays the module's parameters into flat parameters, as plan_flats tells.
   Unit(std::string name, std::vector<nn::Parameter*> parameters, Mesh& mesh, const Config& config, bool is_root,
        UnitEvents events);
 
@@ -63,15 +62,10 @@ class Unit {
   void wait();
   /// Gives the gathered parameters back.
   void reshard();
-  /// Keeps what a pass without sync has written for a later reduction.
-  void hold_grads();
   /// In backward, before the unit's first gradient: counts the gradients that this pass will bring.
   void expect_grads();
   /// Whether this pass will bring gradients that have not been written.
   bool expects_grads();
-  /// A backward pass has failed; and before the next one, drops what it left.
-  void tear_grads();
-  void abandon_grads();
 
  private:
   void transition(UnitState to);
@@ -81,9 +75,7 @@ class Unit {
   bool is_root_, reshards_, kept_ = true;
   UnitState state_ = UnitState::sharded;
   std::vector<std::unique_ptr<FlatParam>> flat_params_;
-  std::vector<std::vector<Leaf*>> leaves_;  // of each flat parameter
-  std::vector<Tensor> parameters_;          // keep the leaves alive
-  std::vector<int> grads_left_;             // of each flat parameter, in this pass
+  std::vector<int> grads_left_;  // of each flat parameter, in this pass
   uint64_t expected_pass_ = 0;
   UnitEvents events_;
 };

@@ -339,7 +339,7 @@ TEST(Gradients, I14_B39_ScaledGradientsAreClippedByTheSameCall) {
   auto train = [](double scale) {
     return same_weights<Rooted>([&](nn::Child<Rooted>& model, Sharded& sharded, dist::ProcessGroup& group) {
       optim::AdamW optimizer(model->named_parameters(), {.lr = 0.02});
-      auto scaler = sharded_grad_scaler(group, {.init_scale = scale});
+      auto scaler = sharded_grad_scaler(sharded, {.init_scale = scale});
       for (int step = 0; step < 3; ++step) {
         scaler.scale(loss_of(model, step, 4 * group.rank(), 4 * group.rank() + 4)).backward();
         EXPECT_TRUE(scaler.finite(optimizer));

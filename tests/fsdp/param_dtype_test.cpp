@@ -442,7 +442,7 @@ TEST(ParamDtypes, I15_AnOverflowInSixteenBitsStopsTheStepOnAllRanks) {
         auto model = nn::make<Chain>();
         auto sharded = fully_shard(*model, group, with(config, kDtypes[1]));
         optim::SGD optimizer(model->named_parameters(), {.lr = 0.01});
-        auto scaler = sharded_grad_scaler(group, {.init_scale = 0x1p26});
+        auto scaler = sharded_grad_scaler(*sharded, {.init_scale = 0x1p26});
         for (int i = 0; i < 20; ++i) {
           Tensor x = rows_of_batch("x", i, 4 * group.rank(), 4 * group.rank() + 4, 7, DType::f32);
           Tensor t = rows_of_batch("t", i, 4 * group.rank(), 4 * group.rank() + 4, 5, DType::f32);

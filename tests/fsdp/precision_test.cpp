@@ -41,7 +41,7 @@ Trace train_rank(MakeModel make, const MixedRun& setup, dist::ProcessGroup& grou
   optim::AdamW optimizer(model.module.named_parameters(), {.lr = 0.01});
   bool scaled = setup.init_scale > 0;
   auto scaler = sharded_grad_scaler(
-      group, {.init_scale = scaled ? setup.init_scale : 1, .growth_interval = 3, .enabled = scaled});
+      *sharded, {.init_scale = scaled ? setup.init_scale : 1, .growth_interval = 3, .enabled = scaled});
   int64_t begin = kBatch * group.rank() / group.size(), end = kBatch * (group.rank() + 1) / group.size();
   Trace trace;
   for (int step = 0; step < setup.steps; ++step) {
@@ -159,7 +159,7 @@ TEST(ShardedGradScaler, I15_B11_OneInfiniteElementInOneShardStopsTheStepOnAll) {
         auto model = nn::make<Chain>();
         auto sharded = fully_shard(*model, group, {.strategy = strategy, .bucket_bytes = no_buckets(strategy)});
         optim::AdamW optimizer(model->named_parameters(), {.lr = 0.01});
-        auto scaler = sharded_grad_scaler(group, {.init_scale = 8});
+        auto scaler = sharded_grad_scaler(*sharded, {.init_scale = 8});
         Tensor x = rows_of_batch("x", 0, 0, 4, 7, DType::f32), t = rows_of_batch("t", 0, 0, 4, 5, DType::f32);
         scaler.scale(mse_loss(model(x), t, 20)).backward();
         auto before = full_state_dict(*sharded, false);
@@ -185,7 +185,7 @@ TEST(ShardedGradScaler, AScalerThatAsksNoOtherRankIsRefused) {
       auto sharded = fully_shard(*model, group, config);
       optim::SGD optimizer(model->named_parameters(), {.lr = 0.125});
       optim::GradScaler alone;
-      auto together = sharded_grad_scaler(group);
+      auto together = sharded_grad_scaler(*sharded);
       together.scale(model(ones({32}))).backward();
       std::string what = message_of([&] { alone.step(optimizer); });
       EXPECT_TRUE(contains(what, "'p'") && contains(what, "fsdp::sharded_grad_scaler")) << what;

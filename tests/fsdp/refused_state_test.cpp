@@ -65,6 +65,29 @@ TEST(RefusedState, LeavesFrozenAndTrainedParametersAsTheyWere) {
   });
 }
 
+// Also by an optimizer that keeps no state, and so has nothing that they could lack.
+TEST(RefusedState, PiecesUnderNamesOfAnotherModelAreRefused) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    HalfFrozen run(group);
+    optim::SGD stateless(run.model->named_parameters(), {.lr = 0.01});
+    auto before = run.parameters();
+    StateSlice weight = whole("weight", {5, 7}, 3), bias = whole("bias", {5}, 3);
+    auto load = [&](const StateSlice& more) {
+      std::vector<StateSlice> pieces{weight, bias};
+      if (group.rank() == 1) pieces.push_back(more);
+      load_sharded_state_dict(*run.sharded, pieces);
+    };
+    expect_refused_for_rank_1(
+        group, [&] { load(whole("other", {5}, 3)); }, "unknown: 'other'");
+    EXPECT_EQ(run.parameters(), before);
+    load(bias);
+    std::vector<StateSlice> on_rank_1(size_t(group.rank()), whole("weight.exp_avg", {5, 7}, 3));
+    expect_refused_for_rank_1(
+        group, [&] { load_sharded_optim_state_dict(*run.sharded, stateless, on_rank_1); }, "unknown: 'weight.exp_avg'");
+    load_sharded_optim_state_dict(*run.sharded, stateless, {});
+  });
+}
+
 TEST(RefusedState, OfAnOptimizerMakesNoStateOfFrozenParameters) {
   dist::run_ranks(2, [](dist::ProcessGroup& group) {
     HalfFrozen run(group);

@@ -200,7 +200,7 @@ template <bool checkpointed> Weights scaled(dist::ProcessGroup& world, const Con
   if (!checkpointed) model->ffn_module->set_recompute({});
   auto sharded = fully_shard(*model, world, config);
   optim::SGD optimizer(model->named_parameters(), {.lr = 0.05});
-  optim::GradScaler scaler = sharded_grad_scaler(world, {.init_scale = 1 << 24, .backoff_factor = 1.0 / 1024});
+  optim::GradScaler scaler = sharded_grad_scaler(*sharded, {.init_scale = 1 << 24, .backoff_factor = 1.0 / 1024});
   for (int step = 0; step < 6; ++step) {
     optimizer.zero_grad();
     Tensor loss;

@@ -261,8 +261,8 @@ TEST(Traffic, I24_ANormAndAStateCostOneGatherForEachThingGathered) {
     std::vector<Sent> state = sent_by([&] { full_state_dict(*sharded); });
     EXPECT_EQ(state.size(), sharded->units().size());
     for (const Sent& s : state) EXPECT_EQ(s.op, "all_gather");
-    EXPECT_EQ(sent_by([&] { full_optim_state_dict(*sharded, optimizer); }).size(), 2 * sharded->units().size() + 1)
-        << "exp_avg and exp_avg_sq of every unit, and the counts of steps";
+    EXPECT_EQ(sent_by([&] { full_optim_state_dict(*sharded, optimizer); }).size(), 2 * sharded->units().size() + 2)
+        << "exp_avg and exp_avg_sq of every unit, the names, and the counts of steps";
     EXPECT_TRUE(sent_by([&] { sharded_state_dict(*sharded); }).empty());
   });
 }

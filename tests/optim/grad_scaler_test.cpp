@@ -108,7 +108,8 @@ TEST(GradScaler, B40_OneOverflowInAnyOptimizerOrOnAnyRankCounts) {
   Model good, bad;
   int asked = 0;
   double elsewhere = 0;
-  GradScaler scaler({.init_scale = 8, .growth_interval = 100}, [&](double mine) { return ++asked, mine + elsewhere; });
+  GradScaler scaler({.init_scale = 8, .growth_interval = 100},
+                    [&](double mine, const Optimizer&) { return ++asked, mine + elsewhere; });
   good.give(1);
   bad.give(kInf);
   EXPECT_TRUE(scaler.finite(good.optimizer));

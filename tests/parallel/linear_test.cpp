@@ -180,6 +180,9 @@ TEST(TensorParallel, AStateOfAShardedModelThatWouldHaveAPartForTheWholeIsRefused
     expect_refused("load_full_optim_state_dict", [&] { fsdp::load_full_optim_state_dict(*sharded, optimizer, {}); });
     expect_refused("load_sharded_optim_state_dict",
                    [&] { fsdp::load_sharded_optim_state_dict(*sharded, optimizer, {}); });
+    expect_refused("sharded_optim_state_dict", [&] { fsdp::sharded_optim_state_dict(optimizer); });
+    expect_refused("visit_optim_pieces", [&] { fsdp::visit_optim_pieces(optimizer, {}); });
+    expect_refused("optim_state_specs", [&] { fsdp::optim_state_specs(optimizer); });
   });
 }
 

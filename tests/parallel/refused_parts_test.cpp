@@ -2,29 +2,17 @@
 
 #include <shardgrad/fsdp/state/state.h>
 
-#include <functional>
 #include <limits>
 
 #include <gtest/gtest.h>
 
+#include <shardgrad/optim/sgd.h>
+
+#include "tests/parallel/messages.h"
 #include "tests/parallel/split_mlp.h"
 
 namespace shardgrad::parallel::testing {
 namespace {
-
-/// What the error that `body` throws says; empty when it throws none.
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-void expect_message(const std::string& what, const std::string& part) {
-  EXPECT_NE(what.find(part), std::string::npos) << "'" << what << "' does not say: " << part;
-}
 
 struct OneWeight : nn::Module {
   OneWeight(const std::string& name, const Shape& shape, nn::Part part) { param(name, shape, nn::init::zeros(), part); }
@@ -148,8 +136,25 @@ TEST(RefusedParts, AStateOfRanksThatMadeOtherNumbersOfStepsIsRefusedOnEveryRank)
       std::map<std::string, int64_t> steps = run.optimizer.steps();
       for (auto& [name, count] : steps) count = 3 + world.rank();  // as when rank 0 alone has left one out
       run.optimizer.set_steps(steps);
-      expect_message(message_of([&] { run.states(); }),
-                     "the ranks have trained apart; a gradient scaler must ask all ranks");
+      optim::SGD stateless(run.model->named_parameters(), {.lr = 0.1});
+      stateless.set_steps(steps);
+      auto state_of_stateless = [&] {
+        sharded ? full_optim_state_dict(*run.sharded, stateless) : fsdp::full_optim_state_dict(stateless, world);
+      };
+      const std::string why = "the ranks have trained apart; a gradient scaler must ask all ranks";
+      expect_message(message_of([&] { run.states(); }), why);
+      expect_message(message_of(state_of_stateless), why);
+    });
+}
+
+// Also where there is no state but the numbers of steps.
+TEST(RefusedParts, OptimizersOfOtherNamesAreRefusedOnEveryRank) {
+  for (double momentum : {0.0, 0.9})
+    dist::run_ranks(2, [&](ProcessGroup& world) {
+      auto model = nn::make<OneWeight>(world.rank() ? "v" : "w", Shape{4, 2}, nn::Part{0, 4 * world.rank(), 8});
+      optim::SGD optimizer(model->named_parameters(), {.lr = 0.1, .momentum = momentum});
+      expect_message(message_of([&] { fsdp::full_optim_state_dict(optimizer, world); }),
+                     "there is no 'w', which rank 0 has");
     });
 }
 

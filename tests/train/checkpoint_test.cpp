@@ -423,8 +423,10 @@ TEST_F(CheckpointFiles, AFileOfAnotherCheckpointIsRefused) {
   EXPECT_THAT(refusal(), HasSubstr("step-3/optimizer.safetensors': 'first.bias.exp_avg' is not what was saved"));
   Context context;
   train::save_safetensors(folder_ / "step-3/optimizer.safetensors", {});
-  EXPECT_THAT(error_of([&] { train::verify_checkpoint(folder_ / "step-3"); }),
-              HasSubstr("step-3/optimizer.safetensors' has no 'first.bias.exp_avg', which was saved"));
+  EXPECT_THAT(
+      error_of([&] { train::verify_checkpoint(folder_ / "step-3"); }),
+      HasSubstr("step-3/optimizer.safetensors' has no 'first.bias.exp_avg', which was saved: the file is of another "
+                "checkpoint. To go on from an older checkpoint, write its name into the file latest"));
 }
 
 TEST_F(CheckpointFiles, ANewerFormatIsRefused) {

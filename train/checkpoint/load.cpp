@@ -47,7 +47,7 @@ void check_hashes(const SafetensorsFile& file, const Hashes& found, const Hashes
   }
   for (const auto& [name, hash] : expected)
     SG_CHECK(found.contains(name), "'", file.path(), "' has no '", name,
-             "', which was saved: it is of another checkpoint");
+             "', which was saved: the file is of another checkpoint. ", kOlder);
 }
 
 void check_hashes(const SafetensorsFile& file, dist::ProcessGroup& world, const Hashes& expected) {

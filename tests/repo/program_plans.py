@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""What a plan predicts, and that it is what runs measure.
+
+    program_plans.py PROGRAM CASE
+"""
+import itertools
+import json
+import re
+from pathlib import Path
+
+from program import CONFIG, PROGRAM, ROOT, SMALL, call, expect, main
+
+
+def plan(ranks):
+    """The table is printed, and what was predicted is what is measured."""
+    for strategy in ["ddp", "zero1", "zero2", "zero3"]:
+        run = call([PROGRAM, "plan", CONFIG, *SMALL, "--ranks", ranks, "--set", f"strategy={strategy}", "--measure"])
+        expect(run.returncode == 0 and run.stdout.endswith("as predicted\n") and "NOT" not in run.stdout, run)
+        # Where parameters stay in memory the layers are one bucket, and its size is no reason to warn.
+        warned = "warning: unit 'layer0' holds 99 %" in run.stdout
+        expect(run.stdout.count("layer0") >= 2 and warned == (strategy in ("zero2", "zero3")), run)
+    words = [PROGRAM, "plan", CONFIG, *SMALL, "--ranks", "3", "--compare", "--memory", "0.01", "--tflops", "0.1"]
+    table = call(words)
+    rows = [line.split() for line in table.stdout.splitlines()]
+    expect(table.returncode == 0 and [row[0] for row in rows[2:16]] == "1 2 3 4 8 16 32 64 128 256 512 1024 2048 4096".split(), table)
+    expect(rows[1] == ["ranks", "ddp", "zero1", "zero2", "zero3"] and "ddp yes (0.0), " in table.stdout, table)
+    expect("\nsending: not counted; say --bandwidth\n" in table.stdout, table)
+    # 10 MFLOP and 1 MB in a second: with few ranks computing takes longer, with many ranks sending.
+    rates = ["--tflops", "0.00001", "--bandwidth", "0.001"]
+    timed = call([PROGRAM, "plan", CONFIG, "--compare", *rates])
+    longer = set()
+    for row in timed.stdout.splitlines()[2:15]:
+        count = int(row.split()[0])
+        computing = -(-256 // count) * (4 * 784 * 512 + 6 * 512 * 256 + 6 * 256 * 10) / 1e7
+        cells = re.findall(r"[\d.]+ / ([\d.]+) / ([\d.]+)", row)  # GB that are sent, and seconds
+        for sent, seconds in cells:
+            sending = float(sent) / 0.001
+            assert len(cells) == 4 and abs(float(seconds) - max(computing, sending)) < 0.6, row
+            longer.add(computing > sending)
+    assert longer == {False, True}, timed
+    once = call([PROGRAM, "plan", CONFIG, "--ranks", "2", *rates, "--latency", "100000"])
+    said = {key: float(value) for key, value in re.findall(r"^(computing|sending|a step) takes at least ([\d.]+) s$", once.stdout, re.M)}
+    gathers, reductions, mebibytes = map(float, re.search(r"^all .*$", once.stdout, re.M)[0].split()[-3:])
+    assert abs(said["computing"] - 128 * 2407424 / 1e7) < 1e-3 and said["a step"] == max(said["computing"], said["sending"]), once
+    assert abs(said["sending"] - mebibytes * 2**20 / 1e6 - 0.1 * (gathers + reductions)) < 0.006, once
+    here = call([PROGRAM, "plan", CONFIG])
+    expect(re.search(r"^computing: at \S+ [GT]FLOP/s, as fast as a product of f32 on this machine's cpu; --tflops says another$", here.stdout, re.M), here)
+    alone = call([PROGRAM, "plan", CONFIG, *SMALL, "--ranks", ranks])
+    expect(alone.returncode == 0 and "layer0" in alone.stdout and "measured" not in alone.stdout, alone)
+    refused = call([PROGRAM, "plan", CONFIG, "--ranks", ranks, "--set", "strategy=hybrid"])
+    expect(refused.returncode == 2 and "shard_ranks" in refused.stderr, refused)
+
+
+def what_is_predicted_is_measured(config):
+    """Of a configuration that is shipped, in whole runs: each strategy's peak of each owner and what it sends, to the byte."""
+    shipped = {key: value for key, value in json.loads((ROOT / "configs" / config).read_text()).items() if key != "epochs"}
+    if shipped["data"]["name"] == "text":  # any will do
+        Path("text.txt").write_text("In the beginning was the Word. " * 400)
+        shipped["data"] |= {"path": "text.txt", "tokenizer": "bytes"}
+    Path("shipped.json").write_text(json.dumps(shipped | {"steps": 3, "schedule": {}}))
+    for strategy, ranks in itertools.product(("ddp", "zero1", "zero2", "zero3", "hybrid"), ("2", "4")):
+        words = [PROGRAM, "launch", "-n", ranks, "--by", "local", "train", "shipped.json", "--set", f"strategy={strategy}"]
+        run = call([*words, "--set", f"name={strategy}{ranks}", *(["--set", "fsdp.shard_ranks=2"] if strategy == "hybrid" else [])])
+        expect(run.returncode == 0, run)
+        about, ledger = (json.loads(Path(f"runs/{strategy}{ranks}", name).read_text()) for name in ("about.json", "ledger.json"))
+        expect(about["end"]["step_bytes"] == about["plan"]["bytes_sent"] > 0, run)
+        planned, measured = about["plan"]["peaks"], {owner: bytes["peak"] for owner, bytes in ledger["categories"].items()}
+        for part in planned, measured:  # a step's batch; what a plan does not know
+            for owner in "data", "workspace", "other":
+                part.pop(owner, None)
+        assert planned == measured and len(planned) >= 4, f"{strategy} on {ranks}: planned {planned}, measured {measured}"
+
+
+if __name__ == "__main__":
+    main(globals())

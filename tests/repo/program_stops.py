@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Runs that are asked to end, and go on; and what a terminal shows meanwhile.
+
+    program_stops.py PROGRAM CASE
+"""
+import fcntl
+import os
+import pty
+import re
+import shlex
+import signal
+import struct
+import subprocess
+import termios
+import time
+from pathlib import Path
+
+from program import CONFIG, PROGRAM, ROOT_MAY, SHORT, SMALL, call, check_run, expect, main
+
+
+def a_signal_saves_the_run_which_goes_on_with_the_same_bits(how):
+    job = ["train", CONFIG, *SHORT, "--set", "model.layers=[784,512,512,10]"]  # long enough for the signal to come
+    whole = check_run(call([PROGRAM, "launch", "-n", "2", *job]))
+    words = [*job, "--set", "log_interval=20", "--set", "name=parts", "--set", "resume=true"]
+    words = {"launch": [PROGRAM, "launch", "-n", "2", *words], "mpirun": ["mpirun", "-n", "2", PROGRAM, *words]}[how]
+    job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | ROOT_MAY)
+    for line in job.stdout:
+        if line.startswith("step"):
+            break
+    job.send_signal(signal.SIGUSR1 if how == "mpirun" else signal.SIGINT)
+    begin = time.monotonic()
+    rest = job.stdout.read()
+    assert job.wait(timeout=30) == 75 and "stopped as asked after step" in rest, (job.returncode, rest)
+    assert time.monotonic() - begin < 12, "it took too long"
+    line = re.search(r"^go on with: (… )?(.*)$", rest, re.M)
+    assert line and bool(line[1]) == (how == "mpirun") and shlex.split(line[2]) == words[0 if how == "launch" else 3:], rest
+    run = call(words, ROOT_MAY)
+    expect("goes on after step" in run.stdout, run)
+    assert check_run(run)["test_accuracy"] == whole["test_accuracy"]
+    for name in "model.safetensors", "optimizer.safetensors":
+        first, second = (Path(f"runs/{folder}/step-235/{name}").read_bytes() for folder in ("fashion_mnist", "parts"))
+        expect(first == second, run)
+
+
+def the_line_to_go_on_is_said():
+    """Ready to be typed, also where the run's name was taken, or has a space."""
+    for name, folder in ("it's mine", "it's mine"), ("it's mine", "it's mine-2"):
+        words = [PROGRAM, "launch", "-n", "2", "--by", "local", "train", CONFIG, *SMALL, "--set", "epochs=99", "--set", f"name={name}"]
+        words.remove("epochs=1"), words.remove("--set")
+        job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for line in job.stdout:
+            if line.startswith("step"):
+                break
+        job.send_signal(signal.SIGINT)
+        rest = job.stdout.read()
+        assert job.wait(timeout=30) == 75 and f"saved in runs/{folder}\ngo on with: " in rest, rest
+    line = rest.splitlines()[-1].removeprefix("go on with: ")
+    assert " --set 'name=it'\\''s mine-2' --set resume=true" in line and line.count("name=") == 1, line
+    shorter = call(["bash", "-c", f"{line} --set early_stop=1"])
+    expect("goes on after step" in shorter.stdout and "/it's mine-2" in shorter.stdout, shorter)
+
+
+def a_terminal_is_updated_in_place():
+    def on_a_terminal(kind, columns, *front):
+        pid, terminal = pty.fork()
+        if pid == 0:
+            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+            os.execve(PROGRAM, [PROGRAM, *front, "train", CONFIG, *SMALL], os.environ | {"TERM": kind})
+        text = b""
+        try:
+            while chunk := os.read(terminal, 4096):
+                text += chunk
+        except OSError:
+            pass  # the other end is closed
+        assert os.waitpid(pid, 0)[1] == 0, text.decode()
+        return text
+    for columns in 80, 60, 30:
+        text = on_a_terminal("xterm", columns).decode()
+        steps = re.findall(r"(?<=\r\033\[K)step[^\r]*", text)
+        assert steps and all("loss" in line and len(line) < columns for line in steps), text
+    text = on_a_terminal("dumb", 60)
+    assert b"\033" not in text and b"step" in text, text.decode()
+    for by in "mpi", "local":  # mpirun gives ranks terminals of their own, which say nothing of this one
+        run = call([PROGRAM, "launch", "-n", "2", "--by", by, "train", CONFIG, *SMALL])
+        if run.returncode == 3:  # no MPI
+            continue
+        check_run(run)
+        text = on_a_terminal("xterm", 50, "launch", "-n", "2", "--by", by).decode()
+        steps = re.findall(r"(?<=\r\033\[K)step[^\r]*", text)
+        assert steps and all("loss" in line and len(line) < 50 for line in steps), text
+
+
+if __name__ == "__main__":
+    main(globals())

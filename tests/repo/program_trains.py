@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Runs that go well: the example, on any number of ranks, however they are started; and what they leave.
+
+    program_trains.py PROGRAM CASE
+"""
+import gzip
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from needs import python_with, skip
+from program import CONFIG, DATA, DONE, PROGRAM, ROOT_MAY, SHORT, SMALL, call, check_run, expect, main, npy
+
+
+def train(ranks):
+    check_run(call([PROGRAM, "launch", "-n", ranks, "train", CONFIG, *SMALL]))
+
+
+def the_example(ranks):
+    """The README's job, whole."""
+    run = call([PROGRAM, "launch", "-n", ranks, "train", CONFIG], timeout=280)
+    done = DONE.fullmatch(run.stdout.splitlines()[-1])
+    expect(run.returncode == 0 and done and float(done[1]) >= 0.89, run)
+    last = json.loads(Path(done[3], "metrics.jsonl").read_text().splitlines()[-1])
+    expect(last["test_count"] == 10000 and last["epoch"] <= 15, run)
+
+
+def without_mpi(ranks):
+    check_run(call([PROGRAM, "launch", "-n", ranks, "--by", "local", "train", CONFIG, *SMALL]))
+
+
+def bare_mpirun(ranks):
+    check_run(call(["mpirun", "--oversubscribe", "-n", ranks, PROGRAM, "train", CONFIG, *SMALL], ROOT_MAY))
+
+
+def small_stacks():
+    """Threads have stacks of their own size: the same bits whatever `ulimit -s` says."""
+    def digest(stack):
+        words = [PROGRAM, "launch", "-n", "2", "--by", "local", "train", CONFIG, *SMALL]
+        check_run(call(["sh", "-c", f"ulimit -s {stack}; exec {shlex.join(words)}"]))
+        saved = Path("runs/fashion_mnist/step-235/model.safetensors").read_bytes()
+        shutil.rmtree("runs")
+        return saved
+
+    assert digest(8192) == digest(160)
+
+
+def threads_of_a_rank():
+    """One OpenMP runtime: what the library's own loops and oneDNN's run on is one set of threads, as many as were asked for."""
+    def most_threads(asked):
+        words = [PROGRAM, "launch", "-n", "1", "--by", "local", "--threads", str(asked), "train", CONFIG, *SHORT,
+                 "--set", "model.layers=[784,512,10]", "--set", "log_interval=20"]
+        job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for line in job.stdout:
+            if line.startswith("step"):
+                break
+        children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+        assert len(children) == 1, children
+        count = len(os.listdir(f"/proc/{children[0]}/task"))
+        job.stdout.read()
+        assert job.wait() == 0
+        return count
+
+    one, three = most_threads(1), most_threads(3)
+    assert three == one + 2, (one, three)
+
+
+def device_auto():
+    """Without a GPU the CPU trains, and one line says so, whatever the number of ranks."""
+    for ranks in "1", "2":
+        run = call([PROGRAM, "launch", "-n", ranks, "train", CONFIG, *SMALL, "--set", "device=auto"])
+        said = run.stderr.count("shardgrad: no CUDA device; training on the CPU\n")
+        expect(run.returncode == 0 and said == (0 if Path("/dev/nvidia0").exists() else 1), run)
+
+
+def device_cuda():
+    """Without a GPU, asking for one is refused: one line, exit code 3."""
+    if Path("/dev/nvidia0").exists():
+        sys.exit(77)
+    why = r"no CUDA device: no NVIDIA driver is loaded on this machine|device cuda is not part of this build.*"
+    for ranks in "1", "2":
+        run = call([PROGRAM, "launch", "-n", ranks, "train", CONFIG, *SMALL, "--set", "device=cuda"])
+        expect(run.returncode == 3 and re.fullmatch(rf"shardgrad: (rank \d failed: )?({why})", run.stderr.splitlines()[-1]), run)
+
+
+def the_saved_configuration_repeats_the_run():
+    first = check_run(call([PROGRAM, "train", CONFIG, *SMALL]))
+    again = check_run(call([PROGRAM, "train", "runs/fashion_mnist/config.json"]))
+    assert first["loss"] == again["loss"] and first["test_accuracy"] == again["test_accuracy"], (first, again)
+
+
+# In PyTorch: the file's tensors into a model of its names, which takes no other, and what that says of the first test pictures.
+IN_TORCH = """
+import gzip, json, sys
+from collections import OrderedDict
+import torch
+data = open(sys.argv[1], "rb").read()
+length = int.from_bytes(data[:8], "little")
+header = json.loads(data[8:8 + length])
+about = header.pop("__metadata__")
+tensors = {name: torch.frombuffer(bytearray(data[8 + length + e["data_offsets"][0]:8 + length + e["data_offsets"][1]]), dtype={"F32": torch.float32}[e["dtype"]]).reshape(e["shape"]) for name, e in header.items()}
+widths = json.loads(about["model"])["layers"]
+layers = OrderedDict()
+for i, (a, b) in enumerate(zip(widths, widths[1:])):
+    layers[f"layer{i}"] = torch.nn.Linear(a, b)
+    layers[f"activation{i}"] = torch.nn.ReLU()
+layers.popitem()
+model = torch.nn.Sequential(layers)
+model.load_state_dict(tensors, strict=True)
+inputs = json.loads(about["inputs"])
+pictures = torch.frombuffer(bytearray(gzip.open(sys.argv[2]).read()[16:16 + 784 * 100]), dtype=torch.uint8).reshape(100, 784)
+x = ((pictures.double() - inputs["mean"][0]) / inputs["scale"][0]).float()
+print(json.dumps(torch.softmax(model(x), 1).tolist()))
+"""
+
+
+def the_saved_model_opens_in_python():
+    """As the format says, which safetensors.numpy.load_file reads."""
+    check_run(call([PROGRAM, "train", CONFIG, *SMALL]))
+    data = Path("runs/fashion_mnist/step-235/model.safetensors").read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + length])
+    assert {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"} == {
+        "layer0.weight": [16, 784], "layer0.bias": [16], "layer1.weight": [10, 16], "layer1.bias": [10]}, header
+    assert len(data) == 8 + length + 4 * (16 * 784 + 16 + 10 * 16 + 10)
+
+
+def the_saved_model_opens_in_pytorch():
+    """With strict=True, and says there what it says here."""
+    python = python_with(["torch"])
+    if not python:
+        skip("the model in PyTorch", "no Python here has torch; bench/compare_pytorch installs it")
+    pictures = DATA / "t10k-images-idx3-ubyte.gz"
+    npy("pictures.npy", "|u1", (100, 784), gzip.open(pictures).read()[16:16 + 784 * 100])
+    for strategy, ranks in ("zero3", "2"), ("ddp", "1"):
+        run = call([PROGRAM, "launch", "-n", ranks, "--by", "local", "train", CONFIG, *SHORT, "--set", "model.layers=[784,64,32,10]", "--set", f"strategy={strategy}", "--set", f"name={strategy}"])
+        expect(run.returncode == 0, run)
+        expect((said := call([PROGRAM, "predict", f"runs/{strategy}", "--input", "pictures.npy", "--output", "ours.csv"])).returncode == 0, said)
+        ours = [[float(cell) for cell in line.split(",")[1:]] for line in Path("ours.csv").read_text().splitlines()[1:]]
+        theirs = call([python, "-c", IN_TORCH, f"runs/{strategy}/model.safetensors", str(pictures)])
+        expect(theirs.returncode == 0, theirs)
+        off = max(abs(a - b) for mine, other in zip(ours, json.loads(theirs.stdout), strict=True) for a, b in zip(mine, other, strict=True))
+        assert off < 1e-5, f"{strategy}: PyTorch's outputs are {off} away"
+
+
+if __name__ == "__main__":
+    main(globals())
