@@ -69,7 +69,7 @@ const std::vector<Alias>& aliases() {
        "strategy",
        {{true, "zero3"}, {false, "zero2"}},
        false,
-       "true: `zero3`, false: `zero2`"},
+       "true: `zero3`, false: `zero2`; a number of ranks is `fsdp.reshard_after_forward`"},
       {"fsdp_config.move_params_to_cpu", "fsdp.move_params_to_cpu"},
       {"fsdp_config.move_grads_to_cpu", "fsdp.move_grads_to_cpu", {{nullptr, nullptr}}, true, "null: unset"},
       {"fsdp_config.mixed_precision",
@@ -184,15 +184,18 @@ class Resolver {
     Json value = Json::parse(setting.json);
     auto known = std::ranges::find(alias.values, value, &std::pair<Json, Json>::first);
     bool is_patience = std::string(alias.name) == "lr_scheduler.patience";
+    std::string key = alias.key;
     if (known != alias.values.end())
       value = known->second;
+    else if (value.is_number_integer() && std::string(alias.name) == "fsdp_config.reshard_after_forward")
+      key = "fsdp.reshard_after_forward";  // a number of ranks, as FSDP2 has it
     else if (is_patience && value.is_number_integer() && value >= 0 && value < 1 << 30)
       value = value.get<int64_t>() + 1;
     else if (!alias.values.empty() && !alias.others)
       return refused(setting, choices_of(alias));
     if (value == true && std::string(alias.name) == "amp") value = amp_dtype();
     bool in_file = !setting.place.starts_with("--set ");
-    return {alias.key, value.is_null() ? "" : value.dump(),
+    return {key, value.is_null() ? "" : value.dump(),
             in_file ? concat(setting.place, " (", alias.name, ")") : setting.place};
   }
 

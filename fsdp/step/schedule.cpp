@@ -126,6 +126,7 @@ void Schedule::after_forward(Unit& unit, std::span<const Tensor> outputs) {
   if (recomputing()) {
     if (!backward_follows) release(unit, "backward");
   } else if (!keep(unit, backward_follows)) {
+    if (backward_follows && !running(unit)) unit.keep_secondary();
     release(unit, "forward");
   }
 }

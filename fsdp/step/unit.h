@@ -61,6 +61,8 @@ class Unit {
   void unshard(std::string_view phase);
   /// Compute waits for the gather.
   void wait();
+  /// Before its forward's reshard(), where backward follows: each rank keeps a part, if the unit's options say so.
+  void keep_secondary();
   /// Gives the gathered parameters back.
   void reshard();
   /// Keeps what a pass without sync has written for a later reduction.
@@ -75,6 +77,7 @@ class Unit {
 
  private:
   void transition(UnitState to);
+  void gather_among(dist::ProcessGroup* group, std::string_view phase);
   void grad_ready(size_t flat);
   std::string name_;
   Mesh& mesh_;
