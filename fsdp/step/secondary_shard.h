@@ -21,7 +21,9 @@
 //   without grad and of the user (fsdp::unshard): values are what they were until the step. FSDP2 gathers from all
 //   ranks in each forward. A frozen parameter is never written: it is gathered from all ranks once. So a unit of both
 //   kinds is gathered by two calls in forward, first from all ranks what was trained.
-// - What stays whole until backward keeps nothing: the root, the unit that ran last, and every unit with n = 1.
+// - What stays whole until backward keeps nothing: the root, every unit with n = 1, and the unit that runs last, but
+// for
+//   the first step, when nobody knows yet that it does.
 // - It stays on the device when shards are in host memory: nothing is uploaded for backward.
 // - A gather moves bytes, so no bit depends on n. State, norms and SummonFullParams read shards, never this.
 
