@@ -403,6 +403,39 @@ TEST(Reshard, WhatIsWrittenBackIsGatheredFromAllRanks) {
   });
 }
 
+// What was kept before the failure is what the shards are still.
+TEST(Reshard, AForwardThatFailsHalfwayIsRepeatedInTheGroup) {
+  struct Failing : Rooted {
+    bool fails = false;
+    Tensor forward(const Tensor& x) {
+      Tensor h = tanh(b1(tanh(b0(x * scale))));
+      if (fails) fail("no more");
+      return b2(h) + shift;
+    }
+  };
+  auto train_with = [](int ranks, bool fails) {
+    Weights end;
+    on(4, kAcc, [&](dist::ProcessGroup& group) {
+      auto model = nn::make<Failing>();
+      auto sharded = fully_shard(*model, group, {.reshard_after_forward = ranks});
+      optim::AdamW optimizer(model->named_parameters(), {.lr = 0.02});
+      for (int step = 0; step < 3; ++step) {
+        model->fails = fails;
+        if (fails) {
+          EXPECT_THAT(message_of([&] { loss_of(model, step, 0, 4); }), HasSubstr("no more"));
+        }
+        model->fails = false;
+        train_step(model, optimizer, step, group.rank());
+        EXPECT_EQ(bytes(Category::secondary_shard), 0);
+      }
+      Weights mine = weights_of(*sharded);
+      if (group.rank() == 0) end = mine;
+    });
+    return end;
+  };
+  EXPECT_EQ(train_with(2, true), train_with(0, false));
+}
+
 // --- what is refused ------------------------------------------------------------------------------------------------
 
 TEST(Reshard, ValuesThatChangeBetweenForwardAndBackwardAreRefused) {
