@@ -75,6 +75,7 @@ Config options_of(const PlannedUnit& planned, const Config& whole) {
   if (whole.keeps_params()) return options;
   options.move_params_to_cpu = planned.own->move_params_to_cpu;
   options.move_grads_to_cpu = planned.own->move_grads_to_cpu;
+  options.reshard_after_forward = planned.own->reshard_after_forward;
   bool resharded = planned.own->reshards_after_forward();
   if (resharded != whole.reshards_after_forward()) options.strategy = resharded ? Strategy::zero3 : Strategy::zero2;
   return options;
@@ -94,6 +95,8 @@ Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
   std::vector<PlannedUnit> plan = plan_units(root, config);
   for (const PlannedUnit& planned : plan) {
     Config own = options_of(planned, config);
+    if (planned.own && !config.keeps_params())
+      check_reshard(concat("fully_shard: unit '", planned.name(root), "'"), *planned.own, mesh_->parts());
     for (const nn::Parameter* parameter : planned.parameters) check_parameter(*parameter, own.param_dtype);
   }
   for (const NamedParameter& parameter : root.named_parameters()) check_device(parameter);

@@ -69,11 +69,11 @@ class Tracing {
 Plan make_plan(Sharded& sharded, const std::function<void()>& step) {
   Recorder& recorder = context().recorder();
   Ledger& ledger = context().ledger();
+  ledger.reset_peaks();
+  PeakOfTensors peak(ledger);
   step();
   recorder.clear();
-  ledger.reset_peaks();
   int64_t sent = recorder.total_bytes_sent();
-  PeakOfTensors peak(ledger);
   Tracing tracing(recorder);
   FlopCount flops;
   step();

@@ -53,7 +53,8 @@ struct Plan {
   std::string warning() const;
 };
 
-/// Runs `step` twice and describes the second, when the order of units is known. A collective.
+/// Runs `step` twice and describes the second, when the order of units is known; peaks are those of both, as of a run.
+/// A collective.
 Plan make_plan(Sharded& sharded, const std::function<void()>& step);
 
 }  // namespace shardgrad::fsdp

@@ -49,7 +49,7 @@ const std::vector<Alias>& aliases() {
        "strategy",
        {{true, "zero3"}, {false, "zero2"}},
        false,
-       "true: `zero3`, false: `zero2`"},
+       "true: `zero3`, false: `zero2`; a number of ranks is `fsdp.reshard_after_forward`"},
       {"fsdp_config.move_params_to_cpu", "fsdp.move_params_to_cpu"},
       {"fsdp_config.move_grads_to_cpu", "fsdp.move_grads_to_cpu", {{nullptr, nullptr}}, true, "null: unset"},
       {"fsdp_config.mixed_precision",

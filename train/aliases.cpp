@@ -165,14 +165,17 @@ class Resolver {
     Json value = Json::parse(setting.json);
     auto known = std::ranges::find(alias.values, value, &std::pair<Json, Json>::first);
     bool is_patience = std::string(alias.name) == "lr_scheduler.patience";
+    std::string key = alias.key;
     if (known != alias.values.end())
       value = known->second;
+    else if (value.is_number_integer() && std::string(alias.name) == "fsdp_config.reshard_after_forward")
+      key = "fsdp.reshard_after_forward";  // a number of ranks, as FSDP2 has it
     else if (is_patience && value.is_number_integer() && value >= 0 && value < 1 << 30)
       value = value.get<int64_t>() + 1;
     else if (!alias.values.empty() && !alias.others)
       return refused(setting, choices_of(alias));
     if (value == true && std::string(alias.name) == "amp") value = amp_dtype();
-    return {alias.key, value.is_null() ? "" : value.dump(), place_of(setting)};
+    return {key, value.is_null() ? "" : value.dump(), place_of(setting)};
   }
 
   // Of a setting by its other name.

@@ -87,6 +87,7 @@ std::vector<Offer> offers(const Config& config, const std::vector<data::Field>& 
       Config other = config;
       other.strategy = strategy;
       if (strategy != "hybrid") other.fsdp.options.shard_ranks = 0;
+      if (strategy != "hybrid" && strategy != "zero3") other.fsdp.options.reshard_after_forward = 0;
       Offer& offer = all.emplace_back(Offer{.strategy = strategy, .ranks = count});
       try {
         offer.plan = plan(other, fields, count, kMeta);

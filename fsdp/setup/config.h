@@ -22,6 +22,9 @@ namespace shardgrad::fsdp {
 ///                (always, with keep_params)      is in backward
 ///     zero3      while their unit computes     the same              sharded     (3 P - P_k)(W-1)/W
 ///     hybrid     the same                      the same              in groups   (3 P - P_k)(S-1)/S + 2 (P/S)(R-1)/R
+///
+/// With reshard_after_forward = n zero3 sends 2 P (W-1)/W + (P - P_k)(n-1)/n: what is gathered for backward moves in
+/// groups of n.
 enum class Strategy : uint8_t { ddp, zero1, zero2, zero3, hybrid };
 const char* name_of(Strategy strategy);
 /// Accepts the names above and those of other systems, in any case, with or without '-' and '_': dp, NO_SHARD; OSS;
@@ -37,6 +40,11 @@ struct Config {
   bool keep_params = false;
   /// hybrid: consecutive ranks that share one copy of the model, such as the ranks of a node. Divides W.
   int shard_ranks = 0;
+  /// zero3, hybrid: how many consecutive ranks, of those that share a copy, hold a whole one between them from a unit's
+  /// forward to the step, such as the ranks of a node, among which it is gathered for backward; each keeps 1/n of it
+  /// (fsdp/step/secondary_shard.h). Divides the ranks that share a copy; all of these, or 0: nothing is kept; 1: the
+  /// unit stays whole until backward, as under zero2.
+  int reshard_after_forward = 0;
   /// Units gathered ahead of the one that computes, in forward and in backward.
   int prefetch = 1;
   /// Upper bound for the bytes of units gathered ahead; 0: no bound but `prefetch`.
@@ -73,7 +81,9 @@ struct Config {
   bool keeps_params() const { return keep_params || strategy == Strategy::ddp || strategy == Strategy::zero1; }
   /// Bytes of a bucket of gradients; 0: one for each unit.
   int64_t bucket() const { return keeps_params() ? bucket_bytes.value_or(int64_t(25) << 20) : 0; }
-  bool reshards_after_forward() const { return strategy == Strategy::zero3 || strategy == Strategy::hybrid; }
+  bool reshards_after_forward() const {
+    return (strategy == Strategy::zero3 || strategy == Strategy::hybrid) && reshard_after_forward != 1;
+  }
   bool grads_to_cpu() const { return move_grads_to_cpu.value_or(move_params_to_cpu); }
   /// Ranks that one copy of the model is split over.
   int parts(int world_size) const;

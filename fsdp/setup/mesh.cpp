@@ -17,11 +17,12 @@ Mesh::Mesh(dist::ProcessGroup& world, int parts) : world_(world), parts_(parts) 
   if (shard_ && computes_by_itself) reductions_ = &shard_->kept_split(1, shard_->size(), "reductions");
 }
 
-dist::Work Mesh::gather(const Gathers& buffers, dist::Label label, const std::string& which) const {
+dist::Work Mesh::gather(const Gathers& buffers, dist::Label label, const std::string& which,
+                        dist::ProcessGroup* group) const {
   dist::CollectiveOptions options{std::move(label), Event()};
   options.detail = which;
   options.counts_as_write = false;
-  return buffers.empty() ? dist::Work() : shard_->all_gather(buffers, options);
+  return buffers.empty() ? dist::Work() : (group ? group : shard_)->all_gather(buffers, options);
 }
 
 void Mesh::before_write() {

@@ -46,9 +46,13 @@ class Mesh {
   dist::ProcessGroup* reductions() const { return reductions_; }
   /// The ranks that hold the same part; null when there is one copy.
   dist::ProcessGroup* replica() const { return replica_; }
-  /// One all-gather along the row; none where there is nothing to gather. Who asks has made shard()'s stream wait for
-  /// what is sent; `which` says what these are, to ranks that might gather others.
-  dist::Work gather(const Gathers& buffers, dist::Label label, const std::string& which) const;
+  /// The `ranks` neighbours in the row that this rank is one of, in groups that begin with the row's first rank. A
+  /// collective of the row when there are no such groups yet.
+  dist::ProcessGroup& near(int ranks) { return shard_->kept_split(1, ranks, "regathers"); }
+  /// One all-gather along the row, or in `group`; none where there is nothing to gather. Who asks has made that group's
+  /// stream wait for what is sent; `which` says what these are, to ranks that might gather others.
+  dist::Work gather(const Gathers& buffers, dist::Label label, const std::string& which,
+                    dist::ProcessGroup* group = nullptr) const;
   int parts() const { return parts_; }
   int part() const { return world_.rank() % parts_; }
   /// Memory that shards, full parameters and gradients are sent from without a copy.

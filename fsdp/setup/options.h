@@ -23,6 +23,9 @@ template <class C, class Visit> void visit_options(C& config, Visit&& visit) {
         "unit");
   visit("keep_params", config.keep_params, "zero2 only: full parameters stay in memory");
   visit("shard_ranks", config.shard_ranks, "hybrid only: ranks per copy, as in a node");
+  visit("reshard_after_forward", config.reshard_after_forward,
+        "zero3, hybrid: after forward each rank keeps 1/n of a unit, and backward gathers it in groups of n ranks; 0: "
+        "from all; 1: it stays whole");
   visit("move_params_to_cpu", config.move_params_to_cpu,
         "shards, gradients and optimizer in host memory; zero2, zero3, hybrid");
   visit("move_grads_to_cpu", config.move_grads_to_cpu,
@@ -37,5 +40,8 @@ template <class C, class Visit> void visit_options(C& config, Visit&& visit) {
 
 /// Throws Error(input), naming the option and what to do, for a combination that cannot work.
 void check(const Config& config, int world_size);
+/// The same for reshard_after_forward alone, of a model or a unit that is split over `parts` ranks. `who` begins the
+/// message.
+void check_reshard(const std::string& who, const Config& config, int parts);
 
 }  // namespace shardgrad::fsdp

@@ -41,9 +41,10 @@ template <class M> nn::Child<M> wrap(nn::Child<M> module) {
   detail::choose_unit(module.shared(), {}, detail::When::enabled);
   return module;
 }
-/// The same with options of the unit's own: whether it is released after forward (zero3) or not (zero2), where its
-/// shard and gradients live, and its dtypes. Where the model's strategy keeps full parameters (ddp, zero1) only the
-/// dtypes count. All other options are the model's. Throws Error(input) for another strategy.
+/// The same with options of the unit's own: whether it is released after forward (zero3) or not (zero2) and what each
+/// rank keeps of it then (reshard_after_forward), where its shard and gradients live, and its dtypes. Where the model's
+/// strategy keeps full parameters (ddp, zero1) only the dtypes count. All other options are the model's. Throws
+/// Error(input) for another strategy.
 template <class M> nn::Child<M> wrap(nn::Child<M> module, const Config& own) {
   detail::choose_unit(module.shared(), own, detail::When::enabled);
   return module;

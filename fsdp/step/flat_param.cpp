@@ -17,6 +17,7 @@ FlatParam::FlatParam(std::string unit, std::string part, std::span<nn::Parameter
                      const Config& config)
     : layout_(std::move(unit), std::move(part), parameters, mesh, config),
       grads_(layout_, config),
+      secondary_(layout_, config),
       trainable_(parameters.front()->tensor.requires_grad()),
       shard_host_(layout_) {
   bool shard_to_cpu = config.move_params_to_cpu && layout_.has_own_memory();
@@ -167,9 +168,9 @@ void FlatParam::transition(FullState to) {
 void FlatParam::start_gather(Gathers& buffers) {
   if (!needs_gather()) return;
   Storage& full = *full_.storage();
-  if (!full.resident()) full.materialize(first_writer(param_dtype()));
+  if (!full.resident()) full.materialize(next_writer());
   if (state_ == FullState::closed) return transition(FullState::open);
-  ask_for(full_, buffers);
+  near() ? secondary_.ask_for(full_, buffers) : ask_for(full_, buffers);
   transition(FullState::gathering);
 }
 
@@ -261,6 +262,7 @@ void FlatParam::slice_written(size_t i) {
 void FlatParam::outdate(bool copy_is_written) {
   shard_ready_ = context().backend(shard_.device()).compute().record();
   converted_is_stale_ |= !copy_is_written;
+  secondary_.drop();
   bool is_the_shard = keeps_params_ && !split() && !(converts() && converted_is_stale_);
   if (is_the_shard || state_ == FullState::stale) return;
   transition(FullState::stale);

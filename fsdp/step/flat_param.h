@@ -4,6 +4,7 @@
 //
 //     shard       P/S   always there; what the optimizer updates; in host memory with move_params_to_cpu
 //     full        P     there while the unit is unsharded; the parameters are views of it
+//     secondary   P/n   from forward to the step, if it is asked for (fsdp/step/secondary_shard.h)
 //     gradients         fsdp/step/flat_grad.h
 //
 // S is the number of ranks a parameter is split over (fsdp/setup/mesh.h); 1 for ddp. Where full parameters are kept,
@@ -31,6 +32,7 @@
 
 #include <shardgrad/fsdp/setup/flat_layout.h>
 #include <shardgrad/fsdp/step/flat_grad.h>
+#include <shardgrad/fsdp/step/secondary_shard.h>
 
 namespace shardgrad::fsdp {
 
@@ -88,12 +90,18 @@ class FlatParam {
   // --- the unit's life --------------------------------------------------------------------------------------------
   FullState state() const { return state_; }
   bool needs_gather() const { return state_ == FullState::stale || state_ == FullState::closed; }
+  /// The ranks that the next gather is among; null: those that share a copy.
+  dist::ProcessGroup* near() const { return secondary_.kept() ? secondary_.group() : nullptr; }
   /// Brings the full buffer into memory, where it is not, and adds to `buffers` what is to be gathered into it.
   void start_gather(Gathers& buffers);
   /// `work` brings what was asked for.
   void gather_by(const dist::Work& work);
   /// Makes compute wait for the gather.
   void finish_gather();
+  /// Forward has used the full buffer, and backward will: this rank keeps its part, if the options say so.
+  void keep_secondary() {
+    if (state_ == FullState::open) secondary_.keep(full_, common_);
+  }
   /// Releases the full buffer after the compute queued so far. One that is kept stays in memory, but a conversion
   /// cannot be read any more. Comes after finish_gather().
   void release_full();
@@ -139,12 +147,14 @@ class FlatParam {
   bool converts() const { return layout_.param_dtype != layout_.dtype; }
   const Tensor& source(DType dtype);
   Stream& first_writer(DType dtype) const;
+  Stream& next_writer() const { return near() ? near()->stream() : first_writer(param_dtype()); }
   void transition(FullState to);
   void ask_for(const Tensor& full, Gathers& buffers);
   Tensor gather_whole(std::string_view phase);
 
   FlatLayout layout_;
   FlatGrad grads_;
+  SecondaryShard secondary_;
   bool trainable_, keeps_params_, common_ = false;
   std::vector<Tensor> parameters_;
   std::vector<std::shared_ptr<SliceSink>> sinks_;  // one per parameter

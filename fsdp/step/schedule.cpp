@@ -122,7 +122,9 @@ void Schedule::after_forward(Unit& unit, std::span<const Tensor> outputs) {
     node->add_pre_hook([self = shared(), call, now = node->sequence()] { self->before_backward(call, now); });
   }
   bool stays = recomputing() ? backward_follows : keep(unit, backward_follows);
-  if (!stays) release(unit, recomputing() ? "backward" : "forward");
+  if (stays) return;
+  if (!recomputing() && backward_follows && !running(unit)) unit.keep_secondary();
+  release(unit, recomputing() ? "backward" : "forward");
 }
 
 bool Schedule::keep(Unit& unit, bool backward_follows) {

@@ -8,6 +8,7 @@
 // - Before a unit computes it is gathered, unless that was started earlier; then the next units in the order of the
 //   last step are started, so that their transfer runs beside this unit's compute.
 // - After forward it is released, unless it is kept: the root, and the unit that finished last, whose backward is next.
+//   With reshard_after_forward each rank keeps a part of what is released (fsdp/step/secondary_shard.h).
 // - Two orders are kept, one of forward and one of backward. Prefetching forward by the order in which units *finish*
 //   would gather the wrong unit.
 // - When the last gradient of a flat parameter is written its reduction starts; the host does not wait for it. Those

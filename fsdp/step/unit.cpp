@@ -64,21 +64,33 @@ void Unit::unshard(std::string_view phase) {
   if (!needs_gather()) return;
   wait();  // for a gather of what has changed since
   transition(UnitState::gathering);
+  gather_among(nullptr, phase);
+  for (auto& flat : flat_params_)
+    if (flat->near()) return gather_among(flat->near(), phase);
+}
+
+// Those of its parts that this group holds between them; null: the whole row.
+void Unit::gather_among(dist::ProcessGroup* group, std::string_view phase) {
   Gathers buffers;
   std::string which;  // of the parts, as 0 and 1
   for (auto& flat : flat_params_) {
     size_t before = buffers.size();
-    flat->start_gather(buffers);
+    if (flat->near() == group) flat->start_gather(buffers);
     which += char('0' + (buffers.size() - before));
   }
-  dist::Work gather = mesh_.gather(buffers, {name_, std::string(phase)}, which.size() > 1 ? which : "");
-  for (auto& flat : flat_params_) flat->gather_by(gather);
+  dist::Work gather = mesh_.gather(buffers, {name_, std::string(phase)}, which.size() > 1 ? which : "", group);
+  for (auto& flat : flat_params_)
+    if (flat->near() == group) flat->gather_by(gather);
 }
 
 void Unit::wait() {
   if (state_ != UnitState::gathering) return;
   for (auto& flat : flat_params_) flat->finish_gather();
   transition(UnitState::unsharded);
+}
+
+void Unit::keep_secondary() {
+  for (auto& flat : flat_params_) flat->keep_secondary();
 }
 
 void Unit::reshard() {

@@ -60,6 +60,8 @@ class Unit {
   void unshard(std::string_view phase);
   /// Compute waits for the gather.
   void wait();
+  /// Before its forward's reshard(), where backward follows: each rank keeps a part, if the unit's options say so.
+  void keep_secondary();
   /// Gives the gathered parameters back.
   void reshard();
   /// In backward, before the unit's first gradient: counts the gradients that this pass will bring.
@@ -69,6 +71,7 @@ class Unit {
 
  private:
   void transition(UnitState to);
+  void gather_among(dist::ProcessGroup* group, std::string_view phase);
   void grad_ready(size_t flat);
   std::string name_;
   Mesh& mesh_;

@@ -87,6 +87,19 @@ TEST(Aliases, FsdpConfigIsAStrategyAndItsKeys) {
       expect_same(order.replace(order.find("NAME"), 4, general), {"strategy=zero2"});
 }
 
+// As FSDP2 has it.
+TEST(Aliases, ANumberOfRanksToReshardToIsAKeyOfItsOwn) {
+  expect_same(R"({"strategy": {"type": "fsdp", "reshard_after_forward": 4}})", {"fsdp.reshard_after_forward=4"});
+  expect_same(R"({"strategy": "hybrid", "fsdp": {"shard_ranks": 4}, "fsdp_config": {"reshard_after_forward": 2}})",
+              {"strategy=hybrid", "fsdp.shard_ranks=4", "fsdp.reshard_after_forward=2"});
+  EXPECT_THAT(refusal(R"({"fsdp_config": {"reshard_after_forward": -2}})"),
+              HasSubstr("a.json:1 (fsdp_config.reshard_after_forward): fsdp.reshard_after_forward is -2, expected an"));
+  EXPECT_THAT(refusal(R"({"fsdp_config": {"reshard_after_forward": 2}, "fsdp": {"reshard_after_forward": 4}})"),
+              HasSubstr("are one key, fsdp.reshard_after_forward"));
+  EXPECT_THAT(refusal(R"({"fsdp_config": {"reshard_after_forward": "node"}})"),
+              HasSubstr("fsdp_config.reshard_after_forward is \"node\", expected one of true, false"));
+}
+
 TEST(Aliases, StrategiesAndAcceleratorsOfLightning) {
   for (auto [theirs, ours] : {std::pair("fsdp_native", "zero3"),
                               {"ddp_fully_sharded", "zero3"},
