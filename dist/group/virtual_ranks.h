@@ -23,6 +23,9 @@ struct VirtualOptions {
   std::chrono::microseconds max_delay{200};
   /// kind: "threads" (the default), "shared_memory", "nccl" (a GPU each), or "single" (the default for one rank).
   GroupOptions group;
+  /// The machine that each rank is taken to be on, by rank; empty: all are on one. Ranks on several meet by their kind
+  /// within a machine, and send messages between machines: group "two_level".
+  std::vector<int> machines = {};
   WatchOptions watch;
 };
 
