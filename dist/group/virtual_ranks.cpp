@@ -128,17 +128,18 @@ void run_one_of(int world_size, const std::function<void(ProcessGroup&)>& body, 
 
 // What they share, of each machine.
 static World world_of(int size, const VirtualOptions& options) {
-  SG_CHECK(options.machines.empty() || int(options.machines.size()) == size, "run_ranks: ", options.machines.size(),
-           " ranks have a machine, but there are ", size);
-  World world{size,
-              options,
-              two_level::map_of(options.machines.empty() ? std::vector<int>(size_t(size)) : options.machines),
-              make_private_page(size),
-              {},
-              zeroed(local_bootstrap_bytes(size)),
-              {},
-              nullptr,
-              std::vector<std::exception_ptr>(size_t(size))};
+  SG_CHECK(options.group.machines.empty() || int(options.group.machines.size()) == size,
+           "run_ranks: ", options.group.machines.size(), " ranks have a machine, but there are ", size);
+  World world{
+      size,
+      options,
+      two_level::map_of(options.group.machines.empty() ? std::vector<int>(size_t(size)) : options.group.machines),
+      make_private_page(size),
+      {},
+      zeroed(local_bootstrap_bytes(size)),
+      {},
+      nullptr,
+      std::vector<std::exception_ptr>(size_t(size))};
   for (int machine = 0; machine < world.map.node_count(); ++machine) {
     int ranks = world.map.local_size(machine);
     world.boards.push_back(zeroed(Board::board_bytes(ranks)));

@@ -26,4 +26,7 @@ class Link {
   virtual std::unique_ptr<Link> join(int64_t group, const std::vector<int>& members, int rank) = 0;
 };
 
+/// Between all ranks of the job, by MPI; the bootstrap's name is "mpi".
+std::unique_ptr<Link> make_mpi_link(Bootstrap& bootstrap);
+
 }  // namespace shardgrad::dist::two_level

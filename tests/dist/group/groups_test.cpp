@@ -24,7 +24,7 @@ TEST_P(Groups, Case) {
   VirtualOptions options;
   options.group.kind = setting.kind;
   options.device = setting.device;
-  options.machines = setting.machines;
+  options.group.machines = setting.machines;
   run_ranks(setting.size, group_cases()[index].run, options);
 }
 

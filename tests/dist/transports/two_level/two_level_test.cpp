@@ -120,7 +120,7 @@ TEST(TwoLevel, SumsHaveTheSameBitsWhereverTheRanksAre) {
     all_reduce_sums_in_tree_order(group);
   };
   for (const std::vector<int>& machines : {std::vector<int>{0, 1, 0}, {0, 1, 1, 1}, {0, 0, 1, 1, 1, 2, 2}})
-    run_ranks(int(machines.size()), check, {.machines = machines});
+    run_ranks(int(machines.size()), check, {.group = {.machines = machines}});
 }
 
 TEST(TwoLevel, RanksOfOneMachineMakeAGroupOfItsOwnKind) {
@@ -135,7 +135,7 @@ TEST(TwoLevel, RanksOfOneMachineMakeAGroupOfItsOwnKind) {
               expect_sum_of_members(*row);
               expect_sum_of_members(*column);
             },
-            {.group = {.kind = "shared_memory"}, .machines = {0, 0, 1, 1}});
+            {.group = {.kind = "shared_memory", .machines = {0, 0, 1, 1}}});
 }
 
 TEST(TwoLevel, RanksInDifferentCallsAreNamed) {
@@ -147,7 +147,7 @@ TEST(TwoLevel, RanksInDifferentCallsAreNamed) {
       world.broadcast(t, 2, Label{"theirs", "forward"}).host_wait();
   };
   try {
-    run_ranks(4, diverge, {.machines = {0, 0, 1, 1}});
+    run_ranks(4, diverge, {.group = {.machines = {0, 0, 1, 1}}});
     FAIL() << "not refused";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("theirs"), std::string::npos) << error.what();
@@ -161,7 +161,7 @@ TEST(TwoLevel, ARankThatFailsEndsTheWaitsOnOtherMachines) {
     world.all_reduce(t).host_wait();
   };
   try {
-    run_ranks(4, fail_on_one, {.machines = {0, 0, 1, 1}});
+    run_ranks(4, fail_on_one, {.group = {.machines = {0, 0, 1, 1}}});
     FAIL() << "not thrown";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("no more data"), std::string::npos) << error.what();
@@ -170,7 +170,7 @@ TEST(TwoLevel, ARankThatFailsEndsTheWaitsOnOtherMachines) {
 
 TEST(TwoLevel, EachRankNeedsAMachine) {
   EXPECT_NE(refusal([] {
-              run_ranks(3, [](ProcessGroup&) {}, {.machines = {0, 1}});
+              run_ranks(3, [](ProcessGroup&) {}, {.group = {.machines = {0, 1}}});
             }).find("2 ranks have a machine"),
             std::string::npos);
 }
