@@ -10,7 +10,7 @@ namespace shardgrad {
 /// A variable, and what it may hold beside nothing.
 struct EnvironmentChoice {
   const char* variable;
-  std::array<std::string_view, 4> words;  ///< the last ones may be empty
+  std::array<std::string_view, 5> words;  ///< the last ones may be empty
 };
 /// A variable that may be 0 or 1.
 constexpr EnvironmentChoice environment_switch(const char* variable) { return {variable, {"0", "1"}}; }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/bootstrap/bootstrap.h>
 #include <shardgrad/dist/bootstrap/mpi_session.h>
@@ -65,9 +67,18 @@ std::unique_ptr<Bootstrap> make_mpi_bootstrap() {
   int rank = 0, size = 1;
   MPI_Comm_rank(session->world(), &rank);
   MPI_Comm_size(session->world(), &size);
-  RankMap map(exchange_over(*session, size, this_machine()));
+  std::vector<std::string> machines = exchange_over(*session, size, this_machine());
+  // Neighbours in number share a machine, however mpirun deals the ranks out: rows of a mesh and parts of a sum do
+  // then.
+  std::vector<int> order = RankMap(machines).by_node();
+  if (!std::ranges::is_sorted(order)) {
+    rank = int(std::ranges::find(order, rank) - order.begin());
+    session->renumber(rank);
+    std::vector<std::string> as_dealt = machines;
+    std::ranges::transform(order, machines.begin(), [&](int r) { return as_dealt[size_t(r)]; });
+  }
   session->unlink_segments();
-  return std::make_unique<MpiBootstrap>(std::move(session), rank, size, std::move(map));
+  return std::make_unique<MpiBootstrap>(std::move(session), rank, size, RankMap(machines));
 }
 
 std::shared_ptr<MpiSession> mpi_session(Bootstrap& bootstrap) {

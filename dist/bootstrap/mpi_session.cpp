@@ -38,6 +38,13 @@ MpiSession::MpiSession() {
   max_tag_ = found ? *bound : 32767;
 }
 
+void MpiSession::renumber(int rank) {
+  std::lock_guard lock(mutex_);
+  MPI_Comm before = world_;
+  MPI_Comm_split(before, 0, rank, &world_);
+  MPI_Comm_free(&before);
+}
+
 void MpiSession::unlink_segments() {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);)

@@ -25,6 +25,9 @@ class MpiSession {
   int max_tag() const { return max_tag_; }
   std::mutex& mutex() { return mutex_; }
 
+  /// Gives this rank another number, of as many; called by all ranks before anything else is.
+  void renumber(int rank);
+
   /// Waits for all requests without holding the core: polls, then sleeps for longer and longer, up to 0.2 ms. Calls
   /// check() again and again; when it throws, requests of single messages are given up. Those of collectives cannot be.
   enum class Requests { messages, collective };

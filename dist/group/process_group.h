@@ -90,7 +90,7 @@ class Work {
 };
 
 struct GroupOptions {
-  /// "single", "threads", "shared_memory", "mpi" or "nccl"; empty: the fastest that connects all ranks.
+  /// "single", "threads", "shared_memory", "two_level", "mpi" or "nccl"; empty: the fastest that connects all ranks.
   std::string kind;
   /// A slow fake network: how long a collective that sends so many bytes is held up. See fixed_delay.
   std::function<std::chrono::microseconds(int64_t bytes_sent)> delay;
@@ -98,6 +98,9 @@ struct GroupOptions {
   size_t heap_limit = 0;
   /// Of the group's stream in the trace, after "communication/"; empty: the kind.
   std::string name = {};
+  /// The machine of each rank of the job, by rank; empty: all are on one. Given to run_ranks, it pretends machines;
+  /// that of a job's processes is what their bootstrap says.
+  std::vector<int> machines = {};
 };
 std::function<std::chrono::microseconds(int64_t)> fixed_delay(std::chrono::microseconds time);
 
@@ -113,6 +116,10 @@ class ProcessGroup {
   int rank() const { return rank_; }
   int size() const { return int(members_.size()); }
   int global_rank(int rank) const { return members_.at(size_t(rank)); }
+  /// The number of the machine that a rank of this group is on.
+  int machine_of(int rank) const {
+    return options_.machines.empty() ? 0 : options_.machines.at(size_t(global_rank(rank)));
+  }
   const std::string& kind() const;
   /// The memory that this group sends from and receives into without a copy. Device: the context's default.
   const Ref<Allocator>& memory() const { return memory_; }

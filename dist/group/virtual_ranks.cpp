@@ -9,6 +9,8 @@
 #include <shardgrad/dist/os/board.h>
 #include <shardgrad/dist/transports/nccl/nccl.h>
 #include <shardgrad/dist/transports/transports.h>
+#include <shardgrad/dist/transports/two_level/machines.h>
+#include <shardgrad/dist/transports/two_level/socket_link.h>
 #include <shardgrad/dist/watch/monitor.h>
 
 namespace shardgrad::dist {
@@ -20,17 +22,43 @@ std::shared_ptr<void> zeroed(size_t bytes) {
   return memory;
 }
 
+std::vector<int> all_ranks(int count) {
+  std::vector<int> ranks(static_cast<size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 // What the ranks of one run_ranks share.
 struct World {
   int size;
   const VirtualOptions& options;
+  RankMap map;
   ControlPage page;
-  std::shared_ptr<void> board, meeting;
-  std::shared_ptr<SharedMemory> heap;  // kind shared_memory only
+  std::vector<std::shared_ptr<void>> boards;  // by machine
+  std::shared_ptr<void> meeting;
+  std::vector<std::shared_ptr<SharedMemory>> heaps;  // by machine; kind shared_memory only
+  std::shared_ptr<two_level::Doors> doors;           // between machines
   std::vector<std::exception_ptr> failures;
 };
 
+// The ranks of a machine.
+std::unique_ptr<DirectTransport> make_direct_transport(World& world, int rank,
+                                                       const std::shared_ptr<Control>& control) {
+  const std::string& kind = world.options.group.kind;
+  int machine = world.map.node_rank(rank), local = world.map.local_rank(rank), size = world.map.local_size(machine);
+  if (kind == "shared_memory")
+    return make_shared_memory_transport(std::make_shared<SharedHeap>(world.heaps[size_t(machine)], local, size), local,
+                                        size, control);
+  SG_CHECK(kind.empty() || kind == "threads", "run_ranks: there is no group of kind '", kind, "' for threads",
+           world.doors ? " on several machines" : "", "; choose threads, shared_memory, nccl or single");
+  return make_threads_transport(world.boards[size_t(machine)], local, size, control);
+}
+
 std::unique_ptr<Transport> make_transport(World& world, int rank, const std::shared_ptr<Control>& control) {
+  if (world.doors)
+    return make_two_level_transport(make_direct_transport(world, rank, control),
+                                    two_level::make_socket_link(world.doors, 1, all_ranks(world.size), rank, control),
+                                    world.map, rank, control);
   const std::string& kind = world.options.group.kind;
   if (kind == "single" || (kind.empty() && world.size == 1)) {
     SG_CHECK(world.size == 1, "run_ranks: a group of kind 'single' has one rank, not ", world.size);
@@ -40,12 +68,7 @@ std::unique_ptr<Transport> make_transport(World& world, int rank, const std::sha
     auto bootstrap = make_local_bootstrap("threads", world.meeting, rank, world.size);
     return make_nccl_transport(*bootstrap, control);
   }
-  if (kind == "shared_memory")
-    return make_shared_memory_transport(std::make_shared<SharedHeap>(world.heap, rank, world.size), rank, world.size,
-                                        control);
-  SG_CHECK(kind.empty() || kind == "threads", "run_ranks: there is no group of kind '", kind,
-           "' for threads; choose threads, shared_memory, nccl or single");
-  return make_threads_transport(world.board, rank, world.size, control);
+  return make_direct_transport(world, rank, control);
 }
 
 Context::Options options_of(const World& world, int rank) {
@@ -60,12 +83,6 @@ Context::Options options_of(const World& world, int rank) {
   options.delay_seed = o.delay_seed == 0 ? 0 : o.delay_seed + uint64_t(rank) * 7919;
   options.max_delay = o.max_delay;
   return options;
-}
-
-std::vector<int> all_ranks(int count) {
-  std::vector<int> ranks(static_cast<size_t>(count));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
 }
 
 void take_part(World& world, int rank, const std::function<void(ProcessGroup&)>& body) {
@@ -109,17 +126,34 @@ void run_one_of(int world_size, const std::function<void(ProcessGroup&)>& body, 
   body(group);
 }
 
+// What they share, of each machine.
+static World world_of(int size, const VirtualOptions& options) {
+  SG_CHECK(options.group.machines.empty() || int(options.group.machines.size()) == size,
+           "run_ranks: ", options.group.machines.size(), " ranks have a machine, but there are ", size);
+  World world{
+      size,
+      options,
+      two_level::map_of(options.group.machines.empty() ? std::vector<int>(size_t(size)) : options.group.machines),
+      make_private_page(size),
+      {},
+      zeroed(local_bootstrap_bytes(size)),
+      {},
+      nullptr,
+      std::vector<std::exception_ptr>(size_t(size))};
+  for (int machine = 0; machine < world.map.node_count(); ++machine) {
+    int ranks = world.map.local_size(machine);
+    world.boards.push_back(zeroed(Board::board_bytes(ranks)));
+    if (options.group.kind == "shared_memory")
+      world.heaps.push_back(
+          SharedMemory::create("shardgrad-heap", SharedHeap::heap_bytes(ranks, options.group.heap_limit)));
+  }
+  if (world.map.node_count() > 1) world.doors = two_level::make_local_doors();
+  return world;
+}
+
 void run_ranks(int world_size, const std::function<void(ProcessGroup&)>& body, const VirtualOptions& options) {
   SG_CHECK(world_size >= 1, "run_ranks: ", world_size, " ranks are not possible");
-  World world{world_size,
-              options,
-              make_private_page(world_size),
-              zeroed(Board::board_bytes(world_size)),
-              zeroed(local_bootstrap_bytes(world_size)),
-              nullptr,
-              std::vector<std::exception_ptr>(size_t(world_size))};
-  if (options.group.kind == "shared_memory")
-    world.heap = SharedMemory::create("shardgrad-heap", SharedHeap::heap_bytes(world_size, options.group.heap_limit));
+  World world = world_of(world_size, options);
   if (options.group.kind == "nccl") set_nccl_environment(0);
   std::vector<Thread> threads;
   std::exception_ptr not_started;

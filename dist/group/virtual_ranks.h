@@ -21,7 +21,9 @@ struct VirtualOptions {
   bool check_streams = false;  ///< the happens-before checker (always on for devices acc and sim)
   uint64_t delay_seed = 0;     ///< non-zero: random legal delays on every stream
   std::chrono::microseconds max_delay{200};
-  /// kind: "threads" (the default), "shared_memory", "nccl" (a GPU each), or "single" (the default for one rank).
+  /// kind: "threads" (the default), "shared_memory", "nccl" (a GPU each), or "single" (the default for one rank). Ranks
+  /// that are taken to be on several machines (GroupOptions::machines) meet by that kind within each, and send messages
+  /// between them: group "two_level".
   GroupOptions group;
   WatchOptions watch;
 };

@@ -4,8 +4,11 @@
 #include <cstdlib>
 
 #include <shardgrad/core/context.h>
+#include <shardgrad/core/warning.h>
 #include <shardgrad/dist/transports/nccl/nccl.h>
 #include <shardgrad/dist/transports/transports.h>
+#include <shardgrad/dist/transports/two_level/link.h>
+#include <shardgrad/dist/transports/two_level/machines.h>
 
 namespace shardgrad::dist {
 
@@ -24,6 +27,30 @@ static std::unique_ptr<Transport> share_or_fall_back(Bootstrap& bootstrap, const
     std::fprintf(stderr, "shardgrad: MPI connects the ranks of this node; they cannot share memory: %s\n",
                  reason.c_str());
   return make_mpi_transport(bootstrap, control);
+}
+
+// Where ranks lie so that more than needed crosses between machines, one line says so.
+static void name_cost_of_mapping(const RankMap& map) {
+  double cost = two_level::cost_of_mapping(map);
+  if (cost > 1)
+    warn(concat("sums over the ranks send ", cost, " times the bytes between machines that they would with a power of ",
+                "two of ranks on every machine, numbered machine by machine"));
+}
+
+static std::unique_ptr<Transport> make_two_level(Bootstrap& bootstrap, const std::shared_ptr<Control>& control,
+                                                 size_t limit) {
+  std::string reason;
+  std::shared_ptr<SharedHeap> heap = make_shared_heap(bootstrap, limit, reason);
+  if (!heap)
+    fail_as(ErrorKind::missing, "the ranks of a machine cannot share memory: ", reason,
+            "; give them more, or connect all ranks by MPI (SHARDGRAD_GROUP=mpi)");
+  auto machine = make_shared_memory_transport(heap, bootstrap.local_rank(), bootstrap.local_size(), control);
+  if (bootstrap.ranks().node_count() == 1) return machine;
+  SG_CHECK(bootstrap.name() == "mpi",
+           "a group of kind two_level needs ranks started by mpirun; these were started as '", bootstrap.name(), "'");
+  name_cost_of_mapping(bootstrap.ranks());
+  return make_two_level_transport(std::move(machine), two_level::make_mpi_link(bootstrap), bootstrap.ranks(),
+                                  bootstrap.rank(), control);
 }
 
 // Whether GPUs send by themselves. Asked for, sharing a GPU is refused by the transport; by default host memory takes
@@ -53,16 +80,22 @@ std::unique_ptr<ProcessGroup> make_world(Bootstrap& bootstrap, std::shared_ptr<C
     SG_CHECK(bootstrap.name() == "mpi", "a group of kind mpi needs ranks started by mpirun; these were started as '",
              bootstrap.name(), "'");
     transport = make_mpi_transport(bootstrap, control);
+  } else if (kind == "two_level") {
+    transport = make_two_level(bootstrap, control, options.heap_limit);
   } else if (kind == "single" || (kind.empty() && bootstrap.size() == 1)) {
     SG_CHECK(bootstrap.size() == 1, "a group of kind single has one rank, not ", bootstrap.size());
     transport = make_single_transport(control);
   } else {
     SG_CHECK(kind.empty() || kind == "shared_memory", "there is no group of kind '", kind,
-             "'; choose single, shared_memory, mpi or nccl");
+             "'; choose single, shared_memory, two_level, mpi or nccl");
     transport = share_or_fall_back(bootstrap, control, options.heap_limit, !kind.empty());
   }
   std::vector<int> members;
-  for (int r = 0; r < bootstrap.size(); ++r) members.push_back(r);
+  options.machines.clear();
+  for (int r = 0; r < bootstrap.size(); ++r) {
+    members.push_back(r);
+    options.machines.push_back(bootstrap.ranks().node_rank(r));
+  }
   auto world = std::make_unique<ProcessGroup>(std::move(transport), std::move(control), std::move(members), 1,
                                               std::move(options));
   bootstrap.barrier();  // every rank watches the group before anyone uses it

@@ -1,6 +1,7 @@
 #include <shardgrad/dist/os/rank_map.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -21,6 +22,12 @@ RankMap::RankMap(const std::vector<std::string>& hosts) {
     local_of_.push_back(int(ranks_of_[size_t(node)].size()));
     ranks_of_[size_t(node)].push_back(int(r));
   }
+}
+
+std::vector<int> RankMap::by_node() const {
+  std::vector<int> ranks;
+  for (const std::vector<int>& here : ranks_of_) ranks.insert(ranks.end(), here.begin(), here.end());
+  return ranks;
 }
 
 std::string list_of(const std::vector<int>& ranks) {
@@ -45,7 +52,8 @@ std::string list_of(const std::vector<int>& ranks) {
 std::string this_machine() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return host_name() + "/" + boot;
+  const char* pretended = std::getenv("SHARDGRAD_MACHINE");
+  return host_name() + "/" + boot + (pretended ? concat("/", pretended) : "");
 }
 
 }  // namespace shardgrad::dist

@@ -17,6 +17,8 @@ class RankMap {
   int local_rank(int global) const { return local_of_.at(size_t(global)); }
   int local_size(int node) const { return int(ranks_of_.at(size_t(node)).size()); }
   int global_rank(int node, int local) const { return ranks_of_.at(size_t(node)).at(size_t(local)); }
+  /// The ranks in an order in which those of a node are neighbours.
+  std::vector<int> by_node() const;
 
  private:
   std::vector<int> node_of_, local_of_;
@@ -26,7 +28,8 @@ class RankMap {
 /// "rank 3", "ranks 0-249, 251-499": for sentences, which stay readable for a thousand ranks. In ascending order.
 std::string list_of(const std::vector<int>& ranks);
 
-/// The machine this process runs on: host and boot. Names repeat between clusters of containers, boot ids do not.
+/// The machine this process runs on: host and boot. Names repeat between clusters of containers, boot ids do not. And
+/// SHARDGRAD_MACHINE, where it is set: processes of one machine that differ in it are taken to be on several.
 std::string this_machine();
 
 }  // namespace shardgrad::dist

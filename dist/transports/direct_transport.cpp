@@ -75,33 +75,46 @@ const std::byte* DirectTransport::piece(int peer, int part, Round round) const {
   return bounce(peer) + size_t(part) * (round.end - round.begin);
 }
 
-// Every rank's buffer is seen as `parts` parts of `bytes` bytes. `visit` reads the peers' pieces of one round.
-template <class Visit>
-void DirectTransport::rounds(const Call& call, const void* mine, int parts, size_t bytes, Visit&& visit,
-                             uint64_t whole) try {
-  part_bytes_ = bytes;
-  bool any_staged = open(call, mine, size_t(parts) * bytes, whole);
+// A rank that shows nothing in particular shows all parts.
+void DirectTransport::stage(const View& view, Round round) const {
+  auto one = [&](int part) {
+    size_t begin = std::min(view.total, size_t(part) * view.stride + round.begin);
+    size_t end = std::min(view.total, size_t(part) * view.stride + round.end);
+    std::memcpy(bounce(rank()) + size_t(part) * (round.end - round.begin),
+                static_cast<const std::byte*>(view.mine) + begin, end - begin);
+  };
+  for (int part : view.shown) one(part);
+  for (int part = 0; view.shown.empty() && part < view.parts; ++part) one(part);
+}
+
+// `read` looks at the peers' pieces of one round.
+template <class Read>
+void DirectTransport::rounds(const Call& call, const View& view, Read&& read, uint64_t whole) try {
+  part_bytes_ = view.stride;
+  bool any_staged = open(call, view.mine, view.total, whole);
   if (all_in_place_) return;  // nobody reads, so nobody is waited for
-  size_t step = any_staged ? bounce_bytes() / size_t(parts) / 64 * 64 : bytes;
-  Round round{0, 0};
+  size_t step = any_staged ? bounce_bytes() / size_t(view.parts) / 64 * 64 : view.end - view.begin;
+  Round round{view.begin, view.begin};
   do {
-    round = {round.end, std::min(bytes, round.end + step)};
+    round = {round.end, std::min(view.end, round.end + step)};
     if (any_staged) {
-      if (!sources_[size_t(rank())])
-        for (int part = 0; part < parts; ++part)
-          std::memcpy(bounce(rank()) + size_t(part) * (round.end - round.begin),
-                      static_cast<const std::byte*>(mine) + size_t(part) * bytes + round.begin,
-                      round.end - round.begin);
+      if (!sources_[size_t(rank())]) stage(view, round);
       meet();
     }
     begin_reading();
-    visit(round);
+    read(round);
     end_reading();
     meet();
-  } while (round.end < bytes);
+  } while (round.end < view.end);
 } catch (...) {
   withdraw(call.lane);
   throw;
+}
+
+void DirectTransport::look(const Call& call, const View& view, const Visit& visit) {
+  rounds(call, view, [&](Round round) {
+    visit([&](int peer, int part) { return piece(peer, part, round); }, round.begin, round.end);
+  });
 }
 
 static void copy(void* to, const void* from, size_t bytes) {

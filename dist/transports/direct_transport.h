@@ -10,6 +10,8 @@
 // takes, and then everybody takes part in the rounds.
 
 #include <cstddef>
+#include <functional>
+#include <span>
 
 #include <shardgrad/dist/os/board.h>
 #include <shardgrad/dist/transports/transport.h>
@@ -27,6 +29,21 @@ class DirectTransport : public Transport {
   void all_to_all(const Call& call, void* out, const void* in, size_t bytes) override;
   void barrier(const Call& call) override;
 
+  /// For collectives that are made of more than this: every rank's buffer of `total` bytes as `parts` parts that begin
+  /// `stride` bytes apart, of which bytes [begin, end) are looked at. `shown`: the parts of `mine` that peers look at.
+  struct View {
+    const void* mine;
+    int parts;
+    size_t stride, total;
+    size_t begin, end;
+    std::span<const int> shown;
+  };
+  /// Where bytes [from, to) of part `part` of `peer`'s buffer are, for the time of the call.
+  using Piece = std::function<const std::byte*(int peer, int part)>;
+  using Visit = std::function<void(const Piece& piece, size_t from, size_t to)>;
+  /// Calls visit for [begin, end), or for pieces of it one after the other. Returns when all ranks have seen all.
+  void look(const Call& call, const View& view, const Visit& visit);
+
  protected:
   /// True when peers can read these bytes in place; then `place` tells them where.
   virtual bool offer(const void* data, size_t bytes, uint64_t& place) const = 0;
@@ -42,8 +59,12 @@ class DirectTransport : public Transport {
   struct Round {
     size_t begin, end;
   };
-  template <class Visit>
-  void rounds(const Call& call, const void* mine, int parts, size_t bytes, Visit&& visit, uint64_t whole = 0);
+  template <class Read> void rounds(const Call& call, const View& view, Read&& read, uint64_t whole = 0);
+  template <class Read>
+  void rounds(const Call& call, const void* mine, int parts, size_t bytes, Read&& read, uint64_t whole = 0) {
+    rounds(call, {mine, parts, bytes, size_t(parts) * bytes, 0, bytes, {}}, read, whole);
+  }
+  void stage(const View& view, Round round) const;
   bool open(const Call& call, const void* mine, size_t bytes, uint64_t whole = 0);
   uint64_t whole_of(const void* full, const void* shard, size_t bytes) const;
   void meet();

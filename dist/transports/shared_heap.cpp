@@ -93,13 +93,13 @@ Ref<Allocator> SharedHeap::allocator(Device device) {
 }
 
 std::shared_ptr<SharedHeap> make_shared_heap(Bootstrap& bootstrap, size_t limit, std::string& reason) {
-  size_t bytes = SharedHeap::heap_bytes(bootstrap.size(), limit);
+  size_t bytes = SharedHeap::heap_bytes(bootstrap.local_size(), limit);
   auto memory = share_memory(bootstrap, "shardgrad-heap", bytes, reason);
   if (!memory) return nullptr;
   std::shared_ptr<SharedHeap> heap;
   std::string error;
   try {
-    heap = std::make_shared<SharedHeap>(memory, bootstrap.rank(), bootstrap.size());
+    heap = std::make_shared<SharedHeap>(memory, bootstrap.local_rank(), bootstrap.local_size());
   } catch (const Error& e) {
     error = e.what();
   }

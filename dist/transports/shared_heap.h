@@ -66,7 +66,7 @@ class SharedHeap {
   std::map<CommonMemory::Head*, size_t> lent_;  // their bytes
 };
 
-/// The heap of a node, or null with the reason. Called by all ranks of the bootstrap.
+/// The heap of this rank's node, or null with the reason, on all nodes alike. Called by all ranks of the bootstrap.
 std::shared_ptr<SharedHeap> make_shared_heap(Bootstrap& bootstrap, size_t limit, std::string& reason);
 
 }  // namespace shardgrad::dist

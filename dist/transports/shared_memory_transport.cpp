@@ -58,8 +58,8 @@ class SharedMemoryTransport final : public DirectTransport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_shared_memory_transport(std::shared_ptr<SharedHeap> heap, int rank, int size,
-                                                        std::shared_ptr<Control> control) {
+std::unique_ptr<DirectTransport> make_shared_memory_transport(std::shared_ptr<SharedHeap> heap, int rank, int size,
+                                                              std::shared_ptr<Control> control) {
   auto board = heap->world_board();
   return std::make_unique<SharedMemoryTransport>(std::move(heap), std::move(board), rank, size, std::move(control));
 }

@@ -42,8 +42,8 @@ class ThreadsTransport final : public DirectTransport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_threads_transport(std::shared_ptr<void> board, int rank, int size,
-                                                  std::shared_ptr<Control> control) {
+std::unique_ptr<DirectTransport> make_threads_transport(std::shared_ptr<void> board, int rank, int size,
+                                                        std::shared_ptr<Control> control) {
   return std::make_unique<ThreadsTransport>("threads", std::move(board), rank, size, std::move(control));
 }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include <shardgrad/dist/transports/direct_transport.h>
 #include <shardgrad/dist/transports/shared_heap.h>
 #include <shardgrad/dist/transports/transport.h>
 
@@ -23,14 +24,23 @@ std::unique_ptr<Transport> make_staged_transport(std::unique_ptr<Transport> inne
 
 /// Ranks that are threads of one process and read each other's memory. `board` is shared by all of them: zeroed,
 /// Board::board_bytes(size) long, aligned to 64.
-std::unique_ptr<Transport> make_threads_transport(std::shared_ptr<void> board, int rank, int size,
-                                                  std::shared_ptr<Control> control);
+std::unique_ptr<DirectTransport> make_threads_transport(std::shared_ptr<void> board, int rank, int size,
+                                                        std::shared_ptr<Control> control);
 
 /// What a rank of shared memory keeps to send what does not lie in the heap.
 inline constexpr size_t kBounceBytes = size_t(1) << 20;
 /// Ranks of one node that read each other's memory through the node's heap; `heap` is this rank's view of it.
-std::unique_ptr<Transport> make_shared_memory_transport(std::shared_ptr<SharedHeap> heap, int rank, int size,
-                                                        std::shared_ptr<Control> control);
+std::unique_ptr<DirectTransport> make_shared_memory_transport(std::shared_ptr<SharedHeap> heap, int rank, int size,
+                                                              std::shared_ptr<Control> control);
+
+namespace two_level {
+class Link;
+}
+/// Ranks on several machines (dist/transports/two_level/two_level_transport.h): those of a machine read each other's
+/// memory by `machine`, messages go between machines by `link`. `map` is of the world, `rank` the calling rank there.
+std::unique_ptr<Transport> make_two_level_transport(std::unique_ptr<DirectTransport> machine,
+                                                    std::unique_ptr<two_level::Link> link, const RankMap& map, int rank,
+                                                    std::shared_ptr<Control> control);
 
 /// Ranks that send messages by MPI; the bootstrap's name is "mpi".
 std::unique_ptr<Transport> make_mpi_transport(Bootstrap& bootstrap, std::shared_ptr<Control> control);

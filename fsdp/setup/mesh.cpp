@@ -1,6 +1,38 @@
 #include <shardgrad/fsdp/setup/mesh.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <shardgrad/core/warning.h>
+
 namespace shardgrad::fsdp {
+
+std::string crossing_rows(const std::vector<int>& machines, int parts) {
+  std::map<int, int> ranks_of;
+  for (int machine : machines) ++ranks_of[machine];
+  int largest = 0, crossing = 0, rows = int(machines.size()) / parts;
+  for (auto [machine, ranks] : ranks_of) largest = std::max(largest, ranks);
+  int needed = (parts + largest - 1) / largest, most = 0;
+  for (int row = 0; row < rows; ++row) {
+    auto begin = machines.begin() + row * parts;
+    int used = int(std::set<int>(begin, begin + parts).size());
+    crossing += used > needed;
+    most = std::max(most, used);
+  }
+  if (crossing == 0) return "";
+  return concat(
+      "hybrid: ", crossing, " of ", rows, " rows of ", parts, " ranks lie on ", most, " machines each, not ", needed,
+      ", so their gathers and reductions go between machines, ", needed == 1 ? "at all" : "more often",
+      "; choose fsdp.shard_ranks (Config::shard_ranks) that divides every machine's ranks, and give ranks of a ",
+      "machine neighbouring numbers");
+}
+
+static std::vector<int> machines_of(const dist::ProcessGroup& world) {
+  std::vector<int> machines;
+  for (int rank = 0; rank < world.size(); ++rank) machines.push_back(world.machine_of(rank));
+  return machines;
+}
 
 Mesh::Mesh(dist::ProcessGroup& world, int parts) : world_(world), parts_(parts) {
   if (parts == world.size()) {
@@ -8,6 +40,7 @@ Mesh::Mesh(dist::ProcessGroup& world, int parts) : world_(world), parts_(parts) 
   } else if (parts == 1) {
     replica_ = &world;
   } else {
+    if (std::string cost = crossing_rows(machines_of(world), parts); !cost.empty()) warn(cost);
     table_.emplace(world, std::vector<parallel::Axis>{{"replicas", world.size() / parts}, {"gathers", parts}});
     shard_ = &table_->group("gathers");
     replica_ = &table_->group("replicas");

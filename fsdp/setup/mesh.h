@@ -22,6 +22,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <shardgrad/parallel/mesh.h>
@@ -29,6 +30,10 @@
 namespace shardgrad::fsdp {
 
 using Gathers = std::vector<dist::ProcessGroup::GatherOf>;
+
+/// Why rows of `parts` ranks cost more than they would on machines like these, by how much, and what to do: some lie on
+/// more machines than a row needs. `machines`: the machine of each rank. Empty where none does.
+std::string crossing_rows(const std::vector<int>& machines, int parts);
 
 class Mesh {
  public:

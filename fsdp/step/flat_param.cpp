@@ -206,11 +206,8 @@ LocalRange FlatParam::local_range(size_t i) {
 LocalRange FlatParam::owned_range(size_t i) const {
   Owned mine = owned(i);
   auto part = [&](const Tensor& of_shard) { return of_shard.rows(mine.at, mine.at + mine.padded); };
-  LocalRange range;
-  range.values = part(shard_);
+  LocalRange range{.values = part(shard_), .grad = {}, .begin = mine.in_slice, .count = mine.count};
   if (converted_.defined()) range.copy = part(converted_);
-  range.begin = mine.in_slice;
-  range.count = mine.count;
   return range;
 }
 

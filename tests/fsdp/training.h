@@ -48,6 +48,7 @@ struct TrainingRun {
   uint64_t delay_seed = 0;
   std::chrono::microseconds max_delay = dist::VirtualOptions().max_delay;
   std::string group = "threads";
+  std::vector<int> machines = {};  ///< of the ranks; empty: all are on one
 };
 
 inline bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {  // -0 is not 0, NaN equals nothing
@@ -184,6 +185,7 @@ inline Outcome train(MakeModel make, const TrainingRun& setup) {
   dist::VirtualOptions options{
       .device = setup.device, .threads = 1, .delay_seed = setup.delay_seed, .max_delay = setup.max_delay};
   options.group.kind = setup.world == 1 ? "" : setup.group;
+  options.group.machines = setup.machines;
   dist::run_ranks(
       setup.world, [&](dist::ProcessGroup& world) { outcomes[size_t(world.rank())] = train_rank(make, setup, &world); },
       options);

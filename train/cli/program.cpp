@@ -99,7 +99,7 @@ void CommandLine::add_train() {
   command->add_option("--set", train.overrides, "change one key, e.g. --set optimizer.lr=0.01")
       ->allow_extra_args(false);
   command->add_option("--group", train.group,
-                      "how ranks communicate: single, shared_memory, mpi or nccl; by default what fits");
+                      "how ranks communicate: single, shared_memory, two_level, mpi or nccl; by default what fits");
   command->add_flag("--keys", keys,
                     "list the keys of a configuration, or those about a word, and end: train --keys schedule");
   command->callback([this] {

@@ -85,7 +85,8 @@ template <class T> void expect_same_bits(const Tensor& t, const std::vector<T>& 
 
 /// Group memory is different from other memory in some groups only.
 inline std::vector<Where> places(const ProcessGroup& group) {
-  if (group.kind() == "shared_memory") return {Where::group_memory, Where::plain, Where::mixed};
+  if (group.kind() == "shared_memory" || group.kind() == "two_level")
+    return {Where::group_memory, Where::plain, Where::mixed};
   return {Where::group_memory};
 }
 

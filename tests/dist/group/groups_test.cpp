@@ -1,4 +1,5 @@
-// The suite of group_cases.h over groups within one process: every kind, 1 to 6 ranks.
+// The suite of group_cases.h over groups within one process: every kind, 1 to 6 ranks, on one machine and on several
+// that are pretended.
 
 #include <unistd.h>
 
@@ -13,6 +14,7 @@ struct Setting {
   const char* kind;
   int size;
   Device device;
+  std::vector<int> machines = {};
 };
 
 class Groups : public ::testing::TestWithParam<std::tuple<Setting, size_t>> {};
@@ -22,6 +24,7 @@ TEST_P(Groups, Case) {
   VirtualOptions options;
   options.group.kind = setting.kind;
   options.device = setting.device;
+  options.group.machines = setting.machines;
   run_ranks(setting.size, group_cases()[index].run, options);
 }
 
@@ -30,6 +33,13 @@ std::vector<Setting> settings() {
       {"single", 1, kCpu}, {"single", 1, kAcc}, {"threads", 3, kAcc}, {"shared_memory", 3, kAcc}};
   for (int size = 1; size <= 6; ++size)
     for (const char* kind : {"threads", "shared_memory"}) all.push_back({kind, size, kCpu});
+  // On several machines: by slot and by node, even and uneven, one rank each.
+  all.push_back({"shared_memory", 4, kCpu, {0, 0, 1, 1}});
+  all.push_back({"shared_memory", 5, kCpu, {0, 0, 0, 1, 1}});
+  all.push_back({"threads", 4, kCpu, {0, 1, 0, 1}});
+  all.push_back({"threads", 6, kCpu, {0, 1, 2, 0, 1, 0}});
+  all.push_back({"threads", 3, kCpu, {0, 1, 2}});
+  all.push_back({"threads", 3, kAcc, {0, 0, 1}});
   for (Device device : test::kernel_devices()) {
     all.push_back({"single", 1, device});
     for (int size = 1; size <= 4; ++size) all.push_back({"threads", size, device});
@@ -39,7 +49,10 @@ std::vector<Setting> settings() {
 
 std::string name_of_case(const ::testing::TestParamInfo<Groups::ParamType>& info) {
   const auto& [setting, index] = info.param;
-  return concat(setting.kind, "_", name_of(setting.device.kind), "_", setting.size, "_", group_cases()[index].name);
+  std::string machines;
+  for (int machine : setting.machines) machines += concat(machines.empty() ? "_on_" : "", machine);
+  return concat(setting.kind, "_", name_of(setting.device.kind), "_", setting.size, machines, "_",
+                group_cases()[index].name);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Groups,

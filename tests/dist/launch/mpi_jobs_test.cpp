@@ -185,6 +185,35 @@ TEST_F(JobOnSeveralMachines, FindTheirRanksWithoutHelp) {
   EXPECT_EQ(ran.output.find("cannot watch over each other"), std::string::npos) << ran.output;
 }
 
+// By SHARDGRAD_MACHINE, which needs no root; ranks are dealt out in turn, as mpirun --map-by node does.
+std::string dealt_in_turn(int n, const std::string& arguments) {
+  std::string command = bare(1).substr(0, bare(1).find(" -n "));
+  for (int rank = 0; rank < n; ++rank)
+    command += concat(rank == 0 ? "" : " :", " -n 1 -x SHARDGRAD_MACHINE=", rank % 2, " ", program("dist_probe"), " ",
+                      arguments);
+  return command;
+}
+
+TEST(JobByTwoLevels, RunsTheWholeSuite) {
+  Ran ran = run_program("SHARDGRAD_GROUP=two_level " + dealt_in_turn(4, "suite"));
+  EXPECT_EQ(ran.code, 0) << ran.output;
+}
+
+TEST(JobByTwoLevels, RanksAreNumberedMachineByMachine) {
+  Ran ran = run_program("SHARDGRAD_GROUP=two_level " + dealt_in_turn(5, "place"));
+  EXPECT_EQ(ran.code, 0) << ran.output;
+  for (const char* place : {"rank 0 of 5 by mpi over two_level", "rank 2 is rank 2 of 3 on machine 0",
+                            "rank 3 is rank 0 of 2 on machine 1"})
+    EXPECT_NE(ran.output.find(place), std::string::npos) << place << ":\n" << ran.output;
+  EXPECT_NE(ran.output.find("sums over the ranks send 2 times the bytes between machines"), std::string::npos)
+      << ran.output;
+}
+
+TEST(JobByTwoLevels, OnOneMachineIsSharedMemory) {
+  Ran ran = run_program("SHARDGRAD_GROUP=two_level " + bare(2) + " place");
+  EXPECT_NE(ran.output.find("rank 1 of 2 by mpi over shared_memory"), std::string::npos) << ran.output;
+}
+
 TEST_F(JobOnSeveralMachines, AreToldWhyTheyCannotShareMemory) {
   Ran ran = run_program("SHARDGRAD_GROUP=shared_memory " + machines(2, 2) + " place");
   EXPECT_EQ(ran.code, 3);
@@ -196,7 +225,10 @@ TEST_F(JobOnSeveralMachines, AreToldWhyTheyCannotShareMemory) {
 TEST_F(JobOnSeveralMachines, EndInTimeWithTheFirstCauseLast) {
   for (const JobCase& expected : kJobCases)
     for (const char* name : {"good", "throw", "kill", "diverge"})
-      if (expected.name == std::string(name)) check_job(machines(3, 3), expected);
+      if (expected.name == std::string(name)) {
+        check_job(machines(3, 3), expected);
+        check_job("SHARDGRAD_GROUP=two_level " + machines(2, 3), expected);
+      }
 }
 
 TEST(Launch, GivesRanksTheThreadsThatTheEnvironmentAsksFor) {

@@ -30,6 +30,11 @@ TEST(RankMap, I48_EvenNodesFollowTheUsualFormula) {
   for (int r = 0; r < 6; ++r) EXPECT_EQ(r, map.node_rank(r) * 2 + map.local_rank(r));
 }
 
+TEST(RankMap, ByNodeTheRanksOfANodeAreNeighbours) {
+  EXPECT_EQ(RankMap({"a", "b", "a", "c", "b"}).by_node(), (std::vector<int>{0, 2, 1, 4, 3}));
+  EXPECT_EQ(RankMap({"a", "a", "b"}).by_node(), (std::vector<int>{0, 1, 2}));
+}
+
 TEST(RankMap, AListOfRanksStaysShort) {
   EXPECT_EQ(list_of({3}), "rank 3");
   EXPECT_EQ(list_of({0, 1}), "ranks 0, 1");
