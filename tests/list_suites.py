@@ -57,7 +57,7 @@ def labels_of(folder, suite, tests, kind):
 
 
 def entries_of(folder, tests):
-    """[(name, gtest's filter, labels)]"""
+    """[(name, gtest's filter, labels, how many tests)]"""
     groups = {}
     for suite, test, value in tests:
         kind = kind_of(folder, suite, test, value)
@@ -68,20 +68,20 @@ def entries_of(folder, tests):
         chosen = f"{suite}.*" if whole else ":".join(f"{suite}.{test}" for test, _ in members)
         if len(chosen) > LONGEST:
             sys.exit(f"{name} has too many tests for one command")
-        yield name, chosen, labels_of(folder, suite, members, kind)
+        yield name, chosen, labels_of(folder, suite, members, kind), len(members)
 
 
 def main():
     program, folder, output = sys.argv[1:]
     lines = []
-    for name, chosen, labels in entries_of(folder, tests_of(program)):
-        # Those on all devices take long and begin first.
-        cost = " COST 10" if re.search(r"On(Every)?Device", chosen) else ""
+    for name, chosen, labels, number in entries_of(folder, tests_of(program)):
+        # What takes long begins first: many tests, and those on all devices.
+        cost = number * (10 if re.search(r"On(Every)?Device", chosen) else 1)
         timeout = 1200 if "slow" in labels else 600
         # An entry of several tests that skips one has not been skipped; scripts/test reads the log for such.
         skip = ' SKIP_REGULAR_EXPRESSION "  SKIPPED "' if "slow" in labels else ""
         lines.append(f'add_test([==[{name}]==] [==[{program}]==] "--gtest_filter={chosen}")\n'
-                     f'set_tests_properties([==[{name}]==] PROPERTIES LABELS "{";".join(labels)}" TIMEOUT {timeout}{skip}{cost})\n')
+                     f'set_tests_properties([==[{name}]==] PROPERTIES LABELS "{";".join(labels)}" TIMEOUT {timeout}{skip} COST {cost})\n')
     Path(output).write_text("".join(lines))
 
 
