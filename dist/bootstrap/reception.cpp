@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/dist/os/peer.h>
@@ -22,11 +23,14 @@ constexpr auto kPatience = 5s;
 /// A host's answer is a sentence.
 constexpr size_t kLongestAnswer = 4096;
 constexpr size_t kTurnedAwaySaid = 8;
+constexpr const char* kOtherVersion = "is of another version of this library";
 /// What strangers may take of a host: connections at a look, and callers that have not said who they are.
 constexpr int kCallersAtALook = 64;
 constexpr size_t kStrangers = 200;
 
-constexpr char kMagic[16] = "shardgrad-tcp-2";
+/// Raised with every change of what is said here, in dist/bootstrap/tcp_bootstrap.cpp and in dist/watch/page_wire.h.
+constexpr char kMagic[16] = "shardgrad-tcp-3";
+constexpr size_t kMagicName = sizeof(kMagic) - 2;  // without the number
 
 struct Challenge {
   std::array<char, 16> magic = std::to_array(kMagic);
@@ -72,16 +76,37 @@ std::string printable(const char* text, size_t room) {
   return result;
 }
 
+// What another version of this library calls itself that `bytes` begin with; empty for anything else.
+std::string other_version(const std::string& bytes) {
+  std::string magic = bytes.substr(0, sizeof(kMagic)), name = magic.c_str();
+  bool of_a_version = name.starts_with(std::string_view(kMagic, kMagicName)) && name.size() > kMagicName &&
+                      name.find_first_not_of("0123456789", kMagicName) == name.npos;
+  return magic.size() == sizeof(kMagic) && of_a_version && name != kMagic ? name : "";
+}
+
 bool is_open(const Socket& socket) {
   char one;
   ssize_t got = recv(socket.descriptor(), &one, 1, MSG_PEEK | MSG_DONTWAIT);
   return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
-// A connection each, where the usual limit is 1,024 and the hard one much higher.
-void allow_descriptors(size_t wanted) {
+size_t descriptors_in_use() {
+  std::error_code none;
+  std::filesystem::directory_iterator all("/proc/self/fd", none);
+  return none ? 0 : size_t(std::distance(all, std::filesystem::directory_iterator()));
+}
+
+// A connection for each guest, and some for strangers, where the usual limit is 1,024 and the hard one much higher.
+void allow_descriptors(size_t guests) {
+  constexpr size_t kOwn = 16;
+  size_t needed = descriptors_in_use() + guests + kOwn, wanted = needed + kStrangers;
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  if (limit.rlim_max < needed)
+    fail_as(ErrorKind::missing, "rank 0 has a connection to each of ", guests, " others, and needs ", needed,
+            " descriptors; this process may have ", limit.rlim_max, " (its hard limit, ulimit -Hn). Raise it ",
+            "(LimitNOFILE of a service, limits.conf, docker run --ulimit nofile=", wanted, "), or start the ranks by ",
+            "mpirun, which has rank 0 hold one connection to each machine");
   limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, wanted);
   setrlimit(RLIMIT_NOFILE, &limit);
 }
@@ -91,7 +116,7 @@ void allow_descriptors(size_t wanted) {
 Reception::Reception(std::vector<Socket> listeners, std::string token, int count, const std::string& machine)
     : listeners_(std::move(listeners)), token_(std::move(token)), guests_(size_t(count)), machines_(size_t(count)) {
   machines_[0] = printable(machine.c_str(), sizeof(Hello::machine) - 1);  // as guests say theirs
-  allow_descriptors(size_t(count) + 256);
+  allow_descriptors(size_t(count) - 1);
 }
 
 void Reception::look() {
@@ -103,7 +128,9 @@ void Reception::look() {
       take_in(std::move(socket));
     }
   if (!full.empty()) no_room_ = full;
-  std::erase_if(callers_, [this](Caller& caller) { return !hear(caller); });
+  std::erase_if(callers_, [this, now = Clock::now()](Caller& caller) {  // a silent one is not asked: they may be many
+    return caller.speaks ? !hear(caller) : now - caller.since >= kPatience;
+  });
   size_t room = missing().size() + kStrangers;  // the oldest have had the longest to speak
   if (callers_.size() > room) callers_.erase(callers_.begin(), callers_.end() - ptrdiff_t(room));
   if (missing().empty()) return;
@@ -111,7 +138,8 @@ void Reception::look() {
   for (const Caller& caller : callers_) all.push_back(&caller.socket);
   for (const Socket& listener : listeners_)
     if (full.empty()) all.push_back(&listener);
-  wait_readable(all);
+  std::vector<bool> arrived = wait_readable(all);
+  for (size_t i = 0; i < callers_.size(); ++i) callers_[i].speaks = arrived[i];
 }
 
 void Reception::take_in(Socket socket) {
@@ -125,7 +153,10 @@ void Reception::take_in(Socket socket) {
 bool Reception::hear(Caller& caller) {
   std::string& bytes = caller.bytes;
   if (!caller.socket.read_some(bytes, sizeof(Hello) - bytes.size())) return false;
-  if (std::memcmp(bytes.data(), kMagic, std::min(bytes.size(), sizeof(kMagic))) != 0) return false;
+  if (std::string other = other_version(bytes); !other.empty())
+    turn_away(address_of_peer(caller.socket), concat("it ", kOtherVersion, " (", other, ", not ", kMagic, ")"));
+  size_t named = bytes.size() < sizeof(kMagic) ? std::min(bytes.size(), kMagicName) : sizeof(kMagic);
+  if (std::memcmp(bytes.data(), kMagic, named) != 0) return false;
   if (bytes.size() < sizeof(Hello)) return Clock::now() - caller.since < kPatience;
   if (is_open(caller.socket)) judge(caller);
   return false;
@@ -207,6 +238,12 @@ Socket call_host(const std::string& host, int port, const Guest& me, const std::
   std::string bytes, text;
   if (!read_in_time(socket, bytes, sizeof(Challenge), check)) return {};
   auto challenge = message_of<Challenge>(bytes);
+  if (std::string other = other_version(bytes); !other.empty()) {
+    std::string mine(kMagic, sizeof(kMagic));
+    socket.write_some(mine);  // rank 0 says so, too
+    fail("rank 0 at ", host, ":", port, " ", kOtherVersion, " (", other, ", not ", kMagic,
+         "); give every process of the job the same");
+  }
   if (challenge.magic != Challenge().magic) return {};
   if (std::string other = token.empty() ? other_user(socket) : ""; !other.empty()) {
     reason = "of the process that listens there: " + other;

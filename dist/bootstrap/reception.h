@@ -31,7 +31,8 @@ struct Guest {
 /// nobody ends the meeting for the others.
 class Reception {
  public:
-  /// Expects guests 1 to count - 1; the host itself is 0. Raises this process's limit on descriptors if it must.
+  /// Expects guests 1 to count - 1; the host itself is 0. Raises this process's limit on descriptors if it must. Throws
+  /// Error(missing), with the remedy, where its hard limit has no room for them.
   Reception(std::vector<Socket> listeners, std::string token, int count, const std::string& machine);
 
   /// Takes in who has come, hears what they say, and waits a moment for more, at most 50 ms.
@@ -50,6 +51,7 @@ class Reception {
     Nonce nonce;
     std::string bytes;
     std::chrono::steady_clock::time_point since;
+    bool speaks = true;  ///< something may have come from it
   };
   void take_in(Socket socket);
   bool hear(Caller& caller);

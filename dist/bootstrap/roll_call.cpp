@@ -11,6 +11,7 @@
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/dist/bootstrap/bootstrap.h>
+#include <shardgrad/dist/os/rank_map.h>
 #include <shardgrad/dist/os/report.h>
 
 namespace shardgrad::dist {
@@ -34,15 +35,23 @@ std::string RollCall::look(const RankProcesses& missing) {
 
 // "rank 1 (pid 7) has not begun and has done nothing for 60 s (stopped by a signal)"
 std::string RollCall::those_still_for(std::chrono::milliseconds limit, const RankProcesses& missing) const {
+  constexpr int kSaid = 3;
   std::ostringstream text;
+  std::vector<int> more;
+  int said = 0;
   for (const auto& [rank, pids] : missing) {
     auto time_of = [this](pid_t pid) { return stillness_.at(pid).time(); };
     auto least = std::ranges::min_element(pids, {}, time_of);
     if (least == pids.end() || time_of(*least) < limit) continue;
+    if (++said > kSaid) {
+      more.push_back(rank);
+      continue;
+    }
     auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time_of(*least)).count();
     text << (text.tellp() > 0 ? ", and " : "") << "rank " << rank << " (pid " << pids.back()
          << ") has not begun and has done nothing for " << seconds << " s" << why_still(pids.back());
   }
+  if (!more.empty()) text << ", nor have " << list_of(more);
   return std::move(text).str();
 }
 

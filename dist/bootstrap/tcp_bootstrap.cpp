@@ -27,19 +27,35 @@ void check_interrupted() {
       fail_as(ErrorKind::rank_failed, "interrupted by a signal while waiting for the other ranks");
 }
 
-// A message from rank 0: the blobs of all ranks, or why the job cannot go on.
+template <class T> void add_number(std::string& text, T number) {
+  text.append(reinterpret_cast<const char*>(&number), sizeof(number));
+}
+
+// A message from rank 0: the blobs of all ranks, or why the job cannot go on. Neighbours mostly say the same (nothing;
+// their machine): such a blob travels once with their number, for it goes to every rank.
 std::string pack(const std::vector<std::string>& blobs) {
   std::string text = "b";
-  for (const std::string& blob : blobs) {
-    uint64_t length = blob.size();
-    text.append(reinterpret_cast<const char*>(&length), sizeof(length)) += blob;
+  for (size_t r = 0, end; r < blobs.size(); r = end) {
+    for (end = r + 1; end < blobs.size() && blobs[end] == blobs[r];) ++end;
+    add_number(text, uint32_t(end - r));
+    add_number(text, uint64_t(blobs[r].size()));
+    text += blobs[r];
   }
   return text;
 }
 
+constexpr const char* kNoMessage = "what came from rank 0 is no message of a job";
+
+template <class T> T number_at(const std::string& text, size_t& at) {
+  T number = 0;
+  SG_CHECK(text.size() - at >= sizeof(number), kNoMessage);
+  std::memcpy(&number, text.data() + at, sizeof(number));
+  at += sizeof(number);
+  return number;
+}
+
 std::vector<std::string> unpack(const std::string& text, int count) {
-  const char* no_message = "what came from rank 0 is no message of a job";
-  SG_CHECK(!text.empty() && (text[0] == 'b' || (text[0] == 'e' && text.size() > 1)), no_message);
+  SG_CHECK(!text.empty() && (text[0] == 'b' || (text[0] == 'e' && text.size() > 1)), kNoMessage);
   if (text[0] == 'e') {
     auto kind = ErrorKind(text[1]);
     bool known = kind >= ErrorKind::internal && kind <= ErrorKind::rank_failed;
@@ -47,15 +63,13 @@ std::vector<std::string> unpack(const std::string& text, int count) {
   }
   std::vector<std::string> blobs;
   for (size_t at = 1; at < text.size();) {
-    uint64_t length = 0;
-    SG_CHECK(text.size() - at >= sizeof(length), no_message);
-    std::memcpy(&length, text.data() + at, sizeof(length));
-    at += sizeof(length);
-    SG_CHECK(length <= text.size() - at, no_message);
-    blobs.push_back(text.substr(at, length));
+    auto ranks = number_at<uint32_t>(text, at);
+    auto length = number_at<uint64_t>(text, at);
+    SG_CHECK(length <= text.size() - at && ranks <= size_t(count) - blobs.size(), kNoMessage);
+    blobs.resize(blobs.size() + ranks, text.substr(at, length));
     at += length;
   }
-  SG_CHECK(blobs.size() == size_t(count), no_message);
+  SG_CHECK(blobs.size() == size_t(count), kNoMessage);
   return blobs;
 }
 
@@ -103,7 +117,8 @@ std::vector<Socket> receive_ranks(const TcpPlace& place, std::vector<std::string
   }
   machines = reception.machines();
   std::vector<Socket> peers = std::move(reception.guests());
-  for (int r = 1; r < place.size; ++r) send_frame(peers[size_t(r)], pack(machines), check_interrupted);
+  std::string all = pack(machines);
+  for (int r = 1; r < place.size; ++r) send_frame(peers[size_t(r)], all, check_interrupted);
   return peers;
 }
 
@@ -122,9 +137,10 @@ std::vector<Socket> go_to_rank_0(const TcpPlace& place, std::vector<std::string>
   Guest me{place.rank, place.size, this_machine()};
   auto deadline = Clock::now() + place.limit;
   Check check = [&] { give_up_at(deadline); };
-  while (!(peers[0] = call_host(place.host, place.port, me, place.token, check, reason))) {
-    std::this_thread::sleep_for(50ms);
-    check();
+  // Thousands may wait for a rank 0 that comes late, and on its own machine: each asks more rarely the longer it waits.
+  for (auto pause = 50ms; !(peers[0] = call_host(place.host, place.port, me, place.token, check, reason)); check()) {
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 5 / 4, 1000ms);
   }
   reason = "it has let this rank in, and is silent since";
   deadline = Clock::now() + place.limit + 5s;  // rank 0's own comes before

@@ -1,23 +1,21 @@
 #include <shardgrad/dist/os/rank_map.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <sstream>
+#include <string_view>
+#include <unordered_map>
 
+#include <shardgrad/core/error.h>
 #include <shardgrad/dist/os/host_name.h>
 
 namespace shardgrad::dist {
 
 RankMap::RankMap(const std::vector<std::string>& hosts) {
-  std::vector<std::string> nodes;
+  std::unordered_map<std::string_view, int> nodes;
   for (size_t r = 0; r < hosts.size(); ++r) {
-    auto found = std::ranges::find(nodes, hosts[r]);
-    int node = int(found - nodes.begin());
-    if (found == nodes.end()) {
-      nodes.push_back(hosts[r]);
-      ranks_of_.emplace_back();
-    }
+    auto [found, is_new] = nodes.try_emplace(hosts[r], int(nodes.size()));
+    int node = found->second;
+    if (is_new) ranks_of_.emplace_back();
     node_of_.push_back(node);
     local_of_.push_back(int(ranks_of_[size_t(node)].size()));
     ranks_of_[size_t(node)].push_back(int(r));
@@ -31,22 +29,20 @@ std::vector<int> RankMap::by_node() const {
 }
 
 std::string list_of(const std::vector<int>& ranks) {
-  constexpr int kRanges = 20;
-  std::ostringstream text;
-  text << (ranks.size() == 1 ? "rank " : "ranks ");
-  int ranges = 0;
-  for (size_t i = 0, end; i < ranks.size(); i = end) {
+  constexpr size_t kRanges = 20;
+  std::vector<std::string> ranges;
+  for (size_t i = 0, end; i < ranks.size() && ranges.size() <= kRanges; i = end) {
     for (end = i + 1; end < ranks.size() && ranks[end] == ranks[end - 1] + 1;) ++end;
     if (end == i + 2) end = i + 1;  // two neighbours are no range
-    text << (i == 0 ? "" : ", ");
-    if (ranges++ == kRanges) {
-      text << "… (" << ranks.size() << " in all)";
-      break;
-    }
-    text << ranks[i];
-    if (end > i + 1) text << '-' << ranks[end - 1];
+    ranges.push_back(end > i + 1 ? concat(ranks[i], '-', ranks[end - 1]) : std::to_string(ranks[i]));
   }
-  return std::move(text).str();
+  if (ranges.size() > kRanges) ranges.back() = concat("… (", ranks.size(), " in all)");
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    bool last = i + 1 == ranges.size() && i < kRanges;
+    text += concat(i == 0 ? "" : last ? " and " : ", ", ranges[i]);
+  }
+  return text;
 }
 
 std::string this_machine() {

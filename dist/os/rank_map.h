@@ -25,7 +25,7 @@ class RankMap {
   std::vector<std::vector<int>> ranks_of_;
 };
 
-/// "rank 3", "ranks 0-249, 251-499": for sentences, which stay readable for a thousand ranks. In ascending order.
+/// "rank 3", "ranks 0-3, 7 and 12-1023": for sentences, which stay readable for a thousand ranks. In ascending order.
 std::string list_of(const std::vector<int>& ranks);
 
 /// The machine this process runs on: host and boot. Names repeat between clusters of containers, boot ids do not. And

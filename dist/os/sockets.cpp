@@ -201,16 +201,19 @@ Socket connect_to(const std::string& host, int port, std::chrono::milliseconds l
   return {};
 }
 
-static void wait_for(const Socket& socket, short what) {
+static void wait_for(const Socket& socket, short what, int milliseconds) {
   pollfd ready{socket.descriptor(), what, 0};
-  poll(&ready, 1, 50);
+  poll(&ready, 1, milliseconds);
 }
-void wait_readable(const Socket& socket) { wait_for(socket, POLLIN); }
-void wait_writable(const Socket& socket) { wait_for(socket, POLLOUT); }
-void wait_readable(const std::vector<const Socket*>& sockets) {
+void wait_readable(const Socket& socket) { wait_for(socket, POLLIN, 200); }
+void wait_writable(const Socket& socket) { wait_for(socket, POLLOUT, 50); }
+std::vector<bool> wait_readable(const std::vector<const Socket*>& sockets) {
   std::vector<pollfd> ready;
   for (const Socket* socket : sockets) ready.push_back({socket->descriptor(), POLLIN, 0});
   poll(ready.data(), ready.size(), 50);
+  std::vector<bool> arrived;
+  for (const pollfd& one : ready) arrived.push_back(one.revents != 0);
+  return arrived;
 }
 
 Check until(std::chrono::steady_clock::time_point deadline) {

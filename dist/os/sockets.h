@@ -49,9 +49,10 @@ Socket connect_to(const std::string& host, int port, std::chrono::milliseconds l
 bool send_frame(const Socket& socket, const std::string& text, const Check& check);
 bool receive_frame(const Socket& socket, std::string& text, const Check& check);
 
-/// Waits until something has arrived, or can be sent, at most 50 ms.
+/// Waits until something has arrived, at most 200 ms (thousands may wait on a machine), or can be sent, at most 50 ms.
 void wait_readable(const Socket& socket);
 void wait_writable(const Socket& socket);
-void wait_readable(const std::vector<const Socket*>& sockets);  ///< any of them
+/// Likewise, at most 50 ms, for any of them. Says for each whether something has arrived.
+std::vector<bool> wait_readable(const std::vector<const Socket*>& sockets);
 
 }  // namespace shardgrad::dist

@@ -155,7 +155,7 @@ TEST(Reception, TheTokenIsNeverSent) {
         "127.0.0.1", port, {1, 2, "machine-1"}, kToken, [] {}, reason);
   });
   while (!(heard = accept_from(listeners[0], reason))) wait_readable(listeners[0]);
-  std::string challenge = "shardgrad-tcp-2" + std::string(17, '\0');
+  std::string challenge = "shardgrad-tcp-3" + std::string(17, '\0');
   heard.write_some(challenge);
   while (bytes.size() < 284 && heard.read_some(bytes, 284)) wait_readable(heard);
   heard = Socket();
@@ -274,7 +274,7 @@ TEST(Reception, WithoutATokenTheUsersOwnProcessesMeetWhereTheHostListensOnEveryA
 
 TEST(Reception, StrangersGetNoProofOfTheToken) {
   Meeting meeting(2);
-  std::string reason, bytes, hello = "shardgrad-tcp-2" + std::string(289, '\0');
+  std::string reason, bytes, hello = "shardgrad-tcp-3" + std::string(289, '\0');
   Socket stranger = connect_to("127.0.0.1", meeting.port, 1s, reason);
   ASSERT_TRUE(stranger) << reason;
   stranger.write_some(hello);
@@ -325,6 +325,63 @@ TEST(Reception, MakesRoomForAConnectionPerRank) {
   getrlimit(RLIMIT_NOFILE, &after);
   setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_GE(after.rlim_cur, std::min<rlim_t>(300, before.rlim_max));
+}
+
+// In a process of its own, since a hard limit that was lowered stays so.
+TEST(Reception, AHardLimitThatHasNoRoomForAllRanksIsNamedWithTheRemedy) {
+  int said[2];
+  ASSERT_EQ(pipe(said), 0);
+  pid_t host = fork();
+  if (host == 0) {
+    rlimit low{100, 100};
+    setrlimit(RLIMIT_NOFILE, &low);
+    std::string heard = "nothing";
+    try {
+      Reception reception({}, kToken, 4096, "a");
+    } catch (const Error& error) {
+      heard = concat(int(error.kind()), ' ', error.what());
+    }
+    _exit(write(said[1], heard.data(), heard.size()) < 0);
+  }
+  close(said[1]);
+  char text[1000];
+  std::string heard(text, size_t(std::max<ssize_t>(0, read(said[0], text, sizeof text))));
+  close(said[0]);
+  waitpid(host, nullptr, 0);
+  EXPECT_TRUE(heard.starts_with(std::to_string(int(ErrorKind::missing)))) << heard;
+  for (const char* part : {"rank 0 has a connection to each of 4095 others",
+                           "this process may have 100 (its hard limit", "Raise it", "or start the ranks by mpirun"})
+    EXPECT_TRUE(contains(heard, part)) << heard;
+}
+
+TEST(Reception, AGuestOfAnotherVersionIsNamedByBoth) {
+  Meeting meeting(2);
+  std::string reason, magic = "shardgrad-tcp-4" + std::string(1, '\0');
+  Socket newer = connect_to("127.0.0.1", meeting.port, 1s, reason);
+  newer.write_some(magic);
+  for (int i = 0; i < 200 && meeting.reception.turned_away().empty(); ++i) meeting.reception.look();
+  EXPECT_TRUE(contains(meeting.reception.turned_away(),
+                       "it is of another version of this library (shardgrad-tcp-4, not shardgrad-tcp-3)"))
+      << meeting.reception.turned_away();
+
+  std::vector<Socket> older = listen_on("127.0.0.1", 0);
+  auto guest = std::async(std::launch::async, [port = port_of(older[0])] {
+    try {
+      make_tcp_bootstrap({1, 2, "127.0.0.1", port, kToken, 10s});
+      return std::string("met");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  });
+  Socket heard;
+  while (!(heard = accept_from(older[0], reason))) wait_readable(older[0]);
+  std::string challenge = "shardgrad-tcp-2" + std::string(17, '\0'), bytes;
+  heard.write_some(challenge);
+  std::string sentence = guest.get();
+  EXPECT_TRUE(contains(sentence, " is of another version of this library (shardgrad-tcp-2, not shardgrad-tcp-3)"))
+      << sentence;
+  heard.read_some(bytes, 100);
+  EXPECT_EQ(bytes, "shardgrad-tcp-3" + std::string(1, '\0')) << "so that the host can say it, too";
 }
 
 TEST(Sockets, ListenOnlyWhereTheHostsNameSays) {

@@ -70,6 +70,25 @@ TEST(RendezvousLimit, IsAWholeNumberOfSecondsOrRefusedByName) {
   EXPECT_EQ(rendezvous_limit(), 300s);
 }
 
+TEST(RollCall, NamesAFewOfManyRanksThatDoNothingAndListsTheOthers) {
+  std::vector<Child> stopped;
+  RankProcesses missing;
+  for (int rank = 0; rank < 7; ++rank) {
+    stopped.emplace_back([] { raise(SIGSTOP); });
+    missing[rank == 6 ? 9 : rank] = {stopped.back().pid()};
+  }
+  setenv("SHARDGRAD_RENDEZVOUS_SECONDS", "1", 1);
+  RollCall roll_call;
+  unsetenv("SHARDGRAD_RENDEZVOUS_SECONDS");
+  std::string said;
+  for (auto end = Clock::now() + 20s; said.empty() && Clock::now() < end; std::this_thread::sleep_for(20ms))
+    said = roll_call.look(missing);
+  std::string last =
+      concat("rank 2 (pid ", stopped[2].pid(), ") has not begun and has done nothing for 1 s (stopped by a ",
+             "signal), nor have ranks 3-5 and 9; the other ranks wait for it");
+  EXPECT_NE(said.find(last), std::string::npos) << said;
+}
+
 TEST(Monitor, NamesARankThatStopsBeforeItsFirstHeartbeat) {
   Child stopped([] { raise(SIGSTOP); });
   Context context;

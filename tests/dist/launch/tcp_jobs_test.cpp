@@ -51,9 +51,9 @@ TEST(TcpJob, RanksOfOneMachineShareItsMemory) {
 TEST(TcpJob, RanksThatDoNotComeAreNamedByThoseThatDid) {
   Ran ran = meet({"0 4", "2 4"}, 4);
   EXPECT_EQ(ran.code, 4) << ran.output;
-  size_t first = ran.output.find("after 4 s, ranks 1, 3 of 4 did not come to 127.0.0.1:");
+  size_t first = ran.output.find("after 4 s, ranks 1 and 3 of 4 did not come to 127.0.0.1:");
   ASSERT_NE(first, std::string::npos) << ran.output;
-  EXPECT_NE(ran.output.find("ranks 1, 3 of 4", first + 20), std::string::npos) << "both say so: " << ran.output;
+  EXPECT_NE(ran.output.find("ranks 1 and 3 of 4", first + 20), std::string::npos) << "both say so: " << ran.output;
   EXPECT_LT(ran.seconds, 12);
 }
 

@@ -37,15 +37,15 @@ TEST(RankMap, ByNodeTheRanksOfANodeAreNeighbours) {
 
 TEST(RankMap, AListOfRanksStaysShort) {
   EXPECT_EQ(list_of({3}), "rank 3");
-  EXPECT_EQ(list_of({0, 1}), "ranks 0, 1");
-  EXPECT_EQ(list_of({0, 1, 3}), "ranks 0, 1, 3");
-  EXPECT_EQ(list_of({0, 1, 2, 4, 6, 7, 8, 9}), "ranks 0-2, 4, 6-9");
+  EXPECT_EQ(list_of({0, 1}), "ranks 0 and 1");
+  EXPECT_EQ(list_of({0, 1, 3}), "ranks 0, 1 and 3");
+  EXPECT_EQ(list_of({0, 1, 2, 4, 6, 7, 8, 9}), "ranks 0-2, 4 and 6-9");
   std::vector<int> every_other, but_one;
   for (int r = 0; r < 1000; ++r) {
     if (r % 2) every_other.push_back(r);
     if (r != 250) but_one.push_back(r);
   }
-  EXPECT_EQ(list_of(but_one), "ranks 0-249, 251-999");
+  EXPECT_EQ(list_of(but_one), "ranks 0-249 and 251-999");
   EXPECT_LT(list_of(every_other).size(), 150u);
   EXPECT_TRUE(list_of(every_other).ends_with(", 39, … (500 in all)")) << list_of(every_other);
 }
