@@ -51,9 +51,14 @@ std::string HeapRegion::remedy() const {
                 "(SHARDGRAD_GROUP=mpi), which shares nothing");
 }
 
+size_t SharedHeap::region_bytes(int size, size_t machine) {
+  constexpr size_t kAddresses = size_t(1) << 45;
+  return std::min(machine, kAddresses / size_t(size)) / kPage * kPage;
+}
+
 size_t SharedHeap::heap_bytes(int size, size_t limit) {
   size_t machine = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE));
-  size_t region = (limit > 0 ? limit : machine) / kPage * kPage;
+  size_t region = limit > 0 ? limit / kPage * kPage : region_bytes(size, machine);
   return board_pages(size) + size_t(size) * region;
 }
 

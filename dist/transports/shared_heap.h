@@ -1,8 +1,9 @@
 #pragma once
 // The heap of a node: one shared memory with a region for each rank. A rank allocates only from its own region and
 // reads those of the others, so a buffer is known to everybody by one number, its offset. Address space for all the
-// memory the machine has is reserved at the start; pages are made as a region grows, and checked, so that running out
-// of memory is an error with a name and never a crash.
+// memory the machine has is reserved at the start for each rank, for the many ranks of a large machine less
+// (SharedHeap::region_bytes); pages are made as a region grows, and checked, so that running out of memory is an error
+// with a name and never a crash.
 
 #include <map>
 #include <memory>
@@ -41,8 +42,11 @@ class HeapRegion final : public MemorySource {
 class SharedHeap {
  public:
   SharedHeap(std::shared_ptr<SharedMemory> memory, int rank, int size);
-  /// The heap's size for `size` ranks that use at most `limit` bytes each (0: the machine's memory).
+  /// The heap's size for `size` ranks that use at most `limit` bytes each (0: region_bytes).
   static size_t heap_bytes(int size, size_t limit);
+  /// Addresses for a rank of `size` on a machine with so much memory: all of it, while all regions together take no
+  /// more than a quarter of a process's 128 TiB; with 256 ranks on 2 TiB 128 GiB, sixteen times what each has.
+  static size_t region_bytes(int size, size_t machine);
 
   const std::shared_ptr<HeapRegion>& region() const { return region_; }
   /// True when [data, data + bytes) lies in the heap, so that all ranks see it.

@@ -44,6 +44,17 @@ TEST(HeapRegion, PiecesNeverOverlapAndComeBackWhole) {
   EXPECT_FALSE(region.take(1));
 }
 
+// 47 bits of addresses are 128 TiB. A rank of few still may use all memory of its machine.
+TEST(SharedHeap, OfManyRanksOnALargeMachineCanBeMapped) {
+  constexpr size_t kTebibyte = size_t(1) << 40;
+  EXPECT_EQ(SharedHeap::region_bytes(8, 2 * kTebibyte), 2 * kTebibyte);
+  for (int ranks : {64, 96, 256, 1000}) {
+    size_t region = SharedHeap::region_bytes(ranks, 2 * kTebibyte);
+    EXPECT_GE(region, 16 * (2 * kTebibyte / size_t(ranks)) / 4096 * 4096) << ranks;
+    EXPECT_NO_THROW(SharedMemory::create("test", SharedHeap::heap_bytes(ranks, region))) << ranks;
+  }
+}
+
 // Not a region whose first touch kills the process.
 TEST(HeapRegion, PagesThatTheSystemRefusesAreNoMemory) {
   auto memory = SharedMemory::create("test", kMebibyte);
