@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <new>
 #include <system_error>
+#include <unordered_map>
 
 #include <shardgrad/dist/os/machine.h>
 #include <shardgrad/dist/os/process_watch.h>
@@ -24,15 +25,16 @@ int Control::open_lane(uint64_t group, std::vector<int> members) {
   Row& row = page_.row(rank_);
   for (int n = 0; n < Row::kLanes; ++n) {
     int i = (last_lane_ + 1 + n) % Row::kLanes;  // in turn: a closed lane can be read for a while
-    if (!members_[size_t(i)].empty()) continue;
+    if (members_[size_t(i)]) continue;
     Lane& lane = row.lanes[i];
     last_lane_ = i;
-    members_[size_t(i)] = std::move(members);
+    members_[size_t(i)] = std::make_shared<const std::vector<int>>(std::move(members));
     lane.finished.store(0);
     lane.place.store(Place());
     lane.closed.store(0);
     lane.blocked.store(0);
     call(i, 0);
+    row.use(i);
     lane.group.store(group);
     return i;
   }
@@ -57,18 +59,18 @@ Control::Waiting::Waiting(Control& control, int lane, uint64_t sequence)
 
 void Control::close_lane(int lane, Closed how) {
   std::lock_guard lock(mutex_);
-  members_[size_t(lane)].clear();
+  members_[size_t(lane)].reset();
   my_lane(lane).closed.store(uint32_t(how));
 }
 
-std::vector<int> Control::members(int lane) const {
+Control::Members Control::members(int lane) const {
   std::lock_guard lock(mutex_);
   return members_[size_t(lane)];
 }
 
 bool Control::is_lost(int lane, int member) const {
   if (!page_.has_cause()) return false;
-  pid_t pid = page_.row(members(lane).at(size_t(member))).pid.load();
+  pid_t pid = page_.row(members(lane)->at(size_t(member))).pid.load();
   return pid != 0 && pid != getpid() && stands_still(pid);
 }
 
@@ -98,11 +100,11 @@ void Control::finish() {
 LaneView Control::look(int index) const {
   LaneView view;
   const Lane& mine = my_lane(index);
-  std::vector<int> ranks = members(index);
-  if (ranks.empty() || !mine.place.load(view.place) || view.place.sequence <= mine.finished.load()) return view;
+  Members ranks = members(index);
+  if (!ranks || !mine.place.load(view.place) || view.place.sequence <= mine.finished.load()) return view;
   view.waiting = view.speaker = true;
   uint64_t fingerprint = view.place.fingerprint();
-  for (int r : ranks) {
+  for (int r : *ranks) {
     const Row& row = page_.row(r);
     const Lane* theirs = row.lane_of(view.place.group);
     // The state is read first: a rank that has ended makes no further call. A call that it has made may be done before
@@ -138,7 +140,7 @@ std::string Control::whereabouts_of(int rank, uint64_t group) const {
   const Row& row = page_.row(rank);
   std::string idle_text, elsewhere;
   bool closed = false;
-  for (const Lane& lane : row.lanes) {
+  for (const Lane& lane : row.used_lanes()) {
     Place place;
     uint64_t id = lane.group.load();
     if (id == 0 || !lane.place.load(place)) continue;
@@ -160,26 +162,50 @@ std::string Control::whereabouts_of(int rank, uint64_t group) const {
 // A sentence has room for its remedy, too, however many ranks it tells of.
 constexpr size_t kRoomForPlaces = Header::kTextBytes / 2;
 
-std::string Control::whereabouts(int lane) const {
-  using Place = std::pair<std::string, std::vector<int>>;
-  std::vector<Place> places;
-  for (int member : members(lane)) {
-    std::string where = whereabouts_of(member, my_lane(lane).group.load());
-    auto same = std::ranges::find(places, where, &Place::first);
-    if (same == places.end())
-      places.push_back({where, {member}});
-    else
-      same->second.push_back(member);
-  }
+namespace {
+
+/// Ranks that are in the same place.
+struct Together {
+  std::string where;
+  std::vector<int> ranks;
+  bool told = false;
+};
+
+std::string sentence_on(const std::vector<Together>& places) {
   std::string text;
   std::vector<int> left;
-  for (const Place& place : places)
-    if (text.size() < kRoomForPlaces)
-      text += concat(text.empty() ? "" : "; ", list_of(place.second), ' ', place.first);
+  for (const Together& place : places)
+    if (place.told)
+      text += concat(text.empty() ? "" : "; ", list_of(place.ranks), ' ', place.where);
     else
-      left.insert(left.end(), place.second.begin(), place.second.end());
+      left.insert(left.end(), place.ranks.begin(), place.ranks.end());
   std::ranges::sort(left);
   return left.empty() ? text : concat(text, "; ", list_of(left), " elsewhere");
+}
+
+}  // namespace
+
+std::string Control::whereabouts(int lane) const {
+  std::vector<Together> places;
+  std::unordered_map<std::string, size_t> known;
+  uint64_t group = my_lane(lane).group.load();
+  Members all = members(lane);
+  for (int member : all ? *all : std::vector<int>()) {
+    std::string where = whereabouts_of(member, group);
+    auto [place, is_new] = known.try_emplace(where, places.size());
+    if (is_new) places.push_back({std::move(where), {}});
+    places[place->second].ranks.push_back(member);
+  }
+  std::vector<Together*> fewest;
+  for (Together& place : places) fewest.push_back(&place);
+  std::ranges::stable_sort(fewest, {}, [](const Together* place) { return place->ranks.size(); });
+  size_t said = 0;
+  for (Together* place : fewest) {
+    if (said > kRoomForPlaces) break;
+    place->told = true;
+    said += list_of(place->ranks).size() + place->where.size() + 3;
+  }
+  return sentence_on(places);
 }
 
 std::string Control::divergence(int lane) const {
@@ -188,21 +214,22 @@ std::string Control::divergence(int lane) const {
 }
 
 std::string Control::deadlock(const std::vector<Stuck>& cycle) const {
-  std::ostringstream text;
-  text << "the ranks wait for each other in different groups: ";
+  std::string text = "the ranks wait for each other in different groups: ";
   for (size_t i = 0; i < cycle.size(); ++i) {
-    if (size_t(text.tellp()) > kRoomForPlaces) {
-      text << "; and so on through " << cycle.size() << " ranks";
+    if (text.size() > kRoomForPlaces) {
+      std::vector<int> rest;
+      for (; i < cycle.size(); ++i) rest.push_back(cycle[i].rank);
+      std::ranges::sort(rest);
+      text += concat("; and so on through ", list_of(rest));
       break;
     }
     std::vector<int> group;
     for (int r = 0; r < size(); ++r)
       if (page_.row(r).lane_of(cycle[i].place.group)) group.push_back(r);
-    text << (i == 0 ? "" : "; ") << "rank " << cycle[i].rank << " in " << describe(cycle[i].place)
-         << " of the group of " << list_of(group) << ", for rank " << cycle[(i + 1) % cycle.size()].rank;
+    text += concat(i == 0 ? "" : "; ", "rank ", cycle[i].rank, " in ", describe(cycle[i].place), " of the group of ",
+                   list_of(group), ", for rank ", cycle[(i + 1) % cycle.size()].rank);
   }
-  text << ". Every rank must make the calls of all its groups in the same order";
-  return std::move(text).str();
+  return text + ". Every rank must make the calls of all its groups in the same order";
 }
 
 void Control::throw_diverged(int lane) {

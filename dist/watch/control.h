@@ -91,14 +91,16 @@ class Control {
   std::string divergence(int lane) const;
   /// The merged sentence on ranks that wait for each other; see dist/watch/deadlock.h.
   std::string deadlock(const std::vector<Stuck>& cycle) const;
-  /// Where each member of the lane's group is: "ranks 0, 2 in all_reduce #6 …; rank 1 computing, last in …".
+  /// Where each member of the lane's group is: "ranks 0 and 2 in all_reduce #6 …; rank 1 computing, last in …". Where
+  /// that is too long, most ranks are "elsewhere": where few are is said, since who is sought is mostly alone.
   std::string whereabouts(int lane) const;
   /// Where a rank is, in `group`, or in any group for 0: "in all_reduce #6 …", "computing, last in …".
   std::string whereabouts_of(int rank, uint64_t group = 0) const;
 
  private:
+  using Members = std::shared_ptr<const std::vector<int>>;
   Lane& my_lane(int lane) const { return page_.row(rank_).lanes[lane]; }
-  std::vector<int> members(int lane) const;
+  Members members(int lane) const;
   std::exception_ptr cause_error() const;
 
   Context& context_;
@@ -107,7 +109,7 @@ class Control {
   std::atomic<bool> stop_{false};
   Suspension suspension_;
   mutable std::mutex mutex_;
-  std::vector<std::vector<int>> members_;  // by lane
+  std::vector<Members> members_;  // by lane; null where it is free
   int last_lane_ = -1;
 };
 

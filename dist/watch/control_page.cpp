@@ -1,9 +1,10 @@
 #include <shardgrad/dist/watch/control_page.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 #include <sstream>
+#include <string_view>
 
 #include <shardgrad/dist/bootstrap/bootstrap.h>
 #include <shardgrad/dist/os/report.h>
@@ -35,15 +36,22 @@ std::string describe(const Place& place) {
   return std::move(out).str();
 }
 
+// Cut between characters, and it shows.
+static std::string beginning_of(const std::string& text) {
+  constexpr std::string_view kCut = " …";
+  size_t end = Header::kTextBytes - 1 - kCut.size();
+  while (end > 0 && (uint8_t(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end).append(kCut);
+}
+
 bool ControlPage::claim_cause(int rank, int code, const std::string& text) const {
   Header& h = header();
   uint32_t nobody = 0;
   if (!h.claim.compare_exchange_strong(nobody, 1)) return false;
   h.rank.store(rank, std::memory_order_relaxed);
   h.code.store(code, std::memory_order_relaxed);
-  size_t bytes = std::min(text.size(), Header::kTextBytes - 1);
-  std::memcpy(h.text, text.data(), bytes);
-  h.text[bytes] = 0;
+  std::string fits = text.size() < Header::kTextBytes ? text : beginning_of(text);
+  std::memcpy(h.text, fits.c_str(), fits.size() + 1);
   h.claim.store(2, std::memory_order_release);
   return true;
 }
@@ -58,10 +66,12 @@ void announce(const ControlPage& page, const std::string& path) {
 }
 
 ControlPage make_private_page(int ranks) {
-  size_t bytes = ControlPage::page_bytes(ranks);
-  std::shared_ptr<void> memory(std::aligned_alloc(64, (bytes + 63) / 64 * 64), std::free);
-  std::memset(memory.get(), 0, bytes);
-  return ControlPage(std::move(memory), ranks);
+  size_t room = ControlPage::page_bytes(ranks) + alignof(Row);
+  std::shared_ptr<void> memory(std::calloc(room, 1),
+                               std::free);  // the system's own zeroes: rows nobody writes cost none
+  void* page = memory.get();
+  if (!page || !std::align(alignof(Row), room - alignof(Row), page, room)) throw std::bad_alloc();
+  return ControlPage(std::shared_ptr<void>(std::move(memory), page), ranks);
 }
 
 ControlPage make_shared_page(Bootstrap& bootstrap, std::string& reason) {

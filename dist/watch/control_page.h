@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 
 #include <shardgrad/core/dtype.h>
@@ -96,10 +97,20 @@ struct alignas(64) Row {
   std::atomic<int32_t> pid{0};
   std::atomic<RankState> state{RankState::absent};
   std::atomic<int32_t> tracer{0};  ///< pid of its debugger, for ranks on other machines
+  std::atomic<int32_t> used{0};    ///< lanes from here on never had a group
+  /// 0 where the rank writes its row itself. Elsewhere it counts the images of the row that have come, and is odd while
+  /// one is written and where its lanes may never have been so at one time (dist/watch/page_news.h).
+  std::atomic<uint64_t> image{0};
   Lane lanes[kLanes];
+
+  std::span<const Lane> used_lanes() const { return {lanes, size_t(used.load(std::memory_order_acquire))}; }
+  /// To be called before a lane gets its group.
+  void use(int lane) {
+    if (used.load() <= lane) used.store(lane + 1, std::memory_order_release);
+  }
   /// This rank's lane of a group, or null.
   const Lane* lane_of(uint64_t group) const {
-    for (const Lane& lane : lanes)
+    for (const Lane& lane : used_lanes())
       if (lane.group.load() == group) return &lane;
     return nullptr;
   }
@@ -123,9 +134,12 @@ class ControlPage {
   Header& header() const { return *static_cast<Header*>(memory_.get()); }
   Row& row(int rank) const { return reinterpret_cast<Row*>(static_cast<std::byte*>(memory_.get()) + kRowsAt)[rank]; }
 
-  /// Makes this the job's cause unless there is one. True when it was the first.
+  /// Makes this the job's cause unless there is one. True when it was the first. Of a text that is too long the
+  /// beginning stays, which names who failed.
   bool claim_cause(int rank, int code, const std::string& text) const;
   bool has_cause() const { return header().claim.load(std::memory_order_acquire) == 2; }
+  /// Somebody has claimed it, and its text cannot be read yet.
+  bool cause_comes() const { return header().claim.load(std::memory_order_acquire) == 1; }
   std::string cause() const { return has_cause() ? header().text : "a rank died while it was saying why it failed"; }
 
  private:

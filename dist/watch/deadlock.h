@@ -15,10 +15,20 @@
 //     (0, A, 1) -> (1, B, 1), because rank 1 waits there and has not called A's;
 //     (1, B, 1) -> (0, A, 1) likewise.
 //
-// The page is read while it changes, so the edges of one look may never have been there at the same time. But a
-// collective that has ended does not come back: an edge that two looks saw was there all the time between them. So a
-// cycle that two looks found, the same to the numbers of its calls, is a deadlock, and nothing else is taken for one:
-// a thread that computes, or waits for something that is no collective, has no edge.
+// What is known of the ranks may be of different times, of one on another machine seconds old. That does no harm where
+// it is true of each rank at some time of its own. Let C(g) be when the last member calls the collective of g that is
+// in the cycle. m above calls g's only after (h, t) has ended, whenever it was that m had not called it and waited: so
+// C(g) > C(h) > … > C(g), and none of these times ever comes.
+//
+// What must be so at one time is a single rank's row: that it has not called g's and that it waits in (h, t). A row of
+// another machine is used only where its image stood (Row::image): a rank whose image is older than its last lanes, or
+// was taken in the middle of a change, has no edge. A row of this machine is read while it changes; but a collective
+// that has ended does not come back, so an edge that two looks saw was there between them. A cycle that two looks
+// found, the same to the numbers of its calls, is a deadlock, and nothing else is taken for one: a thread that
+// computes, or waits for something that is no collective, has no edge.
+//
+// All members that wait in one collective wait for the same, so what is searched are collectives, and each member of
+// each is looked at once: the work grows with the ranks and their groups, not with their pairs.
 //
 // A thread that queues a call on a stream of the device counts as waiting for it meanwhile, for NCCL may hold it there.
 // When it is only slow at that, a cycle still shows ranks that have called their groups in different orders.

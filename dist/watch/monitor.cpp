@@ -12,18 +12,23 @@
 namespace shardgrad::dist {
 
 static constexpr std::chrono::seconds kGraceAfterSignal(5);
+static constexpr int kBeatsOfAFarLook = 5;
 
 Monitor::Monitor(std::shared_ptr<Control> control, WatchOptions options)
     : control_(std::move(control)),
       options_(std::move(options)),
       context_(context()),
       peers_(size_t(control_->size())),
+      elsewhere_(peers_.size()),
       waits_(Row::kLanes),
       now_(Clock::now()),
       wake_(eventfd(0, EFD_CLOEXEC)) {
   for (auto* limit : {&options_.silence_limit, &options_.warn_after, &options_.warn_again, &options_.left_limit,
                       &options_.stall_limit, &options_.start_limit})
     *limit = std::min(*limit, kLongestLimit);
+  for (int r : options_.elsewhere) elsewhere_[size_t(r)] = true;
+  for (int r = 0; r < control_->size(); ++r)
+    if (r != control_->rank() && !is_elsewhere(r)) here_.push_back(r);
   if (options_.parent) parent_ = ProcessWatch(getppid());
   restart_windows();
   thread_ = Thread([this] { loop(); });
@@ -51,14 +56,18 @@ void Monitor::loop() {
 // starting, so that each is watched from the beginning.
 void Monitor::sleep() {
   int beat = int(options_.beat.count());
-  for (int r = 0; r < control_->size(); ++r)
-    if (row(r).state.load() == RankState::absent) beat = std::min(beat, 5);
+  if (!all_begun()) beat = std::min(beat, 5);
   std::vector<pollfd> wakers = {{wake_, POLLIN, 0}, {options_.signals, POLLIN, 0}};
   bool ended = control_->page().has_cause();
-  for (const Peer& peer : peers_)
-    if (!ended) wakers.push_back({peer.process.descriptor(), POLLIN, 0});
+  for (int r : here_)
+    if (!ended && options_.processes) wakers.push_back({peers_[size_t(r)].process.descriptor(), POLLIN, 0});
   if (!ended) wakers.push_back({parent_.descriptor(), POLLIN, 0});
   poll(wakers.data(), wakers.size(), beat);
+}
+
+bool Monitor::all_begun() {
+  while (begun_ < control_->size() && row(begun_).state.load() != RankState::absent) ++begun_;
+  return begun_ == control_->size();
 }
 
 void Monitor::restart_windows() {
@@ -81,10 +90,9 @@ void Monitor::tick() try {
 }
 
 void Monitor::watch_processes() {
-  for (int r = 0; r < control_->size(); ++r) {
+  for (int r : here_) {
     Peer& peer = peers_[size_t(r)];
     pid_t pid = row(r).pid.load();
-    if (r == control_->rank() || is_elsewhere(r)) continue;
     if (row(r).state.load() != RankState::running) {
       peer.process = ProcessWatch();
       continue;
@@ -100,34 +108,39 @@ void Monitor::watch_processes() {
 }
 
 void Monitor::watch_heartbeats() {
-  for (int r = 0; r < control_->size(); ++r) {
-    Peer& peer = peers_[size_t(r)];
-    uint64_t beats = row(r).beats.load(std::memory_order_relaxed);
-    bool thread = !options_.processes && !is_elsewhere(r);
-    if (beats == 0 && !thread && watch_start(r)) continue;
-    bool judged = r != control_->rank() && !thread && row(r).state.load() == RankState::running && beats > 0;
-    if (!judged || std::exchange(peer.beats, beats) != beats) {
-      peer.heard = now_;
-      peer.excused = false;
-    }
-    if (now_ - peer.heard < options_.silence_limit) continue;
-    if (excuse(r)) {  // its window starts anew: the debugger may go before the next beat comes
-      peer.heard = now_;
-      continue;
-    }
-    pid_t pid = row(r).pid.load();
-    auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now_ - peer.heard).count();
-    control_->end_job(concat("rank ", r, " (pid ", pid, ") has stopped: no heartbeat for ", seconds, " s",
-                             is_elsewhere(r) ? "" : why_still(pid), "; it was ", control_->whereabouts_of(r)));
-    control_->page().row(r).state.store(RankState::failed);  // nobody needs to wait for it
+  for (int r : here_)
+    if (options_.processes) watch_heartbeat(r);
+  if (now_ < next_look_) return;
+  next_look_ = now_ + kBeatsOfAFarLook * options_.beat;
+  for (int r : options_.elsewhere) watch_heartbeat(r);
+}
+
+void Monitor::watch_heartbeat(int rank) {
+  Peer& peer = peers_[size_t(rank)];
+  uint64_t beats = row(rank).beats.load(std::memory_order_relaxed);
+  if (beats == 0 && watch_start(rank)) return;
+  bool judged = row(rank).state.load() == RankState::running && beats > 0;
+  if (!judged || std::exchange(peer.beats, beats) != beats) {
+    peer.heard = now_;
+    peer.excused = false;
   }
+  if (now_ - peer.heard < options_.silence_limit) return;
+  if (excuse(rank)) {  // its window starts anew: the debugger may go before the next beat comes
+    peer.heard = now_;
+    return;
+  }
+  pid_t pid = row(rank).pid.load();
+  auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now_ - peer.heard).count();
+  control_->end_job(concat("rank ", rank, " (pid ", pid, ") has stopped: no heartbeat for ", seconds, " s",
+                           is_elsewhere(rank) ? "" : why_still(pid), "; it was ", control_->whereabouts_of(rank)));
+  control_->page().row(rank).state.store(RankState::failed);  // nobody needs to wait for it
 }
 
 // A rank of this machine before its first heartbeat. True when it has ended the job.
 bool Monitor::watch_start(int rank) {
   Peer& peer = peers_[size_t(rank)];
   pid_t pid = row(rank).pid.load();
-  if (rank == control_->rank() || is_elsewhere(rank) || pid == 0) return false;
+  if (is_elsewhere(rank) || pid == 0) return false;
   if (!peer.before) peer.before.emplace(pid);
   peer.before->look();
   if (peer.before->time() < options_.start_limit) return false;
@@ -137,8 +150,6 @@ bool Monitor::watch_start(int rank) {
   control_->page().row(rank).state.store(RankState::failed);  // nobody needs to wait for it
   return true;
 }
-
-bool Monitor::is_elsewhere(int rank) const { return std::ranges::count(options_.elsewhere, rank) > 0; }
 
 // A rank under a debugger is not judged. True for one; says so the first time.
 bool Monitor::excuse(int rank) {
@@ -166,7 +177,7 @@ void Monitor::watch_lane(int index) {
   if (now_ - wait.since >= options_.deadlock_after) {
     std::vector<Stuck> found = find_deadlock(control_->page(), control_->rank(), index);
     if (found != wait.deadlock) wait.found = now_;
-    // Rows of other machines are seen a moment late: what is there now must stay.
+    // What is there now must stay: a thread may yet take a group's calls over (ProcessGroup::take_over).
     auto sure = options_.elsewhere.empty() ? options_.beat : 10 * options_.beat;
     if (!found.empty() && found == wait.deadlock && now_ - wait.found >= sure / 2)
       control_->end_job(control_->deadlock(found));
@@ -180,12 +191,14 @@ void Monitor::watch_lane(int index) {
     wait = Wait();
     return;
   }
-  auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now_ - wait.since).count();
-  std::string what = concat(" for ", seconds, " s: ", control_->whereabouts(index));
+  auto what = [&] {
+    auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now_ - wait.since).count();
+    return concat("ranks have waited for ", seconds, " s: ", control_->whereabouts(index));
+  };
   if (now_ - wait.since >= options_.stall_limit)
-    control_->end_job(concat("stall_limit is reached; ranks have waited", what));
+    control_->end_job(concat("stall_limit is reached; ", what()));
   else if (view.speaker)
-    warn(concat("ranks have waited", what));
+    warn(what());
   wait.warned = true;
   wait.next_warning = std::min(now_ + options_.warn_again, wait.since + options_.stall_limit);
 }

@@ -6,7 +6,8 @@
 //     `stall_limit`;
 //   - after a gap in its own clock (Ctrl-Z and fg, a suspended machine) it starts all its windows anew;
 //   - a rank under a debugger is not judged, and it says so;
-//   - threads of one process are not judged by their heartbeats: they cannot stop alone.
+//   - threads of one process are not judged by their heartbeats: they cannot stop alone;
+//   - a rank on another machine, whose heartbeats come once a second, is looked at as rarely.
 
 #include <chrono>
 #include <memory>
@@ -52,12 +53,14 @@ class Monitor {
   void tick();
   void watch_processes();
   void watch_heartbeats();
+  void watch_heartbeat(int rank);
   bool watch_start(int rank);
   void watch_lane(int lane);
   void read_signals();
   void tell();
   bool excuse(int rank);
-  bool is_elsewhere(int rank) const;
+  bool all_begun();
+  bool is_elsewhere(int rank) const { return elsewhere_[size_t(rank)]; }
   void warn(const std::string& text) const;
   const Row& row(int rank) const { return control_->page().row(rank); }
 
@@ -65,7 +68,11 @@ class Monitor {
   WatchOptions options_;
   Context& context_;
   std::vector<Peer> peers_;
-  std::vector<Wait> waits_;  // by lane
+  std::vector<bool> elsewhere_;    // by rank
+  std::vector<int> here_;          // the other ranks of this machine
+  int begun_ = 0;                  // the first ranks, of which all have begun
+  Clock::time_point next_look_{};  // at ranks elsewhere
+  std::vector<Wait> waits_;        // by lane
   ProcessWatch parent_;
   Clock::time_point now_;
   Clock::time_point terminated_{};  // when SIGTERM came

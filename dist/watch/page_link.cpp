@@ -14,28 +14,21 @@ namespace shardgrad::dist {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
 
-constexpr auto kPeriod = 50ms;
+constexpr auto kLookEvery = 50ms, kBeatsEvery = 1000ms;
+/// Read at once, so that no inbox grows.
+constexpr size_t kReadAtOnce = 16 << 10;
 
 }  // namespace
 
 struct PageLink::Connection {
-  explicit Connection(Far far) : far(std::move(far)) {
-    rows.resize(this->far.sent_ranks.size());
-    lanes.resize(rows.size() * Row::kLanes);
-    std::memset(static_cast<void*>(lanes.data()), 0, lanes.size() * sizeof(LaneImage));
-  }
-  /// Whether the other end may say what this rank does.
-  bool tells_of(int rank) const { return std::ranges::count(far.sent_ranks, rank) == 0; }
+  Connection(Far far, int machine, int ranks) : far(std::move(far)), machine(machine), beats(ranks) {}
   Far far;
-  std::vector<RowImage> rows;    // as last sent
-  std::vector<LaneImage> lanes;  // likewise
+  int machine;          // the other end's
+  PageNews::Told told;  // the number of the last news it was told
+  RankBits beats;       // that it has not been told
   std::string outbox, inbox;
-  bool cause_known = false, farewell = false;
-
-  LaneImage& sent_lane(size_t row, int lane) { return lanes[row * Row::kLanes + size_t(lane)]; }
-  std::string changes(const ControlPage& page);
+  bool beats_wait = false, cause_known = false, farewell = false;
 
   void post(PageMessage kind, const std::string& body) {
     append(outbox, uint64_t(body.size() + 1));
@@ -45,8 +38,11 @@ struct PageLink::Connection {
 };
 
 PageLink::PageLink(ControlPage page, const Bootstrap& bootstrap, std::vector<Far> far)
-    : page_(std::move(page)), map_(bootstrap.ranks()), rank_(bootstrap.rank()) {
-  for (Far& one : far) connections_.push_back(std::make_unique<Connection>(std::move(one)));
+    : page_(std::move(page)), map_(bootstrap.ranks()), rank_(bootstrap.rank()), news_(page_, map_, rank_) {
+  for (Far& one : far) {
+    int machine = map_.node_rank(one.first_rank);
+    connections_.push_back(std::make_unique<Connection>(std::move(one), machine, page_.ranks()));
+  }
   // The cause is said on rank 0's machine.
   if (rank_ != 0) page_.header().printed.store(1);
   thread_ = Thread([this] { loop(); });
@@ -58,88 +54,114 @@ PageLink::~PageLink() {
 }
 
 void PageLink::loop() {
-  for (int round = 0; !stop_.load(); ++round) {
-    if (round % 10 == 0) publish_tracers();
+  while (!stop_.load()) {
+    look(Clock::now());
     std::vector<pollfd> arrivals;
+    std::vector<Connection*> open;
     for (auto& connection : connections_) {
-      if (!exchange(*connection)) lose(*connection);
-      if (connection->far.socket) arrivals.push_back({connection->far.socket.descriptor(), POLLIN, 0});
+      if (connection->far.socket && !send(*connection)) {
+        receive(*connection);  // what came before the end is still heard: it may be the farewell
+        lose(*connection);
+      }
+      if (!connection->far.socket) continue;
+      short wanted = connection->outbox.empty() ? POLLIN : POLLIN | POLLOUT;
+      arrivals.push_back({connection->far.socket.descriptor(), wanted, 0});
+      open.push_back(connection.get());
     }
-    if (poll(arrivals.data(), arrivals.size(), int(kPeriod.count())) > 0) std::this_thread::sleep_for(5ms);
+    if (poll(arrivals.data(), arrivals.size(), int(kLookEvery.count())) <= 0) continue;
+    std::this_thread::sleep_for(5ms);  // what comes together is one round
+    for (size_t i = 0; i < open.size(); ++i)
+      if (arrivals[i].revents & ~POLLOUT && !receive(*open[i])) lose(*open[i]);
   }
   flush();
 }
 
-// False when the connection is lost.
-bool PageLink::exchange(Connection& connection) try {
-  bool open = send_changes(connection);
-  return receive(connection) && open;  // what came before the end is still heard: it may be the farewell
-} catch (const std::exception&) {      // what came was no message of ours
-  return false;
+// What this page has to tell.
+void PageLink::look(Clock::time_point now) {
+  if (now >= next_beats_) {
+    next_beats_ = now + kBeatsEvery;
+    publish_tracers();
+    note_beats();
+  }
+  if (now < next_look_) return;
+  next_look_ = now + kLookEvery;
+  news_.look(now);
+  if (page_.has_cause()) news_.look_at_states();  // nobody needs to wait for the dead, and who found them said so here
+}
+
+void PageLink::note_beats() {
+  RankBits all = news_.beats();
+  for (auto& connection : connections_) {
+    RankBits beats = all;
+    if (rank_ == 0)
+      for (int local = 0; local < map_.local_size(connection->machine); ++local)
+        beats.clear(map_.global_rank(connection->machine, local));
+    connection->beats.add(beats);
+    connection->beats_wait = connection->beats.any();
+  }
 }
 
 // Ranks elsewhere cannot see whether a process here is under a debugger.
 void PageLink::publish_tracers() const {
-  for (int r = 0; r < page_.ranks(); ++r)
-    if (map_.node_rank(r) == map_.node_rank(rank_) && page_.row(r).state.load() == RankState::running)
-      page_.row(r).tracer.store(tracer_of(page_.row(r).pid.load()));
-}
-
-// What has changed in the rows since they were last sent.
-std::string PageLink::Connection::changes(const ControlPage& page) {
-  std::string body;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    Row& row = page.row(far.sent_ranks[i]);
-    RowImage image{row.beats.load(), far.sent_ranks[i], row.pid.load(), row.tracer.load(), 0, {}, 0};
-    image.state = row.state.load();  // before the lanes: a rank that has finished makes no further call
-    std::vector<std::pair<int32_t, LaneImage>> changed;
-    bool whole = true;
-    LaneImage now;
-    for (int lane = 0; lane < Row::kLanes && whole; ++lane) {
-      if (row.lanes[lane].group.load() == 0) continue;
-      whole = image_of(row.lanes[lane], now);
-      if (!(now == sent_lane(i, lane))) changed.push_back({lane, now});
-    }
-    if (!whole || (changed.empty() && image == rows[i])) continue;  // torn: the next round has it
-    rows[i] = image;
-    image.lanes = int32_t(changed.size());
-    append(body, image);
-    for (auto& [lane, what] : changed) {
-      append(body, lane);
-      append(body, what);
-      std::memcpy(static_cast<void*>(&sent_lane(i, lane)), &what, sizeof(what));
-    }
+  int here = map_.node_rank(rank_);
+  for (int local = 0; local < map_.local_size(here); ++local) {
+    Row& row = page_.row(map_.global_rank(here, local));
+    if (row.state.load() == RankState::running) row.tracer.store(tracer_of(row.pid.load()));
   }
-  return body;
 }
 
-bool PageLink::send_changes(Connection& connection) {
-  if (!connection.far.socket) return true;
-  if (connection.outbox.empty()) {
-    std::string body = connection.changes(page_);
-    if (!body.empty()) connection.post(PageMessage::rows, body);
-    if (page_.has_cause() && !std::exchange(connection.cause_known, true)) {
-      std::string cause;
-      append(cause, CauseImage{page_.header().rank.load(), page_.header().code.load()});
-      connection.post(PageMessage::cause, cause + page_.cause());
-    }
+// Whether the other end may say what this rank does: rank 0 speaks for all machines but this one, others for their own.
+bool PageLink::tells_of(const Connection& connection, int rank) const {
+  int machine = map_.node_rank(rank);
+  return rank_ == 0 ? machine == connection.machine : machine != map_.node_rank(rank_);
+}
+
+// Puts the next messages into an empty outbox. False when there is nothing to tell. The cause comes before the states
+// of those who have failed: elsewhere they would look like ranks that have left for no reason.
+bool PageLink::fill(Connection& connection) const {
+  if (page_.cause_comes()) return false;
+  if (page_.has_cause() && !std::exchange(connection.cause_known, true)) {
+    std::string cause;
+    append(cause, CauseImage{page_.header().rank.load(), page_.header().code.load()});
+    connection.post(PageMessage::cause, cause + page_.cause());
   }
-  return connection.outbox.empty() || connection.far.socket.write_some(connection.outbox);
+  if (std::exchange(connection.beats_wait, false)) {
+    connection.post(PageMessage::beats, connection.beats.bytes());
+    connection.beats = RankBits(page_.ranks());
+  }
+  while (news_.has_more(connection.told) && connection.outbox.size() < kRowsInAMessage) {
+    std::string rows = news_.since(connection.told, connection.machine);
+    if (!rows.empty()) connection.post(PageMessage::rows, rows);
+  }
+  return !connection.outbox.empty();
 }
 
-bool PageLink::receive(Connection& connection) {
-  if (!connection.far.socket) return true;
+// Sends what there is and can be sent now. False when the connection is lost.
+bool PageLink::send(Connection& connection) const {
+  do
+    if (!connection.outbox.empty() && !connection.far.socket.write_some(connection.outbox)) return false;
+  while (connection.outbox.empty() && fill(connection));
+  return true;
+}
+
+// False when the connection is lost.
+bool PageLink::receive(Connection& connection) try {
   std::string& inbox = connection.inbox;
-  bool open = connection.far.socket.read_some(inbox, size_t(1) << 20);
-  uint64_t length = 0;
-  while (inbox.size() >= sizeof(length)) {
-    std::memcpy(&length, inbox.data(), sizeof(length));
-    SG_CHECK(length <= longest_message(page_.ranks()), "a message between control pages is too long");
-    if (inbox.size() < sizeof(length) + length) break;
-    understand(connection, inbox.substr(sizeof(length), length));
-    inbox.erase(0, sizeof(length) + length);
+  for (;;) {
+    size_t before = inbox.size(), at = 0;
+    bool open = connection.far.socket.read_some(inbox, kReadAtOnce);
+    bool all = inbox.size() - before < kReadAtOnce;
+    for (uint64_t length = 0; inbox.size() - at >= sizeof(length); at += sizeof(length) + length) {
+      std::memcpy(&length, inbox.data() + at, sizeof(length));
+      SG_CHECK(length <= longest_message(page_.ranks()), "a message between control pages is too long");
+      if (inbox.size() - at < sizeof(length) + length) break;
+      understand(connection, inbox.substr(at + sizeof(length), length));
+    }
+    inbox.erase(0, at);
+    if (all || !open) return open;
   }
-  return open;
+} catch (const std::exception&) {  // what came was no message of ours
+  return false;
 }
 
 void PageLink::understand(Connection& connection, const std::string& message) {
@@ -154,26 +176,24 @@ void PageLink::understand(Connection& connection, const std::string& message) {
       page_.claim_cause(image.rank, image.code, message.substr(at));
       break;
     }
+    case PageMessage::beats:
+      read_beats(connection, RankBits(page_.ranks(), message.substr(at)));
+      break;
     case PageMessage::rows:
-      while (at < message.size()) read_row(connection, message, at);
+      while (at < message.size())
+        news_.heard(take_row(message, at, page_, [&](int rank) { return tells_of(connection, rank); }), Clock::now());
       break;
     default:
       fail("a message between control pages is of no known kind");
   }
 }
 
-void PageLink::read_row(const Connection& connection, const std::string& message, size_t& at) {
-  auto image = take<RowImage>(message, at, page_.ranks());
-  SG_CHECK(connection.tells_of(image.rank), "a control page was told of rank ", image.rank, " by who cannot know");
-  Row& row = page_.row(image.rank);
-  for (int i = 0; i < image.lanes; ++i) {
-    auto lane = take<int32_t>(message, at, page_.ranks());
-    write(row.lanes[lane], take<LaneImage>(message, at, page_.ranks()));
+void PageLink::read_beats(const Connection& connection, const RankBits& beats) const {
+  for (int r = 0; r < page_.ranks(); ++r) {
+    if (!beats.get(r)) continue;
+    SG_CHECK(tells_of(connection, r), "a control page was told of rank ", r, " by who cannot know");
+    page_.row(r).beats.fetch_add(1, std::memory_order_relaxed);
   }
-  row.pid.store(image.pid);
-  row.tracer.store(image.tracer);
-  row.beats.store(image.beats);
-  row.state.store(image.state);
 }
 
 // The other end is gone: in good order after a farewell, otherwise its machine or process has failed.
@@ -186,7 +206,7 @@ void PageLink::lose(Connection& connection) {
       concat("rank ", first, " (pid ", page_.row(first).pid.load(), ") on another machine died: ", kUnknownEnd));
   if (!std::exchange(connection.cause_known, true) && rank_ != 0) page_.header().printed.store(0);  // nobody else can
   for (int r = 0; r < page_.ranks(); ++r) {  // nobody needs to wait for them
-    if (connection.tells_of(r) && page_.row(r).state.load() == RankState::running)
+    if (tells_of(connection, r) && page_.row(r).state.load() == RankState::running)
       page_.row(r).state.store(RankState::failed);
   }
 }
@@ -199,10 +219,11 @@ void PageLink::flush() {
       if (!connection.outbox.empty()) wait_writable(connection.far.socket);
     }
   };
+  news_.look(Clock::now());
   for (auto& connection : connections_) {
     if (!connection->far.socket) continue;
-    empty_outbox(*connection);
-    send_changes(*connection);
+    do empty_outbox(*connection);
+    while (connection->outbox.empty() && fill(*connection));
     connection->post(PageMessage::farewell, "");
     empty_outbox(*connection);
   }

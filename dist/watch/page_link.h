@@ -1,7 +1,8 @@
 #pragma once
 // The control pages of the machines of a job, kept alike. The first rank of each machine holds one TCP connection to
-// rank 0 and a thread that sends what has changed in the rows of its machine (heartbeats, states, lanes) and the job's
-// cause of failure; rank 0 passes everything on. So control and monitor need not know that there are several machines.
+// rank 0 and a thread that sends what is new in the rows of its machine (dist/watch/page_news.h says what that is and
+// when), heartbeats once a second, and the job's cause of failure; rank 0 passes everything on. So control and monitor
+// need not know that there are several machines.
 //
 //     machine 0:  ranks 0-3 on one page  ==== rank 0 =========+
 //     machine 1:  ranks 4-7 on one page  ==== rank 4 ---TCP---+
@@ -19,6 +20,7 @@
 #include <shardgrad/dist/bootstrap/bootstrap.h>
 #include <shardgrad/dist/os/sockets.h>
 #include <shardgrad/dist/watch/control_page.h>
+#include <shardgrad/dist/watch/page_news.h>
 
 namespace shardgrad::dist {
 
@@ -27,8 +29,7 @@ class PageLink {
   /// A machine at the other end.
   struct Far {
     Socket socket;
-    int first_rank;               ///< whose process holds the other end
-    std::vector<int> sent_ranks;  ///< whose rows it is told of: those it does not write itself
+    int first_rank;  ///< whose process holds the other end
   };
   PageLink(ControlPage page, const Bootstrap& bootstrap, std::vector<Far> far);
   /// Sends what is left, and farewell.
@@ -36,21 +37,27 @@ class PageLink {
   PageLink(const PageLink&) = delete;
 
  private:
+  using Clock = PageNews::Clock;
   struct Connection;
   void loop();
+  void look(Clock::time_point now);
+  void note_beats();
   void publish_tracers() const;
-  bool exchange(Connection& connection);
-  bool send_changes(Connection& connection);
+  bool tells_of(const Connection& connection, int rank) const;
+  bool send(Connection& connection) const;
+  bool fill(Connection& connection) const;
   bool receive(Connection& connection);
   void understand(Connection& connection, const std::string& message);
-  void read_row(const Connection& connection, const std::string& message, size_t& at);
+  void read_beats(const Connection& connection, const RankBits& beats) const;
   void lose(Connection& connection);
   void flush();
 
   ControlPage page_;
   const RankMap map_;
   int rank_;
+  PageNews news_;
   std::vector<std::unique_ptr<Connection>> connections_;
+  Clock::time_point next_look_{}, next_beats_{};
   std::atomic<bool> stop_{false};
   Thread thread_;
 };

@@ -69,13 +69,6 @@ std::vector<Socket> answer_calls(std::vector<Socket> listeners, const std::strin
   return std::move(reception.guests());
 }
 
-std::vector<int> ranks_where(const RankMap& map, const std::function<bool(int node)>& wanted) {
-  std::vector<int> ranks;
-  for (int r = 0; r < map.world_size(); ++r)
-    if (wanted(map.node_rank(r))) ranks.push_back(r);
-  return ranks;
-}
-
 std::string random_word() {
   std::ostringstream word;
   for (uint8_t byte : make_nonce()) word << std::hex << int(byte) << '.';
@@ -106,11 +99,9 @@ std::unique_ptr<PageLink> link_pages(Bootstrap& bootstrap, const ControlPage& pa
     if (bootstrap.rank() == 0) {
       std::vector<Socket> sockets = answer_calls(std::move(listeners), token, nodes);
       for (int node = 1; node < nodes; ++node)
-        far.push_back({std::move(sockets[size_t(node)]), map.global_rank(node, 0),
-                       ranks_where(map, [node](int other) { return other != node; })});
+        far.push_back({std::move(sockets[size_t(node)]), map.global_rank(node, 0)});
     } else if (bootstrap.local_rank() == 0) {
-      far.push_back({call_rank_0(token, port, addresses, {mine, nodes, this_machine()}), 0,
-                     ranks_where(map, [mine](int other) { return other == mine; })});
+      far.push_back({call_rank_0(token, port, addresses, {mine, nodes, this_machine()}), 0});
     }
   } catch (const Error& e) {
     error = e.what();

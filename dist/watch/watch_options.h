@@ -13,7 +13,8 @@ inline constexpr std::chrono::milliseconds kLongestLimit = std::chrono::hours(24
 
 struct WatchOptions {
   std::chrono::milliseconds beat{100};
-  std::chrono::milliseconds silence_limit{8000};  ///< no heartbeat for so long: the rank has stopped
+  /// No heartbeat for so long: the rank has stopped. Those of other machines come once a second, and up to two late.
+  std::chrono::milliseconds silence_limit{8000};
   std::chrono::milliseconds warn_after{10000}, warn_again{60000};
   std::chrono::milliseconds deadlock_after{1000};  ///< ranks that wait for so long are searched for a deadlock
   std::chrono::milliseconds left_limit{5000};  ///< so long after a rank left a group by an exception, that is the cause

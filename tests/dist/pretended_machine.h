@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <shardgrad/core/error.h>
 #include <shardgrad/dist/bootstrap/bootstrap.h>
 #include <shardgrad/dist/watch/page_link.h>
 
@@ -26,11 +27,18 @@ inline std::pair<Socket, Socket> connected() {
   return {Socket(ends[0]), Socket(ends[1])};
 }
 
-/// The far end of a connection, of which `ranks` are told.
-inline std::vector<PageLink::Far> far_end(Socket socket, int first_rank, std::vector<int> ranks) {
+/// The far end of a connection, which `first_rank` holds.
+inline std::vector<PageLink::Far> far_end(Socket socket, int first_rank) {
   std::vector<PageLink::Far> far;
-  far.push_back({std::move(socket), first_rank, std::move(ranks)});
+  far.push_back({std::move(socket), first_rank});
   return far;
+}
+
+/// So many machines with so many ranks each, by rank.
+inline std::vector<std::string> machines_of(int machines, int ranks_each) {
+  std::vector<std::string> hosts;
+  for (int r = 0; r < machines * ranks_each; ++r) hosts.push_back(concat("machine-", r / ranks_each));
+  return hosts;
 }
 
 }  // namespace shardgrad::dist::testing

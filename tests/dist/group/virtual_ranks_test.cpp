@@ -274,8 +274,8 @@ TEST(VirtualRanks, I23_RanksThatWaitForEachOtherInDifferentGroupsAreNamed) {
   });
   EXPECT_EQ(two,
             "the ranks wait for each other in different groups: "
-            "rank 0 in all_reduce #1 of unit 'norm' in step (4 f32) of the group of ranks 0, 1, for rank 1; "
-            "rank 1 in all_reduce #1 of unit 'norm' in step (5 f32) of the group of ranks 0, 1, for rank 0. "
+            "rank 0 in all_reduce #1 of unit 'norm' in step (4 f32) of the group of ranks 0 and 1, for rank 1; "
+            "rank 1 in all_reduce #1 of unit 'norm' in step (5 f32) of the group of ranks 0 and 1, for rank 0. "
             "Every rank must make the calls of all its groups in the same order");
   std::string ring = failure(3, [](ProcessGroup& world) {
     std::vector<std::unique_ptr<ProcessGroup>> pairs;  // pair r: rank r and the next
@@ -283,9 +283,9 @@ TEST(VirtualRanks, I23_RanksThatWaitForEachOtherInDifferentGroupsAreNamed) {
     pairs[size_t(world.rank())]->barrier();
     pairs[size_t(world.rank() + 2) % 3]->barrier();
   });
-  for (const char* part : {"rank 0 in barrier #1 of the group of ranks 0, 1, for rank 1",
-                           "rank 1 in barrier #1 of the group of ranks 1, 2, for rank 2",
-                           "rank 2 in barrier #1 of the group of ranks 0, 2, for rank 0"})
+  for (const char* part : {"rank 0 in barrier #1 of the group of ranks 0 and 1, for rank 1",
+                           "rank 1 in barrier #1 of the group of ranks 1 and 2, for rank 2",
+                           "rank 2 in barrier #1 of the group of ranks 0 and 2, for rank 0"})
     EXPECT_TRUE(says(ring, part)) << ring;
 }
 
@@ -341,7 +341,7 @@ TEST(VirtualRanks, ALateRankIsNamedInWarningsAndHarmless) {
   options.watch.warn_again = std::chrono::milliseconds(100);
   options.watch.warn = [&](const std::string& text) {
     std::lock_guard lock(mutex);
-    if (!says(text, "ranks 0, 1 in ")) return;
+    if (!says(text, "ranks 0 and 1 in ")) return;
     warnings.push_back(text);
     EXPECT_EQ(context().rank(), 0) << "one rank speaks for all";
     ++heard;
@@ -359,7 +359,7 @@ TEST(VirtualRanks, ALateRankIsNamedInWarningsAndHarmless) {
   run_ranks(3, body(2), options);
   ASSERT_GE(warnings.size(), 2u) << "again and again";
   for (const std::string& warning : warnings) {
-    EXPECT_TRUE(says(warning, "ranks 0, 1 in all_reduce #2 of unit 'layers.1'")) << warning;
+    EXPECT_TRUE(says(warning, "ranks 0 and 1 in all_reduce #2 of unit 'layers.1'")) << warning;
     EXPECT_TRUE(says(warning, "rank 2 computing, last in all_reduce #1 of unit 'layers.0'")) << warning;
   }
 
@@ -410,6 +410,41 @@ TEST(VirtualRanks, ALateRankUnderADebuggerIsNotJudged) {
   };
   EXPECT_EQ(failure(2, body, options), "");
   EXPECT_GE(warnings, 1);
+}
+
+// Three ranks wait for one that is slow, and their process stands still meanwhile for longer than all limits.
+TEST(VirtualRanks, DoNotJudgeOneAnotherWhereTheirProcessStoodStill) {
+  int begun[2];
+  ASSERT_EQ(pipe(begun), 0);
+  testing::Child child([&] {
+    VirtualOptions options;
+    options.watch.beat = std::chrono::milliseconds(20);
+    options.watch.gap = std::chrono::milliseconds(300);
+    options.watch.silence_limit = options.watch.warn_after = std::chrono::milliseconds(100);
+    options.watch.stall_limit = std::chrono::milliseconds(1000);
+    options.watch.deadlock_after = std::chrono::milliseconds(0);
+    std::string text = failure(
+        4,
+        [&](ProcessGroup& world) {
+          world.barrier();
+          if (world.rank() == 3) {
+            if (write(begun[1], "b", 1) != 1) _exit(2);
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+          }
+          world.barrier();
+        },
+        options);
+    if (!text.empty()) std::fprintf(stderr, "%s\n", text.c_str());
+    _exit(text.empty() ? 7 : 1);
+  });
+  char byte;
+  ASSERT_EQ(read(begun[0], &byte, 1), 1);
+  kill(child.pid(), SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1300));
+  kill(child.pid(), SIGCONT);
+  int status = 0;
+  waitpid(child.pid(), &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
 }
 
 TEST(VirtualRanks, AreNotJudgedByTheirHeartbeatsForAThreadCannotStopAlone) {

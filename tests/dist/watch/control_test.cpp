@@ -58,14 +58,59 @@ TEST(Control, ASentenceOnManyRanksIsNotCutOff) {
     Control waiting(page, 0);
     int lane = waiting.open_lane(7, all);
     for (int r = 0; r < ranks; ++r) {
+      page.row(r).use(lane);
       page.row(r).lanes[lane].group.store(7);
       page.row(r).lanes[lane].place.store(place(scattered ? uint64_t(r + 1) : r == culprit ? 3 : 2));
     }
     waiting.end_job(waiting.divergence(lane));
     EXPECT_TRUE(page.cause().ends_with("Every rank must make the same collective calls in the same order"))
         << page.cause();
-    const char* part = scattered ? "-499 elsewhere" : "ranks 0-249, 251-499 in  #2; rank 250 in  #3";
+    const char* part = scattered ? "-499 elsewhere" : "ranks 0-249 and 251-499 in  #2; rank 250 in  #3";
     EXPECT_NE(page.cause().find(part), std::string::npos) << page.cause();
+  }
+}
+
+// Two hundred places with three ranks each, and one with a rank alone, the last: that one is told.
+TEST(Control, ASentenceThatIsTooLongTellsWhereFewAre) {
+  Context context;
+  const int ranks = 601;
+  std::vector<int> all(ranks);
+  ControlPage page = make_private_page(ranks);
+  Control waiting(page, 0);
+  for (int r = 0; r < ranks; ++r) all[size_t(r)] = r;
+  int lane = waiting.open_lane(7, all);
+  for (int r = 0; r < ranks; ++r) {
+    page.row(r).use(lane);
+    page.row(r).lanes[lane].group.store(7);
+    page.row(r).lanes[lane].place.store(place(uint64_t(1 + r / 3)));
+  }
+  waiting.end_job(waiting.divergence(lane));
+  EXPECT_NE(page.cause().find("rank 600 in  #201"), std::string::npos) << page.cause();
+  EXPECT_NE(page.cause().find(" elsewhere. Every rank must make"), std::string::npos) << page.cause();
+}
+
+TEST(Control, ADeadlockOfManyRanksNamesThemAll) {
+  Context context;
+  ControlPage page = make_private_page(500);
+  Control control(page, 0);
+  std::vector<Stuck> cycle;
+  for (int r = 0; r < 500; ++r) cycle.push_back({r, 0, place(1, uint64_t(7 + r))});
+  control.end_job(control.deadlock(cycle));
+  EXPECT_NE(page.cause().find("; and so on through ranks "), std::string::npos) << page.cause();
+  EXPECT_TRUE(page.cause().ends_with("-499. Every rank must make the calls of all its groups in the same order"))
+      << page.cause();
+}
+
+TEST(ControlPage, ACauseThatIsTooLongIsCutBetweenCharactersAndShowsIt) {
+  for (int shift : {0, 1, 2}) {
+    ControlPage page = make_private_page(1);
+    std::string text = "rank 3 failed: " + std::string(size_t(shift), 'x');
+    while (text.size() < 2 * Header::kTextBytes) text += "€";
+    page.claim_cause(0, 4, text);
+    std::string cause = page.cause();
+    EXPECT_LT(cause.size(), Header::kTextBytes);
+    EXPECT_GT(cause.size(), Header::kTextBytes - 8);
+    EXPECT_TRUE(cause.starts_with("rank 3 failed: ") && cause.ends_with("€ …")) << cause.substr(cause.size() - 10);
   }
 }
 

@@ -97,6 +97,7 @@ TEST(Monitor, ALimitOfForEverIsForEver) {
   Place place;
   place.group = 7;
   place.sequence = 1;
+  watched.page.row(1).use(0);
   watched.page.row(1).lanes[0].group.store(7);
   int lane = watched.control->open_lane(7, {0, 1});
   watched.control->enter(lane, place);
@@ -117,6 +118,7 @@ struct Crossed {
     row.lanes[1].called.store(1);
     row.lanes[1].place.store(place(9));
     row.lanes[1].blocked.store(Blocked{1, 1}.word());
+    row.use(1);
     row.lanes[0].group.store(7);
     row.lanes[1].group.store(9);
   }

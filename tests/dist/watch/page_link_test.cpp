@@ -9,6 +9,7 @@
 #include <functional>
 
 #include <shardgrad/dist/watch/control.h>
+#include <shardgrad/dist/watch/monitor.h>
 #include <shardgrad/dist/watch/page_wire.h>
 #include <tests/dist/pretended_machine.h>
 
@@ -26,8 +27,8 @@ bool comes_true(const std::function<bool()>& what) {
 struct TwoMachines {
   TwoMachines() {
     auto [left, right] = connected();
-    links[0] = std::make_unique<PageLink>(pages[0], PretendedRank(0, hosts), far_end(std::move(left), 1, {0}));
-    links[1] = std::make_unique<PageLink>(pages[1], PretendedRank(1, hosts), far_end(std::move(right), 0, {1}));
+    links[0] = std::make_unique<PageLink>(pages[0], PretendedRank(0, hosts), far_end(std::move(left), 1));
+    links[1] = std::make_unique<PageLink>(pages[1], PretendedRank(1, hosts), far_end(std::move(right), 0));
   }
   /// As if rank r ran on its machine.
   void start(int r, int pid) {
@@ -91,7 +92,7 @@ TEST(PageLink, AFarewellIsHeardWhereNothingCanBeSentAnyMore) {
   std::string farewell = std::string("\1\0\0\0\0\0\0\0", 8) + char(PageMessage::farewell);
   ASSERT_TRUE(away.write_some(farewell));
   away = Socket();
-  PageLink link(page, PretendedRank(0, {"a", "b"}), far_end(std::move(near), 1, {0}));
+  PageLink link(page, PretendedRank(0, {"a", "b"}), far_end(std::move(near), 1));
   std::this_thread::sleep_for(200ms);
   EXPECT_FALSE(page.has_cause()) << page.cause();
 }
@@ -99,7 +100,7 @@ TEST(PageLink, AFarewellIsHeardWhereNothingCanBeSentAnyMore) {
 TEST(PageLink, AMachineThatIsGoneWithoutFarewellIsTheCause) {
   ControlPage page = make_private_page(2);
   auto [near, away] = connected();
-  PageLink link(page, PretendedRank(0, {"a", "b"}), far_end(std::move(near), 1, {0}));
+  PageLink link(page, PretendedRank(0, {"a", "b"}), far_end(std::move(near), 1));
   page.row(1).pid.store(4711);
   page.row(1).state.store(RankState::running);
   away = Socket();
@@ -111,7 +112,7 @@ TEST(PageLink, AMachineThatIsGoneWithoutFarewellIsTheCause) {
 TEST(PageLink, WhereRank0sMachineIsGoneTheOtherOneSaysTheCause) {
   ControlPage page = make_private_page(2);
   auto [near, away] = connected();
-  PageLink link(page, PretendedRank(1, {"a", "b"}), far_end(std::move(near), 0, {1}));
+  PageLink link(page, PretendedRank(1, {"a", "b"}), far_end(std::move(near), 0));
   EXPECT_EQ(page.header().printed.load(), 1u) << "as long as it is there, it says it";
   away = Socket();
   ASSERT_TRUE(comes_true([&] { return page.has_cause(); }));
@@ -123,7 +124,7 @@ TEST(PageLink, AMessageThatCannotBeSoLongEndsTheConnection) {
   for (uint64_t length : {uint64_t(1) << 40, ~uint64_t(0), ~uint64_t(7)}) {
     ControlPage page = make_private_page(2);
     auto [near, away] = connected();
-    PageLink link(page, PretendedRank(0, {"a", "b"}), far_end(std::move(near), 1, {0}));
+    PageLink link(page, PretendedRank(0, {"a", "b"}), far_end(std::move(near), 1));
     std::string bytes;
     append(bytes, length);
     ASSERT_TRUE(away.write_some(bytes));
@@ -153,7 +154,7 @@ template <class T> bool is_taken(const T& value, int ranks = 3) {
   size_t at = 0;
   try {
     take<T>(bytes, at, ranks);
-    return at == sizeof(T);
+    return at == bytes.size();
   } catch (const Error&) {
     return false;
   }
@@ -169,31 +170,157 @@ TEST(PageWire, TakesOnlyWhatCanBe) {
   for (auto [lanes, possible] : {std::pair{Row::kLanes, true}, {Row::kLanes + 1, false}, {-1, false}})
     EXPECT_EQ(is_taken(RowImage{.lanes = lanes}), possible) << lanes;
   EXPECT_FALSE(is_taken(RowImage{.state = RankState(4)}));
+  EXPECT_FALSE(is_taken(RowImage{.begun = 2}));
+  EXPECT_FALSE(is_taken(RowImage{.stood = 2}));
   for (auto [code, possible] : {std::pair{1, true}, {255, true}, {0, false}, {256, false}})
     EXPECT_EQ(is_taken(CauseImage{0, code}), possible) << "an exit code of " << code;
 }
 
+LaneImage lane_image() {
+  LaneImage image;
+  std::memset(static_cast<void*>(&image), 0, sizeof(image));
+  return image;
+}
+
 TEST(PageWire, TakesOnlyAPlaceThatCanBe) {
-  LaneImage whole{};
-  EXPECT_TRUE(is_taken(whole));
-  auto is_taken_with = [&](const auto& member, auto value) {
-    LaneImage image = whole;
-    size_t at = size_t(reinterpret_cast<const char*>(&member) - reinterpret_cast<const char*>(&whole));
-    std::memcpy(reinterpret_cast<char*>(&image) + at, &value, sizeof(value));
+  auto is_taken_with = [&](auto&& change) {
+    LaneImage image = lane_image();
+    change(image);
     return is_taken(image);
   };
-  const Place& place = whole.place;
-  EXPECT_TRUE(is_taken_with(whole.closed, uint32_t(2)));
-  EXPECT_FALSE(is_taken_with(whole.closed, uint32_t(3)));
-  EXPECT_TRUE(is_taken_with(place.root, 2));
-  EXPECT_FALSE(is_taken_with(place.root, 3));
-  EXPECT_FALSE(is_taken_with(place.root, -2));
-  EXPECT_TRUE(is_taken_with(place.dtype, uint8_t(kDTypeCount - 1)));
-  EXPECT_FALSE(is_taken_with(place.dtype, uint8_t(kDTypeCount)));
-  EXPECT_TRUE(is_taken_with(place.has_elements, char(1)));
-  EXPECT_FALSE(is_taken_with(place.has_elements, char(2)));
-  for (const char* text_end : {std::end(place.op), std::end(place.unit), std::end(place.phase), std::end(place.detail)})
-    EXPECT_FALSE(is_taken_with(text_end[-1], 'x')) << "a text without an end";
+  EXPECT_TRUE(is_taken(lane_image()));
+  for (auto [closed, possible] : {std::pair{2u, true}, {3u, false}})
+    EXPECT_EQ(is_taken_with([&](LaneImage& image) { image.closed = closed; }), possible) << closed;
+  for (auto [root, possible] : {std::pair{2, true}, {3, false}, {-1, true}, {-2, false}})
+    EXPECT_EQ(is_taken_with([&](LaneImage& image) { image.place.root = root; }), possible) << root;
+  for (auto [dtype, possible] : {std::pair{kDTypeCount - 1, true}, {kDTypeCount, false}})
+    EXPECT_EQ(is_taken_with([&](LaneImage& image) { image.place.dtype = DType(dtype); }), possible) << dtype;
+}
+
+// The texts are the last of it, each after its length, which stands before them.
+TEST(PageWire, TakesOnlyTextsThatFit) {
+  std::string bytes;
+  append(bytes, lane_image());
+  const size_t lengths = bytes.size() - 10;
+  const size_t rooms[] = {sizeof(Place::op), sizeof(Place::unit), sizeof(Place::phase), sizeof(Place::detail)};
+  for (size_t n = 0; n < 4; ++n)
+    for (size_t length : {rooms[n] - 1, rooms[n]}) {
+      std::string longer = bytes + std::string(length, 'x');
+      longer[lengths + n] = char(length);
+      size_t at = 0;
+      if (length < rooms[n])
+        EXPECT_NO_THROW(take<LaneImage>(longer, at, 3));
+      else
+        EXPECT_THROW(take<LaneImage>(longer, at, 3), Error) << "it has no end";
+      longer.pop_back();
+      EXPECT_THROW(take<LaneImage>(longer, at = 0, 3), Error) << "cut off";
+    }
+}
+
+TEST(PageWire, ALaneComesAsItWent) {
+  LaneImage image = lane_image(), came;
+  image.group = 7;
+  image.finished = 4;
+  image.called = 6;
+  image.blocked = Blocked{12, 5}.word();
+  image.closed = 1;
+  image.caller = 12;
+  image.place.group = 7;
+  image.place.sequence = 5;
+  image.place.elements = 1024;
+  image.place.root = 2;
+  image.place.dtype = DType::bf16;
+  image.place.has_elements = true;
+  std::strcpy(image.place.op, "all_reduce");
+  std::strcpy(image.place.unit, "layers.0");
+  std::strcpy(image.place.phase, "backward");
+  std::memset(image.place.detail, 'd', sizeof(image.place.detail) - 1);
+  std::string bytes;
+  append(bytes, image);
+  size_t at = 0;
+  came = take<LaneImage>(bytes, at, 3);
+  EXPECT_TRUE(came == image);
+  EXPECT_EQ(at, bytes.size());
+  EXPECT_LT(bytes.size(), 200u) << "texts are sent as long as they are";
+}
+
+TEST(PageWire, ABitForEachRankAndNoMore) {
+  for (int ranks : {1, 8, 11}) {
+    std::string all(size_t(ranks + 7) / 8, '\xff'), some = all;
+    some.back() = char((1 << ((ranks - 1) % 8 + 1)) - 1);
+    EXPECT_NO_THROW(RankBits(ranks, some));
+    EXPECT_EQ(ranks % 8 == 0, some == all);
+    if (ranks % 8 != 0) {
+      EXPECT_THROW(RankBits(ranks, all), Error) << "of a rank that there is not";
+    }
+    EXPECT_THROW(RankBits(ranks, some + '\0'), Error);
+    EXPECT_THROW(RankBits(ranks, some.substr(1)), Error);
+  }
+}
+
+// A peer may say what ranks of its machine do, and no more.
+TEST(PageLink, HeartbeatsOfOtherMachinesRanksAreNotTaken) {
+  for (int rank : {1, 2}) {
+    ControlPage page = make_private_page(3);
+    auto [near, away] = connected();
+    PageLink link(page, PretendedRank(0, {"a", "b", "c"}), far_end(std::move(near), 1));
+    RankBits beats(3);
+    beats.set(rank);
+    std::string bytes;
+    append(bytes, uint64_t(2));
+    bytes += char(PageMessage::beats) + beats.bytes();
+    ASSERT_TRUE(away.write_some(bytes));
+    EXPECT_TRUE(comes_true([&] { return rank == 1 ? page.row(1).beats.load() == 1 : page.has_cause(); })) << rank;
+    EXPECT_EQ(page.row(2).beats.load(), 0u);
+  }
+}
+
+// Of its own machine nobody judges it here, as if that had stopped as a whole. Its last heartbeat comes by way of rank
+// 0 up to two seconds late, and may be looked at half a second later.
+TEST(PageLinkSlow, ARankThatStopsIsNamedOnEveryMachineWithin12Seconds) {
+  const int machines = 4;
+  std::vector<std::string> hosts = machines_of(machines, 2);
+  Context context;
+  std::vector<ControlPage> pages;
+  std::vector<std::unique_ptr<PageLink>> links;
+  std::vector<std::unique_ptr<Monitor>> monitors;
+  std::vector<PageLink::Far> far;
+  for (int m = 0; m < machines; ++m) pages.push_back(make_private_page(2 * machines));
+  for (int m = 1; m < machines; ++m) {
+    auto [near, away] = connected();
+    far.push_back({std::move(near), 2 * m});
+    links.push_back(
+        std::make_unique<PageLink>(pages[size_t(m)], PretendedRank(2 * m, hosts), far_end(std::move(away), 0)));
+  }
+  links.push_back(std::make_unique<PageLink>(pages[0], PretendedRank(0, hosts), std::move(far)));
+  for (int m = 0; m < machines; ++m) {
+    WatchOptions options;
+    for (int r = 0; r < 2 * machines; ++r)
+      if (r / 2 != m) options.elsewhere.push_back(r);
+    Control second(pages[size_t(m)], 2 * m + 1);
+    monitors.push_back(std::make_unique<Monitor>(std::make_shared<Control>(pages[size_t(m)], 2 * m), options));
+  }
+  auto stops = std::chrono::steady_clock::now() + 3s, end = stops + 30s;
+  auto named = [&] { return std::ranges::all_of(pages, [](const ControlPage& page) { return page.has_cause(); }); };
+  for (; !named() && std::chrono::steady_clock::now() < end; std::this_thread::sleep_for(50ms))
+    for (int m = 0; m < machines; ++m)
+      if (m < machines - 1 || std::chrono::steady_clock::now() < stops)
+        pages[size_t(m)].row(2 * m + 1).beats.fetch_add(1);
+  EXPECT_LT(std::chrono::steady_clock::now() - stops, 12s);
+  for (const ControlPage& page : pages) EXPECT_NE(page.cause().find("rank 7 (pid "), std::string::npos) << page.cause();
+}
+
+// Others would take it for a rank that has left for no reason.
+TEST(PageLink, TheCauseComesBeforeTheStateOfWhoFailed) {
+  ControlPage page = make_private_page(2);
+  auto [near, away] = connected();
+  page.row(0).pid.store(4711);
+  page.claim_cause(0, 4, "label 11 of sample 5");
+  page.row(0).state.store(RankState::failed);
+  std::string bytes;
+  { PageLink link(page, PretendedRank(0, {"a", "b"}), far_end(std::move(near), 1)); }
+  while (away.read_some(bytes, 1 << 16)) wait_readable(away);
+  EXPECT_EQ(PageMessage(bytes.at(8)), PageMessage::cause);
 }
 
 }  // namespace
