@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 
 namespace shardgrad::dist {
@@ -20,11 +21,19 @@ static void relax() {
 #endif
 }
 
+/// Looks of a wait, some 20 ns each or, where ranks share cores, a turn of the others.
+struct Looks {
+  int least, most;
+};
+static constexpr Looks kAlone{100, 1000}, kCrowded{1, 64};
+
 Board::Board(std::shared_ptr<void> memory, int rank, int size)
-    : memory_(std::move(memory)), seats_(static_cast<Seat*>(memory_.get())), rank_(rank), size_(size) {
-  // Spinning helps only while everybody has a core.
-  spins_ = sysconf(_SC_NPROCESSORS_ONLN) >= size ? 100 : 1;
-}
+    : memory_(std::move(memory)),
+      seats_(static_cast<Seat*>(memory_.get())),
+      rank_(rank),
+      size_(size),
+      crowded_(sysconf(_SC_NPROCESSORS_ONLN) < size),
+      looks_(crowded_ ? kCrowded.least : kAlone.least) {}
 
 void Board::arrive() const {
   Seat& seat = mine();
@@ -32,12 +41,17 @@ void Board::arrive() const {
   if (seat.sleepers.load() > 0) syscall(SYS_futex, word_of(seat.phase), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-bool Board::spin(int rank) const {
-  for (int i = 0; i < spins_; ++i) {
-    if (arrived(rank)) return true;
-    relax();
+bool Board::look(int rank) {
+  if (arrived(rank)) return true;
+  auto [least, most] = crowded_ ? kCrowded : kAlone;
+  for (int i = 0; i < looks_; ++i) {
+    crowded_ ? void(sched_yield()) : relax();
+    if (!arrived(rank)) continue;
+    looks_ = std::min(most, 2 * looks_);
+    return true;
   }
-  sched_yield();
+  looks_ = std::max(least, looks_ / 2);
+  if (!crowded_) sched_yield();
   return arrived(rank);
 }
 
