@@ -71,7 +71,8 @@ class ThreadStream final : public Stream {
     if (!event.state()) return;
     if (checked_) context_.checker()->wait(id_, event.state()->clock);
     if (event.done() && !event.state()->failed()) return;
-    enqueue("wait", [event] { event.state()->host_wait(); }, Begin::at_once);
+    enqueue(
+        "wait", [event] { event.state()->host_wait(); }, Begin::at_once);
   }
 
  protected:

@@ -29,9 +29,7 @@ class RunningScope {
 }  // namespace
 
 WorkQueue::WorkQueue(Stream& stream)
-    : stream_(stream),
-      context_(stream.context()),
-      delays_(context_.options().delay_seed + uint64_t(stream.id())) {}
+    : stream_(stream), context_(stream.context()), delays_(context_.options().delay_seed + uint64_t(stream.id())) {}
 
 void WorkQueue::push(const char* label, std::function<void()> work, Begin begin) {
   bool wake = true;

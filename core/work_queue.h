@@ -1,8 +1,8 @@
 #pragma once
 // The work of a thread stream, and who runs it. One piece runs at a time, in the order in which it was queued. Most is
-// run by the stream's own thread, which is woken for it. What is queued with Begin::when_waited_for wakes nobody: whoever
-// waits for it and finds that nobody runs the queue's work runs it where it stands, which saves two changes of threads,
-// several times what a small collective takes by itself:
+// run by the stream's own thread, which is woken for it. What is queued with Begin::when_waited_for wakes nobody:
+// whoever waits for it and finds that nobody runs the queue's work runs it where it stands, which saves two changes of
+// threads, several times what a small collective takes by itself:
 //
 //     queued:     a (at once)   b (when waited for)   c (when waited for)
 //     thread:     a

@@ -133,8 +133,23 @@ void ProcessGroup::wait_before(const CollectiveOptions& options, Device device) 
   stream_->wait(options.after ? *options.after : context_.backend(device).compute().record());
 }
 
-// A small collective that meets its peers in memory takes less time than the stream's thread takes to wake. Where compute
-// is a stream, too, the collective first waits for it, which is no waiter's work.
+Place ProcessGroup::next_place(const Operation& operation, DType dtype, const CollectiveOptions& options) {
+  Place place;
+  place.group = id_;
+  place.sequence = ++sequence_;
+  place.elements = operation.elements;
+  place.root = operation.root;
+  place.dtype = dtype;
+  place.has_elements = !operation.tensors.empty();
+  copy_text(place.op, sizeof(place.op), operation.op);
+  copy_whole(place.unit, options.label.unit);
+  copy_text(place.phase, sizeof(place.phase), options.label.phase);
+  copy_whole(place.detail, with_notes(options.detail));
+  return place;
+}
+
+// A small collective that meets its peers in memory takes less time than the stream's thread takes to wake. Where
+// compute is a stream, too, the collective first waits for it, which is no waiter's work.
 Begin ProcessGroup::begin_of(const Operation& operation, size_t element) const {
   constexpr size_t kSmall = size_t(64) << 10;
   bool small = size_t(operation.elements) * element <= kSmall && operation.device == kCpu && !options_.delay;
@@ -149,19 +164,7 @@ Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options)
   if (!has_tensor && device == kMeta) device = kCpu;  // a barrier keeps ranks apart where there are no values, too
   wait_before(options, device);
   operation.device = device;
-
-  Place place;
-  place.group = id_;
-  place.sequence = ++sequence_;
-  place.elements = operation.elements;
-  place.root = operation.root;
-  place.dtype = dtype;
-  place.has_elements = has_tensor;
-  copy_text(place.op, sizeof(place.op), operation.op);
-  copy_whole(place.unit, options.label.unit);
-  copy_text(place.phase, sizeof(place.phase), options.label.phase);
-  copy_whole(place.detail, with_notes(options.detail));
-
+  Place place = next_place(operation, dtype, options);
   uint64_t record =
       context_.recorder().begin({0, operation.op, options.label.unit, options.label.phase, stream_->name(),
                                  operation.elements, operation.bytes_sent, dtype, 0, -1, id_, place.sequence});

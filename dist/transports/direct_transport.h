@@ -7,8 +7,9 @@
 //     all_gather within common memory:  offer(shard) · meet
 //
 // A buffer that peers cannot read in place is staged: it goes through a small bounce region in as many rounds as it
-// takes, and then everybody takes part in the rounds. A small one is copied there whole, in one of two slots in turn, and
-// then nobody waits until it is read: whoever comes to the next call has read it, and the one after it uses the slot.
+// takes, and then everybody takes part in the rounds. A small one is copied there whole, in one of two slots in turn,
+// and then nobody waits until it is read: whoever comes to the next call has read it, and the one after it uses the
+// slot.
 //
 //     all_reduce of little:  copy to slot · offer(slot) · meet · everybody sums all
 

@@ -83,7 +83,8 @@ TEST_F(Queued, WorkThatNobodyWaitsForRunsInTheStreamsThreadSoon) {
 TEST_F(Queued, WorkThatWaitsForWorkOfAnotherQueueWhichNobodyWaitsForGoesOn) {
   std::atomic<bool> other_ran{false};
   auto other = make_thread_stream(context_, "other");
-  other->run("other", [&] { other_ran = true; }, {}, Begin::when_waited_for);
+  other->run(
+      "other", [&] { other_ran = true; }, {}, Begin::when_waited_for);
   Event done = leave([&] {
     auto begin = std::chrono::steady_clock::now();
     while (!other_ran && std::chrono::steady_clock::now() - begin < 20s) std::this_thread::sleep_for(100us);
@@ -102,7 +103,8 @@ TEST_F(Queued, OnePieceRunsAtATimeInTheOrderInWhichTheyWereQueuedWhoeverWaits) {
     while (!begin) std::this_thread::sleep_for(100us);
   });
   for (int i = 0; i < kPieces; ++i) {
-    stream_->run("piece", [&order, i] { order.push_back(i); }, {}, i % 7 ? Begin::when_waited_for : Begin::at_once);
+    stream_->run(
+        "piece", [&order, i] { order.push_back(i); }, {}, i % 7 ? Begin::when_waited_for : Begin::at_once);
     done.push_back(stream_->record());
   }
   std::vector<std::thread> waiters;
