@@ -50,16 +50,6 @@ uint64_t WorkQueue::pushed() const {
   return pushed_;
 }
 
-bool WorkQueue::done(uint64_t ticket) const {
-  std::lock_guard lock(mutex_);
-  return completed_ >= ticket;
-}
-
-bool WorkQueue::failed() const {
-  std::lock_guard lock(mutex_);
-  return bool(failure_);
-}
-
 // Work of another stream may be what this work waits for, and what would abort another context's waits is not looked at
 // by work of this one.
 static bool may_run_work_of(const Context& context) {
@@ -73,6 +63,7 @@ bool WorkQueue::is_for_waiters() const {
 
 void WorkQueue::wait(uint64_t ticket) {
   using namespace std::chrono_literals;
+  if (done(ticket) && !failed()) return;
   bool may_run = may_run_work_of(context_);
   Lock lock(mutex_);
   while (completed_ < ticket) {
@@ -107,9 +98,12 @@ void WorkQueue::run_first(Lock& lock) {
   if (!skip) failure = execute(item);
   item.work = nullptr;  // drop what the work holds before it counts as done
   lock.lock();
-  if (failure) failure_ = failure;
+  if (failure) {
+    failure_ = failure;
+    failed_ = true;
+  }
   running_ = false;
-  ++completed_;
+  completed_.fetch_add(1, std::memory_order_release);
   changed_.notify_all();
   if (completed_ < due_ || closing_) work_ready_.notify_one();
 }

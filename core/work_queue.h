@@ -13,6 +13,7 @@
 // for each other's go on. The thread is woken at most once in kPatience for such work: while more of it comes it looks
 // by itself.
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -36,9 +37,9 @@ class WorkQueue : public RefCounted {
   void push(const char* label, std::function<void()> work, Begin begin);
   /// How many pieces have been queued; the newest's ticket.
   uint64_t pushed() const;
-  bool done(uint64_t ticket) const;
+  bool done(uint64_t ticket) const { return completed_.load(std::memory_order_acquire) >= ticket; }
   /// Whether a piece has failed: those after it are skipped.
-  bool failed() const;
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
   /// Returns when the ticket's piece has run, by this thread or another; rethrows the queue's failure.
   void wait(uint64_t ticket);
 
@@ -65,12 +66,14 @@ class WorkQueue : public RefCounted {
   std::condition_variable changed_;     // a piece is done
   std::condition_variable work_ready_;  // there may be something for the stream's thread
   std::deque<Item> pending_;
-  uint64_t pushed_ = 0, completed_ = 0;
+  uint64_t pushed_ = 0;
+  std::atomic<uint64_t> completed_{0};
   uint64_t due_ = 0;       // up to this ticket it is the stream's thread's to run
   bool running_ = false;   // somebody runs a piece
   bool watching_ = false;  // the stream's thread looks by itself
   bool closing_ = false;
   std::exception_ptr failure_;
+  std::atomic<bool> failed_{false};  // it is there
   std::minstd_rand delays_;
 };
 

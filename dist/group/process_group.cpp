@@ -199,10 +199,12 @@ Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options)
 void ProcessGroup::forget_finished() {
   while (!in_flight_.empty()) {
     const std::shared_ptr<Work::State>& oldest = in_flight_.front();
-    if (oldest->event.done())
-      Work(oldest).host_wait();  // throws if it failed
-    else if (std::lock_guard lock(oldest->mutex); !oldest->tensors.empty())
+    if (oldest->event.done()) {
+      oldest->event.host_wait();  // throws if it failed
+      oldest->drop_tensors();
+    } else if (std::lock_guard lock(oldest->mutex); !oldest->tensors.empty()) {
       return;
+    }
     in_flight_.pop_front();
   }
 }

@@ -25,9 +25,9 @@ struct alignas(128) Seat {
   std::atomic<uint32_t> sleepers{0};   ///< ranks that sleep until phase changes
   std::atomic<uint32_t> reading{0};    ///< this rank reads its peers' memory now
   std::atomic<uint32_t> withdrawn{0};  ///< this rank has given up: its memory must not be read any more
-  std::atomic<uint32_t> read{0};       ///< the last call whose copies this rank has read
   std::atomic<uint64_t> bounce{0};     ///< where this rank stages, in the transport's terms
   Offer offers[2];  ///< by parity of the call: a fast rank's next call must not overwrite what a slow one still reads
+  alignas(128) std::atomic<uint32_t> read{0};  ///< the last call whose copies this rank has read; seldom looked at
 };
 
 class Board {

@@ -81,7 +81,7 @@ void DirectTransport::withdraw() noexcept {
 }
 
 void DirectTransport::leave() {
-  if (board_.mine().withdrawn.load()) return;
+  if (has_withdrawn()) return;
   await_readers([this](const Seat& seat) {
     return int32_t(seat.read.load(std::memory_order_acquire) - copied_call_) >= 0 || seat.withdrawn.load();
   });
@@ -111,11 +111,9 @@ void DirectTransport::rounds(const Call& call, const View& view, Read&& read, ui
   part_bytes_ = view.stride;
   bool any_staged = open(call, view.mine, view.total, whole);
   if (all_in_place_) return;  // nobody reads, so nobody is waited for
-  if (all_copied_) {
+  if (all_copied_) {          // and a copy stays, though its rank may withdraw
     copied_call_ = calls_;
-    begin_reading();
     read(Round{view.begin, view.end});
-    end_reading();
     return board_.mine().read.store(calls_, std::memory_order_release);
   }
   size_t step = any_staged ? bounce_bytes() / size_t(view.parts) / 64 * 64 : view.end - view.begin;
@@ -188,9 +186,9 @@ void DirectTransport::all_reduce(const Call& call, void* data, int64_t n, DType 
     for (int r = 0; r < size(); ++r) pieces_[size_t(r)] = (r == rank() ? window : piece(r, 0, round)) + slice(rank());
     if (alone) return tree_sum(mine, pieces_, count, dtype);
     tree_sum(window + slice(rank()), pieces_, int64_t((slice(rank() + 1) - slice(rank())) / element), dtype);
-    end_reading();
+    if (!all_copied_) end_reading();
     meet();
-    begin_reading();
+    if (!all_copied_) begin_reading();
     for (int r = 0; r < size(); ++r) {
       const std::byte* from = r == rank() ? window : piece(r, 0, round);
       copy(mine + slice(r), from + slice(r), slice(r + 1) - slice(r));

@@ -60,6 +60,10 @@ class DirectTransport : public Transport {
   virtual size_t bounce_bytes() const { return 0; }
   /// The longest buffer that is copied.
   static constexpr size_t kSlotBytes = size_t(16) << 10;
+  /// Room for two such that peers can read in place, on all ranks or on none. It is free when this rank has left,
+  /// unless it has withdrawn: then a peer may come to read it at any time.
+  void use_slots(std::byte* slots) { slots_ = slots; }
+  bool has_withdrawn() const { return board_.mine().withdrawn.load() != 0; }
   const Board& board() const { return board_; }
 
  private:
@@ -74,8 +78,8 @@ class DirectTransport : public Transport {
   }
   void stage(const View& view, Round round) const;
   bool open(const Call& call, const void* mine, size_t bytes, uint64_t whole = 0);
-  size_t slot_bytes() const { return bounce_bytes() < 2 * kSlotBytes ? 0 : kSlotBytes; }
-  std::byte* my_slot() const { return bounce(rank()) + calls_ % 2 * kSlotBytes; }
+  size_t slot_bytes() const { return slots_ ? kSlotBytes : 0; }
+  std::byte* my_slot() const { return slots_ + calls_ % 2 * kSlotBytes; }
   uint64_t whole_of(const void* full, const void* shard, size_t bytes) const;
   void meet();
   void withdraw() noexcept;  // a collective ends early: returns when no peer reads this rank's memory
@@ -87,6 +91,7 @@ class DirectTransport : public Transport {
   const std::byte* piece(int peer, int part, Round round) const;
 
   Board board_;
+  std::byte* slots_ = nullptr;
   uint32_t calls_ = 0, copied_call_ = 0;  // so far, and the last in which all copied
   // The collective in progress, or the last one.
   int lane_ = 0;

@@ -97,6 +97,25 @@ TEST(DirectTransport, WhatIsSmallIsCopiedAndNobodyWaitsUntilItIsReadButToLeave) 
   leaves.join();
 }
 
+// A peer that comes late reads the copy of a rank that has given up and left.
+TEST(DirectTransport, ACopyStaysWhereItIsWhenItsRankHasWithdrawn) {
+  std::shared_ptr<SharedMemory> memory = SharedMemory::create("test", SharedHeap::heap_bytes(2, size_t(16) << 20));
+  Context context({.world_size = 2});
+  auto control = std::make_shared<Control>(make_private_page(2), 0);
+  int lane = control->open_lane(1, {0, 1});
+  auto heap = std::make_shared<SharedHeap>(memory, 0, 2);
+  auto transport = make_shared_memory_transport(heap, 0, 2, control);
+  std::vector<float> mine(kShard / 4, 1.f);
+  transport->abandon();
+  Call call{.sequence = 1, .fingerprint = 7, .lane = lane};
+  EXPECT_THROW(transport->all_reduce(call, mine.data(), kShard / 4, DType::f32), Error);
+  transport->leave();
+  transport.reset();
+  auto* copy = heap->at(Board(heap->world_board(), 0, 2).mine().offers[1].place.load());
+  while (auto* taken = static_cast<std::byte*>(heap->region()->take(4096)))
+    EXPECT_TRUE(copy < taken || copy >= taken + 4096) << "it was given away";
+}
+
 // Whoever reads this rank's memory is waited for, but not a process that is dead or stopped in the middle of it.
 TEST(DirectTransport, ARankThatIsLostWhileItReadsIsNotWaitedFor) {
   for (int signal : {SIGKILL, SIGSTOP}) {
