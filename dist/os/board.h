@@ -68,12 +68,14 @@ class Board {
     Seat& seat;
   };
   bool look(int rank);
+  bool look_all_the_time(int rank);
+  bool look_between_turns(int rank);
   void sleep(int rank) const;  // until the phase changes, or some milliseconds
   std::shared_ptr<void> memory_;
   Seat* seats_;
   int rank_, size_;
   bool crowded_;  // there are fewer cores than ranks
-  int looks_;     // of a wait, before it sleeps
+  int looks_;     // of a wait before it sleeps; where ranks share cores, how far yielding helps
 };
 
 }  // namespace shardgrad::dist
