@@ -19,7 +19,7 @@ struct AdamOptions {
 ///     exp_avg_sq = beta2 · exp_avg_sq + (1 - beta2) · g²
 ///     p = p - lr · (exp_avg / (1 - beta1ᵗ)) / (√(exp_avg_sq / (1 - beta2ᵗ)) + eps)
 ///
-/// Decay is for biases, too, unless Rules say otherwise; the program's configuration leaves out "*.bias" by itself
+/// Decay is for biases, too, unless Rules say otherwise; the program leaves out parameters of one dimension by itself
 /// (train/config.h, no_decay). State: exp_avg, exp_avg_sq (f32; f64 for f64 parameters). Throws Error(input) for
 /// options that make no sense.
 class Adam : public Optimizer {
@@ -38,6 +38,7 @@ class Adam : public Optimizer {
 };
 
 /// Adam with decoupled weight decay: first p = p - lr · weight_decay · p, then Adam's step on the bare gradient.
+/// Biases decay as for Adam.
 class AdamW : public Adam {
  public:
   AdamW(std::vector<NamedParameter> parameters, AdamOptions options, Rules rules = {})

@@ -2,7 +2,7 @@
 // decay, accumulation and dropout on, and on device acc random legal delays. The fast tests are every kth cell of it;
 // the slow ones are all of it for one model and a part for each of the models of models.h. k has no factor in common
 // with the lengths of the axes, so a part meets every pair of choices. Devices with the kernels of kernels/cuda are
-// compared with themselves, on a sample of cells: the simulator is slow. In it each number of ranks meets each
+// compared with themselves, on a sample of cells: the simulator is slow. In a part each number of ranks meets each
 // strategy.
 
 #include <gtest/gtest.h>
@@ -129,10 +129,10 @@ std::string title(const ::testing::TestParamInfo<std::tuple<int, bool>>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, Grid, kRanksAndModes, title);
 INSTANTIATE_TEST_SUITE_P(Ranks, GridSlow, kRanksAndModes, title);
-const std::tuple<int, bool> kOneModeEach[] = {{1, false}, {2, true}, {3, false}, {4, true}};
-INSTANTIATE_TEST_SUITE_P(Ranks, GridOnDevices, ::testing::ValuesIn(kOneModeEach), title);
+const std::tuple<int, bool> kEachModeOnce[] = {{2, true}, {4, false}};
+INSTANTIATE_TEST_SUITE_P(Ranks, GridOnDevices, ::testing::ValuesIn(kEachModeOnce), title);
 
-TEST_P(Grid, I01_I02_I03_I05_APartOfAllChoicesGivesTheSameBits) { expect_same_bits(53); }
+TEST_P(Grid, I01_I02_I03_I05_APartOfAllChoicesGivesTheSameBits) { expect_same_bits(107); }
 TEST_P(GridOnDevices, I02_I03_I05_APartOfAllChoicesGivesTheSameBitsOnDevices) {
   for (Device device : test::kernel_devices()) expect_same_bits_on(device, 107, 2);
 }

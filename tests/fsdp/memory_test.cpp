@@ -1,4 +1,4 @@
-// Every byte equals the table of fsdp/setup/config.h: memory is the formula's.
+// Every byte equals the formula of docs/zero.md for its strategy.
 
 #include <gtest/gtest.h>
 #include <malloc.h>

@@ -40,7 +40,7 @@ struct TrainingRun {
   Optim optim = Optim::sgd;
   DType dtype = DType::f32;
   Device device = kCpu;
-  int steps = 10;
+  int steps = 4;                   ///< the order of units is learned in the first; states of more than one step follow
   int64_t batch = 12;              ///< global
   int micro = 1;                   ///< micro-batches of a step
   bool no_sync = false;            ///< reduce only the last of them
