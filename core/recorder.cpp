@@ -1,6 +1,5 @@
 #include <shardgrad/core/recorder.h>
 
-#include <algorithm>
 #include <chrono>
 
 namespace shardgrad {
@@ -22,10 +21,10 @@ uint64_t Recorder::begin(Record record) {
   return next_ - 1;
 }
 
-// Null where it has left the list.
+// Null where it has left the list, which has no gaps.
 static auto with_sequence(auto& records, uint64_t sequence) {
-  auto it = std::ranges::lower_bound(records, sequence, {}, &Record::sequence);
-  return it != records.end() && it->sequence == sequence ? &*it : nullptr;
+  uint64_t first = records.empty() ? 0 : records[0].sequence, index = sequence - first;
+  return sequence >= first && index < records.size() ? &records[index] : nullptr;
 }
 
 void Recorder::start(uint64_t sequence) {

@@ -1,20 +1,14 @@
 #include <shardgrad/core/stream.h>
 
 #include <chrono>
-#include <condition_variable>
-#include <deque>
-#include <mutex>
-#include <random>
-#include <thread>
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/happens_before.h>
 #include <shardgrad/core/thread.h>
+#include <shardgrad/core/work_queue.h>
 
 namespace shardgrad {
 namespace {
-
-thread_local Stream* running = nullptr;
 
 class HostTimer final : public StreamTimer {
  public:
@@ -42,40 +36,15 @@ class InlineStream final : public Stream {
   void wait(const Event& event) override { event.host_wait(); }
 };
 
-// What the queue's thread and its events share; it outlives the stream while an event is held.
-struct Queue : RefCounted {
-  mutable std::mutex mutex;
-  mutable std::condition_variable changed;
-  uint64_t completed = 0;
-  std::exception_ptr failure;
-};
-
 class QueueEvent final : public Event::State {
  public:
-  QueueEvent(Ref<Queue> queue, uint64_t ticket) : queue_(std::move(queue)), ticket_(ticket) {}
-  bool done() const override {
-    std::lock_guard lock(queue_->mutex);
-    return queue_->completed >= ticket_;
-  }
-  bool failed() const override {
-    std::lock_guard lock(queue_->mutex);
-    return bool(queue_->failure);
-  }
-  void host_wait() const override {
-    using namespace std::chrono_literals;
-    std::unique_lock lock(queue_->mutex);
-    while (queue_->completed < ticket_) {
-      queue_->changed.wait_for(lock, 50ms);
-      if (Context* context = Context::current(); context && context->aborted()) {
-        lock.unlock();
-        context->check_abort();
-      }
-    }
-    if (queue_->failure) std::rethrow_exception(queue_->failure);
-  }
+  QueueEvent(Ref<WorkQueue> queue, uint64_t ticket) : queue_(std::move(queue)), ticket_(ticket) {}
+  bool done() const override { return queue_->done(ticket_); }
+  bool failed() const override { return queue_->failed(); }
+  void host_wait() const override { queue_->wait(ticket_); }
 
  private:
-  Ref<Queue> queue_;
+  Ref<WorkQueue> queue_;
   uint64_t ticket_;
 };
 
@@ -83,26 +52,17 @@ class ThreadStream final : public Stream {
  public:
   ThreadStream(Context& context, std::string name)
       : Stream(context, std::move(name), false),
-        queue_(make_ref<Queue>()),
-        delays_(context.options().delay_seed + uint64_t(id_)),
-        thread_([this] { loop(); }) {}
+        queue_(make_ref<WorkQueue>(*this)),
+        thread_([this] { queue_->serve(); }) {}
 
   ~ThreadStream() override {
-    {
-      std::lock_guard lock(queue_->mutex);
-      closing_ = true;
-    }
-    work_ready_.notify_one();
+    queue_->close();
     thread_.join();
-    if (checked_ && !running) context_.checker()->end_stream(id_);
+    if (checked_ && !running_stream()) context_.checker()->end_stream(id_);
   }
 
   Event record() override {
-    Ref<Event::State> state(nullptr);
-    {
-      std::lock_guard lock(queue_->mutex);
-      state = make_ref<QueueEvent>(queue_, queued_);
-    }
+    Ref<Event::State> state = make_ref<QueueEvent>(queue_, queue_->pushed());
     if (checked_) state->clock = context_.checker()->record(id_);
     return Event(std::move(state));
   }
@@ -111,65 +71,17 @@ class ThreadStream final : public Stream {
     if (!event.state()) return;
     if (checked_) context_.checker()->wait(id_, event.state()->clock);
     if (event.done() && !event.state()->failed()) return;
-    enqueue("wait", [event] { event.state()->host_wait(); });
+    enqueue(
+        "wait", [event] { event.state()->host_wait(); }, Begin::at_once);
   }
 
  protected:
-  void enqueue(const char* label, std::function<void()> work) override {
-    {
-      std::lock_guard lock(queue_->mutex);
-      pending_.push_back({label, std::move(work)});
-      ++queued_;
-    }
-    work_ready_.notify_one();
+  void enqueue(const char* label, std::function<void()> work, Begin begin) override {
+    queue_->push(label, std::move(work), begin);
   }
 
  private:
-  struct Item {
-    const char* label;
-    std::function<void()> work;
-  };
-
-  void loop() {
-    ContextScope scope(context_);
-    running = this;
-    std::unique_lock lock(queue_->mutex);
-    for (;;) {
-      work_ready_.wait(lock, [this] { return closing_ || !pending_.empty(); });
-      if (pending_.empty()) return;
-      Item item = std::move(pending_.front());
-      pending_.pop_front();
-      bool skip = bool(queue_->failure);
-      lock.unlock();
-      std::exception_ptr failure;
-      if (!skip) failure = execute(item);
-      item.work = nullptr;  // drop what the work holds before it counts as done
-      lock.lock();
-      if (failure) queue_->failure = failure;
-      ++queue_->completed;
-      queue_->changed.notify_all();
-    }
-  }
-
-  std::exception_ptr execute(Item& item) {
-    try {
-      if (context_.options().delay_seed != 0) {
-        auto limit = uint64_t(context_.options().max_delay.count());
-        std::this_thread::sleep_for(std::chrono::microseconds(delays_() % (limit + 1)));
-      }
-      item.work();
-      return nullptr;
-    } catch (...) {
-      return std::current_exception();
-    }
-  }
-
-  Ref<Queue> queue_;
-  std::condition_variable work_ready_;
-  std::deque<Item> pending_;
-  uint64_t queued_ = 0;
-  bool closing_ = false;
-  std::minstd_rand delays_;
+  Ref<WorkQueue> queue_;
   Thread thread_;  // last: starts when everything above is ready
 };
 
@@ -180,7 +92,7 @@ Stream::Stream(Context& context, std::string name, bool is_inline)
   if (checked_ && !is_inline) id_ = context.checker()->add_stream(name_);
 }
 
-void Stream::enqueue(const char* label, std::function<void()>) {
+void Stream::enqueue(const char* label, std::function<void()>, Begin) {
   fail_as(ErrorKind::internal, "stream ", name_, " has no queue for '", label, "'");
 }
 
@@ -193,7 +105,7 @@ void Stream::note(const char* label, std::span<const Access> accesses) {
 void Event::host_wait() const {
   if (!state_) return;
   state_->host_wait();
-  if (Context* context = Context::current(); context && context->checker() && !running)
+  if (Context* context = Context::current(); context && context->checker() && !running_stream())
     context->checker()->host_wait(state_->clock);
 }
 
@@ -204,7 +116,5 @@ std::unique_ptr<Stream> make_inline_stream(Context& context, std::string name) {
 std::unique_ptr<Stream> make_thread_stream(Context& context, std::string name) {
   return std::make_unique<ThreadStream>(context, std::move(name));
 }
-
-Stream* running_stream() { return running; }
 
 }  // namespace shardgrad

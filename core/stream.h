@@ -70,6 +70,14 @@ class StreamTimer {
   virtual double seconds() = 0;
 };
 
+/// When a thread stream begins a piece of work.
+enum class Begin {
+  at_once,
+  /// When somebody waits for it, in the thread that waits (core/work_queue.h), or else after a millisecond or two: for
+  /// short work that is mostly waited for as soon as it is queued.
+  when_waited_for
+};
+
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -78,7 +86,8 @@ class Stream {
 
   /// Runs `work` in this stream's order. `label` names it in errors and reports; it must be a literal or outlive the
   /// work. `accesses` are the bytes it reads and writes (for the checker).
-  template <class Work> void run(const char* label, Work&& work, std::span<const Access> accesses = {}) {
+  template <class Work>
+  void run(const char* label, Work&& work, std::span<const Access> accesses = {}, Begin begin = Begin::at_once) {
     if (checked_) [[unlikely]]
       note(label, accesses);
     if (inline_) {
@@ -90,7 +99,7 @@ class Stream {
       }
       check_launch(label);
     } else {
-      enqueue(label, std::function<void()>(std::forward<Work>(work)));
+      enqueue(label, std::function<void()>(std::forward<Work>(work)), begin);
     }
   }
   /// The point after everything queued so far.
@@ -122,10 +131,10 @@ class Stream {
     Stream& stream_;
   };
   Stream(Context& context, std::string name, bool is_inline);
-  virtual void enqueue(const char* label, std::function<void()> work);  // thread streams
-  virtual void before_launch(const char*) {}                            // native streams
-  virtual void after_launch() noexcept {}                               // native streams, also when the work threw
-  virtual void check_launch(const char*) {}                             // native streams: throws DeviceFault
+  virtual void enqueue(const char* label, std::function<void()> work, Begin begin);  // thread streams
+  virtual void before_launch(const char*) {}                                         // native streams
+  virtual void after_launch() noexcept {}    // native streams, also when the work threw
+  virtual void check_launch(const char*) {}  // native streams: throws DeviceFault
   void note(const char* label, std::span<const Access> accesses);
 
   Context& context_;
@@ -138,7 +147,7 @@ class Stream {
 
 /// Runs work at once in the caller's thread.
 std::unique_ptr<Stream> make_inline_stream(Context& context, std::string name);
-/// A FIFO queue with its own thread, which carries `context`.
+/// A FIFO queue with its own thread, which carries `context`, as does whoever runs its work.
 std::unique_ptr<Stream> make_thread_stream(Context& context, std::string name);
 
 /// The stream whose work the calling thread runs, or null outside queued work.

@@ -100,7 +100,7 @@ ProcessGroup::~ProcessGroup() {
     stream_->synchronize();
   } catch (...) {  // NOLINT: whoever waits for the failed collective gets its error; a destructor has no caller
   }
-  transport_->end_tracking();
+  transport_->leave();
   stream_.reset();
   control_->close_lane(lane_, thrown ? Closed::by_exception : Closed::in_order);
 }
@@ -133,6 +133,29 @@ void ProcessGroup::wait_before(const CollectiveOptions& options, Device device) 
   stream_->wait(options.after ? *options.after : context_.backend(device).compute().record());
 }
 
+Place ProcessGroup::next_place(const Operation& operation, DType dtype, const CollectiveOptions& options) {
+  Place place;
+  place.group = id_;
+  place.sequence = ++sequence_;
+  place.elements = operation.elements;
+  place.root = operation.root;
+  place.dtype = dtype;
+  place.has_elements = !operation.tensors.empty();
+  copy_text(place.op, sizeof(place.op), operation.op);
+  copy_whole(place.unit, options.label.unit);
+  copy_text(place.phase, sizeof(place.phase), options.label.phase);
+  copy_whole(place.detail, with_notes(options.detail));
+  return place;
+}
+
+// A small collective that meets its peers in memory takes less time than the stream's thread takes to wake. Where
+// compute is a stream, too, the collective first waits for it, which is no waiter's work.
+Begin ProcessGroup::begin_of(const Operation& operation, size_t element) const {
+  constexpr size_t kSmall = size_t(64) << 10;
+  bool small = size_t(operation.elements) * element <= kSmall && operation.device == kCpu && !options_.delay;
+  return small && transport_->meets_in_memory() ? Begin::when_waited_for : Begin::at_once;
+}
+
 Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options) {
   control_->check();
   bool has_tensor = !operation.tensors.empty();
@@ -141,23 +164,12 @@ Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options)
   if (!has_tensor && device == kMeta) device = kCpu;  // a barrier keeps ranks apart where there are no values, too
   wait_before(options, device);
   operation.device = device;
-
-  Place place;
-  place.group = id_;
-  place.sequence = ++sequence_;
-  place.elements = operation.elements;
-  place.root = operation.root;
-  place.dtype = dtype;
-  place.has_elements = has_tensor;
-  copy_text(place.op, sizeof(place.op), operation.op);
-  copy_whole(place.unit, options.label.unit);
-  copy_text(place.phase, sizeof(place.phase), options.label.phase);
-  copy_whole(place.detail, with_notes(options.detail));
-
+  Place place = next_place(operation, dtype, options);
   uint64_t record =
       context_.recorder().begin({0, operation.op, options.label.unit, options.label.phase, stream_->name(),
                                  operation.elements, operation.bytes_sent, dtype, 0, -1, id_, place.sequence});
   const char* op = operation.op;
+  Begin begin = begin_of(operation, size_of(dtype));
   std::vector<Access> accesses = std::move(operation.accesses);
   if (device.kind == DeviceKind::meta) {
     context_.recorder().end(record);
@@ -177,7 +189,7 @@ Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options)
     // group's first calls, which connect it, and in copies to the host.
     std::optional<Control::Waiting> launching;
     if (stream_->native()) launching.emplace(*control_, lane_, place.sequence);
-    stream_->run(op, std::move(work), accesses);
+    stream_->run(op, std::move(work), accesses, begin);
   }
   state->event = stream_->record();
   if (!stream_->is_inline()) in_flight_.push_back(state);
@@ -187,10 +199,12 @@ Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options)
 void ProcessGroup::forget_finished() {
   while (!in_flight_.empty()) {
     const std::shared_ptr<Work::State>& oldest = in_flight_.front();
-    if (oldest->event.done())
-      Work(oldest).host_wait();  // throws if it failed
-    else if (std::lock_guard lock(oldest->mutex); !oldest->tensors.empty())
+    if (oldest->event.done()) {
+      oldest->event.host_wait();  // throws if it failed
+      oldest->drop_tensors();
+    } else if (std::lock_guard lock(oldest->mutex); !oldest->tensors.empty()) {
       return;
+    }
     in_flight_.pop_front();
   }
 }

@@ -5,6 +5,9 @@
 //     Work gathered = group.all_gather(full, shard, Label{"layers.0", "forward"});
 //     gathered.wait(compute);          // later work on `compute` sees the full tensor
 //
+// A small one (64 KiB) between ranks of one machine begins when somebody waits for it, and runs in the thread that
+// waits; where nobody does, a millisecond or two later in the stream's.
+//
 // Every rank makes the same calls in the same order, also between groups, and from one thread: the one that made the
 // group, until another takes it over. This class checks arguments, numbers the calls, records them, and tells the
 // control channel; a Transport only moves bytes. Sums have one order on every rank and transport, hence the same bits;
@@ -178,6 +181,8 @@ class ProcessGroup {
   struct Operation;
   std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int color, const std::string& name);
   Work launch(Operation operation, const CollectiveOptions& options);
+  Place next_place(const Operation& operation, DType dtype, const CollectiveOptions& options);
+  Begin begin_of(const Operation& operation, size_t element) const;
   void run(const Operation& operation, const Place& place, uint64_t record);
   void stamp(void (Recorder::*moment)(uint64_t), uint64_t record);
   std::string who(const char* op, const Label& label) const;

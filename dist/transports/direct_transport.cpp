@@ -23,16 +23,21 @@ void DirectTransport::meet() {
 // Offers `mine` and learns where everybody's buffer is. True when some rank has to stage.
 bool DirectTransport::open(const Call& call, const void* mine, size_t bytes, uint64_t whole) {
   size_t parity = ++calls_ % 2;
+  lane_ = call.lane;
   Offer& my_offer = board_.mine().offers[parity];
   uint64_t place = 0;
+  bool copied = slot_bytes() > 0 && whole == 0 && (!mine || bytes <= slot_bytes());
+  if (mine && copied && bytes > 0) mine = std::memcpy(my_slot(), mine, bytes);
   bool staged = mine && bytes > 0 && !offer(mine, bytes, place);
   my_offer.fingerprint.store(call.fingerprint, std::memory_order_relaxed);
   my_offer.place.store(place, std::memory_order_relaxed);
   my_offer.whole.store(whole, std::memory_order_relaxed);
   my_offer.staged.store(staged, std::memory_order_relaxed);
+  my_offer.copied.store(copied, std::memory_order_relaxed);
   meet();
   bool any_staged = false;
   all_in_place_ = whole != 0;
+  all_copied_ = true;
   for (int r = 0; r < size(); ++r) {
     const Offer& theirs = board_.seat(r).offers[parity];
     if (theirs.fingerprint.load(std::memory_order_relaxed) != call.fingerprint) control().throw_diverged(call.lane);
@@ -40,6 +45,7 @@ bool DirectTransport::open(const Call& call, const void* mine, size_t bytes, uin
     sources_[size_t(r)] = is_staged ? nullptr : resolve(r, theirs.place.load(std::memory_order_relaxed));
     any_staged |= is_staged;
     all_in_place_ &= theirs.whole.load(std::memory_order_relaxed) == whole;
+    all_copied_ &= theirs.copied.load(std::memory_order_relaxed) != 0;
   }
   return any_staged;
 }
@@ -58,15 +64,27 @@ void DirectTransport::await_cause() {
   for (;; usleep(200)) check();
 }
 
-void DirectTransport::withdraw(int lane) noexcept {
+// Returns when over(seat) is true of each peer's; one that is lost reads no more.
+template <class Over> void DirectTransport::await_readers(Over&& over) const noexcept {
   constexpr int kLook = 1000;  // so many rounds of 20 us
-  end_reading();
-  board_.mine().withdrawn.store(1);
   for (int r = 0; r < size(); ++r)
-    for (int round = 1; r != rank() && board_.seat(r).reading.load(); ++round) {
-      if (round % kLook == 0 && control().is_lost(lane, r)) break;  // it reads no more
+    for (int round = 1; r != rank() && !over(board_.seat(r)); ++round) {
+      if (round % kLook == 0 && control().is_lost(lane_, r)) break;
       usleep(20);
     }
+}
+
+void DirectTransport::withdraw() noexcept {
+  end_reading();
+  board_.mine().withdrawn.store(1);
+  await_readers([](const Seat& seat) { return seat.reading.load() == 0; });
+}
+
+void DirectTransport::leave() {
+  if (has_withdrawn()) return;
+  await_readers([this](const Seat& seat) {
+    return int32_t(seat.read.load(std::memory_order_acquire) - copied_call_) >= 0 || seat.withdrawn.load();
+  });
 }
 
 const std::byte* DirectTransport::piece(int peer, int part, Round round) const {
@@ -93,6 +111,11 @@ void DirectTransport::rounds(const Call& call, const View& view, Read&& read, ui
   part_bytes_ = view.stride;
   bool any_staged = open(call, view.mine, view.total, whole);
   if (all_in_place_) return;  // nobody reads, so nobody is waited for
+  if (all_copied_) {          // and a copy stays, though its rank may withdraw
+    copied_call_ = calls_;
+    read(Round{view.begin, view.end});
+    return board_.mine().read.store(calls_, std::memory_order_release);
+  }
   size_t step = any_staged ? bounce_bytes() / size_t(view.parts) / 64 * 64 : view.end - view.begin;
   Round round{view.begin, view.begin};
   do {
@@ -107,7 +130,7 @@ void DirectTransport::rounds(const Call& call, const View& view, Read&& read, ui
     meet();
   } while (round.end < view.end);
 } catch (...) {
-  withdraw(call.lane);
+  withdraw();
   throw;
 }
 
@@ -149,19 +172,23 @@ void DirectTransport::reduce_scatter(const Call& call, void* shard, const void* 
   });
 }
 
-// Each rank sums its slice in place, in its own buffer or bounce region; then everybody reads the others' slices.
+// Each rank sums its slice in place, in its own buffer, slot or bounce region; then everybody reads the others' slices.
+// Where reading everything takes less time than another meeting everybody sums everything.
 void DirectTransport::all_reduce(const Call& call, void* data, int64_t n, DType dtype) {
-  size_t element = size_of(dtype);
-  rounds(call, data, 1, size_t(n) * element, [&](Round round) {
+  constexpr size_t kReadAll = size_t(64) << 10;
+  size_t element = size_of(dtype), bytes = size_t(n) * element;
+  bool alone = bytes <= slot_bytes() && bytes * size_t(size()) <= kReadAll;
+  rounds(call, data, 1, bytes, [&](Round round) {
     int64_t count = int64_t((round.end - round.begin) / element);
-    auto slice = [&](int r) { return size_t(slice_begin(count, size(), r)) * element; };
+    auto slice = [&](int r) { return alone ? size_t(0) : size_t(slice_begin(count, size(), r)) * element; };
     std::byte* mine = static_cast<std::byte*>(data) + round.begin;
-    std::byte* window = sources_[size_t(rank())] ? mine : bounce(rank());
+    std::byte* window = all_copied_ ? my_slot() : sources_[size_t(rank())] ? mine : bounce(rank());
     for (int r = 0; r < size(); ++r) pieces_[size_t(r)] = (r == rank() ? window : piece(r, 0, round)) + slice(rank());
+    if (alone) return tree_sum(mine, pieces_, count, dtype);
     tree_sum(window + slice(rank()), pieces_, int64_t((slice(rank() + 1) - slice(rank())) / element), dtype);
-    end_reading();
+    if (!all_copied_) end_reading();
     meet();
-    begin_reading();
+    if (!all_copied_) begin_reading();
     for (int r = 0; r < size(); ++r) {
       const std::byte* from = r == rank() ? window : piece(r, 0, round);
       copy(mine + slice(r), from + slice(r), slice(r + 1) - slice(r));
@@ -193,7 +220,7 @@ void DirectTransport::barrier(const Call& call) {
   try {
     open(call, nullptr, 0);
   } catch (...) {
-    withdraw(call.lane);
+    withdraw();
     throw;
   }
 }

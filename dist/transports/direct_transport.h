@@ -7,7 +7,11 @@
 //     all_gather within common memory:  offer(shard) · meet
 //
 // A buffer that peers cannot read in place is staged: it goes through a small bounce region in as many rounds as it
-// takes, and then everybody takes part in the rounds.
+// takes, and then everybody takes part in the rounds. A small one is copied there whole, in one of two slots in turn,
+// and then nobody waits until it is read: whoever comes to the next call has read it, and the one after it uses the
+// slot.
+//
+//     all_reduce of little:  copy to slot · offer(slot) · meet · everybody sums all
 
 #include <cstddef>
 #include <functional>
@@ -28,6 +32,8 @@ class DirectTransport : public Transport {
   void broadcast(const Call& call, void* data, size_t bytes, int root) override;
   void all_to_all(const Call& call, void* out, const void* in, size_t bytes) override;
   void barrier(const Call& call) override;
+  bool meets_in_memory() const override { return true; }
+  void leave() override;
 
   /// For collectives that are made of more than this: every rank's buffer of `total` bytes as `parts` parts that begin
   /// `stride` bytes apart, of which bytes [begin, end) are looked at. `shown`: the parts of `mine` that peers look at.
@@ -52,6 +58,12 @@ class DirectTransport : public Transport {
   /// The region that `peer` stages in; bounce_bytes() long.
   virtual std::byte* bounce(int) const { return nullptr; }
   virtual size_t bounce_bytes() const { return 0; }
+  /// The longest buffer that is copied.
+  static constexpr size_t kSlotBytes = size_t(16) << 10;
+  /// Room for two such that peers can read in place, on all ranks or on none. It is free when this rank has left,
+  /// unless it has withdrawn: then a peer may come to read it at any time.
+  void use_slots(std::byte* slots) { slots_ = slots; }
+  bool has_withdrawn() const { return board_.mine().withdrawn.load() != 0; }
   const Board& board() const { return board_; }
 
  private:
@@ -66,9 +78,12 @@ class DirectTransport : public Transport {
   }
   void stage(const View& view, Round round) const;
   bool open(const Call& call, const void* mine, size_t bytes, uint64_t whole = 0);
+  size_t slot_bytes() const { return slots_ ? kSlotBytes : 0; }
+  std::byte* my_slot() const { return slots_ + calls_ % 2 * kSlotBytes; }
   uint64_t whole_of(const void* full, const void* shard, size_t bytes) const;
   void meet();
-  void withdraw(int lane) noexcept;  // a collective ends early: returns when no peer reads this rank's memory
+  void withdraw() noexcept;  // a collective ends early: returns when no peer reads this rank's memory
+  template <class Over> void await_readers(Over&& over) const noexcept;
   void begin_reading();
   [[noreturn]] void await_cause();
   void end_reading() { board_.mine().reading.store(0); }
@@ -76,10 +91,13 @@ class DirectTransport : public Transport {
   const std::byte* piece(int peer, int part, Round round) const;
 
   Board board_;
-  uint64_t calls_ = 0;
-  // The collective in progress.
+  std::byte* slots_ = nullptr;
+  uint32_t calls_ = 0, copied_call_ = 0;  // so far, and the last in which all copied
+  // The collective in progress, or the last one.
+  int lane_ = 0;
   std::vector<const std::byte*> sources_;  // by rank; null: staged
   bool all_in_place_ = false;              // every rank's buffer is where every rank wants it
+  bool all_copied_ = false;                // every rank offers a copy
   size_t part_bytes_ = 0;
   std::vector<const void*> pieces_;
 };

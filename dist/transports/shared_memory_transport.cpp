@@ -16,6 +16,12 @@ class SharedMemoryTransport final : public DirectTransport {
         heap_(std::move(heap)),
         bounce_(Storage::make(kBounceBytes, heap_->allocator(kCpu), {Category::communication, 0})) {
     this->board().mine().bounce.store(heap_->offset_of(bounce_->data()));
+    slots_ = heap_->region()->take(2 * kSlotBytes);
+    SG_CHECK(slots_, "group: out of memory", heap_->region()->remedy());
+    use_slots(static_cast<std::byte*>(slots_));
+  }
+  ~SharedMemoryTransport() override {
+    if (!has_withdrawn()) heap_->region()->give(slots_, 2 * kSlotBytes);
   }
 
   Ref<Allocator> memory(Device device) override {
@@ -54,6 +60,7 @@ class SharedMemoryTransport final : public DirectTransport {
  private:
   std::shared_ptr<SharedHeap> heap_;
   Ref<Storage> bounce_;
+  void* slots_;
 };
 
 }  // namespace

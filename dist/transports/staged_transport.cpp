@@ -54,6 +54,7 @@ class StagedTransport final : public Transport {
   std::unique_ptr<Transport> join(int64_t invitation, const std::vector<int>& members, int rank) override {
     return inner_->join(invitation, members, rank);  // its group stages it again
   }
+  void leave() override { inner_->leave(); }
   void abandon() override {
     Transport::abandon();
     inner_->abandon();

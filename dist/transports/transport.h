@@ -78,9 +78,12 @@ class Transport {
   virtual bool queues() const { return false; }
   /// True when it tells the control channel itself which call it is in, because calls end later than they return.
   virtual bool tracks() const { return false; }
-  /// The group's stream has done all it was given, and this rank is about to leave the group. One that tracks has told
-  /// the control channel of every call when this returns: the others would miss this rank in those it has not told of.
-  virtual void end_tracking() {}
+  /// True when calls move bytes by memory that ranks share alone, in whichever thread makes them.
+  virtual bool meets_in_memory() const { return false; }
+  /// The group's stream has done all it was given, and this rank is about to leave the group. When this returns no peer
+  /// reads this rank's memory, and one that tracks has told the control channel of every call: the others would miss
+  /// this rank in those it has not told of.
+  virtual void leave() {}
 
   /// Memory that this transport sends from without a copy.
   virtual Ref<Allocator> memory(Device device);

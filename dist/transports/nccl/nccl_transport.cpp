@@ -67,13 +67,13 @@ class NcclTransport final : public Transport {
         watchdog_(std::make_unique<NcclWatchdog>(communicator_, this->control(), check_)) {}
 
   ~NcclTransport() override {
-    end_tracking();
+    leave();
     communicator_.finish(check_);
   }
 
   bool queues() const override { return true; }
   bool tracks() const override { return true; }
-  void end_tracking() override { watchdog_.reset(); }
+  void leave() override { watchdog_.reset(); }
 
   void all_gather(const Call& call, void* full, const void* shard, size_t bytes) override {
     GatherPart one{full, shard, bytes};

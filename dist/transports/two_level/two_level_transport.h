@@ -52,6 +52,7 @@ class TwoLevelTransport final : public Transport {
   Ref<Allocator> memory(Device device) override { return inner_->memory(device); }
   int64_t invite(int size) override;
   std::unique_ptr<Transport> join(int64_t invitation, const std::vector<int>& members, int rank) override;
+  void leave() override { inner_->leave(); }
   void abandon() override;
 
  private:

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -50,6 +51,69 @@ TEST(DirectTransport, RanksMeetOnceToGatherWhatIsInPlaceForAll) {
 TEST(DirectTransport, RanksMeetAgainWhenAnyOfThemCopies) {
   EXPECT_EQ(meetings_of_a_gather([](int, std::byte*, std::byte* own) { return own; }), 2u);
   EXPECT_EQ(meetings_of_a_gather([](int rank, std::byte* common, std::byte* own) { return rank ? own : common; }), 2u);
+}
+
+// Rank 1 of a heap's two, as far as rank 0 sees it, in its `call`th call.
+struct Peer {
+  Seat& seat;
+  void arrive(uint32_t call, uint64_t offset) {
+    Offer& offer = seat.offers[call % 2];
+    offer.fingerprint.store(7);
+    offer.place.store(offset);
+    offer.copied.store(1);
+    seat.phase.store(call);
+  }
+};
+
+// Two calls of which rank 1 reads neither before rank 0 has gone on, and leaves the group.
+TEST(DirectTransport, WhatIsSmallIsCopiedAndNobodyWaitsUntilItIsReadButToLeave) {
+  constexpr size_t kHeap = size_t(16) << 20;
+  std::shared_ptr<SharedMemory> memory = SharedMemory::create("test", SharedHeap::heap_bytes(2, kHeap));
+  Context context({.world_size = 2});
+  auto control = std::make_shared<Control>(make_private_page(2), 0);
+  int lane = control->open_lane(1, {0, 1});
+  auto heap = std::make_shared<SharedHeap>(memory, 0, 2);
+  auto transport = make_shared_memory_transport(heap, 0, 2, control);
+  auto* theirs = static_cast<float*>(SharedHeap(memory, 1, 2).region()->take(kShard));
+  std::fill_n(theirs, kShard / 4, 2.f);
+  Peer peer{Board(heap->world_board(), 1, 2).mine()};
+  std::vector<float> mine(kShard / 4, 1.f);
+  peer.arrive(1, heap->offset_of(theirs));
+  transport->all_reduce({.sequence = 1, .fingerprint = 7, .lane = lane}, mine.data(), kShard / 4, DType::f32);
+  EXPECT_EQ(mine, std::vector<float>(kShard / 4, 3.f));
+  peer.arrive(2, heap->offset_of(theirs));
+  transport->all_reduce({.sequence = 2, .fingerprint = 7, .lane = lane}, mine.data(), kShard / 4, DType::f32);
+  EXPECT_EQ(mine, std::vector<float>(kShard / 4, 5.f));
+  Seat& seat = Board(heap->world_board(), 0, 2).mine();
+  for (auto [call, value] : {std::pair(1, 1.f), {2, 3.f}})
+    EXPECT_EQ(*reinterpret_cast<float*>(heap->at(seat.offers[call % 2].place.load())), value) << "call " << call;
+
+  std::atomic<bool> left{false};
+  std::thread leaves([&] { transport->leave(), left = true; });
+  peer.seat.read.store(1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(left) << "a copy is still read";
+  peer.seat.read.store(2);
+  leaves.join();
+}
+
+// A peer that comes late reads the copy of a rank that has given up and left.
+TEST(DirectTransport, ACopyStaysWhereItIsWhenItsRankHasWithdrawn) {
+  std::shared_ptr<SharedMemory> memory = SharedMemory::create("test", SharedHeap::heap_bytes(2, size_t(16) << 20));
+  Context context({.world_size = 2});
+  auto control = std::make_shared<Control>(make_private_page(2), 0);
+  int lane = control->open_lane(1, {0, 1});
+  auto heap = std::make_shared<SharedHeap>(memory, 0, 2);
+  auto transport = make_shared_memory_transport(heap, 0, 2, control);
+  std::vector<float> mine(kShard / 4, 1.f);
+  transport->abandon();
+  Call call{.sequence = 1, .fingerprint = 7, .lane = lane};
+  EXPECT_THROW(transport->all_reduce(call, mine.data(), kShard / 4, DType::f32), Error);
+  transport->leave();
+  transport.reset();
+  auto* copy = heap->at(Board(heap->world_board(), 0, 2).mine().offers[1].place.load());
+  while (auto* taken = static_cast<std::byte*>(heap->region()->take(4096)))
+    EXPECT_TRUE(copy < taken || copy >= taken + 4096) << "it was given away";
 }
 
 // Whoever reads this rank's memory is waited for, but not a process that is dead or stopped in the middle of it.
