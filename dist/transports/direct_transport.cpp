@@ -64,7 +64,8 @@ void DirectTransport::withdraw(int lane) noexcept {
   board_.mine().withdrawn.store(1);
   for (int r = 0; r < size(); ++r)
     for (int round = 1; r != rank() && board_.seat(r).reading.load(); ++round) {
-      if (round % kLook == 0 && control().is_lost(lane, r)) break;  // it reads no more
+      int member = members_.empty() ? r : members_[size_t(r)];
+      if (round % kLook == 0 && control().is_lost(lane, member)) break;  // it reads no more
       usleep(20);
     }
 }

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include <shardgrad/dist/os/board.h>
 #include <shardgrad/dist/transports/transport.h>
@@ -21,6 +22,8 @@ namespace shardgrad::dist {
 class DirectTransport : public Transport {
  public:
   DirectTransport(std::string kind, std::shared_ptr<void> board, int rank, int size, std::shared_ptr<Control> control);
+  /// Of a part of a group, whose lane it uses: the ranks in that group of those here. Unset: they are all of it.
+  void set_members(std::vector<int> members) { members_ = std::move(members); }
 
   void all_gather(const Call& call, void* full, const void* shard, size_t bytes) override;
   void reduce_scatter(const Call& call, void* shard, const void* full, int64_t n, DType dtype) override;
@@ -76,6 +79,7 @@ class DirectTransport : public Transport {
   const std::byte* piece(int peer, int part, Round round) const;
 
   Board board_;
+  std::vector<int> members_;
   uint64_t calls_ = 0;
   // The collective in progress.
   std::vector<const std::byte*> sources_;  // by rank; null: staged
