@@ -75,7 +75,8 @@ Context::~Context() {
     at_end_.run();
     while (!slots_.empty()) slots_.pop_back();
   }
-  for (auto& backend : backends_) backend.reset();
+  // The host's last: what streams of the others still run takes memory of it.
+  for (int kind = kDeviceKindCount; kind-- > 0;) backends_[kind].reset();
   take_out(link_);
   for (ContextLink* link = top; link; link = link->below)
     if (link->context == this) link->context = nullptr;  // a ContextScope that outlives it

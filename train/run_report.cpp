@@ -53,10 +53,11 @@ void keep_up_to(int64_t step, const std::string& path) {
     if (is_up_to(step, line)) block += line + "\n";
     if (block.size() > kBlock) kept.add(std::exchange(block, ""));
   }
+  bool all_read = lines.eof();  // else the disk has failed
   kept.add(block);
-  if (kept.missing() > 0) {
+  if (!all_read || kept.missing() > 0) {
     unlink(unfinished.c_str());
-    fail(kept.trouble());
+    fail(all_read ? kept.trouble() : concat("cannot read '", path, "': its disk fails"));
   }
   rename_when_safe(unfinished, path);
 }

@@ -101,7 +101,8 @@ ProcessGroup::~ProcessGroup() {
   } catch (...) {  // NOLINT: whoever waits for the failed collective gets its error; a destructor has no caller
   }
   transport_->leave();
-  stream_.reset();
+  delete stream_.get();  // what it still runs, after an abort, asks for it until then
+  static_cast<void>(stream_.release());
   control_->close_lane(lane_, thrown ? Closed::by_exception : Closed::in_order);
 }
 

@@ -15,8 +15,9 @@ class RankMap {
   int node_count() const { return int(ranks_of_.size()); }
   int node_rank(int global) const { return node_of_.at(size_t(global)); }
   int local_rank(int global) const { return local_of_.at(size_t(global)); }
-  int local_size(int node) const { return int(ranks_of_.at(size_t(node)).size()); }
-  int global_rank(int node, int local) const { return ranks_of_.at(size_t(node)).at(size_t(local)); }
+  int local_size(int node) const { return int(ranks_of(node).size()); }
+  int global_rank(int node, int local) const { return ranks_of(node).at(size_t(local)); }
+  const std::vector<int>& ranks_of(int node) const { return ranks_of_.at(size_t(node)); }
   /// The ranks in an order in which those of a node are neighbours.
   std::vector<int> by_node() const;
 

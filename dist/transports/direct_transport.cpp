@@ -69,7 +69,8 @@ template <class Over> void DirectTransport::await_readers(Over&& over) const noe
   constexpr int kLook = 1000;  // so many rounds of 20 us
   for (int r = 0; r < size(); ++r)
     for (int round = 1; r != rank() && !over(board_.seat(r)); ++round) {
-      if (round % kLook == 0 && control().is_lost(lane_, r)) break;
+      int member = members_.empty() ? r : members_[size_t(r)];
+      if (round % kLook == 0 && control().is_lost(lane_, member)) break;
       usleep(20);
     }
 }

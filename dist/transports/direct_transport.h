@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include <shardgrad/dist/os/board.h>
 #include <shardgrad/dist/transports/transport.h>
@@ -25,6 +26,8 @@ namespace shardgrad::dist {
 class DirectTransport : public Transport {
  public:
   DirectTransport(std::string kind, std::shared_ptr<void> board, int rank, int size, std::shared_ptr<Control> control);
+  /// Of a part of a group, whose lane it uses: the ranks in that group of those here. Unset: they are all of it.
+  void set_members(std::vector<int> members) { members_ = std::move(members); }
 
   void all_gather(const Call& call, void* full, const void* shard, size_t bytes) override;
   void reduce_scatter(const Call& call, void* shard, const void* full, int64_t n, DType dtype) override;
@@ -93,6 +96,7 @@ class DirectTransport : public Transport {
   Board board_;
   std::byte* slots_ = nullptr;
   uint32_t calls_ = 0, copied_call_ = 0;  // so far, and the last in which all copied
+  std::vector<int> members_;
   // The collective in progress, or the last one.
   int lane_ = 0;
   std::vector<const std::byte*> sources_;  // by rank; null: staged

@@ -62,8 +62,8 @@ class Mesh {
   int part() const { return world_.rank() % parts_; }
   /// Memory that shards, full parameters and gradients are sent from without a copy.
   const Ref<Allocator>& memory() const { return shard_ ? shard_->memory() : world_.memory(); }
-  /// What common memory holds has been gathered: ranks read each other's shards from now on.
-  void reading_shards() { shards_read_ = true; }
+  /// In common memory so many more full parameters can be read: while there are any, ranks read each other's shards.
+  void open_windows(int more) { shards_read_ |= (windows_ += more) > 0; }
   /// Called by all ranks before any of them writes its shard: nobody reads it any more.
   void before_write();
   /// Copies from host to device memory run here.
@@ -85,7 +85,8 @@ class Mesh {
   dist::ProcessGroup *shard_ = nullptr, *reductions_ = nullptr, *replica_ = nullptr;
   std::optional<parallel::Mesh> table_;  // of rows and columns, when there are both
   std::unique_ptr<Stream> uploads_, downloads_;
-  bool shards_read_ = false;
+  int windows_ = 0;
+  bool shards_read_ = false;  // since the last barrier
 };
 
 }  // namespace shardgrad::fsdp

@@ -163,6 +163,7 @@ void FlatParam::transition(FullState to) {
                (to == stale && (state_ == open || state_ == closed)) || (to == closed && state_ == open);
   SG_ASSERT(legal, "the parameters of unit '", layout_.unit, "' cannot go from ", name_of(state_), " to ", name_of(to));
   state_ = to;
+  if (common_ && to != open) layout_.mesh.open_windows(to == gathering ? 1 : -1);
 }
 
 void FlatParam::start_gather(Gathers& buffers) {
@@ -177,7 +178,6 @@ void FlatParam::start_gather(Gathers& buffers) {
 void FlatParam::gather_by(const dist::Work& work) {
   if (state_ != FullState::gathering) return;
   gather_ = work;
-  if (common_) layout_.mesh.reading_shards();
   full_.storage()->set_arriving(true);  // who reads it before finish_gather() would race with the gather
 }
 
@@ -261,6 +261,7 @@ void FlatParam::outdate(bool copy_is_written) {
   converted_is_stale_ |= !copy_is_written;
   secondary_.drop();
   bool is_the_shard = keeps_params_ && !split() && !(converts() && converted_is_stale_);
+  layout_.mesh.open_windows(0);  // those of others are read on
   if (is_the_shard || state_ == FullState::stale) return;
   transition(FullState::stale);
   if (full_.storage()->resident()) full_.storage()->release(layout_.compute());

@@ -105,6 +105,25 @@ TEST(Context, FurtherDevicesOfAKindAreApartAndGoAfterWhatIsKeptOnThem) {
   }
 }
 
+// As kernels do, whose results nobody has waited for.
+TEST(Context, WhatItsDevicesStillRunAtItsEndTakesMemoryOfTheHost) {
+  bool taken = false;
+  {
+    Context context({.device = kAcc});
+    auto take = [&] {
+      Ref<Storage> memory = Storage::make(1 << 21, context.backend(kCpu).memory(), kOther);
+      taken = memory->data() != nullptr;
+    };
+    take();
+    taken = false;
+    context.backend(kAcc).compute().run("late", [take] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      take();
+    });
+  }
+  EXPECT_TRUE(taken);
+}
+
 TEST(Context, ComputesOnAllCoresUnlessToldOtherwise) {
   EXPECT_EQ(Context().threads(), usable_cores());
   EXPECT_EQ(Context({.threads = 3}).threads(), 3);

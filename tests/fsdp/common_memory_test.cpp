@@ -66,6 +66,39 @@ TEST(CommonParameters, AShardChangesOnlyWhenNoRankReadsIt) {
       on_one_node());
 }
 
+// Two optimizers: what was gathered before the first one's step is still read after it, without another gather.
+TEST(CommonParameters, AShardChangesOnlyWhenNoRankReadsItAfterAStepOfOthers) {
+  struct Dawdler : nn::Module {
+    Tensor weight = param("weight", {7}, nn::init::ones());
+    bool dawdles = false;
+    Tensor forward(const Tensor& x) {
+      if (dawdles) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      return x * weight;
+    }
+  };
+  struct Two : nn::Module {
+    nn::Child<Dawdler> a = child<Dawdler>("a"), b = child<Dawdler>("b");
+    Tensor forward(const Tensor& x) { return b(a(x)); }
+  };
+  for (Strategy strategy : {Strategy::zero2, Strategy::zero3})
+    dist::run_ranks(
+        2,
+        [&](dist::ProcessGroup& world) {
+          auto model = nn::make<Two>();
+          auto sharded = fully_shard(*model, world, {.strategy = strategy});
+          optim::SGD of_a(model->a->named_parameters(), {.lr = 1}), of_b(model->b->named_parameters(), {.lr = 1});
+          Tensor x = ones({2, 7});
+          sum(model(x)).backward();
+          Unsharding gathered = unshard(*sharded, "b");
+          of_a.step();
+          NoGrad no_grad;
+          model->b->dawdles = world.rank() == 1;
+          EXPECT_EQ(values_of(model->b(x)), std::vector<double>(14, 1)) << "the old values";
+          of_b.step();
+        },
+        on_one_node());
+}
+
 TEST(CommonParameters, AShardedParameterCannotBeReadOutsideItsUnit) {
   dist::run_ranks(
       2,

@@ -72,12 +72,16 @@ TEST(RunReport, LinesThatCannotBeReadAreNotReplaced) {
   std::ostringstream out;
   train::Config config = config_in(folder);
   config.resume = true;
-  RunReport report(config, out);
-  std::string lines = report.folder() + "/metrics.jsonl";
-  std::filesystem::remove(lines);
-  std::filesystem::create_symlink(lines, lines);
-  EXPECT_THAT(error_of([&] { report.resume(config, 3, 9); }), HasSubstr("cannot read '" + lines));
-  EXPECT_TRUE(std::filesystem::is_symlink(lines));
+  std::string lines = folder / "my runs/first/metrics.jsonl", fails_to_be_read = "/proc/self/mem";
+  for (const std::string& target : {lines, fails_to_be_read}) {
+    RunReport report(config, out);
+    std::filesystem::remove(lines);
+    std::filesystem::create_symlink(target, lines);
+    EXPECT_THAT(error_of([&] { report.resume(config, 3, 9); }), HasSubstr("cannot read '" + lines));
+    EXPECT_TRUE(std::filesystem::is_symlink(lines));
+    EXPECT_FALSE(std::filesystem::exists(lines + ".tmp"));
+    std::filesystem::remove(lines);
+  }
 }
 
 TEST(RunReport, AFolderThatCannotBeMadeIsRefused) {

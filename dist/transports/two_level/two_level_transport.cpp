@@ -11,7 +11,8 @@ namespace shardgrad::dist {
 std::unique_ptr<Transport> make_two_level_transport(std::unique_ptr<DirectTransport> machine,
                                                     std::unique_ptr<two_level::Link> link, const RankMap& map, int rank,
                                                     std::shared_ptr<Control> control) {
-  return std::make_unique<two_level::TwoLevelTransport>(std::move(machine), std::move(link), map, rank, rank,
+  return std::make_unique<two_level::TwoLevelTransport>(std::move(machine), std::move(link), map, rank,
+                                                        std::make_shared<int64_t>(int64_t(rank + 1) << 32),
                                                         std::move(control));
 }
 
@@ -27,12 +28,14 @@ static void copy(void* to, const void* from, size_t bytes) {
 }
 
 TwoLevelTransport::TwoLevelTransport(std::unique_ptr<DirectTransport> inner, std::unique_ptr<Link> link, RankMap map,
-                                     int rank, int world_rank, std::shared_ptr<Control> control)
+                                     int rank, std::shared_ptr<int64_t> last_group, std::shared_ptr<Control> control)
     : Transport("two_level", rank, map.world_size(), std::move(control)),
       inner_(std::move(inner)),
       link_(std::move(link)),
       map_(std::move(map)),
-      world_rank_(world_rank) {}
+      last_group_(std::move(last_group)) {
+  inner_->set_members(map_.ranks_of(machine()));
+}
 
 // Step by step, those of several buffers together.
 void TwoLevelTransport::follow(const Call& call, std::span<const std::vector<Step>> routes,
@@ -148,7 +151,7 @@ void TwoLevelTransport::barrier(const Call& call) {
   inner_->barrier(call);
 }
 
-int64_t TwoLevelTransport::invite(int) { return int64_t(world_rank_) << 32 | ++invitations_; }
+int64_t TwoLevelTransport::invite(int) { return ++*last_group_; }
 
 // The members on each machine meet by a board that the first of them there makes. Those of one machine alone need no
 // more.
@@ -169,7 +172,7 @@ std::unique_ptr<Transport> TwoLevelTransport::join(int64_t invitation, const std
   if (here.size() == members.size()) return joined;
   auto inner = std::unique_ptr<DirectTransport>(static_cast<DirectTransport*>(joined.release()));
   return std::make_unique<TwoLevelTransport>(std::move(inner), link_->join(invitation, members, rank), map_of(machines),
-                                             rank, world_rank_, shared_control());
+                                             rank, last_group_, shared_control());
 }
 
 void TwoLevelTransport::abandon() {

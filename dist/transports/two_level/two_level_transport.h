@@ -37,9 +37,10 @@ namespace shardgrad::dist::two_level {
 
 class TwoLevelTransport final : public Transport {
  public:
-  /// `inner`: the calling rank's machine; `map`: of the group's ranks; `world_rank`: unique in the job.
+  /// `inner`: the calling rank's machine; `map`: of the group's ranks; `last_group`: the last number that this rank has
+  /// given a group, which no other rank gives, nor the world has.
   TwoLevelTransport(std::unique_ptr<DirectTransport> inner, std::unique_ptr<Link> link, RankMap map, int rank,
-                    int world_rank, std::shared_ptr<Control> control);
+                    std::shared_ptr<int64_t> last_group, std::shared_ptr<Control> control);
 
   void all_gather(const Call& call, void* full, const void* shard, size_t bytes) override;
   void gather_parts(const Call& call, std::span<const GatherPart> parts) override;
@@ -70,8 +71,7 @@ class TwoLevelTransport final : public Transport {
   std::unique_ptr<DirectTransport> inner_;
   std::unique_ptr<Link> link_;
   RankMap map_;
-  int world_rank_;
-  int64_t invitations_ = 0;
+  std::shared_ptr<int64_t> last_group_;
 };
 
 }  // namespace shardgrad::dist::two_level

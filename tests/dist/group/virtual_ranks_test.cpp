@@ -159,6 +159,27 @@ TEST(VirtualRanks, I45_AnExceptionIsTheCauseThoughCollectivesThatItLeavesUnfinis
 
 // I23: the merged sentence names each rank, its collective, and the unit.
 // A rank that leaves a group in the middle of a call is one that has diverged, unless an exception is on its way.
+// It is not waited for, as the job has failed, and begins while the group goes.
+TEST(VirtualRanks, ACollectiveMayBeginWhileItsGroupGoes) {
+  auto leave = [](ProcessGroup& world) {
+    auto group = world.split(0, 0);
+    std::atomic<bool> begins{false};
+    group->stream().run("what comes before", [&] {
+      while (!begins) usleep(1000);
+    });
+    Tensor t = ones(4);
+    group->all_reduce(t);
+    std::thread later([&] {
+      usleep(150'000);
+      begins = true;
+    });
+    world.control().end_job("no more");
+    group.reset();
+    later.join();
+  };
+  EXPECT_EQ(failure(2, leave), "no more");
+}
+
 TEST(VirtualRanks, AnExceptionOnItsWayThroughAGroupIsTheCauseThoughThatTakesAMoment) {
   struct Slow {
     bool is_slow;

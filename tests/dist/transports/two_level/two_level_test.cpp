@@ -1,5 +1,6 @@
 // What crosses between machines that are pretended, and that sums have the bits of one machine wherever ranks are.
 
+#include <tests/dist/child.h>
 #include <tests/dist/group/group_cases.h>
 
 #include <atomic>
@@ -136,6 +137,55 @@ TEST(TwoLevel, RanksOfOneMachineMakeAGroupOfItsOwnKind) {
               expect_sum_of_members(*column);
             },
             {.group = {.kind = "shared_memory", .machines = {0, 0, 1, 1}}});
+}
+
+// Ranks 1 and 2 have their first message for each other in a sum, all groups' at once, and rank 2 comes late.
+TEST(TwoLevel, GroupsWithinGroupsHaveConnectionsOfTheirOwn) {
+  run_ranks(5,
+            [](ProcessGroup& world) {
+              auto inner = world.split(0, 0), innermost = inner->split(0, 0);
+              if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+              std::vector<Tensor> sums;
+              std::vector<Work> works;
+              for (ProcessGroup* group : {&world, inner.get(), innermost.get()}) {
+                float value = float(sums.size() + 1);
+                sums.push_back(from_vector(std::vector<float>(80, value), {80}));
+                works.push_back(group->all_reduce(sums.back()));
+              }
+              for (size_t i = 0; i < works.size(); ++i) {
+                works[i].host_wait();
+                EXPECT_EQ(sums[i].to_vector<float>(), std::vector<float>(80, 5 * float(i + 1)));
+              }
+            },
+            {.group = {.machines = {0, 0, 1, 2, 3}}});
+}
+
+// It is the group's fourth and its machine's second; the group's second lives.
+TEST(TwoLevel, ARankOfTheMachineThatIsLostWhileItReadsIsNotWaitedFor) {
+  Child living([] { pause(); }), reader([] { pause(); });
+  kill(reader.pid(), SIGKILL);
+  std::shared_ptr<void> memory = board_of(2);
+  std::atomic<uint32_t>& reading = Board(memory, 1, 2).mine().reading;
+  reading.store(1);
+  ControlPage page = make_private_page(4);
+  page.row(1).pid.store(living.pid());
+  page.row(3).pid.store(reader.pid());
+  Context context({.rank = 2, .world_size = 4});
+  auto control = std::make_shared<Control>(page, 2);
+  int lane = control->open_lane(1, {0, 1, 2, 3});
+  auto link = two_level::make_socket_link(two_level::make_local_doors(), 1, {0, 1, 2, 3}, 2, control);
+  auto transport = make_two_level_transport(make_threads_transport(memory, 0, 2, control), std::move(link),
+                                            two_level::map_of({0, 0, 1, 1}), 2, control);
+  page.claim_cause(3, 4, "rank 3 died");
+  std::atomic<bool> over{false};
+  std::thread patience([&] {
+    for (int i = 0; i < 300 && !over; ++i) usleep(10'000);
+    if (!over) reading.store(0);
+  });
+  EXPECT_THROW(transport->barrier({.sequence = 1, .fingerprint = 7, .lane = lane}), Error);
+  EXPECT_EQ(reading.load(), 1u) << "it was waited for";
+  over = true;
+  patience.join();
 }
 
 TEST(TwoLevel, RanksInDifferentCallsAreNamed) {
