@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <shardgrad/dist/bootstrap/bootstrap.h>
 #include <shardgrad/dist/bootstrap/mpi_session.h>
 #include <shardgrad/dist/transports/two_level/link.h>
 

@@ -162,20 +162,19 @@ TEST(VirtualRanks, I45_AnExceptionIsTheCauseThoughCollectivesThatItLeavesUnfinis
 // It is not waited for, as the job has failed, and begins while the group goes.
 TEST(VirtualRanks, ACollectiveMayBeginWhileItsGroupGoes) {
   auto leave = [](ProcessGroup& world) {
-    auto group = world.split(0, 0);
     std::atomic<bool> begins{false};
+    std::jthread later([&] {  // goes after the group, also where the other rank has ended the job before this one calls
+      usleep(150'000);
+      begins = true;
+    });
+    auto group = world.split(0, 0);
     group->stream().run("what comes before", [&] {
       while (!begins) usleep(1000);
     });
     Tensor t = ones(4);
     group->all_reduce(t);
-    std::thread later([&] {
-      usleep(150'000);
-      begins = true;
-    });
     world.control().end_job("no more");
     group.reset();
-    later.join();
   };
   EXPECT_EQ(failure(2, leave), "no more");
 }

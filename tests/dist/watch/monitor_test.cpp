@@ -70,7 +70,7 @@ TEST(Monitor, ARankWhoseLauncherHasDiedEndsTheJob) {
       close(begun[1]);
       for (int i = 0; i < 500 && !watched.page.has_cause(); ++i) std::this_thread::sleep_for(20ms);
       std::string cause = watched.page.cause();
-      _exit(write(said[1], cause.data(), cause.size()) < 0);
+      _exit(::write(said[1], cause.data(), cause.size()) < 0);
     }
     close(begun[1]);
     char none;
