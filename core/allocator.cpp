@@ -6,10 +6,12 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 #include <shardgrad/core/chunk_pool.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/happens_before.h>
+#include <shardgrad/core/memory_apart.h>
 #include <shardgrad/core/poison.h>
 
 namespace shardgrad {
@@ -52,10 +54,27 @@ class SystemMemory final : public MemorySource {
   }
 };
 
+// Pages that nobody touches cost nothing; huge ones would bring those behind a block into memory.
+class MemoryApart final : public MemorySource {
+  static size_t mapped(size_t bytes) {
+    return (bytes + ChunkPool::kGrain - 1) / ChunkPool::kGrain * ChunkPool::kGrain + kApart;
+  }
+
+ public:
+  void* take(size_t bytes) override {
+    constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void* data = mmap(nullptr, mapped(bytes), PROT_READ | PROT_WRITE, kFlags, -1, 0);
+    if (data == MAP_FAILED) return nullptr;
+    madvise(data, mapped(bytes), MADV_NOHUGEPAGE);
+    return data;
+  }
+  void give(void* data, size_t bytes) noexcept override { munmap(data, mapped(bytes)); }
+};
+
 class CachingAllocator final : public Allocator {
  public:
-  CachingAllocator(Device device, Reuse reuse, std::shared_ptr<MemorySource> source)
-      : Allocator(device), reuse_(reuse), source_(std::move(source)), chunks_(reuse) {}
+  CachingAllocator(Device device, Reuse reuse, std::shared_ptr<MemorySource> source, size_t large = kLarge)
+      : Allocator(device), reuse_(reuse), source_(std::move(source)), large_(large), chunks_(reuse) {}
   ~CachingAllocator() override { shrink(0); }
 
   MemoryBlock allocate(size_t bytes, Stream& stream) override {
@@ -74,7 +93,7 @@ class CachingAllocator final : public Allocator {
     Event freed = over ? Event() : stream.record();
     size_t size = rounded(block.bytes);
     live_ -= size;
-    if (size >= kLarge) return chunks_.put(block.data, size, over ? nullptr : &stream, std::move(freed));
+    if (size >= large_) return chunks_.put(block.data, size, over ? nullptr : &stream, std::move(freed));
     size_t index = class_of(block.bytes);
     if (free_.size() <= index) free_.resize(index + 1);
     free_[index].push_back({block.data, &stream, std::move(freed)});
@@ -85,7 +104,7 @@ class CachingAllocator final : public Allocator {
     std::lock_guard lock(mutex_);
     size_t size = rounded(block.bytes);
     live_ -= size;
-    if (size >= kLarge) return chunks_.put(block.data, size, nullptr, {});
+    if (size >= large_) return chunks_.put(block.data, size, nullptr, {});
     source_->give(block.data, size);
   }
 
@@ -96,8 +115,8 @@ class CachingAllocator final : public Allocator {
     Event freed;
   };
 
-  static size_t rounded(size_t bytes) {
-    if (bytes < kLarge) return class_bytes(class_of(bytes));
+  size_t rounded(size_t bytes) const {
+    if (bytes < large_) return class_bytes(class_of(bytes));
     return (bytes + ChunkPool::kGrain - 1) / ChunkPool::kGrain * ChunkPool::kGrain;
   }
 
@@ -145,7 +164,7 @@ class CachingAllocator final : public Allocator {
     size_t size = rounded(bytes);
     // Work that is running asks for itself: what its own stream frees is freed behind it, and it waits for nobody.
     bool running = running_stream() == &stream;
-    if (size >= kLarge) return chunks_.take(size, stream, running, wait);
+    if (size >= large_) return chunks_.take(size, stream, running, wait);
     size_t index = class_of(bytes);
     if (index >= free_.size()) return nullptr;
     auto& list = free_[index];
@@ -173,12 +192,12 @@ class CachingAllocator final : public Allocator {
 
   void* take(size_t bytes, size_t size, Stream& stream, Event& wait) {
     bool poisoned = reuse_ == Reuse::poisoned;
-    size_t asked = size < kLarge || poisoned ? size : std::max(size, source_->granularity());
+    size_t asked = size < large_ || poisoned ? size : std::max(size, source_->granularity());
     void* data = source_->take(asked);
     if (!data && asked > size) data = source_->take(asked = size);
     if (!data) return nullptr;
     if (poisoned) poison_bytes(data, asked);
-    if (size < kLarge) return data;
+    if (size < large_) return data;
     chunks_.add(data, asked);
     return reuse(bytes, stream, wait);
   }
@@ -204,6 +223,7 @@ class CachingAllocator final : public Allocator {
 
   Reuse reuse_;
   std::shared_ptr<MemorySource> source_;
+  const size_t large_;  // bytes; from here on blocks come from chunks
   std::mutex mutex_;
   ChunkPool chunks_;
   std::vector<std::vector<Cached>> free_;  // small blocks by size class
@@ -231,6 +251,9 @@ void throw_out_of_memory(size_t bytes, Device device, size_t in_use, const Memor
 
 Ref<Allocator> make_caching_allocator(Device device, Reuse reuse, std::shared_ptr<MemorySource> source) {
   return make_ref<CachingAllocator>(device, reuse, std::move(source));
+}
+Ref<Allocator> make_allocator_apart(Device device, Reuse reuse) {
+  return make_ref<CachingAllocator>(device, reuse, std::make_shared<MemoryApart>(), std::numeric_limits<size_t>::max());
 }
 Ref<Allocator> make_null_allocator(Device device) { return make_ref<NullAllocator>(device); }
 

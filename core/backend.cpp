@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include <shardgrad/core/context.h>
+#include <shardgrad/core/memory_apart.h>
 
 namespace shardgrad {
 namespace {
@@ -52,7 +53,7 @@ std::unique_ptr<Backend> make_backend(Device device, Context& context) {
       return std::make_unique<HostBackend>(device, context, make_caching_allocator(device, Reuse::when_done), true);
     case DeviceKind::sim:
       load_simulator();
-      [[fallthrough]];
+      return std::make_unique<HostBackend>(device, context, make_allocator_apart(device, Reuse::poisoned), false);
     case DeviceKind::acc:
       return std::make_unique<HostBackend>(device, context, make_caching_allocator(device, Reuse::poisoned), false);
     case DeviceKind::meta:

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 
+#include <shardgrad/core/memory_apart.h>
 #include <shardgrad/core/poison.h>
 #include <shardgrad/kernels/sim/machine.h>
 
@@ -65,7 +66,7 @@ void Machine::access(uintptr_t address, size_t bytes, Access how, Code code, boo
 }
 
 Region* Machine::find(uintptr_t address, size_t bytes) {
-  Region*& recent = recent_[(address >> 8) % recent_.size()];
+  Region*& recent = recent_[(address >> 8 ^ address / kApart) % recent_.size()];
   if (recent && recent->holds(address, bytes)) [[likely]]
     return recent;
   for (Region& region : regions_)

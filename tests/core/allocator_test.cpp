@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <thread>
 
 #include <shardgrad/core/context.h>
+#include <shardgrad/core/memory_apart.h>
 #include <shardgrad/core/poison.h>
 #include <shardgrad/core/tensor.h>
 
@@ -129,6 +131,27 @@ TEST(CachingAllocator, ASmallBlockThatIsUsedAgainAndAgainCrowdsNothingOut) {
   use(20 * kMiB);
   use(kMiB / 16);
   EXPECT_EQ(source->takes, takes) << "all of it was kept";
+}
+
+// Device sim's: what a kernel writes past the end of an operand is no other operand's.
+TEST(CachingAllocator, BlocksApartHaveAMegabyteOfNobodysBetweenThemAndAreReused) {
+  Context context;
+  Stream& compute = context.backend(kCpu).compute();
+  Ref<Allocator> memory = make_allocator_apart(kCpu, Reuse::ordered);
+  memory->free(memory->allocate(16 * kMiB, compute), compute);  // from which other allocators' blocks would be cut
+  auto place = [](const MemoryBlock& block) { return reinterpret_cast<uintptr_t>(block.data); };
+  std::vector<MemoryBlock> blocks;
+  for (size_t bytes : {size_t(64), size_t(64), size_t(4096), kMiB, 2 * kMiB, 3 * kMiB + 1, kMiB}) {
+    MemoryBlock block = memory->allocate(bytes, compute);
+    std::memset(block.data, 1, bytes);
+    memory->free(block, compute);
+    EXPECT_EQ(memory->allocate(bytes, compute).data, block.data) << bytes;
+    blocks.push_back(block);
+  }
+  std::ranges::sort(blocks, {}, place);
+  for (size_t i = 1; i < blocks.size(); ++i)
+    EXPECT_GE(place(blocks[i]) - place(blocks[i - 1]) - blocks[i - 1].bytes, kApart) << i;
+  for (MemoryBlock block : blocks) memory->free(block, compute);
 }
 
 TEST(CachingAllocator, PiecesOfAChunkGoBackToTheSystemAndRunningOutOfMemoryIsAnError) {

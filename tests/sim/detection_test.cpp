@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
 #include <numeric>
 #include <vector>
 
+#include <shardgrad/core/backend.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/error.h>
 #include <shardgrad/kernels/sim/launch.h>
@@ -86,6 +88,25 @@ TEST_F(Detection, AnOverrunIsReportedWhereNIsNotAMultipleOfTheBlock) {
   EXPECT_THAT(fault, HasSubstr("writes 4 bytes at byte 4100 of output, which has 4100"));
   run_scale(a.values.data(), b.values.data(), 1025, true);
   EXPECT_EQ(a.values[1024], 2 * b.values[1024]);
+}
+
+// Large blocks of other devices lie end to end.
+TEST_F(Detection, AnOverrunMeetsNoNeighbourInTheDevicesMemory) {
+  Stream& compute = context.backend(kSim).compute();
+  const Ref<Allocator>& memory = context.backend(kSim).memory();
+  constexpr int kCount = 1 << 18;
+  memory->free(memory->allocate(4 * kCount * sizeof(float), compute), compute);
+  MemoryBlock a = memory->allocate(kCount * sizeof(float), compute),
+              b = memory->allocate(2 * kCount * sizeof(float), compute);
+  compute.synchronize();
+  std::fill_n(static_cast<float*>(b.data), 2 * kCount, 1.0f);
+  for (MemoryBlock block : {a, b}) operands.add(block.data, block.bytes, true, "output");
+  auto scale = [&](int count) {
+    return fault_of([&] { run_scale(static_cast<float*>(a.data), static_cast<float*>(b.data), count, false); });
+  };
+  EXPECT_THAT(scale(kCount + 1), HasSubstr("writes 4 bytes at byte 1048576 of output, which has 1048576"));
+  EXPECT_EQ(scale(kCount), "no fault");
+  for (MemoryBlock block : {a, b}) memory->free(block, compute);
 }
 
 TEST_F(Detection, AHistogramWithoutAtomicsIsARace) {
