@@ -136,11 +136,11 @@ std::vector<RankTrace> ranks_of(const Json& file) {
 }  // namespace
 
 std::vector<Record> last_step(const RankTrace& trace) {
-  std::vector<Record> records = trace.records;
-  if (!trace.steps.empty())
-    std::erase_if(records, [&](const Record& record) {
-      return record.begin < trace.steps.back().begin || record.begin >= trace.steps.back().end;
-    });
+  if (trace.steps.empty()) return trace.records;
+  const RankTrace::Step& last = trace.steps.back();
+  std::vector<Record> records;
+  for (const Record& record : trace.records)
+    if (record.begin >= last.begin && record.begin < last.end) records.push_back(record);
   return records;
 }
 

@@ -9,6 +9,7 @@
 
 #include <shardgrad/picture/text.h>
 #include <shardgrad/train/report/page.h>
+#include <shardgrad/train/shallow_json.h>
 
 #include "small_run.h"
 
@@ -68,6 +69,30 @@ TEST_F(RunPage, SaysSharesInWordsAsToPrograms) {
   for (std::sregex_iterator found(page.begin(), page.end(), share), end; found != end; ++found, ++shares)
     EXPECT_EQ((*found)[2], picture::percent_of(std::stod((*found)[1])));
   EXPECT_GT(shares, 0);
+}
+
+// A trace is one list of all events. In the time of this thread, which others do not lengthen: sixteen times as many
+// take sixteen times as long, and not 256 times.
+TEST(ShallowJson, TakesTimeAsItsTextIsLong) {
+  auto seconds = [](int events) {
+    std::string text = "[";
+    for (int i = 0; i < events; ++i) text += concat(i > 0 ? "," : "", R"({"name": "\"[{", "args": {"step": )", i, "}}");
+    text += "]";
+    timespec begin, end;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+    EXPECT_EQ(train::parse_shallow(text).size(), size_t(events));
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    return double(end.tv_sec - begin.tv_sec) + 1e-9 * double(end.tv_nsec - begin.tv_nsec);
+  };
+  EXPECT_LT(seconds(32'000), 64 * std::max({seconds(2'000), seconds(2'000), seconds(2'000)}));
+}
+
+TEST(ShallowJson, HasEightLevels) {
+  auto nested = [](int levels) { return std::string(size_t(levels), '[') + std::string(size_t(levels), ']'); };
+  EXPECT_FALSE(train::parse_shallow(nested(8)).is_discarded());
+  EXPECT_TRUE(train::parse_shallow(nested(9)).is_discarded());
+  EXPECT_EQ(train::parse_shallow(R"({"a": "\\", "b": "[[[[[[[[[\"[[["})").size(), 2);
+  EXPECT_TRUE(train::parse_shallow(R"({"a": 1)").is_discarded());
 }
 
 TEST_F(RunPage, ShowsWhatWasSetOtherwise) {
