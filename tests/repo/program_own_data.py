@@ -169,6 +169,9 @@ def hugging_face_folders():
     run = call(["bash", "-c", f"ulimit -f 1; {shlex.join(export)}"])
     expect(run.returncode == 2 and run.stderr == "shardgrad: cannot write 'out.tmp/model.safetensors': File too large\n", run)
     expect(not Path("out").exists() and not Path("out.tmp").exists(), run)
+    for words, file in ([PROGRAM, "report", "runs/run"], "runs/run/report.html"), ([PROGRAM, "tokenizer", "train", "--input", "a.json", "--vocab-size", "300", "--output", "t.json"], "t.json"):
+        run = call(["bash", "-c", f"ulimit -f 1; {shlex.join(words)}"])
+        expect(run.returncode == 2 and run.stderr == f"shardgrad: cannot write '{file}.tmp': File too large\n" and not Path(file + ".tmp").exists(), run)
     run = call(export)
     expect(run.returncode == 0 and Path("out/model.safetensors").exists(), run)
 

@@ -1,6 +1,7 @@
 // A Hugging Face folder that a run begins with, and the folder that is made of the run.
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 
 #include <shardgrad/train/export_run.h>
@@ -184,6 +185,23 @@ TEST_F(HuggingFaceRun, AnotherVocabularyThanTheFoldersIsRefused) {
                 HasSubstr(concat(", but the table in '", from.path(),
                                  "' has 24 tokens; leave model.vocab_size out, or change the table in Python: ")));
   EXPECT_FALSE(fs::exists(folder_ / "runs"));
+}
+
+// As one that comes in the midst of it: the signal waits until nothing is left, and then does what it does.
+TEST_F(HuggingFaceRun, OfAnExportThatIsInterruptedNothingIsLeft) {
+  FolderCopy from("gpt2");
+  train::Config config = config_of(from.path());
+  std::string run = train(config, 1);
+  sigset_t interrupt, before;
+  sigemptyset(&interrupt);
+  sigaddset(&interrupt, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &interrupt, &before);
+  raise(SIGINT);
+  EXPECT_EQ(error_of([&] { train::export_run(config, run, folder_ / "out"); }), "interrupted; nothing of it is left");
+  EXPECT_FALSE(fs::exists(folder_ / "out.tmp") || fs::exists(folder_ / "out"));
+  int number = 0;
+  EXPECT_EQ(sigwait(&interrupt, &number), 0) << "it still waits";
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 TEST_F(HuggingFaceRun, OfAnExportThatFailsNothingIsLeft) {

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -258,6 +259,7 @@ std::string own_path() {
 }
 
 int run_launch(const LaunchCommand& launch, const train::Registry& registry) {
+  std::signal(SIGXFSZ, SIG_DFL);  // what is launched inherits it
   std::vector<std::string> words = launch.words;
   CommandLine of_ranks(registry);  // what is wrong with it is said once, and not by every rank
   if (of_ranks.is_command(words[0])) {
@@ -287,6 +289,7 @@ static int run_commands(int argc, char** argv, const train::Registry& registry) 
 }
 
 int run(int argc, char** argv, const train::Registry& registry) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow further is an error of its write
   int code = run_commands(argc, argv, registry);
   if (std::cout.flush()) return code;
   std::cerr << dist::kOutputLost << std::endl;

@@ -1,6 +1,5 @@
 // Commands on what was trained.
 
-#include <csignal>
 #include <filesystem>
 #include <iostream>
 
@@ -32,8 +31,6 @@ int predict_command(const UseOptions& options) {
 }
 
 int export_command(const UseOptions& options) {
-  std::signal(SIGXFSZ,
-              SIG_IGN);  // a file that may not grow further is an error of its write, and nothing is left of it
   train::Config config = train::read_config(options.run.config, options.run.overrides, *options.run.registry);
   train::export_run(config, options.folder, options.output);
   std::cout << "wrote " << options.output << std::endl;

@@ -7,6 +7,7 @@
 #include <shardgrad/fsdp/state/state.h>
 #include <shardgrad/train/checkpoint/finite.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/held_signals.h>
 #include <shardgrad/train/hf/layout.h>
 #include <shardgrad/train/hf/tensor_files.h>
 #include <shardgrad/train/hf/transpose.h>
@@ -55,7 +56,7 @@ int64_t piece_of(DType dtype) { return fsdp::kPieceBytes / int64_t(size_of(dtype
 
 // Elements of the parameter from `begin` on as one part of it.
 void write_part(const SafetensorsFile& from, const std::string& name, int64_t begin, const Part& part,
-                SafetensorsFile& to) {
+                SafetensorsFile& to, const HeldSignals& signals) {
   DType dtype = from.tensors().at(name).spec.dtype;
   int64_t count = part.shape.numel(), most = piece_of(dtype);
   Tensor whole;
@@ -65,6 +66,7 @@ void write_part(const SafetensorsFile& from, const std::string& name, int64_t be
     whole = flat.alias(part.own_shape());
   }
   for (int64_t first = 0; first < count; first += most) {
+    signals.check();
     Tensor piece = empty({std::min(most, count - first)}, {dtype, kCpu});
     part.transposed ? read_transposed(whole, first, piece) : from.read(name, begin + first, piece);
     SG_CHECK(!first_not_finite(piece), "'", from.path(), "': tensor '", name, "' holds numbers that are not finite; ",
@@ -73,7 +75,8 @@ void write_part(const SafetensorsFile& from, const std::string& name, int64_t be
   }
 }
 
-void write_tensors(const SafetensorsFile& from, const Layout& layout, const std::string& path) {
+void write_tensors(const SafetensorsFile& from, const Layout& layout, const std::string& path,
+                   const HeldSignals& signals) {
   StateSpecs specs;
   for (const auto& [name, parts] : layout)
     for (const Part& part : parts) specs[part.name] = {part.shape, from.tensors().at(name).spec.dtype};
@@ -82,7 +85,7 @@ void write_tensors(const SafetensorsFile& from, const Layout& layout, const std:
   for (const auto& [name, parts] : layout) {
     int64_t begin = 0;
     for (const Part& part : parts) {
-      write_part(from, name, begin, part, to);
+      write_part(from, name, begin, part, to, signals);
       begin += part.shape.numel();
     }
   }
@@ -92,6 +95,7 @@ void write_tensors(const SafetensorsFile& from, const Layout& layout, const std:
 }  // namespace
 
 void export_folder(const ModelOptions& options, const ExportSource& source, const std::string& to) {
+  HeldSignals signals;
   Context context;
   TagScope owner(Category::other);
   check_model(source.weights, *make_model(options));
@@ -100,7 +104,7 @@ void export_folder(const ModelOptions& options, const ExportSource& source, cons
   Unfinished folder(to);
   write_file(folder / kConfigFile,
              model_config_text(options, weights.tensors().at(layout.begin()->first).spec.dtype, source.tokens));
-  write_tensors(weights, layout, folder / kTensorFile);
+  write_tensors(weights, layout, folder / kTensorFile, signals);
   for (const char* name : kTokenizerFiles) {
     std::string file = source.tokenizer + "/" + name;
     std::error_code unknown;
