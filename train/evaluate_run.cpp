@@ -4,6 +4,7 @@
 #include <shardgrad/train/checkpoint/run_folder.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/notes.h>
+#include <shardgrad/train/start.h>
 #include <shardgrad/train/text.h>
 #include <shardgrad/train/trained.h>
 
@@ -21,6 +22,7 @@ static void check_data(const Config& config, const std::string& folder, const da
 }
 
 Evaluation evaluate_run(const Config& config, const std::string& run, dist::ProcessGroup& world, std::ostream& out) {
+  check_ranks(config, world, "eval");
   data::Splits data = open_data(config);
   Trained trained(config, run, world);
   check_data(config, trained.folder, data);

@@ -120,6 +120,7 @@ class Output {
 int64_t predict_run(const Config& config, const std::string& run, dist::ProcessGroup& world, const std::string& input,
                     const std::string& output) {
   SG_CHECK(world.size() == 1, "predict works on one rank, and here are ", world.size(), "; start it without launch");
+  SG_CHECK(config.ranks.count <= 1, config.ranks.said, ", and predict works on one rank; leave that out");
   Trained trained(config, run, world);
   Notes notes = read_notes(SafetensorsFile(trained.folder + "/" + kModelFile, SafetensorsFile::Access::read));
   data::NpyFile file(input);

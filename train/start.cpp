@@ -21,9 +21,18 @@ static void check_init_from(const Config& config, dist::ProcessGroup& world) {
     if (world.rank() == 0 && begins && config.resume) begins = !last_checkpoint(config.runs + "/" + config.name).folder;
   });
   if (world.share<int64_t>({begins}, {"", "start"})[0] == 0) return;
-  uint64_t weights = 0;
-  dist::together(world, {"", "start"}, [&] { weights = check_model(config.init_from, make_task(config)->module()); });
-  check_same(world, "the weights of init_from", weights);
+  std::unique_ptr<Task> task;
+  dist::together(world, {"", "start"}, [&] {
+    task = make_task(config);
+    check_model(config.init_from, task->module());
+  });
+  check_same_weights(config.init_from, task->module(), world);
+}
+
+void check_ranks(const Config& config, const dist::ProcessGroup& world, const char* command) {
+  SG_CHECK(config.ranks.count == 0 || config.ranks.count == world.size(), config.ranks.said, ", and this job has ",
+           world.size(), world.size() == 1 ? " rank" : " ranks", "; the number is said when they are started, with ",
+           "`shardgrad launch -n ", config.ranks.count, " ", command, " …`");
 }
 
 void check_start(const Config& config, dist::ProcessGroup& world, const data::Splits& data, uint64_t fingerprint,
@@ -32,19 +41,11 @@ void check_start(const Config& config, dist::ProcessGroup& world, const data::Sp
            ", but the run has only ", total_steps,
            " steps and would end before the warm-up; set fewer, or more epochs");
   check_same_program(world);
-  SG_CHECK(config.ranks.count == 0 || config.ranks.count == world.size(), config.ranks.said, ", and this job has ",
-           world.size(), world.size() == 1 ? " rank" : " ranks", "; the number is said when they are started, with ",
-           "`shardgrad launch -n ", config.ranks.count, " train …`");
+  check_ranks(config, world, "train");
   check_same(world, "the configuration", stream_of(to_json(config)));
   check_same(world, "the training data", fingerprint);
   check_same(world, "the test data", data.test->fingerprint());
   check_init_from(config, world);
-}
-
-Config as_planned(const Config& config, const data::Splits& data) {
-  Config planned = config;
-  planned.batch = std::min(config.batch, data.train->size());
-  return planned;
 }
 
 void keep_tokenizer(const data::Splits& data, dist::ProcessGroup& world, const std::string& run) {
@@ -69,8 +70,9 @@ void try_evaluation(const Config& config, Task& task, fsdp::Sharded& sharded, co
   for (fsdp::FlatParam* flat : sharded.flats()) flat->shard_written();  // the first step gathers all that it needs
 }
 
-Work work_of(const Config& config, Task& task, const fsdp::Plan& predicted, dist::ProcessGroup& world) {
-  double flops = predicted.flops / double(most_samples(config, world.size()));
+Work work_of(const Config& config, const data::Splits& data, Task& task, const fsdp::Plan& predicted,
+             dist::ProcessGroup& world) {
+  double flops = predicted.flops / double(most_samples(config, data.train->size(), world.size()));
   return {task.tokens_per_sample(), world.share<double>({flops}, {"", "start"})[0]};
 }
 

@@ -19,8 +19,8 @@ namespace shardgrad::train {
 void check_start(const Config& config, dist::ProcessGroup& world, const data::Splits& data, uint64_t fingerprint,
                  int64_t total_steps);
 
-/// The configuration of the plan: a batch is no larger than the data.
-Config as_planned(const Config& config, const data::Splits& data);
+/// Throws Error(input) where the configuration names another number of ranks than the job has, which runs `command`.
+void check_ranks(const Config& config, const dist::ProcessGroup& world, const char* command);
 
 /// Keeps the data's tokenizer, if it has one, in the run's folder, when this job has its lock. A collective.
 void keep_tokenizer(const data::Splits& data, dist::ProcessGroup& world, const std::string& run);
@@ -30,8 +30,9 @@ void keep_tokenizer(const data::Splits& data, dist::ProcessGroup& world, const s
 /// samples, statistics and gathers as without. A collective. Throws what the evaluation throws.
 void try_evaluation(const Config& config, Task& task, fsdp::Sharded& sharded, const data::Splits& data);
 
-/// What training on one sample takes, on every rank as rank 0's plan, which is of the most samples, says. A collective.
-Work work_of(const Config& config, Task& task, const fsdp::Plan& predicted, dist::ProcessGroup& world);
+/// What training on one sample takes, on every rank as rank 0's plan says. A collective.
+Work work_of(const Config& config, const data::Splits& data, Task& task, const fsdp::Plan& predicted,
+             dist::ProcessGroup& world);
 
 /// Fills the state from the last checkpoint in the run's folder, and says which; nothing when there is none. `say` gets
 /// lines for rank 0. A collective. Throws Error(input) for a checkpoint of other data, or beyond the run's last step.

@@ -37,10 +37,12 @@ Trained::Trained(const Config& config, const std::string& from, dist::ProcessGro
     : task(make_task_of(config, dtype)), sharded(fsdp::fully_shard(task->module(), world, make_sharding(config))) {
   bool only_weights = from.ends_with(".safetensors") || hf::is_model_folder(from);
   if (!only_weights) folder = checkpoint_in(from, world);
-  if (only_weights)
+  if (only_weights) {
     load_model(from, task->module(), *sharded);
-  else
+    check_same_weights(from, task->module(), world);
+  } else {
     step = load_weights(folder, task->module(), *sharded).reached.step;
+  }
   task->module().eval();
 }
 

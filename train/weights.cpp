@@ -1,11 +1,14 @@
 #include <shardgrad/train/weights.h>
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
+#include <shardgrad/core/rng.h>
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/fsdp/state/state.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
@@ -88,17 +91,73 @@ void load_model(const std::string& path, nn::Module& model) {
   model.materialize();  // what is left of its first call
 }
 
-uint64_t check_model(const std::string& path, nn::Module& model) {
+void check_model(const std::string& path, nn::Module& model) {
   TagScope owner(Category::other);
-  constexpr int64_t kLooked = 1024;  // elements of a tensor
-  std::unique_ptr<Weights> weights = fitting_weights(path, model, specs_of(model));
+  fitting_weights(path, model, specs_of(model));
+}
+
+namespace {
+
+// What tells a file, or those of a folder, from others of the same name, also on another machine that mounts it. A copy
+// has another inode and other times.
+uint64_t identity_of(const std::string& path) {
+  std::vector<std::string> files{path};
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown)) {
+    files.clear();
+    for (const auto& entry : std::filesystem::directory_iterator(path, unknown)) files.push_back(entry.path());
+    std::ranges::sort(files);
+  }
+  std::string all;
+  for (const std::string& file : files) {
+    struct stat s {};
+    stat(file.c_str(), &s);
+    all += concat(std::filesystem::path(file).filename().string(), ' ', s.st_ino, ' ', s.st_size, ' ', s.st_mtim.tv_sec,
+                  ' ', s.st_mtim.tv_nsec, ' ', s.st_ctim.tv_sec, ' ', s.st_ctim.tv_nsec, '\n');
+  }
+  return stream_of(all);
+}
+
+Hashes hashes_of(const std::string& path, nn::Module& model) {
+  std::unique_ptr<Weights> weights = open_weights(path);
   Hashes hashes;
   for (const auto& [name, spec] : specs_of(model)) {
-    Tensor some = empty({std::min(kLooked, spec.shape.numel())}, {spec.dtype, kCpu});
-    weights->read(name, 0, some);
-    hashes[name] = content_hash(some.in().data, spec.dtype, some.numel(), 0);
+    int64_t count = spec.shape.numel(), most = fsdp::kPieceBytes / int64_t(size_of(spec.dtype));
+    for (int64_t begin = 0; begin < count; begin += most) {
+      Tensor piece = empty({std::min(most, count - begin)}, {spec.dtype, kCpu});
+      weights->read(name, begin, piece);
+      hashes[name] += content_hash(piece.in().data, spec.dtype, piece.numel(), begin);
+    }
   }
-  return hash_of(hashes);
+  return hashes;
+}
+
+}  // namespace
+
+void check_same_weights(const std::string& path, nn::Module& model, dist::ProcessGroup& world) {
+  const dist::Label label{"", "start"};
+  auto files = world.share<int64_t>({int64_t(identity_of(path))}, label);
+  if (std::ranges::count(files, files[0]) == std::ssize(files)) return;
+  TagScope owner(Category::other);
+  bool is_first = std::ranges::find(files, files[size_t(world.rank())]) - files.begin() == world.rank();
+  Hashes mine;
+  dist::together(world, label, [&] {
+    if (is_first) mine = hashes_of(path, model);
+  });
+  std::string text;
+  for (const auto& [name, hash] : mine) text += hash_text(hash);
+  std::string first = dist::same_text(world, label, text);
+  dist::together(world, label, [&] {
+    constexpr size_t kDigits = 16;
+    size_t at = 0;
+    for (const auto& [name, hash] : mine) {
+      SG_CHECK(hash_text(hash) == first.substr(at, kDigits), "'", path, "' is another file on rank ", world.rank(),
+               " than on rank 0, with other values of '", name,
+               "'; every rank reads its part of the model, so give all "
+               "of them the same weights");
+      at += kDigits;
+    }
+  });
 }
 
 }  // namespace shardgrad::train

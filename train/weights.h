@@ -21,9 +21,14 @@ void load_model(const std::string& path, nn::Module& model, fsdp::Sharded& shard
 /// the rest are undefined.
 void load_model(const std::string& path, nn::Module& model);
 
-/// Throws Error(input) unless load_model would take it for this model, which need not have values yet; of the numbers
-/// it sees the first only. Of one rank.
-/// Returns a number that differs where the tensors' first elements do.
-uint64_t check_model(const std::string& path, nn::Module& model);
+/// Throws Error(input) unless load_model would take it for this model, which need not have values yet; it sees names,
+/// shapes and dtypes. Of one rank.
+void check_model(const std::string& path, nn::Module& model);
+
+/// Throws Error(input) on every rank, naming a tensor, where ranks find other values under this path, as machines may
+/// that each have a file of that name: every rank reads its own part of the model. Files of which the file system says
+/// the same everywhere are one; others are read whole, once for each of them. For a model that check_model takes. A
+/// collective.
+void check_same_weights(const std::string& path, nn::Module& model, dist::ProcessGroup& world);
 
 }  // namespace shardgrad::train

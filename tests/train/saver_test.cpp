@@ -8,6 +8,9 @@
 #include <limits>
 #include <optional>
 
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/nn/linear.h>
+#include <shardgrad/nn/normalization.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/checkpoint/run_lock.h>
 #include <shardgrad/train/registry.h>
@@ -294,10 +297,36 @@ TEST_F(SavedRun, RanksThatWouldBeginWithOtherWeightsAreRefused) {
   auto begins = [&] { return error_of([&] { dist::run_ranks(2, begin, {.seed = 1, .threads = 1}); }); };
   EXPECT_EQ(begins(), "no error");
   config_.name = "another";
-  std::string bytes = read_file(folder_ / "here1/w.safetensors");
-  bytes.back() ^= 1;  // of the last tensor
+  std::string bytes = read_file(folder_ / "here1/w.safetensors"), changed = bytes;
+  changed[bytes.size() / 2] ^= 1;  // in the midst of the largest tensor
+  folder_.write("here1/w.safetensors", changed);
+  EXPECT_THAT(begins(), HasSubstr("'w.safetensors' is another file on rank 1 than on rank 0, with other values of "
+                                  "'layer0.weight'"));
+  bytes.back() ^= 1;
   folder_.write("here1/w.safetensors", bytes);
-  EXPECT_THAT(begins(), HasSubstr("the weights of init_from of rank 1 differs from that of rank 0"));
+  EXPECT_THAT(begins(), HasSubstr("'layer1.weight'"));
+}
+
+// Each rank has statistics of its own samples, and a checkpoint has their mean: who saved it goes on from that, too.
+TEST_F(SavedRun, WithRunningStatisticsGoesOnWithTheSameBits) {
+  struct Net : nn::Module {
+    nn::Child<nn::Linear> in = child<nn::Linear>("in", 784, 8), out = child<nn::Linear>("out", 8, 10);
+    nn::Child<nn::BatchNorm1d> norm = child<nn::BatchNorm1d>("norm", 8);
+    Tensor forward(const Tensor& x) { return out(relu(norm(in(x)))); }
+  };
+  auto registry = std::make_shared<train::Registry>();
+  registry->add_model("normed", "with running statistics", [] { return nn::make<Net>(); });
+  config_.registry = registry;
+  config_.model = {"normed"};
+  config_.task = {"classification"};
+  config_.save_every = 20;
+  train(2);
+  std::string file = run() + "/step-30/model.safetensors", whole = read_file(file);
+  fs::remove_all(run() + "/step-30");
+  fs::remove(run() + "/latest");
+  train(2);
+  EXPECT_THAT(out_.str(), HasSubstr("goes on after step 20 of 30"));
+  EXPECT_EQ(read_file(file), whole);
 }
 
 // It was of use when the run began.

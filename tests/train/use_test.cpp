@@ -229,6 +229,14 @@ TEST_F(Used, WhatCannotBeUsedIsRefused) {
   EXPECT_THAT(refusal(result.folder, "x.npy", "no/such/y.csv"), HasSubstr("cannot write"));
   EXPECT_THAT(refusal(result.folder, "x.npy", "y.csv", 2), HasSubstr("predict works on one rank, and here are 2"));
   EXPECT_THAT(refusal(folder_.path(), "x.npy", "y.csv"), HasSubstr("nothing is saved in"));
+  config_.ranks = {2, "--set devices=2: devices is 2"};
+  EXPECT_EQ(refusal(result.folder, "x.npy", "y.csv"),
+            "--set devices=2: devices is 2, and predict works on one rank; leave that out");
+  EXPECT_EQ(error_of([&] { evaluate(result.folder, 1); }),
+            "--set devices=2: devices is 2, and this job has 1 rank; the number is said when they are started, with "
+            "`shardgrad launch -n 2 eval …`");
+  EXPECT_EQ(error_of([&] { evaluate(result.folder, 2); }), "no error");
+  config_.ranks = {};
   EXPECT_THAT(refusal(result.folder, "x.npy", "x.npy"), HasSubstr("is the input, too"));
   {
     Context context;

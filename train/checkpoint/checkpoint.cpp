@@ -101,6 +101,8 @@ CheckpointSave::CheckpointSave(const std::string& run, const Config& config, con
   manifest_ = {reached, to_json(config), zeros_for(model_specs(state.model, state.sharded)),
                zeros_for(optimizer_specs(state.optimizer))};
   Buffers buffers = fsdp::mean_buffers(state.model, world_);
+  for (const NamedParameter& buffer : state.model.named_buffers())  // it goes on as who loads them will
+    copy_into(buffer.tensor, buffers.at(buffer.name));
   Steps steps = fsdp::optim_steps(state.sharded, state.optimizer);
   begin(config, state);
   try {
