@@ -64,9 +64,31 @@ class Tracing {
   bool before_;
 };
 
+std::vector<UnitPlan> units_of(const Sharded& sharded) {
+  std::vector<UnitPlan> rows;
+  int64_t total = 0;
+  for (const auto& unit : sharded.units()) {
+    UnitPlan& row = rows.emplace_back(UnitPlan{.name = unit->name(), .parameters = unit->numel()});
+    for (const auto& flat : unit->flat_params()) row.full_bytes += int64_t(flat->full_bytes());
+    row.modules = count_modules(sharded, *unit);
+    total += row.parameters;
+  }
+  for (UnitPlan& row : rows) row.share = double(row.parameters) / double(total);
+  return rows;
+}
+
+void add_to(Plan& plan, const Record& record) {
+  plan.collectives += record.bytes_sent > 0;
+  auto row = std::ranges::find(plan.units, record.unit, &UnitPlan::name);
+  if (row == plan.units.end()) return;
+  row->bytes_sent += record.bytes_sent;
+  row->gathers += record.op == "all_gather";
+  row->reductions += record.op == "reduce_scatter" || record.op == "all_reduce";
+}
+
 }  // namespace
 
-Plan make_plan(Sharded& sharded, const std::function<void()>& step) {
+Plan make_plan(Sharded& sharded, const std::function<void()>& step, const std::function<void()>& beside) {
   Recorder& recorder = context().recorder();
   Ledger& ledger = context().ledger();
   ledger.reset_peaks();
@@ -79,25 +101,12 @@ Plan make_plan(Sharded& sharded, const std::function<void()>& step) {
   step();
   Plan plan;
   plan.flops = flops.get();
-  plan.peak = peak.get();
   plan.bytes_sent = recorder.total_bytes_sent() - sent;
   plan.keeps_params = sharded.config().keeps_params();
-  int64_t total = 0;
-  for (const auto& unit : sharded.units()) {
-    UnitPlan& row = plan.units.emplace_back(UnitPlan{.name = unit->name(), .parameters = unit->numel()});
-    for (const auto& flat : unit->flat_params()) row.full_bytes += int64_t(flat->full_bytes());
-    row.modules = count_modules(sharded, *unit);
-    total += row.parameters;
-  }
-  for (const Record& record : recorder.records()) {
-    plan.collectives += record.bytes_sent > 0;
-    auto row = std::ranges::find(plan.units, record.unit, &UnitPlan::name);
-    if (row == plan.units.end()) continue;
-    row->bytes_sent += record.bytes_sent;
-    row->gathers += record.op == "all_gather";
-    row->reductions += record.op == "reduce_scatter" || record.op == "all_reduce";
-  }
-  for (UnitPlan& row : plan.units) row.share = double(row.parameters) / double(total);
+  plan.units = units_of(sharded);
+  for (const Record& record : recorder.records()) add_to(plan, record);
+  if (beside) beside();
+  plan.peak = peak.get();
   for (Category::Kind category : ledger.categories())
     if (int64_t peak = ledger.peak(category); peak > 0 && category != Category::workspace) plan.peaks[category] = peak;
   return plan;
@@ -133,6 +142,7 @@ std::string Plan::table() const {
   text += concat("peak per rank, MiB: ", mebibytes(peak), " together\n");
   for (auto [category, bytes] : peaks)
     text += concat("  ", std::left, std::setw(22), name_of(category), mebibytes(bytes), '\n');
+  if (!lacks.empty()) text += concat("not counted: ", lacks, '\n');
   return warning().empty() ? text : concat(text, warning(), '\n');
 }
 

@@ -46,6 +46,7 @@ struct Plan {
   double flops = 0;                           ///< that this rank computes (FlopCount of autograd/launch.h)
   bool keeps_params = false;                  ///< full parameters stay in memory whatever the units are
   std::string wrap_setting = "Config::wrap";  ///< what chooses units, in the words of whoever reads the warning
+  std::string lacks;                          ///< what a run does and this does not tell of, and why; or empty
   bool operator==(const Plan&) const = default;
   /// For people, with a last line that warns when one unit holds most of the model.
   std::string table() const;
@@ -53,8 +54,8 @@ struct Plan {
   std::string warning() const;
 };
 
-/// Runs `step` twice and describes the second, when the order of units is known; peaks are those of both, as of a run.
-/// A collective.
-Plan make_plan(Sharded& sharded, const std::function<void()>& step);
+/// Runs `step` twice and describes the second, when the order of units is known; then what a run does `beside` its
+/// steps, such as an evaluation. Peaks are those of all, as of a run. A collective.
+Plan make_plan(Sharded& sharded, const std::function<void()>& step, const std::function<void()>& beside = {});
 
 }  // namespace shardgrad::fsdp

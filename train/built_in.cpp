@@ -136,7 +136,7 @@ void register_built_in(Registry& registry) {
   registry.add_data<TextChoice>("text", "texts, by a tokenizer", open_text);
   registry.add_data<TokenChoice>("tokens", "a text as numbers", open_tokens);
   registry.add_data<FashionMnistOptions>("fashion_mnist", "pictures of clothes in ten classes", open_fashion_mnist,
-                                         FashionMnist::known_fields());
+                                         FashionMnist::known_outline());
   registry.add_model<Gpt2Choice>("gpt2", "a transformer as GPT-2", make_gpt2);
   registry.add_model<LlamaChoice>("llama", "a transformer as LLaMA", make_llama);
   registry.add_model<MlpOptions>("mlp", "linear layers with an activation between them", make_mlp);

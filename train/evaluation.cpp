@@ -8,6 +8,7 @@
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/progress.h>
+#include <shardgrad/core/context.h>
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/train/text.h>
 
@@ -59,34 +60,36 @@ class EvaluationMode {
   std::vector<bool> trained_;
 };
 
-struct Counted {
-  Sums sums;
-  int64_t samples = 0;
-};
-
 }  // namespace
 
-static Counted sums_of(Task& task, data::DataLoader& loader, std::optional<DType> dtype,
-                       const std::function<void(int64_t batches)>& tell, int64_t most) {
+void evaluate_batches(Task& task, int64_t count, const std::function<data::Batch(int64_t number)>& next,
+                      std::optional<DType> dtype, Sums& sums) {
   NoGrad no_grad;
   Autocast precision(dtype);
   EvaluationMode mode(task.module());
-  Counted all;
   Progress training = progress();
-  for (int64_t step = 0; step < std::min(most, loader.batches()); ++step) {
-    data::Batch batch = loader.get(0, step);
+  for (int64_t i = 0; i < count; ++i) {
+    data::Batch batch = next(i);
     progress() = {uint64_t(batch.step), batch.first};  // what is drawn at random is the same in every evaluation
-    task.evaluate(batch, all.sums);
-    all.samples += batch.global_count;
-    if (tell) tell(batch.step + 1);
+    TagScope owner(Category::evaluation);
+    task.evaluate(batch, sums);
   }
   progress() = training;
-  return all;
 }
 
 Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& world, std::optional<DType> dtype,
                     const std::function<void(int64_t batches)>& tell, int64_t most) {
-  auto [sums, count] = sums_of(task, samples, dtype, tell, most);
+  Sums sums;
+  int64_t count = 0, batches = std::min(most, samples.batches());
+  auto next = [&](int64_t i) {
+    if (i > 0 && tell) tell(i);
+    data::Batch batch = samples.get(0, i);
+    count += batch.global_count;
+    return batch;
+  };
+  evaluate_batches(task, batches, next, dtype, sums);
+  if (tell) tell(batches);
+  TagScope owner(Category::other);
   std::vector<double> values;
   std::string names;
   for (const auto& [name, value] : sums.values()) {

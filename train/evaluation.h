@@ -6,8 +6,13 @@
 #include <optional>
 #include <vector>
 
+#include <shardgrad/core/ledger.h>
 #include <shardgrad/dist/group/process_group.h>
 #include <shardgrad/train/task.h>
+
+namespace shardgrad::Category {
+inline constexpr Kind evaluation = named<"evaluation">;  ///< what a task makes of test samples
+}
 
 namespace shardgrad::train {
 
@@ -23,6 +28,11 @@ inline constexpr int64_t kAllBatches = std::numeric_limits<int64_t>::max();
 /// collective; every rank gets the same. `tell` is given the number of batches after each of them.
 Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& world, std::optional<DType> dtype,
                     const std::function<void(int64_t batches)>& tell = {}, int64_t most = kAllBatches);
+
+/// Adds what the task makes of this rank's parts of `count` batches, of which `next` gives each. What evaluate does,
+/// but that the ranks do not talk.
+void evaluate_batches(Task& task, int64_t count, const std::function<data::Batch(int64_t number)>& next,
+                      std::optional<DType> dtype, Sums& sums);
 
 /// The best score until now, the task's first.
 struct Best {

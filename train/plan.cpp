@@ -5,8 +5,10 @@
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/core/pretend_zeros.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/train/build.h>
+#include <shardgrad/train/evaluation.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/step.h>
 #include <shardgrad/train/text/utf8.h>
@@ -14,9 +16,14 @@
 namespace shardgrad::train {
 namespace {
 
-// Samples without meaning: one for each row of a rank's part of `count`.
-data::Batch batch_of(const std::vector<data::Field>& fields, int64_t rows, int64_t count) {
+int64_t largest_batch(const Config& config, int64_t samples) {
+  return samples > 0 ? std::min(config.batch, samples) : config.batch;
+}
+
+// Samples without meaning: one for each row of rank 0's part of `count`.
+data::Batch batch_of(const std::vector<data::Field>& fields, int64_t count, int ranks) {
   TagScope owner(Category::data);
+  int64_t rows = data::part_of(count, 0, ranks).end;
   data::Batch batch{.global_count = count, .count = rows};
   for (const data::Field& field : fields) batch.fields.push_back(zeros(field.rows(rows), field.dtype));
   return batch;
@@ -39,27 +46,48 @@ void check_task(const Config& config, const std::vector<data::Field>& fields) {
   NoGrad no_grad;
   auto task = make_task(config, fields);
   check_score_names(config.task.name, task->scores({}));
-  task->check(fields, batch_of(fields, 2, 2));
+  task->check(fields, batch_of(fields, 2, 1));
+}
+
+// Of two batches, for from the second on the order of units is known. Empty, or why that cannot be.
+std::string evaluate_twice(const Config& config, Task& task, const data::Batch& batch) {
+  PretendZeros on_meta;
+  Sums sums;
+  try {
+    evaluate_batches(
+        task, 2, [&](int64_t) { return batch; }, forward_dtype(config), sums);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::input) throw;
+    return concat("evaluation, for the task cannot be evaluated on samples without values: ", error.what());
+  }
+  return "";
+}
+
+fsdp::Plan plan_of_rank(const Config& config, const data::Outline& data, dist::ProcessGroup& world) {
+  auto task = make_task(config, data.fields);
+  auto sharded = fsdp::fully_shard(task->module(), world, make_sharding(config));
+  auto optimizer = make_optimizers(config, *task).optimizer;
+  auto scaler = make_scaler(config, world);
+  data::Batch batch = batch_of(data.fields, largest_batch(config, data.train), world.size());
+  auto step = [&] { train_step({config, *task, *sharded, *optimizer, scaler}, batch, false); };
+  std::string lacks;
+  fsdp::Plan mine = fsdp::make_plan(*sharded, step, [&] {
+    batch = {};
+    lacks = evaluate_twice(config, *task, batch_of(data.fields, largest_batch(config, data.test), world.size()));
+  });
+  mine.lacks = lacks;
+  return mine;
 }
 
 }  // namespace
 
-fsdp::Plan plan(const Config& config, const std::vector<data::Field>& fields, int ranks, Device device,
-                bool one_machine) {
+fsdp::Plan plan(const Config& config, const data::Outline& data, int ranks, Device device, bool one_machine) {
   auto seed = uint64_t(config.seed);
   dist::run_one_of(
-      1, [&](dist::ProcessGroup&) { check_task(config, fields); }, seed);
+      1, [&](dist::ProcessGroup&) { check_task(config, data.fields); }, seed);
   fsdp::Plan result;
   auto body = [&](dist::ProcessGroup& world) {
-    auto task = make_task(config, fields);
-    auto sharded = fsdp::fully_shard(task->module(), world, make_sharding(config));
-    auto optimizer = make_optimizers(config, *task).optimizer;
-    auto scaler = make_scaler(config, world);
-    data::Batch batch = batch_of(fields, most_samples(config, ranks), config.batch);
-    TagScope inner(Category::activation);
-    fsdp::Plan mine = fsdp::make_plan(*sharded, [&] {
-      train_step({config, *task, *sharded, *optimizer, scaler}, batch, false);
-    });
+    fsdp::Plan mine = plan_of_rank(config, data, world);
     if (world.rank() == 0) result = mine;
   };
   if (device == kMeta)
@@ -70,7 +98,9 @@ fsdp::Plan plan(const Config& config, const std::vector<data::Field>& fields, in
   return result;
 }
 
-int64_t most_samples(const Config& config, int ranks) { return (config.batch + ranks - 1) / ranks; }
+int64_t most_samples(const Config& config, int64_t samples, int ranks) {
+  return data::part_of(largest_batch(config, samples), 0, ranks).end;
+}
 
 LeastTime least_time(const fsdp::Plan& plan, const Rates& rates) {
   auto seconds = [](double amount, double rate) { return rate > 0 ? amount / rate : 0; };
@@ -78,7 +108,7 @@ LeastTime least_time(const fsdp::Plan& plan, const Rates& rates) {
           seconds(double(plan.bytes_sent), rates.bandwidth) + double(plan.collectives) * rates.latency};
 }
 
-std::vector<Offer> offers(const Config& config, const std::vector<data::Field>& fields, const std::vector<int>& ranks) {
+std::vector<Offer> offers(const Config& config, const data::Outline& data, const std::vector<int>& ranks) {
   std::vector<std::string> strategies{"ddp", "zero1", "zero2", "zero3"};
   if (config.fsdp.options.shard_ranks > 0) strategies.push_back("hybrid");
   std::vector<Offer> all;
@@ -90,7 +120,7 @@ std::vector<Offer> offers(const Config& config, const std::vector<data::Field>& 
       if (strategy != "hybrid" && strategy != "zero3") other.fsdp.options.reshard_after_forward = 0;
       Offer& offer = all.emplace_back(Offer{.strategy = strategy, .ranks = count});
       try {
-        offer.plan = plan(other, fields, count, kMeta);
+        offer.plan = plan(other, data, count, kMeta);
       } catch (const Error& error) {
         offer.why_not = error.what();
       }

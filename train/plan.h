@@ -11,15 +11,15 @@
 
 namespace shardgrad::train {
 
-/// The plan of the rank with the most samples, each of `fields`, from two steps on `device`: meta predicts, with one
-/// rank of `ranks`; on any other, `ranks` virtual ranks measure. `one_machine`: they share memory, and gather without
-/// copying, as those of one machine do on device cpu. Throws Error(input) for a sharding that cannot work, and a task
-/// that does not fit the fields.
-fsdp::Plan plan(const Config& config, const std::vector<data::Field>& fields, int ranks, Device device,
-                bool one_machine = false);
+/// The plan of rank 0, which has the most samples of each batch, from two steps and an evaluation of the largest
+/// batches that `data` has, on `device`: meta predicts, with one rank of `ranks`; on any other, `ranks` virtual ranks
+/// measure. `one_machine`: they share memory, and gather without copying, as those of one machine do on device cpu.
+/// Throws Error(input) for a sharding that cannot work, and a task that does not fit the data. A task whose evaluation
+/// fails where tensors have no values is planned without.
+fsdp::Plan plan(const Config& config, const data::Outline& data, int ranks, Device device, bool one_machine = false);
 
-/// The samples of each batch that the rank with the most of them has.
-int64_t most_samples(const Config& config, int ranks);
+/// Rank 0's part of the largest batch of `samples`; 0: an unknown number of samples.
+int64_t most_samples(const Config& config, int64_t samples, int ranks);
 
 /// What a rank can do, to hold a plan against. 0: not known, and taken to need no time.
 struct Rates {
@@ -45,6 +45,6 @@ struct Offer {
 };
 /// Every strategy (hybrid where fsdp.shard_ranks says how many ranks share) on each of these numbers of ranks, which
 /// share each batch.
-std::vector<Offer> offers(const Config& config, const std::vector<data::Field>& fields, const std::vector<int>& ranks);
+std::vector<Offer> offers(const Config& config, const data::Outline& data, const std::vector<int>& ranks);
 
 }  // namespace shardgrad::train

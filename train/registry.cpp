@@ -72,9 +72,10 @@ data::Splits Registry::open_data(const Component& data, uint64_t seed) const {
   return splits;
 }
 
-std::vector<data::Field> Registry::fields_of(const Component& data, uint64_t seed) const {
-  auto known = fields_.find(data.name);
-  return known == fields_.end() || known->second.empty() ? open_data(data, seed).fields() : known->second;
+data::Outline Registry::outline_of(const Component& data, uint64_t seed) const {
+  auto known = outlines_.find(data.name);
+  bool unknown = known == outlines_.end() || known->second.fields.empty();
+  return unknown ? open_data(data, seed).outline() : known->second;
 }
 
 std::unique_ptr<Task> Registry::make_task(const Component& task, const Component& model) const {

@@ -90,11 +90,11 @@ class Registry {
     return *this;
   }
   /// `open(options, seed)`, with one of the two or none: data::Splits. A function of its arguments: every rank calls
-  /// it. `fields`, where it is known without the data: a plan then needs none.
+  /// it. `outline`, where it is known without the data: a plan then needs none.
   template <class Options = NoOptions, class Open>
-  Registry& add_data(std::string name, std::string meaning, Open open, std::vector<data::Field> fields = {}) {
+  Registry& add_data(std::string name, std::string meaning, Open open, data::Outline outline = {}) {
     data_.add<Options>(name, std::move(meaning), std::move(open));
-    fields_[name] = std::move(fields);
+    outlines_[name] = std::move(outline);
     return *this;
   }
   /// `make(options, model)` or make(model), of the model that is chosen: std::unique_ptr<Task>.
@@ -135,7 +135,7 @@ class Registry {
   Model make_model(const Component& model) const;
   data::Splits open_data(const Component& data, uint64_t seed) const;
   /// Of the samples that open_data would give.
-  std::vector<data::Field> fields_of(const Component& data, uint64_t seed) const;
+  data::Outline outline_of(const Component& data, uint64_t seed) const;
   std::unique_ptr<Task> make_task(const Component& task, const Component& model) const;
 
   /// "data", "model" and "task": the names of a kind.
@@ -154,7 +154,7 @@ class Registry {
   template <class Call> auto of_kind(const std::string& kind, const Call& call) const;
   Kind<Model> models_;
   Kind<data::Splits, uint64_t> data_;
-  std::map<std::string, std::vector<data::Field>> fields_;
+  std::map<std::string, data::Outline> outlines_;
   Kind<std::unique_ptr<Task>, std::optional<Model>> tasks_;
   std::map<std::string, WholeTask> whole_tasks_;
   std::vector<MakeCallback> callbacks_;

@@ -76,8 +76,9 @@ class Task {
   /// Over all that are trained of `parameters`, which are the module's, sharded by now. By default none: the keys
   /// optimizer and schedule say it. A task that makes one is registered with WholeTask::own_optimizer.
   virtual Optimizers configure_optimizers(std::vector<NamedParameter> parameters);
-  /// Adds what the model makes of this rank's part of a batch. Not recorded; called in evaluation mode. By default the
-  /// sum of losses as "loss", and the samples as "count".
+  /// Adds what the model makes of this rank's part of a batch. Not recorded; called in evaluation mode, and for a plan
+  /// where tensors have no values and read as zeros. By default the sum of losses as "loss", and the samples as
+  /// "count".
   virtual void evaluate(const data::Batch& batch, Sums& sums);
   /// The scores that the sums over all test samples give. The first one decides which weights are the best. The same
   /// names whatever the sums are. By default "loss".

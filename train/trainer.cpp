@@ -105,7 +105,7 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
   dist::together(world, {"", "start"}, [&] {
     if (world.rank() != 0) return;
     bool one_machine = world.kind() == "shared_memory" && context().default_device() == kCpu;
-    predicted_ = plan(as_planned(config, data_), data_.fields(), world.size(), kMeta, one_machine);
+    predicted_ = plan(config, data_.outline(), world.size(), kMeta, one_machine);
     report = std::make_unique<RunReport>(config, out, terminal);
     report_ = report.get();
     report_->say(batch_arithmetic(config.batch, world.size(), config.micro_batches, data_.train->size()));
@@ -135,8 +135,7 @@ void TrainingRun::begin() {
   if (!from && !config_.init_from.empty()) load_model(config_.init_from, state.model, state.sharded);
   try_evaluation(config_, *task_, *sharded_, data_);
   if (report_ && config_.resume) report_->resume(config_, from ? from->step : 0, course_.steps());
-  meter_.emplace(from ? from->step : 0, from ? from->samples : 0,
-                 work_of(as_planned(config_, data_), *task_, predicted_, world_));
+  meter_.emplace(from ? from->step : 0, from ? from->samples : 0, work_of(config_, data_, *task_, predicted_, world_));
   if (from) {
     best_ = from->best;
     scaler_.load_state(from->scaler);

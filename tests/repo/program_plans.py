@@ -49,6 +49,27 @@ def plan(ranks):
     expect(alone.returncode == 0 and "layer0" in alone.stdout and "measured" not in alone.stdout, alone)
     refused = call([PROGRAM, "plan", CONFIG, "--ranks", ranks, "--set", "strategy=hybrid"])
     expect(refused.returncode == 2 and "shard_ranks" in refused.stderr, refused)
+    named = call([PROGRAM, "plan", CONFIG, *SMALL, "--set", f"devices={ranks}"])
+    expect(named.returncode == 0 and f"predicted for {ranks} ranks, " in named.stdout, named)
+    other = call([PROGRAM, "plan", CONFIG, *SMALL, "--set", f"devices={ranks}", "--ranks", "5"])
+    expect(other.returncode == 2 and f"devices is {ranks}, and the plan is to be of 5 ranks; leave --ranks out, or say --ranks {ranks}" in other.stderr, other)
+
+
+def the_command_says_what_a_run_measures():
+    """Of ranks that share memory; a batch that they cannot share evenly, and tests that need more than a step."""
+    uneven = ["--set", "batch=5000", "--set", "micro_batches=8", "--set", "epochs=1", "--set", "schedule.warmup_steps=0", "--set", "model.layers=[784,16,10]"]
+    for strategy in "zero3", "zero1":
+        words = [*uneven, "--set", f"strategy={strategy}", "--set", "device=cpu"]
+        plan = call([PROGRAM, "plan", CONFIG, *words, "--ranks", "3", "--one-machine"])
+        run = call([PROGRAM, "launch", "-n", "3", "--by", "local", "train", CONFIG, *words, "--set", f"name={strategy}"])
+        expect(plan.returncode == 0 and run.returncode == 0, run)
+        said = {owner: size for owner, size in re.findall(r"^  (\w+) +([\d.]+)$", plan.stdout, re.M)}
+        ledger = json.loads(Path(f"runs/{strategy}/ledger.json").read_text())["categories"]
+        measured = {owner: f"{bytes['peak'] / 2**20:.2f}" for owner, bytes in ledger.items()}
+        for part in said, measured:  # a step's batch; what a plan does not know
+            for owner in "data", "workspace", "other":
+                part.pop(owner, None)
+        assert said == measured and float(said["evaluation"]) > float(said["activation"]), f"planned {said}, measured {measured}: {plan.all}"
 
 
 def what_is_predicted_is_measured(config):

@@ -82,8 +82,13 @@ TEST(DataLoader, I49_PartsDifferByAtMostOneSampleAndMayBeEmpty) {
         most = std::max(most, part.end - part.begin);
       }
       EXPECT_LE(most - least, 1);
+      EXPECT_EQ(data::part_of(count, 0, world_size).end, most) << "rank 0, whose plan is shown, has the most";
+      EXPECT_EQ(data::part_of(count, world_size - 1, world_size).end, count);
     }
-  DataLoader loader(numbers(9), {.batch = 4, .rank = 0, .world_size = 4});
+  std::vector<int64_t> begins;
+  for (int rank = 0; rank < 3; ++rank) begins.push_back(data::part_of(7, rank, 3).begin);
+  EXPECT_EQ(begins, (std::vector<int64_t>{0, 3, 5}));
+  DataLoader loader(numbers(9), {.batch = 4, .rank = 1, .world_size = 4});
   Batch last = loader.get(0, 2);  // one sample for four ranks
   EXPECT_EQ(last.global_count, 1);
   EXPECT_EQ(last.fields[0].shape(), Shape({0}));

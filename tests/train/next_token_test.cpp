@@ -73,8 +73,8 @@ TEST_F(NextTokenRun, EveryStrategyTrainsItToTheSameScoresAndIsPredictedToTheByte
       EXPECT_EQ(result.scores[0].value, *loss) << strategy;
       EXPECT_EQ(result.scores[1].name, "perplexity");
       EXPECT_EQ(result.scores[1].value, std::exp(*loss));
-      std::vector<data::Field> fields(2, data::Field{{kPlaces}, DType::i64, 23});
-      EXPECT_EQ(train::plan(config_, fields, 2, kMeta), train::plan(config_, fields, 2, kCpu)) << strategy;
+      data::Outline samples{std::vector(2, data::Field{{kPlaces}, DType::i64, 23})};
+      EXPECT_EQ(train::plan(config_, samples, 2, kMeta), train::plan(config_, samples, 2, kCpu)) << strategy;
     }
     EXPECT_LT(*loss, std::log(23)) << "it has learned something";
     for (int ranks : {1, 3}) EXPECT_NEAR(train(ranks).scores[0].value, *loss, 1e-4) << ranks;
@@ -85,8 +85,8 @@ TEST_F(NextTokenRun, LinesCountTokensAndOperations) {
   train::Result result = train(2);
   nlohmann::json line = metrics(result).back();
   EXPECT_NEAR(line["tokens_per_s"].get<double>(), kPlaces * line["samples_per_s"].get<double>(), 1);
-  std::vector<data::Field> fields(2, data::Field{{kPlaces}, DType::i64, 23});
-  double a_sample = train::plan(config_, fields, 2, kMeta).flops / 6;
+  data::Outline samples{std::vector(2, data::Field{{kPlaces}, DType::i64, 23})};
+  double a_sample = train::plan(config_, samples, 2, kMeta).flops / 6;
   EXPECT_NEAR(line["gflops_per_s"].get<double>(), 1e-9 * a_sample * line["samples_per_s"].get<double>(), 1e-6);
   auto end = nlohmann::json::parse(read_file(result.folder + "/about.json"))["end"];
   EXPECT_NEAR(end["tokens_per_s"].get<double>(), kPlaces * end["samples_per_s"].get<double>(), 1);
@@ -95,12 +95,12 @@ TEST_F(NextTokenRun, LinesCountTokensAndOperations) {
 
 TEST_F(NextTokenRun, LogitsOfAFewRowsAtATimeGiveTheSameRunInLessMemory) {
   set_model("vocab_size", "400");
-  std::vector<data::Field> fields(2, data::Field{{kPlaces}, DType::i64, 23});
+  data::Outline samples{std::vector(2, data::Field{{kPlaces}, DType::i64, 23})};
   double whole = train(2).scores[0].value;
-  int64_t peak = train::plan(config_, fields, 2, kMeta).peaks.at(Category::activation);
+  int64_t peak = train::plan(config_, samples, 2, kMeta).peaks.at(Category::activation);
   config_.task.options["logit_rows"] = "5";
   EXPECT_NEAR(train(2).scores[0].value, whole, 1e-4);
-  EXPECT_LT(train::plan(config_, fields, 2, kMeta).peaks.at(Category::activation), peak);
+  EXPECT_LT(train::plan(config_, samples, 2, kMeta).peaks.at(Category::activation), peak);
 }
 
 TEST_F(NextTokenRun, RecomputeOfBlocksGivesTheSameRun) {
@@ -110,13 +110,13 @@ TEST_F(NextTokenRun, RecomputeOfBlocksGivesTheSameRun) {
 }
 
 TEST_F(NextTokenRun, APlanCountsForwardTwiceWhereItIsComputedAgain) {
-  std::vector<data::Field> fields(2, data::Field{{kPlaces}, DType::i64, 23});
+  data::Outline samples{std::vector(2, data::Field{{kPlaces}, DType::i64, 23})};
   const double rows = 6, tokens = rows * kPlaces, pairs = rows * kPlaces * (kPlaces + 1) / 2, width = 16;
   double block = 2 * 12 * width * width * tokens + 2 * 2 * width * pairs;
-  double once = train::plan(config_, fields, 2, kMeta).flops;
+  double once = train::plan(config_, samples, 2, kMeta).flops;
   EXPECT_EQ(once, 6 * (2 * 12 * width * width + 23 * width) * tokens + 2 * 2 * 7 * width * pairs);
   config_.recompute = {"h.?"};
-  EXPECT_EQ(train::plan(config_, fields, 2, kMeta).flops, once + 2 * block);
+  EXPECT_EQ(train::plan(config_, samples, 2, kMeta).flops, once + 2 * block);
 }
 
 TEST_F(NextTokenRun, WhatDoesNotGoTogetherIsRefusedBeforeTheFirstStep) {

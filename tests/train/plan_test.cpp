@@ -6,6 +6,7 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/nn/linear.h>
 #include <shardgrad/train/data/fashion_mnist.h>
+#include <shardgrad/train/evaluation.h>
 #include <shardgrad/train/plan.h>
 #include <shardgrad/train/registry.h>
 
@@ -31,10 +32,10 @@ TEST_F(PlanTest, ComputesTheProductsOfARanksSamples) {
   for (const char* strategy : kStrategies) {
     use(strategy);
     for (Device device : {kMeta, kCpu})
-      EXPECT_EQ(train::plan(config_, data::FashionMnist::known_fields(), 2, device).flops, expected) << strategy;
+      EXPECT_EQ(train::plan(config_, data::FashionMnist::known_outline(), 2, device).flops, expected) << strategy;
   }
   config_.micro_batches = 4;
-  EXPECT_EQ(train::plan(config_, data::FashionMnist::known_fields(), 2, kMeta).flops, expected);
+  EXPECT_EQ(train::plan(config_, data::FashionMnist::known_outline(), 2, kMeta).flops, expected);
 }
 
 TEST(LeastTime, IsThatOfComputingOrOfSendingWhicheverIsLonger) {
@@ -50,7 +51,7 @@ TEST(LeastTime, IsThatOfComputingOrOfSendingWhicheverIsLonger) {
 
 TEST_F(PlanTest, OffersEveryStrategyOnEveryNumberOfRanksOrSaysWhyNot) {
   use("hybrid");
-  std::vector<train::Offer> all = train::offers(config_, data::FashionMnist::known_fields(), {2, 3});
+  std::vector<train::Offer> all = train::offers(config_, data::FashionMnist::known_outline(), {2, 3});
   ASSERT_EQ(all.size(), 10U);
   for (const train::Offer& offer : all) {
     bool cannot = offer.strategy == "hybrid" && offer.ranks == 3;
@@ -74,10 +75,14 @@ class Penalised : public train::Task {
  public:
   nn::Module& module() override { return *net_; }
   Tensor loss(const data::Batch& batch) override {
+    Tensor loss = fit(batch), hidden = net_->hidden->weight, in = net_->in->weight;
+    return loss + sum(hidden * hidden) * 1e-4 + sum(in * in) * 1e-4;
+  }
+
+ protected:
+  Tensor fit(const data::Batch& batch) {
     Tensor x = reshape(batch.fields[0], {batch.count, 784});
-    Tensor fit = cross_entropy(net_(x), batch.fields[1], double(batch.global_count));
-    Tensor hidden = net_->hidden->weight, in = net_->in->weight;
-    return fit + sum(hidden * hidden) * 1e-4 + sum(in * in) * 1e-4;
+    return cross_entropy(net_(x), batch.fields[1], double(batch.global_count));
   }
 
  private:
@@ -105,7 +110,7 @@ TEST_F(OwnPlan, IsPredictedToTheByteUnderEveryStrategyOnOneMachineAndOnSeveral) 
   for (const char* strategy : kStrategies) {
     use(strategy);
     for (bool one_machine : {false, true}) {
-      auto fields = data::FashionMnist::known_fields();
+      auto fields = data::FashionMnist::known_outline();
       fsdp::Plan predicted = train::plan(config_, fields, 4, kMeta, one_machine);
       fsdp::Plan measured = train::plan(config_, fields, 4, kCpu, one_machine);
       EXPECT_EQ(predicted, measured) << strategy << one_machine << '\n' << predicted.table() << measured.table();
@@ -117,7 +122,7 @@ TEST_F(OwnPlan, IsRefusedForAModelThatTrainingWouldRefuse) {
   config_.task = {"penalised"};
   use("zero3");
   for (Device device : {kMeta, kCpu})
-    EXPECT_THAT(error_of([&] { train::plan(config_, data::FashionMnist::known_fields(), 4, device, false); }),
+    EXPECT_THAT(error_of([&] { train::plan(config_, data::FashionMnist::known_outline(), 4, device, false); }),
                 HasSubstr("is not in memory: it belongs to unit"))
         << device;
 }
@@ -134,12 +139,51 @@ TEST_F(OwnPlan, IsWhatAWholeRunMeasures) {
   }
 }
 
+// Batches that the ranks cannot share evenly, of which some ranks get nothing, and that are larger than the data (301
+// samples, and 101 to test on); tests that need more memory than a step, which has its batch in parts.
+TEST_F(OwnPlan, IsWhatAWholeRunMeasuresWhateverTheBatch) {
+  config_.task = {"classification"};
+  config_.epochs = 3;  // of one step each: the third knows the order of units
+  for (auto [batch, micro_batches] : {std::pair(33, 1), std::pair(3, 1), std::pair(150, 1), std::pair(1000, 8)})
+    for (const char* strategy : kStrategies) {
+      use(strategy);
+      config_.batch = batch;
+      config_.micro_batches = micro_batches;
+      train::Result result = train(4);
+      auto [planned, measured] = peaks(result);
+      EXPECT_EQ(planned, measured) << strategy << batch;
+      EXPECT_EQ(planned["evaluation"] > planned["activation"], micro_batches > 1) << strategy << batch;
+      EXPECT_EQ(result.step_bytes, result.predicted_step_bytes) << strategy << batch;
+    }
+}
+
+// As one that looks into a tensor's memory.
+class Peeking : public Penalised {
+ public:
+  Tensor loss(const data::Batch& batch) override { return fit(batch); }
+  void evaluate(const data::Batch& batch, train::Sums& sums) override {
+    sums.add("loss", batch.count > 0 ? double(batch.fields[0].data<float>()[0]) : 0);
+    sums.add("count", double(batch.count));
+  }
+};
+
+TEST_F(OwnPlan, SaysWhyAnEvaluationIsNotInIt) {
+  registry_->add_whole_task("peeking", "", [] { return std::make_unique<Peeking>(); });
+  config_.task = {"peeking"};
+  fsdp::Plan plan = train::plan(config_, data::FashionMnist::known_outline(), 2, kMeta);
+  EXPECT_FALSE(plan.peaks.contains(Category::evaluation));
+  EXPECT_THAT(plan.table(), HasSubstr("\nnot counted: evaluation, for the task cannot be evaluated on samples without "
+                                      "values: data(): the tensor is on meta, which the host may not read"));
+  train::Result result = train(2);
+  EXPECT_EQ(result.step_bytes, result.predicted_step_bytes);
+}
+
 // However many ranks there are, also where they share memory.
 TEST_F(OwnPlan, IsMadeByOneRank) {
   config_.task = {"classification"};
   for (bool one_machine : {false, true}) {
     made_ = 0;
-    train::plan(config_, data::FashionMnist::known_fields(), 64, kMeta, one_machine);
+    train::plan(config_, data::FashionMnist::known_outline(), 64, kMeta, one_machine);
     EXPECT_EQ(made_, 2) << "one to look at the task, one to plan";
   }
 }

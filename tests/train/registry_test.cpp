@@ -170,12 +170,16 @@ TEST_F(OwnRun, AnUnknownNameIsRefusedWithThoseThatThereAre) {
               HasSubstr("model.name is 'nets'; there are gpt2, llama, mlp, net"));
 }
 
-TEST_F(OwnRun, DataWhoseFieldsAreKnownNeedNotBeThereToPlan) {
-  std::vector<data::Field> fields{{{2}, DType::f32}, {{1}, DType::f32}};
+TEST_F(OwnRun, DataWhoseOutlineIsKnownNeedNotBeThereToPlan) {
+  Context context;
+  data::Outline outline{{{{2}, DType::f32}, {{1}, DType::f32}}, 70, 7};
   auto open = []() -> data::Splits { fail("it is not there"); };
-  registry_.add_data("elsewhere", "a file", open, fields).add_data("unknown", "a file", open);
-  EXPECT_EQ(registry_.fields_of({"elsewhere"}, 0), fields);
-  EXPECT_EQ(error_of([&] { registry_.fields_of({"unknown"}, 0); }), "it is not there");
+  registry_.add_data("elsewhere", "a file", open, outline).add_data("unknown", "a file", open);
+  EXPECT_EQ(registry_.outline_of({"elsewhere"}, 0), outline);
+  EXPECT_EQ(error_of([&] { registry_.outline_of({"unknown"}, 0); }), "it is not there");
+  data::Splits points = registry_.open_data({"points"}, 0);
+  EXPECT_EQ(registry_.outline_of({"points"}, 0),
+            (data::Outline{points.fields(), points.train->size(), points.test->size()}));
 }
 
 TEST_F(OwnRun, DataOfOtherFieldsToTestOnIsRefused) {
@@ -302,7 +306,7 @@ TEST_F(OwnRun, MicroBatchesAreTheSameRunInLessMemory) {
   configure(kOwn, {"epochs=1"});
   auto expected = metrics(train(2));
   auto peak = [&] {
-    return train::plan(config_, {{{2}, DType::f32}, {{1}, DType::f32}}, 2, kMeta).peaks.at(Category::activation);
+    return train::plan(config_, {{{{2}, DType::f32}, {{1}, DType::f32}}}, 2, kMeta).peaks.at(Category::activation);
   };
   int64_t whole = peak();
   std::map<std::string, std::vector<int64_t>> sent;

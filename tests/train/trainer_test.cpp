@@ -92,7 +92,7 @@ TEST_F(TrainerTest, AStepSendsWhatWasPredicted) {
 
 TEST_F(TrainerTest, APlanIsOfTheRankWithTheMostSamples) {
   config_.batch = 33;
-  fsdp::Plan plan = train::plan(config_, data::FashionMnist::known_fields(), 2, kMeta);
+  fsdp::Plan plan = train::plan(config_, data::FashionMnist::known_outline(), 2, kMeta);
   EXPECT_EQ(plan.peaks.at(Category::data), 17 * (784 * 4 + 8)) << "pictures and labels";
 }
 
@@ -104,7 +104,7 @@ TEST_F(TrainerTest, UnitsAreChosenByTypeAndByName) {
     config_.fsdp.wrap_types = types;
     config_.fsdp.wrap_names = names;
     std::vector<std::string> found;
-    for (const auto& unit : train::plan(config_, data::FashionMnist::known_fields(), 2, kMeta).units)
+    for (const auto& unit : train::plan(config_, data::FashionMnist::known_outline(), 2, kMeta).units)
       found.push_back(unit.name);
     return found;
   };
@@ -168,7 +168,7 @@ TEST_F(TrainerTest, AutocastIsInThePlanAndChangesNoStrategy) {
       EXPECT_EQ(result.step_bytes, result.predicted_step_bytes) << dtype << strategy;
       if (!loss) loss = metrics(result).back()["loss"];
       EXPECT_EQ(metrics(result).back()["loss"], *loss) << dtype << strategy;
-      auto fields = data::FashionMnist::known_fields();
+      auto fields = data::FashionMnist::known_outline();
       EXPECT_TRUE(train::plan(config_, fields, 2, kMeta) == train::plan(config_, fields, 2, kCpu)) << dtype << strategy;
     }
   }
@@ -387,12 +387,12 @@ TEST_F(TrainerTest, ModulesAreToldWhichStepAndSamplesTheyCompute) {
   dist::run_ranks(2, [&](dist::ProcessGroup& world) {
     train::train(config_, world, out_);
     EXPECT_EQ(progress().step, 9);
-    EXPECT_EQ(progress().first_sample, world.rank() == 0 ? 0 : 6) << "of the last 13";
+    EXPECT_EQ(progress().first_sample, world.rank() == 0 ? 0 : 7) << "of the last 13";
   });
   config_.micro_batches = 3;
   dist::run_ranks(2, [&](dist::ProcessGroup& world) {
     train::train(config_, world, out_, {});
-    EXPECT_EQ(progress().first_sample, world.rank() == 0 ? 4 : 6 + 4) << "of the last third";
+    EXPECT_EQ(progress().first_sample, world.rank() == 0 ? 4 : 7 + 4) << "of the last third";
   });
 }
 

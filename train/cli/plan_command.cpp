@@ -72,12 +72,20 @@ std::string fits(const std::vector<train::Offer>& offers, const PlanOptions& opt
                 options.ranks == 1 ? " rank\n" : " ranks\n");
 }
 
-int compare(const train::Config& config, const std::vector<data::Field>& fields, const PlanOptions& options) {
+int ranks_of(const train::Config& config, const PlanOptions& options) {
+  auto said = int(config.ranks.count);
+  SG_CHECK(said == 0 || options.ranks == 0 || said == options.ranks || options.compare, config.ranks.said,
+           ", and the plan is to be of ", options.ranks, options.ranks == 1 ? " rank" : " ranks",
+           "; leave --ranks out, or say --ranks ", said);
+  return options.ranks > 0 ? options.ranks : std::max(said, 1);
+}
+
+int compare(const train::Config& config, const data::Outline& data, const PlanOptions& options) {
   std::vector<int> counts;
   for (int count = 1; count <= 4096; count *= 2) counts.push_back(count);
   if (!std::ranges::count(counts, options.ranks))
     counts.insert(std::ranges::upper_bound(counts, options.ranks), options.ranks);
-  std::vector<train::Offer> all = train::offers(config, fields, counts);
+  std::vector<train::Offer> all = train::offers(config, data, counts);
   Speeds speeds = speeds_of(config, options);
   std::vector<std::vector<std::string>> rows{{"ranks"}};
   std::set<std::string> reasons;
@@ -106,12 +114,15 @@ void print_time(const fsdp::Plan& plan, const Speeds& speeds) {
   if (time.step() > 0) std::cout << "a step takes at least " << fixed(time.step(), 4) << " s\n";
 }
 
-int plan_command(const PlanOptions& options) {
+int plan_command(PlanOptions options) {
   train::Config config = train::read_config(options.config, options.overrides, *options.registry);
+  options.ranks = ranks_of(config, options);
   Context context;  // what is read of the data lives in it
-  auto fields = config.registry->fields_of(config.data, uint64_t(config.seed));
-  if (options.compare) return compare(config, fields, options);
-  fsdp::Plan predicted = train::plan(config, fields, options.ranks, kMeta);
+  data::Outline data = config.registry->outline_of(config.data, uint64_t(config.seed));
+  if (options.compare) return compare(config, data, options);
+  Device device = choose_device(config.device, options.measure);
+  bool in_place = options.one_machine && device == kCpu;
+  fsdp::Plan predicted = train::plan(config, data, options.ranks, kMeta, in_place);
   std::cout << "predicted for " << options.ranks << " ranks, strategy " << config.strategy << ", batch " << config.batch
             << ", one step:\n"
             << predicted.table();
@@ -120,7 +131,7 @@ int plan_command(const PlanOptions& options) {
               << " GiB\n";
   print_time(predicted, speeds_of(config, options));
   if (!options.measure) return 0;
-  fsdp::Plan measured = train::plan(config, fields, options.ranks, choose_device(config.device, true));
+  fsdp::Plan measured = train::plan(config, data, options.ranks, device, in_place);
   std::cout << "\nmeasured with ranks as threads of this process:\n" << measured.table();
   std::cout << (measured == predicted ? "as predicted" : "NOT as predicted; please report this") << std::endl;
   return measured == predicted ? 0 : int(ErrorKind::internal);
@@ -134,10 +145,14 @@ void add_plan(CLI::App& app, PlanOptions& options, std::function<int()>& chosen)
     command->add_option(name, value, meaning)->check(CLI::PositiveNumber);
   };
   command->add_option("config", options.config, "the configuration, a JSON file")->required();
-  command->add_option("--ranks", options.ranks, "number of ranks")->check(CLI::Range(1, 4096));
+  command->add_option("--ranks", options.ranks, "number of ranks; unset: what gpus or devices says, or 1")
+      ->check(CLI::Range(1, 4096));
   command->add_option("--set", options.overrides, "change one key, e.g. --set strategy=zero2")->allow_extra_args(false);
   command->add_flag("--measure", options.measure, "also run the step here, ranks as threads, and compare");
-  command->add_flag("--compare", options.compare, "every strategy on 1 to 4096 ranks, side by side");
+  CLI::Option* one_machine = command->add_flag("--one-machine", options.one_machine,
+                                               "ranks share memory: those of device cpu gather without copying");
+  command->add_flag("--compare", options.compare, "every strategy on 1 to 4096 ranks, side by side")
+      ->excludes(one_machine);
   number("--memory", options.memory, "GiB that a rank has: say what fits");
   number("--tflops", options.tflops, "TFLOP that a rank computes in a second; unset: a product is timed here");
   number("--bandwidth", options.bandwidth, "GB that a rank sends in a second; unset: sending takes no time");

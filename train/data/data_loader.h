@@ -12,6 +12,7 @@
 //     for (data::Batch batch : loader.epoch(e))
 //       loss = mse_loss(model(batch.fields[0]), batch.fields[1], double(batch.global_count * classes));
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -35,12 +36,14 @@ struct Batch {
   Batch micro_batch(int64_t part, int64_t parts) const;
 };
 
-/// The positions [begin, end) of rank's part of `count` things; parts differ by at most one.
+/// The positions [begin, end) of rank's part of `count` things. Parts differ by at most one, and the lower ranks have
+/// the larger ones: rank 0 has the most, which is the rank that a plan is of.
 struct Part {
   int64_t begin, end;
 };
 constexpr Part part_of(int64_t count, int rank, int world_size) {
-  return {count * rank / world_size, count * (rank + 1) / world_size};
+  int64_t each = count / world_size, more = count % world_size;
+  return {each * rank + std::min<int64_t>(rank, more), each * (rank + 1) + std::min<int64_t>(rank + 1, more)};
 }
 
 /// The order of an epoch: a permutation of [0, count), a pure function of (seed, epoch).

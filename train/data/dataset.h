@@ -47,6 +47,13 @@ struct Field {
   bool operator==(const Field&) const = default;
 };
 
+/// What is known of a data set before it is read.
+struct Outline {
+  std::vector<Field> fields;
+  int64_t train = 0, test = 0;  ///< samples to train on and to test on; 0: unknown
+  bool operator==(const Outline&) const = default;
+};
+
 /// A label of a text that counts in no loss and no score, as PyTorch's ignore_index.
 inline constexpr int64_t kIgnored = -100;
 
@@ -105,6 +112,7 @@ struct Splits {
 
   /// Of both, with the classes and label_bytes of field 1.
   std::vector<Field> fields() const;
+  Outline outline() const { return {fields(), train->size(), test->size()}; }
 };
 
 /// Samples that are the rows of tensors in memory.

@@ -34,6 +34,7 @@ class FashionMnist : public Dataset {
   std::vector<Field> fields() const override { return known_fields(); }
   /// Before it is read.
   static std::vector<Field> known_fields() { return {{{kPixels}, DType::f32}, {{}, DType::i64, kClasses}}; }
+  static Outline known_outline() { return {known_fields(), 60'000, 10'000}; }
   const Standardisation& input_transform() const override;
   void read(std::span<const int64_t> indices, std::span<void* const> to) const override;
   uint64_t fingerprint() const override;
