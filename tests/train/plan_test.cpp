@@ -143,7 +143,8 @@ TEST_F(OwnPlan, IsWhatAWholeRunMeasures) {
 // samples, and 101 to test on); tests that need more memory than a step, which has its batch in parts.
 TEST_F(OwnPlan, IsWhatAWholeRunMeasuresWhateverTheBatch) {
   config_.task = {"classification"};
-  config_.epochs = 3;  // of one step each: the third knows the order of units
+  config_.epochs = 3;      // of one step each, in the last case: the third knows the order of units, and gathers what
+  config_.eval_every = 3;  // an evaluation in between would have gathered
   for (auto [batch, micro_batches] : {std::pair(33, 1), std::pair(3, 1), std::pair(150, 1), std::pair(1000, 8)})
     for (const char* strategy : kStrategies) {
       use(strategy);
