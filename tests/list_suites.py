@@ -15,6 +15,7 @@ an entry of its own. Labels:
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 LONGEST = 100_000  # characters of a filter that names its tests; the system takes 131,071
@@ -35,40 +36,36 @@ def tests_of(program):
     return found
 
 
-def kind_of(folder, suite, test, value):
-    """What the entry of a test is called behind its suite."""
-    if re.search(r"Slow[./]", f"{suite}.{test}"):
-        return "slow"
-    if folder != "sim" and re.search(r"[/_]sim\b", f"{test}/{value}"):
-        return "sim"
-    return "gpu" if re.search(r"[/_]cuda\b", f"{test}/{value}") else ""
+def device_of(test, value):
+    """What a test needs because of its parameter: sim, gpu, or nothing."""
+    found = re.search(r"[/_](sim|cuda)(_|\W|$)", f"{test}/{value}")
+    return {"sim": "sim", "cuda": "gpu"}[found[1]] if found else ""
 
 
-def labels_of(folder, suite, tests, kind):
-    labels = ["slow" if kind == "slow" else "fast"]
+def labels_of(folder, suite, tests, device, is_slow):
+    labels = ["slow" if is_slow else "fast"]
     if folder == "dist" and re.match(r"(.*/)?(Mpi|BareMpirun|JobOnSeveralMachines)", suite):
         labels.append("mpi")
-    if folder == "sim" or any(re.search(r"[/_]sim\b", f"{test}/{value}") for test, value in tests):
-        labels.append("sim")
-    elif any(re.search(r"[/_]cuda\b", f"{test}/{value}") for test, value in tests):
-        labels.append("gpu")
-    ids = {id for test, _ in tests for id in re.match(r"(?:[IB]\d\d_)*", test).group().split("_") if id}
-    return labels + sorted(ids)
+    if folder == "sim":
+        device = "sim"
+    ids = {id for test in tests for id in re.match(r"(?:[IB]\d\d_)*", test).group().split("_") if id}
+    return labels + [device] * bool(device) + sorted(ids)
 
 
 def entries_of(folder, tests):
     """[(name, gtest's filter, labels, how many tests)]"""
     groups = {}
     for suite, test, value in tests:
-        kind = kind_of(folder, suite, test, value)
-        name = f"{folder}.{suite}" + (f".{test}" if kind == "slow" else f".{kind}" if kind else "")
-        groups.setdefault((name, suite, kind), []).append((test, value))
-    for (name, suite, kind), members in groups.items():
-        whole = len(members) == sum(suite == other for other, _, _ in tests)
-        chosen = f"{suite}.*" if whole else ":".join(f"{suite}.{test}" for test, _ in members)
+        is_slow, device = bool(re.search(r"Slow[./]", f"{suite}.{test}")), device_of(test, value)
+        name = f"{folder}.{suite}" + (f".{test}" if is_slow else f".{device}" if device else "")
+        groups.setdefault((name, suite, device, is_slow), []).append(test)
+    count = Counter(suite for suite, _, _ in tests)
+    for (name, suite, device, is_slow), members in groups.items():
+        whole = len(members) == count[suite]
+        chosen = f"{suite}.*" if whole else ":".join(f"{suite}.{test}" for test in members)
         if len(chosen) > LONGEST:
             sys.exit(f"{name} has too many tests for one command")
-        yield name, chosen, labels_of(folder, suite, members, kind), len(members)
+        yield name, chosen, labels_of(folder, suite, members, device, is_slow), len(members)
 
 
 def main():

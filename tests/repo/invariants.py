@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks docs/invariants.md, docs/fault_cases.md and docs/coming-from.md against the tests: `ctest -R I17` runs what its row names.
+"""Checks docs/invariants.md, docs/fault_cases.md and docs/coming-from.md against the tests: `ctest -L I17` runs the suites of a row.
 
     invariants.py SOURCE_DIR
 

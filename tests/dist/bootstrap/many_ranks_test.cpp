@@ -44,7 +44,7 @@ TEST(TcpBootstrapSlow, TwoThousandProcessesMeet) {
   constexpr int kRanks = 2000;
   UsualLimit limit;
   if (limit.before.rlim_max < kRanks + 300)
-    GTEST_SKIP() << "the hard limit on descriptors is " << limit.before.rlim_max;
+    GTEST_SKIP() << "needs " << kRanks + 300 << " descriptors, of " << limit.before.rlim_max;
   int port = port_of(listen_on("127.0.0.1", 0)[0]);
   std::vector<pid_t> ranks;
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -77,7 +77,7 @@ TEST(ReceptionSlow, FourThousandAndNinetySixRanksAreLetIn) {
   constexpr int kRanks = 4096;
   UsualLimit limit;
   if (limit.before.rlim_max < kRanks + 300)
-    GTEST_SKIP() << "the hard limit on descriptors is " << limit.before.rlim_max;
+    GTEST_SKIP() << "needs " << kRanks + 300 << " descriptors, of " << limit.before.rlim_max;
   std::vector<Socket> listeners = listen_on("127.0.0.1", 0);
   int port = port_of(listeners[0]), over[2];
   ASSERT_EQ(pipe(over), 0);

@@ -157,8 +157,6 @@ TEST(VirtualRanks, I45_AnExceptionIsTheCauseThoughCollectivesThatItLeavesUnfinis
   }
 }
 
-// I23: the merged sentence names each rank, its collective, and the unit.
-// A rank that leaves a group in the middle of a call is one that has diverged, unless an exception is on its way.
 // It is not waited for, as the job has failed, and begins while the group goes.
 TEST(VirtualRanks, ACollectiveMayBeginWhileItsGroupGoes) {
   auto leave = [](ProcessGroup& world) {
@@ -179,6 +177,7 @@ TEST(VirtualRanks, ACollectiveMayBeginWhileItsGroupGoes) {
   EXPECT_EQ(failure(2, leave), "no more");
 }
 
+// A rank that leaves a group in the middle of a call is one that has diverged, unless an exception is on its way.
 TEST(VirtualRanks, AnExceptionOnItsWayThroughAGroupIsTheCauseThoughThatTakesAMoment) {
   struct Slow {
     bool is_slow;
@@ -236,6 +235,7 @@ TEST(VirtualRanks, ARankThatLeavesACollectiveUnfinishedByAnExceptionItCatchesIsN
   EXPECT_TRUE(says(text, "rank 0 out of the group, which it left in all_reduce #1 (4 f32)")) << text;
 }
 
+// The merged sentence names each rank, its collective, and the unit.
 TEST(VirtualRanks, I23_DifferentOperationsAreNamed) {
   std::string text = failure(3, [](ProcessGroup& world) {
     Tensor full = ones(12), shard = ones(4);
