@@ -1,8 +1,7 @@
 #include <shardgrad/core/work_queue.h>
 
-#include <algorithm>
-#include <optional>
 #include <thread>
+#include <utility>
 
 #include <shardgrad/core/context.h>
 

@@ -100,9 +100,9 @@ ProcessGroup::~ProcessGroup() {
     stream_->synchronize();
   } catch (...) {  // NOLINT: whoever waits for the failed collective gets its error; a destructor has no caller
   }
-  transport_->leave();
   delete stream_.get();  // what it still runs, after an abort, asks for it until then
   static_cast<void>(stream_.release());
+  transport_->leave();
   control_->close_lane(lane_, thrown ? Closed::by_exception : Closed::in_order);
 }
 
@@ -116,8 +116,6 @@ static void copy_text(char* to, size_t room, const std::string& text) {
 
 void ProcessGroup::note(std::string_view what) { noted_ += noted_.empty() ? what : concat(", ", what); }
 
-// The call's own detail and the notes since the last one. Of what is too long the beginning is shown, and a number
-// stands for all of it.
 // A text that does not fit is shown to a point, and a number stands for all of it: ranks compare it.
 template <size_t Room> static void copy_whole(char (&to)[Room], const std::string& text) {
   constexpr size_t kNumber = 25;

@@ -28,6 +28,7 @@ class DirectTransport : public Transport {
   DirectTransport(std::string kind, std::shared_ptr<void> board, int rank, int size, std::shared_ptr<Control> control);
   /// Of a part of a group, whose lane it uses: the ranks in that group of those here. Unset: they are all of it.
   void set_members(std::vector<int> members) { members_ = std::move(members); }
+  int lane() const { return lane_; }  ///< of the last call
 
   void all_gather(const Call& call, void* full, const void* shard, size_t bytes) override;
   void reduce_scatter(const Call& call, void* shard, const void* full, int64_t n, DType dtype) override;
@@ -50,7 +51,8 @@ class DirectTransport : public Transport {
   /// Where bytes [from, to) of part `part` of `peer`'s buffer are, for the time of the call.
   using Piece = std::function<const std::byte*(int peer, int part)>;
   using Visit = std::function<void(const Piece& piece, size_t from, size_t to)>;
-  /// Calls visit for [begin, end), or for pieces of it one after the other. Returns when all ranks have seen all.
+  /// Calls visit for [begin, end), or for pieces of it one after the other. Returns when `view.mine` may change
+  /// again: all ranks have seen all, or have a copy to see.
   void look(const Call& call, const View& view, const Visit& visit);
 
  protected:

@@ -117,17 +117,18 @@ bool PageLink::tells_of(const Connection& connection, int rank) const {
 }
 
 // Puts the next messages into an empty outbox. False when there is nothing to tell. The cause comes before the states
-// of those who have failed: elsewhere they would look like ranks that have left for no reason.
+// of those who have failed: elsewhere they would look like ranks that have left for no reason. Heartbeats wait for
+// neither.
 bool PageLink::fill(Connection& connection) const {
-  if (page_.cause_comes()) return false;
+  if (std::exchange(connection.beats_wait, false)) {
+    connection.post(PageMessage::beats, connection.beats.bytes());
+    connection.beats = RankBits(page_.ranks());
+  }
+  if (page_.cause_comes()) return !connection.outbox.empty();
   if (page_.has_cause() && !std::exchange(connection.cause_known, true)) {
     std::string cause;
     append(cause, CauseImage{page_.header().rank.load(), page_.header().code.load()});
     connection.post(PageMessage::cause, cause + page_.cause());
-  }
-  if (std::exchange(connection.beats_wait, false)) {
-    connection.post(PageMessage::beats, connection.beats.bytes());
-    connection.beats = RankBits(page_.ranks());
   }
   while (news_.has_more(connection.told) && connection.outbox.size() < kRowsInAMessage) {
     std::string rows = news_.since(connection.told, connection.machine);

@@ -56,6 +56,7 @@ void PageNews::look(Clock::time_point now) {
   std::erase_if(untold_, [&](int i) {
     Entry& entry = entries_[size_t(i)];
     if (!entry.told && is_due(entry, now)) tell(entry, entry.head, now);
+    entry.listed = !entry.told;
     return entry.told;
   });
 }
@@ -67,8 +68,8 @@ bool PageNews::is_due(const Entry& entry, Clock::time_point now) const {
 
 void PageNews::note_untold(Entry& entry, Clock::time_point now) {
   if (!std::exchange(entry.told, false)) return;
-  untold_.push_back(index_[size_t(entry.rank)]);
   entry.untold_since = now;
+  if (!std::exchange(entry.listed, true)) untold_.push_back(index_[size_t(entry.rank)]);
 }
 
 void PageNews::heard(const RowNews& news, Clock::time_point now) {

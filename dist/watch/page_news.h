@@ -67,6 +67,7 @@ class PageNews {
     int seen = -1;                              ///< in mine_, of a row of this machine
     bool stood = false;                         ///< as it is now, it was at one time
     bool told = true;                           ///< the last news are what it is now
+    bool listed = false;                        ///< in untold_, until the next look
     uint32_t changed = 0;                       ///< lanes that have no news yet, a bit for each
     uint64_t beats = 0;                         ///< when they were last told
     RowImage head;                              ///< at the last news

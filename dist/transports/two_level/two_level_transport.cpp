@@ -166,6 +166,7 @@ std::unique_ptr<Transport> TwoLevelTransport::join(int64_t invitation, const std
   std::vector<int64_t> words(size_t(inner_->size()));
   words[size_t(me)] = first == me ? inner_->invite(int(here.size())) : 0;
   Call call;
+  call.lane = inner_->lane();
   call.fingerprint = 1;
   inner_->all_gather(call, words.data(), &words[size_t(me)], sizeof(int64_t));
   std::unique_ptr<Transport> joined = inner_->join(words[size_t(first)], here, index);
