@@ -50,16 +50,18 @@ TEST(CpuTable, AMissingKernelIsNamed) {
   }
 }
 
-TEST(CpuTable, EveryLoopTableIsComplete) {
+TEST(CpuTable, EveryLoopTableIsCompleteAndTheBestThatIsBuiltIsTaken) {
+  const cpu::Loops* best = nullptr;
   for (Isa isa : {Isa::plain, Isa::avx2, Isa::avx512}) {
     const cpu::Loops* loops = cpu::loops_of(isa);
     if (!loops) continue;
+    best = loops;
     for (const auto& row : loops->elementwise.unary)
       for (auto loop : row) EXPECT_NE(loop, nullptr) << name_of(isa);
     for (const auto& row : loops->elementwise.binary)
       for (auto loop : row) EXPECT_NE(loop, nullptr) << name_of(isa);
   }
-  EXPECT_EQ(cpu::loops_of(best_isa()), &cpu::loops());
+  EXPECT_EQ(best, &cpu::loops());
 }
 
 }  // namespace

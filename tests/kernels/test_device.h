@@ -5,10 +5,13 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <thread>
+#include <utility>
 
 #include <shardgrad/core/allocator.h>
 #include <shardgrad/core/backend.h>
@@ -55,22 +58,40 @@ class PinnedMemory {
   Ref<Allocator> memory_;
 };
 
-/// For containers whose elements host and device under test both reach.
-template <class T> struct Reachable {
-  using value_type = T;
-  Reachable() = default;
-  template <class U> Reachable(const Reachable<U>&) {}
-  T* allocate(size_t n) {
-    size_t bytes = n * sizeof(T);
-    return static_cast<T*>(test_device() == DeviceKind::cuda ? PinnedMemory::get().take(bytes) : ::operator new(bytes));
+/// Memory that host and device under test both reach; zeros at first.
+class ReachableBytes {
+ public:
+  explicit ReachableBytes(size_t size = 0) : size_(size), data_(take(size)) { std::fill_n(data_, size, '\0'); }
+  ReachableBytes(const ReachableBytes& other) : size_(other.size_), data_(take(size_)) {
+    std::copy_n(other.data_, size_, data_);
   }
-  void deallocate(T* data, size_t n) noexcept {
+  ReachableBytes& operator=(ReachableBytes other) noexcept {
+    std::swap(size_, other.size_);
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  ~ReachableBytes() {
+    if (size_ == 0) return;
     if (test_device() == DeviceKind::cuda)
-      PinnedMemory::get().give(data, n * sizeof(T));
+      PinnedMemory::get().give(data_, size_);
     else
-      ::operator delete(data);
+      ::operator delete(data_);
   }
-  bool operator==(const Reachable&) const = default;
+  char* data() { return data_; }
+  const char* data() const { return data_; }
+  size_t size() const { return size_; }
+  bool operator==(const ReachableBytes& other) const {
+    return size_ == other.size_ && (size_ == 0 || std::memcmp(data_, other.data_, size_) == 0);
+  }
+
+ private:
+  static char* take(size_t size) {
+    if (size == 0) return nullptr;
+    return static_cast<char*>(test_device() == DeviceKind::cuda ? PinnedMemory::get().take(size)
+                                                                : ::operator new(size));
+  }
+  size_t size_ = 0;
+  char* data_ = nullptr;
 };
 
 /// The slot's kernel for the device under test, as a function of (threads, operands…) that returns when it has run.
