@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include <shardgrad/core/error.h>
@@ -55,9 +54,11 @@ std::string RollCall::those_still_for(std::chrono::milliseconds limit, const Ran
   return std::move(text).str();
 }
 
+// Empty where the process ends meanwhile: the read of its file then fails, which iterators over the buffer would throw.
 static std::string text_of(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return std::move(text).str();
 }
 
 // The value of a variable in the text of /proc/PID/environ.

@@ -7,7 +7,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 
 namespace shardgrad::dist::testing {
@@ -42,9 +44,9 @@ inline std::string program(const std::string& name) {
 inline int processes_with(const std::string& token) {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    std::ifstream file(entry.path() / "cmdline");
-    std::string text((std::istreambuf_iterator<char>(file)), {});
-    count += text.find(token) != text.npos;
+    std::ostringstream text;
+    text << std::ifstream(entry.path() / "cmdline").rdbuf();  // of a process that ends meanwhile nothing
+    count += text.view().find(token) != std::string_view::npos;
   }
   return count;
 }
