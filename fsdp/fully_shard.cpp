@@ -276,13 +276,4 @@ void reshard(Sharded& sharded, const std::string& unit) {
   sharded.schedule().give_back(unit_named(sharded, "reshard", unit));
 }
 
-NoSync::NoSync(Sharded& sharded) : sharded_(sharded), outer_(sharded.schedule_.sync()) {
-  SG_CHECK(!in_backward(), "NoSync: a backward pass is running; open the scope around whole passes");
-  SG_CHECK(!sharded.above_, "NoSync: this model is a part of one that was sharded after it, whose backward passes are ",
-           "its own, too; give that one's handle");
-  sharded.schedule_.set_sync(false);
-}
-
-NoSync::~NoSync() { sharded_.schedule_.set_sync(outer_); }
-
 }  // namespace shardgrad::fsdp

@@ -61,6 +61,7 @@ class Sharded {
 
  private:
   friend class NoSync;
+  friend class PairwiseSum;
   friend class SummonFullParams;
   friend double grad_norm(Sharded&, double);
   friend std::shared_ptr<Sharded> fully_shard(nn::Module&, dist::ProcessGroup&, Config);
@@ -126,6 +127,37 @@ class NoSync {
  private:
   Sharded& sharded_;
   bool outer_;
+};
+
+/// While it lives, each backward pass is reduced, and its gradients are added to those of the passes before it not one
+/// after the other but by neighbours: the tree in which ranks are summed, grown downwards. So where each pass is of one
+/// grain of the batch, grain p · ranks + rank, the sum has the same bits on 1, 2, 4, … ranks (docs/grains.md). It costs
+/// the memory of up to log2(passes) further gradient shards.
+///
+///     fsdp::PairwiseSum sum(*sharded);
+///     for (int64_t grain = world.rank(); grain < grains; grain += world.size()) {
+///       sum.begin_pass();
+///       loss_of(grain).backward();
+///     }
+///     sum.finish();
+///     optimizer.step();
+///
+/// Without finish(), as where an error ends it, the gradients are refused until all are zeroed.
+class PairwiseSum {
+ public:
+  /// Throws Error(input) in a backward pass, beside another one of the model, and as NoSync does.
+  explicit PairwiseSum(Sharded& sharded);
+  ~PairwiseSum();
+  PairwiseSum(const PairwiseSum&) = delete;
+  /// Throws Error(input) after finish().
+  void begin_pass();
+  /// All gradients are whole from here on.
+  void finish();
+
+ private:
+  Sharded& sharded_;
+  int64_t passes_ = 0;
+  bool finished_ = false;
 };
 
 /// A gather that was asked for.

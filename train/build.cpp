@@ -27,13 +27,15 @@ data::Splits open_data(const Config& config) {
 
 data::DataLoader make_loader(const Config& config, const dist::ProcessGroup& world,
                              std::shared_ptr<const data::Dataset> samples, bool shuffle) {
-  return {std::move(samples),
-          {.batch = config.batch,
-           .shuffle = shuffle,
-           .seed = uint64_t(config.seed),
-           .rank = world.rank(),
-           .world_size = world.size(),
-           .device = context().default_device()}};
+  return {
+      std::move(samples),
+      {.batch = config.batch,
+       .shuffle = shuffle,
+       .seed = uint64_t(config.seed),
+       .rank = world.rank(),
+       .world_size = world.size(),
+       .grains = config.grains % world.size() == 0 ? config.grains : 0,  // evaluated on others: not to the same bits
+       .device = context().default_device()}};
 }
 
 fsdp::Config make_sharding(const Config& config) {

@@ -64,10 +64,11 @@ std::string why_idle_sharding(const Config& config, const std::string& key) {
 }  // namespace
 
 bool chooses(const std::string& key) {
-  static const std::vector<std::string> keys{
-      "task.name", "optimizer.name",  "optimizer.momentum", "schedule.name",   "schedule.step_size", "strategy",
-      "fsdp.wrap", "fsdp.wrap_types", "fsdp.wrap_names",    "fsdp.wrap_regex", "fsdp.prefetch",      "fsdp.keep_params",
-      "steps",     "micro_batches"};
+  static const std::vector<std::string> keys{"task.name",       "optimizer.name",     "optimizer.momentum",
+                                             "schedule.name",   "schedule.step_size", "strategy",
+                                             "fsdp.wrap",       "fsdp.wrap_types",    "fsdp.wrap_names",
+                                             "fsdp.wrap_regex", "fsdp.prefetch",      "fsdp.keep_params",
+                                             "steps",           "micro_batches",      "grains"};
   return std::ranges::count(keys, key) > 0;
 }
 
@@ -80,6 +81,7 @@ std::string why_idle(const Config& config, const std::string& key) {
       config.registry->has_own_model(config.task.name))
     return unless(concat("task ", config.task.name, ", which has a module of its own"), "task.name");
   if (key == "epochs" && config.steps > 0) return unless("a run of `steps`", "steps");
+  if ((key == "micro_batches" || key == "reduce_once") && config.grains > 0) return unless("grains", "grains");
   if (key == "reduce_once" && config.micro_batches == 1) return unless("one micro-batch", "micro_batches");
   if (!knows_schedule(config.schedule.name, key))
     return unless(concat("a ", config.schedule.name, " schedule"), "schedule.name");
@@ -95,6 +97,12 @@ void check_together(const Config& config, const std::vector<Setting>& settings, 
   if (config.micro_batches > config.batch)
     faults.push_back(concat("micro_batches is ", config.micro_batches, ", and a batch has ", config.batch,
                             " samples; set micro_batches to as many at most"));
+  if (config.grains > config.batch)
+    faults.push_back(concat("grains is ", config.grains, ", and a batch has ", config.batch,
+                            " samples; set grains to as many at most"));
+  if (config.grains > 0 && config.fsdp.options.reduce_dtype && size_of(*config.fsdp.options.reduce_dtype) < 4)
+    faults.push_back(concat("grains: gradients that are sent as ", *config.fsdp.options.reduce_dtype,
+                            " are rounded as often as ranks are added; set fsdp.reduce_dtype to f32, or leave it out"));
   if (config.schedule.name == "step" && !config.schedule.step_size)
     faults.emplace_back("schedule.name is step, which needs schedule.step_size: the steps between two drops");
   bool chooses_units =

@@ -91,6 +91,10 @@ void list_loop(OptionList& list, Config& c) {
            {.low = 1, .high = kMost});
   list.add("reduce_once", c.reduce_once,
            "send the gradients of all micro-batches together: less traffic, and memory for the full gradients");
+  list.add("grains", c.grains,
+           "parts of a batch that go through the model one after the other, and are added in one order on 1, 2, 4, … "
+           "ranks, with the same bits (docs/grains.md); 0: none",
+           {.low = 0, .high = kMost});
   list.add("epochs", c.epochs, "passes over the training samples", {.low = 1, .high = kMost});
   list.add("steps", c.steps, "how many to train, in the place of `epochs`; 0: by epochs", {.low = 0, .high = kMost});
   list.add("eval_every", c.eval_every, "steps between evaluations; 0: at the end of every epoch",

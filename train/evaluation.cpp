@@ -10,6 +10,7 @@
 #include <shardgrad/autograd/progress.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/group/together.h>
+#include <shardgrad/train/grains.h>
 #include <shardgrad/train/text.h>
 
 namespace shardgrad::train {
@@ -63,23 +64,27 @@ class EvaluationMode {
 }  // namespace
 
 void evaluate_batches(Task& task, int64_t count, const std::function<data::Batch(int64_t number)>& next,
-                      std::optional<DType> dtype, Sums& sums) {
+                      std::optional<DType> dtype, std::vector<Sums>& sums) {
   NoGrad no_grad;
   Autocast precision(dtype);
   EvaluationMode mode(task.module());
   Progress training = progress();
   for (int64_t i = 0; i < count; ++i) {
     data::Batch batch = next(i);
-    progress() = {uint64_t(batch.step), batch.first};  // what is drawn at random is the same in every evaluation
-    TagScope owner(Category::evaluation);
-    task.evaluate(batch, sums);
+    for (size_t k = 0; k < sums.size(); ++k) {
+      data::Batch part = batch.micro_batch(int64_t(k), std::ssize(sums));
+      progress() = {uint64_t(part.step), part.first};  // what is drawn at random is the same in every evaluation
+      TagScope owner(Category::evaluation);
+      task.evaluate(part, sums[k]);
+    }
   }
   progress() = training;
 }
 
 Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& world, std::optional<DType> dtype,
                     const std::function<void(int64_t batches)>& tell, int64_t most) {
-  Sums sums;
+  const data::DataLoader::Options& options = samples.options();
+  std::vector<Sums> parts(options.grains > 0 ? size_t(options.grains / options.world_size) : 1);
   int64_t count = 0, batches = std::min(most, samples.batches());
   auto next = [&](int64_t i) {
     if (i > 0 && tell) tell(i);
@@ -87,21 +92,25 @@ Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& w
     count += batch.global_count;
     return batch;
   };
-  evaluate_batches(task, batches, next, dtype, sums);
+  evaluate_batches(task, batches, next, dtype, parts);
   if (tell) tell(batches);
   TagScope owner(Category::other);
   std::vector<double> values;
   std::string names;
-  for (const auto& [name, value] : sums.values()) {
-    values.push_back(value);
-    names += " " + name;
-  }
+  for (Sums& part : parts)
+    for (const auto& [name, value] : part.values()) {
+      values.push_back(value);
+      names += " " + name;
+    }
   check_names(world, "sums", names, "; add every sum on every rank, 0 where there is nothing");  // added in this order
-  Tensor total = from_vector<double>(values, {int64_t(values.size())}, {DType::f64, kCpu});
-  world.all_reduce(total, dist::Label{"", "evaluate"}).host_wait();
-  values = total.to_vector<double>();
+  Sums sums = parts[0];
+  int64_t kinds = std::ssize(sums.values());
+  SG_CHECK(std::ssize(values) == kinds * std::ssize(parts), "the task adds other sums for some grains of a batch than ",
+           "for others; add every sum always, 0 where there is nothing");
+  Tensor all = from_vector<double>(values, {std::ssize(values)}, {DType::f64, kCpu});
+  std::vector<double> totals = sums_over_ranks(all, kinds, world, {"", "evaluate"});
   size_t i = 0;
-  for (auto& [name, value] : sums.values()) value = values[i++];
+  for (auto& [name, value] : sums.values()) value = totals[i++];
   std::vector<Score> scores = task.scores(sums);
   SG_CHECK(!scores.empty(), "the task gives no score");
   check_scores(world, scores);

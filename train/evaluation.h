@@ -29,10 +29,10 @@ inline constexpr int64_t kAllBatches = std::numeric_limits<int64_t>::max();
 Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& world, std::optional<DType> dtype,
                     const std::function<void(int64_t batches)>& tell = {}, int64_t most = kAllBatches);
 
-/// Adds what the task makes of this rank's parts of `count` batches, of which `next` gives each. What evaluate does,
-/// but that the ranks do not talk.
+/// Adds what the task makes of this rank's parts of `count` batches, of which `next` gives each; `sums` has one for
+/// each grain of a batch, or without grains one. What evaluate does, but that the ranks do not talk.
 void evaluate_batches(Task& task, int64_t count, const std::function<data::Batch(int64_t number)>& next,
-                      std::optional<DType> dtype, Sums& sums);
+                      std::optional<DType> dtype, std::vector<Sums>& sums);
 
 /// The best score until now, the task's first.
 struct Best {

@@ -212,6 +212,7 @@ Evaluation Trainer::test(const MakeModule& make, const OpenSamples& samples, con
 Predictions Trainer::predict(const MakeModule& make, const OpenSamples& samples, const std::string& ckpt_path) {
   Config config = job(
       make, [] { return data::Splits(); }, Stage::predict);
+  config.grains = 0;  // each rank's rows are to lie together
   std::string from = weights(ckpt_path);
   return on_every_rank<Predictions>([&](dist::ProcessGroup& world) {
     Trained trained(config, from, world);

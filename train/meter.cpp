@@ -5,24 +5,19 @@
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
+#include <shardgrad/train/grains.h>
 
 namespace shardgrad::train {
 
 Meter::Meter(int64_t step, int64_t samples, const Work& work)
-    : begin_{step, samples}, reported_(begin_), before_(begin_), now_(begin_), work_(work), loss_sum_(zero()) {}
-
-// Not part of what a step is predicted to need.
-Tensor Meter::zero() {
-  TagScope owner(Category::other);
-  return zeros({});
-}
+    : begin_{step, samples}, reported_(begin_), before_(begin_), now_(begin_), work_(work) {}
 
 void Meter::add(const StepResult& step, int64_t samples, double seconds) {
   bool settled = steps_done() > 1;  // the first step does not know yet which unit is last
   step_bytes_ = settled ? std::max(step_bytes_, step.bytes_sent) : step.bytes_sent;
   NoGrad no_grad;
-  TagScope owner(Category::other);
-  loss_sum_ = loss_sum_ + step.loss;
+  TagScope owner(Category::other);  // not part of what a step is predicted to need
+  loss_sum_ = loss_sum_.defined() ? loss_sum_ + step.losses : zeros(step.losses.shape()) + step.losses;
   before_ = now_;
   ++now_.step;
   now_.samples += samples;
@@ -48,10 +43,10 @@ Metrics Meter::of_last_step(Metrics metrics) const {
 }
 
 void Meter::fill(Metrics& metrics, dist::ProcessGroup& world) {
-  world.all_reduce(loss_sum_, dist::Label{"", "report"}).host_wait();
+  double sum = loss_sum_.defined() ? sums_over_ranks(loss_sum_, 1, world, {"", "report"})[0] : 0;
   count(metrics, reported_);
-  metrics.loss = loss_sum_.item() / double(std::max<int64_t>(1, now_.step - reported_.step));
-  loss_sum_ = zero();
+  metrics.loss = sum / double(std::max<int64_t>(1, now_.step - reported_.step));
+  loss_sum_ = Tensor();
   reported_ = now_;
 }
 

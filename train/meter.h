@@ -51,8 +51,7 @@ class Meter {
   Mark begin_, reported_, before_, now_;  // before_: the last step
   Work work_;
   int64_t step_bytes_ = 0, skipped_in_a_row_ = 0;
-  static Tensor zero();
-  Tensor loss_sum_;  // this rank's parts of the losses since the last line
+  Tensor loss_sum_;  // of StepResult::losses since the last line
 };
 
 }  // namespace shardgrad::train

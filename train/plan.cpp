@@ -10,6 +10,7 @@
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/evaluation.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/grains.h>
 #include <shardgrad/train/step.h>
 #include <shardgrad/train/text/utf8.h>
 
@@ -20,11 +21,19 @@ int64_t largest_batch(const Config& config, int64_t samples) {
   return samples > 0 ? std::min(config.batch, samples) : config.batch;
 }
 
+// Of rank 0, which has the most.
+int64_t rows_of(int64_t count, int64_t grains, int ranks) {
+  if (grains == 0) return data::part_of(count, 0, ranks).end;
+  int64_t rows = 0;
+  for (data::Part grain : data::grains_of(count, grains, 0, ranks)) rows += grain.size();
+  return rows;
+}
+
 // Samples without meaning: one for each row of rank 0's part of `count`.
-data::Batch batch_of(const std::vector<data::Field>& fields, int64_t count, int ranks) {
+data::Batch batch_of(const std::vector<data::Field>& fields, int64_t count, int64_t grains, int ranks) {
   TagScope owner(Category::data);
-  int64_t rows = data::part_of(count, 0, ranks).end;
-  data::Batch batch{.global_count = count, .count = rows};
+  int64_t rows = rows_of(count, grains, ranks);
+  data::Batch batch{.global_count = count, .count = rows, .grains = data::grains_of(count, grains, 0, ranks)};
   for (const data::Field& field : fields) batch.fields.push_back(zeros(field.rows(rows), field.dtype));
   return batch;
 }
@@ -46,13 +55,13 @@ void check_task(const Config& config, const std::vector<data::Field>& fields) {
   NoGrad no_grad;
   auto task = make_task(config, fields);
   check_score_names(config.task.name, task->scores({}));
-  task->check(fields, batch_of(fields, 2, 1));
+  task->check(fields, batch_of(fields, 2, 0, 1));
 }
 
 // Of two batches, for from the second on the order of units is known. Empty, or why that cannot be.
 std::string evaluate_twice(const Config& config, Task& task, const data::Batch& batch) {
   PretendZeros on_meta;
-  Sums sums;
+  std::vector<Sums> sums(std::max<size_t>(1, batch.grains.size()));
   try {
     evaluate_batches(
         task, 2, [&](int64_t) { return batch; }, forward_dtype(config), sums);
@@ -65,15 +74,19 @@ std::string evaluate_twice(const Config& config, Task& task, const data::Batch& 
 
 fsdp::Plan plan_of_rank(const Config& config, const data::Outline& data, dist::ProcessGroup& world) {
   auto task = make_task(config, data.fields);
+  check_grains(config, task->module());
   auto sharded = fsdp::fully_shard(task->module(), world, make_sharding(config));
   auto optimizer = make_optimizers(config, *task).optimizer;
   auto scaler = make_scaler(config, world);
-  data::Batch batch = batch_of(data.fields, largest_batch(config, data.train), world.size());
+  auto part = [&](int64_t samples) {
+    return batch_of(data.fields, largest_batch(config, samples), config.grains, world.size());
+  };
+  data::Batch batch = part(data.train);
   auto step = [&] { train_step({config, *task, *sharded, *optimizer, scaler}, batch, false); };
   std::string lacks;
   fsdp::Plan mine = fsdp::make_plan(*sharded, step, [&] {
     batch = {};
-    lacks = evaluate_twice(config, *task, batch_of(data.fields, largest_batch(config, data.test), world.size()));
+    lacks = evaluate_twice(config, *task, part(data.test));
   });
   mine.lacks = lacks;
   return mine;
@@ -82,6 +95,7 @@ fsdp::Plan plan_of_rank(const Config& config, const data::Outline& data, dist::P
 }  // namespace
 
 fsdp::Plan plan(const Config& config, const data::Outline& data, int ranks, Device device, bool one_machine) {
+  check_grains(config, ranks);
   auto seed = uint64_t(config.seed);
   dist::run_one_of(
       1, [&](dist::ProcessGroup&) { check_task(config, data.fields); }, seed);
@@ -99,7 +113,7 @@ fsdp::Plan plan(const Config& config, const data::Outline& data, int ranks, Devi
 }
 
 int64_t most_samples(const Config& config, int64_t samples, int ranks) {
-  return data::part_of(largest_batch(config, samples), 0, ranks).end;
+  return rows_of(largest_batch(config, samples), config.grains, ranks);
 }
 
 LeastTime least_time(const fsdp::Plan& plan, const Rates& rates) {

@@ -7,6 +7,7 @@
 #include <shardgrad/train/agreement.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/evaluation.h>
+#include <shardgrad/train/grains.h>
 #include <shardgrad/train/kept_tokenizer.h>
 #include <shardgrad/train/plan.h>
 #include <shardgrad/train/weights.h>
@@ -42,6 +43,7 @@ void check_start(const Config& config, dist::ProcessGroup& world, const data::Sp
            " steps and would end before the warm-up; set fewer, or more epochs");
   check_same_program(world);
   check_ranks(config, world, "train");
+  check_grains(config, world);
   check_same(world, "the configuration", stream_of(to_json(config)));
   check_same(world, "the training data", fingerprint);
   check_same(world, "the test data", data.test->fingerprint());

@@ -10,6 +10,7 @@
 #include <shardgrad/fsdp/clip.h>
 #include <shardgrad/optim/clip.h>
 #include <shardgrad/train/build.h>
+#include <shardgrad/train/grains.h>
 
 namespace shardgrad::train {
 namespace {
@@ -23,22 +24,32 @@ Tensor loss_of(const Training& training, const data::Batch& part) {
   return loss;
 }
 
-// Gradients of all micro-batches add up, and so do their losses: each is divided by the global count.
-Tensor forward_and_backward(const Training& training, const data::Batch& batch) {
+// Gradients of all parts add up, and so do their losses: each is divided by the global count.
+StepResult forward_and_backward(const Training& training, const data::Batch& batch) {
   const Config& config = training.config;
-  Tensor sum;
-  for (int64_t i = 0; i < config.micro_batches; ++i) {
-    data::Batch part = batch.micro_batch(i, config.micro_batches);
+  int64_t passes = passes_of(config, training.sharded.group().size());
+  std::optional<fsdp::PairwiseSum> grains;
+  if (config.grains > 0) grains.emplace(training.sharded);
+  StepResult result;
+  if (grains) result.losses = zeros({passes});
+  for (int64_t i = 0; i < passes; ++i) {
+    data::Batch part = batch.micro_batch(i, passes);
     progress() = {progress().step, part.first};
     std::optional<fsdp::NoSync> local;
-    if (config.reduce_once && i + 1 < config.micro_batches) local.emplace(training.sharded);
+    if (config.reduce_once && i + 1 < passes) local.emplace(training.sharded);
+    if (grains) grains->begin_pass();
     Tensor loss = loss_of(training, part);
     training.scaler.scale(loss).backward();
     NoGrad no_grad;
     loss = reshape(loss, Shape());
-    sum = i == 0 ? loss : sum + loss;
+    if (grains) copy_into(result.losses.rows(i, i + 1), reshape(loss, {1}));
+    result.loss = i == 0 ? loss : result.loss + loss;
   }
-  return sum;
+  if (grains)
+    grains->finish();
+  else
+    result.losses = result.loss;
+  return result;
 }
 
 }  // namespace
@@ -47,7 +58,7 @@ StepResult train_step(const Training& training, const data::Batch& batch, bool n
   const Recorder& recorder = context().recorder();
   auto& [config, task, sharded, optimizer, scaler, watch] = training;
   int64_t before = recorder.total_bytes_sent();
-  StepResult result{forward_and_backward(training, batch)};
+  StepResult result = forward_and_backward(training, batch);
   bool clips = config.clip_grad_norm > 0, finite = scaler.finite(optimizer);
   double grad_scale = 1;  // clipping is part of the optimizer's one pass
   if ((clips || norm_wanted) && finite) {

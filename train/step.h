@@ -24,12 +24,13 @@ struct Training {
 
 struct StepResult {
   Tensor loss;                        ///< this rank's part, without a graph
+  Tensor losses;                      ///< (passes): of each of its grains; without grains the loss
   std::optional<double> grad_norm{};  ///< before clipping; known when the step clips, or it was wanted
   int64_t bytes_sent = 0;             ///< by this rank, but for a norm that was only wanted
   bool skipped = false;               ///< by all ranks: a gradient overflowed f16, and nothing was updated
 };
 
-/// Forward and backward of this rank's part of a batch, in config.micro_batches parts, then clipping and update. A
+/// Forward and backward of this rank's part of a batch, in as many parts as passes_of says, then clipping and update. A
 /// collective.
 StepResult train_step(const Training& training, const data::Batch& batch, bool norm_wanted);
 

@@ -11,8 +11,8 @@ namespace shardgrad::train {
 
 class StepLog {
  public:
-  /// After a step: its line but for the loss, of which `part` is this rank's.
-  void add(Metrics line, const Tensor& part);
+  /// After a step: its line but for the loss, of which these are this rank's (StepResult::losses).
+  void add(Metrics line, const Tensor& losses);
   /// The weights were tested: of the last line, if there is one.
   void add_scores(const std::vector<Score>& scores, int64_t count);
   /// The lines since the last call, whole. A collective.
@@ -20,7 +20,7 @@ class StepLog {
 
  private:
   std::vector<Metrics> lines_;
-  std::vector<Tensor> parts_;
+  std::vector<Tensor> losses_;  // this rank's, of each line
 };
 
 }  // namespace shardgrad::train

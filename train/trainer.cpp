@@ -9,11 +9,11 @@
 #include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/train/about.h>
 #include <shardgrad/train/agreement.h>
-#include <shardgrad/train/batch_arithmetic.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/callbacks.h>
 #include <shardgrad/train/course.h>
 #include <shardgrad/train/evaluation.h>
+#include <shardgrad/train/grains.h>
 #include <shardgrad/train/learning_rate.h>
 #include <shardgrad/train/loss_scale.h>
 #include <shardgrad/train/meter.h>
@@ -108,7 +108,7 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
     predicted_ = plan(config, data_.outline(), world.size(), kMeta, one_machine);
     report = std::make_unique<RunReport>(config, out, terminal);
     report_ = report.get();
-    report_->say(batch_arithmetic(config.batch, world.size(), config.micro_batches, data_.train->size()));
+    report_->say(about_batches(config, world.size(), data_.train->size()));
     report_->plan(predicted_);
   });
   callbacks_.emplace(config, world);
@@ -188,7 +188,7 @@ void TrainingRun::step() {
   if (metrics_.test_count > 0) metrics_.scores = task_->scores({});
   metrics_.test_count = 0;
   is_best_ = false;
-  if (config_.log_steps) step_log_.add(meter_->of_last_step(metrics_), done.loss);
+  if (config_.log_steps) step_log_.add(meter_->of_last_step(metrics_), done.losses);
   callbacks_->tell(&Callback::on_step, Stepped{next, course_.steps(), meter_->samples(), optimizer.lr(), done.loss,
                                                done.grad_norm, task_->tokens_per_sample()});
 }

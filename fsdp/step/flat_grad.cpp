@@ -17,6 +17,7 @@ FlatGrad::FlatGrad(const FlatLayout& layout, const Config& config)
     : layout_(layout),
       keeps_full_(config.strategy == Strategy::zero1 && layout.reduce_dtype == layout.dtype),
       to_host_(config.grads_to_cpu() && layout.has_own_memory()),
+      sums_([this](Tensor& sum, const Tensor& more) { add(sum, more); }),
       written_of_(layout.slices.size()),
       summed_of_(layout.slices.size()),
       has_(layout.slices.size()),
@@ -93,27 +94,37 @@ void FlatGrad::note_sources() {
   for (size_t i = 0; i < has_.size(); ++i) has_.set(i, has_[i] || is_open(i));
 }
 
-// Along the row into the shard, then the shard along the column.
-void FlatGrad::start_reduce() {
-  dist::CollectiveOptions options({layout_.unit, "backward"});
-  options.detail = sources();
-  for (size_t i = 0; i < has_.size() && grad_.defined(); ++i) {
-    if (has_[i]) continue;  // else it was given up while others of the buffer were kept
+// Of slices that were given up while others of the buffer were kept.
+void FlatGrad::zero_given_up() {
+  std::vector<Tensor> sums = sums_.tensors();
+  if (grad_.defined()) sums.push_back(grad_);
+  for (size_t i = 0; i < has_.size() && !sums.empty(); ++i) {
+    if (has_[i]) continue;
     wait();
     Owned mine = layout_.owned(i);
-    fill_with_zeros(grad_.rows(mine.at, mine.at + mine.padded));
+    for (const Tensor& sum : sums) fill_with_zeros(sum.rows(mine.at, mine.at + mine.padded));
   }
+}
+
+// Along the row into the shard, then the shard along the column.
+void FlatGrad::start_reduce(std::optional<int64_t> pass) {
+  dist::CollectiveOptions options({layout_.unit, "backward"});
+  options.detail = sources();
+  zero_given_up();
   note_sources();
   sent_ = take_open();
-  bool becomes_grad = !grad_.defined() && !to_host_ && sent_.dtype() == layout_.dtype;
-  frees_ = !becomes_grad || (layout_.mesh.reductions() && !keeps_full_);
+  pass_ = pass;
+  bool is_kept = pass ? !sums_.adds_to_last(*pass) : !grad_.defined();
+  bool becomes_grad = is_kept && !to_host_ && sent_.dtype() == layout_.dtype;
+  bool keeps_full = keeps_full_ && !pass;  // each of several sums would
+  frees_ = !becomes_grad || (layout_.mesh.reductions() && !keeps_full);
   Event arrived = layout_.compute().record();
   options.after = arrived;
   if (dist::ProcessGroup* group = layout_.mesh.reductions()) {
-    arriving_ = keeps_full_ ? layout_.part_of(sent_)
-                            : layout_.buffer(layout_.shard_numel(), sent_.dtype(),
-                                             becomes_grad ? Category::gradient_shard : Category::communication,
-                                             &group->stream());
+    arriving_ = keeps_full ? layout_.part_of(sent_)
+                           : layout_.buffer(layout_.shard_numel(), sent_.dtype(),
+                                            becomes_grad ? Category::gradient_shard : Category::communication,
+                                            &group->stream());
     scatter_ = group->reduce_scatter(arriving_, sent_, options);
     options.after = arrived = scatter_.event();
   } else {
@@ -125,8 +136,8 @@ void FlatGrad::start_reduce() {
   }
   transition(GradState::reducing);
   // What is added to nothing leaves at once; compute need not come by.
-  bool leaves = to_host_ && !grad_.defined() && arriving_.dtype() == layout_.dtype;
-  if (leaves) download(std::exchange(arriving_, Tensor()), arrived);
+  bool leaves = to_host_ && !pass && !grad_.defined() && arriving_.dtype() == layout_.dtype;
+  if (leaves) download(grad_, std::exchange(arriving_, Tensor()), arrived);
 }
 
 void FlatGrad::finish_reduce() {
@@ -137,35 +148,52 @@ void FlatGrad::finish_reduce() {
   sent_ = Tensor();
   Tensor arrived = std::exchange(arriving_, Tensor());
   if (!arrived.defined()) return;
-  bool first = !grad_.defined();
-  if (first ? to_host_ : on_host(grad_)) return add_to_host(arrived);
-  if (first && arrived.dtype() == layout_.dtype) {
-    grad_ = arrived;
+  if (pass_)
+    sums_.take(*pass_, arrived);
+  else
+    add(grad_, arrived);
+}
+
+void FlatGrad::join_passes() {
+  finish_reduce();
+  sums_.join(grad_);
+}
+
+// What comes first becomes the sum.
+void FlatGrad::add(Tensor& sum, const Tensor& more) {
+  bool first = !sum.defined();
+  if (first && on_host(more) == to_host_ && more.dtype() == layout_.dtype) {
+    sum = more;
     return;
   }
-  if (first) grad_ = layout_.buffer(arrived.numel(), layout_.dtype, Category::gradient_shard);
-  convert(arrived, out(grad_, first ? 0 : 1));
+  if (first ? to_host_ : on_host(sum)) return add_to_host(sum, more);
+  if (first) sum = layout_.buffer(more.numel(), layout_.dtype, Category::gradient_shard);
+  convert(more, out(sum, first ? 0 : 1));
 }
 
-// The sum is made on the device, so the host waits for nothing.
-void FlatGrad::add_to_host(const Tensor& arrived) {
+// The sum is made on the device, so the host waits for nothing but the memory of a sum that another one takes in.
+void FlatGrad::add_to_host(Tensor& sum, const Tensor& more) {
   Stream& compute = layout_.compute();
-  Tensor total = arrived;
-  if (arrived.dtype() != layout_.dtype) {
-    total = layout_.buffer(arrived.numel(), layout_.dtype, Category::communication);
-    convert(arrived, out(total));
+  auto on_device = [&] { return layout_.buffer(more.numel(), layout_.dtype, Category::communication, &compute); };
+  Tensor total = more;
+  if (on_host(more)) {
+    total = on_device();
+    host_.take_back(total, more).host_wait();  // its memory goes
+  } else if (more.dtype() != layout_.dtype) {
+    total = layout_.buffer(more.numel(), layout_.dtype, Category::communication);
+    convert(more, out(total));
   }
-  if (grad_.defined()) {
-    Tensor earlier = layout_.buffer(total.numel(), layout_.dtype, Category::communication, &compute);
-    host_.take_back(earlier, grad_);
+  if (sum.defined()) {
+    Tensor earlier = on_device();
+    host_.take_back(earlier, sum);
     convert(earlier, out(total, 1));
   }
-  download(total, compute.record());
+  download(sum, total, compute.record());
 }
 
-void FlatGrad::download(const Tensor& total, const Event& ready) {
-  if (!grad_.defined()) grad_ = host_.buffer(total.numel(), layout_.dtype);
-  host_.download(grad_, total, ready);
+void FlatGrad::download(Tensor& sum, const Tensor& total, const Event& ready) {
+  if (!sum.defined()) sum = host_.buffer(total.numel(), layout_.dtype);
+  host_.download(sum, total, ready);
 }
 
 void FlatGrad::zero(size_t i) {
@@ -175,6 +203,7 @@ void FlatGrad::zero(size_t i) {
     torn_ = false;
     wait();
     grad_ = Tensor();
+    sums_.clear();
   }
   if (!written_of_.any()) written_ = Tensor();
   if (!summed_of_.any()) sum_ = Tensor();
@@ -184,7 +213,7 @@ void FlatGrad::zero(size_t i) {
 // Where nothing is open any more: what it is then.
 void FlatGrad::forget_open() {
   GradState now = written_.defined() || sum_.defined() ? GradState::open
-                  : grad_.defined()                    ? GradState::reduced
+                  : grad_.defined() || !sums_.empty()  ? GradState::reduced
                                                        : GradState::empty;
   if (now != state_) transition(now);
 }
@@ -199,6 +228,8 @@ void FlatGrad::move(bool to_host) {
   SG_CHECK(!is_open() && state_ != GradState::reducing, "unit '", layout_.unit,
            "' has gradients that were not reduced over the ranks; ",
            "run the last backward before the step outside the scope of fsdp::NoSync");
+  SG_CHECK(sums_.empty(), "unit '", layout_.unit, "' has gradients of a PairwiseSum that was not finished; call its ",
+           "finish() after the last backward");
   if (!grad_.defined() || on_host(grad_) == to_host) return;
   wait();
   int64_t count = grad_.numel();

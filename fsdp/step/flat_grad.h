@@ -6,6 +6,9 @@
 //     sent      P     reduce_dtype   what is being reduced over the ranks: one of the above, or a conversion of it
 //     grad      P/S   shards' dtype  the sum over ranks and reduced passes; in host memory with move_grads_to_cpu
 //
+// Passes that PairwiseSum (fsdp/fully_shard.h) numbers are not added one after the other, but as pass_sums.h tells:
+// then there are several tensors like grad until they are joined.
+//
 // So nothing is ever added up in 16 bits but the contributions of one pass: with param_dtype bf16, 256 passes of a
 // gradient 1 give 256 in grad or sum, where a bf16 sum of them and a 300 before would stay 300 (its step is 2).
 //
@@ -18,11 +21,13 @@
 // until all is zeroed. Illegal transitions are asserted.
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/fsdp/step/host_copy.h>
+#include <shardgrad/fsdp/step/pass_sums.h>
 
 namespace shardgrad::fsdp {
 
@@ -67,10 +72,12 @@ class FlatGrad {
   bool is_open() const { return state_ == GradState::open; }
   /// Ends a pass without sync.
   void hold();
-  /// Starts the reduction of all that is open over the ranks.
-  void start_reduce();
+  /// Starts the reduction of all that is open over the ranks; `pass`: that many were before, in a sum by neighbours.
+  void start_reduce(std::optional<int64_t> pass);
   /// Makes compute wait for the reduction and adds it to an earlier gradient, in host memory if it lives there.
   void finish_reduce();
+  /// Joins what a sum by neighbours has kept apart to the gradient.
+  void join_passes();
   /// Forgets the gradient of slice i; the buffers go with the last one.
   void zero(size_t i);
   /// Before the optimizer: brings the reduced gradient to the host or the device. Throws Error(input) for a gradient
@@ -94,14 +101,18 @@ class FlatGrad {
   std::string sources() const;
   void zero_unset(const Tensor& full, const Flags& set) const;
   void note_sources();
+  void zero_given_up();
   Tensor take_open();
-  void add_to_host(const Tensor& arrived);
-  void download(const Tensor& total, const Event& ready);
+  void add(Tensor& sum, const Tensor& more);
+  void add_to_host(Tensor& sum, const Tensor& more);
+  void download(Tensor& sum, const Tensor& total, const Event& ready);
 
   const FlatLayout& layout_;
   bool keeps_full_, to_host_;
   Tensor written_, sum_, sent_, grad_;
-  Tensor arriving_;  // the reduction, in reduce_dtype
+  Tensor arriving_;              // the reduction, in reduce_dtype
+  std::optional<int64_t> pass_;  // of it
+  PassSums sums_;
   Flags written_of_, summed_of_, has_;
   dist::Work scatter_, reduce_;
   GradState state_ = GradState::empty;

@@ -8,10 +8,10 @@ Tensor HostCopy::buffer(int64_t numel, DType dtype) const {
   return empty_on_host({numel}, dtype, layout_.device);
 }
 
-void HostCopy::take_back(const Tensor& to, const Tensor& from) const {
+Event HostCopy::take_back(const Tensor& to, const Tensor& from) const {
   Stream& compute = layout_.compute();
   compute.wait(last_);
-  queue(compute, to, from);
+  return queue(compute, to, from);
 }
 
 void HostCopy::download(const Tensor& to, const Tensor& from, const Event& ready) {

@@ -17,7 +17,7 @@ class HostCopy {
   /// Queues a copy to the device, of what the host has written before. Over at the event.
   Event upload(const Tensor& to, const Tensor& from) { return last_ = queue(layout_.mesh.uploads(), to, from); }
   /// The same on compute, of what was downloaded before.
-  void take_back(const Tensor& to, const Tensor& from) const;
+  Event take_back(const Tensor& to, const Tensor& from) const;
   /// Queues a copy to the host, which begins after `ready`; the memory of `from` is given back after it.
   void download(const Tensor& to, const Tensor& from, const Event& ready);
   /// Compute waits for the last copy.

@@ -192,7 +192,7 @@ void Schedule::after_grads(Unit& unit, FlatParam& flat, bool last) {
 void Schedule::reduce_or_hold(Unit& unit, FlatParam& flat) {
   if (!sync_) return flat.grads().hold();
   if (!flat.grads().is_open()) return;
-  flat.grads().start_reduce();
+  flat.grads().start_reduce(numbered_);
   auto may_go_on = [&](const auto& earlier) {
     return earlier.first == &unit || !earlier.second->grads().frees_when_reduced();
   };

@@ -18,6 +18,7 @@
 // - A unit with frozen parameters may be read after its last gradient is written. Backward visits newer operations
 //   first: once it is at an operation older than the unit's call, it is done with the unit.
 // - Without sync nothing is reduced; full gradients stay and add up until a pass with sync reduces the sum.
+// - PairwiseSum numbers passes, whose sums are then those of the tree that pass_sums.h tells of.
 // - A module may call itself, and calls may end by exceptions: the calls that are running stand on a stack, and a unit
 //   is released when the last of them has returned.
 // - What backward reads and nobody has gathered, such as the weights below an output that a module kept in a member,
@@ -29,6 +30,7 @@
 //   grows by the region's units.
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -80,6 +82,10 @@ class Schedule {
   /// Whether backward passes reduce gradients.
   bool sync() const { return sync_; }
   void set_sync(bool on) { sync_ = on; }
+  /// The number of the next backward pass in a sum by neighbours (pass_sums.h); without one, passes are added one after
+  /// the other.
+  void set_pass(std::optional<int64_t> pass) { numbered_ = pass; }
+  std::optional<int64_t> pass() const { return numbered_; }
   /// While parameters are summoned no unit may compute.
   bool summoned() const { return summoned_; }
   void set_summoned(bool on) { summoned_ = on; }
@@ -133,6 +139,7 @@ class Schedule {
   std::vector<Call> frozen_;                            // calls of units with frozen parameters that backward is in
   bool forward_failed_ = false, in_backward_ = false, sync_ = true, summoned_ = false, ended_ = false, used_ = false;
   uint64_t pass_ = 0;  // that in_backward_ speaks of
+  std::optional<int64_t> numbered_;
 };
 
 }  // namespace shardgrad::fsdp

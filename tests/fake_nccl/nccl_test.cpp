@@ -3,6 +3,7 @@
 #include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/dist/transports/nccl/nccl.h>
 #include <shardgrad/dist/watch/control.h>
+#include <shardgrad/train/grains.h>
 #include <tests/dist/group/group_cases.h>
 
 #include <cstdlib>
@@ -297,6 +298,16 @@ TEST(Nccl, AnUnknownOrderOfSumsIsRefusedWithTheList) {
       2, [](ProcessGroup&) { ADD_FAILURE() << "must not start"; }, nccl(2));
   unsetenv("SHARDGRAD_NCCL_SUMS");
   EXPECT_NE(text.find("SHARDGRAD_NCCL_SUMS is 'ring'; choose nccl, tree, or unset it"), text.npos) << text;
+}
+
+TEST(Nccl, GrainsNeedTheTreesOrder) {
+  train::Config config;
+  config.grains = 4;
+  auto check = [&](ProcessGroup& world) { train::check_grains(config, world); };
+  EXPECT_NE(failure(2, check, nccl(2)).find("set SHARDGRAD_NCCL_SUMS=tree, or leave grains out"), std::string::npos);
+  setenv("SHARDGRAD_NCCL_SUMS", "tree", 1);
+  run_ranks(2, check, nccl(2));
+  unsetenv("SHARDGRAD_NCCL_SUMS");
 }
 
 // NCCL tells ranks of one machine apart by their processes: the setting that lets processes share a GPU does not help.

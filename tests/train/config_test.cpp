@@ -132,6 +132,16 @@ TEST(Config, EveryFaultIsListedAtOnce) {
       << "nor how many micro-batches";
 }
 
+TEST(Config, WhatDoesNotGoWithGrainsIsRefused) {
+  for (const char* other : {"micro_batches=2", "reduce_once=true"})
+    EXPECT_THAT(refusal("{}", {"grains=4", other}), HasSubstr("means nothing to grains; remove it or change grains"));
+  EXPECT_THAT(refusal("{}", {"grains=5", "batch=4"}), HasSubstr("grains is 5, and a batch has 4 samples"));
+  for (const char* dtype : {"bf16", "f16"})
+    EXPECT_THAT(refusal("{}", {"grains=4", concat("fsdp.reduce_dtype=", dtype)}),
+                HasSubstr(concat("grains: gradients that are sent as ", dtype)));
+  EXPECT_EQ(refusal("{}", {"grains=4", "fsdp.reduce_dtype=f32", "fsdp.param_dtype=bf16"}), "no error");
+}
+
 TEST(Config, FilesThatAreNotOneObjectAreRefusedWithTheLine) {
   EXPECT_THAT(refusal("{\n\"batch\" 3}"), HasSubstr("a.json:2: "));
   EXPECT_THAT(refusal("{\"batch\": 3"), HasSubstr("a.json:1: "));

@@ -22,7 +22,7 @@ TEST(Summary, EveryNumberStandsBesideItsName) {
   std::map<std::string, std::string> shown;
   auto show = [&](dist::ProcessGroup& world) {
     train::Meter meter(20, 1000);
-    for (int step = 0; step < 8; ++step) meter.add({zeros({}), {}, 1 << 10}, 12, 0.5);
+    for (int step = 0; step < 8; ++step) meter.add({zeros({}), zeros({}), {}, 1 << 10}, 12, 0.5);
     TagScope owner(Category::data);
     Tensor batch = empty({1 << 20});
     auto rows = train::summary(config, world, predicted, metrics, meter, 2 << 10);

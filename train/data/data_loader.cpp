@@ -26,10 +26,24 @@ std::vector<int64_t> sample_order(int64_t count, uint64_t seed, int64_t epoch) {
   return order;
 }
 
+std::vector<Part> grains_of(int64_t count, int64_t grains, int rank, int world_size) {
+  std::vector<Part> mine;
+  for (int64_t grain = rank; grain < grains; grain += world_size)
+    mine.push_back(part_of(count, int(grain), int(grains)));
+  return mine;
+}
+
 Batch Batch::micro_batch(int64_t part, int64_t parts) const {
+  SG_ASSERT(grains.empty() || parts == std::ssize(grains), "a batch of ", grains.size(), " grains is not cut into ",
+            parts);
   if (parts == 1) return *this;
-  int64_t begin = count * part / parts, end = count * (part + 1) / parts;
-  Batch piece{{}, step, global_count, first + begin, end - begin, global_ignored};
+  int64_t begin = count * part / parts, end = count * (part + 1) / parts, place = first + begin;
+  if (!grains.empty()) {
+    begin = 0, place = grains[size_t(part)].begin;
+    for (int64_t i = 0; i < part; ++i) begin += grains[size_t(i)].size();
+    end = begin + grains[size_t(part)].size();
+  }
+  Batch piece{{}, step, global_count, place, end - begin, global_ignored};
   for (const Tensor& field : fields) piece.fields.push_back(field.rows(begin, end));
   return piece;
 }
@@ -46,6 +60,8 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, Options options)
   SG_CHECK(options_.batch >= 1, "DataLoader: batch is ", options_.batch, "; it must be at least 1");
   SG_CHECK(options_.world_size >= 1 && options_.rank >= 0 && options_.rank < options_.world_size, "DataLoader: rank ",
            options_.rank, " of ", options_.world_size, " is not possible");
+  SG_CHECK(options_.grains >= 0 && options_.grains % options_.world_size == 0, "DataLoader: ", options_.world_size,
+           " ranks cannot share ", options_.grains, " grains");
 }
 
 // No batch is being read meanwhile: reading uses the order.
@@ -58,11 +74,21 @@ void DataLoader::put_in_order(int64_t epoch) {
 Batch DataLoader::room_for(int64_t step) const {
   int64_t global_count = std::min(options_.batch, dataset_->size() - step * options_.batch);
   Part part = part_of(global_count, options_.rank, options_.world_size);
-  return {dataset_->room_for(part.end - part.begin), step, global_count, part.begin, part.end - part.begin};
+  if (options_.grains == 0) return {dataset_->room_for(part.size()), step, global_count, part.begin, part.size()};
+  std::vector<Part> grains = grains_of(global_count, options_.grains, options_.rank, options_.world_size);
+  int64_t rows = 0;
+  for (Part grain : grains) rows += grain.size();
+  return {dataset_->room_for(rows), step, global_count, grains[0].begin, rows, 0, std::move(grains)};
 }
 
-std::span<const int64_t> DataLoader::indices_of(const Batch& batch) const {
-  return std::span(order_).subspan(size_t(batch.step * options_.batch + batch.first), size_t(batch.count));
+std::vector<int64_t> DataLoader::indices_of(const Batch& batch) const {
+  std::vector<Part> parts = batch.grains;
+  if (parts.empty()) parts.push_back({batch.first, batch.first + batch.count});
+  std::vector<int64_t> indices;
+  indices.reserve(size_t(batch.count));
+  auto begin = order_.begin() + batch.step * options_.batch;
+  for (Part part : parts) indices.insert(indices.end(), begin + part.begin, begin + part.end);
+  return indices;
 }
 
 void DataLoader::begin_to_read(int64_t epoch, int64_t step) {

@@ -23,28 +23,35 @@
 
 namespace shardgrad::data {
 
-/// One rank's part of a global batch.
-struct Batch {
-  std::vector<Tensor> fields;  ///< this rank's rows of each field
-  int64_t step = 0;            ///< within the epoch
-  int64_t global_count = 0;    ///< samples of all ranks together
-  int64_t first = 0;           ///< place of this rank's first sample within the global batch
-  int64_t count = 0;           ///< samples of this rank; may be 0
-  int64_t global_ignored = 0;  ///< labels of all ranks together that are kIgnored
-
-  /// The part number `part` of `parts` of this rank's rows. Counts of the global batch stay.
-  Batch micro_batch(int64_t part, int64_t parts) const;
-};
-
 /// The positions [begin, end) of rank's part of `count` things. Parts differ by at most one, and the lower ranks have
 /// the larger ones: rank 0 has the most, which is the rank that a plan is of.
 struct Part {
   int64_t begin, end;
+  constexpr int64_t size() const { return end - begin; }
 };
 constexpr Part part_of(int64_t count, int rank, int world_size) {
   int64_t each = count / world_size, more = count % world_size;
   return {each * rank + std::min<int64_t>(rank, more), each * (rank + 1) + std::min<int64_t>(rank + 1, more)};
 }
+
+/// The grains of a rank, where `count` things are cut into so many: number rank, world_size + rank, … up. Rank 0 has
+/// the most.
+std::vector<Part> grains_of(int64_t count, int64_t grains, int rank, int world_size);
+
+/// One rank's part of a global batch. It has a place there as a whole, unless it is of grains.
+struct Batch {
+  std::vector<Tensor> fields;     ///< this rank's rows of each field
+  int64_t step = 0;               ///< within the epoch
+  int64_t global_count = 0;       ///< samples of all ranks together
+  int64_t first = 0;              ///< place of this rank's first sample within the global batch
+  int64_t count = 0;              ///< samples of this rank; may be 0
+  int64_t global_ignored = 0;     ///< labels of all ranks together that are kIgnored
+  std::vector<Part> grains = {};  ///< whose rows these are, one after the other: their places within the global batch
+
+  /// The part number `part` of `parts` of this rank's rows, or the grain of that number. Counts of the global batch
+  /// stay.
+  Batch micro_batch(int64_t part, int64_t parts) const;
+};
 
 /// The order of an epoch: a permutation of [0, count), a pure function of (seed, epoch).
 std::vector<int64_t> sample_order(int64_t count, uint64_t seed, int64_t epoch);
@@ -57,6 +64,7 @@ class DataLoader {
     uint64_t seed = 0;
     int rank = 0;
     int world_size = 1;
+    int64_t grains = 0;    ///< parts of a batch, of which a rank has those that grains_of says; 0: a rank has one part
     Device device = kCpu;  ///< where the batches are put
   };
   class Epoch;
@@ -81,7 +89,7 @@ class DataLoader {
     Batch batch;
   };
   Batch room_for(int64_t step) const;
-  std::span<const int64_t> indices_of(const Batch& batch) const;
+  std::vector<int64_t> indices_of(const Batch& batch) const;
   void put_in_order(int64_t epoch);
   void begin_to_read(int64_t epoch, int64_t step);
 

@@ -25,7 +25,7 @@ void set_nccl_environment(int rank);
 
 /// Whether sums have the tree order of the other transports (SHARDGRAD_NCCL_SUMS). Throws Error(input) for a word that
 /// is neither.
-bool tree_sums_wanted();
+inline bool tree_sums_wanted() { return environment_choice(kNcclSumsChoice) == "tree"; }
 
 /// Throws Error(input) with the choices when ranks share a GPU and were not told to. Called by all ranks.
 void check_gpus(Bootstrap& bootstrap);

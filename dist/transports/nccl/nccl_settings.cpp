@@ -64,6 +64,4 @@ void check_gpus(Bootstrap& bootstrap) {
            "for tests only, SHARDGRAD_NCCL_SHARE_GPU=1");
 }
 
-bool tree_sums_wanted() { return environment_choice(kNcclSumsChoice) == "tree"; }
-
 }  // namespace shardgrad::dist
