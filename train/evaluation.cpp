@@ -81,6 +81,24 @@ void evaluate_batches(Task& task, int64_t count, const std::function<data::Batch
   progress() = training;
 }
 
+// The sums of all grains, one after the other, and their names.
+static std::pair<std::vector<double>, std::string> in_a_row(std::vector<Sums>& parts) {
+  std::vector<double> values;
+  std::string all, first;
+  for (Sums& part : parts) {
+    std::string names;
+    for (const auto& [name, value] : part.values()) {
+      values.push_back(value);
+      names += " " + name;
+    }
+    if (&part == &parts[0]) first = names;
+    SG_CHECK(names == first, "the sums of an evaluation are", first, " for the first grain of a batch, and", names,
+             " for another; add every sum always, 0 where there is nothing");
+    all += names;
+  }
+  return {values, all};
+}
+
 Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& world, std::optional<DType> dtype,
                     const std::function<void(int64_t batches)>& tell, int64_t most) {
   const data::DataLoader::Options& options = samples.options();
@@ -95,18 +113,10 @@ Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& w
   evaluate_batches(task, batches, next, dtype, parts);
   if (tell) tell(batches);
   TagScope owner(Category::other);
-  std::vector<double> values;
-  std::string names;
-  for (Sums& part : parts)
-    for (const auto& [name, value] : part.values()) {
-      values.push_back(value);
-      names += " " + name;
-    }
+  auto [values, names] = in_a_row(parts);
   check_names(world, "sums", names, "; add every sum on every rank, 0 where there is nothing");  // added in this order
   Sums sums = parts[0];
   int64_t kinds = std::ssize(sums.values());
-  SG_CHECK(std::ssize(values) == kinds * std::ssize(parts), "the task adds other sums for some grains of a batch than ",
-           "for others; add every sum always, 0 where there is nothing");
   Tensor all = from_vector<double>(values, {std::ssize(values)}, {DType::f64, kCpu});
   std::vector<double> totals = sums_over_ranks(all, kinds, world, {"", "evaluate"});
   size_t i = 0;

@@ -21,18 +21,10 @@ int64_t largest_batch(const Config& config, int64_t samples) {
   return samples > 0 ? std::min(config.batch, samples) : config.batch;
 }
 
-// Of rank 0, which has the most.
-int64_t rows_of(int64_t count, int64_t grains, int ranks) {
-  if (grains == 0) return data::part_of(count, 0, ranks).end;
-  int64_t rows = 0;
-  for (data::Part grain : data::grains_of(count, grains, 0, ranks)) rows += grain.size();
-  return rows;
-}
-
-// Samples without meaning: one for each row of rank 0's part of `count`.
+// Samples without meaning: one for each row of rank 0's part of `count`, which is as large in grains.
 data::Batch batch_of(const std::vector<data::Field>& fields, int64_t count, int64_t grains, int ranks) {
   TagScope owner(Category::data);
-  int64_t rows = rows_of(count, grains, ranks);
+  int64_t rows = data::part_of(count, 0, ranks).end;
   data::Batch batch{.global_count = count, .count = rows, .grains = data::grains_of(count, grains, 0, ranks)};
   for (const data::Field& field : fields) batch.fields.push_back(zeros(field.rows(rows), field.dtype));
   return batch;
@@ -113,7 +105,7 @@ fsdp::Plan plan(const Config& config, const data::Outline& data, int ranks, Devi
 }
 
 int64_t most_samples(const Config& config, int64_t samples, int ranks) {
-  return rows_of(largest_batch(config, samples), config.grains, ranks);
+  return data::part_of(largest_batch(config, samples), 0, ranks).end;
 }
 
 LeastTime least_time(const fsdp::Plan& plan, const Rates& rates) {

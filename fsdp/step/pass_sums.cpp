@@ -18,8 +18,8 @@ void PassSums::take(int64_t pass, const Tensor& value) {
       sums_.back().rise();
       join_neighbours();
     }
-    SG_ASSERT(sums_.empty() || (sums_.back().place + 1) << sums_.back().level <= pass, "pass ", pass,
-              " of a sum comes after a later one");
+    SG_CHECK(sums_.empty() || (sums_.back().place + 1) << sums_.back().level <= pass,
+             "PairwiseSum: two backward passes have brought a gradient since begin_pass(); call it before each");
     add_(sums_.emplace_back(Sum{0, pass, {}}).value, value);
   }
   join_neighbours();

@@ -390,6 +390,10 @@ TEST_F(OwnRun, SumsThatARankNamesOtherwiseAreRefused) {
   configure(R"({"data": {"name": "points"}, "task": {"name": "by_rank"}, "epochs": 1})");
   EXPECT_THAT(error_of([&] { train(2); }),
               HasSubstr("the sums of an evaluation are count loss second, and those of rank 0 count first loss"));
+  configure(R"({"data": {"name": "points"}, "task": {"name": "by_rank"}, "epochs": 1, "grains": 4})");
+  EXPECT_THAT(error_of([&] { train(1); }),
+              HasSubstr("the sums of an evaluation are count first loss for the first grain "
+                        "of a batch, and count loss second for another"));
 }
 
 // Best score, learning rate and the end of a run follow from scores: ranks that disagree would part.
