@@ -130,7 +130,7 @@ def check_in(browser, url, width, scheme):
     wide = browser.value("document.documentElement.scrollWidth")
     assert wide <= width, f"{where}: the page is {wide} wide"
     sizes = browser.value("[...document.querySelectorAll('svg')].map(s => [s.id, s.getBoundingClientRect().width, s.querySelectorAll('text').length])")
-    assert len(sizes) == 11 and all(size > 0.8 * min(width, 480) - 60 and texts > 3 for _, size, texts in sizes), (where, sizes)
+    assert len(sizes) == 12 and all(size > 0.8 * min(width, 480) - 60 and texts > 3 for _, size, texts in sizes), (where, sizes)
     outside = browser.value("[...document.querySelectorAll('svg')].filter(s => s.getBoundingClientRect().right > innerWidth).length")
     assert outside == 0, f"{where}: {outside} pictures are cut off"
     ground, ink = (browser.value(f"getComputedStyle(document.body).{name}") for name in ("backgroundColor", "color"))
