@@ -138,16 +138,6 @@ TEST_F(Grains, WhatWouldNotHaveTheSameBitsIsRefused) {
 
 // --- a module of one's own -------------------------------------------------------------------------------------------
 
-std::shared_ptr<data::TensorDataset> numbers(int64_t rows) {
-  std::vector<float> x, y;
-  for (int64_t i = 0; i < rows; ++i) {
-    x.insert(x.end(), {float(i % 7) / 7, float(i % 11) / 11, float(i % 5) / 5, 1});
-    y.push_back(float(i % 13) / 13);
-  }
-  return std::make_shared<data::TensorDataset>(
-      std::vector<Tensor>{from_vector<float>(x, {rows, 4}), from_vector<float>(y, {rows, 1})});
-}
-
 // What is drawn at random belongs to a sample's place in the batch, whoever holds it.
 struct Drops : train::FitModule {
   nn::Child<nn::Linear> in = child<nn::Linear>("in", 4, 16);
@@ -183,11 +173,11 @@ class GrainsOfAModule : public ::testing::Test {
     train::Trainer trainer(options);
     train::Result run = trainer.fit([] { return nn::make<Module>(); },
                                     [] {
-                                      return data::Splits{numbers(75), numbers(61)};
+                                      return data::Splits{rows_of_numbers(75), rows_of_numbers(61)};
                                     });
     auto rows = trainer.predict([] { return nn::make<Module>(); },
                                 [] {
-                                  return data::Splits{numbers(75), numbers(61)}.test;
+                                  return data::Splits{rows_of_numbers(75), rows_of_numbers(61)}.test;
                                 });
     return {read_file(run.folder + "/model.safetensors"), rows.values};
   }
@@ -225,7 +215,8 @@ TEST(GrainsOfABatch, AreTheSameSamplesOnAnyNumberOfRanks) {
   auto grains = [](int ranks) {
     std::map<std::pair<int64_t, int64_t>, std::vector<float>> all;  // by step and place
     for (int rank = 0; rank < ranks; ++rank) {
-      data::DataLoader loader(numbers(75), {.batch = 20, .seed = 3, .rank = rank, .world_size = ranks, .grains = 8});
+      data::DataLoader loader(rows_of_numbers(75),
+                              {.batch = 20, .seed = 3, .rank = rank, .world_size = ranks, .grains = 8});
       for (const data::Batch& batch : loader.epoch(1)) {
         int64_t rows = 0;
         for (int64_t i = 0; i < 8 / ranks; ++i) {
@@ -243,7 +234,7 @@ TEST(GrainsOfABatch, AreTheSameSamplesOnAnyNumberOfRanks) {
   auto expected = grains(1);
   EXPECT_EQ(expected.size(), 4 * 8);
   for (int ranks : {2, 4, 8}) EXPECT_EQ(grains(ranks), expected) << ranks;
-  EXPECT_THAT(error_of([&] { data::DataLoader(numbers(8), {.batch = 8, .world_size = 3, .grains = 4}); }),
+  EXPECT_THAT(error_of([&] { data::DataLoader(rows_of_numbers(8), {.batch = 8, .world_size = 3, .grains = 4}); }),
               HasSubstr("3 ranks cannot share 4 grains"));
 }
 

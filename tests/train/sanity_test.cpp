@@ -18,16 +18,6 @@ using ::testing::Not;
 using train::StepOutput;
 namespace fs = std::filesystem;
 
-std::shared_ptr<data::TensorDataset> numbers(int64_t rows) {
-  std::vector<float> x, y;
-  for (int64_t i = 0; i < rows; ++i) {
-    x.insert(x.end(), {float(i % 7) / 7, float(i % 11) / 11, float(i % 5) / 5, 1});
-    y.push_back(float(i % 13) / 13);
-  }
-  return std::make_shared<data::TensorDataset>(
-      std::vector<Tensor>{from_vector<float>(x, {rows, 4}), from_vector<float>(y, {rows, 1})});
-}
-
 // What an evaluation could disturb: statistics, random numbers, a module that is to stay in evaluation mode, and
 // numbers of its own.
 struct Delicate : train::FitModule {
@@ -59,7 +49,10 @@ class SanityStep : public ::testing::Test {
   }
   template <class Module = Delicate> train::Result fit(const train::TrainerOptions& options) {
     train::Trainer trainer(options);
-    return trainer.fit([] { return nn::make<Module>(); }, [] { return data::Splits{numbers(75), numbers(61)}; });
+    return trainer.fit([] { return nn::make<Module>(); },
+                       [] {
+                         return data::Splits{rows_of_numbers(75), rows_of_numbers(61)};
+                       });
   }
   // All that a run says of its steps, without times.
   static nlohmann::json lines_of(const train::Result& run) {

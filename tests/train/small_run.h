@@ -12,6 +12,7 @@
 #include <shardgrad/core/rng.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/dist/watch/control.h>
+#include <shardgrad/train/data/dataset.h>
 #include <shardgrad/train/trainer.h>
 
 #include "temporary_folder.h"
@@ -35,6 +36,17 @@ inline void write_pictures(const TemporaryFolder& folder, const std::string& ste
   }
   folder.write(stem + "-images-idx3-ubyte.gz", images);
   folder.write(stem + "-labels-idx1-ubyte.gz", labels);
+}
+
+// Four inputs and a target in each.
+inline std::shared_ptr<data::TensorDataset> rows_of_numbers(int64_t rows) {
+  std::vector<float> x, y;
+  for (int64_t i = 0; i < rows; ++i) {
+    x.insert(x.end(), {float(i % 7) / 7, float(i % 11) / 11, float(i % 5) / 5, 1});
+    y.push_back(float(i % 13) / 13);
+  }
+  return std::make_shared<data::TensorDataset>(
+      std::vector<Tensor>{from_vector<float>(x, {rows, 4}), from_vector<float>(y, {rows, 1})});
 }
 
 // Passes on what is written; asks the run to stop, or kills the process, once that holds a text.
