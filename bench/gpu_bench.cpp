@@ -18,6 +18,7 @@
 
 #include "gpu_bench.h"
 #include "gpu_peak.h"
+#include "gpu_transformer.h"
 #include "ladder.h"
 
 using namespace shardgrad;
@@ -292,9 +293,13 @@ void mlps() {
   row("mlp 256 f32 step", small_mlp);
 }
 
-const std::pair<std::string, void (*)()> kParts[] = {{"products", products},     {"mlps", mlps},
-                                                     {"bandwidths", bandwidths}, {"losses", losses},
-                                                     {"optimizers", optimizers}, {"ladder", ladder}};
+const std::pair<std::string, void (*)()> kParts[] = {{"products", products},
+                                                     {"mlps", mlps},
+                                                     {"bandwidths", bandwidths},
+                                                     {"losses", losses},
+                                                     {"optimizers", optimizers},
+                                                     {"ladder", ladder},
+                                                     {"transformers", [] { transformers(device); }}};
 
 }  // namespace
 
@@ -315,7 +320,8 @@ int main(int argc, char** argv) try {
   int run = 0;
   for (auto& [name, part] : kParts)
     if (only.empty() || only == name) row(name, part), ++run;
-  SG_CHECK(run > 0, "there is no part ", only, "; parts: products, mlps, bandwidths, losses, optimizers, ladder");
+  SG_CHECK(run > 0, "there is no part ", only,
+           "; parts: products, mlps, bandwidths, losses, optimizers, ladder, transformers");
   return failed_rows > 0 ? 1 : 0;
 } catch (const Error& error) {
   std::cerr << "gpu_bench: " << error.what() << "\n";

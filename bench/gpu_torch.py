@@ -17,7 +17,7 @@ import torch.nn.functional as F
 parser = argparse.ArgumentParser()
 parser.add_argument("mode", choices=("eager", "compile", "graph"))
 parser.add_argument("--device", default="cuda")
-parser.add_argument("--only", choices=("products", "mlps", "bandwidths", "losses", "optimizers"))
+parser.add_argument("--only", choices=("products", "mlps", "bandwidths", "losses", "optimizers", "transformers"))
 parser.add_argument("--tiny", action="store_true")
 options = parser.parse_args()
 mode, device, tiny = options.mode, options.device, options.tiny
@@ -176,10 +176,101 @@ def small_mlp():
     report("mlp 256 f32 step", 1e6 * seconds_of(200, step), "us")
 
 
+class Attention(torch.nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.qkv, self.out, self.heads = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width), heads
+
+    def forward(self, x):
+        return self.out(attended(self.qkv(x), self.heads))
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.norm_1, self.norm_2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.attention = Attention(width, heads)
+        self.mlp = torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.GELU(approximate="tanh"),
+                                       torch.nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        x = x + self.attention(self.norm_1(x))
+        return x + self.mlp(self.norm_2(x))
+
+
+class Gpt2(torch.nn.Module):
+    def __init__(self, vocabulary, places, width, layers, heads):
+        super().__init__()
+        self.tokens, self.places = torch.nn.Embedding(vocabulary, width), torch.nn.Embedding(places, width)
+        for table in (self.tokens, self.places):
+            torch.nn.init.normal_(table.weight, std=0.02)
+        self.blocks = torch.nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.norm = torch.nn.LayerNorm(width)
+
+    def forward(self, ids, labels):
+        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
+        logits = F.linear(self.norm(self.blocks(x)), self.tokens.weight)
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+def attended(qkv, heads):
+    q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in qkv.chunk(3, -1))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+
+
+def transformers():
+    """GPT-2 of 124 million parameters: its operations at their sizes, and one step, as its users train it."""
+    batch, places, width, heads, layers, vocabulary = (2, 16, 64, 2, 2, 128) if tiny else (8, 1024, 768, 12, 12, 50304)
+    bf16, count = torch.bfloat16, 50257 if not tiny else 100
+
+    def timed(name, work, *operands, forward_alone=False):
+        work = chosen(work)
+        with torch.no_grad():
+            dy = torch.randn_like(work())
+
+        def passed():
+            for operand in operands:
+                operand.grad = None
+            work().backward(dy)
+
+        report(name + ", forward+backward", 1e3 * seconds_of(5, passed), "ms")
+        with torch.no_grad():
+            if forward_alone:
+                report(name + ", forward", 1e3 * seconds_of(5, work), "ms")
+
+    def part(*shape):
+        return randn(*shape, dtype=bf16).requires_grad_()
+
+    qkv = part(batch, places, 3 * width)
+    timed("attention of gpt2 bf16", lambda: attended(qkv, heads), qkv, forward_alone=True)
+    x, weight, bias = part(batch * places, width), part(width), part(width)
+    timed("layer_norm of gpt2 bf16", lambda: F.layer_norm(x, (width,), weight, bias), x, weight, bias, forward_alone=True)
+    rows, table = part(batch * places // 8, width), part(vocabulary, width)
+    labels = torch.randint(count, (len(rows),), device=device)
+    timed("head and loss of gpt2 bf16", lambda: F.cross_entropy(F.linear(rows, table), labels), rows, table)
+    words, ids = randn(vocabulary, width).requires_grad_(), torch.randint(count, (8 * batch, places), device=device)
+    timed("embedding of gpt2, 65536 tokens", lambda: F.embedding(ids, words), words)
+
+    model = Gpt2(vocabulary, places, width, layers, heads).to(device)
+    adamw = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    ids, labels = (torch.randint(count, (batch, places), device=device) for _ in range(2))
+    loss_of = chosen(model)
+
+    def step():
+        with torch.autocast(device, bf16):
+            loss = loss_of(ids, labels)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        adamw.step()
+        adamw.zero_grad(set_to_none=True)
+
+    report("gpt2 124M bf16 step", 1e-3 * ids.numel() / seconds_of(2, step), "Ktoken/s")
+
+
 torch.backends.cuda.matmul.allow_tf32 = False
 PARTS = {"products": (products,), "mlps": (large_mlp, small_mlp), "bandwidths": (bandwidths,), "losses": (losses,),
-         "optimizers": (optimizers,)}
-OF_MODE = {"eager": tuple(PARTS), "compile": ("mlps", "bandwidths", "losses"), "graph": ("mlps",)}
+         "optimizers": (optimizers,), "transformers": (transformers,)}
+OF_MODE = {"eager": tuple(PARTS), "compile": ("mlps", "bandwidths", "losses", "transformers"), "graph": ("mlps",)}
 failed = 0
 for part in OF_MODE[mode]:
     for work in PARTS[part] if options.only in (None, part) else ():

@@ -1,7 +1,7 @@
 """The work of scripts/gpu-check:  gpu_check.py --build FOLDER --out JSON --seconds N [--from JSON] [--bundle FOLDER] [--only PART]…
 
-Builds, and runs the parts one after another, every check a process of its own, all within the seconds given; what they do
-not reach is called so. Goes on where the JSON file of an earlier call on this tree and GPU ends. Writes the JSON file after
+Builds, or takes the bundle's programs, and runs the parts one after another, every check a process of its own, all within the
+seconds given; what they do not reach is called so. Goes on where the JSON file of an earlier call on this tree and GPU ends. Writes the JSON file after
 every result, and prints a table. Ends with 0 when everything passed, 1 when something failed, 4 when only the time was short.
 """
 import argparse
@@ -12,19 +12,16 @@ import re
 import shutil
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
+from gpu_build import EXPECTED, building, packed
 from gpu_report import ABSENT, CUT_OFF, MODES, NOT_RUN, OURS, PASSED, REFUSED_HERE, Report
 from gpu_run import Check, left, limit, run, told
 
 ON_THE_GPU = "*cuda*:*OnDevices*:*.Devices*:*OnEveryDevice*:Linear.ReluAsPartOf*:Attention.*:CrossEntropy.*:Nccl.*:-*Slow*"
 KERNELS = "-Cpu*:Refusals*"
 OPERATIONS = "OpRegistry.DevicesAgreeWithTheCpu"
-EXPECTED = ("test_autograd", "test_certify", "test_cuda", "test_dist", "test_fsdp", "test_kernels", "test_nn")  # have tests for the GPU
-TARGETS = ("shardgrad_program", "gpu_bench", "gpu_fsdp_bench", *EXPECTED)
-# The guards of costs need valgrind, which no target of these uses.
-OPTIONS = ("-DSHARDGRAD_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=native", "-DSHARDGRAD_TUTORIALS=OFF", "-DSHARDGRAD_BENCH=ON",
-           "-DSHARDGRAD_SIM=OFF", "-DSHARDGRAD_MPI=OFF", "-DVALGRIND=unused")
 DEVICE = "cuda"
 GPU_ONLY = {"SHARDGRAD_TEST_DEVICE": DEVICE}
 SHARED = {"SHARDGRAD_GROUP": "nccl", "SHARDGRAD_NCCL_SHARE_GPU": "1", "SHARDGRAD_NCCL_SUMS": "tree"}
@@ -32,7 +29,7 @@ ACCURACY = 0.80  # of one epoch of the example, which gives 0.85 on the CPU
 STEPS, TOLERANCE = 100, 1e-3  # whose losses differ from the CPU's by at most this share of them
 # What is measured in PyTorch too, and as what; what it compiles takes long, and comes last.
 BESIDE = {"products": ("eager",), "mlps": MODES, "bandwidths": ("eager", "compile"), "losses": ("eager", "compile"),
-          "optimizers": ("eager",)}
+          "optimizers": ("eager",), "transformers": ("eager", "compile")}
 
 
 def memory_used():
@@ -43,27 +40,6 @@ def memory_used():
         readings.append(int(text) if text.strip().isdigit() else None)
         time.sleep(0.5 if left() > 1 else 0)
     return readings[-1]
-
-
-def nccl_of_pytorch():
-    """The folder with the NCCL that PyTorch brings along, for a machine that has no other."""
-    code, text = run([sys.executable, "-c", "import nvidia.nccl as nccl; print(list(nccl.__path__)[0])"], 60)
-    return {"NCCL_ROOT": text.strip()} if code == 0 and "NCCL_ROOT" not in os.environ else {}
-
-
-def building(build, bundle):
-    """Configures and builds for the GPU of this machine. Nothing else makes sense where that failed."""
-    where = [f"-DCMAKE_PREFIX_PATH={bundle}", f"-DCMAKE_BUILD_RPATH={bundle}/lib"] if bundle else []
-
-    def logged(title, command, environment):
-        code, output = run(command, left(), environment)
-        (build / "log").mkdir(parents=True, exist_ok=True)
-        (build / "log" / f"{title}.txt").write_text(output)
-        return code, output
-
-    yield Check("configure", lambda: logged("configure", ["cmake", "-S", ".", "-B", build, "-G", "Ninja", *OPTIONS, *where],
-                                            nccl_of_pytorch()))
-    yield Check("build", lambda: logged("build", ["cmake", "--build", build, "-j", os.cpu_count(), "--target", *TARGETS], {}))
 
 
 def cases(program, selection, seconds, settings, chosen=lambda listed: None):
@@ -264,10 +240,11 @@ def compiled(build):
             yield in_pytorch("compile", part)
 
 
-# In the order of what is worth most on a machine that may be taken away.
-PARTS = {"smoke": smoke, **{part: functools.partial(benchmark, part) for part in BESIDE}, "sharding": sharding, "tests": tests,
-         "parity": parity, "nccl": nccl, "sanitizers": sanitizers, "ladder": functools.partial(benchmark, "ladder"),
-         "compiled": compiled}
+# In the order of what is worth most on a machine that may be taken away: whether it is right, in little time, then how fast.
+PARTS = {"smoke": smoke, "tests": tests, "sanitizers": sanitizers, "parity": parity, "nccl": nccl,
+         **{part: functools.partial(benchmark, part) for part in BESIDE}, "sharding": sharding,
+         "ladder": functools.partial(benchmark, "ladder"), "compiled": compiled}
+SIDE_BY_SIDE = ("tests", "sanitizers")  # they measure nothing, and wait for the host most of their time
 
 
 def parsed():
@@ -281,13 +258,25 @@ def parsed():
     return parser.parse_args()
 
 
-def in_turn(checks, report, only):
+def in_turn(checks, report, asked):
     """First what no call has reached, then what failed in an earlier one; what passed is done, unless it is asked for."""
-    if only:
+    if asked:
         return checks
     known = {check.title: report.result(check.title) for check in checks}
     fresh = [check for check in checks if known[check.title] in (NOT_RUN, CUT_OFF)]
     return fresh + [check for check in checks if known[check.title] not in (NOT_RUN, CUT_OFF, PASSED)]
+
+
+def batches(checks, alone):
+    """Neighbours that may run at once are one batch; each other check is one of its own."""
+    batch = []
+    for check in checks:
+        if batch and (check in alone or batch[-1] in alone):
+            yield batch
+            batch = []
+        batch.append(check)
+    if batch:
+        yield batch
 
 
 def main():
@@ -297,21 +286,25 @@ def main():
     if bundle:
         os.environ["SHARDGRAD_GPU_CHECK_DATA"] = str(bundle / "data")
     fields = "name,driver_version,memory.total,compute_cap"
-    report = Report(options.out, options.earlier or options.out,
-                    told(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]).splitlines(),
-                    told(["git", "describe", "--always", "--dirty"]))
+    gpus = told(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]).splitlines()
+    git = packed(bundle).get("git") or told(["git", "describe", "--always", "--dirty"])
+    report = Report(options.out, options.earlier or options.out, gpus, git)
 
-    def carry_out(check):
-        row, output = check.carry_out()
-        report.add(row, check.side, output)
-        return row["result"] == PASSED
+    def carry_out(checks):
+        with ThreadPoolExecutor(max_workers=max(1, min(len(checks), os.cpu_count() // 2))) as pool:
+            for future in as_completed([pool.submit(lambda check: (check, *check.carry_out()), check) for check in checks]):
+                check, row, output = future.result()
+                report.add(row, check.side, output)
+        return all(report.result(check.title) == PASSED for check in checks)
 
-    built = all(carry_out(check) for check in building(build, bundle))
+    capabilities = [gpu.rsplit(", ", 1)[-1].replace(".", "") for gpu in gpus]
+    built = all(carry_out([check]) for check in building(build, bundle, capabilities))
     if built:
         report.found["version"] = told([build / "bin/shardgrad", "--version"])
-        asked = [check for part in PARTS if not options.only or part in options.only for check in PARTS[part](build)]
-        for check in in_turn(asked, report, options.only):
-            carry_out(check)
+        parts = {part: list(PARTS[part](build)) for part in PARTS if not options.only or part in options.only}
+        alone = [check for part, checks in parts.items() if part not in SIDE_BY_SIDE for check in checks]
+        for batch in batches(in_turn(sum(parts.values(), []), report, options.only), alone):
+            carry_out(batch)
     report.table()
     return report.code() if built else report.code() or 4
 

@@ -1,24 +1,14 @@
 """What scripts/gpu_check.py has found: one JSON file, written after every result, and one table."""
-import hashlib
 import json
 import time
 from pathlib import Path
+
+from gpu_tree import tree_hash
 
 OURS, MODES = "shardgrad", ("eager", "graph", "compile")  # PyTorch's, in bench/gpu_torch.py
 PASSED, NOT_RUN, CUT_OFF = "passed", "not run for want of time", "cut off for want of time"
 ABSENT, REFUSED_HERE, NO_TORCH = "not installed", "not possible on this machine", "PyTorch could not"
 NO_FAULT_OF_OURS = {PASSED, ABSENT, REFUSED_HERE, NO_TORCH}
-NOT_OF_THE_TREE = {"build", "runs", "shared", "__pycache__"}
-
-
-def tree_hash(top):
-    """Of everything that a build or a check is made of."""
-    found = hashlib.sha256()
-    folders = [path for path in top.iterdir() if path.is_dir() and path.name not in NOT_OF_THE_TREE and path.name[0] != "."]
-    files = [path for folder in folders for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    for path in sorted([*files, *top.glob("CMakeLists.txt")]):
-        found.update(f"{path.relative_to(top)} {path.stat().st_size}\n".encode() + path.read_bytes())
-    return found.hexdigest()[:16]
 
 
 class Report:

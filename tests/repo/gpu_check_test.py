@@ -83,13 +83,15 @@ add +1500\.0 GB/s +75 % of limit +eager 1\.50  graph 300\.00  compile 0\.75 *
 step +4\.0 ms +eager 250\.00  graph 1\.25  compile 500\.00 *
 """
 # What is worth most comes first: the machine may be taken away.
-ORDER = ["gpu_bench --device cuda --tiny", "gpu_fsdp_bench --device cuda --tiny", "test_kernels",
+ORDER = ["gpu_bench --device cuda --tiny", "gpu_fsdp_bench --device cuda --tiny", "test_kernels", "shardgrad train", "dist_probe",
          "gpu_bench --device cuda --only products", "gpu_torch.py eager --device cuda --only products",
          "gpu_bench --device cuda --only mlps", "gpu_torch.py graph --device cuda --only mlps",
          "gpu_bench --device cuda --only bandwidths", "gpu_bench --device cuda --only losses",
          "gpu_bench --device cuda --only optimizers", "gpu_torch.py eager --device cuda --only optimizers",
-         "gpu_fsdp_bench --device cuda --trace", "test_autograd", "shardgrad train", "dist_probe", "compute-sanitizer",
+         "gpu_bench --device cuda --only transformers", "gpu_fsdp_bench --device cuda --trace",
          "gpu_bench --device cuda --only ladder", "gpu_torch.py compile"]
+# What may run beside each other is begun before the first training.
+BEFORE_TRAINING = ["test_autograd", "test_nn", "compute-sanitizer --tool memcheck", "compute-sanitizer --tool racecheck"]
 
 
 class Machine:
@@ -98,7 +100,7 @@ class Machine:
     def __init__(self, folder):
         self.tree = Path(folder)
         (self.tree / "scripts").mkdir(parents=True)
-        for name in ("common.sh", "gpu-check", "gpu_check.py", "gpu_report.py", "gpu_run.py"):
+        for name in ("common.sh", "gpu-check", "gpu_build.py", "gpu_check.py", "gpu_report.py", "gpu_run.py", "gpu_tree.py"):
             shutil.copy(SOURCE / "scripts" / name, self.tree / "scripts")
         self.bin = self.tree / "pretended"
         for name in PROGRAMS:
@@ -171,6 +173,9 @@ def all_well(machine):
         later = [i for i, call in enumerate(calls) if call.startswith(wanted) and i >= place]
         expect(later, f"'{wanted}' does not come after {calls[:place]}; after it come {calls[place:]}")
         place = later[0]
+    first = next(i for i, call in enumerate(calls) if call.startswith("shardgrad train"))
+    for wanted in BEFORE_TRAINING:
+        expect(any(call.startswith(wanted) for call in calls[:first]), f"'{wanted}' is not among {calls[:first]}")
 
 
 def a_second_call_goes_on(machine):
