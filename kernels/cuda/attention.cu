@@ -1,6 +1,6 @@
-// attention and its backward, plain: one warp per query (in backward also one per key), whose lanes take 32 keys
-// (queries) at a time for the products of heads, then the elements of a head for the sums over them. Scores live in
-// shared memory, 32 at a time. Every sum has one order, and no atomics add to any.
+// attention and its backward, plain, for what attention_tiles.h does not take: one warp per query (in backward also one
+// per key), whose lanes take 32 keys (queries) at a time for the products of heads, then the elements of a head for the
+// sums over them. Scores live in shared memory, 32 at a time. Every sum has one order, and no atomics add to any.
 //
 // With P = T² / 2 pairs for each sample and head:
 // attention           4·d operations and an exponential per pair; reads a key and a value per pair, from the caches.
@@ -9,63 +9,11 @@
 // Beside that qkv, y and dy are read and y or dqkv written once; scratch memory is one number per query.
 
 #include <shardgrad/kernels/cuda/attention.h>
-#include <shardgrad/kernels/cuda/random.h>
+#include <shardgrad/kernels/cuda/attention_heads.h>
+#include <shardgrad/kernels/cuda/attention_tiles.h>
 
 namespace shardgrad::SG_DEVICE {
 namespace {
-
-using kernels::AttentionArgs;
-
-/// Where heads lie, and what becomes of their scores.
-struct Heads {
-  int64_t samples, places, heads, kv_heads, group, row, depth;
-  const int64_t* starts;
-  uint64_t seed, stream;
-  int64_t first_sample;
-  double scale, kept;
-  float dropout;
-
-  Heads(const View& qkv, const View& starts, const AttentionArgs& args)
-      : samples(qkv.shape[0]),
-        places(qkv.shape[1]),
-        heads(args.heads),
-        kv_heads(args.kv_heads),
-        group(heads / kv_heads),
-        row(qkv.shape[2]),
-        depth(row / (heads + 2 * kv_heads)),
-        starts(starts.as<int64_t>()),
-        seed(args.seed),
-        stream(args.stream),
-        first_sample(args.first_sample),
-        scale(args.scale),
-        kept(1 / (1 - args.dropout)),
-        // random numbers are multiples of 2^-24: the same test, exact in f32
-        dropout(float(std::ceil(args.dropout * 0x1p24) * 0x1p-24)) {}
-
-  /// The first place that is seen; one thread checks it.
-  __device__ int64_t start(int64_t sample, bool check = false) const {
-    if (!starts) return 0;
-    if (check) check_index("attention: the start of sample", sample, starts[sample], places + 1);
-    return starts[sample] > 0 ? starts[sample] : 0;
-  }
-  /// Where in qkv a head lies, keys counted after queries, then values; in y; and in lse.
-  __device__ int64_t at(int64_t sample, int64_t place, int64_t head) const {
-    return (sample * places + place) * row + head * depth;
-  }
-  __device__ int64_t y_at(int64_t sample, int64_t place, int64_t head) const {
-    return ((sample * places + place) * heads + head) * depth;
-  }
-  __device__ int64_t lse_at(int64_t sample, int64_t place, int64_t head) const {
-    return (sample * heads + head) * places + place;
-  }
-  /// A weight, or the gradient of one, after dropout.
-  template <class C> __device__ C dropped(int64_t sample, int64_t head, int64_t query, int64_t key, C value) const {
-    if (dropout == 0) return value;
-    int64_t element = (((first_sample + sample) * heads + head) * places + query) * places + key;
-    uint32_t drawn = word(philox(seed, stream, uint64_t(element) / 4), size_t(element % 4));
-    return unit_float(drawn) >= dropout ? value * C(kept) : C(0);
-  }
-};
 
 // Warp (sample · heads + head) · places + query.
 template <class T, class C = Compute<T>>
@@ -86,7 +34,7 @@ __global__ void attention_kernel(Heads h, T* y, C* lse, const T* qkv, bool accum
 }
 
 void attention(const Launch& how, OutView y, OutView lse, View qkv, View starts, AttentionArgs args) {
-  if (qkv.numel() == 0) return;
+  if (qkv.numel() == 0 || attention_by_tiles(how, y, lse, qkv, starts, args)) return;
   Heads h(qkv, starts, args);
   dispatch_floats(qkv.dtype, [&]<class T>() {
     using C = Compute<T>;
@@ -170,7 +118,7 @@ __global__ void attention_keys_kernel(Heads h, T* dqkv, const C* means, const T*
 
 void attention_backward(const Launch& how, OutView dqkv, View dy, View qkv, View y, View lse, View starts,
                         AttentionArgs args) {
-  if (qkv.numel() == 0) return;
+  if (qkv.numel() == 0 || attention_backward_by_tiles(how, dqkv, dy, qkv, y, lse, starts, args)) return;
   Heads h(qkv, starts, args);
   dispatch_floats(qkv.dtype, [&]<class T>() {
     using C = Compute<T>;

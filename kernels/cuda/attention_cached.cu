@@ -1,20 +1,15 @@
-// attention_cached, plain: one warp per query, as attention's forward, whose bits a row has.
+// attention_cached, plain, for what attention_tiles.h does not take: one warp per query, as attention's forward, whose
+// bits a row has.
 //
 // 4·d operations and an exponential per key that a query sees; a key and a value are read for each, by the heads that
 // share them from the caches after the first time. Beside that queries are read and y written once.
 
 #include <shardgrad/kernels/cuda/attention.h>
+#include <shardgrad/kernels/cuda/attention_heads.h>
+#include <shardgrad/kernels/cuda/attention_tiles.h>
 
 namespace shardgrad::SG_DEVICE {
 namespace {
-
-using kernels::CachedAttentionArgs;
-
-/// Where queries and results lie, and cached heads.
-struct CachedHeads {
-  int64_t samples, rows, heads, kv_heads, group, row, depth, places, first;
-  double scale;
-};
 
 // Warp (sample · heads + head) · rows + t.
 template <class T, class C = Compute<T>>
@@ -22,10 +17,7 @@ __global__ void attention_cached_kernel(CachedHeads h, T* y, const T* qkv, const
                                         const int64_t* starts, bool accumulate) {
   int64_t warp = warp_number(), t = warp % h.rows, head = warp / h.rows % h.heads, sample = warp / h.rows / h.heads;
   if (sample >= h.samples) return;
-  int64_t start = starts ? starts[sample] : 0;
-  if (head == 0 && t == 0 && threadIdx.x == 0)
-    check_index("attention_cached: the start of sample", sample, start, h.first + h.rows + 1);
-  if (start < 0) start = 0;
+  int64_t start = h.start(starts, sample, head == 0 && t == 0 && threadIdx.x == 0);
   C *q = warp_memory<C>(h.depth, 2, 1), *sums = q + h.depth;
   bring_row(q, qkv + (sample * h.rows + t) * h.row + head * h.depth, h.depth, C(h.scale));
   int64_t cache = (sample * h.kv_heads + head / h.group) * h.places * h.depth;
@@ -36,10 +28,9 @@ __global__ void attention_cached_kernel(CachedHeads h, T* y, const T* qkv, const
 }
 
 void attention_cached(const Launch& how, OutView y, View qkv, View keys, View values, View starts,
-                      CachedAttentionArgs args) {
-  if (y.numel() == 0) return;
-  CachedHeads h{qkv.shape[0], qkv.shape[1],  args.heads,    args.kv_heads, args.heads / args.kv_heads,
-                qkv.shape[2], keys.shape[3], keys.shape[2], args.first,    args.scale};
+                      kernels::CachedAttentionArgs args) {
+  if (y.numel() == 0 || attention_cached_by_tiles(how, y, qkv, keys, values, starts, args)) return;
+  CachedHeads h(qkv, keys, args);
   dispatch_floats(qkv.dtype, [&]<class T>() {
     using C = Compute<T>;
     launch<attention_cached_kernel<T>>(how, warps_for<C>(h.samples * h.heads * h.rows, h.depth, 2, 1), h, y.as<T>(),

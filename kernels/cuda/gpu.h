@@ -77,6 +77,33 @@ template <class T> __device__ inline void mma(float (&sums)[4], const uint32_t (
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/// Four matrices of 8 × 8 elements of 16 bits from shared memory, as mma wants them: all lanes of the warp call. Lane l
+/// gives the address of row l % 8 of matrix l / 8, a multiple of 16 bytes. Of each matrix it gets two elements in a
+/// register: (l / 4, 2 (l % 4)) and its right neighbour; transposed, (2 (l % 4), l / 4) and the one below.
+template <bool transposed> __device__ inline void load_matrices(uint32_t (&to)[4], const uint16_t* row) {
+  auto at = uint32_t(__cvta_generic_to_shared(row));
+  if constexpr (transposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(at)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+/// Two numbers rounded to neighbours in a register, as mma wants them.
+template <class T> __device__ inline uint32_t narrow_two(float low, float high) {
+  uint32_t both;
+  if constexpr (std::is_same_v<T, bf16>)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+
 template <class T, int N> struct Pack;
 /// Reads and writes N neighbours in one instruction. The address is a multiple of their bytes.
 template <int N, class T> __device__ inline Pack<T, N> load_pack(const T* from) {

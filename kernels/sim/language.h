@@ -121,6 +121,29 @@ void mma(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Sourc
   }
 }
 
+/// What ldmatrix does for a warp; gpu.h says who gets what. Each lane reads its elements where the row's address leads.
+template <bool transposed>
+__attribute__((no_sanitize("thread"), noinline)) void load_matrices(uint32_t (&to)[4], const uint16_t* row,
+                                                                    SourceLine here = SourceLine::current()) {
+  unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+  int lane = int(thread % 32), group = lane / 4, two = lane % 4 * 2;
+  for (int m = 0; m < 4; ++m) {
+    uint16_t elements[2];
+    for (int e = 0; e < 2; ++e) {
+      int from = m * 8 + (transposed ? two + e : group), column = transposed ? group : two + e;
+      const uint16_t* at = shuffle(0xffffffffu, row, Shuffle::index, from, 32, here) + column;
+      note_access(at, sizeof *at, false, __builtin_return_address(0));
+      elements[e] = *at;
+    }
+    to[m] = uint32_t(elements[0]) | uint32_t(elements[1]) << 16;
+  }
+}
+
+/// Two numbers rounded to neighbours in a register, as mma wants them.
+template <class T> uint32_t narrow_two(float low, float high) {
+  return uint32_t(narrow<T>(low).bits) | uint32_t(narrow<T>(high).bits) << 16;
+}
+
 /// There is no library for the simulator.
 inline bool library_product(const Launch&, OutView, OutView, View, View, View, kernels::MatmulArgs) { return false; }
 inline bool library_backward_input(const Launch&, OutView, View, View, View, View) { return false; }

@@ -1,0 +1,241 @@
+// attention and attention_cached by tiles (attention_tiles.h): a block has 64 queries of a head.
+//
+// With P = T² / 2 pairs for each sample and head: 4·d operations per pair on tensor cores, an exponential and about 10
+// others on the rest; keys and values are read once for 64 queries, the most from the caches. Beside that qkv is read
+// and y written once.
+
+#include <shardgrad/kernels/cuda/attention_heads.h>
+#include <shardgrad/kernels/cuda/attention_tiles.h>
+#include <shardgrad/kernels/cuda/tiles.h>
+
+namespace shardgrad::SG_DEVICE {
+namespace {
+
+constexpr float kLog2e = 1.44269504f;
+
+/// A head of a sample: where its queries, keys and values lie, from query 0 and from key 0 on.
+template <class T> struct Meeting {
+  const T *queries, *keys, *values;
+  int64_t query_step, key_step;
+  int64_t rows, first;  ///< queries, and the place of the first
+  int64_t start;        ///< the first key that is seen
+  int depth;
+  float scale;
+  bool packed;
+
+  __device__ RowsOf<T> query_rows(int64_t row) const {
+    return {queries + row * query_step, query_step, rows - row, depth, packed};
+  }
+  __device__ RowsOf<T> key_rows(const T* of, int64_t key, int64_t end) const {
+    return {of + key * key_step, key_step, end - key, depth, packed};
+  }
+};
+
+/// The score below which no weight is; 0 where there is none, so that nothing is infinity less infinity.
+__device__ inline float floor_of(float top) { return top == -std::numeric_limits<float>::infinity() ? 0 : top; }
+
+/// Sums of 4 lanes, which have the same rows.
+__device__ inline float add_up(float value) {
+  value += __shfl_xor_sync(kWholeWarp, value, 1);
+  return value + __shfl_xor_sync(kWholeWarp, value, 2);
+}
+__device__ inline float largest(float a, float b) { return a > b || !(a == a) ? a : b; }
+
+// Tile `tile` of the queries. `dropped(place, key, weight)` is a weight after dropout; put(row, column, left, right)
+// takes two neighbours of a row of the result, put.lse(row, value) the logarithm of what its weights were divided by.
+template <class T, int D, class Dropped, class Put>
+__device__ void attend_tile(const Meeting<T>& m, int64_t tile, const Dropped& dropped, const Put& put) {
+  auto* tiles = dynamic_shared<RowsTile<D>>();
+  RowsTile<D>&keys = tiles[0], &values = tiles[1];
+  Lane lane;
+  int64_t row0 = tile * kTileSide, place0 = m.first + row0;
+  int64_t end = m.first + (row0 + kTileSide < m.rows ? row0 + kTileSide : m.rows);  // of the keys that any query sees
+  int64_t own = place0 + lane.warp * 16;  // the place of the warp's first query
+
+  bring_rows(keys, m.query_rows(row0));
+  __syncthreads();
+  uint32_t queries[D / 16][4];
+  SG_UNROLL
+  for (int k = 0; k < D / 16; ++k) first_factor(queries[k], keys, lane.warp * 16, k * 16, lane);
+
+  float sums[D / 8][4] = {}, top[2] = {-std::numeric_limits<float>::infinity(), top[0]}, total[2] = {0, 0};
+  float factor = m.scale * kLog2e;
+  for (int64_t key0 = m.start; key0 < end; key0 += kTileSide) {
+    bool edge = key0 + kTileSide - 1 > place0;  // some query does not see some key
+    __syncthreads();                            // the last tiles have been read
+    bring_rows(keys, m.key_rows(m.keys, key0, end));
+    bool wild = bring_rows(values, m.key_rows(m.values, key0, end), edge);
+    wild = edge ? __syncthreads_or(wild) != 0 : (__syncthreads(), false);
+    if (key0 > own + 15) continue;  // nothing for this warp
+
+    float scores[8][4] = {};
+    SG_UNROLL
+    for (int j = 0; j < 8; j += 2) {
+      SG_UNROLL
+      for (int k = 0; k < D / 16; ++k)
+        add_product<T, false>(scores[j], scores[j + 1], queries[k], keys, k * 16, j * 8, lane);
+    }
+    SG_UNROLL
+    for (int half = 0; half < 2; ++half) {  // rows `group` and group + 8
+      int64_t place = own + lane.group + half * 8;
+      float peak = top[half];
+      SG_UNROLL
+      for (int j = 0; j < 8; ++j) {
+        SG_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          float& score = scores[j][half * 2 + e];
+          if (edge && key0 + j * 8 + lane.two + e > place) score = -std::numeric_limits<float>::infinity();
+          peak = largest(peak, score);
+        }
+      }
+      peak = largest(peak, __shfl_xor_sync(kWholeWarp, peak, 1));
+      peak = largest(peak, __shfl_xor_sync(kWholeWarp, peak, 2));
+      float fading = peak == top[half] ? 1 : std::exp2((top[half] - peak) * factor), shift = floor_of(peak) * factor;
+      top[half] = peak;
+      total[half] *= fading;
+      SG_UNROLL
+      for (int n = 0; n < D / 8; ++n) sums[n][half * 2] *= fading, sums[n][half * 2 + 1] *= fading;
+      SG_UNROLL
+      for (int j = 0; j < 8; ++j) {
+        SG_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          float weight = std::exp2(scores[j][half * 2 + e] * factor - shift);
+          total[half] += weight;
+          scores[j][half * 2 + e] = dropped(place, key0 + j * 8 + lane.two + e, weight);
+        }
+      }
+    }
+    SG_UNROLL
+    for (int j = 0; j < 8; j += 2) {
+      uint32_t weights[4];
+      first_factor<T>(weights, scores[j], scores[j + 1]);
+      SG_UNROLL
+      for (int n = 0; n < D / 8; n += 2)
+        add_product<T, true>(sums[n], sums[n + 1], weights, values, j * 8, n * 8, lane);
+    }
+    if (wild) {
+      RowsOf<T> rows = m.key_rows(m.values, key0, end);
+      spoil(sums, rows, lane, [&](int row, int key) { return key0 + key <= own + row; });
+    }
+  }
+
+  SG_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    int64_t row = row0 + lane.warp * 16 + lane.group + half * 8;
+    float sum = add_up(total[half]);
+    if (row >= m.rows) continue;
+    bool empty = m.first + row < m.start;
+    float inverse = empty ? 0 : 1 / sum;
+    SG_UNROLL
+    for (int n = 0; n < D / 8; ++n)
+      if (n * 8 + lane.two < m.depth)
+        put(row, n * 8 + lane.two, sums[n][half * 2] * inverse, sums[n][half * 2 + 1] * inverse);
+    if (lane.two == 0) put.lse(row, empty ? 0 : top[half] * m.scale + std::log(sum));
+  }
+}
+
+/// Where results go: `pairs` where two neighbours may go in one access.
+template <class T> struct Result {
+  T* y;
+  int64_t step;
+  bool pairs, accumulate;
+  float* sums = nullptr;
+  bool accumulate_sums = false;
+
+  __device__ void operator()(int64_t row, int column, float left, float right) const {
+    store_two(y + row * step + column, left, right, pairs, accumulate);
+  }
+  __device__ void lse(int64_t row, float value) const {
+    if (sums) store(sums + row, value, accumulate_sums);
+  }
+};
+
+// Block (tile · samples + sample) · heads + head; later tiles see more keys, and are begun first.
+template <class T, int D, bool dropping>
+__launch_bounds__(kTileThreads) __global__
+    void attention_tiles_kernel(Heads h, T* y, float* lse, const T* qkv, bool packed, bool pairs, bool accumulate,
+                                bool accumulate_lse) {
+  int64_t heads = h.samples * h.heads, tile = gridDim.x / heads - 1 - blockIdx.x / heads;
+  int64_t head = blockIdx.x % h.heads, sample = blockIdx.x / h.heads % h.samples,
+          shared_head = h.heads + head / h.group;
+  int64_t start = h.start(sample, head == 0 && tile == 0 && threadIdx.x == 0);
+  Meeting<T> meeting{.queries = qkv + h.at(sample, 0, head),
+                     .keys = qkv + h.at(sample, 0, shared_head),
+                     .values = qkv + h.at(sample, 0, shared_head + h.kv_heads),
+                     .query_step = h.row,
+                     .key_step = h.row,
+                     .rows = h.places,
+                     .first = 0,
+                     .start = start,
+                     .depth = int(h.depth),
+                     .scale = float(h.scale),
+                     .packed = packed};
+  Result<T> result{y + h.y_at(sample, 0, head), h.heads * h.depth, pairs, accumulate};
+  if (lse) result.sums = lse + h.lse_at(sample, 0, head), result.accumulate_sums = accumulate_lse;
+  attend_tile<T, D>(
+      meeting, tile,
+      [&](int64_t place, int64_t key, float weight) {
+        return dropping ? h.dropped(sample, head, place, key, weight) : weight;
+      },
+      result);
+}
+
+// Block (sample · tiles + tile) · heads + head.
+template <class T, int D>
+__launch_bounds__(kTileThreads) __global__
+    void attention_cached_tiles_kernel(CachedHeads h, T* y, const T* qkv, const T* keys, const T* values,
+                                       const int64_t* starts, bool packed, bool pairs, bool accumulate) {
+  int64_t tiles = (h.rows + kTileSide - 1) / kTileSide, head = blockIdx.x % h.heads,
+          tile = blockIdx.x / h.heads % tiles;
+  int64_t sample = blockIdx.x / h.heads / tiles, cache = (sample * h.kv_heads + head / h.group) * h.places * h.depth;
+  int64_t start = h.start(starts, sample, head == 0 && tile == 0 && threadIdx.x == 0);
+  Meeting<T> meeting{.queries = qkv + sample * h.rows * h.row + head * h.depth,
+                     .keys = keys + cache,
+                     .values = values + cache,
+                     .query_step = h.row,
+                     .key_step = h.depth,
+                     .rows = h.rows,
+                     .first = h.first,
+                     .start = start,
+                     .depth = int(h.depth),
+                     .scale = float(h.scale),
+                     .packed = packed};
+  int64_t step = h.heads * h.depth;
+  Result<T> result{y + sample * h.rows * step + head * h.depth, step, pairs, accumulate};
+  attend_tile<T, D>(
+      meeting, tile, [](int64_t, int64_t, float weight) { return weight; }, result);
+}
+
+template <int D> Config tiles_for(int64_t blocks) {
+  return {blocks_for(blocks, 1), dim3(kTileThreads), 2 * sizeof(RowsTile<D>)};
+}
+
+int64_t tiles_of(int64_t rows) { return (rows + kTileSide - 1) / kTileSide; }
+
+}  // namespace
+
+bool attention_by_tiles(const Launch& how, OutView y, OutView lse, View qkv, View starts, kernels::AttentionArgs args) {
+  Heads h(qkv, starts, args);
+  return dispatch_tiles(qkv.dtype, h.depth, args.scale, [&]<class T, int D>() {
+    Config config = tiles_for<D>(tiles_of(h.places) * h.samples * h.heads);
+    bool packed = lie_at(16, {qkv.data}), pairs = lie_at(4, {y.data});
+    auto with = [&]<bool dropping>() {
+      launch<attention_tiles_kernel<T, D, dropping>>(how, config, h, y.as<T>(), lse.as<float>(), qkv.as<T>(), packed,
+                                                     pairs, y.beta != 0, lse.beta != 0);
+    };
+    h.dropout > 0 ? with.template operator()<true>() : with.template operator()<false>();
+  });
+}
+
+bool attention_cached_by_tiles(const Launch& how, OutView y, View qkv, View keys, View values, View starts,
+                               kernels::CachedAttentionArgs args) {
+  CachedHeads h(qkv, keys, args);
+  return dispatch_tiles(qkv.dtype, h.depth, args.scale, [&]<class T, int D>() {
+    bool packed = lie_at(16, {qkv.data, keys.data, values.data}), pairs = lie_at(4, {y.data});
+    launch<attention_cached_tiles_kernel<T, D>>(how, tiles_for<D>(tiles_of(h.rows) * h.samples * h.heads), h, y.as<T>(),
+                                                qkv.as<T>(), keys.as<T>(), values.as<T>(), starts.as<int64_t>(), packed,
+                                                pairs, y.beta != 0);
+  });
+}
+
+}  // namespace shardgrad::SG_DEVICE

@@ -1,0 +1,136 @@
+#pragma once
+// Tiles of 64 rows of 16-bit elements in shared memory, and what a warp multiplies of them on tensor cores. A warp has
+// 16 rows of a product: fragments of the first factor, A (16, 16), come from rows of a tile, or are sums that become a
+// factor; those of the second, B (16, 8), two at a time, from a tile that has B's columns as its rows (`across` is
+// false) or its rows as rows (true).
+//
+//     S (16, 64) = Q (16, D) · K (64, D)ᵀ      across false: a row of K is a column of the second factor
+//     O (16, D)  = P (16, 64) · V (64, D)      across true:  a row of V is a row of it
+
+#include <shardgrad/kernels/cuda/launch.h>
+
+namespace shardgrad::SG_DEVICE {
+namespace {
+
+constexpr int kTileSide = 64;      ///< rows of a tile
+constexpr int kTileThreads = 128;  ///< four warps
+constexpr int kTilePack = 8;       ///< elements that move at a time
+
+/// Rows of D elements, 16 bytes apart: eight rows that an instruction reads lie in other banks.
+template <int D> struct alignas(16) RowsTile { uint16_t at[kTileSide][D + kTilePack]; };
+
+/// Rows in device memory, `step` elements from one to the next, of which `count` are there; `packed`: each begins at a
+/// multiple of 16 bytes.
+template <class T> struct RowsOf {
+  const T* from;
+  int64_t step, count;
+  int depth;
+  bool packed;
+};
+
+/// Eight neighbours, in one access where they are `packed`.
+template <class E> __device__ Pack<E, kTilePack> neighbours(const E* from, bool packed) {
+  if (packed) return load_pack<kTilePack>(from);
+  Pack<E, kTilePack> pack;
+  for (int k = 0; k < kTilePack; ++k) pack.at[k] = from[k];
+  return pack;
+}
+
+/// 0 where an element is infinite or no number, which `found` then tells.
+template <class T> __device__ uint16_t only_finite(uint16_t bits, bool& found) {
+  constexpr uint16_t exponent = std::is_same_v<T, bf16> ? 0x7f80 : 0x7c00;
+  if ((bits & exponent) != exponent) return bits;
+  found = true;
+  return 0;
+}
+
+/// Brings rows to a tile; what is beyond their count or depth is 0. With `finite`, so is what is not finite; true where
+/// this thread has met any.
+template <class T, int D> __device__ bool bring_rows(RowsTile<D>& tile, const RowsOf<T>& rows, bool finite = false) {
+  constexpr int across = D / kTilePack, each = kTileSide * across / kTileThreads;
+  const uint16_t* bits = reinterpret_cast<const uint16_t*>(rows.from);
+  Pack<uint16_t, kTilePack> packs[each];
+  bool found = false;
+  SG_UNROLL
+  for (int i = 0; i < each; ++i) {  // all on their way before the first is needed
+    int e = i * kTileThreads + int(threadIdx.x), row = e / across, column = e % across * kTilePack;
+    packs[i] = {};
+    if (row >= rows.count || column >= rows.depth) continue;
+    packs[i] = neighbours(bits + row * rows.step + column, rows.packed);
+  }
+  SG_UNROLL
+  for (int i = 0; i < each; ++i) {
+    int e = i * kTileThreads + int(threadIdx.x);
+    if (finite)
+      for (int k = 0; k < kTilePack; ++k) packs[i].at[k] = only_finite<T>(packs[i].at[k], found);
+    store_pack(&tile.at[e / across][e % across * kTilePack], packs[i]);
+  }
+  return found;
+}
+
+/// Where a lane stands in its warp: of sums it has the rows `group` and group + 8, and of those the columns `two`, two
+/// + 1.
+struct Lane {
+  int warp = int(threadIdx.x) / warpSize, number = int(threadIdx.x) % warpSize, group = number / 4,
+      two = number % 4 * 2;
+  __device__ Lane() {}
+};
+
+/// A from rows `row` … row + 15 and columns `column` … column + 15 of a tile.
+template <int D>
+__device__ void first_factor(uint32_t (&a)[4], const RowsTile<D>& tile, int row, int column, const Lane& lane) {
+  load_matrices<false>(a, &tile.at[row + lane.number % 16][column + lane.number / 16 * 8]);
+}
+/// A from sums of 16 columns, rounded.
+template <class T> __device__ void first_factor(uint32_t (&a)[4], const float (&left)[4], const float (&right)[4]) {
+  a[0] = narrow_two<T>(left[0], left[1]), a[1] = narrow_two<T>(left[2], left[3]);
+  a[2] = narrow_two<T>(right[0], right[1]), a[3] = narrow_two<T>(right[2], right[3]);
+}
+
+/// left += A · B, right += A · the B beside it: 16 columns of a product. `k` counts along the sums, `column` across.
+template <class T, bool across, int D>
+__device__ void add_product(float (&left)[4], float (&right)[4], const uint32_t (&a)[4], const RowsTile<D>& tile, int k,
+                            int column, const Lane& lane) {
+  uint32_t b[4];
+  int eight = lane.number / 8 % 2 * 8, next = lane.number / 16 * 8, row = lane.number % 8;
+  if constexpr (across)
+    load_matrices<true>(b, &tile.at[k + eight + row][column + next]);
+  else
+    load_matrices<false>(b, &tile.at[column + next + row][k + eight]);
+  const uint32_t one[2] = {b[0], b[1]}, other[2] = {b[2], b[3]};
+  mma<T>(left, a, one);
+  mma<T>(right, a, other);
+}
+
+/// What bring_rows has left out as not finite: NaN in the sums of those that see the row, sees(row of the sums, row of
+/// the tile). Rare, and slow.
+template <class T, int N, class Sees>
+__device__ void spoil(float (&sums)[N][4], const RowsOf<T>& rows, const Lane& lane, const Sees& sees) {
+  const uint16_t* bits = reinterpret_cast<const uint16_t*>(rows.from);
+  for (int k = 0; k < kTileSide && k < rows.count; ++k) {
+    SG_UNROLL
+    for (int n = 0; n < N; ++n) {
+      SG_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        int column = n * 8 + lane.two + e % 2;
+        bool found = false;
+        if (column < rows.depth && sees(lane.group + e / 2 * 8, k)) only_finite<T>(bits[k * rows.step + column], found);
+        if (found) sums[n][e] = std::numeric_limits<float>::quiet_NaN();
+      }
+    }
+  }
+}
+
+/// Two neighbours to memory, in one access where `pair` says that they lie so.
+template <class T> __device__ void store_two(T* to, float left, float right, bool pair, bool accumulate) {
+  if (pair && !accumulate) {
+    uint32_t both = narrow_two<T>(left, right);
+    store_pack(reinterpret_cast<uint32_t*>(to), Pack<uint32_t, 1>{both});
+  } else {
+    store(to, left, accumulate);
+    store(to + 1, right, accumulate);
+  }
+}
+
+}  // namespace
+}  // namespace shardgrad::SG_DEVICE

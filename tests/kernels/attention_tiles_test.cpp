@@ -1,0 +1,127 @@
+// Attention in 16 bits with heads that GPUs take by tiles of 64 queries and keys.
+
+#include <tests/kernels/attention_case.h>
+
+namespace shardgrad::test {
+namespace {
+
+constexpr DType kHalves[] = {DType::bf16, DType::f16};
+
+TEST(AttentionTiles, MatchTheReference) {
+  for (DType dtype : kHalves) {
+    expect_attention(dtype, {2, 17, 1, 1, 16}, 2);
+    expect_attention(dtype, {1, 65, 2, 1, 32}, 2);
+    expect_attention(dtype, {1, 64, 1, 1, 64}, 2);
+    expect_attention(dtype, {1, 66, 1, 1, 128}, 2);
+    expect_attention(dtype, {1, 1, 4, 2, 48}, 2);
+  }
+}
+
+TEST(AttentionTiles, MatchTheReferenceWithDropoutAndPadding) {
+  for (DType dtype : kHalves)
+    for (int64_t depth : {16, 64, 80}) {
+      expect_attention(dtype, {1, 20, 2, 1, depth, 0.3}, 4);
+      expect_attention(dtype, {3, 70, 2, 1, depth, 0, {0, 69, 70}}, 4);
+      expect_attention(dtype, {1, 67, 1, 1, depth, 0.5, {3}}, 4);
+    }
+}
+
+// On both sides of where tiles, the rows of a warp and the keys that are met at a time end.
+TEST(AttentionTilesSlow, MatchTheReferenceAtEveryLength) {
+  for (int64_t places : {2, 15, 16, 31, 32, 33, 47, 48, 63, 127, 128, 129, 192, 193})
+    for (int64_t depth : {16, 64, 96, 112}) {
+      expect_attention(DType::bf16, {1, places, 1, 1, depth}, 3);
+      expect_attention(DType::f16, {1, places, 2, 1, depth, 0.1, {double(places / 3)}}, 4);
+    }
+}
+
+TEST(AttentionTiles, CachedMatchTheReferenceAndReadNothingBeyond) {
+  for (DType dtype : kHalves) {
+    expect_cached_attention(dtype, {2, 1, 70, 4, 2, 64}, 2);
+    expect_cached_attention(dtype, {1, 66, 3, 2, 1, 32}, 2);
+    expect_cached_attention(dtype, {2, 2, 62, 1, 1, 80, {1, 64}}, 2);
+  }
+}
+
+// Row t of a call on all places and of one on place t alone, from a cache: the bits of both, wherever t lies in its
+// tile.
+TEST(AttentionTiles, CachedHaveTheBitsOfAttention) {
+  Context context;
+  for (DType dtype : kHalves)
+    for (int64_t depth : {32, 64, 128}) {
+      AttentionCase c{2, 140, 2, 1, depth, 0, {0, 37}};
+      Buffer qkv = Buffer::random(c.qkv(), dtype, -3, 3), y(c.y(), dtype), starts = Buffer::labels({0, 37});
+      kernel_of(kernels::attention, dtype)(1, y.out(), {}, qkv.in(), starts.in(), c.args());
+      Buffer keys({2, 1, c.places, depth}, dtype), values = keys;
+      for (int64_t i = 0; i < keys.numel(); ++i) {
+        int64_t from = (i / depth * 4 + 2) * depth + i % depth;
+        keys.set(i, qkv.get(from)), values.set(i, qkv.get(from + depth));
+      }
+      for (int64_t place : {0, 36, 37, 63, 64, 100, 139}) {
+        Buffer row({2, 1, 4 * depth}, dtype), result({2, 1, 2 * depth}, dtype);
+        for (int64_t i = 0; i < row.numel(); ++i)
+          row.set(i, qkv.get((i / (4 * depth) * c.places + place) * 4 * depth + i % (4 * depth)));
+        Buffer seen = Buffer::labels({0, std::min<int64_t>(37, place + 1)});
+        kernel_of(kernels::attention_cached, dtype)(2, result.poison().out(), row.in(), keys.in(), values.in(),
+                                                    seen.in(), {2, 1, c.args().scale, place});
+        for (int64_t i = 0; i < result.numel(); ++i)
+          ASSERT_EQ(result.get(i), y.get((i / (2 * depth) * c.places + place) * 2 * depth + i % (2 * depth)))
+              << dtype << ", depth " << depth << ", place " << place << ", element " << i;
+      }
+    }
+}
+
+enum Part { query, key, value, gradient };
+
+/// Whether an element of y, dq, dk or dv is reached by element 5 of a part of place `spoilt`.
+bool is_reached(Part spoilt_part, int64_t spoilt, bool of_y, Part part, int64_t place, int64_t element) {
+  bool of_its_own = element == 5, later = place >= spoilt, earlier = place <= spoilt;
+  switch (spoilt_part) {
+    case query:  // the scores of this query, and what passes through them
+      return of_y || part == query ? place == spoilt : earlier;
+    case key:  // the scores of all later queries, which see every key
+      return of_y || part == query ? later : true;
+    case value:  // an element of later results, and the slopes of those
+      return of_y ? later && of_its_own : part == query ? later : part == key;
+    default:  // the slopes of this query, and an element of the values that it sees
+      return !of_y && (part == query ? place == spoilt : earlier && (part == key || of_its_own));
+  }
+}
+
+// By weights that are 0 nothing comes to an earlier query or a later key, and nothing is lost where it is seen.
+TEST(AttentionTiles, WhatIsNotFiniteIsInAllThatSeesItAndInNothingElse) {
+  Context context;
+  const AttentionCase c{1, 80, 1, 1, 64};
+  const int64_t spoilt = 41;
+  for (DType dtype : kHalves)
+    for (Part part : {query, key, value, gradient}) {
+      Buffer qkv = Buffer::random(c.qkv(), dtype, -1, 1), dy = Buffer::random(c.y(), dtype, -1, 1, 3);
+      Buffer y[2], dqkv[2];
+      for (bool bad : {false, true}) {
+        if (bad && part == gradient)
+          dy.set(spoilt * c.depth + 5, INFINITY);
+        else if (bad)
+          qkv.set((spoilt * 3 + int(part)) * c.depth + 5, NAN);
+        Buffer lse(c.lse(), DType::f32);
+        y[bad] = Buffer(c.y(), dtype), dqkv[bad] = Buffer(c.qkv(), dtype);
+        kernel_of(kernels::attention, dtype)(1, y[bad].poison().out(), lse.poison().out(), qkv.in(), {}, c.args());
+        kernel_of(kernels::attention_backward, dtype)(1, dqkv[bad].poison().out(), dy.in(), qkv.in(), y[bad].in(),
+                                                      lse.in(), {}, c.args());
+      }
+      auto expect = [&](const Buffer(&results)[2], bool of_y) {
+        for (int64_t i = 0; i < results[0].numel(); ++i) {
+          int64_t row = i / c.depth, place = of_y ? row : row / 3;
+          double clean = results[0].get(i), with = results[1].get(i);
+          bool reached = is_reached(part, spoilt, of_y, Part(of_y ? 0 : row % 3), place, i % c.depth);
+          ASSERT_TRUE(reached ? !std::isfinite(with) : with == clean)
+              << dtype << ", spoilt " << part << ": " << (of_y ? "y" : "dqkv") << " of place " << place << ", part "
+              << row % 3 << ", element " << i % c.depth << " is " << with << ", without it " << clean;
+        }
+      };
+      expect(y, true);
+      expect(dqkv, false);
+    }
+}
+
+}  // namespace
+}  // namespace shardgrad::test
