@@ -140,12 +140,12 @@ def nccl(build):
     yield from strategies(build)
 
 
-def train(build, seconds, *settings, ranks=1, environment=None):
+def train(build, seconds, *settings, ranks=1, environment=None, device=DEVICE):
     """An epoch of the example: exit code, output, and the loss of every step."""
     command = [build / "bin/shardgrad", *(["launch", "-n", ranks] if ranks > 1 else []), "train",
                "configs/fashion_mnist.json"]
     data = os.environ.get("SHARDGRAD_GPU_CHECK_DATA")
-    for setting in (f"device={DEVICE}", "epochs=1", "log_interval=1", f"runs={build / 'runs'}",
+    for setting in (f"device={device}", "epochs=1", "log_interval=1", f"runs={build / 'runs'}",
                     *([f"data.dir={data}"] if data else []), *settings):
         command += ["--set", setting]
     code, output = run(command, seconds, environment)
@@ -191,7 +191,7 @@ def parity(build):
     def close():
         code, output, losses = here()
         if code == 0:
-            code, output, expected = train(build, 120, "device=cpu")
+            code, output, expected = train(build, 120, device="cpu")
         if code != 0:
             return code, output
         pairs = list(zip(losses, expected))[:STEPS]

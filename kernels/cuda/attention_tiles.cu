@@ -17,16 +17,16 @@ constexpr float kLog2e = 1.44269504f;
 template <class T> struct Meeting {
   const T *queries, *keys, *values;
   int64_t query_step, key_step;
-  int64_t rows, first;  ///< queries, and the place of the first
-  int64_t start;        ///< the first key that is seen
+  int rows, first;  ///< queries, and the place of the first
+  int start;        ///< the first key that is seen
   int depth;
   float scale;
   bool packed;
 
-  __device__ RowsOf<T> query_rows(int64_t row) const {
+  __device__ RowsOf<T> query_rows(int row) const {
     return {queries + row * query_step, query_step, rows - row, depth, packed};
   }
-  __device__ RowsOf<T> key_rows(const T* of, int64_t key, int64_t end) const {
+  __device__ RowsOf<T> key_rows(const T* of, int key, int end) const {
     return {of + key * key_step, key_step, end - key, depth, packed};
   }
 };
@@ -44,14 +44,19 @@ __device__ inline float largest(float a, float b) { return a > b || !(a == a) ? 
 // Tile `tile` of the queries. `dropped(place, key, weight)` is a weight after dropout; put(row, column, left, right)
 // takes two neighbours of a row of the result, put.lse(row, value) the logarithm of what its weights were divided by.
 template <class T, int D, class Dropped, class Put>
-__device__ void attend_tile(const Meeting<T>& m, int64_t tile, const Dropped& dropped, const Put& put) {
+__device__ void attend_tile(const Meeting<T>& m, int tile, const Dropped& dropped, const Put& put) {
   auto* tiles = dynamic_shared<RowsTile<D>>();
   RowsTile<D>&keys = tiles[0], &values = tiles[1];
+  // The first key, counted from the start, of an edge whose value is not finite. By its weight, which is 0 for queries
+  // before it, it would come to those; so it is left out of the product, and put into what sees it in the end.
+  __shared__ int first_wild;
+  constexpr int kMet = D > 64 ? 32 : kTileSide;  // keys at a time: their scores are in registers
   Lane lane;
-  int64_t row0 = tile * kTileSide, place0 = m.first + row0;
-  int64_t end = m.first + (row0 + kTileSide < m.rows ? row0 + kTileSide : m.rows);  // of the keys that any query sees
-  int64_t own = place0 + lane.warp * 16;  // the place of the warp's first query
+  int row0 = tile * kTileSide, place0 = m.first + row0;
+  int end = m.first + (row0 + kTileSide < m.rows ? row0 + kTileSide : m.rows);  // of the keys that any query sees
+  int own = place0 + lane.warp * 16;                                            // the place of the warp's first query
 
+  if (threadIdx.x == 0) first_wild = std::numeric_limits<int>::max();
   bring_rows(keys, m.query_rows(row0));
   __syncthreads();
   uint32_t queries[D / 16][4];
@@ -60,72 +65,72 @@ __device__ void attend_tile(const Meeting<T>& m, int64_t tile, const Dropped& dr
 
   float sums[D / 8][4] = {}, top[2] = {-std::numeric_limits<float>::infinity(), top[0]}, total[2] = {0, 0};
   float factor = m.scale * kLog2e;
-  for (int64_t key0 = m.start; key0 < end; key0 += kTileSide) {
+  for (int key0 = m.start; key0 < end; key0 += kTileSide) {
     bool edge = key0 + kTileSide - 1 > place0;  // some query does not see some key
     __syncthreads();                            // the last tiles have been read
     bring_rows(keys, m.key_rows(m.keys, key0, end));
-    bool wild = bring_rows(values, m.key_rows(m.values, key0, end), edge);
-    wild = edge ? __syncthreads_or(wild) != 0 : (__syncthreads(), false);
-    if (key0 > own + 15) continue;  // nothing for this warp
-
-    float scores[8][4] = {};
-    SG_UNROLL
-    for (int j = 0; j < 8; j += 2) {
+    bring_rows(values, m.key_rows(m.values, key0, end), edge,
+               [&](int row) { atomicMin(&first_wild, key0 - m.start + row); });
+    __syncthreads();
+    for (int begin = 0; begin < kTileSide; begin += kMet) {
+      int key1 = key0 + begin;
+      if (key1 > own + 15) break;  // nothing for this warp
+      float scores[kMet / 8][4] = {};
       SG_UNROLL
-      for (int k = 0; k < D / 16; ++k)
-        add_product<T, false>(scores[j], scores[j + 1], queries[k], keys, k * 16, j * 8, lane);
-    }
-    SG_UNROLL
-    for (int half = 0; half < 2; ++half) {  // rows `group` and group + 8
-      int64_t place = own + lane.group + half * 8;
-      float peak = top[half];
-      SG_UNROLL
-      for (int j = 0; j < 8; ++j) {
+      for (int j = 0; j < kMet / 8; j += 2) {
         SG_UNROLL
-        for (int e = 0; e < 2; ++e) {
-          float& score = scores[j][half * 2 + e];
-          if (edge && key0 + j * 8 + lane.two + e > place) score = -std::numeric_limits<float>::infinity();
-          peak = largest(peak, score);
+        for (int k = 0; k < D / 16; ++k)
+          add_product<T, false>(scores[j], scores[j + 1], queries[k], keys, k * 16, begin + j * 8, lane);
+      }
+      SG_UNROLL
+      for (int half = 0; half < 2; ++half) {  // rows `group` and group + 8
+        int place = own + lane.group + half * 8;
+        float peak = top[half];
+        SG_UNROLL
+        for (int j = 0; j < kMet / 8; ++j) {
+          SG_UNROLL
+          for (int e = 0; e < 2; ++e) {
+            float& score = scores[j][half * 2 + e];
+            if (edge && key1 + j * 8 + lane.two + e > place) score = -std::numeric_limits<float>::infinity();
+            peak = largest(peak, score);
+          }
+        }
+        peak = largest(peak, __shfl_xor_sync(kWholeWarp, peak, 1));
+        peak = largest(peak, __shfl_xor_sync(kWholeWarp, peak, 2));
+        float fading = peak == top[half] ? 1 : std::exp2((top[half] - peak) * factor), shift = floor_of(peak) * factor;
+        top[half] = peak;
+        total[half] *= fading;
+        SG_UNROLL
+        for (int n = 0; n < D / 8; ++n) sums[n][half * 2] *= fading, sums[n][half * 2 + 1] *= fading;
+        SG_UNROLL
+        for (int j = 0; j < kMet / 8; ++j) {
+          SG_UNROLL
+          for (int e = 0; e < 2; ++e) {
+            float weight = std::exp2(scores[j][half * 2 + e] * factor - shift);
+            total[half] += weight;
+            scores[j][half * 2 + e] = dropped(place, key1 + j * 8 + lane.two + e, weight);
+          }
         }
       }
-      peak = largest(peak, __shfl_xor_sync(kWholeWarp, peak, 1));
-      peak = largest(peak, __shfl_xor_sync(kWholeWarp, peak, 2));
-      float fading = peak == top[half] ? 1 : std::exp2((top[half] - peak) * factor), shift = floor_of(peak) * factor;
-      top[half] = peak;
-      total[half] *= fading;
       SG_UNROLL
-      for (int n = 0; n < D / 8; ++n) sums[n][half * 2] *= fading, sums[n][half * 2 + 1] *= fading;
-      SG_UNROLL
-      for (int j = 0; j < 8; ++j) {
+      for (int j = 0; j < kMet / 8; j += 2) {
+        uint32_t weights[4];
+        first_factor<T>(weights, scores[j], scores[j + 1]);
         SG_UNROLL
-        for (int e = 0; e < 2; ++e) {
-          float weight = std::exp2(scores[j][half * 2 + e] * factor - shift);
-          total[half] += weight;
-          scores[j][half * 2 + e] = dropped(place, key0 + j * 8 + lane.two + e, weight);
-        }
+        for (int n = 0; n < D / 8; n += 2)
+          add_product<T, true>(sums[n], sums[n + 1], weights, values, begin + j * 8, n * 8, lane);
       }
-    }
-    SG_UNROLL
-    for (int j = 0; j < 8; j += 2) {
-      uint32_t weights[4];
-      first_factor<T>(weights, scores[j], scores[j + 1]);
-      SG_UNROLL
-      for (int n = 0; n < D / 8; n += 2)
-        add_product<T, true>(sums[n], sums[n + 1], weights, values, j * 8, n * 8, lane);
-    }
-    if (wild) {
-      RowsOf<T> rows = m.key_rows(m.values, key0, end);
-      spoil(sums, rows, lane, [&](int row, int key) { return key0 + key <= own + row; });
     }
   }
 
   SG_UNROLL
   for (int half = 0; half < 2; ++half) {
-    int64_t row = row0 + lane.warp * 16 + lane.group + half * 8;
+    int row = row0 + lane.warp * 16 + lane.group + half * 8;
     float sum = add_up(total[half]);
     if (row >= m.rows) continue;
     bool empty = m.first + row < m.start;
     float inverse = empty ? 0 : 1 / sum;
+    if (m.first + row - m.start >= first_wild) inverse = std::numeric_limits<float>::quiet_NaN();
     SG_UNROLL
     for (int n = 0; n < D / 8; ++n)
       if (n * 8 + lane.two < m.depth)
@@ -152,19 +157,20 @@ template <class T> struct Result {
 
 // Block (tile · samples + sample) · heads + head; later tiles see more keys, and are begun first.
 template <class T, int D, bool dropping>
-__launch_bounds__(kTileThreads) __global__
+__launch_bounds__(kTileThreads, kTileBlocks<D>) __global__
     void attention_tiles_kernel(Heads h, T* y, float* lse, const T* qkv, bool packed, bool pairs, bool accumulate,
                                 bool accumulate_lse) {
-  int64_t heads = h.samples * h.heads, tile = gridDim.x / heads - 1 - blockIdx.x / heads;
+  int64_t heads = h.samples * h.heads;
+  int tile = int(gridDim.x / heads - 1 - blockIdx.x / heads);
   int64_t head = blockIdx.x % h.heads, sample = blockIdx.x / h.heads % h.samples,
           shared_head = h.heads + head / h.group;
-  int64_t start = h.start(sample, head == 0 && tile == 0 && threadIdx.x == 0);
+  int start = int(h.start(sample, head == 0 && tile == 0 && threadIdx.x == 0));
   Meeting<T> meeting{.queries = qkv + h.at(sample, 0, head),
                      .keys = qkv + h.at(sample, 0, shared_head),
                      .values = qkv + h.at(sample, 0, shared_head + h.kv_heads),
                      .query_step = h.row,
                      .key_step = h.row,
-                     .rows = h.places,
+                     .rows = int(h.places),
                      .first = 0,
                      .start = start,
                      .depth = int(h.depth),
@@ -182,20 +188,20 @@ __launch_bounds__(kTileThreads) __global__
 
 // Block (sample · tiles + tile) · heads + head.
 template <class T, int D>
-__launch_bounds__(kTileThreads) __global__
+__launch_bounds__(kTileThreads, kTileBlocks<D>) __global__
     void attention_cached_tiles_kernel(CachedHeads h, T* y, const T* qkv, const T* keys, const T* values,
                                        const int64_t* starts, bool packed, bool pairs, bool accumulate) {
   int64_t tiles = (h.rows + kTileSide - 1) / kTileSide, head = blockIdx.x % h.heads,
           tile = blockIdx.x / h.heads % tiles;
   int64_t sample = blockIdx.x / h.heads / tiles, cache = (sample * h.kv_heads + head / h.group) * h.places * h.depth;
-  int64_t start = h.start(starts, sample, head == 0 && tile == 0 && threadIdx.x == 0);
+  int start = int(h.start(starts, sample, head == 0 && tile == 0 && threadIdx.x == 0));
   Meeting<T> meeting{.queries = qkv + sample * h.rows * h.row + head * h.depth,
                      .keys = keys + cache,
                      .values = values + cache,
                      .query_step = h.row,
                      .key_step = h.depth,
-                     .rows = h.rows,
-                     .first = h.first,
+                     .rows = int(h.rows),
+                     .first = int(h.first),
                      .start = start,
                      .depth = int(h.depth),
                      .scale = float(h.scale),

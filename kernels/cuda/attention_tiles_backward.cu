@@ -16,8 +16,8 @@ namespace shardgrad::SG_DEVICE {
 namespace {
 
 constexpr float kLog2e = 1.44269504f;
-constexpr int kHalf =
-    kTileSide / 2;  ///< of a tile that is met, as many at a time: their scores and slopes are in registers
+/// Of a tile that is met, so many at a time: their scores and slopes are in registers.
+template <int D> constexpr int kMet = D > 64 ? 16 : 32;
 
 /// What both kernels read, and how.
 template <class T> struct Passes {
@@ -35,19 +35,20 @@ template <class T> struct Passes {
   }
 };
 
-// Sums of a warp's 16 rows of dqkv, times factor.
-template <class T, int N>
+// Sums of a warp's 16 rows of dqkv, times factor; NaN in rows that are spoilt.
+template <class T, int N, class Spoilt>
 __device__ void put_rows(T* to, int64_t step, int64_t count, const float (&sums)[N][4], float factor,
-                         const Passes<T>& p, const Lane& lane) {
+                         const Passes<T>& p, const Lane& lane, const Spoilt& spoilt) {
   SG_UNROLL
   for (int half = 0; half < 2; ++half) {
     int row = lane.warp * 16 + lane.group + half * 8;
     if (row >= count) continue;
+    float times = spoilt(row) ? std::numeric_limits<float>::quiet_NaN() : factor;
     SG_UNROLL
     for (int n = 0; n < N; ++n)
       if (n * 8 + lane.two < p.h.depth)
-        store_two(to + row * step + n * 8 + lane.two, sums[n][half * 2] * factor, sums[n][half * 2 + 1] * factor,
-                  p.pairs, p.accumulate);
+        store_two(to + row * step + n * 8 + lane.two, sums[n][half * 2] * times, sums[n][half * 2 + 1] * times, p.pairs,
+                  p.accumulate);
   }
 }
 
@@ -70,18 +71,22 @@ __device__ void make_means(float* means, const Passes<T>& p, const T* y, int64_t
 
 // Block (tile · samples + sample) · heads + head; later tiles see more keys, and are begun first.
 template <class T, int D, bool dropping>
-__launch_bounds__(kTileThreads) __global__ void attention_tiles_queries_kernel(Passes<T> p, T* dqkv, const T* y) {
+__launch_bounds__(kTileThreads, kTileBlocks<D>) __global__
+    void attention_tiles_queries_kernel(Passes<T> p, T* dqkv, const T* y) {
   __shared__ float means[kTileSide];
+  __shared__ int first_wild;  // as in attention_tiles.cu, of keys
   auto* tiles = dynamic_shared<RowsTile<D>>();
   RowsTile<D>&keys = tiles[0], &values = tiles[1];
   const Heads& h = p.h;
   Lane lane;
-  int64_t heads = h.samples * h.heads, tile = gridDim.x / heads - 1 - blockIdx.x / heads, row0 = tile * kTileSide;
+  int64_t heads = h.samples * h.heads;
+  int tile = int(gridDim.x / heads - 1 - blockIdx.x / heads), row0 = tile * kTileSide, own = row0 + lane.warp * 16;
+  int places = int(h.places), end = row0 + kTileSide < places ? row0 + kTileSide : places;
   int64_t head = blockIdx.x % h.heads, sample = blockIdx.x / h.heads % h.samples,
           shared_head = h.heads + head / h.group;
-  int64_t start = h.start(sample, head == 0 && tile == 0 && threadIdx.x == 0);
-  int64_t end = row0 + kTileSide < h.places ? row0 + kTileSide : h.places, own = row0 + lane.warp * 16;
+  int start = int(h.start(sample, head == 0 && tile == 0 && threadIdx.x == 0));
 
+  if (threadIdx.x == 0) first_wild = std::numeric_limits<int>::max();
   bring_rows(keys, p.rows(sample, row0, head, h.places));
   bring_rows(values, p.gradients(sample, row0, head));
   make_means<T, D>(means, p, y, sample, head, row0);
@@ -94,22 +99,22 @@ __launch_bounds__(kTileThreads) __global__ void attention_tiles_queries_kernel(P
   }
   float mean[2], lse[2], sums[D / 8][4] = {}, factor = float(h.scale) * kLog2e;
   for (int half = 0; half < 2; ++half) {
-    int64_t place = own + lane.group + half * 8;
+    int place = own + lane.group + half * 8;
     mean[half] = means[lane.warp * 16 + lane.group + half * 8];
-    lse[half] = place < h.places ? p.lse[h.lse_at(sample, place, head)] * kLog2e : 0;
+    lse[half] = place < places ? p.lse[h.lse_at(sample, place, head)] * kLog2e : 0;
   }
-  for (int64_t key0 = start; key0 < end; key0 += kTileSide) {
+  for (int key0 = start; key0 < end; key0 += kTileSide) {
     bool edge = key0 + kTileSide - 1 > row0;  // some query does not see some key
     RowsOf<T> rows = p.rows(sample, key0, shared_head, end);
     __syncthreads();  // the last tiles have been read
-    bool wild = bring_rows(keys, rows, edge);
+    bring_rows(keys, rows, edge, [&](int row) { atomicMin(&first_wild, key0 - start + row); });
     bring_rows(values, p.rows(sample, key0, shared_head + h.kv_heads, end));
-    wild = edge ? __syncthreads_or(wild) != 0 : (__syncthreads(), false);
-    for (int first = 0; first < kTileSide; first += kHalf) {
+    __syncthreads();
+    for (int first = 0; first < kTileSide; first += kMet<D>) {
       if (key0 + first > own + 15) break;  // nothing for this warp
-      float scores[kHalf / 8][4] = {}, slopes[kHalf / 8][4] = {};
+      float scores[kMet<D> / 8][4] = {}, slopes[kMet<D> / 8][4] = {};
       SG_UNROLL
-      for (int j = 0; j < kHalf / 8; j += 2) {
+      for (int j = 0; j < kMet<D> / 8; j += 2) {
         SG_UNROLL
         for (int k = 0; k < D / 16; ++k) {
           add_product<T, false>(scores[j], scores[j + 1], queries[k], keys, k * 16, first + j * 8, lane);
@@ -117,17 +122,17 @@ __launch_bounds__(kTileThreads) __global__ void attention_tiles_queries_kernel(P
         }
       }
       SG_UNROLL
-      for (int j = 0; j < kHalf / 8; ++j) {
+      for (int j = 0; j < kMet<D> / 8; ++j) {
         SG_UNROLL
         for (int e = 0; e < 4; ++e) {
-          int64_t place = own + lane.group + e / 2 * 8, key = key0 + first + j * 8 + lane.two + e % 2;
+          int place = own + lane.group + e / 2 * 8, key = key0 + first + j * 8 + lane.two + e % 2;
           float slope = dropping ? h.dropped(sample, head, place, key, slopes[j][e]) : slopes[j][e];
           slope = std::exp2(scores[j][e] * factor - lse[e / 2]) * (slope - mean[e / 2]);
           slopes[j][e] = edge && key > place ? 0 : slope;
         }
       }
       SG_UNROLL
-      for (int j = 0; j < kHalf / 8; j += 2) {
+      for (int j = 0; j < kMet<D> / 8; j += 2) {
         uint32_t a[4];
         first_factor<T>(a, slopes[j], slopes[j + 1]);
         SG_UNROLL
@@ -135,62 +140,69 @@ __launch_bounds__(kTileThreads) __global__ void attention_tiles_queries_kernel(P
           add_product<T, true>(sums[n], sums[n + 1], a, keys, first + j * 8, n * 8, lane);
       }
     }
-    if (wild) spoil(sums, rows, lane, [&](int row, int key) { return key0 + key <= own + row; });
   }
-  put_rows(dqkv + h.at(sample, row0, head), h.row, h.places - row0, sums, float(h.scale), p, lane);
+  auto spoilt = [&](int row) { return row0 + row - start >= first_wild; };
+  put_rows(dqkv + h.at(sample, row0, head), h.row, h.places - row0, sums, float(h.scale), p, lane, spoilt);
 }
 
 // Block (tile · samples + sample) · kv_heads + head.
 template <class T, int D, bool dropping>
-__launch_bounds__(kTileThreads) __global__ void attention_tiles_keys_kernel(Passes<T> p, T* dqkv) {
+__launch_bounds__(kTileThreads, kTileBlocks<D>) __global__ void attention_tiles_keys_kernel(Passes<T> p, T* dqkv) {
   __shared__ float lse[kTileSide], means[kTileSide];
+  __shared__ int last_wild;  // the last query of an edge that, or whose gradient, is not finite
   auto* tiles = dynamic_shared<RowsTile<D>>();
   RowsTile<D>&keys = tiles[0], &values = tiles[1], &queries = tiles[2], &gradients = tiles[3];
   const Heads& h = p.h;
   Lane lane;
-  int64_t row0 = blockIdx.x / (h.samples * h.kv_heads) * kTileSide, own = row0 + lane.warp * 16;
-  int64_t shared_head = blockIdx.x % h.kv_heads, sample = blockIdx.x / h.kv_heads % h.samples, start = h.start(sample);
+  int row0 = int(blockIdx.x / (h.samples * h.kv_heads)) * kTileSide, own = row0 + lane.warp * 16,
+      places = int(h.places);
+  int64_t shared_head = blockIdx.x % h.kv_heads, sample = blockIdx.x / h.kv_heads % h.samples;
+  int start = int(h.start(sample));
   int64_t key_head = h.heads + shared_head, value_head = key_head + h.kv_heads;
+  if (threadIdx.x == 0) last_wild = -1;
   bring_rows(keys, p.rows(sample, row0, key_head, h.places));
   bring_rows(values, p.rows(sample, row0, value_head, h.places));
+  __syncthreads();
   float dk[D / 8][4] = {}, dv[D / 8][4] = {}, factor = float(h.scale) * kLog2e;
-  // Keys before the start are seen by nobody.
-  int64_t heads_that_see = row0 + kTileSide <= start ? 0 : h.group,
-          tiles_that_see = (h.places - row0 + kTileSide - 1) / kTileSide;
-  for (int64_t turn = 0; turn < heads_that_see * tiles_that_see; ++turn) {
-    int64_t head = shared_head * h.group + turn / tiles_that_see, query0 = row0 + turn % tiles_that_see * kTileSide;
+  // Of each head that shares the keys the tiles of queries that see them; keys before the start are seen by nobody.
+  int across = row0 + kTileSide <= start ? 0 : (places - row0 + kTileSide - 1) / kTileSide;
+  for (int turn = 0; turn < int(h.group) * across; ++turn) {
+    int64_t head = shared_head * h.group + turn / across;
+    int query0 = row0 + turn % across * kTileSide;
     bool edge = query0 == row0 || row0 < start;  // some query does not see some key
     RowsOf<T> rows = p.rows(sample, query0, head, h.places), rows_of_dy = p.gradients(sample, query0, head);
     __syncthreads();  // the last tiles have been read
-    bool wild = bring_rows(queries, rows, edge);
-    wild = bring_rows(gradients, rows_of_dy, edge) || wild;
+    auto wild = [&](int row) { atomicMax(&last_wild, query0 + row); };
+    bring_rows(queries, rows, edge, wild);
+    bring_rows(gradients, rows_of_dy, edge, wild);
     if (threadIdx.x < kTileSide) {
-      int64_t place = query0 + threadIdx.x, at = h.lse_at(sample, place, head);
-      bool there = place < h.places;
+      int place = query0 + int(threadIdx.x);
+      int64_t at = h.lse_at(sample, place, head);
+      bool there = place < places;
       lse[threadIdx.x] = there ? p.lse[at] * kLog2e : std::numeric_limits<float>::infinity();  // beyond: weight 0
       means[threadIdx.x] = there ? p.means[at] : 0;
     }
-    wild = edge ? __syncthreads_or(wild) != 0 : (__syncthreads(), false);
-    for (int first = 0; first < kTileSide; first += kHalf) {
-      if (query0 + first + kHalf <= own) continue;  // nothing for this warp
-      float weights[kHalf / 8][4] = {}, slopes[kHalf / 8][4] = {};
+    __syncthreads();
+    for (int first = 0; first < kTileSide; first += kMet<D>) {
+      if (query0 + first + kMet<D> <= own) continue;  // nothing for this warp
+      float weights[kMet<D> / 8][4] = {}, slopes[kMet<D> / 8][4] = {};
       SG_UNROLL
       for (int k = 0; k < D / 16; ++k) {
         uint32_t a[4], b[4];
         first_factor(a, keys, lane.warp * 16, k * 16, lane);
         first_factor(b, values, lane.warp * 16, k * 16, lane);
         SG_UNROLL
-        for (int j = 0; j < kHalf / 8; j += 2) {
+        for (int j = 0; j < kMet<D> / 8; j += 2) {
           add_product<T, false>(weights[j], weights[j + 1], a, queries, k * 16, first + j * 8, lane);
           add_product<T, false>(slopes[j], slopes[j + 1], b, gradients, k * 16, first + j * 8, lane);
         }
       }
       SG_UNROLL
-      for (int j = 0; j < kHalf / 8; ++j) {
+      for (int j = 0; j < kMet<D> / 8; ++j) {
         SG_UNROLL
         for (int e = 0; e < 4; ++e) {
           int row = first + j * 8 + lane.two + e % 2;
-          int64_t place = query0 + row, key = own + lane.group + e / 2 * 8;
+          int place = query0 + row, key = own + lane.group + e / 2 * 8;
           bool seen = !edge || (key <= place && key >= start);
           float weight = seen ? std::exp2(weights[j][e] * factor - lse[row]) : 0, slope = slopes[j][e];
           if (dropping) slope = h.dropped(sample, head, place, key, slope);
@@ -199,7 +211,7 @@ __launch_bounds__(kTileThreads) __global__ void attention_tiles_keys_kernel(Pass
         }
       }
       SG_UNROLL
-      for (int j = 0; j < kHalf / 8; j += 2) {
+      for (int j = 0; j < kMet<D> / 8; j += 2) {
         uint32_t a[4], b[4];
         first_factor<T>(a, weights[j], weights[j + 1]);
         first_factor<T>(b, slopes[j], slopes[j + 1]);
@@ -210,14 +222,10 @@ __launch_bounds__(kTileThreads) __global__ void attention_tiles_keys_kernel(Pass
         }
       }
     }
-    if (wild) {
-      auto sees = [&](int row, int query) { return own + row <= query0 + query && own + row >= start; };
-      spoil(dk, rows, lane, sees);
-      spoil(dv, rows_of_dy, lane, sees);
-    }
   }
-  put_rows(dqkv + h.at(sample, row0, key_head), h.row, h.places - row0, dk, float(h.scale), p, lane);
-  put_rows(dqkv + h.at(sample, row0, value_head), h.row, h.places - row0, dv, 1.f, p, lane);
+  auto spoilt = [&](int row) { return row0 + row <= last_wild && row0 + row >= start; };
+  put_rows(dqkv + h.at(sample, row0, key_head), h.row, h.places - row0, dk, float(h.scale), p, lane, spoilt);
+  put_rows(dqkv + h.at(sample, row0, value_head), h.row, h.places - row0, dv, 1.f, p, lane, spoilt);
 }
 
 }  // namespace

@@ -16,6 +16,9 @@ constexpr int kTileSide = 64;      ///< rows of a tile
 constexpr int kTileThreads = 128;  ///< four warps
 constexpr int kTilePack = 8;       ///< elements that move at a time
 
+/// Blocks that are to fit on a multiprocessor, whose registers they share: less for wider heads.
+template <int D> constexpr int kTileBlocks = D > 64 ? 1 : 2;
+
 /// Rows of D elements, 16 bytes apart: eight rows that an instruction reads lie in other banks.
 template <int D> struct alignas(16) RowsTile { uint16_t at[kTileSide][D + kTilePack]; };
 
@@ -36,36 +39,40 @@ template <class E> __device__ Pack<E, kTilePack> neighbours(const E* from, bool 
   return pack;
 }
 
-/// 0 where an element is infinite or no number, which `found` then tells.
-template <class T> __device__ uint16_t only_finite(uint16_t bits, bool& found) {
+template <class T> __device__ bool is_finite_bits(uint16_t bits) {
   constexpr uint16_t exponent = std::is_same_v<T, bf16> ? 0x7f80 : 0x7c00;
-  if ((bits & exponent) != exponent) return bits;
-  found = true;
-  return 0;
+  return (bits & exponent) != exponent;
 }
 
-/// Brings rows to a tile; what is beyond their count or depth is 0. With `finite`, so is what is not finite; true where
-/// this thread has met any.
-template <class T, int D> __device__ bool bring_rows(RowsTile<D>& tile, const RowsOf<T>& rows, bool finite = false) {
-  constexpr int across = D / kTilePack, each = kTileSide * across / kTileThreads;
-  const uint16_t* bits = reinterpret_cast<const uint16_t*>(rows.from);
-  Pack<uint16_t, kTilePack> packs[each];
-  bool found = false;
-  SG_UNROLL
-  for (int i = 0; i < each; ++i) {  // all on their way before the first is needed
-    int e = i * kTileThreads + int(threadIdx.x), row = e / across, column = e % across * kTilePack;
-    packs[i] = {};
-    if (row >= rows.count || column >= rows.depth) continue;
-    packs[i] = neighbours(bits + row * rows.step + column, rows.packed);
+/// Brings rows to a tile; what is beyond their count or depth is 0. With `finite`, so is what is not finite, whose row
+/// is told to `wild`.
+template <class T, int D, class Wild>
+__device__ void bring_rows(RowsTile<D>& tile, const RowsOf<T>& rows, bool finite, const Wild& wild) {
+  constexpr int across = D / kTilePack, apart = kTileThreads / across, each = kTileSide / apart;
+  constexpr int together = each < 4 ? each : 4;  // are on their way before the first is needed
+  int row = int(threadIdx.x) / across, column = int(threadIdx.x) % across * kTilePack;
+  const uint16_t* from = reinterpret_cast<const uint16_t*>(rows.from) + row * rows.step + column;
+  int64_t count = column < rows.depth ? rows.count : 0;
+  for (int part = 0; part < each / together; ++part) {
+    Pack<uint16_t, kTilePack> packs[together];
+    SG_UNROLL
+    for (int i = 0; i < together; ++i, from += apart * rows.step) {
+      packs[i] = {};
+      if (row + i * apart < count) packs[i] = neighbours(from, rows.packed);
+    }
+    SG_UNROLL
+    for (int i = 0; i < together; ++i, row += apart) {
+      if (finite) {
+        SG_UNROLL
+        for (int k = 0; k < kTilePack; ++k)
+          if (!is_finite_bits<T>(packs[i].at[k])) packs[i].at[k] = 0, wild(row);
+      }
+      store_pack(&tile.at[row][column], packs[i]);
+    }
   }
-  SG_UNROLL
-  for (int i = 0; i < each; ++i) {
-    int e = i * kTileThreads + int(threadIdx.x);
-    if (finite)
-      for (int k = 0; k < kTilePack; ++k) packs[i].at[k] = only_finite<T>(packs[i].at[k], found);
-    store_pack(&tile.at[e / across][e % across * kTilePack], packs[i]);
-  }
-  return found;
+}
+template <class T, int D> __device__ void bring_rows(RowsTile<D>& tile, const RowsOf<T>& rows) {
+  bring_rows(tile, rows, false, [](int) {});
 }
 
 /// Where a lane stands in its warp: of sums it has the rows `group` and group + 8, and of those the columns `two`, two
@@ -100,25 +107,6 @@ __device__ void add_product(float (&left)[4], float (&right)[4], const uint32_t 
   const uint32_t one[2] = {b[0], b[1]}, other[2] = {b[2], b[3]};
   mma<T>(left, a, one);
   mma<T>(right, a, other);
-}
-
-/// What bring_rows has left out as not finite: NaN in the sums of those that see the row, sees(row of the sums, row of
-/// the tile). Rare, and slow.
-template <class T, int N, class Sees>
-__device__ void spoil(float (&sums)[N][4], const RowsOf<T>& rows, const Lane& lane, const Sees& sees) {
-  const uint16_t* bits = reinterpret_cast<const uint16_t*>(rows.from);
-  for (int k = 0; k < kTileSide && k < rows.count; ++k) {
-    SG_UNROLL
-    for (int n = 0; n < N; ++n) {
-      SG_UNROLL
-      for (int e = 0; e < 4; ++e) {
-        int column = n * 8 + lane.two + e % 2;
-        bool found = false;
-        if (column < rows.depth && sees(lane.group + e / 2 * 8, k)) only_finite<T>(bits[k * rows.step + column], found);
-        if (found) sums[n][e] = std::numeric_limits<float>::quiet_NaN();
-      }
-    }
-  }
 }
 
 /// Two neighbours to memory, in one access where `pair` says that they lie so.

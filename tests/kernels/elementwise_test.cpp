@@ -246,8 +246,9 @@ TEST(Elementwise, ElementaryFunctionsOfF32StayWithinAFewUlp) {
     double (*exact)(double);
     double low, high, ulps;
   };
+  double of_exp = test_device() == DeviceKind::cuda ? 2 : 1.5;  // CUDA's expf is documented to be right to 2
   const Function functions[] = {
-      {kernels::exp, [](double x) { return std::exp(x); }, -87.3, 88.7, 1.5},
+      {kernels::exp, [](double x) { return std::exp(x); }, -87.3, 88.7, of_exp},
       {kernels::log, [](double x) { return std::log(x); }, 1e-6, 1e6, 1.5},
       {kernels::tanh, [](double x) { return std::tanh(x); }, -10, 10, 2},
       {kernels::sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }, -80, 80, 3},
