@@ -1,12 +1,13 @@
 // mse and cross_entropy, forward and backward. Losses are f32 (f64 for f64) and accumulate in f64.
 //
 // mse            reads x and target once, 3 operations per element.   mse_backward            and writes dx.
-// cross_entropy  one block per row; reads the logits twice (once from memory), an exponential per element.
-// cross_entropy_backward  reads the logits once and writes dx, which may lie over them, an exponential per element: no
-//                         softmax is stored.
+// cross_entropy  one block per row; reads the logits once, an exponential per element, and one for each pack.
+// cross_entropy_backward  one block per row; reads the logits once and writes dx, which may lie over them, an
+// exponential
+//                         per element: no softmax is stored.
 // Of `cols` columns the first `classes` are there; the others count for nothing and have gradient 0.
 
-#include <shardgrad/kernels/cuda/map.h>
+#include <shardgrad/kernels/cuda/rows.h>
 #include <shardgrad/kernels/cuda/sums.h>
 
 namespace shardgrad::SG_DEVICE {
@@ -44,18 +45,46 @@ void mse_backward(const Launch& how, OutView dx, View dloss, View x, View target
   });
 }
 
+/// The largest of some numbers, and Σ exp(number - largest).
+template <class S> struct Exponentials {
+  S top = Max::nothing<S>(), sum = 0;
+
+  /// What sums under a larger number shrink by; infinity less infinity is none.
+  __device__ static S fading(S from, S to) { return from == to ? S(1) : std::exp(from - to); }
+  template <class T> __device__ void add(const RowPack<T>& pack) {
+    S most = top;
+    for (T element : pack.at) most = Max()(most, convert<S>(element));
+    sum *= fading(top, most);
+    top = most;
+    S shift = top == Max::nothing<S>() ? S(0) : top;
+    for (T element : pack.at) sum += std::exp(convert<S>(element) - shift);
+  }
+  /// Of all threads of the block.
+  __device__ Exponentials joined() const {
+    S most = block_reduce<Max>(top);
+    return {most, block_reduce<Sum>(sum * fading(top, most))};
+  }
+};
+
 // losses[row] = lse - x[label], 0 where the label is ignored
 template <class T, class S = Compute<T>>
 __global__ void cross_entropy_kernel(double* losses, S* lse, bool accumulate, const T* x, const int64_t* labels,
-                                     int64_t cols, int64_t classes, int64_t ignore) {
+                                     int64_t cols, int64_t classes, int64_t ignore, bool packed) {
+  constexpr int together = 4;  // packs on their way before the first is needed
   int64_t row = blockIdx.x, label = labels[row];
   if (threadIdx.x == 0) check_index("cross_entropy: the label of row", row, label, classes, "ignore_index", ignore);
   x += row * cols;
-  S top = Max::nothing<S>(), sum = 0;
-  for (int64_t c = threadIdx.x; c < classes; c += blockDim.x) top = Max()(top, load(x + c));
-  top = block_reduce<Max>(top);
-  for (int64_t c = threadIdx.x; c < classes; c += blockDim.x) sum += std::exp(load(x + c) - top);
-  sum = block_reduce<Sum>(sum);
+  Exponentials<S> mine;
+  T nothing = convert<T>(Max::nothing<S>());
+  int64_t step = blockDim.x * kPackOf<T>;
+  for (int64_t first = threadIdx.x * kPackOf<T>; first < classes; first += together * step) {
+    RowPack<T> packs[together];
+    SG_UNROLL
+    for (int k = 0; k < together; ++k) packs[k] = load_part(x, first + k * step, classes, packed, nothing);
+    SG_UNROLL
+    for (int k = 0; k < together; ++k) mine.add(packs[k]);
+  }
+  auto [top, sum] = mine.joined();
   if (threadIdx.x > 0) return;
   S row_lse = top + std::log(sum);
   if (lse) store(lse + row, row_lse, accumulate);
@@ -73,23 +102,30 @@ void cross_entropy(const Launch& how, OutView loss, OutView lse, View logits, Vi
     using S = Compute<T>;
     Scratch losses(how, size_t(rows) * sizeof(double));
     if (rows > 0)
-      launch<cross_entropy_kernel<T>>(how, {blocks_for(rows, 1), threads_for(classes)}, losses.as<double>(),
-                                      lse.as<S>(), lse.beta != 0, logits.as<T>(), labels.as<int64_t>(), cols, classes,
-                                      args.ignore_index);
+      launch<cross_entropy_kernel<T>>(how, {blocks_for(rows, 1), threads_for((classes + kPackOf<T> - 1) / kPackOf<T>)},
+                                      losses.as<double>(), lse.as<S>(), lse.beta != 0, logits.as<T>(),
+                                      labels.as<int64_t>(), cols, classes, args.ignore_index,
+                                      rows_packed(logits.as<T>(), cols));
     sum_rows<double, 1>(how, RowLoss{losses.as<double>()}, Write<S>{loss.as<S>(), loss.beta != 0, args.scale}, 1, rows);
   });
 }
 
 template <class T, class S = Compute<T>>
 __global__ void cross_entropy_backward_kernel(T* dx, const S* dloss, const T* x, const S* lse, const int64_t* labels,
-                                              int64_t n, int64_t cols, int64_t classes, double scale, int64_t ignore,
+                                              int64_t cols, int64_t classes, double scale, int64_t ignore, bool packed,
                                               bool accumulate) {
-  int64_t i = thread_number();
-  if (i >= n) return;
-  int64_t row = i / cols, c = i % cols, label = labels[row];
-  if (c == 0) check_index("cross_entropy: the label of row", row, label, classes, "ignore_index", ignore);
-  S slope = std::exp(load(x + i) - load(lse + row)) - S(label == c);
-  store(dx + i, label == ignore || c >= classes ? S(0) : S(scale * double(*dloss)) * slope, accumulate);
+  int64_t row = blockIdx.x, label = labels[row];
+  if (threadIdx.x == 0) check_index("cross_entropy: the label of row", row, label, classes, "ignore_index", ignore);
+  x += row * cols, dx += row * cols;
+  S row_lse = load(lse + row), factor = label == ignore ? S(0) : S(scale * double(*dloss));
+  for (int64_t first = threadIdx.x * kPackOf<T>; first < cols; first += blockDim.x * kPackOf<T>) {
+    RowPack<T> pack = load_part(x, first, cols, packed);
+    store_part(dx, first, cols, packed, accumulate, [&](int e) {
+      int64_t c = first + e;
+      S slope = std::exp(convert<S>(pack.at[e]) - row_lse) - S(label == c);
+      return label == ignore || c >= classes ? S(0) : factor * slope;
+    });
+  }
 }
 
 void cross_entropy_backward(const Launch& how, OutView dx, View dloss, View logits, View lse, View labels,
@@ -98,9 +134,11 @@ void cross_entropy_backward(const Launch& how, OutView dx, View dloss, View logi
   int64_t cols = logits.shape[-1];
   dispatch_floats(logits.dtype, [&]<class T>() {
     using S = Compute<T>;
-    launch<cross_entropy_backward_kernel<T>>(how, {blocks_for(logits.numel()), kBlock}, dx.as<T>(), dloss.as<S>(),
-                                             logits.as<T>(), lse.as<S>(), labels.as<int64_t>(), logits.numel(), cols,
-                                             args.classes_of(cols), args.scale, args.ignore_index, dx.beta != 0);
+    Config config{blocks_for(labels.numel(), 1), threads_for((cols + kPackOf<T> - 1) / kPackOf<T>)};
+    bool packed = rows_packed(logits.as<T>(), cols) && rows_packed(dx.as<T>(), cols);
+    launch<cross_entropy_backward_kernel<T>>(how, config, dx.as<T>(), dloss.as<S>(), logits.as<T>(), lse.as<S>(),
+                                             labels.as<int64_t>(), cols, args.classes_of(cols), args.scale,
+                                             args.ignore_index, packed, dx.beta != 0);
   });
 }
 

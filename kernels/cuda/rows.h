@@ -1,0 +1,85 @@
+#pragma once
+// Rows as packs of 16 bytes. A warp has a row where it fits in the registers of its lanes (at most kRowPacks packs
+// each), otherwise a block of kBlock threads has; what is wider still is read again from memory. Thread t of `width`
+// takes the packs t, t + width, …: which elements a thread adds, and so the order of sums, depends on the row's length
+// alone. Where a row's address is not that of a pack, and in its last, incomplete pack, elements move one by one.
+
+#include <shardgrad/kernels/cuda/map.h>
+#include <shardgrad/kernels/cuda/reduce.h>
+
+namespace shardgrad::SG_DEVICE {
+namespace {
+
+template <class T> inline constexpr int kPackOf = 16 / int(sizeof(T));  ///< elements of a pack
+constexpr int kRowPacks = 8;
+
+template <class T> using RowPack = Pack<T, kPackOf<T>>;
+
+/// Elements [first, first + count) of a row of `cols`, beyond which they are `otherwise`.
+template <class T>
+__device__ RowPack<T> load_part(const T* row, int64_t first, int64_t cols, bool packed, T otherwise = T()) {
+  if (packed && first + kPackOf<T> <= cols) return load_pack<kPackOf<T>>(row + first);
+  RowPack<T> pack;
+  SG_UNROLL
+  for (int e = 0; e < kPackOf<T>; ++e) pack.at[e] = first + e < cols ? row[first + e] : otherwise;
+  return pack;
+}
+/// row[first + e] = value(e), or += it, for those of a pack's elements that the row has.
+template <class T, class Value>
+__device__ void store_part(T* row, int64_t first, int64_t cols, bool packed, bool accumulate, const Value& value) {
+  if (packed && first + kPackOf<T> <= cols) {
+    RowPack<T> pack;
+    if (accumulate) pack = load_pack<kPackOf<T>>(static_cast<const T*>(row + first));
+    SG_UNROLL
+    for (int e = 0; e < kPackOf<T>; ++e) store(&pack.at[e], value(e), accumulate);
+    store_pack(row + first, pack);
+  } else {
+    SG_UNROLL
+    for (int e = 0; e < kPackOf<T>; ++e)
+      if (first + e < cols) store(row + first + e, value(e), accumulate);
+  }
+}
+
+/// Whether every row of `cols` elements from here on begins at a pack; true for what is not there.
+template <class T> bool rows_packed(const T* from, int64_t cols) {
+  return aligned<T, kPackOf<T>>(from) && cols % kPackOf<T> == 0;
+}
+
+/// A row, by the threads that have it: a warp's lanes, or all of a block.
+template <bool by_block> struct RowThreads {
+  static constexpr int width = by_block ? kBlock : 32;
+  __device__ static int64_t row() { return by_block ? blockIdx.x : int64_t(blockIdx.x) * blockDim.y + threadIdx.y; }
+  template <class Op, class A> __device__ static A reduce(A value) {
+    if constexpr (by_block)
+      return block_reduce<Op>(value);
+    else
+      return warp_reduce<Op>(value);
+  }
+};
+
+/// Calls visit.operator()<packs, by_block>() with how many packs of a row each of its threads keeps; false where a row
+/// does not fit.
+template <class T, class Visitor> bool dispatch_rows(int64_t cols, Visitor&& visit) {
+  int64_t packs = (cols + kPackOf<T> - 1) / kPackOf<T>;
+  auto with = [&]<bool by_block>() {
+    int64_t each = (packs + RowThreads<by_block>::width - 1) / RowThreads<by_block>::width;
+    if (each <= 1)
+      visit.template operator()<1, by_block>();
+    else if (each <= 2)
+      visit.template operator()<2, by_block>();
+    else if (each <= 4)
+      visit.template operator()<4, by_block>();
+    else if (each <= kRowPacks)
+      visit.template operator()<kRowPacks, by_block>();
+    return each <= kRowPacks;
+  };
+  return with.template operator()<false>() || with.template operator()<true>();
+}
+/// Blocks of four rows that warps have, or of one.
+template <bool by_block> Config row_blocks(int64_t rows) {
+  if (by_block) return {blocks_for(rows, 1), dim3(kBlock)};
+  return {blocks_for(rows, 4), dim3(32, 4)};
+}
+
+}  // namespace
+}  // namespace shardgrad::SG_DEVICE
