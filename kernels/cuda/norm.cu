@@ -1,13 +1,13 @@
 // layer_norm, rms_norm and batch_norm: x̂ = (x - mean) · rstd, with one mean and rstd per row, or per column. The mean
 // of rms_norm is 0; otherwise it is layer_norm, which reads x once more.
 //
-// layer_norm           one block per row; reads x three times (once from memory), writes y.
-// layer_norm_backward  dx: one block per row, reads dy and x twice (once from memory), writes dx;
-//                      dweight, dbias: one more pass over dy and x.
+// layer_norm           reads x once (a row that fits nowhere three times, the last two from the caches), writes y.
+// layer_norm_backward  dx: reads dy and x once (twice), writes dx; dweight, dbias: one more pass over dy and x.
+//                      rows.h says which threads have a row.
 // batch_norm           reads x three times, writes y once.  batch_norm_backward  reads dy and x twice, writes dx.
 // batch_norm_apply     reads x once, writes y; 4 operations per element, the others about 8.
 
-#include <shardgrad/kernels/cuda/map.h>
+#include <shardgrad/kernels/cuda/rows.h>
 #include <shardgrad/kernels/cuda/sums.h>
 
 namespace shardgrad::SG_DEVICE {
@@ -35,24 +35,83 @@ template <class T> __device__ Compute<T> load_or(const T* from, int64_t i, Compu
 
 // --- layer_norm, rms_norm ------------------------------------------------------------------------------------------
 
-template <class T, class S = Compute<T>>
-__global__ void layer_norm_kernel(Wanted<T> y, Wanted<S> mean, Wanted<S> rstd, const T* x, const T* weight,
-                                  const T* bias, int64_t cols, double eps, bool centered) {
-  int64_t row = blockIdx.x;
-  x += row * cols;
-  S center = 0, squares = 0;
-  if (centered) {
-    S sum = 0;
-    for (int64_t c = threadIdx.x; c < cols; c += blockDim.x) sum += load(x + c);
-    center = block_reduce<Sum>(sum) / S(cols);
+/// How rows lie, and what is done to them.
+template <class T> struct NormRows {
+  int64_t rows, cols;
+  double eps;
+  bool centered, packed;
+  const T *weight, *bias;
+
+  /// Weight or bias, or what stands for one that is not there.
+  __device__ RowPack<T> part_of(const T* from, int64_t first, float otherwise) const {
+    if (from) return load_part(from, first, cols, packed);
+    RowPack<T> same;
+    SG_UNROLL
+    for (T& element : same.at) element = convert<T>(otherwise);
+    return same;
   }
-  for (int64_t c = threadIdx.x; c < cols; c += blockDim.x) {
+};
+
+template <class S> __device__ S rstd_of(S squares, int64_t cols, double eps) {
+  return S(1 / std::sqrt(double(squares) / double(cols) + eps));
+}
+
+template <class T, int packs, bool by_block, class S = Compute<T>>
+__global__ void layer_norm_kernel(Wanted<T> y, Wanted<S> mean, Wanted<S> rstd, const T* x, NormRows<T> r) {
+  using Threads = RowThreads<by_block>;
+  int64_t row = Threads::row();
+  if (row >= r.rows) return;
+  x += row * r.cols;
+  auto first = [](int k) { return int64_t(k * Threads::width + int(threadIdx.x)) * kPackOf<T>; };
+  RowPack<T> part[packs];
+  SG_UNROLL
+  for (int k = 0; k < packs; ++k) part[k] = load_part(x, first(k), r.cols, r.packed);  // 0 beyond the row
+  S center = 0, squares = 0;
+  if (r.centered) {
+    S sum = 0;
+    SG_UNROLL
+    for (int k = 0; k < packs; ++k)
+      for (T element : part[k].at) sum += convert<S>(element);
+    center = Threads::template reduce<Sum>(sum) / S(r.cols);
+  }
+  SG_UNROLL
+  for (int k = 0; k < packs; ++k) {
+    SG_UNROLL
+    for (int e = 0; e < kPackOf<T>; ++e) {
+      S d = first(k) + e < r.cols ? convert<S>(part[k].at[e]) - center : S(0);
+      squares += d * d;
+    }
+  }
+  S scale = rstd_of(Threads::template reduce<Sum>(squares), r.cols, r.eps);
+  SG_UNROLL
+  for (int k = 0; k < packs; ++k) {
+    RowPack<T> weight = r.part_of(r.weight, first(k), 1), bias = r.part_of(r.bias, first(k), 0);
+    store_part(y.to + row * r.cols, first(k), r.cols, r.packed, y.accumulate, [&](int e) {
+      return (convert<S>(part[k].at[e]) - center) * scale * convert<S>(weight.at[e]) + convert<S>(bias.at[e]);
+    });
+  }
+  if (threadIdx.x > 0) return;
+  mean(row, center);
+  rstd(row, scale);
+}
+
+template <class T, class S = Compute<T>>
+__global__ void wide_layer_norm_kernel(Wanted<T> y, Wanted<S> mean, Wanted<S> rstd, const T* x, NormRows<T> r) {
+  int64_t row = blockIdx.x;
+  x += row * r.cols;
+  S center = 0, squares = 0;
+  if (r.centered) {
+    S sum = 0;
+    for (int64_t c = threadIdx.x; c < r.cols; c += blockDim.x) sum += load(x + c);
+    center = block_reduce<Sum>(sum) / S(r.cols);
+  }
+  for (int64_t c = threadIdx.x; c < r.cols; c += blockDim.x) {
     S d = load(x + c) - center;
     squares += d * d;
   }
-  S scale = S(1 / std::sqrt(double(block_reduce<Sum>(squares)) / double(cols) + eps));
-  for (int64_t c = threadIdx.x; c < cols; c += blockDim.x)
-    y(row * cols + c, (load(x + c) - center) * scale * load_or(weight, c, S(1)) + load_or(bias, c, S(0)));
+  S scale = rstd_of(block_reduce<Sum>(squares), r.cols, r.eps);
+  for (int64_t c = threadIdx.x; c < r.cols; c += blockDim.x)
+    y(row * r.cols + c, (load(x + c) - center) * scale * load_or(r.weight, c, S(1)) + load_or(r.bias, c, S(0)));
   if (threadIdx.x > 0) return;
   mean(row, center);
   rstd(row, scale);
@@ -64,8 +123,17 @@ void normalize_rows(const Launch& how, OutView y, OutView mean, OutView rstd, Vi
   if (x.numel() == 0) return;
   dispatch_floats(x.dtype, [&]<class T>() {
     using S = Compute<T>;
-    launch<layer_norm_kernel<T>>(how, {blocks_for(m.rows, 1), threads_for(m.cols)}, Wanted<T>(y), Wanted<S>(mean),
-                                 Wanted<S>(rstd), x.as<T>(), weight.as<T>(), bias.as<T>(), m.cols, eps, centered);
+    bool packed = true;
+    for (const T* each : {static_cast<const T*>(y.as<T>()), x.as<T>(), weight.as<T>(), bias.as<T>()})
+      packed = packed && rows_packed(each, m.cols);
+    NormRows<T> r{m.rows, m.cols, eps, centered, packed, weight.as<T>(), bias.as<T>()};
+    bool fits = dispatch_rows<T>(m.cols, [&]<int packs, bool by_block>() {
+      launch<layer_norm_kernel<T, packs, by_block>>(how, row_blocks<by_block>(m.rows), Wanted<T>(y), Wanted<S>(mean),
+                                                    Wanted<S>(rstd), x.as<T>(), r);
+    });
+    if (!fits)
+      launch<wide_layer_norm_kernel<T>>(how, {blocks_for(m.rows, 1), kBlock}, Wanted<T>(y), Wanted<S>(mean),
+                                        Wanted<S>(rstd), x.as<T>(), r);
   });
 }
 void layer_norm(const Launch& how, OutView y, OutView mean, OutView rstd, View x, View weight, View bias, double eps) {
@@ -99,22 +167,58 @@ template <class T> struct WeightFinish {
 };
 
 // dx = rstd · (g - mean(g) - x̂ · mean(g · x̂)) with g = dy · weight; without mean(g) where there are no means of x
-template <class T, class S = Compute<T>>
-__global__ void layer_norm_backward_kernel(Wanted<T> dx, const T* dy, const T* x, const T* weight, const S* mean,
-                                           const S* rstd, int64_t cols) {
-  int64_t row = blockIdx.x;
-  dy += row * cols;
-  x += row * cols;
+template <class T, int packs, bool by_block, class S = Compute<T>>
+__global__ void layer_norm_backward_kernel(Wanted<T> dx, const T* dy, const T* x, const S* mean, const S* rstd,
+                                           NormRows<T> r) {
+  using Threads = RowThreads<by_block>;
+  int64_t row = Threads::row();
+  if (row >= r.rows) return;
+  dy += row * r.cols, x += row * r.cols;
+  auto first = [](int k) { return int64_t(k * Threads::width + int(threadIdx.x)) * kPackOf<T>; };
+  RowPack<T> gradients[packs], values[packs];
+  SG_UNROLL
+  for (int k = 0; k < packs; ++k) {
+    gradients[k] = load_part(dy, first(k), r.cols, r.packed);  // 0 beyond the row: adds nothing
+    values[k] = load_part(x, first(k), r.cols, r.packed);
+  }
   S center = load_or(mean, row, S(0)), scale = load(rstd + row), sum = 0, dot = 0;
-  for (int64_t c = threadIdx.x; c < cols; c += blockDim.x) {
-    S g = load(dy + c) * load_or(weight, c, S(1));
+  SG_UNROLL
+  for (int k = 0; k < packs; ++k) {
+    RowPack<T> weight = r.part_of(r.weight, first(k), 1);
+    SG_UNROLL
+    for (int e = 0; e < kPackOf<T>; ++e) {
+      S g = convert<S>(gradients[k].at[e]) * convert<S>(weight.at[e]);
+      sum += g;
+      dot += g * (convert<S>(values[k].at[e]) - center) * scale;
+    }
+  }
+  S mean_g = mean ? Threads::template reduce<Sum>(sum) / S(r.cols) : S(0);
+  S mean_dot = Threads::template reduce<Sum>(dot) / S(r.cols);
+  SG_UNROLL
+  for (int k = 0; k < packs; ++k) {
+    RowPack<T> weight = r.part_of(r.weight, first(k), 1);
+    store_part(dx.to + row * r.cols, first(k), r.cols, r.packed, dx.accumulate, [&](int e) {
+      S g = convert<S>(gradients[k].at[e]) * convert<S>(weight.at[e]);
+      return scale * (g - mean_g - (convert<S>(values[k].at[e]) - center) * scale * mean_dot);
+    });
+  }
+}
+
+template <class T, class S = Compute<T>>
+__global__ void wide_layer_norm_backward_kernel(Wanted<T> dx, const T* dy, const T* x, const S* mean, const S* rstd,
+                                                NormRows<T> r) {
+  int64_t row = blockIdx.x;
+  dy += row * r.cols, x += row * r.cols;
+  S center = load_or(mean, row, S(0)), scale = load(rstd + row), sum = 0, dot = 0;
+  for (int64_t c = threadIdx.x; c < r.cols; c += blockDim.x) {
+    S g = load(dy + c) * load_or(r.weight, c, S(1));
     sum += g;
     dot += g * (load(x + c) - center) * scale;
   }
-  S mean_g = mean ? block_reduce<Sum>(sum) / S(cols) : S(0), mean_dot = block_reduce<Sum>(dot) / S(cols);
-  for (int64_t c = threadIdx.x; c < cols; c += blockDim.x) {
-    S g = load(dy + c) * load_or(weight, c, S(1));
-    dx(row * cols + c, scale * (g - mean_g - (load(x + c) - center) * scale * mean_dot));
+  S mean_g = mean ? block_reduce<Sum>(sum) / S(r.cols) : S(0), mean_dot = block_reduce<Sum>(dot) / S(r.cols);
+  for (int64_t c = threadIdx.x; c < r.cols; c += blockDim.x) {
+    S g = load(dy + c) * load_or(r.weight, c, S(1));
+    dx(row * r.cols + c, scale * (g - mean_g - (load(x + c) - center) * scale * mean_dot));
   }
 }
 
@@ -128,8 +232,17 @@ void layer_norm_backward(const Launch& how, OutView dx, OutView dweight, OutView
       sum_columns<double, 2>(how, WeightTerm<T>{dy.as<T>(), x.as<T>(), mean.as<S>(), rstd.as<S>(), m.cols, true},
                              WeightFinish<T>{Wanted<T>(dweight), Wanted<T>(dbias), nullptr}, 1, m.rows, m.cols);
     if (!dx.defined() || m.rows == 0) return;
-    launch<layer_norm_backward_kernel<T>>(how, {blocks_for(m.rows, 1), threads_for(m.cols)}, Wanted<T>(dx), dy.as<T>(),
-                                          x.as<T>(), weight.as<T>(), mean.as<S>(), rstd.as<S>(), m.cols);
+    bool packed = true;
+    for (const T* each : {static_cast<const T*>(dx.as<T>()), dy.as<T>(), x.as<T>(), weight.as<T>()})
+      packed = packed && rows_packed(each, m.cols);
+    NormRows<T> r{.rows = m.rows, .cols = m.cols, .packed = packed, .weight = weight.as<T>()};
+    bool fits = dispatch_rows<T>(m.cols, [&]<int packs, bool by_block>() {
+      launch<layer_norm_backward_kernel<T, packs, by_block>>(how, row_blocks<by_block>(m.rows), Wanted<T>(dx),
+                                                             dy.as<T>(), x.as<T>(), mean.as<S>(), rstd.as<S>(), r);
+    });
+    if (!fits)
+      launch<wide_layer_norm_backward_kernel<T>>(how, {blocks_for(m.rows, 1), kBlock}, Wanted<T>(dx), dy.as<T>(),
+                                                 x.as<T>(), mean.as<S>(), rstd.as<S>(), r);
   });
 }
 
