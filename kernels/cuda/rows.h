@@ -11,7 +11,8 @@ namespace shardgrad::SG_DEVICE {
 namespace {
 
 template <class T> inline constexpr int kPackOf = 16 / int(sizeof(T));  ///< elements of a pack
-constexpr int kRowPacks = 8;
+template <class T>
+inline constexpr int kRowPacks = std::min(8, 32 / kPackOf<T>);  ///< 32 numbers in registers, or 8 packs
 
 template <class T> using RowPack = Pack<T, kPackOf<T>>;
 
@@ -63,15 +64,17 @@ template <class T, class Visitor> bool dispatch_rows(int64_t cols, Visitor&& vis
   int64_t packs = (cols + kPackOf<T> - 1) / kPackOf<T>;
   auto with = [&]<bool by_block>() {
     int64_t each = (packs + RowThreads<by_block>::width - 1) / RowThreads<by_block>::width;
-    if (each <= 1)
-      visit.template operator()<1, by_block>();
-    else if (each <= 2)
+    constexpr bool needs_one = !by_block || kRowPacks<T> * 32 < kBlock;  // or a warp has had such a row
+    if (needs_one && each <= 1) {
+      if constexpr (needs_one) visit.template operator()<1, by_block>();
+    } else if (each <= 2) {
       visit.template operator()<2, by_block>();
-    else if (each <= 4)
+    } else if (each <= 4) {
       visit.template operator()<4, by_block>();
-    else if (each <= kRowPacks)
-      visit.template operator()<kRowPacks, by_block>();
-    return each <= kRowPacks;
+    } else if (each <= kRowPacks<T>) {
+      if constexpr (kRowPacks < T >> 4) visit.template operator()<kRowPacks<T>, by_block>();
+    }
+    return each <= kRowPacks<T>;
   };
   return with.template operator()<false>() || with.template operator()<true>();
 }

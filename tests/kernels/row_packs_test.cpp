@@ -1,0 +1,113 @@
+// Operations over rows at every number of packs that a thread keeps of one, whatever the address of the row.
+
+#include <shardgrad/certify/reference/elementwise.h>
+#include <shardgrad/certify/reference/rows.h>
+#include <shardgrad/certify/reference/transformer.h>
+#include <tests/kernels/kernel_case.h>
+
+namespace shardgrad::test {
+namespace {
+
+#define SG_BOTH(name) kernels::name, [](auto... args) { reference::name(args...); }
+
+/// One row longer than what 1, 2, 4 and 8 packs of a warp's lanes hold, than those of a block's threads, and than all.
+std::vector<int64_t> widths(DType dtype) {
+  int64_t pack = 16 / int64_t(size_of(dtype));
+  std::vector<int64_t> all{8, 32 * pack};
+  for (int64_t packs : {32, 64, 128, 256, 512, 1024, 2048}) all.push_back(packs * pack + 1);
+  return all;
+}
+
+DType statistic(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+TEST(RowPacks, SoftmaxMatchesTheReferenceAtEveryWidth) {
+  for (DType dtype : kFloats)
+    for (int64_t width : widths(dtype)) {
+      SCOPED_TRACE(concat(dtype, ", ", width, " columns"));
+      Shape shape{2, width};
+      Buffer x = Buffer::random(shape, dtype, -5, 5), dy = Buffer::random(shape, dtype, -1, 1, 3), y(shape, dtype);
+      expect_like_reference(SG_BOTH(softmax), dtype, one(shape, dtype), {6}, x, true);
+      reference::softmax(y.out(), x.in(), false);
+      expect_like_reference(SG_BOTH(softmax_backward), dtype, one(shape, dtype), {24}, dy, y, false);
+    }
+}
+
+TEST(RowPacks, LayerNormMatchesTheReferenceAtEveryWidth) {
+  for (DType dtype : kFloats)
+    for (int64_t width : widths(dtype)) {
+      SCOPED_TRACE(concat(dtype, ", ", width, " columns"));
+      Shape shape{2, width};
+      Buffer x = Buffer::random(shape, dtype, -1, 3), dy = Buffer::random(shape, dtype, -1, 1, 3), y(shape, dtype),
+             none;
+      Buffer weight = Buffer::random({width}, dtype, 0.5, 2, 4), bias = Buffer::random({width}, dtype, -1, 1, 5);
+      Buffer mean({2}, statistic(dtype)), rstd = mean;
+      expect_like_reference(SG_BOTH(layer_norm), dtype, std::array<Buffer, 3>{y, mean, rstd}, {24}, x, weight, bias,
+                            1e-5);
+      reference::layer_norm(y.out(), mean.out(), rstd.out(), x.in(), weight.in(), bias.in(), 1e-5);
+      expect_like_reference(SG_BOTH(layer_norm_backward), dtype, std::array<Buffer, 3>{y, none, none}, {24}, dy, x,
+                            weight, mean, rstd);
+    }
+}
+
+/// A tensor whose first element lies at a pack, or one element behind it.
+struct Placed {
+  Placed(const Buffer& x, bool at_a_pack) : all({x.numel() + 32}, x.dtype()), shape(x.shape()) {
+    int64_t before = 16 / int64_t(size_of(x.dtype()));  // a Buffer begins one element behind a multiple of 16 bytes
+    from = at_a_pack ? before - 1 : before;
+    for (int64_t i = 0; i < x.numel(); ++i) all.set(from + i, x.get(i));
+  }
+  View in() const {
+    View view = all.in();
+    return {static_cast<const char*>(view.data) + from * int64_t(size_of(view.dtype)), shape, view.dtype, true};
+  }
+  OutView out(float beta = 0) {
+    View view = in();
+    return {const_cast<void*>(view.data), shape, view.dtype, beta, true};
+  }
+  std::vector<double> values() const {
+    std::vector<double> found;
+    for (int64_t i = 0; i < shape.numel(); ++i) found.push_back(all.get(from + i));
+    return found;
+  }
+  Buffer all;
+  Shape shape;
+  int64_t from;
+};
+
+// Elements that move one by one are added in the order of those that move in packs, and both add to what was there.
+TEST(RowPacks, TheBitsAreThoseOfAnyAddress) {
+  Context context;
+  for (DType dtype : kFloats)
+    for (int64_t width : {int64_t(48), widths(dtype)[5] - 1}) {
+      Shape shape{3, width};
+      Buffer x = Buffer::random(shape, dtype, -2, 2), dy = Buffer::random(shape, dtype, -1, 1, 3);
+      Buffer weight = Buffer::random({width}, dtype, 0.5, 2, 4), bias = Buffer::random({width}, dtype, -1, 1, 5);
+      Buffer labels = Buffer::labels({1, 0, width - 1}), dloss = Buffer::of({1}, statistic(dtype), {2});
+      std::vector<std::vector<double>> found[2];
+      for (bool at_a_pack : {true, false}) {
+        auto at = [&](const Buffer& buffer) { return Placed(buffer, at_a_pack); };
+        Placed results[] = {at(dy), at(dy), at(dy), at(dy), at(dy)}, px = at(x), pdy = at(dy), w = at(weight),
+               b = at(bias);
+        Buffer mean({3}, statistic(dtype)), rstd = mean, lse = mean, loss({1}, statistic(dtype)),
+                                            powers({1}, DType::f64);
+        Buffer y(shape, dtype);
+        kernel_of(kernels::layer_norm, dtype)(1, results[0].out(1), mean.out(), rstd.out(), px.in(), w.in(), b.in(),
+                                              1e-5);
+        kernel_of(kernels::layer_norm_backward, dtype)(1, results[1].out(1), {}, {}, pdy.in(), px.in(), w.in(),
+                                                       mean.in(), rstd.in());
+        kernel_of(kernels::softmax, dtype)(1, results[2].out(), px.in(), false);
+        kernel_of(kernels::softmax_backward, dtype)(1, results[3].out(1), pdy.in(), results[2].in(), false);
+        kernels::CrossEntropyArgs args{.scale = 0.5, .ignore_index = -1};
+        kernel_of(kernels::cross_entropy, dtype)(1, loss.out(), lse.out(), px.in(), labels.in(), args);
+        kernel_of(kernels::cross_entropy_backward, dtype)(1, results[4].out(1), dloss.in(), px.in(), lse.in(),
+                                                          labels.in(), args);
+        kernel_of(kernels::norm_powers, dtype)(1, powers.out(), px.in(), 2, kernels::kNormNode);
+        for (const Placed& result : results) found[at_a_pack].push_back(result.values());
+        for (const Buffer* each : {&mean, &rstd, &lse, &loss, &powers}) found[at_a_pack].push_back(each->values());
+      }
+      for (size_t i = 0; i < found[0].size(); ++i) EXPECT_EQ(found[0][i], found[1][i]) << dtype << ", result " << i;
+    }
+}
+
+}  // namespace
+}  // namespace shardgrad::test
