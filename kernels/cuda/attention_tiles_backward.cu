@@ -89,7 +89,9 @@ __launch_bounds__(kTileThreads, kTileBlocks<D>) __global__
   if (threadIdx.x == 0) first_wild = std::numeric_limits<int>::max();
   bring_rows(keys, p.rows(sample, row0, head, h.places));
   bring_rows(values, p.gradients(sample, row0, head));
+  group_copies();
   make_means<T, D>(means, p, y, sample, head, row0);
+  wait_for_copies<0>();
   __syncthreads();
   uint32_t queries[D / 16][4], gradients[D / 16][4];
   SG_UNROLL
@@ -105,10 +107,12 @@ __launch_bounds__(kTileThreads, kTileBlocks<D>) __global__
   }
   for (int key0 = start; key0 < end; key0 += kTileSide) {
     bool edge = key0 + kTileSide - 1 > row0;  // some query does not see some key
-    RowsOf<T> rows = p.rows(sample, key0, shared_head, end);
-    __syncthreads();  // the last tiles have been read
-    bring_rows(keys, rows, edge, [&](int row) { atomicMin(&first_wild, key0 - start + row); });
+    __syncthreads();                          // the last tiles have been read
+    bring_rows(keys, p.rows(sample, key0, shared_head, end));
     bring_rows(values, p.rows(sample, key0, shared_head + h.kv_heads, end));
+    group_copies();
+    wait_for_copies<0>();
+    if (edge) keep_finite<T>(keys, [&](int row) { atomicMin(&first_wild, key0 - start + row); });
     __syncthreads();
     for (int first = 0; first < kTileSide; first += kMet<D>) {
       if (key0 + first > own + 15) break;  // nothing for this warp
@@ -162,6 +166,8 @@ __launch_bounds__(kTileThreads, kTileBlocks<D>) __global__ void attention_tiles_
   if (threadIdx.x == 0) last_wild = -1;
   bring_rows(keys, p.rows(sample, row0, key_head, h.places));
   bring_rows(values, p.rows(sample, row0, value_head, h.places));
+  group_copies();
+  wait_for_copies<0>();
   __syncthreads();
   float dk[D / 8][4] = {}, dv[D / 8][4] = {}, factor = float(h.scale) * kLog2e;
   // Of each head that shares the keys the tiles of queries that see them; keys before the start are seen by nobody.
@@ -170,17 +176,22 @@ __launch_bounds__(kTileThreads, kTileBlocks<D>) __global__ void attention_tiles_
     int64_t head = shared_head * h.group + turn / across;
     int query0 = row0 + turn % across * kTileSide;
     bool edge = query0 == row0 || row0 < start;  // some query does not see some key
-    RowsOf<T> rows = p.rows(sample, query0, head, h.places), rows_of_dy = p.gradients(sample, query0, head);
-    __syncthreads();  // the last tiles have been read
-    auto wild = [&](int row) { atomicMax(&last_wild, query0 + row); };
-    bring_rows(queries, rows, edge, wild);
-    bring_rows(gradients, rows_of_dy, edge, wild);
+    __syncthreads();                             // the last tiles have been read
+    bring_rows(queries, p.rows(sample, query0, head, h.places));
+    bring_rows(gradients, p.gradients(sample, query0, head));
+    group_copies();
     if (threadIdx.x < kTileSide) {
       int place = query0 + int(threadIdx.x);
       int64_t at = h.lse_at(sample, place, head);
       bool there = place < places;
       lse[threadIdx.x] = there ? p.lse[at] * kLog2e : std::numeric_limits<float>::infinity();  // beyond: weight 0
       means[threadIdx.x] = there ? p.means[at] : 0;
+    }
+    wait_for_copies<0>();
+    if (edge) {
+      auto wild = [&](int row) { atomicMax(&last_wild, query0 + row); };
+      keep_finite<T>(queries, wild);
+      keep_finite<T>(gradients, wild);
     }
     __syncthreads();
     for (int first = 0; first < kTileSide; first += kMet<D>) {

@@ -113,6 +113,19 @@ template <class T, int N> __device__ inline void store_pack(T* to, const Pack<T,
   *reinterpret_cast<Pack<T, N>*>(to) = value;
 }
 
+/// Begins a copy of 16 bytes to shared memory, both at multiples of 16. This thread sees it after a wait for its group,
+/// the others behind a barrier after that.
+__device__ inline void copy_async(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(uint32_t(__cvta_generic_to_shared(to))), "l"(from)
+               : "memory");
+}
+/// The copies since the last call are a group.
+__device__ inline void group_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Waits for all groups but the last `still_open`.
+template <int still_open> __device__ inline void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(still_open) : "memory");
+}
+
 /// The block's dynamic shared memory.
 template <class T> __device__ inline T* dynamic_shared() {
   extern __shared__ __align__(16) unsigned char memory[];

@@ -39,40 +39,45 @@ template <class E> __device__ Pack<E, kTilePack> neighbours(const E* from, bool 
   return pack;
 }
 
+/// Of the packs of a tile those that this thread brings: calls with(row, column) for each.
+template <int D, class With> __device__ void each_pack(const With& with) {
+  constexpr int across = D / kTilePack, apart = kTileThreads / across;
+  int row = int(threadIdx.x) / across, column = int(threadIdx.x) % across * kTilePack;
+  SG_UNROLL
+  for (int i = 0; i < kTileSide / apart; ++i, row += apart) with(row, column);
+}
+
+/// Begins to bring rows to a tile; what is beyond their count or depth is 0. They are there after a wait for the copies
+/// and a barrier.
+template <class T, int D> __device__ void bring_rows(RowsTile<D>& tile, const RowsOf<T>& rows) {
+  const uint16_t* from = reinterpret_cast<const uint16_t*>(rows.from);
+  each_pack<D>([&](int row, int column) {
+    uint16_t* to = &tile.at[row][column];
+    if (row >= rows.count || column >= rows.depth)
+      store_pack(to, Pack<uint16_t, kTilePack>{});
+    else if (rows.packed)
+      copy_async(to, from + row * rows.step + column);
+    else
+      store_pack(to, neighbours(from + row * rows.step + column, false));
+  });
+}
+
 template <class T> __device__ bool is_finite_bits(uint16_t bits) {
   constexpr uint16_t exponent = std::is_same_v<T, bf16> ? 0x7f80 : 0x7c00;
   return (bits & exponent) != exponent;
 }
-
-/// Brings rows to a tile; what is beyond their count or depth is 0. With `finite`, so is what is not finite, whose row
-/// is told to `wild`.
-template <class T, int D, class Wild>
-__device__ void bring_rows(RowsTile<D>& tile, const RowsOf<T>& rows, bool finite, const Wild& wild) {
-  constexpr int across = D / kTilePack, apart = kTileThreads / across, each = kTileSide / apart;
-  constexpr int together = each < 4 ? each : 4;  // are on their way before the first is needed
-  int row = int(threadIdx.x) / across, column = int(threadIdx.x) % across * kTilePack;
-  const uint16_t* from = reinterpret_cast<const uint16_t*>(rows.from) + row * rows.step + column;
-  int64_t count = column < rows.depth ? rows.count : 0;
-  for (int part = 0; part < each / together; ++part) {
-    Pack<uint16_t, kTilePack> packs[together];
+/// Makes 0 of what is not finite among what this thread has brought, and tells wild(row).
+template <class T, int D, class Wild> __device__ void keep_finite(RowsTile<D>& tile, const Wild& wild) {
+  each_pack<D>([&](int row, int column) {
+    auto pack = load_pack<kTilePack>(static_cast<const uint16_t*>(&tile.at[row][column]));
+    bool found = false;
     SG_UNROLL
-    for (int i = 0; i < together; ++i, from += apart * rows.step) {
-      packs[i] = {};
-      if (row + i * apart < count) packs[i] = neighbours(from, rows.packed);
-    }
-    SG_UNROLL
-    for (int i = 0; i < together; ++i, row += apart) {
-      if (finite) {
-        SG_UNROLL
-        for (int k = 0; k < kTilePack; ++k)
-          if (!is_finite_bits<T>(packs[i].at[k])) packs[i].at[k] = 0, wild(row);
-      }
-      store_pack(&tile.at[row][column], packs[i]);
-    }
-  }
-}
-template <class T, int D> __device__ void bring_rows(RowsTile<D>& tile, const RowsOf<T>& rows) {
-  bring_rows(tile, rows, false, [](int) {});
+    for (uint16_t& bits : pack.at)
+      if (!is_finite_bits<T>(bits)) bits = 0, found = true;
+    if (!found) return;
+    store_pack(&tile.at[row][column], pack);
+    wild(row);
+  });
 }
 
 /// Where a lane stands in its warp: of sums it has the rows `group` and group + 8, and of those the columns `two`, two
@@ -94,19 +99,29 @@ template <class T> __device__ void first_factor(uint32_t (&a)[4], const float (&
   a[2] = narrow_two<T>(right[0], right[1]), a[3] = narrow_two<T>(right[2], right[3]);
 }
 
-/// left += A · B, right += A · the B beside it: 16 columns of a product. `k` counts along the sums, `column` across.
+/// Two Bs beside each other, 16 columns of a product. `k` counts along the sums, `column` across.
+template <bool across, int D>
+__device__ void second_factors(uint32_t (&b)[2][2], const RowsTile<D>& tile, int k, int column, const Lane& lane) {
+  uint32_t both[4];
+  int eight = lane.number / 8 % 2 * 8, next = lane.number / 16 * 8, row = lane.number % 8;
+  if constexpr (across)
+    load_matrices<true>(both, &tile.at[k + eight + row][column + next]);
+  else
+    load_matrices<false>(both, &tile.at[column + next + row][k + eight]);
+  b[0][0] = both[0], b[0][1] = both[1], b[1][0] = both[2], b[1][1] = both[3];
+}
+/// left += A · B, right += A · the B beside it.
+template <class T>
+__device__ void add_product(float (&left)[4], float (&right)[4], const uint32_t (&a)[4], const uint32_t (&b)[2][2]) {
+  mma<T>(left, a, b[0]);
+  mma<T>(right, a, b[1]);
+}
 template <class T, bool across, int D>
 __device__ void add_product(float (&left)[4], float (&right)[4], const uint32_t (&a)[4], const RowsTile<D>& tile, int k,
                             int column, const Lane& lane) {
-  uint32_t b[4];
-  int eight = lane.number / 8 % 2 * 8, next = lane.number / 16 * 8, row = lane.number % 8;
-  if constexpr (across)
-    load_matrices<true>(b, &tile.at[k + eight + row][column + next]);
-  else
-    load_matrices<false>(b, &tile.at[column + next + row][k + eight]);
-  const uint32_t one[2] = {b[0], b[1]}, other[2] = {b[2], b[3]};
-  mma<T>(left, a, one);
-  mma<T>(right, a, other);
+  uint32_t b[2][2];
+  second_factors<across>(b, tile, k, column, lane);
+  add_product<T>(left, right, a, b);
 }
 
 /// Two neighbours to memory, in one access where `pair` says that they lie so.

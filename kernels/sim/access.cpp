@@ -222,4 +222,25 @@ void Machine::check_same_value() {
     fault(std::move(second.fault));
 }
 
+// A copy may take place at any time until it is waited for: both ends of that time count as its write, and what is read
+// in between is poison.
+void Machine::copy_later(const Copy& copy) {
+  access(reinterpret_cast<uintptr_t>(copy.from), copy.bytes, Access::read, copy.code, true);
+  access(reinterpret_cast<uintptr_t>(copy.to), copy.bytes, Access::write, copy.code, true);
+  std::memset(copy.to, 0xff, copy.bytes);
+  Fibre& fibre = fibres_[size_t(current_)];
+  fibre.copies.push_back(copy);
+  fibre.copies.back().group = fibre.copy_groups;
+}
+
+void Machine::await_copies(int still_open) {
+  Fibre& fibre = fibres_[size_t(current_)];
+  std::erase_if(fibre.copies, [&](const Copy& copy) {
+    if (copy.group >= fibre.copy_groups - still_open) return false;
+    access(reinterpret_cast<uintptr_t>(copy.to), copy.bytes, Access::write, copy.code, true);
+    std::memcpy(copy.to, copy.from, copy.bytes);
+    return true;
+  });
+}
+
 }  // namespace shardgrad::sim

@@ -17,6 +17,13 @@ void note_access(const void* at, size_t bytes, bool write, const void* from) {
   observe(at, bytes, write ? Access::write : Access::read, from, true);
 }
 
+void copy_later(void* to, const void* from, size_t bytes, const void* code) {
+  Machine::running()->copy_later({static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), bytes,
+                                  reinterpret_cast<Code>(code) - 1, 0});
+}
+void close_copies() { Machine::running()->close_copies(); }
+void await_copies(int still_open) { Machine::running()->await_copies(still_open); }
+
 }  // namespace shardgrad::sim
 
 using shardgrad::sim::Access;

@@ -168,6 +168,13 @@ __attribute__((no_sanitize("thread"), noinline)) void store_pack(T* to, const Pa
   *reinterpret_cast<Pack<T, N>*>(to) = value;
 }
 
+/// Copies of 16 bytes to shared memory, as gpu.h has them.
+__attribute__((noinline)) inline void copy_async(void* to, const void* from) {
+  copy_later(to, from, 16, __builtin_return_address(0));
+}
+inline void group_copies() { close_copies(); }
+template <int still_open> void wait_for_copies() { await_copies(still_open); }
+
 /// The block's dynamic shared memory.
 template <class T> T* dynamic_shared() { return static_cast<T*>(dynamic_shared_memory()); }
 

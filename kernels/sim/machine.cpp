@@ -124,6 +124,8 @@ void Machine::run_block(uint32_t index) {
   for (int t = 0; t < threads_; ++t) {
     fibres_[size_t(t)].state = Fibre::State::fresh;
     fibres_[size_t(t)].fenced = false;
+    fibres_[size_t(t)].copies.clear();
+    fibres_[size_t(t)].copy_groups = 0;
   }
   while (done_ < threads_ && !faulted_) {
     bool moved = false;
@@ -196,6 +198,8 @@ void Machine::fibre_main() {
 
 // Never returns: nobody enters a thread that is done.
 void Machine::finish_thread() {
+  if (const auto& copies = fibres_[size_t(current_)].copies; !copies.empty())
+    set_fault(current_, {copies.front().code, "ends before it has waited for the copy that it began"});
   fibres_[size_t(current_)].state = Fibre::State::done;
   ++done_;
   int first = current_ / kWarp * kWarp;

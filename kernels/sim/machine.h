@@ -26,6 +26,15 @@ inline constexpr int kWarp = 32, kMaxThreads = 1024;
 enum class Access : uint8_t { read, write, atomic };
 enum class WarpOp : uint8_t { synchronise, shuffle, vote };
 
+/// Bytes on their way to shared memory.
+struct Copy {
+  unsigned char* to;
+  const unsigned char* from;
+  size_t bytes;
+  Code code;
+  int group;
+};
+
 /// One simulated thread.
 struct Fibre {
   enum class State : uint8_t { fresh, ready, at_barrier, at_warp_op, done };
@@ -40,6 +49,8 @@ struct Fibre {
   uint64_t value = 0, result = 0;  // what it brought to a warp operation, and what it gets
   int source = 0;                  // the lane it wants to read
   bool fenced = false;
+  std::vector<Copy> copies;
+  int copy_groups = 0;  // closed ones
 };
 
 /// What a kernel did wrong. In `text`, '@' stands for the place `other`.
@@ -68,6 +79,9 @@ class [[gnu::visibility("hidden")]] Machine {
   void access(uintptr_t address, size_t bytes, Access how, Code code, bool aligned);
   int barrier(bool vote, Code code);
   uint64_t warp_op(WarpOp op, unsigned mask, uint64_t value, int source, Code code);
+  void copy_later(const Copy& copy);
+  void close_copies() { ++fibres_[size_t(current_)].copy_groups; }
+  void await_copies(int still_open);
   void fence() { fibres_[size_t(current_)].fenced = true; }
   Places& places() { return places_; }
   void* dynamic_shared() { return dynamic_.data(); }

@@ -42,6 +42,11 @@ __attribute__((no_sanitize("thread"))) T atomic(T* at, Change change, const Sour
 /// An access by one instruction, from the code at `from`.
 void note_access(const void* at, size_t bytes, bool write, const void* from);
 
+/// Begins a copy, by the code at `code`; closes a group of them; waits for all groups but the last `still_open`.
+void copy_later(void* to, const void* from, size_t bytes, const void* code);
+void close_copies();
+void await_copies(int still_open);
+
 void* dynamic_shared_memory();
 
 }  // namespace shardgrad::sim
