@@ -76,7 +76,7 @@ __launch_bounds__(kTileThreads, kTileBlocks<D>) __global__
   __shared__ float means[kTileSide];
   __shared__ int first_wild;  // as in attention_tiles.cu, of keys
   auto* tiles = dynamic_shared<RowsTile<D>>();
-  RowsTile<D>&keys = tiles[0], &values = tiles[1];
+  RowsTile<D>*keys = tiles, *values = tiles + 2;  // of this turn and the next
   const Heads& h = p.h;
   Lane lane;
   int64_t heads = h.samples * h.heads;
@@ -86,18 +86,24 @@ __launch_bounds__(kTileThreads, kTileBlocks<D>) __global__
           shared_head = h.heads + head / h.group;
   int start = int(h.start(sample, head == 0 && tile == 0 && threadIdx.x == 0));
 
+  auto bring = [&](int key, int turn) {
+    bring_rows(keys[turn], p.rows(sample, key, shared_head, end));
+    bring_rows(values[turn], p.rows(sample, key, shared_head + h.kv_heads, end));
+    group_copies();
+  };
   if (threadIdx.x == 0) first_wild = std::numeric_limits<int>::max();
-  bring_rows(keys, p.rows(sample, row0, head, h.places));
-  bring_rows(values, p.gradients(sample, row0, head));
+  bring_rows(keys[1], p.rows(sample, row0, head, h.places));
+  bring_rows(values[1], p.gradients(sample, row0, head));
   group_copies();
+  bring(start, 0);
   make_means<T, D>(means, p, y, sample, head, row0);
-  wait_for_copies<0>();
+  wait_for_copies<1>();
   __syncthreads();
   uint32_t queries[D / 16][4], gradients[D / 16][4];
   SG_UNROLL
   for (int k = 0; k < D / 16; ++k) {
-    first_factor(queries[k], keys, lane.warp * 16, k * 16, lane);
-    first_factor(gradients[k], values, lane.warp * 16, k * 16, lane);
+    first_factor(queries[k], keys[1], lane.warp * 16, k * 16, lane);
+    first_factor(gradients[k], values[1], lane.warp * 16, k * 16, lane);
   }
   float mean[2], lse[2], sums[D / 8][4] = {}, factor = float(h.scale) * kLog2e;
   for (int half = 0; half < 2; ++half) {
@@ -105,14 +111,15 @@ __launch_bounds__(kTileThreads, kTileBlocks<D>) __global__
     mean[half] = means[lane.warp * 16 + lane.group + half * 8];
     lse[half] = place < places ? p.lse[h.lse_at(sample, place, head)] * kLog2e : 0;
   }
-  for (int key0 = start; key0 < end; key0 += kTileSide) {
+  for (int key0 = start, turn = 0; key0 < end; key0 += kTileSide, turn ^= 1) {
     bool edge = key0 + kTileSide - 1 > row0;  // some query does not see some key
-    __syncthreads();                          // the last tiles have been read
-    bring_rows(keys, p.rows(sample, key0, shared_head, end));
-    bring_rows(values, p.rows(sample, key0, shared_head + h.kv_heads, end));
-    group_copies();
-    wait_for_copies<0>();
-    if (edge) keep_finite<T>(keys, [&](int row) { atomicMin(&first_wild, key0 - start + row); });
+    __syncthreads();                          // what the next ones replace has been read
+    if (key0 + kTileSide < end)
+      bring(key0 + kTileSide, turn ^ 1);
+    else
+      group_copies();
+    wait_for_copies<1>();
+    if (edge) keep_finite<T>(keys[turn], [&](int row) { atomicMin(&first_wild, key0 - start + row); });
     __syncthreads();
     for (int first = 0; first < kTileSide; first += kMet<D>) {
       if (key0 + first > own + 15) break;  // nothing for this warp
@@ -121,8 +128,8 @@ __launch_bounds__(kTileThreads, kTileBlocks<D>) __global__
       for (int j = 0; j < kMet<D> / 8; j += 2) {
         SG_UNROLL
         for (int k = 0; k < D / 16; ++k) {
-          add_product<T, false>(scores[j], scores[j + 1], queries[k], keys, k * 16, first + j * 8, lane);
-          add_product<T, false>(slopes[j], slopes[j + 1], gradients[k], values, k * 16, first + j * 8, lane);
+          add_product<T, false>(scores[j], scores[j + 1], queries[k], keys[turn], k * 16, first + j * 8, lane);
+          add_product<T, false>(slopes[j], slopes[j + 1], gradients[k], values[turn], k * 16, first + j * 8, lane);
         }
       }
       SG_UNROLL
@@ -141,10 +148,11 @@ __launch_bounds__(kTileThreads, kTileBlocks<D>) __global__
         first_factor<T>(a, slopes[j], slopes[j + 1]);
         SG_UNROLL
         for (int n = 0; n < D / 8; n += 2)
-          add_product<T, true>(sums[n], sums[n + 1], a, keys, first + j * 8, n * 8, lane);
+          add_product<T, true>(sums[n], sums[n + 1], a, keys[turn], first + j * 8, n * 8, lane);
       }
     }
   }
+  wait_for_copies<0>();
   auto spoilt = [&](int row) { return row0 + row - start >= first_wild; };
   put_rows(dqkv + h.at(sample, row0, head), h.row, h.places - row0, sums, float(h.scale), p, lane, spoilt);
 }
@@ -152,10 +160,10 @@ __launch_bounds__(kTileThreads, kTileBlocks<D>) __global__
 // Block (tile · samples + sample) · kv_heads + head.
 template <class T, int D, bool dropping>
 __launch_bounds__(kTileThreads, kTileBlocks<D>) __global__ void attention_tiles_keys_kernel(Passes<T> p, T* dqkv) {
-  __shared__ float lse[kTileSide], means[kTileSide];
+  __shared__ float lse[2][kTileSide], means[2][kTileSide];  // of this turn and the next
   __shared__ int last_wild;  // the last query of an edge that, or whose gradient, is not finite
   auto* tiles = dynamic_shared<RowsTile<D>>();
-  RowsTile<D>&keys = tiles[0], &values = tiles[1], &queries = tiles[2], &gradients = tiles[3];
+  RowsTile<D>&keys = tiles[0], &values = tiles[1], *queries = tiles + 2, *gradients = tiles + 4;
   const Heads& h = p.h;
   Lane lane;
   int row0 = int(blockIdx.x / (h.samples * h.kv_heads)) * kTileSide, own = row0 + lane.warp * 16,
@@ -163,35 +171,45 @@ __launch_bounds__(kTileThreads, kTileBlocks<D>) __global__ void attention_tiles_
   int64_t shared_head = blockIdx.x % h.kv_heads, sample = blockIdx.x / h.kv_heads % h.samples;
   int start = int(h.start(sample));
   int64_t key_head = h.heads + shared_head, value_head = key_head + h.kv_heads;
+  // Of each head that shares the keys the tiles of queries that see them; keys before the start are seen by nobody.
+  int across = (places - row0 + kTileSide - 1) / kTileSide,
+      turns = row0 + kTileSide <= start ? 0 : int(h.group) * across;
+  auto query_of = [&](int turn) { return row0 + turn % across * kTileSide; };
+  auto bring = [&](int turn) {
+    int64_t head = shared_head * h.group + turn / across;
+    int query = query_of(turn), place = query + int(threadIdx.x);
+    bring_rows(queries[turn % 2], p.rows(sample, query, head, h.places));
+    bring_rows(gradients[turn % 2], p.gradients(sample, query, head));
+    group_copies();
+    if (threadIdx.x >= kTileSide) return;
+    int64_t at = h.lse_at(sample, place, head);
+    bool there = place < places;
+    lse[turn % 2][threadIdx.x] =
+        there ? p.lse[at] * kLog2e : std::numeric_limits<float>::infinity();  // beyond: weight 0
+    means[turn % 2][threadIdx.x] = there ? p.means[at] : 0;
+  };
   if (threadIdx.x == 0) last_wild = -1;
   bring_rows(keys, p.rows(sample, row0, key_head, h.places));
   bring_rows(values, p.rows(sample, row0, value_head, h.places));
-  group_copies();
-  wait_for_copies<0>();
-  __syncthreads();
-  float dk[D / 8][4] = {}, dv[D / 8][4] = {}, factor = float(h.scale) * kLog2e;
-  // Of each head that shares the keys the tiles of queries that see them; keys before the start are seen by nobody.
-  int across = row0 + kTileSide <= start ? 0 : (places - row0 + kTileSide - 1) / kTileSide;
-  for (int turn = 0; turn < int(h.group) * across; ++turn) {
-    int64_t head = shared_head * h.group + turn / across;
-    int query0 = row0 + turn % across * kTileSide;
-    bool edge = query0 == row0 || row0 < start;  // some query does not see some key
-    __syncthreads();                             // the last tiles have been read
-    bring_rows(queries, p.rows(sample, query0, head, h.places));
-    bring_rows(gradients, p.gradients(sample, query0, head));
+  if (turns > 0)
+    bring(0);
+  else
     group_copies();
-    if (threadIdx.x < kTileSide) {
-      int place = query0 + int(threadIdx.x);
-      int64_t at = h.lse_at(sample, place, head);
-      bool there = place < places;
-      lse[threadIdx.x] = there ? p.lse[at] * kLog2e : std::numeric_limits<float>::infinity();  // beyond: weight 0
-      means[threadIdx.x] = there ? p.means[at] : 0;
-    }
-    wait_for_copies<0>();
+  float dk[D / 8][4] = {}, dv[D / 8][4] = {}, factor = float(h.scale) * kLog2e;
+  for (int turn = 0; turn < turns; ++turn) {
+    int64_t head = shared_head * h.group + turn / across;
+    int query0 = query_of(turn), now = turn % 2;
+    bool edge = query0 == row0 || row0 < start;  // some query does not see some key
+    __syncthreads();                             // what the next ones replace has been read
+    if (turn + 1 < turns)
+      bring(turn + 1);
+    else
+      group_copies();
+    wait_for_copies<1>();
     if (edge) {
       auto wild = [&](int row) { atomicMax(&last_wild, query0 + row); };
-      keep_finite<T>(queries, wild);
-      keep_finite<T>(gradients, wild);
+      keep_finite<T>(queries[now], wild);
+      keep_finite<T>(gradients[now], wild);
     }
     __syncthreads();
     for (int first = 0; first < kTileSide; first += kMet<D>) {
@@ -204,8 +222,8 @@ __launch_bounds__(kTileThreads, kTileBlocks<D>) __global__ void attention_tiles_
         first_factor(b, values, lane.warp * 16, k * 16, lane);
         SG_UNROLL
         for (int j = 0; j < kMet<D> / 8; j += 2) {
-          add_product<T, false>(weights[j], weights[j + 1], a, queries, k * 16, first + j * 8, lane);
-          add_product<T, false>(slopes[j], slopes[j + 1], b, gradients, k * 16, first + j * 8, lane);
+          add_product<T, false>(weights[j], weights[j + 1], a, queries[now], k * 16, first + j * 8, lane);
+          add_product<T, false>(slopes[j], slopes[j + 1], b, gradients[now], k * 16, first + j * 8, lane);
         }
       }
       SG_UNROLL
@@ -215,9 +233,9 @@ __launch_bounds__(kTileThreads, kTileBlocks<D>) __global__ void attention_tiles_
           int row = first + j * 8 + lane.two + e % 2;
           int place = query0 + row, key = own + lane.group + e / 2 * 8;
           bool seen = !edge || (key <= place && key >= start);
-          float weight = seen ? std::exp2(weights[j][e] * factor - lse[row]) : 0, slope = slopes[j][e];
+          float weight = seen ? std::exp2(weights[j][e] * factor - lse[now][row]) : 0, slope = slopes[j][e];
           if (dropping) slope = h.dropped(sample, head, place, key, slope);
-          slopes[j][e] = seen ? weight * (slope - means[row]) : 0;
+          slopes[j][e] = seen ? weight * (slope - means[now][row]) : 0;
           weights[j][e] = dropping ? h.dropped(sample, head, place, key, weight) : weight;
         }
       }
@@ -228,12 +246,14 @@ __launch_bounds__(kTileThreads, kTileBlocks<D>) __global__ void attention_tiles_
         first_factor<T>(b, slopes[j], slopes[j + 1]);
         SG_UNROLL
         for (int n = 0; n < D / 8; n += 2) {
-          add_product<T, true>(dv[n], dv[n + 1], a, gradients, first + j * 8, n * 8, lane);
-          add_product<T, true>(dk[n], dk[n + 1], b, queries, first + j * 8, n * 8, lane);
+          add_product<T, true>(dv[n], dv[n + 1], a, gradients[now], first + j * 8, n * 8, lane);
+          add_product<T, true>(dk[n], dk[n + 1], b, queries[now], first + j * 8, n * 8, lane);
         }
       }
     }
   }
+  wait_for_copies<0>();
+  __syncthreads();  // where there was no turn, last_wild has not been seen yet
   auto spoilt = [&](int row) { return row0 + row <= last_wild && row0 + row >= start; };
   put_rows(dqkv + h.at(sample, row0, key_head), h.row, h.places - row0, dk, float(h.scale), p, lane, spoilt);
   put_rows(dqkv + h.at(sample, row0, value_head), h.row, h.places - row0, dv, 1.f, p, lane, spoilt);
@@ -259,9 +279,9 @@ bool attention_backward_by_tiles(const Launch& how, OutView dqkv, View dy, View 
       return Config{blocks_for(blocks, 1), dim3(kTileThreads), of_rows * sizeof(RowsTile<D>)};
     };
     auto with = [&]<bool dropping>() {
-      launch<attention_tiles_queries_kernel<T, D, dropping>>(how, config(tiles * h.samples * h.heads, 2), passes,
+      launch<attention_tiles_queries_kernel<T, D, dropping>>(how, config(tiles * h.samples * h.heads, 4), passes,
                                                              dqkv.as<T>(), y.as<T>());
-      launch<attention_tiles_keys_kernel<T, D, dropping>>(how, config(tiles * h.samples * h.kv_heads, 4), passes,
+      launch<attention_tiles_keys_kernel<T, D, dropping>>(how, config(tiles * h.samples * h.kv_heads, 6), passes,
                                                           dqkv.as<T>());
     };
     h.dropout > 0 ? with.template operator()<true>() : with.template operator()<false>();

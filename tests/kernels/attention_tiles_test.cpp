@@ -1,6 +1,7 @@
 // Attention in 16 bits with heads that GPUs take by tiles of 64 queries and keys.
 
 #include <tests/kernels/attention_case.h>
+#include <tests/kernels/placed.h>
 
 namespace shardgrad::test {
 namespace {
@@ -68,6 +69,29 @@ TEST(AttentionTiles, CachedHaveTheBitsOfAttention) {
           ASSERT_EQ(result.get(i), y.get((i / (2 * depth) * c.places + place) * 2 * depth + i % (2 * depth)))
               << dtype << ", depth " << depth << ", place " << place << ", element " << i;
       }
+    }
+}
+
+// Rows that are copied 16 bytes at a time, beside those that move element by element.
+TEST(AttentionTiles, TheBitsAreThoseOfAnyAddress) {
+  Context context;
+  for (DType dtype : kHalves)
+    for (int64_t depth : {32, 64, 80}) {
+      AttentionCase c{2, 150, 2, 1, depth, 0, {0, 37}};
+      Buffer qkv = Buffer::random(c.qkv(), dtype, -2, 2), dy = Buffer::random(c.y(), dtype, -1, 1, 3);
+      Buffer starts = Buffer::labels({0, 37}), keys = Buffer::random({2, 1, 160, depth}, dtype, -1, 1, 4);
+      std::vector<std::vector<double>> found[2];
+      for (bool at_a_pack : {true, false}) {
+        Placed x(qkv, at_a_pack), g(dy, at_a_pack), y(dy, at_a_pack), dqkv(qkv, at_a_pack), k(keys, at_a_pack), z = y;
+        Buffer lse(c.lse(), DType::f32);
+        kernel_of(kernels::attention, dtype)(1, y.out(1), lse.out(), x.in(), starts.in(), c.args());
+        kernel_of(kernels::attention_backward, dtype)(1, dqkv.out(), g.in(), x.in(), y.in(), lse.in(), starts.in(),
+                                                      c.args());
+        kernel_of(kernels::attention_cached, dtype)(1, z.out(), x.in(), k.in(), k.in(), starts.in(),
+                                                    {2, 1, c.args().scale, 10});
+        found[at_a_pack] = {y.values(), lse.values(), dqkv.values(), z.values()};
+      }
+      for (size_t i = 0; i < found[0].size(); ++i) EXPECT_EQ(found[0][i], found[1][i]) << dtype << ", result " << i;
     }
 }
 
