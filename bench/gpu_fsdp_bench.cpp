@@ -15,6 +15,7 @@
 #include <shardgrad/train/trace.h>
 
 #include "gpu_bench.h"
+#include "gpu_transformer.h"
 
 using namespace shardgrad;
 using namespace shardgrad::bench;
@@ -112,6 +113,20 @@ void narrow_parameters(const Options& options, dist::ProcessGroup& group) {
   report("mlp 4096 bf16 step, parameters kept in bf16", 1e3 * seconds, "ms", "", "mlp 4096 bf16 step");
 }
 
+void narrow_gpt2(const Options& options, dist::ProcessGroup& group) {
+  fsdp::Config config{.strategy = fsdp::Strategy::ddp, .param_dtype = DType::bf16, .reduce_dtype = DType::f32};
+  {
+    progress() = {};
+    Gpt2Training wide(small_gpt2(), 2, {}), narrow(small_gpt2(), 2, {}, &group, config);
+    double expected = wide.step().item(), found = narrow.step().item();
+    SG_CHECK(std::abs(found - expected) <= 1e-2 * expected, "in bf16, the loss is ", found, " instead of ", expected);
+  }
+  Gpt2Training training(measured_gpt2(), measured_samples(), {}, &group, config);
+  double seconds = seconds_of(options.device, 2, [&] { training.step(); });
+  report("gpt2 124M bf16 step, parameters kept in bf16", 1e-3 * double(training.tokens()) / seconds, "Ktoken/s", "",
+         "gpt2 124M bf16 step");
+}
+
 double gigabytes_per_second(const Options& options, bool to_device, int64_t bytes) {
   Tensor host = empty_on_host({bytes}, DType::u8, options.device), here = empty({bytes}, {DType::u8, options.device});
   std::memset(host.out().data, 1, size_t(bytes));
@@ -152,6 +167,7 @@ int main(int argc, char** argv) try {
   auto body = [&](dist::ProcessGroup& group) {
     row("fully_shard, one rank", [&] { one_rank(options, group); });
     row("parameters kept in bf16", [&] { narrow_parameters(options, group); });
+    row("gpt2, parameters kept in bf16", [&] { narrow_gpt2(options, group); });
     row("offloaded shards", [&] { offload(options, group); });
     if (!options.trace.empty()) row("trace of an offloaded step", [&] { trace(options, group); });
   };

@@ -176,46 +176,30 @@ def small_mlp():
     report("mlp 256 f32 step", 1e6 * seconds_of(200, step), "us")
 
 
-class Attention(torch.nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.qkv, self.out, self.heads = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width), heads
-
-    def forward(self, x):
-        return self.out(attended(self.qkv(x), self.heads))
-
-
-class Block(torch.nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.norm_1, self.norm_2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
-        self.attention = Attention(width, heads)
-        self.mlp = torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.GELU(approximate="tanh"),
-                                       torch.nn.Linear(4 * width, width))
-
-    def forward(self, x):
-        x = x + self.attention(self.norm_1(x))
-        return x + self.mlp(self.norm_2(x))
-
-
-class Gpt2(torch.nn.Module):
-    def __init__(self, vocabulary, places, width, layers, heads):
-        super().__init__()
-        self.tokens, self.places = torch.nn.Embedding(vocabulary, width), torch.nn.Embedding(places, width)
-        for table in (self.tokens, self.places):
-            torch.nn.init.normal_(table.weight, std=0.02)
-        self.blocks = torch.nn.Sequential(*(Block(width, heads) for _ in range(layers)))
-        self.norm = torch.nn.LayerNorm(width)
-
-    def forward(self, ids, labels):
-        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
-        logits = F.linear(self.norm(self.blocks(x)), self.tokens.weight)
-        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
-
-
 def attended(qkv, heads):
-    q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in qkv.chunk(3, -1))
+    parts = qkv.unflatten(-1, (3, heads, -1)).transpose(1, 3)
+    q, k, v = (parts[:, :, i] for i in range(3))
     return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+
+
+def linear(width_in, width_out):
+    return (randn(width_out, width_in) * 0.02).requires_grad_(), torch.zeros(width_out, device=device).requires_grad_()
+
+
+def norm(width):
+    return torch.ones(width, device=device).requires_grad_(), torch.zeros(width, device=device).requires_grad_()
+
+
+def gpt2_loss(model, heads, ids, labels):
+    """model: the tables of tokens and places, the blocks (two norms, four products), the last norm."""
+    (tokens, places), blocks, last = model
+    width = tokens.shape[1]
+    x = F.embedding(ids, tokens) + places
+    for norm_1, qkv, out, norm_2, up, down in blocks:
+        x = x + F.linear(attended(F.linear(F.layer_norm(x, (width,), *norm_1), *qkv), heads), *out)
+        x = x + F.linear(F.gelu(F.linear(F.layer_norm(x, (width,), *norm_2), *up), approximate="tanh"), *down)
+    logits = F.linear(F.layer_norm(x, (width,), *last), tokens)
+    return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
 def transformers():
@@ -251,16 +235,20 @@ def transformers():
     words, ids = randn(vocabulary, width).requires_grad_(), torch.randint(count, (8 * batch, places), device=device)
     timed("embedding of gpt2, 65536 tokens", lambda: F.embedding(ids, words), words)
 
-    model = Gpt2(vocabulary, places, width, layers, heads).to(device)
-    adamw = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    tables = [(randn(rows, width) * 0.02).requires_grad_() for rows in (vocabulary, places)]
+    blocks = [(norm(width), linear(width, 3 * width), linear(width, width), norm(width), linear(width, 4 * width),
+               linear(4 * width, width)) for _ in range(layers)]
+    last = norm(width)
+    parameters = [*tables, *last, *(tensor for block in blocks for part in block for tensor in part)]
+    adamw = torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     ids, labels = (torch.randint(count, (batch, places), device=device) for _ in range(2))
-    loss_of = chosen(model)
+    loss_of = chosen(gpt2_loss)
 
     def step():
         with torch.autocast(device, bf16):
-            loss = loss_of(ids, labels)
+            loss = loss_of((tables, blocks, last), heads, ids, labels)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         adamw.step()
         adamw.zero_grad(set_to_none=True)
 

@@ -54,7 +54,7 @@ def what_fails_is_a_row(script, bench):
         found = [json.loads(line) for line in done.stdout.splitlines()]
         assert done.returncode == 1 and len([row for row in found if "on meta" in row["error"]]) == expected, (done, found)
     done = subprocess.run([bench, "--tiny", "--device", "cpu", "--only", "nothing"], stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 2 and "products, mlps, bandwidths, losses, optimizers, ladder" in done.stderr, done
+    assert done.returncode == 2 and "products, mlps, bandwidths, losses, optimizers, ladder, transformers" in done.stderr, done
 
     found, code, _ = of_torch(script, "eager", fault=RuntimeError("planted"))
     assert code == 1 and "RuntimeError: planted" in found["bandwidths"]["error"], found

@@ -86,9 +86,10 @@ step +4\.0 ms +eager 250\.00  graph 1\.25  compile 500\.00 *
 ORDER = ["gpu_bench --device cuda --tiny", "gpu_fsdp_bench --device cuda --tiny", "test_kernels", "shardgrad train", "dist_probe",
          "gpu_bench --device cuda --only products", "gpu_torch.py eager --device cuda --only products",
          "gpu_bench --device cuda --only mlps", "gpu_torch.py graph --device cuda --only mlps",
-         "gpu_bench --device cuda --only bandwidths", "gpu_bench --device cuda --only losses",
+         "gpu_bench --device cuda --only transformers", "gpu_bench --device cuda --only bandwidths",
+         "gpu_bench --device cuda --only losses",
          "gpu_bench --device cuda --only optimizers", "gpu_torch.py eager --device cuda --only optimizers",
-         "gpu_bench --device cuda --only transformers", "gpu_fsdp_bench --device cuda --trace",
+         "gpu_fsdp_bench --device cuda --trace",
          "gpu_bench --device cuda --only ladder", "gpu_torch.py compile"]
 # What may run beside each other is begun before the first training.
 BEFORE_TRAINING = ["test_autograd", "test_nn", "compute-sanitizer --tool memcheck", "compute-sanitizer --tool racecheck"]
