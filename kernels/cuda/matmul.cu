@@ -5,53 +5,16 @@
 //   matmul_kernel         f32, f64: a block of 256 threads computes 64 × 64 elements of c, 4 × 4 per thread.
 //   tensor_matmul_kernel  bf16, f16: a block of 4 warps computes as much, 32 × 32 per warp, on tensor cores. mma() adds
 //                         the product of 16 × 16 by 16 × 8 elements that lie spread over the registers of a warp.
+// Large ones of 16 bits go to matmul_tiles.cu, whose sums are made in the same order.
 
-#include <shardgrad/kernels/cuda/gelu.h>
+#include <shardgrad/kernels/cuda/matmul_tiles.h>
 
 namespace shardgrad::SG_DEVICE {
 namespace {
 
-using kernels::Epilogue;
 using kernels::MatmulArgs;
 
 constexpr int kTile = 64, kDepth = 16, kEach = 4, kSide = kTile / kEach;
-
-/// A matrix in memory; a transpose is its strides exchanged.
-template <class T> struct Operand {
-  const T* data;
-  int64_t rows, cols, row_step, col_step, batch_step;
-};
-
-/// The element of a block's tile of c where a block begins.
-struct Place {
-  int64_t batch, row, col;
-  __device__ Place(int64_t rows, int64_t cols) {
-    int64_t across = (cols + kTile - 1) / kTile, down = (rows + kTile - 1) / kTile;
-    col = blockIdx.x % across * kTile;
-    row = blockIdx.x / across % down * kTile;
-    batch = blockIdx.x / across / down;
-  }
-};
-
-/// What becomes of the sum that belongs to an element of c.
-template <class T> struct Finish {
-  T *c, *pre;
-  const T *bias, *x;  // x: where it is not positive, the result is 0
-  int64_t rows, cols;
-  Epilogue epilogue;
-  bool accumulate, accumulate_pre;
-
-  __device__ void operator()(int64_t batch, int64_t row, int64_t col, Compute<T> value) const {
-    if (row >= rows || col >= cols) return;
-    int64_t at = (batch * rows + row) * cols + col;
-    if (bias) value += load(bias + col);
-    if (pre) store(pre + at, value, accumulate_pre);
-    if (x && load(x + at) <= 0) value = 0;
-    if (epilogue == Epilogue::relu && value < 0) value = 0;
-    if (epilogue == Epilogue::gelu_tanh) value = gelu_tanh(value);
-    store(c + at, value, accumulate);
-  }
-};
 
 // tile[k][i] = element (first + i, depth + k) of x seen as (outside, K), 0 beyond its edges. Neighbouring threads read
 // along the dimension that is contiguous in memory.
@@ -67,7 +30,7 @@ __device__ void bring(C (&tile)[kDepth][kTile + 1], const T* x, int64_t first, i
 
 template <class T, class C = Compute<T>> __global__ void matmul_kernel(Finish<T> finish, Operand<T> a, Operand<T> b) {
   __shared__ C tiles[2][kDepth][kTile + 1];
-  Place place(a.rows, b.cols);
+  Place place(a.rows, b.cols, kTile);
   a.data += place.batch * a.batch_step;
   b.data += place.batch * b.batch_step;
   int row = int(threadIdx.x) / kSide, col = int(threadIdx.x) % kSide;
@@ -138,7 +101,7 @@ __device__ inline uint32_t pair(const Tile& tile, int row, int k) {
 template <class T> __global__ void tensor_matmul_kernel(Finish<T> finish, Operand<T> a, Operand<T> b) {
   __shared__ Tile left, right;
   __shared__ float result[kTile][kTile + 1];
-  Place place(a.rows, b.cols);
+  Place place(a.rows, b.cols, kTile);
   a.data += place.batch * a.batch_step;
   b.data += place.batch * b.batch_step;
   int warp = int(threadIdx.x) / warpSize, lane = int(threadIdx.x) % warpSize, group = lane / 4, two = lane % 4 * 2;
@@ -186,10 +149,11 @@ void product(const Launch& how, OutView c, OutView pre, View a, View b, View bia
     Operand<T> left = operand<T>(a, args.trans_a), right = operand<T>(b, args.trans_b);
     int64_t m = left.rows, n = right.cols, batches = c.numel() / (m * n);
     Finish<T> finish{c.as<T>(), pre.as<T>(), bias.as<T>(), x.as<T>(), m, n, args.epilogue, c.beta != 0, pre.beta != 0};
-    unsigned blocks = blocks_for(batches * blocks_for(m, kTile) * blocks_for(n, kTile), 1);
-    if constexpr (sizeof(T) == 2)
-      launch<tensor_matmul_kernel<T>>(how, {blocks, kTensorBlock}, finish, left, right);
-    else
+    unsigned blocks = blocks_of(batches, m, n, kTile);
+    if constexpr (sizeof(T) == 2) {
+      if (!product_by_tiles(how, finish, left, right, batches))
+        launch<tensor_matmul_kernel<T>>(how, {blocks, kTensorBlock}, finish, left, right);
+    } else
       launch<matmul_kernel<T>>(how, {blocks, kBlock}, finish, left, right);
   });
 }

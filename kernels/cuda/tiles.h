@@ -1,5 +1,5 @@
 #pragma once
-// Tiles of 64 rows of 16-bit elements in shared memory, and what a warp multiplies of them on tensor cores. A warp has
+// Tiles of rows of 16-bit elements in shared memory, and what a warp multiplies of them on tensor cores. A warp has
 // 16 rows of a product: fragments of the first factor, A (16, 16), come from rows of a tile, or are sums that become a
 // factor; those of the second, B (16, 8), two at a time, from a tile that has B's columns as its rows (`across` is
 // false) or its rows as rows (true).
@@ -12,7 +12,7 @@
 namespace shardgrad::SG_DEVICE {
 namespace {
 
-constexpr int kTileSide = 64;      ///< rows of a tile
+constexpr int kTileSide = 64;      ///< rows of a tile, if it is not said
 constexpr int kTileThreads = 128;  ///< four warps
 constexpr int kTilePack = 8;       ///< elements that move at a time
 
@@ -20,7 +20,7 @@ constexpr int kTilePack = 8;       ///< elements that move at a time
 template <int D> constexpr int kTileBlocks = D > 64 ? 1 : 2;
 
 /// Rows of D elements, 16 bytes apart: eight rows that an instruction reads lie in other banks.
-template <int D> struct alignas(16) RowsTile { uint16_t at[kTileSide][D + kTilePack]; };
+template <int D, int rows = kTileSide> struct alignas(16) RowsTile { uint16_t at[rows][D + kTilePack]; };
 
 /// Rows in device memory, `step` elements from one to the next, of which `count` are there; `packed`: each begins at a
 /// multiple of 16 bytes.
@@ -40,18 +40,18 @@ template <class E> __device__ Pack<E, kTilePack> neighbours(const E* from, bool 
 }
 
 /// Of the packs of a tile those that this thread brings: calls with(row, column) for each.
-template <int D, class With> __device__ void each_pack(const With& with) {
+template <int D, int rows, class With> __device__ void each_pack(const With& with) {
   constexpr int across = D / kTilePack, apart = kTileThreads / across;
   int row = int(threadIdx.x) / across, column = int(threadIdx.x) % across * kTilePack;
   SG_UNROLL
-  for (int i = 0; i < kTileSide / apart; ++i, row += apart) with(row, column);
+  for (int i = 0; i < rows / apart; ++i, row += apart) with(row, column);
 }
 
 /// Begins to bring rows to a tile; what is beyond their count or depth is 0. They are there after a wait for the copies
 /// and a barrier.
-template <class T, int D> __device__ void bring_rows(RowsTile<D>& tile, const RowsOf<T>& rows) {
+template <class T, int D, int count> __device__ void bring_rows(RowsTile<D, count>& tile, const RowsOf<T>& rows) {
   const uint16_t* from = reinterpret_cast<const uint16_t*>(rows.from);
-  each_pack<D>([&](int row, int column) {
+  each_pack<D, count>([&](int row, int column) {
     uint16_t* to = &tile.at[row][column];
     if (row >= rows.count || column >= rows.depth)
       store_pack(to, Pack<uint16_t, kTilePack>{});
@@ -68,7 +68,7 @@ template <class T> __device__ bool is_finite_bits(uint16_t bits) {
 }
 /// Makes 0 of what is not finite among what this thread has brought, and tells wild(row).
 template <class T, int D, class Wild> __device__ void keep_finite(RowsTile<D>& tile, const Wild& wild) {
-  each_pack<D>([&](int row, int column) {
+  each_pack<D, kTileSide>([&](int row, int column) {
     auto pack = load_pack<kTilePack>(static_cast<const uint16_t*>(&tile.at[row][column]));
     bool found = false;
     SG_UNROLL
@@ -89,9 +89,15 @@ struct Lane {
 };
 
 /// A from rows `row` … row + 15 and columns `column` … column + 15 of a tile.
-template <int D>
-__device__ void first_factor(uint32_t (&a)[4], const RowsTile<D>& tile, int row, int column, const Lane& lane) {
+template <int D, int rows>
+__device__ void first_factor(uint32_t (&a)[4], const RowsTile<D, rows>& tile, int row, int column, const Lane& lane) {
   load_matrices<false>(a, &tile.at[row + lane.number % 16][column + lane.number / 16 * 8]);
+}
+/// A from a tile whose rows are its columns.
+template <int D, int rows>
+__device__ void first_factor_across(uint32_t (&a)[4], const RowsTile<D, rows>& tile, int row, int column,
+                                    const Lane& lane) {
+  load_matrices<true>(a, &tile.at[column + lane.number / 16 * 8 + lane.number % 8][row + lane.number / 8 % 2 * 8]);
 }
 /// A from sums of 16 columns, rounded.
 template <class T> __device__ void first_factor(uint32_t (&a)[4], const float (&left)[4], const float (&right)[4]) {
@@ -100,8 +106,9 @@ template <class T> __device__ void first_factor(uint32_t (&a)[4], const float (&
 }
 
 /// Two Bs beside each other, 16 columns of a product. `k` counts along the sums, `column` across.
-template <bool across, int D>
-__device__ void second_factors(uint32_t (&b)[2][2], const RowsTile<D>& tile, int k, int column, const Lane& lane) {
+template <bool across, int D, int rows>
+__device__ void second_factors(uint32_t (&b)[2][2], const RowsTile<D, rows>& tile, int k, int column,
+                               const Lane& lane) {
   uint32_t both[4];
   int eight = lane.number / 8 % 2 * 8, next = lane.number / 16 * 8, row = lane.number % 8;
   if constexpr (across)

@@ -76,8 +76,8 @@ TEST(AttentionTiles, CachedHaveTheBitsOfAttention) {
 TEST(AttentionTiles, TheBitsAreThoseOfAnyAddress) {
   Context context;
   for (DType dtype : kHalves)
-    for (int64_t depth : {32, 64, 80}) {
-      AttentionCase c{2, 150, 2, 1, depth, 0, {0, 37}};
+    for (int64_t depth : {32, dtype == DType::bf16 ? 64 : 80}) {
+      AttentionCase c{2, depth == 64 ? 130 : 70, 2, 1, depth, 0, {0, 37}};
       Buffer qkv = Buffer::random(c.qkv(), dtype, -2, 2), dy = Buffer::random(c.y(), dtype, -1, 1, 3);
       Buffer starts = Buffer::labels({0, 37}), keys = Buffer::random({2, 1, 160, depth}, dtype, -1, 1, 4);
       std::vector<std::vector<double>> found[2];

@@ -5,7 +5,7 @@
 #include <shardgrad/certify/reference/rest.h>
 #include <shardgrad/kernels/cpu/matmul.h>
 #include <shardgrad/kernels/workspace.h>
-#include <tests/kernels/kernel_case.h>
+#include <tests/kernels/placed.h>
 
 namespace shardgrad::test {
 namespace {
@@ -88,6 +88,38 @@ TEST(Matmul, KeepsTheValueBeforeTheEpilogue) {
         expect_like_reference(SG_BOTH(matmul), dtype, std::array<Buffer, 2>{c, c}, tolerance, a, b, bias,
                               MatmulArgs{false, false, epilogue});
       }
+}
+
+// GPUs take large products in tiles of 128 × 128, 32 deep, where operands lie at multiples of 16 bytes; the others in
+// smaller tiles. A sum is the same, so one address has the bits of another.
+TEST(Matmul, LargeProductsOf16BitsHaveTheBitsOfAnyAddress) {
+  Context context;
+  const Sizes large[] = {{128, 128, 8}, {128, 136, 40}, {264, 128, 104}};
+  for (DType dtype : {DType::bf16, DType::f16})
+    for (auto [m, n, k] : large)
+      for (bool trans_a : {false, true})
+        for (bool trans_b : {false, true}) {
+          if (test_device() != DeviceKind::cpu && m > 128 && trans_a == trans_b) continue;  // slow on the simulator
+          Buffer a = Buffer::random(matrix({}, m, k, trans_a), dtype, -1, 1, 3);
+          Buffer b = Buffer::random(matrix({}, k, n, trans_b), dtype, -1, 1, 4),
+                 bias = Buffer::random({n}, dtype, -1, 1, 5);
+          Buffer expected({m, n}, dtype), old = Buffer::random({m, n}, dtype, -1, 1, 6);
+          MatmulArgs args{trans_a, trans_b, Epilogue::relu};
+          reference::matmul(expected.out(), {}, a.in(), b.in(), bias.in(), args);
+          std::vector<double> found[2], added[2];
+          for (bool at_a_pack : {true, false}) {
+            Placed x(a, at_a_pack), y(b, at_a_pack);
+            Buffer c({m, n}, dtype), sum = old;
+            kernel_of(kernels::matmul, dtype)(1, c.poison().out(), {}, x.in(), y.in(), bias.in(), args);
+            kernel_of(kernels::matmul, dtype)(1, sum.out(1), {}, x.in(), y.in(), {}, MatmulArgs{trans_a, trans_b});
+            expect_close(c, expected, c, 0, tolerance_for(k), concat(m, " x ", n, " x ", k));
+            found[at_a_pack] = c.values(), added[at_a_pack] = sum.values();
+          }
+          if (test_device() == DeviceKind::cpu) continue;  // there, and with cuBLASLt, the order is the library's
+          if (test_device() == DeviceKind::cuda && std::getenv("SHARDGRAD_GEMM") == nullptr) continue;
+          EXPECT_EQ(found[0], found[1]) << dtype << ", " << m << " x " << n << " x " << k << trans_a << trans_b;
+          EXPECT_EQ(added[0], added[1]) << dtype;
+        }
 }
 
 TEST(Matmul, ServesBatchesAndOneMatrixForAll) {
