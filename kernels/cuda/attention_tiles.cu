@@ -1,5 +1,5 @@
-// attention and attention_cached by tiles (attention_tiles.h): a block has 64 or 128 queries of a head,
-// and brings the next keys and values while it meets those before.
+// attention and attention_cached by tiles (attention_tiles.h): a block has 64 queries of a head, and
+// brings the next keys and values while it meets those before.
 //
 // With P = T² / 2 pairs for each sample and head: 4·d operations per pair on tensor cores, an exponential and about 10
 // others on the rest; keys and values are read once for 64 queries, the most from the caches. Beside that qkv is read
@@ -44,23 +44,20 @@ __device__ inline float largest(float a, float b) { return a > b || !(a == a) ? 
 
 constexpr int kMet = 32;  ///< keys at a time: their scores are in registers
 
-/// Tiles of queries that a block has, so that each key and value that it reads from shared memory meets as many rows.
-template <int D> constexpr int kQueryTiles = D > 64 ? 1 : 2;
-
-// `tiles` tiles of the queries, from number `first_tile` on. `dropped(place, key, weight)` is a weight after dropout;
+// Tile `tile` of the queries. `dropped(place, key, weight)` is a weight after dropout;
 // put(row, column, left, right) takes two neighbours of a row of the result, put.lse(row, value) the logarithm of what
 // its weights were divided by.
-template <class T, int D, int tiles, class Dropped, class Put>
-__device__ void attend_tiles(const Meeting<T>& m, int first_tile, const Dropped& dropped, const Put& put) {
+template <class T, int D, class Dropped, class Put>
+__device__ void attend_tile(const Meeting<T>& m, int tile, const Dropped& dropped, const Put& put) {
   // The first key, counted from the start, of an edge whose value is not finite. By its weight, which is 0 for queries
   // before it, it would come to those; so it is left out of the product, and put into what sees it in the end.
   __shared__ int first_wild;
   auto* shared = dynamic_shared<RowsTile<D>>();
   RowsTile<D>*keys = shared, *values = shared + 2;  // of this turn and the next
   Lane lane;
-  int row0 = first_tile * kTileSide, place0 = m.first + row0, behind = row0 + tiles * kTileSide;
+  int row0 = tile * kTileSide, place0 = m.first + row0, behind = row0 + kTileSide;
   int end = m.first + (behind < m.rows ? behind : m.rows);  // of the keys that any query sees
-  int own = place0 + lane.warp * 16;  // the place of the warp's first query; others a tile further
+  int own = place0 + lane.warp * 16;                        // the place of the warp's first query
   auto bring = [&](int key, int turn) {
     bring_rows(keys[turn], m.key_rows(m.keys, key, end));
     bring_rows(values[turn], m.key_rows(m.values, key, end));
@@ -69,21 +66,16 @@ __device__ void attend_tiles(const Meeting<T>& m, int first_tile, const Dropped&
 
   if (threadIdx.x == 0) first_wild = std::numeric_limits<int>::max();
   bring_rows(keys[1], m.query_rows(row0));
-  if (tiles > 1) bring_rows(values[1], m.query_rows(row0 + kTileSide));
   group_copies();
   bring(m.start, 0);
   wait_for_copies<1>();
   __syncthreads();
-  uint32_t queries[tiles][D / 16][4];
+  uint32_t queries[D / 16][4];
   SG_UNROLL
-  for (int k = 0; k < D / 16; ++k) {
-    first_factor(queries[0][k], keys[1], lane.warp * 16, k * 16, lane);
-    if constexpr (tiles > 1) first_factor(queries[1][k], values[1], lane.warp * 16, k * 16, lane);
-  }
+  for (int k = 0; k < D / 16; ++k) first_factor(queries[k], keys[1], lane.warp * 16, k * 16, lane);
 
-  float sums[tiles][D / 8][4] = {}, top[tiles][2], total[tiles][2] = {}, factor = m.scale * kLog2e;
-  SG_UNROLL
-  for (int t = 0; t < tiles; ++t) top[t][0] = top[t][1] = -std::numeric_limits<float>::infinity();
+  float sums[D / 8][4] = {}, top[2] = {-std::numeric_limits<float>::infinity(), top[0]}, total[2] = {};
+  float factor = m.scale * kLog2e;
   for (int key0 = m.start, turn = 0; key0 < end; key0 += kTileSide, turn ^= 1) {
     bool edge = key0 + kTileSide - 1 > place0;  // some query does not see some key
     __syncthreads();                            // what the next ones replace has been read
@@ -96,85 +88,70 @@ __device__ void attend_tiles(const Meeting<T>& m, int first_tile, const Dropped&
     __syncthreads();
     for (int begin = 0; begin < kTileSide; begin += kMet) {
       int key1 = key0 + begin;
-      if (key1 > own + (tiles - 1) * kTileSide + 15) break;  // nothing for this warp
-      float scores[tiles][kMet / 8][4] = {};
+      if (key1 > own + 15) break;  // nothing for this warp
+      float scores[kMet / 8][4] = {};
       SG_UNROLL
       for (int j = 0; j < kMet / 8; j += 2) {
         SG_UNROLL
-        for (int k = 0; k < D / 16; ++k) {
-          uint32_t b[2][2];
-          second_factors<false>(b, keys[turn], k * 16, begin + j * 8, lane);
-          SG_UNROLL
-          for (int t = 0; t < tiles; ++t) add_product<T>(scores[t][j], scores[t][j + 1], queries[t][k], b);
-        }
+        for (int k = 0; k < D / 16; ++k)
+          add_product<T, false>(scores[j], scores[j + 1], queries[k], keys[turn], k * 16, begin + j * 8, lane);
       }
       SG_UNROLL
-      for (int t = 0; t < tiles; ++t) {
+      for (int half = 0; half < 2; ++half) {  // rows `group` and group + 8
+        int place = own + lane.group + half * 8;
+        float peak = top[half];
         SG_UNROLL
-        for (int half = 0; half < 2; ++half) {  // rows `group` and group + 8
-          int place = own + t * kTileSide + lane.group + half * 8;
-          float peak = top[t][half];
+        for (int j = 0; j < kMet / 8; ++j) {
           SG_UNROLL
-          for (int j = 0; j < kMet / 8; ++j) {
-            SG_UNROLL
-            for (int e = 0; e < 2; ++e) {
-              float& score = scores[t][j][half * 2 + e];
-              if (edge && key1 + j * 8 + lane.two + e > place) score = -std::numeric_limits<float>::infinity();
-              peak = largest(peak, score);
-            }
+          for (int e = 0; e < 2; ++e) {
+            float& score = scores[j][half * 2 + e];
+            if (edge && key1 + j * 8 + lane.two + e > place) score = -std::numeric_limits<float>::infinity();
+            peak = largest(peak, score);
           }
-          peak = largest(peak, __shfl_xor_sync(kWholeWarp, peak, 1));
-          peak = largest(peak, __shfl_xor_sync(kWholeWarp, peak, 2));
-          float fading = peak == top[t][half] ? 1 : std::exp2((top[t][half] - peak) * factor);
-          float shift = floor_of(peak) * factor;
-          top[t][half] = peak;
-          total[t][half] *= fading;
+        }
+        peak = largest(peak, __shfl_xor_sync(kWholeWarp, peak, 1));
+        peak = largest(peak, __shfl_xor_sync(kWholeWarp, peak, 2));
+        float fading = peak == top[half] ? 1 : std::exp2((top[half] - peak) * factor);
+        float shift = floor_of(peak) * factor;
+        top[half] = peak;
+        total[half] *= fading;
+        SG_UNROLL
+        for (int n = 0; n < D / 8; ++n) sums[n][half * 2] *= fading, sums[n][half * 2 + 1] *= fading;
+        SG_UNROLL
+        for (int j = 0; j < kMet / 8; ++j) {
           SG_UNROLL
-          for (int n = 0; n < D / 8; ++n) sums[t][n][half * 2] *= fading, sums[t][n][half * 2 + 1] *= fading;
-          SG_UNROLL
-          for (int j = 0; j < kMet / 8; ++j) {
-            SG_UNROLL
-            for (int e = 0; e < 2; ++e) {
-              float weight = std::exp2(scores[t][j][half * 2 + e] * factor - shift);
-              total[t][half] += weight;
-              scores[t][j][half * 2 + e] = dropped(place, key1 + j * 8 + lane.two + e, weight);
-            }
+          for (int e = 0; e < 2; ++e) {
+            float weight = std::exp2(scores[j][half * 2 + e] * factor - shift);
+            total[half] += weight;
+            scores[j][half * 2 + e] = dropped(place, key1 + j * 8 + lane.two + e, weight);
           }
         }
       }
       SG_UNROLL
       for (int j = 0; j < kMet / 8; j += 2) {
-        uint32_t weights[tiles][4];
+        uint32_t weights[4];
+        first_factor<T>(weights, scores[j], scores[j + 1]);
         SG_UNROLL
-        for (int t = 0; t < tiles; ++t) first_factor<T>(weights[t], scores[t][j], scores[t][j + 1]);
-        SG_UNROLL
-        for (int n = 0; n < D / 8; n += 2) {
-          uint32_t b[2][2];
-          second_factors<true>(b, values[turn], begin + j * 8, n * 8, lane);
-          SG_UNROLL
-          for (int t = 0; t < tiles; ++t) add_product<T>(sums[t][n], sums[t][n + 1], weights[t], b);
-        }
+        for (int n = 0; n < D / 8; n += 2)
+          add_product<T, true>(sums[n], sums[n + 1], weights, values[turn], begin + j * 8, n * 8, lane);
       }
     }
   }
   wait_for_copies<0>();
 
   SG_UNROLL
-  for (int t = 0; t < tiles; ++t) {
+  for (int half = 0; half < 2; ++half) {
+    int row = row0 + lane.warp * 16 + lane.group + half * 8;
+    float sum = add_up(total[half]);
+    if (row >= m.rows) continue;
+    bool empty = m.first + row < m.start;
+    float inverse = empty ? 0 : 1 / sum;
+    if (m.first + row - m.start >= first_wild) inverse = std::numeric_limits<float>::quiet_NaN();
     SG_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      int row = row0 + t * kTileSide + lane.warp * 16 + lane.group + half * 8;
-      float sum = add_up(total[t][half]);
-      if (row >= m.rows) continue;
-      bool empty = m.first + row < m.start;
-      float inverse = empty ? 0 : 1 / sum;
-      if (m.first + row - m.start >= first_wild) inverse = std::numeric_limits<float>::quiet_NaN();
-      SG_UNROLL
-      for (int n = 0; n < D / 8; ++n)
-        if (n * 8 + lane.two < m.depth)
-          put(row, n * 8 + lane.two, sums[t][n][half * 2] * inverse, sums[t][n][half * 2 + 1] * inverse);
-      if (lane.two == 0) put.lse(row, empty ? 0 : top[t][half] * m.scale + std::log(sum));
-    }
+    for (int n = 0; n < D / 8; ++n)
+      if (n * 8 + lane.two < m.depth)
+        put(row, n * 8 + lane.two, sums[n][half * 2] * inverse, sums[n][half * 2 + 1] * inverse);
+    if (lane.two == 0) put.lse(row, empty ? 0 : top[half] * m.scale + std::log(sum));
   }
 }
 
@@ -196,7 +173,7 @@ template <class T> struct Result {
 
 // Block (tile · samples + sample) · heads + head; later tiles see more keys, and are begun first.
 template <class T, int D, bool dropping>
-__launch_bounds__(kTileThreads, kTileBlocks<D>) __global__
+__launch_bounds__(kTileThreads, D > 64 ? 2 : 3) __global__
     void attention_tiles_kernel(Heads h, T* y, float* lse, const T* qkv, bool packed, bool pairs, bool accumulate,
                                 bool accumulate_lse) {
   int64_t heads = h.samples * h.heads;
@@ -217,8 +194,8 @@ __launch_bounds__(kTileThreads, kTileBlocks<D>) __global__
                      .packed = packed};
   Result<T> result{y + h.y_at(sample, 0, head), h.heads * h.depth, pairs, accumulate};
   if (lse) result.sums = lse + h.lse_at(sample, 0, head), result.accumulate_sums = accumulate_lse;
-  attend_tiles<T, D, kQueryTiles<D>>(
-      meeting, tile * kQueryTiles<D>,
+  attend_tile<T, D>(
+      meeting, tile,
       [&](int64_t place, int64_t key, float weight) {
         return dropping ? h.dropped(sample, head, place, key, weight) : weight;
       },
@@ -227,7 +204,7 @@ __launch_bounds__(kTileThreads, kTileBlocks<D>) __global__
 
 // Block (sample · tiles + tile) · heads + head.
 template <class T, int D>
-__launch_bounds__(kTileThreads, kTileBlocks<D>) __global__
+__launch_bounds__(kTileThreads, D > 64 ? 2 : 3) __global__
     void attention_cached_tiles_kernel(CachedHeads h, T* y, const T* qkv, const T* keys, const T* values,
                                        const int64_t* starts, bool packed, bool pairs, bool accumulate) {
   int64_t tiles = (h.rows + kTileSide - 1) / kTileSide, head = blockIdx.x % h.heads;
@@ -247,7 +224,7 @@ __launch_bounds__(kTileThreads, kTileBlocks<D>) __global__
                      .packed = packed};
   int64_t step = h.heads * h.depth;
   Result<T> result{y + sample * h.rows * step + head * h.depth, step, pairs, accumulate};
-  attend_tiles<T, D, 1>(
+  attend_tile<T, D>(
       meeting, tile, [](int64_t, int64_t, float weight) { return weight; }, result);
 }
 
@@ -255,14 +232,14 @@ template <int D> Config tiles_for(int64_t blocks) {
   return {blocks_for(blocks, 1), dim3(kTileThreads), 4 * sizeof(RowsTile<D>)};
 }
 
-int64_t tiles_of(int64_t rows, int tiles = 1) { return (rows + tiles * kTileSide - 1) / (tiles * kTileSide); }
+int64_t tiles_of(int64_t rows) { return (rows + kTileSide - 1) / kTileSide; }
 
 }  // namespace
 
 bool attention_by_tiles(const Launch& how, OutView y, OutView lse, View qkv, View starts, kernels::AttentionArgs args) {
   Heads h(qkv, starts, args);
   return dispatch_tiles(qkv.dtype, h.depth, args.scale, [&]<class T, int D>() {
-    Config config = tiles_for<D>(tiles_of(h.places, kQueryTiles<D>) * h.samples * h.heads);
+    Config config = tiles_for<D>(tiles_of(h.places) * h.samples * h.heads);
     bool packed = lie_at(16, {qkv.data}), pairs = lie_at(4, {y.data});
     auto with = [&]<bool dropping>() {
       launch<attention_tiles_kernel<T, D, dropping>>(how, config, h, y.as<T>(), lse.as<float>(), qkv.as<T>(), packed,

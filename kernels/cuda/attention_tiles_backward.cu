@@ -16,6 +16,8 @@ namespace shardgrad::SG_DEVICE {
 namespace {
 
 constexpr float kLog2e = 1.44269504f;
+/// Blocks that are to fit on a multiprocessor, whose registers they share.
+template <int D, bool dropping> constexpr int kBlocks = D > 64 || dropping ? 2 : 3;
 /// Of a tile that is met, so many at a time: their scores and slopes are in registers.
 template <int D> constexpr int kMet = D > 64 ? 16 : 32;
 
@@ -71,7 +73,7 @@ __device__ void make_means(float* means, const Passes<T>& p, const T* y, int64_t
 
 // Block (tile · samples + sample) · heads + head; later tiles see more keys, and are begun first.
 template <class T, int D, bool dropping>
-__launch_bounds__(kTileThreads, kTileBlocks<D>) __global__
+__launch_bounds__(kTileThreads, kBlocks<D, dropping>) __global__
     void attention_tiles_queries_kernel(Passes<T> p, T* dqkv, const T* y) {
   __shared__ float means[kTileSide];
   __shared__ int first_wild;  // as in attention_tiles.cu, of keys
@@ -159,7 +161,8 @@ __launch_bounds__(kTileThreads, kTileBlocks<D>) __global__
 
 // Block (tile · samples + sample) · kv_heads + head.
 template <class T, int D, bool dropping>
-__launch_bounds__(kTileThreads, kTileBlocks<D>) __global__ void attention_tiles_keys_kernel(Passes<T> p, T* dqkv) {
+__launch_bounds__(kTileThreads, kBlocks<D, dropping>) __global__
+    void attention_tiles_keys_kernel(Passes<T> p, T* dqkv) {
   __shared__ float lse[2][kTileSide], means[2][kTileSide];  // of this turn and the next
   __shared__ int last_wild;  // the last query of an edge that, or whose gradient, is not finite
   auto* tiles = dynamic_shared<RowsTile<D>>();

@@ -69,15 +69,15 @@ template <class S> struct Exponentials {
 // losses[row] = lse - x[label], 0 where the label is ignored
 template <class T, class S = Compute<T>>
 __global__ void cross_entropy_kernel(double* losses, S* lse, bool accumulate, const T* x, const int64_t* labels,
-                                     int64_t cols, int64_t classes, int64_t ignore, bool packed) {
+                                     int cols, int classes, int64_t ignore, bool packed) {
   constexpr int together = 4;  // packs on their way before the first is needed
   int64_t row = blockIdx.x, label = labels[row];
   if (threadIdx.x == 0) check_index("cross_entropy: the label of row", row, label, classes, "ignore_index", ignore);
   x += row * cols;
   Exponentials<S> mine;
   T nothing = convert<T>(Max::nothing<S>());
-  int64_t step = blockDim.x * kPackOf<T>;
-  for (int64_t first = threadIdx.x * kPackOf<T>; first < classes; first += together * step) {
+  int step = int(blockDim.x) * kPackOf<T>;
+  for (int first = int(threadIdx.x) * kPackOf<T>; first < classes; first += together * step) {
     RowPack<T> packs[together];
     SG_UNROLL
     for (int k = 0; k < together; ++k) packs[k] = load_part(x, first + k * step, classes, packed, nothing);
@@ -112,16 +112,16 @@ void cross_entropy(const Launch& how, OutView loss, OutView lse, View logits, Vi
 
 template <class T, class S = Compute<T>>
 __global__ void cross_entropy_backward_kernel(T* dx, const S* dloss, const T* x, const S* lse, const int64_t* labels,
-                                              int64_t cols, int64_t classes, double scale, int64_t ignore, bool packed,
+                                              int cols, int classes, double scale, int64_t ignore, bool packed,
                                               bool accumulate) {
   int64_t row = blockIdx.x, label = labels[row];
   if (threadIdx.x == 0) check_index("cross_entropy: the label of row", row, label, classes, "ignore_index", ignore);
   x += row * cols, dx += row * cols;
   S row_lse = load(lse + row), factor = label == ignore ? S(0) : S(scale * double(*dloss));
-  for (int64_t first = threadIdx.x * kPackOf<T>; first < cols; first += blockDim.x * kPackOf<T>) {
+  for (int first = int(threadIdx.x) * kPackOf<T>; first < cols; first += int(blockDim.x) * kPackOf<T>) {
     RowPack<T> pack = load_part(x, first, cols, packed);
     store_part(dx, first, cols, packed, accumulate, [&](int e) {
-      int64_t c = first + e;
+      int c = first + e;
       S slope = std::exp(convert<S>(pack.at[e]) - row_lse) - S(label == c);
       return label == ignore || c >= classes ? S(0) : factor * slope;
     });

@@ -37,13 +37,14 @@ template <class T> __device__ Compute<T> load_or(const T* from, int64_t i, Compu
 
 /// How rows lie, and what is done to them.
 template <class T> struct NormRows {
-  int64_t rows, cols;
-  double eps;
+  int64_t rows;
+  int cols;
+  double eps = 0;
   bool centered, packed;
   const T *weight, *bias;
 
   /// Weight or bias, or what stands for one that is not there.
-  __device__ RowPack<T> part_of(const T* from, int64_t first, float otherwise) const {
+  __device__ RowPack<T> part_of(const T* from, int first, float otherwise) const {
     if (from) return load_part(from, first, cols, packed);
     RowPack<T> same;
     SG_UNROLL
@@ -62,7 +63,7 @@ __global__ void layer_norm_kernel(Wanted<T> y, Wanted<S> mean, Wanted<S> rstd, c
   int64_t row = Threads::row();
   if (row >= r.rows) return;
   x += row * r.cols;
-  auto first = [](int k) { return int64_t(k * Threads::width + int(threadIdx.x)) * kPackOf<T>; };
+  auto first = [](int k) { return (k * Threads::width + int(threadIdx.x)) * kPackOf<T>; };
   RowPack<T> part[packs];
   SG_UNROLL
   for (int k = 0; k < packs; ++k) part[k] = load_part(x, first(k), r.cols, r.packed);  // 0 beyond the row
@@ -126,7 +127,7 @@ void normalize_rows(const Launch& how, OutView y, OutView mean, OutView rstd, Vi
     bool packed = true;
     for (const T* each : {static_cast<const T*>(y.as<T>()), x.as<T>(), weight.as<T>(), bias.as<T>()})
       packed = packed && rows_packed(each, m.cols);
-    NormRows<T> r{m.rows, m.cols, eps, centered, packed, weight.as<T>(), bias.as<T>()};
+    NormRows<T> r{m.rows, int(m.cols), eps, centered, packed, weight.as<T>(), bias.as<T>()};
     bool fits = dispatch_rows<T>(m.cols, [&]<int packs, bool by_block>() {
       launch<layer_norm_kernel<T, packs, by_block>>(how, row_blocks<by_block>(m.rows), Wanted<T>(y), Wanted<S>(mean),
                                                     Wanted<S>(rstd), x.as<T>(), r);
@@ -174,7 +175,7 @@ __global__ void layer_norm_backward_kernel(Wanted<T> dx, const T* dy, const T* x
   int64_t row = Threads::row();
   if (row >= r.rows) return;
   dy += row * r.cols, x += row * r.cols;
-  auto first = [](int k) { return int64_t(k * Threads::width + int(threadIdx.x)) * kPackOf<T>; };
+  auto first = [](int k) { return (k * Threads::width + int(threadIdx.x)) * kPackOf<T>; };
   RowPack<T> gradients[packs], values[packs];
   SG_UNROLL
   for (int k = 0; k < packs; ++k) {
@@ -235,7 +236,7 @@ void layer_norm_backward(const Launch& how, OutView dx, OutView dweight, OutView
     bool packed = true;
     for (const T* each : {static_cast<const T*>(dx.as<T>()), dy.as<T>(), x.as<T>(), weight.as<T>()})
       packed = packed && rows_packed(each, m.cols);
-    NormRows<T> r{.rows = m.rows, .cols = m.cols, .packed = packed, .weight = weight.as<T>()};
+    NormRows<T> r{.rows = m.rows, .cols = int(m.cols), .packed = packed, .weight = weight.as<T>()};
     bool fits = dispatch_rows<T>(m.cols, [&]<int packs, bool by_block>() {
       launch<layer_norm_backward_kernel<T, packs, by_block>>(how, row_blocks<by_block>(m.rows), Wanted<T>(dx),
                                                              dy.as<T>(), x.as<T>(), mean.as<S>(), rstd.as<S>(), r);

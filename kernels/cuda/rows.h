@@ -17,8 +17,7 @@ inline constexpr int kRowPacks = std::min(8, 32 / kPackOf<T>);  ///< 32 numbers 
 template <class T> using RowPack = Pack<T, kPackOf<T>>;
 
 /// Elements [first, first + count) of a row of `cols`, beyond which they are `otherwise`.
-template <class T>
-__device__ RowPack<T> load_part(const T* row, int64_t first, int64_t cols, bool packed, T otherwise = T()) {
+template <class T> __device__ RowPack<T> load_part(const T* row, int first, int cols, bool packed, T otherwise = T()) {
   if (packed && first + kPackOf<T> <= cols) return load_pack<kPackOf<T>>(row + first);
   RowPack<T> pack;
   SG_UNROLL
@@ -27,7 +26,7 @@ __device__ RowPack<T> load_part(const T* row, int64_t first, int64_t cols, bool 
 }
 /// row[first + e] = value(e), or += it, for those of a pack's elements that the row has.
 template <class T, class Value>
-__device__ void store_part(T* row, int64_t first, int64_t cols, bool packed, bool accumulate, const Value& value) {
+__device__ void store_part(T* row, int first, int cols, bool packed, bool accumulate, const Value& value) {
   if (packed && first + kPackOf<T> <= cols) {
     RowPack<T> pack;
     if (accumulate) pack = load_pack<kPackOf<T>>(static_cast<const T*>(row + first));

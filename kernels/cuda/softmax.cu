@@ -13,7 +13,8 @@ namespace {
 
 /// How rows lie.
 struct SoftmaxRows {
-  int64_t rows, cols;
+  int64_t rows;
+  int cols;
   bool log, packed, accumulate;
 };
 
@@ -23,7 +24,7 @@ template <class T, int packs, bool by_block> __global__ void softmax_kernel(T* y
   int64_t row = Threads::row();
   if (row >= r.rows) return;
   y += row * r.cols, x += row * r.cols;
-  auto first = [](int k) { return int64_t(k * Threads::width + int(threadIdx.x)) * kPackOf<T>; };
+  auto first = [](int k) { return (k * Threads::width + int(threadIdx.x)) * kPackOf<T>; };
   T nothing = convert<T>(Max::nothing<C>());
   RowPack<T> part[packs];
   SG_UNROLL
@@ -69,7 +70,7 @@ void softmax(const Launch& how, OutView y, View x, bool log) {
   int64_t cols = x.shape[-1];
   dispatch_floats(x.dtype, [&]<class T>() {
     bool packed = rows_packed(y.as<T>(), cols) && rows_packed(x.as<T>(), cols);
-    SoftmaxRows r{x.numel() / cols, cols, log, packed, y.beta != 0};
+    SoftmaxRows r{x.numel() / cols, int(cols), log, packed, y.beta != 0};
     bool fits = dispatch_rows<T>(cols, [&]<int packs, bool by_block>() {
       launch<softmax_kernel<T, packs, by_block>>(how, row_blocks<by_block>(r.rows), y.as<T>(), x.as<T>(), r);
     });
@@ -90,7 +91,7 @@ __global__ void softmax_backward_kernel(T* dx, const T* dy, const T* y, SoftmaxR
   int64_t row = Threads::row();
   if (row >= r.rows) return;
   dx += row * r.cols, dy += row * r.cols, y += row * r.cols;
-  auto first = [](int k) { return int64_t(k * Threads::width + int(threadIdx.x)) * kPackOf<T>; };
+  auto first = [](int k) { return (k * Threads::width + int(threadIdx.x)) * kPackOf<T>; };
   RowPack<T> gradients[packs], results[packs];
   SG_UNROLL
   for (int k = 0; k < packs; ++k) {
@@ -127,7 +128,7 @@ void softmax_backward(const Launch& how, OutView dx, View dy, View y, bool log) 
   int64_t cols = y.shape[-1];
   dispatch_floats(y.dtype, [&]<class T>() {
     bool packed = rows_packed(dx.as<T>(), cols) && rows_packed(dy.as<T>(), cols) && rows_packed(y.as<T>(), cols);
-    SoftmaxRows r{y.numel() / cols, cols, log, packed, dx.beta != 0};
+    SoftmaxRows r{y.numel() / cols, int(cols), log, packed, dx.beta != 0};
     bool fits = dispatch_rows<T>(cols, [&]<int packs, bool by_block>() {
       launch<softmax_backward_kernel<T, packs, by_block>>(how, row_blocks<by_block>(r.rows), dx.as<T>(), dy.as<T>(),
                                                           y.as<T>(), r);

@@ -16,9 +16,6 @@ constexpr int kTileSide = 64;      ///< rows of a tile, if it is not said
 constexpr int kTileThreads = 128;  ///< four warps
 constexpr int kTilePack = 8;       ///< elements that move at a time
 
-/// Blocks that are to fit on a multiprocessor, whose registers they share: less for wider heads.
-template <int D> constexpr int kTileBlocks = D > 64 ? 1 : 2;
-
 /// Rows of D elements, 16 bytes apart: eight rows that an instruction reads lie in other banks.
 template <int D, int rows = kTileSide> struct alignas(16) RowsTile { uint16_t at[rows][D + kTilePack]; };
 
