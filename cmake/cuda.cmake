@@ -42,7 +42,7 @@ target_compile_options(shardgrad_cuda PRIVATE
 # An element takes the path in packs or the other one, depending on where a range is cut; products and sums that nvcc joins
 # in one of them only would give it other bits.
 foreach(kernel IN LISTS cuda_kernels)
-  file(STRINGS ${kernel} two_paths REGEX "kernels/cuda/map\\.h")
+  file(STRINGS ${kernel} two_paths REGEX "kernels/cuda/(map|rows)\\.h")
   if(two_paths)
     set_source_files_properties(${kernel} PROPERTIES COMPILE_OPTIONS -fmad=false)
   endif()

@@ -16,6 +16,8 @@ namespace shardgrad::SG_DEVICE {
 namespace {
 
 constexpr float kLog2e = 1.44269504f;
+/// Tiles of queries that are in shared memory, or on their way: with wide heads two would be more than an RTX has.
+template <int D> constexpr int kBuffers = D > 64 ? 1 : 2;
 /// Blocks that are to fit on a multiprocessor, whose registers they share.
 template <int D, bool dropping> constexpr int kBlocks = D > 64 || dropping ? 2 : 3;
 /// Of a tile that is met, so many at a time: their scores and slopes are in registers.
@@ -163,10 +165,11 @@ __launch_bounds__(kTileThreads, kBlocks<D, dropping>) __global__
 template <class T, int D, bool dropping>
 __launch_bounds__(kTileThreads, kBlocks<D, dropping>) __global__
     void attention_tiles_keys_kernel(Passes<T> p, T* dqkv) {
-  __shared__ float lse[2][kTileSide], means[2][kTileSide];  // of this turn and the next
+  constexpr int buffers = kBuffers<D>;
+  __shared__ float lse[buffers][kTileSide], means[buffers][kTileSide];
   __shared__ int last_wild;  // the last query of an edge that, or whose gradient, is not finite
   auto* tiles = dynamic_shared<RowsTile<D>>();
-  RowsTile<D>&keys = tiles[0], &values = tiles[1], *queries = tiles + 2, *gradients = tiles + 4;
+  RowsTile<D>&keys = tiles[0], &values = tiles[1], *queries = tiles + 2, *gradients = queries + buffers;
   const Heads& h = p.h;
   Lane lane;
   int row0 = int(blockIdx.x / (h.samples * h.kv_heads)) * kTileSide, own = row0 + lane.warp * 16,
@@ -181,34 +184,33 @@ __launch_bounds__(kTileThreads, kBlocks<D, dropping>) __global__
   auto bring = [&](int turn) {
     int64_t head = shared_head * h.group + turn / across;
     int query = query_of(turn), place = query + int(threadIdx.x);
-    bring_rows(queries[turn % 2], p.rows(sample, query, head, h.places));
-    bring_rows(gradients[turn % 2], p.gradients(sample, query, head));
+    bring_rows(queries[turn % buffers], p.rows(sample, query, head, h.places));
+    bring_rows(gradients[turn % buffers], p.gradients(sample, query, head));
     group_copies();
     if (threadIdx.x >= kTileSide) return;
     int64_t at = h.lse_at(sample, place, head);
     bool there = place < places;
-    lse[turn % 2][threadIdx.x] =
+    lse[turn % buffers][threadIdx.x] =
         there ? p.lse[at] * kLog2e : std::numeric_limits<float>::infinity();  // beyond: weight 0
-    means[turn % 2][threadIdx.x] = there ? p.means[at] : 0;
+    means[turn % buffers][threadIdx.x] = there ? p.means[at] : 0;
   };
   if (threadIdx.x == 0) last_wild = -1;
   bring_rows(keys, p.rows(sample, row0, key_head, h.places));
   bring_rows(values, p.rows(sample, row0, value_head, h.places));
-  if (turns > 0)
-    bring(0);
-  else
-    group_copies();
+  if (buffers > 1 && turns > 0) bring(0);
   float dk[D / 8][4] = {}, dv[D / 8][4] = {}, factor = float(h.scale) * kLog2e;
   for (int turn = 0; turn < turns; ++turn) {
     int64_t head = shared_head * h.group + turn / across;
-    int query0 = query_of(turn), now = turn % 2;
+    int query0 = query_of(turn), now = turn % buffers;
     bool edge = query0 == row0 || row0 < start;  // some query does not see some key
     __syncthreads();                             // what the next ones replace has been read
-    if (turn + 1 < turns)
+    if (buffers == 1)
+      bring(turn);
+    else if (turn + 1 < turns)
       bring(turn + 1);
     else
       group_copies();
-    wait_for_copies<1>();
+    wait_for_copies<buffers - 1>();
     if (edge) {
       auto wild = [&](int row) { atomicMax(&last_wild, query0 + row); };
       keep_finite<T>(queries[now], wild);
@@ -284,8 +286,8 @@ bool attention_backward_by_tiles(const Launch& how, OutView dqkv, View dy, View 
     auto with = [&]<bool dropping>() {
       launch<attention_tiles_queries_kernel<T, D, dropping>>(how, config(tiles * h.samples * h.heads, 4), passes,
                                                              dqkv.as<T>(), y.as<T>());
-      launch<attention_tiles_keys_kernel<T, D, dropping>>(how, config(tiles * h.samples * h.kv_heads, 6), passes,
-                                                          dqkv.as<T>());
+      launch<attention_tiles_keys_kernel<T, D, dropping>>(
+          how, config(tiles * h.samples * h.kv_heads, 2 + 2 * kBuffers<D>), passes, dqkv.as<T>());
     };
     h.dropout > 0 ? with.template operator()<true>() : with.template operator()<false>();
   });

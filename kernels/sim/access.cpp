@@ -51,6 +51,11 @@ void Machine::access(uintptr_t address, size_t bytes, Access how, Code code, boo
   if (how != Access::write && region->kind == Region::Kind::global && is_unwritten(*region, address, bytes))
     fault({code, concat("reads ", bytes, " bytes of ", region->what, " at byte ", address - region->begin,
                         " that nobody has written")});
+  if (!on_their_way_.empty() && how != Access::write)
+    if (auto copy = on_their_way_.find(address & ~uintptr_t(15)); copy != on_their_way_.end())
+      fault({code,
+             concat(verb(how), ' ', bytes, " bytes of ", region->what, " that a copy begun at @ is on its way to"),
+             copy->second});
   if (how == Access::atomic && region->kind == Region::Kind::global) publish_or_acquire();
   if (!region->cells) return;
   for (uintptr_t word = address & ~uintptr_t(3); word < address + bytes; word += 4) {
@@ -222,12 +227,12 @@ void Machine::check_same_value() {
     fault(std::move(second.fault));
 }
 
-// A copy may take place at any time until it is waited for: both ends of that time count as its write, and what is read
-// in between is poison.
+// A copy may take place at any time until it is waited for: both ends of that time count as its write, and in between
+// nobody may read what it brings.
 void Machine::copy_later(const Copy& copy) {
   access(reinterpret_cast<uintptr_t>(copy.from), copy.bytes, Access::read, copy.code, true);
   access(reinterpret_cast<uintptr_t>(copy.to), copy.bytes, Access::write, copy.code, true);
-  std::memset(copy.to, 0xff, copy.bytes);
+  on_their_way_[reinterpret_cast<uintptr_t>(copy.to)] = copy.code;
   Fibre& fibre = fibres_[size_t(current_)];
   fibre.copies.push_back(copy);
   fibre.copies.back().group = fibre.copy_groups;
@@ -237,6 +242,7 @@ void Machine::await_copies(int still_open) {
   Fibre& fibre = fibres_[size_t(current_)];
   std::erase_if(fibre.copies, [&](const Copy& copy) {
     if (copy.group >= fibre.copy_groups - still_open) return false;
+    on_their_way_.erase(reinterpret_cast<uintptr_t>(copy.to));
     access(reinterpret_cast<uintptr_t>(copy.to), copy.bytes, Access::write, copy.code, true);
     std::memcpy(copy.to, copy.from, copy.bytes);
     return true;

@@ -18,6 +18,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
 // One block at a time runs in a thread of the host, so a block's shared memory is that thread's.
 #define __shared__ static thread_local

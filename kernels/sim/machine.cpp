@@ -121,6 +121,7 @@ void Machine::run_block(uint32_t index) {
   epoch_ = 0;
   done_ = 0;
   acquired_ = {};
+  on_their_way_.clear();
   for (int t = 0; t < threads_; ++t) {
     fibres_[size_t(t)].state = Fibre::State::fresh;
     fibres_[size_t(t)].fenced = false;
@@ -199,7 +200,7 @@ void Machine::fibre_main() {
 // Never returns: nobody enters a thread that is done.
 void Machine::finish_thread() {
   if (const auto& copies = fibres_[size_t(current_)].copies; !copies.empty())
-    set_fault(current_, {copies.front().code, "ends before it has waited for the copy that it began"});
+    set_fault(current_, {copies.front().code, "ends before it has waited for a copy that it began"});
   fibres_[size_t(current_)].state = Fibre::State::done;
   ++done_;
   int first = current_ / kWarp * kWarp;

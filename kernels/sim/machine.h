@@ -167,6 +167,7 @@ class [[gnu::visibility("hidden")]] Machine {
   // the block
   uint32_t block_ = 0, epoch_ = 0;
   int threads_ = 0, done_ = 0, current_ = -1, passed_ = 0;
+  std::unordered_map<uintptr_t, Code> on_their_way_;  // destinations of copies, and who began each
   std::optional<SameValue> same_value_;
 
   bool faulted_ = false;

@@ -5,8 +5,9 @@
 
 OBJECTS_DIR holds what ptxas reported (cmake/keep_ptxas_report.sh) beside the object of each kernels/cuda/*.cu:
 - no kernel's registers spill to memory, and none has a stack; those that keep an array there, or call something that
-  does, stand below with the bytes and the reason;
-- two blocks of kBlock threads fit on a multiprocessor, whose 65536 registers they share;
+  does, and those that are faster for a few that spill, stand below with the bytes and the reason;
+- two blocks of kBlock threads fit on a multiprocessor, whose 65536 registers they share, or two of kTileThreads, for the
+  kernels that take that many;
 - every source has a report, and there are kernels. Only machine code counts; PTX is not compiled yet.
 """
 import re
@@ -18,10 +19,17 @@ from pathlib import Path
 REGISTERS = 65536
 PRINTS = "what a refused index or label prints"
 DIMENSIONS = "extents and strides, which a loop over the dimensions indexes"
+SUMS = "sums of two gradients fill the registers; with heads of 64, three blocks that spill are faster than two (0.40 against " \
+       "0.45 ms for attention of a layer of GPT-2, H100)"
+SPILLS = {"attention_tiles_keys_kernel": (196, SUMS)}  # stored and loaded together
 STACK = {
     "attention_cached_kernel": (48, PRINTS),
+    "attention_cached_tiles_kernel": (48, PRINTS),
     "attention_kernel": (48, PRINTS),
     "attention_queries_kernel": (48, PRINTS),
+    "attention_tiles_kernel": (48, PRINTS),
+    "attention_tiles_keys_kernel": (64, SUMS),
+    "attention_tiles_queries_kernel": (48, PRINTS),
     "broadcast_kernel": (104, DIMENSIONS),
     "cross_entropy_backward_kernel": (48, PRINTS),
     "cross_entropy_kernel": (48, PRINTS),
@@ -34,6 +42,7 @@ STACK = {
     "sum_any_kernel": (224, DIMENSIONS),
     "tree_sum_kernel": (112, "the partial sums of a tree over any number of ranks"),
 }
+SMALL_BLOCKS = re.compile("_tiles_|^pipelined_matmul")  # of kTileThreads
 ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(\w+)'")
 NUMBERS = {"registers": r"Used (\d+) registers", "shared": r"(\d+) bytes smem", "frame": r"(\d+) bytes stack frame",
            "cumulative": r"(\d+) bytes cumulative stack", "stores": r"(\d+) bytes spill stores", "loads": r"(\d+) bytes spill loads"}
@@ -75,27 +84,32 @@ def kernels(source, objects):
 
 def faults(found, most):
     for arch, name, registers, stack, _, spilled in found:
-        if spilled:
+        base = name.split("<")[0]
+        if spilled > SPILLS.get(base, (0, ""))[0]:
             yield f"{name} ({arch}) spills: {spilled} bytes are stored and loaded"
-        if registers > most:
-            yield f"{name} ({arch}) needs {registers} registers of a thread, more than {most}"
-        known = STACK.get(name.split("<")[0], (0, ""))[0]
+        allowed = most[SMALL_BLOCKS.search(base) is not None]
+        if registers > allowed:
+            yield f"{name} ({arch}) needs {registers} registers of a thread, more than {allowed}"
+        known = STACK.get(base, (0, ""))[0]
         if stack > known:
             yield (f"{name} ({arch}) keeps {stack} bytes on its stack, more than {known}: avoid it, or give the reason "
                    f"in {Path(__file__).name}")
     if not found:
         yield "there is no kernel: built for PTX only"
-    for name in sorted(set(STACK) - {kernel[1].split("<")[0] for kernel in found}) if found else []:
-        yield f"{name} has a reason for its stack, but there is no such kernel"
+    for name in sorted({*STACK, *SPILLS} - {kernel[1].split("<")[0] for kernel in found}) if found else []:
+        yield f"{name} has a reason for its stack or spills, but there is no such kernel"
 
 
 def main():
     source, objects = Path(sys.argv[1]), Path(sys.argv[2])
-    block = int(re.search(r"int kBlock = (\d+);", (source / "kernels/cuda/launch.h").read_text()).group(1))
-    most = REGISTERS // (2 * block)
+    kernel_sources = source / "kernels/cuda"
+    blocks = [int(re.search(rf"int {name} = (\d+);", (kernel_sources / file).read_text()).group(1))
+              for name, file in (("kBlock", "launch.h"), ("kTileThreads", "tiles.h"))]
+    most = [REGISTERS // (2 * block) for block in blocks]
     found = kernels(source, objects)
     with_stack = [kernel for kernel in found if kernel[3]]
-    print(f"{len(found)} kernels for {', '.join(sorted({kernel[0] for kernel in found}))}; at most {most} registers allowed; "
+    print(f"{len(found)} kernels for {', '.join(sorted({kernel[0] for kernel in found}))}; at most {most[0]} registers allowed, "
+          f"{most[1]} where blocks are small; "
           f"{len(with_stack)} with a stack of up to {max((kernel[3] for kernel in found), default=0)} bytes")
     print(f"{'registers':>9} {'shared':>7} {'stack':>6} {'spilled':>7}  the ten with most registers")
     for _, name, registers, stack, shared, spilled in sorted(found, key=lambda kernel: (-kernel[2], kernel[1]))[:10]:

@@ -188,6 +188,37 @@ TEST_F(Detection, AnOverrunOfASharedArrayIsReported) {
   run_overrun_of_static_shared(y.values.data(), 64);
 }
 
+// A copy is there for its thread after a wait for its group, and for the others behind a barrier after that.
+TEST_F(Detection, AnAsynchronousCopyThatIsReadTooEarlyIsReported) {
+  x.in(operands), y.out(operands);
+  auto run = [&](CopyFault fault) {
+    return fault_of([&] { run_async_copy(y.values.data(), x.values.data(), fault); });
+  };
+  EXPECT_EQ(run(CopyFault::none), "no fault");
+  for (int t = 0; t < 64; ++t) ASSERT_EQ(y.values[size_t(t)], x.values[size_t(255 - t)]);
+  auto on_its_way = AllOf(names("async_copy_kernel", "0"), HasSubstr("'tile' that a copy begun at sim/planted.cu:"));
+  EXPECT_THAT(run(CopyFault::no_wait), on_its_way);
+  EXPECT_THAT(run(CopyFault::no_group), on_its_way);
+  EXPECT_THAT(run(CopyFault::too_early), on_its_way);
+  EXPECT_THAT(run(CopyFault::no_barrier), HasSubstr("where nobody in this block has written"));  // thread 0 runs first
+  EXPECT_THAT(run(CopyFault::not_waited_for), HasSubstr("ends before it has waited for a copy that it began"));
+  EXPECT_EQ(run(CopyFault::none), "no fault");  // nothing stays behind
+}
+
+TEST_F(Detection, LoadMatricesGivesEachLaneItsElements) {
+  y.out(operands);
+  for (bool transposed : {false, true}) {
+    run_load_matrices(y.values.data(), transposed);
+    for (int lane = 0; lane < 32; ++lane)
+      for (int m = 0; m < 4; ++m)
+        for (int e = 0; e < 2; ++e) {
+          int row = transposed ? lane % 4 * 2 + e : lane / 4, column = transposed ? lane / 4 : lane % 4 * 2 + e;
+          ASSERT_EQ(y.values[size_t((lane * 4 + m) * 2 + e)], float(100 * (8 * m + row) + column))
+              << transposed << ", lane " << lane << ", matrix " << m << ", element " << e;
+        }
+  }
+}
+
 TEST_F(Detection, AWarpNeedsSynchronisationToo) {
   std::string fault = fault_of([&] { run_warp_tree(y.out(operands), x.in(operands), false); });
   EXPECT_THAT(fault, HasSubstr(fault_line("warp_tree_kernel")));

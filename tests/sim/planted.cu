@@ -197,6 +197,36 @@ __global__ void never_kernel(float* y) { *y = 0; }
 
 const Launch how;
 
+template <CopyFault fault> __global__ void async_copy_kernel(float* y, const float* x) {
+  __shared__ __align__(16) float tile[2][256];
+  int t = int(threadIdx.x);
+  for (int part = 0; part < 2; ++part) {
+    copy_async(&tile[part][4 * t], x + 256 * part + 4 * t);
+    if (fault != CopyFault::no_group) group_copies();
+  }
+  if (fault == CopyFault::no_wait)
+    wait_for_copies<2>();
+  else
+    wait_for_copies<1>();
+  if (fault != CopyFault::no_barrier) __syncthreads();
+  y[t] = tile[fault == CopyFault::too_early ? 1 : 0][255 - t];  // fault
+  if (fault != CopyFault::not_waited_for) wait_for_copies<0>();
+}
+
+__global__ void load_matrices_kernel(float* y, bool transposed) {
+  __shared__ __align__(16) uint16_t rows[32][8];
+  int lane = int(threadIdx.x);
+  for (int c = 0; c < 8; ++c) rows[lane][c] = uint16_t(100 * lane + c);
+  __syncwarp();
+  uint32_t got[4];
+  if (transposed)
+    load_matrices<true>(got, rows[lane]);
+  else
+    load_matrices<false>(got, rows[lane]);
+  for (int m = 0; m < 4; ++m)
+    y[(lane * 4 + m) * 2] = float(got[m] & 0xffff), y[(lane * 4 + m) * 2 + 1] = float(got[m] >> 16);
+}
+
 }  // namespace
 
 void run_reverse(float* y, const float* x, bool with_barrier) {
@@ -253,6 +283,24 @@ void run_votes(unsigned* y) { launch<votes_kernel>(how, {1, 32}, y); }
 void run_mma(float* y, int across, int down) {
   launch<mma_kernel>(how, {1, dim3(unsigned(across), unsigned(down))}, y);
 }
+void run_async_copy(float* y, const float* x, CopyFault fault) {
+  auto with = [&]<CopyFault planted>() { launch<async_copy_kernel<planted>>(how, {1, 64}, y, x); };
+  switch (fault) {
+    case CopyFault::none:
+      return with.operator()<CopyFault::none>();
+    case CopyFault::no_wait:
+      return with.operator()<CopyFault::no_wait>();
+    case CopyFault::no_barrier:
+      return with.operator()<CopyFault::no_barrier>();
+    case CopyFault::no_group:
+      return with.operator()<CopyFault::no_group>();
+    case CopyFault::too_early:
+      return with.operator()<CopyFault::too_early>();
+    case CopyFault::not_waited_for:
+      return with.operator()<CopyFault::not_waited_for>();
+  }
+}
+void run_load_matrices(float* y, bool transposed) { launch<load_matrices_kernel>(how, {1, 32}, y, transposed); }
 void run_never(float* y) { launch<never_kernel>(how, {1, 1}, y); }
 
 }  // namespace shardgrad::test

@@ -27,6 +27,10 @@ void run_write_to_input(const float* x);
 void run_many_barriers(float* y);
 void run_votes(unsigned* y);
 void run_mma(float* y, int across, int down);  ///< a (16, 16) · b (16, 8) by a warp of across · down threads
-void run_never(float* y);                      ///< its kernel is known, but nobody calls this
+enum class CopyFault { none, no_wait, no_barrier, no_group, too_early, not_waited_for };
+void run_async_copy(float* y, const float* x, CopyFault fault);  ///< one block of 64 turns 256 elements of x round
+void run_load_matrices(float* y, bool transposed);  ///< one warp gets element (r, c) = 100 r + c of four matrices, one
+                                                    ///< below the other
+void run_never(float* y);  ///< its kernel is known, but nobody calls this
 
 }  // namespace shardgrad::test
