@@ -87,6 +87,11 @@ def objects(output):
             yield read
 
 
+def ratio(value, other, unit):
+    """How many times as fast a value is as another."""
+    return other / value if unit in ("us", "ms") else value / other
+
+
 def speeds(rows):
     """The table's lines: each of our benchmarks, its share of what limits it, and how many times as fast as PyTorch."""
     ours = [row for row in rows if row["side"] == OURS]
@@ -102,5 +107,5 @@ def speeds(rows):
         for mode in MODES:
             other = torch.get((mode, row.get("beside", row["name"])))
             if other and value:
-                beside.append(f"{mode} {other / value if row['unit'] in ('us', 'ms') else value / other:.2f}")
+                beside.append(f"{mode} {ratio(value, other, row['unit']):.2f}")
         yield row["name"], f"{value:9.1f} {row['unit']:8}", share, "  ".join(beside)
