@@ -44,9 +44,119 @@ __device__ inline float largest(float a, float b) { return a > b || !(a == a) ? 
 
 constexpr int kMet = 32;  ///< keys at a time: their scores are in registers
 
-// Tile `tile` of the queries. `dropped(place, key, weight)` is a weight after dropout;
-// put(row, column, left, right) takes two neighbours of a row of the result, put.lse(row, value) the logarithm of what
-// its weights were divided by.
+/// What a warp has of its 16 queries: the sums of values so far, under the largest score so far of each of its rows.
+template <class T, int D> struct Attending {
+  using Scores = float[kMet / 8][4];
+
+  uint32_t queries[D / 16][4];
+  float sums[D / 8][4] = {}, top[2] = {-std::numeric_limits<float>::infinity(), top[0]}, total[2] = {};
+  Lane lane;
+
+  __device__ void take_queries(const RowsTile<D>& tile) {
+    SG_UNROLL
+    for (int k = 0; k < D / 16; ++k) first_factor(queries[k], tile, lane.warp * 16, k * 16, lane);
+  }
+
+  /// scores += queries · keysᵀ for kMet keys of a tile.
+  __device__ void score(Scores& scores, const RowsTile<D>& keys, int begin) const {
+    SG_UNROLL
+    for (int j = 0; j < kMet / 8; j += 2) {
+      SG_UNROLL
+      for (int k = 0; k < D / 16; ++k)
+        add_product<T, false>(scores[j], scores[j + 1], queries[k], keys, k * 16, begin + j * 8, lane);
+    }
+  }
+
+  /// The largest score of a row so far; those of keys behind `last`, counted from the first one here, are none.
+  __device__ float peak_of(Scores& scores, int half, int last) const {
+    float peak = top[half];
+    SG_UNROLL
+    for (int j = 0; j < kMet / 8; ++j) {
+      SG_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        float& score = scores[j][half * 2 + e];
+        if (j * 8 + lane.two + e > last) score = -std::numeric_limits<float>::infinity();
+        peak = largest(peak, score);
+      }
+    }
+    peak = largest(peak, __shfl_xor_sync(kWholeWarp, peak, 1));
+    return largest(peak, __shfl_xor_sync(kWholeWarp, peak, 2));
+  }
+
+  /// Scores of a row become weights under its new peak, to which what was summed before shrinks. `dropped(key, weight)`
+  /// counts keys from the first one here.
+  template <class Dropped>
+  __device__ void weigh(Scores& scores, int half, float peak, float factor, const Dropped& dropped) {
+    float fading = peak == top[half] ? 1 : std::exp2((top[half] - peak) * factor), shift = floor_of(peak) * factor;
+    top[half] = peak;
+    total[half] *= fading;
+    SG_UNROLL
+    for (int n = 0; n < D / 8; ++n) sums[n][half * 2] *= fading, sums[n][half * 2 + 1] *= fading;
+    SG_UNROLL
+    for (int j = 0; j < kMet / 8; ++j) {
+      SG_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        float weight = std::exp2(scores[j][half * 2 + e] * factor - shift);
+        total[half] += weight;
+        scores[j][half * 2 + e] = dropped(j * 8 + lane.two + e, weight);
+      }
+    }
+  }
+
+  /// sums += weights · values
+  __device__ void add_values(const Scores& weights, const RowsTile<D>& values, int begin) {
+    SG_UNROLL
+    for (int j = 0; j < kMet / 8; j += 2) {
+      uint32_t a[4];
+      first_factor<T>(a, weights[j], weights[j + 1]);
+      SG_UNROLL
+      for (int n = 0; n < D / 8; n += 2)
+        add_product<T, true>(sums[n], sums[n + 1], a, values, begin + j * 8, n * 8, lane);
+    }
+  }
+};
+
+/// Divides the sums by their weights and gives them to `put`.
+template <class T, int D, class Put>
+__device__ void finish(const Attending<T, D>& a, const Meeting<T>& m, int row0, int first_wild, const Put& put) {
+  SG_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    int row = row0 + a.lane.warp * 16 + a.lane.group + half * 8;
+    float sum = add_up(a.total[half]);
+    if (row >= m.rows) continue;
+    bool empty = m.first + row < m.start;
+    float inverse = empty ? 0 : 1 / sum;
+    if (m.first + row - m.start >= first_wild) inverse = std::numeric_limits<float>::quiet_NaN();
+    SG_UNROLL
+    for (int n = 0; n < D / 8; ++n)
+      if (n * 8 + a.lane.two < m.depth)
+        put(row, n * 8 + a.lane.two, a.sums[n][half * 2] * inverse, a.sums[n][half * 2 + 1] * inverse);
+    if (a.lane.two == 0) put.lse(row, empty ? 0 : a.top[half] * m.scale + std::log(sum));
+  }
+}
+
+/// One tile of keys and their values. `place`: of the warp's first query; `key`: of the tile's first; `edge`: some
+/// query of the block does not see some key.
+template <class T, int D, class Dropped>
+__device__ void meet(Attending<T, D>& a, const RowsTile<D>& keys, const RowsTile<D>& values, int place, int key,
+                     bool edge, float factor, const Dropped& dropped) {
+  for (int begin = 0; begin < kTileSide; begin += kMet) {
+    int first = key + begin;
+    if (first > place + 15) break;  // nothing for this warp
+    float scores[kMet / 8][4] = {};
+    a.score(scores, keys, begin);
+    SG_UNROLL
+    for (int half = 0; half < 2; ++half) {  // rows `group` and group + 8
+      int own = place + a.lane.group + half * 8;
+      float peak = a.peak_of(scores, half, edge ? own - first : kTileSide);
+      a.weigh(scores, half, peak, factor, [&](int k, float weight) { return dropped(own, first + k, weight); });
+    }
+    a.add_values(scores, values, begin);
+  }
+}
+
+// Tile `tile` of the queries. `dropped(place, key, weight)` is a weight after dropout; put(row, column, left, right)
+// takes two neighbours of a row of the result, put.lse(row, value) the logarithm of what its weights were divided by.
 template <class T, int D, class Dropped, class Put>
 __device__ void attend_tile(const Meeting<T>& m, int tile, const Dropped& dropped, const Put& put) {
   // The first key, counted from the start, of an edge whose value is not finite. By its weight, which is 0 for queries
@@ -54,105 +164,34 @@ __device__ void attend_tile(const Meeting<T>& m, int tile, const Dropped& droppe
   __shared__ int first_wild;
   auto* shared = dynamic_shared<RowsTile<D>>();
   RowsTile<D>*keys = shared, *values = shared + 2;  // of this turn and the next
-  Lane lane;
   int row0 = tile * kTileSide, place0 = m.first + row0, behind = row0 + kTileSide;
   int end = m.first + (behind < m.rows ? behind : m.rows);  // of the keys that any query sees
-  int own = place0 + lane.warp * 16;                        // the place of the warp's first query
   auto bring = [&](int key, int turn) {
-    bring_rows(keys[turn], m.key_rows(m.keys, key, end));
-    bring_rows(values[turn], m.key_rows(m.values, key, end));
+    if (key < end) {
+      bring_rows(keys[turn], m.key_rows(m.keys, key, end));
+      bring_rows(values[turn], m.key_rows(m.values, key, end));
+    }
     group_copies();
   };
-
   if (threadIdx.x == 0) first_wild = std::numeric_limits<int>::max();
   bring_rows(keys[1], m.query_rows(row0));
   group_copies();
   bring(m.start, 0);
   wait_for_copies<1>();
   __syncthreads();
-  uint32_t queries[D / 16][4];
-  SG_UNROLL
-  for (int k = 0; k < D / 16; ++k) first_factor(queries[k], keys[1], lane.warp * 16, k * 16, lane);
-
-  float sums[D / 8][4] = {}, top[2] = {-std::numeric_limits<float>::infinity(), top[0]}, total[2] = {};
-  float factor = m.scale * kLog2e;
-  for (int key0 = m.start, turn = 0; key0 < end; key0 += kTileSide, turn ^= 1) {
-    bool edge = key0 + kTileSide - 1 > place0;  // some query does not see some key
-    __syncthreads();                            // what the next ones replace has been read
-    if (key0 + kTileSide < end)
-      bring(key0 + kTileSide, turn ^ 1);
-    else
-      group_copies();
+  Attending<T, D> attending;
+  attending.take_queries(keys[1]);
+  for (int key = m.start, turn = 0; key < end; key += kTileSide, turn ^= 1) {
+    bool edge = key + kTileSide - 1 > place0;
+    __syncthreads();  // what the next ones replace has been read
+    bring(key + kTileSide, turn ^ 1);
     wait_for_copies<1>();
-    if (edge) keep_finite<T>(values[turn], [&](int row) { atomicMin(&first_wild, key0 - m.start + row); });
+    if (edge) keep_finite<T>(values[turn], [&](int row) { atomicMin(&first_wild, key - m.start + row); });
     __syncthreads();
-    for (int begin = 0; begin < kTileSide; begin += kMet) {
-      int key1 = key0 + begin;
-      if (key1 > own + 15) break;  // nothing for this warp
-      float scores[kMet / 8][4] = {};
-      SG_UNROLL
-      for (int j = 0; j < kMet / 8; j += 2) {
-        SG_UNROLL
-        for (int k = 0; k < D / 16; ++k)
-          add_product<T, false>(scores[j], scores[j + 1], queries[k], keys[turn], k * 16, begin + j * 8, lane);
-      }
-      SG_UNROLL
-      for (int half = 0; half < 2; ++half) {  // rows `group` and group + 8
-        int place = own + lane.group + half * 8;
-        float peak = top[half];
-        SG_UNROLL
-        for (int j = 0; j < kMet / 8; ++j) {
-          SG_UNROLL
-          for (int e = 0; e < 2; ++e) {
-            float& score = scores[j][half * 2 + e];
-            if (edge && key1 + j * 8 + lane.two + e > place) score = -std::numeric_limits<float>::infinity();
-            peak = largest(peak, score);
-          }
-        }
-        peak = largest(peak, __shfl_xor_sync(kWholeWarp, peak, 1));
-        peak = largest(peak, __shfl_xor_sync(kWholeWarp, peak, 2));
-        float fading = peak == top[half] ? 1 : std::exp2((top[half] - peak) * factor);
-        float shift = floor_of(peak) * factor;
-        top[half] = peak;
-        total[half] *= fading;
-        SG_UNROLL
-        for (int n = 0; n < D / 8; ++n) sums[n][half * 2] *= fading, sums[n][half * 2 + 1] *= fading;
-        SG_UNROLL
-        for (int j = 0; j < kMet / 8; ++j) {
-          SG_UNROLL
-          for (int e = 0; e < 2; ++e) {
-            float weight = std::exp2(scores[j][half * 2 + e] * factor - shift);
-            total[half] += weight;
-            scores[j][half * 2 + e] = dropped(place, key1 + j * 8 + lane.two + e, weight);
-          }
-        }
-      }
-      SG_UNROLL
-      for (int j = 0; j < kMet / 8; j += 2) {
-        uint32_t weights[4];
-        first_factor<T>(weights, scores[j], scores[j + 1]);
-        SG_UNROLL
-        for (int n = 0; n < D / 8; n += 2)
-          add_product<T, true>(sums[n], sums[n + 1], weights, values[turn], begin + j * 8, n * 8, lane);
-      }
-    }
+    meet(attending, keys[turn], values[turn], place0 + attending.lane.warp * 16, key, edge, m.scale * kLog2e, dropped);
   }
   wait_for_copies<0>();
-
-  SG_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    int row = row0 + lane.warp * 16 + lane.group + half * 8;
-    float sum = add_up(total[half]);
-    if (row >= m.rows) continue;
-    bool empty = m.first + row < m.start;
-    float inverse = empty ? 0 : 1 / sum;
-    if (m.first + row - m.start >= first_wild) inverse = std::numeric_limits<float>::quiet_NaN();
-    SG_UNROLL
-    for (int n = 0; n < D / 8; ++n)
-      if (n * 8 + lane.two < m.depth)
-        put(row, n * 8 + lane.two, sums[n][half * 2] * inverse, sums[n][half * 2 + 1] * inverse);
-    if (lane.two == 0) put.lse(row, empty ? 0 : top[half] * m.scale + std::log(sum));
-  }
+  finish(attending, m, row0, first_wild, put);
 }
 
 /// Where results go: `pairs` where two neighbours may go in one access.
@@ -222,24 +261,17 @@ __launch_bounds__(kTileThreads, D > 64 ? 2 : 3) __global__
                      .depth = int(h.depth),
                      .scale = float(h.scale),
                      .packed = packed};
-  int64_t step = h.heads * h.depth;
-  Result<T> result{y + sample * h.rows * step + head * h.depth, step, pairs, accumulate};
+  Result<T> result{y + (sample * h.rows * h.heads + head) * h.depth, h.heads * h.depth, pairs, accumulate};
   attend_tile<T, D>(
       meeting, tile, [](int64_t, int64_t, float weight) { return weight; }, result);
 }
-
-template <int D> Config tiles_for(int64_t blocks) {
-  return {blocks_for(blocks, 1), dim3(kTileThreads), 4 * sizeof(RowsTile<D>)};
-}
-
-int64_t tiles_of(int64_t rows) { return (rows + kTileSide - 1) / kTileSide; }
 
 }  // namespace
 
 bool attention_by_tiles(const Launch& how, OutView y, OutView lse, View qkv, View starts, kernels::AttentionArgs args) {
   Heads h(qkv, starts, args);
   return dispatch_tiles(qkv.dtype, h.depth, args.scale, [&]<class T, int D>() {
-    Config config = tiles_for<D>(tiles_of(h.places) * h.samples * h.heads);
+    Config config = blocks_of_tiles<D>(h.places, h.samples * h.heads, 4);
     bool packed = lie_at(16, {qkv.data}), pairs = lie_at(4, {y.data});
     auto with = [&]<bool dropping>() {
       launch<attention_tiles_kernel<T, D, dropping>>(how, config, h, y.as<T>(), lse.as<float>(), qkv.as<T>(), packed,
@@ -254,7 +286,7 @@ bool attention_cached_by_tiles(const Launch& how, OutView y, View qkv, View keys
   CachedHeads h(qkv, keys, args);
   return dispatch_tiles(qkv.dtype, h.depth, args.scale, [&]<class T, int D>() {
     bool packed = lie_at(16, {qkv.data, keys.data, values.data}), pairs = lie_at(4, {y.data});
-    launch<attention_cached_tiles_kernel<T, D>>(how, tiles_for<D>(tiles_of(h.rows) * h.samples * h.heads), h, y.as<T>(),
+    launch<attention_cached_tiles_kernel<T, D>>(how, blocks_of_tiles<D>(h.rows, h.samples * h.heads, 4), h, y.as<T>(),
                                                 qkv.as<T>(), keys.as<T>(), values.as<T>(), starts.as<int64_t>(), packed,
                                                 pairs, y.beta != 0);
   });

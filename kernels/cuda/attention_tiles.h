@@ -15,6 +15,9 @@ namespace shardgrad::SG_DEVICE {
 bool attention_by_tiles(const Launch& how, OutView y, OutView lse, View qkv, View starts, kernels::AttentionArgs args);
 bool attention_backward_by_tiles(const Launch& how, OutView dqkv, View dy, View qkv, View y, View lse, View starts,
                                  kernels::AttentionArgs args);
+/// Its half for keys and values, for what tiles take: means has Σ dy · y of each query.
+void attention_keys_by_tiles(const Launch& how, OutView dqkv, View dy, View qkv, View lse, float* means, View starts,
+                             kernels::AttentionArgs args);
 bool attention_cached_by_tiles(const Launch& how, OutView y, View qkv, View keys, View values, View starts,
                                kernels::CachedAttentionArgs args);
 

@@ -35,6 +35,45 @@ __device__ void bring_slice(Slice<across>& slice, const T* data, int64_t step, i
     bring_rows(slice, RowsOf<T>{data + first * step + k, step, left, int(deep), true});
 }
 
+using PartSums = float[kPart / 16][kPart / 8][4];
+
+/// sums += the part of a slice's product that begins at (row, col).
+template <class T, bool across_a, bool across_b>
+__device__ void add_slice(PartSums& sums, const Slices<across_a, across_b>& slice, int row, int col, const Lane& lane) {
+  SG_UNROLL
+  for (int deep = 0; deep < kSlice; deep += 16) {
+    uint32_t x[kPart / 16][4];
+    SG_UNROLL
+    for (int i = 0; i < kPart / 16; ++i) {
+      if constexpr (across_a)
+        first_factor_across(x[i], slice.a, row + i * 16, deep, lane);
+      else
+        first_factor(x[i], slice.a, row + i * 16, deep, lane);
+    }
+    SG_UNROLL
+    for (int j = 0; j < kPart / 8; j += 2) {
+      uint32_t y[2][2];
+      second_factors<across_b>(y, slice.b, deep, col + j * 8, lane);
+      SG_UNROLL
+      for (int i = 0; i < kPart / 16; ++i) add_product<T>(sums[i][j], sums[i][j + 1], x[i], y);
+    }
+  }
+}
+
+template <class T>
+__device__ void put_part(const PartSums& sums, const Finish<T>& finish, int64_t batch, int64_t row, int64_t col,
+                         const Lane& lane) {
+  SG_UNROLL
+  for (int i = 0; i < kPart / 16; ++i) {
+    SG_UNROLL
+    for (int j = 0; j < kPart / 8; ++j) {
+      SG_UNROLL
+      for (int e = 0; e < 4; ++e)
+        finish(batch, row + i * 16 + lane.group + e / 2 * 8, col + j * 8 + lane.two + e % 2, sums[i][j][e]);
+    }
+  }
+}
+
 // across_a: a's columns are contiguous (it is transposed); across_b: b's rows are (it is not).
 template <class T, bool across_a, bool across_b>
 __launch_bounds__(kTileThreads, 2) __global__
@@ -44,7 +83,7 @@ __launch_bounds__(kTileThreads, 2) __global__
   a.data += place.batch * a.batch_step;
   b.data += place.batch * b.batch_step;
   Lane lane;
-  int row0 = lane.warp / 2 * kPart, col0 = lane.warp % 2 * kPart;
+  int row = lane.warp / 2 * kPart, col = lane.warp % 2 * kPart;
   auto bring = [&](int64_t k, int slice) {
     if (k < a.cols) {
       bring_slice<across_a>(slices[slice].a, a.data, across_a ? a.col_step : a.row_step, place.row, a.rows, k, a.cols);
@@ -52,46 +91,19 @@ __launch_bounds__(kTileThreads, 2) __global__
     }
     group_copies();
   };
-  float sums[kPart / 16][kPart / 8][4] = {};
+  PartSums sums = {};
   for (int slice = 0; slice < kSlices - 1; ++slice) bring(slice * kSlice, slice);
   int now = 0, next = kSlices - 1;
   for (int64_t k = 0; k < a.cols; k += kSlice) {
     wait_for_copies<kSlices - 2>();
     __syncthreads();
     bring(k + (kSlices - 1) * kSlice, next);
-    const auto& slice = slices[now];
-    SG_UNROLL
-    for (int deep = 0; deep < kSlice; deep += 16) {
-      uint32_t x[kPart / 16][4];
-      SG_UNROLL
-      for (int i = 0; i < kPart / 16; ++i) {
-        if constexpr (across_a)
-          first_factor_across(x[i], slice.a, row0 + i * 16, deep, lane);
-        else
-          first_factor(x[i], slice.a, row0 + i * 16, deep, lane);
-      }
-      SG_UNROLL
-      for (int j = 0; j < kPart / 8; j += 2) {
-        uint32_t y[2][2];
-        second_factors<across_b>(y, slice.b, deep, col0 + j * 8, lane);
-        SG_UNROLL
-        for (int i = 0; i < kPart / 16; ++i) add_product<T>(sums[i][j], sums[i][j + 1], x[i], y);
-      }
-    }
+    add_slice<T>(sums, slices[now], row, col, lane);
     next = now;
     now = now + 1 < kSlices ? now + 1 : 0;
   }
   wait_for_copies<0>();
-  SG_UNROLL
-  for (int i = 0; i < kPart / 16; ++i) {
-    SG_UNROLL
-    for (int j = 0; j < kPart / 8; ++j) {
-      SG_UNROLL
-      for (int e = 0; e < 4; ++e)
-        finish(place.batch, place.row + row0 + i * 16 + lane.group + e / 2 * 8,
-               place.col + col0 + j * 8 + lane.two + e % 2, sums[i][j][e]);
-    }
-  }
+  put_part(sums, finish, place.batch, place.row + row, place.col + col, lane);
 }
 
 template <class T> bool packed(const Operand<T>& x) {

@@ -139,5 +139,10 @@ template <class T> __device__ void store_two(T* to, float left, float right, boo
   }
 }
 
+/// Blocks for the tiles of so many rows, as often as `times` says, with shared memory for `tiles` of them.
+template <int D> Config blocks_of_tiles(int64_t rows, int64_t times, int tiles) {
+  return {blocks_for((rows + kTileSide - 1) / kTileSide * times, 1), dim3(kTileThreads), tiles * sizeof(RowsTile<D>)};
+}
+
 }  // namespace
 }  // namespace shardgrad::SG_DEVICE

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from fnmatch import fnmatchcase
@@ -19,6 +20,7 @@ from pathlib import Path
 
 SOURCE = Path(sys.argv[1])
 sys.path.insert(0, str(SOURCE / "scripts"))
+import gpu_build  # noqa: E402
 import gpu_check  # noqa: E402
 import gpu_report  # noqa: E402
 
@@ -179,6 +181,29 @@ def all_well(machine):
         expect(any(call.startswith(wanted) for call in calls[:first]), f"'{wanted}' is not among {calls[:first]}")
 
 
+def programs_of_the_bundle_are_taken_where_they_fit(machine):
+    """Nothing is built for the tree and the GPU that they are of, and everything for another."""
+    bundle = machine.tree / "build/bundle"
+    bundle.mkdir(parents=True)
+    names = set(gpu_build.PROGRAMS)
+    with tarfile.open(bundle / "programs.tar.xz", "w:xz") as archive:
+        for name in names:
+            archive.add(machine.bin / "cmake", f"bin/{name}")
+    tree = machine.run(sys.executable, "-c", "import sys; sys.path.insert(0, 'scripts'); from pathlib import Path; "
+                       "import gpu_tree; print(gpu_tree.tree_hash(Path('.')))")[1].strip()
+    for said, built in (({"tree": tree, "architecture": "90"}, False), ({"tree": tree, "architecture": "80"}, True),
+                        ({"tree": "another", "architecture": "90"}, True)):
+        machine.write(bundle / "programs.json", json.dumps({"git": "a commit", **said}))
+        shutil.rmtree(machine.tree / "build/gpu", ignore_errors=True)
+        machine.calls()
+        code, text, report = machine.run("scripts/gpu-check", "--bundle", "build/bundle", "--only", "smoke")
+        calls = machine.calls()
+        expect(code == 0 and ("build" in results(report)) == built, text)
+        expect(built or results(report)["programs of the bundle"] == "passed", text)
+        expect(any(call.startswith("build ") for call in calls) == built and report["git"] == "a commit", calls)
+        expect("gpu_bench --device cuda --tiny" in calls, calls)
+
+
 def a_second_call_goes_on(machine):
     """What passed is done, unless it is asked for; first comes what was not reached, last what failed."""
     bench = "gpu_bench --device cuda --only bandwidths"
@@ -317,7 +342,7 @@ def the_bundle_is_all_that_a_build_needs(folder):
 
 
 every_test_for_a_gpu_is_run()
-cases = [without_a_gpu, wrong_options, all_well, a_second_call_goes_on,
+cases = [without_a_gpu, wrong_options, all_well, programs_of_the_bundle_are_taken_where_they_fit, a_second_call_goes_on,
          what_is_of_another_tree_or_gpu_is_not_gone_on_from, what_is_known_is_not_forgotten]
 if sys.argv[2] == "full":
     cases += [what_fails_is_named, pytorch_that_fails_is_not_our_failure, what_time_does_not_reach_is_no_failure]

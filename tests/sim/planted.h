@@ -31,6 +31,6 @@ enum class CopyFault { none, no_wait, no_barrier, no_group, too_early, not_waite
 void run_async_copy(float* y, const float* x, CopyFault fault);  ///< one block of 64 turns 256 elements of x round
 void run_load_matrices(float* y, bool transposed);  ///< one warp gets element (r, c) = 100 r + c of four matrices, one
                                                     ///< below the other
-void run_never(float* y);  ///< its kernel is known, but nobody calls this
+void run_never(float* y);                           ///< its kernel is known, but nobody calls this
 
 }  // namespace shardgrad::test

@@ -1,0 +1,53 @@
+#pragma once
+// What the normalisations by rows and by columns share.
+
+#include <shardgrad/kernels/cuda/sums.h>
+
+namespace shardgrad::SG_DEVICE {
+namespace {
+
+struct Matrix {
+  int64_t rows, cols;
+  explicit Matrix(const View& x) : rows(x.shape[-1] ? x.numel() / x.shape[-1] : 0), cols(x.shape[-1]) {}
+};
+
+/// A result that somebody may want.
+template <class T> struct Wanted {
+  T* to = nullptr;
+  bool accumulate = false;
+  Wanted() = default;
+  explicit Wanted(const OutView& view) : to(view.as<T>()), accumulate(view.beta != 0) {}
+  __device__ void operator()(int64_t i, Compute<T> value) const {
+    if (to) store(to + i, value, accumulate);
+  }
+};
+
+template <class T> __device__ Compute<T> load_or(const T* from, int64_t i, Compute<T> otherwise) {
+  return from ? load(from + i) : otherwise;
+}
+
+/// Σ dy · x̂ and Σ dy per column; statistics per row or per column, means perhaps not at all.
+template <class T, class S = Compute<T>> struct WeightTerm {
+  const T *dy, *x;
+  const S *mean, *rstd;
+  int64_t cols;
+  bool per_row;
+  __device__ void operator()(int64_t, int64_t row, int64_t col, double* sums) const {
+    int64_t i = row * cols + col, s = per_row ? row : col;
+    S g = load(dy + i), normal = (load(x + i) - load_or(mean, s, S(0))) * load(rstd + s);
+    sums[0] += double(g) * double(normal);
+    sums[1] += double(g);
+  }
+};
+template <class T> struct WeightFinish {
+  Wanted<T> dweight, dbias;
+  double* sums_out;  // for batch_norm's dx
+  __device__ void operator()(int64_t col, const double* sums) const {
+    dweight(col, Compute<T>(sums[0]));
+    dbias(col, Compute<T>(sums[1]));
+    if (sums_out) sums_out[2 * col] = sums[0], sums_out[2 * col + 1] = sums[1];
+  }
+};
+
+}  // namespace
+}  // namespace shardgrad::SG_DEVICE
