@@ -1,8 +1,9 @@
 """The work of scripts/gpu-check:  gpu_check.py --build FOLDER --out JSON --seconds N [--from JSON] [--bundle FOLDER] [--only PART]…
 
 Builds, or takes the bundle's programs, and runs the parts one after another, every check a process of its own, all within the
-seconds given; what they do not reach is called so. Goes on where the JSON file of an earlier call on this tree and GPU ends. Writes the JSON file after
-every result, and prints a table. Ends with 0 when everything passed, 1 when something failed, 4 when only the time was short.
+seconds given; what they do not reach is called so. Goes on where the JSON file of an earlier call on this tree and GPU ends.
+Writes the JSON file after every result, and prints a table. Ends with 0 when everything passed, 1 when something failed, 4
+when only the time was short.
 """
 import argparse
 import functools
