@@ -60,16 +60,34 @@ __device__ void add_slice(PartSums& sums, const Slices<across_a, across_b>& slic
   }
 }
 
+constexpr int kHalf = kPart / 2;
+/// Half of the columns of each warp's part, for their way to memory.
+struct HalfOfResult {
+  float at[kSide][2 * kHalf + 1];
+};
+
+// Through shared memory, half of the columns at a time, so that neighbouring threads write neighbours.
 template <class T>
-__device__ void put_part(const PartSums& sums, const Finish<T>& finish, int64_t batch, int64_t row, int64_t col,
+__device__ void put_sums(const PartSums& sums, HalfOfResult& result, const Finish<T>& finish, const Place& place,
                          const Lane& lane) {
+  int row = lane.warp / 2 * kPart + lane.group, col = lane.warp % 2 * kHalf + lane.two;
   SG_UNROLL
-  for (int i = 0; i < kPart / 16; ++i) {
+  for (int half = 0; half < 2; ++half) {
+    __syncthreads();
     SG_UNROLL
-    for (int j = 0; j < kPart / 8; ++j) {
+    for (int i = 0; i < kPart / 16; ++i) {
       SG_UNROLL
-      for (int e = 0; e < 4; ++e)
-        finish(batch, row + i * 16 + lane.group + e / 2 * 8, col + j * 8 + lane.two + e % 2, sums[i][j][e]);
+      for (int j = 0; j < kHalf / 8; ++j) {
+        SG_UNROLL
+        for (int e = 0; e < 4; ++e)
+          result.at[row + i * 16 + e / 2 * 8][col + j * 8 + e % 2] = sums[i][half * (kHalf / 8) + j][e];
+      }
+    }
+    __syncthreads();
+    for (int e = int(threadIdx.x); e < kSide * 2 * kHalf; e += kTileThreads) {
+      int down = e / (2 * kHalf), across = e % (2 * kHalf);
+      finish(place.batch, place.row + down, place.col + across / kHalf * kPart + half * kHalf + across % kHalf,
+             result.at[down][across]);
     }
   }
 }
@@ -103,8 +121,10 @@ __launch_bounds__(kTileThreads, 2) __global__
     now = now + 1 < kSlices ? now + 1 : 0;
   }
   wait_for_copies<0>();
-  put_part(sums, finish, place.batch, place.row + row, place.col + col, lane);
+  put_sums(sums, *dynamic_shared<HalfOfResult>(), finish, place, lane);
 }
+
+static_assert(sizeof(HalfOfResult) <= kSlices * sizeof(Slices<true, true>), "the result takes the place of the slices");
 
 template <class T> bool packed(const Operand<T>& x) {
   int64_t step = x.col_step == 1 ? x.row_step : x.col_step, length = x.col_step == 1 ? x.cols : x.rows;
