@@ -52,11 +52,12 @@ struct QueryNumbers {
   float lse[kTileSide], means[kTileSide];
 };
 
-/// One tile of queries and their gradients. `own`: the place of the warp's first key; `query`: of the tile's first.
-template <class T, int D, class Seen, class Dropped>
+/// One tile of queries and their gradients. `own`: the place of the warp's first key; `query`: of the tile's first;
+/// `edge`: some query does not see some key.
+template <class T, int D, class Dropped>
 __device__ void meet(Keys<T, D>& mine, const RowsTile<D>& keys, const RowsTile<D>& values, const RowsTile<D>& queries,
-                     const RowsTile<D>& gradients, const QueryNumbers& numbers, int own, int query, float factor,
-                     const Seen& seen, const Dropped& dropped) {
+                     const RowsTile<D>& gradients, const QueryNumbers& numbers, int own, int query, bool edge,
+                     float factor, const Dropped& dropped) {
   for (int first = 0; first < kTileSide; first += kMet<D>) {
     if (query + first + kMet<D> <= own) continue;  // nothing for this warp
     float weights[kMet<D> / 8][4] = {}, slopes[kMet<D> / 8][4] = {};
@@ -66,7 +67,7 @@ __device__ void meet(Keys<T, D>& mine, const RowsTile<D>& keys, const RowsTile<D
       SG_UNROLL
       for (int e = 0; e < 4; ++e) {
         int row = first + j * 8 + mine.lane.two + e % 2, place = query + row, key = own + mine.lane.group + e / 2 * 8;
-        bool sees = seen(place, key);
+        bool sees = !edge || key <= place;
         float weight = sees ? std::exp2(weights[j][e] * factor - numbers.lse[row]) : 0;
         float slope = dropped(place, key, slopes[j][e]);
         slopes[j][e] = sees ? weight * (slope - numbers.means[row]) : 0;
@@ -91,22 +92,35 @@ __device__ void bring_queries(RowsTile<D>& queries, RowsTile<D>& gradients, Quer
   numbers.means[threadIdx.x] = there ? p.means[at] : 0;
 }
 
-/// What a block of keys has to do: of each head that shares them the tiles of queries that see them. Block (tile ·
-/// samples + sample) · kv_heads + head.
+/// What a block of keys has to do: of each head that shares them the tiles of queries that see them. Tiles begin at the
+/// first key that is seen, so a padded sample has the bits of the sample alone. Block (tile · samples + sample) ·
+/// kv_heads + head.
 struct KeyBlock {
   int64_t first_head, sample, key_head;
-  int row0, start, across, turns;
+  int tile, start, row0, across, turns;
   __device__ explicit KeyBlock(const Heads& h)
       : first_head(blockIdx.x % h.kv_heads * h.group),
         sample(blockIdx.x / h.kv_heads % h.samples),
         key_head(h.heads + blockIdx.x % h.kv_heads),
-        row0(int(blockIdx.x / (h.samples * h.kv_heads)) * kTileSide),
+        tile(int(blockIdx.x / (h.samples * h.kv_heads))),
         start(int(h.start(sample))),
+        row0(start + tile * kTileSide),
         across((int(h.places) - row0 + kTileSide - 1) / kTileSide),
-        turns(row0 + kTileSide <= start ? 0 : int(h.group) * across) {}  // before the start nobody sees them
+        turns(row0 < int(h.places) ? int(h.group) * across : 0) {}
   __device__ int64_t head_of(int turn) const { return first_head + turn / across; }
   __device__ int query_of(int turn) const { return row0 + turn % across * kTileSide; }
 };
+
+/// Keys before the start, which nobody sees, have gradient 0: 64 of them for each tile.
+template <class T, int D>
+__device__ void clear_unseen(const Passes<T>& p, T* dqkv, const KeyBlock& b, const Lane& lane) {
+  float none[D / 8][4] = {};
+  int first = b.tile * kTileSide;
+  T* to = dqkv + p.h.at(b.sample, first, b.key_head);
+  auto spoilt = [](int) { return false; };
+  for (int part = 0; part < 2; ++part, to += p.h.kv_heads * p.h.depth)
+    put_rows(to, p.h.row, b.start - first, none, 1.f, p, lane, spoilt);
+}
 
 template <class T, int D, bool dropping>
 __launch_bounds__(kTileThreads, kBlocks<D, dropping>) __global__
@@ -128,22 +142,22 @@ __launch_bounds__(kTileThreads, kBlocks<D, dropping>) __global__
   bring_rows(values, p.rows(b.sample, b.row0, b.key_head + p.h.kv_heads, p.h.places));
   if (buffers > 1) bring(0);
   Keys<T, D> mine;
+  if (b.tile * kTileSide < b.start) clear_unseen<T, D>(p, dqkv, b, mine.lane);
   for (int turn = 0; turn < b.turns; ++turn) {
     int query = b.query_of(turn), now = turn % buffers;
-    bool edge = query == b.row0 || b.row0 < b.start;  // some query does not see some key
-    __syncthreads();                                  // what the next ones replace has been read
+    bool edge = query == b.row0;  // some query does not see some key
+    __syncthreads();              // what the next ones replace has been read
     bring(turn + buffers - 1);
     wait_for_copies<buffers - 1>();
     auto wild = [&](int row) { atomicMax(&last_wild, query + row); };
     if (edge) keep_finite<T>(queries[now], wild), keep_finite<T>(gradients[now], wild);
     __syncthreads();
-    auto seen = [&](int place, int key) { return !edge || (key <= place && key >= b.start); };
-    meet(mine, keys, values, queries[now], gradients[now], numbers[now], b.row0 + mine.lane.warp * 16, query,
-         float(p.h.scale) * kLog2e, seen, Dropout<dropping>{p.h, b.sample, b.head_of(turn)});
+    meet(mine, keys, values, queries[now], gradients[now], numbers[now], b.row0 + mine.lane.warp * 16, query, edge,
+         float(p.h.scale) * kLog2e, Dropout<dropping>{p.h, b.sample, b.head_of(turn)});
   }
   wait_for_copies<0>();
   __syncthreads();  // for last_wild, where there was no turn
-  auto spoilt = [&](int row) { return b.row0 + row <= last_wild && b.row0 + row >= b.start; };
+  auto spoilt = [&](int row) { return b.row0 + row <= last_wild; };
   T *to_dk = dqkv + p.h.at(b.sample, b.row0, b.key_head), *to_dv = to_dk + p.h.kv_heads * p.h.depth;
   put_rows(to_dk, p.h.row, p.h.places - b.row0, mine.dk, float(p.h.scale), p, mine.lane, spoilt);
   put_rows(to_dv, p.h.row, p.h.places - b.row0, mine.dv, 1.f, p, mine.lane, spoilt);

@@ -72,6 +72,29 @@ TEST(AttentionTiles, CachedHaveTheBitsOfAttention) {
     }
 }
 
+TEST(AttentionTiles, APaddedSampleHasTheBitsOfTheSampleAlone) {
+  Context context;
+  for (DType dtype : kHalves) {
+    AttentionCase padded{1, 100, 2, 1, 64, 0, {27}}, alone{1, 73, 2, 1, 64};
+    const int64_t row = 4 * 64;
+    Buffer qkv = Buffer::random(padded.qkv(), dtype, -2, 2), dy = Buffer::random(padded.y(), dtype, -1, 1, 3);
+    Buffer own(alone.qkv(), dtype), own_dy(alone.y(), dtype), starts = Buffer::labels({27});
+    for (int64_t i = 0; i < own.numel(); ++i) own.set(i, qkv.get(27 * row + i));
+    for (int64_t i = 0; i < own_dy.numel(); ++i) own_dy.set(i, dy.get(27 * 128 + i));
+    auto run = [&](const AttentionCase& c, const Buffer& x, const Buffer& g, View begins) {
+      Buffer y(c.y(), dtype), lse(c.lse(), DType::f32), dx(c.qkv(), dtype);
+      kernel_of(kernels::attention, dtype)(1, y.poison().out(), lse.poison().out(), x.in(), begins, c.args());
+      kernel_of(kernels::attention_backward, dtype)(1, dx.poison().out(), g.in(), x.in(), y.in(), lse.in(), begins,
+                                                    c.args());
+      std::vector<double> all = y.values(), more = dx.values();
+      all.erase(all.begin(), all.end() - 73 * 128), more.erase(more.begin(), more.end() - 73 * row);
+      all.insert(all.end(), more.begin(), more.end());
+      return all;
+    };
+    EXPECT_EQ(run(padded, qkv, dy, starts.in()), run(alone, own, own_dy, {})) << dtype;
+  }
+}
+
 // Rows that are copied 16 bytes at a time, beside those that move element by element.
 TEST(AttentionTiles, TheBitsAreThoseOfAnyAddress) {
   Context context;
