@@ -88,7 +88,7 @@ __device__ void bring_queries(RowsTile<D>& queries, RowsTile<D>& gradients, Quer
   if (threadIdx.x >= kTileSide) return;
   int64_t at = p.h.lse_at(sample, place, head);
   bool there = place < p.h.places;
-  numbers.lse[threadIdx.x] = there ? p.lse[at] * kLog2e : std::numeric_limits<float>::infinity();  // beyond: weight 0
+  numbers.lse[threadIdx.x] = there ? p.lse[at] * kLog2e : 0;
   numbers.means[threadIdx.x] = there ? p.means[at] : 0;
 }
 

@@ -173,5 +173,22 @@ TEST(AttentionTiles, WhatIsNotFiniteIsInAllThatSeesItAndInNothingElse) {
     }
 }
 
+// A score of -infinity has weight 0, and 0 times the key that made it is no number.
+TEST(AttentionTiles, AKeyOfMinusInfinityIsNotLostInTheGradientOfThoseThatSeeIt) {
+  Context context;
+  const AttentionCase c{1, 80, 1, 1, 64};
+  for (DType dtype : kHalves) {
+    Buffer qkv = Buffer::random(c.qkv(), dtype, 0.1, 1), dy = Buffer::random(c.y(), dtype, -1, 1, 3), y(c.y(), dtype);
+    qkv.set((41 * 3 + 1) * c.depth + 5, -INFINITY);
+    Buffer lse(c.lse(), DType::f32), dqkv(c.qkv(), dtype);
+    kernel_of(kernels::attention, dtype)(1, y.out(), lse.out(), qkv.in(), {}, c.args());
+    kernel_of(kernels::attention_backward, dtype)(1, dqkv.out(), dy.in(), qkv.in(), y.in(), lse.in(), {}, c.args());
+    for (int64_t place = 0; place < c.places; ++place) {
+      EXPECT_TRUE(std::isfinite(y.get(place * c.depth + 5))) << dtype << ", place " << place;
+      EXPECT_EQ(std::isfinite(dqkv.get(place * 3 * c.depth + 5)), place < 41) << dtype << ", place " << place;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace shardgrad::test
