@@ -35,11 +35,8 @@ template <class T, int packs, bool by_block> __global__ void softmax_kernel(T* y
     for (T element : part[k].at) top = Max()(top, convert<C>(element));
   top = Threads::template reduce<Max>(top);
   SG_UNROLL
-  for (int k = 0; k < packs; ++k) {
-    SG_UNROLL
-    for (int e = 0; e < kPackOf<T>; ++e)
-      if (first(k) + e < r.cols) sum += std::exp(convert<C>(part[k].at[e]) - top);
-  }
+  for (int k = 0; k < packs; ++k)
+    for (T element : part[k].at) sum += std::exp(convert<C>(element) - top);  // 0 beyond the row
   sum = Threads::template reduce<Sum>(sum);
   C log_sum = std::log(sum), scale = 1 / sum;
   SG_UNROLL

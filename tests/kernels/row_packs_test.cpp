@@ -1,5 +1,7 @@
 // Operations over rows at every number of packs that a thread keeps of one, whatever the address of the row.
 
+#include <cmath>
+
 #include <shardgrad/certify/reference/elementwise.h>
 #include <shardgrad/certify/reference/rows.h>
 #include <shardgrad/certify/reference/transformer.h>
@@ -49,6 +51,40 @@ TEST(RowPacks, LayerNormMatchesTheReferenceAtEveryWidth) {
     }
 }
 
+// The largest logit comes late, so what was summed before it shrinks.
+TEST(RowPacks, CrossEntropyMatchesTheReferenceAtEveryWidth) {
+  for (DType dtype : kFloats)
+    for (int64_t width : widths(dtype)) {
+      SCOPED_TRACE(concat(dtype, ", ", width, " columns"));
+      Buffer x = Buffer::random({2, width}, dtype, -5, 5), labels = Buffer::labels({0, width - 1}),
+             loss({}, statistic(dtype));
+      for (int64_t i = 0; i < x.numel(); ++i) x.set(i, x.get(i) + 6 * double(i % width) / double(width));
+      Buffer lse({2}, statistic(dtype)), dloss = Buffer::of({}, statistic(dtype), {2});
+      kernels::CrossEntropyArgs args{.scale = 0.5, .ignore_index = -1};
+      expect_like_reference(SG_BOTH(cross_entropy), dtype, std::array<Buffer, 2>{loss, lse}, {16}, x, labels, args);
+      reference::cross_entropy(loss.out(), lse.out(), x.in(), labels.in(), args);
+      expect_like_reference(SG_BOTH(cross_entropy_backward), dtype, one({2, width}, dtype), {16}, dloss, x, lse, labels,
+                            args);
+    }
+}
+
+// The last pack of what is summed is not whole.
+TEST(RowPacks, NormsOfAnyAddressReadNothingBeyond) {
+  Context context;
+  for (DType dtype : kFloats)
+    for (int64_t n : {1, 3, 131, 1023, 33001}) {
+      Buffer x = Buffer::random({n}, dtype, -2, 2), found[2];
+      for (bool at_a_pack : {true, false}) {
+        Placed placed(x, at_a_pack);
+        for (int64_t i = placed.from + n; i < placed.all.numel(); ++i) placed.all.set(i, NAN);
+        found[at_a_pack] = Buffer({(n + kernels::kNormNode - 1) / kernels::kNormNode}, DType::f64);
+        kernel_of(kernels::norm_powers, dtype)(1, found[at_a_pack].out(), placed.in(), 2, kernels::kNormNode);
+      }
+      EXPECT_EQ(found[0].values(), found[1].values()) << dtype << ", " << n;
+      EXPECT_TRUE(std::isfinite(found[1].get(0)));
+    }
+}
+
 // Elements that move one by one are added in the order of those that move in packs, and both add to what was there.
 TEST(RowPacks, TheBitsAreThoseOfAnyAddress) {
   Context context;
@@ -57,7 +93,7 @@ TEST(RowPacks, TheBitsAreThoseOfAnyAddress) {
       Shape shape{3, width};
       Buffer x = Buffer::random(shape, dtype, -2, 2), dy = Buffer::random(shape, dtype, -1, 1, 3);
       Buffer weight = Buffer::random({width}, dtype, 0.5, 2, 4), bias = Buffer::random({width}, dtype, -1, 1, 5);
-      Buffer labels = Buffer::labels({1, 0, width - 1}), dloss = Buffer::of({1}, statistic(dtype), {2});
+      Buffer labels = Buffer::labels({1, 0, width - 2}), dloss = Buffer::of({1}, statistic(dtype), {2});
       std::vector<std::vector<double>> found[2];
       for (bool at_a_pack : {true, false}) {
         auto at = [&](const Buffer& buffer) { return Placed(buffer, at_a_pack); };
@@ -72,7 +108,7 @@ TEST(RowPacks, TheBitsAreThoseOfAnyAddress) {
                                                        mean.in(), rstd.in());
         kernel_of(kernels::softmax, dtype)(1, results[2].out(), px.in(), false);
         kernel_of(kernels::softmax_backward, dtype)(1, results[3].out(1), pdy.in(), results[2].in(), false);
-        kernels::CrossEntropyArgs args{.scale = 0.5, .ignore_index = -1};
+        kernels::CrossEntropyArgs args{.scale = 0.5, .ignore_index = -1, .classes = width - 1};  // the last is no class
         kernel_of(kernels::cross_entropy, dtype)(1, loss.out(), lse.out(), px.in(), labels.in(), args);
         kernel_of(kernels::cross_entropy_backward, dtype)(1, results[4].out(1), dloss.in(), px.in(), lse.in(),
                                                           labels.in(), args);
