@@ -8,6 +8,8 @@ namespace {
 
 using kernels::AttentionArgs;
 
+__device__ inline int64_t within(int64_t place, int64_t most) { return place < 0 ? 0 : place > most ? most : place; }
+
 /// Where heads lie, and what becomes of their scores.
 struct Heads {
   int64_t samples, places, heads, kv_heads, group, row, depth;
@@ -34,11 +36,11 @@ struct Heads {
         // random numbers are multiples of 2^-24: the same test, exact in f32
         dropout(float(std::ceil(args.dropout * 0x1p24) * 0x1p-24)) {}
 
-  /// The first place that is seen; one thread checks it.
+  /// The first place that is seen, within the sample; one thread checks that it is.
   __device__ int64_t start(int64_t sample, bool check = false) const {
     if (!starts) return 0;
     if (check) check_index("attention: the start of sample", sample, starts[sample], places + 1);
-    return starts[sample] > 0 ? starts[sample] : 0;
+    return within(starts[sample], places);
   }
   /// Where in qkv a head lies, keys counted after queries, then values; in y; and in lse.
   __device__ int64_t at(int64_t sample, int64_t place, int64_t head) const {
@@ -79,7 +81,7 @@ struct CachedHeads {
   __device__ int64_t start(const int64_t* starts, int64_t sample, bool check) const {
     if (!starts) return 0;
     if (check) check_index("attention_cached: the start of sample", sample, starts[sample], first + rows + 1);
-    return starts[sample] > 0 ? starts[sample] : 0;
+    return within(starts[sample], first + rows);
   }
 };
 
