@@ -37,8 +37,15 @@ def packed(bundle):
 
 
 def fits(said, capabilities):
-    """Whether programs were made of this very tree for these GPUs."""
-    return bool(said) and said["tree"] == tree_hash(Path(".")) and {said["architecture"]} == set(capabilities)
+    """Whether programs were made of this very tree for these GPUs; where there are some that were not, it says so."""
+    if not said:
+        return False
+    here = tree_hash(Path(".")), sorted(set(capabilities))
+    there = said["tree"], [said["architecture"]]
+    if here != there:
+        print(f"the bundle's programs are of tree {there[0]} for GPUs of {there[1]}, this is {here[0]} on {here[1]}: all is built here",
+              flush=True)
+    return here == there
 
 
 def building(build, bundle, capabilities):

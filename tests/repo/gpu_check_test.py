@@ -191,6 +191,7 @@ def programs_of_the_bundle_are_taken_where_they_fit(machine):
             archive.add(machine.bin / "cmake", f"bin/{name}")
     tree = machine.run(sys.executable, "-c", "import sys; sys.path.insert(0, 'scripts'); from pathlib import Path; "
                        "import gpu_tree; print(gpu_tree.tree_hash(Path('.')))")[1].strip()
+    (machine.tree / "linked").symlink_to(machine.tree)  # is no part of it
     for said, built in (({"tree": tree, "architecture": "90"}, False), ({"tree": tree, "architecture": "80"}, True),
                         ({"tree": "another", "architecture": "90"}, True)):
         machine.write(bundle / "programs.json", json.dumps({"git": "a commit", **said}))
@@ -200,6 +201,7 @@ def programs_of_the_bundle_are_taken_where_they_fit(machine):
         calls = machine.calls()
         expect(code == 0 and ("build" in results(report)) == built, text)
         expect(built or results(report)["programs of the bundle"] == "passed", text)
+        expect(("the bundle's programs are of tree" in text) == built, text)
         expect(any(call.startswith("build ") for call in calls) == built and report["git"] == "a commit", calls)
         expect("gpu_bench --device cuda --tiny" in calls, calls)
 
