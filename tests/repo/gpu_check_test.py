@@ -333,7 +333,7 @@ def the_bundle_is_all_that_a_build_needs(folder):
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
     expect(30 < size <= 60, f"the bundle has {size} MiB")
     build = folder.parent / "build"
-    done = subprocess.run(["cmake", "-S", SOURCE, "-B", build, "-G", "Ninja", *gpu_check.OPTIONS, "-DSHARDGRAD_CUDA=OFF",
+    done = subprocess.run(["cmake", "-S", SOURCE, "-B", build, "-G", "Ninja", *gpu_build.OPTIONS, "-DSHARDGRAD_CUDA=OFF",
                            f"-DCMAKE_PREFIX_PATH={folder}", "-DCMAKE_IGNORE_PREFIX_PATH=/usr;/", "-DPYTHON3=python3"],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     cache = (build / "CMakeCache.txt").read_text()
