@@ -18,7 +18,7 @@ namespace {
 
 constexpr float kLog2e = 1.44269504f;
 /// Blocks that are to fit on a multiprocessor, whose registers they share.
-template <int D, bool dropping> constexpr int kBlocks = D > 64 || dropping ? 2 : 3;
+template <int D> constexpr int kBlocks = D > 64 ? 1 : 2;
 /// Of a tile that is met, so many at a time: their scores and slopes are in registers.
 template <int D> constexpr int kMet = D > 64 ? 16 : 32;
 

@@ -69,9 +69,9 @@ __device__ void meet(Keys<T, D>& mine, const RowsTile<D>& keys, const RowsTile<D
         int row = first + j * 8 + mine.lane.two + e % 2, place = query + row, key = own + mine.lane.group + e / 2 * 8;
         bool sees = !edge || key <= place;
         float weight = sees ? std::exp2(weights[j][e] * factor - numbers.lse[row]) : 0;
-        float slope = dropped(place, key, slopes[j][e]);
+        float kept = dropped(place, key, 1.f), slope = kept != 0 ? slopes[j][e] * kept : 0;
         slopes[j][e] = sees ? weight * (slope - numbers.means[row]) : 0;
-        weights[j][e] = dropped(place, key, weight);
+        weights[j][e] = kept != 0 ? weight * kept : 0;
       }
     }
     mine.add(weights, slopes, queries, gradients, first);
@@ -123,8 +123,7 @@ __device__ void clear_unseen(const Passes<T>& p, T* dqkv, const KeyBlock& b, con
 }
 
 template <class T, int D, bool dropping>
-__launch_bounds__(kTileThreads, kBlocks<D, dropping>) __global__
-    void attention_tiles_keys_kernel(Passes<T> p, T* dqkv) {
+__launch_bounds__(kTileThreads, kBlocks<D>) __global__ void attention_tiles_keys_kernel(Passes<T> p, T* dqkv) {
   constexpr int buffers = kBuffers<D>;
   __shared__ QueryNumbers numbers[buffers];
   __shared__ int last_wild;  // the last query of an edge that, or whose gradient, is not finite

@@ -97,7 +97,7 @@ struct QueryBlock {
 };
 
 template <class T, int D, bool dropping>
-__launch_bounds__(kTileThreads, kBlocks<D, dropping>) __global__
+__launch_bounds__(kTileThreads, kBlocks<D>) __global__
     void attention_tiles_queries_kernel(Passes<T> p, T* dqkv, const T* y, bool y_packed) {
   __shared__ float means[kTileSide];
   __shared__ int first_wild;  // as in attention_tiles.cu, of keys
