@@ -15,7 +15,7 @@ namespace {
 template <class T> struct NormRows {
   int64_t rows;
   int cols;
-  double eps = 0;
+  double eps;
   bool centered, packed;
   const T *weight, *bias;
 
@@ -189,7 +189,7 @@ void layer_norm_backward(const Launch& how, OutView dx, OutView dweight, OutView
     bool packed = true;
     for (const T* each : {static_cast<const T*>(dx.as<T>()), dy.as<T>(), x.as<T>(), weight.as<T>()})
       packed = packed && rows_packed(each, m.cols);
-    NormRows<T> r{.rows = m.rows, .cols = int(m.cols), .packed = packed, .weight = weight.as<T>()};
+    NormRows<T> r{m.rows, int(m.cols), 0, true, packed, weight.as<T>(), nullptr};
     bool fits = dispatch_rows<T>(m.cols, [&]<int packs, bool by_block>() {
       launch<layer_norm_backward_kernel<T, packs, by_block>>(how, row_blocks<by_block>(m.rows), Wanted<T>(dx),
                                                              dy.as<T>(), x.as<T>(), mean.as<S>(), rstd.as<S>(), r);
