@@ -11,8 +11,8 @@ namespace shardgrad::SG_DEVICE {
 namespace {
 
 template <class T> inline constexpr int kPackOf = 16 / int(sizeof(T));  ///< elements of a pack
-template <class T>
-inline constexpr int kRowPacks = std::min(8, 32 / kPackOf<T>);  ///< 32 numbers in registers, or 8 packs
+/// Packs of a row that a thread keeps: 32 numbers, or 8 in f64.
+template <class T> inline constexpr int kRowPacks = sizeof(T) == 8 ? 4 : 32 / kPackOf<T>;
 
 template <class T> using RowPack = Pack<T, kPackOf<T>>;
 
