@@ -1,7 +1,11 @@
 #pragma once
 // The operations users call. Names and arguments follow PyTorch. Elementwise operations broadcast like NumPy; operands
 // must share dtype and device (convert with Tensor::to). All throw Error(input) naming the operation and both shapes.
-// Dimensions may be negative, counted from the end.
+// Dimensions may be negative, counted from the end. Here are products, layers and losses; the others are in
+//
+//     ops/creation.h    tensor, zeros, arange, randn, from_blob, …      ops/reductions.h  sum, max, var, sort, cumsum,
+//     … ops/functions.h   add, exp, where, maximum, isnan, …              ops/operators.h   +, ==, +=, … ops/layout.h
+//     reshape, slice, cat, index, gather, …           core/tensor.h     methods: x.sum(), x.t(), x[i]
 
 #include <functional>
 #include <optional>
@@ -11,113 +15,23 @@
 
 #include <shardgrad/autograd/autocast.h>
 #include <shardgrad/autograd/grad_mode.h>
+#include <shardgrad/autograd/ops/creation.h>
+#include <shardgrad/autograd/ops/functions.h>
+#include <shardgrad/autograd/ops/layout.h>
+#include <shardgrad/autograd/ops/operators.h>
+#include <shardgrad/autograd/ops/reductions.h>
 #include <shardgrad/autograd/progress.h>
 #include <shardgrad/core/tensor.h>
-#include <shardgrad/kernels/elementwise.h>
 
 namespace shardgrad {
 
-// --- creation (not differentiable) ---------------------------------------------------------------------------------
-Tensor full(const Shape& shape, double value, TensorOptions options = {});
-Tensor zeros(const Shape& shape, TensorOptions options = {});
-Tensor ones(const Shape& shape, TensorOptions options = {});
-/// 0, 1, …, count - 1.
-Tensor arange(int64_t count, TensorOptions options = {});
-/// A named sequence of random numbers. They are a function of the context's seed and step (Progress), of `name`, of how
-/// often the name was drawn from in this step, and of the element's index. So each call gives other numbers, a run that
-/// is repeated or resumed gives them again, every rank draws the same, and so does recompute. Ranks that want numbers
-/// for their own samples draw for the global batch and take their rows.
-class Generator {
- public:
-  explicit Generator(std::string_view name);
-  /// Standard normal numbers.
-  Tensor randn(const Shape& shape, TensorOptions options = {}) const;
-  /// Uniform numbers in [0, 1), in steps of 2^-24 (f64: 2^-53).
-  Tensor rand(const Shape& shape, TensorOptions options = {}) const;
-
- private:
-  uint64_t stream_;
-};
-/// The next numbers of Generator(name).
-Tensor randn(const Shape& shape, std::string_view name, TensorOptions options = {});
-Tensor rand(const Shape& shape, std::string_view name, TensorOptions options = {});
-/// Row i has a one in column labels[i]. labels: i64 (N); result: (N, classes). Throws for a label out of range.
-Tensor one_hot(const Tensor& labels, int64_t classes, DType dtype = DType::f32);
-
-// --- elementwise ---------------------------------------------------------------------------------------------------
-Tensor add(const Tensor& a, const Tensor& b);
-Tensor sub(const Tensor& a, const Tensor& b);
-Tensor mul(const Tensor& a, const Tensor& b);
-/// Floating dtypes only.
-Tensor div(const Tensor& a, const Tensor& b);
-/// scale * x + shift. Numbers beside integers (here and in clamp) must be integers themselves; results wrap.
-Tensor affine(const Tensor& x, double scale, double shift);
-Tensor neg(const Tensor& x);
-// exp, log, sqrt, tanh, sigmoid, relu, abs, silu (x · σ(x)): each FUNCTION of kernels/elementwise.h.
-#define SG_DECLARE(name, ...) Tensor name(const Tensor& x);
-SG_UNARIES(SG_DECLARE, SG_NO_ROW, SG_NO_ROW)
-#undef SG_DECLARE
-/// x · Φ(x); `tanh_form` selects the tanh approximation (Hendrycks and Gimpel, arXiv 1606.08415).
-Tensor gelu(const Tensor& x, bool tanh_form = false);
-Tensor pow(const Tensor& x, double exponent);
-Tensor clamp(const Tensor& x, double low, double high);
-/// condition: u8.
-Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
-// eq, ne, lt, le, gt, ge: each RELATION. They give u8 and are not differentiable.
-#define SG_DECLARE(name, ...) Tensor name(const Tensor& a, const Tensor& b);
-SG_RELATIONS(SG_DECLARE)
-#undef SG_DECLARE
-Tensor cast(const Tensor& x, DType dtype);
-/// A copy on another device (the same tensor when it is there already). Differentiable. The copy runs in the order of
-/// the devices' compute and has been made when this returns: x may change or go.
-Tensor to_device(const Tensor& x, Device device);
-/// A copy with its own memory.
-Tensor clone(const Tensor& x);
-
-// --- shape ---------------------------------------------------------------------------------------------------------
-/// Same elements, another shape; one extent may be -1. Shares memory. As Tensor::view.
-Tensor reshape(const Tensor& x, std::initializer_list<int64_t> dims);
-Tensor reshape(const Tensor& x, const Shape& shape);
-/// Dimension d of the result is dimension dims[d] of x. Copies.
-Tensor permute(const Tensor& x, std::initializer_list<int> dims);
-/// Swaps two dimensions. Copies; matmul takes transposed operands without a copy.
-Tensor transpose(const Tensor& x, int a, int b);
-/// Elements [begin, end) along dim. Shares memory along dim 0 (as Tensor::rows), copies otherwise.
-Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end);
-Tensor cat(std::span<const Tensor> tensors, int dim);
-/// Parts of the given sizes along dim; shares memory along dim 0 only.
-std::vector<Tensor> split(const Tensor& x, std::span<const int64_t> sizes, int dim);
-Tensor expand(const Tensor& x, const Shape& shape);
-// An index out of range is an Error(input); on an asynchronous device it surfaces at the next wait.
-/// Elements of x along dim at index (i64, one dimension).
-Tensor index_select(const Tensor& x, int dim, const Tensor& index);
-/// As torch.gather: index (i64) has x's dimensions and reaches past none of them but dim.
-Tensor gather(const Tensor& x, int dim, const Tensor& index);
-/// A copy of x with src added at index along dim, as torch.scatter_add; index and src have the same shape.
-Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& src);
-/// Rows of table (V, D) at ids (any shape, i64): ids.shape + [D].
-Tensor embedding(const Tensor& table, const Tensor& ids);
-
-// --- reductions ----------------------------------------------------------------------------------------------------
-/// Sums of integers are i64; means are of floating dtypes only.
-Tensor sum(const Tensor& x);
-Tensor sum(const Tensor& x, int dim, bool keepdim = false);
-Tensor mean(const Tensor& x);
-Tensor mean(const Tensor& x, int dim, bool keepdim = false);
-struct MaxResult {
-  Tensor values, index;  ///< index: i64, the first maximum
-};
-MaxResult max(const Tensor& x, int dim, bool keepdim = false);
-Tensor argmax(const Tensor& x, int dim, bool keepdim = false);
-/// The Euclidean norm of all elements; its gradient at 0 is 0.
-Tensor norm(const Tensor& x);
-/// Over the last dimension.
-Tensor softmax(const Tensor& x);
-Tensor log_softmax(const Tensor& x);
-
 // --- layers --------------------------------------------------------------------------------------------------------
-/// op(a) · op(b): the last two dimensions multiply; leading ones must match or one operand has none.
+/// op(a) · op(b): the last two dimensions multiply; leading ones broadcast, which copies unless they match or one
+/// operand has none. A vector is a row of a, a column of b, and that dimension is not in the result; two give their dot
+/// product.
 Tensor matmul(const Tensor& a, const Tensor& b, bool trans_a = false, bool trans_b = false);
+/// a (N), b (M): (N, M), each element with each.
+Tensor outer(const Tensor& a, const Tensor& b);
 enum class Activation : uint8_t { none, relu, gelu_tanh };
 /// activation(x · weightᵀ + bias): x (…, in), weight (out, in), bias (out) or undefined. One GEMM with its epilogue.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation = Activation::none);
@@ -204,24 +118,5 @@ struct LinearCrossEntropyOptions {
 /// once, their gradient takes their place; with `rows` never more than those of so many rows are.
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& labels,
                             const LinearCrossEntropyOptions& options = {});
-
-// --- operators -----------------------------------------------------------------------------------------------------
-inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
-inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
-inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
-inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
-inline Tensor operator-(const Tensor& x) { return neg(x); }
-inline Tensor operator+(const Tensor& x, double value) { return affine(x, 1, value); }
-inline Tensor operator-(const Tensor& x, double value) { return affine(x, 1, -value); }
-inline Tensor operator*(const Tensor& x, double value) { return affine(x, value, 0); }
-/// Rounds once: div by the number.
-Tensor operator/(const Tensor& x, double value);
-inline Tensor operator+(double value, const Tensor& x) { return affine(x, 1, value); }
-inline Tensor operator-(double value, const Tensor& x) { return affine(x, -1, value); }
-inline Tensor operator*(double value, const Tensor& x) { return affine(x, value, 0); }
-
-// --- in place, outside autograd (no grad flows; counts a write) ----------------------------------------------------
-/// Refused for a computed tensor while operations are recorded.
-void fill_(const Tensor& x, double value);
 
 }  // namespace shardgrad

@@ -52,8 +52,10 @@ std::vector<OpCase> op_cases(Purpose purpose) {
   std::vector<OpCase> cases;
   add_creation_cases(cases);
   add_elementwise_cases(cases);
+  add_function_cases(cases);
   add_shape_cases(cases);
   add_reduction_cases(cases);
+  add_order_cases(cases);
   add_layer_cases(cases);
   add_transformer_cases(cases);
   add_speed_cases(cases);

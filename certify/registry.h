@@ -42,6 +42,8 @@ struct OpCase {
   bool unaligned = false;  ///< the inputs begin one element after an aligned address
   /// Each element of a result is made of one element of each input: a zero has a sign.
   bool elementwise = false;
+  /// The operation calls others, which stand in the graph and in refusals by their own names.
+  bool made_of_others = false;
 
   std::string name() const { return op + " " + variant; }
   bool differentiable() const;

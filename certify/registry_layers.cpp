@@ -260,7 +260,7 @@ void add_reduction_cases(std::vector<OpCase>& cases) {
           cases, "mean", label, [=](Inputs in) { return mean(in[0], dim, keepdim); }, x);
       cases.push_back({"max", label,
                        [=](Inputs in) {
-                         MaxResult result = max(in[0], dim, keepdim);
+                         ValuesAndIndex result = max(in[0], dim, keepdim);
                          return std::vector<Tensor>{result.values, result.index};
                        },
                        x});

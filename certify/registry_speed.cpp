@@ -32,7 +32,10 @@ void add_creations(std::vector<OpCase>& cases) {
 
 void add_binaries(std::vector<OpCase>& cases) {
   using Binary = Tensor (*)(const Tensor&, const Tensor&);
-  const std::pair<const char*, Binary> arithmetic[] = {{"add", add}, {"sub", sub}, {"mul", mul}, {"div", div}};
+  add_speed_case(cases, "remainder", [](Inputs in) { return remainder(in[0], in[1]); },
+                 {constant(kLarge), constant(kLarge, 0.5, 2)});
+  const std::pair<const char*, Binary> arithmetic[] = {
+      {"add", add}, {"sub", sub}, {"mul", mul}, {"div", div}, {"maximum", maximum}, {"minimum", minimum}, {"pow", pow}};
   for (auto [op, call] : arithmetic)
     add_speed_case(cases, op, [call = call](Inputs in) { return call(in[0], in[1]); }, {{kLarge}, {kLarge, 0.5, 2}});
 #define SG_RELATION(name, ...) \
@@ -54,6 +57,18 @@ void add_unaries(std::vector<OpCase>& cases) {
 #undef SG_FUNCTION
   add("gelu", [](const Tensor& x) { return gelu(x); });
   add("pow", [](const Tensor& x) { return pow(x, 3); });
+  using Unary = Tensor (*)(const Tensor&);
+  const std::pair<const char*, Unary> curves[] = {
+      {"sin", sin}, {"cos", cos}, {"expm1", expm1}, {"erf", erf}, {"softplus", softplus}};
+  for (auto [op, call] : curves) add(op, call);
+  add("rsqrt", rsqrt, 0.25, 4);
+  add("log1p", log1p, -0.5, 4);
+  add("leaky_relu", [](const Tensor& x) { return leaky_relu(x); });
+  add("elu", [](const Tensor& x) { return elu(x); });
+  const std::pair<const char*, Unary> steps[] = {
+      {"floor", floor}, {"ceil", ceil}, {"trunc", trunc}, {"round", round}, {"sign", sign}};
+  for (auto [op, call] : steps)
+    add_speed_case(cases, op, [call = call](Inputs in) { return call(in[0]); }, {constant(kLarge)});
   add("clamp", [](const Tensor& x) { return clamp(x, -0.75, 1.1); });
   add("clone", clone);
   add("cast", [](const Tensor& x) { return cast(x, x.dtype() == DType::f32 ? DType::bf16 : DType::f32); });
@@ -93,8 +108,10 @@ void add_rows(std::vector<OpCase>& cases) {
   add("max", [](const Tensor& x) { return max(x, -1).values; }, {kLarge});
   add(
       "argmax", [](const Tensor& x) { return argmax(x, -1); }, constant(kLarge));
-  add("softmax", softmax, {kLarge});
-  add("log_softmax", log_softmax, {kLarge});
+  add("softmax", [](const Tensor& x) { return softmax(x); }, {kLarge});
+  add("log_softmax", [](const Tensor& x) { return log_softmax(x); }, {kLarge});
+  add("cumsum", [](const Tensor& x) { return cumsum(x, 1); }, {kLarge});
+  add("sort", [](const Tensor& x) { return sort(x).values; }, {kLarge});
   InputSpec feature{{kSide}};
   add_speed_case(cases, "layer_norm", [](Inputs in) { return layer_norm(in[0], in[1], in[2]); },
                  {{kLarge}, feature, feature});

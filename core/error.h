@@ -28,11 +28,18 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
-/// Streams every part into one string, numbers as in C: concat("matmul: ", a.shape(), " x ", b.shape()).
+/// Streams every part into one string, numbers as in C: concat("matmul: ", a.shape(), " x ", b.shape()). What has a
+/// short description for messages (a tensor) is described.
 template <class... Parts> std::string concat(const Parts&... parts) {
   std::ostringstream out;
   out.imbue(std::locale::classic());  // whatever the program's is: paths and messages are made of this, too
-  (out << ... << parts);
+  auto put = [&](const auto& part) {
+    if constexpr (requires { describe(part); })
+      out << describe(part);
+    else
+      out << part;
+  };
+  (put(parts), ...);
   return std::move(out).str();
 }
 

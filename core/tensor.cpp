@@ -119,46 +119,6 @@ const std::string& Tensor::name() const {
 
 void Tensor::set_name(std::string name) const { impl().name = std::make_unique<std::string>(std::move(name)); }
 
-std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
-  if (!tensor.defined()) return out << "undefined tensor";
-  return out << tensor.dtype() << tensor.shape() << " on " << tensor.device();
-}
-
-static void print_values(std::ostream& out, const std::vector<double>& values, const Shape& shape, int dim,
-                         int64_t offset, int64_t stride) {
-  constexpr int64_t kEdge = 3;
-  if (dim == shape.ndim()) {
-    out << values[size_t(offset)];
-    return;
-  }
-  int64_t extent = shape[dim], step = extent ? stride / extent : 0;
-  out << '[';
-  for (int64_t i = 0; i < extent; ++i) {
-    if (i) out << ", ";
-    if (extent > 2 * kEdge + 1 && i == kEdge) {
-      out << "..., ";
-      i = extent - kEdge;
-    }
-    print_values(out, values, shape, dim + 1, offset + i * step, step);
-  }
-  out << ']';
-}
-
-std::string to_string(const Tensor& tensor) {
-  std::vector<double> values(static_cast<size_t>(tensor.numel()));
-  dispatch(tensor.dtype(), [&]<class T>() {
-    std::ranges::transform(tensor.to_vector<T>(), values.begin(), [](T value) {
-      if constexpr (sizeof(T) == 2)
-        return double(float(value));
-      else
-        return double(value);
-    });
-  });
-  std::ostringstream out;
-  print_values(out, values, tensor.shape(), 0, 0, tensor.numel());
-  return std::move(out).str();
-}
-
 Tensor empty(const Shape& shape, TensorOptions options, const char* op) try {
   Context& ctx = context();
   Device device = options.device.value_or(ctx.default_device());

@@ -3,6 +3,7 @@
 // the handle. Views (reshape, slices of dimension 0) share the storage. Operations live in autograd/ops.h.
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +28,9 @@ class GradFn : public RefCounted {
  protected:
   void destroy() noexcept override;
 };
+
+class Index;  // autograd/ops/layout.h
+class Truth;  // autograd/ops/truth.h
 
 class Tensor {
  public:
@@ -87,6 +91,40 @@ class Tensor {
   Tensor view(const Shape& shape) const;
   Tensor rows(int64_t begin, int64_t end) const;
 
+  // Operations, as methods: autograd/ops.h has them as functions, and all others.
+  /// Python's x[…]: x[2], x[Slice(1, 3)], x[mask], x[{Ellipsis, 0}].
+  Tensor operator[](const Index& one) const;
+  Tensor operator[](std::initializer_list<Index> indices) const;
+  Tensor index(std::initializer_list<Index> indices) const;
+  Tensor reshape(std::initializer_list<int64_t> dims) const;
+  Tensor flatten(int first = 0, int last = -1) const;
+  Tensor squeeze(int dim) const;
+  Tensor unsqueeze(int dim) const;
+  Tensor transpose(int a, int b) const;
+  Tensor permute(std::initializer_list<int> dims) const;
+  Tensor t() const;
+  Tensor matmul(const Tensor& b) const;
+  Tensor sum() const;
+  Tensor sum(int dim, bool keepdim = false) const;
+  Tensor mean() const;
+  Tensor mean(int dim, bool keepdim = false) const;
+  Tensor max() const;
+  Tensor min() const;
+  Tensor argmax(int dim) const;
+  Truth any() const;
+  Truth all() const;
+  Tensor softmax(int dim) const;
+  Tensor exp() const;
+  Tensor log() const;
+  Tensor sqrt() const;
+  Tensor abs() const;
+  Tensor relu() const;
+  Tensor sigmoid() const;
+  Tensor tanh() const;
+  Tensor pow(double exponent) const;
+  Tensor clamp(double low, double high) const;
+  Tensor clone() const;
+
   /// The name shown in errors; a parameter's full name.
   const std::string& name() const;
   void set_name(std::string name) const;
@@ -120,9 +158,12 @@ class Tensor {
   Ref<Impl> impl_;
 };
 
-/// Short description for messages: "f32[2, 3] on cpu".
+/// For messages, which concat() puts it into: "f32[2, 3] on cpu".
+std::string describe(const Tensor& tensor);
+/// The values as NumPy prints them (docs.scipy.org, array2string): short, aligned, large tensors by their edges. Where
+/// there are none to be read, describe(). Waits for the device.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
-/// The values, nested brackets, long dimensions shortened.
+/// The values in one line, nested brackets, long dimensions shortened.
 std::string to_string(const Tensor& tensor);
 
 /// How tensors are made: dtype f32 and the context's default device unless given.

@@ -9,7 +9,7 @@
 //         Autocast would narrow it, in f32. Backward keeps the `input` or the `output`, and the slot `backward` makes
 //         dx of (dy, what was kept). The operation is tried on numbers in [low, high).
 //     KERNEL(name, (parameters), f)
-//         The slot alone; the operation with its gradient is in autograd/ops/elementwise_unary.cpp.
+//         The slot alone; the operation with its gradient is in autograd/ops/elementwise_unary.cpp or functions.cpp.
 //     BACKWARD(name, (parameters), f)
 //         A slot whose kernel makes dx = f(dy, v), v being what was kept.
 //     BINARY(name, f)      y = f(a, b), for floats and vectors of them; operands broadcast.
@@ -44,9 +44,29 @@
   KERNEL(pow, (double exponent), std::pow(x, exponent))                                                               \
   BACKWARD(pow_backward, (double exponent), dy * (exponent == 0 ? 0 : exponent * std::pow(v, exponent - 1)))          \
   KERNEL(clamp, (double low, double high), x < low ? low : x > high ? high : x)                                       \
-  BACKWARD(clamp_backward, (double low, double high), v >= low && v <= high ? dy : 0) /* 0 at NaN */
+  BACKWARD(clamp_backward, (double low, double high), v >= low && v <= high ? dy : 0) /* 0 at NaN */                  \
+  KERNEL(sin, (), std::sin(x))                                                                                        \
+  KERNEL(cos, (), std::cos(x))                                                                                        \
+  KERNEL(rsqrt, (), 1 / std::sqrt(x))                                                                                 \
+  KERNEL(log1p, (), std::log1p(x))                                                                                    \
+  KERNEL(expm1, (), std::expm1(x))                                                                                    \
+  KERNEL(erf, (), std::erf(x))                                                                                        \
+  KERNEL(softplus, (), (x < 0 ? 0 : x) + std::log1p(std::exp(-std::abs(x))))                                          \
+  KERNEL(floor, (), std::floor(x))                                                                                    \
+  KERNEL(ceil, (), std::ceil(x))                                                                                      \
+  KERNEL(trunc, (), std::trunc(x))                                                                                    \
+  KERNEL(round, (), std::nearbyint(x)) /* halves to even */                                                           \
+  KERNEL(sign, (), x > 0 ? 1 : x < 0 ? -1 : 0) /* as PyTorch's: 0 at NaN */                                           \
+  KERNEL(leaky_relu, (double slope), x > 0 ? x : slope * x)                                                           \
+  BACKWARD(leaky_relu_backward, (double slope), v > 0 ? dy : slope * dy)                                              \
+  KERNEL(elu, (double alpha), x > 0 ? x : alpha * std::expm1(x))                                                      \
+  BACKWARD(elu_backward, (double alpha), v > 0 ? dy : dy * alpha * std::exp(v))
 
-#define SG_BINARIES(BINARY) BINARY(add, a + b) BINARY(sub, a - b) BINARY(mul, a * b) BINARY(div, a / b)
+#define SG_BINARIES(BINARY)                                                                                           \
+  BINARY(add, a + b) BINARY(sub, a - b) BINARY(mul, a * b) BINARY(div, a / b)                                         \
+  BINARY(maximum, (a > b) | (a != a) ? a : b) /* NaN where either is */                                               \
+  BINARY(minimum, (a < b) | (a != a) ? a : b)                                                                         \
+  BINARY(power, power_of(a, b)) BINARY(remainder, remainder_of(a, b)) /* exact, of b's sign */
 
 #define SG_RELATIONS(RELATION)                                                                                        \
   RELATION(eq, ==) RELATION(ne, !=) RELATION(lt, <) RELATION(le, <=) RELATION(gt, >) RELATION(ge, >=)

@@ -67,6 +67,11 @@ extern Slot<OutView, View, View, int> scatter_add;               ///< as torch.s
 
 // --- row-wise and reductions ----------------------------------------------------------------------------------------
 extern Slot<OutView, OutView, View, int> max_dim;                ///< (values, index i64, x(key), dim); first maximum wins
+/// y[e] = Σ x(key)[i] over i ≤ e along dim, or i ≥ e in reverse; sums of floats in f64, i64 wraps; no other integers.
+extern Slot<OutView, View, int, bool> cumsum;
+/// (values, index i64, x(key), dim, descending): the first elements of x in order along dim, as many as values have, and
+/// where they were. NaN counts as largest; of equal elements the first comes first.
+extern Slot<OutView, OutView, View, int, bool> sort;
 extern Slot<OutView, View, bool> softmax;                        ///< y = softmax or log-softmax of x(key)'s rows
 extern Slot<OutView, View, View, bool> softmax_backward;         ///< (dx, dy(key), y)
 extern Slot<OutView, OutView, OutView, View, View, View, double> layer_norm;  ///< (y, mean, rstd, x(key), weight, bias, eps)

@@ -138,6 +138,9 @@ template <class M, class... Args> Child<M> Module::child(std::string name, Args&
   return Child<M>(std::move(module));
 }
 
+/// As its module.
+template <class M> std::ostream& operator<<(std::ostream& out, const Child<M>& module) { return out << *module; }
+
 template <class M> Child<M> Module::share(std::string name, const Child<M>& module) {
   add_child(std::move(name), std::shared_ptr<Module>(module.shared()));
   return module;

@@ -181,6 +181,16 @@ class Module {
   bool fills_on_call_ = false;  // a root that has not been called
 };
 
+/// The tree of modules with the shapes of their parameters, and how many numbers are trained:
+///
+///     Mlp(
+///       (up): Linear(weight [1024, 784], bias [1024])
+///       (down): Linear(weight [10, 1024], bias [10])
+///     ) with 814,090 parameters
+///
+/// What a module shares with an earlier one counts once. A sharded model shows whole shapes.
+std::ostream& operator<<(std::ostream& out, const Module& module);
+
 }  // namespace shardgrad::nn
 
 #include <shardgrad/nn/child.h>

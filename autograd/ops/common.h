@@ -41,6 +41,11 @@ struct MaskSource {
   int64_t first_sample;
 };
 MaskSource next_mask(std::string_view name);
+/// The sum, or the mean, of x over the dimensions along which `kept` has extent 1.
+Tensor sum_to_shape(const Tensor& x, const Shape& kept);
+Tensor mean_to_shape(const Tensor& x, const Shape& kept);
+/// Elements [begin, end) along dim, differentiable, called `op` in errors.
+Tensor slice_of(const char* op, const Tensor& x, int dim, int64_t begin, int64_t end);
 /// x seen as a matrix (rows, last dimension).
 Tensor as_rows(const Tensor& x);
 

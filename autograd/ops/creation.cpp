@@ -1,10 +1,41 @@
 #include <algorithm>
+#include <cmath>
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/kernels/ops.h>
 
+namespace shardgrad::Category {
+inline constexpr Kind borrowed = named<"borrowed">;
+}
+
 namespace shardgrad {
+namespace {
+
+// Memory that is somebody else's: it is handed out once.
+class BorrowedMemory final : public Allocator {
+ public:
+  BorrowedMemory(void* data, std::function<void()> done) : Allocator(kCpu), data_(data), done_(std::move(done)) {}
+  ~BorrowedMemory() override {
+    if (done_) done_();
+  }
+  MemoryBlock allocate(size_t bytes, Stream&) override { return {data_, bytes}; }
+  void free(MemoryBlock, Stream&) noexcept override {}
+  void discard(MemoryBlock) noexcept override {}
+
+ private:
+  void* data_;
+  std::function<void()> done_;
+};
+
+TensorOptions like(const Tensor& x) { return {x.dtype(), x.device()}; }
+bool whole(double value) { return value == std::trunc(value); }
+
+}  // namespace
+
+Tensor zeros_like(const Tensor& x) { return zeros(x.shape(), like(x)); }
+Tensor ones_like(const Tensor& x) { return ones(x.shape(), like(x)); }
+Tensor full_like(const Tensor& x, double value) { return full(x.shape(), value, like(x)); }
 
 Tensor full(const Shape& shape, double value, TensorOptions options) {
   Tensor y = empty(shape, options);
@@ -35,6 +66,72 @@ Tensor arange(int64_t count, TensorOptions options) {
     }
   });
   return y;
+}
+
+// In f64, rounded once.
+Tensor arange(double begin, double end, double step, TensorOptions options) {
+  SG_CHECK(step != 0 && std::isfinite((end - begin) / step), "arange: from ", begin, " to ", end, " by ", step,
+           " is not possible");
+  auto count = int64_t(std::max(0.0, std::ceil((end - begin) / step)));
+  DType exact = is_floating(options.dtype) ? DType::f64 : DType::i64;
+  Tensor numbers = arange(count, {exact, options.device.value_or(context().default_device())});
+  return cast(affine(numbers, step, begin), options.dtype);
+}
+Tensor arange(double begin, double end, double step) {
+  return arange(begin, end, step, whole(begin) && whole(end) && whole(step) ? DType::i64 : DType::f32);
+}
+
+Tensor linspace(double first, double last, int64_t count, TensorOptions options) {
+  SG_CHECK(count >= 0, "linspace: count ", count, " is negative");
+  Tensor numbers = arange(count, {DType::f64, options.device.value_or(context().default_device())});
+  double step = count > 1 ? (last - first) / double(count - 1) : 0;
+  Tensor y = affine(numbers, step, first);
+  Tensor near = lt(numbers, full({}, double(count) / 2, like(numbers)));  // from the nearer end: the last is exact
+  return cast(where(near, y, affine(numbers, step, last - step * double(count - 1))), options.dtype);
+}
+
+Tensor eye(int64_t rows, int64_t columns, TensorOptions options) {
+  if (columns < 0) columns = rows;
+  TensorOptions places{DType::i64, options.device.value_or(context().default_device())};
+  Tensor row = arange(rows, places).alias({rows, 1}), column = arange(columns, places);
+  return cast(eq(row, column), options.dtype);
+}
+
+Shape NestedNumbers::shape() const {
+  if (scalar_) return {};
+  std::vector<int64_t> extents{int64_t(rows_.size())};
+  if (!rows_.empty()) {
+    Shape row = rows_[0].shape();
+    for (const NestedNumbers& other : rows_)
+      SG_CHECK(other.shape() == row, "tensor: rows of shapes ", row, " and ", other.shape(), " side by side");
+    extents.insert(extents.end(), row.begin(), row.end());
+  }
+  return Shape(std::span<const int64_t>(extents));
+}
+bool NestedNumbers::whole() const { return scalar_ ? whole_ : std::ranges::all_of(rows_, &NestedNumbers::whole); }
+
+Tensor tensor(const NestedNumbers& values, TensorOptions options) {
+  std::vector<int64_t> integers;
+  std::vector<double> numbers;
+  values.each([&](int64_t integer, double number) { integers.push_back(integer), numbers.push_back(number); });
+  Device device = options.device.value_or(context().default_device());
+  if (values.whole()) return cast(from_vector(integers, values.shape(), {DType::i64, device}), options.dtype);
+  SG_CHECK(is_floating(options.dtype) || std::ranges::all_of(numbers, whole), "tensor: numbers with fractions for a ",
+           "tensor of ", options.dtype);
+  return cast(from_vector(numbers, values.shape(), {DType::f64, device}), options.dtype);
+}
+Tensor tensor(const NestedNumbers& values) {
+  bool integers = values.whole() && values.shape().numel() > 0;
+  return tensor(values, integers ? DType::i64 : DType::f32);
+}
+
+Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void()> done) {
+  SG_CHECK(data || shape.numel() == 0, "from_blob: no memory for shape ", shape);
+  SG_CHECK(reinterpret_cast<uintptr_t>(data) % size_of(dtype) == 0, "from_blob: the address is no multiple of ",
+           size_of(dtype), ", the size of ", dtype);
+  Ref<Allocator> memory = make_ref<BorrowedMemory>(data, std::move(done));
+  size_t bytes = size_t(shape.numel()) * size_of(dtype);
+  return Tensor(Storage::make(bytes, std::move(memory), {Category::borrowed, 0}), 0, shape, dtype);
 }
 
 void fill_(const Tensor& x, double value) {

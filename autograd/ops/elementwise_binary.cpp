@@ -94,11 +94,11 @@ Tensor binary(const char* name, const decltype(kernels::add)& slot, const Tensor
   return y;
 }
 
-Tensor compare(const char* name, const decltype(kernels::eq)& slot, const Tensor& a, const Tensor& b) {
+Truth compare(const char* name, const decltype(kernels::eq)& slot, const Tensor& a, const Tensor& b) {
   if (should_promote(a, b)) return compare(name, slot, widened(a), widened(b));
   Tensor y = broadcast_empty(name, a, b, DType::u8);
   launch(slot, a, out(y), a, b);
-  return y;
+  return Truth(y);
 }
 
 }  // namespace
@@ -139,7 +139,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
 }
 
 #define SG_RELATION(name, ...) \
-  Tensor name(const Tensor& a, const Tensor& b) { return compare(#name, kernels::name, a, b); }
+  Truth name(const Tensor& a, const Tensor& b) { return compare(#name, kernels::name, a, b); }
 SG_RELATIONS(SG_RELATION)
 #undef SG_RELATION
 

@@ -71,19 +71,48 @@ void check_matmul(const Operand& a, const Operand& b) {
   const Shape &left = a.tensor.shape(), &right = b.tensor.shape();
   check_same_kind("matmul", a.tensor, b.tensor);
   check_floating("matmul", a.tensor);
-  SG_CHECK(left.ndim() >= 2 && right.ndim() >= 2, "matmul: ", left, " x ", right,
-           ": both need at least two dimensions; reshape a vector to a row or a column");
   SG_CHECK(a.columns() == b.rows(), "matmul: ", left, a.transposed ? " (transposed)" : "", " x ", right,
            b.transposed ? " (transposed)" : "", ": the inner extents ", a.columns(), " and ", b.rows(), " differ");
-  bool same_batch = left.ndim() == right.ndim() && std::equal(left.begin(), left.end() - 2, right.begin());
-  SG_CHECK(left.ndim() == 2 || right.ndim() == 2 || same_batch, "matmul: ", left, " x ", right,
-           ": the leading dimensions must match, or one operand has none");
+}
+
+Shape batch_of(const Tensor& x) { return Shape(std::span(x.shape().begin(), size_t(x.ndim() - 2))); }
+
+Shape common_batch(const Tensor& a, const Tensor& b) {
+  for (int d = 3; d <= std::min(a.ndim(), b.ndim()); ++d)
+    SG_CHECK(a.size(-d) == b.size(-d) || a.size(-d) == 1 || b.size(-d) == 1, "matmul: ", a.shape(), " x ", b.shape(),
+             ": the leading dimensions must match, or broadcast");
+  return broadcast_shapes("matmul", batch_of(a), batch_of(b));
+}
+
+Tensor with_batch(const Tensor& x, const Shape& batch) {
+  std::vector<int64_t> extents(batch.begin(), batch.end());
+  extents.insert(extents.end(), x.shape().end() - 2, x.shape().end());
+  return expand(x, Shape(std::span<const int64_t>(extents)));
+}
+
+// A vector as a row of a, a column of b; the dimension that was made is taken out again.
+Tensor with_vectors(const Tensor& a, const Tensor& b, bool trans_a, bool trans_b) {
+  SG_CHECK(a.ndim() > 0 && b.ndim() > 0, "matmul: ", a.shape(), " x ", b.shape(), ": a scalar has no rows");
+  SG_CHECK(a.ndim() > 1 ? b.ndim() > 1 || !trans_b : !trans_a, "matmul: ", a.shape(), " x ", b.shape(),
+           ": a vector cannot be transposed");
+  bool row = a.ndim() == 1, column = b.ndim() == 1;
+  int64_t left = row ? a.size(0) : a.size(trans_a ? -2 : -1), right = column ? b.size(0) : b.size(trans_b ? -1 : -2);
+  SG_CHECK(left == right, "matmul: ", a.shape(), " x ", b.shape(), ": the inner extents ", left, " and ", right,
+           " differ");
+  Tensor c = matmul(row ? unsqueeze(a, 0) : a, column ? unsqueeze(b, 1) : b, trans_a, trans_b);
+  if (column) c = squeeze(c, -1);
+  return row ? squeeze(c, column ? -1 : -2) : c;
 }
 
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b, bool trans_a, bool trans_b) {
   if (should_lower(a, b)) return matmul(lowered(a), lowered(b), trans_a, trans_b);
+  if (a.ndim() < 2 || b.ndim() < 2) return with_vectors(a, b, trans_a, trans_b);
+  if (a.ndim() > 2 && b.ndim() > 2 && batch_of(a) != batch_of(b)) {
+    Shape batch = common_batch(a, b);
+    return matmul(with_batch(a, batch), with_batch(b, batch), trans_a, trans_b);
+  }
   Operand left{a, trans_a}, right{b, trans_b};
   check_matmul(left, right);
   Tensor c = empty(product_shape(left, right), {a.dtype(), a.device()});
@@ -93,6 +122,11 @@ Tensor matmul(const Tensor& a, const Tensor& b, bool trans_a, bool trans_b) {
     node->save(kept_if(needs_grad(b), a), kept_if(needs_grad(a), b));
   }
   return c;
+}
+
+Tensor outer(const Tensor& a, const Tensor& b) {
+  SG_CHECK(a.ndim() == 1 && b.ndim() == 1, "outer: ", a.shape(), " and ", b.shape(), ": both have one dimension");
+  return mul(unsqueeze(a, 1), b);
 }
 
 }  // namespace shardgrad

@@ -43,6 +43,47 @@ Tensor rand(const Shape& shape, std::string_view name, TensorOptions options) {
   return Generator(name).rand(shape, options);
 }
 
+// From numbers of 53 bits, so that the range may be that large.
+Tensor randint(int64_t low, int64_t high, const Shape& shape, std::string_view name, TensorOptions options) {
+  SG_CHECK(low < high && uint64_t(high) - uint64_t(low) <= uint64_t(1) << 53, "randint: from ", low, " to ", high,
+           " is not possible");
+  Tensor u = rand(shape, name, {DType::f64, options.device.value_or(context().default_device())});
+  Tensor offset = cast(affine(u, double(high - low), 0), DType::i64);  // truncates; below high - low, as u < 1
+  return cast(affine(offset, 1, double(low)), options.dtype);
+}
+
+Tensor randperm(int64_t count, std::string_view name, std::optional<Device> device) {
+  return argsort(rand({count}, name, {DType::f64, device.value_or(context().default_device())}), 0);
+}
+
+Tensor bernoulli(const Tensor& p, std::string_view name) {
+  check_floating("bernoulli", p);
+  return cast(lt(rand(p.shape(), name, {DType::f32, p.device()}), cast(p.detach(), DType::f32)), p.dtype());
+}
+
+// With replacement: where a uniform number lies among the running sums. Without: the largest log(p) + Gumbel noise.
+Tensor multinomial(const Tensor& p, int64_t count, std::string_view name, bool replacement) {
+  NoGrad no_grad;
+  check_floating("multinomial", p);
+  SG_CHECK((p.ndim() == 1 || p.ndim() == 2) && p.size(-1) > 0, "multinomial: probabilities are (rows, columns) or ",
+           "(columns), got ", p.shape());
+  SG_CHECK(count >= 1 && (replacement || count <= p.size(-1)), "multinomial: ", count, " of ", p.size(-1),
+           " columns without replacement");
+  Tensor rows = cast(as_rows(p.detach()), DType::f64);
+  int64_t n = rows.size(0), columns = rows.size(1);
+  Tensor drawn;
+  if (replacement) {
+    Tensor sums = cumsum(rows, 1), total = slice(sums, 1, columns - 1, columns);
+    Tensor at = mul(rand({n, count}, name, {DType::f64, p.device()}), total);
+    drawn = sum(le(unsqueeze(sums, 1), unsqueeze(at, 2)), 2);
+  } else {
+    Tensor u = rand(rows.shape(), name, {DType::f64, p.device()});
+    Tensor noise = neg(log(neg(log(affine(u, 1, 0x1p-54)))));
+    drawn = topk(add(log(rows), noise), count, 1).index;
+  }
+  return p.ndim() == 1 ? reshape(drawn, {count}) : drawn;
+}
+
 Tensor dropout(const Tensor& x, double p, uint64_t seed, uint64_t stream, int64_t first_sample) {
   check_floating("dropout", x);
   SG_CHECK(p >= 0 && p < 1, "dropout: probability ", p, " is not within [0, 1)");

@@ -65,6 +65,9 @@ Shape result_shape(const Tensor& x, int dim, bool keepdim) {
 
 }  // namespace
 
+Tensor sum_to_shape(const Tensor& x, const Shape& kept) { return sum_over(x, kept, kept); }
+Tensor mean_to_shape(const Tensor& x, const Shape& kept) { return mean_over(x, kept, kept); }
+
 Tensor sum(const Tensor& x) { return sum_over(x, {}, {}); }
 Tensor mean(const Tensor& x) { return mean_over(x, {}, {}); }
 
@@ -78,13 +81,13 @@ Tensor mean(const Tensor& x, int dim, bool keepdim) {
   return mean_over(x, x.shape().with(dim, 1), result_shape(x, dim, keepdim));
 }
 
-MaxResult max(const Tensor& x, int dim, bool keepdim) {
+ValuesAndIndex max(const Tensor& x, int dim, bool keepdim) {
   dim = check_dim("max", x, dim);
   SG_CHECK(x.size(dim) > 0, "max: dimension ", dim, " of ", x.shape(), " is empty");
   Shape kept = x.shape().with(dim, 1), shape = result_shape(x, dim, keepdim);
   Tensor values = empty(kept, {x.dtype(), x.device()}), index = empty(kept, {DType::i64, x.device()});
   launch(kernels::max_dim, x, out(values), out(index), x, dim);
-  MaxResult result{values.alias(shape), index.alias(shape)};
+  ValuesAndIndex result{values.alias(shape), index.alias(shape)};
   if (auto* node = record<Max>(result.values, x)) {
     node->dim = dim;
     node->save(index);

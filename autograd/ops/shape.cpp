@@ -23,7 +23,7 @@ struct Permute final : Node {
   }
 };
 
-struct Slice final : Node {
+struct SliceNode final : Node {
   const char* name() const override { return called; }
   const char* called = "slice";
   int dim = 0;
@@ -95,16 +95,16 @@ Tensor reshape_called(const char* called, const Tensor& x, const Shape& shape) {
   return y;
 }
 
-Tensor slice_called(const char* called, const Tensor& x, int dim, int64_t begin, int64_t end) {
-  dim = check_dim(called, x, dim);
-  SG_CHECK(0 <= begin && begin <= end && end <= x.size(dim), called, ": [", begin, ", ", end,
-           ") is not within dimension ", dim, " of ", x.shape());
+}  // namespace
+
+Tensor slice_of(const char* op, const Tensor& x, int dim, int64_t begin, int64_t end) {
+  dim = check_dim(op, x, dim);
+  SG_CHECK(0 <= begin && begin <= end && end <= x.size(dim), op, ": [", begin, ", ", end, ") is not within dimension ",
+           dim, " of ", x.shape());
   Tensor y = narrow(x, dim, begin, end);
-  if (auto* node = record<Slice>(y, x)) node->called = called, node->dim = dim, node->begin = begin;
+  if (auto* node = record<SliceNode>(y, x)) node->called = op, node->dim = dim, node->begin = begin;
   return y;
 }
-
-}  // namespace
 
 Tensor reshape(const Tensor& x, const Shape& shape) { return reshape_called("reshape", x, shape); }
 
@@ -144,9 +144,7 @@ Tensor transpose(const Tensor& x, int a, int b) {
   return permute_by(x, order);
 }
 
-Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) { return slice_called("slice", x, dim, begin, end); }
-
-Tensor Tensor::rows(int64_t begin, int64_t end) const { return slice_called("rows", *this, 0, begin, end); }
+Tensor Tensor::rows(int64_t begin, int64_t end) const { return slice_of("rows", *this, 0, begin, end); }
 
 Tensor cat(std::span<const Tensor> tensors, int dim) {
   SG_CHECK(!tensors.empty(), "cat: needs at least one tensor");

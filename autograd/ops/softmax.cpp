@@ -14,10 +14,12 @@ struct Softmax final : Node {
   }
 };
 
-Tensor softmax(const char* op, const Tensor& x, bool log) {
-  if (should_widen(x)) return softmax(op, widened(x), log);
+Tensor softmax(const char* op, const Tensor& x, int dim, bool log) {
+  if (should_widen(x)) return softmax(op, widened(x), dim, log);
   check_floating(op, x);
   SG_CHECK(x.ndim() >= 1, op, ": needs at least one dimension, got a scalar");
+  dim = check_dim(op, x, dim);
+  if (dim != x.ndim() - 1) return transpose(softmax(op, transpose(x, dim, -1), -1, log), dim, -1);
   Tensor y = of_each(kernels::softmax, x, log);
   if (auto* node = record<Softmax>(y, x)) {
     node->log = log;
@@ -28,7 +30,7 @@ Tensor softmax(const char* op, const Tensor& x, bool log) {
 
 }  // namespace
 
-Tensor softmax(const Tensor& x) { return softmax("softmax", x, false); }
-Tensor log_softmax(const Tensor& x) { return softmax("log_softmax", x, true); }
+Tensor softmax(const Tensor& x, int dim) { return softmax("softmax", x, dim, false); }
+Tensor log_softmax(const Tensor& x, int dim) { return softmax("log_softmax", x, dim, true); }
 
 }  // namespace shardgrad

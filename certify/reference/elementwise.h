@@ -76,6 +76,12 @@ template <class Fn> void arithmetic(OutView y, View a, View b, Fn fn) {
     integer_binary(y, a, b, fn);
 }
 
+inline double power_of(double a, double b) { return std::pow(a, b); }
+inline double remainder_of(double a, double b) {
+  double rest = std::fmod(a, b);
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
 #define SG_BINARY(name, f)                                 \
   inline void name(OutView y, View p, View q) {            \
     arithmetic(y, p, q, [](auto a, auto b) { return f; }); \

@@ -106,4 +106,39 @@ inline void max_dim(OutView values, OutView index, View x, int dim) {
     }
 }
 
+inline void cumsum(OutView y, View x, int dim, bool reverse) {
+  Around lines(x.shape, dim);
+  for (int64_t o = 0; o < lines.outer; ++o)
+    for (int64_t i = 0; i < lines.inner; ++i) {
+      double sum = 0;
+      uint64_t integer_sum = 0;
+      for (int64_t k = 0; k < lines.extent; ++k) {
+        int64_t at = lines.at(o, reverse ? lines.extent - 1 - k : k, i);
+        if (is_floating(x.dtype))
+          put(y, at, sum += get(x, at));
+        else
+          put_integer(y, at, int64_t(integer_sum += uint64_t(get_integer(x, at))));
+      }
+    }
+}
+
+inline void sort(OutView values, OutView index, View x, int dim, bool descending) {
+  Around from(x.shape, dim), to(values.shape, dim);
+  for (int64_t o = 0; o < from.outer; ++o)
+    for (int64_t i = 0; i < from.inner; ++i) {
+      std::vector<int64_t> order(static_cast<size_t>(from.extent));
+      for (size_t e = 0; e < order.size(); ++e) order[e] = int64_t(e);
+      std::ranges::stable_sort(order, [&](int64_t a, int64_t b) {
+        if (descending) std::swap(a, b);
+        int64_t p = from.at(o, a, i), q = from.at(o, b, i);
+        if (!is_floating(x.dtype)) return get_integer(x, p) < get_integer(x, q);
+        return get(x, p) < get(x, q) || (std::isnan(get(x, q)) && !std::isnan(get(x, p)));
+      });
+      for (int64_t e = 0; e < to.extent; ++e) {
+        put_element(values, to.at(o, e, i), x, from.at(o, order[size_t(e)], i));
+        put_integer(index, to.at(o, e, i), order[size_t(e)]);
+      }
+    }
+}
+
 }  // namespace shardgrad::reference

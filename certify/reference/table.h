@@ -39,7 +39,7 @@ inline ReferenceKernels::ReferenceKernels() {
   SG_UNARIES(SG_REFERENCE, SG_REFERENCE, SG_REFERENCE) SG_BINARIES(SG_REFERENCE) SG_RELATIONS(SG_REFERENCE)
   SG_REFERENCE(where) SG_REFERENCE(permute) SG_REFERENCE(narrow) SG_REFERENCE(narrow_backward)
   SG_REFERENCE(paste) SG_REFERENCE(index_select) SG_REFERENCE(index_add) SG_REFERENCE(gather)
-  SG_REFERENCE(scatter_add) SG_REFERENCE(max_dim) SG_REFERENCE(softmax) SG_REFERENCE(softmax_backward)
+  SG_REFERENCE(scatter_add) SG_REFERENCE(max_dim) SG_REFERENCE(cumsum) SG_REFERENCE(sort) SG_REFERENCE(softmax) SG_REFERENCE(softmax_backward)
   SG_REFERENCE(layer_norm) SG_REFERENCE(layer_norm_backward) SG_REFERENCE(rms_norm) SG_REFERENCE(rms_norm_backward)
   SG_REFERENCE(batch_norm)
   SG_REFERENCE(batch_norm_backward) SG_REFERENCE(batch_norm_apply) SG_REFERENCE(swiglu)

@@ -7,6 +7,12 @@
 namespace shardgrad::SG_DEVICE {
 namespace {
 
+template <class C> __device__ C power_of(C a, C b) { return std::pow(a, b); }
+template <class C> __device__ C remainder_of(C a, C b) {
+  C rest = std::fmod(a, b);
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
 #define SG_OP(name, result)                                                       \
   struct name##_op {                                                              \
     template <class C> __device__ C operator()(C a, C b) const { return result; } \

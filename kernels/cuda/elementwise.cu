@@ -29,6 +29,18 @@ SG_UNARY(abs, std::abs(x))
 SG_UNARY(gelu_tanh, gelu_tanh(x))
 SG_UNARY(gelu, x* normal_cdf(x))
 SG_UNARY(silu, silu(x))
+SG_UNARY(sin, std::sin(x))
+SG_UNARY(cos, std::cos(x))
+SG_UNARY(rsqrt, 1 / std::sqrt(x))
+SG_UNARY(log1p, std::log1p(x))
+SG_UNARY(expm1, std::expm1(x))
+SG_UNARY(erf, std::erf(x))
+SG_UNARY(softplus, (x < 0 ? C(0) : x) + std::log1p(std::exp(-std::abs(x))))
+SG_UNARY(floor, std::floor(x))
+SG_UNARY(ceil, std::ceil(x))
+SG_UNARY(trunc, std::trunc(x))
+SG_UNARY(round, std::nearbyint(x))
+SG_UNARY(sign, C(x > 0) - C(x < 0))
 
 struct affine_op {
   double scale, shift;
@@ -41,6 +53,15 @@ struct pow_op {
 struct clamp_op {
   double low, high;
   template <class C> __device__ C operator()(C x) const { return x < C(low) ? C(low) : x > C(high) ? C(high) : x; }
+};
+
+struct leaky_relu_op {
+  double slope;
+  template <class C> __device__ C operator()(C x) const { return x > 0 ? x : C(slope) * x; }
+};
+struct elu_op {
+  double alpha;
+  template <class C> __device__ C operator()(C x) const { return x > 0 ? x : C(alpha) * std::expm1(x); }
 };
 
 // The same of integers, modulo 2^64.
@@ -95,6 +116,15 @@ struct pow_backward_op {
 struct clamp_backward_op {
   double low, high;
   template <class C> __device__ C operator()(C dy, C v) const { return v >= C(low) && v <= C(high) ? dy : C(0); }
+};
+
+struct leaky_relu_backward_op {
+  double slope;
+  template <class C> __device__ C operator()(C dy, C v) const { return v > 0 ? dy : C(slope) * dy; }
+};
+struct elu_backward_op {
+  double alpha;
+  template <class C> __device__ C operator()(C dy, C v) const { return v > 0 ? dy : dy * C(alpha) * std::exp(v); }
 };
 
 template <class Op> void run(const Launch& how, OutView y, View x, Op op) {

@@ -36,7 +36,7 @@ TEST(Ops, LinearIsTheMatrixProductWithTheTransposedWeight) {
 
 TEST(Ops, ReshapeAndSliceOfDimensionZeroShareMemory) {
   Context context;
-  Tensor x = arange(12);
+  Tensor x = arange(12, DType::f32);
   Tensor matrix = reshape(x, {3, -1}), rows = slice(matrix, 0, 1, 3);
   EXPECT_EQ(matrix.shape(), (Shape{3, 4}));
   EXPECT_EQ(rows.data<float>(), x.data<float>() + 4);
@@ -48,7 +48,7 @@ TEST(Ops, ReshapeAndSliceOfDimensionZeroShareMemory) {
 TEST(Ops, MaxGivesTheFirstOfEqualElements) {
   Context context;
   Tensor x = from_vector<float>({1, 3, 3, 5, 5, 2}, {2, 3}).set_requires_grad();
-  MaxResult result = max(x, 1);
+  ValuesAndIndex result = max(x, 1);
   EXPECT_EQ(values(result.index), list({1, 0}));
   sum(result.values).backward();
   EXPECT_EQ(values(x.grad()), list({0, 1, 0, 1, 0, 0}));

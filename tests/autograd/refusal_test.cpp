@@ -126,7 +126,7 @@ TEST(Refusals, ShapesDTypesAndDevicesOfOperands) {
   EXPECT_REFUSED(eq(a, b), "eq", "[2, 3]", "[4]");
   EXPECT_REFUSED(where(a, a, a), "where", "u8", "f32");
   EXPECT_REFUSED(matmul(a, a), "matmul", "[2, 3] x [2, 3]", "3 and 2");
-  EXPECT_REFUSED(matmul(a, b), "matmul", "[4]", "two dimensions");
+  EXPECT_REFUSED(matmul(a, b), "matmul", "[2, 3] x [4]", "3 and 4 differ");
   EXPECT_REFUSED(matmul(zeros({2, 2, 3}), zeros({3, 3, 2})), "matmul", "[2, 2, 3]", "[3, 3, 2]", "leading dimensions");
   EXPECT_REFUSED(linear(a, zeros({5, 4}), Tensor()), "linear", "[2, 3]", "[5, 4]");
   EXPECT_REFUSED(linear(a, zeros({5, 3}), zeros({4})), "linear", "[4]", "[5, 3]");

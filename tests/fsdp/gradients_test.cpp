@@ -79,7 +79,7 @@ TEST(Gradients, MaximaAreTheLargestOfARanksOwnPart) {
   dist::run_ranks(2, [&](dist::ProcessGroup& group) {
     auto model = nn::make<Slope>();
     auto sharded = fully_shard(*model, group, {});
-    model(affine(arange(100), 0.25, -15)).backward();
+    model(affine(arange(100, DType::f32), 0.25, -15)).backward();
     std::vector<GradMaxima> maxima = grad_maxima(*sharded);
     ASSERT_EQ(maxima.size(), 1);
     EXPECT_EQ(std::ranges::max(values_of(maxima[0].values)), group.rank() == 0 ? 30 : 19.5) << "of (i - 60) / 2";

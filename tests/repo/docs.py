@@ -13,7 +13,7 @@
 - relative links lead somewhere; the tables of environment variables name those that the sources read, and those that
   scripts, benches and tests read besides, no more, no less;
 - the table of configuration keys is that of `shardgrad train --keys`;
-- what docs/from-pytorch.md names is declared somewhere.
+- what docs/from-pytorch.md names is declared somewhere, and its lines are those of tests/autograd/pytorch_lines_test.cpp.
 """
 import gzip
 import json
@@ -228,6 +228,20 @@ def check_names(root):
             yield f"{space}::{name} stands in no header of that namespace"
 
 
+def check_lines(root):
+    """Each LINE of the test is a row of the table, both sides of it."""
+    line = re.compile(r'^  LINE\(("(?:[^"\\]|\\.)*"),\s(.*?),\s+"(?:[^"\\]|\\.)*"\);$', re.M | re.S)
+    text = (root / "docs/from-pytorch.md").read_text().replace("\\|", "|")
+    lines = line.findall((root / "tests/autograd/pytorch_lines_test.cpp").read_text())
+    if len(lines) < 60:
+        yield f"only {len(lines)} lines are tested"
+    for pytorch, ours in lines:
+        ours = " ".join(ours.split())
+        rows = [f"| `{json.loads(pytorch)}` | `{each}` |" for each in (ours, ours[1:-1])]  # the macro needs it in brackets
+        if not any(row in text for row in rows):
+            yield f"the table lacks the row {rows[0]}"
+
+
 def tests_of(build, work):
     """Names of the tests of the repository; none in a build without MPI, which has not all of them."""
     version = subprocess.run([build / "bin/shardgrad", "--version"], capture_output=True, text=True).stdout
@@ -251,7 +265,7 @@ def main():
             found += [f"{file.relative_to(root)}: {fault}" for fault in faults]
     found += [f"docs/environment.md: {fault}" for fault in check_environment(root)]
     found += [f"docs/config.md: {fault}" for fault in check_keys(root, build)]
-    found += [f"docs/from-pytorch.md: {fault}" for fault in check_names(root)]
+    found += [f"docs/from-pytorch.md: {fault}" for check in (check_names, check_lines) for fault in check(root)]
     print("\n\n".join(found) or "README and docs say what is so")
     return 1 if found else 0
 

@@ -13,8 +13,8 @@ void tensors(learn::Rung& rung) {
   sg::Context context;
 
   // A tensor is a shape and an element type over contiguous, row-major memory.
-  sg::Tensor a = sg::reshape(sg::arange(6), {2, 3});
-  std::cout << "a is " << a << ": " << to_string(a) << "\n";
+  sg::Tensor a = sg::reshape(sg::arange(6, sg::DType::f32), {2, 3});
+  std::cout << "a is " << describe(a) << ": " << to_string(a) << "\n";
 
   // Reshapes and slices of dimension 0 are views: they share the memory.
   int64_t before_view = context.ledger().current();
@@ -53,7 +53,7 @@ void tensors(learn::Rung& rung) {
             << name_of(big.storage()->tag().category) << "\n";
 
   // Yours.
-  std::vector<float> centre = centred(sg::reshape(sg::arange(6), {2, 3})).to_vector<float>();
+  std::vector<float> centre = centred(sg::reshape(sg::arange(6, sg::DType::f32), {2, 3})).to_vector<float>();
   rung.require(centre == std::vector<float>{-1, 0, 1, -1, 0, 1}, "centred: each row less its own mean is [-1, 0, 1]");
   rung.term("R", 2), rung.term("C", 3), rung.term("F", sizeof(float));
 }

@@ -62,7 +62,7 @@ void collectives(ProcessGroup& world, Printer& printer) {
   printer.say(world, " gathered " + to_string(whole));
 
   // reduce_scatter: everyone's tensors are added, and each rank keeps its own part of the sum.
-  Tensor mine = sg::arange(2 * kRanks) * double(world.rank() + 1), sum = sg::empty({2});
+  Tensor mine = sg::arange(2 * kRanks, sg::DType::f32) * double(world.rank() + 1), sum = sg::empty({2});
   world.reduce_scatter(sum, mine).host_wait();
   printer.say(world, " keeps " + to_string(sum) + " of the sum");
 
@@ -76,7 +76,7 @@ void collectives(ProcessGroup& world, Printer& printer) {
 
 // The ring beside the group's all_reduce. Returns the bytes that the group has sent.
 int64_t ring_and_group(ProcessGroup& world, Wire& wire, int64_t elements, const learn::Rung& rung) {
-  Tensor ring = sg::arange(elements) + double(world.rank()), group = sg::clone(ring);
+  Tensor ring = sg::arange(elements, sg::DType::f32) + double(world.rank()), group = sg::clone(ring);
   ring_all_reduce(wire, world, ring.data<float>(), elements);
   int64_t before = sg::context().recorder().total_bytes_sent();
   world.all_reduce(group).host_wait();

@@ -39,6 +39,23 @@ constexpr auto gelu_op = [](auto x, const auto&) { return x * normal_cdf(x); };
 constexpr auto silu_op = [](auto x, const auto&) { return silu(x); };
 constexpr auto pow_op = [](auto x, const auto& s) { return power(x, s.first); };
 constexpr auto clamp_op = [](auto x, const auto& s) { return min(max(x, s.a), s.b); };
+constexpr auto sin_op = [](auto x, const auto&) { return sin(x); };
+constexpr auto cos_op = [](auto x, const auto&) { return cos(x); };
+constexpr auto rsqrt_op = [](auto x, const auto&) { return 1.0f / sqrt(x); };
+constexpr auto log1p_op = [](auto x, const auto&) { return log1p(x); };
+constexpr auto expm1_op = [](auto x, const auto&) { return expm1(x); };
+constexpr auto erf_op = [](auto x, const auto&) { return erf(x); };
+constexpr auto softplus_op = [](auto x, const auto&) { return max(x, decltype(x){}) + log1p(exp(-abs(x))); };
+constexpr auto floor_op = [](auto x, const auto&) { return floor(x); };
+constexpr auto ceil_op = [](auto x, const auto&) { return ceil(x); };
+constexpr auto trunc_op = [](auto x, const auto&) { return trunc(x); };
+constexpr auto round_op = [](auto x, const auto&) { return rint(x); };
+constexpr auto sign_op = [](auto x, const auto&) {
+  using V = decltype(x);
+  return x > 0.0f ? splat<V>(1) : (x < 0.0f ? splat<V>(-1) : V{});
+};
+constexpr auto leaky_relu_op = [](auto x, const auto& s) { return x > 0.0f ? x : x * s.a; };
+constexpr auto elu_op = [](auto x, const auto& s) { return x > 0.0f ? x : expm1(x) * s.a; };
 
 #define SG_OP(name, result) constexpr auto name##_op = [](auto a, auto b, const auto&) { return result; };
 SG_BINARIES(SG_OP)
@@ -73,6 +90,9 @@ constexpr auto clamp_backward_op = [](auto dy, auto x, const auto& s) {
   using V = decltype(x);
   return x >= s.a ? (x <= s.b ? dy : V{}) : V{};  // 0 at NaN
 };
+
+constexpr auto leaky_relu_backward_op = [](auto dy, auto x, const auto& s) { return x > 0.0f ? dy : dy * s.a; };
+constexpr auto elu_backward_op = [](auto dy, auto x, const auto& s) { return x > 0.0f ? dy : dy * (s.a * exp(x)); };
 
 template <class T> SG_INLINE Splats<VectorOf<T>> splats(Scalars s) {
   using V = VectorOf<T>;

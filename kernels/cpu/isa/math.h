@@ -130,6 +130,91 @@ SG_INLINE F64 pow(F64 x, double exponent) {
   return x;
 }
 
+// The C library's function in each lane.
+#define SG_LANES(name, function32, function64)                  \
+  SG_INLINE F32 name(F32 x) {                                   \
+    for (int l = 0; l < kLanes32; ++l) x[l] = function32(x[l]); \
+    return x;                                                   \
+  }                                                             \
+  SG_INLINE F64 name(F64 x) {                                   \
+    for (int l = 0; l < kLanes64; ++l) x[l] = function64(x[l]); \
+    return x;                                                   \
+  }
+SG_LANES(floor, __builtin_floorf, __builtin_floor)
+SG_LANES(ceil, __builtin_ceilf, __builtin_ceil)
+SG_LANES(trunc, __builtin_truncf, __builtin_trunc)
+SG_LANES(rint, __builtin_rintf, __builtin_rint)
+
+#define SG_LANES64(name, function)                            \
+  SG_INLINE F64 name(F64 x) {                                 \
+    for (int l = 0; l < kLanes64; ++l) x[l] = function(x[l]); \
+    return x;                                                 \
+  }
+SG_LANES64(sin, __builtin_sin)
+SG_LANES64(cos, __builtin_cos)
+SG_LANES64(log1p, __builtin_log1p)
+SG_LANES64(expm1, __builtin_expm1)
+
+// sin of x + `quarters` quarter turns. pi / 2 in three parts, of which n times the first two is exact for |x| < 8192;
+// the C library has the larger ones.
+SG_INLINE F32 sine(F32 x, uint32_t quarters) {
+  constexpr float magic = 12582912.0f, largest = 8192;  // adding 1.5 * 2^23 rounds to an integer, in the low bits
+  F32 t = fma(x, splat<F32>(0.636619772f), splat<F32>(magic)), n = t - magic;
+  F32 r = fma(n, splat<F32>(-1.5703125f), x);
+  r = fma(n, splat<F32>(-4.837512969970703e-4f), r);
+  r = fma(n, splat<F32>(-7.54978995489188216e-8f), r);
+  F32 s = r * r;
+  F32 sin_r = fma(horner(s, -0.1666666666f, 0.008333331875f, -0.0001984008674f, 2.72499258e-6f) * s, r, r);
+  F32 cos_r = fma(horner(s, 0.04166666466f, -0.001388830304f, 2.454794209e-5f) * s, s,
+                  fma(s, splat<F32>(-0.5f), splat<F32>(1.0f)));
+  U32 quadrant = (U32)t + quarters;
+  F32 y = (quadrant & 1u) != 0u ? cos_r : sin_r;
+  y = (F32)((U32)y ^ ((quadrant & 2u) << 30));
+  if (quarters == 0) y = x == 0.0f ? x : y;  // -0 is its own sine
+  for (int l = 0; l < kLanes32; ++l)
+    if (!(__builtin_fabsf(x[l]) < largest)) y[l] = quarters ? __builtin_cosf(x[l]) : __builtin_sinf(x[l]);
+  return y;
+}
+SG_INLINE F32 sin(F32 x) { return sine(x, 0); }
+SG_INLINE F32 cos(F32 x) { return sine(x, 1); }
+
+// log(1 + x) and exp(x) - 1 where u = 1 + x and exp(x) are rounded: what the rounding took is in the quotient (W.
+// Kahan).
+SG_INLINE F32 log1p(F32 x) {
+  F32 u = 1.0f + x, y = log(u) * (x / (u - 1.0f));
+  y = u == 1.0f ? x : y;
+  return x == __builtin_inff() ? x : y;
+}
+SG_INLINE F32 expm1(F32 x) {
+  F32 u = exp(x), d = u - 1.0f, y = d * (x / log(u));
+  y = u == 1.0f ? x : y;
+  return d == -1.0f ? d : (u > 1e30f ? u : y);
+}
+
+template <class V> SG_INLINE V power_of(V a, V b) {
+  a = without_subnormals(a);
+  constexpr int lanes = int(sizeof(V) / sizeof(a[0]));
+  for (int l = 0; l < lanes; ++l) {
+    if constexpr (sizeof(a[0]) == 4)
+      a[l] = __builtin_powf(a[l], b[l]);
+    else
+      a[l] = __builtin_pow(a[l], b[l]);
+  }
+  return a;
+}
+
+template <class V> SG_INLINE V remainder_of(V a, V b) {
+  constexpr int lanes = int(sizeof(V) / sizeof(a[0]));
+  for (int l = 0; l < lanes; ++l) {
+    if constexpr (sizeof(a[0]) == 4)
+      a[l] = __builtin_fmodf(a[l], b[l]);
+    else
+      a[l] = __builtin_fmod(a[l], b[l]);
+    if (a[l] != 0 && (a[l] < 0) != (b[l] < 0)) a[l] += b[l];
+  }
+  return a;
+}
+
 template <class V> SG_INLINE V sigmoid(V x) { return 1.0f / (1.0f + exp(-x)); }
 
 // x · σ(x), and its slope from e = exp(-|x|), where nothing cancels or overflows.

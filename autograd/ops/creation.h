@@ -1,0 +1,95 @@
+#pragma once
+// New tensors: of given numbers, of random ones, of one-hot rows (autograd/ops.h). None has a gradient.
+
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <shardgrad/core/tensor.h>
+
+namespace shardgrad {
+
+Tensor full(const Shape& shape, double value, TensorOptions options = {});
+Tensor zeros(const Shape& shape, TensorOptions options = {});
+Tensor ones(const Shape& shape, TensorOptions options = {});
+Tensor zeros_like(const Tensor& x);
+Tensor ones_like(const Tensor& x);
+Tensor full_like(const Tensor& x, double value);
+/// 0, 1, …, count - 1; i64 unless options say otherwise.
+Tensor arange(int64_t count, TensorOptions options = DType::i64);
+/// begin, begin + step, … before end; without options i64, or f32 where one of them is no integer.
+Tensor arange(double begin, double end, double step = 1);
+Tensor arange(double begin, double end, double step, TensorOptions options);
+/// `count` numbers from first to last, both included, one as far from the next as any other.
+Tensor linspace(double first, double last, int64_t count, TensorOptions options = {});
+/// 1 on the diagonal, 0 elsewhere; square unless `columns` are given.
+Tensor eye(int64_t rows, int64_t columns = -1, TensorOptions options = {});
+
+/// NestedNumbers in braces, nested as deep as the tensor has dimensions.
+class NestedNumbers {
+ public:
+  template <class T>
+  requires std::is_arithmetic_v<T> NestedNumbers(T value)
+      : scalar_(true), whole_(std::is_integral_v<T>), integer_(int64_t(value)), number_(double(value)) {}
+  NestedNumbers(std::initializer_list<NestedNumbers> rows) : rows_(rows) {}
+  /// The shape, of rows that are all alike. Throws Error(input) where they are not.
+  Shape shape() const;
+  bool whole() const;
+  /// Calls visit(integer, number) for each in order.
+  template <class Visit> void each(const Visit& visit) const {
+    if (scalar_) visit(integer_, number_);
+    for (const NestedNumbers& row : rows_) row.each(visit);
+  }
+
+ private:
+  bool scalar_ = false, whole_ = true;
+  int64_t integer_ = 0;
+  double number_ = 0;
+  std::vector<NestedNumbers> rows_;
+};
+/// tensor({{1, 2}, {3, 4}}) is i64, tensor({{1., 2.}, {3., 4.}}) f32, unless options say otherwise.
+Tensor tensor(const NestedNumbers& values);
+Tensor tensor(const NestedNumbers& values, TensorOptions options);
+/// A tensor on memory of the host that somebody else made, with no copy: it is not freed but `done` is called when no
+/// tensor needs it. It is in the ledger as `borrowed`.
+Tensor from_blob(void* data, const Shape& shape, DType dtype = DType::f32, std::function<void()> done = {});
+
+/// A named sequence of random numbers. They are a function of the context's seed and step (Progress), of `name`, of how
+/// often the name was drawn from in this step, and of the element's index. So each call gives other numbers, a run that
+/// is repeated or resumed gives them again, every rank draws the same, and so does recompute. Ranks that want numbers
+/// for their own samples draw for the global batch and take their rows.
+class Generator {
+ public:
+  explicit Generator(std::string_view name);
+  /// Standard normal numbers.
+  Tensor randn(const Shape& shape, TensorOptions options = {}) const;
+  /// Uniform numbers in [0, 1), in steps of 2^-24 (f64: 2^-53).
+  Tensor rand(const Shape& shape, TensorOptions options = {}) const;
+
+ private:
+  uint64_t stream_;
+};
+/// The next numbers of Generator(name).
+Tensor randn(const Shape& shape, std::string_view name, TensorOptions options = {});
+Tensor rand(const Shape& shape, std::string_view name, TensorOptions options = {});
+/// Integers in [low, high), i64 unless dtype says otherwise.
+Tensor randint(int64_t low, int64_t high, const Shape& shape, std::string_view name,
+               TensorOptions options = DType::i64);
+/// 0 … count - 1 in random order, i64.
+Tensor randperm(int64_t count, std::string_view name, std::optional<Device> device = {});
+/// 1 with probability p[i], else 0; of p's dtype.
+Tensor bernoulli(const Tensor& p, std::string_view name);
+/// `count` columns drawn from each row of p (rows, columns), or of one row (columns), with probabilities in the ratio
+/// of its numbers, which are not negative: i64. Without replacement none comes twice.
+Tensor multinomial(const Tensor& p, int64_t count, std::string_view name, bool replacement = false);
+/// Row i has a one in column labels[i]. labels: i64 (N); result: (N, classes). Throws for a label out of range.
+Tensor one_hot(const Tensor& labels, int64_t classes, DType dtype = DType::f32);
+
+// --- in place
+/// Refused for a computed tensor while operations are recorded.
+void fill_(const Tensor& x, double value);
+
+}  // namespace shardgrad

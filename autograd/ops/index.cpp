@@ -1,0 +1,184 @@
+// Python's x[…]: entries are worked off from the left. `at` is the dimension of what has been made so far that the next
+// entry speaks of.
+//
+//     x (4, 5, 6)   x.index({2, Slice(1, 3), None, Ellipsis})
+//                   2: (5, 6), at 0      1:3: (2, 6), at 1      None: (2, 1, 6), at 2      …: at 3
+
+#include <algorithm>
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/common.h>
+
+namespace shardgrad {
+namespace {
+
+using Entries = std::span<const Index>;
+
+const Tensor* tensor_in(const Index& index) { return std::get_if<Tensor>(&index.entry); }
+bool is_mask(const Tensor& index) { return index.dtype() == DType::u8; }
+
+// How many dimensions of x an entry speaks of.
+int dims_of(const Index& index) {
+  if (std::holds_alternative<std::nullopt_t>(index.entry) || std::holds_alternative<EllipsisType>(index.entry))
+    return 0;
+  const Tensor* tensor = tensor_in(index);
+  return tensor && is_mask(*tensor) ? tensor->ndim() : 1;
+}
+
+void check_entries(const Tensor& x, Entries entries) {
+  int dims = 0, ellipses = 0;
+  for (const Index& index : entries) {
+    dims += dims_of(index);
+    ellipses += std::holds_alternative<EllipsisType>(index.entry);
+    if (const Tensor* tensor = tensor_in(index)) {
+      SG_CHECK(tensor->dtype() == DType::i64 || is_mask(*tensor), "index: an index is i64, or u8 for a mask, got ",
+               *tensor, " for ", x, "; convert it with .to(dtype)");
+      SG_CHECK(tensor->device() == x.device(), "index: the index is on ", tensor->device(), ", the tensor on ",
+               x.device(), "; move one with .to(device)");
+    }
+  }
+  SG_CHECK(ellipses <= 1, "index: one Ellipsis at most");
+  SG_CHECK(dims <= x.ndim(), "index: ", dims, " indices for shape ", x.shape());
+}
+
+// The ends as Python has them: counted from the back where negative, within the dimension.
+Tensor sliced(const Tensor& y, int at, const Slice& s) {
+  SG_CHECK(s.step >= 1, "index: step ", s.step, " is not possible; flip(x, {dim}) turns the order round");
+  int64_t n = y.size(at);
+  auto within = [n](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n); };
+  int64_t begin = within(s.begin.value_or(0)), end = within(s.end.value_or(n));
+  return begin == 0 && end >= n && s.step == 1 ? y : slice(y, at, begin, std::max(begin, end), s.step);
+}
+
+Shape joined(const Shape& shape, int at, int count, const Shape& between) {
+  std::vector<int64_t> extents(shape.begin(), shape.begin() + at);
+  extents.insert(extents.end(), between.begin(), between.end());
+  extents.insert(extents.end(), shape.begin() + at + count, shape.end());
+  return Shape(std::span<const int64_t>(extents));
+}
+
+// The elements of dimensions [at, at + index tensors) that the tensors name together.
+Tensor picked(const Tensor& y, int at, Entries tensors) {
+  int count = int(tensors.size());
+  Shape shape = tensor_in(tensors[0])->shape();
+  for (const Index& index : tensors) shape = broadcast_shapes("index", shape, tensor_in(index)->shape());
+  Tensor place;  // among the elements of all these dimensions
+  int64_t elements = 1;
+  for (int k = 0; k < count; ++k) {
+    Tensor index = *tensor_in(tensors[size_t(k)]);
+    if (count > 1) {
+      int64_t n = y.size(at + k);
+      SG_CHECK(
+          index.device() == kMeta || index.numel() == 0 || (min(index).item() >= 0 && max(index).item() < double(n)),
+          "index: index ", k, " has values outside [0, ", n, "), dimension ", at + k, " of ", y.shape());
+      place = place.defined() ? affine(place, double(n), 0) + index : index;
+    } else {
+      place = index;
+    }
+    elements *= y.size(at + k);
+  }
+  Tensor flat = reshape(expand(place, shape), {shape.numel()});
+  Tensor merged = reshape(y, joined(y.shape(), at, count, {elements}));
+  return reshape(index_select(merged, at, flat), joined(y.shape(), at, count, shape));
+}
+
+Tensor masked(const Tensor& y, int at, const Tensor& mask) {
+  int count = mask.ndim();
+  Shape part(std::span(y.shape().begin() + at, size_t(count)));
+  SG_CHECK(mask.shape() == part, "index: the mask ", mask.shape(), " does not fit dimensions of ", y.shape());
+  Tensor merged = reshape(y, joined(y.shape(), at, count, {mask.numel()}));
+  return index_select(merged, at, reshape(nonzero(reshape(mask, {mask.numel()})), {-1}));
+}
+
+// Works off the entries from `k` on that belong together; gives how many.
+size_t apply(Tensor& y, int& at, Entries entries, size_t k, int skipped) {
+  const auto& entry = entries[k].entry;
+  if (auto* i = std::get_if<int64_t>(&entry)) {
+    y = select(y, at, *i);
+  } else if (auto* s = std::get_if<Slice>(&entry)) {
+    y = sliced(y, at++, *s);
+  } else if (std::holds_alternative<std::nullopt_t>(entry)) {
+    y = unsqueeze(y, at++);
+  } else if (std::holds_alternative<EllipsisType>(entry)) {
+    at += skipped;
+  } else if (const Tensor& tensor = std::get<Tensor>(entry); is_mask(tensor)) {
+    y = masked(y, at++, tensor);
+  } else {
+    size_t count = 1;
+    while (k + count < entries.size() && tensor_in(entries[k + count]) && !is_mask(*tensor_in(entries[k + count])))
+      ++count;
+    int before = y.ndim();
+    y = picked(y, at, entries.subspan(k, count));
+    at += y.ndim() - before + int(count);
+    return count;
+  }
+  return 1;
+}
+
+// Where index tensors stand apart PyTorch moves their dimensions to the front; nobody means that.
+void check_together(const Tensor& x, Entries entries) {
+  int groups = 0;
+  for (size_t k = 0; k < entries.size(); ++k)
+    groups += tensor_in(entries[k]) && (k == 0 || !tensor_in(entries[k - 1]) || is_mask(*tensor_in(entries[k])) ||
+                                        is_mask(*tensor_in(entries[k - 1])));
+  SG_CHECK(groups <= 1, "index: index tensors of ", x.shape(), " with something between them, or masks beside others, ",
+           "are not possible; index in two steps");
+}
+
+Tensor index_by(const Tensor& x, Entries entries) {
+  check_entries(x, entries);
+  check_together(x, entries);
+  int skipped = x.ndim(), at = 0;
+  for (const Index& index : entries) skipped -= dims_of(index);
+  Tensor y = x;
+  for (size_t k = 0; k < entries.size();) k += apply(y, at, entries, k, skipped);
+  return y;
+}
+
+}  // namespace
+
+Tensor index(const Tensor& x, std::initializer_list<Index> indices) {
+  return index_by(x, Entries(indices.begin(), indices.size()));
+}
+
+// Positions of all elements, indexed the same way, say where the values go.
+Tensor index_put(const Tensor& x, std::initializer_list<Index> indices, const Tensor& values) {
+  check_same_kind("index_put", x, values);
+  int64_t n = x.numel();
+  Tensor places = index(arange(n, {DType::i64, x.device()}).alias(x.shape()), indices);
+  SG_CHECK(broadcast_shapes("index_put", places.shape(), values.shape()) == places.shape(), "index_put: values ",
+           values.shape(), " do not broadcast to the ", places.shape(), " that is written");
+  Tensor at = reshape(places, {places.numel()}), ones_there = ones({places.numel()}, {DType::i32, x.device()});
+  Tensor times = scatter_add(zeros({n}, {DType::i32, x.device()}), 0, at, ones_there);
+  bool by_tensor = std::ranges::any_of(indices, [](const Index& index) { return tensor_in(index) != nullptr; });
+  SG_CHECK(!by_tensor || n == 0 || x.device() == kMeta || max(times).item() <= 1, "index_put: an element of ",
+           x.shape(), " is named twice, and would get one value or the other");
+  Tensor given = scatter_add(zeros({n}, {x.dtype(), x.device()}), 0, at, reshape(expand(values, places.shape()), {-1}));
+  Tensor written = ne(times, zeros({}, {DType::i32, x.device()}));
+  return reshape(where(written, given, reshape(x, {n})), x.shape());
+}
+Tensor index_put(const Tensor& x, std::initializer_list<Index> indices, double value) {
+  return index_put(x, indices, full({}, value, {x.dtype(), x.device()}));
+}
+
+Tensor nonzero(const Tensor& x) {
+  SG_CHECK(x.device() != kMeta, "nonzero: a tensor on meta has no values to look at");
+  std::vector<uint8_t> set = ne(x, zeros({}, {x.dtype(), x.device()})).to_vector<uint8_t>();
+  std::vector<int64_t> positions;
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    if (!set[size_t(i)]) continue;
+    size_t first = positions.size();
+    int64_t left = i;
+    for (int d = x.ndim() - 1; d >= 0; left /= x.size(d--))
+      positions.insert(positions.begin() + std::ptrdiff_t(first), left % x.size(d));
+  }
+  int64_t count = std::ranges::count_if(set, [](uint8_t one) { return one != 0; });
+  return from_vector(positions, {count, x.ndim()}, {DType::i64, x.device()});
+}
+
+Tensor masked_select(const Tensor& x, const Tensor& mask) {
+  SG_CHECK(mask.shape() == x.shape(), "masked_select: the mask ", mask.shape(), " has not the shape ", x.shape());
+  return index(x, {mask});
+}
+
+}  // namespace shardgrad

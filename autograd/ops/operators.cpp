@@ -1,0 +1,98 @@
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/common.h>
+#include <shardgrad/kernels/ops.h>
+
+namespace shardgrad {
+namespace {
+
+// A number beside integers must be one.
+Tensor number_beside(const char* op, const Tensor& x, double value) {
+  SG_CHECK(is_floating(x.dtype()) || value == double(int64_t(value)), op, ": the number ", value, " beside ", x,
+           " is no integer; convert it with .to(dtype)");
+  return full({}, value, {x.dtype(), x.device()});
+}
+
+Tensor& change(const char* op, const Slot<OutView, View, View>& kernel, Tensor& x, const Tensor& y) {
+  check_changeable(op, x);
+  check_same_kind(op, x, y);
+  SG_CHECK(!grad_enabled() || (!needs_grad(y) && !needs_grad(x)), op, ": ", x, " is changed in place by ", y,
+           ", and one of them has a gradient, which would be lost; write x = x + y, or do it in a scope of ", "NoGrad");
+  SG_CHECK(broadcast_shapes(op, x.shape(), y.shape()) == x.shape(), op, ": ", y.shape(), " does not broadcast to ",
+           x.shape(), ", which is changed in place");
+  launch(kernel, x, out(x), x, y);
+  x.bump_version();
+  return x;
+}
+
+}  // namespace
+
+Truth::operator bool() const {
+  SG_CHECK(numel() == 1, "a comparison of tensors of shape ", shape(), " has ", numel(),
+           " answers; say any(…) or all(…) of them, and logical_and in the place of &&");
+  return item() != 0;
+}
+
+Tensor operator/(double value, const Tensor& x) {
+  check_floating("div", x);
+  return div(full({}, value, {x.dtype(), x.device()}), x);
+}
+
+#define SG_COMPARISON(symbol, name)                                                                        \
+  Truth operator symbol(const Tensor& a, const Tensor& b) { return name(a, b); }                           \
+  Truth operator symbol(const Tensor& x, double value) { return name(x, number_beside(#name, x, value)); } \
+  Truth operator symbol(double value, const Tensor& x) { return name(number_beside(#name, x, value), x); }
+SG_COMPARISON(==, eq)
+SG_COMPARISON(!=, ne)
+SG_COMPARISON(<, lt)
+SG_COMPARISON(<=, le)
+SG_COMPARISON(>, gt)
+SG_COMPARISON(>=, ge)
+#undef SG_COMPARISON
+
+Truth operator&(const Tensor& a, const Tensor& b) { return logical_and(a, b); }
+Truth operator|(const Tensor& a, const Tensor& b) { return logical_or(a, b); }
+Truth operator~(const Tensor& x) { return logical_not(x); }
+
+#define SG_CHANGE(symbol, name)                                                                                   \
+  Tensor& operator symbol(Tensor& x, const Tensor& y) { return change("operator" #symbol, kernels::name, x, y); } \
+  Tensor& operator symbol(Tensor& x, double value) { return x symbol number_beside("operator" #symbol, x, value); }
+SG_CHANGE(+=, add)
+SG_CHANGE(-=, sub)
+SG_CHANGE(*=, mul)
+SG_CHANGE(/=, div)
+#undef SG_CHANGE
+
+// --- methods of core/tensor.h
+Tensor Tensor::index(std::initializer_list<Index> indices) const { return shardgrad::index(*this, indices); }
+Tensor Tensor::operator[](std::initializer_list<Index> indices) const { return shardgrad::index(*this, indices); }
+Tensor Tensor::operator[](const Index& one) const { return shardgrad::index(*this, {one}); }
+Tensor Tensor::reshape(std::initializer_list<int64_t> dims) const { return shardgrad::reshape(*this, dims); }
+Tensor Tensor::flatten(int first, int last) const { return shardgrad::flatten(*this, first, last); }
+Tensor Tensor::squeeze(int dim) const { return shardgrad::squeeze(*this, dim); }
+Tensor Tensor::unsqueeze(int dim) const { return shardgrad::unsqueeze(*this, dim); }
+Tensor Tensor::transpose(int a, int b) const { return shardgrad::transpose(*this, a, b); }
+Tensor Tensor::permute(std::initializer_list<int> dims) const { return shardgrad::permute(*this, dims); }
+Tensor Tensor::t() const { return shardgrad::t(*this); }
+Tensor Tensor::matmul(const Tensor& b) const { return shardgrad::matmul(*this, b); }
+Tensor Tensor::sum() const { return shardgrad::sum(*this); }
+Tensor Tensor::sum(int dim, bool keepdim) const { return shardgrad::sum(*this, dim, keepdim); }
+Tensor Tensor::mean() const { return shardgrad::mean(*this); }
+Tensor Tensor::mean(int dim, bool keepdim) const { return shardgrad::mean(*this, dim, keepdim); }
+Tensor Tensor::max() const { return shardgrad::max(*this); }
+Tensor Tensor::min() const { return shardgrad::min(*this); }
+Tensor Tensor::argmax(int dim) const { return shardgrad::argmax(*this, dim); }
+Truth Tensor::any() const { return shardgrad::any(*this); }
+Truth Tensor::all() const { return shardgrad::all(*this); }
+Tensor Tensor::softmax(int dim) const { return shardgrad::softmax(*this, dim); }
+Tensor Tensor::exp() const { return shardgrad::exp(*this); }
+Tensor Tensor::log() const { return shardgrad::log(*this); }
+Tensor Tensor::sqrt() const { return shardgrad::sqrt(*this); }
+Tensor Tensor::abs() const { return shardgrad::abs(*this); }
+Tensor Tensor::relu() const { return shardgrad::relu(*this); }
+Tensor Tensor::sigmoid() const { return shardgrad::sigmoid(*this); }
+Tensor Tensor::tanh() const { return shardgrad::tanh(*this); }
+Tensor Tensor::pow(double exponent) const { return shardgrad::pow(*this, exponent); }
+Tensor Tensor::clamp(double low, double high) const { return shardgrad::clamp(*this, low, high); }
+Tensor Tensor::clone() const { return shardgrad::clone(*this); }
+
+}  // namespace shardgrad

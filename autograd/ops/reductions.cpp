@@ -1,0 +1,204 @@
+#include <cmath>
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/autocast.h>
+#include <shardgrad/autograd/ops/common.h>
+#include <shardgrad/kernels/ops.h>
+
+namespace shardgrad {
+namespace {
+
+struct Cumsum final : Node {
+  const char* name() const override { return "cumsum"; }
+  int dim = 0;
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    launch(kernels::cumsum, dy[0], dx[0].write(), dy[0], dim, true);
+  }
+};
+
+struct Sort final : Node {
+  const char* name() const override { return "sort"; }
+  int dim = 0;
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    launch(kernels::scatter_add, dy[0], accumulating(dx[0].write()), dy[0], saved(0), dim);
+  }
+};
+
+// x's shape with extent 1 along `dims`.
+Shape kept_shape(const char* op, const Tensor& x, Dims dims) {
+  Shape kept = x.shape();
+  std::array<bool, kMaxDims> given{};
+  for (int dim : dims) {
+    int d = check_dim(op, x, dim);
+    SG_CHECK(!given[size_t(d)], op, ": dimension ", dim, " of shape ", x.shape(), " is given twice");
+    given[size_t(d)] = true;
+    kept = kept.with(d, 1);
+  }
+  return kept;
+}
+
+// `y`, which has extent 1 along `dims`, as keepdim wants it.
+Tensor drop_dims(const Tensor& y, Dims dims, bool keepdim) {
+  if (keepdim) return y;
+  std::array<bool, kMaxDims> gone{};
+  for (int dim : dims) gone[size_t(dim < 0 ? dim + y.ndim() : dim)] = true;
+  std::vector<int64_t> extents;
+  for (int d = 0; d < y.ndim(); ++d)
+    if (!gone[size_t(d)]) extents.push_back(y.size(d));
+  return reshape(y, Shape(std::span<const int64_t>(extents)));
+}
+
+Tensor zero_beside(const Tensor& x) { return zeros({}, {x.dtype(), x.device()}); }
+Tensor zero_count(const Tensor& x) { return zeros({}, {DType::i64, x.device()}); }
+
+// The order turned round, exactly: integers wrap.
+Tensor upside_down(const Tensor& x) { return is_floating(x.dtype()) ? neg(x) : affine(x, -1, -1); }
+
+Tensor flat(const Tensor& x) { return reshape(x, {x.numel()}); }
+
+void check_any(const char* op, const Tensor& x) { SG_CHECK(x.numel() > 0, op, ": ", x.shape(), " is empty"); }
+
+ValuesAndIndex first_in_order(const Tensor& x, int dim, int64_t count, bool descending) {
+  TensorOptions options{x.dtype(), x.device()};
+  Shape shape = x.shape().with(dim, count);
+  ValuesAndIndex result{empty(shape, options, "sort"), empty(shape, {DType::i64, x.device()}, "sort")};
+  launch(kernels::sort, x, out(result.values), out(result.index), x, dim, descending);
+  if (auto* node = record<Sort>(result.values, x)) {
+    node->dim = dim;
+    node->save(result.index);
+  }
+  return result;
+}
+
+// Halves multiply until one is left: parts [0, n / 2), [n / 2, 2 (n / 2)), and the odd last one.
+Tensor product_along(Tensor x, int dim) {
+  if (x.size(dim) == 0) return ones(x.shape().with(dim, 1), {x.dtype(), x.device()});
+  while (x.size(dim) > 1) {
+    int64_t half = x.size(dim) / 2;
+    Tensor y = mul(slice(x, dim, 0, half), slice(x, dim, half, 2 * half));
+    if (x.size(dim) % 2) {
+      const Tensor parts[] = {y, slice(x, dim, 2 * half, x.size(dim))};
+      y = cat(parts, dim);
+    }
+    x = y;
+  }
+  return x;
+}
+
+Tensor var_over(const Tensor& x, const Tensor& average, double n, double correction, Dims dims, bool keepdim) {
+  Tensor d = sub(x, average);
+  double divisor = n - correction;
+  return affine(sum(mul(d, d), dims, keepdim), divisor > 0 ? 1 / divisor : NAN, 0);
+}
+
+// The slope of the root is infinite at 0; of equal numbers the gradient is 0, as in PyTorch.
+Tensor root(const Tensor& x) {
+  Tensor zero = eq(x, zero_beside(x)), one = ones({}, {x.dtype(), x.device()});
+  return where(zero, x, sqrt(where(zero, one, x)));
+}
+
+Tensor truth(const Tensor& x) { return ne(x, zero_beside(x)); }
+
+}  // namespace
+
+Tensor sum(const Tensor& x, Dims dims, bool keepdim) {
+  Shape kept = kept_shape("sum", x, dims);
+  if (should_widen(x)) return sum(widened(x), dims, keepdim);
+  return drop_dims(sum_to_shape(x, kept), dims, keepdim);
+}
+
+Tensor mean(const Tensor& x, Dims dims, bool keepdim) {
+  Shape kept = kept_shape("mean", x, dims);
+  return drop_dims(mean_to_shape(x, kept), dims, keepdim);
+}
+
+Tensor max(const Tensor& x) {
+  check_any("max", x);
+  return max(flat(x), 0).values;
+}
+Tensor min(const Tensor& x) {
+  check_any("min", x);
+  return min(flat(x), 0).values;
+}
+Tensor argmax(const Tensor& x) {
+  check_any("argmax", x);
+  return argmax(flat(x), 0);
+}
+Tensor argmin(const Tensor& x) {
+  check_any("argmin", x);
+  return argmin(flat(x), 0);
+}
+
+ValuesAndIndex min(const Tensor& x, int dim, bool keepdim) {
+  dim = check_dim("min", x, dim);
+  SG_CHECK(x.size(dim) > 0, "min: dimension ", dim, " of ", x.shape(), " is empty");
+  ValuesAndIndex most = max(upside_down(x), dim, keepdim);
+  return {upside_down(most.values), most.index};
+}
+Tensor argmin(const Tensor& x, int dim, bool keepdim) {
+  NoGrad no_grad;
+  return min(x, dim, keepdim).index;
+}
+
+Tensor var(const Tensor& x, double correction) {
+  check_floating("var", x);
+  Tensor wide = cast(flat(x), sum_dtype(x.dtype()));
+  return cast(var_over(wide, mean(wide), double(x.numel()), correction, {0}, false), x.dtype());
+}
+Tensor var(const Tensor& x, int dim, double correction, bool keepdim) {
+  check_floating("var", x);
+  dim = check_dim("var", x, dim);
+  Tensor wide = cast(x, sum_dtype(x.dtype()));
+  return cast(var_over(wide, mean(wide, dim, true), double(x.size(dim)), correction, {dim}, keepdim), x.dtype());
+}
+Tensor std(const Tensor& x, double correction) { return root(var(x, correction)); }
+Tensor std(const Tensor& x, int dim, double correction, bool keepdim) { return root(var(x, dim, correction, keepdim)); }
+
+Tensor prod(const Tensor& x) { return prod(flat(x), 0); }
+Tensor prod(const Tensor& x, int dim, bool keepdim) {
+  dim = check_dim("prod", x, dim);
+  DType dtype = is_floating(x.dtype()) ? sum_dtype(x.dtype()) : DType::i64;
+  Tensor y = product_along(cast(x, dtype), dim);
+  return drop_dims(is_floating(dtype) && !should_widen(x) ? cast(y, x.dtype()) : y, {dim}, keepdim);
+}
+
+Tensor logsumexp(const Tensor& x, int dim, bool keepdim) {
+  if (should_widen(x)) return logsumexp(widened(x), dim, keepdim);
+  check_floating("logsumexp", x);
+  dim = check_dim("logsumexp", x, dim);
+  Tensor top = max(x.detach(), dim, true).values;
+  top = where(isfinite(top), top, zero_beside(top));  // infinity less itself would be NaN
+  return drop_dims(add(log(sum(exp(sub(x, top)), dim, true)), top), {dim}, keepdim);
+}
+
+Truth any(const Tensor& x) { return Truth(x.numel() ? max(truth(x)) : zeros({}, {DType::u8, x.device()})); }
+Truth all(const Tensor& x) { return Truth(x.numel() ? min(truth(x)) : ones({}, {DType::u8, x.device()})); }
+Truth any(const Tensor& x, int dim, bool keepdim) { return ne(sum(truth(x), dim, keepdim), zero_count(x)); }
+Truth all(const Tensor& x, int dim, bool keepdim) { return eq(sum(logical_not(x), dim, keepdim), zero_count(x)); }
+Tensor count_nonzero(const Tensor& x) { return sum(truth(x)); }
+
+Tensor cumsum(const Tensor& x, int dim) {
+  if (should_widen(x)) return cumsum(widened(x), dim);
+  dim = check_dim("cumsum", x, dim);
+  Tensor from = is_floating(x.dtype()) ? x : cast(x, DType::i64), y = empty_like(from, "cumsum");
+  launch(kernels::cumsum, from, out(y), from, dim, false);
+  if (auto* node = record<Cumsum>(y, x)) node->dim = dim;
+  return y;
+}
+
+ValuesAndIndex sort(const Tensor& x, int dim, bool descending) {
+  dim = check_dim("sort", x, dim);
+  return first_in_order(x, dim, x.size(dim), descending);
+}
+Tensor argsort(const Tensor& x, int dim, bool descending) {
+  NoGrad no_grad;
+  return sort(x, dim, descending).index;
+}
+ValuesAndIndex topk(const Tensor& x, int64_t k, int dim, bool largest) {
+  dim = check_dim("topk", x, dim);
+  SG_CHECK(0 <= k && k <= x.size(dim), "topk: k = ", k, " of dimension ", dim, " of ", x.shape(),
+           " is not possible; it has ", x.size(dim), " elements");
+  return first_in_order(x, dim, k, largest);
+}
+
+}  // namespace shardgrad
