@@ -24,6 +24,7 @@
 #include <shardgrad/nn/nn.h>
 #include <shardgrad/optim/adam.h>
 #include <shardgrad/optim/clip.h>
+#include <shardgrad/optim/composed.h>
 #include <shardgrad/optim/grad_scaler.h>
 #include <shardgrad/optim/schedule.h>
 #include <shardgrad/optim/sgd.h>

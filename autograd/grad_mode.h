@@ -26,4 +26,18 @@ struct NoGrad : GradMode {
   NoGrad() : GradMode(false) {}
 };
 
+namespace detail {
+inline constinit thread_local ThreadSetting<bool> anomaly_mode{false};
+}
+
+/// In its scope, backward stops at the first operation that makes NaN of gradients without one, naming it. Each
+/// operation waits for the device: for finding a fault, not for training.
+class DetectAnomaly {
+ public:
+  DetectAnomaly() : scope_(detail::anomaly_mode, true) {}
+
+ private:
+  ThreadSetting<bool>::Scope scope_;
+};
+
 }  // namespace shardgrad

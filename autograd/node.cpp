@@ -1,5 +1,6 @@
 #include <shardgrad/autograd/node.h>
 
+#include <shardgrad/autograd/ops.h>
 #include <shardgrad/kernels/ops.h>
 
 namespace shardgrad {
@@ -41,6 +42,33 @@ void Node::add_output(const Tensor& output) {
   if (region_) region_->note_output(*this, output);
 }
 
+Tensor Node::hooked(uint32_t output, Tensor gradient) const {
+  for (const OfOutput& each : grad_hooks_) {
+    if (each.output != output) continue;
+    Tensor other = each.hook(gradient);
+    if (!other.defined()) continue;
+    SG_CHECK(
+        other.shape() == gradient.shape() && other.dtype() == gradient.dtype() && other.device() == gradient.device(),
+        name(), ": a hook gives ", other, " for the gradient ", gradient);
+    gradient = other;
+  }
+  return gradient;
+}
+
+void Node::retain_grad(uint32_t output) {
+  if (retained_.contains(output)) return;
+  auto kept = retained_[output] = std::make_shared<Tensor>();
+  add_grad_hook(output, [kept](const Tensor& gradient) {
+    *kept = kept->defined() ? add(*kept, gradient) : gradient;
+    return Tensor();
+  });
+}
+
+const Tensor* Node::retained(uint32_t output) const {
+  auto found = retained_.find(output);
+  return found == retained_.end() ? nullptr : found->second.get();
+}
+
 void Node::forget_rebuilt() {
   for (const SavedTensor& kept : saved_)
     if (kept.value >= 0) region_->forget(kept.value);
@@ -50,13 +78,14 @@ void Node::forget() {
   edges_.clear();
   saved_.clear();
   pre_hooks_.clear();  // and what they hold
+  grad_hooks_.clear();
   region_ = nullptr;
   consumed_ = true;
 }
 
 bool GradSlot::is_sole(const Node& writer) const {
   return target_ && target_->waiting_ == 1 && target_->outputs_.size() == 1 && !target_->gradients_[0].defined() &&
-         target_->region_ == writer.region_;
+         target_->region_ == writer.region_ && target_->grad_hooks_.empty();
 }
 
 static std::ostream& operator<<(std::ostream& out, const OutputMeta& meta) {
@@ -70,6 +99,12 @@ Leaf::Leaf(const Tensor& tensor) : meta_{tensor.shape(), tensor.dtype(), tensor.
 
 Out Leaf::open() {
   if (current_.defined()) return out(current_, 1);
+  if (!gathers()) return open_own();
+  current_ = empty(meta_.shape, {meta_.dtype, meta_.device}, "the gradient of a leaf");
+  return out(current_, 0);
+}
+
+Out Leaf::open_own() {
   if (sink_) {
     Out destination = sink_->open();
     current_ = destination.tensor;
@@ -92,7 +127,16 @@ Out Leaf::open() {
 }
 
 void Leaf::backward(std::span<const Tensor>, std::span<GradSlot>) {
-  current_ = Tensor();
+  Tensor gathered = std::exchange(current_, Tensor());
+  if (gathers() && gathered.defined()) {
+    Tensor gradient = hooked(0, gathered);
+    if (captured_) {
+      *captured_ = gradient;
+      return;
+    }
+    launch(kernels::copy, gradient, open_own(), gradient);
+    current_ = Tensor();
+  }
   if (sink_) sink_->ready();
   for (auto& hook : ready_hooks_) hook();
 }

@@ -24,6 +24,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -44,6 +45,9 @@ namespace shardgrad {
 class Engine;
 
 class Node;
+
+/// Gets a tensor's gradient; what it gives takes its place, unless it is undefined.
+using GradHook = std::function<Tensor(const Tensor& grad)>;
 
 /// Where one input's gradient goes. Valid only during Node::backward.
 class GradSlot {
@@ -107,6 +111,12 @@ class Node : public GradFn {
 
   /// Runs before backward of this node: where a unit gathers its parameters.
   void add_pre_hook(std::function<void()> hook) { pre_hooks_.push_back(std::move(hook)); }
+  /// Gets the complete gradient of output number `output` before backward of this node, and may give another for it.
+  void add_grad_hook(uint32_t output, GradHook hook) { grad_hooks_.push_back({output, std::move(hook)}); }
+  /// Keeps the gradient of an output, the sum of all passes from now on, where retained() finds it.
+  void retain_grad(uint32_t output);
+  /// Null unless retain_grad asked for it; undefined before a pass.
+  const Tensor* retained(uint32_t output) const;
   /// Grows with every recorded operation; backward visits the newest first.
   uint64_t sequence() const { return sequence_; }
   bool changeable() const override { return !grad_enabled(); }
@@ -140,6 +150,14 @@ class Node : public GradFn {
   Ref<Region> region_;             // that recorded this node, or null
   std::vector<Tensor> gradients_;  // one per output while backward runs
   std::vector<std::function<void()>> pre_hooks_;
+  struct OfOutput {
+    uint32_t output;
+    GradHook hook;
+  };
+  std::vector<OfOutput> grad_hooks_;
+  std::map<uint32_t, std::shared_ptr<Tensor>> retained_;
+  /// What the hooks make of the gradient of an output.
+  Tensor hooked(uint32_t output, Tensor gradient) const;
   uint64_t sequence_;
   int waiting_ = 0;                     // gradient contributions still to come in the running pass
   bool taken_ = false;                  // by take_saved
@@ -204,13 +222,18 @@ class Leaf final : public Node {
   friend class GradSlot;
   friend class Engine;
   Out open();
+  Out open_own();
+  /// Whether the pass's gradient is gathered beside what it is added to: hooks want it, or somebody has asked for it
+  /// alone.
+  bool gathers() const { return captured_ || !grad_hooks_.empty(); }
   OutputMeta meta_;
   Tensor grad_;
   std::shared_ptr<GradSink> sink_;
   std::vector<std::function<void()>> ready_hooks_;
-  Tensor current_;      // what this backward pass writes to; undefined before its first write
-  bool fresh_ = false;  // grad_ was made in the running pass: dropped when it fails
-  bool added_ = false;  // the running pass adds to an older grad_: incomplete when it fails
+  Tensor* captured_ = nullptr;  // where this pass leaves the gradient, in the place of grad_ and sink_
+  Tensor current_;              // what this backward pass writes to; undefined before its first write
+  bool fresh_ = false;          // grad_ was made in the running pass: dropped when it fails
+  bool added_ = false;          // the running pass adds to an older grad_: incomplete when it fails
   bool incomplete_ = false;
 };
 
@@ -253,6 +276,13 @@ template <class N> N* record_all(std::span<const Tensor> outputs, std::span<cons
 /// Throws Error(input) when a graph was already consumed, a shape does not fit, nothing requires grad, or another
 /// thread's backward is at a tensor of this one. A gradient that somebody still holds is added to in a copy.
 void backward(std::span<const Tensor> roots, std::span<const Tensor> grads = {}, bool retain_graph = false);
+/// The gradients of the outputs' sum, each times its gradient (undefined: 1, for one element only), for each of
+/// `inputs`: tensors that require grad, computed or leaves. Nothing is added to leaves. Undefined for an input that the
+/// outputs do not depend on. Throws Error(input) as backward, and where it would have to pass by a parameter that
+/// fully_shard owns.
+std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
+                         std::span<const Tensor> grads = {}, bool retain_graph = false);
+std::vector<Tensor> grad(const Tensor& output, std::initializer_list<Tensor> inputs, bool retain_graph = false);
 /// Inside backward: runs `callback` when the pass has finished. Throws outside.
 void on_backward_end(std::function<void()> callback);
 /// Inside backward: runs `callback` when the pass has failed; what it throws is dropped. Throws outside.

@@ -15,9 +15,11 @@
 
 #include <shardgrad/autograd/autocast.h>
 #include <shardgrad/autograd/grad_mode.h>
+#include <shardgrad/autograd/ops/convolution.h>
 #include <shardgrad/autograd/ops/creation.h>
 #include <shardgrad/autograd/ops/functions.h>
 #include <shardgrad/autograd/ops/layout.h>
+#include <shardgrad/autograd/ops/losses.h>
 #include <shardgrad/autograd/ops/operators.h>
 #include <shardgrad/autograd/ops/reductions.h>
 #include <shardgrad/autograd/progress.h>

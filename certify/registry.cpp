@@ -56,6 +56,7 @@ std::vector<OpCase> op_cases(Purpose purpose) {
   add_shape_cases(cases);
   add_reduction_cases(cases);
   add_order_cases(cases);
+  add_image_cases(cases);
   add_layer_cases(cases);
   add_transformer_cases(cases);
   add_speed_cases(cases);

@@ -21,6 +21,7 @@ void add_function_cases(std::vector<OpCase>& cases);
 void add_shape_cases(std::vector<OpCase>& cases);
 void add_reduction_cases(std::vector<OpCase>& cases);
 void add_order_cases(std::vector<OpCase>& cases);
+void add_image_cases(std::vector<OpCase>& cases);
 void add_layer_cases(std::vector<OpCase>& cases);
 void add_transformer_cases(std::vector<OpCase>& cases);
 void add_speed_cases(std::vector<OpCase>& cases);

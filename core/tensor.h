@@ -3,6 +3,7 @@
 // the handle. Views (reshape, slices of dimension 0) share the storage. Operations live in autograd/ops.h.
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -82,6 +83,11 @@ class Tensor {
   void set_grad(Tensor grad) const;
   /// Forgets the gradient and frees its memory.
   void zero_grad() const { set_grad(Tensor()); }
+  /// Runs with the whole gradient of this tensor, before it goes on or is added to a leaf's; what `hook` gives, unless
+  /// that is undefined, takes its place. Before backward, which drops the hooks of computed tensors with its graph.
+  void register_hook(std::function<Tensor(const Tensor& grad)> hook) const;
+  /// This computed tensor keeps its gradient, the sum of the passes from now on, for grad().
+  void retain_grad() const;
   /// Backpropagates from this tensor; `grad` defaults to 1 and is required for more than one element.
   void backward(const Tensor& grad = Tensor(), bool retain_graph = false) const;
   /// Differentiable conversions.

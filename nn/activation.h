@@ -33,4 +33,26 @@ struct SiLU : Module {
   Tensor forward(const Tensor& x) { return silu(x); }
 };
 
+struct Softplus : Module {
+  Tensor forward(const Tensor& x) { return softplus(x); }
+};
+
+class LeakyReLU : public Module {
+ public:
+  explicit LeakyReLU(double slope = 0.01) : slope_(slope) {}
+  Tensor forward(const Tensor& x) { return leaky_relu(x, slope_); }
+
+ private:
+  double slope_;
+};
+
+class ELU : public Module {
+ public:
+  explicit ELU(double alpha = 1) : alpha_(alpha) {}
+  Tensor forward(const Tensor& x) { return elu(x, alpha_); }
+
+ private:
+  double alpha_;
+};
+
 }  // namespace shardgrad::nn

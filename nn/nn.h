@@ -3,6 +3,7 @@
 
 #include <shardgrad/nn/activation.h>
 #include <shardgrad/nn/containers.h>
+#include <shardgrad/nn/convolution.h>
 #include <shardgrad/nn/data_parallel.h>
 #include <shardgrad/nn/dropout.h>
 #include <shardgrad/nn/embedding.h>

@@ -1,5 +1,6 @@
 #include <shardgrad/nn/normalization.h>
 
+#include <algorithm>
 #include <limits>
 
 #include <shardgrad/core/context.h>
@@ -51,6 +52,33 @@ Tensor BatchNorm1d::forward_of_all_ranks(const Tensor& x) {
            "need two, or none");
   if (samples > 0 && !recomputing()) update_running(batch, batch.samples / (batch.samples - 1));
   return batch.y;
+}
+
+Tensor BatchNorm2d::forward(const Tensor& x) {
+  SG_CHECK(x.ndim() == 4, "BatchNorm2d: the input is (samples, channels, height, width), got ", x.shape());
+  Tensor last = permute(x, {0, 2, 3, 1});
+  Tensor y = BatchNorm1d::forward(reshape(last, {last.numel() / std::max<int64_t>(1, x.size(1)), x.size(1)}));
+  return permute(reshape(y, last.shape()), {0, 3, 1, 2});
+}
+
+GroupNorm::GroupNorm(int64_t groups, int64_t channels, double eps, bool affine)
+    : groups_(groups), channels_(channels), eps_(eps) {
+  SG_CHECK(groups >= 1 && channels % groups == 0, "GroupNorm: ", channels, " channels in ", groups,
+           " groups are not possible; they must divide");
+  if (!affine) return;
+  weight = param("weight", {channels}, init::ones());
+  bias = param("bias", {channels}, init::zeros());
+}
+
+Tensor GroupNorm::forward(const Tensor& x) {
+  SG_CHECK(x.ndim() >= 2 && x.size(1) == channels_, "GroupNorm: the input is (samples, ", channels_, ", …), got ",
+           x.shape());
+  int64_t rows = x.size(0) * groups_;
+  Tensor normal = layer_norm(reshape(x, {rows, rows ? x.numel() / rows : 1}), Tensor(), Tensor(), eps_);
+  if (!weight.defined()) return reshape(normal, x.shape());
+  Tensor channels = reshape(normal, {x.size(0), channels_, x.numel() ? -1 : 0});
+  Tensor y = channels * reshape(weight, {-1, 1}) + reshape(bias, {-1, 1});
+  return reshape(y, x.shape());
 }
 
 void BatchNorm1d::update_running(const BatchNormResult& batch, const Tensor& unbiased) {

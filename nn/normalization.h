@@ -53,4 +53,25 @@ class BatchNorm1d : public Module {
   SumOverRanks sum_over_ranks_;
 };
 
+/// The same of images (samples, channels, height, width), whose places count as samples.
+class BatchNorm2d : public BatchNorm1d {
+ public:
+  using BatchNorm1d::BatchNorm1d;
+  Tensor forward(const Tensor& x);
+};
+
+/// Normalises each of `groups` parts of the channels of a sample, x (samples, channels, …), to mean 0 and variance 1,
+/// then scales each channel by weight and adds bias.
+class GroupNorm : public Module {
+ public:
+  Tensor weight, bias;  ///< (channels); undefined when not affine
+
+  GroupNorm(int64_t groups, int64_t channels, double eps = 1e-5, bool affine = true);
+  Tensor forward(const Tensor& x);
+
+ private:
+  int64_t groups_, channels_;
+  double eps_;
+};
+
 }  // namespace shardgrad::nn

@@ -1,6 +1,8 @@
 #pragma once
 // What several operations share: argument checks, broadcasting backwards, and destinations of gradients.
 
+#include <optional>
+
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/core/tensor.h>
 
@@ -46,6 +48,10 @@ Tensor sum_to_shape(const Tensor& x, const Shape& kept);
 Tensor mean_to_shape(const Tensor& x, const Shape& kept);
 /// Elements [begin, end) along dim, differentiable, called `op` in errors.
 Tensor slice_of(const char* op, const Tensor& x, int dim, int64_t begin, int64_t end);
+/// Refuses a negative count, and none where a loss is `recorded` on several ranks. Ranks add up their gradients: means
+/// of each rank's part would give gradients as many times too large as there are ranks. `part`: what this rank's part
+/// has, `whole`: what the batch has.
+void check_loss_count(const char* op, std::optional<double> count, bool recorded, const char* part, const char* whole);
 /// x seen as a matrix (rows, last dimension).
 Tensor as_rows(const Tensor& x);
 

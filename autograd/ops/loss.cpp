@@ -86,13 +86,17 @@ struct LinearCrossEntropy final : Node {
 // ranks. `part`: what this rank's part has, `whole`: what the batch has.
 bool is_one_of_several(bool recorded) { return recorded && grad_enabled() && context().world_size() > 1; }
 
-void check_count(const char* op, std::optional<double> count, bool recorded, const char* part, const char* whole) {
+}  // namespace
+
+void check_loss_count(const char* op, std::optional<double> count, bool recorded, const char* part, const char* whole) {
   SG_CHECK(!count || *count >= 0, op, ": count ", *count, " is negative");
   SG_CHECK(count || !is_one_of_several(recorded), op, ": on ", context().world_size(),
            " ranks a loss needs its count, because the ranks' gradients are added up: pass the number of ", whole,
            " of the whole batch, over all ranks (see data::Batch::global_count); where each rank trains by itself, of ",
            part);
 }
+
+namespace {
 
 // What a sum is divided by where no count is given, or 0: how many labels count, at least 1, as one element on the
 // labels' device, for the host need not read them. `none`: that of the whole batch is known to be 0. If one does count
@@ -114,7 +118,7 @@ void check_cross_entropy(const Tensor& logits, const Tensor& labels, std::option
            ", labels ", labels.shape(), " on ", labels.device(), "; move one with .to(device)");
   SG_CHECK(classes >= 0 && classes <= logits.size(1), "cross_entropy: ", classes, " classes in logits ", logits.shape(),
            "; there can be as many as columns, or fewer, where the others are padding");
-  check_count("cross_entropy", count, needs_grad(logits), "its own labels", "labels");
+  check_loss_count("cross_entropy", count, needs_grad(logits), "its own labels", "labels");
 }
 
 void check_linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& labels,
@@ -135,7 +139,7 @@ void check_linear_cross_entropy(const Tensor& x, const Tensor& weight, const Ten
            " classes do not fit weight ", weight.shape(),
            "; there can be as many as it has rows, or 0 for all of them");
   SG_CHECK(options.rows >= 0, op, ": rows ", options.rows, " is negative");
-  check_count(op, options.count, needs_grad(x) || needs_grad(weight), "its own labels", "labels");
+  check_loss_count(op, options.count, needs_grad(x) || needs_grad(weight), "its own labels", "labels");
 }
 
 }  // namespace
@@ -147,7 +151,7 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, std::optional<double> giv
   SG_CHECK(x.shape() == target.shape(), "mse_loss: input ", x.shape(), " and target ", target.shape(),
            " must have the same shape");
   bool recorded = needs_grad(x) || needs_grad(target);
-  check_count("mse_loss", given, recorded, "x, x.numel()", "elements");
+  check_loss_count("mse_loss", given, recorded, "x, x.numel()", "elements");
   double count = given.value_or(0);
   SG_CHECK(count > 0 || x.numel() == 0 || !is_one_of_several(recorded), "mse_loss: count 0, but x is ", x.shape(),
            "; the count is the number of elements of the whole batch, over all ranks");

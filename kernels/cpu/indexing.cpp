@@ -57,9 +57,14 @@ void index_select(const Launch& launch, OutView y, View x, View index, int dim) 
   const int64_t* at = index.as<int64_t>();
   dispatch(x.dtype, [&]<class T>() {
     parallel_for(launch.threads, from.outer * count, grain_for(inner), [&](int64_t begin, int64_t end) {
+      int64_t outer = begin / count, i = begin % count;
       for (int64_t r = begin; r < end; ++r) {
-        const T* source = x.as<T>() + (r / count * from.extent + at[r % count]) * inner;
-        put_range(y.as<T>() + r * inner, source, inner, y.beta != 0);
+        const T* source = x.as<T>() + (outer * from.extent + at[i]) * inner;
+        if (inner == 1)
+          put(y.as<T>()[r], *source, y.beta != 0);
+        else
+          put_range(y.as<T>() + r * inner, source, inner, y.beta != 0);
+        if (++i == count) i = 0, ++outer;
       }
     });
   });

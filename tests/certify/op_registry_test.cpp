@@ -89,7 +89,8 @@ std::set<std::string> declared_operations() {
   std::regex declaration(R"(^(?:Tensor|Truth|ValuesAndIndex|BatchNormResult|std::vector<Tensor>|void) (\w+)\()");
   std::set<std::string> names;
   std::smatch match;
-  for (const char* file : {"ops.h", "ops/creation.h", "ops/functions.h", "ops/layout.h", "ops/reductions.h"}) {
+  for (const char* file : {"ops.h", "ops/creation.h", "ops/functions.h", "ops/layout.h", "ops/reductions.h",
+                           "ops/convolution.h", "ops/losses.h"}) {
     std::ifstream header(std::filesystem::path(kSourceFolder) / "autograd" / file);
     for (std::string line; std::getline(header, line);)
       if (std::regex_search(line, match, declaration)) names.insert(match[1]);

@@ -205,6 +205,12 @@ TEST(Loss, WithoutItsCountIsRefusedOnSeveralRanksWhereItIsRecorded) {
   expect_refused([&] { mse(x.to(DType::bf16), target.to(DType::bf16)); }, "mse_loss");
   expect_refused([&] { entropy(x, labels); }, "cross_entropy");
   expect_refused([&] { cross_entropy(x, labels); }, "cross_entropy");
+  expect_refused([&] { l1_loss(x, target); }, "l1_loss");
+  expect_refused([&] { binary_cross_entropy_with_logits(x, target); }, "binary_cross_entropy_with_logits");
+  expect_refused([&] { nll_loss(x, labels); }, "nll_loss");
+  expect_refused([&] { cross_entropy(x, labels, ClassOptions{.label_smoothing = 0.1}); }, "cross_entropy");
+  EXPECT_REFUSED(l1_loss(x, target, {.count = 0}), "l1_loss", "count 0", "over all ranks");
+  l1_loss(x, target, {.reduction = Reduction::sum}).backward();
   mse(x, target, 24).backward();
   entropy(x, labels, 8).backward();
   EXPECT_NEAR(mse(x.detach(), target).item(), mse(x, target, 12).item(), 1e-6) << "nothing is recorded";

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes torch_fixture.h: weights and state after five steps of PyTorch's optimizers, in f64.
 
-    make_torch_fixture.py > torch_fixture.h        (made with PyTorch 1.13)
+    make_torch_fixture.py > torch_fixture.h        (made with PyTorch 1.13, rmsprop and adagrad with 2.15)
 
 Element i of the weight starts at sin(i + 1); its gradient at step t is cos(0.7 i + t). The test computes the same.
 """
@@ -16,6 +16,10 @@ CASES = [
     ("adam", torch.optim.Adam, dict(lr=0.05, betas=(0.8, 0.95), eps=1e-6)),
     ("adam_decay", torch.optim.Adam, dict(lr=0.05, weight_decay=0.1)),
     ("adamw", torch.optim.AdamW, dict(lr=0.05, weight_decay=0.1)),
+    ("rmsprop", torch.optim.RMSprop, dict(lr=0.05, alpha=0.9, weight_decay=0.03)),
+    ("rmsprop_momentum", torch.optim.RMSprop, dict(lr=0.05, momentum=0.8, eps=1e-6)),
+    ("adagrad", torch.optim.Adagrad, dict(lr=0.1, lr_decay=0.05, weight_decay=0.03)),
+    ("adagrad_initial", torch.optim.Adagrad, dict(lr=0.1, initial_accumulator_value=0.5)),
 ]
 
 

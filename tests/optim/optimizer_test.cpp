@@ -9,6 +9,7 @@
 #include <shardgrad/kernels/ops.h>
 #include <shardgrad/nn/linear.h>
 #include <shardgrad/optim/adam.h>
+#include <shardgrad/optim/composed.h>
 #include <shardgrad/optim/sgd.h>
 
 #include "tests/optim/torch_fixture.h"
@@ -85,6 +86,34 @@ TEST(Optimizer, AdamAndAdamWEqualPyTorch) {
                {{"w", adam_decay}, {"w.exp_avg", adam_decay_exp_avg}, {"w.exp_avg_sq", adam_decay_exp_avg_sq}});
   expect_close(run<optim::AdamW>(optim::AdamOptions{.lr = 0.05, .weight_decay = 0.1}),
                {{"w", adamw}, {"w.exp_avg", adamw_exp_avg}, {"w.exp_avg_sq", adamw_exp_avg_sq}});
+}
+
+TEST(Optimizer, RmspropAndAdagradEqualPyTorch) {
+  using namespace torch_fixture;
+  expect_close(run<optim::RMSprop>(optim::RmspropOptions{.lr = 0.05, .alpha = 0.9, .weight_decay = 0.03}),
+               {{"w", rmsprop}, {"w.square_avg", rmsprop_square_avg}});
+  expect_close(run<optim::RMSprop>(optim::RmspropOptions{.lr = 0.05, .eps = 1e-6, .momentum = 0.8}),
+               {{"w", rmsprop_momentum},
+                {"w.square_avg", rmsprop_momentum_square_avg},
+                {"w.momentum_buffer", rmsprop_momentum_momentum_buffer}});
+  expect_close(run<optim::Adagrad>(optim::AdagradOptions{.lr = 0.1, .lr_decay = 0.05, .weight_decay = 0.03}),
+               {{"w", adagrad}, {"w.sum", adagrad_sum}});
+  State initial = run<optim::Adagrad>(optim::AdagradOptions{.lr = 0.1, .initial_accumulator_value = 0.5});
+  for (double& sum : initial.at("w.sum")) sum += 0.5;
+  expect_close(initial, {{"w", adagrad_initial}, {"w.sum", adagrad_initial_sum}});
+}
+
+TEST(Optimizer, LionStepsByTheSignOfItsAverage) {
+  std::vector<double> w(kCount), average(kCount);
+  for (int i = 0; i < kCount; ++i) w[size_t(i)] = std::sin(i + 1.0);
+  for (int t = 0; t < kSteps; ++t)
+    for (int i = 0; i < kCount; ++i) {
+      double g = std::cos(0.7 * i + t), &m = average[size_t(i)], step = 0.8 * m + 0.2 * g;
+      w[size_t(i)] -= 0.01 * (0.1 * w[size_t(i)] + (step > 0 ? 1 : -1));
+      m = 0.95 * m + 0.05 * g;
+    }
+  expect_close(run<optim::Lion>(optim::LionOptions{.lr = 0.01, .beta1 = 0.8, .beta2 = 0.95, .weight_decay = 0.1}),
+               {{"w", w}, {"w.exp_avg", average}});
 }
 
 TEST(Optimizer, GradScaleMultipliesTheGradient) {

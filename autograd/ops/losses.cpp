@@ -1,0 +1,145 @@
+#include <algorithm>
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/common.h>
+
+namespace shardgrad {
+namespace {
+
+Tensor in_f32(const Tensor& x) { return cast(x, sum_dtype(x.dtype())); }
+
+// `own`: what a mean divides by where no count is given.
+Tensor reduce_loss(const char* op, const Tensor& each, std::optional<double> count, Reduction reduction,
+                   const Tensor& own) {
+  if (reduction == Reduction::none) return each;
+  if (reduction == Reduction::sum) return sum(each);
+  check_loss_count(op, count, needs_grad(each), "its own part", "elements or labels");
+  bool several = needs_grad(each) && grad_enabled() && context().world_size() > 1;
+  SG_CHECK(!several || *count > 0 || each.numel() == 0, op, ": count 0, but this rank's part has losses of shape ",
+           each.shape(), "; the count is that of the whole batch, over all ranks");
+  return count.value_or(0) > 0 ? affine(sum(each), 1 / *count, 0) : div(sum(each), own);
+}
+
+Tensor reduce_elements(const char* op, const Tensor& each, const LossOptions& options) {
+  Tensor own = full({}, double(std::max<int64_t>(each.numel(), 1)), {each.dtype(), each.device()});
+  return reduce_loss(op, each, options.count, options.reduction, own);
+}
+
+void check_pair(const char* op, const Tensor& x, const Tensor& target) {
+  check_same_kind(op, x, target);
+  check_floating(op, x);
+  SG_CHECK(x.shape() == target.shape(), op, ": input ", x.shape(), " and target ", target.shape(),
+           " must have the same shape");
+}
+
+Tensor smooth(const Tensor& x, const Tensor& target, double beta) {
+  Tensor d = in_f32(x) - in_f32(target), size = abs(d);
+  return where(size < beta, d * d * (0.5 / beta), size - 0.5 * beta);
+}
+
+struct Rows {
+  Tensor counts, weights;  // whether a label is not ignored; its class's weight, 0 where it is ignored
+  Tensor safe;             // the labels, 0 in the place of ignored ones
+};
+Rows rows_of_labels(const Tensor& log_probs, const Tensor& labels, const ClassOptions& options) {
+  Tensor ignored = full({}, double(options.ignore_index), {DType::i64, labels.device()});
+  Rows rows{ne(labels, ignored), {}, {}};
+  rows.safe = where(rows.counts, labels, zeros({}, {DType::i64, labels.device()}));
+  rows.weights = rows.counts.to(log_probs.dtype());
+  if (options.weight.defined()) rows.weights = rows.weights * index_select(in_f32(options.weight), 0, rows.safe);
+  return rows;
+}
+
+void check_classes(const char* op, const Tensor& x, const Tensor& labels, const ClassOptions& options) {
+  check_floating(op, x);
+  SG_CHECK(x.ndim() == 2, op, ": rows are (N, classes), got ", x.shape());
+  SG_CHECK(labels.dtype() == DType::i64 && labels.shape() == Shape{x.size(0)}, op, ": labels must be i64 (", x.size(0),
+           "), or probabilities of the shape and dtype of ", x, ", got ", labels);
+  SG_CHECK(!options.weight.defined() || options.weight.shape() == Shape{x.size(1)}, op, ": the weights are (",
+           x.size(1), "), got ", options.weight);
+  SG_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1, op, ": label_smoothing ",
+           options.label_smoothing, " is not within [0, 1]");
+}
+
+// Each row's loss of hard labels; `rows.weights` are in it.
+Tensor hard(const Tensor& log_probs, const Rows& rows, const ClassOptions& options) {
+  Tensor picked = gather(log_probs, 1, unsqueeze(rows.safe, 1)).squeeze(1), each = neg(picked) * rows.weights;
+  double smoothing = options.label_smoothing;
+  if (smoothing == 0) return each;
+  Tensor all = options.weight.defined() ? log_probs * in_f32(options.weight) : log_probs;
+  Tensor spread = neg(sum(all, 1)) * rows.counts.to(log_probs.dtype());
+  return each * (1 - smoothing) + spread * (smoothing / double(log_probs.size(1)));
+}
+
+Tensor soft(const Tensor& log_probs, const Tensor& target, const ClassOptions& options) {
+  double smoothing = options.label_smoothing;
+  Tensor wanted = in_f32(target) * (1 - smoothing) + smoothing / double(target.size(1));
+  if (options.weight.defined()) wanted = wanted * in_f32(options.weight);
+  return neg(sum(wanted * log_probs, 1));
+}
+
+Tensor reduce_rows(const char* op, const Tensor& each, const Tensor& weights, const ClassOptions& options) {
+  Tensor total = sum(weights), nothing = zeros({}, {total.dtype(), total.device()});
+  Tensor own = where(eq(total, nothing), nothing + 1, total);
+  return reduce_loss(op, each, options.count, options.reduction, own);
+}
+
+}  // namespace
+
+Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const LossOptions& options,
+                                        const Tensor& pos_weight) {
+  const char* op = "binary_cross_entropy_with_logits";
+  check_pair(op, x, target);
+  Tensor logit = in_f32(x), t = in_f32(target);
+  Tensor each = pos_weight.defined() ? (1 - t) * logit + (1 + (in_f32(pos_weight) - 1) * t) * softplus(neg(logit))
+                                     : softplus(logit) - logit * t;
+  return reduce_elements(op, each, options);
+}
+
+Tensor l1_loss(const Tensor& x, const Tensor& target, const LossOptions& options) {
+  check_pair("l1_loss", x, target);
+  return reduce_elements("l1_loss", abs(in_f32(x) - in_f32(target)), options);
+}
+
+Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, double beta, const LossOptions& options) {
+  check_pair("smooth_l1_loss", x, target);
+  SG_CHECK(beta >= 0, "smooth_l1_loss: beta ", beta, " is negative");
+  if (beta == 0) return l1_loss(x, target, options);
+  return reduce_elements("smooth_l1_loss", smooth(x, target, beta), options);
+}
+
+Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, const LossOptions& options) {
+  check_pair("huber_loss", x, target);
+  SG_CHECK(delta > 0, "huber_loss: delta ", delta, " is not positive");
+  return reduce_elements("huber_loss", smooth(x, target, delta) * delta, options);
+}
+
+Tensor kl_div(const Tensor& x, const Tensor& target, const LossOptions& options) {
+  check_pair("kl_div", x, target);
+  Tensor t = in_f32(target), zero = zeros({}, {t.dtype(), t.device()});
+  Tensor safe = where(t > 0, t, zero + 1);
+  return reduce_elements("kl_div", where(t > 0, t * (log(safe) - in_f32(x)), zero), options);
+}
+
+Tensor nll_loss(const Tensor& log_probs, const Tensor& labels, const ClassOptions& options) {
+  check_classes("nll_loss", log_probs, labels, options);
+  SG_CHECK(options.label_smoothing == 0, "nll_loss: smoothing is cross_entropy's");
+  Rows rows = rows_of_labels(in_f32(log_probs), labels, options);
+  return reduce_rows("nll_loss", hard(in_f32(log_probs), rows, options), rows.weights, options);
+}
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, const ClassOptions& options) {
+  const char* op = "cross_entropy";
+  Tensor log_probs = log_softmax(in_f32(logits));
+  if (is_floating(target.dtype())) {
+    check_pair(op, logits, target);
+    check_classes(op, logits, zeros({logits.size(0)}, {DType::i64, logits.device()}), options);
+    Tensor ones_per_row = ones({logits.size(0)}, {log_probs.dtype(), logits.device()});
+    return reduce_rows(op, soft(log_probs, target, options), ones_per_row, options);
+  }
+  check_classes(op, logits, target, options);
+  Rows rows = rows_of_labels(log_probs, target, options);
+  return reduce_rows(op, hard(log_probs, rows, options), rows.weights, options);
+}
+
+}  // namespace shardgrad

@@ -1,0 +1,62 @@
+// Cases of convolutions, pooling (autograd/ops/convolution.h) and of losses that are made of other operations
+// (autograd/ops/losses.h).
+
+#include <shardgrad/certify/registry_cases.h>
+
+namespace shardgrad {
+namespace {
+
+void add_convolutions(std::vector<OpCase>& cases) {
+  auto padded = [](Inputs in) { return conv2d(in[0], in[1], in[2], {.stride = 2, .padding = 1}); };
+  add_case(cases, "conv2d", "padded", padded, {{{2, 3, 5, 4}}, {{4, 3, 3, 3}}, {{4}}});
+  add_size_case(cases, "conv2d", padded, {{{2, 3, 17, 15}}, {{5, 3, 3, 3}}, {{5}}});
+  add_case(cases, "conv2d", "in groups",
+           [](Inputs in) { return conv2d(in[0], in[1], Tensor(), {.dilation = 2, .groups = 2}); },
+           {{{2, 4, 4, 5}}, {{2, 2, 2, 3}}});
+  auto along = [](Inputs in) { return conv1d(in[0], in[1], Tensor(), {.padding = 1}); };
+  add_case(cases, "conv1d", "", along, {{{2, 3, 7}}, {{4, 3, 3}}});
+  add_size_case(cases, "conv1d", along, {{{3, 3, 129}}, {{4, 3, 3}}});
+}
+
+void add_pooling(std::vector<OpCase>& cases) {
+  auto largest = [](Inputs in) { return max_pool2d(in[0], 3, {.stride = 2, .padding = 1}); };
+  add_case(cases, "max_pool2d", "", largest, {{{2, 3, 5, 4}}});
+  add_size_case(cases, "max_pool2d", largest, {{{2, 3, 17, 15}}});
+  auto middle = [](Inputs in) { return avg_pool2d(in[0], 2); };
+  add_case(cases, "avg_pool2d", "", middle, {{{2, 3, 4, 6}}});
+  add_size_case(cases, "avg_pool2d", middle, {{{2, 3, 18, 16}}});
+}
+
+template <class Call>
+void add_loss(std::vector<OpCase>& cases, const char* op, Call call, Numbers x = {}, Numbers target = {}) {
+  auto of_both = [call](Inputs in) { return call(in[0], in[1]); };
+  auto input = [](const Shape& shape, Numbers n) { return InputSpec{shape, n.low, n.high}; };
+  add_case(cases, op, "", of_both, {input({3, 5}, x), constant({3, 5}, target.low, target.high)});
+  add_size_case(cases, op, of_both, {input({33, 35}, x), constant({33, 35}, target.low, target.high)});
+}
+
+void add_class_losses(std::vector<OpCase>& cases) {
+  auto nll = [](Inputs in) { return nll_loss(in[0], in[1], {.weight = in[2]}); };
+  add_case(cases, "nll_loss", "weighted", nll, {{{4, 5}}, index_below(5, {4}), constant({5}, 0.5, 2)});
+  add_size_case(cases, "nll_loss", nll, {{{33, 35}}, index_below(35, {33}), constant({35}, 0.5, 2)});
+  auto smoothed = [](Inputs in) { return cross_entropy(in[0], in[1], ClassOptions{.label_smoothing = 0.1}); };
+  add_case(cases, "cross_entropy", "smoothed", smoothed, {{{4, 5}}, index_below(5, {4})});
+}
+
+}  // namespace
+
+void add_image_cases(std::vector<OpCase>& cases) {
+  size_t first = cases.size();
+  add_convolutions(cases);
+  add_pooling(cases);
+  auto bce = [](const Tensor& x, const Tensor& t) { return binary_cross_entropy_with_logits(x, t); };
+  add_loss(cases, "binary_cross_entropy_with_logits", bce, {}, {0, 1});
+  add_loss(cases, "l1_loss", [](const Tensor& x, const Tensor& t) { return l1_loss(x, t); }, {3, 5});
+  add_loss(cases, "smooth_l1_loss", [](const Tensor& x, const Tensor& t) { return smooth_l1_loss(x, t, 0.5); });
+  add_loss(cases, "huber_loss", [](const Tensor& x, const Tensor& t) { return huber_loss(x, t); });
+  add_loss(cases, "kl_div", [](const Tensor& x, const Tensor& t) { return kl_div(x, t); }, {-2, 0}, {0, 1});
+  add_class_losses(cases);
+  for (size_t i = first; i < cases.size(); ++i) cases[i].made_of_others = true;
+}
+
+}  // namespace shardgrad

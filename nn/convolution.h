@@ -1,0 +1,81 @@
+#pragma once
+// Layers of images: convolutions, pooling, and what makes rows of them.
+
+#include <cmath>
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/nn/module.h>
+
+namespace shardgrad::nn {
+
+/// x (samples, in, height, width) to (samples, out, height', width'). Initialised like PyTorch's: uniform in ±1/√(in ·
+/// kernel² / groups).
+class Conv2d : public Module {
+ public:
+  Tensor weight, bias;  ///< (out, in / groups, kernel, kernel), (out); bias is undefined without one
+
+  Conv2d(int64_t in, int64_t out, int64_t kernel, const ConvOptions& options = {}, bool with_bias = true)
+      : options_(options) {
+    SG_CHECK(options.groups >= 1 && in % options.groups == 0 && out % options.groups == 0, "Conv2d: ", in, " and ", out,
+             " channels in ", options.groups, " groups are not possible; they must divide");
+    int64_t fan_in = in / options.groups * kernel * kernel;
+    double bound = fan_in > 0 ? 1 / std::sqrt(double(fan_in)) : 0;
+    weight = param("weight", {out, in / options.groups, kernel, kernel}, init::uniform(-bound, bound));
+    if (with_bias) bias = param("bias", {out}, init::uniform(-bound, bound));
+  }
+  Tensor forward(const Tensor& x) { return conv2d(x, weight, bias, options_); }
+
+ private:
+  ConvOptions options_;
+};
+
+/// x (samples, in, length) to (samples, out, length'), likewise.
+class Conv1d : public Module {
+ public:
+  Tensor weight, bias;  ///< (out, in / groups, kernel), (out)
+
+  Conv1d(int64_t in, int64_t out, int64_t kernel, const ConvOptions& options = {}, bool with_bias = true)
+      : options_(options) {
+    SG_CHECK(options.groups >= 1 && in % options.groups == 0 && out % options.groups == 0, "Conv1d: ", in, " and ", out,
+             " channels in ", options.groups, " groups are not possible; they must divide");
+    int64_t fan_in = in / options.groups * kernel;
+    double bound = fan_in > 0 ? 1 / std::sqrt(double(fan_in)) : 0;
+    weight = param("weight", {out, in / options.groups, kernel}, init::uniform(-bound, bound));
+    if (with_bias) bias = param("bias", {out}, init::uniform(-bound, bound));
+  }
+  Tensor forward(const Tensor& x) { return conv1d(x, weight, bias, options_); }
+
+ private:
+  ConvOptions options_;
+};
+
+class MaxPool2d : public Module {
+ public:
+  explicit MaxPool2d(int64_t kernel, const PoolOptions& options = {}) : kernel_(kernel), options_(options) {}
+  Tensor forward(const Tensor& x) { return max_pool2d(x, kernel_, options_); }
+
+ private:
+  int64_t kernel_;
+  PoolOptions options_;
+};
+
+class AvgPool2d : public Module {
+ public:
+  explicit AvgPool2d(int64_t kernel, const PoolOptions& options = {}) : kernel_(kernel), options_(options) {}
+  Tensor forward(const Tensor& x) { return avg_pool2d(x, kernel_, options_); }
+
+ private:
+  int64_t kernel_;
+  PoolOptions options_;
+};
+
+/// All dimensions but the first as one.
+struct Flatten : Module {
+  Tensor forward(const Tensor& x) { return flatten(x, 1); }
+};
+
+struct Identity : Module {
+  Tensor forward(const Tensor& x) { return x; }
+};
+
+}  // namespace shardgrad::nn

@@ -1,0 +1,145 @@
+// Gradients beside those of leaves: grad(), hooks on tensors, retain_grad, and who made NaN.
+
+#include <cmath>
+
+#include <tests/autograd/support.h>
+
+namespace shardgrad::test {
+namespace {
+
+std::vector<double> list(std::initializer_list<double> numbers) { return numbers; }
+
+class GradientsAskedFor : public testing::Test {
+ protected:
+  Context context_;
+  Tensor x = tensor({1., 2.}).set_requires_grad(), w = tensor({3., 5.}).set_requires_grad();
+};
+
+TEST_F(GradientsAskedFor, GradGivesThemAndAddsNothingToLeaves) {
+  Tensor y = x * w, loss = (y * y).sum();
+  std::vector<Tensor> found = grad(loss, {x, y});
+  EXPECT_EQ(values(found[0]), list({2 * 1 * 9, 2 * 2 * 25}));
+  EXPECT_EQ(values(found[1]), list({6, 20}));
+  EXPECT_FALSE(x.grad().defined());
+  EXPECT_FALSE(w.grad().defined());
+}
+
+TEST_F(GradientsAskedFor, GradAgreesWithBackwardAndGoesAfterItWhereTheGraphIsKept) {
+  auto loss_of = [&] { return (sin(x) * w + exp(x) / w).sum(); };
+  Tensor loss = loss_of();
+  std::vector<Tensor> found = grad(loss, {w, x}, true);
+  loss.backward();
+  EXPECT_EQ(bits(found[0]), bits(w.grad()));
+  EXPECT_EQ(bits(found[1]), bits(x.grad()));
+  EXPECT_REFUSED(grad(loss, {x}), "went through this graph before", "retain_graph");
+}
+
+TEST_F(GradientsAskedFor, GradOfWhatNothingDependsOnIsUndefined) {
+  Tensor alone = tensor({1.}).set_requires_grad();
+  std::vector<Tensor> found = grad((x * w).sum(), {alone, x});
+  EXPECT_FALSE(found[0].defined());
+  EXPECT_EQ(values(found[1]), list({3, 5}));
+  (alone * 2).sum().backward();
+  EXPECT_EQ(values(alone.grad()), list({2})) << "and its own passes go on as ever";
+}
+
+TEST_F(GradientsAskedFor, GradTakesSeveralOutputsEachWithItsGradient) {
+  const Tensor outputs[] = {x * 2, w * x}, inputs[] = {x}, grads[] = {tensor({1., 0.}), tensor({0., 10.})};
+  EXPECT_EQ(values(grad(outputs, inputs, grads)[0]), list({2, 50}));
+}
+
+TEST_F(GradientsAskedFor, GradLeavesTheRestOfTheGraphForAnotherPass) {
+  Tensor left = exp(x), right = exp(w);
+  Tensor loss = left.sum() + right.sum();
+  grad(loss, {x}, true);
+  Tensor other = right.sum();
+  other.backward();
+  EXPECT_NEAR(values(w.grad())[0], std::exp(3), 1e-5);
+}
+
+TEST_F(GradientsAskedFor, GradRefusesWhatHasNone) {
+  Tensor loss = (x * w).sum();
+  EXPECT_REFUSED(grad(loss, {tensor({1.})}), "grad", "does not require grad");
+  EXPECT_REFUSED(grad(loss, {x, x}), "twice");
+  EXPECT_REFUSED(grad(loss, {}), "no inputs");
+  loss.backward();
+  EXPECT_EQ(values(x.grad()), list({3, 5})) << "what was refused changed nothing";
+}
+
+TEST_F(GradientsAskedFor, AHookSeesTheWholeGradientOfAComputedTensorAndMayChangeIt) {
+  Tensor y = x * 2, seen;
+  y.register_hook([&](const Tensor& gradient) {
+    seen = gradient;
+    return gradient * 10;
+  });
+  (y * w + y).sum().backward();
+  EXPECT_EQ(values(seen), list({4, 6}));
+  EXPECT_EQ(values(x.grad()), list({80, 120}));
+  EXPECT_EQ(values(w.grad()), list({2, 4}));
+}
+
+TEST_F(GradientsAskedFor, AHookOfALeafComesBeforeItsGradientIsAdded) {
+  std::vector<double> seen;
+  w.register_hook([&](const Tensor& gradient) {
+    seen = values(gradient);
+    return clamp(gradient, -1.5, 1.5);
+  });
+  for (int pass = 0; pass < 2; ++pass) (w * x + w).sum().backward();
+  EXPECT_EQ(seen, list({2, 3})) << "that of one pass";
+  EXPECT_EQ(values(w.grad()), list({3, 3}));
+}
+
+TEST_F(GradientsAskedFor, HooksRunInTheirOrderAndOneThatGivesNothingChangesNothing) {
+  std::vector<int> order;
+  Tensor y = x * 1;
+  y.register_hook([&](const Tensor& g) { return order.push_back(1), g + 1; });
+  y.register_hook([&](const Tensor&) { return order.push_back(2), Tensor(); });
+  y.register_hook([&](const Tensor& g) { return order.push_back(3), g * 2; });
+  y.sum().backward();
+  EXPECT_EQ(order, (std::vector{1, 2, 3}));
+  EXPECT_EQ(values(x.grad()), list({4, 4}));
+  Tensor z = x * 1;
+  z.register_hook([](const Tensor&) { return zeros({3}); });
+  EXPECT_REFUSED(z.sum().backward(), "affine", "hook", "[3]", "[2]");
+  EXPECT_REFUSED(tensor({1.}).register_hook([](const Tensor& g) { return g; }), "does not require grad");
+}
+
+// relu hands its backward to the product that follows: with a hook between them it must not.
+TEST_F(GradientsAskedFor, AHookBehindReluSeesTheGradientOfItsResult) {
+  Tensor a = tensor({{1., -1.}}).set_requires_grad(), b = tensor({{2., 3.}, {4., 5.}}).set_requires_grad(), seen;
+  Tensor hidden = relu(a);
+  hidden.register_hook([&](const Tensor& gradient) { return seen = gradient, Tensor(); });
+  linear(hidden, b, Tensor()).sum().backward();
+  EXPECT_EQ(values(seen), list({6, 8}));
+  EXPECT_EQ(values(a.grad()), list({6, 0}));
+}
+
+TEST_F(GradientsAskedFor, AComputedTensorKeepsItsGradientWhereAsked) {
+  Tensor y = x * w;
+  EXPECT_REFUSED(y.grad(), "only leaves keep a gradient", "retain_grad");
+  y.retain_grad();
+  EXPECT_FALSE(y.grad().defined());
+  Tensor loss = (y * y).sum();
+  loss.backward({}, true);
+  EXPECT_EQ(values(y.grad()), list({6, 20}));
+  loss.backward();
+  EXPECT_EQ(values(y.grad()), list({12, 40})) << "the sum of the passes";
+  EXPECT_EQ(values(x.grad()), list({36, 200}));
+  EXPECT_REFUSED(tensor({1.}).retain_grad(), "does not require grad");
+}
+
+TEST_F(GradientsAskedFor, AnAnomalyNamesTheOperationThatMadeNan) {
+  Tensor zero = tensor({0., 1.}).set_requires_grad();
+  auto loss_of = [&] { return (sqrt(zero) * 0).sum(); };  // 0 · ∞
+  {
+    DetectAnomaly scope;
+    EXPECT_REFUSED(loss_of().backward(), "sqrt", "NaN", "input 0");
+    EXPECT_NO_THROW((x * w).sum().backward());
+  }
+  zero.zero_grad();
+  loss_of().backward();
+  EXPECT_TRUE(std::isnan(values(zero.grad())[0])) << "outside it is as ever";
+}
+
+}  // namespace
+}  // namespace shardgrad::test

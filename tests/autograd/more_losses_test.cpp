@@ -1,0 +1,73 @@
+// The losses of autograd/ops/losses.h: PyTorch's numbers, what they divide by.
+
+#include <cmath>
+
+#include <tests/autograd/support.h>
+
+namespace shardgrad::test {
+namespace {
+
+class MoreLosses : public testing::Test {
+ protected:
+  Context context_;
+  Tensor x = tensor({{0.5, -1.}, {2., 0.}}, DType::f64), t = tensor({{1., 0.}, {0.5, 1.}}, DType::f64);
+  Tensor logits = tensor({{1., 2., 3.}, {0., 0., 5.}, {-1., 0.5, 0.}}, DType::f64), labels = tensor({2, 0, 2});
+};
+
+// Of torch 2.x in f64.
+TEST_F(MoreLosses, AreThoseOfPyTorch) {
+  auto expect = [](const Tensor& loss, double value) { EXPECT_NEAR(loss.item(), value, 1e-12); };
+  expect(binary_cross_entropy_with_logits(x, t), 0.6518534658253118);
+  expect(binary_cross_entropy_with_logits(x, t, {}, tensor({2., 1.}, DType::f64)), 0.78623871325071);
+  expect(l1_loss(x, t), 1.0);
+  expect(smooth_l1_loss(x, t), 0.53125);
+  expect(smooth_l1_loss(x, t, 2), 0.28125);
+  expect(huber_loss(x, t, 0.5), 0.375);
+  expect(kl_div(log_softmax(logits), softmax(logits * 2)), 0.022349354892150928);
+  expect(nll_loss(log_softmax(logits), labels), 2.175040823834186);
+  expect(cross_entropy(logits, labels, ClassOptions{}), 2.175040823834186);
+  expect(cross_entropy(logits, labels, ClassOptions{.label_smoothing = 0.1}), 2.1583741571675192);
+  Tensor weight = tensor({1., 2., 0.5}, DType::f64);
+  expect(cross_entropy(logits, labels, ClassOptions{.weight = weight}), 2.8846270933060016);
+  expect(cross_entropy(logits, labels, ClassOptions{.weight = weight, .label_smoothing = 0.2}), 3.1189659629867665);
+  expect(cross_entropy(logits, softmax(logits * 2), ClassOptions{}), 0.4523553693234013);
+}
+
+TEST_F(MoreLosses, WithoutOptionsOfTheirOwnTheyAreTheFusedLoss) {
+  EXPECT_NEAR(cross_entropy(logits, labels, ClassOptions{}).item(), cross_entropy(logits, labels).item(), 1e-14);
+  Tensor ignored = tensor({2, -100, 2});
+  EXPECT_NEAR(cross_entropy(logits, ignored, ClassOptions{}).item(), cross_entropy(logits, ignored).item(), 1e-14);
+  EXPECT_EQ(cross_entropy(logits, tensor({-100, -100, -100}), ClassOptions{}).item(), 0);
+}
+
+TEST_F(MoreLosses, AreReducedAsAsked) {
+  EXPECT_EQ(l1_loss(x, t, {.reduction = Reduction::sum}).item(), 4);
+  EXPECT_EQ(values(l1_loss(x, t, {.reduction = Reduction::none})), (std::vector<double>{0.5, 1, 1.5, 1}));
+  EXPECT_EQ(l1_loss(x, t, {.count = 8}).item(), 0.5);
+  EXPECT_EQ(nll_loss(logits, labels, {.reduction = Reduction::none}).shape(), (Shape{3}));
+}
+
+TEST_F(MoreLosses, SixteenBitsAreComputedInF32) {
+  Tensor low = x.to(DType::bf16), loss = huber_loss(low, t.to(DType::bf16));
+  EXPECT_EQ(loss.dtype(), DType::f32);
+  EXPECT_NEAR(loss.item(), huber_loss(x, t).item(), 1e-6);
+}
+
+TEST_F(MoreLosses, LargeLogitsDoNotOverflow) {
+  Tensor far = tensor({1000., -1000.}), sure = tensor({1., 0.});
+  EXPECT_EQ(binary_cross_entropy_with_logits(far, sure).item(), 0);
+  EXPECT_EQ(binary_cross_entropy_with_logits(far, 1 - sure).item(), 1000);
+}
+
+TEST_F(MoreLosses, WhatDoesNotFitIsRefused) {
+  EXPECT_REFUSED(l1_loss(x, t.reshape({-1})), "l1_loss", "[2, 2]", "[4]");
+  EXPECT_REFUSED(huber_loss(x, t, 0), "huber_loss", "delta 0");
+  EXPECT_REFUSED(nll_loss(logits, tensor({0., 1., 2.})), "labels must be i64 (3)");
+  EXPECT_REFUSED(cross_entropy(logits, tensor({0, 1}), ClassOptions{}), "cross_entropy", "i64 (3)");
+  EXPECT_REFUSED(cross_entropy(logits, labels, ClassOptions{.weight = tensor({1., 2.})}), "weights", "(3)");
+  EXPECT_REFUSED(cross_entropy(logits, labels, ClassOptions{.label_smoothing = 2}), "label_smoothing 2");
+  EXPECT_REFUSED(cross_entropy(logits, tensor({0, 3, 1}), ClassOptions{}), "3");
+}
+
+}  // namespace
+}  // namespace shardgrad::test

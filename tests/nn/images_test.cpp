@@ -1,0 +1,86 @@
+// Layers of images, and what prints a model.
+
+#include <cmath>
+#include <sstream>
+
+#include <shardgrad/nn/nn.h>
+#include <shardgrad/optim/composed.h>
+
+#include <tests/autograd/support.h>
+
+namespace shardgrad::test {
+namespace {
+
+std::string text(const auto& printed) {
+  std::ostringstream out;
+  out << printed;
+  return out.str();
+}
+
+struct Cnn : nn::Module {
+  nn::Child<nn::Conv2d> first = child<nn::Conv2d>("first", 1, 4, 3, ConvOptions{.padding = 1});
+  nn::Child<nn::BatchNorm2d> norm = child<nn::BatchNorm2d>("norm", 4);
+  nn::Child<nn::MaxPool2d> pool = child<nn::MaxPool2d>("pool", 2);
+  nn::Child<nn::Linear> out = child<nn::Linear>("out", 4 * 3 * 3, 2);
+  Tensor forward(const Tensor& x) { return out(flatten(pool(relu(norm(first(x)))), 1)); }
+};
+
+TEST(Images, ASmallCnnLearnsBarsFromOtherBars) {
+  Context context;
+  auto model = nn::make<Cnn>();
+  std::vector<float> pixels;
+  std::vector<int64_t> labels;
+  for (int64_t k = 0; k < 12; ++k) {  // a row, or a column, of ones
+    for (int64_t r = 0; r < 6; ++r)
+      for (int64_t c = 0; c < 6; ++c) pixels.push_back((k < 6 ? r : c) == k % 6 ? 1 : 0);
+    labels.push_back(k < 6);
+  }
+  Tensor x = from_vector(pixels, {12, 1, 6, 6}), y = from_vector(labels, {12});
+  optim::RMSprop optimizer(model->named_parameters(), {.lr = 0.01});
+  double loss = 1;
+  for (int step = 0; step < 60; ++step) {
+    Tensor now = cross_entropy(model(x), y);
+    loss = now.item();
+    now.backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  EXPECT_LT(loss, 0.05);
+  model->eval();
+  EXPECT_EQ(values(argmax(model(x), 1)), values(y));
+}
+
+TEST(Images, AModelPrintsItsTreeAndHowManyNumbersItTrains) {
+  Context context;
+  auto model = nn::make<Cnn>();
+  EXPECT_EQ(text(model),
+            "Cnn(\n  (first): Conv2d(weight [4, 1, 3, 3], bias [4])\n  (norm): BatchNorm2d(weight [4], bias [4])\n"
+            "  (pool): MaxPool2d()\n  (out): Linear(weight [2, 36], bias [2])\n) with 122 parameters");
+  EXPECT_EQ(text(nn::make<nn::Linear>(1000, 1000, false)), "Linear(weight [1000, 1000]) with 1,000,000 parameters");
+}
+
+TEST(Images, GroupNormNormalisesEachPartOfTheChannels) {
+  Context context;
+  auto norm = nn::make<nn::GroupNorm>(2, 4);
+  Tensor x = upstream_like(empty({3, 4, 2, 5}), 1), y = norm(x);
+  Tensor parts = y.reshape({6, 20});
+  for (double mean : values(parts.mean(1))) EXPECT_NEAR(mean, 0, 1e-6);
+  for (double spread : values(var(parts, 1, 0))) EXPECT_NEAR(spread, 1, 1e-3);
+  auto whole = nn::make<nn::GroupNorm>(1, 4);
+  EXPECT_EQ(bits(whole(x)), bits(layer_norm(x.reshape({3, 40}), Tensor(), Tensor()).view(x.shape())));
+  EXPECT_REFUSED(nn::make<nn::GroupNorm>(3, 4), "GroupNorm", "3 groups");
+  EXPECT_REFUSED(norm(zeros({2, 3})), "GroupNorm", "(samples, 4");
+}
+
+TEST(Images, BatchNorm2dIsBatchNormOfAllPlaces) {
+  Context context;
+  auto images = nn::make<nn::BatchNorm2d>(3);
+  auto rows = nn::make<nn::BatchNorm1d>(3);
+  Tensor x = upstream_like(empty({2, 3, 4, 5}), 1), flat = x.permute({0, 2, 3, 1}).reshape({40, 3});
+  EXPECT_EQ(bits(images(x).permute({0, 2, 3, 1})), bits(rows(flat).view({2, 4, 5, 3})));
+  EXPECT_EQ(bits(images->running_var), bits(rows->running_var));
+  EXPECT_REFUSED(images(flat), "BatchNorm2d", "[40, 3]");
+}
+
+}  // namespace
+}  // namespace shardgrad::test
