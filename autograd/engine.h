@@ -230,9 +230,10 @@ class Engine {
       bool leaf = slots_[i].target_->outputs_.empty();
       const Tensor& gradient =
           leaf ? static_cast<Leaf*>(slots_[i].target_)->current_ : slots_[i].target_->gradients_[slots_[i].output_];
-      SG_CHECK(!gradient.defined() || !isnan(gradient).any(), "backward of '", node.name(), "', operation number ",
-               node.sequence(), " of this thread, made NaN in the gradient of its input ", i, ", ", gradient,
-               "; its own gradient, ", node.gradients_.empty() ? Tensor() : node.gradients_[0], ", had none");
+      SG_CHECK(!gradient.defined() || gradient.device() == kMeta || !isnan(gradient).any(), "backward of '",
+               node.name(), "', operation number ", node.sequence(),
+               " of this thread, made NaN in the gradient of its input ", i, ", ", gradient, "; its own gradient, ",
+               node.gradients_.empty() ? Tensor() : node.gradients_[0], ", had none");
     }
   }
 

@@ -33,7 +33,10 @@ class NestedNumbers {
  public:
   template <class T>
   requires std::is_arithmetic_v<T> NestedNumbers(T value)
-      : scalar_(true), whole_(std::is_integral_v<T>), integer_(int64_t(value)), number_(double(value)) {}
+      : scalar_(true),
+        whole_(std::is_integral_v<T>),
+        integer_(std::is_integral_v<T> ? int64_t(value) : 0),
+        number_(double(value)) {}
   NestedNumbers(std::initializer_list<NestedNumbers> rows) : rows_(rows) {}
   /// The shape, of rows that are all alike. Throws Error(input) where they are not.
   Shape shape() const;

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/kernels/ops.h>
@@ -7,8 +9,8 @@ namespace {
 
 // A number beside integers must be one.
 Tensor number_beside(const char* op, const Tensor& x, double value) {
-  SG_CHECK(is_floating(x.dtype()) || value == double(int64_t(value)), op, ": the number ", value, " beside ", x,
-           " is no integer; convert it with .to(dtype)");
+  SG_CHECK(is_floating(x.dtype()) || (value == std::trunc(value) && std::abs(value) < 0x1p63), op, ": the number ",
+           value, " beside ", x, " is no integer; convert it with .to(dtype)");
   return full({}, value, {x.dtype(), x.device()});
 }
 
