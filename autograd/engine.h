@@ -157,7 +157,20 @@ class Engine {
         }
   }
 
-  // The nodes that lead to a captured one, the oldest first: edges go from newer nodes to older ones, and to leaves.
+  // Nodes after those that they lead to: the order in which a pass could run, turned round. It is that of the graph
+  // alone, for threads count their operations apart.
+  std::vector<Node*> last_first() const {
+    std::vector<Node*> order;
+    for (const Ref<Node>& node : seen_)
+      if (node->waiting_ == 0) order.push_back(node.get());
+    for (size_t i = 0; i < order.size(); ++i)
+      for (const Node::Edge& edge : order[i]->edges_)
+        if (edge.node && --edge.node->waiting_ == 0) order.push_back(edge.node.get());
+    std::ranges::reverse(order);
+    return order;
+  }
+
+  // Finds the nodes that lead to a captured one, and counts anew what these will bring.
   void prune() {
     for (const Capture& each : captures_) {
       towards_.insert(each.node);
@@ -166,10 +179,7 @@ class Engine {
       SG_CHECK(!leaf.captured_, "grad: an input is given twice");
       leaf.captured_ = each.to;
     }
-    std::vector<Node*> oldest_first;
-    for (Ref<Node>& node : seen_) oldest_first.push_back(node.get());
-    std::ranges::sort(oldest_first, {}, [](const Node* node) { return node->edges_.empty() ? 0 : node->sequence_; });
-    for (Node* node : oldest_first) {
+    for (Node* node : last_first()) {
       bool sharded = node->outputs_.empty() && static_cast<Leaf*>(node)->sink();
       SG_CHECK(!sharded,
                "grad: on the way is a parameter that fully_shard owns, whose gradient belongs to all ranks; call ",
@@ -177,9 +187,8 @@ class Engine {
       for (const Node::Edge& edge : node->edges_)
         if (edge.node && towards_.contains(edge.node.get())) towards_.insert(node);
     }
-    for (Node* node : oldest_first) node->waiting_ = 0;
-    for (Node* node : oldest_first)
-      if (towards_.contains(node))
+    for (const Ref<Node>& node : seen_)
+      if (towards_.contains(node.get()))
         for (const Node::Edge& edge : node->edges_)
           if (edge.node) ++edge.node->waiting_;
   }
@@ -192,9 +201,8 @@ class Engine {
 
   // Hooks see an output's gradient when all of it is there, and so does who has asked for it.
   void finish_gradients(Node& node) {
-    for (uint32_t k = 0; k < node.gradients_.size(); ++k)
-      if (Tensor& gradient = node.gradients_[k]; gradient.defined() && !node.grad_hooks_.empty())
-        gradient = node.hooked(k, gradient);
+    for (uint32_t k = 0; node.has_grad_hooks() && k < node.gradients_.size(); ++k)
+      if (Tensor& gradient = node.gradients_[k]; gradient.defined()) gradient = node.hooked(k, gradient);
     for (const Capture& each : captures_)
       if (each.node == &node && !node.outputs_.empty()) *each.to = node.gradients_[each.output];
   }
@@ -224,16 +232,19 @@ class Engine {
     if (!retain_ && !node.outputs_.empty() && (any || captures_.empty())) node.forget();
   }
 
+  static bool has_nan(const Tensor& gradient) {
+    return gradient.defined() && gradient.device() != kMeta && isnan(gradient).any();
+  }
   void refuse_nan(const Node& node) const {
+    SG_CHECK(std::ranges::none_of(node.gradients_, has_nan), "backward of '", node.name(),
+             "' was given NaN: by the gradient to start from, or by a hook");
     for (size_t i = 0; i < slots_.size(); ++i) {
       if (!slots_[i].target_) continue;
       bool leaf = slots_[i].target_->outputs_.empty();
       const Tensor& gradient =
           leaf ? static_cast<Leaf*>(slots_[i].target_)->current_ : slots_[i].target_->gradients_[slots_[i].output_];
-      SG_CHECK(!gradient.defined() || gradient.device() == kMeta || !isnan(gradient).any(), "backward of '",
-               node.name(), "', operation number ", node.sequence(),
-               " of this thread, made NaN in the gradient of its input ", i, ", ", gradient, "; its own gradient, ",
-               node.gradients_.empty() ? Tensor() : node.gradients_[0], ", had none");
+      SG_CHECK(!has_nan(gradient), "backward of '", node.name(), "', operation number ", node.sequence(),
+               " of this thread, made NaN in the gradient of its input ", i, ", ", gradient);
     }
   }
 

@@ -43,7 +43,7 @@ void Node::add_output(const Tensor& output) {
 }
 
 Tensor Node::hooked(uint32_t output, Tensor gradient) const {
-  for (const OfOutput& each : grad_hooks_) {
+  for (const OfOutput& each : watched_->hooks) {
     if (each.output != output) continue;
     Tensor other = each.hook(gradient);
     if (!other.defined()) continue;
@@ -56,8 +56,8 @@ Tensor Node::hooked(uint32_t output, Tensor gradient) const {
 }
 
 void Node::retain_grad(uint32_t output) {
-  if (retained_.contains(output)) return;
-  auto kept = retained_[output] = std::make_shared<Tensor>();
+  if (retained(output)) return;
+  auto kept = watched().retained[output] = std::make_shared<Tensor>();
   add_grad_hook(output, [kept](const Tensor& gradient) {
     *kept = kept->defined() ? add(*kept, gradient) : gradient;
     return Tensor();
@@ -65,8 +65,9 @@ void Node::retain_grad(uint32_t output) {
 }
 
 const Tensor* Node::retained(uint32_t output) const {
-  auto found = retained_.find(output);
-  return found == retained_.end() ? nullptr : found->second.get();
+  if (!watched_) return nullptr;
+  auto found = watched_->retained.find(output);
+  return found == watched_->retained.end() ? nullptr : found->second.get();
 }
 
 void Node::forget_rebuilt() {
@@ -78,14 +79,14 @@ void Node::forget() {
   edges_.clear();
   saved_.clear();
   pre_hooks_.clear();  // and what they hold
-  grad_hooks_.clear();
+  if (watched_) watched_->hooks.clear();
   region_ = nullptr;
   consumed_ = true;
 }
 
 bool GradSlot::is_sole(const Node& writer) const {
   return target_ && target_->waiting_ == 1 && target_->outputs_.size() == 1 && !target_->gradients_[0].defined() &&
-         target_->region_ == writer.region_ && target_->grad_hooks_.empty();
+         target_->region_ == writer.region_ && !target_->has_grad_hooks();
 }
 
 static std::ostream& operator<<(std::ostream& out, const OutputMeta& meta) {
@@ -129,7 +130,7 @@ Out Leaf::open_own() {
 void Leaf::backward(std::span<const Tensor>, std::span<GradSlot>) {
   Tensor gathered = std::exchange(current_, Tensor());
   if (gathers() && gathered.defined()) {
-    Tensor gradient = hooked(0, gathered);
+    Tensor gradient = has_grad_hooks() ? hooked(0, gathered) : gathered;
     if (captured_) {
       *captured_ = gradient;
       return;

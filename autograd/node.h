@@ -29,6 +29,7 @@
 #include <span>
 #include <vector>
 
+#include <shardgrad/autograd/backward.h>
 #include <shardgrad/autograd/grad_mode.h>
 #include <shardgrad/autograd/launch.h>
 #include <shardgrad/autograd/parameter.h>
@@ -46,7 +47,7 @@ class Engine;
 
 class Node;
 
-/// Gets a tensor's gradient; what it gives takes its place, unless it is undefined.
+/// Gets a tensor's gradient, which it must not change; what it gives takes its place, unless it is undefined.
 using GradHook = std::function<Tensor(const Tensor& grad)>;
 
 /// Where one input's gradient goes. Valid only during Node::backward.
@@ -112,7 +113,7 @@ class Node : public GradFn {
   /// Runs before backward of this node: where a unit gathers its parameters.
   void add_pre_hook(std::function<void()> hook) { pre_hooks_.push_back(std::move(hook)); }
   /// Gets the complete gradient of output number `output` before backward of this node, and may give another for it.
-  void add_grad_hook(uint32_t output, GradHook hook) { grad_hooks_.push_back({output, std::move(hook)}); }
+  void add_grad_hook(uint32_t output, GradHook hook) { watched().hooks.push_back({output, std::move(hook)}); }
   /// Keeps the gradient of an output, the sum of all passes from now on, where retained() finds it.
   void retain_grad(uint32_t output);
   /// Null unless retain_grad asked for it; undefined before a pass.
@@ -154,9 +155,17 @@ class Node : public GradFn {
     uint32_t output;
     GradHook hook;
   };
-  std::vector<OfOutput> grad_hooks_;
-  std::map<uint32_t, std::shared_ptr<Tensor>> retained_;
-  /// What the hooks make of the gradient of an output.
+  struct Watched {  // what few nodes have
+    std::vector<OfOutput> hooks;
+    std::map<uint32_t, std::shared_ptr<Tensor>> retained;
+  };
+  std::unique_ptr<Watched> watched_;
+  Watched& watched() {
+    if (!watched_) watched_ = std::make_unique<Watched>();
+    return *watched_;
+  }
+  bool has_grad_hooks() const { return watched_ && !watched_->hooks.empty(); }
+  // What the hooks make of the gradient of an output.
   Tensor hooked(uint32_t output, Tensor gradient) const;
   uint64_t sequence_;
   int waiting_ = 0;                     // gradient contributions still to come in the running pass
@@ -225,7 +234,7 @@ class Leaf final : public Node {
   Out open_own();
   /// Whether the pass's gradient is gathered beside what it is added to: hooks want it, or somebody has asked for it
   /// alone.
-  bool gathers() const { return captured_ || !grad_hooks_.empty(); }
+  bool gathers() const { return captured_ || has_grad_hooks(); }
   OutputMeta meta_;
   Tensor grad_;
   std::shared_ptr<GradSink> sink_;
@@ -271,27 +280,5 @@ template <class N> N* record_all(std::span<const Tensor> outputs, std::span<cons
   for (const Tensor& output : outputs) node->add_output(output);
   return node.get();
 }
-
-/// Backpropagates from several tensors at once, each with its gradient (undefined: 1, for one element only).
-/// Throws Error(input) when a graph was already consumed, a shape does not fit, nothing requires grad, or another
-/// thread's backward is at a tensor of this one. A gradient that somebody still holds is added to in a copy.
-void backward(std::span<const Tensor> roots, std::span<const Tensor> grads = {}, bool retain_graph = false);
-/// The gradients of the outputs' sum, each times its gradient (undefined: 1, for one element only), for each of
-/// `inputs`: tensors that require grad, computed or leaves. Nothing is added to leaves. Undefined for an input that the
-/// outputs do not depend on. Throws Error(input) as backward, and where it would have to pass by a parameter that
-/// fully_shard owns.
-std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
-                         std::span<const Tensor> grads = {}, bool retain_graph = false);
-std::vector<Tensor> grad(const Tensor& output, std::initializer_list<Tensor> inputs, bool retain_graph = false);
-/// Inside backward: runs `callback` when the pass has finished. Throws outside.
-void on_backward_end(std::function<void()> callback);
-/// Inside backward: runs `callback` when the pass has failed; what it throws is dropped. Throws outside.
-void on_backward_failed(std::function<void()> callback);
-/// Inside backward: holds `rebuilt` until the pass has finished or failed, and empties it then. Throws outside.
-void keep_until_pass_ends(Ref<RebuiltValues> rebuilt);
-/// True while the calling thread runs backward.
-bool in_backward();
-/// The running pass's number, which no other pass of this context has. Throws outside backward.
-uint64_t backward_pass();
 
 }  // namespace shardgrad

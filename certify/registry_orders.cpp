@@ -160,12 +160,6 @@ void add_more_creations(std::vector<OpCase>& cases) {
   };
   drawn("randint", [](const Tensor& x) { return randint(-3, 9, x.shape(), "case", {DType::i64, x.device()}); });
   drawn("randperm", [](const Tensor& x) { return randperm(x.numel(), "case", x.device()); });
-  auto flipped = [](Inputs in) { return first_of([&] { return bernoulli(in[0], "case"); }); };
-  add_case(cases, "bernoulli", "", flipped, {constant({3, 5}, 0, 1)});
-  add_size_case(cases, "bernoulli", flipped, {constant({33, 32}, 0, 1)});
-  auto weighted = [](Inputs in) { return first_of([&] { return multinomial(in[0], 3, "case", true); }); };
-  add_case(cases, "multinomial", "", weighted, {constant({3, 5}, 0.25, 2)});
-  add_size_case(cases, "multinomial", weighted, {constant({33, 32}, 0.25, 2)});
 }
 
 }  // namespace

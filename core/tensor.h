@@ -83,8 +83,9 @@ class Tensor {
   void set_grad(Tensor grad) const;
   /// Forgets the gradient and frees its memory.
   void zero_grad() const { set_grad(Tensor()); }
-  /// Runs with the whole gradient of this tensor, before it goes on or is added to a leaf's; what `hook` gives, unless
-  /// that is undefined, takes its place. Before backward, which drops the hooks of computed tensors with its graph.
+  /// Runs with the whole gradient of this tensor, which it must not change, before it goes on or is added to a leaf's;
+  /// what `hook` gives, unless that is undefined, takes its place. Before backward, which drops the hooks of computed
+  /// tensors with its graph.
   void register_hook(std::function<Tensor(const Tensor& grad)> hook) const;
   /// This computed tensor keeps its gradient, the sum of the passes from now on, for grad().
   void retain_grad() const;

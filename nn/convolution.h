@@ -8,6 +8,16 @@
 
 namespace shardgrad::nn {
 
+namespace detail {
+/// ±1/√(numbers that make one result), as PyTorch begins. Throws Error(input) where the channels do not divide.
+inline double conv_bound(const char* layer, int64_t in, int64_t out, int64_t groups, int64_t window) {
+  SG_CHECK(groups >= 1 && in % groups == 0 && out % groups == 0, layer, ": ", in, " and ", out, " channels in ", groups,
+           " groups are not possible; they must divide");
+  int64_t fan_in = in / groups * window;
+  return fan_in > 0 ? 1 / std::sqrt(double(fan_in)) : 0;
+}
+}  // namespace detail
+
 /// x (samples, in, height, width) to (samples, out, height', width'). Initialised like PyTorch's: uniform in ±1/√(in ·
 /// kernel² / groups).
 class Conv2d : public Module {
@@ -16,10 +26,7 @@ class Conv2d : public Module {
 
   Conv2d(int64_t in, int64_t out, int64_t kernel, const ConvOptions& options = {}, bool with_bias = true)
       : options_(options) {
-    SG_CHECK(options.groups >= 1 && in % options.groups == 0 && out % options.groups == 0, "Conv2d: ", in, " and ", out,
-             " channels in ", options.groups, " groups are not possible; they must divide");
-    int64_t fan_in = in / options.groups * kernel * kernel;
-    double bound = fan_in > 0 ? 1 / std::sqrt(double(fan_in)) : 0;
+    double bound = detail::conv_bound("Conv2d", in, out, options.groups, kernel * kernel);
     weight = param("weight", {out, in / options.groups, kernel, kernel}, init::uniform(-bound, bound));
     if (with_bias) bias = param("bias", {out}, init::uniform(-bound, bound));
   }
@@ -36,10 +43,7 @@ class Conv1d : public Module {
 
   Conv1d(int64_t in, int64_t out, int64_t kernel, const ConvOptions& options = {}, bool with_bias = true)
       : options_(options) {
-    SG_CHECK(options.groups >= 1 && in % options.groups == 0 && out % options.groups == 0, "Conv1d: ", in, " and ", out,
-             " channels in ", options.groups, " groups are not possible; they must divide");
-    int64_t fan_in = in / options.groups * kernel;
-    double bound = fan_in > 0 ? 1 / std::sqrt(double(fan_in)) : 0;
+    double bound = detail::conv_bound("Conv1d", in, out, options.groups, kernel);
     weight = param("weight", {out, in / options.groups, kernel}, init::uniform(-bound, bound));
     if (with_bias) bias = param("bias", {out}, init::uniform(-bound, bound));
   }

@@ -181,7 +181,7 @@ class Module {
   bool fills_on_call_ = false;  // a root that has not been called
 };
 
-/// The tree of modules with the shapes of their parameters, and how many numbers are trained:
+/// The tree of modules with the shapes of their parameters, and how many numbers those have:
 ///
 ///     Mlp(
 ///       (up): Linear(weight [1024, 784], bias [1024])

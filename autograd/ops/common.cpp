@@ -1,5 +1,8 @@
 #include <shardgrad/autograd/ops/common.h>
 
+#include <cmath>
+
+#include <shardgrad/autograd/ops.h>
 #include <shardgrad/kernels/ops.h>
 
 namespace shardgrad {
@@ -46,6 +49,16 @@ Out accumulating(const Out& to) {
   if (to.beta == 0) launch(kernels::fill, to.tensor, to, 0.0);
   return out(to.tensor, 1);
 }
+
+Tensor number_beside(const char* op, const Tensor& x, double value) {
+  SG_CHECK(is_floating(x.dtype()) || (value == std::trunc(value) && std::abs(value) < 0x1p63), op, ": the number ",
+           value, " beside ", x, " is no integer of 64 bits; convert it with .to(dtype)");
+  return full({}, value, {x.dtype(), x.device()});
+}
+
+Tensor wide(const Tensor& x) { return cast(x, sum_dtype(x.dtype())); }
+
+Tensor nonzero_flags(const Tensor& x) { return ne(x, zeros({}, {x.dtype(), x.device()})); }
 
 Tensor as_rows(const Tensor& x) {
   if (x.ndim() == 2) return x;

@@ -43,15 +43,18 @@ struct MaskSource {
   int64_t first_sample;
 };
 MaskSource next_mask(std::string_view name);
-/// The sum, or the mean, of x over the dimensions along which `kept` has extent 1.
-Tensor sum_to_shape(const Tensor& x, const Shape& kept);
-Tensor mean_to_shape(const Tensor& x, const Shape& kept);
 /// Elements [begin, end) along dim, differentiable, called `op` in errors.
 Tensor slice_of(const char* op, const Tensor& x, int dim, int64_t begin, int64_t end);
 /// Refuses a negative count, and none where a loss is `recorded` on several ranks. Ranks add up their gradients: means
 /// of each rank's part would give gradients as many times too large as there are ranks. `part`: what this rank's part
 /// has, `whole`: what the batch has.
 void check_loss_count(const char* op, std::optional<double> count, bool recorded, const char* part, const char* whole);
+/// A number as an operand beside x. Throws Error(input) naming `op` where x is of integers and the number is none.
+Tensor number_beside(const char* op, const Tensor& x, double value);
+/// x in the dtype that sums of it are taken in: so that what several operations make of 16 bits is rounded once.
+Tensor wide(const Tensor& x);
+/// 1 where an element is not 0.
+Tensor nonzero_flags(const Tensor& x);
 /// x seen as a matrix (rows, last dimension).
 Tensor as_rows(const Tensor& x);
 

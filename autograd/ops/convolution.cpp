@@ -16,6 +16,7 @@ namespace {
 struct Windows {
   Window down, across;
   int64_t rows, columns;  // places
+  Tensor index;  // of each place's elements in turn, the row of the image: `height · width` where it is padding
   Windows(const char* op, const Tensor& x, Window h, Window w) : down(h), across(w) {
     SG_CHECK(x.ndim() == 4, op, ": x is (samples, channels, height, width), got ", x.shape());
     bool kernels = down.kernel >= 1 && across.kernel >= 1;
@@ -26,13 +27,12 @@ struct Windows {
     rows = down.places(x.size(2)), columns = across.places(x.size(3));
     SG_CHECK(rows > 0 && columns > 0, op, ": a window of ", down.kernel, " x ", across.kernel, " does not fit into ",
              x.shape(), " with padding ", down.padding);
+    index = from_vector(elements_of_places(x.size(2), x.size(3)), {places() * elements()}, {DType::i64, x.device()});
   }
   int64_t places() const { return rows * columns; }
   int64_t elements() const { return down.kernel * across.kernel; }
 
-  /// For each place and each element of its window, the row of the image; `height · width` where it is padding.
-  Tensor index(const Tensor& x) const {
-    int64_t height = x.size(2), width = x.size(3);
+  std::vector<int64_t> elements_of_places(int64_t height, int64_t width) const {
     std::vector<int64_t> at;
     at.reserve(size_t(places() * elements()));
     auto within = [](const Window& w, int64_t place, int64_t k) {
@@ -46,7 +46,7 @@ struct Windows {
             bool inside = y >= 0 && y < height && z >= 0 && z < width;
             at.push_back(inside ? y * width + z : height * width);
           }
-    return from_vector(at, {int64_t(at.size())}, {DType::i64, x.device()});
+    return at;
   }
 
   /// (N, places, elements, C)
@@ -55,7 +55,7 @@ struct Windows {
     Tensor image = reshape(permute(x, {0, 2, 3, 1}), {n, x.size(2) * x.size(3), channels});
     if (down.padding > 0 || across.padding > 0)
       image = cat({image, full({n, 1, channels}, padding, {x.dtype(), x.device()})}, 1);
-    return reshape(index_select(image, 1, index(x)), {n, places(), elements(), channels});
+    return reshape(index_select(image, 1, index), {n, places(), elements(), channels});
   }
   /// (N, places, C) as an image again.
   Tensor image(const Tensor& y) const {

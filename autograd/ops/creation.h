@@ -28,7 +28,7 @@ Tensor linspace(double first, double last, int64_t count, TensorOptions options 
 /// 1 on the diagonal, 0 elsewhere; square unless `columns` are given.
 Tensor eye(int64_t rows, int64_t columns = -1, TensorOptions options = {});
 
-/// NestedNumbers in braces, nested as deep as the tensor has dimensions.
+/// Numbers in braces, nested as deep as the tensor has dimensions.
 class NestedNumbers {
  public:
   template <class T>
@@ -78,20 +78,21 @@ class Generator {
 /// The next numbers of Generator(name).
 Tensor randn(const Shape& shape, std::string_view name, TensorOptions options = {});
 Tensor rand(const Shape& shape, std::string_view name, TensorOptions options = {});
-/// Integers in [low, high), i64 unless dtype says otherwise.
+/// Integers in [low, high), i64 unless dtype says otherwise; both within ±2^53.
 Tensor randint(int64_t low, int64_t high, const Shape& shape, std::string_view name,
                TensorOptions options = DType::i64);
 /// 0 … count - 1 in random order, i64.
 Tensor randperm(int64_t count, std::string_view name, std::optional<Device> device = {});
-/// 1 with probability p[i], else 0; of p's dtype.
+/// 1 with probability p[i], else 0; of p's dtype. Waits for the device, to refuse what is no probability.
 Tensor bernoulli(const Tensor& p, std::string_view name);
 /// `count` columns drawn from each row of p (rows, columns), or of one row (columns), with probabilities in the ratio
-/// of its numbers, which are not negative: i64. Without replacement none comes twice.
+/// of its numbers, which are not negative: i64. Without replacement none comes twice. Waits for the
+/// device, to refuse negative weights and rows with too few above 0.
 Tensor multinomial(const Tensor& p, int64_t count, std::string_view name, bool replacement = false);
 /// Row i has a one in column labels[i]. labels: i64 (N); result: (N, classes). Throws for a label out of range.
 Tensor one_hot(const Tensor& labels, int64_t classes, DType dtype = DType::f32);
 
-// --- in place
+// --- in place ------------------------------------------------------------------------------------------------------
 /// Refused for a computed tensor while operations are recorded.
 void fill_(const Tensor& x, double value);
 

@@ -8,10 +8,8 @@
 namespace shardgrad {
 namespace {
 
-Tensor number_beside(const Tensor& x, double value) { return full({}, value, {x.dtype(), x.device()}); }
-
 // dx = dy · slope(x or y), made of operations. A null slope is 0.
-struct Function final : Node {
+struct Curve final : Node {
   const SlotBase* kernel = nullptr;
   Tensor (*slope)(const Tensor& kept) = nullptr;
   const char* name() const override { return kernel->name(); }
@@ -25,10 +23,10 @@ struct Function final : Node {
 
 enum class Keeps { nothing, input, output };
 
-Tensor function(const Slot<OutView, View>& kernel, const Tensor& x, Keeps keeps, Tensor (*slope)(const Tensor&)) {
+Tensor curve(const Slot<OutView, View>& kernel, const Tensor& x, Keeps keeps, Tensor (*slope)(const Tensor&)) {
   check_floating(kernel.name(), x);
   Tensor y = of_each(kernel, x);
-  if (auto* node = record<Function>(y, x)) {
+  if (auto* node = record<Curve>(y, x)) {
     node->kernel = &kernel, node->slope = slope;
     if (keeps == Keeps::input) node->save(x);
     if (keeps == Keeps::output) node->save_output(y);
@@ -36,12 +34,12 @@ Tensor function(const Slot<OutView, View>& kernel, const Tensor& x, Keeps keeps,
   return y;
 }
 
-Tensor step(const Slot<OutView, View>& kernel, const Tensor& x) {
-  return is_floating(x.dtype()) ? function(kernel, x, Keeps::nothing, nullptr) : clone(x);
+Tensor whole_number(const Slot<OutView, View>& kernel, const Tensor& x) {
+  return is_floating(x.dtype()) ? curve(kernel, x, Keeps::nothing, nullptr) : clone(x);
 }
 
 // One kernel with a number, forward and backward.
-struct Bent final : Node {
+struct CurveOfNumber final : Node {
   const SlotBase* kernel = nullptr;
   const Slot<OutView, View, View, double>* slope = nullptr;
   double number = 0;
@@ -51,11 +49,11 @@ struct Bent final : Node {
   }
 };
 
-Tensor bent(const Slot<OutView, View, double>& kernel, const Slot<OutView, View, View, double>& slope, const Tensor& x,
-            double number) {
+Tensor curve_of_number(const Slot<OutView, View, double>& kernel, const Slot<OutView, View, View, double>& slope,
+                       const Tensor& x, double number) {
   check_floating(kernel.name(), x);
   Tensor y = of_each(kernel, x, number);
-  if (auto* node = record<Bent>(y, x)) {
+  if (auto* node = record<CurveOfNumber>(y, x)) {
     node->kernel = &kernel, node->slope = &slope, node->number = number;
     node->save(x);
   }
@@ -74,19 +72,16 @@ struct Extreme final : Node {
   }
   void side(GradSlot& dx, const Tensor& dy, const Shape& shape, const Tensor& mine, const Tensor& other) const {
     if (!dx.wanted()) return;
-    Tensor loses = kernel == &kernels::maximum ? lt(mine, other) : gt(mine, other), zero = number_beside(dy, 0);
+    Tensor loses = kernel == &kernels::maximum ? lt(mine, other) : gt(mine, other), zero = number_beside(name(), dy, 0);
     reduce_to(dx, where(loses, zero, where(eq(mine, other), affine(dy, 0.5, 0), dy)), shape);
   }
 };
-
-// 16 bits are worked with in f32, so that what several operations make is rounded once.
-Tensor wide(const Tensor& x) { return cast(x, sum_dtype(x.dtype())); }
 
 struct Power final : Node {
   Shape a_shape, b_shape;
   const char* name() const override { return "pow"; }
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
-    Tensor a = wide(saved(0)), b = wide(saved(1)), zero = number_beside(b, 0), d = wide(dy[0]);
+    Tensor a = wide(saved(0)), b = wide(saved(1)), zero = number_beside("pow", b, 0), d = wide(dy[0]);
     auto send = [&](GradSlot& to, const Tensor& gradient, const Shape& shape) {
       Tensor sum = empty(shape, {d.dtype(), d.device()});
       launch(kernels::sum_to, gradient, out(sum), gradient);
@@ -120,49 +115,46 @@ Tensor extreme(const char* name, const Binary& kernel, const Tensor& a, const Te
   return y;
 }
 
-Tensor truth(const Tensor& x) { return x.dtype() == DType::u8 ? x : Tensor(ne(x, number_beside(x, 0))); }
-Tensor flag(const Tensor& x) { return ne(x, number_beside(x, 0)); }
-
 }  // namespace
 
-Tensor sin(const Tensor& x) { return function(kernels::sin, x, Keeps::input, cos); }
+Tensor sin(const Tensor& x) { return curve(kernels::sin, x, Keeps::input, cos); }
 Tensor cos(const Tensor& x) {
-  return function(kernels::cos, x, Keeps::input, [](const Tensor& kept) { return neg(sin(kept)); });
+  return curve(kernels::cos, x, Keeps::input, [](const Tensor& kept) { return neg(sin(kept)); });
 }
 Tensor rsqrt(const Tensor& x) {
-  return function(kernels::rsqrt, widened(x), Keeps::output,
-                  [](const Tensor& y) { return affine(pow(y, 3), -0.5, 0); });
+  return curve(kernels::rsqrt, widened(x), Keeps::output, [](const Tensor& y) { return affine(pow(y, 3), -0.5, 0); });
 }
 Tensor reciprocal(const Tensor& x) {
   check_floating("reciprocal", x);
-  return div(number_beside(widened(x), 1), widened(x));
+  return div(number_beside("reciprocal", widened(x), 1), widened(x));
 }
 Tensor square(const Tensor& x) { return mul(x, x); }
 Tensor log1p(const Tensor& x) {
-  return function(kernels::log1p, widened(x), Keeps::input,
-                  [](const Tensor& kept) { return reciprocal(affine(kept, 1, 1)); });
+  return curve(kernels::log1p, widened(x), Keeps::input,
+               [](const Tensor& kept) { return reciprocal(affine(kept, 1, 1)); });
 }
 Tensor expm1(const Tensor& x) {
-  return function(kernels::expm1, widened(x), Keeps::output, [](const Tensor& y) { return affine(y, 1, 1); });
+  return curve(kernels::expm1, widened(x), Keeps::output, [](const Tensor& y) { return affine(y, 1, 1); });
 }
 Tensor erf(const Tensor& x) {
   constexpr double two_over_root_pi = 1.1283791670955126;
-  return function(kernels::erf, x, Keeps::input,
-                  [](const Tensor& kept) { return affine(exp(neg(mul(kept, kept))), two_over_root_pi, 0); });
+  return curve(kernels::erf, x, Keeps::input,
+               [](const Tensor& kept) { return affine(exp(neg(mul(kept, kept))), two_over_root_pi, 0); });
 }
-Tensor softplus(const Tensor& x) { return function(kernels::softplus, widened(x), Keeps::input, sigmoid); }
+Tensor softplus(const Tensor& x) { return curve(kernels::softplus, widened(x), Keeps::input, sigmoid); }
 Tensor leaky_relu(const Tensor& x, double slope) {
-  return bent(kernels::leaky_relu, kernels::leaky_relu_backward, x, slope);
+  return curve_of_number(kernels::leaky_relu, kernels::leaky_relu_backward, x, slope);
 }
-Tensor elu(const Tensor& x, double alpha) { return bent(kernels::elu, kernels::elu_backward, x, alpha); }
+Tensor elu(const Tensor& x, double alpha) { return curve_of_number(kernels::elu, kernels::elu_backward, x, alpha); }
 
-Tensor floor(const Tensor& x) { return step(kernels::floor, x); }
-Tensor ceil(const Tensor& x) { return step(kernels::ceil, x); }
-Tensor trunc(const Tensor& x) { return step(kernels::trunc, x); }
-Tensor round(const Tensor& x) { return step(kernels::round, x); }
+Tensor floor(const Tensor& x) { return whole_number(kernels::floor, x); }
+Tensor ceil(const Tensor& x) { return whole_number(kernels::ceil, x); }
+Tensor trunc(const Tensor& x) { return whole_number(kernels::trunc, x); }
+Tensor round(const Tensor& x) { return whole_number(kernels::round, x); }
 Tensor sign(const Tensor& x) {
-  if (is_floating(x.dtype())) return function(kernels::sign, x, Keeps::nothing, nullptr);
-  return sub(cast(gt(x, number_beside(x, 0)), x.dtype()), cast(lt(x, number_beside(x, 0)), x.dtype()));
+  if (is_floating(x.dtype())) return curve(kernels::sign, x, Keeps::nothing, nullptr);
+  Tensor zero = number_beside("sign", x, 0);
+  return sub(cast(gt(x, zero), x.dtype()), cast(lt(x, zero), x.dtype()));
 }
 
 Tensor maximum(const Tensor& a, const Tensor& b) { return extreme("maximum", kernels::maximum, a, b); }
@@ -180,39 +172,41 @@ template <class Op> static Tensor of_two(const char* name, const Binary& kernel,
 }
 
 Tensor pow(const Tensor& a, const Tensor& b) { return of_two<Power>("pow", kernels::power, widened(a), widened(b)); }
-Tensor pow(double a, const Tensor& b) { return pow(number_beside(b, a), b); }
+Tensor pow(double a, const Tensor& b) { return pow(number_beside("pow", b, a), b); }
 
-Tensor remainder(const Tensor& a, const Tensor& b) { return of_two<Remainder>("remainder", kernels::remainder, a, b); }
+// Of integers nothing is recorded. A divisor of 0 has no remainder: the host looks for one.
+Tensor remainder(const Tensor& a, const Tensor& b) {
+  if (is_floating(a.dtype())) return of_two<Remainder>("remainder", kernels::remainder, a, b);
+  Tensor y = broadcast_empty("remainder", a, b, a.dtype());
+  SG_CHECK(b.device() == kMeta || all(b), "remainder: ", a, " by integers of shape ", b.shape(), ", one of which is 0");
+  launch(kernels::remainder, a, out(y), a, b);
+  return y;
+}
+Tensor remainder(const Tensor& x, double divisor) { return remainder(x, number_beside("remainder", x, divisor)); }
 Tensor floor_divide(const Tensor& a, const Tensor& b) {
   check_floating("floor_divide", a);
   Tensor x = wide(a), y = wide(b);
   return cast(round(div(sub(x, remainder(x, y)), y)), a.dtype());  // but for rounding, a whole number
 }
-Tensor remainder(const Tensor& x, double divisor) {
-  if (is_floating(x.dtype())) return remainder(x, number_beside(x, divisor));
-  SG_CHECK(divisor == std::trunc(divisor) && divisor != 0, "remainder: ", x, " by ", divisor,
-           " is not possible; convert it with .to(dtype)");
-  return cast(remainder(cast(x, DType::f64), divisor), x.dtype());
-}
 
 Truth isnan(const Tensor& x) { return ne(x, x); }
 Truth isinf(const Tensor& x) {
   if (!is_floating(x.dtype())) return Truth(zeros(x.shape(), {DType::u8, x.device()}));
-  return eq(abs(x.detach()), number_beside(x, INFINITY));
+  return eq(abs(x.detach()), number_beside("isfinite", x, INFINITY));
 }
 Truth isfinite(const Tensor& x) {
   if (!is_floating(x.dtype())) return Truth(ones(x.shape(), {DType::u8, x.device()}));
-  return lt(abs(x.detach()), number_beside(x, INFINITY));
+  return lt(abs(x.detach()), number_beside("isfinite", x, INFINITY));
 }
-Truth logical_and(const Tensor& a, const Tensor& b) { return Truth(mul(flag(a), flag(b))); }
-Truth logical_or(const Tensor& a, const Tensor& b) { return Truth(maximum(flag(a), flag(b))); }
-Truth logical_xor(const Tensor& a, const Tensor& b) { return ne(flag(a), flag(b)); }
-Truth logical_not(const Tensor& x) { return eq(x, number_beside(x, 0)); }
+Truth logical_and(const Tensor& a, const Tensor& b) { return Truth(mul(nonzero_flags(a), nonzero_flags(b))); }
+Truth logical_or(const Tensor& a, const Tensor& b) { return Truth(maximum(nonzero_flags(a), nonzero_flags(b))); }
+Truth logical_xor(const Tensor& a, const Tensor& b) { return ne(nonzero_flags(a), nonzero_flags(b)); }
+Truth logical_not(const Tensor& x) { return eq(x, number_beside("logical_not", x, 0)); }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
   SG_CHECK(broadcast_shapes("masked_fill", x.shape(), mask.shape()) == x.shape(), "masked_fill: the mask ",
            mask.shape(), " does not broadcast to ", x.shape());
-  return where(truth(mask), number_beside(x, value), x);
+  return where(nonzero_flags(mask), number_beside("masked_fill", x, value), x);
 }
 
 }  // namespace shardgrad

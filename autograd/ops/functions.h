@@ -73,7 +73,7 @@ Tensor minimum(const Tensor& a, const Tensor& b);
 /// a to the power of b, element by element.
 Tensor pow(const Tensor& a, const Tensor& b);
 Tensor pow(double a, const Tensor& b);
-/// What is left of a / b rounded down: it has the sign of b. With a number, integers too where |x| < 2^53.
+/// What is left of a / b rounded down: it has the sign of b. Any dtype; of integers the host waits for b, to refuse 0.
 Tensor remainder(const Tensor& a, const Tensor& b);
 Tensor remainder(const Tensor& x, double divisor);
 /// a / b rounded down.

@@ -47,7 +47,7 @@ Tensor sliced(const Tensor& y, int at, const Slice& s) {
   int64_t n = y.size(at);
   auto within = [n](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n); };
   int64_t begin = within(s.begin.value_or(0)), end = within(s.end.value_or(n));
-  return begin == 0 && end >= n && s.step == 1 ? y : slice(y, at, begin, std::max(begin, end), s.step);
+  return begin == 0 && end == n && s.step == 1 ? y : slice(y, at, begin, std::max(begin, end), s.step);
 }
 
 Shape joined(const Shape& shape, int at, int count, const Shape& between) {
@@ -158,7 +158,7 @@ Tensor index_put(const Tensor& x, std::initializer_list<Index> indices, const Te
   return reshape(where(written, given, reshape(x, {n})), x.shape());
 }
 Tensor index_put(const Tensor& x, std::initializer_list<Index> indices, double value) {
-  return index_put(x, indices, full({}, value, {x.dtype(), x.device()}));
+  return index_put(x, indices, number_beside("index_put", x, value));
 }
 
 Tensor nonzero(const Tensor& x) {

@@ -2,6 +2,7 @@
 // Where elements lie: shapes, parts, indices (autograd/ops.h). Tensors are contiguous, so what does not say that it
 // shares memory copies. Dimensions may be negative, counted from the end.
 
+#include <concepts>
 #include <initializer_list>
 #include <optional>
 #include <span>
@@ -78,12 +79,12 @@ struct EllipsisType {};
 inline constexpr EllipsisType Ellipsis{};
 
 /// One entry of Python's x[…]. A tensor of i64 selects along a dimension, with any shape; several side by side are
-/// broadcast and select single elements: x.index({arange(n), labels}). A tensor of u8 is a mask of the dimensions it
-/// has, whose number of ones the host waits for.
+/// broadcast and select single elements, x.index({arange(n), labels}), once the host has looked at their values. A
+/// tensor of u8 is a mask of the dimensions it has, whose number of ones the host waits for.
 class Index {
  public:
-  Index(int i) : entry(int64_t(i)) {}
-  Index(int64_t i) : entry(i) {}
+  template <std::integral I>
+  requires(!std::is_same_v<I, bool>) Index(I i) : entry(int64_t(i)) {}
   Index(Slice slice) : entry(slice) {}
   Index(std::nullopt_t) : entry(std::nullopt) {}
   Index(EllipsisType) : entry(Ellipsis) {}

@@ -6,23 +6,23 @@
 namespace shardgrad {
 namespace {
 
-Tensor in_f32(const Tensor& x) { return cast(x, sum_dtype(x.dtype())); }
+bool is_part_of_a_batch(const Tensor& each) { return needs_grad(each) && grad_enabled() && context().world_size() > 1; }
 
-// `own`: what a mean divides by where no count is given.
+// `own`: what a mean divides by where no count is given, or 0.
 Tensor reduce_loss(const char* op, const Tensor& each, std::optional<double> count, Reduction reduction,
                    const Tensor& own) {
   if (reduction == Reduction::none) return each;
   if (reduction == Reduction::sum) return sum(each);
   check_loss_count(op, count, needs_grad(each), "its own part", "elements or labels");
-  bool several = needs_grad(each) && grad_enabled() && context().world_size() > 1;
-  SG_CHECK(!several || *count > 0 || each.numel() == 0, op, ": count 0, but this rank's part has losses of shape ",
-           each.shape(), "; the count is that of the whole batch, over all ranks");
   return count.value_or(0) > 0 ? affine(sum(each), 1 / *count, 0) : div(sum(each), own);
 }
 
 Tensor reduce_elements(const char* op, const Tensor& each, const LossOptions& options) {
-  Tensor own = full({}, double(std::max<int64_t>(each.numel(), 1)), {each.dtype(), each.device()});
-  return reduce_loss(op, each, options.count, options.reduction, own);
+  SG_CHECK(!is_part_of_a_batch(each) || options.count != 0.0 || each.numel() == 0, op,
+           ": count 0, but this rank's part has losses of shape ", each.shape(),
+           "; the count is that of the whole batch, over all ranks");
+  return reduce_loss(op, each, options.count, options.reduction,
+                     number_beside(op, each, double(std::max<int64_t>(each.numel(), 1))));
 }
 
 void check_pair(const char* op, const Tensor& x, const Tensor& target) {
@@ -33,7 +33,7 @@ void check_pair(const char* op, const Tensor& x, const Tensor& target) {
 }
 
 Tensor smooth(const Tensor& x, const Tensor& target, double beta) {
-  Tensor d = in_f32(x) - in_f32(target), size = abs(d);
+  Tensor d = wide(x) - wide(target), size = abs(d);
   return where(size < beta, d * d * (0.5 / beta), size - 0.5 * beta);
 }
 
@@ -46,41 +46,46 @@ Rows rows_of_labels(const Tensor& log_probs, const Tensor& labels, const ClassOp
   Rows rows{ne(labels, ignored), {}, {}};
   rows.safe = where(rows.counts, labels, zeros({}, {DType::i64, labels.device()}));
   rows.weights = rows.counts.to(log_probs.dtype());
-  if (options.weight.defined()) rows.weights = rows.weights * index_select(in_f32(options.weight), 0, rows.safe);
+  if (options.weight.defined()) rows.weights = rows.weights * index_select(wide(options.weight), 0, rows.safe);
   return rows;
 }
 
-void check_classes(const char* op, const Tensor& x, const Tensor& labels, const ClassOptions& options) {
+void check_rows(const char* op, const Tensor& x, const ClassOptions& options) {
   check_floating(op, x);
   SG_CHECK(x.ndim() == 2, op, ": rows are (N, classes), got ", x.shape());
-  SG_CHECK(labels.dtype() == DType::i64 && labels.shape() == Shape{x.size(0)}, op, ": labels must be i64 (", x.size(0),
-           "), or probabilities of the shape and dtype of ", x, ", got ", labels);
   SG_CHECK(!options.weight.defined() || options.weight.shape() == Shape{x.size(1)}, op, ": the weights are (",
            x.size(1), "), got ", options.weight);
   SG_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1, op, ": label_smoothing ",
            options.label_smoothing, " is not within [0, 1]");
 }
 
-// Each row's loss of hard labels; `rows.weights` are in it.
+void check_labels(const char* op, const Tensor& x, const Tensor& labels) {
+  SG_CHECK(labels.dtype() == DType::i64 && labels.shape() == Shape{x.size(0)}, op, ": labels must be i64 (", x.size(0),
+           "), or probabilities of the shape and dtype of ", x, ", got ", labels);
+}
+
+// Each row's loss of hard labels, times its weight; 0 where the label is ignored, whatever the row has.
 Tensor hard(const Tensor& log_probs, const Rows& rows, const ClassOptions& options) {
   Tensor picked = gather(log_probs, 1, unsqueeze(rows.safe, 1)).squeeze(1), each = neg(picked) * rows.weights;
   double smoothing = options.label_smoothing;
-  if (smoothing == 0) return each;
-  Tensor all = options.weight.defined() ? log_probs * in_f32(options.weight) : log_probs;
-  Tensor spread = neg(sum(all, 1)) * rows.counts.to(log_probs.dtype());
-  return each * (1 - smoothing) + spread * (smoothing / double(log_probs.size(1)));
+  if (smoothing > 0) {
+    Tensor all = options.weight.defined() ? log_probs * wide(options.weight) : log_probs;
+    each = each * (1 - smoothing) - sum(all, 1) * (smoothing / double(log_probs.size(1)));
+  }
+  return where(rows.counts, each, number_beside("cross_entropy", each, 0));
 }
 
 Tensor soft(const Tensor& log_probs, const Tensor& target, const ClassOptions& options) {
   double smoothing = options.label_smoothing;
-  Tensor wanted = in_f32(target) * (1 - smoothing) + smoothing / double(target.size(1));
-  if (options.weight.defined()) wanted = wanted * in_f32(options.weight);
+  Tensor wanted = wide(target) * (1 - smoothing) + smoothing / double(target.size(1));
+  if (options.weight.defined()) wanted = wanted * wide(options.weight);
   return neg(sum(wanted * log_probs, 1));
 }
 
+// Where the count of the whole batch is 0 nothing may count: what does makes the loss infinite.
 Tensor reduce_rows(const char* op, const Tensor& each, const Tensor& weights, const ClassOptions& options) {
-  Tensor total = sum(weights), nothing = zeros({}, {total.dtype(), total.device()});
-  Tensor own = where(eq(total, nothing), nothing + 1, total);
+  Tensor total = sum(weights), none = cast(logical_not(total), total.dtype());
+  Tensor own = is_part_of_a_batch(each) ? none : total + none;
   return reduce_loss(op, each, options.count, options.reduction, own);
 }
 
@@ -90,15 +95,15 @@ Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, c
                                         const Tensor& pos_weight) {
   const char* op = "binary_cross_entropy_with_logits";
   check_pair(op, x, target);
-  Tensor logit = in_f32(x), t = in_f32(target);
-  Tensor each = pos_weight.defined() ? (1 - t) * logit + (1 + (in_f32(pos_weight) - 1) * t) * softplus(neg(logit))
+  Tensor logit = wide(x), t = wide(target);
+  Tensor each = pos_weight.defined() ? (1 - t) * logit + (1 + (wide(pos_weight) - 1) * t) * softplus(neg(logit))
                                      : softplus(logit) - logit * t;
   return reduce_elements(op, each, options);
 }
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, const LossOptions& options) {
   check_pair("l1_loss", x, target);
-  return reduce_elements("l1_loss", abs(in_f32(x) - in_f32(target)), options);
+  return reduce_elements("l1_loss", abs(wide(x) - wide(target)), options);
 }
 
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, double beta, const LossOptions& options) {
@@ -116,28 +121,32 @@ Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, const Los
 
 Tensor kl_div(const Tensor& x, const Tensor& target, const LossOptions& options) {
   check_pair("kl_div", x, target);
-  Tensor t = in_f32(target), zero = zeros({}, {t.dtype(), t.device()});
+  Tensor t = wide(target), zero = zeros({}, {t.dtype(), t.device()});
   Tensor safe = where(t > 0, t, zero + 1);
-  return reduce_elements("kl_div", where(t > 0, t * (log(safe) - in_f32(x)), zero), options);
+  return reduce_elements("kl_div", where(t > 0, t * (log(safe) - wide(x)), zero), options);
 }
 
 Tensor nll_loss(const Tensor& log_probs, const Tensor& labels, const ClassOptions& options) {
-  check_classes("nll_loss", log_probs, labels, options);
+  check_rows("nll_loss", log_probs, options);
+  check_labels("nll_loss", log_probs, labels);
   SG_CHECK(options.label_smoothing == 0, "nll_loss: smoothing is cross_entropy's");
-  Rows rows = rows_of_labels(in_f32(log_probs), labels, options);
-  return reduce_rows("nll_loss", hard(in_f32(log_probs), rows, options), rows.weights, options);
+  Rows rows = rows_of_labels(wide(log_probs), labels, options);
+  return reduce_rows("nll_loss", hard(wide(log_probs), rows, options), rows.weights, options);
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const ClassOptions& options) {
   const char* op = "cross_entropy";
-  Tensor log_probs = log_softmax(in_f32(logits));
+  check_rows(op, logits, options);
   if (is_floating(target.dtype())) {
     check_pair(op, logits, target);
-    check_classes(op, logits, zeros({logits.size(0)}, {DType::i64, logits.device()}), options);
-    Tensor ones_per_row = ones({logits.size(0)}, {log_probs.dtype(), logits.device()});
-    return reduce_rows(op, soft(log_probs, target, options), ones_per_row, options);
+    Tensor log_probs = log_softmax(wide(logits));
+    return reduce_rows(op, soft(log_probs, target, options),
+                       ones({logits.size(0)}, {log_probs.dtype(), logits.device()}), options);
   }
-  check_classes(op, logits, target, options);
+  check_labels(op, logits, target);
+  bool plain = !options.weight.defined() && options.label_smoothing == 0 && options.reduction == Reduction::mean;
+  if (plain) return cross_entropy(logits, target, options.count, options.ignore_index);  // in one kernel
+  Tensor log_probs = log_softmax(wide(logits));
   Rows rows = rows_of_labels(log_probs, target, options);
   return reduce_rows(op, hard(log_probs, rows, options), rows.weights, options);
 }

@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/kernels/ops.h>
@@ -7,11 +5,10 @@
 namespace shardgrad {
 namespace {
 
-// A number beside integers must be one.
-Tensor number_beside(const char* op, const Tensor& x, double value) {
-  SG_CHECK(is_floating(x.dtype()) || (value == std::trunc(value) && std::abs(value) < 0x1p63), op, ": the number ",
-           value, " beside ", x, " is no integer; convert it with .to(dtype)");
-  return full({}, value, {x.dtype(), x.device()});
+// A view of x on other elements of it than x[i] itself has, as in x -= x[0], would change while it is read.
+Tensor apart_from(const Tensor& x, const Tensor& y) {
+  bool same_elements = y.offset() == x.offset() && y.shape() == x.shape();
+  return y.storage() == x.storage() && !same_elements ? clone(y) : y;
 }
 
 Tensor& change(const char* op, const Slot<OutView, View, View>& kernel, Tensor& x, const Tensor& y) {
@@ -21,7 +18,7 @@ Tensor& change(const char* op, const Slot<OutView, View, View>& kernel, Tensor& 
            ", and one of them has a gradient, which would be lost; write x = x + y, or do it in a scope of ", "NoGrad");
   SG_CHECK(broadcast_shapes(op, x.shape(), y.shape()) == x.shape(), op, ": ", y.shape(), " does not broadcast to ",
            x.shape(), ", which is changed in place");
-  launch(kernel, x, out(x), x, y);
+  launch(kernel, x, out(x), x, apart_from(x, y));
   x.bump_version();
   return x;
 }
@@ -36,7 +33,7 @@ Truth::operator bool() const {
 
 Tensor operator/(double value, const Tensor& x) {
   check_floating("div", x);
-  return div(full({}, value, {x.dtype(), x.device()}), x);
+  return div(number_beside("div", x, value), x);
 }
 
 #define SG_COMPARISON(symbol, name)                                                                        \
@@ -64,7 +61,7 @@ SG_CHANGE(*=, mul)
 SG_CHANGE(/=, div)
 #undef SG_CHANGE
 
-// --- methods of core/tensor.h
+// --- methods of core/tensor.h ---------------------------------------------------------------------------------------
 Tensor Tensor::index(std::initializer_list<Index> indices) const { return shardgrad::index(*this, indices); }
 Tensor Tensor::operator[](std::initializer_list<Index> indices) const { return shardgrad::index(*this, indices); }
 Tensor Tensor::operator[](const Index& one) const { return shardgrad::index(*this, {one}); }

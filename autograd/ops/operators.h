@@ -1,8 +1,6 @@
 #pragma once
 // Operators (autograd/ops.h): tensors and numbers on either side.
 
-#include <concepts>
-
 #include <shardgrad/autograd/ops/functions.h>
 
 namespace shardgrad {

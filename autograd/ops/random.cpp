@@ -45,8 +45,13 @@ Tensor rand(const Shape& shape, std::string_view name, TensorOptions options) {
 
 // From numbers of 53 bits, so that the range may be that large.
 Tensor randint(int64_t low, int64_t high, const Shape& shape, std::string_view name, TensorOptions options) {
-  SG_CHECK(low < high && uint64_t(high) - uint64_t(low) <= uint64_t(1) << 53, "randint: from ", low, " to ", high,
-           " is not possible");
+  constexpr int64_t largest = int64_t(1) << 53;
+  SG_CHECK(low < high && low >= -largest && high <= largest && uint64_t(high) - uint64_t(low) <= uint64_t(largest),
+           "randint: from ", low, " to ", high, " is not possible");
+  bool fits = options.dtype == DType::u8    ? low >= 0 && high <= 256
+              : options.dtype == DType::i32 ? low >= INT32_MIN && high <= int64_t(INT32_MAX) + 1
+                                            : true;
+  SG_CHECK(fits, "randint: not all numbers from ", low, " to ", high - 1, " are ", options.dtype);
   Tensor u = rand(shape, name, {DType::f64, options.device.value_or(context().default_device())});
   Tensor offset = cast(affine(u, double(high - low), 0), DType::i64);  // truncates; below high - low, as u < 1
   return cast(affine(offset, 1, double(low)), options.dtype);
@@ -58,10 +63,22 @@ Tensor randperm(int64_t count, std::string_view name, std::optional<Device> devi
 
 Tensor bernoulli(const Tensor& p, std::string_view name) {
   check_floating("bernoulli", p);
-  return cast(lt(rand(p.shape(), name, {DType::f32, p.device()}), cast(p.detach(), DType::f32)), p.dtype());
+  Tensor chance = wide(p.detach());
+  SG_CHECK(p.device() == kMeta || all((chance >= 0) & (chance <= 1)), "bernoulli: a probability of shape ", p.shape(),
+           " is not within [0, 1]");
+  return cast(rand(p.shape(), name, {chance.dtype(), p.device()}) < chance, p.dtype());
 }
 
-// With replacement: where a uniform number lies among the running sums. Without: the largest log(p) + Gumbel noise.
+static void check_weights(const Tensor& rows, int64_t needed) {
+  if (rows.device() == kMeta) return;
+  SG_CHECK(all(isfinite(rows) & (rows >= 0)), "multinomial: a weight of shape ", rows.shape(),
+           " is negative or not finite");
+  SG_CHECK(all(sum(cast(rows > 0, DType::i64), 1) >= double(needed)), "multinomial: a row of ", rows.shape(),
+           " has less than ", needed, " weights above 0");
+}
+
+// With replacement: where a uniform number lies among the running sums, before the last of them. Without: the largest
+// log(p) + Gumbel noise.
 Tensor multinomial(const Tensor& p, int64_t count, std::string_view name, bool replacement) {
   NoGrad no_grad;
   check_floating("multinomial", p);
@@ -69,19 +86,19 @@ Tensor multinomial(const Tensor& p, int64_t count, std::string_view name, bool r
            "(columns), got ", p.shape());
   SG_CHECK(count >= 1 && (replacement || count <= p.size(-1)), "multinomial: ", count, " of ", p.size(-1),
            " columns without replacement");
-  Tensor rows = cast(as_rows(p.detach()), DType::f64);
+  Tensor rows = cast(p.ndim() == 1 ? unsqueeze(p.detach(), 0) : p.detach(), DType::f64), drawn;
+  check_weights(rows, replacement ? 1 : count);
   int64_t n = rows.size(0), columns = rows.size(1);
-  Tensor drawn;
   if (replacement) {
     Tensor sums = cumsum(rows, 1), total = slice(sums, 1, columns - 1, columns);
-    Tensor at = mul(rand({n, count}, name, {DType::f64, p.device()}), total);
-    drawn = sum(le(unsqueeze(sums, 1), unsqueeze(at, 2)), 2);
+    Tensor at = rand({n, count}, name, {DType::f64, p.device()}) * total,
+           last = sum(cast(sums < total, DType::i64), 1, true);
+    drawn = minimum(sum(le(unsqueeze(sums, 1), unsqueeze(at, 2)), 2), last);  // a product may round up to the total
   } else {
-    Tensor u = rand(rows.shape(), name, {DType::f64, p.device()});
-    Tensor noise = neg(log(neg(log(affine(u, 1, 0x1p-54)))));
-    drawn = topk(add(log(rows), noise), count, 1).index;
+    Tensor u = clamp(rand(rows.shape(), name, {DType::f64, p.device()}), 0x1p-54, 1);
+    drawn = topk(log(rows) - log(neg(log(u))), count, 1).index;
   }
-  return p.ndim() == 1 ? reshape(drawn, {count}) : drawn;
+  return p.ndim() == 1 ? squeeze(drawn, 0) : drawn;
 }
 
 Tensor dropout(const Tensor& x, double p, uint64_t seed, uint64_t stream, int64_t first_sample) {

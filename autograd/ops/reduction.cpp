@@ -51,40 +51,49 @@ Tensor mean_over(const Tensor& x, const Shape& kept, const Shape& result) {
   return cast(affine(sum_over(cast(x, sum_dtype(x.dtype())), kept, result), factor, 0), x.dtype());
 }
 
-Shape without(const Shape& shape, int dim) {
+/// The shape with extent 1 along the dimensions that are reduced, and that of the result.
+struct Reduced {
+  Shape kept, result;
+};
+Reduced reduced(const char* op, const Tensor& x, std::span<const int> dims, bool keepdim) {
+  std::array<bool, kMaxDims> given{};
+  Reduced shapes{x.shape(), {}};
+  SG_CHECK(!dims.empty(), op, ": no dimension of ", x.shape(), " is given; ", op, "(x) reduces all");
+  for (int dim : dims) {
+    int d = check_dim(op, x, dim);
+    SG_CHECK(!given[size_t(d)], op, ": dimension ", dim, " of shape ", x.shape(), " is given twice");
+    given[size_t(d)] = true;
+    shapes.kept = shapes.kept.with(d, 1);
+  }
   std::array<int64_t, kMaxDims> extents{};
   size_t count = 0;
-  for (int d = 0; d < shape.ndim(); ++d)
-    if (d != dim) extents[count++] = shape[d];
-  return Shape(std::span<const int64_t>(extents.data(), count));
-}
-
-Shape result_shape(const Tensor& x, int dim, bool keepdim) {
-  return keepdim ? x.shape().with(dim, 1) : without(x.shape(), dim);
+  for (int d = 0; d < x.ndim(); ++d)
+    if (!given[size_t(d)]) extents[count++] = x.size(d);
+  shapes.result = keepdim ? shapes.kept : Shape(std::span<const int64_t>(extents.data(), count));
+  return shapes;
 }
 
 }  // namespace
 
-Tensor sum_to_shape(const Tensor& x, const Shape& kept) { return sum_over(x, kept, kept); }
-Tensor mean_to_shape(const Tensor& x, const Shape& kept) { return mean_over(x, kept, kept); }
-
 Tensor sum(const Tensor& x) { return sum_over(x, {}, {}); }
 Tensor mean(const Tensor& x) { return mean_over(x, {}, {}); }
 
-Tensor sum(const Tensor& x, int dim, bool keepdim) {
-  dim = check_dim("sum", x, dim);
-  return sum_over(x, x.shape().with(dim, 1), result_shape(x, dim, keepdim));
+Tensor sum(const Tensor& x, Dims dims, bool keepdim) {
+  Reduced shapes = reduced("sum", x, dims, keepdim);
+  return sum_over(x, shapes.kept, shapes.result);
 }
+Tensor sum(const Tensor& x, int dim, bool keepdim) { return sum(x, {dim}, keepdim); }
 
-Tensor mean(const Tensor& x, int dim, bool keepdim) {
-  dim = check_dim("mean", x, dim);
-  return mean_over(x, x.shape().with(dim, 1), result_shape(x, dim, keepdim));
+Tensor mean(const Tensor& x, Dims dims, bool keepdim) {
+  Reduced shapes = reduced("mean", x, dims, keepdim);
+  return mean_over(x, shapes.kept, shapes.result);
 }
+Tensor mean(const Tensor& x, int dim, bool keepdim) { return mean(x, {dim}, keepdim); }
 
 ValuesAndIndex max(const Tensor& x, int dim, bool keepdim) {
   dim = check_dim("max", x, dim);
   SG_CHECK(x.size(dim) > 0, "max: dimension ", dim, " of ", x.shape(), " is empty");
-  Shape kept = x.shape().with(dim, 1), shape = result_shape(x, dim, keepdim);
+  auto [kept, shape] = reduced("max", x, {&dim, 1}, keepdim);
   Tensor values = empty(kept, {x.dtype(), x.device()}), index = empty(kept, {DType::i64, x.device()});
   launch(kernels::max_dim, x, out(values), out(index), x, dim);
   ValuesAndIndex result{values.alias(shape), index.alias(shape)};

@@ -77,6 +77,13 @@ template <class Fn> void arithmetic(OutView y, View a, View b, Fn fn) {
 }
 
 inline double power_of(double a, double b) { return std::pow(a, b); }
+/// Of signed integers, by their magnitudes.
+inline uint64_t remainder_of(uint64_t x, uint64_t divisor) {
+  bool negative = int64_t(x) < 0, opposite = negative != (int64_t(divisor) < 0);
+  uint64_t magnitude = int64_t(divisor) < 0 ? 0 - divisor : divisor, rest = (negative ? 0 - x : x) % magnitude;
+  uint64_t distance = rest != 0 && opposite ? magnitude - rest : rest;
+  return int64_t(divisor) < 0 ? 0 - distance : distance;
+}
 inline double remainder_of(double a, double b) {
   double rest = std::fmod(a, b);
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;

@@ -53,6 +53,15 @@ template <class Op> void compare(const Launch& launch, OutView y, View a, View b
   };
 SG_RELATIONS(SG_OP)
 
+/// Of the divisor's sign. It is not 0; -1 has a case of its own, as the least number divided by it overflows.
+struct IntegerRemainder {
+  uint64_t operator()(uint64_t x, uint64_t divisor) const {
+    auto a = int64_t(x), b = int64_t(divisor);
+    int64_t rest = b == -1 ? 0 : a % b;
+    return uint64_t(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
+  }
+};
+
 template <class Op, class T> void integer_binary(const Launch& launch, OutView y, View a, View b) {
   run(launch, y, a, b, [](void* y, const void* a, const void* b, const Grid& grid) {
     map_grid(static_cast<T*>(y), static_cast<const T*>(a), static_cast<const T*>(b), grid,
@@ -117,6 +126,7 @@ const bool registered_integers = [] {
   add_integers<std::plus<>>(kernels::add);
   add_integers<std::minus<>>(kernels::sub);
   add_integers<std::multiplies<>>(kernels::mul);
+  add_integers<IntegerRemainder>(kernels::remainder);
   return true;
 }();
 

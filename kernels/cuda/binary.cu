@@ -9,8 +9,13 @@ namespace {
 
 template <class C> __device__ C power_of(C a, C b) { return std::pow(a, b); }
 template <class C> __device__ C remainder_of(C a, C b) {
-  C rest = std::fmod(a, b);
-  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+  if constexpr (std::is_integral_v<C>) {  // signed; the least number divided by -1 overflows
+    auto x = int64_t(a), divisor = int64_t(b), rest = divisor == -1 ? 0 : x % divisor;
+    return C(rest != 0 && (rest < 0) != (divisor < 0) ? rest + divisor : rest);
+  } else {
+    C rest = std::fmod(a, b);
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+  }
 }
 
 #define SG_OP(name, result)                                                       \
@@ -77,10 +82,12 @@ void where(const Launch& how, OutView y, View condition, View a, View b) {
 
 #define SG_ADD_BINARY(name, ...) add_kernel<floats<name##_op>>(kernels::name, kFloats),
 #define SG_ADD_RELATION(name, ...) add_kernel<compare<Relation::name>>(kernels::name, kAll),
-const Registered registered[] = {
-    add_kernel<integers<add_op>>(kernels::add, kIntegers), add_kernel<integers<sub_op>>(kernels::sub, kIntegers),
-    add_kernel<integers<mul_op>>(kernels::mul, kIntegers), add_kernel<where>(kernels::where, kAll),
-    SG_BINARIES(SG_ADD_BINARY) SG_RELATIONS(SG_ADD_RELATION)};
+const Registered registered[] = {add_kernel<integers<add_op>>(kernels::add, kIntegers),
+                                 add_kernel<integers<sub_op>>(kernels::sub, kIntegers),
+                                 add_kernel<integers<mul_op>>(kernels::mul, kIntegers),
+                                 add_kernel<integers<remainder_op>>(kernels::remainder, kIntegers),
+                                 add_kernel<where>(kernels::where, kAll),
+                                 SG_BINARIES(SG_ADD_BINARY) SG_RELATIONS(SG_ADD_RELATION)};
 
 }  // namespace
 }  // namespace shardgrad::SG_DEVICE

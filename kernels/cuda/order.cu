@@ -77,7 +77,7 @@ void cumsum(const Launch& how, OutView y, View x, int dim, bool reverse) {
     dispatch_floats(x.dtype, run);
 }
 
-// --- sort
+// --- sort -----------------------------------------------------------------------------------------------------------
 
 constexpr int kTile = 1024;
 

@@ -1,6 +1,7 @@
 // Gradients beside those of leaves: grad(), hooks on tensors, retain_grad, and who made NaN.
 
 #include <cmath>
+#include <thread>
 
 #include <tests/autograd/support.h>
 
@@ -46,6 +47,18 @@ TEST_F(GradientsAskedFor, GradOfWhatNothingDependsOnIsUndefined) {
 TEST_F(GradientsAskedFor, GradTakesSeveralOutputsEachWithItsGradient) {
   const Tensor outputs[] = {x * 2, w * x}, inputs[] = {x}, grads[] = {tensor({1., 0.}), tensor({0., 10.})};
   EXPECT_EQ(values(grad(outputs, inputs, grads)[0]), list({2, 50}));
+}
+
+// Threads count their operations apart, so a node may have a smaller number than those it was made from.
+TEST_F(GradientsAskedFor, GradFindsItsWayThroughOperationsOfAnotherThread) {
+  Tensor y = x;
+  for (int k = 0; k < 100; ++k) y = y * 1;
+  Tensor loss;
+  std::thread([&] {
+    ContextScope scope(context_);
+    loss = (y * w).sum();
+  }).join();
+  EXPECT_EQ(values(grad(loss, {x})[0]), list({3, 5}));
 }
 
 TEST_F(GradientsAskedFor, GradLeavesTheRestOfTheGraphForAnotherPass) {
@@ -135,6 +148,12 @@ TEST_F(GradientsAskedFor, AnAnomalyNamesTheOperationThatMadeNan) {
     DetectAnomaly scope;
     EXPECT_REFUSED(loss_of().backward(), "sqrt", "NaN", "input 0");
     EXPECT_NO_THROW((x * w).sum().backward());
+  }
+  {
+    DetectAnomaly scope;
+    Tensor y = x * 2;
+    y.register_hook([](const Tensor& g) { return g * NAN; });
+    EXPECT_REFUSED(y.sum().backward(), "was given NaN", "hook");
   }
   zero.zero_grad();
   loss_of().backward();

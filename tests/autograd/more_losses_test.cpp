@@ -40,6 +40,24 @@ TEST_F(MoreLosses, WithoutOptionsOfTheirOwnTheyAreTheFusedLoss) {
   EXPECT_EQ(cross_entropy(logits, tensor({-100, -100, -100}), ClassOptions{}).item(), 0);
 }
 
+TEST_F(MoreLosses, AnIgnoredRowCountsForNothingWhateverItHas) {
+  Tensor odd = tensor({{1., 2., 3.}, {-INFINITY, 0., -INFINITY}}, DType::f64).set_requires_grad();
+  Tensor one = tensor({2, -100});
+  for (double smoothing : {0.0, 0.1}) {
+    ClassOptions options{.weight = tensor({1., 2., 0.5}, DType::f64), .label_smoothing = smoothing};
+    Tensor loss = cross_entropy(odd, one, options);
+    EXPECT_NEAR(loss.item(), cross_entropy(odd.rows(0, 1), one.rows(0, 1), options).item(), 1e-14);
+  }
+}
+
+TEST_F(MoreLosses, OfABatchInWhichNothingCountsAreZeroAndWhatCountsAllTheSameIsInfinite) {
+  Context rank({.rank = 1, .world_size = 2});
+  Tensor x = zeros({2, 3}).set_requires_grad();
+  ClassOptions none{.count = 0, .label_smoothing = 0.1};
+  EXPECT_EQ(cross_entropy(x, tensor({-100, -100}), none).item(), 0);
+  EXPECT_EQ(cross_entropy(x, tensor({-100, 1}), none).item(), INFINITY);
+}
+
 TEST_F(MoreLosses, AreReducedAsAsked) {
   EXPECT_EQ(l1_loss(x, t, {.reduction = Reduction::sum}).item(), 4);
   EXPECT_EQ(values(l1_loss(x, t, {.reduction = Reduction::none})), (std::vector<double>{0.5, 1, 1.5, 1}));
@@ -60,6 +78,8 @@ TEST_F(MoreLosses, LargeLogitsDoNotOverflow) {
 }
 
 TEST_F(MoreLosses, WhatDoesNotFitIsRefused) {
+  EXPECT_REFUSED(cross_entropy(tensor({1, 2}), labels, ClassOptions{}), "cross_entropy", "floating");
+  EXPECT_REFUSED(cross_entropy(tensor({1., 2.}), labels, ClassOptions{}), "cross_entropy", "(N, classes)");
   EXPECT_REFUSED(l1_loss(x, t.reshape({-1})), "l1_loss", "[2, 2]", "[4]");
   EXPECT_REFUSED(huber_loss(x, t, 0), "huber_loss", "delta 0");
   EXPECT_REFUSED(nll_loss(logits, tensor({0., 1., 2.})), "labels must be i64 (3)");

@@ -187,7 +187,7 @@ Tensor weights(const Shape& shape) {
   return from_vector(numbers, shape, DType::f64);
 }
 
-// In f64; `scale` is the size of what was added up and cancelled on the way.
+// To 1e-12 of the largest number, or of 1.
 void expect_program(const std::map<std::string, Step>& steps, const json& program) {
   Args tensors;
   for (const json& input : program["inputs"]) {

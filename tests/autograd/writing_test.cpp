@@ -37,7 +37,14 @@ TEST(Writing, IntegersStayIntegersAndRefuseFractions) {
   EXPECT_EQ(values(floor(i)), values(i));
   EXPECT_REFUSED(i == 0.5, "eq", "0.5", "no integer");
   EXPECT_REFUSED(remainder(i, 0.5), "remainder", "0.5");
-  EXPECT_REFUSED(remainder(i, 0), "remainder");
+  EXPECT_REFUSED(i % 0, "remainder", "is 0");
+  EXPECT_REFUSED(i % tensor({3, 0, 1}), "remainder", "is 0");
+  constexpr int64_t large = (int64_t(1) << 60) + 1;
+  EXPECT_EQ(values(tensor({large, -large}) % 10), list({double(large % 10), double(10 - large % 10)}));
+  EXPECT_EQ(values(tensor({std::numeric_limits<int64_t>::min(), int64_t(7)}) % -1), list({0, 0}));
+  EXPECT_EQ(values(tensor({7, 8}, DType::u8) % tensor({5, 4}, DType::u8)), list({2, 0}));
+  EXPECT_REFUSED(masked_fill(i, i > 0, 0.5), "masked_fill", "0.5", "no integer");
+  EXPECT_REFUSED(index_put(i, {0}, 0.5), "index_put", "0.5", "no integer");
   EXPECT_REFUSED(i / 2, "div", "floating");
   EXPECT_REFUSED(sin(i), "sin", "floating", "i64");
 }
@@ -73,6 +80,18 @@ TEST(Writing, InPlaceIsSeenByAllAndRefusedWhereAGradientWouldBeLost) {
   EXPECT_EQ(values(w), list({0.5, 0.5}));
 }
 
+TEST(Writing, AChangeInPlaceByAPartOfItselfReadsWhatItWas) {
+  Context context;
+  Tensor x = tensor({{1., 2.}, {3., 4.}, {5., 6.}});
+  x -= x[0];
+  EXPECT_EQ(values(x), list({0, 0, 2, 2, 4, 4}));
+  Tensor y = tensor({1., 2., 3.});
+  y *= y[-1].view({1});
+  EXPECT_EQ(values(y), list({3, 6, 9}));
+  y += y;
+  EXPECT_EQ(values(y), list({6, 12, 18}));
+}
+
 TEST(Writing, AWriteInPlaceIsCountedSoThatBackwardRefusesWhatItChanged) {
   Context context;
   Tensor w = tensor({3., 4.}).set_requires_grad(), x = tensor({1., 2.});
@@ -86,6 +105,7 @@ TEST(Writing, IndicesAreThoseOfPython) {
   Tensor x = arange(24, DType::f32).view({2, 3, 4});
   EXPECT_EQ(values(x[1][2]), list({20, 21, 22, 23}));
   EXPECT_EQ(x[-1].data<float>(), x.data<float>() + 12) << "leading numbers share memory";
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(x[i][uint8_t(0)].size(0), 4) << "numbers of any integer type";
   EXPECT_EQ(values(x[{Ellipsis, 0}]), list({0, 4, 8, 12, 16, 20}));
   EXPECT_EQ((x[{Slice(), Slice(1), None, -1}].shape()), (Shape{2, 2, 1}));
   EXPECT_EQ(values(x[{0, 0, Slice({}, {}, 3)}]), list({0, 3}));
@@ -174,6 +194,7 @@ TEST(Writing, StatisticsOfTooFewAreNanAndOfNothingAreRefused) {
   EXPECT_EQ(prod(zeros({0})).item(), 1);
   EXPECT_REFUSED(max(zeros({0})), "max", "empty");
   EXPECT_REFUSED(sum(zeros({2, 2}), {0, 0}), "sum", "twice");
+  EXPECT_REFUSED(mean(zeros({2, 2}), Dims{}), "mean", "no dimension");
   float infinite = INFINITY;
   EXPECT_EQ(logsumexp(from_vector<float>({-infinite, -infinite}, {2}), 0).item(), -INFINITY);
   EXPECT_NEAR(logsumexp(tensor({1000., 1000.}), 0).item(), 1000 + std::log(2), 1e-4);
@@ -237,6 +258,25 @@ TEST(Writing, RandomNumbersLieWhereTheyShould) {
   std::vector<double> two = values(multinomial(p[0], 2, "two"));
   EXPECT_EQ(std::set<double>(two.begin(), two.end()), (std::set<double>{0, 2}));
   EXPECT_REFUSED(multinomial(p, 4, "four"), "without replacement");
+  EXPECT_REFUSED(multinomial(p, 2, "few"), "multinomial", "less than 2");
+  EXPECT_REFUSED(multinomial(tensor({1., -1.}), 1, "negative", true), "negative or not finite");
+  EXPECT_REFUSED(multinomial(tensor({0., 0.}), 1, "nothing", true), "less than 1");
+  EXPECT_REFUSED(bernoulli(tensor({0.5, 1.5}), "chance"), "bernoulli", "[0, 1]");
+  EXPECT_REFUSED(bernoulli(tensor({0. / 0.}), "nan"), "bernoulli");
+  EXPECT_REFUSED(randint(0, 300, {2}, "bytes", DType::u8), "randint", "u8");
+  EXPECT_REFUSED(randint(3, 3, {2}, "none"), "randint");
+}
+
+TEST(Writing, AnotherDeviceDrawsTheSame) {
+  auto drawn = [](Device device) {
+    Context context;
+    Tensor p = rand({40, 7}, "weights", DType::f64).to(device);
+    std::vector<std::vector<uint8_t>> all;
+    for (const Tensor& each : {bernoulli(p, "coin"), multinomial(p, 5, "with", true), multinomial(p, 5, "without")})
+      all.push_back(bits(each));
+    return all;
+  };
+  EXPECT_EQ(drawn(kCpu), drawn(kAcc));
 }
 
 TEST(Writing, WithoutReplacementTheFirstIsDrawnByItsWeight) {

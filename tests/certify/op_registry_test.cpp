@@ -82,8 +82,10 @@ template <class Check> void for_every_case(Check check, Purpose purpose = Purpos
   }
 }
 
-// What is made of numbers in the source, and what has a shape that values give, has tests of its own.
-const std::set<std::string> kTestedElsewhere{"tensor", "from_blob", "nonzero", "masked_select"};
+// What is made of numbers in the source, what has a shape that values give, and what refuses special values has tests
+// of its own.
+const std::set<std::string> kTestedElsewhere{"tensor",        "from_blob", "nonzero",
+                                             "masked_select", "bernoulli", "multinomial"};
 
 std::set<std::string> declared_operations() {
   std::regex declaration(R"(^(?:Tensor|Truth|ValuesAndIndex|BatchNormResult|std::vector<Tensor>|void) (\w+)\()");

@@ -105,6 +105,10 @@ TEST(Elementwise, IntegerArithmeticIsExactAndWraps) {
       expect_like_reference(SG_BOTH(sub), dtype, one({5, 17}, dtype), {0}, other, a);
       expect_like_reference(SG_BOTH(mul), dtype, one({5, 17}, dtype), {0}, a, other);
     }
+    Buffer divisors = Buffer::random({17}, dtype, 1, 20, 6), whole = Buffer::random({5, 17}, dtype, 1, 20, 7);
+    if (dtype != DType::u8) divisors.set(0, -1), divisors.set(1, -7), whole.set(3, -3);
+    for (const Buffer& divisor : {divisors, whole})
+      expect_like_reference(SG_BOTH(remainder), dtype, one({5, 17}, dtype), {0}, a, divisor);
   }
 }
 

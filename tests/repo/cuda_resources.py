@@ -19,7 +19,8 @@ from pathlib import Path
 REGISTERS = 65536
 PRINTS = "what a refused index or label prints"
 DIMENSIONS = "extents and strides, which a loop over the dimensions indexes"
-STACK = {
+LARGE_ANGLES = "sine and cosine of the CUDA library, for large arguments"
+STACK = {  # a kernel, or what the kernel of a template does
     "attention_cached_kernel": (48, PRINTS),
     "attention_cached_tiles_kernel": (48, PRINTS),
     "attention_kernel": (48, PRINTS),
@@ -31,7 +32,9 @@ STACK = {
     "cross_entropy_kernel": (48, PRINTS),
     "gather_kernel": (160, DIMENSIONS + "; " + PRINTS),
     "index_select_kernel": (48, PRINTS),
-    "normal_kernel": (40, "sine and cosine of the CUDA library, for large arguments"),
+    "map_kernel<cos_op": (40, LARGE_ANGLES),
+    "map_kernel<sin_op": (40, LARGE_ANGLES),
+    "normal_kernel": (40, LARGE_ANGLES),
     "rope_kernel": (48, PRINTS),
     "scatter_add_kernel": (160, DIMENSIONS + "; " + PRINTS),
     "sort_entries_kernel": (48, PRINTS),
@@ -78,6 +81,11 @@ def kernels(source, objects):
     return [(arch, short(name), *numbers) for (arch, _, *numbers), name in zip(found, names)]
 
 
+def keys(name):
+    """map_kernel<Tanh, float, float> is looked up as map_kernel, and as map_kernel<Tanh."""
+    return name.split("<")[0], name.split(",")[0].rstrip(">")
+
+
 def faults(found, most):
     for arch, name, registers, stack, _, spilled in found:
         base = name.split("<")[0]
@@ -86,13 +94,13 @@ def faults(found, most):
         allowed = most[SMALL_BLOCKS.search(base) is not None]
         if registers > allowed:
             yield f"{name} ({arch}) needs {registers} registers of a thread, more than {allowed}"
-        known = STACK.get(base, (0, ""))[0]
+        known = max(STACK.get(key, (0, ""))[0] for key in keys(name))
         if stack > known:
             yield (f"{name} ({arch}) keeps {stack} bytes on its stack, more than {known}: avoid it, or give the reason "
                    f"in {Path(__file__).name}")
     if not found:
         yield "there is no kernel: built for PTX only"
-    for name in sorted(set(STACK) - {kernel[1].split("<")[0] for kernel in found}) if found else []:
+    for name in sorted(set(STACK) - {key for kernel in found for key in keys(kernel[1])}) if found else []:
         yield f"{name} has a reason for its stack, but there is no such kernel"
 
 

@@ -24,32 +24,8 @@ struct Sort final : Node {
   }
 };
 
-// x's shape with extent 1 along `dims`.
-Shape kept_shape(const char* op, const Tensor& x, Dims dims) {
-  Shape kept = x.shape();
-  std::array<bool, kMaxDims> given{};
-  for (int dim : dims) {
-    int d = check_dim(op, x, dim);
-    SG_CHECK(!given[size_t(d)], op, ": dimension ", dim, " of shape ", x.shape(), " is given twice");
-    given[size_t(d)] = true;
-    kept = kept.with(d, 1);
-  }
-  return kept;
-}
-
-// `y`, which has extent 1 along `dims`, as keepdim wants it.
-Tensor drop_dims(const Tensor& y, Dims dims, bool keepdim) {
-  if (keepdim) return y;
-  std::array<bool, kMaxDims> gone{};
-  for (int dim : dims) gone[size_t(dim < 0 ? dim + y.ndim() : dim)] = true;
-  std::vector<int64_t> extents;
-  for (int d = 0; d < y.ndim(); ++d)
-    if (!gone[size_t(d)]) extents.push_back(y.size(d));
-  return reshape(y, Shape(std::span<const int64_t>(extents)));
-}
-
-Tensor zero_beside(const Tensor& x) { return zeros({}, {x.dtype(), x.device()}); }
-Tensor zero_count(const Tensor& x) { return zeros({}, {DType::i64, x.device()}); }
+// `y` has extent 1 along dim.
+Tensor dropped(const Tensor& y, int dim, bool keepdim) { return keepdim ? y : squeeze(y, dim); }
 
 // The order turned round, exactly: integers wrap.
 Tensor upside_down(const Tensor& x) { return is_floating(x.dtype()) ? neg(x) : affine(x, -1, -1); }
@@ -93,24 +69,11 @@ Tensor var_over(const Tensor& x, const Tensor& average, double n, double correct
 
 // The slope of the root is infinite at 0; of equal numbers the gradient is 0, as in PyTorch.
 Tensor root(const Tensor& x) {
-  Tensor zero = eq(x, zero_beside(x)), one = ones({}, {x.dtype(), x.device()});
-  return where(zero, x, sqrt(where(zero, one, x)));
+  Tensor zero = x == 0;
+  return where(zero, x, sqrt(where(zero, number_beside("std", x, 1), x)));
 }
-
-Tensor truth(const Tensor& x) { return ne(x, zero_beside(x)); }
 
 }  // namespace
-
-Tensor sum(const Tensor& x, Dims dims, bool keepdim) {
-  Shape kept = kept_shape("sum", x, dims);
-  if (should_widen(x)) return sum(widened(x), dims, keepdim);
-  return drop_dims(sum_to_shape(x, kept), dims, keepdim);
-}
-
-Tensor mean(const Tensor& x, Dims dims, bool keepdim) {
-  Shape kept = kept_shape("mean", x, dims);
-  return drop_dims(mean_to_shape(x, kept), dims, keepdim);
-}
 
 Tensor max(const Tensor& x) {
   check_any("max", x);
@@ -142,14 +105,14 @@ Tensor argmin(const Tensor& x, int dim, bool keepdim) {
 
 Tensor var(const Tensor& x, double correction) {
   check_floating("var", x);
-  Tensor wide = cast(flat(x), sum_dtype(x.dtype()));
-  return cast(var_over(wide, mean(wide), double(x.numel()), correction, {0}, false), x.dtype());
+  Tensor all = wide(flat(x));
+  return cast(var_over(all, mean(all), double(x.numel()), correction, {0}, false), x.dtype());
 }
 Tensor var(const Tensor& x, int dim, double correction, bool keepdim) {
   check_floating("var", x);
   dim = check_dim("var", x, dim);
-  Tensor wide = cast(x, sum_dtype(x.dtype()));
-  return cast(var_over(wide, mean(wide, dim, true), double(x.size(dim)), correction, {dim}, keepdim), x.dtype());
+  Tensor from = wide(x);
+  return cast(var_over(from, mean(from, dim, true), double(x.size(dim)), correction, {dim}, keepdim), x.dtype());
 }
 Tensor std(const Tensor& x, double correction) { return root(var(x, correction)); }
 Tensor std(const Tensor& x, int dim, double correction, bool keepdim) { return root(var(x, dim, correction, keepdim)); }
@@ -159,7 +122,7 @@ Tensor prod(const Tensor& x, int dim, bool keepdim) {
   dim = check_dim("prod", x, dim);
   DType dtype = is_floating(x.dtype()) ? sum_dtype(x.dtype()) : DType::i64;
   Tensor y = product_along(cast(x, dtype), dim);
-  return drop_dims(is_floating(dtype) && !should_widen(x) ? cast(y, x.dtype()) : y, {dim}, keepdim);
+  return dropped(is_floating(dtype) && !should_widen(x) ? cast(y, x.dtype()) : y, dim, keepdim);
 }
 
 Tensor logsumexp(const Tensor& x, int dim, bool keepdim) {
@@ -167,15 +130,15 @@ Tensor logsumexp(const Tensor& x, int dim, bool keepdim) {
   check_floating("logsumexp", x);
   dim = check_dim("logsumexp", x, dim);
   Tensor top = max(x.detach(), dim, true).values;
-  top = where(isfinite(top), top, zero_beside(top));  // infinity less itself would be NaN
-  return drop_dims(add(log(sum(exp(sub(x, top)), dim, true)), top), {dim}, keepdim);
+  top = where(isfinite(top), top, number_beside("logsumexp", top, 0));  // infinity less itself would be NaN
+  return dropped(add(log(sum(exp(sub(x, top)), dim, true)), top), dim, keepdim);
 }
 
-Truth any(const Tensor& x) { return Truth(x.numel() ? max(truth(x)) : zeros({}, {DType::u8, x.device()})); }
-Truth all(const Tensor& x) { return Truth(x.numel() ? min(truth(x)) : ones({}, {DType::u8, x.device()})); }
-Truth any(const Tensor& x, int dim, bool keepdim) { return ne(sum(truth(x), dim, keepdim), zero_count(x)); }
-Truth all(const Tensor& x, int dim, bool keepdim) { return eq(sum(logical_not(x), dim, keepdim), zero_count(x)); }
-Tensor count_nonzero(const Tensor& x) { return sum(truth(x)); }
+Truth any(const Tensor& x) { return Truth(x.numel() ? max(nonzero_flags(x)) : zeros({}, {DType::u8, x.device()})); }
+Truth all(const Tensor& x) { return Truth(x.numel() ? min(nonzero_flags(x)) : ones({}, {DType::u8, x.device()})); }
+Truth any(const Tensor& x, int dim, bool keepdim) { return sum(nonzero_flags(x), dim, keepdim) != 0; }
+Truth all(const Tensor& x, int dim, bool keepdim) { return sum(logical_not(x), dim, keepdim) == 0; }
+Tensor count_nonzero(const Tensor& x) { return sum(nonzero_flags(x)); }
 
 Tensor cumsum(const Tensor& x, int dim) {
   if (should_widen(x)) return cumsum(widened(x), dim);
