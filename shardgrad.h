@@ -25,6 +25,7 @@
 #include <shardgrad/optim/adam.h>
 #include <shardgrad/optim/clip.h>
 #include <shardgrad/optim/composed.h>
+#include <shardgrad/optim/ema.h>
 #include <shardgrad/optim/grad_scaler.h>
 #include <shardgrad/optim/schedule.h>
 #include <shardgrad/optim/sgd.h>

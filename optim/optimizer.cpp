@@ -5,19 +5,13 @@
 #include <unordered_set>
 
 #include <shardgrad/autograd/match.h>
-#include <shardgrad/autograd/node.h>
 #include <shardgrad/core/timeline.h>
 #include <shardgrad/core/warning.h>
 #include <shardgrad/kernels/ops.h>
+#include <shardgrad/optim/ranges.h>
 
 namespace shardgrad::optim {
 namespace {
-
-// Also of a frozen parameter, which may be trained later.
-GradSink* owner_of(const Tensor& parameter) {
-  GradFn* made_by = parameter.impl().grad_fn.get();
-  return made_by && parameter.is_leaf() ? static_cast<Leaf*>(made_by)->sink() : nullptr;
-}
 
 bool in_memory(const Tensor& tensor) { return tensor.defined() && tensor.storage()->resident(); }
 
@@ -83,13 +77,7 @@ void Optimizer::set_lr(double lr) {
   lr_ = lr;
 }
 
-void Optimizer::check_dtype(size_t i) const {
-  GradSink* owner = slots_[i].owner;
-  DType dtype = owner ? owner->dtype() : parameters_[i].tensor.dtype();
-  SG_CHECK(size_of(dtype) >= 4, name_, ": '", parameters_[i].name, "' is ", dtype,
-           ", in which small updates are lost; keep the model in f32 and compute in ", dtype,
-           " in a scope of Autocast, or shard it with Config::param_dtype");
-}
+void Optimizer::check_dtype(size_t i) const { check_wide(name_, parameters_[i], slots_[i].owner); }
 
 // State of before the parameter went to another device or dtype.
 void Optimizer::check_state(size_t i) const {
@@ -106,9 +94,8 @@ void Optimizer::check_state(size_t i) const {
 // `whole` is room for the only range of a parameter that is not sharded.
 std::span<const LocalRange> Optimizer::ranges_of(size_t i, Gradients gradients, LocalRange& whole) const {
   const Tensor& tensor = parameters_[i].tensor;
-  GradSink* owner = owner_of(tensor);
-  SG_CHECK(owner == slots_[i].owner, name_, ": '", parameters_[i].name,
-           "' was sharded after this optimizer was made; make the optimizer after fully_shard");
+  GradSink* owner = slots_[i].owner;
+  check_owner(name_, "optimizer", parameters_[i], owner);
   bool used = gradients == Gradients::used;
   if (owner) return used ? owner->local_ranges() : owner->owned_ranges();
   whole = {tensor, used ? tensor.grad() : Tensor(), 0, tensor.numel()};

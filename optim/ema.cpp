@@ -1,0 +1,82 @@
+#include <shardgrad/optim/ema.h>
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/kernels/ops.h>
+#include <shardgrad/optim/optimizer.h>
+#include <shardgrad/optim/ranges.h>
+
+namespace shardgrad::optim {
+namespace {
+
+bool alike(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.device() == b.device() && a.shape() == b.shape();
+}
+
+}  // namespace
+
+EMA::EMA(std::vector<NamedParameter> parameters, double decay)
+    : parameters_(std::move(parameters)), averages_(parameters_.size()), decay_(decay) {
+  check_option("EMA", "decay", decay, decay >= 0 && decay < 1);
+  SG_CHECK(!parameters_.empty(), "EMA: there are no parameters to average");
+  for (const NamedParameter& parameter : parameters_) {
+    owners_.push_back(owner_of(parameter.tensor));
+    check_wide("EMA", parameter, owners_.back());
+  }
+}
+
+std::vector<EMA::Piece> EMA::pieces() const {
+  std::vector<Piece> found;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const NamedParameter& parameter = parameters_[i];
+    check_owner("EMA", "average", parameter, owners_[i]);
+    size_t part = 0;
+    if (!owners_[i]) {
+      SG_CHECK(parameter.tensor.storage()->resident(), "EMA: '", parameter.name,
+               "' has no values yet; call the model once, or materialize()");
+      found.push_back({parameter.tensor.detach(), Tensor(), i, part});
+    } else {
+      owners_[i]->wait();
+      for (const LocalRange& range : owners_[i]->owned_ranges())
+        found.push_back({range.values.detach(), range.copy, i, part++});
+    }
+  }
+  for (const Piece& piece : found)
+    SG_CHECK(!begun_ || alike(piece.values, averages_[piece.index].at(piece.part)), "EMA: '",
+             parameters_[piece.index].name,
+             "' went to another device or dtype after the first update; make the EMA anew");
+  return found;
+}
+
+void EMA::update() {
+  SG_CHECK(!swapped_, "EMA: the averages are in the model; swap() back before update()");
+  NoGrad no_grad;
+  for (const Piece& piece : pieces()) {
+    std::vector<Tensor>& averages = averages_[piece.index];
+    TagScope owner(Tag{Category::optimizer_state, piece.values.storage()->tag().unit});
+    if (!begun_)
+      averages.push_back(clone(piece.values));
+    else
+      averages[piece.part] += (piece.values - averages[piece.part]) * (1 - decay_);
+  }
+  begun_ = true;
+}
+
+void EMA::swap() {
+  SG_CHECK(begun_, "EMA: there is no average yet; call update() after a step");
+  NoGrad no_grad;
+  std::vector<Piece> all = pieces();
+  for (GradSink* owner : owners_)
+    if (owner) owner->before_write();
+  for (const Piece& piece : all) {
+    Tensor &average = averages_[piece.index][piece.part], values = clone(piece.values);
+    copy_into(piece.values, average);
+    copy_into(average, values);
+    if (piece.copy.defined()) launch(kernels::cast, piece.values, out(piece.copy), piece.values);
+    piece.values.bump_version();
+  }
+  for (GradSink* owner : owners_)
+    if (owner) owner->written();
+  swapped_ = !swapped_;
+}
+
+}  // namespace shardgrad::optim

@@ -1,0 +1,31 @@
+#pragma once
+// What of a parameter this rank updates (autograd/parameter.h), for optimizers and averages.
+
+#include <span>
+#include <string>
+
+#include <shardgrad/autograd/node.h>
+
+namespace shardgrad::optim {
+
+/// Who has sharded a parameter, frozen ones too, or null.
+inline GradSink* owner_of(const Tensor& parameter) {
+  GradFn* made_by = parameter.impl().grad_fn.get();
+  return made_by && parameter.is_leaf() ? static_cast<Leaf*>(made_by)->sink() : nullptr;
+}
+
+/// Throws Error(input) where a parameter has another owner than when this `what`, an optimizer or average, was made.
+inline void check_owner(const std::string& who, const char* what, const NamedParameter& parameter, GradSink* before) {
+  SG_CHECK(owner_of(parameter.tensor) == before, who, ": '", parameter.name, "' was sharded after this ", what,
+           " was made; make the ", what, " after fully_shard");
+}
+
+/// Throws Error(input) for a parameter whose elements have 16 bits, in which small steps are lost.
+inline void check_wide(const std::string& who, const NamedParameter& parameter, GradSink* owner) {
+  DType dtype = owner ? owner->dtype() : parameter.tensor.dtype();
+  SG_CHECK(size_of(dtype) >= 4, who, ": '", parameter.name, "' is ", dtype,
+           ", in which small updates are lost; keep the model in f32 and compute in ", dtype,
+           " in a scope of Autocast, or shard it with Config::param_dtype");
+}
+
+}  // namespace shardgrad::optim

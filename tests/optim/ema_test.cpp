@@ -1,0 +1,78 @@
+// The average of parameters over a training, in a process without ranks; tests/fsdp/ema_test.cpp has sharded ones.
+
+#include <shardgrad/nn/nn.h>
+#include <shardgrad/optim/ema.h>
+#include <shardgrad/optim/sgd.h>
+
+#include <tests/autograd/support.h>
+
+namespace shardgrad::test {
+namespace {
+
+TEST(Ema, IsItsFormula) {
+  Context context;
+  auto model = nn::make<nn::Linear>(3, 2);
+  model->materialize();
+  optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
+  optim::EMA average(model->named_parameters(), 0.75);
+  std::vector<double> expected;
+  for (int step = 0; step < 4; ++step) {
+    mse_loss(model(randn({5, 3})), zeros({5, 2})).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+    average.update();
+    std::vector<double> now = values(model->weight);
+    if (step == 0) expected = now;
+    for (size_t i = 0; i < now.size(); ++i) expected[i] += 0.25 * (now[i] - expected[i]);
+  }
+  std::vector<double> trained = values(model->weight);
+  average.swap();
+  EXPECT_TRUE(average.swapped());
+  std::vector<double> averaged = values(model->weight);
+  EXPECT_NE(averaged, trained);
+  for (size_t i = 0; i < averaged.size(); ++i) EXPECT_NEAR(averaged[i], expected[i], 1e-6);
+  EXPECT_REFUSED(average.update(), "swap() back");
+  average.swap();
+  EXPECT_EQ(values(model->weight), trained);
+}
+
+TEST(Ema, OfWhatStaysIsExactlyThat) {
+  Context context;
+  auto model = nn::make<nn::Linear>(30, 20);
+  model->materialize();
+  auto before = bits(model->weight);
+  optim::EMA average(model->named_parameters(), 0.9);
+  for (int i = 0; i < 9; ++i) average.update();
+  average.swap();
+  EXPECT_EQ(bits(model->weight), before);
+}
+
+TEST(Ema, ASwapBetweenForwardAndBackwardIsSeen) {
+  Context context;
+  auto model = nn::make<nn::Linear>(3, 2);
+  Tensor x = randn({5, 3}).set_requires_grad();
+  Tensor loss = sum(model(x));
+  optim::EMA average(model->named_parameters());
+  average.update();
+  average.swap();
+  EXPECT_REFUSED(loss.backward(), "changed");
+}
+
+TEST(Ema, RefusesWhatItCannotDo) {
+  Context context;
+  auto model = nn::make<nn::Linear>(3, 2);
+  EXPECT_REFUSED(optim::EMA(model->named_parameters(), 1), "decay");
+  EXPECT_REFUSED(optim::EMA({}), "no parameters");
+  optim::EMA average(model->named_parameters());
+  EXPECT_REFUSED(average.update(), "'weight'", "no values yet");
+  model->materialize();
+  EXPECT_REFUSED(average.swap(), "no average yet");
+  average.update();
+  model->to(DType::f64);
+  EXPECT_REFUSED(average.update(), "'weight'", "anew");
+  model->to(DType::bf16);
+  EXPECT_REFUSED(optim::EMA(model->named_parameters()), "bf16");
+}
+
+}  // namespace
+}  // namespace shardgrad::test
