@@ -6,6 +6,7 @@
 #include <shardgrad/train/data/text_data.h>
 #include <shardgrad/train/data/tokens.h>
 #include <shardgrad/train/registry.h>
+#include <shardgrad/train/tasks/cnn.h>
 #include <shardgrad/train/tasks/language.h>
 #include <shardgrad/train/tasks/mlp.h>
 #include <shardgrad/train/tasks/next_token.h>
@@ -137,6 +138,8 @@ void register_built_in(Registry& registry) {
   registry.add_data<TokenChoice>("tokens", "a text as numbers", open_tokens);
   registry.add_data<FashionMnistOptions>("fashion_mnist", "pictures of clothes in ten classes", open_fashion_mnist,
                                          FashionMnist::known_outline());
+  registry.add_model<CnnOptions>("cnn", "convolutions and two linear layers, for small pictures",
+                                 [](const CnnOptions& options) { return nn::make<Cnn>(options); });
   registry.add_model<Gpt2Choice>("gpt2", "a transformer as GPT-2", make_gpt2);
   registry.add_model<LlamaChoice>("llama", "a transformer as LLaMA", make_llama);
   registry.add_model<MlpOptions>("mlp", "linear layers with an activation between them", make_mlp);

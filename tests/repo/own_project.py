@@ -69,7 +69,7 @@ def what_it_registers_is_known_to_it_alone():
     run = call(["build/own_model", "train", "config.json", "--set", "model.dropout=1"])
     expect(run.returncode == 2 and "model.dropout is 1, expected a finite number from 0 to below 1" in run.stderr, run)
     run = call(["shardgrad", "train", "config.json"])
-    expect(run.returncode == 2 and "config.json:4: model.name is \"net\", expected one of gpt2, llama, mlp" in run.stderr, run)
+    expect(run.returncode == 2 and "config.json:4: model.name is \"net\", expected one of cnn, gpt2, llama, mlp" in run.stderr, run)
 
 
 def a_new_project(build):

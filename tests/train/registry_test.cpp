@@ -148,7 +148,7 @@ TEST_F(OwnRun, KeysAreThoseOfTheChosenNamesAndWrittenWhole) {
   EXPECT_THAT(refusal({"model.layers=[2,1]"}), HasSubstr("model.layers is an option of mlp, but model.name is net"));
   EXPECT_EQ(std::ranges::count(refusal({"model.name=nets", "model.layers=[2,1]", "model.widths=[3]"}), '\n'), 0)
       << "nothing is said of options of a model that there is not";
-  EXPECT_THAT(refusal({"model.name=nets"}), HasSubstr("expected one of gpt2, llama, mlp, net"));
+  EXPECT_THAT(refusal({"model.name=nets"}), HasSubstr("expected one of cnn, gpt2, llama, mlp, net"));
   EXPECT_THAT(refusal({"task.name=mirrored"}),
               HasSubstr("model.name means nothing to task mirrored, which has a module of its own"));
 }
@@ -167,7 +167,7 @@ TEST_F(OwnRun, WhatDoesNotFitTogetherIsRefusedBeforeAFolderIsMade) {
 
 TEST_F(OwnRun, AnUnknownNameIsRefusedWithThoseThatThereAre) {
   EXPECT_THAT(error_of([&] { registry_.make_model({"nets"}); }),
-              HasSubstr("model.name is 'nets'; there are gpt2, llama, mlp, net"));
+              HasSubstr("model.name is 'nets'; there are cnn, gpt2, llama, mlp, net"));
 }
 
 TEST_F(OwnRun, DataWhoseOutlineIsKnownNeedNotBeThereToPlan) {
