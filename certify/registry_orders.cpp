@@ -159,6 +159,8 @@ void add_more_creations(std::vector<OpCase>& cases) {
     add(op, [call](const Tensor& x) { return first_of([&] { return call(x); }); });
   };
   drawn("randint", [](const Tensor& x) { return randint(-3, 9, x.shape(), "case", {DType::i64, x.device()}); });
+  drawn("randn_like", [](const Tensor& x) { return randn_like(x, "case"); });
+  drawn("rand_like", [](const Tensor& x) { return rand_like(x, "case"); });
   drawn("randperm", [](const Tensor& x) { return randperm(x.numel(), "case", x.device()); });
 }
 

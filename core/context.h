@@ -68,6 +68,8 @@ class Context {
   int rank() const { return options_.rank; }
   int world_size() const { return options_.world_size; }
   uint64_t seed() const { return options_.seed; }
+  /// Use manual_seed, which also begins the sequences anew.
+  void set_seed(uint64_t seed) { options_.seed = seed; }
   int threads() const { return options_.threads; }
   Device default_device() const { return options_.device; }
   const Options& options() const { return options_; }

@@ -200,12 +200,13 @@ namespace {
 
 /// What a rank's part of a model on a mesh begins with.
 struct Beginning {
-  bool counts = true;                     // else it gets another rank's values
+  bool counts = true;  // else it gets another rank's values
+  std::array<int64_t, 2> seeds = {};
   std::map<std::string, int64_t> values;  // hashes; 0: it has none yet
 };
 
 void check_beginnings(const Beginning& mine, const HeldParts& held, dist::ProcessGroup& world, bool seeds_count) {
-  std::vector<int64_t> numbers{mine.counts, int64_t(context().seed())};
+  std::vector<int64_t> numbers{mine.counts, mine.seeds[0], mine.seeds[1]};
   for (const auto& [name, hash] : mine.values) numbers.push_back(hash);
   std::vector<int64_t> all = world.share(numbers, {"", "fully_shard"});
   auto of = [&](int rank, size_t i) { return all[size_t(rank) * numbers.size() + i]; };
@@ -213,15 +214,16 @@ void check_beginnings(const Beginning& mine, const HeldParts& held, dist::Proces
     return concat("fully_shard: rank ", world.global_rank(rank), " and rank ", world.global_rank(other));
   };
   for (int rank = 1; rank < world.size() && seeds_count; ++rank)
-    SG_CHECK(of(rank, 1) == of(0, 1), both(rank, 0), " have different seeds, ", uint64_t(of(rank, 1)), " and ",
-             uint64_t(of(0, 1)), ", so their parts would begin as parts of different models; give every rank the ",
-             "same seed");
+    for (size_t what : {1, 2})
+      SG_CHECK(of(rank, what) == of(0, what), both(rank, 0), what == 1 ? " have" : " made their models with",
+               " different seeds, ", uint64_t(of(rank, what)), " and ", uint64_t(of(0, what)),
+               ", so their parts would begin as parts of different models; give every rank the same seed");
   size_t i = 0;
   for (const auto& [name, hash] : mine.values) {
     for (int rank = 1; rank < world.size(); ++rank) {
       int other = 0;
       while (other < rank && !(of(other, 0) && same_part(held.of(i, rank), held.of(i, other)))) ++other;
-      SG_CHECK(other == rank || !of(rank, 0) || of(rank, i + 2) == of(other, i + 2), both(rank, other),
+      SG_CHECK(other == rank || !of(rank, 0) || of(rank, i + 3) == of(other, i + 3), both(rank, other),
                " have copies of '", name, "' that begin with other values, set or loaded on one of them before ",
                "fully_shard; set the same on both");
     }
@@ -234,7 +236,7 @@ void check_beginnings(const Beginning& mine, const HeldParts& held, dist::Proces
 // What no rank of the group sees: the parts, seeds and values of those beside it.
 static void check_mesh(nn::Module& module, const parallel::Mesh& mesh, std::string_view axis, const Config& config) {
   HeldParts::Mine mine;
-  Beginning beginning{!config.sync_module_states || mesh.coordinate(axis) == 0, {}};
+  Beginning beginning{!config.sync_module_states || mesh.coordinate(axis) == 0, seeds_of(module), {}};
   for (const auto& [name, parameter] : module.parameter_entries()) {
     const Tensor& tensor = parameter->tensor;
     bool is_sharded = tensor.storage()->tag().unit != 0;

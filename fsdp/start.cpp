@@ -35,6 +35,15 @@ uint64_t hash_of_values(const Tensor& tensor) {
   return hash;
 }
 
+std::array<int64_t, 2> seeds_of(nn::Module& root) {
+  std::vector<int64_t> each;
+  for (const auto& parameter : root.parameter_entries())
+    if (!parameter.object->initialised) each.push_back(int64_t(parameter.object->init.seed.value_or(0)));
+  int64_t now = int64_t(context().seed());
+  bool one = std::ranges::all_of(each, [&](int64_t seed) { return seed == each[0]; });
+  return {now, each.empty() ? now : one ? each[0] : int64_t(hash_of_numbers(each))};
+}
+
 uint64_t hash_of_numbers(std::span<const int64_t> numbers) {
   return hash_of({reinterpret_cast<const char*>(numbers.data()), numbers.size_bytes()});
 }
@@ -44,23 +53,26 @@ void check_same_start(nn::Module& root, const std::string& structure, dist::Proc
   std::vector<NamedParameter> state = state_of(root);
   std::vector<int64_t> values;
   for (const NamedParameter& each : state) values.push_back(int64_t(from_rank0 ? 0 : hash_of_values(each.tensor)));
-  int64_t seed = from_rank0 ? 0 : int64_t(context().seed());
-  std::vector<int64_t> all =
-      world.share<int64_t>({int64_t(hash_of(structure)), seed, int64_t(hash_of_numbers(values))}, label);
+  auto [seed, made_with] = from_rank0 ? std::array<int64_t, 2>{} : seeds_of(root);
+  const std::vector<int64_t> mine{int64_t(hash_of(structure)), seed, made_with, int64_t(hash_of_numbers(values))};
+  std::vector<int64_t> all = world.share(mine, label);
+  auto of = [&](int rank, size_t what) { return all[size_t(rank) * mine.size() + what]; };
   auto differs = [&](size_t what) {
     for (int rank = 1; rank < world.size(); ++rank)
-      if (all[size_t(rank) * 3 + what] != all[what]) return rank;
+      if (of(rank, what) != of(0, what)) return rank;
     return 0;
   };
   auto both = [&](int rank) { return concat("rank ", world.global_rank(rank), " and rank ", world.global_rank(0)); };
   const char* remedy = ", or start from rank 0's values with Config::sync_module_states";
   if (int rank = differs(0))
     fail("fully_shard: ", both(rank), " have different models or sharding options; build the same on every rank");
-  if (int rank = differs(1))
-    fail("fully_shard: ", both(rank), " have different seeds, ", uint64_t(all[size_t(rank) * 3 + 1]), " and ",
-         uint64_t(all[1]), ", so they would train different models; give every rank the same seed, since samples are ",
-         "divided by rank and not by seed", remedy);
-  if (!differs(2)) return;
+  for (size_t what : {1, 2})
+    if (int rank = differs(what))
+      fail("fully_shard: ", both(rank), what == 1 ? " have" : " made their models with", " different seeds, ",
+           uint64_t(of(rank, what)), " and ", uint64_t(of(0, what)),
+           ", so they would train different models; give every rank the same seed, since samples are ",
+           "divided by rank and not by seed", remedy);
+  if (!differs(3)) return;
   std::vector<int64_t> each = world.share(values, label);
   for (size_t i = 0; i < state.size(); ++i)
     for (int rank = 1; rank < world.size(); ++rank) {

@@ -1,8 +1,11 @@
 #pragma once
 // Modules made of a list of modules.
 
+#include <algorithm>
 #include <functional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <shardgrad/nn/module.h>
@@ -48,6 +51,34 @@ template <class M> class ModuleList : public Module {
 
  private:
   std::vector<Child<M>> items_;
+};
+
+/// Modules of one type by name, in the order they were added, which their owner calls as it likes.
+template <class M> class ModuleDict : public Module {
+ public:
+  template <class... Args> Child<M> add(const std::string& name, Args&&... args) {
+    return items_.emplace_back(name, child<M>(name, std::forward<Args>(args)...)).second;
+  }
+  size_t size() const { return items_.size(); }
+  bool contains(std::string_view name) const { return find(name) != items_.end(); }
+  /// Throws Error(input), with the names that there are, for another one.
+  const Child<M>& operator[](std::string_view name) const {
+    auto found = find(name);
+    if (found != items_.end()) return found->second;
+    std::string names;
+    for (const auto& each : items_) names += concat(names.empty() ? "" : ", ", "'", each.first, "'");
+    fail("ModuleDict: there is no module '", name, "'; there are ", names.empty() ? "none" : names);
+  }
+  /// Pairs of name and module.
+  auto begin() const { return items_.begin(); }
+  auto end() const { return items_.end(); }
+
+ private:
+  using Items = std::vector<std::pair<std::string, Child<M>>>;
+  typename Items::const_iterator find(std::string_view name) const {
+    return std::ranges::find_if(items_, [&](const auto& each) { return each.first == name; });
+  }
+  Items items_;
 };
 
 }  // namespace shardgrad::nn

@@ -25,8 +25,8 @@ double fan_of(Init::Fan fan, const Shape& shape, std::string_view name) {
   return chosen > 0 ? chosen : 1;
 }
 
-kernels::RandomArgs random(std::string_view name, int64_t begin, double a, double b) {
-  return {.seed = context().seed(), .stream = stream_of(name), .begin = begin, .a = a, .b = b};
+kernels::RandomArgs random(const Init& init, std::string_view name, int64_t begin, double a, double b) {
+  return {.seed = init.seed.value_or(context().seed()), .stream = stream_of(name), .begin = begin, .a = a, .b = b};
 }
 
 /// Host numbers from the library's own generator.
@@ -58,7 +58,7 @@ void fill_truncated(const Init& init, const Tensor& destination, int64_t begin, 
   double side = init.low > init.a ? -1 : 1;  // mirrored: above the mean probabilities near 1 have no digits left
   double a = side * (init.low - init.a) / init.b, b = side * (init.high - init.a) / init.b;
   double p_low = normal_cdf(std::min(a, b)), p_high = normal_cdf(std::max(a, b));
-  std::vector<double> values = draw_uniform(random(name, begin, p_low, p_high), destination.numel());
+  std::vector<double> values = draw_uniform(random(init, name, begin, p_low, p_high), destination.numel());
   for (double& value : values) value = std::clamp(init.a + side * init.b * normal_quantile(value), init.low, init.high);
   store(destination, values, 0);
 }
@@ -102,7 +102,7 @@ void fill_orthogonal(const Init& init, const Tensor& destination, int64_t begin,
   int64_t rows = shape[0], columns = rows ? shape.numel() / rows : 0;
   int64_t few = std::min(rows, columns), many = std::max(rows, columns);
   Tensor numbers = empty({few, many}, {DType::f64, kCpu});
-  launch(kernels::random_normal, numbers, out(numbers), random(name, 0, 0, 1));
+  launch(kernels::random_normal, numbers, out(numbers), random(init, name, 0, 0, 1));
   orthonormalise_rows(numbers);
   const double* m = numbers.data<double>();
   std::vector<double> whole(size_t(shape.numel()));
@@ -124,9 +124,10 @@ void Init::fill(const Tensor& destination, int64_t begin, const Shape& shape, st
       return launch(kernels::fill, destination, out(destination), a);
     case Kind::uniform:
       return launch(kernels::random_uniform, destination, out(destination),
-                    random(full_name, begin, a * scale, b * scale));
+                    random(*this, full_name, begin, a * scale, b * scale));
     case Kind::normal:
-      return launch(kernels::random_normal, destination, out(destination), random(full_name, begin, a, b * scale));
+      return launch(kernels::random_normal, destination, out(destination),
+                    random(*this, full_name, begin, a, b * scale));
     case Kind::truncated_normal:
       return fill_truncated(*this, destination, begin, full_name);
     case Kind::orthogonal:

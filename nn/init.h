@@ -3,6 +3,7 @@
 // ranks and every way of sharding starts from the same model, and a rank fills only its own part.
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include <shardgrad/autograd/parameter.h>
@@ -21,6 +22,9 @@ struct Init {
   double a = 0;              ///< constant: value; uniform: low; normal: mean; orthogonal: gain
   double b = 0;              ///< uniform: high; normal: standard deviation
   double low = 0, high = 0;  ///< truncated normal: bounds
+  /// What random numbers follow from; a parameter's is that which the context had when it was made. Without: the
+  /// context's.
+  std::optional<uint64_t> seed = {};
 
   /// Fills `destination` with elements [begin, begin + destination.numel()) of a parameter of this shape and name.
   /// Throws Error(input) naming the parameter when its shape does not suit the initialiser.

@@ -73,8 +73,8 @@ Tensor Module::add_tensor(EntryList& list, std::string name, const Shape& shape,
   Tensor tensor(released_storage(shape, dtype, context().default_device(), {category, 0}), 0, shape, dtype);
   tensor.set_name(name);
   tensor.storage()->set_note("it has no values yet; call the model once, call materialize(), or shard it");
-  auto record = std::make_shared<Parameter>(Parameter{name, tensor, init, false});
-  list.push_back({std::move(name), std::move(record)});
+  init.seed = context().seed();
+  list.push_back({name, std::make_shared<Parameter>(Parameter{name, tensor, init, false})});
   return tensor;
 }
 

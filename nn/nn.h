@@ -16,3 +16,4 @@
 #include <shardgrad/nn/module.h>
 #include <shardgrad/nn/normalization.h>
 #include <shardgrad/nn/recompute.h>
+#include <shardgrad/nn/recurrent.h>

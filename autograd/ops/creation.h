@@ -60,6 +60,10 @@ Tensor tensor(const NestedNumbers& values, TensorOptions options);
 /// tensor needs it. It is in the ledger as `borrowed`.
 Tensor from_blob(void* data, const Shape& shape, DType dtype = DType::f32, std::function<void()> done = {});
 
+/// Random numbers follow from `seed` from now on, as if none had been drawn in this step: those below, dropout's, and
+/// the initial values of parameters that are made from now on. On several ranks all give the same seed, and draw the
+/// same numbers. A run that a config describes has its seed there.
+void manual_seed(uint64_t seed);
 /// A named sequence of random numbers. They are a function of the context's seed and step (Progress), of `name`, of how
 /// often the name was drawn from in this step, and of the element's index. So each call gives other numbers, a run that
 /// is repeated or resumed gives them again, every rank draws the same, and so does recompute. Ranks that want numbers
@@ -75,20 +79,26 @@ class Generator {
  private:
   uint64_t stream_;
 };
-/// The next numbers of Generator(name).
+/// The next numbers of Generator(name), which without a name is one for all such calls: a name keeps the numbers what
+/// they are when another call is added before.
+Tensor randn(const Shape& shape, TensorOptions options = {});
 Tensor randn(const Shape& shape, std::string_view name, TensorOptions options = {});
+Tensor rand(const Shape& shape, TensorOptions options = {});
 Tensor rand(const Shape& shape, std::string_view name, TensorOptions options = {});
+Tensor randn_like(const Tensor& x, std::string_view name = "");
+Tensor rand_like(const Tensor& x, std::string_view name = "");
 /// Integers in [low, high), i64 unless dtype says otherwise; both within ±2^53.
+Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options = DType::i64);
 Tensor randint(int64_t low, int64_t high, const Shape& shape, std::string_view name,
                TensorOptions options = DType::i64);
 /// 0 … count - 1 in random order, i64.
-Tensor randperm(int64_t count, std::string_view name, std::optional<Device> device = {});
+Tensor randperm(int64_t count, std::string_view name = "", std::optional<Device> device = {});
 /// 1 with probability p[i], else 0; of p's dtype. Waits for the device, to refuse what is no probability.
-Tensor bernoulli(const Tensor& p, std::string_view name);
+Tensor bernoulli(const Tensor& p, std::string_view name = "");
 /// `count` columns drawn from each row of p (rows, columns), or of one row (columns), with probabilities in the ratio
-/// of its numbers, which are not negative: i64. Without replacement none comes twice. Waits for the
-/// device, to refuse negative weights and rows with too few above 0.
-Tensor multinomial(const Tensor& p, int64_t count, std::string_view name, bool replacement = false);
+/// of its numbers, which are not negative: i64. Without replacement none comes twice. Waits for the device, to refuse
+/// negative weights and rows with too few above 0.
+Tensor multinomial(const Tensor& p, int64_t count, std::string_view name = "", bool replacement = false);
 /// Row i has a one in column labels[i]. labels: i64 (N); result: (N, classes). Throws for a label out of range.
 Tensor one_hot(const Tensor& labels, int64_t classes, DType dtype = DType::f32);
 

@@ -36,12 +36,21 @@ Tensor Generator::rand(const Shape& shape, TensorOptions options) const {
   return draw("rand", kernels::random_uniform, shape, options, stream_);
 }
 
+void manual_seed(uint64_t seed) {
+  context().set_seed(seed);
+  progress().draws.clear();
+}
+
 Tensor randn(const Shape& shape, std::string_view name, TensorOptions options) {
   return Generator(name).randn(shape, options);
 }
+Tensor randn(const Shape& shape, TensorOptions options) { return randn(shape, "", options); }
+Tensor randn_like(const Tensor& x, std::string_view name) { return randn(x.shape(), name, {x.dtype(), x.device()}); }
 Tensor rand(const Shape& shape, std::string_view name, TensorOptions options) {
   return Generator(name).rand(shape, options);
 }
+Tensor rand(const Shape& shape, TensorOptions options) { return rand(shape, "", options); }
+Tensor rand_like(const Tensor& x, std::string_view name) { return rand(x.shape(), name, {x.dtype(), x.device()}); }
 
 // From numbers of 53 bits, so that the range may be that large.
 Tensor randint(int64_t low, int64_t high, const Shape& shape, std::string_view name, TensorOptions options) {
@@ -55,6 +64,10 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, std::string_view n
   Tensor u = rand(shape, name, {DType::f64, options.device.value_or(context().default_device())});
   Tensor offset = cast(affine(u, double(high - low), 0), DType::i64);  // truncates; below high - low, as u < 1
   return cast(affine(offset, 1, double(low)), options.dtype);
+}
+
+Tensor randint(int64_t low, int64_t high, const Shape& shape, TensorOptions options) {
+  return randint(low, high, shape, "", options);
 }
 
 Tensor randperm(int64_t count, std::string_view name, std::optional<Device> device) {

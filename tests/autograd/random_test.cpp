@@ -43,6 +43,44 @@ TEST(Generator, ARunThatIsResumedDrawsWhatItWouldHaveDrawn) {
   EXPECT_EQ(step_two(false), step_two(true));
 }
 
+TEST(ManualSeed, BeginsEveryKindOfNumberAnew) {
+  Context context;
+  auto draw = [] {
+    std::vector<std::vector<double>> drawn{values(randn({3})),
+                                           values(randn({3})),
+                                           values(rand({3}, "name")),
+                                           values(randint(0, 1000, {3})),
+                                           values(randperm(9)),
+                                           values(dropout(ones({64}), 0.5)),
+                                           values(bernoulli(full({64}, 0.5))),
+                                           values(multinomial(ones({99}), 3))};
+    return drawn;
+  };
+  manual_seed(7);
+  auto first = draw();
+  EXPECT_NE(first[0], first[1]);
+  EXPECT_NE(draw(), first);
+  manual_seed(7);
+  EXPECT_EQ(draw(), first);
+  manual_seed(8);
+  auto other = draw();
+  for (size_t i = 0; i < first.size(); ++i) EXPECT_NE(other[i], first[i]) << i;
+  Context seven({.seed = 7});
+  EXPECT_EQ(draw(), first);
+}
+
+TEST(ManualSeed, CallsWithoutANameShareOneSequence) {
+  Context context;
+  Tensor first = randn({3}), second = randn({3}, DType::f64);
+  progress() = {};
+  EXPECT_EQ(bits(randn_like(first)), bits(first));
+  EXPECT_EQ(bits(randn_like(second)), bits(second));
+  Tensor third = rand({3});
+  progress() = {};
+  for (int i = 0; i < 2; ++i) rand({3});
+  EXPECT_EQ(bits(rand_like(third)), bits(third));
+}
+
 TEST(Generator, RecomputeDrawsTheSameNumbers) {
   auto gradient = [](bool recompute) {
     Context context;

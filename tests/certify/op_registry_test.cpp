@@ -82,10 +82,10 @@ template <class Check> void for_every_case(Check check, Purpose purpose = Purpos
   }
 }
 
-// What is made of numbers in the source, what has a shape that values give, and what refuses special values has tests
-// of its own.
-const std::set<std::string> kTestedElsewhere{"tensor",        "from_blob", "nonzero",
-                                             "masked_select", "bernoulli", "multinomial"};
+// What is made of numbers in the source, what has a shape that values give, what refuses special values, and what only
+// sets something, has tests of its own.
+const std::set<std::string> kTestedElsewhere{"tensor",    "from_blob",   "nonzero",    "masked_select",
+                                             "bernoulli", "multinomial", "manual_seed"};
 
 std::set<std::string> declared_operations() {
   std::regex declaration(R"(^(?:Tensor|Truth|ValuesAndIndex|BatchNormResult|std::vector<Tensor>|void) (\w+)\()");

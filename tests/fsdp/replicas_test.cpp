@@ -54,6 +54,26 @@ TEST(Replicas, OtherSeedsAreRefusedByNameUnlessRank0sValuesAreTaken) {
     });
 }
 
+TEST(Replicas, ModelsMadeWithOtherSeedsAreRefusedWhateverTheSeedIsNow) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    manual_seed(40 + uint64_t(group.rank()));
+    auto model = nn::make<Chain>();
+    manual_seed(1);
+    std::string said = message_of([&] { fully_shard(*model, group); });
+    EXPECT_TRUE(contains(said, "rank 1 and rank 0 made their models with different seeds, 41 and 40")) << said;
+    manual_seed(5);
+    auto same = nn::make<Chain>();
+    manual_seed(6);
+    auto sharded = fully_shard(*same, group);
+    auto weights = full_state_dict(*sharded, false);
+    Context five({.seed = 5});
+    auto plain = nn::make<Chain>();
+    plain->materialize();
+    for (auto& [name, tensor] : plain->state_dict())
+      EXPECT_EQ(values_of(weights.at(name)), values_of(tensor.detach())) << name;
+  });
+}
+
 TEST(Replicas, OtherValuesSetBeforeShardingAreRefusedByNameOnEveryRank) {
   for (const Config& config : strategies(4)) {
     for (const std::string& said : refusals(4, config, [](WithStatistics&model, int rank) {

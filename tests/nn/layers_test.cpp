@@ -12,6 +12,7 @@ namespace shardgrad {
 namespace {
 
 using Floats = std::vector<float>;
+using test::bits;
 
 TEST(Linear, IsAMatrixProductWithBias) {
   Context context;
@@ -67,6 +68,43 @@ TEST(Sequential, WhatIsAddedAfterMakeIsFilledUnderItsFullName) {
   nn::StateDict state = model->state_dict();
   EXPECT_EQ(state.at("1.weight").name(), "1.weight");
   EXPECT_NE(state.at("0.weight").to_vector<float>(), state.at("1.weight").to_vector<float>());
+}
+
+TEST(ModuleDict, FindsItsModulesByName) {
+  struct Heads : nn::Module {
+    nn::Child<nn::ModuleDict<nn::Linear>> heads = child<nn::ModuleDict<nn::Linear>>("heads");
+    Heads() { heads->add("wide", 2, 3), heads->add("narrow", 2, 1); }
+    Tensor forward(const Tensor& x, const std::string& which) { return heads.module()[which](x); }
+  };
+  Context context;
+  auto model = nn::make<Heads>();
+  EXPECT_EQ(model(ones({4, 2}), "narrow").shape(), (Shape{4, 1}));
+  EXPECT_EQ(model->state_dict().count("heads.wide.weight"), 1u);
+  EXPECT_TRUE(model->heads->contains("wide"));
+  EXPECT_FALSE(model->heads->contains("tall"));
+  EXPECT_REFUSED(model(ones({4, 2}), "tall"), "'tall'", "'wide', 'narrow'");
+  EXPECT_REFUSED(model->heads->add("wide", 1, 1), "wide");
+  std::string names;
+  for (const auto& [name, head] : model->heads.module()) names += name;
+  EXPECT_EQ(names, "widenarrow");
+}
+
+TEST(Losses, AsModulesAreTheFunctionsWithTheirOptions) {
+  Context context;
+  Tensor x = randn({4, 3}), target = rand({4, 3}), labels = randint(0, 3, {4}),
+         weight = from_vector<float>({1, 2, 3}, {3});
+  const LossOptions sums{.reduction = Reduction::sum};
+  const ClassOptions classes{.weight = weight, .label_smoothing = 0.1};
+  auto same = [](const Tensor& a, const Tensor& b) { EXPECT_EQ(bits(a), bits(b)); };
+  same(nn::make<nn::BCEWithLogitsLoss>(sums, weight)(x, target),
+       binary_cross_entropy_with_logits(x, target, sums, weight));
+  same(nn::make<nn::L1Loss>(sums)(x, target), l1_loss(x, target, sums));
+  same(nn::make<nn::SmoothL1Loss>(0.5)(x, target), smooth_l1_loss(x, target, 0.5));
+  same(nn::make<nn::HuberLoss>(0.5, sums)(x, target), huber_loss(x, target, 0.5, sums));
+  same(nn::make<nn::KLDivLoss>()(x, target, 4), kl_div(x, target, {.count = 4}));
+  same(nn::make<nn::NLLLoss>(ClassOptions{.weight = weight})(x, labels), nll_loss(x, labels, {.weight = weight}));
+  same(nn::make<nn::CrossEntropyLoss>(classes)(x, labels), cross_entropy(x, labels, classes));
+  same(nn::make<nn::CrossEntropyLoss>()(x, labels, 8), cross_entropy(x, labels, 8));
 }
 
 TEST(Sequential, RunsHooksOfItsModules) {

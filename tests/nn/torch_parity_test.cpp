@@ -76,6 +76,41 @@ TEST_P(TorchParity, MlpWithBatchNormAndMse) {
   expect_close(state.at("2.running_var"), mlp_running_var, "running_var");
 }
 
+TEST_P(TorchParity, LstmOfTwoLayersInBothDirections) {
+  using namespace torch_fixture;
+  Context context;
+  auto lstm = nn::make<nn::LSTM>(3, 2, nn::RecurrentOptions{.layers = 2, .bidirectional = true});
+  lstm->to(GetParam());
+  lstm->materialize();
+  set_parameters(lstm.module());
+  auto [y, h, c] = lstm(input({5, 3, 3}, GetParam()));
+  Tensor loss = sum(y * y) + sum(h) + sum(c * c);
+  loss.backward();
+  EXPECT_EQ(y.shape(), (Shape{5, 3, 4}));
+  EXPECT_EQ(c.shape(), (Shape{4, 3, 2}));
+  expect_close(y, lstm_result, "y");
+  expect_close(h, lstm_h, "h");
+  expect_close(c, lstm_c, "c");
+  expect_close(loss, lstm_loss, "loss");
+  expect_gradients(lstm.module(), lstm_gradients);
+}
+
+TEST_P(TorchParity, GruOfTwoLayersWithSamplesFirstFromAGivenState) {
+  using namespace torch_fixture;
+  Context context;
+  auto gru = nn::make<nn::GRU>(3, 4, nn::RecurrentOptions{.layers = 2, .batch_first = true});
+  gru->to(GetParam());
+  gru->materialize();
+  set_parameters(gru.module());
+  auto [y, h] = gru(input({2, 5, 3}, GetParam()), input({2, 2, 4}, GetParam()));
+  Tensor loss = sum(y * y) + sum(h);
+  loss.backward();
+  expect_close(y, gru_result, "y");
+  expect_close(h, gru_h, "h");
+  expect_close(loss, gru_loss, "loss");
+  expect_gradients(gru.module(), gru_gradients);
+}
+
 struct Classifier : nn::Module {
   nn::Child<nn::Embedding> embed = child<nn::Embedding>("embed", 6, 4);
   nn::Child<nn::LayerNorm> norm = child<nn::LayerNorm>("norm", 4);
