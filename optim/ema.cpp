@@ -72,7 +72,6 @@ void EMA::swap() {
     copy_into(piece.values, average);
     copy_into(average, values);
     if (piece.copy.defined()) launch(kernels::cast, piece.values, out(piece.copy), piece.values);
-    piece.values.bump_version();
   }
   for (GradSink* owner : owners_)
     if (owner) owner->written();
