@@ -48,6 +48,7 @@ Region::Region(const RecomputeOptions& options, const std::vector<Tensor>& input
       begin_(parent_ ? parent_->begin_ : Storage::next_serial()),
       rebuilt_(make_ref<RebuiltValues>()),
       progress_(progress()),
+      seed_(context().seed()),
       autocast_(autocast_dtype()),
       tag_(context().tag()) {
   for (const Tensor& input : inputs) inputs_.push_back(keep_input(input, options.offload_inputs));
@@ -153,13 +154,16 @@ void Region::rebuild() {
     Region& region;
     Scope scope;
     Progress now;
-    explicit Again(Region& region) : region(region), scope(region), now(std::move(progress())) {
+    uint64_t seed;
+    explicit Again(Region& region) : region(region), scope(region), now(std::move(progress())), seed(context().seed()) {
       progress() = region.progress_;
+      context().set_seed(region.seed_);
       region.running_again_ = true;
       ++regions_running_again;
     }
     ~Again() {
       progress() = std::move(now);
+      context().set_seed(seed);
       region.running_again_ = false;
       --regions_running_again;
     }

@@ -123,6 +123,7 @@ class Region final : public RefCounted, public ReadWatch {
   size_t outputs_again_ = 0;
   bool running_again_ = false;
   Progress progress_;
+  uint64_t seed_;
   std::optional<DType> autocast_;
   Tag tag_;
 };

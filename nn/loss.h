@@ -11,13 +11,20 @@
 
 namespace shardgrad::nn {
 
-namespace detail {
-/// A call's count goes before the one that the module was made with.
-template <class Options> Options with_count(Options options, std::optional<double> count) {
-  if (count) options.count = count;
-  return options;
-}
-}  // namespace detail
+/// What losses with options share.
+template <class Options> class LossWith : public Module {
+ protected:
+  explicit LossWith(Options options) : options_(std::move(options)) {}
+  /// The options; a call's count goes before theirs.
+  Options with(std::optional<double> count) const {
+    Options options = options_;
+    if (count) options.count = count;
+    return options;
+  }
+
+ private:
+  Options options_;
+};
 
 /// Σ (x - target)² / count, one element; without a count, / x.numel().
 struct MSELoss : Module {
@@ -28,89 +35,74 @@ struct MSELoss : Module {
 
 /// Σ -log softmax(logits)[label] / count over rows whose label is not ignore_index; without a count, / their number.
 /// logits: (N, C), labels: i64 (N), or with options what cross_entropy takes. `weight` stays where it was made.
-class CrossEntropyLoss : public Module {
+class CrossEntropyLoss : public LossWith<ClassOptions> {
  public:
-  explicit CrossEntropyLoss(int64_t ignore_index = -100) : options_{.ignore_index = ignore_index} {}
-  explicit CrossEntropyLoss(ClassOptions options) : options_(std::move(options)) {}
+  explicit CrossEntropyLoss(int64_t ignore_index = -100) : LossWith({.ignore_index = ignore_index}) {}
+  explicit CrossEntropyLoss(ClassOptions options) : LossWith(std::move(options)) {}
   Tensor forward(const Tensor& logits, const Tensor& labels, std::optional<double> count = {}) {
-    return cross_entropy(logits, labels, detail::with_count(options_, count));
+    return cross_entropy(logits, labels, with(count));
   }
-
- private:
-  ClassOptions options_;
 };
 
 /// nll_loss of logarithms of probabilities (N, C) and labels (N).
-class NLLLoss : public Module {
+class NLLLoss : public LossWith<ClassOptions> {
  public:
-  explicit NLLLoss(ClassOptions options = {}) : options_(std::move(options)) {}
+  explicit NLLLoss(ClassOptions options = {}) : LossWith(std::move(options)) {}
   Tensor forward(const Tensor& log_probs, const Tensor& labels, std::optional<double> count = {}) {
-    return nll_loss(log_probs, labels, detail::with_count(options_, count));
+    return nll_loss(log_probs, labels, with(count));
   }
-
- private:
-  ClassOptions options_;
 };
 
 /// binary_cross_entropy_with_logits; `pos_weight` stays where it was made.
-class BCEWithLogitsLoss : public Module {
+class BCEWithLogitsLoss : public LossWith<LossOptions> {
  public:
   explicit BCEWithLogitsLoss(LossOptions options = {}, Tensor pos_weight = Tensor())
-      : options_(options), pos_weight_(std::move(pos_weight)) {}
+      : LossWith(options), pos_weight_(std::move(pos_weight)) {}
   Tensor forward(const Tensor& x, const Tensor& target, std::optional<double> count = {}) {
-    return binary_cross_entropy_with_logits(x, target, detail::with_count(options_, count), pos_weight_);
+    return binary_cross_entropy_with_logits(x, target, with(count), pos_weight_);
   }
 
  private:
-  LossOptions options_;
   Tensor pos_weight_;
 };
 
-class L1Loss : public Module {
+class L1Loss : public LossWith<LossOptions> {
  public:
-  explicit L1Loss(LossOptions options = {}) : options_(options) {}
+  explicit L1Loss(LossOptions options = {}) : LossWith(options) {}
   Tensor forward(const Tensor& x, const Tensor& target, std::optional<double> count = {}) {
-    return l1_loss(x, target, detail::with_count(options_, count));
+    return l1_loss(x, target, with(count));
   }
-
- private:
-  LossOptions options_;
 };
 
-class SmoothL1Loss : public Module {
+class SmoothL1Loss : public LossWith<LossOptions> {
  public:
-  explicit SmoothL1Loss(double beta = 1, LossOptions options = {}) : beta_(beta), options_(options) {}
+  explicit SmoothL1Loss(double beta = 1, LossOptions options = {}) : LossWith(options), beta_(beta) {}
   Tensor forward(const Tensor& x, const Tensor& target, std::optional<double> count = {}) {
-    return smooth_l1_loss(x, target, beta_, detail::with_count(options_, count));
+    return smooth_l1_loss(x, target, beta_, with(count));
   }
 
  private:
   double beta_;
-  LossOptions options_;
 };
 
-class HuberLoss : public Module {
+class HuberLoss : public LossWith<LossOptions> {
  public:
-  explicit HuberLoss(double delta = 1, LossOptions options = {}) : delta_(delta), options_(options) {}
+  explicit HuberLoss(double delta = 1, LossOptions options = {}) : LossWith(options), delta_(delta) {}
   Tensor forward(const Tensor& x, const Tensor& target, std::optional<double> count = {}) {
-    return huber_loss(x, target, delta_, detail::with_count(options_, count));
+    return huber_loss(x, target, delta_, with(count));
   }
 
  private:
   double delta_;
-  LossOptions options_;
 };
 
 /// kl_div of logarithms of probabilities and probabilities.
-class KLDivLoss : public Module {
+class KLDivLoss : public LossWith<LossOptions> {
  public:
-  explicit KLDivLoss(LossOptions options = {}) : options_(options) {}
+  explicit KLDivLoss(LossOptions options = {}) : LossWith(options) {}
   Tensor forward(const Tensor& x, const Tensor& target, std::optional<double> count = {}) {
-    return kl_div(x, target, detail::with_count(options_, count));
+    return kl_div(x, target, with(count));
   }
-
- private:
-  LossOptions options_;
 };
 
 }  // namespace shardgrad::nn

@@ -5,7 +5,7 @@
 namespace shardgrad::nn {
 
 Recurrent::Recurrent(const char* name, int64_t gates, int64_t in, int64_t hidden, const RecurrentOptions& options)
-    : name_(name), in_(in), hidden_(hidden), options_(options) {
+    : in_(in), hidden_(hidden), options_(options) {
   SG_CHECK(in >= 1 && hidden >= 1 && options.layers >= 1, name, ": ", in, " inputs, ", hidden, " hidden numbers and ",
            options.layers, " layers are not possible; each is at least 1");
   SG_CHECK(options.dropout >= 0 && options.dropout < 1, name, ": probability ", options.dropout,
@@ -26,9 +26,10 @@ Recurrent::Recurrent(const char* name, int64_t gates, int64_t in, int64_t hidden
 }
 
 void Recurrent::check_input(const Tensor& x) const {
-  SG_CHECK((x.ndim() == 2 || x.ndim() == 3) && x.size(-1) == in_, name_, ": an input of shape ", x.shape(), " is not (",
-           options_.batch_first ? "samples, places, " : "places, samples, ", in_, "), or (places, ", in_, ")");
-  SG_CHECK(x.size(x.ndim() == 3 && options_.batch_first ? 1 : 0) > 0, name_, ": an input of shape ", x.shape(),
+  SG_CHECK((x.ndim() == 2 || x.ndim() == 3) && x.size(-1) == in_, type_name(), ": an input of shape ", x.shape(),
+           " is not (", options_.batch_first ? "samples, places, " : "places, samples, ", in_, "), or (places, ", in_,
+           ")");
+  SG_CHECK(x.size(x.ndim() == 3 && options_.batch_first ? 1 : 0) > 0, type_name(), ": an input of shape ", x.shape(),
            " has no places");
 }
 
@@ -37,7 +38,7 @@ std::vector<std::vector<Tensor>> Recurrent::begin(const Tensor& x, std::span<con
   const Shape each{x.size(1), hidden_}, whole{int64_t(directions_.size()), x.size(1), hidden_};
   std::vector<std::vector<Tensor>> result(directions_.size());
   for (const Tensor& given : states) {
-    SG_CHECK(!given.defined() || given.shape() == whole, name_, ": a state of shape ", given.shape(),
+    SG_CHECK(!given.defined() || given.shape() == whole, type_name(), ": a state of shape ", given.shape(),
              " does not fit; that of an input with ", x.size(1), " samples is ", whole);
     for (size_t i = 0; i < result.size(); ++i)
       result[i].push_back(given.defined() ? select(given, 0, int64_t(i)) : zeros(each, {x.dtype(), x.device()}));

@@ -56,7 +56,6 @@ class Recurrent : public Module {
   std::vector<std::vector<Tensor>> begin(const Tensor& x, std::span<const Tensor> states) const;
   void check_input(const Tensor& x) const;
 
-  const char* name_;
   int64_t in_, hidden_;
   RecurrentOptions options_;
   std::vector<Direction> directions_;  // of layer 0, of layer 1, …

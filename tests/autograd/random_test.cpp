@@ -69,6 +69,24 @@ TEST(ManualSeed, BeginsEveryKindOfNumberAnew) {
   EXPECT_EQ(draw(), first);
 }
 
+TEST(ManualSeed, BetweenForwardAndBackwardLeavesRecomputedNumbersAsTheyWere) {
+  auto gradient = [](bool recompute) {
+    Context context;
+    manual_seed(3);
+    Tensor x = leaf({1, 2, 3, 4, 5, 6, 7, 8}, {8});
+    auto body = [](const Tensor& t) { return mul(dropout(t, 0.5), mul(t, randn({8}))); };
+    Tensor y = recompute ? checkpoint(body, x) : body(x);
+    manual_seed(4);
+    Tensor next = randn({3});
+    sum(y).backward();
+    EXPECT_EQ(progress().draws.size(), 1u);
+    manual_seed(4);
+    EXPECT_EQ(bits(randn({3})), bits(next));
+    return bits(x.grad());
+  };
+  EXPECT_EQ(gradient(true), gradient(false));
+}
+
 TEST(ManualSeed, CallsWithoutANameShareOneSequence) {
   Context context;
   Tensor first = randn({3}), second = randn({3}, DType::f64);

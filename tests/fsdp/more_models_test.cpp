@@ -9,7 +9,7 @@ namespace shardgrad::test {
 namespace {
 
 struct ImageNet : nn::Module {
-  static constexpr std::array<int64_t, 4> kInput{8, 1, 8, 8};
+  static Shape input() { return {8, 1, 8, 8}; }
   nn::Child<nn::Conv2d> first = child<nn::Conv2d>("first", 1, 8, 3, ConvOptions{.padding = 1});
   nn::Child<nn::GroupNorm> norm = child<nn::GroupNorm>("norm", 2, 8);
   nn::Child<nn::Conv2d> second =
@@ -19,13 +19,13 @@ struct ImageNet : nn::Module {
 };
 
 struct SequenceNet : nn::Module {
-  static constexpr std::array<int64_t, 4> kInput{8, 5, 3, 1};
+  static Shape input() { return {8, 5, 3}; }
   nn::Child<nn::LSTM> lstm =
       child<nn::LSTM>("lstm", 3, 6, nn::RecurrentOptions{.layers = 2, .batch_first = true, .dropout = 0.25});
   nn::Child<nn::GRU> gru =
       child<nn::GRU>("gru", 6, 4, nn::RecurrentOptions{.batch_first = true, .bidirectional = true});
   nn::Child<nn::Linear> out = child<nn::Linear>("out", 8, 3);
-  Tensor forward(const Tensor& x) { return out(select(gru(lstm(squeeze(x, 3)).y).y, 1, -1)); }
+  Tensor forward(const Tensor& x) { return out(select(gru(lstm(x).y).y, 1, -1)); }
 };
 
 using MakeOptimizer = std::function<std::unique_ptr<optim::Optimizer>(std::vector<NamedParameter>)>;
@@ -37,7 +37,7 @@ double loss_after_steps(dist::ProcessGroup& world, fsdp::Strategy strategy, cons
   std::unique_ptr<optim::Optimizer> optimizer = make(model->named_parameters());
   Tensor sum;
   for (int step = 0; step < 5; ++step) {
-    Tensor x = randn(Shape(Model::kInput), concat("x", step)), y = randint(0, 3, {8}, concat("y", step));
+    Tensor x = randn(Model::input(), concat("x", step)), y = randint(0, 3, {8}, concat("y", step));
     int64_t each = 8 / world.size(), begin = each * world.rank();
     progress() = {uint64_t(step), begin};
     Tensor loss = cross_entropy(model(x.rows(begin, begin + each)), y.rows(begin, begin + each),

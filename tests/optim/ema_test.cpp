@@ -36,6 +36,44 @@ TEST(Ema, IsItsFormula) {
   EXPECT_EQ(values(model->weight), trained);
 }
 
+TEST(Ema, GoesOnFromCopiesOfTheModelAndItsAverage) {
+  struct Run {
+    nn::Child<nn::Linear> model = nn::make<nn::Linear>(3, 2);
+    optim::EMA average{model->named_parameters(), 0.75};
+    void train(int from, int to) {
+      optim::SGD optimizer(model->named_parameters(), {.lr = 0.1});
+      for (int step = from; step < to; ++step) {
+        mse_loss(model(randn({5, 3}, concat("x", step))), zeros({5, 2})).backward();
+        optimizer.step();
+        optimizer.zero_grad();
+        average.update();
+      }
+    }
+    nn::StateDict copies() {
+      nn::StateDict state = model->state_dict();
+      for (auto& [name, tensor] : state) tensor = clone(tensor.detach());
+      return state;
+    }
+  };
+  Context context;
+  Run whole, resumed;
+  whole.train(0, 3);
+  nn::StateDict model = whole.copies();
+  whole.average.swap();
+  nn::StateDict average = whole.copies();
+  whole.average.swap();
+  resumed.model->load_state_dict(average);
+  resumed.average.update();
+  resumed.model->load_state_dict(model);
+  for (Run* run : {&whole, &resumed}) {
+    progress() = {};
+    run->train(3, 6);
+    run->average.swap();
+  }
+  EXPECT_EQ(bits(resumed.model->weight), bits(whole.model->weight));
+  EXPECT_EQ(bits(resumed.model->bias), bits(whole.model->bias));
+}
+
 TEST(Ema, OfWhatStaysIsExactlyThat) {
   Context context;
   auto model = nn::make<nn::Linear>(30, 20);
