@@ -3,6 +3,7 @@
 // storage while release() gives its memory back and materialize() brings memory again: that is how a unit's parameters
 // come and go with no pointer swapped. Reading a released storage throws, naming its owner and the remedy.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -101,8 +102,8 @@ class Storage final : public RefCounted {
     std::optional<std::string> note = {};
     std::function<void()> bring_back = {};
     bool read_only = false;
-    int leases = 0;
-    std::string holder = {};  // the last one to lease
+    std::atomic<int> leases = 0;  // ended by any thread
+    std::string holder = {};      // the last one to lease
   };
   Rare& rare() {
     if (!rare_) rare_ = std::make_unique<Rare>();

@@ -98,8 +98,6 @@ void Module::add_child(std::string name, std::shared_ptr<Module> module) {
     if (added.tensor.storage()->tag().unit == 0) check_open(join(name, added.name));
   if (sealed_) module->seal();
   if (!module->parent_) module->parent_ = this;
-  module->fills_on_call_ = false;
-  module->update_direct();
   children_.push_back({std::move(name), std::move(module)});
 }
 
@@ -208,11 +206,11 @@ void Parameter::allocate() {
 void Module::materialize() {
   Module& top = root();
   top.complete_names();
-  for (auto& entry : top.state_entries()) {
-    entry.object->materialize();
+  for (auto& entry : top.state_entries()) entry.object->materialize();
+  for (auto& [name, module] : top.named_modules()) {
+    module->fills_on_call_ = false;
+    module->update_direct();
   }
-  top.fills_on_call_ = false;
-  top.update_direct();
 }
 
 // Gives a parameter or buffer another storage, with its value and gradient if it has them.

@@ -86,7 +86,7 @@ class Module {
   std::span<const Entry<Parameter>> own_buffers() const { return buffers_; }
   std::span<const Entry<Module>> children() const { return children_; }
   /// The type without namespaces: "Linear".
-  std::string type_name() const;
+  virtual std::string type_name() const;
   /// The name within the root; empty for the root itself.
   const std::string& full_name() const { return full_name_; }
   /// The module that registered this one first; null for a root.
@@ -178,7 +178,7 @@ class Module {
   bool direct_ = true;
   bool only_holds_ = false;
   bool sealed_ = false;
-  bool fills_on_call_ = false;  // a root that has not been called
+  bool fills_on_call_ = false;  // was made as a root, and its tree has not been filled
 };
 
 /// The tree of modules with the shapes of their parameters, and how many numbers those have:

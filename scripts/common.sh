@@ -19,6 +19,9 @@ has_clang_format() {
   say "clang-format 14 is not to be had here: the check of the format is skipped" >&2
 }
 has_venv() { python3 -c 'import venv, ensurepip' 2>/dev/null; }
+has_python_headers() {
+  has_command python3 && python3 -c 'import sysconfig, os; raise SystemExit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'
+}
 has_pcre2() { has_command c++ && printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n' | c++ -x c++ -E - >/dev/null 2>&1; }
 has_data() { [ -r /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ]; }
 
@@ -30,7 +33,7 @@ build_wants="openmpi-bin:has_command,mpirun libopenmpi-dev:has_command,mpicxx
 data_needs="dataset-fashion-mnist:has_data"
 test_needs="libgtest-dev:has_header,gtest/gtest.h libgmock-dev:has_header,gmock/gmock.h python3:has_command,python3 clang-format-14:has_clang_format
   valgrind:has_command,valgrind gdb:has_command,gdb pkgconf:has_command,pkg-config"
-test_wants="python3-venv:has_venv"
+test_wants="python3-venv:has_venv python3-dev:has_python_headers"
 
 text_needs="bible-kjv:has_command,bible"
 

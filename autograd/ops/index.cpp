@@ -137,12 +137,13 @@ Tensor index_by(const Tensor& x, Entries entries) {
 
 }  // namespace
 
+Tensor index(const Tensor& x, Entries indices) { return index_by(x, indices); }
 Tensor index(const Tensor& x, std::initializer_list<Index> indices) {
-  return index_by(x, Entries(indices.begin(), indices.size()));
+  return index(x, Entries(indices.begin(), indices.size()));
 }
 
 // Positions of all elements, indexed the same way, say where the values go.
-Tensor index_put(const Tensor& x, std::initializer_list<Index> indices, const Tensor& values) {
+Tensor index_put(const Tensor& x, Entries indices, const Tensor& values) {
   check_same_kind("index_put", x, values);
   int64_t n = x.numel();
   Tensor places = index(arange(n, {DType::i64, x.device()}).alias(x.shape()), indices);
@@ -156,6 +157,9 @@ Tensor index_put(const Tensor& x, std::initializer_list<Index> indices, const Te
   Tensor given = scatter_add(zeros({n}, {x.dtype(), x.device()}), 0, at, reshape(expand(values, places.shape()), {-1}));
   Tensor written = ne(times, zeros({}, {DType::i32, x.device()}));
   return reshape(where(written, given, reshape(x, {n})), x.shape());
+}
+Tensor index_put(const Tensor& x, std::initializer_list<Index> indices, const Tensor& values) {
+  return index_put(x, Entries(indices.begin(), indices.size()), values);
 }
 Tensor index_put(const Tensor& x, std::initializer_list<Index> indices, double value) {
   return index_put(x, indices, number_beside("index_put", x, value));

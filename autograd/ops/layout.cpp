@@ -114,7 +114,8 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end, int64_t step)
   return step == 1 ? part : index_select(part, dim, positions(x, 0, (end - begin + step - 1) / step, step));
 }
 
-Tensor flip(const Tensor& x, std::initializer_list<int> dims) {
+Tensor flip(const Tensor& x, std::initializer_list<int> dims) { return flip(x, std::span(dims.begin(), dims.size())); }
+Tensor flip(const Tensor& x, std::span<const int> dims) {
   Tensor y = x;
   for (int dim : dims) {
     int d = check_dim("flip", x, dim);
@@ -130,8 +131,11 @@ Tensor roll(const Tensor& x, int64_t by, int dim) {
   return cat({slice(x, dim, cut, extent), slice(x, dim, 0, cut)}, dim);
 }
 
-// Each dimension n becomes (times, n), which broadcasts, and then one again.
 Tensor repeat(const Tensor& x, std::initializer_list<int64_t> times) {
+  return repeat(x, std::span(times.begin(), times.size()));
+}
+// Each dimension n becomes (times, n), which broadcasts, and then one again.
+Tensor repeat(const Tensor& x, std::span<const int64_t> times) {
   SG_CHECK(int(times.size()) >= x.ndim(), "repeat: ", times.size(), " numbers for shape ", x.shape(),
            "; there must be one for each dimension");
   Tensor y = x;
@@ -140,7 +144,7 @@ Tensor repeat(const Tensor& x, std::initializer_list<int64_t> times) {
   extents.insert(extents.end(), whole.begin(), whole.end());
   y = reshape(y, shape_of(extents));
   for (size_t d = 0; d < times.size(); ++d) {
-    int64_t n = times.begin()[d];
+    int64_t n = times[d];
     SG_CHECK(n >= 0, "repeat: ", n, " times is not possible");
     int64_t before = 1, after = 1;
     for (size_t k = 0; k < d; ++k) before *= y.size(int(k));

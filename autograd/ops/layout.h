@@ -1,6 +1,6 @@
 #pragma once
 // Where elements lie: shapes, parts, indices (autograd/ops.h). Tensors are contiguous, so what does not say that it
-// shares memory copies. Dimensions may be negative, counted from the end.
+// shares memory copies. Dimensions may be negative, counted from the end. Lists are given in braces, or as a span.
 
 #include <concepts>
 #include <initializer_list>
@@ -15,9 +15,11 @@ namespace shardgrad {
 
 /// Same elements, another shape; one extent may be -1. Shares memory. As Tensor::view.
 Tensor reshape(const Tensor& x, std::initializer_list<int64_t> dims);
+Tensor reshape(const Tensor& x, std::span<const int64_t> dims);
 Tensor reshape(const Tensor& x, const Shape& shape);
 /// Dimension d of the result is dimension dims[d] of x. Copies.
 Tensor permute(const Tensor& x, std::initializer_list<int> dims);
+Tensor permute(const Tensor& x, std::span<const int> dims);
 /// Swaps two dimensions. Copies; matmul takes transposed operands without a copy.
 Tensor transpose(const Tensor& x, int a, int b);
 /// Elements [begin, end) along dim, every step-th; negative ends count from the back. Shares memory along dim 0 with
@@ -46,10 +48,12 @@ std::vector<Tensor> chunk(const Tensor& x, int64_t count, int dim = 0);
 Tensor select(const Tensor& x, int dim, int64_t i);
 /// The order along these dimensions turned round.
 Tensor flip(const Tensor& x, std::initializer_list<int> dims);
+Tensor flip(const Tensor& x, std::span<const int> dims);
 /// Elements move `by` places along dim, those at the end to the beginning.
 Tensor roll(const Tensor& x, int64_t by, int dim);
 /// x so many times along each dimension; more numbers than dimensions add new ones in front.
 Tensor repeat(const Tensor& x, std::initializer_list<int64_t> times);
+Tensor repeat(const Tensor& x, std::span<const int64_t> times);
 /// The last two dimensions' elements on and below (above) diagonal number `diagonal`, 0 elsewhere.
 Tensor tril(const Tensor& x, int64_t diagonal = 0);
 Tensor triu(const Tensor& x, int64_t diagonal = 0);
@@ -94,9 +98,11 @@ class Index {
 /// Python's x[i, j:k, …, index]; Tensor::index and x[{…}] are the same. Shares memory where only leading numbers and
 /// one slice with step 1 select.
 Tensor index(const Tensor& x, std::initializer_list<Index> indices);
+Tensor index(const Tensor& x, std::span<const Index> indices);
 /// A copy of x where `values`, broadcast, stand at these indices: what x[…] = values leaves in Python. Differentiable
 /// in both. Throws Error(input) when index tensors name an element twice.
 Tensor index_put(const Tensor& x, std::initializer_list<Index> indices, const Tensor& values);
+Tensor index_put(const Tensor& x, std::span<const Index> indices, const Tensor& values);
 Tensor index_put(const Tensor& x, std::initializer_list<Index> indices, double value);
 /// The elements where mask (u8, x's shape) is not 0, in one dimension. Waits for the device.
 Tensor masked_select(const Tensor& x, const Tensor& mask);

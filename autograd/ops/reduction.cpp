@@ -78,13 +78,15 @@ Reduced reduced(const char* op, const Tensor& x, std::span<const int> dims, bool
 Tensor sum(const Tensor& x) { return sum_over(x, {}, {}); }
 Tensor mean(const Tensor& x) { return mean_over(x, {}, {}); }
 
-Tensor sum(const Tensor& x, Dims dims, bool keepdim) {
+Tensor sum(const Tensor& x, Dims dims, bool keepdim) { return sum(x, std::span(dims.begin(), dims.size()), keepdim); }
+Tensor sum(const Tensor& x, std::span<const int> dims, bool keepdim) {
   Reduced shapes = reduced("sum", x, dims, keepdim);
   return sum_over(x, shapes.kept, shapes.result);
 }
 Tensor sum(const Tensor& x, int dim, bool keepdim) { return sum(x, {dim}, keepdim); }
 
-Tensor mean(const Tensor& x, Dims dims, bool keepdim) {
+Tensor mean(const Tensor& x, Dims dims, bool keepdim) { return mean(x, std::span(dims.begin(), dims.size()), keepdim); }
+Tensor mean(const Tensor& x, std::span<const int> dims, bool keepdim) {
   Reduced shapes = reduced("mean", x, dims, keepdim);
   return mean_over(x, shapes.kept, shapes.result);
 }

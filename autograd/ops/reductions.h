@@ -26,7 +26,9 @@ Tensor log_softmax(const Tensor& x, int dim = -1);
 /// Dimensions to reduce over: {0, -1}. Each once.
 using Dims = std::initializer_list<int>;
 Tensor sum(const Tensor& x, Dims dims, bool keepdim = false);
+Tensor sum(const Tensor& x, std::span<const int> dims, bool keepdim = false);
 Tensor mean(const Tensor& x, Dims dims, bool keepdim = false);
+Tensor mean(const Tensor& x, std::span<const int> dims, bool keepdim = false);
 /// The largest element, NaN if there is one; the gradient goes to the first.
 Tensor max(const Tensor& x);
 Tensor min(const Tensor& x);

@@ -109,7 +109,11 @@ Tensor slice_of(const char* op, const Tensor& x, int dim, int64_t begin, int64_t
 Tensor reshape(const Tensor& x, const Shape& shape) { return reshape_called("reshape", x, shape); }
 
 Tensor reshape(const Tensor& x, std::initializer_list<int64_t> dims) {
-  std::vector<int64_t> extents(dims);
+  return reshape(x, std::span(dims.begin(), dims.size()));
+}
+
+Tensor reshape(const Tensor& x, std::span<const int64_t> dims) {
+  std::vector<int64_t> extents(dims.begin(), dims.end());
   auto open = std::ranges::find(extents, -1);
   if (open == extents.end()) return reshape(x, Shape(std::span<const int64_t>(extents)));
   SG_CHECK(std::ranges::count(extents, -1) == 1, "reshape: only one extent may be -1");
@@ -124,6 +128,10 @@ Tensor reshape(const Tensor& x, std::initializer_list<int64_t> dims) {
 Tensor Tensor::view(const Shape& shape) const { return reshape_called("view", *this, shape); }
 
 Tensor permute(const Tensor& x, std::initializer_list<int> dims) {
+  return permute(x, std::span(dims.begin(), dims.size()));
+}
+
+Tensor permute(const Tensor& x, std::span<const int> dims) {
   SG_CHECK(int(dims.size()) == x.ndim(), "permute: ", dims.size(), " dimensions given for shape ", x.shape());
   kernels::Permutation order{};
   std::array<bool, kMaxDims> used{};

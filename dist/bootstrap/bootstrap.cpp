@@ -78,6 +78,12 @@ bool srun_gave_no_way(const EnvironmentLookup& variable) {
   return by && !by->mpi && number(variable(by->size), 1) > 1;
 }
 
+bool started_alone() {
+  for (const char* name : {"SHARDGRAD_JOB_FD", "RANK", "WORLD_SIZE"})
+    if (std::getenv(name)) return false;
+  return launched_processes() == 1;
+}
+
 std::unique_ptr<Bootstrap> bootstrap_from_environment() {
   if (auto forked = forked_bootstrap_from_environment()) return forked;
   if (!launched_by_mpi())

@@ -62,6 +62,9 @@ using EnvironmentLookup = std::function<const char*(const char* name)>;
 /// (dist/bootstrap/tcp_bootstrap.h); alone otherwise. Throws Error(input), with the line to type, when a launcher
 /// started several processes but they would not find each other.
 std::unique_ptr<Bootstrap> bootstrap_from_environment();
+/// Whether nothing says that this process has a place among ranks: the environment is neither launch_local's, nor an
+/// MPI launcher's of several, nor has it RANK or WORLD_SIZE.
+bool started_alone();
 /// How many processes a launcher says it has started, by its environment; 1 without a launcher.
 int launched_processes();
 /// This process's number among them; 0 without a launcher.

@@ -34,17 +34,16 @@ void pass_on(int number, siginfo_t*, void* interrupted) {
 class Signals {
  public:
   Signals() {
-    sigset_t mask;
-    sigemptyset(&mask);
+    sigemptyset(&mask_);
     struct sigaction handled {};
     handled.sa_sigaction = pass_on;
     handled.sa_flags = SA_SIGINFO | SA_RESTART;
     for (size_t i = 0; i < std::size(kSignals); ++i) {
-      sigaddset(&mask, kSignals[i]);
+      sigaddset(&mask_, kSignals[i]);
       sigaction(kSignals[i], &handled, &actions_[i]);
     }
-    pthread_sigmask(SIG_BLOCK, &mask, &before_);
-    descriptor_ = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    pthread_sigmask(SIG_BLOCK, &mask_, &before_);
+    descriptor_ = signalfd(-1, &mask_, SFD_CLOEXEC | SFD_NONBLOCK);
     struct sigaction ignore {};
     ignore.sa_handler = SIG_IGN;
     sigaction(SIGXFSZ, &ignore, &too_large_);  // a file that may not grow further is an error of its write
@@ -59,6 +58,16 @@ class Signals {
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   Signals(const Signals&) = delete;
+  /// SIGINT does what it did before.
+  void give_interrupts_back() {
+    sigdelset(&mask_, SIGINT);
+    signalfd(descriptor_, &mask_, SFD_CLOEXEC | SFD_NONBLOCK);
+    sigaction(SIGINT, &actions_[2], nullptr);
+    sigset_t interrupt;
+    sigemptyset(&interrupt);
+    sigaddset(&interrupt, SIGINT);
+    pthread_sigmask(SIG_UNBLOCK, &interrupt, nullptr);
+  }
   int descriptor() const { return descriptor_; }
   bool pending() const {
     pollfd ready{descriptor_, POLLIN, 0};
@@ -67,7 +76,7 @@ class Signals {
 
  private:
   static constexpr int kSignals[] = {SIGTERM, SIGUSR1, SIGINT};
-  sigset_t before_;
+  sigset_t before_, mask_;
   struct sigaction actions_[std::size(kSignals)], too_large_;
   int descriptor_;
 };
@@ -209,6 +218,7 @@ int run_job(const std::function<int(Job&)>& body, const std::function<JobOptions
                    "shardgrad: ranks cannot watch over each other (a failure is found by the launcher only): %s\n",
                    reason.c_str());
     JobOptions options = configure ? configure(*bootstrap) : JobOptions();
+    if (!options.takes_interrupts) signals.give_interrupts_back();
     CpuShare cpus(*bootstrap, options.context.threads);
     if (bootstrap->rank() == 0 && !report_path().empty())
       report_met(report_path());  // from here on the ranks watch each other

@@ -27,6 +27,7 @@ struct JobOptions {
   Context::Options context;
   GroupOptions group;
   WatchOptions watch;
+  bool takes_interrupts = true;  ///< SIGINT asks the job to save and end; false: it stays the program's
 };
 
 class Job {

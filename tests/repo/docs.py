@@ -31,7 +31,7 @@ FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
 NAMED = re.compile(r"^```\w+ (\S+)\n(.*?)^```$", re.M | re.S)
 WORDS = re.compile(r"// \S+ (train .*)\n")
 # What the first and the second table of docs/environment.md are about.
-PROGRAM_FOLDERS = ["core", "kernels", "dist", "autograd", "nn", "optim", "parallel", "fsdp", "certify", "picture", "train"]
+PROGRAM_FOLDERS = ["core", "kernels", "dist", "autograd", "nn", "optim", "parallel", "fsdp", "certify", "picture", "train", "python"]
 HELPER_FOLDERS = ["scripts", "bench", "tests", "tutorials"]
 # Commands that a block may have to be run here, and the words of one that is not.
 RUNNABLE = re.compile(r"export |(\w+=\S+ )*(mpirun .* )?build/bin/shardgrad ")

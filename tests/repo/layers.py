@@ -19,6 +19,7 @@ ORDER = {
     "certify": ["core", "kernels", "autograd"],
     "picture": ["core"],
     "train": ["core", "kernels", "dist", "autograd", "nn", "optim", "parallel", "fsdp", "certify", "picture"],
+    "python": ["core", "kernels", "dist", "autograd", "nn", "optim", "parallel", "fsdp", "train"],
 }
 # Rooms within a room: each may include those before it; "" are the files that lie in the room itself.
 WITHIN = {
@@ -36,6 +37,7 @@ HOMES = {
     r"pcre2\.h": ["train/text/"],
     r"nlohmann/": ["train/"],
     r"CLI/": ["train/"],
+    r"nanobind/": ["python/"],
     r"gtest/|gmock/|benchmark/": [],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)

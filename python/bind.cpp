@@ -1,0 +1,89 @@
+#include <shardgrad/python/bind.h>
+
+namespace shardgrad::python {
+namespace {
+
+int64_t number_of(const char* op, nb::handle given) {
+  int64_t number = 0;
+  SG_CHECK(nb::try_cast<int64_t>(given, number), op, ": '", nb::repr(given).c_str(),
+           "' is given where an integer belongs");
+  return number;
+}
+
+bool is_list(nb::handle given) { return nb::isinstance<nb::list>(given) || nb::isinstance<nb::tuple>(given); }
+
+template <class Visit> void visit_tensors(nb::handle object, const Visit& visit) {
+  if (nb::isinstance<Tensor>(object)) {
+    visit(object);
+  } else if (is_list(object)) {
+    for (nb::handle part : object) visit_tensors(part, visit);
+  } else if (nb::isinstance<nb::dict>(object)) {
+    for (auto [key, value] : nb::borrow<nb::dict>(object)) visit_tensors(value, visit);
+  }
+}
+
+nb::object replaced(nb::handle object, std::span<const Tensor> tensors, size_t& next) {
+  if (nb::isinstance<Tensor>(object)) return nb::cast(tensors[next++]);
+  if (nb::isinstance<nb::dict>(object)) {
+    nb::dict copy;
+    for (auto [key, value] : nb::borrow<nb::dict>(object)) copy[key] = replaced(value, tensors, next);
+    return copy;
+  }
+  if (!is_list(object)) return nb::borrow(object);
+  nb::list copy;
+  for (nb::handle part : object) copy.append(replaced(part, tensors, next));
+  if (nb::isinstance<nb::list>(object)) return copy;
+  nb::tuple whole(copy);
+  // A named tuple is made again as one.
+  return nb::hasattr(object, "_fields") ? object.type()(*whole) : nb::object(whole);
+}
+
+}  // namespace
+
+std::vector<int64_t> numbers_of(const char* op, nb::handle given) {
+  if (!is_list(given)) return {number_of(op, given)};
+  std::vector<int64_t> numbers;
+  for (nb::handle each : given) numbers.push_back(number_of(op, each));
+  return numbers;
+}
+
+std::vector<int64_t> numbers_of(const char* op, const nb::args& given) {
+  return given.size() == 1 ? numbers_of(op, nb::handle(given[0])) : numbers_of(op, nb::handle(given));
+}
+
+std::vector<int> dims_of(const char* op, nb::handle given) {
+  std::vector<int64_t> numbers = numbers_of(op, given);
+  return {numbers.begin(), numbers.end()};
+}
+
+nb::tuple to_tuple(const Shape& shape) {
+  nb::list extents;
+  for (int64_t extent : shape) extents.append(extent);
+  return nb::tuple(extents);
+}
+
+Reduction reduction_of(std::string_view name) {
+  SG_CHECK(name == "mean" || name == "sum" || name == "none", "reduction '", name, "' is none of mean, sum, none");
+  return name == "mean" ? Reduction::mean : name == "sum" ? Reduction::sum : Reduction::none;
+}
+
+std::string name_of_device(Device device) { return concat(device); }
+
+TensorOptions options_of(std::optional<DType> dtype, const DeviceName& device, DType otherwise) {
+  TensorOptions options(dtype.value_or(otherwise));
+  if (device) options.device = parse_device(*device);
+  return options;
+}
+
+std::vector<Tensor> tensors_in_object(nb::handle object) {
+  std::vector<Tensor> found;
+  visit_tensors(object, [&](nb::handle tensor) { found.push_back(nb::cast<Tensor>(tensor)); });
+  return found;
+}
+
+nb::object with_tensors(nb::handle object, std::span<const Tensor> tensors) {
+  size_t next = 0;
+  return replaced(object, tensors, next);
+}
+
+}  // namespace shardgrad::python

@@ -1,0 +1,137 @@
+#pragma once
+// What the files of the binding share. The binding is thin: each name of Python calls one of C++, with the same words
+// in its errors. What every call keeps to:
+//
+//   - A call that computes or may wait gives the GIL away (Wait), so that other threads of Python go on.
+//   - Whoever calls back into Python from C++ takes it (nb::gil_scoped_acquire); Held keeps an object of Python's that
+//     a thread without the GIL may drop.
+//   - A tensor that is undefined in C++ is None here.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <shardgrad/autograd/ops/losses.h>
+#include <shardgrad/core/context.h>
+#include <shardgrad/core/tensor.h>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace shardgrad::python {
+
+/// Gives the calling thread the process's context if it has none; makes it at the first call. Throws Error(input) in a
+/// process that a launcher has started as one of several, before dist.init().
+void enter_context();
+
+/// Around what computes or may wait: the thread has a context, and the GIL is free.
+class Wait {
+ public:
+  Wait() : state_((enter_context(), PyEval_SaveThread())) {}
+  ~Wait() { PyEval_RestoreThread(state_); }
+  Wait(const Wait&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+using Waits = nb::call_guard<Wait>;
+
+/// The same for what neither computes nor waits, but needs a context.
+struct Enter {
+  Enter() { enter_context(); }
+};
+using Enters = nb::call_guard<Enter>;
+
+/// An object of Python's in the hands of C++, which may drop it on any thread.
+class Held {
+ public:
+  Held() = default;
+  explicit Held(nb::object object)
+      : object_(std::shared_ptr<nb::object>(new nb::object(std::move(object)), [](nb::object* last) {
+          if (!nb::is_alive()) return;  // the interpreter has gone: nothing is left to count for
+          nb::gil_scoped_acquire gil;
+          delete last;
+        })) {}
+  nb::object& get() const { return *object_; }
+
+ private:
+  std::shared_ptr<nb::object> object_;
+};
+
+/// An exception of Python's as C++ throws it: of its kind and with its sentence, or with the name of its type before.
+std::exception_ptr failure_of(nb::handle exception);
+
+inline std::optional<Tensor> maybe(Tensor tensor) {
+  return tensor.defined() ? std::optional(std::move(tensor)) : std::nullopt;
+}
+inline Tensor or_undefined(const std::optional<Tensor>& tensor) { return tensor.value_or(Tensor()); }
+
+/// Numbers given one by one or as one list: zeros(2, 3) and zeros((2, 3)). Throws Error(input) naming `op`.
+std::vector<int64_t> numbers_of(const char* op, const nb::args& given);
+/// The same for one argument: a number or a list.
+std::vector<int64_t> numbers_of(const char* op, nb::handle given);
+std::vector<int> dims_of(const char* op, nb::handle given);
+inline Shape shape_of(const std::vector<int64_t>& extents) { return Shape(std::span<const int64_t>(extents)); }
+nb::tuple to_tuple(const Shape& shape);
+
+/// Throws Error(input) for another name than mean, sum, none.
+Reduction reduction_of(std::string_view name);
+
+using DeviceName = std::optional<std::string_view>;
+std::string name_of_device(Device device);
+/// Without a dtype: `otherwise`.
+TensorOptions options_of(std::optional<DType> dtype, const DeviceName& device, DType otherwise = DType::f32);
+
+/// Tensors inside tuples, lists and dicts of Python, however deep; everything else is passed over.
+std::vector<Tensor> tensors_in_object(nb::handle object);
+/// The object with these tensors in the place of those that tensors_in_object found, its tuples, lists and dicts
+/// copied.
+nb::object with_tensors(nb::handle object, std::span<const Tensor> tensors);
+
+using TensorClass = nb::class_<Tensor>;
+
+/// A function of the module whose first argument is a tensor, and the method of the same name.
+template <class Function, class... Extra>
+void def_both(nb::module_& m, TensorClass& tensor, const char* name, Function function, const Extra&... extra) {
+  m.def(name, function, "x"_a, extra..., Waits());
+  tensor.def(name, function, extra..., Waits());
+}
+
+// Each file binds what its name says.
+void bind_errors(nb::module_& m);
+TensorClass bind_tensor(nb::module_& m);
+void bind_exchange(nb::module_& m, TensorClass& tensor);
+void bind_creation(nb::module_& m);
+void bind_functions(nb::module_& m, TensorClass& tensor);
+void bind_operators(TensorClass& tensor);
+void bind_layout(nb::module_& m, TensorClass& tensor);
+void bind_index(nb::module_& m, TensorClass& tensor);
+void bind_reductions(nb::module_& m, TensorClass& tensor);
+void bind_layers(nb::module_& m, TensorClass& tensor);
+void bind_losses(nb::module_& m);
+void bind_autograd(nb::module_& m);
+void bind_modules(nb::module_& m);
+void bind_nn(nb::module_& m);
+void bind_loss_modules(nb::module_& m);
+void bind_optim(nb::module_& m);
+void bind_dist(nb::module_& m);
+void bind_fsdp(nb::module_& m);
+void bind_watch(nb::module_& m);
+void bind_files(nb::module_& m);
+
+}  // namespace shardgrad::python

@@ -1,0 +1,225 @@
+// Numbers of Python's, of NumPy's, and of whoever speaks DLPack (autograd/dlpack.h), in and out.
+
+#include <shardgrad/autograd/dlpack.h>
+#include <shardgrad/autograd/ops.h>
+
+#include <shardgrad/python/bind.h>
+
+namespace shardgrad::python {
+namespace {
+
+constexpr const char *kName = "dltensor", *kUsed = "used_dltensor";
+constexpr const char *kVersionedName = "dltensor_versioned", *kVersionedUsed = "used_dltensor_versioned";
+
+// A capsule that nobody has taken the tensor from gives it back.
+template <class M> void drop(PyObject* capsule, const char* name) {
+  if (!PyCapsule_IsValid(capsule, name)) return;
+  M* lent = static_cast<M*>(PyCapsule_GetPointer(capsule, name));
+  if (lent->deleter) lent->deleter(lent);
+}
+
+nb::object capsule_of(dlpack::Versioned* lent) {
+  return nb::steal(
+      PyCapsule_New(lent, kVersionedName, [](PyObject* capsule) { drop<dlpack::Versioned>(capsule, kVersionedName); }));
+}
+nb::object capsule_of(dlpack::Managed* lent) {
+  return nb::steal(PyCapsule_New(lent, kName, [](PyObject* capsule) { drop<dlpack::Managed>(capsule, kName); }));
+}
+
+// Python's protocol (data-apis.org, "__dlpack__"). The memory is ready when this returns, for any stream.
+nb::object dlpack_of(const Tensor& x, nb::handle, std::optional<std::pair<int, int>> max_version, nb::handle,
+                     std::optional<bool> copy) {
+  Tensor lent = copy.value_or(false) ? clone(x.detach()) : x;
+  if (max_version && max_version->first >= 1) return capsule_of(dlpack::lend(lent));
+  return capsule_of(dlpack::lend_unversioned(lent));
+}
+
+// Runs `take` on what the object lends, with the name that its capsule has to have afterwards.
+template <class Take> Tensor taken(nb::handle object, const Take& take) {
+  nb::object capsule = nb::borrow(object);
+  if (nb::hasattr(object, "__dlpack__")) {
+    try {
+      capsule = object.attr("__dlpack__")("max_version"_a = nb::make_tuple(1, 0));
+    } catch (const nb::python_error& error) {
+      if (!error.matches(PyExc_TypeError)) throw;
+      capsule = object.attr("__dlpack__")();  // of before version 1.0
+    }
+  }
+  if (PyCapsule_IsValid(capsule.ptr(), kVersionedName))
+    return take(static_cast<dlpack::Versioned*>(PyCapsule_GetPointer(capsule.ptr(), kVersionedName)), capsule,
+                kVersionedUsed);
+  SG_CHECK(PyCapsule_IsValid(capsule.ptr(), kName), "from_dlpack: a ", nb::type_name(object.type()).c_str(),
+           " has no __dlpack__, or its tensor was taken before");
+  return take(static_cast<dlpack::Managed*>(PyCapsule_GetPointer(capsule.ptr(), kName)), capsule, kUsed);
+}
+
+Tensor from_dlpack(nb::handle object) {
+  enter_context();
+  return taken(object, [](auto* lent, nb::object& capsule, const char* used) {
+    using M = std::remove_pointer_t<decltype(lent)>;
+    // Whoever drops the last tensor may be a thread without the GIL, and the owner an object of Python's.
+    struct Lease {
+      M* lent;
+      ~Lease() {
+        if (!nb::is_alive() || !lent->deleter) return;
+        nb::gil_scoped_acquire gil;
+        lent->deleter(lent);
+      }
+    };
+    M guarded = *lent;
+    guarded.owner = new Lease{lent};
+    guarded.deleter = [](M* self) {
+      delete static_cast<Lease*>(self->owner);
+      delete self;
+    };
+    auto* ours = new M(guarded);
+    try {
+      Tensor tensor = dlpack::borrow(ours);
+      PyCapsule_SetName(capsule.ptr(), used);
+      return tensor;
+    } catch (...) {
+      static_cast<Lease*>(ours->owner)->lent = nullptr;
+      throw;
+    }
+  });
+}
+
+Tensor copied(nb::handle object) {
+  enter_context();
+  return taken(object, [](auto* lent, nb::object&, const char*) { return dlpack::copy_of(lent->array); });
+}
+
+// --- lists of numbers -----------------------------------------------------------------------------------------------
+
+struct Numbers {
+  static constexpr const char* kDepths = "tensor: rows of different depths: numbers stand beside lists of numbers";
+  std::vector<double> floats;
+  std::vector<int64_t> integers;
+  bool whole = true, truths = true;
+  std::vector<int64_t> extents;
+
+  void add(nb::handle given) {
+    int64_t integer = 0;
+    double number = 0;
+    bool truth = nb::isinstance<nb::bool_>(given);
+    bool is_integer = truth || PyIndex_Check(given.ptr());
+    if (truth)
+      integer = given.is(nb::handle(Py_True));
+    else
+      SG_CHECK(!is_integer || nb::try_cast(nb::int_(given), integer), "tensor: ", nb::repr(given).c_str(),
+               " does not fit into int64");
+    SG_CHECK(is_integer || nb::try_cast(given, number) || PyNumber_Check(given.ptr()), "tensor: '",
+             nb::repr(given).c_str(), "' is no number");
+    if (!is_integer) number = nb::cast<double>(nb::float_(given));
+    truths = truths && truth;
+    whole = whole && is_integer;
+    integers.push_back(integer);
+    floats.push_back(is_integer ? double(integer) : number);
+  }
+
+  void read(nb::handle given, size_t dim) {
+    if (!nb::isinstance<nb::list>(given) && !nb::isinstance<nb::tuple>(given)) {
+      SG_CHECK(dim == extents.size(), kDepths);
+      add(given);
+      return;
+    }
+    int64_t count = int64_t(nb::len(given));
+    if (dim == extents.size() && floats.empty()) extents.push_back(count);
+    SG_CHECK(dim < extents.size(), kDepths);
+    SG_CHECK(extents[dim] == count, "tensor: rows of different lengths: one has ", count, " entries, another ",
+             extents[dim]);
+    for (nb::handle each : given) read(each, dim + 1);
+  }
+};
+
+Tensor of_numbers(nb::handle data, std::optional<DType> dtype, const DeviceName& device) {
+  Numbers numbers;
+  numbers.read(data, 0);
+  int64_t count = 1;
+  for (int64_t extent : numbers.extents) count *= extent;
+  SG_CHECK(int64_t(numbers.floats.size()) == count, Numbers::kDepths);
+  DType own = numbers.floats.empty() ? DType::f32
+              : numbers.truths       ? DType::u8
+              : numbers.whole        ? DType::i64
+                                     : DType::f32;
+  TensorOptions options = options_of(dtype, device, own);
+  Wait wait;
+  NoGrad no_grad;
+  Shape shape = shape_of(numbers.extents);
+  Tensor values = numbers.whole && !is_floating(options.dtype)
+                      ? from_vector(numbers.integers, shape, {DType::i64, kCpu})
+                      : from_vector(numbers.floats, shape, {DType::f64, kCpu});
+  Tensor result = values.to(options.dtype);
+  return result.to(options.device.value_or(context().default_device()));
+}
+
+bool is_array(nb::handle data) { return nb::hasattr(data, "__dlpack__") || nb::hasattr(data, "__array_interface__"); }
+
+// A copy of an array, of whoever's.
+Tensor of_array(nb::handle data, std::optional<DType> dtype, const DeviceName& device) {
+  nb::object array = nb::borrow(data);
+  if (!nb::hasattr(data, "__dlpack__")) array = nb::module_::import_("numpy").attr("asarray")(data);
+  // NumPy lends nothing that is read-only, nor before its version 2.1 versions.
+  if (nb::hasattr(array, "flags") && nb::hasattr(array, "copy") &&
+      !nb::cast<bool>(array.attr("flags").attr("writeable")))
+    array = array.attr("copy")();
+  Tensor copy = copied(array);
+  Wait wait;
+  NoGrad no_grad;
+  Tensor result = copy.to(dtype.value_or(copy.dtype()));
+  return device ? result.to(parse_device(*device)) : result.to(context().default_device());
+}
+
+Tensor tensor_of(nb::handle data, std::optional<DType> dtype, const DeviceName& device, bool requires_grad) {
+  Tensor x;
+  if (Tensor given; nb::try_cast(data, given)) {
+    Wait wait;
+    NoGrad no_grad;
+    x = clone(given.detach()).to(dtype.value_or(given.dtype()));
+    if (device) x = x.to(parse_device(*device));
+  } else {
+    x = is_array(data) ? of_array(data, dtype, device) : of_numbers(data, dtype, device);
+  }
+  if (requires_grad) x.set_requires_grad();
+  return x;
+}
+
+nb::object numpy_of(const Tensor& x) {
+  SG_CHECK(x.dtype() != DType::bf16, "numpy: NumPy has no bfloat16; convert with .to(float32)");
+  SG_CHECK(x.device() == kCpu, "numpy: the tensor is on ", x.device(), "; copy it with .to('cpu')");
+  nb::object numpy = nb::module_::import_("numpy");
+  return numpy.attr("from_dlpack")(nb::cast(x));
+}
+
+nb::object array_of(const Tensor& x, nb::handle dtype, nb::handle) {
+  nb::object array = numpy_of(x);
+  return dtype.is_none() ? array : nb::object(array.attr("astype")(dtype));
+}
+
+}  // namespace
+
+void bind_exchange(nb::module_& m, TensorClass& tensor) {
+  // NumPy leaves operators and functions of tensors alone: their results would be arrays, without a graph.
+  tensor.attr("__array_ufunc__") = nb::none();
+  m.def("tensor", tensor_of, "data"_a.none(), nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(),
+        "requires_grad"_a = false,
+        "A copy of numbers, of nested lists of them, or of an array. Integers are int64, others float32, arrays keep "
+        "their dtype.");
+  m.def("from_dlpack", from_dlpack, "x"_a,
+        "A tensor on the memory of an array of another library, without a copy; both see what either writes.");
+  m.def("from_numpy", from_dlpack, "x"_a, "The same of a NumPy array.");
+  tensor
+      .def("__dlpack__", dlpack_of, nb::kw_only(), "stream"_a = nb::none(), "max_version"_a = nb::none(),
+           "dl_device"_a = nb::none(), "copy"_a = nb::none(), Enters())
+      .def("__dlpack_device__",
+           [](const Tensor& x) {
+             dlpack::DeviceOf device = dlpack::device_of(x);
+             return std::pair(int(device.type), device.id);
+           })
+      .def("numpy", numpy_of, Enters(),
+           "A NumPy array on this memory, without a copy; both see what either writes. Of a tensor that requires a "
+           "gradient: of its detach().")
+      .def("__array__", array_of, "dtype"_a = nb::none(), "copy"_a = nb::none(), Enters());
+}
+
+}  // namespace shardgrad::python

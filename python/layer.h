@@ -1,0 +1,65 @@
+#pragma once
+// How a module type of the library becomes a class of Python.
+
+#include <shardgrad/nn/nn.h>
+#include <shardgrad/python/module.h>
+
+namespace shardgrad::python {
+
+using Maybe = std::optional<Tensor>;
+
+/// A type of the library as a class of Python. Called, it runs C++'s forward with the hooks, unless somebody has
+/// derived a class from it: whose forward may be Python's.
+template <class M, class... Args> class Layer : public nb::class_<M, nn::Module> {
+ public:
+  Layer(nb::module_& m, const char* name, const char* doc)
+      : nb::class_<M, nn::Module>(m, name, nb::dynamic_attr(), doc) {}
+
+  template <class... Names> Layer& def_forward(const Names&... names) {
+    this->def("__call__", call, names...);
+    this->def(
+        "forward", [](M& self, const Args&... args) { return result_of(self.forward(plain(args)...)); }, names...,
+        Waits());
+    return *this;
+  }
+  /// A parameter as an attribute; assigned another module's, both are the same one from then on.
+  Layer& def_parameter(const char* name, Tensor M::*member) {
+    this->def_prop_rw(
+        name, [member](const M& self) { return maybe(self.*member); },
+        [member](M& self, const Tensor& other) { tie(self, other, self.*member); });
+    return *this;
+  }
+  Layer& def_weight_and_bias() { return def_parameter("weight", &M::weight).def_parameter("bias", &M::bias); }
+
+ private:
+  static Tensor plain(const Maybe& tensor) { return or_undefined(tensor); }
+  template <class T> static const T& plain(const T& value) { return value; }
+  static Tensor result_of(Tensor tensor) { return tensor; }
+  static std::tuple<Tensor, Tensor, Tensor> result_of(nn::LSTMResult r) { return {r.y, r.h, r.c}; }
+  static std::tuple<Tensor, Tensor> result_of(nn::GRUResult r) { return {r.y, r.h}; }
+
+  static nb::object call(nb::handle self, const Args&... args) {
+    if (!self.type().is(nb::type<M>()))
+      return call_module(self, nb::borrow<nb::args>(nb::make_tuple(args...)), nb::borrow<nb::kwargs>(nb::dict()));
+    return nb::cast(run(self, args...));
+  }
+  static auto run(nb::handle self, const Args&... args) {
+    M& module = nb::cast<M&>(self);
+    if (module.direct()) {
+      Wait wait;
+      return result_of(module.forward(plain(args)...));
+    }
+    auto shared = nb::cast<std::shared_ptr<M>>(self);
+    Wait wait;
+    return result_of(nn::Child<M>(std::move(shared))(plain(args)...));
+  }
+};
+
+/// For __init__: a root of its own until somebody assigns it to an attribute.
+template <class M, class... Args> void make(M* self, Args&&... args) {
+  enter_context();
+  new (self) M(std::forward<Args>(args)...);
+  self->make_root();
+}
+
+}  // namespace shardgrad::python

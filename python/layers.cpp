@@ -1,0 +1,184 @@
+// Products and layers as functions, and losses.
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/rope_table.h>
+
+#include <shardgrad/python/bind.h>
+
+namespace shardgrad::python {
+namespace {
+
+using Maybe = std::optional<Tensor>;
+using Count = std::optional<double>;
+
+LossOptions loss_options(std::string_view reduction, Count count) { return {count, reduction_of(reduction)}; }
+
+void bind_products(nb::module_& m, TensorClass& tensor) {
+  def_both(m, tensor, "matmul", matmul, "other"_a, "trans_a"_a = false, "trans_b"_a = false,
+           "The product of the last two dimensions; leading ones broadcast.");
+  def_both(
+      m, tensor, "mm", [](const Tensor& x, const Tensor& other) { return matmul(x, other); }, "other"_a);
+  def_both(
+      m, tensor, "bmm", [](const Tensor& x, const Tensor& other) { return matmul(x, other); }, "other"_a);
+  def_both(m, tensor, "outer", outer, "other"_a, "Each element with each.");
+  m.def(
+      "linear",
+      [](const Tensor& x, const Tensor& weight, const Maybe& bias) { return linear(x, weight, or_undefined(bias)); },
+      "x"_a, "weight"_a, "bias"_a = nb::none(), Waits(), "x · weightᵀ + bias");
+  m.def(
+      "embedding", [](const Tensor& ids, const Tensor& weight) { return embedding(weight, ids); }, "ids"_a, "weight"_a,
+      Waits(), "Rows of weight at ids.");
+}
+
+void bind_normalisations(nb::module_& m) {
+  m.def(
+      "layer_norm",
+      [](const Tensor& x, const Maybe& weight, const Maybe& bias, double eps) {
+        return layer_norm(x, or_undefined(weight), or_undefined(bias), eps);
+      },
+      "x"_a, "weight"_a = nb::none(), "bias"_a = nb::none(), "eps"_a = 1e-5, Waits(), "Over the last dimension.");
+  m.def(
+      "rms_norm",
+      [](const Tensor& x, const Maybe& weight, double eps) { return rms_norm(x, or_undefined(weight), eps); }, "x"_a,
+      "weight"_a = nb::none(), "eps"_a = 1e-6, Waits(), "x / √(mean(x²) + eps) · weight over the last dimension.");
+  m.def("swiglu", swiglu, "gate_up"_a, Waits(), "silu(gate) · up of rows that hold both.");
+  m.def(
+      "dropout",
+      [](const Tensor& x, double p, bool training, std::string_view name) {
+        return training && p > 0 ? dropout(x, p, name) : x;
+      },
+      "x"_a, "p"_a = 0.5, "training"_a = true, "name"_a = "", Waits(),
+      "Zeroes each element with probability p. The mask follows from the seed and the step.");
+}
+
+void bind_attention(nb::module_& m) {
+  m.def(
+      "attention",
+      [](const Tensor& qkv, int64_t heads, int64_t kv_heads, const Maybe& starts, double scale, double dropout,
+         std::string_view name) {
+        return attention(qkv, or_undefined(starts),
+                         {.heads = heads, .kv_heads = kv_heads, .scale = scale, .dropout = dropout}, name);
+      },
+      "qkv"_a, nb::kw_only(), "heads"_a, "kv_heads"_a = 0, "starts"_a = nb::none(), "scale"_a = 0., "dropout"_a = 0.,
+      "name"_a = "", Waits(),
+      "Causal attention of rows (B, T, (heads + 2 kv_heads) · d) that hold queries, keys and values: (B, T, heads · "
+      "d).");
+  m.def(
+      "rope",
+      [](const Tensor& qkv, const Tensor& table, int64_t heads, int64_t kv_heads, const Maybe& starts, int64_t first) {
+        return rope(qkv, table, heads, kv_heads, or_undefined(starts), first);
+      },
+      "qkv"_a, "table"_a, "heads"_a, "kv_heads"_a, "starts"_a = nb::none(), "first_position"_a = 0, Waits(),
+      "Rotary positions of the query and key heads in rows qkv.");
+}
+
+void bind_images(nb::module_& m) {
+  auto conv = [&](const char* name, Tensor (*of)(const Tensor&, const Tensor&, const Tensor&, const ConvOptions&),
+                  const char* doc) {
+    m.def(
+        name,
+        [of](const Tensor& x, const Tensor& weight, const Maybe& bias, int64_t stride, int64_t padding,
+             int64_t dilation, int64_t groups) {
+          return of(x, weight, or_undefined(bias), {stride, padding, dilation, groups});
+        },
+        "x"_a, "weight"_a, "bias"_a = nb::none(), "stride"_a = 1, "padding"_a = 0, "dilation"_a = 1, "groups"_a = 1,
+        Waits(), doc);
+  };
+  conv("conv2d", conv2d, "x (N, C, H, W), weight (O, C / groups, kernel height, kernel width).");
+  conv("conv1d", conv1d, "x (N, C, L), weight (O, C / groups, kernel).");
+  auto pool = [&](const char* name, Tensor (*of)(const Tensor&, int64_t, const PoolOptions&), const char* doc) {
+    m.def(
+        name,
+        [of](const Tensor& x, int64_t kernel, std::optional<int64_t> stride, int64_t padding) {
+          return of(x, kernel, {stride.value_or(0), padding});
+        },
+        "x"_a, "kernel_size"_a, "stride"_a = nb::none(), "padding"_a = 0, Waits(), doc);
+  };
+  pool("max_pool2d", max_pool2d, "The largest of each window; stride is the kernel's size unless given.");
+  pool("avg_pool2d", avg_pool2d, "The mean of each window, zeros at the padding.");
+}
+
+// Losses of elements.
+void bind_element_losses(nb::module_& m) {
+  auto def = [&](const char* name, auto of, const char* doc) {
+    m.def(
+        name,
+        [of](const Tensor& x, const Tensor& target, std::string_view reduction, Count count) {
+          return of(x, target, loss_options(reduction, count));
+        },
+        "x"_a, "target"_a, "reduction"_a = "mean", "count"_a = nb::none(), Waits(), doc);
+  };
+  m.def(
+      "mse_loss",
+      [](const Tensor& x, const Tensor& target, std::string_view reduction, Count count) {
+        Reduction kind = reduction_of(reduction);
+        if (kind == Reduction::mean) return mse_loss(x, target, count);
+        SG_CHECK(x.shape() == target.shape(), "mse_loss: x ", x.shape(), " and target ", target.shape(), " differ");
+        return kind == Reduction::sum ? mse_loss(x, target, 1.) : square(sub(x, target));
+      },
+      "x"_a, "target"_a, "reduction"_a = "mean", "count"_a = nb::none(), Waits(), "(x - target)²");
+  def("l1_loss", l1_loss, "|x - target|");
+  def("kl_div", kl_div, "target · (log target - x), x logarithms of probabilities.");
+  m.def(
+      "smooth_l1_loss",
+      [](const Tensor& x, const Tensor& target, std::string_view reduction, double beta, Count count) {
+        return smooth_l1_loss(x, target, beta, loss_options(reduction, count));
+      },
+      "x"_a, "target"_a, "reduction"_a = "mean", "beta"_a = 1., "count"_a = nb::none(), Waits());
+  m.def(
+      "huber_loss",
+      [](const Tensor& x, const Tensor& target, std::string_view reduction, double delta, Count count) {
+        return huber_loss(x, target, delta, loss_options(reduction, count));
+      },
+      "x"_a, "target"_a, "reduction"_a = "mean", "delta"_a = 1., "count"_a = nb::none(), Waits());
+  m.def(
+      "binary_cross_entropy_with_logits",
+      [](const Tensor& x, const Tensor& target, std::string_view reduction, const Maybe& pos_weight, Count count) {
+        return binary_cross_entropy_with_logits(x, target, loss_options(reduction, count), or_undefined(pos_weight));
+      },
+      "x"_a, "target"_a, "reduction"_a = "mean", "pos_weight"_a = nb::none(), "count"_a = nb::none(), Waits(),
+      "-t · log σ(x) - (1 - t) · log(1 - σ(x))");
+}
+
+}  // namespace
+
+void bind_layers(nb::module_& m, TensorClass& tensor) {
+  bind_products(m, tensor);
+  bind_normalisations(m);
+  bind_attention(m);
+  bind_images(m);
+}
+
+void bind_losses(nb::module_& m) {
+  bind_element_losses(m);
+  m.def(
+      "cross_entropy",
+      [](const Tensor& logits, const Tensor& target, const Maybe& weight, int64_t ignore_index,
+         std::string_view reduction, double label_smoothing, Count count) {
+        Reduction kind = reduction_of(reduction);
+        bool plain = kind == Reduction::mean && !weight && label_smoothing == 0 && !is_floating(target.dtype());
+        if (plain) return cross_entropy(logits, target, count, ignore_index);
+        return cross_entropy(logits, target, {count, kind, ignore_index, or_undefined(weight), label_smoothing});
+      },
+      "logits"_a, "target"_a, "weight"_a = nb::none(), "ignore_index"_a = -100, "reduction"_a = "mean",
+      "label_smoothing"_a = 0., "count"_a = nb::none(), Waits(),
+      "-log softmax(logits)[label] of rows (N, C); labels int64 (N), or probabilities (N, C).");
+  m.def(
+      "nll_loss",
+      [](const Tensor& log_probs, const Tensor& target, const Maybe& weight, int64_t ignore_index,
+         std::string_view reduction, Count count) {
+        return nll_loss(log_probs, target, {count, reduction_of(reduction), ignore_index, or_undefined(weight), 0});
+      },
+      "log_probs"_a, "target"_a, "weight"_a = nb::none(), "ignore_index"_a = -100, "reduction"_a = "mean",
+      "count"_a = nb::none(), Waits(), "-log_probs[label]");
+  m.def(
+      "linear_cross_entropy",
+      [](const Tensor& x, const Tensor& weight, const Tensor& labels, Count count, int64_t ignore_index,
+         int64_t classes, int64_t rows) {
+        return linear_cross_entropy(x, weight, labels, {count, ignore_index, classes, rows});
+      },
+      "x"_a, "weight"_a, "labels"_a, nb::kw_only(), "count"_a = nb::none(), "ignore_index"_a = -100, "classes"_a = 0,
+      "rows"_a = 0, Waits(), "cross_entropy(linear(x, weight), labels) with the logits in memory once.");
+}
+
+}  // namespace shardgrad::python

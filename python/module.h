@@ -1,0 +1,42 @@
+#pragma once
+// Modules of Python, and what the library's share with them.
+
+#include <string>
+
+#include <shardgrad/nn/module.h>
+#include <shardgrad/python/bind.h>
+
+namespace shardgrad::python {
+
+/// A module whose class is Python's: a C++ module without a forward of its own.
+class PythonModule : public nn::Module {
+ public:
+  explicit PythonModule(nb::handle type) : type_(nb::cast<std::string>(type.attr("__name__"))) {
+    set_only_holds(!nb::hasattr(type, "forward"));
+    make_root();
+  }
+  std::string type_name() const override { return type_; }
+  using nn::Module::buffer;
+  using nn::Module::param;
+  using nn::Module::share;
+  using nn::Module::tie;
+
+ private:
+  std::string type_;
+};
+
+using ModuleClass = nb::class_<nn::Module, PythonModule>;
+
+/// Throws Error(input) for a module of the library, which gets no further parts.
+PythonModule& of_python(nn::Module& module);
+
+/// Runs the hooks and self.forward(…).
+nb::object call_module(nb::handle self, const nb::args& args, const nb::kwargs& kwargs);
+
+/// Makes `second`, a parameter of `module`, the same as `first`, one of a module in the same tree.
+void tie(nn::Module& module, const Tensor& first, Tensor& second);
+
+/// nn.Parameter, and what assigning an attribute of a module does.
+void bind_attributes(nb::module_& m, ModuleClass& module);
+
+}  // namespace shardgrad::python

@@ -1,0 +1,243 @@
+// shardgrad.nn.Module: what all modules have. Of one of Python's, parameters, names, hooks and sharding are C++'s, and
+// the call is made here.
+
+#include <algorithm>
+#include <sstream>
+
+#include <shardgrad/autograd/ops.h>
+#include <shardgrad/nn/nn.h>
+#include <shardgrad/python/call.h>
+#include <shardgrad/python/module.h>
+
+namespace shardgrad::python {
+namespace {
+
+nb::object run_forward(nn::Module& module, nb::handle self, nb::object arguments) {
+  nb::object forward = self.attr("forward");
+  if (!module.recompute_options()) return call_packed(forward, arguments);
+  return checkpointed(*module.recompute_options(), std::move(forward), std::move(arguments));
+}
+
+}  // namespace
+
+// What Child<M>::operator() does for a module whose type C++ knows (nn/child.h).
+nb::object call_module(nb::handle self, const nb::args& args, const nb::kwargs& kwargs) {
+  auto& module = nb::cast<nn::Module&>(self);
+  SG_CHECK(!module.only_holds(), "a ", module.type_name(), " has no forward: it is not called, but what it holds is");
+  if (module.direct()) return self.attr("forward")(*args, **kwargs);
+  nb::object arguments = packed(args, kwargs);
+  std::vector<Tensor> inputs = tensors_in_object(arguments);
+  nn::detail::CallGuard guard(module);
+  {
+    Wait wait;
+    module.before_forward(inputs);
+  }
+  nb::object result = run_forward(module, self, with_tensors(arguments, inputs));
+  std::vector<Tensor> outputs = tensors_in_object(result);
+  {
+    Wait wait;
+    module.after_forward(outputs);
+  }
+  return with_tensors(result, outputs);
+}
+
+namespace {
+
+std::string text_of(const nn::Module& module) {
+  std::ostringstream text;
+  text << module;
+  return text.str();
+}
+
+// A hook of Python's. The module's object owns the function, where Python's collector sees that each may hold the
+// other; C++ knows it from afar.
+nn::Module::ForwardHook hook_of(nb::handle self, const nb::object& function) {
+  if (!nb::hasattr(self, "_hooks")) nb::setattr(self, "_hooks", nb::list());
+  nb::borrow<nb::list>(self.attr("_hooks")).append(function);
+  return [seen = Held(nb::weakref(function))](nn::Module& module, std::span<Tensor> tensors) {
+    nb::gil_scoped_acquire gil;
+    nb::object hook = seen.get()();
+    if (hook.is_none()) return;  // the module is being collected
+    nb::object given =
+        hook(nb::cast(&module, nb::rv_policy::reference), std::vector<Tensor>(tensors.begin(), tensors.end()));
+    if (given.is_none()) return;
+    std::vector<Tensor> others = tensors_in_object(given);
+    SG_CHECK(others.size() == tensors.size(), "a hook gave ", others.size(), " tensors for ", tensors.size());
+    std::ranges::copy(others, tensors.begin());
+  };
+}
+
+nb::list pairs(const std::vector<NamedParameter>& list) {
+  nb::list found;
+  for (const NamedParameter& each : list) found.append(nb::make_tuple(each.name, each.tensor));
+  return found;
+}
+
+nb::list named_modules(nb::handle self) {
+  nb::list found;
+  for (auto& [name, module] : nb::cast<nn::Module&>(self).named_modules())
+    found.append(nb::make_tuple(name, nb::cast(module, nb::rv_policy::reference_internal, self)));
+  return found;
+}
+
+nb::list named_children(nb::handle self) {
+  nb::list found;
+  for (const auto& [name, child] : nb::cast<nn::Module&>(self).children())
+    found.append(nb::make_tuple(name, nb::cast(child.get(), nb::rv_policy::reference_internal, self)));
+  return found;
+}
+
+// Of pairs of a name and something, the latter.
+nb::list without_names(const nb::list& pairs) {
+  nb::list found;
+  for (nb::handle pair : pairs) found.append(pair[1]);
+  return found;
+}
+
+void bind_walks(ModuleClass& module) {
+  module
+      .def("named_parameters",
+           [](nn::Module& m) {
+             m.complete_names();
+             return pairs(m.named_parameters());
+           })
+      .def("parameters",
+           [](nn::Module& m) {
+             m.complete_names();
+             return without_names(pairs(m.named_parameters()));
+           })
+      .def("named_buffers", [](nn::Module& m) { return pairs(m.named_buffers()); })
+      .def("named_modules", named_modules)
+      .def("named_children", named_children)
+      .def("modules", [](nb::handle self) { return without_names(named_modules(self)); })
+      .def("children", [](nb::handle self) { return without_names(named_children(self)); })
+      .def("buffers", [](nn::Module& m) { return without_names(pairs(m.named_buffers())); })
+      .def_prop_ro("full_name", &nn::Module::full_name, "The name within the root; empty for the root itself.")
+      .def_prop_ro("type_name", &nn::Module::type_name)
+      .def_prop_ro("training", &nn::Module::training)
+      .def("__repr__", text_of);
+}
+
+nb::object to(nb::handle self, nb::handle what) {
+  auto& module = nb::cast<nn::Module&>(self);
+  DType dtype = DType::f32;
+  if (nb::isinstance<nb::str>(what)) {
+    Device device = parse_device(nb::cast<std::string>(what));
+    Wait wait;
+    module.to(device);
+  } else {
+    SG_CHECK(nb::try_cast(what, dtype), "to: '", nb::repr(what).c_str(),
+             "' is neither a dtype nor the name of a device");
+    Wait wait;
+    module.to(dtype);
+  }
+  return nb::borrow(self);
+}
+
+nb::object train(nb::handle self, bool mode) {
+  nb::cast<nn::Module&>(self).train(mode);
+  return nb::borrow(self);
+}
+
+nb::object apply(nb::handle self, nb::handle function) {
+  nb::list modules = without_names(named_modules(self));
+  for (size_t i = nb::len(modules); i-- > 0;) function(modules[i]);
+  return nb::borrow(self);
+}
+
+void bind_state(ModuleClass& module) {
+  module.def("materialize", &nn::Module::materialize, Waits(), "Gives all parameters and buffers their first values.")
+      .def("state_dict", &nn::Module::state_dict, Waits(), "Parameters and buffers by name; the model's own tensors.")
+      .def("load_state_dict", &nn::Module::load_state_dict, "state_dict"_a, Waits(),
+           "Copies values in. Throws, having changed nothing, listing every name that is missing or does not fit.")
+      .def("train", train, "mode"_a = true)
+      .def("eval", [](nb::handle self) { return train(self, false); })
+      .def(
+          "zero_grad", [](nn::Module& m, bool) { m.zero_grad(); }, "set_to_none"_a = true, Waits())
+      .def("cpu", [](nb::handle self) { return to(self, nb::str("cpu")); })
+      .def("cuda", [](nb::handle self) { return to(self, nb::str("cuda")); })
+      .def("float", [](nb::handle self) { return to(self, nb::cast(DType::f32)); })
+      .def("double", [](nb::handle self) { return to(self, nb::cast(DType::f64)); })
+      .def("half", [](nb::handle self) { return to(self, nb::cast(DType::f16)); })
+      .def("bfloat16", [](nb::handle self) { return to(self, nb::cast(DType::bf16)); })
+      .def("apply", apply, "function"_a, "Calls function(module) for every module below and this one, last.")
+      .def("to", to, "dtype_or_device"_a)
+      .def(
+          "requires_grad_",
+          [](nb::handle self, bool on) {
+            for (NamedParameter& each : nb::cast<nn::Module&>(self).named_parameters())
+              each.tensor.set_requires_grad(on);
+            return nb::borrow(self);
+          },
+          "requires_grad"_a = true);
+}
+
+void bind_hooks(ModuleClass& module) {
+  module
+      .def(
+          "register_forward_pre_hook",
+          [](nb::handle self, nb::object hook) {
+            nb::cast<nn::Module&>(self).add_forward_pre_hook(hook_of(self, hook));
+          },
+          "hook"_a, "hook(module, tensors) sees the tensors among a call's arguments, and may give others for them.")
+      .def(
+          "register_forward_hook",
+          [](nb::handle self, nb::object hook) { nb::cast<nn::Module&>(self).add_forward_hook(hook_of(self, hook)); },
+          "hook"_a, "hook(module, tensors) sees the tensors in a call's result, and may give others for them.");
+}
+
+void bind_recompute(nb::module_& m) {
+  m.def(
+      "recompute",
+      [](nn::Module& module, bool offload_inputs) { nn::recompute(module, {.offload_inputs = offload_inputs}); },
+      "module"_a, nb::kw_only(), "offload_inputs"_a = false,
+      "What happens inside this module's calls is not kept for backward, but computed again there.");
+  m.def(
+      "recompute_by_name",
+      [](nn::Module& root, const std::vector<std::string>& patterns, bool offload_inputs) {
+        nn::recompute_by_name(root, patterns, {.offload_inputs = offload_inputs});
+      },
+      "module"_a, "patterns"_a, nb::kw_only(), "offload_inputs"_a = false);
+  m.def(
+      "recompute_by_type",
+      [](nn::Module& root, const std::vector<std::string>& types, bool offload_inputs) {
+        nn::recompute_by_type(root, types, {.offload_inputs = offload_inputs});
+      },
+      "module"_a, "types"_a, nb::kw_only(), "offload_inputs"_a = false);
+}
+
+// For Python's collector: an object holds its attributes and, through C++, its modules, where nobody else does.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  if (PyObject** attributes = _PyObject_GetDictPtr(self)) Py_VISIT(*attributes);
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  for (const auto& child : nb::inst_ptr<nn::Module>(self)->children())
+    if (child.object.use_count() == 1) Py_VISIT(nb::find(child.object.get()).ptr());
+  return 0;
+}
+int clear(PyObject* self) {
+  if (PyObject** attributes = _PyObject_GetDictPtr(self)) Py_CLEAR(*attributes);
+  return 0;
+}
+PyType_Slot collected[] = {
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)}, {Py_tp_clear, reinterpret_cast<void*>(clear)}, {0, nullptr}};
+
+}  // namespace
+
+void bind_modules(nb::module_& m) {
+  ModuleClass module(
+      m, "Module", nb::dynamic_attr(), nb::is_weak_referenceable(), nb::type_slots(collected),
+      "Owns parameters, buffers and modules. Derive from it, give it a forward, and call the module itself.");
+  module.def("__init__", [](nb::pointer_and_handle<nn::Module> self) {
+    enter_context();
+    new (self.p) PythonModule(self.h.type());
+  });
+  module.def("__call__", call_module, "args"_a, "kwargs"_a);
+  bind_attributes(m, module);
+  bind_walks(module);
+  bind_state(module);
+  bind_hooks(module);
+  bind_recompute(m);
+}
+
+}  // namespace shardgrad::python

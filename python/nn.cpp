@@ -1,0 +1,226 @@
+// The library's layers as modules of Python.
+
+#include <algorithm>
+
+#include <shardgrad/python/layer.h>
+
+namespace shardgrad::python {
+namespace {
+
+Activation activation_of(std::string_view name) {
+  if (name == "none") return Activation::none;
+  if (name == "relu") return Activation::relu;
+  SG_CHECK(name == "gelu_tanh", "Linear: activation '", name, "' is none of none, relu, gelu_tanh");
+  return Activation::gelu_tanh;
+}
+
+void bind_linear(nb::module_& m) {
+  Layer<nn::Linear, Tensor>(m, "Linear", "y = activation(x · weightᵀ + bias)")
+      .def_weight_and_bias()
+      .def_forward("x"_a)
+      .def(
+          "__init__",
+          [](nn::Linear* self, int64_t in, int64_t out, bool bias, std::string_view activation) {
+            make(self, in, out, bias, activation_of(activation));
+          },
+          "in_features"_a, "out_features"_a, "bias"_a = true, nb::kw_only(), "activation"_a = "none",
+          "`activation`: relu or gelu_tanh, computed along with the product.");
+  Layer<nn::Embedding, Tensor>(m, "Embedding", "Rows of weight at ids.")
+      .def_parameter("weight", &nn::Embedding::weight)
+      .def_forward("ids"_a)
+      .def(
+          "__init__",
+          [](nn::Embedding* self, int64_t count, int64_t features, std::optional<nn::Init> init) {
+            make(self, count, features, init.value_or(nn::init::normal()));
+          },
+          "num_embeddings"_a, "embedding_dim"_a, nb::kw_only(), "init"_a = nb::none());
+  Layer<nn::Dropout, Tensor>(m, "Dropout", "Zeroes each element with probability p in training.")
+      .def_forward("x"_a)
+      .def(
+          "__init__", [](nn::Dropout* self, double p) { make(self, p); }, "p"_a = 0.5);
+}
+
+template <class M> void bind_plain(nb::module_& m, const char* name, const char* doc) {
+  Layer<M, Tensor>(m, name, doc).def_forward("x"_a).def("__init__", [](M* self) { make(self); });
+}
+template <class M>
+void bind_with(nb::module_& m, const char* name, const char* option, double otherwise, const char* doc) {
+  Layer<M, Tensor>(m, name, doc)
+      .def_forward("x"_a)
+      .def(
+          "__init__", [](M* self, double value) { make(self, value); }, nb::arg(option) = otherwise);
+}
+
+void bind_activations(nb::module_& m) {
+  bind_plain<nn::ReLU>(m, "ReLU", "");
+  bind_plain<nn::Tanh>(m, "Tanh", "");
+  bind_plain<nn::Sigmoid>(m, "Sigmoid", "");
+  bind_plain<nn::SiLU>(m, "SiLU", "x · σ(x)");
+  bind_plain<nn::Softplus>(m, "Softplus", "log(1 + exp(x))");
+  bind_plain<nn::Flatten>(m, "Flatten", "All dimensions but the first as one.");
+  bind_plain<nn::Identity>(m, "Identity", "x");
+  bind_with<nn::LeakyReLU>(m, "LeakyReLU", "negative_slope", 0.01, "x where x > 0, else slope · x.");
+  bind_with<nn::ELU>(m, "ELU", "alpha", 1, "x where x > 0, else alpha · (exp(x) - 1).");
+  Layer<nn::GELU, Tensor>(m, "GELU", "x · Φ(x), exactly or by tanh.")
+      .def_forward("x"_a)
+      .def(
+          "__init__",
+          [](nn::GELU* self, std::string_view approximate) {
+            SG_CHECK(approximate == "none" || approximate == "tanh", "GELU: approximate='", approximate,
+                     "' is neither 'none' nor 'tanh'");
+            make(self, approximate == "tanh");
+          },
+          "approximate"_a = "none");
+}
+
+// One number for both dimensions, or two that are equal: windows are square.
+using Extent = std::variant<int64_t, std::vector<int64_t>>;
+int64_t side(const char* layer, const Extent& given) {
+  if (auto* one = std::get_if<int64_t>(&given)) return *one;
+  const auto& all = std::get<std::vector<int64_t>>(given);
+  SG_CHECK(!all.empty() && std::ranges::count(all, all[0]) == int64_t(all.size()), layer,
+           ": kernels, strides and paddings are the same along both dimensions here");
+  return all[0];
+}
+using Padding = std::variant<int64_t, std::string, std::vector<int64_t>>;
+int64_t padding_of(const char* layer, const Padding& given, int64_t kernel, int64_t stride, int64_t dilation) {
+  if (auto* one = std::get_if<int64_t>(&given)) return *one;
+  if (auto* all = std::get_if<std::vector<int64_t>>(&given)) return side(layer, *all);
+  const std::string& word = std::get<std::string>(given);
+  if (word == "valid") return 0;
+  SG_CHECK(word == "same" && stride == 1 && kernel % 2 == 1, layer, ": padding '", word,
+           "' is not possible here; 'same' ", "needs stride 1 and an odd kernel");
+  return dilation * (kernel / 2);
+}
+
+template <class M> void bind_conv(nb::module_& m, const char* name, const char* doc) {
+  Layer<M, Tensor>(m, name, doc)
+      .def_weight_and_bias()
+      .def_forward("x"_a)
+      .def(
+          "__init__",
+          [name](M* self, int64_t in, int64_t out, const Extent& kernel, const Extent& stride, const Padding& padding,
+                 const Extent& dilation, int64_t groups, bool bias) {
+            int64_t window = side(name, kernel), step = side(name, stride), apart = side(name, dilation);
+            ConvOptions options{step, padding_of(name, padding, window, step, apart), apart, groups};
+            make(self, in, out, window, options, bias);
+          },
+          "in_channels"_a, "out_channels"_a, "kernel_size"_a, "stride"_a = 1, "padding"_a = 0, "dilation"_a = 1,
+          "groups"_a = 1, "bias"_a = true);
+}
+template <class M> void bind_pool(nb::module_& m, const char* name, const char* doc) {
+  Layer<M, Tensor>(m, name, doc)
+      .def_forward("x"_a)
+      .def(
+          "__init__",
+          [name](M* self, const Extent& kernel, const std::optional<Extent>& stride, const Extent& padding) {
+            make(self, side(name, kernel), PoolOptions{stride ? side(name, *stride) : 0, side(name, padding)});
+          },
+          "kernel_size"_a, "stride"_a = nb::none(), "padding"_a = 0);
+}
+
+template <class M> void bind_batch_norm(nb::module_& m, const char* name, const char* doc) {
+  Layer<M, Tensor> type(m, name, doc);
+  type.def_forward("x"_a).def(
+      "__init__",
+      [](M* self, int64_t channels, double eps, double momentum, bool affine) {
+        make(self, channels, eps, momentum, affine);
+      },
+      "num_features"_a, "eps"_a = 1e-5, "momentum"_a = 0.1, "affine"_a = true);
+  type.def_prop_ro("weight", [](const M& self) { return maybe(self.weight); })
+      .def_prop_ro("bias", [](const M& self) { return maybe(self.bias); })
+      .def_prop_ro("running_mean", [](const M& self) { return self.running_mean; })
+      .def_prop_ro("running_var", [](const M& self) { return self.running_var; });
+}
+
+// (features,) is one dimension; several are not possible.
+int64_t last(const Extent& features) {
+  auto* all = std::get_if<std::vector<int64_t>>(&features);
+  SG_CHECK(!all || all->size() == 1, "normalized_shape: the last dimension alone is normalised here");
+  return all ? all->at(0) : std::get<int64_t>(features);
+}
+
+void bind_normalisations(nb::module_& m) {
+  Layer<nn::LayerNorm, Tensor>(m, "LayerNorm", "The last dimension to mean 0 and variance 1, scaled and shifted.")
+      .def_weight_and_bias()
+      .def_forward("x"_a)
+      .def(
+          "__init__",
+          [](nn::LayerNorm* self, const Extent& features, double eps, bool affine) {
+            make(self, last(features), eps, affine);
+          },
+          "normalized_shape"_a, "eps"_a = 1e-5, "elementwise_affine"_a = true);
+  Layer<nn::RMSNorm, Tensor>(m, "RMSNorm", "The last dimension divided by its root mean square, scaled.")
+      .def_parameter("weight", &nn::RMSNorm::weight)
+      .def_forward("x"_a)
+      .def(
+          "__init__",
+          [](nn::RMSNorm* self, const Extent& features, double eps, bool affine) {
+            make(self, last(features), eps, affine);
+          },
+          "normalized_shape"_a, "eps"_a = 1e-6, "elementwise_affine"_a = true);
+  Layer<nn::GroupNorm, Tensor>(m, "GroupNorm", "Parts of the channels to mean 0 and variance 1, scaled and shifted.")
+      .def_weight_and_bias()
+      .def_forward("x"_a)
+      .def(
+          "__init__",
+          [](nn::GroupNorm* self, int64_t groups, int64_t channels, double eps, bool affine) {
+            make(self, groups, channels, eps, affine);
+          },
+          "num_groups"_a, "num_channels"_a, "eps"_a = 1e-5, "affine"_a = true);
+  bind_batch_norm<nn::BatchNorm1d>(m, "BatchNorm1d", "Each channel of (samples, channels) over the samples.");
+  bind_batch_norm<nn::BatchNorm2d>(m, "BatchNorm2d", "Each channel of (samples, channels, height, width).");
+}
+
+nn::RecurrentOptions recurrent(int64_t layers, bool bias, bool batch_first, double dropout, bool bidirectional) {
+  return {layers, bias, batch_first, dropout, bidirectional};
+}
+template <class M, class L> void def_recurrent(L& type) {
+  type.def(
+      "__init__",
+      [](M* self, int64_t in, int64_t hidden, int64_t layers, bool bias, bool batch_first, double dropout,
+         bool bidirectional) { make(self, in, hidden, recurrent(layers, bias, batch_first, dropout, bidirectional)); },
+      "input_size"_a, "hidden_size"_a, "num_layers"_a = 1, "bias"_a = true, "batch_first"_a = false, "dropout"_a = 0.,
+      "bidirectional"_a = false);
+}
+void bind_recurrent(nb::module_& m) {
+  Layer<nn::LSTM, Tensor, Maybe, Maybe> lstm(m, "LSTM", "lstm(x, h, c) gives (y, h, c).");
+  lstm.def_forward("x"_a, "h"_a = nb::none(), "c"_a = nb::none());
+  def_recurrent<nn::LSTM>(lstm);
+  Layer<nn::GRU, Tensor, Maybe> gru(m, "GRU", "gru(x, h) gives (y, h).");
+  gru.def_forward("x"_a, "h"_a = nb::none());
+  def_recurrent<nn::GRU>(gru);
+}
+
+void bind_init(nb::module_& m) {
+  nb::module_ init = m.def_submodule("init", "How parameters begin.");
+  nb::class_<nn::Init>(init, "Init", "Element i of a parameter is a function of (seed, full name, i).");
+  init.def("constant", nn::init::constant, "value"_a);
+  init.def("zeros", nn::init::zeros).def("ones", nn::init::ones);
+  init.def("uniform", nn::init::uniform, "low"_a = 0., "high"_a = 1.);
+  init.def("normal", nn::init::normal, "mean"_a = 0., "std"_a = 1.);
+  init.def("trunc_normal", nn::init::trunc_normal, "mean"_a = 0., "std"_a = 1., "low"_a = -2., "high"_a = 2.);
+  init.def(
+      "kaiming_uniform", [](double a) { return nn::init::kaiming_uniform(a); }, "a"_a = 0.);
+  init.def(
+      "kaiming_normal", [](double a) { return nn::init::kaiming_normal(a); }, "a"_a = 0.);
+  init.def("xavier_uniform", nn::init::xavier_uniform, "gain"_a = 1.);
+  init.def("xavier_normal", nn::init::xavier_normal, "gain"_a = 1.);
+  init.def("orthogonal", nn::init::orthogonal, "gain"_a = 1.);
+}
+
+}  // namespace
+
+void bind_nn(nb::module_& m) {
+  bind_init(m);
+  bind_linear(m);
+  bind_activations(m);
+  bind_conv<nn::Conv2d>(m, "Conv2d", "x (N, in, H, W) to (N, out, H', W').");
+  bind_conv<nn::Conv1d>(m, "Conv1d", "x (N, in, L) to (N, out, L').");
+  bind_pool<nn::MaxPool2d>(m, "MaxPool2d", "The largest of each window.");
+  bind_pool<nn::AvgPool2d>(m, "AvgPool2d", "The mean of each window.");
+  bind_normalisations(m);
+  bind_recurrent(m);
+}
+
+}  // namespace shardgrad::python

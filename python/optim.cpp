@@ -1,0 +1,290 @@
+// shardgrad.optim: optimizers, clipping, loss scaling, averages and schedules.
+
+#include <set>
+
+#include <shardgrad/fsdp/grad_scaler.h>
+#include <shardgrad/optim/adam.h>
+#include <shardgrad/optim/clip.h>
+#include <shardgrad/optim/composed.h>
+#include <shardgrad/optim/ema.h>
+#include <shardgrad/optim/schedule.h>
+#include <shardgrad/optim/sgd.h>
+
+#include <shardgrad/python/group.h>
+#include <shardgrad/python/parameters.h>
+
+namespace shardgrad::python {
+namespace {
+
+using optim::Optimizer;
+using optim::Rules;
+
+// What an optimizer is made of.
+struct Given {
+  std::vector<NamedParameter> parameters;
+  Rules rules;
+};
+
+optim::Overrides overrides_of(const std::string& of, nb::dict options, double lr) {
+  optim::Overrides overrides;
+  for (auto [key, value] : options) {
+    std::string option = nb::cast<std::string>(key);
+    if (option == "weight_decay")
+      overrides.weight_decay = nb::cast<double>(value);
+    else if (option == "lr_scale")
+      overrides.lr_scale = nb::cast<double>(value);
+    else if (option == "lr")
+      overrides.lr_scale = nb::cast<double>(value) / lr;
+    else
+      SG_CHECK(option == "params", "options of ", of, ": '", option, "' is none of lr, lr_scale, weight_decay");
+  }
+  return overrides;
+}
+
+// Parameters, pairs of name and parameter, or groups of them as PyTorch has them: [{"params": …, "weight_decay": 0}].
+Given given_by(nb::handle parameters, std::optional<nb::dict> rules, double lr) {
+  Given given;
+  if (rules)
+    for (auto [pattern, options] : *rules) {
+      std::string text = nb::cast<std::string>(pattern);
+      given.rules.push_back({text, overrides_of("'" + text + "'", nb::cast<nb::dict>(options), lr)});
+    }
+  nb::list plain;
+  std::vector<std::pair<nb::object, nb::dict>> groups;
+  for (nb::handle each : parameters) {
+    if (nb::isinstance<nb::dict>(each)) {
+      nb::dict group = nb::borrow<nb::dict>(each);
+      SG_CHECK(group.contains("params"), "a group of parameters has no 'params'");
+      for (nb::handle one : group["params"]) groups.emplace_back(nb::borrow(one), group), plain.append(one);
+    } else {
+      plain.append(each);
+    }
+  }
+  given.parameters = parameters_of(plain);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const std::string& name = given.parameters[i].name;
+    given.rules.push_back({name, overrides_of("a group of parameters", groups[i].second, lr)});
+  }
+  SG_CHECK(groups.empty() || groups.size() == given.parameters.size(), "groups of parameters and parameters alone are ",
+           "mixed; put all in groups");
+  return given;
+}
+
+template <class O, class Options, class... Names>
+void bind_optimizer(nb::module_& m, const char* name, Options (*options)(double, const nb::kwargs&), double lr,
+                    const char* doc) {
+  nb::class_<O, Optimizer>(m, name, doc)
+      .def(
+          "__init__",
+          [options](O* self, nb::handle parameters, double lr, std::optional<nb::dict> rules,
+                    const nb::kwargs& others) {
+            enter_context();
+            Given given = given_by(parameters, std::move(rules), lr);
+            new (self) O(std::move(given.parameters), options(lr, others), std::move(given.rules));
+          },
+          "params"_a, "lr"_a = lr, "rules"_a = nb::none(), "options"_a);
+}
+
+// Takes an option out of those that are left.
+class Options {
+ public:
+  Options(const char* optimizer, const nb::kwargs& given) : optimizer_(optimizer), given_(given) {}
+  ~Options() noexcept(false) {
+    if (std::uncaught_exceptions()) return;
+    for (auto [key, value] : given_) {
+      std::string name = nb::cast<std::string>(key);
+      SG_CHECK(known_.contains(name), optimizer_, ": there is no option '", name, "'; there are ", list());
+    }
+  }
+  template <class T> void take(const char* name, T& value) {
+    known_.insert(name);
+    if (!given_.contains(name)) return;
+    if (!nb::try_cast(nb::handle(given_[name]), value))
+      fail(optimizer_, ": ", name, "=", nb::repr(given_[name]).c_str(), " is not possible");
+  }
+  void take_betas(double& beta1, double& beta2) {
+    std::pair<double, double> betas(beta1, beta2);
+    take("betas", betas);
+    std::tie(beta1, beta2) = betas;
+  }
+
+ private:
+  std::string list() const {
+    std::string all = "lr, rules";
+    for (const std::string& name : known_) all += ", " + name;
+    return all;
+  }
+  const char* optimizer_;
+  nb::kwargs given_;
+  std::set<std::string> known_;
+};
+
+template <class O> optim::AdamOptions adam_options(double lr, const nb::kwargs& given) {
+  optim::AdamOptions o{.lr = lr};
+  Options options(std::is_same_v<O, optim::AdamW> ? "AdamW" : "Adam", given);
+  options.take_betas(o.beta1, o.beta2);
+  options.take("eps", o.eps);
+  options.take("weight_decay", o.weight_decay);
+  return o;
+}
+optim::SgdOptions sgd_options(double lr, const nb::kwargs& given) {
+  optim::SgdOptions o{.lr = lr};
+  Options options("SGD", given);
+  options.take("momentum", o.momentum);
+  options.take("dampening", o.dampening);
+  options.take("weight_decay", o.weight_decay);
+  options.take("nesterov", o.nesterov);
+  return o;
+}
+optim::RmspropOptions rmsprop_options(double lr, const nb::kwargs& given) {
+  optim::RmspropOptions o{.lr = lr};
+  Options options("RMSprop", given);
+  options.take("alpha", o.alpha);
+  options.take("eps", o.eps);
+  options.take("weight_decay", o.weight_decay);
+  options.take("momentum", o.momentum);
+  return o;
+}
+optim::AdagradOptions adagrad_options(double lr, const nb::kwargs& given) {
+  optim::AdagradOptions o{.lr = lr};
+  Options options("Adagrad", given);
+  options.take("lr_decay", o.lr_decay);
+  options.take("eps", o.eps);
+  options.take("weight_decay", o.weight_decay);
+  options.take("initial_accumulator_value", o.initial_accumulator_value);
+  return o;
+}
+optim::LionOptions lion_options(double lr, const nb::kwargs& given) {
+  optim::LionOptions o{.lr = lr};
+  Options options("Lion", given);
+  options.take_betas(o.beta1, o.beta2);
+  options.take("weight_decay", o.weight_decay);
+  return o;
+}
+
+void bind_optimizers(nb::module_& m) {
+  nb::class_<Optimizer>(m, "Optimizer", "Updates parameters by their gradients; of a sharded model this rank's part.")
+      .def(
+          "step", [](Optimizer& o, double grad_scale) { o.step(grad_scale); }, "grad_scale"_a = 1., Waits(),
+          "Updates every parameter that has a gradient, times grad_scale.")
+      .def(
+          "zero_grad", [](Optimizer& o, bool) { o.zero_grad(); }, "set_to_none"_a = true, Waits(),
+          "Forgets the gradients, and frees their memory.")
+      .def_prop_rw("lr", &Optimizer::lr, &Optimizer::set_lr)
+      .def("state_dict", &Optimizer::state_dict, Waits(), "Of a model that is not sharded; see full_optim_state_dict.")
+      .def(
+          "load_state_dict", [](Optimizer& o, const std::map<std::string, Tensor>& state) { o.load_state_dict(state); },
+          "state_dict"_a, Waits())
+      .def("steps", &Optimizer::steps, "How many steps each parameter has been through.");
+  const char* from = "PyTorch's formulas; `rules` are options for names: {'*.bias': {'weight_decay': 0}}.";
+  bind_optimizer<optim::SGD, optim::SgdOptions>(m, "SGD", sgd_options, 1e-3, from);
+  bind_optimizer<optim::Adam, optim::AdamOptions>(m, "Adam", adam_options<optim::Adam>, 1e-3, from);
+  bind_optimizer<optim::AdamW, optim::AdamOptions>(m, "AdamW", adam_options<optim::AdamW>, 1e-3, from);
+  bind_optimizer<optim::RMSprop, optim::RmspropOptions>(m, "RMSprop", rmsprop_options, 0.01, from);
+  bind_optimizer<optim::Adagrad, optim::AdagradOptions>(m, "Adagrad", adagrad_options, 0.01, from);
+  bind_optimizer<optim::Lion, optim::LionOptions>(m, "Lion", lion_options, 1e-4, "arXiv 2302.06675");
+}
+
+void bind_scaler(nb::module_& m) {
+  using optim::GradScaler;
+  nb::class_<GradScaler>(m, "GradScaler", "Dynamic loss scaling for float16.")
+      .def(
+          "__init__",
+          [](GradScaler* self, double init_scale, double growth, double backoff, int64_t interval, bool enabled,
+             std::optional<std::variant<std::shared_ptr<fsdp::Sharded>, Group>> ranks) {
+            optim::GradScalerOptions options{init_scale, growth, backoff, interval, enabled};
+            if (!ranks)
+              new (self) GradScaler(options);
+            else if (auto* sharded = std::get_if<std::shared_ptr<fsdp::Sharded>>(&*ranks))
+              new (self) GradScaler(fsdp::sharded_grad_scaler(**sharded, options));
+            else
+              new (self) GradScaler(fsdp::sharded_grad_scaler(*std::get<Group>(*ranks), options));
+          },
+          "init_scale"_a = 65536., "growth_factor"_a = 2., "backoff_factor"_a = 0.5, "growth_interval"_a = 2000,
+          "enabled"_a = true, "ranks"_a = nb::none(),
+          "`ranks`: the sharded model, or the group, whose ranks decide together.")
+      .def("scale", &GradScaler::scale, "loss"_a, Waits())
+      .def("finite", &GradScaler::finite, "optimizer"_a, Waits(), "Whether all gradients are finite, on all ranks.")
+      .def("step", &GradScaler::step, "optimizer"_a, "grad_scale"_a = 1., Waits(), "Whether it made the step.")
+      .def("update", &GradScaler::update)
+      .def("get_scale", &GradScaler::factor)
+      .def_prop_ro("factor", &GradScaler::factor);
+}
+
+void bind_schedules(nb::module_& m) {
+  nb::module_ s = m.def_submodule("schedule", "Factors of the learning rate by step: optimizer.lr = base * f(step).");
+  nb::class_<optim::Schedule>(s, "Schedule")
+      .def(
+          "__call__", [](const optim::Schedule& f, int64_t step) { return f(step); }, "step"_a);
+  s.def("constant", optim::constant);
+  s.def("linear", optim::linear, "steps"_a, "final"_a = 0.);
+  s.def("cosine", optim::cosine, "steps"_a, "final"_a = 0.);
+  s.def("staircase", optim::staircase, "every"_a, "factor"_a);
+  s.def(
+      "one_cycle",
+      [](int64_t steps, double pct_start, double div_factor, double final_div_factor) {
+        return optim::one_cycle(steps, {pct_start, div_factor, final_div_factor});
+      },
+      "steps"_a, "pct_start"_a = 0.3, "div_factor"_a = 25., "final_div_factor"_a = 1e4);
+  s.def("warmup", optim::warmup, "steps"_a, "after"_a);
+}
+
+}  // namespace
+
+std::vector<NamedParameter> parameters_of(nb::handle given) {
+  std::vector<NamedParameter> parameters;
+  std::map<std::string, int> times;
+  SG_CHECK(!nb::isinstance<Tensor>(given), "parameters: one tensor is given; give a list, such as model.parameters()");
+  for (nb::handle each : given) {
+    NamedParameter parameter;
+    if (nb::isinstance<nb::tuple>(each) && nb::len(each) == 2 && nb::isinstance<nb::str>(each[0])) {
+      parameter.name = nb::cast<std::string>(each[0]);
+      parameter.tensor = nb::cast<Tensor>(each[1]);
+    } else {
+      SG_CHECK(nb::try_cast(each, parameter.tensor), "parameters: '", nb::repr(each).c_str(), "' is no tensor");
+      parameter.name = parameter.tensor.name().empty() ? "parameter" : parameter.tensor.name();
+    }
+    // Of two models, one name may come twice.
+    if (int before = times[parameter.name]++) parameter.name += concat("@", before);
+    parameters.push_back(std::move(parameter));
+  }
+  return parameters;
+}
+
+void bind_optim(nb::module_& m) {
+  nb::module_ o = m.def_submodule("_optim");
+  bind_optimizers(o);
+  bind_scaler(o);
+  bind_schedules(o);
+  nb::class_<optim::EMA>(o, "EMA", "Averages of a model's parameters over its training.")
+      .def(
+          "__init__",
+          [](optim::EMA* self, nb::handle parameters, double decay) {
+            enter_context();
+            new (self) optim::EMA(parameters_of(parameters), decay);
+          },
+          "params"_a, "decay"_a = 0.999)
+      .def("update", &optim::EMA::update, Waits(), "After a step.")
+      .def("swap", &optim::EMA::swap, Waits(), "Parameters and averages change places; on all ranks.")
+      .def_prop_ro("swapped", &optim::EMA::swapped);
+  o.def(
+      "grad_norm",
+      [](nb::handle parameters, double p) {
+        std::vector<NamedParameter> named = parameters_of(parameters);
+        Wait wait;
+        return optim::grad_norm(named, p);
+      },
+      "params"_a, "p"_a = 2.);
+  o.def(
+      "clip_grad_norm_",
+      [](nb::handle parameters, double max_norm, double norm_type) {
+        std::vector<NamedParameter> named = parameters_of(parameters);
+        Wait wait;
+        return optim::clip_grad_norm(named, max_norm, norm_type);
+      },
+      "params"_a, "max_norm"_a, "norm_type"_a = 2.,
+      "Multiplies the gradients so that their norm is at most max_norm; the norm they had. Of a sharded model: "
+      "sharded.clip_grad_norm_.");
+}
+
+}  // namespace shardgrad::python

@@ -1,0 +1,13 @@
+#pragma once
+// Parameters as Python gives them.
+
+#include <shardgrad/autograd/parameter.h>
+
+#include <shardgrad/python/bind.h>
+
+namespace shardgrad::python {
+
+/// Tensors, or pairs of a name and a tensor. A tensor alone has the name its module gave it.
+std::vector<NamedParameter> parameters_of(nb::handle given);
+
+}  // namespace shardgrad::python

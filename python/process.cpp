@@ -1,0 +1,108 @@
+#include <shardgrad/python/process.h>
+
+#include <cstdlib>
+#include <string>
+
+#include <shardgrad/dist/bootstrap/bootstrap.h>
+#include <shardgrad/dist/transports/transports.h>
+#include <shardgrad/dist/watch/control.h>
+
+#include <shardgrad/python/bind.h>
+
+namespace shardgrad::python {
+namespace {
+
+using dist::ProcessGroup;
+
+// A process that is no rank of a job.
+struct Alone {
+  Context context;
+  std::shared_ptr<dist::Control> control = std::make_shared<dist::Control>(dist::make_private_page(1), 0);
+  ProcessGroup world{dist::make_single_transport(control), control, {0}, 1, {}};
+  std::vector<std::unique_ptr<ProcessGroup>> groups;
+
+  explicit Alone(const Context::Options& options) : context(options) {}
+};
+
+// Of one interpreter there is one in a process, and its threads share what they make.
+struct Process {
+  std::unique_ptr<Alone> alone;
+  std::unique_ptr<RunningJob> job;
+  bool ended = false;
+  unsigned long main = PyThread_get_thread_ident();
+};
+Process process;
+
+// Other threads of Python's than the first.
+thread_local std::optional<ContextScope> scope_of_thread;
+
+void check_not_ended() {
+  SG_CHECK(!process.ended, "the job has ended (shardgrad.dist.finish()), and with it what tensors are made with");
+}
+
+void begin_alone() {
+  SG_CHECK(dist::started_alone(), "a launcher has started this process as one of several; call shardgrad.dist.init() ",
+           "before the first tensor, so that they find each other");
+  SG_CHECK(PyThread_get_thread_ident() == process.main, "the first tensor is made by a thread; make one in the ",
+           "program's own thread before, or call shardgrad.dist.init() there");
+  process.alone = std::make_unique<Alone>(Context::Options());
+}
+
+}  // namespace
+
+void enter_context() {
+  if (Context::current()) [[likely]]
+    return;
+  check_not_ended();
+  if (!has_context()) return begin_alone();
+  scope_of_thread.emplace(process.job ? process.job->context() : process.alone->context);
+}
+
+bool has_context() { return process.job || process.alone; }
+bool has_job() { return process.job != nullptr; }
+
+ProcessGroup& world() {
+  enter_context();
+  return process.job ? process.job->job().world() : process.alone->world;
+}
+
+bool stop_requested() {
+  enter_context();
+  return process.job && process.job->job().stop_requested();
+}
+
+ProcessGroup& keep(std::unique_ptr<ProcessGroup> group) {
+  ProcessGroup& kept = *group;
+  if (process.job)
+    process.job->keep(std::move(group));
+  else
+    process.alone->groups.push_back(std::move(group));
+  return kept;
+}
+
+bool begin(const dist::JobOptions& options) {
+  check_not_ended();
+  SG_CHECK(!process.job, "dist.init: this process has joined its job before");
+  SG_CHECK(PyThread_get_thread_ident() == process.main, "dist.init: a rank is a process, and this is one of its ",
+           "threads; start the ranks with `shardgrad launch -n N python program.py` or mpirun, and call it in the ",
+           "program's own thread");
+  SG_CHECK(!process.alone, "dist.init: tensors have been made before, with other options; call it first");
+  bool waits_for_a_launcher = std::getenv("SLURM_NTASKS") && std::string(std::getenv("SLURM_NTASKS")) != "1";
+  if (dist::started_alone() && !waits_for_a_launcher) {
+    process.alone = std::make_unique<Alone>(options.context);
+    return true;
+  }
+  auto job = std::make_unique<RunningJob>(options);
+  if (!job->begun()) return false;
+  process.job = std::move(job);
+  return true;
+}
+
+int end(std::exception_ptr error) {
+  process.ended = process.ended || has_context();
+  if (std::unique_ptr<RunningJob> job = std::move(process.job)) return job->finish(std::move(error));
+  process.alone.reset();
+  return 0;
+}
+
+}  // namespace shardgrad::python

@@ -1,0 +1,172 @@
+// Reductions, running sums and orders.
+
+#include <cmath>
+
+#include <shardgrad/autograd/ops.h>
+
+#include <shardgrad/python/bind.h>
+
+namespace shardgrad::python {
+namespace {
+
+using Dims = std::optional<std::variant<int, std::vector<int>>>;
+using Places = std::span<const int>;
+
+// max(x) is a tensor; max(x, dim) a pair of values and indices, as a named tuple.
+using Extreme = std::variant<Tensor, nb::object>;
+nb::object named(const ValuesAndIndex& found) {
+  nb::object type = nb::module_::import_("shardgrad._results").attr("ValuesAndIndices");
+  return type(found.values, found.index);
+}
+
+// sum(x), sum(x, 1), sum(x, (0, -1)).
+template <class All, class Some>
+void def_over(nb::module_& m, TensorClass& tensor, const char* name, All all, Some some, const char* doc) {
+  def_both(
+      m, tensor, name,
+      [all, some](const Tensor& x, const Dims& dim, bool keepdim) -> Tensor {
+        if (!dim) return all(x);
+        if (auto* one = std::get_if<int>(&*dim)) return some(x, Places(one, 1), keepdim);
+        return some(x, Places(std::get<std::vector<int>>(*dim)), keepdim);
+      },
+      "dim"_a = nb::none(), "keepdim"_a = false, doc);
+}
+
+// Of one dimension, or of all.
+template <class All, class Along>
+void def_along(nb::module_& m, TensorClass& tensor, const char* name, All all, Along along, const char* doc) {
+  def_both(
+      m, tensor, name,
+      [all, along](const Tensor& x, std::optional<int> dim, bool keepdim) -> Tensor {
+        return dim ? along(x, *dim, keepdim) : all(x);
+      },
+      "dim"_a = nb::none(), "keepdim"_a = false, doc);
+}
+
+template <class Both, class All, class Along>
+void def_extreme(nb::module_& m, TensorClass& tensor, const char* name, Both both, All all, Along along,
+                 const char* doc) {
+  auto of = [=](const Tensor& x, const std::optional<std::variant<Tensor, int>>& dim, bool keepdim) -> Extreme {
+    if (dim && std::holds_alternative<int>(*dim)) {
+      std::optional<ValuesAndIndex> found;
+      {
+        Wait wait;
+        found = along(x, std::get<int>(*dim), keepdim);
+      }
+      return named(*found);
+    }
+    Wait wait;
+    return dim ? both(x, std::get<Tensor>(*dim)) : all(x);
+  };
+  m.def(name, of, "x"_a, "dim"_a = nb::none(), "keepdim"_a = false, doc);
+  tensor.def(name, of, "dim"_a = nb::none(), "keepdim"_a = false, doc);
+}
+
+template <class Of, class... Extra>
+void def_pair(nb::module_& m, TensorClass& tensor, const char* name, Of of, const Extra&... extra) {
+  m.def(name, of, "x"_a, extra...);
+  tensor.def(name, of, extra...);
+}
+
+Tensor norm_of(const Tensor& x, double p, std::optional<int> dim, bool keepdim) {
+  SG_CHECK(p > 0, "norm: p = ", p, " is not possible; it is above 0, or inf");
+  if (p == 2 && !dim) return norm(x);
+  Tensor size = abs(x);
+  if (std::isinf(p)) return dim ? max(size, *dim, keepdim).values : max(size);
+  auto total = [&](const Tensor& y) { return dim ? sum(y, *dim, keepdim) : sum(y); };
+  if (p == 1) return total(size);
+  return p == 2 ? sqrt(total(square(x))) : pow(total(pow(size, p)), 1 / p);
+}
+
+void bind_sums(nb::module_& m, TensorClass& tensor) {
+  def_over(
+      m, tensor, "sum", [](const Tensor& x) { return sum(x); },
+      [](const Tensor& x, Places d, bool k) { return sum(x, d, k); }, "Sums of integers are int64.");
+  def_over(
+      m, tensor, "mean", [](const Tensor& x) { return mean(x); },
+      [](const Tensor& x, Places d, bool k) { return mean(x, d, k); }, "Of floating dtypes.");
+  def_along(
+      m, tensor, "prod", [](const Tensor& x) { return prod(x); },
+      [](const Tensor& x, int d, bool k) { return prod(x, d, k); }, "The product.");
+  auto spread = [&](const char* name, auto of, const char* doc) {
+    def_both(
+        m, tensor, name,
+        [of](const Tensor& x, std::optional<int> dim, double correction, bool keepdim, std::optional<bool> unbiased) {
+          return of(x, dim, unbiased ? double(*unbiased) : correction, keepdim);
+        },
+        "dim"_a = nb::none(), nb::kw_only(), "correction"_a = 1., "keepdim"_a = false, "unbiased"_a = nb::none(), doc);
+  };
+  spread(
+      "var",
+      [](const Tensor& x, std::optional<int> dim, double correction, bool keepdim) {
+        return dim ? var(x, *dim, correction, keepdim) : var(x, correction);
+      },
+      "Σ (x - mean)² / (n - correction)");
+  spread(
+      "std",
+      [](const Tensor& x, std::optional<int> dim, double correction, bool keepdim) {
+        return dim ? shardgrad::std(x, *dim, correction, keepdim) : shardgrad::std(x, correction);
+      },
+      "√var");
+  def_both(m, tensor, "norm", norm_of, "p"_a = 2., "dim"_a = nb::none(), "keepdim"_a = false,
+           "(Σ |x|^p)^(1/p) of all elements or along dim; p may be inf.");
+  def_both(m, tensor, "cumsum", cumsum, "dim"_a, "Running sums along dim.");
+  def_both(m, tensor, "logsumexp", logsumexp, "dim"_a, "keepdim"_a = false, "log Σ exp(x) without overflow.");
+  def_both(m, tensor, "softmax", softmax, "dim"_a = -1, "exp(x) / Σ exp(x) along dim.");
+  def_both(m, tensor, "log_softmax", log_softmax, "dim"_a = -1, "The logarithm of softmax.");
+}
+
+void bind_extremes(nb::module_& m, TensorClass& tensor) {
+  def_extreme(
+      m, tensor, "max", maximum, [](const Tensor& x) { return max(x); },
+      [](const Tensor& x, int d, bool k) { return max(x, d, k); },
+      "The largest element; with a dim, values and indices along it; with a tensor, maximum.");
+  def_extreme(
+      m, tensor, "min", minimum, [](const Tensor& x) { return min(x); },
+      [](const Tensor& x, int d, bool k) { return min(x, d, k); },
+      "The smallest element; with a dim, values and indices along it; with a tensor, minimum.");
+  def_along(
+      m, tensor, "argmax", [](const Tensor& x) { return argmax(x); },
+      [](const Tensor& x, int d, bool k) { return argmax(x, d, k); }, "Where the (first) largest element is.");
+  def_along(
+      m, tensor, "argmin", [](const Tensor& x) { return argmin(x); },
+      [](const Tensor& x, int d, bool k) { return argmin(x, d, k); }, "Where the (first) smallest element is.");
+  def_along(
+      m, tensor, "any", [](const Tensor& x) { return any(x); },
+      [](const Tensor& x, int d, bool k) { return any(x, d, k); }, "Whether some element is not 0 (uint8).");
+  def_along(
+      m, tensor, "all", [](const Tensor& x) { return all(x); },
+      [](const Tensor& x, int d, bool k) { return all(x, d, k); }, "Whether each element is not 0 (uint8).");
+  def_both(m, tensor, "count_nonzero", count_nonzero, "How many elements are not 0.");
+}
+
+template <class Of> nb::object found(Of of) {
+  std::optional<ValuesAndIndex> result;
+  {
+    Wait wait;
+    result = of();
+  }
+  return named(*result);
+}
+
+void bind_orders(nb::module_& m, TensorClass& tensor) {
+  def_pair(
+      m, tensor, "sort",
+      [](const Tensor& x, int dim, bool descending) { return found([&] { return sort(x, dim, descending); }); },
+      "dim"_a = -1, "descending"_a = false, "The elements along dim in order, and where they were.");
+  def_pair(
+      m, tensor, "topk",
+      [](const Tensor& x, int64_t k, int dim, bool largest) { return found([&] { return topk(x, k, dim, largest); }); },
+      "k"_a, "dim"_a = -1, "largest"_a = true, "The k largest along dim, the largest first, and where they were.");
+  def_both(m, tensor, "argsort", argsort, "dim"_a = -1, "descending"_a = false, "Where the elements in order are.");
+}
+
+}  // namespace
+
+void bind_reductions(nb::module_& m, TensorClass& tensor) {
+  bind_sums(m, tensor);
+  bind_extremes(m, tensor);
+  bind_orders(m, tensor);
+}
+
+}  // namespace shardgrad::python

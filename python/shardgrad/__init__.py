@@ -1,0 +1,34 @@
+"""Tensors, reverse-mode autograd and ZeRO-3 sharded training, from C++ and CUDA.
+
+    import shardgrad as sg
+    from shardgrad import nn, optim
+
+    world = sg.dist.init()                       # under `shardgrad launch -n 4 python train.py`, or alone
+    model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
+    sg.fully_shard(model, strategy="zero3")
+    optimizer = optim.AdamW(model.parameters(), lr=1e-3)
+    loss = nn.functional.cross_entropy(model(x), labels, count=batch)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+Names and arguments are PyTorch's where it has them; docs/python.md says what differs.
+"""
+
+from . import _core, _scopes
+from ._core import *  # noqa: F403: operations, dtypes, errors
+from ._core import Ledger, Record, Recorder, Tensor, load, load_checkpoint, save, save_checkpoint, set_progress
+from ._core import parallel
+from ._function import Function, checkpoint
+from ._grad import grad
+from ._scopes import autocast, detect_anomaly, enable_grad, no_grad, set_grad_enabled
+from . import dist, fsdp, nn, optim
+from .fsdp import fully_shard
+
+# Other names of dtypes; a truth is a uint8.
+float, double, half, long, int = float32, float64, float16, int64, int32  # noqa: A001, F405
+
+ledger = Ledger()
+recorder = Recorder()
+
+del _core, _scopes

@@ -1,0 +1,43 @@
+"""Operations written in Python, and recompute."""
+
+from ._core import _apply_function, _checkpoint
+
+
+class Function:
+    """An operation with a gradient of its own:
+
+        class Cube(sg.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return x * x * x
+
+            @staticmethod
+            def backward(ctx, dy):
+                (x,) = ctx.saved_tensors
+                return 3 * x * x * dy
+
+        y = Cube.apply(x)
+
+    backward gives one gradient for each argument of forward, None for what is no tensor or needs none.
+    """
+
+    @staticmethod
+    def forward(ctx, *args):
+        raise NotImplementedError("a Function needs a static forward(ctx, ...)")
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        raise NotImplementedError("a Function needs a static backward(ctx, ...)")
+
+    @classmethod
+    def apply(cls, *args):
+        return _apply_function(cls, *args)
+
+
+def checkpoint(function, *args, offload_inputs=False, name="", **kwargs):
+    """function(*args, **kwargs), whose inside is not kept for backward, but computed again there.
+
+    Only the tensors among the arguments are held between. Gradients are the same bits; dropout draws the same masks.
+    """
+    return _checkpoint(function, args, kwargs, offload_inputs, name)

@@ -1,0 +1,237 @@
+// shardgrad.Tensor: what it knows of itself, and what it does as an object of Python. Its operations are bound with the
+// functions they are.
+
+#include <sstream>
+
+#include <shardgrad/autograd/ops.h>
+
+#include <shardgrad/python/bind.h>
+
+namespace shardgrad::python {
+namespace {
+
+const char* name_of_dtype(DType dtype) {
+  constexpr const char* kNames[kDTypeCount] = {"float32", "float64", "bfloat16", "float16", "int32", "int64", "uint8"};
+  return kNames[size_t(dtype)];
+}
+
+std::string repr(const Tensor& x) {
+  std::string options;
+  if (x.dtype() != DType::f32 && x.dtype() != DType::i64) options += concat(", dtype=", name_of_dtype(x.dtype()));
+  if (x.device() != kCpu) options += concat(", device='", x.device(), "'");
+  if (x.requires_grad()) options += ", requires_grad=True";
+  std::ostringstream text;
+  text << x;
+  std::string indented;
+  for (char c : text.str()) indented += c == '\n' ? std::string("\n       ") : std::string(1, c);
+  return "tensor(" + indented + options + ")";
+}
+
+// All values on the host: integers as such, others as doubles, which hold every floating dtype.
+using Values = std::variant<std::vector<int64_t>, std::vector<double>>;
+Values values_of(const Tensor& x) {
+  Wait wait;
+  NoGrad no_grad;
+  static_cast<void>(x.in());  // in memory, or the error that says why not
+  Tensor host = x.detach().to(kCpu);
+  if (is_floating(x.dtype())) return host.to(DType::f64).to_vector<double>();
+  return host.to(DType::i64).to_vector<int64_t>();
+}
+
+nb::object number_at(const Values& values, size_t i) {
+  if (auto* integers = std::get_if<std::vector<int64_t>>(&values)) return nb::int_((*integers)[i]);
+  return nb::float_(std::get<std::vector<double>>(values)[i]);
+}
+
+nb::object item(const Tensor& x) {
+  SG_CHECK(x.numel() == 1, "item: a tensor of shape ", x.shape(), " has ", x.numel(), " numbers, not one");
+  return number_at(values_of(x), 0);
+}
+
+nb::object nested(const Values& values, const Shape& shape, int dim, size_t& next) {
+  if (dim == shape.ndim()) return number_at(values, next++);
+  nb::list rows;
+  for (int64_t i = 0; i < shape[dim]; ++i) rows.append(nested(values, shape, dim + 1, next));
+  return rows;
+}
+
+// What pickle and copy make a tensor of, and again from.
+nb::tuple reduced(const Tensor& x) {
+  static_cast<void>(x.in());
+  Tensor host;
+  {
+    Wait wait;
+    host = x.detach().to(kCpu);
+  }
+  nb::bytes bytes(host.in().data, host.bytes());
+  return nb::make_tuple(nb::module_::import_("shardgrad._results").attr("remake"),
+                        nb::make_tuple(bytes, to_tuple(x.shape()), x.dtype(), name_of_device(x.device()),
+                                       x.is_leaf() && x.requires_grad()));
+}
+
+Tensor remake(nb::bytes bytes, const std::vector<int64_t>& shape, DType dtype, std::string_view device, bool grad) {
+  Shape extents = shape_of(shape);
+  SG_CHECK(bytes.size() == size_t(extents.numel()) * size_of(dtype), "a pickled tensor of shape ", extents, " has ",
+           bytes.size(), " bytes");
+  enter_context();
+  Tensor x = from_bytes(bytes.data(), extents, {dtype, parse_device(device)});
+  return grad ? x.set_requires_grad() : x;
+}
+
+nb::object tolist(const Tensor& x) {
+  size_t next = 0;
+  return nested(values_of(x), x.shape(), 0, next);
+}
+
+// x.to(dtype), x.to(device), x.to(device, dtype), x.to(dtype=…, device=…).
+Tensor converted(const Tensor& x, const nb::args& to, std::optional<DType> dtype, const DeviceName& device) {
+  std::optional<Device> place;
+  if (device) place = parse_device(*device);
+  for (nb::handle each : to) {
+    DType given = DType::f32;
+    if (nb::isinstance<nb::str>(each))
+      place = parse_device(nb::cast<std::string>(each));
+    else if (nb::try_cast(each, given))
+      dtype = given;
+    else
+      fail("to: '", nb::repr(each).c_str(), "' is neither a dtype nor the name of a device");
+  }
+  Wait wait;
+  Tensor y = dtype ? x.to(*dtype) : x;
+  return place ? y.to(*place) : y;
+}
+
+// A hook of Python's: what it gives takes the gradient's place, unless it is None.
+std::function<Tensor(const Tensor&)> hook_of(nb::object function) {
+  return [held = Held(std::move(function))](const Tensor& grad) {
+    nb::gil_scoped_acquire gil;
+    nb::object given = held.get()(grad);
+    return given.is_none() ? Tensor() : nb::cast<Tensor>(given);
+  };
+}
+
+void bind_dtypes(nb::module_& m) {
+  nb::enum_<DType> dtype(m, "dtype", "Element types; a bool of other libraries is uint8 here.");
+  for (int i = 0; i < kDTypeCount; ++i) dtype.value(name_of_dtype(DType(i)), DType(i));
+  dtype.export_values();
+  dtype.def("__repr__", [](DType d) { return concat("shardgrad.", name_of_dtype(d)); })
+      .def("__str__", [](DType d) { return concat("shardgrad.", name_of_dtype(d)); })
+      .def_prop_ro(
+          "itemsize", [](DType d) { return size_of(d); }, "Bytes of an element.")
+      .def_prop_ro("is_floating_point", [](DType d) { return is_floating(d); });
+  m.def(
+      "parse_device", [](std::string_view name) { return name_of_device(parse_device(name)); }, "name"_a,
+      "The name, if there is such a device: cpu, cuda, acc, sim, meta.");
+}
+
+using Extents = nb::typed<nb::tuple, int, nb::ellipsis>;
+
+void bind_properties(TensorClass& tensor) {
+  tensor.def_prop_ro("shape", [](const Tensor& x) { return Extents(to_tuple(x.shape())); })
+      .def_prop_ro("dtype", &Tensor::dtype)
+      .def_prop_ro("device", [](const Tensor& x) { return name_of_device(x.device()); })
+      .def_prop_ro("ndim", &Tensor::ndim)
+      .def_prop_ro("nbytes", &Tensor::bytes)
+      .def_prop_ro("is_leaf", &Tensor::is_leaf)
+      .def_prop_rw("name", &Tensor::name, &Tensor::set_name, "Shown in errors; a parameter's full name.")
+      .def("numel", &Tensor::numel)
+      .def("dim", &Tensor::ndim)
+      .def(
+          "size",
+          [](const Tensor& x, std::optional<int> dim) -> nb::object {
+            return dim ? nb::object(nb::int_(x.size(*dim))) : nb::object(to_tuple(x.shape()));
+          },
+          "dim"_a = nb::none())
+      .def("element_size", [](const Tensor& x) { return size_of(x.dtype()); })
+      .def("is_floating_point", [](const Tensor& x) { return is_floating(x.dtype()); })
+      .def(
+          "is_contiguous", [](const Tensor&) { return true; }, "Tensors always are.")
+      .def("contiguous", [](const Tensor& x) { return x; });
+}
+
+void bind_gradients(TensorClass& tensor) {
+  tensor.def_prop_rw("requires_grad", &Tensor::requires_grad, [](Tensor& x, bool on) { x.set_requires_grad(on); })
+      .def(
+          "requires_grad_", [](Tensor& x, bool on) { return x.set_requires_grad(on); }, "requires_grad"_a = true)
+      .def_prop_rw(
+          "grad", [](const Tensor& x) { return maybe(x.grad()); },
+          [](const Tensor& x, const std::optional<Tensor>& grad) { x.set_grad(or_undefined(grad)); },
+          nb::for_getter(Enters()), nb::for_setter(Enters()), nb::arg("grad").none())
+      .def("detach", &Tensor::detach, "The same memory without its graph.")
+      .def_prop_ro("data", &Tensor::detach, "As detach().")
+      .def(
+          "backward",
+          [](const Tensor& x, const std::optional<Tensor>& gradient, bool retain_graph) {
+            x.backward(or_undefined(gradient), retain_graph);
+          },
+          "gradient"_a = nb::none(), "retain_graph"_a = false, Waits(),
+          "Adds the gradient of this tensor (of one element, or times `gradient`) to the leaves it was made from.")
+      .def("retain_grad", &Tensor::retain_grad, "This computed tensor keeps its gradient, too.")
+      .def(
+          "register_hook", [](const Tensor& x, nb::object hook) { x.register_hook(hook_of(std::move(hook))); },
+          "hook"_a, "hook(grad) runs when the gradient is complete; what it gives takes the gradient's place.");
+}
+
+void bind_object(TensorClass& tensor) {
+  tensor.def("__repr__", repr, Enters())
+      .def("__str__", repr, Enters())
+      .def("__len__",
+           [](const Tensor& x) {
+             SG_CHECK(x.ndim() > 0, "len: a tensor of one number, without dimensions, has no length");
+             return x.size(0);
+           })
+      .def("__hash__", [](const Tensor& x) { return size_t(&x.impl()) >> 4; })
+      .def(
+          "__bool__", [](const Tensor& x) { return bool(Truth(x)); }, Waits())
+      .def("__float__", [](const Tensor& x) { return nb::float_(item(x)); })
+      .def("__int__", [](const Tensor& x) { return nb::int_(item(x)); })
+      .def("__index__",
+           [](const Tensor& x) {
+             SG_CHECK(!is_floating(x.dtype()), "a tensor of ", x.dtype(), " is no index; convert it with .to(int64)");
+             return nb::int_(item(x));
+           })
+      .def("__format__",
+           [](const Tensor& x, nb::str how) {
+             if (x.numel() != 1) return nb::str(nb::cast(repr(x)));
+             return nb::str(nb::handle(item(x).attr("__format__")(how)));
+           })
+      .def("__reduce__", reduced)
+      .def("item", item, "The only number, as one of Python's.")
+      .def("tolist", tolist, "The numbers as lists of lists.")
+      .def(
+          "data_ptr", [](const Tensor& x) { return uintptr_t(x.in().data); }, "The address of the first element.")
+      .def("same_as", &Tensor::same_as, "other"_a, "Whether both are handles on one tensor, as `is` asks of objects.");
+}
+
+void bind_conversions(TensorClass& tensor) {
+  tensor.def("to", converted, "dtype_or_device"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(),
+             "Of this dtype, or on this device. Differentiable.");
+  auto to = [&](const char* name, DType dtype) {
+    tensor.def(
+        name, [dtype](const Tensor& x) { return x.to(dtype); }, Waits());
+  };
+  to("float", DType::f32), to("double", DType::f64), to("half", DType::f16), to("bfloat16", DType::bf16);
+  to("long", DType::i64), to("int", DType::i32);
+  tensor.def(
+      "bool", [](const Tensor& x) -> Tensor { return logical_not(logical_not(x)); }, Waits(),
+      "1 (uint8) where it is not 0.");
+  tensor.def(
+      "cpu", [](const Tensor& x) { return x.to(kCpu); }, Waits());
+  tensor.def(
+      "cuda", [](const Tensor& x) { return x.to(kCuda); }, Waits());
+}
+
+}  // namespace
+
+TensorClass bind_tensor(nb::module_& m) {
+  bind_dtypes(m);
+  m.def("_remake", remake);
+  TensorClass tensor(m, "Tensor", "Numbers of one dtype on one device, row by row. Copying it copies a handle.");
+  bind_properties(tensor);
+  bind_gradients(tensor);
+  bind_object(tensor);
+  bind_conversions(tensor);
+  return tensor;
+}
+
+}  // namespace shardgrad::python

@@ -1,0 +1,241 @@
+"""Gradients from Python: leaves, grad(), hooks, scopes, operations of one's own, recompute, and errors on the way."""
+
+import gc
+import weakref
+
+import pytest
+import shardgrad as sg
+
+
+class Cube(sg.Function):
+    @staticmethod
+    def forward(ctx, x, times):
+        ctx.save_for_backward(x)
+        ctx.times = times
+        return x * x * x * times
+
+    @staticmethod
+    def backward(ctx, dy):
+        (x,) = ctx.saved_tensors
+        return 3 * ctx.times * x * x * dy, None
+
+
+def leaf(*numbers):
+    return sg.tensor(list(numbers), dtype=sg.float32, requires_grad=True)
+
+
+def test_backward_adds_to_leaves():
+    x = leaf(1, 2)
+    (x * x).sum().backward()
+    (x * x).sum().backward()
+    assert x.grad.tolist() == [4, 8] and x.is_leaf
+    x.grad = None
+    assert x.grad is None
+    y = x * 2
+    y.backward(sg.tensor([1., 10.]))
+    assert x.grad.tolist() == [2, 20]
+    with pytest.raises(sg.InputError):
+        y.backward(sg.tensor([1., 10.]))
+
+
+def test_grad_leaves_leaves_alone():
+    x, w = leaf(1, 2), leaf(3, 4)
+    dx, dw, none = sg.grad((x * w).sum(), [x, w, leaf(1)])
+    assert dx.tolist() == [3, 4] and dw.tolist() == [1, 2] and none is None and x.grad is None
+
+
+def test_scopes_also_as_decorators_and_nested():
+    x = leaf(1)
+    with sg.no_grad():
+        assert not (x * 2).requires_grad and not sg.is_grad_enabled()
+        with sg.enable_grad():
+            assert (x * 2).requires_grad
+
+    @sg.no_grad()
+    def depth(n):
+        assert not sg.is_grad_enabled()
+        return n if n == 0 else depth(n - 1)
+
+    depth(3)
+    assert sg.is_grad_enabled()
+    with pytest.raises(KeyError):
+        with sg.no_grad():
+            raise KeyError
+    assert sg.is_grad_enabled()
+    with sg.autocast(sg.bfloat16):
+        assert (sg.ones(2, 2) @ sg.ones(2, 2)).dtype == sg.bfloat16
+
+
+def test_hooks_see_and_replace_gradients():
+    x = leaf(1, 2)
+    seen = []
+    x.register_hook(lambda grad: seen.append(grad.tolist()))
+    y = x * 3
+    y.register_hook(lambda grad: grad * 10)
+    y.retain_grad()
+    y.sum().backward()
+    assert seen == [[30, 30]] and x.grad.tolist() == [30, 30] and y.grad.tolist() == [10, 10]
+
+
+def test_an_exception_in_a_hook_comes_out_as_it_was():
+    x = leaf(1)
+
+    def hook(grad):
+        raise ZeroDivisionError("mine")
+
+    x.register_hook(hook)
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        (x * 2).sum().backward()
+
+
+def test_a_function_of_ones_own():
+    x = leaf(2, 3)
+    Cube.apply(x, 2).sum().backward()
+    assert x.grad.tolist() == [24, 54]
+    assert not Cube.apply(sg.ones(2), 1).requires_grad
+    with sg.no_grad():
+        assert not Cube.apply(x, 1).requires_grad
+
+
+def test_a_function_with_several_results_of_which_one_is_used():
+    class Both(sg.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2, x * 3
+
+        @staticmethod
+        def backward(ctx, da, db):
+            return 2 * da + 3 * db
+
+    x = leaf(1)
+    Both.apply(x)[1].sum().backward()
+    assert x.grad.tolist() == [3]
+
+
+def test_a_function_may_save_its_result_and_give_back_its_argument():
+    class Exp(sg.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x.exp()
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx, dy):
+            (y,) = ctx.saved_tensors
+            return y * dy
+
+    class Same(sg.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x
+
+        @staticmethod
+        def backward(ctx, dy):
+            return dy * 5
+
+    x = leaf(0)
+    Same.apply(Exp.apply(x)).sum().backward()
+    assert x.grad.tolist() == [5]
+
+
+@pytest.mark.parametrize("given, words", [
+    (lambda dy: (dy, dy, dy), "3 gradients"), (lambda dy: (dy[0], None), r"f32\[\] on cpu"), (lambda dy: ("a", None), "gradient 0 .*'a'")])
+def test_a_wrong_gradient_is_refused_with_the_functions_name(given, words):
+    class Wrong(sg.Function):
+        @staticmethod
+        def forward(ctx, x, n):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, dy):
+            return given(dy)
+
+    with pytest.raises(sg.InputError, match="Wrong.*" + words):
+        Wrong.apply(leaf(1, 2), 3).sum().backward()
+
+
+def test_what_a_function_saved_and_was_changed_since_is_refused():
+    x = leaf(1)
+    y = x * 1
+    z = Cube.apply(y, 1)
+    with sg.no_grad():
+        y += 1
+    with pytest.raises(sg.InputError, match="Cube"):
+        z.sum().backward()
+
+
+def test_recompute_gives_the_same_gradient_and_runs_twice():
+    runs = []
+
+    def block(x, scale=1.):
+        runs.append(1)
+        return Cube.apply((x * 0.1).exp(), 1) * scale + sg.dropout(x, 0.5, name="recompute")
+
+    sg.manual_seed(1)
+    x = leaf(*range(32))
+    block(x, scale=2.).sum().backward()
+    expected = x.grad.tolist()
+    sg.manual_seed(1)
+    y = leaf(*range(32))
+    runs.clear()
+    loss = sg.checkpoint(block, y, scale=2.).sum()
+    assert len(runs) == 1
+    loss.backward()
+    assert len(runs) == 2 and y.grad.tolist() == expected
+
+
+def test_recompute_whose_second_run_fails_or_differs_says_so():
+    state = []
+
+    def fails(x):
+        state.append(1)
+        if len(state) == 2:
+            raise LookupError("second run")
+        return x.exp()
+
+    with pytest.raises(LookupError, match="second run"):
+        sg.checkpoint(fails, leaf(1)).sum().backward()
+    state.clear()
+
+    def differs(x):
+        state.append(1)
+        return x.exp() if len(state) == 1 else x.sin()
+
+    with pytest.raises(sg.Error):
+        sg.checkpoint(differs, leaf(1)).sum().backward()
+
+
+def test_a_graph_frees_what_it_holds():
+    class Thing:
+        pass
+
+    thing = Thing()
+    gone = weakref.ref(thing)
+    x = leaf(1, 2)
+    gc.collect()
+    x_before = sg.ledger.current()
+    y = sg.checkpoint(lambda a, t: a.exp().exp(), x, thing)
+    del thing
+    assert gone() is not None
+    y.sum().backward()
+    del y
+    gc.collect()
+    assert gone() is None
+    assert sg.ledger.current() == x_before + 8  # the gradient
+
+
+def test_anomaly_mode_names_the_operation():
+    x = leaf(-1)
+    with sg.detect_anomaly():
+        with pytest.raises(sg.InputError, match="log|sqrt"):
+            x.sqrt().sum().backward()
+
+
+def test_many_nodes_of_python_are_freed_without_recursion():
+    x = leaf(1)
+    y = x
+    for _ in range(20000):
+        y = Cube.apply(y * 0, 1)
+    del y
+    gc.collect()

@@ -1,0 +1,307 @@
+"""Modules: written in Python and the library's, their names, state, hooks, containers, recompute, and what is refused."""
+
+import gc
+import weakref
+
+import pytest
+import shardgrad as sg
+from shardgrad import nn
+
+F = nn.functional
+
+
+class Net(nn.Module):
+    def __init__(self, width=6):
+        super().__init__()
+        self.up = nn.Linear(4, width)
+        self.norm = nn.LayerNorm(width)
+        self.down = nn.Linear(width, 2, bias=False)
+        self.scale = nn.Parameter(sg.tensor([1., 2.]))
+        self.register_buffer("seen", sg.zeros(1))
+
+    def forward(self, x, *, twice=False):
+        y = self.down(self.norm(F.relu(self.up(x)))) * self.scale
+        return (y, y) if twice else y
+
+
+def test_names_shapes_and_print():
+    net = Net()
+    assert [name for name, _ in net.named_parameters()] == ["scale", "up.weight", "up.bias", "norm.weight", "norm.bias", "down.weight"]
+    assert [name for name, _ in net.named_modules()] == ["", "up", "norm", "down"]
+    assert [type(m).__name__ for m in net.children()] == ["Linear", "LayerNorm", "Linear"]
+    assert repr(net) == """Net(scale [2]
+  (up): Linear(weight [6, 4], bias [6])
+  (norm): LayerNorm(weight [6], bias [6])
+  (down): Linear(weight [2, 6])
+) with 56 parameters"""
+    assert net.down.bias is None and isinstance(net.up, nn.Module) and isinstance(net, nn.Module)
+    assert net.named_modules()[0][1] is net and net.children()[0] is net.up
+
+
+def test_the_first_call_fills_the_parameters_whoever_is_called_first():
+    sg.manual_seed(5)
+    whole, part = Net(), Net()
+    x = sg.ones(3, 4)
+    whole(x)
+    part.up(x)
+    assert whole.up.weight.tolist() == part.up.weight.tolist()
+    assert part.down.weight.tolist() == whole.down.weight.tolist()
+    assert whole.scale.tolist() == [1, 2]
+
+
+def test_state_goes_out_and_in():
+    a, b = Net(), Net()
+    sg.manual_seed(9)
+    c = Net()
+    state = c.state_dict()
+    assert set(state) == {name for name, _ in c.named_parameters()} | {"seen"}
+    a.load_state_dict(state)
+    assert a.up.weight.tolist() == c.up.weight.tolist() and a.seen.tolist() == [0]
+    with pytest.raises(sg.InputError, match="up.weight"):
+        b.load_state_dict({})
+    assert b.up.weight.tolist() != c.up.weight.tolist()
+
+
+def test_state_through_a_file(tmp_path):
+    net = Net()
+    sg.save(net.state_dict(), str(tmp_path / "net.safetensors"))
+    sg.manual_seed(77)
+    other = Net()
+    other.load_state_dict(sg.load(str(tmp_path / "net.safetensors")))
+    assert other.up.weight.tolist() == net.up.weight.tolist()
+    safetensors = pytest.importorskip("safetensors.numpy")
+    assert safetensors.load_file(tmp_path / "net.safetensors")["scale"].tolist() == [1, 2]
+    with pytest.raises(sg.InputError, match="nothing.here"):
+        sg.load("nothing.here")
+
+
+def test_training_reaches_what_one_expects():
+    sg.manual_seed(0)
+    net = Net(32)
+    optimizer = sg.optim.AdamW(net.parameters(), lr=1e-2)
+    x = sg.randn(64, 4, name="x")
+    target = sg.stack([x.sum(1), x[:, 0] * 2], 1)
+    for _ in range(200):
+        loss = F.mse_loss(net(x), target)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert loss.item() < 0.05
+
+
+def test_hooks_see_and_replace_and_keywords_pass():
+    net = Net()
+    seen = []
+    net.up.register_forward_pre_hook(lambda module, tensors: seen.append((module is net.up, tensors[0].shape)))
+    net.register_forward_hook(lambda module, tensors: [t * 0 for t in tensors])
+    y, again = net(sg.ones(3, 4), twice=True)
+    assert seen == [(True, (3, 4))] and y.tolist() == again.tolist() == [[0, 0]] * 3
+
+
+def test_a_class_derived_from_a_layer_is_called_with_its_own_forward():
+    class Doubled(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * 2
+
+    class Holder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = Doubled(3, 2)
+
+        def forward(self, x):
+            return self.layer(x)
+
+    holder = Holder()
+    x = sg.ones(1, 3)
+    y = holder(x)
+    assert y.tolist() == (F.linear(x, holder.layer.weight, holder.layer.bias) * 2).tolist()
+
+
+def test_modules_that_no_optimizer_would_see_are_refused():
+    class Lists(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = [nn.Linear(2, 2)]
+
+    with pytest.raises(sg.InputError, match="ModuleList"):
+        Lists()
+
+
+def test_forgetting_super_init_is_said():
+    class Forgot(nn.Module):
+        def __init__(self):
+            self.layer = nn.Linear(2, 2)
+
+    with pytest.raises(sg.InputError, match="super"):
+        Forgot()
+
+
+def test_what_cannot_be_a_part_is_refused():
+    net = Net()
+    with pytest.raises(sg.InputError, match="two things named 'up'"):
+        net.up = nn.Linear(4, 6)
+    with pytest.raises(sg.InputError, match="stays one"):
+        del net.up
+    with pytest.raises(sg.InputError, match="contain itself"):
+        net.self = net
+    with pytest.raises(sg.InputError, match="derive"):
+        net.up.more = nn.Linear(2, 2)
+    net.note = "anything else is an attribute"
+    del net.note
+    with pytest.raises(AttributeError):
+        net.nothing
+
+
+def test_containers():
+    s = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Sequential(nn.Linear(4, 2)))
+    assert s(sg.ones(5, 3)).shape == (5, 2) and len(s) == 3 and isinstance(s[1], nn.ReLU)
+    assert [name for name, _ in s.named_parameters()] == ["0.weight", "0.bias", "2.0.weight", "2.0.bias"]
+    blocks = nn.ModuleList(nn.Linear(2, 2) for _ in range(3))
+    assert len(list(blocks)) == 3 and blocks[-1] is list(blocks)[2]
+    heads = nn.ModuleDict({"a": nn.Linear(2, 1)})
+    heads["b"] = nn.Linear(2, 3)
+    assert list(heads) == ["a", "b"] and "b" in heads and heads["b"](sg.ones(1, 2)).shape == (1, 3)
+    with pytest.raises(KeyError, match="'a', 'b'"):
+        heads["c"]
+    with pytest.raises(sg.InputError, match="not a|is no module"):
+        nn.Sequential(F.relu)
+    with pytest.raises(sg.InputError, match="ModuleList has no forward"):
+        blocks(sg.ones(1, 2))
+
+
+def test_tied_weights_are_one_parameter():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(5, 3)
+            self.head = nn.Linear(3, 5, bias=False)
+            self.head.weight = self.table.weight
+
+        def forward(self, ids):
+            return self.head(self.table(ids))
+
+    model = Tied()
+    assert [name for name, _ in model.named_parameters()] == ["table.weight"]
+    model(sg.tensor([1, 2])).sum().backward()
+    assert model.head.weight.same_as(model.table.weight) and model.table.weight.grad is not None
+
+
+def test_modes_dtypes_and_freezing():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
+    assert model.training and not model.eval().training and model.train()[1].training
+    assert model.to(sg.float64)[0].weight.dtype == sg.float64
+    model[0].requires_grad_(False)
+    assert not any(p.requires_grad for p in model.parameters())
+    x = sg.ones(4, 2, dtype=sg.float64)
+    assert model.eval()(x).tolist() == model[0](x).tolist()
+
+
+def test_first_values_by_pattern():
+    net = Net()
+    net.init_parameters("*.weight", nn.init.constant(0.5))
+    net(sg.ones(1, 4))
+    assert net.up.weight.tolist() == [[0.5] * 4] * 6
+    with pytest.raises(sg.InputError, match="has its values"):
+        net.init_parameters("up.*", nn.init.zeros())
+    with pytest.raises(sg.InputError, match="no parameter"):
+        Net().init_parameters("nothing", nn.init.zeros())
+
+
+def test_lazy_parameters_have_no_memory_before_the_first_call():
+    class Big(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = self.param("weight", (1 << 20, 1 << 20), nn.init.normal())
+
+    before = sg.ledger.current()
+    big = Big()
+    assert sg.ledger.current() == before and big.weight.shape == (1 << 20, 1 << 20)
+    with pytest.raises(sg.InputError, match="no values yet"):
+        big.weight.tolist()
+
+
+def test_recompute_of_a_module_of_python_gives_the_same_bits():
+    def run(recomputed):
+        sg.manual_seed(3)
+        net = Net(16)
+        if recomputed:
+            nn.recompute_by_name(net, ["up", "norm"])
+            nn.recompute(net)
+        loss = net(sg.randn(8, 4, name="r")).square().sum()
+        loss.backward()
+        return [p.grad.tolist() for p in net.parameters()]
+
+    assert run(False) == run(True)
+
+
+def test_layers_of_all_kinds():
+    x = sg.randn(2, 3, 8, 8)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.GroupNorm(2, 4),
+                          nn.AvgPool2d(2), nn.Flatten(), nn.Linear(16, 5), nn.GELU(approximate="tanh"), nn.RMSNorm(5))
+    assert model(x).shape == (2, 5)
+    y, h, c = nn.LSTM(3, 4, num_layers=2, bidirectional=True)(sg.randn(5, 2, 3))
+    assert y.shape == (5, 2, 8) and h.shape == c.shape == (4, 2, 4)
+    y, h = nn.GRU(3, 4, batch_first=True)(sg.randn(2, 5, 3))
+    assert y.shape == (2, 5, 4) and h.shape == (1, 2, 4)
+    with pytest.raises(sg.InputError, match="GELU"):
+        nn.GELU(approximate="erf")
+
+
+def test_words_of_layers():
+    assert nn.Conv2d(1, 2, (3, 3), padding="same")(sg.ones(1, 1, 5, 5)).shape == (1, 2, 5, 5)
+    assert nn.Conv1d(1, 2, 3, padding="valid")(sg.ones(1, 1, 5)).shape == (1, 2, 3)
+    assert nn.MaxPool2d((2, 2), stride=(1, 1))(sg.ones(1, 1, 5, 5)).shape == (1, 1, 4, 4)
+    assert nn.LayerNorm((3,))(sg.ones(2, 3)).shape == (2, 3)
+    assert nn.Linear(2, 2, activation="relu")(sg.ones(1, 2)).min().item() >= 0
+    for wrong in (lambda: nn.Conv2d(1, 1, (3, 5)), lambda: nn.Conv2d(1, 1, 2, padding="same"), lambda: nn.LayerNorm((2, 3)),
+                  lambda: nn.Linear(2, 2, activation="elu")):
+        with pytest.raises(sg.InputError):
+            wrong()
+    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU()))
+    seen = []
+    assert model.apply(lambda module: seen.append(module.type_name)) is model and seen == ["ReLU", "Sequential", "Linear", "Sequential"]
+    assert model.double()[0].weight.dtype == sg.float64
+
+
+def test_losses_as_modules_and_functions_agree():
+    logits, labels = sg.randn(6, 4), sg.tensor([0, 1, 2, 3, 0, 1])
+    assert nn.CrossEntropyLoss()(logits, labels).item() == F.cross_entropy(logits, labels).item()
+    smooth = nn.CrossEntropyLoss(label_smoothing=0.1, reduction="sum")(logits, labels)
+    assert abs(smooth.item() / 6 - F.cross_entropy(logits, labels, label_smoothing=0.1).item()) < 1e-6
+    x, t = sg.randn(5), sg.rand(5)
+    for module, function in ((nn.MSELoss(), F.mse_loss), (nn.L1Loss(), F.l1_loss), (nn.HuberLoss(), F.huber_loss),
+                             (nn.BCEWithLogitsLoss(), F.binary_cross_entropy_with_logits)):
+        assert module(x, t).item() == function(x, t).item()
+        assert function(x, t, reduction="none").shape == (5,)
+        assert abs(function(x, t, reduction="sum").item() / 5 - function(x, t).item()) < 1e-6
+    with pytest.raises(sg.InputError, match="median"):
+        F.l1_loss(x, t, reduction="median")
+
+
+def test_modules_are_freed():
+    net = Net()
+    net(sg.ones(1, 4)).sum().backward()
+    gone = weakref.ref(net)
+    before = sg.ledger.current()
+    del net
+    gc.collect()
+    assert gone() is None and sg.ledger.current() < before
+
+
+def test_a_cycle_of_modules_and_python_objects_is_freed():
+    class Child(nn.Module):
+        def __init__(self, owner):
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+            object.__setattr__(self, "owner", [owner])
+
+    class Owner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.part = Child(self)
+
+    owner = Owner()
+    gone = weakref.ref(owner)
+    del owner
+    gc.collect()
+    assert gone() is None

@@ -1,0 +1,61 @@
+"""The type stubs: a program of a user's passes mypy, its mistakes do not, and every public name has a docstring or a type."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+PROGRAM = """
+    import shardgrad as sg
+    from shardgrad import nn, optim
+
+    F = nn.functional
+    world = sg.dist.init(seed=1)
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up = nn.Linear(4, 8)
+
+        def forward(self, x: sg.Tensor) -> sg.Tensor:
+            return F.relu(self.up(x))
+
+    model = Net()
+    sharded = sg.fully_shard(model, strategy="zero3", wrap=sg.fsdp.wrap_by_type([nn.Linear]))
+    optimizer = optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95))
+    y: sg.Tensor = model(sg.ones(2, 4)) + 1
+    z: sg.Tensor = 2 * y[0, 1:] - y.sum(1)[0]
+    y += z.sum()
+    loss = F.mse_loss(y, sg.zeros(2, 8), count=16.)
+    loss.backward()
+    rows: int = y.shape[0]
+    rank: int = world.rank
+    total: float = float(loss)
+    with sg.no_grad():
+        y += 1
+    if y.dtype == sg.float32 and y.all():
+        optimizer.step()
+"""
+
+
+def mypy(tmp_path, source):
+    path = tmp_path / "user.py"
+    path.write_text(textwrap.dedent(source))
+    environment = os.environ | {"MYPYPATH": os.environ["PYTHONPATH"]}
+    run = subprocess.run([sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), str(path)], capture_output=True,
+                         text=True, env=environment, cwd=tmp_path)
+    return run.stdout
+
+
+def test_a_users_program_passes(tmp_path):
+    assert "Success" in (said := mypy(tmp_path, PROGRAM)), said
+
+
+def test_mistakes_are_found(tmp_path):
+    said = mypy(tmp_path, PROGRAM + """
+    sg.zeros(2, 3).reshap(6)
+    optimizer.step("now")
+    text: str = world.rank
+    nn.Linear(4)
+    """)
+    assert said.count("error:") == 4, said
