@@ -79,10 +79,9 @@ template <class M> M* lend_as(const Tensor& x, const char* holder) {
 }
 
 bool is_row_major(const Array& array) {
-  if (!array.strides) return true;
+  if (!array.strides || std::count(array.shape, array.shape + array.ndim, 0) > 0) return true;
   int64_t step = 1;
   for (int d = array.ndim - 1; d >= 0; --d) {
-    if (array.shape[d] == 0) return true;
     if (array.shape[d] != 1 && array.strides[d] != step) return false;
     step *= array.shape[d];
   }

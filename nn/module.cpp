@@ -92,8 +92,8 @@ Tensor Module::buffer(std::string name, const Shape& shape, DType dtype, double 
 void Module::add_child(std::string name, std::shared_ptr<Module> module) {
   check_name(name);
   SG_CHECK(module, type_name(), ": the module shared as '", name, "' is empty");
-  for (Module* above = this; above; above = above->parent_)
-    SG_CHECK(above != module.get(), type_name(), ": '", name, "' would contain itself");
+  for (auto& [below, each] : module->named_modules())
+    SG_CHECK(each != this, type_name(), ": '", name, "' would contain itself");
   for (const NamedParameter& added : sealed_ ? module->named_parameters() : std::vector<NamedParameter>())
     if (added.tensor.storage()->tag().unit == 0) check_open(join(name, added.name));
   if (sealed_) module->seal();

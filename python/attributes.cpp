@@ -15,6 +15,26 @@ PythonModule& of_python(nn::Module& module) {
   return *own;
 }
 
+// In the object's attributes, past __setattr__.
+static nb::dict objects_of(nb::handle self) {
+  nb::dict attributes = nb::borrow<nb::dict>(self.attr("__dict__"));
+  if (!attributes.contains("_tensors")) attributes["_tensors"] = nb::dict();
+  return nb::borrow<nb::dict>(attributes["_tensors"]);
+}
+
+nb::object object_of(nb::handle self, const std::string& name, const Tensor& tensor) {
+  nb::dict objects = objects_of(self);
+  nb::str key(name.c_str());
+  if (objects.contains(key) && nb::cast<const Tensor&>(objects[key]).same_as(tensor)) return nb::borrow(objects[key]);
+  nb::object made = nb::cast(tensor);
+  objects[key] = made;
+  return made;
+}
+
+void set_object(nb::handle self, const std::string& name, nb::handle object) {
+  objects_of(self)[name.c_str()] = object;
+}
+
 void tie(nn::Module& module, const Tensor& first, Tensor& second) {
   nn::Module* top = &module;
   while (top->parent()) top = const_cast<nn::Module*>(top->parent());
@@ -48,20 +68,20 @@ Tensor buffer_of(nn::Module& module, const std::string& name, const Tensor& valu
 struct NewParameter {
   Tensor values;
   bool requires_grad;
+  std::string became = {};  // whose name
 };
 
 bool is_module(nb::handle value) { return nb::isinstance<nn::Module>(value); }
 
-void check_no_hidden_modules(const std::string& name, nb::handle value) {
-  auto check = [&](nb::handle each) {
-    SG_CHECK(!is_module(each), "'", name, "' is a ", nb::type_name(value.type()).c_str(),
-             " of modules, whose parameters ",
-             "no optimizer would see; make it an nn.ModuleList, nn.ModuleDict or nn.Sequential");
-  };
-  if (nb::isinstance<nb::list>(value) || nb::isinstance<nb::tuple>(value))
-    for (nb::handle each : value) check(each);
+void check_no_hidden_modules(const std::string& name, nb::handle value, int depth = 0) {
+  SG_CHECK(depth == 0 || !is_module(value), "'", name,
+           "' holds modules, whose parameters no optimizer would see; make it ",
+           "an nn.ModuleList, nn.ModuleDict or nn.Sequential");
+  if (depth == 4) return;
+  if (nb::isinstance<nb::list>(value) || nb::isinstance<nb::tuple>(value) || nb::isinstance<nb::set>(value))
+    for (nb::handle each : value) check_no_hidden_modules(name, each, depth + 1);
   else if (nb::isinstance<nb::dict>(value))
-    for (auto [key, each] : nb::borrow<nb::dict>(value)) check(each);
+    for (auto [key, each] : nb::borrow<nb::dict>(value)) check_no_hidden_modules(name, each, depth + 1);
 }
 
 nn::Module* child_named(const nn::Module& module, const std::string& name) {
@@ -70,16 +90,70 @@ nn::Module* child_named(const nn::Module& module, const std::string& name) {
   return nullptr;
 }
 
-void add_child(nb::handle self, const std::string& name, nb::handle child) {
-  auto& module = nb::cast<nn::Module&>(self);
-  if (child_named(module, name) == nb::cast<nn::Module*>(child)) return;
-  of_python(module).share(name, nn::Child<nn::Module>(nb::cast<std::shared_ptr<nn::Module>>(child)));
+const nn::Parameter* entry_named(std::span<const nn::Module::Entry<nn::Parameter>> entries, const std::string& name) {
+  for (const auto& entry : entries)
+    if (entry.name == name) return entry.object.get();
+  return nullptr;
 }
 
-Tensor add_parameter(nb::handle self, const std::string& name, const NewParameter& given) {
+// As object.__setattr__ does.
+void set_plainly(nb::handle self, const std::string& name, nb::handle value) {
+  if (PyObject_GenericSetAttr(self.ptr(), nb::str(name.c_str()).ptr(), value.ptr())) nb::raise_python_error();
+}
+
+// A part keeps its name: what is assigned to it is itself, or for a buffer new values.
+enum class Assigned { done, not_a_part };
+Assigned assign_to_part(nb::handle self, const nn::Module& module, const std::string& name, nb::handle value) {
+  if (nn::Module* child = child_named(module, name)) {
+    SG_CHECK(is_module(value), "'", name, "' is a module of this ", module.type_name(), ", and stays one");
+    if (child != nb::cast<nn::Module*>(value)) return Assigned::not_a_part;  // refused as a second one
+    set_plainly(self, name, value);
+    return Assigned::done;
+  }
+  const nn::Parameter *buffer = entry_named(module.own_buffers(), name),
+                      *trained = entry_named(module.own_parameters(), name);
+  if (!buffer && !trained) return Assigned::not_a_part;
+  const Tensor& part = (buffer ? buffer : trained)->tensor;
+  Tensor given;
+  bool is_tensor = nb::try_cast(value, given);
+  if (is_tensor && given.same_as(part)) {
+    set_plainly(self, name, object_of(self, name, part));
+    return Assigned::done;
+  }
+  SG_CHECK(buffer, "'", name, "' is a parameter of this ", module.type_name(), ", and stays one; write into it: with ",
+           "no_grad(): module.", name, ".copy_(values)");
+  SG_CHECK(is_tensor && given.shape() == part.shape() && given.dtype() == part.dtype(), "'", name, "' is a buffer, ",
+           part, ", and gets new values of its shape and dtype, not ", nb::repr(value).c_str());
+  Wait wait;
+  NoGrad no_grad;
+  copy_into(part, given.detach());
+  return Assigned::done;
+}
+
+// A part under the name of one of Module's own functions would hide it.
+void check_free_name(const std::string& name) {
+  SG_CHECK(!nb::hasattr(nb::type<nn::Module>(), name.c_str()), "'", name, "' is a name that every module has; choose ",
+           "another one");
+}
+
+void add_child(nb::handle self, const std::string& name, nb::handle child) {
+  check_free_name(name);
+  SG_CHECK(nb::inst_ready(child), "'", name, "' is a module that has not been made; begin its __init__ with ",
+           "super().__init__()");
+  of_python(nb::cast<nn::Module&>(self))
+      .share(name, nn::Child<nn::Module>(nb::cast<std::shared_ptr<nn::Module>>(child)));
+}
+
+nb::object add_parameter(nb::handle self, const std::string& name, NewParameter& given) {
+  check_free_name(name);
+  SG_CHECK(given.became.empty(), "this nn.Parameter is '", given.became,
+           "' already; for one parameter under two names ", "assign the attribute: self.", name, " = self.",
+           given.became);
+  enter_context();
   Tensor parameter = parameter_of(nb::cast<nn::Module&>(self), name, given.values);
   if (!given.requires_grad) parameter.set_requires_grad(false);
-  return parameter;
+  given.became = name;
+  return object_of(self, name, parameter);
 }
 
 void set_attribute(nb::handle self, const std::string& name, nb::object value) {
@@ -87,21 +161,38 @@ void set_attribute(nb::handle self, const std::string& name, nb::object value) {
   SG_CHECK(nb::inst_ready(self) || !registers, "'", name, "' is set before the module was made; begin __init__ with ",
            "super().__init__()");
   check_no_hidden_modules(name, value);
-  if (is_module(value)) add_child(self, name, value);
-  if (nb::isinstance<NewParameter>(value)) {
-    enter_context();
-    value = nb::cast(add_parameter(self, name, nb::cast<NewParameter&>(value)));
+  if (nb::inst_ready(self)) {
+    const auto& module = nb::cast<const nn::Module&>(self);
+    bool is_of_python = dynamic_cast<const PythonModule*>(&module);
+    if (is_of_python && assign_to_part(self, module, name, value) == Assigned::done) return;
+    SG_CHECK(name != "forward" || is_of_python, "a ", module.type_name(),
+             " of the library keeps its forward; derive a ", "class from it");
   }
-  if (PyObject_GenericSetAttr(self.ptr(), nb::str(name.c_str()).ptr(), value.ptr())) nb::raise_python_error();
+  if (is_module(value)) add_child(self, name, value);
+  if (nb::isinstance<NewParameter>(value)) value = add_parameter(self, name, nb::cast<NewParameter&>(value));
+  set_plainly(self, name, value);
 }
 
 void delete_attribute(nb::handle self, const std::string& name) {
-  const auto& module = nb::cast<nn::Module&>(self);
-  auto named = [&](const auto& entry) { return entry.name == name; };
-  SG_CHECK(std::ranges::none_of(module.own_parameters(), named) && std::ranges::none_of(module.own_buffers(), named) &&
+  const auto& module = nb::cast<const nn::Module&>(self);
+  SG_CHECK(!entry_named(module.own_parameters(), name) && !entry_named(module.own_buffers(), name) &&
                !child_named(module, name),
            "'", name, "' is a part of this ", module.type_name(), ", and stays one; make the module without it");
   if (PyObject_GenericSetAttr(self.ptr(), nb::str(name.c_str()).ptr(), nullptr)) nb::raise_python_error();
+}
+
+void register_buffer(nb::handle self, const std::string& name, const Tensor& values) {
+  enter_context();
+  check_free_name(name);
+  nb::object object = object_of(self, name, buffer_of(nb::cast<nn::Module&>(self), name, values));
+  set_plainly(self, name, object);
+}
+
+nb::object param(nb::handle self, const std::string& name, nb::handle shape, const nn::Init& init) {
+  check_free_name(name);
+  std::vector<int64_t> extents = numbers_of("param", shape);
+  enter_context();
+  return object_of(self, name, of_python(nb::cast<nn::Module&>(self)).param(name, shape_of(extents), init));
 }
 
 // How parameters begin that have no values yet, where their names below `module` match.
@@ -129,7 +220,7 @@ void bind_attributes(nb::module_& m, ModuleClass& module) {
             new (self) NewParameter{data, requires_grad};
           },
           "data"_a, "requires_grad"_a = true);
-  module.def("__setattr__", set_attribute)
+  module.def("__setattr__", set_attribute, "name"_a, "value"_a.none())
       .def("__delattr__", delete_attribute)
       .def(
           "add_module",
@@ -138,22 +229,10 @@ void bind_attributes(nb::module_& m, ModuleClass& module) {
             self.attr("__setattr__")(name, child);
           },
           "name"_a, "module"_a)
-      .def(
-          "register_buffer",
-          [](nb::handle self, const std::string& name, const Tensor& values) {
-            enter_context();
-            self.attr("__setattr__")(name, buffer_of(nb::cast<nn::Module&>(self), name, values));
-          },
-          "name"_a, "tensor"_a, "A tensor that is saved and moved with the module, but not trained.")
-      .def(
-          "param",
-          [](nn::Module& m, const std::string& name, nb::handle shape, const nn::Init& init) {
-            std::vector<int64_t> extents = numbers_of("param", shape);
-            Wait wait;
-            return of_python(m).param(name, shape_of(extents), init);
-          },
-          "name"_a, "shape"_a, "init"_a,
-          "Registers a parameter that gets its values when they are needed: each rank makes only its own part.")
+      .def("register_buffer", register_buffer, "name"_a, "tensor"_a,
+           "A tensor that is saved and moved with the module, but not trained.")
+      .def("param", param, "name"_a, "shape"_a, "init"_a,
+           "Registers a parameter that gets its values when they are needed: each rank makes only its own part.")
       .def("init_parameters", init_parameters, "pattern"_a, "init"_a,
            "How the parameters begin whose names match ('*' and '?'), before the first call and before fully_shard.");
 }

@@ -9,14 +9,16 @@ namespace shardgrad::python {
 
 // --- recompute ------------------------------------------------------------------------------------------------------
 
-nb::object checkpointed(const RecomputeOptions& options, nb::object function, nb::object arguments) {
+nb::object checkpointed(const RecomputeOptions& options, nb::object function, nb::object arguments,
+                        std::function<void()> check) {
   enter_context();
   if (!grad_enabled()) return call_packed(function, arguments);
   std::vector<Tensor> tensors = tensors_in_object(arguments);
   // What the graph keeps has empty tensors in their places: the region keeps those that it is given.
   nb::object without = with_tensors(arguments, std::vector<Tensor>(tensors.size(), empty({0})));
-  auto again = [held = Held(function), kept = Held(without)](const std::vector<Tensor>& inputs) {
+  auto again = [held = Held(function), kept = Held(without), check](const std::vector<Tensor>& inputs) {
     nb::gil_scoped_acquire gil;
+    if (check) check();
     call_packed(held.get(), with_tensors(kept.get(), inputs));
   };
   Ref<Region> region = make_ref<Region>(options, tensors, std::move(again));
@@ -35,6 +37,7 @@ struct FunctionContext {
   std::vector<Tensor> to_save;
   std::vector<bool> needs_input_grad;
   PythonFunction* node = nullptr;
+  bool recorded = false;  // by a node, which may be gone
 };
 
 class PythonFunction final : public Node {
@@ -87,7 +90,7 @@ OutputMeta meta_of(const Tensor& x) { return {x.shape(), x.dtype(), x.device()};
 void keep(PythonFunction& node, FunctionContext& context, std::span<const Tensor> results,
           std::span<const Tensor> outputs) {
   for (const Tensor& tensor : context.to_save) {
-    auto same = [&](const Tensor& result) { return result.same_as(tensor); };
+    auto same = [&](const Tensor& result) { return tensor.defined() && result.same_as(tensor); };
     auto found = std::ranges::find_if(results, same);
     if (found == results.end())
       node.save(tensor);
@@ -125,26 +128,37 @@ nb::object apply(nb::object type, const nb::args& args) {
     for (const Tensor& x : inputs) node->inputs.push_back(meta_of(x));
     for (const Tensor& y : outputs) node->outputs.push_back(meta_of(y));
     keep(*node, context, results, outputs);
-    node->context = &context, context.node = node;
+    node->context = &context, context.node = node, context.recorded = true;
   }
   return with_tensors(result, outputs);
 }
 
-std::vector<Tensor> saved_tensors(const FunctionContext& context) {
-  if (!context.node) return context.to_save;
-  std::vector<Tensor> saved;
-  for (size_t i = 0; i < context.node->saved_count; ++i) saved.push_back(context.node->saved(i));
-  return saved;
+nb::tuple saved_tensors(const FunctionContext& context) {
+  SG_CHECK(context.node || !context.recorded, "what a Function saved for backward has been freed with its graph");
+  nb::list saved;
+  auto add = [&](Tensor tensor) { saved.append(nb::cast(maybe(std::move(tensor)))); };
+  for (const Tensor& tensor : context.to_save) add(tensor);
+  try {
+    for (size_t i = 0; context.node && i < context.node->saved_count; ++i) add(context.node->saved(i));
+  } catch (const std::out_of_range&) {
+    fail(context.node->called, ": what it saved for backward has been freed; pass retain_graph=True to go through the ",
+         "graph again");
+  }
+  return nb::tuple(saved);
 }
 
 void bind_function(nb::module_& m) {
   nb::class_<FunctionContext>(m, "FunctionContext", nb::dynamic_attr())
       .def(
           "save_for_backward",
-          [](FunctionContext& context, const nb::args& tensors) { context.to_save = tensors_in_object(tensors); },
+          [](FunctionContext& context, const nb::args& tensors) {
+            context.to_save.clear();
+            for (nb::handle each : tensors)
+              context.to_save.push_back(
+                  each.is_none() ? Tensor() : given_by<Tensor>("save_for_backward", each, "a tensor or None"));
+          },
           "tensors"_a, "Keeps tensors for backward, which finds them in saved_tensors.")
-      .def_prop_ro("saved_tensors",
-                   [](const FunctionContext& context) { return nb::tuple(nb::cast(saved_tensors(context))); })
+      .def_prop_ro("saved_tensors", saved_tensors)
       .def_prop_ro("needs_input_grad",
                    [](const FunctionContext& c) { return nb::tuple(nb::cast(c.needs_input_grad)); });
   m.def("_apply_function", apply, "type"_a, "args"_a);
@@ -152,14 +166,21 @@ void bind_function(nb::module_& m) {
 
 // --- scopes of a thread ---
 
-// Entered and left as one of Python's scopes, in the thread that entered it.
+// Entered and left as one of Python's scopes. A setting is a thread's: left on another one, as by a generator that is
+// collected there, it stays as it was.
 template <class T> class Scope {
  public:
   template <class... Args> explicit Scope(const Args&... args) : scope_(std::make_unique<T>(args...)) {}
-  void close() { scope_.reset(); }
+  Scope(Scope&&) = default;
+  ~Scope() { close(); }
+  void close() {
+    if (PyThread_get_thread_ident() != thread_) static_cast<void>(scope_.release());
+    scope_.reset();
+  }
 
  private:
   std::unique_ptr<T> scope_;
+  unsigned long thread_ = PyThread_get_thread_ident();
 };
 
 template <class T, class Make> void bind_scope(nb::module_& m, const char* name, Make make) {
@@ -190,10 +211,9 @@ void bind_scopes(nb::module_& m) {
 void bind_autograd(nb::module_& m) {
   bind_function(m);
   bind_scopes(m);
-  m.def("_checkpoint",
-        [](nb::object function, nb::object args, nb::object kwargs, bool offload_inputs, const std::string& name) {
-          return checkpointed({offload_inputs, name}, std::move(function), nb::make_tuple(args, kwargs));
-        });
+  m.def("_checkpoint", [](nb::object function, nb::object args, nb::object kwargs, bool offload_inputs) {
+    return checkpointed({.offload_inputs = offload_inputs}, std::move(function), nb::make_tuple(args, kwargs));
+  });
   m.def(
       "backward",
       [](const std::vector<Tensor>& tensors, const std::vector<std::optional<Tensor>>& gradients, bool retain_graph) {

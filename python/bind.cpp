@@ -1,5 +1,9 @@
 #include <shardgrad/python/bind.h>
 
+#include <cstdlib>
+
+#include <shardgrad/autograd/ops/common.h>
+
 namespace shardgrad::python {
 namespace {
 
@@ -13,6 +17,7 @@ int64_t number_of(const char* op, nb::handle given) {
 bool is_list(nb::handle given) { return nb::isinstance<nb::list>(given) || nb::isinstance<nb::tuple>(given); }
 
 template <class Visit> void visit_tensors(nb::handle object, const Visit& visit) {
+  Deeper deeper;
   if (nb::isinstance<Tensor>(object)) {
     visit(object);
   } else if (is_list(object)) {
@@ -23,6 +28,7 @@ template <class Visit> void visit_tensors(nb::handle object, const Visit& visit)
 }
 
 nb::object replaced(nb::handle object, std::span<const Tensor> tensors, size_t& next) {
+  Deeper deeper;
   if (nb::isinstance<Tensor>(object)) return nb::cast(tensors[next++]);
   if (nb::isinstance<nb::dict>(object)) {
     nb::dict copy;
@@ -53,6 +59,8 @@ std::vector<int64_t> numbers_of(const char* op, const nb::args& given) {
 
 std::vector<int> dims_of(const char* op, nb::handle given) {
   std::vector<int64_t> numbers = numbers_of(op, given);
+  for (int64_t number : numbers)
+    SG_CHECK(std::abs(number) <= kMaxDims, op, ": there is no dimension ", number, "; tensors have at most ", kMaxDims);
   return {numbers.begin(), numbers.end()};
 }
 
@@ -60,6 +68,20 @@ nb::tuple to_tuple(const Shape& shape) {
   nb::list extents;
   for (int64_t extent : shape) extents.append(extent);
   return nb::tuple(extents);
+}
+
+double exact(const Number& number) {
+  if (auto* fraction = std::get_if<double>(&number)) return *fraction;
+  int64_t integer = std::get<int64_t>(number);
+  SG_CHECK(std::abs(integer) <= int64_t(1) << 53, "the number ", integer,
+           " is beyond ±2^53, where it would be rounded; ", "make it a tensor of int64");
+  return double(integer);
+}
+
+Tensor beside(const char* op, const Tensor& x, const Operand& operand) {
+  if (auto* tensor = std::get_if<Tensor>(&operand)) return *tensor;
+  if (auto* integer = std::get_if<int64_t>(&operand)) return number_beside(op, x, exact(*integer));
+  return number_beside(op, x, std::get<double>(operand));
 }
 
 Reduction reduction_of(std::string_view name) {

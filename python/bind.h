@@ -42,11 +42,18 @@ void enter_context();
 /// Around what computes or may wait: the thread has a context, and the GIL is free.
 class Wait {
  public:
-  Wait() : state_((enter_context(), PyEval_SaveThread())) {}
-  ~Wait() { PyEval_RestoreThread(state_); }
+  Wait() : counted_(enter_counted()), state_(PyEval_SaveThread()) {}
+  ~Wait() {
+    if (counted_) leave_counted();
+    PyEval_RestoreThread(state_);
+  }
   Wait(const Wait&) = delete;
 
  private:
+  // Of other threads than the program's own, whose calls the job's end waits for.
+  static bool enter_counted();
+  static void leave_counted();
+  bool counted_;
   PyThreadState* state_;
 };
 using Waits = nb::call_guard<Wait>;
@@ -75,6 +82,37 @@ class Held {
 
 /// An exception of Python's as C++ throws it: of its kind and with its sentence, or with the name of its type before.
 std::exception_ptr failure_of(nb::handle exception);
+
+/// A number of Python's.
+using Number = std::variant<int64_t, double>;
+/// Throws Error(input) for an integer beyond ±2^53, which operations would round.
+double exact(const Number& number);
+/// A tensor, or a number beside one.
+using Operand = std::variant<Tensor, int64_t, double>;
+/// Throws Error(input) naming `op` for a number that x's dtype cannot be beside: a fraction of integers.
+Tensor beside(const char* op, const Tensor& x, const Operand& operand);
+
+/// While it lives: deeper than Python lets its own functions call each other is a RecursionError.
+class Deeper {
+ public:
+  Deeper() {
+    if (Py_EnterRecursiveCall(" in a tensor's data or a call's arguments")) nb::raise_python_error();
+  }
+  ~Deeper() { Py_LeaveRecursiveCall(); }
+  Deeper(const Deeper&) = delete;
+};
+
+/// What a callback gave, as a T. Throws Error(input), naming the callback, for anything else.
+template <class T> T given_by(const char* callback, nb::handle given, const char* wanted) {
+  T value{};
+  SG_CHECK(nb::try_cast(given, value), callback, " gave ", nb::repr(given).c_str(), " where ", wanted, " belongs");
+  return value;
+}
+
+/// What registering a hook gives.
+struct HookHandle {
+  std::function<void()> remove;
+};
 
 inline std::optional<Tensor> maybe(Tensor tensor) {
   return tensor.defined() ? std::optional(std::move(tensor)) : std::nullopt;

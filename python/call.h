@@ -12,7 +12,8 @@ inline nb::tuple packed(const nb::args& args, const nb::kwargs& kwargs) { return
 inline nb::object call_packed(nb::handle function, nb::handle arguments) {
   return function(*nb::borrow<nb::tuple>(arguments[0]), **nb::borrow<nb::dict>(arguments[1]));
 }
-/// function(arguments), run again in backward; a plain call while nothing is recorded.
-nb::object checkpointed(const RecomputeOptions& options, nb::object function, nb::object arguments);
+/// function(arguments), run again in backward, after `check`; a plain call while nothing is recorded.
+nb::object checkpointed(const RecomputeOptions& options, nb::object function, nb::object arguments,
+                        std::function<void()> check = {});
 
 }  // namespace shardgrad::python

@@ -1,5 +1,7 @@
 // New tensors.
 
+#include <cmath>
+
 #include <shardgrad/autograd/ops.h>
 
 #include <shardgrad/python/bind.h>
@@ -55,10 +57,10 @@ void bind_filled(nb::module_& m) {
       m, "empty", [](const Shape& s, TensorOptions o) { return empty(s, o, "empty"); }, "Memory as it is.");
   m.def(
       "full",
-      [](nb::handle size, double value, Dtype dtype, const DeviceName& device) {
+      [](nb::handle size, const Number& value, Dtype dtype, const DeviceName& device) {
         std::vector<int64_t> extents = numbers_of("full", size);
         Wait wait;
-        return full(shape_of(extents), value, options_of(dtype, device));
+        return full(shape_of(extents), exact(value), options_of(dtype, device));
       },
       "size"_a, "fill_value"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(),
       "One number everywhere; float32 unless a dtype is given.");
@@ -95,6 +97,9 @@ Tensor arange_of(nb::args given, Dtype dtype, const DeviceName& device) {
     whole = whole && nb::isinstance<nb::int_>(given[i]);
     SG_CHECK(nb::try_cast(given[i], numbers[given.size() == 1 ? 1 : i]), "arange: '", nb::repr(given[i]).c_str(),
              "' is no number");
+    double largest = double(int64_t(1) << 53);
+    SG_CHECK(!whole || std::abs(numbers[given.size() == 1 ? 1 : i]) <= largest, "arange: ", nb::repr(given[i]).c_str(),
+             " is beyond ±2^53, where numbers would be rounded");
   }
   Wait wait;
   return arange(numbers[0], numbers[1], numbers[2], options_of(dtype, device, whole ? DType::i64 : DType::f32));

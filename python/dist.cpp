@@ -13,6 +13,12 @@ namespace {
 
 using dist::ProcessGroup;
 
+// What a collective writes to has no graph that would not know of it.
+const Tensor& written(const char* call, const Tensor& tensor) {
+  check_changeable(call, tensor);
+  return tensor;
+}
+
 std::optional<dist::Work> begun(bool async_op, dist::Work work) {
   if (async_op) return work;
   work.host_wait();
@@ -42,6 +48,8 @@ void bind_job(nb::module_& m) {
       "exception"_a.none());
   m.def("is_initialized", has_context, "Whether the ranks have met; of a process alone, whether it has begun.");
   m.def("_has_job", has_job);
+  m.def("_forked", forked);
+  m.def("_exiting", exiting);
   m.def(
       "world", [] { return Group(world()); }, Waits(), "The group of all ranks.");
   m.def("stop_requested", stop_requested, Waits(),
@@ -60,33 +68,39 @@ void bind_collectives(nb::class_<Group>& group) {
   group
       .def(
           "all_reduce",
-          [](const Group& g, const Tensor& t, bool async_op) { return begun(async_op, g->all_reduce(t)); }, "tensor"_a,
-          "async_op"_a = false, Waits(), "tensor = the sum of all ranks' tensors.")
+          [](const Group& g, const Tensor& t, bool async_op) {
+            return begun(async_op, g->all_reduce(written("all_reduce", t)));
+          },
+          "tensor"_a, "async_op"_a = false, Waits(), "tensor = the sum of all ranks' tensors.")
       .def(
           "broadcast",
           [](const Group& g, const Tensor& t, int root, bool async_op) {
-            return begun(async_op, g->broadcast(t, root));
+            return begun(async_op, g->broadcast(written("broadcast", t), root));
           },
           "tensor"_a, "root"_a = 0, "async_op"_a = false, Waits(), "tensor = root's tensor.")
       .def(
           "all_gather",
           [](const Group& g, const Tensor& full, const Tensor& shard, bool async_op) {
-            return begun(async_op, g->all_gather(full, shard));
+            return begun(async_op, g->all_gather(written("all_gather", full), shard));
           },
           "full"_a, "shard"_a, "async_op"_a = false, Waits(), "full = all ranks' shards in rank order.")
       .def(
           "reduce_scatter",
           [](const Group& g, const Tensor& shard, const Tensor& full, bool async_op) {
-            return begun(async_op, g->reduce_scatter(shard, full));
+            return begun(async_op, g->reduce_scatter(written("reduce_scatter", shard), full));
           },
           "shard"_a, "full"_a, "async_op"_a = false, Waits(), "shard = this rank's part of the sum of all ranks' full.")
       .def(
           "all_to_all",
           [](const Group& g, const Tensor& out, const Tensor& in, bool async_op) {
-            return begun(async_op, g->all_to_all(out, in));
+            return begun(async_op, g->all_to_all(written("all_to_all", out), in));
           },
           "out"_a, "input"_a, "async_op"_a = false, Waits(),
-          "Part r of input goes to rank r; part r of out comes from it.")
+          "Part r of input goes to rank r; part r of out comes from it.");
+}
+
+void bind_meetings(nb::class_<Group>& group) {
+  group
       .def(
           "barrier", [](const Group& g) { g->barrier(); }, Waits(), "Returns when every rank has called it.")
       .def(
@@ -106,6 +120,7 @@ void bind_group(nb::module_& m) {
       "Ranks and their collectives. Every rank makes the same calls in the same order. Sums have one "
       "order, hence the same bits everywhere. With async_op a call returns a Work to wait for.");
   bind_collectives(group);
+  bind_meetings(group);
   group.def_prop_ro("rank", [](const Group& g) { return g->rank(); })
       .def_prop_ro("size", [](const Group& g) { return g->size(); })
       .def_prop_ro(

@@ -61,7 +61,7 @@ Tensor from_dlpack(nb::handle object) {
     struct Lease {
       M* lent;
       ~Lease() {
-        if (!nb::is_alive() || !lent->deleter) return;
+        if (!lent || !nb::is_alive() || !lent->deleter) return;
         nb::gil_scoped_acquire gil;
         lent->deleter(lent);
       }
@@ -72,13 +72,16 @@ Tensor from_dlpack(nb::handle object) {
       delete static_cast<Lease*>(self->owner);
       delete self;
     };
-    auto* ours = new M(guarded);
+    auto ours = std::make_unique<M>(guarded);
     try {
-      Tensor tensor = dlpack::borrow(ours);
+      Tensor tensor = dlpack::borrow(ours.get());
+      static_cast<void>(ours.release());  // the tensor's, by its deleter
       PyCapsule_SetName(capsule.ptr(), used);
       return tensor;
     } catch (...) {
-      static_cast<Lease*>(ours->owner)->lent = nullptr;
+      auto* lease = static_cast<Lease*>(guarded.owner);
+      lease->lent = nullptr;  // stays its owner's
+      delete lease;
       throw;
     }
   });
@@ -102,12 +105,8 @@ struct Numbers {
     int64_t integer = 0;
     double number = 0;
     bool truth = nb::isinstance<nb::bool_>(given);
-    bool is_integer = truth || PyIndex_Check(given.ptr());
-    if (truth)
-      integer = given.is(nb::handle(Py_True));
-    else
-      SG_CHECK(!is_integer || nb::try_cast(nb::int_(given), integer), "tensor: ", nb::repr(given).c_str(),
-               " does not fit into int64");
+    bool is_integer = truth || read_integer(given, integer);
+    if (truth) integer = given.is(nb::handle(Py_True));
     SG_CHECK(is_integer || nb::try_cast(given, number) || PyNumber_Check(given.ptr()), "tensor: '",
              nb::repr(given).c_str(), "' is no number");
     if (!is_integer) number = nb::cast<double>(nb::float_(given));
@@ -117,7 +116,20 @@ struct Numbers {
     floats.push_back(is_integer ? double(integer) : number);
   }
 
+  // Whether it is an integer: arrays and tensors of one fraction have an __index__ that refuses.
+  static bool read_integer(nb::handle given, int64_t& integer) {
+    if (!PyIndex_Check(given.ptr())) return false;
+    nb::object whole = nb::steal(PyNumber_Index(given.ptr()));
+    if (!whole.is_valid()) {
+      PyErr_Clear();
+      return false;
+    }
+    SG_CHECK(nb::try_cast(whole, integer), "tensor: ", nb::repr(given).c_str(), " does not fit into int64");
+    return true;
+  }
+
   void read(nb::handle given, size_t dim) {
+    Deeper deeper;
     if (!nb::isinstance<nb::list>(given) && !nb::isinstance<nb::tuple>(given)) {
       SG_CHECK(dim == extents.size(), kDepths);
       add(given);

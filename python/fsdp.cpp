@@ -26,11 +26,13 @@ struct Policy {
 };
 
 // A policy made here, or a function of Python's: wrap(module, name, numel) -> bool.
-fsdp::WrapPolicy policy_of(nb::object given) {
+// It is asked while the model is sharded; kept by the model for longer, it could keep the model alive.
+fsdp::WrapPolicy policy_of(const nb::object& given) {
   if (nb::isinstance<Policy>(given)) return nb::cast<Policy&>(given).policy;
-  return [held = Held(std::move(given))](const nn::Module& module, const std::string& name, int64_t numel) {
+  return [function = given.ptr()](const nn::Module& module, const std::string& name, int64_t numel) {
     nb::gil_scoped_acquire gil;
-    return nb::cast<bool>(held.get()(nb::cast(&module, nb::rv_policy::reference), name, numel));
+    nb::object chosen = nb::handle(function)(nb::cast(&module, nb::rv_policy::reference), name, numel);
+    return given_by<bool>("wrap", chosen, "True or False");
   };
 }
 
@@ -138,7 +140,12 @@ void bind_state(nb::class_<Sharded>& sharded) {
 
 void bind_sharded(nb::module_& m) {
   nb::class_<Sharded> sharded(m, "Sharded", "A sharded model's units and schedule.");
-  sharded.def_prop_ro("group", [](Handle s) { return Group(s->group()); })
+  sharded
+      .def_prop_ro("group",
+                   [](Handle s) {
+                     s->check_alive("Sharded.group");
+                     return Group(s->group());
+                   })
       .def_prop_ro("strategy", [](Handle s) { return std::string(fsdp::name_of(s->config().strategy)); })
       .def_prop_ro(
           "units",
@@ -192,8 +199,10 @@ fsdp::Plan plan(int world_size, nb::object build) {
   nb::gil_scoped_release release;
   dist::run_one_of(world_size, [&](dist::ProcessGroup& group) {
     nb::gil_scoped_acquire gil;
+    PretendedWorld pretended(group);
     nb::object made = build(Group(group));
-    auto [sharded, step] = nb::cast<std::pair<Handle, nb::object>>(made);
+    using Made = std::pair<Handle, nb::object>;
+    auto [sharded, step] = given_by<Made>("plan: build", made, "a pair, the sharded model and a step,");
     nb::gil_scoped_release computing;
     result = fsdp::make_plan(*sharded, [&step = step] {
       nb::gil_scoped_acquire again;

@@ -14,13 +14,6 @@ using Binary = Tensor (*)(const Tensor&, const Tensor&);
 using Asking = Truth (*)(const Tensor&);
 using Comparing = Truth (*)(const Tensor&, const Tensor&);
 
-// A tensor, or a number as one beside x.
-using Operand = std::variant<Tensor, double>;
-Tensor beside(const Tensor& x, const Operand& operand) {
-  if (auto* tensor = std::get_if<Tensor>(&operand)) return *tensor;
-  return full({}, std::get<double>(operand), {x.dtype(), x.device()});
-}
-
 void bind_unary(nb::module_& m, TensorClass& tensor) {
   struct Named {
     const char* name;
@@ -58,40 +51,62 @@ void bind_unary(nb::module_& m, TensorClass& tensor) {
       "approximate"_a = "none", "x · Φ(x), exactly or by tanh.");
 }
 
+// Between numbers or tensors, either of which may be left out.
+using End = std::optional<Operand>;
+Tensor clamped(const Tensor& x, const End& min, const End& max) {
+  SG_CHECK(min || max, "clamp: it takes a min, a max, or both");
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  auto number = [](const End& end, double otherwise) {
+    if (!end) return otherwise;
+    auto* whole = std::get_if<int64_t>(&*end);
+    return whole ? exact(*whole) : std::get<double>(*end);
+  };
+  auto is_tensor = [](const End& end) { return end && std::holds_alternative<Tensor>(*end); };
+  if (!is_tensor(min) && !is_tensor(max)) return clamp(x, number(min, -kInfinity), number(max, kInfinity));
+  Tensor y = min ? maximum(x, beside("clamp", x, *min)) : x;
+  return max ? minimum(y, beside("clamp", x, *max)) : y;
+}
+
+Tensor power(const Tensor& x, const Operand& exponent) {
+  if (auto* tensor = std::get_if<Tensor>(&exponent)) return pow(x, *tensor);
+  auto* whole = std::get_if<int64_t>(&exponent);
+  return pow(x, whole ? exact(*whole) : std::get<double>(exponent));
+}
+
 void bind_binary(nb::module_& m, TensorClass& tensor) {
   auto def = [&](const char* name, Binary function, const char* doc) {
     def_both(
-        m, tensor, name, [function](const Tensor& x, const Operand& other) { return function(x, beside(x, other)); },
+        m, tensor, name,
+        [name, function](const Tensor& x, const Operand& other) { return function(x, beside(name, x, other)); },
         "other"_a, doc);
   };
-  def("add", add, "x + other"), def("sub", sub, "x - other"), def("mul", mul, "x · other");
+  auto scaled = [&](const char* name, Binary function, const char* doc) {
+    def_both(
+        m, tensor, name,
+        [name, function](const Tensor& x, const Operand& other, const Number& alpha) {
+          Tensor y = beside(name, x, other);
+          double scale = exact(alpha);
+          return function(x, scale == 1 ? y : y * scale);
+        },
+        "other"_a, nb::kw_only(), "alpha"_a = 1, doc);
+  };
+  scaled("add", add, "x + alpha · other"), scaled("sub", sub, "x - alpha · other");
+  def("mul", mul, "x · other");
   def("div", div, "x / other, of floating dtypes.");
   def("maximum", maximum, "The larger of each two; NaN where either is.");
   def("minimum", minimum, "The smaller of each two; NaN where either is.");
   def("remainder", remainder, "What is left of x / other rounded down; it has the sign of other.");
   def("floor_divide", floor_divide, "x / other rounded down.");
-  def_both(
-      m, tensor, "pow",
-      [](const Tensor& x, const Operand& exponent) {
-        if (auto* tensor = std::get_if<Tensor>(&exponent)) return pow(x, *tensor);
-        return pow(x, std::get<double>(exponent));
-      },
-      "exponent"_a, "x to this power.");
-  def_both(
-      m, tensor, "clamp",
-      [](const Tensor& x, std::optional<double> min, std::optional<double> max) {
-        constexpr double kInfinity = std::numeric_limits<double>::infinity();
-        SG_CHECK(min || max, "clamp: it takes a min, a max, or both");
-        return clamp(x, min.value_or(-kInfinity), max.value_or(kInfinity));
-      },
-      "min"_a = nb::none(), "max"_a = nb::none(), "Within these bounds.");
+  def_both(m, tensor, "pow", power, "exponent"_a, "x to this power.");
+  def_both(m, tensor, "clamp", clamped, "min"_a = nb::none(), "max"_a = nb::none(),
+           "Within these bounds, numbers or tensors.");
   m.def(
       "where",
       [](const Tensor& condition, const Operand& x, const Operand& other) {
         const Tensor* given = std::get_if<Tensor>(&x);
         if (!given) given = std::get_if<Tensor>(&other);
         SG_CHECK(given, "where: one of the two at least is a tensor");
-        return where(condition, beside(*given, x), beside(*given, other));
+        return where(condition, beside("where", *given, x), beside("where", *given, other));
       },
       "condition"_a, "x"_a, "other"_a, Waits(), "x where the condition (uint8) is not 0, else other.");
 }
@@ -121,7 +136,9 @@ void bind_questions(nb::module_& m, TensorClass& tensor) {
   auto compare = [&](const char* name, Comparing function) {
     def_both(
         m, tensor, name,
-        [function](const Tensor& x, const Operand& other) -> Tensor { return function(x, beside(x, other)); },
+        [name, function](const Tensor& x, const Operand& other) -> Tensor {
+          return function(x, beside(name, x, other));
+        },
         "other"_a, "1 (uint8) where it holds.");
   };
 #define SG_NAMED(name, ...) compare(#name, &shardgrad::name);
@@ -138,110 +155,6 @@ void bind_functions(nb::module_& m, TensorClass& tensor) {
   bind_binary(m, tensor);
   bind_questions(m, tensor);
   bind_equalities(m, tensor);
-}
-
-// --- operators ------------------------------------------------------------------------------------------------------
-
-namespace {
-
-// What Python's in-place operators give is the object itself.
-template <class Change> void def_in_place(TensorClass& tensor, const char* name, Change change) {
-  tensor.def(
-      name,
-      [change](nb::handle self, const Operand& other) {
-        Tensor x = nb::cast<Tensor>(self);
-        {
-          Wait wait;
-          if (auto* by = std::get_if<Tensor>(&other))
-            change(x, *by);
-          else
-            change(x, std::get<double>(other));
-        }
-        return nb::borrow(self);
-      },
-      nb::is_operator());
-}
-
-template <class Of> void def_operator(TensorClass& tensor, const char* name, Of of) {
-  tensor.def(
-      name, [of](const Tensor& x, const Tensor& other) -> Tensor { return of(x, other); }, nb::is_operator(), Waits());
-  tensor.def(
-      name, [of](const Tensor& x, double other) -> Tensor { return of(x, other); }, nb::is_operator(), Waits());
-}
-
-// With a number on the left.
-template <class Of> void def_reversed(TensorClass& tensor, const char* name, Of of) {
-  tensor.def(
-      name, [of](const Tensor& x, double other) -> Tensor { return of(other, x); }, nb::is_operator(), Waits());
-}
-
-void bind_arithmetic(TensorClass& tensor) {
-  def_operator(tensor, "__add__", [](const auto& a, const auto& b) { return a + b; });
-  def_operator(tensor, "__sub__", [](const auto& a, const auto& b) { return a - b; });
-  def_operator(tensor, "__mul__", [](const auto& a, const auto& b) { return a * b; });
-  def_operator(tensor, "__truediv__", [](const auto& a, const auto& b) { return a / b; });
-  def_operator(tensor, "__mod__", [](const auto& a, const auto& b) { return a % b; });
-  def_operator(tensor, "__floordiv__", [](const Tensor& a, const auto& b) { return floor_divide(a, beside(a, b)); });
-  def_operator(tensor, "__pow__", [](const auto& a, const auto& b) { return pow(a, b); });
-  def_reversed(tensor, "__radd__", [](double a, const Tensor& b) { return a + b; });
-  def_reversed(tensor, "__rsub__", [](double a, const Tensor& b) { return a - b; });
-  def_reversed(tensor, "__rmul__", [](double a, const Tensor& b) { return a * b; });
-  def_reversed(tensor, "__rtruediv__", [](double a, const Tensor& b) { return a / b; });
-  def_reversed(tensor, "__rpow__", [](double a, const Tensor& b) { return pow(a, b); });
-  tensor.def("__neg__", neg, Waits()).def("__abs__", abs, Waits());
-  tensor.def(
-      "__matmul__", [](const Tensor& a, const Tensor& b) { return matmul(a, b); }, nb::is_operator(), Waits());
-}
-
-void bind_comparisons(TensorClass& tensor) {
-  def_operator(tensor, "__eq__", [](const auto& a, const auto& b) { return a == b; });
-  def_operator(tensor, "__ne__", [](const auto& a, const auto& b) { return a != b; });
-  def_operator(tensor, "__lt__", [](const auto& a, const auto& b) { return a < b; });
-  def_operator(tensor, "__le__", [](const auto& a, const auto& b) { return a <= b; });
-  def_operator(tensor, "__gt__", [](const auto& a, const auto& b) { return a > b; });
-  def_operator(tensor, "__ge__", [](const auto& a, const auto& b) { return a >= b; });
-  tensor.def(
-      "__and__", [](const Tensor& a, const Tensor& b) -> Tensor { return a & b; }, nb::is_operator(), Waits());
-  tensor.def(
-      "__or__", [](const Tensor& a, const Tensor& b) -> Tensor { return a | b; }, nb::is_operator(), Waits());
-  tensor.def(
-      "__xor__", [](const Tensor& a, const Tensor& b) -> Tensor { return logical_xor(a, b); }, nb::is_operator(),
-      Waits());
-  tensor.def(
-      "__invert__", [](const Tensor& x) -> Tensor { return ~x; }, Waits());
-}
-
-}  // namespace
-
-void bind_operators(TensorClass& tensor) {
-  bind_arithmetic(tensor);
-  bind_comparisons(tensor);
-  for (const char* name : {"__iadd__", "add_"}) def_in_place(tensor, name, [](Tensor& x, const auto& y) { x += y; });
-  for (const char* name : {"__isub__", "sub_"}) def_in_place(tensor, name, [](Tensor& x, const auto& y) { x -= y; });
-  for (const char* name : {"__imul__", "mul_"}) def_in_place(tensor, name, [](Tensor& x, const auto& y) { x *= y; });
-  for (const char* name : {"__itruediv__", "div_"})
-    def_in_place(tensor, name, [](Tensor& x, const auto& y) { x /= y; });
-  tensor.def(
-      "zero_",
-      [](const Tensor& x) {
-        fill_(x, 0);
-        return x;
-      },
-      Waits());
-  tensor.def(
-      "fill_",
-      [](const Tensor& x, double value) {
-        fill_(x, value);
-        return x;
-      },
-      "value"_a, Waits());
-  tensor.def(
-      "copy_",
-      [](const Tensor& x, const Tensor& from) {
-        copy_into(x, from);
-        return x;
-      },
-      "other"_a, Waits(), "The other's elements over these, not recorded for backward.");
 }
 
 }  // namespace shardgrad::python

@@ -44,12 +44,14 @@ Tensor get(const Tensor& x, nb::handle given) {
 }
 
 // In place, as in PyTorch; refused where the change would have no gradient.
-void set(const Tensor& x, nb::handle given, const std::variant<Tensor, double>& values) {
+void set(const Tensor& x, nb::handle given, nb::handle value) {
   std::vector<Index> indices = indices_of(given);
+  Operand values;
+  if (!nb::try_cast(value, values))  // lists and arrays
+    values = nb::cast<Tensor>(nb::module_::import_("shardgrad").attr("tensor")(value, "dtype"_a = x.dtype()));
   Wait wait;
   check_changeable("index assignment", x);
-  Tensor written = std::holds_alternative<Tensor>(values) ? std::get<Tensor>(values)
-                                                          : full({}, std::get<double>(values), {x.dtype(), x.device()});
+  Tensor written = beside("index assignment", x, values);
   SG_CHECK(!grad_enabled() || !written.requires_grad(), "index assignment: the value's gradient would be lost; write ",
            "x = index_put(x, indices, value), which is differentiable in both");
   NoGrad no_grad;

@@ -17,6 +17,7 @@ template <class M, class... Args> class Layer : public nb::class_<M, nn::Module>
 
   template <class... Names> Layer& def_forward(const Names&... names) {
     this->def("__call__", call, names...);
+    this->def("__call__", call_module, "args"_a, "kwargs"_a);  // of a derived class, with a forward of any signature
     this->def(
         "forward", [](M& self, const Args&... args) { return result_of(self.forward(plain(args)...)); }, names...,
         Waits());
@@ -25,8 +26,16 @@ template <class M, class... Args> class Layer : public nb::class_<M, nn::Module>
   /// A parameter as an attribute; assigned another module's, both are the same one from then on.
   Layer& def_parameter(const char* name, Tensor M::*member) {
     this->def_prop_rw(
-        name, [member](const M& self) { return maybe(self.*member); },
-        [member](M& self, const Tensor& other) { tie(self, other, self.*member); });
+        name,
+        [member, name](nb::handle self) {
+          const Tensor& tensor = nb::cast<const M&>(self).*member;
+          return tensor.defined() ? object_of(self, name, tensor) : nb::none();
+        },
+        [member, name](nb::handle self, nb::handle other) {
+          M& module = nb::cast<M&>(self);
+          tie(module, given_by<Tensor>(name, other, "another module's parameter"), module.*member);
+          set_object(self, name, other);
+        });
     return *this;
   }
   Layer& def_weight_and_bias() { return def_parameter("weight", &M::weight).def_parameter("bias", &M::bias); }
@@ -39,8 +48,7 @@ template <class M, class... Args> class Layer : public nb::class_<M, nn::Module>
   static std::tuple<Tensor, Tensor> result_of(nn::GRUResult r) { return {r.y, r.h}; }
 
   static nb::object call(nb::handle self, const Args&... args) {
-    if (!self.type().is(nb::type<M>()))
-      return call_module(self, nb::borrow<nb::args>(nb::make_tuple(args...)), nb::borrow<nb::kwargs>(nb::dict()));
+    if (!self.type().is(nb::type<M>())) throw nb::next_overload();
     return nb::cast(run(self, args...));
   }
   static auto run(nb::handle self, const Args&... args) {

@@ -11,7 +11,12 @@ namespace {
 using Maybe = std::optional<Tensor>;
 using Count = std::optional<double>;
 
-LossOptions loss_options(std::string_view reduction, Count count) { return {count, reduction_of(reduction)}; }
+LossOptions loss_options(std::string_view reduction, Count count) {
+  Reduction kind = reduction_of(reduction);
+  SG_CHECK(!count || kind == Reduction::mean, "count divides the mean; with reduction '", reduction,
+           "' it means nothing");
+  return {count, kind};
+}
 
 void bind_products(nb::module_& m, TensorClass& tensor) {
   def_both(m, tensor, "matmul", matmul, "other"_a, "trans_a"_a = false, "trans_b"_a = false,
@@ -45,7 +50,7 @@ void bind_normalisations(nb::module_& m) {
   m.def(
       "dropout",
       [](const Tensor& x, double p, bool training, std::string_view name) {
-        return training && p > 0 ? dropout(x, p, name) : x;
+        return training && p != 0 ? dropout(x, p, name) : x;
       },
       "x"_a, "p"_a = 0.5, "training"_a = true, "name"_a = "", Waits(),
       "Zeroes each element with probability p. The mask follows from the seed and the step.");
@@ -111,7 +116,7 @@ void bind_element_losses(nb::module_& m) {
   m.def(
       "mse_loss",
       [](const Tensor& x, const Tensor& target, std::string_view reduction, Count count) {
-        Reduction kind = reduction_of(reduction);
+        Reduction kind = loss_options(reduction, count).reduction;
         if (kind == Reduction::mean) return mse_loss(x, target, count);
         SG_CHECK(x.shape() == target.shape(), "mse_loss: x ", x.shape(), " and target ", target.shape(), " differ");
         return kind == Reduction::sum ? mse_loss(x, target, 1.) : square(sub(x, target));
@@ -155,7 +160,7 @@ void bind_losses(nb::module_& m) {
       "cross_entropy",
       [](const Tensor& logits, const Tensor& target, const Maybe& weight, int64_t ignore_index,
          std::string_view reduction, double label_smoothing, Count count) {
-        Reduction kind = reduction_of(reduction);
+        Reduction kind = loss_options(reduction, count).reduction;
         bool plain = kind == Reduction::mean && !weight && label_smoothing == 0 && !is_floating(target.dtype());
         if (plain) return cross_entropy(logits, target, count, ignore_index);
         return cross_entropy(logits, target, {count, kind, ignore_index, or_undefined(weight), label_smoothing});
@@ -167,7 +172,8 @@ void bind_losses(nb::module_& m) {
       "nll_loss",
       [](const Tensor& log_probs, const Tensor& target, const Maybe& weight, int64_t ignore_index,
          std::string_view reduction, Count count) {
-        return nll_loss(log_probs, target, {count, reduction_of(reduction), ignore_index, or_undefined(weight), 0});
+        return nll_loss(log_probs, target,
+                        {count, loss_options(reduction, count).reduction, ignore_index, or_undefined(weight), 0});
       },
       "log_probs"_a, "target"_a, "weight"_a = nb::none(), "ignore_index"_a = -100, "reduction"_a = "mean",
       "count"_a = nb::none(), Waits(), "-log_probs[label]");

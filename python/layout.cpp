@@ -1,5 +1,7 @@
 // Where elements lie: shapes, parts, indices.
 
+#include <algorithm>
+
 #include <shardgrad/autograd/ops.h>
 
 #include <shardgrad/python/bind.h>
@@ -8,12 +10,13 @@ namespace shardgrad::python {
 namespace {
 
 // x.permute(0, 2, 1) and x.permute((0, 2, 1)) as a method, permute(x, (0, 2, 1)) as a function.
-template <class Number, class Of>
+template <class Element, class Of>
 void def_listed(nb::module_& m, TensorClass& tensor, const char* name, Of of, const char* doc) {
-  auto apply = [of](const Tensor& x, const std::vector<int64_t>& given) {
-    std::vector<Number> numbers(given.begin(), given.end());
+  auto apply = [of, name](const Tensor& x, const std::vector<int64_t>& given) {
+    std::vector<Element> numbers(given.begin(), given.end());
+    SG_CHECK(std::ranges::equal(numbers, given), name, ": ", x, " has no such dimension");
     Wait wait;
-    return of(x, std::span<const Number>(numbers));
+    return of(x, std::span<const Element>(numbers));
   };
   m.def(
       name, [name, apply](const Tensor& x, nb::handle numbers) { return apply(x, numbers_of(name, numbers)); }, "x"_a,

@@ -36,6 +36,12 @@ nb::object call_module(nb::handle self, const nb::args& args, const nb::kwargs& 
 /// Makes `second`, a parameter of `module`, the same as `first`, one of a module in the same tree.
 void tie(nn::Module& module, const Tensor& first, Tensor& second);
 
+/// Python's object of a parameter or buffer: one for each as long as the module's object lives, so that `is` and id()
+/// mean what they mean of others.
+nb::object object_of(nb::handle self, const std::string& name, const Tensor& tensor);
+/// `object` is that of a tensor from now on.
+void set_object(nb::handle self, const std::string& name, nb::handle object);
+
 /// nn.Parameter, and what assigning an attribute of a module does.
 void bind_attributes(nb::module_& m, ModuleClass& module);
 

@@ -2,6 +2,7 @@
 // the call is made here.
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 
 #include <shardgrad/autograd/ops.h>
@@ -15,7 +16,12 @@ namespace {
 nb::object run_forward(nn::Module& module, nb::handle self, nb::object arguments) {
   nb::object forward = self.attr("forward");
   if (!module.recompute_options()) return call_packed(forward, arguments);
-  return checkpointed(*module.recompute_options(), std::move(forward), std::move(arguments));
+  // `forward` holds the module as long as it may run again.
+  auto check = [&module, training = module.training()] {
+    SG_CHECK(module.training() == training, "recompute of '", module.full_name(), "', a ", module.type_name(),
+             ": it was switched between train() and eval() before backward ran it again");
+  };
+  return checkpointed(*module.recompute_options(), std::move(forward), std::move(arguments), check);
 }
 
 }  // namespace
@@ -51,26 +57,33 @@ std::string text_of(const nn::Module& module) {
 
 // A hook of Python's. The module's object owns the function, where Python's collector sees that each may hold the
 // other; C++ knows it from afar.
-nn::Module::ForwardHook hook_of(nb::handle self, const nb::object& function) {
-  if (!nb::hasattr(self, "_hooks")) nb::setattr(self, "_hooks", nb::list());
-  nb::borrow<nb::list>(self.attr("_hooks")).append(function);
-  return [seen = Held(nb::weakref(function))](nn::Module& module, std::span<Tensor> tensors) {
+struct Hook {
+  nb::object function;
+};
+
+nn::Module::ForwardHook hook_of(const nb::object& hook) {
+  return [seen = Held(nb::weakref(hook))](nn::Module& module, std::span<Tensor> tensors) {
     nb::gil_scoped_acquire gil;
     nb::object hook = seen.get()();
-    if (hook.is_none()) return;  // the module is being collected
-    nb::object given =
-        hook(nb::cast(&module, nb::rv_policy::reference), std::vector<Tensor>(tensors.begin(), tensors.end()));
+    if (hook.is_none()) return;  // removed
+    nb::object given = nb::cast<Hook&>(hook).function(nb::cast(&module, nb::rv_policy::reference),
+                                                      std::vector<Tensor>(tensors.begin(), tensors.end()));
     if (given.is_none()) return;
     std::vector<Tensor> others = tensors_in_object(given);
-    SG_CHECK(others.size() == tensors.size(), "a hook gave ", others.size(), " tensors for ", tensors.size());
+    SG_CHECK(others.size() == tensors.size(), "a forward hook gave ", others.size(), " tensors for ", tensors.size());
     std::ranges::copy(others, tensors.begin());
   };
 }
 
-nb::list pairs(const std::vector<NamedParameter>& list) {
-  nb::list found;
-  for (const NamedParameter& each : list) found.append(nb::make_tuple(each.name, each.tensor));
-  return found;
+template <class Add> HookHandle add_hook(nb::handle self, nb::object function, const Add& add) {
+  nb::dict attributes = nb::borrow<nb::dict>(self.attr("__dict__"));
+  if (!attributes.contains("_forward_hooks")) attributes["_forward_hooks"] = nb::list();
+  nb::object hooks = nb::borrow(attributes["_forward_hooks"]), hook = nb::cast(Hook{std::move(function)});
+  hooks.attr("append")(hook);
+  add(nb::cast<nn::Module&>(self), hook_of(hook));
+  return {[hooks = Held(hooks), hook = Held(hook)] {
+    if (hooks.get().attr("count")(hook.get()).equal(nb::int_(1))) hooks.get().attr("remove")(hook.get());
+  }};
 }
 
 nb::list named_modules(nb::handle self) {
@@ -94,24 +107,37 @@ nb::list without_names(const nb::list& pairs) {
   return found;
 }
 
+// Names and objects of parameters or buffers, each once.
+template <class Entries> nb::list named_tensors(nb::handle self, const Entries& entries_of) {
+  auto& root = nb::cast<nn::Module&>(self);
+  root.complete_names();
+  std::set<const nn::Parameter*> seen;
+  nb::list found;
+  for (auto& [prefix, module] : root.named_modules()) {
+    nb::object owner = nb::cast(module, nb::rv_policy::reference_internal, self);
+    for (const auto& entry : entries_of(*module))
+      if (seen.insert(entry.object.get()).second)
+        found.append(nb::make_tuple(prefix.empty() ? entry.name : prefix + "." + entry.name,
+                                    object_of(owner, entry.name, entry.object->tensor)));
+  }
+  return found;
+}
+nb::list named_parameters(nb::handle self) {
+  return named_tensors(self, [](const nn::Module& m) { return m.own_parameters(); });
+}
+nb::list named_buffers(nb::handle self) {
+  return named_tensors(self, [](const nn::Module& m) { return m.own_buffers(); });
+}
+
 void bind_walks(ModuleClass& module) {
-  module
-      .def("named_parameters",
-           [](nn::Module& m) {
-             m.complete_names();
-             return pairs(m.named_parameters());
-           })
-      .def("parameters",
-           [](nn::Module& m) {
-             m.complete_names();
-             return without_names(pairs(m.named_parameters()));
-           })
-      .def("named_buffers", [](nn::Module& m) { return pairs(m.named_buffers()); })
+  module.def("named_parameters", named_parameters)
+      .def("parameters", [](nb::handle self) { return without_names(named_parameters(self)); })
+      .def("named_buffers", named_buffers)
       .def("named_modules", named_modules)
       .def("named_children", named_children)
       .def("modules", [](nb::handle self) { return without_names(named_modules(self)); })
       .def("children", [](nb::handle self) { return without_names(named_children(self)); })
-      .def("buffers", [](nn::Module& m) { return without_names(pairs(m.named_buffers())); })
+      .def("buffers", [](nb::handle self) { return without_names(named_buffers(self)); })
       .def_prop_ro("full_name", &nn::Module::full_name, "The name within the root; empty for the root itself.")
       .def_prop_ro("type_name", &nn::Module::type_name)
       .def_prop_ro("training", &nn::Module::training)
@@ -134,8 +160,12 @@ nb::object to(nb::handle self, nb::handle what) {
   return nb::borrow(self);
 }
 
+// A class may have a train() of its own, which keeps a part as it is.
 nb::object train(nb::handle self, bool mode) {
   nb::cast<nn::Module&>(self).train(mode);
+  nb::object usual = nb::type<nn::Module>().attr("train");
+  for (nb::handle module : without_names(named_modules(self)))
+    if (!module.is(self) && !module.type().attr("train").is(usual)) module.attr("train")(mode);
   return nb::borrow(self);
 }
 
@@ -177,12 +207,14 @@ void bind_hooks(ModuleClass& module) {
       .def(
           "register_forward_pre_hook",
           [](nb::handle self, nb::object hook) {
-            nb::cast<nn::Module&>(self).add_forward_pre_hook(hook_of(self, hook));
+            return add_hook(self, std::move(hook), [](nn::Module& m, auto f) { m.add_forward_pre_hook(std::move(f)); });
           },
           "hook"_a, "hook(module, tensors) sees the tensors among a call's arguments, and may give others for them.")
       .def(
           "register_forward_hook",
-          [](nb::handle self, nb::object hook) { nb::cast<nn::Module&>(self).add_forward_hook(hook_of(self, hook)); },
+          [](nb::handle self, nb::object hook) {
+            return add_hook(self, std::move(hook), [](nn::Module& m, auto f) { m.add_forward_hook(std::move(f)); });
+          },
           "hook"_a, "hook(module, tensors) sees the tensors in a call's result, and may give others for them.");
 }
 
@@ -225,6 +257,7 @@ PyType_Slot collected[] = {
 }  // namespace
 
 void bind_modules(nb::module_& m) {
+  nb::class_<Hook>(m, "_Hook", nb::is_weak_referenceable());
   ModuleClass module(
       m, "Module", nb::dynamic_attr(), nb::is_weak_referenceable(), nb::type_slots(collected),
       "Owns parameters, buffers and modules. Derive from it, give it a forward, and call the module itself.");

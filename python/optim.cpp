@@ -55,7 +55,10 @@ Given given_by(nb::handle parameters, std::optional<nb::dict> rules, double lr) 
     if (nb::isinstance<nb::dict>(each)) {
       nb::dict group = nb::borrow<nb::dict>(each);
       SG_CHECK(group.contains("params"), "a group of parameters has no 'params'");
-      for (nb::handle one : group["params"]) groups.emplace_back(nb::borrow(one), group), plain.append(one);
+      nb::object listed = group["params"];
+      if (nb::isinstance<Tensor>(listed)) listed = nb::make_tuple(listed);
+      SG_CHECK(lr != 0 || !group.contains("lr"), "groups with an lr of their own need one beside them that is not 0");
+      for (nb::handle one : listed) groups.emplace_back(nb::borrow(one), group), plain.append(one);
     } else {
       plain.append(each);
     }

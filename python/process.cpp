@@ -1,7 +1,12 @@
 #include <shardgrad/python/process.h>
 
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 #include <shardgrad/dist/bootstrap/bootstrap.h>
 #include <shardgrad/dist/transports/transports.h>
@@ -28,7 +33,10 @@ struct Alone {
 struct Process {
   std::unique_ptr<Alone> alone;
   std::unique_ptr<RunningJob> job;
-  bool ended = false;
+  ProcessGroup* pretended = nullptr;
+  const char* ended = nullptr;        // why nothing goes on
+  std::atomic<bool> exiting = false;  // the interpreter is: what threads are left are not waited for by it
+  std::atomic<int> inside = 0;        // calls of other threads than the program's own
   unsigned long main = PyThread_get_thread_ident();
 };
 Process process;
@@ -36,8 +44,14 @@ Process process;
 // Other threads of Python's than the first.
 thread_local std::optional<ContextScope> scope_of_thread;
 
+constexpr const char* kFinished = "the job has ended (shardgrad.dist.finish()), and with it what tensors are made with";
+constexpr const char* kForked =
+    "this process is a fork of one that has computed with several threads, which a fork has not; start "
+    "it anew (multiprocessing.get_context('spawn')), or fork before the first tensor";
+
 void check_not_ended() {
-  SG_CHECK(!process.ended, "the job has ended (shardgrad.dist.finish()), and with it what tensors are made with");
+  if (process.ended) scope_of_thread.reset();  // of a context that is gone
+  SG_CHECK(!process.ended, process.ended);
 }
 
 void begin_alone() {
@@ -51,11 +65,30 @@ void begin_alone() {
 }  // namespace
 
 void enter_context() {
+  if (process.ended) [[unlikely]]
+    check_not_ended();
   if (Context::current()) [[likely]]
     return;
-  check_not_ended();
   if (!has_context()) return begin_alone();
   scope_of_thread.emplace(process.job ? process.job->context() : process.alone->context);
+}
+
+bool Wait::enter_counted() {
+  enter_context();
+  if (!scope_of_thread) [[likely]]
+    return false;
+  ++process.inside;
+  if (process.ended) {  // in between
+    --process.inside;
+    check_not_ended();
+  }
+  return true;
+}
+// A thread that comes back while the interpreter goes would be ended by it in the middle of C++: it stays here, as
+// those of Python 3.14 do.
+void Wait::leave_counted() {
+  --process.inside;
+  while (process.exiting) pause();
 }
 
 bool has_context() { return process.job || process.alone; }
@@ -63,7 +96,22 @@ bool has_job() { return process.job != nullptr; }
 
 ProcessGroup& world() {
   enter_context();
+  if (process.pretended) return *process.pretended;
+  SG_CHECK(has_context(), "there is no group of ranks here");
   return process.job ? process.job->job().world() : process.alone->world;
+}
+
+PretendedWorld::PretendedWorld(ProcessGroup& group) {
+  SG_CHECK(!process.pretended, "plan: a plan is being made");
+  process.pretended = &group;
+}
+PretendedWorld::~PretendedWorld() { process.pretended = nullptr; }
+
+void forked() {
+  if (!has_context()) return;
+  process.ended = kForked;
+  static_cast<void>(process.job.release());  // the parent's
+  static_cast<void>(process.alone.release());
 }
 
 bool stop_requested() {
@@ -98,11 +146,20 @@ bool begin(const dist::JobOptions& options) {
   return true;
 }
 
+// Threads that go on are refused from here on; what they are in the middle of ends first, if it does in a moment.
+static void wait_for_other_threads() {
+  for (int i = 0; i < 500 && process.inside > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
+void exiting() { process.exiting = true; }
+
 int end(std::exception_ptr error) {
-  process.ended = process.ended || has_context();
-  if (std::unique_ptr<RunningJob> job = std::move(process.job)) return job->finish(std::move(error));
-  process.alone.reset();
-  return 0;
+  if (!process.ended && has_context()) process.ended = kFinished;
+  static_cast<void>(process.alone.release());  // goes with the process: threads and graphs may hold tensors
+  if (!error) wait_for_other_threads();
+  if (!process.job) return 0;
+  std::unique_ptr<RunningJob> job = std::move(process.job);
+  return job->finish(std::move(error));
 }
 
 }  // namespace shardgrad::python

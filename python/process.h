@@ -13,6 +13,17 @@ namespace shardgrad::python {
 dist::ProcessGroup& world();
 /// Whether somebody has asked the program to save and end.
 bool stop_requested();
+/// While it lives, world() is a pretended one: a plan's.
+class PretendedWorld {
+ public:
+  explicit PretendedWorld(dist::ProcessGroup& group);
+  ~PretendedWorld();
+  PretendedWorld(const PretendedWorld&) = delete;
+};
+/// In a child that os.fork has made: the job, and the threads of its parent, are not the child's.
+void forked();
+/// The interpreter is about to end.
+void exiting();
 /// Keeps a group as long as the world.
 dist::ProcessGroup& keep(std::unique_ptr<dist::ProcessGroup> group);
 /// Whether ranks have met, or one alone has begun.

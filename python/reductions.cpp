@@ -75,7 +75,10 @@ Tensor norm_of(const Tensor& x, double p, std::optional<int> dim, bool keepdim) 
   if (std::isinf(p)) return dim ? max(size, *dim, keepdim).values : max(size);
   auto total = [&](const Tensor& y) { return dim ? sum(y, *dim, keepdim) : sum(y); };
   if (p == 1) return total(size);
-  return p == 2 ? sqrt(total(square(x))) : pow(total(pow(size, p)), 1 / p);
+  Tensor sums = p == 2 ? total(square(x)) : total(pow(size, p));
+  // The root's slope at 0 is infinite; the norm's gradient there is 0.
+  Tensor none = eq(sums, zeros_like(sums)), above = where(none, ones_like(sums), sums);
+  return where(none, zeros_like(sums), p == 2 ? sqrt(above) : pow(above, 1 / p));
 }
 
 void bind_sums(nb::module_& m, TensorClass& tensor) {
@@ -88,11 +91,19 @@ void bind_sums(nb::module_& m, TensorClass& tensor) {
   def_along(
       m, tensor, "prod", [](const Tensor& x) { return prod(x); },
       [](const Tensor& x, int d, bool k) { return prod(x, d, k); }, "The product.");
+}
+
+void bind_spreads(nb::module_& m, TensorClass& tensor) {
   auto spread = [&](const char* name, auto of, const char* doc) {
     def_both(
         m, tensor, name,
-        [of](const Tensor& x, std::optional<int> dim, double correction, bool keepdim, std::optional<bool> unbiased) {
-          return of(x, dim, unbiased ? double(*unbiased) : correction, keepdim);
+        [of](const Tensor& x, const std::optional<std::variant<bool, int>>& dim, double correction, bool keepdim,
+             std::optional<bool> unbiased) {
+          if (dim && std::holds_alternative<bool>(*dim))
+            unbiased = std::get<bool>(*dim);  // x.std(False), as in PyTorch
+          bool along = dim && std::holds_alternative<int>(*dim);
+          return of(x, along ? std::optional(std::get<int>(*dim)) : std::nullopt,
+                    unbiased ? double(*unbiased) : correction, keepdim);
         },
         "dim"_a = nb::none(), nb::kw_only(), "correction"_a = 1., "keepdim"_a = false, "unbiased"_a = nb::none(), doc);
   };
@@ -108,6 +119,9 @@ void bind_sums(nb::module_& m, TensorClass& tensor) {
         return dim ? shardgrad::std(x, *dim, correction, keepdim) : shardgrad::std(x, correction);
       },
       "√var");
+}
+
+void bind_others(nb::module_& m, TensorClass& tensor) {
   def_both(m, tensor, "norm", norm_of, "p"_a = 2., "dim"_a = nb::none(), "keepdim"_a = false,
            "(Σ |x|^p)^(1/p) of all elements or along dim; p may be inf.");
   def_both(m, tensor, "cumsum", cumsum, "dim"_a, "Running sums along dim.");
@@ -165,6 +179,8 @@ void bind_orders(nb::module_& m, TensorClass& tensor) {
 
 void bind_reductions(nb::module_& m, TensorClass& tensor) {
   bind_sums(m, tensor);
+  bind_spreads(m, tensor);
+  bind_others(m, tensor);
   bind_extremes(m, tensor);
   bind_orders(m, tensor);
 }

@@ -1,6 +1,7 @@
 // shardgrad.Tensor: what it knows of itself, and what it does as an object of Python. Its operations are bound with the
 // functions they are.
 
+#include <atomic>
 #include <sstream>
 
 #include <shardgrad/autograd/ops.h>
@@ -102,12 +103,15 @@ Tensor converted(const Tensor& x, const nb::args& to, std::optional<DType> dtype
 }
 
 // A hook of Python's: what it gives takes the gradient's place, unless it is None.
-std::function<Tensor(const Tensor&)> hook_of(nb::object function) {
-  return [held = Held(std::move(function))](const Tensor& grad) {
+HookHandle register_hook(const Tensor& x, nb::object function) {
+  auto on = std::make_shared<std::atomic<bool>>(true);
+  x.register_hook([on, held = Held(std::move(function))](const Tensor& grad) {
+    if (!*on) return Tensor();
     nb::gil_scoped_acquire gil;
     nb::object given = held.get()(grad);
-    return given.is_none() ? Tensor() : nb::cast<Tensor>(given);
-  };
+    return given.is_none() ? Tensor() : given_by<Tensor>("a tensor's hook", given, "a tensor or None");
+  });
+  return {[on] { *on = false; }};
 }
 
 void bind_dtypes(nb::module_& m) {
@@ -158,7 +162,13 @@ void bind_gradients(TensorClass& tensor) {
           [](const Tensor& x, const std::optional<Tensor>& grad) { x.set_grad(or_undefined(grad)); },
           nb::for_getter(Enters()), nb::for_setter(Enters()), nb::arg("grad").none())
       .def("detach", &Tensor::detach, "The same memory without its graph.")
-      .def_prop_ro("data", &Tensor::detach, "As detach().")
+      .def_prop_rw(
+          "data", &Tensor::detach,
+          [](const Tensor& x, const Tensor& value) {
+            if (value.storage().get() != x.storage().get() || value.offset() != x.offset())
+              copy_into(x.detach(), value.detach());
+          },
+          nb::for_setter(Waits()), "As detach(); assigned, the values are copied.")
       .def(
           "backward",
           [](const Tensor& x, const std::optional<Tensor>& gradient, bool retain_graph) {
@@ -167,9 +177,8 @@ void bind_gradients(TensorClass& tensor) {
           "gradient"_a = nb::none(), "retain_graph"_a = false, Waits(),
           "Adds the gradient of this tensor (of one element, or times `gradient`) to the leaves it was made from.")
       .def("retain_grad", &Tensor::retain_grad, "This computed tensor keeps its gradient, too.")
-      .def(
-          "register_hook", [](const Tensor& x, nb::object hook) { x.register_hook(hook_of(std::move(hook))); },
-          "hook"_a, "hook(grad) runs when the gradient is complete; what it gives takes the gradient's place.");
+      .def("register_hook", register_hook, "hook"_a,
+           "hook(grad) runs when the gradient is complete; what it gives takes the gradient's place.");
 }
 
 void bind_object(TensorClass& tensor) {
@@ -225,6 +234,14 @@ void bind_conversions(TensorClass& tensor) {
 
 TensorClass bind_tensor(nb::module_& m) {
   bind_dtypes(m);
+  nb::class_<HookHandle>(m, "HookHandle", "A hook that was registered.")
+      .def(
+          "remove",
+          [](HookHandle& handle) {
+            handle.remove();
+            handle.remove = [] {};
+          },
+          "It does not run any more.");
   m.def("_remake", remake);
   TensorClass tensor(m, "Tensor", "Numbers of one dtype on one device, row by row. Copying it copies a handle.");
   bind_properties(tensor);

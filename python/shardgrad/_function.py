@@ -35,9 +35,10 @@ class Function:
         return _apply_function(cls, *args)
 
 
-def checkpoint(function, *args, offload_inputs=False, name="", **kwargs):
+def checkpoint(function, *args, offload_inputs=False, use_reentrant=None, **kwargs):
     """function(*args, **kwargs), whose inside is not kept for backward, but computed again there.
 
     Only the tensors among the arguments are held between. Gradients are the same bits; dropout draws the same masks.
+    `use_reentrant` is PyTorch's, and means nothing here.
     """
-    return _checkpoint(function, args, kwargs, offload_inputs, name)
+    return _checkpoint(function, args, kwargs, offload_inputs)

@@ -1,11 +1,28 @@
 """Settings of the calling thread for a `with` block or a decorated function."""
 
-from contextlib import ContextDecorator
+import functools
+import inspect
+import threading
 
 from ._core import _scopes as _core_scopes
 
 
-class _Scope(ContextDecorator):
+class _State(threading.local):
+    """Scopes of this thread that are entered, and those that set_grad_enabled(mode) has begun for good, with the depth."""
+
+    def __init__(self):
+        self.depth = 0
+        self.begun = []
+
+    def end_begun(self, depth):
+        while self.begun and self.begun[-1][0] >= depth:
+            self.begun.pop()[1].close()
+
+
+_state = _State()
+
+
+class _Scope:
     """Enters what `_make` makes. One object may be entered again before it was left, as by a function that calls itself."""
 
     def __init__(self):
@@ -16,35 +33,98 @@ class _Scope(ContextDecorator):
 
     def __enter__(self):
         self._entered.append(self._make())
+        _state.depth += 1
         return self
 
     def __exit__(self, *exception):
+        _state.end_begun(_state.depth + 1)
+        _state.depth -= 1
         self._entered.pop().close()
+
+    def __call__(self, function):
+        if inspect.isgeneratorfunction(function):
+            return self._around_each_step(function)
+
+        @functools.wraps(function)
+        def inside(*args, **kwargs):
+            with self:
+                return function(*args, **kwargs)
+
+        return inside
+
+    def _around_each_step(self, function):
+        """Between its steps a generator's caller has settings of its own."""
+
+        @functools.wraps(function)
+        def generator(*args, **kwargs):
+            steps = function(*args, **kwargs)
+            go_on, with_what = steps.send, None
+            while True:
+                try:
+                    with self:
+                        value = go_on(with_what)
+                except StopIteration as end:
+                    return end.value
+                try:
+                    go_on, with_what = steps.send, (yield value)
+                except GeneratorExit:
+                    steps.close()
+                    raise
+                except BaseException as error:
+                    go_on, with_what = steps.throw, error
+
+        return generator
+
+
+class _WithoutArguments(_Scope):
+    """As a decorator also without parentheses."""
+
+    def __new__(cls, function=None):
+        return super().__new__(cls) if function is None else cls()(function)
+
+    def __init__(self, function=None):
+        super().__init__()
+
+
+class no_grad(_WithoutArguments):
+    """Nothing inside is recorded for backward."""
+
+    def _make(self):
+        return _core_scopes.grad_mode_(False)
+
+
+class enable_grad(_WithoutArguments):
+    """What is inside is recorded for backward."""
+
+    def _make(self):
+        return _core_scopes.grad_mode_(True)
 
 
 class set_grad_enabled(_Scope):
-    """Operations are recorded for backward, or not."""
+    """Operations are recorded for backward, or not: from the call on, or in a `with` block or a decorated function."""
 
     def __init__(self, mode):
         super().__init__()
         self._mode = bool(mode)
+        _state.end_begun(_state.depth + 1)
+        self._begun = _state.depth + 1, self._make()
+        _state.begun.append(self._begun)
 
     def _make(self):
         return _core_scopes.grad_mode_(self._mode)
 
+    def _take_back(self):
+        if self._begun in _state.begun:
+            _state.begun.remove(self._begun)
+            self._begun[1].close()
 
-class no_grad(set_grad_enabled):
-    """Nothing inside is recorded for backward."""
+    def __enter__(self):
+        self._take_back()
+        return super().__enter__()
 
-    def __init__(self):
-        super().__init__(False)
-
-
-class enable_grad(set_grad_enabled):
-    """What is inside is recorded for backward."""
-
-    def __init__(self):
-        super().__init__(True)
+    def __call__(self, function):
+        self._take_back()
+        return super().__call__(function)
 
 
 class autocast(_Scope):
@@ -58,7 +138,7 @@ class autocast(_Scope):
         return _core_scopes.autocast_(self._dtype)
 
 
-class detect_anomaly(_Scope):
+class detect_anomaly(_WithoutArguments):
     """Backward stops at the first operation that makes NaN of gradients without one, and names it."""
 
     def _make(self):

@@ -87,6 +87,7 @@ def _fail(kind, value, traceback):
 
 
 def _end():
+    _core._exiting()
     if _exit_code is None:
         code = _core._finish(None)
     else:
@@ -100,3 +101,4 @@ def _end():
 _print_exception = sys.excepthook
 sys.excepthook = _fail
 atexit.register(_end)
+os.register_at_fork(after_in_child=_core._forked)
