@@ -36,13 +36,27 @@ struct Process {
   ProcessGroup* pretended = nullptr;
   const char* ended = nullptr;        // why nothing goes on
   std::atomic<bool> exiting = false;  // the interpreter is: what threads are left are not waited for by it
-  std::atomic<int> inside = 0;        // calls of other threads than the program's own
+  // Of other threads than the program's own: those that have used the library, those that stay where they are until the
+  // process ends, and calls that are being made.
+  std::atomic<int> threads = 0, stayed = 0, inside = 0;
   unsigned long main = PyThread_get_thread_ident();
 };
 Process process;
 
 // Other threads of Python's than the first.
-thread_local std::optional<ContextScope> scope_of_thread;
+struct OtherThread {
+  ContextScope scope;
+  explicit OtherThread(Context& context) : scope(context) { ++process.threads; }
+  ~OtherThread() { --process.threads; }
+};
+thread_local std::optional<OtherThread> other_thread;
+
+// The interpreter would end a thread that comes back while it goes, in the middle of C++: it stays, as those of Python
+// 3.14 do. Without the GIL.
+[[noreturn]] void stay() {
+  ++process.stayed;
+  while (true) pause();
+}
 
 constexpr const char* kFinished = "the job has ended (shardgrad.dist.finish()), and with it what tensors are made with";
 constexpr const char* kForked =
@@ -50,7 +64,11 @@ constexpr const char* kForked =
     "it anew (multiprocessing.get_context('spawn')), or fork before the first tensor";
 
 void check_not_ended() {
-  if (process.ended) scope_of_thread.reset();  // of a context that is gone
+  if (process.exiting && other_thread) {
+    PyEval_SaveThread();
+    stay();
+  }
+  if (process.ended) other_thread.reset();  // of a context that is gone
   SG_CHECK(!process.ended, process.ended);
 }
 
@@ -70,12 +88,12 @@ void enter_context() {
   if (Context::current()) [[likely]]
     return;
   if (!has_context()) return begin_alone();
-  scope_of_thread.emplace(process.job ? process.job->context() : process.alone->context);
+  other_thread.emplace(process.job ? process.job->context() : process.alone->context);
 }
 
 bool Wait::enter_counted() {
   enter_context();
-  if (!scope_of_thread) [[likely]]
+  if (!other_thread) [[likely]]
     return false;
   ++process.inside;
   if (process.ended) {  // in between
@@ -84,11 +102,9 @@ bool Wait::enter_counted() {
   }
   return true;
 }
-// A thread that comes back while the interpreter goes would be ended by it in the middle of C++: it stays here, as
-// those of Python 3.14 do.
 void Wait::leave_counted() {
   --process.inside;
-  while (process.exiting) pause();
+  if (process.exiting) stay();
 }
 
 bool has_context() { return process.job || process.alone; }
@@ -148,7 +164,11 @@ bool begin(const dist::JobOptions& options) {
 
 // Threads that go on are refused from here on; what they are in the middle of ends first, if it does in a moment.
 static void wait_for_other_threads() {
-  for (int i = 0; i < 500 && process.inside > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  auto goes_on = [](int i) {
+    bool will_stay = process.exiting && process.stayed < process.threads && i < 50;  // at its next call
+    return i < 500 && (process.inside > 0 || will_stay);
+  };
+  for (int i = 0; goes_on(i); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 void exiting() { process.exiting = true; }

@@ -123,7 +123,7 @@ void bind_spreads(nb::module_& m, TensorClass& tensor) {
 
 void bind_others(nb::module_& m, TensorClass& tensor) {
   def_both(m, tensor, "norm", norm_of, "p"_a = 2., "dim"_a = nb::none(), "keepdim"_a = false,
-           "(Σ |x|^p)^(1/p) of all elements or along dim; p may be inf.");
+           "The p-norm of all elements or along dim; p may be inf.");
   def_both(m, tensor, "cumsum", cumsum, "dim"_a, "Running sums along dim.");
   def_both(m, tensor, "logsumexp", logsumexp, "dim"_a, "keepdim"_a = false, "log Σ exp(x) without overflow.");
   def_both(m, tensor, "softmax", softmax, "dim"_a = -1, "exp(x) / Σ exp(x) along dim.");
