@@ -179,7 +179,7 @@ void bind_optimizers(nb::module_& m) {
           "load_state_dict", [](Optimizer& o, const std::map<std::string, Tensor>& state) { o.load_state_dict(state); },
           "state_dict"_a, Waits())
       .def("steps", &Optimizer::steps, "How many steps each parameter has been through.");
-  const char* from = "PyTorch's formulas; `rules` are options for names: {'*.bias': {'weight_decay': 0}}.";
+  const char* from = "PyTorch's formulas; `rules` are options for names: ``{'*.bias': {'weight_decay': 0}}``.";
   bind_optimizer<optim::SGD, optim::SgdOptions>(m, "SGD", sgd_options, 1e-3, from);
   bind_optimizer<optim::Adam, optim::AdamOptions>(m, "Adam", adam_options<optim::Adam>, 1e-3, from);
   bind_optimizer<optim::AdamW, optim::AdamOptions>(m, "AdamW", adam_options<optim::AdamW>, 1e-3, from);

@@ -4,7 +4,7 @@ from ._core import _apply_function, _checkpoint
 
 
 class Function:
-    """An operation with a gradient of its own:
+    """An operation with a gradient of its own::
 
         class Cube(sg.Function):
             @staticmethod
@@ -36,7 +36,7 @@ class Function:
 
 
 def checkpoint(function, *args, offload_inputs=False, use_reentrant=None, **kwargs):
-    """function(*args, **kwargs), whose inside is not kept for backward, but computed again there.
+    """A call of the function with these arguments, whose inside is not kept for backward, but computed again there.
 
     Only the tensors among the arguments are held between. Gradients are the same bits; dropout draws the same masks.
     `use_reentrant` is PyTorch's, and means nothing here.
