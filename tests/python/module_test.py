@@ -98,6 +98,16 @@ def test_hooks_see_and_replace_and_keywords_pass():
     assert seen == [(True, (3, 4))] and y.tolist() == again.tolist() == [[0, 0]] * 3
 
 
+def test_forward_gets_what_a_pre_hook_gives():
+    net = Net()
+    net(sg.zeros(1, 4))
+    without = net(sg.ones(3, 4)).tolist()
+    handle = net.register_forward_pre_hook(lambda module, tensors: [tensors[0] * 0])
+    assert net(sg.ones(3, 4)).tolist() == net(sg.full((3, 4), 5)).tolist() != without
+    handle.remove()
+    assert net(sg.ones(3, 4)).tolist() == without
+
+
 def test_a_class_derived_from_a_layer_is_called_with_its_own_forward():
     class Doubled(nn.Linear):
         def forward(self, x):
