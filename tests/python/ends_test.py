@@ -155,7 +155,7 @@ def test_finish_waits_and_what_comes_after_is_refused(ranks):
 
 
 def test_mpirun_starts_ranks_too(ranks):
-    ended = ranks(2, "import shardgrad as sg\nw = sg.dist.init()\nx = sg.ones(1)\nw.all_reduce(x)\nprint('sum', x.item())", by="mpi", expect=None)
+    ended = ranks(2, "import shardgrad as sg\nw = sg.dist.init()\nx = sg.ones(1)\nw.all_reduce(x)\nprint(f'sum {x.item()}')", by="mpi", expect=None)
     if "MPI" in ended.err and ended.code == 3:
         pytest.skip("a build without MPI")
     assert ended.out.count("sum 2.0") == 2, ended
