@@ -165,7 +165,7 @@ bool begin(const dist::JobOptions& options) {
 // Threads that go on are refused from here on; what they are in the middle of ends first, if it does in a moment.
 static void wait_for_other_threads() {
   auto goes_on = [](int i) {
-    bool will_stay = process.exiting && process.stayed < process.threads && i < 50;  // at its next call
+    bool will_stay = process.exiting && process.stayed < process.threads && i < 150;  // at its next call
     return i < 500 && (process.inside > 0 || will_stay);
   };
   for (int i = 0; goes_on(i); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
