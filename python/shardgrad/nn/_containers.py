@@ -5,7 +5,24 @@ from collections.abc import Mapping
 from .._core._nn import Module
 
 
-class Sequential(Module):
+class _Listed(Module):
+    """Modules in order, named "0", "1", …"""
+
+    def append(self, module):
+        self.add_module(str(len(self)), module)
+        return self
+
+    def __len__(self):
+        return len(self.named_children())
+
+    def __iter__(self):
+        return iter(self.children())
+
+    def __getitem__(self, i):
+        return self.children()[i]
+
+
+class Sequential(_Listed):
     """Runs modules in turn, each on what the one before gave."""
 
     def __init__(self, *modules):
@@ -22,44 +39,18 @@ class Sequential(Module):
             x = module(x)
         return x
 
-    def append(self, module):
-        self.add_module(str(len(self)), module)
-        return self
 
-    def __len__(self):
-        return len(self.named_children())
-
-    def __iter__(self):
-        return iter(self.children())
-
-    def __getitem__(self, i):
-        return self.children()[i]
-
-
-class ModuleList(Module):
+class ModuleList(_Listed):
     """A list of modules, which its owner calls as it likes."""
 
     def __init__(self, modules=()):
         super().__init__()
         self.extend(modules)
 
-    def append(self, module):
-        self.add_module(str(len(self)), module)
-        return self
-
     def extend(self, modules):
         for module in modules:
             self.append(module)
         return self
-
-    def __len__(self):
-        return len(self.named_children())
-
-    def __iter__(self):
-        return iter(self.children())
-
-    def __getitem__(self, i):
-        return self.children()[i]
 
 
 class ModuleDict(Module):
