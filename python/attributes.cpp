@@ -1,7 +1,5 @@
 // The parts of a module: what assigning an attribute registers, and what is refused.
 
-#include <algorithm>
-
 #include <shardgrad/autograd/match.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/nn/nn.h>
@@ -45,12 +43,12 @@ namespace {
 
 // A parameter with the values of a tensor, which exist from the start.
 Tensor parameter_of(nn::Module& module, const std::string& name, const Tensor& values) {
+  SG_CHECK(values.dtype() == DType::f32, "parameter '", name, "' begins with values of ", values.dtype(),
+           "; give float32 values, and convert the whole model with model.to(dtype)");
   PythonModule& own = of_python(module);
   NoGrad no_grad;
   Tensor parameter = own.param(name, values.shape(), nn::init::zeros());
   own.own_parameters().back().object->allocate();
-  SG_CHECK(values.dtype() == DType::f32, "parameter '", name, "' begins with values of ", values.dtype(),
-           "; give float32 values, and convert the whole model with model.to(dtype)");
   copy_into(parameter, values);
   return parameter;
 }

@@ -26,7 +26,7 @@ struct Policy {
 };
 
 // A policy made here, or a function of Python's: wrap(module, name, numel) -> bool.
-// It is asked while the model is sharded; kept by the model for longer, it could keep the model alive.
+// Such a function is asked while the model is sharded; kept by the model for longer, it could keep the model alive.
 fsdp::WrapPolicy policy_of(const nb::object& given) {
   if (nb::isinstance<Policy>(given)) return nb::cast<Policy&>(given).policy;
   return [function = given.ptr()](const nn::Module& module, const std::string& name, int64_t numel) {
@@ -154,7 +154,7 @@ void bind_sharded(nb::module_& m) {
             for (const auto& unit : s->units()) names.push_back(unit->name());
             return names;
           },
-          "The names of what is gathered at a time; the root's is empty.")
+          "The names of what is gathered at a time; the root's is 'root'.")
       .def(
           "grad_norm", [](Handle s, double p) { return fsdp::grad_norm(*s, p); }, "p"_a = 2., Waits(),
           "The norm of all gradients. A collective.")

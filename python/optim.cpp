@@ -42,7 +42,7 @@ optim::Overrides overrides_of(const std::string& of, nb::dict options, double lr
 }
 
 // Parameters, pairs of name and parameter, or groups of them as PyTorch has them: [{"params": …, "weight_decay": 0}].
-Given given_by(nb::handle parameters, std::optional<nb::dict> rules, double lr) {
+Given parameters_and_rules(nb::handle parameters, std::optional<nb::dict> rules, double lr) {
   Given given;
   if (rules)
     for (auto [pattern, options] : *rules) {
@@ -73,7 +73,7 @@ Given given_by(nb::handle parameters, std::optional<nb::dict> rules, double lr) 
   return given;
 }
 
-template <class O, class Options, class... Names>
+template <class O, class Options>
 void bind_optimizer(nb::module_& m, const char* name, Options (*options)(double, const nb::kwargs&), double lr,
                     const char* doc) {
   nb::class_<O, Optimizer>(m, name, doc)
@@ -82,7 +82,7 @@ void bind_optimizer(nb::module_& m, const char* name, Options (*options)(double,
           [options](O* self, nb::handle parameters, double lr, std::optional<nb::dict> rules,
                     const nb::kwargs& others) {
             enter_context();
-            Given given = given_by(parameters, std::move(rules), lr);
+            Given given = parameters_and_rules(parameters, std::move(rules), lr);
             new (self) O(std::move(given.parameters), options(lr, others), std::move(given.rules));
           },
           "params"_a, "lr"_a = lr, "rules"_a = nb::none(), "options"_a);

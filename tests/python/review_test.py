@@ -484,3 +484,14 @@ def test_refused_arrays_leak_nothing():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     refuse()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1500
+
+
+def test_a_refused_parameter_registers_nothing():
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            with pytest.raises(sg.InputError, match="float32 values"):
+                self.w = nn.Parameter(sg.zeros(2, dtype=sg.bfloat16))
+            self.w = nn.Parameter(sg.ones(2))
+
+    assert [name for name, _ in Scale().named_parameters()] == ["w"]

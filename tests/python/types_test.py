@@ -1,4 +1,4 @@
-"""The type stubs: a program of a user's passes mypy, its mistakes do not, and every public name has a docstring or a type."""
+"""The type stubs: a program of a user's passes mypy, and its mistakes do not."""
 
 import os
 import subprocess
