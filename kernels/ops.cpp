@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <shardgrad/kernels/ops.h>
 
 namespace shardgrad::kernels {
@@ -9,12 +11,14 @@ namespace shardgrad::kernels {
   SLOT(paste) SLOT(index_select) SLOT(index_add) SLOT(gather) SLOT(scatter_add) SLOT(max_dim) SLOT(cumsum) SLOT(sort) SLOT(softmax) \
   SLOT(softmax_backward) SLOT(layer_norm) SLOT(layer_norm_backward) SLOT(rms_norm) SLOT(rms_norm_backward) \
   SLOT(batch_norm) SLOT(batch_norm_backward) SLOT(batch_norm_apply) SLOT(swiglu) SLOT(swiglu_backward) \
+  SLOT(max_pool2d) SLOT(max_pool2d_backward) SLOT(avg_pool2d) SLOT(avg_pool2d_backward) \
   SLOT(rope) SLOT(dropout) SLOT(mse) SLOT(mse_backward) \
   SLOT(cross_entropy) SLOT(cross_entropy_backward) SLOT(sgd) SLOT(adam) \
   SLOT(norm_powers) SLOT(tree_sum)
 #define SG_PRODUCTS(SLOT) \
   SLOT(matmul) SLOT(linear_backward_input) SLOT(linear_backward_weight) \
-  SLOT(attention) SLOT(attention_backward) SLOT(attention_cached)
+  SLOT(attention) SLOT(attention_backward) SLOT(attention_cached) \
+  SLOT(conv2d) SLOT(conv2d_backward_input) SLOT(conv2d_backward_weight)
 #define SG_ELEMENTWISE(ROW) SG_UNARIES(ROW, ROW, ROW) SG_BINARIES(ROW) SG_RELATIONS(ROW)
 // clang-format on
 
@@ -48,6 +52,20 @@ static double attention_backward(const OutView&, const View& dy, const View&, co
 static double attention_cached(const OutView& y, const View&, const View&, const View&, const View&,
                                const CachedAttentionArgs& args) {
   return attended(y.shape, args.first, 2);
+}
+
+// The weight has an element for each that a result is the sum of, and one more dimension for the channels of results.
+static double convolved(const Shape& y, const Shape& w) {
+  return 2 * double(y.numel()) * double(w.numel()) / double(std::max<int64_t>(w[0], 1));
+}
+static double conv2d(const OutView& y, const View&, const View& w, const View&, const ConvArgs&) {
+  return convolved(y.shape, w.shape);
+}
+static double conv2d_backward_input(const OutView&, const View& dy, const View& w, const ConvArgs&) {
+  return convolved(dy.shape, w.shape);
+}
+static double conv2d_backward_weight(const OutView& dw, const OutView&, const View& dy, const View&, const ConvArgs&) {
+  return dw.defined() ? convolved(dy.shape, dw.shape) : 0;
 }
 
 }  // namespace flops

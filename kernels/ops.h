@@ -14,6 +14,7 @@
 
 #include <shardgrad/kernels/elementwise.h>
 #include <shardgrad/kernels/table.h>
+#include <shardgrad/kernels/window.h>
 
 namespace shardgrad::kernels {
 
@@ -79,7 +80,7 @@ extern Slot<OutView, OutView, OutView, View, View, View, View, View> layer_norm_
                                                                  ///< (dx, dweight, dbias, dy(key), x, weight, mean, rstd)
 extern Slot<OutView, OutView, View, View, double> rms_norm;      ///< (y, rstd, x(key), weight, eps): y = x · rstd · weight
 extern Slot<OutView, OutView, View, View, View, View> rms_norm_backward;  ///< (dx, dweight, dy(key), x, weight, rstd)
-// x is (samples, channels); mean and rstd are per channel, of the biased variance.
+// x is (samples, channels, …); mean and rstd are per channel, of the biased variance over all else.
 extern Slot<OutView, OutView, OutView, View, View, View, double> batch_norm;  ///< (y, mean, rstd, x(key), weight, bias, eps)
 extern Slot<OutView, OutView, OutView, View, View, View, View, View> batch_norm_backward;
                                                                  ///< (dx, dweight, dbias, dy(key), x, weight, mean, rstd)
@@ -136,6 +137,28 @@ struct CachedAttentionArgs {
 /// first + t; y and starts as those of attention, whose bits a row has. Throws Error(input) for a start outside
 /// [0, first + n].
 extern Slot<OutView, View, View, View, View, CachedAttentionArgs> attention_cached;
+
+// --- images: x is (samples, channels, height, width) --------------------------------------------------------------------
+/// The windows down and across an image, and the groups that the channels of a convolution are cut into.
+struct ConvArgs {
+  Window down, across;
+  int64_t groups = 1;
+};
+/// (y, x(key), w (out, channels / groups, kernel, kernel), bias (out) or undefined, args): y (samples, out, places down,
+/// places across) is the sum over each window of what lies in it times w of that group, with zeros around x.
+extern Slot<OutView, View, View, View, ConvArgs> conv2d;
+extern Slot<OutView, View, View, ConvArgs> conv2d_backward_input;            ///< (dx, dy(key), w, args)
+extern Slot<OutView, OutView, View, View, ConvArgs> conv2d_backward_weight;  ///< (dw, dbias, dy(key), x, args)
+struct PoolArgs {
+  Window down, across;  ///< padding is at most half of the kernel
+};
+/// (y, index i32, x(key), args): the largest of each window, and where in its image it lies (row · width + column). Of
+/// equal ones the first, NaN before all; what is padded is never taken.
+extern Slot<OutView, OutView, View, PoolArgs> max_pool2d;
+/// (dx, dy(key), index, args): dx is the sum of those dy whose index names the place, in the order of their windows.
+extern Slot<OutView, View, View, PoolArgs> max_pool2d_backward;
+extern Slot<OutView, View, PoolArgs> avg_pool2d;           ///< y = mean of each window of x(key), padded zeros counted
+extern Slot<OutView, View, PoolArgs> avg_pool2d_backward;  ///< (dx, dy(key), args)
 
 // --- losses: loss is f32 (f64 for f64) with one element ---------------------------------------------------------------
 extern Slot<OutView, View, View, double> mse;                    ///< loss = scale · Σ (x(key) - target)²

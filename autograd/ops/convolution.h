@@ -4,19 +4,9 @@
 // and cost the memory of the windows: kernel height times width times the input, over the stride.
 
 #include <shardgrad/core/tensor.h>
+#include <shardgrad/kernels/window.h>
 
 namespace shardgrad {
-
-/// How a window of `kernel` elements goes over an extent: every `stride`-th place of the input with `padding` elements
-/// more at both ends, its elements `dilation` apart.
-struct Window {
-  int64_t kernel, stride = 1, padding = 0, dilation = 1;
-  /// How many places there are.
-  int64_t places(int64_t extent) const {
-    int64_t room = extent + 2 * padding - dilation * (kernel - 1) - 1;
-    return room < 0 ? 0 : room / stride + 1;
-  }
-};
 
 /// The same along both dimensions.
 struct ConvOptions {

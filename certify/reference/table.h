@@ -5,6 +5,7 @@
 #include <string>
 
 #include <shardgrad/certify/reference/attention.h>
+#include <shardgrad/certify/reference/images.h>
 #include <shardgrad/certify/reference/moves.h>
 #include <shardgrad/certify/reference/rest.h>
 #include <shardgrad/certify/reference/rows.h>
@@ -47,6 +48,8 @@ inline ReferenceKernels::ReferenceKernels() {
   SG_REFERENCE(attention) SG_REFERENCE(attention_backward) SG_REFERENCE(attention_cached)
   SG_REFERENCE(mse_backward) SG_REFERENCE(cross_entropy) SG_REFERENCE(cross_entropy_backward) SG_REFERENCE(matmul)
   SG_REFERENCE(linear_backward_input) SG_REFERENCE(linear_backward_weight)
+  SG_REFERENCE(conv2d) SG_REFERENCE(conv2d_backward_input) SG_REFERENCE(conv2d_backward_weight)
+  SG_REFERENCE(max_pool2d) SG_REFERENCE(max_pool2d_backward) SG_REFERENCE(avg_pool2d) SG_REFERENCE(avg_pool2d_backward)
   // clang-format on
 #undef SG_REFERENCE
 }
