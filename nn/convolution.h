@@ -24,10 +24,10 @@ class Conv2d : public Module {
  public:
   Tensor weight, bias;  ///< (out, in / groups, kernel, kernel), (out); bias is undefined without one
 
-  Conv2d(int64_t in, int64_t out, int64_t kernel, const ConvOptions& options = {}, bool with_bias = true)
+  Conv2d(int64_t in, int64_t out, Size2d kernel, const ConvOptions& options = {}, bool with_bias = true)
       : options_(options) {
-    double bound = detail::conv_bound("Conv2d", in, out, options.groups, kernel * kernel);
-    weight = param("weight", {out, in / options.groups, kernel, kernel}, init::uniform(-bound, bound));
+    double bound = detail::conv_bound("Conv2d", in, out, options.groups, kernel.down * kernel.across);
+    weight = param("weight", {out, in / options.groups, kernel.down, kernel.across}, init::uniform(-bound, bound));
     if (with_bias) bias = param("bias", {out}, init::uniform(-bound, bound));
   }
   Tensor forward(const Tensor& x) { return conv2d(x, weight, bias, options_); }

@@ -8,9 +8,12 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/autocast.h>
 #include <shardgrad/autograd/ops/common.h>
+#include <shardgrad/kernels/ops.h>
 
 namespace shardgrad {
 namespace {
+
+using kernels::ConvArgs;
 
 /// Windows over both dimensions of (N, C, H, W).
 struct Windows {
@@ -63,23 +66,55 @@ struct Windows {
   }
 };
 
-Tensor one_group(const Tensor& x, const Tensor& weight, const Windows& windows) {
-  int64_t n = x.size(0), width = windows.elements() * x.size(1);
-  Tensor rows = reshape(windows.of(x, 0), {n, windows.places(), width});
-  Tensor matrix = reshape(permute(weight, {0, 2, 3, 1}), {weight.size(0), width});
-  return windows.image(linear(rows, matrix, Tensor()));
+struct Conv2d final : Node {
+  const char* name() const override { return "conv2d"; }
+  ConvArgs args;
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    if (dx[1].wanted() || dx[2].wanted())
+      launch(kernels::conv2d_backward_weight, dy[0], destination(dx[1]), destination(dx[2]), dy[0], saved(0), args);
+    if (dx[0].wanted()) launch(kernels::conv2d_backward_input, dy[0], dx[0].write(), dy[0], saved(1), args);
+  }
+};
+
+void check_window(const char* op, const Window& window) {
+  SG_CHECK(window.kernel >= 1 && window.stride >= 1 && window.padding >= 0 && window.dilation >= 1, op, ": kernel ",
+           window.kernel, ", stride ", window.stride, ", padding ", window.padding, " and dilation ", window.dilation,
+           " are not possible");
 }
 
-void check_conv(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options) {
-  check_same_kind("conv2d", x, weight);
-  check_floating("conv2d", x);
-  SG_CHECK(x.ndim() == 4 && weight.ndim() == 4, "conv2d: x is (samples, channels, height, width) and the weight ",
-           "(out, channels, height, width), got ", x.shape(), " and ", weight.shape());
-  int64_t groups = options.groups;
-  SG_CHECK(groups >= 1 && x.size(1) == groups * weight.size(1) && weight.size(0) % groups == 0, "conv2d: weight ",
+void check_conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvArgs& args) {
+  check_same_kind(op, x, weight);
+  check_floating(op, x);
+  check_window(op, args.down);
+  check_window(op, args.across);
+  int64_t groups = args.groups;
+  SG_CHECK(groups >= 1 && x.size(1) == groups * weight.size(1) && weight.size(0) % groups == 0, op, ": weight ",
            weight.shape(), " does not fit x ", x.shape(), " in ", groups, " groups");
-  SG_CHECK(!bias.defined() || bias.shape() == Shape{weight.size(0)}, "conv2d: bias ", bias, " does not fit weight ",
+  if (bias.defined()) check_same_kind(op, weight, bias);
+  SG_CHECK(!bias.defined() || bias.shape() == Shape{weight.size(0)}, op, ": bias ", bias, " does not fit weight ",
            weight.shape());
+  SG_CHECK(args.down.places(x.size(2)) > 0 && args.across.places(x.size(3)) > 0, op, ": a window of ",
+           args.down.kernel, " x ", args.across.kernel, " does not fit into ", x.shape(), " with padding ",
+           args.down.padding, " and ", args.across.padding);
+}
+
+// Of images; `op` is what the caller called it.
+Tensor convolve(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvArgs& args) {
+  check_conv(op, x, weight, bias, args);
+  Shape shape{x.size(0), weight.size(0), args.down.places(x.size(2)), args.across.places(x.size(3))};
+  Tensor y = empty(shape, {x.dtype(), x.device()});
+  launch(kernels::conv2d, x, out(y), x, weight, bias, args);
+  if (auto* node = record<Conv2d>(y, x, weight, bias)) {
+    node->args = args;
+    node->save(kept_if(needs_grad(weight), x), kept_if(needs_grad(x), weight));
+  }
+  return y;
+}
+
+ConvArgs args_of(const Tensor& weight, const ConvOptions& o) {
+  return {{weight.size(2), o.stride.down, o.padding.down, o.dilation.down},
+          {weight.size(3), o.stride.across, o.padding.across, o.dilation.across},
+          o.groups};
 }
 
 Windows pooling(const char* op, const Tensor& x, int64_t kernel, const PoolOptions& options) {
@@ -94,33 +129,21 @@ Windows pooling(const char* op, const Tensor& x, int64_t kernel, const PoolOptio
 }  // namespace
 
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options) {
-  if (should_lower(x, weight))
-    return conv2d(lowered(x), lowered(weight), bias.defined() ? lowered(bias) : bias, options);
-  check_conv(x, weight, bias, options);
-  auto window = [&](int64_t kernel) { return Window{kernel, options.stride, options.padding, options.dilation}; };
-  Windows windows("conv2d", x, window(weight.size(2)), window(weight.size(3)));
-  int64_t groups = options.groups, in = weight.size(1), out = weight.size(0) / groups;
-  std::vector<Tensor> parts;
-  for (int64_t g = 0; g < groups; ++g)
-    parts.push_back(one_group(groups == 1 ? x : slice(x, 1, g * in, (g + 1) * in),
-                              groups == 1 ? weight : slice(weight, 0, g * out, (g + 1) * out), windows));
-  Tensor y = groups == 1 ? parts[0] : cat(parts, 1);
-  return bias.defined() ? y + reshape(bias, {-1, 1, 1}) : y;
+  if (should_lower(x, weight, bias)) return conv2d(lowered(x), lowered(weight), lowered(bias), options);
+  SG_CHECK(x.ndim() == 4 && weight.ndim() == 4, "conv2d: x is (samples, channels, height, width) and the weight ",
+           "(out, channels, height, width), got ", x.shape(), " and ", weight.shape());
+  return convolve("conv2d", x, weight, bias, args_of(weight, options));
 }
 
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options) {
+  if (should_lower(x, weight, bias)) return conv1d(lowered(x), lowered(weight), lowered(bias), options);
   SG_CHECK(x.ndim() == 3 && weight.ndim() == 3,
            "conv1d: x is (samples, channels, length) and the weight (out, channels, ", "length), got ", x.shape(),
            " and ", weight.shape());
-  SG_CHECK(options.padding >= 0, "conv1d: padding ", options.padding, " is not possible");
-  Tensor padded = x;
-  if (options.padding > 0) {
-    Tensor zero = zeros({x.size(0), x.size(1), options.padding}, {x.dtype(), x.device()});
-    padded = cat({zero, x, zero}, 2);
-  }
-  ConvOptions along = options;  // of an image one element high, whose height has one place only
-  along.padding = 0;
-  return squeeze(conv2d(unsqueeze(padded, 2), unsqueeze(weight, 2), bias, along), 2);
+  Tensor of_row = unsqueeze(weight, 2);
+  ConvArgs args = args_of(of_row, options);
+  args.down = {.kernel = 1};  // an image one element high
+  return squeeze(convolve("conv1d", unsqueeze(x, 2), of_row, bias, args), 2);
 }
 
 Tensor max_pool2d(const Tensor& x, int64_t kernel, const PoolOptions& options) {

@@ -1,22 +1,28 @@
 #pragma once
-// Convolutions and pooling of images (autograd/ops.h), samples first, then channels, as in PyTorch. They are made of an
-// index of rows and a product: the windows of all places side by side, times the weight. So they run on every device,
-// and cost the memory of the windows: kernel height times width times the input, over the stride.
+// Convolutions and pooling of images (autograd/ops.h), samples first, then channels, as in PyTorch. No array of windows is
+// made: backward keeps the image and the weight.
 
 #include <shardgrad/core/tensor.h>
 #include <shardgrad/kernels/window.h>
 
 namespace shardgrad {
 
-/// The same along both dimensions.
+/// Down and across an image; a single number is both.
+struct Size2d {
+  int64_t down, across;
+  Size2d(int64_t both) : down(both), across(both) {}
+  Size2d(int64_t down, int64_t across) : down(down), across(across) {}
+};
+
+/// How windows go over an image, as Window says for one dimension.
 struct ConvOptions {
-  int64_t stride = 1, padding = 0, dilation = 1;
+  Size2d stride = 1, padding = 0, dilation = 1;
   int64_t groups = 1;  ///< channels are cut into so many parts, each with a part of the weight
 };
 /// x (N, C, H, W), weight (O, C / groups, kernel height, kernel width), bias (O) or undefined: (N, O, H', W'), a
 /// cross-correlation with zeros around x.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options = {});
-/// x (N, C, L), weight (O, C / groups, kernel): (N, O, L').
+/// x (N, C, L), weight (O, C / groups, kernel): (N, O, L'), by the options across.
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options = {});
 
 struct PoolOptions {

@@ -205,6 +205,50 @@ struct AttentionLoops {
   size_t (*cached_workspace[kFloatCount])(int64_t heads, int64_t keys, int64_t depth);
 };
 
+/// y (m, …) = bias + Σ_k weights[·, k] · x[offsets[k] + place], for as many places side by side as a vector has, from each of
+/// `vectors` ones on.
+struct WindowSums {
+  int64_t m, k;
+  const void *weights, *bias;  ///< packed; (m) or null
+  const void* x;
+  const int64_t* offsets;
+  int64_t vectors;
+  const int64_t* places;
+  void* y;
+  int64_t y_row;
+};
+/// sums (k, row) += Σ over places of x[offsets[k] + r · pitch + c] · dy (rows · cols, row), place (r, c). `row` is a whole
+/// number of vectors.
+struct WindowProducts {
+  int64_t k, row;
+  int64_t rows, cols, pitch;
+  const void* x;
+  const int64_t* offsets;
+  const void* dy;
+  void* sums;
+};
+/// Rows of `from` to rows of `to`, or, turned round, to columns.
+struct MatrixCopy {
+  int64_t rows, cols;
+  void* to;
+  int64_t to_row;
+  const void* from;
+  int64_t from_row;
+};
+/// For f32 and f64. The order of each element's sum depends on the window, and in `products` on rows and cols, alone.
+struct ConvolutionLoops {
+  /// Of weights (m, k); takes round_up(m, row_step) · k elements.
+  void (*pack[2])(void* packed, const void* weights, int64_t m, int64_t k);
+  void (*sums[2])(const WindowSums&);
+  void (*products[2])(const WindowProducts&);
+  void (*transpose[2])(const MatrixCopy&);
+  /// From f32 (f64 for f64) to the dtype; accumulate adds.
+  void (*put[kFloatCount])(const MatrixCopy&, bool accumulate);
+  void (*every_other[2])(void* to, const void* from, int64_t n);  ///< to[i] = from[2 * i]
+  int row_step;
+  int vector[2];  ///< elements
+};
+
 /// Every loop of one instruction set.
 struct Loops {
   const ElementwiseLoops& elementwise;
@@ -216,6 +260,7 @@ struct Loops {
   const RandomLoops& random;
   const GemmLoops& gemm;
   const AttentionLoops& attention;
+  const ConvolutionLoops& convolution;
 };
 
 /// The loops of the best instruction set this machine has.

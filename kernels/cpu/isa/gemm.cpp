@@ -114,22 +114,11 @@ template <class T, int rows> SG_INLINE void small_rows(const GemmTask& t, int64_
   });
 }
 
-// to (cols, rows) from rows that lie `step` apart.
-template <class T> SG_INLINE void transpose(T* to, const T* from, int64_t rows, int64_t cols, int64_t step) {
-  constexpr int64_t width = Pack<T>::width;
-  int64_t whole_rows = rows / width * width, whole_cols = cols / width * width;
-  for (int64_t i = 0; i < whole_rows; i += width)
-    for (int64_t j = 0; j < whole_cols; j += width)
-      transpose_square(to + j * rows + i, rows, from + i * step + j, step);
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = i < whole_rows ? whole_cols : 0; j < cols; ++j) to[j * rows + i] = from[i * step + j];
-}
-
 template <class T> void small(const GemmTask& t) {
   T transposed[kSmallTransposed];
   GemmTask task = t;
   if (t.b_col != 1) {  // then b_row is 1
-    transpose(transposed, static_cast<const T*>(t.b), t.n, t.k, t.b_col);
+    transpose(transposed, t.n, static_cast<const T*>(t.b), t.n, t.k, t.b_col);
     task.b = transposed;
     task.b_row = t.n;
   }

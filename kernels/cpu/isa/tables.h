@@ -14,6 +14,7 @@ extern const OptimizerLoops optimizer_loops;
 extern const RandomLoops random_loops;
 extern const GemmLoops gemm_loops;
 extern const AttentionLoops attention_loops;
+extern const ConvolutionLoops convolution_loops;
 extern const Loops loops;
 
 }  // namespace shardgrad::cpu::SG_ISA

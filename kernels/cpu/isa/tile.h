@@ -45,5 +45,17 @@ template <class T> SG_INLINE void transpose_square(T* to, int64_t to_row, const 
   for (int i = 0; i < width; ++i) store(to + i * to_row, v[i]);
 }
 
+// to[j * to_row + i] = from[i * step + j]
+template <class T>
+SG_INLINE void transpose(T* to, int64_t to_row, const T* from, int64_t rows, int64_t cols, int64_t step) {
+  constexpr int64_t width = Pack<T>::width;
+  int64_t whole_rows = rows / width * width, whole_cols = cols / width * width;
+  for (int64_t i = 0; i < whole_rows; i += width)
+    for (int64_t j = 0; j < whole_cols; j += width)
+      transpose_square(to + j * to_row + i, to_row, from + i * step + j, step);
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = i < whole_rows ? whole_cols : 0; j < cols; ++j) to[j * to_row + i] = from[i * step + j];
+}
+
 }  // namespace
 }  // namespace shardgrad::cpu

@@ -1,0 +1,334 @@
+// Convolutions: parts of an image go to where their windows are easily read (convolution_image.h), and the loops of
+// isa/convolution.cpp run over them. Which parts depends on the threads but where sums run over places; there it is a
+// function of the shape alone.
+
+#include <optional>
+
+#include <shardgrad/kernels/cpu/convolution_image.h>
+#include <shardgrad/kernels/cpu/element.h>
+#include <shardgrad/kernels/cpu/loops.h>
+#include <shardgrad/kernels/cpu/parallel.h>
+#include <shardgrad/kernels/cpu/register.h>
+#include <shardgrad/kernels/workspace.h>
+
+namespace shardgrad::cpu {
+namespace {
+
+using kernels::ConvArgs;
+
+constexpr int64_t kCached = 1 << 18;  // numbers that a thread works on at a time
+// Images of so few places, and results for which an array of windows pays.
+constexpr int64_t kSmallPlane = 256, kManyResults = 32;
+
+int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+template <class T> constexpr int kType = std::is_same_v<T, double>;  // of the loops for f32 and f64
+
+// Calls run(task, memory) for every task; each thread has memory for `size` numbers.
+template <class T, class Run> void for_tasks(int threads, int64_t tasks, int64_t size, const Run& run) {
+  int64_t parts = std::min<int64_t>(threads, tasks), each = round_up(size, 16), share = (tasks + parts - 1) / parts;
+  Workspace workspace(kCpu, size_t(parts * each) * sizeof(T));
+  parallel_for(int(parts), parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin * share; task < std::min(tasks, end * share); ++task)
+      run(task, workspace.as<T>() + begin * each);
+  });
+}
+
+// How many places down and across are computed at a time, of which each takes `numbers`.
+struct Bands {
+  int64_t rows, cols, down, across;
+  Bands(const Axis& y, const Axis& x, int64_t numbers, int64_t at_least = 1) {
+    int64_t places = std::clamp<int64_t>(kCached / std::max<int64_t>(numbers, 1), 64, 4096);
+    cols = std::clamp<int64_t>(x.places, 1, places);
+    rows = std::clamp<int64_t>(places / cols, 1, std::max<int64_t>(1, y.places));
+    rows = std::min(rows, std::max<int64_t>(1, y.places / at_least));
+    down = (y.places + rows - 1) / rows;
+    across = (x.places + cols - 1) / cols;
+  }
+  int64_t count() const { return down * across; }
+  Band at(int64_t i, const Axis& y, const Axis& x) const {
+    int64_t row = i / across * rows, col = i % across * cols;
+    return {row, std::min(rows, y.places - row), col, std::min(cols, x.places - col)};
+  }
+};
+
+// y = windows of x times weights. T is the type that E is computed in.
+template <class E, class T = Compute<E>> struct Sums {
+  Axis down, across;
+  int64_t samples, groups, in, out;  // channels of a group
+  const E* x;
+  std::vector<const T*> weights;  // packed, of each group
+  const T* bias;
+  OutView y;
+
+  int64_t depth() const { return in * int64_t(down.taps.size() * across.taps.size()); }
+  static int64_t vector() { return loops().convolution.vector[kType<T>]; }
+  const E* channels_of(int64_t image) const { return x + image * in * down.extent * across.extent; }
+
+  void run(int threads) const {
+    if (samples * groups == 0 || down.places == 0 || across.places == 0 || out == 0) return;
+    bool small = across.places % vector() != 0 && down.places * across.places <= kSmallPlane && out >= kManyResults;
+    small ? run_matrices(threads) : run_bands(threads);
+  }
+
+  void multiply(int64_t group, const T* from, const std::vector<int64_t>& offsets, const std::vector<int64_t>& places,
+                int64_t vectors, T* sums) const {
+    loops().convolution.sums[kType<T>]({.m = out,
+                                        .k = depth(),
+                                        .weights = weights[size_t(group)],
+                                        .bias = bias ? bias + group * out : nullptr,
+                                        .x = from,
+                                        .offsets = offsets.data(),
+                                        .vectors = vectors,
+                                        .places = places.data(),
+                                        .y = sums,
+                                        .y_row = int64_t(places.size()) * vector()});
+  }
+
+  // Results of a band, whose rows lie `pitch` apart, to y (samples, channels, height, width).
+  void put(const T* sums, int64_t sums_row, int64_t pitch, int64_t image, const Band& band) const {
+    int64_t width = y.shape[3], plane = y.shape[2] * width;
+    E* to = y.as<E>() + image * out * plane + (down.first + band.row * down.apart) * width + across.first +
+            band.col * across.apart;
+    for (int64_t o = 0; o < out; ++o, to += plane, sums += sums_row) {
+      if (across.apart == 1) {
+        MatrixCopy copy{band.rows, band.cols, to, down.apart * width, sums, pitch};
+        loops().convolution.put[int(y.dtype)](copy, y.beta != 0);
+        continue;
+      }
+      for (int64_t r = 0; r < band.rows; ++r)
+        for (int64_t c = 0; c < band.cols; ++c)
+          put_sum(to[r * down.apart * width + c * across.apart], sums[r * pitch + c], y.beta != 0);
+    }
+  }
+
+  // A band of an image and group at a time.
+  void run_bands(int threads) const {
+    int64_t images = samples * groups, phases = int64_t(down.phases().size() * across.phases().size());
+    Bands bands(down, across, in * phases + out, (threads + images - 1) / images);
+    WindowImage layout(down, across, in, bands.rows, bands.cols, vector());
+    int64_t row = int64_t(layout.places().size()) * vector();
+    for_tasks<T>(threads, images * bands.count(), layout.size() + out * row, [&](int64_t task, T* memory) {
+      Band band = bands.at(task % bands.count(), down, across);
+      int64_t image = task / bands.count();
+      T* sums = memory + layout.size();
+      layout.fill(memory, channels_of(image), band);
+      multiply(image % groups, memory, layout.offsets(), layout.places(), layout.vectors(band), sums);
+      put(sums, row, layout.row(), image, band);
+    });
+  }
+
+  // A group of several small images at a time: the places of their windows side by side, a row for each element.
+  void run_matrices(int threads) const {
+    int64_t each = down.places * across.places, together = std::clamp<int64_t>(kCached / (depth() * each + 1), 1, samples);
+    together = std::min(samples, std::max(together, (2 * vector() + each - 1) / each));
+    WindowImage layout(down, across, in, down.places, across.places, vector());
+    int64_t row = round_up(together * each, vector());
+    std::vector<int64_t> offsets, places;
+    for (int64_t k = 0; k < depth(); ++k) offsets.push_back(k * row);
+    for (int64_t at = 0; at < row; at += vector()) places.push_back(at);
+    int64_t blocks = (samples + together - 1) / together, size = layout.size() + (depth() + out) * row;
+    for_tasks<T>(threads, blocks * groups, size, [&](int64_t task, T* memory) {
+      T *matrix = memory + layout.size(), *sums = matrix + depth() * row;
+      int64_t first = task / groups * together, count = std::min(together, samples - first), group = task % groups;
+      Band whole{0, down.places, 0, across.places};
+      for (int64_t s = 0; s < count; ++s) {
+        layout.fill(memory, channels_of((first + s) * groups + group), whole);
+        for (int64_t k = 0; k < depth(); ++k) {
+          const T* from = memory + layout.offsets()[size_t(k)];
+          MatrixCopy copy{whole.rows, whole.cols, matrix + k * row + s * each, whole.cols, from, layout.pitch()};
+          loops().convolution.put[int(dtype_of<T>)](copy, false);
+        }
+      }
+      multiply(group, matrix, offsets, places, (count * each + vector() - 1) / vector(), sums);
+      for (int64_t s = 0; s < count; ++s)
+        put(sums + s * each, row, whole.cols, (first + s) * groups + group, whole);
+    });
+  }
+};
+
+// The weight of every group as `sums` wants it: rows of results, columns of what they are sums of.
+template <class T> struct PackedWeights {
+  Workspace memory;
+  std::vector<const T*> groups;
+  template <class Weight>
+  PackedWeights(int64_t count, int64_t m, int64_t k, const Weight& weight)
+      : memory(kCpu, size_t(count * size_of_one(m, k) + m * k) * sizeof(T)) {
+    T *to = memory.as<T>(), *plain = to + count * size_of_one(m, k);
+    for (int64_t g = 0; g < count; ++g, to += size_of_one(m, k)) {
+      weight(plain, g);
+      loops().convolution.pack[kType<T>](to, plain, m, k);
+      groups.push_back(to);
+    }
+  }
+  static int64_t size_of_one(int64_t m, int64_t k) { return round_up(m, loops().convolution.row_step) * k; }
+};
+
+template <class E> void forward(const Launch& launch, OutView y, View x, View w, View bias, const ConvArgs& args) {
+  using T = Compute<E>;
+  int64_t out = w.shape[0] / args.groups, in = w.shape[1], depth = in * w.shape[2] * w.shape[3];
+  PackedWeights<T> weights(args.groups, out, depth, [&](T* to, int64_t g) {
+    const E* from = w.as<E>() + g * out * depth;
+    for (int64_t i = 0; i < out * depth; ++i) to[i] = convert<T>(from[i]);
+  });
+  std::vector<T> biases;
+  for (int64_t o = 0; bias.defined() && o < w.shape[0]; ++o) biases.push_back(convert<T>(bias.as<E>()[o]));
+  Sums<E>{Axis::of(args.down, x.shape[2]),
+          Axis::of(args.across, x.shape[3]),
+          x.shape[0],
+          args.groups,
+          in,
+          out,
+          x.as<E>(),
+          weights.groups,
+          bias.defined() ? biases.data() : nullptr,
+          y}
+      .run(launch.threads);
+}
+
+// dx of the places with two remainders by the strides.
+template <class E>
+void backward_phase(const Launch& launch, OutView dx, View dy, View w, const ConvArgs& args, const Axis& down,
+                    const Axis& across) {
+  using T = Compute<E>;
+  int64_t out = w.shape[0] / args.groups, in = w.shape[1], across_all = args.across.kernel;
+  int64_t window = args.down.kernel * across_all, depth = out * int64_t(down.taps.size() * across.taps.size());
+  PackedWeights<T> weights(args.groups, in, depth, [&](T* to, int64_t g) {
+    for (int64_t c = 0; c < in; ++c)
+      for (int64_t o = g * out; o < (g + 1) * out; ++o)
+        for (int64_t i : down.elements)
+          for (int64_t j : across.elements)
+            *to++ = convert<T>(w.as<E>()[(o * in + c) * window + i * across_all + j]);
+  });
+  Sums<E>{down, across, dx.shape[0], args.groups, out, in, dy.as<E>(), weights.groups, nullptr, dx}.run(launch.threads);
+}
+
+template <class E> void backward_input(const Launch& launch, OutView dx, View dy, View w, const ConvArgs& args) {
+  for (int64_t r = 0; r < args.down.stride; ++r)
+    for (int64_t c = 0; c < args.across.stride; ++c)
+      backward_phase<E>(launch, dx, dy, w, args, Axis::of_gradient(args.down, dx.shape[2], r),
+                        Axis::of_gradient(args.across, dx.shape[3], c));
+}
+
+// dw = dy times windows of x, summed over places and samples: one thread's share of a group's channels and results.
+template <class E, class T = Compute<E>> struct Products {
+  View dy, x;
+  OutView dw;
+  const Axis &down, &across;
+  int64_t groups;
+
+  struct Share {
+    int64_t group, channel, channels, result, results;
+  };
+  int64_t in() const { return dw.shape[1]; }
+  int64_t out() const { return dw.shape[0] / groups; }
+  int64_t window() const { return dw.shape[2] * dw.shape[3]; }
+  int64_t padded(int64_t results) const { return round_up(results, loops().convolution.vector[kType<T>]); }
+
+  // dy's places as rows.
+  void turn(T* to, T* line, const E* from, const Band& band, int64_t results) const {
+    int64_t places = down.places * across.places;
+    for (int64_t r = 0; r < band.rows; ++r, to += band.cols * padded(results)) {
+      const E* row = from + (band.row + r) * across.places + band.col;
+      MatrixCopy task{results, band.cols, to, padded(results), row, places};
+      if constexpr (!std::is_same_v<E, T>) {
+        auto cast = loops().elementwise.cast[int(dtype_of<T>)][int(dtype_of<E>)];
+        for (int64_t o = 0; o < results; ++o) cast(line + o * band.cols, row + o * places, band.cols, false);
+        task.from = line, task.from_row = band.cols;
+      }
+      loops().convolution.transpose[kType<T>](task);
+    }
+  }
+
+  void run(const Share& share, const Bands& bands, const WindowImage& layout, T* memory) const {
+    int64_t row = padded(share.results), depth = share.channels * window(), places = down.places * across.places;
+    T *grad = memory + layout.size(), *line = grad + bands.rows * bands.cols * row;
+    T* sums = line + bands.cols * row;
+    std::fill(grad, sums + depth * row, T(0));
+    for (int64_t n = 0; n < x.shape[0]; ++n)
+      for (int64_t b = 0; b < bands.count(); ++b) {
+        Band band = bands.at(b, down, across);
+        int64_t channel = (n * groups + share.group) * in() + share.channel;
+        layout.fill(memory, x.as<E>() + channel * down.extent * across.extent, band);
+        int64_t result = (n * groups + share.group) * out() + share.result;
+        turn(grad, line, dy.as<E>() + result * places, band, share.results);
+        loops().convolution.products[kType<T>]({.k = depth,
+                                                .row = row,
+                                                .rows = band.rows,
+                                                .cols = band.cols,
+                                                .pitch = layout.pitch(),
+                                                .x = memory,
+                                                .offsets = layout.offsets().data(),
+                                                .dy = grad,
+                                                .sums = sums});
+      }
+    put(share, sums, row);
+  }
+
+  int64_t size(const Bands& bands, const WindowImage& layout, const Share& share) const {
+    int64_t places = bands.rows * bands.cols + bands.cols;
+    return layout.size() + (places + share.channels * window()) * padded(share.results);
+  }
+
+  void put(const Share& share, const T* sums, int64_t row) const {
+    for (int64_t o = 0; o < share.results; ++o) {
+      int64_t first = ((share.group * out() + share.result + o) * in() + share.channel) * window();
+      for (int64_t k = 0; k < share.channels * window(); ++k)
+        put_sum(dw.as<E>()[first + k], sums[k * row + o], dw.beta != 0);
+    }
+  }
+
+  // The shares of all threads. A thread's results are whole vectors where channels are few.
+  std::vector<Share> shares(int threads) const {
+    int64_t cuts = std::min(in(), (threads + groups - 1) / groups);
+    int64_t rest = (threads + groups * cuts - 1) / std::max<int64_t>(groups * cuts, 1);
+    int64_t channels = (in() + cuts - 1) / std::max<int64_t>(cuts, 1), results = padded((out() + rest - 1) / rest);
+    std::vector<Share> all;
+    for (int64_t g = 0; g < groups; ++g)
+      for (int64_t c = 0; c < in(); c += channels)
+        for (int64_t o = 0; o < out(); o += results)
+          all.push_back({g, c, std::min(channels, in() - c), o, std::min(results, out() - o)});
+    return all;
+  }
+};
+
+template <class E> void backward_weight(const Launch& launch, OutView dw, View dy, View x, const ConvArgs& args) {
+  using T = Compute<E>;
+  if (dw.numel() == 0) return;
+  Axis down = Axis::of(args.down, x.shape[2]), across = Axis::of(args.across, x.shape[3]);
+  Products<E> products{dy, x, dw, down, across, args.groups};
+  int64_t phases = int64_t(down.phases().size() * across.phases().size());
+  Bands bands(down, across, products.in() * phases + products.padded(products.out()));
+  auto shares = products.shares(launch.threads);
+  std::vector<WindowImage> layouts;
+  for (const auto& share : shares)
+    layouts.emplace_back(down, across, share.channels, bands.rows, bands.cols, products.padded(1));
+  int64_t size = products.size(bands, layouts[0], shares[0]);
+  for_tasks<T>(launch.threads, int64_t(shares.size()), size, [&](int64_t task, T* memory) {
+    products.run(shares[size_t(task)], bands, layouts[size_t(task)], memory);
+  });
+}
+
+void conv2d(const Launch& launch, OutView y, View x, View w, View bias, ConvArgs args) {
+  dispatch_floats(x.dtype, [&]<class E>() { forward<E>(launch, y, x, w, bias, args); });
+}
+
+void conv2d_backward_input(const Launch& launch, OutView dx, View dy, View w, ConvArgs args) {
+  dispatch_floats(dy.dtype, [&]<class E>() { backward_input<E>(launch, dx, dy, w, args); });
+}
+
+void conv2d_backward_weight(const Launch& launch, OutView dw, OutView dbias, View dy, View x, ConvArgs args) {
+  if (dbias.defined()) {
+    OutView channels = dbias;
+    channels.shape = {dbias.numel(), 1, 1};
+    kernels::sum_to.find(DeviceKind::cpu, dy.dtype)(launch, channels, dy);
+  }
+  if (dw.defined())
+    dispatch_floats(dy.dtype, [&]<class E>() { backward_weight<E>(launch, dw, dy, x, args); });
+}
+
+const Each registered_forward(kernels::conv2d, kFloats, conv2d);
+const Each registered_input(kernels::conv2d_backward_input, kFloats, conv2d_backward_input);
+const Each registered_weight(kernels::conv2d_backward_weight, kFloats, conv2d_backward_weight);
+
+}  // namespace
+}  // namespace shardgrad::cpu

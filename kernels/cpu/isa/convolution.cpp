@@ -1,0 +1,177 @@
+// Convolutions without an array of windows: an image lies in memory so that element k of the window of place j is
+// x[offsets[k] + j] (kernels/cpu/convolution_image.h). So neighbouring places are a vector wherever they begin, and a
+// piece of the result stays in registers as in a matrix product (gemm.cpp).
+
+#include <shardgrad/kernels/cpu/isa/tables.h>
+#include <shardgrad/kernels/cpu/isa/tile.h>
+
+namespace shardgrad::cpu {
+namespace {
+
+constexpr int kFewRows = kRows / 2;
+
+// How many of the rows that are left a tile takes, which may be more than there are.
+SG_INLINE int64_t tile_rows(int64_t left) { return left > kFewRows ? kRows : left > 1 ? kFewRows : 1; }
+
+SG_INLINE int64_t rows_of_tiles(int64_t m) {
+  int64_t row = 0;
+  while (row < m) row += tile_rows(m - row);
+  return row;
+}
+
+// Blocks of kBlockDepth columns, of tiles, whose columns lie one behind the other; missing rows are 0.
+template <class T> void pack_weights(void* packed, const void* weights, int64_t m, int64_t k) {
+  T* to = static_cast<T*>(packed);
+  const T* w = static_cast<const T*>(weights);
+  for (int64_t begin = 0; begin < k; begin += kBlockDepth)
+    for (int64_t row = 0, rows = 0; row < m; row += rows) {
+      rows = tile_rows(m - row);
+      for (int64_t p = begin; p < smaller(begin + kBlockDepth, k); ++p)
+        for (int64_t i = row; i < row + rows; ++i) *to++ = i < m ? w[i * k + p] : T(0);
+    }
+}
+
+// Of a block of the sums: elements [begin, end) of the windows at `vectors` vectors of places from number v on, for the
+// results from `row` on.
+template <class T, int rows, int vectors>
+SG_INLINE void sums_tile(const WindowSums& t, const T* weights, int64_t row, int64_t begin, int64_t v) {
+  using V = VectorOf<T>;
+  constexpr int64_t width = Pack<T>::width;
+  const T *bias = static_cast<const T*>(t.bias), *x[vectors];
+  for (int i = 0; i < vectors; ++i) x[i] = static_cast<const T*>(t.x) + t.places[v + i];
+  int64_t present = smaller(rows, t.m - row), end = smaller(begin + kBlockDepth, t.k);
+  V acc[rows][vectors] = {};
+  for (int64_t p = begin; p < end; ++p, weights += rows) {
+    V column[vectors];
+#pragma GCC unroll 2
+    for (int j = 0; j < vectors; ++j) column[j] = load(x[j] + t.offsets[p]);
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; ++i) {
+      V value = splat<V>(weights[i]);
+#pragma GCC unroll 2
+      for (int j = 0; j < vectors; ++j) acc[i][j] = fma(value, column[j], acc[i][j]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i) {
+    if (i >= present) continue;
+    T* to = static_cast<T*>(t.y) + (row + i) * t.y_row + v * width;
+    V first = splat<V>(bias ? bias[row + i] : T(0));
+#pragma GCC unroll 2
+    for (int j = 0; j < vectors; ++j) store(to + j * width, (begin > 0 ? load(to + j * width) : first) + acc[i][j]);
+  }
+}
+
+template <class T, int rows>
+void sums_of_vectors(const WindowSums& t, const T* weights, int64_t row, int64_t begin, int64_t v) {
+  if (v + 1 < t.vectors)
+    sums_tile<T, rows, 2>(t, weights, row, begin, v);
+  else
+    sums_tile<T, rows, 1>(t, weights, row, begin, v);
+}
+
+// A block of the sums for the places of vectors [first, last).
+template <class T>
+SG_INLINE void sums_of_block(const WindowSums& t, const T* weights, int64_t begin, int64_t first, int64_t last) {
+  int64_t depth = smaller(kBlockDepth, t.k - begin);
+  for (int64_t row = 0, rows = 0; row < t.m; row += rows, weights += rows * depth) {
+    rows = tile_rows(t.m - row);
+    auto sums = rows == kRows      ? sums_of_vectors<T, kRows>
+                : rows == kFewRows ? sums_of_vectors<T, kFewRows>
+                                   : sums_of_vectors<T, 1>;
+    for (int64_t v = first; v < last; v += 2) sums(t, weights, row, begin, v);
+  }
+}
+
+// What is smaller, a block of the weights or all places, stays in the cache.
+template <class T> void window_sums(const WindowSums& t) {
+  int64_t step = t.m <= t.vectors * Pack<T>::width ? 2 : t.vectors, tiles = rows_of_tiles(t.m);
+  for (int64_t first = 0; first < t.vectors; first += step) {
+    int64_t begin = 0;
+    do {
+      const T* weights = static_cast<const T*>(t.weights) + begin * tiles;
+      sums_of_block<T>(t, weights, begin, first, smaller(first + step, t.vectors));
+      begin += kBlockDepth;
+    } while (begin < t.k);
+  }
+}
+
+// Window elements from k on, as many as kRows, with `vectors` vectors of results from `column` on.
+template <class T, int vectors> SG_INLINE void products_tile(const WindowProducts& t, int64_t k, int64_t column) {
+  using V = VectorOf<T>;
+  constexpr int64_t width = Pack<T>::width;
+  const T* x[kRows];
+  for (int i = 0; i < kRows; ++i) x[i] = static_cast<const T*>(t.x) + t.offsets[smaller(k + i, t.k - 1)];
+  const T* dy = static_cast<const T*>(t.dy) + column;
+  V acc[kRows][vectors] = {};
+  for (int64_t r = 0; r < t.rows; ++r)
+    for (int64_t at = r * t.pitch, end = at + t.cols; at < end; ++at, dy += t.row) {
+      V grad[vectors];
+#pragma GCC unroll 2
+      for (int v = 0; v < vectors; ++v) grad[v] = load(dy + v * width);
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) {
+        V value = splat<V>(x[i][at]);
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; ++v) acc[i][v] = fma(value, grad[v], acc[i][v]);
+      }
+    }
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+    if (k + i >= t.k) continue;
+    T* to = static_cast<T*>(t.sums) + (k + i) * t.row + column;
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; ++v) store(to + v * width, load(to + v * width) + acc[i][v]);
+  }
+}
+
+template <class T> void window_products(const WindowProducts& t) {
+  constexpr int64_t width = Pack<T>::width;
+  for (int64_t k = 0; k < t.k; k += kRows) {
+    int64_t column = 0;
+    for (; column + 2 * width <= t.row; column += 2 * width) products_tile<T, 2>(t, k, column);
+    if (column < t.row) products_tile<T, 1>(t, k, column);
+  }
+}
+
+template <class T> void transpose_rows(const MatrixCopy& t) {
+  transpose(static_cast<T*>(t.to), t.to_row, static_cast<const T*>(t.from), t.rows, t.cols, t.from_row);
+}
+
+template <class E> void put_rows(const MatrixCopy& t, bool accumulate) {
+  E* to = static_cast<E*>(t.to);
+  const auto* from = static_cast<const ScalarOf<E>*>(t.from);
+  for (int64_t r = 0; r < t.rows; ++r, to += t.to_row, from += t.from_row)
+    for_vectors<E>(t.cols, [&](int64_t i, auto load, auto store) {
+      auto value = load(from + i);
+      store(to + i, accumulate ? load(to + i) + value : value);
+    });
+}
+
+template <class T> void every_other(void* y, const void* x, int64_t n) {
+  constexpr int64_t width = Pack<T>::width;
+  T* to = static_cast<T*>(y);
+  const T* from = static_cast<const T*>(x);
+  int64_t i = 0;
+  for (; i + width < n; i += width) {  // the last one's neighbour may not be there
+    VectorOf<T> whole[2] = {load(from + 2 * i), load(from + 2 * i + width)};
+    store(to + i, even(whole[0], whole[1]));
+  }
+  for (; i < n; ++i) to[i] = from[2 * i];
+}
+
+}  // namespace
+
+namespace SG_ISA {
+constinit const ConvolutionLoops convolution_loops = {
+    .pack = {pack_weights<float>, pack_weights<double>},
+    .sums = {window_sums<float>, window_sums<double>},
+    .products = {window_products<float>, window_products<double>},
+    .transpose = {transpose_rows<float>, transpose_rows<double>},
+    .put = {put_rows<float>, put_rows<double>, put_rows<Bf16>, put_rows<F16>},
+    .every_other = {every_other<float>, every_other<double>},
+    .row_step = kRows,
+    .vector = {Pack<float>::width, Pack<double>::width},
+};
+}  // namespace SG_ISA
+}  // namespace shardgrad::cpu
