@@ -17,6 +17,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CASES = {  # name: (arguments, steps per measurement, least ratio aimed at, whether results are compared)
     "MLP 784-1024-1024-1024-10, batch 256": ("mlp 256 784 1024 1024 1024 10", 8, 1.0, True),
     "MLP 64-64-64-64-1, batch 64": ("mlp 64 64 64 64 64 1", 1000, 2.5, True),
+    "LeNet, batch 64": ("lenet 64", 20, 1.0, True),
+    "block of ResNet-18, 32 x 64 x 32 x 32": ("residual 32 64 32", 2, 1.0, True),
+    "block of ResNet-18, 32 x 128 x 16 x 16": ("residual 32 128 16", 2, 1.0, True),
+    "block of ResNet-18, 32 x 256 x 8 x 8": ("residual 32 256 8", 2, 1.0, True),
+    "block of ResNet-18, 32 x 512 x 4 x 4": ("residual 32 512 4", 2, 1.0, True),
     "attention, T 128, 8 x 6 heads of 32": ("attention 8 128 6 6 32 0.0", 60, 1.5, True),
     "attention, T 256, 8 x 6 heads of 64": ("attention 8 256 6 6 64 0.0", 10, 1.5, True),
     "attention, T 256, 12 heads of 64": ("attention 1 256 12 12 64 0.0", 50, 1.5, True),

@@ -67,6 +67,48 @@ def mlp(batch, *sizes):
     return step
 
 
+def of_pictures(model, shape):
+    """Forward and backward; what is compared is the gradient of the pictures."""
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.dim() > 1:
+                p.copy_(noise(p.shape, p[0].numel() ** -0.5))
+        for layer in model.modules():
+            if getattr(layer, "bias", None) is not None:
+                layer.bias.zero_()
+    x = noise(shape, 1).requires_grad_()
+    dy = wave(model(x).shape, 0.3, 1)
+
+    def step():
+        x.grad = None
+        model.zero_grad()
+        model(x).backward(dy)
+        return x.grad
+
+    return step
+
+
+def lenet(batch):
+    nn = torch.nn
+    layers = [nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+              nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)]
+    return of_pictures(nn.Sequential(*layers), (batch, 3, 32, 32))
+
+
+class Residual(torch.nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.conv1, self.conv2 = (torch.nn.Conv2d(channels, channels, 3, padding=1, bias=False) for _ in range(2))
+        self.bn1, self.bn2 = torch.nn.BatchNorm2d(channels), torch.nn.BatchNorm2d(channels)
+
+    def forward(self, x):
+        return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))) + x)
+
+
+def residual(batch, channels, side):
+    return of_pictures(Residual(channels), (batch, channels, side, side))
+
+
 def scaled_dot_product(qkv, heads, kv_heads, dropout):
     """Of rows with the queries, keys and values of all heads, as one product makes them."""
     batch, length, row = qkv.shape
@@ -160,7 +202,8 @@ threads, strategy, kind, *words = sys.argv[1:]
 torch.set_num_threads(int(threads))
 if strategy != "alone":
     dist.init_process_group("gloo")
-step = {"mlp": mlp, "attention": attention, "gpt2": gpt2}[kind](*(float(word) if "." in word else int(word) for word in words))
+KINDS = {"mlp": mlp, "lenet": lenet, "residual": residual, "attention": attention, "gpt2": gpt2}
+step = KINDS[kind](*(float(word) if "." in word else int(word) for word in words))
 for line in sys.stdin:
     word, *rest = line.split()
     if word == "check":

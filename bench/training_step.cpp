@@ -3,6 +3,8 @@
 //
 //     mlp BATCH SIZE SIZE [SIZE…]                                 all of a step, with SGD
 //     attention BATCH LENGTH HEADS KV_HEADS DEPTH DROPOUT         the operation, forward and backward
+//     lenet BATCH                                                 pictures of 3 x 32 x 32, forward and backward
+//     residual BATCH CHANNELS SIDE                                a block of a ResNet-18, forward and backward
 //     gpt2 BATCH LENGTH LAYERS WIDTH HEADS VOCABULARY DROPOUT     all of a step, with AdamW and clipping
 //
 // Under a strategy it is started by mpirun: a rank has BATCH rows of its own, and what is compared is of all.
@@ -127,6 +129,60 @@ Step attention_alone(const Words& words, const Ranks& ranks) {
   };
 }
 
+struct LeNet : nn::Module {
+  nn::Child<nn::Conv2d> first = child<nn::Conv2d>("first", 3, 6, 5), second = child<nn::Conv2d>("second", 6, 16, 5);
+  nn::Child<nn::Linear> wide = child<nn::Linear>("wide", 400, 120, true, Activation::relu);
+  nn::Child<nn::Linear> narrow = child<nn::Linear>("narrow", 120, 84, true, Activation::relu);
+  nn::Child<nn::Linear> last = child<nn::Linear>("last", 84, 10);
+  Tensor forward(const Tensor& x) {
+    Tensor y = max_pool2d(relu(first(x)), 2);
+    return last(narrow(wide(flatten(max_pool2d(relu(second(y)), 2), 1))));
+  }
+};
+
+struct Residual : nn::Module {
+  nn::Child<nn::Conv2d> conv1, conv2;
+  nn::Child<nn::BatchNorm2d> bn1, bn2;
+  explicit Residual(int64_t channels) {
+    conv1 = child<nn::Conv2d>("conv1", channels, channels, 3, ConvOptions{.padding = 1}, false);
+    bn1 = child<nn::BatchNorm2d>("bn1", channels);
+    conv2 = child<nn::Conv2d>("conv2", channels, channels, 3, ConvOptions{.padding = 1}, false);
+    bn2 = child<nn::BatchNorm2d>("bn2", channels);
+  }
+  Tensor forward(const Tensor& x) { return relu(bn2(conv2(relu(bn1(conv1(x))))) + x); }
+};
+
+// What is compared is the gradient of the pictures.
+template <class Model, class... Sizes> Step of_pictures(const Ranks& ranks, const Shape& shape, Sizes... sizes) {
+  SG_CHECK(!ranks.world, "models of pictures are timed alone");
+  auto model = nn::make<Model>(sizes...);
+  model->materialize();
+  for (const NamedParameter& p : model->named_parameters())
+    if (p.tensor.ndim() > 1) {
+      double fan_in = double(p.tensor.numel() / p.tensor.size(0));
+      copy_into(p.tensor.detach(), noise(p.tensor.shape(), 1 / std::sqrt(fan_in)));
+    } else {
+      fill_(p.tensor.detach(), p.name.starts_with("bn") && p.name.ends_with("weight") ? 1 : 0);
+    }
+  Tensor x = noise(shape, 1).set_requires_grad(), dy;
+  return [=]() mutable {
+    x.zero_grad();
+    for (const NamedParameter& p : model->named_parameters()) p.tensor.zero_grad();
+    Tensor y = model(x);
+    if (!dy.defined()) dy = wave(y.shape(), 0.3, 1);
+    y.backward(dy);
+    return x.grad();
+  };
+}
+
+Step lenet(const Words& words, const Ranks& ranks) {
+  return of_pictures<LeNet>(ranks, {std::stoll(words.at(0)), 3, 32, 32});
+}
+Step residual(const Words& words, const Ranks& ranks) {
+  int64_t channels = std::stoll(words.at(1)), side = std::stoll(words.at(2));
+  return of_pictures<Residual>(ranks, {std::stoll(words.at(0)), channels, side, side}, channels);
+}
+
 // Ids that both sides compute alike.
 Tensor ids_from(int64_t first, int64_t batch, int64_t length, int64_t vocabulary) {
   std::vector<int64_t> ids(size_t(batch * length));
@@ -176,9 +232,11 @@ Step gpt2(const Words& words, const Ranks& ranks) {
 
 Step make(const std::string& kind, const Words& words, const Ranks& ranks) {
   if (kind == "mlp") return mlp(words, ranks);
+  if (kind == "lenet") return lenet(words, ranks);
+  if (kind == "residual") return residual(words, ranks);
   if (kind == "attention") return attention_alone(words, ranks);
   if (kind == "gpt2") return gpt2(words, ranks);
-  throw Error(ErrorKind::input, concat("'", kind, "' is none of mlp, attention and gpt2"));
+  throw Error(ErrorKind::input, concat("'", kind, "' is none of mlp, lenet, residual, attention and gpt2"));
 }
 
 /// The number of the next line's steps, 0 for "check", -1 at the end; rank 0 reads and tells the others.

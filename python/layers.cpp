@@ -4,6 +4,7 @@
 #include <shardgrad/autograd/rope_table.h>
 
 #include <shardgrad/python/bind.h>
+#include <shardgrad/python/windows.h>
 
 namespace shardgrad::python {
 namespace {
@@ -82,9 +83,11 @@ void bind_images(nb::module_& m) {
                   const char* doc) {
     m.def(
         name,
-        [of](const Tensor& x, const Tensor& weight, const Maybe& bias, int64_t stride, int64_t padding,
-             int64_t dilation, int64_t groups) {
-          return of(x, weight, or_undefined(bias), {stride, padding, dilation, groups});
+        [name, of](const Tensor& x, const Tensor& weight, const Maybe& bias, const Extent& stride,
+                   const Padding& padding, const Extent& dilation, int64_t groups) {
+          Size2d kernel{weight.ndim() > 1 ? weight.size(-2) : 1, weight.ndim() > 0 ? weight.size(-1) : 1};
+          if (weight.ndim() < 4) kernel.down = kernel.across;
+          return of(x, weight, or_undefined(bias), conv_options(name, kernel, stride, padding, dilation, groups));
         },
         "x"_a, "weight"_a, "bias"_a = nb::none(), "stride"_a = 1, "padding"_a = 0, "dilation"_a = 1, "groups"_a = 1,
         Waits(), doc);

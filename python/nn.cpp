@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <shardgrad/python/layer.h>
+#include <shardgrad/python/windows.h>
 
 namespace shardgrad::python {
 namespace {
@@ -73,26 +74,6 @@ void bind_activations(nb::module_& m) {
           "approximate"_a = "none");
 }
 
-// One number for both dimensions, or two that are equal: windows are square.
-using Extent = std::variant<int64_t, std::vector<int64_t>>;
-int64_t side(const char* layer, const Extent& given) {
-  if (auto* one = std::get_if<int64_t>(&given)) return *one;
-  const auto& all = std::get<std::vector<int64_t>>(given);
-  SG_CHECK(!all.empty() && std::ranges::count(all, all[0]) == int64_t(all.size()), layer,
-           ": kernels, strides and paddings are the same along both dimensions here");
-  return all[0];
-}
-using Padding = std::variant<int64_t, std::string, std::vector<int64_t>>;
-int64_t padding_of(const char* layer, const Padding& given, int64_t kernel, int64_t stride, int64_t dilation) {
-  if (auto* one = std::get_if<int64_t>(&given)) return *one;
-  if (auto* all = std::get_if<std::vector<int64_t>>(&given)) return side(layer, *all);
-  const std::string& word = std::get<std::string>(given);
-  if (word == "valid") return 0;
-  SG_CHECK(word == "same" && stride == 1 && kernel % 2 == 1, layer, ": padding '", word,
-           "' is not possible here; 'same' ", "needs stride 1 and an odd kernel");
-  return dilation * (kernel / 2);
-}
-
 template <class M> void bind_conv(nb::module_& m, const char* name, const char* doc) {
   Layer<M, Tensor>(m, name, doc)
       .def_weight_and_bias()
@@ -101,9 +82,13 @@ template <class M> void bind_conv(nb::module_& m, const char* name, const char* 
           "__init__",
           [name](M* self, int64_t in, int64_t out, const Extent& kernel, const Extent& stride, const Padding& padding,
                  const Extent& dilation, int64_t groups, bool bias) {
-            int64_t window = side(name, kernel), step = side(name, stride), apart = side(name, dilation);
-            ConvOptions options{step, padding_of(name, padding, window, step, apart), apart, groups};
-            make(self, in, out, window, options, bias);
+            if constexpr (std::is_same_v<M, nn::Conv1d>) {
+              int64_t window = side(name, kernel);
+              make(self, in, out, window, conv_options(name, window, stride, padding, dilation, groups), bias);
+            } else {
+              Size2d window = size_of(name, kernel);
+              make(self, in, out, window, conv_options(name, window, stride, padding, dilation, groups), bias);
+            }
           },
           "in_channels"_a, "out_channels"_a, "kernel_size"_a, "stride"_a = 1, "padding"_a = 0, "dilation"_a = 1,
           "groups"_a = 1, "bias"_a = true);

@@ -8,17 +8,16 @@
 // Large ones of 16 bits go to matmul_tiles.cu, whose sums are made in the same order.
 
 #include <shardgrad/kernels/cuda/matmul_tiles.h>
+#include <shardgrad/kernels/cuda/tile_product.h>
 
 namespace shardgrad::SG_DEVICE {
 namespace {
 
 using kernels::MatmulArgs;
 
-constexpr int kTile = 64, kDepth = 16, kEach = 4, kSide = kTile / kEach;
-
 // tile[k][i] = element (first + i, depth + k) of x seen as (outside, K), 0 beyond its edges. Neighbouring threads read
 // along the dimension that is contiguous in memory.
-template <class T, class C>
+template <class T, class C, int kDepth>
 __device__ void bring(C (&tile)[kDepth][kTile + 1], const T* x, int64_t first, int64_t outside, int64_t outside_step,
                       int64_t depth, int64_t k_size, int64_t k_step) {
   for (int e = int(threadIdx.x); e < kTile * kDepth; e += int(blockDim.x)) {
@@ -28,47 +27,24 @@ __device__ void bring(C (&tile)[kDepth][kTile + 1], const T* x, int64_t first, i
   }
 }
 
-template <class T, class C = Compute<T>> __global__ void matmul_kernel(Finish<T> finish, Operand<T> a, Operand<T> b) {
-  __shared__ C tiles[2][kDepth][kTile + 1];
+template <class T> __global__ void matmul_kernel(Finish<T> finish, Operand<T> a, Operand<T> b) {
+  using Tiles = WideTiles<T>;
+  __shared__ Tiles tiles;
   Place place(a.rows, b.cols, kTile);
   a.data += place.batch * a.batch_step;
   b.data += place.batch * b.batch_step;
-  int row = int(threadIdx.x) / kSide, col = int(threadIdx.x) % kSide;
-  C sums[kEach][kEach] = {};
-  for (int64_t depth = 0; depth < a.cols; depth += kDepth) {
-    bring(tiles[0], a.data, place.row, a.rows, a.row_step, depth, a.cols, a.col_step);
-    bring(tiles[1], b.data, place.col, b.cols, b.col_step, depth, a.cols, b.row_step);
+  typename Tiles::Sums sums = {};
+  for (int64_t depth = 0; depth < a.cols; depth += Tiles::depth) {
+    bring(tiles.at[0], a.data, place.row, a.rows, a.row_step, depth, a.cols, a.col_step);
+    bring(tiles.at[1], b.data, place.col, b.cols, b.col_step, depth, a.cols, b.row_step);
     __syncthreads();
-    for (int k = 0; k < kDepth; ++k) {
-      C x[kEach], y[kEach];
-      for (int i = 0; i < kEach; ++i) x[i] = tiles[0][k][row + i * kSide];
-      for (int j = 0; j < kEach; ++j) y[j] = tiles[1][k][col + j * kSide];
-      for (int i = 0; i < kEach; ++i)
-        for (int j = 0; j < kEach; ++j) sums[i][j] += x[i] * y[j];
-    }
+    tiles.add(sums, kTile, kTile);
     __syncthreads();
   }
-  // Through shared memory, half of the rows at a time: the sums stay in registers until here, and neighbouring threads
-  // write neighbours.
-  SG_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    for (int i = 0; i < kEach / 2; ++i)
-      for (int j = 0; j < kEach; ++j) tiles[i][row][col + j * kSide] = sums[half * kEach / 2 + i][j];
-    __syncthreads();
-    for (int e = int(threadIdx.x); e < kTile / 2 * kTile; e += int(blockDim.x)) {
-      int down = e / kTile, across = e % kTile;
-      finish(place.batch, place.row + half * kTile / 2 + down, place.col + across,
-             tiles[down / kDepth][down % kDepth][across]);
-    }
-    __syncthreads();
-  }
+  tiles.finish(sums, [&](int row, int col, Compute<T> sum) {
+    finish(place.batch, place.row + row, place.col + col, sum);
+  });
 }
-
-constexpr int kTensorBlock = 128, kTensorDepth = 32, kPack = 8;
-constexpr int kPitch = kTensorDepth + 8;  // elements from row to row: the eight rows that mma reads lie in other banks
-struct alignas(kPack * 2) Tile {
-  uint16_t at[kTile][kPitch];
-};
 
 // tile.at[i][k] = the bits of element (first + i, depth + k) of x seen as (outside, K), 0 beyond its edges; eight of
 // them in one access where they are neighbours in memory.
@@ -92,49 +68,23 @@ __device__ void bring(Tile& tile, const T* x, int64_t first, int64_t outside, in
   }
 }
 
-/// Two neighbours of a tile, as mma wants them.
-__device__ inline uint32_t pair(const Tile& tile, int row, int k) {
-  Pack<uint16_t, 2> two = load_pack<2>(&tile.at[row][k]);
-  return uint32_t(two.at[0]) | uint32_t(two.at[1]) << 16;
-}
-
 template <class T> __global__ void tensor_matmul_kernel(Finish<T> finish, Operand<T> a, Operand<T> b) {
-  __shared__ Tile left, right;
-  __shared__ float result[kTile][kTile + 1];
+  __shared__ NarrowTiles<T> tiles;
   Place place(a.rows, b.cols, kTile);
   a.data += place.batch * a.batch_step;
   b.data += place.batch * b.batch_step;
-  int warp = int(threadIdx.x) / warpSize, lane = int(threadIdx.x) % warpSize, group = lane / 4, two = lane % 4 * 2;
-  int row0 = warp / 2 * 32, col0 = warp % 2 * 32;
-  bool idle = place.row + row0 >= a.rows || place.col + col0 >= b.cols;  // nothing of this warp's part is in c
-  float sums[2][4][4] = {};  // 16 rows of 2, 8 columns of 4: the four of this lane
+  int64_t rows = a.rows - place.row, cols = b.cols - place.col;
+  typename NarrowTiles<T>::Sums sums = {};
   for (int64_t depth = 0; depth < a.cols; depth += kTensorDepth) {
-    bring(left, a.data, place.row, a.rows, a.row_step, depth, a.cols, a.col_step);
-    bring(right, b.data, place.col, b.cols, b.col_step, depth, a.cols, b.row_step);
+    bring(tiles.at[0], a.data, place.row, a.rows, a.row_step, depth, a.cols, a.col_step);
+    bring(tiles.at[1], b.data, place.col, b.cols, b.col_step, depth, a.cols, b.row_step);
     __syncthreads();
-    for (int k = two; k < kTensorDepth && !idle; k += 16)
-      for (int j = 0; j < 4; ++j) {
-        int col = col0 + j * 8 + group;
-        const uint32_t y[2] = {pair(right, col, k), pair(right, col, k + 8)};
-        for (int i = 0; i < 2; ++i) {
-          int row = row0 + i * 16 + group;
-          const uint32_t x[4] = {pair(left, row, k), pair(left, row + 8, k), pair(left, row, k + 8),
-                                 pair(left, row + 8, k + 8)};
-          mma<T>(sums[i][j], x, y);
-        }
-      }
+    tiles.add(sums, int(rows < kTile ? rows : kTile), int(cols < kTile ? cols : kTile));
     __syncthreads();
   }
-  // Through shared memory, so that neighbouring threads write neighbours, and the sums stay in registers until here.
-  SG_UNROLL
-  for (int i = 0; i < 2; ++i)
-    for (int j = 0; j < 4; ++j)
-      for (int e = 0; e < 4; ++e) result[row0 + i * 16 + group + e / 2 * 8][col0 + j * 8 + two + e % 2] = sums[i][j][e];
-  __syncthreads();
-  for (int e = int(threadIdx.x); e < kTile * kTile; e += int(blockDim.x)) {
-    int row = e / kTile, col = e % kTile;
-    finish(place.batch, place.row + row, place.col + col, result[row][col]);
-  }
+  tiles.finish(sums, [&](int row, int col, float sum) {
+    finish(place.batch, place.row + row, place.col + col, sum);
+  });
 }
 
 template <class T> Operand<T> operand(const View& x, bool transposed) {
@@ -152,7 +102,7 @@ void product(const Launch& how, OutView c, OutView pre, View a, View b, View bia
     unsigned blocks = blocks_of(batches, m, n, kTile);
     if constexpr (sizeof(T) == 2) {
       if (!product_by_tiles(how, finish, left, right, batches))
-        launch<tensor_matmul_kernel<T>>(how, {blocks, kTensorBlock}, finish, left, right);
+        launch<tensor_matmul_kernel<T>>(how, {blocks, NarrowTiles<T>::block}, finish, left, right);
     } else
       launch<matmul_kernel<T>>(how, {blocks, kBlock}, finish, left, right);
   });

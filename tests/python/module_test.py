@@ -263,7 +263,10 @@ def test_words_of_layers():
     assert nn.MaxPool2d((2, 2), stride=(1, 1))(sg.ones(1, 1, 5, 5)).shape == (1, 1, 4, 4)
     assert nn.LayerNorm((3,))(sg.ones(2, 3)).shape == (2, 3)
     assert nn.Linear(2, 2, activation="relu")(sg.ones(1, 2)).min().item() >= 0
-    for wrong in (lambda: nn.Conv2d(1, 1, (3, 5)), lambda: nn.Conv2d(1, 1, 2, padding="same"), lambda: nn.LayerNorm((2, 3)),
+    assert nn.Conv2d(1, 2, (3, 5), padding=(1, 2), stride=(2, 1))(sg.ones(1, 1, 6, 6)).shape == (1, 2, 3, 6)
+    assert sg.nn.functional.conv2d(sg.ones(1, 1, 6, 6), sg.ones(2, 1, 3, 5), stride=(1, 2), padding="valid").shape == (1, 2, 4, 1)
+    assert sg.nn.functional.conv1d(sg.ones(1, 1, 6), sg.ones(2, 1, 3), padding="same").shape == (1, 2, 6)
+    for wrong in (lambda: nn.Conv2d(1, 1, (3, 5, 7)), lambda: nn.Conv1d(1, 1, (3, 5)), lambda: nn.Conv2d(1, 1, 2, padding="same"), lambda: nn.LayerNorm((2, 3)),
                   lambda: nn.Linear(2, 2, activation="elu")):
         with pytest.raises(sg.InputError):
             wrong()

@@ -1,0 +1,113 @@
+// Convolutions against loops over every product (certify/reference/images.h).
+
+#include <shardgrad/certify/reference/images.h>
+#include <tests/kernels/kernel_case.h>
+
+namespace shardgrad::test {
+namespace {
+
+#define SG_BOTH(name) kernels::name, [](auto... args) { reference::name(args...); }
+
+struct Case {
+  const char* what;
+  Shape x, w;
+  kernels::ConvArgs args;
+};
+
+Window window(int64_t kernel, int64_t stride = 1, int64_t padding = 0, int64_t dilation = 1) {
+  return {kernel, stride, padding, dilation};
+}
+
+const Case kCases[] = {
+    {"one element", {1, 1, 1, 1}, {1, 1, 1, 1}, {window(1), window(1)}},
+    {"no samples", {0, 2, 4, 4}, {3, 2, 2, 2}, {window(2), window(2)}},
+    {"no channels", {2, 0, 4, 4}, {3, 0, 2, 2}, {window(2), window(2)}},
+    {"padding that keeps the size", {2, 3, 9, 7}, {4, 3, 3, 3}, {window(3, 1, 1), window(3, 1, 1)}},
+    {"rows of whole vectors", {2, 3, 5, 32}, {13, 3, 3, 3}, {window(3, 1, 1), window(3, 1, 1)}},
+    {"more padding than kernel", {1, 2, 3, 3}, {2, 2, 2, 2}, {window(2, 1, 3), window(2, 1, 4)}},
+    {"other windows down and across", {2, 2, 11, 8}, {3, 2, 4, 1}, {window(4, 3, 2), window(1, 2)}},
+    {"strides that leave places out", {2, 3, 8, 9}, {7, 3, 3, 2}, {window(3, 2, 1), window(2, 3)}},
+    {"a stride wider than the kernel", {1, 2, 7, 9}, {3, 2, 1, 1}, {window(1, 2), window(1, 3)}},
+    {"dilation", {2, 2, 10, 9}, {3, 2, 3, 2}, {window(3, 1, 2, 3), window(2, 1, 1, 2)}},
+    {"dilation and stride", {2, 2, 13, 12}, {3, 2, 3, 3}, {window(3, 2, 2, 3), window(3, 3, 1, 2)}},
+    {"dilation that a stride divides", {1, 1, 12, 12}, {2, 1, 3, 3}, {window(3, 2, 2, 2), window(3, 2, 1, 2)}},
+    {"groups", {2, 6, 6, 5}, {4, 3, 3, 3}, {window(3, 1, 1), window(3, 1, 1), 2}},
+    {"a group for each channel", {2, 5, 7, 7}, {10, 1, 3, 3}, {window(3, 2, 1), window(3, 2, 1), 5}},
+    {"an image one high", {3, 4, 1, 70}, {5, 4, 1, 5}, {window(1), window(5, 2, 2)}},
+    {"an image one wide", {3, 4, 70, 1}, {5, 4, 5, 1}, {window(5, 1, 4, 2), window(1)}},
+    {"results and sums beyond a tile", {1, 70, 6, 11}, {67, 70, 3, 3}, {window(3, 1, 1), window(3, 1, 1)}},
+    {"many small images", {19, 5, 4, 4}, {40, 5, 3, 3}, {window(3, 1, 1), window(3, 1, 1)}},
+    {"many small images in groups", {7, 4, 5, 3}, {66, 2, 2, 2}, {window(2, 2, 1), window(2), 2}},
+};
+
+Shape result_shape(const Case& c) {
+  return {c.x[0], c.w[0], c.args.down.places(c.x[2]), c.args.across.places(c.x[3])};
+}
+
+// Of sums of so many products, in which roundings mostly cancel.
+Tolerance for_sums_of(int64_t products) { return {8 + std::sqrt(double(products))}; }
+
+TEST(Convolution, ForwardMatchesTheReference) {
+  for (const Case& c : kCases)
+    for (DType dtype : kFloats)
+      for (bool biased : {false, true}) {
+        SCOPED_TRACE(c.what);
+        Buffer x = Buffer::random(c.x, dtype, -1, 1), w = Buffer::random(c.w, dtype, -1, 1, 2), none;
+        Buffer bias = biased ? Buffer::random({c.w[0]}, dtype, -1, 1, 3) : none;
+        int64_t products = c.w[1] * c.w[2] * c.w[3];
+        expect_like_reference(SG_BOTH(conv2d), dtype, one(result_shape(c), dtype), for_sums_of(products), x, w, bias,
+                              c.args);
+      }
+}
+
+TEST(Convolution, TheGradientOfTheImageMatchesTheReference) {
+  for (const Case& c : kCases)
+    for (DType dtype : kFloats) {
+      SCOPED_TRACE(c.what);
+      Buffer dy = Buffer::random(result_shape(c), dtype, -1, 1), w = Buffer::random(c.w, dtype, -1, 1, 2);
+      int64_t products = c.w[0] * c.w[2] * c.w[3];
+      expect_like_reference(SG_BOTH(conv2d_backward_input), dtype, one(c.x, dtype), for_sums_of(products), dy, w,
+                            c.args);
+    }
+}
+
+TEST(Convolution, TheGradientsOfWeightAndBiasMatchTheReference) {
+  for (const Case& c : kCases)
+    for (DType dtype : kFloats)
+      for (auto [weight, bias] : {std::pair(true, true), {true, false}, {false, true}}) {
+        SCOPED_TRACE(c.what);
+        Buffer dy = Buffer::random(result_shape(c), dtype, -1, 1), x = Buffer::random(c.x, dtype, -1, 1, 2), none;
+        std::array<Buffer, 2> wanted{weight ? Buffer(c.w, dtype) : none, bias ? Buffer({c.w[0]}, dtype) : none};
+        int64_t places = dy.shape()[0] * dy.shape()[2] * dy.shape()[3];
+        expect_like_reference(SG_BOTH(conv2d_backward_weight), dtype, wanted, for_sums_of(places), dy, x, c.args);
+      }
+}
+
+// Bands of rows, and of columns where a row is long, are computed one after the other.
+TEST(Convolution, OfLargeImagesIsThatOfTheirParts) {
+  const Case cases[] = {{"tall", {1, 3, 150, 130}, {4, 3, 3, 3}, {window(3, 1, 1), window(3, 2, 1)}},
+                        {"wide", {1, 1, 2, 9000}, {2, 1, 2, 3}, {window(2), window(3, 1, 1)}},
+                        {"many channels", {2, 300, 9, 18}, {3, 300, 2, 2}, {window(2), window(2)}}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    Buffer x = Buffer::random(c.x, DType::f32, -1, 1), w = Buffer::random(c.w, DType::f32, -1, 1, 2), none;
+    Buffer dy = Buffer::random(result_shape(c), DType::f32, -1, 1, 3);
+    expect_like_reference(SG_BOTH(conv2d), DType::f32, one(result_shape(c), DType::f32), for_sums_of(1200), x, w, none,
+                          c.args);
+    expect_like_reference(SG_BOTH(conv2d_backward_input), DType::f32, one(c.x, DType::f32), for_sums_of(1200), dy, w,
+                          c.args);
+    std::array<Buffer, 2> wanted{Buffer(c.w, DType::f32), none};
+    expect_like_reference(SG_BOTH(conv2d_backward_weight), DType::f32, wanted, for_sums_of(1200), dy, x, c.args);
+  }
+}
+
+// What lies beside an image counts as zeros, not as a factor: 0 · inf would not be a number.
+TEST(Convolution, InfinityReachesTheWindowsThatHaveItAndNoOther) {
+  Buffer x = Buffer::random({1, 1, 4, 4}, DType::f32, 1, 2), w = Buffer::of({1, 1, 2, 2}, DType::f32, {1, 1, 1, 1}), none;
+  x.set(5, INFINITY);
+  expect_like_reference(SG_BOTH(conv2d), DType::f32, one({1, 1, 5, 5}, DType::f32), {4}, x, w, none,
+                        kernels::ConvArgs{window(2, 1, 1), window(2, 1, 1)});
+}
+
+}  // namespace
+}  // namespace shardgrad::test
