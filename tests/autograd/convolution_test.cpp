@@ -25,8 +25,8 @@ std::vector<double> conv_by_loops(const Tensor& x, const Tensor& w, const ConvOp
           for (int64_t ch = 0; ch < channels; ++ch)
             for (int64_t i = 0; i < w.size(2); ++i)
               for (int64_t j = 0; j < w.size(3); ++j) {
-                int64_t row = r * o.stride + i * o.dilation - o.padding,
-                        col = c * o.stride + j * o.dilation - o.padding;
+                int64_t row = r * o.stride.down + i * o.dilation.down - o.padding.down,
+                        col = c * o.stride.across + j * o.dilation.across - o.padding.across;
                 if (row < 0 || col < 0 || row >= x.size(2) || col >= x.size(3)) continue;
                 sum += at(in, x.shape(), n, k / outs * channels + ch, row, col) * at(weight, w.shape(), k, ch, i, j);
               }
@@ -49,6 +49,7 @@ TEST(Convolution, IsTheSumOverEachWindow) {
                             {{2, 2, 7, 8}, {2, 2, 2, 3}, {.dilation = 2}, 5, 4},
                             {{2, 4, 4, 4}, {6, 2, 3, 3}, {.padding = 1, .groups = 2}, 4, 4},
                             {{2, 3, 4, 4}, {3, 1, 3, 3}, {.stride = 2, .padding = 2, .groups = 3}, 3, 3},
+                            {{2, 2, 9, 8}, {3, 2, 3, 2}, {.stride = {2, 3}, .padding = {0, 1}, .dilation = {1, 2}}, 4, 3},
                             {{0, 2, 4, 4}, {3, 2, 2, 2}, {}, 3, 3},
                             {{2, 5, 1, 1}, {3, 5, 1, 1}, {}, 1, 1}};
   for (const ConvCase& each : cases) {
@@ -90,8 +91,23 @@ TEST(Convolution, GradientsAgreeWithCentralDifferences) {
   check({2, 4, 4, 3}, {2, 2, 2, 2}, [](const Tensor& x, const Tensor& w) {
     return conv2d(x, w, Tensor(), {.stride = 2, .padding = 1, .groups = 2});
   });
+  check({1, 2, 7, 6}, {3, 2, 3, 2}, [](const Tensor& x, const Tensor& w) {
+    return conv2d(x, w, Tensor(), {.stride = {3, 1}, .padding = {2, 1}, .dilation = {2, 1}});
+  });
+  check({2, 2, 6}, {3, 2, 3}, [](const Tensor& x, const Tensor& w) {
+    return conv1d(x, w, Tensor(), {.stride = 2, .padding = 2, .dilation = 2});
+  });
   check({1, 2, 4, 4}, {1}, [](const Tensor& x, const Tensor& w) { return max_pool2d(x, 2) * w; });
   check({1, 2, 4, 4}, {1}, [](const Tensor& x, const Tensor& w) { return avg_pool2d(x, 3, {.stride = 1}) * w; });
+}
+
+// Only what backward reads is kept: the image for the weight's gradient, the weight for the image's.
+TEST(Convolution, KeepsNoArrayOfWindows) {
+  Context context;
+  Tensor x = upstream_like(empty({8, 4, 16, 16}), 1), w = upstream_like(empty({4, 4, 3, 3}), 2).set_requires_grad();
+  int64_t before = context.ledger().current();
+  Tensor y = conv2d(x, w, Tensor(), {.padding = 1});
+  EXPECT_EQ(context.ledger().current() - before, y.numel() * 4);
 }
 
 TEST(Convolution, RunsOnTheOtherDeviceWithTheSameBits) {
@@ -108,12 +124,16 @@ TEST(Convolution, WhatDoesNotFitIsRefused) {
   EXPECT_REFUSED(conv2d(x, zeros({2, 3, 5, 5}), Tensor()), "conv2d", "5 x 5", "does not fit");
   EXPECT_REFUSED(conv2d(x, w, zeros({3})), "bias", "[3]");
   EXPECT_REFUSED(conv2d(x, w, Tensor(), {.stride = 0}), "stride 0");
+  EXPECT_REFUSED(conv2d(x, w, Tensor(), {.padding = {0, -1}}), "conv2d", "padding -1");
+  EXPECT_REFUSED(conv2d(x, w, Tensor(), {.dilation = {0, 1}}), "dilation 0");
+  EXPECT_REFUSED(conv2d(x, w, zeros({2}, DType::f64)), "conv2d", "f32", "f64");
   EXPECT_REFUSED(conv2d(x, w, Tensor(), {.groups = 2}), "2 groups");
   EXPECT_REFUSED(conv2d(x[0], w, Tensor()), "samples, channels");
   EXPECT_REFUSED(conv2d(x, w.to(DType::f64), Tensor()), "conv2d", "f32", "f64");
   EXPECT_REFUSED(max_pool2d(x, 2, {.padding = 2}), "max_pool2d", "padding 2");
   EXPECT_REFUSED(avg_pool2d(x, 5), "avg_pool2d", "does not fit");
   EXPECT_REFUSED(conv1d(x, w, Tensor()), "conv1d", "length");
+  EXPECT_REFUSED(conv1d(zeros({1, 3, 4}), zeros({2, 3, 5}), Tensor()), "conv1d", "1 x 5", "does not fit");
 }
 
 }  // namespace
