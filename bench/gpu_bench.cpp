@@ -175,6 +175,28 @@ void products() {
   }
 }
 
+void convolutions() {
+  for (DType dtype : {DType::bf16, DType::f32}) {
+    const int64_t samples = tiny ? 2 : 64, channels = tiny ? 8 : 64, side = tiny ? 8 : 32;
+    std::string name = concat("conv2d 3 x 3, ", samples, " x ", channels, " x ", side, " x ", side, ' ', dtype);
+    row(name, [&] {
+      Tensor x = randn({samples, channels, side, side}, "x").to(dtype).set_requires_grad();
+      Tensor w = randn({channels, channels, 3, 3}, "w").to(dtype).set_requires_grad(), dy = randn(x.shape(), "dy").to(dtype);
+      auto gradients = [](const Tensor& image, const Tensor& weight, const Tensor& upstream) {
+        conv2d(image, weight, Tensor(), {.padding = 1}).backward(upstream);
+      };
+      Tensor image = x.detach().to(kCpu).set_requires_grad(), weight = w.detach().to(kCpu).set_requires_grad();
+      gradients(image, weight, dy.to(kCpu));
+      gradients(x, w, dy);
+      check(name, x.grad(), image.grad(), tolerance_of(dtype));
+      check(name, w.grad(), weight.grad(), tolerance_of(dtype));
+      double operations = 3 * 2e-12 * double(x.numel()) * double(channels) * 9;
+      report(name, operations / seconds_of(device, 10, [&] { gradients(x, w, dy); }), "TFLOP/s",
+             concat("cuBLASLt's best ", dtype));
+    });
+  }
+}
+
 // The kernels of rungs K3 to K5 of the tutorials, and the library's own product, which goes on from the last ones.
 void ladder() {
   if (!naive.has(device.kind, DType::f32) || (device == kCuda && !is_set("SHARDGRAD_GEMM", "own"))) return;
@@ -293,7 +315,7 @@ void mlps() {
   row("mlp 256 f32 step", small_mlp);
 }
 
-const std::pair<std::string, void (*)()> kParts[] = {{"products", products},
+const std::pair<std::string, void (*)()> kParts[] = {{"products", [] { products(), convolutions(); }},
                                                      {"mlps", mlps},
                                                      {"bandwidths", bandwidths},
                                                      {"losses", losses},

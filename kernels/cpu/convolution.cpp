@@ -17,6 +17,7 @@ namespace {
 using kernels::ConvArgs;
 
 constexpr int64_t kCached = 1 << 18;  // numbers that a thread works on at a time
+constexpr int64_t kSummed = 512;      // places whose products are added in registers
 // Images of so few places, and results for which an array of windows pays.
 constexpr int64_t kSmallPlane = 256, kManyResults = 32;
 
@@ -36,8 +37,8 @@ template <class T, class Run> void for_tasks(int threads, int64_t tasks, int64_t
 // How many places down and across are computed at a time, of which each takes `numbers`.
 struct Bands {
   int64_t rows, cols, down, across;
-  Bands(const Axis& y, const Axis& x, int64_t numbers, int64_t at_least = 1) {
-    int64_t places = std::clamp<int64_t>(kCached / std::max<int64_t>(numbers, 1), 64, 4096);
+  Bands(const Axis& y, const Axis& x, int64_t numbers, int64_t at_least, int64_t at_most) {
+    int64_t places = std::clamp<int64_t>(kCached / std::max<int64_t>(numbers, 1), 64, at_most);
     cols = std::clamp<int64_t>(x.places, 1, places);
     rows = std::clamp<int64_t>(places / cols, 1, std::max<int64_t>(1, y.places));
     rows = std::min(rows, std::max<int64_t>(1, y.places / at_least));
@@ -104,7 +105,7 @@ template <class E, class T = Compute<E>> struct Sums {
   // A band of an image and group at a time.
   void run_bands(int threads) const {
     int64_t images = samples * groups, phases = int64_t(down.phases().size() * across.phases().size());
-    Bands bands(down, across, in * phases + out, (threads + images - 1) / images);
+    Bands bands(down, across, in * phases + out, (threads + images - 1) / images, 4096);
     WindowImage layout(down, across, in, bands.rows, bands.cols, vector());
     int64_t row = int64_t(layout.places().size()) * vector();
     for_tasks<T>(threads, images * bands.count(), layout.size() + out * row, [&](int64_t task, T* memory) {
@@ -119,8 +120,9 @@ template <class E, class T = Compute<E>> struct Sums {
 
   // A group of several small images at a time: the places of their windows side by side, a row for each element.
   void run_matrices(int threads) const {
-    int64_t each = down.places * across.places, together = std::clamp<int64_t>(kCached / (depth() * each + 1), 1, samples);
-    together = std::min(samples, std::max(together, (2 * vector() + each - 1) / each));
+    int64_t each = down.places * across.places, fitting = std::max<int64_t>(4 * kCached / (depth() * each + 1), 1);
+    int64_t together = std::max(fitting, (2 * vector() + each - 1) / each), a_thread = (samples * groups + threads - 1) / threads;
+    together = std::min({samples, together, a_thread});
     WindowImage layout(down, across, in, down.places, across.places, vector());
     int64_t row = round_up(together * each, vector());
     std::vector<int64_t> offsets, places;
@@ -239,20 +241,30 @@ template <class E, class T = Compute<E>> struct Products {
     }
   }
 
+  // Images whose places are summed in one go: several where they are small.
+  int64_t together(const Bands& bands) const {
+    return bands.count() > 1 ? 1 : std::clamp<int64_t>(kSummed / (bands.rows * bands.cols), 1, std::max<int64_t>(x.shape[0], 1));
+  }
+
   void run(const Share& share, const Bands& bands, const WindowImage& layout, T* memory) const {
     int64_t row = padded(share.results), depth = share.channels * window(), places = down.places * across.places;
-    T *grad = memory + layout.size(), *line = grad + bands.rows * bands.cols * row;
+    int64_t samples = x.shape[0], many = together(bands);
+    T *grad = memory + many * layout.size(), *line = grad + many * bands.rows * bands.cols * row;
     T* sums = line + bands.cols * row;
     std::fill(grad, sums + depth * row, T(0));
-    for (int64_t n = 0; n < x.shape[0]; ++n)
+    for (int64_t first = 0; first < samples; first += many)
       for (int64_t b = 0; b < bands.count(); ++b) {
         Band band = bands.at(b, down, across);
-        int64_t channel = (n * groups + share.group) * in() + share.channel;
-        layout.fill(memory, x.as<E>() + channel * down.extent * across.extent, band);
-        int64_t result = (n * groups + share.group) * out() + share.result;
-        turn(grad, line, dy.as<E>() + result * places, band, share.results);
+        int64_t images = std::min(many, samples - first);
+        for (int64_t i = 0; i < images; ++i) {
+          int64_t group = (first + i) * groups + share.group, channel = group * in() + share.channel;
+          layout.fill(memory + i * layout.size(), x.as<E>() + channel * down.extent * across.extent, band);
+          turn(grad + i * places * row, line, dy.as<E>() + (group * out() + share.result) * places, band, share.results);
+        }
         loops().convolution.products[kType<T>]({.k = depth,
                                                 .row = row,
+                                                .images = images,
+                                                .step = layout.size(),
                                                 .rows = band.rows,
                                                 .cols = band.cols,
                                                 .pitch = layout.pitch(),
@@ -265,8 +277,8 @@ template <class E, class T = Compute<E>> struct Products {
   }
 
   int64_t size(const Bands& bands, const WindowImage& layout, const Share& share) const {
-    int64_t places = bands.rows * bands.cols + bands.cols;
-    return layout.size() + (places + share.channels * window()) * padded(share.results);
+    int64_t many = together(bands), places = many * bands.rows * bands.cols + bands.cols;
+    return many * layout.size() + (places + share.channels * window()) * padded(share.results);
   }
 
   void put(const Share& share, const T* sums, int64_t row) const {
@@ -297,7 +309,7 @@ template <class E> void backward_weight(const Launch& launch, OutView dw, View d
   Axis down = Axis::of(args.down, x.shape[2]), across = Axis::of(args.across, x.shape[3]);
   Products<E> products{dy, x, dw, down, across, args.groups};
   int64_t phases = int64_t(down.phases().size() * across.phases().size());
-  Bands bands(down, across, products.in() * phases + products.padded(products.out()));
+  Bands bands(down, across, products.in() * phases + products.padded(products.out()), 1, kSummed);
   auto shares = products.shares(launch.threads);
   std::vector<WindowImage> layouts;
   for (const auto& share : shares)

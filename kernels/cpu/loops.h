@@ -217,11 +217,11 @@ struct WindowSums {
   void* y;
   int64_t y_row;
 };
-/// sums (k, row) += Σ over places of x[offsets[k] + r · pitch + c] · dy (rows · cols, row), place (r, c). `row` is a whole
-/// number of vectors.
+/// sums (k, row) += Σ over places of x[image · step + offsets[k] + r · pitch + c] · dy (images · rows · cols, row), place
+/// (image, r, c). `row` is a whole number of vectors.
 struct WindowProducts {
   int64_t k, row;
-  int64_t rows, cols, pitch;
+  int64_t images, step, rows, cols, pitch;
   const void* x;
   const int64_t* offsets;
   const void* dy;
@@ -235,7 +235,7 @@ struct MatrixCopy {
   const void* from;
   int64_t from_row;
 };
-/// For f32 and f64. The order of each element's sum depends on the window, and in `products` on rows and cols, alone.
+/// For f32 and f64. The order of each element's sum depends on the window, and in `products` on images, rows and cols, alone.
 struct ConvolutionLoops {
   /// Of weights (m, k); takes round_up(m, row_step) · k elements.
   void (*pack[2])(void* packed, const void* weights, int64_t m, int64_t k);
