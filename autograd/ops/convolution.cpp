@@ -3,8 +3,6 @@
 // row three times and row 0. So all windows are one index_select, the convolution one product, and backward what those
 // have.
 
-#include <limits>
-
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/autocast.h>
 #include <shardgrad/autograd/ops/common.h>
@@ -82,15 +80,6 @@ void check_conv(const Tensor& x, const Tensor& weight, const Tensor& bias, const
            weight.shape());
 }
 
-Windows pooling(const char* op, const Tensor& x, int64_t kernel, const PoolOptions& options) {
-  SG_CHECK(kernel >= 1 && options.stride >= 0 && 2 * options.padding <= kernel, op, ": kernel ", kernel, ", stride ",
-           options.stride, " and padding ", options.padding,
-           " are not possible; padding is at most half of the kernel");
-  check_floating(op, x);
-  Window window{kernel, options.stride ? options.stride : kernel, options.padding};
-  return {op, x, window, window};
-}
-
 }  // namespace
 
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options) {
@@ -121,16 +110,6 @@ Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
   ConvOptions along = options;  // of an image one element high, whose height has one place only
   along.padding = 0;
   return squeeze(conv2d(unsqueeze(padded, 2), unsqueeze(weight, 2), bias, along), 2);
-}
-
-Tensor max_pool2d(const Tensor& x, int64_t kernel, const PoolOptions& options) {
-  Windows windows = pooling("max_pool2d", x, kernel, options);
-  return windows.image(max(windows.of(x, -std::numeric_limits<double>::infinity()), 2).values);
-}
-
-Tensor avg_pool2d(const Tensor& x, int64_t kernel, const PoolOptions& options) {
-  Windows windows = pooling("avg_pool2d", x, kernel, options);
-  return windows.image(mean(windows.of(x, 0), 2));
 }
 
 }  // namespace shardgrad
