@@ -58,8 +58,8 @@ struct BatchNormResult {
   Tensor y, mean, rstd;  ///< mean and rstd (C) of this batch, of the biased variance; not differentiable themselves
   Tensor samples = {};   ///< of sync_batch_norm: one element, how many elements of a channel all ranks have
 };
-/// x (N, C, …) with at least one element of each channel, normalised with the batch's own statistics, those of a channel
-/// over all else; weight and bias (C) or undefined.
+/// x (N, C, …) with at least one element of each channel, which is normalised with its own mean and variance in the
+/// batch; weight and bias (C) or undefined.
 BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
 /// Replaces a tensor by its sum over the ranks that share a batch, in the order of the compute stream.
 using SumOverRanks = std::function<void(const Tensor& t)>;

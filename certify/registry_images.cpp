@@ -1,5 +1,5 @@
-// Cases of convolutions, pooling (autograd/ops/convolution.h) and of losses that are made of other operations
-// (autograd/ops/losses.h).
+// Cases of convolutions, pooling (autograd/ops/convolution.h), batch_norm of images, and of losses that are made of
+// other operations (autograd/ops/losses.h).
 
 #include <shardgrad/certify/registry_cases.h>
 
@@ -40,6 +40,27 @@ void add_pooling(std::vector<OpCase>& cases) {
   add("avg_pool2d", middle);
 }
 
+void add_norms(std::vector<OpCase>& cases) {
+  auto batch = [](Inputs in) { return batch_norm(in[0], in[1], in[2]).y; };
+  auto alone = [](Inputs in) { return sync_batch_norm(in[0], in[1], in[2], [](const Tensor&) {}).y; };
+  auto wide = [](const Tensor& x) { return x.dtype() == DType::f64 ? x : cast(x, DType::f32); };
+  auto given = [wide](Inputs in) { return batch_norm_apply(in[0], wide(in[1]), wide(in[2]), in[3], in[4]); };
+  auto add = [&](auto add_one, const Shape& x, auto... note) {
+    InputSpec channel{{x[1]}};
+    add_one(cases, "batch_norm", note..., batch, std::vector<InputSpec>{{x}, channel, channel});
+    add_one(cases, "sync_batch_norm", note..., alone, std::vector<InputSpec>{{x}, channel, channel});
+    add_one(cases, "batch_norm_apply", note..., given,
+            std::vector<InputSpec>{{x}, constant({x[1]}), constant({x[1]}, 0.5, 2), channel, channel});
+  };
+  auto add_small = [](auto&&... args) { add_case(args...); };
+  auto add_large = [](auto&&... args) { add_size_case(args...); };
+  add(add_small, {3, 2, 3, 5}, "images");
+  add(add_small, {2, 3, 5}, "lines");
+  for (const Shape& shape : {Shape{3, 5, 33, 31}, Shape{2, 2, 4099}}) add(add_large, shape);
+  add_case(cases, "batch_norm", "images, plain", [](Inputs in) { return batch_norm(in[0], Tensor(), Tensor()).y; },
+           {{{2, 3, 2, 3}}});
+}
+
 void add_adaptive_pooling(std::vector<OpCase>& cases) {
   for (int64_t size : {1, 2, 3}) {
     auto call = [size](Inputs in) { return adaptive_avg_pool2d(in[0], size); };
@@ -68,6 +89,7 @@ void add_class_losses(std::vector<OpCase>& cases) {
 
 void add_image_cases(std::vector<OpCase>& cases) {
   add_pooling(cases);
+  add_norms(cases);
   size_t first = cases.size();
   add_convolutions(cases);
   add_adaptive_pooling(cases);

@@ -23,8 +23,8 @@ struct PoolOptions {
   int64_t stride = 0;  ///< 0: the kernel, so that windows do not overlap
   int64_t padding = 0;
 };
-/// The largest of each square window of x (N, C, H, W), of fewer than 2^31 places; NaN is larger than any number, what is
-/// padded smaller. Of equal ones the first has the gradient.
+/// The largest of each square window of x (N, C, H, W), of fewer than 2^31 places; NaN is larger than any number, and
+/// what is padded smaller. Of equal ones the first has the gradient.
 Tensor max_pool2d(const Tensor& x, int64_t kernel, const PoolOptions& options = {});
 /// The mean of each square window, zeros at the padding counted.
 Tensor avg_pool2d(const Tensor& x, int64_t kernel, const PoolOptions& options = {});

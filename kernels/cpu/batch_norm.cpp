@@ -54,6 +54,9 @@ void by_columns_backward(const Launch& launch, const Matrix& m, OutView dx, OutV
   });
 }
 
+// Elements of a channel that are added up before their sum is a double.
+constexpr int64_t kTogether = 2048;
+
 // x (samples, channels, places), where a channel has a run of `places` elements in each sample.
 struct Channels {
   int64_t samples, channels, places;
@@ -72,11 +75,11 @@ struct Channels {
 
   // Calls each(bytes from the beginning to its first element, runs) for parts of a channel, in which sums may be taken.
   template <class Each> void over_parts(int64_t channel, const Each& each) const {
-    int64_t runs = std::max<int64_t>(1, kSumChunk / std::max<int64_t>(places, 1));
+    int64_t runs = std::max<int64_t>(1, kTogether / std::max<int64_t>(places, 1));
     for (int64_t n = 0; n < samples; n += runs)
-      for (int64_t i = 0; i < places; i += kSumChunk)
+      for (int64_t i = 0; i < places; i += kTogether)
         each(size_t((n * channels + channel) * places + i) * element,
-             Runs{std::min(runs, samples - n), std::min(kSumChunk, places - i), channels * places});
+             Runs{std::min(runs, samples - n), std::min(kTogether, places - i), channels * places});
   }
   // Calls each(channel) for all of them.
   template <class Each> void over_channels(const Launch& launch, const Each& each) const {

@@ -1,4 +1,4 @@
-// Largest and mean of the windows of images, each image of one thread (isa/pooling.cpp).
+// Largest and mean of the windows of images, each image of one thread: of many windows side by side (isa/pooling.cpp).
 
 #include <shardgrad/kernels/cpu/element.h>
 #include <shardgrad/kernels/cpu/loops.h>
@@ -62,22 +62,56 @@ void max_pool2d(const Launch& launch, OutView y, OutView index, View x, kernels:
   });
 }
 
-// Sums of what the index sends to each place of an image.
-template <class S, class T> void scatter(S* sums, const Images& all, const T* dy, const int32_t* index) {
-  std::fill_n(sums, all.x_size, S(0));
-  for (int64_t i = 0; i < all.y_size; ++i) sums[index[i]] += convert<S>(dy[i]);
+// Windows with more elements in a row than there are places side by side are gone over one by one.
+bool one_by_one(const PoolTask& task) { return task.across.kernel > task.columns; }
+
+// Calls visit(place, rows, columns) for each window with what it sees of an image: [first, last).
+struct Seen {
+  int64_t first, last;
+  Seen(const Window& w, int64_t place, int64_t extent)
+      : first(std::max<int64_t>(0, place * w.stride - w.padding)),
+        last(std::min(extent, place * w.stride - w.padding + w.kernel)) {}
+};
+template <class Visit> void over_windows(const PoolTask& task, const Visit& visit) {
+  for (int64_t r = 0, place = 0; r < task.rows; ++r)
+    for (int64_t c = 0; c < task.columns; ++c, ++place)
+      visit(place, Seen(task.down, r, task.height), Seen(task.across, c, task.width));
+}
+
+// Writes to an image of dx what add(sums) has added to zeros.
+template <class T, class Add> void write_sums(const Images& all, T* dx, void* memory, bool accumulate, const Add& add) {
+  auto* sums = static_cast<Compute<T>*>(memory);
+  std::fill_n(sums, all.x_size, Compute<T>(0));
+  add(sums);
+  loops().elementwise.cast[all.type][int(all.dtype == DType::f64 ? DType::f64 : DType::f32)](dx, sums, all.x_size,
+                                                                                             accumulate);
 }
 
 void max_pool2d_backward(const Launch& launch, OutView dx, View dy, View index, kernels::PoolArgs args) {
   if (dx.numel() == 0) return;
   Images all(dx.shape, dy.shape, dx.dtype, args);
   dispatch_floats(dx.dtype, [&]<class T>() {
-    using S = Compute<T>;
-    auto cast = loops().elementwise.cast[all.type][int(all.dtype == DType::f64 ? DType::f64 : DType::f32)];
-    for_images(launch, all, size_t(all.x_size) * sizeof(S), [&](int64_t i, void* memory) {
-      S* sums = static_cast<S*>(memory);
-      scatter(sums, all, dy.as<T>() + i * all.y_size, index.as<int32_t>() + i * all.y_size);
-      cast(dx.as<T>() + i * all.x_size, sums, all.x_size, dx.beta != 0);
+    for_images(launch, all, size_t(all.x_size) * sizeof(Compute<T>), [&](int64_t image, void* memory) {
+      const T* from = dy.as<T>() + image * all.y_size;
+      const int32_t* to = index.as<int32_t>() + image * all.y_size;
+      write_sums(all, dx.as<T>() + image * all.x_size, memory, dx.beta != 0, [&](auto* sums) {
+        for (int64_t i = 0; i < all.y_size; ++i) sums[to[i]] += convert<Compute<T>>(from[i]);
+      });
+    });
+  });
+}
+
+void mean_one_by_one(const Launch& launch, const Images& all, OutView y, View x) {
+  double count = double(all.task.down.kernel * all.task.across.kernel);
+  dispatch_floats(x.dtype, [&]<class T>() {
+    for_images(launch, all, 0, [&](int64_t image, void*) {
+      const T* from = x.as<T>() + image * all.x_size;
+      T* to = y.as<T>() + image * all.y_size;
+      over_windows(all.task, [&](int64_t place, Seen rows, Seen columns) {
+        Runs runs{rows.last - rows.first, columns.last - columns.first, all.task.width};
+        double sum = loops().channels.sum[all.type](from + rows.first * all.task.width + columns.first, runs);
+        put_sum(to[place], Compute<T>(sum / count), y.beta != 0);
+      });
     });
   });
 }
@@ -85,15 +119,33 @@ void max_pool2d_backward(const Launch& launch, OutView dx, View dy, View index, 
 void avg_pool2d(const Launch& launch, OutView y, View x, kernels::PoolArgs args) {
   if (y.numel() == 0) return;
   Images all(x.shape, y.shape, x.dtype, args);
+  if (one_by_one(all.task)) return mean_one_by_one(launch, all, y, x);
   all.task.accumulate = y.beta != 0;
   for_tasks(launch, all, [&](int64_t i, const PoolTask& task) {
     loops().pooling.mean[all.type](y.as<char>() + all.y_at(i), x.as<char>() + all.x_at(i), task);
   });
 }
 
+void share_one_by_one(const Launch& launch, const Images& all, OutView dx, View dy) {
+  int64_t count = all.task.down.kernel * all.task.across.kernel;
+  dispatch_floats(dx.dtype, [&]<class T>() {
+    for_images(launch, all, size_t(all.x_size) * sizeof(Compute<T>), [&](int64_t image, void* memory) {
+      const T* from = dy.as<T>() + image * all.y_size;
+      write_sums(all, dx.as<T>() + image * all.x_size, memory, dx.beta != 0, [&](auto* sums) {
+        over_windows(all.task, [&](int64_t place, Seen rows, Seen columns) {
+          auto each = convert<Compute<T>>(from[place]) / Compute<T>(count);
+          for (int64_t r = rows.first; r < rows.last; ++r)
+            for (int64_t c = columns.first; c < columns.last; ++c) sums[r * all.task.width + c] += each;
+        });
+      });
+    });
+  });
+}
+
 void avg_pool2d_backward(const Launch& launch, OutView dx, View dy, kernels::PoolArgs args) {
   if (dx.numel() == 0) return;
   Images all(dx.shape, dy.shape, dx.dtype, args);
+  if (one_by_one(all.task)) return share_one_by_one(launch, all, dx, dy);
   all.task.accumulate = dx.beta != 0;
   for_tasks(launch, all, [&](int64_t i, const PoolTask& task) {
     loops().pooling.mean_backward[all.type](dx.as<char>() + all.x_at(i), dy.as<char>() + all.y_at(i), task);

@@ -77,7 +77,7 @@ void expect_batch_norm_like_reference(const Shape& shape, DType dtype, bool affi
   reference::batch_norm(y.out(), mean.out(), rstd.out(), x.in(), weight.in(), bias.in(), 1e-2);
   expect_like_reference(SG_BOTH(batch_norm_apply), dtype, one(shape, dtype), {8}, x, mean, rstd, weight, bias);
   Buffer dweight(channels, dtype), dbias = dweight;
-  expect_like_reference(SG_BOTH(batch_norm_backward), dtype, std::array<Buffer, 3>{y, dweight, dbias}, {24}, dy, x,
+  expect_like_reference(SG_BOTH(batch_norm_backward), dtype, std::array<Buffer, 3>{y, dweight, dbias}, {60}, dy, x,
                         weight, mean, rstd);
 }
 

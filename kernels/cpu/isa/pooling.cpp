@@ -5,7 +5,7 @@
 //
 // A ring keeps as many rows as a window is high.
 
-#include <shardgrad/kernels/cpu/isa/simd.h>
+#include <shardgrad/kernels/cpu/isa/pairs.h>
 #include <shardgrad/kernels/cpu/isa/tables.h>
 
 namespace shardgrad::cpu {

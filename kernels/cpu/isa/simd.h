@@ -172,8 +172,7 @@ SG_INLINE U16 narrow(F32 x, F16) {
   return __builtin_convertvector(bits | sign, U16);
 }
 
-// Elements of a and b in turn: of their lower and of their upper halves. And what undoes that: every second one of a,
-// then of b, from the first and from the second on.
+// Elements of a and b in turn: of their lower and of their upper halves.
 #if defined(__AVX512F__)
 SG_INLINE F32 low(F32 a, F32 b) {
   return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -183,32 +182,16 @@ SG_INLINE F32 high(F32 a, F32 b) {
 }
 SG_INLINE F64 low(F64 a, F64 b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
 SG_INLINE F64 high(F64 a, F64 b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
-SG_INLINE F32 evens(F32 a, F32 b) {
-  return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-}
-SG_INLINE F32 odds(F32 a, F32 b) {
-  return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-}
-SG_INLINE F64 evens(F64 a, F64 b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14); }
-SG_INLINE F64 odds(F64 a, F64 b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15); }
 #elif defined(__AVX2__)
 SG_INLINE F32 low(F32 a, F32 b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
 SG_INLINE F32 high(F32 a, F32 b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
 SG_INLINE F64 low(F64 a, F64 b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
 SG_INLINE F64 high(F64 a, F64 b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
-SG_INLINE F32 evens(F32 a, F32 b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14); }
-SG_INLINE F32 odds(F32 a, F32 b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15); }
-SG_INLINE F64 evens(F64 a, F64 b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6); }
-SG_INLINE F64 odds(F64 a, F64 b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7); }
 #else
 SG_INLINE F32 low(F32 a, F32 b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
 SG_INLINE F32 high(F32 a, F32 b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
 SG_INLINE F64 low(F64 a, F64 b) { return __builtin_shufflevector(a, b, 0, 2); }
 SG_INLINE F64 high(F64 a, F64 b) { return __builtin_shufflevector(a, b, 1, 3); }
-SG_INLINE F32 evens(F32 a, F32 b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6); }
-SG_INLINE F32 odds(F32 a, F32 b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7); }
-SG_INLINE F64 evens(F64 a, F64 b) { return __builtin_shufflevector(a, b, 0, 2); }
-SG_INLINE F64 odds(F64 a, F64 b) { return __builtin_shufflevector(a, b, 1, 3); }
 #endif
 
 // Pack<T>: how elements of type T in memory become a vector V of `width` lanes to compute with, and back.
