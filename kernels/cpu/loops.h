@@ -115,8 +115,8 @@ struct ChannelLoops {
 struct PoolTask {
   int64_t height, width, rows, columns;
   Window down, across;
-  void* workspace;  ///< PoolLoops::workspace bytes, 64-byte aligned
-  bool accumulate, accumulate_index;
+  void* workspace = nullptr;  ///< PoolLoops::workspace bytes, 64-byte aligned
+  bool accumulate = false, accumulate_index = false;
 };
 /// An element of y is made of its window in the order of rows, an element of dx of its windows in theirs.
 struct PoolLoops {

@@ -17,12 +17,9 @@ struct Images {
   PoolTask task;
 
   Images(const Shape& x, const Shape& y, DType of, const kernels::PoolArgs& args)
-      : count(x[0] * x[1]), x_size(x[2] * x[3]), y_size(y[2] * y[3]), dtype(of), type(int(of)), task{x[2],
-                                                                                                     x[3],
-                                                                                                     y[2],
-                                                                                                     y[3],
-                                                                                                     args.down,
-                                                                                                     args.across} {}
+      : count(x[0] * x[1]), x_size(x[2] * x[3]), y_size(y[2] * y[3]), dtype(of), type(int(of)) {
+    task = {x[2], x[3], y[2], y[3], args.down, args.across};
+  }
   size_t x_at(int64_t image) const { return size_t(image * x_size) * size_of(dtype); }
   size_t y_at(int64_t image) const { return size_t(image * y_size) * size_of(dtype); }
 };
@@ -51,17 +48,6 @@ template <class Work> void for_tasks(const Launch& launch, const Images& all, co
   });
 }
 
-void max_pool2d(const Launch& launch, OutView y, OutView index, View x, kernels::PoolArgs args) {
-  if (y.numel() == 0) return;
-  Images all(x.shape, y.shape, x.dtype, args);
-  all.task.accumulate = y.beta != 0;
-  all.task.accumulate_index = index.beta != 0;
-  for_tasks(launch, all, [&](int64_t i, const PoolTask& task) {
-    int32_t* places = index.defined() ? index.as<int32_t>() + i * all.y_size : nullptr;
-    loops().pooling.largest[all.type](y.as<char>() + all.y_at(i), places, x.as<char>() + all.x_at(i), task);
-  });
-}
-
 // Windows with more elements in a row than there are places side by side are gone over one by one.
 bool one_by_one(const PoolTask& task) { return task.across.kernel > task.columns; }
 
@@ -76,6 +62,41 @@ template <class Visit> void over_windows(const PoolTask& task, const Visit& visi
   for (int64_t r = 0, place = 0; r < task.rows; ++r)
     for (int64_t c = 0; c < task.columns; ++c, ++place)
       visit(place, Seen(task.down, r, task.height), Seen(task.across, c, task.width));
+}
+
+void largest_one_by_one(const Launch& launch, const Images& all, OutView y, OutView index, View x) {
+  int64_t width = all.task.width;
+  dispatch_floats(x.dtype, [&]<class T>() {
+    for_images(launch, all, 0, [&](int64_t image, void*) {
+      const T* from = x.as<T>() + image * all.x_size;
+      over_windows(all.task, [&](int64_t place, Seen rows, Seen columns) {
+        int64_t at = rows.first * width + columns.first;
+        auto top = convert<Compute<T>>(from[at]);
+        for (int64_t r = rows.first; r < rows.last; ++r)
+          for (int64_t i = r * width + columns.first; i < r * width + columns.last; ++i) {
+            auto value = convert<Compute<T>>(from[i]);
+            if (value <= top || top != top) continue;  // NaN is above all, and stays
+            top = value;
+            at = i;
+          }
+        place += image * all.y_size;
+        put_sum(y.as<T>()[place], top, y.beta != 0);
+        if (index.defined()) put(index.as<int32_t>()[place], int32_t(at), index.beta != 0);
+      });
+    });
+  });
+}
+
+void max_pool2d(const Launch& launch, OutView y, OutView index, View x, kernels::PoolArgs args) {
+  if (y.numel() == 0) return;
+  Images all(x.shape, y.shape, x.dtype, args);
+  if (one_by_one(all.task)) return largest_one_by_one(launch, all, y, index, x);
+  all.task.accumulate = y.beta != 0;
+  all.task.accumulate_index = index.beta != 0;
+  for_tasks(launch, all, [&](int64_t i, const PoolTask& task) {
+    int32_t* places = index.defined() ? index.as<int32_t>() + i * all.y_size : nullptr;
+    loops().pooling.largest[all.type](y.as<char>() + all.y_at(i), places, x.as<char>() + all.x_at(i), task);
+  });
 }
 
 // Writes to an image of dx what add(sums) has added to zeros.

@@ -127,7 +127,7 @@ TEST(BatchNorm, OverTheGlobalBatchTrainsTheSameModelOnAnyNumberOfRanks) {
 
 // Ranks with one image, none, and two: those of all together are normalised as one process does it.
 TEST(BatchNorm, OfImagesOverAllRanksIsThatOfOneProcess) {
-  constexpr int64_t kCuts[] = {0, 1, 1, 3};
+  static constexpr int64_t kCuts[] = {0, 1, 1, 3};
   auto batch = [](const char* name, int rank, int world) {
     Tensor all = rows_of_batch(name, 0, 0, 3, 2 * 3 * 4, DType::f64).view({3, 2, 3, 4});
     return world == 1 ? all : clone(all.rows(kCuts[rank], kCuts[rank + 1]));
@@ -137,10 +137,12 @@ TEST(BatchNorm, OfImagesOverAllRanksIsThatOfOneProcess) {
   std::vector<double> running;
   auto run = [&](nn::Child<nn::BatchNorm2d>& norm, int rank, int world) {
     norm->to(DType::f64);
-    Tensor x = batch("x", rank, world).set_requires_grad(), out = norm(x);
-    out.backward(batch("dy", rank, world));
+    Tensor x = batch("x", rank, world);
+    x.set_requires_grad();
+    Tensor result = norm(x);
+    result.backward(batch("dy", rank, world));
     std::lock_guard lock(mutex);
-    y[size_t(rank)] = values_of(out.detach()), dx[size_t(rank)] = values_of(x.grad());
+    y[size_t(rank)] = values_of(result.detach()), dx[size_t(rank)] = values_of(x.grad());
     running = values_of(norm->running_var);
   };
   auto whole = [](const std::vector<std::vector<double>>& parts) {
