@@ -48,7 +48,7 @@ template <class Work> void for_tasks(const Launch& launch, const Images& all, co
   });
 }
 
-// Windows with more elements in a row than there are places side by side are gone over one by one.
+// Windows with as many elements in a row as there are places side by side, or more, are gone over one by one.
 bool one_by_one(const PoolTask& task) { return task.across.kernel >= task.columns; }
 
 // Calls visit(place, rows, columns) for each window with what it sees of an image: [first, last).

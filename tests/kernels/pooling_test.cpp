@@ -19,16 +19,20 @@ struct PoolCase {
 };
 
 const PoolCase kCases[] = {
-    {{2, 3, 4, 6}, {2, 2}, {2, 2}},         {{1, 1, 1, 1}, {1, 1}, {1, 1}}, {{1, 2, 3, 5}, {1, 100000}, {1, 100000}},
-    {{2, 2, 5, 67}, {2, 2}, {2, 2}},         // a row and a column that no window sees
-    {{1, 2, 9, 70}, {3, 1, 1}, {3, 1, 1}},   // overlapping
-    {{2, 1, 17, 41}, {3, 2, 1}, {3, 2, 1}},  // as ResNets begin
-    {{1, 2, 8, 9}, {2, 1}, {2, 1}},          //
-    {{1, 2, 11, 50}, {5, 3, 2}, {5, 3, 2}},  // more than twice as wide as it moves on
-    {{2, 1, 13, 80}, {2, 5, 1}, {2, 5, 1}},  // with gaps
-    {{1, 3, 7, 33}, {7, 7}, {1, 1}},         // one row of places
-    {{1, 2, 40, 3}, {3, 2}, {2, 4, 1}},      // windows that are no squares
-    {{3, 2, 2, 2}, {3, 2, 1}, {3, 2, 1}},    // windows larger than the image
+    {{2, 3, 6, 10}, {2, 2}, {2, 2}},
+    {{2, 2, 5, 67}, {2, 2}, {2, 2}},           // a row and a column that no window sees
+    {{1, 2, 9, 70}, {3, 1, 1}, {3, 1, 1}},     // overlapping
+    {{2, 1, 17, 41}, {3, 2, 1}, {3, 2, 1}},    // as ResNets begin
+    {{1, 2, 8, 9}, {2, 1}, {2, 1}},            // of an even size, and overlapping
+    {{1, 2, 11, 50}, {5, 3, 2}, {5, 3, 2}},    // that overlap by two
+    {{2, 1, 13, 80}, {2, 5, 1}, {2, 5, 1}},    // with gaps
+    {{1, 3, 7, 33}, {7, 7}, {1, 1}},           // one row of places
+    {{1, 2, 40, 9}, {3, 2}, {2, 4, 1}},        // no squares
+    {{2, 3, 4, 4}, {2, 2}, {2, 2}},            // as wide as the places, from here on
+    {{3, 2, 2, 2}, {3, 2, 1}, {3, 2, 1}},      // larger than the image
+    {{1, 1, 1, 1}, {1, 1}, {1, 1}},            // one place
+    {{1, 2, 3, 5}, {1, 100000}, {1, 100000}},  // a stride longer than the image
+    {{2, 2, 9, 7}, {5, 1, 2}, {7, 1, 3}},      // overlapping windows, in the padding on both sides
     {{0, 3, 4, 4}, {2, 2}, {2, 2}},
 };
 
@@ -84,16 +88,24 @@ TEST(Pooling, NaNIsAboveAllAndThePaddingBelowMinusInfinity) {
     }
 }
 
+// 2^24 + 1 + 1 is 2^24 from the left and 2^24 + 2 from the right. Of a narrow image, and of a wide one.
 TEST(Pooling, GradientsOfOverlappingWindowsAreAddedInTheirOrder) {
-  Buffer dx({1, 1, 1, 3}, DType::f32), dy = Buffer::of({1, 1, 1, 3}, DType::f32, {0x1p24, 1, 1});
-  Buffer index = Buffer::of({1, 1, 1, 3}, DType::i32, {1, 1, 1});
-  kernels::PoolArgs args{{1, 1}, {3, 1, 1}};
   Context context;
-  kernel_of(kernels::max_pool2d_backward, DType::f32)(1, dx.poison().out(), dy.in(), index.in(), args);
-  EXPECT_EQ(dx.get(1), 0x1p24) << "2^24 + 1 + 1 from the left; from the right it would be 2^24 + 2";
-  dy = Buffer::of({1, 1, 1, 3}, DType::f32, {3 * 0x1p24, 3, 3});
-  kernel_of(kernels::avg_pool2d_backward, DType::f32)(1, dx.poison().out(), dy.in(), args);
-  EXPECT_EQ(dx.get(1), 0x1p24);
+  for (int64_t width : {3, 9}) {
+    Shape shape{1, 1, 1, width};
+    Buffer dx(shape, DType::f32), dy(shape, DType::f32), index(shape, DType::i32);
+    kernels::PoolArgs args{{1, 1}, {3, 1, 1}};
+    auto fill = [&](double factor) {
+      for (int64_t c = 0; c < width; ++c) dy.set(c, c == 0 ? factor * 0x1p24 : c < 3 ? factor : 0);
+    };
+    for (int64_t c = 0; c < width; ++c) index.set(c, c < 3 ? 1 : double(c));
+    fill(1);
+    kernel_of(kernels::max_pool2d_backward, DType::f32)(1, dx.poison().out(), dy.in(), index.in(), args);
+    EXPECT_EQ(dx.get(1), 0x1p24) << width;
+    fill(3);
+    kernel_of(kernels::avg_pool2d_backward, DType::f32)(1, dx.poison().out(), dy.in(), args);
+    EXPECT_EQ(dx.get(1), 0x1p24) << width;
+  }
 }
 
 }  // namespace
