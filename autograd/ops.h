@@ -56,16 +56,17 @@ Tensor rope(const Tensor& qkv, const Tensor& table, int64_t heads, int64_t kv_he
             int64_t first_position = 0);
 struct BatchNormResult {
   Tensor y, mean, rstd;  ///< mean and rstd (C) of this batch, of the biased variance; not differentiable themselves
-  Tensor samples = {};   ///< of sync_batch_norm: one element, how many samples all ranks have
+  Tensor samples = {};   ///< of sync_batch_norm: one element, how many elements of a channel all ranks have
 };
-/// x (N, C) with at least one sample, normalised with the batch's own statistics; weight and bias (C) or undefined.
+/// x (N, C, …) with at least one element of each channel, which is normalised with its own mean and variance in the
+/// batch; weight and bias (C) or undefined.
 BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
 /// Replaces a tensor by its sum over the ranks that share a batch, in the order of the compute stream.
 using SumOverRanks = std::function<void(const Tensor& t)>;
 /// The same with the statistics of all ranks' samples, of which a rank may have any number.
 BatchNormResult sync_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                 const SumOverRanks& sum_over_ranks, double eps = 1e-5);
-/// x (N, C), normalised with given statistics (f32, or f64 for f64), which are constants.
+/// x (N, C, …), normalised with given statistics (f32, or f64 for f64), which are constants.
 Tensor batch_norm_apply(const Tensor& x, const Tensor& mean, const Tensor& rstd, const Tensor& weight,
                         const Tensor& bias);
 /// Zeroes each element with probability p, below 1, and scales the others by 1/(1-p). The mask is a function of (seed,

@@ -1,5 +1,5 @@
-// Cases of convolutions, pooling (autograd/ops/convolution.h) and of losses that are made of other operations
-// (autograd/ops/losses.h).
+// Cases of convolutions, pooling (autograd/ops/convolution.h), batch_norm of images, and of losses that are made of
+// other operations (autograd/ops/losses.h).
 
 #include <shardgrad/certify/registry_cases.h>
 
@@ -19,12 +19,54 @@ void add_convolutions(std::vector<OpCase>& cases) {
 }
 
 void add_pooling(std::vector<OpCase>& cases) {
-  auto largest = [](Inputs in) { return max_pool2d(in[0], 3, {.stride = 2, .padding = 1}); };
-  add_case(cases, "max_pool2d", "", largest, {{{2, 3, 5, 4}}});
-  add_size_case(cases, "max_pool2d", largest, {{{2, 3, 17, 15}}});
-  auto middle = [](Inputs in) { return avg_pool2d(in[0], 2); };
-  add_case(cases, "avg_pool2d", "", middle, {{{2, 3, 4, 6}}});
-  add_size_case(cases, "avg_pool2d", middle, {{{2, 3, 18, 16}}});
+  auto largest = [](int64_t kernel, PoolOptions options) {
+    return [=](Inputs in) { return max_pool2d(in[0], kernel, options); };
+  };
+  auto middle = [](int64_t kernel, PoolOptions options) {
+    return [=](Inputs in) { return avg_pool2d(in[0], kernel, options); };
+  };
+  auto add = [&](const char* op, auto of) {
+    add_case(cases, op, "", of(2, {}), {{{2, 3, 4, 6}}});
+    add_case(cases, op, "padded", of(3, {.stride = 2, .padding = 1}), {{{2, 3, 5, 4}}});
+    add_case(cases, op, "overlapping", of(2, {.stride = 1}), {{{1, 2, 4, 3}}});
+    add_case(cases, op, "apart", of(2, {.stride = 3, .padding = 1}), {{{1, 2, 7, 8}}});
+    add_case(cases, op, "no samples", of(2, {}), {{{0, 3, 4, 4}}});
+    add_size_case(cases, op, of(2, {}), {{{2, 3, 18, 67}}});
+    add_size_case(cases, op, of(3, {.stride = 2, .padding = 1}), {{{2, 3, 17, 33}}}, "padded ");
+    add_size_case(cases, op, of(3, {.stride = 1, .padding = 1}), {{{2, 2, 9, 131}}}, "overlapping ");
+    add_size_case(cases, op, of(4, {.stride = 5, .padding = 2}), {{{2, 3, 23, 101}}}, "apart ");
+  };
+  add("max_pool2d", largest);
+  add("avg_pool2d", middle);
+}
+
+void add_norms(std::vector<OpCase>& cases) {
+  auto batch = [](Inputs in) { return batch_norm(in[0], in[1], in[2]).y; };
+  auto alone = [](Inputs in) { return sync_batch_norm(in[0], in[1], in[2], [](const Tensor&) {}).y; };
+  auto wide = [](const Tensor& x) { return x.dtype() == DType::f64 ? x : cast(x, DType::f32); };
+  auto given = [wide](Inputs in) { return batch_norm_apply(in[0], wide(in[1]), wide(in[2]), in[3], in[4]); };
+  auto add = [&](auto add_one, const Shape& x, auto... note) {
+    InputSpec channel{{x[1]}};
+    add_one(cases, "batch_norm", note..., batch, std::vector<InputSpec>{{x}, channel, channel});
+    add_one(cases, "sync_batch_norm", note..., alone, std::vector<InputSpec>{{x}, channel, channel});
+    add_one(cases, "batch_norm_apply", note..., given,
+            std::vector<InputSpec>{{x}, constant({x[1]}), constant({x[1]}, 0.5, 2), channel, channel});
+  };
+  auto add_small = [](auto&&... args) { add_case(args...); };
+  auto add_large = [](auto&&... args) { add_size_case(args...); };
+  add(add_small, {3, 2, 3, 5}, "images");
+  add(add_small, {2, 3, 5}, "lines");
+  for (const Shape& shape : {Shape{3, 5, 33, 31}, Shape{2, 2, 4099}}) add(add_large, shape);
+  add_case(cases, "batch_norm", "images, plain", [](Inputs in) { return batch_norm(in[0], Tensor(), Tensor()).y; },
+           {{{2, 3, 2, 3}}});
+}
+
+void add_adaptive_pooling(std::vector<OpCase>& cases) {
+  for (int64_t size : {1, 2, 3}) {
+    auto call = [size](Inputs in) { return adaptive_avg_pool2d(in[0], size); };
+    add_case(cases, "adaptive_avg_pool2d", concat("to ", size), call, {{{2, 3, 4, 6}}});
+    add_size_case(cases, "adaptive_avg_pool2d", call, {{{2, 3, 17, 15}}}, concat("to ", size, " "));
+  }
 }
 
 template <class Call>
@@ -46,9 +88,11 @@ void add_class_losses(std::vector<OpCase>& cases) {
 }  // namespace
 
 void add_image_cases(std::vector<OpCase>& cases) {
+  add_pooling(cases);
+  add_norms(cases);
   size_t first = cases.size();
   add_convolutions(cases);
-  add_pooling(cases);
+  add_adaptive_pooling(cases);
   auto bce = [](const Tensor& x, const Tensor& t) { return binary_cross_entropy_with_logits(x, t); };
   add_loss(cases, "binary_cross_entropy_with_logits", bce, {}, {0, 1});
   add_loss(cases, "l1_loss", [](const Tensor& x, const Tensor& t) { return l1_loss(x, t); }, {3, 5});

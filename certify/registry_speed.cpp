@@ -129,6 +129,14 @@ void add_rows(std::vector<OpCase>& cases) {
                  {{kLarge}, index_below(kSide, {kSide})});
 }
 
+void add_images(std::vector<OpCase>& cases) {
+  InputSpec images{{64, 64, 64, 64}}, channel{{64}};
+  add_speed_case(cases, "batch_norm", [](Inputs in) { return batch_norm(in[0], in[1], in[2]).y; },
+                 {images, channel, channel});
+  add_speed_case(cases, "max_pool2d", [](Inputs in) { return max_pool2d(in[0], 2); }, {images});
+  add_speed_case(cases, "avg_pool2d", [](Inputs in) { return avg_pool2d(in[0], 2); }, {images});
+}
+
 void add_products(std::vector<OpCase>& cases) {
   for (int64_t n : {int64_t(1024), kSide}) {
     add_speed_case(cases, "matmul", [](Inputs in) { return matmul(in[0], in[1]); }, {{{n, n}}, {{n, n}}});
@@ -148,6 +156,7 @@ void add_speed_cases(std::vector<OpCase>& cases) {
   add_unaries(cases);
   add_shape_changes(cases);
   add_rows(cases);
+  add_images(cases);
   add_products(cases);
 }
 

@@ -150,7 +150,7 @@ extern Slot<OutView, View, View, View, ConvArgs> conv2d;
 extern Slot<OutView, View, View, ConvArgs> conv2d_backward_input;            ///< (dx, dy(key), w, args)
 extern Slot<OutView, OutView, View, View, ConvArgs> conv2d_backward_weight;  ///< (dw, dbias, dy(key), x, args)
 struct PoolArgs {
-  Window down, across;  ///< padding is at most half of the kernel
+  Window down, across;  ///< dilation is 1, and padding at most half of the kernel
 };
 /// (y, index i32, x(key), args): the largest of each window, and where in its image it lies (row · width + column). Of
 /// equal ones the first, NaN before all; what is padded is never taken.

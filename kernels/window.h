@@ -5,8 +5,8 @@
 
 namespace shardgrad {
 
-/// A window of `kernel` elements at every `stride`-th place of the input, with `padding` elements more at both ends, its
-/// elements `dilation` apart.
+/// A window of `kernel` elements at every `stride`-th place of the input, with `padding` elements more at both ends,
+/// its elements `dilation` apart.
 struct Window {
   int64_t kernel, stride = 1, padding = 0, dilation = 1;
   /// How many places there are.

@@ -73,6 +73,15 @@ class AvgPool2d : public Module {
   PoolOptions options_;
 };
 
+class AdaptiveAvgPool2d : public Module {
+ public:
+  explicit AdaptiveAvgPool2d(int64_t size) : size_(size) {}
+  Tensor forward(const Tensor& x) { return adaptive_avg_pool2d(x, size_); }
+
+ private:
+  int64_t size_;
+};
+
 /// All dimensions but the first as one.
 struct Flatten : Module {
   Tensor forward(const Tensor& x) { return flatten(x, 1); }

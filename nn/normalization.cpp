@@ -1,6 +1,5 @@
 #include <shardgrad/nn/normalization.h>
 
-#include <algorithm>
 #include <limits>
 
 #include <shardgrad/core/context.h>
@@ -27,26 +26,32 @@ BatchNorm1d::BatchNorm1d(int64_t channels, double eps, double momentum, bool aff
 }
 
 Tensor BatchNorm1d::forward(const Tensor& x) {
-  if (training() && sum_over_ranks_) return forward_of_all_ranks(x);
+  SG_CHECK(x.ndim() == 2 || x.ndim() == 3, "BatchNorm1d: the input is (samples, channels), or (samples, channels, ",
+           "length), got ", x.shape());
+  return normalize(x);
+}
+
+Tensor BatchNorm1d::normalize(const Tensor& x) {
+  int64_t count = x.size(1) ? x.numel() / x.size(1) : x.size(0);
+  if (training() && sum_over_ranks_) return forward_of_all_ranks(x, count);
   // No samples have no statistics: nothing moves, the result is empty and the gradients are zero.
-  bool empty = x.ndim() == 2 && x.size(0) == 0;
-  if (!training() || empty) {
+  if (!training() || count == 0) {
     DType wide = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
     return batch_norm_apply(x, running_mean.to(wide), pow(running_var.to(wide) + eps_, -0.5), weight, bias);
   }
-  SG_CHECK(x.ndim() == 2 && x.size(0) >= 2,
-           "BatchNorm1d: in training the input must be (samples, channels) with at least two samples, or none, got ",
+  SG_CHECK(count >= 2, type_name(), ": in training a channel must have at least two elements, or none, got ",
            x.shape());
   BatchNormResult batch = batch_norm(x, weight, bias, eps_);
   if (!recomputing())
-    update_running(batch, full({1}, double(x.size(0)) / double(x.size(0) - 1), {batch.mean.dtype(), x.device()}));
+    update_running(batch, full({1}, double(count) / double(count - 1), {batch.mean.dtype(), x.device()}));
   return batch.y;
 }
 
-// A rank with two samples knows that there are enough; one that has fewer looks at the sum, and all do if all have.
-Tensor BatchNorm1d::forward_of_all_ranks(const Tensor& x) {
+// A rank with two elements of each channel knows that there are enough; one that has fewer looks at the sum, and all do
+// if all have.
+Tensor BatchNorm1d::forward_of_all_ranks(const Tensor& x, int64_t count) {
   BatchNormResult batch = sync_batch_norm(x, weight, bias, sum_over_ranks_, eps_);
-  bool few = x.size(0) < 2 && x.device() != kMeta;
+  bool few = count < 2 && x.device() != kMeta;
   double samples = few ? batch.samples.item() : 2;
   SG_CHECK(samples != 1, "BatchNorm1d: in training the ranks have one sample together, which has no variance; they ",
            "need two, or none");
@@ -56,9 +61,7 @@ Tensor BatchNorm1d::forward_of_all_ranks(const Tensor& x) {
 
 Tensor BatchNorm2d::forward(const Tensor& x) {
   SG_CHECK(x.ndim() == 4, "BatchNorm2d: the input is (samples, channels, height, width), got ", x.shape());
-  Tensor last = permute(x, {0, 2, 3, 1});
-  Tensor y = BatchNorm1d::forward(reshape(last, {last.numel() / std::max<int64_t>(1, x.size(1)), x.size(1)}));
-  return permute(reshape(y, last.shape()), {0, 3, 1, 2});
+  return normalize(x);
 }
 
 GroupNorm::GroupNorm(int64_t groups, int64_t channels, double eps, bool affine)

@@ -29,31 +29,34 @@ class RMSNorm : public Module {
   double eps_;
 };
 
-/// Normalises each channel of x (samples, channels) over the samples. In training with the batch's own statistics,
-/// which also move the running ones by `momentum` (the variance in its unbiased form, as PyTorch's); in evaluation with
-/// the running ones. The statistics are of this rank's samples, or of all ranks' once fsdp::convert_sync_batchnorm was
-/// called.
+/// Normalises each channel of x (samples, channels), or (samples, channels, length), over the samples and their places,
+/// which count alike. In training with the batch's own statistics, which also move the running ones by `momentum` (the
+/// variance in its unbiased form, as PyTorch's); in evaluation with the running ones. The statistics are of this rank's
+/// samples, or of all ranks' once fsdp::convert_sync_batchnorm was called.
 class BatchNorm1d : public Module {
  public:
   Tensor weight, bias;  ///< (channels); undefined when not affine
   Tensor running_mean, running_var;
 
   explicit BatchNorm1d(int64_t channels, double eps = 1e-5, double momentum = 0.1, bool affine = true);
-  /// Throws Error(input) in training for one sample, which has no variance. A rank without samples takes part: the
-  /// result is empty, its gradients are zero, and the running statistics stay as they are.
+  /// Throws Error(input) in training for one element of each channel, which has no variance. A rank without samples
+  /// takes part: the result is empty, its gradients are zero, and the running statistics stay as they are.
   Tensor forward(const Tensor& x);
   /// Takes statistics in training from the samples of all ranks that `sum_over_ranks` adds up, from now on. Then a rank
   /// may have any number of samples, if they are at least two together.
   void synchronise(SumOverRanks sum_over_ranks) { sum_over_ranks_ = std::move(sum_over_ranks); }
 
+ protected:
+  Tensor normalize(const Tensor& x);
+
  private:
-  Tensor forward_of_all_ranks(const Tensor& x);
+  Tensor forward_of_all_ranks(const Tensor& x, int64_t count);
   void update_running(const BatchNormResult& batch, const Tensor& unbiased);
   double eps_, momentum_;
   SumOverRanks sum_over_ranks_;
 };
 
-/// The same of images (samples, channels, height, width), whose places count as samples.
+/// The same of images (samples, channels, height, width).
 class BatchNorm2d : public BatchNorm1d {
  public:
   using BatchNorm1d::BatchNorm1d;

@@ -104,6 +104,8 @@ void bind_images(nb::module_& m) {
   };
   pool("max_pool2d", max_pool2d, "The largest of each window; stride is the kernel's size unless given.");
   pool("avg_pool2d", avg_pool2d, "The mean of each window, zeros at the padding.");
+  m.def("adaptive_avg_pool2d", adaptive_avg_pool2d, "x"_a, "output_size"_a, Waits(),
+        "The means of output_size parts of each image down, and across.");
 }
 
 // Losses of elements.

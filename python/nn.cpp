@@ -153,7 +153,7 @@ void bind_normalisations(nb::module_& m) {
             make(self, groups, channels, eps, affine);
           },
           "num_groups"_a, "num_channels"_a, "eps"_a = 1e-5, "affine"_a = true);
-  bind_batch_norm<nn::BatchNorm1d>(m, "BatchNorm1d", "Each channel of (samples, channels) over the samples.");
+  bind_batch_norm<nn::BatchNorm1d>(m, "BatchNorm1d", "Each channel of (samples, channels[, length]).");
   bind_batch_norm<nn::BatchNorm2d>(m, "BatchNorm2d", "Each channel of (samples, channels, height, width).");
 }
 
@@ -204,6 +204,13 @@ void bind_nn(nb::module_& m) {
   bind_conv<nn::Conv1d>(m, "Conv1d", "x (N, in, L) to (N, out, L').");
   bind_pool<nn::MaxPool2d>(m, "MaxPool2d", "The largest of each window.");
   bind_pool<nn::AvgPool2d>(m, "AvgPool2d", "The mean of each window.");
+  Layer<nn::AdaptiveAvgPool2d, Tensor>(m, "AdaptiveAvgPool2d",
+                                       "The means of so many parts of each image down, and across.")
+      .def_forward("x"_a)
+      .def(
+          "__init__",
+          [](nn::AdaptiveAvgPool2d* self, const Extent& size) { make(self, side("AdaptiveAvgPool2d", size)); },
+          "output_size"_a);
   bind_normalisations(m);
   bind_recurrent(m);
 }

@@ -97,6 +97,11 @@ def operations():
         "mse_loss": (F.mse_loss, [x, y]),
         "cross_entropy": (F.cross_entropy, [randn(6, 5), index(5, 6)]),
         "cross_entropy_ignored": (lambda v, i: F.cross_entropy(v, i, ignore_index=2), [randn(9, 4), index(4, 9)]),
+        "batch_norm_images": (batch_norm, [randn(3, 2, 4, 5), randn(2), randn(2)]),
+        "max_pool2d": (lambda v: F.max_pool2d(v, 3, 2, 1), [randn(2, 2, 5, 6)]),
+        "max_pool2d_equal": (lambda v: F.max_pool2d(v, 2, 1), [(index(3, 1, 2, 4, 5) - 1.0).requires_grad_()]),
+        "avg_pool2d": (lambda v: F.avg_pool2d(v, 3, 2, 1), [randn(2, 2, 5, 6)]),
+        "adaptive_avg_pool2d": (lambda v: F.adaptive_avg_pool2d(v, 3), [randn(2, 2, 5, 7)]),
     }
 
 

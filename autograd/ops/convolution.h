@@ -29,9 +29,13 @@ struct PoolOptions {
   int64_t stride = 0;  ///< 0: the kernel, so that windows do not overlap
   int64_t padding = 0;
 };
-/// The largest of each square window of x (N, C, H, W); what is padded is smaller than any.
+/// The largest of each square window of x (N, C, H, W), of fewer than 2^31 places; NaN is larger than any number, and
+/// what is padded smaller. Of equal ones the first has the gradient.
 Tensor max_pool2d(const Tensor& x, int64_t kernel, const PoolOptions& options = {});
-/// The mean of each square window, zeros at the padding.
+/// The mean of each square window, zeros at the padding counted.
 Tensor avg_pool2d(const Tensor& x, int64_t kernel, const PoolOptions& options = {});
+/// The means of size · size parts of each image: row i of them goes from ⌊i · H / size⌋ to ⌈(i + 1) · H / size⌉, and
+/// columns likewise.
+Tensor adaptive_avg_pool2d(const Tensor& x, int64_t size);
 
 }  // namespace shardgrad

@@ -90,8 +90,8 @@ inline void max_pool2d(OutView y, OutView index, View x, kernels::PoolArgs args)
   for_each_pooled(x.shape, y.shape, args, [&](int64_t to, int64_t from, int64_t) {
     if (from < 0) return;
     double value = get(x, from), &top = best[size_t(to)];
-    bool first = at[size_t(to)] < 0, larger = value > top || (std::isnan(value) && !std::isnan(top));
-    if (first || larger) top = value, at[size_t(to)] = from % (x.shape[2] * x.shape[3]);
+    bool larger = value > top || (std::isnan(value) && !std::isnan(top));
+    if (larger || at[size_t(to)] < 0) top = value, at[size_t(to)] = from % (x.shape[2] * x.shape[3]);
   });
   put_all(y, best);
   for (int64_t i = 0; index.defined() && i < index.numel(); ++i) put_integer(index, i, at[size_t(i)]);

@@ -44,13 +44,25 @@ inline void put_wanted(const OutView& y, int64_t i, double value) {
   if (y.defined()) put(y, i, value);
 }
 
-/// mean and 1 / sqrt(variance + eps) of n elements, `step` apart.
+/// What shares a mean and a variance: a row's elements, or a channel's of (samples, channels, …).
+struct Together {
+  int64_t first, count, run, stride;  ///< runs of elements, whose beginnings are `stride` apart
+  static Together row(const Shape& x, int64_t r) { return {r * x[-1], x[-1], x[-1], 0}; }
+  static Together channel(const Shape& x, int64_t c) {
+    int64_t places = 1;
+    for (int d = 2; d < x.ndim(); ++d) places *= x[d];
+    return {c * places, x[0] * places, places, x[1] * places};
+  }
+  int64_t operator[](int64_t k) const { return first + k / run * stride + k % run; }
+};
+
+/// mean and 1 / sqrt(variance + eps).
 struct Moments {
   double mean = 0, rstd = 0;
-  Moments(const View& x, int64_t first, int64_t n, int64_t step, double eps) {
-    double variance = 0;
-    for (int64_t i = 0; i < n; ++i) mean += get(x, first + i * step) / double(n);
-    for (int64_t i = 0; i < n; ++i) variance += std::pow(get(x, first + i * step) - mean, 2) / double(n);
+  Moments(const View& x, const Together& all, double eps) {
+    double variance = 0, n = double(all.count);
+    for (int64_t k = 0; k < all.count; ++k) mean += get(x, all[k]) / n;
+    for (int64_t k = 0; k < all.count; ++k) variance += std::pow(get(x, all[k]) - mean, 2) / n;
     rstd = 1 / std::sqrt(variance + eps);
   }
 };
@@ -58,7 +70,7 @@ struct Moments {
 inline void layer_norm(OutView y, OutView mean, OutView rstd, View x, View weight, View bias, double eps) {
   int64_t cols = x.shape[-1];
   for (int64_t r = 0; r < rows_of(x); ++r) {
-    Moments m(x, r * cols, cols, 1, eps);
+    Moments m(x, Together::row(x.shape, r), eps);
     put_wanted(mean, r, m.mean);
     put_wanted(rstd, r, m.rstd);
     for (int64_t c = 0; c < cols; ++c)
@@ -66,41 +78,38 @@ inline void layer_norm(OutView y, OutView mean, OutView rstd, View x, View weigh
   }
 }
 
-/// Σ dy · x̂ and Σ dy per column, into dweight and dbias where wanted; statistics per row or per column.
-inline void weight_gradients(OutView dweight, OutView dbias, View dy, View x, View mean, View rstd, bool per_row) {
-  int64_t cols = x.shape[-1];
-  for (int64_t c = 0; c < cols; ++c) {
-    double weight_sum = 0, bias_sum = 0;
-    for (int64_t r = 0; r < rows_of(x); ++r) {
-      int64_t i = r * cols + c, s = per_row ? r : c;
-      weight_sum += get(dy, i) * (get(x, i) - get(mean, s)) * get(rstd, s);
-      bias_sum += get(dy, i);
-    }
-    put_wanted(dweight, c, weight_sum);
-    put_wanted(dbias, c, bias_sum);
-  }
-}
-
-/// dx = scale · rstd · (g - mean(g) - x̂ · mean(g · x̂)), g = dy · weight, over n elements `step` apart.
+/// dx = scale · rstd · (g - mean(g) - x̂ · mean(g · x̂)), g = dy · weight.
 template <class WeightAt>
-void normalize_backward(OutView dx, View dy, View x, double mean, double rstd, WeightAt weight, int64_t first,
-                        int64_t n, int64_t step, double scale = 1) {
-  double mean_g = 0, mean_dot = 0;
-  for (int64_t i = first; i < first + n * step; i += step) {
-    mean_g += get(dy, i) * weight(i) / double(n);
-    mean_dot += get(dy, i) * weight(i) * (get(x, i) - mean) * rstd / double(n);
+void normalize_backward(OutView dx, View dy, View x, double mean, double rstd, WeightAt weight, const Together& all,
+                        double scale = 1) {
+  double mean_g = 0, mean_dot = 0, n = double(all.count);
+  auto normal = [&](int64_t i) { return (get(x, i) - mean) * rstd; };
+  for (int64_t k = 0; k < all.count; ++k) {
+    double g = get(dy, all[k]) * weight(all[k]);
+    mean_g += g / n;
+    mean_dot += g * normal(all[k]) / n;
   }
-  for (int64_t i = first; i < first + n * step; i += step)
-    put(dx, i, scale * rstd * (get(dy, i) * weight(i) - mean_g - (get(x, i) - mean) * rstd * mean_dot));
+  for (int64_t k = 0; k < all.count; ++k) {
+    int64_t i = all[k];
+    put(dx, i, scale * rstd * (get(dy, i) * weight(i) - mean_g - normal(i) * mean_dot));
+  }
 }
 
 inline void layer_norm_backward(OutView dx, OutView dweight, OutView dbias, View dy, View x, View weight, View mean,
                                 View rstd) {
   int64_t cols = x.shape[-1];
-  weight_gradients(dweight, dbias, dy, x, mean, rstd, true);
+  for (int64_t c = 0; c < cols; ++c) {
+    double weight_sum = 0, bias_sum = 0;
+    for (int64_t r = 0; r < rows_of(x); ++r) {
+      weight_sum += get(dy, r * cols + c) * (get(x, r * cols + c) - get(mean, r)) * get(rstd, r);
+      bias_sum += get(dy, r * cols + c);
+    }
+    put_wanted(dweight, c, weight_sum);
+    put_wanted(dbias, c, bias_sum);
+  }
   auto weight_at = [&](int64_t i) { return get_or(weight, i % cols, 1); };
   for (int64_t r = 0; dx.defined() && r < rows_of(x); ++r)
-    normalize_backward(dx, dy, x, get(mean, r), get(rstd, r), weight_at, r * cols, cols, 1);
+    normalize_backward(dx, dy, x, get(mean, r), get(rstd, r), weight_at, Together::row(x.shape, r));
 }
 
 inline void rms_norm(OutView y, OutView rstd, View x, View weight, double eps) {
@@ -128,32 +137,40 @@ inline void rms_norm_backward(OutView dx, OutView dweight, View dy, View x, View
   for (int64_t c = 0; c < cols; ++c) put_wanted(dweight, c, sums[size_t(c)]);
 }
 
+inline void normalize_channel(OutView y, View x, int64_t c, double mean, double rstd, View weight, View bias) {
+  Together all = Together::channel(x.shape, c);
+  for (int64_t k = 0; k < all.count; ++k)
+    put(y, all[k], (get(x, all[k]) - mean) * rstd * get_or(weight, c, 1) + get_or(bias, c, 0));
+}
+
 inline void batch_norm_apply(OutView y, View x, View mean, View rstd, View weight, View bias) {
-  int64_t cols = x.shape[-1];
-  for (int64_t i = 0; i < x.numel(); ++i) {
-    int64_t c = i % cols;
-    put(y, i, (get(x, i) - get(mean, c)) * get(rstd, c) * get_or(weight, c, 1) + get_or(bias, c, 0));
-  }
+  for (int64_t c = 0; c < x.shape[1]; ++c) normalize_channel(y, x, c, get(mean, c), get(rstd, c), weight, bias);
 }
 
 inline void batch_norm(OutView y, OutView mean, OutView rstd, View x, View weight, View bias, double eps) {
-  int64_t cols = x.shape[-1], rows = rows_of(x);
-  for (int64_t c = 0; c < cols; ++c) {
-    Moments m(x, c, rows, cols, eps);
+  for (int64_t c = 0; c < x.shape[1]; ++c) {
+    Moments m(x, Together::channel(x.shape, c), eps);
     put_wanted(mean, c, m.mean);
     put_wanted(rstd, c, m.rstd);
-    for (int64_t i = c; i < x.numel(); i += cols)
-      put(y, i, (get(x, i) - m.mean) * m.rstd * get_or(weight, c, 1) + get_or(bias, c, 0));
+    normalize_channel(y, x, c, m.mean, m.rstd, weight, bias);
   }
 }
 
 inline void batch_norm_backward(OutView dx, OutView dweight, OutView dbias, View dy, View x, View weight, View mean,
                                 View rstd) {
-  int64_t cols = x.shape[-1];
-  weight_gradients(dweight, dbias, dy, x, mean, rstd, false);
-  for (int64_t c = 0; dx.defined() && c < cols; ++c)
-    normalize_backward(
-        dx, dy, x, get(mean, c), get(rstd, c), [](int64_t) { return 1; }, c, rows_of(x), cols, get_or(weight, c, 1));
+  for (int64_t c = 0; c < x.shape[1]; ++c) {
+    Together all = Together::channel(x.shape, c);
+    double weight_sum = 0, bias_sum = 0;
+    for (int64_t k = 0; k < all.count; ++k) {
+      weight_sum += get(dy, all[k]) * (get(x, all[k]) - get(mean, c)) * get(rstd, c);
+      bias_sum += get(dy, all[k]);
+    }
+    put_wanted(dweight, c, weight_sum);
+    put_wanted(dbias, c, bias_sum);
+    if (dx.defined())
+      normalize_backward(
+          dx, dy, x, get(mean, c), get(rstd, c), [](int64_t) { return 1; }, all, get_or(weight, c, 1));
+  }
 }
 
 inline void mse(OutView loss, View x, View target, double scale) {

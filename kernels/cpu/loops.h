@@ -91,6 +91,41 @@ struct NormLoops {
                                        int64_t rows, int64_t cols, bool accumulate);
 };
 
+/// Runs of `length` elements that lie `stride` apart: those of one channel.
+struct Runs {
+  int64_t count, length, stride;
+};
+/// What a channel is normalised with: numbers of its elements' computing type.
+struct ChannelNorm {
+  double mean, rstd, weight = 1, bias = 0;
+};
+/// batch_norm of elements that lie channel by channel. Sums are of as few elements as lose no more than few.
+struct ChannelLoops {
+  double (*sum[kFloatCount])(const void* x, const Runs&);
+  double (*squares[kFloatCount])(const void* x, const Runs&, double mean);  ///< Σ (x - mean)²
+  /// sums[0] += Σ dy · x̂, sums[1] += Σ dy
+  void (*products[kFloatCount])(double* sums, const void* dy, const void* x, const Runs&, const ChannelNorm&);
+  void (*normalize[kFloatCount])(void* y, const void* x, const Runs&, const ChannelNorm&, bool accumulate);
+  /// dx = weight · rstd · (dy - mean_dy - x̂ · mean_product)
+  void (*backward[kFloatCount])(void* dx, const void* dy, const void* x, const Runs&, const ChannelNorm&,
+                                double mean_dy, double mean_product, bool accumulate);
+};
+
+/// Pooling of one image, whose windows have `rows` places down and `columns` across.
+struct PoolTask {
+  int64_t height, width, rows, columns;
+  Window down, across;
+  void* workspace = nullptr;  ///< PoolLoops::workspace bytes, 64-byte aligned
+  bool accumulate = false, accumulate_index = false;
+};
+/// An element of y is made of its window in the order of rows, an element of dx of its windows in theirs.
+struct PoolLoops {
+  void (*largest[kFloatCount])(void* y, int32_t* index, const void* x, const PoolTask&);  ///< index may be null
+  void (*mean[kFloatCount])(void* y, const void* x, const PoolTask&);
+  void (*mean_backward[kFloatCount])(void* dx, const void* dy, const PoolTask&);
+  size_t (*workspace[kFloatCount])(const PoolTask&);
+};
+
 /// Loops over the rows of a transformer's layers.
 struct TransformerLoops {
   /// y (rows, cols) = silu(first half) · second half of the rows of x (rows, 2 · cols)
@@ -255,6 +290,8 @@ struct Loops {
   const ReduceLoops& reduce;
   const RowLoops& rows;
   const NormLoops& norm;
+  const ChannelLoops& channels;
+  const PoolLoops& pooling;
   const TransformerLoops& transformer;
   const OptimizerLoops& optimizers;
   const RandomLoops& random;

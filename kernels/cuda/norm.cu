@@ -176,6 +176,15 @@ __global__ void wide_layer_norm_backward_kernel(Wanted<T> dx, const T* dy, const
   }
 }
 
+/// Over the rows of a matrix, of which each has its statistics.
+template <class T> struct RowTerm {
+  WeightTerm<T> term;
+  int64_t cols;
+  __device__ void operator()(int64_t, int64_t row, int64_t col, double* sums) const {
+    term.add(row * cols + col, row, sums);
+  }
+};
+
 void layer_norm_backward(const Launch& how, OutView dx, OutView dweight, OutView dbias, View dy, View x, View weight,
                          View mean, View rstd) {
   Matrix m(x);
@@ -183,7 +192,7 @@ void layer_norm_backward(const Launch& how, OutView dx, OutView dweight, OutView
   dispatch_floats(x.dtype, [&]<class T>() {
     using S = Compute<T>;
     if (dweight.defined() || dbias.defined())
-      sum_columns<double, 2>(how, WeightTerm<T>{dy.as<T>(), x.as<T>(), mean.as<S>(), rstd.as<S>(), m.cols, true},
+      sum_columns<double, 2>(how, RowTerm<T>{{dy.as<T>(), x.as<T>(), mean.as<S>(), rstd.as<S>()}, m.cols},
                              WeightFinish<T>{Wanted<T>(dweight), Wanted<T>(dbias), nullptr}, 1, m.rows, m.cols);
     if (!dx.defined() || m.rows == 0) return;
     bool packed = true;

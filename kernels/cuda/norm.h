@@ -26,14 +26,11 @@ template <class T> __device__ Compute<T> load_or(const T* from, int64_t i, Compu
   return from ? load(from + i) : otherwise;
 }
 
-/// Σ dy · x̂ and Σ dy per column; statistics per row or per column, means perhaps not at all.
+/// What element i, which has the statistics s, adds to Σ dy · x̂ and Σ dy; there may be no means.
 template <class T, class S = Compute<T>> struct WeightTerm {
   const T *dy, *x;
   const S *mean, *rstd;
-  int64_t cols;
-  bool per_row;
-  __device__ void operator()(int64_t, int64_t row, int64_t col, double* sums) const {
-    int64_t i = row * cols + col, s = per_row ? row : col;
+  __device__ void add(int64_t i, int64_t s, double* sums) const {
     S g = load(dy + i), normal = (load(x + i) - load_or(mean, s, S(0))) * load(rstd + s);
     sums[0] += double(g) * double(normal);
     sums[1] += double(g);

@@ -60,6 +60,11 @@ const std::map<std::string, std::function<Tensor(const Inputs&)>> kOperations = 
     {"mse_loss", [](const Inputs& in) { return mse_loss(in[0], in[1]); }},
     {"cross_entropy", [](const Inputs& in) { return cross_entropy(in[0], in[1]); }},
     {"cross_entropy_ignored", [](const Inputs& in) { return cross_entropy(in[0], in[1], 0, 2); }},
+    {"batch_norm_images", [](const Inputs& in) { return batch_norm(in[0], in[1], in[2]).y; }},
+    {"max_pool2d", [](const Inputs& in) { return max_pool2d(in[0], 3, {.stride = 2, .padding = 1}); }},
+    {"max_pool2d_equal", [](const Inputs& in) { return max_pool2d(in[0], 2, {.stride = 1}); }},
+    {"avg_pool2d", [](const Inputs& in) { return avg_pool2d(in[0], 3, {.stride = 2, .padding = 1}); }},
+    {"adaptive_avg_pool2d", [](const Inputs& in) { return adaptive_avg_pool2d(in[0], 3); }},
 };
 // clang-format on
 

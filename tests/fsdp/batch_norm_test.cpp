@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <mutex>
 #include <numeric>
 
 #include <shardgrad/fsdp/sync_batchnorm.h>
@@ -122,6 +123,47 @@ TEST(BatchNorm, OverTheGlobalBatchTrainsTheSameModelOnAnyNumberOfRanks) {
               for (auto& [name, values] : expected) test::expect_close(found.at(name), values, 1e-12, name);
             },
             {.device = device});
+}
+
+// Ranks with one image, none, and two: those of all together are normalised as one process does it.
+TEST(BatchNorm, OfImagesOverAllRanksIsThatOfOneProcess) {
+  static constexpr int64_t kCuts[] = {0, 1, 1, 3};
+  auto batch = [](const char* name, int rank, int world) {
+    Tensor all = rows_of_batch(name, 0, 0, 3, 2 * 3 * 4, DType::f64).view({3, 2, 3, 4});
+    return world == 1 ? all : clone(all.rows(kCuts[rank], kCuts[rank + 1]));
+  };
+  std::mutex mutex;
+  std::vector<std::vector<double>> dx(3), y(3);
+  std::vector<double> running;
+  auto run = [&](nn::Child<nn::BatchNorm2d>& norm, int rank, int world) {
+    norm->to(DType::f64);
+    Tensor x = batch("x", rank, world);
+    x.set_requires_grad();
+    Tensor result = norm(x);
+    result.backward(batch("dy", rank, world));
+    std::lock_guard lock(mutex);
+    y[size_t(rank)] = values_of(result.detach()), dx[size_t(rank)] = values_of(x.grad());
+    running = values_of(norm->running_var);
+  };
+  auto whole = [](const std::vector<std::vector<double>>& parts) {
+    std::vector<double> all;
+    for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
+    return all;
+  };
+  {
+    Context context;
+    auto norm = nn::make<nn::BatchNorm2d>(2);
+    run(norm, 0, 1);
+  }
+  std::vector<double> expected_y = y[0], expected_dx = dx[0], expected_running = running;
+  dist::run_ranks(3, [&](dist::ProcessGroup& group) {
+    auto norm = nn::make<nn::BatchNorm2d>(2);
+    convert_sync_batchnorm(*norm, group);
+    run(norm, group.rank(), 3);
+  });
+  test::expect_close(whole(y), expected_y, 1e-12, "y");
+  test::expect_close(whole(dx), expected_dx, 1e-12, "dx");
+  test::expect_close(running, expected_running, 1e-6, "running variance");
 }
 
 TEST(BatchNorm, OneSampleOnAllRanksTogetherIsRefusedAndNoneMovesNothing) {

@@ -66,22 +66,34 @@ TEST(Rows, RmsNormAndItsBackwardMatchTheReference) {
       }
 }
 
+void expect_batch_norm_like_reference(const Shape& shape, DType dtype, bool affine) {
+  SCOPED_TRACE(shape);
+  Shape channels{shape[1]};
+  Buffer x = Buffer::random(shape, dtype, -1, 3), none, dy = Buffer::random(shape, dtype, -1, 1, 3);
+  Buffer weight = affine ? Buffer::random(channels, dtype, 0.5, 2, 4) : none;
+  Buffer bias = affine ? Buffer::random(channels, dtype, -1, 1, 5) : none;
+  Buffer mean(channels, statistic(dtype)), rstd = mean, y(shape, dtype);
+  expect_like_reference(SG_BOTH(batch_norm), dtype, std::array<Buffer, 3>{y, mean, rstd}, {24}, x, weight, bias, 1e-2);
+  reference::batch_norm(y.out(), mean.out(), rstd.out(), x.in(), weight.in(), bias.in(), 1e-2);
+  expect_like_reference(SG_BOTH(batch_norm_apply), dtype, one(shape, dtype), {8}, x, mean, rstd, weight, bias);
+  Buffer dweight(channels, dtype), dbias = dweight;
+  expect_like_reference(SG_BOTH(batch_norm_backward), dtype, std::array<Buffer, 3>{y, dweight, dbias}, {60}, dy, x,
+                        weight, mean, rstd);
+}
+
 TEST(Rows, BatchNormAndItsBackwardMatchTheReference) {
   for (DType dtype : kFloats)
     for (const Shape& shape : {Shape{3, 2}, Shape{5, 10}, Shape{40, 33}, Shape{300, 19}})
-      for (bool affine : {false, true}) {
-        Buffer x = Buffer::random(shape, dtype, -1, 3), none, dy = Buffer::random(shape, dtype, -1, 1, 3);
-        Buffer weight = affine ? Buffer::random(columns_shape(shape), dtype, 0.5, 2, 4) : none;
-        Buffer bias = affine ? Buffer::random(columns_shape(shape), dtype, -1, 1, 5) : none;
-        Buffer mean(columns_shape(shape), statistic(dtype)), rstd = mean, y(shape, dtype);
-        expect_like_reference(SG_BOTH(batch_norm), dtype, std::array<Buffer, 3>{y, mean, rstd}, {24}, x, weight, bias,
-                              1e-2);
-        reference::batch_norm(y.out(), mean.out(), rstd.out(), x.in(), weight.in(), bias.in(), 1e-2);
-        expect_like_reference(SG_BOTH(batch_norm_apply), dtype, one(shape, dtype), {8}, x, mean, rstd, weight, bias);
-        Buffer dweight(columns_shape(shape), dtype), dbias = dweight;
-        expect_like_reference(SG_BOTH(batch_norm_backward), dtype, std::array<Buffer, 3>{y, dweight, dbias}, {24}, dy,
-                              x, weight, mean, rstd);
-      }
+      for (bool affine : {false, true}) expect_batch_norm_like_reference(shape, dtype, affine);
+}
+
+// Runs of a few elements, of a vector and a rest, of more than are added up at once; channels with one element a
+// sample.
+TEST(Rows, BatchNormOfImagesAndItsBackwardMatchTheReference) {
+  for (DType dtype : kFloats)
+    for (const Shape& shape : {Shape{3, 2, 5, 1}, Shape{2, 3, 33}, Shape{40, 3, 1, 1}, Shape{1, 2, 4, 4},
+                               Shape{150, 2, 3, 19}, Shape{2, 2, 91, 93}})
+      for (bool affine : {false, true}) expect_batch_norm_like_reference(shape, dtype, affine);
 }
 
 TEST(Rows, SwigluAndItsBackwardMatchTheReference) {
@@ -275,6 +287,7 @@ TEST(Rows, LargeInputsGiveTheSameBitsForEveryNumberOfThreads) {
   expect_like_reference(SG_BOTH(rms_norm_backward), DType::f32, std::array<Buffer, 2>{x, columns}, {60}, dy, x, none,
                         rows);
   expect_like_reference(SG_BOTH(batch_norm_backward), DType::f32, gradients, {60}, dy, x, none, columns, columns);
+  expect_batch_norm_like_reference({5, 13, 30, 33}, DType::f32, true);
 }
 
 }  // namespace

@@ -72,14 +72,61 @@ TEST(Images, GroupNormNormalisesEachPartOfTheChannels) {
   EXPECT_REFUSED(norm(zeros({2, 3})), "GroupNorm", "(samples, 4");
 }
 
+Tensor as_rows_of_channels(const Tensor& x) {
+  return x.permute({0, 2, 3, 1}).reshape({x.size(0) * x.size(2) * x.size(3), x.size(1)});
+}
+
+// Of images and of the rows that their places are, in training, evaluation and with all ranks' statistics.
 TEST(Images, BatchNorm2dIsBatchNormOfAllPlaces) {
   Context context;
-  auto images = nn::make<nn::BatchNorm2d>(3);
-  auto rows = nn::make<nn::BatchNorm1d>(3);
-  Tensor x = upstream_like(empty({2, 3, 4, 5}), 1), flat = x.permute({0, 2, 3, 1}).reshape({40, 3});
-  EXPECT_EQ(bits(images(x).permute({0, 2, 3, 1})), bits(rows(flat).view({2, 4, 5, 3})));
-  EXPECT_EQ(bits(images->running_var), bits(rows->running_var));
-  EXPECT_REFUSED(images(flat), "BatchNorm2d", "[40, 3]");
+  for (bool over_ranks : {false, true}) {
+    auto images = nn::make<nn::BatchNorm2d>(3);
+    auto rows = nn::make<nn::BatchNorm1d>(3);
+    for (nn::BatchNorm1d* each : {static_cast<nn::BatchNorm1d*>(&images.module()), &rows.module()})
+      if (over_ranks) each->synchronise([](const Tensor&) {});
+    Tensor x = upstream_like(empty({2, 3, 4, 5}), 1), flat = as_rows_of_channels(x), dy = upstream_like(x, 2);
+    x.set_requires_grad(), flat.set_requires_grad();
+    for (bool training : {true, false}) {
+      SCOPED_TRACE(concat(over_ranks ? "of all ranks" : "of its own", training ? ", training" : ", evaluation"));
+      images->train(training), rows->train(training);
+      Tensor y = images(x), expected = rows(flat);
+      y.backward(dy), expected.backward(as_rows_of_channels(dy));
+      expect_close(values(as_rows_of_channels(y.detach())), values(expected), 1e-6, "y", 1);
+      expect_close(values(as_rows_of_channels(x.grad())), values(flat.grad()), 1e-6, "dx", 1);
+      expect_close(values(images->weight.grad()), values(rows->weight.grad()), 1e-6, "dweight", 1);
+      expect_close(values(images->bias.grad()), values(rows->bias.grad()), 1e-6, "dbias", 1);
+      expect_close(values(images->running_mean), values(rows->running_mean), 1e-6, "running mean", 1);
+      expect_close(values(images->running_var), values(rows->running_var), 1e-6, "running variance", 1);
+    }
+    EXPECT_REFUSED(images(flat), "BatchNorm2d", "[40, 3]");
+  }
+}
+
+TEST(Images, BatchNormOfALineIsThatOfAnImageOneElementHigh) {
+  Context context;
+  auto line = nn::make<nn::BatchNorm1d>(3);
+  auto image = nn::make<nn::BatchNorm2d>(3);
+  Tensor x = upstream_like(empty({2, 3, 7}), 1);
+  EXPECT_EQ(bits(line(x)), bits(image(x.unsqueeze(2)).squeeze(2)));
+  EXPECT_EQ(bits(line->running_var), bits(image->running_var));
+  EXPECT_REFUSED(line(x.unsqueeze(2)), "BatchNorm1d", "[2, 3, 1, 7]");
+}
+
+TEST(Images, OnePlaceOfOneImageHasNoVarianceAndNoImagesMoveNothing) {
+  Context context;
+  auto norm = nn::make<nn::BatchNorm2d>(2);
+  EXPECT_REFUSED(norm(ones({1, 2, 1, 1})), "BatchNorm2d", "two elements", "[1, 2, 1, 1]");
+  EXPECT_EQ(norm(ones({0, 2, 3, 3})).shape(), (Shape{0, 2, 3, 3}));
+  EXPECT_EQ(values(norm->running_var), (std::vector<double>{1, 1}));
+  EXPECT_EQ(values(norm(ones({1, 2, 1, 2}))), std::vector<double>(4, 0));
+}
+
+TEST(Images, AdaptivePoolingMakesOneNumberOfEachChannel) {
+  Context context;
+  auto pool = nn::make<nn::AdaptiveAvgPool2d>(1);
+  Tensor y = pool(arange(24, DType::f32).view({1, 2, 3, 4}));
+  EXPECT_EQ(y.shape(), (Shape{1, 2, 1, 1}));
+  EXPECT_EQ(values(y), (std::vector<double>{5.5, 17.5}));
 }
 
 }  // namespace

@@ -261,6 +261,8 @@ def test_words_of_layers():
     assert nn.Conv2d(1, 2, (3, 3), padding="same")(sg.ones(1, 1, 5, 5)).shape == (1, 2, 5, 5)
     assert nn.Conv1d(1, 2, 3, padding="valid")(sg.ones(1, 1, 5)).shape == (1, 2, 3)
     assert nn.MaxPool2d((2, 2), stride=(1, 1))(sg.ones(1, 1, 5, 5)).shape == (1, 1, 4, 4)
+    assert nn.AdaptiveAvgPool2d((1, 1))(sg.ones(2, 3, 5, 5)).shape == (2, 3, 1, 1)
+    assert nn.BatchNorm1d(3)(sg.ones(2, 3, 5)).shape == (2, 3, 5)
     assert nn.LayerNorm((3,))(sg.ones(2, 3)).shape == (2, 3)
     assert nn.Linear(2, 2, activation="relu")(sg.ones(1, 2)).min().item() >= 0
     assert nn.Conv2d(1, 2, (3, 5), padding=(1, 2), stride=(2, 1))(sg.ones(1, 1, 6, 6)).shape == (1, 2, 3, 6)

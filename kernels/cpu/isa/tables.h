@@ -9,6 +9,8 @@ extern const ElementwiseLoops elementwise_loops;
 extern const ReduceLoops reduce_loops;
 extern const RowLoops row_loops;
 extern const NormLoops norm_loops;
+extern const ChannelLoops channel_loops;
+extern const PoolLoops pool_loops;
 extern const TransformerLoops transformer_loops;
 extern const OptimizerLoops optimizer_loops;
 extern const RandomLoops random_loops;

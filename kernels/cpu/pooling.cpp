@@ -1,0 +1,182 @@
+// Largest and mean of the windows of images, each image of one thread: of many windows side by side (isa/pooling.cpp).
+
+#include <shardgrad/kernels/cpu/element.h>
+#include <shardgrad/kernels/cpu/loops.h>
+#include <shardgrad/kernels/cpu/parallel.h>
+#include <shardgrad/kernels/cpu/register.h>
+#include <shardgrad/kernels/workspace.h>
+
+namespace shardgrad::cpu {
+namespace {
+
+// Images of x and of y, one for each sample and channel.
+struct Images {
+  int64_t count, x_size, y_size;
+  DType dtype;
+  int type;
+  PoolTask task;
+
+  Images(const Shape& x, const Shape& y, DType of, const kernels::PoolArgs& args)
+      : count(x[0] * x[1]), x_size(x[2] * x[3]), y_size(y[2] * y[3]), dtype(of), type(int(of)) {
+    task = {x[2], x[3], y[2], y[3], args.down, args.across};
+  }
+  size_t x_at(int64_t image) const { return size_t(image * x_size) * size_of(dtype); }
+  size_t y_at(int64_t image) const { return size_t(image * y_size) * size_of(dtype); }
+};
+
+// Calls work(image, memory) for every image, with `bytes` of memory for each thread.
+template <class Work> void for_images(const Launch& launch, const Images& all, size_t bytes, const Work& work) {
+  int64_t window = all.task.down.kernel * all.task.across.kernel;
+  int64_t worth = std::max<int64_t>(1, all.count / grain_for(all.x_size + all.y_size * window));
+  int64_t parts = std::min<int64_t>(launch.threads, worth), piece = (all.count + parts - 1) / parts;
+  size_t each = (bytes + 63) / 64 * 64;
+  Workspace memory(kCpu, each * size_t(parts));
+  char* data = memory.as<char>();
+  parallel_for(int(parts), parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part)
+      for (int64_t i = part * piece; i < std::min(all.count, (part + 1) * piece); ++i)
+        work(i, data + size_t(part) * each);
+  });
+}
+
+// The same with the task of the loops.
+template <class Work> void for_tasks(const Launch& launch, const Images& all, const Work& work) {
+  for_images(launch, all, loops().pooling.workspace[all.type](all.task), [&](int64_t image, void* memory) {
+    PoolTask task = all.task;
+    task.workspace = memory;
+    work(image, task);
+  });
+}
+
+// Windows with as many elements in a row as there are places side by side, or more, are gone over one by one.
+bool one_by_one(const PoolTask& task) { return task.across.kernel >= task.columns; }
+
+// Calls visit(place, rows, columns) for each window with what it sees of an image: [first, last).
+struct Seen {
+  int64_t first, last;
+  Seen(const Window& w, int64_t place, int64_t extent)
+      : first(std::max<int64_t>(0, place * w.stride - w.padding)),
+        last(std::min(extent, place * w.stride - w.padding + w.kernel)) {}
+};
+template <class Visit> void over_windows(const PoolTask& task, const Visit& visit) {
+  for (int64_t r = 0, place = 0; r < task.rows; ++r)
+    for (int64_t c = 0; c < task.columns; ++c, ++place)
+      visit(place, Seen(task.down, r, task.height), Seen(task.across, c, task.width));
+}
+
+void largest_one_by_one(const Launch& launch, const Images& all, OutView y, OutView index, View x) {
+  int64_t width = all.task.width;
+  dispatch_floats(x.dtype, [&]<class T>() {
+    for_images(launch, all, 0, [&](int64_t image, void*) {
+      const T* from = x.as<T>() + image * all.x_size;
+      over_windows(all.task, [&](int64_t place, Seen rows, Seen columns) {
+        int64_t at = rows.first * width + columns.first;
+        auto top = convert<Compute<T>>(from[at]);
+        for (int64_t r = rows.first; r < rows.last; ++r)
+          for (int64_t i = r * width + columns.first; i < r * width + columns.last; ++i) {
+            auto value = convert<Compute<T>>(from[i]);
+            if (value <= top || top != top) continue;  // NaN is above all, and stays
+            top = value;
+            at = i;
+          }
+        place += image * all.y_size;
+        put_sum(y.as<T>()[place], top, y.beta != 0);
+        if (index.defined()) put(index.as<int32_t>()[place], int32_t(at), index.beta != 0);
+      });
+    });
+  });
+}
+
+void max_pool2d(const Launch& launch, OutView y, OutView index, View x, kernels::PoolArgs args) {
+  if (y.numel() == 0) return;
+  Images all(x.shape, y.shape, x.dtype, args);
+  if (one_by_one(all.task)) return largest_one_by_one(launch, all, y, index, x);
+  all.task.accumulate = y.beta != 0;
+  all.task.accumulate_index = index.beta != 0;
+  for_tasks(launch, all, [&](int64_t i, const PoolTask& task) {
+    int32_t* places = index.defined() ? index.as<int32_t>() + i * all.y_size : nullptr;
+    loops().pooling.largest[all.type](y.as<char>() + all.y_at(i), places, x.as<char>() + all.x_at(i), task);
+  });
+}
+
+// Writes to an image of dx what add(sums) has added to zeros.
+template <class T, class Add> void write_sums(const Images& all, T* dx, void* memory, bool accumulate, const Add& add) {
+  auto* sums = static_cast<Compute<T>*>(memory);
+  std::fill_n(sums, all.x_size, Compute<T>(0));
+  add(sums);
+  loops().elementwise.cast[all.type][int(all.dtype == DType::f64 ? DType::f64 : DType::f32)](dx, sums, all.x_size,
+                                                                                             accumulate);
+}
+
+void max_pool2d_backward(const Launch& launch, OutView dx, View dy, View index, kernels::PoolArgs args) {
+  if (dx.numel() == 0) return;
+  Images all(dx.shape, dy.shape, dx.dtype, args);
+  dispatch_floats(dx.dtype, [&]<class T>() {
+    for_images(launch, all, size_t(all.x_size) * sizeof(Compute<T>), [&](int64_t image, void* memory) {
+      const T* from = dy.as<T>() + image * all.y_size;
+      const int32_t* to = index.as<int32_t>() + image * all.y_size;
+      write_sums(all, dx.as<T>() + image * all.x_size, memory, dx.beta != 0, [&](auto* sums) {
+        for (int64_t i = 0; i < all.y_size; ++i) sums[to[i]] += convert<Compute<T>>(from[i]);
+      });
+    });
+  });
+}
+
+void mean_one_by_one(const Launch& launch, const Images& all, OutView y, View x) {
+  double count = double(all.task.down.kernel * all.task.across.kernel);
+  dispatch_floats(x.dtype, [&]<class T>() {
+    for_images(launch, all, 0, [&](int64_t image, void*) {
+      const T* from = x.as<T>() + image * all.x_size;
+      T* to = y.as<T>() + image * all.y_size;
+      over_windows(all.task, [&](int64_t place, Seen rows, Seen columns) {
+        Runs runs{rows.last - rows.first, columns.last - columns.first, all.task.width};
+        double sum = loops().channels.sum[all.type](from + rows.first * all.task.width + columns.first, runs);
+        put_sum(to[place], Compute<T>(sum / count), y.beta != 0);
+      });
+    });
+  });
+}
+
+void avg_pool2d(const Launch& launch, OutView y, View x, kernels::PoolArgs args) {
+  if (y.numel() == 0) return;
+  Images all(x.shape, y.shape, x.dtype, args);
+  if (one_by_one(all.task)) return mean_one_by_one(launch, all, y, x);
+  all.task.accumulate = y.beta != 0;
+  for_tasks(launch, all, [&](int64_t i, const PoolTask& task) {
+    loops().pooling.mean[all.type](y.as<char>() + all.y_at(i), x.as<char>() + all.x_at(i), task);
+  });
+}
+
+void share_one_by_one(const Launch& launch, const Images& all, OutView dx, View dy) {
+  int64_t count = all.task.down.kernel * all.task.across.kernel;
+  dispatch_floats(dx.dtype, [&]<class T>() {
+    for_images(launch, all, size_t(all.x_size) * sizeof(Compute<T>), [&](int64_t image, void* memory) {
+      const T* from = dy.as<T>() + image * all.y_size;
+      write_sums(all, dx.as<T>() + image * all.x_size, memory, dx.beta != 0, [&](auto* sums) {
+        over_windows(all.task, [&](int64_t place, Seen rows, Seen columns) {
+          auto each = convert<Compute<T>>(from[place]) / Compute<T>(count);
+          for (int64_t r = rows.first; r < rows.last; ++r)
+            for (int64_t c = columns.first; c < columns.last; ++c) sums[r * all.task.width + c] += each;
+        });
+      });
+    });
+  });
+}
+
+void avg_pool2d_backward(const Launch& launch, OutView dx, View dy, kernels::PoolArgs args) {
+  if (dx.numel() == 0) return;
+  Images all(dx.shape, dy.shape, dx.dtype, args);
+  if (one_by_one(all.task)) return share_one_by_one(launch, all, dx, dy);
+  all.task.accumulate = dx.beta != 0;
+  for_tasks(launch, all, [&](int64_t i, const PoolTask& task) {
+    loops().pooling.mean_backward[all.type](dx.as<char>() + all.x_at(i), dy.as<char>() + all.y_at(i), task);
+  });
+}
+
+const Each registered_max(kernels::max_pool2d, kFloats, max_pool2d);
+const Each registered_max_backward(kernels::max_pool2d_backward, kFloats, max_pool2d_backward);
+const Each registered_mean(kernels::avg_pool2d, kFloats, avg_pool2d);
+const Each registered_mean_backward(kernels::avg_pool2d_backward, kFloats, avg_pool2d_backward);
+
+}  // namespace
+}  // namespace shardgrad::cpu
