@@ -26,7 +26,8 @@ class Adding final : public LaunchTrial {
   void launched(const Call& call) override {
     call.run(false);
     bool in_place = std::ranges::any_of(call.outputs, [&](const Tensor& out) { return overlaps(out, call.inputs); });
-    bool writes_a_part = &call.slot == &kernels::paste;  // nobody may have written the rest yet
+    // Nobody may have written the rest yet.
+    bool writes_a_part = &call.slot == &kernels::paste || &call.slot == &kernels::scatter;
     if (!failure.empty() || !call.may_add || in_place || writes_a_part) return;
     NoGrad scope;
     std::vector<Tensor> before;

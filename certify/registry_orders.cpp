@@ -49,6 +49,37 @@ void add_orders(std::vector<OpCase>& cases) {
       cases, "sort", [](Inputs in) { return sort(in[0], 0, true).values; }, {{{1025, 3}}}, "descending, dim 0 of ");
 }
 
+void add_prods(std::vector<OpCase>& cases) {
+  add_along(cases, "prod", [](const Tensor& x, int dim) { return prod(x, dim); }, kGrad, {0.75, 1.25});
+  add_size_case(
+      cases, "prod", [](Inputs in) { return prod(in[0]); }, {{{4099}, 0.999, 1.001}}, "in chunks ");
+  auto with_zeros = [](Inputs in) { return prod(masked_fill(in[0], in[1], 0), 1); };
+  add_case(cases, "prod", "of zeros", with_zeros, {{{6, 5}}, flags({6, 5})});
+  cases.back().made_of_others = true;
+}
+
+void add_turned(std::vector<OpCase>& cases) {
+  for (const Shape& shape : {Shape{4, 3, 5}, Shape{0, 3, 2}})
+    for (std::vector<int> dims : {std::vector<int>{0}, {1}, {-1}, {0, 2}, {0, 1, 2}}) {
+      std::string label = concat(dims.size(), " dims, first ", dims[0], ", of ", shape);
+      add_case(cases, "flip", label, [dims](Inputs in) { return flip(in[0], dims); }, {{shape}});
+    }
+  for (int64_t diagonal : {-1, 0, 2})
+    for (const Shape& shape : {Shape{4, 3}, Shape{2, 3, 5}}) {
+      std::string label = concat("diagonal ", diagonal, " of ", shape);
+      add_case(cases, "tril", label, [=](Inputs in) { return tril(in[0], diagonal); }, {{shape}});
+      add_case(cases, "triu", label, [=](Inputs in) { return triu(in[0], diagonal); }, {{shape}});
+    }
+  for (const Shape& shape : {Shape{33, 31}, Shape{3, 1025}}) {
+    add_size_case(
+        cases, "flip", [](Inputs in) { return flip(in[0], {0}); }, {{shape}}, "dim 0 of ");
+    add_size_case(
+        cases, "flip", [](Inputs in) { return flip(in[0], {1}); }, {{shape}}, "dim 1 of ");
+    add_size_case(cases, "tril", [](Inputs in) { return tril(in[0], 1); }, {{shape}});
+    add_size_case(cases, "triu", [](Inputs in) { return triu(in[0], -1); }, {{shape}});
+  }
+}
+
 void add_of_orders(std::vector<OpCase>& cases) {
   add_along(
       cases, "argsort", [](const Tensor& x, int dim) { return argsort(x, dim, true); }, kFixed);
@@ -67,7 +98,6 @@ void add_statistics(std::vector<OpCase>& cases) {
       cases, "var", [](const Tensor& x, int dim) { return var(x, dim); }, kGrad);
   add_along(
       cases, "std", [](const Tensor& x, int dim) { return std(x, dim, 0, true); }, kGrad);
-  add_along(cases, "prod", [](const Tensor& x, int dim) { return prod(x, dim); }, kGrad, {0.75, 1.25});
   add_along(
       cases, "logsumexp", [](const Tensor& x, int dim) { return logsumexp(x, dim); }, kGrad);
   add_along(cases, "any", [](const Tensor& x, int dim) { return Tensor(any(x, dim)); }, kFixed, {-0.5, 0.5});
@@ -116,11 +146,8 @@ void add_views(std::vector<OpCase>& cases) {
   add("chunk", [](const Tensor& x) { return chunk(x, 2, 2)[1]; });
   add("select", [](const Tensor& x) { return select(x, 1, -1); });
   add("slice", [](const Tensor& x) { return slice(x, 2, -5, -1, 2); });
-  add("flip", [](const Tensor& x) { return flip(x, {0, 2}); });
   add("roll", [](const Tensor& x) { return roll(x, 2, 2); });
   add("repeat", [](const Tensor& x) { return repeat(x, {2, 1, 3, 1}); });
-  add("tril", [](const Tensor& x) { return tril(x, 1); });
-  add("triu", [](const Tensor& x) { return triu(x); });
   add("index", [](const Tensor& x) { return x[{Slice(1), None, 0, Slice({}, {}, 2)}]; });
   add_pair_cases(cases, "t", [](Inputs in) { return t(in[0]); }, {4, 3}, {33, 35});
   auto put = [](Inputs in) { return index_put(in[0], {Slice(1, 3), 0}, in[1]); };
@@ -168,6 +195,8 @@ void add_more_creations(std::vector<OpCase>& cases) {
 
 void add_order_cases(std::vector<OpCase>& cases) {
   add_orders(cases);
+  add_prods(cases);
+  add_turned(cases);
   size_t first = cases.size();
   add_of_orders(cases);
   add_statistics(cases);

@@ -78,6 +78,9 @@ void add_unaries(std::vector<OpCase>& cases) {
 void add_shape_changes(std::vector<OpCase>& cases) {
   add_speed_case(cases, "permute", [](Inputs in) { return permute(in[0], {2, 0, 1}); }, {{{256, 256, 256}}});
   add_speed_case(cases, "transpose", [](Inputs in) { return transpose(in[0], 0, 1); }, {{kLarge}});
+  add_speed_case(cases, "flip", [](Inputs in) { return flip(in[0], {0, 1}); }, {{kLarge}});
+  add_speed_case(cases, "tril", [](Inputs in) { return tril(in[0]); }, {{kLarge}});
+  add_speed_case(cases, "triu", [](Inputs in) { return triu(in[0]); }, {{kLarge}});
   add_speed_case(cases, "expand", [](Inputs in) { return expand(in[0], kLarge); }, {{{kSide}}});
   add_speed_case(cases, "slice", [](Inputs in) { return slice(in[0], 1, 1, kSide); }, {{kLarge}});
   add_speed_case(cases, "cat", [](Inputs in) { return cat(in, 1); }, {{{kSide, kSide / 2}}, {{kSide, kSide / 2}}});
@@ -112,6 +115,7 @@ void add_rows(std::vector<OpCase>& cases) {
   add("log_softmax", [](const Tensor& x) { return log_softmax(x); }, {kLarge});
   add("cumsum", [](const Tensor& x) { return cumsum(x, 1); }, {kLarge});
   add("sort", [](const Tensor& x) { return sort(x).values; }, {kLarge});
+  add("prod", [](const Tensor& x) { return prod(x, 1); }, {kLarge, 0.999, 1.001});
   InputSpec feature{{kSide}};
   add_speed_case(cases, "layer_norm", [](Inputs in) { return layer_norm(in[0], in[1], in[2]); },
                  {{kLarge}, feature, feature});

@@ -7,7 +7,7 @@ namespace shardgrad::kernels {
 // clang-format off
 #define SG_SLOTS(SLOT) \
   SLOT(fill) SLOT(copy) SLOT(cast) SLOT(expand) SLOT(sum_to) SLOT(random_uniform) SLOT(random_normal) SLOT(where) \
-  SLOT(permute) SLOT(narrow) SLOT(narrow_backward) \
+  SLOT(permute) SLOT(narrow) SLOT(narrow_backward) SLOT(flip) SLOT(triangle) SLOT(scatter) SLOT(prod) SLOT(prod_backward) \
   SLOT(paste) SLOT(index_select) SLOT(index_add) SLOT(gather) SLOT(scatter_add) SLOT(max_dim) SLOT(cumsum) SLOT(sort) SLOT(softmax) \
   SLOT(softmax_backward) SLOT(layer_norm) SLOT(layer_norm_backward) SLOT(rms_norm) SLOT(rms_norm_backward) \
   SLOT(batch_norm) SLOT(batch_norm_backward) SLOT(batch_norm_apply) SLOT(swiglu) SLOT(swiglu_backward) \

@@ -61,15 +61,24 @@ extern Slot<OutView, View, Permutation> permute;                 ///< y's dimens
 extern Slot<OutView, View, int, int64_t> narrow;                 ///< y = x(key)[start, start + y.size(dim)) along dim
 extern Slot<OutView, View, int, int64_t> narrow_backward;        ///< dx = dy(key) at that place, 0 elsewhere
 extern Slot<OutView, View, int, int64_t> paste;                  ///< y[start, …) along dim = x(key); the rest is untouched
+/// y = x(key) with the order turned round along each dimension d whose bit (1 << d) is set.
+extern Slot<OutView, View, unsigned> flip;
+/// y[…, i, j] = x(key)[…, i, j] where j - i is at most (lower), or at least, the diagonal's number, and 0 elsewhere.
+extern Slot<OutView, View, int64_t, bool> triangle;
 extern Slot<OutView, View, View, int> index_select;              ///< y[…, i, …] = x(key)[…, index[i], …] along dim; index i64
 extern Slot<OutView, View, View, int> index_add;                 ///< y[…, index[i], …] += x(key)[…, i, …]; in index order
 extern Slot<OutView, View, View, int> gather;                    ///< as torch.gather: (y, x(key), index i64, dim)
 extern Slot<OutView, View, View, int> scatter_add;               ///< as torch.scatter_add: (y, src(key), index i64, dim)
+/// As torch.scatter: (y, src(key), index i64, dim); what is not named is untouched, and nothing is named twice.
+extern Slot<OutView, View, View, int> scatter;
 
 // --- row-wise and reductions ----------------------------------------------------------------------------------------
 extern Slot<OutView, OutView, View, int> max_dim;                ///< (values, index i64, x(key), dim); first maximum wins
 /// y[e] = Σ x(key)[i] over i ≤ e along dim, or i ≥ e in reverse; sums of floats in f64, i64 wraps; no other integers.
 extern Slot<OutView, View, int, bool> cumsum;
+extern Slot<OutView, View, int> prod;                            ///< y = Π x(key) along dim; in f64, of integers i64
+/// (dx, dy(key), x, dim): dx[i] = dy · Π x[j] over j ≠ i, whichever are 0; in f64. dy has extent 1 along dim.
+extern Slot<OutView, View, View, int> prod_backward;
 /// (values, index i64, x(key), dim, descending): the first elements of x in order along dim, as many as values have, and
 /// where they were. NaN counts as largest; of equal elements the first comes first.
 extern Slot<OutView, OutView, View, int, bool> sort;

@@ -14,6 +14,11 @@ void check_same_kind(const char* op, const Tensor& a, const Tensor& b) {
            " (shape ", b.shape(), ") differ; move one with .to(device)");
 }
 
+void check_range(const char* op, const Tensor& x, int dim, int64_t begin, int64_t end) {
+  SG_CHECK(0 <= begin && begin <= end && end <= x.size(dim), op, ": [", begin, ", ", end, ") is not within dimension ",
+           dim, " of ", x.shape());
+}
+
 void check_floating(const char* op, const Tensor& x) {
   SG_CHECK(is_floating(x.dtype()), op, ": needs a floating dtype, got ", x, "; convert it with .to(dtype)");
 }

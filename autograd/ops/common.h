@@ -16,6 +16,8 @@ void check_floating(const char* op, const Tensor& x);
 void check_index(const char* op, const Tensor& x, const Tensor& index);
 /// The dimension with negatives resolved. Throws Error(input) naming `op` when x has no such dimension.
 int check_dim(const char* op, const Tensor& x, int dim);
+/// Throws Error(input) naming `op` unless elements [begin, end) are within dimension dim.
+void check_range(const char* op, const Tensor& x, int dim, int64_t begin, int64_t end);
 /// The uninitialised result of broadcasting a and b, after check_same_kind.
 Tensor broadcast_empty(const char* op, const Tensor& a, const Tensor& b, DType dtype);
 /// Sends dy, summed over the dimensions that `shape` was broadcast along, to dx; by alias where nothing is summed.

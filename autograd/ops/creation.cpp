@@ -47,20 +47,25 @@ Tensor zeros(const Shape& shape, TensorOptions options) { return full(shape, 0, 
 Tensor ones(const Shape& shape, TensorOptions options) { return full(shape, 1, options); }
 
 // Made on the host a part at a time, so that the host needs no memory for all of it.
+template <class T> static void count_up(T* to, int64_t n, int64_t first) {
+  for (int64_t i = 0; i < n; ++i) {
+    if constexpr (sizeof(T) == 2)
+      to[i] = T(float(first + i));
+    else
+      to[i] = T(first + i);
+  }
+}
+
 Tensor arange(int64_t count, TensorOptions options) {
   SG_CHECK(count >= 0, "arange: count ", count, " is negative");
   constexpr int64_t kPart = 1 << 20;
   Tensor y = empty({count}, options);
   if (y.device() == kMeta) return y;
   dispatch(options.dtype, [&]<class T>() {
+    if (y.device() == kCpu) return count_up(y.out().as<T>(), count, 0);
     for (int64_t begin = 0; begin < count; begin += kPart) {
       std::vector<T> values(size_t(std::min(kPart, count - begin)));
-      for (size_t i = 0; i < values.size(); ++i) {
-        if constexpr (sizeof(T) == 2)
-          values[i] = T(float(begin + int64_t(i)));
-        else
-          values[i] = T(begin + int64_t(i));
-      }
+      count_up(values.data(), std::ssize(values), begin);
       Tensor part = from_vector(values, {int64_t(values.size())}, {options.dtype, kCpu});
       copy_into(y.alias_rows(begin, begin + part.numel()), part);
     }

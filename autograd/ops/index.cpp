@@ -5,9 +5,11 @@
 //                   2: (5, 6), at 0      1:3: (2, 6), at 1      None: (2, 1, 6), at 2      …: at 3
 
 #include <algorithm>
+#include <array>
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/common.h>
+#include <shardgrad/kernels/ops.h>
 
 namespace shardgrad {
 namespace {
@@ -135,6 +137,72 @@ Tensor index_by(const Tensor& x, Entries entries) {
   return y;
 }
 
+Tensor flattened(const Tensor& x) { return x.alias({x.numel()}); }
+
+bool masks_whole(const Tensor& x, const Index& index) {
+  const Tensor* tensor = tensor_in(index);
+  return tensor && is_mask(*tensor) && tensor->shape() == x.shape() && tensor->device() == x.device();
+}
+
+struct IndexPut final : Node {
+  const char* name() const override { return "index_put"; }
+  Shape value_shape;
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    Tensor places = saved(0), from = flattened(dy[0]), at = flattened(places);
+    TensorOptions options{from.dtype(), from.device()};
+    if (dx[0].wanted()) {
+      Tensor rest = of_each(kernels::copy, dy[0]);
+      launch(kernels::scatter, from, view_of(out(rest), from.shape()), zeros(at.shape(), options), at, 0);
+      dx[0].alias(rest);
+    }
+    if (!dx[1].wanted()) return;
+    Tensor taken = empty(at.shape(), options);
+    launch(kernels::index_select, from, out(taken), from, at, 0);
+    reduce_to(dx[1], taken.alias(places.shape()), value_shape);
+  }
+};
+
+// Only index tensors can name an element twice: what they name of their dimensions is counted.
+void check_named_once(const Tensor& x, Entries entries) {
+  std::vector<Index> tensors;
+  std::vector<int64_t> extents;
+  int at = 0, skipped = x.ndim();
+  for (const Index& index : entries) skipped -= dims_of(index);
+  for (const Index& index : entries) {
+    if (const Tensor* tensor = tensor_in(index); tensor && !is_mask(*tensor)) {
+      tensors.push_back(index);
+      extents.push_back(x.size(at));
+    }
+    at += std::holds_alternative<EllipsisType>(index.entry) ? skipped : dims_of(index);
+  }
+  Shape named(std::span<const int64_t>{extents});
+  if (tensors.empty() || named.numel() == 0 || x.device() == kMeta) return;
+  Tensor all = arange(named.numel(), {DType::i64, x.device()}), places = flattened(index_by(all.alias(named), tensors));
+  TensorOptions counts{DType::i32, x.device()};
+  Tensor times = scatter_add(zeros(all.shape(), counts), 0, places, ones(places.shape(), counts));
+  SG_CHECK(max(times).item() <= 1, "index_put: an element of ", x.shape(),
+           " is named twice, and would get one value or the other");
+}
+
+// The positions of what is set, one after the other. All are written, and those of what is not set over again: which
+// they are cannot be foretold, and a wrong guess of a branch costs more.
+std::vector<int64_t> positions_of(const std::vector<uint8_t>& set, const Shape& shape, size_t count) {
+  size_t ndim = size_t(shape.ndim()), cols = ndim ? size_t(shape[-1]) : 1, at = 0;
+  std::vector<int64_t> positions((count + 1) * ndim);
+  std::array<int64_t, kMaxDims> position{};
+  for (size_t first = 0; first < set.size(); first += cols) {
+    int64_t left = int64_t(first / cols);
+    for (int d = shape.ndim() - 2; d >= 0; left /= shape[d--]) position[size_t(d)] = left % shape[d];
+    for (size_t c = 0; c < cols; ++c) {
+      for (size_t d = 0; d + 1 < ndim; ++d) positions[at + d] = position[d];
+      if (ndim) positions[at + ndim - 1] = int64_t(c);
+      at += ndim * size_t(set[first + c] != 0);
+    }
+  }
+  positions.resize(count * ndim);
+  return positions;
+}
+
 }  // namespace
 
 Tensor index(const Tensor& x, Entries indices) { return index_by(x, indices); }
@@ -142,21 +210,22 @@ Tensor index(const Tensor& x, std::initializer_list<Index> indices) {
   return index(x, Entries(indices.begin(), indices.size()));
 }
 
-// Positions of all elements, indexed the same way, say where the values go.
+// Positions of all elements, indexed the same way, say where the values go. One value for a mask is chosen by it.
 Tensor index_put(const Tensor& x, Entries indices, const Tensor& values) {
   check_same_kind("index_put", x, values);
-  int64_t n = x.numel();
-  Tensor places = index(arange(n, {DType::i64, x.device()}).alias(x.shape()), indices);
+  if (values.numel() == 1 && indices.size() == 1 && masks_whole(x, indices[0]))
+    return where(*tensor_in(indices[0]), reshape(values, Shape()), x);
+  Tensor flat = arange(x.numel(), {DType::i64, x.device()}), places = index(flat.alias(x.shape()), indices);
   SG_CHECK(broadcast_shapes("index_put", places.shape(), values.shape()) == places.shape(), "index_put: values ",
            values.shape(), " do not broadcast to the ", places.shape(), " that is written");
-  Tensor at = reshape(places, {places.numel()}), ones_there = ones({places.numel()}, {DType::i32, x.device()});
-  Tensor times = scatter_add(zeros({n}, {DType::i32, x.device()}), 0, at, ones_there);
-  bool by_tensor = std::ranges::any_of(indices, [](const Index& index) { return tensor_in(index) != nullptr; });
-  SG_CHECK(!by_tensor || n == 0 || x.device() == kMeta || max(times).item() <= 1, "index_put: an element of ",
-           x.shape(), " is named twice, and would get one value or the other");
-  Tensor given = scatter_add(zeros({n}, {x.dtype(), x.device()}), 0, at, reshape(expand(values, places.shape()), {-1}));
-  Tensor written = ne(times, zeros({}, {DType::i32, x.device()}));
-  return reshape(where(written, given, reshape(x, {n})), x.shape());
+  check_named_once(x, indices);
+  Tensor y = of_each(kernels::copy, x), given = expand(values.detach(), places.shape());
+  launch(kernels::scatter, x, view_of(out(y), flat.shape()), flattened(given), flattened(places), 0);
+  if (auto* node = record<IndexPut>(y, x, values)) {
+    node->value_shape = values.shape();
+    node->save(places);
+  }
+  return y;
 }
 Tensor index_put(const Tensor& x, std::initializer_list<Index> indices, const Tensor& values) {
   return index_put(x, Entries(indices.begin(), indices.size()), values);
@@ -167,17 +236,9 @@ Tensor index_put(const Tensor& x, std::initializer_list<Index> indices, double v
 
 Tensor nonzero(const Tensor& x) {
   SG_CHECK(x.device() != kMeta, "nonzero: a tensor on meta has no values to look at");
-  std::vector<uint8_t> set = ne(x, zeros({}, {x.dtype(), x.device()})).to_vector<uint8_t>();
-  std::vector<int64_t> positions;
-  for (int64_t i = 0; i < x.numel(); ++i) {
-    if (!set[size_t(i)]) continue;
-    size_t first = positions.size();
-    int64_t left = i;
-    for (int d = x.ndim() - 1; d >= 0; left /= x.size(d--))
-      positions.insert(positions.begin() + std::ptrdiff_t(first), left % x.size(d));
-  }
-  int64_t count = std::ranges::count_if(set, [](uint8_t one) { return one != 0; });
-  return from_vector(positions, {count, x.ndim()}, {DType::i64, x.device()});
+  std::vector<uint8_t> set = (x.dtype() == DType::u8 ? x : nonzero_flags(x)).to_vector<uint8_t>();
+  int64_t count = std::ssize(set) - std::ranges::count(set, 0);
+  return from_vector(positions_of(set, x.shape(), size_t(count)), {count, x.ndim()}, {DType::i64, x.device()});
 }
 
 Tensor masked_select(const Tensor& x, const Tensor& mask) {

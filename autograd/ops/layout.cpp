@@ -2,6 +2,7 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/common.h>
+#include <shardgrad/kernels/ops.h>
 
 namespace shardgrad {
 namespace {
@@ -11,22 +12,30 @@ using Extents = std::vector<int64_t>;
 Extents extents_of(const Tensor& x) { return {x.shape().begin(), x.shape().end()}; }
 Shape shape_of(const Extents& extents) { return Shape(std::span<const int64_t>(extents)); }
 
-// Every step-th of the positions from begin on.
-Tensor positions(const Tensor& x, int64_t begin, int64_t count, int64_t step) {
-  return affine(arange(count, {DType::i64, x.device()}), double(step), double(begin));
-}
+struct Flip final : Node {
+  const char* name() const override { return "flip"; }
+  unsigned dims = 0;
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    launch(kernels::flip, dy[0], dx[0].write(), dy[0], dims);
+  }
+};
 
-// 1 where column - row is at most (at least) `diagonal`, of the last two dimensions.
-Tensor triangle(const Tensor& x, int64_t diagonal, bool lower) {
-  TensorOptions options{DType::i64, x.device()};
-  Tensor row = arange(x.size(-2), options).alias({x.size(-2), 1}), column = arange(x.size(-1), options);
-  Tensor reach = affine(row, 1, double(diagonal));
-  return lower ? le(column, reach) : ge(column, reach);
-}
+struct Triangle final : Node {
+  const char* name() const override { return lower ? "tril" : "triu"; }
+  int64_t diagonal = 0;
+  bool lower = false;
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    launch(kernels::triangle, dy[0], dx[0].write(), dy[0], diagonal, lower);
+  }
+};
 
-Tensor triangle_of(const char* op, const Tensor& x, int64_t diagonal, bool lower) {
+Tensor triangle(const char* op, const Tensor& x, int64_t diagonal, bool lower) {
   SG_CHECK(x.ndim() >= 2, op, ": needs at least two dimensions, got ", x.shape());
-  return where(triangle(x, diagonal, lower), x, zeros({}, {x.dtype(), x.device()}));
+  diagonal = std::clamp(diagonal, -x.size(-2), x.size(-1));
+  Tensor y = empty_like(x, op);
+  launch(kernels::triangle, x, out(y), x, diagonal, lower);
+  if (auto* node = record<Triangle>(y, x)) node->diagonal = diagonal, node->lower = lower;
+  return y;
 }
 
 std::vector<Tensor> unsqueezed(std::span<const Tensor> tensors, int dim) {
@@ -110,17 +119,23 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end, int64_t step)
   if (end < 0) end += x.size(dim);
   SG_CHECK(step >= 1, "slice: step ", step, " of ", x.shape(),
            " is not possible; flip(x, {dim}) turns the order round");
-  Tensor part = slice_of("slice", x, dim, begin, end);
-  return step == 1 ? part : index_select(part, dim, positions(x, 0, (end - begin + step - 1) / step, step));
+  if (step == 1) return slice_of("slice", x, dim, begin, end);
+  check_range("slice", x, dim, begin, end);
+  Tensor count = arange((end - begin + step - 1) / step, {DType::i64, x.device()});
+  return index_select(x, dim, affine(count, double(step), double(begin)));
 }
 
 Tensor flip(const Tensor& x, std::initializer_list<int> dims) { return flip(x, std::span(dims.begin(), dims.size())); }
 Tensor flip(const Tensor& x, std::span<const int> dims) {
-  Tensor y = x;
+  unsigned turned = 0;
   for (int dim : dims) {
-    int d = check_dim("flip", x, dim);
-    y = index_select(y, d, positions(x, x.size(d) - 1, x.size(d), -1));
+    unsigned bit = 1u << check_dim("flip", x, dim);
+    SG_CHECK((turned & bit) == 0, "flip: dimension ", dim, " of shape ", x.shape(), " is given twice");
+    turned |= bit;
   }
+  Tensor y = empty_like(x, "flip");
+  launch(kernels::flip, x, out(y), x, turned);
+  if (auto* node = record<Flip>(y, x)) node->dims = turned;
   return y;
 }
 
@@ -156,7 +171,7 @@ Tensor repeat(const Tensor& x, std::span<const int64_t> times) {
   return y;
 }
 
-Tensor tril(const Tensor& x, int64_t diagonal) { return triangle_of("tril", x, diagonal, true); }
-Tensor triu(const Tensor& x, int64_t diagonal) { return triangle_of("triu", x, diagonal, false); }
+Tensor tril(const Tensor& x, int64_t diagonal) { return triangle("tril", x, diagonal, true); }
+Tensor triu(const Tensor& x, int64_t diagonal) { return triangle("triu", x, diagonal, false); }
 
 }  // namespace shardgrad

@@ -44,7 +44,7 @@ Tensor var(const Tensor& x, int dim, double correction = 1, bool keepdim = false
 /// √var
 Tensor std(const Tensor& x, double correction = 1);
 Tensor std(const Tensor& x, int dim, double correction = 1, bool keepdim = false);
-/// The product, by the tree of neighbours; of integers i64.
+/// The product, in f64, rounded once; of integers i64.
 Tensor prod(const Tensor& x);
 Tensor prod(const Tensor& x, int dim, bool keepdim = false);
 /// log Σ exp(x) without overflow.

@@ -99,8 +99,7 @@ Tensor reshape_called(const char* called, const Tensor& x, const Shape& shape) {
 
 Tensor slice_of(const char* op, const Tensor& x, int dim, int64_t begin, int64_t end) {
   dim = check_dim(op, x, dim);
-  SG_CHECK(0 <= begin && begin <= end && end <= x.size(dim), op, ": [", begin, ", ", end, ") is not within dimension ",
-           dim, " of ", x.shape());
+  check_range(op, x, dim, begin, end);
   Tensor y = narrow(x, dim, begin, end);
   if (auto* node = record<SliceNode>(y, x)) node->called = op, node->dim = dim, node->begin = begin;
   return y;

@@ -16,6 +16,15 @@ struct Cumsum final : Node {
   }
 };
 
+struct Prod final : Node {
+  const char* name() const override { return "prod"; }
+  int dim = 0;
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    const Tensor& x = saved(0);
+    launch(kernels::prod_backward, dy[0], dx[0].write(), dy[0].alias(x.shape().with(dim, 1)), x, dim);
+  }
+};
+
 struct Sort final : Node {
   const char* name() const override { return "sort"; }
   int dim = 0;
@@ -44,21 +53,6 @@ ValuesAndIndex first_in_order(const Tensor& x, int dim, int64_t count, bool desc
     node->save(result.index);
   }
   return result;
-}
-
-// Halves multiply until one is left: parts [0, n / 2), [n / 2, 2 (n / 2)), and the odd last one.
-Tensor product_along(Tensor x, int dim) {
-  if (x.size(dim) == 0) return ones(x.shape().with(dim, 1), {x.dtype(), x.device()});
-  while (x.size(dim) > 1) {
-    int64_t half = x.size(dim) / 2;
-    Tensor y = mul(slice(x, dim, 0, half), slice(x, dim, half, 2 * half));
-    if (x.size(dim) % 2) {
-      const Tensor parts[] = {y, slice(x, dim, 2 * half, x.size(dim))};
-      y = cat(parts, dim);
-    }
-    x = y;
-  }
-  return x;
 }
 
 Tensor var_over(const Tensor& x, const Tensor& average, double n, double correction, Dims dims, bool keepdim) {
@@ -119,10 +113,17 @@ Tensor std(const Tensor& x, int dim, double correction, bool keepdim) { return r
 
 Tensor prod(const Tensor& x) { return prod(flat(x), 0); }
 Tensor prod(const Tensor& x, int dim, bool keepdim) {
+  if (should_widen(x)) return prod(widened(x), dim, keepdim);
   dim = check_dim("prod", x, dim);
-  DType dtype = is_floating(x.dtype()) ? sum_dtype(x.dtype()) : DType::i64;
-  Tensor y = product_along(cast(x, dtype), dim);
-  return dropped(is_floating(dtype) && !should_widen(x) ? cast(y, x.dtype()) : y, dim, keepdim);
+  DType dtype = is_floating(x.dtype()) ? x.dtype() : DType::i64;
+  Tensor kept = empty(x.shape().with(dim, 1), {dtype, x.device()}, "prod");
+  launch(kernels::prod, x, out(kept), x, dim);
+  Tensor y = dropped(kept, dim, keepdim);
+  if (auto* node = record<Prod>(y, x)) {
+    node->dim = dim;
+    node->save(x);
+  }
+  return y;
 }
 
 Tensor logsumexp(const Tensor& x, int dim, bool keepdim) {
@@ -135,7 +136,7 @@ Tensor logsumexp(const Tensor& x, int dim, bool keepdim) {
 }
 
 Truth any(const Tensor& x) { return Truth(x.numel() ? max(nonzero_flags(x)) : zeros({}, {DType::u8, x.device()})); }
-Truth all(const Tensor& x) { return Truth(x.numel() ? min(nonzero_flags(x)) : ones({}, {DType::u8, x.device()})); }
+Truth all(const Tensor& x) { return logical_not(any(logical_not(x))); }
 Truth any(const Tensor& x, int dim, bool keepdim) { return sum(nonzero_flags(x), dim, keepdim) != 0; }
 Truth all(const Tensor& x, int dim, bool keepdim) { return sum(logical_not(x), dim, keepdim) == 0; }
 Tensor count_nonzero(const Tensor& x) { return sum(nonzero_flags(x)); }

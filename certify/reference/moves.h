@@ -90,6 +90,35 @@ inline void scatter_add(OutView y, View src, View index, int dim) {
   add_elements(y, src, to);
 }
 
+inline void scatter(OutView y, View src, View index, int dim) {
+  for (int64_t i = 0; i < src.numel(); ++i) {
+    auto position = position_of(src.shape, i);
+    position[size_t(dim)] = get_integer(index, i);
+    put_element(y, element_at(y.shape, position), src, i);
+  }
+}
+
+inline void flip(OutView y, View x, unsigned dims) {
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    auto position = position_of(y.shape, i);
+    for (int d = 0; d < y.shape.ndim(); ++d)
+      if (dims >> d & 1) position[size_t(d)] = x.shape[d] - 1 - position[size_t(d)];
+    put_element(y, i, x, element_at(x.shape, position));
+  }
+}
+
+inline void triangle(OutView y, View x, int64_t diagonal, bool lower) {
+  size_t size = size_of(y.dtype);
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    auto position = position_of(y.shape, i);
+    int64_t number = position[size_t(y.shape.ndim() - 1)] - position[size_t(y.shape.ndim() - 2)];
+    if (lower ? number <= diagonal : number >= diagonal)
+      put_element(y, i, x, i);
+    else if (y.beta == 0)
+      std::fill_n(y.as<char>() + size_t(i) * size, size, 0);
+  }
+}
+
 inline void max_dim(OutView values, OutView index, View x, int dim) {
   Around from(x.shape, dim);
   for (int64_t o = 0; o < from.outer; ++o)
@@ -120,6 +149,36 @@ inline void cumsum(OutView y, View x, int dim, bool reverse) {
           put_integer(y, at, int64_t(integer_sum += uint64_t(get_integer(x, at))));
       }
     }
+}
+
+inline void prod(OutView y, View x, int dim) {
+  Around lines(x.shape, dim);
+  for (int64_t o = 0; o < lines.outer; ++o)
+    for (int64_t i = 0; i < lines.inner; ++i) {
+      double product = 1;
+      uint64_t integer_product = 1;
+      for (int64_t e = 0; e < lines.extent; ++e)
+        if (is_floating(x.dtype))
+          product *= get(x, lines.at(o, e, i));
+        else
+          integer_product *= uint64_t(get_integer(x, lines.at(o, e, i)));
+      if (is_floating(x.dtype))
+        put(y, o * lines.inner + i, product);
+      else
+        put_integer(y, o * lines.inner + i, int64_t(integer_product));
+    }
+}
+
+inline void prod_backward(OutView dx, View dy, View x, int dim) {
+  Around lines(x.shape, dim);
+  for (int64_t o = 0; o < lines.outer; ++o)
+    for (int64_t i = 0; i < lines.inner; ++i)
+      for (int64_t e = 0; e < lines.extent; ++e) {
+        double others = 1;
+        for (int64_t k = 0; k < lines.extent; ++k)
+          if (k != e) others *= get(x, lines.at(o, k, i));
+        put(dx, lines.at(o, e, i), get(dy, o * lines.inner + i) * others);
+      }
 }
 
 inline void sort(OutView values, OutView index, View x, int dim, bool descending) {

@@ -1,5 +1,6 @@
 // Comparisons and where for every dtype; arithmetic of integers, which wraps.
 
+#include <bit>
 #include <functional>
 
 #include <shardgrad/kernels/cpu/broadcast.h>
@@ -9,8 +10,9 @@
 namespace shardgrad::cpu {
 namespace {
 
-// y[r, c] = fn(a[r, c], b[r, c]) over a grid; the common strides have loops of their own.
-template <class R, class T, class Fn> void map_grid(R* y, const T* a, const T* b, const Grid& grid, const Fn& fn) {
+// y[r, c] = fn(a[r, c], b[r, c]) over a grid, which is a copy: bytes that are written might be those of another's, and
+// nothing would be kept in registers. The common strides have loops of their own.
+template <class R, class T, class Fn> void map_grid(R* y, const T* a, const T* b, Grid grid, const Fn& fn) {
   for (int64_t r = 0; r < grid.rows; ++r, y += grid.cols, a += grid.row[0], b += grid.row[1]) {
     if (grid.accumulate) {
       for (int64_t c = 0; c < grid.cols; ++c) put(y[c], fn(a[grid.fixed[0] ? 0 : c], b[grid.fixed[1] ? 0 : c]), true);
@@ -93,11 +95,33 @@ void clamp(const Launch& launch, OutView y, View x, double low, double high) {
   integer_unary(launch, y, x, [=]<class T>(T v) { return std::min(std::max(v, convert<T>(low)), convert<T>(high)); });
 }
 
-template <class T> void where_grid(T* y, const uint8_t* condition, const T* a, const T* b, const Grid& grid) {
+// Both are read, and as bits, so that no branch is guessed.
+template <bool a_fixed, bool b_fixed, class T>
+void where_row(T* y, const uint8_t* condition, const T* a, const T* b, int64_t n) {
+  using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
+  for (int64_t c = 0; c < n; ++c) {
+    T left = a[a_fixed ? 0 : c], right = b[b_fixed ? 0 : c];
+    if constexpr (sizeof(T) == 1) {
+      y[c] = condition[c] ? left : right;
+    } else {
+      Bits chosen = condition[c] ? std::bit_cast<Bits>(left) : std::bit_cast<Bits>(right);
+      y[c] = std::bit_cast<T>(chosen);
+    }
+  }
+}
+
+template <class T> void where_grid(T* y, const uint8_t* condition, const T* a, const T* b, Grid grid) {
   int64_t step[3] = {!grid.fixed[0], !grid.fixed[1], !grid.fixed[2]};
   for (int64_t r = 0; r < grid.rows; ++r) {
-    for (int64_t c = 0; c < grid.cols; ++c)
-      put(y[c], condition[c * step[0]] ? a[c * step[1]] : b[c * step[2]], grid.accumulate);
+    if (grid.fixed[0] || grid.accumulate)
+      for (int64_t c = 0; c < grid.cols; ++c)
+        put(y[c], condition[c * step[0]] ? a[c * step[1]] : b[c * step[2]], grid.accumulate);
+    else if (grid.fixed[1])
+      grid.fixed[2] ? where_row<true, true>(y, condition, a, b, grid.cols)
+                    : where_row<true, false>(y, condition, a, b, grid.cols);
+    else
+      grid.fixed[2] ? where_row<false, true>(y, condition, a, b, grid.cols)
+                    : where_row<false, false>(y, condition, a, b, grid.cols);
     y += grid.cols, condition += grid.row[0], a += grid.row[1], b += grid.row[2];
   }
 }

@@ -1,4 +1,4 @@
-// index_select, index_add, gather, scatter_add. Additions follow the order of the index, whatever the threads.
+// index_select, index_add, gather, scatter_add, scatter. Additions follow the order of the index, whatever the threads.
 
 #include <algorithm>
 #include <optional>
@@ -50,6 +50,17 @@ template <class T> class Sums {
   std::optional<Workspace> memory_;
 };
 
+// y[i] = x[at[i]] over n elements, of which the first is number i of the index and belongs to the outer index `outer`.
+template <class T>
+void select_elements(T* y, const T* x, const int64_t* at, int64_t n, int64_t outer, int64_t i, int64_t count,
+                     int64_t extent, bool accumulate) {
+  for (int64_t some; n > 0; n -= some, y += some, i = 0, ++outer) {
+    some = std::min(n, count - i);
+    const T* from = x + outer * extent;
+    for (int64_t k = 0; k < some; ++k) put(y[k], from[at[i + k]], accumulate);
+  }
+}
+
 void index_select(const Launch& launch, OutView y, View x, View index, int dim) {
   Around from(x.shape, dim);
   check_range("index_select", index, from.extent);
@@ -58,12 +69,12 @@ void index_select(const Launch& launch, OutView y, View x, View index, int dim) 
   dispatch(x.dtype, [&]<class T>() {
     parallel_for(launch.threads, from.outer * count, grain_for(inner), [&](int64_t begin, int64_t end) {
       int64_t outer = begin / count, i = begin % count;
+      if (inner == 1)
+        return select_elements(y.as<T>() + begin, x.as<T>(), at, end - begin, outer, i, count, from.extent,
+                               y.beta != 0);
       for (int64_t r = begin; r < end; ++r) {
         const T* source = x.as<T>() + (outer * from.extent + at[i]) * inner;
-        if (inner == 1)
-          put(y.as<T>()[r], *source, y.beta != 0);
-        else
-          put_range(y.as<T>() + r * inner, source, inner, y.beta != 0);
+        put_range(y.as<T>() + r * inner, source, inner, y.beta != 0);
         if (++i == count) i = 0, ++outer;
       }
     });
@@ -194,11 +205,26 @@ void scatter_add(const Launch& launch, OutView y, View src, View index, int dim)
   });
 }
 
+void scatter(const Launch& launch, OutView y, View src, View index, int dim) {
+  if (index.numel() == 0) return;
+  check_range("scatter", index, y.shape[dim]);
+  Positions positions(index.shape, y.shape, dim);
+  int64_t cols = positions.cols(), step = positions.step(), column_step = positions.column_step();
+  dispatch(src.dtype, [&]<class T>() {
+    parallel_for(launch.threads, index.numel() / cols, grain_for(cols), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        T* to = y.as<T>() + positions.begin(r);
+        const int64_t* at = index.as<int64_t>() + r * cols;
+        for (int64_t c = 0; c < cols; ++c)
+          put(to[c * column_step + at[c] * step], src.as<T>()[r * cols + c], y.beta != 0);
+      }
+    });
+  });
+}
+
 const Each registered[] = {
-    {kernels::index_select, kAll, index_select},
-    {kernels::index_add, kAll, index_add},
-    {kernels::gather, kAll, gather},
-    {kernels::scatter_add, kAll, scatter_add},
+    {kernels::index_select, kAll, index_select}, {kernels::index_add, kAll, index_add}, {kernels::gather, kAll, gather},
+    {kernels::scatter_add, kAll, scatter_add},   {kernels::scatter, kAll, scatter},
 };
 
 }  // namespace

@@ -1,8 +1,9 @@
-// index_select, index_add, gather, scatter_add.
+// index_select, index_add, gather, scatter_add, scatter.
 //
 // index_select  reads the selected elements and writes y; about 6 operations per element, 4 of them divisions.
 // gather        reads an index, an element and writes one; two divisions per dimension.
 // scatter_add   reads an index and an element and adds it to y, which it reads and writes: 1 addition per element.
+// scatter       reads an index and an element and writes one; two divisions per dimension.
 // index_add     sorts the index (sorted_index.h), then reads x and adds it to the rows that are named: 1 addition each.
 //
 // Additions follow the order of the index, so the sums have the same bits every time: what may meet in one place
@@ -169,11 +170,30 @@ void scatter_add(const Launch& how, OutView y, View src, View index, int dim) {
   });
 }
 
+template <class T>
+__global__ void scatter_kernel(T* y, const T* src, const int64_t* index, int64_t n, int64_t extent, Lines lines,
+                               bool accumulate) {
+  int64_t i = thread_number();
+  if (i >= n) return;
+  int64_t at = index[i];
+  check_index("scatter: index", i, at, extent);
+  put(y + offset_of<0>(lines.shape, i) + at * lines.step, T(src[i]), accumulate);
+}
+
+void scatter(const Launch& how, OutView y, View src, View index, int dim) {
+  if (index.numel() == 0) return;
+  dispatch(src.dtype, [&]<class T>() {
+    launch<scatter_kernel<T>>(how, {blocks_for(index.numel()), kBlock}, y.as<T>(), src.as<T>(), index.as<int64_t>(),
+                              index.numel(), y.shape[dim], Lines(index.shape, y.shape, dim), y.beta != 0);
+  });
+}
+
 const Registered registered[] = {
     add_kernel<index_select>(kernels::index_select, kAll),
     add_kernel<index_add>(kernels::index_add, kAll),
     add_kernel<gather>(kernels::gather, kAll),
     add_kernel<scatter_add>(kernels::scatter_add, kAll),
+    add_kernel<scatter>(kernels::scatter, kAll),
 };
 
 }  // namespace

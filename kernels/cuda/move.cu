@@ -1,5 +1,5 @@
-// fill, copy, cast, expand, permute, narrow and paste: elements that only move. Each moves x in and y out once; a
-// permute that is no transpose of matrices may fetch 32 bytes for each element.
+// fill, copy, cast, expand, permute, narrow, paste, flip and triangle: elements that only move. Each moves x in and y
+// out once; a permute that is no transpose of matrices may fetch 32 bytes for each element.
 
 #include <shardgrad/kernels/cuda/map.h>
 
@@ -148,11 +148,47 @@ void narrow_backward(const Launch& how, OutView dx, View dy, int dim, int64_t st
   paste(how, dx, dy, dim, start);
 }
 
+// From the end of each dimension that is turned round, with a negative stride there.
+void flip(const Launch& how, OutView y, View x, unsigned dims) {
+  Broadcast<1> shape;
+  auto strides = strides_of(x.shape);
+  int64_t from = 0;
+  shape.ndim = x.shape.ndim();
+  for (size_t d = 0; d < size_t(shape.ndim); ++d) {
+    bool turned = dims >> d & 1;
+    shape.extent[d] = x.shape[int(d)];
+    shape.stride[0][d] = turned ? -strides[d] : strides[d];
+    if (turned) from += (shape.extent[d] - 1) * strides[d];
+  }
+  if (x.numel() > 0) gather_strided(how, y, x, shape, from);
+}
+
+template <class T>
+__global__ void triangle_kernel(T* y, const T* x, int64_t n, int64_t rows, int64_t cols, int64_t diagonal, bool lower,
+                                bool accumulate) {
+  int64_t i = thread_number();
+  if (i >= n) return;
+  int64_t beyond = i % cols - i / cols % rows - diagonal;
+  bool kept = lower ? beyond <= 0 : beyond >= 0;
+  if (kept)
+    put(y + i, T(x[i]), accumulate);
+  else if (!accumulate)
+    y[i] = convert<T>(0.0f);
+}
+
+void triangle(const Launch& how, OutView y, View x, int64_t diagonal, bool lower) {
+  dispatch(x.dtype, [&]<class T>() {
+    launch<triangle_kernel<T>>(how, {blocks_for(x.numel()), kBlock}, y.as<T>(), x.as<T>(), x.numel(), x.shape[-2],
+                               x.shape[-1], diagonal, lower, y.beta != 0);
+  });
+}
+
 const Registered registered[] = {
     add_kernel<fill>(kernels::fill, kAll),       add_kernel<copy>(kernels::copy, kAll),
     add_kernel<cast>(kernels::cast, kAll),       add_kernel<expand>(kernels::expand, kAll),
     add_kernel<permute>(kernels::permute, kAll), add_kernel<narrow>(kernels::narrow, kAll),
     add_kernel<paste>(kernels::paste, kAll),     add_kernel<narrow_backward>(kernels::narrow_backward, kAll),
+    add_kernel<flip>(kernels::flip, kAll),       add_kernel<triangle>(kernels::triangle, kAll),
 };
 
 }  // namespace

@@ -10,6 +10,10 @@ struct Sum {
   template <class A> __device__ A operator()(A a, A b) const { return a + b; }
   template <class A> __device__ static A nothing() { return A(0); }
 };
+struct Product {
+  template <class A> __device__ A operator()(A a, A b) const { return a * b; }
+  template <class A> __device__ static A nothing() { return A(1); }
+};
 struct Max {
   template <class A> __device__ A operator()(A a, A b) const { return a > b || !(a == a) ? a : b; }
   template <class A> __device__ static A nothing() { return -std::numeric_limits<A>::infinity(); }

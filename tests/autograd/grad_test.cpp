@@ -8,8 +8,6 @@
 namespace shardgrad::test {
 namespace {
 
-std::vector<double> list(std::initializer_list<double> numbers) { return numbers; }
-
 class GradientsAskedFor : public testing::Test {
  protected:
   Context context_;

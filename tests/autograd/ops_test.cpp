@@ -7,8 +7,6 @@
 namespace shardgrad::test {
 namespace {
 
-std::vector<double> list(std::initializer_list<double> numbers) { return numbers; }
-
 TEST(Ops, IntegersGoThroughArithmeticWithoutGrad) {
   Context context;
   for (DType dtype : {DType::i32, DType::i64, DType::u8}) {

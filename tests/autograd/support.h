@@ -13,6 +13,7 @@
 
 namespace shardgrad::test {
 
+inline std::vector<double> list(std::initializer_list<double> numbers) { return numbers; }
 inline std::vector<double> values(const Tensor& tensor) { return tensor.to(DType::f64).to_vector<double>(); }
 
 /// The elements as raw bytes, for bitwise comparison.

@@ -10,8 +10,6 @@
 namespace shardgrad::test {
 namespace {
 
-std::vector<double> list(std::initializer_list<double> numbers) { return numbers; }
-
 TEST(Writing, NumbersStandOnEitherSide) {
   Context context;
   Tensor x = tensor({1., 2., 4.});

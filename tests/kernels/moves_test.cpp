@@ -142,6 +142,12 @@ TEST(Moves, LargeIndexedSumsDoNotDependOnThreads) {
   EXPECT_TRUE(run(kernels::scatter_add, wide, 1) == run(kernels::scatter_add, wide, 4));
 }
 
+TEST(Moves, SelectionsOfSingleElementsAreCutAnywhere) {
+  Buffer index = Buffer::random({50001}, DType::i64, 0, 69);
+  expect_like_reference(SG_BOTH(index_select), DType::f32, one({3, 50001}, DType::f32), {1},
+                        Buffer::random({3, 70}, DType::f32), index, 1);
+}
+
 TEST(Refusals, AnIndexOutOfRangeIsRefusedNamingPositionAndValue) {
   Context context;
   Buffer x = Buffer::random({4, 3}, DType::f32), y({3, 3}, DType::f32);
@@ -153,6 +159,7 @@ TEST(Refusals, AnIndexOutOfRangeIsRefusedNamingPositionAndValue) {
   Buffer matrix = Buffer::of({1, 3}, DType::i64, {0, 4, 1});
   EXPECT_EQ(error_of([&] { run(kernels::gather, matrix); }), "gather: index 1 is 4, outside [0, 4)");
   EXPECT_EQ(error_of([&] { run(kernels::scatter_add, matrix); }), "scatter_add: index 1 is 4, outside [0, 3)");
+  EXPECT_EQ(error_of([&] { run(kernels::scatter, matrix); }), "scatter: index 1 is 4, outside [0, 3)");
 }
 
 TEST(Moves, MaxFindsTheFirstLargestAlongEveryDimension) {
@@ -171,6 +178,22 @@ TEST(Moves, MaxFindsTheFirstLargestAlongEveryDimension) {
   for (const Buffer& x : {row, ties})
     expect_like_reference(SG_BOTH(max_dim), DType::f32,
                           std::array<Buffer, 2>{Buffer({1}, DType::f32), Buffer({1}, DType::i64)}, {0}, x, 1);
+}
+
+// The largest stands in the middle or at an end of what is compared at a time, again behind itself, or is no number.
+TEST(Moves, MaxFindsTheFirstLargestOfMany) {
+  for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::u8})
+    for (int64_t at : {0, 1, 15, 16, 1023, 1024, 1500, 2050, 2063})
+      for (double largest : {120.0, double(is_floating(dtype) ? NAN : 119.0)}) {
+        Buffer row = Buffer::random({1, 2064}, dtype, 0, 100);
+        for (int64_t i : {at, (at + 2063) / 2, int64_t(2063)}) row.set(i, largest);
+        std::array both{Buffer({1}, dtype), Buffer({1}, DType::i64)};
+        expect_like_reference(SG_BOTH(max_dim), dtype, both, {1}, row, 1);
+        row = Buffer::random({300, 70}, dtype, 0, 100);
+        row.set(70 * (at % 300) + 69, largest), row.set(70 * 299 + 69, largest);
+        std::array columns{Buffer({70}, dtype), Buffer({70}, DType::i64)};
+        expect_like_reference(SG_BOTH(max_dim), dtype, columns, {1}, row, 0);
+      }
 }
 
 TEST(Moves, SumToReducesWhateverWasBroadcast) {
@@ -212,7 +235,8 @@ TEST(Moves, SumsOfIntegersAreWiderThanTheirElements) {
     Shape x, y;
   };
   Context context;
-  const Case cases[] = {{{1000}, {}}, {{3, 1000}, {3, 1}}, {{1000, 3}, {3}}, {{2, 1000, 3}, {2, 1, 3}}, {{5}, {5}}};
+  const Case cases[] = {{{1000}, {}}, {{90000}, {}}, {{3, 1000}, {3, 1}}, {{1000, 3}, {3}}, {{2, 1000, 3}, {2, 1, 3}},
+                        {{5}, {5}}};
   for (DType dtype : {DType::u8, DType::i32})
     for (const Case& c : cases) {
       double each = dtype == DType::u8 ? 255 : 2e9;

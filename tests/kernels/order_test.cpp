@@ -41,8 +41,25 @@ TEST(Order, GivesTheFirstOnesAloneAndPutsNanLast) {
     for (int64_t wanted : {0, 1, 4, 6})
       expect_like_reference(SG_BOTH(sort), f32, std::array{Buffer({1, wanted}, f32), Buffer({1, wanted}, i64)}, {0}, x,
                             1, descending);
-  Buffer many = Buffer::random({3, 2500}, f32);
-  expect_like_reference(SG_BOTH(sort), f32, std::array{Buffer({3, 40}, f32), Buffer({3, 40}, i64)}, {0}, many, 1, true);
+}
+
+// Few of many: what comes too late is passed over, also beside equal ones and NaN.
+TEST(Order, GivesTheFirstOfManyEitherWayAlongAnyDimension) {
+  auto first = [](const Buffer& x, int64_t wanted, int dim, bool descending) {
+    Shape shape = x.shape().with(dim, wanted);
+    expect_like_reference(SG_BOTH(sort), x.dtype(), std::array{Buffer(shape, x.dtype()), Buffer(shape, i64)}, {0}, x,
+                          dim, descending);
+  };
+  for (bool descending : {false, true}) {
+    for (int64_t wanted : {1, 3, 40, 700, 2499}) {
+      first(Buffer::random({3, 2500}, f32), wanted, 1, descending);
+      first(few_numbers({2500, 3}, f32), wanted, 0, descending);
+    }
+    Buffer x = few_numbers({1, 2500}, f32);
+    for (int64_t i = 300; i < 2500; i += 300) x.set(0 + i, NAN);
+    first(x, 20, 1, descending);
+    first(few_numbers({2, 600, 2}, u8), 5, 1, descending);
+  }
 }
 
 }  // namespace

@@ -101,11 +101,65 @@ SG_INLINE void sincos_turns(U32 k, F32& sine, F32& cosine) {
 SG_INLINE F32 without_subnormals(F32 x) { return abs(x) < 0x1p-126f ? copysign(F32{}, x) : x; }
 SG_INLINE F64 without_subnormals(F64 x) { return abs(x) < 0x1p-1022 ? x * 0.0 : x; }
 
-SG_INLINE F32 pow(F32 x, double exponent) {
-  x = without_subnormals(x);
-  for (int l = 0; l < kLanes32; ++l) x[l] = __builtin_powf(x[l], float(exponent));
-  return x;
+// Whether a bit of a mask is set.
+SG_INLINE bool any(I32 lanes) {
+  uint64_t words[kBytes / 8], all = 0;
+  memcpy(words, &lanes, kBytes);
+  for (uint64_t word : words) all |= word;
+  return all != 0;
 }
+
+typedef float F32Half __attribute__((vector_size(kBytes / 2)));
+
+// function(a, b) computed in f64, rounded once.
+template <class Function> SG_INLINE F32 in_f64(F32 a, F32 b, const Function& function) {
+  F32Half x[2], y[2];
+  memcpy(x, &a, kBytes), memcpy(y, &b, kBytes);
+  for (int h = 0; h < 2; ++h) {
+    F64 result = function(__builtin_convertvector(x[h], F64), __builtin_convertvector(y[h], F64));
+    x[h] = __builtin_convertvector(result, F32Half);
+  }
+  memcpy(&a, x, kBytes);
+  return a;
+}
+
+template <class... Cs> SG_INLINE F64 horner(F64 x, double first, Cs... rest) {
+  if constexpr (sizeof...(rest) == 0)
+    return splat<F64>(first);
+  else
+    return fma(horner(x, rest...), x, splat<F64>(first));
+}
+
+// a^b = 2^(b log2 a) of a normal number of f32 that is positive, to about 2^-32. The series are Taylor's.
+SG_INLINE F64 power_of_normal(F64 a, F64 b) {
+  constexpr double magic = 0x1.8p52;  // adding it rounds to an integer, in the low bits
+  // a = 2^e m with m in [sqrt(1/2), sqrt(2)); log m = 2 atanh s
+  U64 bits = (U64)a - 0x3fe6a09e667f3bcdu, e = (bits + 0x3ff0000000000000u) >> 52;
+  F64 m = (F64)((bits & 0xfffffffffffffu) + 0x3fe6a09e667f3bcdu), s = (m - 1.0) / (m + 1.0);
+  F64 series = horner(s * s, 1.0, 1.0 / 3, 1.0 / 5, 1.0 / 7, 1.0 / 9, 1.0 / 11, 1.0 / 13);
+  F64 exponent = (F64)(e | 0x4330000000000000u) - (0x1p52 + 1023);
+  F64 log2 = fma(s * series, splat<F64>(2 * 1.4426950408889634), exponent);
+  // Beyond 2^±200 lies nothing of f32.
+  F64 t = min(max(b * log2, splat<F64>(-200.0)), splat<F64>(200.0)), n = t + magic;
+  F64 x = (t - (n - magic)) * 0.6931471805599453;
+  F64 y = horner(x, 1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320, 1.0 / 362880);
+  return (F64)((U64)y + ((U64)n << 52));
+}
+
+// Of zero, infinity and NaN, and to the power of what is large, the C library knows.
+SG_INLINE F32 power_of(F32 a, F32 b) {
+  a = without_subnormals(a);
+  I32 k = __builtin_convertvector(b, I32), whole = __builtin_convertvector(k, F32) == b;
+  F32 y = in_f64(abs(a), b, [](F64 x, F64 exponent) { return power_of_normal(x, exponent); });
+  F32 of_negative = whole ? (F32)((U32)y ^ ((U32)k << 31)) : splat<F32>(__builtin_nanf(""));
+  y = a < 0.0f ? of_negative : y;
+  I32 usual = (abs(a) >= 0x1p-126f) & (abs(a) < __builtin_inff()) & (abs(b) < 0x1p24f);
+  if (any(~usual))
+    for (int l = 0; l < kLanes32; ++l)
+      if (!usual[l]) y[l] = __builtin_powf(a[l], b[l]);
+  return y;
+}
+SG_INLINE F32 pow(F32 x, double exponent) { return power_of(x, splat<F32>(float(exponent))); }
 
 SG_INLINE F64 exp(F64 x) {
   for (int l = 0; l < kLanes64; ++l) x[l] = __builtin_exp(x[l]);
@@ -191,25 +245,33 @@ SG_INLINE F32 expm1(F32 x) {
   return d == -1.0f ? d : (u > 1e30f ? u : y);
 }
 
-template <class V> SG_INLINE V power_of(V a, V b) {
+SG_INLINE F64 power_of(F64 a, F64 b) {
   a = without_subnormals(a);
-  constexpr int lanes = int(sizeof(V) / sizeof(a[0]));
-  for (int l = 0; l < lanes; ++l) {
-    if constexpr (sizeof(a[0]) == 4)
-      a[l] = __builtin_powf(a[l], b[l]);
-    else
-      a[l] = __builtin_pow(a[l], b[l]);
-  }
+  for (int l = 0; l < kLanes64; ++l) a[l] = __builtin_pow(a[l], b[l]);
   return a;
 }
 
-template <class V> SG_INLINE V remainder_of(V a, V b) {
-  constexpr int lanes = int(sizeof(V) / sizeof(a[0]));
-  for (int l = 0; l < lanes; ++l) {
-    if constexpr (sizeof(a[0]) == 4)
-      a[l] = __builtin_fmodf(a[l], b[l]);
-    else
-      a[l] = __builtin_fmod(a[l], b[l]);
+// a - n b is exact for the whole n next to a / b, and so is its conversion back: the C library has quotients too large.
+SG_INLINE F32 remainder_of(F32 a, F32 b) {
+  F32 y = in_f64(a, b, [](F64 x, F64 divisor) {
+    constexpr double magic = 0x1.8p52;
+    return x - ((x / divisor + magic) - magic) * divisor;
+  });
+  y = y == 0.0f ? copysign(F32{}, a) : y;
+  I32 other_sign = (y != 0.0f) & ((y < 0.0f) != (b < 0.0f));
+  y = other_sign ? y + b : y;
+  I32 usual = (abs(a) < 0x1p28f * abs(b)) & (abs(b) < __builtin_inff());
+  if (any(~usual))
+    for (int l = 0; l < kLanes32; ++l)
+      if (!usual[l]) {
+        y[l] = __builtin_fmodf(a[l], b[l]);
+        if (y[l] != 0 && (y[l] < 0) != (b[l] < 0)) y[l] += b[l];
+      }
+  return y;
+}
+SG_INLINE F64 remainder_of(F64 a, F64 b) {
+  for (int l = 0; l < kLanes64; ++l) {
+    a[l] = __builtin_fmod(a[l], b[l]);
     if (a[l] != 0 && (a[l] < 0) != (b[l] < 0)) a[l] += b[l];
   }
   return a;

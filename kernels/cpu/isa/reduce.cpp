@@ -50,6 +50,25 @@ template <class T> void add_rows(void* acc_, const void* x_, int64_t rows, int64
   });
 }
 
+// v where it is larger or NaN; once NaN, a maximum stays so.
+template <class V> SG_INLINE V larger(V top, V v) { return (v > top) | (v != v) ? v : top; }
+
+template <class T> double largest_of_all(const void* x_, int64_t n) {
+  using V = VectorOf<T>;
+  constexpr int64_t width = Pack<T>::width, step = 4 * width;
+  const T* x = static_cast<const T*>(x_);
+  V first = splat<V>(load_part(x, 1)[0]), top[4] = {first, first, first, first};
+  int64_t i = 0;
+  for (; i + step <= n; i += step)
+    for (int k = 0; k < 4; ++k) top[k] = larger(top[k], load(x + i + k * width));
+  for (; i + width <= n; i += width) top[0] = larger(top[0], load(x + i));
+  if (int64_t rest = n - i) top[1] = larger(top[1], keep_first(load_part(x + i, rest), rest, first));
+  V all = larger(larger(top[0], top[1]), larger(top[2], top[3]));
+  double most = all[0];
+  for (int64_t l = 1; l < width; ++l) most = (all[l] > most) | (all[l] != all[l]) ? all[l] : most;
+  return most;
+}
+
 // The elements at p in 64 bits, as many as a vector has lanes.
 template <class T> SG_INLINE I64 load_integers(const T* p) {
   typedef T Narrow __attribute__((vector_size(kLanes64 * sizeof(T))));
@@ -70,6 +89,27 @@ template <class T> int64_t sum_integers(const void* x_, int64_t n) {
   uint64_t total = 0;
   for (int l = 0; l < kLanes64; ++l) total += acc[0][l];
   for (; i < n; ++i) total += uint64_t(int64_t(x[i]));
+  return int64_t(total);
+}
+
+// Bytes are added in lanes of 16 bits first, 128 times two of them at most.
+template <> int64_t sum_integers<uint8_t>(const void* x_, int64_t n) {
+  const uint8_t* x = static_cast<const uint8_t*>(x_);
+  constexpr uint64_t every_other = 0x00ff00ff00ff00ffu;
+  U64 acc = {};
+  int64_t i = 0;
+  while (i + kBytes <= n) {
+    U64 pairs = {};
+    for (int k = 0; k < 128 && i + kBytes <= n; ++k, i += kBytes) {
+      U64 v;
+      memcpy(&v, x + i, kBytes);
+      pairs += (v & every_other) + ((v >> 8) & every_other);
+    }
+    for (int shift = 0; shift < 64; shift += 16) acc += (pairs >> shift) & 0xffffu;
+  }
+  uint64_t total = 0;
+  for (int l = 0; l < kLanes64; ++l) total += acc[l];
+  for (; i < n; ++i) total += x[i];
   return int64_t(total);
 }
 
@@ -100,6 +140,7 @@ constinit const ReduceLoops reduce_loops = {
     .squared_difference = SG_FLOATS(squared_difference),
     .add_rows = {add_rows<float>, add_rows<double>, add_rows<Bf16>, add_rows<F16>, add_integer_rows<int32_t>,
                  add_integer_rows<int64_t>, add_integer_rows<uint8_t>},
+    .largest = SG_FLOATS(largest_of_all),
     .sum_integers = {sum_integers<int32_t>, sum_integers<int64_t>, sum_integers<uint8_t>},
 };
 }  // namespace SG_ISA
