@@ -1,0 +1,25 @@
+#include <shardgrad/autograd/spread.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace shardgrad {
+
+void compute_whole(std::span<const WholeTensor> tensors, WholeWork& work) {
+  std::vector<WholeTensors*> owners;  // in the order of their first tensors, which all ranks share
+  for (const auto& [index, spread, cost] : tensors) {
+    if (spread.ranks) {
+      if (std::ranges::count(owners, spread.ranks) == 0) owners.push_back(spread.ranks);
+      continue;
+    }
+    work.take(index, work.compute(index, work.part(index).to(spread.device)));
+  }
+  for (WholeTensors* owner : owners) {
+    std::vector<WholeTensor> theirs;
+    std::ranges::copy_if(tensors, std::back_inserter(theirs),
+                         [&](const WholeTensor& tensor) { return tensor.spread.ranks == owner; });
+    owner->compute(theirs, work);
+  }
+}
+
+}  // namespace shardgrad
