@@ -6,6 +6,7 @@
 namespace shardgrad {
 
 void compute_whole(std::span<const WholeTensor> tensors, WholeWork& work) {
+  TagScope owner_of_all(Category::whole_tensor);
   std::vector<WholeTensors*> owners;  // in the order of their first tensors, which all ranks share
   for (const auto& [index, spread, cost] : tensors) {
     if (spread.ranks) {

@@ -8,7 +8,13 @@
 #include <span>
 #include <vector>
 
+#include <shardgrad/core/ledger.h>
 #include <shardgrad/core/tensor.h>
+
+namespace shardgrad::Category {
+inline constexpr Kind whole_tensor =
+    named<"whole_tensor">;  ///< whole tensors in an optimizer's step, and their parts on the way
+}
 
 namespace shardgrad {
 
@@ -42,7 +48,7 @@ class WholeWork {
   virtual Tensor part(size_t index) = 0;
   /// All elements, in one dimension → the result, which has as many. On one of the ranks that share the tensor, or on
   /// each: whoever computes it gives the same bits.
-  virtual Tensor compute(size_t index, const Tensor& whole) = 0;
+  virtual Tensor compute(size_t index, Tensor whole) = 0;
   /// This rank's elements of the result; called where it has some.
   virtual void take(size_t index, const Tensor& part) = 0;
 };

@@ -25,6 +25,9 @@ double cost_of(const Shape& shape) {
   return shorter * shorter * (2 * longer + shorter);
 }
 
+void multiply_into(const Out& to, const Tensor& x, double factor) { launch(kernels::affine, x, to, x, factor, 0.0); }
+void multiply_into(const Tensor& to, const Tensor& x, double factor) { multiply_into(out(to), x, factor); }
+
 // sum = sum + a · b
 void add_product(const Tensor& sum, const Tensor& a, const Tensor& b) {
   launch(kernels::matmul, a, out(sum, 1), unwanted(), a, b, Tensor(), kernels::MatmulArgs{});
@@ -40,12 +43,13 @@ MuonScale parse_muon_scale(std::string_view name) {
   fail("Muon: adjust_lr_fn = '", name, "' is none of original, match_rms_adamw, spectral_unclamped");
 }
 
-Tensor orthogonalized(const Tensor& u, const MuonOptions& options) {
+Tensor orthogonalized(Tensor u, const MuonOptions& options) {
   NoGrad no_grad;
   Autocast off({});
   auto [a, b, c] = options.ns_coefficients;
   bool tall = u.shape()[0] > u.shape()[1];
   Tensor x = u / clamp(norm(u), options.eps, std::numeric_limits<double>::infinity());
+  u = Tensor();  // its memory is for the products
   for (int step = 0; step < options.ns_steps; ++step) {
     Tensor gram = matmul(x, x, tall, !tall), factor = gram * b;
     add_product(factor, gram * c, gram);
@@ -75,18 +79,22 @@ Muon::Muon(std::vector<NamedParameter> parameters, MuonOptions options, Rules ru
 }
 
 void Muon::update(Run& run) {
-  NoGrad no_grad;
-  Tensor& momentum = run.states[0];
-  double kept = options_.momentum;
-  copy_into(momentum, momentum * kept + run.grad * (run.grad_scale * (1 - kept)));
-  if (run.weight_decay != 0) copy_into(run.values, run.values * (1 - run.lr * run.weight_decay));
+  average_into(run.states[0], run);
+  if (run.weight_decay != 0) multiply_into(run.values, run.values, 1 - run.lr * run.weight_decay);
   run.take_copy();  // finish() writes it
+}
+
+// momentum · momentum_buffer + (1 - momentum) · grad
+void Muon::average_into(const Tensor& average, const Run& run) const {
+  multiply_into(average, run.states[0], options_.momentum);
+  multiply_into(out(average, 1), run.grad, run.grad_scale * (1 - options_.momentum));
 }
 
 Tensor Muon::direction(const Run& run) const {
   if (!options_.nesterov) return run.states[0];
-  double kept = options_.momentum;
-  return run.states[0] * kept + run.grad * (run.grad_scale * (1 - kept));
+  Tensor direction = empty_like(run.states[0]);
+  average_into(direction, run);
+  return direction;
 }
 
 /// The parameters that a step updates, of which this rank has a run or nothing.
@@ -99,14 +107,15 @@ class Muon::Steps final : public WholeWork {
     }
   }
   Tensor part(size_t i) override { return muon_.direction(runs_.at(i)); }
-  Tensor compute(size_t i, const Tensor& whole) override {
+  Tensor compute(size_t i, Tensor whole) override {
     const Shape& shape = shape_of(i);
-    return orthogonalized(whole.view(shape), muon_.options_).view({shape.numel()});
+    Tensor matrix = std::exchange(whole, Tensor()).view(shape);
+    return orthogonalized(std::move(matrix), muon_.options_).view({shape.numel()});
   }
   void take(size_t i, const Tensor& part) override {
     const Run& run = runs_.at(i);
     double rate = run.lr * scale_of(muon_.options_.adjust_lr, shape_of(i));
-    copy_into(run.values, run.values - part.to(run.values.device()) * rate);
+    multiply_into(out(run.values, 1), part.to(run.values.device()), -rate);
     if (run.copy.defined()) launch(kernels::cast, run.values, out(run.copy), run.values);
   }
 

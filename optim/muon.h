@@ -68,11 +68,12 @@ class Muon : public Optimizer {
   class Steps;
   void update(Run& run) override;
   void finish(std::span<const Piece> pieces, double grad_scale) override;
+  void average_into(const Tensor& average, const Run& run) const;
   Tensor direction(const Run& run) const;
   MuonOptions options_;
 };
 
 /// X of the formula above, of a matrix u.
-Tensor orthogonalized(const Tensor& u, const MuonOptions& options);
+Tensor orthogonalized(Tensor u, const MuonOptions& options);
 
 }  // namespace shardgrad::optim

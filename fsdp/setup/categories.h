@@ -8,5 +8,4 @@ inline constexpr Kind gathered_parameter = named<"gathered_parameter">;  ///< a 
 inline constexpr Kind secondary_shard = named<"secondary_shard">;        ///< 1/n of them (reshard_after_forward)
 inline constexpr Kind full_gradient = named<"full_gradient">;            ///< before the reduction
 inline constexpr Kind gradient_shard = named<"gradient_shard">;          ///< after it
-inline constexpr Kind whole_tensor = named<"whole_tensor">;              ///< what an optimizer computes with (Muon)
 }  // namespace shardgrad::Category

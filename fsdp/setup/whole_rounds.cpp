@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <shardgrad/fsdp/setup/categories.h>
-
 namespace shardgrad::fsdp {
 namespace {
 
@@ -38,7 +36,6 @@ std::vector<WholeRound> plan_rounds(std::span<const WholeTensor> tensors, int ra
 }
 
 void WholeRounds::compute(std::span<const WholeTensor> tensors, WholeWork& work) {
-  TagScope owner(Category::whole_tensor);
   for (const WholeRound& round : plan_rounds(tensors, ranks_.size())) {
     Tensors of_round;
     for (size_t i : round.tensors) of_round.push_back(&tensors[i]);
@@ -77,7 +74,7 @@ Tensor WholeRounds::computed(const WholeTensor& mine, Tensor arrived, WholeWork&
     if (auto [begin, count] = mine.spread.parts[size_t(from)]; count > 0)
       copy_into(whole.rows(begin, begin + count), slot_of(arrived, from, count));
   arrived = Tensor();
-  return work.compute(mine.index, whole);
+  return work.compute(mine.index, std::move(whole));
 }
 
 Tensor WholeRounds::exchange(const Tensor& sent) {
