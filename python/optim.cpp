@@ -7,6 +7,7 @@
 #include <shardgrad/optim/clip.h>
 #include <shardgrad/optim/composed.h>
 #include <shardgrad/optim/ema.h>
+#include <shardgrad/optim/muon.h>
 #include <shardgrad/optim/schedule.h>
 #include <shardgrad/optim/sgd.h>
 
@@ -164,6 +165,22 @@ optim::LionOptions lion_options(double lr, const nb::kwargs& given) {
   options.take("weight_decay", o.weight_decay);
   return o;
 }
+optim::MuonOptions muon_options(double lr, const nb::kwargs& given) {
+  optim::MuonOptions o{.lr = lr};
+  Options options("Muon", given);
+  options.take("weight_decay", o.weight_decay);
+  options.take("momentum", o.momentum);
+  options.take("nesterov", o.nesterov);
+  auto coefficients = std::tuple_cat(o.ns_coefficients);  // as PyTorch takes them
+  options.take("ns_coefficients", coefficients);
+  o.ns_coefficients = {std::get<0>(coefficients), std::get<1>(coefficients), std::get<2>(coefficients)};
+  options.take("eps", o.eps);
+  options.take("ns_steps", o.ns_steps);
+  std::optional<std::string> scale;
+  options.take("adjust_lr_fn", scale);
+  if (scale) o.adjust_lr = optim::parse_muon_scale(*scale);
+  return o;
+}
 
 void bind_optimizers(nb::module_& m) {
   nb::class_<Optimizer>(m, "Optimizer", "Updates parameters by their gradients; of a sharded model this rank's part.")
@@ -186,6 +203,8 @@ void bind_optimizers(nb::module_& m) {
   bind_optimizer<optim::RMSprop, optim::RmspropOptions>(m, "RMSprop", rmsprop_options, 0.01, from);
   bind_optimizer<optim::Adagrad, optim::AdagradOptions>(m, "Adagrad", adagrad_options, 0.01, from);
   bind_optimizer<optim::Lion, optim::LionOptions>(m, "Lion", lion_options, 1e-4, "arXiv 2302.06675");
+  bind_optimizer<optim::Muon, optim::MuonOptions>(
+      m, "Muon", muon_options, 1e-3, "For matrices; everything else has an optimizer of its own. Sharded too.");
 }
 
 void bind_scaler(nb::module_& m) {

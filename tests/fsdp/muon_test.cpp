@@ -110,7 +110,7 @@ template <class Model> Weights plainly_trained(const Use& use) {
   return end;
 }
 
-TEST(ShardedMuon, HasTheSameBitsUnderEveryStrategyHoweverGradientsAreMade) {
+TEST(ShardedMuon, I02_HasTheSameBitsUnderEveryStrategyHoweverGradientsAreMade) {
   for (const Use& use : {Use{}, Use{.micro = 3}, Use{.micro = 3, .no_sync = true, .clip = 0.1},
                          Use{.autocast = DType::bf16}, Use{.dtype = DType::f64}})
     for (int world : {1, 2, 3, 4}) {
