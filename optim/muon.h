@@ -45,13 +45,7 @@ struct MuonOptions {
 ///       (p.tensor.ndim() == 2 ? matrices : others).push_back(p);
 ///     optim::Muon muon(matrices, {.lr = 0.02});
 ///     optim::AdamW adamw(others, {.lr = 3e-4});
-///     for (…) {
-///       loss.backward();
-///       for (optim::Optimizer* optimizer : {(optim::Optimizer*)&muon, (optim::Optimizer*)&adamw}) {
-///         optimizer->step();
-///         optimizer->zero_grad();
-///       }
-///     }
+///     for (…) { loss.backward(); muon.step(); adamw.step(); muon.zero_grad(); adamw.zero_grad(); }
 ///
 /// Sharded, momentum and decay are updated where the elements are, and each matrix is then brought together on one of
 /// the ranks, which computes X and sends every rank its elements: docs/zero.md has what that sends and what memory it
