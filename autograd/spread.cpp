@@ -13,7 +13,8 @@ void compute_whole(std::span<const WholeTensor> tensors, WholeWork& work) {
       if (std::ranges::count(owners, spread.ranks) == 0) owners.push_back(spread.ranks);
       continue;
     }
-    work.take(index, work.compute(index, work.part(index).to(spread.device)));
+    Tensor whole = work.part(index).to(spread.device);
+    work.take(index, work.compute(index, std::move(whole)));
   }
   for (WholeTensors* owner : owners) {
     std::vector<WholeTensor> theirs;

@@ -92,19 +92,31 @@ TEST(Muon, AGradientOfZeroMakesNoStepAndAnEmptyMatrixNone) {
 }
 
 TEST(Muon, GradScaleMultipliesTheGradient) {
-  expect_close(train({5, 3}, {.lr = 0.1}, 1024).weight, train({5, 3}, {.lr = 0.1}).weight, 1e-12, "scaled");
+  Trained expected = train({5, 3}, {.lr = 0.1});
+  expect_near(train({5, 3}, {.lr = 0.1}, 1024), expected.weight, expected.momentum, 1e-12);
 }
 
 TEST(Muon, RulesScaleTheRateAndTheDecayOfSomeMatrices) {
   Context context;
   Tensor a = ones({2, 2}).set_requires_grad(), b = ones({2, 2}).set_requires_grad();
-  Muon optimizer({{"a", a}, {"b", b}}, {.lr = 0.5, .weight_decay = 0.5}, {{"b", {.weight_decay = 0, .lr_scale = 0.5}}});
+  Muon optimizer({{"a", a}, {"b", b}}, {.lr = 0.5, .weight_decay = 0.5}, {{"b", {.weight_decay = 1, .lr_scale = 0.5}}});
   for (const Tensor& each : {a, b}) each.set_grad(tensor({{1., 0.}, {0., 1.}}).to(DType::f32));
   optimizer.step();
   double step = (0.75 - values(a)[0]) / 0.5;
   EXPECT_NEAR(values(a)[1], 0.75, 1e-6);
-  EXPECT_NEAR(values(b)[1], 1, 1e-6);
-  EXPECT_NEAR(values(b)[0], 1 - 0.25 * step, 1e-6);
+  EXPECT_NEAR(values(b)[1], 0.75, 1e-6);
+  EXPECT_NEAR(values(b)[0], 0.75 - 0.25 * step, 1e-6);
+}
+
+TEST(Muon, AStepNeedsAMatrixTwiceAndTheProductsOfItsShorterSide) {
+  Context context;
+  Tensor w = ones({8, 64}).set_requires_grad(), other = ones({8, 64}).set_requires_grad();
+  Muon optimizer({{"w", w}, {"other", other}}, {});
+  for (const Tensor& each : {w, other}) each.set_grad(randn({8, 64}, "g"));
+  optimizer.step();
+  EXPECT_GE(context.ledger().peak(Category::whole_tensor), 4 * 2 * 8 * 64);
+  EXPECT_LE(context.ledger().peak(Category::whole_tensor), 4 * (2 * 8 * 64 + 3 * 8 * 8));
+  EXPECT_EQ(context.ledger().current(Category::whole_tensor), 0);
 }
 
 // A scope of Autocast is for forward; a step may lie in one, too.
