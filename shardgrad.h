@@ -27,6 +27,7 @@
 #include <shardgrad/optim/composed.h>
 #include <shardgrad/optim/ema.h>
 #include <shardgrad/optim/grad_scaler.h>
+#include <shardgrad/optim/muon.h>
 #include <shardgrad/optim/schedule.h>
 #include <shardgrad/optim/sgd.h>
 #include <shardgrad/parallel/collectives.h>

@@ -34,6 +34,7 @@
 #include <shardgrad/autograd/launch.h>
 #include <shardgrad/autograd/parameter.h>
 #include <shardgrad/autograd/region.h>
+#include <shardgrad/autograd/spread.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/tensor.h>
 
@@ -197,6 +198,8 @@ class GradSink {
   virtual std::span<const LocalRange> local_ranges() = 0;
   /// The same without gradients, which may be incomplete or on their way to the other ranks.
   virtual std::span<const LocalRange> owned_ranges() { return local_ranges(); }
+  /// How those elements lie on the ranks that share the parameter; every rank gets the same.
+  virtual Spread spread() { return {}; }
   /// Returns when the local ranges may be read and written.
   virtual void wait() {}
   /// The optimizer is about to change those elements; called on all ranks.

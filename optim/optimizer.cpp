@@ -150,12 +150,10 @@ bool Optimizer::follows(const Piece& before, const Piece& after) const {
   return true;
 }
 
-void Optimizer::update_run(std::span<const Piece> pieces, double grad_scale) {
+// The first `count` elements of neighbours.
+Optimizer::Run Optimizer::run_of(std::span<const Piece> pieces, int64_t count, double grad_scale) const {
   const Piece& first = pieces[0];
-  wait_for(first);  // adjacent gradients arrive together
   const Slot& slot = slots_[first.index];
-  int64_t count = 0;
-  for (const Piece& piece : pieces) count += piece.range.values.numel();
   Run run{flat(first.range.values, 0, count),
           flat(first.range.grad, 0, count),
           first.range.copy.defined() ? flat(first.range.copy, 0, count) : Tensor(),
@@ -165,8 +163,22 @@ void Optimizer::update_run(std::span<const Piece> pieces, double grad_scale) {
           slot.steps + 1,
           grad_scale};
   for (size_t s = 0; s < state_names_.size(); ++s) run.states[s] = flat(slot.states[first.part][s], 0, count);
+  return run;
+}
+
+void Optimizer::update_run(std::span<const Piece> pieces, double grad_scale) {
+  wait_for(pieces[0]);  // adjacent gradients arrive together
+  int64_t count = 0;
+  for (const Piece& piece : pieces) count += piece.range.values.numel();
+  Run run = run_of(pieces, count, grad_scale);
   update(run);
   if (run.copy.defined()) launch(kernels::cast, run.values, out(run.copy), run.values);
+}
+
+Spread Optimizer::spread_of(size_t i) const {
+  const Tensor& tensor = parameters_[i].tensor;
+  GradSink* owner = slots_[i].owner;
+  return owner ? owner->spread() : Spread{.dtype = tensor.dtype(), .device = tensor.device()};
 }
 
 void Optimizer::step(double grad_scale) {
@@ -178,6 +190,7 @@ void Optimizer::step(double grad_scale) {
   tell_owners(&GradSink::before_write);
   try {
     update_all(pieces, grad_scale);
+    finish(pieces, grad_scale);
   } catch (...) {
     try {
       publish(pieces);  // some of them are new

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <shardgrad/autograd/parameter.h>
+#include <shardgrad/autograd/spread.h>
 #include <shardgrad/core/tensor.h>
 
 namespace shardgrad::Category {
@@ -122,6 +123,23 @@ class Optimizer {
             std::vector<std::string> state_names);
   virtual void update(Run& run) = 0;
 
+  // One local range that a step updates.
+  struct Piece {
+    LocalRange range;
+    size_t index;  // of the parameter
+    size_t part;   // of the parameter's ranges
+  };
+  /// What a step has left to do when update() has had all runs; for optimizers that compute with whole tensors.
+  virtual void finish(std::span<const Piece> pieces, double grad_scale) {
+    static_cast<void>(pieces);
+    static_cast<void>(grad_scale);
+  }
+  /// The elements of a piece, without padding.
+  Run run_of(const Piece& piece, double grad_scale) const { return run_of({&piece, 1}, piece.range.count, grad_scale); }
+  /// Whether this step updates parameters()[i], also where this rank holds no part of it.
+  bool is_updated(size_t i) const { return slots_[i].has_gradient; }
+  Spread spread_of(size_t i) const;
+
  private:
   // What is known of parameters_[i].
   struct Slot {
@@ -130,12 +148,6 @@ class Optimizer {
     int64_t steps = 0;
     std::vector<States> states = {};                  // one per local range; empty until allocated
     bool has_gradient = false, had_gradient = false;  // in the last step; in any
-  };
-  // One local range that a step updates.
-  struct Piece {
-    LocalRange range;
-    size_t index;  // of the parameter
-    size_t part;   // of the parameter's ranges
   };
   enum class Gradients : bool { unused, used };
   std::span<const LocalRange> ranges_of(size_t i, Gradients gradients, LocalRange& whole) const;
@@ -154,6 +166,7 @@ class Optimizer {
   void apply_rules(const Rules& rules);
   void allocate_run(std::span<const Piece> pieces);
   static DType state_dtype(const Tensor& values);
+  Run run_of(std::span<const Piece> pieces, int64_t count, double grad_scale) const;
   void update_run(std::span<const Piece> pieces, double grad_scale);
   void update_all(std::span<const Piece> pieces, double grad_scale);
   void publish(std::span<const Piece> pieces) const;

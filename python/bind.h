@@ -167,6 +167,7 @@ void bind_modules(nb::module_& m);
 void bind_nn(nb::module_& m);
 void bind_loss_modules(nb::module_& m);
 void bind_optim(nb::module_& m);
+void bind_optimizers(nb::module_& m);
 void bind_dist(nb::module_& m);
 void bind_fsdp(nb::module_& m);
 void bind_watch(nb::module_& m);

@@ -44,6 +44,15 @@ Owned FlatLayout::within(size_t i, int64_t begin, int64_t numel) const {
   return {first, in_slice, std::clamp(slices[i].numel() - in_slice, int64_t(0), last - first), last - first};
 }
 
+Spread FlatLayout::spread(size_t i) const {
+  Spread spread{.ranks = mesh.whole_tensors(), .dtype = dtype, .device = device};
+  for (int rank = 0; rank < mesh.parts(); ++rank) {
+    Owned held = within(i, rank * shard_numel(), shard_numel());
+    spread.parts.push_back({held.in_slice, held.count});
+  }
+  return spread;
+}
+
 Tensor FlatLayout::released_buffer(int64_t numel, DType of, Category::Kind category) const {
   return Tensor(Storage::make(size_t(numel) * size_of(of), mesh.memory(), {category, unit_id}, true), 0, {numel}, of);
 }

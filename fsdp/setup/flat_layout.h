@@ -69,6 +69,8 @@ struct FlatLayout {
   Owned owned(size_t i) const { return within(i, shard_begin(), shard_numel()); }
   /// What elements [begin, begin + numel) hold of it.
   Owned within(size_t i, int64_t begin, int64_t numel) const;
+  /// How parameter i lies on the ranks that share it.
+  Spread spread(size_t i) const;
   /// This rank's part of a buffer of all elements.
   Tensor part_of(const Tensor& full) const { return full.rows(shard_begin(), shard_begin() + shard_numel()); }
   Tensor slice_of(const Tensor& full, size_t i) const {

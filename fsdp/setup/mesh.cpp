@@ -45,6 +45,7 @@ Mesh::Mesh(dist::ProcessGroup& world, int parts) : world_(world), parts_(parts) 
     shard_ = &table_->group("gathers");
     replica_ = &table_->group("replicas");
   }
+  if (shard_) rounds_.emplace(*shard_);
   reductions_ = shard_;
   bool computes_by_itself = !context().backend(context().default_device()).compute().is_inline();
   if (shard_ && computes_by_itself) reductions_ = &shard_->kept_split(1, shard_->size(), "reductions");

@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include <shardgrad/fsdp/setup/whole_rounds.h>
 #include <shardgrad/parallel/mesh.h>
 
 namespace shardgrad::fsdp {
@@ -62,6 +63,8 @@ class Mesh {
   int part() const { return world_.rank() % parts_; }
   /// Memory that shards, full parameters and gradients are sent from without a copy.
   const Ref<Allocator>& memory() const { return shard_ ? shard_->memory() : world_.memory(); }
+  /// Who brings together what the ranks of a row hold parts of; null when every rank has a copy to itself.
+  WholeTensors* whole_tensors() { return rounds_ ? &*rounds_ : nullptr; }
   /// In common memory so many more full parameters can be read: while there are any, ranks read each other's shards.
   void open_windows(int more) { shards_read_ |= (windows_ += more) > 0; }
   /// Called by all ranks before any of them writes its shard: nobody reads it any more.
@@ -84,6 +87,7 @@ class Mesh {
   int parts_;
   dist::ProcessGroup *shard_ = nullptr, *reductions_ = nullptr, *replica_ = nullptr;
   std::optional<parallel::Mesh> table_;  // of rows and columns, when there are both
+  std::optional<WholeRounds> rounds_;
   std::unique_ptr<Stream> uploads_, downloads_;
   int windows_ = 0;
   bool shards_read_ = false;  // since the last barrier

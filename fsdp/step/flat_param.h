@@ -114,6 +114,8 @@ class FlatParam {
   LocalRange local_range(size_t i);
   /// The same without the gradient, whatever state that is in.
   LocalRange owned_range(size_t i) const;
+  /// How slice i lies on the ranks that share it.
+  Spread spread(size_t i) const { return layout_.spread(i); }
   /// The shard may be written by the host: nothing queued reads it.
   void wait_for_shard() const { shard_host_.wait(); }
   /// The optimizer is about to change the shard: no gather reads it any more, nor any rank in common memory.

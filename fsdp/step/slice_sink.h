@@ -29,6 +29,7 @@ class SliceSink final : public GradSink {
   DType dtype() const override { return flat().dtype(); }
   std::span<const LocalRange> local_ranges() override;
   std::span<const LocalRange> owned_ranges() override;
+  Spread spread() override { return flat().spread(slice_); }
   void wait() override { flat().wait_to_update(); }
   void before_write() override { flat().before_write(); }
   void written() override { flat().slice_written(slice_); }

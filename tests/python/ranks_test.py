@@ -86,6 +86,32 @@ def test_every_strategy_gives_the_same_bits(ranks, n):
     assert len(lines) == 10 and all(line == lines[0] for line in lines), lines
 
 
+def test_muon_steps_beside_adamw_with_the_same_bits_under_every_strategy(ranks):
+    program = TRAIN + """
+    class Both:
+        def __init__(self, model):
+            self.each = [optim.Muon([p for p in model.named_parameters() if p[1].ndim == 2], lr=0.02),
+                         optim.AdamW([p for p in model.named_parameters() if p[1].ndim != 2], lr=1e-2)]
+        def step(self):
+            for each in self.each:
+                each.step()
+        def zero_grad(self):
+            for each in self.each:
+                each.zero_grad()
+
+    for strategy in ("ddp", "zero1", "zero2", "zero3"):
+        sg.manual_seed(7)
+        model = Net()
+        sharded = sg.fully_shard(model, strategy=strategy)
+        both = Both(model)
+        loss = train(model, sharded, both, 5)
+        say(loss=loss, state=digest(sharded.full_state_dict()),
+            optim=digest(sharded.full_optim_state_dict(both.each[0])))
+    """
+    lines = said(ranks(2, program))
+    assert len(lines) == 4 and all(line == lines[0] for line in lines), lines
+
+
 def test_the_numbers_of_ranks_agree_to_rounding(ranks):
     program = TRAIN + """
     model = Net()

@@ -495,3 +495,20 @@ def test_a_refused_parameter_registers_nothing():
             self.w = nn.Parameter(sg.ones(2))
 
     assert [name for name, _ in Scale().named_parameters()] == ["w"]
+
+
+def test_muon_takes_pytorchs_arguments_and_matrices_only():
+    w = sg.eye(3)
+    w.requires_grad_()
+    optimizer = sg.optim.Muon([w], lr=0.5, weight_decay=0., momentum=0., nesterov=False, ns_coefficients=(1.5, -0.5, 0.),
+                              eps=1e-7, ns_steps=30, adjust_lr_fn="match_rms_adamw")
+    (w * sg.eye(3) * 7).sum().backward()
+    optimizer.step()
+    assert abs(w[0, 0].item() - (1 - 0.5 * 0.2 * 3**0.5)) < 1e-5 and abs(w[0, 1].item()) < 1e-5
+    assert sg.optim.Muon([w], adjust_lr_fn=None).lr == 1e-3
+    with pytest.raises(sg.InputError, match="no matrix"):
+        sg.optim.Muon([sg.ones(3, requires_grad=True)])
+    with pytest.raises(sg.InputError, match="none of original, match_rms_adamw, spectral_unclamped"):
+        sg.optim.Muon([w], adjust_lr_fn="adam")
+    with pytest.raises(sg.InputError, match="ns_coefficients"):
+        sg.optim.Muon([w], ns_coefficients=(1., 2.))
