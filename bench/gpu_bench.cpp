@@ -181,7 +181,8 @@ void convolutions() {
     std::string name = concat("conv2d 3 x 3, ", samples, " x ", channels, " x ", side, " x ", side, ' ', dtype);
     row(name, [&] {
       Tensor x = randn({samples, channels, side, side}, "x").to(dtype).set_requires_grad();
-      Tensor w = randn({channels, channels, 3, 3}, "w").to(dtype).set_requires_grad(), dy = randn(x.shape(), "dy").to(dtype);
+      Tensor w = randn({channels, channels, 3, 3}, "w").to(dtype).set_requires_grad(),
+             dy = randn(x.shape(), "dy").to(dtype);
       auto gradients = [](const Tensor& image, const Tensor& weight, const Tensor& upstream) {
         conv2d(image, weight, Tensor(), {.padding = 1}).backward(upstream);
       };

@@ -124,7 +124,8 @@ void bind_equalities(nb::module_& m, TensorClass& tensor) {
         Tensor most = abs(other) * rtol + atol;
         return bool(all(logical_or(eq(x, other), le(abs(x - other), most))));
       },
-      "other"_a, "rtol"_a = 1e-5, "atol"_a = 1e-8, "Whether they differ by at most atol + rtol times the other's size everywhere.");
+      "other"_a, "rtol"_a = 1e-5, "atol"_a = 1e-8,
+      "Whether they differ by at most atol + rtol times the other's size everywhere.");
 }
 
 void bind_questions(nb::module_& m, TensorClass& tensor) {

@@ -35,9 +35,9 @@ void check_conv(const char* op, const Tensor& x, const Tensor& weight, const Ten
   if (bias.defined()) check_same_kind(op, weight, bias);
   SG_CHECK(!bias.defined() || bias.shape() == Shape{weight.size(0)}, op, ": bias ", bias, " does not fit weight ",
            weight.shape());
-  SG_CHECK(args.down.places(x.size(2)) > 0 && args.across.places(x.size(3)) > 0, op, ": a window of ",
-           args.down.kernel, " x ", args.across.kernel, " does not fit into ", x.shape(), " with padding ",
-           args.down.padding, " and ", args.across.padding);
+  SG_CHECK(args.down.places(x.size(2)) > 0 && args.across.places(x.size(3)) > 0, op, ": a window of ", args.down.kernel,
+           " x ", args.across.kernel, " does not fit into ", x.shape(), " with padding ", args.down.padding, " and ",
+           args.across.padding);
 }
 
 // Of images; `op` is what the caller called it.

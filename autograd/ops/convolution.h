@@ -1,6 +1,6 @@
 #pragma once
-// Convolutions and pooling of images (autograd/ops.h), samples first, then channels, as in PyTorch. No array of windows is
-// made: backward keeps the image and the weight.
+// Convolutions and pooling of images (autograd/ops.h), samples first, then channels, as in PyTorch. No array of windows
+// is made: backward keeps the image and the weight.
 
 #include <shardgrad/core/tensor.h>
 #include <shardgrad/kernels/window.h>

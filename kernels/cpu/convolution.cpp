@@ -121,7 +121,8 @@ template <class E, class T = Compute<E>> struct Sums {
   // A group of several small images at a time: the places of their windows side by side, a row for each element.
   void run_matrices(int threads) const {
     int64_t each = down.places * across.places, fitting = std::max<int64_t>(4 * kCached / (depth() * each + 1), 1);
-    int64_t together = std::max(fitting, (2 * vector() + each - 1) / each), a_thread = (samples * groups + threads - 1) / threads;
+    int64_t together = std::max(fitting, (2 * vector() + each - 1) / each),
+            a_thread = (samples * groups + threads - 1) / threads;
     together = std::min({samples, together, a_thread});
     WindowImage layout(down, across, in, down.places, across.places, vector());
     int64_t row = round_up(together * each, vector());
@@ -142,8 +143,7 @@ template <class E, class T = Compute<E>> struct Sums {
         }
       }
       multiply(group, matrix, offsets, places, (count * each + vector() - 1) / vector(), sums);
-      for (int64_t s = 0; s < count; ++s)
-        put(sums + s * each, row, whole.cols, (first + s) * groups + group, whole);
+      for (int64_t s = 0; s < count; ++s) put(sums + s * each, row, whole.cols, (first + s) * groups + group, whole);
     });
   }
 };
@@ -198,8 +198,7 @@ void backward_phase(const Launch& launch, OutView dx, View dy, View w, const Con
     for (int64_t c = 0; c < in; ++c)
       for (int64_t o = g * out; o < (g + 1) * out; ++o)
         for (int64_t i : down.elements)
-          for (int64_t j : across.elements)
-            *to++ = convert<T>(w.as<E>()[(o * in + c) * window + i * across_all + j]);
+          for (int64_t j : across.elements) *to++ = convert<T>(w.as<E>()[(o * in + c) * window + i * across_all + j]);
   });
   Sums<E>{down, across, dx.shape[0], args.groups, out, in, dy.as<E>(), weights.groups, nullptr, dx}.run(launch.threads);
 }
@@ -243,7 +242,9 @@ template <class E, class T = Compute<E>> struct Products {
 
   // Images whose places are summed in one go: several where they are small.
   int64_t together(const Bands& bands) const {
-    return bands.count() > 1 ? 1 : std::clamp<int64_t>(kSummed / (bands.rows * bands.cols), 1, std::max<int64_t>(x.shape[0], 1));
+    return bands.count() > 1
+               ? 1
+               : std::clamp<int64_t>(kSummed / (bands.rows * bands.cols), 1, std::max<int64_t>(x.shape[0], 1));
   }
 
   void run(const Share& share, const Bands& bands, const WindowImage& layout, T* memory) const {
@@ -259,7 +260,8 @@ template <class E, class T = Compute<E>> struct Products {
         for (int64_t i = 0; i < images; ++i) {
           int64_t group = (first + i) * groups + share.group, channel = group * in() + share.channel;
           layout.fill(memory + i * layout.size(), x.as<E>() + channel * down.extent * across.extent, band);
-          turn(grad + i * places * row, line, dy.as<E>() + (group * out() + share.result) * places, band, share.results);
+          turn(grad + i * places * row, line, dy.as<E>() + (group * out() + share.result) * places, band,
+               share.results);
         }
         loops().convolution.products[kType<T>]({.k = depth,
                                                 .row = row,
@@ -334,8 +336,7 @@ void conv2d_backward_weight(const Launch& launch, OutView dw, OutView dbias, Vie
     channels.shape = {dbias.numel(), 1, 1};
     kernels::sum_to.find(DeviceKind::cpu, dy.dtype)(launch, channels, dy);
   }
-  if (dw.defined())
-    dispatch_floats(dy.dtype, [&]<class E>() { backward_weight<E>(launch, dw, dy, x, args); });
+  if (dw.defined()) dispatch_floats(dy.dtype, [&]<class E>() { backward_weight<E>(launch, dw, dy, x, args); });
 }
 
 const Each registered_forward(kernels::conv2d, kFloats, conv2d);

@@ -23,8 +23,7 @@ template <class E, class T> void copy_row(T* to, const E* from, int64_t n, int64
 }
 
 // Elements first, first + step, … of a padded row whose elements [0, extent) are given, `low` before them.
-template <class E, class T>
-void fill_row(T* to, const E* row, const Axis& axis, int64_t first, int64_t count) {
+template <class E, class T> void fill_row(T* to, const E* row, const Axis& axis, int64_t first, int64_t count) {
   int64_t from = std::clamp<int64_t>(ceil_of(axis.low - first, axis.step), 0, count);
   int64_t end = std::clamp<int64_t>(ceil_of(axis.extent + axis.low - first, axis.step), from, count);
   std::fill(to, to + from, T(0));
@@ -87,7 +86,8 @@ WindowImage::WindowImage(const Axis& down, const Axis& across, int64_t channels,
   for (int64_t c = 0; c < channels; ++c)
     for (int64_t tap : down.taps)
       for (int64_t other : across.taps) {
-        int64_t image = number_of(rows_, tap % down.step) * int64_t(cols_.size()) + number_of(cols_, other % across.step);
+        int64_t image =
+            number_of(rows_, tap % down.step) * int64_t(cols_.size()) + number_of(cols_, other % across.step);
         offsets_.push_back(c * of_channel_ + image * plane_ + tap / down.step * pitch_ + other / across.step);
       }
   bool whole = row_ != pitch_;

@@ -1,6 +1,6 @@
 #pragma once
-// How an image lies in memory so that a window's elements are at the same distances from every place, and the places of a
-// row are neighbours: padded with zeros, and with a stride as several images, one for each remainder of a position.
+// How an image lies in memory so that a window's elements are at the same distances from every place, and the places of
+// a row are neighbours: padded with zeros, and with a stride as several images, one for each remainder of a position.
 //
 // A row of 5 numbers, seen by windows of 3 with stride 2 and padding 1, has 3 places:
 //
@@ -30,7 +30,7 @@ struct Axis {
   /// windows over dy.
   static Axis of_gradient(const Window& window, int64_t extent, int64_t remainder);
 
-  int64_t reach() const;                 ///< of the last element of a window, in places
+  int64_t reach() const;                ///< of the last element of a window, in places
   std::vector<int64_t> phases() const;  ///< the remainders that taps have
 };
 
@@ -39,8 +39,8 @@ struct Band {
   int64_t row, rows, col, cols;
 };
 
-/// The layout of a part of an image, for bands of up to so many places. Places of a row are neighbours, and where a row is
-/// no whole number of vectors, what lies between rows counts as places, too.
+/// The layout of a part of an image, for bands of up to so many places. Places of a row are neighbours, and where a row
+/// is no whole number of vectors, what lies between rows counts as places, too.
 class WindowImage {
  public:
   WindowImage(const Axis& down, const Axis& across, int64_t channels, int64_t rows, int64_t cols, int64_t vector);
@@ -49,8 +49,8 @@ class WindowImage {
   /// Where each vector of places begins, and how many of them are a band's.
   const std::vector<int64_t>& places() const { return places_; }
   int64_t vectors(const Band& band) const;
-  int64_t pitch() const { return pitch_; }           ///< from a place to the one below
-  int64_t row() const { return row_; }               ///< the same in what is computed of vectors
+  int64_t pitch() const { return pitch_; }                            ///< from a place to the one below
+  int64_t row() const { return row_; }                                ///< the same in what is computed of vectors
   int64_t size() const { return channels_ * of_channel_ + kBeyond; }  ///< elements, and what a loop may read beyond
   /// From x (channels, height, width) of type E.
   template <class E, class T> void fill(T* to, const E* x, const Band& band) const;

@@ -242,8 +242,8 @@ struct AttentionLoops {
   size_t (*cached_workspace[kFloatCount])(int64_t heads, int64_t keys, int64_t depth);
 };
 
-/// y (m, …) = bias + Σ_k weights[·, k] · x[offsets[k] + place], for as many places side by side as a vector has, from each of
-/// `vectors` ones on.
+/// y (m, …) = bias + Σ_k weights[·, k] · x[offsets[k] + place], for as many places side by side as a vector has, from
+/// each of `vectors` ones on.
 struct WindowSums {
   int64_t m, k;
   const void *weights, *bias;  ///< packed; (m) or null
@@ -254,8 +254,8 @@ struct WindowSums {
   void* y;
   int64_t y_row;
 };
-/// sums (k, row) += Σ over places of x[image · step + offsets[k] + r · pitch + c] · dy (images · rows · cols, row), place
-/// (image, r, c). `row` is a whole number of vectors.
+/// sums (k, row) += Σ over places of x[image · step + offsets[k] + r · pitch + c] · dy (images · rows · cols, row),
+/// place (image, r, c). `row` is a whole number of vectors.
 struct WindowProducts {
   int64_t k, row;
   int64_t images, step, rows, cols, pitch;
@@ -272,7 +272,8 @@ struct MatrixCopy {
   const void* from;
   int64_t from_row;
 };
-/// For f32 and f64. The order of each element's sum depends on the window, and in `products` on images, rows and cols, alone.
+/// For f32 and f64. The order of each element's sum depends on the window, and in `products` on images, rows and cols,
+/// alone.
 struct ConvolutionLoops {
   /// Of weights (m, k); takes round_up(m, row_step) · k elements.
   void (*pack[2])(void* packed, const void* weights, int64_t m, int64_t k);

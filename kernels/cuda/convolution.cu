@@ -1,12 +1,12 @@
-// Convolutions as products whose second factor is never in memory: the windows of an image, as columns. Of an image with
-// two channels and windows of 2 × 2, forward is
+// Convolutions as products whose second factor is never in memory: the windows of an image, as columns. Of an image
+// with two channels and windows of 2 × 2, forward is
 //
 //     y (out, places) = w (out, 8) · windows (8, places)      row k of the windows is channel k / 4, element k % 4
 //
-// and each block has 64 × 64 elements of y. What element k is away from where a window begins is the same for all places;
-// one thread computes it for the block. The gradient of the image is such a product, too: of dy's windows, with w turned
-// round, and with a stride one for each remainder of the places by it, of the elements that meet them. The gradient of w
-// sums over all places of all samples: parts of so many are summed apart and then in their order.
+// and each block has 64 × 64 elements of y. What element k is away from where a window begins is the same for all
+// places; one thread computes it for the block. The gradient of the image is such a product, too: of dy's windows, with
+// w turned round, and with a stride one for each remainder of the places by it, of the elements that meet them. The
+// gradient of w sums over all places of all samples: parts of so many are summed apart and then in their order.
 
 #include <numeric>
 
@@ -18,8 +18,8 @@ namespace {
 
 using kernels::ConvArgs;
 
-/// One dimension of windows over an extent: element t of the window of place p is at first + p · step + t · apart, and is
-/// element `element` + t · element_step of the weight's. The results of the places are `to` + p · to_step.
+/// One dimension of windows over an extent: element t of the window of place p is at first + p · step + t · apart, and
+/// is element `element` + t · element_step of the weight's. The results of the places are `to` + p · to_step.
 struct Along {
   int extent, places, count, first, step, apart, element = 0, element_step = 1, to = 0, to_step = 1;
 };
@@ -35,7 +35,8 @@ Along along(const Window& w, int64_t extent) {
 
 // Of dy, for those places of the image whose padded position has this remainder by the stride.
 Along along_gradient(const Window& w, int64_t extent, int64_t remainder) {
-  int64_t to = ((remainder - w.padding) % w.stride + w.stride) % w.stride, each = w.stride / std::gcd(w.stride, w.dilation);
+  int64_t to = ((remainder - w.padding) % w.stride + w.stride) % w.stride,
+          each = w.stride / std::gcd(w.stride, w.dilation);
   int64_t first = 0;
   while (first < each && (to + w.padding - first * w.dilation) % w.stride != 0) ++first;
   Along a{.extent = int(w.places(extent)),
@@ -147,7 +148,8 @@ template <class T>
 void windows_product(const Launch& how, OutView y, View x, View w, View bias, const Windows& windows) {
   int64_t places = windows.samples * windows.places();
   if (places == 0 || windows.out == 0) return;
-  dim3 grid(blocks_for(int64_t(blocks_for(places, kTile)) * blocks_for(windows.out, kTile), 1), unsigned(windows.groups));
+  dim3 grid(blocks_for(int64_t(blocks_for(places, kTile)) * blocks_for(windows.out, kTile), 1),
+            unsigned(windows.groups));
   launch<windows_kernel<T>>(how, {grid, TilesOf<T>::block}, y.as<T>(), x.as<T>(), w.as<T>(), bias.as<T>(), windows,
                             int(y.shape[2]), int(y.shape[3]), y.beta != 0);
 }
@@ -155,12 +157,22 @@ void windows_product(const Launch& how, OutView y, View x, View w, View bias, co
 // Of w (out, in, height, width), seen from the image.
 Windows windows_over(const Shape& x, const Shape& w, const ConvArgs& args) {
   int64_t window = w[2] * w[3], out = w[0] / args.groups;
-  return {along(args.down, x[2]), along(args.across, x[3]), x[0], args.groups, w[1], out, window, w[1] * window, w[3],
-          window, out * w[1] * window};
+  return {along(args.down, x[2]),
+          along(args.across, x[3]),
+          x[0],
+          args.groups,
+          w[1],
+          out,
+          window,
+          w[1] * window,
+          w[3],
+          window,
+          out * w[1] * window};
 }
 
 void conv2d(const Launch& how, OutView y, View x, View w, View bias, ConvArgs args) {
-  dispatch_floats(x.dtype, [&]<class T>() { windows_product<T>(how, y, x, w, bias, windows_over(x.shape, w.shape, args)); });
+  dispatch_floats(x.dtype,
+                  [&]<class T>() { windows_product<T>(how, y, x, w, bias, windows_over(x.shape, w.shape, args)); });
 }
 
 void conv2d_backward_input(const Launch& how, OutView dx, View dy, View w, ConvArgs args) {
@@ -232,8 +244,8 @@ __global__ void add_parts_kernel(T* dw, const Compute<T>* partials, int64_t n, i
   store(dw + i, sum, accumulate);
 }
 
-constexpr int64_t kPlaces = 512;    // that a part has at least
-constexpr int64_t kBlocks = 512;    // about as many as are wanted
+constexpr int64_t kPlaces = 512;  // that a part has at least
+constexpr int64_t kBlocks = 512;  // about as many as are wanted
 
 template <class T> void weight_product(const Launch& how, OutView dw, View dy, View x, const Windows& w) {
   int64_t places = w.samples * w.places(), n = dw.numel();

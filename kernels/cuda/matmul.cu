@@ -41,9 +41,8 @@ template <class T> __global__ void matmul_kernel(Finish<T> finish, Operand<T> a,
     tiles.add(sums, kTile, kTile);
     __syncthreads();
   }
-  tiles.finish(sums, [&](int row, int col, Compute<T> sum) {
-    finish(place.batch, place.row + row, place.col + col, sum);
-  });
+  tiles.finish(sums,
+               [&](int row, int col, Compute<T> sum) { finish(place.batch, place.row + row, place.col + col, sum); });
 }
 
 // tile.at[i][k] = the bits of element (first + i, depth + k) of x seen as (outside, K), 0 beyond its edges; eight of
@@ -82,9 +81,7 @@ template <class T> __global__ void tensor_matmul_kernel(Finish<T> finish, Operan
     tiles.add(sums, int(rows < kTile ? rows : kTile), int(cols < kTile ? cols : kTile));
     __syncthreads();
   }
-  tiles.finish(sums, [&](int row, int col, float sum) {
-    finish(place.batch, place.row + row, place.col + col, sum);
-  });
+  tiles.finish(sums, [&](int row, int col, float sum) { finish(place.batch, place.row + row, place.col + col, sum); });
 }
 
 template <class T> Operand<T> operand(const View& x, bool transposed) {

@@ -43,15 +43,16 @@ struct ConvCase {
 
 TEST(Convolution, IsTheSumOverEachWindow) {
   Context context;
-  const ConvCase cases[] = {{{2, 3, 5, 6}, {4, 3, 3, 3}, {}, 3, 4},
-                            {{2, 3, 5, 6}, {4, 3, 3, 2}, {.padding = 1}, 5, 7},
-                            {{1, 2, 7, 7}, {3, 2, 3, 3}, {.stride = 2, .padding = 1}, 4, 4},
-                            {{2, 2, 7, 8}, {2, 2, 2, 3}, {.dilation = 2}, 5, 4},
-                            {{2, 4, 4, 4}, {6, 2, 3, 3}, {.padding = 1, .groups = 2}, 4, 4},
-                            {{2, 3, 4, 4}, {3, 1, 3, 3}, {.stride = 2, .padding = 2, .groups = 3}, 3, 3},
-                            {{2, 2, 9, 8}, {3, 2, 3, 2}, {.stride = {2, 3}, .padding = {0, 1}, .dilation = {1, 2}}, 4, 3},
-                            {{0, 2, 4, 4}, {3, 2, 2, 2}, {}, 3, 3},
-                            {{2, 5, 1, 1}, {3, 5, 1, 1}, {}, 1, 1}};
+  const ConvCase cases[] = {
+      {{2, 3, 5, 6}, {4, 3, 3, 3}, {}, 3, 4},
+      {{2, 3, 5, 6}, {4, 3, 3, 2}, {.padding = 1}, 5, 7},
+      {{1, 2, 7, 7}, {3, 2, 3, 3}, {.stride = 2, .padding = 1}, 4, 4},
+      {{2, 2, 7, 8}, {2, 2, 2, 3}, {.dilation = 2}, 5, 4},
+      {{2, 4, 4, 4}, {6, 2, 3, 3}, {.padding = 1, .groups = 2}, 4, 4},
+      {{2, 3, 4, 4}, {3, 1, 3, 3}, {.stride = 2, .padding = 2, .groups = 3}, 3, 3},
+      {{2, 2, 9, 8}, {3, 2, 3, 2}, {.stride = {2, 3}, .padding = {0, 1}, .dilation = {1, 2}}, 4, 3},
+      {{0, 2, 4, 4}, {3, 2, 2, 2}, {}, 3, 3},
+      {{2, 5, 1, 1}, {3, 5, 1, 1}, {}, 1, 1}};
   for (const ConvCase& each : cases) {
     SCOPED_TRACE(concat(each.x, " by ", each.weight));
     Tensor x = upstream_like(empty(each.x, DType::f64), 1), w = upstream_like(empty(each.weight, DType::f64), 2);

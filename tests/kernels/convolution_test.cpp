@@ -40,9 +40,7 @@ const Case kCases[] = {
     {"many small images in groups", {7, 4, 5, 3}, {66, 2, 2, 2}, {window(2, 2, 1), window(2), 2}},
 };
 
-Shape result_shape(const Case& c) {
-  return {c.x[0], c.w[0], c.args.down.places(c.x[2]), c.args.across.places(c.x[3])};
-}
+Shape result_shape(const Case& c) { return {c.x[0], c.w[0], c.args.down.places(c.x[2]), c.args.across.places(c.x[3])}; }
 
 // Of sums of so many products, in which roundings mostly cancel.
 Tolerance for_sums_of(int64_t products) { return {8 + std::sqrt(double(products))}; }
@@ -103,7 +101,8 @@ TEST(Convolution, OfLargeImagesIsThatOfTheirParts) {
 
 // What lies beside an image counts as zeros, not as a factor: 0 · inf would not be a number.
 TEST(Convolution, InfinityReachesTheWindowsThatHaveItAndNoOther) {
-  Buffer x = Buffer::random({1, 1, 4, 4}, DType::f32, 1, 2), w = Buffer::of({1, 1, 2, 2}, DType::f32, {1, 1, 1, 1}), none;
+  Buffer x = Buffer::random({1, 1, 4, 4}, DType::f32, 1, 2), w = Buffer::of({1, 1, 2, 2}, DType::f32, {1, 1, 1, 1}),
+         none;
   x.set(5, INFINITY);
   expect_like_reference(SG_BOTH(conv2d), DType::f32, one({1, 1, 5, 5}, DType::f32), {4}, x, w, none,
                         kernels::ConvArgs{window(2, 1, 1), window(2, 1, 1)});

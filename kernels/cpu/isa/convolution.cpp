@@ -105,7 +105,8 @@ template <class T, int vectors> SG_INLINE void products_tile(const WindowProduct
   const T* dy = static_cast<const T*>(t.dy) + column;
   V acc[kRows][vectors] = {};
   for (int64_t line = 0; line < t.images * t.rows; ++line)
-    for (int64_t at = line / t.rows * t.step + line % t.rows * t.pitch, end = at + t.cols; at < end; ++at, dy += t.row) {
+    for (int64_t at = line / t.rows * t.step + line % t.rows * t.pitch, end = at + t.cols; at < end;
+         ++at, dy += t.row) {
       V grad[vectors];
 #pragma GCC unroll 2
       for (int v = 0; v < vectors; ++v) grad[v] = load(dy + v * width);
