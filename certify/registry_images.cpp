@@ -10,6 +10,9 @@ void add_convolutions(std::vector<OpCase>& cases) {
   auto padded = [](Inputs in) { return conv2d(in[0], in[1], in[2], {.stride = 2, .padding = 1}); };
   add_case(cases, "conv2d", "padded", padded, {{{2, 3, 5, 4}}, {{4, 3, 3, 3}}, {{4}}});
   add_size_case(cases, "conv2d", padded, {{{2, 3, 17, 15}}, {{5, 3, 3, 3}}, {{5}}});
+  auto wide = [](Inputs in) { return conv2d(in[0], in[1], in[2], {.padding = {1, 2}}); };
+  add_size_case(cases, "conv2d", wide, {{{2, 5, 9, 64}}, {{33, 5, 3, 5}}, {{33}}}, "wide ");
+  add_case(cases, "conv2d", "no samples", padded, {{{0, 3, 5, 4}}, {{4, 3, 3, 3}}, {{4}}});
   add_case(cases, "conv2d", "in groups",
            [](Inputs in) { return conv2d(in[0], in[1], Tensor(), {.dilation = 2, .groups = 2}); },
            {{{2, 4, 4, 5}}, {{2, 2, 2, 3}}});
@@ -90,8 +93,8 @@ void add_class_losses(std::vector<OpCase>& cases) {
 void add_image_cases(std::vector<OpCase>& cases) {
   add_pooling(cases);
   add_norms(cases);
-  size_t first = cases.size();
   add_convolutions(cases);
+  size_t first = cases.size();
   add_adaptive_pooling(cases);
   auto bce = [](const Tensor& x, const Tensor& t) { return binary_cross_entropy_with_logits(x, t); };
   add_loss(cases, "binary_cross_entropy_with_logits", bce, {}, {0, 1});

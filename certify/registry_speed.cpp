@@ -137,6 +137,8 @@ void add_images(std::vector<OpCase>& cases) {
   InputSpec images{{64, 64, 64, 64}}, channel{{64}};
   add_speed_case(cases, "batch_norm", [](Inputs in) { return batch_norm(in[0], in[1], in[2]).y; },
                  {images, channel, channel});
+  add_speed_case(cases, "conv2d", [](Inputs in) { return conv2d(in[0], in[1], Tensor(), {.padding = 1}); },
+                 {{{16, 64, 32, 32}}, {{64, 64, 3, 3}}});
   add_speed_case(cases, "max_pool2d", [](Inputs in) { return max_pool2d(in[0], 2); }, {images});
   add_speed_case(cases, "avg_pool2d", [](Inputs in) { return avg_pool2d(in[0], 2); }, {images});
 }
