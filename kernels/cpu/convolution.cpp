@@ -1,56 +1,16 @@
 // Convolutions: parts of an image go to where their windows are easily read (convolution_image.h), and the loops of
-// isa/convolution.cpp run over them. Which parts depends on the threads but where sums run over places; there it is a
-// function of the shape alone.
+// isa/convolution.cpp run over them. Which parts depends on the threads, but no sum on the parts.
 
-#include <optional>
-
-#include <shardgrad/kernels/cpu/convolution_image.h>
-#include <shardgrad/kernels/cpu/element.h>
-#include <shardgrad/kernels/cpu/loops.h>
-#include <shardgrad/kernels/cpu/parallel.h>
+#include <shardgrad/kernels/cpu/convolution_parts.h>
 #include <shardgrad/kernels/cpu/register.h>
-#include <shardgrad/kernels/workspace.h>
 
 namespace shardgrad::cpu {
 namespace {
 
 using kernels::ConvArgs;
 
-constexpr int64_t kCached = 1 << 18;  // numbers that a thread works on at a time
-constexpr int64_t kSummed = 512;      // places whose products are added in registers
 // Images of so few places, and results for which an array of windows pays.
 constexpr int64_t kSmallPlane = 256, kManyResults = 32;
-
-int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
-template <class T> constexpr int kType = std::is_same_v<T, double>;  // of the loops for f32 and f64
-
-// Calls run(task, memory) for every task; each thread has memory for `size` numbers.
-template <class T, class Run> void for_tasks(int threads, int64_t tasks, int64_t size, const Run& run) {
-  int64_t parts = std::min<int64_t>(threads, tasks), each = round_up(size, 16), share = (tasks + parts - 1) / parts;
-  Workspace workspace(kCpu, size_t(parts * each) * sizeof(T));
-  parallel_for(int(parts), parts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t task = begin * share; task < std::min(tasks, end * share); ++task)
-      run(task, workspace.as<T>() + begin * each);
-  });
-}
-
-// How many places down and across are computed at a time, of which each takes `numbers`.
-struct Bands {
-  int64_t rows, cols, down, across;
-  Bands(const Axis& y, const Axis& x, int64_t numbers, int64_t at_least, int64_t at_most) {
-    int64_t places = std::clamp<int64_t>(kCached / std::max<int64_t>(numbers, 1), 64, at_most);
-    cols = std::clamp<int64_t>(x.places, 1, places);
-    rows = std::clamp<int64_t>(places / cols, 1, std::max<int64_t>(1, y.places));
-    rows = std::min(rows, std::max<int64_t>(1, y.places / at_least));
-    down = (y.places + rows - 1) / rows;
-    across = (x.places + cols - 1) / cols;
-  }
-  int64_t count() const { return down * across; }
-  Band at(int64_t i, const Axis& y, const Axis& x) const {
-    int64_t row = i / across * rows, col = i % across * cols;
-    return {row, std::min(rows, y.places - row), col, std::min(cols, x.places - col)};
-  }
-};
 
 // y = windows of x times weights. T is the type that E is computed in.
 template <class E, class T = Compute<E>> struct Sums {
@@ -210,118 +170,6 @@ template <class E> void backward_input(const Launch& launch, OutView dx, View dy
                         Axis::of_gradient(args.across, dx.shape[3], c));
 }
 
-// dw = dy times windows of x, summed over places and samples: one thread's share of a group's channels and results.
-template <class E, class T = Compute<E>> struct Products {
-  View dy, x;
-  OutView dw;
-  const Axis &down, &across;
-  int64_t groups;
-
-  struct Share {
-    int64_t group, channel, channels, result, results;
-  };
-  int64_t in() const { return dw.shape[1]; }
-  int64_t out() const { return dw.shape[0] / groups; }
-  int64_t window() const { return dw.shape[2] * dw.shape[3]; }
-  int64_t padded(int64_t results) const { return round_up(results, loops().convolution.vector[kType<T>]); }
-
-  // dy's places as rows.
-  void turn(T* to, T* line, const E* from, const Band& band, int64_t results) const {
-    int64_t places = down.places * across.places;
-    for (int64_t r = 0; r < band.rows; ++r, to += band.cols * padded(results)) {
-      const E* row = from + (band.row + r) * across.places + band.col;
-      MatrixCopy task{results, band.cols, to, padded(results), row, places};
-      if constexpr (!std::is_same_v<E, T>) {
-        auto cast = loops().elementwise.cast[int(dtype_of<T>)][int(dtype_of<E>)];
-        for (int64_t o = 0; o < results; ++o) cast(line + o * band.cols, row + o * places, band.cols, false);
-        task.from = line, task.from_row = band.cols;
-      }
-      loops().convolution.transpose[kType<T>](task);
-    }
-  }
-
-  // Images whose places are summed in one go: several where they are small.
-  int64_t together(const Bands& bands) const {
-    return bands.count() > 1
-               ? 1
-               : std::clamp<int64_t>(kSummed / (bands.rows * bands.cols), 1, std::max<int64_t>(x.shape[0], 1));
-  }
-
-  void run(const Share& share, const Bands& bands, const WindowImage& layout, T* memory) const {
-    int64_t row = padded(share.results), depth = share.channels * window(), places = down.places * across.places;
-    int64_t samples = x.shape[0], many = together(bands);
-    T *grad = memory + many * layout.size(), *line = grad + many * bands.rows * bands.cols * row;
-    T* sums = line + bands.cols * row;
-    std::fill(grad, sums + depth * row, T(0));
-    for (int64_t first = 0; first < samples; first += many)
-      for (int64_t b = 0; b < bands.count(); ++b) {
-        Band band = bands.at(b, down, across);
-        int64_t images = std::min(many, samples - first);
-        for (int64_t i = 0; i < images; ++i) {
-          int64_t group = (first + i) * groups + share.group, channel = group * in() + share.channel;
-          layout.fill(memory + i * layout.size(), x.as<E>() + channel * down.extent * across.extent, band);
-          turn(grad + i * places * row, line, dy.as<E>() + (group * out() + share.result) * places, band,
-               share.results);
-        }
-        loops().convolution.products[kType<T>]({.k = depth,
-                                                .row = row,
-                                                .images = images,
-                                                .step = layout.size(),
-                                                .rows = band.rows,
-                                                .cols = band.cols,
-                                                .pitch = layout.pitch(),
-                                                .x = memory,
-                                                .offsets = layout.offsets().data(),
-                                                .dy = grad,
-                                                .sums = sums});
-      }
-    put(share, sums, row);
-  }
-
-  int64_t size(const Bands& bands, const WindowImage& layout, const Share& share) const {
-    int64_t many = together(bands), places = many * bands.rows * bands.cols + bands.cols;
-    return many * layout.size() + (places + share.channels * window()) * padded(share.results);
-  }
-
-  void put(const Share& share, const T* sums, int64_t row) const {
-    for (int64_t o = 0; o < share.results; ++o) {
-      int64_t first = ((share.group * out() + share.result + o) * in() + share.channel) * window();
-      for (int64_t k = 0; k < share.channels * window(); ++k)
-        put_sum(dw.as<E>()[first + k], sums[k * row + o], dw.beta != 0);
-    }
-  }
-
-  // The shares of all threads. A thread's results are whole vectors where channels are few.
-  std::vector<Share> shares(int threads) const {
-    int64_t cuts = std::min(in(), (threads + groups - 1) / groups);
-    int64_t rest = (threads + groups * cuts - 1) / std::max<int64_t>(groups * cuts, 1);
-    int64_t channels = (in() + cuts - 1) / std::max<int64_t>(cuts, 1), results = padded((out() + rest - 1) / rest);
-    std::vector<Share> all;
-    for (int64_t g = 0; g < groups; ++g)
-      for (int64_t c = 0; c < in(); c += channels)
-        for (int64_t o = 0; o < out(); o += results)
-          all.push_back({g, c, std::min(channels, in() - c), o, std::min(results, out() - o)});
-    return all;
-  }
-};
-
-template <class E> void backward_weight(const Launch& launch, OutView dw, View dy, View x, const ConvArgs& args) {
-  using T = Compute<E>;
-  if (dw.numel() == 0) return;
-  Axis down = Axis::of(args.down, x.shape[2]), across = Axis::of(args.across, x.shape[3]);
-  Products<E> products{dy, x, dw, down, across, args.groups};
-  int64_t phases = int64_t(down.phases().size() * across.phases().size());
-  Bands bands(down, across, products.in() * phases + products.padded(products.out()), 1, kSummed);
-  auto shares = products.shares(launch.threads);
-  std::vector<WindowImage> layouts;
-  for (const auto& share : shares)
-    layouts.emplace_back(down, across, share.channels, bands.rows, bands.cols, products.padded(1));
-  int64_t size = products.size(bands, layouts[0], shares[0]);
-  for_tasks<T>(launch.threads, int64_t(shares.size()), size, [&](int64_t task, T* memory) {
-    products.run(shares[size_t(task)], bands, layouts[size_t(task)], memory);
-  });
-}
-
 void conv2d(const Launch& launch, OutView y, View x, View w, View bias, ConvArgs args) {
   dispatch_floats(x.dtype, [&]<class E>() { forward<E>(launch, y, x, w, bias, args); });
 }
@@ -330,18 +178,8 @@ void conv2d_backward_input(const Launch& launch, OutView dx, View dy, View w, Co
   dispatch_floats(dy.dtype, [&]<class E>() { backward_input<E>(launch, dx, dy, w, args); });
 }
 
-void conv2d_backward_weight(const Launch& launch, OutView dw, OutView dbias, View dy, View x, ConvArgs args) {
-  if (dbias.defined()) {
-    OutView channels = dbias;
-    channels.shape = {dbias.numel(), 1, 1};
-    kernels::sum_to.find(DeviceKind::cpu, dy.dtype)(launch, channels, dy);
-  }
-  if (dw.defined()) dispatch_floats(dy.dtype, [&]<class E>() { backward_weight<E>(launch, dw, dy, x, args); });
-}
-
 const Each registered_forward(kernels::conv2d, kFloats, conv2d);
 const Each registered_input(kernels::conv2d_backward_input, kFloats, conv2d_backward_input);
-const Each registered_weight(kernels::conv2d_backward_weight, kFloats, conv2d_backward_weight);
 
 }  // namespace
 }  // namespace shardgrad::cpu

@@ -97,7 +97,15 @@ template <class T> __device__ T seen(const T* x, const Windows& w, const Spot& s
   return inside ? x[spot.image + tap.image] : T{};
 }
 
-// Block (tile, group). y (samples, channels, height, width).
+// Where the result of a place belongs in y (samples, channels, height, width), in the group's first channel.
+__device__ int64_t result_of(const Windows& w, int64_t place, int64_t group, int64_t height, int64_t width) {
+  int64_t sample = place / w.places(), at = place % w.places();
+  int64_t row = w.down.to + at / w.across.places * w.down.to_step;
+  int64_t channel = (sample * w.groups + group) * w.out;
+  return (channel * height + row) * width + w.across.to + at % w.across.places * w.across.to_step;
+}
+
+// Block (tile, group).
 template <class T>
 __global__ void windows_kernel(T* y, const T* x, const T* weight, const T* bias, Windows w, int height, int width,
                                bool accumulate) {
@@ -109,13 +117,7 @@ __global__ void windows_kernel(T* y, const T* x, const T* weight, const T* bias,
   int64_t col0 = blockIdx.x % across * kTile, row0 = blockIdx.x / across * kTile, depth = w.depth();
   int thread = int(threadIdx.x), column = thread % kTile;
   Spot spot = spot_of(w, col0 + column, group);
-  if (thread < kTile) {
-    int64_t place = col0 + thread, sample = place / w.places(), at = place % w.places();
-    int64_t row = w.down.to + at / w.across.places * w.down.to_step;
-    int64_t channel = (sample * w.groups + group) * w.out;
-    results[thread] =
-        spot.there ? (channel * height + row) * width + w.across.to + at % w.across.places * w.across.to_step : -1;
-  }
+  if (thread < kTile) results[thread] = spot.there ? result_of(w, col0 + thread, group, height, width) : -1;
   if (thread < Tiles::depth && thread < depth) taps[0][thread] = w.tap(thread);
   __syncthreads();
   typename Tiles::Sums sums = {};

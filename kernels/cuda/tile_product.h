@@ -2,8 +2,7 @@
 // A block's piece of a product, 64 × 64 elements of it: what lies in shared memory for some of the sum's length, how it
 // is added, and how the sums leave the registers. Who brings the elements knows where they come from.
 //     WideTiles    f32, f64: 256 threads of 4 × 4 sums each, rows and columns 16 apart
-//     NarrowTiles  bf16, f16: 4 warps of 32 × 32 sums each, on tensor cores; the sums lie spread over a warp's
-//     registers
+//     NarrowTiles  bf16, f16: 4 warps of 32 × 32 sums each, on tensor cores
 
 #include <shardgrad/kernels/cuda/launch.h>
 

@@ -2,6 +2,7 @@
 // x[offsets[k] + j] (kernels/cpu/convolution_image.h). So neighbouring places are a vector wherever they begin, and a
 // piece of the result stays in registers as in a matrix product (gemm.cpp).
 
+#include <shardgrad/kernels/cpu/isa/pairs.h>
 #include <shardgrad/kernels/cpu/isa/tables.h>
 #include <shardgrad/kernels/cpu/isa/tile.h>
 
@@ -156,7 +157,7 @@ template <class T> void every_other(void* y, const void* x, int64_t n) {
   int64_t i = 0;
   for (; i + width < n; i += width) {  // the last one's neighbour may not be there
     VectorOf<T> whole[2] = {load(from + 2 * i), load(from + 2 * i + width)};
-    store(to + i, even(whole[0], whole[1]));
+    store(to + i, evens(whole[0], whole[1]));
   }
   for (; i < n; ++i) to[i] = from[2 * i];
 }

@@ -194,20 +194,6 @@ SG_INLINE F64 low(F64 a, F64 b) { return __builtin_shufflevector(a, b, 0, 2); }
 SG_INLINE F64 high(F64 a, F64 b) { return __builtin_shufflevector(a, b, 1, 3); }
 #endif
 
-// Every other element of a, then of b.
-#if defined(__AVX512F__)
-SG_INLINE F32 even(F32 a, F32 b) {
-  return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-}
-SG_INLINE F64 even(F64 a, F64 b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14); }
-#elif defined(__AVX2__)
-SG_INLINE F32 even(F32 a, F32 b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14); }
-SG_INLINE F64 even(F64 a, F64 b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6); }
-#else
-SG_INLINE F32 even(F32 a, F32 b) { return __builtin_shufflevector(a, b, 0, 2, 4, 6); }
-SG_INLINE F64 even(F64 a, F64 b) { return __builtin_shufflevector(a, b, 0, 2); }
-#endif
-
 // Pack<T>: how elements of type T in memory become a vector V of `width` lanes to compute with, and back.
 template <class T> struct Pack;
 

@@ -1,0 +1,138 @@
+// The gradient of a convolution's weight: sums over the places of all samples, in parts that are a function of the
+// shape alone. Threads share the weight's elements.
+
+#include <shardgrad/kernels/cpu/convolution_parts.h>
+#include <shardgrad/kernels/cpu/register.h>
+
+namespace shardgrad::cpu {
+namespace {
+
+using kernels::ConvArgs;
+
+constexpr int64_t kSummed = 512;  // places whose products are added in registers
+
+// dw = dy times windows of x, summed over places and samples: one thread's share of a group's channels and results.
+template <class E, class T = Compute<E>> struct Products {
+  View dy, x;
+  OutView dw;
+  const Axis &down, &across;
+  int64_t groups;
+
+  struct Share {
+    int64_t group, channel, channels, result, results;
+  };
+  int64_t in() const { return dw.shape[1]; }
+  int64_t out() const { return dw.shape[0] / groups; }
+  int64_t window() const { return dw.shape[2] * dw.shape[3]; }
+  int64_t padded(int64_t results) const { return round_up(results, loops().convolution.vector[kType<T>]); }
+
+  // dy's places as rows.
+  void turn(T* to, T* line, const E* from, const Band& band, int64_t results) const {
+    int64_t places = down.places * across.places;
+    for (int64_t r = 0; r < band.rows; ++r, to += band.cols * padded(results)) {
+      const E* row = from + (band.row + r) * across.places + band.col;
+      MatrixCopy task{results, band.cols, to, padded(results), row, places};
+      if constexpr (!std::is_same_v<E, T>) {
+        auto cast = loops().elementwise.cast[int(dtype_of<T>)][int(dtype_of<E>)];
+        for (int64_t o = 0; o < results; ++o) cast(line + o * band.cols, row + o * places, band.cols, false);
+        task.from = line, task.from_row = band.cols;
+      }
+      loops().convolution.transpose[kType<T>](task);
+    }
+  }
+
+  // Images whose places are summed in one go: several where they are small.
+  int64_t together(const Bands& bands) const {
+    return bands.count() > 1
+               ? 1
+               : std::clamp<int64_t>(kSummed / (bands.rows * bands.cols), 1, std::max<int64_t>(x.shape[0], 1));
+  }
+
+  void run(const Share& share, const Bands& bands, const WindowImage& layout, T* memory) const {
+    int64_t row = padded(share.results), depth = share.channels * window(), places = down.places * across.places;
+    int64_t samples = x.shape[0], many = together(bands);
+    T *grad = memory + many * layout.size(), *line = grad + many * bands.rows * bands.cols * row;
+    T* sums = line + bands.cols * row;
+    std::fill(grad, sums + depth * row, T(0));
+    for (int64_t first = 0; first < samples; first += many)
+      for (int64_t b = 0; b < bands.count(); ++b) {
+        Band band = bands.at(b, down, across);
+        int64_t images = std::min(many, samples - first);
+        for (int64_t i = 0; i < images; ++i) {
+          int64_t group = (first + i) * groups + share.group, channel = group * in() + share.channel;
+          layout.fill(memory + i * layout.size(), x.as<E>() + channel * down.extent * across.extent, band);
+          turn(grad + i * places * row, line, dy.as<E>() + (group * out() + share.result) * places, band,
+               share.results);
+        }
+        loops().convolution.products[kType<T>]({.k = depth,
+                                                .row = row,
+                                                .images = images,
+                                                .step = layout.size(),
+                                                .rows = band.rows,
+                                                .cols = band.cols,
+                                                .pitch = layout.pitch(),
+                                                .x = memory,
+                                                .offsets = layout.offsets().data(),
+                                                .dy = grad,
+                                                .sums = sums});
+      }
+    put(share, sums, row);
+  }
+
+  int64_t size(const Bands& bands, const WindowImage& layout, const Share& share) const {
+    int64_t many = together(bands), places = many * bands.rows * bands.cols + bands.cols;
+    return many * layout.size() + (places + share.channels * window()) * padded(share.results);
+  }
+
+  void put(const Share& share, const T* sums, int64_t row) const {
+    for (int64_t o = 0; o < share.results; ++o) {
+      int64_t first = ((share.group * out() + share.result + o) * in() + share.channel) * window();
+      for (int64_t k = 0; k < share.channels * window(); ++k)
+        put_sum(dw.as<E>()[first + k], sums[k * row + o], dw.beta != 0);
+    }
+  }
+
+  // The shares of all threads. A thread's results are whole vectors where channels are few.
+  std::vector<Share> shares(int threads) const {
+    int64_t cuts = std::min(in(), (threads + groups - 1) / groups);
+    int64_t rest = (threads + groups * cuts - 1) / std::max<int64_t>(groups * cuts, 1);
+    int64_t channels = (in() + cuts - 1) / std::max<int64_t>(cuts, 1), results = padded((out() + rest - 1) / rest);
+    std::vector<Share> all;
+    for (int64_t g = 0; g < groups; ++g)
+      for (int64_t c = 0; c < in(); c += channels)
+        for (int64_t o = 0; o < out(); o += results)
+          all.push_back({g, c, std::min(channels, in() - c), o, std::min(results, out() - o)});
+    return all;
+  }
+};
+
+template <class E> void backward_weight(const Launch& launch, OutView dw, View dy, View x, const ConvArgs& args) {
+  using T = Compute<E>;
+  if (dw.numel() == 0) return;
+  Axis down = Axis::of(args.down, x.shape[2]), across = Axis::of(args.across, x.shape[3]);
+  Products<E> products{dy, x, dw, down, across, args.groups};
+  int64_t phases = int64_t(down.phases().size() * across.phases().size());
+  Bands bands(down, across, products.in() * phases + products.padded(products.out()), 1, kSummed);
+  auto shares = products.shares(launch.threads);
+  std::vector<WindowImage> layouts;
+  for (const auto& share : shares)
+    layouts.emplace_back(down, across, share.channels, bands.rows, bands.cols, products.padded(1));
+  int64_t size = products.size(bands, layouts[0], shares[0]);
+  for_tasks<T>(launch.threads, int64_t(shares.size()), size, [&](int64_t task, T* memory) {
+    products.run(shares[size_t(task)], bands, layouts[size_t(task)], memory);
+  });
+}
+
+void conv2d_backward_weight(const Launch& launch, OutView dw, OutView dbias, View dy, View x, ConvArgs args) {
+  if (dbias.defined()) {
+    OutView channels = dbias;
+    channels.shape = {dbias.numel(), 1, 1};
+    kernels::sum_to.find(DeviceKind::cpu, dy.dtype)(launch, channels, dy);
+  }
+  if (dw.defined()) dispatch_floats(dy.dtype, [&]<class E>() { backward_weight<E>(launch, dw, dy, x, args); });
+}
+
+const Each registered_weight(kernels::conv2d_backward_weight, kFloats, conv2d_backward_weight);
+
+}  // namespace
+}  // namespace shardgrad::cpu
