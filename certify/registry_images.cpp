@@ -16,6 +16,9 @@ void add_convolutions(std::vector<OpCase>& cases) {
   add_case(cases, "conv2d", "in groups",
            [](Inputs in) { return conv2d(in[0], in[1], Tensor(), {.dilation = 2, .groups = 2}); },
            {{{2, 4, 4, 5}}, {{2, 2, 2, 3}}});
+}
+
+void add_convolutions_along(std::vector<OpCase>& cases) {
   auto along = [](Inputs in) { return conv1d(in[0], in[1], Tensor(), {.padding = 1}); };
   add_case(cases, "conv1d", "", along, {{{2, 3, 7}}, {{4, 3, 3}}});
   add_size_case(cases, "conv1d", along, {{{3, 3, 129}}, {{4, 3, 3}}});
@@ -95,6 +98,7 @@ void add_image_cases(std::vector<OpCase>& cases) {
   add_norms(cases);
   add_convolutions(cases);
   size_t first = cases.size();
+  add_convolutions_along(cases);
   add_adaptive_pooling(cases);
   auto bce = [](const Tensor& x, const Tensor& t) { return binary_cross_entropy_with_logits(x, t); };
   add_loss(cases, "binary_cross_entropy_with_logits", bce, {}, {0, 1});

@@ -154,7 +154,8 @@ struct ConvArgs {
   int64_t groups = 1;
 };
 /// (y, x(key), w (out, channels / groups, kernel, kernel), bias (out) or undefined, args): y (samples, out, places down,
-/// places across) is the sum over each window of what lies in it times w of that group, with zeros around x.
+/// places across) is the sum over each window of what lies in it times w of that group, with zeros around x, and around dy
+/// for the gradient of x: these are multiplied, so a factor that is not finite makes NaN of them.
 extern Slot<OutView, View, View, View, ConvArgs> conv2d;
 extern Slot<OutView, View, View, ConvArgs> conv2d_backward_input;            ///< (dx, dy(key), w, args)
 extern Slot<OutView, OutView, View, View, ConvArgs> conv2d_backward_weight;  ///< (dw, dbias, dy(key), x, args)

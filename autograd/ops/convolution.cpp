@@ -73,6 +73,7 @@ Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
   SG_CHECK(x.ndim() == 3 && weight.ndim() == 3,
            "conv1d: x is (samples, channels, length) and the weight (out, channels, ", "length), got ", x.shape(),
            " and ", weight.shape());
+  check_same_kind("conv1d", x, weight);
   Tensor of_row = unsqueeze(weight, 2);
   ConvArgs args = args_of(of_row, options);
   args.down = {.kernel = 1};  // an image one element high

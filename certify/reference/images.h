@@ -26,7 +26,7 @@ void for_each_in_windows(const Shape& x, const Shape& y, int64_t x_channel, int6
         }
 }
 
-/// Calls visit(element of y, element of x, element of w) for each product of a convolution.
+/// Calls visit(element of y, element of x or -1 where it is padded, element of w) for each product of a convolution.
 template <class Visit>
 void for_each_product(const Shape& x, const Shape& w, const Shape& y, const kernels::ConvArgs& args,
                       const Visit& visit) {
@@ -34,11 +34,12 @@ void for_each_product(const Shape& x, const Shape& w, const Shape& y, const kern
   for (int64_t n = 0; n < y[0]; ++n)
     for (int64_t o = 0; o < w[0]; ++o)
       for (int64_t c = 0; c < w[1]; ++c)
-        for_each_in_windows(x, y, o / outs * w[1] + c, o, n, args.down, args.across,
-                            [&](int64_t to, int64_t from, int64_t place) {
-                              if (from >= 0) visit(to, from, (o * w[1] + c) * window + place);
-                            });
+        for_each_in_windows(
+            x, y, o / outs * w[1] + c, o, n, args.down, args.across,
+            [&](int64_t to, int64_t from, int64_t place) { visit(to, from, (o * w[1] + c) * window + place); });
 }
+
+inline double number_or_zero(const std::vector<double>& numbers, int64_t i) { return i < 0 ? 0 : numbers[size_t(i)]; }
 
 inline void put_all(const OutView& y, const std::vector<double>& sums) {
   for (int64_t i = 0; i < y.numel(); ++i) put(y, i, sums[size_t(i)]);
@@ -47,19 +48,38 @@ inline void put_all(const OutView& y, const std::vector<double>& sums) {
 inline void conv2d(OutView y, View x, View w, View bias, kernels::ConvArgs args) {
   std::vector<double> in = numbers_of(x), weight = numbers_of(w), sums(size_t(y.numel()));
   for_each_product(x.shape, w.shape, y.shape, args, [&](int64_t to, int64_t from, int64_t by) {
-    sums[size_t(to)] += in[size_t(from)] * weight[size_t(by)];
+    sums[size_t(to)] += number_or_zero(in, from) * weight[size_t(by)];
   });
   int64_t places = y.shape[2] * y.shape[3];
   for (int64_t i = 0; i < y.numel(); ++i) sums[size_t(i)] += get_or(bias, i / places % y.shape[1], 0);
   put_all(y, sums);
 }
 
+/// The place whose window has this padded position `element` elements from its beginning: false where none could, with
+/// however many places.
+inline bool meets(const Window& window, int64_t position, int64_t element, int64_t& place) {
+  int64_t begin = position + window.padding - element * window.dilation;
+  place = begin / window.stride;
+  return begin % window.stride == 0;
+}
+
 inline void conv2d_backward_input(OutView dx, View dy, View w, kernels::ConvArgs args) {
-  std::vector<double> grad = numbers_of(dy), weight = numbers_of(w), sums(size_t(dx.numel()));
-  for_each_product(dx.shape, w.shape, dy.shape, args, [&](int64_t to, int64_t from, int64_t by) {
-    sums[size_t(from)] += grad[size_t(to)] * weight[size_t(by)];
-  });
-  put_all(dx, sums);
+  std::vector<double> grad = numbers_of(dy), weight = numbers_of(w);
+  int64_t in = w.shape[1], outs = w.shape[0] / args.groups, height = dx.shape[2], width = dx.shape[3];
+  for (int64_t e = 0; e < dx.numel(); ++e) {
+    int64_t channel = e / (height * width) % dx.shape[1], sample = e / (height * width) / dx.shape[1], r, c;
+    double sum = 0;
+    for (int64_t o = channel / in * outs; o < (channel / in + 1) * outs; ++o)
+      for (int64_t i = 0; i < args.down.kernel; ++i)
+        for (int64_t j = 0; j < args.across.kernel; ++j) {
+          if (!meets(args.down, e / width % height, i, r) || !meets(args.across, e % width, j, c)) continue;
+          bool there = r >= 0 && r < dy.shape[2] && c >= 0 && c < dy.shape[3];
+          int64_t from = ((sample * dy.shape[1] + o) * dy.shape[2] + r) * dy.shape[3] + c;
+          int64_t by = ((o * in + channel % in) * args.down.kernel + i) * args.across.kernel + j;
+          sum += number_or_zero(grad, there ? from : -1) * weight[size_t(by)];
+        }
+    put(dx, e, sum);
+  }
 }
 
 inline void conv2d_backward_weight(OutView dw, OutView dbias, View dy, View x, kernels::ConvArgs args) {
@@ -67,7 +87,7 @@ inline void conv2d_backward_weight(OutView dw, OutView dbias, View dy, View x, k
   if (dw.defined()) {
     std::vector<double> sums(size_t(dw.numel()));
     for_each_product(x.shape, dw.shape, dy.shape, args, [&](int64_t to, int64_t from, int64_t by) {
-      sums[size_t(by)] += grad[size_t(to)] * in[size_t(from)];
+      sums[size_t(by)] += grad[size_t(to)] * number_or_zero(in, from);
     });
     put_all(dw, sums);
   }

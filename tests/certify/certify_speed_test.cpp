@@ -84,8 +84,8 @@ TEST(LargeCases, ProductsSayHowManyOperationsTheyAre) {
   std::set<std::string> with_flops;
   for (const OpCase& each : op_cases(Purpose::speed))
     if (flops_of(each) > 0) with_flops.insert(each.op);
-  EXPECT_EQ(with_flops,
-            (std::set<std::string>{"attention", "attention_cached", "linear", "linear_cross_entropy", "matmul"}));
+  EXPECT_EQ(with_flops, (std::set<std::string>{"attention", "attention_cached", "conv2d", "linear",
+                                               "linear_cross_entropy", "matmul"}));
 }
 
 TEST(Speed, TheRateOfAProductIsThatOfAProductThatIsTimed) {

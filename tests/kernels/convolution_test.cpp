@@ -99,13 +99,25 @@ TEST(Convolution, OfLargeImagesIsThatOfTheirParts) {
   }
 }
 
-// What lies beside an image counts as zeros, not as a factor: 0 · inf would not be a number.
-TEST(Convolution, InfinityReachesTheWindowsThatHaveItAndNoOther) {
-  Buffer x = Buffer::random({1, 1, 4, 4}, DType::f32, 1, 2), w = Buffer::of({1, 1, 2, 2}, DType::f32, {1, 1, 1, 1}),
-         none;
-  x.set(5, INFINITY);
-  expect_like_reference(SG_BOTH(conv2d), DType::f32, one({1, 1, 5, 5}, DType::f32), {4}, x, w, none,
-                        kernels::ConvArgs{window(2, 1, 1), window(2, 1, 1)});
+// On every path of the CPU, and where a window meets padding too: what is multiplied there is a zero.
+TEST(Convolution, NumbersThatAreNotFiniteReachTheWindowsThatMeetThem) {
+  for (const Case& c : kCases) {
+    if (c.x.numel() == 0 || c.w.numel() < 2) continue;
+    SCOPED_TRACE(c.what);
+    Buffer x = Buffer::random(c.x, DType::f32, 1, 2), w = Buffer::random(c.w, DType::f32, 1, 2, 2), none;
+    Buffer dy = Buffer::random(result_shape(c), DType::f32, 1, 2, 3), broken = w;
+    std::array<Buffer, 2> wanted{Buffer(c.w, DType::f32), none};
+    x.set(x.numel() / 2, INFINITY);
+    broken.set(w.numel() / 2, NAN);
+    Tolerance tolerance = for_sums_of(1200);
+    expect_like_reference(SG_BOTH(conv2d), DType::f32, one(result_shape(c), DType::f32), tolerance, x, w, none, c.args);
+    expect_like_reference(SG_BOTH(conv2d), DType::f32, one(result_shape(c), DType::f32), tolerance, x, broken, none,
+                          c.args);
+    expect_like_reference(SG_BOTH(conv2d_backward_input), DType::f32, one(c.x, DType::f32), tolerance, dy, broken,
+                          c.args);
+    dy.set(dy.numel() / 2, NAN);
+    expect_like_reference(SG_BOTH(conv2d_backward_weight), DType::f32, wanted, tolerance, dy, x, c.args);
+  }
 }
 
 }  // namespace
