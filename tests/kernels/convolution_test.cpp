@@ -37,6 +37,7 @@ const Case kCases[] = {
     {"an image one wide", {3, 4, 70, 1}, {5, 4, 5, 1}, {window(5, 1, 4, 2), window(1)}},
     {"results and sums beyond a tile", {1, 70, 6, 11}, {67, 70, 3, 3}, {window(3, 1, 1), window(3, 1, 1)}},
     {"many small images", {19, 5, 4, 4}, {40, 5, 3, 3}, {window(3, 1, 1), window(3, 1, 1)}},
+    {"images summed two at a time", {5, 3, 14, 15}, {4, 3, 3, 3}, {window(3, 1, 1), window(3, 1, 1)}},
     {"many small images in groups", {7, 4, 5, 3}, {66, 2, 2, 2}, {window(2, 2, 1), window(2), 2}},
 };
 
