@@ -18,11 +18,17 @@ struct Conv2d final : Node {
   }
 };
 
+constexpr int64_t kCounted = int64_t(1) << 31;  // kernels count positions and places in 32 bits
+
 void check_window(const char* op, const Window& window) {
-  SG_CHECK(window.kernel >= 1 && window.stride >= 1 && window.padding >= 0 && window.dilation >= 1, op, ": kernel ",
-           window.kernel, ", stride ", window.stride, ", padding ", window.padding, " and dilation ", window.dilation,
-           " are not possible");
+  SG_CHECK(window.kernel >= 1 && window.stride >= 1 && window.padding >= 0 && window.dilation >= 1 &&
+               std::max({window.kernel, window.padding, window.dilation}) < kCounted,
+           op, ": kernel ", window.kernel, ", stride ", window.stride, ", padding ", window.padding, " and dilation ",
+           window.dilation, " are not possible");
 }
+
+// With its padding.
+int64_t padded(int64_t extent, const Window& window) { return extent + 2 * window.padding; }
 
 void check_conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvArgs& args) {
   check_same_kind(op, x, weight);
@@ -38,11 +44,19 @@ void check_conv(const char* op, const Tensor& x, const Tensor& weight, const Ten
   SG_CHECK(args.down.places(x.size(2)) > 0 && args.across.places(x.size(3)) > 0, op, ": a window of ", args.down.kernel,
            " x ", args.across.kernel, " does not fit into ", x.shape(), " with padding ", args.down.padding, " and ",
            args.across.padding);
+  SG_CHECK(padded(x.size(2), args.down) < kCounted && padded(x.size(3), args.across) < kCounted &&
+               x.size(2) * x.size(3) < kCounted &&
+               args.down.places(x.size(2)) * args.across.places(x.size(3)) < kCounted,
+           op, ": images of ", x.shape(), " with padding ", args.down.padding, " and ", args.across.padding,
+           " have 2^31 places or more, which is more than it counts");
 }
 
 // Of images; `op` is what the caller called it.
-Tensor convolve(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvArgs& args) {
+Tensor convolve(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, ConvArgs args) {
   check_conv(op, x, weight, bias, args);
+  // Beyond the image a stride makes no difference, but kernels go through the remainders by it.
+  args.down.stride = std::min(args.down.stride, padded(x.size(2), args.down));
+  args.across.stride = std::min(args.across.stride, padded(x.size(3), args.across));
   Shape shape{x.size(0), weight.size(0), args.down.places(x.size(2)), args.across.places(x.size(3))};
   Tensor y = empty(shape, {x.dtype(), x.device()});
   launch(kernels::conv2d, x, out(y), x, weight, bias, args);

@@ -1,6 +1,6 @@
 #pragma once
-// Convolutions and pooling of images (autograd/ops.h), samples first, then channels, as in PyTorch. No array of windows
-// is made: backward keeps the image and the weight.
+// Convolutions and pooling of images (autograd/ops.h), samples first, then channels, as in PyTorch. Backward keeps the
+// image and the weight, never an array of windows.
 
 #include <shardgrad/core/tensor.h>
 #include <shardgrad/kernels/window.h>
@@ -20,7 +20,7 @@ struct ConvOptions {
   int64_t groups = 1;  ///< channels are cut into so many parts, each with a part of the weight
 };
 /// x (N, C, H, W), weight (O, C / groups, kernel height, kernel width), bias (O) or undefined: (N, O, H', W'), a
-/// cross-correlation with zeros around x.
+/// cross-correlation with zeros around x. An image has fewer than 2^31 places, its result too.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options = {});
 /// x (N, C, L), weight (O, C / groups, kernel): (N, O, L'), by the options across.
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options = {});

@@ -102,6 +102,16 @@ TEST(Convolution, GradientsAgreeWithCentralDifferences) {
   check({1, 2, 4, 4}, {1}, [](const Tensor& x, const Tensor& w) { return avg_pool2d(x, 3, {.stride = 1}) * w; });
 }
 
+// Kernels go through the remainders of positions by a stride.
+TEST(Convolution, AStrideBeyondTheImageIsNotWalkedThrough) {
+  Context context;
+  Tensor x = upstream_like(empty({1, 2, 4, 5}), 1).set_requires_grad(), w = upstream_like(empty({3, 2, 3, 3}), 2);
+  Tensor y = conv2d(x, w, Tensor(), {.stride = {int64_t(1) << 40, 1}, .padding = {1, 0}});
+  EXPECT_EQ(bits(y), bits(conv2d(x, w, Tensor(), {.stride = {6, 1}, .padding = {1, 0}})));
+  sum(y).backward();
+  EXPECT_EQ(x.grad().shape(), x.shape());
+}
+
 // Only what backward reads is kept: the image for the weight's gradient, the weight for the image's.
 TEST(Convolution, KeepsNoArrayOfWindows) {
   Context context;
@@ -133,6 +143,10 @@ TEST(Convolution, WhatDoesNotFitIsRefused) {
   EXPECT_REFUSED(conv2d(x, w.to(DType::f64), Tensor()), "conv2d", "f32", "f64");
   EXPECT_REFUSED(max_pool2d(x, 2, {.padding = 2}), "max_pool2d", "padding 2");
   EXPECT_REFUSED(avg_pool2d(x, 5), "avg_pool2d", "does not fit");
+  EXPECT_REFUSED(conv2d(empty({1, 3, 65536, 32768}, {DType::f32, kMeta}), w.to(kMeta), Tensor()), "conv2d", "2^31");
+  EXPECT_REFUSED(conv2d(x, w, Tensor(), {.padding = {int64_t(1) << 20, 1 << 20}}), "conv2d", "2^31");
+  EXPECT_REFUSED(conv2d(x, w, Tensor(), {.padding = {1, int64_t(1) << 62}}), "padding 4611686018427387904");
+  EXPECT_REFUSED(conv2d(x, w, Tensor(), {.dilation = int64_t(1) << 62}), "dilation 4611686018427387904");
   EXPECT_REFUSED(conv1d(x, w, Tensor()), "conv1d", "length");
   EXPECT_REFUSED(conv1d(zeros({1, 3, 4}), zeros({2, 3, 5}), Tensor()), "conv1d", "1 x 5", "does not fit");
 }

@@ -100,6 +100,16 @@ TEST(Convolution, OfLargeImagesIsThatOfTheirParts) {
   }
 }
 
+// A channel's gradients are added up by chunks, and then the chunks.
+TEST(Convolution, TheGradientOfABiasSumsImagesOfManyPlaces) {
+  Case c{"more places than a chunk", {3, 1, 50, 40}, {2, 1, 1, 1}, {window(1), window(1)}};
+  for (DType dtype : kFloats) {
+    Buffer dy = Buffer::random(result_shape(c), dtype, -1, 1), x = Buffer::random(c.x, dtype, -1, 1, 2), none;
+    std::array<Buffer, 2> wanted{none, Buffer({c.w[0]}, dtype)};
+    expect_like_reference(SG_BOTH(conv2d_backward_weight), dtype, wanted, for_sums_of(6000), dy, x, c.args);
+  }
+}
+
 // On every path of the CPU, and where a window meets padding too: what is multiplied there is a zero.
 TEST(Convolution, NumbersThatAreNotFiniteReachTheWindowsThatMeetThem) {
   for (const Case& c : kCases) {
