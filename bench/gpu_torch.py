@@ -17,7 +17,8 @@ import torch.nn.functional as F
 parser = argparse.ArgumentParser()
 parser.add_argument("mode", choices=("eager", "compile", "graph"))
 parser.add_argument("--device", default="cuda")
-parser.add_argument("--only", choices=("products", "mlps", "bandwidths", "losses", "optimizers", "transformers"))
+parser.add_argument("--only", choices=("products", "mlps", "bandwidths", "losses", "convolutions", "optimizers",
+                                       "transformers"))
 parser.add_argument("--tiny", action="store_true")
 options = parser.parse_args()
 mode, device, tiny = options.mode, options.device, options.tiny
@@ -84,6 +85,22 @@ def losses():
 
         moved = 1e-9 * x.numel() * x.element_size()
         report(f"cross_entropy forward+backward {name}", 3 * moved / seconds_of(20, work), "GB/s")
+
+
+def convolutions():
+    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = False, True
+    samples, channels, side = (2, 8, 8) if tiny else (64, 64, 32)
+    for name in ("bf16", "f32"):
+        x = randn(samples, channels, side, side, dtype=DTYPES[name]).requires_grad_()
+        w = randn(channels, channels, 3, 3, dtype=DTYPES[name]).requires_grad_()
+        dy = torch.randn_like(x)
+
+        def work():
+            x.grad = w.grad = None
+            F.conv2d(x, w, padding=1).backward(dy)
+
+        operations = 3 * 2.0 * x.numel() * channels * 9
+        report(f"conv2d 3 x 3, {samples} x {channels} x {side} x {side} {name}", 1e-12 * operations / seconds_of(10, work), "TFLOP/s")
 
 
 def optimizers():
@@ -257,7 +274,7 @@ def transformers():
 
 torch.backends.cuda.matmul.allow_tf32 = False
 PARTS = {"products": (products,), "mlps": (large_mlp, small_mlp), "bandwidths": (bandwidths,), "losses": (losses,),
-         "optimizers": (optimizers,), "transformers": (transformers,)}
+         "convolutions": (convolutions,), "optimizers": (optimizers,), "transformers": (transformers,)}
 OF_MODE = {"eager": tuple(PARTS), "compile": ("mlps", "bandwidths", "losses", "transformers"), "graph": ("mlps",)}
 failed = 0
 for part in OF_MODE[mode]:

@@ -30,7 +30,7 @@ ACCURACY = 0.80  # of one epoch of the example, which gives 0.85 on the CPU
 STEPS, TOLERANCE = 100, 1e-3  # whose losses differ from the CPU's by at most this share of them
 # What is measured in PyTorch too, and as what; what it compiles takes long, and comes last.
 BESIDE = {"products": ("eager",), "mlps": MODES, "transformers": ("eager", "compile"), "bandwidths": ("eager", "compile"),
-          "losses": ("eager", "compile"), "optimizers": ("eager",)}
+          "losses": ("eager", "compile"), "convolutions": ("eager",), "optimizers": ("eager",)}
 
 
 def memory_used():

@@ -48,13 +48,13 @@ def of_torch(script, mode, *words, fault=None):
 
 def what_fails_is_a_row(script, bench):
     """Tensors of device meta have no values, so no result can be compared there."""
-    for part, expected in (("products", 6), ("losses", 2), ("optimizers", 4)):
+    for part, expected in (("products", 4), ("losses", 2), ("convolutions", 2), ("optimizers", 4)):
         done = subprocess.run([bench, "--device", "meta", "--tiny", "--only", part], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True)
         found = [json.loads(line) for line in done.stdout.splitlines()]
         assert done.returncode == 1 and len([row for row in found if "on meta" in row["error"]]) == expected, (done, found)
     done = subprocess.run([bench, "--tiny", "--device", "cpu", "--only", "nothing"], stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 2 and "products, mlps, bandwidths, losses, optimizers, ladder, transformers" in done.stderr, done
+    assert done.returncode == 2 and "products, mlps, bandwidths, losses, convolutions, optimizers, ladder, transformers" in done.stderr, done
 
     found, code, _ = of_torch(script, "eager", fault=RuntimeError("planted"))
     assert code == 1 and "RuntimeError: planted" in found["bandwidths"]["error"], found

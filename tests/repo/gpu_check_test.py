@@ -90,6 +90,7 @@ ORDER = ["gpu_bench --device cuda --tiny", "gpu_fsdp_bench --device cuda --tiny"
          "gpu_bench --device cuda --only mlps", "gpu_torch.py graph --device cuda --only mlps",
          "gpu_bench --device cuda --only transformers", "gpu_bench --device cuda --only bandwidths",
          "gpu_bench --device cuda --only losses",
+         "gpu_bench --device cuda --only convolutions", "gpu_torch.py eager --device cuda --only convolutions",
          "gpu_bench --device cuda --only optimizers", "gpu_torch.py eager --device cuda --only optimizers",
          "gpu_fsdp_bench --device cuda --trace",
          "gpu_bench --device cuda --only ladder", "gpu_torch.py compile"]
