@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -53,6 +54,11 @@ int usable_cores() {
   return std::max(1, std::min(allowed, int(std::ceil(quota_of_container()))));
 }
 
+int wanted_threads(int threads, const char* omp_num_threads, int share) {
+  int told = omp_num_threads ? std::atoi(omp_num_threads) : 0;
+  return threads > 0 ? threads : told > 0 ? told : std::max(1, share);
+}
+
 // Devices of a kind beside its first: further GPUs, and what stands for them in tests.
 struct FurtherDevices {
   std::map<std::pair<DeviceKind, int>, std::unique_ptr<Backend>> backends;
@@ -63,10 +69,15 @@ Context::Context() : Context(Options()) {}
 Context::Context(Options options) : options_(options) {
   SG_CHECK(options_.world_size >= 1 && options_.rank >= 0 && options_.rank < options_.world_size, "context: rank ",
            options_.rank, " of ", options_.world_size, " is not possible");
-  if (options_.threads <= 0) options_.threads = usable_cores();
+  options_.threads = wanted_threads(options_.threads, std::getenv("OMP_NUM_THREADS"), usable_cores());
   if (options_.check_streams || is_emulated(options_.device.kind)) checker_ = std::make_unique<HappensBefore>();
   put_on_top(link_);
   slot<FurtherDevices>();  // made first, and so the last to go
+}
+
+void Context::set_threads(int threads) {
+  SG_CHECK(threads >= 1, "set_threads: ", threads, " threads are not possible");
+  options_.threads = threads;
 }
 
 Context::~Context() {

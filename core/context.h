@@ -47,7 +47,7 @@ class Context {
     int world_size = 1;
     int local_rank = -1;  ///< number among the ranks of its machine, which chooses the GPU; -1: as rank
     uint64_t seed = 0;
-    int threads = 0;             ///< CPU threads for compute; 0 = the cores this process may use
+    int threads = 0;             ///< CPU threads for compute; 0: as wanted_threads says of all usable_cores
     Device device = kCpu;        ///< where tensors are made by default
     bool check_streams = false;  ///< happens-before checker on every stream (always on for devices acc and sim)
     uint64_t delay_seed = 0;     ///< non-zero: random legal delays before queued work, up to max_delay
@@ -71,6 +71,8 @@ class Context {
   /// Use manual_seed, which also begins the sequences anew.
   void set_seed(uint64_t seed) { options_.seed = seed; }
   int threads() const { return options_.threads; }
+  /// Of what is computed from now on, at least 1. PyTorch's set_num_threads.
+  void set_threads(int threads);
   Device default_device() const { return options_.device; }
   const Options& options() const { return options_; }
 
@@ -141,6 +143,9 @@ class ContextScope {
 
 /// CPU cores that this process may run on, at least 1.
 int usable_cores();
+/// How many threads a rank uses: `threads`, or without that (0) what the text of OMP_NUM_THREADS says, which may be
+/// null, or without that one for each CPU of its share.
+int wanted_threads(int threads, const char* omp_num_threads, int share);
 
 /// Tensors that the calling thread makes in this scope belong to `tag`.
 class TagScope {

@@ -106,6 +106,12 @@ Tensor arange_of(nb::args given, Dtype dtype, const DeviceName& device) {
 }
 
 void bind_random(nb::module_& m) {
+  m.def(
+      "set_num_threads", [](int threads) { enter_context(), context().set_threads(threads); }, "threads"_a,
+      "Of this rank's computations from now on. Without it: OMP_NUM_THREADS, or all cores that it may use.");
+  m.def(
+      "get_num_threads", [] { return enter_context(), context().threads(); },
+      "How many threads this rank computes with.");
   m.def("manual_seed", manual_seed, "seed"_a, Waits(),
         "Random numbers follow from it from now on. On several ranks all give the same, and draw the same numbers.");
   def_drawn(

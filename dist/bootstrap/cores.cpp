@@ -29,11 +29,6 @@ std::vector<CpuPlace> places_of(const cpu_set_t& set) {
 
 }  // namespace
 
-int wanted_threads(int threads, const char* omp_num_threads, int share) {
-  int told = omp_num_threads ? std::atoi(omp_num_threads) : 0;
-  return threads > 0 ? threads : told > 0 ? told : std::max(1, share);
-}
-
 // The system numbers a core's second hardware thread far from its first: sorted, they are neighbours.
 std::vector<int> share_of(std::vector<CpuPlace> places, int index, int ranks) {
   std::ranges::sort(places);

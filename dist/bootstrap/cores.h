@@ -18,10 +18,6 @@ struct CpuPlace {
 /// The CPUs of the `index`th of `ranks` ranks that divide `places` evenly: neighbours by package and core.
 std::vector<int> share_of(std::vector<CpuPlace> places, int index, int ranks);
 
-/// How many threads a rank uses: `threads`, or without that (0) what the text of OMP_NUM_THREADS says, which may be
-/// null, or without that one for each CPU of its share.
-int wanted_threads(int threads, const char* omp_num_threads, int share);
-
 /// This rank's share of the node's CPUs. Ranks that may run on exactly the same ones divide them, so that none wanders
 /// to where another computes. The calling thread, and all threads that it starts from then on, run on the share; where
 /// ranks have more threads than CPUs, anywhere as before. To keep a job off some CPUs start it under taskset; a

@@ -13,7 +13,6 @@
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/bootstrap/bootstrap.h>
-#include <shardgrad/dist/bootstrap/cores.h>
 #include <shardgrad/dist/bootstrap/roll_call.h>
 #include <shardgrad/dist/bootstrap/shared_memory.h>
 #include <shardgrad/dist/launch/launch_local.h>

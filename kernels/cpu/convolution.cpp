@@ -31,12 +31,17 @@ template <class E, class T = Compute<E>> struct Sums {
     small ? run_matrices(threads) : run_bands(threads);
   }
 
-  void multiply(int64_t group, const T* from, const std::vector<int64_t>& offsets, const std::vector<int64_t>& places,
-                int64_t vectors, T* sums) const {
+  /// Elements [first, last) of the windows of a group.
+  struct Part {
+    int64_t group, first, last;
+  };
+  void multiply(const Part& part, const T* from, const std::vector<int64_t>& offsets,
+                const std::vector<int64_t>& places, int64_t vectors, T* sums) const {
     loops().convolution.sums[kType<T>]({.m = out,
-                                        .k = depth(),
-                                        .weights = weights[size_t(group)],
-                                        .bias = bias ? bias + group * out : nullptr,
+                                        .first = part.first,
+                                        .last = part.last,
+                                        .weights = weights[size_t(part.group)],
+                                        .bias = bias ? bias + part.group * out : nullptr,
                                         .x = from,
                                         .offsets = offsets.data(),
                                         .vectors = vectors,
@@ -50,6 +55,11 @@ template <class E, class T = Compute<E>> struct Sums {
     int64_t width = y.shape[3], plane = y.shape[2] * width;
     E* to = y.as<E>() + image * out * plane + (down.first + band.row * down.apart) * width + across.first +
             band.col * across.apart;
+    if (down.apart * across.apart == 1 && band.cols == width && pitch == width) {
+      MatrixCopy copy{out, band.rows * width, to, plane, sums, sums_row};
+      loops().convolution.put[int(y.dtype)](copy, y.beta != 0);
+      return;
+    }
     for (int64_t o = 0; o < out; ++o, to += plane, sums += sums_row) {
       if (across.apart == 1) {
         MatrixCopy copy{band.rows, band.cols, to, down.apart * width, sums, pitch};
@@ -73,52 +83,83 @@ template <class E, class T = Compute<E>> struct Sums {
       int64_t image = task / bands.count();
       T* sums = memory + layout.size();
       layout.fill(memory, channels_of(image), band);
-      multiply(image % groups, memory, layout.offsets(), layout.places(), layout.vectors(band), sums);
+      multiply({image % groups, 0, depth()}, memory, layout.offsets(), layout.places(), layout.vectors(band), sums);
       put(sums, row, layout.row(), image, band);
     });
   }
 
-  // A group of several small images at a time: the places of their windows side by side, a row for each element.
+  // Which places of `samples` images a panel's columns are: of each panel its pieces.
+  std::vector<std::vector<WindowPiece>> pieces(const WindowImage& layout, int64_t samples, int64_t panel) const {
+    std::vector<std::vector<WindowPiece>> all;
+    for (int64_t row = 0, at = 0; row < samples * down.places; ++row)
+      for (int64_t col = 0, end = at + across.places; at < end;) {
+        if (at % panel == 0) all.emplace_back();
+        int64_t count = std::min(panel - at % panel, end - at);
+        int64_t from = row / down.places * layout.size() + row % down.places * layout.pitch() + col;
+        all.back().push_back({from, at % panel, count});
+        col += count, at += count;
+      }
+    return all;
+  }
+
+  // How many small images a thread takes at a time: as few times as possible it goes through all weights, but a block
+  // of windows and the results stay in the cache.
+  int64_t together(int threads) const {
+    int64_t each = down.places * across.places, of_panels = (2 * vector() + each - 1) / each;
+    int64_t fitting = std::max(kCached / ((loops().convolution.block + out) * each), of_panels);
+    int64_t a_thread = (samples * groups + threads - 1) / threads, most = std::min({samples, fitting, a_thread});
+    int64_t times = (samples + most - 1) / most;
+    return (samples + times - 1) / times;
+  }
+
+  // A group of several small images at a time: what their windows see of a block of elements, side by side in panels.
   void run_matrices(int threads) const {
-    int64_t each = down.places * across.places, fitting = std::max<int64_t>(4 * kCached / (depth() * each + 1), 1);
-    int64_t together = std::max(fitting, (2 * vector() + each - 1) / each),
-            a_thread = (samples * groups + threads - 1) / threads;
-    together = std::min({samples, together, a_thread});
+    const auto& loop = loops().convolution;
+    int64_t each = down.places * across.places, together = this->together(threads), panel = loop.panel * vector();
     WindowImage layout(down, across, in, down.places, across.places, vector());
-    int64_t row = round_up(together * each, vector());
+    auto columns = pieces(layout, together, panel);
+    int64_t row = int64_t(columns.size()) * panel, block = std::clamp<int64_t>(depth(), 1, loop.block);
     std::vector<int64_t> offsets, places;
-    for (int64_t k = 0; k < depth(); ++k) offsets.push_back(k * row);
-    for (int64_t at = 0; at < row; at += vector()) places.push_back(at);
-    int64_t blocks = (samples + together - 1) / together, size = layout.size() + (depth() + out) * row;
-    for_tasks<T>(threads, blocks * groups, size, [&](int64_t task, T* memory) {
-      T *matrix = memory + layout.size(), *sums = matrix + depth() * row;
+    for (int64_t k = 0; k < block; ++k) offsets.push_back(k * panel);
+    for (int64_t at = 0; at < row; at += vector()) places.push_back(at / panel * block * panel + at % panel);
+    int64_t images = round_up(together * layout.size(), panel), blocks = (samples + together - 1) / together;
+    // Behind the last panel a vector may be overwritten.
+    for_tasks<T>(threads, blocks * groups, images + block * row + panel + out * row, [&](int64_t task, T* memory) {
+      T *matrix = memory + images, *sums = matrix + block * row + panel;
       int64_t first = task / groups * together, count = std::min(together, samples - first), group = task % groups;
       Band whole{0, down.places, 0, across.places};
-      for (int64_t s = 0; s < count; ++s) {
-        layout.fill(memory, channels_of((first + s) * groups + group), whole);
-        for (int64_t k = 0; k < depth(); ++k) {
-          const T* from = memory + layout.offsets()[size_t(k)];
-          MatrixCopy copy{whole.rows, whole.cols, matrix + k * row + s * each, whole.cols, from, layout.pitch()};
-          loops().convolution.put[int(dtype_of<T>)](copy, false);
-        }
-      }
-      multiply(group, matrix, offsets, places, (count * each + vector() - 1) / vector(), sums);
+      for (int64_t s = 0; s < count; ++s)
+        layout.fill(memory + s * layout.size(), channels_of((first + s) * groups + group), whole);
+      int64_t vectors = (count * each + vector() - 1) / vector(), k = 0;
+      do {
+        int64_t last = std::min(k + block, depth());
+        for (int64_t p = 0; p * panel < count * each; ++p)
+          loop.windows[kType<T>]({.k = last - k,
+                                  .x = memory,
+                                  .offsets = layout.offsets().data() + k,
+                                  .pieces = columns[size_t(p)].data(),
+                                  .count = int64_t(columns[size_t(p)].size()),
+                                  .to = matrix + p * block * panel,
+                                  .row = panel});
+        multiply({group, k, last}, matrix, offsets, places, vectors, sums);
+        k += block;
+      } while (k < depth());
       for (int64_t s = 0; s < count; ++s) put(sums + s * each, row, whole.cols, (first + s) * groups + group, whole);
     });
   }
 };
 
-// The weight of every group as `sums` wants it: rows of results, columns of what they are sums of.
+// The weight of every group as `sums` wants it: rows of results, columns of what they are sums of. weight(room, group)
+// gives it row by row, and may use the room for it.
 template <class T> struct PackedWeights {
   Workspace memory;
   std::vector<const T*> groups;
   template <class Weight>
-  PackedWeights(int64_t count, int64_t m, int64_t k, const Weight& weight)
-      : memory(kCpu, size_t(count * size_of_one(m, k) + m * k) * sizeof(T)) {
+  PackedWeights(int64_t count, int64_t m, int64_t k, int64_t room, const Weight& weight)
+      : memory(kCpu, size_t(count * size_of_one(m, k) + room) * sizeof(T)) {
     T *to = memory.as<T>(), *plain = to + count * size_of_one(m, k);
     for (int64_t g = 0; g < count; ++g, to += size_of_one(m, k)) {
-      weight(plain, g);
-      loops().convolution.pack[kType<T>](to, plain, m, k);
+      loops().convolution.pack[kType<T>](to, weight(plain, g), m, k);
       groups.push_back(to);
     }
   }
@@ -127,10 +168,13 @@ template <class T> struct PackedWeights {
 
 template <class E> void forward(const Launch& launch, OutView y, View x, View w, View bias, const ConvArgs& args) {
   using T = Compute<E>;
+  constexpr bool kSame = std::is_same_v<E, T>;
   int64_t out = w.shape[0] / args.groups, in = w.shape[1], depth = in * w.shape[2] * w.shape[3];
-  PackedWeights<T> weights(args.groups, out, depth, [&](T* to, int64_t g) {
+  PackedWeights<T> weights(args.groups, out, depth, kSame ? 0 : out * depth, [&](T* room, int64_t g) -> const T* {
     const E* from = w.as<E>() + g * out * depth;
-    for (int64_t i = 0; i < out * depth; ++i) to[i] = convert<T>(from[i]);
+    if constexpr (kSame) return from;
+    loops().elementwise.cast[int(dtype_of<T>)][int(w.dtype)](room, from, out * depth, false);
+    return room;
   });
   std::vector<T> biases;
   for (int64_t o = 0; bias.defined() && o < w.shape[0]; ++o) biases.push_back(convert<T>(bias.as<E>()[o]));
@@ -154,11 +198,13 @@ void backward_phase(const Launch& launch, OutView dx, View dy, View w, const Con
   using T = Compute<E>;
   int64_t out = w.shape[0] / args.groups, in = w.shape[1], across_all = args.across.kernel;
   int64_t window = args.down.kernel * across_all, depth = out * int64_t(down.taps.size() * across.taps.size());
-  PackedWeights<T> weights(args.groups, in, depth, [&](T* to, int64_t g) {
+  PackedWeights<T> weights(args.groups, in, depth, in * depth, [&](T* room, int64_t g) {
+    T* to = room;
     for (int64_t c = 0; c < in; ++c)
       for (int64_t o = g * out; o < (g + 1) * out; ++o)
         for (int64_t i : down.elements)
           for (int64_t j : across.elements) *to++ = convert<T>(w.as<E>()[(o * in + c) * window + i * across_all + j]);
+    return room;
   });
   Sums<E>{down, across, dx.shape[0], args.groups, out, in, dy.as<E>(), weights.groups, nullptr, dx}.run(launch.threads);
 }

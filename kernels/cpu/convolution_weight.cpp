@@ -10,6 +10,7 @@ namespace {
 using kernels::ConvArgs;
 
 constexpr int64_t kSummed = 512;  // places whose products are added in registers
+constexpr int64_t kTurned = 256;  // rows that are turned round at a time
 
 // dw = dy times windows of x, summed over places and samples: one thread's share of a group's channels and results.
 template <class E, class T = Compute<E>> struct Products {
@@ -26,18 +27,28 @@ template <class E, class T = Compute<E>> struct Products {
   int64_t window() const { return dw.shape[2] * dw.shape[3]; }
   int64_t padded(int64_t results) const { return round_up(results, loops().convolution.vector[kType<T>]); }
 
-  // dy's places as rows.
-  void turn(T* to, T* line, const E* from, const Band& band, int64_t results) const {
-    int64_t places = down.places * across.places;
-    for (int64_t r = 0; r < band.rows; ++r, to += band.cols * padded(results)) {
+  static int64_t panel() { return loops().convolution.panel * loops().convolution.vector[kType<T>]; }
+
+  struct Rows {
+    int64_t first, total;
+  };
+  // dy's places of a band as rows of panels, from the first of as many as there are in all.
+  void turn(T* to, T* room, const E* from, const Rows& rows, const Band& band, int64_t results) const {
+    int64_t places = down.places * across.places, lines = band.cols == across.places ? 1 : band.rows;
+    int64_t line = band.rows * band.cols / lines;
+    for (int64_t r = 0; r < lines; ++r) {
       const E* row = from + (band.row + r) * across.places + band.col;
-      MatrixCopy task{results, band.cols, to, padded(results), row, places};
-      if constexpr (!std::is_same_v<E, T>) {
-        auto cast = loops().elementwise.cast[int(dtype_of<T>)][int(dtype_of<E>)];
-        for (int64_t o = 0; o < results; ++o) cast(line + o * band.cols, row + o * places, band.cols, false);
-        task.from = line, task.from_row = band.cols;
+      for (int64_t o = 0; o < results; o += panel()) {
+        int64_t count = std::min(panel(), results - o), wide = std::min(panel(), padded(results) - o);
+        MatrixCopy task{count, line, to + o * rows.total + (rows.first + r * line) * wide, wide, row + o * places,
+                        places};
+        if constexpr (!std::is_same_v<E, T>) {
+          auto cast = loops().elementwise.cast[int(dtype_of<T>)][int(dtype_of<E>)];
+          for (int64_t i = 0; i < count; ++i) cast(room + i * line, row + (o + i) * places, line, false);
+          task.from = room, task.from_row = line;
+        }
+        loops().convolution.transpose[kType<T>](task);
       }
-      loops().convolution.transpose[kType<T>](task);
     }
   }
 
@@ -51,18 +62,18 @@ template <class E, class T = Compute<E>> struct Products {
   void run(const Share& share, const Bands& bands, const WindowImage& layout, T* memory) const {
     int64_t row = padded(share.results), depth = share.channels * window(), places = down.places * across.places;
     int64_t samples = x.shape[0], many = together(bands);
-    T *grad = memory + many * layout.size(), *line = grad + many * bands.rows * bands.cols * row;
-    T* sums = line + bands.cols * row;
-    std::fill(grad, sums + depth * row, T(0));
+    T *grad = memory + many * layout.size(), *sums = grad + many * bands.rows * bands.cols * row;
+    T* room = sums + depth * row;
+    std::fill(grad, room, T(0));
     for (int64_t first = 0; first < samples; first += many)
       for (int64_t b = 0; b < bands.count(); ++b) {
         Band band = bands.at(b, down, across);
-        int64_t images = std::min(many, samples - first);
+        int64_t images = std::min(many, samples - first), total = images * band.rows * band.cols;
         for (int64_t i = 0; i < images; ++i) {
           int64_t group = (first + i) * groups + share.group, channel = group * in() + share.channel;
           layout.fill(memory + i * layout.size(), x.as<E>() + channel * down.extent * across.extent, band);
-          turn(grad + i * places * row, line, dy.as<E>() + (group * out() + share.result) * places, band,
-               share.results);
+          const E* from = dy.as<E>() + (group * out() + share.result) * places;
+          turn(grad, room, from, {i * band.rows * band.cols, total}, band, share.results);
         }
         loops().convolution.products[kType<T>]({.k = depth,
                                                 .row = row,
@@ -76,20 +87,26 @@ template <class E, class T = Compute<E>> struct Products {
                                                 .dy = grad,
                                                 .sums = sums});
       }
-    put(share, sums, row);
+    put(share, sums, row, room);
   }
 
   int64_t size(const Bands& bands, const WindowImage& layout, const Share& share) const {
-    int64_t many = together(bands), places = many * bands.rows * bands.cols + bands.cols;
-    return many * layout.size() + (places + share.channels * window()) * padded(share.results);
+    int64_t places = bands.rows * bands.cols, many = together(bands);
+    int64_t sums = (many * places + share.channels * window()) * padded(share.results);
+    return many * layout.size() + sums + std::max(places, kTurned) * panel();
   }
 
-  void put(const Share& share, const T* sums, int64_t row) const {
-    for (int64_t o = 0; o < share.results; ++o) {
-      int64_t first = ((share.group * out() + share.result + o) * in() + share.channel) * window();
-      for (int64_t k = 0; k < share.channels * window(); ++k)
-        put_sum(dw.as<E>()[first + k], sums[k * row + o], dw.beta != 0);
-    }
+  // Sums (element of a window, result) to dw.
+  void put(const Share& share, const T* sums, int64_t row, T* room) const {
+    int64_t of_result = in() * window(), depth = share.channels * window();
+    E* to = dw.as<E>() + (share.group * out() + share.result) * of_result + share.channel * window();
+    for (int64_t o = 0; o < share.results; o += panel())
+      for (int64_t k = 0; k < depth; k += kTurned) {
+        int64_t count = std::min(kTurned, depth - k), results = std::min(panel(), share.results - o);
+        loops().convolution.transpose[kType<T>]({count, results, room, kTurned, sums + k * row + o, row});
+        MatrixCopy copy{results, count, to + o * of_result + k, of_result, room, kTurned};
+        loops().convolution.put[int(dw.dtype)](copy, dw.beta != 0);
+      }
   }
 
   // The shares of all threads. A thread's results are whole vectors where channels are few.

@@ -1,6 +1,9 @@
 // A thread's context, and what it sets for its own work.
 
+#include <cstdlib>
 #include <memory>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -125,8 +128,21 @@ TEST(Context, WhatItsDevicesStillRunAtItsEndTakesMemoryOfTheHost) {
 }
 
 TEST(Context, ComputesOnAllCoresUnlessToldOtherwise) {
+  std::optional<std::string> before;
+  if (const char* set = std::getenv("OMP_NUM_THREADS")) before = set;
+  unsetenv("OMP_NUM_THREADS");
   EXPECT_EQ(Context().threads(), usable_cores());
-  EXPECT_EQ(Context({.threads = 3}).threads(), 3);
+  for (auto [told, threads] : {std::pair("5", 5), {"0", usable_cores()}, {"many", usable_cores()}}) {
+    setenv("OMP_NUM_THREADS", told, 1);
+    EXPECT_EQ(Context().threads(), threads) << told;
+    EXPECT_EQ(Context({.threads = 3}).threads(), 3);
+  }
+  before ? setenv("OMP_NUM_THREADS", before->c_str(), 1) : unsetenv("OMP_NUM_THREADS");
+
+  Context context({.threads = 3});
+  context.set_threads(2);
+  EXPECT_EQ(context.threads(), 2);
+  EXPECT_THROW(context.set_threads(0), Error);
 }
 
 TEST(Context, TheLastOneLeftIsCurrentInWhateverOrderTheyGo) {

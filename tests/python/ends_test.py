@@ -190,3 +190,19 @@ def test_what_lives_until_the_interpreter_goes_is_harmless(alone):
         model.register_forward_hook(lambda module, tensors: None)
         kept = sg.checkpoint(lambda x: x.exp(), sg.ones(3, requires_grad=True))
     """)
+
+
+def test_threads_are_as_many_as_is_said(alone, monkeypatch):
+    program = """
+    import shardgrad as sg
+    print(sg.get_num_threads())
+    sg.set_num_threads(2)
+    (sg.randn(300, 300) @ sg.randn(300, 300)).sum().item()
+    print(sg.get_num_threads())
+    try:
+        sg.set_num_threads(0)
+    except sg.InputError as error:
+        print(error)
+    """
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert alone(program).stdout.splitlines() == ["3", "2", "set_threads: 0 threads are not possible"]

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include <shardgrad/core/context.h>
 #include <shardgrad/core/error.h>
-#include <shardgrad/dist/bootstrap/cores.h>
 #include <shardgrad/dist/os/machine.h>
 #include <shardgrad/kernels/choices.h>
 #include <shardgrad/train/doctor/checks.h>
@@ -80,7 +80,7 @@ Findings check_cpu(const Machine& m) {
 }
 
 Findings check_ranks(const Machine& m) {
-  int threads = dist::wanted_threads(0, m.variable("OMP_NUM_THREADS"), m.cores / m.ranks);
+  int threads = wanted_threads(0, m.variable("OMP_NUM_THREADS"), m.cores / m.ranks);
   std::string what =
       concat(so_many(m.ranks, "rank"), " × ", so_many(threads, "thread"), " on ", so_many(m.cores, "core"));
   if (m.ranks * threads <= m.cores) return {{"ranks", State::ok, what}};

@@ -10,6 +10,7 @@ namespace shardgrad::cpu {
 namespace {
 
 constexpr int kFewRows = kRows / 2;
+constexpr int64_t kNear = 1 << 17;  // weights that stay in the second cache beside what else is there
 
 // How many of the rows that are left a tile takes, which may be more than there are.
 SG_INLINE int64_t tile_rows(int64_t left) { return left > kFewRows ? kRows : left > 1 ? kFewRows : 1; }
@@ -20,15 +21,33 @@ SG_INLINE int64_t rows_of_tiles(int64_t m) {
   return row;
 }
 
-// Blocks of kBlockDepth columns, of tiles, whose columns lie one behind the other; missing rows are 0.
+// A tile's columns one behind the other. Whole squares of them overwrite what follows, but for the last column's.
+template <class T>
+SG_INLINE T* pack_tile(T* to, const T* w, int64_t step, int64_t rows, int64_t present, int64_t columns) {
+  constexpr int64_t width = Pack<T>::width;
+  int64_t p = 0;
+  for (; rows <= width && p + width < columns; p += width, to += width * rows) {
+    VectorOf<T> v[width] = {};
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < width; ++i)
+      if (i < present) v[i] = load(w + i * step + p);
+    transpose_square(v);
+#pragma GCC unroll 16
+    for (int64_t j = 0; j < width; ++j) store(to + j * rows, v[j]);
+  }
+  for (; p < columns; ++p)
+    for (int64_t i = 0; i < rows; ++i) *to++ = i < present ? w[i * step + p] : T(0);
+  return to;
+}
+
+// Blocks of kBlockDepth columns, of tiles; missing rows are 0.
 template <class T> void pack_weights(void* packed, const void* weights, int64_t m, int64_t k) {
   T* to = static_cast<T*>(packed);
   const T* w = static_cast<const T*>(weights);
   for (int64_t begin = 0; begin < k; begin += kBlockDepth)
     for (int64_t row = 0, rows = 0; row < m; row += rows) {
       rows = tile_rows(m - row);
-      for (int64_t p = begin; p < smaller(begin + kBlockDepth, k); ++p)
-        for (int64_t i = row; i < row + rows; ++i) *to++ = i < m ? w[i * k + p] : T(0);
+      to = pack_tile(to, w + row * k + begin, k, rows, smaller(rows, m - row), smaller(kBlockDepth, k - begin));
     }
 }
 
@@ -40,9 +59,9 @@ SG_INLINE void sums_tile(const WindowSums& t, const T* weights, int64_t row, int
   constexpr int64_t width = Pack<T>::width;
   const T *bias = static_cast<const T*>(t.bias), *x[vectors];
   for (int i = 0; i < vectors; ++i) x[i] = static_cast<const T*>(t.x) + t.places[v + i];
-  int64_t present = smaller(rows, t.m - row), end = smaller(begin + kBlockDepth, t.k);
+  int64_t present = smaller(rows, t.m - row), end = smaller(begin + kBlockDepth, t.last) - t.first;
   V acc[rows][vectors] = {};
-  for (int64_t p = begin; p < end; ++p, weights += rows) {
+  for (int64_t p = begin - t.first; p < end; ++p, weights += rows) {
     V column[vectors];
 #pragma GCC unroll 2
     for (int j = 0; j < vectors; ++j) column[j] = load(x[j] + t.offsets[p]);
@@ -71,29 +90,39 @@ void sums_of_vectors(const WindowSums& t, const T* weights, int64_t row, int64_t
     sums_tile<T, rows, 1>(t, weights, row, begin, v);
 }
 
-// A block of the sums for the places of vectors [first, last).
-template <class T>
-SG_INLINE void sums_of_block(const WindowSums& t, const T* weights, int64_t begin, int64_t first, int64_t last) {
-  int64_t depth = smaller(kBlockDepth, t.k - begin);
+// A block of the sums for the places of vector v and the next.
+template <class T> SG_INLINE void sums_of_block(const WindowSums& t, const T* weights, int64_t begin, int64_t v) {
+  int64_t depth = smaller(kBlockDepth, t.last - begin);
   for (int64_t row = 0, rows = 0; row < t.m; row += rows, weights += rows * depth) {
     rows = tile_rows(t.m - row);
     auto sums = rows == kRows      ? sums_of_vectors<T, kRows>
                 : rows == kFewRows ? sums_of_vectors<T, kFewRows>
                                    : sums_of_vectors<T, 1>;
-    for (int64_t v = first; v < last; v += 2) sums(t, weights, row, begin, v);
+    sums(t, weights, row, begin, v);
   }
 }
 
-// What is smaller, a block of the weights or all places, stays in the cache.
+// What two vectors of places see stays in the first cache, and in the second one all weights, or where they are more
+// than it holds a block of them.
 template <class T> void window_sums(const WindowSums& t) {
-  int64_t step = t.m <= t.vectors * Pack<T>::width ? 2 : t.vectors, tiles = rows_of_tiles(t.m);
-  for (int64_t first = 0; first < t.vectors; first += step) {
-    int64_t begin = 0;
+  int64_t tiles = rows_of_tiles(t.m), step = tiles * (t.last - t.first) <= kNear ? 2 : t.vectors;
+  for (int64_t v = 0; v < t.vectors; v += step) {
+    int64_t begin = t.first;
     do {
       const T* weights = static_cast<const T*>(t.weights) + begin * tiles;
-      sums_of_block<T>(t, weights, begin, first, smaller(first + step, t.vectors));
+      for (int64_t i = v; i < smaller(v + step, t.vectors); i += 2) sums_of_block(t, weights, begin, i);
       begin += kBlockDepth;
-    } while (begin < t.k);
+    } while (begin < t.last);
+  }
+}
+
+template <class T> void window_rows(const WindowRows& t) {
+  constexpr int64_t width = Pack<T>::width;
+  T* to = static_cast<T*>(t.to);
+  for (int64_t k = 0; k < t.k; ++k, to += t.row) {
+    const T* x = static_cast<const T*>(t.x) + t.offsets[k];
+    for (const WindowPiece* piece = t.pieces; piece < t.pieces + t.count; ++piece)
+      for (int64_t i = 0; i < piece->count; i += width) store(to + piece->to + i, load(x + piece->from + i));
   }
 }
 
@@ -103,11 +132,11 @@ template <class T, int vectors> SG_INLINE void products_tile(const WindowProduct
   constexpr int64_t width = Pack<T>::width;
   const T* x[kRows];
   for (int i = 0; i < kRows; ++i) x[i] = static_cast<const T*>(t.x) + t.offsets[smaller(k + i, t.k - 1)];
-  const T* dy = static_cast<const T*>(t.dy) + column;
+  const T* dy = static_cast<const T*>(t.dy) + column * t.images * t.rows * t.cols;
   V acc[kRows][vectors] = {};
   for (int64_t line = 0; line < t.images * t.rows; ++line)
     for (int64_t at = line / t.rows * t.step + line % t.rows * t.pitch, end = at + t.cols; at < end;
-         ++at, dy += t.row) {
+         ++at, dy += vectors * width) {
       V grad[vectors];
 #pragma GCC unroll 2
       for (int v = 0; v < vectors; ++v) grad[v] = load(dy + v * width);
@@ -168,11 +197,14 @@ namespace SG_ISA {
 constinit const ConvolutionLoops convolution_loops = {
     .pack = {pack_weights<float>, pack_weights<double>},
     .sums = {window_sums<float>, window_sums<double>},
+    .windows = {window_rows<float>, window_rows<double>},
     .products = {window_products<float>, window_products<double>},
     .transpose = {transpose_rows<float>, transpose_rows<double>},
     .put = {put_rows<float>, put_rows<double>, put_rows<Bf16>, put_rows<F16>},
     .every_other = {every_other<float>, every_other<double>},
     .row_step = kRows,
+    .block = kBlockDepth,
+    .panel = 2,
     .vector = {Pack<float>::width, Pack<double>::width},
 };
 }  // namespace SG_ISA
