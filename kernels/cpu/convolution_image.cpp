@@ -22,13 +22,21 @@ template <class E, class T> void copy_row(T* to, const E* from, int64_t n, int64
   for (int64_t i = 0; i < n; ++i) to[i] = convert<T>(from[i * step]);
 }
 
+// Padding is mostly one element, for which a call would take longer than the rest of a small image's row.
+template <class T> void pad(T* begin, T* end) {
+  if (end - begin == 1)
+    *begin = 0;
+  else
+    std::fill(begin, end, T(0));
+}
+
 // Elements first, first + step, … of a padded row whose elements [0, extent) are given, `low` before them.
 template <class E, class T> void fill_row(T* to, const E* row, const Axis& axis, int64_t first, int64_t count) {
   int64_t from = std::clamp<int64_t>(ceil_of(axis.low - first, axis.step), 0, count);
   int64_t end = std::clamp<int64_t>(ceil_of(axis.extent + axis.low - first, axis.step), from, count);
-  std::fill(to, to + from, T(0));
+  pad(to, to + from);
   copy_row(to + from, row + first + from * axis.step - axis.low, end - from, axis.step);
-  std::fill(to + end, to + count, T(0));
+  pad(to + end, to + count);
 }
 
 int64_t number_of(const std::vector<int64_t>& phases, int64_t phase) {

@@ -8,32 +8,30 @@ namespace shardgrad::cpu {
 
 inline constexpr int kFloatCount = 4;  ///< f32, f64, bf16, f16: the first four dtypes index the tables
 
+/// Weights (m, k), element (i, p) at i · step + p or, with `offsets`, + offsets[p]: columns [first, last), first a
+/// multiple of `block`. `packed`, of all columns, takes round_up(m, row_step) · k elements.
+struct WeightPacking {
+  int64_t m, k, step;
+  const void* weights;
+  const int64_t* offsets;
+  void* packed;
+  int64_t first, last;
+};
 /// y (m, …) = bias + Σ_k weights[·, k] · x[offsets[k] + place], for as many places side by side as a vector has, from
 /// each of `vectors` ones on. Of k only [first, last), first a multiple of `block`: y is added to where it is not 0.
+/// With a count, only so many of one block: first + elements[i] at offsets[i].
 struct WindowSums {
+  static constexpr int64_t kEach = -1;
   int64_t m, first, last;
   const void *weights, *bias;  ///< packed; (m) or null
   const void* x;
   const int64_t* offsets;  ///< of `first` and those behind it
+  const int32_t* elements = nullptr;
+  int64_t count = kEach;
   int64_t vectors;
   const int64_t* places;
   void* y;
   int64_t y_row;
-};
-/// What windows see of a row of places: those from `from` on go to `to` and what follows.
-struct WindowPiece {
-  int64_t from, to, count;
-};
-/// to[k · row + piece.to + i] = x[offsets[k] + piece.from + i]: windows side by side. Pieces ascend, for up to a vector
-/// behind each is overwritten, and behind the last of the last row.
-struct WindowRows {
-  int64_t k;
-  const void* x;
-  const int64_t* offsets;
-  const WindowPiece* pieces;
-  int64_t count;
-  void* to;
-  int64_t row;
 };
 /// sums (k, row) += Σ over places of x[image · step + offsets[k] + r · pitch + c] · dy (images · rows · cols, row),
 /// place (image, r, c). `row` is a whole number of vectors; columns of dy lie in panels of `panel` vectors (the last
@@ -57,10 +55,8 @@ struct MatrixCopy {
 /// For f32 and f64. The order of each element's sum depends on the window, and in `products` on images, rows and cols,
 /// alone.
 struct ConvolutionLoops {
-  /// Of weights (m, k); takes round_up(m, row_step) · k elements.
-  void (*pack[2])(void* packed, const void* weights, int64_t m, int64_t k);
+  bool (*pack[2])(const WeightPacking&);  ///< false if any weight is not finite
   void (*sums[2])(const WindowSums&);
-  void (*windows[2])(const WindowRows&);
   void (*products[2])(const WindowProducts&);
   void (*transpose[2])(const MatrixCopy&);
   /// From f32 (f64 for f64) to the dtype; accumulate adds.

@@ -18,6 +18,7 @@ template <class T> inline constexpr int kType = std::is_same_v<T, double>;  ///<
 
 /// Calls run(task, memory) for every task; each thread has memory for `size` numbers.
 template <class T, class Run> void for_tasks(int threads, int64_t tasks, int64_t size, const Run& run) {
+  if (tasks == 0) return;
   int64_t parts = std::min<int64_t>(threads, tasks), each = round_up(size, 16), share = (tasks + parts - 1) / parts;
   Workspace workspace(kCpu, size_t(parts * each) * sizeof(T));
   parallel_for(int(parts), parts, 1, [&](int64_t begin, int64_t end) {

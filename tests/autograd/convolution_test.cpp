@@ -102,6 +102,24 @@ TEST(Convolution, GradientsAgreeWithCentralDifferences) {
   check({1, 2, 4, 4}, {1}, [](const Tensor& x, const Tensor& w) { return avg_pool2d(x, 3, {.stride = 1}) * w; });
 }
 
+// Whichever way they are computed in a batch.
+TEST(Convolution, ASampleHasTheBitsThatItHasAlone) {
+  Context context;
+  Tensor x = upstream_like(empty({35, 40, 4, 4}), 1), w = upstream_like(empty({48, 40, 3, 3}), 2);
+  auto both = [&](Tensor image) {
+    image = image.detach().set_requires_grad();
+    Tensor y = conv2d(image, w, Tensor(), {.padding = 1});
+    y.backward(ones_like(y));
+    return std::pair(y.detach(), image.grad());
+  };
+  auto [y, dx] = both(x);
+  for (int64_t i : {0, 17, 34}) {
+    auto [alone, gradient] = both(slice(x, 0, i, i + 1));
+    EXPECT_EQ(bits(alone), bits(slice(y, 0, i, i + 1)));
+    EXPECT_EQ(bits(gradient), bits(slice(dx, 0, i, i + 1)));
+  }
+}
+
 // Kernels go through the remainders of positions by a stride.
 TEST(Convolution, AStrideBeyondTheImageIsNotWalkedThrough) {
   Context context;

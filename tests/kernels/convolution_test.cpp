@@ -41,32 +41,54 @@ const Case kCases[] = {
     {"many small images in groups", {7, 4, 5, 3}, {66, 2, 2, 2}, {window(2, 2, 1), window(2), 2}},
 };
 
+// Many samples of small images, which are a vector on the CPU.
+const Case kManySamples[] = {
+    {"two sets, the last not whole", {34, 29, 5, 3}, {33, 29, 3, 3}, {window(3, 1, 1), window(3, 1, 1)}},
+    {"strides", {18, 64, 5, 6}, {66, 32, 3, 3}, {window(3, 2, 1), window(3, 3), 2}},
+    {"dilation and much padding", {17, 33, 4, 3}, {34, 33, 2, 4}, {window(2, 1, 2, 3), window(4, 1, 4, 2)}},
+    {"one place", {66, 260, 1, 1}, {33, 260, 1, 1}, {window(1), window(1)}},
+    {"windows that see only padding", {9, 32, 2, 2}, {32, 32, 2, 2}, {window(2, 1, 3), window(2, 3, 2)}},
+    {"no channels", {40, 0, 4, 4}, {35, 0, 3, 3}, {window(3, 1, 1), window(3, 1, 1)}},
+};
+
 Shape result_shape(const Case& c) { return {c.x[0], c.w[0], c.args.down.places(c.x[2]), c.args.across.places(c.x[3])}; }
 
 // Of sums of so many products, in which roundings mostly cancel.
 Tolerance for_sums_of(int64_t products) { return {8 + std::sqrt(double(products))}; }
 
+void check_forward(const Case& c, DType dtype) {
+  for (bool biased : {false, true}) {
+    SCOPED_TRACE(c.what);
+    Buffer x = Buffer::random(c.x, dtype, -1, 1), w = Buffer::random(c.w, dtype, -1, 1, 2), none;
+    Buffer bias = biased ? Buffer::random({c.w[0]}, dtype, -1, 1, 3) : none;
+    int64_t products = c.w[1] * c.w[2] * c.w[3];
+    expect_like_reference(SG_BOTH(conv2d), dtype, one(result_shape(c), dtype), for_sums_of(products), x, w, bias,
+                          c.args);
+  }
+}
+
+void check_gradient_of_image(const Case& c, DType dtype) {
+  SCOPED_TRACE(c.what);
+  Buffer dy = Buffer::random(result_shape(c), dtype, -1, 1), w = Buffer::random(c.w, dtype, -1, 1, 2);
+  int64_t products = c.w[0] * c.w[2] * c.w[3];
+  expect_like_reference(SG_BOTH(conv2d_backward_input), dtype, one(c.x, dtype), for_sums_of(products), dy, w, c.args);
+}
+
 TEST(Convolution, ForwardMatchesTheReference) {
   for (const Case& c : kCases)
-    for (DType dtype : kFloats)
-      for (bool biased : {false, true}) {
-        SCOPED_TRACE(c.what);
-        Buffer x = Buffer::random(c.x, dtype, -1, 1), w = Buffer::random(c.w, dtype, -1, 1, 2), none;
-        Buffer bias = biased ? Buffer::random({c.w[0]}, dtype, -1, 1, 3) : none;
-        int64_t products = c.w[1] * c.w[2] * c.w[3];
-        expect_like_reference(SG_BOTH(conv2d), dtype, one(result_shape(c), dtype), for_sums_of(products), x, w, bias,
-                              c.args);
-      }
+    for (DType dtype : kFloats) check_forward(c, dtype);
 }
 
 TEST(Convolution, TheGradientOfTheImageMatchesTheReference) {
   for (const Case& c : kCases)
+    for (DType dtype : kFloats) check_gradient_of_image(c, dtype);
+}
+
+TEST(CpuConvolution, OfManySamplesMatchesTheReference) {
+  for (const Case& c : kManySamples)
     for (DType dtype : kFloats) {
-      SCOPED_TRACE(c.what);
-      Buffer dy = Buffer::random(result_shape(c), dtype, -1, 1), w = Buffer::random(c.w, dtype, -1, 1, 2);
-      int64_t products = c.w[0] * c.w[2] * c.w[3];
-      expect_like_reference(SG_BOTH(conv2d_backward_input), dtype, one(c.x, dtype), for_sums_of(products), dy, w,
-                            c.args);
+      check_forward(c, dtype);
+      check_gradient_of_image(c, dtype);
     }
 }
 
@@ -128,6 +150,20 @@ TEST(Convolution, NumbersThatAreNotFiniteReachTheWindowsThatMeetThem) {
                           c.args);
     dy.set(dy.numel() / 2, NAN);
     expect_like_reference(SG_BOTH(conv2d_backward_weight), DType::f32, wanted, tolerance, dy, x, c.args);
+  }
+}
+
+TEST(CpuConvolution, OfManySamplesMeetsNumbersThatAreNotFiniteInPaddingToo) {
+  const Case& c = kManySamples[0];
+  Buffer x = Buffer::random(c.x, DType::f32, 1, 2), dy = Buffer::random(result_shape(c), DType::f32, 1, 2, 3), none;
+  int64_t weights = Buffer(c.w, DType::f32).numel();
+  for (auto [at, value] : {std::pair(int64_t(0), INFINITY), {weights / 2, -INFINITY}, {weights - 1, NAN}}) {
+    Buffer w = Buffer::random(c.w, DType::f32, 1, 2, 2);
+    w.set(at, value);
+    expect_like_reference(SG_BOTH(conv2d), DType::f32, one(result_shape(c), DType::f32), for_sums_of(300), x, w, none,
+                          c.args);
+    expect_like_reference(SG_BOTH(conv2d_backward_input), DType::f32, one(c.x, DType::f32), for_sums_of(300), dy, w,
+                          c.args);
   }
 }
 

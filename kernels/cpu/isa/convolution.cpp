@@ -21,53 +21,72 @@ SG_INLINE int64_t rows_of_tiles(int64_t m) {
   return row;
 }
 
-// A tile's columns one behind the other. Whole squares of them overwrite what follows, but for the last column's.
-template <class T>
-SG_INLINE T* pack_tile(T* to, const T* w, int64_t step, int64_t rows, int64_t present, int64_t columns) {
+// A tile's columns one behind the other. Whole squares of them overwrite what follows, but for the last column's. What
+// is not finite makes NaN of `odd`.
+template <class T, int rows> T* pack_tile(T* to, const WeightPacking& t, int64_t row, int64_t begin, T (&odd)[kRows]) {
   constexpr int64_t width = Pack<T>::width;
-  int64_t p = 0;
-  for (; rows <= width && p + width < columns; p += width, to += width * rows) {
-    VectorOf<T> v[width] = {};
+  const T* w = static_cast<const T*>(t.weights) + row * t.step;
+  int64_t present = smaller(rows, t.m - row), p = begin, end = smaller(begin + kBlockDepth, t.k);
+  if (rows <= width && !t.offsets) {
+    VectorOf<T> seen = {};
+    for (; p + width < end; p += width, to += width * rows) {
+      VectorOf<T> v[width] = {};
 #pragma GCC unroll 16
-    for (int64_t i = 0; i < width; ++i)
-      if (i < present) v[i] = load(w + i * step + p);
-    transpose_square(v);
+      for (int64_t i = 0; i < width; ++i)
+        if (i < present) {
+          v[i] = load(w + i * t.step + p);
+          seen = fma(v[i], VectorOf<T>{}, seen);
+        }
+      transpose_square(v);
 #pragma GCC unroll 16
-    for (int64_t j = 0; j < width; ++j) store(to + j * rows, v[j]);
+      for (int64_t j = 0; j < width; ++j) store(to + j * rows, v[j]);
+    }
+    for (int64_t i = 0; i < width; ++i) odd[0] += seen[i];
   }
-  for (; p < columns; ++p)
-    for (int64_t i = 0; i < rows; ++i) *to++ = i < present ? w[i * step + p] : T(0);
+  for (; p < end; ++p, to += rows) {
+    const T* column = w + (t.offsets ? t.offsets[p] : p);
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; ++i) {
+      to[i] = i < present ? column[i * t.step] : T(0);
+      odd[i] += to[i] * T(0);
+    }
+  }
   return to;
 }
 
 // Blocks of kBlockDepth columns, of tiles; missing rows are 0.
-template <class T> void pack_weights(void* packed, const void* weights, int64_t m, int64_t k) {
-  T* to = static_cast<T*>(packed);
-  const T* w = static_cast<const T*>(weights);
-  for (int64_t begin = 0; begin < k; begin += kBlockDepth)
-    for (int64_t row = 0, rows = 0; row < m; row += rows) {
-      rows = tile_rows(m - row);
-      to = pack_tile(to, w + row * k + begin, k, rows, smaller(rows, m - row), smaller(kBlockDepth, k - begin));
+template <class T> bool pack_weights(const WeightPacking& t) {
+  T *to = static_cast<T*>(t.packed) + t.first * rows_of_tiles(t.m), odd[kRows] = {};
+  for (int64_t begin = t.first; begin < t.last; begin += kBlockDepth)
+    for (int64_t row = 0, rows = 0; row < t.m; row += rows) {
+      rows = tile_rows(t.m - row);
+      auto pack = rows == kRows ? pack_tile<T, kRows> : rows == kFewRows ? pack_tile<T, kFewRows> : pack_tile<T, 1>;
+      to = pack(to, t, row, begin, odd);
     }
+  T sum = 0;
+  for (T value : odd) sum += value;
+  return sum == 0;
 }
 
-// Of a block of the sums: elements [begin, end) of the windows at `vectors` vectors of places from number v on, for the
-// results from `row` on.
-template <class T, int rows, int vectors>
+// Of a block of the sums: those of its window elements that are wanted, at `vectors` vectors of places from number v
+// on, for the results from `row` on.
+template <class T, int rows, int vectors, bool some>
 SG_INLINE void sums_tile(const WindowSums& t, const T* weights, int64_t row, int64_t begin, int64_t v) {
   using V = VectorOf<T>;
   constexpr int64_t width = Pack<T>::width;
   const T *bias = static_cast<const T*>(t.bias), *x[vectors];
   for (int i = 0; i < vectors; ++i) x[i] = static_cast<const T*>(t.x) + t.places[v + i];
-  int64_t present = smaller(rows, t.m - row), end = smaller(begin + kBlockDepth, t.last) - t.first;
+  const int64_t* offsets = t.offsets + (begin - t.first);
+  int64_t present = smaller(rows, t.m - row), count = some ? t.count : smaller(kBlockDepth, t.last - begin);
   V acc[rows][vectors] = {};
-  for (int64_t p = begin - t.first; p < end; ++p, weights += rows) {
+  for (int64_t p = 0; p < count; ++p) {
+    const T* w = weights + (some ? t.elements[p] : p) * rows;
     V column[vectors];
 #pragma GCC unroll 2
-    for (int j = 0; j < vectors; ++j) column[j] = load(x[j] + t.offsets[p]);
+    for (int j = 0; j < vectors; ++j) column[j] = load(x[j] + offsets[p]);
 #pragma GCC unroll 16
     for (int i = 0; i < rows; ++i) {
-      V value = splat<V>(weights[i]);
+      V value = splat<V>(w[i]);
 #pragma GCC unroll 2
       for (int j = 0; j < vectors; ++j) acc[i][j] = fma(value, column[j], acc[i][j]);
     }
@@ -82,48 +101,43 @@ SG_INLINE void sums_tile(const WindowSums& t, const T* weights, int64_t row, int
   }
 }
 
-template <class T, int rows>
+template <class T, int rows, bool some>
 void sums_of_vectors(const WindowSums& t, const T* weights, int64_t row, int64_t begin, int64_t v) {
   if (v + 1 < t.vectors)
-    sums_tile<T, rows, 2>(t, weights, row, begin, v);
+    sums_tile<T, rows, 2, some>(t, weights, row, begin, v);
   else
-    sums_tile<T, rows, 1>(t, weights, row, begin, v);
+    sums_tile<T, rows, 1, some>(t, weights, row, begin, v);
 }
 
 // A block of the sums for the places of vector v and the next.
-template <class T> SG_INLINE void sums_of_block(const WindowSums& t, const T* weights, int64_t begin, int64_t v) {
+template <class T, bool some>
+SG_INLINE void sums_of_block(const WindowSums& t, const T* weights, int64_t begin, int64_t v) {
   int64_t depth = smaller(kBlockDepth, t.last - begin);
   for (int64_t row = 0, rows = 0; row < t.m; row += rows, weights += rows * depth) {
     rows = tile_rows(t.m - row);
-    auto sums = rows == kRows      ? sums_of_vectors<T, kRows>
-                : rows == kFewRows ? sums_of_vectors<T, kFewRows>
-                                   : sums_of_vectors<T, 1>;
+    auto sums = rows == kRows      ? sums_of_vectors<T, kRows, some>
+                : rows == kFewRows ? sums_of_vectors<T, kFewRows, some>
+                                   : sums_of_vectors<T, 1, some>;
     sums(t, weights, row, begin, v);
   }
 }
 
 // What two vectors of places see stays in the first cache, and in the second one all weights, or where they are more
 // than it holds a block of them.
-template <class T> void window_sums(const WindowSums& t) {
+template <class T, bool some> SG_INLINE void sums_of_blocks(const WindowSums& t) {
   int64_t tiles = rows_of_tiles(t.m), step = tiles * (t.last - t.first) <= kNear ? 2 : t.vectors;
   for (int64_t v = 0; v < t.vectors; v += step) {
     int64_t begin = t.first;
     do {
       const T* weights = static_cast<const T*>(t.weights) + begin * tiles;
-      for (int64_t i = v; i < smaller(v + step, t.vectors); i += 2) sums_of_block(t, weights, begin, i);
+      for (int64_t i = v; i < smaller(v + step, t.vectors); i += 2) sums_of_block<T, some>(t, weights, begin, i);
       begin += kBlockDepth;
     } while (begin < t.last);
   }
 }
 
-template <class T> void window_rows(const WindowRows& t) {
-  constexpr int64_t width = Pack<T>::width;
-  T* to = static_cast<T*>(t.to);
-  for (int64_t k = 0; k < t.k; ++k, to += t.row) {
-    const T* x = static_cast<const T*>(t.x) + t.offsets[k];
-    for (const WindowPiece* piece = t.pieces; piece < t.pieces + t.count; ++piece)
-      for (int64_t i = 0; i < piece->count; i += width) store(to + piece->to + i, load(x + piece->from + i));
-  }
+template <class T> void window_sums(const WindowSums& t) {
+  t.count == WindowSums::kEach ? sums_of_blocks<T, false>(t) : sums_of_blocks<T, true>(t);
 }
 
 // Window elements from k on, as many as kRows, with `vectors` vectors of results from `column` on.
@@ -134,19 +148,19 @@ template <class T, int vectors> SG_INLINE void products_tile(const WindowProduct
   for (int i = 0; i < kRows; ++i) x[i] = static_cast<const T*>(t.x) + t.offsets[smaller(k + i, t.k - 1)];
   const T* dy = static_cast<const T*>(t.dy) + column * t.images * t.rows * t.cols;
   V acc[kRows][vectors] = {};
-  for (int64_t line = 0; line < t.images * t.rows; ++line)
-    for (int64_t at = line / t.rows * t.step + line % t.rows * t.pitch, end = at + t.cols; at < end;
-         ++at, dy += vectors * width) {
-      V grad[vectors];
+  for (int64_t image = 0; image < t.images; ++image)
+    for (int64_t row = 0, line = image * t.step; row < t.rows; ++row, line += t.pitch)
+      for (int64_t at = line; at < line + t.cols; ++at, dy += vectors * width) {
+        V grad[vectors];
 #pragma GCC unroll 2
-      for (int v = 0; v < vectors; ++v) grad[v] = load(dy + v * width);
+        for (int v = 0; v < vectors; ++v) grad[v] = load(dy + v * width);
 #pragma GCC unroll 16
-      for (int i = 0; i < kRows; ++i) {
-        V value = splat<V>(x[i][at]);
+        for (int i = 0; i < kRows; ++i) {
+          V value = splat<V>(x[i][at]);
 #pragma GCC unroll 2
-        for (int v = 0; v < vectors; ++v) acc[i][v] = fma(value, grad[v], acc[i][v]);
+          for (int v = 0; v < vectors; ++v) acc[i][v] = fma(value, grad[v], acc[i][v]);
+        }
       }
-    }
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
     if (k + i >= t.k) continue;
@@ -197,7 +211,6 @@ namespace SG_ISA {
 constinit const ConvolutionLoops convolution_loops = {
     .pack = {pack_weights<float>, pack_weights<double>},
     .sums = {window_sums<float>, window_sums<double>},
-    .windows = {window_rows<float>, window_rows<double>},
     .products = {window_products<float>, window_products<double>},
     .transpose = {transpose_rows<float>, transpose_rows<double>},
     .put = {put_rows<float>, put_rows<double>, put_rows<Bf16>, put_rows<F16>},
