@@ -1,8 +1,10 @@
 // Tensors on disk: safetensors files, and checkpoints of which each rank writes its part.
 
 #include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/variant.h>
 
 #include <filesystem>
+#include <variant>
 
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/checkpoint/safetensors.h>
@@ -30,18 +32,26 @@ State load(const std::filesystem::path& path) {
 
 using Sharded = std::shared_ptr<fsdp::Sharded>;
 
+// One optimizer, or a list of them.
+using Some = std::variant<optim::Optimizer*, std::vector<optim::Optimizer*>>;
+train::SavedOptimizers optimizers_of(const Some& some) {
+  if (auto* one = std::get_if<optim::Optimizer*>(&some)) return **one;
+  return std::get<std::vector<optim::Optimizer*>>(some);
+}
+
 std::string save_checkpoint(const std::filesystem::path& run, nn::Module& model, const Sharded& sharded,
-                            optim::Optimizer& optimizer, int64_t step, int64_t samples, int64_t keep) {
+                            const Some& optimizer, int64_t step, int64_t samples, int64_t keep) {
   std::filesystem::create_directories(run);
   return train::save_checkpoint(run.string(), train::Config(), {.step = step, .samples = samples},
-                                {model, *sharded, optimizer}, {.count = keep});
+                                {model, *sharded, optimizers_of(optimizer)}, {.count = keep});
 }
 
 std::optional<std::map<std::string, int64_t>> load_checkpoint(const std::filesystem::path& run, nn::Module& model,
-                                                              const Sharded& sharded, optim::Optimizer& optimizer) {
+                                                              const Sharded& sharded, const Some& optimizer) {
   std::optional<std::string> folder = train::latest_checkpoint(run.string());
   if (!folder) return std::nullopt;
-  train::Manifest manifest = train::load_checkpoint(*folder, train::Config(), {model, *sharded, optimizer});
+  train::Manifest manifest =
+      train::load_checkpoint(*folder, train::Config(), {model, *sharded, optimizers_of(optimizer)});
   return std::map<std::string, int64_t>{{"step", manifest.reached.step}, {"samples", manifest.reached.samples}};
 }
 
@@ -56,7 +66,8 @@ void bind_files(nb::module_& m) {
   m.def("load", load, "path"_a, Waits(), "The tensors of a safetensors file, on the cpu.");
   m.def("save_checkpoint", save_checkpoint, "run"_a, "model"_a, "sharded"_a, "optimizer"_a, nb::kw_only(), "step"_a,
         "samples"_a = 0, "keep"_a = 1, Waits(),
-        "Writes run/step-N: each rank the parts of model and optimizer that it owns. A crash at any moment leaves the "
+        "Writes run/step-N: each rank the parts of model and optimizer, or a list of optimizers, that it owns. A crash "
+        "at any moment leaves the "
         "last one whole. A collective; returns a hash of what was saved.");
   m.def("load_checkpoint", load_checkpoint, "run"_a, "model"_a, "sharded"_a, "optimizer"_a, Waits(),
         "Fills model and optimizer from the last checkpoint in the folder, on any number of ranks, and returns "

@@ -135,6 +135,7 @@ template <class E, class T> class OfSamples {
       for (int64_t i = 0; i < set.samples; ++i) cast(room + i * plane, from + i * row, plane, false);
       copy.from = room, copy.from_row = plane;
     }
+    // Sums of what is no sample are not kept, but what lies there might be slow to compute with.
     if (set.samples < lanes_) std::fill(to, to + plane * lanes_, T(0));
     loops().convolution.transpose[kType<T>](copy);
   }

@@ -57,6 +57,17 @@ TRAIN = """
         world.all_reduce(total)
         return total.item()
 
+    class Both:
+        def __init__(self, model):
+            self.each = [optim.Muon([p for p in model.named_parameters() if p[1].ndim == 2], lr=0.02),
+                         optim.AdamW([p for p in model.named_parameters() if p[1].ndim != 2], lr=1e-2)]
+        def step(self):
+            for each in self.each:
+                each.step()
+        def zero_grad(self):
+            for each in self.each:
+                each.zero_grad()
+
     def say(**what):
         if world.rank == 0:
             print(json.dumps(what))
@@ -88,17 +99,6 @@ def test_every_strategy_gives_the_same_bits(ranks, n):
 
 def test_muon_steps_beside_adamw_with_the_same_bits_under_every_strategy(ranks):
     program = TRAIN + """
-    class Both:
-        def __init__(self, model):
-            self.each = [optim.Muon([p for p in model.named_parameters() if p[1].ndim == 2], lr=0.02),
-                         optim.AdamW([p for p in model.named_parameters() if p[1].ndim != 2], lr=1e-2)]
-        def step(self):
-            for each in self.each:
-                each.step()
-        def zero_grad(self):
-            for each in self.each:
-                each.zero_grad()
-
     for strategy in ("ddp", "zero1", "zero2", "zero3"):
         sg.manual_seed(7)
         model = Net()
@@ -140,6 +140,24 @@ def test_a_checkpoint_goes_on_with_the_same_bits_on_other_ranks(ranks, tmp_path)
     assert said(ranks(2, program, "resume"))[0] == {"first": 3, "state": begun["state"]}
     assert said(ranks(1, program, "resume"))[0]["first"] == 3
     assert (tmp_path / "run" / "step-3" / "model.safetensors").exists()
+
+
+def test_optimizers_that_divide_a_model_are_one_checkpoint(ranks):
+    program = TRAIN + """
+    model = Net()
+    sharded = sg.fully_shard(model, strategy="zero3")
+    both = Both(model)
+    first = 0
+    if sys.argv[1] == "resume":
+        first = sg.load_checkpoint("run", model, sharded, both.each)["step"]
+    train(model, sharded, both, 3, first)
+    if sys.argv[1] == "begin":
+        sg.save_checkpoint("run", model, sharded, both.each, step=3)
+        train(model, sharded, both, 3, 3)
+    say(first=first, state=digest(sharded.full_state_dict()))
+    """
+    begun = said(ranks(2, program, "begin"))[0]
+    assert said(ranks(2, program, "resume"))[0] == {"first": 3, "state": begun["state"]}
 
 
 def test_scopes_of_a_sharded_model(ranks):

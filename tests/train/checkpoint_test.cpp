@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <shardgrad/fsdp/state/replicas.h>
+#include <shardgrad/optim/muon.h>
+#include <shardgrad/optim/sgd.h>
 #include <shardgrad/train/checkpoint/safetensors.h>
 
 #include "checkpoint_files.h"
@@ -9,6 +11,7 @@
 namespace shardgrad {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST_F(CheckpointFiles, HoldWhatTheFullStateHoldsHoweverManyRanksWrote) {
@@ -212,6 +215,64 @@ TEST_F(CheckpointFiles, OneParameterAndABufferOfIntegersComeBack) {
         EXPECT_EQ(model->seen.to_vector<int64_t>(), kSeen);
         EXPECT_EQ(optimizer.steps(), (std::map<std::string, int64_t>{{"scale", 1}}));
       }
+    });
+}
+
+// Muon for matrices, another one for the rest: one checkpoint has the states of both.
+TEST_F(CheckpointFiles, OptimizersThatDivideAModelAreSavedTogether) {
+  struct Two {
+    optim::Muon matrices;
+    optim::SGD others;
+    static std::vector<NamedParameter> those(nn::Module& model, bool matrices) {
+      std::vector<NamedParameter> some;
+      for (const NamedParameter& each : model.named_parameters())
+        if ((each.tensor.ndim() == 2) == matrices) some.push_back(each);
+      return some;
+    }
+    explicit Two(nn::Module& model)
+        : matrices(those(model, true), {.lr = 0.02}), others(those(model, false), {.lr = 0.01, .momentum = 0.9}) {}
+    train::SavedOptimizers all() { return std::vector<optim::Optimizer*>{&matrices, &others}; }
+  };
+  auto train = [](nn::Child<Net>& model, Two& two, int from, int steps) {
+    for (int i = from; i < from + steps; ++i) {
+      Tensor y = model(test::normal({4, 5}, concat("x", i)));
+      (mean(y * y) / context().world_size()).backward();  // gradients are summed over ranks
+      two.matrices.step();
+      two.others.step();
+      two.matrices.zero_grad();
+      two.others.zero_grad();
+    }
+  };
+  std::map<std::string, std::vector<double>> expected;
+  for (int ranks : {2, 3, 1})
+    dist::run_ranks(ranks, [&](dist::ProcessGroup& world) {
+      auto model = nn::make<Net>();
+      auto sharded = fsdp::fully_shard(model.module(), world);
+      Two two(model.module());
+      train::TrainingState state{model.module(), *sharded, two.all()};
+      if (ranks == 2) {
+        train(model, two, 0, 3);
+        train::save_checkpoint(folder_.path(), config_, {3, 30, 7, {}}, state);
+      } else {
+        train::load_checkpoint(latest().value(), config_, state);
+        EXPECT_EQ(two.matrices.steps().at("first.weight"), 3);
+        EXPECT_EQ(two.others.steps().at("first.bias"), 3);
+      }
+      train(model, two, 3, 2);
+      auto values = fsdp::full_state_dict(*sharded);
+      for (const auto& [name, tensor] : values) {
+        std::vector<double> now = tensor.to(DType::f64).to_vector<double>();
+        auto [first, added] = expected.try_emplace(name, now);
+        for (size_t i = 0; i < now.size(); ++i) EXPECT_NEAR(now[i], first->second[i], added ? 0 : 1e-6) << name;
+      }
+      train::TrainingState half{model.module(), *sharded, two.others};
+      EXPECT_THAT(error_of([&] { train::load_checkpoint(latest().value(), config_, half); }),
+                  HasSubstr("first.weight.momentum_buffer"));
+      optim::AdamW third(model->named_parameters(), {});
+      EXPECT_THAT(error_of([&] {
+                    train::SavedOptimizers({&two.others, &third});
+                  }),
+                  AllOf(HasSubstr("'first.bias'"), HasSubstr("two of them")));
     });
 }
 

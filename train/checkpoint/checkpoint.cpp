@@ -38,7 +38,7 @@ void make_folder(const std::string& path, const Config& config, const Reached& r
       {"format", "pt"}, {"step", std::to_string(reached.step)}, {"model", model_text(config)}};
   metadata.insert(state.notes.begin(), state.notes.end());
   SafetensorsFile::create(path + "/" + kModelFile, model_specs(state.model, state.sharded), metadata);
-  SafetensorsFile::create(path + "/" + kOptimizerFile, optimizer_specs(state.optimizer), metadata);
+  SafetensorsFile::create(path + "/" + kOptimizerFile, optimizer_specs(state.optimizers), metadata);
 }
 
 Hashes zeros_for(const StateSpecs& specs) {
@@ -99,11 +99,12 @@ CheckpointSave::CheckpointSave(const std::string& run, const Config& config, con
   TagScope owner(Category::other);
   fsdp::check_replicas(state.sharded, "save_checkpoint");
   manifest_ = {reached, to_json(config), zeros_for(model_specs(state.model, state.sharded)),
-               zeros_for(optimizer_specs(state.optimizer))};
+               zeros_for(optimizer_specs(state.optimizers))};
   Buffers buffers = fsdp::mean_buffers(state.model, world_);
   for (const NamedParameter& buffer : state.model.named_buffers())  // it goes on as who loads them will
     copy_into(buffer.tensor, buffers.at(buffer.name));
-  Steps steps = fsdp::optim_steps(state.sharded, state.optimizer);
+  Steps steps;
+  for (const optim::Optimizer* optimizer : state.optimizers) steps.merge(fsdp::optim_steps(state.sharded, *optimizer));
   begin(config, state);
   try {
     if (writes(state.sharded)) {
@@ -165,8 +166,9 @@ void CheckpointSave::visit(TrainingState state, const Buffers& buffers, const St
   fsdp::visit_pieces(state.sharded, [&](const auto& piece) {
     give(true, piece.name, piece.begin, piece.values, trained.contains(piece.name));
   });
-  fsdp::visit_optim_pieces(state.optimizer,
-                           [&](const auto& piece) { give(false, piece.name, piece.begin, piece.values, true); });
+  for (optim::Optimizer* optimizer : state.optimizers)
+    fsdp::visit_optim_pieces(*optimizer,
+                             [&](const auto& piece) { give(false, piece.name, piece.begin, piece.values, true); });
   if (world_.rank() != 0) return;
   for (const auto& [name, buffer] : buffers) give(true, name, 0, buffer.view({buffer.numel()}), false);
   std::vector<int64_t> counts;

@@ -25,6 +25,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <shardgrad/core/thread.h>
 #include <shardgrad/fsdp/fully_shard.h>
@@ -36,11 +37,24 @@
 
 namespace shardgrad::train {
 
+/// One optimizer, or those that divide a model's parameters among them, as Muon for matrices and AdamW for the rest.
+class SavedOptimizers {
+ public:
+  SavedOptimizers(optim::Optimizer& one) : all_{&one} {}
+  /// Throws Error(input), naming it, for a parameter that two of them update.
+  SavedOptimizers(std::vector<optim::Optimizer*> all);
+  auto begin() const { return all_.begin(); }
+  auto end() const { return all_.end(); }
+
+ private:
+  std::vector<optim::Optimizer*> all_;
+};
+
 /// Whose tensors are saved.
 struct TrainingState {
   nn::Module& model;
   fsdp::Sharded& sharded;
-  optim::Optimizer& optimizer;
+  SavedOptimizers optimizers;
   SafetensorsFile::Texts notes{};  ///< for the files' metadata
 };
 
@@ -48,7 +62,7 @@ struct TrainingState {
 inline constexpr const char* kSteps = "step";
 /// What a checkpoint's two files hold, and how many bytes that is without their headers.
 StateSpecs model_specs(nn::Module& model, fsdp::Sharded& sharded);
-StateSpecs optimizer_specs(const optim::Optimizer& optimizer, const fsdp::IsGiven& given = {});
+StateSpecs optimizer_specs(const SavedOptimizers& optimizers, const fsdp::IsGiven& given = {});
 int64_t checkpoint_bytes(TrainingState state);
 
 /// A checkpoint that is being written. Every rank makes one, between steps, and finishes it.

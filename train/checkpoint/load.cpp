@@ -1,3 +1,5 @@
+#include <set>
+
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
@@ -63,13 +65,12 @@ void check_name(const std::string& folder, const Manifest& manifest) {
            "' is of step ", manifest.reached.step, ", its folder of another one");
 }
 
-void read_optimizer(const SafetensorsFile& file, TrainingState state) {
-  state.optimizer.allocate_states([&](const std::string& name) { return file.tensors().contains(name); });
-  fsdp::fill_optim_pieces(state.sharded, state.optimizer,
-                          [&](const auto& piece) { file.read(piece.name, piece.begin, piece.values); });
+// How many steps each parameter has been through, in the order of their names.
+std::map<std::string, int64_t> read_steps(const SafetensorsFile& file, const SavedOptimizers& optimizers) {
   std::map<std::string, int64_t> steps;
-  for (const NamedParameter& parameter : state.optimizer.parameters()) steps[parameter.name] = 0;
-  if (steps.empty()) return;
+  for (const optim::Optimizer* optimizer : optimizers)
+    for (const NamedParameter& parameter : optimizer->parameters()) steps[parameter.name] = 0;
+  if (steps.empty()) return steps;
   Tensor counts = on_host(std::ssize(steps), DType::i64);
   file.read(kSteps, 0, counts);
   std::vector<int64_t> saved = counts.to_vector<int64_t>();
@@ -78,10 +79,30 @@ void read_optimizer(const SafetensorsFile& file, TrainingState state) {
     count = *next++;
     SG_CHECK(count >= 0, "'", file.path(), "': '", name, "' has been through ", count, " steps");
   }
-  state.optimizer.set_steps(steps);
+  return steps;
+}
+
+void read_optimizers(const SafetensorsFile& file, TrainingState state) {
+  auto steps = read_steps(file, state.optimizers);
+  for (optim::Optimizer* optimizer : state.optimizers) {
+    optimizer->allocate_states([&](const std::string& name) { return file.tensors().contains(name); });
+    fsdp::fill_optim_pieces(state.sharded, *optimizer,
+                            [&](const auto& piece) { file.read(piece.name, piece.begin, piece.values); });
+    std::map<std::string, int64_t> mine;
+    for (const NamedParameter& parameter : optimizer->parameters()) mine[parameter.name] = steps.at(parameter.name);
+    optimizer->set_steps(mine);
+  }
 }
 
 }  // namespace
+
+SavedOptimizers::SavedOptimizers(std::vector<optim::Optimizer*> all) : all_(std::move(all)) {
+  std::set<std::string> updated;
+  for (const optim::Optimizer* optimizer : all_)
+    for (const NamedParameter& parameter : optimizer->parameters())
+      SG_CHECK(updated.insert(parameter.name).second, "a checkpoint's optimizers: two of them update '", parameter.name,
+               "'; give it to one");
+}
 
 StateSpecs model_specs(nn::Module& model, fsdp::Sharded& sharded) {
   SG_CHECK(sharded.left_out().empty(), "a checkpoint has what is sharded, and leave_out names '",
@@ -95,18 +116,21 @@ StateSpecs model_specs(nn::Module& model, fsdp::Sharded& sharded) {
   return specs;
 }
 
-StateSpecs optimizer_specs(const optim::Optimizer& optimizer, const fsdp::IsGiven& given) {
-  StateSpecs specs = fsdp::optim_state_specs(optimizer, given);
+StateSpecs optimizer_specs(const SavedOptimizers& optimizers, const fsdp::IsGiven& given) {
+  StateSpecs specs;
   int64_t count = 0;
-  for (const NamedParameter& parameter : optimizer.parameters())
-    count += int64_t(specs.erase(parameter.name + ".step"));
+  for (const optim::Optimizer* optimizer : optimizers) {
+    specs.merge(fsdp::optim_state_specs(*optimizer, given));
+    for (const NamedParameter& parameter : optimizer->parameters())
+      count += int64_t(specs.erase(parameter.name + ".step"));
+  }
   if (count > 0) specs[kSteps] = {{count}, DType::i64};
   return specs;
 }
 
 int64_t checkpoint_bytes(TrainingState state) {
   int64_t bytes = 0;
-  for (const StateSpecs& specs : {model_specs(state.model, state.sharded), optimizer_specs(state.optimizer)})
+  for (const StateSpecs& specs : {model_specs(state.model, state.sharded), optimizer_specs(state.optimizers)})
     for (const auto& [name, spec] : specs) bytes += spec.shape.numel() * int64_t(size_of(spec.dtype));
   return bytes;
 }
@@ -126,12 +150,12 @@ Manifest load_checkpoint(const std::string& folder, const Config& config, Traini
     open_saved(optimizer, folder + "/" + kOptimizerFile);
     check_fits(*model, model_specs(state.model, state.sharded));
     auto given = [&](const std::string& name) { return optimizer->file().tensors().contains(name); };
-    check_fits(*optimizer, optimizer_specs(state.optimizer, given));
+    check_fits(*optimizer, optimizer_specs(state.optimizers, given));
   });
   check_hashes(model->file(), world, manifest.model);
   check_hashes(optimizer->file(), world, manifest.optimizer);
   fill_model(state.model, state.sharded, *model);
-  read_optimizer(optimizer->file(), state);
+  read_optimizers(optimizer->file(), state);
   return manifest;
 }
 
