@@ -47,7 +47,7 @@ struct MuonOptions {
 ///     optim::AdamW adamw(others, {.lr = 3e-4});
 ///     for (…) { loss.backward(); muon.step(); adamw.step(); muon.zero_grad(); adamw.zero_grad(); }
 ///
-/// A checkpoint takes both (train::SavedOptimizers).
+/// A checkpoint takes both (docs/checkpoints.md).
 ///
 /// Sharded, momentum and decay are updated where the elements are, and each matrix is then brought together on one of
 /// the ranks, which computes X and sends every rank its elements: docs/zero.md has what that sends and what memory it

@@ -70,14 +70,14 @@ nb::object rows_of(const Tensor& x) {
 void bind_index(nb::module_& m, TensorClass& tensor) {
   tensor.def("__getitem__", get, "index"_a.none()).def("__setitem__", set, "index"_a.none(), "value"_a);
   tensor.def("__iter__", rows_of, Enters());
-  m.def(
-      "index_put",
-      [](const Tensor& x, nb::handle given, const Tensor& values) {
-        std::vector<Index> indices = indices_of(given);
-        Wait wait;
-        return index_put(x, std::span<const Index>(indices), values);
-      },
-      "x"_a, "index"_a, "values"_a, "A copy of x with these values at x[index]. Differentiable in both.");
+  auto put = [](const Tensor& x, nb::handle given, const Tensor& values) {
+    std::vector<Index> indices = indices_of(given);
+    Wait wait;
+    return index_put(x, std::span<const Index>(indices), values);
+  };
+  const char* doc = "A copy of x with these values at x[index]. Differentiable in both.";
+  m.def("index_put", put, "x"_a, "index"_a, "values"_a, doc);
+  tensor.def("index_put", put, "index"_a, "values"_a, doc);
   def_both(m, tensor, "index_select", index_select, "dim"_a, "index"_a, "Elements along dim at index (int64).");
   def_both(m, tensor, "gather", gather, "dim"_a, "index"_a, "x[index[i][j]][j] along dim 0, and so on.");
   def_both(m, tensor, "scatter_add", scatter_add, "dim"_a, "index"_a, "src"_a, "A copy of x with src added at index.");

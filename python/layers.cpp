@@ -36,6 +36,12 @@ void bind_products(nb::module_& m, TensorClass& tensor) {
       Waits(), "Rows of weight at ids.");
 }
 
+// PyTorch's normalized_shape, which here is the last dimension.
+void check_last(const char* op, const Tensor& x, const std::vector<int64_t>& shape) {
+  SG_CHECK(x.ndim() > 0 && shape.size() == 1 && shape[0] == x.size(-1), op, ": normalized_shape ", Shape(shape),
+           " is not the last dimension of ", x.shape(), "; flatten what is to be normalised together");
+}
+
 void bind_normalisations(nb::module_& m) {
   m.def(
       "layer_norm",
@@ -43,6 +49,22 @@ void bind_normalisations(nb::module_& m) {
         return layer_norm(x, or_undefined(weight), or_undefined(bias), eps);
       },
       "x"_a, "weight"_a = nb::none(), "bias"_a = nb::none(), "eps"_a = 1e-5, Waits(), "Over the last dimension.");
+  m.def(
+      "layer_norm",
+      [](const Tensor& x, const std::vector<int64_t>& shape, const Maybe& weight, const Maybe& bias, double eps) {
+        check_last("layer_norm", x, shape);
+        return layer_norm(x, or_undefined(weight), or_undefined(bias), eps);
+      },
+      "x"_a, "normalized_shape"_a, "weight"_a = nb::none(), "bias"_a = nb::none(), "eps"_a = 1e-5, Waits(),
+      "As PyTorch writes it: normalized_shape is (x.shape[-1],).");
+  m.def(
+      "rms_norm",
+      [](const Tensor& x, const std::vector<int64_t>& shape, const Maybe& weight, double eps) {
+        check_last("rms_norm", x, shape);
+        return rms_norm(x, or_undefined(weight), eps);
+      },
+      "x"_a, "normalized_shape"_a, "weight"_a = nb::none(), "eps"_a = 1e-6, Waits(),
+      "As PyTorch writes it: normalized_shape is (x.shape[-1],).");
   m.def(
       "rms_norm",
       [](const Tensor& x, const Maybe& weight, double eps) { return rms_norm(x, or_undefined(weight), eps); }, "x"_a,
