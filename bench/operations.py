@@ -56,7 +56,7 @@ CASES = {
     "bce_with_logits": lambda x: F.binary_cross_entropy_with_logits(x, mask.to(L.float32)),
     "cross_entropy": lambda x: F.cross_entropy(x, classes), "nll_loss": lambda x: F.nll_loss(x, classes),
     "cross_entropy, smoothing": lambda x: F.cross_entropy(x, classes, label_smoothing=0.1),
-    "layer_norm": lambda x: F.layer_norm(x, (1024,), row, row), "dropout": lambda x: F.dropout(x, 0.1) * 0.,
+    "layer_norm": lambda x: F.layer_norm(x, (1024,), row, shift), "dropout": lambda x: F.dropout(x, 0.1) * 0.,
     "group_norm": lambda x: groups(x.reshape(32, 32, 1024)),
 }
 
@@ -65,12 +65,12 @@ groups = L.nn.GroupNorm(8, 32)
 
 
 def wave(n, step, phase=0.):
-    ramp = L.arange(n).to(L.float32)
-    return (ramp * step + phase).sin() * (0.8 + ramp * (0.2 / n)) + 0.1  # else many were 1, and sums nearly 0
+    ramp = L.arange(n).to(L.float32)  # else many were 1, the largest; and without 0.1 sums nearly 0
+    return (ramp * step + phase).sin() * (0.9 + (ramp * 1.7e-5).cos() * 0.1) + 0.1
 
 
 x, y = (wave(SIDE * SIDE, step).reshape(SIDE, SIDE) for step in (0.7, 0.31))
-p, row = x.abs() + 0.5, wave(SIDE, 0.2)
+p, row, shift = x.abs() + 0.5, wave(SIDE, 0.2), wave(SIDE, 0.3)
 mask = y > 0
 ids = L.arange(512) * 7 % 1000
 classes = L.arange(SIDE) * 13 % SIDE

@@ -42,6 +42,7 @@ void add_curves(std::vector<OpCase>& cases) {
   add_unary_cases(cases, "erf", erf);
   add_unary_cases(cases, "softplus", softplus);
   add_unary_cases(cases, "leaky_relu", [](const Tensor& x) { return leaky_relu(x, 0.25); });
+  add_unary_cases(cases, "huber", [](const Tensor& x) { return huber(x, 1.1); });
   add_unary_cases(cases, "elu", [](const Tensor& x) { return elu(x, 1.5); });
   add_constant_cases(cases, "floor", floor);
   add_constant_cases(cases, "ceil", ceil);

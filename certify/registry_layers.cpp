@@ -217,6 +217,10 @@ static void add_reduction_sizes(std::vector<OpCase>& cases) {
     add_size_case(
         cases, "mean", [](Inputs in) { return mean(in[0]); }, {{shape}}, "all of ");
     add_size_case(cases, "norm", [](Inputs in) { return norm(in[0]); }, {{shape}});
+    if (shape.ndim() == 2)
+      for (int dim : {0, 1})
+        add_size_case(
+            cases, "norm", [dim](Inputs in) { return norm(in[0], dim); }, {{shape}}, concat("along ", dim, " "));
   }
   add_size_case(
       cases, "sum", [](Inputs in) { return sum(in[0], 1); }, {{{2, 4099}}}, "dim 1 of ");

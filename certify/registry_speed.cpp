@@ -64,6 +64,7 @@ void add_unaries(std::vector<OpCase>& cases) {
   add("rsqrt", rsqrt, 0.25, 4);
   add("log1p", log1p, -0.5, 4);
   add("leaky_relu", [](const Tensor& x) { return leaky_relu(x); });
+  add("huber", [](const Tensor& x) { return huber(x, 1); });
   add("elu", [](const Tensor& x) { return elu(x); });
   const std::pair<const char*, Unary> steps[] = {
       {"floor", floor}, {"ceil", ceil}, {"trunc", trunc}, {"round", round}, {"sign", sign}};
@@ -107,7 +108,7 @@ void add_rows(std::vector<OpCase>& cases) {
   };
   add("sum", [](const Tensor& x) { return sum(x); }, {kLarge});
   add("mean", [](const Tensor& x) { return mean(x); }, {kLarge});
-  add("norm", norm, {kLarge});
+  add("norm", [](const Tensor& x) { return norm(x); }, {kLarge});
   add("max", [](const Tensor& x) { return max(x, -1).values; }, {kLarge});
   add(
       "argmax", [](const Tensor& x) { return argmax(x, -1); }, constant(kLarge));

@@ -60,7 +60,9 @@
   KERNEL(leaky_relu, (double slope), x > 0 ? x : slope * x)                                                           \
   BACKWARD(leaky_relu_backward, (double slope), v > 0 ? dy : slope * dy)                                              \
   KERNEL(elu, (double alpha), x > 0 ? x : alpha * std::expm1(x))                                                      \
-  BACKWARD(elu_backward, (double alpha), v > 0 ? dy : dy * alpha * std::exp(v))
+  BACKWARD(elu_backward, (double alpha), v > 0 ? dy : dy * alpha * std::exp(v))                                       \
+  KERNEL(huber, (double delta), std::abs(x) <= delta ? x * x / 2 : delta * (std::abs(x) - delta / 2))                 \
+  BACKWARD(huber_backward, (double delta), dy * (v > delta ? delta : v < -delta ? -delta : v))
 
 #define SG_BINARIES(BINARY)                                                                                           \
   BINARY(add, a + b) BINARY(sub, a - b) BINARY(mul, a * b) BINARY(div, a / b)                                         \

@@ -12,7 +12,7 @@ namespace shardgrad::kernels {
   SLOT(softmax_backward) SLOT(layer_norm) SLOT(layer_norm_backward) SLOT(rms_norm) SLOT(rms_norm_backward) \
   SLOT(batch_norm) SLOT(batch_norm_backward) SLOT(batch_norm_apply) SLOT(swiglu) SLOT(swiglu_backward) \
   SLOT(max_pool2d) SLOT(max_pool2d_backward) SLOT(avg_pool2d) SLOT(avg_pool2d_backward) \
-  SLOT(rope) SLOT(dropout) SLOT(mse) SLOT(mse_backward) \
+  SLOT(rope) SLOT(dropout) SLOT(square_sums) SLOT(mse) SLOT(mse_backward) \
   SLOT(cross_entropy) SLOT(cross_entropy_backward) SLOT(sgd) SLOT(adam) \
   SLOT(norm_powers) SLOT(tree_sum)
 #define SG_PRODUCTS(SLOT) \

@@ -31,6 +31,8 @@ extern Slot<OutView, View> cast;        ///< y = x(key) in y's dtype; every pair
 extern Slot<OutView, View> expand;      ///< y = x(key) broadcast to y's shape
 /// y = x(key) summed over the dimensions where y has extent 1 or none; y has x's dtype; of integers it is i64.
 extern Slot<OutView, View> sum_to;
+/// y = Σ x(key)² over the last dimensions, as many elements as there are for one of y; y is f32, or f64 for f64.
+extern Slot<OutView, View> square_sums;
 /// The random numbers of element i are Philox4x32-10(key = seed, counter = (begin + i) / 4 and stream), lane i % 4, of
 /// which the upper 24 bits are used; `fine` ones follow these 32 with the upper 21 of the same lane under ~stream.
 struct RandomArgs {
@@ -69,7 +71,8 @@ extern Slot<OutView, View, View, int> index_select;              ///< y[…, i, 
 extern Slot<OutView, View, View, int> index_add;                 ///< y[…, index[i], …] += x(key)[…, i, …]; in index order
 extern Slot<OutView, View, View, int> gather;                    ///< as torch.gather: (y, x(key), index i64, dim)
 extern Slot<OutView, View, View, int> scatter_add;               ///< as torch.scatter_add: (y, src(key), index i64, dim)
-/// As torch.scatter: (y, src(key), index i64, dim); what is not named is untouched, and nothing is named twice.
+/// As torch.scatter: (y, src(key), index i64, dim); what is not named is untouched, and nothing is named twice. An index
+/// (n) of y (rows, …) along dim 0 names whole rows, of src (n, …).
 extern Slot<OutView, View, View, int> scatter;
 
 // --- row-wise and reductions ----------------------------------------------------------------------------------------

@@ -150,7 +150,15 @@ void bind_element_losses(nb::module_& m) {
       },
       "x"_a, "target"_a, "reduction"_a = "mean", "count"_a = nb::none(), Waits(), "(x - target)²");
   def("l1_loss", l1_loss, "|x - target|");
-  def("kl_div", kl_div, "target · (log target - x), x logarithms of probabilities.");
+  m.def(
+      "kl_div",
+      [](const Tensor& x, const Tensor& target, std::string_view reduction, Count count) {
+        if (reduction != "batchmean") return kl_div(x, target, loss_options(reduction, count));
+        SG_CHECK(x.ndim() > 0, "kl_div: one number has no batch to take the mean of");
+        return kl_div(x, target, loss_options("mean", count ? count : Count(double(x.size(0)))));
+      },
+      "x"_a, "target"_a, "reduction"_a = "mean", "count"_a = nb::none(), Waits(),
+      "target · (log target - x), x logarithms of probabilities. batchmean: the sum over the samples' number.");
   m.def(
       "smooth_l1_loss",
       [](const Tensor& x, const Tensor& target, std::string_view reduction, double beta, Count count) {

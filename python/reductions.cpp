@@ -70,15 +70,15 @@ void def_pair(nb::module_& m, TensorClass& tensor, const char* name, Of of, cons
 
 Tensor norm_of(const Tensor& x, double p, std::optional<int> dim, bool keepdim) {
   SG_CHECK(p > 0, "norm: p = ", p, " is not possible; it is above 0, or inf");
-  if (p == 2 && !dim) return norm(x);
+  if (p == 2) return dim ? norm(x, *dim, keepdim) : norm(x);
   Tensor size = abs(x);
   if (std::isinf(p)) return dim ? max(size, *dim, keepdim).values : max(size);
   auto total = [&](const Tensor& y) { return dim ? sum(y, *dim, keepdim) : sum(y); };
   if (p == 1) return total(size);
-  Tensor sums = p == 2 ? total(square(x)) : total(pow(size, p));
+  Tensor sums = total(pow(size, p));
   // The root's slope at 0 is infinite; the norm's gradient there is 0.
   Tensor none = eq(sums, zeros_like(sums)), above = where(none, ones_like(sums), sums);
-  return where(none, zeros_like(sums), p == 2 ? sqrt(above) : pow(above, 1 / p));
+  return where(none, zeros_like(sums), pow(above, 1 / p));
 }
 
 void bind_sums(nb::module_& m, TensorClass& tensor) {

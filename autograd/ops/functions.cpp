@@ -145,6 +145,9 @@ Tensor softplus(const Tensor& x) { return curve(kernels::softplus, widened(x), K
 Tensor leaky_relu(const Tensor& x, double slope) {
   return curve_of_number(kernels::leaky_relu, kernels::leaky_relu_backward, x, slope);
 }
+Tensor huber(const Tensor& x, double delta) {
+  return curve_of_number(kernels::huber, kernels::huber_backward, x, delta);
+}
 Tensor elu(const Tensor& x, double alpha) { return curve_of_number(kernels::elu, kernels::elu_backward, x, alpha); }
 
 Tensor floor(const Tensor& x) { return whole_number(kernels::floor, x); }

@@ -53,6 +53,8 @@ Tensor erf(const Tensor& x);
 Tensor softplus(const Tensor& x);
 /// x where x > 0, else slope · x.
 Tensor leaky_relu(const Tensor& x, double slope = 0.01);
+/// x² / 2 where |x| <= delta, and delta (|x| - delta / 2) beyond: what huber_loss and smooth_l1_loss sum.
+Tensor huber(const Tensor& x, double delta);
 /// x where x > 0, else alpha · (exp(x) - 1).
 Tensor elu(const Tensor& x, double alpha = 1);
 

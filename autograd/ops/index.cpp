@@ -144,21 +144,47 @@ bool masks_whole(const Tensor& x, const Index& index) {
   return tensor && is_mask(*tensor) && tensor->shape() == x.shape() && tensor->device() == x.device();
 }
 
+// How many of the last dimensions no index is of: what lies along them goes together.
+int untouched(const Tensor& x, Entries entries) {
+  int rest = x.ndim();
+  for (const Index& index : entries) rest -= dims_of(index);
+  for (size_t k = 0; k + 1 < entries.size(); ++k)
+    if (std::holds_alternative<EllipsisType>(entries[k].entry)) return 0;
+  return rest;
+}
+
+Shape behind(const Shape& first, const Shape& last) {
+  std::vector<int64_t> extents(first.begin(), first.end());
+  extents.insert(extents.end(), last.begin(), last.end());
+  return Shape(std::span<const int64_t>(extents));
+}
+
+// Where the values go: numbers of rows, which are the last dimensions of the tensor that they are put in.
+struct Places {
+  Tensor places;
+  Shape row;
+  Shape written() const { return behind(places.shape(), row); }
+  Shape rows(int64_t count) const { return row.numel() == 1 ? Shape{count} : Shape{count, row.numel()}; }
+  Tensor rows_of(const Tensor& x) const { return x.alias(rows(row.numel() ? x.numel() / row.numel() : 0)); }
+};
+
 struct IndexPut final : Node {
   const char* name() const override { return "index_put"; }
-  Shape value_shape;
+  Shape value_shape, row;
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
-    Tensor places = saved(0), from = flattened(dy[0]), at = flattened(places);
+    Places to{saved(0), row};
+    Tensor from = to.rows_of(dy[0]), at = flattened(to.places);
     TensorOptions options{from.dtype(), from.device()};
+    Shape rows = to.rows(at.numel());
     if (dx[0].wanted()) {
       Tensor rest = of_each(kernels::copy, dy[0]);
-      launch(kernels::scatter, from, view_of(out(rest), from.shape()), zeros(at.shape(), options), at, 0);
+      launch(kernels::scatter, from, view_of(out(rest), from.shape()), zeros(rows, options), at, 0);
       dx[0].alias(rest);
     }
     if (!dx[1].wanted()) return;
-    Tensor taken = empty(at.shape(), options);
+    Tensor taken = empty(rows, options);
     launch(kernels::index_select, from, out(taken), from, at, 0);
-    reduce_to(dx[1], taken.alias(places.shape()), value_shape);
+    reduce_to(dx[1], taken.alias(to.written()), value_shape);
   }
 };
 
@@ -210,20 +236,26 @@ Tensor index(const Tensor& x, std::initializer_list<Index> indices) {
   return index(x, Entries(indices.begin(), indices.size()));
 }
 
-// Positions of all elements, indexed the same way, say where the values go. One value for a mask is chosen by it.
+// Numbers of all rows, indexed the same way, say where the values go. One value for a mask is chosen by it.
 Tensor index_put(const Tensor& x, Entries indices, const Tensor& values) {
   check_same_kind("index_put", x, values);
   if (values.numel() == 1 && indices.size() == 1 && masks_whole(x, indices[0]))
     return where(*tensor_in(indices[0]), reshape(values, Shape()), x);
-  Tensor flat = arange(x.numel(), {DType::i64, x.device()}), places = index(flat.alias(x.shape()), indices);
-  SG_CHECK(broadcast_shapes("index_put", places.shape(), values.shape()) == places.shape(), "index_put: values ",
-           values.shape(), " do not broadcast to the ", places.shape(), " that is written");
+  check_entries(x, indices);
+  auto row = size_t(untouched(x, indices)), indexed = size_t(x.ndim()) - row;
+  Shape outer(std::span(x.shape().begin(), indexed));
+  Tensor all = arange(outer.numel(), {DType::i64, x.device()});
+  Places to{index(all.alias(outer), indices), Shape(std::span(x.shape().begin() + indexed, row))};
+  Shape written = to.written();
+  SG_CHECK(broadcast_shapes("index_put", written, values.shape()) == written, "index_put: values ", values.shape(),
+           " do not broadcast to the ", written, " that is written");
   check_named_once(x, indices);
-  Tensor y = of_each(kernels::copy, x), given = expand(values.detach(), places.shape());
-  launch(kernels::scatter, x, view_of(out(y), flat.shape()), flattened(given), flattened(places), 0);
+  Tensor y = of_each(kernels::copy, x), given = expand(values.detach(), written);
+  launch(kernels::scatter, x, view_of(out(y), to.rows(outer.numel())), to.rows_of(given), flattened(to.places), 0);
   if (auto* node = record<IndexPut>(y, x, values)) {
     node->value_shape = values.shape();
-    node->save(places);
+    node->row = to.row;
+    node->save(to.places);
   }
   return y;
 }

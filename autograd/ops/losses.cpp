@@ -32,11 +32,6 @@ void check_pair(const char* op, const Tensor& x, const Tensor& target) {
            " must have the same shape");
 }
 
-Tensor smooth(const Tensor& x, const Tensor& target, double beta) {
-  Tensor d = wide(x) - wide(target), size = abs(d);
-  return where(size < beta, d * d * (0.5 / beta), size - 0.5 * beta);
-}
-
 struct Rows {
   Tensor counts, weights;  // whether a label is not ignored; its class's weight, 0 where it is ignored
   Tensor safe;             // the labels, 0 in the place of ignored ones
@@ -110,13 +105,14 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, double beta, const 
   check_pair("smooth_l1_loss", x, target);
   SG_CHECK(beta >= 0, "smooth_l1_loss: beta ", beta, " is negative");
   if (beta == 0) return l1_loss(x, target, options);
-  return reduce_elements("smooth_l1_loss", smooth(x, target, beta), options);
+  Tensor each = huber(wide(x) - wide(target), beta);
+  return reduce_elements("smooth_l1_loss", beta == 1 ? each : each / beta, options);
 }
 
 Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, const LossOptions& options) {
   check_pair("huber_loss", x, target);
   SG_CHECK(delta > 0, "huber_loss: delta ", delta, " is not positive");
-  return reduce_elements("huber_loss", smooth(x, target, delta) * delta, options);
+  return reduce_elements("huber_loss", huber(wide(x) - wide(target), delta), options);
 }
 
 Tensor kl_div(const Tensor& x, const Tensor& target, const LossOptions& options) {

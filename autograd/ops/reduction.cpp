@@ -26,10 +26,10 @@ struct Max final : Node {
 
 struct Norm final : Node {
   const char* name() const override { return "norm"; }
+  Shape kept;
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
-    const Tensor &x = saved(0), &y = saved(1);
-    Tensor zero = zeros({}, {y.dtype(), y.device()});
-    Tensor scale = where(eq(y, zero), zero, div(dy[0], y));  // the gradient of the norm of 0 is 0, as in PyTorch
+    Tensor x = saved(0), y = saved(1).alias(kept), g = dy[0].alias(kept), zero = zeros({}, {y.dtype(), y.device()});
+    Tensor scale = where(eq(y, zero), zero, div(g, y));  // the gradient of the norm of 0 is 0, as in PyTorch
     launch(kernels::mul, x, dx[0].write(), x, scale);
   }
 };
@@ -49,6 +49,32 @@ Tensor mean_over(const Tensor& x, const Shape& kept, const Shape& result) {
   check_floating("mean", x);
   double factor = double(kept.numel()) / double(x.numel());
   return cast(affine(sum_over(cast(x, sum_dtype(x.dtype())), kept, result), factor, 0), x.dtype());
+}
+
+// Squares are summed as they are read where what is summed lies together.
+Tensor norm_over(const Tensor& x, const Shape& kept, const Shape& result) {
+  if (should_widen(x)) return norm_over(widened(x), kept, result);
+  check_floating("norm", x);
+  Tensor y = [&] {
+    NoGrad no_grad;
+    Tensor squares = empty(kept, {sum_dtype(x.dtype()), x.device()});
+    bool together = true;  // no dimension is kept behind one that is not
+    for (int d = 1; d < kept.ndim(); ++d) together &= kept[d] == 1 || kept[d - 1] == x.size(d - 1);
+    if (together) {
+      launch(kernels::square_sums, x, out(squares), x);
+    } else {
+      Tensor wide = cast(x, squares.dtype());
+      squares = sum_over(mul(wide, wide), kept, kept);
+    }
+    return cast(sqrt(squares), x.dtype());
+  }();
+  Tensor shaped = y.alias(result);
+  if (auto* node = record<Norm>(shaped, x)) {
+    node->save(x);
+    node->save_output(shaped);
+    node->kept = kept;
+  }
+  return shaped;
 }
 
 /// The shape with extent 1 along the dimensions that are reduced, and that of the result.
@@ -111,19 +137,11 @@ Tensor argmax(const Tensor& x, int dim, bool keepdim) {
   return max(x, dim, keepdim).index;
 }
 
-Tensor norm(const Tensor& x) {
-  if (should_widen(x)) return norm(widened(x));
-  check_floating("norm", x);
-  Tensor y = [&] {
-    NoGrad no_grad;
-    Tensor wide = cast(x, sum_dtype(x.dtype()));
-    return cast(sqrt(sum(mul(wide, wide))), x.dtype());
-  }();
-  if (auto* node = record<Norm>(y, x)) {
-    node->save(x);
-    node->save_output(y);
-  }
-  return y;
+Tensor norm(const Tensor& x) { return norm_over(x, {}, {}); }
+Tensor norm(const Tensor& x, int dim, bool keepdim) {
+  dim = check_dim("norm", x, dim);
+  Reduced shapes = reduced("norm", x, {&dim, 1}, keepdim);
+  return norm_over(x, shapes.kept, shapes.result);
 }
 
 }  // namespace shardgrad

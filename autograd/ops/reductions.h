@@ -18,8 +18,9 @@ struct ValuesAndIndex {
 /// index: the first maximum. NaN counts as largest.
 ValuesAndIndex max(const Tensor& x, int dim, bool keepdim = false);
 Tensor argmax(const Tensor& x, int dim, bool keepdim = false);
-/// The Euclidean norm of all elements; its gradient at 0 is 0.
+/// The Euclidean norm of all elements, or along a dimension; its gradient at 0 is 0.
 Tensor norm(const Tensor& x);
+Tensor norm(const Tensor& x, int dim, bool keepdim = false);
 Tensor softmax(const Tensor& x, int dim = -1);
 Tensor log_softmax(const Tensor& x, int dim = -1);
 

@@ -91,6 +91,10 @@ inline void scatter_add(OutView y, View src, View index, int dim) {
 }
 
 inline void scatter(OutView y, View src, View index, int dim) {
+  if (int64_t row = index.numel() ? src.numel() / index.numel() : 1; row > 1) {
+    for (int64_t i = 0; i < src.numel(); ++i) put_element(y, get_integer(index, i / row) * row + i % row, src, i);
+    return;
+  }
   for (int64_t i = 0; i < src.numel(); ++i) {
     auto position = position_of(src.shape, i);
     position[size_t(dim)] = get_integer(index, i);

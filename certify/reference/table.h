@@ -45,7 +45,7 @@ inline ReferenceKernels::ReferenceKernels() {
   SG_REFERENCE(layer_norm) SG_REFERENCE(layer_norm_backward) SG_REFERENCE(rms_norm) SG_REFERENCE(rms_norm_backward)
   SG_REFERENCE(batch_norm)
   SG_REFERENCE(batch_norm_backward) SG_REFERENCE(batch_norm_apply) SG_REFERENCE(swiglu)
-  SG_REFERENCE(swiglu_backward) SG_REFERENCE(rope) SG_REFERENCE(dropout) SG_REFERENCE(mse)
+  SG_REFERENCE(swiglu_backward) SG_REFERENCE(rope) SG_REFERENCE(dropout) SG_REFERENCE(square_sums) SG_REFERENCE(mse)
   SG_REFERENCE(attention) SG_REFERENCE(attention_backward) SG_REFERENCE(attention_cached)
   SG_REFERENCE(mse_backward) SG_REFERENCE(cross_entropy) SG_REFERENCE(cross_entropy_backward) SG_REFERENCE(matmul)
   SG_REFERENCE(linear_backward_input) SG_REFERENCE(linear_backward_weight)

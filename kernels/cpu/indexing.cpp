@@ -205,9 +205,22 @@ void scatter_add(const Launch& launch, OutView y, View src, View index, int dim)
   });
 }
 
+void scatter_rows(const Launch& launch, OutView y, View src, View index, int64_t row) {
+  dispatch(src.dtype, [&]<class T>() {
+    parallel_for(launch.threads, index.numel(), grain_for(row), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        T* to = y.as<T>() + index.as<int64_t>()[r] * row;
+        const T* from = src.as<T>() + r * row;
+        for (int64_t c = 0; c < row; ++c) put(to[c], from[c], y.beta != 0);
+      }
+    });
+  });
+}
+
 void scatter(const Launch& launch, OutView y, View src, View index, int dim) {
-  if (index.numel() == 0) return;
+  if (src.numel() == 0) return;
   check_range("scatter", index, y.shape[dim]);
+  if (src.numel() > index.numel()) return scatter_rows(launch, y, src, index, src.numel() / index.numel());
   Positions positions(index.shape, y.shape, dim);
   int64_t cols = positions.cols(), step = positions.step(), column_step = positions.column_step();
   dispatch(src.dtype, [&]<class T>() {

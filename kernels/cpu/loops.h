@@ -45,6 +45,7 @@ struct ElementwiseLoops {
 /// Sums in a fixed order. f16, bf16 and f32 add up in f32 lanes, f64 in f64, integers in i64, where they wrap.
 struct ReduceLoops {
   double (*sum[kFloatCount])(const void* x, int64_t n);
+  double (*squares[kFloatCount])(const void* x, int64_t n);  ///< their sum
   double (*squared_difference[kFloatCount])(const void* x, const void* target, int64_t n);
   /// acc[c] += x[r * stride + c] for each row r in turn; acc is float, double for f64, int64_t for integers.
   void (*add_rows[kDTypeCount])(void* acc, const void* x, int64_t rows, int64_t cols, int64_t stride);

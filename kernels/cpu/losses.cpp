@@ -1,4 +1,4 @@
-// mse and cross_entropy, forward and backward.
+// Sums of squares; mse and cross_entropy, forward and backward.
 
 #include <shardgrad/kernels/cpu/element.h>
 #include <shardgrad/kernels/cpu/loops.h>
@@ -20,6 +20,22 @@ void put_loss(OutView loss, double value) {
     put(*loss.as<float>(), float(value), loss.beta != 0);
 }
 double get_loss(View loss) { return loss.dtype == DType::f64 ? *loss.as<double>() : double(*loss.as<float>()); }
+
+void square_sums(const Launch& launch, OutView y, View x) {
+  auto loop = loops().reduce.squares[int(x.dtype)];
+  int64_t rows = y.numel(), cols = rows ? x.numel() / rows : 0;
+  auto sum = [&](int threads, int64_t row) {
+    const char* from = x.as<char>() + size_t(row * cols) * size_of(x.dtype);
+    double value = sum_chunks(
+        threads, cols, [&](int64_t begin, int64_t n) { return loop(from + size_t(begin) * size_of(x.dtype), n); });
+    y.dtype == DType::f64 ? put(y.as<double>()[row], value, y.beta != 0)
+                          : put(y.as<float>()[row], float(value), y.beta != 0);
+  };
+  if (rows == 1) return sum(launch.threads, 0);
+  parallel_for(launch.threads, rows, grain_for(cols), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) sum(1, row);
+  });
+}
 
 void mse(const Launch& launch, OutView loss, View x, View target, double scale) {
   auto loop = loops().reduce.squared_difference[int(x.dtype)];
@@ -90,6 +106,7 @@ void cross_entropy_backward(const Launch& launch, OutView dx, View dloss, View l
 }
 
 const Each registered[] = {
+    {kernels::square_sums, kFloats, square_sums},
     {kernels::mse, kFloats, mse},
     {kernels::mse_backward, kFloats, mse_backward},
     {kernels::cross_entropy, kFloats, cross_entropy},

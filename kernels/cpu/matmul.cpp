@@ -87,7 +87,12 @@ bool library_product(const Product& p, Epilogue epilogue) {
   return true;
 }
 
-void multiply(const Product& p, Epilogue epilogue) {
+void multiply(Product p, Epilogue epilogue) {
+  if (p.n == 1 && p.batch == 1 && !p.trans_a && !p.bias && p.dtype == p.b_dtype) {  // the vector is a row for them all
+    std::swap(p.a, p.b);
+    std::swap(p.m, p.n);
+    p.trans_b = true;
+  }
   if (!library_product(p, epilogue)) own_product(p, epilogue);
 }
 

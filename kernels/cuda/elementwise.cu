@@ -63,6 +63,13 @@ struct elu_op {
   double alpha;
   template <class C> __device__ C operator()(C x) const { return x > 0 ? x : C(alpha) * std::expm1(x); }
 };
+struct huber_op {
+  double delta;
+  template <class C> __device__ C operator()(C x) const {
+    C size = std::abs(x);
+    return size <= C(delta) ? x * x * C(0.5) : C(delta) * (size - C(delta) * C(0.5));
+  }
+};
 
 // The same of integers, modulo 2^64.
 struct IntegerAffine {
@@ -125,6 +132,13 @@ struct leaky_relu_backward_op {
 struct elu_backward_op {
   double alpha;
   template <class C> __device__ C operator()(C dy, C v) const { return v > 0 ? dy : dy * C(alpha) * std::exp(v); }
+};
+
+struct huber_backward_op {
+  double delta;
+  template <class C> __device__ C operator()(C dy, C v) const {
+    return dy * (v > C(delta) ? C(delta) : v < -C(delta) ? -C(delta) : v);
+  }
 };
 
 template <class Op> void run(const Launch& how, OutView y, View x, Op op) {

@@ -3,8 +3,9 @@
 // index_select  reads the selected elements and writes y; about 6 operations per element, 4 of them divisions.
 // gather        reads an index, an element and writes one; two divisions per dimension.
 // scatter_add   reads an index and an element and adds it to y, which it reads and writes: 1 addition per element.
-// scatter       reads an index and an element and writes one; two divisions per dimension.
-// index_add     sorts the index (sorted_index.h), then reads x and adds it to the rows that are named: 1 addition each.
+// scatter       reads an index and an element and writes one; two divisions per dimension, and one where rows are
+// named. index_add     sorts the index (sorted_index.h), then reads x and adds it to the rows that are named: 1
+// addition each.
 //
 // Additions follow the order of the index, so the sums have the same bits every time: what may meet in one place
 // belongs to one thread, which goes through the entries in their order. index_add has one thread per column of a row
@@ -180,9 +181,23 @@ __global__ void scatter_kernel(T* y, const T* src, const int64_t* index, int64_t
   put(y + offset_of<0>(lines.shape, i) + at * lines.step, T(src[i]), accumulate);
 }
 
+template <class T>
+__global__ void scatter_rows_kernel(T* y, const T* src, const int64_t* index, int64_t n, int64_t extent, int64_t row,
+                                    bool accumulate) {
+  int64_t i = thread_number();
+  if (i >= n) return;
+  int64_t at = index[i / row];
+  check_index("scatter: index", i / row, at, extent);
+  put(y + at * row + i % row, T(src[i]), accumulate);
+}
+
 void scatter(const Launch& how, OutView y, View src, View index, int dim) {
-  if (index.numel() == 0) return;
+  if (src.numel() == 0) return;
+  int64_t row = src.numel() / index.numel();
   dispatch(src.dtype, [&]<class T>() {
+    if (row > 1)
+      return launch<scatter_rows_kernel<T>>(how, {blocks_for(src.numel()), kBlock}, y.as<T>(), src.as<T>(),
+                                            index.as<int64_t>(), src.numel(), y.shape[dim], row, y.beta != 0);
     launch<scatter_kernel<T>>(how, {blocks_for(index.numel()), kBlock}, y.as<T>(), src.as<T>(), index.as<int64_t>(),
                               index.numel(), y.shape[dim], Lines(index.shape, y.shape, dim), y.beta != 0);
   });

@@ -1,5 +1,6 @@
 // mse and cross_entropy, forward and backward. Losses are f32 (f64 for f64) and accumulate in f64.
 //
+// square_sums    reads x once, two operations per element.
 // mse            reads x and target once, 3 operations per element.   mse_backward            and writes dx.
 // cross_entropy  one block per row; reads the logits once, an exponential per element, and one for each pack.
 // cross_entropy_backward  one block per row; reads the logits once and writes dx, which may lie over them, an
@@ -22,6 +23,24 @@ template <class T> struct SquaredDifference {
     sums[0] += d * d;
   }
 };
+
+template <class T> struct Square {
+  const T* x;
+  int64_t cols;
+  __device__ void operator()(int64_t row, int64_t i, int64_t, double* sums) const {
+    double value = double(load(x + row * cols + i));
+    sums[0] += value * value;
+  }
+};
+
+void square_sums(const Launch& how, OutView y, View x) {
+  if (y.numel() == 0) return;
+  int64_t cols = x.numel() / y.numel();
+  dispatch_floats(x.dtype, [&]<class T>() {
+    using S = Compute<T>;
+    sum_rows<double, 1>(how, Square<T>{x.as<T>(), cols}, Write<S>{y.as<S>(), y.beta != 0}, y.numel(), cols);
+  });
+}
 
 void mse(const Launch& how, OutView loss, View x, View target, double scale) {
   dispatch_floats(x.dtype, [&]<class T>() {
@@ -143,6 +162,7 @@ void cross_entropy_backward(const Launch& how, OutView dx, View dloss, View logi
 }
 
 const Registered registered[] = {
+    add_kernel<square_sums>(kernels::square_sums, kFloats),
     add_kernel<mse>(kernels::mse, kFloats),
     add_kernel<mse_backward>(kernels::mse_backward, kFloats),
     add_kernel<cross_entropy>(kernels::cross_entropy, kFloats),

@@ -60,6 +60,19 @@ TEST(Ops, TheNormOfZeroHasGradientZero) {
   EXPECT_EQ(values(x.grad()), list({0, 0, 0}));
 }
 
+TEST(Ops, NormsAlongADimensionAreThoseOfItsLines) {
+  Context context;
+  Tensor x = tensor({{3., 4.}, {0., 0.}, {5., 12.}}, DType::f64).set_requires_grad();
+  EXPECT_EQ(values(norm(x, 1)), list({5, 0, 13}));
+  EXPECT_EQ(norm(x, -1, true).shape(), (Shape{3, 1}));
+  sum(norm(x, 1) * tensor({1., 2., 2.}, DType::f64)).backward();
+  EXPECT_EQ(values(x.grad()), list({0.6, 0.8, 0, 0, 5 * (2. / 13), 12 * (2. / 13)}));
+  EXPECT_EQ(values(norm(tensor({{3., 6.}, {4., 8.}}), 0)), list({5, 10}));
+  EXPECT_EQ(values(norm(zeros({2, 0}), 1)), list({0, 0}));
+  EXPECT_REFUSED(norm(x, 2), "norm", "dimension 2");
+  EXPECT_REFUSED(norm(ones({2}, DType::i64), 0), "norm", "i64");
+}
+
 TEST(Ops, MeanAndNormOfHalfPrecisionDoNotOverflow) {
   Context context;
   Tensor x = full({100'000}, 300, DType::f16);

@@ -51,7 +51,7 @@ void add_unaries(std::map<std::string, Step>& steps) {
                                                      {"mean", mean},
                                                      {"max", max},
                                                      {"min", min},
-                                                     {"norm", norm},
+                                                     {"norm", [](const Tensor& x) { return norm(x); }},
                                                      {"prod", prod},
                                                      {"squeeze", squeeze},
                                                      {"t", t},

@@ -72,5 +72,14 @@ TEST(Scatter, PutsWhereTheIndexSaysAndLeavesTheRest) {
                             places(shape, dim, y[dim]), dim);
 }
 
+TEST(Scatter, AnIndexOfRowsPutsWholeRows) {
+  for (DType dtype : kAll)
+    for (auto [y, rows] : {std::pair(Shape{7, 5}, 4), {Shape{8, 2, 3}, 6}, {Shape{4, 70001}, 2}, {Shape{4, 0}, 2}}) {
+      Shape src = y.with(0, rows);
+      expect_like_reference(SG_BOTH(scatter), dtype, one(y, dtype), {1}, Buffer::random(src, dtype, 0, 30),
+                            places({rows}, 0, y[0]), 0);
+    }
+}
+
 }  // namespace
 }  // namespace shardgrad::test

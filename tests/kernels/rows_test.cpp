@@ -164,6 +164,21 @@ TEST(Rows, NormalisationWritesOnlyTheGradientsThatAreWanted) {
   }
 }
 
+TEST(Rows, SumsOfSquaresMatchTheReference) {
+  for (DType dtype : kFloats)
+    for (auto [shape, kept] : {std::pair(Shape{3, 5}, Shape{3, 1}),
+                               {Shape{4, 3, 7}, Shape{4}},
+                               {Shape{2, 9001}, Shape{2}},
+                               {Shape{1, 20003}, Shape{}},
+                               {Shape{700, 40}, Shape{700}},
+                               {Shape{3, 0}, Shape{3}},
+                               {Shape{0, 4}, Shape{0}}}) {
+      Buffer x = Buffer::random(shape, dtype);
+      double roundings = 8 + std::sqrt(double(x.numel())) / 8;
+      expect_like_reference(SG_BOTH(square_sums), dtype, one(kept, statistic(dtype)), {roundings}, x);
+    }
+}
+
 TEST(Rows, MseAndItsBackwardMatchTheReference) {
   std::vector<Shape> shapes(std::begin(kMatrices), std::end(kMatrices));
   shapes.push_back({3, 1999});  // more than one block of a GPU adds

@@ -320,3 +320,16 @@ def test_a_cycle_of_modules_and_python_objects_is_freed():
     del owner
     gc.collect()
     assert gone() is None
+
+
+def test_layers_and_losses_are_called_as_in_pytorch():
+    x, weight = sg.randn(4, 6), sg.randn(6)
+    assert F.layer_norm(x, (6,), weight).tolist() == F.layer_norm(x, weight).tolist()
+    assert F.rms_norm(x, [6]).tolist() == F.rms_norm(x).tolist()
+    with pytest.raises(sg.InputError, match=r"normalized_shape \[4, 6\] is not the last dimension"):
+        F.layer_norm(x, (4, 6))
+    target = F.softmax(sg.randn(4, 6), -1)
+    sums = F.kl_div(F.log_softmax(x, -1), target, reduction="sum")
+    assert F.kl_div(F.log_softmax(x, -1), target, reduction="batchmean").item() == pytest.approx(sums.item() / 4)
+    assert x.index_put((sg.tensor([1, 3]),), sg.zeros(2, 6))[1].tolist() == [0.] * 6
+    assert x.norm(dim=1).tolist() == pytest.approx([sum(v * v for v in row) ** 0.5 for row in x.tolist()], rel=1e-5)

@@ -38,6 +38,7 @@ STACK = {  # a kernel, or what the kernel of a template does
     "rope_kernel": (48, PRINTS),
     "scatter_add_kernel": (160, DIMENSIONS + "; " + PRINTS),
     "scatter_kernel": (160, DIMENSIONS + "; " + PRINTS),
+    "scatter_rows_kernel": (48, PRINTS),
     "sort_entries_kernel": (48, PRINTS),
     "sum_any_kernel": (224, DIMENSIONS),
     "tree_sum_kernel": (112, "the partial sums of a tree over any number of ranks"),

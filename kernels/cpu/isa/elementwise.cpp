@@ -54,6 +54,10 @@ constexpr auto sign_op = [](auto x, const auto&) {
   using V = decltype(x);
   return x > 0.0f ? splat<V>(1) : (x < 0.0f ? splat<V>(-1) : V{});
 };
+constexpr auto huber_op = [](auto x, const auto& s) {
+  auto size = abs(x);
+  return size <= s.a ? x * x * 0.5f : s.a * (size - s.a * 0.5f);
+};
 constexpr auto leaky_relu_op = [](auto x, const auto& s) { return x > 0.0f ? x : x * s.a; };
 constexpr auto elu_op = [](auto x, const auto& s) { return x > 0.0f ? x : expm1(x) * s.a; };
 
@@ -92,6 +96,9 @@ constexpr auto clamp_backward_op = [](auto dy, auto x, const auto& s) {
 };
 
 constexpr auto leaky_relu_backward_op = [](auto dy, auto x, const auto& s) { return x > 0.0f ? dy : dy * s.a; };
+constexpr auto huber_backward_op = [](auto dy, auto x, const auto& s) {
+  return dy * (x > s.a ? s.a : (x < -s.a ? -s.a : x));
+};
 constexpr auto elu_backward_op = [](auto dy, auto x, const auto& s) { return x > 0.0f ? dy : dy * (s.a * exp(x)); };
 
 template <class T> SG_INLINE Splats<VectorOf<T>> splats(Scalars s) {

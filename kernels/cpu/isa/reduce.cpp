@@ -22,6 +22,14 @@ template <class T> double sum_all(const void* x_, int64_t n) {
   return sum_terms<T>(n, [x](int64_t i, auto load) { return load(x + i); });
 }
 
+template <class T> double sum_of_squares(const void* x_, int64_t n) {
+  const T* x = static_cast<const T*>(x_);
+  return sum_terms<T>(n, [x](int64_t i, auto load) {
+    auto v = load(x + i);
+    return v * v;
+  });
+}
+
 template <class T> double squared_difference(const void* x_, const void* target_, int64_t n) {
   const T *x = static_cast<const T*>(x_), *target = static_cast<const T*>(target_);
   return sum_terms<T>(n, [=](int64_t i, auto load) {
@@ -137,6 +145,7 @@ template <class T> void add_integer_rows(void* acc_, const void* x_, int64_t row
 namespace SG_ISA {
 constinit const ReduceLoops reduce_loops = {
     .sum = SG_FLOATS(sum_all),
+    .squares = SG_FLOATS(sum_of_squares),
     .squared_difference = SG_FLOATS(squared_difference),
     .add_rows = {add_rows<float>, add_rows<double>, add_rows<Bf16>, add_rows<F16>, add_integer_rows<int32_t>,
                  add_integer_rows<int64_t>, add_integer_rows<uint8_t>},
