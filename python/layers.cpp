@@ -26,6 +26,20 @@ void bind_products(nb::module_& m, TensorClass& tensor) {
       m, tensor, "mm", [](const Tensor& x, const Tensor& other) { return matmul(x, other); }, "other"_a);
   def_both(
       m, tensor, "bmm", [](const Tensor& x, const Tensor& other) { return matmul(x, other); }, "other"_a);
+  m.def(
+      "einsum",
+      [](std::string_view equation, const nb::args& given) {
+        nb::object operands = given;
+        if (given.size() == 1 && (nb::isinstance<nb::list>(given[0]) || nb::isinstance<nb::tuple>(given[0])))
+          operands = given[0];
+        std::vector<Tensor> tensors;
+        for (nb::handle each : operands)
+          SG_CHECK(nb::try_cast(each, tensors.emplace_back()), "einsum: '", nb::repr(each).c_str(), "' is no tensor");
+        Wait wait;
+        return einsum(equation, tensors);
+      },
+      "equation"_a, "operands"_a,
+      "Sums of products of dimensions that have names: einsum('bij,bjk->bik', a, b) is bmm(a, b).");
   def_both(m, tensor, "outer", outer, "other"_a, "Each element with each.");
   m.def(
       "linear",
