@@ -13,6 +13,7 @@
 //     core/tensor.h      methods: x.sum(), x.t(), x[i]
 
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -39,6 +40,11 @@ namespace shardgrad {
 Tensor matmul(const Tensor& a, const Tensor& b, bool trans_a = false, bool trans_b = false);
 /// a (N), b (M): (N, M), each element with each.
 Tensor outer(const Tensor& a, const Tensor& b);
+/// Sums of products, as PyTorch's: "bij,bjk->bik" names the dimensions of each operand and of the result; those that
+/// the result has not are summed over. "..." is any leading dimensions, which broadcast. A name twice in an operand is
+/// its diagonal. Without "->" the result has what is named once, by the alphabet. Operands are taken from the left.
+Tensor einsum(std::string_view equation, std::span<const Tensor> operands);
+Tensor einsum(std::string_view equation, std::initializer_list<Tensor> operands);
 enum class Activation : uint8_t { none, relu, gelu_tanh };
 /// activation(x · weightᵀ + bias): x (…, in), weight (out, in), bias (out) or undefined. One GEMM with its epilogue.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation = Activation::none);

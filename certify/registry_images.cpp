@@ -25,10 +25,10 @@ void add_convolutions_along(std::vector<OpCase>& cases) {
 }
 
 void add_pooling(std::vector<OpCase>& cases) {
-  auto largest = [](int64_t kernel, PoolOptions options) {
+  auto largest = [](Size2d kernel, PoolOptions options) {
     return [=](Inputs in) { return max_pool2d(in[0], kernel, options); };
   };
-  auto middle = [](int64_t kernel, PoolOptions options) {
+  auto middle = [](Size2d kernel, PoolOptions options) {
     return [=](Inputs in) { return avg_pool2d(in[0], kernel, options); };
   };
   auto add = [&](const char* op, auto of) {
@@ -37,6 +37,8 @@ void add_pooling(std::vector<OpCase>& cases) {
     add_case(cases, op, "overlapping", of(2, {.stride = 1}), {{{1, 2, 4, 3}}});
     add_case(cases, op, "apart", of(2, {.stride = 3, .padding = 1}), {{{1, 2, 7, 8}}});
     add_case(cases, op, "no samples", of(2, {}), {{{0, 3, 4, 4}}});
+    PoolOptions up{.stride = {2, 3}, .padding = {1, 0}, .ceil_mode = true, .count_include_pad = false};
+    add_case(cases, op, "rounded up", of({3, 2}, up), {{{1, 2, 4, 6}}});
     add_size_case(cases, op, of(2, {}), {{{2, 3, 18, 67}}});
     add_size_case(cases, op, of(3, {.stride = 2, .padding = 1}), {{{2, 3, 17, 33}}}, "padded ");
     add_size_case(cases, op, of(3, {.stride = 1, .padding = 1}), {{{2, 2, 9, 131}}}, "overlapping ");
@@ -68,10 +70,11 @@ void add_norms(std::vector<OpCase>& cases) {
 }
 
 void add_adaptive_pooling(std::vector<OpCase>& cases) {
-  for (int64_t size : {1, 2, 3}) {
+  for (Size2d size : {Size2d(1), Size2d(2), Size2d(3), Size2d(5, 2)}) {
     auto call = [size](Inputs in) { return adaptive_avg_pool2d(in[0], size); };
-    add_case(cases, "adaptive_avg_pool2d", concat("to ", size), call, {{{2, 3, 4, 6}}});
-    add_size_case(cases, "adaptive_avg_pool2d", call, {{{2, 3, 17, 15}}}, concat("to ", size, " "));
+    std::string to = concat("to ", size.down, " x ", size.across);
+    add_case(cases, "adaptive_avg_pool2d", to, call, {{{2, 3, 4, 6}}});
+    add_size_case(cases, "adaptive_avg_pool2d", call, {{{2, 3, 17, 15}}}, to + " ");
   }
 }
 

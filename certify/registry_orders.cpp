@@ -165,6 +165,10 @@ void add_vector_products(std::vector<OpCase>& cases) {
   for (auto [a, b] : {std::pair<Shape, Shape>{{5}, {5}}, {{3, 5}, {5}}, {{5}, {5, 3}}, {{2, 3, 5}, {5}}})
     add_case(cases, "matmul", concat("of vectors ", a, b), multiply, {{a}, {b}});
   add_case(cases, "matmul", "broadcast batch", multiply, {{{2, 1, 3, 5}}, {{4, 5, 2}}});
+  auto sums = [](const char* equation) { return [=](Inputs in) { return einsum(equation, in); }; };
+  add_case(cases, "einsum", "", sums("bqhd,bkhd->bhqk"), {{{2, 3, 2, 4}}, {{2, 5, 2, 4}}});
+  add_case(cases, "einsum", "diagonal", sums("...ii,i->..."), {{{2, 3, 3}}, {{3}}});
+  add_size_case(cases, "einsum", sums("bij,bkj->bki"), {{{2, 33, 35}}, {{2, 31, 35}}});
   auto each = [](Inputs in) { return outer(in[0], in[1]); };
   add_case(cases, "outer", "", each, {{{4}}, {{3}}});
   add_size_case(cases, "outer", each, {{{33}}, {{35}}});

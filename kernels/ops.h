@@ -162,15 +162,19 @@ struct ConvArgs {
 extern Slot<OutView, View, View, View, ConvArgs> conv2d;
 extern Slot<OutView, View, View, ConvArgs> conv2d_backward_input;            ///< (dx, dy(key), w, args)
 extern Slot<OutView, OutView, View, View, ConvArgs> conv2d_backward_weight;  ///< (dw, dbias, dy(key), x, args)
+/// The last window of a dimension may reach beyond the padding, but begins before its end at the right.
 struct PoolArgs {
-  Window down, across;  ///< dilation is 1, and padding at most half of the kernel
+  Window down, across;          ///< dilation is 1, and padding at most half of the kernel
+  bool padding_counts = true;   ///< in a window's mean, as zeros; what lies beyond it never does
+  /// Means only: in the place of windows, part i of n of an extent E is from ⌊i · E / n⌋ to ⌈(i + 1) · E / n⌉.
+  bool parts = false;
 };
 /// (y, index i32, x(key), args): the largest of each window, and where in its image it lies (row · width + column). Of
 /// equal ones the first, NaN before all; what is padded is never taken.
 extern Slot<OutView, OutView, View, PoolArgs> max_pool2d;
 /// (dx, dy(key), index, args): dx is the sum of those dy whose index names the place, in the order of their windows.
 extern Slot<OutView, View, View, PoolArgs> max_pool2d_backward;
-extern Slot<OutView, View, PoolArgs> avg_pool2d;           ///< y = mean of each window of x(key), padded zeros counted
+extern Slot<OutView, View, PoolArgs> avg_pool2d;           ///< y = mean of each window of x(key)
 extern Slot<OutView, View, PoolArgs> avg_pool2d_backward;  ///< (dx, dy(key), args)
 
 // --- losses: loss is f32 (f64 for f64) with one element ---------------------------------------------------------------

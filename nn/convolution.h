@@ -9,12 +9,15 @@
 namespace shardgrad::nn {
 
 namespace detail {
-/// ±1/√(numbers that make one result), as PyTorch begins. Throws Error(input) where the channels do not divide.
-inline double conv_bound(const char* layer, int64_t in, int64_t out, int64_t groups, int64_t window) {
+/// ±1/√(numbers that make one result), as PyTorch begins. Throws Error(input) where the channels do not divide, and for
+/// a kernel without elements.
+inline double conv_bound(const char* layer, int64_t in, int64_t out, int64_t groups, Size2d kernel) {
   SG_CHECK(groups >= 1 && in % groups == 0 && out % groups == 0, layer, ": ", in, " and ", out, " channels in ", groups,
            " groups are not possible; they must divide");
-  int64_t fan_in = in / groups * window;
-  return fan_in > 0 ? 1 / std::sqrt(double(fan_in)) : 0;
+  SG_CHECK(kernel.down >= 1 && kernel.across >= 1, layer, ": a kernel of ", kernel.down, " x ", kernel.across,
+           " is not possible");
+  double fan_in = double(in / groups) * double(kernel.down) * double(kernel.across);
+  return fan_in > 0 ? 1 / std::sqrt(fan_in) : 0;
 }
 }  // namespace detail
 
@@ -26,7 +29,7 @@ class Conv2d : public Module {
 
   Conv2d(int64_t in, int64_t out, Size2d kernel, const ConvOptions& options = {}, bool with_bias = true)
       : options_(options) {
-    double bound = detail::conv_bound("Conv2d", in, out, options.groups, kernel.down * kernel.across);
+    double bound = detail::conv_bound("Conv2d", in, out, options.groups, kernel);
     weight = param("weight", {out, in / options.groups, kernel.down, kernel.across}, init::uniform(-bound, bound));
     if (with_bias) bias = param("bias", {out}, init::uniform(-bound, bound));
   }
@@ -43,7 +46,7 @@ class Conv1d : public Module {
 
   Conv1d(int64_t in, int64_t out, int64_t kernel, const ConvOptions& options = {}, bool with_bias = true)
       : options_(options) {
-    double bound = detail::conv_bound("Conv1d", in, out, options.groups, kernel);
+    double bound = detail::conv_bound("Conv1d", in, out, options.groups, {1, kernel});
     weight = param("weight", {out, in / options.groups, kernel}, init::uniform(-bound, bound));
     if (with_bias) bias = param("bias", {out}, init::uniform(-bound, bound));
   }
@@ -55,31 +58,31 @@ class Conv1d : public Module {
 
 class MaxPool2d : public Module {
  public:
-  explicit MaxPool2d(int64_t kernel, const PoolOptions& options = {}) : kernel_(kernel), options_(options) {}
+  explicit MaxPool2d(Size2d kernel, const PoolOptions& options = {}) : kernel_(kernel), options_(options) {}
   Tensor forward(const Tensor& x) { return max_pool2d(x, kernel_, options_); }
 
  private:
-  int64_t kernel_;
+  Size2d kernel_;
   PoolOptions options_;
 };
 
 class AvgPool2d : public Module {
  public:
-  explicit AvgPool2d(int64_t kernel, const PoolOptions& options = {}) : kernel_(kernel), options_(options) {}
+  explicit AvgPool2d(Size2d kernel, const PoolOptions& options = {}) : kernel_(kernel), options_(options) {}
   Tensor forward(const Tensor& x) { return avg_pool2d(x, kernel_, options_); }
 
  private:
-  int64_t kernel_;
+  Size2d kernel_;
   PoolOptions options_;
 };
 
 class AdaptiveAvgPool2d : public Module {
  public:
-  explicit AdaptiveAvgPool2d(int64_t size) : size_(size) {}
+  explicit AdaptiveAvgPool2d(Size2d size) : size_(size) {}
   Tensor forward(const Tensor& x) { return adaptive_avg_pool2d(x, size_); }
 
  private:
-  int64_t size_;
+  Size2d size_;
 };
 
 /// All dimensions but the first as one.

@@ -53,7 +53,7 @@ Tensor BatchNorm1d::forward_of_all_ranks(const Tensor& x, int64_t count) {
   BatchNormResult batch = sync_batch_norm(x, weight, bias, sum_over_ranks_, eps_);
   bool few = count < 2 && x.device() != kMeta;
   double samples = few ? batch.samples.item() : 2;
-  SG_CHECK(samples != 1, "BatchNorm1d: in training the ranks have one sample together, which has no variance; they ",
+  SG_CHECK(samples != 1, type_name(), ": in training the ranks have one sample together, which has no variance; they ",
            "need two, or none");
   if (samples > 0 && !recomputing()) update_running(batch, batch.samples / (batch.samples - 1));
   return batch.y;

@@ -74,7 +74,16 @@ void Optimizer::apply_rules(const Rules& rules) {
 
 void Optimizer::set_lr(double lr) {
   check_option(name_.c_str(), "lr", lr, lr >= 0);
+  for (Slot& slot : slots_) {
+    if (slot.own_lr && lr_ > 0) slot.lr_scale = *slot.own_lr / lr_;
+    slot.own_lr.reset();
+  }
   lr_ = lr;
+}
+
+void Optimizer::set_lr_of(size_t i, double lr) {
+  check_option(name_.c_str(), "lr", lr, lr >= 0);
+  slots_[i].own_lr = lr;
 }
 
 void Optimizer::check_dtype(size_t i) const { check_wide(name_, parameters_[i], slots_[i].owner); }
@@ -139,7 +148,7 @@ std::vector<Tensor> Optimizer::gradients() const {
 
 bool Optimizer::follows(const Piece& before, const Piece& after) const {
   const Slot &a = slots_[before.index], &b = slots_[after.index];
-  if (a.weight_decay != b.weight_decay || a.lr_scale != b.lr_scale || a.steps != b.steps) return false;
+  if (a.weight_decay != b.weight_decay || lr_of(before.index) != lr_of(after.index) || a.steps != b.steps) return false;
   if (!adjacent(before.range.values, after.range.values) || !adjacent(before.range.grad, after.range.grad))
     return false;
   const Tensor &copy_before = before.range.copy, &copy_after = after.range.copy;
@@ -158,7 +167,7 @@ Optimizer::Run Optimizer::run_of(std::span<const Piece> pieces, int64_t count, d
           flat(first.range.grad, 0, count),
           first.range.copy.defined() ? flat(first.range.copy, 0, count) : Tensor(),
           {},
-          lr_ * slot.lr_scale,
+          lr_of(first.index),
           slot.weight_decay,
           slot.steps + 1,
           grad_scale};

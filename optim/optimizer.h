@@ -59,7 +59,12 @@ class Optimizer {
   /// The gradients that a step on this rank would use, padding included; none on a rank that holds none.
   std::vector<Tensor> gradients() const;
   double lr() const { return lr_; }
+  /// Those of all parameters; each keeps its ratio to the others.
   void set_lr(double lr);
+  /// That of parameters()[i], and its weight decay. On all ranks alike.
+  double lr_of(size_t i) const { return slots_[i].own_lr.value_or(lr_ * slots_[i].lr_scale); }
+  void set_lr_of(size_t i, double lr);
+  double weight_decay_of(size_t i) const { return slots_[i].weight_decay; }
   std::span<const NamedParameter> parameters() const { return parameters_; }
 
   /// The state tensors of a parameter: "exp_avg", …
@@ -145,6 +150,7 @@ class Optimizer {
   struct Slot {
     GradSink* owner;  // who had sharded it when the optimizer was made, or null
     double weight_decay, lr_scale;
+    std::optional<double> own_lr = {};  // in the place of lr() · lr_scale
     int64_t steps = 0;
     std::vector<States> states = {};                  // one per local range; empty until allocated
     bool has_gradient = false, had_gradient = false;  // in the last step; in any

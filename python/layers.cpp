@@ -26,6 +26,20 @@ void bind_products(nb::module_& m, TensorClass& tensor) {
       m, tensor, "mm", [](const Tensor& x, const Tensor& other) { return matmul(x, other); }, "other"_a);
   def_both(
       m, tensor, "bmm", [](const Tensor& x, const Tensor& other) { return matmul(x, other); }, "other"_a);
+  m.def(
+      "einsum",
+      [](std::string_view equation, const nb::args& given) {
+        nb::object operands = given;
+        if (given.size() == 1 && (nb::isinstance<nb::list>(given[0]) || nb::isinstance<nb::tuple>(given[0])))
+          operands = given[0];
+        std::vector<Tensor> tensors;
+        for (nb::handle each : operands)
+          SG_CHECK(nb::try_cast(each, tensors.emplace_back()), "einsum: '", nb::repr(each).c_str(), "' is no tensor");
+        Wait wait;
+        return einsum(equation, tensors);
+      },
+      "equation"_a, "operands"_a,
+      "Sums of products of dimensions that have names: einsum('bij,bjk->bik', a, b) is bmm(a, b).");
   def_both(m, tensor, "outer", outer, "other"_a, "Each element with each.");
   m.def(
       "linear",
@@ -100,34 +114,57 @@ void bind_attention(nb::module_& m) {
       "Rotary positions of the query and key heads in rows qkv.");
 }
 
-void bind_images(nb::module_& m) {
-  auto conv = [&](const char* name, Tensor (*of)(const Tensor&, const Tensor&, const Tensor&, const ConvOptions&),
-                  const char* doc) {
-    m.def(
-        name,
-        [name, of](const Tensor& x, const Tensor& weight, const Maybe& bias, const Extent& stride,
-                   const Padding& padding, const Extent& dilation, int64_t groups) {
-          Size2d kernel{weight.ndim() > 1 ? weight.size(-2) : 1, weight.ndim() > 0 ? weight.size(-1) : 1};
-          if (weight.ndim() < 4) kernel.down = kernel.across;
-          return of(x, weight, or_undefined(bias), conv_options(name, kernel, stride, padding, dilation, groups));
-        },
-        "x"_a, "weight"_a, "bias"_a = nb::none(), "stride"_a = 1, "padding"_a = 0, "dilation"_a = 1, "groups"_a = 1,
-        Waits(), doc);
-  };
-  conv("conv2d", conv2d, "x (N, C, H, W), weight (O, C / groups, kernel height, kernel width).");
-  conv("conv1d", conv1d, "x (N, C, L), weight (O, C / groups, kernel).");
-  auto pool = [&](const char* name, Tensor (*of)(const Tensor&, int64_t, const PoolOptions&), const char* doc) {
-    m.def(
-        name,
-        [of](const Tensor& x, int64_t kernel, std::optional<int64_t> stride, int64_t padding) {
-          return of(x, kernel, {stride.value_or(0), padding});
-        },
-        "x"_a, "kernel_size"_a, "stride"_a = nb::none(), "padding"_a = 0, Waits(), doc);
-  };
-  pool("max_pool2d", max_pool2d, "The largest of each window; stride is the kernel's size unless given.");
-  pool("avg_pool2d", avg_pool2d, "The mean of each window, zeros at the padding.");
-  m.def("adaptive_avg_pool2d", adaptive_avg_pool2d, "x"_a, "output_size"_a, Waits(),
-        "The means of output_size parts of each image down, and across.");
+void bind_convolutions(nb::module_& m) {
+  m.def(
+      "conv2d",
+      [](const Tensor& x, const Tensor& weight, const Maybe& bias, const Extent& stride, const Padding& padding,
+         const Extent& dilation, int64_t groups) {
+        Size2d kernel = weight.ndim() == 4 ? Size2d(weight.size(2), weight.size(3)) : 1;
+        return conv2d(x, weight, or_undefined(bias),
+                      conv2d_options("conv2d", kernel, stride, padding, dilation, groups));
+      },
+      "x"_a, "weight"_a, "bias"_a = nb::none(), "stride"_a = 1, "padding"_a = 0, "dilation"_a = 1, "groups"_a = 1,
+      Waits(), "x (N, C, H, W), weight (O, C / groups, kernel height, kernel width).");
+  m.def(
+      "conv1d",
+      [](const Tensor& x, const Tensor& weight, const Maybe& bias, const Extent& stride, const Padding& padding,
+         const Extent& dilation, int64_t groups) {
+        int64_t kernel = weight.ndim() == 3 ? weight.size(2) : 1;
+        return conv1d(x, weight, or_undefined(bias),
+                      conv1d_options("conv1d", kernel, stride, padding, dilation, groups));
+      },
+      "x"_a, "weight"_a, "bias"_a = nb::none(), "stride"_a = 1, "padding"_a = 0, "dilation"_a = 1, "groups"_a = 1,
+      Waits(), "x (N, C, L), weight (O, C / groups, kernel).");
+}
+
+void bind_pooling(nb::module_& m) {
+  m.def(
+      "max_pool2d",
+      [](const Tensor& x, const Extent& kernel, const std::optional<Extent>& stride, const Extent& padding,
+         const Extent& dilation, bool ceil_mode, bool return_indices) {
+        check_max_pool("max_pool2d", dilation, return_indices);
+        return max_pool2d(x, size_of("max_pool2d", kernel),
+                          pool_options("max_pool2d", stride, padding, ceil_mode, true));
+      },
+      "x"_a, "kernel_size"_a, "stride"_a = nb::none(), "padding"_a = 0, "dilation"_a = 1, "ceil_mode"_a = false,
+      "return_indices"_a = false, Waits(), "The largest of each window; stride is the kernel's size unless given.");
+  m.def(
+      "avg_pool2d",
+      [](const Tensor& x, const Extent& kernel, const std::optional<Extent>& stride, const Extent& padding,
+         bool ceil_mode, bool count_include_pad, std::optional<int64_t> divisor_override) {
+        check_avg_pool("avg_pool2d", divisor_override);
+        return avg_pool2d(x, size_of("avg_pool2d", kernel),
+                          pool_options("avg_pool2d", stride, padding, ceil_mode, count_include_pad));
+      },
+      "x"_a, "kernel_size"_a, "stride"_a = nb::none(), "padding"_a = 0, "ceil_mode"_a = false,
+      "count_include_pad"_a = true, "divisor_override"_a = nb::none(), Waits(), "The mean of each window.");
+  m.def(
+      "adaptive_avg_pool2d",
+      [](const Tensor& x, const Places& size) {
+        return adaptive_avg_pool2d(x, places_of("adaptive_avg_pool2d", size));
+      },
+      "x"_a, "output_size"_a, Waits(),
+      "The means of output_size parts of each image down, and across; None keeps an extent.");
 }
 
 // Losses of elements.
@@ -186,7 +223,8 @@ void bind_layers(nb::module_& m, TensorClass& tensor) {
   bind_products(m, tensor);
   bind_normalisations(m);
   bind_attention(m);
-  bind_images(m);
+  bind_convolutions(m);
+  bind_pooling(m);
 }
 
 void bind_losses(nb::module_& m) {

@@ -83,25 +83,48 @@ template <class M> void bind_conv(nb::module_& m, const char* name, const char* 
           [name](M* self, int64_t in, int64_t out, const Extent& kernel, const Extent& stride, const Padding& padding,
                  const Extent& dilation, int64_t groups, bool bias) {
             if constexpr (std::is_same_v<M, nn::Conv1d>) {
-              int64_t window = side(name, kernel);
-              make(self, in, out, window, conv_options(name, window, stride, padding, dilation, groups), bias);
+              int64_t window = length_of(name, kernel);
+              make(self, in, out, window, conv1d_options(name, window, stride, padding, dilation, groups), bias);
             } else {
               Size2d window = size_of(name, kernel);
-              make(self, in, out, window, conv_options(name, window, stride, padding, dilation, groups), bias);
+              make(self, in, out, window, conv2d_options(name, window, stride, padding, dilation, groups), bias);
             }
           },
           "in_channels"_a, "out_channels"_a, "kernel_size"_a, "stride"_a = 1, "padding"_a = 0, "dilation"_a = 1,
           "groups"_a = 1, "bias"_a = true);
 }
-template <class M> void bind_pool(nb::module_& m, const char* name, const char* doc) {
-  Layer<M, Tensor>(m, name, doc)
+
+void bind_pooling(nb::module_& m) {
+  Layer<nn::MaxPool2d, Tensor>(m, "MaxPool2d", "The largest of each window.")
       .def_forward("x"_a)
       .def(
           "__init__",
-          [name](M* self, const Extent& kernel, const std::optional<Extent>& stride, const Extent& padding) {
-            make(self, side(name, kernel), PoolOptions{stride ? side(name, *stride) : 0, side(name, padding)});
+          [](nn::MaxPool2d* self, const Extent& kernel, const std::optional<Extent>& stride, const Extent& padding,
+             const Extent& dilation, bool return_indices, bool ceil_mode) {
+            check_max_pool("MaxPool2d", dilation, return_indices);
+            make(self, size_of("MaxPool2d", kernel), pool_options("MaxPool2d", stride, padding, ceil_mode, true));
           },
-          "kernel_size"_a, "stride"_a = nb::none(), "padding"_a = 0);
+          "kernel_size"_a, "stride"_a = nb::none(), "padding"_a = 0, "dilation"_a = 1, "return_indices"_a = false,
+          "ceil_mode"_a = false);
+  Layer<nn::AvgPool2d, Tensor>(m, "AvgPool2d", "The mean of each window.")
+      .def_forward("x"_a)
+      .def(
+          "__init__",
+          [](nn::AvgPool2d* self, const Extent& kernel, const std::optional<Extent>& stride, const Extent& padding,
+             bool ceil_mode, bool count_include_pad, std::optional<int64_t> divisor_override) {
+            check_avg_pool("AvgPool2d", divisor_override);
+            make(self, size_of("AvgPool2d", kernel),
+                 pool_options("AvgPool2d", stride, padding, ceil_mode, count_include_pad));
+          },
+          "kernel_size"_a, "stride"_a = nb::none(), "padding"_a = 0, "ceil_mode"_a = false,
+          "count_include_pad"_a = true, "divisor_override"_a = nb::none());
+  Layer<nn::AdaptiveAvgPool2d, Tensor>(m, "AdaptiveAvgPool2d",
+                                       "The means of so many parts of each image down, and across.")
+      .def_forward("x"_a)
+      .def(
+          "__init__",
+          [](nn::AdaptiveAvgPool2d* self, const Places& size) { make(self, places_of("AdaptiveAvgPool2d", size)); },
+          "output_size"_a);
 }
 
 template <class M> void bind_batch_norm(nb::module_& m, const char* name, const char* doc) {
@@ -202,15 +225,7 @@ void bind_nn(nb::module_& m) {
   bind_activations(m);
   bind_conv<nn::Conv2d>(m, "Conv2d", "x (N, in, H, W) to (N, out, H', W').");
   bind_conv<nn::Conv1d>(m, "Conv1d", "x (N, in, L) to (N, out, L').");
-  bind_pool<nn::MaxPool2d>(m, "MaxPool2d", "The largest of each window.");
-  bind_pool<nn::AvgPool2d>(m, "AvgPool2d", "The mean of each window.");
-  Layer<nn::AdaptiveAvgPool2d, Tensor>(m, "AdaptiveAvgPool2d",
-                                       "The means of so many parts of each image down, and across.")
-      .def_forward("x"_a)
-      .def(
-          "__init__",
-          [](nn::AdaptiveAvgPool2d* self, const Extent& size) { make(self, side("AdaptiveAvgPool2d", size)); },
-          "output_size"_a);
+  bind_pooling(m);
   bind_normalisations(m);
   bind_recurrent(m);
 }

@@ -55,6 +55,12 @@ void bind_schedules(nb::module_& m) {
   s.def("warmup", optim::warmup, "steps"_a, "after"_a);
 }
 
+Tensor tensor_of(nb::handle given) {
+  Tensor tensor;
+  SG_CHECK(nb::try_cast(given, tensor), "parameters: '", nb::repr(given).c_str(), "' is no tensor");
+  return tensor;
+}
+
 }  // namespace
 
 std::vector<NamedParameter> parameters_of(nb::handle given) {
@@ -65,9 +71,9 @@ std::vector<NamedParameter> parameters_of(nb::handle given) {
     NamedParameter parameter;
     if (nb::isinstance<nb::tuple>(each) && nb::len(each) == 2 && nb::isinstance<nb::str>(each[0])) {
       parameter.name = nb::cast<std::string>(each[0]);
-      parameter.tensor = nb::cast<Tensor>(each[1]);
+      parameter.tensor = tensor_of(each[1]);
     } else {
-      SG_CHECK(nb::try_cast(each, parameter.tensor), "parameters: '", nb::repr(each).c_str(), "' is no tensor");
+      parameter.tensor = tensor_of(each);
       parameter.name = parameter.tensor.name().empty() ? "parameter" : parameter.tensor.name();
     }
     // Of two models, one name may come twice.

@@ -20,6 +20,8 @@ using optim::Rules;
 struct Given {
   std::vector<NamedParameter> parameters;
   Rules rules;
+  double lr;
+  nb::list groups;  // the tensors of each
 };
 
 optim::Overrides overrides_of(const std::string& of, nb::dict options, double lr) {
@@ -39,36 +41,61 @@ optim::Overrides overrides_of(const std::string& of, nb::dict options, double lr
 }
 
 // Parameters, pairs of name and parameter, or groups of them as PyTorch has them: [{"params": …, "weight_decay": 0}].
-Given parameters_and_rules(nb::handle parameters, std::optional<nb::dict> rules, double lr) {
-  Given given;
-  if (rules)
-    for (auto [pattern, options] : *rules) {
-      std::string text = nb::cast<std::string>(pattern);
-      given.rules.push_back({text, overrides_of("'" + text + "'", nb::cast<nb::dict>(options), lr)});
+class Listed {
+ public:
+  explicit Listed(nb::handle parameters) {
+    for (nb::handle each : parameters) {
+      bool is_group = nb::isinstance<nb::dict>(each);
+      SG_CHECK(all_.size() == 0 || is_group == !options_.empty(),
+               "groups of parameters and parameters alone are mixed; ", "put all in groups");
+      is_group ? add_group(nb::borrow<nb::dict>(each)) : all_.append(each);
     }
-  nb::list plain;
-  std::vector<std::pair<nb::object, nb::dict>> groups;
-  for (nb::handle each : parameters) {
-    if (nb::isinstance<nb::dict>(each)) {
-      nb::dict group = nb::borrow<nb::dict>(each);
-      SG_CHECK(group.contains("params"), "a group of parameters has no 'params'");
-      nb::object listed = group["params"];
-      if (nb::isinstance<Tensor>(listed)) listed = nb::make_tuple(listed);
-      SG_CHECK(lr != 0 || !group.contains("lr"), "groups with an lr of their own need one beside them that is not 0");
-      for (nb::handle one : listed) groups.emplace_back(nb::borrow(one), group), plain.append(one);
-    } else {
-      plain.append(each);
+    if (options_.empty()) ends_.push_back(nb::len(all_));
+  }
+  // A group that is alone has the optimizer's learning rate.
+  double lr(double otherwise) const {
+    if (options_.size() != 1 || !options_[0].contains("lr")) return otherwise;
+    return nb::cast<double>(options_[0]["lr"]);
+  }
+  Given parameters_and_rules(const std::optional<nb::dict>& rules, double lr) const {
+    Given given{parameters_of(all_), {}, lr, tensors_of_groups()};
+    if (rules)
+      for (auto [pattern, options] : *rules) {
+        std::string text = nb::cast<std::string>(pattern);
+        given.rules.push_back({text, overrides_of("'" + text + "'", nb::cast<nb::dict>(options), lr)});
+      }
+    for (size_t g = 0, i = 0; g < options_.size(); ++g) {
+      SG_CHECK(lr != 0 || !options_[g].contains("lr"), "groups with an lr of their own need one beside them that is ",
+               "not 0");
+      for (; i < ends_[g]; ++i)
+        given.rules.push_back({given.parameters[i].name, overrides_of("a group of parameters", options_[g], lr)});
     }
+    return given;
   }
-  given.parameters = parameters_of(plain);
-  for (size_t i = 0; i < groups.size(); ++i) {
-    const std::string& name = given.parameters[i].name;
-    given.rules.push_back({name, overrides_of("a group of parameters", groups[i].second, lr)});
+
+ private:
+  void add_group(const nb::dict& group) {
+    SG_CHECK(group.contains("params"), "a group of parameters has no 'params'");
+    nb::object listed = group["params"];
+    if (nb::isinstance<Tensor>(listed)) listed = nb::make_tuple(listed);
+    for (nb::handle one : listed) all_.append(one);
+    ends_.push_back(nb::len(all_));
+    options_.push_back(group);
   }
-  SG_CHECK(groups.empty() || groups.size() == given.parameters.size(), "groups of parameters and parameters alone are ",
-           "mixed; put all in groups");
-  return given;
-}
+  nb::list tensors_of_groups() const {
+    nb::list groups;
+    for (size_t g = 0, i = 0; g < ends_.size(); ++g) {
+      nb::list tensors;
+      for (; i < ends_[g]; ++i) tensors.append(nb::isinstance<Tensor>(all_[i]) ? nb::object(all_[i]) : all_[i][1]);
+      groups.append(tensors);
+    }
+    return groups;
+  }
+
+  nb::list all_;
+  std::vector<size_t> ends_;  // of the groups in all_
+  std::vector<nb::dict> options_;
+};
 
 template <class O, class Options>
 void bind_optimizer(nb::module_& m, const char* name, Options (*options)(double, const nb::kwargs&), double lr,
@@ -76,13 +103,27 @@ void bind_optimizer(nb::module_& m, const char* name, Options (*options)(double,
   nb::class_<O, Optimizer>(m, name, doc)
       .def(
           "__init__",
-          [options](O* self, nb::handle parameters, double lr, std::optional<nb::dict> rules,
+          [options](nb::pointer_and_handle<O> self, nb::handle parameters, double lr, std::optional<nb::dict> rules,
                     const nb::kwargs& others) {
             enter_context();
-            Given given = parameters_and_rules(parameters, std::move(rules), lr);
-            new (self) O(std::move(given.parameters), options(lr, others), std::move(given.rules));
+            Listed listed(parameters);
+            Given given = listed.parameters_and_rules(rules, listed.lr(lr));
+            new (self.p) O(std::move(given.parameters), options(given.lr, others), std::move(given.rules));
+            nb::setattr(self.h, "_groups", given.groups);
           },
           "params"_a, "lr"_a = lr, "rules"_a = nb::none(), "options"_a);
+}
+
+// Views of the groups, made anew each time: an optimizer that held them would hold itself.
+nb::list param_groups(nb::handle self) {
+  nb::object group = nb::module_::import_("shardgrad._groups").attr("ParamGroup");
+  nb::list given = nb::borrow<nb::list>(self.attr("_groups")), groups;
+  size_t first = 0;
+  for (nb::handle params : given) {
+    groups.append(group(self, params, first, nb::len(given) == 1));
+    first += nb::len(params);
+  }
+  return groups;
 }
 
 // Takes an option out of those that are left.
@@ -181,7 +222,8 @@ optim::MuonOptions muon_options(double lr, const nb::kwargs& given) {
 }  // namespace
 
 void bind_optimizers(nb::module_& m) {
-  nb::class_<Optimizer>(m, "Optimizer", "Updates parameters by their gradients; of a sharded model this rank's part.")
+  nb::class_<Optimizer>(m, "Optimizer", nb::dynamic_attr(), nb::is_weak_referenceable(),
+                        "Updates parameters by their gradients; of a sharded model this rank's part.")
       .def(
           "step", [](Optimizer& o, double grad_scale) { o.step(grad_scale); }, "grad_scale"_a = 1., Waits(),
           "Updates every parameter that has a gradient, times grad_scale.")
@@ -189,6 +231,11 @@ void bind_optimizers(nb::module_& m) {
           "zero_grad", [](Optimizer& o, bool) { o.zero_grad(); }, "set_to_none"_a = true, Waits(),
           "Forgets the gradients, and frees their memory.")
       .def_prop_rw("lr", &Optimizer::lr, &Optimizer::set_lr)
+      .def_prop_ro("param_groups", param_groups, nb::for_getter(nb::sig("def param_groups(self) -> list[ParamGroup]")),
+                   "The groups of parameters as they were given, whose 'lr' can be set.")
+      .def("_lr_of", &Optimizer::lr_of)
+      .def("_set_lr_of", &Optimizer::set_lr_of)
+      .def("_weight_decay_of", &Optimizer::weight_decay_of)
       .def("state_dict", &Optimizer::state_dict, Waits(), "Of a model that is not sharded; see full_optim_state_dict.")
       .def(
           "load_state_dict", [](Optimizer& o, const std::map<std::string, Tensor>& state) { o.load_state_dict(state); },

@@ -1,6 +1,7 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/autocast.h>
 #include <shardgrad/autograd/ops/common.h>
+#include <shardgrad/autograd/ops/windows.h>
 #include <shardgrad/kernels/ops.h>
 
 namespace shardgrad {
@@ -17,18 +18,6 @@ struct Conv2d final : Node {
     if (dx[0].wanted()) launch(kernels::conv2d_backward_input, dy[0], dx[0].write(), dy[0], saved(1), args);
   }
 };
-
-constexpr int64_t kCounted = int64_t(1) << 31;  // kernels count positions and places in 32 bits
-
-void check_window(const char* op, const Window& window) {
-  SG_CHECK(window.kernel >= 1 && window.stride >= 1 && window.padding >= 0 && window.dilation >= 1 &&
-               std::max({window.kernel, window.padding, window.dilation}) < kCounted,
-           op, ": kernel ", window.kernel, ", stride ", window.stride, ", padding ", window.padding, " and dilation ",
-           window.dilation, " are not possible");
-}
-
-// With its padding.
-int64_t padded(int64_t extent, const Window& window) { return extent + 2 * window.padding; }
 
 void check_conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvArgs& args) {
   check_same_kind(op, x, weight);

@@ -26,16 +26,19 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options = {});
 
 struct PoolOptions {
-  int64_t stride = 0;  ///< 0: the kernel, so that windows do not overlap
-  int64_t padding = 0;
+  Size2d stride = 0;  ///< 0: the kernel, so that windows do not overlap
+  Size2d padding = 0;
+  bool ceil_mode = false;         ///< windows that the image ends in the middle of count, if they begin before its end
+  bool count_include_pad = true;  ///< of avg_pool2d: zeros at the padding are of the mean
 };
-/// The largest of each square window of x (N, C, H, W), of fewer than 2^31 places; NaN is larger than any number, and
-/// what is padded smaller. Of equal ones the first has the gradient.
-Tensor max_pool2d(const Tensor& x, int64_t kernel, const PoolOptions& options = {});
-/// The mean of each square window, zeros at the padding counted.
-Tensor avg_pool2d(const Tensor& x, int64_t kernel, const PoolOptions& options = {});
-/// The means of size · size parts of each image: row i of them goes from ⌊i · H / size⌋ to ⌈(i + 1) · H / size⌉, and
-/// columns likewise.
-Tensor adaptive_avg_pool2d(const Tensor& x, int64_t size);
+/// The largest of each window of x (N, C, H, W), of fewer than 2^31 places; NaN is larger than any number, and what is
+/// padded smaller. Of equal ones the first has the gradient.
+Tensor max_pool2d(const Tensor& x, Size2d kernel, const PoolOptions& options = {});
+/// The mean of each window.
+Tensor avg_pool2d(const Tensor& x, Size2d kernel, const PoolOptions& options = {});
+constexpr int64_t kSameExtent = -1;  ///< in the size of adaptive_avg_pool2d: the image's own
+/// The means of size.down · size.across parts of each image: row i of them goes from ⌊i · H / size.down⌋ to
+/// ⌈(i + 1) · H / size.down⌉, and columns likewise.
+Tensor adaptive_avg_pool2d(const Tensor& x, Size2d size);
 
 }  // namespace shardgrad

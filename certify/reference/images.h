@@ -124,21 +124,42 @@ inline void max_pool2d_backward(OutView dx, View dy, View index, kernels::PoolAr
   put_all(dx, sums);
 }
 
+/// Calls visit(element of y, element of x, share of it in the mean).
+template <class Visit>
+void for_each_share(const Shape& x, const Shape& y, const kernels::PoolArgs& args, const Visit& visit) {
+  auto share = [&](const Window& w, int64_t place, int64_t places, int64_t extent, int64_t i) {
+    if (args.parts) {
+      int64_t first = place * extent / places, last = ((place + 1) * extent + places - 1) / places;
+      return i >= first && i < last ? 1 / double(last - first) : 0;
+    }
+    int64_t seen = 0, counted = 0;
+    for (int64_t j = 0, at = place * w.stride - w.padding; j < w.kernel; ++j, ++at) {
+      seen += at == i;
+      bool inside = at >= 0 && at < extent, pad = at >= -w.padding && at < extent + w.padding;
+      counted += inside || (pad && args.padding_counts);
+    }
+    return seen ? 1 / double(counted) : 0;
+  };
+  for (int64_t to = 0; to < y.numel(); ++to)
+    for (int64_t r = 0; r < x[2]; ++r) {
+      double down = share(args.down, to / y[3] % y[2], y[2], x[2], r);
+      for (int64_t c = 0; c < x[3] && down != 0; ++c)
+        if (double across = share(args.across, to % y[3], y[3], x[3], c); across != 0)
+          visit(to, (to / (y[2] * y[3]) * x[2] + r) * x[3] + c, down * across);
+    }
+}
+
 inline void avg_pool2d(OutView y, View x, kernels::PoolArgs args) {
   std::vector<double> sums(size_t(y.numel()));
-  double share = 1 / double(args.down.kernel * args.across.kernel);
-  for_each_pooled(x.shape, y.shape, args, [&](int64_t to, int64_t from, int64_t) {
-    if (from >= 0) sums[size_t(to)] += share * get(x, from);
-  });
+  for_each_share(x.shape, y.shape, args,
+                 [&](int64_t to, int64_t from, double share) { sums[size_t(to)] += share * get(x, from); });
   put_all(y, sums);
 }
 
 inline void avg_pool2d_backward(OutView dx, View dy, kernels::PoolArgs args) {
   std::vector<double> sums(size_t(dx.numel()));
-  double share = 1 / double(args.down.kernel * args.across.kernel);
-  for_each_pooled(dx.shape, dy.shape, args, [&](int64_t to, int64_t from, int64_t) {
-    if (from >= 0) sums[size_t(from)] += share * get(dy, to);
-  });
+  for_each_share(dx.shape, dy.shape, args,
+                 [&](int64_t to, int64_t from, double share) { sums[size_t(from)] += share * get(dy, to); });
   put_all(dx, sums);
 }
 

@@ -25,6 +25,7 @@ struct Turns {
         turned[ndim++] = turn;
       }
     }
+    if (ndim == 0) extent[ndim++] = 1;  // of a scalar
   }
   int64_t cols() const { return extent[ndim - 1]; }
   /// The row that comes to row r. Rows are all dimensions but the last.

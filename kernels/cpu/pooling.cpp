@@ -4,21 +4,31 @@
 #include <shardgrad/kernels/cpu/loops.h>
 #include <shardgrad/kernels/cpu/parallel.h>
 #include <shardgrad/kernels/cpu/register.h>
+#include <shardgrad/kernels/pooling.h>
 #include <shardgrad/kernels/workspace.h>
 
 namespace shardgrad::cpu {
 namespace {
+
+using kernels::PoolArgs, kernels::Sight;
 
 // Images of x and of y, one for each sample and channel.
 struct Images {
   int64_t count, x_size, y_size;
   DType dtype;
   int type;
+  PoolArgs args;
   PoolTask task;
 
-  Images(const Shape& x, const Shape& y, DType of, const kernels::PoolArgs& args)
-      : count(x[0] * x[1]), x_size(x[2] * x[3]), y_size(y[2] * y[3]), dtype(of), type(int(of)) {
+  Images(const Shape& x, const Shape& y, DType of, const PoolArgs& a)
+      : count(x[0] * x[1]), x_size(x[2] * x[3]), y_size(y[2] * y[3]), dtype(of), type(int(of)), args(a) {
     task = {x[2], x[3], y[2], y[3], args.down, args.across};
+  }
+  Sight rows_of(int64_t place) const { return sight_of(args, args.down, place, task.rows, task.height); }
+  Sight columns_of(int64_t place) const { return sight_of(args, args.across, place, task.columns, task.width); }
+  /// About so many elements are read for an image.
+  int64_t work() const {
+    return x_size + y_size * std::min(args.down.kernel, task.height) * std::min(args.across.kernel, task.width);
   }
   size_t x_at(int64_t image) const { return size_t(image * x_size) * size_of(dtype); }
   size_t y_at(int64_t image) const { return size_t(image * y_size) * size_of(dtype); }
@@ -26,8 +36,7 @@ struct Images {
 
 // Calls work(image, memory) for every image, with `bytes` of memory for each thread.
 template <class Work> void for_images(const Launch& launch, const Images& all, size_t bytes, const Work& work) {
-  int64_t window = all.task.down.kernel * all.task.across.kernel;
-  int64_t worth = std::max<int64_t>(1, all.count / grain_for(all.x_size + all.y_size * window));
+  int64_t worth = std::max<int64_t>(1, all.count / grain_for(all.work()));
   int64_t parts = std::min<int64_t>(launch.threads, worth), piece = (all.count + parts - 1) / parts;
   size_t each = (bytes + 63) / 64 * 64;
   Workspace memory(kCpu, each * size_t(parts));
@@ -51,17 +60,22 @@ template <class Work> void for_tasks(const Launch& launch, const Images& all, co
 // Windows with as many elements in a row as there are places side by side, or more, are gone over one by one.
 bool one_by_one(const PoolTask& task) { return task.across.kernel >= task.columns; }
 
-// Calls visit(place, rows, columns) for each window with what it sees of an image: [first, last).
-struct Seen {
-  int64_t first, last;
-  Seen(const Window& w, int64_t place, int64_t extent)
-      : first(std::max<int64_t>(0, place * w.stride - w.padding)),
-        last(std::min(extent, place * w.stride - w.padding + w.kernel)) {}
-};
-template <class Visit> void over_windows(const PoolTask& task, const Visit& visit) {
-  for (int64_t r = 0, place = 0; r < task.rows; ++r)
-    for (int64_t c = 0; c < task.columns; ++c, ++place)
-      visit(place, Seen(task.down, r, task.height), Seen(task.across, c, task.width));
+// So are those whose means do not all divide by the same number.
+bool means_one_by_one(const Images& all) {
+  const PoolTask& task = all.task;
+  auto even = [](const Window& w, Sight first, Sight last) {
+    return first.count == w.kernel && last.count == w.kernel;
+  };
+  return one_by_one(task) || all.args.parts || !even(task.down, all.rows_of(0), all.rows_of(task.rows - 1)) ||
+         !even(task.across, all.columns_of(0), all.columns_of(task.columns - 1));
+}
+
+// Calls visit(place, rows, columns) for each window with what it sees of an image.
+template <class Visit> void over_windows(const Images& all, const Visit& visit) {
+  for (int64_t r = 0, place = 0; r < all.task.rows; ++r) {
+    Sight rows = all.rows_of(r);
+    for (int64_t c = 0; c < all.task.columns; ++c, ++place) visit(place, rows, all.columns_of(c));
+  }
 }
 
 void largest_one_by_one(const Launch& launch, const Images& all, OutView y, OutView index, View x) {
@@ -69,7 +83,7 @@ void largest_one_by_one(const Launch& launch, const Images& all, OutView y, OutV
   dispatch_floats(x.dtype, [&]<class T>() {
     for_images(launch, all, 0, [&](int64_t image, void*) {
       const T* from = x.as<T>() + image * all.x_size;
-      over_windows(all.task, [&](int64_t place, Seen rows, Seen columns) {
+      over_windows(all, [&](int64_t place, Sight rows, Sight columns) {
         int64_t at = rows.first * width + columns.first;
         auto top = convert<Compute<T>>(from[at]);
         for (int64_t r = rows.first; r < rows.last; ++r)
@@ -87,7 +101,7 @@ void largest_one_by_one(const Launch& launch, const Images& all, OutView y, OutV
   });
 }
 
-void max_pool2d(const Launch& launch, OutView y, OutView index, View x, kernels::PoolArgs args) {
+void max_pool2d(const Launch& launch, OutView y, OutView index, View x, PoolArgs args) {
   if (y.numel() == 0) return;
   Images all(x.shape, y.shape, x.dtype, args);
   if (one_by_one(all.task)) return largest_one_by_one(launch, all, y, index, x);
@@ -108,7 +122,7 @@ template <class T, class Add> void write_sums(const Images& all, T* dx, void* me
                                                                                              accumulate);
 }
 
-void max_pool2d_backward(const Launch& launch, OutView dx, View dy, View index, kernels::PoolArgs args) {
+void max_pool2d_backward(const Launch& launch, OutView dx, View dy, View index, PoolArgs args) {
   if (dx.numel() == 0) return;
   Images all(dx.shape, dy.shape, dx.dtype, args);
   dispatch_floats(dx.dtype, [&]<class T>() {
@@ -123,24 +137,23 @@ void max_pool2d_backward(const Launch& launch, OutView dx, View dy, View index, 
 }
 
 void mean_one_by_one(const Launch& launch, const Images& all, OutView y, View x) {
-  double count = double(all.task.down.kernel * all.task.across.kernel);
   dispatch_floats(x.dtype, [&]<class T>() {
     for_images(launch, all, 0, [&](int64_t image, void*) {
       const T* from = x.as<T>() + image * all.x_size;
       T* to = y.as<T>() + image * all.y_size;
-      over_windows(all.task, [&](int64_t place, Seen rows, Seen columns) {
+      over_windows(all, [&](int64_t place, Sight rows, Sight columns) {
         Runs runs{rows.last - rows.first, columns.last - columns.first, all.task.width};
         double sum = loops().channels.sum[all.type](from + rows.first * all.task.width + columns.first, runs);
-        put_sum(to[place], Compute<T>(sum / count), y.beta != 0);
+        put_sum(to[place], Compute<T>(sum / (double(rows.count) * double(columns.count))), y.beta != 0);
       });
     });
   });
 }
 
-void avg_pool2d(const Launch& launch, OutView y, View x, kernels::PoolArgs args) {
+void avg_pool2d(const Launch& launch, OutView y, View x, PoolArgs args) {
   if (y.numel() == 0) return;
   Images all(x.shape, y.shape, x.dtype, args);
-  if (one_by_one(all.task)) return mean_one_by_one(launch, all, y, x);
+  if (means_one_by_one(all)) return mean_one_by_one(launch, all, y, x);
   all.task.accumulate = y.beta != 0;
   for_tasks(launch, all, [&](int64_t i, const PoolTask& task) {
     loops().pooling.mean[all.type](y.as<char>() + all.y_at(i), x.as<char>() + all.x_at(i), task);
@@ -148,13 +161,12 @@ void avg_pool2d(const Launch& launch, OutView y, View x, kernels::PoolArgs args)
 }
 
 void share_one_by_one(const Launch& launch, const Images& all, OutView dx, View dy) {
-  int64_t count = all.task.down.kernel * all.task.across.kernel;
   dispatch_floats(dx.dtype, [&]<class T>() {
     for_images(launch, all, size_t(all.x_size) * sizeof(Compute<T>), [&](int64_t image, void* memory) {
       const T* from = dy.as<T>() + image * all.y_size;
       write_sums(all, dx.as<T>() + image * all.x_size, memory, dx.beta != 0, [&](auto* sums) {
-        over_windows(all.task, [&](int64_t place, Seen rows, Seen columns) {
-          auto each = convert<Compute<T>>(from[place]) / Compute<T>(count);
+        over_windows(all, [&](int64_t place, Sight rows, Sight columns) {
+          auto each = convert<Compute<T>>(from[place]) / Compute<T>(double(rows.count) * double(columns.count));
           for (int64_t r = rows.first; r < rows.last; ++r)
             for (int64_t c = columns.first; c < columns.last; ++c) sums[r * all.task.width + c] += each;
         });
@@ -163,10 +175,10 @@ void share_one_by_one(const Launch& launch, const Images& all, OutView dx, View 
   });
 }
 
-void avg_pool2d_backward(const Launch& launch, OutView dx, View dy, kernels::PoolArgs args) {
+void avg_pool2d_backward(const Launch& launch, OutView dx, View dy, PoolArgs args) {
   if (dx.numel() == 0) return;
   Images all(dx.shape, dy.shape, dx.dtype, args);
-  if (one_by_one(all.task)) return share_one_by_one(launch, all, dx, dy);
+  if (means_one_by_one(all)) return share_one_by_one(launch, all, dx, dy);
   all.task.accumulate = dx.beta != 0;
   for_tasks(launch, all, [&](int64_t i, const PoolTask& task) {
     loops().pooling.mean_backward[all.type](dx.as<char>() + all.x_at(i), dy.as<char>() + all.y_at(i), task);

@@ -105,7 +105,18 @@ __device__ int64_t result_of(const Windows& w, int64_t place, int64_t group, int
   return (channel * height + row) * width + w.across.to + at % w.across.places * w.across.to_step;
 }
 
-// Block (tile, group).
+// Which tile of which group a block has; along x, of whose blocks there may be more than 65535.
+struct Job {
+  int64_t group, row0, col0;
+  __device__ Job(int64_t rows, int64_t cols) {
+    int64_t across = (cols + kTile - 1) / kTile, tiles = (rows + kTile - 1) / kTile * across;
+    int64_t tile = blockIdx.x % tiles;
+    group = blockIdx.x / tiles;
+    row0 = tile / across * kTile;
+    col0 = tile % across * kTile;
+  }
+};
+
 template <class T>
 __global__ void windows_kernel(T* y, const T* x, const T* weight, const T* bias, Windows w, int height, int width,
                                bool accumulate) {
@@ -113,8 +124,8 @@ __global__ void windows_kernel(T* y, const T* x, const T* weight, const T* bias,
   __shared__ Tiles tiles;
   __shared__ Tap taps[2][Tiles::depth];
   __shared__ int64_t results[kTile];
-  int64_t across = (w.samples * w.places() + kTile - 1) / kTile, group = blockIdx.y;
-  int64_t col0 = blockIdx.x % across * kTile, row0 = blockIdx.x / across * kTile, depth = w.depth();
+  Job job(w.out, w.samples * w.places());
+  int64_t group = job.group, row0 = job.row0, col0 = job.col0, depth = w.depth();
   int thread = int(threadIdx.x), column = thread % kTile;
   Spot spot = spot_of(w, col0 + column, group);
   if (thread < kTile) results[thread] = spot.there ? result_of(w, col0 + thread, group, height, width) : -1;
@@ -150,8 +161,8 @@ template <class T>
 void windows_product(const Launch& how, OutView y, View x, View w, View bias, const Windows& windows) {
   int64_t places = windows.samples * windows.places();
   if (places == 0 || windows.out == 0) return;
-  dim3 grid(blocks_for(int64_t(blocks_for(places, kTile)) * blocks_for(windows.out, kTile), 1),
-            unsigned(windows.groups));
+  int64_t tiles = int64_t(blocks_for(places, kTile)) * blocks_for(windows.out, kTile);
+  dim3 grid(blocks_for(tiles * windows.groups, 1));
   launch<windows_kernel<T>>(how, {grid, TilesOf<T>::block}, y.as<T>(), x.as<T>(), w.as<T>(), bias.as<T>(), windows,
                             int(y.shape[2]), int(y.shape[3]), y.beta != 0);
 }
@@ -196,15 +207,15 @@ struct Source {
   int64_t grad;
 };
 
-// Block (tile, group, part): dw's tile of 64 results and 64 elements of the windows, summed over `share` places.
+// Block (tile of a group, 0, part): dw's tile of 64 results and 64 elements of the windows, summed over `share` places.
 template <class T>
 __global__ void weight_kernel(Compute<T>* partials, const T* dy, const T* x, Windows w, int64_t share) {
   using Tiles = TilesOf<T>;
   __shared__ Tiles tiles;
   __shared__ Source sources[2][Tiles::depth];
   __shared__ Tap taps[kTile];
-  int64_t across = (w.depth() + kTile - 1) / kTile, group = blockIdx.y, all = w.samples * w.places();
-  int64_t col0 = blockIdx.x % across * kTile, row0 = blockIdx.x / across * kTile;
+  Job job(w.out, w.depth());
+  int64_t group = job.group, row0 = job.row0, col0 = job.col0, all = w.samples * w.places();
   int64_t first = blockIdx.z * share, last = first + share < all ? first + share : all;
   int thread = int(threadIdx.x);
   auto source = [&](int64_t place) {
@@ -257,7 +268,7 @@ template <class T> void weight_product(const Launch& how, OutView dw, View dy, V
   int64_t share = std::max<int64_t>(1, (places + parts - 1) / parts);
   Scratch scratch(how, size_t(parts * n) * sizeof(Compute<T>));
   auto* partials = scratch.as<Compute<T>>();
-  dim3 grid(blocks_for(tiles, 1), unsigned(w.groups), unsigned(parts));
+  dim3 grid(blocks_for(tiles * w.groups, 1), 1, unsigned(parts));
   launch<weight_kernel<T>>(how, {grid, TilesOf<T>::block}, partials, dy.as<T>(), x.as<T>(), w, share);
   launch<add_parts_kernel<T>>(how, {blocks_for(n), kBlock}, dw.as<T>(), partials, n, parts, dw.beta != 0);
 }

@@ -3,9 +3,12 @@
 // and write y (dx); one operation per element of a window, and a few divisions of indices.
 
 #include <shardgrad/kernels/cuda/launch.h>
+#include <shardgrad/kernels/pooling.h>
 
 namespace shardgrad::SG_DEVICE {
 namespace {
+
+using kernels::Sight;
 
 /// A range [begin, end) of rows or columns.
 struct Span {
@@ -15,40 +18,48 @@ struct Span {
 /// An image, its windows' places and one thread's element.
 struct Pooling {
   int64_t height, width, rows, columns;
-  Window down, across;
-  Pooling(const Shape& x, const Shape& y, const kernels::PoolArgs& args)
-      : height(x[2]), width(x[3]), rows(y[2]), columns(y[3]), down(args.down), across(args.across) {}
+  kernels::PoolArgs args;
+  Pooling(const Shape& x, const Shape& y, const kernels::PoolArgs& a)
+      : height(x[2]), width(x[3]), rows(y[2]), columns(y[3]), args(a) {}
 
-  __device__ static Span seen(const Window& w, int64_t place, int64_t extent) {
-    int64_t begin = place * w.stride - w.padding, end = begin + w.kernel;
-    return {begin > 0 ? begin : 0, end < extent ? end : extent};
-  }
   /// The places whose windows see an element.
-  __device__ static Span holders(const Window& w, int64_t element, int64_t places) {
+  __device__ Span holders(const Window& w, int64_t element, int64_t places, int64_t extent) const {
+    if (args.parts) return {element * places / extent, ((element + 1) * places + extent - 1) / extent};
     int64_t last = (element + w.padding) / w.stride + 1, before = element + w.padding - w.kernel;
     return {before < 0 ? 0 : before / w.stride + 1, last < places ? last : places};
   }
-  __device__ Span seen_rows(int64_t place) const { return seen(down, place / columns % rows, height); }
-  __device__ Span seen_columns(int64_t place) const { return seen(across, place % columns, width); }
-  __device__ Span holding_rows(int64_t element) const { return holders(down, element / width % height, rows); }
-  __device__ Span holding_columns(int64_t element) const { return holders(across, element % width, columns); }
+  /// Of the row, or column, of a place.
+  __device__ Sight sight_down(int64_t row) const { return sight_of(args, args.down, row, rows, height); }
+  __device__ Sight sight_across(int64_t column) const { return sight_of(args, args.across, column, columns, width); }
+  __device__ Sight seen_rows(int64_t place) const { return sight_down(place / columns % rows); }
+  __device__ Sight seen_columns(int64_t place) const { return sight_across(place % columns); }
+  __device__ Span holding_rows(int64_t element) const {
+    return holders(args.down, element / width % height, rows, height);
+  }
+  __device__ Span holding_columns(int64_t element) const {
+    return holders(args.across, element % width, columns, width);
+  }
   /// The first element of the image that a place, or an element, belongs to.
   __device__ int64_t image_of_place(int64_t place) const { return place / (rows * columns) * height * width; }
   __device__ int64_t places_of_element(int64_t element) const { return element / (height * width) * rows * columns; }
-  __device__ int64_t elements() const { return down.kernel * across.kernel; }
 };
+
+/// By how much the mean of a place divides.
+template <class T> __device__ Compute<T> count_of(const Sight& down, const Sight& across) {
+  return Compute<T>(down.count * across.count);
+}
 
 template <class T>
 __global__ void max_pool2d_kernel(T* y, int32_t* index, const T* x, Pooling shape, int64_t n, bool accumulate,
                                   bool accumulate_index) {
   int64_t i = thread_number();
   if (i >= n) return;
-  Span down = shape.seen_rows(i), across = shape.seen_columns(i);
+  Sight down = shape.seen_rows(i), across = shape.seen_columns(i);
   x += shape.image_of_place(i);
-  int64_t at = down.begin * shape.width + across.begin;
+  int64_t at = down.first * shape.width + across.first;
   Compute<T> top = load(x + at);
-  for (int64_t r = down.begin; r < down.end; ++r)
-    for (int64_t c = across.begin; c < across.end; ++c) {
+  for (int64_t r = down.first; r < down.last; ++r)
+    for (int64_t c = across.first; c < across.last; ++c) {
       Compute<T> value = load(x + r * shape.width + c);
       if (value <= top || !(top == top)) continue;  // NaN is above all, and stays
       top = value;
@@ -77,12 +88,12 @@ __global__ void max_pool2d_backward_kernel(T* dx, const T* dy, const int32_t* in
 template <class T> __global__ void avg_pool2d_kernel(T* y, const T* x, Pooling shape, int64_t n, bool accumulate) {
   int64_t i = thread_number();
   if (i >= n) return;
-  Span down = shape.seen_rows(i), across = shape.seen_columns(i);
+  Sight down = shape.seen_rows(i), across = shape.seen_columns(i);
   x += shape.image_of_place(i);
   Compute<T> sum = 0;
-  for (int64_t r = down.begin; r < down.end; ++r)
-    for (int64_t c = across.begin; c < across.end; ++c) sum += load(x + r * shape.width + c);
-  store(y + i, sum / Compute<T>(shape.elements()), accumulate);
+  for (int64_t r = down.first; r < down.last; ++r)
+    for (int64_t c = across.first; c < across.last; ++c) sum += load(x + r * shape.width + c);
+  store(y + i, sum / count_of<T>(down, across), accumulate);
 }
 
 template <class T>
@@ -94,7 +105,7 @@ __global__ void avg_pool2d_backward_kernel(T* dx, const T* dy, Pooling shape, in
   Compute<T> sum = 0;
   for (int64_t r = down.begin; r < down.end; ++r)
     for (int64_t c = across.begin; c < across.end; ++c)
-      sum += load(dy + first + r * shape.columns + c) / Compute<T>(shape.elements());
+      sum += load(dy + first + r * shape.columns + c) / count_of<T>(shape.sight_down(r), shape.sight_across(c));
   store(dx + i, sum, accumulate);
 }
 

@@ -39,6 +39,7 @@ TEST(Flip, TurnsSeveralDimensionsAndTheirGradientBack) {
   (y * arange(6, DType::f32).view({2, 3})).sum().backward();
   EXPECT_EQ(values(x.grad()), list({5, 4, 3, 2, 1, 0}));
   EXPECT_EQ(values(flip(tensor({1, 2}), {0})), list({2, 1}));
+  EXPECT_EQ(flip(full({}, 3), {}).item(), 3);
   EXPECT_REFUSED(flip(x, {1, -1}), "flip", "-1", "given twice");
   EXPECT_REFUSED(flip(x, {2}), "flip", "no dimension 2");
 }

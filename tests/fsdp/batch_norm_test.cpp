@@ -171,10 +171,25 @@ TEST(BatchNorm, OneSampleOnAllRanksTogetherIsRefusedAndNoneMovesNothing) {
     auto norm = nn::make<nn::BatchNorm1d>(3);
     convert_sync_batchnorm(*norm, group);
     EXPECT_TRUE(contains(message_of([&] { norm(ones({group.rank(), 3})); }), "one sample together"));
+    auto images = nn::make<nn::BatchNorm2d>(3);
+    convert_sync_batchnorm(*images, group);
+    EXPECT_TRUE(contains(message_of([&] { images(ones({group.rank(), 3, 1, 1})); }), "BatchNorm2d: in training"));
     norm(ones({0, 3}));
     EXPECT_EQ(values_of(norm->running_var), std::vector<double>(3, 1));
     norm->eval();
     EXPECT_EQ(norm(ones({1, 3})).shape(), Shape({1, 3})) << "evaluation sends nothing and takes what it is given";
+  });
+}
+
+TEST(BatchNorm, AShardedModelTakesPyTorchsState) {
+  dist::run_ranks(2, [](dist::ProcessGroup& world) {
+    auto model = nn::make<Normed>();
+    auto sharded = fully_shard(*model, world);
+    auto state = full_state_dict(*sharded, false);
+    for (auto& [name, tensor] : state) tensor = full(tensor.shape(), 2);
+    state["norm.num_batches_tracked"] = full({}, 7, DType::i64);
+    load_full_state_dict(*sharded, state);
+    EXPECT_EQ(values_of(full_state_dict(*sharded, false).at("norm.running_mean"))[0], 2);
   });
 }
 

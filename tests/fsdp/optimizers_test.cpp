@@ -65,7 +65,8 @@ TEST(Optimizers, NeighboursWithLearningRatesOfTheirOwnStepAsInAPlainModel) {
         optimizer = std::make_unique<optim::AdamW>(model->named_parameters(), optim::AdamOptions{.lr = 0.02}, rules);
       else
         optimizer = std::make_unique<optim::SGD>(model->named_parameters(), optim::SgdOptions{.lr = 0.02}, rules);
-      for (int step = 0; step < 3; ++step) {
+      for (int step = 0; step < 4; ++step) {
+        if (step == 3) optimizer->set_lr_of(0, 0.05);
         int64_t begin = 12 * rank / world, end = 12 * (rank + 1) / world;
         Tensor x = rows_of_batch("x", step, begin, end, 7, DType::f64);
         mse_loss(model(x), rows_of_batch("t", step, begin, end, 5, DType::f64), 60).backward();

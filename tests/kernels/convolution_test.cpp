@@ -133,6 +133,23 @@ TEST(Convolution, TheGradientOfABiasSumsImagesOfManyPlaces) {
 }
 
 // On every path of the CPU, and where a window meets padding too: what is multiplied there is a zero.
+// A grid of CUDA's has at most 65535 blocks along all its sides but the first.
+TEST(ConvolutionSlow, HasAnyNumberOfGroups) {
+  if (test_device() == DeviceKind::sim) GTEST_SKIP() << "which takes minutes for so many blocks";
+  constexpr int64_t groups = 65537;
+  Context context;
+  Shape x{1, groups, 1, 1}, w{groups, 1, 1, 1};
+  kernels::ConvArgs args{window(1), window(1), groups};
+  Buffer in = Buffer::random(x, DType::f32, -1, 1), by = Buffer::random(w, DType::f32, -1, 1, 2);
+  Buffer y(x, DType::f32), dw(w, DType::f32), none;
+  kernel_of(kernels::conv2d, DType::f32)(2, y.poison().out(), in.in(), by.in(), none.in(), args);
+  kernel_of(kernels::conv2d_backward_weight, DType::f32)(2, dw.poison().out(), none.out(), y.in(), in.in(), args);
+  for (int64_t g = 0; g < groups; ++g) {
+    ASSERT_EQ(y.get(g), float(in.get(g) * by.get(g)));
+    ASSERT_EQ(dw.get(g), float(y.get(g) * in.get(g)));
+  }
+}
+
 TEST(Convolution, NumbersThatAreNotFiniteReachTheWindowsThatMeetThem) {
   for (const Case& c : kCases) {
     if (c.x.numel() == 0 || c.w.numel() < 2) continue;

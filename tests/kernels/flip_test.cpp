@@ -12,7 +12,8 @@ namespace {
 
 TEST(Flip, TurnsAnyDimensionsOfEveryDtypeRound) {
   for (DType dtype : kAll)
-    for (const Shape& shape : {Shape{7}, Shape{0}, Shape{1}, Shape{3, 0}, Shape{5, 33}, Shape{4, 1, 6}, Shape{3, 4, 5}})
+    for (const Shape& shape :
+         {Shape{}, Shape{7}, Shape{0}, Shape{1}, Shape{3, 0}, Shape{5, 33}, Shape{4, 1, 6}, Shape{3, 4, 5}})
       for (unsigned dims = 0; dims < 1u << shape.ndim(); ++dims)
         expect_like_reference(SG_BOTH(flip), dtype, one(shape, dtype), {1}, Buffer::random(shape, dtype, 0, 200), dims);
 }

@@ -14,8 +14,10 @@ namespace {
 struct PoolCase {
   Shape x;
   Window down, across;
-  Shape y() const { return {x[0], x[1], down.places(x[2]), across.places(x[3])}; }
-  kernels::PoolArgs args() const { return {down, across}; }
+  int64_t more = 0;  // places down, and across, whose windows reach beyond the padding
+  bool padding_counts = true;
+  Shape y() const { return {x[0], x[1], down.places(x[2]) + more, across.places(x[3]) + more}; }
+  kernels::PoolArgs args() const { return {down, across, padding_counts}; }
 };
 
 const PoolCase kCases[] = {
@@ -34,6 +36,12 @@ const PoolCase kCases[] = {
     {{1, 2, 3, 5}, {1, 100000}, {1, 100000}},  // a stride longer than the image
     {{2, 2, 9, 7}, {5, 1, 2}, {7, 1, 3}},      // overlapping windows, in the padding on both sides
     {{0, 3, 4, 4}, {2, 2}, {2, 2}},
+    {{1, 2, 1, 9}, {1025, 1, 512}, {2, 1}},    // far larger than the image
+    {{2, 2, 8, 38}, {3, 2}, {3, 2}, 1},        // with windows that the image ends in
+    {{1, 2, 8, 40}, {3, 2, 1}, {3, 2, 1}, 1},  // and the padding before
+    {{1, 2, 1, 2}, {4, 3, 1}, {3, 1}, 1},
+    {{1, 2, 9, 70}, {3, 1, 1}, {3, 1, 1}, 0, false},  // whose padding does not count
+    {{1, 2, 8, 41}, {3, 2, 1}, {4, 3, 2}, 1, false},
 };
 
 Buffer index_of(const PoolCase& each, const Buffer& x) {
@@ -57,6 +65,16 @@ void expect_pooling_like_reference(const PoolCase& each, DType dtype, const Buff
 TEST(Pooling, MatchesTheReference) {
   for (DType dtype : kFloats)
     for (const PoolCase& each : kCases) expect_pooling_like_reference(each, dtype, Buffer::random(each.x, dtype));
+}
+
+TEST(Pooling, OfPartsThatMayOverlapMatchesTheReference) {
+  for (DType dtype : kFloats)
+    for (auto [height, width, rows, columns] : {std::array<int64_t, 4>{5, 7, 3, 4}, {3, 2, 7, 5}, {9, 1, 1, 3}}) {
+      Shape x{2, 2, height, width}, y{2, 2, rows, columns};
+      kernels::PoolArgs args{{2, 1}, {2, 1}, true, true};
+      expect_like_reference(SG_BOTH(avg_pool2d), dtype, one(y, dtype), {8}, Buffer::random(x, dtype), args);
+      expect_like_reference(SG_BOTH(avg_pool2d_backward), dtype, one(x, dtype), {8}, Buffer::random(y, dtype), args);
+    }
 }
 
 TEST(Pooling, OfManyImagesHasTheSameBitsForEveryNumberOfThreads) {

@@ -121,6 +121,28 @@ TEST(Images, OnePlaceOfOneImageHasNoVarianceAndNoImagesMoveNothing) {
   EXPECT_EQ(values(norm(ones({1, 2, 1, 2}))), std::vector<double>(4, 0));
 }
 
+TEST(Images, AKernelWithoutElementsIsRefusedWhereItIsGiven) {
+  Context context;
+  EXPECT_REFUSED(nn::make<nn::Conv2d>(2, 3, 0), "Conv2d", "kernel of 0 x 0");
+  EXPECT_REFUSED((nn::make<nn::Conv2d>(2, 3, Size2d(3, -1))), "Conv2d", "kernel of 3 x -1");
+  EXPECT_REFUSED(nn::make<nn::Conv1d>(2, 3, 0), "Conv1d", "1 x 0");
+}
+
+// PyTorch's has a number that ours has no use for.
+TEST(Images, BatchNormTakesPyTorchsState) {
+  Context context;
+  auto net = nn::make<nn::Sequential>();
+  net->add<nn::BatchNorm2d>(2).add<nn::ReLU>();
+  nn::StateDict state;
+  for (auto& [name, tensor] : net->state_dict()) state[name] = full(tensor.shape(), 3);
+  state["0.num_batches_tracked"] = full({}, 7, DType::i64);
+  net->load_state_dict(state);
+  EXPECT_EQ(values(net->state_dict().at("0.running_var")), (std::vector<double>{3, 3}));
+  EXPECT_FALSE(net->state_dict().contains("0.num_batches_tracked"));
+  state["1.num_batches_tracked"] = full({}, 7, DType::i64);
+  EXPECT_REFUSED(net->load_state_dict(state), "unknown: '1.num_batches_tracked'");
+}
+
 TEST(Images, AdaptivePoolingMakesOneNumberOfEachChannel) {
   Context context;
   auto pool = nn::make<nn::AdaptiveAvgPool2d>(1);

@@ -174,6 +174,42 @@ TEST(Optimizer, SetLrActsFromTheNextStep) {
   EXPECT_THROW(optimizer.set_lr(-1), Error);
 }
 
+TEST(Optimizer, AParameterHasALearningRateOfItsOwnOnceItIsSet) {
+  Context context;
+  Tensor a = parameter({0}), b = parameter({0});
+  optim::SGD optimizer({{"a", a}, {"b", b}}, {.lr = 1, .weight_decay = 0}, {{"b", {.lr_scale = 0.5}}});
+  for (Tensor each : {a, b}) each.set_grad(ones({1}));
+  EXPECT_EQ(optimizer.lr_of(0), 1);
+  EXPECT_EQ(optimizer.lr_of(1), 0.5);
+  optimizer.set_lr_of(1, 4);
+  optimizer.step();
+  EXPECT_EQ(a.item(), -1);
+  EXPECT_EQ(b.item(), -4);
+  optimizer.set_lr(0.5);  // the ratio stays
+  optimizer.step();
+  EXPECT_EQ(a.item(), -1.5);
+  EXPECT_EQ(b.item(), -6);
+  optimizer.set_lr(0);  // where a schedule begins, which may set each rate
+  optimizer.set_lr_of(1, 1);
+  optimizer.step();
+  EXPECT_EQ(a.item(), -1.5);
+  EXPECT_EQ(b.item(), -7);
+  EXPECT_THROW(optimizer.set_lr_of(0, -1), Error);
+  EXPECT_EQ(optimizer.weight_decay_of(0), 0);
+}
+
+// Neighbours in memory, which one kernel would update.
+TEST(Optimizer, NeighboursWithOneLearningRateEachAreUpdatedApart) {
+  Context context;
+  Tensor both = zeros({2}), a = both.rows(0, 1).detach(), b = both.rows(1, 2).detach(), grad = ones({2});
+  a.set_requires_grad(), b.set_requires_grad();
+  optim::SGD optimizer({{"a", a}, {"b", b}}, {.lr = 1});
+  a.set_grad(grad.rows(0, 1)), b.set_grad(grad.rows(1, 2));
+  optimizer.set_lr_of(1, 3);
+  optimizer.step();
+  EXPECT_EQ(both.to_vector<float>(), (std::vector<float>{-1, -3}));
+}
+
 TEST(Optimizer, ZeroGradFreesTheMemory) {
   Context context;
   Tensor a = parameter({1, 2, 3});

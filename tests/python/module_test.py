@@ -268,7 +268,7 @@ def test_words_of_layers():
     assert nn.Conv2d(1, 2, (3, 5), padding=(1, 2), stride=(2, 1))(sg.ones(1, 1, 6, 6)).shape == (1, 2, 3, 6)
     assert sg.nn.functional.conv2d(sg.ones(1, 1, 6, 6), sg.ones(2, 1, 3, 5), stride=(1, 2), padding="valid").shape == (1, 2, 4, 1)
     assert sg.nn.functional.conv1d(sg.ones(1, 1, 6), sg.ones(2, 1, 3), padding="same").shape == (1, 2, 6)
-    for wrong in (lambda: nn.Conv2d(1, 1, (3, 5, 7)), lambda: nn.Conv1d(1, 1, (3, 5)), lambda: nn.Conv2d(1, 1, 2, padding="same"), lambda: nn.LayerNorm((2, 3)),
+    for wrong in (lambda: nn.Conv2d(1, 1, (3, 5, 7)), lambda: nn.Conv1d(1, 1, (3, 5)), lambda: nn.Conv2d(2, 3, 0), lambda: nn.Conv2d(1, 1, 2, padding="same"), lambda: nn.LayerNorm((2, 3)),
                   lambda: nn.Linear(2, 2, activation="elu")):
         with pytest.raises(sg.InputError):
             wrong()
@@ -333,3 +333,42 @@ def test_layers_and_losses_are_called_as_in_pytorch():
     assert F.kl_div(F.log_softmax(x, -1), target, reduction="batchmean").item() == pytest.approx(sums.item() / 4)
     assert x.index_put((sg.tensor([1, 3]),), sg.zeros(2, 6))[1].tolist() == [0.] * 6
     assert x.norm(dim=1).tolist() == pytest.approx([sum(v * v for v in row) ** 0.5 for row in x.tolist()], rel=1e-5)
+
+
+def test_windows_of_pooling_are_pytorchs():
+    F, x = nn.functional, sg.arange(24, dtype=sg.float32).reshape(1, 1, 4, 6)
+    assert F.max_pool2d(x, (2, 3)).flatten().tolist() == [8, 11, 20, 23]
+    assert F.avg_pool2d(x, [1, 3], stride=(3, 1)).shape == (1, 1, 2, 4)
+    assert nn.MaxPool2d((2, 4), (2, 5), (0, 2))(x).flatten().tolist() == [7, 11, 19, 23]
+    assert F.max_pool2d(x, 4, ceil_mode=True).flatten().tolist() == [21, 23]
+    assert nn.MaxPool2d(4, ceil_mode=True)(x).flatten().tolist() == [21, 23]
+    assert F.avg_pool2d(x, 4, 3, 1, False, False).flatten().tolist() == nn.AvgPool2d(4, 3, 1, count_include_pad=False)(x).flatten().tolist() == [7, 9.5]
+    assert F.max_pool2d(x, 2, 2, 0, 1).shape == (1, 1, 2, 3)
+    assert F.adaptive_avg_pool2d(x, (2, 3)).flatten().tolist() == [3.5, 5.5, 7.5, 15.5, 17.5, 19.5]
+    assert F.adaptive_avg_pool2d(x, (None, 1)).flatten().tolist() == nn.AdaptiveAvgPool2d((None, 1))(x).flatten().tolist() == [2.5, 8.5, 14.5, 20.5]
+    for wrong, said in ((lambda: F.max_pool2d(x, 2, stride=0), "max_pool2d: stride 0"), (lambda: nn.AvgPool2d(2, (1, 0)), "AvgPool2d: stride 0"),
+                        (lambda: F.max_pool2d(x, 2, dilation=2), "max_pool2d: dilation=\\(2, 2\\)"), (lambda: nn.MaxPool2d(2, dilation=(1, 3)), "MaxPool2d: dilation=\\(1, 3\\)"),
+                        (lambda: F.max_pool2d(x, 2, return_indices=True), "return_indices"), (lambda: nn.AvgPool2d(2, divisor_override=3), "divisor_override"),
+                        (lambda: F.adaptive_avg_pool2d(x, (1, 2, 3)), "output_size"), (lambda: F.adaptive_avg_pool2d(x, -1), "size of -1"),
+                        (lambda: F.max_pool2d(x, (2, 2, 2)), "max_pool2d"), (lambda: F.max_pool2d(x, 2**62), "kernel 4611686018427387904")):
+        with pytest.raises(sg.InputError, match=said):
+            wrong()
+
+
+def test_windows_of_lines_are_one_number():
+    x, w = sg.ones(1, 1, 9), sg.ones(1, 1, 3)
+    assert nn.functional.conv1d(x, w, stride=[2], padding=(1,), dilation=(1,)).shape == nn.Conv1d(1, 1, (3,), stride=(2,), padding=[1])(x).shape == (1, 1, 5)
+    for wrong in (lambda: nn.functional.conv1d(x, w, stride=(2, 1)), lambda: nn.functional.conv1d(x, w, padding=(1, 0)),
+                  lambda: nn.functional.conv1d(x, w, dilation=[2, 1]), lambda: nn.Conv1d(1, 1, 3, stride=(2, 1)),
+                  lambda: nn.Conv1d(1, 1, 3, padding=(1, 1)), lambda: nn.Conv1d(1, 1, 3, dilation=(1, 1)), lambda: nn.functional.conv1d(x, w, stride=[])):
+        with pytest.raises(sg.InputError, match="(?i)conv1d: .* are one number, got"):
+            wrong()
+
+
+def test_pytorchs_state_of_a_batch_norm_is_taken():
+    model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2))
+    state = {name: sg.full(tensor.shape, 2.) for name, tensor in model.state_dict().items()}
+    model.load_state_dict(state | {"1.num_batches_tracked": sg.tensor(5)})
+    assert model[1].running_var.tolist() == [2, 2] and "1.num_batches_tracked" not in model.state_dict()
+    with pytest.raises(sg.InputError, match="unknown: '0.num_batches_tracked'"):
+        model.load_state_dict(state | {"0.num_batches_tracked": sg.tensor(5)})

@@ -443,7 +443,7 @@ def test_optimizers_take_a_tensor_as_a_group():
     optimizer.step()
     assert w.tolist() == [0.5, 0.5]
     with pytest.raises(sg.InputError, match="not 0"):
-        sg.optim.SGD([{"params": w, "lr": 0.5}], lr=0.)
+        sg.optim.SGD([{"params": w, "lr": 0.5}, {"params": sg.ones(1, requires_grad=True)}], lr=0.)
     w.data -= 0.5
     assert w.tolist() == [0, 0]
     w.data = sg.ones(2)

@@ -190,3 +190,19 @@ def test_copies_and_pickles():
     assert pickle.loads(pickle.dumps(x)).tolist() == [1, 2]
     w = pickle.loads(pickle.dumps(sg.ones(2, 3, dtype=sg.bfloat16, requires_grad=True)))
     assert w.requires_grad and w.dtype == sg.bfloat16 and w.shape == (2, 3)
+
+
+def test_a_scalar_has_no_order_to_turn():
+    assert sg.flip(sg.tensor(3.), []).item() == sg.tensor(3.).flip(()).item() == 3
+
+
+def test_einsum():
+    a, b = sg.randn(2, 3, 4), sg.randn(2, 4, 5)
+    assert sg.einsum("bij,bjk->bik", a, b).tolist() == sg.einsum("bij,bjk->bik", [a, b]).tolist() == (a @ b).tolist()
+    x = a.numpy()
+    assert np.allclose(sg.einsum("...ij->...ji", a).numpy(), np.einsum("...ij->...ji", x))
+    assert np.allclose(sg.einsum("bij,bij", a, a).item(), np.einsum("bij,bij", x, x))
+    with pytest.raises(sg.InputError, match="einsum: '3' is no tensor"):
+        sg.einsum("i", 3)
+    with pytest.raises(sg.InputError, match="einsum: 'ij' names 2 dimensions of operand 0"):
+        sg.einsum("ij", a)

@@ -3,7 +3,7 @@
 //
 //     part 0:  · b d        part 1:  a c ·        a window of 3 at place c sees part 0 [c], part 1 [c], part 0 [c + 1]
 //
-// A ring keeps as many rows as a window is high.
+// A ring keeps as many rows as a window sees.
 
 #include <shardgrad/kernels/cpu/isa/pairs.h>
 #include <shardgrad/kernels/cpu/isa/tables.h>
@@ -22,6 +22,7 @@ template <class T> struct Ring {
   const PoolTask& task;
   int64_t stride, part, padding;
   int64_t covered, kept;  // elements of a padded row that windows see; of these, those of the image
+  int64_t held;           // rows of the image that a window sees at most
   S *line, *rows;
 
   explicit Ring(const PoolTask& t)
@@ -31,13 +32,14 @@ template <class T> struct Ring {
         padding(t.across.padding),
         covered((t.columns - 1) * stride + t.across.kernel),
         kept(smaller(t.width, covered - padding)),
+        held(smaller(t.down.kernel, t.height)),
         line(static_cast<S*>(t.workspace)),
         rows(line + line_length()) {}
 
   static int64_t whole(int64_t n) { return (n + width - 1) / width * width; }
   int64_t line_length() const { return whole(covered) + 2 * width; }
-  size_t bytes() const { return size_t(line_length() + task.down.kernel * stride * part) * sizeof(S); }
-  S* row(int64_t r) const { return rows + r % task.down.kernel * stride * part; }
+  size_t bytes() const { return size_t(line_length() + held * stride * part) * sizeof(S); }
+  S* row(int64_t r) const { return rows + r % held * stride * part; }
 
   // The rows of the image that the windows of a row of places see: [first, end).
   int64_t first(int64_t place) const { return larger(0, place * task.down.stride - task.down.padding); }
@@ -177,7 +179,7 @@ template <class T> void largest(void* y_, int32_t* index, const void* x, const P
 }
 
 template <class T> VectorOf<T> window_size(const PoolTask& task) {
-  return splat<VectorOf<T>>(ScalarOf<T>(task.down.kernel * task.across.kernel));
+  return splat<VectorOf<T>>(ScalarOf<T>(double(task.down.kernel) * double(task.across.kernel)));
 }
 
 template <class T> void mean(void* y_, const void* x, const PoolTask& task) {

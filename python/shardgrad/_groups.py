@@ -1,0 +1,45 @@
+"""An optimizer's groups of parameters, as PyTorch's programs read and set them."""
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+from ._core import InputError
+
+
+class ParamGroup(MutableMapping[str, Any]):
+    """Parameters that were given together: 'params', 'lr', which can be set, and 'weight_decay'."""
+
+    def __init__(self, optimizer: Any, params: list, first: int, alone: bool):
+        self._optimizer, self._params, self._alone = optimizer, params, alone
+        self._places = range(first, first + len(params))
+
+    def __getitem__(self, option: str) -> Any:
+        if option == "params":
+            return self._params
+        if option not in tuple(self):
+            raise KeyError(option)
+        if option == "lr" and (self._alone or not self._params):
+            return self._optimizer.lr
+        of = self._optimizer._lr_of if option == "lr" else self._optimizer._weight_decay_of
+        return of(self._places[0])
+
+    def __setitem__(self, option: str, value: Any) -> None:
+        if option != "lr":
+            raise InputError(f"a group of parameters: '{option}' cannot be set, only 'lr'; make the optimizer anew")
+        if self._alone:
+            self._optimizer.lr = value
+        else:
+            for place in self._places:
+                self._optimizer._set_lr_of(place, value)
+
+    def __delitem__(self, option: str) -> None:
+        raise InputError(f"a group of parameters keeps its '{option}'")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("params", "lr", "weight_decay") if self._params else ("params", "lr"))
+
+    def __len__(self) -> int:
+        return len(tuple(iter(self)))
+
+    def __repr__(self) -> str:
+        return f"ParamGroup({dict(self)})"

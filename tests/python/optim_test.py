@@ -1,0 +1,115 @@
+"""Optimizers: what they are given, and their groups of parameters as PyTorch's programs use them."""
+
+import weakref
+
+import pytest
+import shardgrad as sg
+from shardgrad import nn, optim
+
+
+def made(*shapes):
+    return [sg.zeros(*shape, requires_grad=True) for shape in shapes]
+
+
+def stepped(optimizer, *parameters):
+    for each in parameters:
+        each.grad = sg.ones(*each.shape)
+    optimizer.step()
+    return [each.flatten()[0].item() for each in parameters]
+
+
+def test_what_is_no_parameter_is_refused_with_its_name_too():
+    for given in [("a", nn.Parameter(sg.ones(1)))], [nn.Parameter(sg.ones(1))], [("a", 3)], [{"params": [("a", 3)]}]:
+        with pytest.raises(sg.InputError, match="parameters: '.*' is no tensor"):
+            optim.AdamW(given)
+    w, = made((2,))
+    with pytest.raises(sg.InputError, match="mixed"):
+        optim.SGD([w, {"params": [w]}])
+    with pytest.raises(sg.InputError, match="mixed"):
+        optim.SGD([{"params": [w]}, w])
+
+
+def test_the_rate_of_the_only_group_is_the_optimizers():
+    w, = made((2,))
+    for given, lr in ([w], 0.25), ([("w", w)], 0.25), ([{"params": [w]}], 0.25), ([{"params": w, "lr": 0.5}], 0.5):
+        optimizer = optim.SGD(given, lr=0.25)
+        group, = optimizer.param_groups
+        assert group["lr"] == optimizer.lr == lr
+        assert len(group["params"]) == 1 and group["params"][0] is w
+        group["lr"] = 0.125
+        assert optimizer.lr == 0.125 == optimizer.param_groups[0]["lr"]
+        optimizer.lr = 2
+        assert group["lr"] == 2
+
+
+def test_each_group_has_a_rate_of_its_own():
+    a, b, c = made((2,), (2,), (2,))
+    optimizer = optim.SGD([{"params": [a, b], "weight_decay": 0.5}, {"params": iter([c]), "lr": 0.5}], lr=0.25)
+    first, second = optimizer.param_groups
+    assert (first["lr"], first["weight_decay"], second["lr"], second["weight_decay"]) == (0.25, 0.5, 0.5, 0)
+    assert [x is y for x, y in zip(first["params"] + second["params"], (a, b, c))] == [True] * 3
+    for group in optimizer.param_groups:
+        group["lr"] *= 2
+    assert optimizer.lr == 0.25
+    with sg.no_grad():
+        assert stepped(optimizer, a, b, c) == [-0.5, -0.5, -1]
+    optimizer.lr = 0.125  # each keeps its ratio
+    assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.5]
+
+
+def test_a_loop_of_pytorchs_sets_every_rate():
+    a, b = made((2,), (2,))
+    optimizer = optim.SGD([{"params": [a]}, {"params": [b]}], lr=0.)
+    for lr in 0.5, 0.25:
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        found = stepped(optimizer, a, b)
+    assert found == [-0.75, -0.75]
+
+
+def test_a_group_is_as_a_dict():
+    w, = made((2,))
+    group = optim.AdamW([w], lr=0.25, weight_decay=0.5).param_groups[0]
+    assert list(group) == ["params", "lr", "weight_decay"] and len(group) == 3 and "lr" in group and "betas" not in group
+    assert group.get("betas") is None and dict(group)["weight_decay"] == 0.5 and "'lr': 0.25" in repr(group)
+    with pytest.raises(KeyError, match="betas"):
+        group["betas"]
+    for wrong in (lambda: group.__setitem__("weight_decay", 0), lambda: group.pop("lr"), lambda: group.update(lr=-1)):
+        with pytest.raises(sg.InputError):
+            wrong()
+    empty, other = optim.SGD([{"params": []}, {"params": [w]}], lr=0.25).param_groups
+    empty["lr"] = 7
+    assert other["lr"] == 0.25 and list(empty) == ["params", "lr"]
+
+
+def test_an_optimizer_with_groups_is_freed():
+    w, = made((2,))
+    optimizer = optim.SGD([w])
+    groups, gone = optimizer.param_groups, weakref.ref(optimizer)
+    del optimizer
+    assert gone() is not None, "they hold it"
+    del groups
+    assert gone() is None
+
+
+def test_groups_of_a_sharded_model(ranks):
+    ended = ranks(2, """
+        import shardgrad as sg
+        from shardgrad import nn, optim
+        world = sg.dist.init()
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        sharded = sg.fully_shard(model, strategy="zero3")
+        optimizer = optim.SGD([{"params": model[0].parameters()}, {"params": model[1].parameters(), "lr": 0.5}], lr=0.25)
+        before = sharded.full_state_dict(rank0_only=False)
+        before = {name: tensor.clone() for name, tensor in before.items()}
+        optimizer.param_groups[0]["lr"] = 0.
+        model(sg.ones(2, 4)).sum().backward()
+        optimizer.step()
+        after = sharded.full_state_dict(rank0_only=False)
+        changed = [name for name in sorted(before) if before[name].tolist() != after[name].tolist()]
+        assert changed == ["1.bias", "1.weight"], changed
+        moved = before["1.bias"] - after["1.bias"]  # of 2 rows on each of 2 ranks, times 0.5
+        assert (moved - 2).abs().max().item() < 1e-6, moved
+        print("right")
+    """)
+    assert ended.out.count("right") == 2, ended
