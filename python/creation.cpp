@@ -105,13 +105,16 @@ Tensor arange_of(nb::args given, Dtype dtype, const DeviceName& device) {
   return arange(numbers[0], numbers[1], numbers[2], options_of(dtype, device, whole ? DType::i64 : DType::f32));
 }
 
-void bind_random(nb::module_& m) {
+void bind_threads(nb::module_& m) {
   m.def(
       "set_num_threads", [](int threads) { enter_context(), context().set_threads(threads); }, "threads"_a,
       "Of this rank's computations from now on. Without it: OMP_NUM_THREADS, or all cores that it may use.");
   m.def(
       "get_num_threads", [] { return enter_context(), context().threads(); },
       "How many threads this rank computes with.");
+}
+
+void bind_random(nb::module_& m) {
   m.def("manual_seed", manual_seed, "seed"_a, Waits(),
         "Random numbers follow from it from now on. On several ranks all give the same, and draw the same numbers.");
   def_drawn(
@@ -153,6 +156,7 @@ void bind_creation(nb::module_& m) {
   bind_filled(m);
   m.def("arange", arange_of, "numbers"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(),
         "arange(end), arange(start, end) or arange(start, end, step).");
+  bind_threads(m);
   bind_random(m);
 }
 

@@ -24,16 +24,23 @@ struct Given {
   nb::list groups;  // the tensors of each
 };
 
+double number_of(const std::string& of, const std::string& option, nb::handle given) {
+  double number = 0;
+  SG_CHECK(nb::try_cast(given, number), "options of ", of, ": ", option, "=", nb::repr(given).c_str(),
+           " is not possible");
+  return number;
+}
+
 optim::Overrides overrides_of(const std::string& of, nb::dict options, double lr) {
   optim::Overrides overrides;
   for (auto [key, value] : options) {
     std::string option = nb::cast<std::string>(key);
     if (option == "weight_decay")
-      overrides.weight_decay = nb::cast<double>(value);
+      overrides.weight_decay = number_of(of, option, value);
     else if (option == "lr_scale")
-      overrides.lr_scale = nb::cast<double>(value);
+      overrides.lr_scale = number_of(of, option, value);
     else if (option == "lr")
-      overrides.lr_scale = nb::cast<double>(value) / lr;
+      overrides.lr_scale = number_of(of, option, value) / lr;
     else
       SG_CHECK(option == "params", "options of ", of, ": '", option, "' is none of lr, lr_scale, weight_decay");
   }
@@ -55,7 +62,7 @@ class Listed {
   // A group that is alone has the optimizer's learning rate.
   double lr(double otherwise) const {
     if (options_.size() != 1 || !options_[0].contains("lr")) return otherwise;
-    return nb::cast<double>(options_[0]["lr"]);
+    return number_of("a group of parameters", "lr", options_[0]["lr"]);
   }
   Given parameters_and_rules(const std::optional<nb::dict>& rules, double lr) const {
     Given given{parameters_of(all_), {}, lr, tensors_of_groups()};

@@ -72,6 +72,8 @@ def mended(text):
         text = re.sub(r"(def (?:__i\w+__|(?:add|sub|mul|div)_)\(.*\) -> )object:", r"\1Tensor:", text)  # the object itself
         text = re.sub(r"-> (?:shardgrad\._core\.)?Tensor \| object", "-> typing.Any", text)
     text = with_results_of_calls(text)
+    if "list[ParamGroup]" in text:
+        text = "from shardgrad._groups import ParamGroup\n" + text
     return "import typing\n" + text if "typing.Any" in text else text
 
 

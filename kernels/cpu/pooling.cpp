@@ -1,5 +1,7 @@
 // Largest and mean of the windows of images, each image of one thread: of many windows side by side (isa/pooling.cpp).
 
+#include <vector>
+
 #include <shardgrad/kernels/cpu/element.h>
 #include <shardgrad/kernels/cpu/loops.h>
 #include <shardgrad/kernels/cpu/parallel.h>
@@ -70,24 +72,41 @@ bool means_one_by_one(const Images& all) {
          !even(task.across, all.columns_of(0), all.columns_of(task.columns - 1));
 }
 
-// Calls visit(place, rows, columns) for each window with what it sees of an image.
-template <class Visit> void over_windows(const Images& all, const Visit& visit) {
+// Calls visit(place, rows, columns) for each window with what it sees of an image, of columns as they were made for
+// all.
+using Columns = std::vector<Sight>;
+Columns columns_of(const Images& all) {
+  Columns columns;
+  for (int64_t c = 0; c < all.task.columns; ++c) columns.push_back(all.columns_of(c));
+  return columns;
+}
+template <class Visit> void over_windows(const Images& all, const Columns& columns, const Visit& visit) {
   for (int64_t r = 0, place = 0; r < all.task.rows; ++r) {
     Sight rows = all.rows_of(r);
-    for (int64_t c = 0; c < all.task.columns; ++c, ++place) visit(place, rows, all.columns_of(c));
+    for (const Sight& each : columns) visit(place++, rows, each);
   }
+}
+
+// In f64. Few elements are not worth a call.
+template <class T> double sum_of(const T* x, const Runs& runs) {
+  if (runs.count * runs.length > 32) return loops().channels.sum[int(dtype_of<T>)](x, runs);
+  double sum = 0;
+  for (int64_t r = 0; r < runs.count; ++r)
+    for (int64_t c = 0; c < runs.length; ++c) sum += double(convert<Compute<T>>(x[r * runs.stride + c]));
+  return sum;
 }
 
 void largest_one_by_one(const Launch& launch, const Images& all, OutView y, OutView index, View x) {
   int64_t width = all.task.width;
+  Columns columns = columns_of(all);
   dispatch_floats(x.dtype, [&]<class T>() {
     for_images(launch, all, 0, [&](int64_t image, void*) {
       const T* from = x.as<T>() + image * all.x_size;
-      over_windows(all, [&](int64_t place, Sight rows, Sight columns) {
-        int64_t at = rows.first * width + columns.first;
+      over_windows(all, columns, [&](int64_t place, Sight rows, Sight cols) {
+        int64_t at = rows.first * width + cols.first;
         auto top = convert<Compute<T>>(from[at]);
         for (int64_t r = rows.first; r < rows.last; ++r)
-          for (int64_t i = r * width + columns.first; i < r * width + columns.last; ++i) {
+          for (int64_t i = r * width + cols.first; i < r * width + cols.last; ++i) {
             auto value = convert<Compute<T>>(from[i]);
             if (value <= top || top != top) continue;  // NaN is above all, and stays
             top = value;
@@ -137,14 +156,15 @@ void max_pool2d_backward(const Launch& launch, OutView dx, View dy, View index, 
 }
 
 void mean_one_by_one(const Launch& launch, const Images& all, OutView y, View x) {
+  Columns columns = columns_of(all);
   dispatch_floats(x.dtype, [&]<class T>() {
     for_images(launch, all, 0, [&](int64_t image, void*) {
       const T* from = x.as<T>() + image * all.x_size;
       T* to = y.as<T>() + image * all.y_size;
-      over_windows(all, [&](int64_t place, Sight rows, Sight columns) {
-        Runs runs{rows.last - rows.first, columns.last - columns.first, all.task.width};
-        double sum = loops().channels.sum[all.type](from + rows.first * all.task.width + columns.first, runs);
-        put_sum(to[place], Compute<T>(sum / (double(rows.count) * double(columns.count))), y.beta != 0);
+      over_windows(all, columns, [&](int64_t place, Sight rows, Sight cols) {
+        Runs runs{rows.last - rows.first, cols.last - cols.first, all.task.width};
+        double sum = sum_of(from + rows.first * all.task.width + cols.first, runs);
+        put_sum(to[place], Compute<T>(sum / (double(rows.count) * double(cols.count))), y.beta != 0);
       });
     });
   });
@@ -161,14 +181,15 @@ void avg_pool2d(const Launch& launch, OutView y, View x, PoolArgs args) {
 }
 
 void share_one_by_one(const Launch& launch, const Images& all, OutView dx, View dy) {
+  Columns columns = columns_of(all);
   dispatch_floats(dx.dtype, [&]<class T>() {
     for_images(launch, all, size_t(all.x_size) * sizeof(Compute<T>), [&](int64_t image, void* memory) {
       const T* from = dy.as<T>() + image * all.y_size;
       write_sums(all, dx.as<T>() + image * all.x_size, memory, dx.beta != 0, [&](auto* sums) {
-        over_windows(all, [&](int64_t place, Sight rows, Sight columns) {
-          auto each = convert<Compute<T>>(from[place]) / Compute<T>(double(rows.count) * double(columns.count));
+        over_windows(all, columns, [&](int64_t place, Sight rows, Sight cols) {
+          auto each = convert<Compute<T>>(from[place]) / Compute<T>(double(rows.count) * double(cols.count));
           for (int64_t r = rows.first; r < rows.last; ++r)
-            for (int64_t c = columns.first; c < columns.last; ++c) sums[r * all.task.width + c] += each;
+            for (int64_t c = cols.first; c < cols.last; ++c) sums[r * all.task.width + c] += each;
         });
       });
     });

@@ -111,9 +111,7 @@ struct Job {
   __device__ Job(int64_t rows, int64_t cols) {
     int64_t across = (cols + kTile - 1) / kTile, tiles = (rows + kTile - 1) / kTile * across;
     int64_t tile = blockIdx.x % tiles;
-    group = blockIdx.x / tiles;
-    row0 = tile / across * kTile;
-    col0 = tile % across * kTile;
+    group = blockIdx.x / tiles, row0 = tile / across * kTile, col0 = tile % across * kTile;
   }
 };
 

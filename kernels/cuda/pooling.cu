@@ -103,9 +103,11 @@ __global__ void avg_pool2d_backward_kernel(T* dx, const T* dy, Pooling shape, in
   Span down = shape.holding_rows(i), across = shape.holding_columns(i);
   int64_t first = shape.places_of_element(i);
   Compute<T> sum = 0;
-  for (int64_t r = down.begin; r < down.end; ++r)
+  for (int64_t r = down.begin; r < down.end; ++r) {
+    Sight rows = shape.sight_down(r);
     for (int64_t c = across.begin; c < across.end; ++c)
-      sum += load(dy + first + r * shape.columns + c) / count_of<T>(shape.sight_down(r), shape.sight_across(c));
+      sum += load(dy + first + r * shape.columns + c) / count_of<T>(rows, shape.sight_across(c));
+  }
   store(dx + i, sum, accumulate);
 }
 

@@ -181,18 +181,6 @@ TEST(BatchNorm, OneSampleOnAllRanksTogetherIsRefusedAndNoneMovesNothing) {
   });
 }
 
-TEST(BatchNorm, AShardedModelTakesPyTorchsState) {
-  dist::run_ranks(2, [](dist::ProcessGroup& world) {
-    auto model = nn::make<Normed>();
-    auto sharded = fully_shard(*model, world);
-    auto state = full_state_dict(*sharded, false);
-    for (auto& [name, tensor] : state) tensor = full(tensor.shape(), 2);
-    state["norm.num_batches_tracked"] = full({}, 7, DType::i64);
-    load_full_state_dict(*sharded, state);
-    EXPECT_EQ(values_of(full_state_dict(*sharded, false).at("norm.running_mean"))[0], 2);
-  });
-}
-
 TEST(BatchNorm, ACallAfterTheGroupIsGoneIsRefused) {
   dist::run_ranks(2, [](dist::ProcessGroup& world) {
     auto group = world.split(0, world.rank());

@@ -40,6 +40,8 @@ const PoolCase kCases[] = {
     {{2, 2, 8, 38}, {3, 2}, {3, 2}, 1},        // with windows that the image ends in
     {{1, 2, 8, 40}, {3, 2, 1}, {3, 2, 1}, 1},  // and the padding before
     {{1, 2, 1, 2}, {4, 3, 1}, {3, 1}, 1},
+    {{1, 2, 6, 40}, {2, 2}, {3, 1, 1}, 0, false},
+    {{1, 2, 9, 40}, {3, 1, 1}, {2, 1}, 0, false},
     {{1, 2, 9, 70}, {3, 1, 1}, {3, 1, 1}, 0, false},  // whose padding does not count
     {{1, 2, 8, 41}, {3, 2, 1}, {4, 3, 2}, 1, false},
 };

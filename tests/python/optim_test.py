@@ -23,6 +23,10 @@ def test_what_is_no_parameter_is_refused_with_its_name_too():
         with pytest.raises(sg.InputError, match="parameters: '.*' is no tensor"):
             optim.AdamW(given)
     w, = made((2,))
+    with pytest.raises(sg.InputError, match="options of a group of parameters: lr='x' is not possible"):
+        optim.SGD([{"params": w, "lr": "x"}])
+    with pytest.raises(sg.InputError, match="weight_decay=None is not possible"):
+        optim.SGD([w], rules={"*": {"weight_decay": None}})
     with pytest.raises(sg.InputError, match="mixed"):
         optim.SGD([w, {"params": [w]}])
     with pytest.raises(sg.InputError, match="mixed"):

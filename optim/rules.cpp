@@ -1,0 +1,42 @@
+// Which options each parameter has.
+
+#include <shardgrad/autograd/match.h>
+#include <shardgrad/optim/optimizer.h>
+
+namespace shardgrad::optim {
+
+void Optimizer::apply_rules(const Rules& rules) {
+  std::vector<bool> used(rules.size());
+  for (size_t i = 0; i < slots_.size(); ++i)
+    for (size_t r = 0; r < rules.size(); ++r) {
+      if (!matches(rules[r].pattern, parameters_[i].name)) continue;
+      used[r] = true;
+      slots_[i].weight_decay = rules[r].overrides.weight_decay.value_or(slots_[i].weight_decay);
+      slots_[i].lr_scale = rules[r].overrides.lr_scale;
+      break;
+    }
+  for (size_t r = 0; r < rules.size(); ++r) {
+    const Overrides& set = rules[r].overrides;
+    SG_CHECK(used[r], name_, ": the rule '", rules[r].pattern, "' applies to no parameter; the first one is named '",
+             parameters_[0].name, "'");
+    check_option(name_.c_str(), "lr_scale of a rule", set.lr_scale, set.lr_scale >= 0);
+    double decay = set.weight_decay.value_or(0);
+    check_option(name_.c_str(), "weight_decay of a rule", decay, decay >= 0);
+  }
+}
+
+void Optimizer::set_lr(double lr) {
+  check_option(name_.c_str(), "lr", lr, lr >= 0);
+  for (Slot& slot : slots_) {
+    if (slot.own_lr && lr_ > 0) slot.lr_scale = *slot.own_lr / lr_;
+    slot.own_lr.reset();
+  }
+  lr_ = lr;
+}
+
+void Optimizer::set_lr_of(size_t i, double lr) {
+  check_option(name_.c_str(), "lr", lr, lr >= 0);
+  slots_[i].own_lr = lr;
+}
+
+}  // namespace shardgrad::optim
