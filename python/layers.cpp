@@ -167,34 +167,36 @@ void bind_pooling(nb::module_& m) {
       "The means of output_size parts of each image down, and across; None keeps an extent.");
 }
 
+Tensor mse_of(const Tensor& x, const Tensor& target, std::string_view reduction, Count count) {
+  Reduction kind = loss_options(reduction, count).reduction;
+  if (kind == Reduction::mean) return mse_loss(x, target, count);
+  SG_CHECK(x.shape() == target.shape(), "mse_loss: x ", x.shape(), " and target ", target.shape(), " differ");
+  return kind == Reduction::sum ? mse_loss(x, target, 1.) : square(sub(x, target));
+}
+
+Tensor kl_div_of(const Tensor& x, const Tensor& target, std::string_view reduction, Count count) {
+  if (reduction != "batchmean") return kl_div(x, target, loss_options(reduction, count));
+  SG_CHECK(x.ndim() > 0 && x.size(0) > 0, "kl_div: ", x.shape(), " has no samples to take the mean of");
+  Tensor loss = kl_div(x, target, loss_options("mean", count));  // which on ranks wants the count
+  return count ? loss : loss * (double(x.numel()) / double(x.size(0)));
+}
+
 // Losses of elements.
 void bind_element_losses(nb::module_& m) {
   auto def = [&](const char* name, auto of, const char* doc) {
     m.def(
         name,
         [of](const Tensor& x, const Tensor& target, std::string_view reduction, Count count) {
-          return of(x, target, loss_options(reduction, count));
+          if constexpr (requires { of(x, target, reduction, count); })
+            return of(x, target, reduction, count);
+          else
+            return of(x, target, loss_options(reduction, count));
         },
         "x"_a, "target"_a, "reduction"_a = "mean", "count"_a = nb::none(), Waits(), doc);
   };
-  m.def(
-      "mse_loss",
-      [](const Tensor& x, const Tensor& target, std::string_view reduction, Count count) {
-        Reduction kind = loss_options(reduction, count).reduction;
-        if (kind == Reduction::mean) return mse_loss(x, target, count);
-        SG_CHECK(x.shape() == target.shape(), "mse_loss: x ", x.shape(), " and target ", target.shape(), " differ");
-        return kind == Reduction::sum ? mse_loss(x, target, 1.) : square(sub(x, target));
-      },
-      "x"_a, "target"_a, "reduction"_a = "mean", "count"_a = nb::none(), Waits(), "(x - target)²");
+  def("mse_loss", mse_of, "(x - target)²");
   def("l1_loss", l1_loss, "|x - target|");
-  m.def(
-      "kl_div",
-      [](const Tensor& x, const Tensor& target, std::string_view reduction, Count count) {
-        if (reduction != "batchmean") return kl_div(x, target, loss_options(reduction, count));
-        SG_CHECK(x.ndim() > 0, "kl_div: one number has no batch to take the mean of");
-        return kl_div(x, target, loss_options("mean", count ? count : Count(double(x.size(0)))));
-      },
-      "x"_a, "target"_a, "reduction"_a = "mean", "count"_a = nb::none(), Waits(),
+  def("kl_div", kl_div_of,
       "target · (log target - x), x logarithms of probabilities. batchmean: the sum over the samples' number.");
   m.def(
       "smooth_l1_loss",

@@ -264,13 +264,15 @@ def test_ranks_that_begin_with_other_models_are_refused(ranks):
     assert ranks(2, program).out.count("went on") == 2
 
 
-def test_a_loss_without_a_count_is_refused_on_ranks(ranks):
-    program = """
+@pytest.mark.parametrize("loss", ["mse_loss(y, sg.ones(2, 1))", "kl_div(y, sg.ones(2, 1), reduction='batchmean')"])
+def test_a_loss_without_a_count_is_refused_on_ranks(ranks, loss):
+    program = f"""
     import shardgrad as sg
     world = sg.dist.init()
     model = sg.nn.Linear(3, 1)
     sg.fully_shard(model)
-    sg.nn.functional.mse_loss(model(sg.ones(2, 3)), sg.ones(2, 1)).backward()
+    y = model(sg.ones(2, 3))
+    sg.nn.functional.{loss}.backward()
     """
     assert "count" in ranks(2, program, expect=2).err.splitlines()[-1]
 
