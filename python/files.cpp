@@ -3,6 +3,7 @@
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/variant.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <variant>
 
@@ -36,7 +37,9 @@ using Sharded = std::shared_ptr<fsdp::Sharded>;
 using Some = std::variant<optim::Optimizer*, std::vector<optim::Optimizer*>>;
 train::SavedOptimizers optimizers_of(const Some& some) {
   if (auto* one = std::get_if<optim::Optimizer*>(&some)) return **one;
-  return std::get<std::vector<optim::Optimizer*>>(some);
+  const auto& all = std::get<std::vector<optim::Optimizer*>>(some);
+  SG_CHECK(std::ranges::count(all, nullptr) == 0, "checkpoint: one of the optimizers is None");
+  return all;
 }
 
 std::string save_checkpoint(const std::filesystem::path& run, nn::Module& model, const Sharded& sharded,

@@ -152,6 +152,10 @@ def test_optimizers_that_divide_a_model_are_one_checkpoint(ranks):
         first = sg.load_checkpoint("run", model, sharded, both.each)["step"]
     train(model, sharded, both, 3, first)
     if sys.argv[1] == "begin":
+        try:
+            sg.save_checkpoint("run", model, sharded, [both.each[0], None], step=3)
+        except sg.InputError as error:
+            assert "one of the optimizers is None" in str(error)
         sg.save_checkpoint("run", model, sharded, both.each, step=3)
         train(model, sharded, both, 3, 3)
     say(first=first, state=digest(sharded.full_state_dict()))
