@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Harms whole training jobs and checks that they end as promised, or go on unharmed.
 
-    faults.py PROGRAM CASE      CASE is a function below, perhaps with how the ranks are started: a_rank_is_killed:bare
+    faults.py PROGRAM CASE LIBRARY    CASE is a function below, perhaps with how the ranks are started:
+                                      a_rank_is_killed:bare; LIBRARY is made of harmed.cpp
 """
 import ctypes
 import gzip
@@ -9,10 +10,10 @@ import json
 import os
 import pty
 import re
-import resource
 import shlex
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -37,6 +38,15 @@ def train(*settings):
 
 ENDLESS = train("epochs=100000")
 SHORT = train("epochs=4")
+# The model and the samples of harmed.cpp, which throw and wait where a file of this name is made.
+HARMED = ["train", "harmed.json", "--set", "log_interval=20"]
+
+
+def harmed(*settings):
+    """The words that train it, in the folder where its files are made."""
+    Path("harmed.json").write_text(json.dumps({"libraries": [sys.argv[3]], "data": {"name": "harmed"},
+                                               "model": {"name": "harmed"}, "batch": 512}))
+    return HARMED + [word for setting in settings for word in ("--set", setting)]
 
 
 class Job:
@@ -145,8 +155,8 @@ def metrics(done):
             for line in recorded(done)]
 
 
-def same_as_undisturbed(got, how):
-    expected = Job([*START[how], *SHORT]).unharmed()
+def same_as_undisturbed(got, how, words=SHORT):
+    expected = Job([*START[how], *words]).unharmed()
     assert len(got) > 40 and got == expected, (got, expected)
 
 
@@ -179,12 +189,11 @@ def a_rank_is_stopped_for_ever(how):
 
 
 def a_rank_throws(how):
-    """Writing a file fails, as on a full disk."""
-    job = Job([*START[how], *ENDLESS]).started()
-    pid, since = job.rank(0), time.monotonic()
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (1000, 1000))
-    cause = "rank 0 failed: cannot write 'runs/fashion_mnist/metrics.jsonl': File too large"
-    job.ended_badly([cause], since, how != "bare")
+    """Its model does, in forward."""
+    job = Job([*START[how], *harmed("epochs=100000")]).started()
+    since = time.monotonic()
+    Path("throw.1").touch()
+    job.ended_badly(["rank 1 failed: this model throws"], since, how != "bare")
 
 
 def a_rank_is_told_to_end(how):
@@ -233,11 +242,10 @@ def interrupted_twice_while_a_rank_hangs(how):
 
 
 def the_data_stall_for_longer_than_the_limit():
-    job, pipe, _ = pictures_through_a_pipe("--set", "stall_limit=5")
-    job.files = ()
-    with pipe:
-        job.ended_badly(["stall_limit is reached; ranks have waited for 5 s: rank 0 in all_gather"], time.monotonic(),
-                        named_last=False)
+    job = Job([*START["bare"], *harmed("epochs=100000", "stall_limit=5")]).started()
+    Path("stall.1").touch()
+    job.ended_badly(["stall_limit is reached; ranks have waited for 5 s: rank 0 in all_gather"], time.monotonic(),
+                    named_last=False)
 
 
 # What is refused before the first step.
@@ -288,31 +296,18 @@ def a_rank_is_stopped_for_3_seconds(how):
     same_as_undisturbed(job.unharmed(), how)
 
 
-def pictures_through_a_pipe(*settings):
-    """A job one of whose ranks gets its pictures through a pipe; the pipe, and what is to be written into it."""
-    copies("mine", "theirs")
-    pictures = Path("theirs/data/train-images-idx3-ubyte.gz")
-    content = pictures.read_bytes()
-    pictures.unlink()
-    os.mkfifo(pictures)
-    words = [PROGRAM, *SHORT, "--set", "data.dir=data", "--set", f"runs={Path.cwd()}/runs", *settings]
-    job = Job(each_rank(["env", "--chdir=mine", *words], ["env", "--chdir=theirs", *words]))
-    return job, open(pictures, "wb"), content
-
-
 def the_data_stall():
-    """The pipe's other end pauses for 30 s."""
-    job, pipe, content = pictures_through_a_pipe()
-    with pipe:
-        pipe.write(content[:10000000])
-        pipe.flush()
-        time.sleep(30)
-        pipe.write(content[10000000:])
+    """Those of one rank are 30 s late."""
+    words = harmed("epochs=60")
+    job = Job([*START["bare"], *words]).started()
+    Path("stall.1").touch()
+    time.sleep(30)
+    Path("stall.1").unlink()
     got = job.unharmed()
     warnings = [line for line in job.lines if line.startswith("shardgrad: ")]
     assert len(warnings) == 1 and "ranks have waited for 10 s: rank 0 in all_gather" in warnings[0], job.text()
     assert "rank 1 computing" in warnings[0], job.text()
-    same_as_undisturbed(got, "bare")
+    same_as_undisturbed(got, "bare", words)
 
 
 def a_rank_is_debugged_for_a_minute(how):

@@ -27,7 +27,8 @@ if(GDB)
                        SKIP_REGULAR_EXPRESSION "ptrace[^\n]*not permitted")
 endif()
 
-add_executable(portable_fibres sim/portable_fibres.cpp ${PROJECT_SOURCE_DIR}/kernels/sim/fibre.cpp)
+add_executable(portable_fibres sim/portable_fibres.cpp ${PROJECT_SOURCE_DIR}/kernels/sim/fibre.cpp
+               ${PROJECT_SOURCE_DIR}/core/error.cpp)
 target_compile_definitions(portable_fibres PRIVATE SG_PORTABLE_FIBRES)
 target_include_directories(portable_fibres PRIVATE ${PROJECT_BINARY_DIR}/include)
 target_link_libraries(portable_fibres PRIVATE shardgrad_flags)
