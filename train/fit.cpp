@@ -12,6 +12,7 @@
 #include <shardgrad/dist/bootstrap/bootstrap.h>
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
+#include <shardgrad/dist/watch/signals.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/tasks/fit_task.h>
 #include <shardgrad/train/trained.h>
@@ -149,7 +150,8 @@ Trainer::Trainer(TrainerOptions options, dist::ProcessGroup& world)
   options_.config.seed = int64_t(context().seed());
 }
 
-template <class T> T Trainer::on_every_rank(const std::function<T(dist::ProcessGroup&)>& body) const {
+template <class T>
+T Trainer::on_every_rank(const std::function<T(dist::ProcessGroup&)>& body, const dist::WatchOptions& watch) const {
   if (world_) return body(*world_);
   T result{};
   dist::run_ranks(options_.devices.value_or(1),
@@ -157,7 +159,7 @@ template <class T> T Trainer::on_every_rank(const std::function<T(dist::ProcessG
                     T mine = body(world);
                     if (world.rank() == 0) result = std::move(mine);
                   },
-                  {.device = device_, .seed = uint64_t(options_.config.seed)});
+                  {.device = device_, .seed = uint64_t(options_.config.seed), .watch = watch});
   return result;
 }
 
@@ -178,7 +180,15 @@ Config Trainer::job(const MakeModule& make, const OpenData& data, Stage stage) c
 
 Result Trainer::fit(const MakeModule& make, const OpenData& data) {
   Config config = job(make, data, Stage::validate);
-  Result result = on_every_rank<Result>([&](dist::ProcessGroup& world) { return train(config, world, *options_.out); });
+  std::optional<dist::Signals> signals;
+  dist::WatchOptions watch;
+  if (!world_) {  // else they are for the job's guard
+    signals.emplace().take_hangups();
+    watch.signals = signals->descriptor();
+    watch.alone = true;
+  }
+  Result result =
+      on_every_rank<Result>([&](dist::ProcessGroup& world) { return train(config, world, *options_.out); }, watch);
   folder_ = result.folder;
   return result;
 }

@@ -17,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include <shardgrad/dist/watch/watch_options.h>
 #include <shardgrad/train/evaluation.h>
 #include <shardgrad/train/fit_module.h>
 #include <shardgrad/train/registry.h>
@@ -72,7 +73,8 @@ class Trainer {
   Trainer(TrainerOptions options, dist::ProcessGroup& world);
   Trainer(const Trainer&) = delete;
 
-  /// Trains on `data`'s training samples, and validates on its test samples.
+  /// Trains on `data`'s training samples, and validates on its test samples. Meanwhile SIGINT (Ctrl-C), SIGTERM, SIGHUP
+  /// and SIGUSR1 ask it to save and end, as the result's `stopped` says; a second Ctrl-C or SIGTERM makes it throw.
   Result fit(const MakeModule& make, const OpenData& data);
   /// Means over all samples of what validation_step (test_step) gives. `ckpt_path`: a run's folder, one of its
   /// checkpoints, or a .safetensors file; empty: the last weights that fit saved.
@@ -87,7 +89,8 @@ class Trainer {
 
  private:
   using Stage = FitModule::Stage;
-  template <class T> T on_every_rank(const std::function<T(dist::ProcessGroup&)>& body) const;
+  template <class T>
+  T on_every_rank(const std::function<T(dist::ProcessGroup&)>& body, const dist::WatchOptions& watch = {}) const;
   Config job(const MakeModule& make, const OpenData& data, Stage stage) const;
   std::string weights(const std::string& ckpt_path) const;
   Evaluation evaluate_stage(const MakeModule& make, const OpenSamples& samples, const std::string& ckpt_path,

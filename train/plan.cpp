@@ -86,7 +86,8 @@ fsdp::Plan plan_of_rank(const Config& config, const data::Outline& data, dist::P
 
 }  // namespace
 
-fsdp::Plan plan(const Config& config, const data::Outline& data, int ranks, Device device, bool one_machine) {
+fsdp::Plan plan(const Config& config, const data::Outline& data, int ranks, Device device,
+                const dist::PretendedRanks& as) {
   check_grains(config, ranks);
   auto seed = uint64_t(config.seed);
   dist::run_one_of(
@@ -97,10 +98,11 @@ fsdp::Plan plan(const Config& config, const data::Outline& data, int ranks, Devi
     if (world.rank() == 0) result = mine;
   };
   if (device == kMeta)
-    dist::run_one_of(ranks, body, seed, one_machine);
+    dist::run_one_of(ranks, body, seed, as);
   else
-    dist::run_ranks(ranks, body,
-                    {.device = device, .seed = seed, .group = {.kind = one_machine ? "shared_memory" : ""}});
+    dist::run_ranks(ranks, body, {.device = device, .seed = seed, .group = {.kind = as.group}});
+  if (as.group == "mpi" || as.group == "two_level" || as.group == "nccl")
+    result.lacks += concat(result.lacks.empty() ? "" : "; ", "what a group '", as.group, "' needs to send");
   return result;
 }
 
@@ -114,7 +116,8 @@ LeastTime least_time(const fsdp::Plan& plan, const Rates& rates) {
           seconds(double(plan.bytes_sent), rates.bandwidth) + double(plan.collectives) * rates.latency};
 }
 
-std::vector<Offer> offers(const Config& config, const data::Outline& data, const std::vector<int>& ranks) {
+std::vector<Offer> offers(const Config& config, const data::Outline& data, const std::vector<int>& ranks,
+                          const dist::PretendedRanks& as) {
   std::vector<std::string> strategies{"ddp", "zero1", "zero2", "zero3"};
   if (config.fsdp.options.shard_ranks > 0) strategies.push_back("hybrid");
   std::vector<Offer> all;
@@ -126,7 +129,7 @@ std::vector<Offer> offers(const Config& config, const data::Outline& data, const
       if (strategy != "hybrid" && strategy != "zero3") other.fsdp.options.reshard_after_forward = 0;
       Offer& offer = all.emplace_back(Offer{.strategy = strategy, .ranks = count});
       try {
-        offer.plan = plan(other, data, count, kMeta);
+        offer.plan = plan(other, data, count, kMeta, as);
       } catch (const Error& error) {
         offer.why_not = error.what();
       }

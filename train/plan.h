@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <shardgrad/dist/transports/pretended_ranks.h>
 #include <shardgrad/fsdp/plan.h>
 #include <shardgrad/train/config.h>
 #include <shardgrad/train/data/dataset.h>
@@ -13,10 +14,11 @@ namespace shardgrad::train {
 
 /// The plan of rank 0, which has the most samples of each batch, from two steps and an evaluation of the largest
 /// batches that `data` has, on `device`: meta predicts, with one rank of `ranks`; on any other, `ranks` virtual ranks
-/// measure. `one_machine`: they share memory, and gather without copying, as those of one machine do on device cpu.
+/// measure. `as`: what the ranks compute on and talk by, which are only pretended on meta.
 /// Throws Error(input) for a sharding that cannot work, and a task that does not fit the data. A task whose evaluation
 /// fails where tensors have no values is planned without.
-fsdp::Plan plan(const Config& config, const data::Outline& data, int ranks, Device device, bool one_machine = false);
+fsdp::Plan plan(const Config& config, const data::Outline& data, int ranks, Device device,
+                const dist::PretendedRanks& as = {});
 
 /// Rank 0's part of the largest batch of `samples`; 0: an unknown number of samples.
 int64_t most_samples(const Config& config, int64_t samples, int ranks);
@@ -45,6 +47,7 @@ struct Offer {
 };
 /// Every strategy (hybrid where fsdp.shard_ranks says how many ranks share) on each of these numbers of ranks, which
 /// share each batch.
-std::vector<Offer> offers(const Config& config, const data::Outline& data, const std::vector<int>& ranks);
+std::vector<Offer> offers(const Config& config, const data::Outline& data, const std::vector<int>& ranks,
+                          const dist::PretendedRanks& as = {});
 
 }  // namespace shardgrad::train

@@ -21,7 +21,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kPause = 1;  // seconds between lines on a terminal, if there is anything to say
+constexpr double kPause = 1;      // seconds between lines on a terminal, if there is anything to say
+constexpr double kSilence = 1.5;  // after which it is said what goes on
 
 std::string make_run_folder(const Config& config, bool& is_new) {
   std::error_code error;
@@ -92,6 +93,8 @@ RunReport::RunReport(const Config& config, std::ostream& out, Terminal terminal)
       out_(out),
       terminal_(std::move(terminal)),
       shown_{terminal_.seconds()},
+      doing_{shown_.seconds},
+      printed_(shown_.seconds),
       metrics_(folder_ + "/metrics.jsonl") {
   if (!config.resume) write("config.json", to_json(config));
   if (!config.resume && config.tensorboard) board_.emplace(folder_, 0);
@@ -119,6 +122,7 @@ void RunReport::forget() {
 }
 
 void RunReport::resume(const Config& config, int64_t step, int64_t total_steps) {
+  std::lock_guard lock(mutex_);
   write("config.json", to_json(config));
   std::string path = metrics_->path();
   metrics_.reset();
@@ -130,12 +134,14 @@ void RunReport::resume(const Config& config, int64_t step, int64_t total_steps) 
 }
 
 void RunReport::plan(const fsdp::Plan& predicted) {
+  std::lock_guard lock(mutex_);
   out_ << "one step, predicted:\n" << predicted.table() << std::flush;
 }
 
 std::ostream& RunReport::fresh_line() {
   if (terminal_.columns) out_ << "\r\033[K";
   passing_ = false;
+  printed_ = terminal_.seconds();
   return out_;
 }
 
@@ -146,10 +152,25 @@ void RunReport::show(const std::vector<Field>& fields, bool stays) {
   out_ << std::flush;
 }
 
+void RunReport::tick() {
+  std::lock_guard lock(mutex_);
+  double now = terminal_.seconds();
+  if (!terminal_.columns || ended_ || now - printed_ < kSilence) return;
+  std::vector<Field> fields{{doing_.step == 0  ? "before the first step"
+                             : doing_.step < 0 ? "after the last step"
+                                               : format("step %6ld", long(doing_.step)),
+                             3}};
+  if (!doing_.part.empty()) fields.push_back({doing_.part, 1});
+  fields.push_back({format_fixed(now - doing_.since, 0) + " s", 2});
+  show(fields, false);
+}
+
 void RunReport::on_step(const Stepped& s) {
+  std::lock_guard lock(mutex_);
   last_step_ = s.step;
   if (!terminal_.columns) return;
   double now = terminal_.seconds(), passed = now - shown_.seconds;
+  doing_ = {now, s.step < s.total_steps ? s.step + 1 : -1};
   if (passed < kPause) return;
   std::vector<Field> fields{{format("step %6ld", long(s.step)), 3}};
   if (shown_.step >= 0 && s.step > shown_.step) {
@@ -163,9 +184,13 @@ void RunReport::on_step(const Stepped& s) {
 }
 
 void RunReport::testing(int64_t done, int64_t all) {
-  if (!terminal_.columns || terminal_.seconds() - shown_.seconds < kPause) return;
-  show({{format("step %6ld", long(last_step_)), 2}, {concat("testing ", 100 * done / all, " %"), 1}}, false);
-  shown_ = {terminal_.seconds()};
+  std::lock_guard lock(mutex_);
+  double now = terminal_.seconds();
+  std::string part = concat("testing ", 100 * done / all, " %");
+  doing_ = {now, done < all || doing_.step < 0 ? last_step_ : last_step_ + 1, done < all ? part : ""};
+  if (!terminal_.columns || now - shown_.seconds < kPause) return;
+  show({{format("step %6ld", long(last_step_)), 2}, {part, 1}}, false);
+  shown_ = {now};
 }
 
 std::vector<AppendedFile*> RunReport::appended() {
@@ -200,6 +225,7 @@ void RunReport::tell_once(const std::string& file, const std::string& line) {
 }
 
 void RunReport::on_metrics(const Metrics& m) {
+  std::lock_guard lock(mutex_);
   const Score& score = m.scores.at(0);
   std::string tested = m.test_count > 0 ? format_fixed(score.value, 4) : "-";
   std::vector<Field> fields{{format("step %6ld", long(m.step)), 8},
@@ -233,12 +259,18 @@ void RunReport::write_ledger(const Ledger& ledger) {
 }
 
 void RunReport::table(const Rows& rows) {
+  std::lock_guard lock(mutex_);
   for (const auto& [name, value] : rows) fresh_line() << format("  %-24s ", name.c_str()) << value << '\n';
 }
 
-void RunReport::say(const std::string& line) { fresh_line() << line << std::endl; }
+void RunReport::say(const std::string& line) {
+  std::lock_guard lock(mutex_);
+  fresh_line() << line << std::endl;
+}
 
 void RunReport::on_end(const Result& r) {
+  std::lock_guard lock(mutex_);
+  ended_ = true;
   end_files();
   if (r.stopped)
     fresh_line() << "stopped as asked after step " << r.steps << " of " << r.total_steps << " and saved in " << folder_

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <ostream>
 #include <set>
@@ -39,6 +40,8 @@ class RunReport : public Callback {
   /// For a run with config.resume, once it is known to be this one: what was said of steps after `step` is forgotten.
   void resume(const Config& config, int64_t step, int64_t total_steps);
   void on_step(const Stepped& step) override;
+  /// For a terminal, from any thread: where nothing was printed for a while, what goes on, and for how long.
+  void tick();
   /// `done` of `all` batches of an evaluation are done.
   void testing(int64_t done, int64_t all);
   /// Adds a line to metrics.jsonl, and with `tensorboard` its scalars to a file of events. What the disk does not take
@@ -84,6 +87,16 @@ class RunReport : public Callback {
   bool passing_ = false;    // the line that is shown is to be written over
   Mark shown_;              // when it was
   int64_t last_step_ = -1;  // that is done
+  // What goes on, and since when; for tick().
+  struct Doing {
+    double since;
+    int64_t step = 0;  // 0: what comes before the first one; -1: what comes after the last one
+    std::string part{};
+  };
+  Doing doing_;
+  double printed_;  // when anything was
+  bool ended_ = false;
+  std::recursive_mutex mutex_;  // of all that is printed
   std::optional<AppendedFile> metrics_;
   std::optional<TensorBoard> board_;
   std::set<std::string> told_;                    // files of which it was said that they cannot be written

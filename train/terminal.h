@@ -12,7 +12,7 @@ namespace shardgrad::train {
 
 struct Terminal {
   std::function<int()> columns{};  ///< how wide it is now; empty: no terminal, and every line stays
-  std::function<double()> seconds = [] { return seconds_since({}); };  ///< on a clock
+  std::function<double()> seconds = [] { return seconds_since({}); };  ///< on a clock; from any thread
 };
 
 /// How wide the terminal is that a file is; of what is none, or does not say: what `said` says (the value of COLUMNS,

@@ -27,6 +27,7 @@
 #include <shardgrad/train/step_log.h>
 #include <shardgrad/train/step_trace.h>
 #include <shardgrad/train/summary.h>
+#include <shardgrad/train/ticker.h>
 #include <shardgrad/train/weights.h>
 
 namespace shardgrad::train {
@@ -70,6 +71,7 @@ class TrainingRun {
   fsdp::Plan predicted_;  // rank 0's
   RunReport* report_ = nullptr;
   std::optional<Callbacks> callbacks_;
+  std::optional<Ticker> ticker_;
   std::string folder_;  // of the run
   std::unique_ptr<Task> task_;
   std::shared_ptr<fsdp::Sharded> sharded_;
@@ -104,15 +106,16 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
   std::unique_ptr<RunReport> report;
   dist::together(world, {"", "start"}, [&] {
     if (world.rank() != 0) return;
-    bool one_machine = world.kind() == "shared_memory" && context().default_device() == kCpu;
-    predicted_ = plan(config, data_.outline(), world.size(), kMeta, one_machine);
-    report = std::make_unique<RunReport>(config, out, terminal);
+    predicted_ = plan(config, data_.outline(), world.size(), kMeta, {context().default_device(), world.kind()});
+    Terminal shown{terminal.columns, [this] { return running_seconds(); }};
+    report = std::make_unique<RunReport>(config, out, terminal.columns ? shown : terminal);
     report_ = report.get();
     report_->say(about_batches(config, world.size(), data_.train->size()));
     report_->plan(predicted_);
   });
   callbacks_.emplace(config, world);
   if (report) callbacks_->add_first(std::move(report));
+  if (report_ && terminal.columns) ticker_.emplace(std::chrono::milliseconds(300), [this] { report_->tick(); });
   task_ = make_task(config, data_.fields());
   sharded_ = fsdp::fully_shard(task_->module(), world, make_sharding(config));
   optimizers_ = make_optimizers(config, *task_);

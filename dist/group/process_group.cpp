@@ -107,6 +107,7 @@ ProcessGroup::~ProcessGroup() {
 }
 
 const std::string& ProcessGroup::kind() const { return transport_->kind(); }
+Device ProcessGroup::stands_for() const { return transport_->stands_for(); }
 
 void ProcessGroup::take_over() { control_->call(lane_, sequence_); }
 

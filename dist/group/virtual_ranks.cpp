@@ -89,7 +89,9 @@ void take_part(World& world, int rank, const std::function<void(ProcessGroup&)>&
   const VirtualOptions& o = world.options;
   auto control = std::make_shared<Control>(world.page, rank);
   try {
-    Monitor monitor(control, o.watch);
+    WatchOptions watch = o.watch;
+    if (rank > 0) watch.signals = -1;  // one reads them
+    Monitor monitor(control, watch);
     ProcessGroup group(make_transport(world, rank, control), control, all_ranks(world.size), 1, o.group);
     try {
       body(group);
@@ -118,11 +120,12 @@ void run_rank(World& world, int rank, const std::function<void(ProcessGroup&)>& 
 
 }  // namespace
 
-void run_one_of(int world_size, const std::function<void(ProcessGroup&)>& body, uint64_t seed, bool one_machine) {
+void run_one_of(int world_size, const std::function<void(ProcessGroup&)>& body, uint64_t seed,
+                const PretendedRanks& as) {
   SG_CHECK(world_size >= 1, "run_one_of: ", world_size, " ranks are not possible");
   Context context({.world_size = world_size, .seed = seed, .threads = 1, .device = kMeta});
   auto control = std::make_shared<Control>(make_private_page(1), 0);
-  ProcessGroup group(make_pretended_transport(world_size, control, one_machine), control, all_ranks(world_size), 1, {});
+  ProcessGroup group(make_pretended_transport(world_size, control, as), control, all_ranks(world_size), 1, {});
   body(group);
 }
 

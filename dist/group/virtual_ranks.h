@@ -10,6 +10,7 @@
 #include <functional>
 
 #include <shardgrad/dist/group/process_group.h>
+#include <shardgrad/dist/transports/pretended_ranks.h>
 #include <shardgrad/dist/watch/watch_options.h>
 
 namespace shardgrad::dist {
@@ -34,10 +35,9 @@ void run_ranks(int world_size, const std::function<void(ProcessGroup&)>& body, c
 
 /// Runs body as rank 0 of a world of `world_size` on device meta, the others of which do not exist: what one rank of
 /// thousands needs and would send is known without them, where all do the same. What a transport needs itself is there
-/// with `one_machine`, where the ranks share memory and gather without copying as those of one machine do on device
-/// cpu. Collectives of host memory get what the same on every rank would give. Throws what body throws, and
+/// as `as` tells. Collectives of host memory get what the same on every rank would give. Throws what body throws, and
 /// Error(input) for ProcessGroup::split, which depends on what the others say.
 void run_one_of(int world_size, const std::function<void(ProcessGroup&)>& body, uint64_t seed = 0,
-                bool one_machine = false);
+                const PretendedRanks& as = {});
 
 }  // namespace shardgrad::dist

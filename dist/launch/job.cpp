@@ -1,9 +1,5 @@
 #include <shardgrad/dist/launch/job.h>
 
-#include <poll.h>
-#include <signal.h>
-#include <sys/signalfd.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,69 +13,12 @@
 #include <shardgrad/dist/os/report.h>
 #include <shardgrad/dist/watch/monitor.h>
 #include <shardgrad/dist/watch/page_link.h>
+#include <shardgrad/dist/watch/signals.h>
 
 namespace shardgrad::dist {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// A thread that was there before this rank's guard does not block its signals: it does so from its first one on, and
-// passes that one on to the process, whose guard reads it.
-void pass_on(int number, siginfo_t*, void* interrupted) {
-  sigaddset(&static_cast<ucontext_t*>(interrupted)->uc_sigmask, number);  // in force when this returns
-  kill(getpid(), number);
-}
-
-// Signals are read by the monitor, not handled: nothing runs in the middle of anything.
-class Signals {
- public:
-  Signals() {
-    sigemptyset(&mask_);
-    struct sigaction handled {};
-    handled.sa_sigaction = pass_on;
-    handled.sa_flags = SA_SIGINFO | SA_RESTART;
-    for (size_t i = 0; i < std::size(kSignals); ++i) {
-      sigaddset(&mask_, kSignals[i]);
-      sigaction(kSignals[i], &handled, &actions_[i]);
-    }
-    pthread_sigmask(SIG_BLOCK, &mask_, &before_);
-    descriptor_ = signalfd(-1, &mask_, SFD_CLOEXEC | SFD_NONBLOCK);
-    struct sigaction ignore {};
-    ignore.sa_handler = SIG_IGN;
-    sigaction(SIGXFSZ, &ignore, &too_large_);  // a file that may not grow further is an error of its write
-  }
-  ~Signals() {
-    close(descriptor_);
-    sigaction(SIGXFSZ, &too_large_, nullptr);
-    // A request to save that comes late must not end a process whose job is done.
-    struct sigaction& late = actions_[1];
-    if (late.sa_handler == SIG_DFL) late.sa_handler = SIG_IGN;
-    for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &actions_[i], nullptr);
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  Signals(const Signals&) = delete;
-  /// SIGINT does what it did before.
-  void give_interrupts_back() {
-    sigdelset(&mask_, SIGINT);
-    signalfd(descriptor_, &mask_, SFD_CLOEXEC | SFD_NONBLOCK);
-    sigaction(SIGINT, &actions_[2], nullptr);
-    sigset_t interrupt;
-    sigemptyset(&interrupt);
-    sigaddset(&interrupt, SIGINT);
-    pthread_sigmask(SIG_UNBLOCK, &interrupt, nullptr);
-  }
-  int descriptor() const { return descriptor_; }
-  bool pending() const {
-    pollfd ready{descriptor_, POLLIN, 0};
-    return poll(&ready, 1, 0) > 0;
-  }
-
- private:
-  static constexpr int kSignals[] = {SIGTERM, SIGUSR1, SIGINT};
-  sigset_t before_, mask_;
-  struct sigaction actions_[std::size(kSignals)], too_large_;
-  int descriptor_;
-};
 
 bool has_ended(const ControlPage& page, int rank) {
   RankState state = page.row(rank).state.load();
@@ -98,6 +37,9 @@ std::string report_path() {
   return path ? path : "";
 }
 
+// No launcher hears a signal for the ranks.
+bool nobody_started(const Bootstrap& bootstrap) { return bootstrap.name() == "single" && report_path().empty(); }
+
 JobOptions complete(JobOptions options, const Bootstrap& bootstrap, int threads, int signals, bool see_each_other) {
   options.context.rank = bootstrap.rank();
   options.context.world_size = bootstrap.size();
@@ -108,6 +50,7 @@ JobOptions complete(JobOptions options, const Bootstrap& bootstrap, int threads,
   for (int r = 0; r < bootstrap.size(); ++r)
     if (bootstrap.ranks().node_rank(r) != bootstrap.node_rank()) options.watch.elsewhere.push_back(r);
   options.watch.signals = signals;
+  options.watch.alone = nobody_started(bootstrap) && options.takes_interrupts;
   options.watch.start_limit = rendezvous_limit();
   options.watch.announce = bootstrap.name() != "forked";
   options.watch.cause_file = report_path();
@@ -218,7 +161,10 @@ int run_job(const std::function<int(Job&)>& body, const std::function<JobOptions
                    "shardgrad: ranks cannot watch over each other (a failure is found by the launcher only): %s\n",
                    reason.c_str());
     JobOptions options = configure ? configure(*bootstrap) : JobOptions();
-    if (!options.takes_interrupts) signals.give_interrupts_back();
+    if (!options.takes_interrupts)
+      signals.give_interrupts_back();
+    else if (nobody_started(*bootstrap))
+      signals.take_hangups();
     CpuShare cpus(*bootstrap, options.context.threads);
     if (bootstrap->rank() == 0 && !report_path().empty())
       report_met(report_path());  // from here on the ranks watch each other

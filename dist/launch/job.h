@@ -27,7 +27,8 @@ struct JobOptions {
   Context::Options context;
   GroupOptions group;
   WatchOptions watch;
-  bool takes_interrupts = true;  ///< SIGINT asks the job to save and end; false: it stays the program's
+  bool takes_interrupts = true;  ///< SIGINT asks the job to save and end, and so do SIGTERM and SIGHUP of a process
+                                 ///< alone; false: SIGINT stays the program's, and those end it
 };
 
 class Job {
@@ -35,8 +36,9 @@ class Job {
   Job(const Bootstrap& bootstrap, ProcessGroup& world) : bootstrap_(bootstrap), world_(world) {}
   const Bootstrap& bootstrap() const { return bootstrap_; }
   ProcessGroup& world() const { return world_; }
-  /// True once somebody has asked the program to save and end: SIGUSR1 (from shardgrad launch or a batch system), or
-  /// SIGINT. The ranks may learn it at different times: agree before acting on it.
+  /// True once somebody has asked the program to save and end: SIGUSR1 (from shardgrad launch or a batch system) or
+  /// SIGINT, and where no launcher has started it SIGTERM or SIGHUP, which a launcher hears itself. The ranks may learn
+  /// it at different times: agree before acting on it.
   bool stop_requested() const;
 
  private:

@@ -11,9 +11,9 @@ namespace {
 // Rank 0 of ranks that are not there. What it hears is what it says: every rank is taken to give the same.
 class PretendedTransport final : public Transport {
  public:
-  PretendedTransport(int size, std::shared_ptr<Control> control, bool one_machine)
-      : Transport("pretended", 0, size, std::move(control)) {
-    if (one_machine)
+  PretendedTransport(int size, std::shared_ptr<Control> control, PretendedRanks as)
+      : Transport("pretended", 0, size, std::move(control)), as_(std::move(as)) {
+    if (as_.group == "shared_memory")
       bounce_ = Storage::make(kBounceBytes, context().backend(kMeta).memory(), {Category::communication, 0});
   }
   void all_gather(const Call&, void* full, const void* shard, size_t bytes) override { repeat(full, shard, bytes); }
@@ -27,9 +27,10 @@ class PretendedTransport final : public Transport {
   void barrier(const Call&) override {}
   int64_t invite(int) override { return 0; }
   std::unique_ptr<Transport> join(int64_t, const std::vector<int>& members, int) override {
-    return make_pretended_transport(int(members.size()), shared_control(), has_common_memory());
+    return make_pretended_transport(int(members.size()), shared_control(), as_);
   }
-  bool has_common_memory() const override { return bool(bounce_); }
+  bool has_common_memory() const override { return as_.group == "shared_memory" && as_.device == kCpu; }
+  Device stands_for() const override { return as_.device; }
 
  private:
   void repeat(void* all, const void* one, size_t bytes) {
@@ -47,13 +48,14 @@ class PretendedTransport final : public Transport {
       }
     });
   }
+  PretendedRanks as_;
   Ref<Storage> bounce_;  // of ranks on one machine
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> make_pretended_transport(int size, std::shared_ptr<Control> control, bool one_machine) {
-  return std::make_unique<PretendedTransport>(size, std::move(control), one_machine);
+std::unique_ptr<Transport> make_pretended_transport(int size, std::shared_ptr<Control> control, PretendedRanks as) {
+  return std::make_unique<PretendedTransport>(size, std::move(control), std::move(as));
 }
 
 }  // namespace shardgrad::dist

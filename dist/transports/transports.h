@@ -4,6 +4,7 @@
 #include <memory>
 
 #include <shardgrad/dist/transports/direct_transport.h>
+#include <shardgrad/dist/transports/pretended_ranks.h>
 #include <shardgrad/dist/transports/shared_heap.h>
 #include <shardgrad/dist/transports/transport.h>
 
@@ -13,9 +14,8 @@ namespace shardgrad::dist {
 std::unique_ptr<Transport> make_single_transport(std::shared_ptr<Control> control);
 
 /// Rank 0 of `size` that do not exist, for what moves nothing (device meta). What ranks say to each other, such as
-/// numbers that must be equal, every one says as this one does. `one_machine`: they share memory, and need what
-/// make_shared_memory_transport needs for that.
-std::unique_ptr<Transport> make_pretended_transport(int size, std::shared_ptr<Control> control, bool one_machine);
+/// numbers that must be equal, every one says as this one does.
+std::unique_ptr<Transport> make_pretended_transport(int size, std::shared_ptr<Control> control, PretendedRanks as);
 
 /// Collectives of `inner` for tensors of a device that the host cannot address: each is copied to host memory, done
 /// there, and copied back. The sums are those of the other devices.

@@ -208,13 +208,23 @@ void Monitor::read_signals() {
   pollfd ready{options_.signals, POLLIN, 0};
   while (options_.signals >= 0 && poll(&ready, 1, 0) > 0) {
     if (read(options_.signals, &info, sizeof(info)) != sizeof(info)) return;
-    if (info.ssi_signo == SIGINT && control_->stop_requested()) {
+    bool interrupt = info.ssi_signo == SIGINT, end = info.ssi_signo == SIGTERM;
+    if (interrupt && control_->stop_requested()) {
       control_->end_job("interrupted twice (SIGINT)");
-      if (terminated_ == Clock::time_point()) terminated_ = now_;
+      end = true;
+    } else if (interrupt || info.ssi_signo == SIGUSR1 || (options_.alone && !is_second(info.ssi_signo))) {
+      control_->request_stop();
+      continue;
     }
-    if (info.ssi_signo == SIGUSR1 || info.ssi_signo == SIGINT) control_->request_stop();
-    if (info.ssi_signo == SIGTERM && terminated_ == Clock::time_point()) terminated_ = now_;
+    if (end && terminated_ == Clock::time_point()) terminated_ = now_;
   }
+}
+
+// A SIGTERM that comes when the first one has not helped. `timeout` sends two at once.
+bool Monitor::is_second(unsigned number) {
+  if (number != SIGTERM) return false;
+  if (asked_ == Clock::time_point()) asked_ = now_;
+  return now_ - asked_ > std::chrono::seconds(1);
 }
 
 // A launcher sends SIGTERM to the ranks that survive another, and kills them a second later: the cause is said first.

@@ -57,6 +57,7 @@ class Monitor {
   bool watch_start(int rank);
   void watch_lane(int lane);
   void read_signals();
+  bool is_second(unsigned number);
   void tell();
   bool excuse(int rank);
   bool all_begun();
@@ -75,8 +76,8 @@ class Monitor {
   std::vector<Wait> waits_;        // by lane
   ProcessWatch parent_;
   Clock::time_point now_;
-  Clock::time_point terminated_{};  // when SIGTERM came
-  int wake_;                        // an eventfd
+  Clock::time_point terminated_{}, asked_{};  // when SIGTERM came, to end and to ask
+  int wake_;                                  // an eventfd
   Thread thread_;
 };
 

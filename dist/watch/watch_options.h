@@ -27,9 +27,10 @@ struct WatchOptions {
   bool processes = false;      ///< ranks are processes: watch those of this machine
   bool parent = false;         ///< the parent process is the launcher: watch it
   std::vector<int> elsewhere;  ///< ranks on other machines, of which only the page tells
-  int signals = -1;            ///< a signalfd: SIGTERM ends the job, SIGUSR1 and SIGINT ask it to stop
-  bool announce = false;       ///< on SIGTERM, print the cause before the launcher kills this process
-  std::string cause_file;      ///< the launcher's: gets the cause as soon as it is known, and nobody prints it
+  int signals = -1;    ///< a signalfd: SIGTERM ends the job, SIGUSR1 and SIGINT ask it to stop (dist/watch/signals.h)
+  bool alone = false;  ///< nobody has started the ranks: SIGTERM and SIGHUP ask to stop, too, as a launcher would
+  bool announce = false;   ///< on SIGTERM, print the cause before the launcher kills this process
+  std::string cause_file;  ///< the launcher's: gets the cause as soon as it is known, and nobody prints it
 };
 
 }  // namespace shardgrad::dist

@@ -83,7 +83,9 @@ struct FlatLayout {
   Tensor buffer(int64_t numel, DType dtype, Category::Kind category, Stream* stream = nullptr) const;
   Tensor released_buffer(int64_t numel, DType dtype, Category::Kind category) const;
   /// Whether host memory is other memory than the device's.
-  bool has_own_memory() const { return !context().backend(device).host_accessible(); }
+  bool has_own_memory() const {
+    return !context().backend(device).host_accessible() && mesh.world().stands_for() != kCpu;
+  }
   Stream& compute() const { return context().backend(device).compute(); }
 };
 

@@ -42,6 +42,30 @@ def a_signal_saves_the_run_which_goes_on_with_the_same_bits(how):
         expect(first == second, run)
 
 
+def a_signal_saves_a_run_that_nobody_has_launched():
+    """A closed terminal, `docker stop`; `timeout` sends two of a kind at once. Where hangups are ignored, they are."""
+    words = [PROGRAM, "train", CONFIG, "--set", "epochs=99", "--set", "model.layers=[784,16,10]", "--set", "log_interval=20"]
+    for number, name in (signal.SIGTERM, "term"), (signal.SIGHUP, "hup"), (signal.SIGINT, "int"), (signal.SIGUSR1, "usr1"):
+        job = subprocess.Popen([*words, "--set", f"name={name}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for line in job.stdout:
+            if line.startswith("step"):
+                break
+        job.send_signal(number)
+        if number == signal.SIGTERM:
+            job.send_signal(number)
+        rest = job.stdout.read()
+        assert job.wait(timeout=30) == 75 and "stopped as asked after step" in rest and Path(f"runs/{name}/latest").exists(), (name, rest)
+    job = subprocess.Popen(["nohup", *words, "--set", "name=nohup"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    for line in job.stdout:
+        if line.startswith("step"):
+            break
+    job.send_signal(signal.SIGHUP)
+    assert any(line.startswith("step") for line in job.stdout), "it goes on under nohup"
+    job.send_signal(signal.SIGTERM)
+    rest = job.stdout.read()
+    assert job.wait(timeout=30) == 75, rest
+
+
 def the_line_to_go_on_is_said():
     """Ready to be typed, also where the run's name was taken, or has a space."""
     for name, folder in ("it's mine", "it's mine"), ("it's mine", "it's mine-2"):

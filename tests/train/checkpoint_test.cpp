@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include <shardgrad/fsdp/state/replicas.h>
 #include <shardgrad/optim/muon.h>
 #include <shardgrad/optim/sgd.h>
@@ -492,10 +494,46 @@ TEST_F(CheckpointFiles, AFileOfAnotherCheckpointIsRefused) {
 
 TEST_F(CheckpointFiles, ANewerFormatIsRefused) {
   save_on_one_rank();
-  std::string about = bytes("run.json"), now = "\"format\": 1";
-  about.replace(about.find(now), now.size(), "\"format\": 2");
+  std::string about = bytes("run.json"), now = "\"format\": 2";
+  about.replace(about.find(now), now.size(), "\"format\": 3");
   folder_.write("step-2/run.json", about);
-  EXPECT_THAT(refusal(), HasSubstr("run.json': it is in format 2, written by a newer shardgrad"));
+  EXPECT_THAT(refusal(), HasSubstr("run.json': it is in format 3, written by a newer shardgrad"));
+}
+
+// The loss scale, the best score, how inputs were standardised: a bit there changes what follows as one of a tensor.
+TEST_F(CheckpointFiles, AFlippedBitBesideTheTensorsIsRefused) {
+  save_on_one_rank();
+  const std::string whole = bytes("run.json");
+  for (size_t bit = 0; bit < 8 * whole.size(); bit += 7) {
+    std::string flipped = whole;
+    flipped[bit / 8] = char(flipped[bit / 8] ^ (1 << bit % 8));
+    folder_.write("step-2/run.json", flipped);
+    EXPECT_THAT(error_of([&] { train::read_manifest(folder_ / "step-2"); }), HasSubstr("/run.json'"))
+        << "bit " << bit << " of\n"
+        << whole;
+  }
+  folder_.write("step-2/run.json", whole);
+  for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
+    const std::string file = bytes(name), step = "\"step\":\"2\"";
+    std::string flipped = file;
+    flipped.replace(flipped.find(step), step.size(), "\"step\":\"3\"");
+    folder_.write(std::string("step-2/") + name, flipped);
+    EXPECT_THAT(refusal(), HasSubstr(concat("/", name, "': its header is not what was saved")));
+    EXPECT_THAT(error_of([&] { train::verify_checkpoint(folder_ / "step-2"); }), HasSubstr("its header is not"));
+    folder_.write(std::string("step-2/") + name, file);
+  }
+  EXPECT_EQ(refusal(), "no error");
+}
+
+// As those of before were written, which had neither.
+TEST_F(CheckpointFiles, TheFormatBeforeIsRead) {
+  save_on_one_rank();
+  auto about = nlohmann::ordered_json::parse(bytes("run.json"));
+  about["format"] = 1;
+  about.erase("headers");
+  about.erase("check");
+  folder_.write("step-2/run.json", about.dump(2));
+  EXPECT_EQ(refusal(), "no error");
 }
 
 // A trained parameter or its moments; statistics and frozen parameters may hold an infinity.

@@ -1,5 +1,11 @@
 // A program in Lightning's words: a module with its steps, and a trainer with options in the place of a configuration.
 
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
 #include <shardgrad/autograd/autocast.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/fsdp/setup/wrap.h>
@@ -163,6 +169,37 @@ struct SeenRates : train::Callback {
   void on_step(const train::Stepped& e) override { rates.push_back(e.lr); }
   std::vector<double>& rates;
 };
+
+// Sends a signal to the process after a step.
+struct Asks : train::Callback {
+  Asks(int number, int64_t step, int rank) : number_(number), step_(step), rank_(rank) {}
+  void on_step(const train::Stepped& s) override {
+    if (s.step == step_ && rank_ == 0) kill(getpid(), number_);
+    if (s.step >= step_) std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the monitor looks that often
+  }
+  int number_;
+  int64_t step_;
+  int rank_;
+};
+
+TEST_F(Fit, ASignalAsksItToSaveAndEnd) {
+  for (int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
+    for (int devices : {1, 2}) {
+      train::TrainerOptions stopped = options(devices);
+      stopped.max_epochs = 40;
+      stopped.config.name = concat("by", number, "on", devices);
+      stopped.callbacks = {[&](const train::Config&, dist::ProcessGroup& world) {
+        return std::make_unique<Asks>(number, 5, world.rank());
+      }};
+      train::Result result = fit(stopped);
+      EXPECT_TRUE(result.stopped) << number;
+      EXPECT_TRUE(result.steps >= 5 && result.steps < result.total_steps) << number << " " << result.steps;
+      EXPECT_TRUE(std::filesystem::exists(result.folder + "/model.safetensors")) << number;
+      struct sigaction after {};
+      sigaction(number == SIGUSR1 ? SIGINT : number, nullptr, &after);
+      EXPECT_EQ(after.sa_handler, SIG_DFL) << "it is the program's again";
+    }
+}
 
 TEST_F(Fit, TheModulesOptimizerAndScheduleAreThoseOfTheRun) {
   std::vector<double> rates;

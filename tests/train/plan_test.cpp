@@ -49,6 +49,23 @@ TEST(LeastTime, IsThatOfComputingOrOfSendingWhicheverIsLonger) {
   EXPECT_EQ(train::least_time(plan, {}).step(), 0) << "what is not known takes no time";
 }
 
+// On the CPU there is nowhere to move them, elsewhere there is; and what the ranks talk by needs memory of its own.
+TEST_F(PlanTest, IsThatOfWhatTheRanksComputeOnAndTalkBy) {
+  for (Device device : {kCpu, kAcc})
+    for (const char* strategy : {"zero2", "zero3", "hybrid"})
+      for (const char* group : {"", "shared_memory"})
+        for (bool moves : {false, true}) {
+          use(strategy);
+          config_.fsdp.options.move_params_to_cpu = moves;
+          config_.fsdp.options.move_grads_to_cpu = moves;
+          auto fields = data::FashionMnist::known_outline();
+          fsdp::Plan predicted = train::plan(config_, fields, 4, kMeta, {device, group});
+          fsdp::Plan measured = train::plan(config_, fields, 4, device, {device, group});
+          EXPECT_EQ(predicted, measured) << strategy << ' ' << device << ' ' << group << ' ' << moves << '\n'
+                                         << predicted.table() << measured.table();
+        }
+}
+
 TEST_F(PlanTest, OffersEveryStrategyOnEveryNumberOfRanksOrSaysWhyNot) {
   use("hybrid");
   std::vector<train::Offer> all = train::offers(config_, data::FashionMnist::known_outline(), {2, 3});
@@ -111,8 +128,9 @@ TEST_F(OwnPlan, IsPredictedToTheByteUnderEveryStrategyOnOneMachineAndOnSeveral) 
     use(strategy);
     for (bool one_machine : {false, true}) {
       auto fields = data::FashionMnist::known_outline();
-      fsdp::Plan predicted = train::plan(config_, fields, 4, kMeta, one_machine);
-      fsdp::Plan measured = train::plan(config_, fields, 4, kCpu, one_machine);
+      dist::PretendedRanks as{kCpu, one_machine ? "shared_memory" : ""};
+      fsdp::Plan predicted = train::plan(config_, fields, 4, kMeta, as);
+      fsdp::Plan measured = train::plan(config_, fields, 4, kCpu, as);
       EXPECT_EQ(predicted, measured) << strategy << one_machine << '\n' << predicted.table() << measured.table();
     }
   }
@@ -122,7 +140,7 @@ TEST_F(OwnPlan, IsRefusedForAModelThatTrainingWouldRefuse) {
   config_.task = {"penalised"};
   use("zero3");
   for (Device device : {kMeta, kCpu})
-    EXPECT_THAT(error_of([&] { train::plan(config_, data::FashionMnist::known_outline(), 4, device, false); }),
+    EXPECT_THAT(error_of([&] { train::plan(config_, data::FashionMnist::known_outline(), 4, device); }),
                 HasSubstr("is not in memory: it belongs to unit"))
         << device;
 }
@@ -184,7 +202,7 @@ TEST_F(OwnPlan, IsMadeByOneRank) {
   config_.task = {"classification"};
   for (bool one_machine : {false, true}) {
     made_ = 0;
-    train::plan(config_, data::FashionMnist::known_outline(), 64, kMeta, one_machine);
+    train::plan(config_, data::FashionMnist::known_outline(), 64, kMeta, {kCpu, one_machine ? "shared_memory" : ""});
     EXPECT_EQ(made_, 2) << "one to look at the task, one to plan";
   }
 }

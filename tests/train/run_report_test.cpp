@@ -195,6 +195,42 @@ TEST_F(ProgressLine, FollowsTheWindowAndIsWrittenOverUnlessWeightsWereTested) {
             "\r\033[Ka word\n");
 }
 
+TEST_F(ProgressLine, OfALongStepOrEvaluationIsWhatGoesOnAndForHowLong) {
+  RunReport& report = begin(60);
+  auto tick = [&](double seconds) {
+    seconds_ += seconds;
+    report.tick();
+    return printed();
+  };
+  EXPECT_EQ(tick(1), "");
+  EXPECT_EQ(tick(3), "\r\033[Kbefore the first step  4 s");
+  EXPECT_EQ(tick(1), "") << "not again at once";
+  EXPECT_EQ(tick(1), "\r\033[Kbefore the first step  6 s");
+  EXPECT_EQ(after_step(7, 1), "\r\033[Kstep      7");
+  EXPECT_EQ(tick(4), "\r\033[Kstep      8  4 s");
+  after_step(8, 2);
+  seconds_ += 1;
+  report.testing(1, 4);
+  EXPECT_EQ(printed(), "\r\033[Kstep      8  testing 25 %");
+  EXPECT_EQ(tick(2), "\r\033[Kstep      8  testing 25 %  2 s");
+  report.testing(4, 4);
+  printed();
+  EXPECT_EQ(tick(2), "\r\033[Kstep      9  2 s");
+  after_step(1000, 0.1);
+  printed();
+  EXPECT_EQ(tick(5), "\r\033[Kafter the last step  5 s");
+  report.on_end({{{"accuracy", 0.5, true}}, 1000, 1000});
+  printed();
+  EXPECT_EQ(tick(60), "") << "the run has ended";
+}
+
+TEST_F(ProgressLine, OffATerminalNothingTicks) {
+  begin(0);
+  seconds_ += 60;
+  report_->tick();
+  EXPECT_EQ(printed(), "");
+}
+
 // Of what is known without the loss, which only the device knows.
 TEST_F(ProgressLine, TellsOfStepsAboutEverySecondOfATerminal) {
   begin(60);

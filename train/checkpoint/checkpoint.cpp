@@ -197,6 +197,10 @@ std::string CheckpointSave::finish(Keep keep) {
   dist::together(world_, {"", "checkpoint"}, [&] {
     if (world_.rank() != 0) return;
     on_disk([&] {
+      auto header = [&](const char* name) {
+        return SafetensorsFile(folder_.path + "/" + name, Access::read).header_hash();
+      };
+      manifest_.headers = {header(kModelFile), header(kOptimizerFile)};
       std::string path = folder_.path + "/" + kManifestFile;
       write_file(path, to_json(manifest_));
       sync_path(path);

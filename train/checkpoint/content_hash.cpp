@@ -90,6 +90,8 @@ uint64_t hash_of(const Hashes& hashes) {
   return total;
 }
 
+uint64_t text_hash(const std::string& text) { return content_hash(text.data(), DType::u8, std::ssize(text), 0); }
+
 std::string hash_text(uint64_t hash) {
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));

@@ -24,6 +24,9 @@ Hashes sum_over_ranks(dist::ProcessGroup& world, const Hashes& mine);
 /// One number for all of them, names included.
 uint64_t hash_of(const Hashes& hashes);
 
+/// Of its bytes.
+uint64_t text_hash(const std::string& text);
+
 /// Sixteen hexadecimal digits, and back; throws Error(input) for anything else.
 std::string hash_text(uint64_t hash);
 uint64_t parse_hash(const std::string& text);

@@ -41,6 +41,14 @@ void open_saved(std::optional<FileWeights>& weights, const std::string& path) {
   }
 }
 
+// What stands beside the tensors: how inputs became what the model was trained on, for one.
+void check_header(const SafetensorsFile& file, const Manifest& manifest) {
+  if (!manifest.headers) return;
+  bool of_model = file.path().ends_with(kModelFile);
+  SG_CHECK(file.header_hash() == (of_model ? manifest.headers->model : manifest.headers->optimizer), "'", file.path(),
+           "': its header is not what was saved: the file is damaged, or of another checkpoint. ", kOlder);
+}
+
 void check_hashes(const SafetensorsFile& file, const Hashes& found, const Hashes& expected) {
   for (const auto& [name, hash] : found) {
     auto saved = expected.find(name);
@@ -154,6 +162,7 @@ Manifest load_checkpoint(const std::string& folder, const Config& config, Traini
   });
   check_hashes(model->file(), world, manifest.model);
   check_hashes(optimizer->file(), world, manifest.optimizer);
+  for (const auto& weights : {&model, &optimizer}) check_header((*weights)->file(), manifest);
   fill_model(state.model, state.sharded, *model);
   read_optimizers(optimizer->file(), state);
   return manifest;
@@ -166,6 +175,7 @@ Manifest verify_checkpoint(const std::string& folder) {
   for (auto [name, hashes] : {std::pair(kModelFile, &manifest.model), std::pair(kOptimizerFile, &manifest.optimizer)}) {
     SafetensorsFile file(concat(folder, "/", name), Access::read);
     check_hashes(file, hashes_in(file, 0, 1), *hashes);
+    check_header(file, manifest);
   }
   return manifest;
 }
@@ -182,6 +192,7 @@ Manifest load_weights(const std::string& folder, nn::Module& model, fsdp::Sharde
     check_fits(*weights, model_specs(model, sharded), true);
   });
   check_hashes(weights->file(), world, manifest.model);
+  check_header(weights->file(), manifest);
   fill_model(model, sharded, *weights);
   return manifest;
 }

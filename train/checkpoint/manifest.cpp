@@ -12,7 +12,7 @@ namespace shardgrad::train {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr int64_t kFormat = 1;
+constexpr int64_t kFormat = 2;  // 1 had no hashes of headers, nor one of its own text
 
 // What may differ between the run that was saved and the one that goes on.
 bool may_change(const std::string& key) {
@@ -55,12 +55,23 @@ Hashes hashes_of(const Json& texts) {
   return hashes;
 }
 
+// Of all that stands before it.
+std::string check_of(Json about) {
+  about.erase("check");
+  return hash_text(text_hash(about.dump()));
+}
+
+void check_text(const Json& about) {
+  SG_CHECK(about.at("check") == check_of(about), "it is not what was saved: its check is not that of its text");
+}
+
 Manifest understand(const Json& about) {
   SG_CHECK(!about.is_object() || !about.contains("step") || about.contains("format"),
            "it was written by an older shardgrad, without hashes; begin with init_from its model.safetensors");
   int64_t format = about.at("format");
-  SG_CHECK(format <= kFormat, "it is in format ", format, ", written by a newer shardgrad; this one reads up to ",
-           kFormat);
+  SG_CHECK(format >= 1 && format <= kFormat, "it is in format ", format,
+           ", written by a newer shardgrad; this one reads up to ", kFormat);
+  if (format > 1) check_text(about);
   Manifest manifest;
   manifest.reached = {
       about.at("step"), about.at("samples"), about.at("data"), {about.at("loss_scale"), about.at("good_steps")}};
@@ -71,6 +82,10 @@ Manifest understand(const Json& about) {
   manifest.config = about.at("config").dump();
   manifest.model = hashes_of(about.at("hashes").at("model"));
   manifest.optimizer = hashes_of(about.at("hashes").at("optimizer"));
+  if (format > 1) {
+    Hashes headers = hashes_of(about.at("headers"));
+    manifest.headers = {headers.at("model"), headers.at("optimizer")};
+  }
   return manifest;
 }
 
@@ -93,6 +108,9 @@ std::string to_json(const Manifest& manifest) {
   about["config"] = Json::parse(manifest.config);
   about["hash"] = manifest.hash();
   about["hashes"] = {{"model", texts_of(manifest.model)}, {"optimizer", texts_of(manifest.optimizer)}};
+  auto [model, optimizer] = manifest.headers.value();
+  about["headers"] = texts_of({{"model", model}, {"optimizer", optimizer}});
+  about["check"] = check_of(about);
   return about.dump(2) + "\n";
 }
 

@@ -25,13 +25,18 @@ struct Manifest {
   Reached reached;
   std::string config;  ///< as to_json writes it
   Hashes model, optimizer;
+  struct Headers {
+    uint64_t model, optimizer;
+  };
+  std::optional<Headers> headers{};  ///< SafetensorsFile::header_hash() of the two files; none in format 1
 
   /// What the run has learned, as one number: the same for the same parameters, buffers and optimizer state.
   std::string hash() const;
 };
 
 std::string to_json(const Manifest& manifest);
-/// Throws Error(input) naming the file when it is damaged, or written by a newer version of this library.
+/// Throws Error(input) naming the file when it is damaged (its text has a hash of its own), or written by a newer
+/// version of this library.
 Manifest read_manifest(const std::string& folder);
 
 /// A line for each setting that was another one then and changes the run; those that say where and how it is computed,

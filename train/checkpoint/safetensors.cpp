@@ -17,6 +17,7 @@
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/train/checkpoint/content_hash.h>
 #include <shardgrad/train/checkpoint/safetensors_header.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/read_file.h>
@@ -128,6 +129,7 @@ void SafetensorsFile::read_header() {
     damaged(concat("its header would have ", length, " bytes, the file has ", size));
   std::string text(length, ' ');
   read_bytes(text.data(), length, sizeof length);
+  header_hash_ = text_hash(text);
   auto end = int64_t(sizeof length + length);
   std::vector<std::pair<int64_t, int64_t>> places = understand(text, end);
   std::ranges::sort(places);

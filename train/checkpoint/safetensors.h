@@ -40,6 +40,8 @@ class SafetensorsFile {
   const Texts& unreadable() const { return unreadable_; }
   /// What the writer says of the file: "format" is "pt" where tensors are PyTorch's.
   const Texts& metadata() const { return metadata_; }
+  /// Of its header, byte for byte: what it says of its tensors, and metadata().
+  uint64_t header_hash() const { return header_hash_; }
   /// Elements of tensor `name` from element `first` on, as many as `values` (on the cpu, of the tensor's dtype) has.
   void read(const std::string& name, int64_t first, const Tensor& values) const;
   void write(const std::string& name, int64_t first, const Tensor& values);
@@ -63,6 +65,7 @@ class SafetensorsFile {
   int file_;
   std::map<std::string, Entry> tensors_;
   Texts unreadable_, metadata_;
+  uint64_t header_hash_ = 0;
 };
 
 /// Makes or replaces a file with these tensors, whole and of any device, such as a module's state_dict() or what

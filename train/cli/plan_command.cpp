@@ -85,7 +85,7 @@ int compare(const train::Config& config, const data::Outline& data, const PlanOp
   for (int count = 1; count <= 4096; count *= 2) counts.push_back(count);
   if (!std::ranges::count(counts, options.ranks))
     counts.insert(std::ranges::upper_bound(counts, options.ranks), options.ranks);
-  std::vector<train::Offer> all = train::offers(config, data, counts);
+  std::vector<train::Offer> all = train::offers(config, data, counts, {choose_device(config.device, false)});
   Speeds speeds = speeds_of(config, options);
   std::vector<std::vector<std::string>> rows{{"ranks"}};
   std::set<std::string> reasons;
@@ -121,8 +121,8 @@ int plan_command(PlanOptions options) {
   data::Outline data = config.registry->outline_of(config.data, uint64_t(config.seed));
   if (options.compare) return compare(config, data, options);
   Device device = choose_device(config.device, options.measure);
-  bool in_place = options.one_machine && device == kCpu;
-  fsdp::Plan predicted = train::plan(config, data, options.ranks, kMeta, in_place);
+  dist::PretendedRanks as{device, options.one_machine ? "shared_memory" : ""};
+  fsdp::Plan predicted = train::plan(config, data, options.ranks, kMeta, as);
   std::cout << "predicted for " << options.ranks << " ranks, strategy " << config.strategy << ", batch " << config.batch
             << ", one step:\n"
             << predicted.table();
@@ -131,7 +131,7 @@ int plan_command(PlanOptions options) {
               << " GiB\n";
   print_time(predicted, speeds_of(config, options));
   if (!options.measure) return 0;
-  fsdp::Plan measured = train::plan(config, data, options.ranks, device, in_place);
+  fsdp::Plan measured = train::plan(config, data, options.ranks, device, as);
   std::cout << "\nmeasured with ranks as threads of this process:\n" << measured.table();
   std::cout << (measured == predicted ? "as predicted" : "NOT as predicted; please report this") << std::endl;
   return measured == predicted ? 0 : int(ErrorKind::internal);

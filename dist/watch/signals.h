@@ -1,0 +1,33 @@
+#pragma once
+// The signals that ask a program to save and end, or that end it. They are read by the monitor, not handled: nothing
+// runs in the middle of anything.
+
+#include <signal.h>
+
+namespace shardgrad::dist {
+
+/// While it lives, SIGTERM, SIGUSR1 and SIGINT are for who reads descriptor(), a signalfd, and SIGXFSZ is ignored. It
+/// is made before the threads that inherit its mask.
+class Signals {
+ public:
+  Signals();
+  ~Signals();
+  Signals(const Signals&) = delete;
+  /// SIGINT does what it did before.
+  void give_interrupts_back();
+  /// SIGHUP is read, too, unless it was ignored, as under nohup.
+  void take_hangups();
+  int descriptor() const { return descriptor_; }
+  bool pending() const;
+
+ private:
+  static constexpr int kSignals[] = {SIGTERM, SIGUSR1, SIGINT, SIGHUP};
+  static constexpr int kAlways = 3;
+  void take(int index);
+  sigset_t before_, mask_;
+  struct sigaction actions_[4], too_large_;
+  bool taken_[4] = {};
+  int descriptor_;
+};
+
+}  // namespace shardgrad::dist
