@@ -88,6 +88,26 @@ std::string to_json_line(const Metrics& m) {
   return line.dump();
 }
 
+Metrics parse_line(const std::string& text) {
+  Json line = Json::parse(text);
+  auto number = [&](const char* key) {
+    auto found = line.find(key);
+    return found != line.end() && found->is_number() ? found->get<double>() : std::nan("");
+  };
+  auto count = [&](const char* key) { return line.value(key, int64_t(0)); };
+  auto amount = [&](const char* key) { return line.contains(key) ? number(key) : 0; };
+  Metrics m{.step = count("step"), .epoch = count("epoch"), .samples = count("samples"), .loss = number("loss")};
+  m.lr = number("lr");
+  if (line.contains("grad_norm") && line["grad_norm"].is_number()) m.grad_norm = number("grad_norm");
+  m.skipped_steps = count("skipped_steps");
+  m.seconds = number("seconds");
+  m.samples_per_s = number("samples_per_s");
+  m.tokens_per_s = amount("tokens_per_s");
+  m.flops_per_s = 1e9 * amount("gflops_per_s");
+  m.peak_bytes = count("peak_bytes");
+  return m;
+}
+
 RunReport::RunReport(const Config& config, std::ostream& out, Terminal terminal)
     : folder_(make_run_folder(config, is_new_)),
       out_(out),
@@ -121,12 +141,12 @@ void RunReport::forget() {
   std::filesystem::remove(folder_, ignored);  // unless somebody else has put something into it
 }
 
-void RunReport::resume(const Config& config, int64_t step, int64_t total_steps) {
+void RunReport::resume(const Config& config, int64_t step, int64_t total_steps, bool with_last) {
   std::lock_guard lock(mutex_);
   write("config.json", to_json(config));
   std::string path = metrics_->path();
   metrics_.reset();
-  keep_up_to(step, path);
+  keep_up_to(with_last ? step : step - 1, path);
   metrics_.emplace(path);
   if (config.tensorboard) board_.emplace(folder_, step);
   if (step > 0)

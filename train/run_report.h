@@ -24,6 +24,8 @@ namespace shardgrad::train {
 
 /// One JSON object on one line, each score as "test_NAME"; a number that is not finite becomes null.
 std::string to_json_line(const Metrics& metrics);
+/// What such a line says, but for its scores.
+Metrics parse_line(const std::string& line);
 
 class RunReport : public Callback {
  public:
@@ -37,8 +39,9 @@ class RunReport : public Callback {
   const std::string& folder() const { return folder_; }
   /// The run is not refused any more.
   void begun() { begun_ = true; }
-  /// For a run with config.resume, once it is known to be this one: what was said of steps after `step` is forgotten.
-  void resume(const Config& config, int64_t step, int64_t total_steps);
+  /// For a run with config.resume, once it is known to be this one: what was said of steps after `step` is forgotten,
+  /// and without `with_last` what was said of it.
+  void resume(const Config& config, int64_t step, int64_t total_steps, bool with_last = true);
   void on_step(const Stepped& step) override;
   /// For a terminal, from any thread: where nothing was printed for a while, what goes on, and for how long.
   void tick();

@@ -58,6 +58,12 @@ void Saver::end_badly(const std::string& why) {
 
 void Saver::begin(const Reached& reached, bool best) {
   finish();
+  if (saved_step_ == reached.step) {  // where the run was asked to end in its evaluation
+    if (!best || !config_.keep_best) return;
+    return dist::together(world_, {"", "checkpoint"}, [&] {
+      if (world_.rank() == 0) say_(find_best(run_, reached.step, reached.best->value));
+    });
+  }
   begun_at_ = Clock::now();
   under_way_is_best_ = best;
   auto how = config_.save_beside ? CheckpointSave::How::beside : CheckpointSave::How::now;

@@ -41,12 +41,16 @@ class TrainingRun {
  private:
   void begin();
   void step();
-  void test();
+  bool test();
+  void take_up_test();
   void report();
+  void tell_line();
   void log_steps();
   void agree(bool now);
   bool wants_to_end();
   Result stop();
+  Result stop_in_test();
+  Result save_and_end();
   Result finish();
   Result end(bool stopped);
   void write_trace();
@@ -89,6 +93,7 @@ class TrainingRun {
   StepLog step_log_;
   int64_t evaluation_bytes_ = 0;
   Metrics metrics_;
+  std::string pending_;  // the line of the last step, whose evaluation was left (Reached::pending)
 };
 
 TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::ostream& out, const Terminal& terminal)
@@ -137,7 +142,8 @@ void TrainingRun::begin() {
   if (config_.resume) from = resume(config_, folder_, state, fingerprint_, *rate_, say_it);
   if (!from && !config_.init_from.empty()) load_model(config_.init_from, state.model, state.sharded);
   try_evaluation(config_, *task_, *sharded_, data_);
-  if (report_ && config_.resume) report_->resume(config_, from ? from->step : 0, course_.steps());
+  if (from) pending_ = from->pending;
+  if (report_ && config_.resume) report_->resume(config_, from ? from->step : 0, course_.steps(), pending_.empty());
   meter_.emplace(from ? from->step : 0, from ? from->samples : 0, work_of(config_, data_, *task_, predicted_, world_));
   if (from) {
     best_ = from->best;
@@ -150,7 +156,7 @@ void TrainingRun::begin() {
 }
 
 Reached TrainingRun::reached() const {
-  return {meter_->step(), meter_->samples(), fingerprint_, scaler_.state(), best_, course_.steps()};
+  return {meter_->step(), meter_->samples(), fingerprint_, scaler_.state(), best_, course_.steps(), pending_};
 }
 
 // What the ranks know after a step, where they talk; `now`: they do.
@@ -159,7 +165,8 @@ void TrainingRun::agree(bool now) {
   if (!now && !agreement_.is_time(meter_->step())) return;
   News mine = saver_->news();
   mine.trouble = watch_ && watch_->found();
-  agreed_ = agreement_.agree(meter_->step(), meter_->seconds_per_step(), mine);
+  double pace = meter_->steps_done() > 0 ? meter_->seconds_per_step() : 1;
+  agreed_ = agreement_.agree(meter_->step(), pace, mine);
   log_steps();  // before a checkpoint, which a run goes on from with the lines until there
   if (std::string why = lost_scale(scaler_, *meter_); !why.empty()) saver_->end_badly(why);
   if (!agreed_->trouble) return;
@@ -196,11 +203,26 @@ void TrainingRun::step() {
                                                done.grad_norm, task_->tokens_per_sample()});
 }
 
-void TrainingRun::test() {
+// What ends an evaluation before its time, on all ranks at once.
+struct AskedToEnd {};
+
+// False where the ranks were asked to end before all was tested.
+bool TrainingRun::test() {
   int64_t sent_before = context().recorder().total_bytes_sent();
-  Evaluation evaluation = evaluate(*task_, test_, world_, forward_dtype(config_), [this](int64_t done) {
-    if (report_) report_->testing(done, test_.batches());
-  });
+  Agreement talks(world_);
+  double begin = running_seconds();
+  Progress training = progress();
+  Evaluation evaluation;
+  try {
+    evaluation = evaluate(*task_, test_, world_, forward_dtype(config_), [&](int64_t done) {
+      if (report_) report_->testing(done, test_.batches());
+      if (done == test_.batches() || !talks.is_time(done)) return;
+      if (talks.agree(done, (running_seconds() - begin) / double(done), {}).stop) throw AskedToEnd();
+    });
+  } catch (const AskedToEnd&) {
+    progress() = training;
+    return false;
+  }
   evaluation_bytes_ += context().recorder().total_bytes_sent() - sent_before;
   metrics_.scores = evaluation.scores;
   metrics_.test_count = evaluation.count;
@@ -208,12 +230,29 @@ void TrainingRun::test() {
   is_best_ = is_better(evaluation.scores[0], meter_->step(), config_.schedule.patience, best_);
   callbacks_->tell(&Callback::on_eval, Evaluated{meter_->step(), evaluation.scores, is_best_, best_->worse});
   say(rate_->plateau_note(meter_->step(), evaluation.scores[0].name, *best_));
+  return true;
+}
+
+// Where a run goes on that was asked to end while the last step's weights were tested: its line is whole but for that.
+void TrainingRun::take_up_test() {
+  say(concat("tests the weights of step ", meter_->step(), ", where it was asked to end"));
+  Metrics line = parse_line(pending_);
+  line.scores = task_->scores({});
+  line.epoch_done = true;
+  metrics_ = line;
 }
 
 void TrainingRun::report() {
   meter_->fill(metrics_, world_);
   if (!config_.log_steps) callbacks_->tell(&Callback::on_logged, metrics_);
   log_steps();
+  callbacks_->tell(&Callback::on_metrics, metrics_);
+}
+
+// That which was pending.
+void TrainingRun::tell_line() {
+  pending_.clear();
+  callbacks_->tell(&Callback::on_logged, metrics_);
   callbacks_->tell(&Callback::on_metrics, metrics_);
 }
 
@@ -253,14 +292,31 @@ Result TrainingRun::end(bool stopped) {
   return result;
 }
 
-Result TrainingRun::stop() {
-  metrics_.epoch_done = true;  // its line stays
-  if (meter_->has_news()) report();
+Result TrainingRun::save_and_end() {
   write_records();
   if (!saver_->save_at_end(reached()))
     fail_as(ErrorKind::rank_failed, "stopped as asked after step ", meter_->step(),
             ", and nothing is saved of it, for it is not finite");
   return end(true);
+}
+
+Result TrainingRun::stop() {
+  metrics_.epoch_done = true;  // its line stays
+  if (meter_->has_news()) report();
+  return save_and_end();
+}
+
+// The line of the step waits in the checkpoint for its scores, and the evaluation is made where the run goes on.
+Result TrainingRun::stop_in_test() {
+  std::vector<Metrics> lines = step_log_.take(world_);
+  if (pending_.empty()) {
+    if (lines.empty()) meter_->fill(lines.emplace_back(metrics_), world_);
+    pending_ = to_json_line(lines.back());
+    lines.pop_back();
+  }
+  for (const Metrics& line : lines) callbacks_->tell(&Callback::on_logged, line);
+  agree(true);
+  return save_and_end();
 }
 
 Result TrainingRun::finish() {
@@ -273,18 +329,19 @@ Result TrainingRun::finish() {
 Result TrainingRun::run() {
   begun_at_ = Clock::now();
   bool has_ended = config_.early_stop > 0 && best_ && best_->worse >= config_.early_stop;
-  if (is_done() || has_ended) {
-    test();
-    return end(false);
-  }
+  if (pending_.empty() && (is_done() || has_ended)) return end(!test());
   write_about(nullptr);
   while (true) {
-    step();
+    bool goes_on_in_test = !pending_.empty();
+    goes_on_in_test ? take_up_test() : step();
     if (trace_.is_complete()) write_trace();
     int64_t step = meter_->step();
-    bool tests = course_.tests_after(step);
-    if (tests) test();
-    if (course_.reports_after(step)) report();
+    bool tests = goes_on_in_test || course_.tests_after(step);
+    if (tests && !test()) return stop_in_test();
+    if (goes_on_in_test)
+      tell_line();
+    else if (course_.reports_after(step))
+      report();
     bool ends = is_done() || (tests && wants_to_end());
     agree(ends || saver_->is_due(step, is_best_));
     saver_->after_step(reached(), agreed_, is_best_);

@@ -3,7 +3,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include <shardgrad/autograd/autocast.h>
@@ -198,6 +201,64 @@ TEST_F(Fit, ASignalAsksItToSaveAndEnd) {
       struct sigaction after {};
       sigaction(number == SIGUSR1 ? SIGINT : number, nullptr, &after);
       EXPECT_EQ(after.sa_handler, SIG_DFL) << "it is the program's again";
+    }
+}
+
+// Is asked to end while it is validated after the step that arms it.
+struct AskedInValidation : Scheduled {
+  StepOutput validation_step(const data::Batch& batch, int64_t i) override {
+    if (batch.first == 0 && i == 0 && armed.exchange(false)) {
+      kill(getpid(), SIGTERM);
+      std::this_thread::sleep_for(std::chrono::milliseconds(400));  // the monitor looks more often
+    }
+    return mse_loss(forward(batch.fields[0]), batch.fields[1], double(batch.global_count));
+  }
+  static inline std::atomic<bool> armed = false;
+};
+struct Arms : train::Callback {
+  explicit Arms(int64_t step) : step_(step) {}
+  void on_step(const train::Stepped& s) override {
+    if (s.step == step_) AskedInValidation::armed = true;
+  }
+  int64_t step_;
+};
+
+TEST_F(Fit, OneThatWasAskedToEndInAnEvaluationMakesItUpWhereItGoesOn) {
+  auto lines_of = [](const train::Result& result) {
+    std::string lines;
+    std::istringstream file(read_file(result.folder + "/metrics.jsonl"));
+    for (std::string line; std::getline(file, line);) {
+      auto parsed = nlohmann::json::parse(line);
+      for (const char* time : {"seconds", "samples_per_s", "gflops_per_s", "peak_bytes"}) parsed.erase(time);
+      lines += parsed.dump() + "\n";
+    }
+    return lines;
+  };
+  for (int devices : {1, 2})
+    for (bool log_steps : {false, true}) {
+      train::TrainerOptions whole = options(devices), parts = options(devices);
+      for (auto* o : {&whole, &parts}) {
+        o->config.log_steps = log_steps;
+        o->config.keep_best = true;
+        o->config.resume = true;
+      }
+      whole.config.name = concat("whole", devices, log_steps);
+      parts.config.name = concat("parts", devices, log_steps);
+      train::Result expected = fit<AskedInValidation>(whole);
+      int64_t second = expected.total_steps / 2;  // of four epochs
+      parts.callbacks = {[&](const train::Config&, dist::ProcessGroup&) { return std::make_unique<Arms>(second); }};
+      train::Result stopped = fit<AskedInValidation>(parts);
+      ASSERT_TRUE(stopped.stopped);
+      EXPECT_EQ(stopped.steps, second);
+      EXPECT_EQ(lines_of(stopped).find("\"step\":" + std::to_string(stopped.steps) + ",\"test_count\":37"),
+                std::string::npos);
+      parts.callbacks.clear();
+      train::Result result = fit<AskedInValidation>(parts);
+      EXPECT_FALSE(result.stopped);
+      EXPECT_THAT(out_.str(), HasSubstr("tests the weights of step"));
+      EXPECT_TRUE(weights(result) == weights(expected));
+      EXPECT_EQ(lines_of(result), lines_of(expected)) << devices << log_steps;
+      EXPECT_EQ(read_file(result.folder + "/best"), read_file(expected.folder + "/best"));
     }
 }
 

@@ -79,6 +79,7 @@ Manifest understand(const Json& about) {
   if (about.contains("best"))
     manifest.reached.best = Best{about.at("best"), about.value("worse", int64_t(0)),
                                  about.value("plateaus", int64_t(0)), about.value("best_step", int64_t(0))};
+  if (about.contains("pending")) manifest.reached.pending = about["pending"].dump();
   manifest.config = about.at("config").dump();
   manifest.model = hashes_of(about.at("hashes").at("model"));
   manifest.optimizer = hashes_of(about.at("hashes").at("optimizer"));
@@ -105,6 +106,7 @@ std::string to_json(const Manifest& manifest) {
   if (const auto& best = reached.best)
     about.update(
         {{"best", best->value}, {"worse", best->worse}, {"plateaus", best->plateaus}, {"best_step", best->step}});
+  if (!reached.pending.empty()) about["pending"] = Json::parse(reached.pending);
   about["config"] = Json::parse(manifest.config);
   about["hash"] = manifest.hash();
   about["hashes"] = {{"model", texts_of(manifest.model)}, {"optimizer", texts_of(manifest.optimizer)}};

@@ -19,6 +19,8 @@ struct Reached {
   optim::GradScaler::State scaler{};
   std::optional<Best> best{};
   int64_t total_steps = 0;  ///< of the run
+  /// Where it was asked to end while the weights were tested: the step's line of metrics.jsonl, without their scores.
+  std::string pending{};
 };
 
 struct Manifest {
