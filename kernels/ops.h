@@ -76,7 +76,8 @@ extern Slot<OutView, View, View, int> scatter_add;               ///< as torch.s
 extern Slot<OutView, View, View, int> scatter;
 
 // --- row-wise and reductions ----------------------------------------------------------------------------------------
-extern Slot<OutView, OutView, View, int> max_dim;                ///< (values, index i64, x(key), dim); first maximum wins
+/// (values, index i64, x(key), dim, least): the largest along dim, or the smallest; NaN before all, of equal ones the first.
+extern Slot<OutView, OutView, View, int, bool> max_dim;
 /// y[e] = Σ x(key)[i] over i ≤ e along dim, or i ≥ e in reverse; sums of floats in f64, i64 wraps; no other integers.
 extern Slot<OutView, View, int, bool> cumsum;
 extern Slot<OutView, View, int> prod;                            ///< y = Π x(key) along dim; in f64, of integers i64

@@ -49,8 +49,9 @@ struct ReduceLoops {
   double (*squared_difference[kFloatCount])(const void* x, const void* target, int64_t n);
   /// acc[c] += x[r * stride + c] for each row r in turn; acc is float, double for f64, int64_t for integers.
   void (*add_rows[kDTypeCount])(void* acc, const void* x, int64_t rows, int64_t cols, int64_t stride);
-  /// Of at least one element; NaN if there is one.
+  /// The largest, or the smallest, of at least one element; NaN if there is one.
   double (*largest[kFloatCount])(const void* x, int64_t n);
+  double (*smallest[kFloatCount])(const void* x, int64_t n);
   int64_t (*sum_integers[kDTypeCount - kFloatCount])(const void* x, int64_t n);
 };
 
