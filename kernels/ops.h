@@ -86,8 +86,8 @@ extern Slot<OutView, View, View, int> prod_backward;
 /// (values, index i64, x(key), dim, descending): the first elements of x in order along dim, as many as values have, and
 /// where they were. NaN counts as largest; of equal elements the first comes first.
 extern Slot<OutView, OutView, View, int, bool> sort;
-extern Slot<OutView, View, bool> softmax;                        ///< y = softmax or log-softmax of x(key)'s rows
-extern Slot<OutView, View, View, bool> softmax_backward;         ///< (dx, dy(key), y)
+extern Slot<OutView, View, int, bool> softmax;                   ///< (y, x(key), dim, log): softmax or log-softmax along dim
+extern Slot<OutView, View, View, int, bool> softmax_backward;    ///< (dx, dy(key), y, dim, log)
 extern Slot<OutView, OutView, OutView, View, View, View, double> layer_norm;  ///< (y, mean, rstd, x(key), weight, bias, eps)
 extern Slot<OutView, OutView, OutView, View, View, View, View, View> layer_norm_backward;
                                                                  ///< (dx, dweight, dbias, dy(key), x, weight, mean, rstd)

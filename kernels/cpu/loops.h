@@ -55,6 +55,12 @@ struct ReduceLoops {
   int64_t (*sum_integers[kDTypeCount - kFloatCount])(const void* x, int64_t n);
 };
 
+/// The softmax of some columns of a matrix, whose rows are `stride` elements apart.
+struct SoftmaxColumns {
+  int64_t rows, cols, stride;
+  bool log, accumulate;
+};
+
 /// Loops over the rows of (rows, cols). Statistics (lse) are float, or double for f64.
 struct RowLoops {
   using Softmax = void (*)(void* y, const void* x, int64_t rows, int64_t cols, bool log, bool accumulate);
@@ -62,6 +68,8 @@ struct RowLoops {
                                    bool accumulate);
   Softmax softmax[kFloatCount];
   SoftmaxBackward softmax_backward[kFloatCount];
+  void (*softmax_columns[kFloatCount])(void* y, const void* x, const SoftmaxColumns&);
+  void (*softmax_columns_backward[kFloatCount])(void* dx, const void* dy, const void* y, const SoftmaxColumns&);
   /// lse[r] = log Σ exp(x[r · stride + c])
   void (*log_sum_exp[kFloatCount])(void* lse, const void* x, int64_t rows, int64_t cols, int64_t stride);
   /// dx[r, c] = k · (exp(x[r, c] - lse[r]) - (c == labels[r])), and 0 in rows whose label is `ignore` and in columns

@@ -21,16 +21,45 @@ TEST(Rows, SoftmaxAndItsBackwardMatchTheReference) {
     for (const Shape& shape : kMatrices)
       for (bool log : {false, true}) {
         Buffer x = Buffer::random(shape, dtype, -5, 5), dy = Buffer::random(shape, dtype, -1, 1, 3);
-        expect_like_reference(SG_BOTH(softmax), dtype, one(shape, dtype), {6}, x, log);
+        expect_like_reference(SG_BOTH(softmax), dtype, one(shape, dtype), {6}, x, shape.ndim() - 1, log);
         Buffer y(shape, dtype);
-        reference::softmax(y.out(), x.in(), log);
-        expect_like_reference(SG_BOTH(softmax_backward), dtype, one(shape, dtype), {24}, dy, y, log);
+        reference::softmax(y.out(), x.in(), shape.ndim() - 1, log);
+        expect_like_reference(SG_BOTH(softmax_backward), dtype, one(shape, dtype), {24}, dy, y, shape.ndim() - 1, log);
       }
 }
 
 TEST(Rows, SoftmaxOfHugeOrMaskedLogitsStaysFinite) {
   Buffer x = Buffer::of({2, 3}, DType::f32, {1e30, 1e30, -1e30, -INFINITY, 5, -INFINITY});
-  expect_like_reference(SG_BOTH(softmax), DType::f32, one({2, 3}, DType::f32), {2}, x, false);
+  expect_like_reference(SG_BOTH(softmax), DType::f32, one({2, 3}, DType::f32), {2}, x, 1, false);
+  Buffer columns = Buffer::of({3, 2}, DType::f32, {1e30, -INFINITY, 1e30, 5, -1e30, -INFINITY});
+  expect_like_reference(SG_BOTH(softmax), DType::f32, one({3, 2}, DType::f32), {2}, columns, 0, false);
+}
+
+// Fewer columns than a vector has, vectors of them and a rest, more than go together; rows of several blocks.
+TEST(Rows, SoftmaxAlongAnyDimensionAndItsBackwardMatchTheReference) {
+  for (DType dtype : kFloats)
+    for (const Shape& shape : {Shape{5, 0}, Shape{3, 4, 2}, Shape{0, 5, 3}, Shape{2, 70, 19}, Shape{1, 9, 33},
+                               Shape{3, 130, 71}, Shape{7, 1, 200}, Shape{270, 40, 3}})
+      for (int dim = 0; dim < shape.ndim() - 1; ++dim)
+        for (bool log : {false, true}) {
+          SCOPED_TRACE(concat("dim ", dim, " of ", shape));
+          Buffer x = Buffer::random(shape, dtype, -5, 5), dy = Buffer::random(shape, dtype, -1, 1, 3);
+          expect_like_reference(SG_BOTH(softmax), dtype, one(shape, dtype), {6}, x, dim, log);
+          Buffer y(shape, dtype);
+          reference::softmax(y.out(), x.in(), dim, log);
+          expect_like_reference(SG_BOTH(softmax_backward), dtype, one(shape, dtype), {24}, dy, y, dim, log);
+        }
+}
+
+// A column with a NaN, or with an infinity, is NaN; those beside it are not.
+TEST(Rows, SoftmaxOfColumnsKeepsSpecialValuesToTheirColumn) {
+  for (DType dtype : kFloats)
+    for (double special : {double(NAN), double(INFINITY), double(-INFINITY)}) {
+      Buffer x = Buffer::random({70, 40}, dtype, -5, 5);
+      x.set(66 * 40 + 7, special), x.set(39, special);
+      for (bool log : {false, true})
+        expect_like_reference(SG_BOTH(softmax), dtype, one(x.shape(), dtype), {6}, x, 0, log);
+    }
 }
 
 TEST(Rows, LayerNormAndItsBackwardMatchTheReference) {
@@ -288,7 +317,7 @@ TEST(Rows, LargeInputsGiveTheSameBitsForEveryNumberOfThreads) {
   expect_like_reference(SG_BOTH(swiglu_backward), DType::f32, one({1201, 260}, DType::f32), {8}, dy, whole);
   Buffer rows({1201}, DType::f32), columns({130}, DType::f32), dloss = Buffer::of({}, DType::f32, {1});
   kernels::CrossEntropyArgs args{1.0 / 1201, -100};
-  expect_like_reference(SG_BOTH(softmax), DType::f32, one(large, DType::f32), {8}, x, false);
+  expect_like_reference(SG_BOTH(softmax), DType::f32, one(large, DType::f32), {8}, x, 1, false);
   expect_like_reference(SG_BOTH(mse), DType::f32, one({}, DType::f32), {8}, x, dy, 0.5);
   expect_like_reference(SG_BOTH(cross_entropy), DType::f32, std::array<Buffer, 2>{loss, lse}, {8}, x, labels, args);
   using Three = std::array<Buffer, 3>;
