@@ -98,6 +98,12 @@ extern Slot<OutView, OutView, OutView, View, View, View, double> batch_norm;  //
 extern Slot<OutView, OutView, OutView, View, View, View, View, View> batch_norm_backward;
                                                                  ///< (dx, dweight, dbias, dy(key), x, weight, mean, rstd)
 extern Slot<OutView, View, View, View, View, View> batch_norm_apply;  ///< y = (x(key) - mean) · rstd · weight + bias
+// x is (samples, channels, …), of whose channels each of `groups` equal parts is normalised, in each sample: mean and rstd
+// are (samples, groups); weight and bias are per channel.
+extern Slot<OutView, OutView, OutView, View, View, View, int64_t, double> group_norm;
+                                                                 ///< (y, mean, rstd, x(key), weight, bias, groups, eps)
+extern Slot<OutView, OutView, OutView, View, View, View, View, View, int64_t> group_norm_backward;
+                                                                 ///< (dx, dweight, dbias, dy(key), x, weight, mean, rstd, groups)
 
 /// y (…, F) = silu(g) · u, where a row of x(key) (…, 2F) is F elements g, then F elements u.
 extern Slot<OutView, View> swiglu;

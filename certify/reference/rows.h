@@ -152,6 +152,9 @@ inline void rms_norm_backward(OutView dx, OutView dweight, View dy, View x, View
   for (int64_t c = 0; c < cols; ++c) put_wanted(dweight, c, sums[size_t(c)]);
 }
 
+/// Of element i of (samples, channels, …).
+inline int64_t channel_of(const Shape& x, int64_t i) { return i / (x.numel() / (x[0] * x[1])) % x[1]; }
+
 inline void normalize_channel(OutView y, View x, int64_t c, double mean, double rstd, View weight, View bias) {
   Together all = Together::channel(x.shape, c);
   for (int64_t k = 0; k < all.count; ++k)
@@ -185,6 +188,55 @@ inline void batch_norm_backward(OutView dx, OutView dweight, OutView dbias, View
     if (dx.defined())
       normalize_backward(
           dx, dy, x, get(mean, c), get(rstd, c), [](int64_t) { return 1; }, all, get_or(weight, c, 1));
+  }
+}
+
+inline void group_norm(OutView y, OutView mean, OutView rstd, View x, View weight, View bias, int64_t groups,
+                       double eps) {
+  for (int64_t g = 0; x.numel() && g < x.shape[0] * groups; ++g) {
+    Together all = Together::group(x.shape, groups, g);
+    Moments m(x, all, eps);
+    put_wanted(mean, g, m.mean);
+    put_wanted(rstd, g, m.rstd);
+    for (int64_t k = 0; k < all.count; ++k) {
+      int64_t c = channel_of(x.shape, all[k]);
+      put(y, all[k], (get(x, all[k]) - m.mean) * m.rstd * get_or(weight, c, 1) + get_or(bias, c, 0));
+    }
+  }
+}
+
+/// With the sums (Σ dy · x̂, Σ dy) of a sample's channels: dweight and dbias are theirs over the samples, and a group's
+/// means those over its channels, each times its weight.
+inline void group_norm_backward(OutView dx, OutView dweight, OutView dbias, View dy, View x, View weight, View mean,
+                                View rstd, int64_t groups) {
+  int64_t channels = x.shape[1], rows = x.shape[0] * channels, each = channels / groups;
+  int64_t places = x.numel() ? x.numel() / rows : 0;
+  auto group_of = [&](int64_t row) { return row / each; };
+  auto normal = [&](int64_t i) {
+    int64_t g = group_of(i / places);
+    return (get(x, i) - get(mean, g)) * get(rstd, g);
+  };
+  std::vector<double> dots(size_t(rows), 0.0), sums = dots, mean_dot(size_t(x.shape[0] * groups), 0.0),
+                                               mean_g = mean_dot;
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    dots[size_t(i / places)] += get(dy, i) * normal(i);
+    sums[size_t(i / places)] += get(dy, i);
+  }
+  std::vector<double> dots_of(size_t(channels), 0.0), sums_of = dots_of;
+  for (int64_t row = 0; row < rows; ++row) {
+    double scale = get_or(weight, row % channels, 1) / double(each * places);
+    mean_dot[size_t(group_of(row))] += scale * dots[size_t(row)],
+        mean_g[size_t(group_of(row))] += scale * sums[size_t(row)];
+    dots_of[size_t(row % channels)] += dots[size_t(row)], sums_of[size_t(row % channels)] += sums[size_t(row)];
+  }
+  for (int64_t c = 0; c < channels; ++c) {
+    put_wanted(dweight, c, dots_of[size_t(c)]);
+    put_wanted(dbias, c, sums_of[size_t(c)]);
+  }
+  for (int64_t i = 0; dx.defined() && i < x.numel(); ++i) {
+    auto g = size_t(group_of(i / places));
+    double own = get(dy, i) * get_or(weight, i / places % channels, 1);
+    put(dx, i, get(rstd, int64_t(g)) * (own - mean_g[g] - normal(i) * mean_dot[g]));
   }
 }
 

@@ -110,7 +110,8 @@ struct Runs {
 struct ChannelNorm {
   double mean, rstd, weight = 1, bias = 0;
 };
-/// batch_norm of elements that lie channel by channel. Sums are of as few elements as lose no more than few.
+/// batch_norm and group_norm of elements that lie channel by channel. Sums are of as few elements as lose no more than
+/// few.
 struct ChannelLoops {
   double (*sum[kFloatCount])(const void* x, const Runs&);
   double (*squares[kFloatCount])(const void* x, const Runs&, double mean);  ///< Σ (x - mean)²
@@ -120,6 +121,9 @@ struct ChannelLoops {
   /// dx = weight · rstd · (dy - mean_dy - x̂ · mean_product)
   void (*backward[kFloatCount])(void* dx, const void* dy, const void* x, const Runs&, const ChannelNorm&,
                                 double mean_dy, double mean_product, bool accumulate);
+  /// The same where channels share mean and rstd: dx = rstd · (dy · weight - mean_g - x̂ · mean_product)
+  void (*group_backward[kFloatCount])(void* dx, const void* dy, const void* x, const Runs&, const ChannelNorm&,
+                                      double mean_g, double mean_product, bool accumulate);
 };
 
 /// Pooling of one image, whose windows have `rows` places down and `columns` across.

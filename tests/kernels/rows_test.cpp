@@ -125,6 +125,31 @@ TEST(Rows, BatchNormOfImagesAndItsBackwardMatchTheReference) {
       for (bool affine : {false, true}) expect_batch_norm_like_reference(shape, dtype, affine);
 }
 
+// Groups of one channel and of several; channels of one place, of a vector and a rest, of more places than are added up
+// at once; many samples.
+TEST(Rows, GroupNormAndItsBackwardMatchTheReference) {
+  struct Case {
+    Shape x;
+    int64_t groups;
+  };
+  const Case cases[] = {{{3, 8}, 2}, {{2, 4, 5}, 4}, {{2, 6, 3, 7}, 3}, {{300, 4, 3}, 2}, {{2, 2, 91, 93}, 2}};
+  for (DType dtype : kFloats)
+    for (const auto& [shape, groups] : cases)
+      for (bool affine : {false, true}) {
+        SCOPED_TRACE(shape);
+        Buffer x = Buffer::random(shape, dtype, -1, 3), none, dy = Buffer::random(shape, dtype, -1, 1, 3);
+        Buffer weight = affine ? Buffer::random({shape[1]}, dtype, 0.5, 2, 4) : none;
+        Buffer bias = affine ? Buffer::random({shape[1]}, dtype, -1, 1, 5) : none;
+        Buffer mean({shape[0], groups}, statistic(dtype)), rstd = mean, y(shape, dtype);
+        expect_like_reference(SG_BOTH(group_norm), dtype, std::array<Buffer, 3>{y, mean, rstd}, {24}, x, weight, bias,
+                              groups, 1e-2);
+        reference::group_norm(y.out(), mean.out(), rstd.out(), x.in(), weight.in(), bias.in(), groups, 1e-2);
+        Buffer dweight({shape[1]}, dtype), dbias = dweight;
+        expect_like_reference(SG_BOTH(group_norm_backward), dtype, std::array<Buffer, 3>{y, dweight, dbias}, {60}, dy,
+                              x, weight, mean, rstd, groups);
+      }
+}
+
 TEST(Rows, SwigluAndItsBackwardMatchTheReference) {
   for (DType dtype : kFloats)
     for (const Shape& shape : kMatrices) {
