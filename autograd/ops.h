@@ -60,6 +60,9 @@ Tensor swiglu(const Tensor& gate_up);
 /// or 0 where that is negative; starts: i64 (B), or undefined for 0.
 Tensor rope(const Tensor& qkv, const Tensor& table, int64_t heads, int64_t kv_heads, const Tensor& starts = Tensor(),
             int64_t first_position = 0);
+/// x (N, C, …), each of `groups` equal parts of a sample's channels to mean 0 and variance 1, then each channel scaled
+/// by weight and shifted by bias, both (C) or undefined.
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
 struct BatchNormResult {
   Tensor y, mean, rstd;  ///< mean and rstd (C) of this batch, of the biased variance; not differentiable themselves
   Tensor samples = {};   ///< of sync_batch_norm: one element, how many elements of a channel all ranks have

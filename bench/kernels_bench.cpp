@@ -124,7 +124,7 @@ void softmax(benchmark::State& state) {
   int64_t rows = state.range(0), cols = state.range(1);
   Floats x = numbers(rows * cols), y(x.size());
   auto kernel = kernels::softmax.find(DeviceKind::cpu, DType::f32);
-  auto step = [&] { kernel(Launch{1}, out(y, {rows, cols}), in(x, {rows, cols}), false); };
+  auto step = [&] { kernel(Launch{1}, out(y, {rows, cols}), in(x, {rows, cols}), 1, false); };
   step();
   bool is_right = right(y, [&](int64_t i) {
     double sum = 0;

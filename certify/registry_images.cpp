@@ -1,5 +1,5 @@
-// Cases of convolutions, pooling (autograd/ops/convolution.h), batch_norm of images, and of losses that are made of
-// other operations (autograd/ops/losses.h).
+// Cases of convolutions, pooling (autograd/ops/convolution.h), batch_norm and group_norm of images, and of losses that
+// are made of other operations (autograd/ops/losses.h).
 
 #include <shardgrad/certify/registry_cases.h>
 
@@ -69,6 +69,23 @@ void add_norms(std::vector<OpCase>& cases) {
            {{{2, 3, 2, 3}}});
 }
 
+void add_group_norms(std::vector<OpCase>& cases) {
+  auto call = [](int64_t groups) { return [groups](Inputs in) { return group_norm(in[0], groups, in[1], in[2]); }; };
+  auto add = [&](const char* note, const Shape& shape, int64_t groups) {
+    add_case(cases, "group_norm", note, call(groups), {{shape}, {{shape[1]}}, {{shape[1]}}});
+  };
+  add("two groups", {3, 4, 5}, 2);
+  add("a group for each channel", {2, 3, 2, 3}, 3);
+  add("one group", {2, 4, 3}, 1);
+  add("without places", {3, 6}, 2);
+  add("no samples", {0, 4, 3}, 2);
+  add_case(cases, "group_norm", "plain", [](Inputs in) { return group_norm(in[0], 2, Tensor(), Tensor()); },
+           {{{3, 4, 5}}});
+  add_case(cases, "group_norm", "frozen weight", call(2), {{{3, 4, 5}}, constant({4}), {{4}}});
+  for (const Shape& shape : {Shape{3, 6, 33}, Shape{2, 4, 31, 35}})
+    add_size_case(cases, "group_norm", call(2), {{shape}, {{shape[1]}}, {{shape[1]}}});
+}
+
 void add_adaptive_pooling(std::vector<OpCase>& cases) {
   for (Size2d size : {Size2d(1), Size2d(2), Size2d(3), Size2d(5, 2)}) {
     auto call = [size](Inputs in) { return adaptive_avg_pool2d(in[0], size); };
@@ -99,6 +116,7 @@ void add_class_losses(std::vector<OpCase>& cases) {
 void add_image_cases(std::vector<OpCase>& cases) {
   add_pooling(cases);
   add_norms(cases);
+  add_group_norms(cases);
   add_convolutions(cases);
   size_t first = cases.size();
   add_convolutions_along(cases);

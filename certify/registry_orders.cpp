@@ -49,6 +49,26 @@ void add_orders(std::vector<OpCase>& cases) {
       cases, "sort", [](Inputs in) { return sort(in[0], 0, true).values; }, {{{1025, 3}}}, "descending, dim 0 of ");
 }
 
+void add_leasts(std::vector<OpCase>& cases) {
+  add_along(
+      cases, "min", [](const Tensor& x, int dim) { return min(x, dim).values; }, kGrad);
+  add_along(
+      cases, "argmin", [](const Tensor& x, int dim) { return argmin(x, dim); }, kFixed);
+  add_pair_cases(
+      cases, "min", [](Inputs in) { return min(in[0]); }, {4, 3}, {33, 32}, "all of ");
+}
+
+void add_softmax_of_columns(std::vector<OpCase>& cases) {
+  for (int dim : {0, 1}) {
+    add_pair_cases(
+        cases, "softmax", [dim](Inputs in) { return softmax(in[0], dim); }, {4, 3, 2}, {3, 33, 70},
+        concat("dim ", dim, " of "));
+    add_pair_cases(
+        cases, "log_softmax", [dim](Inputs in) { return log_softmax(in[0], dim); }, {4, 3, 2}, {3, 33, 70},
+        concat("dim ", dim, " of "));
+  }
+}
+
 void add_prods(std::vector<OpCase>& cases) {
   add_along(cases, "prod", [](const Tensor& x, int dim) { return prod(x, dim); }, kGrad, {0.75, 1.25});
   add_size_case(
@@ -91,10 +111,6 @@ void add_of_orders(std::vector<OpCase>& cases) {
 
 void add_statistics(std::vector<OpCase>& cases) {
   add_along(
-      cases, "min", [](const Tensor& x, int dim) { return min(x, dim).values; }, kGrad);
-  add_along(
-      cases, "argmin", [](const Tensor& x, int dim) { return argmin(x, dim); }, kFixed);
-  add_along(
       cases, "var", [](const Tensor& x, int dim) { return var(x, dim); }, kGrad);
   add_along(
       cases, "std", [](const Tensor& x, int dim) { return std(x, dim, 0, true); }, kGrad);
@@ -112,7 +128,6 @@ void add_of_all(std::vector<OpCase>& cases) {
   };
   of_all("var", [](const Tensor& x) { return var(x); });
   of_all("std", [](const Tensor& x) { return std(x); });
-  of_all("min", min);
   auto counts = [](Inputs in) { return count_nonzero(in[0]); };
   add_case(cases, "count_nonzero", "", counts, {constant({4, 3})});
   add_size_case(cases, "count_nonzero", counts, {constant({1025})});
@@ -128,10 +143,6 @@ void add_of_all(std::vector<OpCase>& cases) {
         return mean(in[0], {1, 0}, true);
       },
       {4, 3, 5}, {33, 3, 31}, "two dims of ");
-  add_pair_cases(
-      cases, "softmax", [](Inputs in) { return softmax(in[0], 0); }, {4, 3}, {33, 35}, "dim 0 of ");
-  add_pair_cases(
-      cases, "log_softmax", [](Inputs in) { return log_softmax(in[0], 0); }, {4, 3}, {33, 35}, "dim 0 of ");
 }
 
 void add_views(std::vector<OpCase>& cases) {
@@ -199,6 +210,8 @@ void add_more_creations(std::vector<OpCase>& cases) {
 
 void add_order_cases(std::vector<OpCase>& cases) {
   add_orders(cases);
+  add_leasts(cases);
+  add_softmax_of_columns(cases);
   add_prods(cases);
   add_turned(cases);
   size_t first = cases.size();

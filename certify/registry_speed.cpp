@@ -112,6 +112,9 @@ void add_rows(std::vector<OpCase>& cases) {
   add("max", [](const Tensor& x) { return max(x, -1).values; }, {kLarge});
   add(
       "argmax", [](const Tensor& x) { return argmax(x, -1); }, constant(kLarge));
+  add("min", [](const Tensor& x) { return min(x, 0).values; }, {kLarge});
+  add(
+      "argmin", [](const Tensor& x) { return argmin(x, 0); }, constant(kLarge));
   add("softmax", [](const Tensor& x) { return softmax(x); }, {kLarge});
   add("log_softmax", [](const Tensor& x) { return log_softmax(x); }, {kLarge});
   add("cumsum", [](const Tensor& x) { return cumsum(x, 1); }, {kLarge});
@@ -137,6 +140,8 @@ void add_rows(std::vector<OpCase>& cases) {
 void add_images(std::vector<OpCase>& cases) {
   InputSpec images{{64, 64, 64, 64}}, channel{{64}};
   add_speed_case(cases, "batch_norm", [](Inputs in) { return batch_norm(in[0], in[1], in[2]).y; },
+                 {images, channel, channel});
+  add_speed_case(cases, "group_norm", [](Inputs in) { return group_norm(in[0], 8, in[1], in[2]); },
                  {images, channel, channel});
   add_speed_case(cases, "conv2d", [](Inputs in) { return conv2d(in[0], in[1], Tensor(), {.padding = 1}); },
                  {{{16, 64, 32, 32}}, {{64, 64, 3, 3}}});

@@ -10,7 +10,8 @@ namespace shardgrad::kernels {
   SLOT(permute) SLOT(narrow) SLOT(narrow_backward) SLOT(flip) SLOT(triangle) SLOT(scatter) SLOT(prod) SLOT(prod_backward) \
   SLOT(paste) SLOT(index_select) SLOT(index_add) SLOT(gather) SLOT(scatter_add) SLOT(max_dim) SLOT(cumsum) SLOT(sort) SLOT(softmax) \
   SLOT(softmax_backward) SLOT(layer_norm) SLOT(layer_norm_backward) SLOT(rms_norm) SLOT(rms_norm_backward) \
-  SLOT(batch_norm) SLOT(batch_norm_backward) SLOT(batch_norm_apply) SLOT(swiglu) SLOT(swiglu_backward) \
+  SLOT(batch_norm) SLOT(batch_norm_backward) SLOT(batch_norm_apply) SLOT(group_norm) SLOT(group_norm_backward) \
+  SLOT(swiglu) SLOT(swiglu_backward) \
   SLOT(max_pool2d) SLOT(max_pool2d_backward) SLOT(avg_pool2d) SLOT(avg_pool2d_backward) \
   SLOT(rope) SLOT(dropout) SLOT(square_sums) SLOT(mse) SLOT(mse_backward) \
   SLOT(cross_entropy) SLOT(cross_entropy_backward) SLOT(sgd) SLOT(adam) \

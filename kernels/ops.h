@@ -76,7 +76,8 @@ extern Slot<OutView, View, View, int> scatter_add;               ///< as torch.s
 extern Slot<OutView, View, View, int> scatter;
 
 // --- row-wise and reductions ----------------------------------------------------------------------------------------
-extern Slot<OutView, OutView, View, int> max_dim;                ///< (values, index i64, x(key), dim); first maximum wins
+/// (values, index i64, x(key), dim, least): the largest along dim, or the smallest; NaN before all, of equal ones the first.
+extern Slot<OutView, OutView, View, int, bool> max_dim;
 /// y[e] = Σ x(key)[i] over i ≤ e along dim, or i ≥ e in reverse; sums of floats in f64, i64 wraps; no other integers.
 extern Slot<OutView, View, int, bool> cumsum;
 extern Slot<OutView, View, int> prod;                            ///< y = Π x(key) along dim; in f64, of integers i64
@@ -85,8 +86,8 @@ extern Slot<OutView, View, View, int> prod_backward;
 /// (values, index i64, x(key), dim, descending): the first elements of x in order along dim, as many as values have, and
 /// where they were. NaN counts as largest; of equal elements the first comes first.
 extern Slot<OutView, OutView, View, int, bool> sort;
-extern Slot<OutView, View, bool> softmax;                        ///< y = softmax or log-softmax of x(key)'s rows
-extern Slot<OutView, View, View, bool> softmax_backward;         ///< (dx, dy(key), y)
+extern Slot<OutView, View, int, bool> softmax;                   ///< (y, x(key), dim, log): softmax or log-softmax along dim
+extern Slot<OutView, View, View, int, bool> softmax_backward;    ///< (dx, dy(key), y, dim, log)
 extern Slot<OutView, OutView, OutView, View, View, View, double> layer_norm;  ///< (y, mean, rstd, x(key), weight, bias, eps)
 extern Slot<OutView, OutView, OutView, View, View, View, View, View> layer_norm_backward;
                                                                  ///< (dx, dweight, dbias, dy(key), x, weight, mean, rstd)
@@ -97,6 +98,12 @@ extern Slot<OutView, OutView, OutView, View, View, View, double> batch_norm;  //
 extern Slot<OutView, OutView, OutView, View, View, View, View, View> batch_norm_backward;
                                                                  ///< (dx, dweight, dbias, dy(key), x, weight, mean, rstd)
 extern Slot<OutView, View, View, View, View, View> batch_norm_apply;  ///< y = (x(key) - mean) · rstd · weight + bias
+// x is (samples, channels, …), of whose channels each of `groups` equal parts is normalised, in each sample: mean and rstd
+// are (samples, groups); weight and bias are per channel.
+extern Slot<OutView, OutView, OutView, View, View, View, int64_t, double> group_norm;
+                                                                 ///< (y, mean, rstd, x(key), weight, bias, groups, eps)
+extern Slot<OutView, OutView, OutView, View, View, View, View, View, int64_t> group_norm_backward;
+                                                                 ///< (dx, dweight, dbias, dy(key), x, weight, mean, rstd, groups)
 
 /// y (…, F) = silu(g) · u, where a row of x(key) (…, 2F) is F elements g, then F elements u.
 extern Slot<OutView, View> swiglu;

@@ -76,12 +76,7 @@ GroupNorm::GroupNorm(int64_t groups, int64_t channels, double eps, bool affine)
 Tensor GroupNorm::forward(const Tensor& x) {
   SG_CHECK(x.ndim() >= 2 && x.size(1) == channels_, "GroupNorm: the input is (samples, ", channels_, ", …), got ",
            x.shape());
-  int64_t rows = x.size(0) * groups_;
-  Tensor normal = layer_norm(reshape(x, {rows, rows ? x.numel() / rows : 1}), Tensor(), Tensor(), eps_);
-  if (!weight.defined()) return reshape(normal, x.shape());
-  Tensor channels = reshape(normal, {x.size(0), channels_, x.numel() ? -1 : 0});
-  Tensor y = channels * reshape(weight, {-1, 1}) + reshape(bias, {-1, 1});
-  return reshape(y, x.shape());
+  return group_norm(x, groups_, weight, bias, eps_);
 }
 
 void BatchNorm1d::update_running(const BatchNormResult& batch, const Tensor& unbiased) {

@@ -56,6 +56,16 @@ void check_last(const char* op, const Tensor& x, const std::vector<int64_t>& sha
            " is not the last dimension of ", x.shape(), "; flatten what is to be normalised together");
 }
 
+void bind_group_norm(nb::module_& m) {
+  m.def(
+      "group_norm",
+      [](const Tensor& x, int64_t groups, const Maybe& weight, const Maybe& bias, double eps) {
+        return group_norm(x, groups, or_undefined(weight), or_undefined(bias), eps);
+      },
+      "x"_a, "num_groups"_a, "weight"_a = nb::none(), "bias"_a = nb::none(), "eps"_a = 1e-5, Waits(),
+      "Each of num_groups parts of the channels of x (N, C, …), in each sample.");
+}
+
 void bind_normalisations(nb::module_& m) {
   m.def(
       "layer_norm",
@@ -224,6 +234,7 @@ void bind_element_losses(nb::module_& m) {
 void bind_layers(nb::module_& m, TensorClass& tensor) {
   bind_products(m, tensor);
   bind_normalisations(m);
+  bind_group_norm(m);
   bind_attention(m);
   bind_convolutions(m);
   bind_pooling(m);

@@ -61,7 +61,8 @@ void check_labels(const char* op, const Tensor& x, const Tensor& labels) {
 
 // Each row's loss of hard labels, times its weight; 0 where the label is ignored, whatever the row has.
 Tensor hard(const Tensor& log_probs, const Rows& rows, const ClassOptions& options) {
-  Tensor picked = gather(log_probs, 1, unsqueeze(rows.safe, 1)).squeeze(1), each = neg(picked) * rows.weights;
+  Tensor each = neg(gather(log_probs, 1, unsqueeze(rows.safe, 1)).squeeze(1));
+  if (options.weight.defined()) each = each * rows.weights;
   double smoothing = options.label_smoothing;
   if (smoothing > 0) {
     Tensor all = options.weight.defined() ? log_probs * wide(options.weight) : log_probs;
@@ -79,8 +80,13 @@ Tensor soft(const Tensor& log_probs, const Tensor& target, const ClassOptions& o
 
 // Where the count of the whole batch is 0 nothing may count: what does makes the loss infinite.
 Tensor reduce_rows(const char* op, const Tensor& each, const Tensor& weights, const ClassOptions& options) {
-  Tensor total = sum(weights), none = cast(logical_not(total), total.dtype());
-  Tensor own = is_part_of_a_batch(each) ? none : total + none;
+  Tensor total = sum(weights), own;
+  if (is_part_of_a_batch(each) || options.weight.defined()) {
+    Tensor none = cast(logical_not(total), total.dtype());
+    own = is_part_of_a_batch(each) ? none : total + none;
+  } else {
+    own = clamp(total, 1, double(weights.numel()) + 1);
+  }
   return reduce_loss(op, each, options.count, options.reduction, own);
 }
 

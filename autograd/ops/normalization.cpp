@@ -44,6 +44,15 @@ int64_t elements_of_channel(const Shape& x) { return x[0] * (x.ndim() > 2 ? x[2]
 Shape beside(const Shape& x) { return x.ndim() > 2 ? Shape{x[1], 1} : Shape{x[1]}; }
 Tensor sum_of_channels(const Tensor& x) { return x.ndim() > 2 ? sum(x, {0, 2}) : sum(x, 0); }
 
+struct GroupNorm final : Node {
+  const char* name() const override { return "group_norm"; }
+  int64_t groups = 1;
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    launch(kernels::group_norm_backward, dy[0], destination(dx[0]), destination(dx[1]), destination(dx[2]), dy[0],
+           saved(0), saved(1), saved(2), saved(3), groups);
+  }
+};
+
 struct BatchNormApply final : Node {
   const char* name() const override { return "batch_norm_apply"; }
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
@@ -149,6 +158,22 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
   Tensor rows = as_rows(x), y = empty_like(x), rstd = empty({rows.size(0)}, {sum_dtype(x.dtype()), x.device()});
   launch(kernels::rms_norm, x, view_of(out(y), rows.shape()), out(rstd), rows, weight, eps);
   if (auto* node = record<RmsNorm>(y, x, weight)) node->save(x, weight, rstd);
+  return y;
+}
+
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias, double eps) {
+  if (should_widen(x, weight, bias)) return group_norm(widened(x), groups, widened(weight), widened(bias), eps);
+  check_channels("group_norm", x);
+  check_scale("group_norm", x, 1, weight, bias);
+  SG_CHECK(groups >= 1 && x.size(1) % groups == 0, "group_norm: ", x.size(1), " channels in ", groups,
+           " groups are not possible; they must divide");
+  TensorOptions statistics{sum_dtype(x.dtype()), x.device()};
+  Tensor y = empty_like(x), mean = empty({x.size(0), groups}, statistics), rstd = empty(mean.shape(), statistics);
+  launch(kernels::group_norm, x, out(y), out(mean), out(rstd), x, weight, bias, groups, eps);
+  if (auto* node = record<GroupNorm>(y, x, weight, bias)) {
+    node->groups = groups;
+    node->save(x, weight, mean, rstd);
+  }
   return y;
 }
 

@@ -16,8 +16,9 @@ struct Sum final : Node {
 };
 
 struct Max final : Node {
-  const char* name() const override { return "max"; }
+  const char* name() const override { return least ? "min" : "max"; }
   int dim = 0;
+  bool least = false;
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
     const Tensor& index = saved(0);  // with extent 1 along dim
     launch(kernels::scatter_add, dy[0], accumulating(dx[0].write()), dy[0].alias(index.shape()), index, dim);
@@ -99,6 +100,21 @@ Reduced reduced(const char* op, const Tensor& x, std::span<const int> dims, bool
   return shapes;
 }
 
+ValuesAndIndex most_along(const char* op, const Tensor& x, int dim, bool keepdim, bool least) {
+  dim = check_dim(op, x, dim);
+  SG_CHECK(x.size(dim) > 0, op, ": dimension ", dim, " of ", x.shape(), " is empty");
+  auto [kept, shape] = reduced(op, x, {&dim, 1}, keepdim);
+  Tensor values = empty(kept, {x.dtype(), x.device()}), index = empty(kept, {DType::i64, x.device()});
+  launch(kernels::max_dim, x, out(values), out(index), x, dim, least);
+  ValuesAndIndex result{values.alias(shape), index.alias(shape)};
+  if (auto* node = record<Max>(result.values, x)) {
+    node->dim = dim;
+    node->least = least;
+    node->save(index);
+  }
+  return result;
+}
+
 }  // namespace
 
 Tensor sum(const Tensor& x) { return sum_over(x, {}, {}); }
@@ -118,23 +134,15 @@ Tensor mean(const Tensor& x, std::span<const int> dims, bool keepdim) {
 }
 Tensor mean(const Tensor& x, int dim, bool keepdim) { return mean(x, {dim}, keepdim); }
 
-ValuesAndIndex max(const Tensor& x, int dim, bool keepdim) {
-  dim = check_dim("max", x, dim);
-  SG_CHECK(x.size(dim) > 0, "max: dimension ", dim, " of ", x.shape(), " is empty");
-  auto [kept, shape] = reduced("max", x, {&dim, 1}, keepdim);
-  Tensor values = empty(kept, {x.dtype(), x.device()}), index = empty(kept, {DType::i64, x.device()});
-  launch(kernels::max_dim, x, out(values), out(index), x, dim);
-  ValuesAndIndex result{values.alias(shape), index.alias(shape)};
-  if (auto* node = record<Max>(result.values, x)) {
-    node->dim = dim;
-    node->save(index);
-  }
-  return result;
-}
-
+ValuesAndIndex max(const Tensor& x, int dim, bool keepdim) { return most_along("max", x, dim, keepdim, false); }
+ValuesAndIndex min(const Tensor& x, int dim, bool keepdim) { return most_along("min", x, dim, keepdim, true); }
 Tensor argmax(const Tensor& x, int dim, bool keepdim) {
   NoGrad no_grad;
   return max(x, dim, keepdim).index;
+}
+Tensor argmin(const Tensor& x, int dim, bool keepdim) {
+  NoGrad no_grad;
+  return min(x, dim, keepdim).index;
 }
 
 Tensor norm(const Tensor& x) { return norm_over(x, {}, {}); }

@@ -7,10 +7,11 @@ namespace shardgrad {
 namespace {
 
 struct Softmax final : Node {
+  int dim = 0;
   bool log = false;
   const char* name() const override { return log ? "log_softmax" : "softmax"; }
   void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
-    launch(kernels::softmax_backward, dy[0], dx[0].write(), dy[0], saved(0), log);
+    launch(kernels::softmax_backward, dy[0], dx[0].write(), dy[0], saved(0), dim, log);
   }
 };
 
@@ -19,9 +20,9 @@ Tensor softmax(const char* op, const Tensor& x, int dim, bool log) {
   check_floating(op, x);
   SG_CHECK(x.ndim() >= 1, op, ": needs at least one dimension, got a scalar");
   dim = check_dim(op, x, dim);
-  if (dim != x.ndim() - 1) return transpose(softmax(op, transpose(x, dim, -1), -1, log), dim, -1);
-  Tensor y = of_each(kernels::softmax, x, log);
+  Tensor y = of_each(kernels::softmax, x, dim, log);
   if (auto* node = record<Softmax>(y, x)) {
+    node->dim = dim;
     node->log = log;
     node->save_output(y);
   }

@@ -36,9 +36,6 @@ struct Sort final : Node {
 // `y` has extent 1 along dim.
 Tensor dropped(const Tensor& y, int dim, bool keepdim) { return keepdim ? y : squeeze(y, dim); }
 
-// The order turned round, exactly: integers wrap.
-Tensor upside_down(const Tensor& x) { return is_floating(x.dtype()) ? neg(x) : affine(x, -1, -1); }
-
 Tensor flat(const Tensor& x) { return reshape(x, {x.numel()}); }
 
 void check_any(const char* op, const Tensor& x) { SG_CHECK(x.numel() > 0, op, ": ", x.shape(), " is empty"); }
@@ -84,17 +81,6 @@ Tensor argmax(const Tensor& x) {
 Tensor argmin(const Tensor& x) {
   check_any("argmin", x);
   return argmin(flat(x), 0);
-}
-
-ValuesAndIndex min(const Tensor& x, int dim, bool keepdim) {
-  dim = check_dim("min", x, dim);
-  SG_CHECK(x.size(dim) > 0, "min: dimension ", dim, " of ", x.shape(), " is empty");
-  ValuesAndIndex most = max(upside_down(x), dim, keepdim);
-  return {upside_down(most.values), most.index};
-}
-Tensor argmin(const Tensor& x, int dim, bool keepdim) {
-  NoGrad no_grad;
-  return min(x, dim, keepdim).index;
 }
 
 Tensor var(const Tensor& x, double correction) {

@@ -123,16 +123,19 @@ inline void triangle(OutView y, View x, int64_t diagonal, bool lower) {
   }
 }
 
-inline void max_dim(OutView values, OutView index, View x, int dim) {
+inline void max_dim(OutView values, OutView index, View x, int dim, bool least) {
   Around from(x.shape, dim);
   for (int64_t o = 0; o < from.outer; ++o)
     for (int64_t i = 0; i < from.inner; ++i) {
       int64_t best = 0;
       for (int64_t e = 1; e < from.extent; ++e) {
-        bool larger = is_floating(x.dtype) ? get(x, from.at(o, e, i)) > get(x, from.at(o, best, i))
-                                           : get_integer(x, from.at(o, e, i)) > get_integer(x, from.at(o, best, i));
-        if (std::isnan(get(x, from.at(o, best, i)))) break;
-        if (larger || std::isnan(get(x, from.at(o, e, i)))) best = e;
+        int64_t here = from.at(o, e, i), there = from.at(o, best, i);
+        bool larger =
+            is_floating(x.dtype) ? get(x, here) > get(x, there) : get_integer(x, here) > get_integer(x, there);
+        bool smaller =
+            is_floating(x.dtype) ? get(x, here) < get(x, there) : get_integer(x, here) < get_integer(x, there);
+        if (std::isnan(get(x, there))) break;
+        if ((least ? smaller : larger) || std::isnan(get(x, here))) best = e;
       }
       put_element(values, o * from.inner + i, x, from.at(o, best, i));
       put_integer(index, o * from.inner + i, best);

@@ -11,43 +11,16 @@ namespace shardgrad::reference {
 
 inline int64_t rows_of(const View& x) { return x.shape[-1] ? x.numel() / x.shape[-1] : 0; }
 
-/// The largest of the first n elements of a row and Σ exp(x - largest).
-struct ExpSum {
-  double top = -INFINITY, sum = 0;
-  ExpSum(const View& x, int64_t row, int64_t n) {
-    int64_t begin = row * x.shape[-1], end = begin + n;
-    for (int64_t i = begin; i < end; ++i) top = std::max(top, get(x, i));
-    for (int64_t i = begin; i < end; ++i) sum += std::exp(get(x, i) - top);
-  }
-};
-
-inline void softmax(OutView y, View x, bool log) {
-  for (int64_t r = 0; r < rows_of(x); ++r) {
-    ExpSum e(x, r, x.shape[-1]);
-    for (int64_t i = r * x.shape[-1]; i < (r + 1) * x.shape[-1]; ++i)
-      put(y, i, log ? get(x, i) - e.top - std::log(e.sum) : std::exp(get(x, i) - e.top) / e.sum);
-  }
-}
-
-inline void softmax_backward(OutView dx, View dy, View y, bool log) {
-  for (int64_t r = 0; r < rows_of(y); ++r) {
-    int64_t begin = r * y.shape[-1], end = begin + y.shape[-1];
-    double dot = 0;
-    for (int64_t i = begin; i < end; ++i) dot += log ? get(dy, i) : get(dy, i) * get(y, i);
-    for (int64_t i = begin; i < end; ++i)
-      put(dx, i, log ? get(dy, i) - std::exp(get(y, i)) * dot : get(y, i) * (get(dy, i) - dot));
-  }
-}
-
-inline double get_or(const View& x, int64_t i, double otherwise) { return x.defined() ? get(x, i) : otherwise; }
-inline void put_wanted(const OutView& y, int64_t i, double value) {
-  if (y.defined()) put(y, i, value);
-}
-
-/// What shares a mean and a variance: a row's elements, or a channel's of (samples, channels, …).
+/// What shares a mean and a variance, or a sum of exponentials: a row's elements, those along a dimension, or a
+/// channel's or a group's of (samples, channels, …).
 struct Together {
   int64_t first, count, run, stride;  ///< runs of elements, whose beginnings are `stride` apart
   static Together row(const Shape& x, int64_t r) { return {r * x[-1], x[-1], x[-1], 0}; }
+  static Together line(const Around& x, int64_t o, int64_t i) { return {x.at(o, 0, i), x.extent, 1, x.inner}; }
+  static Together group(const Shape& x, int64_t groups, int64_t g) {
+    int64_t count = x.numel() / (x[0] * groups);
+    return {g * count, count, count, 0};
+  }
   static Together channel(const Shape& x, int64_t c) {
     int64_t places = 1;
     for (int d = 2; d < x.ndim(); ++d) places *= x[d];
@@ -55,6 +28,48 @@ struct Together {
   }
   int64_t operator[](int64_t k) const { return first + k / run * stride + k % run; }
 };
+
+/// The largest element and Σ exp(x - largest).
+struct ExpSum {
+  double top = -INFINITY, sum = 0;
+  ExpSum(const View& x, const Together& all) {
+    for (int64_t k = 0; k < all.count; ++k) top = std::max(top, get(x, all[k]));
+    for (int64_t k = 0; k < all.count; ++k) sum += std::exp(get(x, all[k]) - top);
+  }
+};
+
+/// Calls each(elements) for all lines along dim.
+template <class Each> void over_lines(const Shape& x, int dim, const Each& each) {
+  Around lines(x, dim);
+  for (int64_t o = 0; o < lines.outer; ++o)
+    for (int64_t i = 0; i < lines.inner; ++i) each(Together::line(lines, o, i));
+}
+
+inline void softmax(OutView y, View x, int dim, bool log) {
+  over_lines(x.shape, dim, [&](const Together& line) {
+    ExpSum e(x, line);
+    for (int64_t k = 0; k < line.count; ++k) {
+      double shifted = get(x, line[k]) - e.top;
+      put(y, line[k], log ? shifted - std::log(e.sum) : std::exp(shifted) / e.sum);
+    }
+  });
+}
+
+inline void softmax_backward(OutView dx, View dy, View y, int dim, bool log) {
+  over_lines(y.shape, dim, [&](const Together& line) {
+    double dot = 0;
+    for (int64_t k = 0; k < line.count; ++k) dot += log ? get(dy, line[k]) : get(dy, line[k]) * get(y, line[k]);
+    for (int64_t k = 0; k < line.count; ++k) {
+      double g = get(dy, line[k]), v = get(y, line[k]);
+      put(dx, line[k], log ? g - std::exp(v) * dot : v * (g - dot));
+    }
+  });
+}
+
+inline double get_or(const View& x, int64_t i, double otherwise) { return x.defined() ? get(x, i) : otherwise; }
+inline void put_wanted(const OutView& y, int64_t i, double value) {
+  if (y.defined()) put(y, i, value);
+}
 
 /// mean and 1 / sqrt(variance + eps).
 struct Moments {
@@ -137,6 +152,9 @@ inline void rms_norm_backward(OutView dx, OutView dweight, View dy, View x, View
   for (int64_t c = 0; c < cols; ++c) put_wanted(dweight, c, sums[size_t(c)]);
 }
 
+/// Of element i of (samples, channels, …).
+inline int64_t channel_of(const Shape& x, int64_t i) { return i / (x.numel() / (x[0] * x[1])) % x[1]; }
+
 inline void normalize_channel(OutView y, View x, int64_t c, double mean, double rstd, View weight, View bias) {
   Together all = Together::channel(x.shape, c);
   for (int64_t k = 0; k < all.count; ++k)
@@ -173,6 +191,55 @@ inline void batch_norm_backward(OutView dx, OutView dweight, OutView dbias, View
   }
 }
 
+inline void group_norm(OutView y, OutView mean, OutView rstd, View x, View weight, View bias, int64_t groups,
+                       double eps) {
+  for (int64_t g = 0; x.numel() && g < x.shape[0] * groups; ++g) {
+    Together all = Together::group(x.shape, groups, g);
+    Moments m(x, all, eps);
+    put_wanted(mean, g, m.mean);
+    put_wanted(rstd, g, m.rstd);
+    for (int64_t k = 0; k < all.count; ++k) {
+      int64_t c = channel_of(x.shape, all[k]);
+      put(y, all[k], (get(x, all[k]) - m.mean) * m.rstd * get_or(weight, c, 1) + get_or(bias, c, 0));
+    }
+  }
+}
+
+/// With the sums (Σ dy · x̂, Σ dy) of a sample's channels: dweight and dbias are theirs over the samples, and a group's
+/// means those over its channels, each times its weight.
+inline void group_norm_backward(OutView dx, OutView dweight, OutView dbias, View dy, View x, View weight, View mean,
+                                View rstd, int64_t groups) {
+  int64_t channels = x.shape[1], rows = x.shape[0] * channels, each = channels / groups;
+  int64_t places = x.numel() ? x.numel() / rows : 0;
+  auto group_of = [&](int64_t row) { return row / each; };
+  auto normal = [&](int64_t i) {
+    int64_t g = group_of(i / places);
+    return (get(x, i) - get(mean, g)) * get(rstd, g);
+  };
+  std::vector<double> dots(size_t(rows), 0.0), sums = dots, mean_dot(size_t(x.shape[0] * groups), 0.0),
+                                               mean_g = mean_dot;
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    dots[size_t(i / places)] += get(dy, i) * normal(i);
+    sums[size_t(i / places)] += get(dy, i);
+  }
+  std::vector<double> dots_of(size_t(channels), 0.0), sums_of = dots_of;
+  for (int64_t row = 0; row < rows; ++row) {
+    double scale = get_or(weight, row % channels, 1) / double(each * places);
+    mean_dot[size_t(group_of(row))] += scale * dots[size_t(row)],
+        mean_g[size_t(group_of(row))] += scale * sums[size_t(row)];
+    dots_of[size_t(row % channels)] += dots[size_t(row)], sums_of[size_t(row % channels)] += sums[size_t(row)];
+  }
+  for (int64_t c = 0; c < channels; ++c) {
+    put_wanted(dweight, c, dots_of[size_t(c)]);
+    put_wanted(dbias, c, sums_of[size_t(c)]);
+  }
+  for (int64_t i = 0; dx.defined() && i < x.numel(); ++i) {
+    auto g = size_t(group_of(i / places));
+    double own = get(dy, i) * get_or(weight, i / places % channels, 1);
+    put(dx, i, get(rstd, int64_t(g)) * (own - mean_g[g] - normal(i) * mean_dot[g]));
+  }
+}
+
 inline void square_sums(OutView y, View x) {
   int64_t cols = y.numel() ? x.numel() / y.numel() : 0;
   for (int64_t r = 0; r < y.numel(); ++r) {
@@ -195,7 +262,9 @@ inline void mse_backward(OutView dx, View dloss, View x, View target, double sca
 inline void cross_entropy(OutView loss, OutView lse, View logits, View labels, kernels::CrossEntropyArgs args) {
   double sum = 0;
   for (int64_t r = 0; r < labels.numel(); ++r) {
-    ExpSum e(logits, r, args.classes_of(logits.shape[-1]));
+    Together row = Together::row(logits.shape, r);
+    row.count = args.classes_of(row.count);
+    ExpSum e(logits, row);
     double row_lse = e.top + std::log(e.sum);
     put_wanted(lse, r, row_lse);
     int64_t label = get_integer(labels, r);

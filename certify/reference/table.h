@@ -43,7 +43,7 @@ inline ReferenceKernels::ReferenceKernels() {
   SG_REFERENCE(scatter_add) SG_REFERENCE(max_dim) SG_REFERENCE(cumsum) SG_REFERENCE(prod) SG_REFERENCE(prod_backward)
   SG_REFERENCE(flip) SG_REFERENCE(triangle) SG_REFERENCE(scatter) SG_REFERENCE(sort) SG_REFERENCE(softmax) SG_REFERENCE(softmax_backward)
   SG_REFERENCE(layer_norm) SG_REFERENCE(layer_norm_backward) SG_REFERENCE(rms_norm) SG_REFERENCE(rms_norm_backward)
-  SG_REFERENCE(batch_norm)
+  SG_REFERENCE(batch_norm) SG_REFERENCE(group_norm) SG_REFERENCE(group_norm_backward)
   SG_REFERENCE(batch_norm_backward) SG_REFERENCE(batch_norm_apply) SG_REFERENCE(swiglu)
   SG_REFERENCE(swiglu_backward) SG_REFERENCE(rope) SG_REFERENCE(dropout) SG_REFERENCE(square_sums) SG_REFERENCE(mse)
   SG_REFERENCE(attention) SG_REFERENCE(attention_backward) SG_REFERENCE(attention_cached)

@@ -54,9 +54,6 @@ void by_columns_backward(const Launch& launch, const Matrix& m, OutView dx, OutV
   });
 }
 
-// Elements of a channel that are added up before their sum is a double.
-constexpr int64_t kTogether = 2048;
-
 // x (samples, channels, places), where a channel has a run of `places` elements in each sample.
 struct Channels {
   int64_t samples, channels, places;
@@ -70,8 +67,6 @@ struct Channels {
   int64_t count() const { return samples * places; }
   Matrix columns() const { return {samples, channels, dtype}; }
   bool are_columns() const { return places == 1; }
-  // A number as statistics keep it.
-  double kept(double value) const { return dtype == DType::f64 ? value : double(float(value)); }
 
   // Calls each(bytes from the beginning to its first element, runs) for parts of a channel, in which sums may be taken.
   template <class Each> void over_parts(int64_t channel, const Each& each) const {
@@ -89,19 +84,6 @@ struct Channels {
   }
 };
 
-double number_at(View x, int64_t i, double otherwise) {
-  if (!x.defined()) return otherwise;
-  return dispatch_floats(x.dtype, [&]<class T>() { return convert<double>(x.as<T>()[i]); });
-}
-void put_number(OutView y, int64_t i, double value) {
-  if (!y.defined()) return;
-  dispatch_floats(y.dtype, [&]<class T>() { put_sum(y.as<T>()[i], Compute<T>(value), y.beta != 0); });
-}
-
-ChannelNorm norm_of(int64_t c, double mean, double rstd, View weight, View bias) {
-  return {mean, rstd, number_at(weight, c, 1), number_at(bias, c, 0)};
-}
-
 void normalize_channel(const Channels& m, int64_t c, OutView y, View x, const ChannelNorm& norm) {
   m.over_parts(c, [&](size_t at, const Runs& runs) {
     loops().channels.normalize[int(m.dtype)](y.as<char>() + at, x.as<char>() + at, runs, norm, y.beta != 0);
@@ -118,10 +100,10 @@ void batch_norm(const Launch& launch, OutView y, OutView mean, OutView rstd, Vie
   m.over_channels(launch, [&](int64_t c) {
     double sum = 0, squares = 0;
     m.over_parts(c, [&](size_t at, const Runs& runs) { sum += channels.sum[type](x.as<char>() + at, runs); });
-    double center = m.kept(sum / double(m.count()));
+    double center = as_statistic(sum / double(m.count()), m.dtype);
     m.over_parts(
         c, [&](size_t at, const Runs& runs) { squares += channels.squares[type](x.as<char>() + at, runs, center); });
-    double scale = m.kept(1 / std::sqrt(squares / double(m.count()) + eps));
+    double scale = as_statistic(1 / std::sqrt(squares / double(m.count()) + eps), m.dtype);
     put_number(mean, c, center);
     put_number(rstd, c, scale);
     normalize_channel(m, c, y, x, norm_of(c, center, scale, weight, bias));

@@ -35,12 +35,12 @@ template <class T> struct PackedWeights {
       : memory(kCpu, size_t(count * round_up(packing.m, loop().row_step) * packing.k) * sizeof(T)) {
     int64_t blocks = (packing.k + loop().block - 1) / loop().block;
     std::vector<char> odd(size_t(count * blocks));
-    for (int64_t g = 0; g < count; ++g)
-      groups.push_back(memory.as<T>() + g * round_up(packing.m, loop().row_step) * packing.k);
+    auto of_group = [&](int64_t g) { return memory.as<T>() + g * round_up(packing.m, loop().row_step) * packing.k; };
+    for (int64_t g = 0; g < count; ++g) groups.push_back(of_group(g));
     parallel_for(threads, count * blocks, 1, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) {
         WeightPacking one = packing;
-        one.weights = weights + task / blocks * apart, one.packed = const_cast<T*>(groups[size_t(task / blocks)]);
+        one.weights = weights + task / blocks * apart, one.packed = of_group(task / blocks);
         one.first = task % blocks * loop().block, one.last = std::min(one.first + loop().block, packing.k);
         odd[size_t(task)] = !loop().pack[kType<T>](one);
       }

@@ -49,9 +49,16 @@ struct ReduceLoops {
   double (*squared_difference[kFloatCount])(const void* x, const void* target, int64_t n);
   /// acc[c] += x[r * stride + c] for each row r in turn; acc is float, double for f64, int64_t for integers.
   void (*add_rows[kDTypeCount])(void* acc, const void* x, int64_t rows, int64_t cols, int64_t stride);
-  /// Of at least one element; NaN if there is one.
+  /// The largest, or the smallest, of at least one element; NaN if there is one.
   double (*largest[kFloatCount])(const void* x, int64_t n);
+  double (*smallest[kFloatCount])(const void* x, int64_t n);
   int64_t (*sum_integers[kDTypeCount - kFloatCount])(const void* x, int64_t n);
+};
+
+/// The softmax of some columns of a matrix, whose rows are `stride` elements apart.
+struct SoftmaxColumns {
+  int64_t rows, cols, stride;
+  bool log, accumulate;
 };
 
 /// Loops over the rows of (rows, cols). Statistics (lse) are float, or double for f64.
@@ -61,6 +68,8 @@ struct RowLoops {
                                    bool accumulate);
   Softmax softmax[kFloatCount];
   SoftmaxBackward softmax_backward[kFloatCount];
+  void (*softmax_columns[kFloatCount])(void* y, const void* x, const SoftmaxColumns&);
+  void (*softmax_columns_backward[kFloatCount])(void* dx, const void* dy, const void* y, const SoftmaxColumns&);
   /// lse[r] = log Σ exp(x[r · stride + c])
   void (*log_sum_exp[kFloatCount])(void* lse, const void* x, int64_t rows, int64_t cols, int64_t stride);
   /// dx[r, c] = k · (exp(x[r, c] - lse[r]) - (c == labels[r])), and 0 in rows whose label is `ignore` and in columns
@@ -101,7 +110,8 @@ struct Runs {
 struct ChannelNorm {
   double mean, rstd, weight = 1, bias = 0;
 };
-/// batch_norm of elements that lie channel by channel. Sums are of as few elements as lose no more than few.
+/// batch_norm and group_norm of elements that lie channel by channel. Sums are of as few elements as lose no more than
+/// few.
 struct ChannelLoops {
   double (*sum[kFloatCount])(const void* x, const Runs&);
   double (*squares[kFloatCount])(const void* x, const Runs&, double mean);  ///< Σ (x - mean)²
@@ -111,6 +121,9 @@ struct ChannelLoops {
   /// dx = weight · rstd · (dy - mean_dy - x̂ · mean_product)
   void (*backward[kFloatCount])(void* dx, const void* dy, const void* x, const Runs&, const ChannelNorm&,
                                 double mean_dy, double mean_product, bool accumulate);
+  /// The same where channels share mean and rstd: dx = rstd · (dy · weight - mean_g - x̂ · mean_product)
+  void (*group_backward[kFloatCount])(void* dx, const void* dy, const void* x, const Runs&, const ChannelNorm&,
+                                      double mean_g, double mean_product, bool accumulate);
 };
 
 /// Pooling of one image, whose windows have `rows` places down and `columns` across.

@@ -1,5 +1,5 @@
 #pragma once
-// What the normalisations by rows and by columns share.
+// What the normalisations share.
 
 #include <shardgrad/kernels/cpu/element.h>
 #include <shardgrad/kernels/cpu/reduce.h>
@@ -30,6 +30,24 @@ inline void put_sums(OutView y, const void* sums, int64_t begin, int64_t n, size
   if (!y.defined()) return;
   auto cast = loops().elementwise.cast[int(y.dtype)][int(size == 8 ? DType::f64 : DType::f32)];
   cast(y.as<char>() + begin * size_of(y.dtype), sums, n, y.beta != 0);
+}
+
+/// Elements of a channel that are added up before their sum is a double.
+inline constexpr int64_t kTogether = 2048;
+
+/// A number as statistics of `dtype` keep it.
+inline double as_statistic(double value, DType dtype) { return dtype == DType::f64 ? value : double(float(value)); }
+inline double number_at(View x, int64_t i, double otherwise) {
+  if (!x.defined()) return otherwise;
+  return dispatch_floats(x.dtype, [&]<class T>() { return convert<double>(x.as<T>()[i]); });
+}
+inline void put_number(OutView y, int64_t i, double value) {
+  if (!y.defined()) return;
+  dispatch_floats(y.dtype, [&]<class T>() { put_sum(y.as<T>()[i], Compute<T>(value), y.beta != 0); });
+}
+
+inline ChannelNorm norm_of(int64_t c, double mean, double rstd, View weight, View bias) {
+  return {mean, rstd, number_at(weight, c, 1), number_at(bias, c, 0)};
 }
 
 /// Those of the rows from `first` on.

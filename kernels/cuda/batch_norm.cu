@@ -41,38 +41,6 @@ void sum_channels(const Launch& how, const Channels& m, Term term, Finish finish
     sum_rows<double, count>(how, InRuns<Term>{term, m.channels, m.places}, finish, m.channels, m.count());
 }
 
-template <class T> struct Value {
-  const T* x;
-  __device__ void add(int64_t i, int64_t, double* sums) const { sums[0] += double(load(x + i)); }
-};
-template <class T> struct Square {
-  const T* x;
-  const Compute<T>* mean;
-  __device__ void add(int64_t i, int64_t channel, double* sums) const {
-    double d = double(load(x + i)) - double(load(mean + channel));
-    sums[0] += d * d;
-  }
-};
-/// Keeps a statistic for the kernels that follow, and gives it to whoever wants it.
-template <class S> struct KeepMean {
-  S* kept;
-  Wanted<S> wanted;
-  double over;
-  __device__ void operator()(int64_t channel, const double* sums) const {
-    kept[channel] = S(sums[0] * over);
-    wanted(channel, S(sums[0] * over));
-  }
-};
-template <class S> struct KeepRstd {
-  S* kept;
-  Wanted<S> wanted;
-  double over, eps;
-  __device__ void operator()(int64_t channel, const double* sums) const {
-    kept[channel] = S(1 / std::sqrt(sums[0] * over + eps));
-    wanted(channel, S(1 / std::sqrt(sums[0] * over + eps)));
-  }
-};
-
 template <class T, class S = Compute<T>>
 __global__ void normalize_channels_kernel(Wanted<T> y, const T* x, const S* mean, const S* rstd, const T* weight,
                                           const T* bias, int64_t n, Channels m) {

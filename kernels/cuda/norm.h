@@ -1,5 +1,5 @@
 #pragma once
-// What the normalisations by rows and by columns share.
+// What the normalisations share.
 
 #include <shardgrad/kernels/cuda/sums.h>
 
@@ -25,6 +25,39 @@ template <class T> struct Wanted {
 template <class T> __device__ Compute<T> load_or(const T* from, int64_t i, Compute<T> otherwise) {
   return from ? load(from + i) : otherwise;
 }
+
+/// What element i adds to the sum, and to that of the squares of its distances from the mean number s.
+template <class T> struct Value {
+  const T* x;
+  __device__ void add(int64_t i, int64_t, double* sums) const { sums[0] += double(load(x + i)); }
+};
+template <class T> struct Square {
+  const T* x;
+  const Compute<T>* mean;
+  __device__ void add(int64_t i, int64_t s, double* sums) const {
+    double d = double(load(x + i)) - double(load(mean + s));
+    sums[0] += d * d;
+  }
+};
+/// Keeps a statistic for the kernels that follow, and gives it to whoever wants it.
+template <class S> struct KeepMean {
+  S* kept;
+  Wanted<S> wanted;
+  double over;
+  __device__ void operator()(int64_t s, const double* sums) const {
+    kept[s] = S(sums[0] * over);
+    wanted(s, S(sums[0] * over));
+  }
+};
+template <class S> struct KeepRstd {
+  S* kept;
+  Wanted<S> wanted;
+  double over, eps;
+  __device__ void operator()(int64_t s, const double* sums) const {
+    kept[s] = S(1 / std::sqrt(sums[0] * over + eps));
+    wanted(s, S(1 / std::sqrt(sums[0] * over + eps)));
+  }
+};
 
 /// What element i, which has the statistics s, adds to Σ dy · x̂ and Σ dy; there may be no means.
 template <class T, class S = Compute<T>> struct WeightTerm {

@@ -1,6 +1,6 @@
 // sum_to: sums over the dimensions that were broadcast. Reads x once and writes y; one addition per element.
-// max_dim: the largest element along one dimension and its place. One thread per result; reads x once, one comparison
-// per element.
+// max_dim: the largest, or smallest, element along one dimension and its place. One thread per result; reads x once,
+// one comparison per element.
 
 #include <shardgrad/kernels/broadcast.h>
 #include <shardgrad/kernels/cuda/map.h>
@@ -85,10 +85,10 @@ void sum_to(const Launch& how, OutView y, View x) {
   dispatch(x.dtype, [&]<class T>() { sum_typed<T>(how, y, x); });
 }
 
-// x is (outer, extent, inner). NaN counts as largest; the first one wins.
+// x is (outer, extent, inner). NaN comes before all; the first one wins.
 template <class T>
 __global__ void max_dim_kernel(T* values, int64_t* index, const T* x, int64_t n, int64_t extent, int64_t inner,
-                               bool add_value, bool add_index) {
+                               bool least, bool add_value, bool add_index) {
   using N = std::conditional_t<std::is_class_v<T>, float, T>;
   int64_t i = thread_number();
   if (i >= n) return;
@@ -97,7 +97,7 @@ __global__ void max_dim_kernel(T* values, int64_t* index, const T* x, int64_t n,
   N top = convert<N>(T(x[0]));
   for (int64_t e = 1; e < extent && top == top; ++e) {
     N value = convert<N>(T(x[e * inner]));
-    if (value > top || value != value) {
+    if ((least ? value < top : value > top) || value != value) {
       top = value;
       best = e;
     }
@@ -106,14 +106,14 @@ __global__ void max_dim_kernel(T* values, int64_t* index, const T* x, int64_t n,
   if (index) put(index + i, best, add_index);
 }
 
-void max_dim(const Launch& how, OutView values, OutView index, View x, int dim) {
+void max_dim(const Launch& how, OutView values, OutView index, View x, int dim, bool least) {
   int64_t inner = 1, extent = x.shape[dim];
   for (int d = dim + 1; d < x.shape.ndim(); ++d) inner *= x.shape[d];
   if (x.numel() == 0) return;
   int64_t n = x.numel() / extent;
   dispatch(x.dtype, [&]<class T>() {
     launch<max_dim_kernel<T>>(how, {blocks_for(n), kBlock}, values.as<T>(), index.as<int64_t>(), x.as<T>(), n, extent,
-                              inner, values.beta != 0, index.beta != 0);
+                              inner, least, values.beta != 0, index.beta != 0);
   });
 }
 

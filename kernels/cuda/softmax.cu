@@ -1,15 +1,17 @@
-// softmax and log-softmax of rows, and their backward; rows.h says which threads have a row. Arithmetic in f32 (f64 for
-// f64).
+// softmax and log-softmax of rows, and their backward; rows.h says which threads have a row. Of columns, where the
+// dimension is not the last, a block has 32 that lie side by side, and each of its warps every eighth row. Arithmetic
+// in f32 (f64 for f64).
 //
-// softmax:           reads x once (a row that fits nowhere three times, the last two from the caches), writes y: 2
-// elements
-//                    moved per element, 2 exponentials and 4 other operations.
+// softmax:           reads x once (columns, and a row that fits nowhere, three times, the last two from the caches),
+//                    writes y: 2 elements moved per element, 2 exponentials and 4 other operations.
 // softmax_backward:  reads dy and y once (twice), writes dx: 3 elements moved, 4 operations.
 
 #include <shardgrad/kernels/cuda/rows.h>
 
 namespace shardgrad::SG_DEVICE {
 namespace {
+
+constexpr int kColumnThreads = 8;  ///< that share a column
 
 /// How rows lie.
 struct SoftmaxRows {
@@ -62,10 +64,55 @@ template <class T> __global__ void wide_softmax_kernel(T* y, const T* x, Softmax
   }
 }
 
-void softmax(const Launch& how, OutView y, View x, bool log) {
+/// x seen as (outer, extent, inner): columns of `inner`, a block of 32 of which there are `across` in each outer one.
+struct SoftmaxColumns {
+  int64_t outer = 1, extent, inner = 1, across = 1;
+  bool log, accumulate;
+  SoftmaxColumns(const Shape& shape, int dim, bool log_form, bool adds)
+      : extent(shape[dim]), log(log_form), accumulate(adds) {
+    for (int d = 0; d < dim; ++d) outer *= shape[d];
+    for (int d = dim + 1; d < shape.ndim(); ++d) inner *= shape[d];
+    across = (inner + 31) / 32;
+  }
+  Config config() const { return {blocks_for(outer * across, 1), dim3(32, kColumnThreads)}; }
+  /// This thread's column: where it begins, and how many rows it has, none beyond the last column.
+  __device__ int64_t first() const { return blockIdx.x / across * extent * inner + column(); }
+  __device__ int64_t rows() const { return column() < inner ? extent : 0; }
+  __device__ int64_t column() const { return blockIdx.x % across * 32 + threadIdx.x; }
+};
+
+/// All threads of a column get the result.
+template <class Op, class A> __device__ A column_reduce(A value) {
+  __shared__ A tile[kColumnThreads][32];
+  __syncthreads();  // the last call's results have been read
+  tile[threadIdx.y][threadIdx.x] = value;
+  __syncthreads();
+  A all = tile[0][threadIdx.x];
+  for (int y = 1; y < kColumnThreads; ++y) all = Op()(all, tile[y][threadIdx.x]);
+  return all;
+}
+
+template <class T> __global__ void softmax_columns_kernel(T* y, const T* x, SoftmaxColumns m) {
+  using C = Compute<T>;
+  int64_t first = m.first(), rows = m.rows();
+  C top = Max::nothing<C>(), sum = 0;
+  for (int64_t r = threadIdx.y; r < rows; r += kColumnThreads) top = Max()(top, load(x + first + r * m.inner));
+  top = column_reduce<Max>(top);
+  for (int64_t r = threadIdx.y; r < rows; r += kColumnThreads) sum += std::exp(load(x + first + r * m.inner) - top);
+  sum = column_reduce<Sum>(sum);
+  C log_sum = std::log(sum), scale = 1 / sum;
+  for (int64_t r = threadIdx.y; r < rows; r += kColumnThreads) {
+    C shifted = load(x + first + r * m.inner) - top;
+    store(y + first + r * m.inner, m.log ? shifted - log_sum : std::exp(shifted) * scale, m.accumulate);
+  }
+}
+
+void softmax(const Launch& how, OutView y, View x, int dim, bool log) {
   if (x.numel() == 0) return;
-  int64_t cols = x.shape[-1];
+  SoftmaxColumns m(x.shape, dim, log, y.beta != 0);
+  int64_t cols = m.extent;
   dispatch_floats(x.dtype, [&]<class T>() {
+    if (m.inner > 1) return launch<softmax_columns_kernel<T>>(how, m.config(), y.as<T>(), x.as<T>(), m);
     bool packed = rows_packed(y.as<T>(), cols) && rows_packed(x.as<T>(), cols);
     SoftmaxRows r{x.numel() / cols, int(cols), log, packed, y.beta != 0};
     bool fits = dispatch_rows<T>(cols, [&]<int packs, bool by_block>() {
@@ -120,10 +167,25 @@ template <class T> __global__ void wide_softmax_backward_kernel(T* dx, const T* 
     store(dx + c, softmax_slope(r.log, load(dy + c), load(y + c), dot), r.accumulate);
 }
 
-void softmax_backward(const Launch& how, OutView dx, View dy, View y, bool log) {
+template <class T> __global__ void softmax_columns_backward_kernel(T* dx, const T* dy, const T* y, SoftmaxColumns m) {
+  int64_t first = m.first(), rows = m.rows();
+  Compute<T> dot = 0;
+  for (int64_t r = threadIdx.y; r < rows; r += kColumnThreads)
+    dot += softmax_term(m.log, load(dy + first + r * m.inner), load(y + first + r * m.inner));
+  dot = column_reduce<Sum>(dot);
+  for (int64_t r = threadIdx.y; r < rows; r += kColumnThreads) {
+    int64_t at = first + r * m.inner;
+    store(dx + at, softmax_slope(m.log, load(dy + at), load(y + at), dot), m.accumulate);
+  }
+}
+
+void softmax_backward(const Launch& how, OutView dx, View dy, View y, int dim, bool log) {
   if (y.numel() == 0) return;
-  int64_t cols = y.shape[-1];
+  SoftmaxColumns m(y.shape, dim, log, dx.beta != 0);
+  int64_t cols = m.extent;
   dispatch_floats(y.dtype, [&]<class T>() {
+    if (m.inner > 1)
+      return launch<softmax_columns_backward_kernel<T>>(how, m.config(), dx.as<T>(), dy.as<T>(), y.as<T>(), m);
     bool packed = rows_packed(dx.as<T>(), cols) && rows_packed(dy.as<T>(), cols) && rows_packed(y.as<T>(), cols);
     SoftmaxRows r{y.numel() / cols, int(cols), log, packed, dx.beta != 0};
     bool fits = dispatch_rows<T>(cols, [&]<int packs, bool by_block>() {

@@ -136,6 +136,10 @@ TEST(Refusals, ShapesDTypesAndDevicesOfOperands) {
   EXPECT_REFUSED(rms_norm(a, zeros({2})), "rms_norm", "weight [2]", "[2, 3]");
   EXPECT_REFUSED(rms_norm(zeros({}), Tensor()), "rms_norm", "scalar");
   EXPECT_REFUSED(batch_norm(zeros({4}), Tensor(), Tensor()), "batch_norm", "[4]");
+  EXPECT_REFUSED(group_norm(zeros({4}), 2, Tensor(), Tensor()), "group_norm", "[4]");
+  EXPECT_REFUSED(group_norm(a, 2, Tensor(), Tensor()), "group_norm", "3 channels", "2 groups");
+  EXPECT_REFUSED(group_norm(a, 0, Tensor(), Tensor()), "group_norm", "0 groups");
+  EXPECT_REFUSED(group_norm(a, 3, zeros({2}), Tensor()), "group_norm", "weight [2]", "[2, 3]");
   EXPECT_REFUSED(batch_norm(zeros({0, 4}), Tensor(), Tensor()), "batch_norm", "no samples");
   EXPECT_REFUSED(batch_norm_apply(a, zeros({2}), zeros({3}), Tensor(), Tensor()), "mean f32[2]", "f32[2, 3]");
   EXPECT_REFUSED(swiglu(a), "swiglu", "[2, 3]", "halves");

@@ -162,37 +162,38 @@ TEST(Refusals, AnIndexOutOfRangeIsRefusedNamingPositionAndValue) {
   EXPECT_EQ(error_of([&] { run(kernels::scatter, matrix); }), "scatter: index 1 is 4, outside [0, 3)");
 }
 
-TEST(Moves, MaxFindsTheFirstLargestAlongEveryDimension) {
+void expect_most_like_reference(const Buffer& x, Shape y, int dim, Tolerance tolerance) {
+  for (bool least : {false, true})
+    expect_like_reference(SG_BOTH(max_dim), x.dtype(), std::array{Buffer(y, x.dtype()), Buffer(y, DType::i64)},
+                          tolerance, x, dim, least);
+}
+
+TEST(Moves, MaxAndMinFindTheFirstAlongEveryDimension) {
   for (DType dtype : kAll)
     for (int dim = 0; dim < 3; ++dim) {
       Buffer x = Buffer::random({4, 5, 6}, dtype, 0, is_floating(dtype) ? 200 : 3);
       std::vector<int64_t> kept;
       for (int d = 0; d < 3; ++d)
         if (d != dim) kept.push_back(x.shape()[d]);
-      Shape y{std::span<const int64_t>(kept)};
-      expect_like_reference(SG_BOTH(max_dim), dtype, std::array<Buffer, 2>{Buffer(y, dtype), Buffer(y, DType::i64)},
-                            {1}, x, dim);
+      expect_most_like_reference(x, Shape{std::span<const int64_t>(kept)}, dim, {1});
     }
   Buffer row = Buffer::of({1, 5}, DType::f32, {3, 7, 7, NAN, 9}),
-         ties = Buffer::of({1, 5}, DType::f32, {3, 7, 7, 1, 7});
-  for (const Buffer& x : {row, ties})
-    expect_like_reference(SG_BOTH(max_dim), DType::f32,
-                          std::array<Buffer, 2>{Buffer({1}, DType::f32), Buffer({1}, DType::i64)}, {0}, x, 1);
+         ties = Buffer::of({1, 5}, DType::f32, {3, 7, 7, 1, 7}), low = Buffer::of({1, 5}, DType::f32, {8, 2, 7, 2, 9});
+  for (const Buffer& x : {row, ties, low}) expect_most_like_reference(x, {1}, 1, {0});
 }
 
-// The largest stands in the middle or at an end of what is compared at a time, again behind itself, or is no number.
-TEST(Moves, MaxFindsTheFirstLargestOfMany) {
+// The first of all stands in the middle or at an end of what is compared at a time, again behind itself, or is no
+// number.
+TEST(Moves, MaxAndMinFindTheFirstOfMany) {
   for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::u8})
     for (int64_t at : {0, 1, 15, 16, 1023, 1024, 1500, 2050, 2063})
-      for (double largest : {120.0, double(is_floating(dtype) ? NAN : 119.0)}) {
-        Buffer row = Buffer::random({1, 2064}, dtype, 0, 100);
-        for (int64_t i : {at, (at + 2063) / 2, int64_t(2063)}) row.set(i, largest);
-        std::array both{Buffer({1}, dtype), Buffer({1}, DType::i64)};
-        expect_like_reference(SG_BOTH(max_dim), dtype, both, {1}, row, 1);
-        row = Buffer::random({300, 70}, dtype, 0, 100);
-        row.set(70 * (at % 300) + 69, largest), row.set(70 * 299 + 69, largest);
-        std::array columns{Buffer({70}, dtype), Buffer({70}, DType::i64)};
-        expect_like_reference(SG_BOTH(max_dim), dtype, columns, {1}, row, 0);
+      for (double first : {120.0, 0.0, double(is_floating(dtype) ? NAN : 119.0)}) {
+        Buffer row = Buffer::random({1, 2064}, dtype, 1, 100);
+        for (int64_t i : {at, (at + 2063) / 2, int64_t(2063)}) row.set(i, first);
+        expect_most_like_reference(row, {1}, 1, {1});
+        row = Buffer::random({300, 70}, dtype, 1, 100);
+        row.set(70 * (at % 300) + 69, first), row.set(70 * 299 + 69, first);
+        expect_most_like_reference(row, {70}, 0, {1});
       }
 }
 

@@ -28,9 +28,9 @@ TEST(RowPacks, SoftmaxMatchesTheReferenceAtEveryWidth) {
       SCOPED_TRACE(concat(dtype, ", ", width, " columns"));
       Shape shape{2, width};
       Buffer x = Buffer::random(shape, dtype, -5, 5), dy = Buffer::random(shape, dtype, -1, 1, 3), y(shape, dtype);
-      expect_like_reference(SG_BOTH(softmax), dtype, one(shape, dtype), {6}, x, true);
-      reference::softmax(y.out(), x.in(), false);
-      expect_like_reference(SG_BOTH(softmax_backward), dtype, one(shape, dtype), {24}, dy, y, false);
+      expect_like_reference(SG_BOTH(softmax), dtype, one(shape, dtype), {6}, x, 1, true);
+      reference::softmax(y.out(), x.in(), 1, false);
+      expect_like_reference(SG_BOTH(softmax_backward), dtype, one(shape, dtype), {24}, dy, y, 1, false);
     }
 }
 
@@ -106,8 +106,8 @@ TEST(RowPacks, TheBitsAreThoseOfAnyAddress) {
                                               1e-5);
         kernel_of(kernels::layer_norm_backward, dtype)(1, results[1].out(1), {}, {}, pdy.in(), px.in(), w.in(),
                                                        mean.in(), rstd.in());
-        kernel_of(kernels::softmax, dtype)(1, results[2].out(), px.in(), false);
-        kernel_of(kernels::softmax_backward, dtype)(1, results[3].out(1), pdy.in(), results[2].in(), false);
+        kernel_of(kernels::softmax, dtype)(1, results[2].out(), px.in(), 1, false);
+        kernel_of(kernels::softmax_backward, dtype)(1, results[3].out(1), pdy.in(), results[2].in(), 1, false);
         kernels::CrossEntropyArgs args{.scale = 0.5, .ignore_index = -1, .classes = width - 1};  // the last is no class
         kernel_of(kernels::cross_entropy, dtype)(1, loss.out(), lse.out(), px.in(), labels.in(), args);
         kernel_of(kernels::cross_entropy_backward, dtype)(1, results[4].out(1), dloss.in(), px.in(), lse.in(),

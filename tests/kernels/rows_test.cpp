@@ -21,16 +21,45 @@ TEST(Rows, SoftmaxAndItsBackwardMatchTheReference) {
     for (const Shape& shape : kMatrices)
       for (bool log : {false, true}) {
         Buffer x = Buffer::random(shape, dtype, -5, 5), dy = Buffer::random(shape, dtype, -1, 1, 3);
-        expect_like_reference(SG_BOTH(softmax), dtype, one(shape, dtype), {6}, x, log);
+        expect_like_reference(SG_BOTH(softmax), dtype, one(shape, dtype), {6}, x, shape.ndim() - 1, log);
         Buffer y(shape, dtype);
-        reference::softmax(y.out(), x.in(), log);
-        expect_like_reference(SG_BOTH(softmax_backward), dtype, one(shape, dtype), {24}, dy, y, log);
+        reference::softmax(y.out(), x.in(), shape.ndim() - 1, log);
+        expect_like_reference(SG_BOTH(softmax_backward), dtype, one(shape, dtype), {24}, dy, y, shape.ndim() - 1, log);
       }
 }
 
 TEST(Rows, SoftmaxOfHugeOrMaskedLogitsStaysFinite) {
   Buffer x = Buffer::of({2, 3}, DType::f32, {1e30, 1e30, -1e30, -INFINITY, 5, -INFINITY});
-  expect_like_reference(SG_BOTH(softmax), DType::f32, one({2, 3}, DType::f32), {2}, x, false);
+  expect_like_reference(SG_BOTH(softmax), DType::f32, one({2, 3}, DType::f32), {2}, x, 1, false);
+  Buffer columns = Buffer::of({3, 2}, DType::f32, {1e30, -INFINITY, 1e30, 5, -1e30, -INFINITY});
+  expect_like_reference(SG_BOTH(softmax), DType::f32, one({3, 2}, DType::f32), {2}, columns, 0, false);
+}
+
+// Fewer columns than a vector has, vectors of them and a rest, more than go together; rows of several blocks.
+TEST(Rows, SoftmaxAlongAnyDimensionAndItsBackwardMatchTheReference) {
+  for (DType dtype : kFloats)
+    for (const Shape& shape : {Shape{5, 0}, Shape{3, 4, 2}, Shape{0, 5, 3}, Shape{2, 70, 19}, Shape{1, 9, 33},
+                               Shape{3, 130, 71}, Shape{7, 1, 200}, Shape{270, 40, 3}})
+      for (int dim = 0; dim < shape.ndim() - 1; ++dim)
+        for (bool log : {false, true}) {
+          SCOPED_TRACE(concat("dim ", dim, " of ", shape));
+          Buffer x = Buffer::random(shape, dtype, -5, 5), dy = Buffer::random(shape, dtype, -1, 1, 3);
+          expect_like_reference(SG_BOTH(softmax), dtype, one(shape, dtype), {6}, x, dim, log);
+          Buffer y(shape, dtype);
+          reference::softmax(y.out(), x.in(), dim, log);
+          expect_like_reference(SG_BOTH(softmax_backward), dtype, one(shape, dtype), {24}, dy, y, dim, log);
+        }
+}
+
+// A column with a NaN, or with an infinity, is NaN; those beside it are not.
+TEST(Rows, SoftmaxOfColumnsKeepsSpecialValuesToTheirColumn) {
+  for (DType dtype : kFloats)
+    for (double special : {double(NAN), double(INFINITY), double(-INFINITY)}) {
+      Buffer x = Buffer::random({70, 40}, dtype, -5, 5);
+      x.set(66 * 40 + 7, special), x.set(39, special);
+      for (bool log : {false, true})
+        expect_like_reference(SG_BOTH(softmax), dtype, one(x.shape(), dtype), {6}, x, 0, log);
+    }
 }
 
 TEST(Rows, LayerNormAndItsBackwardMatchTheReference) {
@@ -94,6 +123,31 @@ TEST(Rows, BatchNormOfImagesAndItsBackwardMatchTheReference) {
     for (const Shape& shape : {Shape{3, 2, 5, 1}, Shape{2, 3, 33}, Shape{40, 3, 1, 1}, Shape{1, 2, 4, 4},
                                Shape{150, 2, 3, 19}, Shape{2, 2, 91, 93}})
       for (bool affine : {false, true}) expect_batch_norm_like_reference(shape, dtype, affine);
+}
+
+// Groups of one channel and of several; channels of one place, of a vector and a rest, of more places than are added up
+// at once; many samples.
+TEST(Rows, GroupNormAndItsBackwardMatchTheReference) {
+  struct Case {
+    Shape x;
+    int64_t groups;
+  };
+  const Case cases[] = {{{3, 8}, 2}, {{2, 4, 5}, 4}, {{2, 6, 3, 7}, 3}, {{300, 4, 3}, 2}, {{2, 2, 91, 93}, 2}};
+  for (DType dtype : kFloats)
+    for (const auto& [shape, groups] : cases)
+      for (bool affine : {false, true}) {
+        SCOPED_TRACE(shape);
+        Buffer x = Buffer::random(shape, dtype, -1, 3), none, dy = Buffer::random(shape, dtype, -1, 1, 3);
+        Buffer weight = affine ? Buffer::random({shape[1]}, dtype, 0.5, 2, 4) : none;
+        Buffer bias = affine ? Buffer::random({shape[1]}, dtype, -1, 1, 5) : none;
+        Buffer mean({shape[0], groups}, statistic(dtype)), rstd = mean, y(shape, dtype);
+        expect_like_reference(SG_BOTH(group_norm), dtype, std::array<Buffer, 3>{y, mean, rstd}, {24}, x, weight, bias,
+                              groups, 1e-2);
+        reference::group_norm(y.out(), mean.out(), rstd.out(), x.in(), weight.in(), bias.in(), groups, 1e-2);
+        Buffer dweight({shape[1]}, dtype), dbias = dweight;
+        expect_like_reference(SG_BOTH(group_norm_backward), dtype, std::array<Buffer, 3>{y, dweight, dbias}, {60}, dy,
+                              x, weight, mean, rstd, groups);
+      }
 }
 
 TEST(Rows, SwigluAndItsBackwardMatchTheReference) {
@@ -288,7 +342,7 @@ TEST(Rows, LargeInputsGiveTheSameBitsForEveryNumberOfThreads) {
   expect_like_reference(SG_BOTH(swiglu_backward), DType::f32, one({1201, 260}, DType::f32), {8}, dy, whole);
   Buffer rows({1201}, DType::f32), columns({130}, DType::f32), dloss = Buffer::of({}, DType::f32, {1});
   kernels::CrossEntropyArgs args{1.0 / 1201, -100};
-  expect_like_reference(SG_BOTH(softmax), DType::f32, one(large, DType::f32), {8}, x, false);
+  expect_like_reference(SG_BOTH(softmax), DType::f32, one(large, DType::f32), {8}, x, 1, false);
   expect_like_reference(SG_BOTH(mse), DType::f32, one({}, DType::f32), {8}, x, dy, 0.5);
   expect_like_reference(SG_BOTH(cross_entropy), DType::f32, std::array<Buffer, 2>{loss, lse}, {8}, x, labels, args);
   using Three = std::array<Buffer, 3>;

@@ -328,6 +328,11 @@ def test_layers_and_losses_are_called_as_in_pytorch():
     assert F.rms_norm(x, [6]).tolist() == F.rms_norm(x).tolist()
     with pytest.raises(sg.InputError, match=r"normalized_shape \[4, 6\] is not the last dimension"):
         F.layer_norm(x, (4, 6))
+    images, norm = sg.randn(2, 6, 3, 5), nn.GroupNorm(3, 6)
+    assert F.group_norm(images, 3).tolist() == norm(images).tolist()
+    assert F.group_norm(images, 3, weight, eps=0.5).shape == (2, 6, 3, 5)
+    with pytest.raises(sg.InputError, match="group_norm: 6 channels in 4 groups"):
+        F.group_norm(images, 4)
     target = F.softmax(sg.randn(4, 6), -1)
     sums = F.kl_div(F.log_softmax(x, -1), target, reduction="sum")
     assert F.kl_div(F.log_softmax(x, -1), target, reduction="batchmean").item() == pytest.approx(sums.item() / 4)

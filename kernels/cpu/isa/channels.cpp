@@ -1,4 +1,5 @@
-// batch_norm of (samples, channels, …): x̂ = (x - mean) · rstd, where the elements of a channel lie in runs.
+// batch_norm and group_norm of (samples, channels, …): x̂ = (x - mean) · rstd, where the elements of a channel lie in
+// runs.
 
 #include <shardgrad/kernels/cpu/isa/simd.h>
 #include <shardgrad/kernels/cpu/isa/tables.h>
@@ -62,7 +63,7 @@ void normalize(void* y_, const void* x_, const Runs& runs, const ChannelNorm& no
     });
 }
 
-template <class T>
+template <class T, bool grouped>
 void backward(void* dx_, const void* dy_, const void* x_, const Runs& runs, const ChannelNorm& norm, double mean_dy,
               double mean_product, bool accumulate) {
   using V = VectorOf<T>;
@@ -73,7 +74,8 @@ void backward(void* dx_, const void* dy_, const void* x_, const Runs& runs, cons
   for (int64_t r = 0; r < runs.count; ++r, dx += runs.stride, dy += runs.stride, x += runs.stride)
     for_vectors<T>(runs.length, [&](int64_t i, auto load, auto store) {
       V normal = (load(x + i) - mean) * rstd;
-      V v = rstd * (load(dy + i) - along - normal * turned) * weight;
+      V g = grouped ? load(dy + i) * weight : load(dy + i), v = rstd * (g - along - normal * turned);
+      if (!grouped) v *= weight;
       store(dx + i, accumulate ? load(dx + i) + v : v);
     });
 }
@@ -89,7 +91,8 @@ constinit const ChannelLoops channel_loops = {
     .squares = SG_FLOATS(squares),
     .products = SG_FLOATS(products),
     .normalize = SG_FLOATS(normalize),
-    .backward = SG_FLOATS(backward),
+    .backward = {backward<float, false>, backward<double, false>, backward<Bf16, false>, backward<F16, false>},
+    .group_backward = {backward<float, true>, backward<double, true>, backward<Bf16, true>, backward<F16, true>},
 };
 }  // namespace SG_ISA
 }  // namespace shardgrad::cpu

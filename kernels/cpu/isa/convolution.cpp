@@ -21,11 +21,17 @@ SG_INLINE int64_t rows_of_tiles(int64_t m) {
   return row;
 }
 
-// A tile's columns one behind the other. Whole squares of them overwrite what follows, but for the last column's. What
-// is not finite makes NaN of `odd`.
+// A tile's columns one behind the other. What is not finite makes NaN of `odd`.
+//
+// Columns of a square are stored as whole vectors, so the last of them writes up to width - rows elements behind
+// itself. These are written later, or by nobody, and never are another block's, which another thread may have packed:
+// in a whole block, of a multiple of `width` columns, as many columns as a square has follow, and in the last, shorter
+// one at least one does. That is enough behind a tile of kRows. One of fewer rows ends the group's last block there,
+// and has behind it what rounding up to kRows for each group leaves (PackedWeights), a row of all k columns at least.
 template <class T, int rows> T* pack_tile(T* to, const WeightPacking& t, int64_t row, int64_t begin, T (&odd)[kRows]) {
   constexpr int64_t width = Pack<T>::width;
   const T* w = static_cast<const T*>(t.weights) + row * t.step;
+  static_assert(kBlockDepth % width == 0 && width - kRows <= kRows);
   int64_t present = smaller(rows, t.m - row), p = begin, end = smaller(begin + kBlockDepth, t.k);
   if (rows <= width && !t.offsets) {
     VectorOf<T> seen = {};

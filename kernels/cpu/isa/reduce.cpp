@@ -58,22 +58,23 @@ template <class T> void add_rows(void* acc_, const void* x_, int64_t rows, int64
   });
 }
 
-// v where it is larger or NaN; once NaN, a maximum stays so.
-template <class V> SG_INLINE V larger(V top, V v) { return (v > top) | (v != v) ? v : top; }
+// Whether v comes before `top`: where it is larger, or smaller, or NaN; once NaN, the first stays so.
+template <bool least, class V> SG_INLINE auto before(V top, V v) { return (least ? v < top : v > top) | (v != v); }
+template <bool least, class V> SG_INLINE V first_of(V top, V v) { return before<least>(top, v) ? v : top; }
 
-template <class T> double largest_of_all(const void* x_, int64_t n) {
+template <class T, bool least> double most_of_all(const void* x_, int64_t n) {
   using V = VectorOf<T>;
   constexpr int64_t width = Pack<T>::width, step = 4 * width;
   const T* x = static_cast<const T*>(x_);
   V first = splat<V>(load_part(x, 1)[0]), top[4] = {first, first, first, first};
   int64_t i = 0;
   for (; i + step <= n; i += step)
-    for (int k = 0; k < 4; ++k) top[k] = larger(top[k], load(x + i + k * width));
-  for (; i + width <= n; i += width) top[0] = larger(top[0], load(x + i));
-  if (int64_t rest = n - i) top[1] = larger(top[1], keep_first(load_part(x + i, rest), rest, first));
-  V all = larger(larger(top[0], top[1]), larger(top[2], top[3]));
+    for (int k = 0; k < 4; ++k) top[k] = first_of<least>(top[k], load(x + i + k * width));
+  for (; i + width <= n; i += width) top[0] = first_of<least>(top[0], load(x + i));
+  if (int64_t rest = n - i) top[1] = first_of<least>(top[1], keep_first(load_part(x + i, rest), rest, first));
+  V all = first_of<least>(first_of<least>(top[0], top[1]), first_of<least>(top[2], top[3]));
   double most = all[0];
-  for (int64_t l = 1; l < width; ++l) most = (all[l] > most) | (all[l] != all[l]) ? all[l] : most;
+  for (int64_t l = 1; l < width; ++l) most = first_of<least>(most, double(all[l]));
   return most;
 }
 
@@ -149,7 +150,9 @@ constinit const ReduceLoops reduce_loops = {
     .squared_difference = SG_FLOATS(squared_difference),
     .add_rows = {add_rows<float>, add_rows<double>, add_rows<Bf16>, add_rows<F16>, add_integer_rows<int32_t>,
                  add_integer_rows<int64_t>, add_integer_rows<uint8_t>},
-    .largest = SG_FLOATS(largest_of_all),
+    .largest = {most_of_all<float, false>, most_of_all<double, false>, most_of_all<Bf16, false>,
+                most_of_all<F16, false>},
+    .smallest = {most_of_all<float, true>, most_of_all<double, true>, most_of_all<Bf16, true>, most_of_all<F16, true>},
     .sum_integers = {sum_integers<int32_t>, sum_integers<int64_t>, sum_integers<uint8_t>},
 };
 }  // namespace SG_ISA

@@ -67,6 +67,89 @@ void softmax_backward(void* dx_, const void* dy_, const void* y_, int64_t rows, 
   }
 }
 
+// Vectors of columns that are gone through together, and rows that are added up before their sum joins the others': so
+// that many rows lose no more than few.
+constexpr int64_t kVectors = 4, kRowsTogether = 64;
+
+// Calls body(c, vectors, load, store) for the columns from c on: whole vectors, kVectors of them where there are as
+// many, and a part.
+template <class T, class Body> SG_INLINE void over_columns(int64_t cols, const Body& body) {
+  constexpr int64_t width = Pack<T>::width;
+  auto whole = [](const auto* p) { return load(p); };
+  auto put = [](auto* p, auto v) { store(p, v); };
+  int64_t c = 0;
+  for (; c + kVectors * width <= cols; c += kVectors * width) body.template operator()<kVectors>(c, whole, put);
+  for (; c + width <= cols; c += width) body.template operator()<1>(c, whole, put);
+  if (int64_t rest = cols - c)
+    body.template operator()<1>(
+        c, [rest](const auto* p) { return load_part(p, rest); }, [rest](auto* p, auto v) { store_part(p, v, rest); });
+}
+
+// total[v] = Σ over the rows of term(row, v)
+template <int64_t vectors, class V, class Term>
+SG_INLINE void sum_of_rows(V (&total)[vectors], int64_t rows, const Term& term) {
+  for (V& each : total) each = V{};
+  for (int64_t begin = 0; begin < rows; begin += kRowsTogether) {
+    int64_t end = begin + kRowsTogether < rows ? begin + kRowsTogether : rows;
+    V sum[vectors] = {};
+    for (int64_t r = begin; r < end; ++r)
+      for (int64_t v = 0; v < vectors; ++v) sum[v] += term(r, v);
+    for (int64_t v = 0; v < vectors; ++v) total[v] += sum[v];
+  }
+}
+
+template <class T> void softmax_columns(void* y_, const void* x_, const SoftmaxColumns& m) {
+  using V = VectorOf<T>;
+  constexpr int64_t width = Pack<T>::width;
+  bool kept = sizeof(T) >= 4 && !m.log && !m.accumulate;  // as in softmax
+  over_columns<T>(m.cols, [&]<int64_t vectors>(int64_t c, auto load, auto store) {
+    T* y = static_cast<T*>(y_) + c;
+    const T* x = static_cast<const T*>(x_) + c;
+    V top[vectors], total[vectors];
+    for (V& each : top) each = splat<V>(-__builtin_inff());
+    for (int64_t r = 0; r < m.rows; ++r)
+      for (int64_t v = 0; v < vectors; ++v) top[v] = max(top[v], load(x + r * m.stride + v * width));
+    sum_of_rows<vectors>(total, m.rows, [&](int64_t r, int64_t v) {
+      int64_t at = r * m.stride + v * width;
+      V e = exp(load(x + at) - top[v]);
+      if (kept) store(y + at, e);
+      return e;
+    });
+    V scale[vectors], log_total[vectors];
+    for (int64_t v = 0; v < vectors; ++v) scale[v] = 1.0f / total[v], log_total[v] = log(total[v]);
+    for (int64_t r = 0; r < m.rows; ++r)
+      for (int64_t v = 0; v < vectors; ++v) {
+        int64_t at = r * m.stride + v * width;
+        if (kept) {
+          store(y + at, load(y + at) * scale[v]);
+          continue;
+        }
+        V shifted = load(x + at) - top[v], result = m.log ? shifted - log_total[v] : exp(shifted) * scale[v];
+        store(y + at, m.accumulate ? load(y + at) + result : result);
+      }
+  });
+}
+
+template <class T> void softmax_columns_backward(void* dx_, const void* dy_, const void* y_, const SoftmaxColumns& m) {
+  using V = VectorOf<T>;
+  constexpr int64_t width = Pack<T>::width;
+  over_columns<T>(m.cols, [&]<int64_t vectors>(int64_t c, auto load, auto store) {
+    T* dx = static_cast<T*>(dx_) + c;
+    const T *dy = static_cast<const T*>(dy_) + c, *y = static_cast<const T*>(y_) + c;
+    V dot[vectors];
+    sum_of_rows<vectors>(dot, m.rows, [&](int64_t r, int64_t v) {
+      V g = load(dy + r * m.stride + v * width);
+      return m.log ? g : g * load(y + r * m.stride + v * width);
+    });
+    for (int64_t r = 0; r < m.rows; ++r)
+      for (int64_t v = 0; v < vectors; ++v) {
+        int64_t at = r * m.stride + v * width;
+        V g = load(dy + at), e = load(y + at), result = m.log ? g - exp(e) * dot[v] : e * (g - dot[v]);
+        store(dx + at, m.accumulate ? load(dx + at) + result : result);
+      }
+  });
+}
+
 template <class T> void log_sum_exp(void* lse, const void* x_, int64_t rows, int64_t cols, int64_t stride) {
   using V = VectorOf<T>;
   const T* x = static_cast<const T*>(x_);
@@ -110,6 +193,8 @@ namespace SG_ISA {
 constinit const RowLoops row_loops = {
     .softmax = SG_FLOATS(softmax),
     .softmax_backward = SG_FLOATS(softmax_backward),
+    .softmax_columns = SG_FLOATS(softmax_columns),
+    .softmax_columns_backward = SG_FLOATS(softmax_columns_backward),
     .log_sum_exp = SG_FLOATS(log_sum_exp),
     .cross_entropy_backward = SG_FLOATS(cross_entropy_backward),
 };
