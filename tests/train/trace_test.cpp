@@ -144,6 +144,9 @@ TEST(Trace, ADamagedFileIsRefusedByName) {
                 AllOf(HasSubstr("/trace.json' is damaged"), Not(HasSubstr("json.exception"))))
         << text.substr(0, 200);
   }
+  folder.write("trace.json", "");
+  EXPECT_THAT(error_of([&] { train::read_trace(folder / "trace.json"); }),
+              HasSubstr("/trace.json' is damaged: it is empty"));
 }
 
 std::vector<int64_t> numbers_of(const std::vector<RankTrace::Step>& steps) {
