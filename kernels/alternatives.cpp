@@ -33,7 +33,8 @@ void load_kernels(const std::string& path) {
   std::error_code unknown;
   bool file = std::filesystem::exists(path, unknown);
   std::string place = file ? std::filesystem::absolute(path).string() : path;
-  if (!dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL)) fail_as(ErrorKind::missing, "library of kernels: ", dlerror());
+  if (!dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL))
+    fail_as(ErrorKind::missing, "a library (`libraries`) cannot be loaded: ", dlerror());
 }
 
 void use_kernels(std::string_view op, std::string_view name) {

@@ -36,11 +36,22 @@ int64_t sum_over_ranks(dist::ProcessGroup& world, int64_t value, const char* pha
   return int64_t(total.item());
 }
 
+// Of a folder that takes no file, the folder is named.
+static void write_token(const std::string& token, const std::string& folder) {
+  try {
+    write_file(token, "\n");
+  } catch (const Error& error) {
+    std::string why = error.what();
+    if (size_t at = why.find(token); at != std::string::npos) why.replace(at, token.size(), folder);
+    fail(why, "; a run writes into its folder, so set runs to one that can be written");
+  }
+}
+
 // A file that only this run knows tells whether all see the same folder.
 void check_folder_is_shared(dist::ProcessGroup& world, const std::string& folder) {
   auto ticks = std::chrono::steady_clock::now().time_since_epoch().count();
   std::string token = dist::same_text(world, {"", "start"}, concat(folder, "/", kSeen, getpid(), "-", ticks));
-  if (world.rank() == 0) write_file(token, "\n");
+  if (world.rank() == 0) write_token(token, folder);
   world.barrier({{"", "start"}});
   SG_CHECK(std::filesystem::exists(token), "rank ", world.rank(), " does not see the run's folder '", folder,
            "', in which every rank saves its part; set runs to a folder that all ranks share");

@@ -1,7 +1,9 @@
 #include <shardgrad/train/callbacks.h>
 
+#include <algorithm>
+
 #include <shardgrad/core/error.h>
-#include <shardgrad/train/agreement.h>
+#include <shardgrad/dist/group/together.h>
 #include <shardgrad/train/early_stop.h>
 #include <shardgrad/train/registry.h>
 
@@ -23,8 +25,11 @@ std::optional<std::string> Callbacks::reason_to_end() const {
     std::string its = callback->reason_to_end();
     if (reason.empty()) reason = its;
   }
-  if (sum_over_ranks(world_, !reason.empty(), "agree") == 0) return {};
-  return reason.empty() ? "another rank wants it" : reason;
+  const dist::Label label{"", "agree"};
+  std::vector<int64_t> wants = world_.share<int64_t>({!reason.empty()}, label);
+  auto first = std::ranges::find(wants, 1);
+  if (first == wants.end()) return {};
+  return dist::same_text(world_, label, reason, int(first - wants.begin()));
 }
 
 }  // namespace shardgrad::train

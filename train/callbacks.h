@@ -20,7 +20,8 @@ class Callbacks {
   template <class Event> void tell(void (Callback::*what)(const Event&), const Event& event) const {
     for (const auto& callback : all_) (callback.get()->*what)(event);
   }
-  /// A collective, where there are callbacks that may want it. Why the run is to end, if one of any rank says so.
+  /// A collective, where there are callbacks that may want it. Why the run is to end, if one of any rank says
+  /// so: the lowest rank's reason.
   std::optional<std::string> reason_to_end() const;
 
  private:

@@ -1,6 +1,7 @@
 #include <shardgrad/train/config.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -13,6 +14,7 @@
 #include <shardgrad/train/preset.h>
 #include <shardgrad/train/registry.h>
 #include <shardgrad/train/settings.h>
+#include <shardgrad/train/synonyms.h>
 
 namespace shardgrad::train {
 
@@ -46,16 +48,32 @@ bool apply_kernel(Config& config, const Setting& setting, std::vector<std::strin
   return true;
 }
 
+// Whose option a key is, when that one is not chosen; empty for other keys.
+std::string owner_elsewhere(const Config& config, const std::string& key) {
+  std::string kind = kind_of(key);
+  if (kind.empty()) return "";
+  std::string inner = key.substr(kind.size() + 1), chosen = component_of(config, kind).name;
+  if (inner == "name" || config.registry->options(kind, {chosen}).list.find(inner)) return "";
+  for (const std::string& name : config.registry->names(kind))
+    if (config.registry->options(kind, {name}).list.find(inner)) return name;
+  return "";
+}
+
 std::string unknown_key(const Config& config, const Setting& setting) {
-  std::string key = shortened(setting.key), meant = nearest_key(key, config), kind = kind_of(setting.key);
-  if (!kind.empty())
-    for (const std::string& name : config.registry->names(kind))
-      if (config.registry->options(kind, {name}).list.find(setting.key.substr(kind.size() + 1)))
-        return concat(setting.place, ": ", key, " is an option of ", name, ", but ", kind, ".name is ",
-                      component_of(config, kind).name);
-  return concat(setting.place, ": unknown key '", key, "'; ",
-                meant.empty() ? "" : concat("did you mean '", meant, "'? ("), "`shardgrad train --keys` lists all",
-                meant.empty() ? "" : ")");
+  std::string key = shortened(setting.key), meant = nearest_key(key, config);
+  auto chosen = [&](const std::string& of) {
+    return concat(kind_of(of), ".name is ", component_of(config, kind_of(of)).name);
+  };
+  if (std::string owner = owner_elsewhere(config, setting.key); !owner.empty())
+    return concat(setting.place, ": ", key, " is an option of ", owner, ", but ", chosen(setting.key));
+  std::string front = concat(setting.place, ": unknown key '", key, "'; ");
+  if (meant.empty()) return concat(front, "`shardgrad train --keys` lists all");
+  const Synonym* synonym = synonym_of(key);
+  std::string note = synonym && meant == synonym->key ? synonym->note : "";
+  if (std::string owner = owner_elsewhere(config, meant); !owner.empty())
+    note = concat("an option of ", owner, ", and ", chosen(meant));
+  return concat(front, "did you mean '", meant, "'? (", note, note.empty() ? "" : "; ",
+                "`shardgrad train --keys` lists all)");
 }
 
 // An option of the data set, model or task that is chosen.
@@ -92,6 +110,16 @@ bool apply_all(Config& config, const std::vector<Setting>& settings, std::vector
   return chosen;
 }
 
+// How long a run is, is one thing with two keys: the command line's takes the place of the file's.
+void forget_other_length(std::vector<Setting>& of_file, const std::vector<Setting>& of_command_line) {
+  auto gives = [&](const char* key) {
+    return std::ranges::any_of(of_command_line, [&](const Setting& s) { return s.key == key && s.json != "0"; });
+  };
+  bool steps = gives("steps"), epochs = gives("epochs");
+  if (steps == epochs) return;
+  std::erase_if(of_file, [&](const Setting& setting) { return setting.key == (steps ? "epochs" : "steps"); });
+}
+
 OurSettings gather_settings(const std::string& path, const std::vector<std::string>& overrides,
                             std::vector<std::string>& faults) {
   std::vector<Setting> of_file, of_command_line;
@@ -104,6 +132,7 @@ OurSettings gather_settings(const std::string& path, const std::vector<std::stri
       faults.push_back(concat(setting.place, ": ", shortened(setting.key), " is given twice on the command line"));
     of_command_line.push_back(std::move(setting));
   }
+  forget_other_length(of_file, of_command_line);
   return in_our_names(of_file, of_command_line, faults);
 }
 
@@ -134,6 +163,13 @@ Json as_json(const Config& given) {
   return all;
 }
 
+// A run's folder is used from other folders, too. What is not there the loader finds in its own.
+void make_absolute(std::vector<std::string>& libraries) {
+  std::error_code unknown;
+  for (std::string& library : libraries)
+    if (std::filesystem::exists(library, unknown)) library = std::filesystem::absolute(library).lexically_normal();
+}
+
 std::shared_ptr<const Registry> with_libraries(const Registry& registry, const std::vector<Setting>& settings) {
   auto known = std::make_shared<Registry>(registry);
   Config named;
@@ -158,6 +194,7 @@ Config read_config(const std::string& path, const std::vector<std::string>& over
   apply_all(config, hf::settings_of_folder(settings, faults), faults);
   bool folder_is_known = faults.size() == faults_before, chosen = apply_all(config, settings, faults);
   config.model_from.reset();
+  make_absolute(config.libraries);
   if (chosen && folder_is_known) check_together(config, settings, faults);
   SG_CHECK(faults.empty(), lines_of(faults));
   config.strategy = name_of(fsdp::parse_strategy(config.strategy));

@@ -5,6 +5,7 @@
 #include <shardgrad/core/error.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/registry.h>
+#include <shardgrad/train/text.h>
 
 namespace shardgrad::train {
 namespace {
@@ -88,6 +89,18 @@ std::string why_idle(const Config& config, const std::string& key) {
   return why_idle_sharding(config, key);
 }
 
+static void check_paths(const Config& config, std::vector<std::string>& faults) {
+  auto has_control = [](const std::string& text) {
+    return std::ranges::any_of(text, [](char c) { return uint8_t(c) < ' ' || c == '\x7f'; });
+  };
+  if (config.name.find('/') != std::string::npos || config.name[0] == '.' || has_control(config.name))
+    faults.push_back(concat("name is '", printable(shortened(config.name)),
+                            "'; it names a folder: no '/', no leading '.', no control characters"));
+  if (has_control(config.runs))
+    faults.push_back(
+        concat("runs is '", printable(shortened(config.runs)), "'; it names a folder: no control characters"));
+}
+
 void check_together(const Config& config, const std::vector<Setting>& settings, std::vector<std::string>& faults) {
   for (const Setting& setting : settings)
     if (std::string why = why_idle(config, setting.key); !why.empty())
@@ -110,8 +123,7 @@ void check_together(const Config& config, const std::vector<Setting>& settings, 
   if (config.fsdp.wrap == "types" && !chooses_units)
     faults.emplace_back(
         "fsdp.wrap is types, which needs fsdp.wrap_types (such as [\"Linear\"]), fsdp.wrap_names or fsdp.wrap_regex");
-  if (config.name.find('/') != std::string::npos || config.name[0] == '.')
-    faults.push_back(concat("name is '", shortened(config.name), "'; it names a folder: no '/', no leading '.'"));
+  check_paths(config, faults);
 }
 
 }  // namespace shardgrad::train

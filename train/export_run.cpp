@@ -36,18 +36,19 @@ static hf::TokenIds ends_of(const std::string& run) {
   return tokens;
 }
 
-void export_run(const Config& config, const std::string& run, const std::string& to) {
+int64_t export_run(const Config& config, const std::string& from, const std::string& to) {
   hf::ModelOptions options = hf::options_of(config.model);
-  Last last = last_checkpoint(run);
-  SG_CHECK(last.folder, "nothing is saved in '", run, "'");
-  if (!last.note.empty()) std::cerr << last.note << std::endl;
-  verify_checkpoint(*last.folder);
-  hf::ExportSource source{*last.folder + "/" + kModelFile, run, ends_of(run)};
+  Last used = used_checkpoint(from);
+  if (!used.note.empty()) std::cerr << used.note << std::endl;
+  int64_t step = verify_checkpoint(*used.folder).reached.step;
+  std::string run = run_of(from);
+  hf::ExportSource source{*used.folder + "/" + kModelFile, run, ends_of(run)};
   if (hf::is_model_folder(config.init_from) && has_tokenizer_of(run, config.init_from)) {
     source.tokenizer = config.init_from;
     source.tokens = hf::read_token_ids(config.init_from);
   }
   hf::export_folder(options, source, to);
+  return step;
 }
 
 }  // namespace shardgrad::train

@@ -182,8 +182,8 @@ Result Trainer::fit(const MakeModule& make, const OpenData& data) {
   Config config = job(make, data, Stage::validate);
   std::optional<dist::Signals> signals;
   dist::WatchOptions watch;
-  if (!world_) {  // else they are for the job's guard
-    signals.emplace().take_hangups();
+  if (!world_ && !dist::Signals::taken()) {  // else they are for the job's guard, or another trainer's run
+    signals.emplace(false).take_hangups();
     watch.signals = signals->descriptor();
     watch.alone = true;
   }

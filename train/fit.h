@@ -74,7 +74,8 @@ class Trainer {
   Trainer(const Trainer&) = delete;
 
   /// Trains on `data`'s training samples, and validates on its test samples. Meanwhile SIGINT (Ctrl-C), SIGTERM, SIGHUP
-  /// and SIGUSR1 ask it to save and end, as the result's `stopped` says; a second Ctrl-C or SIGTERM makes it throw.
+  /// and SIGUSR1 ask it to save and end, as the result's `stopped` says; a second Ctrl-C or SIGTERM makes it throw, and
+  /// ends the process where its code does not return within seconds.
   Result fit(const MakeModule& make, const OpenData& data);
   /// Means over all samples of what validation_step (test_step) gives. `ckpt_path`: a run's folder, one of its
   /// checkpoints, or a .safetensors file; empty: the last weights that fit saved.

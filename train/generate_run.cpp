@@ -105,7 +105,7 @@ void generate_run(Config config, const std::string& from, dist::ProcessGroup& wo
   std::vector<std::string> texts = generate(model, *tokenizer, request.prompts, options, tell);
   if (!first_rank) return;
   screen.end(texts);
-  notes << pace.text() << std::endl;
+  notes << pace.text() << (is_folder ? "" : concat(", step ", trained.step)) << std::endl;
 }
 
 }  // namespace shardgrad::train

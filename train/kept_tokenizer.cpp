@@ -35,12 +35,6 @@ void keep_tokenizer(const std::string& run, const text::Tokenizer& tokenizer) {
   replace_file(path, now);
 }
 
-std::string run_of(const std::string& folder) {
-  std::error_code unknown;
-  if (!fs::exists(folder + "/" + kManifestFile, unknown)) return folder;
-  return fs::canonical(folder).parent_path();
-}
-
 std::shared_ptr<const text::Tokenizer> kept_tokenizer(const std::string& run) {
   std::error_code unknown;
   std::string folder = run_of(run);

@@ -16,9 +16,6 @@ using text::kTokenizerFile;
 /// one.
 void keep_tokenizer(const std::string& run, const text::Tokenizer& tokenizer);
 
-/// The folder of the run that this is the folder of, or of whose checkpoints it is one.
-std::string run_of(const std::string& folder);
-
 /// Of the run in this folder, or of one of its checkpoints. Throws Error(input) where none is kept.
 std::shared_ptr<const text::Tokenizer> kept_tokenizer(const std::string& run);
 

@@ -7,6 +7,7 @@
 #include <shardgrad/train/aliases.h>
 #include <shardgrad/train/nearest.h>
 #include <shardgrad/train/registry.h>
+#include <shardgrad/train/synonyms.h>
 #include <shardgrad/train/terminal.h>
 
 namespace shardgrad::train {
@@ -44,8 +45,20 @@ void visit_keys(const Config& given,
   }
 }
 
+namespace {
+
+// Of the options that the chosen data set, model and task have, or of those of the others.
+void visit_some(const Config& config, bool chosen,
+                const std::function<void(const std::string&, const Option&)>& visit) {
+  visit_keys(config, [&](const std::string& key, const Option& option, const std::string& of) {
+    std::string kind = of.empty() ? "" : kind_of(key);
+    const Component& now = kind == "data" ? config.data : kind == "model" ? config.model : config.task;
+    if ((kind.empty() || now.name == of) == chosen) visit(key, option);
+  });
+}
+
 // As a whole, by its last part ("lr"), and by words of its meaning ("learning_rate").
-std::string nearest_key(const std::string& word, const Config& config) {
+std::string nearest_of(const std::string& word, const Config& config, bool chosen) {
   std::string plain = word.substr(word.rfind('.') + 1), best;
   std::ranges::replace(plain, '_', ' ');
   std::optional<size_t> least;
@@ -54,14 +67,28 @@ std::string nearest_key(const std::string& word, const Config& config) {
     least = found;
     best = key;
   };
-  visit_keys(config, [&](const std::string& key, const Option& option, const std::string&) {
+  visit_some(config, chosen, [&](const std::string& key, const Option& option) {
     consider(key, distance(word, key));
     consider(key, distance(word, key.substr(key.rfind('.') + 1)));
     bool told = plain.find(' ') != std::string::npos && option.meaning.find(plain) != std::string::npos;
     consider(key, told ? std::optional<size_t>(1) : std::nullopt);
   });
-  for (const std::string& alias : alias_names()) consider(alias, distance(word, alias));
+  if (chosen)
+    for (const std::string& alias : alias_names()) consider(alias, distance(word, alias));
   return best;
+}
+
+}  // namespace
+
+// Where the chosen model has no option of a synonym's name, the word may be another one's.
+std::string nearest_key(const std::string& word, const Config& config) {
+  if (const Synonym* synonym = synonym_of(word)) {
+    bool known = false;
+    visit_some(config, true, [&](const std::string& key, const Option&) { known |= key == synonym->key; });
+    if (known) return synonym->key;
+  }
+  std::string best = nearest_of(word, config, true);
+  return best.empty() ? nearest_of(word, config, false) : best;
 }
 
 std::string key_table(const Registry& registry) {

@@ -29,13 +29,14 @@ class Meter {
   int64_t samples() const { return now_.samples; }
   /// Steps that no line has told of.
   bool has_news() const { return now_.step > reported_.step; }
-  double seconds_per_step() const { return now_.seconds / double(now_.step - begin_.step); }
+  /// 0 before the first step of this process; so are the rates below.
+  double seconds_per_step() const { return steps_done() > 0 ? now_.seconds / double(steps_done()) : 0; }
   /// By this process.
   int64_t steps_done() const { return now_.step - begin_.step; }
   int64_t samples_done() const { return now_.samples - begin_.samples; }
   int64_t skipped_in_a_row() const { return skipped_in_a_row_; }
   double seconds() const { return now_.seconds; }
-  double samples_per_s() const { return double(samples_done()) / seconds(); }
+  double samples_per_s() const { return steps_done() > 0 ? double(samples_done()) / seconds() : 0; }
   /// 0 where the task does not say.
   double tokens_per_s() const { return work_.tokens * samples_per_s(); }
   /// The most that a step sent: less where evaluation had gathered for it (zero1).

@@ -117,8 +117,8 @@ class Output {
 
 }  // namespace
 
-int64_t predict_run(const Config& config, const std::string& run, dist::ProcessGroup& world, const std::string& input,
-                    const std::string& output) {
+Predicted predict_run(const Config& config, const std::string& run, dist::ProcessGroup& world, const std::string& input,
+                      const std::string& output) {
   SG_CHECK(world.size() == 1, "predict works on one rank, and here are ", world.size(), "; start it without launch");
   SG_CHECK(config.ranks.count <= 1, config.ranks.said, ", and predict works on one rank; leave that out");
   Trained trained(config, run, world);
@@ -138,7 +138,7 @@ int64_t predict_run(const Config& config, const std::string& run, dist::ProcessG
   }
   file.file().check_unchanged();
   to.finish();
-  return file.rows();
+  return {file.rows(), trained.step};
 }
 
 }  // namespace shardgrad::train

@@ -12,6 +12,7 @@
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/metrics_line.h>
 #include <shardgrad/train/read_file.h>
 #include <shardgrad/train/text/tokenizer.h>
 
@@ -72,42 +73,6 @@ std::string speed_of(double samples_per_s, double tokens_per_s, int width = 0) {
 
 }  // namespace
 
-std::string to_json_line(const Metrics& m) {
-  auto finite = [](double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); };
-  Json line{{"step", m.step}, {"epoch", m.epoch}, {"samples", m.samples}, {"loss", finite(m.loss)}};
-  for (const Score& score : m.scores) line["test_" + score.name] = finite(score.value);
-  line["test_count"] = m.test_count;
-  line["lr"] = finite(m.lr);
-  line["grad_norm"] = m.grad_norm ? finite(*m.grad_norm) : Json(nullptr);
-  if (m.skipped_steps > 0) line["skipped_steps"] = m.skipped_steps;
-  line["seconds"] = finite(m.seconds);
-  line["samples_per_s"] = finite(m.samples_per_s);
-  if (m.tokens_per_s > 0) line["tokens_per_s"] = finite(m.tokens_per_s);
-  if (m.flops_per_s > 0) line["gflops_per_s"] = finite(m.flops_per_s / 1e9);
-  line["peak_bytes"] = m.peak_bytes;
-  return line.dump();
-}
-
-Metrics parse_line(const std::string& text) {
-  Json line = Json::parse(text);
-  auto number = [&](const char* key) {
-    auto found = line.find(key);
-    return found != line.end() && found->is_number() ? found->get<double>() : std::nan("");
-  };
-  auto count = [&](const char* key) { return line.value(key, int64_t(0)); };
-  auto amount = [&](const char* key) { return line.contains(key) ? number(key) : 0; };
-  Metrics m{.step = count("step"), .epoch = count("epoch"), .samples = count("samples"), .loss = number("loss")};
-  m.lr = number("lr");
-  if (line.contains("grad_norm") && line["grad_norm"].is_number()) m.grad_norm = number("grad_norm");
-  m.skipped_steps = count("skipped_steps");
-  m.seconds = number("seconds");
-  m.samples_per_s = number("samples_per_s");
-  m.tokens_per_s = amount("tokens_per_s");
-  m.flops_per_s = 1e9 * amount("gflops_per_s");
-  m.peak_bytes = count("peak_bytes");
-  return m;
-}
-
 RunReport::RunReport(const Config& config, std::ostream& out, Terminal terminal)
     : folder_(make_run_folder(config, is_new_)),
       out_(out),
@@ -148,7 +113,11 @@ void RunReport::resume(const Config& config, int64_t step, int64_t total_steps, 
   metrics_.reset();
   keep_up_to(with_last ? step : step - 1, path);
   metrics_.emplace(path);
-  if (config.tensorboard) board_.emplace(folder_, step);
+  int64_t last = with_last ? step : step - 1;
+  if (config.tensorboard) board_.emplace(folder_, last);
+  last_step_ = step;
+  next_step_ = step < total_steps ? step + 1 : -1;
+  doing_ = {terminal_.seconds(), next_step_};
   if (step > 0)
     out_ << format("goes on after step %ld of %ld in ", long(step), long(total_steps)) << folder_ << std::endl;
 }
@@ -190,7 +159,8 @@ void RunReport::on_step(const Stepped& s) {
   last_step_ = s.step;
   if (!terminal_.columns) return;
   double now = terminal_.seconds(), passed = now - shown_.seconds;
-  doing_ = {now, s.step < s.total_steps ? s.step + 1 : -1};
+  next_step_ = s.step < s.total_steps ? s.step + 1 : -1;
+  doing_ = {now, next_step_};
   if (passed < kPause) return;
   std::vector<Field> fields{{format("step %6ld", long(s.step)), 3}};
   if (shown_.step >= 0 && s.step > shown_.step) {
@@ -207,7 +177,7 @@ void RunReport::testing(int64_t done, int64_t all) {
   std::lock_guard lock(mutex_);
   double now = terminal_.seconds();
   std::string part = concat("testing ", 100 * done / all, " %");
-  doing_ = {now, done < all || doing_.step < 0 ? last_step_ : last_step_ + 1, done < all ? part : ""};
+  doing_ = done < all ? Doing{now, last_step_, part} : Doing{now, next_step_};
   if (!terminal_.columns || now - shown_.seconds < kPause) return;
   show({{format("step %6ld", long(last_step_)), 2}, {part, 1}}, false);
   shown_ = {now};

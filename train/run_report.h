@@ -22,11 +22,6 @@
 
 namespace shardgrad::train {
 
-/// One JSON object on one line, each score as "test_NAME"; a number that is not finite becomes null.
-std::string to_json_line(const Metrics& metrics);
-/// What such a line says, but for its scores.
-Metrics parse_line(const std::string& line);
-
 class RunReport : public Callback {
  public:
   /// Makes the folder `runs`/NAME (NAME-2, NAME-3, … when taken; with config.resume NAME itself, new or not; see
@@ -87,9 +82,9 @@ class RunReport : public Callback {
   std::string folder_;
   std::ostream& out_;
   Terminal terminal_;
-  bool passing_ = false;    // the line that is shown is to be written over
-  Mark shown_;              // when it was
-  int64_t last_step_ = -1;  // that is done
+  bool passing_ = false;                    // the line that is shown is to be written over
+  Mark shown_;                              // when it was
+  int64_t last_step_ = -1, next_step_ = 0;  // that is done; that follows (see Doing)
   // What goes on, and since when; for tick().
   struct Doing {
     double since;

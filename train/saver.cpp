@@ -1,6 +1,9 @@
 #include <shardgrad/train/saver.h>
 
+#include <filesystem>
+
 #include <shardgrad/dist/group/together.h>
+#include <shardgrad/dist/launch/launch.h>
 #include <shardgrad/train/run_report.h>
 
 namespace shardgrad::train {
@@ -56,6 +59,21 @@ void Saver::end_badly(const std::string& why) {
   fail_as(ErrorKind::rank_failed, why);
 }
 
+// What a save that fails leaves, and how to go on.
+template <class Call> void Saver::or_say_what_is_left(const Call& call) const {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::input || saved_step_ < 0) throw;
+    std::string last = concat(run_, "/", step_folder(saved_step_)),
+                name = concat("name=", run_.substr(run_.rfind('/') + 1));
+    std::error_code unknown;
+    if (!std::filesystem::is_directory(last, unknown)) throw;
+    fail(error.what(), ". The last checkpoint, '", last, "', is whole: the same command with ",
+         dist::shell_line({"--set", name, "--set", "resume=true"}), " goes on from it");
+  }
+}
+
 void Saver::begin(const Reached& reached, bool best) {
   finish();
   if (saved_step_ == reached.step) {  // where the run was asked to end in its evaluation
@@ -67,7 +85,7 @@ void Saver::begin(const Reached& reached, bool best) {
   begun_at_ = Clock::now();
   under_way_is_best_ = best;
   auto how = config_.save_beside ? CheckpointSave::How::beside : CheckpointSave::How::now;
-  under_way_ = std::make_unique<CheckpointSave>(run_, config_, reached, state_, how);
+  or_say_what_is_left([&] { under_way_ = std::make_unique<CheckpointSave>(run_, config_, reached, state_, how); });
   if (!config_.save_beside) finish();
 }
 
@@ -81,7 +99,8 @@ void Saver::finish() {
   dist::together(world_, {"", "checkpoint"}, [&] {
     if (lock_) lock_->check();
   });
-  std::string hash = save->finish({config_.keep, config_.keep_best && under_way_is_best_});
+  std::string hash;
+  or_say_what_is_left([&] { hash = save->finish({config_.keep, config_.keep_best && under_way_is_best_}); });
   saved_step_ = save->step();
   if (!save->note().empty()) say_(save->note());
   say_(concat("saved step ", saved_step_, " in ", format_fixed(seconds_since(begun_at_), 1), " s, hash ", hash));

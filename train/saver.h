@@ -44,6 +44,7 @@ class Saver {
  private:
   void begin(const Reached& reached, bool best);
   void finish();
+  template <class Call> void or_say_what_is_left(const Call& call) const;
 
   const Config& config_;
   std::string run_;

@@ -39,4 +39,11 @@ std::string format_shortest(float value) {
   return std::isnan(value) ? "NaN" : std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
 }
 
+std::string printable(const std::string& text) {
+  std::string safe;
+  for (char c : text)
+    safe += uint8_t(c) >= ' ' && c != '\x7f' ? std::string(1, c) : format("\\x%02x", unsigned(uint8_t(c)));
+  return safe;
+}
+
 }  // namespace shardgrad::train

@@ -15,4 +15,7 @@ std::string format_seconds(double seconds);
 std::string format_fixed(double value, int digits);
 std::string format_shortest(float value);
 
+/// Control characters as "\x0a", where a terminal would take them for orders.
+std::string printable(const std::string& text);
+
 }  // namespace shardgrad::train

@@ -163,11 +163,11 @@ std::string trace_file(const std::vector<std::string>& events) {
 }
 
 std::vector<RankTrace> read_trace(const std::string& path) {
-  Json file = parse_shallow(read_file(path, kTrace));
+  Json file = read_object(path, kTrace);
   try {
     return ranks_of(file);
   } catch (const std::exception& error) {  // of the JSON library, or a number or lane that is none
-    fail("'", path, "' is damaged, or no trace of a run: ", error.what());
+    fail("'", path, "' is damaged, or no trace of a run: ", in_words(error));
   }
 }
 

@@ -1,6 +1,5 @@
 #include <shardgrad/train/trained.h>
 
-#include <filesystem>
 #include <iostream>
 
 #include <shardgrad/dist/group/together.h>
@@ -16,12 +15,7 @@ static std::string checkpoint_in(const std::string& from, dist::ProcessGroup& wo
   Last last;
   dist::together(world, {"", "start"}, [&] {
     if (world.rank() != 0) return;
-    std::error_code unknown;
-    if (std::filesystem::exists(from + "/" + kManifestFile, unknown))
-      last.folder = from;
-    else
-      last = last_checkpoint(from);
-    SG_CHECK(last.folder, "nothing is saved in '", from, "'");
+    last = used_checkpoint(from);
     if (!last.note.empty()) std::cerr << last.note << std::endl;
   });
   return dist::same_text(world, {"", "start"}, last.folder.value_or(""));

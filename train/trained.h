@@ -13,10 +13,10 @@
 namespace shardgrad::train {
 
 struct Trained {
-  /// Of the last checkpoint of the run's folder `from`, of the checkpoint `from`, of a file that ends in .safetensors,
-  /// or of a Hugging Face folder; in evaluation mode. `dtype`: of the parameters, if not the model's own, to which they
-  /// are converted as they are read. A collective. Throws Error(input) when nothing is saved there, files are damaged,
-  /// or they are of another model.
+  /// Of the last checkpoint of the run's folder `from`, of the one that `from` names (used_checkpoint), of a file that
+  /// ends in .safetensors, or of a Hugging Face folder; in evaluation mode. `dtype`: of the parameters, if not the
+  /// model's own, to which they are converted as they are read. A collective. Throws Error(input) when nothing is saved
+  /// there, files are damaged, or they are of another model.
   Trained(const Config& config, const std::string& from, dist::ProcessGroup& world, std::optional<DType> dtype = {});
 
   std::unique_ptr<Task> task;

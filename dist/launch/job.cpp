@@ -50,7 +50,7 @@ JobOptions complete(JobOptions options, const Bootstrap& bootstrap, int threads,
   for (int r = 0; r < bootstrap.size(); ++r)
     if (bootstrap.ranks().node_rank(r) != bootstrap.node_rank()) options.watch.elsewhere.push_back(r);
   options.watch.signals = signals;
-  options.watch.alone = nobody_started(bootstrap) && options.takes_interrupts;
+  options.watch.alone = options.saves_when_told && nobody_started(bootstrap);
   options.watch.start_limit = rendezvous_limit();
   options.watch.announce = bootstrap.name() != "forked";
   options.watch.cause_file = report_path();
@@ -161,10 +161,8 @@ int run_job(const std::function<int(Job&)>& body, const std::function<JobOptions
                    "shardgrad: ranks cannot watch over each other (a failure is found by the launcher only): %s\n",
                    reason.c_str());
     JobOptions options = configure ? configure(*bootstrap) : JobOptions();
-    if (!options.takes_interrupts)
-      signals.give_interrupts_back();
-    else if (nobody_started(*bootstrap))
-      signals.take_hangups();
+    if (!options.takes_interrupts) signals.give_interrupts_back();
+    if (options.saves_when_told && nobody_started(*bootstrap)) signals.take_hangups();
     CpuShare cpus(*bootstrap, options.context.threads);
     if (bootstrap->rank() == 0 && !report_path().empty())
       report_met(report_path());  // from here on the ranks watch each other

@@ -27,8 +27,10 @@ struct JobOptions {
   Context::Options context;
   GroupOptions group;
   WatchOptions watch;
-  bool takes_interrupts = true;  ///< SIGINT asks the job to save and end, and so do SIGTERM and SIGHUP of a process
-                                 ///< alone; false: SIGINT stays the program's, and those end it
+  bool takes_interrupts = true;  ///< SIGINT asks the job to save and end; false: it stays the program's
+  /// The body looks at Job::stop_requested: where nothing has launched it, SIGTERM and SIGHUP ask, too, instead of
+  /// ending it.
+  bool saves_when_told = false;
 };
 
 class Job {

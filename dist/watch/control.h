@@ -71,7 +71,7 @@ class Control {
   void finish();
   /// Ends the job because ranks are in different collectives of this lane's group, and throws.
   [[noreturn]] void throw_diverged(int lane);
-  /// Somebody asked the program to save and end (SIGUSR1); see Job::stop_requested.
+  /// Somebody asked the program to save and end, by a signal; see Job::stop_requested.
   void request_stop() { stop_.store(true, std::memory_order_release); }
   bool stop_requested() const { return stop_.load(std::memory_order_acquire); }
   /// The monitor is awake, as Suspension::note_beat.

@@ -210,9 +210,11 @@ void Monitor::read_signals() {
     if (read(options_.signals, &info, sizeof(info)) != sizeof(info)) return;
     bool interrupt = info.ssi_signo == SIGINT, end = info.ssi_signo == SIGTERM;
     if (interrupt && control_->stop_requested()) {
-      control_->end_job("interrupted twice (SIGINT)");
+      control_->end_job(concat("interrupted ", interrupted_ ? "twice" : "after it was asked to end", " (SIGINT)"));
       end = true;
-    } else if (interrupt || info.ssi_signo == SIGUSR1 || (options_.alone && !is_second(info.ssi_signo))) {
+    } else if (interrupt || info.ssi_signo == SIGUSR1 || (options_.alone && !(end && asked_long_ago()))) {
+      if (asked_ == Clock::time_point()) asked_ = now_;
+      interrupted_ |= interrupt;
       control_->request_stop();
       continue;
     }
@@ -220,11 +222,9 @@ void Monitor::read_signals() {
   }
 }
 
-// A SIGTERM that comes when the first one has not helped. `timeout` sends two at once.
-bool Monitor::is_second(unsigned number) {
-  if (number != SIGTERM) return false;
-  if (asked_ == Clock::time_point()) asked_ = now_;
-  return now_ - asked_ > std::chrono::seconds(1);
+// A SIGTERM now comes because that has not helped. `timeout` sends two at once.
+bool Monitor::asked_long_ago() const {
+  return asked_ != Clock::time_point() && now_ - asked_ > std::chrono::seconds(1);
 }
 
 // A launcher sends SIGTERM to the ranks that survive another, and kills them a second later: the cause is said first.

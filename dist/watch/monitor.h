@@ -57,7 +57,7 @@ class Monitor {
   bool watch_start(int rank);
   void watch_lane(int lane);
   void read_signals();
-  bool is_second(unsigned number);
+  bool asked_long_ago() const;
   void tell();
   bool excuse(int rank);
   bool all_begun();
@@ -77,7 +77,8 @@ class Monitor {
   ProcessWatch parent_;
   Clock::time_point now_;
   Clock::time_point terminated_{}, asked_{};  // when SIGTERM came, to end and to ask
-  int wake_;                                  // an eventfd
+  bool interrupted_ = false;
+  int wake_;  // an eventfd
   Thread thread_;
 };
 

@@ -16,7 +16,7 @@ static void pass_on(int number, siginfo_t*, void* interrupted) {
   kill(getpid(), number);
 }
 
-Signals::Signals() {
+Signals::Signals(bool with_process) : with_process_(with_process) {
   sigemptyset(&mask_);
   pthread_sigmask(SIG_BLOCK, nullptr, &before_);
   descriptor_ = signalfd(-1, &mask_, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -29,9 +29,8 @@ Signals::Signals() {
 Signals::~Signals() {
   close(descriptor_);
   sigaction(SIGXFSZ, &too_large_, nullptr);
-  // A request to save that comes late must not end a process whose job is done.
-  struct sigaction& late = actions_[1];
-  if (late.sa_handler == SIG_DFL) late.sa_handler = SIG_IGN;
+  struct sigaction& late = actions_[1];  // SIGUSR1
+  if (with_process_ && late.sa_handler == SIG_DFL) late.sa_handler = SIG_IGN;
   for (size_t i = 0; i < std::size(kSignals); ++i)
     if (taken_[i]) sigaction(kSignals[i], &actions_[i], nullptr);
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
@@ -62,6 +61,12 @@ void Signals::take_hangups() {
   struct sigaction now {};
   sigaction(SIGHUP, nullptr, &now);
   if (now.sa_handler != SIG_IGN) take(3);
+}
+
+bool Signals::taken() {
+  struct sigaction now {};
+  sigaction(SIGTERM, nullptr, &now);
+  return (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == pass_on;
 }
 
 bool Signals::pending() const {

@@ -10,13 +10,16 @@ namespace shardgrad::dist {
 /// is made before the threads that inherit its mask.
 class Signals {
  public:
-  Signals();
+  /// `with_process`: the process ends soon after. A request to save that comes too late does not end it before.
+  explicit Signals(bool with_process = true);
   ~Signals();
   Signals(const Signals&) = delete;
   /// SIGINT does what it did before.
   void give_interrupts_back();
   /// SIGHUP is read, too, unless it was ignored, as under nohup.
   void take_hangups();
+  /// Whether there is one in this process: a second one would not give back what the first one has taken.
+  static bool taken();
   int descriptor() const { return descriptor_; }
   bool pending() const;
 
@@ -26,7 +29,7 @@ class Signals {
   void take(int index);
   sigset_t before_, mask_;
   struct sigaction actions_[4], too_large_;
-  bool taken_[4] = {};
+  bool taken_[4] = {}, with_process_;
   int descriptor_;
 };
 

@@ -114,7 +114,7 @@ static void training_step() {
 // Without bytes, so that what surrounds a collective is all that there is.
 static void collectives() {
   auto control = std::make_shared<dist::Control>(dist::make_private_page(2), 0);
-  dist::ProcessGroup group(dist::make_pretended_transport(2, control, false), control, std::vector{0, 1}, 1,
+  dist::ProcessGroup group(dist::make_pretended_transport(2, control, {}), control, std::vector{0, 1}, 1,
                            dist::GroupOptions());
   Tensor full = zeros({4}, kMeta), shard = zeros({2}, kMeta);
   constexpr int kCalls = 100;

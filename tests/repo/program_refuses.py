@@ -69,7 +69,7 @@ def words_that_are_none():
             (["--colour", "red"], "shardgrad train: there is no option '--colour' (shardgrad train --help)"),
         ]),
         *(([*train, "--set", f"{key}=1"], f"unknown key '{key}'; did you mean '{meant}'?") for key, meant in [
-            ("learning_rate", "optimizer.lr"), ("batch_size", "batch"), ("epoch", "epochs")]),
+            ("learning_rate", "optimizer.lr"), ("batch_size", "batch"), ("epoch", "epochs"), ("max_steps", "steps")]),
         *((["launch", "-n", "2", "--threads", threads, *train], "shardgrad launch: --threads: Value ")
           for threads in ("-3", "0", "1e9", "1000000000", "many", "")),
         *(([*train, "--set", f"{key}="], f"--set {key}=: {key} is \"\", expected") for key in ("runs", "name")),

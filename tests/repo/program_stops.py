@@ -44,6 +44,7 @@ def a_signal_saves_the_run_which_goes_on_with_the_same_bits(how):
 
 def a_signal_saves_a_run_that_nobody_has_launched():
     """A closed terminal, `docker stop`; `timeout` sends two of a kind at once. Where hangups are ignored, they are."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started this test may ignore it
     words = [PROGRAM, "train", CONFIG, "--set", "epochs=99", "--set", "model.layers=[784,16,10]", "--set", "log_interval=20"]
     for number, name in (signal.SIGTERM, "term"), (signal.SIGHUP, "hup"), (signal.SIGINT, "int"), (signal.SIGUSR1, "usr1"):
         job = subprocess.Popen([*words, "--set", f"name={name}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

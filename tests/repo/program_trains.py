@@ -52,6 +52,21 @@ def the_convolutional_net(strategy):
     assert hashes[0] == hashes[1], f"{strategy} ends with other bits than zero3: {hashes}"
 
 
+def checkpoints_by_name():
+    """The best one and any other is used by its name, and the step that is used is said; a page takes no file's place."""
+    check_run(call([PROGRAM, "train", CONFIG, *SMALL, "--set", "name=small", "--set", "keep_best=true", "--set", "save_every=100"]))
+    best = Path("runs/small/best").read_text().strip()
+    for name, step in (("", 235), ("/best", int(best.split("-")[1])), ("/step-200", 200), ("/step-200/", 200)):
+        run = call([PROGRAM, "eval", f"runs/small{name}"])
+        expect(run.returncode == 0 and f" step={step} run=runs/small" in run.stdout, run)
+        expect(call([PROGRAM, "hash", f"runs/small{name}"]).stdout.startswith(f"step {step}, "), run)
+    run = call([PROGRAM, "eval", "runs/small/step-7"])
+    expect(run.returncode == 2 and "'runs/small' has no checkpoint 'step-7'; it has step-235, step-200" in run.stderr, run)
+    before = Path("runs/small/config.json").read_text()
+    run = call([PROGRAM, "report", "runs/small", "--output", "runs/small/config.json"])
+    expect(run.returncode == 2 and "whose files are its own" in run.stderr and Path("runs/small/config.json").read_text() == before, run)
+
+
 def without_mpi(ranks):
     check_run(call([PROGRAM, "launch", "-n", ranks, "--by", "local", "train", CONFIG, *SMALL]))
 

@@ -1,6 +1,10 @@
 #include <algorithm>
+#include <filesystem>
+#include <set>
 
+#include <shardgrad/train/aliases.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/synonyms.h>
 
 #include "config_texts.h"
 
@@ -48,6 +52,77 @@ TEST(Config, B37_UnknownKeysNameTheNearestOne) {
   EXPECT_THAT(refusal("{\"batch\": {\"size\": 3}}"), HasSubstr("unknown key 'batch.size'; did you mean 'batch'?"));
   EXPECT_EQ(refusal("{}", {"colour=red"}),
             "--set colour=red: unknown key 'colour'; `shardgrad train --keys` lists all");
+}
+
+TEST(Config, WordsOfOtherToolsNameOurKeyAndWhatDiffers) {
+  for (auto [word, key] : {std::pair("max_steps", "steps"),
+                           {"max_epochs", "epochs"},
+                           {"num_epochs", "epochs"},
+                           {"save_steps", "save_every"},
+                           {"eval_steps", "eval_every"},
+                           {"val_check_interval", "eval_every"},
+                           {"log_every_n_steps", "log_interval"},
+                           {"precision", "autocast"},
+                           {"fp16", "autocast"},
+                           {"bf16", "autocast"},
+                           {"accumulate_grad_batches", "micro_batches"},
+                           {"gradient_accumulation_steps", "micro_batches"},
+                           {"gradient_clip_val", "clip_grad_norm"},
+                           {"grad_clip", "clip_grad_norm"},
+                           {"output_dir", "runs"},
+                           {"trainer.max_epochs", "epochs"}})
+    EXPECT_THAT(refusal("{}", {concat(word, "=1")}), HasSubstr(concat("'; did you mean '", key, "'? ("))) << word;
+  EXPECT_EQ(
+      refusal("{}", {"fp16=true"}),
+      "--set fp16=true: unknown key 'fp16'; did you mean 'autocast'? (true is f16, false is off; `shardgrad train "
+      "--keys` lists all)");
+  std::set<std::string> words;
+  for (const std::string& alias : train::alias_names()) words.insert(alias);
+  for (const train::Synonym& synonym : train::synonyms())
+    EXPECT_TRUE(words.insert(synonym.word).second) << synonym.word << " has two homes";
+}
+
+TEST(Config, OptionsOfTheChosenModelAreMeantFirst) {
+  EXPECT_THAT(refusal("{}", {"hidden=[3]"}), HasSubstr("did you mean 'model.layers'?"));
+  EXPECT_THAT(refusal("{}", {"model.name=cnn", "hidden=[3]"}), HasSubstr("did you mean 'model.hidden'? (`"));
+  EXPECT_THAT(refusal("{}", {"channel=[3]"}),
+              HasSubstr("did you mean 'model.channels'? (an option of cnn, and model.name is mlp; `"));
+  EXPECT_EQ(refusal("{}", {"model.hidden=[3]"}),
+            "--set model.hidden=[3]: model.hidden is an option of cnn, but model.name is mlp");
+}
+
+TEST(Config, TheCommandLinesLengthTakesThePlaceOfTheFiles) {
+  EXPECT_EQ(config_of(R"({"epochs": 7})", {"steps=3"}).steps, 3);
+  Config config = config_of(R"({"steps": 7})", {"epochs=3"});
+  EXPECT_EQ(std::pair(config.steps, config.epochs), std::pair(int64_t(0), int64_t(3)));
+  EXPECT_EQ(config_of(R"({"epochs": 7})", {"steps=0"}).epochs, 7);
+  EXPECT_THAT(refusal("{}", {"steps=3", "epochs=3"}), HasSubstr("epochs means nothing to a run of `steps`"));
+  EXPECT_THAT(refusal(R"({"steps": 3, "epochs": 3})"), HasSubstr("epochs means nothing to a run of `steps`"));
+}
+
+TEST(Config, NamesOfFoldersHaveNoControlCharacters) {
+  EXPECT_EQ(refusal(R"({"name": "a\u0000b"})"),
+            "name is 'a\\x00b'; it names a folder: no '/', no leading '.', no control characters");
+  EXPECT_THAT(refusal("{}", {"name=a\x7f"}), HasSubstr("name is 'a\\x7f'"));
+  EXPECT_EQ(refusal(R"({"runs": "a\n"})"), "runs is 'a\\x0a'; it names a folder: no control characters");
+  EXPECT_EQ(config_of(R"({"name": "größe 3"})").name, "größe 3");
+}
+
+TEST(Config, ALibraryOfThisFolderIsKnownByItsWholePath) {
+  TemporaryFolder folder;
+  std::filesystem::path here = std::filesystem::current_path();
+  std::string library;
+  for (const char* place : {"/lib/x86_64-linux-gnu/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6", "/lib64/libm.so.6"})
+    if (std::filesystem::exists(place)) library = place;
+  if (library.empty()) GTEST_SKIP() << "no library to copy";
+  std::filesystem::create_symlink(library, folder / "own.so");
+  std::filesystem::current_path(folder.path());
+  Config config = config_of(R"({"libraries": ["./own.so"]})");
+  std::filesystem::current_path(here);
+  EXPECT_EQ(config.libraries, std::vector<std::string>{folder / "own.so"});
+  EXPECT_EQ(config_of(to_json(config)).libraries, config.libraries) << "from elsewhere";
+  EXPECT_THAT(refusal(R"({"libraries": ["./own.so"]})"),
+              HasSubstr("a library (`libraries`) cannot be loaded: ./own.so: "));
 }
 
 TEST(Config, KeysAreFoundByWhatTheyAreCalledElsewhere) {

@@ -11,6 +11,7 @@ namespace shardgrad {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // The disk takes nothing from one step to another.
@@ -64,7 +65,10 @@ TEST_F(FullDisk, WhatIsWrittenBesideCheckpointsEndsNoRun) {
 // A checkpoint that has no room still ends the run, and the lines until the one before are there to go on with.
 TEST_F(FullDisk, ARunThatEndedSoHasEachStepOnceAfterItWentOn) {
   config_.resume = true;
-  EXPECT_THAT(error_of([&] { train_on_full_disk(14, 1000); }), HasSubstr("No space left on device"));
+  EXPECT_THAT(
+      error_of([&] { train_on_full_disk(14, 1000); }),
+      AllOf(HasSubstr("No space left on device. The last checkpoint, '"),
+            HasSubstr("/step-10', is whole: the same command with --set name=run --set resume=true goes on from it")));
   config_.registry = train::built_in_registry();
   train::Result result = train(2);
   EXPECT_THAT(out_.str(), HasSubstr("goes on after step 10 of 30"));

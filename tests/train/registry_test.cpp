@@ -279,6 +279,7 @@ TEST_F(OwnRun, OneRanksCallbackEndsTheRunOnAll) {
   EXPECT_EQ(result.steps, 14);
   EXPECT_FALSE(result.stopped) << "it is a good end";
   EXPECT_THAT(out_.str(), HasSubstr("saved step 14"));
+  EXPECT_THAT(out_.str(), HasSubstr("ends after step 14: it is enough\n"));
 }
 
 TEST_F(OwnRun, EndsEarlyWhereTheScoreBecomesNoBetterAndStaysEnded) {

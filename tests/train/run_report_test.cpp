@@ -9,6 +9,7 @@
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/tensor.h>
 #include <shardgrad/train/checkpoint/run_lock.h>
+#include <shardgrad/train/metrics_line.h>
 #include <shardgrad/train/run_report.h>
 
 #include "temporary_folder.h"
@@ -222,6 +223,24 @@ TEST_F(ProgressLine, OfALongStepOrEvaluationIsWhatGoesOnAndForHowLong) {
   report.on_end({{{"accuracy", 0.5, true}}, 1000, 1000});
   printed();
   EXPECT_EQ(tick(60), "") << "the run has ended";
+}
+
+TEST_F(ProgressLine, OfARunThatGoesOnBeginsWhereItDoes) {
+  train::Config config = config_in(folder_);
+  for (auto [step, next] : {std::pair(40, "step     41"), {100, "after the last step"}}) {
+    RunReport& report = begin(60);
+    report.resume(config, step, 100, false);
+    printed();
+    report.testing(1, 4);
+    seconds_ += 3;
+    report.tick();
+    EXPECT_EQ(printed(), train::format("\r\033[Kstep %6d  testing 25 %%  3 s", step));
+    report.testing(4, 4);
+    printed();
+    seconds_ += 2;
+    report.tick();
+    EXPECT_EQ(printed(), concat("\r\033[K", next, "  2 s"));
+  }
 }
 
 TEST_F(ProgressLine, OffATerminalNothingTicks) {

@@ -31,7 +31,7 @@ class Used : public TrainerTest {
   int64_t predict(const std::string& run, const std::string& input, const std::string& output, int ranks = 1) {
     int64_t rows = 0;
     auto body = [&](dist::ProcessGroup& world) {
-      rows = train::predict_run(config_, run, world, folder_ / input, folder_ / output);
+      rows = train::predict_run(config_, run, world, folder_ / input, folder_ / output).rows;
     };
     dist::run_ranks(ranks, body, {.threads = 1});
     return rows;
@@ -260,6 +260,54 @@ TEST_F(Used, WhatCannotBeUsedIsRefused) {
   EXPECT_THAT(refusal(result.folder, "x.npy", "y.csv"), HasSubstr("is not what was saved"));
   EXPECT_THAT(error_of([&] { evaluate(result.folder, 2); }), HasSubstr("is not what was saved"));
   EXPECT_THAT(error_of([&] { train::verify_checkpoint(result.folder + "/step-30"); }), HasSubstr("is not what was"));
+}
+
+TEST_F(Used, AnotherCheckpointThanTheLastOneIsUsedByItsName) {
+  config_.save_every = 10;
+  config_.keep = 3;
+  config_.keep_best = true;
+  train::Result result = train(2);
+  std::string best = read_file(result.folder + "/best").substr(0, 7);
+  auto step_of = [&](const std::string& from) {
+    evaluate(from, 2);
+    std::string text = out_.str().substr(out_.str().find("step="));
+    return text.substr(0, text.find(' '));
+  };
+  for (const char* name : {"/step-10", "/step-10/"}) EXPECT_EQ(step_of(result.folder + name), "step=10");
+  EXPECT_EQ(step_of(result.folder + "/best"), "step=" + best.substr(5));
+  EXPECT_EQ(step_of(result.folder + "/latest"), "step=30");
+  EXPECT_EQ(train::named_checkpoint(result.folder + "/best"), result.folder + "/" + best);
+  for (const char* name : {"", "/step-10", "/step-10/", "/best", "/latest"})
+    EXPECT_TRUE(std::filesystem::equivalent(train::run_of(result.folder + name), result.folder)) << name;
+  EXPECT_THAT(error_of([&] { train::run_of(result.folder + "/step-11"); }),
+              HasSubstr("has no checkpoint 'step-11'; it has step-30, step-20, step-10"));
+  std::filesystem::remove(result.folder + "/best");
+  EXPECT_THAT(error_of([&] { train::run_of(result.folder + "/best"); }),
+              HasSubstr("the best one is kept with keep_best"));
+  save_pictures("x.npy", 0, 5);
+  dist::run_ranks(1, [&](dist::ProcessGroup& world) {
+    EXPECT_EQ(train::predict_run(config_, result.folder + "/step-20", world, folder_ / "x.npy", folder_ / "y.csv").step,
+              20);
+  });
+}
+
+TEST_F(Used, APageTakesThePlaceOfNoFileOfTheRun) {
+  std::string run = train(1).folder, before = read_file(run + "/config.json");
+  for (const char* file : {"/config.json", "/ledger.json", "/not_there", "/step-30/run.json", "/../run/best"})
+    EXPECT_THAT(error_of([&] { cli::report_command(run, run + file); }), HasSubstr("whose files are its own")) << file;
+  EXPECT_EQ(read_file(run + "/config.json"), before);
+  EXPECT_EQ(cli::report_command(run, run + "/page.html"), 0);
+  EXPECT_EQ(cli::report_command(run, folder_ / "page"), 0);
+}
+
+TEST_F(Used, ARunsFolderIsNoHuggingFaceFolder) {
+  std::string run = train(1).folder;
+  for (const std::string& from : {run, run + "/step-30"}) {
+    config_.init_from = from;
+    config_.name = "next";
+    EXPECT_THAT(error_of([&] { train(1); }),
+                HasSubstr(concat("begins with its weights with init_from=", from, "/model.safetensors")));
+  }
 }
 
 }  // namespace

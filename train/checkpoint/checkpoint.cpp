@@ -27,7 +27,7 @@ template <class Call> void on_disk(const Call& call) {
   try {
     call();
   } catch (const fs::filesystem_error& error) {
-    fail("the checkpoint could not be written: ", error.what());
+    fail("cannot write the checkpoint: '", error.path1().string(), "': ", error.code().message());
   }
 }
 
@@ -146,6 +146,8 @@ void CheckpointSave::begin(const Config& config, TrainingState state) {
   folder_.path = dist::same_text(world_, {"", "checkpoint"}, concat(folder, ".tmp-", number.substr(8)));
   dist::together(world_, {"", "checkpoint"}, [&] {
     if (world_.rank() != 0) return;
+    SG_CHECK(fs::is_directory(run_), "the run's folder '", run_, "' is gone: it was removed or renamed while the run ",
+             "trained, and step ", step(), " cannot be saved in it");
     check_free(run_, step());
     on_disk([&] {
       remove_unfinished(run_);

@@ -29,15 +29,11 @@ Hashes hashes_in(const SafetensorsFile& file, int64_t rank, int64_t ranks) {
   return hashes;
 }
 
-constexpr const char* kOlder =
-    "To go on from an older checkpoint, write its name into the file latest beside it; later ones go when the next one "
-    "is saved";
-
 void open_saved(std::optional<FileWeights>& weights, const std::string& path) {
   try {
     weights.emplace(path);
   } catch (const Error& error) {
-    throw Error(error.kind(), concat(error.what(), ". ", kOlder));
+    throw Error(error.kind(), concat(error.what(), ". ", kOlderCheckpoint));
   }
 }
 
@@ -46,18 +42,18 @@ void check_header(const SafetensorsFile& file, const Manifest& manifest) {
   if (!manifest.headers) return;
   bool of_model = file.path().ends_with(kModelFile);
   SG_CHECK(file.header_hash() == (of_model ? manifest.headers->model : manifest.headers->optimizer), "'", file.path(),
-           "': its header is not what was saved: the file is damaged, or of another checkpoint. ", kOlder);
+           "': its header is not what was saved: the file is damaged, or of another checkpoint. ", kOlderCheckpoint);
 }
 
 void check_hashes(const SafetensorsFile& file, const Hashes& found, const Hashes& expected) {
   for (const auto& [name, hash] : found) {
     auto saved = expected.find(name);
     SG_CHECK(saved != expected.end() && saved->second == hash, "'", file.path(), "': '", name,
-             "' is not what was saved: the file is damaged, or of another checkpoint. ", kOlder);
+             "' is not what was saved: the file is damaged, or of another checkpoint. ", kOlderCheckpoint);
   }
   for (const auto& [name, hash] : expected)
     SG_CHECK(found.contains(name), "'", file.path(), "' has no '", name,
-             "', which was saved: the file is of another checkpoint. ", kOlder);
+             "', which was saved: the file is of another checkpoint. ", kOlderCheckpoint);
 }
 
 void check_hashes(const SafetensorsFile& file, dist::ProcessGroup& world, const Hashes& expected) {

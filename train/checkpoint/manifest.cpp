@@ -62,7 +62,17 @@ std::string check_of(Json about) {
 }
 
 void check_text(const Json& about) {
-  SG_CHECK(about.at("check") == check_of(about), "it is not what was saved: its check is not that of its text");
+  SG_CHECK(about.at("check") == check_of(about), "it is not what was saved: its check is not that of its text. ",
+           kOlderCheckpoint);
+}
+
+// Of a checkpoint that has lost it, too: there may be another one.
+Json object_of(const std::string& folder) {
+  try {
+    return read_object(folder + "/run.json", kRecord);
+  } catch (const Error& error) {
+    fail(error.what(), ". ", kOlderCheckpoint);
+  }
 }
 
 Manifest understand(const Json& about) {
@@ -117,11 +127,11 @@ std::string to_json(const Manifest& manifest) {
 }
 
 Manifest read_manifest(const std::string& folder) {
-  Json about = parse_shallow(read_file(folder + "/run.json", kRecord));
+  Json about = object_of(folder);
   try {
     return understand(about);
   } catch (const Json::exception& error) {
-    fail("'", folder, "/run.json' is damaged: ", error.what());
+    fail("'", folder, "/run.json' is damaged: ", in_words(error), ". ", kOlderCheckpoint);
   } catch (const Error& error) {
     fail("'", folder, "/run.json': ", error.what());
   }
@@ -134,10 +144,18 @@ std::string differences(const Manifest& manifest, const Config& now) {
   defaults.registry = now.registry;
   for (auto kind : {&Config::data, &Config::model, &Config::task}) (defaults.*kind).name = (now.*kind).name;
   before.merge(by_key(Json::parse(to_json(defaults))));
+  // A key with a default that is not there had no meaning then; what gave it one is named.
+  auto had_meaning = [options = list_options(defaults), &before](const std::string& key) {
+    const Option* option = options.find(key);
+    return before.contains(key) || !option || option->json().empty();
+  };
   std::string faults;
-  for (const auto& [key, value] : after)
-    if (!may_change(key) && before[key] != value)
-      faults += concat("\n  ", key, " is ", shortened(value.dump()), ", was ", shortened(before[key].dump()));
+  for (const auto& [key, value] : after) {
+    if (may_change(key) || !had_meaning(key)) continue;
+    std::string was = before.contains(key) ? shortened(before[key].dump()) : "not set";
+    if (!before.contains(key) || before[key] != value)
+      faults += concat("\n  ", key, " is ", shortened(value.dump()), ", was ", was);
+  }
   return faults;
 }
 

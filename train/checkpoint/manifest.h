@@ -37,8 +37,13 @@ struct Manifest {
 };
 
 std::string to_json(const Manifest& manifest);
-/// Throws Error(input) naming the file when it is damaged (its text has a hash of its own), or written by a newer
-/// version of this library.
+/// For a checkpoint that cannot be read.
+inline constexpr const char* kOlderCheckpoint =
+    "To go on from an older checkpoint, write its name into the file latest beside it; later ones go when the next one "
+    "is saved";
+
+/// Throws Error(input) naming the file when it is missing or damaged (its text has a hash of its own), or written by a
+/// newer version of this library.
 Manifest read_manifest(const std::string& folder);
 
 /// A line for each setting that was another one then and changes the run; those that say where and how it is computed,

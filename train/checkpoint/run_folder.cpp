@@ -145,6 +145,44 @@ Last last_checkpoint(const std::string& run) {
   return {run + "/" + name, ""};
 }
 
+// "runs/a/step-120/": its path and its name.
+static fs::path without_slash(const std::string& folder) {
+  fs::path path = fs::path(folder).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();
+}
+
+static bool is_checkpoint(const fs::path& path) {
+  std::error_code unknown;
+  return fs::exists(path / kManifestFile, unknown) ||
+         (step_of(path.filename().string()) && fs::is_directory(path, unknown));
+}
+
+std::string named_checkpoint(const std::string& folder) {
+  fs::path path = without_slash(folder);
+  std::string name = path.filename(), run = path.has_parent_path() ? path.parent_path().string() : ".";
+  std::error_code unknown;
+  bool of_run = fs::exists(run + "/config.json", unknown), by_file = name == "best" || name == "latest";
+  if (fs::is_directory(path, unknown) || !of_run || !(by_file || step_of(name))) return folder;
+  std::string named = by_file && fs::exists(path, unknown) ? named_in(path) : name, all;
+  if (by_file && step_of(named) && fs::is_directory(run + "/" + named, unknown)) return run + "/" + named;
+  for (int64_t step : steps_in(run)) all += concat(all.empty() ? "" : ", ", step_folder(step));
+  fail("'", run, "' has no checkpoint '", shortened(named), "'; ", all.empty() ? "nothing is saved there" : "it has ",
+       all, name == "best" ? "; the best one is kept with keep_best" : "");
+}
+
+std::string run_of(const std::string& folder) {
+  std::string path = named_checkpoint(folder);
+  return is_checkpoint(without_slash(path)) ? fs::weakly_canonical(path).parent_path().string() : path;
+}
+
+Last used_checkpoint(const std::string& folder) {
+  std::string named = named_checkpoint(folder);
+  if (fs::path path = without_slash(named); is_checkpoint(path)) return {path.string(), ""};
+  Last last = last_checkpoint(named);
+  SG_CHECK(last.folder, "nothing is saved in '", folder, "'");
+  return last;
+}
+
 void check_free(const std::string& run, int64_t step) {
   std::string folder = run + "/" + step_folder(step);
   bool is_last = fs::exists(run + "/latest") && named_in(run + "/latest") == step_folder(step) && fs::exists(folder);

@@ -32,6 +32,17 @@ struct Last {
 /// that says so. Throws Error(input) when `latest` is no name of a checkpoint, or there is one but none is whole.
 Last last_checkpoint(const std::string& run);
 
+/// What of a run is used: of its folder RUN the last checkpoint, of RUN/step-N that one, of RUN/best and RUN/latest the
+/// one that the file names.
+///
+/// The folder of the one that is named, or `folder` where it names none. Throws Error(input) where it is not there.
+std::string named_checkpoint(const std::string& folder);
+/// The folder of the run that this is the folder of, or of whose checkpoints it is one.
+std::string run_of(const std::string& folder);
+/// The checkpoint of a run's folder or of one that is named. Throws Error(input) as last_checkpoint, and where nothing
+/// is saved.
+Last used_checkpoint(const std::string& folder);
+
 /// Throws Error(input) when a checkpoint of that step is the last one, or its name is taken by something else.
 void check_free(const std::string& run, int64_t step);
 /// The same for all steps after `step`, before a run begins to come to them.

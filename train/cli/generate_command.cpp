@@ -1,6 +1,7 @@
 #include <fstream>
 #include <iostream>
 
+#include <shardgrad/train/checkpoint/run_folder.h>
 #include <shardgrad/train/cli/program.h>
 #include <shardgrad/train/generate_run.h>
 #include <shardgrad/train/hf/config.h>

@@ -119,18 +119,17 @@ std::string why_no_run(const std::string& folder) {
 void CommandLine::add_uses() {
   auto add = [this](const char* name, const char* meaning, int (*call)(const UseOptions&)) {
     CLI::App* command = app.add_subcommand(name, meaning);
-    command->add_option("run", use.folder, "the folder of a run, e.g. runs/fashion_mnist")
+    command
+        ->add_option("run", use.folder,
+                     "a run, e.g. runs/fashion_mnist, or one of its checkpoints: RUN/best, RUN/step-120")
         ->required()
         ->check(why_no_run);
     command->add_option("--set", use.run.overrides, "change one key of the run, e.g. --set data.dir=DIR")
         ->allow_extra_args(false);
-    command->callback([this, call] {
-      use.run.config = use.folder + "/config.json";
-      chosen = [this, call] { return call(use); };
-    });
+    command->callback([this, call] { chosen = [this, call] { return call(use); }; });
     return command;
   };
-  add("eval", "Scores of a run's last checkpoint on its test samples", eval_command)
+  add("eval", "Scores of a run's checkpoint, the last or another one, on its test samples", eval_command)
       ->add_option("--group", use.run.group, "how ranks communicate, see train");
   CLI::App* predict = add("predict", "What a run's model says of new samples", predict_command);
   predict->add_option("--input", use.input, "raw samples, a .npy file with a row for each")->required();
@@ -138,8 +137,8 @@ void CommandLine::add_uses() {
   add("export", "Writes a run's model in another program's form", export_command)
       ->add_option("--hf", use.output, "a Hugging Face folder to make, for transformers and others")
       ->required();
-  CLI::App* hash = app.add_subcommand("hash", "Checks a run's last checkpoint and prints its hash");
-  hash->add_option("run", file, "the folder of a run")->required()->check(why_no_run);
+  CLI::App* hash = app.add_subcommand("hash", "Checks a run's checkpoint and prints its hash");
+  hash->add_option("run", file, "a run, or one of its checkpoints")->required()->check(why_no_run);
   hash->callback([this] { chosen = [this] { return hash_command(file); }; });
   CLI::App* inspect = app.add_subcommand("inspect", "What a safetensors file holds");
   inspect->add_option("file", file, "the file")->required();

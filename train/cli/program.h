@@ -17,13 +17,14 @@ namespace shardgrad::cli {
 /// Runs a command line and returns the exit code, see train/program.h.
 int run(int argc, char** argv, const train::Registry& registry);
 
-int train_command(const RunOptions& options);
+int train_command(RunOptions options);
 /// To the ranks that this process will start: what was typed.
 void tell_ranks(const std::vector<std::string>& typed);
 /// The command line that goes on with the run of this name, after `typed`, which began it with this configuration.
 std::string line_to_go_on(std::vector<std::string> typed, const train::Config& config, const std::string& name);
 
-/// Of a run's folder: `config` is the run's, `group` unused by predict.
+/// Of `folder`, a run's or a checkpoint's (named_checkpoint): the run's own `config` is read. `group` unused by
+/// predict.
 struct UseOptions {
   RunOptions run;
   std::string folder, input, output;

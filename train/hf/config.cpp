@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include <shardgrad/train/checkpoint/run_folder.h>
 #include <shardgrad/train/hf/keys.h>
 #include <shardgrad/train/tasks/language.h>
 
@@ -182,6 +183,15 @@ Json json_of(const nn::LlamaOptions& o) {
           {"tie_word_embeddings", o.tie_word_embeddings}};
 }
 
+// A run's configuration has the same name as a model's.
+void check_no_run(const std::string& folder) {
+  std::error_code unknown;
+  for (const char* file : {"latest", kManifestFile})
+    if (std::filesystem::exists(concat(folder, "/", file), unknown))
+      fail("'", folder, "' is the folder of a run, and no Hugging Face folder; a run begins with its weights with ",
+           "init_from=", folder, "/", kModelFile);
+}
+
 }  // namespace
 
 const char* name_of(const ModelOptions& options) {
@@ -198,6 +208,7 @@ bool is_model_folder(const std::string& path) {
 }
 
 ModelOptions read_model_config(const std::string& folder) {
+  if (!is_model_folder(folder)) check_no_run(folder);
   Keys keys(folder + "/" + kConfigFile);
   std::string type = keys.text("model_type", "");
   if (type != "gpt2" && type != "llama") keys.refuse("model_type", "built are gpt2 and llama");

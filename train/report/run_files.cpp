@@ -15,16 +15,10 @@ namespace {
 
 using Json = RunFiles::Json;
 
-Json object_in(const std::string& path) {
-  Json value = parse_shallow(read_file(path, kRecord));
-  SG_CHECK(value.is_object(), "'", path, "' is damaged: it is no JSON object");
-  return value;
-}
-
 // Null where there is no such file, and then a note of what that means.
 Json object_if_there(RunFiles& files, const char* name, const char* why_not) {
   std::string path = files.folder + "/" + name;
-  if (std::filesystem::exists(path)) return object_in(path);
+  if (std::filesystem::exists(path)) return read_object(path, kRecord);
   files.notes.push_back(concat(name, " is not there: ", why_not));
   return nullptr;
 }
@@ -48,7 +42,7 @@ RunFiles read_run(const std::string& folder) {
   SG_CHECK(std::filesystem::is_directory(folder), "there is no folder '", folder, "'");
   SG_CHECK(std::filesystem::exists(folder + "/config.json"), "'", folder,
            "' is no folder of a run: it has no config.json");
-  files.config = object_in(folder + "/config.json");
+  files.config = read_object(folder + "/config.json", kRecord);
   files.about = object_if_there(files, kAboutFile, "the run did not come to its first step");
   files.ledger = object_if_there(files, "ledger.json", "the run has not ended as it should, or still trains");
   if (std::filesystem::exists(folder + "/metrics.jsonl")) files.metrics = metrics_in(folder + "/metrics.jsonl");

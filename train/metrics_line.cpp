@@ -1,0 +1,46 @@
+#include <shardgrad/train/metrics_line.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace shardgrad::train {
+
+using Json = nlohmann::ordered_json;
+
+std::string to_json_line(const Metrics& m) {
+  auto finite = [](double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); };
+  Json line{{"step", m.step}, {"epoch", m.epoch}, {"samples", m.samples}, {"loss", finite(m.loss)}};
+  for (const Score& score : m.scores) line["test_" + score.name] = finite(score.value);
+  line["test_count"] = m.test_count;
+  line["lr"] = finite(m.lr);
+  line["grad_norm"] = m.grad_norm ? finite(*m.grad_norm) : Json(nullptr);
+  if (m.skipped_steps > 0) line["skipped_steps"] = m.skipped_steps;
+  line["seconds"] = finite(m.seconds);
+  line["samples_per_s"] = finite(m.samples_per_s);
+  if (m.tokens_per_s > 0) line["tokens_per_s"] = finite(m.tokens_per_s);
+  if (m.flops_per_s > 0) line["gflops_per_s"] = finite(m.flops_per_s / 1e9);
+  line["peak_bytes"] = m.peak_bytes;
+  return line.dump();
+}
+
+Metrics parse_line(const std::string& text) {
+  Json line = Json::parse(text);
+  auto number = [&](const char* key) {
+    auto found = line.find(key);
+    return found != line.end() && found->is_number() ? found->get<double>() : std::nan("");
+  };
+  auto count = [&](const char* key) { return line.value(key, int64_t(0)); };
+  auto amount = [&](const char* key) { return line.contains(key) ? number(key) : 0; };
+  Metrics m{.step = count("step"), .epoch = count("epoch"), .samples = count("samples"), .loss = number("loss")};
+  m.lr = number("lr");
+  if (line.contains("grad_norm") && line["grad_norm"].is_number()) m.grad_norm = number("grad_norm");
+  m.skipped_steps = count("skipped_steps");
+  m.seconds = number("seconds");
+  m.samples_per_s = number("samples_per_s");
+  m.tokens_per_s = amount("tokens_per_s");
+  m.flops_per_s = 1e9 * amount("gflops_per_s");
+  m.peak_bytes = count("peak_bytes");
+  return m;
+}
+
+}  // namespace shardgrad::train

@@ -1,0 +1,105 @@
+#pragma once
+// One run of train() (train/trainer.h) on one rank: what its parts share, and what comes between them. What happens at
+// its begin and the loop of its steps are in train/trainer.cpp.
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <shardgrad/autograd/progress.h>
+#include <shardgrad/core/context.h>
+#include <shardgrad/dist/group/together.h>
+#include <shardgrad/dist/watch/control.h>
+#include <shardgrad/fsdp/fully_shard.h>
+#include <shardgrad/train/about.h>
+#include <shardgrad/train/agreement.h>
+#include <shardgrad/train/build.h>
+#include <shardgrad/train/callbacks.h>
+#include <shardgrad/train/course.h>
+#include <shardgrad/train/evaluation.h>
+#include <shardgrad/train/grains.h>
+#include <shardgrad/train/learning_rate.h>
+#include <shardgrad/train/loss_scale.h>
+#include <shardgrad/train/meter.h>
+#include <shardgrad/train/metrics_line.h>
+#include <shardgrad/train/notes.h>
+#include <shardgrad/train/plan.h>
+#include <shardgrad/train/run_report.h>
+#include <shardgrad/train/saver.h>
+#include <shardgrad/train/seconds.h>
+#include <shardgrad/train/start.h>
+#include <shardgrad/train/step.h>
+#include <shardgrad/train/step_log.h>
+#include <shardgrad/train/step_trace.h>
+#include <shardgrad/train/summary.h>
+#include <shardgrad/train/ticker.h>
+#include <shardgrad/train/trainer.h>
+#include <shardgrad/train/weights.h>
+
+namespace shardgrad::train {
+
+class TrainingRun {
+ public:
+  TrainingRun(const Config& config, dist::ProcessGroup& world, std::ostream& out, const Terminal& terminal);
+  Result run();
+
+ private:
+  void begin();
+  void step();
+  bool test();
+  void take_up_test();
+  void report();
+  void tell_line();
+  void log_steps();
+  void agree(bool now);
+  bool wants_to_end();
+  Result stop();
+  Result stop_in_test();
+  Result save_and_end();
+  Result finish();
+  Result end(bool stopped);
+  void write_trace();
+  void write_records();
+  Reached reached() const;
+  void say(const std::string& line) {
+    if (report_ && !line.empty()) report_->say(line);
+  }
+  void write_about(const Result* end);
+
+  bool is_done() const { return meter_->step() == course_.steps(); }
+  // On a clock that stands while this process does.
+  double running_seconds() const { return seconds_since({}) - world_.control().suspended_seconds(); }
+
+  const Config& config_;
+  dist::ProcessGroup& world_;
+  Clock::time_point begun_at_;
+  data::Splits data_;
+  data::DataLoader train_, test_;
+  Course course_;
+  uint64_t fingerprint_;  // of the training samples
+  fsdp::Plan predicted_;  // rank 0's
+  RunReport* report_ = nullptr;
+  std::optional<Callbacks> callbacks_;
+  std::optional<Ticker> ticker_;
+  std::string folder_;  // of the run
+  std::unique_ptr<Task> task_;
+  std::shared_ptr<fsdp::Sharded> sharded_;
+  Optimizers optimizers_;
+  std::optional<LearningRate> rate_;
+  optim::GradScaler scaler_;
+  Agreement agreement_;
+  std::optional<Saver> saver_;
+  std::optional<FiniteWatch> watch_;
+  std::optional<Agreed> agreed_;  // after the last step, where the ranks have talked
+  std::optional<Best> best_;
+  bool is_best_ = false;  // of the last step's weights
+  std::optional<Meter> meter_;
+  StepTrace trace_;
+  StepLog step_log_;
+  int64_t evaluation_bytes_ = 0;
+  Metrics metrics_;
+  std::string pending_;   // the line of the last step, whose evaluation was left (Reached::pending)
+  bool took_up_ = false;  // it was made where this process began
+};
+
+}  // namespace shardgrad::train
