@@ -36,6 +36,8 @@ static std::string why_no_object(const std::string& text) {
     JsonFault fault = json_fault(text, error.byte, error.what());
     if (fault.why.starts_with("unexpected end")) return concat("it ends in the middle, in line ", fault.line);
     return concat("it is no JSON in line ", fault.line, ": ", fault.why);
+  } catch (const Json::out_of_range&) {
+    return "a number in it is too large";
   }
 }
 
