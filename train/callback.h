@@ -58,8 +58,8 @@ struct Saved {
 };
 
 struct Result {
-  std::vector<Score>
-      scores;  ///< over every test sample; not numbers of a run that was stopped between evaluations, or in one
+  /// Over every test sample; not numbers of a run that was stopped between evaluations, or in one.
+  std::vector<Score> scores;
   int64_t steps = 0, total_steps = 0;  ///< done by the whole run, and planned
   double seconds = 0;
   bool stopped = false;  ///< saved and ended early because somebody asked for it (Control::stop_requested)

@@ -95,7 +95,7 @@ void TrainingRun::report() {
   callbacks_->tell(&Callback::on_metrics, metrics_);
 }
 
-// That which was pending.
+// The line that was pending, now with its scores: it is counted already.
 void TrainingRun::tell_line() {
   pending_.clear();
   callbacks_->tell(&Callback::on_logged, metrics_);

@@ -77,8 +77,8 @@ class Monitor {
   ProcessWatch parent_;
   Clock::time_point now_;
   Clock::time_point terminated_{}, asked_{};  // when SIGTERM came, to end and to ask
-  bool interrupted_ = false;
-  int wake_;  // an eventfd
+  bool interrupted_ = false;                  // one of those that asked was SIGINT
+  int wake_;                                  // an eventfd
   Thread thread_;
 };
 
