@@ -9,6 +9,7 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/context.h>
+#include <shardgrad/core/ledger_history.h>
 #include <shardgrad/kernels/workspace.h>
 
 using sg::Tensor;
@@ -52,11 +53,14 @@ template <class Attention> Seen look(Attention attend, const Tensor& rows) {
   sg::Ledger& ledger = sg::context().ledger();
   Tensor qkv = clone(rows).set_requires_grad();
   int64_t before = ledger.current();
-  ledger.reset_peaks();
+  sg::LedgerHistory history(ledger, sg::context().recorder());
   Tensor y = attend(qkv);
   double kept = double(ledger.current() - before) / (1 << 20);
   sum(y * y).backward();
-  double peak = double(ledger.peak() - ledger.peak(sg::Category::workspace) - before) / (1 << 20);
+  int64_t now = 0, most = 0;
+  for (const sg::LedgerChange& change : history.changes())
+    if (change.tag.category != sg::Category::workspace) most = std::max(most, now += change.bytes);
+  double peak = double(most) / (1 << 20);
   return {y.to_vector<float>(), qkv.grad().to_vector<float>(), kept, peak};
 }
 
