@@ -7,7 +7,10 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/pretend_zeros.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
+#include <shardgrad/train/agreement.h>
 #include <shardgrad/train/build.h>
+#include <shardgrad/train/checkpoint/checkpoint.h>
+#include <shardgrad/train/checkpoint/content_hash.h>
 #include <shardgrad/train/evaluation.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/grains.h>
@@ -64,6 +67,19 @@ std::string evaluate_twice(const Config& config, Task& task, const data::Batch& 
   return "";
 }
 
+// What ranks say to each other beside steps, for a group keeps room for the largest that they ever said: where they
+// are, what a checkpoint's tensors come to, and the mean of statistics that each rank has of its own.
+void talk(dist::ProcessGroup& world, Task& task, fsdp::Sharded& sharded, optim::Optimizer& optimizer) {
+  Agreement(world).agree(0, 1, {});
+  for (const StateSpecs& specs : {model_specs(task.module(), sharded), optimizer_specs(optimizer)}) {
+    Hashes hashes;
+    for (const auto& [name, spec] : specs) hashes[name] = 0;
+    sum_over_ranks(world, hashes);
+  }
+  for (const NamedParameter& buffer : task.module().named_buffers())
+    if (is_floating(buffer.tensor.dtype())) world.all_reduce(empty(buffer.tensor.shape(), DType::f64)).host_wait();
+}
+
 fsdp::Plan plan_of_rank(const Config& config, const data::Outline& data, dist::ProcessGroup& world) {
   auto task = make_task(config, data.fields);
   check_grains(config, task->module());
@@ -79,9 +95,17 @@ fsdp::Plan plan_of_rank(const Config& config, const data::Outline& data, dist::P
   fsdp::Plan mine = fsdp::make_plan(*sharded, step, [&] {
     batch = {};
     lacks = evaluate_twice(config, *task, part(data.test));
+    talk(world, *task, *sharded, *optimizer);
   });
   mine.lacks = lacks;
   return mine;
+}
+
+// Of threads, which are taken to be on several machines.
+dist::GroupOptions group_of(const dist::PretendedRanks& as) {
+  dist::GroupOptions options{.kind = as.group == "two_level" ? "shared_memory" : as.group};
+  options.machines = as.machines;
+  return options;
 }
 
 }  // namespace
@@ -100,8 +124,8 @@ fsdp::Plan plan(const Config& config, const data::Outline& data, int ranks, Devi
   if (device == kMeta)
     dist::run_one_of(ranks, body, seed, as);
   else
-    dist::run_ranks(ranks, body, {.device = device, .seed = seed, .group = {.kind = as.group}});
-  if (as.group == "mpi" || as.group == "two_level" || as.group == "nccl")
+    dist::run_ranks(ranks, body, {.device = device, .seed = seed, .group = group_of(as)});
+  if (as.group == "nccl")
     result.lacks += concat(result.lacks.empty() ? "" : "; ", "what a group '", as.group, "' needs to send");
   return result;
 }

@@ -19,7 +19,9 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
   std::unique_ptr<RunReport> report;
   dist::together(world, {"", "start"}, [&] {
     if (world.rank() != 0) return;
-    predicted_ = plan(config, data_.outline(), world.size(), kMeta, {context().default_device(), world.kind()});
+    dist::PretendedRanks ranks{context().default_device(), world.kind()};
+    for (int rank = 0; rank < world.size(); ++rank) ranks.machines.push_back(world.machine_of(rank));
+    predicted_ = plan(config, data_.outline(), world.size(), kMeta, ranks);
     Terminal shown{terminal.columns, [this] { return running_seconds(); }};
     report = std::make_unique<RunReport>(config, out, terminal.columns ? shown : terminal);
     report_ = report.get();

@@ -172,6 +172,7 @@ Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options)
   Begin begin = begin_of(operation, size_of(dtype));
   std::vector<Access> accesses = std::move(operation.accesses);
   if (device.kind == DeviceKind::meta) {
+    if (transport_->is_pretended()) operation.move(*transport_, {.device = device, .place = &place});
     context_.recorder().end(record);
     return Work();
   }

@@ -123,6 +123,8 @@ void run_rank(World& world, int rank, const std::function<void(ProcessGroup&)>& 
 void run_one_of(int world_size, const std::function<void(ProcessGroup&)>& body, uint64_t seed,
                 const PretendedRanks& as) {
   SG_CHECK(world_size >= 1, "run_one_of: ", world_size, " ranks are not possible");
+  SG_CHECK(as.machines.empty() ? as.group != "two_level" : int(as.machines.size()) == world_size,
+           "run_one_of: ", as.machines.size(), " ranks have a machine, but there are ", world_size);
   Context context({.world_size = world_size, .seed = seed, .threads = 1, .device = kMeta});
   auto control = std::make_shared<Control>(make_private_page(1), 0);
   ProcessGroup group(make_pretended_transport(world_size, control, as), control, all_ranks(world_size), 1, {});

@@ -2,6 +2,7 @@
 // Ranks that do not exist, of which one is pretended to be there (run_one_of).
 
 #include <string>
+#include <vector>
 
 #include <shardgrad/core/device.h>
 
@@ -11,9 +12,11 @@ namespace shardgrad::dist {
 struct PretendedRanks {
   /// On the CPU host memory is the device's own; meta: any device with memory of its own.
   Device device = kMeta;
-  /// ProcessGroup::kind(): "shared_memory" needs memory to send, and its ranks gather without copying on the CPU;
-  /// others are taken to need nothing.
+  /// ProcessGroup::kind(): "shared_memory", "two_level" and "mpi" need memory to send, and the first one's ranks gather
+  /// without copying on the CPU; others are taken to need nothing.
   std::string group{};
+  /// The machine of each rank, for "two_level"; empty: all are on one.
+  std::vector<int> machines{};
 };
 
 }  // namespace shardgrad::dist

@@ -1,5 +1,5 @@
 #include <shardgrad/core/context.h>
-#include <shardgrad/core/storage.h>
+#include <shardgrad/dist/transports/kept_room.h>
 #include <shardgrad/dist/transports/transports.h>
 
 namespace shardgrad::dist {
@@ -63,14 +63,9 @@ class StagedTransport final : public Transport {
  private:
   // Memory that the inner transport sends from without a copy, or else that the device copies from fastest.
   std::byte* room(size_t bytes) {
-    if (bytes == 0) return nullptr;
-    if (!room_ || room_->bytes() < bytes) {
-      Ref<Allocator> memory = inner_->memory(kCpu);
-      if (memory == context().backend(kCpu).memory()) memory = backend_.host_memory();
-      room_ = Ref<Storage>();
-      room_ = Storage::make(bytes, memory, {Category::pinned_host, 0});
-    }
-    return static_cast<std::byte*>(room_->data());
+    Ref<Allocator> memory = inner_->memory(kCpu);
+    if (memory == context().backend(kCpu).memory()) memory = backend_.host_memory();
+    return room_.of(bytes, memory);
   }
   void copy(void* to, const void* from, size_t bytes) {
     if (bytes == 0) return;
@@ -81,7 +76,7 @@ class StagedTransport final : public Transport {
   std::unique_ptr<Transport> inner_;
   Backend& backend_;
   std::unique_ptr<Stream> copies_;
-  Ref<Storage> room_;
+  KeptRoom room_{Category::pinned_host};
 };
 
 }  // namespace

@@ -91,7 +91,10 @@ class Transport {
   /// Common memory (dist/transports/common_memory.h): one rank lends it, its word reaches the others, each opens it. 0:
   /// it has none.
   virtual bool has_common_memory() const { return false; }
-  /// What the ranks would compute on, where they are only pretended to be there.
+  /// Whether the other ranks are only pretended to be there: calls on device meta reach it, to say what they would
+  /// need.
+  virtual bool is_pretended() const { return false; }
+  /// What they would compute on, then.
   virtual Device stands_for() const { return kMeta; }
   virtual int64_t lend(size_t) { return 0; }
   virtual std::shared_ptr<CommonMemory> borrow(int64_t, size_t) { return nullptr; }

@@ -8,7 +8,7 @@ import json
 import re
 from pathlib import Path
 
-from program import CONFIG, PROGRAM, ROOT, SMALL, call, expect, main
+from program import CONFIG, PROGRAM, ROOT, ROOT_MAY, SMALL, call, each_rank, expect, main
 
 
 def plan(ranks):
@@ -19,11 +19,10 @@ def plan(ranks):
         # Where parameters stay in memory the layers are one bucket, and its size is no reason to warn.
         warned = "warning: unit 'layer0' holds 99 %" in run.stdout
         expect(run.stdout.count("layer0") >= 2 and warned == (strategy in ("zero2", "zero3")), run)
-    words = [PROGRAM, "plan", CONFIG, *SMALL, "--ranks", "3", "--compare", "--memory", "0.01", "--tflops", "0.1"]
-    table = call(words)
+    table = call([PROGRAM, "plan", CONFIG, *SMALL, "--ranks", "3", "--compare", "--memory", "0.01", "--tflops", "0.1"])
     rows = [line.split() for line in table.stdout.splitlines()]
     expect(table.returncode == 0 and [row[0] for row in rows[2:16]] == "1 2 3 4 8 16 32 64 128 256 512 1024 2048 4096".split(), table)
-    expect(rows[1] == ["ranks", "ddp", "zero1", "zero2", "zero3"] and "ddp yes (0.0), " in table.stdout, table)
+    expect(rows[1] == ["ranks", "ddp", "zero1", "zero2", "zero3"] and re.search(r"ddp yes \(0\.00\d+\), ", table.stdout), table)
     expect("\nsending: not counted; say --bandwidth\n" in table.stdout, table)
     # 10 MFLOP and 1 MB in a second: with few ranks computing takes longer, with many ranks sending.
     rates = ["--tflops", "0.00001", "--bandwidth", "0.001"]
@@ -32,9 +31,9 @@ def plan(ranks):
     for row in timed.stdout.splitlines()[2:15]:
         count = int(row.split()[0])
         computing = -(-256 // count) * (4 * 784 * 512 + 6 * 512 * 256 + 6 * 256 * 10) / 1e7
-        cells = re.findall(r"[\d.]+ / ([\d.]+) / ([\d.]+)", row)  # GB that are sent, and seconds
+        cells = re.findall(r"[\d.]+ / ([\d.]+) / ([\d.]+)", row)  # MB that are sent, and seconds
         for sent, seconds in cells:
-            sending = float(sent) / 0.001
+            sending = float(sent) / 1
             assert len(cells) == 4 and abs(float(seconds) - max(computing, sending)) < 0.6, row
             longer.add(computing > sending)
     assert longer == {False, True}, timed
@@ -60,7 +59,7 @@ def the_command_says_what_a_run_measures():
     uneven = ["--set", "batch=5000", "--set", "micro_batches=8", "--set", "epochs=1", "--set", "schedule.warmup_steps=0", "--set", "model.layers=[784,16,10]"]
     for strategy in "zero3", "zero1":
         words = [*uneven, "--set", f"strategy={strategy}", "--set", "device=cpu"]
-        plan = call([PROGRAM, "plan", CONFIG, *words, "--ranks", "3", "--one-machine"])
+        plan = call([PROGRAM, "plan", CONFIG, *words, "--ranks", "3", "--group", "shared_memory"])
         run = call([PROGRAM, "launch", "-n", "3", "--by", "local", "train", CONFIG, *words, "--set", f"name={strategy}"])
         expect(plan.returncode == 0 and run.returncode == 0, run)
         said = {owner: size for owner, size in re.findall(r"^  (\w+) +([\d.]+)$", plan.stdout, re.M)}
@@ -72,24 +71,47 @@ def the_command_says_what_a_run_measures():
         assert said == measured and float(said["evaluation"]) > float(said["activation"]), f"planned {said}, measured {measured}: {plan.all}"
 
 
-def what_is_predicted_is_measured(config):
-    """Of a configuration that is shipped, in whole runs: each strategy's peak of each owner and what it sends, to the byte."""
+def expect_as_predicted(words, name, environment=None):
+    """A run measures what its plan said: the peak of each owner, and what a step sends, to the byte."""
+    run = call(words, environment)
+    expect(run.returncode == 0, run)
+    about, ledger = (json.loads(Path("runs", name, file).read_text()) for file in ("about.json", "ledger.json"))
+    expect(about["end"]["step_bytes"] == about["plan"]["bytes_sent"] > 0, run)
+    planned, measured = about["plan"]["peaks"], {owner: bytes["peak"] for owner, bytes in ledger["categories"].items()}
+    for part in planned, measured:  # a step's batch; what a plan does not know
+        for owner in "data", "workspace", "other":
+            part.pop(owner, None)
+    assert planned == measured and len(planned) >= 4, f"{name}: planned {planned}, measured {measured}"
+    return planned
+
+
+def few_steps(config):
+    """A configuration that is shipped, cut to some steps."""
     shipped = {key: value for key, value in json.loads((ROOT / "configs" / config).read_text()).items() if key != "epochs"}
     if shipped["data"]["name"] == "text":  # any will do
         Path("text.txt").write_text("In the beginning was the Word. " * 400)
         shipped["data"] |= {"path": "text.txt", "tokenizer": "bytes"}
     Path("shipped.json").write_text(json.dumps(shipped | {"steps": 3, "schedule": {}}))
+
+
+def what_is_predicted_is_measured(config):
+    """In whole runs, under each strategy."""
+    few_steps(config)
     for strategy, ranks in itertools.product(("ddp", "zero1", "zero2", "zero3", "hybrid"), ("2", "4")):
         words = [PROGRAM, "launch", "-n", ranks, "--by", "local", "train", "shipped.json", "--set", f"strategy={strategy}"]
-        run = call([*words, "--set", f"name={strategy}{ranks}", *(["--set", "fsdp.shard_ranks=2"] if strategy == "hybrid" else [])])
-        expect(run.returncode == 0, run)
-        about, ledger = (json.loads(Path(f"runs/{strategy}{ranks}", name).read_text()) for name in ("about.json", "ledger.json"))
-        expect(about["end"]["step_bytes"] == about["plan"]["bytes_sent"] > 0, run)
-        planned, measured = about["plan"]["peaks"], {owner: bytes["peak"] for owner, bytes in ledger["categories"].items()}
-        for part in planned, measured:  # a step's batch; what a plan does not know
-            for owner in "data", "workspace", "other":
-                part.pop(owner, None)
-        assert planned == measured and len(planned) >= 4, f"{strategy} on {ranks}: planned {planned}, measured {measured}"
+        words += ["--set", f"name={strategy}{ranks}", *(["--set", "fsdp.shard_ranks=2"] if strategy == "hybrid" else [])]
+        expect_as_predicted(words, f"{strategy}{ranks}")
+
+
+def what_messages_need_is_predicted(config):
+    """Of ranks that MPI connects, and of ranks on two machines (by their word)."""
+    few_steps(config)
+    hybrid = ["--set", "fsdp.shard_ranks=2"]
+    for group, strategy, *more in ("mpi", "ddp"), ("mpi", "hybrid", *hybrid), ("two_level", "zero3"), ("two_level", "hybrid", *hybrid):
+        words = [PROGRAM, "train", "shipped.json", "--set", f"strategy={strategy}", "--set", f"name={group}-{strategy}", *more]
+        ranks = each_rank(*(["env", f"SHARDGRAD_MACHINE={rank // 2}", *words] for rank in range(4)))
+        planned = expect_as_predicted(ranks, f"{group}-{strategy}", ROOT_MAY | {"SHARDGRAD_GROUP": group})
+        assert planned["communication"] > 0, planned
 
 
 if __name__ == "__main__":

@@ -126,12 +126,15 @@ TEST_F(OwnPlan, IsPredictedToTheByteUnderEveryStrategyOnOneMachineAndOnSeveral) 
   config_.task = {"classification"};
   for (const char* strategy : kStrategies) {
     use(strategy);
-    for (bool one_machine : {false, true}) {
+    for (const dist::PretendedRanks& as : {dist::PretendedRanks{kCpu, ""},
+                                           {kCpu, "shared_memory"},
+                                           {kCpu, "two_level", {0, 0, 1, 1}},
+                                           {kCpu, "two_level", {0, 1, 1, 1}},
+                                           {kCpu, "two_level", {0, 1, 0, 1}}}) {
       auto fields = data::FashionMnist::known_outline();
-      dist::PretendedRanks as{kCpu, one_machine ? "shared_memory" : ""};
       fsdp::Plan predicted = train::plan(config_, fields, 4, kMeta, as);
       fsdp::Plan measured = train::plan(config_, fields, 4, kCpu, as);
-      EXPECT_EQ(predicted, measured) << strategy << one_machine << '\n' << predicted.table() << measured.table();
+      EXPECT_EQ(predicted, measured) << strategy << " as " << as.group << '\n' << predicted.table() << measured.table();
     }
   }
 }

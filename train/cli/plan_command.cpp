@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <iomanip>
 #include <iostream>
 #include <set>
 
@@ -52,12 +53,25 @@ std::string describe(const Speeds& speeds) {
   return text + (speeds.rates.latency > 0 ? "latency alone; say --bandwidth, too\n" : "not counted; say --bandwidth\n");
 }
 
-// Peaks of GiB, bytes sent of GB, and the least seconds of a step.
-std::string cell_of(const train::Offer& offer, const train::Rates& rates, double memory) {
+// In which memory and bytes sent are written, for small models have none of the larger.
+struct Units {
+  double memory = 1 << 30, sent = 1e9;
+  const char *memory_name = "GiB", *sent_name = "GB";
+};
+Units units_for(const std::vector<train::Offer>& offers) {
+  int64_t most = 0;
+  for (const train::Offer& offer : offers) most = std::max(most, offer.plan.peak);
+  return most < (1 << 30) ? Units{1 << 20, 1e6, "MiB", "MB"} : Units{};
+}
+
+// A peak, bytes sent, and the least seconds of a step.
+std::string cell_of(const train::Offer& offer, const Units& units, const train::Rates& rates, double memory) {
   if (!offer.why_not.empty()) return "-";
-  double peak = gibibytes(offer.plan.peak), step = train::least_time(offer.plan, rates).step();
-  return concat(fixed(peak, 3), " / ", fixed(double(offer.plan.bytes_sent) * 1e-9, 3), " / ",
-                step > 0 ? fixed(step, 4) : "?", memory > 0 && peak <= memory ? " *" : "");
+  double step = train::least_time(offer.plan, rates).step();
+  bool fits = memory > 0 && gibibytes(offer.plan.peak) <= memory;
+  return concat(fixed(double(offer.plan.peak) / units.memory, 3), " / ",
+                fixed(double(offer.plan.bytes_sent) / units.sent, 3), " / ", step > 0 ? fixed(step, 4) : "?",
+                fits ? " *" : "");
 }
 
 std::string fits(const std::vector<train::Offer>& offers, const PlanOptions& options) {
@@ -66,7 +80,7 @@ std::string fits(const std::vector<train::Offer>& offers, const PlanOptions& opt
     if (offer.ranks != options.ranks || !offer.why_not.empty()) continue;
     double peak = gibibytes(offer.plan.peak);
     text += concat(text.empty() ? "" : ", ", offer.strategy, peak <= options.memory ? " yes (" : " no (",
-                   fixed(peak, 1), ")");
+                   std::setprecision(3), peak, ")");
   }
   return concat("fits in ", options.memory, " GiB: ", text, " at ", options.ranks,
                 options.ranks == 1 ? " rank\n" : " ranks\n");
@@ -87,18 +101,19 @@ int compare(const train::Config& config, const data::Outline& data, const PlanOp
     counts.insert(std::ranges::upper_bound(counts, options.ranks), options.ranks);
   std::vector<train::Offer> all = train::offers(config, data, counts, {choose_device(config.device, false)});
   Speeds speeds = speeds_of(config, options);
+  Units units = units_for(all);
   std::vector<std::vector<std::string>> rows{{"ranks"}};
   std::set<std::string> reasons;
   for (const train::Offer& offer : all) {
     if (offer.ranks == counts[0]) rows[0].push_back(offer.strategy);
     std::string name = std::to_string(offer.ranks);
     if (rows.back()[0] != name) rows.push_back({name});
-    rows.back().push_back(cell_of(offer, speeds.rates, options.memory));
+    rows.back().push_back(cell_of(offer, units, speeds.rates, options.memory));
     if (!offer.why_not.empty()) reasons.insert(offer.why_not);
   }
-  std::cout << "predicted, batch " << config.batch
-            << ": GiB at most in a rank's memory / GB that it sends in a step / s "
-            << "that a step takes at least" << (options.memory > 0 ? ", * where it fits" : "") << "\n"
+  std::cout << "predicted, batch " << config.batch << ": " << units.memory_name << " at most in a rank's memory / "
+            << units.sent_name << " that it sends in a step / s that a step takes at least"
+            << (options.memory > 0 ? ", * where it fits" : "") << "\n"
             << in_columns(rows) << describe(speeds);
   for (const std::string& reason : reasons) std::cout << "- " << reason << "\n";
   if (options.memory > 0) std::cout << fits(all, options);
@@ -114,6 +129,21 @@ void print_time(const fsdp::Plan& plan, const Speeds& speeds) {
   if (time.step() > 0) std::cout << "a step takes at least " << fixed(time.step(), 4) << " s\n";
 }
 
+dist::PretendedRanks ranks_as(const PlanOptions& options, Device device) {
+  dist::PretendedRanks as{device, options.group, {}};
+  bool several = options.group == "two_level";
+  SG_CHECK(several == (options.machines > 0),
+           several ? "--group two_level needs" : "--machines is for --group two_level,",
+           several ? " --machines, the number of machines that the ranks are dealt to"
+                   : " whose ranks send differently within a machine");
+  SG_CHECK(options.machines <= options.ranks, options.machines, " machines are more than ", options.ranks, " ranks");
+  for (int rank = 0; several && rank < options.ranks; ++rank)
+    as.machines.push_back(int(int64_t(rank) * options.machines / options.ranks));
+  SG_CHECK(!options.measure || options.group != "mpi", "--measure runs ranks as threads, which MPI does not connect; ",
+           "leave --group mpi out of it");
+  return as;
+}
+
 int plan_command(PlanOptions options) {
   train::Config config = train::read_config(options.config, options.overrides, *options.registry);
   options.ranks = ranks_of(config, options);
@@ -121,7 +151,7 @@ int plan_command(PlanOptions options) {
   data::Outline data = config.registry->outline_of(config.data, uint64_t(config.seed));
   if (options.compare) return compare(config, data, options);
   Device device = choose_device(config.device, options.measure);
-  dist::PretendedRanks as{device, options.one_machine ? "shared_memory" : ""};
+  dist::PretendedRanks as = ranks_as(options, device);
   fsdp::Plan predicted = train::plan(config, data, options.ranks, kMeta, as);
   std::cout << "predicted for " << options.ranks << " ranks, strategy " << config.strategy << ", batch " << config.batch
             << ", one step:\n"
@@ -149,10 +179,16 @@ void add_plan(CLI::App& app, PlanOptions& options, std::function<int()>& chosen)
       ->check(CLI::Range(1, 4096));
   command->add_option("--set", options.overrides, "change one key, e.g. --set strategy=zero2")->allow_extra_args(false);
   command->add_flag("--measure", options.measure, "also run the step here, ranks as threads, and compare");
-  CLI::Option* one_machine = command->add_flag("--one-machine", options.one_machine,
-                                               "ranks share memory: those of device cpu gather without copying");
-  command->add_flag("--compare", options.compare, "every strategy on 1 to 4096 ranks, side by side")
-      ->excludes(one_machine);
+  CLI::Option* group =
+      command
+          ->add_option(
+              "--group", options.group,
+              "what connects the ranks, as SHARDGRAD_GROUP does; unset: what needs no memory to send. Those of "
+              "shared_memory gather on the CPU without copying")
+          ->check(CLI::IsMember({"shared_memory", "two_level", "mpi"}));
+  command->add_option("--machines", options.machines, "for two_level: machines that the ranks are dealt to in order")
+      ->check(CLI::Range(1, 4096));
+  command->add_flag("--compare", options.compare, "every strategy on 1 to 4096 ranks, side by side")->excludes(group);
   number("--memory", options.memory, "GiB that a rank has: say what fits");
   number("--tflops", options.tflops, "TFLOP that a rank computes in a second; unset: a product is timed here");
   number("--bandwidth", options.bandwidth, "GB that a rank sends in a second; unset: sending takes no time");

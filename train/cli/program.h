@@ -60,12 +60,13 @@ struct PlanOptions {
   std::vector<std::string> overrides;
   int ranks = 0;  ///< 0: as the configuration says, or 1
   bool measure = false;
-  bool one_machine = false;  ///< ranks share memory, and gather without copying
-  bool compare = false;      ///< strategies and numbers of ranks side by side
-  double memory = 0;         ///< GiB a rank has; 0: not said
-  double tflops = 0;         ///< TFLOP a rank computes in a second; 0: not said
-  double bandwidth = 0;      ///< GB a rank sends in a second; 0: not said
-  double latency = 0;        ///< µs that a collective takes
+  std::string group;     ///< that connects the ranks (dist::ProcessGroup::kind); empty: one that needs no memory
+  int machines = 0;      ///< that the ranks are dealt to, one after the other; 0: not said
+  bool compare = false;  ///< strategies and numbers of ranks side by side
+  double memory = 0;     ///< GiB a rank has; 0: not said
+  double tflops = 0;     ///< TFLOP a rank computes in a second; 0: not said
+  double bandwidth = 0;  ///< GB a rank sends in a second; 0: not said
+  double latency = 0;    ///< µs that a collective takes
 };
 /// Adds the command `plan`, which fills `options` and becomes `chosen`.
 void add_plan(CLI::App& app, PlanOptions& options, std::function<int()>& chosen);

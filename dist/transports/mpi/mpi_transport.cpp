@@ -6,8 +6,9 @@
 #include <cstring>
 
 #include <shardgrad/core/context.h>
-#include <shardgrad/core/storage.h>
 #include <shardgrad/dist/bootstrap/mpi_session.h>
+#include <shardgrad/dist/transports/kept_room.h>
+#include <shardgrad/dist/transports/mpi/mpi_room.h>
 #include <shardgrad/dist/transports/transports.h>
 #include <shardgrad/dist/transports/tree_sum.h>
 
@@ -15,8 +16,6 @@ namespace shardgrad::dist {
 namespace {
 
 constexpr size_t kPiece = size_t(128) << 20;
-/// How much of each peer's slice is in memory at a time while summing.
-constexpr size_t kSegment = size_t(2) << 20;
 
 class MpiTransport final : public Transport {
  public:
@@ -128,13 +127,12 @@ class MpiTransport final : public Transport {
     auto* from = static_cast<const std::byte*>(data);
     size_t mine = bytes_of(rank()), longest = 0;
     for (int r = 0; r < size(); ++r) longest = std::max(longest, bytes_of(r));
-    size_t room = std::min(kSegment, mine);
-    auto inbox =
-        Storage::make(room * size_t(size() - 1), context().backend(kCpu).memory(), {Category::communication, 0});
+    size_t room = std::min(kMpiSegment, mine);
+    std::byte* inbox = room_.of(mpi_room(mine, size()), context().backend(kCpu).memory());
     std::vector<const void*> parts(static_cast<size_t>(size()));
-    for (size_t begin = 0; begin < longest; begin += kSegment) {
-      auto length = [&](int r) { return begin < bytes_of(r) ? std::min(kSegment, bytes_of(r) - begin) : 0; };
-      auto* box = static_cast<std::byte*>(inbox->data());
+    for (size_t begin = 0; begin < longest; begin += kMpiSegment) {
+      auto length = [&](int r) { return begin < bytes_of(r) ? std::min(kMpiSegment, bytes_of(r) - begin) : 0; };
+      std::byte* box = inbox;
       parts[me] = from + size_t(begins[me]) * element + begin;
       for_peers([&](int peer) {
         receive(call, peer, box, length(rank()));
@@ -149,6 +147,7 @@ class MpiTransport final : public Transport {
   std::shared_ptr<MpiSession> session_;
   std::vector<int> world_ranks_;
   std::vector<MPI_Request> requests_;
+  KeptRoom room_{Category::communication};
 };
 
 }  // namespace

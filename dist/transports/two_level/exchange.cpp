@@ -58,9 +58,12 @@ Exchange::Exchange(const RankMap& map, int rank, DType dtype, What what)
   segment_ = std::max(int64_t(64), int64_t(kBoxBytes / std::max(most, width_) / 64 * 64));
 }
 
-std::byte* Exchange::inbox(const Value& value) const {
-  return static_cast<std::byte*>(boxes_->data()) + value.offset * size_t(segment_);
+// No longer than a part.
+int64_t Exchange::segment_of(Cut cut) const {
+  return std::min(segment_, (int64_t(cut.stride / size_of(dtype_)) + 63) / 64 * 64);
 }
+
+std::byte* Exchange::inbox(const Value& value) const { return boxes_ + value.offset * size_t(segment_); }
 
 // Behind the inbox, for each part that this rank carries the values of its machine.
 std::byte* Exchange::outbox(size_t carried, const Value& value) const {
@@ -69,7 +72,7 @@ std::byte* Exchange::outbox(size_t carried, const Value& value) const {
     if (values_[i].part == value.part) break;
     before += sum_bytes(values_[i].part, dtype_);
   }
-  return static_cast<std::byte*>(boxes_->data()) + before * size_t(segment_);
+  return boxes_ + before * size_t(segment_);
 }
 
 // Of bytes [from, to) of the parts, in a segment that begins at `begin`.
@@ -106,13 +109,11 @@ void Exchange::post(const Call& call, Link& link, Cut cut, size_t begin, size_t 
     for (size_t mine : mine_) link.send(call, carried_[i], outbox(i, values_[mine]), bytes(carried_[i], values_[mine]));
 }
 
-void Exchange::run(const Call& call, DirectTransport& inner, Link& link, const void* full, Cut cut, const Check& check,
-                   const Take& take) {
-  size_t element = size_of(dtype_);
-  segment_ = std::min(segment_, (int64_t(cut.stride / element) + 63) / 64 * 64);
-  size_t step = size_t(segment_) * element;
-  boxes_ = Storage::make((width_ + carried_.size() * my_width_) * size_t(segment_), context().backend(kCpu).memory(),
-                         {Category::communication, 0});
+void Exchange::run(const Call& call, DirectTransport& inner, Link& link, const void* full, Cut cut, KeptRoom& room,
+                   const Check& check, const Take& take) {
+  boxes_ = room.of(bytes(cut), context().backend(kCpu).memory());
+  segment_ = segment_of(cut);
+  size_t step = size_t(segment_) * size_of(dtype_);
   std::vector<Summed> parts;
   for (const Value& value : values_) parts.push_back({value.part, inbox(value)});
   size_t begin = 0;

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include <shardgrad/core/storage.h>
 #include <shardgrad/dist/transports/direct_transport.h>
+#include <shardgrad/dist/transports/kept_room.h>
 #include <shardgrad/dist/transports/two_level/link.h>
 #include <shardgrad/dist/transports/two_level/routes.h>
 #include <shardgrad/dist/transports/two_level/subtree_sum.h>
@@ -29,8 +29,10 @@ class Exchange {
   /// Gets bytes [from, to) of this rank's part: all parts of the tree in ascending order, each where its bytes `from`
   /// are.
   using Take = std::function<void(std::span<const Summed> parts, size_t from, size_t to)>;
-  void run(const Call& call, DirectTransport& inner, Link& link, const void* full, Cut cut, const Check& check,
-           const Take& take);
+  void run(const Call& call, DirectTransport& inner, Link& link, const void* full, Cut cut, KeptRoom& room,
+           const Check& check, const Take& take);
+  /// How many bytes of the room that takes.
+  size_t bytes(Cut cut) const { return (width_ + carried_.size() * my_width_) * size_t(segment_of(cut)); }
   /// Elements of a part that are exchanged at a time: the same number on all ranks.
   int64_t segment() const { return segment_; }
 
@@ -42,6 +44,7 @@ class Exchange {
     int machine;
     size_t offset;
   };
+  int64_t segment_of(Cut cut) const;
   std::byte* inbox(const Value& value) const;
   std::byte* outbox(size_t carried, const Value& value) const;
   void make(const DirectTransport::Piece& piece, Cut cut, size_t from, size_t to, size_t begin);
@@ -56,7 +59,7 @@ class Exchange {
   std::vector<size_t> mine_;   // of these, the ones that this machine makes
   size_t my_width_ = 0;
   int64_t segment_;
-  Ref<Storage> boxes_;
+  std::byte* boxes_ = nullptr;
 };
 
 }  // namespace shardgrad::dist::two_level

@@ -38,6 +38,12 @@ Step gather_step(const RankMap& map, int rank, Cut cut, int back, int ahead, int
 
 Way way_for(size_t bytes) { return bytes < kLong ? Way::tree : Way::line; }
 
+Cut slices_of(int64_t elements, int ranks, DType dtype) {
+  constexpr int64_t kStep = 16;
+  int64_t slice = (elements + ranks * kStep - 1) / (ranks * kStep) * kStep;
+  return {size_t(slice) * size_of(dtype), size_t(elements) * size_of(dtype)};
+}
+
 std::vector<Step> gather_route(const RankMap& map, int rank, Cut cut, Way way) {
   std::vector<Step> steps;
   int machines = map.node_count();

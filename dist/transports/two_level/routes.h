@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <vector>
 
+#include <shardgrad/core/dtype.h>
 #include <shardgrad/dist/transports/two_level/machines.h>
 
 namespace shardgrad::dist::two_level {
@@ -31,6 +32,9 @@ struct Cut {
   size_t end(int part) const { return begin(part + 1); }
   size_t length(int part) const { return end(part) - begin(part); }
 };
+
+/// So many elements, of which each rank sums a slice: nearly equal ones, at multiples of 16 elements.
+Cut slices_of(int64_t elements, int ranks, DType dtype);
 
 /// Each rank has its own part. Afterwards every part is on every machine, at its carrier, and has come there once.
 std::vector<Step> gather_route(const RankMap& map, int rank, Cut cut, Way way);

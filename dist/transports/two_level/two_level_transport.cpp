@@ -100,7 +100,7 @@ void TwoLevelTransport::gather_parts(const Call& call, std::span<const GatherPar
 void TwoLevelTransport::reduce(const Call& call, void* out, const void* full, Cut cut, DType dtype) {
   Exchange sums(map_, rank(), dtype, Exchange::What::sums);
   sums.run(
-      call, *inner_, *link_, full, cut, [this] { check(); },
+      call, *inner_, *link_, full, cut, room_, [this] { check(); },
       [&](std::span<const Summed> parts, size_t from, size_t to) {
         join_subtrees(static_cast<std::byte*>(out) + from, parts, int64_t((to - from) / size_of(dtype)), dtype);
       });
@@ -113,7 +113,7 @@ void TwoLevelTransport::all_to_all(const Call& call, void* out, const void* in, 
       copy(static_cast<std::byte*>(out) + size_t(part.begin) * bytes + from, value, to - from);
   };
   values.run(
-      call, *inner_, *link_, in, {bytes, bytes * size_t(size())}, [this] { check(); }, take);
+      call, *inner_, *link_, in, {bytes, bytes * size_t(size())}, room_, [this] { check(); }, take);
 }
 
 void TwoLevelTransport::reduce_scatter(const Call& call, void* shard, const void* full, int64_t n, DType dtype) {
@@ -121,11 +121,8 @@ void TwoLevelTransport::reduce_scatter(const Call& call, void* shard, const void
   reduce(call, shard, full, {bytes, bytes * size_t(size())}, dtype);
 }
 
-// Slices are nearly equal, at multiples of 16 elements.
 void TwoLevelTransport::all_reduce(const Call& call, void* data, int64_t n, DType dtype) {
-  constexpr int64_t kStep = 16;
-  int64_t slice = (n + size() * kStep - 1) / (size() * kStep) * kStep;
-  Buffer buffer{static_cast<std::byte*>(data), {size_t(slice) * size_of(dtype), size_t(n) * size_of(dtype)}};
+  Buffer buffer{static_cast<std::byte*>(data), slices_of(n, size(), dtype)};
   reduce(call, buffer.data + buffer.cut.begin(rank()), data, buffer.cut, dtype);
   gather(call, {&buffer, 1});
 }

@@ -30,6 +30,7 @@
 #include <memory>
 
 #include <shardgrad/dist/transports/direct_transport.h>
+#include <shardgrad/dist/transports/kept_room.h>
 #include <shardgrad/dist/transports/two_level/link.h>
 #include <shardgrad/dist/transports/two_level/routes.h>
 
@@ -72,6 +73,7 @@ class TwoLevelTransport final : public Transport {
   std::unique_ptr<Link> link_;
   RankMap map_;
   std::shared_ptr<int64_t> last_group_;
+  KeptRoom room_{Category::communication};
 };
 
 }  // namespace shardgrad::dist::two_level
