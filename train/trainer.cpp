@@ -1,6 +1,14 @@
 #include <shardgrad/train/trainer.h>
 
+#include <shardgrad/core/context.h>
+#include <shardgrad/dist/group/together.h>
+#include <shardgrad/train/build.h>
+#include <shardgrad/train/grains.h>
+#include <shardgrad/train/notes.h>
+#include <shardgrad/train/plan.h>
+#include <shardgrad/train/start.h>
 #include <shardgrad/train/training_run.h>
+#include <shardgrad/train/weights.h>
 
 namespace shardgrad::train {
 

@@ -1,5 +1,14 @@
 #include <shardgrad/train/training_run.h>
 
+#include <shardgrad/autograd/progress.h>
+#include <shardgrad/core/context.h>
+#include <shardgrad/train/about.h>
+#include <shardgrad/train/build.h>
+#include <shardgrad/train/loss_scale.h>
+#include <shardgrad/train/metrics_line.h>
+#include <shardgrad/train/step.h>
+#include <shardgrad/train/summary.h>
+
 namespace shardgrad::train {
 
 // What the ranks know after a step, where they talk; `now`: they do.

@@ -6,35 +6,21 @@
 #include <optional>
 #include <string>
 
-#include <shardgrad/autograd/progress.h>
-#include <shardgrad/core/context.h>
-#include <shardgrad/dist/group/together.h>
 #include <shardgrad/dist/watch/control.h>
 #include <shardgrad/fsdp/fully_shard.h>
-#include <shardgrad/train/about.h>
 #include <shardgrad/train/agreement.h>
-#include <shardgrad/train/build.h>
 #include <shardgrad/train/callbacks.h>
 #include <shardgrad/train/course.h>
 #include <shardgrad/train/evaluation.h>
-#include <shardgrad/train/grains.h>
 #include <shardgrad/train/learning_rate.h>
-#include <shardgrad/train/loss_scale.h>
 #include <shardgrad/train/meter.h>
-#include <shardgrad/train/metrics_line.h>
-#include <shardgrad/train/notes.h>
-#include <shardgrad/train/plan.h>
 #include <shardgrad/train/run_report.h>
 #include <shardgrad/train/saver.h>
 #include <shardgrad/train/seconds.h>
-#include <shardgrad/train/start.h>
-#include <shardgrad/train/step.h>
 #include <shardgrad/train/step_log.h>
 #include <shardgrad/train/step_trace.h>
-#include <shardgrad/train/summary.h>
 #include <shardgrad/train/ticker.h>
 #include <shardgrad/train/trainer.h>
-#include <shardgrad/train/weights.h>
 
 namespace shardgrad::train {
 

@@ -208,17 +208,30 @@ void Monitor::read_signals() {
   pollfd ready{options_.signals, POLLIN, 0};
   while (options_.signals >= 0 && poll(&ready, 1, 0) > 0) {
     if (read(options_.signals, &info, sizeof(info)) != sizeof(info)) return;
-    bool interrupt = info.ssi_signo == SIGINT, end = info.ssi_signo == SIGTERM;
-    if (interrupt && control_->stop_requested()) {
+    Meaning meaning = meaning_of(int(info.ssi_signo));
+    if (meaning == Meaning::end_at_once)
       control_->end_job(concat("interrupted ", interrupted_ ? "twice" : "after it was asked to end", " (SIGINT)"));
-      end = true;
-    } else if (interrupt || info.ssi_signo == SIGUSR1 || (options_.alone && !(end && asked_long_ago()))) {
+    if (meaning == Meaning::stop) {
       if (asked_ == Clock::time_point()) asked_ = now_;
-      interrupted_ |= interrupt;
+      interrupted_ |= info.ssi_signo == SIGINT;
       control_->request_stop();
-      continue;
+    } else if (meaning != Meaning::nothing && terminated_ == Clock::time_point()) {
+      terminated_ = now_;
     }
-    if (end && terminated_ == Clock::time_point()) terminated_ = now_;
+  }
+}
+
+// Whoever is alone has no launcher that would turn what ends it into a request.
+Monitor::Meaning Monitor::meaning_of(int signal) const {
+  switch (signal) {
+    case SIGINT:
+      return control_->stop_requested() ? Meaning::end_at_once : Meaning::stop;
+    case SIGUSR1:
+      return Meaning::stop;
+    case SIGTERM:
+      return options_.alone && !asked_long_ago() ? Meaning::stop : Meaning::end;
+    default:
+      return options_.alone ? Meaning::stop : Meaning::nothing;
   }
 }
 

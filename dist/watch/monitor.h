@@ -57,6 +57,9 @@ class Monitor {
   bool watch_start(int rank);
   void watch_lane(int lane);
   void read_signals();
+  // stop: between two steps, as Control::request_stop says; end: as a failure, once the cause has had time to be told.
+  enum class Meaning { nothing, stop, end, end_at_once };
+  Meaning meaning_of(int signal) const;
   bool asked_long_ago() const;
   void tell();
   bool excuse(int rank);

@@ -1,84 +1,16 @@
 // A program in Lightning's words: a module with its steps, and a trainer with options in the place of a configuration.
 
-#include <signal.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <chrono>
-#include <nlohmann/json.hpp>
-#include <sstream>
-#include <thread>
-
 #include <shardgrad/autograd/autocast.h>
-#include <shardgrad/autograd/ops.h>
 #include <shardgrad/fsdp/setup/wrap.h>
-#include <shardgrad/nn/linear.h>
-#include <shardgrad/optim/adam.h>
-#include <shardgrad/optim/sgd.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
-#include <shardgrad/train/fit.h>
 
-#include "small_run.h"
+#include "fit_run.h"
 
 namespace shardgrad {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using train::StepOutput;
-
-// y = 2 a - b, in a plane.
-std::shared_ptr<data::TensorDataset> plane(int64_t from, int64_t rows) {
-  std::vector<float> x, y;
-  for (int64_t i = from; i < from + rows; ++i) {
-    float a = float(i % 19) / 19 - 0.5F, b = float(i % 23) / 23 - 0.5F;
-    x.insert(x.end(), {a, b});
-    y.push_back(2 * a - b);
-  }
-  return std::make_shared<data::TensorDataset>(
-      std::vector<Tensor>{from_vector<float>(x, {rows, 2}), from_vector<float>(y, {rows, 1})});
-}
-data::Splits planes() { return {plane(0, 101), plane(200, 37)}; }
-
-struct Hill : nn::Module {
-  nn::Child<nn::Linear> in = child<nn::Linear>("in", 2, 12), out = child<nn::Linear>("out", 12, 1);
-  Tensor forward(const Tensor& x) { return out(tanh(in(x))); }
-};
-
-struct Line : train::FitModule {
-  nn::Child<Hill> hill = child<Hill>("hill");
-  Tensor scale = param("scale", {1}, nn::init::ones());  // of the module itself
-  Tensor forward(const Tensor& x) { return mul(hill(x), scale); }
-  StepOutput training_step(const data::Batch& batch, int64_t) override {
-    return mse_loss(forward(batch.fields[0]), batch.fields[1], double(batch.global_count));
-  }
-  train::Optimizers configure_optimizers(std::vector<NamedParameter> parameters) override {
-    return {std::make_unique<optim::AdamW>(std::move(parameters), optim::AdamOptions{.lr = 0.02})};
-  }
-  Tensor predict_step(const data::Batch& batch, int64_t) override { return forward(batch.fields[0]); }
-};
-
-class Fit : public ::testing::Test {
- protected:
-  train::TrainerOptions options(int devices = 2) {
-    train::TrainerOptions options{.devices = devices, .max_epochs = 4, .default_root_dir = folder_ / "runs"};
-    options.out = &out_;
-    options.config.batch = 16;
-    return options;
-  }
-  template <class Module = Line> train::Result fit(const train::TrainerOptions& options) {
-    train::Trainer trainer(options);
-    return trainer.fit([] { return nn::make<Module>(); }, planes);
-  }
-  // Every bit of what was trained.
-  static std::string weights(const train::Result& result) { return read_file(result.folder + "/model.safetensors"); }
-  template <class Module = Line> std::string refusal(const train::TrainerOptions& options) {
-    return error_of([&] { fit<Module>(options); });
-  }
-
-  TemporaryFolder folder_;
-  std::ostringstream out_;
-};
 
 TEST_F(Fit, AnyStrategyTrainsTheSameBitsOnTwoAndOnFourRanks) {
   for (int ranks : {2, 4}) {
@@ -137,131 +69,11 @@ TEST_F(Fit, ItIsTheRunOfAConfiguration) {
   EXPECT_EQ(values(fitted), values(result));
 }
 
-struct StopAtStep : train::Callback {
-  StopAtStep(int64_t step, dist::Control& control) : step(step), control(control) {}
-  void on_step(const train::Stepped& e) override {
-    if (e.step == step) control.request_stop();
-  }
-  int64_t step;
-  dist::Control& control;
-};
-
-struct Scheduled : Line {
-  train::Optimizers configure_optimizers(std::vector<NamedParameter> parameters) override {
-    return {std::make_unique<optim::SGD>(std::move(parameters), optim::SgdOptions{.lr = 0.1, .momentum = 0.9}),
-            [](int64_t steps) { return optim::cosine(steps); }};
-  }
-};
-
-TEST_F(Fit, ARunThatWasStoppedGoesOnWithTheSameBits) {
-  std::string expected = weights(fit<Scheduled>(options()));
-  train::TrainerOptions parts = options();
-  parts.config.name = "parts";
-  parts.config.resume = true;
-  parts.callbacks = {
-      [](const Config&, dist::ProcessGroup& world) { return std::make_unique<StopAtStep>(10, world.control()); }};
-  EXPECT_TRUE(fit<Scheduled>(parts).stopped);
-  parts.callbacks.clear();
-  out_.str("");
-  EXPECT_TRUE(weights(fit<Scheduled>(parts)) == expected);
-  EXPECT_THAT(out_.str(), HasSubstr("\ngoes on after step 1"));
-}
-
 struct SeenRates : train::Callback {
   explicit SeenRates(std::vector<double>& rates) : rates(rates) {}
   void on_step(const train::Stepped& e) override { rates.push_back(e.lr); }
   std::vector<double>& rates;
 };
-
-// Sends a signal to the process after a step.
-struct Asks : train::Callback {
-  Asks(int number, int64_t step, int rank) : number_(number), step_(step), rank_(rank) {}
-  void on_step(const train::Stepped& s) override {
-    if (s.step == step_ && rank_ == 0) kill(getpid(), number_);
-    if (s.step >= step_) std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the monitor looks that often
-  }
-  int number_;
-  int64_t step_;
-  int rank_;
-};
-
-TEST_F(Fit, ASignalAsksItToSaveAndEnd) {
-  for (int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_DFL);  // whoever started this may ignore them
-  for (int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
-    for (int devices : {1, 2}) {
-      train::TrainerOptions stopped = options(devices);
-      stopped.max_epochs = 40;
-      stopped.config.name = concat("by", number, "on", devices);
-      stopped.callbacks = {[&](const train::Config&, dist::ProcessGroup& world) {
-        return std::make_unique<Asks>(number, 5, world.rank());
-      }};
-      train::Result result = fit(stopped);
-      EXPECT_TRUE(result.stopped) << number;
-      EXPECT_TRUE(result.steps >= 5 && result.steps < result.total_steps) << number << " " << result.steps;
-      EXPECT_TRUE(std::filesystem::exists(result.folder + "/model.safetensors")) << number;
-      struct sigaction after {};
-      sigaction(number, nullptr, &after);
-      EXPECT_EQ(after.sa_handler, SIG_DFL) << "it is the program's again";
-    }
-}
-
-// Is asked to end while it is validated after the step that arms it.
-struct AskedInValidation : Scheduled {
-  StepOutput validation_step(const data::Batch& batch, int64_t i) override {
-    if (batch.first == 0 && i == 0 && armed.exchange(false)) {
-      kill(getpid(), SIGTERM);
-      std::this_thread::sleep_for(std::chrono::milliseconds(400));  // the monitor looks more often
-    }
-    return mse_loss(forward(batch.fields[0]), batch.fields[1], double(batch.global_count));
-  }
-  static inline std::atomic<bool> armed = false;
-};
-struct Arms : train::Callback {
-  explicit Arms(int64_t step) : step_(step) {}
-  void on_step(const train::Stepped& s) override {
-    if (s.step == step_) AskedInValidation::armed = true;
-  }
-  int64_t step_;
-};
-
-TEST_F(Fit, OneThatWasAskedToEndInAnEvaluationMakesItUpWhereItGoesOn) {
-  auto lines_of = [](const train::Result& result) {
-    std::string lines;
-    std::istringstream file(read_file(result.folder + "/metrics.jsonl"));
-    for (std::string line; std::getline(file, line);) {
-      auto parsed = nlohmann::json::parse(line);
-      for (const char* time : {"seconds", "samples_per_s", "gflops_per_s", "peak_bytes"}) parsed.erase(time);
-      lines += parsed.dump() + "\n";
-    }
-    return lines;
-  };
-  for (int devices : {1, 2})
-    for (bool log_steps : {false, true}) {
-      train::TrainerOptions whole = options(devices), parts = options(devices);
-      for (auto* o : {&whole, &parts}) {
-        o->config.log_steps = log_steps;
-        o->config.keep_best = true;
-        o->config.resume = true;
-      }
-      whole.config.name = concat("whole", devices, log_steps);
-      parts.config.name = concat("parts", devices, log_steps);
-      train::Result expected = fit<AskedInValidation>(whole);
-      int64_t second = expected.total_steps / 2;  // of four epochs
-      parts.callbacks = {[&](const train::Config&, dist::ProcessGroup&) { return std::make_unique<Arms>(second); }};
-      train::Result stopped = fit<AskedInValidation>(parts);
-      ASSERT_TRUE(stopped.stopped);
-      EXPECT_EQ(stopped.steps, second);
-      EXPECT_EQ(lines_of(stopped).find("\"step\":" + std::to_string(stopped.steps) + ",\"test_count\":37"),
-                std::string::npos);
-      parts.callbacks.clear();
-      train::Result result = fit<AskedInValidation>(parts);
-      EXPECT_FALSE(result.stopped);
-      EXPECT_THAT(out_.str(), HasSubstr("tests the weights of step"));
-      EXPECT_TRUE(weights(result) == weights(expected));
-      EXPECT_EQ(lines_of(result), lines_of(expected)) << devices << log_steps;
-      EXPECT_EQ(read_file(result.folder + "/best"), read_file(expected.folder + "/best"));
-    }
-}
 
 TEST_F(Fit, TheModulesOptimizerAndScheduleAreThoseOfTheRun) {
   std::vector<double> rates;

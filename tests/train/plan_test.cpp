@@ -15,6 +15,8 @@
 namespace shardgrad {
 namespace {
 
+using ::testing::HasSubstr;
+
 const char* const kStrategies[] = {"ddp", "zero1", "zero2", "zero3", "hybrid"};
 
 class PlanTest : public TrainerTest {
