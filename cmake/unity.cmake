@@ -1,23 +1,38 @@
-# Replaces the sources in the list with this name by files that include eight of them each, so that what they share is
-# compiled once. The files hold no path of this machine: a compiler cache serves several clones.
-# Kernels are left alone, whose files all use the same few names.
+# Replaces the sources in the list with this name by files that include up to twelve of a room each (dist/transports with
+# its folders), so that what they share is compiled once. In a room a name stands for one thing, which scripts/test --all
+# checks (tests/repo/joined_sources.py), so which of its files meet does not matter; those of several rooms never do. The
+# files hold no path of this machine: a compiler cache serves several clones. Kernels are left alone, whose files all use
+# the same few names.
 function(join_sources list name)
   set(joined)
-  set(count 0)
+  set(rooms)
   foreach(source IN LISTS ${list})
     file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR} ${source})
     if(path MATCHES "^kernels/cpu/")
       list(APPEND joined ${source})
       continue()
     endif()
-    math(EXPR part "${count} / 8")
-    string(APPEND text_${part} "#include <shardgrad/${path}>\n")
-    math(EXPR count "${count} + 1")
+    string(REGEX MATCH "^[^/]+(/[^/]+/)?" room ${path})
+    string(REPLACE "/" "_" room ${room})
+    list(APPEND rooms ${room})
+    list(APPEND files_${room} ${path})
   endforeach()
-  foreach(number RANGE ${part})
-    set(file ${PROJECT_BINARY_DIR}/unity/${name}_${number}.cpp)
-    file(CONFIGURE OUTPUT ${file} CONTENT "${text_${number}}")
-    list(APPEND joined ${file})
+  list(REMOVE_DUPLICATES rooms)
+  foreach(room IN LISTS rooms)
+    list(LENGTH files_${room} count)
+    math(EXPR parts "(${count} + 11) / 12")
+    set(number 0)
+    foreach(path IN LISTS files_${room})
+      math(EXPR part "${number} * ${parts} / ${count}")
+      string(APPEND text_${room}_${part} "#include <shardgrad/${path}>\n")
+      math(EXPR number "${number} + 1")
+    endforeach()
+    math(EXPR last "${parts} - 1")
+    foreach(part RANGE ${last})
+      set(file ${PROJECT_BINARY_DIR}/unity/${name}_${room}_${part}.cpp)
+      file(CONFIGURE OUTPUT ${file} CONTENT "${text_${room}_${part}}")
+      list(APPEND joined ${file})
+    endforeach()
   endforeach()
   set_source_files_properties(${joined} PROPERTIES COMPILE_OPTIONS
                               "$<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>")  # as if they included headers

@@ -14,11 +14,11 @@ namespace {
 
 constexpr std::string_view kDots = "...";
 
-struct Operand {
+struct NamedOperand {
   Tensor x;
   std::string names;
 };
-using Extents = std::map<char, int64_t>;
+using ExtentOf = std::map<char, int64_t>;
 
 bool has(std::string_view names, char name) { return names.find(name) != std::string_view::npos; }
 
@@ -51,7 +51,7 @@ std::string expanded(const Equation& equation, std::string term, size_t dots) {
   return term;
 }
 
-Operand operand_of(const Equation& equation, size_t i, const Tensor& x) {
+NamedOperand operand_of(const Equation& equation, size_t i, const Tensor& x) {
   const std::string& term = equation.operands[i];
   bool dots = term.find(kDots) != std::string::npos;
   size_t named = term.size() - (dots ? kDots.size() : 0), dims = size_t(x.ndim());
@@ -61,8 +61,8 @@ Operand operand_of(const Equation& equation, size_t i, const Tensor& x) {
 }
 
 // Of one operand a name's extent may be 1 where another's is not.
-Extents extents_of(const std::vector<Operand>& operands) {
-  Extents extents;
+ExtentOf extents_of(const std::vector<NamedOperand>& operands) {
+  ExtentOf extents;
   for (size_t i = 0; i < operands.size(); ++i)
     for (size_t d = 0; d < operands[i].names.size(); ++d) {
       int64_t here = operands[i].x.size(int(d));
@@ -76,11 +76,11 @@ Extents extents_of(const std::vector<Operand>& operands) {
 }
 
 // What is named once, by the alphabet, after the dimensions of "...".
-std::string usual_result(const std::vector<Operand>& operands, const Extents& extents) {
+std::string usual_result(const std::vector<NamedOperand>& operands, const ExtentOf& extents) {
   std::string result;
   for (auto [name, extent] : extents) {
     std::ptrdiff_t times = 0;
-    for (const Operand& each : operands) times += std::ranges::count(each.names, name);
+    for (const NamedOperand& each : operands) times += std::ranges::count(each.names, name);
     if (std::isdigit(static_cast<unsigned char>(name)))
       result.insert(result.begin(), name);  // the last has number 0
     else if (times == 1)
@@ -89,7 +89,7 @@ std::string usual_result(const std::vector<Operand>& operands, const Extents& ex
   return result;
 }
 
-std::string result_of(const Equation& equation, const std::vector<Operand>& operands, const Extents& extents) {
+std::string result_of(const Equation& equation, const std::vector<NamedOperand>& operands, const ExtentOf& extents) {
   if (!equation.result) return usual_result(operands, extents);
   auto is_digit = [](const auto& each) { return std::isdigit(static_cast<unsigned char>(each.first)); };
   std::string result = expanded(equation, *equation.result, size_t(std::ranges::count_if(extents, is_digit)));
@@ -100,7 +100,7 @@ std::string result_of(const Equation& equation, const std::vector<Operand>& oper
   return result;
 }
 
-Tensor arranged(const Operand& of, const std::string& names) {
+Tensor arranged(const NamedOperand& of, const std::string& names) {
   if (of.names == names) return of.x;
   std::vector<int> order;
   for (char name : names) order.push_back(int(of.names.find(name)));
@@ -108,7 +108,7 @@ Tensor arranged(const Operand& of, const std::string& names) {
 }
 
 // The dimensions i and j as one, which is last.
-Operand with_diagonal(const Operand& of, size_t i, size_t j) {
+NamedOperand with_diagonal(const NamedOperand& of, size_t i, size_t j) {
   int64_t n = of.x.size(int(i));
   SG_CHECK(of.x.size(int(j)) == n, "einsum: '", of.names[i], "' is named twice of ", of.x.shape(),
            ", whose extents there differ");
@@ -121,7 +121,7 @@ Operand with_diagonal(const Operand& of, size_t i, size_t j) {
   dims.push_back(n * n);
   return {slice(reshape(permute(of.x, order), dims), -1, 0, n * n, n + 1), names + of.names[i]};
 }
-Operand with_diagonals(Operand of) {
+NamedOperand with_diagonals(NamedOperand of) {
   for (size_t i = 0; i < of.names.size();) {
     size_t other = of.names.find(of.names[i], i + 1);
     if (other == std::string::npos)
@@ -132,7 +132,7 @@ Operand with_diagonals(Operand of) {
   return of;
 }
 
-Operand without_ones(Operand of, const Extents& extents) {
+NamedOperand without_ones(NamedOperand of, const ExtentOf& extents) {
   for (size_t d = of.names.size(); d-- > 0;)
     if (of.x.size(int(d)) == 1 && extents.at(of.names[d]) != 1) {
       of.x = squeeze(of.x, int(d));
@@ -141,7 +141,7 @@ Operand without_ones(Operand of, const Extents& extents) {
   return of;
 }
 
-Operand summed_to(const Operand& of, std::string_view kept) {
+NamedOperand summed_to(const NamedOperand& of, std::string_view kept) {
   std::vector<int> dims;
   std::string names;
   for (size_t d = 0; d < of.names.size(); ++d)
@@ -149,15 +149,15 @@ Operand summed_to(const Operand& of, std::string_view kept) {
       names += of.names[d];
     else
       dims.push_back(int(d));
-  return dims.empty() ? of : Operand{sum(of.x, std::span<const int>(dims)), names};
+  return dims.empty() ? of : NamedOperand{sum(of.x, std::span<const int>(dims)), names};
 }
 
 // The dimensions of two operands: those of both that stay, those of both that are summed, and those of one alone.
 struct Join {
   std::string batch, inner, left, right;
-  const Extents& extents;
+  const ExtentOf& extents;
 
-  Join(const std::string& a, const std::string& b, std::string_view kept, const Extents& all) : extents(all) {
+  Join(const std::string& a, const std::string& b, std::string_view kept, const ExtentOf& all) : extents(all) {
     for (char name : a) (!has(b, name) ? left : has(kept, name) ? batch : inner) += name;
     for (char name : b)
       if (!has(a, name)) right += name;
@@ -167,12 +167,12 @@ struct Join {
     for (char name : names) product *= extents.at(name);
     return product;
   }
-  Tensor matrices(const Operand& of, const std::string& rows, const std::string& columns) const {
+  Tensor matrices(const NamedOperand& of, const std::string& rows, const std::string& columns) const {
     Tensor x = arranged(of, batch + rows + columns);
     if (batch.empty()) return reshape(x, {count(rows), count(columns)});
     return reshape(x, {count(batch), count(rows), count(columns)});
   }
-  Tensor products(const Operand& a, const Operand& b) const {
+  Tensor products(const NamedOperand& a, const NamedOperand& b) const {
     if (inner.empty()) return mul(matrices(a, left, ""), matrices(b, "", right));
     SG_CHECK(is_floating(a.x.dtype()), "einsum: products of ", a.x.dtype(), " are not summed; convert with .to(dtype)");
     bool trans_a = !left.empty() && a.names == batch + inner + left;
@@ -182,8 +182,9 @@ struct Join {
   }
 };
 
-Operand joined(const Operand& left, const Operand& right, const std::string& kept, const Extents& extents) {
-  Operand a = summed_to(left, kept + right.names), b = summed_to(right, kept + left.names);
+NamedOperand joined(const NamedOperand& left, const NamedOperand& right, const std::string& kept,
+                    const ExtentOf& extents) {
+  NamedOperand a = summed_to(left, kept + right.names), b = summed_to(right, kept + left.names);
   Join join(a.names, b.names, kept, extents);
   std::string names = join.batch + join.left + join.right;
   std::vector<int64_t> dims;
@@ -197,12 +198,12 @@ Tensor einsum(std::string_view given, std::span<const Tensor> tensors) {
   Equation equation(given);
   SG_CHECK(equation.operands.size() == tensors.size(), "einsum: '", equation.text, "' is of ", equation.operands.size(),
            " operands, and ", tensors.size(), " are given");
-  std::vector<Operand> operands;
+  std::vector<NamedOperand> operands;
   for (size_t i = 0; i < tensors.size(); ++i) operands.push_back(operand_of(equation, i, tensors[i]));
-  Extents extents = extents_of(operands);
+  ExtentOf extents = extents_of(operands);
   std::string result = result_of(equation, operands, extents);
-  for (Operand& each : operands) each = without_ones(with_diagonals(std::move(each)), extents);
-  Operand all = operands[0];
+  for (NamedOperand& each : operands) each = without_ones(with_diagonals(std::move(each)), extents);
+  NamedOperand all = operands[0];
   for (size_t i = 1; i < operands.size(); ++i) {
     std::string kept = result;
     for (size_t later = i + 1; later < operands.size(); ++later) kept += operands[later].names;

@@ -5,7 +5,7 @@
 namespace shardgrad::test {
 namespace {
 
-const Shape kSizes[] = {{}, {0}, {1}, {7}, {15}, {16}, {17}, {33}, {3, 0}, {5, 41}, {2, 3, 50}};
+const Shape kShapes[] = {{}, {0}, {1}, {7}, {15}, {16}, {17}, {33}, {3, 0}, {5, 41}, {2, 3, 50}};
 
 // Slot and reference share their names.
 #define SG_BOTH(name) kernels::name, [](auto... args) { reference::name(args...); }
@@ -14,7 +14,7 @@ template <class SlotType, class Reference, class... Args>
 void unary_cases(SlotType& slot, const Reference& reference, double low, double high, Tolerance tolerance,
                  Args... args) {
   for (DType dtype : kFloats)
-    for (const Shape& shape : kSizes)
+    for (const Shape& shape : kShapes)
       expect_like_reference(slot, reference, dtype, one(shape, dtype), tolerance,
                             Buffer::random(shape, dtype, low, high), args...);
 }
@@ -40,7 +40,7 @@ template <class SlotType, class Reference, class... Args>
 void backward_cases(SlotType& slot, const Reference& reference, double low, double high, Tolerance tolerance,
                     Args... args) {
   for (DType dtype : kFloats)
-    for (const Shape& shape : kSizes)
+    for (const Shape& shape : kShapes)
       expect_like_reference(slot, reference, dtype, one(shape, dtype), tolerance,
                             Buffer::random(shape, dtype, -2, 2, 5), Buffer::random(shape, dtype, low, high), args...);
 }
@@ -194,7 +194,7 @@ TEST(Elementwise, FillCopyAndExpandServeEveryDtype) {
 TEST(Elementwise, CastConvertsEveryPair) {
   for (DType from : kAll)
     for (DType to : kAll)
-      for (const Shape& shape : kSizes)
+      for (const Shape& shape : kShapes)
         expect_like_reference(SG_BOTH(cast), from, one(shape, to), {1}, Buffer::random(shape, from, -200, 300));
 }
 
@@ -375,10 +375,10 @@ TEST(Elementwise, APieceGetsTheBitsOfTheWholeWhereverItIsCut) {
 }
 
 /// Values that begin `shift` elements after a multiple of 16 bytes: kernels may read several at once where that is 0.
-struct Placed {
+struct PlacedOperand {
   int64_t begin;
   Buffer memory;  // begins one element after such a multiple itself
-  Placed(const Buffer& values, int64_t shift)
+  PlacedOperand(const Buffer& values, int64_t shift)
       : begin(16 / int64_t(size_of(values.dtype())) - 1 + shift), memory({values.numel() + 32}, values.dtype()) {
     for (int64_t i = 0; i < values.numel(); ++i) memory.set(begin + i, values.get(i));
   }
@@ -399,9 +399,9 @@ void expect_the_same_at_every_place(Slot<OutView, Views...>& slot, DType key, co
   for (float beta : {0.0f, 1.0f}) {
     std::vector<double> expected;
     for (int shifts = (2 << count) - 1; shifts >= 0; --shifts) {  // the first: nothing where packs begin
-      Placed result(y, shifts >> count);
+      PlacedOperand result(y, shifts >> count);
       [&]<size_t... K>(std::index_sequence<K...>) {
-        Placed placed[] = {Placed(operands[K], shifts >> K & 1)...};
+        PlacedOperand placed[] = {PlacedOperand(operands[K], shifts >> K & 1)...};
         kernel_of(slot, key)(1, result.out(y.shape(), beta), placed[K].in(operands[K].shape())...);
       }
       (std::make_index_sequence<count>());

@@ -22,6 +22,9 @@ inline constexpr DType kFloats[] = {DType::f32, DType::f64, DType::bf16, DType::
 inline constexpr DType kIntegers[] = {DType::i32, DType::i64, DType::u8};
 inline constexpr DType kAll[] = {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32, DType::i64, DType::u8};
 
+/// Of what is kept of many numbers, such as their mean.
+inline DType statistic(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
 /// A small tensor of our own, aligned as badly as elements allow when `shift` is given.
 class Buffer {
  public:

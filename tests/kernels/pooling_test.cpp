@@ -20,7 +20,7 @@ struct PoolCase {
   kernels::PoolArgs args() const { return {down, across, padding_counts}; }
 };
 
-const PoolCase kCases[] = {
+const PoolCase kPoolCases[] = {
     {{2, 3, 6, 10}, {2, 2}, {2, 2}},
     {{2, 2, 5, 67}, {2, 2}, {2, 2}},           // a row and a column that no window sees
     {{1, 2, 9, 70}, {3, 1, 1}, {3, 1, 1}},     // overlapping
@@ -66,7 +66,7 @@ void expect_pooling_like_reference(const PoolCase& each, DType dtype, const Buff
 
 TEST(Pooling, MatchesTheReference) {
   for (DType dtype : kFloats)
-    for (const PoolCase& each : kCases) expect_pooling_like_reference(each, dtype, Buffer::random(each.x, dtype));
+    for (const PoolCase& each : kPoolCases) expect_pooling_like_reference(each, dtype, Buffer::random(each.x, dtype));
 }
 
 TEST(Pooling, OfPartsThatMayOverlapMatchesTheReference) {
@@ -88,7 +88,7 @@ TEST(Pooling, OfManyImagesHasTheSameBitsForEveryNumberOfThreads) {
 // Small integers, of which most windows have several of the largest.
 TEST(Pooling, OfEqualElementsTheFirstOneIsTaken) {
   for (DType dtype : kFloats)
-    for (const PoolCase& each : kCases) {
+    for (const PoolCase& each : kPoolCases) {
       Buffer x(each.x, dtype);
       for (int64_t i = 0; i < x.numel(); ++i) x.set(i, double(i * 7 % 5 / 2));
       expect_pooling_like_reference(each, dtype, x);
@@ -97,7 +97,7 @@ TEST(Pooling, OfEqualElementsTheFirstOneIsTaken) {
 
 TEST(Pooling, NaNIsAboveAllAndThePaddingBelowMinusInfinity) {
   for (DType dtype : kFloats)
-    for (const PoolCase& each : kCases) {
+    for (const PoolCase& each : kPoolCases) {
       Buffer nan = Buffer::random(each.x, dtype), low(each.x, dtype);
       for (int64_t i = 0; i < nan.numel(); i += 5) nan.set(i, i % 3 ? INFINITY : NAN);
       for (int64_t i = 0; i < low.numel(); ++i) low.set(i, -INFINITY);

@@ -18,11 +18,11 @@ Buffer near_one(const Shape& shape, DType dtype) {
 // In f64 each factor rounds.
 Tolerance roundings(DType dtype, int64_t factors) { return {dtype == f64 ? 2 + double(factors) : 2}; }
 
-const Shape kLines[] = {{1}, {33}, {15}, {257, 3}, {3, 300}, {2, 3, 5}, {2, 1, 4}, {2, 1030}};
+const Shape kFactors[] = {{1}, {33}, {15}, {257, 3}, {3, 300}, {2, 3, 5}, {2, 1, 4}, {2, 1030}};
 
 TEST(Products, OfEveryDtypeGoAlongAnyDimension) {
   for (DType dtype : kAll)
-    for (const Shape& shape : kLines)
+    for (const Shape& shape : kFactors)
       for (int dim = 0; dim < shape.ndim(); ++dim)
         expect_like_reference(SG_BOTH(prod), dtype, one(shape.with(dim, 1), is_floating(dtype) ? dtype : i64),
                               roundings(dtype, shape[dim]), near_one(shape, dtype), dim);
@@ -48,7 +48,7 @@ TEST(Products, AreOfMoreRangeThanTheirElements) {
 
 TEST(Products, GradientsGoAlongAnyDimension) {
   for (DType dtype : kFloats)
-    for (const Shape& shape : kLines)
+    for (const Shape& shape : kFactors)
       for (int dim = 0; dim < shape.ndim(); ++dim)
         expect_like_reference(SG_BOTH(prod_backward), dtype, one(shape, dtype), roundings(dtype, shape[dim]),
                               Buffer::random(shape.with(dim, 1), dtype), near_one(shape, dtype), dim);

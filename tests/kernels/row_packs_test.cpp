@@ -20,8 +20,6 @@ std::vector<int64_t> widths(DType dtype) {
   return all;
 }
 
-DType statistic(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
-
 TEST(RowPacks, SoftmaxMatchesTheReferenceAtEveryWidth) {
   for (DType dtype : kFloats)
     for (int64_t width : widths(dtype)) {

@@ -12,7 +12,6 @@ namespace {
 
 const Shape kMatrices[] = {{0, 5}, {1, 1}, {3, 2}, {5, 10}, {2, 16}, {4, 33}, {2, 3, 70}, {150, 19}, {270, 3}};
 
-DType statistic(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 Shape rows_shape(const Shape& x) { return {x[-1] ? x.numel() / x[-1] : 0}; }
 Shape columns_shape(const Shape& x) { return {x[-1]}; }
 
