@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include <shardgrad/core/context.h>
 #include <shardgrad/core/rng.h>
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/dist/watch/control.h>
@@ -70,6 +71,13 @@ Agreed Agreement::agree(int64_t step, double seconds_per_step, const News& mine)
   double steps_per_second = double(world_.size()) / over_ranks[0];
   next_ = step + int64_t(std::clamp(steps_per_second, 1.0, double(kMostSteps)));
   return {{over_ranks[2] > 0, over_ranks[3] > 0, over_ranks[4] > 0}, over_ranks[1] > 0};
+}
+
+void Interruptible::done(int64_t batches) {
+  if (batches == batches_ || !talks_.is_time(batches)) return;
+  int64_t before = context().recorder().total_bytes_sent();
+  if (talks_.agree(batches, (seconds_() - begin_) / double(batches), {}).stop) throw AskedToEnd();
+  sent_ += context().recorder().total_bytes_sent() - before;
 }
 
 }  // namespace shardgrad::train

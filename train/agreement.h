@@ -2,7 +2,9 @@
 // What the ranks of a run make sure of together. Called by every rank.
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include <shardgrad/dist/group/process_group.h>
 #include <shardgrad/train/build_info.h>
@@ -41,6 +43,27 @@ class Agreement {
  private:
   dist::ProcessGroup& world_;
   int64_t next_ = 0;
+};
+
+/// What ends work on all ranks at once that they were asked to end in, and that can wait.
+struct AskedToEnd {};
+
+/// Work on so many batches, such as an evaluation, between which the ranks hear of a request to end.
+class Interruptible {
+ public:
+  /// `seconds`: a clock.
+  Interruptible(dist::ProcessGroup& world, int64_t batches, std::function<double()> seconds)
+      : talks_(world), batches_(batches), seconds_(std::move(seconds)), begin_(seconds_()) {}
+  /// After each batch. A collective, now and then; throws AskedToEnd then.
+  void done(int64_t batches);
+  /// What that has sent.
+  int64_t bytes_sent() const { return sent_; }
+
+ private:
+  Agreement talks_;
+  int64_t batches_, sent_ = 0;
+  std::function<double()> seconds_;
+  double begin_;
 };
 
 }  // namespace shardgrad::train

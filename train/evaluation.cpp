@@ -61,6 +61,11 @@ class EvaluationMode {
   std::vector<bool> trained_;
 };
 
+struct ProgressKept {
+  ~ProgressKept() { progress() = kept; }
+  Progress kept = progress();
+};
+
 }  // namespace
 
 void evaluate_batches(Task& task, int64_t count, const std::function<data::Batch(int64_t number)>& next,
@@ -68,7 +73,7 @@ void evaluate_batches(Task& task, int64_t count, const std::function<data::Batch
   NoGrad no_grad;
   Autocast precision(dtype);
   EvaluationMode mode(task.module());
-  Progress training = progress();
+  ProgressKept training;
   for (int64_t i = 0; i < count; ++i) {
     data::Batch batch = next(i);
     for (size_t k = 0; k < sums.size(); ++k) {
@@ -78,7 +83,6 @@ void evaluate_batches(Task& task, int64_t count, const std::function<data::Batch
       task.evaluate(part, sums[k]);
     }
   }
-  progress() = training;
 }
 
 // The sums of all grains, one after the other, and their names.

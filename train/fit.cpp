@@ -185,7 +185,7 @@ Result Trainer::fit(const MakeModule& make, const OpenData& data) {
   if (!world_ && !dist::Signals::taken()) {  // else they are for the job's guard, or another trainer's run
     signals.emplace(false).take_hangups();
     watch.signals = signals->descriptor();
-    watch.alone = true;
+    watch.saves_when_told = true;
   }
   Result result =
       on_every_rank<Result>([&](dist::ProcessGroup& world) { return train(config, world, *options_.out); }, watch);

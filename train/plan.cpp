@@ -92,10 +92,10 @@ fsdp::Plan plan_of_rank(const Config& config, const data::Outline& data, dist::P
   data::Batch batch = part(data.train);
   auto step = [&] { train_step({config, *task, *sharded, *optimizer, scaler}, batch, false); };
   std::string lacks;
+  talk(world, *task, *sharded, *optimizer);
   fsdp::Plan mine = fsdp::make_plan(*sharded, step, [&] {
     batch = {};
     lacks = evaluate_twice(config, *task, part(data.test));
-    talk(world, *task, *sharded, *optimizer);
   });
   mine.lacks = lacks;
   return mine;

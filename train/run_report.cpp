@@ -32,27 +32,33 @@ std::string make_run_folder(const Config& config, bool& is_new) {
     std::string folder = config.runs + "/" + config.name + (number == 1 ? "" : concat("-", number));
     is_new = std::filesystem::create_directory(folder, error);
     if (is_new || (config.resume && !error)) return folder;
+    SG_CHECK(error != std::errc::file_exists, "'", folder, "' is there and is no folder; set another name");
     SG_CHECK(!error, "cannot make the run's folder '", folder, "': ", error.message(),
              "; set runs to a folder you may write to");
   }
 }
 
-bool is_up_to(int64_t step, const std::string& line) {
+// The step that a line is of; nothing for what is no such line.
+std::optional<int64_t> step_of(const std::string& line) {
   Json metrics = Json::parse(line, nullptr, false);
   bool of_a_step = metrics.is_object() && metrics.contains("step") && metrics["step"].is_number_integer();
-  return of_a_step && metrics["step"] <= step;
+  return of_a_step ? std::optional(metrics["step"].get<int64_t>()) : std::nullopt;
 }
 
-// Keeps the lines of a metrics file up to `step`. It may be larger than memory.
-void keep_up_to(int64_t step, const std::string& path) {
+// Keeps the lines of a metrics file up to `step`. It may be larger than memory. Returns how many lines, of those before
+// its last, were none.
+int64_t keep_up_to(int64_t step, const std::string& path) {
   constexpr size_t kBlock = 1 << 20;
   std::string unfinished = path + ".tmp", block;
   close(open_regular("read", path, O_RDONLY));
   std::ifstream lines(path);
   write_file(unfinished, "");
   AppendedFile kept(unfinished);
+  int64_t damaged = 0;
   for (std::string line; std::getline(lines, line);) {
-    if (is_up_to(step, line)) block += line + "\n";
+    std::optional<int64_t> its = step_of(line);
+    damaged += !its && !lines.eof();  // the last one may be half written
+    if (its && *its <= step) block += line + "\n";
     if (block.size() > kBlock) kept.add(std::exchange(block, ""));
   }
   bool all_read = lines.eof();  // else the disk has failed
@@ -62,6 +68,7 @@ void keep_up_to(int64_t step, const std::string& path) {
     fail(all_read ? kept.trouble() : concat("cannot read '", path, "': its disk fails"));
   }
   rename_when_safe(unfinished, path);
+  return damaged;
 }
 
 // Of a language task in tokens.
@@ -111,8 +118,10 @@ void RunReport::resume(const Config& config, int64_t step, int64_t total_steps, 
   write("config.json", to_json(config));
   std::string path = metrics_->path();
   metrics_.reset();
-  keep_up_to(with_last ? step : step - 1, path);
+  int64_t damaged = keep_up_to(with_last ? step : step - 1, path);
   metrics_.emplace(path);
+  if (damaged > 0)
+    out_ << concat("'", path, "': ", damaged, damaged == 1 ? " line is" : " lines are", " damaged and left out\n");
   int64_t last = with_last ? step : step - 1;
   if (config.tensorboard) board_.emplace(folder_, last);
   last_step_ = step;
@@ -251,6 +260,7 @@ void RunReport::write_ledger(const Ledger& ledger) {
 void RunReport::table(const Rows& rows) {
   std::lock_guard lock(mutex_);
   for (const auto& [name, value] : rows) fresh_line() << format("  %-24s ", name.c_str()) << value << '\n';
+  out_ << std::flush;  // an error that follows is the last on the screen
 }
 
 void RunReport::say(const std::string& line) {

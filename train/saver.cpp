@@ -65,12 +65,12 @@ template <class Call> void Saver::or_say_what_is_left(const Call& call) const {
     call();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::input || saved_step_ < 0) throw;
-    std::string last = concat(run_, "/", step_folder(saved_step_)),
-                name = concat("name=", run_.substr(run_.rfind('/') + 1));
+    std::string last = concat(run_, "/", step_folder(saved_step_)), name = run_.substr(run_.rfind('/') + 1);
     std::error_code unknown;
     if (!std::filesystem::is_directory(last, unknown)) throw;
-    fail(error.what(), ". The last checkpoint, '", last, "', is whole: the same command with ",
-         dist::shell_line({"--set", name, "--set", "resume=true"}), " goes on from it");
+    fail(error.what(), ". The last checkpoint, '", last,
+         "', is whole: the same command goes on from it with name set to ", dist::shell_line({name}),
+         " and resume to true");
   }
 }
 

@@ -10,6 +10,7 @@
 #include <shardgrad/train/grains.h>
 #include <shardgrad/train/kept_tokenizer.h>
 #include <shardgrad/train/plan.h>
+#include <shardgrad/train/seconds.h>
 #include <shardgrad/train/weights.h>
 
 namespace shardgrad::train {
@@ -60,8 +61,11 @@ void try_evaluation(const Config& config, Task& task, fsdp::Sharded& sharded, co
   if (config.sanity_steps == 0) return;
   dist::ProcessGroup& world = sharded.group();
   data::DataLoader samples = make_loader(config, world, data.test, false);  // takes along what it has read ahead
+  Interruptible talks(world, config.sanity_steps, [] { return seconds_since({}); });
   try {
-    evaluate(task, samples, world, forward_dtype(config), {}, config.sanity_steps);
+    evaluate(
+        task, samples, world, forward_dtype(config), [&](int64_t done) { talks.done(done); }, config.sanity_steps);
+  } catch (const AskedToEnd&) {  // as the first step will hear
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::input) throw;
     fail(error.what(),
@@ -78,7 +82,7 @@ Work work_of(const Config& config, const data::Splits& data, Task& task, const f
   return {task.tokens_per_sample(), world.share<double>({flops}, {"", "start"})[0]};
 }
 
-std::optional<Reached> resume(const Config& config, const std::string& run, TrainingState state, uint64_t fingerprint,
+std::optional<Reached> resume(const Config& config, const std::string& run, TrainingState state, Fingerprints data,
                               const LearningRate& rate, const std::function<void(const std::string& line)>& say) {
   dist::ProcessGroup& world = state.sharded.group();
   Last last;
@@ -89,20 +93,29 @@ std::optional<Reached> resume(const Config& config, const std::string& run, Trai
   if (!last.note.empty()) say(last.note);
   if (folder.empty()) return {};
   Manifest manifest = load_checkpoint(folder, config, state);
-  const Reached& reached = manifest.reached;
+  Reached reached = manifest.reached;
   int64_t total_steps = rate.total_steps();
-  SG_CHECK(reached.data == fingerprint, "'", folder, "' was saved by a run on other training data");
+  SG_CHECK(reached.data == data.training, "'", folder, "' was saved by a run on other training data: what data.path ",
+           "(or data.inputs and data.targets) names has changed, or is another file; give it that run's again, or set ",
+           "another name");
   SG_CHECK(reached.step > 0 && reached.step <= total_steps, "'", folder, "' is of step ", reached.step,
            ", the run has ", total_steps, "; set epochs (or steps) to a larger number to train longer");
   say(concat("loaded step ", reached.step, ", hash ", manifest.hash()));
+  if (reached.test_data != 0 && reached.test_data != data.test) {
+    say("it is tested on other samples than before: which scores were best is forgotten");
+    reached.best.reset();
+  }
   if (config.keep_best && reached.best && reached.best->step > 0)
     dist::together(world, {"", "start"}, [&] {
       if (world.rank() == 0) say(find_best(run, reached.best->step, reached.best->value));
     });
-  if (reached.total_steps != total_steps)
-    say(concat("the run has ", total_steps, " steps, had ", reached.total_steps,
-               ": the learning rate follows the schedule of ", total_steps, " steps from here on, ",
-               rate.at(reached.step, reached.best), " at step ", reached.step + 1));
+  if (reached.total_steps != total_steps) {
+    std::string what = concat("the run has ", total_steps, " steps, had ", reached.total_steps);
+    if (config.schedule.name != "constant" && config.schedule.name != "plateau")
+      what += concat(": the learning rate follows the schedule of ", total_steps, " steps from here on, ",
+                     rate.at(reached.step, reached.best), " at step ", reached.step + 1);
+    say(what);
+  }
   return reached;
 }
 

@@ -34,9 +34,14 @@ void try_evaluation(const Config& config, Task& task, fsdp::Sharded& sharded, co
 Work work_of(const Config& config, const data::Splits& data, Task& task, const fsdp::Plan& predicted,
              dist::ProcessGroup& world);
 
+struct Fingerprints {
+  uint64_t training, test;  ///< of the samples
+};
+
 /// Fills the state from the last checkpoint in the run's folder, and says which; nothing when there is none. `say` gets
-/// lines for rank 0. A collective. Throws Error(input) for a checkpoint of other data, or beyond the run's last step.
-std::optional<Reached> resume(const Config& config, const std::string& run, TrainingState state, uint64_t fingerprint,
+/// lines for rank 0. A collective. Throws Error(input) for a checkpoint of other training data, or beyond the run's
+/// last step. Where it is tested on other data, what was best is forgotten.
+std::optional<Reached> resume(const Config& config, const std::string& run, TrainingState state, Fingerprints data,
                               const LearningRate& rate, const std::function<void(const std::string& line)>& say);
 
 }  // namespace shardgrad::train

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <sstream>
 
 namespace shardgrad::train {
@@ -23,12 +25,19 @@ int width_of(std::string_view text) {
 }
 
 std::string fitted(std::vector<Field> fields, int columns) {
-  while (true) {
-    std::string line;
-    for (const Field& field : fields) line += (line.empty() ? "" : "  ") + field.text;
-    if (width_of(line) < columns || fields.empty()) return line;
-    fields.erase(std::ranges::min_element(fields, {}, &Field::worth));
+  std::vector<size_t> by_worth(fields.size());
+  std::iota(by_worth.rbegin(), by_worth.rend(), size_t(0));
+  std::ranges::stable_sort(by_worth, std::greater(), [&](size_t i) { return fields[i].worth; });
+  std::vector<bool> fits(fields.size());
+  int width = -2;
+  for (size_t i : by_worth) {
+    int wider = width + 2 + width_of(fields[i].text);
+    if ((fits[i] = wider < columns)) width = wider;
   }
+  std::string line;
+  for (size_t i = 0; i < fields.size(); ++i)
+    if (fits[i]) line += (line.empty() ? "" : "  ") + fields[i].text;
+  return line;
 }
 
 // The first `columns` letters of a word.

@@ -30,7 +30,8 @@ struct Field {
   std::string text;
   int worth;
 };
-/// As many fields as fit into the columns but one, two spaces between them: that of the least worth goes first.
+/// Those fields that fit into the columns but one, two spaces between them: those of more worth first, and of equal
+/// worth the later.
 std::string fitted(std::vector<Field> fields, int columns);
 
 }  // namespace shardgrad::train

@@ -20,6 +20,7 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
       test_(make_loader(config, world, data_.test, false)),
       course_(config, train_.batches()),
       fingerprint_(data_.train->fingerprint()),
+      test_fingerprint_(data_.test->fingerprint()),
       scaler_(make_scaler(config, world)),
       agreement_(world),
       trace_(config.trace_steps, world) {
@@ -57,10 +58,11 @@ void TrainingRun::begin() {
                  [this](const Saved& saved) { callbacks_->tell(&Callback::on_save, saved); });
   keep_tokenizer(data_, world_, folder_);
   std::optional<Reached> from;
-  if (config_.resume) from = resume(config_, folder_, state, fingerprint_, *rate_, say_it);
+  if (config_.resume) from = resume(config_, folder_, state, {fingerprint_, test_fingerprint_}, *rate_, say_it);
   if (!from && !config_.init_from.empty()) load_model(config_.init_from, state.model, state.sharded);
   try_evaluation(config_, *task_, *sharded_, data_);
   if (from) pending_ = from->pending;
+  if (from && from->total_steps == course_.steps()) ended_ = from->ended;
   if (report_ && config_.resume) report_->resume(config_, from ? from->step : 0, course_.steps(), pending_.empty());
   meter_.emplace(from ? from->step : 0, from ? from->samples : 0, work_of(config_, data_, *task_, predicted_, world_));
   if (from) {
@@ -74,13 +76,14 @@ void TrainingRun::begin() {
 }
 
 Reached TrainingRun::reached() const {
-  return {meter_->step(), meter_->samples(), fingerprint_, scaler_.state(), best_, course_.steps(), pending_};
+  return {meter_->step(),  meter_->samples(), fingerprint_, scaler_.state(),  best_,
+          course_.steps(), pending_,          ended_,       test_fingerprint_};
 }
 
 Result TrainingRun::run() {
   begun_at_ = Clock::now();
-  bool has_ended = config_.early_stop > 0 && best_ && best_->worse >= config_.early_stop;
-  if (pending_.empty() && (is_done() || has_ended)) return end(!test());
+  if (!ended_.empty()) say(concat("it has ended: ", ended_, "; a larger number of epochs (or steps) goes on"));
+  if (pending_.empty() && (is_done() || is_patience_over() || !ended_.empty())) return end(!test());
   write_about(nullptr);
   while (true) {
     bool goes_on_in_test = !pending_.empty();

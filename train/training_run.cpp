@@ -1,5 +1,8 @@
 #include <shardgrad/train/training_run.h>
 
+#include <cmath>
+#include <utility>
+
 #include <shardgrad/autograd/progress.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/train/about.h>
@@ -54,34 +57,28 @@ void TrainingRun::step() {
                                                done.grad_norm, task_->tokens_per_sample()});
 }
 
-// What ends an evaluation before its time, on all ranks at once.
-struct AskedToEnd {};
-
 // False where the ranks were asked to end before all was tested.
 bool TrainingRun::test() {
   int64_t sent_before = context().recorder().total_bytes_sent();
-  Agreement talks(world_);
-  double begin = running_seconds();
-  int64_t talked = 0;
-  Progress training = progress();
+  Interruptible talks(world_, test_.batches(), [this] { return running_seconds(); });
   Evaluation evaluation;
   try {
     evaluation = evaluate(*task_, test_, world_, forward_dtype(config_), [&](int64_t done) {
       if (report_) report_->testing(done, test_.batches());
-      if (done == test_.batches() || !talks.is_time(done)) return;
-      int64_t before = context().recorder().total_bytes_sent();
-      if (talks.agree(done, (running_seconds() - begin) / double(done), {}).stop) throw AskedToEnd();
-      talked += context().recorder().total_bytes_sent() - before;
+      talks.done(done);
     });
   } catch (const AskedToEnd&) {
-    progress() = training;
     return false;
   }
-  evaluation_bytes_ += context().recorder().total_bytes_sent() - sent_before - talked;
+  evaluation_bytes_ += context().recorder().total_bytes_sent() - sent_before - talks.bytes_sent();
   metrics_.scores = evaluation.scores;
   metrics_.test_count = evaluation.count;
   step_log_.add_scores(evaluation.scores, evaluation.count);
   is_best_ = is_better(evaluation.scores[0], meter_->step(), config_.schedule.patience, best_);
+  if (!std::isfinite(evaluation.scores[0].value) && !std::exchange(told_not_finite_, true))
+    say(concat("test_", evaluation.scores[0].name, " is ", format_fixed(evaluation.scores[0].value, 4), " after step ",
+               meter_->step(),
+               ", which is never better: neither keep_best nor early_stop nor schedule plateau takes it for one"));
   callbacks_->tell(&Callback::on_eval, Evaluated{meter_->step(), evaluation.scores, is_best_, best_->worse});
   say(rate_->plateau_note(meter_->step(), evaluation.scores[0].name, *best_));
   return true;
@@ -118,8 +115,10 @@ void TrainingRun::log_steps() {
 // Whether a callback wants it, which is known where the weights were tested.
 bool TrainingRun::wants_to_end() {
   std::optional<std::string> reason = callbacks_->reason_to_end();
-  if (reason) say(concat("ends after step ", meter_->step(), ": ", *reason));
-  return reason.has_value();
+  if (!reason) return false;
+  say(concat("ends after step ", meter_->step(), ": ", *reason));
+  if (!is_patience_over()) ended_ = *reason;
+  return true;
 }
 
 void TrainingRun::write_trace() {

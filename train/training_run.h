@@ -53,6 +53,7 @@ class TrainingRun {
   void write_about(const Result* end);
 
   bool is_done() const { return meter_->step() == course_.steps(); }
+  bool is_patience_over() const { return config_.early_stop > 0 && best_ && best_->worse >= config_.early_stop; }
   // On a clock that stands while this process does.
   double running_seconds() const { return seconds_since({}) - world_.control().suspended_seconds(); }
 
@@ -62,8 +63,8 @@ class TrainingRun {
   data::Splits data_;
   data::DataLoader train_, test_;
   Course course_;
-  uint64_t fingerprint_;  // of the training samples
-  fsdp::Plan predicted_;  // rank 0's
+  uint64_t fingerprint_, test_fingerprint_;  // of the samples
+  fsdp::Plan predicted_;                     // rank 0's
   RunReport* report_ = nullptr;
   std::optional<Callbacks> callbacks_;
   std::optional<Ticker> ticker_;
@@ -86,6 +87,8 @@ class TrainingRun {
   Metrics metrics_;
   std::string pending_;   // the line of the last step, whose evaluation was left (Reached::pending)
   bool took_up_ = false;  // it was made where this process began
+  std::string ended_;     // why, where a callback did it
+  bool told_not_finite_ = false;
 };
 
 }  // namespace shardgrad::train

@@ -37,8 +37,18 @@ std::string report_path() {
   return path ? path : "";
 }
 
-// No launcher hears a signal for the ranks.
-bool nobody_started(const Bootstrap& bootstrap) { return bootstrap.name() == "single" && report_path().empty(); }
+// Nobody started the ranks, or a launcher of others, such as mpirun or a batch system, which sends SIGTERM and SIGKILL
+// a moment later.
+bool hears_signals_itself(const Bootstrap& bootstrap) { return bootstrap.name() != "forked" && report_path().empty(); }
+
+// One rank alone that has nothing to save ends as any program does.
+void choose_signals(Signals& signals, const JobOptions& options, const Bootstrap& bootstrap) {
+  if (options.when_told == WhenTold::ends && bootstrap.name() == "single" && report_path().empty())
+    signals.give_back();
+  else if (options.when_told != WhenTold::asks && hears_signals_itself(bootstrap))
+    signals.take_hangups();
+  if (!options.takes_interrupts) signals.give_interrupts_back();
+}
 
 JobOptions complete(JobOptions options, const Bootstrap& bootstrap, int threads, int signals, bool see_each_other) {
   options.context.rank = bootstrap.rank();
@@ -50,7 +60,8 @@ JobOptions complete(JobOptions options, const Bootstrap& bootstrap, int threads,
   for (int r = 0; r < bootstrap.size(); ++r)
     if (bootstrap.ranks().node_rank(r) != bootstrap.node_rank()) options.watch.elsewhere.push_back(r);
   options.watch.signals = signals;
-  options.watch.alone = options.saves_when_told && nobody_started(bootstrap);
+  options.watch.saves_when_told = options.when_told == WhenTold::saves && hears_signals_itself(bootstrap);
+  options.watch.ends_when_told = options.when_told == WhenTold::ends;
   options.watch.start_limit = rendezvous_limit();
   options.watch.announce = bootstrap.name() != "forked";
   options.watch.cause_file = report_path();
@@ -161,8 +172,7 @@ int run_job(const std::function<int(Job&)>& body, const std::function<JobOptions
                    "shardgrad: ranks cannot watch over each other (a failure is found by the launcher only): %s\n",
                    reason.c_str());
     JobOptions options = configure ? configure(*bootstrap) : JobOptions();
-    if (!options.takes_interrupts) signals.give_interrupts_back();
-    if (options.saves_when_told && nobody_started(*bootstrap)) signals.take_hangups();
+    choose_signals(signals, options, *bootstrap);
     CpuShare cpus(*bootstrap, options.context.threads);
     if (bootstrap->rank() == 0 && !report_path().empty())
       report_met(report_path());  // from here on the ranks watch each other

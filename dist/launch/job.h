@@ -22,15 +22,20 @@
 
 namespace shardgrad::dist {
 
+/// What signals mean that ask a program to end, to one that has ranks.
+enum class WhenTold {
+  asks,   ///< SIGUSR1 and SIGINT ask (Job::stop_requested), SIGTERM ends the job as a failure
+  saves,  ///< SIGTERM and SIGHUP ask, too, unless a launcher of this library hears them for the ranks
+  ends,   ///< each of them ends the job: the body has nothing to save
+};
+
 struct JobOptions {
   /// Rank and world size are filled in; threads 0: the node's cores over its ranks, at least 1.
   Context::Options context;
   GroupOptions group;
   WatchOptions watch;
-  bool takes_interrupts = true;  ///< SIGINT asks the job to save and end; false: it stays the program's
-  /// The body looks at Job::stop_requested: where nothing has launched it, SIGTERM and SIGHUP ask, too, instead of
-  /// ending it.
-  bool saves_when_told = false;
+  bool takes_interrupts = true;  ///< false: SIGINT stays the program's
+  WhenTold when_told = WhenTold::asks;
 };
 
 class Job {
@@ -39,8 +44,8 @@ class Job {
   const Bootstrap& bootstrap() const { return bootstrap_; }
   ProcessGroup& world() const { return world_; }
   /// True once somebody has asked the program to save and end: SIGUSR1 (from shardgrad launch or a batch system) or
-  /// SIGINT, and where no launcher has started it SIGTERM or SIGHUP, which a launcher hears itself. The ranks may learn
-  /// it at different times: agree before acting on it.
+  /// SIGINT, and with WhenTold::saves SIGTERM or SIGHUP. The ranks may learn it at different times: agree before acting
+  /// on it.
   bool stop_requested() const;
 
  private:

@@ -31,6 +31,9 @@ Children::Children(Ready ready, int end, int stop) : end_(end), stop_(stop), rea
 Children::~Children() {
   signal(SIGKILL);
   while (alive() > 0) wait();
+  signalfd_siginfo late;  // one that has come too late is not for what this process does next
+  while (read(signals_, &late, sizeof(late)) == sizeof(late)) {
+  }
   close(signals_);
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
@@ -136,7 +139,7 @@ void Children::read_signals() {
         continue;
       }
       ++asks_;
-      std::fprintf(stderr, "shardgrad: asking the ranks to save and end; once more ends them now\n");
+      std::fprintf(stderr, "shardgrad: asking the ranks to end, which saves a training run; once more ends them now\n");
     } else if (number == SIGHUP || number == SIGUSR1) {  // systems end a session by SIGTERM and SIGHUP together
       ++asks_;
     } else if (number == SIGTSTP) {

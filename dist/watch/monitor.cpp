@@ -211,27 +211,29 @@ void Monitor::read_signals() {
     Meaning meaning = meaning_of(int(info.ssi_signo));
     if (meaning == Meaning::end_at_once)
       control_->end_job(concat("interrupted ", interrupted_ ? "twice" : "after it was asked to end", " (SIGINT)"));
+    terminated_ |= info.ssi_signo == SIGTERM;
+    if (ends_ == Clock::time_point()) told_by_ = int(info.ssi_signo);
     if (meaning == Meaning::stop) {
       if (asked_ == Clock::time_point()) asked_ = now_;
       interrupted_ |= info.ssi_signo == SIGINT;
       control_->request_stop();
-    } else if (meaning != Meaning::nothing && terminated_ == Clock::time_point()) {
-      terminated_ = now_;
+    } else if (meaning != Meaning::nothing && ends_ == Clock::time_point()) {
+      ends_ = now_;
     }
   }
 }
 
-// Whoever is alone has no launcher that would turn what ends it into a request.
 Monitor::Meaning Monitor::meaning_of(int signal) const {
+  if (options_.ends_when_told) return Meaning::end;
   switch (signal) {
     case SIGINT:
       return control_->stop_requested() ? Meaning::end_at_once : Meaning::stop;
     case SIGUSR1:
       return Meaning::stop;
     case SIGTERM:
-      return options_.alone && !asked_long_ago() ? Meaning::stop : Meaning::end;
+      return options_.saves_when_told && !asked_long_ago() ? Meaning::stop : Meaning::end;
     default:
-      return options_.alone ? Meaning::stop : Meaning::nothing;
+      return options_.saves_when_told ? Meaning::stop : Meaning::nothing;
   }
 }
 
@@ -241,15 +243,17 @@ bool Monitor::asked_long_ago() const {
 }
 
 // A launcher sends SIGTERM to the ranks that survive another, and kills them a second later: the cause is said first.
-// Without a cause after a moment, the signal is the cause.
+// Without a cause after a moment, the signal is the cause, where it is to end the job.
 void Monitor::tell() {
   if (!options_.cause_file.empty() && control_->page().has_cause()) announce(control_->page(), options_.cause_file);
-  if (terminated_ == Clock::time_point()) return;
-  if (!control_->page().has_cause() && now_ - terminated_ > std::chrono::milliseconds(300))
-    control_->end_job(concat("rank ", control_->rank(), " (pid ", getpid(), ") was told to end (SIGTERM)"));
-  if (options_.announce && control_->page().has_cause()) announce(control_->page());
+  bool ends = ends_ != Clock::time_point();
+  if (ends && !control_->page().has_cause() && now_ - ends_ > std::chrono::milliseconds(300))
+    control_->end_job(
+        concat("rank ", control_->rank(), " (pid ", getpid(), ") was told to end (SIG", sigabbrev_np(told_by_), ")"));
+  bool by_a_launcher = terminated_ && control_->size() > 1;
+  if (options_.announce && (ends || by_a_launcher) && control_->page().has_cause()) announce(control_->page());
   // Who computes without an end comes to no wait that would throw: what was asked for happens.
-  if (control_->page().has_cause() && now_ - terminated_ > kGraceAfterSignal) {
+  if (ends && control_->page().has_cause() && now_ - ends_ > kGraceAfterSignal) {
     signal(SIGTERM, SIG_DFL);
     sigset_t mask;
     sigemptyset(&mask);

@@ -79,9 +79,11 @@ class Monitor {
   std::vector<Wait> waits_;        // by lane
   ProcessWatch parent_;
   Clock::time_point now_;
-  Clock::time_point terminated_{}, asked_{};  // when SIGTERM came, to end and to ask
-  bool interrupted_ = false;                  // one of those that asked was SIGINT
-  int wake_;                                  // an eventfd
+  Clock::time_point asked_{}, ends_{};  // when a signal came that asks to stop, and one that ends the job
+  bool interrupted_ = false;            // one of those that asked was SIGINT
+  bool terminated_ = false;             // one of all was SIGTERM
+  int told_by_ = 0;                     // the signal that ends the job
+  int wake_;                            // an eventfd
   Thread thread_;
 };
 

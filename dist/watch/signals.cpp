@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <iterator>
+#include <utility>
 
 namespace shardgrad::dist {
 
@@ -23,12 +24,14 @@ Signals::Signals(bool with_process) : with_process_(with_process) {
   for (int i = 0; i < kAlways; ++i) take(i);
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;
-  sigaction(SIGXFSZ, &ignore, &too_large_);  // a file that may not grow further is an error of its write
+  sigaction(SIGXFSZ, &ignore, &too_large_);  // a file that may not grow further is an error of its write,
+  sigaction(SIGPIPE, &ignore, &no_reader_);  // as is a pipe that nobody reads any more
 }
 
 Signals::~Signals() {
   close(descriptor_);
   sigaction(SIGXFSZ, &too_large_, nullptr);
+  sigaction(SIGPIPE, &no_reader_, nullptr);
   struct sigaction& late = actions_[1];  // SIGUSR1
   if (with_process_ && late.sa_handler == SIG_DFL) late.sa_handler = SIG_IGN;
   for (size_t i = 0; i < std::size(kSignals); ++i)
@@ -47,15 +50,22 @@ void Signals::take(int index) {
   signalfd(descriptor_, &mask_, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-void Signals::give_interrupts_back() {
-  sigdelset(&mask_, SIGINT);
+void Signals::give(int index) {
+  if (!std::exchange(taken_[index], false)) return;
+  sigdelset(&mask_, kSignals[index]);
   signalfd(descriptor_, &mask_, SFD_CLOEXEC | SFD_NONBLOCK);
-  sigaction(SIGINT, &actions_[2], nullptr);
-  sigset_t interrupt;
-  sigemptyset(&interrupt);
-  sigaddset(&interrupt, SIGINT);
-  pthread_sigmask(SIG_UNBLOCK, &interrupt, nullptr);
+  sigaction(kSignals[index], &actions_[index], nullptr);
+  sigset_t given;
+  sigemptyset(&given);
+  sigaddset(&given, kSignals[index]);
+  if (sigismember(&before_, kSignals[index]) == 0) pthread_sigmask(SIG_UNBLOCK, &given, nullptr);
 }
+
+void Signals::give_back() {
+  for (size_t i = 0; i < std::size(kSignals); ++i) give(int(i));
+}
+
+void Signals::give_interrupts_back() { give(2); }
 
 void Signals::take_hangups() {
   struct sigaction now {};

@@ -6,15 +6,17 @@
 
 namespace shardgrad::dist {
 
-/// While it lives, SIGTERM, SIGUSR1 and SIGINT are for who reads descriptor(), a signalfd, and SIGXFSZ is ignored. It
-/// is made before the threads that inherit its mask.
+/// While it lives, SIGTERM, SIGUSR1 and SIGINT are for who reads descriptor(), a signalfd, and SIGXFSZ and SIGPIPE are
+/// ignored. It is made before the threads that inherit its mask.
 class Signals {
  public:
   /// `with_process`: the process ends soon after. A request to save that comes too late does not end it before.
   explicit Signals(bool with_process = true);
   ~Signals();
   Signals(const Signals&) = delete;
-  /// SIGINT does what it did before.
+  /// All of them do what they did before.
+  void give_back();
+  /// SIGINT does.
   void give_interrupts_back();
   /// SIGHUP is read, too, unless it was ignored, as under nohup.
   void take_hangups();
@@ -27,8 +29,9 @@ class Signals {
   static constexpr int kSignals[] = {SIGTERM, SIGUSR1, SIGINT, SIGHUP};
   static constexpr int kAlways = 3;
   void take(int index);
+  void give(int index);
   sigset_t before_, mask_;
-  struct sigaction actions_[4], too_large_;
+  struct sigaction actions_[4], too_large_, no_reader_;
   bool taken_[4] = {}, with_process_;
   int descriptor_;
 };

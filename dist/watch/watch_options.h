@@ -27,10 +27,12 @@ struct WatchOptions {
   bool processes = false;      ///< ranks are processes: watch those of this machine
   bool parent = false;         ///< the parent process is the launcher: watch it
   std::vector<int> elsewhere;  ///< ranks on other machines, of which only the page tells
-  int signals = -1;    ///< a signalfd: SIGTERM ends the job, SIGUSR1 and SIGINT ask it to stop (dist/watch/signals.h)
-  bool alone = false;  ///< nobody has started the ranks: SIGTERM and SIGHUP ask to stop, too, as a launcher would
-  bool announce = false;   ///< on SIGTERM, print the cause before the launcher kills this process
-  std::string cause_file;  ///< the launcher's: gets the cause as soon as it is known, and nobody prints it
+  int signals = -1;  ///< a signalfd: SIGTERM ends the job, SIGUSR1 and SIGINT ask it to stop (dist/watch/signals.h)
+  /// SIGTERM and SIGHUP ask to stop, too: no launcher of this library hears them for the ranks.
+  bool saves_when_told = false;
+  bool ends_when_told = false;  ///< SIGUSR1, SIGINT and SIGHUP end the job, too: there is nothing to save
+  bool announce = false;        ///< on SIGTERM, print the cause before the launcher kills this process
+  std::string cause_file;       ///< the launcher's: gets the cause as soon as it is known, and nobody prints it
 };
 
 }  // namespace shardgrad::dist

@@ -4,6 +4,7 @@
     program_stops.py PROGRAM CASE
 """
 import fcntl
+import gzip
 import os
 import pty
 import re
@@ -15,7 +16,7 @@ import termios
 import time
 from pathlib import Path
 
-from program import CONFIG, PROGRAM, ROOT_MAY, SHORT, SMALL, call, check_run, expect, main
+from program import CONFIG, DATA, PROGRAM, ROOT_MAY, SHORT, SMALL, call, check_run, expect, main
 
 
 def a_signal_saves_the_run_which_goes_on_with_the_same_bits(how):
@@ -65,6 +66,52 @@ def a_signal_saves_a_run_that_nobody_has_launched():
     job.send_signal(signal.SIGTERM)
     rest = job.stdout.read()
     assert job.wait(timeout=30) == 75, rest
+
+
+def mpirun_that_is_told_to_end_has_the_run_saved():
+    """It tells the ranks, and kills them a second or two later."""
+    words = ["mpirun", "-n", "2", PROGRAM, "train", CONFIG, "--set", "epochs=99", "--set", "model.layers=[784,16,10]", "--set", "name=told"]
+    for number in signal.SIGTERM, signal.SIGINT:
+        job = subprocess.Popen([*words, "--set", "log_interval=20", "--set", "resume=true"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               text=True, env=os.environ | ROOT_MAY)
+        for line in job.stdout:
+            if line.startswith("step"):
+                break
+        job.send_signal(number)
+        rest = job.stdout.read()
+        assert job.wait(timeout=30) != 0 and "stopped as asked after step" in rest and Path("runs/told/latest").exists(), rest
+
+
+def what_has_nothing_to_save_ends_at_once():
+    check_run(call([PROGRAM, "train", CONFIG, *SMALL, "--set", "name=used"]))
+    files = [file for kind in ("images-idx3", "labels-idx1") for file in DATA.glob(f"t10k-{kind}*")]
+    folder = Path("many")  # the test pictures a hundred times
+    folder.mkdir()
+    for file in DATA.iterdir():
+        if file not in files:
+            (folder / file.name).symlink_to(file)
+    for file in files:
+        content = gzip.decompress(file.read_bytes())
+        head = 16 if "images" in file.name else 8
+        count = int.from_bytes(content[4:8], "big")
+        (folder / file.name).write_bytes(gzip.compress(content[:4] + (100 * count).to_bytes(4, "big") + content[8:head] + 100 * content[head:], 1))
+    words = ["eval", "runs/used", "--set", f"data.dir={folder}", "--set", "batch=16"]
+    for launcher in [], ["launch", "-n", "2", "--by", "local"]:
+        for number in signal.SIGINT, signal.SIGTERM:
+            job = subprocess.Popen([PROGRAM, *launcher, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            time.sleep(1.5)
+            begin = time.monotonic()
+            job.send_signal(number)
+            rest = job.communicate(timeout=60)[0]
+            assert job.returncode != 0 and time.monotonic() - begin < 4, (launcher, number, job.returncode, time.monotonic() - begin, rest)
+
+
+def a_pipe_that_nobody_reads_is_no_reason_to_end():
+    for launcher in [], ["launch", "-n", "2", "--by", "local"]:
+        name = f"pipe{len(launcher)}"
+        words = [PROGRAM, *launcher, "train", CONFIG, *SMALL, "--set", "log_interval=1", "--set", f"name={name}"]
+        run = call(["bash", "-c", f"{shlex.join(words)} | head -1; exit ${{PIPESTATUS[0]}}"])
+        expect(run.returncode == 2 and "standard output" in run.stderr and Path(f"runs/{name}/latest").exists(), run)
 
 
 def the_line_to_go_on_is_said():

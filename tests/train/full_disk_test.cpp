@@ -67,8 +67,9 @@ TEST_F(FullDisk, ARunThatEndedSoHasEachStepOnceAfterItWentOn) {
   config_.resume = true;
   EXPECT_THAT(
       error_of([&] { train_on_full_disk(14, 1000); }),
-      AllOf(HasSubstr("No space left on device. The last checkpoint, '"),
-            HasSubstr("/step-10', is whole: the same command with --set name=run --set resume=true goes on from it")));
+      AllOf(
+          HasSubstr("No space left on device. The last checkpoint, '"),
+          HasSubstr("/step-10', is whole: the same command goes on from it with name set to run and resume to true")));
   config_.registry = train::built_in_registry();
   train::Result result = train(2);
   EXPECT_THAT(out_.str(), HasSubstr("goes on after step 10 of 30"));

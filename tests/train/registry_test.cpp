@@ -282,6 +282,18 @@ TEST_F(OwnRun, OneRanksCallbackEndsTheRunOnAll) {
   EXPECT_THAT(out_.str(), HasSubstr("ends after step 14: it is enough\n"));
 }
 
+TEST_F(OwnRun, OneThatACallbackHasEndedStaysEndedUntilItIsToBeLonger) {
+  registry_.add_callback([](const Config&, dist::ProcessGroup&) { return std::make_unique<EndAt>(); });
+  configure(kOwn, {"epochs=5", "resume=true"});
+  train::Result result = train(2);
+  std::string weights = read_file(result.folder + "/model.safetensors");
+  EXPECT_EQ(train(2).steps, 14);
+  EXPECT_EQ(read_file(result.folder + "/model.safetensors"), weights);
+  EXPECT_THAT(out_.str(), HasSubstr("it has ended: it is enough; a larger number of epochs (or steps) goes on\n"));
+  config_.epochs = 6;
+  EXPECT_EQ(train(2).steps, 21) << "and is asked again";
+}
+
 TEST_F(OwnRun, EndsEarlyWhereTheScoreBecomesNoBetterAndStaysEnded) {
   configure(kOwn, {"optimizer.lr=1e-30", "early_stop=3", "resume=true"});  // nothing changes
   train::Result result = train(2);
@@ -366,6 +378,13 @@ TEST_F(OwnRun, TheScoreR2IsTheMeanOfTheTargetsColumns) {
   EXPECT_NEAR(scores[0].value, (0 + (1 - 0.25 / 0.125)) / 2, 1e-6);
   EXPECT_TRUE(scores[0].higher_is_better);
   EXPECT_FALSE(scores[1].higher_is_better) << scores[1].name;
+  for (auto [target, expected] : {std::pair(1000.1F, 0.0), {1000, 1.0}}) {  // which nothing varies of
+    train::Sums constant;
+    task.evaluate({{zeros({3, 1}), from_vector<float>({0, target, 1, target, 2, target}, {3, 2})}, 0, 3, 0, 3},
+                  constant);
+    double first = 1 - (0.25 + 0.25 + 2.25) / 2;
+    EXPECT_NEAR(task.scores(constant)[0].value, (first + expected) / 2, 1e-6) << target;
+  }
 }
 
 TEST_F(OwnRun, ScoresSayWhetherTheHigherOneIsTheBetter) {

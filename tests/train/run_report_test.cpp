@@ -168,13 +168,15 @@ TEST_F(ProgressLine, LosesItsLeastPartsUntilItFitsTheTerminal) {
        "step    100  epoch   2  loss 0.25000  test_accuracy 0.8750      1000 samples/s  lr 0  peak 2.0 KiB  eta "
        "2m30s"},
       {100, "step    100  epoch   2  loss 0.25000  test_accuracy 0.8750      1000 samples/s  lr 0  eta 2m30s"},
-      {80, "step    100  epoch   2  loss 0.25000  test_accuracy 0.8750  lr 0"},
+      {80, "step    100  epoch   2  loss 0.25000  test_accuracy 0.8750  lr 0  eta 2m30s"},
       {60, "step    100  epoch   2  loss 0.25000  test_accuracy 0.8750"},
       {59, "step    100  epoch   2  loss 0.25000  test_accuracy 0.8750"},
-      {58, "step    100  loss 0.25000  test_accuracy 0.8750"},
-      {40, "step    100  loss 0.25000"},
-      {20, "step    100"},
-      {5, ""}};
+      {58, "step    100  loss 0.25000  test_accuracy 0.8750  lr 0"},
+      {40, "step    100  epoch   2  loss 0.25000"},
+      {20, "step    100  lr 0"},
+      {12, "step    100"},
+      {5, "lr 0"},
+      {4, ""}};
   for (const auto& [columns, expected] : kLines) {
     begin(columns).on_metrics(metrics_);
     EXPECT_EQ(printed(), "\r\033[K" + expected + "\n") << columns;
@@ -190,9 +192,9 @@ TEST_F(ProgressLine, FollowsTheWindowAndIsWrittenOverUnlessWeightsWereTested) {
   report.on_metrics(metrics_);
   report.say("a word");
   EXPECT_EQ(printed(),
-            "\r\033[Kstep    100  loss 0.25000  test_accuracy 0.8750"
-            "\r\033[Kstep    100  loss 0.25000"
-            "\r\033[Kstep    100  loss 0.25000\n"
+            "\r\033[Kstep    100  loss 0.25000  test_accuracy 0.8750  lr 0"
+            "\r\033[Kstep    100  epoch   2  loss 0.25000"
+            "\r\033[Kstep    100  epoch   2  loss 0.25000\n"
             "\r\033[Ka word\n");
 }
 

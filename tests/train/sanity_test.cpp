@@ -1,6 +1,7 @@
 // Before it trains, a run evaluates two batches of its test samples, so that an evaluation that fails costs no epoch.
 
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/dist/watch/control.h>
 #include <shardgrad/nn/dropout.h>
 #include <shardgrad/nn/linear.h>
 #include <shardgrad/nn/normalization.h>
@@ -174,6 +175,31 @@ TEST_F(SanityStep, ItTriesAsManyBatchesAsAreAskedFor) {
   EXPECT_EQ(fit(chosen).steps, 10);
   chosen.num_sanity_val_steps = -1;
   EXPECT_THAT(error_of([&] { fit(chosen); }), HasSubstr("num_sanity_val_steps is -1, expected an integer from 0"));
+}
+
+struct Counting : Delicate {
+  StepOutput validation_step(const data::Batch& batch, int64_t i) override {
+    if (control) {  // the plan looks at it before there is one
+      ++batches;
+      control->request_stop();
+    }
+    return training_step(batch, i);
+  }
+  static inline dist::Control* control = nullptr;
+  static inline int batches = 0;
+};
+
+TEST_F(SanityStep, ARequestToEndCutsItShort) {
+  train::TrainerOptions chosen = options(1);
+  chosen.num_sanity_val_steps = 1000;
+  chosen.callbacks = {[](const Config&, dist::ProcessGroup& world) {
+    Counting::control = &world.control();
+    return std::make_unique<train::Callback>();
+  }};
+  train::Result result = fit<Counting>(chosen);
+  EXPECT_TRUE(result.stopped);
+  EXPECT_EQ(result.steps, 1);
+  EXPECT_EQ(Counting::batches, 1);
 }
 
 }  // namespace

@@ -122,8 +122,8 @@ TEST_F(SavedRun, TheBestUntilThenIsKnownWhereKeepBestIsNewToARun) {
   fs::remove_all(run() + "/step-10");
   train(2);
   EXPECT_THAT(out_.str(),
-              ContainsRegex("the best score so far, 0.[0-9]+ after step 10, is not among the checkpoints any "
-                            "more; best names nothing until one is better\n"));
+              ContainsRegex("the best score so far, 0.[0-9]+ after step 10, is not among the whole checkpoints "
+                            "any more; until one is better, best has none\n"));
   EXPECT_FALSE(fs::exists(run() + "/best"));
 }
 

@@ -39,6 +39,8 @@ TEST(Terminal, FieldsOfLeastWorthGoFirstAndNoneIsCut) {
   EXPECT_EQ(fitted({{"aa", 3}, {"bb", 1}, {"cc", 2}}, 11), "aa  bb  cc");
   EXPECT_EQ(fitted({{"aa", 3}, {"bb", 1}, {"cc", 2}}, 10), "aa  cc") << "the last column stays free";
   EXPECT_EQ(fitted({{"aa", 3}, {"bb", 1}, {"cc", 2}}, 6), "aa");
+  EXPECT_EQ(fitted({{"aa", 3}, {"bbbbbb", 2}, {"cc", 1}}, 9), "aa  cc") << "a small one where a large one does not fit";
+  EXPECT_EQ(fitted({{"aa", 1}, {"bb", 1}}, 5), "bb");
   EXPECT_EQ(fitted({{"aa", 3}, {"bb", 1}, {"cc", 2}}, 2), "");
   EXPECT_EQ(fitted({{"größe", 1}}, 6), "größe") << "letters count, not bytes";
 }

@@ -10,6 +10,7 @@ namespace shardgrad {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(TrainerTest, LearnsAndReportsExactly) {
   train::Result result = train(1);
@@ -407,6 +408,33 @@ TEST_F(TrainerTest, MetricsOfARunThatGoesOnHaveEachStepOnce) {
   for (const auto& line : all) steps.push_back(line["step"]);
   EXPECT_EQ(steps, (std::vector<int64_t>{1, 4, 8, 10, 12, 16, 20, 24, 28, 30}));
   EXPECT_EQ(all.back()["samples"], 903);
+  EXPECT_THAT(out_.str(), Not(HasSubstr("damaged")));
+}
+
+TEST_F(TrainerTest, DamagedLinesOfMetricsAreLeftOutWithAWord) {
+  config_.resume = true;
+  std::string file = train(2).folder + "/metrics.jsonl", lines = read_file(file);
+  size_t second = lines.find('\n') + 1;
+  lines[second] = '#';
+  std::ofstream(file) << lines;
+  config_.epochs = 4;
+  EXPECT_EQ(metrics(train(2))[1]["step"], 10) << "after 4; 8 is lost";
+  EXPECT_THAT(out_.str(), HasSubstr("metrics.jsonl': 1 line is damaged and left out\n"));
+}
+
+// Scores of other samples say nothing of these weights.
+TEST_F(TrainerTest, WhatWasBestIsForgottenWhereTheTestDataAreOthers) {
+  config_.resume = config_.keep_best = true;
+  train::Result result = train(2);
+  EXPECT_TRUE(nlohmann::json::parse(read_file(result.folder + "/step-30/run.json")).contains("best"));
+  config_.epochs = 4;
+  train(2);
+  EXPECT_THAT(out_.str(), Not(HasSubstr("other samples")));
+  write_pictures(folder_, "t10k", 90);
+  config_.epochs = 5;
+  train(2);
+  EXPECT_THAT(out_.str(),
+              HasSubstr("it is tested on other samples than before: which scores were best is forgotten\n"));
 }
 
 TEST_F(TrainerTest, EveryStepOfARunThatGoesOnHasItsLineOnce) {

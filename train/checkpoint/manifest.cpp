@@ -85,10 +85,12 @@ Manifest understand(const Json& about) {
   Manifest manifest;
   manifest.reached = {
       about.at("step"), about.at("samples"), about.at("data"), {about.at("loss_scale"), about.at("good_steps")}};
+  manifest.reached.test_data = about.value("test_data", uint64_t(0));
   manifest.reached.total_steps = about.value("total_steps", manifest.reached.step);
   if (about.contains("best"))
     manifest.reached.best = Best{about.at("best"), about.value("worse", int64_t(0)),
                                  about.value("plateaus", int64_t(0)), about.value("best_step", int64_t(0))};
+  manifest.reached.ended = about.value("ended", "");
   if (about.contains("pending")) manifest.reached.pending = about["pending"].dump();
   manifest.config = about.at("config").dump();
   manifest.model = hashes_of(about.at("hashes").at("model"));
@@ -110,12 +112,14 @@ std::string to_json(const Manifest& manifest) {
              {"step", reached.step},
              {"samples", reached.samples},
              {"data", reached.data},
+             {"test_data", reached.test_data},
              {"loss_scale", reached.scaler.factor},
              {"good_steps", reached.scaler.good_steps}};
   about["total_steps"] = reached.total_steps;
   if (const auto& best = reached.best)
     about.update(
         {{"best", best->value}, {"worse", best->worse}, {"plateaus", best->plateaus}, {"best_step", best->step}});
+  if (!reached.ended.empty()) about["ended"] = reached.ended;
   if (!reached.pending.empty()) about["pending"] = Json::parse(reached.pending);
   about["config"] = Json::parse(manifest.config);
   about["hash"] = manifest.hash();

@@ -21,6 +21,8 @@ struct Reached {
   int64_t total_steps = 0;  ///< of the run
   /// Where it was asked to end while the weights were tested: the step's line of metrics.jsonl, without their scores.
   std::string pending{};
+  std::string ended{};     ///< why a callback has ended it
+  uint64_t test_data = 0;  ///< fingerprint of the samples that it is tested on; 0: not known
 };
 
 struct Manifest {

@@ -86,6 +86,8 @@ bool is_whole(const std::string& folder) {
 std::string named_in(const std::string& path) {
   std::string name = read_file(path, kNote);
   name.resize(std::min(name.find('\n'), name.size()));
+  std::ranges::replace_if(
+      name, [](char c) { return c >= 0 && c < ' '; }, '?');  // it is shown
   return name;
 }
 
@@ -140,7 +142,8 @@ Last last_checkpoint(const std::string& run) {
   if (!fs::exists(run)) return {};
   if (!fs::exists(run + "/latest")) return newest_whole(run, "is missing", false);
   std::string name = named_in(run + "/latest");
-  SG_CHECK(step_of(name), "'", run, "/latest' says '", shortened(name), "', expected the name of a folder step-N");
+  SG_CHECK(step_of(name), "'", run, "/latest' says '", shortened(name),
+           "', expected the name of a folder step-N; write that of a checkpoint beside it into the file, or remove it");
   if (!fs::exists(run + "/" + name)) return newest_whole(run, concat("names '", name, "', which is not there"), true);
   return {run + "/" + name, ""};
 }
@@ -219,8 +222,8 @@ std::string find_best(const std::string& run, int64_t step, double score) {
     return concat("best names ", name, ", whose score of ", score, " is the best so far");
   }
   return concat("the best score so far, ", score, " after step ", step,
-                ", is not among the checkpoints any more; best ", "names ", named.empty() ? "nothing" : named,
-                " until one is better");
+                ", is not among the whole checkpoints any more; until one is better, best ",
+                named.empty() ? "has none" : "names " + named);
 }
 
 void remove_unfinished(const std::string& run) {

@@ -178,7 +178,8 @@ void add_plan(CLI::App& app, PlanOptions& options, std::function<int()>& chosen)
   command->add_option("--ranks", options.ranks, "number of ranks; unset: what gpus or devices says, or 1")
       ->check(CLI::Range(1, 4096));
   command->add_option("--set", options.overrides, "change one key, e.g. --set strategy=zero2")->allow_extra_args(false);
-  command->add_flag("--measure", options.measure, "also run the step here, ranks as threads, and compare");
+  CLI::Option* measure =
+      command->add_flag("--measure", options.measure, "also run the step here, ranks as threads, and compare");
   CLI::Option* group =
       command
           ->add_option(
@@ -188,7 +189,9 @@ void add_plan(CLI::App& app, PlanOptions& options, std::function<int()>& chosen)
           ->check(CLI::IsMember({"shared_memory", "two_level", "mpi"}));
   command->add_option("--machines", options.machines, "for two_level: machines that the ranks are dealt to in order")
       ->check(CLI::Range(1, 4096));
-  command->add_flag("--compare", options.compare, "every strategy on 1 to 4096 ranks, side by side")->excludes(group);
+  command->add_flag("--compare", options.compare, "every strategy on 1 to 4096 ranks, side by side")
+      ->excludes(group)
+      ->excludes(measure);
   number("--memory", options.memory, "GiB that a rank has: say what fits");
   number("--tflops", options.tflops, "TFLOP that a rank computes in a second; unset: a product is timed here");
   number("--bandwidth", options.bandwidth, "GB that a rank sends in a second; unset: sending takes no time");

@@ -23,7 +23,7 @@ int run_job(const RunOptions& options, const std::function<int(const train::Conf
     job.context.seed = uint64_t(config.seed);
     job.context.device = choose_device(config.device, bootstrap.rank() == 0);
     job.group.kind = options.group;
-    job.saves_when_told = options.saves_when_told;
+    job.when_told = options.when_told;
     job.watch.stall_limit = std::chrono::seconds(config.stall_limit);
     return job;
   };

@@ -17,7 +17,7 @@ struct RunOptions {
   std::vector<std::string> overrides;
   std::string group;                 ///< how ranks communicate; empty: chosen automatically
   std::vector<std::string> typed{};  ///< the whole command line
-  bool saves_when_told = false;      ///< dist::JobOptions::saves_when_told
+  dist::WhenTold when_told = dist::WhenTold::ends;
 };
 
 /// The key `device`. "auto": a GPU where there is one; `says_so` where there is none.

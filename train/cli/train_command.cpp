@@ -72,7 +72,7 @@ std::string line_to_go_on(std::vector<std::string> typed, const train::Config& c
 }
 
 int train_command(RunOptions options) {
-  options.saves_when_told = true;
+  options.when_told = dist::WhenTold::saves;
   return run_job(options, [&](const train::Config& config, dist::Job& job) {
     train::Result result = train::train(config, job.world(), std::cout, find_terminal(job));
     if (!result.stopped) return 0;

@@ -84,7 +84,8 @@ Tensor Regression::loss(const data::Batch& batch) {
 }
 
 // Sums of squares in f64, of each column of the targets. The variance is about 0: what r2 loses by cancellation is
-// below 1e-9 while a column's mean is below a thousand times its deviation.
+// below 1e-9 while a column's mean is below a thousand times its deviation. A column without variance has 0, or 1 where
+// every prediction is exact, as scikit-learn says.
 void Regression::evaluate(const data::Batch& batch, Sums& sums) {
   auto y = model_(batch.fields[0]).to(DType::f64).to_vector<double>();
   auto targets = batch.fields[1].to(DType::f64).to_vector<double>();
@@ -110,7 +111,9 @@ std::vector<Score> Regression::scores(const Sums& sums) const {
   double count = sums["count"], columns = sums["columns"], r2 = 0, error = 0;
   for (int c = 0; c < columns; ++c) {
     double sum = sums[concat("sum", c)], spread = sums[concat("squares", c)] - sum * sum / count;
-    r2 += 1 - sums[concat("error", c)] / spread;
+    bool constant = spread <= 1e-12 * sums[concat("squares", c)];
+    double wrong = sums[concat("error", c)];
+    r2 += constant ? double(wrong == 0) : 1 - wrong / spread;
     error += sums[concat("error", c)];
   }
   return {{"r2", r2 / columns}, {"rmse", std::sqrt(error / (count * columns)), false}};
