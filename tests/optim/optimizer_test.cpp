@@ -424,6 +424,12 @@ TEST(Optimizer, AStateDictContinuesARun) {
   EXPECT_EQ(second.to_vector<float>(), whole.to_vector<float>());
 }
 
+TEST(Optimizer, WhatWasComputedIsRefused) {
+  Context context;
+  Tensor w = parameter({1, 2}), v = w * 2;
+  EXPECT_NE(error_of([&] { optim::SGD({{"w", w}, {"v", v}}, {}); }).find("SGD: 'v' was computed"), std::string::npos);
+}
+
 TEST(Optimizer, AFrozenParametersStateIsSavedAndLoaded) {
   Context context;
   Tensor w = parameter({1, 2}), v = parameter({1, 2}), again = parameter({1, 2});

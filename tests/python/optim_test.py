@@ -33,6 +33,55 @@ def test_what_is_no_parameter_is_refused_with_its_name_too():
         optim.SGD([{"params": [w]}, w])
 
 
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop, optim.Adagrad, optim.Lion, optim.Muon])
+def test_parameters_of_no_module_are_trained_as_those_of_one(kind):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = nn.Parameter(sg.tensor([[1., 2.], [3., 4.]]))
+            self.b = nn.Parameter(sg.tensor([[0.5, 1.]]))
+
+    net = Net()
+    alone = [nn.Parameter(sg.tensor([[1., 2.], [3., 4.]])), sg.tensor([[0.5, 1.]], requires_grad=True)]
+    found = []
+    for a, b in (net.a, net.b), alone:
+        optimizer = kind([a, b], lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            (a @ b.T).square().sum().backward()
+            optimizer.step()
+        found.append([a.tolist(), b.tolist()])
+    assert found[0] == found[1] and found[0][0][0][0] != 1
+
+
+def test_state_of_parameters_of_no_module_is_by_their_places():
+    def trained(optimizer, a, b, steps):
+        for _ in range(steps):
+            optimizer.zero_grad()
+            (a * b).square().sum().backward()
+            optimizer.step()
+        return a.tolist(), b.tolist()
+
+    def begun():
+        a, b = nn.Parameter(sg.tensor([1., 2.])), sg.tensor([3., 4.], requires_grad=True)
+        return optim.AdamW([a, b], lr=0.1), a, b
+
+    whole = trained(*begun(), 4)
+    optimizer, a, b = begun()
+    trained(optimizer, a, b, 2)
+    state = optimizer.state_dict()
+    assert {name.rsplit(".", 1)[0] for name in state} == {"parameter", "parameter@1"}
+    other_a, other_b = nn.Parameter(a.detach()), b.detach().clone().requires_grad_()
+    other = optim.AdamW([other_a, other_b], lr=0.1)
+    other.load_state_dict(state)
+    assert trained(other, other_a, other_b, 2) == whole
+
+
+def test_what_was_computed_is_refused():
+    with pytest.raises(sg.InputError, match=r"SGD: 'parameter' was computed, .* x.detach\(\)"):
+        optim.SGD([nn.Parameter(sg.ones(2)) * 2])
+
+
 def test_the_rate_of_the_only_group_is_the_optimizers():
     w, = made((2,))
     for given, lr in ([w], 0.25), ([("w", w)], 0.25), ([{"params": [w]}], 0.25), ([{"params": w, "lr": 0.5}], 0.5):
