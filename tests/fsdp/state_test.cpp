@@ -2,6 +2,9 @@
 
 #include <shardgrad/fsdp/state/state.h>
 
+#include <algorithm>
+
+
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -161,6 +164,45 @@ TEST(State, I39_TheFullOptimizerStateIsThatOfThePlainModelAndLoadsAnywhere) {
           std::string what = error.what();
           EXPECT_NE(what.find("unknown: 'stranger.exp_avg'"), std::string::npos) << what;
         }
+      });
+}
+
+TEST(State, LearningRatesGoAlongWithTheOptimizersState) {
+  std::map<std::string, optim::Optimizer::Rates> expected;
+  StateDict state;
+  auto same = [](const auto& a, const auto& b) {
+    return std::ranges::equal(a, b, [](const auto& x, const auto& y) {
+      return x.first == y.first && x.second.lr == y.second.lr && x.second.own == y.second.own &&
+             x.second.ratio == y.second.ratio;
+    });
+  };
+  for (int world : {2, 1, 3})
+    for (const Config& config : strategies(world))
+      dist::run_ranks(world, [&](dist::ProcessGroup& group) {
+        auto model = nn::make<Wide>();
+        Training run(model, group, config);
+        if (state.empty()) {  // the first
+          run.optimizer.set_lr_of(0, 0.7);
+          run.optimizer.set_lr(0.3);
+          run.optimizer.set_lr_of(1, 0.013);
+          StateDict mine = full_optim_state_dict(*run.sharded, run.optimizer);
+          group.barrier();
+          if (group.rank() == 0) state = mine, expected = run.optimizer.rates();
+          group.barrier();
+          return;
+        }
+        load_full_optim_state_dict(*run.sharded, run.optimizer, state);
+        EXPECT_TRUE(same(run.optimizer.rates(), expected));
+        StateDict wrong = state, before = state;  // as they were once saved, without rates
+        std::erase_if(before, [](const auto& each) { return each.first.ends_with(".lr"); });
+        run.optimizer.set_lr(11);
+        load_full_optim_state_dict(*run.sharded, run.optimizer, before);
+        EXPECT_EQ(run.optimizer.lr(), 11);
+        if (group.rank() == world - 1) wrong["out.bias.lr"] = from_vector<double>({1, -1, 1}, {3}, {DType::f64, kCpu});
+        EXPECT_TRUE(
+            contains(message_of([&] { load_full_optim_state_dict(*run.sharded, run.optimizer, wrong); }),
+                     group.rank() == world - 1 ? "'out.bias' has -1 among its learning rates" : "another rank"));
+        EXPECT_EQ(run.optimizer.lr(), 11);
       });
 }
 

@@ -166,3 +166,51 @@ def test_groups_of_a_sharded_model(ranks):
         print("right")
     """)
     assert ended.out.count("right") == 2, ended
+
+
+def test_rates_that_were_set_are_in_the_state():
+    a, b = made((2,), (2,))
+
+    def groups():
+        return optim.SGD([{"params": [a]}, {"params": [b], "lr": 0.5}], lr=0.25)
+
+    before, after = groups(), groups()
+    before.param_groups[0]["lr"] = 0.125
+    before.lr = 0.5  # each keeps its ratio
+    before.param_groups[1]["lr"] = 7.
+    after.load_state_dict(before.state_dict())
+    assert after.lr == 0.5 and [group["lr"] for group in after.param_groups] == [0.25, 7]
+    state = {name: tensor for name, tensor in before.state_dict().items() if not name.endswith(".lr")}
+    other = groups()
+    other.load_state_dict(state)  # as it was once saved
+    assert [group["lr"] for group in other.param_groups] == [0.25, 0.5]
+
+
+def test_rates_that_were_set_are_in_checkpoints_and_full_states(ranks):
+    source = """
+        import sys
+        import shardgrad as sg
+        from shardgrad import nn, optim
+        sg.dist.init()
+
+        def made():
+            model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+            sharded = sg.fully_shard(model, strategy="zero3")
+            return model, sharded, optim.AdamW([{"params": m.parameters()} for m in model], lr=0.25)
+
+        model, sharded, optimizer = made()
+        if sys.argv[1] == "save":
+            model(sg.randn(4, 4)).sum().backward()
+            optimizer.step()
+            optimizer.param_groups[1]["lr"] = 0.0625
+            sg.save_checkpoint("run", model, sharded, optimizer, step=1)
+            other, others, again = made()
+            others.load_full_optim_state_dict(again, sharded.full_optim_state_dict(optimizer, rank0_only=False))
+        else:
+            sg.load_checkpoint("run", model, sharded, optimizer)
+            again = optimizer
+        assert again.lr == 0.25 and [group["lr"] for group in again.param_groups] == [0.25, 0.0625]
+        print("right")
+    """
+    assert ranks(2, source, "save").out.count("right") == 2
+    assert ranks(3, source, "load").out.count("right") == 3
