@@ -96,6 +96,7 @@ class Module {
   const Module* parent() const { return parent_; }
   /// named_parameters with what is recorded of each.
   std::vector<Entry<Parameter>> parameter_entries() { return distinct(&Module::parameters_); }
+  std::vector<Entry<Parameter>> buffer_entries() { return distinct(&Module::buffers_); }
   /// Gives every parameter, buffer and module of the whole tree its full name. Done by the calls that need the names.
   void complete_names();
 

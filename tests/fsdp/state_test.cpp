@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include <shardgrad/fsdp/state/replicas.h>
+#include <shardgrad/nn/normalization.h>
 
 #include <gtest/gtest.h>
 
@@ -203,6 +205,48 @@ TEST(State, LearningRatesGoAlongWithTheOptimizersState) {
             contains(message_of([&] { load_full_optim_state_dict(*run.sharded, run.optimizer, wrong); }),
                      group.rank() == world - 1 ? "'out.bias' has -1 among its learning rates" : "another rank"));
         EXPECT_EQ(run.optimizer.lr(), 11);
+      });
+}
+
+struct Normed : nn::Module {
+  nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 6);
+  nn::Child<nn::BatchNorm1d> norm = child<nn::BatchNorm1d>("norm", 6);
+  nn::Child<nn::Linear> out = child<nn::Linear>("out", 6, 5);
+  Tensor forward(const Tensor& x) { return out(norm(in(x))); }
+};
+
+TEST(State, BuffersGoAlongWithTheParameters) {
+  StateDict state;
+  for (int world : {2, 1, 3})
+    for (const Config& config : strategies(world))
+      dist::run_ranks(world, [&](dist::ProcessGroup& group) {
+        auto model = nn::make<Normed>();
+        Training run(model, group, config);
+        step(model, run.optimizer, group, 0);  // each rank's statistics are of its own rows
+        StateDict mine = full_state_dict(*run.sharded, false);
+        EXPECT_EQ(whole_of(mine).at("norm.running_mean"),
+                  whole_of(mean_buffers(*model, group)).at("norm.running_mean"));
+        if (state.empty()) {  // the first
+          group.barrier();
+          if (group.rank() == 0) state = mine;
+          group.barrier();
+          return;
+        }
+        load_full_state_dict(*run.sharded, state);
+        EXPECT_EQ(whole_of(full_state_dict(*run.sharded, false)), whole_of(state));
+        EXPECT_EQ(values_of(model->norm->running_var), whole_of(state).at("norm.running_var")) << "on every rank";
+        auto plain = nn::make<Normed>();
+        plain->load_state_dict(state);
+        StateDict before = state, half = state;
+        for (const char* name : {"norm.running_mean", "norm.running_var"})
+          before.erase(name);  // as they were once saved
+        fill_(model->norm->running_var, 5);
+        load_full_state_dict(*run.sharded, before);
+        EXPECT_EQ(values_of(model->norm->running_var), std::vector<double>(6, 5));
+        half.erase("norm.running_mean");
+        std::string what = message_of([&] { load_full_state_dict(*run.sharded, half); });
+        EXPECT_TRUE(contains(what, "missing: 'norm.running_mean'")) << what;
+        EXPECT_EQ(values_of(model->norm->running_var), std::vector<double>(6, 5));
       });
 }
 

@@ -206,6 +206,8 @@ def test_rates_that_were_set_are_in_checkpoints_and_full_states(ranks):
             sg.save_checkpoint("run", model, sharded, optimizer, step=1)
             other, others, again = made()
             others.load_full_optim_state_dict(again, sharded.full_optim_state_dict(optimizer, rank0_only=False))
+            others.load_full_state_dict(sharded.full_state_dict(rank0_only=False))
+            assert other[1].running_mean.abs().sum().item() > 0
         else:
             sg.load_checkpoint("run", model, sharded, optimizer)
             again = optimizer
