@@ -68,13 +68,13 @@ fsdp::Plan plan_of_rank(const Config& config, const data::Outline& data, dist::P
   auto task = make_task(config, data.fields);
   check_grains(config, task->module());
   auto sharded = fsdp::fully_shard(task->module(), world, make_sharding(config));
-  auto optimizer = make_optimizers(config, *task).optimizer;
+  Optimizers optimizers = make_optimizers(config, *task);
   auto scaler = make_scaler(config, world);
   auto part = [&](int64_t samples) {
     return batch_of(data.fields, largest_batch(config, samples), config.grains, world.size());
   };
   data::Batch batch = part(data.train);
-  auto step = [&] { train_step({config, *task, *sharded, *optimizer, scaler}, batch, false); };
+  auto step = [&] { train_step({config, *task, *sharded, optimizers.all(), scaler}, batch, false); };
   std::string lacks;
   fsdp::Plan mine = fsdp::make_plan(*sharded, step, [&] {
     batch = {};
