@@ -116,6 +116,7 @@ Sharded::Sharded(nn::Module& root, dist::ProcessGroup& group, Config config)
     parameter->materialize();
     left_out_.push_back({name, parameter->tensor, parameter->part});
   }
+  buffers_ = root.buffer_entries();
   if (config.sync_module_states) broadcast_rest(root, left_out_, group);
   convert_buffers(root, config);
   at_end_[0] = context().at_end([this] { end(); });
@@ -144,6 +145,15 @@ void Sharded::end() noexcept {
   mesh_->end();
   for (const auto& mesh : inner_meshes_) mesh->end();
   schedule_.end();
+}
+
+std::vector<NamedParameter> Sharded::buffers() const {
+  std::vector<NamedParameter> buffers;
+  for (const auto& [name, buffer] : buffers_) {
+    buffer->materialize();
+    buffers.push_back({name, buffer->tensor});
+  }
+  return buffers;
 }
 
 void Sharded::check_alive(const char* call) const {

@@ -50,6 +50,8 @@ class Sharded {
   const std::map<std::string, Location>& index() const { return index_; }
   /// Parameters that are not sharded (Config::leave_out), by their names below the sharded module.
   std::span<const NamedParameter> left_out() const { return left_out_; }
+  /// The buffers that the module had when it was sharded, by their names below it, with their values.
+  std::vector<NamedParameter> buffers() const;
   /// Of the model that this one is a part of, where that was sharded after it.
   Schedule& schedule() { return above_ ? above_->schedule() : schedule_; }
   const Schedule& schedule() const { return above_ ? above_->schedule() : schedule_; }
@@ -80,6 +82,7 @@ class Sharded {
   std::vector<std::shared_ptr<Mesh>> inner_meshes_;  // of parts that were sharded before
   std::shared_ptr<Sharded> above_;                   // the model that has taken this one's units over
   std::vector<NamedParameter> left_out_;
+  std::vector<nn::Module::Entry<nn::Parameter>> buffers_;
   Schedule schedule_;
   std::vector<Users> modules_;  // of the units, in their order; for fully_shard
   std::vector<FlatParam*> flats_;
@@ -201,14 +204,15 @@ class SummonFullParams {
   int exceptions_;
 };
 
-/// All parameters with the names and shapes of the sharded module's state_dict, as copies on the cpu, gathered one unit
-/// at a time. A collective: every rank calls it; ranks other than 0 get an empty map with `rank0_only`. Throws
-/// Error(input) when copies of the model are not the same any more (check_replicas). Buffers: mean_buffers in
-/// fsdp/state/replicas.h. On a mesh parameters are joined, each piece sent by one rank that holds it: no rank has
-/// memory for more than a parameter beside its shards and the map, and rank 0 is the mesh's.
+/// All parameters and buffers with the names and shapes of the sharded module's state_dict, as copies on the cpu,
+/// parameters gathered one unit at a time, buffers as mean_buffers (fsdp/state/replicas.h) has them. A collective:
+/// every rank calls it; ranks other than 0 get an empty map with `rank0_only`. Throws Error(input) when copies of the
+/// model are not the same any more (check_replicas). On a mesh parameters are joined, each piece sent by one rank that
+/// holds it: no rank has memory for more than a parameter beside its shards and the map, and rank 0 is the mesh's.
 std::map<std::string, Tensor> full_state_dict(Sharded& sharded, bool rank0_only = true);
-/// Each rank takes its part of whole parameters. Throws Error(input) listing missing, unknown and misshapen names
-/// before anything is changed.
+/// Each rank takes its part of whole parameters, and all buffers; a state without any of them, as they were once saved,
+/// leaves them as they are. Throws Error(input) listing missing, unknown and misshapen names before anything is
+/// changed.
 void load_full_state_dict(Sharded& sharded, const std::map<std::string, Tensor>& state);
 
 }  // namespace shardgrad::fsdp

@@ -7,8 +7,6 @@
 #include <typeinfo>
 #include <unordered_set>
 
-#include <shardgrad/autograd/node.h>
-#include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/state_check.h>
 #include <shardgrad/core/context.h>
 
@@ -17,10 +15,6 @@ namespace {
 
 std::string join(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "." + name;
-}
-
-Ref<Storage> released_storage(const Shape& shape, DType dtype, Device device, Tag tag) {
-  return Storage::make(size_t(shape.numel()) * size_of(dtype), context().backend(device).memory(), tag, true);
 }
 
 void walk(Module& module, const std::string& name, std::unordered_set<Module*>& seen,
@@ -67,17 +61,6 @@ void Module::seal() {
   for (auto& [name, module] : named_modules()) module->sealed_ = true;
 }
 
-Tensor Module::add_tensor(EntryList& list, std::string name, const Shape& shape, DType dtype, Category::Kind category,
-                          Init init) {
-  check_name(name);
-  Tensor tensor(released_storage(shape, dtype, context().default_device(), {category, 0}), 0, shape, dtype);
-  tensor.set_name(name);
-  tensor.storage()->set_note("it has no values yet; call the model once, call materialize(), or shard it");
-  init.seed = context().seed();
-  list.push_back({name, std::make_shared<Parameter>(Parameter{name, tensor, init, false})});
-  return tensor;
-}
-
 Tensor Module::param(std::string name, const Shape& shape, Init init, Part part) {
   check_open(name);
   Tensor tensor = add_tensor(parameters_, std::move(name), shape, DType::f32, Category::parameter_shard, init);
@@ -109,15 +92,27 @@ std::shared_ptr<Parameter> Module::find(const Tensor& tensor) {
 }
 
 void Module::tie(const Tensor& first, Tensor& second) {
-  std::shared_ptr<Parameter> kept = find(first), replaced = find(second);
-  SG_CHECK(kept && replaced, type_name(), ": tie: '", (kept ? second : first).name(),
+  std::shared_ptr<Parameter> kept = find(first);
+  SG_CHECK(kept && find(second), type_name(), ": tie: '", (kept ? second : first).name(),
            "' is not a parameter of this module or of one below it");
-  SG_CHECK(first.shape() == second.shape(), type_name(), ": tie: '", first.name(), "' has shape ", first.shape(), ", '",
-           second.name(), "' has ", second.shape());
-  for (auto& [name, module] : named_modules())
+  tie(kept, second);
+}
+
+void Module::tie(const std::shared_ptr<Parameter>& first, Tensor& second) {
+  std::shared_ptr<Parameter> replaced = root().find(second);
+  SG_CHECK(replaced, type_name(), ": tie: '", second.name(), "' is not a parameter of this model");
+  SG_CHECK(first->tensor.shape() == second.shape(), type_name(), ": tie: '", first->tensor.name(), "' has shape ",
+           first->tensor.shape(), ", '", second.name(), "' has ", second.shape());
+  for (auto& [name, module] : root().named_modules())
     for (auto& entry : module->parameters_)
-      if (entry.object == replaced) entry.object = kept;
-  second = first;
+      if (entry.object == replaced) entry.object = first;
+  second = first->tensor;
+}
+
+void Module::share_parts(const Module& other) {
+  parameters_ = other.parameters_;
+  buffers_ = other.buffers_;
+  children_ = other.children_;
 }
 
 // --- names ---------------------------------------------------------------------------------------------------------
@@ -186,23 +181,6 @@ void Module::complete_names() {
 
 // --- state ---------------------------------------------------------------------------------------------------------
 
-static void give_memory(Storage& storage) {
-  if (!storage.resident()) storage.materialize(current_stream(storage.device()));
-}
-
-void Parameter::materialize() {
-  if (initialised) return;
-  give_memory(*tensor.storage());
-  fill_range(0, tensor);
-  initialised = true;
-}
-
-void Parameter::allocate() {
-  if (initialised) return;
-  give_memory(*tensor.storage());
-  initialised = true;
-}
-
 void Module::materialize() {
   Module& top = root();
   top.complete_names();
@@ -211,46 +189,6 @@ void Module::materialize() {
     module->fills_on_call_ = false;
     module->update_direct();
   }
-}
-
-// Gives a parameter or buffer another storage, with its value and gradient if it has them.
-static void move(Parameter& parameter, Device device, DType dtype) {
-  NoGrad no_grad;
-  const Tensor &tensor = parameter.tensor, value = tensor.detach(), grad = tensor.grad();
-  Ref<Storage> old = tensor.storage();
-  if (old->device() == device && tensor.dtype() == dtype) return;
-  TagScope owner(old->tag());
-  Tensor::Impl& impl = parameter.tensor.impl();
-  impl.storage = parameter.initialised ? value.to(dtype).to(device).storage()
-                                       : released_storage(impl.shape, dtype, device, old->tag());
-  impl.storage->succeed(*old);
-  impl.offset = 0;
-  impl.dtype = dtype;
-  if (impl.leaf) renew_leaf(tensor);
-  if (old->note()) impl.storage->set_note(*old->note());
-  if (grad.defined()) leaf_of(tensor).set_grad(grad.to(dtype).to(device));
-}
-
-void Module::rehouse(std::optional<Device> device, std::optional<DType> dtype) {
-  for (auto& entry : state_entries())
-    SG_CHECK(entry.object->tensor.storage()->tag().unit == 0, "to(): '", entry.name,
-             "' is sharded; move or convert the model before fully_shard, or let it compute in another dtype with ",
-             "Config::param_dtype");
-  for (auto& entry : state_entries()) {
-    const Storage& old = *entry.object->tensor.storage();
-    DType kind = entry.object->tensor.dtype();
-    bool trained = old.tag().category == Category::parameter_shard;
-    // Running statistics of a 16-bit model stay in f32.
-    if (dtype && is_floating(kind)) kind = trained || size_of(*dtype) >= 4 ? *dtype : DType::f32;
-    move(*entry.object, device.value_or(old.device()), kind);
-  }
-}
-
-void Module::to(Device device) { rehouse(device, std::nullopt); }
-
-void Module::to(DType dtype) {
-  SG_CHECK(is_floating(dtype), "to(): parameters cannot be of dtype ", dtype);
-  rehouse(std::nullopt, dtype);
 }
 
 StateDict Module::state_dict() {

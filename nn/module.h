@@ -48,6 +48,9 @@ struct Parameter {
   void materialize();
   /// The same without values, for who fills them all.
   void allocate();
+  /// From now on the tensor is the memory of `values`, a tensor of its shape, with their device and dtype. A graph made
+  /// before is lost, as in Module::to.
+  void take(const Tensor& values);
   /// Fills a one-dimensional tensor with the initial values of elements [begin, begin + destination.numel()).
   void fill_range(int64_t begin, const Tensor& destination) const {
     init.fill_part(destination, begin, tensor.shape(), part, full_name);
@@ -93,6 +96,7 @@ class Module {
   const Module* parent() const { return parent_; }
   /// named_parameters with what is recorded of each.
   std::vector<Entry<Parameter>> parameter_entries() { return distinct(&Module::parameters_); }
+  std::vector<Entry<Parameter>> buffer_entries() { return distinct(&Module::buffers_); }
   /// Gives every parameter, buffer and module of the whole tree its full name. Done by the calls that need the names.
   void complete_names();
 
@@ -134,6 +138,8 @@ class Module {
   void set_only_holds(bool on) { only_holds_ = on; }
   /// Marks the top of a tree; see make.
   void make_root();
+  /// Makes `second`, a parameter of this module's tree, the same as `first`, which may be of another one.
+  void tie(const std::shared_ptr<Parameter>& first, Tensor& second);
   /// This module and those below are sharded: a parameter that is registered from now on is refused.
   void seal();
 
@@ -151,6 +157,8 @@ class Module {
   template <class M> Child<M> share(std::string name, const Child<M>& module);
   /// Makes `second`, a parameter of a module below this one, the same parameter as `first`.
   void tie(const Tensor& first, Tensor& second);
+  /// Registers what `other` has: the same parameters, buffers and modules. For a module that has none.
+  void share_parts(const Module& other);
 
  private:
   using EntryList = std::vector<Entry<Parameter>>;

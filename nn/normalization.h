@@ -45,6 +45,7 @@ class BatchNorm1d : public Module {
   /// Takes statistics in training from the samples of all ranks that `sum_over_ranks` adds up, from now on. Then a rank
   /// may have any number of samples, if they are at least two together.
   void synchronise(SumOverRanks sum_over_ranks) { sum_over_ranks_ = std::move(sum_over_ranks); }
+  bool synchronised() const { return bool(sum_over_ranks_); }
 
  protected:
   Tensor normalize(const Tensor& x);

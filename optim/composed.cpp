@@ -66,10 +66,12 @@ Lion::Lion(std::vector<NamedParameter> parameters, LionOptions options, Rules ru
 
 void Lion::update(Run& run) {
   NoGrad no_grad;
-  Tensor g = gradient_of(run.values, run.grad, run.grad_scale, 0), &average = run.states[0];
-  Tensor step = sign(average * options_.beta1 + g * (1 - options_.beta1));
+  Tensor& average = run.states[0];
+  // Scaled or not, the same tensors are made: a plan does not know whether a step will clip.
+  auto with = [&](double beta) { return average * beta + run.grad * (run.grad_scale * (1 - beta)); };
+  Tensor step = sign(with(options_.beta1));
   copy_into(run.values, run.values * (1 - run.lr * run.weight_decay) - step * run.lr);
-  copy_into(average, average * options_.beta2 + g * (1 - options_.beta2));
+  copy_into(average, with(options_.beta2));
 }
 
 }  // namespace shardgrad::optim

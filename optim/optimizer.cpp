@@ -40,6 +40,9 @@ Optimizer::Optimizer(const char* name, std::vector<NamedParameter> parameters, d
   std::unordered_set<Tensor::Impl*> seen;
   std::unordered_set<std::string> names;
   for (const NamedParameter& parameter : parameters_) {
+    SG_CHECK(parameter.tensor.is_leaf(), name_, ": '", parameter.name,
+             "' was computed, and a step would change nothing that is trained; give what it was computed from, or a ",
+             "leaf of its values, x.detach()");
     SG_CHECK(seen.insert(&parameter.tensor.impl()).second, name_, ": '", parameter.name, "' is given twice");
     SG_CHECK(
         names.insert(parameter.name).second, name_, ": two parameters have the name '", parameter.name,

@@ -65,6 +65,14 @@ class Optimizer {
   double lr_of(size_t i) const { return slots_[i].own_lr.value_or(lr_ * slots_[i].lr_scale); }
   void set_lr_of(size_t i, double lr);
   double weight_decay_of(size_t i) const { return slots_[i].weight_decay; }
+  /// What a parameter learns by: lr(), its own rate, and the ratio of the two that set_lr keeps.
+  struct Rates {
+    double lr, own, ratio;
+  };
+  std::map<std::string, Rates> rates() const;
+  /// Also lr(). Parameters without an entry keep their ratio. Throws Error(input), having changed nothing, for one
+  /// below 0 or not finite.
+  void set_rates(const std::map<std::string, Rates>& rates);
   std::span<const NamedParameter> parameters() const { return parameters_; }
 
   /// The state tensors of a parameter: "exp_avg", …
@@ -100,11 +108,12 @@ class Optimizer {
   std::map<std::string, int64_t> steps() const;
   /// Throws for a missing, unknown or negative entry.
   void set_steps(const std::map<std::string, int64_t>& steps);
-  /// State tensors by name, not copies, and "<parameter>.step" (i64, one element). Throws for a sharded model, whose
-  /// state is spread over the ranks (see state_slices), and where a parameter is a part of a larger one.
+  /// State tensors by name, not copies, and of each parameter its steps (i64, one element) and rates (state_rates.h) as
+  /// "<parameter>.step" and "<parameter>.lr". Throws for a sharded model, whose state is spread over the ranks (see
+  /// state_slices), and where a parameter is a part of a larger one.
   std::map<std::string, Tensor> state_dict();
-  /// Copies values in, also of parameters that are frozen now. Throws, having changed nothing, listing every missing,
-  /// unknown or ill-fitting name.
+  /// Copies values in, also of parameters that are frozen now, and takes the rates over, if there are some. Throws,
+  /// having changed nothing, listing every missing, unknown or ill-fitting name.
   void load_state_dict(const std::map<std::string, Tensor>& state);
 
  protected:
@@ -188,5 +197,7 @@ class Optimizer {
 
 /// Throws Error(input) naming optimizer, option and value unless `valid` and the value is finite.
 void check_option(const char* optimizer, const char* option, double value, bool valid);
+/// A line, begun by a line break, for each rate below 0 or not finite.
+std::string faults_of(const std::map<std::string, Optimizer::Rates>& rates);
 
 }  // namespace shardgrad::optim

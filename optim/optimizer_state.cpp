@@ -2,6 +2,7 @@
 
 #include <shardgrad/autograd/state_check.h>
 #include <shardgrad/optim/optimizer.h>
+#include <shardgrad/optim/state_rates.h>
 
 namespace shardgrad::optim {
 
@@ -66,24 +67,30 @@ std::map<std::string, Tensor> Optimizer::state_dict() {
   }
   for (auto& [name, steps] : steps())
     state.emplace(name + ".step", from_vector<int64_t>({steps}, {1}, {DType::i64, kCpu}));
+  add_rates(state, *this);
   return state;
 }
 
 void Optimizer::load_state_dict(const std::map<std::string, Tensor>& state) {
   StateCheck check(state);
-  for (auto& [name, tensor] : state_dict()) check.expect(name, tensor.shape(), tensor.dtype());
   auto given = [&](const std::string& name) { return state.contains(name); };
+  StateSpecs rates = rates_specs(*this);
+  for (auto& [name, tensor] : state_dict())
+    if (given(name) || !rates.contains(name)) check.expect(name, tensor.shape(), tensor.dtype());
   for (size_t i = 0; i < slots_.size(); ++i)
     for (size_t s = 0; s < state_names_.size() && !has_state(i) && given(state_name(i, 0)); ++s) {
       const Tensor& parameter = parameters_[i].tensor;
       check.expect(state_name(i, s), parameter.shape(), parameter.dtype() == DType::f64 ? DType::f64 : DType::f32);
     }
   std::string faults = check.faults();
+  std::map<std::string, Rates> saved;
+  if (faults.empty()) faults = faults_of(saved = rates_in(state, *this));
   SG_CHECK(faults.empty(), name_, ": this is not a state of this optimizer; nothing was loaded:", faults);
   std::map<std::string, int64_t> counts;
   for (const NamedParameter& parameter : parameters_)
     counts[parameter.name] = int64_t(state.at(parameter.name + ".step").item());
   set_steps(counts);
+  set_rates(saved);
   allocate_states(given);
   for (const StateSlice& slice : state_slices()) copy_into(slice.values, state.at(slice.name));
 }

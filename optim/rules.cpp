@@ -1,5 +1,7 @@
 // Which options each parameter has.
 
+#include <cmath>
+
 #include <shardgrad/autograd/match.h>
 #include <shardgrad/optim/optimizer.h>
 
@@ -37,6 +39,35 @@ void Optimizer::set_lr(double lr) {
 void Optimizer::set_lr_of(size_t i, double lr) {
   check_option(name_.c_str(), "lr", lr, lr >= 0);
   slots_[i].own_lr = lr;
+}
+
+std::string faults_of(const std::map<std::string, Optimizer::Rates>& rates) {
+  std::string faults;
+  for (const auto& [name, each] : rates)
+    for (double value : {each.lr, each.own, each.ratio})
+      if (!std::isfinite(value) || value < 0)
+        faults += concat("\n  '", name, "' has ", value, " among its learning rates");
+  return faults;
+}
+
+std::map<std::string, Optimizer::Rates> Optimizer::rates() const {
+  std::map<std::string, Rates> rates;
+  for (size_t i = 0; i < slots_.size(); ++i) rates[parameters_[i].name] = {lr_, lr_of(i), slots_[i].lr_scale};
+  return rates;
+}
+
+void Optimizer::set_rates(const std::map<std::string, Rates>& rates) {
+  std::string faults = faults_of(rates);
+  SG_CHECK(faults.empty(), name_, ": learning rates that are not possible:", faults);
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    auto found = rates.find(parameters_[i].name);
+    if (found == rates.end()) continue;
+    const Rates& given = found->second;
+    lr_ = given.lr;
+    slots_[i].lr_scale = given.ratio;
+    slots_[i].own_lr.reset();
+    if (given.own != given.lr * given.ratio) slots_[i].own_lr = given.own;
+  }
 }
 
 }  // namespace shardgrad::optim

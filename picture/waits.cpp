@@ -16,10 +16,10 @@ struct Arrival {
   size_t who;
   double begin, end;
 };
-using Calls = std::map<std::pair<uint64_t, uint64_t>, std::vector<Arrival>>;  // by group and number
+using Arrivals = std::map<std::pair<uint64_t, uint64_t>, std::vector<Arrival>>;  // by group and number
 
-Calls calls_of(const std::vector<RankRecords>& ranks) {
-  Calls calls;
+Arrivals calls_of(const std::vector<RankRecords>& ranks) {
+  Arrivals calls;
   for (size_t who = 0; who < ranks.size(); ++who)
     for (const Record& record : ranks[who].records) {
       if (record.number == 0 || doing(record) != Doing::communicating) continue;
@@ -48,7 +48,7 @@ Waits who_waited(const std::vector<RankRecords>& ranks) {
     waits.ranks.push_back(rank.rank);
   }
   waits.seconds.assign(ranks.size(), std::vector<double>(ranks.size()));
-  Calls calls = calls_of(ranks);
+  Arrivals calls = calls_of(ranks);
   std::map<uint64_t, size_t> members;  // of each group: the ranks that have any record of it
   for (const auto& [call, arrivals] : calls) members[call.first] = std::max(members[call.first], arrivals.size());
   for (const auto& [call, arrivals] : calls)

@@ -20,11 +20,19 @@ static nb::dict objects_of(nb::handle self) {
   return nb::borrow<nb::dict>(attributes["_tensors"]);
 }
 
+static std::shared_ptr<nn::Parameter> entry_named(std::span<const nn::Module::Entry<nn::Parameter>> entries,
+                                                  const std::string& name) {
+  for (const auto& entry : entries)
+    if (entry.name == name) return entry.object;
+  return nullptr;
+}
+
 nb::object object_of(nb::handle self, const std::string& name, const Tensor& tensor) {
   nb::dict objects = objects_of(self);
   nb::str key(name.c_str());
   if (objects.contains(key) && nb::cast<const Tensor&>(objects[key]).same_as(tensor)) return nb::borrow(objects[key]);
-  nb::object made = nb::cast(tensor);
+  std::shared_ptr<nn::Parameter> entry = entry_named(nb::cast<nn::Module&>(self).own_parameters(), name);
+  nb::object made = entry ? nb::cast(ParameterTensor{tensor, entry}) : nb::cast(tensor);
   objects[key] = made;
   return made;
 }
@@ -33,24 +41,29 @@ void set_object(nb::handle self, const std::string& name, nb::handle object) {
   objects_of(self)[name.c_str()] = object;
 }
 
-void tie(nn::Module& module, const Tensor& first, Tensor& second) {
-  nn::Module* top = &module;
-  while (top->parent()) top = const_cast<nn::Module*>(top->parent());
-  of_python(*top).tie(first, second);
+void set_plainly(nb::handle self, const std::string& name, nb::handle value) {
+  if (PyObject_GenericSetAttr(self.ptr(), nb::str(name.c_str()).ptr(), value.ptr())) nb::raise_python_error();
+}
+
+void tie(nn::Module& module, nb::handle first, Tensor& second) {
+  SG_CHECK(nb::isinstance<ParameterTensor>(first) && nb::cast<ParameterTensor&>(first).entry, "'", second.name(),
+           "' of this ", module.type_name(), " can become the same as another module's parameter, not ",
+           nb::repr(first).c_str(), "; write values into it: with no_grad(): module.", second.name(), ".copy_(values)");
+  module.tie(nb::cast<ParameterTensor&>(first).entry, second);
 }
 
 namespace {
 
-// A parameter with the values of a tensor, which exist from the start.
-Tensor parameter_of(nn::Module& module, const std::string& name, const Tensor& values) {
-  SG_CHECK(values.dtype() == DType::f32, "parameter '", name, "' begins with values of ", values.dtype(),
+// Makes a parameter that has its values already a module's own.
+void register_parameter(nn::Module& module, const std::string& name, ParameterTensor& given) {
+  SG_CHECK(given.dtype() == DType::f32, "parameter '", name, "' begins with values of ", given.dtype(),
            "; give float32 values, and convert the whole model with model.to(dtype)");
   PythonModule& own = of_python(module);
-  NoGrad no_grad;
-  Tensor parameter = own.param(name, values.shape(), nn::init::zeros());
-  own.own_parameters().back().object->allocate();
-  copy_into(parameter, values);
-  return parameter;
+  own.param(name, given.shape(), nn::init::zeros());
+  given.entry = own.own_parameters().back().object;
+  given.entry->tensor = given;
+  given.entry->initialised = true;
+  given.set_name(name);
 }
 
 Tensor buffer_of(nn::Module& module, const std::string& name, const Tensor& values) {
@@ -61,13 +74,6 @@ Tensor buffer_of(nn::Module& module, const std::string& name, const Tensor& valu
   copy_into(buffer, values);
   return buffer;
 }
-
-// What nn.Parameter(values) is until it is a module's.
-struct NewParameter {
-  Tensor values;
-  bool requires_grad;
-  std::string became = {};  // whose name
-};
 
 bool is_module(nb::handle value) { return nb::isinstance<nn::Module>(value); }
 
@@ -88,17 +94,6 @@ nn::Module* child_named(const nn::Module& module, const std::string& name) {
   return nullptr;
 }
 
-const nn::Parameter* entry_named(std::span<const nn::Module::Entry<nn::Parameter>> entries, const std::string& name) {
-  for (const auto& entry : entries)
-    if (entry.name == name) return entry.object.get();
-  return nullptr;
-}
-
-// As object.__setattr__ does.
-void set_plainly(nb::handle self, const std::string& name, nb::handle value) {
-  if (PyObject_GenericSetAttr(self.ptr(), nb::str(name.c_str()).ptr(), value.ptr())) nb::raise_python_error();
-}
-
 // A part keeps its name: what is assigned to it is itself, or for a buffer new values.
 enum class Assigned { done, not_a_part };
 Assigned assign_to_part(nb::handle self, const nn::Module& module, const std::string& name, nb::handle value) {
@@ -108,8 +103,8 @@ Assigned assign_to_part(nb::handle self, const nn::Module& module, const std::st
     set_plainly(self, name, value);
     return Assigned::done;
   }
-  const nn::Parameter *buffer = entry_named(module.own_buffers(), name),
-                      *trained = entry_named(module.own_parameters(), name);
+  std::shared_ptr<nn::Parameter> buffer = entry_named(module.own_buffers(), name),
+                                 trained = entry_named(module.own_parameters(), name);
   if (!buffer && !trained) return Assigned::not_a_part;
   const Tensor& part = (buffer ? buffer : trained)->tensor;
   Tensor given;
@@ -142,20 +137,19 @@ void add_child(nb::handle self, const std::string& name, nb::handle child) {
       .share(name, nn::Child<nn::Module>(nb::cast<std::shared_ptr<nn::Module>>(child)));
 }
 
-nb::object add_parameter(nb::handle self, const std::string& name, NewParameter& given) {
+// One that is a module's already keeps its first name; a layer of the library says itself what its attributes take.
+void add_parameter(nb::handle self, const std::string& name, nb::handle value) {
+  auto& given = nb::cast<ParameterTensor&>(value);
+  bool is_of_python = dynamic_cast<PythonModule*>(nb::cast<nn::Module*>(self));
+  if (given.entry || (!is_of_python && nb::hasattr(self.type(), name.c_str()))) return;
   check_free_name(name);
-  SG_CHECK(given.became.empty(), "this nn.Parameter is '", given.became,
-           "' already; for one parameter under two names ", "assign the attribute: self.", name, " = self.",
-           given.became);
-  enter_context();
-  Tensor parameter = parameter_of(nb::cast<nn::Module&>(self), name, given.values);
-  if (!given.requires_grad) parameter.set_requires_grad(false);
-  given.became = name;
-  return object_of(self, name, parameter);
+  register_parameter(nb::cast<nn::Module&>(self), name, given);
+  set_object(self, name, value);
 }
 
 void set_attribute(nb::handle self, const std::string& name, nb::object value) {
-  bool registers = is_module(value) || nb::isinstance<NewParameter>(value);
+  if (name == kParts) return set_parts(self, value);
+  bool is_parameter = nb::isinstance<ParameterTensor>(value), registers = is_module(value) || is_parameter;
   SG_CHECK(nb::inst_ready(self) || !registers, "'", name, "' is set before the module was made; begin __init__ with ",
            "super().__init__()");
   check_no_hidden_modules(name, value);
@@ -167,7 +161,7 @@ void set_attribute(nb::handle self, const std::string& name, nb::object value) {
              " of the library keeps its forward; derive a ", "class from it");
   }
   if (is_module(value)) add_child(self, name, value);
-  if (nb::isinstance<NewParameter>(value)) value = add_parameter(self, name, nb::cast<NewParameter&>(value));
+  if (is_parameter) add_parameter(self, name, value);
   set_plainly(self, name, value);
 }
 
@@ -210,14 +204,16 @@ void init_parameters(nn::Module& module, const std::string& pattern, const nn::I
 }  // namespace
 
 void bind_attributes(nb::module_& m, ModuleClass& module) {
-  nb::class_<NewParameter>(m, "Parameter",
-                           "A parameter to be, with its first values: assign it to a module's attribute.")
+  nb::class_<ParameterTensor, Tensor>(m, "Parameter",
+                                      "A leaf with a copy of data's values, which is trained. Assigned to a module's "
+                                      "attribute it is one of its parameters.")
       .def(
           "__init__",
-          [](NewParameter* self, const Tensor& data, bool requires_grad) {
-            new (self) NewParameter{data, requires_grad};
+          [](ParameterTensor* self, const Tensor& data, bool requires_grad) {
+            new (self) ParameterTensor{own_copy(data, Category::parameter_shard)};
+            self->set_requires_grad(requires_grad);
           },
-          "data"_a, "requires_grad"_a = true);
+          "data"_a, "requires_grad"_a = true, Waits());
   module.def("__setattr__", set_attribute, "name"_a, "value"_a.none())
       .def("__delattr__", delete_attribute)
       .def(

@@ -112,6 +112,7 @@ template <class T> T given_by(const char* callback, nb::handle given, const char
 /// What registering a hook gives.
 struct HookHandle {
   std::function<void()> remove;
+  std::optional<Held> made_of = {};  ///< of a module's: what makes it again
 };
 
 inline std::optional<Tensor> maybe(Tensor tensor) {
@@ -141,6 +142,9 @@ std::vector<Tensor> tensors_in_object(nb::handle object);
 /// copied.
 nb::object with_tensors(nb::handle object, std::span<const Tensor> tensors);
 
+/// The values of x in memory of its own, and no graph. Throws Error(input) for one that has none.
+Tensor own_copy(const Tensor& x, Category::Kind category = Category::other);
+
 using TensorClass = nb::class_<Tensor>;
 
 /// A function of the module whose first argument is a tensor, and the method of the same name.
@@ -154,6 +158,7 @@ void def_both(nb::module_& m, TensorClass& tensor, const char* name, Function fu
 void bind_errors(nb::module_& m);
 TensorClass bind_tensor(nb::module_& m);
 void bind_exchange(nb::module_& m, TensorClass& tensor);
+void bind_copies(nb::module_& m, TensorClass& tensor);
 void bind_creation(nb::module_& m);
 void bind_functions(nb::module_& m, TensorClass& tensor);
 void bind_operators(TensorClass& tensor);

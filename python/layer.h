@@ -8,6 +8,20 @@ namespace shardgrad::python {
 
 using Maybe = std::optional<Tensor>;
 
+/// After __init__ of an M: remembers its arguments by name, for copies.
+template <class M> struct Remember {
+  static inline std::vector<const char*> names = {};
+  static void precall(PyObject**, size_t, nb::detail::cleanup_list*) {}
+  static void postcall(PyObject** arguments, size_t count, nb::handle) {
+    nb::dict options;
+    for (size_t i = 1; i < count; ++i)
+      if (!nb::isinstance<nn::Init>(arguments[i]))
+        options[names[i - 1]] = nb::handle(arguments[i]);  // a copy has values
+    nb::dict attributes = nb::borrow<nb::dict>(nb::handle(arguments[0]).attr("__dict__"));
+    attributes["_made"] = nb::make_tuple(nb::type<M>(), options);
+  }
+};
+
 /// A type of the library as a class of Python. Called, it runs C++'s forward with the hooks, unless somebody has
 /// derived a class from it: whose forward may be Python's.
 template <class M, class... Args> class Layer : public nb::class_<M, nn::Module> {
@@ -23,6 +37,11 @@ template <class M, class... Args> class Layer : public nb::class_<M, nn::Module>
         Waits());
     return *this;
   }
+  template <class F, class... Names> Layer& def_init(F&& make, const Names&... names) {
+    (add_name(names), ...);
+    this->def("__init__", std::forward<F>(make), names..., nb::call_policy<Remember<M>>());
+    return *this;
+  }
   /// A parameter as an attribute; assigned another module's, both are the same one from then on.
   Layer& def_parameter(const char* name, Tensor M::*member) {
     this->def_prop_rw(
@@ -33,7 +52,7 @@ template <class M, class... Args> class Layer : public nb::class_<M, nn::Module>
         },
         [member, name](nb::handle self, nb::handle other) {
           M& module = nb::cast<M&>(self);
-          tie(module, given_by<Tensor>(name, other, "another module's parameter"), module.*member);
+          tie(module, other, module.*member);
           set_object(self, name, other);
         });
     return *this;
@@ -41,6 +60,9 @@ template <class M, class... Args> class Layer : public nb::class_<M, nn::Module>
   Layer& def_weight_and_bias() { return def_parameter("weight", &M::weight).def_parameter("bias", &M::bias); }
 
  private:
+  template <class Name> static void add_name(const Name& name) {
+    if constexpr (requires { name.name_; }) Remember<M>::names.push_back(name.name_);
+  }
   static Tensor plain(const Maybe& tensor) { return or_undefined(tensor); }
   template <class T> static const T& plain(const T& value) { return value; }
   static Tensor result_of(Tensor tensor) { return tensor; }

@@ -19,51 +19,36 @@ template <class M> Layer<M, Tensor, Tensor, Count> loss(nb::module_& m, const ch
   return type;
 }
 template <class M> void bind_element_loss(nb::module_& m, const char* name) {
-  loss<M>(m, name).def(
-      "__init__", [](M* self, std::string_view reduction) { make(self, loss_options(reduction)); },
-      "reduction"_a = "mean");
+  loss<M>(m, name).def_init([](M* self, std::string_view reduction) { make(self, loss_options(reduction)); },
+                            "reduction"_a = "mean");
 }
 
 }  // namespace
 
 void bind_loss_modules(nb::module_& m) {
-  loss<nn::MSELoss>(m, "MSELoss").def("__init__", [](nn::MSELoss* self) { make(self); });
+  loss<nn::MSELoss>(m, "MSELoss").def_init([](nn::MSELoss* self) { make(self); });
   bind_element_loss<nn::L1Loss>(m, "L1Loss");
   bind_element_loss<nn::KLDivLoss>(m, "KLDivLoss");
   loss<nn::SmoothL1Loss>(m, "SmoothL1Loss")
-      .def(
-          "__init__",
-          [](nn::SmoothL1Loss* self, std::string_view reduction, double beta) {
-            make(self, beta, loss_options(reduction));
-          },
-          "reduction"_a = "mean", "beta"_a = 1.);
+      .def_init([](nn::SmoothL1Loss* self, std::string_view reduction,
+                   double beta) { make(self, beta, loss_options(reduction)); },
+                "reduction"_a = "mean", "beta"_a = 1.);
   loss<nn::HuberLoss>(m, "HuberLoss")
-      .def(
-          "__init__",
-          [](nn::HuberLoss* self, std::string_view reduction, double delta) {
-            make(self, delta, loss_options(reduction));
-          },
-          "reduction"_a = "mean", "delta"_a = 1.);
+      .def_init([](nn::HuberLoss* self, std::string_view reduction,
+                   double delta) { make(self, delta, loss_options(reduction)); },
+                "reduction"_a = "mean", "delta"_a = 1.);
   loss<nn::BCEWithLogitsLoss>(m, "BCEWithLogitsLoss")
-      .def(
-          "__init__",
-          [](nn::BCEWithLogitsLoss* self, std::string_view reduction, const Maybe& pos_weight) {
-            make(self, loss_options(reduction), or_undefined(pos_weight));
-          },
-          "reduction"_a = "mean", "pos_weight"_a = nb::none());
+      .def_init([](nn::BCEWithLogitsLoss* self, std::string_view reduction,
+                   const Maybe& pos_weight) { make(self, loss_options(reduction), or_undefined(pos_weight)); },
+                "reduction"_a = "mean", "pos_weight"_a = nb::none());
   loss<nn::NLLLoss>(m, "NLLLoss")
-      .def(
-          "__init__",
-          [](nn::NLLLoss* self, const Maybe& weight, int64_t ignore_index, std::string_view reduction) {
-            make(self, class_options(weight, ignore_index, reduction, 0));
-          },
-          "weight"_a = nb::none(), "ignore_index"_a = -100, "reduction"_a = "mean");
+      .def_init([](nn::NLLLoss* self, const Maybe& weight, int64_t ignore_index,
+                   std::string_view reduction) { make(self, class_options(weight, ignore_index, reduction, 0)); },
+                "weight"_a = nb::none(), "ignore_index"_a = -100, "reduction"_a = "mean");
   loss<nn::CrossEntropyLoss>(m, "CrossEntropyLoss")
-      .def(
-          "__init__",
-          [](nn::CrossEntropyLoss* self, const Maybe& weight, int64_t ignore_index, std::string_view reduction,
-             double smoothing) { make(self, class_options(weight, ignore_index, reduction, smoothing)); },
-          "weight"_a = nb::none(), "ignore_index"_a = -100, "reduction"_a = "mean", "label_smoothing"_a = 0.);
+      .def_init([](nn::CrossEntropyLoss* self, const Maybe& weight, int64_t ignore_index, std::string_view reduction,
+                   double smoothing) { make(self, class_options(weight, ignore_index, reduction, smoothing)); },
+                "weight"_a = nb::none(), "ignore_index"_a = -100, "reduction"_a = "mean", "label_smoothing"_a = 0.);
 }
 
 }  // namespace shardgrad::python

@@ -11,6 +11,7 @@ NB_MODULE(_core, m) {
   TensorClass tensor = bind_tensor(m);
   bind_creation(m);
   bind_exchange(m, tensor);
+  bind_copies(m, tensor);
   bind_functions(m, tensor);
   bind_operators(tensor);
   bind_layout(m, tensor);

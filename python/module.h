@@ -19,7 +19,7 @@ class PythonModule : public nn::Module {
   using nn::Module::buffer;
   using nn::Module::param;
   using nn::Module::share;
-  using nn::Module::tie;
+  using nn::Module::share_parts;
 
  private:
   std::string type_;
@@ -27,22 +27,40 @@ class PythonModule : public nn::Module {
 
 using ModuleClass = nb::class_<nn::Module, PythonModule>;
 
+/// nn.Parameter: a tensor that becomes a module's own when it is assigned to an attribute.
+struct ParameterTensor : Tensor {
+  std::shared_ptr<nn::Parameter> entry = {};  ///< once it is a module's
+};
+
 /// Throws Error(input) for a module of the library, which gets no further parts.
 PythonModule& of_python(nn::Module& module);
 
 /// Runs the hooks and self.forward(…).
 nb::object call_module(nb::handle self, const nb::args& args, const nb::kwargs& kwargs);
 
-/// Makes `second`, a parameter of `module`, the same as `first`, one of a module in the same tree.
-void tie(nn::Module& module, const Tensor& first, Tensor& second);
+/// Makes `second`, a parameter of `module`, the same as `first`, the object of another module's.
+void tie(nn::Module& module, nb::handle first, Tensor& second);
 
 /// Python's object of a parameter or buffer: one for each as long as the module's object lives, so that `is` and id()
 /// mean what they mean of others.
 nb::object object_of(nb::handle self, const std::string& name, const Tensor& tensor);
 /// `object` is that of a tensor from now on.
 void set_object(nb::handle self, const std::string& name, nb::handle object);
+/// As object.__setattr__ does.
+void set_plainly(nb::handle self, const std::string& name, nb::handle value);
 
 /// nn.Parameter, and what assigning an attribute of a module does.
 void bind_attributes(nb::module_& m, ModuleClass& module);
+void bind_hooks(nb::module_& m, ModuleClass& module);
+/// copy, deepcopy and pickle.
+void bind_module_copies(ModuleClass& module);
+
+/// The hooks of a module, a list that its object owns and that may be another's copy.
+nb::object hooks_of(nb::handle self);
+void set_hooks(nb::handle self, nb::object hooks);
+
+/// The attribute that makes a copied module have its parts (module_copies.cpp).
+inline constexpr const char* kParts = "_parts";
+void set_parts(nb::handle self, nb::handle parts);
 
 }  // namespace shardgrad::python

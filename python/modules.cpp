@@ -1,7 +1,6 @@
 // shardgrad.nn.Module: what all modules have. Of one of Python's, parameters, names, hooks and sharding are C++'s, and
 // the call is made here.
 
-#include <algorithm>
 #include <set>
 #include <sstream>
 
@@ -53,37 +52,6 @@ std::string text_of(const nn::Module& module) {
   std::ostringstream text;
   text << module;
   return text.str();
-}
-
-// A hook of Python's. The module's object owns the function, where Python's collector sees that each may hold the
-// other; C++ knows it from afar.
-struct Hook {
-  nb::object function;
-};
-
-nn::Module::ForwardHook hook_of(const nb::object& hook) {
-  return [seen = Held(nb::weakref(hook))](nn::Module& module, std::span<Tensor> tensors) {
-    nb::gil_scoped_acquire gil;
-    nb::object hook = seen.get()();
-    if (hook.is_none()) return;  // removed
-    nb::object given = nb::cast<Hook&>(hook).function(nb::cast(&module, nb::rv_policy::reference),
-                                                      std::vector<Tensor>(tensors.begin(), tensors.end()));
-    if (given.is_none()) return;
-    std::vector<Tensor> others = tensors_in_object(given);
-    SG_CHECK(others.size() == tensors.size(), "a forward hook gave ", others.size(), " tensors for ", tensors.size());
-    std::ranges::copy(others, tensors.begin());
-  };
-}
-
-template <class Add> HookHandle add_hook(nb::handle self, nb::object function, const Add& add) {
-  nb::dict attributes = nb::borrow<nb::dict>(self.attr("__dict__"));
-  if (!attributes.contains("_forward_hooks")) attributes["_forward_hooks"] = nb::list();
-  nb::object hooks = nb::borrow(attributes["_forward_hooks"]), hook = nb::cast(Hook{std::move(function)});
-  hooks.attr("append")(hook);
-  add(nb::cast<nn::Module&>(self), hook_of(hook));
-  return {[hooks = Held(hooks), hook = Held(hook)] {
-    if (hooks.get().attr("count")(hook.get()).equal(nb::int_(1))) hooks.get().attr("remove")(hook.get());
-  }};
 }
 
 nb::list named_modules(nb::handle self) {
@@ -202,22 +170,6 @@ void bind_state(ModuleClass& module) {
           "requires_grad"_a = true);
 }
 
-void bind_hooks(ModuleClass& module) {
-  module
-      .def(
-          "register_forward_pre_hook",
-          [](nb::handle self, nb::object hook) {
-            return add_hook(self, std::move(hook), [](nn::Module& m, auto f) { m.add_forward_pre_hook(std::move(f)); });
-          },
-          "hook"_a, "hook(module, tensors) sees the tensors among a call's arguments, and may give others for them.")
-      .def(
-          "register_forward_hook",
-          [](nb::handle self, nb::object hook) {
-            return add_hook(self, std::move(hook), [](nn::Module& m, auto f) { m.add_forward_hook(std::move(f)); });
-          },
-          "hook"_a, "hook(module, tensors) sees the tensors in a call's result, and may give others for them.");
-}
-
 void bind_recompute(nb::module_& m) {
   m.def(
       "recompute",
@@ -257,7 +209,6 @@ PyType_Slot collected[] = {
 }  // namespace
 
 void bind_modules(nb::module_& m) {
-  nb::class_<Hook>(m, "_Hook", nb::is_weak_referenceable());
   ModuleClass module(
       m, "Module", nb::dynamic_attr(), nb::is_weak_referenceable(), nb::type_slots(collected),
       "Owns parameters, buffers and modules. Derive from it, give it a forward, and call the module itself.");
@@ -269,8 +220,9 @@ void bind_modules(nb::module_& m) {
   bind_attributes(m, module);
   bind_walks(module);
   bind_state(module);
-  bind_hooks(module);
+  bind_hooks(m, module);
   bind_recompute(m);
+  bind_module_copies(module);
 }
 
 }  // namespace shardgrad::python

@@ -19,37 +19,29 @@ void bind_linear(nb::module_& m) {
   Layer<nn::Linear, Tensor>(m, "Linear", "y = activation(x · weightᵀ + bias)")
       .def_weight_and_bias()
       .def_forward("x"_a)
-      .def(
-          "__init__",
-          [](nn::Linear* self, int64_t in, int64_t out, bool bias, std::string_view activation) {
-            make(self, in, out, bias, activation_of(activation));
-          },
-          "in_features"_a, "out_features"_a, "bias"_a = true, nb::kw_only(), "activation"_a = "none",
-          "`activation`: relu or gelu_tanh, computed along with the product.");
+      .def_init([](nn::Linear* self, int64_t in, int64_t out, bool bias,
+                   std::string_view activation) { make(self, in, out, bias, activation_of(activation)); },
+                "in_features"_a, "out_features"_a, "bias"_a = true, nb::kw_only(), "activation"_a = "none",
+                "`activation`: relu or gelu_tanh, computed along with the product.");
   Layer<nn::Embedding, Tensor>(m, "Embedding", "Rows of weight at ids.")
       .def_parameter("weight", &nn::Embedding::weight)
       .def_forward("ids"_a)
-      .def(
-          "__init__",
-          [](nn::Embedding* self, int64_t count, int64_t features, std::optional<nn::Init> init) {
-            make(self, count, features, init.value_or(nn::init::normal()));
-          },
-          "num_embeddings"_a, "embedding_dim"_a, nb::kw_only(), "init"_a = nb::none());
+      .def_init([](nn::Embedding* self, int64_t count, int64_t features,
+                   std::optional<nn::Init> init) { make(self, count, features, init.value_or(nn::init::normal())); },
+                "num_embeddings"_a, "embedding_dim"_a, nb::kw_only(), "init"_a = nb::none());
   Layer<nn::Dropout, Tensor>(m, "Dropout", "Zeroes each element with probability p in training.")
       .def_forward("x"_a)
-      .def(
-          "__init__", [](nn::Dropout* self, double p) { make(self, p); }, "p"_a = 0.5);
+      .def_init([](nn::Dropout* self, double p) { make(self, p); }, "p"_a = 0.5);
 }
 
 template <class M> void bind_plain(nb::module_& m, const char* name, const char* doc) {
-  Layer<M, Tensor>(m, name, doc).def_forward("x"_a).def("__init__", [](M* self) { make(self); });
+  Layer<M, Tensor>(m, name, doc).def_forward("x"_a).def_init([](M* self) { make(self); });
 }
 template <class M>
 void bind_with(nb::module_& m, const char* name, const char* option, double otherwise, const char* doc) {
   Layer<M, Tensor>(m, name, doc)
       .def_forward("x"_a)
-      .def(
-          "__init__", [](M* self, double value) { make(self, value); }, nb::arg(option) = otherwise);
+      .def_init([](M* self, double value) { make(self, value); }, nb::arg(option) = otherwise);
 }
 
 void bind_activations(nb::module_& m) {
@@ -64,8 +56,7 @@ void bind_activations(nb::module_& m) {
   bind_with<nn::ELU>(m, "ELU", "alpha", 1, "x where x > 0, else alpha · (exp(x) - 1).");
   Layer<nn::GELU, Tensor>(m, "GELU", "x · Φ(x), exactly or by tanh.")
       .def_forward("x"_a)
-      .def(
-          "__init__",
+      .def_init(
           [](nn::GELU* self, std::string_view approximate) {
             SG_CHECK(approximate == "none" || approximate == "tanh", "GELU: approximate='", approximate,
                      "' is neither 'none' nor 'tanh'");
@@ -78,8 +69,7 @@ template <class M> void bind_conv(nb::module_& m, const char* name, const char* 
   Layer<M, Tensor>(m, name, doc)
       .def_weight_and_bias()
       .def_forward("x"_a)
-      .def(
-          "__init__",
+      .def_init(
           [name](M* self, int64_t in, int64_t out, const Extent& kernel, const Extent& stride, const Padding& padding,
                  const Extent& dilation, int64_t groups, bool bias) {
             if constexpr (std::is_same_v<M, nn::Conv1d>) {
@@ -97,8 +87,7 @@ template <class M> void bind_conv(nb::module_& m, const char* name, const char* 
 void bind_pooling(nb::module_& m) {
   Layer<nn::MaxPool2d, Tensor>(m, "MaxPool2d", "The largest of each window.")
       .def_forward("x"_a)
-      .def(
-          "__init__",
+      .def_init(
           [](nn::MaxPool2d* self, const Extent& kernel, const std::optional<Extent>& stride, const Extent& padding,
              const Extent& dilation, bool return_indices, bool ceil_mode) {
             check_max_pool("MaxPool2d", dilation, return_indices);
@@ -108,8 +97,7 @@ void bind_pooling(nb::module_& m) {
           "ceil_mode"_a = false);
   Layer<nn::AvgPool2d, Tensor>(m, "AvgPool2d", "The mean of each window.")
       .def_forward("x"_a)
-      .def(
-          "__init__",
+      .def_init(
           [](nn::AvgPool2d* self, const Extent& kernel, const std::optional<Extent>& stride, const Extent& padding,
              bool ceil_mode, bool count_include_pad, std::optional<int64_t> divisor_override) {
             check_avg_pool("AvgPool2d", divisor_override);
@@ -121,22 +109,17 @@ void bind_pooling(nb::module_& m) {
   Layer<nn::AdaptiveAvgPool2d, Tensor>(m, "AdaptiveAvgPool2d",
                                        "The means of so many parts of each image down, and across.")
       .def_forward("x"_a)
-      .def(
-          "__init__",
+      .def_init(
           [](nn::AdaptiveAvgPool2d* self, const Places& size) { make(self, places_of("AdaptiveAvgPool2d", size)); },
           "output_size"_a);
 }
 
 template <class M> void bind_batch_norm(nb::module_& m, const char* name, const char* doc) {
   Layer<M, Tensor> type(m, name, doc);
-  type.def_forward("x"_a).def(
-      "__init__",
-      [](M* self, int64_t channels, double eps, double momentum, bool affine) {
-        make(self, channels, eps, momentum, affine);
-      },
-      "num_features"_a, "eps"_a = 1e-5, "momentum"_a = 0.1, "affine"_a = true);
-  type.def_prop_ro("weight", [](const M& self) { return maybe(self.weight); })
-      .def_prop_ro("bias", [](const M& self) { return maybe(self.bias); })
+  type.def_forward("x"_a).def_init([](M* self, int64_t channels, double eps, double momentum,
+                                      bool affine) { make(self, channels, eps, momentum, affine); },
+                                   "num_features"_a, "eps"_a = 1e-5, "momentum"_a = 0.1, "affine"_a = true);
+  type.def_weight_and_bias()
       .def_prop_ro("running_mean", [](const M& self) { return self.running_mean; })
       .def_prop_ro("running_var", [](const M& self) { return self.running_var; });
 }
@@ -152,30 +135,21 @@ void bind_normalisations(nb::module_& m) {
   Layer<nn::LayerNorm, Tensor>(m, "LayerNorm", "The last dimension to mean 0 and variance 1, scaled and shifted.")
       .def_weight_and_bias()
       .def_forward("x"_a)
-      .def(
-          "__init__",
-          [](nn::LayerNorm* self, const Extent& features, double eps, bool affine) {
-            make(self, last(features), eps, affine);
-          },
-          "normalized_shape"_a, "eps"_a = 1e-5, "elementwise_affine"_a = true);
+      .def_init([](nn::LayerNorm* self, const Extent& features, double eps,
+                   bool affine) { make(self, last(features), eps, affine); },
+                "normalized_shape"_a, "eps"_a = 1e-5, "elementwise_affine"_a = true);
   Layer<nn::RMSNorm, Tensor>(m, "RMSNorm", "The last dimension divided by its root mean square, scaled.")
       .def_parameter("weight", &nn::RMSNorm::weight)
       .def_forward("x"_a)
-      .def(
-          "__init__",
-          [](nn::RMSNorm* self, const Extent& features, double eps, bool affine) {
-            make(self, last(features), eps, affine);
-          },
-          "normalized_shape"_a, "eps"_a = 1e-6, "elementwise_affine"_a = true);
+      .def_init([](nn::RMSNorm* self, const Extent& features, double eps,
+                   bool affine) { make(self, last(features), eps, affine); },
+                "normalized_shape"_a, "eps"_a = 1e-6, "elementwise_affine"_a = true);
   Layer<nn::GroupNorm, Tensor>(m, "GroupNorm", "Parts of the channels to mean 0 and variance 1, scaled and shifted.")
       .def_weight_and_bias()
       .def_forward("x"_a)
-      .def(
-          "__init__",
-          [](nn::GroupNorm* self, int64_t groups, int64_t channels, double eps, bool affine) {
-            make(self, groups, channels, eps, affine);
-          },
-          "num_groups"_a, "num_channels"_a, "eps"_a = 1e-5, "affine"_a = true);
+      .def_init([](nn::GroupNorm* self, int64_t groups, int64_t channels, double eps,
+                   bool affine) { make(self, groups, channels, eps, affine); },
+                "num_groups"_a, "num_channels"_a, "eps"_a = 1e-5, "affine"_a = true);
   bind_batch_norm<nn::BatchNorm1d>(m, "BatchNorm1d", "Each channel of (samples, channels[, length]).");
   bind_batch_norm<nn::BatchNorm2d>(m, "BatchNorm2d", "Each channel of (samples, channels, height, width).");
 }
@@ -184,8 +158,7 @@ nn::RecurrentOptions recurrent(int64_t layers, bool bias, bool batch_first, doub
   return {layers, bias, batch_first, dropout, bidirectional};
 }
 template <class M, class L> void def_recurrent(L& type) {
-  type.def(
-      "__init__",
+  type.def_init(
       [](M* self, int64_t in, int64_t hidden, int64_t layers, bool bias, bool batch_first, double dropout,
          bool bidirectional) { make(self, in, hidden, recurrent(layers, bias, batch_first, dropout, bidirectional)); },
       "input_size"_a, "hidden_size"_a, "num_layers"_a = 1, "bias"_a = true, "batch_first"_a = false, "dropout"_a = 0.,

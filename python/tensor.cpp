@@ -56,29 +56,6 @@ nb::object nested(const Values& values, const Shape& shape, int dim, size_t& nex
   return rows;
 }
 
-// What pickle and copy make a tensor of, and again from.
-nb::tuple reduced(const Tensor& x) {
-  static_cast<void>(x.in());
-  Tensor host;
-  {
-    Wait wait;
-    host = x.detach().to(kCpu);
-  }
-  nb::bytes bytes(host.in().data, host.bytes());
-  return nb::make_tuple(nb::module_::import_("shardgrad._results").attr("remake"),
-                        nb::make_tuple(bytes, to_tuple(x.shape()), x.dtype(), name_of_device(x.device()),
-                                       x.is_leaf() && x.requires_grad()));
-}
-
-Tensor remake(nb::bytes bytes, const std::vector<int64_t>& shape, DType dtype, std::string_view device, bool grad) {
-  Shape extents = shape_of(shape);
-  SG_CHECK(bytes.size() == size_t(extents.numel()) * size_of(dtype), "a pickled tensor of shape ", extents, " has ",
-           bytes.size(), " bytes");
-  enter_context();
-  Tensor x = from_bytes(bytes.data(), extents, {dtype, parse_device(device)});
-  return grad ? x.set_requires_grad() : x;
-}
-
 nb::object tolist(const Tensor& x) {
   size_t next = 0;
   return nested(values_of(x), x.shape(), 0, next);
@@ -204,7 +181,6 @@ void bind_object(TensorClass& tensor) {
              if (x.numel() != 1) return nb::str(nb::cast(repr(x)));
              return nb::str(nb::handle(item(x).attr("__format__")(how)));
            })
-      .def("__reduce__", reduced)
       .def("item", item, "The only number, as one of Python's.")
       .def("tolist", tolist, "The numbers as lists of lists.")
       .def(
@@ -241,8 +217,11 @@ TensorClass bind_tensor(nb::module_& m) {
             handle.remove();
             handle.remove = [] {};
           },
-          "It does not run any more.");
-  m.def("_remake", remake);
+          "It does not run any more.")
+      .def("__reduce__", [](const HookHandle& handle) {
+        SG_CHECK(handle.made_of, "the handle of a tensor's hook cannot be copied, nor can hooks of tensors be");
+        return nb::make_tuple(nb::module_::import_("shardgrad._results").attr("remake_handle"), handle.made_of->get());
+      });
   TensorClass tensor(m, "Tensor", "Numbers of one dtype on one device, row by row. Copying it copies a handle.");
   bind_properties(tensor);
   bind_gradients(tensor);

@@ -1,13 +1,8 @@
 #include <shardgrad/train/build.h>
 
-#include <algorithm>
-
-#include <shardgrad/autograd/match.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/fsdp/grad_scaler.h>
 #include <shardgrad/nn/recompute.h>
-#include <shardgrad/optim/adam.h>
-#include <shardgrad/optim/sgd.h>
 #include <shardgrad/train/registry.h>
 
 namespace shardgrad::train {
@@ -47,61 +42,6 @@ fsdp::Config make_sharding(const Config& config) {
         fsdp::wrap_any({fsdp::wrap_by_type(config.fsdp.wrap_types), fsdp::wrap_by_name(config.fsdp.wrap_names),
                         fsdp::wrap_by_regex(config.fsdp.wrap_regex)});
   return sharding;
-}
-
-// A pattern must choose something: the optimizer looks. A model may have no vectors, and no biases: those were the
-// default of older runs.
-static optim::Rules make_rules(const Config::Optimizer& o, std::span<const NamedParameter> parameters) {
-  optim::Rules rules;
-  auto add = [&](const std::string& pattern) { rules.push_back({pattern, {.weight_decay = 0}}); };
-  for (const std::string& pattern : o.no_decay) {
-    bool of_shape = pattern == kVectors, may_choose_nothing = of_shape || pattern == "*.bias";
-    if (!may_choose_nothing) add(pattern);
-    for (const NamedParameter& parameter : parameters)
-      if (of_shape ? parameter.tensor.ndim() == 1 : may_choose_nothing && matches(pattern, parameter.name))
-        add(parameter.name);
-  }
-  return rules;
-}
-
-static std::unique_ptr<optim::Optimizer> make_optimizer(const Config::Optimizer& o,
-                                                        std::vector<NamedParameter> parameters) {
-  optim::Rules rules = make_rules(o, parameters);
-  if (o.name == "sgd") {
-    optim::SgdOptions options{
-        .lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay, .nesterov = o.nesterov};
-    return std::make_unique<optim::SGD>(std::move(parameters), options, rules);
-  }
-  optim::AdamOptions options{o.lr, o.betas[0], o.betas[1], o.eps, o.weight_decay};
-  if (o.name == "adam") return std::make_unique<optim::Adam>(std::move(parameters), options, rules);
-  return std::make_unique<optim::AdamW>(std::move(parameters), options, rules);
-}
-
-// Gradients of what no optimizer updates would add up from step to step.
-static void check_complete(const std::string& task, const optim::Optimizer& optimizer,
-                           std::span<const NamedParameter> parameters) {
-  auto has = [](std::span<const NamedParameter> list, const NamedParameter& one) {
-    return std::ranges::any_of(list, [&](const NamedParameter& p) { return p.tensor.same_as(one.tensor); });
-  };
-  for (const NamedParameter& parameter : parameters)
-    SG_CHECK(has(optimizer.parameters(), parameter) || !parameter.tensor.requires_grad(), "task '", task,
-             "': its optimizer leaves out '", parameter.name,
-             "'; give it all parameters, and switch off what is not to ", "be trained with set_requires_grad(false)");
-  for (const NamedParameter& parameter : optimizer.parameters())
-    SG_CHECK(has(parameters, parameter), "task '", task, "': its optimizer updates '", parameter.name,
-             "', which is no parameter of its module; make it of the parameters that configure_optimizers is given, ",
-             "those of trainer().model().named_parameters()");
-}
-
-Optimizers make_optimizers(const Config& config, Task& task) {
-  std::vector<NamedParameter> parameters = task.module().named_parameters();
-  bool is_own = config.registry->has_own_optimizer(config.task.name);
-  Optimizers made = task.configure_optimizers(parameters);
-  SG_CHECK(bool(made.optimizer) == is_own, "task '", config.task.name, "' makes ", is_own ? "no" : "an",
-           " optimizer of its own, but is registered with", is_own ? "" : "out", " one (WholeTask::own_optimizer)");
-  if (!is_own) return {make_optimizer(config.optimizer, std::move(parameters))};
-  check_complete(config.task.name, *made.optimizer, parameters);
-  return made;
 }
 
 std::optional<DType> forward_dtype(const Config& config) {

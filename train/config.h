@@ -21,6 +21,8 @@ std::shared_ptr<const Registry> built_in_registry();
 
 /// In optimizer.no_decay: every parameter of one dimension.
 inline constexpr const char* kVectors = "vectors";
+/// In optimizer.adamw: the table of every nn::Embedding.
+inline constexpr const char* kEmbeddings = "embeddings";
 
 struct Config {
   /// What the names of data, model and task stand for.
@@ -43,6 +45,9 @@ struct Config {
     double lr = 0.1, momentum = 0.9, weight_decay = 0, eps = 1e-8;
     bool nesterov = false;
     std::vector<double> betas{0.9, 0.999};
+    std::vector<double> lion_betas{0.9, 0.99};
+    double muon_momentum = 0.95;
+    std::vector<std::string> adamw{kEmbeddings};  ///< of muon: names, or kEmbeddings
     std::vector<std::string> no_decay{kVectors};  ///< names, or kVectors
   } optimizer;
   struct Schedule {

@@ -26,8 +26,11 @@ bool knows(const std::vector<OfChoices>& keys, const std::string& choice, const 
 bool knows_optimizer(const std::string& name, const std::string& key) {
   static const std::vector<OfChoices> keys{{"optimizer.momentum", {"sgd"}},
                                            {"optimizer.nesterov", {"sgd"}},
-                                           {"optimizer.betas", {"adam", "adamw"}},
-                                           {"optimizer.eps", {"adam", "adamw"}}};
+                                           {"optimizer.betas", {"adam", "adamw", "muon"}},
+                                           {"optimizer.eps", {"adam", "adamw", "muon"}},
+                                           {"optimizer.lion_betas", {"lion"}},
+                                           {"optimizer.muon_momentum", {"muon"}},
+                                           {"optimizer.adamw", {"muon"}}};
   return knows(keys, name, key);
 }
 

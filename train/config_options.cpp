@@ -67,13 +67,25 @@ void list_schedule(OptionList& list, Config::Schedule& s) {
 
 void list_optimizer(OptionList& list, Config& c) {
   auto& o = c.optimizer;
-  list.add("optimizer.name", o.name, "PyTorch's formulas", {.choices = {"sgd", "adam", "adamw"}});
+  list.add(
+      "optimizer.name", o.name,
+      "PyTorch's formulas; lion: arXiv 2302.06675; muon: of matrices, whose steps are scaled to be as large as those "
+      "of adamw, which updates the rest (docs/zero.md)",
+      {.choices = {"sgd", "adam", "adamw", "lion", "muon"}});
   list.add("optimizer.lr", o.lr, "learning rate, before the schedule", {.low = 0, .above_low = true});
   list.add("optimizer.momentum", o.momentum, "sgd only", {.low = 0, .high = 1, .below_high = true});
   list.add("optimizer.nesterov", o.nesterov, "sgd only");
-  list.add("optimizer.betas", o.betas, "adam and adamw only", {.low = 0, .high = 1, .below_high = true, .length = 2});
-  list.add("optimizer.eps", o.eps, "adam and adamw only", {.low = 0, .above_low = true});
-  list.add("optimizer.weight_decay", o.weight_decay, "decoupled for adamw, added to the gradient otherwise",
+  list.add("optimizer.betas", o.betas, "adam, adamw, and the rest of muon",
+           {.low = 0, .high = 1, .below_high = true, .length = 2});
+  list.add("optimizer.eps", o.eps, "adam, adamw, and the rest of muon", {.low = 0, .above_low = true});
+  list.add("optimizer.lion_betas", o.lion_betas, "lion only", {.low = 0, .high = 1, .below_high = true, .length = 2});
+  list.add("optimizer.muon_momentum", o.muon_momentum, "muon only; Nesterov's",
+           {.low = 0, .high = 1, .below_high = true});
+  list.add(
+      "optimizer.adamw", o.adamw,
+      "muon only: names of matrices that adamw updates; `*` stands for any part, and `embeddings` for the table of "
+      "every Embedding");
+  list.add("optimizer.weight_decay", o.weight_decay, "added to the gradient for sgd and adam, decoupled otherwise",
            {.low = 0});
   list.add("optimizer.no_decay", o.no_decay,
            "parameter names without weight decay; `*` stands for any part, and `vectors` for every parameter of one "

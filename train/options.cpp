@@ -17,7 +17,7 @@ template <class T> constexpr bool kIsList = false;
 template <class T> constexpr bool kIsList<std::vector<T>> = true;
 using fsdp::kIsOptional;
 using ChosenDType = std::optional<DType>;
-constexpr const char* kOwn = "own";  // an unset dtype
+constexpr const char* kUnset = "own";  // an unset dtype
 
 template <class T> constexpr bool kIsInteger = std::is_same_v<T, int64_t> || std::is_same_v<T, int>;
 
@@ -38,7 +38,7 @@ template <class T> std::string expected(const Rule& rule) {
   if constexpr (std::is_same_v<T, bool>) return "true or false";
   if constexpr (kIsInteger<T>) return range_text<T>("an integer", rule);
   if constexpr (std::is_same_v<T, ChosenDType>) {
-    std::string list = concat("one of ", kOwn);
+    std::string list = concat("one of ", kUnset);
     for (DType dtype : fsdp::kDTypes) list += concat(", ", dtype);
     return list;
   } else if constexpr (kIsOptional<T>) {
@@ -65,11 +65,11 @@ bool in_range(double value, const Rule& rule) {
 }
 
 bool assign_dtype(ChosenDType& field, const Json& value) {
-  if (value == kOwn) field.reset();
+  if (value == kUnset) field.reset();
   auto same = [&](DType dtype) { return value == name_of(dtype); };
   auto found = std::ranges::find_if(fsdp::kDTypes, same);
   if (found != std::end(fsdp::kDTypes)) field = *found;
-  return value == kOwn || found != std::end(fsdp::kDTypes);
+  return value == kUnset || found != std::end(fsdp::kDTypes);
 }
 
 template <class T> bool is_number_for(const Json& value, const Rule& rule) {
@@ -121,7 +121,7 @@ template <class T> bool assign(T& field, const Json& value, const Rule& rule) {
 
 template <class T> std::string json_of(const T& field) {
   if constexpr (std::is_same_v<T, ChosenDType>)
-    return Json(field ? name_of(*field) : kOwn).dump();
+    return Json(field ? name_of(*field) : kUnset).dump();
   else if constexpr (kIsOptional<T>)
     return field ? Json(*field).dump() : "";
   else

@@ -69,9 +69,9 @@ std::string evaluate_twice(const Config& config, Task& task, const data::Batch& 
 
 // What ranks say to each other beside steps, for a group keeps room for the largest that they ever said: where they
 // are, what a checkpoint's tensors come to, and the mean of statistics that each rank has of its own.
-void talk(dist::ProcessGroup& world, Task& task, fsdp::Sharded& sharded, optim::Optimizer& optimizer) {
+void talk(dist::ProcessGroup& world, Task& task, fsdp::Sharded& sharded, const SavedOptimizers& optimizers) {
   Agreement(world).agree(0, 1, {});
-  for (const StateSpecs& specs : {model_specs(task.module(), sharded), optimizer_specs(optimizer)}) {
+  for (const StateSpecs& specs : {model_specs(task.module(), sharded), optimizer_specs(optimizers)}) {
     Hashes hashes;
     for (const auto& [name, spec] : specs) hashes[name] = 0;
     sum_over_ranks(world, hashes);
@@ -84,15 +84,15 @@ fsdp::Plan plan_of_rank(const Config& config, const data::Outline& data, dist::P
   auto task = make_task(config, data.fields);
   check_grains(config, task->module());
   auto sharded = fsdp::fully_shard(task->module(), world, make_sharding(config));
-  auto optimizer = make_optimizers(config, *task).optimizer;
+  Optimizers optimizers = make_optimizers(config, *task);
   auto scaler = make_scaler(config, world);
   auto part = [&](int64_t samples) {
     return batch_of(data.fields, largest_batch(config, samples), config.grains, world.size());
   };
   data::Batch batch = part(data.train);
-  auto step = [&] { train_step({config, *task, *sharded, *optimizer, scaler}, batch, false); };
+  auto step = [&] { train_step({config, *task, *sharded, optimizers.all(), scaler}, batch, false); };
   std::string lacks;
-  talk(world, *task, *sharded, *optimizer);
+  talk(world, *task, *sharded, optimizers.all());
   fsdp::Plan mine = fsdp::make_plan(*sharded, step, [&] {
     batch = {};
     lacks = evaluate_twice(config, *task, part(data.test));

@@ -59,7 +59,10 @@ int64_t keep_up_to(int64_t step, const std::string& path) {
     std::optional<int64_t> its = step_of(line);
     damaged += !its && !lines.eof();  // the last one may be half written
     if (its && *its <= step) block += line + "\n";
-    if (block.size() > kBlock) kept.add(std::exchange(block, ""));
+    if (block.size() > kBlock) {
+      kept.add(block);
+      block.clear();
+    }
   }
   bool all_read = lines.eof();  // else the disk has failed
   kept.add(block);

@@ -52,14 +52,21 @@ StepResult forward_and_backward(const Training& training, const data::Batch& bat
   return result;
 }
 
+// Every rank asks for all of them, which step together.
+bool all_finite(const Training& training) {
+  bool finite = true;
+  for (optim::Optimizer* optimizer : training.optimizers) finite = training.scaler.finite(*optimizer) && finite;
+  return finite;
+}
+
 }  // namespace
 
 StepResult train_step(const Training& training, const data::Batch& batch, bool norm_wanted) {
   const Recorder& recorder = context().recorder();
-  auto& [config, task, sharded, optimizer, scaler, watch] = training;
+  auto& [config, task, sharded, optimizers, scaler, watch] = training;
   int64_t before = recorder.total_bytes_sent();
   StepResult result = forward_and_backward(training, batch);
-  bool clips = config.clip_grad_norm > 0, finite = scaler.finite(optimizer);
+  bool clips = config.clip_grad_norm > 0, finite = all_finite(training);
   double grad_scale = 1;  // clipping is part of the optimizer's one pass
   if ((clips || norm_wanted) && finite) {
     int64_t before_norm = recorder.total_bytes_sent();
@@ -70,10 +77,12 @@ StepResult train_step(const Training& training, const data::Batch& batch, bool n
       before += recorder.total_bytes_sent() - before_norm;
     result.grad_norm = norm / scaler.factor();
   }
-  result.skipped = !scaler.step(optimizer, grad_scale);
+  result.skipped = !finite;
+  for (optim::Optimizer* optimizer : optimizers)
+    if (finite) scaler.step(*optimizer, grad_scale);
   if (watch) watch->after_update(int64_t(progress().step) + 1, result.loss);
   scaler.update();
-  optimizer.zero_grad();
+  for (optim::Optimizer* optimizer : optimizers) optimizer->zero_grad();
   result.bytes_sent = recorder.total_bytes_sent() - before;
   return result;
 }

@@ -17,7 +17,7 @@ struct Training {
   const Config& config;
   Task& task;
   fsdp::Sharded& sharded;
-  optim::Optimizer& optimizer;
+  std::vector<optim::Optimizer*> optimizers;
   optim::GradScaler& scaler;
   FiniteWatch* watch = nullptr;  ///< looks at loss and gradients
 };

@@ -6,6 +6,12 @@ void Task::prepare(std::span<const data::Field>) {}
 
 double Task::tokens_per_sample() { return 0; }
 
+std::vector<optim::Optimizer*> Optimizers::all() const {
+  std::vector<optim::Optimizer*> all{optimizer.get()};
+  if (beside) all.push_back(beside.get());
+  return all;
+}
+
 Optimizers Task::configure_optimizers(std::vector<NamedParameter>) { return {}; }
 
 void Task::evaluate(const data::Batch& batch, Sums& sums) {

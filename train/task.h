@@ -62,6 +62,10 @@ struct Optimizers {
   std::unique_ptr<optim::Optimizer> optimizer;
   /// The factor of its learning rate at each step of a run of `steps`; empty: always 1.
   std::function<optim::Schedule(int64_t steps)> schedule{};
+  /// Of parameters that the first one does not update, as AdamW beside Muon; has its learning rate. Empty: there are
+  /// none.
+  std::unique_ptr<optim::Optimizer> beside{};
+  std::vector<optim::Optimizer*> all() const;
 };
 
 class Task {

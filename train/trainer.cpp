@@ -52,7 +52,7 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
 void TrainingRun::begin() {
   folder_ = dist::same_text(world_, {"", "start"}, report_ ? report_->folder() : "");
   check_folder_is_shared(world_, folder_);
-  TrainingState state{task_->module(), *sharded_, *optimizers_.optimizer, notes_of(data_)};
+  TrainingState state{task_->module(), *sharded_, optimizers_.all(), notes_of(data_)};
   auto say_it = [this](const std::string& line) { say(line); };
   saver_.emplace(config_, folder_, state, say_it,
                  [this](const Saved& saved) { callbacks_->tell(&Callback::on_save, saved); });

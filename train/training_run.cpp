@@ -38,14 +38,14 @@ void TrainingRun::step() {
   trace_.begin(next);
   data::Batch batch = train_.get(course_.epoch_of(next), course_.batch_of(next));
   progress() = {uint64_t(meter_->step()), batch.first};
-  optim::Optimizer& optimizer = *optimizers_.optimizer;
-  optimizer.set_lr(rate_->at(meter_->step(), best_));
-  StepResult done = train_step({config_, *task_, *sharded_, optimizer, scaler_, watch_ ? &*watch_ : nullptr}, batch,
+  std::vector<optim::Optimizer*> optimizers = optimizers_.all();
+  for (optim::Optimizer* optimizer : optimizers) optimizer->set_lr(rate_->at(meter_->step(), best_));
+  StepResult done = train_step({config_, *task_, *sharded_, optimizers, scaler_, watch_ ? &*watch_ : nullptr}, batch,
                                course_.reports_after(next));
   trace_.end(next);
   meter_->add(done, batch.global_count, running_seconds() - begin);
   metrics_.epoch = course_.epoch_of(next) + 1;
-  metrics_.lr = optimizer.lr();
+  metrics_.lr = optimizers[0]->lr();
   metrics_.grad_norm = done.grad_norm;
   metrics_.eta_seconds = double(course_.steps() - next) * meter_->seconds_per_step();
   metrics_.epoch_done = course_.tests_after(next) || course_.ends_epoch(next);
@@ -53,7 +53,7 @@ void TrainingRun::step() {
   metrics_.test_count = 0;
   is_best_ = false;
   if (config_.log_steps) step_log_.add(meter_->of_last_step(metrics_), done.losses);
-  callbacks_->tell(&Callback::on_step, Stepped{next, course_.steps(), meter_->samples(), optimizer.lr(), done.loss,
+  callbacks_->tell(&Callback::on_step, Stepped{next, course_.steps(), meter_->samples(), metrics_.lr, done.loss,
                                                done.grad_norm, task_->tokens_per_sample()});
 }
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/part.h>
 #include <shardgrad/dist/group/together.h>
@@ -38,9 +40,13 @@ StateDict full_state_dict(Sharded& sharded, bool rank0_only) {
   sharded.settle("full_state_dict");
   check_joined(sharded);
   bool wanted = !rank0_only || sharded.holders().rank() == 0;
-  if (sharded.on_mesh()) return join(all_slices_of(sharded), sharded.holders(), "full_state_dict", wanted);
-  check_replicas(sharded, "full_state_dict");
   StateDict state;
+  if (StateDict means = mean_buffers(sharded.buffers(), sharded.holders()); wanted) state = std::move(means);
+  if (sharded.on_mesh()) {
+    state.merge(join(all_slices_of(sharded), sharded.holders(), "full_state_dict", wanted));
+    return state;
+  }
+  check_replicas(sharded, "full_state_dict");
   TagScope owner(Category::other);
   std::map<const FlatParam*, Named> named;
   for (const auto& [name, where] : sharded.index()) {
@@ -84,7 +90,13 @@ void load_full_state_dict(Sharded& sharded, const StateDict& state) {
   for (const auto& [name, spec] : state_specs(sharded)) check.expect(name, spec.shape, spec.dtype);
   for (const NamedParameter& left : sharded.left_out())
     check.expect(left.name, whole_shape(left.tensor.shape(), left.part), left.tensor.dtype());
-  load_targets("load_full_state_dict", sharded, in_whole(all_slices_of(sharded)), slices_of(state), check.faults());
+  std::vector<StateSlice> targets = in_whole(all_slices_of(sharded));
+  std::vector<NamedParameter> buffers = sharded.buffers();
+  auto is_given = [&](const NamedParameter& buffer) { return state.contains(buffer.name); };
+  if (std::ranges::none_of(buffers, is_given)) buffers.clear();
+  for (const NamedParameter& buffer : buffers) check.expect(buffer.name, buffer.tensor.shape(), buffer.tensor.dtype());
+  for (StateSlice& slice : slices_of(buffers)) targets.push_back(std::move(slice));
+  load_targets("load_full_state_dict", sharded, targets, slices_of(state), check.faults());
 }
 
 void load_full_state_dict(nn::Module& module, dist::ProcessGroup& holders, const StateDict& state) {

@@ -6,6 +6,7 @@
 #include <shardgrad/fsdp/setup/held_parts.h>
 #include <shardgrad/fsdp/state/join.h>
 #include <shardgrad/fsdp/step/slice_sink.h>
+#include <shardgrad/optim/state_rates.h>
 
 namespace shardgrad::fsdp {
 namespace {
@@ -123,61 +124,26 @@ std::vector<StateSlice> states_of(optim::Optimizer& optimizer) {
   return all;
 }
 
-// Names of parameters of which this rank has elements.
-std::set<std::string> held_by(const optim::Optimizer& optimizer) {
-  std::set<std::string> names;
-  for (const NamedParameter& parameter : optimizer.parameters()) {
-    const SliceSink* sink = sink_of(parameter);
-    int64_t count = sink ? sink->flat().owned(sink->slice()).count : parameter.tensor.numel();
-    if (count > 0) names.insert(parameter.name);
-  }
-  return names;
-}
-
-// A rank that holds no part of a parameter does not count its steps. Those that hold one count alike, unless some left
-// out a step that others made, as those of a mesh do when each decides alone about an overflow.
-std::map<std::string, int64_t> steps_of(dist::ProcessGroup& group, const optim::Optimizer& optimizer) {
-  constexpr const char* kCall = "optim_state_dict";
-  std::map<std::string, int64_t> steps = optimizer.steps();
-  if (group.size() == 1) return steps;
-  std::set<std::string> names, held = held_by(optimizer);
-  for (const auto& [name, count] : steps) names.insert(name);
-  check_same_names(names, group, kCall);
-  std::vector<int64_t> mine;  // of each parameter the count, and the count of one who holds it, or -1
-  for (const auto& [name, count] : steps) mine.insert(mine.end(), {count, held.contains(name) ? count : -1});
-  std::vector<int64_t> all = group.share(mine, {"", kCall});
-  size_t i = 0;
-  for (auto& [name, count] : steps) {
-    int64_t of_holders = -1;
-    for (size_t at = i, rank = 0; at < all.size(); at += mine.size(), ++rank) {
-      int64_t here = all[at + 1];
-      SG_CHECK(of_holders < 0 || here < 0 || here == of_holders, kCall, ": '", name, "' has made ", here,
-               " steps on rank ", group.global_rank(int(rank)), " and ", of_holders,
-               " on another: the ranks have trained apart; a gradient scaler must ask all ranks that hold ",
-               "something of the model (fsdp::sharded_grad_scaler(*sharded))");
-      of_holders = std::max(of_holders, here);
-      count = std::max(count, all[at]);
-    }
-    i += 2;
-  }
-  return steps;
-}
-
-void add_steps(StateDict& state, const std::map<std::string, int64_t>& counts) {
+void add_steps_and_rates(StateDict& state, const std::map<std::string, int64_t>& counts,
+                         const optim::Optimizer& optimizer) {
   for (const auto& [name, steps] : counts)
     state.emplace(name + ".step", from_vector<int64_t>({steps}, {1}, {DType::i64, kCpu}));
+  optim::add_rates(state, optimizer);
 }
 
 StateDict joined_state(optim::Optimizer& optimizer, dist::ProcessGroup& holders, bool rank0_only) {
   bool wanted = !rank0_only || holders.rank() == 0;
   std::map<std::string, int64_t> steps = steps_of(holders, optimizer);
   StateDict state = join(states_of(optimizer), holders, "full_optim_state_dict", wanted);
-  if (wanted) add_steps(state, steps);
+  if (wanted) add_steps_and_rates(state, steps, optimizer);
   return state;
 }
 
+// A state of before has no rates.
 StateSpecs specs_of(const optim::Optimizer& optimizer, const IsGiven& given) {
   StateSpecs specs;
+  for (const auto& [name, spec] : optim::rates_specs(optimizer))
+    if (!given || given(name)) specs[name] = spec;
   for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
     const NamedParameter& parameter = optimizer.parameters()[i];
     specs[parameter.name + ".step"] = {{1}, DType::i64};
@@ -201,11 +167,14 @@ void load_full(optim::Optimizer& optimizer, dist::ProcessGroup& holders, const S
     int64_t count = steps[parameter.name] = problems.empty() ? int64_t(found->second.item()) : 0;
     if (count < 0) problems += concat("\n  '", parameter.name, ".step' is ", count);
   }
+  std::map<std::string, optim::Optimizer::Rates> rates;
+  if (problems.empty()) problems = faults_of(rates = optim::rates_in(state, optimizer));
   std::vector<StateSlice> pieces = slices_of(state);
   check_fit(holders, "load_full_optim_state_dict", in_whole(optimizer.planned_states(given)), pieces, problems);
   optimizer.allocate_states(given);
   copy_pieces(in_whole(optimizer.state_slices()), pieces);
   optimizer.set_steps(steps);
+  optimizer.set_rates(rates);
 }
 
 }  // namespace
@@ -248,10 +217,6 @@ void fill_optim_pieces(Sharded& sharded, optim::Optimizer& optimizer, const Visi
               [&] { piece_by_piece(in_whole(optimizer.state_slices()), Copy::in, fill); });
 }
 
-std::map<std::string, int64_t> optim_steps(Sharded& sharded, const optim::Optimizer& optimizer) {
-  return steps_of(sharded.holders(), optimizer);
-}
-
 StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, bool rank0_only) {
   sharded.settle("full_optim_state_dict");
   if (sharded.on_mesh()) {
@@ -271,7 +236,7 @@ StateDict full_optim_state_dict(Sharded& sharded, optim::Optimizer& optimizer, b
       Tensor whole = gather_state(named, "." + kind, mine);
       if (wanted) add_copies(state, named, whole, "." + kind);
     }
-  if (wanted) add_steps(state, steps);
+  if (wanted) add_steps_and_rates(state, steps, optimizer);
   return state;
 }
 

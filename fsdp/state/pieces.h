@@ -38,6 +38,9 @@ std::string unknown_in(std::span<const StateSlice> pieces, const std::set<std::s
 /// Copies what `given` has of each target, which check_fit has found to fit.
 void copy_pieces(std::span<const StateSlice> targets, std::span<const StateSlice> given);
 
+/// optim_steps of an optimizer whose parameters lie on the ranks of `group`. A collective.
+std::map<std::string, int64_t> steps_of(dist::ProcessGroup& group, const optim::Optimizer& optimizer);
+
 /// Runs `fill`; throws on every rank where it threw on one. A collective, shown as `call`.
 void fill_on_all(dist::ProcessGroup& ranks, const char* call, const std::function<void()>& fill);
 

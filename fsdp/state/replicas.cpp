@@ -35,11 +35,15 @@ void check_replicas(Sharded& sharded, const char* call) {
 }
 
 std::map<std::string, Tensor> mean_buffers(nn::Module& module, dist::ProcessGroup& group) {
+  TagScope owner(Category::other);
+  module.materialize();
+  return mean_buffers(module.named_buffers(), group);
+}
+
+std::map<std::string, Tensor> mean_buffers(std::span<const NamedParameter> buffers, dist::ProcessGroup& group) {
   constexpr const char* kCall = "mean_buffers";
   NoGrad no_grad;
   TagScope owner(Category::other);
-  module.materialize();
-  std::vector<NamedParameter> buffers = module.named_buffers();
   if (buffers.empty()) return {};
   std::vector<int64_t> mine;
   for (const NamedParameter& buffer : buffers) mine.push_back(int64_t(hash_of_values(buffer.tensor)));

@@ -16,5 +16,6 @@ void check_replicas(Sharded& sharded, const char* call);
 /// The buffers of a module for a checkpoint, as copies on the cpu. Of floating ones that differ between ranks, such as
 /// running statistics of each rank's samples, the mean over the ranks; of others rank 0's. A collective.
 std::map<std::string, Tensor> mean_buffers(nn::Module& module, dist::ProcessGroup& group);
+std::map<std::string, Tensor> mean_buffers(std::span<const NamedParameter> buffers, dist::ProcessGroup& group);
 
 }  // namespace shardgrad::fsdp

@@ -1,8 +1,9 @@
-"""What C++ makes objects of by name: results of more than one tensor, and tensors out of a pickle."""
+"""What C++ makes objects of by name: results of more than one tensor, and what copies and pickles are made by."""
 
 from typing import NamedTuple
 
 from ._core import Tensor, _remake
+from ._core._nn import _handle_of
 
 
 class ValuesAndIndices(NamedTuple):
@@ -15,3 +16,15 @@ class ValuesAndIndices(NamedTuple):
 def remake(*state):
     """A tensor again, of what Tensor.__reduce__ gave."""
     return _remake(*state)
+
+
+def remake_module(kind, base, options):
+    """A module of class `kind` without its __init__: as `base`, the class of C++ below it, makes it."""
+    module = kind.__new__(kind)
+    base.__init__(module, **options)
+    return module
+
+
+def remake_handle(hooks, hook):
+    """The handle of a hook that is in a copied module's list."""
+    return _handle_of(hooks, hook)

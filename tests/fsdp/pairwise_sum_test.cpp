@@ -81,14 +81,14 @@ struct Grains {
   int steps = 3;
 };
 
-constexpr int64_t kBatch = 16;
+constexpr int64_t kRowsOfABatch = 16;
 
-Tensor loss_of(AnyModel& model, int step, int64_t grain, int64_t grains) {
-  int64_t begin = kBatch * grain / grains, end = kBatch * (grain + 1) / grains;
+Tensor grain_loss(AnyModel& model, int step, int64_t grain, int64_t grains) {
+  int64_t begin = kRowsOfABatch * grain / grains, end = kRowsOfABatch * (grain + 1) / grains;
   progress() = {uint64_t(step), begin};
   Tensor x = rows_of_batch("x", step, begin, end, 7, DType::f32),
          t = rows_of_batch("t", step, begin, end, 5, DType::f32);
-  return mse_loss(model.output(x).to(DType::f32), t, double(kBatch * 5));
+  return mse_loss(model.output(x).to(DType::f32), t, double(kRowsOfABatch * 5));
 }
 
 Outcome train_rank(MakeModel make, const Grains& setup, dist::ProcessGroup& group) {
@@ -100,7 +100,7 @@ Outcome train_rank(MakeModel make, const Grains& setup, dist::ProcessGroup& grou
     PairwiseSum sum(*sharded);
     for (int64_t grain = group.rank(); grain < setup.count; grain += group.size()) {
       sum.begin_pass();
-      loss_of(model, step, grain, setup.count).backward();
+      grain_loss(model, step, grain, setup.count).backward();
     }
     sum.finish();
     outcome.norms.push_back(clip_grad_norm(*sharded, 0.5));
@@ -127,7 +127,7 @@ std::map<std::string, std::vector<float>> tree_of_gradients(MakeModel make, int6
   AnyModel model = make();
   std::map<std::string, std::vector<std::vector<float>>> all;
   for (int64_t grain = 0; grain < grains; ++grain) {
-    loss_of(model, 0, grain, grains).backward();
+    grain_loss(model, 0, grain, grains).backward();
     for (NamedParameter& parameter : model.module.named_parameters()) {
       if (parameter.tensor.grad().defined()) all[parameter.name].push_back(parameter.tensor.grad().to_vector<float>());
       parameter.tensor.zero_grad();
@@ -159,7 +159,7 @@ TEST_P(PairwiseSums, AreTheTreeOverTheGrains) {
       PairwiseSum sum(*sharded);
       for (int64_t grain = 0; grain < grains; ++grain) {
         sum.begin_pass();
-        loss_of(model, 0, grain, grains).backward();
+        grain_loss(model, 0, grain, grains).backward();
       }
       sum.finish();
       for (NamedParameter& parameter : model.module.named_parameters()) {
@@ -191,7 +191,7 @@ TEST(PairwiseSum, OneAfterTheOtherAreOtherBitsOnOtherNumbersOfRanks) {
     dist::run_ranks(world, [&](dist::ProcessGroup& group) {
       AnyModel model = any_model<Rooted>();
       auto sharded = fully_shard(model.module, group);
-      for (int64_t grain = group.rank(); grain < 8; grain += group.size()) loss_of(model, 0, grain, 8).backward();
+      for (int64_t grain = group.rank(); grain < 8; grain += group.size()) grain_loss(model, 0, grain, 8).backward();
       make_optimizer(Optim::sgd, model.module.named_parameters())->step();
       auto state = full_state_dict(*sharded, false);
       if (group.rank() == 0) values = values_of(state.at("b1.weight"));
@@ -268,7 +268,7 @@ TEST(PairwiseSum, KeepsAsManyShardsAsACounterHasDigits) {
       std::vector<int64_t> kept;
       for (int pass = 0; pass < 8; ++pass) {
         sum.begin_pass();
-        loss_of(model, 0, 2 * pass + group.rank(), 16).backward();
+        grain_loss(model, 0, 2 * pass + group.rank(), 16).backward();
         kept.push_back(bytes(Category::gradient_shard) / shard);
         EXPECT_EQ(bytes(Category::full_gradient), 0);
       }
@@ -289,14 +289,14 @@ TEST(PairwiseSum, IsAddedToWhatWasThereBefore) {
       PairwiseSum sum(*sharded);
       for (int64_t grain : {0, 1}) {
         sum.begin_pass();
-        loss_of(model, step, grain, 2).backward();
+        grain_loss(model, step, grain, 2).backward();
       }
       sum.finish();
     };
     sum_of_two(1);
     std::vector<float> second = grad();
     for (NamedParameter& parameter : model.module.named_parameters()) parameter.tensor.zero_grad();
-    loss_of(model, 0, 0, 1).backward();
+    grain_loss(model, 0, 0, 1).backward();
     std::vector<float> first = grad();
     sum_of_two(1);
     for (size_t i = 0; i < first.size(); ++i) first[i] += second[i];
@@ -314,7 +314,7 @@ TEST(PairwiseSum, AGradientThatIsGivenUpMeanwhileLeavesItsSumsToo) {
       for (int64_t grain = 0; grain < 4; ++grain) {
         sum.begin_pass();
         if (grain < first) continue;
-        loss_of(model, 0, grain, 4).backward();
+        grain_loss(model, 0, grain, 4).backward();
         if (give_up && grain == 0) parameters[1].tensor.zero_grad();
       }
       sum.finish();
@@ -341,7 +341,7 @@ TEST(PairwiseSum, OneThatWasNotFinishedIsRefused) {
       PairwiseSum sum(*sharded);
       EXPECT_THAT(message_of([&] { PairwiseSum second(*sharded); }), HasSubstr("another one of this model"));
       sum.begin_pass();
-      loss_of(model, 0, group.rank(), 2).backward();
+      grain_loss(model, 0, group.rank(), 2).backward();
       EXPECT_THAT(message_of([&] { optimizer->step(); }), HasSubstr("was not finished"));
       EXPECT_THAT(message_of([&] { clip_grad_norm(*sharded, 1); }), HasSubstr("was not finished"));
     }
@@ -350,7 +350,7 @@ TEST(PairwiseSum, OneThatWasNotFinishedIsRefused) {
     EXPECT_EQ(bytes(Category::gradient_shard), 0);
     PairwiseSum sum(*sharded);
     sum.begin_pass();
-    loss_of(model, 0, group.rank(), 2).backward();
+    grain_loss(model, 0, group.rank(), 2).backward();
     sum.finish();
     EXPECT_THAT(message_of([&] { sum.begin_pass(); }), HasSubstr("after finish()"));
     optimizer->step();
@@ -363,8 +363,8 @@ TEST(PairwiseSum, TwoPassesThatAreNotToldApartAreRefused) {
     auto sharded = fully_shard(model.module, group);
     PairwiseSum sum(*sharded);
     sum.begin_pass();
-    loss_of(model, 0, 0, 4).backward();
-    EXPECT_THAT(message_of([&] { loss_of(model, 0, 1, 4).backward(); }),
+    grain_loss(model, 0, 0, 4).backward();
+    EXPECT_THAT(message_of([&] { grain_loss(model, 0, 1, 4).backward(); }),
                 HasSubstr("since begin_pass(); call it before"));
   });
 }
@@ -378,14 +378,14 @@ TEST(PairwiseSum, AFailedPassIsRefusedUntilAllIsZeroed) {
         {
           PairwiseSum sum(*sharded);
           sum.begin_pass();
-          loss_of(model, 0, group.rank(), 4).backward();
+          grain_loss(model, 0, group.rank(), 4).backward();
           sum.begin_pass();
           fail("no more data");
         },
         Error);
     EXPECT_THAT(message_of([&] { optimizer->step(); }), HasSubstr("incomplete; call zero_grad()"));
     optimizer->zero_grad();
-    loss_of(model, 0, group.rank(), 2).backward();
+    grain_loss(model, 0, group.rank(), 2).backward();
     optimizer->step();
   });
 }

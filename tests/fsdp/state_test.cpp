@@ -2,6 +2,11 @@
 
 #include <shardgrad/fsdp/state/state.h>
 
+#include <algorithm>
+
+#include <shardgrad/fsdp/state/replicas.h>
+#include <shardgrad/nn/normalization.h>
+
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -161,6 +166,87 @@ TEST(State, I39_TheFullOptimizerStateIsThatOfThePlainModelAndLoadsAnywhere) {
           std::string what = error.what();
           EXPECT_NE(what.find("unknown: 'stranger.exp_avg'"), std::string::npos) << what;
         }
+      });
+}
+
+TEST(State, LearningRatesGoAlongWithTheOptimizersState) {
+  std::map<std::string, optim::Optimizer::Rates> expected;
+  StateDict state;
+  auto same = [](const auto& a, const auto& b) {
+    return std::ranges::equal(a, b, [](const auto& x, const auto& y) {
+      return x.first == y.first && x.second.lr == y.second.lr && x.second.own == y.second.own &&
+             x.second.ratio == y.second.ratio;
+    });
+  };
+  for (int world : {2, 1, 3})
+    for (const Config& config : strategies(world))
+      dist::run_ranks(world, [&](dist::ProcessGroup& group) {
+        auto model = nn::make<Wide>();
+        Training run(model, group, config);
+        if (state.empty()) {  // the first
+          run.optimizer.set_lr_of(0, 0.7);
+          run.optimizer.set_lr(0.3);
+          run.optimizer.set_lr_of(1, 0.013);
+          StateDict mine = full_optim_state_dict(*run.sharded, run.optimizer);
+          group.barrier();
+          if (group.rank() == 0) state = mine, expected = run.optimizer.rates();
+          group.barrier();
+          return;
+        }
+        load_full_optim_state_dict(*run.sharded, run.optimizer, state);
+        EXPECT_TRUE(same(run.optimizer.rates(), expected));
+        StateDict wrong = state, before = state;  // as they were once saved, without rates
+        std::erase_if(before, [](const auto& each) { return each.first.ends_with(".lr"); });
+        run.optimizer.set_lr(11);
+        load_full_optim_state_dict(*run.sharded, run.optimizer, before);
+        EXPECT_EQ(run.optimizer.lr(), 11);
+        if (group.rank() == world - 1) wrong["out.bias.lr"] = from_vector<double>({1, -1, 1}, {3}, {DType::f64, kCpu});
+        EXPECT_TRUE(
+            contains(message_of([&] { load_full_optim_state_dict(*run.sharded, run.optimizer, wrong); }),
+                     group.rank() == world - 1 ? "'out.bias' has -1 among its learning rates" : "another rank"));
+        EXPECT_EQ(run.optimizer.lr(), 11);
+      });
+}
+
+struct NormedNet : nn::Module {
+  nn::Child<nn::Linear> in = child<nn::Linear>("in", 7, 6);
+  nn::Child<nn::BatchNorm1d> norm = child<nn::BatchNorm1d>("norm", 6);
+  nn::Child<nn::Linear> out = child<nn::Linear>("out", 6, 5);
+  Tensor forward(const Tensor& x) { return out(norm(in(x))); }
+};
+
+TEST(State, BuffersGoAlongWithTheParameters) {
+  StateDict state;
+  for (int world : {2, 1, 3})
+    for (const Config& config : strategies(world))
+      dist::run_ranks(world, [&](dist::ProcessGroup& group) {
+        auto model = nn::make<NormedNet>();
+        Training run(model, group, config);
+        step(model, run.optimizer, group, 0);  // each rank's statistics are of its own rows
+        StateDict mine = full_state_dict(*run.sharded, false);
+        EXPECT_EQ(whole_of(mine).at("norm.running_mean"),
+                  whole_of(mean_buffers(*model, group)).at("norm.running_mean"));
+        if (state.empty()) {  // the first
+          group.barrier();
+          if (group.rank() == 0) state = mine;
+          group.barrier();
+          return;
+        }
+        load_full_state_dict(*run.sharded, state);
+        EXPECT_EQ(whole_of(full_state_dict(*run.sharded, false)), whole_of(state));
+        EXPECT_EQ(values_of(model->norm->running_var), whole_of(state).at("norm.running_var")) << "on every rank";
+        auto plain = nn::make<NormedNet>();
+        plain->load_state_dict(state);
+        StateDict before = state, half = state;
+        for (const char* name : {"norm.running_mean", "norm.running_var"})
+          before.erase(name);  // as they were once saved
+        fill_(model->norm->running_var, 5);
+        load_full_state_dict(*run.sharded, before);
+        EXPECT_EQ(values_of(model->norm->running_var), std::vector<double>(6, 5));
+        half.erase("norm.running_mean");
+        std::string what = message_of([&] { load_full_state_dict(*run.sharded, half); });
+        EXPECT_TRUE(contains(what, "missing: 'norm.running_mean'")) << what;
+        EXPECT_EQ(values_of(model->norm->running_var), std::vector<double>(6, 5));
       });
 }
 

@@ -259,6 +259,41 @@ TEST(Module, TieRefusesStrangersAndOtherShapes) {
   EXPECT_NE(error_of([] { nn::make<Wrong>(true); }).find("is not a parameter of this module"), std::string::npos);
 }
 
+TEST(Module, AParameterMayBecomeTheSameAsOneOfAnotherTree) {
+  Context context;
+  auto table = nn::make<nn::Embedding>(7, 4);
+  auto head = nn::make<nn::Linear>(4, 7, false);
+  const std::shared_ptr<nn::Parameter>& first = table->own_parameters()[0].object;
+  head->tie(first, head->weight);
+  EXPECT_TRUE(head->weight.same_as(table->weight) && head->own_parameters()[0].object == first);
+  head(ones({1, 4}));  // fills the one that there is
+  EXPECT_EQ(head->weight.to_vector<float>(), table->weight.to_vector<float>());
+  Tensor stranger = ones({7, 4});
+  EXPECT_EQ(error_of([&] { head->tie(first, stranger); }), "Linear: tie: '' is not a parameter of this model");
+}
+
+TEST(Module, AParameterTakesTheMemoryOfATensorOfAnotherDtype) {
+  Context context;
+  auto layer = nn::make<nn::Linear>(2, 2, false);
+  layer->materialize();
+  Tensor values = full({2, 2}, 0.5, DType::f64);
+  layer->own_parameters()[0].object->take(values);
+  EXPECT_EQ(layer->weight.storage(), values.storage());
+  sum(layer(ones({1, 2}).to(DType::f64))).backward();
+  EXPECT_EQ(layer->weight.grad().to_vector<double>(), std::vector<double>(4, 1));
+}
+
+TEST(Module, AModuleMayHaveThePartsOfAnother) {
+  struct Second : nn::Module {
+    explicit Second(const nn::Module& other) { share_parts(other); }
+  };
+  Context context;
+  auto model = nn::make<TiedModel>();
+  auto second = nn::make<Second>(*model);
+  EXPECT_EQ(names_of(second->named_parameters()), names_of(model->named_parameters()));
+  EXPECT_TRUE(second->named_parameters()[0].tensor.same_as(model->embed->weight));
+}
+
 TEST(Module, CannotContainItself) {
   struct Ring : nn::Module {
     void close(const nn::Child<Ring>& self) { share("self", self); }

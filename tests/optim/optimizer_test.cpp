@@ -53,7 +53,7 @@ template <class Optimizer, class Options> State run(Options options) {
   }
   State result{{"w", w.to_vector<double>()}};
   for (auto& [name, tensor] : optimizer.state_dict())
-    if (tensor.dtype() == DType::f64) result[name] = tensor.template to_vector<double>();
+    if (tensor.dtype() == DType::f64 && name != "w.lr") result[name] = tensor.template to_vector<double>();
   return result;
 }
 
@@ -415,13 +415,59 @@ TEST(Optimizer, AStateDictContinuesARun) {
   train(uninterrupted, whole, 0, 6);
   train(before, first, 0, 3);
   auto state = before.state_dict();
-  EXPECT_EQ(state.size(), 3u);
+  EXPECT_EQ(state.size(), 4u);
   EXPECT_EQ(state.at("w.step").to_vector<int64_t>(), std::vector<int64_t>{3});
   Tensor second = parameter(first.to_vector<float>());
   optim::AdamW after({{"w", second}}, {});
   after.load_state_dict(state);
   train(after, second, 3, 6);
   EXPECT_EQ(second.to_vector<float>(), whole.to_vector<float>());
+}
+
+// As a schedule goes on with them, too.
+TEST(Optimizer, AStateDictHasTheLearningRates) {
+  Context context;
+  std::vector<NamedParameter> three{{"a", parameter({1})}, {"b", parameter({1})}, {"c", parameter({1})}};
+  optim::SGD before(three, {.lr = 0.3}, {{"b", {.lr_scale = 0.1}}}), after(three, {.lr = 7}), other(three, {.lr = 7});
+  auto rates = [](const optim::Optimizer& of) { return std::vector{of.lr(), of.lr_of(0), of.lr_of(1), of.lr_of(2)}; };
+  before.set_lr_of(0, 0.7);
+  before.set_lr(0.11);
+  before.set_lr_of(2, 0.013);
+  auto state = before.state_dict();
+  after.load_state_dict(state);
+  EXPECT_EQ(rates(after), rates(before));
+  for (double lr : {0.07, 0.0, 1.9}) {
+    before.set_lr(lr), after.set_lr(lr);
+    EXPECT_EQ(rates(after), rates(before));
+  }
+  for (const char* name : {"a.lr", "b.lr", "c.lr"}) state.erase(name);  // as they were once saved
+  other.load_state_dict(state);
+  EXPECT_EQ(rates(other), (std::vector<double>{7, 7, 7, 7}));
+}
+
+TEST(Optimizer, LearningRatesThatAreNotPossibleAreNotLoaded) {
+  Context context;
+  optim::SGD optimizer({{"w", parameter({1, 2})}}, {.lr = 0.5});
+  auto state = optimizer.state_dict();
+  state["w.step"] = from_vector<int64_t>({9}, {1}, DType::i64);
+  for (double wrong : {-1.0, std::numeric_limits<double>::infinity()}) {
+    state["w.lr"] = from_vector<double>({0.5, wrong, 1}, {3}, DType::f64);
+    EXPECT_EQ(error_of([&] { optimizer.load_state_dict(state); }),
+              concat("SGD: this is not a state of this optimizer; nothing was loaded:\n  'w' has ", wrong,
+                     " among its learning rates"));
+    EXPECT_NE(error_of([&] {
+                optimizer.set_rates({{"w", {0.5, wrong, 1}}});
+              }).find("that are not possible"),
+              std::string::npos);
+  }
+  EXPECT_EQ(optimizer.lr_of(0), 0.5);
+  EXPECT_EQ(optimizer.steps().at("w"), 0);
+}
+
+TEST(Optimizer, WhatWasComputedIsRefused) {
+  Context context;
+  Tensor w = parameter({1, 2}), v = w * 2;
+  EXPECT_NE(error_of([&] { optim::SGD({{"w", w}, {"v", v}}, {}); }).find("SGD: 'v' was computed"), std::string::npos);
 }
 
 TEST(Optimizer, AFrozenParametersStateIsSavedAndLoaded) {
@@ -432,14 +478,14 @@ TEST(Optimizer, AFrozenParametersStateIsSavedAndLoaded) {
   before.step();
   for (Tensor* each : {&w, &again, &v}) each->set_requires_grad(false);
   auto state = before.state_dict();
-  EXPECT_EQ(state.size(), 3u);
-  EXPECT_EQ(never.state_dict().size(), 1u) << "what was never trained has a count of steps only";
+  EXPECT_EQ(state.size(), 4u);
+  EXPECT_EQ(never.state_dict().size(), 2u) << "what was never trained has a count of steps and rates only";
   after.load_state_dict(state);
   again.set_requires_grad();
   EXPECT_EQ(after.state_dict().at("w.exp_avg").to_vector<float>(), state.at("w.exp_avg").to_vector<float>());
   state.erase("w.exp_avg_sq");
   EXPECT_NE(error_of([&] { never.load_state_dict(state); }).find("missing: 'w.exp_avg_sq'"), std::string::npos);
-  EXPECT_EQ(never.state_dict().size(), 1u);
+  EXPECT_EQ(never.state_dict().size(), 2u);
 }
 
 TEST(Optimizer, AGradientThatIsIncompleteIsNoHindranceToSaving) {

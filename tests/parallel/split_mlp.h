@@ -60,12 +60,7 @@ using Saved = std::map<std::string, Values>;
 inline Saved saved(const StateDict& state) {
   Saved all;
   for (const auto& [name, tensor] : state) {
-    std::vector<double> values;
-    if (tensor.dtype() == DType::f32)
-      for (float value : tensor.to_vector<float>()) values.push_back(value);
-    else
-      for (int64_t value : tensor.to_vector<int64_t>()) values.push_back(double(value));
-    all[name] = {tensor.shape(), values, tensor.dtype()};
+    all[name] = {tensor.shape(), tensor.to(DType::f64).to_vector<double>(), tensor.dtype()};
   }
   return all;
 }
@@ -73,12 +68,7 @@ inline Saved saved(const StateDict& state) {
 inline StateDict tensors_of(const Saved& saved) {
   StateDict state;
   for (const auto& [name, whole] : saved)
-    if (whole.dtype == DType::f32)
-      state[name] =
-          from_vector(std::vector<float>(whole.values.begin(), whole.values.end()), whole.shape, {DType::f32, kCpu});
-    else
-      state[name] =
-          from_vector(std::vector<int64_t>(whole.values.begin(), whole.values.end()), whole.shape, {DType::i64, kCpu});
+    state[name] = from_vector(whole.values, whole.shape, {DType::f64, kCpu}).to(whole.dtype);
   return state;
 }
 

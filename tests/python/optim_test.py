@@ -19,7 +19,7 @@ def stepped(optimizer, *parameters):
 
 
 def test_what_is_no_parameter_is_refused_with_its_name_too():
-    for given in [("a", nn.Parameter(sg.ones(1)))], [nn.Parameter(sg.ones(1))], [("a", 3)], [{"params": [("a", 3)]}]:
+    for given in [("a", 3)], [3], [nn.Linear(2, 2)], [{"params": [("a", 3)]}]:
         with pytest.raises(sg.InputError, match="parameters: '.*' is no tensor"):
             optim.AdamW(given)
     w, = made((2,))
@@ -31,6 +31,55 @@ def test_what_is_no_parameter_is_refused_with_its_name_too():
         optim.SGD([w, {"params": [w]}])
     with pytest.raises(sg.InputError, match="mixed"):
         optim.SGD([{"params": [w]}, w])
+
+
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop, optim.Adagrad, optim.Lion, optim.Muon])
+def test_parameters_of_no_module_are_trained_as_those_of_one(kind):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = nn.Parameter(sg.tensor([[1., 2.], [3., 4.]]))
+            self.b = nn.Parameter(sg.tensor([[0.5, 1.]]))
+
+    net = Net()
+    alone = [nn.Parameter(sg.tensor([[1., 2.], [3., 4.]])), sg.tensor([[0.5, 1.]], requires_grad=True)]
+    found = []
+    for a, b in (net.a, net.b), alone:
+        optimizer = kind([a, b], lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            (a @ b.T).square().sum().backward()
+            optimizer.step()
+        found.append([a.tolist(), b.tolist()])
+    assert found[0] == found[1] and found[0][0][0][0] != 1
+
+
+def test_state_of_parameters_of_no_module_is_by_their_places():
+    def trained(optimizer, a, b, steps):
+        for _ in range(steps):
+            optimizer.zero_grad()
+            (a * b).square().sum().backward()
+            optimizer.step()
+        return a.tolist(), b.tolist()
+
+    def begun():
+        a, b = nn.Parameter(sg.tensor([1., 2.])), sg.tensor([3., 4.], requires_grad=True)
+        return optim.AdamW([a, b], lr=0.1), a, b
+
+    whole = trained(*begun(), 4)
+    optimizer, a, b = begun()
+    trained(optimizer, a, b, 2)
+    state = optimizer.state_dict()
+    assert {name.rsplit(".", 1)[0] for name in state} == {"parameter", "parameter@1"}
+    other_a, other_b = nn.Parameter(a.detach()), b.detach().clone().requires_grad_()
+    other = optim.AdamW([other_a, other_b], lr=0.1)
+    other.load_state_dict(state)
+    assert trained(other, other_a, other_b, 2) == whole
+
+
+def test_what_was_computed_is_refused():
+    with pytest.raises(sg.InputError, match=r"SGD: 'parameter' was computed, .* x.detach\(\)"):
+        optim.SGD([nn.Parameter(sg.ones(2)) * 2])
 
 
 def test_the_rate_of_the_only_group_is_the_optimizers():
@@ -117,3 +166,53 @@ def test_groups_of_a_sharded_model(ranks):
         print("right")
     """)
     assert ended.out.count("right") == 2, ended
+
+
+def test_rates_that_were_set_are_in_the_state():
+    a, b = made((2,), (2,))
+
+    def groups():
+        return optim.SGD([{"params": [a]}, {"params": [b], "lr": 0.5}], lr=0.25)
+
+    before, after = groups(), groups()
+    before.param_groups[0]["lr"] = 0.125
+    before.lr = 0.5  # each keeps its ratio
+    before.param_groups[1]["lr"] = 7.
+    after.load_state_dict(before.state_dict())
+    assert after.lr == 0.5 and [group["lr"] for group in after.param_groups] == [0.25, 7]
+    state = {name: tensor for name, tensor in before.state_dict().items() if not name.endswith(".lr")}
+    other = groups()
+    other.load_state_dict(state)  # as it was once saved
+    assert [group["lr"] for group in other.param_groups] == [0.25, 0.5]
+
+
+def test_rates_that_were_set_are_in_checkpoints_and_full_states(ranks):
+    source = """
+        import sys
+        import shardgrad as sg
+        from shardgrad import nn, optim
+        sg.dist.init()
+
+        def made():
+            model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+            sharded = sg.fully_shard(model, strategy="zero3")
+            return model, sharded, optim.AdamW([{"params": m.parameters()} for m in model], lr=0.25)
+
+        model, sharded, optimizer = made()
+        if sys.argv[1] == "save":
+            model(sg.randn(4, 4)).sum().backward()
+            optimizer.step()
+            optimizer.param_groups[1]["lr"] = 0.0625
+            sg.save_checkpoint("run", model, sharded, optimizer, step=1)
+            other, others, again = made()
+            others.load_full_optim_state_dict(again, sharded.full_optim_state_dict(optimizer, rank0_only=False))
+            others.load_full_state_dict(sharded.full_state_dict(rank0_only=False))
+            assert other[1].running_mean.abs().sum().item() > 0
+        else:
+            sg.load_checkpoint("run", model, sharded, optimizer)
+            again = optimizer
+        assert again.lr == 0.25 and [group["lr"] for group in again.param_groups] == [0.25, 0.0625]
+        print("right")
+    """
+    assert ranks(2, source, "save").out.count("right") == 2
+    assert ranks(3, source, "load").out.count("right") == 3

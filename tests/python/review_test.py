@@ -324,7 +324,7 @@ def test_a_part_that_stays_in_evaluation_does():
     assert model.training and not model[1].training and model[0].training
 
 
-def test_one_parameter_under_two_names_is_refused():
+def test_one_parameter_under_two_names_has_the_first():
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -332,8 +332,8 @@ def test_one_parameter_under_two_names_is_refused():
             self.a = p
             self.b = p
 
-    with pytest.raises(sg.InputError, match="'a' already"):
-        Net()
+    net = Net()
+    assert [name for name, _ in net.named_parameters()] == ["a"] and net.b is net.a
 
 
 def test_smaller_ones():

@@ -6,6 +6,8 @@ import sys
 import textwrap
 
 PROGRAM = """
+    import copy
+
     import shardgrad as sg
     from shardgrad import nn, optim
 
@@ -21,6 +23,8 @@ PROGRAM = """
             return F.relu(self.up(x))
 
     model = Net()
+    teacher: Net = copy.deepcopy(model)
+    scale: sg.Tensor = nn.Parameter(sg.ones(2)) * 2
     sharded = sg.fully_shard(model, strategy="zero3", wrap=sg.fsdp.wrap_by_type([nn.Linear]))
     optimizer = optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95))
     y: sg.Tensor = model(sg.ones(2, 4)) + 1

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include <shardgrad/fsdp/state/replicas.h>
 #include <shardgrad/optim/muon.h>
 #include <shardgrad/optim/sgd.h>
@@ -33,10 +35,16 @@ TEST_F(CheckpointFiles, HoldWhatTheFullStateHoldsHoweverManyRanksWrote) {
         if (world.rank() != 0) return;
         model.merge(means);
         std::vector<int64_t> steps;  // in the order of the parameters' names
-        for (const auto& [key, tensor] : optimizer)
+        std::vector<double> rates;
+        for (const auto& [key, tensor] : optimizer) {
           if (key.ends_with(".step")) steps.push_back(int64_t(tensor.item()));
-        std::erase_if(optimizer, [](const auto& each) { return each.first.ends_with(".step"); });
+          if (key.ends_with(".lr"))
+            for (double each : tensor.to_vector<double>()) rates.push_back(each);
+        }
+        std::erase_if(optimizer,
+                      [](const auto& each) { return each.first.ends_with(".step") || each.first.ends_with(".lr"); });
         optimizer["step"] = from_vector(steps, {std::ssize(steps)}, {DType::i64, kCpu});
+        optimizer["lr"] = from_vector(rates, {std::ssize(steps), 3}, {DType::f64, kCpu});
         for (const auto& [name, expected] : {std::pair{"/model", model}, std::pair{"/optimizer", optimizer}}) {
           train::SafetensorsFile file(*latest() + name + ".safetensors", train::SafetensorsFile::Access::read);
           ASSERT_EQ(file.tensors().size(), expected.size()) << name;
@@ -426,6 +434,59 @@ TEST_F(CheckpointFiles, ASettingThatMeantNothingThenIsNoDifference) {
   config_.schedule.step_size = 3;
   EXPECT_THAT(refusal(),
               HasSubstr("  schedule.name is \"step\", was \"constant\"\n  schedule.step_size is 3, was not set\n"));
+}
+
+TEST_F(CheckpointFiles, HaveTheLearningRates) {
+  auto rates = [](const optim::Optimizer& of) {
+    std::vector<double> all{of.lr()};
+    for (size_t i = 0; i < of.parameters().size(); ++i) all.push_back(of.lr_of(i));
+    return all;
+  };
+  std::vector<double> saved;
+  dist::run_ranks(2, [&](dist::ProcessGroup& world) {
+    Trained trained(world, fsdp::Strategy::zero3, 1);
+    trained.optimizer->set_lr_of(1, 0.7);
+    trained.optimizer->set_lr(0.003);
+    trained.optimizer->set_lr_of(2, 0.5);
+    save(trained, 1);
+    if (world.rank() == 0) saved = rates(*trained.optimizer);
+  });
+  for (int ranks : {1, 3})
+    dist::run_ranks(ranks, [&](dist::ProcessGroup& world) {
+      Trained trained(world, fsdp::Strategy::zero1, 0);
+      load(trained);
+      EXPECT_EQ(rates(*trained.optimizer), saved);
+    });
+}
+
+// As those of before were written, which did not have them.
+TEST_F(CheckpointFiles, WithoutLearningRatesLeaveThemAsTheyAre) {
+  save_on_one_rank();
+  std::string path = folder_ / "step-2/optimizer.safetensors";
+  std::map<std::string, Tensor> kept;
+  Context context;
+  {
+    train::SafetensorsFile file(path, train::SafetensorsFile::Access::read);
+    for (const auto& [name, entry] : file.tensors()) {
+      Tensor values = empty({entry.spec.shape.numel()}, {entry.spec.dtype, kCpu});
+      file.read(name, 0, values);
+      if (name != "lr") kept[name] = values.alias(entry.spec.shape);
+    }
+    ASSERT_EQ(kept.size(), file.tensors().size() - 1);
+  }
+  train::save_safetensors(path, kept);
+  auto about = nlohmann::ordered_json::parse(bytes("run.json"));
+  about["format"] = 1;
+  for (const char* later : {"headers", "check"}) about.erase(later);
+  about["hashes"]["optimizer"].erase("lr");
+  folder_.write("step-2/run.json", about.dump(2));
+  dist::run_ranks(2, [&](dist::ProcessGroup& world) {
+    Trained trained(world, fsdp::Strategy::zero3, 0);
+    trained.optimizer->set_lr(0.25);
+    EXPECT_EQ(load(trained).step, 2);
+    EXPECT_EQ(trained.optimizer->lr(), 0.25);
+    EXPECT_EQ(trained.optimizer->steps().at("first.weight"), 2);
+  });
 }
 
 // A trained parameter or its moments; statistics and frozen parameters may hold an infinity.

@@ -1,6 +1,7 @@
 // A data set, a model, a task and a callback that the library does not know, as a user's program registers them.
 
 #include <chrono>
+#include <cmath>
 #include <thread>
 
 #include <shardgrad/autograd/ops.h>
@@ -17,6 +18,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using train::Registry;
 
 // y = 2 x0 - x1, for points of a grid.
@@ -302,6 +304,23 @@ TEST_F(OwnRun, EndsEarlyWhereTheScoreBecomesNoBetterAndStaysEnded) {
   EXPECT_EQ(train(2).steps, 28);
   config_.early_stop = 4;
   EXPECT_EQ(train(2).steps, 35) << "one more";
+}
+
+TEST_F(OwnRun, AScoreThatIsNoNumberIsToldOfOnce) {
+  struct Scoreless : Mirrored {
+    using Mirrored::Mirrored;
+    std::vector<train::Score> scores(const train::Sums&) const override { return {{"r2", std::nan("")}}; }
+  };
+  registry_.add_whole_task("scoreless", "wrong", [] { return std::make_unique<Scoreless>(4); });
+  configure(R"({"data": {"name": "points"}, "task": {"name": "scoreless"}, "epochs": 2})", {"keep_best=true"});
+  train::Result result = train(2);
+  std::string word = "test_r2 is NaN after step 1, which is never better: ", text = out_.str();
+  EXPECT_THAT(text, HasSubstr(word));
+  EXPECT_THAT(text, Not(HasSubstr("NaN after step 2")));
+  EXPECT_FALSE(std::filesystem::exists(result.folder + "/best"));
+  configure(kOwn, {"epochs=1"});
+  train(2);
+  EXPECT_THAT(out_.str(), Not(HasSubstr("never better")));
 }
 
 TEST_F(OwnRun, StepsTakeThePlaceOfEpochs) {

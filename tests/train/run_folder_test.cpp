@@ -94,6 +94,8 @@ TEST_F(RunFolder, ALatestThatIsNoNameOfACheckpointIsRefused) {
     folder_.write("latest", text);
     EXPECT_THAT(error_of([&] { last(); }), HasSubstr("expected the name of a folder step-N")) << text;
   }
+  folder_.write("latest", std::string("step\0\x1b[2J", 9));
+  EXPECT_THAT(error_of([&] { last(); }), HasSubstr("latest' says 'step??[2J', expected")) << "it is shown";
 }
 
 TEST_F(RunFolder, WhatKilledSavesHaveLeftIsRemovedAndNothingElse) {

@@ -172,10 +172,19 @@ void CheckpointSave::visit(TrainingState state, const Buffers& buffers, const St
     fsdp::visit_optim_pieces(*optimizer,
                              [&](const auto& piece) { give(false, piece.name, piece.begin, piece.values, true); });
   if (world_.rank() != 0) return;
+  std::map<std::string, optim::Optimizer::Rates> rates;
+  for (const optim::Optimizer* optimizer : state.optimizers) rates.merge(optimizer->rates());
   for (const auto& [name, buffer] : buffers) give(true, name, 0, buffer.view({buffer.numel()}), false);
   std::vector<int64_t> counts;
-  for (const auto& [name, count] : steps) counts.push_back(count);
-  if (!counts.empty()) give(false, kSteps, 0, from_vector(counts, {std::ssize(counts)}, {DType::i64, kCpu}), false);
+  std::vector<double> learn;
+  for (const auto& [name, count] : steps) {
+    counts.push_back(count);
+    auto [lr, own, ratio] = rates.at(name);
+    learn.insert(learn.end(), {lr, own, ratio});
+  }
+  if (counts.empty()) return;
+  give(false, kSteps, 0, from_vector(counts, {std::ssize(counts)}, {DType::i64, kCpu}), false);
+  give(false, kRates, 0, from_vector(learn, {std::ssize(learn)}, {DType::f64, kCpu}), true);
 }
 
 std::string CheckpointSave::not_finite() {

@@ -3,7 +3,7 @@
 //
 //     runs/NAME/step-120/model.safetensors       parameters and buffers under their names
 //                        optimizer.safetensors   "layer0.weight.exp_avg", …; "step", with how many each parameter has
-//                                                been through, in the order of their names
+//                                                been through, and "lr", its rates, in the order of their names
 //                        run.json                step, samples seen, loss scale, configuration, a hash per tensor
 //
 // Every rank writes the parts of the files that it owns, a piece at a time (fsdp::kPieceBytes), so no rank needs memory
@@ -58,8 +58,9 @@ struct TrainingState {
   SafetensorsFile::Texts notes{};  ///< for the files' metadata
 };
 
-/// The tensor of optimizer.safetensors with the parameters' step counts.
-inline constexpr const char* kSteps = "step";
+/// The tensors of optimizer.safetensors with the parameters' step counts, and with their Optimizer::Rates, which files
+/// of before do not have.
+inline constexpr const char *kSteps = "step", *kRates = "lr";
 /// What a checkpoint's two files hold, and how many bytes that is without their headers.
 StateSpecs model_specs(nn::Module& model, fsdp::Sharded& sharded);
 StateSpecs optimizer_specs(const SavedOptimizers& optimizers, const fsdp::IsGiven& given = {});

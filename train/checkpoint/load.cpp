@@ -2,6 +2,7 @@
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/group/together.h>
+#include <shardgrad/optim/state_rates.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/checkpoint/weights.h>
 
@@ -69,32 +70,44 @@ void check_name(const std::string& folder, const Manifest& manifest) {
            "' is of step ", manifest.reached.step, ", its folder of another one");
 }
 
-// How many steps each parameter has been through, in the order of their names.
-std::map<std::string, int64_t> read_steps(const SafetensorsFile& file, const SavedOptimizers& optimizers) {
+// What the file has of each parameter beside its state.
+struct Counted {
   std::map<std::string, int64_t> steps;
+  std::map<std::string, optim::Optimizer::Rates> rates;  // none in files of before
+};
+
+Counted read_counted(const SafetensorsFile& file, const SavedOptimizers& optimizers) {
+  Counted counted;
   for (const optim::Optimizer* optimizer : optimizers)
-    for (const NamedParameter& parameter : optimizer->parameters()) steps[parameter.name] = 0;
-  if (steps.empty()) return steps;
-  Tensor counts = on_host(std::ssize(steps), DType::i64);
+    for (const NamedParameter& parameter : optimizer->parameters()) counted.steps[parameter.name] = 0;
+  int64_t parameters = std::ssize(counted.steps), row = 0;
+  if (parameters == 0) return counted;
+  bool has_rates = file.tensors().contains(kRates);
+  Tensor counts = on_host(parameters, DType::i64), rates = on_host(parameters * optim::kRateCount, DType::f64);
   file.read(kSteps, 0, counts);
-  std::vector<int64_t> saved = counts.to_vector<int64_t>();
-  auto next = saved.begin();
-  for (auto& [name, count] : steps) {
-    count = *next++;
+  if (has_rates) file.read(kRates, 0, rates);
+  for (auto& [name, count] : counted.steps) {
+    count = counts.data<int64_t>()[row];
     SG_CHECK(count >= 0, "'", file.path(), "': '", name, "' has been through ", count, " steps");
+    const double* saved = rates.data<double>() + optim::kRateCount * row++;
+    if (has_rates) counted.rates[name] = {saved[0], saved[1], saved[2]};
   }
-  return steps;
+  std::string faults = faults_of(counted.rates);
+  SG_CHECK(faults.empty(), "'", file.path(), "':", faults);
+  return counted;
 }
 
 void read_optimizers(const SafetensorsFile& file, TrainingState state) {
-  auto steps = read_steps(file, state.optimizers);
+  Counted counted = read_counted(file, state.optimizers);
   for (optim::Optimizer* optimizer : state.optimizers) {
     optimizer->allocate_states([&](const std::string& name) { return file.tensors().contains(name); });
     fsdp::fill_optim_pieces(state.sharded, *optimizer,
                             [&](const auto& piece) { file.read(piece.name, piece.begin, piece.values); });
     std::map<std::string, int64_t> mine;
-    for (const NamedParameter& parameter : optimizer->parameters()) mine[parameter.name] = steps.at(parameter.name);
+    for (const NamedParameter& parameter : optimizer->parameters())
+      mine[parameter.name] = counted.steps.at(parameter.name);
     optimizer->set_steps(mine);
+    optimizer->set_rates(counted.rates);
   }
 }
 
@@ -127,8 +140,10 @@ StateSpecs optimizer_specs(const SavedOptimizers& optimizers, const fsdp::IsGive
     specs.merge(fsdp::optim_state_specs(*optimizer, given));
     for (const NamedParameter& parameter : optimizer->parameters())
       count += int64_t(specs.erase(parameter.name + ".step"));
+    for (const auto& [name, spec] : optim::rates_specs(*optimizer)) specs.erase(name);
   }
   if (count > 0) specs[kSteps] = {{count}, DType::i64};
+  if (count > 0 && (!given || given(kRates))) specs[kRates] = {{count, optim::kRateCount}, DType::f64};
   return specs;
 }
 
