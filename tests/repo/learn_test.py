@@ -16,6 +16,7 @@ from pathlib import Path
 SOURCE = Path(sys.argv[1])
 sys.path.insert(0, str(SOURCE / "scripts"))
 from learn_grade import Refused, evaluate, explained, hint, only_here, parse_predictions, plain  # noqa: E402
+from learn_rung import all_rungs  # noqa: E402
 
 # Compiles a shell script: puts the file of YOURS in the place of the line that includes it. Links what is compiled, kernels
 # before what launches them.
@@ -292,8 +293,16 @@ def a_wrong_number_is_explained():
     expect(parse_predictions("a=1 b = 3 * P, c=2") == {"a": "1", "b": "3 * P", "c": "2"}, "predictions with spaces are misread")
 
 
+def texts_of_all_rungs_are_true():
+    """What needs no build, whichever rungs a test of the tutorials runs."""
+    for rung in all_rungs():
+        for fault in rung.faults_of_text():
+            expect(False, f"{rung.folder.name}: {fault}")
+
+
 a_learner_climbs()
 a_learner_writes_kernels()
+texts_of_all_rungs_are_true()
 checks_can_fail()
 a_wrong_number_is_explained()
 sys.exit("\n\n".join(faults) or 0)

@@ -20,14 +20,14 @@ double loss_of(double w, double x, double t) { return (w * x - t) * (w * x - t);
 
 // An operation is a node: forward and backward side by side. backward writes into the slots it is given.
 struct Square final : sg::Node {
-  const char* name() const override { return "square"; }
+  const char* name() const override { return "my_square"; }
   void backward(std::span<const Tensor> dy, std::span<sg::GradSlot> dx) override {
     if (!dx[0].wanted()) return;
     dx[0].alias(dy[0] * saved(0) * 2);  // d(x^2)/dx = 2 x
   }
 };
 
-Tensor square(const Tensor& x) {
+Tensor my_square(const Tensor& x) {
   Tensor y = sg::empty_like(x);
   sg::launch(sg::kernels::mul, x, sg::out(y), x, x);
   if (auto* node = sg::record<Square>(y, x)) node->save(x);
@@ -45,7 +45,7 @@ void autograd(learn::Rung& rung) {
 
   // 2. By the library: operations on a tensor that requires a gradient are recorded, backward() walks them back.
   Tensor weight = sg::full({1}, w).set_requires_grad();
-  Tensor loss = square(weight * x - t);
+  Tensor loss = my_square(weight * x - t);
   loss.backward();
   std::printf("by backward %.3f\n", weight.grad().item());
   rung.count("weight_gradient", weight.grad().item());
@@ -73,7 +73,7 @@ void autograd(learn::Rung& rung) {
 
   // 6. A recorded value that changes before backward is refused: its gradient would be wrong.
   Tensor v = sg::full({1}, 2).set_requires_grad();
-  Tensor u = v * 1.0, y = square(u);
+  Tensor u = v * 1.0, y = my_square(u);
   sg::fill_(u.detach(), 7);
   try {
     y.backward();

@@ -13,7 +13,7 @@ inline Tensor cube(const Tensor& x) {
   Tensor y = sg::empty_like(x);
   sg::launch(sg::kernels::mul, x, sg::out(y), x, x);
   sg::launch(sg::kernels::mul, x, sg::out(y), y, x);
-  // TODO(you): record the node, and save in it what backward reads; square() in main.cpp does the same.
+  // TODO(you): record the node, and save in it what backward reads; my_square() in main.cpp does the same.
   if (auto* node = sg::record<Cube>(y, x)) node->save(x);
   // end of TODO
   return y;

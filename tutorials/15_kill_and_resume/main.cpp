@@ -136,7 +136,7 @@ int main(int count, char** words) {
     rung.count("hashes", double(runs.hashes.size())), rung.count("slice_bytes", double(runs.told.shard_bytes));
     rung.count("checkpoint_bytes", double(tensor_bytes(last)));
     rung.term("L", by_hand::kLayers), rung.term("D", double(kWidth)), rung.term("F", sizeof(float)), rung.term("M", 2);
-    rung.term("I", sizeof(int64_t)), rung.term("V", 4), rung.term("E", kEvery), rung.term("A", kKilled),
-        rung.term("B", kSteps);
+    rung.term("I", sizeof(int64_t)), rung.term("R", sizeof(double)), rung.term("V", 4), rung.term("E", kEvery),
+        rung.term("A", kKilled), rung.term("B", kSteps);
   });
 }
