@@ -435,6 +435,7 @@ TEST_F(TrainerTest, WhatWasBestIsForgottenWhereTheTestDataAreOthers) {
   train(2);
   EXPECT_THAT(out_.str(),
               HasSubstr("it is tested on other samples than before: which scores were best is forgotten\n"));
+  EXPECT_EQ(nlohmann::json::parse(read_file(result.folder + "/step-50/run.json"))["best_step"], 50);
 }
 
 TEST_F(TrainerTest, EveryStepOfARunThatGoesOnHasItsLineOnce) {
