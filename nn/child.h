@@ -2,6 +2,7 @@
 // Child<M>: a shared handle on a module of type M. Calling it runs pre-hooks, M::forward and hooks. Included by
 // module.h.
 
+#include <concepts>
 #include <cstdint>
 #include <ranges>
 
@@ -46,6 +47,27 @@ class CallGuard {
   int exceptions_;
 };
 
+/// Throws where a recomputed module was switched between train() and eval().
+void check_as_before(const Module& module, bool training);
+
+/// How a module's forward is called by who does not know its type.
+using TensorForward = Tensor (*)(Module& module, Tensor& input);
+
+/// What a call runs when there are hooks, for the forward that most modules have: of one tensor, giving one. Compiled
+/// once, where other forwards have it compiled for each.
+Tensor call_with_hooks(const std::shared_ptr<Module>& module, Tensor input, TensorForward forward);
+
+template <class M, class Arg> Tensor tensor_forward(Module& module, Tensor& input) {
+  return static_cast<M&>(module).forward(pass<Arg>(input));
+}
+
+/// A call with these arguments has such a forward.
+template <class M, class... Args>
+concept OfTensor = sizeof...(Args) == 1 && (std::is_same_v<std::remove_cvref_t<Args>, Tensor> && ...) &&
+                   requires(M& module, Tensor& input) {
+  { (module.forward(pass<Args>(input)), ...) } -> std::same_as<Tensor>;
+};
+
 // Its forward hides no other, so naming it is possible only where M has none.
 struct NamesForward {
   void forward();
@@ -70,7 +92,13 @@ template <class M> class Child {
   template <class... Args> auto operator()(Args&&... args) const {
     if (module().direct()) [[likely]]
       return module_->forward(detail::pass<Args>(args)...);
-    return call_with_hooks(std::forward<Args>(args)...);
+    if constexpr (detail::OfTensor<M, Args...>) {
+      constexpr bool stays = (std::is_lvalue_reference_v<Args> && ...);
+      using Arg = std::conditional_t<stays, const Tensor&, Tensor>;
+      return detail::call_with_hooks(module_, Tensor(std::forward<Args>(args)...), detail::tensor_forward<M, Arg>);
+    } else {
+      return call_with_hooks(std::forward<Args>(args)...);
+    }
   }
 
   M& module() const {
@@ -109,8 +137,7 @@ template <class M> class Child {
     if (!options) return module_->forward(std::forward<Args>(args)...);
     if constexpr (detail::Repeatable<M, Args...>) {
       auto forward = [module = module_, training = module_->training()](auto&&... each) {
-        SG_CHECK(module->training() == training, "recompute of '", module->full_name(), "', a ", module->type_name(),
-                 ": it was switched between train() and eval() before backward ran it again");
+        detail::check_as_before(*module, training);
         return module->forward(std::forward<decltype(each)>(each)...);
       };
       return shardgrad::checkpoint(*options, std::move(forward), std::forward<Args>(args)...);

@@ -17,6 +17,33 @@ detail::CallGuard::~CallGuard() {
   call_running = outer_;
 }
 
+void detail::check_as_before(const Module& module, bool training) {
+  SG_CHECK(module.training() == training, "recompute of '", module.full_name(), "', a ", module.type_name(),
+           ": it was switched between train() and eval() before backward ran it again");
+}
+
+static Tensor run_forward(const std::shared_ptr<Module>& module, Tensor& input, detail::TensorForward forward) {
+  const std::optional<RecomputeOptions>& options = module->recompute_options();
+  if (!options) return forward(*module, input);
+  auto again = [module, training = module->training(), forward](Tensor input) {
+    detail::check_as_before(*module, training);
+    return forward(*module, input);
+  };
+  return checkpoint(*options, std::move(again), std::move(input));
+}
+
+Tensor detail::call_with_hooks(const std::shared_ptr<Module>& module, Tensor input, TensorForward forward) {
+  std::vector<Tensor> inputs = tensors_in(input);
+  CallGuard guard(*module);
+  module->before_forward(inputs);
+  replace_tensors(input, inputs);
+  Tensor output = run_forward(module, input, forward);
+  std::vector<Tensor> outputs = tensors_in(output);
+  module->after_forward(outputs);
+  replace_tensors(output, outputs);
+  return output;
+}
+
 void Module::update_direct() {
   direct_ = pre_hooks_.empty() && hooks_.empty() && failed_hooks_.empty() && !fills_on_call_ && !recompute_;
 }
