@@ -68,6 +68,9 @@ std::string unknown_key(const Config& config, const Setting& setting) {
     return concat(setting.place, ": ", key, " is an option of ", owner, ", but ", chosen(setting.key));
   std::string front = concat(setting.place, ": unknown key '", key, "'; ");
   if (meant.empty()) return concat(front, "`shardgrad train --keys` lists all");
+  if (meant.starts_with(key + "."))
+    return concat(setting.place, ": '", key, "' is a group of keys; did you mean '", meant, "', in a file \"", key,
+                  "\": {\"", meant.substr(key.size() + 1), "\": …}? (`shardgrad train --keys` lists all)");
   const Synonym* synonym = synonym_of(key);
   std::string note = synonym && meant == synonym->key ? synonym->note : "";
   if (std::string owner = owner_elsewhere(config, meant); !owner.empty())

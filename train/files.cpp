@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include <shardgrad/core/error.h>
@@ -35,10 +36,17 @@ template <class Call> ssize_t uninterrupted(const Call& call) {
     if (ssize_t result = call(); result >= 0 || errno != EINTR) return result;
 }
 
+// A run's configuration may name files as they were called where it was trained.
+std::string looked_for(const std::string& path) {
+  std::error_code ignored;
+  return path.starts_with('/') ? "" : concat(" in '", std::filesystem::current_path(ignored).string(), "'");
+}
+
 }  // namespace
 
 void cannot(const char* verb, const std::string& path) {
-  fail("cannot ", verb, " '", path, "': ", std::strerror(errno));
+  int error = errno;
+  fail("cannot ", verb, " '", path, "': ", std::strerror(error), error == ENOENT ? looked_for(path) : "");
 }
 
 void write_file(const std::string& path, const std::string& text) {

@@ -24,6 +24,12 @@ class StepTrace {
   ~StepTrace();
   StepTrace(const StepTrace&) = delete;
 
+  /// Whether a run that goes on after `step` had most of the steps recorded, of which some are left.
+  bool is_mostly_done(int64_t step) const {
+    return first_ <= step && step < last_ && step - first_ + 1 >= last_ - step;
+  }
+  /// Records nothing from here on.
+  void leave_out() { first_ = last_ = 0; }
   void begin(int64_t step);
   /// Waits until the device has done the step.
   void end(int64_t step);

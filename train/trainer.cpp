@@ -85,6 +85,7 @@ Result TrainingRun::run() {
   if (!ended_.empty()) say(concat("it has ended: ", ended_, "; a larger number of epochs (or steps) goes on"));
   if (pending_.empty() && (is_done() || is_patience_over() || !ended_.empty())) return end(!test());
   write_about(nullptr);
+  keep_trace();
   while (true) {
     bool goes_on_in_test = !pending_.empty();
     goes_on_in_test ? take_up_test() : step();

@@ -1,10 +1,12 @@
 #include <shardgrad/train/training_run.h>
 
 #include <cmath>
+#include <filesystem>
 #include <utility>
 
 #include <shardgrad/autograd/progress.h>
 #include <shardgrad/core/context.h>
+#include <shardgrad/dist/group/together.h>
 #include <shardgrad/train/about.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/loss_scale.h>
@@ -119,6 +121,13 @@ bool TrainingRun::wants_to_end() {
   say(concat("ends after step ", meter_->step(), ": ", *reason));
   if (!is_patience_over()) ended_ = *reason;
   return true;
+}
+
+// The trace there is tells more than what is left of the steps to trace would.
+void TrainingRun::keep_trace() {
+  if (!trace_.is_mostly_done(meter_->step())) return;
+  bool is_there = report_ && std::filesystem::exists(folder_ + "/trace.json");
+  if (!dist::same_text(world_, {"", "start"}, is_there ? "there" : "").empty()) trace_.leave_out();
 }
 
 void TrainingRun::write_trace() {

@@ -44,6 +44,7 @@ class TrainingRun {
   Result save_and_end();
   Result finish();
   Result end(bool stopped);
+  void keep_trace();
   void write_trace();
   void write_records();
   Reached reached() const;

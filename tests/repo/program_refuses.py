@@ -28,9 +28,10 @@ def refusals():
         file.unlink()
         file.write_bytes(content)
     refused = [
-        (["train", "gone.json"], "the configuration: cannot read 'gone.json': No such file"),
+        (["train", "gone.json"], f"the configuration: cannot read 'gone.json': No such file or directory in '{os.getcwd()}'"),
         (["train", "broken.json"], "broken.json:2: batch is given twice; first at broken.json:1"),
         (["train", CONFIG, "--set", "bach=3"], "unknown key 'bach'; did you mean 'batch'?"),
+        (["train", CONFIG, "--set", "optimizer={\"name\": \"sgd\"}"], "'optimizer' is a group of keys; did you mean 'optimizer.name', in a file \"optimizer\": {\"name\": …}?"),
         (["train", CONFIG, "--set", "data.dir=/nowhere"], "cannot read '/nowhere/train-images-idx3-ubyte.gz'"),
         (["train", CONFIG, "--set", "model.layers=[3,10]"], "the model does not take the data's inputs, f32 [2, 784]"),
         *((["train", CONFIG, "--set", f"data.dir={folder}/data"], said) for folder, said in [

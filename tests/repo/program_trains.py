@@ -65,6 +65,9 @@ def checkpoints_by_name():
     before = Path("runs/small/config.json").read_text()
     run = call([PROGRAM, "report", "runs/small", "--output", "runs/small/config.json"])
     expect(run.returncode == 2 and "whose files are its own" in run.stderr and Path("runs/small/config.json").read_text() == before, run)
+    Path("runs/small/report.html.tmp").mkdir()
+    run = call([PROGRAM, "report", "runs/small"])
+    expect(run.returncode == 2 and run.stderr.endswith("; --output FILE writes it elsewhere\n"), run)
 
 
 def without_mpi(ranks):

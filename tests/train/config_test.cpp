@@ -228,7 +228,8 @@ TEST(Config, FilesThatAreNotOneObjectAreRefusedWithTheLine) {
   EXPECT_THAT(refusal("[1]"), HasSubstr("the file must hold one object"));
   EXPECT_THAT(refusal("{\"model\": {\"layers\": [{\"a\": 1}]}}"), HasSubstr("an object is not possible here"));
   EXPECT_THAT(error_of([] { train::read_config("no/such.json", {}, {}); }),
-              HasSubstr("the configuration: cannot read 'no/such.json': No such file or directory"));
+              HasSubstr(concat("the configuration: cannot read 'no/such.json': No such file or directory in '",
+                               std::filesystem::current_path().string(), "'")));
   EXPECT_THAT(refusal("{}", {"batch"}), HasSubstr("--set batch: write key=value"));
 }
 

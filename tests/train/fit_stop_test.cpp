@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include <shardgrad/train/trace.h>
+
 #include "fit_run.h"
 
 namespace shardgrad {
@@ -36,6 +38,28 @@ TEST_F(Fit, ARunThatWasStoppedGoesOnWithTheSameBits) {
   out_.str("");
   EXPECT_TRUE(weights(fit<Scheduled>(parts)) == expected);
   EXPECT_THAT(out_.str(), HasSubstr("\ngoes on after step 1"));
+}
+
+// The second epoch begins after step 7.
+TEST_F(Fit, ARunThatGoesOnAmongItsTracedStepsKeepsTheTraceOfMoreSteps) {
+  auto traced = [&](std::vector<int64_t> steps) {
+    train::TrainerOptions parts = options();
+    parts.config.name = concat("from", steps[0], "to", steps[1]);
+    parts.config.resume = true;
+    parts.config.trace_steps = std::move(steps);
+    parts.max_epochs = 1;
+    EXPECT_EQ(fit(parts).steps, 7);
+    parts.max_epochs = 2;
+    std::vector<train::RankTrace> ranks = train::read_trace(fit(parts).folder + "/trace.json");
+    std::vector<int64_t> numbers;
+    for (const auto& step : ranks[0].steps) numbers.push_back(step.number);
+    return numbers;
+  };
+  EXPECT_EQ(traced({5, 8}), (std::vector<int64_t>{5, 6, 7}));
+  EXPECT_EQ(traced({5, 10}), (std::vector<int64_t>{5, 6, 7})) << "as many";
+  EXPECT_EQ(traced({6, 10}), (std::vector<int64_t>{8, 9, 10}));
+  EXPECT_EQ(traced({6, 7}), (std::vector<int64_t>{6, 7}));
+  EXPECT_EQ(traced({8, 9}), (std::vector<int64_t>{8, 9}));
 }
 
 // Sends a signal to the process after a step.

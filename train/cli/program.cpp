@@ -225,9 +225,8 @@ CommandLine::CommandLine(const train::Registry& registry)
   app.set_version_flag("--version", version_text);
   app.require_subcommand(1);
   app.footer(
-      "Exit codes: 0 done, 1 problems found by doctor or certify, 2 refused input, 3 missing device or library, 4 a "
-      "rank failed, 5 out of memory, 75 saved on "
-      "a signal.");
+      "Exit codes: 0 done, 1 problems found by doctor or certify, or an exception that is none of the library's, 2 "
+      "refused input, 3 missing device or library, 4 a rank failed, 5 out of memory, 75 saved on a signal.");
   app.failure_message(refusal);
   add_train();
   add_launch();

@@ -83,7 +83,12 @@ static void check_no_file_of_run(const std::string& folder, const std::string& o
 int report_command(const std::string& folder, const std::string& output) {
   std::string path = output.empty() ? (std::filesystem::path(folder) / "report.html").string() : output;
   check_no_file_of_run(folder, path);
-  train::replace_file(path, train::page(train::read_run(folder)));
+  std::string page = train::page(train::read_run(folder));
+  try {
+    train::replace_file(path, page);
+  } catch (const Error& error) {
+    throw Error(error.kind(), concat(error.what(), output.empty() ? "; --output FILE writes it elsewhere" : ""));
+  }
   std::cout << "wrote " << path << std::endl;
   return 0;
 }
