@@ -327,5 +327,23 @@ TEST(RunReport, TheLastLineIsTheAgreedOne) {
               EndsWith("\ndone: test_accuracy=0.8912 steps=2820 seconds=61.3 run=" + report.folder() + "\n"));
 }
 
+// Knows how much of its text has been handed on.
+struct Buffered : std::stringbuf {
+  int sync() override {
+    handed_on = str();
+    return 0;
+  }
+  std::string handed_on;
+};
+
+TEST(RunReport, ATableIsWholeBeforeAnErrorThatFollows) {
+  TemporaryFolder folder;
+  Buffered text;
+  std::ostream out(&text);
+  RunReport report(config_in(folder), out);
+  report.table({{"peak of everything", "10.6 KiB"}});
+  EXPECT_THAT(text.handed_on, EndsWith("peak of everything       10.6 KiB\n"));
+}
+
 }  // namespace
 }  // namespace shardgrad

@@ -4,7 +4,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/dist/os/children.h>
@@ -30,6 +32,21 @@ TEST(Children, WhatIsToBeDoneWhereTheSystemStartsNoFurtherProcess) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to become a user who has no process yet";
   EXPECT_EXIT(start_one_beyond_the_limit(), ::testing::ExitedWithCode(int(ErrorKind::missing)),
               "a process cannot be started: .*; use fewer ranks, or raise the limit .ulimit -u");
+}
+
+// What asked the ranks to end while the last of them did, and would end this process.
+TEST(Children, ASignalThatComesTooLateEndsNothingAfterThem) {
+  for (int number : {SIGUSR1, SIGHUP, SIGTERM, SIGINT}) {
+    auto late = [&] {
+      std::signal(number, SIG_DFL);
+      {
+        Children children([](int) { return true; });
+        raise(number);
+      }
+      std::_Exit(0);
+    };
+    EXPECT_EXIT(late(), ::testing::ExitedWithCode(0), "") << number;
+  }
 }
 
 }  // namespace
