@@ -162,6 +162,24 @@ TEST(Module, APreHookMayReplaceTensorsWithoutTouchingTheCallers) {
   EXPECT_EQ(x.to_vector<float>()[0], 1);
 }
 
+struct Passing : nn::Module {
+  Tensor forward(const Tensor& x) { return x * 1.0; }
+};
+
+TEST(Module, HooksMayReplaceWhatGoesThroughAModuleOfOneTensor) {
+  Context context;
+  auto model = nn::make<Passing>();
+  model->add_forward_pre_hook([](nn::Module&, std::span<Tensor> inputs) { inputs[0] = inputs[0] * 10.0; });
+  model->add_forward_hook([](nn::Module&, std::span<Tensor> outputs) { outputs[0] = outputs[0] + 1.0; });
+  Tensor x = ones({1, 4});
+  for (bool again : {false, true}) {
+    model->set_recompute(again ? std::optional(RecomputeOptions()) : std::nullopt);
+    EXPECT_EQ(model(x).to_vector<float>()[0], 11);
+    EXPECT_EQ(x.to_vector<float>()[0], 1);
+    EXPECT_EQ(model(x * 2.0).to_vector<float>()[0], 21) << "an argument that is moved";
+  }
+}
+
 // Frees what it was given before it returns.
 struct Forgetful : nn::Module {
   int64_t bytes_left = 0;
