@@ -69,7 +69,7 @@ Tensor Module::param(std::string name, const Shape& shape, Init init, Part part)
 }
 
 Tensor Module::buffer(std::string name, const Shape& shape, DType dtype, double value) {
-  return add_tensor(buffers_, std::move(name), shape, dtype, Category::other, init::constant(value));
+  return add_tensor(buffers_, std::move(name), shape, dtype, Category::buffer, init::constant(value));
 }
 
 void Module::add_child(std::string name, std::shared_ptr<Module> module) {

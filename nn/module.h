@@ -31,6 +31,10 @@
 #include <shardgrad/core/tensor.h>
 #include <shardgrad/nn/init.h>
 
+namespace shardgrad::Category {
+inline constexpr Kind buffer = named<"buffer">;  ///< of modules, such as running statistics
+}
+
 namespace shardgrad::nn {
 
 template <class M> class Child;

@@ -37,11 +37,9 @@ Json json_of(const fsdp::Plan& plan) {
 }
 
 Json json_of(const Result& end, const About& about) {
-  Json json{{"stopped", end.stopped},
-            {"steps", end.steps},
-            {"seconds", end.seconds},
-            {"step_bytes", end.step_bytes},
-            {"samples_per_s", about.samples_per_s}};
+  Json json{
+      {"stopped", end.stopped}, {"steps", end.steps}, {"seconds", end.seconds}, {"samples_per_s", about.samples_per_s}};
+  if (end.step_bytes) json["step_bytes"] = *end.step_bytes;
   if (about.tokens_per_s > 0) json["tokens_per_s"] = about.tokens_per_s;
   return json;
 }

@@ -64,7 +64,9 @@ struct Result {
   double seconds = 0;
   bool stopped = false;  ///< saved and ended early because somebody asked for it (Control::stop_requested)
   std::string folder;    ///< of the run
-  int64_t step_bytes = 0, predicted_step_bytes = 0;  ///< that a step sent, and was to send; predicted on rank 0 only
+  /// That a step sent, not known of one step alone, and was to send; predicted on rank 0 only.
+  std::optional<int64_t> step_bytes{};
+  int64_t predicted_step_bytes = 0;
 };
 
 class Callback {

@@ -135,7 +135,8 @@ Evaluation evaluate(Task& task, data::DataLoader& samples, dist::ProcessGroup& w
 }
 
 bool is_better(const Score& score, int64_t step, int64_t patience, std::optional<Best>& best) {
-  if (!best) best = Best{(score.higher_is_better ? -1 : 1) * std::numeric_limits<double>::max()};
+  if (!best) best.emplace();
+  if (best->step == 0) best->value = (score.higher_is_better ? -1 : 1) * std::numeric_limits<double>::max();
   if (std::isfinite(score.value) && (score.higher_is_better ? score.value > best->value : score.value < best->value)) {
     *best = {score.value, 0, best->plateaus, step};
     return true;

@@ -134,7 +134,7 @@ Trainer::Trainer(TrainerOptions options) : options_(resolved(std::move(options))
   if (options_.accelerator) options_.config.device = name_of(device_of(*options_.accelerator).kind);
   const std::string& device = options_.config.device;
   device_ = device == "auto" ? device_of(device) : parse_device(device);
-  int launched = dist::launched_processes();
+  int launched = dist::processes_of_job();
   SG_CHECK(launched == 1, "Trainer: a launcher has started ", launched,
            " processes, which would each train alone; give it their group: inside dist::run_job, "
            "Trainer(options, job.world())");

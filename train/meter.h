@@ -2,6 +2,7 @@
 // Counts what a run does: the steps since the last progress line, and since this process began.
 
 #include <cstdint>
+#include <optional>
 
 #include <shardgrad/dist/group/process_group.h>
 #include <shardgrad/train/callback.h>
@@ -40,7 +41,8 @@ class Meter {
   /// 0 where the task does not say.
   double tokens_per_s() const { return work_.tokens * samples_per_s(); }
   /// The most that a step sent: less where evaluation had gathered for it (zero1).
-  int64_t step_bytes() const { return step_bytes_; }
+  /// Nothing after one step alone, which did not know yet what it need not gather again.
+  std::optional<int64_t> step_bytes() const { return steps_done() > 1 ? std::optional(step_bytes_) : std::nullopt; }
 
  private:
   struct Mark {

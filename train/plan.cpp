@@ -67,19 +67,6 @@ std::string evaluate_twice(const Config& config, Task& task, const data::Batch& 
   return "";
 }
 
-// What ranks say to each other beside steps, for a group keeps room for the largest that they ever said: where they
-// are, what a checkpoint's tensors come to, and the mean of statistics that each rank has of its own.
-void talk(dist::ProcessGroup& world, Task& task, fsdp::Sharded& sharded, const SavedOptimizers& optimizers) {
-  Agreement(world).agree(0, 1, {});
-  for (const StateSpecs& specs : {model_specs(task.module(), sharded), optimizer_specs(optimizers)}) {
-    Hashes hashes;
-    for (const auto& [name, spec] : specs) hashes[name] = 0;
-    sum_over_ranks(world, hashes);
-  }
-  for (const NamedParameter& buffer : task.module().named_buffers())
-    if (is_floating(buffer.tensor.dtype())) world.all_reduce(empty(buffer.tensor.shape(), DType::f64)).host_wait();
-}
-
 fsdp::Plan plan_of_rank(const Config& config, const data::Outline& data, dist::ProcessGroup& world) {
   auto task = make_task(config, data.fields);
   check_grains(config, task->module());
@@ -92,7 +79,7 @@ fsdp::Plan plan_of_rank(const Config& config, const data::Outline& data, dist::P
   data::Batch batch = part(data.train);
   auto step = [&] { train_step({config, *task, *sharded, optimizers.all(), scaler}, batch, false); };
   std::string lacks;
-  talk(world, *task, *sharded, optimizers.all());
+  speak_once(world, task->module(), *sharded, optimizers.all());
   fsdp::Plan mine = fsdp::make_plan(*sharded, step, [&] {
     batch = {};
     lacks = evaluate_twice(config, *task, part(data.test));
@@ -109,6 +96,16 @@ dist::GroupOptions group_of(const dist::PretendedRanks& as) {
 }
 
 }  // namespace
+
+void speak_once(dist::ProcessGroup& world, nn::Module& model, fsdp::Sharded& sharded,
+                const SavedOptimizers& optimizers) {
+  Agreement(world).agree(0, 1, {});
+  for (const StateSpecs& specs : {model_specs(model, sharded), optimizer_specs(optimizers)}) {
+    Hashes hashes;
+    for (const auto& [name, spec] : specs) hashes[name] = 0;
+    sum_over_ranks(world, hashes);
+  }
+}
 
 fsdp::Plan plan(const Config& config, const data::Outline& data, int ranks, Device device,
                 const dist::PretendedRanks& as) {

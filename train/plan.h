@@ -7,6 +7,7 @@
 
 #include <shardgrad/dist/transports/pretended_ranks.h>
 #include <shardgrad/fsdp/plan.h>
+#include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/config.h>
 #include <shardgrad/train/data/dataset.h>
 
@@ -19,6 +20,12 @@ namespace shardgrad::train {
 /// fails where tensors have no values is planned without.
 fsdp::Plan plan(const Config& config, const data::Outline& data, int ranks, Device device,
                 const dist::PretendedRanks& as = {});
+
+/// Says what ranks say to each other beside steps: agreements, and what a checkpoint's tensors come to. A group keeps
+/// room for the largest that was ever said, so that said at the beginning it is no matter of chance, and planned. A
+/// collective.
+void speak_once(dist::ProcessGroup& world, nn::Module& model, fsdp::Sharded& sharded,
+                const SavedOptimizers& optimizers);
 
 /// Rank 0's part of the largest batch of `samples`; 0: an unknown number of samples.
 int64_t most_samples(const Config& config, int64_t samples, int ranks);

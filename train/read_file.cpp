@@ -80,7 +80,7 @@ class Reading {
     if (file_.size() > kind_.most) refuse_size(format_bytes(file_.size()));  // of some files 0 is said
   }
   void check_pipe() const {
-    int ranks = dist::launched_processes();
+    int ranks = dist::processes_of_job();
     SG_CHECK(ranks == 1, "cannot read '", path_, "': it is a pipe, which one process can read, and each of the ", ranks,
              " ranks has to; use a file");
   }

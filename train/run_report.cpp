@@ -26,14 +26,14 @@ constexpr double kPause = 1;      // seconds between lines on a terminal, if the
 constexpr double kSilence = 1.5;  // after which it is said what goes on
 
 std::string make_run_folder(const Config& config, bool& is_new) {
-  std::error_code error;
-  std::filesystem::create_directories(config.runs, error);
+  std::error_code error, above;
+  std::filesystem::create_directories(config.runs, above);
   for (int number = 1;; ++number) {
     std::string folder = config.runs + "/" + config.name + (number == 1 ? "" : concat("-", number));
     is_new = std::filesystem::create_directory(folder, error);
     if (is_new || (config.resume && !error)) return folder;
     SG_CHECK(error != std::errc::file_exists, "'", folder, "' is there and is no folder; set another name");
-    SG_CHECK(!error, "cannot make the run's folder '", folder, "': ", error.message(),
+    SG_CHECK(!error, "cannot make the run's folder '", folder, "': ", (above ? above : error).message(),
              "; set runs to a folder you may write to");
   }
 }
@@ -91,7 +91,7 @@ RunReport::RunReport(const Config& config, std::ostream& out, Terminal terminal)
       doing_{shown_.seconds},
       printed_(shown_.seconds),
       metrics_(folder_ + "/metrics.jsonl") {
-  if (!config.resume) write("config.json", to_json(config));
+  if (!config.resume) write_config(config);
   if (!config.resume && config.tensorboard) board_.emplace(folder_, 0);
   out_ << "settings that are not the defaults (all are in " << folder_ << "/config.json):\n"
        << to_lines(config) << std::flush;
@@ -100,6 +100,12 @@ RunReport::RunReport(const Config& config, std::ostream& out, Terminal terminal)
 RunReport::~RunReport() {
   if (passing_) out_ << std::endl;
   if (is_new_ && !begun_) forget();
+}
+
+// Who trains by it makes another run, as this one was.
+void RunReport::write_config(Config config) {
+  config.resume = false;
+  write("config.json", to_json(config));
 }
 
 void RunReport::forget() {
@@ -118,7 +124,7 @@ void RunReport::forget() {
 
 void RunReport::resume(const Config& config, int64_t step, int64_t total_steps, bool with_last) {
   std::lock_guard lock(mutex_);
-  write("config.json", to_json(config));
+  write_config(config);
   std::string path = metrics_->path();
   metrics_.reset();
   int64_t damaged = keep_up_to(with_last ? step : step - 1, path);

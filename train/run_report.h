@@ -75,6 +75,7 @@ class RunReport : public Callback {
   void show(const std::vector<Field>& fields, bool stays);
   std::ostream& fresh_line();
   void forget();
+  void write_config(Config config);
   void tell_once(const std::string& file, const std::string& line);
   std::vector<AppendedFile*> appended();
   void end_files();

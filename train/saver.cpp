@@ -47,8 +47,6 @@ void Saver::after_step(const Reached& reached, const std::optional<Agreed>& agre
 }
 
 bool Saver::save_at_end(const Reached& reached) {
-  finish();
-  if (saved_step_ == reached.step) return true;
   begin(reached, false);
   finish();
   return saved_step_ == reached.step;
@@ -74,14 +72,19 @@ template <class Call> void Saver::or_say_what_is_left(const Call& call) const {
   }
 }
 
+// Where the run was asked to end in its evaluation, what that has brought is not in the checkpoint yet.
+void Saver::complete(const Reached& reached, bool best) {
+  dist::together(world_, {"", "checkpoint"}, [&] {
+    if (world_.rank() != 0) return;
+    if (lock_) lock_->check();
+    tell_reached(concat(run_, "/", step_folder(reached.step)), reached);
+    if (best && config_.keep_best) say_(find_best(run_, reached.step, reached.best->value));
+  });
+}
+
 void Saver::begin(const Reached& reached, bool best) {
   finish();
-  if (saved_step_ == reached.step) {  // where the run was asked to end in its evaluation
-    if (!best || !config_.keep_best) return;
-    return dist::together(world_, {"", "checkpoint"}, [&] {
-      if (world_.rank() == 0) say_(find_best(run_, reached.step, reached.best->value));
-    });
-  }
+  if (saved_step_ == reached.step) return complete(reached, best);
   begun_at_ = Clock::now();
   under_way_is_best_ = best;
   auto how = config_.save_beside ? CheckpointSave::How::beside : CheckpointSave::How::now;

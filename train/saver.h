@@ -43,6 +43,7 @@ class Saver {
 
  private:
   void begin(const Reached& reached, bool best);
+  void complete(const Reached& reached, bool best);
   void finish();
   template <class Call> void or_say_what_is_left(const Call& call) const;
 

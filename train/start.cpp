@@ -91,7 +91,10 @@ std::optional<Reached> resume(const Config& config, const std::string& run, Trai
   });
   std::string folder = dist::same_text(world, {"", "start"}, last.folder.value_or(""));
   if (!last.note.empty()) say(last.note);
-  if (folder.empty()) return {};
+  if (folder.empty()) {
+    say(concat("nothing is saved in '", run, "': begins with step 1"));
+    return {};
+  }
   Manifest manifest = load_checkpoint(folder, config, state);
   Reached reached = manifest.reached;
   int64_t total_steps = rate.total_steps();
@@ -102,8 +105,9 @@ std::optional<Reached> resume(const Config& config, const std::string& run, Trai
            ", the run has ", total_steps, "; set epochs (or steps) to a larger number to train longer");
   say(concat("loaded step ", reached.step, ", hash ", manifest.hash()));
   if (reached.test_data != 0 && reached.test_data != data.test) {
-    say("it is tested on other samples than before: which scores were best is forgotten");
-    reached.best.reset();
+    say(concat("it is tested on other samples than before: which scores were best is forgotten",
+               config.keep_best ? ", and the next better ones, which any are, take the place of `best`" : ""));
+    if (reached.best) reached.best = Best{.plateaus = reached.best->plateaus};
   }
   if (config.keep_best && reached.best && reached.best->step > 0)
     dist::together(world, {"", "start"}, [&] {

@@ -8,6 +8,7 @@
 #include <shardgrad/autograd/progress.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/fsdp/clip.h>
+#include <shardgrad/fsdp/state/replicas.h>
 #include <shardgrad/optim/clip.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/grains.h>
@@ -66,6 +67,7 @@ StepResult train_step(const Training& training, const data::Batch& batch, bool n
   auto& [config, task, sharded, optimizers, scaler, watch] = training;
   int64_t before = recorder.total_bytes_sent();
   StepResult result = forward_and_backward(training, batch);
+  fsdp::average_buffers(sharded.buffers(), sharded.group());
   bool clips = config.clip_grad_norm > 0, finite = all_finite(training);
   double grad_scale = 1;  // clipping is part of the optimizer's one pass
   if ((clips || norm_wanted) && finite) {

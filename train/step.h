@@ -30,8 +30,8 @@ struct StepResult {
   bool skipped = false;               ///< by all ranks: a gradient overflowed f16, and nothing was updated
 };
 
-/// Forward and backward of this rank's part of a batch, in as many parts as passes_of says, then clipping and update. A
-/// collective.
+/// Forward and backward of this rank's part of a batch, in as many parts as passes_of says, then clipping and update.
+/// Buffers, such as running statistics, become the ranks' mean. A collective.
 StepResult train_step(const Training& training, const data::Batch& batch, bool norm_wanted);
 
 }  // namespace shardgrad::train

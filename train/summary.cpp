@@ -34,7 +34,8 @@ RunReport::Rows summary(const Config& config, const dist::ProcessGroup& world, c
                        {"training loss", format_fixed(metrics.loss, 5)},
                        {"samples/s", format_fixed(meter.samples_per_s(), 0)},
                        {"sent by a step and rank",
-                        concat(format_bytes(meter.step_bytes()), ", predicted ", format_bytes(predicted.bytes_sent))},
+                        concat(meter.step_bytes() ? format_bytes(*meter.step_bytes()) : "not known after one step",
+                               ", predicted ", format_bytes(predicted.bytes_sent))},
                        {"sent by evaluation", concat(format_bytes(evaluation_bytes), " in all")}};
   if (meter.tokens_per_s() > 0) rows.insert(rows.begin() + 5, {"tokens/s", format_fixed(meter.tokens_per_s(), 0)});
   for (size_t i = 0; i < metrics.scores.size(); ++i)

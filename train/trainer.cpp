@@ -45,6 +45,7 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
   optimizers_ = make_optimizers(config, *task_);
   rate_.emplace(config, optimizers_, course_.steps());
   metrics_.scores = task_->scores({});
+  speak_once(world, task_->module(), *sharded_, optimizers_.all());
   begin();
 }
 
@@ -83,6 +84,9 @@ Reached TrainingRun::reached() const {
 Result TrainingRun::run() {
   begun_at_ = Clock::now();
   if (!ended_.empty()) say(concat("it has ended: ", ended_, "; a larger number of epochs (or steps) goes on"));
+  if (is_patience_over() && pending_.empty() && !is_done())
+    say(concat("it has ended: no better ", task_->scores({})[0].name, " in ", best_->worse,
+               " evaluations (early_stop); a larger early_stop goes on"));
   if (pending_.empty() && (is_done() || is_patience_over() || !ended_.empty())) return end(!test());
   write_about(nullptr);
   keep_trace();

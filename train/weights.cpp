@@ -13,6 +13,7 @@
 #include <shardgrad/fsdp/state/state.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
 #include <shardgrad/train/checkpoint/content_hash.h>
+#include <shardgrad/train/checkpoint/run_folder.h>
 #include <shardgrad/train/hf/folder_weights.h>
 
 namespace shardgrad::train {
@@ -65,10 +66,20 @@ static std::unique_ptr<Weights> fitting_weights(const std::string& path, const n
   return weights;
 }
 
+// Of RUN, RUN/best, RUN/latest and RUN/step-N, which are no weights, the file that holds those.
+static std::string file_of_run(const std::string& path) {
+  std::error_code unknown;
+  std::filesystem::path named = named_checkpoint(path);
+  bool of_run =
+      std::filesystem::exists(named / kManifestFile, unknown) || std::filesystem::exists(named / "latest", unknown);
+  return of_run ? concat(*used_checkpoint(path).folder, "/", kModelFile) : path;
+}
+
 std::unique_ptr<Weights> open_weights(const std::string& path) {
   std::error_code unknown;
-  if (std::filesystem::is_directory(path, unknown)) return std::make_unique<hf::FolderWeights>(path);
-  return std::make_unique<FileWeights>(path);
+  std::string file = file_of_run(path);
+  if (std::filesystem::is_directory(file, unknown)) return std::make_unique<hf::FolderWeights>(file);
+  return std::make_unique<FileWeights>(file);
 }
 
 void load_model(const std::string& path, nn::Module& model, fsdp::Sharded& sharded) {

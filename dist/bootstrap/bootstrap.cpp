@@ -78,6 +78,11 @@ bool srun_gave_no_way(const EnvironmentLookup& variable) {
   return by && !by->mpi && number(variable(by->size), 1) > 1;
 }
 
+int processes_of_job() {
+  if (std::getenv("SHARDGRAD_JOB_FD")) return number(std::getenv("SHARDGRAD_WORLD_SIZE"), 1);
+  return std::getenv("RANK") ? number(std::getenv("WORLD_SIZE"), 1) : launched_processes();
+}
+
 bool started_alone() {
   for (const char* name : {"SHARDGRAD_JOB_FD", "RANK", "WORLD_SIZE"})
     if (std::getenv(name)) return false;

@@ -67,6 +67,8 @@ std::unique_ptr<Bootstrap> bootstrap_from_environment();
 bool started_alone();
 /// How many processes a launcher says it has started, by its environment; 1 without a launcher.
 int launched_processes();
+/// The same of any launcher: also of launch_local, and where RANK and WORLD_SIZE are set.
+int processes_of_job();
 /// This process's number among them; 0 without a launcher.
 int launched_rank();
 /// Whether srun has started several processes and given an MPI library no way to connect them: it was not told --mpi.

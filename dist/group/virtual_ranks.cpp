@@ -1,6 +1,7 @@
 #include <shardgrad/dist/group/virtual_ranks.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 
@@ -77,7 +78,7 @@ Context::Options options_of(const World& world, int rank) {
   options.rank = rank;
   options.world_size = world.size;
   options.seed = o.seed;
-  options.threads = o.threads > 0 ? o.threads : std::max(1, usable_cores() / world.size);
+  options.threads = wanted_threads(o.threads, std::getenv("OMP_NUM_THREADS"), usable_cores() / world.size);
   options.device = o.device;
   options.check_streams = o.check_streams;
   options.delay_seed = o.delay_seed == 0 ? 0 : o.delay_seed + uint64_t(rank) * 7919;

@@ -134,10 +134,10 @@ void Children::read_signals() {
   while (read(signals_, &info, sizeof(info)) == sizeof(info)) {
     int number = int(info.ssi_signo);
     if (number == SIGINT || number == SIGTERM) {
-      if (++requests_ > 1) {
-        signal(end_);
-        continue;
-      }
+      auto now = std::chrono::steady_clock::now();
+      if (requested_ && now - *requested_ > kSameRequest) signal(end_);
+      if (requested_) continue;
+      requested_ = now;
       ++asks_;
       std::fprintf(stderr, "shardgrad: asking the ranks to end, which saves a training run; once more ends them now\n");
     } else if (number == SIGHUP || number == SIGUSR1) {  // systems end a session by SIGTERM and SIGHUP together

@@ -1,6 +1,6 @@
 #pragma once
 // The processes a launcher has started, and the signals it gets while they run. SIGINT and SIGTERM are passed on as
-// SIGUSR1 (please save and end), the second one of them ends them; SIGHUP, the terminal's end, only asks and is not
+// SIGUSR1 (please save and end), a later one of them ends them; SIGHUP, the terminal's end, only asks and is not
 // counted (under nohup it is nothing); SIGUSR1 as it is, to a child that is ready for it, which others would die of;
 // SIGTSTP and SIGCONT stop and continue the children together with the launcher. Children run in process groups of
 // their own, so that the terminal's Ctrl-C does not kill them first, and die with the launcher's thread.
@@ -9,11 +9,16 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace shardgrad::dist {
+
+/// A second signal within this time is the first one's: `timeout` sends each twice at once.
+inline constexpr std::chrono::milliseconds kSameRequest{300};
 
 class Children {
  public:
@@ -58,8 +63,8 @@ class Children {
   sigset_t before_, taken_;
   int signals_;
   Ready ready_;
-  int requests_ = 0;  // to end
-  int asks_ = 0;      // to save and end
+  std::optional<std::chrono::steady_clock::time_point> requested_;  // when the first request to end came
+  int asks_ = 0;                                                    // to save and end
 };
 
 /// A child's exit code in the manner of a shell: its own, or 128 + signal.

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include <shardgrad/dist/os/children.h>
+
 namespace shardgrad::dist {
 
 static constexpr std::chrono::seconds kGraceAfterSignal(5);
@@ -204,6 +206,7 @@ void Monitor::watch_lane(int index) {
 }
 
 void Monitor::read_signals() {
+  if (asked_ == Clock::time_point() && control_->stop_requested()) asked_ = now_;
   signalfd_siginfo info;
   pollfd ready{options_.signals, POLLIN, 0};
   while (options_.signals >= 0 && poll(&ready, 1, 0) > 0) {
@@ -227,25 +230,28 @@ Monitor::Meaning Monitor::meaning_of(int signal) const {
   if (options_.ends_when_told) return Meaning::end;
   switch (signal) {
     case SIGINT:
-      return control_->stop_requested() ? Meaning::end_at_once : Meaning::stop;
+      return !control_->stop_requested() || was_asked_within(kSameRequest) ? Meaning::stop : Meaning::end_at_once;
     case SIGUSR1:
       return Meaning::stop;
-    case SIGTERM:
-      return options_.saves_when_told && !asked_long_ago() ? Meaning::stop : Meaning::end;
+    case SIGTERM:  // after a while it comes because that has not helped
+      if (asked_ == Clock::time_point()) return options_.saves_when_told ? Meaning::stop : Meaning::end;
+      return was_asked_within(std::chrono::seconds(1)) ? Meaning::stop : Meaning::end;
     default:
       return options_.saves_when_told ? Meaning::stop : Meaning::nothing;
   }
 }
 
-// A SIGTERM now comes because that has not helped. `timeout` sends two at once.
-bool Monitor::asked_long_ago() const {
-  return asked_ != Clock::time_point() && now_ - asked_ > std::chrono::seconds(1);
+bool Monitor::was_asked_within(Clock::duration time) const {
+  return asked_ != Clock::time_point() && now_ - asked_ <= time;
 }
 
 // A launcher sends SIGTERM to the ranks that survive another, and kills them a second later: the cause is said first.
 // Without a cause after a moment, the signal is the cause, where it is to end the job.
 void Monitor::tell() {
   if (!options_.cause_file.empty() && control_->page().has_cause()) announce(control_->page(), options_.cause_file);
+  // Where all processes are told at once, as systemd does, the launcher's request comes a moment after its ranks'
+  // signal.
+  if (asked_ > ends_ && !control_->page().has_cause()) ends_ = {};
   bool ends = ends_ != Clock::time_point();
   if (ends && !control_->page().has_cause() && now_ - ends_ > std::chrono::milliseconds(300))
     control_->end_job(

@@ -60,7 +60,7 @@ class Monitor {
   // stop: between two steps, as Control::request_stop says; end: as a failure, once the cause has had time to be told.
   enum class Meaning { nothing, stop, end, end_at_once };
   Meaning meaning_of(int signal) const;
-  bool asked_long_ago() const;
+  bool was_asked_within(Clock::duration time) const;
   void tell();
   bool excuse(int rank);
   bool all_begun();
@@ -79,7 +79,7 @@ class Monitor {
   std::vector<Wait> waits_;        // by lane
   ProcessWatch parent_;
   Clock::time_point now_;
-  Clock::time_point asked_{}, ends_{};  // when a signal came that asks to stop, and one that ends the job
+  Clock::time_point asked_{}, ends_{};  // when the job was asked to stop, and a signal came that ends it
   bool interrupted_ = false;            // one of those that asked was SIGINT
   bool terminated_ = false;             // one of all was SIGTERM
   int told_by_ = 0;                     // the signal that ends the job

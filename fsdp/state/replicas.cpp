@@ -3,6 +3,7 @@
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/core/rng.h>
 #include <shardgrad/fsdp/start.h>
+#include <shardgrad/kernels/workspace.h>
 
 namespace shardgrad::fsdp {
 
@@ -31,6 +32,25 @@ void check_replicas(Sharded& sharded, const char* call) {
                "' that are not the same any more. Something has changed it on one of them only, or ",
                "their gradients or learning rates differ");
     ++i;
+  }
+}
+
+void average_buffers(std::span<const NamedParameter> buffers, dist::ProcessGroup& group) {
+  NoGrad no_grad;
+  TagScope owner(Category::workspace);
+  std::vector<Tensor> own, wide;
+  for (const NamedParameter& buffer : buffers)
+    if (is_floating(buffer.tensor.dtype())) own.push_back(buffer.tensor.detach());
+  if (own.empty() || group.size() == 1) return;
+  for (const Tensor& each : own) wide.push_back(reshape(each, {each.numel()}).to(DType::f64).to(own[0].device()));
+  Tensor all = cat(wide, 0);
+  wide.clear();
+  group.all_reduce(all, {{"", "average_buffers"}}).wait(context().backend(all.device()).compute());
+  int64_t at = 0;
+  for (const Tensor& each : own) {
+    Tensor mean = all.rows(at, at + each.numel()) / double(group.size());
+    copy_into(each, reshape(mean, each.shape()).to(each.dtype()).to(each.device()));
+    at += each.numel();
   }
 }
 

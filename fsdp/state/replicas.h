@@ -13,6 +13,10 @@ namespace shardgrad::fsdp {
 /// by train::save_checkpoint.
 void check_replicas(Sharded& sharded, const char* call);
 
+/// The floating buffers of every rank become their mean over the ranks: one collective for all of them. Where it
+/// follows every step, ranks have one model at any time, whichever of them saves or tests it.
+void average_buffers(std::span<const NamedParameter> buffers, dist::ProcessGroup& group);
+
 /// The buffers of a module for a checkpoint, as copies on the cpu. Of floating ones that differ between ranks, such as
 /// running statistics of each rank's samples, the mean over the ranks; of others rank 0's. A collective.
 std::map<std::string, Tensor> mean_buffers(nn::Module& module, dist::ProcessGroup& group);

@@ -179,5 +179,28 @@ TEST(Replicas, RunningStatisticsOfACheckpointAreTheMeanOverTheRanks) {
     });
 }
 
+TEST(Replicas, BuffersBecomeTheirMeanOverTheRanksInOneCollective) {
+  for (Device device : {kCpu, kAcc})
+    for (int world : {1, 2, 3})
+      dist::run_ranks(world,
+                      [&](dist::ProcessGroup& group) {
+                        auto model = nn::make<WithStatistics>();
+                        auto sharded = fully_shard(*model, group, {});
+                        mean_buffers(*model, group);  // they have values from here on
+                        set(model->norm->running_mean, 2 * group.rank());
+                        set(model->norm->running_var, 0.1);
+                        auto calls = [] {
+                          return std::ranges::count(context().recorder().records(), "all_reduce", &Record::op);
+                        };
+                        int64_t before = calls();
+                        average_buffers(sharded->buffers(), group);
+                        EXPECT_EQ(calls() - before, world == 1 ? 0 : 1);
+                        EXPECT_EQ(values_of(model->norm->running_mean), std::vector<double>(6, world - 1));
+                        EXPECT_EQ(values_of(model->norm->running_var), std::vector<double>(6, double(0.1f)))
+                            << "no bit of equal ones";
+                      },
+                      {.device = device});
+}
+
 }  // namespace
 }  // namespace shardgrad::fsdp::testing

@@ -68,6 +68,28 @@ def a_signal_saves_a_run_that_nobody_has_launched():
     assert job.wait(timeout=30) == 75, rest
 
 
+def two_signals_at_once_are_one_request():
+    """`timeout` sends two of a kind; systemd one to each process of the job. A later one ends the job."""
+    words = ["train", CONFIG, "--set", "epochs=99", "--set", "model.layers=[784,16,10]", "--set", "log_interval=20", "--set", "resume=true"]
+    launchers = {"alone": [], "local": ["launch", "-n", "2", "--by", "local"], "launch": ["launch", "-n", "2"]}
+    for how, launcher in launchers.items():
+        start = [PROGRAM, *launcher, *words, "--set", f"name={how}"]
+        for ends in "TERM", "INT", "all":
+            job = subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+            for line in job.stdout:
+                if line.startswith("step"):
+                    break
+            if ends == "all":
+                for pid in [job.pid, *descendants(job.pid)]:
+                    os.kill(pid, signal.SIGTERM)
+            else:
+                os.kill(job.pid, number := getattr(signal, f"SIG{ends}"))
+                os.kill(job.pid, number)
+            rest = job.stdout.read()
+            saved = "stopped as asked after step" in rest and Path(f"runs/{how}/latest").exists()
+            assert saved and (job.wait(timeout=30) == 75 or ends == "all"), (how, ends, job.returncode, rest)
+
+
 def mpirun_that_is_told_to_end_has_the_run_saved():
     """It reads nothing more from them, tells them after a second, and kills them after another. So a rank that prints much (16 KB)
     in that time waits for a reader until it is killed: here it prints every 200 steps."""

@@ -65,6 +65,9 @@ def checkpoints_by_name():
     before = Path("runs/small/config.json").read_text()
     run = call([PROGRAM, "report", "runs/small", "--output", "runs/small/config.json"])
     expect(run.returncode == 2 and "whose files are its own" in run.stderr and Path("runs/small/config.json").read_text() == before, run)
+    run = call([PROGRAM, "hash", "runs/small/model.safetensors"])
+    expect(run.returncode == 2 and run.stderr.endswith("'runs/small/model.safetensors' is no folder of a run\n"), run)
+    assert not json.loads(Path("runs/small/config.json").read_text()).get("resume"), "who trains by it makes another run"
     Path("runs/small/report.html.tmp").mkdir()
     run = call([PROGRAM, "report", "runs/small"])
     expect(run.returncode == 2 and run.stderr.endswith("; --output FILE writes it elsewhere\n"), run)

@@ -48,7 +48,8 @@ TEST(Config, B37_UnknownKeysNameTheNearestOne) {
   EXPECT_EQ(refusal("{\n  \"batch\": 1,\n  \"optimzer\": {\"lr\": 1}\n}"),
             "a.json:3: unknown key 'optimzer.lr'; did you mean 'optimizer.lr'? (`shardgrad train --keys` lists all)");
   EXPECT_THAT(refusal("{}", {"lr=1"}), HasSubstr("--set lr=1: unknown key 'lr'; did you mean 'optimizer.lr'?"));
-  EXPECT_THAT(refusal("{\"optimizer\": 3}"), HasSubstr("unknown key 'optimizer'"));
+  EXPECT_THAT(refusal("{\"optimizer\": 3}"),
+              HasSubstr("'optimizer' is a group of keys; did you mean 'optimizer.name'"));
   EXPECT_THAT(refusal("{\"batch\": {\"size\": 3}}"), HasSubstr("unknown key 'batch.size'; did you mean 'batch'?"));
   EXPECT_EQ(refusal("{}", {"colour=red"}),
             "--set colour=red: unknown key 'colour'; `shardgrad train --keys` lists all");

@@ -113,6 +113,25 @@ struct Arms : train::Callback {
   int64_t step_;
 };
 
+struct Enough : train::Callback {
+  std::string reason_to_end() override { return "it is enough"; }
+};
+
+TEST_F(Fit, OneThatACallbackEndsInAnEvaluationThatIsMadeUpStaysEnded) {
+  train::TrainerOptions parts = options(2);
+  parts.config.resume = true;
+  parts.callbacks = {[](const train::Config&, dist::ProcessGroup&) { return std::make_unique<Arms>(7); }};
+  EXPECT_EQ(fit<AskedInValidation>(parts).steps, 7);
+  parts.callbacks = {[](const train::Config&, dist::ProcessGroup&) { return std::make_unique<Enough>(); }};
+  train::Result ended = fit<AskedInValidation>(parts);
+  EXPECT_EQ(ended.steps, 7);
+  auto about = nlohmann::json::parse(read_file(ended.folder + "/step-7/run.json"));
+  EXPECT_FALSE(about.contains("pending"));
+  parts.callbacks.clear();
+  EXPECT_EQ(fit<AskedInValidation>(parts).steps, 7);
+  EXPECT_THAT(out_.str(), HasSubstr("it has ended: it is enough"));
+}
+
 TEST_F(Fit, OneThatWasAskedToEndInAnEvaluationMakesItUpWhereItGoesOn) {
   auto lines_of = [](const train::Result& result) {
     std::string lines;

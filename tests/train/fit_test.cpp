@@ -153,6 +153,19 @@ TEST_F(Fit, ValuesThatCannotBeAreRefusedByName) {
   EXPECT_THAT(refused([](auto& o) { o.accumulate_grad_batches = 0; }), HasSubstr("accumulate_grad_batches is 0"));
 }
 
+// As `shardgrad launch --by local` and torchrun do: each process would train alone.
+TEST_F(Fit, OneOfSeveralProcessesIsRefusedWithoutTheirGroup) {
+  for (auto [world, other] : {std::pair("WORLD_SIZE", "RANK"), std::pair("SHARDGRAD_WORLD_SIZE", "SHARDGRAD_JOB_FD")}) {
+    setenv(other, "0", 1);
+    setenv(world, "2", 1);
+    EXPECT_THAT(error_of([&] { train::Trainer trainer(options()); }), HasSubstr("has started 2 processes")) << world;
+    setenv(world, "1", 1);
+    train::Trainer alone(options());
+    unsetenv(world);
+    unsetenv(other);
+  }
+}
+
 TEST_F(Fit, LightningsNamesAndAStrategyWithItsArgumentsAreKnown) {
   for (const char* name :
        {"dp", "ddp", "fsdp", "fsdp_native", "ddp_fully_sharded", "ddp_sharded", "ddp_sharded_spawn"}) {

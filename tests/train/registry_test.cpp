@@ -301,7 +301,10 @@ TEST_F(OwnRun, EndsEarlyWhereTheScoreBecomesNoBetterAndStaysEnded) {
   train::Result result = train(2);
   EXPECT_EQ(result.steps, 4 * 7) << "the first evaluation, and three that are no better";
   EXPECT_THAT(out_.str(), HasSubstr("ends after step 28: no better r2 in 3 evaluations (early_stop)"));
+  config_.epochs += 3;
   EXPECT_EQ(train(2).steps, 28);
+  EXPECT_THAT(out_.str(),
+              HasSubstr("it has ended: no better r2 in 3 evaluations (early_stop); a larger early_stop goes on\n"));
   config_.early_stop = 4;
   EXPECT_EQ(train(2).steps, 35) << "one more";
 }
@@ -354,7 +357,7 @@ TEST_F(OwnRun, MicroBatchesAreTheSameRunInLessMemory) {
       EXPECT_EQ(lines.back()["loss"], first.back()["loss"]) << strategy;
       EXPECT_EQ(lines.back()["grad_norm"], first.back()["grad_norm"]) << strategy;
       EXPECT_EQ(result.step_bytes, result.predicted_step_bytes) << strategy << once;
-      sent[strategy].push_back(result.step_bytes);
+      sent[strategy].push_back(result.step_bytes.value());
       EXPECT_LT(2 * peak(), whole) << strategy;
     }
   }

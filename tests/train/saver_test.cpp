@@ -256,11 +256,16 @@ TEST_F(SavedRun, BeginsWithTheWeightsOfAnyFile) {
   train(1);
   std::string file = run() + "/step-10/model.safetensors";
   config_.name = "next";
-  config_.init_from = file;
   config_.optimizer.lr = 1e-30;  // a step changes nothing
-  train::Result next = train(3);
-  EXPECT_EQ(train::read_manifest(next.folder + "/step-10").model,
-            train::read_manifest(config_.runs + "/run/step-10").model);
+  std::string first = config_.runs + "/run";
+  for (const std::string& from : {file, first, first + "/latest", first + "/step-10"}) {
+    config_.name = "next";
+    config_.init_from = from;
+    fs::remove_all(run());
+    train::Result next = train(3);
+    EXPECT_EQ(train::read_manifest(next.folder + "/step-10").model, train::read_manifest(first + "/step-10").model)
+        << from;
+  }
   config_.name = "other";
   config_.model.options["layers"] = "[784, 23, 10]";
   EXPECT_THAT(error_of([&] { train(2); }),

@@ -425,8 +425,14 @@ TEST_F(TrainerTest, DamagedLinesOfMetricsAreLeftOutWithAWord) {
 // Scores of other samples say nothing of these weights.
 TEST_F(TrainerTest, WhatWasBestIsForgottenWhereTheTestDataAreOthers) {
   config_.resume = config_.keep_best = true;
+  config_.schedule = {.name = "plateau", .gamma = 0.5, .patience = 1};
+  config_.optimizer.lr = 1e-30;  // nothing becomes better
+  auto known = [](const train::Result& result, const char* step) {
+    return nlohmann::json::parse(read_file(concat(result.folder, "/step-", step, "/run.json")));
+  };
   train::Result result = train(2);
-  EXPECT_TRUE(nlohmann::json::parse(read_file(result.folder + "/step-30/run.json")).contains("best"));
+  EXPECT_THAT(out_.str(), HasSubstr("nothing is saved in '" + result.folder + "': begins with step 1\n"));
+  EXPECT_EQ(known(result, "30")["plateaus"], 2);
   config_.epochs = 4;
   train(2);
   EXPECT_THAT(out_.str(), Not(HasSubstr("other samples")));
@@ -434,8 +440,10 @@ TEST_F(TrainerTest, WhatWasBestIsForgottenWhereTheTestDataAreOthers) {
   config_.epochs = 5;
   train(2);
   EXPECT_THAT(out_.str(),
-              HasSubstr("it is tested on other samples than before: which scores were best is forgotten\n"));
-  EXPECT_EQ(nlohmann::json::parse(read_file(result.folder + "/step-50/run.json"))["best_step"], 50);
+              HasSubstr("it is tested on other samples than before: which scores were best is forgotten, and the next "
+                        "better ones, which any are, take the place of `best`\n"));
+  EXPECT_EQ(known(result, "50")["best_step"], 50);
+  EXPECT_EQ(known(result, "50")["plateaus"], 3) << "the learning rate stays where it was";
 }
 
 TEST_F(TrainerTest, EveryStepOfARunThatGoesOnHasItsLineOnce) {

@@ -8,6 +8,7 @@
 #include <shardgrad/train/predict_run.h>
 #include <shardgrad/train/registry.h>
 
+#include "config_texts.h"
 #include "small_run.h"
 
 namespace shardgrad {
@@ -302,12 +303,9 @@ TEST_F(Used, APageTakesThePlaceOfNoFileOfTheRun) {
 
 TEST_F(Used, ARunsFolderIsNoHuggingFaceFolder) {
   std::string run = train(1).folder;
-  for (const std::string& from : {run, run + "/step-30"}) {
-    config_.init_from = from;
-    config_.name = "next";
-    EXPECT_THAT(error_of([&] { train(1); }),
-                HasSubstr(concat("begins with its weights with init_from=", from, "/model.safetensors")));
-  }
+  for (const std::string& from : {run, run + "/step-30"})
+    EXPECT_THAT(error_of([&] { config_of("{}", {concat("model.from=", from)}); }),
+                HasSubstr(concat("begins with its weights with init_from=", from)));
 }
 
 }  // namespace

@@ -141,6 +141,14 @@ Manifest read_manifest(const std::string& folder) {
   }
 }
 
+void tell_reached(const std::string& folder, const Reached& reached) {
+  Manifest manifest = read_manifest(folder);
+  std::string before = to_json(manifest);
+  SG_ASSERT(manifest.reached.step == reached.step, "'", folder, "' is of another step than ", reached.step);
+  manifest.reached = reached;
+  if (std::string now = to_json(manifest); now != before) replace_file(folder + "/" + kManifestFile, now);
+}
+
 std::string differences(const Manifest& manifest, const Config& now) {
   std::map<std::string, Json> before = by_key(Json::parse(manifest.config)), after = by_key(Json::parse(to_json(now)));
   if (before.contains("loss")) before.emplace("task.loss", before["loss"]);  // its name until there were tasks

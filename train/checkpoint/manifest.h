@@ -48,6 +48,9 @@ inline constexpr const char* kOlderCheckpoint =
 /// newer version of this library.
 Manifest read_manifest(const std::string& folder);
 
+/// Has a checkpoint of this step say `reached`, unless it does.
+void tell_reached(const std::string& folder, const Reached& reached);
+
 /// A line for each setting that was another one then and changes the run; those that say where and how it is computed,
 /// and for how long, may change.
 std::string differences(const Manifest& manifest, const Config& now);

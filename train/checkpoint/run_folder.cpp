@@ -47,6 +47,7 @@ bool holds_only_a_checkpoint(const fs::path& folder) {
 
 std::vector<fs::path> folders_in(const std::string& run, bool (*wanted)(std::string_view name)) {
   std::vector<fs::path> found;
+  SG_CHECK(fs::is_directory(run), "'", run, "' is no folder of a run");
   for (const fs::directory_entry& entry : fs::directory_iterator(run))
     if (wanted(entry.path().filename().string()) && fs::symlink_status(entry).type() == fs::file_type::directory)
       found.push_back(entry.path());

@@ -172,7 +172,14 @@ int plan_command(PlanOptions options) {
 void add_plan(CLI::App& app, PlanOptions& options, std::function<int()>& chosen) {
   CLI::App* command = app.add_subcommand("plan", "Memory, traffic and least time of a training step, before training");
   auto number = [command](const char* name, double& value, const char* meaning) {
-    command->add_option(name, value, meaning)->check(CLI::PositiveNumber);
+    command->add_option(name, value, meaning)
+        ->check(CLI::Validator(
+            [](const std::string& given) {
+              double number = 0;
+              return CLI::detail::lexical_cast(given, number) && number > 0 ? ""
+                                                                            : "'" + given + "' is no number above 0";
+            },
+            "NUMBER"));
   };
   command->add_option("config", options.config, "the configuration, a JSON file")->required();
   command->add_option("--ranks", options.ranks, "number of ranks; unset: what gpus or devices says, or 1")

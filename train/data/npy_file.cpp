@@ -156,7 +156,7 @@ void write_npy(const std::string& path, const Tensor& values) {
   bytes += {'\1', '\0', char(length & 0xff), char(length >> 8)};
   bytes += header;
   bytes.append(static_cast<const char*>(values.in().data), values.bytes());
-  train::write_file(path, bytes);
+  train::replace_file(path, bytes);
 }
 
 }  // namespace shardgrad::data

@@ -189,7 +189,7 @@ void check_no_run(const std::string& folder) {
   for (const char* file : {"latest", kManifestFile})
     if (std::filesystem::exists(concat(folder, "/", file), unknown))
       fail("'", folder, "' is the folder of a run, and no Hugging Face folder; a run begins with its weights with ",
-           "init_from=", folder, "/", kModelFile);
+           "init_from=", folder);
 }
 
 }  // namespace

@@ -15,24 +15,34 @@ namespace {
 
 using Json = RunFiles::Json;
 
-// Null where there is no such file, and then a note of what that means.
-Json object_if_there(RunFiles& files, const char* name, const char* why_not) {
+// Where `name` is there, `read` is called with its path. Otherwise, or where it is damaged, a note says so.
+template <class Read> void read_if_there(RunFiles& files, const char* name, const char* why_not, const Read& read) {
   std::string path = files.folder + "/" + name;
-  if (std::filesystem::exists(path)) return read_object(path, kRecord);
-  files.notes.push_back(concat(name, " is not there: ", why_not));
-  return nullptr;
+  if (!std::filesystem::exists(path)) {
+    if (*why_not) files.notes.push_back(concat(name, " is not there: ", why_not));
+    return;
+  }
+  try {
+    read(path);
+  } catch (const Error& error) {
+    files.notes.push_back(error.what());
+  }
 }
 
-std::vector<Json> metrics_in(const std::string& path) {
-  std::vector<Json> lines;
+// The last line of a run that was killed may be there in part.
+void read_metrics(RunFiles& files, const std::string& path) {
   std::istringstream text(read_file(path, kMetrics));
+  int64_t damaged = 0;
   for (std::string line; std::getline(text, line);) {
-    lines.push_back(parse_shallow(line));
-    bool whole = lines.back().is_object() && lines.back().contains("step");
-    SG_CHECK(whole || text.peek() == EOF, "'", path, "' is damaged in line ", lines.size());
-    if (!whole) lines.pop_back();
+    Json read = parse_shallow(line);
+    if (read.is_object() && read.contains("step") && read["step"].is_number_integer())
+      files.metrics.push_back(std::move(read));
+    else if (text.peek() != EOF)
+      ++damaged;
   }
-  return lines;
+  if (damaged > 0)
+    files.notes.push_back(
+        concat("'", path, "': ", damaged, damaged == 1 ? " line is" : " lines are", " damaged and left out"));
 }
 
 }  // namespace
@@ -43,13 +53,13 @@ RunFiles read_run(const std::string& folder) {
   SG_CHECK(std::filesystem::exists(folder + "/config.json"), "'", folder,
            "' is no folder of a run: it has no config.json");
   files.config = read_object(folder + "/config.json", kRecord);
-  files.about = object_if_there(files, kAboutFile, "the run did not come to its first step");
-  files.ledger = object_if_there(files, "ledger.json", "the run has not ended as it should, or still trains");
-  if (std::filesystem::exists(folder + "/metrics.jsonl")) files.metrics = metrics_in(folder + "/metrics.jsonl");
-  if (std::filesystem::exists(folder + "/trace.json"))
-    files.trace = read_trace(folder + "/trace.json");
-  else
-    files.notes.push_back("trace.json is not there: the run has not come to its trace_steps, or has none");
+  auto object = [](Json& into) { return [&into](const std::string& path) { into = read_object(path, kRecord); }; };
+  read_if_there(files, kAboutFile, "the run did not come to its first step", object(files.about));
+  read_if_there(files, "ledger.json", "the run has not ended as it should, or still trains", object(files.ledger));
+  read_if_there(files, "metrics.jsonl", "",  // which its part of the page says
+                [&](const std::string& path) { read_metrics(files, path); });
+  read_if_there(files, "trace.json", "the run has not come to its trace_steps, or has none",
+                [&](const std::string& path) { files.trace = read_trace(path); });
   try {
     if (Last last = last_checkpoint(folder); last.folder) files.checkpoint = read_manifest(*last.folder);
   } catch (const Error&) {  // what that means for training is not for this page

@@ -23,8 +23,9 @@ struct RunFiles {
   std::vector<std::string> notes;      ///< what is missing, and why that may be
 };
 
-/// Throws Error(input) for a folder that is none of a run, and naming the file when one is damaged. The last line of
-/// metrics.jsonl, which a run that was killed may have written in part, is left out then.
+/// Throws Error(input) for a folder that is none of a run. Other files of it that are damaged are left out as if they
+/// were missing, and notes name them; so are damaged lines of metrics.jsonl. Its last one, which a run that was killed
+/// may have written in part, is left out without a word.
 RunFiles read_run(const std::string& folder);
 
 }  // namespace shardgrad::train

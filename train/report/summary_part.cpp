@@ -51,11 +51,13 @@ std::string cost_tiles(const RunFiles& run) {
     tiles += tile(html::number(rate, format_fixed(rate, 0)), tokens ? "tokens per second" : "samples per second");
     tiles +=
         tile(html::number(seconds, picture::said(seconds, picture::Unit::seconds)), "this process's training took");
-    int64_t sent = whole(end.at("step_bytes")), predicted = whole(run.about.at("plan").at("bytes_sent"));
-    std::string plan = picture::said(double(predicted), picture::Unit::bytes);
-    tiles +=
-        tile(html::bytes(sent), concat("sent by rank 0 in a step, ",
-                                       sent == predicted ? "as predicted" : concat("not ", plan, ", as predicted")));
+    if (end.contains("step_bytes")) {  // not after one step alone
+      int64_t sent = whole(end.at("step_bytes")), predicted = whole(run.about.at("plan").at("bytes_sent"));
+      std::string plan = picture::said(double(predicted), picture::Unit::bytes);
+      tiles +=
+          tile(html::bytes(sent), concat("sent by rank 0 in a step, ",
+                                         sent == predicted ? "as predicted" : concat("not ", plan, ", as predicted")));
+    }
   }
   if (run.ledger.is_object())
     tiles += tile(html::bytes(whole(run.ledger.at("peak"))), "peak memory of rank 0, data and all");

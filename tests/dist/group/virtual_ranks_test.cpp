@@ -43,6 +43,25 @@ TEST(VirtualRanks, EachHasItsOwnContextLedgerAndRecorder) {
   });
 }
 
+TEST(VirtualRanks, HaveTheThreadsThatTheEnvironmentGivesEach) {
+  auto threads = [](VirtualOptions options) {
+    int found = 0;
+    run_ranks(
+        2,
+        [&](ProcessGroup& group) {
+          if (group.rank() == 1) found = context().threads();
+        },
+        options);
+    return found;
+  };
+  const char* before = std::getenv("OMP_NUM_THREADS");
+  std::string kept = before ? before : "";
+  setenv("OMP_NUM_THREADS", "3", 1);
+  EXPECT_EQ(threads({}), 3);
+  EXPECT_EQ(threads({.threads = 2}), 2) << "what the program says";
+  before ? setenv("OMP_NUM_THREADS", kept.c_str(), 1) : unsetenv("OMP_NUM_THREADS");
+}
+
 TEST(VirtualRanks, ACollectiveIsRecordedWithItsGroupAndNumberWhichAreTheSameOnAllItsRanks) {
   using Call = std::tuple<std::string, uint64_t, uint64_t>;
   std::array<std::vector<Call>, 3> calls;
