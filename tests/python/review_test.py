@@ -436,6 +436,18 @@ def test_hooks_can_be_removed():
     assert seen == ["forward", "grad"]
 
 
+def test_a_hook_of_a_parameter_keeps_its_model_until_it_is_removed():
+    model = nn.Sequential(nn.Linear(2, 2))
+    handle = model[0].weight.register_hook(lambda grad, model=model: grad * len(model))
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is not None
+    handle.remove()
+    gc.collect()
+    assert gone() is None
+
+
 def test_optimizers_take_a_tensor_as_a_group():
     w = sg.ones(2, requires_grad=True)
     optimizer = sg.optim.SGD([{"params": w, "lr": 0.5}], lr=0.1)
