@@ -148,8 +148,8 @@ def test_forgetting_super_init_is_said():
 
 def test_what_cannot_be_a_part_is_refused():
     net = Net()
-    with pytest.raises(sg.InputError, match="two things named 'up'"):
-        net.up = nn.Linear(4, 6)
+    with pytest.raises(sg.InputError, match="another nn.Parameter goes, or None"):
+        net.scale = nn.Linear(4, 6)
     with pytest.raises(sg.InputError, match="stays one"):
         del net.up
     with pytest.raises(sg.InputError, match="contain itself"):
