@@ -114,7 +114,7 @@ Tensor attention_cached(const Tensor& qkv, const Tensor& keys, const Tensor& val
 // Without a count they divide by their own part's. Where there are several ranks and the loss is recorded for backward
 // that is refused: gradients are added up over the ranks, so each must divide by the count of the whole batch. That may
 // be 0, of a batch in which nothing counts on any rank: loss and gradient are 0. What counts all the same makes them
-// infinite, or is refused. In one process count 0 is as none.
+// infinite, or, of losses of elements, is refused. In one process count 0 of labels is as none.
 
 /// Σ (x - target)² / count; without one, / x.numel(). Losses have no dimensions and are f32 (f64 for f64).
 Tensor mse_loss(const Tensor& x, const Tensor& target, std::optional<double> count = {});

@@ -156,7 +156,7 @@ void add_attentions(std::vector<OpCase>& cases) {
 }
 
 void add_losses(std::vector<OpCase>& cases) {
-  for (double count : {0.0, 10.0}) {
+  for (auto count : {std::optional<double>(), std::optional(10.0)}) {
     std::string label = count ? "given count" : "mean";
     auto square = [count](Inputs in) { return mse_loss(in[0], in[1], count); };
     add_case(cases, "mse_loss", label, square, {{{4, 3}}, {{4, 3}}});

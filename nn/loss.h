@@ -27,9 +27,11 @@ template <class Options> class LossWith : public Module {
 };
 
 /// Σ (x - target)² / count, one element; without a count, / x.numel().
-struct MSELoss : Module {
+class MSELoss : public LossWith<LossOptions> {
+ public:
+  explicit MSELoss(LossOptions options = {}) : LossWith(options) {}
   Tensor forward(const Tensor& x, const Tensor& target, std::optional<double> count = {}) {
-    return mse_loss(x, target, count);
+    return mse_loss(x, target, with(count));
   }
 };
 
@@ -96,13 +98,21 @@ class HuberLoss : public LossWith<LossOptions> {
   double delta_;
 };
 
-/// kl_div of logarithms of probabilities and probabilities.
+/// kl_div of logarithms of probabilities and probabilities. `batchmean`: without a count, the sum over the number of
+/// samples.
 class KLDivLoss : public LossWith<LossOptions> {
  public:
-  explicit KLDivLoss(LossOptions options = {}) : LossWith(options) {}
+  explicit KLDivLoss(LossOptions options = {}, bool batchmean = false) : LossWith(options), batchmean_(batchmean) {}
   Tensor forward(const Tensor& x, const Tensor& target, std::optional<double> count = {}) {
-    return kl_div(x, target, with(count));
+    LossOptions options = with(count);
+    SG_CHECK(!batchmean_ || (x.ndim() > 0 && x.size(0) > 0), "kl_div: ", x.shape(),
+             " has no samples to take the mean of");
+    Tensor loss = kl_div(x, target, options);  // which on ranks wants the count
+    return batchmean_ && !options.count ? loss * (double(x.numel()) / double(x.size(0))) : loss;
   }
+
+ private:
+  bool batchmean_;
 };
 
 }  // namespace shardgrad::nn

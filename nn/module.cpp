@@ -109,6 +109,31 @@ void Module::tie(const std::shared_ptr<Parameter>& first, Tensor& second) {
   second = first->tensor;
 }
 
+void Module::set_parameter(const std::string& name, std::shared_ptr<Parameter> parameter) {
+  check_open(name);
+  auto place = std::ranges::find(parameters_, name, &Entry<Parameter>::name);
+  if (parameter) parameter->replaced = false;
+  if (parameter && !parameter->initialised) fills_on_call_ = true, update_direct();
+  if (place == parameters_.end()) {
+    if (!parameter) return;
+    check_name(name);
+    parameters_.push_back({name, std::move(parameter)});
+  } else if (parameter) {
+    std::shared_ptr<Parameter> before = std::exchange(place->object, std::move(parameter));
+    before->replaced = !root().find(before->tensor);
+  } else {
+    parameters_.erase(place);
+  }
+}
+
+void Module::drop_children() {
+  SG_CHECK(!sealed_, type_name(), ": the modules of a sharded model stay where they are; build the whole model first, ",
+           "then shard it");
+  for (auto& child : children_)
+    if (child.object->parent_ == this) child.object->parent_ = nullptr;
+  children_.clear();
+}
+
 void Module::share_parts(const Module& other) {
   parameters_ = other.parameters_;
   buffers_ = other.buffers_;

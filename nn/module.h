@@ -47,6 +47,7 @@ struct Parameter {
   Init init;
   bool initialised = false;  ///< its values exist, here or in a shard
   Part part = {};            ///< what `tensor` holds of a larger parameter
+  bool replaced = false;     ///< its module has another one in its place
 
   /// Gives the tensor its memory and initial values, unless they exist.
   void materialize();
@@ -147,6 +148,14 @@ class Module {
   /// This module and those below are sharded: a parameter that is registered from now on is refused.
   void seal();
 
+  // --- what other languages need, whose modules change while they are there; a member is theirs to set ---------------
+  /// This module's parameter of this name is `parameter` from now on, which others may have too; null: there is none.
+  void set_parameter(const std::string& name, std::shared_ptr<Parameter> parameter);
+  /// There are no modules below this one any more. Throws Error(input) for a sharded one.
+  void drop_children();
+  /// Registers what `other` has: the same parameters, buffers and modules. For a module of its type.
+  void share_parts(const Module& other);
+
  protected:
   Module() = default;
 
@@ -161,8 +170,6 @@ class Module {
   template <class M> Child<M> share(std::string name, const Child<M>& module);
   /// Makes `second`, a parameter of a module below this one, the same parameter as `first`.
   void tie(const Tensor& first, Tensor& second);
-  /// Registers what `other` has: the same parameters, buffers and modules. For a module that has none.
-  void share_parts(const Module& other);
 
  private:
   using EntryList = std::vector<Entry<Parameter>>;

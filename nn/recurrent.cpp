@@ -11,18 +11,35 @@ Recurrent::Recurrent(const char* name, int64_t gates, int64_t in, int64_t hidden
   SG_CHECK(options.dropout >= 0 && options.dropout < 1, name, ": probability ", options.dropout,
            " is not within [0, 1)");
   SG_CHECK(options.dropout == 0 || options.layers > 1, name, ": dropout is between layers, and there is only one");
-  int each = options.bidirectional ? 2 : 1;
   Init spread = init::uniform(-1 / std::sqrt(double(hidden)), 1 / std::sqrt(double(hidden)));
-  for (int64_t layer = 0; layer < options.layers; ++layer)
-    for (int d = 0; d < each; ++d) {
-      std::string suffix = concat("_l", layer, d ? "_reverse" : "");
-      Direction& made = directions_.emplace_back();
-      made.weight_ih = param("weight_ih" + suffix, {gates * hidden, layer ? each * hidden : in}, spread);
-      made.weight_hh = param("weight_hh" + suffix, {gates * hidden, hidden}, spread);
-      if (!options.bias) continue;
-      made.bias_ih = param("bias_ih" + suffix, {gates * hidden}, spread);
-      made.bias_hh = param("bias_hh" + suffix, {gates * hidden}, spread);
-    }
+  size_t each = options.bidirectional ? 2 : 1;
+  for (size_t i = 0; i < size_t(options.layers) * each; ++i) {
+    std::string suffix = suffix_of(i);
+    Direction& made = directions_.emplace_back();
+    made.weight_ih = param("weight_ih" + suffix, {gates * hidden, i < each ? in : int64_t(each) * hidden}, spread);
+    made.weight_hh = param("weight_hh" + suffix, {gates * hidden, hidden}, spread);
+    if (!options.bias) continue;
+    made.bias_ih = param("bias_ih" + suffix, {gates * hidden}, spread);
+    made.bias_hh = param("bias_hh" + suffix, {gates * hidden}, spread);
+  }
+}
+
+std::string Recurrent::suffix_of(size_t i) const {
+  if (!options_.bidirectional) return concat("_l", i);
+  return concat("_l", i / 2, i % 2 ? "_reverse" : "");
+}
+
+Tensor* Recurrent::parameter(std::string_view name) {
+  for (size_t i = 0; i < directions_.size(); ++i) {
+    std::string suffix = suffix_of(i);
+    if (!name.ends_with(suffix)) continue;
+    std::string_view what = name.substr(0, name.size() - suffix.size());
+    if (what == "weight_ih") return &directions_[i].weight_ih;
+    if (what == "weight_hh") return &directions_[i].weight_hh;
+    if (what == "bias_ih") return &directions_[i].bias_ih;
+    if (what == "bias_hh") return &directions_[i].bias_hh;
+  }
+  return nullptr;
 }
 
 void Recurrent::check_input(const Tensor& x) const {

@@ -9,6 +9,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <shardgrad/autograd/ops.h>
@@ -37,6 +38,10 @@ struct GRUResult {
 /// hidden, hidden), bias_ih_l<l> and bias_hh_l<l> (gates · hidden), and the same with `_reverse`; all begin uniform in
 /// ±1/√hidden, as PyTorch's.
 class Recurrent : public Module {
+ public:
+  /// The member that is this parameter, undefined without one; null for other names.
+  Tensor* parameter(std::string_view name);
+
  protected:
   /// Throws Error(input) for sizes below 1 and a dropout outside of [0, 1).
   Recurrent(const char* name, int64_t gates, int64_t in, int64_t hidden, const RecurrentOptions& options);
@@ -51,6 +56,7 @@ class Recurrent : public Module {
   struct Direction {
     Tensor weight_ih, weight_hh, bias_ih, bias_hh;
   };
+  std::string suffix_of(size_t i) const;
   Tensor run_direction(size_t i, const Tensor& x, std::vector<Tensor>& state) const;
   Tensor run_layer(int64_t layer, const Tensor& x, std::vector<std::vector<Tensor>>& states);
   std::vector<std::vector<Tensor>> begin(const Tensor& x, std::span<const Tensor> states) const;

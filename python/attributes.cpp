@@ -20,13 +20,6 @@ static nb::dict objects_of(nb::handle self) {
   return nb::borrow<nb::dict>(attributes["_tensors"]);
 }
 
-static std::shared_ptr<nn::Parameter> entry_named(std::span<const nn::Module::Entry<nn::Parameter>> entries,
-                                                  const std::string& name) {
-  for (const auto& entry : entries)
-    if (entry.name == name) return entry.object;
-  return nullptr;
-}
-
 nb::object object_of(nb::handle self, const std::string& name, const Tensor& tensor) {
   nb::dict objects = objects_of(self);
   nb::str key(name.c_str());
@@ -41,30 +34,13 @@ void set_object(nb::handle self, const std::string& name, nb::handle object) {
   objects_of(self)[name.c_str()] = object;
 }
 
+void forget_object(nb::handle self, const std::string& name) { objects_of(self).attr("pop")(name, nb::none()); }
+
 void set_plainly(nb::handle self, const std::string& name, nb::handle value) {
   if (PyObject_GenericSetAttr(self.ptr(), nb::str(name.c_str()).ptr(), value.ptr())) nb::raise_python_error();
 }
 
-void tie(nn::Module& module, nb::handle first, Tensor& second) {
-  SG_CHECK(nb::isinstance<ParameterTensor>(first) && nb::cast<ParameterTensor&>(first).entry, "'", second.name(),
-           "' of this ", module.type_name(), " can become the same as another module's parameter, not ",
-           nb::repr(first).c_str(), "; write values into it: with no_grad(): module.", second.name(), ".copy_(values)");
-  module.tie(nb::cast<ParameterTensor&>(first).entry, second);
-}
-
 namespace {
-
-// Makes a parameter that has its values already a module's own.
-void register_parameter(nn::Module& module, const std::string& name, ParameterTensor& given) {
-  SG_CHECK(given.dtype() == DType::f32, "parameter '", name, "' begins with values of ", given.dtype(),
-           "; give float32 values, and convert the whole model with model.to(dtype)");
-  PythonModule& own = of_python(module);
-  own.param(name, given.shape(), nn::init::zeros());
-  given.entry = own.own_parameters().back().object;
-  given.entry->tensor = given;
-  given.entry->initialised = true;
-  given.set_name(name);
-}
 
 Tensor buffer_of(nn::Module& module, const std::string& name, const Tensor& values) {
   PythonModule& own = of_python(module);
@@ -94,27 +70,72 @@ nn::Module* child_named(const nn::Module& module, const std::string& name) {
   return nullptr;
 }
 
-// A part keeps its name: what is assigned to it is itself, or for a buffer new values.
+// A part under the name of one of Module's own functions would hide it.
+void check_free_name(const std::string& name) {
+  SG_CHECK(!nb::hasattr(nb::type<nn::Module>(), name.c_str()), "'", name, "' is a name that every module has; choose ",
+           "another one");
+}
+
+void check_child(const std::string& name, nb::handle child) {
+  SG_CHECK(is_module(child), "'", name, "' is no module");
+  SG_CHECK(nb::inst_ready(child), "'", name, "' is a module that has not been made; begin its __init__ with ",
+           "super().__init__()");
+}
+
+void add_child(nb::handle self, const std::string& name, nb::handle child) {
+  check_free_name(name);
+  check_child(name, child);
+  of_python(nb::cast<nn::Module&>(self))
+      .share(name, nn::Child<nn::Module>(nb::cast<std::shared_ptr<nn::Module>>(child)));
+}
+
+using Children = std::vector<std::pair<std::string, nb::object>>;
+
+// Its modules are these, in this order.
+void set_children(nb::handle self, const Children& children) {
+  PythonModule& module = of_python(nb::cast<nn::Module&>(self));
+  for (const auto& [name, child] : children) {
+    check_child(name, child);
+    for (auto& [below, each] : nb::cast<nn::Module&>(child).named_modules())
+      SG_CHECK(each != &module, module.type_name(), ": '", name, "' would contain itself");
+  }
+  nb::object before = self.attr("named_children")();
+  module.drop_children();
+  for (nb::handle each : before) nb::borrow<nb::dict>(self.attr("__dict__")).attr("pop")(each[0], nb::none());
+  for (const auto& [name, child] : children) nb::setattr(self, name.c_str(), child);
+}
+
+void replace_child(nb::handle self, const std::string& name, nb::handle child) {
+  auto children = nb::cast<Children>(self.attr("named_children")());
+  for (auto& [each, module] : children)
+    if (each == name) module = nb::borrow(child);
+  set_children(self, children);
+}
+
+// A buffer gets new values, a parameter or module another one in its place.
 enum class Assigned { done, not_a_part };
-Assigned assign_to_part(nb::handle self, const nn::Module& module, const std::string& name, nb::handle value) {
+Assigned assign_to_part(nb::handle self, nn::Module& module, const std::string& name, nb::handle value) {
   if (nn::Module* child = child_named(module, name)) {
     SG_CHECK(is_module(value), "'", name, "' is a module of this ", module.type_name(), ", and stays one");
-    if (child != nb::cast<nn::Module*>(value)) return Assigned::not_a_part;  // refused as a second one
-    set_plainly(self, name, value);
+    if (child == nb::cast<nn::Module*>(value))
+      set_plainly(self, name, value);
+    else
+      replace_child(self, name, value);
     return Assigned::done;
   }
   std::shared_ptr<nn::Parameter> buffer = entry_named(module.own_buffers(), name),
                                  trained = entry_named(module.own_parameters(), name);
-  if (!buffer && !trained) return Assigned::not_a_part;
-  const Tensor& part = (buffer ? buffer : trained)->tensor;
-  Tensor given;
+  if (!buffer && !trained && !member_of(module, name)) return Assigned::not_a_part;
+  Tensor given, part = buffer ? buffer->tensor : trained ? trained->tensor : Tensor();
   bool is_tensor = nb::try_cast(value, given);
-  if (is_tensor && given.same_as(part)) {
-    set_plainly(self, name, object_of(self, name, part));
+  if (is_tensor && part.defined() && given.same_as(part)) {
+    if (is_of_python(module)) set_plainly(self, name, object_of(self, name, part));
     return Assigned::done;
   }
-  SG_CHECK(buffer, "'", name, "' is a parameter of this ", module.type_name(), ", and stays one; write into it: with ",
-           "no_grad(): module.", name, ".copy_(values)");
+  if (!buffer) {
+    assign_parameter(self, name, value);
+    return Assigned::done;
+  }
   SG_CHECK(is_tensor && given.shape() == part.shape() && given.dtype() == part.dtype(), "'", name, "' is a buffer, ",
            part, ", and gets new values of its shape and dtype, not ", nb::repr(value).c_str());
   Wait wait;
@@ -123,41 +144,23 @@ Assigned assign_to_part(nb::handle self, const nn::Module& module, const std::st
   return Assigned::done;
 }
 
-// A part under the name of one of Module's own functions would hide it.
-void check_free_name(const std::string& name) {
-  SG_CHECK(!nb::hasattr(nb::type<nn::Module>(), name.c_str()), "'", name, "' is a name that every module has; choose ",
-           "another one");
-}
-
-void add_child(nb::handle self, const std::string& name, nb::handle child) {
-  check_free_name(name);
-  SG_CHECK(nb::inst_ready(child), "'", name, "' is a module that has not been made; begin its __init__ with ",
-           "super().__init__()");
-  of_python(nb::cast<nn::Module&>(self))
-      .share(name, nn::Child<nn::Module>(nb::cast<std::shared_ptr<nn::Module>>(child)));
-}
-
-// One that is a module's already keeps its first name; a layer of the library says itself what its attributes take.
 void add_parameter(nb::handle self, const std::string& name, nb::handle value) {
   auto& given = nb::cast<ParameterTensor&>(value);
-  bool is_of_python = dynamic_cast<PythonModule*>(nb::cast<nn::Module*>(self));
-  if (given.entry || (!is_of_python && nb::hasattr(self.type(), name.c_str()))) return;
   check_free_name(name);
-  register_parameter(nb::cast<nn::Module&>(self), name, given);
+  check_begins(name, given);
+  register_parameter(of_python(nb::cast<nn::Module&>(self)), name, given);
   set_object(self, name, value);
 }
 
 void set_attribute(nb::handle self, const std::string& name, nb::object value) {
-  if (name == kParts) return set_parts(self, value);
   bool is_parameter = nb::isinstance<ParameterTensor>(value), registers = is_module(value) || is_parameter;
   SG_CHECK(nb::inst_ready(self) || !registers, "'", name, "' is set before the module was made; begin __init__ with ",
            "super().__init__()");
   check_no_hidden_modules(name, value);
   if (nb::inst_ready(self)) {
-    const auto& module = nb::cast<const nn::Module&>(self);
-    bool is_of_python = dynamic_cast<const PythonModule*>(&module);
-    if (is_of_python && assign_to_part(self, module, name, value) == Assigned::done) return;
-    SG_CHECK(name != "forward" || is_of_python, "a ", module.type_name(),
+    auto& module = nb::cast<nn::Module&>(self);
+    if (assign_to_part(self, module, name, value) == Assigned::done) return;
+    SG_CHECK(name != "forward" || is_of_python(module), "a ", module.type_name(),
              " of the library keeps its forward; derive a ", "class from it");
   }
   if (is_module(value)) add_child(self, name, value);
@@ -223,6 +226,7 @@ void bind_attributes(nb::module_& m, ModuleClass& module) {
             self.attr("__setattr__")(name, child);
           },
           "name"_a, "module"_a)
+      .def("_set_children", set_children)
       .def("register_buffer", register_buffer, "name"_a, "tensor"_a,
            "A tensor that is saved and moved with the module, but not trained.")
       .def("param", param, "name"_a, "shape"_a, "init"_a,

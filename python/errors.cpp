@@ -1,4 +1,4 @@
-// Errors of the library as exceptions of Python, with the same sentences:
+// Errors of the library as exceptions of Python, with the same sentences, which tell to call Python's functions:
 //
 //     shardgrad.Error (RuntimeError)
 //       ├─ InputError (ValueError)     refused input: shapes, dtypes, options, files
@@ -11,6 +11,7 @@
 
 #include <shardgrad/python/bind.h>
 
+#include <cstring>
 #include <stdexcept>
 
 #include <shardgrad/core/allocator.h>
@@ -45,13 +46,36 @@ PyObject* type_of(ErrorKind kind) {
   return types.error;
 }
 
+// What a sentence tells to do has other names here.
+constexpr std::pair<const char*, const char*> kWords[] = {
+    {"a scope of fsdp::SummonFullParams", "a `with sg.fsdp.summon_full_params(sharded):`"},
+    {"a scope of SummonFullParams", "a `with sg.fsdp.summon_full_params(sharded):`"},
+    {"the scope of fsdp::NoSync", "`with sg.fsdp.no_sync(sharded):`"},
+    {"fsdp::clip_grad_norm(*sharded, max_norm), read the parts with FlatParam::grad()",
+     "sharded.clip_grad_norm_(max_norm); what this rank alone has computed is seen by p.register_hook(f)"},
+    {"fsdp::clip_grad_norm with what fully_shard returned", "sharded.clip_grad_norm_ of what fully_shard returned"},
+    {"fsdp::grad_norm with what fully_shard returned", "sharded.grad_norm of what fully_shard returned"},
+    {"optim::clip_grad_norm:", "optim.clip_grad_norm_:"},
+    {"optim::grad_norm:", "optim.grad_norm:"},
+    {"Config::param_dtype", "param_dtype=…"},
+    {"fsdp::sharded_grad_scaler(*sharded)", "optim.GradScaler(ranks=sharded)"},
+    {"fsdp::sharded_grad_scaler(mesh.world())", "optim.GradScaler(ranks=group)"},
+    {" (see data::Batch::global_count)", ""},
+};
+
+std::string in_words_of_python(std::string text) {
+  for (auto [theirs, ours] : kWords)
+    for (size_t at; (at = text.find(theirs)) != std::string::npos;) text.replace(at, strlen(theirs), ours);
+  return text;
+}
+
 void translate(const std::exception_ptr& thrown, void*) {
   try {
     std::rethrow_exception(thrown);
   } catch (const OutOfMemory& error) {
-    PyErr_SetString(types.memory, error.what());
+    PyErr_SetString(types.memory, in_words_of_python(error.what()).c_str());
   } catch (const Error& error) {
-    PyErr_SetString(type_of(error.kind()), error.what());
+    PyErr_SetString(type_of(error.kind()), in_words_of_python(error.what()).c_str());
   }
 }
 

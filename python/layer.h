@@ -22,12 +22,28 @@ template <class M> struct Remember {
   }
 };
 
+/// The members of an M that are parameters or buffers.
+template <class M> struct Members {
+  static inline std::map<std::string, Tensor M::*> by_name = {};
+  static Tensor* find(nn::Module& module, const std::string& name) {
+    M& layer = static_cast<M&>(module);
+    if constexpr (requires { layer.parameter(name); }) {
+      return layer.parameter(name);
+    } else {
+      auto found = by_name.find(name);
+      return found == by_name.end() ? nullptr : &(layer.*(found->second));
+    }
+  }
+};
+
 /// A type of the library as a class of Python. Called, it runs C++'s forward with the hooks, unless somebody has
-/// derived a class from it: whose forward may be Python's.
+/// derived a class from it, whose forward may be Python's, or has given the class another forward.
 template <class M, class... Args> class Layer : public nb::class_<M, nn::Module> {
  public:
   Layer(nb::module_& m, const char* name, const char* doc)
-      : nb::class_<M, nn::Module>(m, name, nb::dynamic_attr(), doc) {}
+      : nb::class_<M, nn::Module>(m, name, nb::dynamic_attr(), doc) {
+    set_members(typeid(M), Members<M>::find);
+  }
 
   template <class... Names> Layer& def_forward(const Names&... names) {
     this->def("__call__", call, names...);
@@ -35,6 +51,8 @@ template <class M, class... Args> class Layer : public nb::class_<M, nn::Module>
     this->def(
         "forward", [](M& self, const Args&... args) { return result_of(self.forward(plain(args)...)); }, names...,
         Waits());
+    own_type = this->ptr();
+    own_forward = nb::object(this->attr("forward")).release().ptr();
     return *this;
   }
   template <class F, class... Names> Layer& def_init(F&& make, const Names&... names) {
@@ -44,17 +62,20 @@ template <class M, class... Args> class Layer : public nb::class_<M, nn::Module>
   }
   /// A parameter as an attribute; assigned another module's, both are the same one from then on.
   Layer& def_parameter(const char* name, Tensor M::*member) {
+    Members<M>::by_name[name] = member;
     this->def_prop_rw(
         name,
         [member, name](nb::handle self) {
           const Tensor& tensor = nb::cast<const M&>(self).*member;
           return tensor.defined() ? object_of(self, name, tensor) : nb::none();
         },
-        [member, name](nb::handle self, nb::handle other) {
-          M& module = nb::cast<M&>(self);
-          tie(module, other, module.*member);
-          set_object(self, name, other);
-        });
+        [name](nb::handle self, nb::handle other) { assign_parameter(self, name, other); },
+        nb::for_setter(nb::arg("value").none()));
+    return *this;
+  }
+  Layer& def_buffer(const char* name, Tensor M::*member) {
+    Members<M>::by_name[name] = member;
+    this->def_prop_ro(name, [member](const M& self) { return self.*member; });
     return *this;
   }
   Layer& def_weight_and_bias() { return def_parameter("weight", &M::weight).def_parameter("bias", &M::bias); }
@@ -69,8 +90,14 @@ template <class M, class... Args> class Layer : public nb::class_<M, nn::Module>
   static std::tuple<Tensor, Tensor, Tensor> result_of(nn::LSTMResult r) { return {r.y, r.h, r.c}; }
   static std::tuple<Tensor, Tensor> result_of(nn::GRUResult r) { return {r.y, r.h}; }
 
+  // Whether its class is M's own, with M's forward.
+  static bool is_plain(nb::handle self) {
+    if (self.type().ptr() != own_type) return false;
+    static PyObject* const name = PyUnicode_InternFromString("forward");
+    return nb::steal(PyObject_GetAttr(own_type, name)).ptr() == own_forward;
+  }
   static nb::object call(nb::handle self, const Args&... args) {
-    if (!self.type().is(nb::type<M>())) throw nb::next_overload();
+    if (!is_plain(self)) throw nb::next_overload();
     return nb::cast(run(self, args...));
   }
   static auto run(nb::handle self, const Args&... args) {
@@ -83,6 +110,7 @@ template <class M, class... Args> class Layer : public nb::class_<M, nn::Module>
     Wait wait;
     return result_of(nn::Child<M>(std::move(shared))(plain(args)...));
   }
+  static inline PyObject *own_type = nullptr, *own_forward = nullptr;
 };
 
 /// For __init__: a root of its own until somebody assigns it to an attribute.

@@ -2,6 +2,7 @@
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/rope_table.h>
+#include <shardgrad/nn/loss.h>
 
 #include <shardgrad/python/bind.h>
 #include <shardgrad/python/windows.h>
@@ -178,17 +179,12 @@ void bind_pooling(nb::module_& m) {
 }
 
 Tensor mse_of(const Tensor& x, const Tensor& target, std::string_view reduction, Count count) {
-  Reduction kind = loss_options(reduction, count).reduction;
-  if (kind == Reduction::mean) return mse_loss(x, target, count);
-  SG_CHECK(x.shape() == target.shape(), "mse_loss: x ", x.shape(), " and target ", target.shape(), " differ");
-  return kind == Reduction::sum ? mse_loss(x, target, 1.) : square(sub(x, target));
+  return mse_loss(x, target, loss_options(reduction, count));
 }
 
 Tensor kl_div_of(const Tensor& x, const Tensor& target, std::string_view reduction, Count count) {
   if (reduction != "batchmean") return kl_div(x, target, loss_options(reduction, count));
-  SG_CHECK(x.ndim() > 0 && x.size(0) > 0, "kl_div: ", x.shape(), " has no samples to take the mean of");
-  Tensor loss = kl_div(x, target, loss_options("mean", count));  // which on ranks wants the count
-  return count ? loss : loss * (double(x.numel()) / double(x.size(0)));
+  return nn::KLDivLoss({}, true).forward(x, target, count);
 }
 
 // Losses of elements.

@@ -26,9 +26,15 @@ template <class M> void bind_element_loss(nb::module_& m, const char* name) {
 }  // namespace
 
 void bind_loss_modules(nb::module_& m) {
-  loss<nn::MSELoss>(m, "MSELoss").def_init([](nn::MSELoss* self) { make(self); });
+  bind_element_loss<nn::MSELoss>(m, "MSELoss");
   bind_element_loss<nn::L1Loss>(m, "L1Loss");
-  bind_element_loss<nn::KLDivLoss>(m, "KLDivLoss");
+  loss<nn::KLDivLoss>(m, "KLDivLoss")
+      .def_init(
+          [](nn::KLDivLoss* self, std::string_view reduction) {
+            bool batchmean = reduction == "batchmean";
+            make(self, loss_options(batchmean ? "mean" : reduction), batchmean);
+          },
+          "reduction"_a = "mean");
   loss<nn::SmoothL1Loss>(m, "SmoothL1Loss")
       .def_init([](nn::SmoothL1Loss* self, std::string_view reduction,
                    double beta) { make(self, beta, loss_options(reduction)); },

@@ -1,5 +1,8 @@
 // Modules for Python's copy and pickle. A module is made again by what made it, and then gets its parts: parameters and
-// buffers with their values, modules, hooks. Python copies each object once, so what is tied stays tied.
+// buffers with their values, modules, hooks. Python copies each object once, so what is tied stays tied. Attributes go
+// by __getstate__ and __setstate__, which a class may have of its own.
+
+#include <set>
 
 #include <shardgrad/nn/nn.h>
 #include <shardgrad/python/module.h>
@@ -35,23 +38,36 @@ nb::object options_of_recompute(const nn::Module& module) {
   return options ? nb::object(nb::make_tuple(options->offload_inputs, options->name)) : nb::none();
 }
 
-// What kParts gets.
+// What set_parts takes.
 nb::tuple parts_of(nb::handle self) {
   auto& module = nb::cast<nn::Module&>(self);
   return nb::make_tuple(module.training(), options_of_recompute(module), objects_of(self, module.own_parameters()),
                         objects_of(self, module.own_buffers()), self.attr("named_children")(), hooks_of(self));
 }
 
+std::vector<std::string> names_of_parts(const nn::Module& module) {
+  std::vector<std::string> names;
+  for (Entries entries : {module.own_parameters(), module.own_buffers()})
+    for (const auto& entry : entries) names.push_back(entry.name);
+  for (const auto& child : module.children()) names.push_back(child.name);
+  return names;
+}
+
 // The attributes of Python's that are no parts.
 nb::dict attributes_of(nb::handle self) {
   auto& module = nb::cast<nn::Module&>(self);
   nb::dict attributes = nb::borrow<nb::dict>(dict_of(self).attr("copy")());
-  auto leave_out = [&](const std::string& name) { attributes.attr("pop")(name, nb::none()); };
-  for (const char* name : {"_tensors", "_forward_hooks", "_made"}) leave_out(name);
-  for (Entries entries : {module.own_parameters(), module.own_buffers()})
-    for (const auto& entry : entries) leave_out(entry.name);
-  for (const auto& child : module.children()) leave_out(child.name);
+  for (const char* name : {"_tensors", "_forward_hooks", "_made"}) attributes.attr("pop")(name, nb::none());
+  for (const std::string& name : names_of_parts(module)) attributes.attr("pop")(name, nb::none());
   return attributes;
+}
+
+// What a class of Python's may add to, or leave out of.
+void set_state(nb::handle self, nb::handle state) {
+  SG_CHECK(nb::isinstance<nb::dict>(state), "__setstate__: the state of this ", nb::cast<nn::Module&>(self).type_name(),
+           " is a dict of its attributes, not ", nb::repr(state).c_str(),
+           "; a class whose __getstate__ gives something else has its own __setstate__");
+  dict_of(self).attr("update")(state);
 }
 
 // The class of C++ and the arguments of its __init__.
@@ -69,27 +85,52 @@ nb::tuple reduced(nb::handle self) {
     module.materialize();
   }
   nb::object made = made_by(self);
-  nb::dict parts;
-  parts[kParts] = parts_of(self);
-  return nb::make_tuple(nb::module_::import_("shardgrad._results").attr("remake_module"),
-                        nb::make_tuple(self.type(), made[0], made[1]), nb::make_tuple(attributes_of(self), parts));
+  nb::object results = nb::module_::import_("shardgrad._results");
+  return nb::make_tuple(results.attr("remake_module"), nb::make_tuple(self.type(), made[0], made[1]),
+                        nb::make_tuple(parts_of(self), self.attr("__getstate__")()), nb::none(), nb::none(),
+                        results.attr("restore_module"));
+}
+
+void share_parts(nn::Module& made, const nn::Module& module) {
+  for (const std::string& name : names_of_parts(made))
+    if (Tensor* member = member_of(made, name)) *member = Tensor();
+  made.train(module.training());  // itself: it has no modules yet
+  made.share_parts(module);
+  for (Entries entries : {made.own_parameters(), made.own_buffers()})
+    for (const auto& entry : entries)
+      if (Tensor* member = member_of(made, entry.name)) *member = entry.object->tensor;
+  made.set_recompute(module.recompute_options());
 }
 
 // A second module with the same parts.
 nb::object copied(nb::handle self) {
-  auto* own = dynamic_cast<PythonModule*>(nb::cast<nn::Module*>(self));
-  SG_CHECK(own, "copy.copy: a ", nb::cast<nn::Module&>(self).type_name(),
-           " of the library shares its parameters with no ",
-           "second one; call it twice, or make a copy with copy.deepcopy");
-  nb::object copy =
-      nb::module_::import_("shardgrad._results").attr("remake_module")(self.type(), nb::type<nn::Module>(), nb::dict());
-  auto& made = dynamic_cast<PythonModule&>(nb::cast<nn::Module&>(copy));
-  made.train(own->training());
-  made.share_parts(*own);
-  dict_of(copy).attr("update")(dict_of(self));
+  auto& module = nb::cast<nn::Module&>(self);
+  check_copyable(module);
+  if (!dynamic_cast<PythonModule*>(&module)) {  // its parameters begin with the names that they have here
+    Wait wait;
+    module.materialize();
+  }
+  parts_of(self);  // Python's objects of all of them, which the copy has, too
+  nb::object results = nb::module_::import_("shardgrad._results"), made = made_by(self);
+  nb::object copy = results.attr("remake_module")(self.type(), made[0], made[1]);
+  share_parts(nb::cast<nn::Module&>(copy), module);
+  for (const std::string& name : names_of_parts(module))
+    if (dict_of(self).contains(name.c_str())) dict_of(copy)[name.c_str()] = dict_of(self)[name.c_str()];
+  results.attr("set_state")(copy, self.attr("__getstate__")());
   dict_of(copy)["_tensors"] = dict_of(self).attr("get")("_tensors", nb::dict()).attr("copy")();
   set_hooks(copy, hooks_of(self).attr("copy")());
   return copy;
+}
+
+// As pickle does, which knows what to call for a module's state.
+nb::object deep_copied(nb::handle self, nb::dict memo) {
+  nb::object copy = nb::module_::import_("copy").attr("deepcopy"), state = self.attr("__reduce_ex__")(4);
+  if (nb::len(state) < 6)  // a class's own __reduce__
+    return nb::module_::import_("copy").attr("_reconstruct")(self, memo, *nb::borrow<nb::tuple>(state));
+  nb::object made = state[0](*nb::borrow<nb::tuple>(copy(state[1], memo)));
+  memo[nb::int_(uintptr_t(self.ptr()))] = made;
+  nb::module_::import_("shardgrad._results").attr("restore_module")(made, copy(state[2], memo));
+  return made;
 }
 
 const std::shared_ptr<nn::Parameter>& named(Entries entries, const std::string& name) {
@@ -114,19 +155,27 @@ void take_over(nn::Parameter& entry, Tensor& given) {
 void set_parameter(nb::handle self, const std::string& name, nb::handle object) {
   auto& module = nb::cast<nn::Module&>(self);
   auto& given = nb::cast<ParameterTensor&>(object);
-  auto* own = dynamic_cast<PythonModule*>(&module);
-  if (own) own->param(name, given.shape(), nn::init::zeros());
-  if (!given.entry) {
-    given.entry = named(module.own_parameters(), name);
-    take_over(*given.entry, given);
-  } else if (own) {  // tied to another module's, which has it already
-    Tensor second = named(module.own_parameters(), name)->tensor;
-    module.tie(given.entry, second);
+  if (auto* own = dynamic_cast<PythonModule*>(&module)) {
+    register_parameter(*own, name, given);
+    set_plainly(self, name, object);
   } else {
-    self.attr(name.c_str()) = object;
+    Tensor* member = member_of(module, name);
+    SG_CHECK(member, "a pickled ", module.type_name(), " has '", name, "', which its class does not make any more");
+    SG_CHECK(!member->defined() || member->shape() == given.shape(), "a pickled ", module.type_name(), " has '", name,
+             "' of shape ", given.shape(), ", its class makes it ", *member);
+    register_parameter(module, name, given);
   }
   set_object(self, name, object);
-  if (own) set_plainly(self, name, object);
+}
+
+// Those that were there only when the module was made are gone.
+void set_parameters(nb::handle self, nb::handle named_parameters) {
+  std::set<std::string> names;
+  for (nb::handle each : named_parameters) names.insert(nb::cast<std::string>(each[0]));
+  Entries made = nb::cast<nn::Module&>(self).own_parameters();
+  for (const auto& entry : std::vector(made.begin(), made.end()))
+    if (!names.contains(entry.name)) assign_parameter(self, entry.name, nb::none());
+  for (nb::handle each : named_parameters) set_parameter(self, nb::cast<std::string>(each[0]), each[1]);
 }
 
 void set_buffer(nb::handle self, const std::string& name, nb::handle object) {
@@ -139,19 +188,27 @@ void set_buffer(nb::handle self, const std::string& name, nb::handle object) {
   if (own) set_plainly(self, name, object);
 }
 
-}  // namespace
-
+// In a module that remake_module has made.
 void set_parts(nb::handle self, nb::handle parts) {
   auto& module = nb::cast<nn::Module&>(self);
   module.train(nb::cast<bool>(parts[0]));  // itself: it has no modules yet
   if (!parts[1].is_none())
     module.set_recompute(RecomputeOptions{nb::cast<bool>(parts[1][0]), nb::cast<std::string>(parts[1][1])});
-  for (nb::handle each : parts[2]) set_parameter(self, nb::cast<std::string>(each[0]), each[1]);
+  set_parameters(self, parts[2]);
   for (nb::handle each : parts[3]) set_buffer(self, nb::cast<std::string>(each[0]), each[1]);
   for (nb::handle each : parts[4]) nb::setattr(self, each[0], each[1]);
   set_hooks(self, nb::borrow(parts[5]));
 }
 
-void bind_module_copies(ModuleClass& module) { module.def("__reduce__", reduced).def("__copy__", copied); }
+}  // namespace
+
+void bind_module_copies(ModuleClass& module) {
+  module.def("__reduce__", reduced)
+      .def("__copy__", copied)
+      .def("__deepcopy__", deep_copied, "memo"_a)
+      .def("__getstate__", attributes_of, "Attributes that are no parts, which copies have by themselves.")
+      .def("__setstate__", set_state, "state"_a.none(), "Takes such attributes.")
+      .def("_set_parts", set_parts);
+}
 
 }  // namespace shardgrad::python

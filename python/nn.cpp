@@ -119,9 +119,7 @@ template <class M> void bind_batch_norm(nb::module_& m, const char* name, const 
   type.def_forward("x"_a).def_init([](M* self, int64_t channels, double eps, double momentum,
                                       bool affine) { make(self, channels, eps, momentum, affine); },
                                    "num_features"_a, "eps"_a = 1e-5, "momentum"_a = 0.1, "affine"_a = true);
-  type.def_weight_and_bias()
-      .def_prop_ro("running_mean", [](const M& self) { return self.running_mean; })
-      .def_prop_ro("running_var", [](const M& self) { return self.running_var; });
+  type.def_weight_and_bias().def_buffer("running_mean", &M::running_mean).def_buffer("running_var", &M::running_var);
 }
 
 // (features,) is one dimension; several are not possible.
@@ -163,6 +161,12 @@ template <class M, class L> void def_recurrent(L& type) {
          bool bidirectional) { make(self, in, hidden, recurrent(layers, bias, batch_first, dropout, bidirectional)); },
       "input_size"_a, "hidden_size"_a, "num_layers"_a = 1, "bias"_a = true, "batch_first"_a = false, "dropout"_a = 0.,
       "bidirectional"_a = false);
+  // Parameters, whose names depend on the layers that there are.
+  type.def("__getattr__", [](nb::handle self, const std::string& name) {
+    Tensor* parameter = nb::inst_ready(self) ? member_of(nb::cast<nn::Module&>(self), name) : nullptr;
+    if (!parameter) throw nb::attribute_error(concat("there is no attribute '", name, "'").c_str());
+    return parameter->defined() ? object_of(self, name, *parameter) : nb::none();
+  });
 }
 void bind_recurrent(nb::module_& m) {
   Layer<nn::LSTM, Tensor, Maybe, Maybe> lstm(m, "LSTM", "lstm(x, h, c) gives (y, h, c).");

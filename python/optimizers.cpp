@@ -133,6 +133,10 @@ nb::list param_groups(nb::handle self) {
   return groups;
 }
 
+void check_groups(nb::handle optimizer) {
+  for (nb::handle params : optimizer.attr("_groups")) check_in_place(params);
+}
+
 // Takes an option out of those that are left.
 class Options {
  public:
@@ -232,8 +236,14 @@ void bind_optimizers(nb::module_& m) {
   nb::class_<Optimizer>(m, "Optimizer", nb::dynamic_attr(), nb::is_weak_referenceable(),
                         "Updates parameters by their gradients; of a sharded model this rank's part.")
       .def(
-          "step", [](Optimizer& o, double grad_scale) { o.step(grad_scale); }, "grad_scale"_a = 1., Waits(),
-          "Updates every parameter that has a gradient, times grad_scale.")
+          "step",
+          [](nb::handle self, double grad_scale) {
+            auto& optimizer = nb::cast<Optimizer&>(self);
+            check_groups(self);
+            Wait wait;
+            optimizer.step(grad_scale);
+          },
+          "grad_scale"_a = 1., "Updates every parameter that has a gradient, times grad_scale.")
       .def(
           "zero_grad", [](Optimizer& o, bool) { o.zero_grad(); }, "set_to_none"_a = true, Waits(),
           "Forgets the gradients, and frees their memory.")

@@ -1,7 +1,6 @@
 // shardgrad.Tensor: what it knows of itself, and what it does as an object of Python. Its operations are bound with the
 // functions they are.
 
-#include <atomic>
 #include <sstream>
 
 #include <shardgrad/autograd/ops.h>
@@ -81,14 +80,14 @@ Tensor converted(const Tensor& x, const nb::args& to, std::optional<DType> dtype
 
 // A hook of Python's: what it gives takes the gradient's place, unless it is None.
 HookHandle register_hook(const Tensor& x, nb::object function) {
-  auto on = std::make_shared<std::atomic<bool>>(true);
-  x.register_hook([on, held = Held(std::move(function))](const Tensor& grad) {
-    if (!*on) return Tensor();
+  auto kept = std::make_shared<std::optional<Held>>(Held(std::move(function)));
+  x.register_hook([kept](const Tensor& grad) {
     nb::gil_scoped_acquire gil;
-    nb::object given = held.get()(grad);
+    if (!*kept) return Tensor();
+    nb::object hook = (*kept)->get(), given = hook(grad);
     return given.is_none() ? Tensor() : given_by<Tensor>("a tensor's hook", given, "a tensor or None");
   });
-  return {[on] { *on = false; }};
+  return {[kept] { kept->reset(); }};
 }
 
 void bind_dtypes(nb::module_& m) {

@@ -153,7 +153,7 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, std::optional<double> giv
   bool recorded = needs_grad(x) || needs_grad(target);
   check_loss_count("mse_loss", given, recorded, "x, x.numel()", "elements");
   double count = given.value_or(0);
-  SG_CHECK(count > 0 || x.numel() == 0 || !is_one_of_several(recorded), "mse_loss: count 0, but x is ", x.shape(),
+  SG_CHECK(given != 0.0 || x.numel() == 0, "mse_loss: count 0, but x is ", x.shape(),
            "; the count is the number of elements of the whole batch, over all ranks");
   if (count == 0) count = double(std::max<int64_t>(x.numel(), 1));
   Tensor loss = empty({}, {sum_dtype(x.dtype()), x.device()});

@@ -18,8 +18,7 @@ Tensor reduce_loss(const char* op, const Tensor& each, std::optional<double> cou
 }
 
 Tensor reduce_elements(const char* op, const Tensor& each, const LossOptions& options) {
-  SG_CHECK(!is_part_of_a_batch(each) || options.count != 0.0 || each.numel() == 0, op,
-           ": count 0, but this rank's part has losses of shape ", each.shape(),
+  SG_CHECK(options.count != 0.0 || each.numel() == 0, op, ": count 0, but there are losses of shape ", each.shape(),
            "; the count is that of the whole batch, over all ranks");
   return reduce_loss(op, each, options.count, options.reduction,
                      number_beside(op, each, double(std::max<int64_t>(each.numel(), 1))));
@@ -100,6 +99,13 @@ Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, c
   Tensor each = pos_weight.defined() ? (1 - t) * logit + (1 + (wide(pos_weight) - 1) * t) * softplus(neg(logit))
                                      : softplus(logit) - logit * t;
   return reduce_elements(op, each, options);
+}
+
+Tensor mse_loss(const Tensor& x, const Tensor& target, const LossOptions& options) {
+  if (options.reduction == Reduction::mean) return mse_loss(x, target, options.count);
+  check_pair("mse_loss", x, target);
+  if (options.reduction == Reduction::sum) return mse_loss(x, target, 1.);
+  return square(wide(x) - wide(target));
 }
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, const LossOptions& options) {

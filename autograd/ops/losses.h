@@ -15,6 +15,8 @@ struct LossOptions {
   Reduction reduction = Reduction::mean;
 };
 
+/// (x - target)²
+Tensor mse_loss(const Tensor& x, const Tensor& target, const LossOptions& options);
 /// -t · log σ(x) - (1 - t) · log(1 - σ(x)), without overflow; targets within [0, 1]. `pos_weight`, broadcast to x,
 /// multiplies the first term.
 Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const LossOptions& options = {},

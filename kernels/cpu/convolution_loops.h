@@ -33,14 +33,24 @@ struct WindowSums {
   void* y;
   int64_t y_row;
 };
-/// sums (k, row) += Σ over places of x[image · step + offsets[k] + r · pitch + c] · dy (images · rows · cols, row),
-/// place (image, r, c). `row` is a whole number of vectors; columns of dy lie in panels of `panel` vectors (the last
-/// one may have fewer), rows of a panel one behind the other.
+/// Places [row, last_row) × [col, last_col).
+struct Places {
+  int64_t row, last_row, col, last_col;
+};
+/// Element `element` of a window, `offset` from a place's beginning; other places than `seen`, which may go beyond
+/// those that there are, see the padding there.
+struct WindowElement {
+  int64_t element, offset;
+  Places seen;
+};
+/// sums (element, row) += Σ over places of x[image · step + offset + r · pitch + c] · dy (images · rows · cols, row),
+/// place (image, r, c), for each of k elements. `row` is a whole number of vectors; columns of dy lie in panels of
+/// `panel` vectors (the last one may have fewer), rows of a panel one behind the other.
 struct WindowProducts {
   int64_t k, row;
   int64_t images, step, rows, cols, pitch;
   const void* x;
-  const int64_t* offsets;
+  const WindowElement* elements;
   const void* dy;
   void* sums;
 };

@@ -1,6 +1,8 @@
 // The gradient of a convolution's weight: sums over the places of all samples, in parts that are a function of the
 // shape alone. Threads share the weight's elements.
 
+#include <tuple>
+
 #include <shardgrad/kernels/cpu/convolution_parts.h>
 #include <shardgrad/kernels/cpu/register.h>
 
@@ -11,6 +13,15 @@ using kernels::ConvArgs;
 
 constexpr int64_t kSummed = 512;  // places whose products are added in registers
 constexpr int64_t kTurned = 256;  // rows that are turned round at a time
+
+// The places whose windows' element k is within the image.
+std::pair<int64_t, int64_t> places_of(const Axis& axis, int64_t k) {
+  auto at = [&](int64_t place) { return axis.taps[size_t(k)] + axis.step * place - axis.low; };
+  int64_t first = 0, last = axis.places;
+  while (first < last && at(first) < 0) ++first;
+  while (first < last && at(last - 1) >= axis.extent) --last;
+  return {first, last};
+}
 
 // dw = dy times windows of x, summed over places and samples: one thread's share of a group's channels and results.
 template <class E, class T = Compute<E>> struct Products {
@@ -59,11 +70,29 @@ template <class E, class T = Compute<E>> struct Products {
                : std::clamp<int64_t>(kSummed / (bands.rows * bands.cols), 1, std::max<int64_t>(x.shape[0], 1));
   }
 
+  // Channels that a tile of the products has side by side, each with the same element of its window.
+  std::vector<WindowElement> elements(const Share& share, const Bands& bands, const WindowImage& layout) const {
+    int64_t tile = loops().convolution.row_step;
+    std::vector<WindowElement> all;
+    for (int64_t c = 0; c < share.channels; c += tile)
+      for (int64_t w = 0; w < window(); ++w) {
+        Places seen{0, bands.rows, 0, bands.cols};
+        if (bands.count() == 1) {
+          std::tie(seen.row, seen.last_row) = places_of(down, w / dw.shape[3]);
+          std::tie(seen.col, seen.last_col) = places_of(across, w % dw.shape[3]);
+        }
+        for (int64_t i = c; i < std::min(c + tile, share.channels); ++i)
+          all.push_back({i * window() + w, layout.offsets()[size_t(i * window() + w)], seen});
+      }
+    return all;
+  }
+
   void run(const Share& share, const Bands& bands, const WindowImage& layout, T* memory) const {
     int64_t row = padded(share.results), depth = share.channels * window(), places = down.places * across.places;
     int64_t samples = x.shape[0], many = together(bands);
     T *grad = memory + many * layout.size(), *sums = grad + many * bands.rows * bands.cols * row;
     T* room = sums + depth * row;
+    std::vector<WindowElement> all = elements(share, bands, layout);
     std::fill(grad, room, T(0));
     for (int64_t first = 0; first < samples; first += many)
       for (int64_t b = 0; b < bands.count(); ++b) {
@@ -83,7 +112,7 @@ template <class E, class T = Compute<E>> struct Products {
                                                 .cols = band.cols,
                                                 .pitch = layout.pitch(),
                                                 .x = memory,
-                                                .offsets = layout.offsets().data(),
+                                                .elements = all.data(),
                                                 .dy = grad,
                                                 .sums = sums});
       }

@@ -25,6 +25,19 @@ def remake_module(kind, base, options):
     return module
 
 
+def set_state(module, state):
+    """As pickle does: None is no state."""
+    if state is not None:
+        module.__setstate__(state)
+
+
+def restore_module(module, state):
+    """Gives a module that remake_module has made its parts, and then what its __getstate__ gave."""
+    parts, attributes = state
+    module._set_parts(parts)
+    set_state(module, attributes)
+
+
 def remake_handle(hooks, hook):
     """The handle of a hook that is in a copied module's list."""
     return _handle_of(hooks, hook)

@@ -132,6 +132,7 @@ TEST(Ops, ACountOfZeroThatIsNotTrueIsNoQuietLoss) {
   EXPECT_REFUSED(mse_loss(logits, zeros({3, 2}), 0), "mse_loss", "count 0", "[3, 2]");
   NoGrad evaluating;
   EXPECT_LT(cross_entropy(logits, labels, 0).item(), 100) << "nothing is added up";
+  EXPECT_REFUSED(mse_loss(logits, zeros({3, 2}), 0), "mse_loss", "count 0", "[3, 2]");
 }
 
 TEST(Ops, LossesOfPartsAddUpToTheLossOfTheWhole) {

@@ -104,6 +104,33 @@ TEST(Convolution, TheGradientsOfWeightAndBiasMatchTheReference) {
       }
 }
 
+// Tiles of the products leave out places that see the padding: those of many channels, and what is left over.
+const Case kManyChannels[] = {{"a tile and a rest", {3, 16, 4, 4}, {5, 16, 3, 3}, {window(3, 1, 1), window(3, 1, 1)}},
+                              {"steps and holes", {2, 13, 7, 5}, {3, 13, 3, 2}, {window(3, 2, 3), window(2, 2, 1)}},
+                              {"mostly padding", {9, 24, 2, 1}, {40, 24, 3, 3}, {window(3, 1, 2), window(3, 1, 2)}}};
+
+void check_gradient_of_weight(const Case& c, DType dtype, Buffer dy) {
+  SCOPED_TRACE(c.what);
+  Buffer x = Buffer::random(c.x, dtype, -1, 1, 2), none;
+  std::array<Buffer, 2> wanted{Buffer(c.w, dtype), none};
+  int64_t places = dy.shape()[0] * dy.shape()[2] * dy.shape()[3];
+  expect_like_reference(SG_BOTH(conv2d_backward_weight), dtype, wanted, for_sums_of(places), dy, x, c.args);
+}
+
+TEST(CpuConvolution, TheGradientOfTheWeightOfManyChannelsMatchesTheReference) {
+  for (const Case& c : kManyChannels)
+    for (DType dtype : kFloats) check_gradient_of_weight(c, dtype, Buffer::random(result_shape(c), dtype, -1, 1));
+}
+
+TEST(CpuConvolution, TheGradientOfTheWeightMeetsNumbersThatAreNotFiniteInPaddingToo) {
+  for (const Case& c : kManyChannels)
+    for (auto [from_end, value] : {std::pair(false, double(INFINITY)), {true, double(NAN)}}) {
+      Buffer dy = Buffer::random(result_shape(c), DType::f32, 1, 2);
+      dy.set(from_end ? dy.numel() - 1 : 0, value);
+      check_gradient_of_weight(c, DType::f32, dy);
+    }
+}
+
 // Bands of rows, and of columns where a row is long, are computed one after the other.
 TEST(Convolution, OfLargeImagesIsThatOfTheirParts) {
   const Case cases[] = {{"tall", {1, 3, 150, 130}, {4, 3, 3, 3}, {window(3, 1, 1), window(3, 2, 1)}},

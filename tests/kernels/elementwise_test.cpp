@@ -257,6 +257,9 @@ TEST(Elementwise, ElementaryFunctionsOfF32StayWithinAFewUlp) {
       {kernels::tanh, [](double x) { return std::tanh(x); }, -10, 10, 2},
       {kernels::sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }, -80, 80, 3},
       {kernels::sqrt, [](double x) { return std::sqrt(x); }, 0, 1e6, 0.5},
+      {kernels::sin, [](double x) { return std::sin(x); }, -20, 20, 2},
+      {kernels::cos, [](double x) { return std::cos(x); }, -20, 20, 2},
+      {kernels::erf, [](double x) { return std::erf(x); }, -5, 5, 2},
   };
   for (const Function& f : functions) {
     Buffer x = Buffer::random({100003}, DType::f32, f.low, f.high), y({100003}, DType::f32);
@@ -267,6 +270,32 @@ TEST(Elementwise, ElementaryFunctionsOfF32StayWithinAFewUlp) {
       float ulp = std::nextafter(std::abs(float(exact)), INFINITY) - std::abs(float(exact));
       ASSERT_LE(std::abs(y.get(i) - exact), f.ulps * double(ulp)) << f.slot.name() << '(' << x.get(i) << ')';
     }
+  }
+}
+
+// What is large goes another way than what is beside it.
+TEST(Elementwise, SinesOfLargeAndSmallNumbersStandSideBySide) {
+  Context context;
+  const std::vector<double> places = {0.5, 12345.671875, -3, 1e6, -8191.5, -8192.5, 0, 2.5, 9e9, 1, 1, 1, 1, 1, 1,
+                                      1,   1e5};
+  int64_t n = int64_t(places.size());
+  Buffer x = Buffer::of({n}, DType::f32, places), sine({n}, DType::f32), cosine({n}, DType::f32);
+  kernel_of(kernels::sin, DType::f32)(1, sine.poison().out(), x.in());
+  kernel_of(kernels::cos, DType::f32)(1, cosine.poison().out(), x.in());
+  for (int64_t i = 0; i < n; ++i) {
+    EXPECT_NEAR(sine.get(i), std::sin(x.get(i)), 2e-7) << x.get(i);
+    EXPECT_NEAR(cosine.get(i), std::cos(x.get(i)), 2e-7) << x.get(i);
+  }
+}
+
+// Where GELU is small 1 + erf(x) has lost what it is made of.
+TEST(CpuElementwise, GeluIsRightWhereItIsSmall) {
+  Context context;
+  Buffer x = Buffer::random({10007}, DType::f32, -5.5, 0), y({10007}, DType::f32);
+  kernel_of(kernels::gelu, DType::f32)(1, y.out(), x.in());
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    double exact = x.get(i) * 0.5 * std::erfc(-x.get(i) / std::sqrt(2.0));
+    ASSERT_NEAR(y.get(i), exact, 4e-6 * std::abs(exact)) << x.get(i);
   }
 }
 

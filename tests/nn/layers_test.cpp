@@ -98,10 +98,15 @@ TEST(Losses, AsModulesAreTheFunctionsWithTheirOptions) {
   auto same = [](const Tensor& a, const Tensor& b) { EXPECT_EQ(bits(a), bits(b)); };
   same(nn::make<nn::BCEWithLogitsLoss>(sums, weight)(x, target),
        binary_cross_entropy_with_logits(x, target, sums, weight));
+  same(nn::make<nn::MSELoss>(sums)(x, target), sum(square(x - target)));
+  same(nn::make<nn::MSELoss>(LossOptions{.reduction = Reduction::none})(x, target), square(x - target));
   same(nn::make<nn::L1Loss>(sums)(x, target), l1_loss(x, target, sums));
   same(nn::make<nn::SmoothL1Loss>(0.5)(x, target), smooth_l1_loss(x, target, 0.5));
   same(nn::make<nn::HuberLoss>(0.5, sums)(x, target), huber_loss(x, target, 0.5, sums));
   same(nn::make<nn::KLDivLoss>()(x, target, 4), kl_div(x, target, {.count = 4}));
+  auto of_samples = nn::make<nn::KLDivLoss>(LossOptions(), true);
+  EXPECT_NEAR(of_samples(x, target).item(), kl_div(x, target, {.count = 4}).item(), 1e-6);
+  same(of_samples(x, target, 8), kl_div(x, target, {.count = 8}));
   same(nn::make<nn::NLLLoss>(ClassOptions{.weight = weight})(x, labels), nll_loss(x, labels, {.weight = weight}));
   same(nn::make<nn::CrossEntropyLoss>(classes)(x, labels), cross_entropy(x, labels, classes));
   same(nn::make<nn::CrossEntropyLoss>()(x, labels, 8), cross_entropy(x, labels, 8));

@@ -312,6 +312,39 @@ TEST(Module, AModuleMayHaveThePartsOfAnother) {
   EXPECT_TRUE(second->named_parameters()[0].tensor.same_as(model->embed->weight));
 }
 
+TEST(Module, AParameterGivesWayToAnotherAndSaysSo) {
+  Context context;
+  auto model = nn::make<Block>();
+  nn::Linear& up = *model->up;
+  std::shared_ptr<nn::Parameter> before = up.own_parameters()[0].object, tied = model->down->own_parameters()[1].object;
+  auto other = std::make_shared<nn::Parameter>(nn::Parameter{.tensor = ones({8, 4}), .initialised = true});
+  up.set_parameter("weight", other);
+  EXPECT_TRUE(before->replaced);
+  EXPECT_EQ(names_of(model->named_parameters()), (Names{"up.weight", "up.bias", "down.weight", "down.bias"}));
+  EXPECT_TRUE(model->named_parameters()[0].tensor.same_as(other->tensor));
+  up.set_parameter("weight", before);
+  EXPECT_TRUE(other->replaced && !before->replaced);
+  up.set_parameter("bias", tied);
+  EXPECT_EQ(names_of(model->named_parameters()), (Names{"up.weight", "up.bias", "down.weight"}));
+  up.set_parameter("bias", nullptr);
+  EXPECT_FALSE(tied->replaced) << "for it is the other module's as before";
+  EXPECT_EQ(names_of(model->named_parameters()), (Names{"up.weight", "down.weight", "down.bias"}));
+  model->seal();
+  EXPECT_NE(error_of([&] { up.set_parameter("weight", other); }).find("build the whole model first"),
+            std::string::npos);
+}
+
+TEST(Module, ModulesThatWereDroppedAreRootsOfTheirOwn) {
+  Context context;
+  auto model = nn::make<Block>();
+  nn::Child<nn::Linear> up = model->up;
+  model->drop_children();
+  EXPECT_TRUE(model->children().empty());
+  EXPECT_EQ(up->parent(), nullptr);
+  model->seal();
+  EXPECT_NE(error_of([&] { model->drop_children(); }).find("build the whole model first"), std::string::npos);
+}
+
 TEST(Module, CannotContainItself) {
   struct Ring : nn::Module {
     void close(const nn::Child<Ring>& self) { share("self", self); }

@@ -70,6 +70,10 @@ def by_pickle(thing):
 both = pytest.mark.parametrize("copied", [copy.deepcopy, by_pickle])
 
 
+def names_of(module):
+    return [name for name, _ in module.named_parameters()]
+
+
 def values(module):
     return {name: tensor.tolist() for name, tensor in module.state_dict().items()}
 
@@ -258,8 +262,129 @@ def test_a_shallow_copy_of_a_module_has_the_same_parts():
     assert [n for n, _ in other.named_parameters()] == [n for n, _ in net.named_parameters()]
     other.note = 1
     assert not hasattr(net, "note") and values(other) == values(net)
-    with pytest.raises(sg.InputError, match="copy.copy: a Linear of the library .* copy.deepcopy"):
-        copy.copy(net.up)
+
+
+def test_a_shallow_copy_of_a_layer_has_the_same_parameters_and_buffers():
+    net = Net()
+    for layer, x in [(net.up, sg.ones(1, 4)), (net.norm.eval(), sg.ones(2, 6)), (nn.LSTM(2, 3), sg.ones(2, 1, 2)), (Doubled(3, "word"), sg.ones(1, 3))]:
+        other = copy.copy(layer)
+        assert type(other) is type(layer) and other is not layer and other.training == layer.training
+        assert [p is q for p, q in zip(other.parameters(), layer.parameters(), strict=True)] == [True] * len(layer.parameters())
+        assert str(other(x)) == str(layer(x))
+        with sg.no_grad():
+            for p in layer.parameters():
+                p.mul_(2)
+        assert str(other(x)) == str(layer(x))
+    other = copy.copy(net.norm.train())
+    other(sg.randn(4, 6))
+    assert net.norm.running_mean.tolist() == other.running_mean.tolist() != [0.] * 6
+    other.weight = nn.Parameter(sg.zeros(6))
+    assert net.norm.weight.tolist() == [2] * 6 and copy.copy(Doubled(3, "word")).word == "word"
+    assert sorted(names_of(net)) == sorted(names_of(copy.deepcopy(net)))
+
+
+class Kept(nn.Module):
+    """Of which the cache is not kept, and a field is new."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.scale = nn.Parameter(sg.ones(2))
+        self.register_buffer("seen", sg.zeros(1))
+        self.hooked = self.layer.register_forward_hook(twice)
+        self.cache = lambda: None
+        self.words = ["a"]
+
+    def __getstate__(self):
+        state = self.__dict__.copy()
+        del state["cache"]
+        return state
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self.cache = "made again"
+
+    def forward(self, x):
+        self.seen += 1
+        return self.layer(x) * self.scale
+
+
+class Super(Kept):
+    """The same by what Module has."""
+
+    def __getstate__(self):
+        state = super(Kept, self).__getstate__()
+        assert "scale" not in state and "layer" not in state
+        return {name: value for name, value in state.items() if name != "cache"}
+
+    def __setstate__(self, state):
+        super(Kept, self).__setstate__(state)
+        self.cache = "made again"
+
+
+class Doubling(nn.Linear):
+    def __getstate__(self):
+        return {"times": 2}
+
+    def forward(self, x):
+        return super().forward(x) * self.times
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, by_pickle])
+@pytest.mark.parametrize("kind", [Kept, Super])
+def test_a_class_says_itself_which_attributes_are_kept(copied, kind):
+    net = kind()
+    x = sg.ones(1, 2)
+    net(x)
+    other = copied(net)
+    assert type(other) is kind and other.cache == "made again" and callable(net.cache) and other.words == ["a"]
+    assert names_of(other) == names_of(net) and values(other) == values(net)
+    shares = copied is copy.copy
+    assert (other.scale is net.scale) == (other.layer is net.layer) == (other.words is net.words) == shares
+    assert other(x).tolist() == net(x).tolist()
+    if not shares:
+        other.hooked.remove()
+        assert (other(x) * 2).tolist() == net(x).tolist()
+    other.extra = nn.Linear(1, 1)
+    other.scale = nn.Parameter(sg.zeros(2))
+    assert net.scale.tolist() == [1, 1] and other.parameters()[0] is other.scale and not hasattr(net, "extra")
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, by_pickle])
+def test_a_class_derived_from_a_layer_says_so_too(copied):
+    layer, x = Doubling(2, 2), sg.ones(1, 2)
+    assert copied(layer)(x).tolist() == (F.linear(x, layer.weight, layer.bias) * 2).tolist()
+
+
+class Rebuilt(nn.Module):
+    """Which says itself how it is made again."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.width = width
+        self.layer = nn.Linear(width, width)
+
+    def __reduce__(self):
+        return Rebuilt, (self.width,)
+
+
+@both
+def test_a_class_may_have_a_reduce_of_its_own(copied):
+    assert copied(Rebuilt(3)).layer.weight.shape == (3, 3)
+
+
+def test_a_state_that_is_no_dict_needs_a_setstate():
+    class Odd(nn.Module):
+        def __getstate__(self):
+            return 3
+
+    class Nothing(nn.Module):
+        def __getstate__(self):
+            return None
+
+    with pytest.raises(sg.InputError, match="is a dict of its attributes, not 3.* its own __setstate__"):
+        copy.deepcopy(Odd())
+    assert isinstance(copy.deepcopy(Nothing()), Nothing)
 
 
 def test_a_sharded_module_is_refused_with_the_remedy(ranks):

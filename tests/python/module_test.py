@@ -148,8 +148,8 @@ def test_forgetting_super_init_is_said():
 
 def test_what_cannot_be_a_part_is_refused():
     net = Net()
-    with pytest.raises(sg.InputError, match="two things named 'up'"):
-        net.up = nn.Linear(4, 6)
+    with pytest.raises(sg.InputError, match="another nn.Parameter goes, or None"):
+        net.scale = nn.Linear(4, 6)
     with pytest.raises(sg.InputError, match="stays one"):
         del net.up
     with pytest.raises(sg.InputError, match="contain itself"):
@@ -284,13 +284,29 @@ def test_losses_as_modules_and_functions_agree():
     smooth = nn.CrossEntropyLoss(label_smoothing=0.1, reduction="sum")(logits, labels)
     assert abs(smooth.item() / 6 - F.cross_entropy(logits, labels, label_smoothing=0.1).item()) < 1e-6
     x, t = sg.randn(5), sg.rand(5)
-    for module, function in ((nn.MSELoss(), F.mse_loss), (nn.L1Loss(), F.l1_loss), (nn.HuberLoss(), F.huber_loss),
-                             (nn.BCEWithLogitsLoss(), F.binary_cross_entropy_with_logits)):
-        assert module(x, t).item() == function(x, t).item()
-        assert function(x, t, reduction="none").shape == (5,)
+    for kind, function in ((nn.MSELoss, F.mse_loss), (nn.L1Loss, F.l1_loss), (nn.HuberLoss, F.huber_loss), (nn.SmoothL1Loss, F.smooth_l1_loss),
+                           (nn.BCEWithLogitsLoss, F.binary_cross_entropy_with_logits), (nn.KLDivLoss, F.kl_div)):
+        for reduction in "mean", "sum", "none":
+            assert kind(reduction=reduction)(x, t).tolist() == function(x, t, reduction=reduction).tolist()
+        assert kind()(x, t).item() == function(x, t).item() and function(x, t, reduction="none").shape == (5,)
         assert abs(function(x, t, reduction="sum").item() / 5 - function(x, t).item()) < 1e-6
+        with pytest.raises(sg.InputError, match="median"):
+            kind(reduction="median")
+    for kind, function in (nn.CrossEntropyLoss, F.cross_entropy), (nn.NLLLoss, F.nll_loss):
+        for reduction in "mean", "sum", "none":
+            assert kind(reduction=reduction)(logits, labels).tolist() == function(logits, labels, reduction=reduction).tolist()
+    assert nn.KLDivLoss(reduction="batchmean")(logits, logits.exp()).item() == F.kl_div(logits, logits.exp(), reduction="batchmean").item()
     with pytest.raises(sg.InputError, match="median"):
         F.l1_loss(x, t, reduction="median")
+
+
+def test_a_count_of_0_is_no_other_count():
+    x, t = sg.ones(3), sg.zeros(3)
+    for function in F.mse_loss, F.l1_loss, F.huber_loss:
+        with pytest.raises(sg.InputError, match="count 0, but"):
+            function(x, t, count=0)
+        assert function(sg.ones(0), sg.zeros(0), count=0).item() == 0
+    assert F.cross_entropy(sg.ones(2, 3), sg.tensor([-100, -100]), count=0).item() == 0
 
 
 def test_modules_are_freed():

@@ -245,6 +245,35 @@ def test_memory_that_numpy_holds_is_not_taken_away(ranks):
     assert ranks(2, program).out.count("refused") == 2
 
 
+def test_what_is_sharded_is_refused_with_what_to_call(ranks):
+    program = """
+    import pytest
+    import shardgrad as sg
+    from shardgrad import nn, optim
+    sg.dist.init()
+    model = nn.Sequential(nn.Linear(4, 4))
+    sharded = sg.fully_shard(model, strategy="zero3")
+    model(sg.ones(2, 4)).sum().backward()
+    p = model[0].weight
+    for wrong, says in [(lambda: p.grad, r"'0.weight' is sharded.*sharded.clip_grad_norm_\\(max_norm\\).*p.register_hook"),
+                        (lambda: p.tolist(), r"with sg.fsdp.summon_full_params\\(sharded\\)"),
+                        (lambda: optim.clip_grad_norm_([p], 1.), "^optim.clip_grad_norm_: .*call sharded.clip_grad_norm_ of"),
+                        (lambda: optim.GradScaler().step(optim.SGD([p])), r"optim.GradScaler\\(ranks=sharded\\)"),
+                        (lambda: model.double(), "param_dtype=")]:
+        with pytest.raises(sg.InputError, match=says) as refused:
+            wrong()
+        assert "::" not in str(refused.value)
+    seen = []
+    p.register_hook(lambda grad: seen.append(grad.shape))
+    model(sg.ones(2, 4)).sum().backward()
+    with sg.fsdp.summon_full_params(sharded):
+        assert len(p.tolist()) == 4
+    assert seen == [(4, 4)]
+    print("right")
+    """
+    assert ranks(2, program).out.count("right") == 2
+
+
 def test_ranks_that_begin_with_other_models_are_refused(ranks):
     program = """
     import shardgrad as sg

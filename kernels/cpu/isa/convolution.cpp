@@ -146,17 +146,31 @@ template <class T> void window_sums(const WindowSums& t) {
   t.count == WindowSums::kEach ? sums_of_blocks<T, false>(t) : sums_of_blocks<T, true>(t);
 }
 
+// All places that one of the elements sees; the padding, which others see there, is 0.
+SG_INLINE Places seen_by_any(const WindowProducts& t, int64_t k) {
+  Places all = t.elements[k].seen;
+  for (int64_t i = k + 1; i < smaller(k + kRows, t.k); ++i) {
+    const Places& each = t.elements[i].seen;
+    all = {smaller(all.row, each.row), larger(all.last_row, each.last_row), smaller(all.col, each.col),
+           larger(all.last_col, each.last_col)};
+  }
+  return {all.row, smaller(all.last_row, t.rows), all.col, smaller(all.last_col, t.cols)};
+}
+
 // Window elements from k on, as many as kRows, with `vectors` vectors of results from `column` on.
-template <class T, int vectors> SG_INLINE void products_tile(const WindowProducts& t, int64_t k, int64_t column) {
+template <class T, int vectors>
+SG_INLINE void products_tile(const WindowProducts& t, const Places& places, int64_t k, int64_t column) {
   using V = VectorOf<T>;
   constexpr int64_t width = Pack<T>::width;
   const T* x[kRows];
-  for (int i = 0; i < kRows; ++i) x[i] = static_cast<const T*>(t.x) + t.offsets[smaller(k + i, t.k - 1)];
-  const T* dy = static_cast<const T*>(t.dy) + column * t.images * t.rows * t.cols;
+  for (int i = 0; i < kRows; ++i) x[i] = static_cast<const T*>(t.x) + t.elements[smaller(k + i, t.k - 1)].offset;
+  const T* panel = static_cast<const T*>(t.dy) + column * t.images * t.rows * t.cols;
   V acc[kRows][vectors] = {};
   for (int64_t image = 0; image < t.images; ++image)
-    for (int64_t row = 0, line = image * t.step; row < t.rows; ++row, line += t.pitch)
-      for (int64_t at = line; at < line + t.cols; ++at, dy += vectors * width) {
+    for (int64_t row = places.row; row < places.last_row; ++row) {
+      int64_t line = image * t.step + row * t.pitch;
+      const T* dy = panel + ((image * t.rows + row) * t.cols + places.col) * vectors * width;
+      for (int64_t at = line + places.col; at < line + places.last_col; ++at, dy += vectors * width) {
         V grad[vectors];
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; ++v) grad[v] = load(dy + v * width);
@@ -167,21 +181,32 @@ template <class T, int vectors> SG_INLINE void products_tile(const WindowProduct
           for (int v = 0; v < vectors; ++v) acc[i][v] = fma(value, grad[v], acc[i][v]);
         }
       }
+    }
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
     if (k + i >= t.k) continue;
-    T* to = static_cast<T*>(t.sums) + (k + i) * t.row + column;
+    T* to = static_cast<T*>(t.sums) + t.elements[k + i].element * t.row + column;
 #pragma GCC unroll 2
     for (int v = 0; v < vectors; ++v) store(to + v * width, load(to + v * width) + acc[i][v]);
   }
 }
 
+template <class T> SG_INLINE bool all_finite(const T* x, int64_t n) {
+  VectorOf<T> seen = {};
+  for (int64_t i = 0; i < n; i += Pack<T>::width) seen = fma(load(x + i), VectorOf<T>{}, seen);
+  return sum(seen) == 0;
+}
+
+// What is not finite makes NaN of the padding, in every place or in none, whatever elements a tile has.
 template <class T> void window_products(const WindowProducts& t) {
   constexpr int64_t width = Pack<T>::width;
+  bool finite = all_finite(static_cast<const T*>(t.dy), t.images * t.rows * t.cols * t.row);
   for (int64_t k = 0; k < t.k; k += kRows) {
+    Places places{0, t.rows, 0, t.cols};
+    if (finite) places = seen_by_any(t, k);
     int64_t column = 0;
-    for (; column + 2 * width <= t.row; column += 2 * width) products_tile<T, 2>(t, k, column);
-    if (column < t.row) products_tile<T, 1>(t, k, column);
+    for (; column + 2 * width <= t.row; column += 2 * width) products_tile<T, 2>(t, places, k, column);
+    if (column < t.row) products_tile<T, 1>(t, places, k, column);
   }
 }
 

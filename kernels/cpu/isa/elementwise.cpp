@@ -20,9 +20,22 @@ template <class V> SG_INLINE V power(V x, double exponent) {
   return pow(x, exponent);
 }
 
+// The normal distribution function. Where it is small it is right to 3e-6 of itself as far as -5.6, and still smaller
+// beyond.
+SG_INLINE F32 normal_cdf(F32 x) {
+  F32 u = min(abs(x), splat<F32>(12.0f)), u2 = u * u, u4 = u2 * u2;
+  // log(2 cdf(-u)) / u on [0, 5.6], by pairs: one after the other they would take longer than all the rest
+  F32 low = fma(horner(u, -0.03636773446f, 0.004844103177f), u2, horner(u, -0.7978851567f, -0.3183022237f));
+  F32 high = fma(horner(u, 4.937899372e-5f, -6.981586334e-6f), u2, horner(u, -2.477487084e-5f, -1.815543002e-4f));
+  F32 q = fma(fma(horner(u, 5.381531756e-7f, -1.780663094e-8f), u4, high), u4, low);
+  F32 twice = exp(q * u);
+  return x > 0.0f ? fma(twice, splat<F32>(-0.5f), splat<F32>(1.0f)) : 0.5f * twice;
+}
+
+SG_INLINE F64 normal_cdf(F64 x) { return 0.5 + 0.5 * erf(x * splat<F64>(0.70710678118654752)); }
+
 // gelu(x) = x * cdf(x). The tanh form's is sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3).
 constexpr double kTwoU = 2 * 0.79788456080286536, kTwoUCubic = kTwoU * 0.044715;
-template <class V> SG_INLINE V normal_cdf(V x) { return 0.5f + 0.5f * erf(x * splat<V>(0.70710678118654752)); }
 template <class V> SG_INLINE V tanh_cdf(V x) { return sigmoid(x * fma(x * x, splat<V>(kTwoUCubic), splat<V>(kTwoU))); }
 
 constexpr auto affine_op = [](auto x, const auto& s) { return fma(x, s.a, s.b); };

@@ -103,10 +103,16 @@ SG_INLINE F64 without_subnormals(F64 x) { return abs(x) < 0x1p-1022 ? x * 0.0 : 
 
 // Whether a bit of a mask is set.
 SG_INLINE bool any(I32 lanes) {
+#if defined(__AVX512F__)
+  return _mm512_test_epi32_mask((__m512i)lanes, (__m512i)lanes) != 0;
+#elif defined(__AVX2__)
+  return !_mm256_testz_si256((__m256i)lanes, (__m256i)lanes);
+#else
   uint64_t words[kBytes / 8], all = 0;
   memcpy(words, &lanes, kBytes);
   for (uint64_t word : words) all |= word;
   return all != 0;
+#endif
 }
 
 typedef float F32Half __attribute__((vector_size(kBytes / 2)));
@@ -225,8 +231,10 @@ SG_INLINE F32 sine(F32 x, uint32_t quarters) {
   F32 y = (quadrant & 1u) != 0u ? cos_r : sin_r;
   y = (F32)((U32)y ^ ((quadrant & 2u) << 30));
   if (quarters == 0) y = x == 0.0f ? x : y;  // -0 is its own sine
-  for (int l = 0; l < kLanes32; ++l)
-    if (!(__builtin_fabsf(x[l]) < largest)) y[l] = quarters ? __builtin_cosf(x[l]) : __builtin_sinf(x[l]);
+  I32 usual = abs(x) < largest;
+  if (any(~usual))
+    for (int l = 0; l < kLanes32; ++l)
+      if (!usual[l]) y[l] = quarters ? __builtin_cosf(x[l]) : __builtin_sinf(x[l]);
   return y;
 }
 SG_INLINE F32 sin(F32 x) { return sine(x, 0); }

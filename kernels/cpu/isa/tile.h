@@ -17,6 +17,7 @@ constexpr int kRows = 4, kColumnVectors = 2;  // 8 of 16
 constexpr int64_t kBlockDepth = 256;  // of a product: its sums are sums of sums over so many elements
 
 SG_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+SG_INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 SG_INLINE int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 // A square of a vector's width. Each round shuffles rows and lanes once, so that after as many as a lane's number has

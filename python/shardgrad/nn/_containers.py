@@ -12,14 +12,45 @@ class _Listed(Module):
         self.add_module(str(len(self)), module)
         return self
 
+    def extend(self, modules):
+        for module in modules:
+            self.append(module)
+        return self
+
+    def insert(self, index, module):
+        modules = list(self)
+        modules.insert(index, module)
+        self._number(modules)
+        return self
+
+    def pop(self, index=-1):
+        module = self[index]
+        del self[index]
+        return module
+
+    def __setitem__(self, index, module):
+        children = self.named_children()
+        children[index] = children[index][0], module
+        self._set_children(children)
+
+    def __delitem__(self, index):
+        modules = list(self)
+        del modules[index]
+        self._number(modules)
+
+    def _number(self, modules):
+        self._set_children([(str(i), module) for i, module in enumerate(modules)])
+
     def __len__(self):
         return len(self.named_children())
 
     def __iter__(self):
         return iter(self.children())
 
-    def __getitem__(self, i):
-        return self.children()[i]
+    def __getitem__(self, index):
+        """A module, or of a slice a list of the same kind."""
+        chosen = self.named_children()[index]
+        return self._of(chosen) if isinstance(index, slice) else chosen[1]
 
 
 class Sequential(_Listed):
@@ -34,6 +65,9 @@ class Sequential(_Listed):
         for name, module in modules:
             self.add_module(name, module)
 
+    def _of(self, children):
+        return type(self)(dict(children))
+
     def forward(self, x):
         for module in self.children():
             x = module(x)
@@ -47,10 +81,8 @@ class ModuleList(_Listed):
         super().__init__()
         self.extend(modules)
 
-    def extend(self, modules):
-        for module in modules:
-            self.append(module)
-        return self
+    def _of(self, children):
+        return type(self)(module for _, module in children)
 
 
 class ModuleDict(Module):
@@ -58,17 +90,31 @@ class ModuleDict(Module):
 
     def __init__(self, modules=None):
         super().__init__()
-        for name, module in dict(modules or {}).items():
-            self[name] = module
+        self.update(modules or {})
 
     def __setitem__(self, name, module):
-        self.add_module(name, module)
+        if name in self:
+            self._set_children([(other, module if other == name else kept) for other, kept in self.named_children()])
+        else:
+            self.add_module(name, module)
 
     def __getitem__(self, name):
         named = dict(self.named_children())
         if name not in named:
             raise KeyError(f"there is no module {name!r}; there are {', '.join(map(repr, named)) or 'none'}")
         return named[name]
+
+    def __delitem__(self, name):
+        self.pop(name)
+
+    def pop(self, name):
+        module = self[name]
+        self._set_children([(other, kept) for other, kept in self.named_children() if other != name])
+        return module
+
+    def update(self, modules):
+        for name, module in dict(modules).items():
+            self[name] = module
 
     def __contains__(self, name):
         return name in dict(self.named_children())
