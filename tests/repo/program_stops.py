@@ -68,6 +68,11 @@ def a_signal_saves_a_run_that_nobody_has_launched():
     assert job.wait(timeout=30) == 75, rest
 
 
+def descendants(pid):
+    children = [int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()]
+    return children + [below for child in children for below in descendants(child)]
+
+
 def two_signals_at_once_are_one_request():
     """`timeout` sends two of a kind; systemd one to each process of the job. A later one ends the job."""
     words = ["train", CONFIG, "--set", "epochs=99", "--set", "model.layers=[784,16,10]", "--set", "log_interval=20", "--set", "resume=true"]
