@@ -1,7 +1,17 @@
 #include <shardgrad/train/metrics_line.h>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
+
+#include <shardgrad/core/error.h>
+#include <shardgrad/train/appended_file.h>
+#include <shardgrad/train/files.h>
+#include <shardgrad/train/read_file.h>
 
 namespace shardgrad::train {
 
@@ -41,6 +51,40 @@ Metrics parse_line(const std::string& text) {
   m.flops_per_s = 1e9 * amount("gflops_per_s");
   m.peak_bytes = count("peak_bytes");
   return m;
+}
+
+// The step that a line is of; nothing for what is no such line.
+static std::optional<int64_t> step_of(const std::string& line) {
+  Json metrics = Json::parse(line, nullptr, false);
+  bool of_a_step = metrics.is_object() && metrics.contains("step") && metrics["step"].is_number_integer();
+  return of_a_step ? std::optional(metrics["step"].get<int64_t>()) : std::nullopt;
+}
+
+int64_t keep_up_to(int64_t step, const std::string& path) {
+  constexpr size_t kBlock = 1 << 20;
+  std::string unfinished = path + ".tmp", block;
+  close(open_regular("read", path, O_RDONLY));
+  std::ifstream lines(path);
+  write_file(unfinished, "");
+  AppendedFile kept(unfinished);
+  int64_t damaged = 0;
+  for (std::string line; std::getline(lines, line);) {
+    std::optional<int64_t> its = step_of(line);
+    damaged += !its && !lines.eof();  // the last one may be half written
+    if (its && *its <= step) block += line + "\n";
+    if (block.size() > kBlock) {
+      kept.add(block);
+      block.clear();
+    }
+  }
+  bool all_read = lines.eof();  // else the disk has failed
+  kept.add(block);
+  if (!all_read || kept.missing() > 0) {
+    unlink(unfinished.c_str());
+    fail(all_read ? kept.trouble() : concat("cannot read '", path, "': its disk fails"));
+  }
+  rename_when_safe(unfinished, path);
+  return damaged;
 }
 
 }  // namespace shardgrad::train

@@ -1,6 +1,7 @@
 #pragma once
-// A line of metrics.jsonl.
+// Lines of metrics.jsonl.
 
+#include <cstdint>
 #include <string>
 
 #include <shardgrad/train/callback.h>
@@ -11,5 +12,8 @@ namespace shardgrad::train {
 std::string to_json_line(const Metrics& metrics);
 /// What such a line says, but for its scores.
 Metrics parse_line(const std::string& line);
+/// Keeps the lines of a file of them up to `step`. It may be larger than memory. Returns how many lines, of those before
+/// its last, were none.
+int64_t keep_up_to(int64_t step, const std::string& path);
 
 }  // namespace shardgrad::train

@@ -38,42 +38,6 @@ std::string make_run_folder(const Config& config, bool& is_new) {
   }
 }
 
-// The step that a line is of; nothing for what is no such line.
-std::optional<int64_t> step_of(const std::string& line) {
-  Json metrics = Json::parse(line, nullptr, false);
-  bool of_a_step = metrics.is_object() && metrics.contains("step") && metrics["step"].is_number_integer();
-  return of_a_step ? std::optional(metrics["step"].get<int64_t>()) : std::nullopt;
-}
-
-// Keeps the lines of a metrics file up to `step`. It may be larger than memory. Returns how many lines, of those before
-// its last, were none.
-int64_t keep_up_to(int64_t step, const std::string& path) {
-  constexpr size_t kBlock = 1 << 20;
-  std::string unfinished = path + ".tmp", block;
-  close(open_regular("read", path, O_RDONLY));
-  std::ifstream lines(path);
-  write_file(unfinished, "");
-  AppendedFile kept(unfinished);
-  int64_t damaged = 0;
-  for (std::string line; std::getline(lines, line);) {
-    std::optional<int64_t> its = step_of(line);
-    damaged += !its && !lines.eof();  // the last one may be half written
-    if (its && *its <= step) block += line + "\n";
-    if (block.size() > kBlock) {
-      kept.add(block);
-      block.clear();
-    }
-  }
-  bool all_read = lines.eof();  // else the disk has failed
-  kept.add(block);
-  if (!all_read || kept.missing() > 0) {
-    unlink(unfinished.c_str());
-    fail(all_read ? kept.trouble() : concat("cannot read '", path, "': its disk fails"));
-  }
-  rename_when_safe(unfinished, path);
-  return damaged;
-}
-
 // Of a language task in tokens.
 std::string speed_of(double samples_per_s, double tokens_per_s, int width = 0) {
   bool tokens = tokens_per_s > 0;

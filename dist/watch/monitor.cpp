@@ -14,6 +14,7 @@
 namespace shardgrad::dist {
 
 static constexpr std::chrono::seconds kGraceAfterSignal(5);
+static constexpr std::chrono::milliseconds kMoment(700);  // in which a cause is told, or a launcher asks
 static constexpr int kBeatsOfAFarLook = 5;
 
 Monitor::Monitor(std::shared_ptr<Control> control, WatchOptions options)
@@ -253,7 +254,7 @@ void Monitor::tell() {
   // signal.
   if (asked_ > ends_ && !control_->page().has_cause()) ends_ = {};
   bool ends = ends_ != Clock::time_point();
-  if (ends && !control_->page().has_cause() && now_ - ends_ > std::chrono::milliseconds(300))
+  if (ends && !control_->page().has_cause() && now_ - ends_ > kMoment)
     control_->end_job(
         concat("rank ", control_->rank(), " (pid ", getpid(), ") was told to end (SIG", sigabbrev_np(told_by_), ")"));
   bool by_a_launcher = terminated_ && control_->size() > 1;

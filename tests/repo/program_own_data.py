@@ -171,7 +171,7 @@ def hugging_face_folders():
     expect(not Path("out").exists() and not Path("out.tmp").exists(), run)
     for words, file in ([PROGRAM, "report", "runs/run"], "runs/run/report.html"), ([PROGRAM, "tokenizer", "train", "--input", "a.json", "--vocab-size", "300", "--output", "t.json"], "t.json"):
         run = call(["bash", "-c", f"ulimit -f 1; {shlex.join(words)}"])
-        expect(run.returncode == 2 and run.stderr == f"shardgrad: cannot write '{file}.tmp': File too large\n" and not Path(file + ".tmp").exists(), run)
+        expect(run.returncode == 2 and run.stderr.startswith(f"shardgrad: cannot write '{file}.tmp': File too large") and not Path(file + ".tmp").exists(), run)
     run = call(export)
     expect(run.returncode == 0 and Path("out/model.safetensors").exists(), run)
 

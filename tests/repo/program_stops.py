@@ -79,7 +79,7 @@ def two_signals_at_once_are_one_request():
     launchers = {"alone": [], "local": ["launch", "-n", "2", "--by", "local"], "launch": ["launch", "-n", "2"]}
     for how, launcher in launchers.items():
         start = [PROGRAM, *launcher, *words, "--set", f"name={how}"]
-        for ends in "TERM", "INT", "all":
+        for ends in ("TERM", "INT", "all")[:2 if how == "launch" else 3]:  # mpirun would kill its ranks
             job = subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
             for line in job.stdout:
                 if line.startswith("step"):
