@@ -12,8 +12,8 @@ namespace shardgrad::train {
 std::string to_json_line(const Metrics& metrics);
 /// What such a line says, but for its scores.
 Metrics parse_line(const std::string& line);
-/// Keeps the lines of a file of them up to `step`. It may be larger than memory. Returns how many lines, of those before
-/// its last, were none.
+/// Keeps the lines of a file of them up to `step`. It may be larger than memory. Returns how many lines, of those
+/// before its last, were none.
 int64_t keep_up_to(int64_t step, const std::string& path);
 
 }  // namespace shardgrad::train

@@ -1,19 +1,13 @@
 #include <shardgrad/train/run_report.h>
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <climits>
-#include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/metrics_line.h>
-#include <shardgrad/train/read_file.h>
 #include <shardgrad/train/text/tokenizer.h>
 
 namespace shardgrad::train {
