@@ -70,15 +70,15 @@ def broadcast(extents, *strides):
 
 
 def elementwise(T, size):
-    def mapped(title, op, *reads, of=None, first=EMPTY, per="x"):
-        kernel = f"map_kernel<{op}, {', '.join(of or [T] * (1 + len(reads)))}>"
-        return Launch(title, T, "binary" if len(reads) == 2 and "backward" not in op else "elementwise", kernel, (256, 1),
-                      [first, pointer("y"), long(BIG), FLAG_OFF, FLAG_ON, *map(pointer, reads)], size, per)
-    for title, op, reads in [("exp", "exp_op", "x"), ("gelu_tanh", "gelu_tanh_op", "x"), ("gelu_tanh backward", "gelu_tanh_backward_op", "dx"),
-                             ("silu", "silu_op", "x"), ("add", "add_op", "xb")]:
+    def mapped(title, op, *reads):
+        kernel = f"map_kernel<{op}, {', '.join([T] * (1 + len(reads)))}>"
+        return Launch(title, T, "binary" if op == "add_op" else "elementwise", kernel, (256, 1),
+                      [EMPTY, pointer("y"), long(BIG), FLAG_OFF, FLAG_ON, *map(pointer, reads)], size)
+    for title, op, reads in [("exp", "exp_op", "x"), ("gelu_tanh", "gelu_tanh_op", "x"),
+                             ("gelu_tanh backward", "gelu_tanh_backward_op", "dx"), ("silu", "silu_op", "x"), ("add", "add_op", "xb")]:
         yield mapped(title, op, *reads)
-    wide = {"bf16": ("float", "to f32", 2), "float": ("bf16", "to bf16", 4)}[T]
-    yield Launch(f"cast {wide[1]}", T, "move", f"map_kernel<Cast<{wide[0]}>, {wide[0]}, {T}>", (256, 1),
+    other, title = {"bf16": ("float", "cast to f32"), "float": ("bf16", "cast to bf16")}[T]
+    yield Launch(title, T, "move", f"map_kernel<Cast<{other}>, {other}, {T}>", (256, 1),
                  [EMPTY, pointer("y"), long(BIG), FLAG_OFF, FLAG_ON, pointer("x")], size)
     yield Launch("copy", T, "move", f"map_kernel<Same, {T}, {T}>", (256, 1),
                  [EMPTY, pointer("y"), long(BIG), FLAG_OFF, FLAG_ON, pointer("x")], size)
@@ -103,11 +103,13 @@ def packs_of(cols, size):
 def rows(T, size, cols=4096):
     def kept(title, source, kernel, arguments, more="", width=cols):
         packs, block, threads = packs_of(width, size)
-        return Launch(f"{title}, rows of {width}", T, source, f"{kernel}<{T}, {packs}, {str(block).lower()}{more}>", threads, arguments, size)
+        name = f"{kernel}<{T}, {packs}, {str(block).lower()}{more}>"
+        return Launch(f"{title}, rows of {width}", T, source, name, threads, arguments, size)
     for width in (768, cols):
         norm = members(long(1 << 14), whole(width), real(8), FLAG_ON, FLAG_ON, pointer("~weight"), pointer("~bias"))
         plain = members(long(1 << 14), whole(width), real(8), FLAG_OFF, FLAG_ON, pointer("~weight"), NOTHING)
-        yield kept("layer_norm", "norm", "layer_norm_kernel", [wanted("y"), wanted("~mean"), wanted("~rstd"), pointer("x"), norm], ", float", width)
+        yield kept("layer_norm", "norm", "layer_norm_kernel",
+                   [wanted("y"), wanted("~mean"), wanted("~rstd"), pointer("x"), norm], ", float", width)
         yield kept("rms_norm", "norm", "layer_norm_kernel", [wanted("y"), wanted(), wanted("~rstd"), pointer("x"), plain], ", float", width)
         yield kept("layer_norm backward", "norm", "layer_norm_backward_kernel",
                    [wanted("y"), pointer("d"), pointer("x"), pointer("~mean"), pointer("~rstd"), norm], ", float", width)
@@ -118,8 +120,8 @@ def rows(T, size, cols=4096):
                  [pointer("~losses"), pointer("~lse"), FLAG_OFF, pointer("x"), pointer("~labels"), whole(LABELS), whole(CLASSES),
                   long(-100), FLAG_ON], size)
     yield Launch("cross_entropy backward, 50257 classes", T, "losses", f"cross_entropy_backward_kernel<{T}, float>", (256, 1),
-                 [pointer("y"), pointer("~dloss"), pointer("x"), pointer("~lse"), pointer("~labels"), whole(LABELS), whole(CLASSES), real(8),
-                  long(-100), FLAG_ON, FLAG_OFF], size)
+                 [pointer("y"), pointer("~dloss"), pointer("x"), pointer("~lse"), pointer("~labels"), whole(LABELS), whole(CLASSES),
+                  real(8), long(-100), FLAG_ON, FLAG_OFF], size)
 
 
 def sums(T, size):
@@ -138,17 +140,19 @@ def sums(T, size):
                  [pointer("~sums"), pointer("x"), long(BIG), FLAG_ON, EMPTY], size)
     parts = members(members(*(pointer(f"part {i}") if i < 8 else NOTHING for i in range(256))), whole(8))
     yield Launch("tree_sum of 8 parts", T, "tree_sum", f"tree_sum_kernel<{T}, {T}>", (256, 1),
-                 [pointer("y"), parts, long(BIG), FLAG_OFF], size, "y")
+                 [pointer("y"), parts, long(BIG), FLAG_OFF, FLAG_ON], size, "y")
 
 
 def others(T, size):
     drawn = members(long(1), long(2), long(0), long(BIG), FLAG_OFF)
-    yield Launch("dropout", T, "random", f"dropout_kernel<{T}>", (256, 1), [pointer("y"), pointer("x"), drawn, real(4), real(8), FLAG_OFF], size, "y")
-    yield Launch("swiglu", T, "swiglu", f"swiglu_kernel<{T}>", (256, 1), [pointer("y"), pointer("x"), long(BIG), long(4096), FLAG_OFF], size, "y")
+    yield Launch("dropout", T, "random", f"dropout_kernel<{T}>", (256, 1),
+                 [pointer("y"), pointer("x"), drawn, real(4), real(8), FLAG_OFF, FLAG_ON], size)
+    yield Launch("swiglu", T, "swiglu", f"swiglu_kernel<{T}>", (256, 1),
+                 [pointer("y"), pointer("x"), long(BIG >> 12), long(4096), FLAG_OFF, FLAG_ON], size, "y")
     yield Launch("swiglu backward", T, "swiglu", f"swiglu_backward_kernel<{T}>", (256, 1),
-                 [pointer("dx"), pointer("d"), pointer("x"), long(BIG), long(4096), FLAG_OFF], size, "d")
-    shape = members(long(1 << 14), long(1024), long(3072), long(32), long(1024), members(long(24), long(0), FLAG_OFF))
-    yield Launch("rope", T, "rope", f"rope_kernel<{T}, float>", (256, 1),
+                 [pointer("dx"), pointer("d"), pointer("x"), long(BIG >> 12), long(4096), FLAG_OFF, FLAG_ON], size, "d")
+    shape = members(long(1 << 14), long(1024), long(2048), long(32), long(1024), members(long(32), long(0), FLAG_OFF))
+    yield Launch("rope", T, "rope", f"rope_kernel<{T}, {16 // size}, float>", (256, 1),
                  [pointer("y"), pointer("x"), pointer("~table"), NOTHING, shape, FLAG_OFF], size)
     yield Launch("embedding", T, "indexing", f"index_select_kernel<{T}>", (256, 1),
                  [pointer("y"), pointer("x"), pointer("~index"), long(BIG), long(BIG // 768), long(CLASSES), long(768), FLAG_OFF], size,
@@ -156,7 +160,8 @@ def others(T, size):
     yield Launch("embedding backward", T, "indexing", f"index_add_kernel<{T}>", (256, 1),
                  [pointer("y"), pointer("x"), pointer("~index"), pointer("~order"), long(64), long(CLASSES), long(768), long(3),
                   FLAG_ON], size, work="gather")
-    yield Launch("transpose", T, "move", f"transpose_kernel<{T}>", (32, 8), [pointer("y"), pointer("x"), long(4096), long(4096), FLAG_OFF], size,
+    yield Launch("transpose", T, "move", f"transpose_kernel<{T}>", (32, 8),
+                 [pointer("y"), pointer("x"), long(4096), long(4096), FLAG_OFF], size,
                  work="gather", grid=(128, 128, 1))
 
 
@@ -166,25 +171,28 @@ def optimizers():
         to = pointer(copy) if copy else NOTHING
         title = " with a copy in bf16" if copy else ""
         yield Launch("sgd with momentum" + title, "float", "optimizers", "sgd_kernel<float, bf16>", (256, 1),
-                     [pointer("p"), pointer("m"), to, pointer("g"), long(BIG), factors], 4, "g")
+                     [pointer("p"), pointer("m"), to, pointer("g"), long(BIG), FLAG_ON, factors], 4, "g")
+        moments = [pointer("m"), pointer("v")]
         yield Launch("adamw" + title, "float", "optimizers", "adam_kernel<float, bf16>", (256, 1),
-                     [pointer("p"), pointer("m"), pointer("v"), to, pointer("g"), long(BIG), members(*[real(4)] * 9, FLAG_ON)], 4, "g")
+                     [pointer("p"), *moments, to, pointer("g"), long(BIG), FLAG_ON, members(*[real(4)] * 9, FLAG_ON)], 4, "g")
 
 
 def products():
     places, heads, depth = 1024, 12, 64
-    shape = members(*map(long, [16, places, heads, heads, 1, 3 * heads * depth, depth]), NOTHING, long(1), long(2), long(0), real(8), real(8),
-                   whole(0))
+    shape = members(*map(long, [16, places, heads, heads, 1, 3 * heads * depth, depth]), NOTHING, long(1), long(2), long(0), real(8),
+                    real(8), whole(0))
     tile, grid = 64 * (depth + 8) * 2, (16 * 16 * heads, 1, 1)
     yield Launch("attention, 1024 places, heads of 64", "bf16", "attention_tiles", "attention_tiles_kernel<bf16, 64, false>", (128, 1),
-                 [shape, pointer("y"), pointer("~lse"), pointer("x"), FLAG_ON, FLAG_ON, FLAG_OFF, FLAG_OFF], 2, "y", "products", grid, 4 * tile)
+                 [shape, pointer("y"), pointer("~lse"), pointer("x"), FLAG_ON, FLAG_ON, FLAG_OFF, FLAG_OFF], 2, "y", "products", grid,
+                 4 * tile)
     for T, kernel, block, dynamic in [("float", "matmul_kernel<float>", 256, 0),
                                       ("bf16", "pipelined_matmul_kernel<bf16, false, false>", 128, 3 * 2 * 128 * (32 + 8) * 2)]:
         side, depth = 4096, 1024
         finish = members(pointer("y"), NOTHING, NOTHING, NOTHING, long(side), long(side), whole(0), FLAG_OFF, FLAG_OFF)
         left, right = (members(pointer(name), *map(long, [*shape, 0])) for name, shape in
                        [("x", [side, depth, depth, 1]), ("w", [depth, side, 1, depth])])
-        yield Launch("own product, 4096 × 1024 × 4096", T, "matmul" if T == "float" else "matmul_tiles", kernel, (block, 1), [finish, left, right],
+        yield Launch("own product, 4096 × 1024 × 4096", T, "matmul" if T == "float" else "matmul_tiles", kernel, (block, 1),
+                     [finish, left, right],
                      {"float": 4, "bf16": 2}[T], "y", "products", (64 * 64 if T == "float" else 32 * 32, 1, 1), dynamic)
 
 

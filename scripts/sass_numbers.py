@@ -109,7 +109,8 @@ def kept_predicates(thread, it):
     mask = thread.number(it.sources[-1])
     if it.modifiers or mask is None:
         return None
-    return known(lambda *bits: sum(bits))(*(known(lambda set_, i=i: set_ << i)(thread.predicate(f"P{i}")) for i in range(7) if mask >> i & 1))
+    set_ = {i: thread.predicate(f"P{i}") for i in range(7) if mask >> i & 1}
+    return None if None in set_.values() else sum(1 << i for i, value in set_.items() if value)
 
 
 def restored_predicates(thread, it):
@@ -218,6 +219,6 @@ def absolute(thread, it):
 
 
 COMPUTES = {"IADD3": add, "VIADD": add, "IMAD": multiply, "LEA": shifted_add, "SHF": shift, "LOP3": logic, "PLOP3": logic_of_predicates,
-            "ISETP": compare, "PRMT": permute, "SEL": select, "VIMNMX": smaller, "IMNMX": smaller, "VIADDMNMX": smaller_sum, "I2F": to_float, "MUFU": reciprocal,
-            "F2I": to_integer, "MOV": same, "R2UR": same, "IABS": absolute, "HFMA2": halves,
+            "ISETP": compare, "PRMT": permute, "SEL": select, "VIMNMX": smaller, "IMNMX": smaller, "VIADDMNMX": smaller_sum,
+            "I2F": to_float, "MUFU": reciprocal, "F2I": to_integer, "MOV": same, "R2UR": same, "IABS": absolute, "HFMA2": halves,
             "P2R": kept_predicates, "R2P": restored_predicates}

@@ -42,7 +42,6 @@ STACK = {  # a kernel, or what the kernel of a template does
     "scatter_rows_kernel": (48, PRINTS),
     "sort_entries_kernel": (48, PRINTS),
     "sum_any_kernel": (224, DIMENSIONS),
-    "tree_sum_kernel": (112, "the partial sums of a tree over any number of ranks"),
 }
 SMALL_BLOCKS = re.compile("_tiles_|^pipelined_matmul")  # of kTileThreads
 ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(\w+)'")
