@@ -104,8 +104,12 @@ template <class T> __device__ inline uint32_t narrow_two(float low, float high) 
   return both;
 }
 
+/// CUDA's own is no constant for the compiler, which divides by it.
+inline constexpr int warpSize = 32;
+
 template <class T, int N> struct Pack;
-/// Reads and writes N neighbours in one instruction. The address is a multiple of their bytes.
+/// Reads and writes N neighbours in one instruction, or 16 bytes of them in each. The address is a multiple of what one
+/// moves.
 template <int N, class T> __device__ inline Pack<T, N> load_pack(const T* from) {
   return *reinterpret_cast<const Pack<T, N>*>(from);
 }

@@ -95,8 +95,8 @@ template <class T> __device__ inline void store(T* to, Compute<T> value, bool ac
   *to = convert<T>(Compute<T>(accumulate ? load(to) + value : value));
 }
 
-/// N neighbours that move in one instruction.
-template <class T, int N> struct alignas(sizeof(T) * N) Pack { T at[N]; };
+/// N neighbours that move in one instruction, or 16 bytes of them at a time.
+template <class T, int N> struct alignas(std::min<size_t>(sizeof(T) * N, 16)) Pack { T at[N]; };
 
 struct Registered {
   Registered() {}

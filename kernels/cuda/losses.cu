@@ -72,11 +72,11 @@ template <class S> struct Exponentials {
   __device__ static S fading(S from, S to) { return from == to ? S(1) : std::exp(from - to); }
   template <class T> __device__ void add(const RowPack<T>& pack) {
     S most = top;
-    for (T element : pack.at) most = Max()(most, convert<S>(element));
+    for (T element : pack.elements().at) most = Max()(most, convert<S>(element));
     sum *= fading(top, most);
     top = most;
     S shift = top == Max::nothing<S>() ? S(0) : top;
-    for (T element : pack.at) sum += std::exp(convert<S>(element) - shift);
+    for (T element : pack.elements().at) sum += std::exp(convert<S>(element) - shift);
   }
   /// Of all threads of the block.
   __device__ Exponentials joined() const {
@@ -141,7 +141,7 @@ __global__ void cross_entropy_backward_kernel(T* dx, const S* dloss, const T* x,
     RowPack<T> pack = load_part(x, first, cols, packed);
     store_part(dx, first, cols, packed, accumulate, [&](int e) {
       int c = first + e;
-      S slope = std::exp(convert<S>(pack.at[e]) - row_lse) - S(label == c);
+      S slope = std::exp(convert<S>(pack[e]) - row_lse) - S(label == c);
       return label == ignore || c >= classes ? S(0) : factor * slope;
     });
   }

@@ -5,7 +5,7 @@
 // themselves when it declares `raw`. It returns y's computing type, rounded once when stored, or an element of y.
 
 #include <shardgrad/kernels/broadcast.h>
-#include <shardgrad/kernels/cuda/launch.h>
+#include <shardgrad/kernels/cuda/packs.h>
 
 namespace shardgrad::SG_DEVICE {
 namespace {
@@ -29,8 +29,9 @@ template <class Y, class Result> __device__ void put(Y* y, Result result, bool a
   }
 }
 
-/// Elements that one thread takes: 16 bytes of the widest operand.
-template <class... T> inline constexpr int kPerThread = 16 / int(std::max({sizeof(T)...}));
+/// Elements that one thread takes: 16 bytes of the narrowest operand, if they are at most 32 of the widest.
+template <class... T>
+inline constexpr int kPerThread = std::min(16 / int(std::min({sizeof(T)...})), 32 / int(std::max({sizeof(T)...})));
 
 // y and x have n elements. `packed`: all of them begin at a multiple of what a thread takes, so that each moves in one
 // instruction. The last thread may have fewer.
@@ -54,10 +55,6 @@ __global__ void map_kernel(Op op, Y* y, int64_t n, bool accumulate, bool packed,
   }
 }
 
-template <class T, int count> bool aligned(const T* data) {
-  return reinterpret_cast<uintptr_t>(data) % (sizeof(T) * count) == 0;
-}
-
 template <class Op, class Y, class... X> void map(const Launch& how, Op op, const OutView& out, const X*... x) {
   constexpr int count = kPerThread<Y, X...>;
   Y* y = out.as<Y>();
@@ -68,6 +65,18 @@ template <class Op, class Y, class... X> void map(const Launch& how, Op op, cons
 
 using kernels::Broadcast;
 
+/// Where element i of the output reads its operands: one division per dimension for all.
+template <int operands>
+__device__ std::array<int64_t, size_t(operands)> offsets_of(const Broadcast<operands>& shape, int64_t i) {
+  std::array<int64_t, size_t(operands)> at{};
+  for (int d = shape.ndim - 1; d > 0; --d) {
+    int64_t next = i / shape.extent[size_t(d)], here = i - next * shape.extent[size_t(d)];
+    for (size_t k = 0; k < size_t(operands); ++k) at[k] += here * shape.stride[k][size_t(d)];
+    i = next;
+  }
+  for (size_t k = 0; k < size_t(operands); ++k) at[k] += i * shape.stride[k][0];
+  return at;
+}
 /// Where element i of the output reads operand K.
 template <size_t K, int operands> __device__ int64_t offset_of(const Broadcast<operands>& shape, int64_t i) {
   int64_t at = 0;
@@ -78,10 +87,9 @@ template <size_t K, int operands> __device__ int64_t offset_of(const Broadcast<o
   return at + i * shape.stride[K][0];
 }
 
-/// `count` elements of operand K from the output's element i on, which lie side by side, or are one and the same.
+/// `count` elements of operand K from there on, which lie side by side, or are one and the same.
 template <size_t K, int count, int operands, class T>
-__device__ Pack<T, count> load_along(const Broadcast<operands>& shape, const T* x, int64_t i) {
-  const T* from = x + offset_of<K>(shape, i);
+__device__ Pack<T, count> load_along(const Broadcast<operands>& shape, const T* from) {
   if (shape.stride[K][size_t(shape.ndim - 1)] == 1) return load_pack<count>(from);
   Pack<T, count> same;
   T element = *from;
@@ -103,11 +111,14 @@ __global__ void broadcast_kernel(Op op, Y* y, int64_t n, bool accumulate, bool p
       auto fill = [&](const auto&... in) {
         for (int k = 0; k < count; ++k) put(&result.at[k], apply(op, in.at[k]...), accumulate);
       };
-      fill(load_along<K, count>(shape, x, begin)...);
+      auto at = offsets_of(shape, begin);
+      fill(load_along<K, count>(shape, x + at[K])...);
       store_pack(y + begin, result);
     } else {
-      for (int64_t i = begin; i < n && i < begin + each; ++i)
-        put(y + i, apply(op, X(x[offset_of<K>(shape, i)])...), accumulate);
+      for (int64_t i = begin; i < n && i < begin + each; ++i) {
+        auto at = offsets_of(shape, i);
+        put(y + i, apply(op, X(x[at[K]])...), accumulate);
+      }
     }
   };
   all(std::index_sequence_for<X...>());

@@ -22,10 +22,10 @@ template <class T> struct NormRows {
   /// Weight or bias, or what stands for one that is not there.
   __device__ RowPack<T> part_of(const T* from, int first, float otherwise) const {
     if (from) return load_part(from, first, cols, packed);
-    RowPack<T> same;
+    typename RowPack<T>::Elements same;
     SG_UNROLL
     for (T& element : same.at) element = convert<T>(otherwise);
-    return same;
+    return RowPack<T>(same);
   }
 };
 
@@ -48,14 +48,14 @@ __global__ void layer_norm_kernel(Wanted<T> y, Wanted<S> mean, Wanted<S> rstd, c
     S sum = 0;
     SG_UNROLL
     for (int k = 0; k < packs; ++k)
-      for (T element : part[k].at) sum += convert<S>(element);
+      for (T element : part[k].elements().at) sum += convert<S>(element);
     center = Threads::template reduce<Sum>(sum) / S(r.cols);
   }
   SG_UNROLL
   for (int k = 0; k < packs; ++k) {
     SG_UNROLL
     for (int e = 0; e < kPackOf<T>; ++e) {
-      S d = first(k) + e < r.cols ? convert<S>(part[k].at[e]) - center : S(0);
+      S d = first(k) + e < r.cols ? convert<S>(part[k][e]) - center : S(0);
       squares += d * d;
     }
   }
@@ -64,7 +64,7 @@ __global__ void layer_norm_kernel(Wanted<T> y, Wanted<S> mean, Wanted<S> rstd, c
   for (int k = 0; k < packs; ++k) {
     RowPack<T> weight = r.part_of(r.weight, first(k), 1), bias = r.part_of(r.bias, first(k), 0);
     store_part(y.to + row * r.cols, first(k), r.cols, r.packed, y.accumulate, [&](int e) {
-      return (convert<S>(part[k].at[e]) - center) * scale * convert<S>(weight.at[e]) + convert<S>(bias.at[e]);
+      return (convert<S>(part[k][e]) - center) * scale * convert<S>(weight[e]) + convert<S>(bias[e]);
     });
   }
   if (threadIdx.x > 0) return;
@@ -141,9 +141,9 @@ __global__ void layer_norm_backward_kernel(Wanted<T> dx, const T* dy, const T* x
     RowPack<T> weight = r.part_of(r.weight, first(k), 1);
     SG_UNROLL
     for (int e = 0; e < kPackOf<T>; ++e) {
-      S g = convert<S>(gradients[k].at[e]) * convert<S>(weight.at[e]);
+      S g = convert<S>(gradients[k][e]) * convert<S>(weight[e]);
       sum += g;
-      dot += g * (convert<S>(values[k].at[e]) - center) * scale;
+      dot += g * (convert<S>(values[k][e]) - center) * scale;
     }
   }
   S mean_g = mean ? Threads::template reduce<Sum>(sum) / S(r.cols) : S(0);
@@ -152,8 +152,8 @@ __global__ void layer_norm_backward_kernel(Wanted<T> dx, const T* dy, const T* x
   for (int k = 0; k < packs; ++k) {
     RowPack<T> weight = r.part_of(r.weight, first(k), 1);
     store_part(dx.to + row * r.cols, first(k), r.cols, r.packed, dx.accumulate, [&](int e) {
-      S g = convert<S>(gradients[k].at[e]) * convert<S>(weight.at[e]);
-      return scale * (g - mean_g - (convert<S>(values[k].at[e]) - center) * scale * mean_dot);
+      S g = convert<S>(gradients[k][e]) * convert<S>(weight[e]);
+      return scale * (g - mean_g - (convert<S>(values[k][e]) - center) * scale * mean_dot);
     });
   }
 }

@@ -54,22 +54,18 @@ template <class Op, int count> __device__ void halve(double (&values)[kPieces], 
 template <class Op, class Of, class T>
 __device__ double join_pieces(const T* x, int64_t begin, int64_t n, bool packed, const Of& of) {
   int lane = int(threadIdx.x) % warpSize;
-  Pack<T, kNeighbours> packs[kPieces];
+  Packed<T, kNeighbours> packs[kPieces];
   SG_UNROLL
   for (int piece = 0; piece < kPieces; ++piece) {
     int64_t at = begin + piece * kPiece + lane * kNeighbours;
-    packs[piece] = {};
-    if (packed && at + kNeighbours <= n)
-      packs[piece] = load_pack<kNeighbours>(x + at);
-    else
-      for (int e = 0; e < kNeighbours; ++e)
-        if (at + e < n) packs[piece].at[e] = x[at + e];
+    packs[piece] = load_some<kNeighbours>(x + at, n - at, packed);
   }
   double sums[kPieces];
   SG_UNROLL
   for (int piece = 0; piece < kPieces; ++piece) {
-    const auto& four = packs[piece].at;
-    double left = Op()(of(wide(four[0])), of(wide(four[1]))), right = Op()(of(wide(four[2])), of(wide(four[3])));
+    const auto four = packs[piece].elements();
+    double left = Op()(of(wide(four.at[0])), of(wide(four.at[1]))),
+           right = Op()(of(wide(four.at[2])), of(wide(four.at[3])));
     sums[piece] = Op()(left, right);
   }
   halve<Op, 8>(sums, 1, lane & 1);

@@ -1,6 +1,8 @@
 // random_uniform, random_normal, dropout: pure functions of (seed, stream, element), the same numbers as on the CPU.
-// One thread per Philox counter, which makes four elements: about 100 integer operations. Writes y; dropout reads x.
+// A Philox counter makes four elements: about 100 integer operations. A thread has one; writes y. Dropout's has 16
+// bytes of x, which it reads, and y.
 
+#include <shardgrad/kernels/cuda/packs.h>
 #include <shardgrad/kernels/cuda/random.h>
 #include <shardgrad/kernels/largest_below.h>
 
@@ -15,7 +17,9 @@ struct Range {
   uint64_t seed, stream;
   int64_t begin, n;
   bool fine = false;
-  Config config() const { return {n == 0 ? 0u : blocks_for((begin + n + 3) / 4 - begin / 4), kBlock}; }
+  Config config(int64_t each = 4) const {
+    return {n == 0 ? 0u : blocks_for((begin + n + each - 1) / each - begin / each), kBlock};
+  }
   /// Calls use(i, lane, words) for this thread's elements; element i of the range is lane `lane` of the words.
   template <class Use> __device__ void for_mine(const Use& use) const {
     int64_t group = begin / 4 + thread_number();
@@ -75,13 +79,42 @@ void random_normal(const Launch& how, OutView y, RandomArgs args) {
   });
 }
 
+template <class T> inline constexpr int kDropped = std::max(4, kPackOf<T>);  ///< elements of a thread: whole counters
+
+// Threads begin at multiples of kDropped elements of the sequence; where they move together, the range does, too.
 template <class T>
-__global__ void dropout_kernel(T* y, const T* x, Range range, float p, double scale, bool accumulate) {
+__global__ void dropout_kernel(T* y, const T* x, Range range, float p, double scale, bool accumulate, bool packed) {
+  constexpr int N = kDropped<T>;
   using C = Compute<T>;
-  range.for_mine([&](int64_t i, int lane, const auto& words) {
-    C value = unit_float(words[size_t(lane)]) >= p ? load(x + i) * C(scale) : C(0);
-    store(y + i, value, accumulate);
-  });
+  int64_t first = (range.begin / N + thread_number()) * N, at = first - range.begin, left = range.n - at;
+  if (left <= 0) return;
+  int64_t missing = at < 0 ? -at : 0;  // before the range
+  Pack<T, N> in = {}, out = {};
+  auto each = [&](const auto& visit) {
+    SG_UNROLL
+    for (int e = 0; e < N; ++e)
+      if (e >= missing && e < left) visit(e);
+  };
+  bool together = packed && left >= N;
+  if (together) {
+    in = load_pack<N>(x + at);
+    if (accumulate) out = load_pack<N>(static_cast<const T*>(y + at));
+  } else {
+    each([&](int e) { in.at[e] = x[at + e], out.at[e] = accumulate ? y[at + e] : out.at[e]; });
+  }
+  SG_UNROLL
+  for (int e = 0; e < N; e += 4) {
+    auto words = philox(range.seed, range.stream, uint64_t((first + e) / 4));
+    SG_UNROLL
+    for (int lane = 0; lane < 4; ++lane) {
+      C value = convert<C>(in.at[e + lane]) * C(scale);
+      store(&out.at[e + lane], unit_float(words[size_t(lane)]) >= p ? value : C(0), accumulate);
+    }
+  }
+  if (together)
+    store_pack(y + at, out);
+  else
+    each([&](int e) { y[at + e] = out.at[e]; });
 }
 
 void dropout(const Launch& how, OutView y, View x, DropoutArgs args) {
@@ -90,7 +123,9 @@ void dropout(const Launch& how, OutView y, View x, DropoutArgs args) {
   double scale = args.p < 1 ? 1 / (1 - args.p) : 0;
   Range range{args.seed, args.stream, args.first_element, y.numel()};
   dispatch_floats(x.dtype, [&]<class T>() {
-    launch<dropout_kernel<T>>(how, range.config(), y.as<T>(), x.as<T>(), range, p, scale, y.beta != 0);
+    constexpr int N = kDropped<T>;
+    bool packed = range.begin % N == 0 && aligned<T, N>(x.as<T>()) && aligned<T, N>(y.as<T>());
+    launch<dropout_kernel<T>>(how, range.config(N), y.as<T>(), x.as<T>(), range, p, scale, y.beta != 0, packed);
   });
 }
 

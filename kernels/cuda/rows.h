@@ -10,25 +10,20 @@
 namespace shardgrad::SG_DEVICE {
 namespace {
 
-template <class T> inline constexpr int kPackOf = 16 / int(sizeof(T));  ///< elements of a pack
 /// Packs of a row that a thread keeps: 32 numbers, or 8 in f64.
 template <class T> inline constexpr int kRowPacks = sizeof(T) == 8 ? 4 : 32 / kPackOf<T>;
 
-template <class T> using RowPack = Pack<T, kPackOf<T>>;
+template <class T> using RowPack = Packed<T, kPackOf<T>>;
 
 /// Elements [first, first + count) of a row of `cols`, beyond which they are `otherwise`.
 template <class T> __device__ RowPack<T> load_part(const T* row, int first, int cols, bool packed, T otherwise = T()) {
-  if (packed && first + kPackOf<T> <= cols) return load_pack<kPackOf<T>>(row + first);
-  RowPack<T> pack;
-  SG_UNROLL
-  for (int e = 0; e < kPackOf<T>; ++e) pack.at[e] = first + e < cols ? row[first + e] : otherwise;
-  return pack;
+  return load_some<kPackOf<T>>(row + first, cols - first, packed, otherwise);
 }
 /// row[first + e] = value(e), or += it, for those of a pack's elements that the row has.
 template <class T, class Value>
 __device__ void store_part(T* row, int first, int cols, bool packed, bool accumulate, const Value& value) {
   if (packed && first + kPackOf<T> <= cols) {
-    RowPack<T> pack;
+    Pack<T, kPackOf<T>> pack;
     if (accumulate) pack = load_pack<kPackOf<T>>(static_cast<const T*>(row + first));
     SG_UNROLL
     for (int e = 0; e < kPackOf<T>; ++e) store(&pack.at[e], value(e), accumulate);

@@ -3,7 +3,7 @@
 // in f32 (f64 for f64).
 //
 // softmax:           reads x once (columns, and a row that fits nowhere, three times, the last two from the caches),
-//                    writes y: 2 elements moved per element, 2 exponentials and 4 other operations.
+//                    writes y: 2 elements moved per element, an exponential and 4 other operations.
 // softmax_backward:  reads dy and y once (twice), writes dx: 3 elements moved, 4 operations.
 
 #include <shardgrad/kernels/cuda/rows.h>
@@ -34,19 +34,20 @@ template <class T, int packs, bool by_block> __global__ void softmax_kernel(T* y
   C top = Max::nothing<C>(), sum = 0;
   SG_UNROLL
   for (int k = 0; k < packs; ++k)
-    for (T element : part[k].at) top = Max()(top, convert<C>(element));
+    for (T element : part[k].elements().at) top = Max()(top, convert<C>(element));
   top = Threads::template reduce<Max>(top);
+  C powers[packs][kPackOf<T>];
   SG_UNROLL
-  for (int k = 0; k < packs; ++k)
-    for (T element : part[k].at) sum += std::exp(convert<C>(element) - top);  // 0 beyond the row
+  for (int k = 0; k < packs; ++k) {
+    SG_UNROLL
+    for (int e = 0; e < kPackOf<T>; ++e) sum += powers[k][e] = std::exp(convert<C>(part[k][e]) - top);  // 0 beyond
+  }
   sum = Threads::template reduce<Sum>(sum);
   C log_sum = std::log(sum), scale = 1 / sum;
   SG_UNROLL
   for (int k = 0; k < packs; ++k)
-    store_part(y, first(k), r.cols, r.packed, r.accumulate, [&](int e) {
-      C shifted = convert<C>(part[k].at[e]) - top;
-      return r.log ? shifted - log_sum : std::exp(shifted) * scale;
-    });
+    store_part(y, first(k), r.cols, r.packed, r.accumulate,
+               [&](int e) { return r.log ? convert<C>(part[k][e]) - top - log_sum : powers[k][e] * scale; });
 }
 
 template <class T> __global__ void wide_softmax_kernel(T* y, const T* x, SoftmaxRows r) {
@@ -147,13 +148,13 @@ __global__ void softmax_backward_kernel(T* dx, const T* dy, const T* y, SoftmaxR
   for (int k = 0; k < packs; ++k) {
     SG_UNROLL
     for (int e = 0; e < kPackOf<T>; ++e)
-      dot += softmax_term(r.log, convert<C>(gradients[k].at[e]), convert<C>(results[k].at[e]));
+      dot += softmax_term(r.log, convert<C>(gradients[k][e]), convert<C>(results[k][e]));
   }
   dot = Threads::template reduce<Sum>(dot);
   SG_UNROLL
   for (int k = 0; k < packs; ++k)
     store_part(dx, first(k), r.cols, r.packed, r.accumulate, [&](int e) {
-      return softmax_slope(r.log, convert<C>(gradients[k].at[e]), convert<C>(results[k].at[e]), dot);
+      return softmax_slope(r.log, convert<C>(gradients[k][e]), convert<C>(results[k][e]), dot);
     });
 }
 

@@ -17,6 +17,18 @@ constexpr int64_t kChunk = 4096;     ///< elements of a row that one block adds
 constexpr int64_t kChunkRows = 256;  ///< rows of a column that one block adds
 constexpr int kTileRows = 8;
 
+/// Calls visit(i) for this thread's places below `count`: eight without a test between them, so that what they load is
+/// on its way at a time.
+template <class Visit> __device__ void each_of_thread(int count, const Visit& visit) {
+  constexpr int together = 8;
+  int step = int(blockDim.x), i = int(threadIdx.x);
+  for (; i < count - (together - 1) * step; i += together * step) {
+    SG_UNROLL
+    for (int k = 0; k < together; ++k) visit(i + k * step);
+  }
+  for (; i < count; i += step) visit(i);
+}
+
 inline int64_t chunks_of(int64_t n, int64_t chunk) { return std::max<int64_t>(1, (n + chunk - 1) / chunk); }
 
 /// Adds what has been summed before: the second pass. Sums lie as (outer, chunk, column, sum).
@@ -39,8 +51,9 @@ template <class A, int count> struct Keep {
 template <class A, int count, class Term, class Finish>
 __global__ void row_sums_kernel(Term term, Finish finish, int64_t n, int64_t length, int64_t chunks) {
   A sums[count] = {};
-  int64_t begin = blockIdx.x % chunks * length, end = begin + length < n ? begin + length : n;
-  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) term(blockIdx.x / chunks, i, 0, sums);
+  unsigned outer = blockIdx.x / unsigned(chunks);  // there are no more chunks than blocks
+  int64_t begin = blockIdx.x % unsigned(chunks) * length, end = begin + length < n ? begin + length : n;
+  each_of_thread(int(end - begin), [&](int i) { term(outer, begin + i, 0, sums); });
   for (int k = 0; k < count; ++k) sums[k] = block_reduce<Sum>(sums[k]);
   if (threadIdx.x == 0) finish(blockIdx.x, sums);
 }

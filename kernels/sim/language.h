@@ -1,6 +1,7 @@
 #pragma once
 // launch.h's words under a host compiler: CUDA's language as the simulator runs it. Only .cu files include this.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -157,15 +158,20 @@ template <auto Kernel, class... Args> void launch(const Launch&, Config config, 
 }
 
 template <class T, int N> struct Pack;
-/// Reads and writes N neighbours in one instruction. The address is a multiple of their bytes. Told to the simulator
-/// here, since clang copies structures behind its hooks.
+/// An instruction moves at most 16 bytes.
+inline void note_pack(const void* at, size_t bytes, bool writes, void* caller) {
+  for (size_t from = 0; from < bytes; from += 16)
+    note_access(static_cast<const char*>(at) + from, std::min<size_t>(bytes - from, 16), writes, caller);
+}
+/// Reads and writes N neighbours in one instruction, or in several. The address is a multiple of what one moves. Told
+/// to the simulator here, since clang copies structures behind its hooks.
 template <int N, class T> __attribute__((no_sanitize("thread"), noinline)) Pack<T, N> load_pack(const T* from) {
-  note_access(from, sizeof(Pack<T, N>), false, __builtin_return_address(0));
+  note_pack(from, sizeof(Pack<T, N>), false, __builtin_return_address(0));
   return *reinterpret_cast<const Pack<T, N>*>(from);
 }
 template <class T, int N>
 __attribute__((no_sanitize("thread"), noinline)) void store_pack(T* to, const Pack<T, N>& value) {
-  note_access(to, sizeof(Pack<T, N>), true, __builtin_return_address(0));
+  note_pack(to, sizeof(Pack<T, N>), true, __builtin_return_address(0));
   *reinterpret_cast<Pack<T, N>*>(to) = value;
 }
 

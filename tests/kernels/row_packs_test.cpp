@@ -118,5 +118,41 @@ TEST(RowPacks, TheBitsAreThoseOfAnyAddress) {
     }
 }
 
+/// What dropout, swiglu and its backward, rope and tree_sum add to `old`, all of it at one kind of address.
+std::vector<std::vector<double>> ranges_at(const Buffer& x, const Buffer& old, int64_t width, bool at_a_pack) {
+  auto at = [&](const Buffer& buffer) { return Placed(buffer, at_a_pack); };
+  DType dtype = x.dtype();
+  Placed px = at(x), dropped = at(old), dx = at(old);
+  for (int64_t first : {0, 4, 8}) kernel_of(kernels::dropout, dtype)(1, dropped.out(1), px.in(), {0.3, 5, 6, first});
+  Buffer gated = Buffer::random({x.numel() / width / 2, width}, dtype, -1, 1, 7);
+  Placed y = at(gated), dy = at(gated), parts[] = {at(x), at(old), at(x)};
+  px.shape = dx.shape = {gated.shape()[0], 2 * width};
+  kernel_of(kernels::swiglu, dtype)(1, y.out(1), px.in());
+  kernel_of(kernels::swiglu_backward, dtype)(1, dx.out(1), dy.in(), px.in());
+  int64_t half = width % 16 == 0 ? 8 : 3;
+  Placed table = at(Buffer::random({6, 2 * half}, statistic(dtype), -1)), rotated = at(old);
+  px.shape = rotated.shape = {1, 6, width};
+  kernel_of(kernels::rope, dtype)(1, rotated.out(1), px.in(), table.in(), {}, {.heads = 2});
+  std::vector<std::vector<double>> found{dropped.values(), y.values(), dx.values(), rotated.values()};
+  for (int count : {1, 3, 8, 21}) {
+    std::vector<const void*> pointers;
+    for (int k = 0; k < count; ++k) pointers.push_back(parts[k % 3].in().data);
+    Placed sum = at(old);
+    kernel_of(kernels::tree_sum, dtype)(1, sum.out(1), {pointers.data(), count, dtype});
+    found.push_back(sum.values());
+  }
+  return found;
+}
+
+TEST(RowPacks, RangesHaveTheBitsOfAnyAddress) {
+  Context context;
+  for (DType dtype : kFloats)
+    for (int64_t width : {int64_t(48), int64_t(21)}) {
+      SCOPED_TRACE(concat(dtype, ", ", width, " columns"));
+      Buffer x = Buffer::random({6 * width}, dtype, -2, 2), old = Buffer::random({6 * width}, dtype, -1, 1, 3);
+      EXPECT_EQ(ranges_at(x, old, width, true), ranges_at(x, old, width, false));
+    }
+}
+
 }  // namespace
 }  // namespace shardgrad::test

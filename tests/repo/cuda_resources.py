@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 REGISTERS = 65536
 PRINTS = "what a refused index or label prints"
@@ -41,7 +42,6 @@ STACK = {  # a kernel, or what the kernel of a template does
     "scatter_rows_kernel": (48, PRINTS),
     "sort_entries_kernel": (48, PRINTS),
     "sum_any_kernel": (224, DIMENSIONS),
-    "tree_sum_kernel": (112, "the partial sums of a tree over any number of ranks"),
 }
 SMALL_BLOCKS = re.compile("_tiles_|^pipelined_matmul")  # of kTileThreads
 ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(\w+)'")
@@ -61,26 +61,45 @@ def short(name):
     return name.split("(")[0]
 
 
+class Kernel(NamedTuple):
+    source: str
+    mangled: str
+    arch: str
+    registers: int
+    stack: int
+    shared: int
+    spilled: int
+
+
 def reports(source, objects):
     for each in sorted((source / "kernels/cuda").glob("*.cu")):
         report = objects / "kernels/cuda" / f"{each.name}.o.ptxas"
         if not report.exists():
             sys.exit(f"{report} is missing: build the target shardgrad_cuda")
-        yield report.read_text()
+        yield each.stem, report.read_text()
 
 
-def kernels(source, objects):
-    """(architecture, name, registers, stack, shared, spilled bytes) of each kernel."""
+def reported(source, objects):
+    """(kernel, what it is called in C++) for each."""
     found = []
-    for report in reports(source, objects):
+    for stem, report in reports(source, objects):
         # The text up to the next kernel; of functions that it calls, too.
         _, *parts = ENTRY.split(report)
         for name, arch, text in zip(parts[::3], parts[1::3], parts[2::3]):
             of = {what: sum(map(int, re.findall(pattern, text))) for what, pattern in NUMBERS.items()}
             stack = max(of["frame"], of["cumulative"])
-            found.append((arch, name, of["registers"], stack, of["shared"], of["stores"] + of["loads"]))
-    names = demangled([kernel[1] for kernel in found])
-    return [(arch, short(name), *numbers) for (arch, _, *numbers), name in zip(found, names)]
+            found.append(Kernel(stem, name, arch, of["registers"], stack, of["shared"], of["stores"] + of["loads"]))
+    return zip(found, map(short, demangled([kernel.mangled for kernel in found])))
+
+
+def by_source(source, objects, arch):
+    """The kernels for an architecture by the file they are of and their names."""
+    return {(kernel.source, name): kernel for kernel, name in reported(source, objects) if kernel.arch == arch}
+
+
+def kernels(source, objects):
+    """(architecture, name, registers, stack, shared, spilled bytes) of each kernel."""
+    return [(kernel.arch, name, *kernel[3:]) for kernel, name in reported(source, objects)]
 
 
 def keys(name):
