@@ -5,6 +5,7 @@
 """
 import fcntl
 import gzip
+import json
 import os
 import pty
 import re
@@ -74,8 +75,8 @@ def descendants(pid):
 
 
 def two_signals_at_once_are_one_request():
-    """`timeout` sends two of a kind; systemd one to each process of the job. A later one ends the job."""
-    words = ["train", CONFIG, "--set", "epochs=99", "--set", "model.layers=[784,16,10]", "--set", "log_interval=20", "--set", "resume=true"]
+    """`timeout` sends two of a kind, systemd one to each process of the job. A step and a save take longer than that."""
+    words = ["train", CONFIG, "--set", "epochs=99", "--set", "model.layers=[784,1024,1024,10]", "--set", "log_interval=5", "--set", "resume=true"]
     launchers = {"alone": [], "local": ["launch", "-n", "2", "--by", "local"], "launch": ["launch", "-n", "2"]}
     for how, launcher in launchers.items():
         start = [PROGRAM, *launcher, *words, "--set", f"name={how}"]
@@ -89,10 +90,12 @@ def two_signals_at_once_are_one_request():
                     os.kill(pid, signal.SIGTERM)
             else:
                 os.kill(job.pid, number := getattr(signal, f"SIG{ends}"))
+                time.sleep(0.1)  # or the system would make one of the two
                 os.kill(job.pid, number)
             rest = job.stdout.read()
             saved = "stopped as asked after step" in rest and Path(f"runs/{how}/latest").exists()
             assert saved and (job.wait(timeout=30) == 75 or ends == "all"), (how, ends, job.returncode, rest)
+        assert not json.loads(Path(f"runs/{how}/config.json").read_text())["resume"], "who trains by it makes another run"
 
 
 def mpirun_that_is_told_to_end_has_the_run_saved():
