@@ -138,6 +138,15 @@ TEST_F(SanityStep, ARunThatGoesOnIsTriedAsWellAndStaysTheSame) {
   }
 }
 
+// A training_step calls the layers and not the module: the first of them gives values to the whole of it.
+TEST_F(SanityStep, AModuleMayHaveStatisticsThatNothingUses) {
+  struct Spare : Delicate {
+    nn::Child<nn::BatchNorm1d> spare = child<nn::BatchNorm1d>("spare", 16);
+  };
+  train::Result run = fit<Spare>(options(2));
+  EXPECT_EQ(run.step_bytes, run.predicted_step_bytes);
+}
+
 // Ranks normalise by samples of their own, and have one model all the same.
 TEST_F(SanityStep, WhenItIsSavedChangesNothingAndScoresAreThoseOfWhatIsSaved) {
   for (int ranks : {2, 3}) {
