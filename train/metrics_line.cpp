@@ -87,4 +87,8 @@ int64_t keep_up_to(int64_t step, const std::string& path) {
   return damaged;
 }
 
+std::string damaged_lines(const std::string& path, int64_t count) {
+  return concat("'", path, "': ", count, count == 1 ? " line is" : " lines are", " damaged and left out");
+}
+
 }  // namespace shardgrad::train

@@ -15,5 +15,7 @@ Metrics parse_line(const std::string& line);
 /// Keeps the lines of a file of them up to `step`. It may be larger than memory. Returns how many lines, of those
 /// before its last, were none.
 int64_t keep_up_to(int64_t step, const std::string& path);
+/// What is said of `count` lines of the file that are none.
+std::string damaged_lines(const std::string& path, int64_t count);
 
 }  // namespace shardgrad::train

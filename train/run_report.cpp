@@ -87,8 +87,7 @@ void RunReport::resume(const Config& config, int64_t step, int64_t total_steps, 
   metrics_.reset();
   int64_t damaged = keep_up_to(with_last ? step : step - 1, path);
   metrics_.emplace(path);
-  if (damaged > 0)
-    out_ << concat("'", path, "': ", damaged, damaged == 1 ? " line is" : " lines are", " damaged and left out\n");
+  if (damaged > 0) out_ << damaged_lines(path, damaged) << '\n';
   int64_t last = with_last ? step : step - 1;
   if (config.tensorboard) board_.emplace(folder_, last);
   last_step_ = step;

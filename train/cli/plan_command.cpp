@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <iomanip>
 #include <iostream>
 #include <set>
@@ -172,14 +173,9 @@ int plan_command(PlanOptions options) {
 void add_plan(CLI::App& app, PlanOptions& options, std::function<int()>& chosen) {
   CLI::App* command = app.add_subcommand("plan", "Memory, traffic and least time of a training step, before training");
   auto number = [command](const char* name, double& value, const char* meaning) {
-    command->add_option(name, value, meaning)
-        ->check(CLI::Validator(
-            [](const std::string& given) {
-              double number = 0;
-              return CLI::detail::lexical_cast(given, number) && number > 0 ? ""
-                                                                            : "'" + given + "' is no number above 0";
-            },
-            "NUMBER"));
+    command->add_option(name, value, meaning)->check([](const std::string& given) {
+      return std::strtod(given.c_str(), nullptr) > 0 ? "" : "'" + given + "' is no number above 0";
+    });
   };
   command->add_option("config", options.config, "the configuration, a JSON file")->required();
   command->add_option("--ranks", options.ranks, "number of ranks; unset: what gpus or devices says, or 1")

@@ -7,6 +7,7 @@
 #include <shardgrad/train/about.h>
 #include <shardgrad/train/checkpoint/run_folder.h>
 #include <shardgrad/train/files.h>
+#include <shardgrad/train/metrics_line.h>
 #include <shardgrad/train/read_file.h>
 #include <shardgrad/train/shallow_json.h>
 
@@ -40,9 +41,7 @@ void read_metrics(RunFiles& files, const std::string& path) {
     else if (text.peek() != EOF)
       ++damaged;
   }
-  if (damaged > 0)
-    files.notes.push_back(
-        concat("'", path, "': ", damaged, damaged == 1 ? " line is" : " lines are", " damaged and left out"));
+  if (damaged > 0) files.notes.push_back(damaged_lines(path, damaged));
 }
 
 }  // namespace
