@@ -55,6 +55,9 @@ class Output {
   Output(std::string path, const Notes& notes) : path_(std::move(path)), notes_(notes) {
     SG_CHECK(path_.ends_with(".csv") || path_.ends_with(".npy"), "'", path_,
              "' has another ending than .csv and .npy, which say what is written");
+    std::error_code unknown;
+    SG_CHECK(!std::filesystem::exists(unfinished(), unknown), "'", unfinished(), "' is there already, where '", path_,
+             "' is written until it is whole; remove it, or name another file");
     if (path_.ends_with(".csv")) file_.open(unfinished());
     if (path_.ends_with(".csv") && !file_) cannot("write", path_);
   }

@@ -6,6 +6,7 @@
 #include <shardgrad/train/grains.h>
 #include <shardgrad/train/notes.h>
 #include <shardgrad/train/plan.h>
+#include <shardgrad/train/short_batches.h>
 #include <shardgrad/train/start.h>
 #include <shardgrad/train/training_run.h>
 #include <shardgrad/train/weights.h>
@@ -31,6 +32,7 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
     dist::PretendedRanks ranks{context().default_device(), world.kind()};
     for (int rank = 0; rank < world.size(); ++rank) ranks.machines.push_back(world.machine_of(rank));
     predicted_ = plan(config, data_.outline(), world.size(), kMeta, ranks);
+    check_short_batches(config, data_.outline(), world.size(), ranks);
     Terminal shown{terminal.columns, [this] { return running_seconds(); }};
     report = std::make_unique<RunReport>(config, out, terminal.columns ? shown : terminal);
     report_ = report.get();

@@ -39,6 +39,9 @@ def new_project_folders():
         expect(run.returncode == 2 and said in run.stderr and not run.stdout and run.stderr.count("\n") == 1, run)
     expect(Path("file").read_text() == Path("full/main.cpp").read_text() == "mine" and os.listdir("full") == ["main.cpp"], run)
     expect((run := call([PROGRAM, "new"])).returncode == 2 and "shardgrad new: folder is required" in run.stderr, run)
+    run = call(["bash", "-c", f"ulimit -f 1; {shlex.join([PROGRAM, 'new', 'small'])}"])
+    expect(run.returncode == 2 and "File too large" in run.stderr and os.listdir("small") == [], run)
+    expect((run := call([PROGRAM, "new", "small"])).returncode == 0, run)
 
 
 def trains_alike(config, score):

@@ -24,9 +24,16 @@ void make_empty_folder(const std::filesystem::path& folder) {
 int new_command(const std::string& folder) {
   make_empty_folder(folder);
   std::string names;
-  for (const ProjectFile& file : project_files()) {
-    train::write_file(std::filesystem::path(folder) / file.name, file.text);
-    names += concat(names.empty() ? "" : ", ", file.name);
+  try {
+    for (const ProjectFile& file : project_files()) {
+      train::write_file(std::filesystem::path(folder) / file.name, file.text);
+      names += concat(names.empty() ? "" : ", ", file.name);
+    }
+  } catch (const Error&) {  // so that the same line works where there is room again
+    std::error_code ignored;
+    for (const ProjectFile& file : project_files())
+      std::filesystem::remove(std::filesystem::path(folder) / file.name, ignored);
+    throw;
   }
   std::cout << "wrote " << names << " to '" << folder << "'; the README there has the commands\n";
   return 0;

@@ -13,6 +13,7 @@
 #include <shardgrad/train/cli/speed_text.h>
 #include <shardgrad/train/plan.h>
 #include <shardgrad/train/registry.h>
+#include <shardgrad/train/short_batches.h>
 #include <shardgrad/train/text.h>
 
 namespace shardgrad::cli {
@@ -154,6 +155,7 @@ int plan_command(PlanOptions options) {
   Device device = choose_device(config.device, options.measure);
   dist::PretendedRanks as = ranks_as(options, device);
   fsdp::Plan predicted = train::plan(config, data, options.ranks, kMeta, as);
+  train::check_short_batches(config, data, options.ranks, as);
   std::cout << "predicted for " << options.ranks << " ranks, strategy " << config.strategy << ", batch " << config.batch
             << ", one step:\n"
             << predicted.table();
