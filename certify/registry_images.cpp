@@ -125,7 +125,8 @@ void add_image_cases(std::vector<OpCase>& cases) {
   add_loss(cases, "binary_cross_entropy_with_logits", bce, {}, {0, 1});
   add_loss(cases, "l1_loss", [](const Tensor& x, const Tensor& t) { return l1_loss(x, t); }, {3, 5});
   add_loss(cases, "smooth_l1_loss", [](const Tensor& x, const Tensor& t) { return smooth_l1_loss(x, t, 0.5); });
-  add_loss(cases, "huber_loss", [](const Tensor& x, const Tensor& t) { return huber_loss(x, t); });
+  auto each = [](const Tensor& x, const Tensor& t) { return huber_loss(x, t, 1, {.reduction = Reduction::none}); };
+  add_loss(cases, "huber_loss", each);
   add_loss(cases, "kl_div", [](const Tensor& x, const Tensor& t) { return kl_div(x, t); }, {-2, 0}, {0, 1});
   add_class_losses(cases);
   for (size_t i = first; i < cases.size(); ++i) cases[i].made_of_others = true;

@@ -162,6 +162,10 @@ void add_losses(std::vector<OpCase>& cases) {
     add_case(cases, "mse_loss", label, square, {{{4, 3}}, {{4, 3}}});
     add_case(cases, "mse_loss", label + ", constant target", square, {{{4, 33}}, constant({4, 33})});
     add_case(cases, "mse_loss", label + ", no samples", square, {{{0, 3}}, {{0, 3}}});
+    auto bounded = [count](Inputs in) { return huber_loss(in[0], in[1], 0.75, {count}); };
+    add_case(cases, "huber_loss", label, bounded, {{{4, 3}}, {{4, 3}}});
+    add_case(cases, "huber_loss", label + ", constant target", bounded, {{{4, 33}}, constant({4, 33})});
+    add_case(cases, "huber_loss", label + ", no samples", bounded, {{{0, 3}}, {{0, 3}}});
     auto entropy = [count](Inputs in) { return cross_entropy(in[0], in[1], count); };
     add_case(cases, "cross_entropy", label, entropy, {{{5, 4}}, index_below(4, {5})});
     add_case(cases, "cross_entropy", label + ", wide", entropy, {{{3, 33}}, index_below(33, {3})});
@@ -173,8 +177,10 @@ void add_losses(std::vector<OpCase>& cases) {
     add_case(cases, "cross_entropy", label + ", all ignored",
              [count](Inputs in) { return cross_entropy(in[0], in[1], count, 0); }, {{{4, 3}}, index_below(1, {4})});
   }
-  for (const Shape& shape : kOddSizes)
+  for (const Shape& shape : kOddSizes) {
     add_size_case(cases, "mse_loss", [](Inputs in) { return mse_loss(in[0], in[1]); }, {{shape}, {shape}});
+    add_size_case(cases, "huber_loss", [](Inputs in) { return huber_loss(in[0], in[1], 0.75); }, {{shape}, {shape}});
+  }
   for (const Shape& shape : kOddRows)
     add_size_case(cases, "cross_entropy", [](Inputs in) { return cross_entropy(in[0], in[1], 0, 1); },
                   {{shape}, index_below(shape[1], {shape[0]})});

@@ -133,6 +133,7 @@ void add_rows(std::vector<OpCase>& cases) {
                  [wide](Inputs in) { return batch_norm_apply(in[0], wide(in[1]), wide(in[2]), in[3], in[4]); },
                  {{kLarge}, constant({kSide}), constant({kSide}, 0.5, 2), feature, feature});
   add_speed_case(cases, "mse_loss", [](Inputs in) { return mse_loss(in[0], in[1]); }, {{kLarge}, constant(kLarge)});
+  add_speed_case(cases, "huber_loss", [](Inputs in) { return huber_loss(in[0], in[1]); }, {{kLarge}, constant(kLarge)});
   add_speed_case(cases, "cross_entropy", [](Inputs in) { return cross_entropy(in[0], in[1]); },
                  {{kLarge}, index_below(kSide, {kSide})});
 }

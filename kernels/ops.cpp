@@ -14,6 +14,7 @@ namespace shardgrad::kernels {
   SLOT(swiglu) SLOT(swiglu_backward) \
   SLOT(max_pool2d) SLOT(max_pool2d_backward) SLOT(avg_pool2d) SLOT(avg_pool2d_backward) \
   SLOT(rope) SLOT(dropout) SLOT(square_sums) SLOT(mse) SLOT(mse_backward) \
+  SLOT(huber_loss) SLOT(huber_loss_backward) \
   SLOT(cross_entropy) SLOT(cross_entropy_backward) SLOT(sgd) SLOT(adam) \
   SLOT(norm_powers) SLOT(tree_sum)
 #define SG_PRODUCTS(SLOT) \

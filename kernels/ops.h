@@ -187,6 +187,9 @@ extern Slot<OutView, View, PoolArgs> avg_pool2d_backward;  ///< (dx, dy(key), ar
 // --- losses: loss is f32 (f64 for f64) with one element ---------------------------------------------------------------
 extern Slot<OutView, View, View, double> mse;                    ///< loss = scale · Σ (x(key) - target)²
 extern Slot<OutView, View, View, View, double> mse_backward;     ///< (dx, dloss, x(key), target, scale)
+/// loss = scale · Σ d² / 2 where |d| <= delta, and delta · (|d| - delta / 2) elsewhere, d = x(key) - target.
+extern Slot<OutView, View, View, double, double> huber_loss;
+extern Slot<OutView, View, View, View, double, double> huber_loss_backward;  ///< (dx, dloss, x(key), target, scale, delta)
 struct CrossEntropyArgs {
   double scale;
   int64_t ignore_index;

@@ -87,6 +87,8 @@ def elementwise(T, size):
                   pointer("~b")], size)
     yield Launch("mse backward", T, "losses", f"map_kernel<MseSlope<float>, {T}, {T}, {T}>", (256, 1),
                  [members(pointer("~dloss"), real(8)), pointer("y"), long(BIG), FLAG_OFF, FLAG_ON, pointer("x"), pointer("t")], size)
+    yield Launch("huber backward", T, "losses", f"map_kernel<HuberSlope<float>, {T}, {T}, {T}>", (256, 1),
+                 [members(pointer("~dloss"), real(8), real(8)), pointer("y"), long(BIG), FLAG_OFF, FLAG_ON, pointer("x"), pointer("t")], size)
 
 
 def packs_of(cols, size):
@@ -130,6 +132,8 @@ def sums(T, size):
                  [members(pointer("x"), long(BIG), long(1)), keep, *chunk], size)
     yield Launch("mse", T, "losses", f"row_sums_kernel<double, 1, SquaredDifference<{T}>, Keep<double, 1> >", (256, 1),
                  [members(pointer("x"), pointer("t")), keep, *chunk], size)
+    yield Launch("huber", T, "losses", f"row_sums_kernel<double, 1, HuberOfDifference<{T}>, Keep<double, 1> >", (256, 1),
+                 [members(pointer("x"), pointer("t"), real(8)), keep, *chunk], size)
     columns = [long(1 << 14), long(4096), long(256), long(64), long(128)]
     yield Launch("sum of columns", T, "reduce", f"column_sums_kernel<double, 1, Element<{T}>, Keep<double, 1> >", (32, 8),
                  [members(pointer("x"), long(1 << 14), long(4096)), keep, *columns], size)

@@ -11,6 +11,7 @@ REASONS = {
         ("bf16", "layer_norm, rows of 768; layer_norm, rows of 4096")],
     "25 instructions of an element are Philox'": [("bf16", "dropout")],
     "of eight elements the compiler asks for four, and for the others when those are there": [("bf16", "sum")],
+    "of eight differences the compiler asks for three, and for the others when those are there": [("bf16", "huber")],
     "the means, which need not be there, are asked for between two rows": [("bf16", "layer_norm backward, weight and bias")],
 }
 SHORTFALLS = {(title, dtype): reason for reason, all_ in REASONS.items() for dtype, titles in all_ for title in titles.split("; ")}

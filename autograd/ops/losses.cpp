@@ -1,7 +1,10 @@
 #include <algorithm>
 
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/autocast.h>
 #include <shardgrad/autograd/ops/common.h>
+#include <shardgrad/core/context.h>
+#include <shardgrad/kernels/ops.h>
 
 namespace shardgrad {
 namespace {
@@ -17,9 +20,13 @@ Tensor reduce_loss(const char* op, const Tensor& each, std::optional<double> cou
   return count.value_or(0) > 0 ? affine(sum(each), 1 / *count, 0) : div(sum(each), own);
 }
 
-Tensor reduce_elements(const char* op, const Tensor& each, const LossOptions& options) {
+void check_some(const char* op, const Tensor& each, const LossOptions& options) {
   SG_CHECK(options.count != 0.0 || each.numel() == 0, op, ": count 0, but there are losses of shape ", each.shape(),
            "; the count is that of the whole batch, over all ranks");
+}
+
+Tensor reduce_elements(const char* op, const Tensor& each, const LossOptions& options) {
+  check_some(op, each, options);
   return reduce_loss(op, each, options.count, options.reduction,
                      number_beside(op, each, double(std::max<int64_t>(each.numel(), 1))));
 }
@@ -29,6 +36,42 @@ void check_pair(const char* op, const Tensor& x, const Tensor& target) {
   check_floating(op, x);
   SG_CHECK(x.shape() == target.shape(), op, ": input ", x.shape(), " and target ", target.shape(),
            " must have the same shape");
+}
+
+// The loss depends on the size of the difference, so the target's gradient is the same kernel with the two exchanged.
+struct HuberLoss final : Node {
+  const char* name() const override { return "huber_loss"; }
+  double scale = 1, delta = 1;
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    const Tensor &x = saved(0), &target = saved(1);
+    if (dx[0].wanted()) launch(kernels::huber_loss_backward, x, dx[0].write(), dy[0], x, target, scale, delta);
+    if (dx[1].wanted()) launch(kernels::huber_loss_backward, x, dx[1].write(), dy[0], target, x, scale, delta);
+  }
+};
+
+// scale · Σ huber(x - target), in one pass over both.
+Tensor huber_sum(const Tensor& x, const Tensor& target, double scale, double delta) {
+  if (should_widen(x, target)) return huber_sum(widened(x), widened(target), scale, delta);
+  Tensor loss = empty({}, {sum_dtype(x.dtype()), x.device()});
+  launch(kernels::huber_loss, x, out(loss), x, target, scale, delta);
+  if (auto* node = record<HuberLoss>(loss, x, target)) {
+    node->scale = scale, node->delta = delta;
+    node->save(x, target);
+  }
+  return loss;
+}
+
+Tensor reduced_huber(const char* op, const Tensor& x, const Tensor& target, double scale, double delta,
+                     const LossOptions& options) {
+  check_some(op, x, options);
+  if (options.reduction == Reduction::sum) return huber_sum(x, target, scale, delta);
+  if (options.reduction == Reduction::none) {
+    Tensor each = huber(wide(x) - wide(target), delta);
+    return scale == 1 ? each : affine(each, scale, 0);
+  }
+  check_loss_count(op, options.count, needs_grad(x) || needs_grad(target), "its own part", "elements");
+  double count = options.count.value_or(0);
+  return huber_sum(x, target, scale / (count > 0 ? count : double(std::max<int64_t>(x.numel(), 1))), delta);
 }
 
 struct Rows {
@@ -117,14 +160,13 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, double beta, const 
   check_pair("smooth_l1_loss", x, target);
   SG_CHECK(beta >= 0, "smooth_l1_loss: beta ", beta, " is negative");
   if (beta == 0) return l1_loss(x, target, options);
-  Tensor each = huber(wide(x) - wide(target), beta);
-  return reduce_elements("smooth_l1_loss", beta == 1 ? each : each / beta, options);
+  return reduced_huber("smooth_l1_loss", x, target, 1 / beta, beta, options);
 }
 
 Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, const LossOptions& options) {
   check_pair("huber_loss", x, target);
   SG_CHECK(delta > 0, "huber_loss: delta ", delta, " is not positive");
-  return reduce_elements("huber_loss", huber(wide(x) - wide(target), delta), options);
+  return reduced_huber("huber_loss", x, target, 1, delta, options);
 }
 
 Tensor kl_div(const Tensor& x, const Tensor& target, const LossOptions& options) {

@@ -259,6 +259,18 @@ inline void mse_backward(OutView dx, View dloss, View x, View target, double sca
   for (int64_t i = 0; i < x.numel(); ++i) put(dx, i, get(dloss, 0) * scale * 2 * (get(x, i) - get(target, i)));
 }
 
+inline void huber_loss(OutView loss, View x, View target, double scale, double delta) {
+  double sum = 0;
+  auto term = [&](double d) { return std::min(d, delta) * (d - std::min(d, delta) / 2); };
+  for (int64_t i = 0; i < x.numel(); ++i) sum += term(std::abs(get(x, i) - get(target, i)));
+  put(loss, 0, scale * sum);
+}
+
+inline void huber_loss_backward(OutView dx, View dloss, View x, View target, double scale, double delta) {
+  for (int64_t i = 0; i < x.numel(); ++i)
+    put(dx, i, get(dloss, 0) * scale * std::clamp(get(x, i) - get(target, i), -delta, delta));
+}
+
 inline void cross_entropy(OutView loss, OutView lse, View logits, View labels, kernels::CrossEntropyArgs args) {
   double sum = 0;
   for (int64_t r = 0; r < labels.numel(); ++r) {

@@ -47,6 +47,7 @@ inline ReferenceKernels::ReferenceKernels() {
   SG_REFERENCE(batch_norm_backward) SG_REFERENCE(batch_norm_apply) SG_REFERENCE(swiglu)
   SG_REFERENCE(swiglu_backward) SG_REFERENCE(rope) SG_REFERENCE(dropout) SG_REFERENCE(square_sums) SG_REFERENCE(mse)
   SG_REFERENCE(attention) SG_REFERENCE(attention_backward) SG_REFERENCE(attention_cached)
+  SG_REFERENCE(huber_loss) SG_REFERENCE(huber_loss_backward)
   SG_REFERENCE(mse_backward) SG_REFERENCE(cross_entropy) SG_REFERENCE(cross_entropy_backward) SG_REFERENCE(matmul)
   SG_REFERENCE(linear_backward_input) SG_REFERENCE(linear_backward_weight)
   SG_REFERENCE(conv2d) SG_REFERENCE(conv2d_backward_input) SG_REFERENCE(conv2d_backward_weight)

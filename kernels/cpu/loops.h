@@ -38,8 +38,9 @@ struct ElementwiseLoops {
   using CastLoop = void (*)(void* y, const void* x, int64_t n, bool accumulate);
   UnaryLoop unary[int(Unary::count)][kFloatCount];
   BinaryLoop binary[int(Binary::count)][kFloatCount];
-  BinaryLoop scaled_difference[kFloatCount];  ///< s.a * (a - b), of one flat row
-  CastLoop cast[kFloatCount][kFloatCount];    ///< [to][from]
+  BinaryLoop scaled_difference[kFloatCount];          ///< s.a * (a - b), of one flat row
+  BinaryLoop scaled_bounded_difference[kFloatCount];  ///< s.a * (a - b, within ± s.b), of one flat row
+  CastLoop cast[kFloatCount][kFloatCount];            ///< [to][from]
 };
 
 /// Sums in a fixed order. f16, bf16 and f32 add up in f32 lanes, f64 in f64, integers in i64, where they wrap.
@@ -47,6 +48,7 @@ struct ReduceLoops {
   double (*sum[kFloatCount])(const void* x, int64_t n);
   double (*squares[kFloatCount])(const void* x, int64_t n);  ///< their sum
   double (*squared_difference[kFloatCount])(const void* x, const void* target, int64_t n);
+  double (*huber_difference[kFloatCount])(const void* x, const void* target, int64_t n, double delta);
   /// acc[c] += x[r * stride + c] for each row r in turn; acc is float, double for f64, int64_t for integers.
   void (*add_rows[kDTypeCount])(void* acc, const void* x, int64_t rows, int64_t cols, int64_t stride);
   /// The largest, or the smallest, of at least one element; NaN if there is one.

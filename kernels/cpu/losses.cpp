@@ -1,4 +1,4 @@
-// Sums of squares; mse and cross_entropy, forward and backward.
+// Sums of squares; mse, huber and cross_entropy, forward and backward.
 
 #include <shardgrad/kernels/cpu/element.h>
 #include <shardgrad/kernels/cpu/loops.h>
@@ -45,14 +45,33 @@ void mse(const Launch& launch, OutView loss, View x, View target, double scale) 
                  }));
 }
 
-void mse_backward(const Launch& launch, OutView dx, View dloss, View x, View target, double scale) {
-  auto loop = loops().elementwise.scaled_difference[int(x.dtype)];
-  Scalars scalars{2 * scale * get_loss(dloss), 0};
+// dx of x and target by a loop of ElementwiseLoops.
+template <class Loop>
+void slope_of_difference(const Launch& launch, OutView dx, View x, View target, Loop loop, Scalars scalars) {
   size_t size = size_of(x.dtype);
   parallel_elements(launch.threads, x.numel(), [&](int64_t begin, int64_t end) {
     Grid grid{.cols = end - begin, .accumulate = dx.beta != 0};
     loop(dx.as<char>() + begin * size, x.as<char>() + begin * size, target.as<char>() + begin * size, grid, scalars);
   });
+}
+
+void mse_backward(const Launch& launch, OutView dx, View dloss, View x, View target, double scale) {
+  slope_of_difference(launch, dx, x, target, loops().elementwise.scaled_difference[int(x.dtype)],
+                      {2 * scale * get_loss(dloss), 0});
+}
+
+void huber_loss(const Launch& launch, OutView loss, View x, View target, double scale, double delta) {
+  auto loop = loops().reduce.huber_difference[int(x.dtype)];
+  size_t size = size_of(x.dtype);
+  put_loss(loss, scale * sum_chunks(launch.threads, x.numel(), [&](int64_t begin, int64_t n) {
+                   return loop(x.as<char>() + begin * size, target.as<char>() + begin * size, n, delta);
+                 }));
+}
+
+void huber_loss_backward(const Launch& launch, OutView dx, View dloss, View x, View target, double scale,
+                         double delta) {
+  slope_of_difference(launch, dx, x, target, loops().elementwise.scaled_bounded_difference[int(x.dtype)],
+                      {scale * get_loss(dloss), delta});
 }
 
 void check_labels(View labels, int64_t classes, int64_t ignore) {
@@ -109,6 +128,8 @@ const Each registered[] = {
     {kernels::square_sums, kFloats, square_sums},
     {kernels::mse, kFloats, mse},
     {kernels::mse_backward, kFloats, mse_backward},
+    {kernels::huber_loss, kFloats, huber_loss},
+    {kernels::huber_loss_backward, kFloats, huber_loss_backward},
     {kernels::cross_entropy, kFloats, cross_entropy},
     {kernels::cross_entropy_backward, kFloats, cross_entropy_backward},
 };

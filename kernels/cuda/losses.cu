@@ -1,8 +1,8 @@
-// mse and cross_entropy, forward and backward. Losses are f32 (f64 for f64) and accumulate in f64.
+// mse, huber and cross_entropy, forward and backward. Losses are f32 (f64 for f64) and accumulate in f64.
 //
 // square_sums    reads x once, two operations per element.
-// mse            reads x and target once, 3 operations per element.   mse_backward            and writes dx.
-// cross_entropy  one block per row; reads the logits once, an exponential per element, and one for each pack.
+// mse, huber     read x and target once, 3 and 8 operations per element.   mse_backward, huber_loss_backward   and
+// write dx. cross_entropy  one block per row; reads the logits once, an exponential per element, and one for each pack.
 // cross_entropy_backward  one block per row; reads the logits once and writes dx, which may lie over them, an
 // exponential
 //                         per element: no softmax is stored.
@@ -61,6 +61,38 @@ void mse_backward(const Launch& how, OutView dx, View dloss, View x, View target
   dispatch_floats(x.dtype, [&]<class T>() {
     using S = Compute<T>;
     map<MseSlope<S>, T, T, T>(how, {dloss.as<S>(), scale}, dx, x.as<T>(), target.as<T>());
+  });
+}
+
+template <class T> struct HuberOfDifference {
+  const T *x, *target;
+  double delta;
+  __device__ void operator()(int64_t, int64_t i, int64_t, double* sums) const {
+    double size = std::abs(double(load(x + i)) - double(load(target + i))), near = delta < size ? delta : size;
+    sums[0] += near * (size - 0.5 * near);
+  }
+};
+
+void huber_loss(const Launch& how, OutView loss, View x, View target, double scale, double delta) {
+  dispatch_floats(x.dtype, [&]<class T>() {
+    using S = Compute<T>;
+    sum_rows<double, 1>(how, HuberOfDifference<T>{x.as<T>(), target.as<T>(), delta},
+                        Write<S>{loss.as<S>(), loss.beta != 0, scale}, 1, x.numel());
+  });
+}
+
+template <class S> struct HuberSlope {
+  const S* dloss;
+  double scale, delta;
+  template <class C> __device__ C operator()(C x, C target) const {
+    C d = x - target, most = C(delta);
+    return C(scale * double(*dloss)) * (d > most ? most : d < -most ? -most : d);
+  }
+};
+void huber_loss_backward(const Launch& how, OutView dx, View dloss, View x, View target, double scale, double delta) {
+  dispatch_floats(x.dtype, [&]<class T>() {
+    using S = Compute<T>;
+    map<HuberSlope<S>, T, T, T>(how, {dloss.as<S>(), scale, delta}, dx, x.as<T>(), target.as<T>());
   });
 }
 
@@ -165,6 +197,8 @@ const Registered registered[] = {
     add_kernel<square_sums>(kernels::square_sums, kFloats),
     add_kernel<mse>(kernels::mse, kFloats),
     add_kernel<mse_backward>(kernels::mse_backward, kFloats),
+    add_kernel<huber_loss>(kernels::huber_loss, kFloats),
+    add_kernel<huber_loss_backward>(kernels::huber_loss_backward, kFloats),
     add_kernel<cross_entropy>(kernels::cross_entropy, kFloats),
     add_kernel<cross_entropy_backward>(kernels::cross_entropy_backward, kFloats),
 };

@@ -62,6 +62,13 @@ TEST_F(MoreLosses, AreReducedAsAsked) {
   EXPECT_EQ(l1_loss(x, t, {.reduction = Reduction::sum}).item(), 4);
   EXPECT_EQ(values(l1_loss(x, t, {.reduction = Reduction::none})), (std::vector<double>{0.5, 1, 1.5, 1}));
   EXPECT_EQ(l1_loss(x, t, {.count = 8}).item(), 0.5);
+  EXPECT_EQ(huber_loss(x, t, 0.5, {.count = 8}).item(), 0.1875);
+  EXPECT_EQ(huber_loss(x, t, 0.5, {.reduction = Reduction::sum}).item(), 1.5);
+  EXPECT_EQ(values(huber_loss(x, t, 0.5, {.reduction = Reduction::none})),
+            (std::vector<double>{0.125, 0.375, 0.625, 0.375}));
+  EXPECT_EQ(values(smooth_l1_loss(x, t, 0.5, {.reduction = Reduction::none})),
+            (std::vector<double>{0.25, 0.75, 1.25, 0.75}));
+  EXPECT_EQ(smooth_l1_loss(x, t, 0.5, {.reduction = Reduction::sum}).item(), 3);
   EXPECT_EQ(nll_loss(logits, labels, {.reduction = Reduction::none}).shape(), (Shape{3}));
 }
 
@@ -69,6 +76,13 @@ TEST_F(MoreLosses, SixteenBitsAreComputedInF32) {
   Tensor low = x.to(DType::bf16), loss = huber_loss(low, t.to(DType::bf16));
   EXPECT_EQ(loss.dtype(), DType::f32);
   EXPECT_NEAR(loss.item(), huber_loss(x, t).item(), 1e-6);
+}
+
+TEST_F(MoreLosses, HuberHasAGradientForBothThatIsBoundedByDelta) {
+  Tensor a = x.detach().set_requires_grad(), b = t.detach().set_requires_grad();
+  (huber_loss(a, b, 0.75, {.reduction = Reduction::sum}) * 2).backward();
+  EXPECT_EQ(values(a.grad()), (std::vector<double>{-1, -1.5, 1.5, -1.5}));
+  EXPECT_EQ(values(b.grad()), (std::vector<double>{1, 1.5, -1.5, 1.5}));
 }
 
 TEST_F(MoreLosses, LargeLogitsDoNotOverflow) {

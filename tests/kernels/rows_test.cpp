@@ -232,7 +232,7 @@ TEST(Rows, SumsOfSquaresMatchTheReference) {
     }
 }
 
-TEST(Rows, MseAndItsBackwardMatchTheReference) {
+TEST(Rows, MseAndHuberAndTheirBackwardMatchTheReference) {
   std::vector<Shape> shapes(std::begin(kMatrices), std::end(kMatrices));
   shapes.push_back({3, 1999});  // more than one block of a GPU adds
   for (DType dtype : kFloats)
@@ -242,6 +242,12 @@ TEST(Rows, MseAndItsBackwardMatchTheReference) {
       double roundings = 8 + std::sqrt(double(shape.numel())) / 8;  // a running sum of n values loses about sqrt(n)
       expect_like_reference(SG_BOTH(mse), dtype, one({}, statistic(dtype)), {roundings}, x, target, 0.5);
       expect_like_reference(SG_BOTH(mse_backward), dtype, one(shape, dtype), {4}, dloss, x, target, 0.5);
+      for (double delta : {0.25, 1.5}) {
+        expect_like_reference(SG_BOTH(huber_loss), dtype, one({}, statistic(dtype)), {roundings}, x, target, 0.5,
+                              delta);
+        expect_like_reference(SG_BOTH(huber_loss_backward), dtype, one(shape, dtype), {4}, dloss, x, target, 0.5,
+                              delta);
+      }
     }
 }
 
@@ -343,6 +349,7 @@ TEST(Rows, LargeInputsGiveTheSameBitsForEveryNumberOfThreads) {
   kernels::CrossEntropyArgs args{1.0 / 1201, -100};
   expect_like_reference(SG_BOTH(softmax), DType::f32, one(large, DType::f32), {8}, x, 1, false);
   expect_like_reference(SG_BOTH(mse), DType::f32, one({}, DType::f32), {8}, x, dy, 0.5);
+  expect_like_reference(SG_BOTH(huber_loss), DType::f32, one({}, DType::f32), {8}, x, dy, 0.5, 1);
   expect_like_reference(SG_BOTH(cross_entropy), DType::f32, std::array<Buffer, 2>{loss, lse}, {8}, x, labels, args);
   using Three = std::array<Buffer, 3>;
   expect_like_reference(SG_BOTH(layer_norm), DType::f32, Three{x, rows, rows}, {24}, x, none, none, 1e-5);

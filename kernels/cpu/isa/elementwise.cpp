@@ -77,6 +77,10 @@ constexpr auto elu_op = [](auto x, const auto& s) { return x > 0.0f ? x : expm1(
 #define SG_OP(name, result) constexpr auto name##_op = [](auto a, auto b, const auto&) { return result; };
 SG_BINARIES(SG_OP)
 constexpr auto scaled_difference_op = [](auto a, auto b, const auto& s) { return s.a * (a - b); };
+constexpr auto scaled_bounded_difference_op = [](auto a, auto b, const auto& s) {
+  auto d = a - b;
+  return s.a * (d > s.b ? s.b : (d < -s.b ? -s.b : d));
+};
 
 constexpr auto relu_backward_op = [](auto dy, auto y, const auto&) { return y <= 0.0f ? decltype(dy){} : dy; };
 constexpr auto tanh_backward_op = [](auto dy, auto y, const auto&) { return dy * (1.0f - y * y); };
@@ -207,6 +211,7 @@ constinit const ElementwiseLoops elementwise_loops = {
     .unary = {SG_UNARIES(SG_UNARY, SG_UNARY, SG_NO_ROW)},
     .binary = {SG_BINARIES(SG_BINARY) SG_UNARIES(SG_NO_ROW, SG_NO_ROW, SG_BACKWARD)},
     .scaled_difference = SG_FLOATS(backward, decltype(scaled_difference_op)),
+    .scaled_bounded_difference = SG_FLOATS(backward, decltype(scaled_bounded_difference_op)),
     .cast = {SG_CASTS(float), SG_CASTS(double), SG_CASTS(Bf16), SG_CASTS(F16)},
 };
 

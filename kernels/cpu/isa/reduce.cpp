@@ -38,6 +38,15 @@ template <class T> double squared_difference(const void* x_, const void* target_
   });
 }
 
+template <class T> double huber_difference(const void* x_, const void* target_, int64_t n, double delta_) {
+  const T *x = static_cast<const T*>(x_), *target = static_cast<const T*>(target_);
+  auto delta = splat<VectorOf<T>>(ScalarOf<T>(delta_));
+  return sum_terms<T>(n, [=](int64_t i, auto load) {
+    auto d = load(x + i) - load(target + i), size = abs(d);
+    return size <= delta ? d * d * 0.5f : delta * (size - delta * 0.5f);
+  });
+}
+
 template <class T> void add_rows(void* acc_, const void* x_, int64_t rows, int64_t cols, int64_t stride) {
   using V = VectorOf<T>;
   constexpr int64_t width = Pack<T>::width, step = 4 * width;
@@ -148,6 +157,7 @@ constinit const ReduceLoops reduce_loops = {
     .sum = SG_FLOATS(sum_all),
     .squares = SG_FLOATS(sum_of_squares),
     .squared_difference = SG_FLOATS(squared_difference),
+    .huber_difference = SG_FLOATS(huber_difference),
     .add_rows = {add_rows<float>, add_rows<double>, add_rows<Bf16>, add_rows<F16>, add_integer_rows<int32_t>,
                  add_integer_rows<int64_t>, add_integer_rows<uint8_t>},
     .largest = {most_of_all<float, false>, most_of_all<double, false>, most_of_all<Bf16, false>,
