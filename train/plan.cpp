@@ -14,24 +14,11 @@
 #include <shardgrad/train/evaluation.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/grains.h>
-#include <shardgrad/train/step.h>
+#include <shardgrad/train/rehearsal.h>
 #include <shardgrad/train/text/utf8.h>
 
 namespace shardgrad::train {
 namespace {
-
-int64_t largest_batch(const Config& config, int64_t samples) {
-  return samples > 0 ? std::min(config.batch, samples) : config.batch;
-}
-
-// Samples without meaning: one for each row of rank 0's part of `count`, which is as large in grains.
-data::Batch batch_of(const std::vector<data::Field>& fields, int64_t count, int64_t grains, int ranks) {
-  TagScope owner(Category::data);
-  int64_t rows = data::part_of(count, 0, ranks).end;
-  data::Batch batch{.global_count = count, .count = rows, .grains = data::grains_of(count, grains, 0, ranks)};
-  for (const data::Field& field : fields) batch.fields.push_back(zeros(field.rows(rows), field.dtype));
-  return batch;
-}
 
 // They are keys of metrics.jsonl, and stand in lines that scripts read.
 void check_score_names(const std::string& task, const std::vector<Score>& scores) {
@@ -68,22 +55,16 @@ std::string evaluate_twice(const Config& config, Task& task, const data::Batch& 
 }
 
 fsdp::Plan plan_of_rank(const Config& config, const data::Outline& data, dist::ProcessGroup& world) {
-  auto task = make_task(config, data.fields);
-  check_grains(config, task->module());
-  auto sharded = fsdp::fully_shard(task->module(), world, make_sharding(config));
-  Optimizers optimizers = make_optimizers(config, *task);
-  auto scaler = make_scaler(config, world);
-  auto part = [&](int64_t samples) {
-    return batch_of(data.fields, largest_batch(config, samples), config.grains, world.size());
-  };
-  data::Batch batch = part(data.train);
-  auto step = [&] { train_step({config, *task, *sharded, optimizers.all(), scaler}, batch, false); };
+  Rehearsal rank(config, data, world);
+  data::Batch batch = rank.part(data.train);
   std::string lacks;
-  speak_once(world, task->module(), *sharded, optimizers.all());
-  fsdp::Plan mine = fsdp::make_plan(*sharded, step, [&] {
-    batch = {};
-    lacks = evaluate_twice(config, *task, part(data.test));
-  });
+  speak_once(world, rank.task().module(), rank.sharded(), rank.optimizers().all());
+  fsdp::Plan mine = fsdp::make_plan(
+      rank.sharded(), [&] { rank.step(batch); },
+      [&] {
+        batch = {};
+        lacks = evaluate_twice(config, rank.task(), rank.part(data.test));
+      });
   mine.lacks = lacks;
   return mine;
 }
@@ -137,20 +118,28 @@ LeastTime least_time(const fsdp::Plan& plan, const Rates& rates) {
           seconds(double(plan.bytes_sent), rates.bandwidth) + double(plan.collectives) * rates.latency};
 }
 
+Config with_strategy(Config config, const std::string& strategy) {
+  config.strategy = strategy;
+  if (strategy != "hybrid") config.fsdp.options.shard_ranks = 0;
+  if (strategy != "hybrid" && strategy != "zero3") config.fsdp.options.reshard_after_forward = 0;
+  return config;
+}
+
+std::vector<std::string> strategies_for(const Config& config) {
+  std::vector<std::string> all{"ddp", "zero1", "zero2", "zero3"};
+  if (config.fsdp.options.shard_ranks > 0) all.push_back("hybrid");
+  return all;
+}
+
 std::vector<Offer> offers(const Config& config, const data::Outline& data, const std::vector<int>& ranks,
                           const dist::PretendedRanks& as) {
-  std::vector<std::string> strategies{"ddp", "zero1", "zero2", "zero3"};
-  if (config.fsdp.options.shard_ranks > 0) strategies.push_back("hybrid");
+  std::vector<std::string> strategies = strategies_for(config);
   std::vector<Offer> all;
   for (int count : ranks)
     for (const std::string& strategy : strategies) {
-      Config other = config;
-      other.strategy = strategy;
-      if (strategy != "hybrid") other.fsdp.options.shard_ranks = 0;
-      if (strategy != "hybrid" && strategy != "zero3") other.fsdp.options.reshard_after_forward = 0;
       Offer& offer = all.emplace_back(Offer{.strategy = strategy, .ranks = count});
       try {
-        offer.plan = plan(other, data, count, kMeta, as);
+        offer.plan = plan(with_strategy(config, strategy), data, count, kMeta, as);
       } catch (const Error& error) {
         offer.why_not = error.what();
       }

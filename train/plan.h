@@ -45,6 +45,11 @@ struct LeastTime {
 /// computing = flops / rate; sending = bytes_sent / bandwidth + collectives · latency.
 LeastTime least_time(const fsdp::Plan& plan, const Rates& rates);
 
+/// The configuration under another strategy, without what only its own takes.
+Config with_strategy(Config config, const std::string& strategy);
+/// Those that a configuration can have; hybrid where fsdp.shard_ranks says how many ranks share.
+std::vector<std::string> strategies_for(const Config& config);
+
 /// One rank's step under another strategy, on another number of ranks.
 struct Offer {
   std::string strategy;
@@ -52,8 +57,7 @@ struct Offer {
   fsdp::Plan plan = {};
   std::string why_not;  ///< instead of numbers: why this cannot be
 };
-/// Every strategy (hybrid where fsdp.shard_ranks says how many ranks share) on each of these numbers of ranks, which
-/// share each batch.
+/// Every one of strategies_for on each of these numbers of ranks, which share each batch.
 std::vector<Offer> offers(const Config& config, const data::Outline& data, const std::vector<int>& ranks,
                           const dist::PretendedRanks& as = {});
 

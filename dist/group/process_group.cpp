@@ -23,22 +23,20 @@ static Stream* held_up_with_host() {
 void Work::host_wait() const {
   if (!state_) return;
   std::optional<Control::Waiting> waiting;
-  std::optional<uint64_t> span;
-  Stream* compute = nullptr;
-  if (!state_->event.done()) {
-    waiting.emplace(*state_->control, state_->lane, state_->sequence);
-    compute = held_up_with_host();
-    if (compute) span = begin_wait(*compute);
-  }
+  if (!state_->event.done()) waiting.emplace(*state_->control, state_->lane, state_->sequence);
+  Stream* compute = held_up_with_host();
+  std::optional<uint64_t> span = compute ? begin_wait(*compute) : std::nullopt;
   state_->event.host_wait();
   if (span) end_span(*compute, span);
   state_->drop_tensors();
 }
 
-// A span of what the stream does not do meanwhile, which a trace shows.
+// A span of what the stream does not do meanwhile, which a trace shows. On meta, where nothing takes time, a trace has
+// all that may have to wait.
 std::optional<uint64_t> Work::begin_wait(Stream& stream) const {
   Recorder& recorder = stream.context().recorder();
-  if (!recorder.tracing() || state_->event.done()) return {};
+  if (!recorder.tracing()) return {};
+  if (state_->event.done() && stream.context().default_device() != kMeta) return {};
   Record wait{.op = "wait"};
   if (std::optional<Record> of = recorder.record(state_->record)) {
     wait.unit = of->unit, wait.phase = of->phase;
@@ -156,6 +154,14 @@ Begin ProcessGroup::begin_of(const Operation& operation, size_t element) const {
   return small && transport_->meets_in_memory() ? Begin::when_waited_for : Begin::at_once;
 }
 
+// While tracing it knows its record, so that a trace shows who would wait for it.
+Work ProcessGroup::nothing_to_wait_for(uint64_t record) const {
+  if (!context_.recorder().tracing()) return Work();
+  auto state = std::make_shared<Work::State>();
+  state->record = record;
+  return Work(std::move(state));
+}
+
 Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options) {
   control_->check();
   bool has_tensor = !operation.tensors.empty();
@@ -174,7 +180,7 @@ Work ProcessGroup::launch(Operation operation, const CollectiveOptions& options)
   if (device.kind == DeviceKind::meta) {
     if (transport_->is_pretended()) operation.move(*transport_, {.device = device, .place = &place});
     context_.recorder().end(record);
-    return Work();
+    return nothing_to_wait_for(record);
   }
   forget_finished();
   auto state = std::make_shared<Work::State>();

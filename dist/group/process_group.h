@@ -183,6 +183,7 @@ class ProcessGroup {
   struct Operation;
   std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int color, const std::string& name);
   Work launch(Operation operation, const CollectiveOptions& options);
+  Work nothing_to_wait_for(uint64_t record) const;
   Place next_place(const Operation& operation, DType dtype, const CollectiveOptions& options);
   Begin begin_of(const Operation& operation, size_t element) const;
   void run(const Operation& operation, const Place& place, uint64_t record);

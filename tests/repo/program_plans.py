@@ -42,6 +42,18 @@ def plan(ranks):
     gathers, reductions, mebibytes = map(float, re.search(r"^all .*$", once.stdout, re.M)[0].split()[-3:])
     assert abs(said["computing"] - 128 * 2407424 / 1e7) < 1e-3 and said["a step"] == max(said["computing"], said["sending"]), once
     assert abs(said["sending"] - mebibytes * 2**20 / 1e6 - 0.1 * (gathers + reductions)) < 0.006, once
+    for group in [], ["--set", "strategy=hybrid", "--set", "fsdp.shard_ranks=2"]:
+        table = call([PROGRAM, "plan", CONFIG, *SMALL, *group, "--time", "--ranks", "3", "--threads", "1"])
+        rows = [re.split(r"  +", line) for line in table.stdout.splitlines()]
+        expect(table.returncode == 0 and [row[0] for row in rows[2:16]] == "1 2 3 4 8 16 32 64 128 256 512 1024 2048 4096".split(), table)
+        expect(rows[1][:5] == ["ranks", "ddp", "zero1", "zero2", "zero3"] and len(rows[1]) == 5 + bool(group), table)
+        assert all(re.fullmatch(r"[\d.]+ / [\d.]+ / \d+ %( s)?", cell) or (cell == "-" and group) for row in rows[2:16] for cell in row[1:]), table
+        assert all(cell.endswith(" / 0.00 / 100 %") for cell in rows[2][1:5]), table
+        expect("as between two ranks in this machine's memory; --bandwidth" in table.stdout and ("shard_ranks is 2" in table.stdout) == bool(group), table)
+    slow = call([PROGRAM, "plan", CONFIG, *SMALL, "--time", "--bandwidth", "0.00001"])
+    expect(slow.returncode == 0 and all(line.endswith(" s") for line in slow.stdout.splitlines()[3:15]), slow)
+    large = call([PROGRAM, "plan", CONFIG, "--time", "--set", "model.layers=[784,2000000,2000000,10]"])
+    expect(large.returncode == 0 and "to time the step of one rank alone takes " in large.stdout and large.stdout.count("-") > 50, large)
     here = call([PROGRAM, "plan", CONFIG])
     expect(re.search(r"^computing: at \S+ [GT]FLOP/s, as fast as a product of f32 on this machine's cpu; --tflops says another$", here.stdout, re.M), here)
     alone = call([PROGRAM, "plan", CONFIG, *SMALL, "--ranks", ranks])

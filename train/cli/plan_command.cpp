@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <iomanip>
 #include <iostream>
+#include <map>
 #include <set>
 
 #include <shardgrad/certify/certify_speed.h>
@@ -14,6 +15,7 @@
 #include <shardgrad/train/plan.h>
 #include <shardgrad/train/registry.h>
 #include <shardgrad/train/short_batches.h>
+#include <shardgrad/train/step_time.h>
 #include <shardgrad/train/text.h>
 
 namespace shardgrad::cli {
@@ -96,11 +98,16 @@ int ranks_of(const train::Config& config, const PlanOptions& options) {
   return options.ranks > 0 ? options.ranks : std::max(said, 1);
 }
 
-int compare(const train::Config& config, const data::Outline& data, const PlanOptions& options) {
+std::vector<int> counts_of(const PlanOptions& options) {
   std::vector<int> counts;
   for (int count = 1; count <= 4096; count *= 2) counts.push_back(count);
   if (!std::ranges::count(counts, options.ranks))
     counts.insert(std::ranges::upper_bound(counts, options.ranks), options.ranks);
+  return counts;
+}
+
+int compare(const train::Config& config, const data::Outline& data, const PlanOptions& options) {
+  std::vector<int> counts = counts_of(options);
   std::vector<train::Offer> all = train::offers(config, data, counts, {choose_device(config.device, false)});
   Speeds speeds = speeds_of(config, options);
   Units units = units_for(all);
@@ -119,6 +126,61 @@ int compare(const train::Config& config, const data::Outline& data, const PlanOp
             << in_columns(rows) << describe(speeds);
   for (const std::string& reason : reasons) std::cout << "- " << reason << "\n";
   if (options.memory > 0) std::cout << fits(all, options);
+  std::cout << std::flush;
+  return 0;
+}
+
+// What connects the ranks, and in words where that is from.
+std::pair<train::Rates, std::string> network_of(const PlanOptions& options) {
+  train::Rates said{.bandwidth = options.bandwidth * 1e9, .latency = options.latency / 1e6};
+  std::string from = "as --bandwidth and --latency say";
+  if (options.bandwidth == 0 && options.latency == 0) {
+    said = train::rates_between_ranks(kCpu);
+    from = "as between two ranks in this machine's memory; --bandwidth and --latency say others";
+  }
+  return {said, concat("sending: a collective takes ", fixed(said.latency * 1e6, 1), " us, and its bytes ",
+                       said.bandwidth > 0 ? concat("go at ", amount(said.bandwidth, "B/s")) : "take no time", ", ",
+                       from, "\n")};
+}
+
+// Milliseconds of a step, and of it in which it only sends; efficiency.
+std::string cell_of(const train::StepTime& time, int ranks, double of_one) {
+  return concat(fixed(1e3 * time.step, 2), " / ", fixed(1e3 * time.exposed, 2), " / ",
+                fixed(100 * of_one / (ranks * time.step), 0), " %", time.sending > time.computing ? " s" : "");
+}
+
+int time_steps(const train::Config& config, const data::Outline& data, const PlanOptions& options) {
+  auto [network, words] = network_of(options);
+  Device device = choose_device(config.device, true);
+  train::StepClock clock(config, data, device, options.per_machine, options.threads);
+  std::vector<std::string> strategies = train::strategies_for(config);
+  std::vector<std::vector<std::string>> rows{{"ranks"}};
+  rows[0].insert(rows[0].end(), strategies.begin(), strategies.end());
+  std::set<std::string> reasons;
+  std::map<std::string, double> of_one;
+  for (int ranks : counts_of(options)) {
+    rows.push_back({std::to_string(ranks)});
+    for (const std::string& strategy : strategies) try {
+        train::StepTime time = clock.of(strategy, ranks, network);
+        double one = of_one.try_emplace(strategy, time.step * ranks).first->second;
+        rows.back().push_back(cell_of(time, ranks, one));
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::input) throw;
+        rows.back().push_back("-");
+        reasons.insert(error.what());
+      }
+  }
+  std::cout << "predicted, batch " << config.batch
+            << ": ms of a step / ms of it that it only sends / efficiency, which is "
+            << "one rank's time over ranks times this; s: sends longer than it computes\n"
+            << in_columns(rows) << "computing: as timed on this machine's " << device << ", "
+            << (options.per_machine > 1 ? concat("where it has ", options.per_machine, " ranks side by side")
+                                        : "of which a rank has one")
+            << (options.threads > 0 ? concat(", with ", options.threads, options.threads == 1 ? " thread" : " threads")
+                                    : "")
+            << "; --per-machine and --threads say others\n"
+            << words;
+  for (const std::string& reason : reasons) std::cout << "- " << reason << "\n";
   std::cout << std::flush;
   return 0;
 }
@@ -152,10 +214,11 @@ int plan_command(PlanOptions options) {
   Context context;  // what is read of the data lives in it
   data::Outline data = config.registry->outline_of(config.data, uint64_t(config.seed));
   if (options.compare) return compare(config, data, options);
+  if (options.time) return time_steps(config, data, options);
   Device device = choose_device(config.device, options.measure);
   dist::PretendedRanks as = ranks_as(options, device);
-  fsdp::Plan predicted = train::plan(config, data, options.ranks, kMeta, as);
   train::check_short_batches(config, data, options.ranks, as);
+  fsdp::Plan predicted = train::plan(config, data, options.ranks, kMeta, as);
   std::cout << "predicted for " << options.ranks << " ranks, strategy " << config.strategy << ", batch " << config.batch
             << ", one step:\n"
             << predicted.table();
@@ -168,6 +231,21 @@ int plan_command(PlanOptions options) {
   std::cout << "\nmeasured with ranks as threads of this process:\n" << measured.table();
   std::cout << (measured == predicted ? "as predicted" : "NOT as predicted; please report this") << std::endl;
   return measured == predicted ? 0 : int(ErrorKind::internal);
+}
+
+CLI::Option* add_time(CLI::App& command, PlanOptions& options) {
+  CLI::Option* time =
+      command.add_flag("--time", options.time, "every strategy on 1 to 4096 ranks, how long a step takes");
+  command
+      .add_option("--per-machine", options.per_machine,
+                  "for --time: ranks of a machine, which are timed side by side; unset: 1")
+      ->check(CLI::Range(1, 1024))
+      ->needs(time);
+  command
+      .add_option("--threads", options.threads, "for --time: threads that a rank computes with; unset: this machine's")
+      ->check(CLI::Range(1, 1024))
+      ->needs(time);
+  return time;
 }
 
 }  // namespace
@@ -197,6 +275,7 @@ void add_plan(CLI::App& app, PlanOptions& options, std::function<int()>& chosen)
   command->add_flag("--compare", options.compare, "every strategy on 1 to 4096 ranks, side by side")
       ->excludes(group)
       ->excludes(measure);
+  add_time(*command, options)->excludes(group)->excludes(measure)->excludes("--compare");
   number("--memory", options.memory, "GiB that a rank has: say what fits");
   number("--tflops", options.tflops, "TFLOP that a rank computes in a second; unset: a product is timed here");
   number("--bandwidth", options.bandwidth, "GB that a rank sends in a second; unset: sending takes no time");

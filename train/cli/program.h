@@ -63,6 +63,9 @@ struct PlanOptions {
   std::string group;     ///< that connects the ranks (dist::ProcessGroup::kind); empty: one that needs no memory
   int machines = 0;      ///< that the ranks are dealt to, one after the other; 0: not said
   bool compare = false;  ///< strategies and numbers of ranks side by side
+  bool time = false;     ///< the same, of times: steps are timed here
+  int per_machine = 1;   ///< ranks of a machine, that are timed side by side
+  int threads = 0;       ///< that a rank computes with; 0: this machine's, shared out
   double memory = 0;     ///< GiB a rank has; 0: not said
   double tflops = 0;     ///< TFLOP a rank computes in a second; 0: not said
   double bandwidth = 0;  ///< GB a rank sends in a second; 0: not said
