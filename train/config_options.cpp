@@ -158,7 +158,8 @@ void list_run(OptionList& list, Config& c) {
            "save where the task's first score is the best until then, and keep that one, too");
   list.add(
       "init_from", c.init_from,
-      "a safetensors file, or a Hugging Face folder, whose parameters and buffers the run begins with; empty: none",
+      "a safetensors file, a run or one of its checkpoints, or a Hugging Face folder, whose parameters and buffers the "
+      "run begins with; empty: none",
       {.may_be_empty = true});
   list.add("on_nan", c.on_nan,
            "what a gradient or loss that is not finite does to the run; such parameters are never saved",

@@ -23,11 +23,9 @@ void check_grains(const Config& config, int ranks) {
 void check_grains(const Config& config, nn::Module& module) {
   if (config.grains == 0) return;
   for (auto& [name, inner] : module.named_modules())
-    SG_CHECK(
-        !dynamic_cast<nn::BatchNorm1d*>(inner) || !inner->training(), "grains: module '", name,
-        "' is a BatchNorm1d, which normalises by ",
-        "the samples that pass together: those of a grain alone, and of all ranks' with convert_sync_batchnorm; use ",
-        "LayerNorm, or leave grains out");
+    SG_CHECK(!dynamic_cast<nn::BatchNorm1d*>(inner) || !inner->training(), "grains: module '", name,
+             "' is a BatchNorm1d, which normalises by ", "the samples that pass together: those of a grain alone; use ",
+             "LayerNorm, or leave grains out");
 }
 
 void check_grains(const Config& config, const dist::ProcessGroup& world) {

@@ -1,5 +1,7 @@
 #include <shardgrad/train/predict_run.h>
 
+#include <unistd.h>
+
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -55,9 +57,6 @@ class Output {
   Output(std::string path, const Notes& notes) : path_(std::move(path)), notes_(notes) {
     SG_CHECK(path_.ends_with(".csv") || path_.ends_with(".npy"), "'", path_,
              "' has another ending than .csv and .npy, which say what is written");
-    std::error_code unknown;
-    SG_CHECK(!std::filesystem::exists(unfinished(), unknown), "'", unfinished(), "' is there already, where '", path_,
-             "' is written until it is whole; remove it, or name another file");
     if (path_.ends_with(".csv")) file_.open(unfinished());
     if (path_.ends_with(".csv") && !file_) cannot("write", path_);
   }
@@ -103,7 +102,7 @@ class Output {
     file_ << text;
     if (!file_) cannot("write", path_);
   }
-  std::string unfinished() const { return path_ + ".tmp"; }
+  std::string unfinished() const { return concat(path_, ".", getpid(), ".tmp"); }  // nobody else's
   static std::string quoted(const std::string& text) {
     if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
     std::string inside;

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
 
 #include <shardgrad/autograd/autocast.h>
+#include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/train/build.h>
 #include <shardgrad/train/grains.h>
+#include <shardgrad/train/rehearsal.h>
 
 namespace shardgrad::train {
 namespace {
@@ -20,9 +23,11 @@ struct Piece {
   int64_t rows;
 };
 
+// Of an epoch's batches, as far as the run comes.
 std::vector<Piece> pieces(const Config& config, int64_t batch, int64_t samples, int ranks) {
   std::vector<int64_t> counts{samples > 0 ? std::min(batch, samples) : batch};
-  if (samples > batch && samples % batch != 0) counts.push_back(samples % batch);
+  bool comes_to_the_last = config.steps == 0 || config.steps > samples / batch;
+  if (samples > batch && samples % batch != 0 && comes_to_the_last) counts.push_back(samples % batch);
   std::vector<Piece> all;
   for (int64_t count : counts)
     for (int rank : {0, ranks - 1}) {
@@ -34,11 +39,12 @@ std::vector<Piece> pieces(const Config& config, int64_t batch, int64_t samples, 
   return all;
 }
 
-// What the task says against so many rows, by their number: empty for nothing.
+// What the task says against so many rows, by their number: empty for nothing. Sharded, and with its optimizers, as in
+// a run.
 class Trials {
  public:
-  Trials(const Config& config, const data::Outline& data)
-      : config_(config), fields_(data.fields), task_(make_task(config, data.fields)) {}
+  Trials(const Config& config, const data::Outline& data, dist::ProcessGroup& world)
+      : config_(config), fields_(data.fields), rank_(config, data, world) {}
   const std::string& operator()(const Piece& piece) {
     auto [known, is_new] = known_.try_emplace(piece.rows);
     if (is_new) known->second = tried(piece);
@@ -49,9 +55,10 @@ class Trials {
   std::string tried(const Piece& piece) {
     data::Batch batch{.global_count = piece.batch, .count = piece.rows};
     for (const data::Field& field : fields_) batch.fields.push_back(zeros(field.rows(piece.rows), field.dtype));
+    NoGrad no_grad;
     Autocast precision(forward_dtype(config_));
     try {
-      task_->loss(batch);
+      rank_.task().loss(batch);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::input) throw;
       return error.what();
@@ -61,7 +68,7 @@ class Trials {
 
   const Config& config_;
   const std::vector<data::Field>& fields_;
-  std::unique_ptr<Task> task_;
+  Rehearsal rank_;
   std::map<int64_t, std::string> known_;
 };
 
@@ -81,17 +88,25 @@ std::string nearest(const Config& config, const std::function<bool(int64_t batch
 }  // namespace
 
 void check_short_batches(const Config& config, const data::Outline& data, int ranks, const dist::PretendedRanks& as) {
-  auto body = [&](dist::ProcessGroup&) {
-    Trials says(config, data);
-    auto works = [&](int64_t batch) {
-      return std::ranges::all_of(pieces(config, batch, data.train, ranks),
-                                 [&](auto& each) { return says(each).empty(); });
-    };
-    for (const Piece& piece : pieces(config, config.batch, data.train, ranks))
-      SG_CHECK(says(piece).empty(), "of ",
-               piece.batch < std::min(config.batch, data.train) ? "the last batch of an epoch" : "a batch", " (",
-               piece.batch, data.train > 0 ? concat(" of ", data.train) : "", " samples) rank ", piece.rank, " gets ",
-               piece.rows, passes_of(config, ranks) > 1 ? " at a time: " : ": ", says(piece), nearest(config, works));
+  check_grains(config, ranks);
+  auto body = [&](dist::ProcessGroup& world) {
+    std::optional<Trials> says;
+    try {
+      says.emplace(config, data, world);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::input) throw;
+      return;  // whatever the batch is: the plan says it
+    }
+    auto works = [&](const Piece& piece) { return (*says)(piece).empty(); };
+    std::vector<Piece> all = pieces(config, config.batch, data.train, ranks);
+    auto wrong = std::ranges::find_if_not(all, works);
+    if (wrong == all.end()) return;
+    std::string others = nearest(
+        config, [&](int64_t batch) { return std::ranges::all_of(pieces(config, batch, data.train, ranks), works); });
+    if (others.empty() && std::ranges::none_of(all, works)) return;
+    fail("of ", wrong->batch < std::min(config.batch, data.train) ? "the last batch of an epoch" : "a batch", " (",
+         wrong->batch, data.train > 0 ? concat(" of ", data.train) : "", " samples) rank ", wrong->rank, " gets ",
+         wrong->rows, passes_of(config, ranks) > 1 ? " at a time: " : ": ", (*says)(*wrong), others);
   };
   dist::run_one_of(ranks, body, uint64_t(config.seed), as);
 }

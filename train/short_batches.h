@@ -11,7 +11,8 @@
 namespace shardgrad::train {
 
 /// Tries the loss of each size that rank 0 or the last rank of `ranks` will see, on device meta. Throws Error(input)
-/// with the batch, the rank, what the task says of it and the nearest batches that work.
+/// with the batch, the rank, what the task says of it and the nearest batches that work; not where no size works, for
+/// then it is another matter.
 void check_short_batches(const Config& config, const data::Outline& data, int ranks,
                          const dist::PretendedRanks& as = {});
 

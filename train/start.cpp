@@ -16,19 +16,23 @@
 namespace shardgrad::train {
 
 // Weights to begin with, which a run that goes on needs no more. Whether it does is rank 0's to see, until it is known
-// that all see the run's folder.
-static void check_init_from(const Config& config, dist::ProcessGroup& world) {
-  bool begins = !config.init_from.empty();
+// that all see the run's folder, and which they are, too.
+static std::string check_init_from(const Config& config, dist::ProcessGroup& world) {
+  std::string from;
   dist::together(world, {"", "start"}, [&] {
-    if (world.rank() == 0 && begins && config.resume) begins = !last_checkpoint(config.runs + "/" + config.name).folder;
+    if (world.rank() != 0 || config.init_from.empty()) return;
+    bool begins = !config.resume || !last_checkpoint(config.runs + "/" + config.name).folder;
+    if (begins) from = weights_of(config.init_from);
   });
-  if (world.share<int64_t>({begins}, {"", "start"})[0] == 0) return;
+  from = dist::same_text(world, {"", "start"}, from);
+  if (from.empty()) return from;
   std::unique_ptr<Task> task;
   dist::together(world, {"", "start"}, [&] {
     task = make_task(config);
-    check_model(config.init_from, task->module());
+    check_model(from, task->module());
   });
-  check_same_weights(config.init_from, task->module(), world);
+  check_same_weights(from, task->module(), world);
+  return from;
 }
 
 void check_ranks(const Config& config, const dist::ProcessGroup& world, const char* command) {
@@ -37,8 +41,8 @@ void check_ranks(const Config& config, const dist::ProcessGroup& world, const ch
            "`shardgrad launch -n ", config.ranks.count, " ", command, " …`");
 }
 
-void check_start(const Config& config, dist::ProcessGroup& world, const data::Splits& data, uint64_t fingerprint,
-                 int64_t total_steps) {
+std::string check_start(const Config& config, dist::ProcessGroup& world, const data::Splits& data, uint64_t fingerprint,
+                        int64_t total_steps) {
   SG_CHECK(config.schedule.warmup_steps <= total_steps, "schedule.warmup_steps is ", config.schedule.warmup_steps,
            ", but the run has only ", total_steps,
            " steps and would end before the warm-up; set fewer, or more epochs");
@@ -48,7 +52,7 @@ void check_start(const Config& config, dist::ProcessGroup& world, const data::Sp
   check_same(world, "the configuration", stream_of(to_json(config)));
   check_same(world, "the training data", fingerprint);
   check_same(world, "the test data", data.test->fingerprint());
-  check_init_from(config, world);
+  return check_init_from(config, world);
 }
 
 void keep_tokenizer(const data::Splits& data, dist::ProcessGroup& world, const std::string& run) {

@@ -15,9 +15,9 @@ namespace shardgrad::train {
 
 /// Refuses, on every rank, what would only fail later: ranks that differ in program, settings or data, a schedule that
 /// is longer than the run, weights to begin with that are not there or of another model. A collective. `fingerprint`:
-/// of the training samples.
-void check_start(const Config& config, dist::ProcessGroup& world, const data::Splits& data, uint64_t fingerprint,
-                 int64_t total_steps);
+/// of the training samples. Returns where the weights are that the run begins with, empty for none.
+std::string check_start(const Config& config, dist::ProcessGroup& world, const data::Splits& data, uint64_t fingerprint,
+                        int64_t total_steps);
 
 /// Throws Error(input) where the configuration names another number of ranks than the job has, which runs `command`.
 void check_ranks(const Config& config, const dist::ProcessGroup& world, const char* command);

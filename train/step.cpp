@@ -66,8 +66,9 @@ StepResult train_step(const Training& training, const data::Batch& batch, bool n
   const Recorder& recorder = context().recorder();
   auto& [config, task, sharded, optimizers, scaler, watch] = training;
   int64_t before = recorder.total_bytes_sent();
+  std::vector<uint64_t> buffers = fsdp::buffer_versions(sharded.buffers());
   StepResult result = forward_and_backward(training, batch);
-  fsdp::average_buffers(sharded.buffers(), sharded.group());
+  fsdp::average_buffers(sharded.buffers(), sharded.group(), buffers);
   bool clips = config.clip_grad_norm > 0, finite = all_finite(training);
   double grad_scale = 1;  // clipping is part of the optimizer's one pass
   if ((clips || norm_wanted) && finite) {

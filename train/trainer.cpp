@@ -25,14 +25,14 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
       scaler_(make_scaler(config, world)),
       agreement_(world),
       trace_(config.trace_steps, world) {
-  check_start(config, world, data_, fingerprint_, course_.steps());
+  init_from_ = check_start(config, world, data_, fingerprint_, course_.steps());
   std::unique_ptr<RunReport> report;
   dist::together(world, {"", "start"}, [&] {
     if (world.rank() != 0) return;
     dist::PretendedRanks ranks{context().default_device(), world.kind()};
     for (int rank = 0; rank < world.size(); ++rank) ranks.machines.push_back(world.machine_of(rank));
-    predicted_ = plan(config, data_.outline(), world.size(), kMeta, ranks);
     check_short_batches(config, data_.outline(), world.size(), ranks);
+    predicted_ = plan(config, data_.outline(), world.size(), kMeta, ranks);
     Terminal shown{terminal.columns, [this] { return running_seconds(); }};
     report = std::make_unique<RunReport>(config, out, terminal.columns ? shown : terminal);
     report_ = report.get();
@@ -62,10 +62,10 @@ void TrainingRun::begin() {
   keep_tokenizer(data_, world_, folder_);
   std::optional<Reached> from;
   if (config_.resume) from = resume(config_, folder_, state, {fingerprint_, test_fingerprint_}, *rate_, say_it);
-  if (!from && !config_.init_from.empty()) load_model(config_.init_from, state.model, state.sharded);
+  if (!from && !init_from_.empty()) load_model(init_from_, state.model, state.sharded);
   try_evaluation(config_, *task_, *sharded_, data_);
   if (from) pending_ = from->pending;
-  if (from && from->total_steps == course_.steps()) ended_ = from->ended;
+  if (from && course_.steps() <= from->total_steps) ended_ = from->ended;
   if (report_ && config_.resume) report_->resume(config_, from ? from->step : 0, course_.steps(), pending_.empty());
   meter_.emplace(from ? from->step : 0, from ? from->samples : 0, work_of(config_, data_, *task_, predicted_, world_));
   if (from) {

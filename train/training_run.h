@@ -69,7 +69,7 @@ class TrainingRun {
   RunReport* report_ = nullptr;
   std::optional<Callbacks> callbacks_;
   std::optional<Ticker> ticker_;
-  std::string folder_;  // of the run
+  std::string init_from_, folder_;  // where its first weights are; of the run
   std::unique_ptr<Task> task_;
   std::shared_ptr<fsdp::Sharded> sharded_;
   Optimizers optimizers_;

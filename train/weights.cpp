@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <initializer_list>
+#include <iostream>
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
@@ -66,20 +68,22 @@ static std::unique_ptr<Weights> fitting_weights(const std::string& path, const n
   return weights;
 }
 
-// Of RUN, RUN/best, RUN/latest and RUN/step-N, which are no weights, the file that holds those.
-static std::string file_of_run(const std::string& path) {
+std::string weights_of(const std::string& path) {
   std::error_code unknown;
   std::filesystem::path named = named_checkpoint(path);
-  bool of_run =
-      std::filesystem::exists(named / kManifestFile, unknown) || std::filesystem::exists(named / "latest", unknown);
-  return of_run ? concat(*used_checkpoint(path).folder, "/", kModelFile) : path;
+  bool of_run = std::ranges::any_of(std::initializer_list<const char*>{kManifestFile, "latest", "about.json"},
+                                    [&](const char* file) { return std::filesystem::exists(named / file, unknown); });
+  if (!of_run) return path;
+  Last used = used_checkpoint(path);
+  if (!used.note.empty()) std::cerr << used.note << std::endl;
+  verify_checkpoint(*used.folder);
+  return concat(*used.folder, "/", kModelFile);
 }
 
 std::unique_ptr<Weights> open_weights(const std::string& path) {
   std::error_code unknown;
-  std::string file = file_of_run(path);
-  if (std::filesystem::is_directory(file, unknown)) return std::make_unique<hf::FolderWeights>(file);
-  return std::make_unique<FileWeights>(file);
+  if (std::filesystem::is_directory(path, unknown)) return std::make_unique<hf::FolderWeights>(path);
+  return std::make_unique<FileWeights>(path);
 }
 
 void load_model(const std::string& path, nn::Module& model, fsdp::Sharded& sharded) {

@@ -8,6 +8,11 @@
 
 namespace shardgrad::train {
 
+/// Of a run or one of its checkpoints (used_checkpoint) the file that holds its weights, when it is what was saved;
+/// what else `path` is stays. A note for the user goes to standard error. Of one rank: while the run goes on it has
+/// another one next time. Throws Error(input) where nothing is saved, or is damaged.
+std::string weights_of(const std::string& path);
+
 /// A safetensors file, or a folder in Hugging Face's form (docs/hugging-face.md). Throws Error(input), with the path
 /// and the reason, for what is neither, is damaged, or holds another model than its config.json tells of.
 std::unique_ptr<Weights> open_weights(const std::string& path);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
@@ -45,7 +46,9 @@ bool hears_signals_itself(const Bootstrap& bootstrap) { return bootstrap.name() 
 void choose_signals(Signals& signals, const JobOptions& options, const Bootstrap& bootstrap) {
   if (options.when_told == WhenTold::ends && bootstrap.name() == "single" && report_path().empty())
     signals.give_back();
-  else if (options.when_told != WhenTold::asks && hears_signals_itself(bootstrap))
+  else if (!hears_signals_itself(bootstrap))
+    std::signal(SIGHUP, SIG_IGN);  // what the launcher does with it, whose end ends the ranks, too
+  else if (options.when_told != WhenTold::asks)
     signals.take_hangups();
   if (!options.takes_interrupts) signals.give_interrupts_back();
 }

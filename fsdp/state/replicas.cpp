@@ -35,13 +35,39 @@ void check_replicas(Sharded& sharded, const char* call) {
   }
 }
 
-void average_buffers(std::span<const NamedParameter> buffers, dist::ProcessGroup& group) {
+std::vector<uint64_t> buffer_versions(std::span<const NamedParameter> buffers) {
+  std::vector<uint64_t> versions;
+  for (const NamedParameter& buffer : buffers) versions.push_back(buffer.tensor.version());
+  return versions;
+}
+
+// Floating ones that a rank of the group has written since `before`.
+static std::vector<Tensor> written_since(std::span<const NamedParameter> buffers, std::span<const uint64_t> before,
+                                         dist::ProcessGroup& group) {
+  std::vector<Tensor> floating, written;
+  std::vector<int64_t> mine;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (!is_floating(buffers[i].tensor.dtype())) continue;
+    floating.push_back(buffers[i].tensor.detach());
+    mine.push_back(before.empty() || buffers[i].tensor.version() != before[i]);
+  }
+  if (floating.empty() || before.empty()) return floating;
+  std::vector<int64_t> all = group.share(mine, {"", "average_buffers"});
+  for (size_t i = 0; i < floating.size(); ++i) {
+    bool any = false;
+    for (size_t at = i; at < all.size(); at += mine.size()) any = any || all[at] != 0;
+    if (any) written.push_back(floating[i]);
+  }
+  return written;
+}
+
+void average_buffers(std::span<const NamedParameter> buffers, dist::ProcessGroup& group,
+                     std::span<const uint64_t> before) {
+  if (group.size() == 1) return;
   NoGrad no_grad;
   TagScope owner(Category::workspace);
-  std::vector<Tensor> own, wide;
-  for (const NamedParameter& buffer : buffers)
-    if (is_floating(buffer.tensor.dtype())) own.push_back(buffer.tensor.detach());
-  if (own.empty() || group.size() == 1) return;
+  std::vector<Tensor> own = written_since(buffers, before, group), wide;
+  if (own.empty()) return;
   for (const Tensor& each : own) wide.push_back(reshape(each, {each.numel()}).to(DType::f64).to(own[0].device()));
   Tensor all = cat(wide, 0);
   wide.clear();

@@ -13,9 +13,14 @@ namespace shardgrad::fsdp {
 /// by train::save_checkpoint.
 void check_replicas(Sharded& sharded, const char* call);
 
-/// The floating buffers of every rank become their mean over the ranks: one collective for all of them. Where it
-/// follows every step, ranks have one model at any time, whichever of them saves or tests it.
-void average_buffers(std::span<const NamedParameter> buffers, dist::ProcessGroup& group);
+/// The versions of buffers (Tensor::version), for average_buffers.
+std::vector<uint64_t> buffer_versions(std::span<const NamedParameter> buffers);
+/// The floating buffers of every rank become their mean over the ranks, in one collective for all of them. With the
+/// versions that they had `before`, only those that a rank has written since, of which the ranks tell each other first:
+/// tables and masks stay as they are. Where it follows every step, ranks have one model at any time, whichever of them
+/// saves or tests it.
+void average_buffers(std::span<const NamedParameter> buffers, dist::ProcessGroup& group,
+                     std::span<const uint64_t> before = {});
 
 /// The buffers of a module for a checkpoint, as copies on the cpu. Of floating ones that differ between ranks, such as
 /// running statistics of each rank's samples, the mean over the ranks; of others rank 0's. A collective.

@@ -202,5 +202,30 @@ TEST(Replicas, BuffersBecomeTheirMeanOverTheRanksInOneCollective) {
                       {.device = device});
 }
 
+TEST(Replicas, OnlyBuffersThatARankHasWrittenAreSent) {
+  for (int world : {1, 3})
+    dist::run_ranks(world, [&](dist::ProcessGroup& group) {
+      auto model = nn::make<WithStatistics>();
+      auto sharded = fully_shard(*model, group, {});
+      mean_buffers(*model, group);
+      set(model->norm->running_var, 5 * group.rank());
+      std::vector<uint64_t> before = buffer_versions(sharded->buffers());
+      auto elements = [] {
+        int64_t sum = 0;
+        for (const Record& record : context().recorder().records())
+          if (record.op == "all_reduce") sum += record.elements;
+        return sum;
+      };
+      int64_t sent = elements();
+      average_buffers(sharded->buffers(), group, before);
+      EXPECT_EQ(elements(), sent) << "nothing was written";
+      if (group.rank() == 0) set(model->norm->running_mean, 3);
+      average_buffers(sharded->buffers(), group, before);
+      EXPECT_EQ(elements() - sent, world == 1 ? 0 : 6);
+      EXPECT_EQ(values_of(model->norm->running_mean), std::vector<double>(6, world == 1 ? 3 : 1));
+      EXPECT_EQ(values_of(model->norm->running_var), std::vector<double>(6, 5 * group.rank())) << "left alone";
+    });
+}
+
 }  // namespace
 }  // namespace shardgrad::fsdp::testing

@@ -75,26 +75,28 @@ def descendants(pid):
 
 
 def two_signals_at_once_are_one_request():
-    """`timeout` sends two of a kind, systemd one to each process of the job. A step and a save take longer than that."""
+    """`timeout` sends two of a kind, systemd one to each process of the job, or with SendSIGHUP two. A step and a save take longer."""
     words = ["train", CONFIG, "--set", "epochs=99", "--set", "model.layers=[784,1024,1024,10]", "--set", "log_interval=5", "--set", "resume=true"]
     launchers = {"alone": [], "local": ["launch", "-n", "2", "--by", "local"], "launch": ["launch", "-n", "2"]}
     for how, launcher in launchers.items():
         start = [PROGRAM, *launcher, *words, "--set", f"name={how}"]
-        for ends in ("TERM", "INT", "all")[:2 if how == "launch" else 3]:  # mpirun would kill its ranks
+        for ends in ("TERM", "INT", "all", "all, and HUP")[:2 if how == "launch" else 4]:  # mpirun would kill its ranks
             job = subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
             for line in job.stdout:
                 if line.startswith("step"):
                     break
-            if ends == "all":
+            if ends.startswith("all"):
                 for pid in [job.pid, *descendants(job.pid)]:
                     os.kill(pid, signal.SIGTERM)
+                    if ends != "all":
+                        os.kill(pid, signal.SIGHUP)
             else:
                 os.kill(job.pid, number := getattr(signal, f"SIG{ends}"))
                 time.sleep(0.1)  # or the system would make one of the two
                 os.kill(job.pid, number)
             rest = job.stdout.read()
             saved = "stopped as asked after step" in rest and Path(f"runs/{how}/latest").exists()
-            assert saved and (job.wait(timeout=30) == 75 or ends == "all"), (how, ends, job.returncode, rest)
+            assert saved and (job.wait(timeout=30) == 75 or ends.startswith("all")), (how, ends, job.returncode, rest)
         assert not json.loads(Path(f"runs/{how}/config.json").read_text())["resume"], "who trains by it makes another run"
 
 

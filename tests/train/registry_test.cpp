@@ -292,6 +292,8 @@ TEST_F(OwnRun, OneThatACallbackHasEndedStaysEndedUntilItIsToBeLonger) {
   EXPECT_EQ(train(2).steps, 14);
   EXPECT_EQ(read_file(result.folder + "/model.safetensors"), weights);
   EXPECT_THAT(out_.str(), HasSubstr("it has ended: it is enough; a larger number of epochs (or steps) goes on\n"));
+  config_.epochs = 4;
+  EXPECT_EQ(train(2).steps, 14) << "fewer are no reason to go on";
   config_.epochs = 6;
   EXPECT_EQ(train(2).steps, 21) << "and is asked again";
 }

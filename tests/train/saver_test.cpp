@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <optional>
 
@@ -277,6 +278,30 @@ TEST_F(SavedRun, BeginsWithTheWeightsOfAnyFile) {
   EXPECT_FALSE(fs::exists(run()));
   config_.resume = false;
   EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("nothing'"));
+  EXPECT_FALSE(fs::exists(run()));
+}
+
+// A run that it begins with is used as every command uses one.
+TEST_F(SavedRun, BeginsWithACheckpointThatIsWhatWasSaved) {
+  config_.epochs = 1;
+  config_.save_every = 5;
+  train(1);
+  std::string first = run();
+  config_.name = "next";
+  config_.init_from = first;
+  config_.optimizer.lr = 1e-30;  // a step changes nothing
+  fs::remove_all(first + "/step-10");
+  ::testing::internal::CaptureStderr();
+  train::Result next = train(3);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("step-5"));
+  EXPECT_EQ(train::read_manifest(next.folder + "/step-10").model, train::read_manifest(first + "/step-5").model);
+  std::string file = first + "/step-5/model.safetensors", bytes = read_file(file);
+  bytes.back() = char(bytes.back() ^ 1);
+  std::ofstream(file) << bytes;
+  config_.name = "damaged";
+  EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("is not what was saved"));
+  fs::remove_all(first + "/step-5");
+  EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("none of the 0 checkpoints beside it is whole"));
   EXPECT_FALSE(fs::exists(run()));
 }
 

@@ -93,6 +93,27 @@ TEST_F(ShortBatches, EveryBatchIsTriedAsTheRanksAndMicroBatchesShareIt) {
   EXPECT_THAT(said(40), StartsWith("of a batch (41 of 41 samples) rank 39 gets 1: "));
 }
 
+TEST_F(ShortBatches, WhatARunDoesNotComeToIsNotTried) {
+  for (int steps : {1, 5}) {  // of 8 samples each; the sixth is of one
+    configure("normed", {"batch=8", concat("steps=", steps)});
+    EXPECT_EQ(said(1), "");
+  }
+  configure("normed", {"batch=8", "steps=6"});
+  EXPECT_THAT(said(1), StartsWith("of the last batch of an epoch (1 of 41 samples)"));
+}
+
+TEST_F(ShortBatches, ABatchThatIsTooSmallForTheRanksIsNamedWithOneThatWorks) {
+  configure("normed", {"batch=4", "steps=3"});
+  EXPECT_THAT(said(4), AllOf(StartsWith("of a batch (4 of 41 samples) rank 0 gets 1: BatchNorm1d"),
+                             EndsWith("; batch=8 works")));
+  EXPECT_THAT(error_of([&] { train(4); }), HasSubstr("of a batch (4 of 41 samples) rank 0 gets 1: BatchNorm1d"));
+}
+
+TEST_F(ShortBatches, WhatWorksWithNoSizeIsLeftToThePlan) {
+  configure("of_four", {"batch=40", "steps=1"});  // at most 2 rows each, whatever the batch
+  EXPECT_EQ(said(30), "");
+}
+
 TEST_F(ShortBatches, ARunIsRefusedBeforeAFolderIsMade) {
   configure("normed", {"batch=8"});
   EXPECT_THAT(error_of([&] { train(2); }),
