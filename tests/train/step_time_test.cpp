@@ -111,6 +111,12 @@ TEST_F(StepClockTest, EachStrategySendsWhatItsPlanSays) {
   }
 }
 
+// The stream is busy from the first gather to the last reduction, and only then the update comes.
+TEST_F(StepClockTest, TheUpdateWaitsForTheLastGradient) {
+  StepTime four = time("zero3", 4, {.bandwidth = 1e6});
+  EXPECT_GT(four.step, four.sending + 1e-6);
+}
+
 TEST_F(StepClockTest, WhateverAStepIsMadeOf) {
   config_.batch = 32;
   config_.clip_grad_norm = 1;
