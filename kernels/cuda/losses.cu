@@ -1,11 +1,11 @@
 // mse, huber and cross_entropy, forward and backward. Losses are f32 (f64 for f64) and accumulate in f64.
 //
-// square_sums    reads x once, two operations per element.
-// mse, huber     read x and target once, 3 and 8 operations per element.   mse_backward, huber_loss_backward   and
-// write dx. cross_entropy  one block per row; reads the logits once, an exponential per element, and one for each pack.
-// cross_entropy_backward  one block per row; reads the logits once and writes dx, which may lie over them, an
-// exponential
-//                         per element: no softmax is stored.
+// - square_sums reads x once, two operations per element.
+// - mse and huber_loss read x and target once, 3 and 8 operations per element; their backwards write dx, too.
+// - cross_entropy: one block per row; reads the logits once, an exponential per element, and one for each pack.
+// - cross_entropy_backward: one block per row; reads the logits once and writes dx, which may lie over them, an
+//   exponential per element: no softmax is stored.
+//
 // Of `cols` columns the first `classes` are there; the others count for nothing and have gradient 0.
 
 #include <shardgrad/kernels/cuda/rows.h>
