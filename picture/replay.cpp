@@ -34,9 +34,9 @@ class Replay {
     record.end = now_;
   }
   void send(Record& record) {
-    double& free = lanes_[record.lane];
-    record.begin = std::max(now_, free);
-    free = record.end = record.begin + seconds_of(record);
+    double &free = lanes_[record.lane], &before = units_[record.unit];
+    record.begin = std::max({now_, free, record.unit.empty() ? 0 : before});
+    free = before = record.end = record.begin + seconds_of(record);
     if (record.number) ends_[{record.group, record.number}] = record.end;
   }
   void pass(Record& record) {
@@ -61,7 +61,7 @@ class Replay {
   const Cost& cost_;
   double now_ = 0;  // how far computation is
   std::vector<Open> open_;
-  std::map<std::string, double> lanes_;
+  std::map<std::string, double> lanes_, units_;  // until when they send
   std::map<std::pair<uint64_t, uint64_t>, double> ends_;
 };
 

@@ -6,9 +6,10 @@
 //     queued      all_gather, wait for it, forward, reshard
 //     replayed    all_gather 0-2, wait 0-2, forward 2-5, reshard at 5
 //
-// Computation runs in the order of its records, and so does each stream of communication. A collective or a copy begins
-// when computation has come to where it was queued, as where the host computes; where a device does, and the host is
-// ahead, it may begin sooner. The other ranks are taken to be as far.
+// Computation runs in the order of its records, and so does each stream of communication, and so do the collectives of
+// a unit, such as the sum of a gradient's parts over copies of a model after that over the ranks that share one. A
+// collective or a copy begins when computation has come to where it was queued, as where the host computes; where a
+// device does, and the host is ahead, it may begin sooner. The other ranks are taken to be as far.
 
 #include <functional>
 #include <vector>

@@ -2,6 +2,7 @@
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/fsdp/grad_scaler.h>
+#include <shardgrad/fsdp/sync_batchnorm.h>
 #include <shardgrad/nn/recompute.h>
 #include <shardgrad/train/registry.h>
 
@@ -33,7 +34,7 @@ data::DataLoader make_loader(const Config& config, const dist::ProcessGroup& wor
        .device = context().default_device()}};
 }
 
-fsdp::Config make_sharding(const Config& config) {
+static fsdp::Config make_sharding(const Config& config) {
   fsdp::Config sharding = config.fsdp.options;
   sharding.strategy = fsdp::parse_strategy(config.strategy);
   if (config.fsdp.wrap == "size") sharding.wrap = fsdp::wrap_by_size(config.fsdp.wrap_numel);
@@ -42,6 +43,11 @@ fsdp::Config make_sharding(const Config& config) {
         fsdp::wrap_any({fsdp::wrap_by_type(config.fsdp.wrap_types), fsdp::wrap_by_name(config.fsdp.wrap_names),
                         fsdp::wrap_by_regex(config.fsdp.wrap_regex)});
   return sharding;
+}
+
+std::shared_ptr<fsdp::Sharded> make_sharded(const Config& config, Task& task, dist::ProcessGroup& world) {
+  if (config.sync_batchnorm) fsdp::convert_sync_batchnorm(task.module(), world);
+  return fsdp::fully_shard(task.module(), world, make_sharding(config));
 }
 
 std::optional<DType> forward_dtype(const Config& config) {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include <shardgrad/dist/group/process_group.h>
-#include <shardgrad/fsdp/setup/config.h>
+#include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/optim/grad_scaler.h>
 #include <shardgrad/optim/optimizer.h>
 #include <shardgrad/train/config.h>
@@ -24,7 +24,9 @@ data::Splits open_data(const Config& config);
 data::DataLoader make_loader(const Config& config, const dist::ProcessGroup& world,
                              std::shared_ptr<const data::Dataset> samples, bool shuffle);
 
-fsdp::Config make_sharding(const Config& config);
+/// The task's module as the configuration says: its parameters over the ranks, and its BatchNorms over all samples
+/// where it has sync_batchnorm. Refers to `world`. Throws Error(input) for a sharding that cannot work. A collective.
+std::shared_ptr<fsdp::Sharded> make_sharded(const Config& config, Task& task, dist::ProcessGroup& world);
 
 /// The task's own, or what the config says, over the parameters as they are now: call it after fully_shard. Throws
 /// Error(input) for one of its own that leaves out a parameter that is trained.

@@ -64,7 +64,8 @@ struct Config {
   int64_t batch = 256;
   int64_t micro_batches = 1;
   bool reduce_once = false;  ///< of micro-batches: not each, but all together
-  int64_t grains = 0;        ///< parts of a batch that are added in one tree, on any number of ranks; 0: none
+  bool sync_batchnorm = false;
+  int64_t grains = 0;  ///< parts of a batch that are added in one tree, on any number of ranks; 0: none
   int64_t epochs = 10;
   int64_t steps = 0;         ///< 0: as many as `epochs` have
   int64_t eval_every = 0;    ///< steps; 0: an epoch

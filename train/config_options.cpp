@@ -107,6 +107,9 @@ void list_loop(OptionList& list, Config& c) {
            "parts of a batch that go through the model one after the other, and are added in one order on 1, 2, 4, … "
            "ranks, with the same bits (docs/grains.md); 0: none",
            {.low = 0, .high = kMost});
+  list.add("sync_batchnorm", c.sync_batchnorm,
+           "a BatchNorm normalises by the samples of all ranks, not by a rank's own: the same model on any number of "
+           "ranks, but for micro-batches; two sums more in forward, and one in backward");
   list.add("epochs", c.epochs, "passes over the training samples", {.low = 1, .high = kMost});
   list.add("steps", c.steps, "how many to train, in the place of `epochs`; 0: by epochs", {.low = 0, .high = kMost});
   list.add("eval_every", c.eval_every, "steps between evaluations; 0: at the end of every epoch",

@@ -78,6 +78,7 @@ TrainerOptions resolved(TrainerOptions options) {
   set_key(config, "sanity_steps", "num_sanity_val_steps", options.num_sanity_val_steps);
   set_key(config, "log_interval", "log_every_n_steps", options.log_every_n_steps);
   set_key(config, "micro_batches", "accumulate_grad_batches", options.accumulate_grad_batches);
+  set_key(config, "sync_batchnorm", "sync_batchnorm", options.sync_batchnorm);
   set_key(config, "clip_grad_norm", "gradient_clip_val", options.gradient_clip_val);
   set_key(config, "runs", "default_root_dir", options.default_root_dir);
   if (options.gpus) {

@@ -44,6 +44,8 @@ struct TrainerOptions {
   std::optional<int64_t> log_every_n_steps{};
   /// Parts of a rank's samples of a batch that go through the model one after the other.
   std::optional<int64_t> accumulate_grad_batches{};
+  /// BatchNorms normalise by the samples of all ranks; in Lightning's words, too, unset is false.
+  std::optional<bool> sync_batchnorm{};
   std::optional<double> gradient_clip_val{};  ///< of the norm of all gradients together
   std::optional<std::string> default_root_dir{};
   /// Types of modules whose inside backward computes again, such as "Block".

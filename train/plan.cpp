@@ -1,6 +1,7 @@
 #include <shardgrad/train/plan.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include <shardgrad/autograd/node.h>
@@ -14,7 +15,9 @@
 #include <shardgrad/train/evaluation.h>
 #include <shardgrad/train/files.h>
 #include <shardgrad/train/grains.h>
+#include <shardgrad/train/registry.h>
 #include <shardgrad/train/rehearsal.h>
+#include <shardgrad/train/short_batches.h>
 #include <shardgrad/train/text/utf8.h>
 
 namespace shardgrad::train {
@@ -33,11 +36,22 @@ void check_score_names(const std::string& task, const std::vector<Score>& scores
   }
 }
 
-void check_task(const Config& config, const std::vector<data::Field>& fields) {
+void check_task(const Config& config, const std::vector<data::Field>& fields, Task& task) {
   NoGrad no_grad;
-  auto task = make_task(config, fields);
-  check_score_names(config.task.name, task->scores({}));
-  task->check(fields, batch_of(fields, 2, 0, 1));
+  check_score_names(config.task.name, task.scores({}));
+  task.check(fields, batch_of(fields, 2, 0, 1));
+}
+
+// One that makes its optimizer may use it in its loss, and has it once it is sharded.
+void check_task(const Config& config, const data::Outline& data, int ranks) {
+  bool has_optimizer = config.registry->has_own_optimizer(config.task.name);
+  auto body = [&](dist::ProcessGroup& world) {
+    if (has_optimizer)
+      check_task(config, data.fields, Rehearsal(config, data, world).task());
+    else
+      check_task(config, data.fields, *make_task(config, data.fields));
+  };
+  dist::run_one_of(has_optimizer ? ranks : 1, body, uint64_t(config.seed));
 }
 
 // Of two batches, for from the second on the order of units is known. Empty, or why that cannot be.
@@ -91,9 +105,8 @@ void speak_once(dist::ProcessGroup& world, nn::Module& model, fsdp::Sharded& sha
 fsdp::Plan plan(const Config& config, const data::Outline& data, int ranks, Device device,
                 const dist::PretendedRanks& as) {
   check_grains(config, ranks);
+  check_task(config, data, ranks);
   auto seed = uint64_t(config.seed);
-  dist::run_one_of(
-      1, [&](dist::ProcessGroup&) { check_task(config, data.fields); }, seed);
   fsdp::Plan result;
   auto body = [&](dist::ProcessGroup& world) {
     fsdp::Plan mine = plan_of_rank(config, data, world);
@@ -131,19 +144,27 @@ std::vector<std::string> strategies_for(const Config& config) {
   return all;
 }
 
+// What refuses the call; empty for nothing.
+static std::string refusal_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 std::vector<Offer> offers(const Config& config, const data::Outline& data, const std::vector<int>& ranks,
                           const dist::PretendedRanks& as) {
-  std::vector<std::string> strategies = strategies_for(config);
   std::vector<Offer> all;
-  for (int count : ranks)
-    for (const std::string& strategy : strategies) {
+  for (int count : ranks) {
+    std::string too_short = refusal_of([&] { check_short_batches(with_strategy(config, "zero3"), data, count, as); });
+    for (const std::string& strategy : strategies_for(config)) {
       Offer& offer = all.emplace_back(Offer{.strategy = strategy, .ranks = count});
-      try {
-        offer.plan = plan(with_strategy(config, strategy), data, count, kMeta, as);
-      } catch (const Error& error) {
-        offer.why_not = error.what();
-      }
+      auto predict = [&] { offer.plan = plan(with_strategy(config, strategy), data, count, kMeta, as); };
+      offer.why_not = too_short.empty() ? refusal_of(predict) : concat("on ", count, " ranks: ", too_short);
     }
+  }
   return all;
 }
 

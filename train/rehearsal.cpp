@@ -29,7 +29,7 @@ Rehearsal::Rehearsal(const Config& config, const data::Outline& data, dist::Proc
       task_(make_task(config, data.fields)),
       scaler_(make_scaler(config, world)) {
   check_grains(config, task_->module());
-  sharded_ = fsdp::fully_shard(task_->module(), world, make_sharding(config));
+  sharded_ = make_sharded(config, *task_, world);
   optimizers_ = make_optimizers(config, *task_);
 }
 
@@ -37,8 +37,8 @@ data::Batch Rehearsal::part(int64_t samples) const {
   return batch_of(data_.fields, largest_batch(config_, samples), config_.grains, world_.size());
 }
 
-void Rehearsal::step(const data::Batch& batch) {
-  train_step({config_, *task_, *sharded_, optimizers_.all(), scaler_}, batch, false);
+bool Rehearsal::step(const data::Batch& batch) {
+  return train_step({config_, *task_, *sharded_, optimizers_.all(), scaler_}, batch, false).skipped;
 }
 
 }  // namespace shardgrad::train

@@ -24,8 +24,8 @@ class Rehearsal {
   Rehearsal(const Config& config, const data::Outline& data, dist::ProcessGroup& world);
   /// Rank 0's part of the largest batch of `samples`.
   data::Batch part(int64_t samples) const;
-  /// The training step of such a part. A collective.
-  void step(const data::Batch& batch);
+  /// The training step of such a part. True where it was left out, as a gradient overflowed f16. A collective.
+  bool step(const data::Batch& batch);
   Task& task() { return *task_; }
   fsdp::Sharded& sharded() { return *sharded_; }
   const Optimizers& optimizers() const { return optimizers_; }

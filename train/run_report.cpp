@@ -2,6 +2,7 @@
 
 #include <climits>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -80,8 +81,16 @@ void RunReport::forget() {
   std::filesystem::remove(folder_, ignored);  // unless somebody else has put something into it
 }
 
-void RunReport::resume(const Config& config, int64_t step, int64_t total_steps, bool with_last) {
+// What a run began with, when its config.json says so.
+static std::optional<std::string> begun_with(const std::string& folder) {
+  Json config = Json::parse(std::ifstream(folder + "/config.json"), nullptr, false);
+  if (!config.is_object() || !config.contains("init_from") || !config["init_from"].is_string()) return {};
+  return config["init_from"];
+}
+
+void RunReport::resume(Config config, int64_t step, int64_t total_steps, bool with_last) {
   std::lock_guard lock(mutex_);
+  if (step > 0) config.init_from = begun_with(folder_).value_or(config.init_from);
   write_config(config);
   std::string path = metrics_->path();
   metrics_.reset();

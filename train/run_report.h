@@ -35,8 +35,8 @@ class RunReport : public Callback {
   /// The run is not refused any more.
   void begun() { begun_ = true; }
   /// For a run with config.resume, once it is known to be this one: what was said of steps after `step` is forgotten,
-  /// and without `with_last` what was said of it.
-  void resume(const Config& config, int64_t step, int64_t total_steps, bool with_last = true);
+  /// and without `with_last` what was said of it. Where it went on, config.json keeps the weights that it began with.
+  void resume(Config config, int64_t step, int64_t total_steps, bool with_last = true);
   void on_step(const Stepped& step) override;
   /// For a terminal, from any thread: where nothing was printed for a while, what goes on, and for how long.
   void tick();

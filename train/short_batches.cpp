@@ -20,7 +20,7 @@ namespace {
 struct Piece {
   int64_t batch;  // of which it is one
   int rank;
-  int64_t rows;
+  int64_t rows, of_all;  // this rank's; of all ranks at the same time
 };
 
 // Of an epoch's batches, as far as the run comes.
@@ -29,13 +29,19 @@ std::vector<Piece> pieces(const Config& config, int64_t batch, int64_t samples, 
   bool comes_to_the_last = config.steps == 0 || config.steps > samples / batch;
   if (samples > batch && samples % batch != 0 && comes_to_the_last) counts.push_back(samples % batch);
   std::vector<Piece> all;
-  for (int64_t count : counts)
-    for (int rank : {0, ranks - 1}) {
-      data::Batch part{.count = data::part_of(count, rank, ranks).size(),
-                       .grains = data::grains_of(count, config.grains, rank, ranks)};
-      for (int64_t passes = passes_of(config, ranks), i = 0; i < passes; ++i)
-        all.push_back({count, rank, part.micro_batch(i, passes).count});
-    }
+  int64_t passes = passes_of(config, ranks);
+  for (int64_t count : counts) {
+    std::vector<int64_t> of_all(static_cast<size_t>(passes), 0);
+    auto part_of = [&](int rank) {
+      return data::Batch{.count = data::part_of(count, rank, ranks).size(),
+                         .grains = data::grains_of(count, config.grains, rank, ranks)};
+    };
+    for (int rank = 0; rank < ranks; ++rank)
+      for (int64_t i = 0; i < passes; ++i) of_all[size_t(i)] += part_of(rank).micro_batch(i, passes).count;
+    for (int rank : {0, ranks - 1})
+      for (int64_t i = 0; i < passes; ++i)
+        all.push_back({count, rank, part_of(rank).micro_batch(i, passes).count, of_all[size_t(i)]});
+  }
   return all;
 }
 
@@ -90,14 +96,21 @@ std::string nearest(const Config& config, const std::function<bool(int64_t batch
 void check_short_batches(const Config& config, const data::Outline& data, int ranks, const dist::PretendedRanks& as) {
   check_grains(config, ranks);
   auto body = [&](dist::ProcessGroup& world) {
-    std::optional<Trials> says;
+    // A BatchNorm over all ranks needs two samples together; what it says of one it says where it is alone.
+    Config apart = config;
+    apart.sync_batchnorm = false;
+    std::optional<Trials> each, alone;
     try {
-      says.emplace(config, data, world);
+      each.emplace(config, data, world);
+      if (config.sync_batchnorm) alone.emplace(apart, data, world);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::input) throw;
       return;  // whatever the batch is: the plan says it
     }
-    auto works = [&](const Piece& piece) { return (*says)(piece).empty(); };
+    auto says = [&](const Piece& piece) -> const std::string& {
+      return (alone && piece.rows == 1 && piece.of_all == 1 ? *alone : *each)(piece);
+    };
+    auto works = [&](const Piece& piece) { return says(piece).empty(); };
     std::vector<Piece> all = pieces(config, config.batch, data.train, ranks);
     auto wrong = std::ranges::find_if_not(all, works);
     if (wrong == all.end()) return;
@@ -106,7 +119,7 @@ void check_short_batches(const Config& config, const data::Outline& data, int ra
     if (others.empty() && std::ranges::none_of(all, works)) return;
     fail("of ", wrong->batch < std::min(config.batch, data.train) ? "the last batch of an epoch" : "a batch", " (",
          wrong->batch, data.train > 0 ? concat(" of ", data.train) : "", " samples) rank ", wrong->rank, " gets ",
-         wrong->rows, passes_of(config, ranks) > 1 ? " at a time: " : ": ", (*says)(*wrong), others);
+         wrong->rows, passes_of(config, ranks) > 1 ? " at a time: " : ": ", says(*wrong), others);
   };
   dist::run_one_of(ranks, body, uint64_t(config.seed), as);
 }

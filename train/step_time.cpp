@@ -1,7 +1,5 @@
 #include <shardgrad/train/step_time.h>
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include <shardgrad/autograd/ops.h>
@@ -9,6 +7,7 @@
 #include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/picture/overlap.h>
 #include <shardgrad/picture/replay.h>
+#include <shardgrad/train/doctor/machine.h>
 #include <shardgrad/train/grains.h>
 #include <shardgrad/train/rehearsal.h>
 #include <shardgrad/train/text.h>
@@ -17,6 +16,8 @@ namespace shardgrad::train {
 namespace {
 
 using picture::Doing;
+
+constexpr const char* kOtherSteps = "steps that are not made of the same pieces cannot be timed piece by piece";
 
 std::string key_of(const Record& record) { return record.op + " " + record.unit; }
 
@@ -50,6 +51,16 @@ Traced traced(Rehearsal& rank, const data::Batch& batch) {
   return step;
 }
 
+// Weights stay as they are: samples without meaning would drive them anywhere. With loss scaling the first steps may be
+// left out.
+void take_first(Rehearsal& rank, const data::Batch& batch) {
+  constexpr int kMost = 40;  // halvings that take any scale to nothing
+  for (optim::Optimizer* optimizer : rank.optimizers().all()) optimizer->set_lr(0);
+  for (int i = 0; i < kMost; ++i)
+    if (!rank.step(batch)) return;
+  fail("each of ", kMost, " steps overflows f16, whatever the loss is scaled by; choose another autocast");
+}
+
 // Of all parameters, how many this rank updates.
 double share_of(fsdp::Sharded& sharded) {
   int64_t mine = 0, all = 0;
@@ -76,14 +87,13 @@ Pieces pieces_of(std::vector<Record> records, double begin, double end) {
 StepTime step_time(std::vector<Record> records, const Pieces& pieces, double share, const Rates& network) {
   StepTime time;
   std::map<std::string, size_t> used;
-  std::map<std::string, double> lanes;
   auto seconds_of = [&](const Record& record) {
     if (picture::doing(record) == Doing::computing) {
       auto all = pieces.find(key_of(record));
       size_t& next = used[key_of(record)];
       if (all == pieces.end() || next == all->second.size())
-        fail_as(ErrorKind::internal, "the step of one rank has ", next, " times '", key_of(record),
-                "', of several more");
+        fail("the step of one rank alone has ", next, " times '", key_of(record),
+             "', and that of one of several more; ", kOtherSteps);
       double seconds = all->second[next++] * (record.op == "step" ? share : 1);
       time.computing += seconds;
       return seconds;
@@ -91,23 +101,24 @@ StepTime step_time(std::vector<Record> records, const Pieces& pieces, double sha
     bool copies = record.op == "download" || record.op == "upload";
     double sent = network.bandwidth > 0 ? double(record.bytes_sent) / network.bandwidth : 0;
     double seconds = copies ? 0 : network.latency + sent;
-    time.sending = std::max(time.sending, lanes[record.lane] += seconds);
+    time.sending += seconds;
     return seconds;
   };
   records = picture::replayed(std::move(records), seconds_of);
-  time.step = picture::last_moment(records);
-  time.exposed = picture::length_of(picture::overlap_of(records, time.step).exposed);
+  double replayed = picture::last_moment(records);
+  time.step = std::max(replayed, time.sending);  // what streams send at once shares the network
+  time.exposed = picture::length_of(picture::overlap_of(records, replayed).exposed) + time.step - replayed;
   return time;
 }
 
 // What would not fit would not be refused by the system: it would end this process, or another one.
 static void check_fits(const Config& config, const data::Outline& data, Device device, int beside) {
   if (device.kind == DeviceKind::cuda) return;
-  auto machine = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE));
+  auto machine = double(doctor::allowed_memory());
   auto needed = beside * double(plan(config, data, 1, kMeta, {device}).peak);
   SG_CHECK(needed < machine, "to time the step of ",
            beside == 1 ? "one rank alone" : concat(beside, " ranks, each alone,"), " takes ",
-           format_bytes(int64_t(needed)), ", and this machine has ", format_bytes(int64_t(machine)),
+           format_bytes(int64_t(needed)), ", and this process may use ", format_bytes(int64_t(machine)),
            "; `plan --compare --tflops N` says the least time of a step without computing it");
 }
 
@@ -116,7 +127,12 @@ Pieces medians_of(const std::vector<Pieces>& steps) {
   for (auto& [key, seconds] : medians)
     for (size_t i = 0; i < seconds.size(); ++i) {
       std::vector<double> all;
-      for (const Pieces& step : steps) all.push_back(step.at(key).at(i));
+      for (const Pieces& step : steps) {
+        auto same = step.find(key);
+        SG_CHECK(same != step.end() && i < same->second.size(), "a step has '", key, "' ", i + 1,
+                 " times, and another one has not; ", kOtherSteps);
+        all.push_back(same->second[i]);
+      }
       std::ranges::nth_element(all, all.begin() + std::ssize(all) / 2);
       seconds[i] = all[all.size() / 2];
     }
@@ -133,6 +149,8 @@ const Pieces& StepClock::timed(const std::string& strategy, int ranks) {
   alone.batch = most_samples(config_, data_.train, ranks);
   alone.micro_batches = passes_of(config_, ranks);
   alone.grains = 0;
+  int& regroups = alone.fsdp.options.reshard_after_forward;  // fewer ranks that backward asks change no piece
+  regroups = std::min(regroups, 0);
   int beside = std::min(ranks, of_machine_);
   Timed key{same, alone.batch, alone.micro_batches, beside};
   if (auto known = timed_.find(key); known != timed_.end()) return known->second;
@@ -144,7 +162,7 @@ const Pieces& StepClock::timed(const std::string& strategy, int ranks) {
     auto own = world.split(world.rank(), 0);
     Rehearsal rank(alone, data_, *own);
     data::Batch batch = rank.part(0);
-    rank.step(batch);
+    take_first(rank, batch);
     Traced first = traced(rank, batch);
     auto wanted = int64_t(kSeconds / (first.end - first.begin)) / 2 * 2 + 1;
     int64_t count = std::clamp(world.share<int64_t>({wanted}, {"", "timing"})[0], kFewest, kMost);

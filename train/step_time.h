@@ -30,7 +30,7 @@ namespace shardgrad::train {
 struct StepTime {
   double step = 0;
   double computing = 0;
-  double sending = 0;  ///< of the stream of communication that is busy longest
+  double sending = 0;  ///< all of it, which goes through one network
   double exposed = 0;  ///< of the step, in which something is sent and nothing computed
 };
 

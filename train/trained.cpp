@@ -28,7 +28,7 @@ static std::unique_ptr<Task> make_task_of(const Config& config, std::optional<DT
 }
 
 Trained::Trained(const Config& config, const std::string& from, dist::ProcessGroup& world, std::optional<DType> dtype)
-    : task(make_task_of(config, dtype)), sharded(fsdp::fully_shard(task->module(), world, make_sharding(config))) {
+    : task(make_task_of(config, dtype)), sharded(make_sharded(config, *task, world)) {
   bool only_weights = from.ends_with(".safetensors") || hf::is_model_folder(from);
   if (!only_weights) folder = checkpoint_in(from, world);
   if (only_weights) {

@@ -1,5 +1,7 @@
 #include <shardgrad/train/trainer.h>
 
+#include <filesystem>
+
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/train/build.h>
@@ -34,7 +36,7 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
     check_short_batches(config, data_.outline(), world.size(), ranks);
     predicted_ = plan(config, data_.outline(), world.size(), kMeta, ranks);
     Terminal shown{terminal.columns, [this] { return running_seconds(); }};
-    report = std::make_unique<RunReport>(config, out, terminal.columns ? shown : terminal);
+    report = std::make_unique<RunReport>(as_written(), out, terminal.columns ? shown : terminal);
     report_ = report.get();
     report_->say(about_batches(config, world.size(), data_.train->size()));
     report_->plan(predicted_);
@@ -43,12 +45,20 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
   if (report) callbacks_->add_first(std::move(report));
   if (report_ && terminal.columns) ticker_.emplace(std::chrono::milliseconds(300), [this] { report_->tick(); });
   task_ = make_task(config, data_.fields());
-  sharded_ = fsdp::fully_shard(task_->module(), world, make_sharding(config));
+  sharded_ = make_sharded(config, *task_, world);
   optimizers_ = make_optimizers(config, *task_);
   rate_.emplace(config, optimizers_, course_.steps());
   metrics_.scores = task_->scores({});
   speak_once(world, task_->module(), *sharded_, optimizers_.all());
   begin();
+}
+
+// For who repeats the run: the checkpoint that it began with, and not whatever is that run's last one by then.
+Config TrainingRun::as_written() const {
+  Config config = config_;
+  if (!init_from_.empty() && init_from_ != config.init_from)
+    config.init_from = std::filesystem::path(init_from_).parent_path();
+  return config;
 }
 
 // In the run's folder: anew, or where it was left.
@@ -66,7 +76,8 @@ void TrainingRun::begin() {
   try_evaluation(config_, *task_, *sharded_, data_);
   if (from) pending_ = from->pending;
   if (from && course_.steps() <= from->total_steps) ended_ = from->ended;
-  if (report_ && config_.resume) report_->resume(config_, from ? from->step : 0, course_.steps(), pending_.empty());
+  if (report_ && config_.resume)
+    report_->resume(as_written(), from ? from->step : 0, course_.steps(), pending_.empty());
   meter_.emplace(from ? from->step : 0, from ? from->samples : 0, work_of(config_, data_, *task_, predicted_, world_));
   if (from) {
     best_ = from->best;
@@ -89,7 +100,8 @@ Result TrainingRun::run() {
   if (is_patience_over() && pending_.empty() && !is_done())
     say(concat("it has ended: no better ", task_->scores({})[0].name, " in ", best_->worse,
                " evaluations (early_stop); a larger early_stop goes on"));
-  if (pending_.empty() && (is_done() || is_patience_over() || !ended_.empty())) return end(!test());
+  if (pending_.empty() && (is_done() || is_patience_over() || !ended_.empty()))
+    return end(!evaluate_all());  // its scores, once more, which are no news to anybody
   write_about(nullptr);
   keep_trace();
   while (true) {

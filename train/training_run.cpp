@@ -60,7 +60,7 @@ void TrainingRun::step() {
 }
 
 // False where the ranks were asked to end before all was tested.
-bool TrainingRun::test() {
+bool TrainingRun::evaluate_all() {
   int64_t sent_before = context().recorder().total_bytes_sent();
   Interruptible talks(world_, test_.batches(), [this] { return running_seconds(); });
   Evaluation evaluation;
@@ -75,14 +75,20 @@ bool TrainingRun::test() {
   evaluation_bytes_ += context().recorder().total_bytes_sent() - sent_before - talks.bytes_sent();
   metrics_.scores = evaluation.scores;
   metrics_.test_count = evaluation.count;
-  step_log_.add_scores(evaluation.scores, evaluation.count);
-  is_best_ = is_better(evaluation.scores[0], meter_->step(), config_.schedule.patience, best_);
-  if (!std::isfinite(evaluation.scores[0].value) && !std::exchange(told_not_finite_, true))
-    say(concat("test_", evaluation.scores[0].name, " is ", format_fixed(evaluation.scores[0].value, 4), " after step ",
-               meter_->step(),
+  return true;
+}
+
+// Likewise. What it brings may end the run, lower the learning rate, and keep the weights.
+bool TrainingRun::test() {
+  if (!evaluate_all()) return false;
+  const Score& score = metrics_.scores[0];
+  step_log_.add_scores(metrics_.scores, metrics_.test_count);
+  is_best_ = is_better(score, meter_->step(), config_.schedule.patience, best_);
+  if (!std::isfinite(score.value) && !std::exchange(told_not_finite_, true))
+    say(concat("test_", score.name, " is ", format_fixed(score.value, 4), " after step ", meter_->step(),
                ", which is never better: neither keep_best nor early_stop nor schedule plateau takes it for one"));
-  callbacks_->tell(&Callback::on_eval, Evaluated{meter_->step(), evaluation.scores, is_best_, best_->worse});
-  say(rate_->plateau_note(meter_->step(), evaluation.scores[0].name, *best_));
+  callbacks_->tell(&Callback::on_eval, Evaluated{meter_->step(), metrics_.scores, is_best_, best_->worse});
+  say(rate_->plateau_note(meter_->step(), score.name, *best_));
   return true;
 }
 

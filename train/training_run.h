@@ -32,6 +32,7 @@ class TrainingRun {
  private:
   void begin();
   void step();
+  bool evaluate_all();
   bool test();
   void take_up_test();
   void report();
@@ -48,6 +49,7 @@ class TrainingRun {
   void write_trace();
   void write_records();
   Reached reached() const;
+  Config as_written() const;
   void say(const std::string& line) {
     if (report_ && !line.empty()) report_->say(line);
   }

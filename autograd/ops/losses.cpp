@@ -31,11 +31,17 @@ Tensor reduce_elements(const char* op, const Tensor& each, const LossOptions& op
                      number_beside(op, each, double(std::max<int64_t>(each.numel(), 1))));
 }
 
-void check_pair(const char* op, const Tensor& x, const Tensor& target) {
-  check_same_kind(op, x, target);
-  check_floating(op, x);
+struct Pair {
+  Tensor x, target;
+};
+// What fits together; under autocast what it makes of it.
+Pair checked(const char* op, const Tensor& x, const Tensor& target) {
+  Pair pair{widened(x), widened(target)};
+  check_same_kind(op, pair.x, pair.target);
+  check_floating(op, pair.x);
   SG_CHECK(x.shape() == target.shape(), op, ": input ", x.shape(), " and target ", target.shape(),
            " must have the same shape");
+  return pair;
 }
 
 // The loss depends on the size of the difference, so the target's gradient is the same kernel with the two exchanged.
@@ -51,7 +57,6 @@ struct HuberLoss final : Node {
 
 // scale · Σ huber(x - target), in one pass over both.
 Tensor huber_sum(const Tensor& x, const Tensor& target, double scale, double delta) {
-  if (should_widen(x, target)) return huber_sum(widened(x), widened(target), scale, delta);
   Tensor loss = empty({}, {sum_dtype(x.dtype()), x.device()});
   launch(kernels::huber_loss, x, out(loss), x, target, scale, delta);
   if (auto* node = record<HuberLoss>(loss, x, target)) {
@@ -61,8 +66,8 @@ Tensor huber_sum(const Tensor& x, const Tensor& target, double scale, double del
   return loss;
 }
 
-Tensor reduced_huber(const char* op, const Tensor& x, const Tensor& target, double scale, double delta,
-                     const LossOptions& options) {
+Tensor reduced_huber(const char* op, const Pair& pair, double scale, double delta, const LossOptions& options) {
+  const auto& [x, target] = pair;
   check_some(op, x, options);
   if (options.reduction == Reduction::sum) return huber_sum(x, target, scale, delta);
   if (options.reduction == Reduction::none) {
@@ -137,8 +142,8 @@ Tensor reduce_rows(const char* op, const Tensor& each, const Tensor& weights, co
 Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const LossOptions& options,
                                         const Tensor& pos_weight) {
   const char* op = "binary_cross_entropy_with_logits";
-  check_pair(op, x, target);
-  Tensor logit = wide(x), t = wide(target);
+  Pair pair = checked(op, x, target);
+  Tensor logit = wide(pair.x), t = wide(pair.target);
   Tensor each = pos_weight.defined() ? (1 - t) * logit + (1 + (wide(pos_weight) - 1) * t) * softplus(neg(logit))
                                      : softplus(logit) - logit * t;
   return reduce_elements(op, each, options);
@@ -146,34 +151,35 @@ Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, c
 
 Tensor mse_loss(const Tensor& x, const Tensor& target, const LossOptions& options) {
   if (options.reduction == Reduction::mean) return mse_loss(x, target, options.count);
-  check_pair("mse_loss", x, target);
-  if (options.reduction == Reduction::sum) return mse_loss(x, target, 1.);
-  return square(wide(x) - wide(target));
+  Pair pair = checked("mse_loss", x, target);
+  if (options.reduction == Reduction::sum) return mse_loss(pair.x, pair.target, 1.);
+  return square(wide(pair.x) - wide(pair.target));
 }
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, const LossOptions& options) {
-  check_pair("l1_loss", x, target);
-  return reduce_elements("l1_loss", abs(wide(x) - wide(target)), options);
+  Pair pair = checked("l1_loss", x, target);
+  return reduce_elements("l1_loss", abs(wide(pair.x) - wide(pair.target)), options);
 }
 
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, double beta, const LossOptions& options) {
-  check_pair("smooth_l1_loss", x, target);
+  Pair pair = checked("smooth_l1_loss", x, target);
   SG_CHECK(beta >= 0, "smooth_l1_loss: beta ", beta, " is negative");
-  if (beta == 0) return l1_loss(x, target, options);
-  return reduced_huber("smooth_l1_loss", x, target, 1 / beta, beta, options);
+  constexpr double kLeast = 1e-30;  // below, it differs from |x - target| by less than f32 could tell
+  if (beta < kLeast) return l1_loss(pair.x, pair.target, options);
+  return reduced_huber("smooth_l1_loss", pair, 1 / beta, beta, options);
 }
 
 Tensor huber_loss(const Tensor& x, const Tensor& target, double delta, const LossOptions& options) {
-  check_pair("huber_loss", x, target);
+  Pair pair = checked("huber_loss", x, target);
   SG_CHECK(delta > 0, "huber_loss: delta ", delta, " is not positive");
-  return reduced_huber("huber_loss", x, target, 1, delta, options);
+  return reduced_huber("huber_loss", pair, 1, delta, options);
 }
 
 Tensor kl_div(const Tensor& x, const Tensor& target, const LossOptions& options) {
-  check_pair("kl_div", x, target);
-  Tensor t = wide(target), zero = zeros({}, {t.dtype(), t.device()});
+  Pair pair = checked("kl_div", x, target);
+  Tensor t = wide(pair.target), zero = zeros({}, {t.dtype(), t.device()});
   Tensor safe = where(t > 0, t, zero + 1);
-  return reduce_elements("kl_div", where(t > 0, t * (log(safe) - wide(x)), zero), options);
+  return reduce_elements("kl_div", where(t > 0, t * (log(safe) - wide(pair.x)), zero), options);
 }
 
 Tensor nll_loss(const Tensor& log_probs, const Tensor& labels, const ClassOptions& options) {
@@ -188,9 +194,9 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const ClassOpti
   const char* op = "cross_entropy";
   check_rows(op, logits, options);
   if (is_floating(target.dtype())) {
-    check_pair(op, logits, target);
-    Tensor log_probs = log_softmax(wide(logits));
-    return reduce_rows(op, soft(log_probs, target, options),
+    Pair pair = checked(op, logits, target);
+    Tensor log_probs = log_softmax(wide(pair.x));
+    return reduce_rows(op, soft(log_probs, pair.target, options),
                        ones({logits.size(0)}, {log_probs.dtype(), logits.device()}), options);
   }
   check_labels(op, logits, target);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
@@ -47,7 +46,7 @@ void choose_signals(Signals& signals, const JobOptions& options, const Bootstrap
   if (options.when_told == WhenTold::ends && bootstrap.name() == "single" && report_path().empty())
     signals.give_back();
   else if (!hears_signals_itself(bootstrap))
-    std::signal(SIGHUP, SIG_IGN);  // what the launcher does with it, whose end ends the ranks, too
+    signals.ignore_hangups();  // what the launcher does with it, whose end ends the ranks, too
   else if (options.when_told != WhenTold::asks)
     signals.take_hangups();
   if (!options.takes_interrupts) signals.give_interrupts_back();

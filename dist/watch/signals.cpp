@@ -34,6 +34,7 @@ Signals::~Signals() {
   sigaction(SIGPIPE, &no_reader_, nullptr);
   struct sigaction& late = actions_[1];  // SIGUSR1
   if (with_process_ && late.sa_handler == SIG_DFL) late.sa_handler = SIG_IGN;
+  if (ignores_hangups_ && !with_process_) sigaction(SIGHUP, &actions_[3], nullptr);
   for (size_t i = 0; i < std::size(kSignals); ++i)
     if (taken_[i]) sigaction(kSignals[i], &actions_[i], nullptr);
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
@@ -71,6 +72,13 @@ void Signals::take_hangups() {
   struct sigaction now {};
   sigaction(SIGHUP, nullptr, &now);
   if (now.sa_handler != SIG_IGN) take(3);
+}
+
+void Signals::ignore_hangups() {
+  struct sigaction ignore {};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGHUP, &ignore, &actions_[3]);
+  ignores_hangups_ = true;
 }
 
 bool Signals::taken() {

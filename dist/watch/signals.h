@@ -10,7 +10,8 @@ namespace shardgrad::dist {
 /// ignored. It is made before the threads that inherit its mask.
 class Signals {
  public:
-  /// `with_process`: the process ends soon after. A request to save that comes too late does not end it before.
+  /// `with_process`: the process ends soon after. A request to save that comes too late does not end it before, nor
+  /// does the end of its terminal where it was ignored.
   explicit Signals(bool with_process = true);
   ~Signals();
   Signals(const Signals&) = delete;
@@ -20,6 +21,8 @@ class Signals {
   void give_interrupts_back();
   /// SIGHUP is read, too, unless it was ignored, as under nohup.
   void take_hangups();
+  /// SIGHUP is ignored.
+  void ignore_hangups();
   /// Whether there is one in this process: a second one would not give back what the first one has taken.
   static bool taken();
   int descriptor() const { return descriptor_; }
@@ -32,7 +35,7 @@ class Signals {
   void give(int index);
   sigset_t before_, mask_;
   struct sigaction actions_[4], too_large_, no_reader_;
-  bool taken_[4] = {}, with_process_;
+  bool taken_[4] = {}, ignores_hangups_ = false, with_process_;
   int descriptor_;
 };
 

@@ -1,5 +1,8 @@
 // In a scope of Autocast, matrix products compute in 16 bits and what needs range or precision in f32.
 
+#include <functional>
+#include <map>
+
 #include <shardgrad/autograd/recompute.h>
 #include <tests/autograd/support.h>
 #include <tests/numbers.h>
@@ -41,6 +44,33 @@ TEST(Autocast, I12_LossesNormalisationsAndSumsComputeInSingle) {
                             batch_norm(x, scale, scale + 1).y, batch_norm_apply(x, scale, scale, scale, scale + 1)})
       EXPECT_EQ(y.dtype(), DType::f32);
   }
+}
+
+// What a layer gives in 16 bits meets a target in f32, whatever the loss and its reduction.
+TEST(Autocast, EveryLossTakesALayersResultAndATargetInSingle) {
+  Context context;
+  Tensor x = test::uniform({4, 3}, "x"), w = test::uniform({2, 3}, "w").set_requires_grad();
+  Tensor target = test::uniform({4, 2}, "t");
+  using Loss = std::function<Tensor(const Tensor&, const Tensor&, const LossOptions&)>;
+  std::map<std::string, Loss> losses{
+      {"mse", [](auto& y, auto& t, auto& o) { return mse_loss(y, t, o); }},
+      {"l1", [](auto& y, auto& t, auto& o) { return l1_loss(y, t, o); }},
+      {"smooth_l1", [](auto& y, auto& t, auto& o) { return smooth_l1_loss(y, t, 0.3, o); }},
+      {"smooth_l1 of 0", [](auto& y, auto& t, auto& o) { return smooth_l1_loss(y, t, 1e-39, o); }},
+      {"huber", [](auto& y, auto& t, auto& o) { return huber_loss(y, t, 0.3, o); }},
+      {"bce", [](auto& y, auto& t, auto& o) { return binary_cross_entropy_with_logits(y, t, o); }},
+      {"kl", [](auto& y, auto& t, auto& o) { return kl_div(y, t, o); }},
+      {"cross_entropy",
+       [](auto& y, auto& t, auto& o) { return cross_entropy(y, t, ClassOptions{.reduction = o.reduction}); }}};
+  for (auto& [name, loss] : losses)
+    for (Reduction reduction : {Reduction::mean, Reduction::sum, Reduction::none}) {
+      Autocast scope(DType::bf16);
+      w.zero_grad();
+      Tensor value = loss(linear(x, w, Tensor()), target, {.reduction = reduction});
+      EXPECT_EQ(value.dtype(), DType::f32) << name;
+      sum(value).backward();
+      for (float g : w.grad().to_vector<float>()) EXPECT_TRUE(std::isfinite(g)) << name;
+    }
 }
 
 TEST(Autocast, OperandsOfDifferentWidthMeetInTheWider) {

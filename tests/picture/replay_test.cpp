@@ -46,6 +46,14 @@ TEST(Replay, AStreamIsInItsOrderAndStreamsAreBesideEachOther) {
   EXPECT_EQ(times_of(records), (Times{{0, 3}, {3, 7}, {7, 11}, {3, 5}})) << "none begins before it was queued";
 }
 
+TEST(Replay, AUnitsCollectivesFollowOneAnotherWhateverTheirStreams) {
+  std::vector<Record> records{record("reduce_scatter", "a", 0, 1, 1), record("all_reduce", "a", 1, 2, 1, 2),
+                              record("all_gather", "b", 1, 2, 1, 3)};
+  records[1].lane = "copies", records[2].lane = "gathers";
+  EXPECT_EQ(times_of(records)[1].first, times_of(records)[0].second);
+  EXPECT_EQ(times_of(records)[2].first, 0);
+}
+
 TEST(Replay, WhatContainsOthersLastsAsLongAsThey) {
   EXPECT_EQ(times_of({record("forward", "", 0, 10), record("forward", "a", 1, 2), record("forward", "b", 3, 4),
                       record("step", "", 10, 11)}),

@@ -2,6 +2,7 @@
 
 #include <shardgrad/autograd/autocast.h>
 #include <shardgrad/fsdp/setup/wrap.h>
+#include <shardgrad/nn/normalization.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
 
 #include "fit_run.h"
@@ -426,6 +427,47 @@ struct Alone : Line {
 TEST_F(Fit, ALossWithoutTheWholeBatchsCountIsRefusedOnSeveralRanks) {
   EXPECT_FALSE(refusal<Alone>(options(2)).empty());
 }
+
+struct Normed : Line {
+  nn::Child<nn::BatchNorm1d> norm = child<nn::BatchNorm1d>("norm", 2);
+  Tensor forward(const Tensor& x) { return mul(hill(norm(x)), scale); }
+  StepOutput training_step(const data::Batch& batch, int64_t) override {
+    return mse_loss(forward(batch.fields[0]), batch.fields[1], double(batch.global_count));
+  }
+};
+
+TEST_F(Fit, BatchNormsOverAllSamplesTrainOneModelOnAnyNumberOfRanks) {
+  auto score = [&](int devices, std::optional<bool> all, const char* strategy) {
+    train::TrainerOptions with = options(devices);
+    with.config.batch = 18;  // 11 are left: none of three ranks has fewer than two
+    with.strategy = strategy;
+    with.sync_batchnorm = all;
+    return fit<Normed>(with).scores[0].value;
+  };
+  double one = score(1, {}, "ddp");
+  EXPECT_NEAR(score(1, true, "ddp"), one, 1e-6);
+  for (int devices : {2, 3}) {
+    EXPECT_NEAR(score(devices, true, "zero3"), one, 1e-5) << devices;
+    EXPECT_EQ(score(devices, true, "zero3"), score(devices, true, "ddp")) << devices;
+    EXPECT_GT(std::abs(score(devices, false, "ddp") - one), 1e-4) << "or it makes no difference";
+  }
+}
+
+// Its loss reads the optimizer, which is there from the first call on, for the plan, too.
+struct Annealed : Line {
+  StepOutput training_step(const data::Batch& batch, int64_t) override {
+    Tensor loss = mse_loss(forward(batch.fields[0]), batch.fields[1], double(batch.global_count));
+    return loss * (1 + optimizer_->lr());
+  }
+  train::Optimizers configure_optimizers(std::vector<NamedParameter> parameters) override {
+    train::Optimizers made = Line::configure_optimizers(std::move(parameters));
+    optimizer_ = made.optimizer.get();
+    return made;
+  }
+  optim::Optimizer* optimizer_ = nullptr;
+};
+
+TEST_F(Fit, ALossMayReadTheOptimizer) { EXPECT_EQ(fit<Annealed>(options()).steps, 28); }
 
 }  // namespace
 }  // namespace shardgrad

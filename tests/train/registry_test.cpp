@@ -299,7 +299,13 @@ TEST_F(OwnRun, OneThatACallbackHasEndedStaysEndedUntilItIsToBeLonger) {
 }
 
 TEST_F(OwnRun, EndsEarlyWhereTheScoreBecomesNoBetterAndStaysEnded) {
-  configure(kOwn, {"optimizer.lr=1e-30", "early_stop=3", "resume=true"});  // nothing changes
+  SeenEvents seen;
+  registry_.add_callback([&](const Config&, dist::ProcessGroup& world) -> std::unique_ptr<train::Callback> {
+    if (world.rank() == 0) return std::make_unique<Watch>(seen);
+    return std::make_unique<train::Callback>();
+  });
+  configure(kOwn, {"optimizer.lr=1e-30", "early_stop=3", "resume=true", "schedule.name=plateau",
+                   "schedule.patience=4"});  // nothing changes
   train::Result result = train(2);
   EXPECT_EQ(result.steps, 4 * 7) << "the first evaluation, and three that are no better";
   EXPECT_THAT(out_.str(), HasSubstr("ends after step 28: no better r2 in 3 evaluations (early_stop)"));
@@ -307,6 +313,8 @@ TEST_F(OwnRun, EndsEarlyWhereTheScoreBecomesNoBetterAndStaysEnded) {
   EXPECT_EQ(train(2).steps, 28);
   EXPECT_THAT(out_.str(),
               HasSubstr("it has ended: no better r2 in 3 evaluations (early_stop); a larger early_stop goes on\n"));
+  EXPECT_THAT(out_.str(), Not(HasSubstr("no better r2 in 4"))) << "its scores, once more, are no news";
+  EXPECT_EQ(seen.tests.size(), 4U);
   config_.early_stop = 4;
   EXPECT_EQ(train(2).steps, 35) << "one more";
 }

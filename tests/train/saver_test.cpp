@@ -23,6 +23,7 @@ namespace {
 
 using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 namespace fs = std::filesystem;
@@ -266,6 +267,9 @@ TEST_F(SavedRun, BeginsWithTheWeightsOfAnyFile) {
     train::Result next = train(3);
     EXPECT_EQ(train::read_manifest(next.folder + "/step-10").model, train::read_manifest(first + "/step-10").model)
         << from;
+    std::string told = nlohmann::json::parse(read_file(next.folder + "/config.json"))["init_from"];
+    if (from != file) told += "/model.safetensors";  // a checkpoint, whose hashes are looked at
+    EXPECT_EQ(fs::weakly_canonical(told), fs::weakly_canonical(file)) << "who repeats the run begins with the same";
   }
   config_.name = "other";
   config_.model.options["layers"] = "[784, 23, 10]";
@@ -279,6 +283,23 @@ TEST_F(SavedRun, BeginsWithTheWeightsOfAnyFile) {
   config_.resume = false;
   EXPECT_THAT(error_of([&] { train(2); }), HasSubstr("nothing'"));
   EXPECT_FALSE(fs::exists(run()));
+}
+
+TEST_F(SavedRun, ARunThatGoesOnKeepsInItsConfigurationWhatItBeganWith) {
+  config_.epochs = 1;
+  std::string first = train(1).folder;
+  config_.name = "next";
+  config_.init_from = first;
+  auto told = [&] { return nlohmann::json::parse(read_file(run() + "/config.json"))["init_from"].get<std::string>(); };
+  train(1);
+  std::string file = told();
+  EXPECT_THAT(file, EndsWith("/step-10"));
+  config_.epochs = 2;
+  train(1);
+  EXPECT_EQ(told(), file);
+  config_.init_from = "";
+  train(1);
+  EXPECT_EQ(told(), file);
 }
 
 // A run that it begins with is used as every command uses one.

@@ -1,6 +1,8 @@
 // Where a batch leaves a rank fewer samples than a layer can work with, a run says so before its first step, and not at
 // the end of its first epoch.
 
+#include <set>
+
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/nn/linear.h>
 #include <shardgrad/nn/normalization.h>
@@ -91,6 +93,52 @@ TEST_F(ShortBatches, EveryBatchIsTriedAsTheRanksAndMicroBatchesShareIt) {
   configure("normed", {"batch=100"});  // more than there are: 21 and 20
   EXPECT_EQ(said(2), "");
   EXPECT_THAT(said(40), StartsWith("of a batch (41 of 41 samples) rank 39 gets 1: "));
+}
+
+// Where a BatchNorm takes the samples of all ranks, one that has a single one is as good as another.
+TEST_F(ShortBatches, OverAllRanksABatchNormTakesWhateverARankHas) {
+  for (const char* own : {"sync_batchnorm=true", "sync_batchnorm=false"}) {
+    configure("normed", {"batch=4", "steps=3", own});
+    EXPECT_EQ(said(4).empty(), config_.sync_batchnorm) << own;
+  }
+  config_.sync_batchnorm = true;
+  EXPECT_EQ(train(4).steps, 3);
+  for (int ranks : {1, 2, 4}) {
+    configure("normed", {"batch=8", "sync_batchnorm=true"});
+    EXPECT_THAT(said(ranks), StartsWith("of the last batch of an epoch (1 of 41 samples) rank 0 gets 1: BatchNorm1d"));
+    configure("normed", {"batch=13", "sync_batchnorm=true"});  // 2 are left
+    EXPECT_EQ(said(ranks), "");
+  }
+}
+
+TEST_F(ShortBatches, ThePlanCountsWhatABatchNormSendsAndItsBuffersNeed) {
+  data::Outline outline{{{{4}, DType::f32}, {{1}, DType::f32}}, 41, 8};
+  std::set<int64_t> sent;
+  for (const char* own : {"sync_batchnorm=true", "sync_batchnorm=false"})
+    for (const char* strategy : {"ddp", "zero3"}) {
+      configure("normed", {"batch=12", "steps=3", own, concat("strategy=", strategy)});
+      for (int ranks : {2, 3}) {
+        Context context;
+        fsdp::Plan predicted = train::plan(config_, outline, ranks, kMeta, {kCpu, "shared_memory"});
+        fsdp::Plan measured = train::plan(config_, outline, ranks, kCpu, {kCpu, "shared_memory"});
+        EXPECT_EQ(predicted, measured) << own << ' ' << strategy << ' ' << ranks << '\n'
+                                       << predicted.table() << measured.table();
+        sent.insert(predicted.bytes_sent);
+      }
+      train::Result run = train(3);
+      EXPECT_EQ(run.step_bytes, run.predicted_step_bytes) << own << ' ' << strategy;
+    }
+  EXPECT_EQ(sent.size(), 8U) << "or it sends nothing";
+}
+
+TEST_F(ShortBatches, ComparedNumbersOfRanksSayWhichAreTooMany) {
+  configure("normed", {"batch=8", "steps=3"});
+  data::Outline outline{{{{4}, DType::f32}, {{1}, DType::f32}}, 41, 8};
+  for (const train::Offer& offer : train::offers(config_, outline, {1, 4, 8})) {
+    EXPECT_EQ(offer.plan.peak > 0, offer.ranks < 8);
+    std::string expected = "on 8 ranks: of a batch (8 of 41 samples) rank 0 gets 1: BatchNorm1d";
+    EXPECT_EQ(offer.why_not.substr(0, expected.size()), offer.ranks < 8 ? "" : expected);
+  }
 }
 
 TEST_F(ShortBatches, WhatARunDoesNotComeToIsNotTried) {

@@ -79,8 +79,28 @@ TEST(StepTime, ASlowNetworkHoldsTheStepUp) {
 TEST(StepTime, OneThatComputesSomethingElseIsRefused) {
   Pieces other = kPieces;
   other.erase("backward b");
-  EXPECT_THAT(error_of([&] { train::step_time(two_units(), other, 1, {}); }),
-              testing::HasSubstr("the step of one rank has 0 times 'backward b', of several more"));
+  EXPECT_THAT(
+      error_of([&] { train::step_time(two_units(), other, 1, {}); }),
+      testing::HasSubstr("the step of one rank alone has 0 times 'backward b', and that of one of several more"));
+}
+
+TEST(StepTime, StepsThatDifferAreRefused) {
+  Pieces other = kPieces;
+  other.erase("backward b");
+  EXPECT_THAT(error_of([&] {
+                train::medians_of({kPieces, other, kPieces});
+              }),
+              testing::HasSubstr("a step has 'backward b' 1 times, and another one has not"));
+}
+
+TEST(StepTime, StreamsThatSendAtOnceShareTheNetwork) {
+  std::vector<Record> records = two_units();
+  for (Record& record : records)
+    if (record.op == "reduce_scatter") record.lane = "reductions";
+  StepTime time = train::step_time(records, kPieces, 0.5, {.bandwidth = 0.1, .latency = 0});
+  EXPECT_DOUBLE_EQ(time.sending, 4000);
+  EXPECT_GE(time.step, 4000);
+  EXPECT_GE(time.exposed, 4000 - 13);
 }
 
 class StepClockTest : public TrainerTest {
@@ -101,14 +121,38 @@ TEST_F(StepClockTest, OneRankOnlyComputes) {
 
 TEST_F(StepClockTest, EachStrategySendsWhatItsPlanSays) {
   constexpr double kBandwidth = 1e3;  // so low that nothing hides much
-  for (const std::string strategy : {"ddp", "zero1", "zero2", "zero3"}) {
+  for (const std::string strategy : {"ddp", "zero1", "zero2", "zero3", "hybrid"}) {
     config_.strategy = strategy;
+    config_.fsdp.options.shard_ranks = strategy == "hybrid" ? 2 : 0;
     fsdp::Plan plan = train::plan(config_, data::FashionMnist::known_outline(), 4, kMeta, {kCpu});
     StepTime four = time(strategy, 4, {.bandwidth = kBandwidth});
     EXPECT_NEAR(four.sending, double(plan.bytes_sent) / kBandwidth, 1e-6 * four.sending) << strategy;
     EXPECT_GE(four.step, four.sending) << strategy;
     EXPECT_NEAR(four.exposed, four.step - four.computing, 0.01 * four.step) << strategy;
   }
+}
+
+// Copies of the model add up what the ranks that share it have added up before.
+TEST_F(StepClockTest, ACopysSumComesAfterThatOfTheRanksThatShareIt) {
+  config_.strategy = "hybrid";
+  config_.fsdp.options.shard_ranks = 2;
+  config_.fsdp.wrap = "size";
+  config_.fsdp.wrap_numel = 1 << 30;  // one unit, which hides nothing
+  StepTime two = time("hybrid", 2, {.bandwidth = 1e3}), four = time("hybrid", 4, {.bandwidth = 1e3});
+  EXPECT_GT(four.step, 1.2 * two.step);
+}
+
+TEST_F(StepClockTest, BackwardThatAsksFewerRanksIsTimedAsOneThatAsksAll) {
+  config_.fsdp.options.reshard_after_forward = 2;
+  EXPECT_GT(time("zero3", 4).step, 0);
+  EXPECT_THROW(time("zero3", 1), Error) << "as a run would be";
+}
+
+// Samples without meaning would drive weights anywhere, and f16 overflows there.
+TEST_F(StepClockTest, NoLearningRateDrivesTheWeightsAway) {
+  config_.autocast = "f16";
+  config_.optimizer = {.name = "sgd", .lr = 1e4};
+  EXPECT_GT(time("ddp", 2).step, 0);
 }
 
 // The stream is busy from the first gather to the last reduction, and only then the update comes.

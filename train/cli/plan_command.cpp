@@ -92,8 +92,8 @@ std::string fits(const std::vector<train::Offer>& offers, const PlanOptions& opt
 
 int ranks_of(const train::Config& config, const PlanOptions& options) {
   auto said = int(config.ranks.count);
-  SG_CHECK(said == 0 || options.ranks == 0 || said == options.ranks || options.compare, config.ranks.said,
-           ", and the plan is to be of ", options.ranks, options.ranks == 1 ? " rank" : " ranks",
+  SG_CHECK(said == 0 || options.ranks == 0 || said == options.ranks || options.compare || options.time,
+           config.ranks.said, ", and the plan is to be of ", options.ranks, options.ranks == 1 ? " rank" : " ranks",
            "; leave --ranks out, or say --ranks ", said);
   return options.ranks > 0 ? options.ranks : std::max(said, 1);
 }
@@ -161,8 +161,10 @@ int time_steps(const train::Config& config, const data::Outline& data, const Pla
   for (int ranks : counts_of(options)) {
     rows.push_back({std::to_string(ranks)});
     for (const std::string& strategy : strategies) try {
+        train::check_short_batches(train::with_strategy(config, strategy), data, ranks);
         train::StepTime time = clock.of(strategy, ranks, network);
-        double one = of_one.try_emplace(strategy, time.step * ranks).first->second;
+        // One rank alone has nobody to share a model with: hybrid is zero3 there.
+        double one = of_one.try_emplace(strategy == "hybrid" ? "zero3" : strategy, time.step * ranks).first->second;
         rows.back().push_back(cell_of(time, ranks, one));
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::input) throw;
@@ -253,7 +255,7 @@ CLI::Option* add_time(CLI::App& command, PlanOptions& options) {
 void add_plan(CLI::App& app, PlanOptions& options, std::function<int()>& chosen) {
   CLI::App* command = app.add_subcommand("plan", "Memory, traffic and least time of a training step, before training");
   auto number = [command](const char* name, double& value, const char* meaning) {
-    command->add_option(name, value, meaning)->check([](const std::string& given) {
+    return command->add_option(name, value, meaning)->check([](const std::string& given) {
       return std::strtod(given.c_str(), nullptr) > 0 ? "" : "'" + given + "' is no number above 0";
     });
   };
@@ -275,9 +277,12 @@ void add_plan(CLI::App& app, PlanOptions& options, std::function<int()>& chosen)
   command->add_flag("--compare", options.compare, "every strategy on 1 to 4096 ranks, side by side")
       ->excludes(group)
       ->excludes(measure);
-  add_time(*command, options)->excludes(group)->excludes(measure)->excludes("--compare");
-  number("--memory", options.memory, "GiB that a rank has: say what fits");
-  number("--tflops", options.tflops, "TFLOP that a rank computes in a second; unset: a product is timed here");
+  CLI::Option* memory = number("--memory", options.memory, "GiB that a rank has: say what fits");
+  CLI::Option* tflops =
+      number("--tflops", options.tflops, "TFLOP that a rank computes in a second; unset: a product is timed here");
+  CLI::Option* time = add_time(*command, options);
+  for (CLI::Option* other : {group, measure, memory, tflops}) time->excludes(other);
+  time->excludes("--compare");
   number("--bandwidth", options.bandwidth, "GB that a rank sends in a second; unset: sending takes no time");
   number("--latency", options.latency, "microseconds that a collective takes, however little it sends");
   command->callback([&] { chosen = [&] { return plan_command(options); }; });

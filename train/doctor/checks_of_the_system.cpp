@@ -52,6 +52,11 @@ std::optional<uint64_t> memory_of(const Machine& m, const std::string& name) {
 
 }  // namespace
 
+uint64_t allowed_memory(const Machine& m) {
+  uint64_t limit = limit_of_groups(m, "memory", "memory.max", "memory.limit_in_bytes");
+  return std::min(memory_of(m, "MemTotal").value_or(kUnlimited), limit);
+}
+
 Findings check_build(const Machine& m) {
   std::string parts, lacks;
   auto add = [&](const char* name, const std::string& version) {
@@ -95,7 +100,7 @@ Findings check_ranks(const Machine& m) {
 Findings check_memory(const Machine& m) {
   std::optional<uint64_t> total = memory_of(m, "MemTotal"), free = memory_of(m, "MemAvailable");
   if (!total || !free) return {};  // of /proc, which another check is about
-  uint64_t limit = limit_of_groups(m, "memory", "memory.max", "memory.limit_in_bytes");
+  uint64_t limit = allowed_memory(m);
   std::string what = concat(readable(*free), " of ", readable(*total), " free");
   if (limit < *total) what += concat(", ", readable(limit), " allowed to this container or job");
   uint64_t each = std::min(*free, limit) / uint64_t(m.ranks);

@@ -123,4 +123,6 @@ Machine this_machine(int ranks) {
   return m;
 }
 
+uint64_t allowed_memory() { return allowed_memory({.read = text_of}); }
+
 }  // namespace shardgrad::train::doctor

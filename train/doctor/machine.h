@@ -66,4 +66,10 @@ struct Machine {
 /// made in TMPDIR and removed.
 Machine this_machine(int ranks);
 
+/// Bytes that a process may use there: the machine's, or fewer, which a container or a job is allowed; kUnlimited where
+/// neither is known.
+uint64_t allowed_memory(const Machine& m);
+/// Of this process.
+uint64_t allowed_memory();
+
 }  // namespace shardgrad::train::doctor

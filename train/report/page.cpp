@@ -3,7 +3,9 @@
 #include <filesystem>
 
 #include <shardgrad/core/error.h>
+#include <shardgrad/train/about.h>
 #include <shardgrad/train/report/html.h>
+#include <shardgrad/train/shallow_json.h>
 
 namespace shardgrad::train {
 namespace {
@@ -67,15 +69,44 @@ std::string parts_of(const RunFiles& run) {
                 settings_part(run));
 }
 
-}  // namespace
-
-std::string page(const RunFiles& run) {
-  std::string name = html::text(name_of(run)), parts;
+// Draws `parts`, or says why these files cannot be drawn.
+std::string fault_of(const RunFiles& run, std::string& parts) {
   try {
     parts = parts_of(run);
   } catch (const RunFiles::Json::exception& error) {
-    fail("'", run.folder, "': a file of the run lacks what belongs there: ", error.what());
+    return in_words(error);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::input) throw;
+    return error.what();
   }
+  return "";
+}
+
+// A file that is JSON, and lacks what belongs there, is left out as a damaged one is. Added one by one, to find it.
+RunFiles without_faults(RunFiles run) {
+  using File = RunFiles::Json RunFiles::*;
+  RunFiles good = run;
+  good.about = good.ledger = nullptr;
+  std::string unused;
+  if (std::string fault = fault_of(good, unused); !fault.empty())
+    fail("'", run.folder, "/config.json' lacks what belongs there: ", fault);
+  for (auto [name, file] :
+       {std::pair<const char*, File>(kAboutFile, &RunFiles::about), {"ledger.json", &RunFiles::ledger}}) {
+    good.*file = run.*file;
+    std::string fault = fault_of(good, unused);
+    if (fault.empty()) continue;
+    run.notes.push_back(concat("'", run.folder, "/", name, "' lacks what belongs there, and is left out: ", fault));
+    run.*file = good.*file = nullptr;
+  }
+  return run;
+}
+
+}  // namespace
+
+std::string page(const RunFiles& run) {
+  std::string name = html::text(name_of(run));
+  std::string parts;
+  if (!fault_of(run, parts).empty()) parts = parts_of(without_faults(run));
   return concat(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"

@@ -8,7 +8,8 @@
 
 namespace shardgrad::train {
 
-/// Throws Error(input) naming the run where one of its files lacks what belongs there.
+/// A file that lacks what belongs there is left out, and a note names it. Throws Error(input) where that is
+/// config.json.
 std::string page(const RunFiles& run);
 
 /// The parts of it, each a section of html, in the order in which they stand.
