@@ -114,7 +114,7 @@ struct Weight {
   void sgd() {
     kernels::SgdArgs args{
         .lr = 0.01, .momentum = 0.9, .dampening = 0, .weight_decay = 0, .nesterov = false, .first_step = false};
-    launch(kernels::sgd, p, out(p), out(m), out(copy), g, args);
+    launch(kernels::sgd, p, out(p), out(m), out(copy), g, Tensor(), args);
   }
   void adamw() {
     kernels::AdamArgs args{.lr = 1e-3,
@@ -125,7 +125,7 @@ struct Weight {
                            .decoupled = true,
                            .bias_correction1 = 0.5,
                            .bias_correction2 = 0.5};
-    launch(kernels::adam, p, out(p), out(m), out(v), out(copy), g, args);
+    launch(kernels::adam, p, out(p), out(m), out(v), out(copy), g, Tensor(), args);
   }
 };
 

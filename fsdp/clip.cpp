@@ -1,8 +1,11 @@
 #include <shardgrad/fsdp/clip.h>
 
 #include <algorithm>
+#include <optional>
 
+#include <shardgrad/autograd/ops.h>
 #include <shardgrad/kernels/ops.h>
+#include <shardgrad/kernels/workspace.h>
 #include <shardgrad/optim/clip.h>
 
 namespace shardgrad::fsdp {
@@ -35,11 +38,25 @@ struct NormPlan {
   };
   std::vector<Parameter> parameters;
   size_t row = 0;  // values of a rank
+  /// Of a step in which `counted` of the parameters have a gradient.
+  struct Step {
+    std::vector<bool> counted;
+    Device home;                // where the values meet
+    std::vector<size_t> parts;  // the parameters of which this rank holds something
+    optim::NormLeaves leaves;
+    optim::JoinList mine;   // from the leaves to what this rank gives to the others
+    optim::JoinList whole;  // from what all give to the one value
+  };
+  std::optional<Step> step;
 
   explicit NormPlan(const Sharded& sharded);
+  /// Those of the step that was, where it can be as that one.
+  const Step& step_of(Sharded& sharded);
 
  private:
   void add(const Location& where, std::vector<size_t>& used, std::vector<int>& ranks, int part);
+  optim::JoinList joins_of_mine(const Step& step) const;
+  optim::JoinList joins_of_all(const Step& step, int ranks) const;
 };
 
 NormPlan::NormPlan(const Sharded& sharded) {
@@ -75,24 +92,60 @@ void NormPlan::add(const Location& where, std::vector<size_t>& used, std::vector
   }
 }
 
+optim::JoinList NormPlan::joins_of_mine(const Step& step) const {
+  optim::Joins joins(step.leaves.count());
+  std::vector<int64_t> values(row, joins.nothing());
+  for (size_t k = 0; k < step.parts.size(); ++k)
+    std::ranges::copy(step.leaves.nodes(k, joins), values.begin() + std::ptrdiff_t(parameters[step.parts[k]].mine_at));
+  return joins.finish(values, step.home);
+}
+
+optim::JoinList NormPlan::joins_of_all(const Step& step, int ranks) const {
+  optim::Joins joins(int64_t(row) * ranks);
+  std::vector<int64_t> powers;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (!step.counted[i]) continue;
+    std::vector<int64_t> values(parameters[i].at.begin(), parameters[i].at.end());
+    powers.push_back(optim::finish_tree(parameters[i].nodes, values, parameters[i].count, joins));
+  }
+  int64_t root = joins.tree(std::move(powers));
+  return joins.finish({&root, 1}, step.home);
+}
+
+// Ranks agree on where: they have the same options.
+static Device home_of(const Sharded& sharded) {
+  for (FlatParam* flat : sharded.flats())
+    if (flat->grad().defined()) return flat->grad().device();
+  return context().default_device();
+}
+
+const NormPlan::Step& NormPlan::step_of(Sharded& sharded) {
+  std::vector<bool> counted;
+  for (const Parameter& parameter : parameters) counted.push_back(counts(parameter.where));
+  Device home = home_of(sharded);
+  if (step && step->counted == counted && step->home == home) return *step;
+  std::vector<size_t> parts;
+  std::vector<optim::NormLeaves::PartOf> blocks;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (!counted[i] || parameters[i].mine.begin == parameters[i].mine.end) continue;
+    parts.push_back(i);
+    blocks.push_back({parameters[i].mine, parameters[i].count});
+  }
+  TagScope owner(Category::other);
+  step.emplace(Step{std::move(counted), home, std::move(parts), optim::NormLeaves(std::move(blocks)), {}, {}});
+  step->mine = joins_of_mine(*step);
+  step->whole = joins_of_all(*step, sharded.mesh().parts());
+  return *step;
+}
+
 namespace {
 
-std::vector<double> join_mine(const NormPlan& plan, double p) {
-  std::vector<optim::GradPart> parts;
-  std::vector<size_t> at;
-  for (const NormPlan::Parameter& parameter : plan.parameters) {
-    if (!counts(parameter.where) || parameter.mine.begin == parameter.mine.end) continue;
-    FlatParam& flat = *parameter.where.flat;
-    const Slice& slice = flat.slices()[parameter.where.slice];
-    int64_t offset = slice.offset - flat.shard_begin(), end = std::min(parameter.mine.end * kNormBlock, slice.numel());
-    parts.push_back(
-        {flat.grad().rows(offset + parameter.mine.begin * kNormBlock, offset + end), parameter.mine, parameter.count});
-    at.push_back(parameter.mine_at);
-  }
-  std::vector<double> values(plan.row);
-  std::vector<std::vector<double>> joined = optim::subtree_powers(parts, p);
-  for (size_t i = 0; i < joined.size(); ++i) std::ranges::copy(joined[i], values.begin() + std::ptrdiff_t(at[i]));
-  return values;
+// The elements of this rank's blocks.
+Tensor grad_of(const NormPlan::Parameter& parameter) {
+  FlatParam& flat = *parameter.where.flat;
+  const Slice& slice = flat.slices()[parameter.where.slice];
+  int64_t offset = slice.offset - flat.shard_begin(), end = std::min(parameter.mine.end * kNormBlock, slice.numel());
+  return flat.grad().rows(offset + parameter.mine.begin * kNormBlock, offset + end);
 }
 
 void scale(const FlatParam& flat, double factor) {
@@ -115,25 +168,32 @@ std::vector<GradRun> grad_runs(const FlatParam& flat) {
   return runs;
 }
 
-double grad_norm(Sharded& sharded, double p) {
+Tensor grad_power(Sharded& sharded, double p) {
   sharded.check_alive("grad_norm");
+  SG_CHECK(p >= 1, "gradient norm: p = ", p, " is not possible; use 1, 2, 3, … or infinity");
   for (FlatParam* flat : sharded.flats()) {
     flat->settle_grad();
     flat->wait_to_update();
   }
   if (!sharded.norm_plan_) sharded.norm_plan_ = std::make_shared<NormPlan>(sharded);
-  const NormPlan& plan = *sharded.norm_plan_;
-  std::vector<double> all = join_mine(plan, p);  // in a row, one rank's after another's
-  if (dist::ProcessGroup* group = sharded.mesh().shard()) all = group->share(all, {"", "grad_norm"});
-  std::vector<double> parameters;
-  for (const NormPlan::Parameter& parameter : plan.parameters) {
-    if (!counts(parameter.where)) continue;
-    std::vector<double> values;
-    for (size_t at : parameter.at) values.push_back(all[at]);
-    parameters.push_back(optim::finish_tree(parameter.nodes, values, parameter.count, p));
-  }
-  return optim::root_of(optim::tree_join(std::move(parameters), p), p);
+  NormPlan& plan = *sharded.norm_plan_;
+  const NormPlan::Step& step = plan.step_of(sharded);
+  TagScope owner(Category::workspace);
+  Tensor values = empty({step.mine.total}, {DType::f64, step.home});
+  for (size_t k = 0; k < step.parts.size(); ++k)
+    step.leaves.launch(k, grad_of(plan.parameters[step.parts[k]]), values, p);
+  step.mine.run(values, p);
+  Tensor mine = step.mine.results(values, int64_t(plan.row));
+  Tensor all = empty({step.whole.total}, {DType::f64, step.home}), given = all.rows(0, step.whole.given);
+  if (dist::ProcessGroup* group = sharded.mesh().shard())  // in a row, one rank's after another's
+    group->all_gather(given, mine, {{"", "grad_norm"}}).wait(context().backend(step.home).compute());
+  else
+    copy_into(given, mine);
+  step.whole.run(all, p);
+  return step.whole.results(all, 1);
 }
+
+double grad_norm(Sharded& sharded, double p) { return optim::root_of(optim::number_of(grad_power(sharded, p)), p); }
 
 double clip_grad_norm(Sharded& sharded, double max_norm, double p) {
   double norm = grad_norm(sharded, p), factor = optim::clip_factor(norm, max_norm);

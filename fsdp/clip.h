@@ -1,8 +1,8 @@
 #pragma once
 // Gradient norms of a sharded model: the tree of optim/clip.h with its subtrees spread over the ranks. Each rank joins
 // the whole subtrees inside its shard; their values, a few per parameter that is cut and one per other, are gathered;
-// every rank finishes the same tree. So strategy, wrapping and number of parts change nothing, and a plain model has
-// the same norm.
+// every rank finishes the same tree. All of it happens where the gradients are. So strategy, wrapping and number of
+// parts change nothing, and a plain model has the same norm.
 
 #include <shardgrad/fsdp/fully_shard.h>
 
@@ -11,6 +11,9 @@ namespace shardgrad::fsdp {
 /// The p-norm of all gradients of the step, p = 1, 2, 3, … or infinity. A collective: every rank calls it after
 /// backward. Throws Error(input) for gradients that were not reduced.
 double grad_norm(Sharded& sharded, double p = 2);
+/// What grad_norm is the p-th root of: f64, one, where the gradients are. The host does not wait for it
+/// (optim::clip_scale makes of it what Optimizer::step takes). A collective.
+Tensor grad_power(Sharded& sharded, double p = 2);
 /// Multiplies the gradients so that their norm is at most `max_norm`, and returns the norm they had. A collective.
 /// Throws Error(input), on every rank, for a norm that is not finite.
 double clip_grad_norm(Sharded& sharded, double max_norm, double p = 2);

@@ -65,7 +65,7 @@ class Sharded {
   friend class NoSync;
   friend class PairwiseSum;
   friend class SummonFullParams;
-  friend double grad_norm(Sharded&, double);
+  friend Tensor grad_power(Sharded&, double);
   friend std::shared_ptr<Sharded> fully_shard(nn::Module&, dist::ProcessGroup&, Config);
   friend std::shared_ptr<Sharded> fully_shard(nn::Module&, const parallel::Mesh&, std::string_view, Config);
   friend std::vector<std::shared_ptr<Sharded>> sharded_inside(nn::Module&, dist::ProcessGroup&, const Config&);
@@ -87,8 +87,8 @@ class Sharded {
   std::vector<Users> modules_;  // of the units, in their order; for fully_shard
   std::vector<FlatParam*> flats_;
   std::map<std::string, Location> index_;
-  std::shared_ptr<const NormPlan> norm_plan_;  // made by the first norm
-  std::shared_ptr<void> at_end_[2];            // of the context and the group
+  std::shared_ptr<NormPlan> norm_plan_;  // made by the first norm
+  std::shared_ptr<void> at_end_[2];      // of the context and the group
 };
 
 /// Shards `module` over `group` in place; a parameter that is registered later is refused. Parts of it may have been

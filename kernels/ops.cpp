@@ -16,7 +16,7 @@ namespace shardgrad::kernels {
   SLOT(rope) SLOT(dropout) SLOT(square_sums) SLOT(mse) SLOT(mse_backward) \
   SLOT(huber_loss) SLOT(huber_loss_backward) \
   SLOT(cross_entropy) SLOT(cross_entropy_backward) SLOT(sgd) SLOT(adam) \
-  SLOT(norm_powers) SLOT(tree_sum)
+  SLOT(norm_powers) SLOT(join_values) SLOT(clip_scale) SLOT(tree_sum)
 #define SG_PRODUCTS(SLOT) \
   SLOT(matmul) SLOT(linear_backward_input) SLOT(linear_backward_weight) \
   SLOT(attention) SLOT(attention_backward) SLOT(attention_cached) \

@@ -223,20 +223,24 @@ extern Slot<OutView, OutView, View, View> linear_backward_weight;        ///< (d
 extern Slot<int64_t*, OutView, View, View, View, MatmulArgs> relu_mask_bytes;
 
 // --- optimizers: one fused pass over a flat range; p and the state are updated in place ---------------------------------
-/// `copy`, where it is defined, is of a narrower floating dtype and gets the new p, rounded once.
+/// `copy`, where it is defined, is of a narrower floating dtype and gets the new p, rounded once. The gradient is
+/// multiplied first, by grad_scale and by the one number (f64) of `scale`, where it is defined: what the host does not
+/// wait for.
 struct SgdArgs {
   double lr, momentum, dampening, weight_decay;
   bool nesterov, first_step;
-  double grad_scale = 1;  ///< multiplies the gradient first (1 / loss scale, clip factor)
+  double grad_scale = 1;  ///< such as 1 / loss scale
 };
-extern Slot<OutView, OutView, OutView, View, SgdArgs> sgd;  ///< (p(key), momentum buffer or undefined, copy, g)
+/// (p(key), momentum buffer or undefined, copy, g, scale)
+extern Slot<OutView, OutView, OutView, View, View, SgdArgs> sgd;
 struct AdamArgs {
   double lr, beta1, beta2, eps, weight_decay;
   bool decoupled;                              ///< AdamW: p -= lr · weight_decay · p; else added to the gradient
   double bias_correction1, bias_correction2;   ///< 1 - beta^step
   double grad_scale = 1;
 };
-extern Slot<OutView, OutView, OutView, OutView, View, AdamArgs> adam;  ///< (p(key), exp_avg, exp_avg_sq, copy, g)
+/// (p(key), exp_avg, exp_avg_sq, copy, g, scale)
+extern Slot<OutView, OutView, OutView, OutView, View, View, AdamArgs> adam;
 
 // --- norms of gradients -------------------------------------------------------------------------------------------------
 inline constexpr int64_t kNormBlock = 32;                            ///< elements
@@ -245,6 +249,13 @@ inline constexpr int64_t kNormNode = 32 * 32 * kNormBlock;           ///< elemen
 /// the tree of neighbours, first in blocks, then of blocks. For p = inf the largest |x|, where not-a-number wins. beta is
 /// 0.
 extern Slot<OutView, View, double, int64_t> norm_powers;
+/// (values(key), joins, levels, p): works off a list of joins (optim/joins.h) among values (f64, flat), in place. joins
+/// (i32, (n, 3)) has in each row where the result goes and what is joined: a + b, for p = inf the larger, where
+/// not-a-number wins; a alone where b is -1; 0 where a is, too. levels (i32, flat) are ends of rows: those up to one
+/// need only results of those up to the one before, and no two of them write the same value.
+extern Slot<OutView, View, View, double> join_values;
+/// scale (f64, one, key) = min(1, max_norm / (sqrt(power) + 1e-6)), or 1 where the power (f64, one) is not finite.
+extern Slot<OutView, View, double> clip_scale;
 
 // --- sums over ranks ----------------------------------------------------------------------------------------------------
 /// y(key) = the parts' sum by a pairwise tree: neighbours 2i and 2i+1, an odd last one carried up. Parts have y's count

@@ -33,6 +33,7 @@ class Adam : public Optimizer {
 
  private:
   void update(Run& run) override;
+  bool takes_scale() const override { return true; }
   AdamOptions options_;
   bool decoupled_;
 };

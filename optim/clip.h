@@ -16,6 +16,7 @@
 
 #include <shardgrad/autograd/parameter.h>
 #include <shardgrad/kernels/ops.h>
+#include <shardgrad/optim/joins.h>
 
 namespace shardgrad::optim {
 
@@ -33,12 +34,17 @@ void check_norm_of_whole(const char* call, const std::string& name, const Shape&
 /// that is not finite.
 double clip_factor(double norm, double max_norm);
 
-// --- the tree, for gradients that are spread over ranks ------------------------------------------------------------
+// --- without waiting -------------------------------------------------------------------------------------------------
 
-/// Joins neighbours 2i and 2i + 1, an odd last one carried up, until one is left; 0 for none.
-double tree_join(std::vector<double> parts, double p);
+/// The factor of a norm² that a kernel has left in `power` (f64, one): min(1, max_norm / (norm + 1e-6)), or 1 where
+/// that is not finite; for Optimizer::step. On power's device, and the host does not wait for it.
+Tensor clip_scale(const Tensor& power, double max_norm);
+/// A number of f64 that a kernel has left, for which the host waits; 0 on device meta.
+double number_of(const Tensor& value);
 /// The p-th root of a joined value.
 double root_of(double power, double p);
+
+// --- the tree, for gradients that are spread over ranks ------------------------------------------------------------
 
 /// Blocks [begin, end) of one parameter.
 struct Blocks {
@@ -47,16 +53,38 @@ struct Blocks {
 };
 /// The fewest whole subtrees of the tree over `count` blocks that make up `part`, in order.
 std::vector<Blocks> subtrees(Blocks part, int64_t count);
-/// What a rank holds of a parameter's gradient: the elements of `blocks`, of a tree over `count`.
-struct GradPart {
-  Tensor grad;
-  Blocks blocks;
-  int64_t count;
+/// The root of the tree over `count` blocks, from the values of subtrees that cover it; nothing for no blocks.
+int64_t finish_tree(std::span<const Blocks> subtrees, std::span<const int64_t> values, int64_t count, Joins& joins);
+
+/// What a rank holds of gradients, as leaves of their trees: single blocks, and the nodes of 1024 that lie whole in a
+/// part. Kernels write a value for each, max |x| for p = inf, and a list of joins goes on from there.
+class NormLeaves {
+ public:
+  /// `blocks` of a tree over `count`.
+  struct PartOf {
+    Blocks blocks;
+    int64_t count;
+  };
+  explicit NormLeaves(std::vector<PartOf> parts);
+  /// Of all parts, which lie one after the other: the first values of a norm.
+  int64_t count() const { return begins_.back(); }
+  /// The values of subtrees(blocks, count) of a part.
+  std::vector<int64_t> nodes(size_t part, Joins& joins) const;
+  /// Queues the kernels that write a part's leaves to `values` (f64). `grad`: the elements of its blocks, on any
+  /// device.
+  void launch(size_t part, const Tensor& grad, const Tensor& values, double p) const;
+
+ private:
+  /// Neighbours: each `width` blocks, the last of a parameter may have fewer.
+  struct Run {
+    Blocks blocks;
+    int64_t width;
+    int64_t count() const { return (blocks.end - blocks.begin + width - 1) / width; }
+  };
+  static std::vector<Run> runs_of(const PartOf& part);
+  std::vector<PartOf> parts_;
+  std::vector<std::vector<Run>> runs_;  // of each part
+  std::vector<int64_t> begins_{0};      // of each part's leaves, and the end
 };
-/// For each part, the joined |x|^p of subtrees(blocks, count); max |x| for p = inf, where not-a-number wins. Joined
-/// where the gradients are; the host waits once for each of their devices. Throws Error(input) for p below 1.
-std::vector<std::vector<double>> subtree_powers(std::span<const GradPart> parts, double p);
-/// The joined value of the tree over `count` blocks, from the values of subtrees that cover it.
-double finish_tree(std::span<const Blocks> subtrees, std::span<const double> values, int64_t count, double p);
 
 }  // namespace shardgrad::optim

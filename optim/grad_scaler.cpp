@@ -63,15 +63,27 @@ bool GradScaler::finite(const Optimizer& optimizer) {
 }
 
 bool GradScaler::step(Optimizer& optimizer, double grad_scale) {
+  return step_by(optimizer, [&](double factor) { optimizer.step(grad_scale / factor); });
+}
+
+bool GradScaler::step(Optimizer& optimizer, const Tensor& grad_scale) {
+  return step_by(optimizer, [&](double factor) {
+    NoGrad no_grad;
+    TagScope owner(Category::workspace);
+    optimizer.step(factor == 1 ? grad_scale : affine(grad_scale, 1 / factor, 0));
+  });
+}
+
+template <class Step> bool GradScaler::step_by(Optimizer& optimizer, const Step& step) {
   bool good = finite(optimizer);
   if (!options_.enabled) {
-    optimizer.step(grad_scale);
+    step(1);
     return true;
   }
   Seen& seen = seen_.at(&optimizer);
   SG_CHECK(!seen.stepped, "GradScaler: step() for the second time since update(); call update() once per step");
   seen.stepped = true;
-  if (good) optimizer.step(grad_scale / factor_);
+  if (good) step(factor_);
   return good;
 }
 

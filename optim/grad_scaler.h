@@ -52,6 +52,8 @@ class GradScaler {
   /// Runs optimizer.step(grad_scale / factor()) if finite(optimizer); returns whether it did. Throws Error(input) when
   /// called twice for one optimizer without update().
   bool step(Optimizer& optimizer, double grad_scale = 1);
+  /// The same with a number that a kernel has left (Optimizer::step).
+  bool step(Optimizer& optimizer, const Tensor& grad_scale);
   /// Ends a step: halves the factor after an overflow, doubles it after growth_interval good steps in a row. Throws
   /// Error(input) when no gradients were looked at.
   void update();
@@ -67,6 +69,7 @@ class GradScaler {
   struct Seen {
     bool finite, stepped;
   };
+  template <class Step> bool step_by(Optimizer& optimizer, const Step& step);
   GradScalerOptions options_;
   Sum sum_;
   double factor_;

@@ -138,16 +138,18 @@ Optimizer::Run Optimizer::run_of(std::span<const Piece> pieces, int64_t count, d
           lr_of(first.index),
           slot.weight_decay,
           slot.steps + 1,
-          grad_scale};
+          grad_scale,
+          {}};
   for (size_t s = 0; s < state_names_.size(); ++s) run.states[s] = flat(slot.states[first.part][s], 0, count);
   return run;
 }
 
-void Optimizer::update_run(std::span<const Piece> pieces, double grad_scale) {
+void Optimizer::update_run(std::span<const Piece> pieces, double grad_scale, const Tensor& scale) {
   wait_for(pieces[0]);  // adjacent gradients arrive together
   int64_t count = 0;
   for (const Piece& piece : pieces) count += piece.range.values.numel();
   Run run = run_of(pieces, count, grad_scale);
+  if (scale.defined()) run.scale = scale.to(run.values.device());
   update(run);
   if (run.copy.defined()) launch(kernels::cast, run.values, out(run.copy), run.values);
 }
@@ -158,7 +160,15 @@ Spread Optimizer::spread_of(size_t i) const {
   return owner ? owner->spread() : Spread{.dtype = tensor.dtype(), .device = tensor.device()};
 }
 
-void Optimizer::step(double grad_scale) {
+void Optimizer::step(double grad_scale) { step(grad_scale, {}); }
+
+void Optimizer::step(const Tensor& grad_scale) {
+  SG_CHECK(grad_scale.numel() == 1 && grad_scale.dtype() == DType::f64, name_, ": grad_scale is ", grad_scale,
+           "; it must be one number of f64");
+  takes_scale() ? step(1, grad_scale) : step(grad_scale.device() == kMeta ? 1 : grad_scale.item(), {});
+}
+
+void Optimizer::step(double grad_scale, const Tensor& scale) {
   check_option(name_.c_str(), "grad_scale", grad_scale, true);
   std::vector<Piece> pieces = take_pieces();
   Device device = pieces.empty() ? context().default_device() : pieces[0].range.values.device();
@@ -166,7 +176,7 @@ void Optimizer::step(double grad_scale) {
   allocate_states();
   tell_owners(&GradSink::before_write);
   try {
-    update_all(pieces, grad_scale);
+    update_all(pieces, grad_scale, scale);
     finish(pieces, grad_scale);
   } catch (...) {
     try {
@@ -196,10 +206,10 @@ std::vector<Optimizer::Piece> Optimizer::take_pieces() {
 }
 
 // A parameter's step counts once its first piece, which comes last, is updated.
-void Optimizer::update_all(std::span<const Piece> pieces, double grad_scale) {
+void Optimizer::update_all(std::span<const Piece> pieces, double grad_scale, const Tensor& scale) {
   for (size_t end = pieces.size(), begin; end > 0; end = begin) {
     for (begin = end - 1; begin > 0 && follows(pieces[begin - 1], pieces[begin]);) --begin;
-    update_run(pieces.subspan(begin, end - begin), grad_scale);
+    update_run(pieces.subspan(begin, end - begin), grad_scale, scale);
     for (size_t i = begin; i < end; ++i)
       if (i == 0 || pieces[i].index != pieces[i - 1].index) ++slots_[pieces[i].index].steps;
   }

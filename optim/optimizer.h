@@ -54,6 +54,9 @@ class Optimizer {
   /// is still computing those of the first. Where an update fails, those before it stay, and only they are counted.
   /// Names trainable parameters that had no gradient in all of the first 20 steps in a warning, once.
   void step(double grad_scale = 1);
+  /// The same with a number that a kernel has left (f64, one; optim::clip_scale), on the gradients' device. SGD, Adam
+  /// and AdamW read it there; others wait for it. What it is nobody checks.
+  void step(const Tensor& grad_scale);
   /// Forgets the gradients and frees their memory.
   void zero_grad();
   /// The gradients that a step on this rank would use, padding included; none on a rank that holds none.
@@ -128,6 +131,7 @@ class Optimizer {
     double lr, weight_decay;
     int64_t step;  ///< 1 for the first
     double grad_scale;
+    Tensor scale;  ///< where it is defined, one f64 beside the values: the gradient is multiplied by it, too
     /// For an update that writes the copy itself. One that is not taken is written after the update.
     Tensor take_copy() { return std::exchange(copy, Tensor()); }
   };
@@ -136,6 +140,8 @@ class Optimizer {
   Optimizer(const char* name, std::vector<NamedParameter> parameters, double lr, double weight_decay, Rules rules,
             std::vector<std::string> state_names);
   virtual void update(Run& run) = 0;
+  /// Whether update() multiplies by Run::scale.
+  virtual bool takes_scale() const { return false; }
 
   // One local range that a step updates.
   struct Piece {
@@ -182,8 +188,9 @@ class Optimizer {
   void allocate_run(std::span<const Piece> pieces);
   static DType state_dtype(const Tensor& values);
   Run run_of(std::span<const Piece> pieces, int64_t count, double grad_scale) const;
-  void update_run(std::span<const Piece> pieces, double grad_scale);
-  void update_all(std::span<const Piece> pieces, double grad_scale);
+  void step(double grad_scale, const Tensor& scale);
+  void update_run(std::span<const Piece> pieces, double grad_scale, const Tensor& scale);
+  void update_all(std::span<const Piece> pieces, double grad_scale, const Tensor& scale);
   void publish(std::span<const Piece> pieces) const;
   std::string state_name(size_t i, size_t state) const { return parameters_[i].name + "." + state_names_[state]; }
 

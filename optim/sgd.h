@@ -26,6 +26,7 @@ class SGD : public Optimizer {
 
  private:
   void update(Run& run) override;
+  bool takes_scale() const override { return true; }
   SgdOptions options_;
 };
 

@@ -31,7 +31,8 @@ void bind_scaler(nb::module_& m) {
           "`ranks`: the sharded model, or the group, whose ranks decide together.")
       .def("scale", &GradScaler::scale, "loss"_a, Waits())
       .def("finite", &GradScaler::finite, "optimizer"_a, Waits(), "Whether all gradients are finite, on all ranks.")
-      .def("step", &GradScaler::step, "optimizer"_a, "grad_scale"_a = 1., Waits(), "Whether it made the step.")
+      .def("step", nb::overload_cast<optim::Optimizer&, double>(&GradScaler::step), "optimizer"_a, "grad_scale"_a = 1.,
+           Waits(), "Whether it made the step.")
       .def("update", &GradScaler::update)
       .def("get_scale", &GradScaler::factor)
       .def_prop_ro("factor", &GradScaler::factor);

@@ -30,6 +30,7 @@ OUTSIDE = {
                                    "take_sorted_kernel triangle_kernel",
     "images, one element of a thread": "avg_pool2d_backward_kernel avg_pool2d_kernel batch_norm_backward_kernel group_norm_backward_kernel "
                                        "max_pool2d_backward_kernel max_pool2d_kernel normalize_channels_kernel normalize_groups_kernel",
+    "a thread block, for a few thousand values": "clip_scale_kernel join_values_kernel",
     "seldom in a step": "block_powers_kernel cumsum_row_kernel normal_kernel prod_backward_kernel prod_kernel uniform_kernel",
 }
 NOT_LAUNCHED = {name: reason for reason, names in OUTSIDE.items() for name in names.split()}

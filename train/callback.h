@@ -22,7 +22,7 @@ struct Stepped {
   int64_t samples;            ///< seen so far, by all ranks
   double lr;
   const Tensor& loss;               ///< this rank's part of the batch's
-  std::optional<double> grad_norm;  ///< known when the step clips, and at progress lines
+  std::optional<double> grad_norm;  ///< known at progress lines; on the CPU of every step that clips
   double tokens_per_sample = 0;     ///< the task's
 };
 

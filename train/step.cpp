@@ -60,6 +60,9 @@ bool all_finite(const Training& training) {
   return finite;
 }
 
+// Where nobody waits for it.
+bool is_at_hand(const Tensor& number) { return number.device() == kCpu || number.device() == kMeta; }
+
 }  // namespace
 
 StepResult train_step(const Training& training, const data::Batch& batch, bool norm_wanted) {
@@ -70,19 +73,20 @@ StepResult train_step(const Training& training, const data::Batch& batch, bool n
   StepResult result = forward_and_backward(training, batch);
   fsdp::average_buffers(sharded.buffers(), sharded.group(), buffers);
   bool clips = config.clip_grad_norm > 0, finite = all_finite(training);
-  double grad_scale = 1;  // clipping is part of the optimizer's one pass
+  Tensor clip;  // is part of the optimizer's one pass
   if ((clips || norm_wanted) && finite) {
     int64_t before_norm = recorder.total_bytes_sent();
-    double norm = fsdp::grad_norm(sharded);
-    if (clips && std::isfinite(norm))
-      grad_scale = optim::clip_factor(norm, config.clip_grad_norm * scaler.factor());
-    else if (!clips)
+    Tensor power = fsdp::grad_power(sharded);
+    if (clips)
+      clip = optim::clip_scale(power, config.clip_grad_norm * scaler.factor());
+    else
       before += recorder.total_bytes_sent() - before_norm;
-    result.grad_norm = norm / scaler.factor();
+    if (norm_wanted || is_at_hand(power))
+      result.grad_norm = optim::root_of(optim::number_of(power), 2) / scaler.factor();
   }
   result.skipped = !finite;
   for (optim::Optimizer* optimizer : optimizers)
-    if (finite) scaler.step(*optimizer, grad_scale);
+    if (finite) clip.defined() ? scaler.step(*optimizer, clip) : scaler.step(*optimizer);
   if (watch) watch->after_update(int64_t(progress().step) + 1, result.loss);
   scaler.update();
   for (optim::Optimizer* optimizer : optimizers) optimizer->zero_grad();

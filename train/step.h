@@ -25,7 +25,7 @@ struct Training {
 struct StepResult {
   Tensor loss;                        ///< this rank's part, without a graph
   Tensor losses;                      ///< (passes): of each of its grains; without grains the loss
-  std::optional<double> grad_norm{};  ///< before clipping; known when the step clips, or it was wanted
+  std::optional<double> grad_norm{};  ///< before clipping; known where it was wanted, or is there without waiting
   int64_t bytes_sent = 0;             ///< by this rank, but for a norm that was only wanted
   bool skipped = false;               ///< by all ranks: a gradient overflowed f16, and nothing was updated
 };

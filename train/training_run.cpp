@@ -42,8 +42,9 @@ void TrainingRun::step() {
   progress() = {uint64_t(meter_->step()), batch.first};
   std::vector<optim::Optimizer*> optimizers = optimizers_.all();
   for (optim::Optimizer* optimizer : optimizers) optimizer->set_lr(rate_->at(meter_->step(), best_));
+  bool logs_norm = config_.log_steps && config_.clip_grad_norm > 0;
   StepResult done = train_step({config_, *task_, *sharded_, optimizers, scaler_, watch_ ? &*watch_ : nullptr}, batch,
-                               course_.reports_after(next));
+                               course_.reports_after(next) || logs_norm);
   trace_.end(next);
   meter_->add(done, batch.global_count, running_seconds() - begin);
   metrics_.epoch = course_.epoch_of(next) + 1;

@@ -103,7 +103,8 @@ inline void set(OutView y, int64_t i, double value) {
 inline double get(const OutView& y, int64_t i) { return get(View{y.data, y.shape, y.dtype, true}, i); }
 
 /// torch.optim.SGD
-inline void sgd(OutView p, OutView momentum, OutView copy, View g, kernels::SgdArgs args) {
+inline void sgd(OutView p, OutView momentum, OutView copy, View g, View scale, kernels::SgdArgs args) {
+  if (scale.defined()) args.grad_scale *= get(scale, 0);
   for (int64_t i = 0; i < p.numel(); ++i) {
     double grad = get(g, i) * args.grad_scale + args.weight_decay * get(p, i);
     if (momentum.defined()) {
@@ -117,7 +118,9 @@ inline void sgd(OutView p, OutView momentum, OutView copy, View g, kernels::SgdA
 }
 
 /// torch.optim.Adam and AdamW
-inline void adam(OutView p, OutView exp_avg, OutView exp_avg_sq, OutView copy, View g, kernels::AdamArgs args) {
+inline void adam(OutView p, OutView exp_avg, OutView exp_avg_sq, OutView copy, View g, View scale,
+                 kernels::AdamArgs args) {
+  if (scale.defined()) args.grad_scale *= get(scale, 0);
   for (int64_t i = 0; i < p.numel(); ++i) {
     double param = get(p, i), grad = get(g, i) * args.grad_scale;
     if (args.decoupled)

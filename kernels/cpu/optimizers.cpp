@@ -26,13 +26,15 @@ template <class Update> void in_blocks(const Launch& launch, OutView p, OutView 
   });
 }
 
-void sgd(const Launch& launch, OutView p, OutView momentum, OutView copy, View g, kernels::SgdArgs args) {
+void sgd(const Launch& launch, OutView p, OutView momentum, OutView copy, View g, View scale, kernels::SgdArgs args) {
+  if (scale.defined()) args.grad_scale *= *scale.as<double>();
   auto loop = loops().optimizers.sgd[int(p.dtype)];
   in_blocks(launch, p, copy, [&](int64_t i, int64_t n) { loop(at(p, i), at(momentum, i), at(g, i), n, args); });
 }
 
-void adam(const Launch& launch, OutView p, OutView exp_avg, OutView exp_avg_sq, OutView copy, View g,
+void adam(const Launch& launch, OutView p, OutView exp_avg, OutView exp_avg_sq, OutView copy, View g, View scale,
           kernels::AdamArgs args) {
+  if (scale.defined()) args.grad_scale *= *scale.as<double>();
   auto loop = loops().optimizers.adam[int(p.dtype)];
   in_blocks(launch, p, copy,
             [&](int64_t i, int64_t n) { loop(at(p, i), at(exp_avg, i), at(exp_avg_sq, i), at(g, i), n, args); });

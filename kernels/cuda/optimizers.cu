@@ -16,16 +16,22 @@ using kernels::SgdArgs;
 
 /// What is the same for every element, rounded once on the host: many GPUs are slow in f64.
 template <class T> struct SgdFactors {
-  T lr, momentum, fresh, weight_decay, grad_scale;
+  T lr, momentum, fresh, weight_decay;
   bool nesterov, first_step;
   explicit SgdFactors(const SgdArgs& s)
       : lr(T(s.lr)),
         momentum(T(s.momentum)),
         fresh(T(1 - s.dampening)),
         weight_decay(T(s.weight_decay)),
-        grad_scale(T(s.grad_scale)),
         nesterov(s.nesterov),
         first_step(s.first_step) {}
+};
+
+/// What gradients are multiplied by: what the host knows, and what a kernel before this one has found.
+struct GradScale {
+  double known;
+  const double* found;
+  template <class T> __device__ T get() const { return T(found ? known * *found : known); }
 };
 
 /// What a thread has of a range: elements [at, at + N), of which `left` are there.
@@ -47,15 +53,17 @@ template <int N> struct Part {
 };
 
 template <class T, class C>
-__global__ void sgd_kernel(T* p, T* momentum, C* copy, const T* g, int64_t n, bool packed, SgdFactors<T> s) {
+__global__ void sgd_kernel(T* p, T* momentum, C* copy, const T* g, int64_t n, bool packed, SgdFactors<T> s,
+                           GradScale scale) {
   constexpr int N = kPackOf<T>;
   Part<N> part{thread_number() * N, n - thread_number() * N, packed};
   if (part.left <= 0) return;
   Pack<T, N> param = part.load(p), grad = part.load(g), buffer = {};
   if (momentum && !s.first_step) buffer = part.load(momentum);
+  T grad_scale = scale.get<T>();
   SG_UNROLL
   for (int e = 0; e < N; ++e) {
-    T step = grad.at[e] * s.grad_scale + s.weight_decay * param.at[e];
+    T step = grad.at[e] * grad_scale + s.weight_decay * param.at[e];
     if (momentum) {
       buffer.at[e] = s.first_step ? step : s.momentum * buffer.at[e] + s.fresh * step;
       step = s.nesterov ? step + s.momentum * buffer.at[e] : buffer.at[e];
@@ -84,16 +92,16 @@ template <class T, class C, class... Others> bool all_packed(const C* copy, cons
 }
 template <class T> Config config_of(int64_t n) { return {blocks_for((n + kPackOf<T> - 1) / kPackOf<T>), kBlock}; }
 
-void sgd(const Launch& how, OutView p, OutView momentum, OutView copy, View g, SgdArgs args) {
+void sgd(const Launch& how, OutView p, OutView momentum, OutView copy, View g, View scale, SgdArgs args) {
   dispatch_types(p, copy, [&]<class T, class C>() {
     bool packed = all_packed<T>(copy.as<C>(), p.as<T>(), momentum.as<T>(), g.as<T>());
     launch<sgd_kernel<T, C>>(how, config_of<T>(p.numel()), p.as<T>(), momentum.as<T>(), copy.as<C>(), g.as<T>(),
-                             p.numel(), packed, SgdFactors<T>(args));
+                             p.numel(), packed, SgdFactors<T>(args), GradScale{args.grad_scale, scale.as<double>()});
   });
 }
 
 template <class T> struct AdamFactors {
-  T fresh1, beta2, fresh2, eps, weight_decay, keep, step_size, root_correction, grad_scale;
+  T fresh1, beta2, fresh2, eps, weight_decay, keep, step_size, root_correction;
   bool decoupled;
   explicit AdamFactors(const AdamArgs& s)
       : fresh1(T(1 - s.beta1)),
@@ -104,20 +112,20 @@ template <class T> struct AdamFactors {
         keep(T(1 - s.lr * s.weight_decay)),
         step_size(T(s.lr / s.bias_correction1)),
         root_correction(T(1 / std::sqrt(s.bias_correction2))),
-        grad_scale(T(s.grad_scale)),
         decoupled(s.decoupled) {}
 };
 
 template <class T, class C>
 __global__ void adam_kernel(T* p, T* exp_avg, T* exp_avg_sq, C* copy, const T* g, int64_t n, bool packed,
-                            AdamFactors<T> s) {
+                            AdamFactors<T> s, GradScale scale) {
   constexpr int N = kPackOf<T>;
   Part<N> part{thread_number() * N, n - thread_number() * N, packed};
   if (part.left <= 0) return;
   Pack<T, N> params = part.load(p), grads = part.load(g), means = part.load(exp_avg), squares = part.load(exp_avg_sq);
+  T grad_scale = scale.get<T>();
   SG_UNROLL
   for (int e = 0; e < N; ++e) {
-    T &param = params.at[e], &mean = means.at[e], &square = squares.at[e], grad = grads.at[e] * s.grad_scale;
+    T &param = params.at[e], &mean = means.at[e], &square = squares.at[e], grad = grads.at[e] * grad_scale;
     if (s.decoupled)
       param *= s.keep;
     else
@@ -133,11 +141,13 @@ __global__ void adam_kernel(T* p, T* exp_avg, T* exp_avg_sq, C* copy, const T* g
   if (copy) part.store_copy(copy, params);
 }
 
-void adam(const Launch& how, OutView p, OutView exp_avg, OutView exp_avg_sq, OutView copy, View g, AdamArgs args) {
+void adam(const Launch& how, OutView p, OutView exp_avg, OutView exp_avg_sq, OutView copy, View g, View scale,
+          AdamArgs args) {
   dispatch_types(p, copy, [&]<class T, class C>() {
     bool packed = all_packed<T>(copy.as<C>(), p.as<T>(), exp_avg.as<T>(), exp_avg_sq.as<T>(), g.as<T>());
     launch<adam_kernel<T, C>>(how, config_of<T>(p.numel()), p.as<T>(), exp_avg.as<T>(), exp_avg_sq.as<T>(),
-                              copy.as<C>(), g.as<T>(), p.numel(), packed, AdamFactors<T>(args));
+                              copy.as<C>(), g.as<T>(), p.numel(), packed, AdamFactors<T>(args),
+                              GradScale{args.grad_scale, scale.as<double>()});
   });
 }
 

@@ -38,7 +38,8 @@ inline const bool registered =
             kernels::random_normal, kernels::add, kernels::sub, kernels::mul, kernels::affine, kernels::relu,
             kernels::gelu_tanh, kernels::tanh, kernels::relu_backward, kernels::gelu_tanh_backward,
             kernels::tanh_backward, kernels::matmul, kernels::linear_backward_input, kernels::linear_backward_weight,
-            kernels::mse, kernels::mse_backward, kernels::sgd, kernels::adam, kernels::norm_powers, kernels::paste>();
+            kernels::mse, kernels::mse_backward, kernels::sgd, kernels::adam, kernels::norm_powers,
+            kernels::join_values, kernels::clip_scale, kernels::paste>();
 
 template <DType dtype> void queued_tree_sum(const Launch& how, OutView y, kernels::TreeSumArgs args) {
   Context* owner = Context::current();

@@ -114,6 +114,44 @@ TEST(OnFakeCudaMemory, TheDriverIsAskedForNothingAfterTheSecondStep) {
   EXPECT_EQ(fake_cuda::alive(), 0);
 }
 
+// The norm is joined where the gradients are, and the update reads the factor there.
+TEST(OnFakeCudaClipping, AStepThatClipsWaitsForNothingAndHasTheBitsOfTheCpu) {
+  Replaced no_masks(kernels::relu_mask_bytes, no_mask);
+  auto waits = [] {
+    int64_t count = 0;
+    for (const char* call : {"cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize"})
+      count += fake_cuda::calls(call);
+    return count;
+  };
+  for (Optim kind : {Optim::sgd, Optim::adamw}) {
+    std::vector<std::vector<double>> weights;
+    for (Device device : {kCpu, kCuda}) {
+      fake_cuda::reset();
+      auto body = [&](dist::ProcessGroup& world) {
+        AnyModel model = any_model<Chain>();
+        auto sharded = fully_shard(model.module, world, {});
+        auto optimizer = make_optimizer(kind, model.module.named_parameters());
+        int64_t before = 0;
+        for (int step = 0; step < 6; ++step) {
+          Tensor x = rows_of_batch("x", step, 0, 12, 7, DType::f32), y = rows_of_batch("y", step, 0, 12, 5, DType::f32);
+          if (step == 3) before = waits();
+          mse_loss(model.output(x), y, 60).backward();
+          optimizer->step(optim::clip_scale(grad_power(*sharded), 0.05));
+          optimizer->zero_grad();
+          EXPECT_EQ(step == 3 ? waits() : before, before) << "where the batch is there";
+        }
+        EXPECT_TRUE(contains(message_of([&] { optimizer->step(zeros({2}, DType::f64)); }), "one number of f64"));
+        for (auto& [name, value] : full_state_dict(*sharded, false)) weights.push_back(values_of(value));
+      };
+      dist::run_ranks(1, body, {.device = device, .seed = 1});
+    }
+    size_t half = weights.size() / 2;
+    ASSERT_GT(half, 0u);
+    for (size_t i = 0; i < half; ++i) EXPECT_TRUE(same_bits(weights[i], weights[half + i])) << i;
+  }
+  EXPECT_EQ(fake_cuda::alive(), 0);
+}
+
 std::string name_of_case(const ::testing::TestParamInfo<OnFakeCuda::ParamType>& info) {
   auto [world, strategy, group] = info.param;
   return concat(group, "_", name_of(strategy), "_", world);

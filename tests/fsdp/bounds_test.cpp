@@ -106,6 +106,9 @@ TEST(Bounds, I31_GatheringStateAddsAtMostOneUnitAndGivesItBack) {
         EXPECT_LE(optim, largest + shard + 1024) << "one tensor of one unit, this rank's part, and counts of steps";
       }
       cost([&] { SummonFullParams whole(*sharded); });
+      int64_t before = ledger.current();
+      clip_grad_norm(*sharded, 1);
+      EXPECT_LE(ledger.current() - before, 256) << "the lists of joins that the first norm makes";
       cost([&] { clip_grad_norm(*sharded, 1); });
       cost([&] { sharded_state_dict(*sharded); });
     });

@@ -127,6 +127,7 @@ void expect_step(SlotType& slot, const Reference& reference, DType dtype, int64_
   if (state.back().defined()) state.back().poison();
   std::vector<Buffer> expected = state, whole = state;
   auto kernel = kernel_of(slot, dtype);
+  Buffer scale = n % 2 ? Buffer::of({1}, DType::f64, {0.75}) : Buffer();
   auto run = [&](const auto& step, std::vector<Buffer>& buffers, int64_t begin, int64_t end) {
     auto out = [&](size_t k) {
       OutView view = buffers[k].out();
@@ -135,9 +136,9 @@ void expect_step(SlotType& slot, const Reference& reference, DType dtype, int64_
     };
     View grad{g.in().as<char>() + size_t(begin) * size_of(dtype), {end - begin}, dtype, true};
     if constexpr (std::is_same_v<Args, kernels::SgdArgs>)
-      step(out(0), out(1), out(2), grad, args);
+      step(out(0), out(1), out(2), grad, scale.in(), args);
     else
-      step(out(0), out(1), out(2), out(3), grad, args);
+      step(out(0), out(1), out(2), out(3), grad, scale.in(), args);
   };
   auto launch = [&](auto... all) { kernel(2, all...); };
   run(reference, expected, 0, n);
@@ -182,7 +183,7 @@ TEST(Optimizers, SgdFollowsTorchAndGivesTheSameBitsWhereverItIsCut) {
 TEST(Optimizers, AFirstStepDoesNotReadTheMomentumBuffer) {
   Context context;
   Buffer p = Buffer::random({20}, DType::f32), momentum({20}, DType::f32);
-  kernel_of(kernels::sgd, DType::f32)(1, p.out(), momentum.poison().out(), {}, p.in(),
+  kernel_of(kernels::sgd, DType::f32)(1, p.out(), momentum.poison().out(), {}, p.in(), {},
                                       {0.1, 0.9, 0, 0, false, true, 1});
   for (int64_t i = 0; i < 20; ++i) EXPECT_TRUE(std::isfinite(p.get(i)) && std::isfinite(momentum.get(i)));
 }
@@ -238,6 +239,70 @@ TEST(NormPowers, WhatIsNotANumberWins) {
         kernel_of(kernels::norm_powers, dtype)(1, y.out(), x.in(), p, width);
         EXPECT_TRUE(std::isnan(y.get(0))) << dtype;
       }
+}
+
+// What the host would compute, a kernel gives to the update, with the same bits.
+TEST(Optimizers, AScaleInTheDevicesMemoryIsAsGoodAsTheHosts) {
+  Context context;
+  for (DType dtype : {DType::f32, DType::f64}) {
+    Buffer p = Buffer::random({70}, dtype), mean = Buffer::random({70}, dtype, -1, 1, 4),
+           square = Buffer::random({70}, dtype, 0, 1, 5), g = Buffer::random({70}, dtype, -1, 1, 3);
+    Buffer scale = Buffer::of({1}, DType::f64, {0.3}), q = p, mean_too = mean, square_too = square;
+    kernels::AdamArgs args{1e-2, 0.9, 0.999, 1e-8, 0.1, true, 0.2, 0.3, 0.3};
+    kernel_of(kernels::adam, dtype)(1, p.out(), mean.out(), square.out(), {}, g.in(), {}, args);
+    args.grad_scale = 1;
+    kernel_of(kernels::adam, dtype)(1, q.out(), mean_too.out(), square_too.out(), {}, g.in(), scale.in(), args);
+    EXPECT_TRUE(p == q && mean == mean_too && square == square_too) << dtype;
+  }
+}
+
+TEST(JoinValues, ALevelNeedsTheOneBefore) {
+  Context context;
+  auto ints = [](const std::vector<double>& values, const Shape& shape) {
+    return Buffer::of(shape, DType::i32, values);
+  };
+  Buffer joins = ints({4, 0, 1, 5, 2, 3, 6, 4, 5, 7, 6, -1, 8, -1, -1}, {5, 3}), levels = ints({2, 3, 5}, {3});
+  auto joined = [&](double p, double first) {
+    Buffer values = Buffer::of({9}, DType::f64, {first, 1, 2, 4, NAN, NAN, NAN, NAN, NAN});
+    kernel_of(kernels::join_values, DType::f64)(1, values.out(), joins.in(), levels.in(), p);
+    std::vector<double> made;
+    for (int i = 4; i < 9; ++i) made.push_back(values.get(i));
+    return made;
+  };
+  EXPECT_EQ(joined(2, 8), (std::vector<double>{9, 6, 15, 15, 0}));
+  EXPECT_EQ(joined(INFINITY, 8), (std::vector<double>{8, 4, 8, 8, 0}));
+  for (double p : {2.0, double(INFINITY)}) EXPECT_TRUE(std::isnan(joined(p, NAN)[3])) << p;
+}
+
+// As many as a thread block has, and more.
+TEST(JoinValues, ALevelMayBeLargerThanAnyBlock) {
+  Context context;
+  const int pairs = 2500;
+  std::vector<double> rows, given(3 * pairs + 1, NAN);
+  for (int i = 0; i < pairs; ++i) {
+    rows.insert(rows.end(), {double(2 * pairs + i), double(2 * i), double(2 * i + 1)});
+    given[size_t(2 * i)] = i, given[size_t(2 * i + 1)] = 0.5;
+  }
+  rows.insert(rows.end(), {double(3 * pairs), double(2 * pairs + 1023), double(3 * pairs - 1)});
+  Buffer values = Buffer::of({3 * pairs + 1}, DType::f64, given), joins = Buffer::of({pairs + 1, 3}, DType::i32, rows),
+         levels = Buffer::of({2}, DType::i32, {pairs, pairs + 1.0});
+  kernel_of(kernels::join_values, DType::f64)(1, values.out(), joins.in(), levels.in(), 2);
+  for (int i = 0; i < pairs; ++i) ASSERT_EQ(values.get(2 * pairs + i), i + 0.5);
+  EXPECT_EQ(values.get(3 * pairs), 1023.5 + 2499.5);
+}
+
+TEST(ClipScale, BoundsTheNormAndLetsPassWhatIsNotFinite) {
+  Context context;
+  auto scale = [](double power, double most) {
+    Buffer from = Buffer::of({1}, DType::f64, {power}), to({1}, DType::f64);
+    kernel_of(kernels::clip_scale, DType::f64)(1, to.out(), from.in(), most);
+    return to.get(0);
+  };
+  EXPECT_EQ(scale(16, 2), 2 / (4 + 1e-6));
+  EXPECT_EQ(scale(16, 5), 1);
+  EXPECT_EQ(scale(0, 1e-7), 1e-7 / 1e-6);
+  EXPECT_EQ(scale(2, 1), 1 / (std::sqrt(2.0) + 1e-6));
+  for (double power : {double(INFINITY), double(NAN)}) EXPECT_EQ(scale(power, 1), 1);
 }
 
 TEST(TreeSum, AddsByNeighboursWhateverTheNumberOfParts) {

@@ -23,10 +23,11 @@ std::string over_time(const RunFiles& run) {
   if (run.trace.empty() || run.trace[0].memory.moments.empty())
     return html::nothing("No step was traced (trace_steps), so there are no bytes over time.");
   const Json& plan = run.about.at("plan");
+  auto peak_of = [&](const char* owner) { return whole(plan.at("peaks").value(owner, Json(0))); };
   picture::Memory memory{.caption = {"memory-picture", "Memory of rank 0 over the traced steps",
                                      "What a step needs: all but data, the kernels' workspaces, and other."},
                          .bytes = run.trace[0].memory,
-                         .predicted = whole(plan.at("peak")) - whole(plan.at("peaks").value("data", Json(0)))};
+                         .predicted = whole(plan.at("peak")) - peak_of("data") - peak_of("other")};
   std::erase_if(memory.bytes.owners, [](const auto& owner) { return !is_of_steps(owner.name); });
   for (const RankTrace::Step& step : run.trace[0].steps)
     memory.marks.push_back({step.begin, concat("step ", step.number)});
