@@ -145,7 +145,6 @@ void Sharded::end() noexcept {
   mesh_->end();
   for (const auto& mesh : inner_meshes_) mesh->end();
   schedule_.end();
-  norm_plan_.reset();
 }
 
 std::vector<NamedParameter> Sharded::buffers() const {

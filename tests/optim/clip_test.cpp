@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
@@ -46,6 +47,22 @@ TEST(Clip, TheTreeFollowsNamesNotTheOrderGiven) {
   EXPECT_EQ(norm, std::sqrt((1e16 + 1) + 2));
 }
 
+// Joins of a level run at once: they read what earlier ones have made, and no two write the same value.
+void expect_levels(const optim::JoinList& list) {
+  std::vector<int32_t> joins = list.joins.to_vector<int32_t>(), levels = list.levels.to_vector<int32_t>();
+  std::set<int32_t> made, now;
+  for (int64_t value = 0; value < list.given; ++value) made.insert(int32_t(value));
+  size_t row = 0;
+  for (int32_t end : levels) {
+    for (; row < size_t(end); ++row) {
+      for (size_t from : {3 * row + 1, 3 * row + 2}) EXPECT_TRUE(joins[from] < 0 || made.contains(joins[from]));
+      EXPECT_TRUE(!made.contains(joins[3 * row]) && now.insert(joins[3 * row]).second);
+    }
+    made.merge(now);
+  }
+  EXPECT_EQ(3 * row, joins.size()) << "all of them";
+}
+
 // The values that `joins` makes of `given`.
 std::vector<double> joined(const optim::Joins& joins, std::vector<double> given, const std::vector<int64_t>& results,
                            double p = 2) {
@@ -53,6 +70,7 @@ std::vector<double> joined(const optim::Joins& joins, std::vector<double> given,
   EXPECT_EQ(list.given, int64_t(given.size()));
   given.resize(size_t(list.total), NAN);  // who reads what is not there yet finds that
   Tensor values = from_vector(given, {list.total});
+  expect_levels(list);
   list.run(values, p);
   return list.results(values, int64_t(results.size())).to_vector<double>();
 }

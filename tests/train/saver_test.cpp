@@ -300,6 +300,10 @@ TEST_F(SavedRun, ARunThatGoesOnKeepsInItsConfigurationWhatItBeganWith) {
   config_.init_from = "";
   train(1);
   EXPECT_EQ(told(), file);
+  for (const std::string& saved : checkpoints()) fs::remove_all(run() + "/" + saved);
+  fs::remove(run() + "/latest");
+  train(1);
+  EXPECT_EQ(told(), "") << "it began anew, and without";
 }
 
 // A run that it begins with is used as every command uses one.
