@@ -50,6 +50,8 @@ struct NormPlan {
   std::optional<Step> step;
 
   explicit NormPlan(const Sharded& sharded);
+  /// That of the model, made by its first norm.
+  static NormPlan& of(Sharded& sharded);
   /// Those of the step that was, where it can be as that one.
   const Step& step_of(Sharded& sharded);
 
@@ -70,6 +72,11 @@ NormPlan::NormPlan(const Sharded& sharded) {
   row = *std::ranges::max_element(used);
   for (size_t i = 0; i < parameters.size(); ++i)
     for (size_t k = 0; k < owners[i].size(); ++k) parameters[i].at[k] += size_t(owners[i][k]) * row;
+}
+
+NormPlan& NormPlan::of(Sharded& sharded) {
+  if (!sharded.norm_plan_) sharded.norm_plan_ = std::make_shared<NormPlan>(sharded);
+  return *sharded.norm_plan_;
 }
 
 // Visits the ranks that hold a part of it, and no others.
@@ -132,10 +139,11 @@ const NormPlan::Step& NormPlan::step_of(Sharded& sharded) {
     blocks.push_back({parameters[i].mine, parameters[i].count});
   }
   TagScope owner(Category::other);
-  step.emplace(Step{std::move(counted), home, std::move(parts), optim::NormLeaves(std::move(blocks)), {}, {}});
-  step->mine = joins_of_mine(*step);
-  step->whole = joins_of_all(*step, sharded.mesh().parts());
-  return *step;
+  step.reset();  // its lists' memory may serve these
+  Step next{std::move(counted), home, std::move(parts), optim::NormLeaves(std::move(blocks)), {}, {}};
+  next.mine = joins_of_mine(next);
+  next.whole = joins_of_all(next, sharded.mesh().parts());
+  return step.emplace(std::move(next));
 }
 
 namespace {
@@ -168,15 +176,14 @@ std::vector<GradRun> grad_runs(const FlatParam& flat) {
   return runs;
 }
 
-Tensor grad_power(Sharded& sharded, double p) {
+static Tensor power_of(Sharded& sharded, double p) {
   sharded.check_alive("grad_norm");
   SG_CHECK(p >= 1, "gradient norm: p = ", p, " is not possible; use 1, 2, 3, … or infinity");
   for (FlatParam* flat : sharded.flats()) {
     flat->settle_grad();
     flat->wait_to_update();
   }
-  if (!sharded.norm_plan_) sharded.norm_plan_ = std::make_shared<NormPlan>(sharded);
-  NormPlan& plan = *sharded.norm_plan_;
+  NormPlan& plan = NormPlan::of(sharded);
   const NormPlan::Step& step = plan.step_of(sharded);
   TagScope owner(Category::workspace);
   Tensor values = empty({step.mine.total}, {DType::f64, step.home});
@@ -193,7 +200,9 @@ Tensor grad_power(Sharded& sharded, double p) {
   return step.whole.results(all, 1);
 }
 
-double grad_norm(Sharded& sharded, double p) { return optim::root_of(optim::number_of(grad_power(sharded, p)), p); }
+Tensor grad_power(Sharded& sharded) { return power_of(sharded, 2); }
+
+double grad_norm(Sharded& sharded, double p) { return optim::root_of(optim::number_of(power_of(sharded, p)), p); }
 
 double clip_grad_norm(Sharded& sharded, double max_norm, double p) {
   double norm = grad_norm(sharded, p), factor = optim::clip_factor(norm, max_norm);

@@ -11,9 +11,10 @@ namespace shardgrad::fsdp {
 /// The p-norm of all gradients of the step, p = 1, 2, 3, … or infinity. A collective: every rank calls it after
 /// backward. Throws Error(input) for gradients that were not reduced.
 double grad_norm(Sharded& sharded, double p = 2);
-/// What grad_norm is the p-th root of: f64, one, where the gradients are. The host does not wait for it
-/// (optim::clip_scale makes of it what Optimizer::step takes). A collective.
-Tensor grad_power(Sharded& sharded, double p = 2);
+/// The square of grad_norm(sharded): f64, one, where the gradients are; optim::clip_scale makes of it what
+/// Optimizer::step takes. Where one rank trains, or ranks talk by NCCL, the host waits for it only in steps in which
+/// other parameters have a gradient than in the step before, and for gradients on several devices. A collective.
+Tensor grad_power(Sharded& sharded);
 /// Multiplies the gradients so that their norm is at most `max_norm`, and returns the norm they had. A collective.
 /// Throws Error(input), on every rank, for a norm that is not finite.
 double clip_grad_norm(Sharded& sharded, double max_norm, double p = 2);

@@ -65,7 +65,7 @@ class Sharded {
   friend class NoSync;
   friend class PairwiseSum;
   friend class SummonFullParams;
-  friend Tensor grad_power(Sharded&, double);
+  friend struct NormPlan;
   friend std::shared_ptr<Sharded> fully_shard(nn::Module&, dist::ProcessGroup&, Config);
   friend std::shared_ptr<Sharded> fully_shard(nn::Module&, const parallel::Mesh&, std::string_view, Config);
   friend std::vector<std::shared_ptr<Sharded>> sharded_inside(nn::Module&, dist::ProcessGroup&, const Config&);

@@ -28,7 +28,7 @@ void Adam::update(Run& run) {
                          .bias_correction2 = 1 - std::pow(options_.beta2, double(run.step)),
                          .grad_scale = run.grad_scale};
   launch(kernels::adam, run.values, out(run.values), out(run.states[0]), out(run.states[1]), out(run.take_copy()),
-         run.grad, run.scale, args);
+         run.grad, run.take_scale(), args);
 }
 
 }  // namespace shardgrad::optim

@@ -29,7 +29,7 @@ std::vector<Tensor> gradients(std::span<const NamedParameter> parameters, const 
 
 int64_t block_count(int64_t numel) { return (numel + kNormBlock - 1) / kNormBlock; }
 
-double norm_of(std::span<const Tensor> grads, double p) {
+Tensor power_of(std::span<const Tensor> grads, double p) {
   SG_CHECK(p >= 1, "gradient norm: p = ", p, " is not possible; use 1, 2, 3, … or infinity");
   std::vector<NormLeaves::PartOf> parts;
   for (const Tensor& grad : grads) parts.push_back({{0, block_count(grad.numel())}, block_count(grad.numel())});
@@ -42,13 +42,15 @@ double norm_of(std::span<const Tensor> grads, double p) {
   }
   int64_t root = joins.tree(std::move(powers));
   TagScope owner(Category::workspace);
-  Device device = grads.empty() ? kCpu : grads[0].device();
+  Device device = grads.empty() ? context().default_device() : grads[0].device();
   JoinList list = joins.finish({&root, 1}, device);
   Tensor values = empty({list.total}, {DType::f64, device});
   for (size_t i = 0; i < grads.size(); ++i) leaves.launch(i, grads[i], values, p);
   list.run(values, p);
-  return root_of(number_of(list.results(values, 1)), p);
+  return list.results(values, 1);
 }
+
+double norm_of(std::span<const Tensor> grads, double p) { return root_of(number_of(power_of(grads, p)), p); }
 
 int64_t finish(std::span<const Blocks> subtrees, std::span<const int64_t> values, Blocks node, Joins& joins) {
   auto found = std::ranges::lower_bound(subtrees, node);
@@ -159,7 +161,13 @@ double clip_factor(double norm, double max_norm) {
   return std::min(1.0, max_norm / (norm + 1e-6));
 }
 
+Tensor grad_power(std::span<const NamedParameter> parameters) {
+  return power_of(gradients(parameters, "grad_power"), 2);
+}
+
 Tensor clip_scale(const Tensor& power, double max_norm) {
+  SG_CHECK(power.numel() == 1 && power.dtype() == DType::f64, "clip_scale: power is ", power.dtype(), " ",
+           power.shape(), "; it must be one number of f64, as grad_power gives it");
   SG_CHECK(std::isfinite(max_norm) && max_norm > 0, "clip_scale: max_norm = ", max_norm, " is not possible");
   TagScope owner(Category::workspace);
   Tensor scale = empty({1}, {DType::f64, power.device()});

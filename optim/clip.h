@@ -36,8 +36,11 @@ double clip_factor(double norm, double max_norm);
 
 // --- without waiting -------------------------------------------------------------------------------------------------
 
-/// The factor of a norm² that a kernel has left in `power` (f64, one): min(1, max_norm / (norm + 1e-6)), or 1 where
-/// that is not finite; for Optimizer::step. On power's device, and the host does not wait for it.
+/// The square of grad_norm(parameters): f64, one, where the gradients are.
+Tensor grad_power(std::span<const NamedParameter> parameters);
+/// The factor of a norm whose square a kernel has left in `power` (f64, one): min(1, max_norm / (norm + 1e-6)), or 1
+/// where that is not finite, which nobody is told; for Optimizer::step. On power's device, and the host does not wait
+/// for it. Of gradients that are still scaled (optim/grad_scaler.h) `max_norm` is max_norm * scaler.factor().
 Tensor clip_scale(const Tensor& power, double max_norm);
 /// A number of f64 that a kernel has left, for which the host waits; 0 on device meta.
 double number_of(const Tensor& value);

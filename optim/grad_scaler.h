@@ -52,7 +52,8 @@ class GradScaler {
   /// Runs optimizer.step(grad_scale / factor()) if finite(optimizer); returns whether it did. Throws Error(input) when
   /// called twice for one optimizer without update().
   bool step(Optimizer& optimizer, double grad_scale = 1);
-  /// The same with a number that a kernel has left (Optimizer::step).
+  /// The same with a number that a kernel has left (Optimizer::step), as
+  /// optim::clip_scale(fsdp::grad_power(*sharded), max_norm * scaler.factor()): gradients are still scaled.
   bool step(Optimizer& optimizer, const Tensor& grad_scale);
   /// Ends a step: halves the factor after an overflow, doubles it after growth_interval good steps in a row. Throws
   /// Error(input) when no gradients were looked at.

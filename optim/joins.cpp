@@ -66,7 +66,7 @@ JoinList Joins::finish(std::span<const int64_t> results, Device device) const {
   for (auto [at, value] : copies) add_row(at, placed(value), -1);
   if (!copies.empty()) end_level();
   auto there = [&](const std::vector<int32_t>& list, const Shape& shape) {
-    return device == kMeta ? empty(shape, {DType::i32, kMeta}) : from_vector<int32_t>(list, shape).to(device);
+    return from_vector<int32_t>(list, shape, {DType::i32, device});
   };
   return {given_, total, there(joins, {int64_t(joins.size()) / 3, 3}), there(levels, {int64_t(levels.size())})};
 }

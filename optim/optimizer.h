@@ -54,8 +54,8 @@ class Optimizer {
   /// is still computing those of the first. Where an update fails, those before it stay, and only they are counted.
   /// Names trainable parameters that had no gradient in all of the first 20 steps in a warning, once.
   void step(double grad_scale = 1);
-  /// The same with a number that a kernel has left (f64, one; optim::clip_scale), on the gradients' device. SGD, Adam
-  /// and AdamW read it there; others wait for it. What it is nobody checks.
+  /// The same with a number that a kernel has left (f64, one; optim::clip_scale). SGD, Adam and AdamW read it where the
+  /// parameters are, without waiting if it is there; others wait for it. What it is nobody checks.
   void step(const Tensor& grad_scale);
   /// Forgets the gradients and frees their memory.
   void zero_grad();
@@ -134,13 +134,15 @@ class Optimizer {
     Tensor scale;  ///< where it is defined, one f64 beside the values: the gradient is multiplied by it, too
     /// For an update that writes the copy itself. One that is not taken is written after the update.
     Tensor take_copy() { return std::exchange(copy, Tensor()); }
+    /// For an update that multiplies by the scale. One that is not taken, where takes_scale() says it is, is an error.
+    Tensor take_scale() { return std::exchange(scale, Tensor()); }
   };
   /// `state_names` are the state tensors that an update keeps, at most kMaxStates. Throws Error(input) for a trainable
   /// parameter that is to be updated in 16 bits: small steps would be lost in rounding.
   Optimizer(const char* name, std::vector<NamedParameter> parameters, double lr, double weight_decay, Rules rules,
             std::vector<std::string> state_names);
   virtual void update(Run& run) = 0;
-  /// Whether update() multiplies by Run::scale.
+  /// Whether update() multiplies by Run::scale (take_scale), and finish() updates nothing.
   virtual bool takes_scale() const { return false; }
 
   // One local range that a step updates.

@@ -23,8 +23,8 @@ void SGD::update(Run& run) {
                         .nesterov = options_.nesterov,
                         .first_step = run.step == 1,
                         .grad_scale = run.grad_scale};
-  launch(kernels::sgd, run.values, out(run.values), out(run.states[0]), out(run.take_copy()), run.grad, run.scale,
-         args);
+  launch(kernels::sgd, run.values, out(run.values), out(run.states[0]), out(run.take_copy()), run.grad,
+         run.take_scale(), args);
 }
 
 }  // namespace shardgrad::optim

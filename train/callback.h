@@ -22,7 +22,7 @@ struct Stepped {
   int64_t samples;            ///< seen so far, by all ranks
   double lr;
   const Tensor& loss;               ///< this rank's part of the batch's
-  std::optional<double> grad_norm;  ///< known at progress lines; on the CPU of every step that clips
+  std::optional<double> grad_norm;  ///< at progress lines; of every step that clips on the CPU, or with log_steps
   double tokens_per_sample = 0;     ///< the task's
 };
 

@@ -1,7 +1,6 @@
 #include <shardgrad/train/export_run.h>
 
 #include <filesystem>
-#include <iostream>
 
 #include <shardgrad/core/error.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
@@ -38,17 +37,15 @@ static hf::TokenIds ends_of(const std::string& run) {
 
 int64_t export_run(const Config& config, const std::string& from, const std::string& to) {
   hf::ModelOptions options = hf::options_of(config.model);
-  Last used = used_checkpoint(from);
-  if (!used.note.empty()) std::cerr << used.note << std::endl;
-  int64_t step = verify_checkpoint(*used.folder).reached.step;
+  Verified used = verify_used_checkpoint(from);
   std::string run = run_of(from);
-  hf::ExportSource source{*used.folder + "/" + kModelFile, run, ends_of(run)};
+  hf::ExportSource source{used.folder + "/" + kModelFile, run, ends_of(run)};
   if (hf::is_model_folder(config.init_from) && has_tokenizer_of(run, config.init_from)) {
     source.tokenizer = config.init_from;
     source.tokens = hf::read_token_ids(config.init_from);
   }
   hf::export_folder(options, source, to);
-  return step;
+  return used.manifest.reached.step;
 }
 
 }  // namespace shardgrad::train

@@ -116,6 +116,7 @@ fsdp::Plan plan(const Config& config, const data::Outline& data, int ranks, Devi
     dist::run_one_of(ranks, body, seed, as);
   else
     dist::run_ranks(ranks, body, {.device = device, .seed = seed, .group = group_of(as)});
+  result.wrap_setting = config.fsdp.wrap == "size" ? "a smaller fsdp.wrap_numel" : "fsdp.wrap=size";
   if (as.group == "nccl")
     result.lacks += concat(result.lacks.empty() ? "" : "; ", "what a group '", as.group, "' needs to send");
   return result;

@@ -17,8 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kPause = 1;      // seconds between lines on a terminal, if there is anything to say
-constexpr double kSilence = 1.5;  // after which it is said what goes on
+constexpr double kPause = 1;  // seconds between lines on a terminal, if there is anything to say
 
 std::string make_run_folder(const Config& config, bool& is_new) {
   std::error_code error, above;
@@ -112,7 +111,7 @@ void RunReport::plan(const fsdp::Plan& predicted) {
 }
 
 std::ostream& RunReport::fresh_line() {
-  if (terminal_.columns) out_ << "\r\033[K";
+  if (terminal_.columns) out_ << kLineBegin;
   passing_ = false;
   printed_ = terminal_.seconds();
   return out_;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <ranges>
 
 #include <shardgrad/autograd/autocast.h>
 #include <shardgrad/autograd/node.h>
@@ -20,7 +21,7 @@ namespace {
 struct Piece {
   int64_t batch;  // of which it is one
   int rank;
-  int64_t rows, of_all;  // this rank's; of all ranks at the same time
+  int64_t rows, of_all;  // this rank's; with sync_batchnorm, of all ranks at the same time
 };
 
 // Of an epoch's batches, as far as the run comes.
@@ -36,11 +37,12 @@ std::vector<Piece> pieces(const Config& config, int64_t batch, int64_t samples, 
       return data::Batch{.count = data::part_of(count, rank, ranks).size(),
                          .grains = data::grains_of(count, config.grains, rank, ranks)};
     };
-    for (int rank = 0; rank < ranks; ++rank)
-      for (int64_t i = 0; i < passes; ++i) of_all[size_t(i)] += part_of(rank).micro_batch(i, passes).count;
+    for (int rank = 0; rank < ranks && config.sync_batchnorm; ++rank)
+      for (data::Batch part = part_of(rank); int64_t i : std::views::iota(int64_t(0), passes))
+        of_all[size_t(i)] += part.micro_batch(i, passes).count;
     for (int rank : {0, ranks - 1})
-      for (int64_t i = 0; i < passes; ++i)
-        all.push_back({count, rank, part_of(rank).micro_batch(i, passes).count, of_all[size_t(i)]});
+      for (data::Batch part = part_of(rank); int64_t i : std::views::iota(int64_t(0), passes))
+        all.push_back({count, rank, part.micro_batch(i, passes).count, of_all[size_t(i)]});
   }
   return all;
 }

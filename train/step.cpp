@@ -73,20 +73,20 @@ StepResult train_step(const Training& training, const data::Batch& batch, bool n
   StepResult result = forward_and_backward(training, batch);
   fsdp::average_buffers(sharded.buffers(), sharded.group(), buffers);
   bool clips = config.clip_grad_norm > 0, finite = all_finite(training);
-  Tensor clip;  // is part of the optimizer's one pass
+  Tensor power, clip;  // which is part of the optimizer's one pass
   if ((clips || norm_wanted) && finite) {
     int64_t before_norm = recorder.total_bytes_sent();
-    Tensor power = fsdp::grad_power(sharded);
+    power = fsdp::grad_power(sharded);
     if (clips)
       clip = optim::clip_scale(power, config.clip_grad_norm * scaler.factor());
     else
       before += recorder.total_bytes_sent() - before_norm;
-    if (norm_wanted || is_at_hand(power))
-      result.grad_norm = optim::root_of(optim::number_of(power), 2) / scaler.factor();
   }
   result.skipped = !finite;
   for (optim::Optimizer* optimizer : optimizers)
     if (finite) clip.defined() ? scaler.step(*optimizer, clip) : scaler.step(*optimizer);
+  if (power.defined() && (norm_wanted || is_at_hand(power)))  // once the update is queued, too
+    result.grad_norm = optim::root_of(optim::number_of(power), 2) / scaler.factor();
   if (watch) watch->after_update(int64_t(progress().step) + 1, result.loss);
   scaler.update();
   for (optim::Optimizer* optimizer : optimizers) optimizer->zero_grad();

@@ -61,8 +61,9 @@ void take_first(Rehearsal& rank, const data::Batch& batch) {
   fail("each of ", kMost, " steps overflows f16, whatever the loss is scaled by; choose another autocast");
 }
 
-// Of all parameters, how many this rank updates.
-double share_of(fsdp::Sharded& sharded) {
+}  // namespace
+
+double updated_share(fsdp::Sharded& sharded) {
   int64_t mine = 0, all = 0;
   for (const fsdp::FlatParam* flat : sharded.flats()) {
     mine += flat->shard().numel();
@@ -70,8 +71,6 @@ double share_of(fsdp::Sharded& sharded) {
   }
   return all > 0 ? std::min(1.0, double(mine) / double(all)) : 1;
 }
-
-}  // namespace
 
 Pieces pieces_of(std::vector<Record> records, double begin, double end) {
   Pieces pieces;
@@ -140,7 +139,12 @@ Pieces medians_of(const std::vector<Pieces>& steps) {
 }
 
 StepClock::StepClock(Config config, data::Outline data, Device device, int of_machine, int threads)
-    : config_(std::move(config)), data_(std::move(data)), device_(device), of_machine_(of_machine), threads_(threads) {}
+    : config_(std::move(config)), data_(std::move(data)), device_(device), of_machine_(of_machine), threads_(threads) {
+  constexpr int kOfCore = 32;  // more wait for each other, and measure that
+  int cores = usable_cores();
+  SG_CHECK(of_machine <= kOfCore * cores, of_machine, " ranks cannot be timed side by side on ", cores,
+           cores == 1 ? " core" : " cores", "; say --per-machine ", kOfCore * cores, " or fewer");
+}
 
 // Under the same strategy, for what its units are depends on it.
 const Pieces& StepClock::timed(const std::string& strategy, int ranks) {
@@ -185,7 +189,7 @@ StepTime StepClock::of(const std::string& strategy, int ranks, const Rates& netw
     Rehearsal rank(config, data_, world);
     data::Batch batch = rank.part(data_.train);
     rank.step(batch);
-    time = step_time(traced(rank, batch).records, pieces, share_of(rank.sharded()), network);
+    time = step_time(traced(rank, batch).records, pieces, updated_share(rank.sharded()), network);
   };
   dist::run_one_of(ranks, body, uint64_t(config.seed), {device_});
   return time;

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include <shardgrad/core/recorder.h>
+#include <shardgrad/fsdp/fully_shard.h>
 #include <shardgrad/train/plan.h>
 
 namespace shardgrad::train {
@@ -42,8 +43,10 @@ Pieces pieces_of(std::vector<Record> records, double begin, double end);
 /// Of an odd number of steps of the same pieces, each piece's median: whatever else the machine does meanwhile holds up
 /// single ones.
 Pieces medians_of(const std::vector<Pieces>& steps);
+/// Of all parameters, how many this rank updates: 1 is all of them.
+double updated_share(fsdp::Sharded& sharded);
 /// `records`: of one rank of several on meta, of which `share` of the parameters are this rank's to update. Throws
-/// Error(internal) where they compute something else than the pieces.
+/// Error(input) where they compute something else than the pieces.
 StepTime step_time(std::vector<Record> records, const Pieces& pieces, double share, const Rates& network);
 
 /// Times steps of a configuration on this machine, and replays them.
@@ -51,6 +54,7 @@ class StepClock {
  public:
   /// `of_machine`: ranks that a machine has, which are timed side by side, each with a step of its own, for they share
   /// its memory. `threads`: of a rank on the CPU; 0: this machine's, shared out.
+  /// Throws Error(input) for more of them than this machine's cores can work on.
   StepClock(Config config, data::Outline data, Device device, int of_machine, int threads);
   /// Of rank 0, which has most samples. Throws Error(input) for what cannot be, or does not fit in this machine's
   /// memory.

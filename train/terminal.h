@@ -1,6 +1,7 @@
 #pragma once
 // Where progress is shown: on a terminal a line that the next one is written over, as wide as the window is then.
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -9,6 +10,10 @@
 #include <shardgrad/train/seconds.h>
 
 namespace shardgrad::train {
+
+inline constexpr double kSilence = 1.5;                 ///< seconds, after which it is said what goes on
+inline constexpr std::chrono::milliseconds kTick(300);  ///< between looks whether they are over
+inline constexpr const char* kLineBegin = "\r\033[K";   ///< to write over the line that is shown
 
 struct Terminal {
   std::function<int()> columns{};  ///< how wide it is now; empty: no terminal, and every line stays

@@ -30,12 +30,15 @@ static std::unique_ptr<Task> make_task_of(const Config& config, std::optional<DT
 Trained::Trained(const Config& config, const std::string& from, dist::ProcessGroup& world, std::optional<DType> dtype)
     : task(make_task_of(config, dtype)), sharded(make_sharded(config, *task, world)) {
   bool only_weights = from.ends_with(".safetensors") || hf::is_model_folder(from);
-  if (!only_weights) folder = checkpoint_in(from, world);
   if (only_weights) {
     load_model(from, task->module(), *sharded);
     check_same_weights(from, task->module(), world);
   } else {
-    step = load_weights(folder, task->module(), *sharded).reached.step;
+    step = read_used([&] { return checkpoint_in(from, world); },
+                     [&](const std::string& used) {
+                       folder = used;
+                       return load_weights(used, task->module(), *sharded).reached.step;
+                     });
   }
   task->module().eval();
 }

@@ -18,6 +18,7 @@ namespace shardgrad::train {
 TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::ostream& out, const Terminal& terminal)
     : config_(config),
       world_(world),
+      waiting_(std::in_place, "reading the data", out, world.rank() == 0 ? terminal : Terminal{}),
       data_(open_data(config)),
       train_(make_loader(config, world, data_.train, true)),
       test_(make_loader(config, world, data_.test, false)),
@@ -36,6 +37,7 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
     check_short_batches(config, data_.outline(), world.size(), ranks);
     predicted_ = plan(config, data_.outline(), world.size(), kMeta, ranks);
     Terminal shown{terminal.columns, [this] { return running_seconds(); }};
+    waiting_.reset();
     report = std::make_unique<RunReport>(as_written(), out, terminal.columns ? shown : terminal);
     report_ = report.get();
     report_->say(about_batches(config, world.size(), data_.train->size()));
@@ -43,7 +45,7 @@ TrainingRun::TrainingRun(const Config& config, dist::ProcessGroup& world, std::o
   });
   callbacks_.emplace(config, world);
   if (report) callbacks_->add_first(std::move(report));
-  if (report_ && terminal.columns) ticker_.emplace(std::chrono::milliseconds(300), [this] { report_->tick(); });
+  if (report_ && terminal.columns) ticker_.emplace(kTick, [this] { report_->tick(); });
   task_ = make_task(config, data_.fields());
   sharded_ = make_sharded(config, *task_, world);
   optimizers_ = make_optimizers(config, *task_);

@@ -21,6 +21,7 @@
 #include <shardgrad/train/step_trace.h>
 #include <shardgrad/train/ticker.h>
 #include <shardgrad/train/trainer.h>
+#include <shardgrad/train/waiting_line.h>
 
 namespace shardgrad::train {
 
@@ -63,6 +64,7 @@ class TrainingRun {
   const Config& config_;
   dist::ProcessGroup& world_;
   Clock::time_point begun_at_;
+  std::optional<WaitingLine> waiting_;  // until there is a report
   data::Splits data_;
   data::DataLoader train_, test_;
   Course course_;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <initializer_list>
-#include <iostream>
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
@@ -74,10 +73,7 @@ std::string weights_of(const std::string& path) {
   bool of_run = std::ranges::any_of(std::initializer_list<const char*>{kManifestFile, "latest", "about.json"},
                                     [&](const char* file) { return std::filesystem::exists(named / file, unknown); });
   if (!of_run) return path;
-  Last used = used_checkpoint(path);
-  if (!used.note.empty()) std::cerr << used.note << std::endl;
-  verify_checkpoint(*used.folder);
-  return concat(*used.folder, "/", kModelFile);
+  return concat(verify_used_checkpoint(path).folder, "/", kModelFile);
 }
 
 std::unique_ptr<Weights> open_weights(const std::string& path) {

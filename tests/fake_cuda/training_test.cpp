@@ -9,6 +9,7 @@
 
 #include <shardgrad/kernels/cuda/library.h>
 #include <shardgrad/kernels/ops.h>
+#include <shardgrad/train/step.h>
 
 #include "tests/fake_cuda/fake_cuda.h"
 #include "tests/fake_cuda/queued_kernels.h"
@@ -164,6 +165,38 @@ TEST(OnFakeCudaClipping, AStepThatClipsWaitsForNothingAndHasTheBitsOfTheCpu) {
     for (size_t i = 0; i < half; ++i) EXPECT_TRUE(same_bits(weights[i], weights[half + i])) << i;
   }
   EXPECT_EQ(fake_cuda::alive(), 0);
+}
+
+struct Fit : train::Task {
+  nn::Child<Chain> net = nn::make<Chain>();
+  nn::Module& module() override { return *net; }
+  Tensor loss(const data::Batch& batch) override { return mse_loss(net(batch.fields[0]), batch.fields[1], 60); }
+};
+
+// As `train` steps: who wants to know the norm waits for it, once the update is queued, and nobody else.
+TEST(OnFakeCudaClipping, AStepOfTheEngineWaitsForANormThatIsWanted) {
+  Replaced no_masks(kernels::relu_mask_bytes, no_mask);
+  fake_cuda::reset();
+  auto body = [&](dist::ProcessGroup& world) {
+    train::Config config;
+    config.clip_grad_norm = 0.05;
+    Fit task;
+    auto sharded = fully_shard(task.module(), world, {});
+    auto optimizer = make_optimizer(Optim::adamw, task.module().named_parameters());
+    optim::GradScaler scaler({.enabled = false});
+    data::Batch batch{.global_count = 12, .count = 12};
+    batch.fields = {rows_of_batch("x", 0, 0, 12, 7, DType::f32), rows_of_batch("y", 0, 0, 12, 5, DType::f32)};
+    int steps = 0;  // the first one makes states and lists
+    for (bool wanted : {false, false, true, false}) {
+      std::optional<HeldUp> gpu;
+      if (!wanted && steps++ > 0) gpu.emplace(context().backend(kCuda).compute());
+      auto done = train::train_step({config, task, *sharded, {optimizer.get()}, scaler}, batch, wanted);
+      EXPECT_TRUE(!gpu || gpu->still());
+      EXPECT_EQ(done.grad_norm.has_value(), wanted);
+      EXPECT_TRUE(!wanted || *done.grad_norm > 0.05);
+    }
+  };
+  dist::run_ranks(1, body, {.device = kCuda, .seed = 1});
 }
 
 std::string name_of_case(const ::testing::TestParamInfo<OnFakeCuda::ParamType>& info) {

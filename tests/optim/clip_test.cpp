@@ -253,6 +253,39 @@ TEST(Clip, AScaleIsOneNumberOfF64) {
   EXPECT_THROW(optimizer.step(full({2}, 1, DType::f64)), Error);
   EXPECT_THROW(optimizer.step(full({1}, 1)), Error);
   EXPECT_THROW(optim::clip_scale(full({1}, 1, DType::f64), 0), Error);
+  EXPECT_THROW(optim::clip_scale(full({1}, 1), 1), Error);
+  EXPECT_THROW(optim::clip_scale(full({2}, 1, DType::f64), 1), Error);
+}
+
+TEST(Clip, GradPowerIsTheSquareOfTheNormWhereverTheGradientsAre) {
+  for (Device device : {kCpu, kAcc, kMeta}) {
+    Context context({.device = device});
+    std::vector<NamedParameter> none{{"w", zeros({3}).set_requires_grad()}};
+    EXPECT_EQ(optim::grad_norm(none), 0);
+    std::vector<NamedParameter> some{with_gradient("w", {3, 4})};
+    EXPECT_EQ(optim::grad_power(some).device(), device);
+    EXPECT_EQ(optim::number_of(optim::grad_power(some)), device == kMeta ? 0 : 25);
+  }
+}
+
+// As a user's own might, made before there was a scale.
+TEST(Clip, AnOptimizerThatForgetsTheScaleIsRefused) {
+  struct Plain : optim::Adam {
+    using Adam::Adam;
+    void update(Run& run) override { copy_into(run.values, run.values - run.grad * (run.lr * run.grad_scale)); }
+  };
+  Context context;
+  auto w = with_gradient("w", {3, 4});
+  Plain optimizer({w}, {.lr = 1});
+  optimizer.step(0.5);
+  try {
+    optimizer.step(full({1}, 0.5, DType::f64));
+    ADD_FAILURE() << "took an unclipped step";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("its update() does not multiply the gradient by Run::scale"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(Clip, I44_AShardedGradientIsRefusedNamingTheRightCall) {

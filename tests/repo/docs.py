@@ -173,6 +173,8 @@ def check_blocks(file, root, programs, work, tests):
     for kind, body, expected, after in blocks(text):
         if kind == "cpp" and "int main(" in body and not check_quote(body, root):
             fault = None
+        elif kind == "cpp" and "#include <shardgrad/" not in body:
+            fault = "does not say what it includes"
         elif kind == "cpp":
             fault = programs.fault(body, expected)
         elif kind in ("sh", "bash"):

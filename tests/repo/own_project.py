@@ -7,6 +7,7 @@ the last step of newcomers_hour.py.
 import json
 import os
 import re
+import struct
 from pathlib import Path
 
 from faults import Job, until
@@ -39,6 +40,24 @@ def the_commands_of_its_readme():
     trained, resumed, of_the_library = found
     assert float(trained[0]) > 0.98 and trained == resumed == of_the_library, found
     assert result("own_model") == result("own_model-2"), "the library's run ends with other bits than the program's"
+
+
+def it_has_every_command():
+    """In 40 lines."""
+    assert len(Path("main.cpp").read_text().splitlines()) <= 40, "main.cpp has grown"
+    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4), }".ljust(117) + "\n"
+    Path("x.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + struct.pack("<8f", *range(8)))
+    for words, said in [
+            (["eval", "runs/own_model"], r"^eval: test_r2=0\.9"),
+            (["plan", "config.json", "--ranks", "2", "--measure"], r"^as predicted$"),
+            (["report", "runs/own_model"], r"^wrote runs/own_model/report.html$"),
+            (["predict", "runs/own_model", "--input", "x.npy", "--output", "y.csv"], r"^predicted 2 rows "),
+            (["hash", "runs/own_model"], r"^step \d+, hash \w+$")]:
+        run = call(["build/own_model", *words])
+        expect(run.returncode == 0 and re.search(said, run.stdout, re.M), run)
+    assert len(Path("y.csv").read_text().splitlines()) in (2, 3), "with a header or without"
+    of_the_library = call(["shardgrad", "eval", "runs/own_model-2"])
+    expect(of_the_library.returncode == 0, of_the_library)
 
 
 def a_kill_changes_nothing():
@@ -79,6 +98,7 @@ def a_new_project(build):
     expect((made := call(["shardgrad", "new", "own flats"])).returncode == 0, made)
     os.chdir("own flats")
     the_commands_of_its_readme()
+    it_has_every_command()
     any_number_of_ranks_gives_the_same_scores()
     a_kill_changes_nothing()
     what_it_registers_is_known_to_it_alone()

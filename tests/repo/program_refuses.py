@@ -61,6 +61,7 @@ def words_that_are_none():
         (["launch", "-n", "2", "--threds", "3", *train], "there is no option '--threds'; did you mean '--threads'?"),
         (["plan", CONFIG, "--rank", "2"], "shardgrad plan: there is no option '--rank'; did you mean '--ranks'?"),
         (["certify", "neg", "--devise", "cpu"], "there is no option '--devise'; did you mean '--device'?"),
+        (["launch", "-n", "2", "--set", "batch=3", *train], "'--set' is an option of the command that is launched; it goes behind that: launch -n N train CONFIG --set …"),
         (["launch", "-n", "2"], "shardgrad launch: a command after launch -n N, e.g. train"),
         *(([*front, *train, *words], said) for front in ([], ["launch", "-n", "2"]) for words, said in [
             (["--strategy", "ddp"], "shardgrad train: there is no option '--strategy'; did you mean '--set strategy=…'?"),
@@ -105,6 +106,11 @@ def environment_variables_of_no_meaning():
             expect(run.returncode == 2 and f"'{value}'" in last and said in last and not os.listdir(), run)
     expect(call([PROGRAM, "--help"], {"SHARDGRAD_ISA": "avx3"}).returncode == 0, call([PROGRAM, "--help"]))
     check_run(call([PROGRAM, "train", CONFIG, *SMALL], {"SHARDGRAD_ISA": "plain", "SHARDGRAD_GEMM": "", "SHARDGRAD_TF32": "0"}))
+
+
+def help_of_launch():
+    said = call([PROGRAM, "launch", "--help"]).stdout
+    assert "After its options comes what the ranks run: launch -n 2 train configs/fashion_mnist.json" in said, said
 
 
 def standard_output_that_cannot_be_written():

@@ -69,6 +69,20 @@ def a_signal_saves_a_run_that_nobody_has_launched():
     assert job.wait(timeout=30) == 75, rest
 
 
+def a_run_whose_numbers_are_none_ends_with_4():
+    """The last line says where they came from; the last checkpoint is from before."""
+    config = json.loads(Path(CONFIG).read_text()) | {"epochs": 1, "save_every": 1, "schedule": {}, "optimizer": {"name": "sgd", "lr": 1e30}}
+    Path("steep.json").write_text(json.dumps(config))
+    words = ["train", "steep.json", "--set", "model.layers=[784,16,10]"]
+    for launcher in ["launch", "-n", "2"], ["launch", "-n", "2", "--by", "local"]:
+        name = "by" + launcher[-1]
+        run = call([PROGRAM, *launcher, *words, "--set", f"name={name}"])
+        last = re.fullmatch(r".*step (\d+): the loss of rank .* is not finite; the first gradient that is not either is that of unit 'layer\d'.*", run.stderr.splitlines()[-1])
+        expect(run.returncode == 4 and last and "done:" not in run.stdout, run)
+        latest = Path("runs", name, "latest")
+        assert not latest.exists() or int(latest.read_text().removeprefix("step-")) < int(last[1]), run.all
+
+
 def descendants(pid):
     children = [int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()]
     return children + [below for child in children for below in descendants(child)]

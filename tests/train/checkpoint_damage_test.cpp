@@ -28,6 +28,8 @@ TEST_F(CheckpointFiles, DamagedFilesAreRefusedByName) {
       const char* why = damaged.empty() ? "it is empty. To go" : "it ends in the middle, in line ";
       EXPECT_THAT(refusal(), HasSubstr(concat("' is damaged: ", why)));
     }
+    std::filesystem::remove(path);
+    EXPECT_THAT(refusal(), AllOf(HasSubstr("'" + path + "'"), HasSubstr("No such file or directory")));
     folder_.write(std::string("step-2/") + name, whole);
   }
   EXPECT_EQ(refusal(), "no error");
@@ -41,8 +43,6 @@ TEST_F(CheckpointFiles, DamagedFilesAreRefusedByName) {
   EXPECT_THAT(refusal(), HasSubstr("'last.weight' cannot be read: its dtype is F8_E4M3"));
   folder_.write("step-2/run.json", R"({"format": 1, "step": "x"})");
   EXPECT_THAT(refusal(), HasSubstr("run.json' is damaged: type must be number, but is string. To go on from an older"));
-  std::filesystem::remove(folder_ / "step-2/run.json");
-  EXPECT_THAT(refusal(), HasSubstr("run.json': No such file or directory. To go on from an older checkpoint, write"));
   folder_.write("step-2/run.json", std::string(200'000, '[') + std::string(200'000, ']'));
   EXPECT_THAT(refusal(), HasSubstr("run.json' is damaged"));
   folder_.write("latest", "../elsewhere\n");
@@ -89,6 +89,7 @@ TEST_F(CheckpointFiles, AFileOfAnotherCheckpointIsRefused) {
   EXPECT_THAT(refusal(), HasSubstr("step-3/optimizer.safetensors': 'first.bias.exp_avg' is not what was saved"));
   Context context;
   train::save_safetensors(folder_ / "step-3/optimizer.safetensors", {});
+  EXPECT_THAT(refusal(), HasSubstr("missing: 'first.bias.exp_avg'"));
   EXPECT_THAT(
       error_of([&] { train::verify_checkpoint(folder_ / "step-3"); }),
       HasSubstr("step-3/optimizer.safetensors' has no 'first.bias.exp_avg', which was saved: the file is of another "

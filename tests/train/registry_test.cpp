@@ -119,6 +119,61 @@ TEST_F(OwnRun, ModelAndDataOfAUserTrainOnAnyNumberOfRanksUnderEveryStrategy) {
   }
 }
 
+struct NormsSeen : train::Callback {
+  explicit NormsSeen(std::vector<std::optional<double>>& norms) : norms(norms) {}
+  void on_step(const train::Stepped& e) override { norms.push_back(e.grad_norm); }
+  std::vector<std::optional<double>>& norms;
+};
+
+TEST_F(OwnRun, OnTheCpuACallbackIsToldTheNormOfEveryStepThatClips) {
+  std::vector<std::optional<double>> norms;
+  std::vector<std::optional<double>> of_rank_1;
+  registry_.add_callback([&](const Config&, dist::ProcessGroup& world) {
+    return std::make_unique<NormsSeen>(world.rank() == 0 ? norms : of_rank_1);
+  });
+  configure(kOwn, {"epochs=1", "clip_grad_norm=0.1", "log_interval=4"});
+  train(2);
+  ASSERT_GE(norms.size(), 6u);
+  for (const auto& norm : norms) EXPECT_GT(norm.value_or(0), 0);
+  EXPECT_EQ(norms, of_rank_1);
+  norms.clear();
+  configure(kOwn, {"epochs=1", "log_interval=4"});
+  train(2);
+  for (size_t i = 0; i + 1 < norms.size(); ++i) EXPECT_EQ(norms[i].has_value(), i % 4 == 3) << i;
+}
+
+struct Nested : nn::Module {
+  nn::Child<PlaneNet> net;
+  explicit Nested(int64_t width) : net(child<PlaneNet>("net", width)) {}
+  Tensor forward(const Tensor& x) { return net(x); }
+};
+
+TEST_F(OwnRun, WhatToDoAboutALargeUnitIsSaidInTheConfigurationsWords) {
+  registry_.add_model<PlaneNetOptions>("nested", "one child",
+                                       [](const PlaneNetOptions& o) { return nn::make<Nested>(o.width); });
+  configure(kOwn, {"model.name=nested", "epochs=1"});
+  train(2);
+  EXPECT_THAT(out_.str(), HasSubstr("; make units of parts of it (fsdp.wrap=size)\n"));
+  configure(kOwn, {"model.name=nested", "epochs=1", "fsdp.wrap=size"});
+  train(2);
+  EXPECT_THAT(out_.str(), HasSubstr("; make units of parts of it (a smaller fsdp.wrap_numel)\n"));
+}
+
+struct SlowPoints : PointsOptions {};
+
+TEST_F(OwnRun, DataThatTakeLongToReadAreWaitedForWithALineOnATerminal) {
+  registry_.add_data<SlowPoints>("slow", "a plane, later", [](const SlowPoints& o) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2200));
+    return points(o.side);
+  });
+  configure(kOwn, {"data.name=slow", "epochs=1"});
+  train(1);
+  EXPECT_THAT(out_.str(), Not(HasSubstr("reading"))) << "in a file";
+  terminal_.columns = [] { return 60; };
+  train(2);
+  EXPECT_TRUE(out_.str().starts_with("\r\033[Kreading the data  2 s\r\033[K")) << out_.str();
+}
+
 TEST_F(OwnRun, ATaskWithAModuleOfItsOwnTrainsSavesAndGoesOn) {
   const std::string text = R"({"data": {"name": "points"}, "task": {"name": "mirrored", "width": 8}, "batch": 32,
     "optimizer": {"lr": 0.2}, "epochs": 4, "name": "whole"})";

@@ -98,6 +98,24 @@ TEST_F(RunFolder, ALatestThatIsNoNameOfACheckpointIsRefused) {
   EXPECT_THAT(error_of([&] { last(); }), HasSubstr("latest' says 'step??[2J', expected")) << "it is shown";
 }
 
+// As eval, predict, export and hash do beside a run of save_every=1 and keep=1.
+TEST_F(RunFolder, WhereTheNamedOneIsRemovedBeforeItIsOpenedTheNextOneIsRead) {
+  save_steps({1});
+  auto named = [&] { return train::used_checkpoint(folder_.path()).folder.value(); };
+  std::vector<std::string> tried;
+  auto read = [&](const std::string& folder) {
+    tried.push_back(fs::path(folder).filename());
+    if (tried.size() < 3) save_steps({int64_t(tried.size()) + 1}, {.count = 1});
+    return train::verify_checkpoint(folder).reached.step;
+  };
+  EXPECT_EQ(train::read_used(named, read), 3);
+  EXPECT_THAT(tried, ElementsAre("step-1", "step-2", "step-3"));
+
+  fs::resize_file(folder_ / "step-3/model.safetensors", 10);
+  EXPECT_THAT(error_of([&] { train::verify_used_checkpoint(folder_.path()); }), HasSubstr("model.safetensors"))
+      << "a damaged one that is still the last stays refused";
+}
+
 TEST_F(RunFolder, WhatKilledSavesHaveLeftIsRemovedAndNothingElse) {
   for (const char* name :
        {"step-1.tmp", "step-2.tmp-00ff", "step-3.tmp-zz", "step-4.tmpx", "step-x.tmp", "step-5.tmp-1"})

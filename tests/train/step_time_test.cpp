@@ -1,7 +1,9 @@
 // The time that a step will take: the pieces of one rank's step, put into the order of several ranks' with what they
 // send. How near that is to a measured step: bench/compare_plan_time.
 
+#include <shardgrad/dist/group/virtual_ranks.h>
 #include <shardgrad/train/data/fashion_mnist.h>
+#include <shardgrad/train/rehearsal.h>
 #include <shardgrad/train/step_time.h>
 
 #include "small_run.h"
@@ -129,6 +131,18 @@ TEST_F(StepClockTest, EachStrategySendsWhatItsPlanSays) {
     EXPECT_NEAR(four.sending, double(plan.bytes_sent) / kBandwidth, 1e-6 * four.sending) << strategy;
     EXPECT_GE(four.step, four.sending) << strategy;
     EXPECT_NEAR(four.exposed, four.step - four.computing, 0.01 * four.step) << strategy;
+  }
+}
+
+TEST_F(StepClockTest, ARankUpdatesItsShareOfTheModel) {
+  for (auto [strategy, expected] : {std::pair("ddp", 1.0), {"zero1", 0.25}, {"zero3", 0.25}, {"hybrid", 0.5}}) {
+    train::Config config = train::with_strategy(config_, strategy);
+    config.fsdp.options.shard_ranks = config.strategy == "hybrid" ? 2 : 0;
+    auto body = [&](dist::ProcessGroup& world) {
+      train::Rehearsal rank(config, data::FashionMnist::known_outline(), world);
+      EXPECT_NEAR(train::updated_share(rank.sharded()), expected, 0.01) << strategy;
+    };
+    dist::run_one_of(4, body, 7, {kCpu});
   }
 }
 

@@ -137,6 +137,15 @@ Manifest load_checkpoint(const std::string& folder, const Config& config, Traini
 /// Compares a checkpoint's files with their hashes, in this process alone. Throws Error(input) as load_checkpoint does.
 Manifest verify_checkpoint(const std::string& folder);
 
+/// A checkpoint that is what was saved.
+struct Verified {
+  std::string folder;
+  Manifest manifest;
+};
+/// The same of the checkpoint that `from` names (used_checkpoint; its note goes to stderr), also beside a run that goes
+/// on and removes it meanwhile (read_used).
+Verified verify_used_checkpoint(const std::string& from);
+
 /// A collective. The same as load_checkpoint for parameters and buffers only, of any run whose model has their names
 /// and shapes; a floating dtype is converted.
 Manifest load_weights(const std::string& folder, nn::Module& model, fsdp::Sharded& sharded);

@@ -1,9 +1,11 @@
+#include <iostream>
 #include <set>
 
 #include <shardgrad/core/context.h>
 #include <shardgrad/dist/group/together.h>
 #include <shardgrad/optim/state_rates.h>
 #include <shardgrad/train/checkpoint/checkpoint.h>
+#include <shardgrad/train/checkpoint/run_folder.h>
 #include <shardgrad/train/checkpoint/weights.h>
 
 namespace shardgrad::train {
@@ -189,6 +191,15 @@ Manifest verify_checkpoint(const std::string& folder) {
     check_header(file, manifest);
   }
   return manifest;
+}
+
+Verified verify_used_checkpoint(const std::string& from) {
+  auto named = [&] {
+    Last used = used_checkpoint(from);
+    if (!used.note.empty()) std::cerr << used.note << std::endl;
+    return *used.folder;
+  };
+  return read_used(named, [](const std::string& folder) { return Verified{folder, verify_checkpoint(folder)}; });
 }
 
 Manifest load_weights(const std::string& folder, nn::Module& model, fsdp::Sharded& sharded) {

@@ -14,6 +14,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+
+#include <shardgrad/core/error.h>
 
 namespace shardgrad::train {
 
@@ -42,6 +45,19 @@ std::string run_of(const std::string& folder);
 /// The checkpoint of a run's folder or of one that is named. Throws Error(input) as last_checkpoint, and where nothing
 /// is saved.
 Last used_checkpoint(const std::string& folder);
+/// read(named()), where `named` says which checkpoint is used. A run that goes on may remove that one before it is
+/// opened: when reading it fails and another one is named by then, reads that one.
+template <class Named, class Read> auto read_used(const Named& named, const Read& read) {
+  for (auto used = named();;) {
+    try {
+      return read(used);
+    } catch (const Error&) {
+      auto now = named();
+      if (now == used) throw;
+      used = std::move(now);
+    }
+  }
+}
 
 /// Throws Error(input) when a checkpoint of that step is the last one, or its name is taken by something else.
 void check_free(const std::string& run, int64_t step);

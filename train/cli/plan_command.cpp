@@ -106,10 +106,10 @@ std::vector<int> counts_of(const PlanOptions& options) {
   return counts;
 }
 
-int compare(const train::Config& config, const data::Outline& data, const PlanOptions& options) {
+void print_side_by_side(const train::Config& config, const data::Outline& data, const PlanOptions& options,
+                        const Speeds& speeds) {
   std::vector<int> counts = counts_of(options);
   std::vector<train::Offer> all = train::offers(config, data, counts, {choose_device(config.device, false)});
-  Speeds speeds = speeds_of(config, options);
   Units units = units_for(all);
   std::vector<std::vector<std::string>> rows{{"ranks"}};
   std::set<std::string> reasons;
@@ -123,11 +123,10 @@ int compare(const train::Config& config, const data::Outline& data, const PlanOp
   std::cout << "predicted, batch " << config.batch << ": " << units.memory_name << " at most in a rank's memory / "
             << units.sent_name << " that it sends in a step / s that a step takes at least"
             << (options.memory > 0 ? ", * where it fits" : "") << "\n"
-            << in_columns(rows) << describe(speeds);
+            << in_columns(rows);
   for (const std::string& reason : reasons) std::cout << "- " << reason << "\n";
   if (options.memory > 0) std::cout << fits(all, options);
   std::cout << std::flush;
-  return 0;
 }
 
 // What connects the ranks, and in words where that is from.
@@ -212,23 +211,34 @@ dist::PretendedRanks ranks_as(const PlanOptions& options, Device device) {
 
 int plan_command(PlanOptions options) {
   train::Config config = train::read_config(options.config, options.overrides, *options.registry);
+  bool any_ranks = options.ranks == 0 && config.ranks.count == 0;
   options.ranks = ranks_of(config, options);
   Context context;  // what is read of the data lives in it
   data::Outline data = config.registry->outline_of(config.data, uint64_t(config.seed));
-  if (options.compare) return compare(config, data, options);
+  Speeds speeds = options.time ? Speeds{} : speeds_of(config, options);
+  if (options.compare) {
+    print_side_by_side(config, data, options, speeds);
+    std::cout << describe(speeds) << std::flush;
+    return 0;
+  }
   if (options.time) return time_steps(config, data, options);
   Device device = choose_device(config.device, options.measure);
   dist::PretendedRanks as = ranks_as(options, device);
   train::check_short_batches(config, data, options.ranks, as);
   fsdp::Plan predicted = train::plan(config, data, options.ranks, kMeta, as);
-  std::cout << "predicted for " << options.ranks << " ranks, strategy " << config.strategy << ", batch " << config.batch
-            << ", one step:\n"
+  std::cout << "predicted for " << options.ranks << (options.ranks == 1 ? " rank" : " ranks") << ", strategy "
+            << config.strategy << ", batch " << config.batch << ", one step:\n"
             << predicted.table();
   if (options.memory > 0)
     std::cout << (gibibytes(predicted.peak) <= options.memory ? "fits" : "does not fit") << " in " << options.memory
               << " GiB\n";
-  print_time(predicted, speeds_of(config, options));
-  if (!options.measure) return 0;
+  print_time(predicted, speeds);
+  if (!options.measure) {
+    if (!any_ranks || !options.group.empty()) return 0;
+    std::cout << "\n";  // how many ranks and which strategy, is what is asked
+    print_side_by_side(config, data, options, speeds);
+    return 0;
+  }
   fsdp::Plan measured = train::plan(config, data, options.ranks, device, as);
   std::cout << "\nmeasured with ranks as threads of this process:\n" << measured.table();
   std::cout << (measured == predicted ? "as predicted" : "NOT as predicted; please report this") << std::endl;

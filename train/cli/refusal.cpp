@@ -25,6 +25,10 @@ std::string nearest_option(const CLI::App& command, const std::string& word) {
 
 std::string about(const CLI::App& command, const std::string& word) {
   std::string shown = train::shortened(word);
+  const CLI::App* train = command.get_name() == "launch" ? command.get_parent()->get_subcommand("train") : nullptr;
+  if (std::string name = word.substr(0, word.find('=')); train && train->get_option_no_throw(name))
+    return concat("'", shown, "' is an option of the command that is launched; it goes behind that: launch -n N ",
+                  "train CONFIG ", name, " …");
   if (word.starts_with('-'))
     return concat("there is no option '", shown, "'", did_you_mean(nearest_option(command, word)));
   if (!command.get_parent())

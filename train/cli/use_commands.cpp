@@ -45,9 +45,7 @@ int export_command(const UseOptions& options) {
 }
 
 int hash_command(const std::string& folder) {
-  train::Last last = train::used_checkpoint(folder);
-  if (!last.note.empty()) std::cerr << last.note << std::endl;
-  train::Manifest manifest = train::verify_checkpoint(*last.folder);
+  train::Manifest manifest = train::verify_used_checkpoint(folder).manifest;
   std::cout << "step " << manifest.reached.step << ", hash " << manifest.hash() << std::endl;
   return 0;
 }
