@@ -150,6 +150,7 @@ void Sharded::end() noexcept {
 std::vector<NamedParameter> Sharded::buffers() const {
   std::vector<NamedParameter> buffers;
   for (const auto& [name, buffer] : buffers_) {
+    if (!buffer->persistent) continue;
     buffer->materialize();
     buffers.push_back({name, buffer->tensor});
   }

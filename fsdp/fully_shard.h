@@ -50,7 +50,7 @@ class Sharded {
   const std::map<std::string, Location>& index() const { return index_; }
   /// Parameters that are not sharded (Config::leave_out), by their names below the sharded module.
   std::span<const NamedParameter> left_out() const { return left_out_; }
-  /// The buffers that the module had when it was sharded, by their names below it, with their values.
+  /// The persistent buffers that the module had when it was sharded, by their names below it, with their values.
   std::vector<NamedParameter> buffers() const;
   /// Of the model that this one is a part of, where that was sharded after it.
   Schedule& schedule() { return above_ ? above_->schedule() : schedule_; }

@@ -37,6 +37,26 @@ struct Softplus : Module {
   Tensor forward(const Tensor& x) { return softplus(x); }
 };
 
+/// softmax along a dimension.
+class Softmax : public Module {
+ public:
+  explicit Softmax(int dim = -1) : dim_(dim) {}
+  Tensor forward(const Tensor& x) { return softmax(x, dim_); }
+
+ private:
+  int dim_;
+};
+
+/// Its logarithm.
+class LogSoftmax : public Module {
+ public:
+  explicit LogSoftmax(int dim = -1) : dim_(dim) {}
+  Tensor forward(const Tensor& x) { return log_softmax(x, dim_); }
+
+ private:
+  int dim_;
+};
+
 class LeakyReLU : public Module {
  public:
   explicit LeakyReLU(double slope = 0.01) : slope_(slope) {}

@@ -85,9 +85,14 @@ class AdaptiveAvgPool2d : public Module {
   Size2d size_;
 };
 
-/// All dimensions but the first as one.
-struct Flatten : Module {
-  Tensor forward(const Tensor& x) { return flatten(x, 1); }
+/// Dimensions first to last, both included, as one: all but that of the samples.
+class Flatten : public Module {
+ public:
+  explicit Flatten(int first = 1, int last = -1) : first_(first), last_(last) {}
+  Tensor forward(const Tensor& x) { return flatten(x, first_, last_); }
+
+ private:
+  int first_, last_;
 };
 
 struct Identity : Module {

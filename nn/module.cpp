@@ -178,6 +178,11 @@ static std::vector<NamedParameter> names_and_tensors(const std::vector<Module::E
 
 std::vector<NamedParameter> Module::named_parameters() { return names_and_tensors(distinct(&Module::parameters_)); }
 std::vector<NamedParameter> Module::named_buffers() { return names_and_tensors(distinct(&Module::buffers_)); }
+std::vector<NamedParameter> Module::saved_buffers() {
+  std::vector<Entry<Parameter>> entries = distinct(&Module::buffers_);
+  std::erase_if(entries, [](const Entry<Parameter>& entry) { return !entry.object->persistent; });
+  return names_and_tensors(entries);
+}
 
 std::map<std::string, std::string> Module::aliases() {
   std::map<const Parameter*, std::string> listed;
@@ -220,14 +225,36 @@ StateDict Module::state_dict() {
   materialize();
   StateDict state;
   for (auto& [name, parameter] : state_entries()) {
+    if (!parameter->persistent) continue;
     check_whole(name, parameter->tensor.shape(), parameter->part);
     state.emplace(name, parameter->tensor);
   }
   return state;
 }
 
-void Module::load_state_dict(const StateDict& state) {
-  StateDict own = state_dict();
+void Module::load_state_dict(const StateDict& state) { load(state_dict(), state); }
+
+OtherNames Module::load_known(const StateDict& state) {
+  StateDict own = state_dict(), known;
+  std::map<std::string, std::string> tied = aliases();
+  OtherNames others;
+  for (auto& [name, tensor] : state) {
+    auto second = tied.find(name);
+    bool is_second = second != tied.end() && own.contains(second->second);
+    if (own.contains(name) || is_second)
+      known[name] = tensor;
+    else
+      others.unexpected.push_back(name);
+    if (is_second && !state.contains(second->second)) known[second->second] = tensor;
+  }
+  for (auto& [name, tensor] : own)
+    if (!known.contains(name)) others.missing.push_back(name);
+  for (const std::string& name : others.missing) own.erase(name);
+  load(own, known);
+  return others;
+}
+
+void Module::load(const StateDict& own, const StateDict& state) {
   StateCheck check(state);
   std::string others;
   for (auto& [name, tensor] : own) {
@@ -240,7 +267,7 @@ void Module::load_state_dict(const StateDict& state) {
   }
   for (auto& [name, first] : aliases()) {
     auto given = state.find(name), tied = state.find(first);
-    if (given == state.end()) continue;
+    if (given == state.end() || !own.contains(first)) continue;
     check.expect(name, own.at(first).shape(), own.at(first).dtype());
     if (tied != state.end() && values_differ(given->second, tied->second))
       others += concat("\n  '", name, "' was given other values than '", first, "', to which it is tied");

@@ -48,6 +48,7 @@ struct Parameter {
   bool initialised = false;  ///< its values exist, here or in a shard
   Part part = {};            ///< what `tensor` holds of a larger parameter
   bool replaced = false;     ///< its module has another one in its place
+  bool persistent = true;    ///< of a buffer: whether it is saved, too
 
   /// Gives the tensor its memory and initial values, unless they exist.
   void materialize();
@@ -63,6 +64,10 @@ struct Parameter {
 };
 
 using StateDict = std::map<std::string, Tensor>;
+/// Names that a model has and a state lacks, and the other way round.
+struct OtherNames {
+  std::vector<std::string> missing, unexpected;
+};
 
 /// In a hook: the number of the call that runs it, which no other call of this thread has.
 uint64_t running_call();
@@ -87,6 +92,8 @@ class Module {
   // --- names; all walks are in order of registration, a module before its submodules, everything shared once -------
   std::vector<NamedParameter> named_parameters();
   std::vector<NamedParameter> named_buffers();
+  /// Those that are persistent.
+  std::vector<NamedParameter> saved_buffers();
   std::vector<std::pair<std::string, Module*>> named_modules();
   /// Second names of tied parameters and of what shared modules hold, with the names they are listed under.
   std::map<std::string, std::string> aliases();
@@ -119,6 +126,8 @@ class Module {
   /// Copies values in. A second name of a parameter may be given beside the first, with the same values. Throws, having
   /// changed nothing, listing every missing, unknown or ill-fitting name.
   void load_state_dict(const StateDict& state);
+  /// The same of the names that both have; gives the others. Throws, having changed nothing, for ill-fitting values.
+  OtherNames load_known(const StateDict& state);
   void train(bool on = true);
   void eval() { train(false); }
   bool training() const { return training_; }
@@ -180,6 +189,7 @@ class Module {
   void add_child(std::string name, std::shared_ptr<Module> module);
   std::vector<Entry<Parameter>> distinct(EntryList Module::*list);
   std::vector<Entry<Parameter>> state_entries();
+  void load(const StateDict& own, const StateDict& state);
   std::shared_ptr<Parameter> find(const Tensor& tensor);
   Module& root();
   void update_direct();

@@ -21,7 +21,7 @@ namespace shardgrad::train {
 
 static std::vector<NamedParameter> tensors_of(nn::Module& model) {
   std::vector<NamedParameter> tensors = model.named_parameters();
-  for (NamedParameter& buffer : model.named_buffers()) tensors.push_back(std::move(buffer));
+  for (NamedParameter& buffer : model.saved_buffers()) tensors.push_back(std::move(buffer));
   return tensors;
 }
 
@@ -98,7 +98,7 @@ void load_model(const std::string& path, nn::Module& model) {
     for (auto list : {module->own_parameters(), module->own_buffers()})
       for (const auto& entry : list) entry.object->allocate();
   for (const NamedParameter& entry : model.named_parameters()) read_whole(*weights, entry, true);
-  for (const NamedParameter& entry : model.named_buffers()) read_whole(*weights, entry, false);
+  for (const NamedParameter& entry : model.saved_buffers()) read_whole(*weights, entry, false);
   model.materialize();  // what is left of its first call
 }
 

@@ -105,7 +105,7 @@ void load_full_state_dict(nn::Module& module, dist::ProcessGroup& holders, const
   check_plain(kCall, tensors);
   dist::together(holders, {"", kCall}, [&] { module.materialize(); });
   check_parts(slices_of(tensors), holders, kCall);
-  for (NamedParameter& buffer : module.named_buffers()) tensors.push_back(std::move(buffer));
+  for (NamedParameter& buffer : module.saved_buffers()) tensors.push_back(std::move(buffer));
   StateCheck check(state);
   for (const NamedParameter& each : tensors)
     check.expect(each.name, whole_shape(each.tensor.shape(), each.part), each.tensor.dtype());

@@ -83,7 +83,7 @@ void average_buffers(std::span<const NamedParameter> buffers, dist::ProcessGroup
 std::map<std::string, Tensor> mean_buffers(nn::Module& module, dist::ProcessGroup& group) {
   TagScope owner(Category::other);
   module.materialize();
-  return mean_buffers(module.named_buffers(), group);
+  return mean_buffers(module.saved_buffers(), group);
 }
 
 std::map<std::string, Tensor> mean_buffers(std::span<const NamedParameter> buffers, dist::ProcessGroup& group) {

@@ -25,6 +25,15 @@ TEST(Linear, IsAMatrixProductWithBias) {
   EXPECT_EQ(fused(from_vector<float>({-9, 1}, {1, 2})).to_vector<float>(), (Floats{3, 0, 0}));
 }
 
+TEST(Layers, FlattenAndSoftmaxTakeTheirDimensions) {
+  Context context;
+  Tensor x = randn({2, 3, 4});
+  EXPECT_EQ(nn::make<nn::Flatten>()(x).shape(), (Shape{2, 12}));
+  EXPECT_EQ(nn::make<nn::Flatten>(0, 1)(x).shape(), (Shape{6, 4}));
+  EXPECT_EQ(nn::make<nn::Softmax>(1)(x).to_vector<float>(), softmax(x, 1).to_vector<float>());
+  EXPECT_EQ(nn::make<nn::LogSoftmax>()(x).to_vector<float>(), log_softmax(x).to_vector<float>());
+}
+
 TEST(Linear, StartsWithPyTorchsSpread) {
   Context context;
   auto linear = nn::make<nn::Linear>(400, 300);

@@ -549,6 +549,36 @@ TEST(Module, AStateWithATensorThatHasNoValuesIsRefusedBeforeAnythingChanges) {
   EXPECT_EQ(model->fc->bias.to_vector<float>(), before);
 }
 
+TEST(Module, WhatAStateAndAModelShareIsLoadedAndTheOtherNamesAreGiven) {
+  Context context;
+  auto model = nn::make<TwoOut>();
+  std::vector<float> before = model->state_dict().at("fc.weight").to_vector<float>();
+  nn::OtherNames others = model->load_known({{"fc.bias", ones({4})}, {"extra", zeros({1})}});
+  EXPECT_EQ(others.missing, Names{"fc.weight"});
+  EXPECT_EQ(others.unexpected, Names{"extra"});
+  EXPECT_EQ(model->fc->bias.to_vector<float>(), std::vector<float>(4, 1));
+  EXPECT_EQ(model->fc->weight.to_vector<float>(), before);
+  EXPECT_EQ(error_of([&] {
+              model->load_known({{"fc.bias", zeros({5})}});
+            }),
+            "load_state_dict: this is not a state of TwoOut; nothing was loaded:"
+            "\n  'fc.bias' is f32[4] here, but f32[5] was given");
+  auto tied = nn::make<TiedModel>();
+  EXPECT_EQ(tied->load_known({{"head.weight", ones({7, 4})}}).missing, Names{});
+  EXPECT_EQ(tied->embed->weight.to_vector<float>(), std::vector<float>(28, 1)) << "by its second name";
+}
+
+TEST(Module, ABufferThatIsNotPersistentIsInNoState) {
+  Context context;
+  auto model = nn::make<nn::BatchNorm1d>(4);
+  model->own_buffers()[0].object->persistent = false;
+  EXPECT_EQ(model->named_buffers().size(), 2u);
+  EXPECT_EQ(names_of(model->saved_buffers()), Names{"running_var"});
+  nn::StateDict state = model->state_dict();
+  EXPECT_FALSE(state.contains("running_mean"));
+  model->load_state_dict(state);
+}
+
 TEST(Module, AStateDictMayListTiedParametersUnderBothNames) {
   Context context;
   auto model = nn::make<TiedModel>();

@@ -101,7 +101,7 @@ CheckpointSave::CheckpointSave(const std::string& run, const Config& config, con
   manifest_ = {reached, to_json(config), zeros_for(model_specs(state.model, state.sharded)),
                zeros_for(optimizer_specs(state.optimizers))};
   Buffers buffers = fsdp::mean_buffers(state.model, world_);
-  for (const NamedParameter& buffer : state.model.named_buffers())  // it goes on as who loads them will
+  for (const NamedParameter& buffer : state.model.saved_buffers())  // it goes on as who loads them will
     copy_into(buffer.tensor, buffers.at(buffer.name));
   Steps steps;
   for (const optim::Optimizer* optimizer : state.optimizers) steps.merge(fsdp::optim_steps(state.sharded, *optimizer));

@@ -49,7 +49,7 @@ void check_fits(const Weights& weights, const StateSpecs& expected, bool any_flo
 
 std::vector<NamedParameter> buffers_of(nn::Module& model) {
   model.materialize();
-  return model.named_buffers();
+  return model.saved_buffers();
 }
 
 void read_finite(Weights& weights, const std::string& name, int64_t first, const Tensor& values) {
