@@ -42,11 +42,13 @@ void set_plainly(nb::handle self, const std::string& name, nb::handle value) {
 
 namespace {
 
-Tensor buffer_of(nn::Module& module, const std::string& name, const Tensor& values) {
-  PythonModule& own = of_python(module);
+Tensor buffer_of(PythonModule& own, const std::string& name, const Tensor& values, bool persistent) {
+  Wait wait;
   NoGrad no_grad;
   Tensor buffer = own.buffer(name, values.shape(), values.dtype());
-  own.own_buffers().back().object->allocate();
+  nn::Parameter& entry = *own.own_buffers().back().object;
+  entry.persistent = persistent;
+  entry.allocate();
   copy_into(buffer, values);
   return buffer;
 }
@@ -176,10 +178,10 @@ void delete_attribute(nb::handle self, const std::string& name) {
   if (PyObject_GenericSetAttr(self.ptr(), nb::str(name.c_str()).ptr(), nullptr)) nb::raise_python_error();
 }
 
-void register_buffer(nb::handle self, const std::string& name, const Tensor& values) {
-  enter_context();
+void register_buffer(nb::handle self, const std::string& name, const Tensor& values, bool persistent) {
   check_free_name(name);
-  nb::object object = object_of(self, name, buffer_of(nb::cast<nn::Module&>(self), name, values));
+  PythonModule& own = of_python(nb::cast<nn::Module&>(self));
+  nb::object object = object_of(self, name, buffer_of(own, name, values, persistent));
   set_plainly(self, name, object);
 }
 
@@ -225,10 +227,10 @@ void bind_attributes(nb::module_& m, ModuleClass& module) {
             SG_CHECK(is_module(child), "add_module: '", name, "' is no module");
             self.attr("__setattr__")(name, child);
           },
-          "name"_a, "module"_a)
+          "name"_a, "module"_a, "The same as assigning the module to the attribute `name`.")
       .def("_set_children", set_children)
-      .def("register_buffer", register_buffer, "name"_a, "tensor"_a,
-           "A tensor that is saved and moved with the module, but not trained.")
+      .def("register_buffer", register_buffer, "name"_a, "tensor"_a, "persistent"_a = true,
+           "A tensor that is moved with the module, and saved if it is persistent, but not trained.")
       .def("param", param, "name"_a, "shape"_a, "init"_a,
            "Registers a parameter that gets its values when they are needed: each rank makes only its own part.")
       .def("init_parameters", init_parameters, "pattern"_a, "init"_a,

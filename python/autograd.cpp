@@ -26,6 +26,11 @@ nb::object checkpointed(const RecomputeOptions& options, nb::object function, nb
   return call_packed(function, arguments);
 }
 
+void check_no_double_backward(const char* call, bool create_graph) {
+  SG_CHECK(!create_graph, call, ": create_graph=True is not possible. Gradients themselves are not recorded: double ",
+           "backward is not supported");
+}
+
 namespace {
 
 // --- operations written in Python -----------------------------------------------------------------------------------
@@ -148,7 +153,8 @@ nb::tuple saved_tensors(const FunctionContext& context) {
 }
 
 void bind_function(nb::module_& m) {
-  nb::class_<FunctionContext>(m, "FunctionContext", nb::dynamic_attr())
+  nb::class_<FunctionContext>(m, "FunctionContext", nb::dynamic_attr(),
+                              "What forward gives to backward of a Function; attributes of any name can be set.")
       .def(
           "save_for_backward",
           [](FunctionContext& context, const nb::args& tensors) {
@@ -158,9 +164,10 @@ void bind_function(nb::module_& m) {
                   each.is_none() ? Tensor() : given_by<Tensor>("save_for_backward", each, "a tensor or None"));
           },
           "tensors"_a, "Keeps tensors for backward, which finds them in saved_tensors.")
-      .def_prop_ro("saved_tensors", saved_tensors)
-      .def_prop_ro("needs_input_grad",
-                   [](const FunctionContext& c) { return nb::tuple(nb::cast(c.needs_input_grad)); });
+      .def_prop_ro("saved_tensors", saved_tensors, "What save_for_backward was given.")
+      .def_prop_ro(
+          "needs_input_grad", [](const FunctionContext& c) { return nb::tuple(nb::cast(c.needs_input_grad)); },
+          "Of each argument of forward, whether backward is asked for its gradient.");
   m.def("_apply_function", apply, "type"_a, "args"_a);
 }
 
@@ -216,17 +223,20 @@ void bind_autograd(nb::module_& m) {
   });
   m.def(
       "backward",
-      [](const std::vector<Tensor>& tensors, const std::vector<std::optional<Tensor>>& gradients, bool retain_graph) {
+      [](const std::vector<Tensor>& tensors, const std::vector<std::optional<Tensor>>& gradients, bool retain_graph,
+         bool create_graph) {
+        check_no_double_backward("backward", create_graph);
         std::vector<Tensor> grads;
         for (const auto& each : gradients) grads.push_back(or_undefined(each));
         backward(tensors, grads, retain_graph);
       },
-      "tensors"_a, "gradients"_a = std::vector<std::optional<Tensor>>(), "retain_graph"_a = false, Waits(),
-      "Backward from several tensors at once.");
+      "tensors"_a, "gradients"_a = std::vector<std::optional<Tensor>>(), "retain_graph"_a = false,
+      "create_graph"_a = false, Waits(), "Backward from several tensors at once.");
   m.def(
       "_grad",
       [](const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
-         const std::vector<std::optional<Tensor>>& gradients, bool retain_graph) {
+         const std::vector<std::optional<Tensor>>& gradients, bool retain_graph, bool create_graph) {
+        check_no_double_backward("grad", create_graph);
         std::vector<Tensor> grads;
         for (const auto& each : gradients) grads.push_back(or_undefined(each));
         std::vector<std::optional<Tensor>> found;

@@ -147,6 +147,9 @@ Tensor own_copy(const Tensor& x, Category::Kind category = Category::other);
 
 using TensorClass = nb::class_<Tensor>;
 
+/// Throws Error(input), naming `call`, where the gradients themselves are to be recorded.
+void check_no_double_backward(const char* call, bool create_graph);
+
 /// A function of the module whose first argument is a tensor, and the method of the same name.
 template <class Function, class... Extra>
 void def_both(nb::module_& m, TensorClass& tensor, const char* name, Function function, const Extra&... extra) {

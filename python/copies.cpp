@@ -71,7 +71,13 @@ nb::object remake(nb::bytes bytes, const std::vector<int64_t>& shape, DType dtyp
            bytes.size(), " bytes");
   enter_context();
   TagScope owner(Tag{parameter ? Category::parameter_shard : Category::other, 0});
-  return object_with(from_bytes(bytes.data(), extents, {dtype, parse_device(device)}), grad, parameter);
+  TensorOptions options{dtype, parse_device(device)};
+  Tensor values;
+  {
+    Wait wait;
+    values = from_bytes(bytes.data(), extents, options);
+  }
+  return object_with(std::move(values), grad, parameter);
 }
 
 }  // namespace

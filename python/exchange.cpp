@@ -29,9 +29,15 @@ nb::object capsule_of(dlpack::Managed* lent) {
 // Python's protocol (data-apis.org, "__dlpack__"). The memory is ready when this returns, for any stream.
 nb::object dlpack_of(const Tensor& x, nb::handle, std::optional<std::pair<int, int>> max_version, nb::handle,
                      std::optional<bool> copy) {
-  Tensor lent = copy.value_or(false) ? clone(x.detach()) : x;
-  if (max_version && max_version->first >= 1) return capsule_of(dlpack::lend(lent));
-  return capsule_of(dlpack::lend_unversioned(lent));
+  auto capsule = [&](const auto& lend) {
+    auto* lent = [&] {
+      Wait wait;
+      return lend(copy.value_or(false) ? clone(x.detach()) : x);
+    }();
+    return capsule_of(lent);
+  };
+  if (max_version && max_version->first >= 1) return capsule([](const Tensor& t) { return dlpack::lend(t); });
+  return capsule([](const Tensor& t) { return dlpack::lend_unversioned(t); });
 }
 
 // Runs `take` on what the object lends, with the name that its capsule has to have afterwards.
@@ -89,7 +95,10 @@ Tensor from_dlpack(nb::handle object) {
 
 Tensor copied(nb::handle object) {
   enter_context();
-  return taken(object, [](auto* lent, nb::object&, const char*) { return dlpack::copy_of(lent->array); });
+  return taken(object, [](auto* lent, nb::object&, const char*) {
+    Wait wait;
+    return dlpack::copy_of(lent->array);
+  });
 }
 
 // --- lists of numbers -----------------------------------------------------------------------------------------------
@@ -222,7 +231,7 @@ void bind_exchange(nb::module_& m, TensorClass& tensor) {
   m.def("from_numpy", from_dlpack, "x"_a, "The same of a NumPy array.");
   tensor
       .def("__dlpack__", dlpack_of, nb::kw_only(), "stream"_a = nb::none(), "max_version"_a = nb::none(),
-           "dl_device"_a = nb::none(), "copy"_a = nb::none(), Enters())
+           "dl_device"_a = nb::none(), "copy"_a = nb::none())
       .def("__dlpack_device__",
            [](const Tensor& x) {
              dlpack::DeviceOf device = dlpack::device_of(x);

@@ -33,6 +33,14 @@ nb::list objects_of(nb::handle self, Entries entries) {
   return found;
 }
 
+nb::list buffers_of(nb::handle self, Entries entries) {
+  nb::list found;
+  for (const auto& entry : entries)
+    found.append(
+        nb::make_tuple(entry.name, object_of(self, entry.name, entry.object->tensor), entry.object->persistent));
+  return found;
+}
+
 nb::object options_of_recompute(const nn::Module& module) {
   const auto& options = module.recompute_options();
   return options ? nb::object(nb::make_tuple(options->offload_inputs, options->name)) : nb::none();
@@ -42,7 +50,8 @@ nb::object options_of_recompute(const nn::Module& module) {
 nb::tuple parts_of(nb::handle self) {
   auto& module = nb::cast<nn::Module&>(self);
   return nb::make_tuple(module.training(), options_of_recompute(module), objects_of(self, module.own_parameters()),
-                        objects_of(self, module.own_buffers()), self.attr("named_children")(), hooks_of(self));
+                        buffers_of(self, module.own_buffers()), nb::list(self.attr("named_children")()),
+                        hooks_of(self));
 }
 
 std::vector<std::string> names_of_parts(const nn::Module& module) {
@@ -178,12 +187,14 @@ void set_parameters(nb::handle self, nb::handle named_parameters) {
   for (nb::handle each : named_parameters) set_parameter(self, nb::cast<std::string>(each[0]), each[1]);
 }
 
-void set_buffer(nb::handle self, const std::string& name, nb::handle object) {
+void set_buffer(nb::handle self, const std::string& name, nb::handle object, bool persistent) {
   auto& module = nb::cast<nn::Module&>(self);
   auto& given = nb::cast<Tensor&>(object);
   auto* own = dynamic_cast<PythonModule*>(&module);
   if (own) own->buffer(name, given.shape(), given.dtype());
-  take_over(*named(module.own_buffers(), name), given);
+  const std::shared_ptr<nn::Parameter>& entry = named(module.own_buffers(), name);
+  entry->persistent = persistent;
+  take_over(*entry, given);
   set_object(self, name, object);
   if (own) set_plainly(self, name, object);
 }
@@ -195,7 +206,7 @@ void set_parts(nb::handle self, nb::handle parts) {
   if (!parts[1].is_none())
     module.set_recompute(RecomputeOptions{nb::cast<bool>(parts[1][0]), nb::cast<std::string>(parts[1][1])});
   set_parameters(self, parts[2]);
-  for (nb::handle each : parts[3]) set_buffer(self, nb::cast<std::string>(each[0]), each[1]);
+  for (nb::handle each : parts[3]) set_buffer(self, nb::cast<std::string>(each[0]), each[1], nb::cast<bool>(each[2]));
   for (nb::handle each : parts[4]) nb::setattr(self, each[0], each[1]);
   set_hooks(self, nb::borrow(parts[5]));
 }

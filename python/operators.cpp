@@ -76,6 +76,9 @@ void bind_arithmetic(TensorClass& tensor) {
   def_reversed(tensor, "__rsub__", [](double a, const Tensor& b) { return a - b; });
   def_reversed(tensor, "__rmul__", [](double a, const Tensor& b) { return a * b; });
   def_reversed(tensor, "__rtruediv__", [](double a, const Tensor& b) { return a / b; });
+  def_reversed(tensor, "__rmod__", [](double a, const Tensor& b) { return remainder(beside("remainder", b, a), b); });
+  def_reversed(tensor, "__rfloordiv__",
+               [](double a, const Tensor& b) { return floor_divide(beside("floor_divide", b, a), b); });
   def_reversed(tensor, "__rpow__", [](double a, const Tensor& b) { return pow(a, b); });
   tensor.def("__neg__", neg, Waits()).def("__abs__", abs, Waits());
   tensor.def(
@@ -124,7 +127,7 @@ void bind_operators(TensorClass& tensor) {
         fill_(x, 0);
         return x;
       },
-      Waits());
+      Waits(), "Zeros in place; the tensor itself.");
   tensor.def(
       "fill_",
       [](const Tensor& x, const Operand& value) {
@@ -138,7 +141,7 @@ void bind_operators(TensorClass& tensor) {
           });
         return x;
       },
-      "value"_a, Waits());
+      "value"_a, Waits(), "One number everywhere, in place; the tensor itself.");
   tensor.def(
       "copy_",
       [](const Tensor& x, const Tensor& from) {

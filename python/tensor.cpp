@@ -147,10 +147,11 @@ void bind_gradients(TensorClass& tensor) {
           nb::for_setter(Waits()), "As detach(); assigned, the values are copied.")
       .def(
           "backward",
-          [](const Tensor& x, const std::optional<Tensor>& gradient, bool retain_graph) {
+          [](const Tensor& x, const std::optional<Tensor>& gradient, bool retain_graph, bool create_graph) {
+            check_no_double_backward("backward", create_graph);
             x.backward(or_undefined(gradient), retain_graph);
           },
-          "gradient"_a = nb::none(), "retain_graph"_a = false, Waits(),
+          "gradient"_a = nb::none(), "retain_graph"_a = false, "create_graph"_a = false, Waits(),
           "Adds the gradient of this tensor (of one element, or times `gradient`) to the leaves it was made from.")
       .def("retain_grad", &Tensor::retain_grad, "This computed tensor keeps its gradient, too.")
       .def("register_hook", register_hook, "hook"_a,
@@ -158,8 +159,8 @@ void bind_gradients(TensorClass& tensor) {
 }
 
 void bind_object(TensorClass& tensor) {
-  tensor.def("__repr__", repr, Enters())
-      .def("__str__", repr, Enters())
+  tensor.def("__repr__", repr, Waits())
+      .def("__str__", repr, Waits())
       .def("__len__",
            [](const Tensor& x) {
              SG_CHECK(x.ndim() > 0, "len: a tensor of one number, without dimensions, has no length");
@@ -177,8 +178,13 @@ void bind_object(TensorClass& tensor) {
            })
       .def("__format__",
            [](const Tensor& x, nb::str how) {
-             if (x.numel() != 1) return nb::str(nb::cast(repr(x)));
-             return nb::str(nb::handle(item(x).attr("__format__")(how)));
+             if (x.numel() == 1) return nb::str(nb::handle(item(x).attr("__format__")(how)));
+             std::string text;
+             {
+               Wait wait;
+               text = repr(x);
+             }
+             return nb::str(text.c_str());
            })
       .def("item", item, "The only number, as one of Python's.")
       .def("tolist", tolist, "The numbers as lists of lists.")

@@ -45,6 +45,26 @@ def test_grad_leaves_leaves_alone():
     assert dx.tolist() == [3, 4] and dw.tolist() == [1, 2] and none is None and x.grad is None
 
 
+def test_an_unused_input_is_none_or_refused():
+    x, unused = leaf(1), leaf(2)
+    assert sg.grad(x.sum(), [x, unused], allow_unused=True)[1] is None
+    with pytest.raises(sg.InputError, match="grad: the outputs do not depend on input 1; with allow_unused=True"):
+        sg.grad(x.sum(), [x, unused], allow_unused=False)
+    assert sg.grad(x.sum(), [x], allow_unused=False)[0].tolist() == [1]
+
+
+def test_double_backward_is_refused_in_the_engines_words():
+    x = leaf(1)
+    y = (x * x).sum()
+    for wrong in (lambda: sg.grad(y, x, create_graph=True), lambda: y.backward(create_graph=True),
+                  lambda: sg.backward([y], create_graph=True)):
+        with pytest.raises(sg.InputError, match="Gradients themselves are not recorded: double backward is not supported"):
+            wrong()
+    sg.grad(y, x, create_graph=False, retain_graph=True)
+    y.backward(create_graph=False)
+    assert x.grad.tolist() == [2]
+
+
 def test_scopes_also_as_decorators_and_nested():
     x = leaf(1)
     with sg.no_grad():

@@ -1,6 +1,8 @@
 """Modules: written in Python and the library's, their names, state, hooks, containers, recompute, and what is refused."""
 
+import copy
 import gc
+import pickle
 import weakref
 
 import pytest
@@ -60,6 +62,41 @@ def test_state_goes_out_and_in():
     with pytest.raises(sg.InputError, match="up.weight"):
         b.load_state_dict({})
     assert b.up.weight.tolist() != c.up.weight.tolist()
+
+
+class Cached(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.register_buffer("mean", sg.tensor([1.]))
+        self.register_buffer("mask", sg.tensor([0., 1.]), persistent=False)
+
+
+def test_a_buffer_that_is_not_persistent_moves_and_is_not_saved():
+    model = Cached()
+    assert [name for name, _ in model.named_buffers()] == ["mean", "mask"]
+    assert set(model.state_dict()) == {"layer.weight", "layer.bias", "mean"}
+    model.load_state_dict(model.state_dict())
+    assert model.mask.tolist() == [0, 1] and model.to(sg.float64).mask.dtype == sg.float64
+    for copied in copy.deepcopy(model), copy.copy(model), pickle.loads(pickle.dumps(model)):
+        assert copied.mask.tolist() == [0, 1] and "mask" not in copied.state_dict()
+    with pytest.raises(sg.InputError, match="unknown: 'mask'"):
+        model.load_state_dict(model.state_dict() | {"mask": model.mask})
+    with pytest.raises(sg.InputError, match="every module has"):
+        model.register_buffer("train", sg.ones(1))
+
+
+def test_checkpoints_and_whole_states_have_persistent_buffers_alone(tmp_path):
+    model = Cached()
+    sharded = sg.fully_shard(model)
+    optimizer = sg.optim.SGD(model.parameters())
+    assert set(sharded.full_state_dict()) == {"layer.weight", "layer.bias", "mean"}
+    sharded.load_full_state_dict(sharded.full_state_dict())
+    sg.save_checkpoint(tmp_path / "run", model, sharded, optimizer, step=1)
+    with sg.no_grad():
+        model.mask.fill_(5), model.mean.fill_(5)
+    assert sg.load_checkpoint(tmp_path / "run", model, sharded, optimizer)["step"] == 1
+    assert model.mask.tolist() == [5, 5] and model.mean.tolist() == [1]
 
 
 def test_state_through_a_file(tmp_path):

@@ -1,0 +1,68 @@
+"""A call that computes or waits lets other threads of Python go on."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import shardgrad as sg
+from counting import counted_during
+from shardgrad import nn
+
+LARGE = np.ones(48 << 20, np.float32)
+
+
+def test_the_count_stands_still_while_the_lock_is_held():
+    assert counted_during(lambda: hash(LARGE.tobytes())) <= 5
+
+
+def a_matmul():
+    x = sg.ones(1500, 1500)
+    return lambda: x @ x
+
+
+def a_copy_of_an_array():
+    return lambda: sg.tensor(LARGE)
+
+
+def a_copy_that_is_lent():
+    x = sg.from_numpy(LARGE)
+    return lambda: x.__dlpack__(max_version=(1, 0), copy=True)
+
+
+def a_new_buffer():
+    x = sg.from_numpy(LARGE)
+    return lambda: nn.Sequential().register_buffer("large", x)
+
+
+@pytest.mark.parametrize("prepared", [a_matmul, a_copy_of_an_array, a_copy_that_is_lent, a_new_buffer])
+def test_a_thread_counts_while_another_makes(prepared):
+    call = prepared()
+    assert any(counted_during(call) > 5 for _ in range(10)), "of ten, on a machine that has other work, too"
+
+
+def test_a_thread_counts_while_another_waits_for_ranks_and_for_files(ranks):
+    program = f"""
+    import sys, time
+    sys.path.insert(0, {str(Path(__file__).parent)!r})
+    from counting import counted_during
+    import shardgrad as sg
+    from shardgrad import nn, optim
+    world = sg.dist.init()
+
+    if world.rank == 1:
+        time.sleep(0.5)
+    counted = counted_during(world.barrier)
+    assert counted > 5 or world.rank == 1, counted
+
+    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(12)))
+    sharded = sg.fully_shard(model)
+    optimizer = optim.AdamW(model.parameters())
+    nn.functional.mse_loss(model(sg.ones(1, 1024)), sg.zeros(1, 1024), count=2048).backward()
+    optimizer.step()
+    for call in (lambda: sg.save_checkpoint("run", model, sharded, optimizer, step=1),
+                 lambda: sg.load_checkpoint("run", model, sharded, optimizer)):
+        counted = counted_during(call)
+        assert counted > 5, counted
+    print("went on")
+    """
+    assert ranks(2, program).out.count("went on") == 2
