@@ -173,6 +173,7 @@ void bind_losses(nb::module_& m);
 void bind_autograd(nb::module_& m);
 void bind_modules(nb::module_& m);
 void bind_nn(nb::module_& m);
+void bind_init(nb::module_& m);
 void bind_loss_modules(nb::module_& m);
 void bind_optim(nb::module_& m);
 void bind_optimizers(nb::module_& m);

@@ -68,7 +68,8 @@ void bind_filled(nb::module_& m) {
   def_like(m, "ones_like", ones_like, "Ones of x's shape, dtype and device.");
   def_like(
       m, "empty_like", [](const Tensor& x) { return empty_like(x, "empty_like"); }, "Memory as it is.");
-  m.def("full_like", full_like, "x"_a, "fill_value"_a, Waits());
+  m.def("full_like", full_like, "x"_a, "fill_value"_a, Waits(),
+        "One number everywhere, of x's shape, dtype and device.");
   m.def(
       "eye",
       [](int64_t n, std::optional<int64_t> columns, Dtype dtype, const DeviceName& device) {
@@ -117,14 +118,16 @@ void bind_threads(nb::module_& m) {
 void bind_random(nb::module_& m) {
   m.def("manual_seed", manual_seed, "seed"_a, Waits(),
         "Random numbers follow from it from now on. On several ranks all give the same, and draw the same numbers.");
+  m.def(
+      "initial_seed", [] { return context().seed(); }, Enters(), "What random numbers follow from.");
   def_drawn(
       m, "randn", [](const Shape& s, std::string_view n, TensorOptions o) { return randn(s, n, o); },
       "Standard normal numbers: the next of the sequence `name`, the same on every rank.");
   def_drawn(
       m, "rand", [](const Shape& s, std::string_view n, TensorOptions o) { return rand(s, n, o); },
       "Uniform numbers in [0, 1), likewise.");
-  m.def("randn_like", randn_like, "x"_a, "name"_a = "", Waits());
-  m.def("rand_like", rand_like, "x"_a, "name"_a = "", Waits());
+  m.def("randn_like", randn_like, "x"_a, "name"_a = "", Waits(), "randn of x's shape, dtype and device.");
+  m.def("rand_like", rand_like, "x"_a, "name"_a = "", Waits(), "rand of x's shape, dtype and device.");
   m.def(
       "randint",
       [](int64_t low, nb::handle high, std::optional<nb::object> size, std::string_view name, Dtype dtype,

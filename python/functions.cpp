@@ -20,27 +20,48 @@ void bind_unary(nb::module_& m, TensorClass& tensor) {
     Unary function;
     const char* doc;
   };
-#define SG_NAMED(name, ...) {#name, static_cast<Unary>(&shardgrad::name), ""},
-  const Named functions[] = {SG_UNARIES(SG_NAMED, SG_NO_ROW, SG_NO_ROW){"sin", sin, ""},
-                             {"cos", cos, ""},
+  const Named functions[] = {{"exp", exp, "e to the power of x."},
+                             {"log", log, "The natural logarithm."},
+                             {"sqrt", sqrt, "√x"},
+                             {"tanh", tanh, "(eˣ - e⁻ˣ) / (eˣ + e⁻ˣ)"},
+                             {"sigmoid", sigmoid, "σ(x) = 1 / (1 + e⁻ˣ)"},
+                             {"abs", abs, "|x|"},
+                             {"sin", sin, "The sine of x, an angle in radians."},
+                             {"cos", cos, "The cosine of x, an angle in radians."},
                              {"rsqrt", rsqrt, "1 / √x"},
                              {"reciprocal", reciprocal, "1 / x"},
                              {"square", square, "x · x"},
                              {"log1p", log1p, "log(1 + x), exact near 0."},
                              {"expm1", expm1, "exp(x) - 1, exact near 0."},
                              {"erf", erf, "The error function."},
-                             {"floor", floor, ""},
-                             {"ceil", ceil, ""},
+                             {"floor", floor, "The largest whole number that is not above x."},
+                             {"ceil", ceil, "The smallest whole number that is not below x."},
                              {"trunc", trunc, "Towards 0."},
                              {"round", round, "To the nearest; halves to the even one."},
                              {"sign", sign, "-1, 0 or 1."},
                              {"neg", neg, "-x"},
                              {"clone", clone, "A copy with its own memory."}};
-#undef SG_NAMED
   for (const Named& each : functions) def_both(m, tensor, each.name, each.function, each.doc);
+}
+
+// The functions take PyTorch's `inplace`, and compute out of place all the same: what they are given stays.
+void bind_activations(nb::module_& m, TensorClass& tensor) {
+  auto plain = [&](const char* name, Unary function, const char* doc) {
+    m.def(
+        name, [function](const Tensor& x, bool) { return function(x); }, "x"_a, "inplace"_a = false, Waits(), doc);
+    tensor.def(name, function, Waits(), doc);
+  };
+  auto with = [&](const char* name, auto function, nb::arg_v option, const char* doc) {
+    m.def(
+        name, [function](const Tensor& x, double number, bool) { return function(x, number); }, "x"_a, option,
+        "inplace"_a = false, Waits(), doc);
+    tensor.def(name, function, option, Waits(), doc);
+  };
+  plain("relu", relu, "x where x > 0, else 0.");
+  plain("silu", silu, "x · σ(x)");
+  with("leaky_relu", leaky_relu, "negative_slope"_a = 0.01, "x where x > 0, else slope · x.");
+  with("elu", elu, "alpha"_a = 1., "x where x > 0, else alpha · (exp(x) - 1).");
   def_both(m, tensor, "softplus", softplus, "log(1 + exp(x))");
-  def_both(m, tensor, "leaky_relu", leaky_relu, "negative_slope"_a = 0.01, "x where x > 0, else slope · x.");
-  def_both(m, tensor, "elu", elu, "alpha"_a = 1., "x where x > 0, else alpha · (exp(x) - 1).");
   def_both(
       m, tensor, "gelu",
       [](const Tensor& x, std::string_view approximate) {
@@ -98,8 +119,9 @@ void bind_binary(nb::module_& m, TensorClass& tensor) {
   def("remainder", remainder, "What is left of x / other rounded down; it has the sign of other.");
   def("floor_divide", floor_divide, "x / other rounded down.");
   def_both(m, tensor, "pow", power, "exponent"_a, "x to this power.");
-  def_both(m, tensor, "clamp", clamped, "min"_a = nb::none(), "max"_a = nb::none(),
-           "Within these bounds, numbers or tensors.");
+  for (const char* name : {"clamp", "clip"})
+    def_both(m, tensor, name, clamped, "min"_a = nb::none(), "max"_a = nb::none(),
+             "Within these bounds, numbers or tensors.");
   m.def(
       "where",
       [](const Tensor& condition, const Operand& x, const Operand& other) {
@@ -133,7 +155,10 @@ void bind_questions(nb::module_& m, TensorClass& tensor) {
     def_both(
         m, tensor, name, [function](const Tensor& x) -> Tensor { return function(x); }, doc);
   };
-  ask("isnan", isnan, ""), ask("isinf", isinf, ""), ask("isfinite", isfinite, ""), ask("logical_not", logical_not, "");
+  ask("isnan", isnan, "1 (uint8) where x is no number.");
+  ask("isinf", isinf, "1 (uint8) where x is infinite.");
+  ask("isfinite", isfinite, "1 (uint8) where x is neither infinite nor NaN.");
+  ask("logical_not", logical_not, "1 (uint8) where x is 0.");
   auto compare = [&](const char* name, Comparing function) {
     def_both(
         m, tensor, name,
@@ -153,6 +178,7 @@ void bind_questions(nb::module_& m, TensorClass& tensor) {
 
 void bind_functions(nb::module_& m, TensorClass& tensor) {
   bind_unary(m, tensor);
+  bind_activations(m, tensor);
   bind_binary(m, tensor);
   bind_questions(m, tensor);
   bind_equalities(m, tensor);

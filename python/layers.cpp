@@ -24,9 +24,11 @@ void bind_products(nb::module_& m, TensorClass& tensor) {
   def_both(m, tensor, "matmul", matmul, "other"_a, "trans_a"_a = false, "trans_b"_a = false,
            "The product of the last two dimensions; leading ones broadcast.");
   def_both(
-      m, tensor, "mm", [](const Tensor& x, const Tensor& other) { return matmul(x, other); }, "other"_a);
+      m, tensor, "mm", [](const Tensor& x, const Tensor& other) { return matmul(x, other); }, "other"_a,
+      "The product of two matrices.");
   def_both(
-      m, tensor, "bmm", [](const Tensor& x, const Tensor& other) { return matmul(x, other); }, "other"_a);
+      m, tensor, "bmm", [](const Tensor& x, const Tensor& other) { return matmul(x, other); }, "other"_a,
+      "The products of two batches of matrices, (B, n, k) and (B, k, m).");
   m.def(
       "einsum",
       [](std::string_view equation, const nb::args& given) {
@@ -97,11 +99,11 @@ void bind_normalisations(nb::module_& m) {
   m.def("swiglu", swiglu, "gate_up"_a, Waits(), "silu(gate) · up of rows that hold both.");
   m.def(
       "dropout",
-      [](const Tensor& x, double p, bool training, std::string_view name) {
+      [](const Tensor& x, double p, bool training, bool, std::string_view name) {
         return training && p != 0 ? dropout(x, p, name) : x;
       },
-      "x"_a, "p"_a = 0.5, "training"_a = true, "name"_a = "", Waits(),
-      "Zeroes each element with probability p. The mask follows from the seed and the step.");
+      "x"_a, "p"_a = 0.5, "training"_a = true, "inplace"_a = false, "name"_a = "", Waits(),
+      "Zeroes each element with probability p, never in place. The mask follows from the seed and the step.");
 }
 
 void bind_attention(nb::module_& m) {
@@ -209,13 +211,15 @@ void bind_element_losses(nb::module_& m) {
       [](const Tensor& x, const Tensor& target, std::string_view reduction, double beta, Count count) {
         return smooth_l1_loss(x, target, beta, loss_options(reduction, count));
       },
-      "x"_a, "target"_a, "reduction"_a = "mean", "beta"_a = 1., "count"_a = nb::none(), Waits());
+      "x"_a, "target"_a, "reduction"_a = "mean", "beta"_a = 1., "count"_a = nb::none(), Waits(),
+      "(x - target)² / (2 beta) where |x - target| < beta, else |x - target| - beta / 2.");
   m.def(
       "huber_loss",
       [](const Tensor& x, const Tensor& target, std::string_view reduction, double delta, Count count) {
         return huber_loss(x, target, delta, loss_options(reduction, count));
       },
-      "x"_a, "target"_a, "reduction"_a = "mean", "delta"_a = 1., "count"_a = nb::none(), Waits());
+      "x"_a, "target"_a, "reduction"_a = "mean", "delta"_a = 1., "count"_a = nb::none(), Waits(),
+      "(x - target)² / 2 where |x - target| < delta, else delta · (|x - target| - delta / 2).");
   m.def(
       "binary_cross_entropy_with_logits",
       [](const Tensor& x, const Tensor& target, std::string_view reduction, const Maybe& pos_weight, Count count) {

@@ -25,6 +25,7 @@ NB_MODULE(_core, m) {
   nb::module_ nn = m.def_submodule("_nn");
   bind_modules(nn);
   bind_nn(nn);
+  bind_init(nn);
   bind_loss_modules(nn);
   bind_optim(m);
   bind_fsdp(m);

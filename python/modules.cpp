@@ -54,6 +54,9 @@ std::string text_of(const nn::Module& module) {
   return text.str();
 }
 
+// As Python gives a walk: a list that is an iterator, too.
+nb::object walk(nb::list found) { return nb::module_::import_("shardgrad._results").attr("Walk")(found); }
+
 nb::list named_modules(nb::handle self) {
   nb::list found;
   for (auto& [name, module] : nb::cast<nn::Module&>(self).named_modules())
@@ -98,21 +101,44 @@ nb::list named_buffers(nb::handle self) {
 }
 
 void bind_walks(ModuleClass& module) {
-  module.def("named_parameters", named_parameters)
-      .def("parameters", [](nb::handle self) { return without_names(named_parameters(self)); })
-      .def("named_buffers", named_buffers)
-      .def("named_modules", named_modules)
-      .def("named_children", named_children)
-      .def("modules", [](nb::handle self) { return without_names(named_modules(self)); })
-      .def("children", [](nb::handle self) { return without_names(named_children(self)); })
-      .def("buffers", [](nb::handle self) { return without_names(named_buffers(self)); })
+  module
+      .def(
+          "named_parameters", [](nb::handle self) { return walk(named_parameters(self)); },
+          nb::sig("def named_parameters(self) -> Walk[tuple[str, Parameter]]"), "Pairs of a name and a parameter.")
+      .def(
+          "parameters", [](nb::handle self) { return walk(without_names(named_parameters(self))); },
+          nb::sig("def parameters(self) -> Walk[Parameter]"),
+          "Its parameters and those of the modules below, each once: a list that next() goes through, too.")
+      .def(
+          "named_buffers", [](nb::handle self) { return walk(named_buffers(self)); },
+          nb::sig("def named_buffers(self) -> Walk[tuple[str, shardgrad._core.Tensor]]"),
+          "Pairs of a name and a buffer.")
+      .def(
+          "buffers", [](nb::handle self) { return walk(without_names(named_buffers(self))); },
+          nb::sig("def buffers(self) -> Walk[shardgrad._core.Tensor]"), "Its buffers and those of the modules below.")
       .def_prop_ro("full_name", &nn::Module::full_name, "The name within the root; empty for the root itself.")
-      .def_prop_ro("type_name", &nn::Module::type_name)
-      .def_prop_ro("training", &nn::Module::training)
+      .def_prop_ro("type_name", &nn::Module::type_name, "The name of its class.")
+      .def_prop_ro("training", &nn::Module::training, "Whether it was last told to train(), not to eval().")
       .def("__repr__", text_of);
 }
 
-nb::object to(nb::handle self, nb::handle what) {
+void bind_walks_of_modules(ModuleClass& module) {
+  module
+      .def(
+          "named_modules", [](nb::handle self) { return walk(named_modules(self)); },
+          nb::sig("def named_modules(self) -> Walk[tuple[str, Module]]"), "Pairs of a name and a module.")
+      .def(
+          "modules", [](nb::handle self) { return walk(without_names(named_modules(self))); },
+          nb::sig("def modules(self) -> Walk[Module]"), "Itself, and the modules below, each once.")
+      .def(
+          "named_children", [](nb::handle self) { return walk(named_children(self)); },
+          nb::sig("def named_children(self) -> Walk[tuple[str, Module]]"), "Pairs of a name and a module.")
+      .def(
+          "children", [](nb::handle self) { return walk(without_names(named_children(self))); },
+          nb::sig("def children(self) -> Walk[Module]"), "The modules that it holds itself.");
+}
+
+nb::object to(nb::handle self, nb::handle what, bool) {
   auto& module = nb::cast<nn::Module&>(self);
   DType dtype = DType::f32;
   if (nb::isinstance<nb::str>(what)) {
@@ -143,23 +169,35 @@ nb::object apply(nb::handle self, nb::handle function) {
   return nb::borrow(self);
 }
 
+nb::object load_state_dict(nn::Module& module, const nn::StateDict& state, bool strict) {
+  nn::OtherNames others;
+  {
+    Wait wait;
+    if (strict)
+      module.load_state_dict(state);
+    else
+      others = module.load_known(state);
+  }
+  nb::object result = nb::module_::import_("shardgrad._results").attr("IncompatibleKeys");
+  return result(others.missing, others.unexpected);
+}
+
 void bind_state(ModuleClass& module) {
   module.def("materialize", &nn::Module::materialize, Waits(), "Gives all parameters and buffers their first values.")
       .def("state_dict", &nn::Module::state_dict, Waits(), "Parameters and buffers by name; the model's own tensors.")
-      .def("load_state_dict", &nn::Module::load_state_dict, "state_dict"_a, Waits(),
-           "Copies values in. Throws, having changed nothing, listing every name that is missing or does not fit.")
-      .def("train", train, "mode"_a = true)
-      .def("eval", [](nb::handle self) { return train(self, false); })
+      .def("load_state_dict", load_state_dict, "state_dict"_a, "strict"_a = true,
+           nb::sig("def load_state_dict(self, state_dict: typing.Mapping[str, shardgrad._core.Tensor], "
+                   "strict: bool = True) -> IncompatibleKeys"),
+           "Copies values in. Throws, having changed nothing, listing every name that is missing, unknown or does not "
+           "fit. With strict=False values of names that both have are loaded; the others are in the result.")
+      .def("train", train, "mode"_a = true, "It and the modules below are in training, or not; the module itself.")
       .def(
-          "zero_grad", [](nn::Module& m, bool) { m.zero_grad(); }, "set_to_none"_a = true, Waits())
-      .def("cpu", [](nb::handle self) { return to(self, nb::str("cpu")); })
-      .def("cuda", [](nb::handle self) { return to(self, nb::str("cuda")); })
-      .def("float", [](nb::handle self) { return to(self, nb::cast(DType::f32)); })
-      .def("double", [](nb::handle self) { return to(self, nb::cast(DType::f64)); })
-      .def("half", [](nb::handle self) { return to(self, nb::cast(DType::f16)); })
-      .def("bfloat16", [](nb::handle self) { return to(self, nb::cast(DType::bf16)); })
+          "eval", [](nb::handle self) { return train(self, false); },
+          "It and the modules below are not in training; the module itself.")
+      .def(
+          "zero_grad", [](nn::Module& m, bool) { m.zero_grad(); }, "set_to_none"_a = true, Waits(),
+          "Forgets the gradients of its parameters, and frees their memory.")
       .def("apply", apply, "function"_a, "Calls function(module) for every module below and this one, last.")
-      .def("to", to, "dtype_or_device"_a)
       .def(
           "requires_grad_",
           [](nb::handle self, bool on) {
@@ -167,7 +205,25 @@ void bind_state(ModuleClass& module) {
               each.tensor.set_requires_grad(on);
             return nb::borrow(self);
           },
-          "requires_grad"_a = true);
+          "requires_grad"_a = true, "Whether its parameters are trained; the module itself.");
+}
+
+void bind_conversions(ModuleClass& module) {
+  auto device = [&](const char* name, const char* doc) {
+    module.def(
+        name, [name](nb::handle self) { return to(self, nb::str(name), false); }, doc);
+  };
+  device("cpu", "Moves it to the host's memory; the module itself.");
+  device("cuda", "Moves it to a GPU's memory; the module itself.");
+  auto dtype = [&](const char* name, DType dtype) {
+    module.def(
+        name, [dtype](nb::handle self) { return to(self, nb::cast(dtype), false); },
+        "Converts its floating parameters and buffers to this dtype; the module itself.");
+  };
+  dtype("float", DType::f32), dtype("double", DType::f64);
+  dtype("half", DType::f16), dtype("bfloat16", DType::bf16);
+  module.def("to", to, "dtype_or_device"_a, "non_blocking"_a = false,
+             "Moves it to a device, or converts it to a dtype; the module itself. non_blocking means nothing.");
 }
 
 void bind_recompute(nb::module_& m) {
@@ -181,13 +237,15 @@ void bind_recompute(nb::module_& m) {
       [](nn::Module& root, const std::vector<std::string>& patterns, bool offload_inputs) {
         nn::recompute_by_name(root, patterns, {.offload_inputs = offload_inputs});
       },
-      "module"_a, "patterns"_a, nb::kw_only(), "offload_inputs"_a = false);
+      "module"_a, "patterns"_a, nb::kw_only(), "offload_inputs"_a = false,
+      "recompute of every module below whose name matches: 'blocks.*'.");
   m.def(
       "recompute_by_type",
       [](nn::Module& root, const std::vector<std::string>& types, bool offload_inputs) {
         nn::recompute_by_type(root, types, {.offload_inputs = offload_inputs});
       },
-      "module"_a, "types"_a, nb::kw_only(), "offload_inputs"_a = false);
+      "module"_a, "types"_a, nb::kw_only(), "offload_inputs"_a = false,
+      "recompute of every module below whose class has one of these names.");
 }
 
 // For Python's collector: an object holds its attributes and, through C++, its modules, where nobody else does.
@@ -219,7 +277,9 @@ void bind_modules(nb::module_& m) {
   module.def("__call__", call_module, "args"_a, "kwargs"_a);
   bind_attributes(m, module);
   bind_walks(module);
+  bind_walks_of_modules(module);
   bind_state(module);
+  bind_conversions(module);
   bind_hooks(m, module);
   bind_recompute(m);
   bind_module_copies(module);

@@ -31,29 +31,42 @@ void bind_linear(nb::module_& m) {
                 "num_embeddings"_a, "embedding_dim"_a, nb::kw_only(), "init"_a = nb::none());
   Layer<nn::Dropout, Tensor>(m, "Dropout", "Zeroes each element with probability p in training.")
       .def_forward("x"_a)
-      .def_init([](nn::Dropout* self, double p) { make(self, p); }, "p"_a = 0.5);
+      .def_init([](nn::Dropout* self, double p, bool) { make(self, p); }, "p"_a = 0.5, "inplace"_a = false);
 }
 
+// `inplace` is PyTorch's; they compute out of place.
+template <class M> void bind_activation(nb::module_& m, const char* name, const char* doc) {
+  Layer<M, Tensor>(m, name, doc).def_forward("x"_a).def_init([](M* self, bool) { make(self); }, "inplace"_a = false);
+}
+template <class M>
+void bind_activation_with(nb::module_& m, const char* name, const char* option, double otherwise, const char* doc) {
+  Layer<M, Tensor>(m, name, doc)
+      .def_forward("x"_a)
+      .def_init([](M* self, double value, bool) { make(self, value); }, nb::arg(option) = otherwise,
+                "inplace"_a = false);
+}
+template <class M> void bind_along(nb::module_& m, const char* name, const char* doc) {
+  Layer<M, Tensor>(m, name, doc).def_forward("x"_a).def_init([](M* self, int dim) { make(self, dim); }, "dim"_a = -1);
+}
 template <class M> void bind_plain(nb::module_& m, const char* name, const char* doc) {
   Layer<M, Tensor>(m, name, doc).def_forward("x"_a).def_init([](M* self) { make(self); });
 }
-template <class M>
-void bind_with(nb::module_& m, const char* name, const char* option, double otherwise, const char* doc) {
-  Layer<M, Tensor>(m, name, doc)
-      .def_forward("x"_a)
-      .def_init([](M* self, double value) { make(self, value); }, nb::arg(option) = otherwise);
-}
 
 void bind_activations(nb::module_& m) {
-  bind_plain<nn::ReLU>(m, "ReLU", "");
-  bind_plain<nn::Tanh>(m, "Tanh", "");
-  bind_plain<nn::Sigmoid>(m, "Sigmoid", "");
-  bind_plain<nn::SiLU>(m, "SiLU", "x · σ(x)");
+  bind_activation<nn::ReLU>(m, "ReLU", "x where x > 0, else 0.");
+  bind_plain<nn::Tanh>(m, "Tanh", "(eˣ - e⁻ˣ) / (eˣ + e⁻ˣ)");
+  bind_plain<nn::Sigmoid>(m, "Sigmoid", "σ(x) = 1 / (1 + e⁻ˣ)");
+  bind_activation<nn::SiLU>(m, "SiLU", "x · σ(x)");
   bind_plain<nn::Softplus>(m, "Softplus", "log(1 + exp(x))");
-  bind_plain<nn::Flatten>(m, "Flatten", "All dimensions but the first as one.");
+  bind_along<nn::Softmax>(m, "Softmax", "exp(x) / Σ exp(x) along dim.");
+  bind_along<nn::LogSoftmax>(m, "LogSoftmax", "The logarithm of softmax.");
   bind_plain<nn::Identity>(m, "Identity", "x");
-  bind_with<nn::LeakyReLU>(m, "LeakyReLU", "negative_slope", 0.01, "x where x > 0, else slope · x.");
-  bind_with<nn::ELU>(m, "ELU", "alpha", 1, "x where x > 0, else alpha · (exp(x) - 1).");
+  Layer<nn::Flatten, Tensor>(m, "Flatten", "Dimensions start_dim to end_dim as one: all but that of the samples.")
+      .def_forward("x"_a)
+      .def_init([](nn::Flatten* self, int first, int last) { make(self, first, last); }, "start_dim"_a = 1,
+                "end_dim"_a = -1);
+  bind_activation_with<nn::LeakyReLU>(m, "LeakyReLU", "negative_slope", 0.01, "x where x > 0, else slope · x.");
+  bind_activation_with<nn::ELU>(m, "ELU", "alpha", 1, "x where x > 0, else alpha · (exp(x) - 1).");
   Layer<nn::GELU, Tensor>(m, "GELU", "x · Φ(x), exactly or by tanh.")
       .def_forward("x"_a)
       .def_init(
@@ -177,27 +190,9 @@ void bind_recurrent(nb::module_& m) {
   def_recurrent<nn::GRU>(gru);
 }
 
-void bind_init(nb::module_& m) {
-  nb::module_ init = m.def_submodule("init", "How parameters begin.");
-  nb::class_<nn::Init>(init, "Init", "Element i of a parameter is a function of (seed, full name, i).");
-  init.def("constant", nn::init::constant, "value"_a);
-  init.def("zeros", nn::init::zeros).def("ones", nn::init::ones);
-  init.def("uniform", nn::init::uniform, "low"_a = 0., "high"_a = 1.);
-  init.def("normal", nn::init::normal, "mean"_a = 0., "std"_a = 1.);
-  init.def("trunc_normal", nn::init::trunc_normal, "mean"_a = 0., "std"_a = 1., "low"_a = -2., "high"_a = 2.);
-  init.def(
-      "kaiming_uniform", [](double a) { return nn::init::kaiming_uniform(a); }, "a"_a = 0.);
-  init.def(
-      "kaiming_normal", [](double a) { return nn::init::kaiming_normal(a); }, "a"_a = 0.);
-  init.def("xavier_uniform", nn::init::xavier_uniform, "gain"_a = 1.);
-  init.def("xavier_normal", nn::init::xavier_normal, "gain"_a = 1.);
-  init.def("orthogonal", nn::init::orthogonal, "gain"_a = 1.);
-}
-
 }  // namespace
 
 void bind_nn(nb::module_& m) {
-  bind_init(m);
   bind_linear(m);
   bind_activations(m);
   bind_conv<nn::Conv2d>(m, "Conv2d", "x (N, in, H, W) to (N, out, H', W').");

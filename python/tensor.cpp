@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/core/backend.h>
 
 #include <shardgrad/python/bind.h>
 
@@ -60,8 +61,9 @@ nb::object tolist(const Tensor& x) {
   return nested(values_of(x), x.shape(), 0, next);
 }
 
-// x.to(dtype), x.to(device), x.to(device, dtype), x.to(dtype=…, device=…).
-Tensor converted(const Tensor& x, const nb::args& to, std::optional<DType> dtype, const DeviceName& device) {
+// x.to(dtype), x.to(device), x.to(device, dtype), x.to(dtype=…, device=…). A copy has always been made when this
+// returns, whatever PyTorch's non_blocking says.
+Tensor converted(const Tensor& x, const nb::args& to, std::optional<DType> dtype, const DeviceName& device, bool) {
   std::optional<Device> place;
   if (device) place = parse_device(*device);
   for (nb::handle each : to) {
@@ -90,6 +92,11 @@ HookHandle register_hook(const Tensor& x, nb::object function) {
   return {[kept] { kept->reset(); }};
 }
 
+// A name that knows its parts, as PyTorch's devices do.
+nb::object device_of(const Tensor& x) {
+  return nb::module_::import_("shardgrad._device").attr("device")(name_of_device(x.device()));
+}
+
 void bind_dtypes(nb::module_& m) {
   nb::enum_<DType> dtype(m, "dtype", "Element types; a bool of other libraries is uint8 here.");
   for (int i = 0; i < kDTypeCount; ++i) dtype.value(name_of_dtype(DType(i)), DType(i));
@@ -98,45 +105,62 @@ void bind_dtypes(nb::module_& m) {
       .def("__str__", [](DType d) { return concat("shardgrad.", name_of_dtype(d)); })
       .def_prop_ro(
           "itemsize", [](DType d) { return size_of(d); }, "Bytes of an element.")
-      .def_prop_ro("is_floating_point", [](DType d) { return is_floating(d); });
+      .def_prop_ro(
+          "is_floating_point", [](DType d) { return is_floating(d); }, "Whether it has fractions.");
   m.def(
       "parse_device", [](std::string_view name) { return name_of_device(parse_device(name)); }, "name"_a,
       "The name, if there is such a device: cpu, cuda, acc, sim, meta.");
+  m.def("_cuda_device_count", cuda_device_count);
 }
 
 using Extents = nb::typed<nb::tuple, int, nb::ellipsis>;
 
 void bind_properties(TensorClass& tensor) {
-  tensor.def_prop_ro("shape", [](const Tensor& x) { return Extents(to_tuple(x.shape())); })
-      .def_prop_ro("dtype", &Tensor::dtype)
-      .def_prop_ro("device", [](const Tensor& x) { return name_of_device(x.device()); })
-      .def_prop_ro("ndim", &Tensor::ndim)
-      .def_prop_ro("nbytes", &Tensor::bytes)
-      .def_prop_ro("is_leaf", &Tensor::is_leaf)
+  tensor
+      .def_prop_ro(
+          "shape", [](const Tensor& x) { return Extents(to_tuple(x.shape())); }, "The extent of each dimension.")
+      .def_prop_ro("dtype", &Tensor::dtype, "The type of its elements.")
+      .def_prop_ro("device", device_of, nb::for_getter(nb::sig("def device(self) -> shardgrad._device.device")),
+                   "Where its memory is: a name, 'cpu' or 'cuda'.")
+      .def_prop_ro(
+          "is_cuda", [](const Tensor& x) { return x.device().kind == DeviceKind::cuda; },
+          "Whether its memory is a GPU's.")
+      .def_prop_ro("ndim", &Tensor::ndim, "How many dimensions it has.")
+      .def_prop_ro("nbytes", &Tensor::bytes, "Bytes of all elements.")
+      .def_prop_ro("is_leaf", &Tensor::is_leaf, "Whether it was made, not computed from what requires a gradient.")
       .def_prop_rw("name", &Tensor::name, &Tensor::set_name, "Shown in errors; a parameter's full name.")
-      .def("numel", &Tensor::numel)
-      .def("dim", &Tensor::ndim)
+      .def("numel", &Tensor::numel, "How many elements it has.")
+      .def("dim", &Tensor::ndim, "How many dimensions it has.")
       .def(
           "size",
           [](const Tensor& x, std::optional<int> dim) -> nb::object {
             return dim ? nb::object(nb::int_(x.size(*dim))) : nb::object(to_tuple(x.shape()));
           },
-          "dim"_a = nb::none())
-      .def("element_size", [](const Tensor& x) { return size_of(x.dtype()); })
-      .def("is_floating_point", [](const Tensor& x) { return is_floating(x.dtype()); })
+          "dim"_a = nb::none(), "The extent of a dimension, or of each.")
+      .def(
+          "element_size", [](const Tensor& x) { return size_of(x.dtype()); }, "Bytes of an element.")
+      .def(
+          "is_floating_point", [](const Tensor& x) { return is_floating(x.dtype()); },
+          "Whether its elements have fractions.")
       .def(
           "is_contiguous", [](const Tensor&) { return true; }, "Tensors always are.")
-      .def("contiguous", [](const Tensor& x) { return x; });
+      .def(
+          "contiguous", [](const Tensor& x) { return x; }, "The tensor itself.");
 }
 
 void bind_gradients(TensorClass& tensor) {
-  tensor.def_prop_rw("requires_grad", &Tensor::requires_grad, [](Tensor& x, bool on) { x.set_requires_grad(on); })
+  tensor
+      .def_prop_rw(
+          "requires_grad", &Tensor::requires_grad, [](Tensor& x, bool on) { x.set_requires_grad(on); },
+          "Whether backward gives it a gradient, or what it was computed from one.")
       .def(
-          "requires_grad_", [](Tensor& x, bool on) { return x.set_requires_grad(on); }, "requires_grad"_a = true)
+          "requires_grad_", [](Tensor& x, bool on) { return x.set_requires_grad(on); }, "requires_grad"_a = true,
+          "Sets whether backward gives it a gradient; the tensor itself.")
       .def_prop_rw(
           "grad", [](const Tensor& x) { return maybe(x.grad()); },
           [](const Tensor& x, const std::optional<Tensor>& grad) { x.set_grad(or_undefined(grad)); },
-          nb::for_getter(Enters()), nb::for_setter(Enters()), nb::arg("grad").none())
+          nb::for_getter(Enters()), nb::for_setter(Enters()), nb::arg("grad").none(),
+          "What backward has added up for this leaf; None before.")
       .def("detach", &Tensor::detach, "The same memory without its graph.")
       .def_prop_rw(
           "data", &Tensor::detach,
@@ -195,10 +219,13 @@ void bind_object(TensorClass& tensor) {
 
 void bind_conversions(TensorClass& tensor) {
   tensor.def("to", converted, "dtype_or_device"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(),
-             "Of this dtype, or on this device. Differentiable.");
+             "non_blocking"_a = false,
+             "Of this dtype, or on this device. Differentiable. It never returns before the copy is made: non_blocking "
+             "means nothing.");
   auto to = [&](const char* name, DType dtype) {
     tensor.def(
-        name, [dtype](const Tensor& x) { return x.to(dtype); }, Waits());
+        name, [dtype](const Tensor& x) { return x.to(dtype); }, Waits(),
+        concat("As ", name_of_dtype(dtype), ".").c_str());
   };
   to("float", DType::f32), to("double", DType::f64), to("half", DType::f16), to("bfloat16", DType::bf16);
   to("long", DType::i64), to("int", DType::i32);
@@ -206,9 +233,10 @@ void bind_conversions(TensorClass& tensor) {
       "bool", [](const Tensor& x) -> Tensor { return logical_not(logical_not(x)); }, Waits(),
       "1 (uint8) where it is not 0.");
   tensor.def(
-      "cpu", [](const Tensor& x) { return x.to(kCpu); }, Waits());
+      "cpu", [](const Tensor& x) { return x.to(kCpu); }, Waits(), "In the host's memory.");
   tensor.def(
-      "cuda", [](const Tensor& x) { return x.to(kCuda); }, Waits());
+      "cuda", [](const Tensor& x, bool) { return x.to(kCuda); }, "non_blocking"_a = false, Waits(),
+      "In a GPU's memory.");
 }
 
 }  // namespace

@@ -27,6 +27,9 @@ PATTERNS = '''
     class RankFailedError(Error): ...
 
 '''
+# What signatures name that the extension does not import.
+IMPORTS = {"list[ParamGroup]": "from shardgrad._groups import ParamGroup", "typing.": "import typing",
+           "Walk[": "from shardgrad._results import IncompatibleKeys, Walk", "shardgrad._device.": "import shardgrad._device"}
 # Inside Tensor its methods float, int, bool and its property dtype hide the types of these names.
 HIDDEN = {"int": "builtins.int", "float": "builtins.float", "bool": "builtins.bool", "dtype": "_dtype"}
 
@@ -72,9 +75,10 @@ def mended(text):
         text = re.sub(r"(def (?:__i\w+__|(?:add|sub|mul|div)_)\(.*\) -> )object:", r"\1Tensor:", text)  # the object itself
         text = re.sub(r"-> (?:shardgrad\._core\.)?Tensor \| object", "-> typing.Any", text)
     text = with_results_of_calls(text)
-    if "list[ParamGroup]" in text:
-        text = "from shardgrad._groups import ParamGroup\n" + text
-    return "import typing\n" + text if "typing.Any" in text else text
+    for word, line in IMPORTS.items():
+        if word in text:
+            text = f"{line}\n{text}"
+    return text
 
 
 def main():

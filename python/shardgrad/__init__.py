@@ -21,8 +21,9 @@ from ._core import Ledger, Record, Recorder, Tensor, load, load_checkpoint, save
 from ._core import parallel
 from ._function import Function, checkpoint
 from ._grad import grad
-from ._scopes import autocast, detect_anomaly, enable_grad, no_grad, set_grad_enabled
-from . import dist, fsdp, nn, optim
+from ._device import device
+from ._scopes import autocast, detect_anomaly, enable_grad, inference_mode, no_grad, set_grad_enabled
+from . import cuda, dist, fsdp, nn, optim
 from .fsdp import fully_shard
 
 # Other names of dtypes; a truth is a uint8.

@@ -1,9 +1,34 @@
 """What C++ makes objects of by name: results of more than one tensor, and what copies and pickles are made by."""
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, Optional, TypeVar
 
 from ._core import Tensor, _remake
 from ._core._nn import _handle_of
+
+
+T = TypeVar("T")
+
+
+class Walk(list[T]):
+    """What a module's walks give: a list, and an iterator over it, as they are in PyTorch."""
+
+    _rest: Optional[Iterator[T]] = None
+
+    def __iter__(self) -> Iterator[T]:
+        return super().__iter__() if self._rest is None else self._rest
+
+    def __next__(self) -> T:
+        if self._rest is None:
+            self._rest = super().__iter__()
+        return next(self._rest)
+
+
+class IncompatibleKeys(NamedTuple):
+    """Names that load_state_dict(strict=False) has passed over: of the model alone, and of the state alone."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
 
 
 class ValuesAndIndices(NamedTuple):

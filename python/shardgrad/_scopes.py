@@ -5,6 +5,7 @@ import inspect
 import threading
 
 from ._core import _scopes as _core_scopes
+from ._core import bfloat16, float16, parse_device
 
 
 class _State(threading.local):
@@ -127,12 +128,26 @@ class set_grad_enabled(_Scope):
         return super().__call__(function)
 
 
-class autocast(_Scope):
-    """Matrix products compute in a 16-bit dtype (docs/mixed_precision.md); None: off."""
+class inference_mode(_WithoutArguments):
+    """As no_grad."""
 
-    def __init__(self, dtype):
+    def _make(self):
+        return _core_scopes.grad_mode_(False)
+
+
+class autocast(_Scope):
+    """Matrix products compute in a 16-bit dtype (docs/mixed_precision.md): autocast(dtype), or as in PyTorch
+    autocast("cuda", dtype), whose dtype is bfloat16 on the cpu and float16 elsewhere unless it is given. None: off. The
+    setting is the thread's, for tensors on any device.
+    """
+
+    def __init__(self, device_type=None, dtype=None, enabled=True):
         super().__init__()
-        self._dtype = dtype
+        if device_type is not None and not isinstance(device_type, str):
+            device_type, dtype = None, device_type
+        if dtype is None and device_type is not None:
+            dtype = bfloat16 if parse_device(device_type) == "cpu" else float16
+        self._dtype = dtype if enabled else None
 
     def _make(self):
         return _core_scopes.autocast_(self._dtype)

@@ -65,6 +65,37 @@ def test_double_backward_is_refused_in_the_engines_words():
     assert x.grad.tolist() == [2]
 
 
+def test_autocast_is_written_in_two_ways():
+    x = sg.ones(2, 2)
+
+    def dtype(*words, **options):
+        with sg.autocast(*words, **options):
+            return (x @ x).dtype
+
+    for words in (sg.bfloat16,), ("cuda", sg.bfloat16), ("cpu",), (sg.device("cpu"),):
+        assert dtype(*words) == sg.bfloat16, words
+    assert dtype("cuda") == sg.float16 and dtype(device_type="cuda", dtype=sg.bfloat16) == dtype(dtype=sg.bfloat16) == sg.bfloat16
+    assert dtype("cuda", sg.bfloat16, enabled=False) == dtype(None) == sg.float32
+    with pytest.raises(sg.InputError, match="unknown device 'tpu'"):
+        sg.autocast("tpu")
+
+
+def test_inference_mode_records_nothing():
+    x = leaf(1)
+
+    @sg.inference_mode
+    def plain():
+        return (x * 2).requires_grad
+
+    @sg.inference_mode()
+    def called():
+        return (x * 2).requires_grad
+
+    with sg.inference_mode():
+        assert not (x * 2).requires_grad
+    assert not plain() and not called() and (x * 2).requires_grad
+
+
 def test_scopes_also_as_decorators_and_nested():
     x = leaf(1)
     with sg.no_grad():

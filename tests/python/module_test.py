@@ -40,6 +40,21 @@ def test_names_shapes_and_print():
     assert net.named_modules()[0][1] is net and net.children()[0] is net.up
 
 
+def test_walks_are_lists_and_iterators():
+    net = Net()
+    assert next(net.parameters()) is net.scale and next(net.modules()) is net and next(net.children()) is net.up
+    assert next(net.buffers()) is net.seen and next(net.named_buffers())[0] == "seen"
+    assert next(net.named_parameters())[0] == "scale" and next(net.named_modules())[0] == "" and next(net.named_children())[0] == "up"
+    walk = net.parameters()
+    assert len(walk) == 6 and len(list(walk)) == len([p for p in walk]) == 6 and walk[0] is net.scale
+    assert next(walk) is net.scale and next(walk) is net.up.weight and list(walk)[0] is net.up.bias and list(walk) == []
+    with pytest.raises(StopIteration):
+        next(walk)
+    assert sum(p.numel() for p in net.parameters()) == 56 and list(nn.ReLU().parameters()) == []
+    assert sg.optim.SGD(net.parameters(), lr=0.5).param_groups[0]["params"][0] is net.scale
+    assert next(net.parameters()).device == "cpu"
+
+
 def test_the_first_call_fills_the_parameters_whoever_is_called_first():
     sg.manual_seed(5)
     whole, part = Net(), Net()
@@ -62,6 +77,22 @@ def test_state_goes_out_and_in():
     with pytest.raises(sg.InputError, match="up.weight"):
         b.load_state_dict({})
     assert b.up.weight.tolist() != c.up.weight.tolist()
+
+
+def test_a_state_that_is_not_strict_gives_the_other_names():
+    net, head = Net(), sg.ones(2, 6)
+    net.materialize()
+    before = net.up.weight.tolist()
+    missing, unexpected = net.load_state_dict({"down.weight": head, "old.weight": head}, strict=False)
+    assert missing == ["norm.bias", "norm.weight", "scale", "seen", "up.bias", "up.weight"] and unexpected == ["old.weight"]
+    assert net.down.weight.tolist() == head.tolist() and net.up.weight.tolist() == before
+    found = net.load_state_dict(net.state_dict())
+    assert found.missing_keys == found.unexpected_keys == []
+    for strict in True, False:
+        with pytest.raises(sg.InputError, match="'down.weight' is f32"):
+            net.load_state_dict(net.state_dict() | {"down.weight": sg.ones(3)}, strict=strict)
+    with pytest.raises(sg.InputError, match="unknown: 'old.weight'"):
+        net.load_state_dict(net.state_dict() | {"old.weight": head})
 
 
 class Cached(nn.Module):
@@ -97,6 +128,41 @@ def test_checkpoints_and_whole_states_have_persistent_buffers_alone(tmp_path):
         model.mask.fill_(5), model.mean.fill_(5)
     assert sg.load_checkpoint(tmp_path / "run", model, sharded, optimizer)["step"] == 1
     assert model.mask.tolist() == [5, 5] and model.mean.tolist() == [1]
+
+
+def test_inplace_is_taken_and_computed_out_of_place():
+    x = sg.tensor([[-1., 2.]])
+    for layer in nn.ReLU(inplace=True), nn.ReLU(True), nn.SiLU(inplace=True), nn.LeakyReLU(0.1, inplace=True), nn.ELU(inplace=True), nn.Dropout(0.5, inplace=True):
+        layer(x)
+        assert x.tolist() == [[-1, 2]] and type(copy.deepcopy(layer)) is type(layer)
+    assert F.relu(x, inplace=True).tolist() == [[0, 2]] and F.silu(x, inplace=True).tolist() == F.silu(x).tolist()
+    assert F.leaky_relu(x, 0.5, inplace=True).tolist() == [[-0.5, 2]] and F.elu(x, 1., True).tolist() == F.elu(x).tolist()
+    assert F.dropout(x, 0.5, False, inplace=True).tolist() == x.tolist() == [[-1, 2]]
+    y = sg.ones(3, requires_grad=True)
+    nn.Sequential(nn.ReLU(inplace=True))(y * 2).sum().backward()
+    assert y.grad.tolist() == [2, 2, 2]
+
+
+def test_flatten_takes_its_dimensions():
+    x = sg.ones(2, 3, 4, 5)
+    assert nn.Flatten()(x).shape == (2, 60) and nn.Flatten(0)(x).shape == (120,) and nn.Flatten(start_dim=1, end_dim=2)(x).shape == (2, 12, 5)
+    assert copy.deepcopy(nn.Flatten(1, 2))(x).shape == (2, 12, 5)
+
+
+def test_values_are_given_in_place_or_to_begin_with():
+    sg.manual_seed(1)
+    model = nn.Linear(400, 300)
+    assert nn.init.normal_(model.weight, std=2.) is model.weight and nn.init.constant_(model.bias, 3.) is model.bias
+    model.materialize()
+    assert abs(model.weight.std().item() - 2) < 0.02 and model.bias.tolist() == [3.] * 300
+    first = nn.init.uniform_(model.weight, -1., 1.).tolist()
+    assert -1 <= model.weight.min().item() < -0.9 < 0.9 < model.weight.max().item() < 1 and nn.init.uniform_(model.weight, -1., 1.).tolist() != first
+    x = sg.zeros(300, 400)
+    assert abs(nn.init.kaiming_normal_(x, mode="fan_out", nonlinearity="relu").std().item() - (2 / 300) ** 0.5) < 1e-3
+    assert abs(nn.init.xavier_uniform_(x).max().item() - (6 / 700) ** 0.5) < 1e-3 and nn.init.zeros_(x).abs().max().item() == 0
+    for wrong in dict(mode="fan_of"), dict(nonlinearity="cube"):
+        with pytest.raises(sg.InputError, match="init: "):
+            nn.init.kaiming_uniform_(x, **wrong)
 
 
 def test_state_through_a_file(tmp_path):

@@ -164,6 +164,28 @@ def test_names_that_pytorch_programs_type():
     assert y.add_(1).mul_(3).sub_(sg.ones(2)).div_(5) is y and y.tolist() == [1, 1]
 
 
+def test_devices_are_names_that_know_their_parts():
+    cpu, gpu = sg.device("cpu"), sg.device("cuda:0")
+    x = sg.ones(2, device=cpu)
+    assert x.device == cpu == "cpu" and x.device.type == "cpu" and x.device.index is None and not x.is_cuda
+    assert gpu == sg.device("cuda", 0) == "cuda" and (gpu.type, gpu.index) == ("cuda", 0)
+    assert x.to(cpu, non_blocking=True).tolist() == x.to(sg.float64, non_blocking=True).tolist() == [1, 1]
+    assert sg.nn.Linear(2, 2).to(cpu, non_blocking=True).weight.device == cpu
+    for wrong, says in ("tpu", "unknown device 'tpu'"), ("cuda:1", "a rank has one device"), ("cuda:x", "cuda:x"):
+        with pytest.raises(sg.InputError, match=says):
+            sg.device(wrong)
+    assert sg.cuda.is_available() == (sg.cuda.device_count() > 0)
+
+
+def test_asking_for_a_gpu_begins_nothing(alone):
+    alone("""
+        import shardgrad as sg
+        device = sg.device("cuda" if sg.cuda.is_available() else "cpu")
+        sg.dist.init(seed=3)
+        assert sg.initial_seed() == 3
+    """)
+
+
 def test_threads_compute_in_the_same_context():
     found = []
     sg.ones(1)
