@@ -205,6 +205,16 @@ Tensor tensor_of(nb::handle data, std::optional<DType> dtype, const DeviceName& 
   return x;
 }
 
+// Of what needs no conversion the tensor itself.
+Tensor as_tensor(nb::handle data, std::optional<DType> dtype, const DeviceName& device) {
+  Tensor x;
+  if (!nb::try_cast(data, x)) return tensor_of(data, dtype, device, false);
+  std::optional<Device> place;
+  if (device) place = parse_device(*device);
+  Wait wait;
+  return x.to(dtype.value_or(x.dtype())).to(place.value_or(x.device()));
+}
+
 nb::object numpy_of(const Tensor& x) {
   SG_CHECK(x.dtype() != DType::bf16, "numpy: NumPy has no bfloat16; convert with .to(float32)");
   SG_CHECK(x.device() == kCpu, "numpy: the tensor is on ", x.device(), "; copy it with .to('cpu')");
@@ -226,6 +236,8 @@ void bind_exchange(nb::module_& m, TensorClass& tensor) {
         "requires_grad"_a = false,
         "A copy of numbers, of nested lists of them, or of an array. Integers are int64, others float32, arrays keep "
         "their dtype.");
+  m.def("as_tensor", as_tensor, "data"_a.none(), "dtype"_a = nb::none(), "device"_a = nb::none(),
+        "A tensor as it is, of this dtype and on this device; anything else is copied, as by tensor().");
   m.def("from_dlpack", from_dlpack, "x"_a,
         "A tensor on the memory of an array of another library, without a copy; both see what either writes.");
   m.def("from_numpy", from_dlpack, "x"_a, "The same of a NumPy array.");

@@ -17,6 +17,7 @@ NB_MODULE(_core, m) {
   bind_layout(m, tensor);
   bind_index(m, tensor);
   bind_reductions(m, tensor);
+  bind_composites(m, tensor);
   bind_layers(m, tensor);
   bind_losses(m);
   bind_autograd(m);
@@ -24,8 +25,8 @@ NB_MODULE(_core, m) {
   bind_dist(m);
   nb::module_ nn = m.def_submodule("_nn");
   bind_modules(nn);
-  bind_nn(nn);
   bind_init(nn);
+  bind_nn(nn);
   bind_loss_modules(nn);
   bind_optim(m);
   bind_fsdp(m);

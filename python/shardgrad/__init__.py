@@ -15,6 +15,8 @@
 Names and arguments are PyTorch's where it has them; docs/python.md says what differs.
 """
 
+from math import inf, nan, pi
+
 from . import _core, _scopes
 from ._core import *  # noqa: F403: operations, dtypes, errors
 from ._core import Ledger, Record, Recorder, Tensor, load, load_checkpoint, save, save_checkpoint, set_progress
