@@ -25,7 +25,7 @@ from ._function import Function, checkpoint
 from ._grad import grad
 from ._device import device
 from ._scopes import autocast, detect_anomaly, enable_grad, inference_mode, no_grad, set_grad_enabled
-from . import cuda, dist, fsdp, nn, optim
+from . import cuda, dist, fsdp, nn, optim, utils
 from .fsdp import fully_shard
 
 # Other names of dtypes; a truth is a uint8.

@@ -1,0 +1,3 @@
+"""What training programs need beside tensors and modules."""
+
+from . import data

@@ -1,0 +1,72 @@
+"""What samples are."""
+
+from typing import Generic, Optional, Sequence, TypeVar, Union
+
+from ..._core import InputError, Tensor, initial_seed
+from ._order import shuffled
+
+T = TypeVar("T", covariant=True)
+
+
+class Dataset(Generic[T]):
+    """Samples by their number. Derive from it and write __getitem__ and __len__."""
+
+    def __getitem__(self, index: int) -> T:
+        raise NotImplementedError("a Dataset needs a __getitem__(index)")
+
+    def __len__(self) -> int:
+        raise NotImplementedError("a Dataset needs a __len__()")
+
+
+class TensorDataset(Dataset[tuple[Tensor, ...]]):
+    """Sample i is row i of each tensor."""
+
+    def __init__(self, *tensors: Tensor):
+        if len({len(tensor) for tensor in tensors}) != 1:
+            raise InputError(f"TensorDataset: tensors of {[len(tensor) for tensor in tensors]} rows; give one number of rows")
+        self.tensors = tensors
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        return tuple(tensor[index] for tensor in self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors[0])
+
+
+class Subset(Dataset[T]):
+    """The samples of a dataset with these numbers."""
+
+    def __init__(self, dataset: Dataset[T], indices: Sequence[int]):
+        self.dataset, self.indices = dataset, indices
+
+    def __getitem__(self, index: int) -> T:
+        return self.dataset[self.indices[index]]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def _sizes(count: int, lengths: Sequence[Union[int, float]]) -> list[int]:
+    """Shares that sum to 1 as numbers of samples, of which the first ones have what is left over."""
+    if abs(sum(lengths) - 1) > 1e-9 or count == 1:
+        sizes = [int(length) for length in lengths]
+    else:
+        sizes = [int(count * share) for share in lengths]
+        for i in range(count - sum(sizes)):
+            sizes[i % len(sizes)] += 1
+    if sum(sizes) != count or min(sizes) < 0:
+        raise InputError(f"random_split: parts of {list(lengths)} are not the {count} samples that there are")
+    return sizes
+
+
+def random_split(dataset: Dataset[T], lengths: Sequence[Union[int, float]], seed: Optional[int] = None) -> list[Subset[T]]:
+    """Parts with so many samples, or with such shares of them, drawn by the seed: that of random numbers unless one is given.
+
+    Every rank draws the same.
+    """
+    order = shuffled(len(dataset), "random_split", initial_seed() if seed is None else seed)
+    parts, begin = [], 0
+    for size in _sizes(len(dataset), lengths):
+        parts.append(Subset(dataset, order[begin:begin + size]))
+        begin += size
+    return parts
