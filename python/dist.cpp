@@ -114,15 +114,18 @@ void bind_meetings(nb::class_<Group>& group) {
 void bind_group(nb::module_& m) {
   nb::class_<dist::Work>(m, "Work", "A collective that was begun.")
       .def("wait", &dist::Work::host_wait, Waits(), "Returns when it is done; throws its failure.")
-      .def("done", &dist::Work::done);
+      .def("done", &dist::Work::done, "Whether it is done.");
   nb::class_<Group> group(
       m, "ProcessGroup",
       "Ranks and their collectives. Every rank makes the same calls in the same order. Sums have one "
       "order, hence the same bits everywhere. With async_op a call returns a Work to wait for.");
   bind_collectives(group);
   bind_meetings(group);
-  group.def_prop_ro("rank", [](const Group& g) { return g->rank(); })
-      .def_prop_ro("size", [](const Group& g) { return g->size(); })
+  group
+      .def_prop_ro(
+          "rank", [](const Group& g) { return g->rank(); }, "This rank's number in the group, from 0.")
+      .def_prop_ro(
+          "size", [](const Group& g) { return g->size(); }, "How many ranks the group has.")
       .def_prop_ro(
           "kind", [](const Group& g) { return g->kind(); }, "How it sends: single, shared_memory, mpi, nccl, …")
       .def(
@@ -167,7 +170,7 @@ void bind_parallel(nb::module_& m) {
 }  // namespace
 
 void bind_dist(nb::module_& m) {
-  nb::module_ group = m.def_submodule("_dist"), parallel = m.def_submodule("parallel");
+  nb::module_ group = m.def_submodule("_dist"), parallel = m.def_submodule("parallel", "Collectives with a gradient.");
   bind_group(group);
   bind_job(group);
   bind_parallel(parallel);

@@ -107,8 +107,8 @@ void bind_scopes(nb::module_& m) {
       Waits());
   nb::class_<fsdp::PairwiseSum>(m, "PairwiseSum", "Adds up passes by neighbours: the same bits on 1, 2, 4, … ranks.")
       .def(nb::init<Sharded&>(), "sharded"_a, nb::keep_alive<1, 2>())
-      .def("begin_pass", &fsdp::PairwiseSum::begin_pass)
-      .def("finish", &fsdp::PairwiseSum::finish, Waits());
+      .def("begin_pass", &fsdp::PairwiseSum::begin_pass, "Before each pass.")
+      .def("finish", &fsdp::PairwiseSum::finish, Waits(), "After the last one: the sum is the gradient.");
 }
 
 // --- state -----------------------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ void bind_state(nb::class_<Sharded>& sharded) {
           [](Handle s, optim::Optimizer& optimizer, const fsdp::StateDict& state) {
             fsdp::load_full_optim_state_dict(*s, optimizer, state);
           },
-          "optimizer"_a, "state"_a, Waits())
+          "optimizer"_a, "state"_a, Waits(), "Each rank takes its part of an optimizer's whole state.")
       .def(
           "check_replicas", [](Handle s) { fsdp::check_replicas(*s, "check_replicas"); }, Waits(),
           "Throws where copies of the model are not the same any more. A collective.");
@@ -141,12 +141,16 @@ void bind_state(nb::class_<Sharded>& sharded) {
 void bind_sharded(nb::module_& m) {
   nb::class_<Sharded> sharded(m, "Sharded", "A sharded model's units and schedule.");
   sharded
-      .def_prop_ro("group",
-                   [](Handle s) {
-                     s->check_alive("Sharded.group");
-                     return Group(s->group());
-                   })
-      .def_prop_ro("strategy", [](Handle s) { return std::string(fsdp::name_of(s->config().strategy)); })
+      .def_prop_ro(
+          "group",
+          [](Handle s) {
+            s->check_alive("Sharded.group");
+            return Group(s->group());
+          },
+          "The ranks that it is sharded over.")
+      .def_prop_ro(
+          "strategy", [](Handle s) { return std::string(fsdp::name_of(s->config().strategy)); },
+          "ddp, zero1, zero2, zero3 or hybrid.")
       .def_prop_ro(
           "units",
           [](Handle s) {
@@ -163,9 +167,11 @@ void bind_sharded(nb::module_& m) {
           "max_norm"_a, "norm_type"_a = 2., Waits(),
           "Multiplies the gradients so that their norm is at most max_norm; the norm they had. A collective.")
       .def(
-          "unshard", [](Handle s, const std::string& unit) { fsdp::unshard(*s, unit).wait(); }, "unit"_a, Waits())
+          "unshard", [](Handle s, const std::string& unit) { fsdp::unshard(*s, unit).wait(); }, "unit"_a, Waits(),
+          "Gathers a unit's parameters, which stay until reshard.")
       .def(
-          "reshard", [](Handle s, const std::string& unit) { fsdp::reshard(*s, unit); }, "unit"_a, Waits());
+          "reshard", [](Handle s, const std::string& unit) { fsdp::reshard(*s, unit); }, "unit"_a, Waits(),
+          "Releases a unit's gathered parameters.");
   bind_state(sharded);
 }
 
@@ -176,7 +182,9 @@ void bind_policies(nb::module_& m) {
       [](int64_t min_numel, std::vector<std::string> whole, std::vector<std::string> never) {
         return Policy{fsdp::wrap_by_size(min_numel, std::move(whole), std::move(never))};
       },
-      "min_numel"_a, "whole"_a = std::vector<std::string>(), "never"_a = std::vector<std::string>());
+      "min_numel"_a, "whole"_a = std::vector<std::string>(), "never"_a = std::vector<std::string>(),
+      "Units of at least so many parameters, built from the leaves up. The inside of classes named in `whole` is not "
+      "divided; those in `never` are no units themselves.");
   m.def(
       "wrap_by_type",
       [](nb::handle types) {
@@ -214,7 +222,7 @@ fsdp::Plan plan(int world_size, nb::object build) {
 
 void bind_plan(nb::module_& m) {
   nb::class_<fsdp::Plan>(m, "Plan", "What a training step costs each rank.")
-      .def("table", &fsdp::Plan::table)
+      .def("table", &fsdp::Plan::table, "What each unit costs, as a table.")
       .def("__str__", &fsdp::Plan::table)
       .def_ro("peak", &fsdp::Plan::peak, "Bytes, without workspaces of kernels.")
       .def_prop_ro(
@@ -225,9 +233,9 @@ void bind_plan(nb::module_& m) {
             return peaks;
           },
           "Bytes by category.")
-      .def_ro("bytes_sent", &fsdp::Plan::bytes_sent)
-      .def_ro("collectives", &fsdp::Plan::collectives)
-      .def_ro("flops", &fsdp::Plan::flops);
+      .def_ro("bytes_sent", &fsdp::Plan::bytes_sent, "Bytes that a rank sends.")
+      .def_ro("collectives", &fsdp::Plan::collectives, "How many collectives there are.")
+      .def_ro("flops", &fsdp::Plan::flops, "Floating-point operations of a rank.");
   m.def("plan", plan, "world_size"_a, "build"_a,
         "build(group) makes a model of shapes alone, shards it over the group, and gives (sharded, step); what a step "
         "of rank 0 would cost is told without computing or sending anything.");
@@ -249,7 +257,12 @@ void bind_fsdp(nb::module_& m) {
         "wrap"_a = nb::none(), "leave_out"_a = std::vector<std::string>(),
         "Shards a model over the ranks of a group (all of the job) in place. Names, and the code that calls the model, "
         "stay as they are; make the optimizer afterwards. Strategies: ddp, zero1, zero2, zero3, hybrid.");
-  f.def("strategies", [] { return std::vector<std::string>{"ddp", "zero1", "zero2", "zero3", "hybrid"}; });
+  f.def(
+      "strategies",
+      [] {
+        return std::vector<std::string>{"ddp", "zero1", "zero2", "zero3", "hybrid"};
+      },
+      "Names that fully_shard takes.");
   f.def(
       "mean_buffers",
       [](nn::Module& module, const std::optional<Group>& group) {

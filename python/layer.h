@@ -50,7 +50,7 @@ template <class M, class... Args> class Layer : public nb::class_<M, nn::Module>
     this->def("__call__", call_module, "args"_a, "kwargs"_a);  // of a derived class, with a forward of any signature
     this->def(
         "forward", [](M& self, const Args&... args) { return result_of(self.forward(plain(args)...)); }, names...,
-        Waits());
+        Waits(), "What a call computes. Call the module itself, which runs its hooks, too.");
     own_type = this->ptr();
     own_forward = nb::object(this->attr("forward")).release().ptr();
     return *this;
@@ -70,12 +70,13 @@ template <class M, class... Args> class Layer : public nb::class_<M, nn::Module>
           return tensor.defined() ? object_of(self, name, tensor) : nb::none();
         },
         [name](nb::handle self, nb::handle other) { assign_parameter(self, name, other); },
-        nb::for_setter(nb::arg("value").none()));
+        nb::for_setter(nb::arg("value").none()), "A parameter, or None where the layer has none.");
     return *this;
   }
   Layer& def_buffer(const char* name, Tensor M::*member) {
     Members<M>::by_name[name] = member;
-    this->def_prop_ro(name, [member](const M& self) { return self.*member; });
+    this->def_prop_ro(
+        name, [member](const M& self) { return self.*member; }, "A buffer.");
     return *this;
   }
   Layer& def_weight_and_bias() { return def_parameter("weight", &M::weight).def_parameter("bias", &M::bias); }

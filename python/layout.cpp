@@ -54,9 +54,10 @@ void bind_shapes(nb::module_& m, TensorClass& tensor) {
       "Broadcast to this shape, which copies.");
   def_both(m, tensor, "transpose", transpose, "dim0"_a, "dim1"_a, "Swaps two dimensions. Copies.");
   def_both(m, tensor, "t", t, "A matrix transposed, which copies.");
-  tensor.def_prop_ro("T", t, Waits());
+  tensor.def_prop_ro("T", t, Waits(), "A matrix transposed, which copies.");
   tensor.def_prop_ro(
-      "mT", [](const Tensor& x) { return transpose(x, -2, -1); }, Waits());
+      "mT", [](const Tensor& x) { return transpose(x, -2, -1); }, Waits(),
+      "The last two dimensions swapped, which copies.");
   def_both(m, tensor, "unsqueeze", unsqueeze, "dim"_a, "A new dimension of extent 1. Shares memory.");
   def_both(
       m, tensor, "squeeze", [](const Tensor& x, std::optional<int> dim) { return dim ? squeeze(x, *dim) : squeeze(x); },

@@ -29,31 +29,32 @@ void bind_scaler(nb::module_& m) {
           "init_scale"_a = 65536., "growth_factor"_a = 2., "backoff_factor"_a = 0.5, "growth_interval"_a = 2000,
           "enabled"_a = true, "ranks"_a = nb::none(),
           "`ranks`: the sharded model, or the group, whose ranks decide together.")
-      .def("scale", &GradScaler::scale, "loss"_a, Waits())
+      .def("scale", &GradScaler::scale, "loss"_a, Waits(), "The loss times the factor.")
       .def("finite", &GradScaler::finite, "optimizer"_a, Waits(), "Whether all gradients are finite, on all ranks.")
       .def("step", nb::overload_cast<optim::Optimizer&, double>(&GradScaler::step), "optimizer"_a, "grad_scale"_a = 1.,
            Waits(), "Whether it made the step.")
-      .def("update", &GradScaler::update)
-      .def("get_scale", &GradScaler::factor)
-      .def_prop_ro("factor", &GradScaler::factor);
+      .def("update", &GradScaler::update, "After a step: a smaller factor if it was left out, in time a larger one.")
+      .def("get_scale", &GradScaler::factor, "What losses are multiplied by.")
+      .def_prop_ro("factor", &GradScaler::factor, "What losses are multiplied by.");
 }
 
 void bind_schedules(nb::module_& m) {
   nb::module_ s = m.def_submodule("schedule", "Factors of the learning rate by step: optimizer.lr = base * f(step).");
-  nb::class_<optim::Schedule>(s, "Schedule")
+  nb::class_<optim::Schedule>(s, "Schedule", "A factor by step, of which 0 is the first.")
       .def(
           "__call__", [](const optim::Schedule& f, int64_t step) { return f(step); }, "step"_a);
-  s.def("constant", optim::constant);
-  s.def("linear", optim::linear, "steps"_a, "final"_a = 0.);
-  s.def("cosine", optim::cosine, "steps"_a, "final"_a = 0.);
-  s.def("staircase", optim::staircase, "every"_a, "factor"_a);
+  s.def("constant", optim::constant, "Always 1.");
+  s.def("linear", optim::linear, "steps"_a, "final"_a = 0., "From 1 straight down to `final`.");
+  s.def("cosine", optim::cosine, "steps"_a, "final"_a = 0., "From 1 down to `final` along half a cosine.");
+  s.def("staircase", optim::staircase, "every"_a, "factor"_a, "Times `factor` after every `every` steps.");
   s.def(
       "one_cycle",
       [](int64_t steps, double pct_start, double div_factor, double final_div_factor) {
         return optim::one_cycle(steps, {pct_start, div_factor, final_div_factor});
       },
-      "steps"_a, "pct_start"_a = 0.3, "div_factor"_a = 25., "final_div_factor"_a = 1e4);
-  s.def("warmup", optim::warmup, "steps"_a, "after"_a);
+      "steps"_a, "pct_start"_a = 0.3, "div_factor"_a = 25., "final_div_factor"_a = 1e4,
+      "Up along half a cosine, and down along another one, as PyTorch's OneCycleLR.");
+  s.def("warmup", optim::warmup, "steps"_a, "after"_a, "1/steps, 2/steps, …, 1, and then `after` from its step 0.");
 }
 
 Tensor tensor_of(nb::handle given) {
@@ -99,7 +100,7 @@ void bind_optim(nb::module_& m) {
           "params"_a, "decay"_a = 0.999)
       .def("update", &optim::EMA::update, Waits(), "After a step.")
       .def("swap", &optim::EMA::swap, Waits(), "Parameters and averages change places; on all ranks.")
-      .def_prop_ro("swapped", &optim::EMA::swapped);
+      .def_prop_ro("swapped", &optim::EMA::swapped, "Whether the averages are in the model.");
   o.def(
       "grad_norm",
       [](nb::handle parameters, double p) {
@@ -107,7 +108,7 @@ void bind_optim(nb::module_& m) {
         Wait wait;
         return optim::grad_norm(named, p);
       },
-      "params"_a, "p"_a = 2.);
+      "params"_a, "p"_a = 2., "The norm of all gradients. Of a sharded model: sharded.grad_norm.");
   o.def(
       "clip_grad_norm_",
       [](nb::handle parameters, double max_norm, double norm_type) {

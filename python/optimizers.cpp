@@ -247,7 +247,8 @@ void bind_optimizers(nb::module_& m) {
       .def(
           "zero_grad", [](Optimizer& o, bool) { o.zero_grad(); }, "set_to_none"_a = true, Waits(),
           "Forgets the gradients, and frees their memory.")
-      .def_prop_rw("lr", &Optimizer::lr, &Optimizer::set_lr)
+      .def_prop_rw("lr", &Optimizer::lr, &Optimizer::set_lr,
+                   "The learning rate. Set, the groups' rates keep their ratios to it.")
       .def_prop_ro("param_groups", param_groups, nb::for_getter(nb::sig("def param_groups(self) -> list[ParamGroup]")),
                    "The groups of parameters as they were given, whose 'lr' can be set.")
       .def("_lr_of", &Optimizer::lr_of)
@@ -256,7 +257,7 @@ void bind_optimizers(nb::module_& m) {
       .def("state_dict", &Optimizer::state_dict, Waits(), "Of a model that is not sharded; see full_optim_state_dict.")
       .def(
           "load_state_dict", [](Optimizer& o, const std::map<std::string, Tensor>& state) { o.load_state_dict(state); },
-          "state_dict"_a, Waits())
+          "state_dict"_a, Waits(), "Takes such a state, and the learning rates in it.")
       .def("steps", &Optimizer::steps, "How many steps each parameter has been through.");
   const char* from = "PyTorch's formulas; `rules` are options for names: ``{'*.bias': {'weight_decay': 0}}``.";
   bind_optimizer<optim::SGD, optim::SgdOptions>(m, "SGD", sgd_options, 1e-3, from);

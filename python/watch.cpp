@@ -47,19 +47,20 @@ void bind_ledger(nb::module_& m) {
       .def(
           "peaks", [](const LedgerNow&) { return all(&Ledger::peak); }, Enters(), "Peaks, by category.")
       .def(
-          "reset_peaks", [](const LedgerNow&) { context().ledger().reset_peaks(); }, Enters());
+          "reset_peaks", [](const LedgerNow&) { context().ledger().reset_peaks(); }, Enters(),
+          "Peaks begin at what there is now.");
 }
 
 void bind_recorder(nb::module_& m) {
   nb::class_<Record>(m, "Record", "A collective, or a unit's transition.")
-      .def_ro("op", &Record::op)
-      .def_ro("unit", &Record::unit)
-      .def_ro("phase", &Record::phase)
-      .def_ro("elements", &Record::elements)
-      .def_ro("bytes_sent", &Record::bytes_sent)
-      .def_ro("dtype", &Record::dtype)
-      .def_ro("begin", &Record::begin)
-      .def_ro("end", &Record::end)
+      .def_ro("op", &Record::op, "Its name, such as all_gather.")
+      .def_ro("unit", &Record::unit, "Of which unit of a sharded model; '' of none.")
+      .def_ro("phase", &Record::phase, "In which part of a step: forward, backward, …")
+      .def_ro("elements", &Record::elements, "How many elements it was of.")
+      .def_ro("bytes_sent", &Record::bytes_sent, "Bytes that this rank has sent.")
+      .def_ro("dtype", &Record::dtype, "The type of the elements.")
+      .def_ro("begin", &Record::begin, "When it began.")
+      .def_ro("end", &Record::end, "When it ended.")
       .def("__repr__", [](const Record& r) {
         return concat(r.op, r.unit.empty() ? "" : " of '" + r.unit + "'", r.phase.empty() ? "" : " in " + r.phase, ", ",
                       r.elements, " ", r.dtype, ", ", r.bytes_sent, " bytes sent");
@@ -67,12 +68,13 @@ void bind_recorder(nb::module_& m) {
   nb::class_<RecorderNow>(m, "Recorder", "What this rank has sent, in order.")
       .def(nb::init<>())
       .def(
-          "records", [](const RecorderNow&) { return context().recorder().records(); }, Enters())
+          "records", [](const RecorderNow&) { return context().recorder().records(); }, Enters(),
+          "All that there are, in order.")
       .def(
           "bytes_sent", [](const RecorderNow&) { return context().recorder().total_bytes_sent(); }, Enters(),
           "Of every collective since the start.")
       .def(
-          "clear", [](const RecorderNow&) { context().recorder().clear(); }, Enters());
+          "clear", [](const RecorderNow&) { context().recorder().clear(); }, Enters(), "Forgets the records.");
 }
 
 }  // namespace

@@ -24,14 +24,17 @@ class Function:
 
     @staticmethod
     def forward(ctx, *args):
+        """What apply computes, with a FunctionContext first."""
         raise NotImplementedError("a Function needs a static forward(ctx, ...)")
 
     @staticmethod
     def backward(ctx, *gradients):
+        """The gradients of forward's arguments, given those of its results."""
         raise NotImplementedError("a Function needs a static backward(ctx, ...)")
 
     @classmethod
     def apply(cls, *args):
+        """Calls forward with these arguments, recorded for backward."""
         return _apply_function(cls, *args)
 
 

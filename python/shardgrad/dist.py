@@ -34,10 +34,12 @@ def finish() -> int:
 
 
 def get_rank() -> int:
+    """This rank's number among all, from 0."""
     return world().rank
 
 
 def get_world_size() -> int:
+    """How many ranks there are."""
     return world().size
 
 

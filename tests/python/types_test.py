@@ -41,6 +41,19 @@ PROGRAM = """
         optimizer.step()
     for group in optimizer.param_groups:
         group["lr"] *= 0.5
+    first: sg.Tensor = next(model.parameters())
+    count: int = sum(p.numel() for p in model.parameters())
+    layers: list[nn.Module] = list(model.modules())
+    missing, unexpected = model.load_state_dict(model.state_dict(), strict=False)
+    names: list[str] = missing + unexpected
+    place: str = y.to(sg.device("cpu"), non_blocking=True).device.type
+    scheduler = optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-3, total_steps=10)
+    scheduler.step()
+    data = sg.utils.data.TensorDataset(sg.ones(8, 4), sg.zeros(8))
+    for batch in sg.utils.data.DataLoader(data, batch_size=4, shuffle=True):
+        rate: float = scheduler.get_last_lr()[0]
+    with sg.autocast("cpu", sg.bfloat16), sg.inference_mode():
+        padded: sg.Tensor = F.pad(sg.diag(sg.ones(3)), (1, 1))
     pooled: sg.Tensor = F.avg_pool2d(sg.einsum("ij,kj->ik", y, y)[None, None], (2, 1), ceil_mode=True)
 """
 

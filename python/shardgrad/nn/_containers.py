@@ -9,21 +9,25 @@ class _Listed(Module):
     """Modules in order, named "0", "1", …"""
 
     def append(self, module):
+        """One more module at the end; the list itself."""
         self.add_module(str(len(self)), module)
         return self
 
     def extend(self, modules):
+        """More modules at the end; the list itself."""
         for module in modules:
             self.append(module)
         return self
 
     def insert(self, index, module):
+        """One more module before place `index`; the list itself."""
         modules = list(self)
         modules.insert(index, module)
         self._number(modules)
         return self
 
     def pop(self, index=-1):
+        """Takes a module out."""
         module = self[index]
         del self[index]
         return module
@@ -69,6 +73,7 @@ class Sequential(_Listed):
         return type(self)(dict(children))
 
     def forward(self, x):
+        """What a call computes."""
         for module in self.children():
             x = module(x)
         return x
@@ -108,11 +113,13 @@ class ModuleDict(Module):
         self.pop(name)
 
     def pop(self, name):
+        """Takes a module out."""
         module = self[name]
         self._set_children([(other, kept) for other, kept in self.named_children() if other != name])
         return module
 
     def update(self, modules):
+        """More modules by name, or others in their place."""
         for name, module in dict(modules).items():
             self[name] = module
 
@@ -126,10 +133,13 @@ class ModuleDict(Module):
         return iter(dict(self.named_children()))
 
     def keys(self):
+        """The names."""
         return dict(self.named_children()).keys()
 
     def values(self):
+        """The modules."""
         return dict(self.named_children()).values()
 
     def items(self):
+        """Pairs of a name and a module."""
         return dict(self.named_children()).items()
