@@ -25,7 +25,7 @@ void bind_unary(nb::module_& m, TensorClass& tensor) {
                              {"sqrt", sqrt, "√x"},
                              {"tanh", tanh, "(eˣ - e⁻ˣ) / (eˣ + e⁻ˣ)"},
                              {"sigmoid", sigmoid, "σ(x) = 1 / (1 + e⁻ˣ)"},
-                             {"abs", abs, "|x|"},
+                             {"abs", abs, "The size of x, without its sign."},
                              {"sin", sin, "The sine of x, an angle in radians."},
                              {"cos", cos, "The cosine of x, an angle in radians."},
                              {"rsqrt", rsqrt, "1 / √x"},

@@ -203,7 +203,7 @@ void bind_element_losses(nb::module_& m) {
         "x"_a, "target"_a, "reduction"_a = "mean", "count"_a = nb::none(), Waits(), doc);
   };
   def("mse_loss", mse_of, "(x - target)²");
-  def("l1_loss", l1_loss, "|x - target|");
+  def("l1_loss", l1_loss, "The size of x - target.");
   def("kl_div", kl_div_of,
       "target · (log target - x), x logarithms of probabilities. batchmean: the sum over the samples' number.");
   m.def(
@@ -212,14 +212,14 @@ void bind_element_losses(nb::module_& m) {
         return smooth_l1_loss(x, target, beta, loss_options(reduction, count));
       },
       "x"_a, "target"_a, "reduction"_a = "mean", "beta"_a = 1., "count"_a = nb::none(), Waits(),
-      "(x - target)² / (2 beta) where |x - target| < beta, else |x - target| - beta / 2.");
+      "Of d, the size of x - target: d² / (2 beta) where d < beta, else d - beta / 2.");
   m.def(
       "huber_loss",
       [](const Tensor& x, const Tensor& target, std::string_view reduction, double delta, Count count) {
         return huber_loss(x, target, delta, loss_options(reduction, count));
       },
       "x"_a, "target"_a, "reduction"_a = "mean", "delta"_a = 1., "count"_a = nb::none(), Waits(),
-      "(x - target)² / 2 where |x - target| < delta, else delta · (|x - target| - delta / 2).");
+      "Of d, the size of x - target: d² / 2 where d < delta, else delta · (d - delta / 2).");
   m.def(
       "binary_cross_entropy_with_logits",
       [](const Tensor& x, const Tensor& target, std::string_view reduction, const Maybe& pos_weight, Count count) {

@@ -118,7 +118,7 @@ void bind_optim(nb::module_& m) {
       },
       "params"_a, "max_norm"_a, "norm_type"_a = 2.,
       "Multiplies the gradients so that their norm is at most max_norm; the norm they had. Of a sharded model: "
-      "sharded.clip_grad_norm_.");
+      "``sharded.clip_grad_norm_``.");
 }
 
 }  // namespace shardgrad::python

@@ -1,4 +1,4 @@
-"""Learning rates over time, by PyTorch's formulas: each step() sets the rate of every group of an optimizer.
+"""Learning rates over time, by PyTorch's formulas: each step() sets the rate of every group of an optimizer::
 
     scheduler = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=900)
     for batch in loader:

@@ -48,7 +48,7 @@ class Subset(Dataset[T]):
 
 def _sizes(count: int, lengths: Sequence[Union[int, float]]) -> list[int]:
     """Shares that sum to 1 as numbers of samples, of which the first ones have what is left over."""
-    if abs(sum(lengths) - 1) > 1e-9 or count == 1:
+    if abs(sum(lengths) - 1) > 1e-9:
         sizes = [int(length) for length in lengths]
     else:
         sizes = [int(count * share) for share in lengths]
