@@ -144,6 +144,8 @@ def test_binary_cross_entropy_of_certainties():
     loss = F.binary_cross_entropy(p, sg.tensor([0., 1., 1., 0.]), reduction="none")
     loss.sum().backward()
     assert loss.tolist() == [0, 0, 100, 100] and p.grad.isfinite().all()
+    rare = sg.tensor([1e-50, 1e-40], dtype=sg.float64)
+    assert F.binary_cross_entropy(rare, sg.ones(2, dtype=sg.float64), reduction="none").tolist() == pytest.approx([100, 40 * math.log(10)])
 
 
 def test_softmax_as_modules():
