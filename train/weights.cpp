@@ -96,7 +96,8 @@ void load_model(const std::string& path, nn::Module& model) {
   std::unique_ptr<Weights> weights = fitting_weights(path, model, specs_of(model));
   for (auto& [name, module] : model.named_modules())
     for (auto list : {module->own_parameters(), module->own_buffers()})
-      for (const auto& entry : list) entry.object->allocate();
+      for (const auto& entry : list)
+        if (entry.object->persistent) entry.object->allocate();
   for (const NamedParameter& entry : model.named_parameters()) read_whole(*weights, entry, true);
   for (const NamedParameter& entry : model.saved_buffers()) read_whole(*weights, entry, false);
   model.materialize();  // what is left of its first call

@@ -7,6 +7,7 @@
 #include <shardgrad/optim/muon.h>
 #include <shardgrad/optim/sgd.h>
 #include <shardgrad/train/checkpoint/safetensors.h>
+#include <shardgrad/train/weights.h>
 
 #include "checkpoint_files.h"
 
@@ -529,6 +530,24 @@ TEST(Checkpoint, OfAModelOnAMeshIsRefused) {
       EXPECT_THAT(error.what(), HasSubstr("sharded over an axis of a mesh; save full_state_dict"));
     }
   });
+}
+
+// As PyTorch's register_buffer(persistent=False).
+struct Tabled : nn::Module {
+  Tensor scale = param("scale", {3}, nn::init::ones()), table = buffer("table", {3}, DType::f32, 7);
+  Tabled() { own_buffers().back().object->persistent = false; }
+  Tensor forward(const Tensor& x) { return x * scale + table; }
+};
+
+TEST_F(CheckpointFiles, ABufferThatIsNotSavedHasItsInitialValuesWhereWeightsAreLoaded) {
+  Context context;
+  auto saved = nn::make<Tabled>(), loaded = nn::make<Tabled>();
+  saved->materialize();
+  fill_(saved->table, 9);
+  train::save_safetensors(folder_ / "weights.safetensors", saved->state_dict());
+  train::load_model(folder_ / "weights.safetensors", *loaded);
+  EXPECT_EQ(loaded->table.to_vector<float>(), std::vector<float>(3, 7));
+  EXPECT_EQ(loaded->state_dict().size(), 1u);
 }
 
 }  // namespace
