@@ -54,6 +54,7 @@ void add_curves(std::vector<OpCase>& cases) {
   add_pairs(cases, "minimum", minimum, kind);
   add_pairs(cases, "pow", static_cast<Binary>(pow), kind, {0.5, 2}, {-2, 2});
   add_pairs(cases, "remainder", static_cast<Binary>(remainder), InputSpec::Kind::constant, {-4, 4}, {0.5, 2});
+  add_pairs(cases, "floor_divide", static_cast<Binary>(floor_divide), InputSpec::Kind::constant, {-4, 4}, {0.5, 2});
 }
 
 void add_composites(std::vector<OpCase>& cases) {
@@ -61,7 +62,6 @@ void add_composites(std::vector<OpCase>& cases) {
   constexpr auto fixed = InputSpec::Kind::constant;
   add_unary_cases(cases, "reciprocal", reciprocal, {0.5, 2});
   add_unary_cases(cases, "square", square);
-  add_pairs(cases, "floor_divide", floor_divide, fixed, {}, {0.5, 2});
   add_constant_cases(cases, "isnan", isnan);
   add_constant_cases(cases, "isinf", isinf);
   add_constant_cases(cases, "isfinite", isfinite);

@@ -34,6 +34,8 @@ void add_binaries(std::vector<OpCase>& cases) {
   using Binary = Tensor (*)(const Tensor&, const Tensor&);
   add_speed_case(cases, "remainder", [](Inputs in) { return remainder(in[0], in[1]); },
                  {constant(kLarge), constant(kLarge, 0.5, 2)});
+  add_speed_case(cases, "floor_divide", [](Inputs in) { return floor_divide(in[0], in[1]); },
+                 {constant(kLarge), constant(kLarge, 0.5, 2)});
   const std::pair<const char*, Binary> arithmetic[] = {
       {"add", add}, {"sub", sub}, {"mul", mul}, {"div", div}, {"maximum", maximum}, {"minimum", minimum}, {"pow", pow}};
   for (auto [op, call] : arithmetic)

@@ -110,7 +110,15 @@ Tensor gelu(const Tensor& x, bool tanh_form) {
                    : unary(kernels::gelu, kernels::gelu_backward, Reads::input, x);
 }
 
+static Tensor integer_power(const Tensor& x, double exponent) {
+  Tensor y = empty_like(x, "pow"), by = number_beside("pow", x, exponent);
+  SG_CHECK(exponent >= 0, "pow: ", x, " to the power of ", exponent, " is no integer; convert it with .to(dtype)");
+  launch(kernels::power, x, out(y), x, by);
+  return y;
+}
+
 Tensor pow(const Tensor& x, double exponent) {
+  if (!is_floating(x.dtype())) return integer_power(x, exponent);
   if (should_widen(x)) return pow(widened(x), exponent);
   Tensor y = of_each(kernels::pow, x, exponent);
   if (auto* node = keep_input<Pow>(y, x)) node->exponent = exponent;

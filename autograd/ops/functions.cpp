@@ -174,22 +174,36 @@ template <class Op> static Tensor of_two(const char* name, const Binary& kernel,
   return y;
 }
 
-Tensor pow(const Tensor& a, const Tensor& b) { return of_two<Power>("pow", kernels::power, widened(a), widened(b)); }
+static Tensor without_gradient(const char* name, const Binary& kernel, const Tensor& a, const Tensor& b) {
+  Tensor y = broadcast_empty(name, a, b, a.dtype());
+  launch(kernel, a, out(y), a, b);
+  return y;
+}
+static void check_divisors(const char* name, const Tensor& a, const Tensor& b) {
+  SG_CHECK(is_floating(b.dtype()) || b.device() == kMeta || all(b), name, ": ", a, " by integers of shape ", b.shape(),
+           ", one of which is 0");
+}
+
+Tensor pow(const Tensor& a, const Tensor& b) {
+  if (is_floating(a.dtype())) return of_two<Power>("pow", kernels::power, widened(a), widened(b));
+  SG_CHECK(b.device() == kMeta || all(b >= 0), "pow: ", a, " to the power of integers of shape ", b.shape(),
+           ", one of which is negative; convert them with .to(dtype)");
+  return without_gradient("pow", kernels::power, a, b);
+}
 Tensor pow(double a, const Tensor& b) { return pow(number_beside("pow", b, a), b); }
 
-// Of integers nothing is recorded. A divisor of 0 has no remainder: the host looks for one.
 Tensor remainder(const Tensor& a, const Tensor& b) {
   if (is_floating(a.dtype())) return of_two<Remainder>("remainder", kernels::remainder, a, b);
-  Tensor y = broadcast_empty("remainder", a, b, a.dtype());
-  SG_CHECK(b.device() == kMeta || all(b), "remainder: ", a, " by integers of shape ", b.shape(), ", one of which is 0");
-  launch(kernels::remainder, a, out(y), a, b);
-  return y;
+  check_divisors("remainder", a, b);
+  return without_gradient("remainder", kernels::remainder, a, b);
 }
 Tensor remainder(const Tensor& x, double divisor) { return remainder(x, number_beside("remainder", x, divisor)); }
 Tensor floor_divide(const Tensor& a, const Tensor& b) {
-  check_floating("floor_divide", a);
-  Tensor x = wide(a), y = wide(b);
-  return cast(round(div(sub(x, remainder(x, y)), y)), a.dtype());  // but for rounding, a whole number
+  check_divisors("floor_divide", a, b);
+  return without_gradient("floor_divide", kernels::floor_divide, a, b);
+}
+Tensor floor_divide(const Tensor& x, double divisor) {
+  return floor_divide(x, number_beside("floor_divide", x, divisor));
 }
 
 Truth isnan(const Tensor& x) { return ne(x, x); }

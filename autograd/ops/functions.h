@@ -10,7 +10,7 @@ namespace shardgrad {
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
-/// Floating dtypes only.
+/// Floating dtypes only: floor_divide is for integers.
 Tensor div(const Tensor& a, const Tensor& b);
 /// scale * x + shift. Numbers beside integers (here and in clamp) must be integers themselves; results wrap.
 Tensor affine(const Tensor& x, double scale, double shift);
@@ -21,6 +21,7 @@ SG_UNARIES(SG_DECLARE, SG_NO_ROW, SG_NO_ROW)
 #undef SG_DECLARE
 /// x · Φ(x); `tanh_form` selects the tanh approximation (Hendrycks and Gimpel, arXiv 1606.08415).
 Tensor gelu(const Tensor& x, bool tanh_form = false);
+/// Of integers the exponent is one, too, and not negative; results wrap.
 Tensor pow(const Tensor& x, double exponent);
 Tensor clamp(const Tensor& x, double low, double high);
 /// condition: u8.
@@ -72,14 +73,15 @@ Tensor sign(const Tensor& x);
 Tensor maximum(const Tensor& a, const Tensor& b);
 /// The smaller of each two, likewise.
 Tensor minimum(const Tensor& a, const Tensor& b);
-/// a to the power of b, element by element.
+/// a to the power of b, element by element; of integers the host waits for b, to refuse what is negative.
 Tensor pow(const Tensor& a, const Tensor& b);
 Tensor pow(double a, const Tensor& b);
 /// What is left of a / b rounded down: it has the sign of b. Any dtype; of integers the host waits for b, to refuse 0.
 Tensor remainder(const Tensor& a, const Tensor& b);
 Tensor remainder(const Tensor& x, double divisor);
-/// a / b rounded down.
+/// a / b rounded down: of floats a / b itself where b is 0; of integers as remainder. Not differentiable.
 Tensor floor_divide(const Tensor& a, const Tensor& b);
+Tensor floor_divide(const Tensor& x, double divisor);
 
 // Questions; the answers are u8, 1 for yes. Any dtype; a number counts as true unless it is 0.
 Truth isnan(const Tensor& x);

@@ -36,6 +36,10 @@ Tensor operator/(double value, const Tensor& x) {
   return div(number_beside("div", x, value), x);
 }
 
+Tensor operator%(double value, const Tensor& divisor) {
+  return remainder(number_beside("remainder", divisor, value), divisor);
+}
+
 #define SG_COMPARISON(symbol, name)                                                                        \
   Truth operator symbol(const Tensor& a, const Tensor& b) { return name(a, b); }                           \
   Truth operator symbol(const Tensor& x, double value) { return name(x, number_beside(#name, x, value)); } \

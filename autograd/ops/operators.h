@@ -22,6 +22,7 @@ inline Tensor operator*(double value, const Tensor& x) { return affine(x, value,
 /// remainder: of the sign of the divisor.
 inline Tensor operator%(const Tensor& a, const Tensor& b) { return remainder(a, b); }
 inline Tensor operator%(const Tensor& x, double divisor) { return remainder(x, divisor); }
+Tensor operator%(double value, const Tensor& divisor);
 /// Rounds once.
 Tensor operator/(double value, const Tensor& x);
 

@@ -77,6 +77,10 @@ template <class Fn> void arithmetic(OutView y, View a, View b, Fn fn) {
 }
 
 inline double power_of(double a, double b) { return std::pow(a, b); }
+inline uint64_t power_of(uint64_t a, uint64_t b) {
+  uint64_t y = b % 2 ? a : 1;
+  return b > 1 ? y * power_of(a * a, b / 2) : y;
+}
 /// Of signed integers, by their magnitudes.
 inline uint64_t remainder_of(uint64_t x, uint64_t divisor) {
   bool negative = int64_t(x) < 0, opposite = negative != (int64_t(divisor) < 0);
@@ -87,6 +91,21 @@ inline uint64_t remainder_of(uint64_t x, uint64_t divisor) {
 inline double remainder_of(double a, double b) {
   double rest = std::fmod(a, b);
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+inline uint64_t quotient_of(uint64_t x, uint64_t divisor) {
+  bool negative = int64_t(x) < 0, opposite = negative != (int64_t(divisor) < 0);
+  uint64_t magnitude = int64_t(divisor) < 0 ? 0 - divisor : divisor, size = negative ? 0 - x : x;
+  uint64_t quotient = size / magnitude + uint64_t(opposite && size % magnitude != 0);
+  return opposite ? 0 - quotient : quotient;
+}
+/// As PyTorch's.
+inline double quotient_of(double a, double b) {
+  if (b == 0) return a / b;
+  double rest = std::fmod(a, b), y = (a - rest) / b;
+  if (rest != 0 && (rest < 0) != (b < 0)) y -= 1;
+  if (y == 0) return std::copysign(0.0, a / b);
+  double whole = std::floor(y);
+  return y - whole > 0.5 ? whole + 1 : whole;
 }
 
 #define SG_BINARY(name, f)                                 \

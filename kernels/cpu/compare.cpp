@@ -64,6 +64,22 @@ struct IntegerRemainder {
   }
 };
 
+struct IntegerQuotient {
+  uint64_t operator()(uint64_t x, uint64_t divisor) const {
+    auto a = int64_t(x), b = int64_t(divisor);
+    return b == -1 ? -x : uint64_t(a / b - (a % b != 0 && (a < 0) != (b < 0)));
+  }
+};
+
+struct IntegerPower {
+  uint64_t operator()(uint64_t x, uint64_t exponent) const {
+    uint64_t y = 1;
+    for (; exponent; exponent >>= 1, x *= x)
+      if (exponent & 1) y *= x;
+    return y;
+  }
+};
+
 template <class Op, class T> void integer_binary(const Launch& launch, OutView y, View a, View b) {
   run(launch, y, a, b, [](void* y, const void* a, const void* b, const Grid& grid) {
     map_grid(static_cast<T*>(y), static_cast<const T*>(a), static_cast<const T*>(b), grid,
@@ -151,6 +167,8 @@ const bool registered_integers = [] {
   add_integers<std::minus<>>(kernels::sub);
   add_integers<std::multiplies<>>(kernels::mul);
   add_integers<IntegerRemainder>(kernels::remainder);
+  add_integers<IntegerQuotient>(kernels::floor_divide);
+  add_integers<IntegerPower>(kernels::power);
   return true;
 }();
 

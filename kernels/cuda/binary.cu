@@ -7,7 +7,16 @@
 namespace shardgrad::SG_DEVICE {
 namespace {
 
-template <class C> __device__ C power_of(C a, C b) { return std::pow(a, b); }
+template <class C> __device__ C power_of(C a, C b) {
+  if constexpr (std::is_integral_v<C>) {
+    uint64_t y = 1, x = uint64_t(a);
+    for (auto exponent = uint64_t(b); exponent; exponent >>= 1, x *= x)
+      if (exponent & 1) y *= x;
+    return C(y);
+  } else {
+    return std::pow(a, b);
+  }
+}
 template <class C> __device__ C remainder_of(C a, C b) {
   if constexpr (std::is_integral_v<C>) {  // signed; the least number divided by -1 overflows
     auto x = int64_t(a), divisor = int64_t(b), rest = divisor == -1 ? 0 : x % divisor;
@@ -15,6 +24,20 @@ template <class C> __device__ C remainder_of(C a, C b) {
   } else {
     C rest = std::fmod(a, b);
     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+  }
+}
+/// A quotient of floats that rounding has moved just below a whole number is that.
+template <class C> __device__ C quotient_of(C a, C b) {
+  if constexpr (std::is_integral_v<C>) {
+    auto x = int64_t(a), divisor = int64_t(b);
+    return C(divisor == -1 ? -uint64_t(x) : uint64_t(x / divisor - (x % divisor != 0 && (x < 0) != (divisor < 0))));
+  } else {
+    if (b == 0) return a / b;
+    C rest = std::fmod(a, b), y = (a - rest) / b;
+    if (rest != 0 && (rest < 0) != (b < 0)) y -= 1;
+    if (y == 0) return std::copysign(C(0), a / b);
+    C whole = std::floor(y);
+    return y - whole > C(0.5) ? whole + 1 : whole;
   }
 }
 
@@ -86,6 +109,8 @@ const Registered registered[] = {add_kernel<integers<add_op>>(kernels::add, kInt
                                  add_kernel<integers<sub_op>>(kernels::sub, kIntegers),
                                  add_kernel<integers<mul_op>>(kernels::mul, kIntegers),
                                  add_kernel<integers<remainder_op>>(kernels::remainder, kIntegers),
+                                 add_kernel<integers<floor_divide_op>>(kernels::floor_divide, kIntegers),
+                                 add_kernel<integers<power_op>>(kernels::power, kIntegers),
                                  add_kernel<where>(kernels::where, kAll),
                                  SG_BINARIES(SG_ADD_BINARY) SG_RELATIONS(SG_ADD_RELATION)};
 

@@ -23,30 +23,6 @@ TEST(Writing, NumbersStandOnEitherSide) {
   EXPECT_EQ(values((x != 2) & (x <= 2)), list({1, 0, 0}));
 }
 
-TEST(Writing, IntegersStayIntegersAndRefuseFractions) {
-  Context context;
-  Tensor i = tensor({7, -7, 0});
-  EXPECT_EQ(i.dtype(), DType::i64);
-  EXPECT_EQ((i * 2 + 1).dtype(), DType::i64);
-  EXPECT_EQ(values(i % 3), list({1, 2, 0}));
-  EXPECT_EQ(values(tensor({7., -7.}) % 3), list({1, 2}));
-  EXPECT_EQ(values(maximum(i, tensor({0, 0, 0}))), list({7, 0, 0}));
-  EXPECT_EQ(values(sign(i)), list({1, -1, 0}));
-  EXPECT_EQ(values(floor(i)), values(i));
-  EXPECT_REFUSED(i == 0.5, "eq", "0.5", "no integer");
-  EXPECT_REFUSED(remainder(i, 0.5), "remainder", "0.5");
-  EXPECT_REFUSED(i % 0, "remainder", "is 0");
-  EXPECT_REFUSED(i % tensor({3, 0, 1}), "remainder", "is 0");
-  constexpr int64_t large = (int64_t(1) << 60) + 1;
-  EXPECT_EQ(values(tensor({large, -large}) % 10), list({double(large % 10), double(10 - large % 10)}));
-  EXPECT_EQ(values(tensor({std::numeric_limits<int64_t>::min(), int64_t(7)}) % -1), list({0, 0}));
-  EXPECT_EQ(values(tensor({7, 8}, DType::u8) % tensor({5, 4}, DType::u8)), list({2, 0}));
-  EXPECT_REFUSED(masked_fill(i, i > 0, 0.5), "masked_fill", "0.5", "no integer");
-  EXPECT_REFUSED(index_put(i, {0}, 0.5), "index_put", "0.5", "no integer");
-  EXPECT_REFUSED(i / 2, "div", "floating");
-  EXPECT_REFUSED(sin(i), "sin", "floating", "i64");
-}
-
 TEST(Writing, AComparisonOfSeveralElementsIsNoCondition) {
   Context context;
   Tensor x = tensor({1., 2.});

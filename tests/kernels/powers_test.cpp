@@ -47,6 +47,16 @@ TEST(CpuPowers, RemaindersAreExactForEveryPair) {
   });
 }
 
+// As PyTorch's floor_divide, in double.
+TEST(CpuPowers, QuotientsAreRoundedDownForEveryPair) {
+  expect_pairs(kernels::floor_divide, 1, [](double a, double b) {
+    if (b == 0) return a / b;
+    double rest = std::fmod(a, b), y = (a - rest) / b;
+    if (rest != 0 && (rest < 0) != (b < 0)) y -= 1;
+    return y == 0 ? std::copysign(0.0, a / b) : std::floor(y);
+  });
+}
+
 TEST(CpuPowers, AreWithinOneRoundingOverTheirWholeRange) {
   Context context;
   Buffer a({40000}, DType::f32), b({40000}, DType::f32), y({40000}, DType::f32);

@@ -20,6 +20,29 @@ template <class V> SG_INLINE V power(V x, double exponent) {
   return pow(x, exponent);
 }
 
+// A quotient that rounding has moved just below a whole number is that.
+SG_INLINE double quotient_of(double a, double b) {
+  if (b == 0) return a / b;
+  double rest = __builtin_fmod(a, b), y = (a - rest) / b;
+  if (rest != 0 && (rest < 0) != (b < 0)) y -= 1;
+  double whole = __builtin_floor(y);
+  if (y == 0) return __builtin_copysign(0.0, a / b);
+  return y - whole > 0.5 ? whole + 1 : whole;
+}
+SG_INLINE F64 quotient_of(F64 a, F64 b) {
+  for (int l = 0; l < kLanes64; ++l) a[l] = quotient_of(a[l], b[l]);
+  return a;
+}
+// Below 2^28 a quotient of floats is further from a whole number than rounding in f64 moves it.
+SG_INLINE F32 quotient_of(F32 a, F32 b) {
+  F32 y = in_f64(a, b, [](F64 x, F64 divisor) { return floor(x / divisor); });
+  I32 usual = (abs(a) < 0x1p28f * abs(b)) & (abs(b) < __builtin_inff());
+  if (any(~usual))
+    for (int l = 0; l < kLanes32; ++l)
+      if (!usual[l]) y[l] = float(quotient_of(double(a[l]), double(b[l])));
+  return y;
+}
+
 // The normal distribution function. Where it is small it is right to 3e-6 of itself as far as -5.6, and still smaller
 // beyond.
 SG_INLINE F32 normal_cdf(F32 x) {
