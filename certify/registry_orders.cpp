@@ -54,8 +54,20 @@ void add_leasts(std::vector<OpCase>& cases) {
       cases, "min", [](const Tensor& x, int dim) { return min(x, dim).values; }, kGrad);
   add_along(
       cases, "argmin", [](const Tensor& x, int dim) { return argmin(x, dim); }, kFixed);
-  add_pair_cases(
-      cases, "min", [](Inputs in) { return min(in[0]); }, {4, 3}, {33, 32}, "all of ");
+  for (auto [op, call] : {std::pair<const char*, Tensor (*)(const Tensor&)>{"min", min}, {"max", max}})
+    add_pair_cases(
+        cases, op, [call = call](Inputs in) { return call(in[0]); }, {4, 3}, {33, 32}, "all of ");
+  for (auto [op, call] : {std::pair<const char*, Tensor (*)(const Tensor&, Dims, bool)>{"amin", amin}, {"amax", amax}})
+    for (bool keepdim : {false, true})
+      add_pair_cases(
+          cases, op,
+          [=, call = call](Inputs in) {
+            return call(in[0], {-1, 0}, keepdim);
+          },
+          {4, 3, 5}, {33, 3, 31}, keepdim ? "two dims, kept, of " : "two dims of ");
+  auto of_ties = [](Inputs in) { return amax(stack({in[0], in[0], in[1]}, 1), {0, 1}); };
+  add_case(cases, "amax", "ties", of_ties, {{{2, 3}}, {{2, 3}, -3, -2}});
+  cases.back().made_of_others = true;
 }
 
 void add_softmax_of_columns(std::vector<OpCase>& cases) {

@@ -115,6 +115,8 @@ void add_rows(std::vector<OpCase>& cases) {
   add(
       "argmax", [](const Tensor& x) { return argmax(x, -1); }, constant(kLarge));
   add("min", [](const Tensor& x) { return min(x, 0).values; }, {kLarge});
+  add("amax", [](const Tensor& x) { return amax(x, 1); }, {kLarge});
+  add("amin", [](const Tensor& x) { return amin(x, 0); }, {kLarge});
   add(
       "argmin", [](const Tensor& x) { return argmin(x, 0); }, constant(kLarge));
   add("softmax", [](const Tensor& x) { return softmax(x); }, {kLarge});

@@ -30,8 +30,9 @@ class GradFn : public RefCounted {
   void destroy() noexcept override;
 };
 
-class Index;  // autograd/ops/layout.h
-class Truth;  // autograd/ops/truth.h
+class Index;            // autograd/ops/layout.h
+class Truth;            // autograd/ops/truth.h
+struct ValuesAndIndex;  // autograd/ops/reductions.h
 
 class Tensor {
  public:
@@ -44,6 +45,7 @@ class Tensor {
   const Shape& shape() const { return impl().shape; }
   int64_t size(int dim) const { return impl().shape[dim]; }
   int ndim() const { return impl().shape.ndim(); }
+  int dim() const { return ndim(); }
   int64_t numel() const { return impl().shape.numel(); }
   DType dtype() const { return impl().dtype; }
   size_t bytes() const { return size_t(numel()) * size_of(dtype()); }
@@ -94,6 +96,7 @@ class Tensor {
   /// Differentiable conversions.
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
+  Tensor cpu() const { return to(kCpu); }
   /// Differentiable views, as reshape and slice in autograd/ops.h: same storage, another shape; rows [begin, end).
   Tensor view(const Shape& shape) const;
   Tensor rows(int64_t begin, int64_t end) const;
@@ -110,19 +113,46 @@ class Tensor {
   Tensor transpose(int a, int b) const;
   Tensor permute(std::initializer_list<int> dims) const;
   Tensor t() const;
+  Tensor expand(const Shape& shape) const;
+  Tensor repeat(std::initializer_list<int64_t> times) const;
+  Tensor gather(int dim, const Tensor& index) const;
+  Tensor masked_fill(const Tensor& mask, double value) const;
   Tensor matmul(const Tensor& b) const;
   Tensor sum() const;
   Tensor sum(int dim, bool keepdim = false) const;
+  Tensor sum(std::initializer_list<int> dims, bool keepdim = false) const;
   Tensor mean() const;
   Tensor mean(int dim, bool keepdim = false) const;
+  Tensor mean(std::initializer_list<int> dims, bool keepdim = false) const;
   Tensor max() const;
+  ValuesAndIndex max(int dim, bool keepdim = false) const;
   Tensor min() const;
-  Tensor argmax(int dim) const;
+  ValuesAndIndex min(int dim, bool keepdim = false) const;
+  Tensor amax(std::initializer_list<int> dims, bool keepdim = false) const;
+  Tensor amin(std::initializer_list<int> dims, bool keepdim = false) const;
+  Tensor argmax() const;
+  Tensor argmax(int dim, bool keepdim = false) const;
+  Tensor argmin() const;
+  Tensor argmin(int dim, bool keepdim = false) const;
   Truth any() const;
   Truth all() const;
+  Tensor var() const;
+  Tensor var(int dim, double correction = 1, bool keepdim = false) const;
+  Tensor std() const;
+  Tensor std(int dim, double correction = 1, bool keepdim = false) const;
+  Tensor norm() const;
+  Tensor norm(int dim, bool keepdim = false) const;
+  Tensor prod() const;
+  Tensor prod(int dim, bool keepdim = false) const;
+  Tensor cumsum(int dim) const;
+  ValuesAndIndex sort(int dim = -1, bool descending = false) const;
+  ValuesAndIndex topk(int64_t k, int dim = -1, bool largest = true) const;
   Tensor softmax(int dim) const;
+  Tensor log_softmax(int dim) const;
   Tensor exp() const;
   Tensor log() const;
+  Tensor sin() const;
+  Tensor cos() const;
   Tensor sqrt() const;
   Tensor abs() const;
   Tensor relu() const;

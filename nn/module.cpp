@@ -177,6 +177,11 @@ static std::vector<NamedParameter> names_and_tensors(const std::vector<Module::E
 }
 
 std::vector<NamedParameter> Module::named_parameters() { return names_and_tensors(distinct(&Module::parameters_)); }
+std::vector<Tensor> Module::parameters() {
+  std::vector<Tensor> tensors;
+  for (const NamedParameter& each : named_parameters()) tensors.push_back(each.tensor);
+  return tensors;
+}
 std::vector<NamedParameter> Module::named_buffers() { return names_and_tensors(distinct(&Module::buffers_)); }
 std::vector<NamedParameter> Module::saved_buffers() {
   std::vector<Entry<Parameter>> entries = distinct(&Module::buffers_);

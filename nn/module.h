@@ -91,6 +91,8 @@ class Module {
 
   // --- names; all walks are in order of registration, a module before its submodules, everything shared once -------
   std::vector<NamedParameter> named_parameters();
+  /// The tensors of these.
+  std::vector<Tensor> parameters();
   std::vector<NamedParameter> named_buffers();
   /// Those that are persistent.
   std::vector<NamedParameter> saved_buffers();

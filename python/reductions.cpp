@@ -9,8 +9,13 @@
 namespace shardgrad::python {
 namespace {
 
-using Dims = std::optional<std::variant<int, std::vector<int>>>;
+using OneOrMore = std::variant<int, std::vector<int>>;
 using Places = std::span<const int>;
+
+Places places(const OneOrMore& dim) {
+  if (auto* one = std::get_if<int>(&dim)) return Places(one, 1);
+  return std::get<std::vector<int>>(dim);
+}
 
 // max(x) is a tensor; max(x, dim) a pair of values and indices, as a named tuple.
 using Extreme = std::variant<Tensor, nb::object>;
@@ -24,10 +29,8 @@ template <class All, class Some>
 void def_over(nb::module_& m, TensorClass& tensor, const char* name, All all, Some some, const char* doc) {
   def_both(
       m, tensor, name,
-      [all, some](const Tensor& x, const Dims& dim, bool keepdim) -> Tensor {
-        if (!dim) return all(x);
-        if (auto* one = std::get_if<int>(&*dim)) return some(x, Places(one, 1), keepdim);
-        return some(x, Places(std::get<std::vector<int>>(*dim)), keepdim);
+      [all, some](const Tensor& x, const std::optional<OneOrMore>& dim, bool keepdim) -> Tensor {
+        return dim ? some(x, places(*dim), keepdim) : all(x);
       },
       "dim"_a = nb::none(), "keepdim"_a = false, doc);
 }
@@ -68,12 +71,12 @@ void def_pair(nb::module_& m, TensorClass& tensor, const char* name, Of of, cons
   tensor.def(name, of, extra...);
 }
 
-Tensor norm_of(const Tensor& x, double p, std::optional<int> dim, bool keepdim) {
+Tensor norm_of(const Tensor& x, double p, const std::optional<OneOrMore>& dim, bool keepdim) {
   SG_CHECK(p > 0, "norm: p = ", p, " is not possible; it is above 0, or inf");
-  if (p == 2) return dim ? norm(x, *dim, keepdim) : norm(x);
+  if (p == 2) return dim ? norm(x, places(*dim), keepdim) : norm(x);
   Tensor size = abs(x);
-  if (std::isinf(p)) return dim ? max(size, *dim, keepdim).values : max(size);
-  auto total = [&](const Tensor& y) { return dim ? sum(y, *dim, keepdim) : sum(y); };
+  if (std::isinf(p)) return dim ? amax(size, places(*dim), keepdim) : max(size);
+  auto total = [&](const Tensor& y) { return dim ? sum(y, places(*dim), keepdim) : sum(y); };
   if (p == 1) return total(size);
   Tensor sums = total(pow(size, p));
   // The root's slope at 0 is infinite; the norm's gradient there is 0.
@@ -97,35 +100,37 @@ void bind_spreads(nb::module_& m, TensorClass& tensor) {
   auto spread = [&](const char* name, auto of, const char* doc) {
     def_both(
         m, tensor, name,
-        [of](const Tensor& x, const std::optional<std::variant<bool, int>>& dim, double correction, bool keepdim,
+        [of](const Tensor& x, const std::optional<std::variant<bool, OneOrMore>>& dim, double correction, bool keepdim,
              std::optional<bool> unbiased) {
           if (dim && std::holds_alternative<bool>(*dim))
             unbiased = std::get<bool>(*dim);  // x.std(False), as in PyTorch
-          bool along = dim && std::holds_alternative<int>(*dim);
-          return of(x, along ? std::optional(std::get<int>(*dim)) : std::nullopt,
-                    unbiased ? double(*unbiased) : correction, keepdim);
+          auto* along = dim ? std::get_if<OneOrMore>(&*dim) : nullptr;
+          return of(x, along, unbiased ? double(*unbiased) : correction, keepdim);
         },
         "dim"_a = nb::none(), nb::kw_only(), "correction"_a = 1., "keepdim"_a = false, "unbiased"_a = nb::none(), doc);
   };
   spread(
       "var",
-      [](const Tensor& x, std::optional<int> dim, double correction, bool keepdim) {
-        return dim ? var(x, *dim, correction, keepdim) : var(x, correction);
+      [](const Tensor& x, const OneOrMore* dim, double correction, bool keepdim) {
+        return dim ? var(x, places(*dim), correction, keepdim) : var(x, correction);
       },
       "Σ (x - mean)² / (n - correction)");
   spread(
       "std",
-      [](const Tensor& x, std::optional<int> dim, double correction, bool keepdim) {
-        return dim ? shardgrad::std(x, *dim, correction, keepdim) : shardgrad::std(x, correction);
+      [](const Tensor& x, const OneOrMore* dim, double correction, bool keepdim) {
+        return dim ? shardgrad::std(x, places(*dim), correction, keepdim) : shardgrad::std(x, correction);
       },
       "√var");
 }
 
 void bind_others(nb::module_& m, TensorClass& tensor) {
   def_both(m, tensor, "norm", norm_of, "p"_a = 2., "dim"_a = nb::none(), "keepdim"_a = false,
-           "The p-norm of all elements or along dim; p may be inf.");
+           "The p-norm of all elements or along dim, one or several; p may be inf.");
   def_both(m, tensor, "cumsum", cumsum, "dim"_a, "Running sums along dim.");
-  def_both(m, tensor, "logsumexp", logsumexp, "dim"_a, "keepdim"_a = false, "log Σ exp(x) without overflow.");
+  def_both(
+      m, tensor, "logsumexp",
+      [](const Tensor& x, const OneOrMore& dim, bool keepdim) { return logsumexp(x, places(dim), keepdim); }, "dim"_a,
+      "keepdim"_a = false, "log Σ exp(x) without overflow.");
   def_both(m, tensor, "softmax", softmax, "dim"_a = -1, "exp(x) / Σ exp(x) along dim.");
   def_both(m, tensor, "log_softmax", log_softmax, "dim"_a = -1, "The logarithm of softmax.");
 }
@@ -145,12 +150,20 @@ void bind_extremes(nb::module_& m, TensorClass& tensor) {
   def_along(
       m, tensor, "argmin", [](const Tensor& x) { return argmin(x); },
       [](const Tensor& x, int d, bool k) { return argmin(x, d, k); }, "Where the (first) smallest element is.");
-  def_along(
+  def_over(
+      m, tensor, "amax", [](const Tensor& x) { return max(x); },
+      [](const Tensor& x, Places d, bool k) { return amax(x, d, k); },
+      "The largest element over dims; equal ones have equal parts of the gradient.");
+  def_over(
+      m, tensor, "amin", [](const Tensor& x) { return min(x); },
+      [](const Tensor& x, Places d, bool k) { return amin(x, d, k); },
+      "The smallest element over dims; equal ones have equal parts of the gradient.");
+  def_over(
       m, tensor, "any", [](const Tensor& x) { return any(x); },
-      [](const Tensor& x, int d, bool k) { return any(x, d, k); }, "Whether some element is not 0 (uint8).");
-  def_along(
+      [](const Tensor& x, Places d, bool k) { return any(x, d, k); }, "Whether some element is not 0 (uint8).");
+  def_over(
       m, tensor, "all", [](const Tensor& x) { return all(x); },
-      [](const Tensor& x, int d, bool k) { return all(x, d, k); }, "Whether each element is not 0 (uint8).");
+      [](const Tensor& x, Places d, bool k) { return all(x, d, k); }, "Whether each element is not 0 (uint8).");
   def_both(m, tensor, "count_nonzero", count_nonzero, "How many elements are not 0.");
 }
 

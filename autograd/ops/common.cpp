@@ -36,6 +36,17 @@ int check_dim(const char* op, const Tensor& x, int dim) {
   return resolved;
 }
 
+std::array<bool, kMaxDims> check_dims(const char* op, const Tensor& x, std::span<const int> dims) {
+  std::array<bool, kMaxDims> given{};
+  SG_CHECK(!dims.empty(), op, ": no dimension of ", x.shape(), " is given; ", op, "(x) reduces all");
+  for (int dim : dims) {
+    bool& here = given[size_t(check_dim(op, x, dim))];
+    SG_CHECK(!here, op, ": dimension ", dim, " of shape ", x.shape(), " is given twice");
+    here = true;
+  }
+  return given;
+}
+
 Tensor broadcast_empty(const char* op, const Tensor& a, const Tensor& b, DType dtype) {
   check_same_kind(op, a, b);
   return empty(a.shape() == b.shape() ? a.shape() : broadcast_shapes(op, a.shape(), b.shape()), {dtype, a.device()},

@@ -1,7 +1,9 @@
 #pragma once
 // What several operations share: argument checks, broadcasting backwards, and destinations of gradients.
 
+#include <array>
 #include <optional>
+#include <span>
 
 #include <shardgrad/autograd/node.h>
 #include <shardgrad/core/tensor.h>
@@ -16,6 +18,9 @@ void check_floating(const char* op, const Tensor& x);
 void check_index(const char* op, const Tensor& x, const Tensor& index);
 /// The dimension with negatives resolved. Throws Error(input) naming `op` when x has no such dimension.
 int check_dim(const char* op, const Tensor& x, int dim);
+/// Which dimensions of x are among `dims`. Throws Error(input) naming `op` when none is, x has no such dimension, or
+/// one is given twice.
+std::array<bool, kMaxDims> check_dims(const char* op, const Tensor& x, std::span<const int> dims);
 /// Throws Error(input) naming `op` unless elements [begin, end) are within dimension dim.
 void check_range(const char* op, const Tensor& x, int dim, int64_t begin, int64_t end);
 /// The uninitialised result of broadcasting a and b, after check_same_kind.

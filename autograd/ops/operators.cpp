@@ -76,19 +76,56 @@ Tensor Tensor::unsqueeze(int dim) const { return shardgrad::unsqueeze(*this, dim
 Tensor Tensor::transpose(int a, int b) const { return shardgrad::transpose(*this, a, b); }
 Tensor Tensor::permute(std::initializer_list<int> dims) const { return shardgrad::permute(*this, dims); }
 Tensor Tensor::t() const { return shardgrad::t(*this); }
+Tensor Tensor::expand(const Shape& shape) const { return shardgrad::expand(*this, shape); }
+Tensor Tensor::repeat(std::initializer_list<int64_t> times) const { return shardgrad::repeat(*this, times); }
+Tensor Tensor::gather(int dim, const Tensor& index) const { return shardgrad::gather(*this, dim, index); }
+Tensor Tensor::masked_fill(const Tensor& m, double value) const { return shardgrad::masked_fill(*this, m, value); }
 Tensor Tensor::matmul(const Tensor& b) const { return shardgrad::matmul(*this, b); }
 Tensor Tensor::sum() const { return shardgrad::sum(*this); }
 Tensor Tensor::sum(int dim, bool keepdim) const { return shardgrad::sum(*this, dim, keepdim); }
+Tensor Tensor::sum(std::initializer_list<int> dims, bool keepdim) const { return shardgrad::sum(*this, dims, keepdim); }
 Tensor Tensor::mean() const { return shardgrad::mean(*this); }
 Tensor Tensor::mean(int dim, bool keepdim) const { return shardgrad::mean(*this, dim, keepdim); }
+Tensor Tensor::mean(std::initializer_list<int> dims, bool keepdim) const {
+  return shardgrad::mean(*this, dims, keepdim);
+}
 Tensor Tensor::max() const { return shardgrad::max(*this); }
+ValuesAndIndex Tensor::max(int dim, bool keepdim) const { return shardgrad::max(*this, dim, keepdim); }
 Tensor Tensor::min() const { return shardgrad::min(*this); }
-Tensor Tensor::argmax(int dim) const { return shardgrad::argmax(*this, dim); }
+ValuesAndIndex Tensor::min(int dim, bool keepdim) const { return shardgrad::min(*this, dim, keepdim); }
+Tensor Tensor::amax(std::initializer_list<int> dims, bool keepdim) const {
+  return shardgrad::amax(*this, dims, keepdim);
+}
+Tensor Tensor::amin(std::initializer_list<int> dims, bool keepdim) const {
+  return shardgrad::amin(*this, dims, keepdim);
+}
+Tensor Tensor::argmax() const { return shardgrad::argmax(*this); }
+Tensor Tensor::argmax(int dim, bool keepdim) const { return shardgrad::argmax(*this, dim, keepdim); }
+Tensor Tensor::argmin() const { return shardgrad::argmin(*this); }
+Tensor Tensor::argmin(int dim, bool keepdim) const { return shardgrad::argmin(*this, dim, keepdim); }
 Truth Tensor::any() const { return shardgrad::any(*this); }
 Truth Tensor::all() const { return shardgrad::all(*this); }
+Tensor Tensor::var() const { return shardgrad::var(*this); }
+Tensor Tensor::var(int dim, double correction, bool keepdim) const {
+  return shardgrad::var(*this, dim, correction, keepdim);
+}
+Tensor Tensor::std() const { return shardgrad::std(*this); }
+Tensor Tensor::std(int dim, double correction, bool keepdim) const {
+  return shardgrad::std(*this, dim, correction, keepdim);
+}
+Tensor Tensor::norm() const { return shardgrad::norm(*this); }
+Tensor Tensor::norm(int dim, bool keepdim) const { return shardgrad::norm(*this, dim, keepdim); }
+Tensor Tensor::prod() const { return shardgrad::prod(*this); }
+Tensor Tensor::prod(int dim, bool keepdim) const { return shardgrad::prod(*this, dim, keepdim); }
+Tensor Tensor::cumsum(int dim) const { return shardgrad::cumsum(*this, dim); }
+ValuesAndIndex Tensor::sort(int dim, bool descending) const { return shardgrad::sort(*this, dim, descending); }
+ValuesAndIndex Tensor::topk(int64_t k, int dim, bool largest) const { return shardgrad::topk(*this, k, dim, largest); }
 Tensor Tensor::softmax(int dim) const { return shardgrad::softmax(*this, dim); }
+Tensor Tensor::log_softmax(int dim) const { return shardgrad::log_softmax(*this, dim); }
 Tensor Tensor::exp() const { return shardgrad::exp(*this); }
 Tensor Tensor::log() const { return shardgrad::log(*this); }
+Tensor Tensor::sin() const { return shardgrad::sin(*this); }
+Tensor Tensor::cos() const { return shardgrad::cos(*this); }
 Tensor Tensor::sqrt() const { return shardgrad::sqrt(*this); }
 Tensor Tensor::abs() const { return shardgrad::abs(*this); }
 Tensor Tensor::relu() const { return shardgrad::relu(*this); }

@@ -25,6 +25,20 @@ struct Max final : Node {
   }
 };
 
+// Equal ones have equal parts. NaN is no number's equal, and the largest; only a NaN has it then.
+struct SpreadExtreme final : Node {
+  const char* op = nullptr;
+  Shape kept;
+  const char* name() const override { return op; }
+  void backward(std::span<const Tensor> dy, std::span<GradSlot> dx) override {
+    Tensor x = saved(0), y = saved(1).alias(kept), d = dy[0].alias(kept);
+    Tensor extreme = add(isnan(x), eq(x, y)), sums = empty(kept, {DType::i64, x.device()});
+    launch(kernels::sum_to, extreme, out(sums), extreme);
+    Tensor part = cast(div(wide(d), cast(sums, sum_dtype(d.dtype()))), d.dtype());
+    launch(kernels::where, d, dx[0].write(), extreme, part, number_beside(op, d, 0));
+  }
+};
+
 struct Norm final : Node {
   const char* name() const override { return "norm"; }
   Shape kept;
@@ -82,20 +96,16 @@ Tensor norm_over(const Tensor& x, const Shape& kept, const Shape& result) {
 struct Reduced {
   Shape kept, result;
 };
-Reduced reduced(const char* op, const Tensor& x, std::span<const int> dims, bool keepdim) {
-  std::array<bool, kMaxDims> given{};
+Reduced reduced(const char* op, const Tensor& x, Dims dims, bool keepdim) {
+  std::array<bool, kMaxDims> given = check_dims(op, x, dims);
   Reduced shapes{x.shape(), {}};
-  SG_CHECK(!dims.empty(), op, ": no dimension of ", x.shape(), " is given; ", op, "(x) reduces all");
-  for (int dim : dims) {
-    int d = check_dim(op, x, dim);
-    SG_CHECK(!given[size_t(d)], op, ": dimension ", dim, " of shape ", x.shape(), " is given twice");
-    given[size_t(d)] = true;
-    shapes.kept = shapes.kept.with(d, 1);
-  }
   std::array<int64_t, kMaxDims> extents{};
   size_t count = 0;
   for (int d = 0; d < x.ndim(); ++d)
-    if (!given[size_t(d)]) extents[count++] = x.size(d);
+    if (given[size_t(d)])
+      shapes.kept = shapes.kept.with(d, 1);
+    else
+      extents[count++] = x.size(d);
   shapes.result = keepdim ? shapes.kept : Shape(std::span<const int64_t>(extents.data(), count));
   return shapes;
 }
@@ -103,7 +113,7 @@ Reduced reduced(const char* op, const Tensor& x, std::span<const int> dims, bool
 ValuesAndIndex most_along(const char* op, const Tensor& x, int dim, bool keepdim, bool least) {
   dim = check_dim(op, x, dim);
   SG_CHECK(x.size(dim) > 0, op, ": dimension ", dim, " of ", x.shape(), " is empty");
-  auto [kept, shape] = reduced(op, x, {&dim, 1}, keepdim);
+  auto [kept, shape] = reduced(op, x, {dim}, keepdim);
   Tensor values = empty(kept, {x.dtype(), x.device()}), index = empty(kept, {DType::i64, x.device()});
   launch(kernels::max_dim, x, out(values), out(index), x, dim, least);
   ValuesAndIndex result{values.alias(shape), index.alias(shape)};
@@ -115,27 +125,51 @@ ValuesAndIndex most_along(const char* op, const Tensor& x, int dim, bool keepdim
   return result;
 }
 
+// One dimension after the other.
+Tensor extreme_over(const char* op, const Tensor& x, Dims dims, bool keepdim, bool least) {
+  auto [kept, shape] = reduced(op, x, dims, keepdim);
+  Tensor values = x.detach();
+  for (int dim : dims) values = most_along(op, values, dim, true, least).values;
+  Tensor y = values.alias(shape);
+  if (auto* node = record<SpreadExtreme>(y, x)) {
+    node->op = op, node->kept = kept;
+    node->save(x);
+    node->save_output(y);
+  }
+  return y;
+}
+
+// All as one dimension.
+Tensor extreme_of_all(const char* op, const Tensor& x, bool least) {
+  SG_CHECK(x.numel() > 0, op, ": ", x.shape(), " is empty");
+  return extreme_over(op, reshape(x, {x.numel()}), {0}, false, least);
+}
+
 }  // namespace
 
 Tensor sum(const Tensor& x) { return sum_over(x, {}, {}); }
 Tensor mean(const Tensor& x) { return mean_over(x, {}, {}); }
 
-Tensor sum(const Tensor& x, Dims dims, bool keepdim) { return sum(x, std::span(dims.begin(), dims.size()), keepdim); }
-Tensor sum(const Tensor& x, std::span<const int> dims, bool keepdim) {
+Tensor sum(const Tensor& x, Dims dims, bool keepdim) {
   Reduced shapes = reduced("sum", x, dims, keepdim);
   return sum_over(x, shapes.kept, shapes.result);
 }
-Tensor sum(const Tensor& x, int dim, bool keepdim) { return sum(x, {dim}, keepdim); }
+Tensor sum(const Tensor& x, int dim, bool keepdim) { return sum(x, Dims{dim}, keepdim); }
 
-Tensor mean(const Tensor& x, Dims dims, bool keepdim) { return mean(x, std::span(dims.begin(), dims.size()), keepdim); }
-Tensor mean(const Tensor& x, std::span<const int> dims, bool keepdim) {
+Tensor mean(const Tensor& x, Dims dims, bool keepdim) {
   Reduced shapes = reduced("mean", x, dims, keepdim);
   return mean_over(x, shapes.kept, shapes.result);
 }
-Tensor mean(const Tensor& x, int dim, bool keepdim) { return mean(x, {dim}, keepdim); }
+Tensor mean(const Tensor& x, int dim, bool keepdim) { return mean(x, Dims{dim}, keepdim); }
 
 ValuesAndIndex max(const Tensor& x, int dim, bool keepdim) { return most_along("max", x, dim, keepdim, false); }
 ValuesAndIndex min(const Tensor& x, int dim, bool keepdim) { return most_along("min", x, dim, keepdim, true); }
+Tensor max(const Tensor& x) { return extreme_of_all("max", x, false); }
+Tensor min(const Tensor& x) { return extreme_of_all("min", x, true); }
+Tensor amax(const Tensor& x, int dim, bool keepdim) { return amax(x, Dims{dim}, keepdim); }
+Tensor amax(const Tensor& x, Dims dims, bool keepdim) { return extreme_over("amax", x, dims, keepdim, false); }
+Tensor amin(const Tensor& x, int dim, bool keepdim) { return amin(x, Dims{dim}, keepdim); }
+Tensor amin(const Tensor& x, Dims dims, bool keepdim) { return extreme_over("amin", x, dims, keepdim, true); }
 Tensor argmax(const Tensor& x, int dim, bool keepdim) {
   NoGrad no_grad;
   return max(x, dim, keepdim).index;
@@ -146,9 +180,9 @@ Tensor argmin(const Tensor& x, int dim, bool keepdim) {
 }
 
 Tensor norm(const Tensor& x) { return norm_over(x, {}, {}); }
-Tensor norm(const Tensor& x, int dim, bool keepdim) {
-  dim = check_dim("norm", x, dim);
-  Reduced shapes = reduced("norm", x, {&dim, 1}, keepdim);
+Tensor norm(const Tensor& x, int dim, bool keepdim) { return norm(x, Dims{dim}, keepdim); }
+Tensor norm(const Tensor& x, Dims dims, bool keepdim) {
+  Reduced shapes = reduced("norm", x, dims, keepdim);
   return norm_over(x, shapes.kept, shapes.result);
 }
 

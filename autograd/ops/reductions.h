@@ -1,60 +1,73 @@
 #pragma once
 // Reductions, running sums and orders (autograd/ops.h). Dimensions may be negative; `keepdim` keeps them with extent 1.
 
+#include <initializer_list>
 #include <span>
 
 #include <shardgrad/autograd/ops/truth.h>
 
 namespace shardgrad {
 
+/// Dimensions to reduce over, in braces or as a span: {0, -1}. Each once, and at least one.
+struct Dims : std::span<const int> {
+  Dims(std::initializer_list<int> dims) : std::span<const int>(dims.begin(), dims.size()) {}
+  Dims(std::span<const int> dims) : std::span<const int>(dims) {}
+};
+
 /// Sums of integers are i64; means are of floating dtypes only.
 Tensor sum(const Tensor& x);
 Tensor sum(const Tensor& x, int dim, bool keepdim = false);
+Tensor sum(const Tensor& x, Dims dims, bool keepdim = false);
 Tensor mean(const Tensor& x);
 Tensor mean(const Tensor& x, int dim, bool keepdim = false);
+Tensor mean(const Tensor& x, Dims dims, bool keepdim = false);
 struct ValuesAndIndex {
   Tensor values, index;  ///< index: i64, where along the dimension they are
 };
-/// index: the first maximum. NaN counts as largest.
+/// index: the first maximum, which has the gradient. NaN counts as largest.
 ValuesAndIndex max(const Tensor& x, int dim, bool keepdim = false);
-Tensor argmax(const Tensor& x, int dim, bool keepdim = false);
-/// The Euclidean norm of all elements, or along a dimension; its gradient at 0 is 0.
-Tensor norm(const Tensor& x);
-Tensor norm(const Tensor& x, int dim, bool keepdim = false);
-Tensor softmax(const Tensor& x, int dim = -1);
-Tensor log_softmax(const Tensor& x, int dim = -1);
-
-/// Dimensions to reduce over: {0, -1}. Each once.
-using Dims = std::initializer_list<int>;
-Tensor sum(const Tensor& x, Dims dims, bool keepdim = false);
-Tensor sum(const Tensor& x, std::span<const int> dims, bool keepdim = false);
-Tensor mean(const Tensor& x, Dims dims, bool keepdim = false);
-Tensor mean(const Tensor& x, std::span<const int> dims, bool keepdim = false);
-/// The largest element, NaN if there is one; the gradient goes to the first.
+/// index: the first minimum. NaN counts as smallest.
+ValuesAndIndex min(const Tensor& x, int dim, bool keepdim = false);
+/// The largest element, NaN if there is one; equal ones have equal parts of the gradient.
 Tensor max(const Tensor& x);
 Tensor min(const Tensor& x);
-/// index: i64, the first minimum. NaN counts as smallest.
-ValuesAndIndex min(const Tensor& x, int dim, bool keepdim = false);
+/// The same over dimensions.
+Tensor amax(const Tensor& x, int dim, bool keepdim = false);
+Tensor amax(const Tensor& x, Dims dims, bool keepdim = false);
+Tensor amin(const Tensor& x, int dim, bool keepdim = false);
+Tensor amin(const Tensor& x, Dims dims, bool keepdim = false);
+Tensor argmax(const Tensor& x, int dim, bool keepdim = false);
 Tensor argmin(const Tensor& x, int dim, bool keepdim = false);
 /// Of the largest element of all, as if x had one dimension.
 Tensor argmax(const Tensor& x);
 Tensor argmin(const Tensor& x);
+/// The Euclidean norm of all elements, or along dimensions; its gradient at 0 is 0.
+Tensor norm(const Tensor& x);
+Tensor norm(const Tensor& x, int dim, bool keepdim = false);
+Tensor norm(const Tensor& x, Dims dims, bool keepdim = false);
+Tensor softmax(const Tensor& x, int dim = -1);
+Tensor log_softmax(const Tensor& x, int dim = -1);
 /// Σ (x - mean)² / (n - correction): of a sample with 1, of a population with 0. NaN where n ≤ correction.
 Tensor var(const Tensor& x, double correction = 1);
 Tensor var(const Tensor& x, int dim, double correction = 1, bool keepdim = false);
+Tensor var(const Tensor& x, Dims dims, double correction = 1, bool keepdim = false);
 /// √var
 Tensor std(const Tensor& x, double correction = 1);
 Tensor std(const Tensor& x, int dim, double correction = 1, bool keepdim = false);
+Tensor std(const Tensor& x, Dims dims, double correction = 1, bool keepdim = false);
 /// The product, in f64, rounded once; of integers i64.
 Tensor prod(const Tensor& x);
 Tensor prod(const Tensor& x, int dim, bool keepdim = false);
 /// log Σ exp(x) without overflow.
 Tensor logsumexp(const Tensor& x, int dim, bool keepdim = false);
+Tensor logsumexp(const Tensor& x, Dims dims, bool keepdim = false);
 /// Whether some, or each, element is not 0: u8.
 Truth any(const Tensor& x);
 Truth any(const Tensor& x, int dim, bool keepdim = false);
+Truth any(const Tensor& x, Dims dims, bool keepdim = false);
 Truth all(const Tensor& x);
 Truth all(const Tensor& x, int dim, bool keepdim = false);
+Truth all(const Tensor& x, Dims dims, bool keepdim = false);
 /// How many elements are not 0: i64.
 Tensor count_nonzero(const Tensor& x);
 /// Running sums along dim, in f64, rounded once each; of integers i64.

@@ -52,10 +52,10 @@ ValuesAndIndex first_in_order(const Tensor& x, int dim, int64_t count, bool desc
   return result;
 }
 
-Tensor var_over(const Tensor& x, const Tensor& average, double n, double correction, Dims dims, bool keepdim) {
-  Tensor d = sub(x, average);
-  double divisor = n - correction;
-  return affine(sum(mul(d, d), dims, keepdim), divisor > 0 ? 1 / divisor : NAN, 0);
+Tensor var_over(const Tensor& x, Dims dims, double correction, bool keepdim) {
+  Tensor from = wide(x), average = mean(from, dims, true), d = sub(from, average);
+  double divisor = double(x.numel()) / double(average.numel()) - correction;
+  return cast(affine(sum(mul(d, d), dims, keepdim), divisor > 0 ? 1 / divisor : NAN, 0), x.dtype());
 }
 
 // The slope of the root is infinite at 0; of equal numbers the gradient is 0, as in PyTorch.
@@ -66,14 +66,6 @@ Tensor root(const Tensor& x) {
 
 }  // namespace
 
-Tensor max(const Tensor& x) {
-  check_any("max", x);
-  return max(flat(x), 0).values;
-}
-Tensor min(const Tensor& x) {
-  check_any("min", x);
-  return min(flat(x), 0).values;
-}
 Tensor argmax(const Tensor& x) {
   check_any("argmax", x);
   return argmax(flat(x), 0);
@@ -85,17 +77,19 @@ Tensor argmin(const Tensor& x) {
 
 Tensor var(const Tensor& x, double correction) {
   check_floating("var", x);
-  Tensor all = wide(flat(x));
-  return cast(var_over(all, mean(all), double(x.numel()), correction, {0}, false), x.dtype());
+  return var_over(flat(x), {0}, correction, false);
 }
-Tensor var(const Tensor& x, int dim, double correction, bool keepdim) {
+Tensor var(const Tensor& x, int dim, double correction, bool keepdim) { return var(x, Dims{dim}, correction, keepdim); }
+Tensor var(const Tensor& x, Dims dims, double correction, bool keepdim) {
   check_floating("var", x);
-  dim = check_dim("var", x, dim);
-  Tensor from = wide(x);
-  return cast(var_over(from, mean(from, dim, true), double(x.size(dim)), correction, {dim}, keepdim), x.dtype());
+  check_dims("var", x, dims);
+  return var_over(x, dims, correction, keepdim);
 }
 Tensor std(const Tensor& x, double correction) { return root(var(x, correction)); }
 Tensor std(const Tensor& x, int dim, double correction, bool keepdim) { return root(var(x, dim, correction, keepdim)); }
+Tensor std(const Tensor& x, Dims dims, double correction, bool keepdim) {
+  return root(var(x, dims, correction, keepdim));
+}
 
 Tensor prod(const Tensor& x) { return prod(flat(x), 0); }
 Tensor prod(const Tensor& x, int dim, bool keepdim) {
@@ -112,19 +106,23 @@ Tensor prod(const Tensor& x, int dim, bool keepdim) {
   return y;
 }
 
-Tensor logsumexp(const Tensor& x, int dim, bool keepdim) {
-  if (should_widen(x)) return logsumexp(widened(x), dim, keepdim);
+Tensor logsumexp(const Tensor& x, int dim, bool keepdim) { return logsumexp(x, Dims{dim}, keepdim); }
+Tensor logsumexp(const Tensor& x, Dims dims, bool keepdim) {
+  if (should_widen(x)) return logsumexp(widened(x), dims, keepdim);
   check_floating("logsumexp", x);
-  dim = check_dim("logsumexp", x, dim);
-  Tensor top = max(x.detach(), dim, true).values;
+  check_dims("logsumexp", x, dims);
+  Tensor top = amax(x.detach(), dims, true);
   top = where(isfinite(top), top, number_beside("logsumexp", top, 0));  // infinity less itself would be NaN
-  return dropped(add(log(sum(exp(sub(x, top)), dim, true)), top), dim, keepdim);
+  Tensor sums = sum(exp(sub(x, top)), dims, keepdim);
+  return add(log(sums), top.alias(sums.shape()));
 }
 
 Truth any(const Tensor& x) { return Truth(x.numel() ? max(nonzero_flags(x)) : zeros({}, {DType::u8, x.device()})); }
 Truth all(const Tensor& x) { return logical_not(any(logical_not(x))); }
-Truth any(const Tensor& x, int dim, bool keepdim) { return sum(nonzero_flags(x), dim, keepdim) != 0; }
-Truth all(const Tensor& x, int dim, bool keepdim) { return sum(logical_not(x), dim, keepdim) == 0; }
+Truth any(const Tensor& x, int dim, bool keepdim) { return any(x, Dims{dim}, keepdim); }
+Truth any(const Tensor& x, Dims dims, bool keepdim) { return sum(nonzero_flags(x), dims, keepdim) != 0; }
+Truth all(const Tensor& x, int dim, bool keepdim) { return all(x, Dims{dim}, keepdim); }
+Truth all(const Tensor& x, Dims dims, bool keepdim) { return sum(logical_not(x), dims, keepdim) == 0; }
 Tensor count_nonzero(const Tensor& x) { return sum(nonzero_flags(x)); }
 
 Tensor cumsum(const Tensor& x, int dim) {

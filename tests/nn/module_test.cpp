@@ -53,6 +53,9 @@ TEST(Module, NamesFollowRegistrationFromTheRoot) {
       names_of(model->named_parameters()),
       (Names{"scale", "layers.0.up.weight", "layers.0.up.bias", "layers.0.down.weight", "layers.0.down.bias",
              "layers.1.up.weight", "layers.1.up.bias", "layers.1.down.weight", "layers.1.down.bias", "head.weight"}));
+  Names tensors;
+  for (const Tensor& parameter : model->parameters()) tensors.push_back(parameter.name());
+  EXPECT_EQ(tensors, names_of(model->named_parameters()));
   EXPECT_EQ((*model->layers)[1]->up->weight.name(), "layers.1.up.weight");
   EXPECT_EQ((*model->layers)[1]->up->full_name(), "layers.1.up");
   EXPECT_EQ(names_of((*model->layers)[1]->named_parameters()),

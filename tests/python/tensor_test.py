@@ -239,3 +239,25 @@ def test_einsum():
         sg.einsum("i", 3)
     with pytest.raises(sg.InputError, match="einsum: 'ij' names 2 dimensions of operand 0"):
         sg.einsum("ij", a)
+
+
+def test_equal_extremes_have_equal_parts_of_the_gradient():
+    for of, expected in ((lambda x: x.max(), [0.5, 0, 0.5]), (lambda x: x.norm(float("inf")), [0.5, 0, 0.5]),
+                         (lambda x: sg.amin(-x), [-0.5, 0, -0.5]), (lambda x: x.max(0).values, [1, 0, 0])):
+        x = sg.tensor([3., 1., 3.], requires_grad=True)
+        of(x).backward()
+        assert x.grad.tolist() == expected
+
+
+def test_reductions_go_over_several_dimensions():
+    x = sg.arange(24).to(sg.float64).reshape(2, 3, 4)
+    rows = x.permute(1, 0, 2).reshape(3, 8)
+    assert x.amax((0, 2)).tolist() == [15, 19, 23] and x.amin(dim=(0, -1), keepdim=True).shape == (1, 3, 1)
+    for name in ("var", "std", "logsumexp"):
+        assert getattr(x, name)((0, 2)).tolist() == pytest.approx(getattr(rows, name)(1).tolist()), name
+        assert getattr(x, name)(dim=[0, 2], keepdim=True).shape == (1, 3, 1)
+    for p in (1, 2, 3, float("inf")):
+        assert x.norm(p, dim=(0, 2)).tolist() == pytest.approx(rows.norm(p, dim=1).tolist())
+    assert (x > 14).any((0, 2)).tolist() == [1, 1, 1] and (x > 14).all(dim=(0, 2), keepdim=True).shape == (1, 3, 1)
+    with pytest.raises(sg.InputError, match="twice"):
+        x.var((0, 0))
