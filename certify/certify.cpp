@@ -17,10 +17,10 @@ std::string check_gradient(const Subject& subject, Device device) {
 }
 
 constexpr double kF64Tolerance = 1e-12;
+constexpr std::pair<DType, double> kTolerances[] = {
+    {DType::f32, 1e-5}, {DType::f64, kF64Tolerance}, {DType::bf16, 1e-2}, {DType::f16, 0x1p-9}};
 
 std::string check_oracle(const Subject& subject, Device device) {
-  constexpr std::pair<DType, double> kTolerances[] = {
-      {DType::f32, 1e-5}, {DType::f64, kF64Tolerance}, {DType::bf16, 1e-2}, {DType::f16, 0x1p-9}};
   for (auto [dtype, tolerance] : kTolerances) {
     std::string found = difference(run(subject.op, dtype, device), subject.exact, tolerance, subject.op.cancels);
     if (!found.empty()) return concat("in ", dtype, ", ", found);
@@ -115,6 +115,12 @@ std::string word_of(const std::string& kernels, Device device) {
 }
 
 }  // namespace
+
+double certified_tolerance(DType dtype) {
+  for (auto [known, tolerance] : kTolerances)
+    if (known == dtype) return tolerance;
+  fail("certified_tolerance: ", dtype, " is of integers");
+}
 
 void gradcheck_case(const OpCase& op, Device device) {
   if (!op.differentiable()) return;

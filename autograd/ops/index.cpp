@@ -247,6 +247,7 @@ Tensor index_put(const Tensor& x, Entries indices, const Tensor& values) {
   Tensor all = arange(outer.numel(), {DType::i64, x.device()});
   Places to{index(all.alias(outer), indices), Shape(std::span(x.shape().begin() + indexed, row))};
   Shape written = to.written();
+  if (values.ndim() > written.ndim() && values.size(0) == 1) return index_put(x, indices, squeeze(values, 0));
   SG_CHECK(broadcast_shapes("index_put", written, values.shape()) == written, "index_put: values ", values.shape(),
            " do not broadcast to the ", written, " that is written");
   check_named_once(x, indices);

@@ -5,6 +5,8 @@
 A program is a list of steps. Step k makes tensor number len(inputs) + k of earlier ones: [name, [tensors…], {numbers}].
 Kept are the last three results, and the gradients of the sum of all steps' results times fixed weights. Programs whose
 numbers are large, not finite, or jump when the inputs move by 1e-9 are not kept: two implementations may differ there.
+A program is `coarse` where rounding changes no branch, and both PyTorch in f32 and bf16, and f64 of inputs that have moved by
+a quarter of BOUNDS, are right to a quarter of BOUNDS for each step and the inputs.
 """
 import json
 import math
@@ -13,96 +15,21 @@ import sys
 import warnings
 
 import torch
-import torch.nn.functional as F
+
+from program_steps import ALONG, BINARY, BRANCHING, DIMS, EVERY, LAYERS, UNARY, run_step, shaped
 
 torch.set_default_dtype(torch.float64)
 torch.set_num_threads(1)
 warnings.simplefilter("ignore")
 
-# --- what a step's name means in PyTorch; programs_test.cpp has the same names ---------------------------------------
-UNARY = {
-    "neg": torch.neg, "exp": torch.exp, "log": torch.log, "sqrt": torch.sqrt, "tanh": torch.tanh, "sigmoid": torch.sigmoid,
-    "relu": torch.relu, "abs": torch.abs, "silu": F.silu, "gelu": F.gelu, "sin": torch.sin, "cos": torch.cos,
-    "rsqrt": torch.rsqrt, "reciprocal": torch.reciprocal, "square": torch.square, "log1p": torch.log1p,
-    "expm1": torch.expm1, "erf": torch.erf, "softplus": F.softplus, "elu": F.elu, "leaky_relu": F.leaky_relu,
-    "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc, "round": torch.round, "sign": torch.sign,
-    "sum": torch.sum, "mean": torch.mean, "max": torch.max, "min": torch.min, "norm": torch.norm, "prod": torch.prod,
-    "var": torch.var, "std": torch.std, "tril": torch.tril, "triu": torch.triu, "squeeze": torch.squeeze,
-    "flatten": torch.flatten, "t": torch.t, "clone": torch.clone,
-}
-BINARY = {
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "maximum": torch.maximum,
-    "minimum": torch.minimum, "pow": torch.pow, "matmul": torch.matmul, "outer": torch.outer, "remainder": torch.remainder,
-    "floor_divide": lambda a, b: torch.floor(a / b), "mse_loss": F.mse_loss,
-}
-ALONG = {
-    "sum_dim": torch.sum, "mean_dim": torch.mean, "var_dim": torch.var, "std_dim": torch.std, "prod_dim": torch.prod,
-    "logsumexp": torch.logsumexp, "cumsum": torch.cumsum, "softmax": torch.softmax, "log_softmax": torch.log_softmax,
-    "max_dim": lambda x, d: torch.max(x, d).values, "min_dim": lambda x, d: torch.min(x, d).values,
-    "sort": lambda x, d: torch.sort(x, dim=d, stable=True).values,
-    "sort_down": lambda x, d: torch.sort(x, dim=d, descending=True, stable=True).values,
-    "top2": lambda x, d: torch.topk(x, 2, d).values, "unsqueeze": torch.unsqueeze, "flip": lambda x, d: torch.flip(x, [d]),
-    "roll": lambda x, d: torch.roll(x, 1, d), "select": lambda x, d: torch.select(x, d, -1),
-    "stack_self": lambda x, d: torch.stack([x, 2 * x], d), "cat_self": lambda x, d: torch.cat([x, -x], d),
-    "chunk": lambda x, d: torch.chunk(x, 2, d)[0],
-    "steps": lambda x, d: x.index_select(d, torch.arange(0, x.size(d), 2)),
-    "order": lambda x, d: torch.gather(x, d, torch.argsort(x, dim=d, stable=True)),
-    "at_largest": lambda x, d: torch.gather(x, d, torch.argmax(x, d, keepdim=True)),
-    "share_above": lambda x, d: (x > x.mean(d, keepdim=True)).to(x.dtype).mean(d),
-    "rare": lambda x, d: torch.any(x > 1, d).to(x.dtype) + 2 * torch.all(x > -1, d).to(x.dtype),
-}
-
-
-def picked(x):
-    rows = torch.arange(x.size(0))
-    return x[rows, rows % x.size(1)]
-
-
-def put(x, v):
-    y = x.clone()
-    y[0] = v
-    return y
-
-
-OTHER = {
-    "affine": lambda a, n: n["scale"] * a[0] + n["shift"],
-    "rdiv": lambda a, n: n["value"] / a[0],
-    "power": lambda a, n: torch.pow(a[0], n["exponent"]),
-    "rpow": lambda a, n: torch.pow(n["value"], a[0]),
-    "clamp": lambda a, n: torch.clamp(a[0], n["low"], n["high"]),
-    "where": lambda a, n: torch.where(a[0] > a[1], a[0], 2 * a[1]),
-    "masked": lambda a, n: a[0].masked_fill((a[0] < 0) | (a[0] > 2), n["value"]),
-    "kept": lambda a, n: a[0][(a[0] >= 0) & ~(a[0] == 1)],
-    "reshape": lambda a, n: a[0].reshape(n["shape"]),
-    "expand": lambda a, n: a[0].expand(n["shape"]),
-    "permute": lambda a, n: a[0].permute(n["order"]),
-    "repeat": lambda a, n: a[0].repeat(n["times"]),
-    "index": lambda a, n: a[0][..., None, 1:],
-    "picked": lambda a, n: picked(a[0]),
-    "put": lambda a, n: put(a[0], a[1]),
-    "layer_norm": lambda a, n: F.layer_norm(a[0], [a[0].size(-1)]),
-    "cross_entropy": lambda a, n: F.cross_entropy(a[0], torch.arange(a[0].size(0)) % a[0].size(1)),
-    "sum_dims": lambda a, n: a[0].sum(n["dims"], keepdim=True),
-}
-
-
-EVERY = set(UNARY) | set(BINARY) | set(ALONG) | set(OTHER)
-
-
-def run_step(name, args, numbers):
-    if name in UNARY:
-        return UNARY[name](*args)
-    if name in BINARY:
-        return BINARY[name](*args)
-    if name in ALONG:
-        return ALONG[name](args[0], numbers["dim"])
-    return OTHER[name](args, numbers)
+BOUNDS = {torch.float32: 1e-5, torch.bfloat16: 1e-2}  # the certificate's, as certified_tolerance() of certify/certify.h
+NOT_POSSIBLE = (RuntimeError, IndexError, ValueError, TypeError)
 
 
 def run(program, inputs):
     tensors = list(inputs)
     for name, args, numbers in program["steps"]:
-        tensors.append(run_step(name, [tensors[i] for i in args], numbers))
+        tensors.append(run_step(name, [tensors[i] for i in args], numbers).to(inputs[0].dtype))
     return tensors
 
 
@@ -123,44 +50,49 @@ def outcome(program, inputs):
 
 # --- making programs ---------------------------------------------------------------------------------------------------
 POSITIVE = {"log", "sqrt", "rsqrt", "reciprocal", "log1p"}
+NORMALISED = {  # what has mean 0 and variance 1 then: rows of
+    "layer_norm": lambda x: shaped(x, [3, 4]), "group_norm": lambda x: shaped(x, [4, 6]),
+    "batch_norm": lambda x: shaped(x, [4, 3]).t(), "sync_batch_norm": lambda x: shaped(x, [4, 3]).t(),
+}
+EQUATIONS = {
+    "ij,jk->ik": [[2, 3], [3, 4]], "bij,bkj->bik": [[2, 2, 3], [2, 3, 3]], "...ii,i->...": [[2, 3, 3], [3]],
+    "ij,ij": [[2, 3], [2, 3]], "ij,k->jki": [[2, 3], [2]],
+}
 
 
-def propose(rng, tensors):
-    """A step that may be possible."""
-    i = rng.randrange(len(tensors))
-    x = tensors[i]
-    kind = rng.random()
-    if kind < 0.3:
-        return rng.choice(sorted(UNARY)), [i], {}
-    if kind < 0.5:
-        return rng.choice(sorted(BINARY)), [i, rng.randrange(len(tensors))], {}
-    if kind < 0.75 and x.dim() > 0:
-        return rng.choice(sorted(ALONG)), [i], {"dim": rng.randrange(-x.dim(), x.dim())}
-    name = rng.choice(sorted(OTHER))
-    args, numbers = [i], {}
-    if name == "affine":
-        numbers = {"scale": rng.choice([-1.5, 0.5, 2]), "shift": rng.choice([0, 0.25, -1])}
-    elif name in ("rdiv", "masked", "rpow"):
-        numbers = {"value": rng.choice([0.5, 1.5, 3])}
-    elif name == "power":
-        numbers = {"exponent": rng.choice([2, 3, 0.5, -1])}
-    elif name == "clamp":
-        numbers = {"low": -0.75, "high": 1.25}
-    elif name in ("where", "put"):
+def numbers_of(rng, name, x):
+    """The numbers of a step whose first tensor is x."""
+    def some(**choices):
+        return {key: rng.choice(values) for key, values in choices.items()}
+    if name in ALONG:
+        return {"dim": rng.randrange(-x.dim(), x.dim())}
+    if name in DIMS:
+        return {"dims": rng.sample(range(x.dim()), min(2, x.dim())), "keepdim": rng.random() < 0.5}
+    if name == "einsum":
+        equation = rng.choice(sorted(EQUATIONS))
+        return {"equation": equation, "shapes": EQUATIONS[equation]}
+    order = list(range(x.dim()))
+    rng.shuffle(order)
+    return {
+        "affine": some(scale=[-1.5, 0.5, 2], shift=[0, 0.25, -1]), "rdiv": some(value=[0.5, 1.5, 3]),
+        "masked": some(value=[0.5, 1.5, 3]), "rpow": some(value=[0.5, 1.5, 3]), "power": some(exponent=[2, 3, 0.5, -1]),
+        "clamp": {"low": -0.75, "high": 1.25}, "expand": {"shape": [2] + list(x.shape)}, "permute": {"order": order},
+        "reshape": {"shape": [x.numel()] if x.dim() != 1 else [1, x.numel()]},
+        "repeat": {"times": [rng.choice([1, 2]) for _ in range(x.dim() + rng.randrange(2))]},
+        "conv1d": some(stride=[1, 2]), "conv2d": some(stride=[1, 2], groups=[1, 2]), "max_pool2d": some(stride=[1, 2]),
+        "avg_pool2d": some(stride=[1, 2]),
+    }.get(name, {})
+
+
+def propose(rng, tensors, names):
+    """A step of one of these names that may be possible."""
+    name, i = rng.choice(sorted(names)), rng.randrange(len(tensors))
+    if tensors[i].dim() == 0 and (name in ALONG or name in DIMS):
+        i = max(range(len(tensors)), key=lambda k: tensors[k].dim())
+    args = [i]
+    if name in BINARY or name in LAYERS or name in ("where", "put"):
         args.append(rng.randrange(len(tensors)))
-    elif name == "reshape":
-        numbers = {"shape": [x.numel()] if x.dim() != 1 else [1, x.numel()]}
-    elif name == "expand":
-        numbers = {"shape": [2] + list(x.shape)}
-    elif name == "permute":
-        order = list(range(x.dim()))
-        rng.shuffle(order)
-        numbers = {"order": order}
-    elif name == "repeat":
-        numbers = {"times": [rng.choice([1, 2]) for _ in range(x.dim() + rng.randrange(2))]}
-    elif name == "sum_dims":
-        numbers = {"dims": sorted(rng.sample(range(x.dim()), min(2, x.dim()))) if x.dim() else []}
-    return name, args, numbers
+    return name, args, numbers_of(rng, name, tensors[i])
 
 
 def good(y):
@@ -168,20 +100,25 @@ def good(y):
 
 
 def possible(name, args, numbers):
-    if name in POSITIVE and (args[0].min() < 0.2):
+    x = args[0]
+    if name in POSITIVE and x.min() < 0.2:
         return False
     if name in ("div", "remainder", "floor_divide") and args[1].abs().min() < 0.2:
         return False
-    if name in ("pow", "power") and args[0].min() < 0.2 or name == "rdiv" and args[0].abs().min() < 0.2:
+    if name in ("pow", "power") and x.min() < 0.2 or name == "rdiv" and x.abs().min() < 0.2:
         return False
-    if name == "sum_dims" and len(numbers["dims"]) == 0 or name == "mse_loss" and args[0].shape != args[1].shape:
+    if name.startswith("norm") and run_step(name, args, numbers).min() < 0.1:
         return False
-    if name == "norm" and args[0].norm() < 0.1 or name.startswith("std") and args[0].numel() < 3:
+    if name.startswith("std") and run_step(name, args, numbers).min() < 0.05:
         return False
-    return name != "put" or args[0].dim() > 0
+    if name in NORMALISED and NORMALISED[name](x).var(-1).min() < 0.01:
+        return False  # equal numbers but for rounding, which would be magnified
+    if name == "top2" and (x.sort(numbers["dim"]).values.diff(dim=numbers["dim"]) == 0).any():
+        return False  # it does not say which of equal ones it takes
+    return name != "put" or x.dim() > 0
 
 
-def make(rng):
+def make(rng, names, missing):
     shapes = [[3], [2, 3], [3, 4], [2, 3, 4], [1, 4], [], [4, 1]]
     inputs = []
     for shape in rng.sample(shapes, rng.randrange(2, 4)):
@@ -192,22 +129,21 @@ def make(rng):
     for _ in range(400):
         if len(steps) == wanted:
             break
-        name, args, numbers = propose(rng, tensors)
-        given = [tensors[i] for i in args]
-        if not possible(name, given, numbers):
-            continue
+        left = (missing & names) - {step[0] for step in steps}
         try:
-            y = run_step(name, given, numbers)
-        except (RuntimeError, IndexError, ValueError):
+            name, args, numbers = propose(rng, tensors, left if left and rng.random() < 0.6 else names)
+            given = [tensors[i] for i in args]
+            y = run_step(name, given, numbers).to(torch.float64) if possible(name, given, numbers) else None
+        except NOT_POSSIBLE:
             continue
-        if good(y):
+        if y is not None and good(y):
             steps.append([name, args, numbers])
             tensors.append(y)
     return {"inputs": [{"shape": list(x.shape), "values": x.flatten().tolist()} for x in inputs], "steps": steps}, inputs
 
 
 def steady(program, inputs):
-    """Whether results and gradients hardly change with the inputs."""
+    """Results and gradients where they hardly change with the inputs, else None."""
     results, grads = outcome(program, inputs)
     if not all(torch.isfinite(y).all() and (y.numel() == 0 or y.abs().max() < 1e4) for y in [*results, *grads]):
         return None
@@ -220,25 +156,56 @@ def steady(program, inputs):
     return results, grads
 
 
+def moved(x, part, k):
+    """Each element up or down by a part of the largest; k says which go up."""
+    up = torch.tensor([(i * 7 + 3) * (k + 2) % 11 < 5 for i in range(x.numel())]).reshape(x.shape)
+    return x + part * x.abs().max() * (2 * up - 1)
+
+
+def is_coarse(program, inputs, made):
+    if BRANCHING & {step[0] for step in program["steps"]}:
+        return False
+    exact = [*made[0], *made[1]]
+    for dtype, bound in BOUNDS.items():
+        for tried in [[x.to(dtype) for x in inputs], *([moved(x, bound / 4, k) for x in inputs] for k in range(5))]:
+            try:
+                found = outcome(program, tried)
+            except NOT_POSSIBLE:
+                return False  # PyTorch has not all of it in 16 bits
+            for a, b in zip([*found[0], *found[1]], exact):
+                if not (a - b).abs().max() <= bound / 4 * (len(program["steps"]) + 1) * max(1, b.abs().max()):
+                    return False
+    return True
+
+
+def kept(program, inputs, made):
+    program["coarse"] = is_coarse(program, inputs, made)
+    program["expected"] = [{"shape": list(y.shape), "values": y.flatten().tolist()} for y in made[0][-3:]]
+    program["gradients"] = [g.flatten().tolist() for g in made[1]]
+    return program
+
+
 def main():
     path, count, seed = sys.argv[1], int((sys.argv + ["50"])[2]), int((sys.argv + ["50", "1"])[3])
     rng = random.Random(seed)
     programs, used = [], {}
     while len(programs) < count:
-        program, inputs = make(rng)
-        made = steady(program, inputs) if program["steps"] else None
-        names = [step[0] for step in program["steps"]]
         missing = EVERY - set(used)
-        if made is None or (missing and not missing & set(names)):
-            continue  # first every operation once
+        smooth = rng.random() < 0.6 and not (missing and missing <= BRANCHING)
+        program, inputs = make(rng, EVERY - BRANCHING if smooth else EVERY, missing)
+        names = [step[0] for step in program["steps"]]
+        if not names or (missing and not missing & set(names)):
+            continue  # first every step once
+        made = steady(program, inputs)
+        if made is None:
+            continue
         for name in names:
             used[name] = used.get(name, 0) + 1
-        program["expected"] = [{"shape": list(y.shape), "values": y.flatten().tolist()} for y in made[0][-3:]]
-        program["gradients"] = [g.flatten().tolist() for g in made[1]]
-        programs.append(program)
+        programs.append(kept(program, inputs, made))
     with open(path, "w") as out:
         out.write("[\n" + ",\n".join(json.dumps(p, separators=(",", ":")) for p in programs) + "\n]\n")
-    print(f"{count} programs, {sum(used.values())} steps, {len(used)} operations")
+    coarse = sum(p["coarse"] for p in programs)
+    print(f"{count} programs, {coarse} of them coarse, {sum(used.values())} steps, {len(used)} operations")
     if EVERY - set(used):
         sys.exit("none of: " + " ".join(sorted(EVERY - set(used))))
 
