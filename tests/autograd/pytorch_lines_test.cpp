@@ -45,6 +45,8 @@ TEST_F(PyTorchLines, Arithmetic) {
   LINE("x.clamp(min=0)", x.clamp(0, INFINITY), "[[1. 0. 3.]\n [0. 5. 6.]]");
   LINE("x % 4", x % 4, "[[ 1.  2.  3.]\n [-0.  1.  2.]]");
   LINE("torch.arange(5) % 3", arange(5) % 3, "[0 1 2 0 1]");
+  LINE("torch.arange(5) // 2", floor_divide(arange(5), 2), "[0 0 1 1 2]");
+  LINE("torch.arange(4) ** 2", arange(4).pow(2), "[0 1 4 9]");
   LINE("torch.sin(torch.zeros(2))", sin(zeros({2})), "[0. 0.]");
   LINE("torch.round(v / 2)", round(v / 2), "[2. 0. 1.]");
   LINE("F.softplus(torch.zeros(1))", softplus(zeros({1})), "[0.6931472]");
@@ -93,6 +95,9 @@ TEST_F(PyTorchLines, Reductions) {
   LINE("x.mean((0, 1))", mean(x, {0, 1}), "1.5");
   LINE("x.max(1).values", max(x, 1).values, "[3. 6.]");
   LINE("x.min()", x.min(), "-4.0");
+  LINE("x.amin(1)", amin(x, 1), "[-2. -4.]");
+  LINE("x.amax((0, 1))", x.amax({0, 1}), "6.0");
+  LINE("x.var((0, 1))", var(x, {0, 1}), "15.5");
   LINE("x.argmax(1)", x.argmax(1), "[2 2]");
   LINE("v.var()", var(v), "1.0");
   LINE("v.std()", std(v), "1.0");

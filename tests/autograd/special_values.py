@@ -1,0 +1,76 @@
+"""Writes what PyTorch makes of special values in f32, and of their gradients, for special_values_test.cpp.
+
+    special_values.py FILE        needs torch; tests/autograd/special_values.json is written by it
+
+Steps are those of program_steps.py. Each is tried on every value, on every pair of some, or along columns that have one.
+Gradients are those of the sum of a result times 1, 1.25, 1.5, 1.75, 1, … Subnormals have lines of their own, behind one that
+begins with 0 and -0: they may count as these.
+"""
+import json
+import sys
+import warnings
+
+import torch
+
+from program_steps import run_step
+
+torch.set_num_threads(1)
+warnings.simplefilter("ignore")
+
+VALUES = ["0", "-0", "nan", "inf", "-inf", "3e38", "-3e38", "88.75", "-104", "1.5", "-1.5"]
+SUBNORMALS = ["1e-40", "-1e-40"]
+IN_PAIRS = ["0", "-0", "nan", "inf", "-inf", "3e38", "-104", "1.5", "-2"]
+ONE = ("neg exp log sqrt tanh sigmoid relu abs silu gelu gelu_tanh sin cos rsqrt reciprocal square log1p expm1 erf softplus "
+       "elu leaky_relu huber floor ceil trunc round sign isnan isinf isfinite logical_not").split()
+PAIR = ("add sub mul div maximum minimum pow remainder floor_divide eq ne lt le gt ge logical_and logical_or logical_xor "
+        "where").split()
+COLUMN = ("sum_dim mean_dim var_dim std_dim prod_dim norm_dim logsumexp cumsum softmax log_softmax max_dim min_dim sort "
+          "sort_down at_largest at_smallest rare amax amin").split()
+WHOLE = "sum mean max min norm prod var std any all count_nonzero".split()
+
+
+def cases():
+    alone = [(name, {}) for name in ONE] + [("clamp", {"low": -0.75, "high": 1.25})]
+    alone += [("power", {"exponent": exponent}) for exponent in (0, 0.5, 2, 3, -1, -0.5)]
+    for name, numbers in alone:
+        yield name, numbers, [VALUES]
+        yield name, numbers, [SUBNORMALS]
+    for name in PAIR:
+        yield name, {}, [[a for a in IN_PAIRS for _ in IN_PAIRS], IN_PAIRS * len(IN_PAIRS)]
+    columns = [["0.5"] * len(VALUES) * 2, VALUES * 2, ["-1"] * len(VALUES) + VALUES]
+    for name in COLUMN:
+        numbers = {"dims": [0], "keepdim": False} if name.startswith("a") and name[1] == "m" else {"dim": 0}
+        yield name, numbers, [columns]
+    for name in WHOLE:
+        for value in VALUES:
+            yield name, {}, [[value, "0.5", value]]
+
+
+def text(x):
+    return " ".join(f"{v:.7g}" for v in x.detach().to(torch.float64).flatten().tolist())
+
+
+def numbers_in(rows):
+    if isinstance(rows[0], list):
+        return torch.stack([numbers_in(row) for row in rows])
+    return torch.tensor([float(v) for v in rows], dtype=torch.float32)
+
+
+def main():
+    lines = []
+    for name, numbers, inputs in cases():
+        leaves = [numbers_in(rows).requires_grad_() for rows in inputs]
+        y = run_step(name, leaves, numbers)
+        line = {"step": name, "numbers": numbers, "shapes": [list(x.shape) for x in leaves],
+                "inputs": [text(x) for x in leaves], "result": text(y)}
+        if y.requires_grad:
+            ramp = 1 + torch.arange(y.numel()).reshape(y.shape) % 4 / 4
+            grads = torch.autograd.grad((y * ramp).sum(), leaves)
+            line["gradients"] = [text(g) for g in grads]
+        lines.append(json.dumps(line, separators=(",", ":")))
+    with open(sys.argv[1], "w") as out:
+        out.write("[\n" + ",\n".join(lines) + "\n]\n")
+
+
+if __name__ == "__main__":
+    main()

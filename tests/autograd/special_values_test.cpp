@@ -1,0 +1,130 @@
+// NaN, infinities, zeros, subnormals and large numbers give what PyTorch gives in f32, and so do their gradients:
+// special_values.py wrote them. What is different is listed below, and told in docs/from-pytorch.md.
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include <source_folder.h>
+#include <tests/autograd/program_layers.h>
+
+namespace shardgrad::test::programs {
+namespace {
+
+using Numbers = std::vector<double>;
+
+Numbers numbers_in(const json& text) {
+  Numbers numbers;
+  std::istringstream words(text.get<std::string>());
+  for (std::string word; words >> word;) numbers.push_back(std::strtod(word.c_str(), nullptr));
+  return numbers;
+}
+
+// A result, or the gradient of an input, on one line of the file.
+struct Values {
+  std::string what;
+  Numbers actual, expected;
+};
+
+std::vector<Values> tried(const Steps& steps, const json& line) {
+  Args inputs;
+  for (size_t i = 0; i < line["inputs"].size(); ++i) {
+    Tensor x = from_vector(numbers_in(line["inputs"][i]), shape_of(line["shapes"][i]), DType::f64).to(DType::f32);
+    inputs.push_back(x.set_requires_grad());
+  }
+  Tensor y = steps.at(line["step"])(inputs, line["numbers"]);
+  std::vector<Values> all{{"result", values(y), numbers_in(line["result"])}};
+  if (!line.contains("gradients") || !y.requires_grad()) return all;
+  std::vector<float> upstream;
+  for (int64_t i = 0; i < y.numel(); ++i) upstream.push_back(1 + float(i % 4) / 4);
+  y.backward(from_vector(upstream, y.shape()));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    all.push_back({concat("gradient ", i), values(inputs[i].grad()), numbers_in(line["gradients"][i])});
+  return all;
+}
+
+// A zero of a result has a sign. What is below the smallest normal number may be 0.
+bool same(double actual, double expected, bool signs) {
+  if (std::isnan(expected) || std::isnan(actual)) return std::isnan(expected) && std::isnan(actual);
+  if (std::isinf(expected) || std::isinf(actual)) return actual == expected;
+  if (signs && expected == 0 && actual == 0) return std::signbit(actual) == std::signbit(expected);
+  return std::abs(actual - expected) <= 1e-5 * std::abs(expected) + 0x1p-126;
+}
+
+// "pow gradient 0 of -2 0", by the inputs that element i is made of.
+std::string name_of_element(const json& line, const std::string& what, size_t i) {
+  std::ostringstream name;
+  name << line["step"].get<std::string>() << " " << what << " of";
+  bool whole = numbers_in(line["result"]).size() == 1;
+  for (size_t k = 0; k < line["inputs"].size(); ++k) {
+    Numbers x = numbers_in(line["inputs"][k]);
+    size_t step = line["shapes"][k].size() == 2 ? line["shapes"][k][1].get<size_t>() : whole ? 1 : x.size();
+    for (size_t at = i % step; at < x.size(); at += step) name << " " << x[at];
+  }
+  return name.str();
+}
+
+// What is different, by name, and how docs/from-pytorch.md begins to tell of it.
+const std::pair<const char*, const char*> kDifferences[] = {
+    {"(abs|elu) gradient 0 of nan", "**At NaN** `abs` and `elu` have"},
+    {"a(max|min) gradient 0 of .*nan.*", "`amax` and `amin` give the gradient to NaN"},
+    {"gelu result of (-0|-3e\\+38|-104)", "a 0 that `gelu` makes has the sign of x"},
+    {"gelu_tanh gradient 0 of -?3e\\+38", "its tanh form has a gradient"},
+    {"power (result|gradient 0) of (-0|-inf|-9.99995e-41)", "`x.pow(-0.5)`"},
+    {"where result of .* -0", "**A number times -0**"},
+    {"var(_dim)? gradient 0 of .*(inf|3e\\+38).*", "**Where a square overflows**"},
+    {"std_dim result of .*3e\\+38.*", "**Where a square overflows**"},
+    {"logsumexp gradient 0 of 0.5 3e\\+38 3e\\+38", "`logsumexp` of equal elements"},
+    {"prod gradient 0 of -?(inf|3e\\+38).*", "`prod` has the product"},
+};
+
+// Finds differences, and says in the end which of the list were not met.
+class Differences {
+ public:
+  void tell(const std::string& name, double actual, double expected) {
+    for (const auto& [pattern, words] : kDifferences)
+      if (std::regex_match(name, std::regex(pattern))) {
+        met_.insert(pattern);
+        return;
+      }
+    ADD_FAILURE() << name << " is " << actual << ", in PyTorch " << expected;
+  }
+  void expect_all_met_and_told() const {
+    std::ifstream file(std::string(kSourceFolder) + "/docs/from-pytorch.md");
+    std::string docs{std::istreambuf_iterator<char>(file), {}};
+    for (const auto& [pattern, words] : kDifferences) {
+      EXPECT_TRUE(met_.contains(pattern)) << pattern << " is as in PyTorch";
+      EXPECT_NE(docs.find(words), std::string::npos) << "docs/from-pytorch.md lacks '" << words << "'";
+    }
+  }
+
+ private:
+  std::set<std::string> met_;
+};
+
+TEST(SpecialValues, GiveWhatPyTorchGives) {
+  Context context;
+  Steps steps = all_steps();
+  Differences differences;
+  std::ifstream file(std::string(kSourceFolder) + "/tests/autograd/special_values.json");
+  std::vector<Values> before;
+  for (const json& line : json::parse(file)) {
+    std::vector<Values> now = tried(steps, line);
+    double first = std::abs(numbers_in(line["inputs"][0])[0]);
+    bool subnormal = first > 0 && first < 0x1p-126;
+    for (size_t k = 0; k < now.size(); ++k)
+      for (size_t i = 0; i < now[k].actual.size(); ++i) {
+        double actual = now[k].actual[i], expected = now[k].expected[i];
+        if (!same(actual, expected, k == 0) && !(subnormal && same(actual, before[k].expected[i], k == 0)))
+          differences.tell(name_of_element(line, now[k].what, i), actual, expected);
+      }
+    before = std::move(now);
+  }
+  differences.expect_all_met_and_told();
+}
+
+}  // namespace
+}  // namespace shardgrad::test::programs
