@@ -2,6 +2,7 @@
 // All that a program with a model and data of its own needs: <shardgrad/shardgrad.h>. What is for who writes
 // operations and kernels is not here (docs/extending.md).
 
+#include <shardgrad/autograd/dlpack.h>
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/recompute.h>
 #include <shardgrad/autograd/rope_table.h>
