@@ -1,3 +1,5 @@
+#include <bit>
+
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/autograd/progress.h>
@@ -90,6 +92,17 @@ static void check_weights(const Tensor& rows, int64_t needed) {
            " has less than ", needed, " weights above 0");
 }
 
+// How many numbers of each row, which ascend, are at most `at` (rows, count): halving what is left.
+static Tensor count_up_to(const Tensor& ascending, const Tensor& at) {
+  auto columns = double(ascending.size(1));
+  Tensor found = zeros(at.shape(), {DType::i64, at.device()});
+  for (uint64_t step = std::bit_floor(uint64_t(ascending.size(1))); step > 0; step /= 2) {
+    Tensor more = found + double(step), last = clamp(more - 1, 0, columns - 1);
+    found = where((more <= columns) & (gather(ascending, 1, last) <= at), more, found);
+  }
+  return found;
+}
+
 // With replacement: where a uniform number lies among the running sums, before the last of them. Without: the largest
 // log(p) + Gumbel noise.
 Tensor multinomial(const Tensor& p, int64_t count, std::string_view name, bool replacement) {
@@ -106,7 +119,7 @@ Tensor multinomial(const Tensor& p, int64_t count, std::string_view name, bool r
     Tensor sums = cumsum(rows, 1), total = slice(sums, 1, columns - 1, columns);
     Tensor at = rand({n, count}, name, {DType::f64, p.device()}) * total,
            last = sum(cast(sums < total, DType::i64), 1, true);
-    drawn = minimum(sum(le(unsqueeze(sums, 1), unsqueeze(at, 2)), 2), last);  // a product may round up to the total
+    drawn = minimum(count_up_to(sums, at), last);  // a product may round up to the total
   } else {
     Tensor u = clamp(rand(rows.shape(), name, {DType::f64, p.device()}), 0x1p-54, 1);
     drawn = topk(log(rows) - log(neg(log(u))), count, 1).index;

@@ -1,5 +1,7 @@
 // Random numbers by name: each call draws others, and a run that is repeated draws them again.
 
+#include <algorithm>
+
 #include <shardgrad/autograd/recompute.h>
 #include <tests/autograd/support.h>
 
@@ -67,6 +69,33 @@ TEST(ManualSeed, BeginsEveryKindOfNumberAnew) {
   for (size_t i = 0; i < first.size(); ++i) EXPECT_NE(other[i], first[i]) << i;
   Context seven({.seed = 7});
   EXPECT_EQ(draw(), first);
+}
+
+// Column k of a row is drawn where the uniform number lies between the sums before and with weight k.
+TEST(Multinomial, WithReplacementCountsTheSumsThatAreAtMostTheNumber) {
+  Context context;
+  for (int64_t columns : {1, 2, 3, 7, 64, 1000}) {
+    Tensor p = rand({3, columns}, "weights", DType::f64);
+    p = cat({full({3, 1}, 1e-3, DType::f64), where(p < 0.2, zeros_like(p), p)}, 1);
+    manual_seed(uint64_t(columns));
+    std::vector<double> drawn = values(multinomial(p, 50, "draw", true));
+    manual_seed(uint64_t(columns));
+    Tensor sums = cumsum(p, 1);
+    std::vector<double> u = values(rand({3, 50}, "draw", DType::f64)), all = values(sums);
+    for (size_t i = 0; i < drawn.size(); ++i) {
+      auto row = all.begin() + std::ptrdiff_t(i / 50) * (columns + 1), end = row + columns + 1;
+      auto at = std::min(std::upper_bound(row, end, u[i] * end[-1]), std::lower_bound(row, end, end[-1]));
+      EXPECT_EQ(drawn[i], double(at - row)) << columns << " columns";
+    }
+  }
+}
+
+TEST(Multinomial, WithReplacementTakesMemoryForWeightsAndDrawsAlone) {
+  Context context;
+  Tensor p = ones({2, 4000});
+  context.ledger().reset_peaks();
+  EXPECT_EQ(multinomial(p, 3000, "many", true).shape(), (Shape{2, 3000}));
+  EXPECT_LT(context.ledger().peak(), 2 * (4000 + 3000) * 8 * 10);
 }
 
 TEST(ManualSeed, BetweenForwardAndBackwardLeavesRecomputedNumbersAsTheyWere) {
