@@ -128,7 +128,9 @@ class Tensor {
   ValuesAndIndex max(int dim, bool keepdim = false) const;
   Tensor min() const;
   ValuesAndIndex min(int dim, bool keepdim = false) const;
+  Tensor amax(int dim, bool keepdim = false) const;
   Tensor amax(std::initializer_list<int> dims, bool keepdim = false) const;
+  Tensor amin(int dim, bool keepdim = false) const;
   Tensor amin(std::initializer_list<int> dims, bool keepdim = false) const;
   Tensor argmax() const;
   Tensor argmax(int dim, bool keepdim = false) const;
@@ -137,11 +139,12 @@ class Tensor {
   Truth any() const;
   Truth all() const;
   Tensor var() const;
+  Tensor var(bool unbiased) const = delete;  ///< say var(x, correction)
   Tensor var(int dim, double correction = 1, bool keepdim = false) const;
   Tensor std() const;
+  Tensor std(bool unbiased) const = delete;
   Tensor std(int dim, double correction = 1, bool keepdim = false) const;
   Tensor norm() const;
-  Tensor norm(int dim, bool keepdim = false) const;
   Tensor prod() const;
   Tensor prod(int dim, bool keepdim = false) const;
   Tensor cumsum(int dim) const;

@@ -66,9 +66,16 @@ Out accumulating(const Out& to) {
   return out(to.tensor, 1);
 }
 
+// Whether a tensor of whole numbers can hold it.
+static bool is_held(double value, DType dtype) {
+  if (dtype == DType::u8) return value >= 0 && value < 0x1p8;
+  double limit = dtype == DType::i32 ? 0x1p31 : 0x1p63;
+  return value >= -limit && value < limit;
+}
+
 Tensor number_beside(const char* op, const Tensor& x, double value) {
-  SG_CHECK(is_floating(x.dtype()) || (value == std::trunc(value) && std::abs(value) < 0x1p63), op, ": the number ",
-           value, " beside ", x, " is no integer of 64 bits; convert it with .to(dtype)");
+  SG_CHECK(is_floating(x.dtype()) || (value == std::trunc(value) && is_held(value, x.dtype())), op, ": the number ",
+           value, " beside ", x, " is no integer of dtype ", x.dtype(), "; convert it with .to(dtype)");
   return full({}, value, {x.dtype(), x.device()});
 }
 

@@ -180,30 +180,42 @@ static Tensor without_gradient(const char* name, const Binary& kernel, const Ten
   return y;
 }
 static void check_divisors(const char* name, const Tensor& a, const Tensor& b) {
+  check_same_kind(name, a, b);
   SG_CHECK(is_floating(b.dtype()) || b.device() == kMeta || all(b), name, ": ", a, " by integers of shape ", b.shape(),
            ", one of which is 0");
+}
+static Tensor divisor_beside(const char* name, const Tensor& x, double divisor) {
+  SG_CHECK(is_floating(x.dtype()) || divisor != 0, name, ": ", x, " by a number that is 0");
+  return number_beside(name, x, divisor);
 }
 
 Tensor pow(const Tensor& a, const Tensor& b) {
   if (is_floating(a.dtype())) return of_two<Power>("pow", kernels::power, widened(a), widened(b));
+  check_same_kind("pow", a, b);
   SG_CHECK(b.device() == kMeta || all(b >= 0), "pow: ", a, " to the power of integers of shape ", b.shape(),
            ", one of which is negative; convert them with .to(dtype)");
   return without_gradient("pow", kernels::power, a, b);
 }
 Tensor pow(double a, const Tensor& b) { return pow(number_beside("pow", b, a), b); }
 
-Tensor remainder(const Tensor& a, const Tensor& b) {
+static Tensor remainder_of(const Tensor& a, const Tensor& b) {
   if (is_floating(a.dtype())) return of_two<Remainder>("remainder", kernels::remainder, a, b);
-  check_divisors("remainder", a, b);
   return without_gradient("remainder", kernels::remainder, a, b);
 }
-Tensor remainder(const Tensor& x, double divisor) { return remainder(x, number_beside("remainder", x, divisor)); }
+Tensor remainder(const Tensor& a, const Tensor& b) {
+  check_divisors("remainder", a, b);
+  return remainder_of(a, b);
+}
+Tensor remainder(const Tensor& x, double divisor) { return remainder_of(x, divisor_beside("remainder", x, divisor)); }
 Tensor floor_divide(const Tensor& a, const Tensor& b) {
   check_divisors("floor_divide", a, b);
   return without_gradient("floor_divide", kernels::floor_divide, a, b);
 }
 Tensor floor_divide(const Tensor& x, double divisor) {
-  return floor_divide(x, number_beside("floor_divide", x, divisor));
+  return without_gradient("floor_divide", kernels::floor_divide, x, divisor_beside("floor_divide", x, divisor));
+}
+Tensor floor_divide(double value, const Tensor& divisor) {
+  return floor_divide(number_beside("floor_divide", divisor, value), divisor);
 }
 
 Truth isnan(const Tensor& x) { return ne(x, x); }

@@ -82,6 +82,7 @@ Tensor remainder(const Tensor& x, double divisor);
 /// a / b rounded down: of floats a / b itself where b is 0; of integers as remainder. Not differentiable.
 Tensor floor_divide(const Tensor& a, const Tensor& b);
 Tensor floor_divide(const Tensor& x, double divisor);
+Tensor floor_divide(double value, const Tensor& divisor);
 
 // Questions; the answers are u8, 1 for yes. Any dtype; a number counts as true unless it is 0.
 Truth isnan(const Tensor& x);

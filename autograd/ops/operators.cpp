@@ -93,9 +93,11 @@ Tensor Tensor::max() const { return shardgrad::max(*this); }
 ValuesAndIndex Tensor::max(int dim, bool keepdim) const { return shardgrad::max(*this, dim, keepdim); }
 Tensor Tensor::min() const { return shardgrad::min(*this); }
 ValuesAndIndex Tensor::min(int dim, bool keepdim) const { return shardgrad::min(*this, dim, keepdim); }
+Tensor Tensor::amax(int dim, bool keepdim) const { return shardgrad::amax(*this, dim, keepdim); }
 Tensor Tensor::amax(std::initializer_list<int> dims, bool keepdim) const {
   return shardgrad::amax(*this, dims, keepdim);
 }
+Tensor Tensor::amin(int dim, bool keepdim) const { return shardgrad::amin(*this, dim, keepdim); }
 Tensor Tensor::amin(std::initializer_list<int> dims, bool keepdim) const {
   return shardgrad::amin(*this, dims, keepdim);
 }
@@ -114,7 +116,6 @@ Tensor Tensor::std(int dim, double correction, bool keepdim) const {
   return shardgrad::std(*this, dim, correction, keepdim);
 }
 Tensor Tensor::norm() const { return shardgrad::norm(*this); }
-Tensor Tensor::norm(int dim, bool keepdim) const { return shardgrad::norm(*this, dim, keepdim); }
 Tensor Tensor::prod() const { return shardgrad::prod(*this); }
 Tensor Tensor::prod(int dim, bool keepdim) const { return shardgrad::prod(*this, dim, keepdim); }
 Tensor Tensor::cumsum(int dim) const { return shardgrad::cumsum(*this, dim); }

@@ -73,8 +73,11 @@ Tensor norm_over(const Tensor& x, const Shape& kept, const Shape& result) {
   Tensor y = [&] {
     NoGrad no_grad;
     Tensor squares = empty(kept, {sum_dtype(x.dtype()), x.device()});
-    bool together = true;  // no dimension is kept behind one that is not
-    for (int d = 1; d < kept.ndim(); ++d) together &= kept[d] == 1 || kept[d - 1] == x.size(d - 1);
+    bool together = true, gone = false;  // no dimension is kept behind one that is not
+    for (int d = 0; d < kept.ndim(); ++d) {
+      together &= !gone || kept[d] == 1;
+      gone |= kept[d] != x.size(d);
+    }
     if (together) {
       launch(kernels::square_sums, x, out(squares), x);
     } else {

@@ -1,6 +1,8 @@
 #pragma once
 // Reductions, running sums and orders (autograd/ops.h). Dimensions may be negative; `keepdim` keeps them with extent 1.
 
+#include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <span>
 
@@ -8,10 +10,21 @@
 
 namespace shardgrad {
 
-/// Dimensions to reduce over, in braces or as a span: {0, -1}. Each once, and at least one.
-struct Dims : std::span<const int> {
-  Dims(std::initializer_list<int> dims) : std::span<const int>(dims.begin(), dims.size()) {}
-  Dims(std::span<const int> dims) : std::span<const int>(dims) {}
+/// Dimensions to reduce over, in braces or as a span: {0, -1}. Each once, and at least one. More than a tensor can have
+/// are refused by who uses them.
+class Dims {
+ public:
+  Dims(std::initializer_list<int> dims) : Dims(std::span(dims.begin(), dims.size())) {}
+  Dims(std::span<const int> dims) : count_(dims.size()) {
+    std::ranges::copy(dims.first(std::min(count_, dims_.size())), dims_.begin());
+  }
+  operator std::span<const int>() const { return {dims_.data(), std::min(count_, dims_.size())}; }
+  const int* begin() const { return dims_.data(); }
+  const int* end() const { return begin() + std::min(count_, dims_.size()); }
+
+ private:
+  std::array<int, kMaxDims + 1> dims_{};  // one more than can be right
+  size_t count_;
 };
 
 /// Sums of integers are i64; means are of floating dtypes only.

@@ -117,8 +117,8 @@ Tensor logsumexp(const Tensor& x, Dims dims, bool keepdim) {
   return add(log(sums), top.alias(sums.shape()));
 }
 
-Truth any(const Tensor& x) { return Truth(x.numel() ? max(nonzero_flags(x)) : zeros({}, {DType::u8, x.device()})); }
-Truth all(const Tensor& x) { return logical_not(any(logical_not(x))); }
+Truth any(const Tensor& x) { return sum(nonzero_flags(x)) != 0; }
+Truth all(const Tensor& x) { return sum(logical_not(x)) == 0; }
 Truth any(const Tensor& x, int dim, bool keepdim) { return any(x, Dims{dim}, keepdim); }
 Truth any(const Tensor& x, Dims dims, bool keepdim) { return sum(nonzero_flags(x), dims, keepdim) != 0; }
 Truth all(const Tensor& x, int dim, bool keepdim) { return all(x, Dims{dim}, keepdim); }

@@ -31,6 +31,8 @@ template <class C> __device__ C quotient_of(C a, C b) {
   if constexpr (std::is_integral_v<C>) {
     auto x = int64_t(a), divisor = int64_t(b);
     return C(divisor == -1 ? -uint64_t(x) : uint64_t(x / divisor - (x % divisor != 0 && (x < 0) != (divisor < 0))));
+  } else if constexpr (std::is_same_v<C, float>) {
+    return C(quotient_of(double(a), double(b)));
   } else {
     if (b == 0) return a / b;
     C rest = std::fmod(a, b), y = (a - rest) / b;

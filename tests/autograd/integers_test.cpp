@@ -50,6 +50,24 @@ TEST(Integers, AreDividedRoundingDown) {
             list({3, -1, INFINITY, 59}));
 }
 
+// A number that the tensor's dtype does not have would be another one.
+TEST(Integers, NumbersBesideThemAreOfTheirDtype) {
+  Context context;
+  Tensor u = tensor({255, 3}, DType::u8), i = tensor({7}, DType::i32);
+  EXPECT_REFUSED(floor_divide(u, 300), "floor_divide", "300", "u8");
+  EXPECT_REFUSED(floor_divide(u, -1), "floor_divide", "-1", "u8");
+  EXPECT_REFUSED(u % 256, "remainder", "256", "u8");
+  EXPECT_REFUSED(u == 256, "eq", "256", "u8");
+  EXPECT_REFUSED(u.pow(300), "pow", "300", "u8");
+  EXPECT_REFUSED(floor_divide(i, 0x1p31), "floor_divide", "i32");
+  EXPECT_EQ(values(floor_divide(i, -0x1p31)), list({-1}));
+  EXPECT_EQ(values(floor_divide(u, 255)), list({1, 0}));
+  EXPECT_EQ(values(floor_divide(-7, tensor({2, -2}))), list({-4, 3}));
+  EXPECT_REFUSED(floor_divide(i, 0), "floor_divide", "is 0");
+  EXPECT_REFUSED(i % 0, "remainder", "is 0");
+  EXPECT_REFUSED(pow(i, tensor({1., -2.})), "pow", "f32");
+}
+
 TEST(Integers, HaveWholePowers) {
   Context context;
   Tensor i = tensor({3, -2, 0});

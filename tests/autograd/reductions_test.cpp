@@ -24,6 +24,31 @@ TEST(Reductions, EqualExtremesHaveEqualPartsOfTheGradient) {
       << "to the index that it names";
 }
 
+TEST(Reductions, ANormGoesOverTheDimensionsNamedWhateverTheirExtents) {
+  Context context;
+  for (const Shape& shape : {Shape{2, 1, 3}, Shape{3, 1, 2, 4}, Shape{1, 2, 1, 3}, Shape{2, 3, 1}})
+    for (int dim = 0; dim < shape.ndim(); ++dim) {
+      Tensor x = normal(shape, "x");
+      test::expect_close(values(norm(x, dim)), values(sqrt(sum(x * x, dim))), 1e-6, "norm");
+    }
+}
+
+TEST(Reductions, AlongADimensionOfATensorThatIsEmptyElsewhereHaveNoElements) {
+  Context context;
+  EXPECT_EQ(amax(zeros({2, 0}), 0).shape(), Shape{0});
+  EXPECT_EQ(max(zeros({2, 0, 3}), 0).index.shape(), (Shape{0, 3}));
+  EXPECT_EQ(argmin(zeros({2, 0}), 0, true).shape(), (Shape{1, 0}));
+  EXPECT_EQ(logsumexp(zeros({2, 0}), 0).shape(), Shape{0});
+  EXPECT_REFUSED(amax(zeros({2, 0}), 1), "amax", "is empty");
+}
+
+TEST(Reductions, DimensionsMayBeKept) {
+  Context context;
+  Dims dims = {0, -1};
+  EXPECT_EQ(sum(ones({2, 3, 4}), dims).shape(), Shape{3});
+  EXPECT_REFUSED(sum(ones({2}), Dims{0, 1, 2, 3, 4, 5, 6, 7}), "sum");
+}
+
 TEST(Reductions, AnExtremeNaNHasTheGradient) {
   Context context;
   Tensor x = tensor({NAN, 2., NAN, 2.});
@@ -105,7 +130,7 @@ TEST(Reductions, AreMethodsToo) {
   EXPECT_EQ(values(x.std(1, 0)), values(std(x, 1, 0)));
   EXPECT_EQ(x.std().item(), std(x).item());
   EXPECT_EQ(x.norm().item(), norm(x).item());
-  EXPECT_EQ(values(x.norm(1)), values(norm(x, 1)));
+  EXPECT_EQ(values(x.amax(1)), values(amax(x, 1)));
   EXPECT_EQ(values(x.prod(0)), list({2, 0}));
   EXPECT_EQ(x.prod().item(), 0);
   EXPECT_EQ(values(x.cumsum(1)), list({1, 5, 2, 2}));
