@@ -91,9 +91,43 @@ Reduction reduction_of(std::string_view name) {
 
 std::string name_of_device(Device device) { return concat(device); }
 
+Device place_of(const GivenDevice& given) {
+  SG_CHECK(!given.number, "device ", *given.number, ": a rank has one device; write 'cuda'");
+  size_t colon = given.name.find(':');
+  std::string name = given.name.substr(0, colon);
+  SG_CHECK(colon == std::string::npos || given.name.substr(colon) == ":0", "device: there is no '", given.name,
+           "', for a rank has one device; write '", name, "'");
+  return parse_device(name);
+}
+
+Destination destination_of(const nb::args& given, std::optional<DType> dtype, const DeviceName& device) {
+  Destination found{dtype, device ? std::optional(place_of(*device)) : std::nullopt};
+  bool said = false;  // a bool is PyTorch's non_blocking, after what it is about
+  for (nb::handle each : given) {
+    GivenDevice place;
+    DType type{};
+    if (nb::try_cast(each, place))
+      found.device = place_of(place);
+    else if (nb::try_cast(each, type))
+      found.dtype = type;
+    else
+      SG_CHECK(said && nb::isinstance<nb::bool_>(each), "to: '", nb::repr(each).c_str(),
+               "' is neither a dtype nor the name of a device");
+    said = true;
+  }
+  return found;
+}
+
+Device gpu_of(const DeviceName& given) {
+  if (!given || given->number == 0) return kCuda;
+  Device device = place_of(*given);
+  SG_CHECK(device.kind == DeviceKind::cuda, "cuda: '", given->name, "' is no GPU");
+  return device;
+}
+
 TensorOptions options_of(std::optional<DType> dtype, const DeviceName& device, DType otherwise) {
   TensorOptions options(dtype.value_or(otherwise));
-  if (device) options.device = parse_device(*device);
+  if (device) options.device = place_of(*device);
   return options;
 }
 

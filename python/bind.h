@@ -29,6 +29,7 @@
 #include <shardgrad/autograd/ops/losses.h>
 #include <shardgrad/core/context.h>
 #include <shardgrad/core/tensor.h>
+#include <shardgrad/python/casters.h>
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -131,8 +132,20 @@ nb::tuple to_tuple(const Shape& shape);
 /// Throws Error(input) for another name than mean, sum, none.
 Reduction reduction_of(std::string_view name);
 
-using DeviceName = std::optional<std::string_view>;
+using DeviceName = std::optional<GivenDevice>;
 std::string name_of_device(Device device);
+/// "cuda" and "cuda:0" are one. Throws Error(input) for another number, and for a number without a name.
+Device place_of(const GivenDevice& given);
+
+/// What a to(…) asks for.
+struct Destination {
+  std::optional<DType> dtype;
+  std::optional<Device> device;
+};
+/// Of a dtype, a device or both, in any order, then PyTorch's non_blocking, which means nothing.
+Destination destination_of(const nb::args& given, std::optional<DType> dtype, const DeviceName& device);
+/// The GPU, also by its number. Throws Error(input) for another device.
+Device gpu_of(const DeviceName& given);
 /// Without a dtype: `otherwise`.
 TensorOptions options_of(std::optional<DType> dtype, const DeviceName& device, DType otherwise = DType::f32);
 

@@ -162,7 +162,7 @@ void bind_elements(nb::module_& m, TensorClass& tensor) {
 // --- as another one -------------------------------------------------------------------------------------------------
 
 TensorOptions options_beside(const Tensor& x, std::optional<DType> dtype, const DeviceName& device) {
-  return {dtype.value_or(x.dtype()), device ? parse_device(*device) : x.device()};
+  return {dtype.value_or(x.dtype()), device ? place_of(*device) : x.device()};
 }
 template <class Make> void def_new(TensorClass& tensor, const char* name, Make make, const char* doc) {
   tensor.def(

@@ -30,7 +30,7 @@ bool init(uint64_t seed, int threads, const DeviceName& device, const std::strin
   options.takes_interrupts = false;  // Ctrl-C is KeyboardInterrupt
   options.context.seed = seed;
   options.context.threads = threads;
-  if (device) options.context.device = parse_device(*device);
+  if (device) options.context.device = place_of(*device);
   options.group.kind = kind;
   nb::gil_scoped_release release;
   return begin(options);

@@ -188,7 +188,7 @@ Tensor of_array(nb::handle data, std::optional<DType> dtype, const DeviceName& d
   Wait wait;
   NoGrad no_grad;
   Tensor result = copy.to(dtype.value_or(copy.dtype()));
-  return device ? result.to(parse_device(*device)) : result.to(context().default_device());
+  return device ? result.to(place_of(*device)) : result.to(context().default_device());
 }
 
 Tensor tensor_of(nb::handle data, std::optional<DType> dtype, const DeviceName& device, bool requires_grad) {
@@ -197,7 +197,7 @@ Tensor tensor_of(nb::handle data, std::optional<DType> dtype, const DeviceName& 
     Wait wait;
     NoGrad no_grad;
     x = clone(given.detach()).to(dtype.value_or(given.dtype()));
-    if (device) x = x.to(parse_device(*device));
+    if (device) x = x.to(place_of(*device));
   } else {
     x = is_array(data) ? of_array(data, dtype, device) : of_numbers(data, dtype, device);
   }
@@ -210,7 +210,7 @@ Tensor as_tensor(nb::handle data, std::optional<DType> dtype, const DeviceName& 
   Tensor x;
   if (!nb::try_cast(data, x)) return tensor_of(data, dtype, device, false);
   std::optional<Device> place;
-  if (device) place = parse_device(*device);
+  if (device) place = place_of(*device);
   Wait wait;
   return x.to(dtype.value_or(x.dtype())).to(place.value_or(x.device()));
 }

@@ -138,18 +138,12 @@ void bind_walks_of_modules(ModuleClass& module) {
           nb::sig("def children(self) -> Walk[Module]"), "The modules that it holds itself.");
 }
 
-nb::object to(nb::handle self, nb::handle what, bool) {
+nb::object moved(nb::handle self, Destination place) {
   auto& module = nb::cast<nn::Module&>(self);
-  DType dtype = DType::f32;
-  if (nb::isinstance<nb::str>(what)) {
-    Device device = parse_device(nb::cast<std::string>(what));
+  {
     Wait wait;
-    module.to(device);
-  } else {
-    SG_CHECK(nb::try_cast(what, dtype), "to: '", nb::repr(what).c_str(),
-             "' is neither a dtype nor the name of a device");
-    Wait wait;
-    module.to(dtype);
+    if (place.dtype) module.to(*place.dtype);
+    if (place.device) module.to(*place.device);
   }
   return nb::borrow(self);
 }
@@ -209,21 +203,30 @@ void bind_state(ModuleClass& module) {
 }
 
 void bind_conversions(ModuleClass& module) {
-  auto device = [&](const char* name, const char* doc) {
-    module.def(
-        name, [name](nb::handle self) { return to(self, nb::str(name), false); }, doc);
-  };
-  device("cpu", "Moves it to the host's memory; the module itself.");
-  device("cuda", "Moves it to a GPU's memory; the module itself.");
+  module
+      .def(
+          "cpu", [](nb::handle self) { return moved(self, {.dtype = {}, .device = kCpu}); },
+          "Moves it to the host's memory; the module itself.")
+      .def(
+          "cuda",
+          [](nb::handle self, const DeviceName& device) {
+            return moved(self, {.dtype = {}, .device = gpu_of(device)});
+          },
+          "device"_a = nb::none(), "Moves it to a GPU's memory, of which a rank has one, number 0; the module itself.");
   auto dtype = [&](const char* name, DType dtype) {
     module.def(
-        name, [dtype](nb::handle self) { return to(self, nb::cast(dtype), false); },
+        name, [dtype](nb::handle self) { return moved(self, {.dtype = dtype, .device = {}}); },
         "Converts its floating parameters and buffers to this dtype; the module itself.");
   };
   dtype("float", DType::f32), dtype("double", DType::f64);
   dtype("half", DType::f16), dtype("bfloat16", DType::bf16);
-  module.def("to", to, "dtype_or_device"_a, "non_blocking"_a = false,
-             "Moves it to a device, or converts it to a dtype; the module itself. non_blocking means nothing.");
+  module.def(
+      "to",
+      [](nb::handle self, const nb::args& to, std::optional<DType> dtype, const DeviceName& device, bool) {
+        return moved(self, destination_of(to, dtype, device));
+      },
+      "dtype_or_device"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(), "non_blocking"_a = false,
+      "Moves it to a device, converts it to a dtype, or both; the module itself. non_blocking means nothing.");
 }
 
 void bind_recompute(nb::module_& m) {

@@ -64,20 +64,10 @@ nb::object tolist(const Tensor& x) {
 // x.to(dtype), x.to(device), x.to(device, dtype), x.to(dtype=…, device=…). A copy has always been made when this
 // returns, whatever PyTorch's non_blocking says.
 Tensor converted(const Tensor& x, const nb::args& to, std::optional<DType> dtype, const DeviceName& device, bool) {
-  std::optional<Device> place;
-  if (device) place = parse_device(*device);
-  for (nb::handle each : to) {
-    DType given = DType::f32;
-    if (nb::isinstance<nb::str>(each))
-      place = parse_device(nb::cast<std::string>(each));
-    else if (nb::try_cast(each, given))
-      dtype = given;
-    else
-      fail("to: '", nb::repr(each).c_str(), "' is neither a dtype nor the name of a device");
-  }
+  Destination place = destination_of(to, dtype, device);
   Wait wait;
-  Tensor y = dtype ? x.to(*dtype) : x;
-  return place ? y.to(*place) : y;
+  Tensor y = place.dtype ? x.to(*place.dtype) : x;
+  return place.device ? y.to(*place.device) : y;
 }
 
 // A hook of Python's: what it gives takes the gradient's place, unless it is None.
@@ -108,8 +98,8 @@ void bind_dtypes(nb::module_& m) {
       .def_prop_ro(
           "is_floating_point", [](DType d) { return is_floating(d); }, "Whether it has fractions.");
   m.def(
-      "parse_device", [](std::string_view name) { return name_of_device(parse_device(name)); }, "name"_a,
-      "The name, if there is such a device: cpu, cuda, acc, sim, meta.");
+      "parse_device", [](const GivenDevice& name) { return name_of_device(place_of(name)); }, "name"_a,
+      "The name, if there is such a device: cpu, cuda, acc, sim, meta. 'cuda:0' is 'cuda'.");
   m.def("_cuda_device_count", cuda_device_count);
 }
 
@@ -235,8 +225,8 @@ void bind_conversions(TensorClass& tensor) {
   tensor.def(
       "cpu", [](const Tensor& x) { return x.to(kCpu); }, Waits(), "In the host's memory.");
   tensor.def(
-      "cuda", [](const Tensor& x, bool) { return x.to(kCuda); }, "non_blocking"_a = false, Waits(),
-      "In a GPU's memory.");
+      "cuda", [](const Tensor& x, const DeviceName& device, bool) { return x.to(gpu_of(device)); },
+      "device"_a = nb::none(), "non_blocking"_a = false, Waits(), "In a GPU's memory; a rank has one, number 0.");
 }
 
 }  // namespace

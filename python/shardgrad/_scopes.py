@@ -3,6 +3,7 @@
 import functools
 import inspect
 import threading
+from typing import Any
 
 from ._core import _scopes as _core_scopes
 from ._core import bfloat16, float16, parse_device
@@ -128,11 +129,21 @@ class set_grad_enabled(_Scope):
         return super().__call__(function)
 
 
-class inference_mode(_WithoutArguments):
-    """As no_grad."""
+class inference_mode(_Scope):
+    """As no_grad; with mode=False as enable_grad."""
+
+    def __new__(cls, mode=True):
+        return cls()(mode) if callable(mode) else super().__new__(cls)
+
+    def __init__(self, mode=True):
+        super().__init__()
+        self._mode = bool(mode)
 
     def _make(self):
-        return _core_scopes.grad_mode_(False)
+        return _core_scopes.grad_mode_(not self._mode)
+
+
+_NOT_GIVEN: Any = object()
 
 
 class autocast(_Scope):
@@ -141,12 +152,15 @@ class autocast(_Scope):
     setting is the thread's, for tensors on any device.
     """
 
-    def __init__(self, device_type=None, dtype=None, enabled=True):
+    def __init__(self, device_type=_NOT_GIVEN, dtype=_NOT_GIVEN, enabled=True):
         super().__init__()
-        if device_type is not None and not isinstance(device_type, str):
-            device_type, dtype = None, device_type
-        if dtype is None and device_type is not None:
-            dtype = bfloat16 if parse_device(device_type) == "cpu" else float16
+        if device_type is _NOT_GIVEN and dtype is _NOT_GIVEN:
+            raise TypeError("autocast: a device_type or a dtype is missing: autocast(bfloat16), autocast('cuda')")
+        if isinstance(device_type, str):
+            usual = bfloat16 if parse_device(device_type) == "cpu" else float16
+            dtype = usual if dtype is _NOT_GIVEN or dtype is None else dtype
+        elif dtype is _NOT_GIVEN:
+            dtype = device_type
         self._dtype = dtype if enabled else None
 
     def _make(self):
