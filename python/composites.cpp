@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/common.h>
@@ -44,10 +43,14 @@ Tensor repeat_interleave(const Tensor& x, const Repeats& repeats, std::optional<
   if (!dim) return repeat_interleave(flatten(x), repeats, 0);
   int64_t extent = x.size(*dim);
   std::vector<int64_t> times(size_t(extent), 0), places;
-  if (auto* one = std::get_if<int64_t>(&repeats))
+  if (auto* one = std::get_if<int64_t>(&repeats)) {
     std::ranges::fill(times, *one);
-  else
-    times = std::get<Tensor>(repeats).to(kCpu).to(DType::i64).to_vector<int64_t>();
+  } else {
+    const Tensor& given = std::get<Tensor>(repeats);
+    SG_CHECK(!is_floating(given.dtype()), "repeat_interleave: ", given, " are no numbers of times; convert to int64");
+    auto each = given.to(kCpu).to(DType::i64).to_vector<int64_t>();
+    times = each.size() == 1 ? std::vector<int64_t>(size_t(extent), each[0]) : each;
+  }
   SG_CHECK(int64_t(times.size()) == extent && std::ranges::all_of(times, [](int64_t n) { return n >= 0; }),
            "repeat_interleave: dimension ", *dim, " of ", x, " needs ", extent, " numbers of times, none negative");
   for (int64_t i = 0; i < extent; ++i) places.insert(places.end(), size_t(times[size_t(i)]), i);
@@ -60,6 +63,16 @@ Tensor tile(const Tensor& x, std::vector<int64_t> times) {
   return repeat(x, times);
 }
 
+// Given one by one or as one list.
+Tensors axes_of(const nb::args& given) {
+  bool listed = given.size() == 1 && (nb::isinstance<nb::list>(given[0]) || nb::isinstance<nb::tuple>(given[0]));
+  Tensors axes;
+  for (nb::handle each : listed ? nb::handle(given[0]) : nb::handle(given)) {
+    SG_CHECK(nb::isinstance<Tensor>(each), "meshgrid: ", nb::repr(each).c_str(), " is no tensor");
+    axes.push_back(nb::cast<Tensor>(each));
+  }
+  return axes;
+}
 Tensors meshgrid(Tensors axes, bool turned) {
   if (turned && axes.size() > 1) std::swap(axes[0], axes[1]);
   std::vector<int64_t> extents;
@@ -81,7 +94,8 @@ void bind_joined(nb::module_& m, TensorClass& tensor) {
         "End to end along dim, as cat.");
   m.def("hstack", hstack, "tensors"_a, Waits(), "Side by side: along dim 1, rows of numbers along dim 0.");
   m.def("vstack", vstack, "tensors"_a, Waits(), "One above the other: along dim 0, rows of numbers as matrices.");
-  def_both(m, tensor, "unbind", unbind, "dim"_a = 0, "The elements along dim, without it.");
+  def_both(m, tensor, "unbind", unbind, "dim"_a = 0,
+           "The elements along dim, without it. They share memory along dim 0, and are copies along others.");
   def_both(m, tensor, "repeat_interleave", repeat_interleave, "repeats"_a, "dim"_a = nb::none(),
            "Each element along dim so many times, one number for all or one for each; without dim of all in a row.");
   m.def(
@@ -94,7 +108,7 @@ void bind_joined(nb::module_& m, TensorClass& tensor) {
       "meshgrid",
       [](const nb::args& tensors, std::string_view indexing) {
         SG_CHECK(indexing == "ij" || indexing == "xy", "meshgrid: indexing '", indexing, "' is neither ij nor xy");
-        Tensors axes = tensors_in_object(tensors);
+        Tensors axes = axes_of(tensors);
         Wait wait;
         return meshgrid(axes, indexing == "xy");
       },
@@ -137,7 +151,7 @@ Tensor trace(const Tensor& x) {
 
 void bind_diagonals(nb::module_& m, TensorClass& tensor) {
   def_both(m, tensor, "diagonal", diagonal, "offset"_a = 0, "dim1"_a = 0, "dim2"_a = 1,
-           "The diagonals of two dimensions, as the last one; `offset` above the main one.");
+           "A copy of the diagonals of two dimensions, as the last one; `offset` above the main one.");
   def_both(m, tensor, "diag", diag, "diagonal"_a = 0, "A matrix with this diagonal, or the diagonal of a matrix.");
   def_both(m, tensor, "trace", trace, "The sum of a matrix's diagonal.");
 }
@@ -149,12 +163,22 @@ Tensor dot(const Tensor& x, const Tensor& other) {
   return matmul(x, other);
 }
 
+// Where x is a power of the base, what is missing to the whole number is added, which has no gradient.
+Tensor log_to(double base, const Tensor& x) {
+  Tensor y = log(x) * (1 / std::log(base));
+  Tensor values = y.detach(), near = round(values);
+  Tensor whole = logical_and(eq(pow(base, near), x.detach()), abs(near) < 1e4);  // infinities stay as they are
+  return y + masked_fill(near - values, logical_not(whole), 0);
+}
+
 void bind_elements(nb::module_& m, TensorClass& tensor) {
   def_both(m, tensor, "dot", dot, "other"_a, "The sum of the products of two rows of numbers.");
   def_both(
-      m, tensor, "log2", [](const Tensor& x) { return log(x) * std::numbers::log2e; }, "The logarithm to base 2.");
+      m, tensor, "log2", [](const Tensor& x) { return log_to(2, x); },
+      "The logarithm to base 2, without an error where x is a power of 2.");
   def_both(
-      m, tensor, "log10", [](const Tensor& x) { return log(x) * std::numbers::log10e; }, "The logarithm to base 10.");
+      m, tensor, "log10", [](const Tensor& x) { return log_to(10, x); },
+      "The logarithm to base 10, without an error where x is a power of 10.");
   def_both(
       m, tensor, "tan", [](const Tensor& x) { return sin(x) / cos(x); }, "The tangent of x, an angle in radians.");
 }

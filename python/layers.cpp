@@ -1,6 +1,8 @@
 // Products and layers as functions, and losses.
 
+#include <shardgrad/autograd/node.h>
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/common.h>
 #include <shardgrad/autograd/rope_table.h>
 #include <shardgrad/nn/loss.h>
 
@@ -227,6 +229,16 @@ void bind_element_losses(nb::module_& m) {
       },
       "x"_a, "target"_a, "reduction"_a = "mean", "pos_weight"_a = nb::none(), "count"_a = nb::none(), Waits(),
       "-t · log σ(x) - (1 - t) · log(1 - σ(x))");
+  m.def(
+      "_reduced_loss",
+      [](const std::string& op, const Tensor& each, std::string_view reduction, Count count) {
+        Reduction kind = loss_options(reduction, count).reduction;
+        if (kind == Reduction::none) return each;
+        if (kind == Reduction::sum) return sum(each);
+        check_loss_count(op.c_str(), count, needs_grad(each), "its own part", "elements");
+        return sum(each) / count.value_or(double(std::max<int64_t>(each.numel(), 1)));
+      },
+      "op"_a, "losses"_a, "reduction"_a, "count"_a.none(), Waits());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The library's losses as modules of Python.
+// The library's losses as modules of Python; those with weights for classes are written there.
 
 #include <shardgrad/python/layer.h>
 
@@ -8,9 +8,6 @@ namespace {
 using Count = std::optional<double>;
 
 LossOptions loss_options(std::string_view reduction) { return {{}, reduction_of(reduction)}; }
-ClassOptions class_options(const Maybe& weight, int64_t ignore_index, std::string_view reduction, double smoothing) {
-  return {{}, reduction_of(reduction), ignore_index, or_undefined(weight), smoothing};
-}
 
 template <class M> Layer<M, Tensor, Tensor, Count> loss(nb::module_& m, const char* name) {
   Layer<M, Tensor, Tensor, Count> type(m, name,
@@ -47,14 +44,6 @@ void bind_loss_modules(nb::module_& m) {
       .def_init([](nn::BCEWithLogitsLoss* self, std::string_view reduction,
                    const Maybe& pos_weight) { make(self, loss_options(reduction), or_undefined(pos_weight)); },
                 "reduction"_a = "mean", "pos_weight"_a = nb::none());
-  loss<nn::NLLLoss>(m, "NLLLoss")
-      .def_init([](nn::NLLLoss* self, const Maybe& weight, int64_t ignore_index,
-                   std::string_view reduction) { make(self, class_options(weight, ignore_index, reduction, 0)); },
-                "weight"_a = nb::none(), "ignore_index"_a = -100, "reduction"_a = "mean");
-  loss<nn::CrossEntropyLoss>(m, "CrossEntropyLoss")
-      .def_init([](nn::CrossEntropyLoss* self, const Maybe& weight, int64_t ignore_index, std::string_view reduction,
-                   double smoothing) { make(self, class_options(weight, ignore_index, reduction, smoothing)); },
-                "weight"_a = nb::none(), "ignore_index"_a = -100, "reduction"_a = "mean", "label_smoothing"_a = 0.);
 }
 
 }  // namespace shardgrad::python

@@ -1,6 +1,8 @@
 """What is made of other operations: against NumPy, and with gradients that differences confirm."""
 
+import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -135,15 +137,48 @@ def test_binary_cross_entropy():
     same(nn.BCELoss()(p, t), losses.mean())
     same(nn.BCELoss(w, "none")(p, t), losses * [1, 2, 3])
     gradient_is_right(lambda x, t: F.binary_cross_entropy(x, t, reduction="sum"), P, T + 0.125 * (0.5 - T))
-    x = sg.randn(5, 3)
-    assert abs(F.binary_cross_entropy(x.sigmoid(), t[0].float()).item() - F.binary_cross_entropy_with_logits(x, t[0].float().expand(5, 3)).item()) < 1e-6
+    x, wide = sg.randn(5, 3), t[0].float().expand(5, 3)
+    assert abs(F.binary_cross_entropy(x.sigmoid(), wide).item() - F.binary_cross_entropy_with_logits(x, wide).item()) < 1e-6
+
+
+def test_binary_cross_entropy_keeps_its_sign():
+    # A weight below 0 and a target above 1 make losses below 0.
+    p, t = sg.tensor([0.25, 0.5], requires_grad=True), sg.tensor([0., 3.])
+    found = F.binary_cross_entropy(p, t, sg.tensor([1., -2.]), reduction="none")
+    assert found.tolist() == pytest.approx([-math.log(0.75), -2 * -math.log(0.5)])
+    assert F.binary_cross_entropy(p, t, sg.tensor([1., -2.]), count=4).item() == pytest.approx((-math.log(0.75) + 2 * math.log(0.5)) / 4)
+    F.binary_cross_entropy(p, t, sg.tensor([-1., -2.]), reduction="sum").backward()
+    assert p.grad.tolist() == pytest.approx([-1 / 0.75, -2 * (0.5 - 3) / 0.25])
+
+
+@pytest.mark.parametrize("of, says", [
+    (lambda p: F.binary_cross_entropy(p, p[0]), r"input \[2, 3\] and target \[3\]"), (lambda p: F.binary_cross_entropy(p[:1], p), "same shape"),
+    (lambda p: F.binary_cross_entropy(p, p, sg.ones(4, 2, 3)), "expand|broadcast"), (lambda p: F.binary_cross_entropy(p + 1, p), "outside .0, 1."),
+    (lambda p: F.binary_cross_entropy(-p, p), "logits"), (lambda p: F.binary_cross_entropy(p * math.nan, p), "probabilities"),
+    (lambda p: F.binary_cross_entropy(p, p, reduction="most"), "none of mean"), (lambda p: F.binary_cross_entropy(p, p, reduction="sum", count=2), "count")])
+def test_what_has_no_binary_cross_entropy(of, says):
+    with pytest.raises(sg.InputError, match=says):
+        of(sg.tensor(P).float())
+
+
+@pytest.mark.parametrize("make", [nn.BCELoss, nn.CrossEntropyLoss, nn.NLLLoss])
+def test_weights_of_losses_go_with_them(make):
+    loss = make(sg.tensor([1., 2., 3.]))
+    assert [name for name, _ in loss.named_buffers()] == ["weight"] and loss.state_dict() == {} == make().state_dict()
+    assert loss.weight.dtype == sg.float32 and loss.to(sg.float64).weight.dtype == sg.float64 and make().weight is None
+    x = sg.tensor(P) if make is nn.BCELoss else sg.tensor(P).log()
+    target = sg.tensor(T) if make is nn.BCELoss else sg.tensor([0, 2])
+    function = {nn.BCELoss: F.binary_cross_entropy, nn.CrossEntropyLoss: F.cross_entropy, nn.NLLLoss: F.nll_loss}[make]
+    assert loss(x, target).item() == function(x, target, sg.tensor([1., 2., 3.], dtype=sg.float64)).item()
+    assert copy.deepcopy(loss)(x, target, 9.).item() == loss(x, target, count=9.).item()
+    assert pickle.loads(pickle.dumps(loss))(x, target).item() == loss(x, target).item()
 
 
 def test_binary_cross_entropy_of_certainties():
     p = sg.tensor([0., 1., 0., 1.], requires_grad=True)
     loss = F.binary_cross_entropy(p, sg.tensor([0., 1., 1., 0.]), reduction="none")
     loss.sum().backward()
-    assert loss.tolist() == [0, 0, 100, 100] and p.grad.isfinite().all()
+    assert loss.tolist() == [0, 0, 100, 100] and p.grad.tolist() == pytest.approx([0, 0, -1e12, 1e12])
     rare = sg.tensor([1e-50, 1e-40], dtype=sg.float64)
     assert F.binary_cross_entropy(rare, sg.ones(2, dtype=sg.float64), reduction="none").tolist() == pytest.approx([100, 40 * math.log(10)])
 
@@ -152,3 +187,66 @@ def test_softmax_as_modules():
     x = sg.randn(2, 3)
     assert nn.Softmax(dim=0)(x).tolist() == x.softmax(0).tolist() and nn.Softmax(-1)(x).tolist() == x.softmax(-1).tolist()
     assert nn.LogSoftmax(dim=1)(x).tolist() == x.log_softmax(1).tolist()
+
+
+# --- exactly, and what PyTorch takes ------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("dtype, powers", [(sg.float32, range(-126, 128)), (sg.float64, range(-1022, 1024))])
+def test_the_logarithm_of_a_power_of_2_is_whole(dtype, powers):
+    assert sg.tensor([2.**k for k in powers], dtype=dtype).log2().tolist() == list(powers)
+
+
+@pytest.mark.parametrize("dtype, powers", [(sg.float32, range(-10, 11)), (sg.float64, range(-22, 23))])
+def test_the_logarithm_of_a_power_of_10_is_whole(dtype, powers):
+    assert sg.tensor([float(f"1e{k}") for k in powers], dtype=dtype).log10().tolist() == list(powers)
+
+
+def test_other_logarithms_and_gradients_are_as_they_were():
+    beside = np.array([0.3, 1 - 2**-52, 1 + 2**-52, 7., 8.000001, 1000.0001])
+    assert np.allclose(sg.tensor(beside).log2().numpy(), np.log2(beside), rtol=1e-12, atol=1e-18)
+    assert np.allclose(sg.tensor(beside).log10().numpy(), np.log10(beside), rtol=1e-12, atol=1e-18)
+    x = sg.tensor([1., 8., 1000., 5.], dtype=sg.float64, requires_grad=True)
+    x.log2().sum().backward()
+    assert x.grad.tolist() == pytest.approx([1 / (each * math.log(2)) for each in x.tolist()], rel=1e-14)
+    ends = sg.tensor([0., math.inf, -1., math.nan])
+    for log in sg.log2, sg.log10:
+        assert log(ends).tolist()[:2] == [-math.inf, math.inf] and all(map(math.isnan, log(ends).tolist()[2:]))
+
+
+def test_cosine_similarity_broadcasts_before_it_takes_norms():
+    x, y = np.array([[1., 2., 2.], [0., 3., 4.]]), np.array([2., 0., 1.])
+    expected = x @ y / np.linalg.norm(x, axis=1) / np.linalg.norm(y)
+    same(F.cosine_similarity(sg.tensor(x), sg.tensor(y)), expected)
+    same(F.cosine_similarity(sg.tensor(y), sg.tensor(x)), expected)
+    same(F.cosine_similarity(sg.tensor(x)[:, None], sg.tensor(x)[None], dim=2), [[1, 14 / 15], [14 / 15, 1]])
+    with pytest.raises(sg.InputError):
+        F.cosine_similarity(sg.ones(2, 3), sg.ones(2))
+
+
+@pytest.mark.parametrize("p", [1, 2, 3., 0.5, 0, -1, math.inf, -math.inf])
+def test_normalize_has_pytorchs_norms(p):
+    size = np.linalg.norm(A, p, axis=1, keepdims=True)
+    same(F.normalize(sg.tensor(A), p), A / size)
+
+
+def test_what_meshgrid_repeat_interleave_and_pad_take():
+    for wrong, said in ((sg.ones(2), 3), "3"), (([sg.ones(2), None],), "None"), ((sg.ones(2), [sg.ones(2)]), r"\["):
+        with pytest.raises(sg.InputError, match=f"meshgrid: {said}.* is no tensor"):
+            sg.meshgrid(*wrong)
+    x = sg.tensor([1, 2])
+    assert x.repeat_interleave(sg.tensor(2)).tolist() == x.repeat_interleave(sg.tensor([2])).tolist() == [1, 1, 2, 2]
+    for wrong in sg.tensor([1., 2.]), sg.tensor(2.), sg.tensor([1, 2, 3]):
+        with pytest.raises(sg.InputError, match="repeat_interleave"):
+            x.repeat_interleave(wrong)
+    assert F.pad(x, (1, 0), value=None).tolist() == F.pad(x, (1, 0), "constant", None).tolist() == [0, 1, 2]
+
+
+def test_what_shares_memory_says_so():
+    x = sg.zeros(2, 2)
+    for copies in x.diagonal(), x.unbind(1)[0]:
+        copies.fill_(1)
+    assert x.tolist() == [[0, 0], [0, 0]]
+    x.unbind()[0].fill_(1)
+    assert x.tolist() == [[1, 1], [0, 0]]
+    for name in "diagonal", "unbind":
+        assert all("cop" in function.__nb_signature__[0][1] for function in (getattr(sg, name), getattr(sg.Tensor, name)))

@@ -1,19 +1,57 @@
-"""Losses that are made of other functions."""
+"""Losses whose weights move with them."""
 
 from typing import Optional
 
 from .._core import Tensor
 from .._core._nn import Module
-from .functional import binary_cross_entropy
+from .functional import binary_cross_entropy, cross_entropy, nll_loss
 
 
-class BCELoss(Module):
+class _Weighted(Module):
+    """loss(x, target, count), with weights that are a buffer, though none that is saved."""
+
+    weight: Optional[Tensor]
+
+    def __init__(self, weight: Optional[Tensor], reduction: str):
+        super().__init__()
+        self._reduction = reduction
+        if weight is None:
+            self.weight = None
+        else:
+            self.register_buffer("weight", weight, persistent=False)
+
+
+class BCELoss(_Weighted):
     """binary_cross_entropy of probabilities: loss(x, target, count)."""
 
     def __init__(self, weight: Optional[Tensor] = None, reduction: str = "mean"):
-        super().__init__()
-        self._weight, self._reduction = weight, reduction
+        super().__init__(weight, reduction)
 
     def forward(self, x: Tensor, target: Tensor, count: Optional[float] = None) -> Tensor:
         """What a call computes."""
-        return binary_cross_entropy(x, target, self._weight, self._reduction, count)
+        return binary_cross_entropy(x, target, self.weight, self._reduction, count)
+
+
+class NLLLoss(_Weighted):
+    """nll_loss: loss(log_probs, target, count). The mean divides by count, or by what there is."""
+
+    def __init__(self, weight: Optional[Tensor] = None, ignore_index: int = -100, reduction: str = "mean"):
+        super().__init__(weight, reduction)
+        self._ignore_index = ignore_index
+
+    def forward(self, x: Tensor, target: Tensor, count: Optional[float] = None) -> Tensor:
+        """What a call computes."""
+        return nll_loss(x, target, self.weight, self._ignore_index, self._reduction, count)
+
+
+class CrossEntropyLoss(_Weighted):
+    """cross_entropy: loss(logits, target, count). The mean divides by count, or by what there is."""
+
+    def __init__(self, weight: Optional[Tensor] = None, ignore_index: int = -100, reduction: str = "mean",
+                 label_smoothing: float = 0.0):
+        super().__init__(weight, reduction)
+        self._ignore_index, self._label_smoothing = ignore_index, label_smoothing
+
+    def forward(self, x: Tensor, target: Tensor, count: Optional[float] = None) -> Tensor:
+        """What a call computes."""
+        return cross_entropy(x, target, self.weight, self._ignore_index, self._reduction, self._label_smoothing, count)

@@ -6,8 +6,9 @@ from .._core import (adaptive_avg_pool2d, attention, avg_pool2d, binary_cross_en
                      cross_entropy, dropout, elu, embedding, gelu, group_norm, huber_loss, kl_div, l1_loss, layer_norm,
                      leaky_relu, linear, linear_cross_entropy, log_softmax, max_pool2d, mse_loss, nll_loss, one_hot, relu, rms_norm,
                      rope, sigmoid, silu, smooth_l1_loss, softmax, softplus, swiglu, tanh)
-from .._core import InputError, Tensor, cat
-from .._core import zeros_like as _zeros_like
+from .._core import InputError, Tensor, broadcast_to, cat
+from .._core import _reduced_loss
+from .._function import Function as _Function
 
 
 def _padded(x: Tensor, dim: int, amount: int, value: float, after: bool) -> Tensor:
@@ -20,8 +21,8 @@ def _padded(x: Tensor, dim: int, amount: int, value: float, after: bool) -> Tens
     return cat([x, more] if after else [more, x], dim)
 
 
-def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0) -> Tensor:
-    """x with `value` around it: pad is (before, after) of the last dimension, then of the one before it, and so on.
+def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: Optional[float] = None) -> Tensor:
+    """x with `value`, 0 unless given, around it: pad is (before, after) of the last dimension, then of the one before it, and so on.
 
     Negative numbers cut elements off.
     """
@@ -31,34 +32,79 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0)
         raise InputError(f"pad: {len(pad)} numbers are no pairs of dimensions of {tuple(x.shape)}")
     for i in range(0, len(pad), 2):
         dim = x.ndim - 1 - i // 2
-        x = _padded(_padded(x, dim, pad[i], value, False), dim, pad[i + 1], value, True)
+        x = _padded(_padded(x, dim, pad[i], value or 0, False), dim, pad[i + 1], value or 0, True)
     return x
+
+
+def _norm(x: Tensor, p: float, dim: int) -> Tensor:
+    """PyTorch's vector norms, which are none where p is 0, the number of what is not 0, or less."""
+    if p > 0:
+        return x.norm(p, dim, True)
+    if p == 0:
+        return (x != 0).to(x.dtype).sum(dim, True)
+    if p == float("-inf"):
+        return x.abs().min(dim, True).values
+    return (x.abs() ** p).sum(dim, True) ** (1 / p)
 
 
 def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """x over its p-norm along dim, which counts as eps where it is smaller."""
-    return x / x.norm(p, dim, True).clamp(min=eps)
+    return x / _norm(x, float(p), dim).clamp(min=eps)
+
+
+def _broadcast(x: Tensor, other: Tensor) -> Tensor:
+    """x in the shape that it has beside the other."""
+    missing = other.ndim - x.ndim
+    extents = [1] * missing + list(x.shape)
+    theirs = [1] * -missing + list(other.shape)
+    shape = [b if a == 1 else a for a, b in zip(extents, theirs)]
+    return x if shape == list(x.shape) else broadcast_to(x, shape)
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between x1 and x2 along dim; norms count as eps where they are smaller."""
-    norms = x1.norm(dim=dim).clamp(min=eps) * x2.norm(dim=dim).clamp(min=eps)
-    return (x1 * x2).sum(dim) / norms
+    x1, x2 = _broadcast(x1, x2), _broadcast(x2, x1)
+    return (normalize(x1, 2, dim, eps) * normalize(x2, 2, dim, eps)).sum(dim)
 
 
-def _log(p: Tensor) -> Tensor:
-    """Logarithms, not below -100 as in PyTorch; without a gradient where p is 0."""
-    none = p == 0
-    return p.masked_fill(none, 1).log().clamp(min=-100).masked_fill(none, -100)
+def _log(x: Tensor) -> Tensor:
+    return x.log().clamp(min=-100)
+
+
+def _log_other(x: Tensor) -> Tensor:
+    return (-x).log1p().clamp(min=-100)
+
+
+class _BinaryCrossEntropy(_Function):
+    """With PyTorch's gradient, whose divisor is not below 1e-12."""
+
+    @staticmethod
+    def forward(ctx, x, target):
+        ctx.save_for_backward(x, target)
+        return -(target * _log(x) + (1 - target) * _log_other(x))
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, target = ctx.saved_tensors
+        dx = dy * (x - target) / (x * (1 - x)).clamp(min=1e-12) if ctx.needs_input_grad[0] else None
+        return dx, dy * (_log_other(x) - _log(x)) if ctx.needs_input_grad[1] else None
 
 
 def binary_cross_entropy(x: Tensor, target: Tensor, weight: Optional[Tensor] = None, reduction: str = "mean",
                          count: Optional[float] = None) -> Tensor:
     """-t · log x - (1 - t) · log(1 - x) of probabilities x, whose logarithms are not below -100.
 
+    The weight is broadcast to x. On the cpu what is no probability is refused; no other device is waited for to look.
     Where x is made by sigmoid, binary_cross_entropy_with_logits of what it was given loses no digits.
     """
-    losses = -(target * _log(x) + (1 - target) * _log(1 - x))
+    if x.shape != target.shape:
+        raise InputError(f"binary_cross_entropy: input {list(x.shape)} and target {list(target.shape)} must have the same shape")
+    if x.device == "cpu" and not ((x >= 0) & (x <= 1)).all():
+        raise InputError("binary_cross_entropy: the input has numbers outside [0, 1], which are no probabilities; of logits "
+                         "it is binary_cross_entropy_with_logits")
+    if x.element_size() < 4:
+        x, target = x.float(), target.float()
+    losses = _BinaryCrossEntropy.apply(x, target)
     if weight is not None:
-        losses = losses * weight
-    return l1_loss(losses, _zeros_like(losses), reduction=reduction, count=count)  # none is negative
+        losses = losses * broadcast_to(weight.to(losses.dtype), losses.shape)
+    return _reduced_loss("binary_cross_entropy", losses, reduction, count)
