@@ -7,15 +7,21 @@ from ._core import InputError
 
 
 class ParamGroup(MutableMapping[str, Any]):
-    """Parameters that were given together: 'params', 'lr', which can be set, and 'weight_decay'."""
+    """Parameters that were given together: 'params', 'lr', which can be set, and 'weight_decay'.
+
+    Once a scheduler has been made, 'initial_lr', too, which the optimizer keeps.
+    """
 
     def __init__(self, optimizer: Any, params: list, first: int, alone: bool):
         self._optimizer, self._params, self._alone = optimizer, params, alone
         self._places = range(first, first + len(params))
+        self._initial = vars(optimizer).setdefault("_initial_lrs", {})
 
     def __getitem__(self, option: str) -> Any:
         if option == "params":
             return self._params
+        if option == "initial_lr":
+            return self._initial[self._places.start]
         if option not in tuple(self):
             raise KeyError(option)
         if option == "lr" and (self._alone or not self._params):
@@ -24,6 +30,9 @@ class ParamGroup(MutableMapping[str, Any]):
         return of(self._places[0])
 
     def __setitem__(self, option: str, value: Any) -> None:
+        if option == "initial_lr":
+            self._initial[self._places.start] = float(value)
+            return
         if option != "lr":
             raise InputError(f"a group of parameters: '{option}' cannot be set, only 'lr'; make the optimizer anew")
         if self._alone:
@@ -36,7 +45,9 @@ class ParamGroup(MutableMapping[str, Any]):
         raise InputError(f"a group of parameters keeps its '{option}'")
 
     def __iter__(self) -> Iterator[str]:
-        return iter(("params", "lr", "weight_decay") if self._params else ("params", "lr"))
+        yield from ("params", "lr", "weight_decay") if self._params else ("params", "lr")
+        if self._places.start in self._initial:
+            yield "initial_lr"
 
     def __len__(self) -> int:
         return len(tuple(iter(self)))

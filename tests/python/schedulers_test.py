@@ -2,10 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 import shardgrad as sg
 from shardgrad import optim
-from shardgrad.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler, OneCycleLR, ReduceLROnPlateau, StepLR
+from shardgrad.optim.lr_scheduler import (CosineAnnealingLR, LambdaLR, LinearLR, LRScheduler, OneCycleLR, ReduceLROnPlateau, SequentialLR,
+                                          StepLR)
 
 
 def made(lr=1., groups=1):
@@ -117,3 +119,99 @@ def test_a_scheduler_of_ones_own():
     assert rates(Half(made()), 2) == [1, 0.5, 0.25]
     with pytest.raises(NotImplementedError, match="get_lr"):
         LRScheduler(made())
+
+
+# --- schedulers of one optimizer ----------------------------------------------------------------------------------------
+
+def height(step, steps=4):
+    return (1 + math.cos(math.pi * step / steps)) / 2
+
+
+def test_a_warm_up_and_a_cosine_that_step_together():
+    # The function sets the rate, the cosine multiplies it by what its height has become of the step before.
+    optimizer = made(2.)
+    warm_up = LambdaLR(optimizer, lambda step: min(1, (step + 1) / 4))
+    assert optimizer.lr == 0.5
+    cosine = CosineAnnealingLR(optimizer, T_max=4)
+    assert cosine.base_lrs == [2] and optimizer.lr == 0.5 and optimizer.param_groups[0]["initial_lr"] == 2
+    found = []
+    for _ in range(3):
+        warm_up.step()
+        cosine.step()
+        found.append(optimizer.lr)
+    assert found == pytest.approx([1 * height(1) / height(0), 1.5 * height(2) / height(1), 2 * height(3) / height(2)])
+
+
+def test_a_cosine_that_follows_a_warm_up():
+    optimizer = made(2.)
+    warm_up = LambdaLR(optimizer, lambda step: min(1, (step + 1) / 4))
+    cosine = CosineAnnealingLR(optimizer, T_max=4, eta_min=0.2)
+    assert rates(warm_up, 3) == [0.5, 1, 1.5, 2]
+    assert rates(cosine, 6) == pytest.approx([2] + [0.2 + 1.8 * height(step) for step in range(1, 7)])
+
+
+def test_a_plateau_and_steps_multiply():
+    optimizer = made()
+    steps, plateau = StepLR(optimizer, 2, gamma=0.5), ReduceLROnPlateau(optimizer, factor=0.1, patience=0)
+    found = []
+    for score in 3., 3., 3., 1., 1.:
+        steps.step()
+        plateau.step(score)
+        found.append(optimizer.lr)
+    # Lowered at the second, third and fifth score; halved at the second and fourth step.
+    assert found == pytest.approx([1, 0.05, 0.005, 0.0025, 0.00025])
+
+
+def test_linear_lr():
+    assert rates(LinearLR(made(2.), start_factor=0.25, total_iters=3), 5) == pytest.approx([0.5, 1, 1.5, 2, 2, 2])
+    assert rates(LinearLR(made(), 1., 0., 2), 3) == pytest.approx([1, 0.5, 0, 0])
+    with pytest.raises(sg.InputError, match="LinearLR: factors 0 and 1"):
+        LinearLR(made(), start_factor=0)
+
+
+def sequence():
+    optimizer = made()
+    return SequentialLR(optimizer, [LinearLR(optimizer, 0.25, total_iters=3), CosineAnnealingLR(optimizer, 4), StepLR(optimizer, 1, 0.5)], [3, 5])
+
+
+def test_one_after_another():
+    whole = rates(sequence(), 7)
+    assert whole == pytest.approx([0.25, 0.5, 0.75, height(0), height(1), 1, 0.5, 0.25])
+    first, second = sequence(), sequence()
+    rates(first, 4)
+    second.optimizer.load_state_dict(first.optimizer.state_dict())
+    second.load_state_dict(first.state_dict())
+    assert second.last_epoch == 4 and rates(second, 3) == whole[4:]
+    for wrong in ([], []), ([StepLR(made(), 1)], []), ([first], [3]):
+        with pytest.raises(sg.InputError, match="SequentialLR"):
+            SequentialLR(first.optimizer, *wrong)
+
+
+def test_lists_are_one_for_each_group():
+    for make in (lambda o: OneCycleLR(o, [1., 1., 1.], 10), lambda o: ReduceLROnPlateau(o, min_lr=[0.]), lambda o: LambdaLR(o, [math.exp])):
+        with pytest.raises(sg.InputError, match="for 2 groups of parameters"):
+            make(made(groups=2))
+    optimizer = made(groups=2)
+    OneCycleLR(optimizer, np.array([1., 2.]), 10, div_factor=10)
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.1, 0.2])
+
+
+def test_numbers_of_numpys():
+    scheduler = OneCycleLR(made(), np.float32(1), total_steps=np.int64(10), pct_start=np.float64(0.5), div_factor=np.float32(10))
+    assert rates(scheduler, 4)[::4] == pytest.approx([0.1, 1])
+    assert rates(StepLR(made(), np.int64(1), np.float32(0.5)), 1) == [1, 0.5]
+    assert ReduceLROnPlateau(made(), factor=np.float32(0.5), min_lr=np.float32(0.25)).min_lrs == [0.25]
+
+
+@pytest.mark.parametrize("wrong, says", [
+    (dict(total_steps=0), "total_steps"), (dict(total_steps=-1), "total_steps"), (dict(epochs=0, steps_per_epoch=3), "at least one step"),
+    (dict(epochs=2), "steps_per_epoch"), (dict(total_steps=5, pct_start=1.5), "pct_start 1.5"), (dict(total_steps=5, pct_start=-0.1), "pct_start")])
+def test_what_is_no_cycle(wrong, says):
+    with pytest.raises(sg.InputError, match=says):
+        OneCycleLR(made(), 1., **wrong)
+    with pytest.raises(TypeError):
+        OneCycleLR(made(), 1., total_steps=2.5)
+
+
+def test_a_cycle_that_only_rises():
+    assert rates(OneCycleLR(made(), 1., 3, pct_start=1, anneal_strategy="linear", div_factor=2), 2) == pytest.approx([0.5, 0.75, 1])

@@ -5,6 +5,7 @@ from typing import Any, Sequence, Union
 
 from .._core import InputError
 from .._core._optim import Optimizer
+from ._rates import per_group
 
 
 class ReduceLROnPlateau:
@@ -18,10 +19,9 @@ class ReduceLROnPlateau:
                              "rel and abs")
         if not factor < 1:
             raise InputError(f"ReduceLROnPlateau: factor {factor} is not below 1")
-        self.optimizer, self.mode, self.factor, self.patience = optimizer, mode, factor, patience
+        self.optimizer, self.mode, self.factor, self.patience = optimizer, mode, float(factor), patience
         self.threshold, self.threshold_mode, self.cooldown, self.eps = threshold, threshold_mode, cooldown, eps
-        groups = len(optimizer.param_groups)
-        self.min_lrs = list(min_lr) if isinstance(min_lr, Sequence) else [min_lr] * groups
+        self.min_lrs = per_group("ReduceLROnPlateau", "rates of min_lr", min_lr, optimizer)
         self.best = math.inf if mode == "min" else -math.inf
         self.num_bad_epochs = self.cooldown_counter = self.last_epoch = 0
         self._last_lr = [group["lr"] for group in optimizer.param_groups]

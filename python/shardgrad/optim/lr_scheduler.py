@@ -6,17 +6,22 @@
         optimizer.step()
         scheduler.step()
 
-On several ranks all make the same calls. shardgrad.optim.schedule has the same curves as functions of the step.
+Schedulers of one optimizer stack as in PyTorch: the first one keeps each group's rate as its 'initial_lr', and what is
+said to go on from the rate as it is multiplies what others have set. On several ranks all make the same calls. shardgrad.optim.schedule has the same curves as functions of the step.
 """
 
 import math
+import operator
+from bisect import bisect_right
 from typing import Any, Callable, Optional, Sequence, Union
 
 from .._core import InputError
 from .._core._optim import Optimizer
 from ._plateau import ReduceLROnPlateau
+from ._rates import per_group
 
-__all__ = ["CosineAnnealingLR", "LRScheduler", "LambdaLR", "OneCycleLR", "ReduceLROnPlateau", "StepLR"]
+__all__ = ["CosineAnnealingLR", "LRScheduler", "LambdaLR", "LinearLR", "OneCycleLR", "ReduceLROnPlateau", "SequentialLR",
+           "StepLR"]
 
 
 class LRScheduler:
@@ -24,7 +29,7 @@ class LRScheduler:
 
     def __init__(self, optimizer: Optimizer):
         self.optimizer = optimizer
-        self.base_lrs = [group["lr"] for group in optimizer.param_groups]
+        self.base_lrs = [float(group.setdefault("initial_lr", group["lr"])) for group in optimizer.param_groups]
         self.last_epoch = -1
         self.step()
 
@@ -32,10 +37,17 @@ class LRScheduler:
         """The rate of each group at last_epoch."""
         raise NotImplementedError("a scheduler needs a get_lr()")
 
-    def step(self) -> None:
-        """Goes on by one, and sets the rates."""
-        self.last_epoch += 1
-        self._last_lr = [float(lr) for lr in self.get_lr()]
+    def _lr_alone(self) -> Sequence[float]:
+        """The same from base_lrs, where get_lr goes on from the rates as they are."""
+        return self.get_lr()
+
+    def _rates(self) -> list[float]:
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def step(self, epoch: Optional[int] = None) -> None:
+        """Goes on by one, or to this number from the base rates, and sets the rates."""
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        self._last_lr = [float(lr) for lr in (self.get_lr() if epoch is None else self._lr_alone())]
         for group, lr in zip(self.optimizer.param_groups, self._last_lr):
             group["lr"] = lr
 
@@ -48,30 +60,55 @@ class LRScheduler:
         return {name: value for name, value in vars(self).items() if name not in ("optimizer", "lr_lambdas")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where a state_dict was taken."""
+        """Goes on where a state_dict was taken; the optimizer loads its own state before."""
         vars(self).update(state)
+        for group, base in zip(self.optimizer.param_groups, self.base_lrs):
+            group["initial_lr"] = base
 
 
 class StepLR(LRScheduler):
-    """Times gamma after every step_size steps."""
+    """Times gamma after every step_size steps, from the rate as it is."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1):
-        self.step_size, self.gamma = step_size, gamma
+        self.step_size, self.gamma = step_size, float(gamma)
         super().__init__(optimizer)
 
     def get_lr(self) -> Sequence[float]:
-        """base · gamma^(step // step_size)"""
+        """The rate times gamma where step_size steps are over."""
+        falls = self.last_epoch > 0 and self.last_epoch % self.step_size == 0
+        return [lr * self.gamma if falls else lr for lr in self._rates()]
+
+    def _lr_alone(self) -> Sequence[float]:
         return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
 
 
+class LinearLR(LRScheduler):
+    """From start_factor to end_factor of the rate in total_iters steps, in a straight line."""
+
+    def __init__(self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5):
+        if not (0 < start_factor <= 1 and 0 <= end_factor <= 1):
+            raise InputError(f"LinearLR: factors {start_factor} and {end_factor} are not above 0 and at most 1")
+        self.start_factor, self.end_factor, self.total_iters = float(start_factor), float(end_factor), total_iters
+        super().__init__(optimizer)
+
+    def _factor(self, step: int) -> float:
+        part = min(step, self.total_iters) / self.total_iters if self.total_iters else 1.0
+        return self.start_factor + (self.end_factor - self.start_factor) * part
+
+    def get_lr(self) -> Sequence[float]:
+        """The rate times what the line's height has become of what it was a step ago."""
+        before = self._factor(self.last_epoch - 1) if self.last_epoch > 0 else 1.0
+        return [lr * self._factor(self.last_epoch) / before if before else lr for lr in self._rates()]
+
+    def _lr_alone(self) -> Sequence[float]:
+        return [base * self._factor(self.last_epoch) for base in self.base_lrs]
+
+
 class LambdaLR(LRScheduler):
-    """Times a function of the step, one for all groups or one for each."""
+    """The base rates times a function of the step, one for all groups or one for each."""
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Union[Callable[[int], float], Sequence[Callable[[int], float]]]):
-        groups = len(optimizer.param_groups)
-        self.lr_lambdas = [lr_lambda] * groups if callable(lr_lambda) else list(lr_lambda)
-        if len(self.lr_lambdas) != groups:
-            raise InputError(f"LambdaLR: {len(self.lr_lambdas)} functions for {groups} groups of parameters")
+        self.lr_lambdas = per_group("LambdaLR", "functions", lr_lambda, optimizer, lambda function: function)
         super().__init__(optimizer)
 
     def get_lr(self) -> Sequence[float]:
@@ -80,16 +117,65 @@ class LambdaLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """Down to eta_min in T_max steps along half a cosine, and up again in as many."""
+    """Down to eta_min in T_max steps along half a cosine, and up again in as many, from the rate as it is."""
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0):
-        self.T_max, self.eta_min = T_max, eta_min
+        self.T_max, self.eta_min = T_max, float(eta_min)
         super().__init__(optimizer)
 
+    def _height(self, step: int) -> float:
+        return 1 + math.cos(math.pi * step / self.T_max)
+
     def get_lr(self) -> Sequence[float]:
-        """eta_min + (base - eta_min) · (1 + cos(π · step / T_max)) / 2"""
-        height = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
-        return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
+        """Of the rate what is above eta_min, times what the cosine's height has become of what it was a step ago."""
+        step, rates = self.last_epoch, self._rates()
+        if step == 0:
+            return rates
+        if (step - 1 - self.T_max) % (2 * self.T_max) == 0:  # up from eta_min, of which nothing is above
+            return [lr + (base - self.eta_min) * (1 - math.cos(math.pi / self.T_max)) / 2
+                    for lr, base in zip(rates, self.base_lrs)]
+        return [self.eta_min + (lr - self.eta_min) * self._height(step) / self._height(step - 1) for lr in rates]
+
+    def _lr_alone(self) -> Sequence[float]:
+        return [self.eta_min + (base - self.eta_min) * self._height(self.last_epoch) / 2 for base in self.base_lrs]
+
+
+class SequentialLR(LRScheduler):
+    """One scheduler after another: the next one begins, from the base rates, at each milestone."""
+
+    def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int]):
+        if len(schedulers) != len(milestones) + 1 or any(each.optimizer is not optimizer for each in schedulers):
+            raise InputError(f"SequentialLR: {len(schedulers)} schedulers, {len(milestones)} milestones; it takes one "
+                             "scheduler more, all of this optimizer")
+        self.optimizer, self.last_epoch = optimizer, 0
+        self._schedulers, self._milestones = list(schedulers), list(milestones)
+        self.base_lrs = [float(group["initial_lr"]) for group in optimizer.param_groups]
+        for group in optimizer.param_groups:
+            group["lr"] = group["initial_lr"]
+        for each in self._schedulers:
+            each.last_epoch -= 1
+        self._schedulers[0].step()
+        self._last_lr = self._schedulers[0].get_last_lr()
+
+    def step(self, epoch: Optional[int] = None) -> None:
+        """Goes on by one, and lets the scheduler whose time it is set the rates."""
+        if epoch is not None:
+            raise InputError("SequentialLR: it goes on step by step")
+        self.last_epoch += 1
+        place = bisect_right(self._milestones, self.last_epoch)
+        begins = place > 0 and self._milestones[place - 1] == self.last_epoch
+        self._schedulers[place].step(0 if begins else None)
+        self._last_lr = self._schedulers[place].get_last_lr()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What load_state_dict takes, with the schedulers' own."""
+        return super().state_dict() | {"_schedulers": [each.state_dict() for each in self._schedulers]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on where a state_dict was taken; the optimizer loads its own state before."""
+        for each, its in zip(self._schedulers, state["_schedulers"]):
+            each.load_state_dict(its)
+        super().load_state_dict({name: value for name, value in state.items() if name != "_schedulers"})
 
 
 def _between(start: float, end: float, part: float, strategy: str) -> float:
@@ -106,15 +192,19 @@ class OneCycleLR(LRScheduler):
                  final_div_factor: float = 1e4):
         if cycle_momentum:
             raise InputError("OneCycleLR: an optimizer keeps its momentum; cycle_momentum=False")
-        if total_steps is None and (epochs is None or steps_per_epoch is None):
-            raise InputError("OneCycleLR: it needs total_steps, or epochs and steps_per_epoch")
+        if total_steps is None and epochs is not None and steps_per_epoch is not None:
+            total_steps = operator.index(epochs) * operator.index(steps_per_epoch)
+        if total_steps is None or operator.index(total_steps) < 1:
+            raise InputError("OneCycleLR: it needs total_steps, or epochs and steps_per_epoch, of at least one step")
+        if not 0 <= pct_start <= 1:
+            raise InputError(f"OneCycleLR: pct_start {pct_start} is no part of all steps, from 0 to 1")
         if anneal_strategy not in ("cos", "linear"):
             raise InputError(f"OneCycleLR: anneal_strategy '{anneal_strategy}' is neither cos nor linear")
-        self.total_steps = total_steps if total_steps is not None else (epochs or 0) * (steps_per_epoch or 0)
-        groups = len(optimizer.param_groups)
-        self.max_lrs = list(max_lr) if isinstance(max_lr, Sequence) else [max_lr] * groups
-        self.pct_start, self.anneal_strategy = pct_start, anneal_strategy
-        self.div_factor, self.final_div_factor = div_factor, final_div_factor
+        self.total_steps, self.pct_start, self.anneal_strategy = operator.index(total_steps), float(pct_start), anneal_strategy
+        self.max_lrs = per_group("OneCycleLR", "rates of max_lr", max_lr, optimizer)
+        self.div_factor, self.final_div_factor = float(div_factor), float(final_div_factor)
+        for group, high in zip(optimizer.param_groups, self.max_lrs):
+            group["initial_lr"] = high / self.div_factor
         super().__init__(optimizer)
 
     def get_lr(self) -> Sequence[float]:
@@ -128,6 +218,6 @@ class OneCycleLR(LRScheduler):
             if self.last_epoch <= top:
                 rates.append(_between(low, high, self.last_epoch / top if top else 1.0, self.anneal_strategy))
             else:
-                part = (self.last_epoch - top) / (last - top)
+                part = (self.last_epoch - top) / (last - top) if last > top else 1.0
                 rates.append(_between(high, low / self.final_div_factor, part, self.anneal_strategy))
         return rates
