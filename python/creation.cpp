@@ -1,6 +1,7 @@
 // New tensors.
 
 #include <cmath>
+#include <map>
 
 #include <shardgrad/autograd/ops.h>
 
@@ -116,8 +117,17 @@ void bind_threads(nb::module_& m) {
 }
 
 void bind_random(nb::module_& m) {
-  m.def("manual_seed", manual_seed, "seed"_a, Waits(),
-        "Random numbers follow from it from now on. On several ranks all give the same, and draw the same numbers.");
+  static std::map<std::string, int64_t> made;  // since the seed was set; under the GIL
+  m.def("_serial", [](const std::string& kind) { return made[kind]++; });
+  m.def(
+      "manual_seed",
+      [](uint64_t seed) {
+        made.clear();
+        Wait wait;
+        manual_seed(seed);
+      },
+      "seed"_a,
+      "Random numbers follow from it from now on. On several ranks all give the same, and draw the same numbers.");
   m.def(
       "initial_seed", [] { return context().seed(); }, Enters(), "What random numbers follow from.");
   def_drawn(

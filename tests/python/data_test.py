@@ -83,7 +83,7 @@ def test_every_rank_shuffles_alike_and_takes_its_own(ranks):
         both = sg.zeros(2, 6, dtype=sg.int64)
         world.all_gather(both, sg.tensor(mine).flatten()[None])
         assert sorted(both.flatten().tolist()) == list(range(12))
-        print(train.indices, test.indices, order, flush=True)
+        print(f"{train.indices} {test.indices} {order}\\n", end="", flush=True)
     """)
     lines = ended.out.splitlines()
     said = [line for line in lines if line.startswith("[")]
@@ -128,3 +128,108 @@ def test_what_is_no_order_is_refused():
         with pytest.raises(NotImplementedError):
             bare()
     assert list(SequentialSampler(Squares(3))) == [0, 1, 2]
+
+
+# --- orders of their own ------------------------------------------------------------------------------------------------
+
+def test_two_loaders_walk_in_two_orders():
+    def passes():
+        sg.manual_seed(3)
+        return [numbers(DataLoader(Squares(20), 20, shuffle=True)) for _ in range(3)]
+
+    first = passes()
+    assert len({str(each) for each in first}) == 3 and passes() == first
+    one, other = DataLoader(Squares(20), 20, shuffle=True), DataLoader(Squares(20), 20, shuffle=True)
+    assert numbers(one) != numbers(other) and numbers(one) != numbers(other)
+    assert list(RandomSampler(Squares(20), seed=3)) == list(RandomSampler(Squares(20), seed=3))
+
+
+def test_two_splits_differ():
+    sg.manual_seed(3)
+    first, second = (random_split(Squares(20), [10, 10])[0].indices for _ in range(2))
+    sg.manual_seed(3)
+    assert first != second and random_split(Squares(20), [10, 10], generator=None)[0].indices == first
+    assert random_split(Squares(20), [10, 10], 1)[0].indices == random_split(Squares(20), [10, 10], seed=1)[0].indices
+
+
+def test_new_loaders_are_alike_on_all_ranks(ranks):
+    ended = ranks(2, """
+        import shardgrad as sg
+        from shardgrad.utils.data import DataLoader, TensorDataset
+        world = sg.dist.init(seed=5)
+        data = TensorDataset(sg.arange(12))
+        sg.rand(world.rank, name="of this rank")
+        print(f"{[[x.tolist() for x, in DataLoader(data, 12, shuffle=True)] for _ in range(2)]}\\n", end="", flush=True)
+    """)
+    one, other = (line for line in ended.out.splitlines() if line.startswith("["))
+    first, second = eval(one)
+    assert one == other and first != second
+
+
+# --- what is taken, and what is refused ---------------------------------------------------------------------------------
+
+def test_a_batch_of_tuples_is_a_list():
+    assert [type(default_collate(samples)) for samples in ([(1, 2.)], [[1, 2.]])] == [list, list]
+    assert [part.dtype for part in default_collate([(1, 2.), (3, 4.)])] == [sg.int64, sg.float32]
+    assert default_collate([np.float64(1), np.float64(2)]).dtype == sg.float64
+
+
+def test_whoever_lends_memory_is_collated():
+    class Lent:
+        def __init__(self, x):
+            self.x = x
+
+        def __dlpack__(self, **options):
+            return self.x.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.x.__dlpack_device__()
+
+    assert default_collate([Lent(sg.ones(2)), Lent(sg.zeros(2))]).tolist() == [[1, 1], [0, 0]]
+
+
+@pytest.mark.parametrize("samples, says", [
+    ([[1, 2], [3]], "each element in list of batch should be of equal size"), ([(1,), (1, 2)], "equal size"),
+    ([{"a": [1]}, {"a": []}], "equal size"), ([None, None], "of type NoneType"), ([(1, object())], "of type object"), ([{1}, {2}], "of type set")])
+def test_what_makes_no_batch(samples, says):
+    with pytest.raises(sg.InputError, match=says):
+        default_collate(samples)
+
+
+def test_workers_are_taken_and_mean_nothing():
+    loader = DataLoader(Squares(4), 2, num_workers=4, pin_memory=True, persistent_workers=True, prefetch_factor=2, collate_fn=None, generator=None,
+                        shuffle=None)
+    assert numbers(loader) == [[0, 1], [2, 3]]
+    with pytest.raises(sg.InputError, match="batch_size=None, samples without batches"):
+        DataLoader(Squares(4), batch_size=None)
+    for wrong in (lambda: DataLoader(Squares(4), generator=1), lambda: random_split(Squares(4), [2, 2], generator=1),
+                  lambda: RandomSampler(Squares(4), generator=1)):
+        with pytest.raises(sg.InputError, match="there are no generators"):
+            wrong()
+
+
+def test_a_walk_over_a_dataset_ends():
+    class Rows(Dataset):
+        def __init__(self):
+            self.rows = sg.arange(6).reshape(3, 2)
+
+        def __len__(self):
+            return len(self.rows)
+
+        def __getitem__(self, index):
+            return self.rows[index]
+
+    assert [row.tolist() for row in Rows()] == [[0, 1], [2, 3], [4, 5]]
+    assert [index for index, _ in Squares(3)] == [0, 1, 2] and len(list(TensorDataset(sg.ones(2)))) == 2
+    assert [index for index, _ in Subset(Squares(9), [7, 2])] == [7, 2]
+
+
+def test_a_sampler_may_give_anything():
+    class Words(Sampler[str]):
+        def __iter__(self):
+            return iter(["b", "a"])
+
+        def __len__(self):
+            return 2
+
+    assert numbers(DataLoader({"a": (1, 1.), "b": (2, 2.)}, 2, sampler=Words())) == [[2, 1]]

@@ -1,9 +1,10 @@
 """What samples are."""
 
-from typing import Generic, Optional, Sequence, TypeVar, Union
+from collections.abc import Iterator
+from typing import Any, Generic, Optional, Sequence, TypeVar, Union
 
-from ..._core import InputError, Tensor, initial_seed
-from ._order import shuffled
+from ..._core import InputError, Tensor, _serial, initial_seed
+from ._order import check_no_generator, shuffled
 
 T = TypeVar("T", covariant=True)
 
@@ -16,6 +17,9 @@ class Dataset(Generic[T]):
 
     def __len__(self) -> int:
         raise NotImplementedError("a Dataset needs a __len__()")
+
+    def __iter__(self) -> Iterator[T]:
+        return (self[index] for index in range(len(self)))
 
 
 class TensorDataset(Dataset[tuple[Tensor, ...]]):
@@ -59,12 +63,16 @@ def _sizes(count: int, lengths: Sequence[Union[int, float]]) -> list[int]:
     return sizes
 
 
-def random_split(dataset: Dataset[T], lengths: Sequence[Union[int, float]], seed: Optional[int] = None) -> list[Subset[T]]:
-    """Parts with so many samples, or with such shares of them, drawn by the seed: that of random numbers unless one is given.
+def random_split(dataset: Dataset[T], lengths: Sequence[Union[int, float]], seed: Optional[int] = None, *,
+                 generator: Any = None) -> list[Subset[T]]:
+    """Parts with so many samples, or with such shares of them, drawn by the seed.
 
-    Every rank draws the same.
+    Without one: by that of random numbers and by how many splits were made before this one since manual_seed. Every rank
+    draws the same.
     """
-    order = shuffled(len(dataset), "random_split", initial_seed() if seed is None else seed)
+    check_no_generator("random_split", generator)
+    words = (initial_seed(), _serial("random_split")) if seed is None else (seed,)
+    order = shuffled(len(dataset), "random_split", *words)
     parts, begin = [], 0
     for size in _sizes(len(dataset), lengths):
         parts.append(Subset(dataset, order[begin:begin + size]))

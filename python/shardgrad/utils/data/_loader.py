@@ -5,46 +5,64 @@ from typing import Any, Callable, Optional
 
 from ..._core import InputError, Tensor, stack, tensor
 from ._datasets import Dataset
+from ._order import check_no_generator
 from ._samplers import RandomSampler, SequentialSampler
 
 
+def _transposed(samples: list) -> list:
+    if len({len(sample) for sample in samples}) > 1:
+        raise InputError("default_collate: each element in list of batch should be of equal size, but one has "
+                         f"{len(samples[0])} parts, others {sorted({len(sample) for sample in samples})}")
+    return [default_collate(list(parts)) for parts in zip(*samples)]
+
+
 def default_collate(samples: list) -> Any:
-    """A batch of samples: tensors, arrays and numbers become tensors with one dimension more, tuples and dicts of them
-    tuples and dicts of batches, anything else a list.
+    """A batch of samples: tensors, arrays and numbers become tensors with one dimension more, tuples and lists of them a
+    list of batches, dicts a dict of them; words stay a list. Python's floats are float32.
     """
     first = samples[0]
     if isinstance(first, Tensor):
         return stack(samples)
+    if hasattr(first, "__dlpack__") or hasattr(first, "__array_interface__"):
+        return stack([tensor(sample) for sample in samples])
     if isinstance(first, (bool, int, float)):
         return tensor(samples)
-    if hasattr(first, "__array_interface__"):
-        return stack([tensor(sample) for sample in samples])
+    if isinstance(first, (str, bytes)):
+        return samples
     if isinstance(first, Mapping):
         return {key: default_collate([sample[key] for sample in samples]) for key in first}
     if isinstance(first, tuple) and hasattr(first, "_fields"):
-        return type(first)(*map(default_collate, map(list, zip(*samples))))
+        return type(first)(*_transposed(samples))
     if isinstance(first, (tuple, list)):
-        return tuple(map(default_collate, map(list, zip(*samples))))
-    return samples
+        return _transposed(samples)
+    raise InputError(f"default_collate: a sample has {first!r}, of type {type(first).__name__}, of which no batch is made; "
+                     "give a collate_fn")
 
 
 class DataLoader:
     """Batches of a dataset's samples, as collate_fn makes them of a list of samples; made when they are asked for.
 
     Shuffled, each pass has an order of its own, which follows from the seed of random numbers and is the same on every
-    rank. A sampler says instead which samples come: DistributedSampler those of this rank.
+    rank. A sampler says instead which samples come: DistributedSampler those of this rank. There are no workers, and no
+    memory is pinned: what PyTorch has for them is taken, and means nothing.
     """
 
-    def __init__(self, dataset: Dataset[Any], batch_size: int = 1, shuffle: bool = False,
-                 sampler: Optional[Iterable[int]] = None, drop_last: bool = False,
-                 collate_fn: Callable[[list], Any] = default_collate):
+    def __init__(self, dataset: Dataset[Any], batch_size: int = 1, shuffle: Optional[bool] = False,
+                 sampler: Optional[Iterable[Any]] = None, drop_last: bool = False,
+                 collate_fn: Optional[Callable[[list], Any]] = None, *, num_workers: int = 0, pin_memory: bool = False,
+                 persistent_workers: bool = False, prefetch_factor: Optional[int] = None, generator: Any = None):
+        check_no_generator("DataLoader", generator)
+        if batch_size is None:
+            raise InputError("DataLoader: batch_size=None, samples without batches, is not offered; walk over the dataset")
         if batch_size < 1:
             raise InputError(f"DataLoader: batches of {batch_size} samples are not possible")
         if sampler is not None and shuffle:
             raise InputError("DataLoader: a sampler has an order of its own; shuffle=False")
-        self.dataset, self.batch_size, self.drop_last, self.collate_fn = dataset, batch_size, drop_last, collate_fn
-        order = RandomSampler(dataset) if shuffle else SequentialSampler(dataset)
-        self.sampler: Any = order if sampler is None else sampler
+        self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
+        self.collate_fn = default_collate if collate_fn is None else collate_fn
+        if sampler is None:
+            sampler = RandomSampler(dataset) if shuffle else SequentialSampler(dataset)
+        self.sampler: Any = sampler
 
     def __iter__(self) -> Iterator[Any]:
         batch: list = []

@@ -1,6 +1,15 @@
 """In which order samples come."""
 
 import random
+from typing import Any
+
+from ..._core import InputError
+
+
+def check_no_generator(name: str, generator: Any) -> None:
+    """PyTorch's generators are not here."""
+    if generator is not None:
+        raise InputError(f"{name}: there are no generators; give a seed, or call sg.manual_seed(seed) before")
 
 
 def shuffled(count: int, *depends_on: object) -> list[int]:

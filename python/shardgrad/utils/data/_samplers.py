@@ -1,24 +1,26 @@
 """Which samples come when."""
 
 from collections.abc import Iterator, Sized
-from typing import Optional
+from typing import Any, Generic, Optional, TypeVar
 
-from ..._core import InputError, initial_seed
+from ..._core import InputError, _serial, initial_seed
 from ..._core._dist import world
-from ._order import shuffled
+from ._order import check_no_generator, shuffled
+
+T = TypeVar("T", covariant=True)
 
 
-class Sampler:
-    """Numbers of samples in some order, by __iter__ and __len__."""
+class Sampler(Generic[T]):
+    """What a dataset is asked for, such as numbers of samples, in some order: by __iter__ and __len__."""
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[T]:
         raise NotImplementedError("a Sampler needs an __iter__()")
 
     def __len__(self) -> int:
         raise NotImplementedError("a Sampler needs a __len__()")
 
 
-class SequentialSampler(Sampler):
+class SequentialSampler(Sampler[int]):
     """The samples in their own order."""
 
     def __init__(self, data_source: Sized):
@@ -31,7 +33,7 @@ class SequentialSampler(Sampler):
         return len(self.data_source)
 
 
-class _Epochs(Sampler):
+class _Epochs(Sampler[int]):
     """What has another order in each epoch."""
 
     epoch = 0
@@ -44,16 +46,20 @@ class _Epochs(Sampler):
 class RandomSampler(_Epochs):
     """All samples in an order drawn anew for each pass, from the seed of random numbers unless one is given.
 
-    Passes count themselves as epochs; a run that goes on says by set_epoch which one is next.
+    Passes count themselves as epochs; a run that goes on says by set_epoch which one is next. Without a seed of its own
+    a sampler's order also follows from how many such samplers were made before it since manual_seed: ranks make theirs
+    alike.
     """
 
-    def __init__(self, data_source: Sized, seed: Optional[int] = None):
+    def __init__(self, data_source: Sized, seed: Optional[int] = None, *, generator: Any = None):
+        check_no_generator("RandomSampler", generator)
         self.data_source, self.seed = data_source, seed
+        self._serial = _serial("RandomSampler") if seed is None else None
 
     def __iter__(self) -> Iterator[int]:
-        seed, epoch = initial_seed() if self.seed is None else self.seed, self.epoch
+        words = (initial_seed(), self._serial) if self.seed is None else (self.seed,)
         self.epoch += 1
-        return iter(shuffled(len(self.data_source), "RandomSampler", seed, epoch))
+        return iter(shuffled(len(self.data_source), "RandomSampler", *words, self.epoch - 1))
 
     def __len__(self) -> int:
         return len(self.data_source)
