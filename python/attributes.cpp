@@ -42,15 +42,22 @@ void set_plainly(nb::handle self, const std::string& name, nb::handle value) {
 
 namespace {
 
+// Registered, under the GIL, once it has its values: other threads and a failure see no half of one.
 Tensor buffer_of(PythonModule& own, const std::string& name, const Tensor& values, bool persistent) {
-  Wait wait;
-  NoGrad no_grad;
-  Tensor buffer = own.buffer(name, values.shape(), values.dtype());
+  Tensor copy;
+  {
+    Wait wait;
+    NoGrad no_grad;
+    TagScope owner(Tag{Category::buffer, 0});
+    copy = empty(values.shape(), {values.dtype(), context().default_device()}, "register_buffer");
+    copy_into(copy, values.detach());
+  }
+  own.buffer(name, values.shape(), values.dtype());
   nn::Parameter& entry = *own.own_buffers().back().object;
   entry.persistent = persistent;
-  entry.allocate();
-  copy_into(buffer, values);
-  return buffer;
+  entry.take(copy);
+  entry.initialised = true;
+  return entry.tensor;
 }
 
 bool is_module(nb::handle value) { return nb::isinstance<nn::Module>(value); }

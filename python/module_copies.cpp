@@ -206,7 +206,8 @@ void set_parts(nb::handle self, nb::handle parts) {
   if (!parts[1].is_none())
     module.set_recompute(RecomputeOptions{nb::cast<bool>(parts[1][0]), nb::cast<std::string>(parts[1][1])});
   set_parameters(self, parts[2]);
-  for (nb::handle each : parts[3]) set_buffer(self, nb::cast<std::string>(each[0]), each[1], nb::cast<bool>(each[2]));
+  for (nb::handle each : parts[3])  // pickles of before there were others have pairs
+    set_buffer(self, nb::cast<std::string>(each[0]), each[1], nb::len(each) < 3 || nb::cast<bool>(each[2]));
   for (nb::handle each : parts[4]) nb::setattr(self, each[0], each[1]);
   set_hooks(self, nb::borrow(parts[5]));
 }

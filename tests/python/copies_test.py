@@ -450,3 +450,13 @@ def test_a_parameter_is_a_leaf_that_becomes_its_modules():
     assert module.parameters()[0] is p and isinstance(nn.Linear(2, 2).weight, nn.Parameter)
     optim.SGD([p], lr=1.).step()
     assert module.a.tolist() == [-2, -1] and p.name == "a"
+
+
+def test_pickles_of_before_buffers_could_be_left_out_are_read():
+    net = Net()
+    net.seen += 7
+    make, made_by, (parts, attributes), _, _, restore = net.__reduce__()
+    before = (*parts[:3], [buffer[:2] for buffer in parts[3]], *parts[4:])
+    other = make(*made_by)
+    restore(other, (before, attributes))
+    assert other.seen.tolist() == [7] and "seen" in other.state_dict()

@@ -3,6 +3,7 @@
 import copy
 import gc
 import pickle
+import threading
 import weakref
 
 import pytest
@@ -115,6 +116,29 @@ def test_a_buffer_that_is_not_persistent_moves_and_is_not_saved():
         model.load_state_dict(model.state_dict() | {"mask": model.mask})
     with pytest.raises(sg.InputError, match="every module has"):
         model.register_buffer("train", sg.ones(1))
+
+
+def test_a_buffer_that_gets_no_values_is_none():
+    model = nn.Sequential()
+    with pytest.raises(sg.InputError, match="no values"):
+        model.register_buffer("mean", sg.zeros(2, device="meta"))
+    assert model.named_buffers() == [] and not hasattr(model, "mean")
+    model.register_buffer("mean", sg.ones(2))
+    assert model.mean.tolist() == [1, 1]
+    with pytest.raises(sg.InputError, match="two things named 'mean'|every module has"):
+        model.register_buffer("mean", sg.zeros(3))
+    assert model.mean.tolist() == [1, 1]
+
+
+def test_no_thread_sees_a_buffer_without_its_values():
+    model, values = nn.Sequential(), sg.ones(1 << 25)
+    thread = threading.Thread(target=model.register_buffer, args=("large", values))
+    thread.start()
+    seen = []
+    while not seen:
+        seen = [buffer[-1].item() for buffer in model.buffers()]
+    thread.join()
+    assert seen == [1]
 
 
 def test_checkpoints_and_whole_states_have_persistent_buffers_alone(tmp_path):
