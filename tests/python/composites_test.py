@@ -161,6 +161,20 @@ def test_what_has_no_binary_cross_entropy(of, says):
         of(sg.tensor(P).float())
 
 
+def test_a_mean_of_a_ranks_part_is_refused(ranks):
+    ranks(2, """
+        import pytest
+        import shardgrad as sg
+        sg.dist.init()
+        loss = sg.nn.BCELoss()
+        p = sg.full((4,), 0.5).requires_grad_()
+        with pytest.raises(sg.InputError, match="binary_cross_entropy.*count"):
+            loss(p, sg.ones(4))
+        loss(p, sg.ones(4), count=8).backward()
+        assert p.grad.tolist() == [-0.25] * 4
+    """)
+
+
 @pytest.mark.parametrize("make", [nn.BCELoss, nn.CrossEntropyLoss, nn.NLLLoss])
 def test_weights_of_losses_go_with_them(make):
     loss = make(sg.tensor([1., 2., 3.]))

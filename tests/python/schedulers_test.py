@@ -1,5 +1,6 @@
 """Schedulers set the rates that PyTorch's set."""
 
+import json
 import math
 
 import numpy as np
@@ -201,6 +202,15 @@ def test_numbers_of_numpys():
     assert rates(scheduler, 4)[::4] == pytest.approx([0.1, 1])
     assert rates(StepLR(made(), np.int64(1), np.float32(0.5)), 1) == [1, 0.5]
     assert ReduceLROnPlateau(made(), factor=np.float32(0.5), min_lr=np.float32(0.25)).min_lrs == [0.25]
+
+
+@pytest.mark.parametrize("make", [
+    lambda n, x: StepLR(made(), n, x), lambda n, x: LinearLR(made(), x, x, n), lambda n, x: CosineAnnealingLR(made(), n, x),
+    lambda n, x: OneCycleLR(made(), x, n, pct_start=x), lambda n, x: OneCycleLR(made(), x, epochs=n, steps_per_epoch=n, div_factor=x, final_div_factor=x),
+    lambda n, x: ReduceLROnPlateau(made(), factor=x, patience=n, threshold=x, cooldown=n, min_lr=x, eps=x)])
+def test_a_state_is_kept_by_json(make):
+    state = make(np.int64(3), np.float32(0.5)).state_dict()
+    assert json.loads(json.dumps(state)) == state == make(3, 0.5).state_dict()
 
 
 @pytest.mark.parametrize("wrong, says", [

@@ -6,8 +6,7 @@ from .._core import (adaptive_avg_pool2d, attention, avg_pool2d, binary_cross_en
                      cross_entropy, dropout, elu, embedding, gelu, group_norm, huber_loss, kl_div, l1_loss, layer_norm,
                      leaky_relu, linear, linear_cross_entropy, log_softmax, max_pool2d, mse_loss, nll_loss, one_hot, relu, rms_norm,
                      rope, sigmoid, silu, smooth_l1_loss, softmax, softplus, swiglu, tanh)
-from .._core import InputError, Tensor, broadcast_to, cat
-from .._core import _reduced_loss
+from .._core import InputError, Tensor, _reduced_loss, broadcast_to, cat
 from .._function import Function as _Function
 
 
@@ -22,9 +21,9 @@ def _padded(x: Tensor, dim: int, amount: int, value: float, after: bool) -> Tens
 
 
 def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: Optional[float] = None) -> Tensor:
-    """x with `value`, 0 unless given, around it: pad is (before, after) of the last dimension, then of the one before it, and so on.
+    """x with `value`, 0 unless given, around it.
 
-    Negative numbers cut elements off.
+    pad is (before, after) of the last dimension, then of the one before it, and so on; negative numbers cut elements off.
     """
     if mode != "constant":
         raise InputError(f"pad: mode '{mode}' is not offered; 'constant' is")
@@ -98,7 +97,8 @@ def binary_cross_entropy(x: Tensor, target: Tensor, weight: Optional[Tensor] = N
     Where x is made by sigmoid, binary_cross_entropy_with_logits of what it was given loses no digits.
     """
     if x.shape != target.shape:
-        raise InputError(f"binary_cross_entropy: input {list(x.shape)} and target {list(target.shape)} must have the same shape")
+        raise InputError(f"binary_cross_entropy: input {list(x.shape)} and target {list(target.shape)} must have the same "
+                         "shape")
     if x.device == "cpu" and not ((x >= 0) & (x <= 1)).all():
         raise InputError("binary_cross_entropy: the input has numbers outside [0, 1], which are no probabilities; of logits "
                          "it is binary_cross_entropy_with_logits")

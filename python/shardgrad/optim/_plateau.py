@@ -5,7 +5,7 @@ from typing import Any, Sequence, Union
 
 from .._core import InputError
 from .._core._optim import Optimizer
-from ._rates import per_group
+from ._rates import per_group, plain
 
 
 class ReduceLROnPlateau:
@@ -19,8 +19,9 @@ class ReduceLROnPlateau:
                              "rel and abs")
         if not factor < 1:
             raise InputError(f"ReduceLROnPlateau: factor {factor} is not below 1")
-        self.optimizer, self.mode, self.factor, self.patience = optimizer, mode, float(factor), patience
-        self.threshold, self.threshold_mode, self.cooldown, self.eps = threshold, threshold_mode, cooldown, eps
+        self.optimizer, self.mode, self.factor, self.patience = optimizer, mode, float(factor), plain(patience)
+        self.threshold, self.threshold_mode = float(threshold), threshold_mode
+        self.cooldown, self.eps = plain(cooldown), float(eps)
         self.min_lrs = per_group("ReduceLROnPlateau", "rates of min_lr", min_lr, optimizer)
         self.best = math.inf if mode == "min" else -math.inf
         self.num_bad_epochs = self.cooldown_counter = self.last_epoch = 0

@@ -7,6 +7,11 @@ from .._core import InputError
 from .._core._optim import Optimizer
 
 
+def plain(number: Any) -> Any:
+    """A number of NumPy's as one of Python's, which JSON keeps."""
+    return number.item() if hasattr(number, "item") else number
+
+
 def per_group(name: str, what: str, given: Any, optimizer: Optimizer, kind: Callable[[Any], Any] = float) -> list:
     """One for all groups, or a list with one for each, also of NumPy's."""
     groups = len(optimizer.param_groups)

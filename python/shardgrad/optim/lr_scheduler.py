@@ -18,7 +18,7 @@ from typing import Any, Callable, Optional, Sequence, Union
 from .._core import InputError
 from .._core._optim import Optimizer
 from ._plateau import ReduceLROnPlateau
-from ._rates import per_group
+from ._rates import per_group, plain
 
 __all__ = ["CosineAnnealingLR", "LRScheduler", "LambdaLR", "LinearLR", "OneCycleLR", "ReduceLROnPlateau", "SequentialLR",
            "StepLR"]
@@ -70,7 +70,7 @@ class StepLR(LRScheduler):
     """Times gamma after every step_size steps, from the rate as it is."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1):
-        self.step_size, self.gamma = step_size, float(gamma)
+        self.step_size, self.gamma = plain(step_size), float(gamma)
         super().__init__(optimizer)
 
     def get_lr(self) -> Sequence[float]:
@@ -88,7 +88,7 @@ class LinearLR(LRScheduler):
     def __init__(self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5):
         if not (0 < start_factor <= 1 and 0 <= end_factor <= 1):
             raise InputError(f"LinearLR: factors {start_factor} and {end_factor} are not above 0 and at most 1")
-        self.start_factor, self.end_factor, self.total_iters = float(start_factor), float(end_factor), total_iters
+        self.start_factor, self.end_factor, self.total_iters = float(start_factor), float(end_factor), plain(total_iters)
         super().__init__(optimizer)
 
     def _factor(self, step: int) -> float:
@@ -120,7 +120,7 @@ class CosineAnnealingLR(LRScheduler):
     """Down to eta_min in T_max steps along half a cosine, and up again in as many, from the rate as it is."""
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0):
-        self.T_max, self.eta_min = T_max, float(eta_min)
+        self.T_max, self.eta_min = plain(T_max), float(eta_min)
         super().__init__(optimizer)
 
     def _height(self, step: int) -> float:
@@ -148,7 +148,7 @@ class SequentialLR(LRScheduler):
             raise InputError(f"SequentialLR: {len(schedulers)} schedulers, {len(milestones)} milestones; it takes one "
                              "scheduler more, all of this optimizer")
         self.optimizer, self.last_epoch = optimizer, 0
-        self._schedulers, self._milestones = list(schedulers), list(milestones)
+        self._schedulers, self._milestones = list(schedulers), list(map(plain, milestones))
         self.base_lrs = [float(group["initial_lr"]) for group in optimizer.param_groups]
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"]
