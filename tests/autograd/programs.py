@@ -1,6 +1,6 @@
 """Writes random programs of operations, and what PyTorch makes of them in f64, for programs_test.cpp.
 
-    programs.py FILE [COUNT [SEED]]        needs torch; tests/autograd/programs.json is COUNT 50, SEED 1
+    programs.py FILE [COUNT [SEED]]        needs torch; tests/autograd/programs.json is COUNT 60, SEED 1
 
 A program is a list of steps. Step k makes tensor number len(inputs) + k of earlier ones: [name, [tensors…], {numbers}].
 Kept are all results, and the gradients of the sum of all steps' results times fixed weights. Programs whose
@@ -201,29 +201,51 @@ def kept(program, inputs, made):
     return program
 
 
+# Where steps have to occur at least once: which, and whether this step of this program does.
+OCCASIONS = {
+    "at all": (EVERY, lambda program, step: True),
+    "in f32 and bf16": (EVERY - BRANCHING, lambda program, step: program["errors"] is not None),
+}
+
+
+def missing_in(occasion, programs):
+    steps, occurs = OCCASIONS[occasion]
+    return steps - {step[0] for program in programs for step in program["steps"] if occurs(program, step)}
+
+
+def next_program(rng, programs):
+    """One that has a step which is missing, while there are such; None where it did not come out so."""
+    occasion = next((o for o in OCCASIONS if missing_in(o, programs)), "at all")
+    missing = missing_in(occasion, programs)
+    smooth = occasion == "in f32 and bf16" or rng.random() < 0.6 and not (missing and missing <= BRANCHING)
+    program, inputs = make(rng, EVERY - BRANCHING if smooth else EVERY, missing)
+    if not program["steps"] or missing and not missing & {step[0] for step in program["steps"]}:
+        return None
+    made = steady(program, inputs)
+    if made is None:
+        return None
+    program = kept(program, inputs, made)
+    return None if missing and not missing - missing_in(occasion, [program]) else program
+
+
 def main():
-    path, count, seed = sys.argv[1], int((sys.argv + ["50"])[2]), int((sys.argv + ["50", "1"])[3])
+    path, count, seed = sys.argv[1], int((sys.argv + ["60"])[2]), int((sys.argv + ["60", "1"])[3])
     rng = random.Random(seed)
-    programs, used = [], {}
-    while len(programs) < count:
-        missing = EVERY - set(used)
-        smooth = rng.random() < 0.6 and not (missing and missing <= BRANCHING)
-        program, inputs = make(rng, EVERY - BRANCHING if smooth else EVERY, missing)
-        names = [step[0] for step in program["steps"]]
-        if not names or (missing and not missing & set(names)):
-            continue  # first every step once
-        made = steady(program, inputs)
-        if made is None:
-            continue
-        for name in names:
-            used[name] = used.get(name, 0) + 1
-        programs.append(kept(program, inputs, made))
+    programs, tries = [], 0
+    while len(programs) < count and tries < 200 * count:
+        tries += 1
+        program = next_program(rng, programs)
+        programs += [program] if program else []
     with open(path, "w") as out:
-        out.write("[\n" + ",\n".join(json.dumps(p, separators=(",", ":")) for p in programs) + "\n]\n")
+        out.write(f'{{"branching":{json.dumps(sorted(BRANCHING))},\n"programs":[\n')
+        out.write(",\n".join(json.dumps(p, separators=(",", ":")) for p in programs) + "\n]}\n")
     rounded = sum(p["errors"] is not None for p in programs)
-    print(f"{count} programs, {rounded} of them in f32 and bf16 too, {sum(used.values())} steps, {len(used)} operations")
-    if EVERY - set(used):
-        sys.exit("none of: " + " ".join(sorted(EVERY - set(used))))
+    print(f"{len(programs)} programs, {rounded} of them in f32 and bf16 too, {sum(len(p['steps']) for p in programs)} steps")
+    lacks = [f"fewer than {count}"] * (len(programs) < count) + [
+        f"{occasion}: none of {' '.join(sorted(missing))}"
+        for occasion in OCCASIONS if (missing := missing_in(occasion, programs))]
+    if lacks:
+        sys.exit("\n".join(lacks))
 
 
 if __name__ == "__main__":

@@ -11,11 +11,12 @@
 namespace shardgrad::test::programs {
 namespace {
 
-json all_programs() {
+json whole_file() {
   const char* other = std::getenv("SHARDGRAD_PROGRAMS");
   std::ifstream file(other ? std::string(other) : std::string(kSourceFolder) + "/tests/autograd/programs.json");
   return json::parse(file);
 }
+json all_programs() { return whole_file()["programs"]; }
 
 Tensor weights(const Tensor& y) {
   std::vector<double> numbers;
@@ -74,7 +75,7 @@ double expect_program(const Steps& steps, const json& program, DType dtype, cons
 TEST(Programs, GiveWhatPyTorchGives) {
   Context context;
   json programs = all_programs();
-  EXPECT_GE(programs.size(), 50u);
+  EXPECT_GE(programs.size(), 60u);
   Steps steps = all_steps();
   double most = 0;
   auto allowed = [](size_t, const std::vector<double>& expected) { return 1e-12 * std::max(1., largest(expected)); };
@@ -113,8 +114,21 @@ TEST(Programs, AreAsRightAsPyTorchInF32AndBf16) {
     }
     if (testing::Test::HasFailure()) return;
   }
-  EXPECT_GE(tried, 20);
+  EXPECT_GE(tried, 30);
   for (auto [dtype, part] : parts) RecordProperty(concat("part_of_the_bound_in_", dtype), concat(part));
+}
+
+TEST(Programs, HaveEveryStepThatDoesNotBranchInF32AndBf16) {
+  json file = whole_file();
+  std::set<std::string> missing;
+  for (const auto& [name, step] : all_steps()) missing.insert(name);
+  EXPECT_GE(missing.size(), 170u);
+  for (const json& name : file["branching"]) EXPECT_EQ(missing.erase(name), 1u) << name;
+  EXPECT_GE(missing.size(), 110u);
+  for (const json& program : file["programs"])
+    for (const json& step : program["steps"])
+      if (!program["errors"].is_null()) missing.erase(step[0]);
+  EXPECT_EQ(missing, std::set<std::string>{});
 }
 
 TEST(Programs, HaveEveryOperationThatIsDeclared) {
