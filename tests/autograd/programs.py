@@ -1,6 +1,6 @@
 """Writes random programs of operations, and what PyTorch makes of them in f64, for programs_test.cpp.
 
-    programs.py FILE [COUNT [SEED]]        needs torch; tests/autograd/programs.json is COUNT 60, SEED 1
+    programs.py FILE [COUNT [SEED]]        needs torch; tests/autograd/programs.json is COUNT 70, SEED 1
 
 A program is a list of steps. Step k makes tensor number len(inputs) + k of earlier ones: [name, [tensors…], {numbers}].
 Kept are all results, and the gradients of the sum of all steps' results times fixed weights. Programs whose
@@ -122,7 +122,7 @@ def possible(name, args, numbers):
 
 
 def make(rng, names, missing):
-    shapes = [[3], [2, 3], [3, 4], [2, 3, 4], [1, 4], [], [4, 1]]
+    shapes = [[3], [2, 3], [3, 4], [2, 3, 4], [1, 4], [], [4, 1], [2, 1, 3], [3, 2, 1, 2]]
     inputs = []
     for shape in rng.sample(shapes, rng.randrange(2, 4)):
         low, high = rng.choice([(-2, 2), (-2, 2), (0.5, 2)])
@@ -201,10 +201,20 @@ def kept(program, inputs, made):
     return program
 
 
+def past_one(program, step):
+    """Whether it is along a dimension that has an extent of 1, and others, inside."""
+    shapes = [y["shape"] for y in [*program["inputs"], *program["expected"]]]
+    shape, numbers = shapes[step[1][0]], step[2]
+    dims = [d % len(shape) for d in numbers.get("dims", [numbers.get("dim")])]
+    inside = shape[min(dims) + 1:]
+    return shape[min(dims)] > 1 and 1 in inside and max(inside) > 1
+
+
 # Where steps have to occur at least once: which, and whether this step of this program does.
 OCCASIONS = {
     "at all": (EVERY, lambda program, step: True),
     "in f32 and bf16": (EVERY - BRANCHING, lambda program, step: program["errors"] is not None),
+    "past an extent of 1": (set(ALONG) | set(DIMS), lambda program, step: step[0] in ALONG | DIMS and past_one(program, step)),
 }
 
 
@@ -229,7 +239,7 @@ def next_program(rng, programs):
 
 
 def main():
-    path, count, seed = sys.argv[1], int((sys.argv + ["60"])[2]), int((sys.argv + ["60", "1"])[3])
+    path, count, seed = sys.argv[1], int((sys.argv + ["70"])[2]), int((sys.argv + ["70", "1"])[3])
     rng = random.Random(seed)
     programs, tries = [], 0
     while len(programs) < count and tries < 200 * count:
