@@ -93,13 +93,13 @@ inline Steps reductions() {
       {"var", one([](const Tensor& x) { return var(x); })},
       {"std", one([](const Tensor& x) { return std(x); })},
       {"max_of_ties", one([](const Tensor& x) {
-         return max(stack({x, x}));
+         return max(stack({x.detach(), x}));
        })},
       {"min_of_ties", one([](const Tensor& x) {
-         return min(stack({x, -x, x}));
+         return min(stack({x.detach(), abs(x), x}));
        })},
       {"amax_of_ties", one([](const Tensor& x) {
-         return amax(stack({x, 2 * x, round(x)}), 0);
+         return amax(stack({x.detach(), x, x - 1}), 0);
        })},
       {"where_largest", one([](const Tensor& x) {
          Tensor flat = reshape(x, {x.numel()});

@@ -25,8 +25,10 @@ UNARY = {
     "sum": torch.sum, "mean": torch.mean, "max": torch.max, "min": torch.min, "norm": torch.norm, "prod": torch.prod,
     "var": torch.var, "std": torch.std, "tril": torch.tril, "triu": torch.triu, "squeeze": torch.squeeze,
     "flatten": torch.flatten, "t": torch.t, "clone": torch.clone, "cast": lambda x: x.to(torch.float32).to(x.dtype),
-    "max_of_ties": lambda x: torch.max(torch.stack([x, x])), "min_of_ties": lambda x: torch.min(torch.stack([x, -x, x])),
-    "amax_of_ties": lambda x: torch.amax(torch.stack([x, 2 * x, x.round()]), [0]),
+    # one of equal elements is of no gradient, so that it shows whose the others' is
+    "max_of_ties": lambda x: torch.max(torch.stack([x.detach(), x])),
+    "min_of_ties": lambda x: torch.min(torch.stack([x.detach(), x.abs(), x])),
+    "amax_of_ties": lambda x: torch.amax(torch.stack([x.detach(), x, x - 1]), [0]),
     "where_largest": lambda x: x.flatten()[torch.argmax(x)] - x.flatten()[torch.argmin(x)],
     "isnan": lambda x: torch.isnan(torch.log(x)), "isinf": lambda x: torch.isinf(1 / torch.trunc(x)),
     "isfinite": lambda x: torch.isfinite(torch.log(torch.trunc(x))), "logical_not": lambda x: torch.logical_not(x.round()),
