@@ -175,6 +175,12 @@ BRANCHING = {
     "share_above", "rare", "amax", "amin", "any_dims", "all_dims", "max_pool2d", "clamp", "where", "masked", "kept",
 }
 
+# Whose results have no gradient.
+CONSTANT = {
+    "isnan", "isinf", "isfinite", "logical_not", "any", "all", "count_nonzero", "nonzero", "floor_divide", "eq", "ne", "lt",
+    "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "share_above", "rare", "any_dims", "all_dims",
+}
+
 
 def run_step(name, a, n):
     if name in UNARY:

@@ -7,8 +7,8 @@ Kept are all results, and the gradients of the sum of all steps' results times f
 numbers are large, not finite, or jump when the inputs move by 1e-9 are not kept: two implementations may differ there.
 A program has `errors`, and is run in f32 and bf16 too, where rounding changes no branch, and both PyTorch in f32 and bf16, and
 f64 of inputs that have moved by a quarter of BOUNDS, are right to a quarter of BOUNDS for each step and the inputs. They are
-how far PyTorch in f32 and bf16 is from f64 in each result and gradient, at most: of these inputs, and of some that have moved
-by a rounding, so that no number is right by luck.
+how far PyTorch in f32 and bf16 is from f64 in each result and gradient, at most: of these inputs, and where they and each
+step's result have moved by a rounding, so that no number is right by luck.
 """
 import json
 import math
@@ -18,7 +18,7 @@ import warnings
 
 import torch
 
-from program_steps import ALONG, BINARY, BRANCHING, DIMS, EVERY, LAYERS, UNARY, run_step, shaped
+from program_steps import ALONG, BINARY, BRANCHING, CONSTANT, DIMS, EVERY, LAYERS, UNARY, run_step, shaped
 
 torch.set_default_dtype(torch.float64)
 torch.set_num_threads(1)
@@ -29,10 +29,10 @@ NAMES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 NOT_POSSIBLE = (RuntimeError, IndexError, ValueError, TypeError)
 
 
-def run(program, inputs):
+def run(program, inputs, change):
     tensors = list(inputs)
     for name, args, numbers in program["steps"]:
-        tensors.append(run_step(name, [tensors[i] for i in args], numbers).to(inputs[0].dtype))
+        tensors.append(change(run_step(name, [tensors[i] for i in args], numbers).to(inputs[0].dtype)))
     return tensors
 
 
@@ -42,9 +42,9 @@ def weights(shape):
     return torch.tensor([((i * 7 + 3) % 11 - 5) / 8 for i in range(n)]).reshape(shape)
 
 
-def outcome(program, inputs):
+def outcome(program, inputs, change=lambda y: y):
     leaves = [x.detach().clone().requires_grad_() for x in inputs]
-    tensors = run(program, leaves)
+    tensors = run(program, leaves, change)
     results = tensors[len(leaves):]
     loss = sum((y * weights(y.shape)).sum() for y in results)
     grads = torch.autograd.grad(loss, leaves, allow_unused=True) if loss.requires_grad else [None] * len(leaves)
@@ -162,7 +162,7 @@ def steady(program, inputs):
 def moved(x, part, k):
     """Each element up or down by a part of the largest; k says which go up."""
     up = torch.tensor([(i * 7 + 3) * (k + 2) % 11 < 5 for i in range(x.numel())]).reshape(x.shape)
-    return x + part * x.abs().max() * (2 * up - 1)
+    return x + part * x.detach().abs().max() * (2 * up - 1).to(x.dtype)
 
 
 def errors_of(program, inputs, made):
@@ -171,14 +171,15 @@ def errors_of(program, inputs, made):
         return None
     exact, errors = [*made[0], *made[1]], {}
 
-    def differences(inputs):
-        results, grads = outcome(program, inputs)
+    def differences(inputs, *change):
+        results, grads = outcome(program, inputs, *change)
         return [float((a - b).abs().max()) for a, b in zip([*results, *grads], exact)]
     for dtype, bound in BOUNDS.items():
         rounding = torch.finfo(dtype).eps / 2
-        near = [inputs, *([moved(x, rounding, k) for x in inputs] for k in range(3))]
         try:
-            own = [differences([x.to(dtype) for x in each]) for each in near]
+            own = [differences([x.to(dtype) for x in inputs])]
+            own += [differences([moved(x, rounding, k).to(dtype) for x in inputs], lambda y, k=k: moved(y, rounding, k + 1))
+                    for k in range(3)]
         except NOT_POSSIBLE:
             return None  # PyTorch has not all of it in 16 bits
         allowed = [bound / 4 * (len(program["steps"]) + 1) * max(1, float(b.abs().max())) for b in exact]
@@ -196,7 +197,7 @@ def digits(x):
 
 def kept(program, inputs, made):
     program["errors"] = errors_of(program, inputs, made)
-    program["expected"] = [{"shape": list(y.shape), "values": digits(y)} for y in made[0]]
+    program["expected"] = [{"shape": list(y.shape), "values": digits(y), "grad": y.requires_grad} for y in made[0]]
     program["gradients"] = [digits(g) for g in made[1]]
     return program
 
@@ -213,6 +214,7 @@ def past_one(program, step):
 # Where steps have to occur at least once: which, and whether this step of this program does.
 OCCASIONS = {
     "at all": (EVERY, lambda program, step: True),
+    "with a gradient": (EVERY - CONSTANT, lambda program, step: program["expected"][program["steps"].index(step)]["grad"]),
     "in f32 and bf16": (EVERY - BRANCHING, lambda program, step: program["errors"] is not None),
     "past an extent of 1": (set(ALONG) | set(DIMS), lambda program, step: step[0] in ALONG | DIMS and past_one(program, step)),
 }

@@ -61,6 +61,7 @@ double expect_program(const Steps& steps, const json& program, DType dtype, cons
   for (size_t k = first; k < tensors.size(); ++k) {
     const json& expected = program["expected"][k - first];
     EXPECT_EQ(tensors[k].shape(), shape_of(expected["shape"])) << program["steps"][k - inputs];
+    EXPECT_EQ(tensors[k].requires_grad(), expected["grad"].get<bool>()) << program["steps"][k - inputs];
     expect(values(tensors[k]), expected["values"].get<std::vector<double>>(),
            concat("result of ", program["steps"][k - inputs].dump()));
   }
@@ -114,7 +115,7 @@ TEST(Programs, AreAsRightAsPyTorchInF32AndBf16) {
     }
     if (testing::Test::HasFailure()) return;
   }
-  EXPECT_GE(tried, 30);
+  EXPECT_GE(tried, 20);
   for (auto [dtype, part] : parts) RecordProperty(concat("part_of_the_bound_in_", dtype), concat(part));
 }
 
