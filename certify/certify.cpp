@@ -116,12 +116,6 @@ std::string word_of(const std::string& kernels, Device device) {
 
 }  // namespace
 
-double certified_tolerance(DType dtype) {
-  for (auto [known, tolerance] : kTolerances)
-    if (known == dtype) return tolerance;
-  fail("certified_tolerance: ", dtype, " is of integers");
-}
-
 void gradcheck_case(const OpCase& op, Device device) {
   if (!op.differentiable()) return;
   // Constants are closed over: only differentiable inputs are moved.

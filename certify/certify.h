@@ -25,10 +25,6 @@
 
 namespace shardgrad {
 
-/// How far a result or gradient may be from the oracle's, as a part of its largest element. Throws Error(input) for an
-/// integer dtype.
-double certified_tolerance(DType dtype);
-
 struct Certificate {
   struct Property {
     std::string name;
