@@ -116,7 +116,7 @@ void bind_threads(nb::module_& m) {
       "How many threads this rank computes with.");
 }
 
-void bind_random(nb::module_& m) {
+void bind_seeds(nb::module_& m) {
   static std::map<std::string, int64_t> made;  // since the seed was set; under the GIL
   m.def("_serial", [](const std::string& kind) { return made[kind]++; });
   m.def(
@@ -130,6 +130,9 @@ void bind_random(nb::module_& m) {
       "Random numbers follow from it from now on. On several ranks all give the same, and draw the same numbers.");
   m.def(
       "initial_seed", [] { return context().seed(); }, Enters(), "What random numbers follow from.");
+}
+
+void bind_random(nb::module_& m) {
   def_drawn(
       m, "randn", [](const Shape& s, std::string_view n, TensorOptions o) { return randn(s, n, o); },
       "Standard normal numbers: the next of the sequence `name`, the same on every rank.");
@@ -170,6 +173,7 @@ void bind_creation(nb::module_& m) {
   m.def("arange", arange_of, "numbers"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(),
         "arange(end), arange(start, end) or arange(start, end, step).");
   bind_threads(m);
+  bind_seeds(m);
   bind_random(m);
 }
 

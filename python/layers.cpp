@@ -229,6 +229,10 @@ void bind_element_losses(nb::module_& m) {
       },
       "x"_a, "target"_a, "reduction"_a = "mean", "pos_weight"_a = nb::none(), "count"_a = nb::none(), Waits(),
       "-t · log σ(x) - (1 - t) · log(1 - σ(x))");
+}
+
+// What losses that are written in Python end with.
+void bind_reduced_loss(nb::module_& m) {
   m.def(
       "_reduced_loss",
       [](const std::string& op, const Tensor& each, std::string_view reduction, Count count) {
@@ -254,6 +258,7 @@ void bind_layers(nb::module_& m, TensorClass& tensor) {
 
 void bind_losses(nb::module_& m) {
   bind_element_losses(m);
+  bind_reduced_loss(m);
   m.def(
       "cross_entropy",
       [](const Tensor& logits, const Tensor& target, const Maybe& weight, int64_t ignore_index,

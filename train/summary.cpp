@@ -29,7 +29,7 @@ void add_peaks(RunReport::Rows& rows, const fsdp::Plan& plan) {
 RunReport::Rows summary(const Config& config, const dist::ProcessGroup& world, const fsdp::Plan& predicted,
                         const Metrics& metrics, const Meter& meter, int64_t evaluation_bytes) {
   RunReport::Rows rows{{"ranks", concat(world.size(), " (", world.kind(), "), ", context().threads(),
-                                        context().threads() == 1 ? " thread each)" : " threads each)")},
+                                        context().threads() == 1 ? " thread each" : " threads each")},
                        {"strategy", config.strategy},
                        {"steps", std::to_string(meter.steps_done())},
                        {"training loss", format_fixed(metrics.loss, 5)},

@@ -31,7 +31,7 @@ TEST(Summary, EveryNumberStandsBesideItsName) {
     if (world.rank() == 0) shown = {rows.begin(), rows.end()};
   };
   dist::run_ranks(2, show, {.threads = 1});
-  EXPECT_EQ(shown, (std::map<std::string, std::string>{{"ranks", "2 (threads), 1 threads each"},
+  EXPECT_EQ(shown, (std::map<std::string, std::string>{{"ranks", "2 (threads), 1 thread each"},
                                                        {"strategy", "zero2"},
                                                        {"steps", "8"},
                                                        {"test accuracy", "0.8750 on 40 samples"},

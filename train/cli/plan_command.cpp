@@ -233,12 +233,11 @@ int plan_command(PlanOptions options) {
     std::cout << (gibibytes(predicted.peak) <= options.memory ? "fits" : "does not fit") << " in " << options.memory
               << " GiB\n";
   print_time(predicted, speeds);
-  if (!options.measure) {
-    if (!any_ranks || !options.group.empty()) return 0;
-    std::cout << "\n";  // how many ranks and which strategy, is what is asked
+  if (!options.measure && any_ranks && options.group.empty()) {  // how many, and which strategy, is what is asked
+    std::cout << "\n";
     print_side_by_side(config, data, options, speeds);
-    return 0;
   }
+  if (!options.measure) return 0;
   fsdp::Plan measured = train::plan(config, data, options.ranks, device, as);
   std::cout << "\nmeasured with ranks as threads of this process:\n" << measured.table();
   std::cout << (measured == predicted ? "as predicted" : "NOT as predicted; please report this") << std::endl;
