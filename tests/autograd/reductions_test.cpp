@@ -131,6 +131,7 @@ TEST(Reductions, AreMethodsToo) {
   EXPECT_EQ(x.std().item(), std(x).item());
   EXPECT_EQ(x.norm().item(), norm(x).item());
   EXPECT_EQ(values(x.amax(1)), values(amax(x, 1)));
+  EXPECT_EQ(values(x.amin(1)), values(amin(x, 1)));
   EXPECT_EQ(values(x.prod(0)), list({2, 0}));
   EXPECT_EQ(x.prod().item(), 0);
   EXPECT_EQ(values(x.cumsum(1)), list({1, 5, 2, 2}));

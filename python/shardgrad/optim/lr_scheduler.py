@@ -7,7 +7,8 @@
         scheduler.step()
 
 Schedulers of one optimizer stack as in PyTorch: the first one keeps each group's rate as its 'initial_lr', and what is
-said to go on from the rate as it is multiplies what others have set. On several ranks all make the same calls. shardgrad.optim.schedule has the same curves as functions of the step.
+said to go on from the rate as it is multiplies what others have set. On several ranks all make the same calls.
+shardgrad.optim.schedule has the same curves as functions of the step.
 """
 
 import math
