@@ -262,9 +262,22 @@ TEST(Clip, GradPowerIsTheSquareOfTheNormWhereverTheGradientsAre) {
     Context context({.device = device});
     std::vector<NamedParameter> none{{"w", zeros({3}).set_requires_grad()}};
     EXPECT_EQ(optim::grad_norm(none), 0);
+    EXPECT_EQ(optim::grad_power(none).device(), device);
     std::vector<NamedParameter> some{with_gradient("w", {3, 4})};
     EXPECT_EQ(optim::grad_power(some).device(), device);
     EXPECT_EQ(optim::number_of(optim::grad_power(some)), device == kMeta ? 0 : 25);
+  }
+}
+
+// Of offloaded gradients the values meet on the host, in a context on a device.
+TEST(Clip, ListsOfJoinsAreWhereTheValuesAre) {
+  Context context({.device = kAcc});
+  optim::Joins joins(2);
+  int64_t root = joins.join(0, 1);
+  for (Device device : {kCpu, kAcc}) {
+    optim::JoinList list = joins.finish({&root, 1}, device);
+    EXPECT_EQ(list.joins.device(), device);
+    EXPECT_EQ(list.levels.device(), device);
   }
 }
 
