@@ -116,13 +116,21 @@ void bind_threads(nb::module_& m) {
       "How many threads this rank computes with.");
 }
 
+// What was made without a seed of its own since the context's was set, by kind; under the GIL.
+struct Made {
+  std::map<std::string, int64_t> counts;
+};
+
 void bind_seeds(nb::module_& m) {
-  static std::map<std::string, int64_t> made;  // since the seed was set; under the GIL
-  m.def("_serial", [](const std::string& kind) { return made[kind]++; });
+  m.def("_serial", [](const std::string& kind) {
+    enter_context();
+    return context().slot<Made>().counts[kind]++;
+  });
   m.def(
       "manual_seed",
       [](uint64_t seed) {
-        made.clear();
+        enter_context();
+        context().slot<Made>().counts.clear();
         Wait wait;
         manual_seed(seed);
       },
