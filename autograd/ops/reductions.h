@@ -64,7 +64,7 @@ Tensor log_softmax(const Tensor& x, int dim = -1);
 Tensor var(const Tensor& x, double correction = 1);
 Tensor var(const Tensor& x, int dim, double correction = 1, bool keepdim = false);
 Tensor var(const Tensor& x, Dims dims, double correction = 1, bool keepdim = false);
-/// √var
+/// √var, rounded once.
 Tensor std(const Tensor& x, double correction = 1);
 Tensor std(const Tensor& x, int dim, double correction = 1, bool keepdim = false);
 Tensor std(const Tensor& x, Dims dims, double correction = 1, bool keepdim = false);

@@ -52,7 +52,10 @@ ValuesAndIndex first_in_order(const Tensor& x, int dim, int64_t count, bool desc
   return result;
 }
 
-Tensor var_over(const Tensor& x, Dims dims, double correction, bool keepdim) {
+// In the dtype that sums are taken in: a root is taken before anything is rounded to 16 bits.
+Tensor var_over(const char* op, const Tensor& x, Dims dims, double correction, bool keepdim) {
+  check_floating(op, x);
+  check_dims(op, x, dims);
   Tensor from = wide(x), average = mean(from, dims, true), d = sub(from, average);
   double divisor = double(x.numel()) / double(average.numel()) - correction;
   return cast(affine(sum(mul(d, d), dims, keepdim), divisor > 0 ? 1 / divisor : NAN, 0), x.dtype());
@@ -75,20 +78,15 @@ Tensor argmin(const Tensor& x) {
   return argmin(flat(x), 0);
 }
 
-Tensor var(const Tensor& x, double correction) {
-  check_floating("var", x);
-  return var_over(flat(x), {0}, correction, false);
-}
+Tensor var(const Tensor& x, double correction) { return var(flat(x), {0}, correction, false); }
 Tensor var(const Tensor& x, int dim, double correction, bool keepdim) { return var(x, Dims{dim}, correction, keepdim); }
 Tensor var(const Tensor& x, Dims dims, double correction, bool keepdim) {
-  check_floating("var", x);
-  check_dims("var", x, dims);
-  return var_over(x, dims, correction, keepdim);
+  return cast(var_over("var", x, dims, correction, keepdim), x.dtype());
 }
-Tensor std(const Tensor& x, double correction) { return root(var(x, correction)); }
-Tensor std(const Tensor& x, int dim, double correction, bool keepdim) { return root(var(x, dim, correction, keepdim)); }
+Tensor std(const Tensor& x, double correction) { return std(flat(x), {0}, correction, false); }
+Tensor std(const Tensor& x, int dim, double correction, bool keepdim) { return std(x, Dims{dim}, correction, keepdim); }
 Tensor std(const Tensor& x, Dims dims, double correction, bool keepdim) {
-  return root(var(x, dims, correction, keepdim));
+  return cast(root(var_over("std", x, dims, correction, keepdim)), x.dtype());
 }
 
 Tensor prod(const Tensor& x) { return prod(flat(x), 0); }

@@ -66,6 +66,17 @@ TEST(Reductions, ManyEqualExtremesAreCountedIn16BitsToo) {
   }
 }
 
+TEST(Reductions, AStandardDeviationOf16BitsIsRoundedOnce) {
+  Context context;
+  EXPECT_EQ(std(tensor({600., -600.}, DType::f16)).item(), 848.5) << "whose square f16 does not hold";
+  EXPECT_NEAR(std(tensor({1e-4, 2e-4}, DType::f16)).item(), 7.07507e-5, 1e-10);
+  EXPECT_EQ(std(tensor({0.1, 0.3, 2.3}, DType::bf16), 0).item(), 1.2109375);
+  std::vector<double> found =
+      gradient_of(tensor({600., -600., 1.}, DType::f16), [](const Tensor& y) { return std(y); });
+  expect_close(found, list({0.499756, -0.500488, 0.000555992}), 1e-3, "gradient");
+  EXPECT_REFUSED(std(arange(3)), "std", "floating");
+}
+
 TEST(Reductions, ExtremesOverDimensionsHaveTheirShapesAndRefuseNothingToReduce) {
   Context context;
   Tensor x = arange(24, DType::f32).view({2, 3, 4});
