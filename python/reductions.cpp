@@ -5,6 +5,7 @@
 #include <shardgrad/autograd/ops.h>
 
 #include <shardgrad/python/bind.h>
+#include <shardgrad/python/rounded.h>
 
 namespace shardgrad::python {
 namespace {
@@ -22,6 +23,13 @@ using Extreme = std::variant<Tensor, nb::object>;
 nb::object named(const ValuesAndIndex& found) {
   nb::object type = nb::module_::import_("shardgrad._results").attr("ValuesAndIndices");
   return type(found.values, found.index);
+}
+
+Tensor without_dims(const Tensor& y) { return reshape(y, {}); }
+ValuesAndIndex without_dims(const ValuesAndIndex& y) { return {reshape(y.values, {}), reshape(y.index, {})}; }
+// A tensor without dimensions may be told dimension 0, or -1, as in PyTorch: as if it had one.
+template <class Of> auto of_dims(const Tensor& x, const Of& of) {
+  return x.ndim() > 0 ? of(x) : without_dims(of(reshape(x, {1})));
 }
 
 // sum(x), sum(x, 1), sum(x, (0, -1)).
@@ -71,17 +79,33 @@ void def_pair(nb::module_& m, TensorClass& tensor, const char* name, Of of, cons
   tensor.def(name, of, extra...);
 }
 
-Tensor norm_of(const Tensor& x, double p, const std::optional<OneOrMore>& dim, bool keepdim) {
-  SG_CHECK(p > 0, "norm: p = ", p, " is not possible; it is above 0, or inf");
+// Below 1 its slope at 0 is infinite; a norm's gradient there is 0.
+Tensor power_of_size(const Tensor& size, double p) {
+  if (p >= 1) return pow(size, p);
+  Tensor none = size == 0;
+  return where(none, zeros_like(size), pow(where(none, ones_like(size), size), p));
+}
+
+Tensor norm_of(const Tensor& x, double p, const OneOrMore* dim, bool keepdim) {
   if (p == 2) return dim ? norm(x, places(*dim), keepdim) : norm(x);
   Tensor size = abs(x);
   if (std::isinf(p)) return dim ? amax(size, places(*dim), keepdim) : max(size);
   auto total = [&](const Tensor& y) { return dim ? sum(y, places(*dim), keepdim) : sum(y); };
   if (p == 1) return total(size);
-  Tensor sums = total(pow(size, p));
-  // The root's slope at 0 is infinite; the norm's gradient there is 0.
-  Tensor none = eq(sums, zeros_like(sums)), above = where(none, ones_like(sums), sums);
-  return where(none, zeros_like(sums), pow(above, 1 / p));
+  Tensor sums = total(power_of_size(size, p));
+  return power_of_size(sums, 1 / p);
+}
+
+void bind_norm(nb::module_& m, TensorClass& tensor) {
+  def_both(
+      m, tensor, "norm",
+      [](const Tensor& x, double p, const std::optional<OneOrMore>& dim, bool keepdim) {
+        SG_CHECK(p > 0, "norm: p = ", p, " is not possible; it is above 0, or inf");
+        auto of = [&](const Tensor& y) { return norm_of(y, p, dim ? &*dim : nullptr, keepdim); };
+        return rounded_once(x, [&](const Tensor& y) { return dim ? of_dims(y, of) : of(y); });
+      },
+      "p"_a = 2., "dim"_a = nb::none(), "keepdim"_a = false,
+      "The p-norm of all elements or along dim, one or several; p may be inf.");
 }
 
 void bind_sums(nb::module_& m, TensorClass& tensor) {
@@ -124,9 +148,6 @@ void bind_spreads(nb::module_& m, TensorClass& tensor) {
 }
 
 void bind_others(nb::module_& m, TensorClass& tensor) {
-  def_both(m, tensor, "norm", norm_of, "p"_a = 2., "dim"_a = nb::none(), "keepdim"_a = false,
-           "The p-norm of all elements or along dim, one or several; p may be inf.");
-  def_both(m, tensor, "cumsum", cumsum, "dim"_a, "Running sums along dim.");
   def_both(
       m, tensor, "logsumexp",
       [](const Tensor& x, const OneOrMore& dim, bool keepdim) { return logsumexp(x, places(dim), keepdim); }, "dim"_a,
@@ -193,6 +214,7 @@ void bind_orders(nb::module_& m, TensorClass& tensor) {
 void bind_reductions(nb::module_& m, TensorClass& tensor) {
   bind_sums(m, tensor);
   bind_spreads(m, tensor);
+  bind_norm(m, tensor);
   bind_others(m, tensor);
   bind_extremes(m, tensor);
   bind_orders(m, tensor);

@@ -243,6 +243,35 @@ def test_normalize_has_pytorchs_norms(p):
     same(F.normalize(sg.tensor(A), p), A / size)
 
 
+def gradient(function, x):
+    leaf = sg.tensor(x, requires_grad=True)
+    function(leaf).sum().backward()
+    return leaf.grad.tolist()
+
+
+def test_norms_of_16_bits_are_rounded_once():
+    half = sg.tensor([[1e-3, 2e-3], [100., 1.]]).half()
+    assert sg.tensor([100., 100.]).half().norm(3).item() == 126 and sg.tensor([100., 100.]).half().norm(3).dtype == sg.float16
+    assert sg.tensor([1e-3] * 300).bfloat16().norm(0.5).item() == 90
+    expected = {3: [[0.480713, 0.961426], [1, 0.0100021]], 0: [[0.0005002, 0.0010004], [50, 0.5]], -1: [[1.5, 3], [101, 1.00977]],
+                -2: [[1.11816, 2.23633], [100, 1]], 0.5: [[0.171509, 0.343018], [0.82666, 0.00826263]]}
+    for p, values in expected.items():
+        assert np.allclose(F.normalize(half, p).float().numpy(), values, rtol=1e-5, atol=0), p
+    with sg.autocast(sg.bfloat16):
+        assert half.norm(3).dtype == sg.float32
+
+
+def test_zeros_have_no_slope_in_a_norm():
+    root = [0, 2.5, 1.6666667]
+    assert gradient(lambda x: x.norm(0.5), [0., 4., 9.]) == pytest.approx(root) == gradient(lambda x: x.norm(0.5, 0), [0., 4., 9.])
+    for p in 0.5, 1.5, 3:
+        assert gradient(lambda x: x.norm(p), [0., 0.]) == [0, 0]
+    assert gradient(lambda x: F.normalize(x, 0.5), [[0., 4., 9.]])[0] == pytest.approx([0.04, -0.012, 0.00533333], rel=1e-5)
+    for p in -1, -0.5:
+        assert F.normalize(sg.tensor([[0., 4., 9.]]), p).tolist()[0] == pytest.approx([0, 4e12, 9e12])
+        assert gradient(lambda x: F.normalize(x, p), [[0., 4., 9.]])[0] == pytest.approx([1e12] * 3)
+
+
 def test_what_meshgrid_repeat_interleave_and_pad_take():
     for wrong, said in ((sg.ones(2), 3), "3"), (([sg.ones(2), None],), "None"), ((sg.ones(2), [sg.ones(2)]), r"\["):
         with pytest.raises(sg.InputError, match=f"meshgrid: {said}.* is no tensor"):

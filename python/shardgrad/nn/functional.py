@@ -39,11 +39,15 @@ def _norm(x: Tensor, p: float, dim: int) -> Tensor:
     """PyTorch's vector norms, which are none where p is 0, the number of what is not 0, or less."""
     if p > 0:
         return x.norm(p, dim, True)
+    if x.element_size() < 4:
+        return _norm(x.float(), p, dim).to(x.dtype)
     if p == 0:
         return (x != 0).to(x.dtype).sum(dim, True)
     if p == float("-inf"):
         return x.abs().min(dim, True).values
-    return (x.abs() ** p).sum(dim, True) ** (1 / p)
+    none = x == 0  # one of them makes it 0, with no gradient
+    sums = (x.abs().masked_fill(none, 1) ** p).sum(dim, True)
+    return (sums ** (1 / p)).masked_fill(none.any(dim, True), 0)
 
 
 def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
