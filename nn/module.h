@@ -49,6 +49,7 @@ struct Parameter {
   Part part = {};            ///< what `tensor` holds of a larger parameter
   bool replaced = false;     ///< its module has another one in its place
   bool persistent = true;    ///< of a buffer: whether it is saved, too
+  bool keeps_f32 = false;    ///< of a buffer: whether to(dtype) to 16 bits leaves it in f32
 
   /// Gives the tensor its memory and initial values, unless they exist.
   void materialize();
@@ -118,7 +119,8 @@ class Module {
   /// Fills every parameter and buffer of the whole tree that has no values yet.
   void materialize();
   /// Makes everything below live on `device`, or be of floating type `dtype`, with the values and gradients that there
-  /// are. An optimizer that has made a step is to be made anew. A graph made before is lost: its backward gives the
+  /// are. Integers stay what they are, and so do running statistics where `dtype` has 16 bits (Parameter::keeps_f32).
+  /// An optimizer that has made a step is to be made anew. A graph made before is lost: its backward gives the
   /// parameters no gradient, and is refused where it needs their values. Throws Error(input) for a sharded model.
   void to(Device device);
   void to(DType dtype);
@@ -173,7 +175,7 @@ class Module {
   /// Registers a trainable tensor of dtype f32 (see to). Throws for a name that is taken, empty, or has a dot. With a
   /// `part` it is one rank's part of a larger parameter, and begins with the values that the larger one has there.
   Tensor param(std::string name, const Shape& shape, Init init, Part part = {});
-  /// Registers a tensor that is saved and moved with the module but not trained, such as a running mean.
+  /// Registers a tensor that is saved, moved and converted with the module but not trained, such as a running mean.
   Tensor buffer(std::string name, const Shape& shape, DType dtype = DType::f32, double value = 0);
   /// Makes and owns a submodule.
   template <class M, class... Args> Child<M> child(std::string name, Args&&... args);

@@ -70,9 +70,7 @@ void Module::rehouse(std::optional<Device> device, std::optional<DType> dtype) {
   for (auto& entry : state_entries()) {
     const Storage& old = *entry.object->tensor.storage();
     DType kind = entry.object->tensor.dtype();
-    bool trained = old.tag().category == Category::parameter_shard;
-    // Running statistics of a 16-bit model stay in f32.
-    if (dtype && is_floating(kind)) kind = trained || size_of(*dtype) >= 4 ? *dtype : DType::f32;
+    if (dtype && is_floating(kind)) kind = entry.object->keeps_f32 && size_of(*dtype) < 4 ? DType::f32 : *dtype;
     move(*entry.object, device.value_or(old.device()), kind);
   }
 }

@@ -23,6 +23,7 @@ BatchNorm1d::BatchNorm1d(int64_t channels, double eps, double momentum, bool aff
   }
   running_mean = buffer("running_mean", {channels}, DType::f32, 0);
   running_var = buffer("running_var", {channels}, DType::f32, 1);
+  for (const auto& statistic : own_buffers()) statistic.object->keeps_f32 = true;
 }
 
 Tensor BatchNorm1d::forward(const Tensor& x) {

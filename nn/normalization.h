@@ -35,8 +35,8 @@ class RMSNorm : public Module {
 /// samples, or of all ranks' once fsdp::convert_sync_batchnorm was called.
 class BatchNorm1d : public Module {
  public:
-  Tensor weight, bias;  ///< (channels); undefined when not affine
-  Tensor running_mean, running_var;
+  Tensor weight, bias;               ///< (channels); undefined when not affine
+  Tensor running_mean, running_var;  ///< in f32 where the rest is of 16 bits
 
   explicit BatchNorm1d(int64_t channels, double eps = 1e-5, double momentum = 0.1, bool affine = true);
   /// Throws Error(input) in training for one element of each channel, which has no variance. A rank without samples

@@ -216,7 +216,8 @@ void bind_conversions(ModuleClass& module) {
   auto dtype = [&](const char* name, DType dtype) {
     module.def(
         name, [dtype](nb::handle self) { return moved(self, {.dtype = dtype, .device = {}}); },
-        "Converts its floating parameters and buffers to this dtype; the module itself.");
+        "Converts its floating parameters and buffers to this dtype; the module itself. The running statistics of a "
+        "BatchNorm stay in float32 where it has 16 bits.");
   };
   dtype("float", DType::f32), dtype("double", DType::f64);
   dtype("half", DType::f16), dtype("bfloat16", DType::bf16);

@@ -484,6 +484,25 @@ TEST(Module, BuffersMoveWithTheirValuesAndStatisticsOfA16BitModelStayInF32) {
   EXPECT_EQ(norm->running_mean.to(kCpu).to_vector<float>(), mean);
 }
 
+TEST(Module, OtherBuffersAreConvertedUnlessTheyAreOfIntegers) {
+  struct Scaled : nn::Module {
+    nn::Child<nn::BatchNorm1d> norm = child<nn::BatchNorm1d>("norm", 3);
+    Tensor scale = buffer("scale", {3}, DType::f32, 0.75), seen = buffer("seen", {1}, DType::i64, 5);
+    Tensor forward(const Tensor& x) { return norm(x) * scale; }
+  };
+  Context context;
+  auto model = nn::make<Scaled>();
+  model->materialize();
+  model->to(DType::f16);
+  EXPECT_EQ(model->scale.dtype(), DType::f16);
+  EXPECT_EQ(model->scale.to(DType::f32).to_vector<float>(), std::vector<float>(3, 0.75f));
+  EXPECT_EQ(model->seen.dtype(), DType::i64);
+  EXPECT_EQ(model->norm->running_mean.dtype(), DType::f32);
+  EXPECT_EQ(model(randn({4, 3}, "x", DType::f16)).dtype(), DType::f16);
+  model->to(DType::f64);
+  EXPECT_EQ(model->norm->running_var.dtype(), DType::f64);
+}
+
 TEST(Module, AModelWithoutValuesOnMetaCannotGetThemFromThere) {
   Context context;
   auto model = nn::make<Stack>();

@@ -118,6 +118,24 @@ def test_a_buffer_that_is_not_persistent_moves_and_is_not_saved():
         model.register_buffer("train", sg.ones(1))
 
 
+@pytest.mark.parametrize("convert", [lambda m: m.half(), lambda m: m.bfloat16(), lambda m: m.to(sg.bfloat16)])
+def test_buffers_are_converted_too(convert):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.norm = nn.Linear(2, 2), nn.BatchNorm1d(2)
+            self.register_buffer("scale", sg.tensor([0.5, 2.]))
+            self.register_buffer("count", sg.tensor([3]))
+
+        def forward(self, x):
+            return self.norm(self.layer(x)) * self.scale
+
+    model = convert(Scaled())
+    dtype = model.layer.weight.dtype
+    assert model(sg.ones(3, 2, dtype=dtype)).dtype == dtype == model.scale.dtype and model.scale.tolist() == [0.5, 2]
+    assert model.count.dtype == sg.int64 and model.norm.running_mean.dtype == copy.deepcopy(model).norm.running_var.dtype == sg.float32
+
+
 def test_a_buffer_that_gets_no_values_is_none():
     model = nn.Sequential()
     with pytest.raises(sg.InputError, match="no values"):
