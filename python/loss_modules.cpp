@@ -1,4 +1,4 @@
-// The library's losses as modules of Python; those with weights for classes are written there.
+// The library's losses as modules of Python; those with weights are written there.
 
 #include <shardgrad/python/layer.h>
 
@@ -40,10 +40,6 @@ void bind_loss_modules(nb::module_& m) {
       .def_init([](nn::HuberLoss* self, std::string_view reduction,
                    double delta) { make(self, delta, loss_options(reduction)); },
                 "reduction"_a = "mean", "delta"_a = 1.);
-  loss<nn::BCEWithLogitsLoss>(m, "BCEWithLogitsLoss")
-      .def_init([](nn::BCEWithLogitsLoss* self, std::string_view reduction,
-                   const Maybe& pos_weight) { make(self, loss_options(reduction), or_undefined(pos_weight)); },
-                "reduction"_a = "mean", "pos_weight"_a = nb::none());
 }
 
 }  // namespace shardgrad::python

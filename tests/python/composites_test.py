@@ -175,15 +175,24 @@ def test_a_mean_of_a_ranks_part_is_refused(ranks):
     """)
 
 
-@pytest.mark.parametrize("make", [nn.BCELoss, nn.CrossEntropyLoss, nn.NLLLoss])
+FUNCTIONS = {nn.BCELoss: F.binary_cross_entropy, nn.CrossEntropyLoss: F.cross_entropy, nn.NLLLoss: F.nll_loss,
+             nn.BCEWithLogitsLoss: F.binary_cross_entropy_with_logits}
+
+
+@pytest.mark.parametrize("make", FUNCTIONS)
 def test_weights_of_losses_go_with_them(make):
-    loss = make(sg.tensor([1., 2., 3.]))
-    assert [name for name, _ in loss.named_buffers()] == ["weight"] and loss.state_dict() == {} == make().state_dict()
-    assert loss.weight.dtype == sg.float32 and loss.to(sg.float64).weight.dtype == sg.float64 and make().weight is None
+    name = "pos_weight" if make is nn.BCEWithLogitsLoss else "weight"
+    loss, without = make(**{name: sg.tensor([1., 2., 3.])}), make()
+    assert [each for each, _ in loss.named_buffers()] == [name] == list(loss.state_dict()) and without.state_dict() == {}
+    assert getattr(loss, name).dtype == sg.float32 and getattr(loss.to(sg.float64), name).dtype == sg.float64
+    assert getattr(without, name) is None
+    with pytest.raises(sg.InputError, match="median"):
+        make(reduction="median")
+    elements = make in (nn.BCELoss, nn.BCEWithLogitsLoss)
     x = sg.tensor(P) if make is nn.BCELoss else sg.tensor(P).log()
-    target = sg.tensor(T) if make is nn.BCELoss else sg.tensor([0, 2])
-    function = {nn.BCELoss: F.binary_cross_entropy, nn.CrossEntropyLoss: F.cross_entropy, nn.NLLLoss: F.nll_loss}[make]
-    assert loss(x, target).item() == function(x, target, sg.tensor([1., 2., 3.], dtype=sg.float64)).item()
+    target = sg.tensor(T) if elements else sg.tensor([0, 2])
+    function = FUNCTIONS[make]
+    assert loss(x, target).item() == function(x, target, **{name: sg.tensor([1., 2., 3.], dtype=sg.float64)}).item()
     assert copy.deepcopy(loss)(x, target, 9.).item() == loss(x, target, count=9.).item()
     assert pickle.loads(pickle.dumps(loss))(x, target).item() == loss(x, target).item()
 
