@@ -30,11 +30,12 @@ WHOLE = "sum mean max min norm prod var std any all count_nonzero".split()
 
 
 def cases():
-    alone = [(name, {}) for name in ONE] + [("clamp", {"low": -0.75, "high": 1.25})]
+    alone = [(name, {}) for name in ONE] + [("clamp", {"low": -1.5, "high": 1.5})]
     alone += [("power", {"exponent": exponent}) for exponent in (0, 0.5, 2, 3, -1, -0.5)]
     for name, numbers in alone:
         yield name, numbers, [VALUES]
         yield name, numbers, [SUBNORMALS]
+    yield "clamp", {"low": 0, "high": 1.5}, [VALUES]  # a subnormal may count as the bound
     for name in PAIR:
         yield name, {}, [[a for a in IN_PAIRS for _ in IN_PAIRS], IN_PAIRS * len(IN_PAIRS)]
     columns = [["0.5"] * len(VALUES) * 2, VALUES * 2, ["-1"] * len(VALUES) + VALUES]

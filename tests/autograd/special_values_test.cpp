@@ -81,6 +81,8 @@ constexpr Difference kDifferences[] = {
     {"(abs|elu) gradient 0 of nan", "nan", "**At NaN** `abs` and `elu` have"},
     {"amax gradient 0 of .*nan.*", "0 0 1.5 0.625 0 0.625", "`amax` and `amin` give the gradient to NaN"},
     {"amin gradient 0 of .*nan.*", "0 0 1.5 0.625 0 0.625", "`amax` and `amin` give the gradient to NaN"},
+    {"clamp 1\\.5 -1\\.5 gradient 0 of -?1\\.5", "1.25 1.5", "**At a bound of `clamp`**"},
+    {"clamp 1\\.5 0 gradient 0 of (-?0|1\\.5)", "1 1.25 1.25", "**At a bound of `clamp`**"},
     {"gelu result of (-0|-3e\\+38|-104)", "-0", "a 0 that `gelu` makes has the sign of x"},
     {"gelu_tanh gradient 0 of -?3e\\+38", "1.25 0", "its tanh form has a gradient"},
     {"power -0\\.5 result of (-0|-inf|-9\\.99995e-41)", "inf 0 inf", "`x.pow(-0.5)`"},
