@@ -78,10 +78,21 @@ double exact(const Number& number) {
   return double(integer);
 }
 
+Number number_in(const Operand& operand) {
+  if (auto* integer = std::get_if<int64_t>(&operand)) return *integer;
+  return std::get<double>(operand);
+}
+
+double exact_beside(const char* op, const Tensor& x, const Number& number) {
+  double value = exact(number);
+  SG_CHECK(is_floating(x.dtype()) || std::holds_alternative<int64_t>(number), op, ": the float ", value, " beside ", x,
+           ", a tensor of integers; convert it with .to(float32), or write an integer");
+  return value;
+}
+
 Tensor beside(const char* op, const Tensor& x, const Operand& operand) {
   if (auto* tensor = std::get_if<Tensor>(&operand)) return *tensor;
-  if (auto* integer = std::get_if<int64_t>(&operand)) return number_beside(op, x, exact(*integer));
-  return number_beside(op, x, std::get<double>(operand));
+  return number_beside(op, x, exact_beside(op, x, number_in(operand)));
 }
 
 Reduction reduction_of(std::string_view name) {

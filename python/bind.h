@@ -90,7 +90,12 @@ using Number = std::variant<int64_t, double>;
 double exact(const Number& number);
 /// A tensor, or a number beside one.
 using Operand = std::variant<Tensor, int64_t, double>;
-/// Throws Error(input) naming `op` for a number that x's dtype cannot be beside: a fraction of integers.
+/// Of an operand that is no tensor.
+Number number_in(const Operand& operand);
+/// The number beside x. Throws Error(input) naming `op` for one of Python's floats beside integers, with a fraction or
+/// without: PyTorch makes float32 of both.
+double exact_beside(const char* op, const Tensor& x, const Number& number);
+/// The same as a tensor; a tensor is itself.
 Tensor beside(const char* op, const Tensor& x, const Operand& operand);
 
 /// While it lives: deeper than Python lets its own functions call each other is a RecursionError.

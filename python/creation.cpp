@@ -49,6 +49,33 @@ template <class Draw> void def_drawn(nb::module_& m, const char* called, Draw dr
       "requires_grad"_a = false, doc);
 }
 
+// A truth, or a number.
+using Fill = std::variant<bool, int64_t, double>;
+DType fill_dtype(const Fill& value) {
+  return std::holds_alternative<bool>(value)      ? DType::u8
+         : std::holds_alternative<int64_t>(value) ? DType::i64
+                                                  : DType::f32;
+}
+double fill_number(const Fill& value) {
+  if (auto* integer = std::get_if<int64_t>(&value)) return exact(*integer);
+  auto* truth = std::get_if<bool>(&value);
+  return truth ? *truth : std::get<double>(value);
+}
+
+void bind_full(nb::module_& m) {
+  m.def(
+      "full",
+      [](nb::handle size, const Fill& value, Dtype dtype, const DeviceName& device) {
+        std::vector<int64_t> extents = numbers_of("full", size);
+        Wait wait;
+        return full(shape_of(extents), fill_number(value), options_of(dtype, device, fill_dtype(value)));
+      },
+      "size"_a, "fill_value"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(),
+      "One number everywhere. Without a dtype: float32 of a float, int64 of an integer, uint8 of a truth.");
+  m.def("full_like", full_like, "x"_a, "fill_value"_a, Waits(),
+        "One number everywhere, of x's shape, dtype and device.");
+}
+
 void bind_filled(nb::module_& m) {
   def_shaped(
       m, "zeros", [](const Shape& s, TensorOptions o) { return zeros(s, o); }, "Zeros of this shape.");
@@ -56,21 +83,10 @@ void bind_filled(nb::module_& m) {
       m, "ones", [](const Shape& s, TensorOptions o) { return ones(s, o); }, "Ones of this shape.");
   def_shaped(
       m, "empty", [](const Shape& s, TensorOptions o) { return empty(s, o, "empty"); }, "Memory as it is.");
-  m.def(
-      "full",
-      [](nb::handle size, const Number& value, Dtype dtype, const DeviceName& device) {
-        std::vector<int64_t> extents = numbers_of("full", size);
-        Wait wait;
-        return full(shape_of(extents), exact(value), options_of(dtype, device));
-      },
-      "size"_a, "fill_value"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(),
-      "One number everywhere; float32 unless a dtype is given.");
   def_like(m, "zeros_like", zeros_like, "Zeros of x's shape, dtype and device.");
   def_like(m, "ones_like", ones_like, "Ones of x's shape, dtype and device.");
   def_like(
       m, "empty_like", [](const Tensor& x) { return empty_like(x, "empty_like"); }, "Memory as it is.");
-  m.def("full_like", full_like, "x"_a, "fill_value"_a, Waits(),
-        "One number everywhere, of x's shape, dtype and device.");
   m.def(
       "eye",
       [](int64_t n, std::optional<int64_t> columns, Dtype dtype, const DeviceName& device) {
@@ -178,6 +194,7 @@ void bind_random(nb::module_& m) {
 
 void bind_creation(nb::module_& m) {
   bind_filled(m);
+  bind_full(m);
   m.def("arange", arange_of, "numbers"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(),
         "arange(end), arange(start, end) or arange(start, end, step).");
   bind_threads(m);

@@ -77,10 +77,8 @@ using End = std::optional<Operand>;
 Tensor clamped(const Tensor& x, const End& min, const End& max) {
   SG_CHECK(min || max, "clamp: it takes a min, a max, or both");
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  auto number = [](const End& end, double otherwise) {
-    if (!end) return otherwise;
-    auto* whole = std::get_if<int64_t>(&*end);
-    return whole ? exact(*whole) : std::get<double>(*end);
+  auto number = [&](const End& end, double otherwise) {
+    return end ? exact_beside("clamp", x, number_in(*end)) : otherwise;
   };
   auto is_tensor = [](const End& end) { return end && std::holds_alternative<Tensor>(*end); };
   if (!is_tensor(min) && !is_tensor(max)) return clamp(x, number(min, -kInfinity), number(max, kInfinity));
@@ -90,8 +88,7 @@ Tensor clamped(const Tensor& x, const End& min, const End& max) {
 
 Tensor power(const Tensor& x, const Operand& exponent) {
   if (auto* tensor = std::get_if<Tensor>(&exponent)) return pow(x, *tensor);
-  auto* whole = std::get_if<int64_t>(&exponent);
-  return pow(x, whole ? exact(*whole) : std::get<double>(exponent));
+  return pow(x, exact_beside("pow", x, number_in(exponent)));
 }
 
 void bind_binary(nb::module_& m, TensorClass& tensor) {
@@ -106,7 +103,7 @@ void bind_binary(nb::module_& m, TensorClass& tensor) {
         m, tensor, name,
         [name, function](const Tensor& x, const Operand& other, const Number& alpha) {
           Tensor y = beside(name, x, other);
-          double scale = exact(alpha);
+          double scale = exact_beside(name, x, alpha);
           return function(x, scale == 1 ? y : y * scale);
         },
         "other"_a, nb::kw_only(), "alpha"_a = 1, doc);

@@ -1,6 +1,7 @@
 // x[…] and its relatives.
 
 #include <shardgrad/autograd/ops.h>
+#include <shardgrad/autograd/ops/common.h>
 
 #include <shardgrad/python/bind.h>
 
@@ -51,7 +52,8 @@ void set(const Tensor& x, nb::handle given, nb::handle value) {
     values = nb::cast<Tensor>(nb::module_::import_("shardgrad").attr("tensor")(value, "dtype"_a = x.dtype()));
   Wait wait;
   check_changeable("index assignment", x);
-  Tensor written = beside("index assignment", x, values);
+  auto* given_tensor = std::get_if<Tensor>(&values);
+  Tensor written = given_tensor ? *given_tensor : number_beside("index assignment", x, exact(number_in(values)));
   SG_CHECK(!grad_enabled() || !written.requires_grad(), "index assignment: the value's gradient would be lost; write ",
            "x = index_put(x, indices, value), which is differentiable in both");
   NoGrad no_grad;

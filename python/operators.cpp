@@ -6,24 +6,24 @@
 namespace shardgrad::python {
 namespace {
 
-// Calls of(x, y) with y a tensor or a double.
-template <class Of> decltype(auto) with_operand(const Operand& y, const Of& of) {
+// Calls of(y) with y a tensor or a double.
+template <class Of> decltype(auto) with_operand(const char* op, const Tensor& x, const Operand& y, const Of& of) {
   if (auto* tensor = std::get_if<Tensor>(&y)) return of(*tensor);
-  auto* integer = std::get_if<int64_t>(&y);
-  return of(integer ? exact(*integer) : std::get<double>(y));
+  return of(exact_beside(op, x, number_in(y)));
 }
 
 // What Python's in-place operators give is the object itself.
-template <class Change> nb::object changed(nb::handle self, const Operand& other, const Change& change) {
+template <class Change>
+nb::object changed(const char* op, nb::handle self, const Operand& other, const Change& change) {
   Tensor x = nb::cast<Tensor>(self);
   {
     Wait wait;
-    with_operand(other, [&](const auto& y) { change(x, y); });
+    with_operand(op, x, other, [&](const auto& y) { change(x, y); });
   }
   return nb::borrow(self);
 }
 template <class Change> void def_in_place(TensorClass& tensor, const char* symbol, const char* name, Change change) {
-  auto apply = [change](nb::handle self, const Operand& other) { return changed(self, other, change); };
+  auto apply = [name, change](nb::handle self, const Operand& other) { return changed(name, self, other, change); };
   tensor.def(symbol, apply, nb::is_operator());
   tensor.def(name, apply, "other"_a, "In place; the tensor itself.");
 }
@@ -31,13 +31,13 @@ template <class Change> void def_in_place(TensorClass& tensor, const char* symbo
 template <class Change>
 void def_scaled_in_place(TensorClass& tensor, const char* symbol, const char* name, Change change) {
   tensor.def(
-      symbol, [change](nb::handle self, const Operand& other) { return changed(self, other, change); },
+      symbol, [name, change](nb::handle self, const Operand& other) { return changed(name, self, other, change); },
       nb::is_operator());
   tensor.def(
       name,
-      [change](nb::handle self, const Operand& other, const Number& alpha) {
-        double scale = exact(alpha);
-        return changed(self, other, [&](Tensor& x, const auto& y) {
+      [name, change](nb::handle self, const Operand& other, const Number& alpha) {
+        double scale = exact_beside(name, nb::cast<const Tensor&>(self), alpha);
+        return changed(name, self, other, [&](Tensor& x, const auto& y) {
           if (scale == 1)
             change(x, y);
           else
@@ -47,39 +47,37 @@ void def_scaled_in_place(TensorClass& tensor, const char* symbol, const char* na
       "other"_a, nb::kw_only(), "alpha"_a = 1, "In place, alpha times the other side; the tensor itself.");
 }
 
-template <class Of> void def_operator(TensorClass& tensor, const char* name, Of of) {
+template <class Of> void def_operator(TensorClass& tensor, const char* name, const char* op, Of of) {
   tensor.def(
       name,
-      [of](const Tensor& x, const Operand& other) -> Tensor {
-        return with_operand(other, [&](const auto& y) -> Tensor { return of(x, y); });
+      [op, of](const Tensor& x, const Operand& other) -> Tensor {
+        return with_operand(op, x, other, [&](const auto& y) -> Tensor { return of(x, y); });
       },
       nb::is_operator(), Waits());
 }
 
 // With a number on the left.
-template <class Of> void def_reversed(TensorClass& tensor, const char* name, Of of) {
+template <class Of> void def_reversed(TensorClass& tensor, const char* name, const char* op, Of of) {
   tensor.def(
-      name, [of](const Tensor& x, const Number& other) -> Tensor { return of(exact(other), x); }, nb::is_operator(),
-      Waits());
+      name, [op, of](const Tensor& x, const Number& other) -> Tensor { return of(exact_beside(op, x, other), x); },
+      nb::is_operator(), Waits());
 }
 
 void bind_arithmetic(TensorClass& tensor) {
-  def_operator(tensor, "__add__", [](const auto& a, const auto& b) { return a + b; });
-  def_operator(tensor, "__sub__", [](const auto& a, const auto& b) { return a - b; });
-  def_operator(tensor, "__mul__", [](const auto& a, const auto& b) { return a * b; });
-  def_operator(tensor, "__truediv__", [](const auto& a, const auto& b) { return a / b; });
-  def_operator(tensor, "__mod__", [](const auto& a, const auto& b) { return a % b; });
-  def_operator(tensor, "__floordiv__",
-               [](const Tensor& a, const auto& b) { return floor_divide(a, beside("floor_divide", a, b)); });
-  def_operator(tensor, "__pow__", [](const auto& a, const auto& b) { return pow(a, b); });
-  def_reversed(tensor, "__radd__", [](double a, const Tensor& b) { return a + b; });
-  def_reversed(tensor, "__rsub__", [](double a, const Tensor& b) { return a - b; });
-  def_reversed(tensor, "__rmul__", [](double a, const Tensor& b) { return a * b; });
-  def_reversed(tensor, "__rtruediv__", [](double a, const Tensor& b) { return a / b; });
-  def_reversed(tensor, "__rmod__", [](double a, const Tensor& b) { return remainder(beside("remainder", b, a), b); });
-  def_reversed(tensor, "__rfloordiv__",
-               [](double a, const Tensor& b) { return floor_divide(beside("floor_divide", b, a), b); });
-  def_reversed(tensor, "__rpow__", [](double a, const Tensor& b) { return pow(a, b); });
+  def_operator(tensor, "__add__", "add", [](const auto& a, const auto& b) { return a + b; });
+  def_operator(tensor, "__sub__", "sub", [](const auto& a, const auto& b) { return a - b; });
+  def_operator(tensor, "__mul__", "mul", [](const auto& a, const auto& b) { return a * b; });
+  def_operator(tensor, "__truediv__", "div", [](const auto& a, const auto& b) { return a / b; });
+  def_operator(tensor, "__mod__", "remainder", [](const auto& a, const auto& b) { return a % b; });
+  def_operator(tensor, "__floordiv__", "floor_divide", [](const auto& a, const auto& b) { return floor_divide(a, b); });
+  def_operator(tensor, "__pow__", "pow", [](const auto& a, const auto& b) { return pow(a, b); });
+  def_reversed(tensor, "__radd__", "add", [](double a, const Tensor& b) { return a + b; });
+  def_reversed(tensor, "__rsub__", "sub", [](double a, const Tensor& b) { return a - b; });
+  def_reversed(tensor, "__rmul__", "mul", [](double a, const Tensor& b) { return a * b; });
+  def_reversed(tensor, "__rtruediv__", "div", [](double a, const Tensor& b) { return a / b; });
+  def_reversed(tensor, "__rmod__", "remainder", [](double a, const Tensor& b) { return a % b; });
+  def_reversed(tensor, "__rfloordiv__", "floor_divide", [](double a, const Tensor& b) { return floor_divide(a, b); });
+  def_reversed(tensor, "__rpow__", "pow", [](double a, const Tensor& b) { return pow(a, b); });
   tensor.def("__neg__", neg, Waits()).def("__abs__", abs, Waits());
   tensor.def(
       "__matmul__", [](const Tensor& a, const Tensor& b) { return matmul(a, b); }, nb::is_operator(), Waits());
@@ -93,12 +91,12 @@ const Tensor& truths(const char* symbol, const Tensor& x) {
 }
 
 void bind_comparisons(TensorClass& tensor) {
-  def_operator(tensor, "__eq__", [](const auto& a, const auto& b) { return a == b; });
-  def_operator(tensor, "__ne__", [](const auto& a, const auto& b) { return a != b; });
-  def_operator(tensor, "__lt__", [](const auto& a, const auto& b) { return a < b; });
-  def_operator(tensor, "__le__", [](const auto& a, const auto& b) { return a <= b; });
-  def_operator(tensor, "__gt__", [](const auto& a, const auto& b) { return a > b; });
-  def_operator(tensor, "__ge__", [](const auto& a, const auto& b) { return a >= b; });
+  def_operator(tensor, "__eq__", "eq", [](const auto& a, const auto& b) { return a == b; });
+  def_operator(tensor, "__ne__", "ne", [](const auto& a, const auto& b) { return a != b; });
+  def_operator(tensor, "__lt__", "lt", [](const auto& a, const auto& b) { return a < b; });
+  def_operator(tensor, "__le__", "le", [](const auto& a, const auto& b) { return a <= b; });
+  def_operator(tensor, "__gt__", "gt", [](const auto& a, const auto& b) { return a > b; });
+  def_operator(tensor, "__ge__", "ge", [](const auto& a, const auto& b) { return a >= b; });
   tensor.def(
       "__and__", [](const Tensor& a, const Tensor& b) -> Tensor { return truths("&", a) & truths("&", b); },
       nb::is_operator(), Waits());
@@ -133,12 +131,7 @@ void bind_operators(TensorClass& tensor) {
       [](const Tensor& x, const Operand& value) {
         auto* tensor = std::get_if<Tensor>(&value);
         SG_CHECK(!tensor || !tensor->requires_grad(), "fill_: the value's gradient would be lost; give its item()");
-        if (tensor)
-          fill_(x, tensor->item());
-        else
-          with_operand(value, [&](const auto& y) {
-            if constexpr (std::is_same_v<std::decay_t<decltype(y)>, double>) fill_(x, y);
-          });
+        fill_(x, tensor ? tensor->item() : exact(number_in(value)));
         return x;
       },
       "value"_a, Waits(), "One number everywhere, in place; the tensor itself.");

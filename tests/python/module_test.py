@@ -248,7 +248,7 @@ def test_forward_gets_what_a_pre_hook_gives():
     net(sg.zeros(1, 4))
     without = net(sg.ones(3, 4)).tolist()
     handle = net.register_forward_pre_hook(lambda module, tensors: [tensors[0] * 0])
-    assert net(sg.ones(3, 4)).tolist() == net(sg.full((3, 4), 5)).tolist() != without
+    assert net(sg.ones(3, 4)).tolist() == net(sg.full((3, 4), 5.)).tolist() != without
     handle.remove()
     assert net(sg.ones(3, 4)).tolist() == without
 

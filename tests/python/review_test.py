@@ -198,12 +198,28 @@ def test_numbers_beside_integers_are_not_cut():
                   lambda: sg.where(x > 0, 1.5, x), lambda: x.__setitem__(0, 0.5)):
         with pytest.raises(sg.InputError):
             wrong()
+    for wrong in (lambda: x * 2.0, lambda: 2.0 * x, lambda: x == 1.0, lambda: x.lt(1.0), lambda: x**2.0, lambda: 2.0**x, lambda: x // 1.0,
+                  lambda: x.add(1.0), lambda: x.add(1, alpha=1.0), lambda: x.add_(1.0), lambda: x.sub_(1, alpha=1.0), lambda: x.clamp(min=1.0),
+                  lambda: sg.where(x > 0, 1.0, x), lambda: sg.arange(5)[x * 1.0], lambda: (x > 1) * 1.0, lambda: x.__imul__(1.0)):
+        with pytest.raises(sg.InputError, match=r"the float [12] beside .* convert it with .to\(float32\)"):
+            wrong()
+    assert x.tolist() == [1, 2] and (x * 2).tolist() == [2, 4] and (x.float() * 2).tolist() == (2.0 * x.float()).tolist() == [2, 4]
+    assert (7 // x).tolist() == [7, 3] and (x // 2).tolist() == [0, 1] and (2**x).tolist() == [2, 4] and (5 % x).tolist() == [0, 1]
+    x[0] = 2.0
+    x.fill_(3.0)
+    assert x.tolist() == [3, 3]
+    x.copy_(sg.tensor([1, 2]))
     big = 2**53 + 1
     for wrong in (lambda: x + big, lambda: x == big, lambda: sg.full((1,), big, dtype=sg.int64), lambda: x.fill_(big),
                   lambda: x.__setitem__(0, big), lambda: sg.arange(2**53, 2**53 + 3)):
         with pytest.raises(sg.InputError, match="2\\^53"):
             wrong()
     assert (x + 2**53).tolist() == [2**53 + 1, 2**53 + 2]
+
+
+def test_full_has_the_dtype_of_its_number():
+    assert [sg.full((2,), value).dtype for value in (7, 7., True)] == [sg.int64, sg.float32, sg.uint8]
+    assert sg.full((2,), True).tolist() == [1, 1] and sg.full((2,), 7).tolist() == [7, 7] and sg.full((1,), 1, dtype=sg.float16).dtype == sg.float16
 
 
 def test_a_parameter_is_one_object():

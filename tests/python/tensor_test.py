@@ -88,7 +88,7 @@ def test_a_number_is_divided_by_a_tensor_with_its_remainder():
     assert (7 % x).tolist() == (7 % x.numpy()).tolist() and (7 // x).tolist() == (7 // x.numpy()).tolist()
     assert (7 % sg.tensor([3, -4])).tolist() == [1, -1] and (7 % sg.tensor([3])).dtype == sg.int64
     assert (2.5 % sg.tensor([2.])).item() == 0.5
-    with pytest.raises(sg.InputError, match="floor_divide: the number 2.5"):
+    with pytest.raises(sg.InputError, match="floor_divide: the float 2.5"):
         2.5 // sg.tensor([2])
     with pytest.raises(TypeError):
         [1] // sg.tensor([2])
