@@ -188,6 +188,52 @@ def test_one_after_another():
             SequentialLR(first.optimizer, *wrong)
 
 
+def inner(optimizer):
+    return SequentialLR(optimizer, [LinearLR(optimizer, 0.1, 1, 2), StepLR(optimizer, 2, 0.5)], [2])
+
+
+def test_sequences_of_sequences():
+    def nested(make):
+        optimizer = made(0.1)
+        return SequentialLR(optimizer, *make(optimizer))
+
+    first = nested(lambda o: ([inner(o), LambdaLR(o, lambda step: step * 0.1)], [6]))
+    assert rates(first, 8) == pytest.approx([0.01, 0.1, 0.1, 0.05, 0.05, 0.025, 0, 0.01, 0.02])  # PyTorch's
+    deeper = nested(lambda o: ([SequentialLR(o, [inner(o), StepLR(o, 1, 0.5)], [4]), StepLR(o, 1, 0.1)], [7]))
+    assert rates(deeper, 8) == pytest.approx([0.1, 0.1, 0.05, 0.1, 0.05, 0.025, 0.0125, 0.1, 0.01])
+    begun, other = (nested(lambda o: ([inner(o), StepLR(o, 1, 0.5)], [6])) for _ in range(2))
+    whole = rates(nested(lambda o: ([inner(o), StepLR(o, 1, 0.5)], [6])), 8)
+    rates(begun, 3)
+    other.optimizer.load_state_dict(begun.optimizer.state_dict())
+    other.load_state_dict(json.loads(json.dumps(begun.state_dict())))
+    assert rates(other, 5) == whole[3:]
+    with pytest.raises(sg.InputError, match="SequentialLR: a ReduceLROnPlateau is no scheduler that goes on step by step"):
+        SequentialLR(begun.optimizer, [ReduceLROnPlateau(begun.optimizer)], [])
+    second = nested(lambda o: ([LinearLR(o, 0.5, 1, 3), inner(o)], [3]))
+    assert rates(second, 7) == pytest.approx([0.05, 0.2 / 3, 0.25 / 3, 0.01, 0.055, 0.1, 0.1, 0.05])
+    at_once = nested(lambda o: ([LinearLR(o, 0.5, 1, 3), StepLR(o, 1, 0.5)], [0]))
+    assert rates(at_once, 2) == pytest.approx([0.1, 0.05, 0.025])
+    with pytest.raises(sg.InputError, match="SequentialLR: .* not at 3"):
+        second.step(3)
+
+
+def test_the_epoch_that_a_scheduler_is_made_with():
+    class Half(LRScheduler):
+        def __init__(self, optimizer, last_epoch=-1):
+            super().__init__(optimizer, last_epoch)
+
+        def get_lr(self):
+            return [base * 0.5**self.last_epoch for base in self.base_lrs]
+
+    assert rates(Half(made()), 2) == [1, 0.5, 0.25] and rates(StepLR(made(), 1, 0.5, -1), 1) == [1, 0.5]
+    makes = (lambda o, e: Half(o, e), lambda o, e: StepLR(o, 3, 0.5, e), lambda o, e: LinearLR(o, 0.5, 1., 3, e), lambda o, e: LambdaLR(o, lambda step: 1, e),
+             lambda o, e: CosineAnnealingLR(o, 7, 0., e), lambda o, e: SequentialLR(o, [StepLR(o, 1)], [], e), lambda o, e: OneCycleLR(o, 1., 9, last_epoch=e))
+    for make in makes:
+        make(made(), -1)
+        with pytest.raises(sg.InputError, match="last_epoch 5; .* load_state_dict"):
+            make(made(), 5)
+
+
 def test_lists_are_one_for_each_group():
     for make in (lambda o: OneCycleLR(o, [1., 1., 1.], 10), lambda o: ReduceLROnPlateau(o, min_lr=[0.]), lambda o: LambdaLR(o, [math.exp])):
         with pytest.raises(sg.InputError, match="for 2 groups of parameters"):

@@ -25,10 +25,20 @@ __all__ = ["CosineAnnealingLR", "LRScheduler", "LambdaLR", "LinearLR", "OneCycle
            "StepLR"]
 
 
-class LRScheduler:
-    """Derive from it and write get_lr(), which gives a rate for each group from base_lrs and last_epoch."""
+def _check_begins(scheduler: object, last_epoch: int) -> None:
+    if last_epoch != -1:
+        raise InputError(f"{type(scheduler).__name__}: last_epoch {last_epoch}; a run that goes on makes the scheduler as "
+                         "before, with -1, and calls load_state_dict")
 
-    def __init__(self, optimizer: Optimizer):
+
+class LRScheduler:
+    """Derive from it and write get_lr(), which gives a rate for each group from base_lrs and last_epoch.
+
+    The last_epoch that it is made with is PyTorch's, and -1: a run that goes on calls load_state_dict.
+    """
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
+        _check_begins(self, last_epoch)
         self.optimizer = optimizer
         self.base_lrs = [float(group.setdefault("initial_lr", group["lr"])) for group in optimizer.param_groups]
         self.last_epoch = -1
@@ -52,6 +62,10 @@ class LRScheduler:
         for group, lr in zip(self.optimizer.param_groups, self._last_lr):
             group["lr"] = lr
 
+    def _undo(self) -> None:
+        """The step that it has made when it was made."""
+        self.last_epoch -= 1
+
     def get_last_lr(self) -> list[float]:
         """The rates that were set last."""
         return self._last_lr
@@ -70,9 +84,9 @@ class LRScheduler:
 class StepLR(LRScheduler):
     """Times gamma after every step_size steps, from the rate as it is."""
 
-    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1):
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1):
         self.step_size, self.gamma = plain(step_size), float(gamma)
-        super().__init__(optimizer)
+        super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> Sequence[float]:
         """The rate times gamma where step_size steps are over."""
@@ -86,11 +100,12 @@ class StepLR(LRScheduler):
 class LinearLR(LRScheduler):
     """From start_factor to end_factor of the rate in total_iters steps, in a straight line."""
 
-    def __init__(self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5):
+    def __init__(self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5,
+                 last_epoch: int = -1):
         if not (0 < start_factor <= 1 and 0 <= end_factor <= 1):
             raise InputError(f"LinearLR: factors {start_factor} and {end_factor} are not above 0 and at most 1")
         self.start_factor, self.end_factor, self.total_iters = float(start_factor), float(end_factor), plain(total_iters)
-        super().__init__(optimizer)
+        super().__init__(optimizer, last_epoch)
 
     def _factor(self, step: int) -> float:
         part = min(step, self.total_iters) / self.total_iters if self.total_iters else 1.0
@@ -108,9 +123,10 @@ class LinearLR(LRScheduler):
 class LambdaLR(LRScheduler):
     """The base rates times a function of the step, one for all groups or one for each."""
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Union[Callable[[int], float], Sequence[Callable[[int], float]]]):
+    def __init__(self, optimizer: Optimizer, lr_lambda: Union[Callable[[int], float], Sequence[Callable[[int], float]]],
+                 last_epoch: int = -1):
         self.lr_lambdas = per_group("LambdaLR", "functions", lr_lambda, optimizer, lambda function: function)
-        super().__init__(optimizer)
+        super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> Sequence[float]:
         """base · function(step)"""
@@ -120,9 +136,9 @@ class LambdaLR(LRScheduler):
 class CosineAnnealingLR(LRScheduler):
     """Down to eta_min in T_max steps along half a cosine, and up again in as many, from the rate as it is."""
 
-    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0):
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1):
         self.T_max, self.eta_min = plain(T_max), float(eta_min)
-        super().__init__(optimizer)
+        super().__init__(optimizer, last_epoch)
 
     def _height(self, step: int) -> float:
         return 1 + math.cos(math.pi * step / self.T_max)
@@ -142,9 +158,15 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class SequentialLR(LRScheduler):
-    """One scheduler after another: the next one begins, from the base rates, at each milestone."""
+    """One scheduler after another: the next one begins, from the base rates, at each milestone. Any of them may be such a
+    sequence itself."""
 
-    def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int]):
+    def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int],
+                 last_epoch: int = -1):
+        _check_begins(self, last_epoch)
+        for each in schedulers:
+            if not isinstance(each, LRScheduler):
+                raise InputError(f"SequentialLR: a {type(each).__name__} is no scheduler that goes on step by step")
         if len(schedulers) != len(milestones) + 1 or any(each.optimizer is not optimizer for each in schedulers):
             raise InputError(f"SequentialLR: {len(schedulers)} schedulers, {len(milestones)} milestones; it takes one "
                              "scheduler more, all of this optimizer")
@@ -153,20 +175,26 @@ class SequentialLR(LRScheduler):
         self.base_lrs = [float(group["initial_lr"]) for group in optimizer.param_groups]
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"]
+        self._undo()
+        self._let_step(None)
+
+    def _undo(self) -> None:
         for each in self._schedulers:
-            each.last_epoch -= 1
-        self._schedulers[0].step()
-        self._last_lr = self._schedulers[0].get_last_lr()
+            each._undo()
+
+    def _let_step(self, epoch: Optional[int]) -> None:
+        """The scheduler whose time it is."""
+        one = self._schedulers[bisect_right(self._milestones, self.last_epoch)]
+        one.step(epoch)
+        self._last_lr = one.get_last_lr()
 
     def step(self, epoch: Optional[int] = None) -> None:
-        """Goes on by one, and lets the scheduler whose time it is set the rates."""
-        if epoch is not None:
-            raise InputError("SequentialLR: it goes on step by step")
-        self.last_epoch += 1
-        place = bisect_right(self._milestones, self.last_epoch)
-        begins = place > 0 and self._milestones[place - 1] == self.last_epoch
-        self._schedulers[place].step(0 if begins else None)
-        self._last_lr = self._schedulers[place].get_last_lr()
+        """Goes on by one, or begins with 0, and lets the scheduler whose time it is set the rates."""
+        if epoch not in (None, 0):
+            raise InputError(f"SequentialLR: it goes on step by step, or begins with 0, and not at {epoch}")
+        self.last_epoch = self.last_epoch + 1 if epoch is None else 0
+        begins = epoch == 0 or self.last_epoch in self._milestones
+        self._let_step(0 if begins else None)
 
     def state_dict(self) -> dict[str, Any]:
         """What load_state_dict takes, with the schedulers' own."""
@@ -190,7 +218,7 @@ class OneCycleLR(LRScheduler):
     def __init__(self, optimizer: Optimizer, max_lr: Union[float, Sequence[float]], total_steps: Optional[int] = None,
                  epochs: Optional[int] = None, steps_per_epoch: Optional[int] = None, pct_start: float = 0.3,
                  anneal_strategy: str = "cos", cycle_momentum: bool = False, div_factor: float = 25.0,
-                 final_div_factor: float = 1e4):
+                 final_div_factor: float = 1e4, last_epoch: int = -1):
         if cycle_momentum:
             raise InputError("OneCycleLR: an optimizer keeps its momentum; cycle_momentum=False")
         if total_steps is None and epochs is not None and steps_per_epoch is not None:
@@ -206,7 +234,7 @@ class OneCycleLR(LRScheduler):
         self.div_factor, self.final_div_factor = float(div_factor), float(final_div_factor)
         for group, high in zip(optimizer.param_groups, self.max_lrs):
             group["initial_lr"] = high / self.div_factor
-        super().__init__(optimizer)
+        super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> Sequence[float]:
         """Where the step is on the way up or down."""
