@@ -239,6 +239,8 @@ void bind_reduced_loss(nb::module_& m) {
         Reduction kind = loss_options(reduction, count).reduction;
         if (kind == Reduction::none) return each;
         if (kind == Reduction::sum) return sum(each);
+        SG_CHECK(count != 0.0 || each.numel() == 0, op, ": count 0, but there are losses of shape ", each.shape(),
+                 "; the count is that of the whole batch, over all ranks");
         check_loss_count(op.c_str(), count, needs_grad(each), "its own part", "elements");
         return sum(each) / count.value_or(double(std::max<int64_t>(each.numel(), 1)));
       },

@@ -142,19 +142,21 @@ def test_binary_cross_entropy():
 
 
 def test_binary_cross_entropy_keeps_its_sign():
-    # A weight below 0 and a target above 1 make losses below 0.
-    p, t = sg.tensor([0.25, 0.5], requires_grad=True), sg.tensor([0., 3.])
+    # A weight below 0 makes losses below 0.
+    p, t = sg.tensor([0.25, 0.5], requires_grad=True), sg.tensor([0., 1.])
     found = F.binary_cross_entropy(p, t, sg.tensor([1., -2.]), reduction="none")
     assert found.tolist() == pytest.approx([-math.log(0.75), -2 * -math.log(0.5)])
     assert F.binary_cross_entropy(p, t, sg.tensor([1., -2.]), count=4).item() == pytest.approx((-math.log(0.75) + 2 * math.log(0.5)) / 4)
     F.binary_cross_entropy(p, t, sg.tensor([-1., -2.]), reduction="sum").backward()
-    assert p.grad.tolist() == pytest.approx([-1 / 0.75, -2 * (0.5 - 3) / 0.25])
+    assert p.grad.tolist() == pytest.approx([-1 / 0.75, -2 * (0.5 - 1) / 0.25])
 
 
 @pytest.mark.parametrize("of, says", [
     (lambda p: F.binary_cross_entropy(p, p[0]), r"input \[2, 3\] and target \[3\]"), (lambda p: F.binary_cross_entropy(p[:1], p), "same shape"),
     (lambda p: F.binary_cross_entropy(p, p, sg.ones(4, 2, 3)), "expand|broadcast"), (lambda p: F.binary_cross_entropy(p + 1, p), "outside .0, 1."),
     (lambda p: F.binary_cross_entropy(-p, p), "logits"), (lambda p: F.binary_cross_entropy(p * math.nan, p), "probabilities"),
+    (lambda p: F.binary_cross_entropy(p, p + 1), "target has numbers outside .0, 1."), (lambda p: F.binary_cross_entropy(p, p * math.nan), "target has"),
+    (lambda p: F.binary_cross_entropy(p, p, count=0), "binary_cross_entropy: count 0, but"),
     (lambda p: F.binary_cross_entropy(p, p, reduction="most"), "none of mean"), (lambda p: F.binary_cross_entropy(p, p, reduction="sum", count=2), "count")])
 def test_what_has_no_binary_cross_entropy(of, says):
     with pytest.raises(sg.InputError, match=says):

@@ -93,19 +93,27 @@ class _BinaryCrossEntropy(_Function):
         return dx, dy * (_log_other(x) - _log(x)) if ctx.needs_input_grad[1] else None
 
 
+def _check_probabilities(x: Tensor, target: Tensor) -> None:
+    if not ((x >= 0) & (x <= 1)).all():
+        raise InputError("binary_cross_entropy: the input has numbers outside [0, 1], which are no probabilities; of logits "
+                         "it is binary_cross_entropy_with_logits")
+    if not ((target >= 0) & (target <= 1)).all():
+        raise InputError("binary_cross_entropy: the target has numbers outside [0, 1], which are no probabilities")
+
+
 def binary_cross_entropy(x: Tensor, target: Tensor, weight: Optional[Tensor] = None, reduction: str = "mean",
                          count: Optional[float] = None) -> Tensor:
     """-t · log x - (1 - t) · log(1 - x) of probabilities x, whose logarithms are not below -100.
 
-    The weight is broadcast to x. On the cpu what is no probability is refused; no other device is waited for to look.
-    Where x is made by sigmoid, binary_cross_entropy_with_logits of what it was given loses no digits.
+    The weight is broadcast to x. On the cpu what is no probability is refused, of x and of the target; no other device is
+    waited for to look. Where x is made by sigmoid, binary_cross_entropy_with_logits of what it was given loses no digits.
+    The gradient of a target is of these logarithms, and finite where x is 0 or 1; PyTorch's is infinite there.
     """
     if x.shape != target.shape:
         raise InputError(f"binary_cross_entropy: input {list(x.shape)} and target {list(target.shape)} must have the same "
                          "shape")
-    if x.device == "cpu" and not ((x >= 0) & (x <= 1)).all():
-        raise InputError("binary_cross_entropy: the input has numbers outside [0, 1], which are no probabilities; of logits "
-                         "it is binary_cross_entropy_with_logits")
+    if x.device == "cpu":
+        _check_probabilities(x, target)
     if x.element_size() < 4:
         x, target = x.float(), target.float()
     losses = _BinaryCrossEntropy.apply(x, target)
