@@ -7,6 +7,7 @@
 #include <shardgrad/autograd/ops/common.h>
 
 #include <shardgrad/python/bind.h>
+#include <shardgrad/python/rounded.h>
 
 namespace shardgrad::python {
 namespace {
@@ -163,6 +164,8 @@ Tensor dot(const Tensor& x, const Tensor& other) {
   return matmul(x, other);
 }
 
+Tensor tangent(const Tensor& x) { return sin(x) / cos(x); }
+
 // Where x is a power of the base, what is missing to the whole number is added, which has no gradient.
 Tensor log_to(double base, const Tensor& x) {
   Tensor y = log(x) * (1 / std::log(base));
@@ -174,13 +177,15 @@ Tensor log_to(double base, const Tensor& x) {
 void bind_elements(nb::module_& m, TensorClass& tensor) {
   def_both(m, tensor, "dot", dot, "other"_a, "The sum of the products of two rows of numbers.");
   def_both(
-      m, tensor, "log2", [](const Tensor& x) { return log_to(2, x); },
+      m, tensor, "log2", [](const Tensor& x) { return rounded_once(x, [](const Tensor& y) { return log_to(2, y); }); },
       "The logarithm to base 2, without an error where x is a power of 2.");
   def_both(
-      m, tensor, "log10", [](const Tensor& x) { return log_to(10, x); },
+      m, tensor, "log10",
+      [](const Tensor& x) { return rounded_once(x, [](const Tensor& y) { return log_to(10, y); }); },
       "The logarithm to base 10, without an error where x is a power of 10.");
   def_both(
-      m, tensor, "tan", [](const Tensor& x) { return sin(x) / cos(x); }, "The tangent of x, an angle in radians.");
+      m, tensor, "tan", [](const Tensor& x) { return rounded_once(x, tangent); },
+      "The tangent of x, an angle in radians.");
 }
 
 // --- as another one -------------------------------------------------------------------------------------------------

@@ -283,6 +283,14 @@ def test_zeros_have_no_slope_in_a_norm():
         assert gradient(lambda x: F.normalize(x, p), [[0., 4., 9.]])[0] == pytest.approx([1e12] * 3)
 
 
+@pytest.mark.parametrize("dtype, log2, log10, tan", [
+    (sg.bfloat16, [6.65625, 2.8125, -1.734375], [2., 0.84375, -0.5234375], [-0.5859375, 0.87109375, 0.310546875]),
+    (sg.float16, [6.64453125, 2.806640625, -1.736328125], [2., 0.84521484375, -0.52294921875], [-0.58740234375, 0.87158203125, 0.309326171875])])
+def test_functions_of_16_bits_are_rounded_once(dtype, log2, log10, tan):
+    x = sg.tensor([100., 7., 0.3]).to(dtype)
+    assert x.log2().tolist() == log2 and x.log10().tolist() == log10 and x.tan().tolist() == tan and x.tan().dtype == dtype
+
+
 def test_what_meshgrid_repeat_interleave_and_pad_take():
     for wrong, said in ((sg.ones(2), 3), "3"), (([sg.ones(2), None],), "None"), ((sg.ones(2), [sg.ones(2)]), r"\["):
         with pytest.raises(sg.InputError, match=f"meshgrid: {said}.* is no tensor"):
