@@ -132,9 +132,10 @@ void bind_threads(nb::module_& m) {
       "How many threads this rank computes with.");
 }
 
-// What was made without a seed of its own since the context's was set, by kind; under the GIL.
+// How often the context's seed was set, and what was made since without one of its own, by kind; under the GIL.
 struct Made {
-  std::map<std::string, int64_t> counts;
+  int64_t seedings = 0;
+  std::map<std::string, int64_t> counts = {};
 };
 
 void bind_seeds(nb::module_& m) {
@@ -142,11 +143,16 @@ void bind_seeds(nb::module_& m) {
     enter_context();
     return context().slot<Made>().counts[kind]++;
   });
+  m.def("_seedings", [] {
+    enter_context();
+    return context().slot<Made>().seedings;
+  });
   m.def(
       "manual_seed",
       [](uint64_t seed) {
         enter_context();
-        context().slot<Made>().counts.clear();
+        Made& made = context().slot<Made>();
+        made = {made.seedings + 1};
         Wait wait;
         manual_seed(seed);
       },

@@ -5,8 +5,9 @@ from collections import namedtuple
 import numpy as np
 import pytest
 import shardgrad as sg
-from shardgrad.utils.data import (DataLoader, Dataset, DistributedSampler, RandomSampler, Sampler, SequentialSampler, Subset,
-                                  TensorDataset, default_collate, random_split)
+from shardgrad.utils.data import (BatchSampler, ConcatDataset, DataLoader, Dataset, DistributedSampler, IterableDataset, RandomSampler,
+                                  Sampler, SequentialSampler, Subset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler,
+                                  default_collate, random_split)
 
 
 class Squares(Dataset):
@@ -121,7 +122,7 @@ def test_what_a_batch_is_made_of():
 
 
 def test_what_is_no_order_is_refused():
-    for wrong in dict(batch_size=0), dict(shuffle=True, sampler=[0]):
+    for wrong in dict(batch_size=0), dict(shuffle=True, sampler=[0]), dict(batch_sampler=[[0]], batch_size=2), dict(batch_sampler=[], shuffle=True):
         with pytest.raises(sg.InputError, match="DataLoader"):
             DataLoader(Squares(2), **wrong)
     for bare in (lambda: Dataset()[0], lambda: len(Dataset()), lambda: iter(Sampler()), lambda: len(Sampler())):
@@ -142,6 +143,42 @@ def test_two_loaders_walk_in_two_orders():
     one, other = DataLoader(Squares(20), 20, shuffle=True), DataLoader(Squares(20), 20, shuffle=True)
     assert numbers(one) != numbers(other) and numbers(one) != numbers(other)
     assert list(RandomSampler(Squares(20), seed=3)) == list(RandomSampler(Squares(20), seed=3))
+
+
+def test_a_loader_from_before_a_seed_has_another_order_than_one_after_it():
+    def orders():
+        sg.manual_seed(5)
+        before = DataLoader(Squares(20), 20, shuffle=True)
+        sg.manual_seed(0)
+        after = DataLoader(Squares(20), 20, shuffle=True)
+        return numbers(before), numbers(after)
+
+    before, after = orders()
+    assert before != after == orders()[1]
+    sg.manual_seed(0)
+    kept = DataLoader(Squares(20), 20, shuffle=True)
+    assert numbers(kept) == after
+    for _ in range(2):
+        sg.manual_seed(1)
+        kept.sampler.set_epoch(0)
+        found = numbers(kept)
+    sg.manual_seed(1)
+    kept.sampler.set_epoch(0)
+    assert numbers(kept) == found != after
+
+
+def test_old_loaders_are_alike_on_all_ranks_and_in_every_run(ranks):
+    program = """
+        import shardgrad as sg
+        from shardgrad.utils.data import DataLoader, TensorDataset
+        sg.dist.init(seed=5)
+        loaders = [DataLoader(TensorDataset(sg.arange(12)), 12, shuffle=True) for _ in range(2)]
+        sg.manual_seed(0)
+        print(f"{[[x.tolist() for x, in loader] for loader in loaders]}\\n", end="", flush=True)
+    """
+    one, other, again, _ = (line for _ in range(2) for line in ranks(2, program).out.splitlines() if line.startswith("["))
+    first, second = eval(one)
+    assert one == other == again and first != second
 
 
 def test_two_splits_differ():
@@ -198,12 +235,12 @@ def test_what_makes_no_batch(samples, says):
 
 def test_workers_are_taken_and_mean_nothing():
     loader = DataLoader(Squares(4), 2, num_workers=4, pin_memory=True, persistent_workers=True, prefetch_factor=2, collate_fn=None, generator=None,
-                        shuffle=None)
+                        shuffle=None, worker_init_fn=None, timeout=0, batch_sampler=None, multiprocessing_context=None)
     assert numbers(loader) == [[0, 1], [2, 3]]
     with pytest.raises(sg.InputError, match="batch_size=None, samples without batches"):
         DataLoader(Squares(4), batch_size=None)
     for wrong in (lambda: DataLoader(Squares(4), generator=1), lambda: random_split(Squares(4), [2, 2], generator=1),
-                  lambda: RandomSampler(Squares(4), generator=1)):
+                  lambda: RandomSampler(Squares(4), generator=1), lambda: SubsetRandomSampler([1], 1), lambda: WeightedRandomSampler([1], 1, generator=1)):
         with pytest.raises(sg.InputError, match="there are no generators"):
             wrong()
 
@@ -222,6 +259,60 @@ def test_a_walk_over_a_dataset_ends():
     assert [row.tolist() for row in Rows()] == [[0, 1], [2, 3], [4, 5]]
     assert [index for index, _ in Squares(3)] == [0, 1, 2] and len(list(TensorDataset(sg.ones(2)))) == 2
     assert [index for index, _ in Subset(Squares(9), [7, 2])] == [7, 2]
+
+
+# --- more datasets and samplers -----------------------------------------------------------------------------------------
+
+def test_datasets_one_after_another():
+    both = Squares(3) + Squares(2)
+    assert isinstance(both, ConcatDataset) and len(both) == 5 and [index for index, _ in both] == [0, 1, 2, 0, 1] and both[-1] == (1, 1.)
+    assert [index for index, _ in ConcatDataset([Squares(0), Squares(1), both])] == [0, 0, 1, 2, 0, 1]
+    for index in 5, -6:
+        with pytest.raises(IndexError, match=f"no sample {index} of 5"):
+            both[index]
+    with pytest.raises(sg.InputError, match="ConcatDataset: there is no dataset"):
+        ConcatDataset([])
+    with pytest.raises(sg.InputError, match="IterableDataset: Stream would have samples without numbers"):
+        class Stream(IterableDataset):
+            pass
+
+
+def test_a_sampler_of_batches():
+    assert list(BatchSampler(range(7), 3, False)) == [[0, 1, 2], [3, 4, 5], [6]] and list(BatchSampler(range(7), 3, True)) == [[0, 1, 2], [3, 4, 5]]
+    assert (len(BatchSampler(range(7), 3, False)), len(BatchSampler(range(7), 3, True))) == (3, 2)
+    loader = DataLoader(Squares(9), batch_sampler=[[8, 1], [3]])
+    assert numbers(loader) == [[8, 1], [3]] and len(loader) == 2 and loader.batch_size is None
+    sampler = RandomSampler(Squares(9), seed=1)
+    assert DataLoader(Squares(9), batch_sampler=BatchSampler(sampler, 4, False)).sampler is sampler
+    assert isinstance(DataLoader(Squares(9), 4).batch_sampler, BatchSampler) and numbers(DataLoader(Squares(9), batch_sampler=[])) == []
+
+
+def test_samples_drawn_as_pytorchs_samplers_do():
+    repeated = list(RandomSampler(Squares(4), num_samples=10))
+    assert len(repeated) == 10 and sorted(repeated[:4]) == sorted(repeated[4:8]) == [0, 1, 2, 3] and repeated[:4] + repeated[:4] != repeated[:8]
+    drawn = RandomSampler(Squares(4), replacement=True, num_samples=4000, seed=1)
+    counts = np.bincount(list(drawn))
+    assert len(drawn) == 4000 and counts.sum() == 4000 and all(900 < count < 1100 for count in counts)
+    some = SubsetRandomSampler([7, 5, 3, 9], seed=2)
+    first, second = list(some), list(some)
+    assert sorted(first) == sorted(second) == [3, 5, 7, 9] and first != second and len(some) == 4
+    weighted = WeightedRandomSampler(sg.tensor([0., 1., 3.]), 4000, seed=3)
+    counts = np.bincount(list(weighted))
+    assert len(weighted) == 4000 and counts[0] == 0 and 2850 < counts[2] < 3150
+    for seed in range(20):
+        assert sorted(WeightedRandomSampler([1, 0, 5, 2], 3, replacement=False, seed=seed)) == [0, 2, 3]
+    firsts = [list(WeightedRandomSampler([1, 3], 1, False, seed=seed))[0] for seed in range(2000)]
+    assert 1420 < sum(firsts) < 1580
+
+
+@pytest.mark.parametrize("make, says", [
+    (lambda: RandomSampler(Squares(4), 3), "RandomSampler: replacement 3 is neither .* seed="), (lambda: RandomSampler(Squares(4), num_samples=0), "num_samples 0"),
+    (lambda: WeightedRandomSampler([1, -1], 1), "weights are numbers"), (lambda: WeightedRandomSampler([0], 1), "weights"),
+    (lambda: WeightedRandomSampler([1, 0], 2, False), "2 different samples of 1"), (lambda: WeightedRandomSampler([1], 0), "num_samples 0"),
+    (lambda: BatchSampler([1], 0, False), "BatchSampler: batch_size 0"), (lambda: DataLoader(Squares(4), 0), "DataLoader: batch_size 0")])
+def test_what_draws_nothing(make, says):
+    with pytest.raises(sg.InputError, match=says):
+        make()
 
 
 def test_a_sampler_may_give_anything():

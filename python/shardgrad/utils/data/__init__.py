@@ -1,8 +1,10 @@
 """Samples, and batches of them: datasets, samplers, and a loader, with PyTorch's names."""
 
-from ._datasets import Dataset, Subset, TensorDataset, random_split
+from ._datasets import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset, random_split
 from ._loader import DataLoader, default_collate
-from ._samplers import DistributedSampler, RandomSampler, Sampler, SequentialSampler
+from ._samplers import (BatchSampler, DistributedSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler,
+                        WeightedRandomSampler)
 
-__all__ = ["DataLoader", "Dataset", "DistributedSampler", "RandomSampler", "Sampler", "SequentialSampler", "Subset",
-           "TensorDataset", "default_collate", "random_split"]
+__all__ = ["BatchSampler", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler", "IterableDataset",
+           "RandomSampler", "Sampler", "SequentialSampler", "Subset", "SubsetRandomSampler", "TensorDataset",
+           "WeightedRandomSampler", "default_collate", "random_split"]

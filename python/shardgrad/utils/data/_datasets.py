@@ -1,6 +1,8 @@
 """What samples are."""
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import Any, Generic, Optional, Sequence, TypeVar, Union
 
 from ..._core import InputError, Tensor, _serial, initial_seed
@@ -20,6 +22,17 @@ class Dataset(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         return (self[index] for index in range(len(self)))
+
+    def __add__(self, other: "Dataset[Any]") -> "ConcatDataset":
+        return ConcatDataset([self, other])
+
+
+class IterableDataset(Dataset[T]):
+    """Samples without numbers, which PyTorch has, and no loader here: to derive from it is refused."""
+
+    def __init_subclass__(cls, **options: Any):
+        raise InputError(f"IterableDataset: {cls.__name__} would have samples without numbers, which are not offered; write "
+                         "a Dataset with __getitem__ and __len__, or walk over the samples without a DataLoader")
 
 
 class TensorDataset(Dataset[tuple[Tensor, ...]]):
@@ -48,6 +61,26 @@ class Subset(Dataset[T]):
 
     def __len__(self) -> int:
         return len(self.indices)
+
+
+class ConcatDataset(Dataset[Any]):
+    """The samples of one dataset after those of another."""
+
+    def __init__(self, datasets: Iterable[Dataset[Any]]):
+        self.datasets = list(datasets)
+        if not self.datasets:
+            raise InputError("ConcatDataset: there is no dataset")
+        self.cumulative_sizes = list(accumulate(map(len, self.datasets)))
+
+    def __getitem__(self, index: int) -> Any:
+        place = index + len(self) if index < 0 else index
+        if not 0 <= place < len(self):
+            raise IndexError(f"ConcatDataset: there is no sample {index} of {len(self)}")
+        which = bisect_right(self.cumulative_sizes, place)
+        return self.datasets[which][place - (self.cumulative_sizes[which - 1] if which else 0)]
+
+    def __len__(self) -> int:
+        return self.cumulative_sizes[-1]
 
 
 def _sizes(count: int, lengths: Sequence[Union[int, float]]) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any, Callable, Optional
 from ..._core import InputError, Tensor, stack, tensor
 from ._datasets import Dataset
 from ._order import check_no_generator
-from ._samplers import RandomSampler, SequentialSampler
+from ._samplers import BatchSampler, RandomSampler, SequentialSampler, check_count
 
 
 def _transposed(samples: list) -> list:
@@ -43,37 +43,39 @@ class DataLoader:
     """Batches of a dataset's samples, as collate_fn makes them of a list of samples; made when they are asked for.
 
     Shuffled, each pass has an order of its own, which follows from the seed of random numbers and is the same on every
-    rank. A sampler says instead which samples come: DistributedSampler those of this rank. There are no workers, and no
-    memory is pinned: what PyTorch has for them is taken, and means nothing.
+    rank. A sampler says instead which samples come: DistributedSampler those of this rank. A batch_sampler gives lists of
+    samples, each of which is a batch. There are no workers, and no memory is pinned: what PyTorch has for them is taken,
+    and means nothing.
     """
 
     def __init__(self, dataset: Dataset[Any], batch_size: int = 1, shuffle: Optional[bool] = False,
                  sampler: Optional[Iterable[Any]] = None, drop_last: bool = False,
-                 collate_fn: Optional[Callable[[list], Any]] = None, *, num_workers: int = 0, pin_memory: bool = False,
-                 persistent_workers: bool = False, prefetch_factor: Optional[int] = None, generator: Any = None):
+                 collate_fn: Optional[Callable[[list], Any]] = None, *, batch_sampler: Optional[Iterable[Any]] = None,
+                 num_workers: int = 0, pin_memory: bool = False, timeout: float = 0,
+                 worker_init_fn: Optional[Callable[[int], None]] = None, multiprocessing_context: Any = None,
+                 persistent_workers: bool = False, prefetch_factor: Optional[int] = None, generator: Any = None,
+                 pin_memory_device: str = ""):
         check_no_generator("DataLoader", generator)
         if batch_size is None:
             raise InputError("DataLoader: batch_size=None, samples without batches, is not offered; walk over the dataset")
-        if batch_size < 1:
-            raise InputError(f"DataLoader: batches of {batch_size} samples are not possible")
+        check_count("DataLoader", "batch_size", batch_size)
         if sampler is not None and shuffle:
             raise InputError("DataLoader: a sampler has an order of its own; shuffle=False")
-        self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
+        if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
+            raise InputError("DataLoader: a batch_sampler says all of batch_size, shuffle, sampler and drop_last; leave these "
+                             "out")
+        self.dataset, self.batch_size, self.drop_last = dataset, batch_size if batch_sampler is None else None, drop_last
         self.collate_fn = default_collate if collate_fn is None else collate_fn
-        if sampler is None:
+        if sampler is None and batch_sampler is None:
             sampler = RandomSampler(dataset) if shuffle else SequentialSampler(dataset)
-        self.sampler: Any = sampler
+        self.sampler: Any = getattr(batch_sampler, "sampler", None) if sampler is None else sampler
+        self.batch_sampler: Any = batch_sampler
+        if batch_sampler is None:
+            self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last)
 
     def __iter__(self) -> Iterator[Any]:
-        batch: list = []
-        for index in self.sampler:
-            batch.append(self.dataset[index])
-            if len(batch) == self.batch_size:
-                yield self.collate_fn(batch)
-                batch = []
-        if batch and not self.drop_last:
-            yield self.collate_fn(batch)
+        for batch in self.batch_sampler:
+            yield self.collate_fn([self.dataset[index] for index in batch])
 
     def __len__(self) -> int:
-        count = len(self.sampler)
-        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+        return len(self.batch_sampler)
