@@ -192,6 +192,12 @@ void register_buffer(nb::handle self, const std::string& name, const Tensor& val
   set_plainly(self, name, object);
 }
 
+void register_as_parameter(nb::handle self, const std::string& name, nb::handle value) {
+  SG_CHECK(value.is_none() || nb::isinstance<ParameterTensor>(value), "register_parameter: '", name,
+           "' is no nn.Parameter, and not None");
+  self.attr("__setattr__")(name, value);
+}
+
 nb::object param(nb::handle self, const std::string& name, nb::handle shape, const nn::Init& init) {
   check_free_name(name);
   std::vector<int64_t> extents = numbers_of("param", shape);
@@ -238,6 +244,8 @@ void bind_attributes(nb::module_& m, ModuleClass& module) {
       .def("_set_children", set_children)
       .def("register_buffer", register_buffer, "name"_a, "tensor"_a, "persistent"_a = true,
            "A tensor that is moved with the module, and saved if it is persistent, but not trained.")
+      .def("register_parameter", register_as_parameter, "name"_a, "param"_a.none(),
+           "The same as assigning the nn.Parameter, or None, to the attribute `name`.")
       .def("param", param, "name"_a, "shape"_a, "init"_a,
            "Registers a parameter that gets its values when they are needed: each rank makes only its own part.")
       .def("init_parameters", init_parameters, "pattern"_a, "init"_a,

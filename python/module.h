@@ -66,6 +66,11 @@ void forget_object(nb::handle self, const std::string& name);
 /// As object.__setattr__ does.
 void set_plainly(nb::handle self, const std::string& name, nb::handle value);
 
+/// Pairs of a name and a module: itself, and those below.
+nb::list named_modules(nb::handle self);
+/// Of pairs of a name and something, the latter.
+nb::list without_names(const nb::list& pairs);
+void bind_walks(ModuleClass& module);
 /// nn.Parameter, and what assigning an attribute of a module does.
 void bind_attributes(nb::module_& m, ModuleClass& module);
 void bind_hooks(nb::module_& m, ModuleClass& module);

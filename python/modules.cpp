@@ -1,9 +1,6 @@
 // shardgrad.nn.Module: what all modules have. Of one of Python's, parameters, names, hooks and sharding are C++'s, and
 // the call is made here.
 
-#include <set>
-#include <sstream>
-
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/nn/nn.h>
 #include <shardgrad/python/call.h>
@@ -48,96 +45,6 @@ nb::object call_module(nb::handle self, const nb::args& args, const nb::kwargs& 
 
 namespace {
 
-std::string text_of(const nn::Module& module) {
-  std::ostringstream text;
-  text << module;
-  return text.str();
-}
-
-// As Python gives a walk: a list that is an iterator, too.
-nb::object walk(nb::list found) { return nb::module_::import_("shardgrad._results").attr("Walk")(found); }
-
-nb::list named_modules(nb::handle self) {
-  nb::list found;
-  for (auto& [name, module] : nb::cast<nn::Module&>(self).named_modules())
-    found.append(nb::make_tuple(name, nb::cast(module, nb::rv_policy::reference_internal, self)));
-  return found;
-}
-
-nb::list named_children(nb::handle self) {
-  nb::list found;
-  for (const auto& [name, child] : nb::cast<nn::Module&>(self).children())
-    found.append(nb::make_tuple(name, nb::cast(child.get(), nb::rv_policy::reference_internal, self)));
-  return found;
-}
-
-// Of pairs of a name and something, the latter.
-nb::list without_names(const nb::list& pairs) {
-  nb::list found;
-  for (nb::handle pair : pairs) found.append(pair[1]);
-  return found;
-}
-
-// Names and objects of parameters or buffers, each once.
-template <class Entries> nb::list named_tensors(nb::handle self, const Entries& entries_of) {
-  auto& root = nb::cast<nn::Module&>(self);
-  root.complete_names();
-  std::set<const nn::Parameter*> seen;
-  nb::list found;
-  for (auto& [prefix, module] : root.named_modules()) {
-    nb::object owner = nb::cast(module, nb::rv_policy::reference_internal, self);
-    for (const auto& entry : entries_of(*module))
-      if (seen.insert(entry.object.get()).second)
-        found.append(nb::make_tuple(prefix.empty() ? entry.name : prefix + "." + entry.name,
-                                    object_of(owner, entry.name, entry.object->tensor)));
-  }
-  return found;
-}
-nb::list named_parameters(nb::handle self) {
-  return named_tensors(self, [](const nn::Module& m) { return m.own_parameters(); });
-}
-nb::list named_buffers(nb::handle self) {
-  return named_tensors(self, [](const nn::Module& m) { return m.own_buffers(); });
-}
-
-void bind_walks(ModuleClass& module) {
-  module
-      .def(
-          "named_parameters", [](nb::handle self) { return walk(named_parameters(self)); },
-          nb::sig("def named_parameters(self) -> Walk[tuple[str, Parameter]]"), "Pairs of a name and a parameter.")
-      .def(
-          "parameters", [](nb::handle self) { return walk(without_names(named_parameters(self))); },
-          nb::sig("def parameters(self) -> Walk[Parameter]"),
-          "Its parameters and those of the modules below, each once: a list that next() goes through, too.")
-      .def(
-          "named_buffers", [](nb::handle self) { return walk(named_buffers(self)); },
-          nb::sig("def named_buffers(self) -> Walk[tuple[str, shardgrad._core.Tensor]]"),
-          "Pairs of a name and a buffer.")
-      .def(
-          "buffers", [](nb::handle self) { return walk(without_names(named_buffers(self))); },
-          nb::sig("def buffers(self) -> Walk[shardgrad._core.Tensor]"), "Its buffers and those of the modules below.")
-      .def_prop_ro("full_name", &nn::Module::full_name, "The name within the root; empty for the root itself.")
-      .def_prop_ro("type_name", &nn::Module::type_name, "The name of its class.")
-      .def_prop_ro("training", &nn::Module::training, "Whether it was last told to train(), not to eval().")
-      .def("__repr__", text_of);
-}
-
-void bind_walks_of_modules(ModuleClass& module) {
-  module
-      .def(
-          "named_modules", [](nb::handle self) { return walk(named_modules(self)); },
-          nb::sig("def named_modules(self) -> Walk[tuple[str, Module]]"), "Pairs of a name and a module.")
-      .def(
-          "modules", [](nb::handle self) { return walk(without_names(named_modules(self))); },
-          nb::sig("def modules(self) -> Walk[Module]"), "Itself, and the modules below, each once.")
-      .def(
-          "named_children", [](nb::handle self) { return walk(named_children(self)); },
-          nb::sig("def named_children(self) -> Walk[tuple[str, Module]]"), "Pairs of a name and a module.")
-      .def(
-          "children", [](nb::handle self) { return walk(without_names(named_children(self))); },
-          nb::sig("def children(self) -> Walk[Module]"), "The modules that it holds itself.");
-}
-
 nb::object moved(nb::handle self, Destination place) {
   auto& module = nb::cast<nn::Module&>(self);
   {
@@ -157,10 +64,21 @@ nb::object train(nb::handle self, bool mode) {
   return nb::borrow(self);
 }
 
-nb::object apply(nb::handle self, nb::handle function) {
-  nb::list modules = without_names(named_modules(self));
-  for (size_t i = nb::len(modules); i-- > 0;) function(modules[i]);
-  return nb::borrow(self);
+// In the order of registration, as the walks are.
+nb::dict state_dict(nn::Module& module) {
+  nn::StateDict state;
+  {
+    Wait wait;
+    state = module.state_dict();
+  }
+  nb::dict ordered;
+  for (auto& [prefix, each] : module.named_modules())
+    for (auto entries : {each->own_parameters(), each->own_buffers()})
+      for (const auto& entry : entries) {
+        std::string name = prefix.empty() ? entry.name : prefix + "." + entry.name;
+        if (auto found = state.find(name); found != state.end()) ordered[name.c_str()] = found->second;
+      }
+  return ordered;
 }
 
 nb::object load_state_dict(nn::Module& module, const nn::StateDict& state, bool strict) {
@@ -178,7 +96,8 @@ nb::object load_state_dict(nn::Module& module, const nn::StateDict& state, bool 
 
 void bind_state(ModuleClass& module) {
   module.def("materialize", &nn::Module::materialize, Waits(), "Gives all parameters and buffers their first values.")
-      .def("state_dict", &nn::Module::state_dict, Waits(), "Parameters and buffers by name; the model's own tensors.")
+      .def("state_dict", state_dict, nb::sig("def state_dict(self) -> dict[str, shardgrad._core.Tensor]"),
+           "Parameters and buffers by name, in the order of registration; the model's own tensors.")
       .def("load_state_dict", load_state_dict, "state_dict"_a, "strict"_a = true,
            nb::sig("def load_state_dict(self, state_dict: typing.Mapping[str, shardgrad._core.Tensor], "
                    "strict: bool = True) -> IncompatibleKeys"),
@@ -190,8 +109,7 @@ void bind_state(ModuleClass& module) {
           "It and the modules below are not in training; the module itself.")
       .def(
           "zero_grad", [](nn::Module& m, bool) { m.zero_grad(); }, "set_to_none"_a = true, Waits(),
-          "Forgets the gradients of its parameters, and frees their memory.")
-      .def("apply", apply, "function"_a, "Calls function(module) for every module below and this one, last.")
+          "Forgets the gradients of its parameters, and frees their memory; set_to_none=False means nothing.")
       .def(
           "requires_grad_",
           [](nb::handle self, bool on) {
@@ -281,7 +199,6 @@ void bind_modules(nb::module_& m) {
   module.def("__call__", call_module, "args"_a, "kwargs"_a);
   bind_attributes(m, module);
   bind_walks(module);
-  bind_walks_of_modules(module);
   bind_state(module);
   bind_conversions(module);
   bind_hooks(m, module);

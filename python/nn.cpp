@@ -16,13 +16,19 @@ Activation activation_of(std::string_view name) {
 }
 
 void bind_linear(nb::module_& m) {
-  Layer<nn::Linear, Tensor>(m, "Linear", "y = activation(x · weightᵀ + bias)")
-      .def_weight_and_bias()
-      .def_forward("x"_a)
-      .def_init([](nn::Linear* self, int64_t in, int64_t out, bool bias,
-                   std::string_view activation) { make(self, in, out, bias, activation_of(activation)); },
-                "in_features"_a, "out_features"_a, "bias"_a = true, nb::kw_only(), "activation"_a = "none",
-                "`activation`: relu or gelu_tanh, computed along with the product.");
+  Layer<nn::Linear, Tensor> linear(m, "Linear", "y = activation(x · weightᵀ + bias)");
+  linear
+      .def_prop_ro(
+          "in_features", [](const nn::Linear& layer) { return layer.weight.size(1); }, "Extent of x's last dimension.")
+      .def_prop_ro(
+          "out_features", [](const nn::Linear& layer) { return layer.weight.size(0); },
+          "Extent of the result's last dimension.");
+  linear.def_weight_and_bias().def_forward("x"_a).def_init(
+      [](nn::Linear* self, int64_t in, int64_t out, bool bias, std::string_view activation) {
+        make(self, in, out, bias, activation_of(activation));
+      },
+      "in_features"_a, "out_features"_a, "bias"_a = true, nb::kw_only(), "activation"_a = "none",
+      "`activation`: relu or gelu_tanh, computed along with the product.");
   Layer<nn::Embedding, Tensor>(m, "Embedding", "Rows of weight at ids.")
       .def_parameter("weight", &nn::Embedding::weight)
       .def_forward("ids"_a)

@@ -38,7 +38,8 @@ void def_over(nb::module_& m, TensorClass& tensor, const char* name, All all, So
   def_both(
       m, tensor, name,
       [all, some](const Tensor& x, const std::optional<OneOrMore>& dim, bool keepdim) -> Tensor {
-        return dim ? some(x, places(*dim), keepdim) : all(x);
+        if (!dim) return all(x);
+        return of_dims(x, [&](const Tensor& y) -> Tensor { return some(y, places(*dim), keepdim); });
       },
       "dim"_a = nb::none(), "keepdim"_a = false, doc);
 }
@@ -49,7 +50,7 @@ void def_along(nb::module_& m, TensorClass& tensor, const char* name, All all, A
   def_both(
       m, tensor, name,
       [all, along](const Tensor& x, std::optional<int> dim, bool keepdim) -> Tensor {
-        return dim ? along(x, *dim, keepdim) : all(x);
+        return dim ? of_dims(x, [&](const Tensor& y) { return along(y, *dim, keepdim); }) : all(x);
       },
       "dim"_a = nb::none(), "keepdim"_a = false, doc);
 }
@@ -62,7 +63,7 @@ void def_extreme(nb::module_& m, TensorClass& tensor, const char* name, Both bot
       std::optional<ValuesAndIndex> found;
       {
         Wait wait;
-        found = along(x, std::get<int>(*dim), keepdim);
+        found = of_dims(x, [&](const Tensor& y) { return along(y, std::get<int>(*dim), keepdim); });
       }
       return named(*found);
     }
@@ -129,7 +130,10 @@ void bind_spreads(nb::module_& m, TensorClass& tensor) {
           if (dim && std::holds_alternative<bool>(*dim))
             unbiased = std::get<bool>(*dim);  // x.std(False), as in PyTorch
           auto* along = dim ? std::get_if<OneOrMore>(&*dim) : nullptr;
-          return of(x, along, unbiased ? double(*unbiased) : correction, keepdim);
+          auto apply = [&](const Tensor& y) {
+            return of(y, along, unbiased ? double(*unbiased) : correction, keepdim);
+          };
+          return along ? of_dims(x, apply) : apply(x);
         },
         "dim"_a = nb::none(), nb::kw_only(), "correction"_a = 1., "keepdim"_a = false, "unbiased"_a = nb::none(), doc);
   };
@@ -150,10 +154,19 @@ void bind_spreads(nb::module_& m, TensorClass& tensor) {
 void bind_others(nb::module_& m, TensorClass& tensor) {
   def_both(
       m, tensor, "logsumexp",
-      [](const Tensor& x, const OneOrMore& dim, bool keepdim) { return logsumexp(x, places(dim), keepdim); }, "dim"_a,
-      "keepdim"_a = false, "log Σ exp(x) without overflow.");
-  def_both(m, tensor, "softmax", softmax, "dim"_a = -1, "exp(x) / Σ exp(x) along dim.");
-  def_both(m, tensor, "log_softmax", log_softmax, "dim"_a = -1, "The logarithm of softmax.");
+      [](const Tensor& x, const OneOrMore& dim, bool keepdim) {
+        return of_dims(x, [&](const Tensor& y) { return logsumexp(y, places(dim), keepdim); });
+      },
+      "dim"_a, "keepdim"_a = false, "log Σ exp(x) without overflow.");
+  auto along = [&](const char* name, Tensor (*of)(const Tensor&, int), auto dim, const char* doc) {
+    def_both(
+        m, tensor, name,
+        [of](const Tensor& x, int place) { return of_dims(x, [&](const Tensor& y) { return of(y, place); }); }, dim,
+        doc);
+  };
+  along("cumsum", cumsum, "dim"_a, "Running sums along dim.");
+  along("softmax", softmax, "dim"_a = -1, "exp(x) / Σ exp(x) along dim.");
+  along("log_softmax", log_softmax, "dim"_a = -1, "The logarithm of softmax.");
 }
 
 void bind_extremes(nb::module_& m, TensorClass& tensor) {
@@ -188,11 +201,11 @@ void bind_extremes(nb::module_& m, TensorClass& tensor) {
   def_both(m, tensor, "count_nonzero", count_nonzero, "How many elements are not 0.");
 }
 
-template <class Of> nb::object found(Of of) {
+template <class Of> nb::object found(const Tensor& x, Of of) {
   std::optional<ValuesAndIndex> result;
   {
     Wait wait;
-    result = of();
+    result = of_dims(x, of);
   }
   return named(*result);
 }
@@ -200,13 +213,22 @@ template <class Of> nb::object found(Of of) {
 void bind_orders(nb::module_& m, TensorClass& tensor) {
   def_pair(
       m, tensor, "sort",
-      [](const Tensor& x, int dim, bool descending) { return found([&] { return sort(x, dim, descending); }); },
+      [](const Tensor& x, int dim, bool descending) {
+        return found(x, [&](const Tensor& y) { return sort(y, dim, descending); });
+      },
       "dim"_a = -1, "descending"_a = false, "The elements along dim in order, and where they were.");
   def_pair(
       m, tensor, "topk",
-      [](const Tensor& x, int64_t k, int dim, bool largest) { return found([&] { return topk(x, k, dim, largest); }); },
+      [](const Tensor& x, int64_t k, int dim, bool largest) {
+        return found(x, [&](const Tensor& y) { return topk(y, k, dim, largest); });
+      },
       "k"_a, "dim"_a = -1, "largest"_a = true, "The k largest along dim, the largest first, and where they were.");
-  def_both(m, tensor, "argsort", argsort, "dim"_a = -1, "descending"_a = false, "Where the elements in order are.");
+  def_both(
+      m, tensor, "argsort",
+      [](const Tensor& x, int dim, bool descending) {
+        return of_dims(x, [&](const Tensor& y) { return argsort(y, dim, descending); });
+      },
+      "dim"_a = -1, "descending"_a = false, "Where the elements in order are.");
 }
 
 }  // namespace

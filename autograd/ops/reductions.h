@@ -60,7 +60,8 @@ Tensor norm(const Tensor& x, int dim, bool keepdim = false);
 Tensor norm(const Tensor& x, Dims dims, bool keepdim = false);
 Tensor softmax(const Tensor& x, int dim = -1);
 Tensor log_softmax(const Tensor& x, int dim = -1);
-/// Σ (x - mean)² / (n - correction): of a sample with 1, of a population with 0. NaN where n ≤ correction.
+/// Σ (x - mean)² / (n - correction): of a sample with 1, of a population with 0. ∞ where n ≤ correction,
+/// and NaN where all elements are equal, too.
 Tensor var(const Tensor& x, double correction = 1);
 Tensor var(const Tensor& x, int dim, double correction = 1, bool keepdim = false);
 Tensor var(const Tensor& x, Dims dims, double correction = 1, bool keepdim = false);
@@ -71,7 +72,7 @@ Tensor std(const Tensor& x, Dims dims, double correction = 1, bool keepdim = fal
 /// The product, in f64, rounded once; of integers i64.
 Tensor prod(const Tensor& x);
 Tensor prod(const Tensor& x, int dim, bool keepdim = false);
-/// log Σ exp(x) without overflow.
+/// log Σ exp(x) without overflow; of nothing -∞.
 Tensor logsumexp(const Tensor& x, int dim, bool keepdim = false);
 Tensor logsumexp(const Tensor& x, Dims dims, bool keepdim = false);
 /// Whether some, or each, element is not 0: u8.

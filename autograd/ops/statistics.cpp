@@ -1,4 +1,4 @@
-#include <cmath>
+#include <algorithm>
 
 #include <shardgrad/autograd/ops.h>
 #include <shardgrad/autograd/ops/autocast.h>
@@ -58,7 +58,7 @@ Tensor var_over(const char* op, const Tensor& x, Dims dims, double correction, b
   check_dims(op, x, dims);
   Tensor from = wide(x), average = mean(from, dims, true), d = sub(from, average);
   double divisor = double(x.numel()) / double(average.numel()) - correction;
-  return cast(affine(sum(mul(d, d), dims, keepdim), divisor > 0 ? 1 / divisor : NAN, 0), x.dtype());
+  return affine(sum(mul(d, d), dims, keepdim), 1 / std::max(divisor, 0.), 0);
 }
 
 // The slope of the root is infinite at 0; of equal numbers the gradient is 0, as in PyTorch.
@@ -109,6 +109,7 @@ Tensor logsumexp(const Tensor& x, Dims dims, bool keepdim) {
   if (should_widen(x)) return logsumexp(widened(x), dims, keepdim);
   check_floating("logsumexp", x);
   check_dims("logsumexp", x, dims);
+  if (x.numel() == 0) return log(sum(exp(x), dims, keepdim));  // where nothing is, nothing is largest
   Tensor top = amax(x.detach(), dims, true);
   top = where(isfinite(top), top, number_beside("logsumexp", top, 0));  // infinity less itself would be NaN
   Tensor sums = sum(exp(sub(x, top)), dims, keepdim);

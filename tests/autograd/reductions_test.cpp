@@ -77,6 +77,20 @@ TEST(Reductions, AStandardDeviationOf16BitsIsRoundedOnce) {
   EXPECT_REFUSED(std(arange(3)), "std", "floating");
 }
 
+TEST(Reductions, OfTooFewForTheCorrectionTheVarianceIsInfinite) {
+  Context context;
+  EXPECT_EQ(values(var(tensor({{1., 3.}, {2., 3.}}), 0, 2)).at(0), INFINITY);
+  EXPECT_TRUE(std::isnan(values(var(tensor({{1., 3.}, {2., 3.}}), 0, 2)).at(1))) << "of equal ones it is no number";
+  EXPECT_EQ(std(tensor({1., 2.}), 3.).item(), INFINITY);
+  EXPECT_TRUE(std::isnan(var(tensor({1.})).item()));
+}
+
+TEST(Reductions, LogsumexpOfNothingIsMinusInfinity) {
+  Context context;
+  EXPECT_EQ(values(logsumexp(zeros({0, 3}), 0)), std::vector<double>(3, -INFINITY));
+  EXPECT_EQ(logsumexp(zeros({0, 3}), {0, 1}).item(), -INFINITY);
+}
+
 TEST(Reductions, ExtremesOverDimensionsHaveTheirShapesAndRefuseNothingToReduce) {
   Context context;
   Tensor x = arange(24, DType::f32).view({2, 3, 4});

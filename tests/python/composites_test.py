@@ -291,6 +291,14 @@ def test_functions_of_16_bits_are_rounded_once(dtype, log2, log10, tan):
     assert x.log2().tolist() == log2 and x.log10().tolist() == log10 and x.tan().tolist() == tan and x.tan().dtype == dtype
 
 
+def test_cosine_similarity_has_the_norms_gradient_below_eps():
+    def small(x):
+        return F.cosine_similarity(x * 1e-9, x.flip(1) * 1e-9)
+
+    assert small(sg.tensor([[3., 4., 5.]])).tolist() == pytest.approx([0.46])
+    assert gradient(small, [[3., 4., 5.]])[0] == pytest.approx([0.0609677, 0.0279569, -0.00505383], rel=1e-5)
+
+
 def test_what_meshgrid_repeat_interleave_and_pad_take():
     for wrong, said in ((sg.ones(2), 3), "3"), (([sg.ones(2), None],), "None"), ((sg.ones(2), [sg.ones(2)]), r"\["):
         with pytest.raises(sg.InputError, match=f"meshgrid: {said}.* is no tensor"):

@@ -80,6 +80,43 @@ def test_state_goes_out_and_in():
     assert b.up.weight.tolist() != c.up.weight.tolist()
 
 
+def test_a_state_is_in_the_order_of_registration():
+    net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), Net())
+    names = ["0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var", "2.scale", "2.seen", "2.up.weight"]
+    assert list(net.state_dict())[:9] == names and len(net.state_dict()) == 13
+    tied = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    tied[1].weight = tied[0].weight
+    assert list(tied.state_dict()) == ["0.weight", "0.bias", "1.bias"]
+
+
+def test_parts_by_name():
+    net = nn.Sequential(Net(), nn.ReLU())
+    assert net.get_submodule("0.up") is net[0].up and net.get_submodule("") is net and net.get_submodule("1") is net[1]
+    for wrong in "0.left", "2", "0..up", "up":
+        with pytest.raises(sg.InputError, match=f"get_submodule: there is no '{wrong}'"):
+            net.get_submodule(wrong)
+    assert [name for name, _ in net[0].named_parameters(recurse=False)] == ["scale"] and net.parameters(recurse=False) == []
+    assert [b.tolist() for b in net[0].buffers(recurse=False)] == [[0]] and net.named_buffers(recurse=False) == []
+    assert net[0].parameters(False)[0] is net[0].scale
+    assert (net[0].up.in_features, net[0].up.out_features) == (4, 6)
+
+
+def test_parameters_are_registered_by_name():
+    module = nn.Sequential()
+    p = nn.Parameter(sg.ones(2))
+    module.register_parameter("p", p)
+    module.register_parameter("q", None)
+    assert module.p is p and module.q is None and [name for name, _ in module.named_parameters()] == ["p"]
+    with pytest.raises(sg.InputError, match="register_parameter: 'r' is no nn.Parameter"):
+        module.register_parameter("r", sg.ones(2))
+
+
+def test_what_is_shared_is_applied_to_once():
+    shared, seen = nn.ReLU(), []
+    nn.Sequential(nn.Sequential(shared), shared, nn.Tanh()).apply(lambda module: seen.append(module.type_name))
+    assert seen == ["ReLU", "Sequential", "Tanh", "Sequential"]
+
+
 def test_a_state_that_is_not_strict_gives_the_other_names():
     net, head = Net(), sg.ones(2, 6)
     net.materialize()
@@ -419,7 +456,7 @@ def test_words_of_layers():
             wrong()
     model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU()))
     seen = []
-    assert model.apply(lambda module: seen.append(module.type_name)) is model and seen == ["ReLU", "Sequential", "Linear", "Sequential"]
+    assert model.apply(lambda module: seen.append(module.type_name)) is model and seen == ["Linear", "ReLU", "Sequential", "Sequential"]
     assert model.double()[0].weight.dtype == sg.float64
 
 

@@ -222,6 +222,24 @@ def test_full_has_the_dtype_of_its_number():
     assert sg.full((2,), True).tolist() == [1, 1] and sg.full((2,), 7).tolist() == [7, 7] and sg.full((1,), 1, dtype=sg.float16).dtype == sg.float16
 
 
+def test_a_scalar_may_be_told_its_dimension():
+    x = sg.tensor(3., requires_grad=True)
+    for of in (lambda x, d: x.sum(d), lambda x, d: x.mean(d, keepdim=True), lambda x, d: x.prod(d), lambda x, d: x.amax((d,)), lambda x, d: x.max(d).values,
+               lambda x, d: x.norm(dim=d), lambda x, d: x.norm(3, d), lambda x, d: x.cumsum(d), lambda x, d: x.logsumexp(d),
+               lambda x, d: x.sort(d).values, lambda x, d: x.topk(1, d).values):
+        for dim in 0, -1:
+            y = of(x, dim)
+            assert y.shape == () and y.item() == pytest.approx(3), of
+        x.grad = None
+        y.backward()
+        assert x.grad.item() == pytest.approx(1) and x.grad.shape == ()
+        with pytest.raises(sg.InputError, match="no dimension 1"):
+            of(x, 1)
+    assert x.softmax(0).item() == x.softmax(-1).item() == 1 and x.log_softmax(0).item() == 0 and x.std(0, correction=0).item() == 0
+    assert x.argmax(0).item() == x.max(0).indices.item() == x.argsort(0).item() == 0 and x.any(0).item() == 1 and x.all(-1).shape == ()
+    assert sg.zeros(0, 3).logsumexp(0).tolist() == [-sg.inf] * 3 and sg.tensor([1., 2.]).var(0, correction=2).item() == sg.inf
+
+
 def test_a_parameter_is_one_object():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     assert model[0].weight is model[0].weight is model.parameters()[0] is model.named_parameters()[0][1]

@@ -64,10 +64,16 @@ def _broadcast(x: Tensor, other: Tensor) -> Tensor:
     return x if shape == list(x.shape) else broadcast_to(x, shape)
 
 
+def _direction(x: Tensor, dim: int, eps: float) -> Tensor:
+    """normalize, with the norm's own gradient where it counts as eps, too, as PyTorch's cosine_similarity has it."""
+    size = x.norm(2, dim, True)
+    return x / (size + (size.clamp(min=eps) - size).detach())
+
+
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between x1 and x2 along dim; norms count as eps where they are smaller."""
     x1, x2 = _broadcast(x1, x2), _broadcast(x2, x1)
-    return (normalize(x1, 2, dim, eps) * normalize(x2, 2, dim, eps)).sum(dim)
+    return (_direction(x1, dim, eps) * _direction(x2, dim, eps)).sum(dim)
 
 
 def _log(x: Tensor) -> Tensor:
