@@ -1,6 +1,6 @@
-# Replaces the sources in the list with this name by files that include up to twelve of a room each (dist/transports with
-# its folders), so that what they share is compiled once. In a room a name stands for one thing, which scripts/test --all
-# checks (tests/repo/joined_sources.py), so which of its files meet does not matter; those of several rooms never do. The
+# Replaces the sources in the list with this name by files that include up to 36 of a top-level folder each, so that what they
+# share is compiled once: that takes half the time. In such a folder a name stands for one thing, which scripts/test --all
+# checks (tests/repo/joined_sources.py), so which of its files meet does not matter; those of several folders never do. The
 # files hold no path of this machine: a compiler cache serves several clones. Kernels are left alone, whose files all use
 # the same few names.
 function(join_sources list name)
@@ -12,7 +12,7 @@ function(join_sources list name)
       list(APPEND joined ${source})
       continue()
     endif()
-    string(REGEX MATCH "^[^/]+(/[^/]+/)?" room ${path})
+    string(REGEX MATCH "^(tests/)?[^/]+" room ${path})
     string(REPLACE "/" "_" room ${room})
     list(APPEND rooms ${room})
     list(APPEND files_${room} ${path})
@@ -20,7 +20,7 @@ function(join_sources list name)
   list(REMOVE_DUPLICATES rooms)
   foreach(room IN LISTS rooms)
     list(LENGTH files_${room} count)
-    math(EXPR parts "(${count} + 11) / 12")
+    math(EXPR parts "(${count} + 35) / 36")
     set(number 0)
     foreach(path IN LISTS files_${room})
       math(EXPR part "${number} * ${parts} / ${count}")

@@ -44,7 +44,7 @@ End end_of(int descriptor, decltype(getsockname) which) {
 End mine(const Socket& socket) { return end_of(socket.descriptor(), getsockname); }
 End theirs(const Socket& socket) { return end_of(socket.descriptor(), getpeername); }
 
-bool is_loopback(const End& end) {
+bool is_loopback_end(const End& end) {
   if (end.family == AF_INET) return ntohl(end.words[0]) >> 24 == 127;
   in6_addr v6;
   std::memcpy(&v6, end.words, sizeof(v6));
@@ -93,7 +93,7 @@ std::string address_of_peer(const Socket& socket) {
   return concat(text, ":", end.port);
 }
 
-bool is_loopback(const Socket& socket) { return is_loopback(mine(socket)); }
+bool is_loopback(const Socket& socket) { return is_loopback_end(mine(socket)); }
 
 std::optional<uid_t> user_of_peer(const Socket& socket) {
   End here = mine(socket), there = theirs(socket);
@@ -104,7 +104,7 @@ std::optional<uid_t> user_of_peer(const Socket& socket) {
 }
 
 std::string other_user(const Socket& socket) {
-  if (!is_loopback(theirs(socket))) return {};
+  if (!is_loopback_end(theirs(socket))) return {};
   std::optional<uid_t> user = user_of_peer(socket);
   if (user && (*user == geteuid() || *user == 0)) return {};
   return concat("its user is ", user ? concat("another one (", *user, ")") : "not known",

@@ -51,7 +51,7 @@ void Relay::pass_on() {
 
 void Relay::write_out(const char* text, size_t count) {
   for (size_t done = 0; done < count && !lost_;) {
-    ssize_t put = write(STDOUT_FILENO, text + done, count - done);
+    ssize_t put = ::write(STDOUT_FILENO, text + done, count - done);
     if (put >= 0) {
       done += size_t(put);
     } else if (errno == EAGAIN) {

@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 /// How long the machines may take to connect.
-constexpr auto kPatience = 20s;
+constexpr auto kMeetingPatience = 20s;
 
 /// Addresses by which other machines may reach this one. That of a container or a bridge may belong to another machine
 /// too, so who connects is asked for a word that only this job knows.
@@ -60,7 +60,7 @@ Socket call_rank_0(const std::string& token, int port, const std::vector<std::st
 /// Rank 0's connections, by machine; the first is empty.
 std::vector<Socket> answer_calls(std::vector<Socket> listeners, const std::string& token, int nodes) {
   Reception reception(std::move(listeners), token, nodes, this_machine());
-  auto deadline = Clock::now() + kPatience;
+  auto deadline = Clock::now() + kMeetingPatience;
   while (!reception.missing().empty() && Clock::now() < deadline) reception.look();
   std::vector<int> missing = reception.missing();
   if (!missing.empty())

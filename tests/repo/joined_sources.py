@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""In a room's sources a name stands for one thing: whichever of them a build joins (cmake/unity.cmake), it compiles.
+"""In the sources of a top-level folder a name stands for one thing: whichever of them a build joins (cmake/unity.cmake), it compiles.
 
     joined_sources.py BUILD_FOLDER
 
-Which they are depends on the room's files, so one more, or a build without MPI, would join others. Here all are joined.
+Which they are depends on the folder's files, so one more, or a build without MPI, would join others. Here all are joined.
 """
 import collections
 import json
@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 def rooms_of(build):
-    """What compiles each part of a room that is in several, by the room's name."""
+    """What compiles each part of a folder that is in several, by its name."""
     rooms = collections.defaultdict(list)
     for entry in json.loads((build / "compile_commands.json").read_text()):
         if part := re.search(r"/unity/(\w+)_\d+\.cpp$", entry["file"]):
