@@ -156,7 +156,8 @@ std::string Control::whereabouts_of(int rank, uint64_t group) const {
   }
   if (!elsewhere.empty() && !closed) return elsewhere;
   if (!idle_text.empty()) return idle_text;
-  return row.state.load() == RankState::absent ? "not started" : "in none of its groups";
+  if (row.state.load() == RankState::absent) return "not started";
+  return row.used_lanes().empty() ? "before its first collective" : "in none of its groups";
 }
 
 // A sentence has room for its remedy, too, however many ranks it tells of.

@@ -39,7 +39,7 @@ Monitor::Monitor(std::shared_ptr<Control> control, WatchOptions options)
 
 Monitor::~Monitor() {
   uint64_t one = 1;
-  [[maybe_unused]] ssize_t written = write(wake_, &one, sizeof(one));
+  [[maybe_unused]] ssize_t written = ::write(wake_, &one, sizeof(one));
   thread_.join();
   close(wake_);
 }
@@ -135,7 +135,8 @@ void Monitor::watch_heartbeat(int rank) {
   pid_t pid = row(rank).pid.load();
   auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now_ - peer.heard).count();
   control_->end_job(concat("rank ", rank, " (pid ", pid, ") has stopped: no heartbeat for ", seconds, " s",
-                           is_elsewhere(rank) ? "" : why_still(pid), "; it was ", control_->whereabouts_of(rank)));
+                           is_elsewhere(rank) ? "; last heard of " : why_still(pid) + "; it was ",
+                           control_->whereabouts_of(rank)));
   control_->page().row(rank).state.store(RankState::failed);  // nobody needs to wait for it
 }
 

@@ -62,7 +62,7 @@ int signal_within_a_collective(Job& job, int signal) {
   if (world.rank() == 1) {
     auto entered = [&] { return world.control().whereabouts_of(1).starts_with("in all_reduce #6 "); };
     for (int i = 0; i < 500 && !entered(); ++i) std::this_thread::sleep_for(10ms);
-    std::this_thread::sleep_for(50ms);  // into the transport's own wait
+    std::this_thread::sleep_for(600ms);  // into the transport's own wait, and other machines have heard of it
     SG_CHECK(entered() && !sum.done(), "the signal would come outside: rank 1 is ", world.control().whereabouts_of(1));
     raise(signal);
   }

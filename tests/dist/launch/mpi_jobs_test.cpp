@@ -280,7 +280,7 @@ TEST_F(JobOnSeveralMachinesSlow, EndInTimeWithTheFirstCauseLast) {
 }
 
 TEST_F(JobOnSeveralMachinesSlow, AStoppedRankIsNamedAndEndsTheJob) {
-  check_job(machines(3, 3), {"stop", 4, "; it was in all_reduce #6 "});
+  check_job(machines(3, 3), {"stop", 4, "; last heard of in all_reduce #6 "});
 }
 
 TEST_F(JobOnSeveralMachinesSlow, AShortStopASlowRankAndADebuggerAreHarmless) {
