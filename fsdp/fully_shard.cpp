@@ -147,10 +147,10 @@ void Sharded::end() noexcept {
   schedule_.end();
 }
 
-std::vector<NamedParameter> Sharded::buffers() const {
+std::vector<NamedParameter> Sharded::buffers_with(bool saved) const {
   std::vector<NamedParameter> buffers;
   for (const auto& [name, buffer] : buffers_) {
-    if (!buffer->persistent) continue;
+    if (saved && !buffer->persistent) continue;
     buffer->materialize();
     buffers.push_back({name, buffer->tensor});
   }

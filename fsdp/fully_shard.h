@@ -50,8 +50,10 @@ class Sharded {
   const std::map<std::string, Location>& index() const { return index_; }
   /// Parameters that are not sharded (Config::leave_out), by their names below the sharded module.
   std::span<const NamedParameter> left_out() const { return left_out_; }
-  /// The persistent buffers that the module had when it was sharded, by their names below it, with their values.
-  std::vector<NamedParameter> buffers() const;
+  /// The buffers that the module had when it was sharded, by their names below it, with their values; and those of them
+  /// that its states have (nn::Parameter::persistent).
+  std::vector<NamedParameter> buffers() const { return buffers_with(false); }
+  std::vector<NamedParameter> saved_buffers() const { return buffers_with(true); }
   /// Of the model that this one is a part of, where that was sharded after it.
   Schedule& schedule() { return above_ ? above_->schedule() : schedule_; }
   const Schedule& schedule() const { return above_ ? above_->schedule() : schedule_; }
@@ -73,6 +75,7 @@ class Sharded {
     std::vector<nn::Module*> modules;
     std::optional<DType> inputs;  // what theirs are converted to
   };
+  std::vector<NamedParameter> buffers_with(bool saved) const;
   UnitEvents unit_events();
   void add_to_index(std::span<const std::unique_ptr<Unit>> units);
   void take_over(const std::shared_ptr<Sharded>& inner);

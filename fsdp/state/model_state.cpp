@@ -41,7 +41,7 @@ StateDict full_state_dict(Sharded& sharded, bool rank0_only) {
   check_joined(sharded);
   bool wanted = !rank0_only || sharded.holders().rank() == 0;
   StateDict state;
-  if (StateDict means = mean_buffers(sharded.buffers(), sharded.holders()); wanted) state = std::move(means);
+  if (StateDict means = mean_buffers(sharded.saved_buffers(), sharded.holders()); wanted) state = std::move(means);
   if (sharded.on_mesh()) {
     state.merge(join(all_slices_of(sharded), sharded.holders(), "full_state_dict", wanted));
     return state;
@@ -91,7 +91,7 @@ void load_full_state_dict(Sharded& sharded, const StateDict& state) {
   for (const NamedParameter& left : sharded.left_out())
     check.expect(left.name, whole_shape(left.tensor.shape(), left.part), left.tensor.dtype());
   std::vector<StateSlice> targets = in_whole(all_slices_of(sharded));
-  std::vector<NamedParameter> buffers = sharded.buffers();
+  std::vector<NamedParameter> buffers = sharded.saved_buffers();
   auto is_given = [&](const NamedParameter& buffer) { return state.contains(buffer.name); };
   if (std::ranges::none_of(buffers, is_given)) buffers.clear();
   for (const NamedParameter& buffer : buffers) check.expect(buffer.name, buffer.tensor.shape(), buffer.tensor.dtype());

@@ -202,6 +202,23 @@ TEST(Replicas, BuffersBecomeTheirMeanOverTheRanksInOneCollective) {
                       {.device = device});
 }
 
+// Every rank computes with them, too.
+TEST(Replicas, BuffersThatNoStateHasBecomeTheirMeanAsOthersDo) {
+  dist::run_ranks(2, [](dist::ProcessGroup& group) {
+    auto model = nn::make<WithStatistics>();
+    for (const auto& buffer : model->norm->own_buffers()) buffer.object->persistent = buffer.name != "running_mean";
+    auto sharded = fully_shard(*model, group, {});
+    EXPECT_EQ(sharded->buffers().size(), sharded->saved_buffers().size() + 1);
+    set(model->norm->running_mean, 2 * group.rank());
+    average_buffers(sharded->buffers(), group);
+    EXPECT_EQ(values_of(model->norm->running_mean), std::vector<double>(6, 1));
+    auto state = full_state_dict(*sharded, false);
+    EXPECT_EQ(state.count("norm.running_mean"), 0u);
+    EXPECT_EQ(state.count("norm.running_var"), 1u);
+    load_full_state_dict(*sharded, state);
+  });
+}
+
 TEST(Replicas, OnlyBuffersThatARankHasWrittenAreSent) {
   for (int world : {1, 3})
     dist::run_ranks(world, [&](dist::ProcessGroup& group) {
