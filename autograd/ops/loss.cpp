@@ -170,7 +170,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, std::optional<d
   check_cross_entropy(logits, labels, given, classes);
   double count = given.value_or(0);
   TensorOptions wide{sum_dtype(logits.dtype()), logits.device()};
-  Tensor loss = empty({}, wide), lse = empty({logits.size(0)}, wide), rows;
+  Tensor loss = empty({}, wide), lse = empty({logits.size(0)}, {DType::f64, logits.device()}), rows;
   kernels::CrossEntropyArgs args{count > 0 ? 1 / count : 1.0, ignore_index, classes};
   launch(kernels::cross_entropy, logits, out(loss), out(lse), logits, labels, args);
   if (count == 0) {
@@ -190,7 +190,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
   check_linear_cross_entropy(x, weight, labels, options);
   int64_t count = x.size(0), each = options.rows > 0 ? std::min(options.rows, count) : count;
   TensorOptions wide{sum_dtype(x.dtype()), x.device()};
-  Tensor loss = empty({}, wide), lse = empty({count}, wide), counted;
+  Tensor loss = empty({}, wide), lse = empty({count}, {DType::f64, x.device()}), counted;
   Tensor logits = empty({each, weight.size(0)}, {x.dtype(), x.device()});
   double batch = options.count.value_or(0), scale = batch > 0 ? 1 / batch : 1.0;
   kernels::CrossEntropyArgs args{scale, options.ignore_index, options.classes};

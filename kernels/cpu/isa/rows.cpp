@@ -150,17 +150,17 @@ template <class T> void softmax_columns_backward(void* dx_, const void* dy_, con
   });
 }
 
-template <class T> void log_sum_exp(void* lse, const void* x_, int64_t rows, int64_t cols, int64_t stride) {
+template <class T> void log_sum_exp(double* lse, const void* x_, int64_t rows, int64_t cols, int64_t stride) {
   using V = VectorOf<T>;
   const T* x = static_cast<const T*>(x_);
   for (int64_t r = 0; r < rows; ++r, x += stride) {
     auto [high, total] = exp_sum(x, cols, [](auto...) {});
-    static_cast<ScalarOf<T>*>(lse)[r] = high + log(splat<V>(total))[0];
+    lse[r] = double(high) + double(log(splat<V>(total))[0]);
   }
 }
 
 template <class T>
-void cross_entropy_backward(void* dx_, const void* x_, const void* lse, const int64_t* labels, int64_t rows,
+void cross_entropy_backward(void* dx_, const void* x_, const double* lse, const int64_t* labels, int64_t rows,
                             int64_t cols, int64_t classes, double k_, int64_t ignore, bool accumulate) {
   using V = VectorOf<T>;
   T* dx = static_cast<T*>(dx_);
@@ -169,13 +169,14 @@ void cross_entropy_backward(void* dx_, const void* x_, const void* lse, const in
   for (int64_t r = 0; r < rows; ++r, dx += cols, x += cols) {
     bool counts = labels[r] != ignore;
     if (!counts && accumulate) continue;
-    V shift = splat<V>(static_cast<const ScalarOf<T>*>(lse)[r]);
+    auto shift = ScalarOf<T>(lse[r]), rest = ScalarOf<T>(lse[r] - double(shift));
+    auto softmax = [shift = splat<V>(shift), rest = splat<V>(rest)](V x) { return exp(x - shift - rest); };
     T* label = dx + labels[r];
     V result{};  // at the label; read first, since dx may be x
-    if (counts) result = k * (exp(splat_load(x + labels[r]) - shift) - 1.0f);
+    if (counts) result = k * (softmax(splat_load(x + labels[r])) - 1.0f);
     if (counts && accumulate) result += splat_load(label);
     for_vectors<T>(classes, [&](int64_t c, auto load, auto store) {
-      V other = counts ? k * exp(load(x + c) - shift) : V{};
+      V other = counts ? k * softmax(load(x + c)) : V{};
       store(dx + c, accumulate ? load(dx + c) + other : other);
     });
     if (counts) store_part(label, result, 1);
