@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Trains, draws the run's page, and looks at it.
 
-    run_page.py PROGRAM                 as a parser does: tags in order, no two ids alike, each number one of the run's files
+    run_page.py PROGRAM                 as a parser does: tags in order, no two ids alike, each number one of the run's files,
+                                        and so are what curves, bars and bands are drawn to
     run_page.py PROGRAM CHROMIUM        as a reader does, on wide and narrow screens, in light and dark: every picture has its
                                         size, nothing is fetched, no console message, no sideways scrolling. Exits 77
                                         where there is no CHROMIUM
@@ -16,6 +17,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from needs import skip
+from page_pictures import check_pictures
 
 ROOT = Path(__file__).resolve().parents[2]
 VOID = {"meta", "link", "br", "img", "input"}
@@ -164,6 +166,7 @@ def main(program, chromium=None):
         run = make_page(program, folder)
         if chromium is None:
             check_as_a_parser(run)
+            check_pictures(run)
         else:
             check_as_a_reader(run, chromium, f"{folder}/profile")
 

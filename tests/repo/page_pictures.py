@@ -1,0 +1,124 @@
+"""Whether the pictures of a run's page are of the numbers in its files: coordinates are read back by the ticks of the axes."""
+import json
+import math
+import re
+from xml.etree import ElementTree
+
+NEAR = 0.03  # of a pixel: coordinates have two digits
+CURVES = {"Training loss": "loss", "Test accuracy": "test_accuracy", "Test loss": "test_loss", "Learning rate": "lr", "Norm of the gradients": "grad_norm",
+          "Samples per second": "samples_per_s"}
+BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+SECONDS = {"s": 1e6, "ms": 1e3, "µs": 1}  # in microseconds, as the trace has them
+
+
+class Picture:
+    def __init__(self, svg):
+        self.root = ElementTree.fromstring(re.sub(r' xmlns="[^"]*"', "", svg))
+        self.title = self.root.find("title").text
+
+    def texts(self):
+        return [(float(text.get("x")), float(text.get("y")), text.text, text.get("text-anchor")) for text in self.root.iter("text") if text.text]
+
+    def numbers(self, anchor, at):
+        """Ticks: the numbers beside an axis, and where they are. Those of the axis are in one line."""
+        places = {}
+        for text in self.texts():
+            if text[3] == anchor and re.fullmatch(r"-?[\d.]+(e-?\d+)?", text[2]):
+                places.setdefault(text[1 - at], []).append((float(text[2]), text[at]))
+        return max(places.values(), key=len)
+
+    def axis(self, anchor, at, of=float):
+        """From a coordinate to `of` what is written at it, and that of a pixel."""
+        (low, begin), (high, end) = ((of(number), place) for number, place in (pick(self.numbers(anchor, at)) for pick in (min, max)))
+        return lambda coordinate: low + (coordinate - begin) * (high - low) / (end - begin), abs((high - low) / (end - begin))
+
+    def unit(self, units):
+        (found,) = [text for _, _, text, _ in self.texts() if text in units]
+        return units[found]
+
+    def named(self, shape):
+        """Shapes with a name of their own."""
+        return [(part, part.find("title").text) for part in self.root.iter(shape) if part.find("title") is not None]
+
+
+def points_of(path):
+    return [tuple(map(float, point.split())) for point in re.findall(r"[ML]([\d.]+ [\d.]+)", path.get("d"))]
+
+
+def height_at(side, at):
+    """Of a side that is level between its steps."""
+    (height,) = {from_ for (begin, from_), (end, to) in zip(side, side[1:]) if min(begin, end) < at < max(begin, end) and from_ == to}
+    return height
+
+
+def check_curve(picture, lines):
+    key = CURVES[picture.title]
+    expected = [(line["step"], line[key]) for line in lines if key in line]
+    x, step = picture.axis("middle", 0)
+    of = math.log if key == "grad_norm" else float
+    y, value = picture.axis("end", 1, of)
+    (line,) = [path for path in picture.root.iter("path") if "s-blue" in path.get("class")]
+    drawn = [(x(at), y(height + 5)) for at, height in points_of(line)]  # a number stands 5 below its line
+    assert len(drawn) == len(expected), (picture.title, drawn, expected)
+    for (at, height), (then, number) in zip(drawn, expected):
+        assert abs(at - then) <= NEAR * step and abs(height - of(number)) <= NEAR * value, (picture.title, drawn, expected)
+
+
+def check_sent(picture, units, events):
+    sent = {}
+    for event in events:
+        unit = event.get("args", {}).get("unit")
+        if event["pid"] == 0 and "bytes_sent" in event.get("args", {}):
+            sent[unit] = sent.get(unit, 0) + event["args"]["bytes_sent"]
+    scale = picture.axis("middle", 0)[1] * picture.unit(BYTES)
+    drawn = {name.split(":")[0]: float(bar.get("width")) * scale for bar, name in picture.named("rect")}
+    expected = {f"{unit['name']}, plan": unit["bytes_sent"] for unit in units} | {f"{unit}, sent": number for unit, number in sent.items() if unit}
+    assert drawn.keys() == expected.keys(), (drawn, expected)
+    assert all(abs(drawn[name] - number) <= NEAR * scale for name, number in expected.items()), (drawn, expected)
+
+
+def check_memory(picture, events):
+    """The thickness of each owner's band where it is thickest."""
+    most = {}
+    for event in events:
+        if event["ph"] == "C" and event["pid"] == 0:
+            for owner, number in event["args"].items():
+                most[owner] = max(most.get(owner, 0), number)
+    scale = picture.axis("end", 1)[1] * picture.unit(BYTES)
+    for path, name in picture.named("path"):
+        points = points_of(path)  # its upper side to the right, and its lower one back
+        turn = max(range(len(points)), key=lambda i: (points[i][0], i))
+        ends = sorted({at for at, _ in points})
+        middles = [(begin + end) / 2 for begin, end in zip(ends, ends[1:])]
+        thickest = max(height_at(points[turn:], at) - height_at(points[:turn], at) for at in middles) * scale
+        owner = name.split(",")[0]
+        assert abs(thickest - most[owner]) <= 2 * NEAR * scale, (name, thickest, most[owner])
+
+
+def check_lanes(picture, events):
+    """Each bar is an event of the trace and as long, but a pixel at least."""
+    pixel = picture.axis("middle", 0)[1] * picture.unit(SECONDS)
+    durations = {}
+    for event in events:
+        durations.setdefault(event["name"], []).append(event.get("dur", 0))
+    bars = [(name.split(",")[0].replace(" of ", " "), float(bar.get("width")) * pixel) for bar, name in picture.named("rect")]
+    assert len(bars) > 10, bars
+    for name, took in bars:
+        assert any(abs(took - max(long, pixel)) <= NEAR * pixel for long in durations[name]), (name, took, durations[name])
+
+
+def check_pictures(run):
+    pictures = [Picture(svg) for svg in re.findall(r"<svg.*?</svg>", (run / "report.html").read_text(), re.S)]
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    events = json.loads((run / "trace.json").read_text())["traceEvents"]
+    steps = [event["args"]["step"] for event in events if re.fullmatch(r"step \d+", event["name"])]
+    (last,) = [event for event in events if event["name"] == f"step {max(steps)}" and event["pid"] == 0]
+    of_last = [event for event in events if event["ph"] == "X" and event["ts"] >= last["ts"]]
+    curves = [picture for picture in pictures if picture.title in CURVES]
+    assert {picture.title for picture in curves} == set(CURVES), [picture.title for picture in pictures]
+    for picture in curves:
+        check_curve(picture, lines)
+    by_id = {picture.root.get("id"): picture for picture in pictures}
+    check_sent(by_id["sent"], json.loads((run / "about.json").read_text())["plan"]["units"], of_last)
+    check_memory(by_id["memory-picture"], events)
+    check_lanes(by_id["lanes"], events)
